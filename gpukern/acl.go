@@ -1,0 +1,4 @@
+package gpukern
+
+// ACL is a compiled list of 5-tuple rules.
+type ACL struct{}

@@ -1,0 +1,82 @@
+// Package gpukern is the batch engine: it looks at every packet of a batch once and writes what it
+// found into the descriptors. One interface, Engine, has a CPU form here and a CUDA form in
+// gpukern/cuda; callers cannot tell them apart but by speed.
+//
+// A batch comes from a driver through a loop, goes in by Submit, comes back by Poll, and goes on to
+// the filter and the gateway or transports. The engine decides nothing: it never sets a verdict.
+package gpukern
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/millrace/millrace/packet"
+)
+
+// Ops are the operations of the fused header pass, as bits. OpParse is implied by the others.
+type Ops uint32
+
+// The bits of Ops.
+const (
+	OpParse    Ops = 1 << iota // L3, L4, Payload, Proto and the flags about headers
+	OpChecksum                 // FlagIPChecksumOK, FlagL4ChecksumOK
+	OpHash                     // Hash
+	OpACL                      // Rule
+	OpLPM                      // NextHop, of the destination address
+
+	OpsAll = OpParse | OpChecksum | OpHash | OpACL | OpLPM
+)
+
+var opNames = []string{"parse", "checksum", "hash", "acl", "lpm"}
+
+// String returns the names of the set bits, joined by "+".
+func (o Ops) String() string {
+	var on []string
+	for i, name := range opNames {
+		if o&(1<<i) != 0 {
+			on = append(on, name)
+		}
+	}
+	return strings.Join(on, "+")
+}
+
+// Errors of engines.
+var (
+	ErrFull   = errors.New("engine has no room for another batch")
+	ErrClosed = errors.New("engine is closed")
+)
+
+// Tables are what the operations look up. They are immutable: a change is a new Tables.
+type Tables struct {
+	ACL    *ACL // nil matches nothing
+	Routes *LPM // nil finds nothing
+}
+
+// Engine runs the header pass over batches. It belongs to one loop.
+type Engine interface {
+	// Submit takes b until Poll returns it. ErrFull says to Poll first; the batch stays the
+	// caller's then.
+	Submit(b *packet.Batch) error
+
+	// Poll stores finished batches in done, in the order of their submission, passes them back to
+	// the caller and returns how many. It does not block.
+	Poll(done []*packet.Batch) int
+
+	// Load replaces the tables, for batches submitted from now on. It may be called from any
+	// goroutine.
+	Load(t Tables) error
+
+	// Info describes the engine.
+	Info() Info
+
+	// Close waits for the batches inside and ends the engine.
+	Close() error
+}
+
+// Info describes an engine, for people and for metrics.
+type Info struct {
+	Name   string // "cpu", "cuda"
+	Device string // what it runs on: the CPU's vector form or the GPU's name
+	Ops    Ops    // operations that are on
+	Depth  int    // batches that it can hold at once
+}

@@ -1,0 +1,4 @@
+package gpukern
+
+// LPM is a compiled routing table.
+type LPM struct{}

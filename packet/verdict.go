@@ -1,0 +1,66 @@
+package packet
+
+// Verdict is what becomes of a packet. The values from Drop on are the reasons of drops: a drop
+// without a reason cannot be written.
+type Verdict uint8
+
+// Verdicts that keep the packet.
+const (
+	Undecided Verdict = iota // nobody has looked yet
+	Forward                  // transmit on Desc.Port
+	Deliver                  // a local consumer has taken the frame
+)
+
+// Verdicts that drop the packet, by reason.
+const (
+	DropMalformed   Verdict = 16 + iota // a length or version contradicts the bytes
+	DropTruncated                       // headers go on beyond the captured bytes
+	DropIPChecksum                      // IPv4 header checksum is wrong
+	DropL4Checksum                      // TCP, UDP, ICMP or ICMPv6 checksum is wrong
+	DropUnsupported                     // neither IPv4, IPv6 nor a protocol that is served here
+	DropFragment                        // a fragment where only whole packets are served
+	DropRule                            // an ACL rule says so
+	DropNoService                       // no service has this address, protocol and port
+	DropNoFlow                          // belongs to no known flow and may not start one
+	DropNoBackend                       // the service has no healthy backend
+	DropNoRoute                         // no route to the next hop
+	DropNoNeighbor                      // the next hop's link address is not known (yet)
+	DropTTL                             // TTL or hop limit has run out
+	DropTableFull                       // the flow table is full
+	DropPortsFull                       // no source port is left for address translation
+	DropTooBig                          // larger than the MTU of the way out
+	DropTxFull                          // the transmit ring stayed full
+	DropLinkDown                        // the output device is down or gone
+	DropNoFrame                         // no frame was free to hold the packet
+	DropImpaired                        // an Impair wrapper was told to lose it
+	dropEnd
+)
+
+// Drop is the first verdict that drops.
+const Drop = DropMalformed
+
+// Verdicts is one more than the largest verdict: the size of a table indexed by verdict.
+const Verdicts = int(dropEnd)
+
+// Dropped reports whether v drops the packet.
+func (v Verdict) Dropped() bool { return v >= Drop }
+
+var verdictNames = [Verdicts]string{
+	Undecided: "undecided", Forward: "forward", Deliver: "deliver",
+	DropMalformed: "malformed", DropTruncated: "truncated",
+	DropIPChecksum: "ip_checksum", DropL4Checksum: "l4_checksum",
+	DropUnsupported: "unsupported", DropFragment: "fragment", DropRule: "rule",
+	DropNoService: "no_service", DropNoFlow: "no_flow", DropNoBackend: "no_backend",
+	DropNoRoute: "no_route", DropNoNeighbor: "no_neighbor", DropTTL: "ttl",
+	DropTableFull: "table_full", DropPortsFull: "ports_full", DropTooBig: "too_big",
+	DropTxFull: "tx_full", DropLinkDown: "link_down", DropNoFrame: "no_frame",
+	DropImpaired: "impaired",
+}
+
+// String returns the name under which the verdict is counted: lower case, words joined by "_".
+func (v Verdict) String() string {
+	if int(v) < len(verdictNames) && verdictNames[v] != "" {
+		return verdictNames[v]
+	}
+	return "unknown"
+}

@@ -1,0 +1,83 @@
+package ring
+
+import (
+	"fmt"
+
+	"github.com/millrace/millrace/packet"
+)
+
+// Pool holds the free frames of one loop, last in first out, so that the frame used next is the
+// one most likely in the cache. It has no lock: a pool belongs to one loop, as its drivers do.
+// Several loops share an arena by each having a pool of their own, cut from it by Arena.Cut.
+//
+// Frames are named by the byte offset of their first byte.
+type Pool struct {
+	arena *Arena
+	free  []uint32
+	size  int
+	guard guard // checks in a debug build, nothing otherwise
+}
+
+// Cut moves n frames that no pool has yet from the arena to a new pool. n <= 0 takes all the rest.
+func (a *Arena) Cut(n int) (*Pool, error) {
+	left := a.Frames() - a.cut
+	if n <= 0 {
+		n = left
+	}
+	if n > left || n == 0 {
+		return nil, fmt.Errorf("arena: %d frames wanted for a pool, %d of %d left", n, left, a.Frames())
+	}
+	p := &Pool{arena: a, free: make([]uint32, 0, n), size: n, guard: newGuard(a)}
+	for i := n - 1; i >= 0; i-- {
+		p.Put(uint32(a.cut+i) << a.Shift)
+	}
+	a.cut += n
+	return p, nil
+}
+
+// Arena returns the arena whose frames these are.
+func (p *Pool) Arena() *Arena { return p.arena }
+
+// Free returns the number of frames that Get can still give.
+func (p *Pool) Free() int { return len(p.free) }
+
+// Size returns the number of frames the pool was cut with.
+func (p *Pool) Size() int { return p.size }
+
+// Get passes one frame to the caller, if any is free. Its contents are undefined.
+func (p *Pool) Get() (off uint32, ok bool) {
+	n := len(p.free) - 1
+	if n < 0 {
+		return 0, false
+	}
+	off = p.free[n]
+	p.free = p.free[:n]
+	p.guard.got(off)
+	return off, true
+}
+
+// Put takes a frame back. off is any byte offset inside of it. It panics when more frames come
+// back than the pool was cut with: one was put twice.
+func (p *Pool) Put(off uint32) {
+	if len(p.free) == cap(p.free) {
+		panic("ring: frame put into a full pool: it was put twice")
+	}
+	off &^= 1<<p.arena.Shift - 1
+	p.guard.put(off)
+	p.free = append(p.free, off)
+}
+
+// PutBatch takes back the frames of every descriptor of b and empties it.
+func (p *Pool) PutBatch(b *packet.Batch) {
+	for i := range b.D {
+		p.Put(b.D[i].Off)
+	}
+	b.Reset()
+}
+
+// Holds implements Holder: the free frames.
+func (p *Pool) Holds(visit func(off uint32)) {
+	for _, off := range p.free {
+		visit(off)
+	}
+}
