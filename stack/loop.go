@@ -1,10 +1,26 @@
-// Package stack runs the house: one Loop per queue takes batches from drivers, through the engine,
-// to a handler, and sends what the handler forwards.
+// Package stack runs the house: a Loop takes batches from drivers, passes them through the engine
+// to a handler, sends what the handler forwards, and gives the frames of the rest back.
+//
+//	Driver.Rx -> Engine.Submit ... Engine.Poll -> Handler.Handle -> Driver.Tx | Pool.Put
+//
+// There is one loop for each queue. A loop is one OS thread that runs each packet to completion
+// and shares nothing with other loops: its drivers, pool, engine and handler are its own. It spins
+// while there is work and sleeps in poll(2) when there is none.
 package stack
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
 )
 
 // Handler decides what becomes of packets: a gateway, a forwarder, a transport.
@@ -12,10 +28,284 @@ type Handler interface {
 	// Handle borrows a batch that the engine has been through and sets the Verdict of every
 	// packet: Forward (with Port set to the port of the loop to send on), Deliver (the handler has
 	// taken the frame), or a reason to drop. It may rewrite bytes and move Off and Len inside of
-	// the frame. Undecided counts as DropUnsupported.
+	// the frame. Undecided counts as DropUnsupported. A packet of several descriptors
+	// (packet.FlagMore) is decided at its first.
 	Handle(now clock.Time, b *packet.Batch)
 
 	// Tick runs the timers that are due and returns when it wants to run again, clock.Never for
 	// not at all.
 	Tick(now clock.Time) clock.Time
 }
+
+// DefaultBurst is the number of packets that a loop takes from a port at once: from 64 on, larger
+// bursts no longer make a packet cheaper, they only make the last one later.
+const DefaultBurst = 64
+
+// backlog is how many bursts wait for a full transmit ring before packets are dropped.
+const backlog = 8
+
+// retryAfter is how long a loop leaves a port alone whose link is down.
+const retryAfter = 10 * time.Millisecond
+
+// Config describes a loop. Ports, Pool, Engine and Handler are required and belong to the loop
+// until Run returns.
+type Config struct {
+	Ports    []pmd.Driver   // Desc.Port is the index in this list
+	Pool     *ring.Pool     // where frames of dropped packets go
+	Engine   gpukern.Engine // looks at every packet before the handler
+	Handler  Handler
+	Burst    int           // packets taken from a port at once; 0 is DefaultBurst
+	Spin     time.Duration // how long the loop polls in vain before it sleeps; 0 is 50 us
+	Affinity []int         // CPUs that Run's thread is bound to; empty leaves it to the kernel
+}
+
+// Loop moves packets for one queue. Make it with NewLoop, run it with Run, or drive it by hand in
+// virtual time with Poll.
+type Loop struct {
+	cfg     Config
+	ports   []port
+	free    []*packet.Batch // empty batches, for the next Rx
+	waiting *packet.Batch   // received, but the engine was full
+	done    []*packet.Batch // scratch for Engine.Poll
+	inside  int             // batches inside the engine
+
+	tick  clock.Time // when the handler wants Tick
+	count Stats      // the loop's own; readers see the board
+	board board
+	mail  *mailbox
+}
+
+// port is a driver and what waits to leave by it.
+type port struct {
+	drv   pmd.Driver
+	out   *packet.Batch
+	retry clock.Time // do not poll before: the link was down
+	err   error      // last error of Rx, nil when it works
+	ended bool       // io.EOF, or the device is gone: nothing will come
+	info  pmd.Info   // as it was when the loop was made
+}
+
+// NewLoop returns a loop over the given parts. The caller runs it, closes it, and then closes the
+// parts.
+func NewLoop(cfg Config) (*Loop, error) {
+	if len(cfg.Ports) == 0 || cfg.Pool == nil || cfg.Engine == nil || cfg.Handler == nil {
+		return nil, errors.New("loop: ports, pool, engine and handler are all required")
+	}
+	if len(cfg.Ports) > 255 {
+		return nil, fmt.Errorf("loop: %d ports, at most 255", len(cfg.Ports))
+	}
+	if cfg.Burst <= 0 {
+		cfg.Burst = DefaultBurst
+	}
+	if cfg.Spin == 0 {
+		cfg.Spin = 50 * time.Microsecond
+	}
+	mail, err := newMailbox()
+	if err != nil {
+		return nil, err
+	}
+	l := &Loop{cfg: cfg, mail: mail}
+	view := cfg.Pool.Arena().View()
+	for _, drv := range cfg.Ports {
+		l.ports = append(l.ports, port{
+			drv:  drv,
+			out:  packet.NewBatch(view, backlog*cfg.Burst),
+			info: drv.Info(),
+		})
+	}
+	batches := cfg.Engine.Info().Depth + 2
+	for range batches {
+		l.free = append(l.free, packet.NewBatch(view, cfg.Burst))
+	}
+	l.done = make([]*packet.Batch, batches)
+	return l, nil
+}
+
+// Stats returns the counters. Any goroutine may call it.
+func (l *Loop) Stats() Stats { return l.board.read() }
+
+// Poll does one turn: receive from each port, run the engine, handle, transmit, run timers. It
+// returns the number of packets that it moved. Run calls it; tests in virtual time call it
+// themselves, with times that never go back.
+func (l *Loop) Poll(now clock.Time) int {
+	l.mail.run()
+	moved := 0
+	for i := range l.ports {
+		moved += l.receive(now, i)
+	}
+	moved += l.finish(now)
+	for i := range l.ports {
+		moved += l.transmit(now, i)
+	}
+	if now >= l.tick {
+		l.tick = l.cfg.Handler.Tick(now)
+	}
+	l.count.Turns++
+	if moved > 0 {
+		l.count.Busy++
+	}
+	l.board.publish(&l.count)
+	return moved
+}
+
+// receive takes one burst from port i and submits it to the engine.
+func (l *Loop) receive(now clock.Time, i int) int {
+	p := &l.ports[i]
+	if !l.resubmit() || len(l.free) == 0 || p.ended || now < p.retry {
+		return 0
+	}
+	b := l.free[len(l.free)-1]
+	n, err := p.drv.Rx(now, b)
+	if err != nil {
+		p.fail(now, err)
+	} else {
+		p.err = nil
+	}
+	if n == 0 {
+		return 0
+	}
+	l.free = l.free[:len(l.free)-1]
+	l.account(b, uint8(i))
+	l.waiting = b
+	l.resubmit()
+	return n
+}
+
+// account stamps the port on a received burst and counts it.
+func (l *Loop) account(b *packet.Batch, in uint8) {
+	bytes, more := 0, 0
+	for i := range b.D {
+		d := &b.D[i]
+		d.Port = in
+		d.Verdict = packet.Undecided
+		bytes += int(d.Len)
+		if d.Flags.Has(packet.FlagMore) {
+			more++
+		}
+	}
+	l.count.Received += uint64(len(b.D) - more)
+	l.count.ReceivedBytes += uint64(bytes)
+}
+
+// resubmit offers a batch that the engine had no room for once more; it reports whether none waits
+// any longer.
+func (l *Loop) resubmit() bool {
+	if l.waiting == nil {
+		return true
+	}
+	if err := l.cfg.Engine.Submit(l.waiting); err != nil {
+		return false
+	}
+	l.waiting = nil
+	l.inside++
+	return true
+}
+
+// finish takes batches out of the engine, has them handled, and sorts the packets.
+func (l *Loop) finish(now clock.Time) int {
+	moved := 0
+	n := l.cfg.Engine.Poll(l.done)
+	for _, b := range l.done[:n] {
+		l.inside--
+		moved += b.Len()
+		l.cfg.Handler.Handle(now, b)
+		l.sort(now, b)
+		b.Reset()
+		l.free = append(l.free, b)
+	}
+	return moved
+}
+
+// sort sends each packet of b where its verdict says.
+func (l *Loop) sort(now clock.Time, b *packet.Batch) {
+	for i := 0; i < len(b.D); {
+		end := i + 1
+		for end < len(b.D) && b.D[end-1].Flags.Has(packet.FlagMore) {
+			end++
+		}
+		l.dispose(now, b.D[i:end])
+		i = end
+	}
+}
+
+// dispose brings one packet, of one or more descriptors, to its end or to its transmit queue.
+func (l *Loop) dispose(now clock.Time, pkt []packet.Desc) {
+	v := pkt[0].Verdict
+	switch {
+	case v == packet.Deliver:
+		l.count.Delivered++
+	case v == packet.Forward && int(pkt[0].Port) < len(l.ports):
+		l.enqueue(now, pkt)
+	case v.Dropped():
+		l.drop(pkt, v)
+	default:
+		l.drop(pkt, packet.DropUnsupported)
+	}
+}
+
+// enqueue puts a packet into the transmit queue of its port; a queue that stays full after a try
+// to send drops it.
+func (l *Loop) enqueue(now clock.Time, pkt []packet.Desc) {
+	i := int(pkt[0].Port)
+	out := l.ports[i].out
+	if out.Room() < len(pkt) {
+		l.transmit(now, i)
+		if out.Room() < len(pkt) {
+			l.drop(pkt, packet.DropTxFull)
+			return
+		}
+	}
+	out.D = append(out.D, pkt...)
+}
+
+// drop gives the frames of one packet back and counts it under its reason.
+func (l *Loop) drop(pkt []packet.Desc, why packet.Verdict) {
+	for i := range pkt {
+		l.cfg.Pool.Put(pkt[i].Off)
+	}
+	l.count.Dropped[why]++
+}
+
+// transmit offers port i what waits for it. What does not fit stays for the next turn; what cannot
+// leave because the link is down is dropped.
+func (l *Loop) transmit(now clock.Time, i int) int {
+	p := &l.ports[i]
+	if p.out.Len() == 0 {
+		return 0
+	}
+	n, err := p.drv.Tx(now, p.out)
+	l.count.Forwarded += uint64(packets(p.out.D[:n]))
+	p.out.Consume(n)
+	if err != nil {
+		l.dropAll(p.out, packet.DropLinkDown)
+	}
+	return n
+}
+
+// dropAll drops every packet of b for one reason.
+func (l *Loop) dropAll(b *packet.Batch, why packet.Verdict) {
+	l.count.Dropped[why] += uint64(packets(b.D))
+	l.cfg.Pool.PutBatch(b)
+}
+
+// packets counts the packets, of one or more descriptors each, in a run of whole ones.
+func packets(d []packet.Desc) int {
+	n := len(d)
+	for i := range d {
+		if d[i].Flags.Has(packet.FlagMore) {
+			n--
+		}
+	}
+	return n
+}
+
+// fail notes an error of Rx: the port is done for at the end of a file or when its device is gone,
+// and left alone for a while when its link is down.
+func (p *port) fail(now clock.Time, err error) {
+	p.err = err
+	p.ended = errors.Is(err, io.EOF) || errors.Is(err, pmd.ErrGone) || errors.Is(err, pmd.ErrClosed)
+	p.retry = now.Add(retryAfter)
+}
+
+// Close ends the loop's mailbox. Call it after Run has returned.
+func (l *Loop) Close() error { return unix.Close(l.mail.fd) }

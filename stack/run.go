@@ -1,0 +1,147 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+)
+
+// Bounds on how long a loop sleeps.
+const (
+	maxSleep   = 100 * time.Millisecond // so that a lost wake-up costs little
+	timedSleep = time.Millisecond       // a port has packets that become ready by time (CapTimed)
+	blindSleep = 100 * time.Microsecond // a port cannot wake the loop (no CapPoll)
+)
+
+// Run polls until ctx ends, until every port has ended (io.EOF: nil is returned; a device that is
+// gone: its error), on a thread of its own, bound to Config.Affinity. When it returns no packet is
+// in flight: what could not be sent any more is dropped and counted, so that the counters balance.
+func (l *Loop) Run(ctx context.Context) error {
+	runtime.LockOSThread()
+	if len(l.cfg.Affinity) == 0 {
+		defer runtime.UnlockOSThread()
+	} else if err := bind(l.cfg.Affinity); err != nil { // the thread stays locked: it ends with the goroutine
+		return err
+	}
+	stop := context.AfterFunc(ctx, l.mail.ring)
+	defer stop()
+	idle := clock.Never
+	for ctx.Err() == nil && !l.ended() {
+		now := Now()
+		if l.Poll(now) > 0 {
+			idle = now.Add(l.cfg.Spin)
+			continue
+		}
+		if idle == clock.Never {
+			idle = now.Add(l.cfg.Spin)
+		}
+		if now >= idle {
+			l.sleep(now)
+			idle = clock.Never
+		}
+	}
+	l.drain()
+	return l.lastError()
+}
+
+// ended reports whether no port will ever receive again and nothing is left inside.
+func (l *Loop) ended() bool {
+	for i := range l.ports {
+		if p := &l.ports[i]; !p.ended || p.out.Len() > 0 {
+			return false
+		}
+	}
+	return l.inside == 0 && l.waiting == nil
+}
+
+// lastError returns the error of a device that is gone; the end of a file is none.
+func (l *Loop) lastError() error {
+	var errs []error
+	for i := range l.ports {
+		if p := &l.ports[i]; p.ended && !errors.Is(p.err, io.EOF) {
+			errs = append(errs, p.err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// drain waits for the engine, sends what it can and drops the rest.
+func (l *Loop) drain() {
+	for l.inside > 0 || l.waiting != nil {
+		l.resubmit()
+		l.finish(Now())
+	}
+	for i := range l.ports {
+		l.transmit(Now(), i)
+		l.dropAll(l.ports[i].out, packet.DropTxFull)
+	}
+	l.board.publish(&l.count)
+}
+
+// sleep waits in poll(2) until a port has packets, a message comes, or a timer is due.
+func (l *Loop) sleep(now clock.Time) {
+	limit := min(maxSleep, max(0, l.tick.Sub(now)))
+	fds := append(make([]unix.PollFd, 0, 16), unix.PollFd{Fd: int32(l.mail.fd), Events: unix.POLLIN})
+	for i := range l.ports {
+		p := &l.ports[i]
+		caps := p.info.Caps
+		switch {
+		case p.ended:
+		case p.err != nil: // poll(2) would return at once with POLLERR
+			limit = min(limit, retryAfter)
+		case caps&pmd.CapPoll == 0 || p.out.Len() > 0:
+			limit = min(limit, blindSleep)
+		default:
+			fds = append(fds, unix.PollFd{Fd: int32(p.info.FD), Events: unix.POLLIN})
+		}
+		if caps&pmd.CapTimed != 0 {
+			limit = min(limit, timedSleep)
+		}
+	}
+	if l.inside > 0 || l.waiting != nil {
+		return
+	}
+	l.count.Sleeps++
+	ts := unix.NsecToTimespec(int64(limit))
+	l.mail.sleep(func() { _, _ = unix.Ppoll(fds, &ts, nil) }) // EINTR and time-outs are turns like others
+}
+
+// bind binds the calling thread to CPUs.
+func bind(cpus []int) error {
+	var set unix.CPUSet
+	for _, c := range cpus {
+		set.Set(c)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("loop: bind to CPUs %v: %w", cpus, err)
+	}
+	return nil
+}
+
+// RunAll runs loops, each on its own thread, until ctx ends or all have ended by themselves; the
+// first that fails stops the others.
+func RunAll(ctx context.Context, loops ...*Loop) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan error, len(loops))
+	for _, l := range loops {
+		go func() { results <- l.Run(ctx) }()
+	}
+	var errs []error
+	for range loops {
+		if err := <-results; err != nil {
+			errs = append(errs, err)
+			cancel()
+		}
+	}
+	return errors.Join(errs...)
+}

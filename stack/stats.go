@@ -1,0 +1,80 @@
+package stack
+
+import (
+	"sync/atomic"
+
+	"github.com/millrace/millrace/packet"
+)
+
+// Stats counts what a loop did with packets (not descriptors: a packet of several frames counts
+// once). At rest, when no packet is inside the engine or waits for a transmit ring,
+//
+//	Received = Forwarded + Delivered + sum of Dropped
+//
+// exactly. A running loop has InFlight packets between the two sides.
+type Stats struct {
+	Received      uint64
+	ReceivedBytes uint64
+	Forwarded     uint64 // taken by a driver's Tx
+	Delivered     uint64 // taken by the handler
+	Dropped       [packet.Verdicts]uint64
+
+	Turns  uint64 // times the loop polled its ports
+	Busy   uint64 // turns that moved packets
+	Sleeps uint64 // times it went to sleep in poll(2)
+}
+
+// TotalDropped is the sum over all reasons.
+func (s *Stats) TotalDropped() (n uint64) {
+	for _, d := range s.Dropped {
+		n += d
+	}
+	return n
+}
+
+// InFlight is what was received and has not met its end yet.
+func (s *Stats) InFlight() uint64 {
+	return s.Received - s.Forwarded - s.Delivered - s.TotalDropped()
+}
+
+// Add adds t to s: the sum over loops.
+func (s *Stats) Add(t Stats) {
+	for i, v := range t.words() {
+		*s.words()[i] += *v
+	}
+}
+
+// statsWords is the number of counters in Stats.
+const statsWords = 7 + packet.Verdicts
+
+// words lists the counters in a fixed order, so that they can be copied and added in a loop.
+func (s *Stats) words() (w [statsWords]*uint64) {
+	n := copy(w[:], []*uint64{
+		&s.Received, &s.ReceivedBytes, &s.Forwarded, &s.Delivered, &s.Turns, &s.Busy, &s.Sleeps,
+	})
+	for i := range s.Dropped {
+		w[n+i] = &s.Dropped[i]
+	}
+	return w
+}
+
+// board is where a loop, the one writer, publishes its counters for readers on other threads.
+type board [statsWords]atomic.Uint64
+
+// publish copies the counters that changed.
+func (b *board) publish(s *Stats) {
+	for i, v := range s.words() {
+		if b[i].Load() != *v {
+			b[i].Store(*v)
+		}
+	}
+}
+
+// read returns the counters as last published. Each is right; together they may be a turn apart
+// while the loop runs.
+func (b *board) read() (s Stats) {
+	for i, v := range s.words() {
+		*v = b[i].Load()
+	}
+	return s
+}
