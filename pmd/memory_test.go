@@ -1,0 +1,351 @@
+package pmd_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+)
+
+var (
+	_ pmd.Driver  = (*pmd.Memory)(nil)
+	_ ring.Holder = (*pmd.Memory)(nil)
+)
+
+// wire is a memory pair with its pools.
+type wire struct {
+	arena        *ring.Arena
+	poolA, poolB *ring.Pool
+	a, b         *pmd.Memory
+}
+
+func newWire(t testing.TB, framesA, framesB, slots int) *wire {
+	t.Helper()
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: framesA + framesB, Huge: ring.HugeOff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { arena.Close() })
+	w := &wire{arena: arena}
+	w.poolA, _ = arena.Cut(framesA)
+	w.poolB, _ = arena.Cut(framesB)
+	w.a, w.b, err = pmd.NewMemory(pmd.MemoryConfig{A: w.poolA, B: w.poolB, Slots: slots})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *wire) audit(t testing.TB, more ...ring.Holder) {
+	t.Helper()
+	if err := ring.Audit(w.arena, append(more, w.poolA, w.poolB, w.a, w.b)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// held makes a batch a holder.
+type held struct{ *packet.Batch }
+
+func (h held) Holds(visit func(off uint32)) {
+	for i := range h.D {
+		visit(h.D[i].Off)
+	}
+}
+
+// fill appends n packets of size bytes from pool, numbered from seq in their first 8 bytes.
+func fill(t testing.TB, b *packet.Batch, pool *ring.Pool, seq, n, size int) {
+	t.Helper()
+	for i := range n {
+		off, ok := pool.Get()
+		if !ok {
+			t.Fatalf("no frame for packet %d", seq+i)
+		}
+		b.Append(packet.Desc{Off: off, Len: uint16(size)})
+		binary.BigEndian.PutUint64(b.Bytes(b.Len()-1), uint64(seq+i))
+	}
+}
+
+func seqOf(b *packet.Batch, i int) int { return int(binary.BigEndian.Uint64(b.Bytes(i))) }
+
+func TestMemoryDeliversInOrderWithoutCopyAndPaysTheSender(t *testing.T) {
+	w := newWire(t, 8, 4, 16)
+	tx, rx := packet.NewBatch(w.arena.View(), 8), packet.NewBatch(w.arena.View(), 3)
+	fill(t, tx, w.poolA, 0, 4, 100)
+	tx.D[1].Verdict, tx.D[1].Hash, tx.D[1].Flags = packet.Forward, 7, packet.FlagIPv4
+	sent := tx.D[1].Off
+	if n, err := w.a.Tx(10, tx); n != 4 || err != nil {
+		t.Fatalf("Tx = %d, %v; want 4", n, err)
+	}
+	tx.Reset()
+	w.audit(t)
+	if n, err := w.b.Rx(20, rx); n != 3 || err != nil {
+		t.Fatalf("Rx = %d, %v; want the batch's room, 3", n, err)
+	}
+	want := packet.Desc{Off: sent, Len: 100, Stamp: 20}
+	if d := cmp.Diff(want, rx.D[1]); d != "" {
+		t.Errorf("descriptor: %s", d)
+	}
+	for i := range 3 {
+		if seqOf(rx, i) != i {
+			t.Errorf("packet %d is number %d", i, seqOf(rx, i))
+		}
+	}
+	w.audit(t, held{rx})
+	w.poolB.PutBatch(rx)
+	w.audit(t)
+	if n, _ := w.b.Rx(30, rx); n != 1 || seqOf(rx, 0) != 3 {
+		t.Fatalf("the rest is %d packets", n)
+	}
+	w.poolB.PutBatch(rx)
+	if _, err := w.a.Rx(40, tx); err != nil {
+		t.Fatal(err)
+	}
+	if w.poolA.Free() != 8 || w.poolB.Free() != 4 {
+		t.Errorf("pools hold %d and %d frames at rest, want 8 and 4", w.poolA.Free(), w.poolB.Free())
+	}
+	got := [2]pmd.Stats{w.a.Info().Stats, w.b.Info().Stats}
+	stats := [2]pmd.Stats{{TxPackets: 4, TxBytes: 400}, {RxPackets: 4, RxBytes: 400}}
+	if d := cmp.Diff(stats, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestMemoryReceiverWithoutFramesHoldsTheSenderBack(t *testing.T) {
+	w := newWire(t, 32, 3, 4)
+	tx, rx := packet.NewBatch(w.arena.View(), 32), packet.NewBatch(w.arena.View(), 32)
+	fill(t, tx, w.poolA, 0, 20, 64)
+	n, _ := w.a.Tx(0, tx)
+	if n != 4 {
+		t.Fatalf("Tx took %d, want the 4 slots", n)
+	}
+	tx.Consume(n)
+	if n, _ := w.b.Rx(0, rx); n != 3 {
+		t.Fatalf("Rx gave %d, want the pool's 3 frames", n)
+	}
+	if n, _ := w.b.Rx(0, rx); n != 0 {
+		t.Fatalf("Rx gave %d without a free frame", n)
+	}
+	w.audit(t, held{tx}, held{rx})
+	if n, _ := w.a.Tx(0, tx); n == 0 || n > 4 {
+		t.Fatalf("Tx took %d with room again", n)
+	} else {
+		tx.Consume(n)
+	}
+	w.audit(t, held{tx}, held{rx})
+}
+
+func TestMemoryTakesChainsWholeOrNotAtAll(t *testing.T) {
+	w := newWire(t, 64, 64, 8)
+	tx := packet.NewBatch(w.arena.View(), 64)
+	fill(t, tx, w.poolA, 0, 9, 64) // packets of 3, 3 and 3 frames: two fit into 8 slots
+	for i := range tx.D {
+		if i%3 != 2 {
+			tx.D[i].Flags = packet.FlagMore
+		}
+	}
+	n, _ := w.a.Tx(0, tx)
+	if n != 6 {
+		t.Fatalf("Tx took %d descriptors, want 6", n)
+	}
+	tx.Consume(n)
+	rx := packet.NewBatch(w.arena.View(), 5)
+	n, _ = w.b.Rx(0, rx)
+	if n != 3 || rx.D[2].Flags.Has(packet.FlagMore) || !rx.D[1].Flags.Has(packet.FlagMore) {
+		t.Fatalf("Rx gave %d descriptors, want one packet of 3", n)
+	}
+	if n, _ := w.b.Rx(0, rx); n != 0 {
+		t.Fatalf("Rx gave %d descriptors into room for 2, want none", n)
+	}
+	w.audit(t, held{tx}, held{rx})
+	w.poolB.PutBatch(rx)
+	n, _ = w.b.Rx(0, rx)
+	if n != 3 || seqOf(rx, 0) != 3 {
+		t.Fatalf("Rx gave %d descriptors", n)
+	}
+	if s := w.b.Info().Stats; s.RxPackets != 2 || s.RxBytes != 6*64 {
+		t.Errorf("counted %+v, want 2 packets", s)
+	}
+	w.audit(t, held{tx}, held{rx})
+}
+
+func TestMemoryRefusesAPacketLongerThanTheRing(t *testing.T) {
+	w := newWire(t, 64, 64, 4)
+	tx := packet.NewBatch(w.arena.View(), 64)
+	fill(t, tx, w.poolA, 0, 6, 64)
+	for i := range 4 {
+		tx.D[i].Flags = packet.FlagMore
+	}
+	if n, _ := w.a.Tx(0, tx); n != 5 {
+		t.Fatalf("Tx took %d descriptors, want the 5 of the packet that cannot be sent", n)
+	}
+	tx.Consume(5)
+	if s := w.a.Info().Stats; s.TxInvalid != 1 {
+		t.Errorf("TxInvalid = %d", s.TxInvalid)
+	}
+	w.audit(t, held{tx})
+}
+
+func TestMemoryCloseGivesFramesBack(t *testing.T) {
+	for _, first := range []string{"a", "b"} {
+		t.Run(first+" closes first", func(t *testing.T) {
+			w := newWire(t, 16, 16, 16)
+			tx, rx := packet.NewBatch(w.arena.View(), 16), packet.NewBatch(w.arena.View(), 2)
+			fill(t, tx, w.poolA, 0, 6, 64)
+			tx.D[4].Flags = packet.FlagMore
+			w.a.Tx(0, tx)
+			tx.Reset()
+			fill(t, tx, w.poolB, 0, 3, 64)
+			w.b.Tx(0, tx)
+			tx.Reset()
+			w.b.Rx(0, rx)
+			one, two := w.a, w.b
+			if first == "b" {
+				one, two = w.b, w.a
+			}
+			one.Close()
+			w.audit(t, held{rx})
+			if _, err := one.Rx(0, tx); !errors.Is(err, pmd.ErrClosed) {
+				t.Errorf("Rx on the closed end: %v", err)
+			}
+			fill(t, tx, w.poolB, 0, 1, 64)
+			if n, err := two.Tx(0, tx); n != 0 || !errors.Is(err, pmd.ErrGone) {
+				t.Errorf("Tx to a closed end = %d, %v; want ErrGone", n, err)
+			}
+			w.poolB.PutBatch(tx)
+			if _, err := two.Rx(0, tx); !errors.Is(err, pmd.ErrGone) {
+				t.Errorf("Rx from a closed end: %v", err)
+			}
+			two.Close()
+			two.Close()
+			w.poolB.PutBatch(rx)
+			w.audit(t)
+			if w.poolA.Free() != 16 || w.poolB.Free() != 16 {
+				t.Errorf("pools hold %d and %d frames after Close, want 16 and 16", w.poolA.Free(), w.poolB.Free())
+			}
+			a, b := w.a.Info().Stats, w.b.Info().Stats
+			if a.TxPackets != b.RxPackets+b.RxDropped || b.TxPackets != a.RxPackets+a.RxDropped {
+				t.Errorf("sent is not received and lost: a %+v, b %+v", a, b)
+			}
+		})
+	}
+}
+
+func TestMemoryBetweenTwoGoroutines(t *testing.T) {
+	const total = 200_000
+	w := newWire(t, 96, 96, 64)
+	var wg sync.WaitGroup
+	run := func(end *pmd.Memory, pool *ring.Pool, seed uint64) {
+		defer wg.Done()
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		tx, rx := packet.NewBatch(w.arena.View(), 32), packet.NewBatch(w.arena.View(), 32)
+		sent, got := 0, 0
+		for sent < total || got < total || tx.Len() > 0 {
+			if n := min(rnd.IntN(20), pool.Free(), tx.Room(), total-sent); n > 0 {
+				fill(t, tx, pool, sent, n, 64)
+				sent += n
+			}
+			n, err := end.Tx(0, tx)
+			if err != nil && !errors.Is(err, pmd.ErrGone) {
+				t.Error(err)
+				return
+			}
+			tx.Consume(n)
+			n, _ = end.Rx(0, rx)
+			for i := range n {
+				if seqOf(rx, i) != got {
+					t.Errorf("packet %d arrived in the place of %d", seqOf(rx, i), got)
+					return
+				}
+				got++
+			}
+			pool.PutBatch(rx)
+			if n == 0 {
+				runtime.Gosched()
+			}
+		}
+	}
+	wg.Add(2)
+	go run(w.a, w.poolA, 1)
+	go run(w.b, w.poolB, 2)
+	wg.Wait()
+	w.audit(t)
+}
+
+func TestMemoryCloseWhileThePeerIsAtWork(t *testing.T) {
+	for range 200 {
+		w := newWire(t, 32, 32, 16)
+		tx := packet.NewBatch(w.arena.View(), 8)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			rx := packet.NewBatch(w.arena.View(), 8)
+			for {
+				_, err := w.b.Rx(0, rx)
+				if err != nil {
+					break
+				}
+				n, _ := w.b.Tx(0, rx)
+				rx.Consume(n)
+				w.poolB.PutBatch(rx)
+			}
+			w.b.Close()
+		}()
+		for range 10 {
+			fill(t, tx, w.poolA, 0, min(8, w.poolA.Free()), 64)
+			n, _ := w.a.Tx(0, tx)
+			tx.Consume(n)
+			w.poolA.PutBatch(tx)
+		}
+		w.a.Close()
+		<-done
+		w.audit(t)
+	}
+}
+
+func TestMemoryMovesPacketsWithoutAllocating(t *testing.T) {
+	w := newWire(t, 64, 64, 64)
+	b := packet.NewBatch(w.arena.View(), 32)
+	fill(t, b, w.poolA, 0, 32, 64)
+	allocs := testing.AllocsPerRun(100, func() {
+		n, _ := w.a.Tx(0, b)
+		b.Consume(n)
+		w.b.Rx(0, b)
+		n, _ = w.b.Tx(0, b)
+		b.Consume(n)
+		w.a.Rx(0, b)
+	})
+	if allocs != 0 || b.Len() != 32 {
+		t.Errorf("%v allocations a round, %d packets; want 0 and 32", allocs, b.Len())
+	}
+}
+
+func TestMemoryWantsPoolsOfOneArena(t *testing.T) {
+	w, v := newWire(t, 2, 2, 2), newWire(t, 2, 2, 2)
+	if _, _, err := pmd.NewMemory(pmd.MemoryConfig{A: w.poolA, B: v.poolA}); err == nil {
+		t.Error("pools of two arenas were accepted")
+	}
+}
+
+func BenchmarkMemoryRoundTrip(b *testing.B) {
+	w := newWire(b, 512, 512, 512)
+	batch := packet.NewBatch(w.arena.View(), 256)
+	fill(b, batch, w.poolA, 0, 256, 64)
+	for i := 0; i < b.N; i += 512 {
+		now := clock.Time(i)
+		n, _ := w.a.Tx(now, batch)
+		batch.Consume(n)
+		w.b.Rx(now, batch)
+		n, _ = w.b.Tx(now, batch)
+		batch.Consume(n)
+		w.a.Rx(now, batch)
+	}
+}
