@@ -1,0 +1,165 @@
+package clock
+
+import (
+	"math/bits"
+	"time"
+)
+
+// The wheel has levels of 64 slots; a slot of level l spans 64^l ticks. Five levels of 1 ms ticks
+// reach 12 days ahead; timers beyond wait in the last slot and are sorted again when it turns up.
+const (
+	slotBits = 6
+	slots    = 1 << slotBits
+	levels   = 5
+	horizon  = 1<<(slotBits*levels) - 1
+	none     = ^uint32(0)
+)
+
+// Wheel is a hierarchical timer wheel (Varghese and Lauck, 1987) over timers named 0 to n-1, such
+// as the slots of a flow table. Arming, stopping and firing cost a few nanoseconds each whatever
+// n is; a timer takes 16 bytes, all of them allocated by NewWheel, and none is a pointer.
+//
+// A timer fires at most once and never early; it is late by up to one tick and by however late
+// Advance is called.
+type Wheel struct {
+	tick  Time     // length of a tick, ns
+	now   uint64   // the last tick that was run
+	armed int      // number of timers that will fire
+	due   []uint64 // tick at which a timer fires, by timer
+	// Doubly linked lists, one for each slot. Slot s of level l has its head at n + l*64 + s,
+	// behind the timers; a timer that is not armed has next = none.
+	next, prev []uint32
+	used       [levels]uint64 // bit s: slot s of the level is not empty
+}
+
+// NewWheel returns a wheel for n timers with ticks of the given length, standing at now.
+func NewWheel(n int, tick time.Duration, now Time) *Wheel {
+	w := &Wheel{
+		tick: Time(tick),
+		now:  uint64(now / Time(tick)),
+		due:  make([]uint64, n),
+		next: make([]uint32, n+levels*slots),
+		prev: make([]uint32, n+levels*slots),
+	}
+	for i := range w.next {
+		w.next[i], w.prev[i] = uint32(i), uint32(i)
+		if i < n {
+			w.next[i] = none
+		}
+	}
+	return w
+}
+
+// Armed returns the number of timers that will fire.
+func (w *Wheel) Armed() int { return w.armed }
+
+// Arm has timer id fire at t, or at the next tick if t has passed. A timer that was armed is moved.
+func (w *Wheel) Arm(id uint32, t Time) {
+	w.Stop(id)
+	w.armed++
+	w.due[id] = max(uint64((t+w.tick-1)/w.tick), w.now+1)
+	w.insert(id)
+}
+
+// Stop disarms timer id, if it is armed.
+func (w *Wheel) Stop(id uint32) {
+	if w.next[id] == none {
+		return
+	}
+	w.armed--
+	w.unlink(id)
+}
+
+// insert links an armed timer into the slot of the lowest level that reaches its tick.
+func (w *Wheel) insert(id uint32) {
+	at := min(w.due[id], w.now+horizon)
+	level := max(0, bits.Len64(at^w.now)-1) / slotBits
+	level = min(level, levels-1)
+	s := uint32(at>>(slotBits*level)) % slots
+	head := w.head(level, s)
+	last := w.prev[head]
+	w.next[last], w.prev[id] = id, last
+	w.next[id], w.prev[head] = head, id
+	w.used[level] |= 1 << s
+}
+
+func (w *Wheel) head(level int, s uint32) uint32 {
+	return uint32(len(w.due)) + uint32(level)*slots + s
+}
+
+// unlink takes a timer out of its list and marks the slot empty if it was the last.
+func (w *Wheel) unlink(id uint32) {
+	p, n := w.prev[id], w.next[id]
+	w.next[p], w.prev[n] = n, p
+	w.next[id] = none
+	if p == n && int(p) >= len(w.due) {
+		s := p - uint32(len(w.due))
+		w.used[s/slots] &^= 1 << (s % slots)
+	}
+}
+
+// Advance runs the wheel up to now and calls fire for each timer that is due, earliest tick first.
+// fire may arm and stop any timer.
+func (w *Wheel) Advance(now Time, fire func(id uint32)) {
+	for target := uint64(now / w.tick); w.now < target; {
+		if w.armed == 0 {
+			w.now = target
+			return
+		}
+		turn := w.now | (slots - 1) // the last tick before level 1 moves
+		at := turn + 1
+		if m := w.used[0] >> (w.now % slots) >> 1; m != 0 {
+			at = w.now + 1 + uint64(bits.TrailingZeros64(m))
+		}
+		if at > target {
+			w.now = target
+			return
+		}
+		w.now = at
+		if at > turn {
+			w.cascade(1)
+		}
+		for head := w.head(0, uint32(at)%slots); w.next[head] != head; {
+			id := w.next[head]
+			w.unlink(id)
+			w.armed--
+			fire(id)
+		}
+	}
+}
+
+// cascade sorts the timers of a level's current slot into the levels below.
+func (w *Wheel) cascade(level int) {
+	if level == levels {
+		return
+	}
+	s := uint32(w.now>>(slotBits*level)) % slots
+	if s == 0 {
+		w.cascade(level + 1)
+	}
+	head := w.head(level, s)
+	for id := w.next[head]; id != head; {
+		after := w.next[id]
+		w.unlink(id)
+		w.insert(id)
+		id = after
+	}
+}
+
+// Next returns the time at which Advance has something to do: never later than the first timer,
+// and Never when none is armed.
+func (w *Wheel) Next() Time {
+	if w.armed == 0 {
+		return Never
+	}
+	first := ^uint64(0)
+	for l, used := range w.used {
+		if used == 0 {
+			continue
+		}
+		at := w.now >> (slotBits * l) // the level's position
+		ahead := bits.RotateLeft64(used, -int((at+1)%slots))
+		first = min(first, (at+1+uint64(bits.TrailingZeros64(ahead)))<<(slotBits*l))
+	}
+	return Time(first) * w.tick
+}

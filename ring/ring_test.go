@@ -1,0 +1,333 @@
+package ring
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/millrace/millrace/packet"
+)
+
+func newArena(t testing.TB, cfg ArenaConfig) *Arena {
+	t.Helper()
+	a, err := NewArena(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+func cut(t testing.TB, a *Arena, n int) *Pool {
+	t.Helper()
+	p, err := a.Cut(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestArenaIsAlignedAndWritable(t *testing.T) {
+	for _, cfg := range []ArenaConfig{
+		{Frames: 1, Huge: HugeOff},
+		{Frames: 3, FrameSize: 4096},
+		{Frames: 5000, FrameSize: 2048},
+		{Frames: 100, FrameSize: 65536, Huge: HugeOff},
+	} {
+		a := newArena(t, cfg)
+		if a.Frames() < cfg.Frames {
+			t.Errorf("%+v: %d frames", cfg, a.Frames())
+		}
+		align := uintptr(4096)
+		if a.Pages() != PagesSmall {
+			align = hugePage
+		}
+		if at := uintptr(unsafe.Pointer(&a.Mem[0])); at%align != 0 {
+			t.Errorf("%+v: starts at %#x with pages of %s", cfg, at, a.Pages())
+		}
+		a.Mem[0], a.Mem[len(a.Mem)-1] = 1, 2
+	}
+}
+
+func TestArenaRefusesWhatItCannotServe(t *testing.T) {
+	for want, cfg := range map[string]ArenaConfig{
+		"not a power of two": {Frames: 1, FrameSize: 3000},
+		"from 2048":          {Frames: 1, FrameSize: 1024},
+		"at least 1":         {},
+		"4 GiB":              {Frames: 1 << 21, FrameSize: 2048},
+	} {
+		if _, err := NewArena(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: error %v, want %q", cfg, err, want)
+		}
+	}
+}
+
+func TestReservedHugePages(t *testing.T) {
+	const knob = "/proc/sys/vm/nr_hugepages"
+	before, err := os.ReadFile(knob)
+	if err != nil {
+		t.Skip(err)
+	}
+	if os.WriteFile(knob, []byte("8"), 0o644) != nil {
+		t.Skip("reserving huge pages needs root")
+	}
+	defer os.WriteFile(knob, before, 0o644)
+	if got, _ := os.ReadFile(knob); strings.TrimSpace(string(got)) < "4" {
+		t.Skipf("the kernel reserved only %s huge pages", strings.TrimSpace(string(got)))
+	}
+	a := newArena(t, ArenaConfig{Frames: 1024, Huge: HugeRequire})
+	if a.Pages() != PagesHugeTLB {
+		t.Errorf("pages: %s", a.Pages())
+	}
+	if _, err := NewArena(ArenaConfig{Frames: 1 << 20, Huge: HugeRequire}); !errors.Is(err, ErrNoHugePages) {
+		t.Errorf("2 GiB of huge pages: %v", err)
+	}
+}
+
+func TestPoolGivesEachFrameOnce(t *testing.T) {
+	a := newArena(t, ArenaConfig{Frames: 64, Huge: HugeOff})
+	p, q := cut(t, a, 40), cut(t, a, 0)
+	if p.Size() != 40 || q.Size() != a.Frames()-40 {
+		t.Fatalf("sizes %d and %d of %d", p.Size(), q.Size(), a.Frames())
+	}
+	if _, err := a.Cut(1); err == nil {
+		t.Error("a frame was cut that is not there")
+	}
+	held := NewLedger(a)
+	for _, pool := range []*Pool{p, q} {
+		for {
+			off, ok := pool.Get()
+			if !ok {
+				break
+			}
+			if off%2048 != 0 || !held.Add(off) {
+				t.Fatalf("frame %#x given twice or crooked", off)
+			}
+		}
+	}
+	if held.Len() != a.Frames() {
+		t.Errorf("%d frames given, want %d", held.Len(), a.Frames())
+	}
+	if err := Audit(a, p, q, held); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPutAcceptsAnyOffsetInsideOfTheFrame(t *testing.T) {
+	a := newArena(t, ArenaConfig{Frames: 4, Huge: HugeOff})
+	p := cut(t, a, 0)
+	off, _ := p.Get()
+	p.Put(off + 300)
+	if again, _ := p.Get(); again != off {
+		t.Errorf("got %#x, want %#x", again, off)
+	}
+}
+
+func TestPutIntoAFullPoolPanics(t *testing.T) {
+	a := newArena(t, ArenaConfig{Frames: 4, Huge: HugeOff})
+	p := cut(t, a, 0)
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	p.Put(0)
+}
+
+func TestPutBatchEmptiesTheBatch(t *testing.T) {
+	a := newArena(t, ArenaConfig{Frames: 8, Huge: HugeOff})
+	p := cut(t, a, 0)
+	b := packet.NewBatch(a.View(), 8)
+	for range 5 {
+		off, _ := p.Get()
+		b.Append(packet.Desc{Off: off + 64, Len: 60})
+	}
+	p.PutBatch(b)
+	if b.Len() != 0 || p.Free() != a.Frames() {
+		t.Errorf("%d in the batch, %d of %d free", b.Len(), p.Free(), a.Frames())
+	}
+	if err := Audit(a, p); err != nil {
+		t.Error(err)
+	}
+}
+
+// offsets is a Holder for tests.
+type offsets []uint32
+
+func (o offsets) Holds(visit func(uint32)) {
+	for _, off := range o {
+		visit(off)
+	}
+}
+
+func TestAuditFindsEveryKindOfFault(t *testing.T) {
+	a := newArena(t, ArenaConfig{Frames: 8, Huge: HugeOff})
+	p := cut(t, a, 0)
+	one, _ := p.Get()
+	two, _ := p.Get()
+	for name, c := range map[string]struct {
+		held offsets
+		want string
+	}{
+		"sound":      {offsets{one + 5, two}, ""},
+		"lost":       {offsets{one}, "1 are missing, 0 held twice"},
+		"twice":      {offsets{one, two, two + 9}, "0 are missing, 1 held twice"},
+		"also free":  {offsets{one, two, one + 2*2048}, "1 held twice"},
+		"not a part": {offsets{one, two, uint32(len(a.Mem))}, "1 outside"},
+	} {
+		err := Audit(a, p, c.held)
+		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrAudit) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestLedger(t *testing.T) {
+	a := newArena(t, ArenaConfig{Frames: 130, Huge: HugeOff})
+	l := NewLedger(a)
+	for _, f := range []uint32{0, 63, 64, 129} {
+		if !l.Add(f<<11+7) || l.Add(f<<11) {
+			t.Errorf("frame %d: added wrongly", f)
+		}
+	}
+	if l.Remove(1<<11) || l.Remove(1<<31) || !l.Remove(63<<11) || l.Remove(63<<11) {
+		t.Error("Remove does not tell what was there")
+	}
+	var got []uint32
+	l.Holds(func(off uint32) { got = append(got, off>>11) })
+	if len(got) != 3 || got[0] != 0 || got[1] != 64 || got[2] != 129 || l.Len() != 3 {
+		t.Errorf("holds %v, Len %d", got, l.Len())
+	}
+}
+
+func TestSPSCIsFirstInFirstOutAndBounded(t *testing.T) {
+	r := NewSPSC[int](5)
+	if r.Cap() != 8 || r.Room() != 8 {
+		t.Fatalf("cap %d, room %d", r.Cap(), r.Room())
+	}
+	next, want := 0, 0
+	out := make([]int, 8)
+	for round := range 100 {
+		in := make([]int, round%9)
+		for i := range in {
+			in[i] = next + i
+		}
+		next += r.Push(in)
+		if r.Len() > 8 || r.Room() != 8-r.Len() {
+			t.Fatalf("len %d, room %d", r.Len(), r.Room())
+		}
+		for _, v := range out[:r.Pop(out[:round%7])] {
+			if v != want {
+				t.Fatalf("popped %d, want %d", v, want)
+			}
+			want++
+		}
+	}
+	if want < 100 {
+		t.Errorf("only %d elements went through", want)
+	}
+}
+
+func TestSPSCBetweenTwoGoroutines(t *testing.T) {
+	const n = 200_000
+	r := NewSPSC[packet.Desc](256)
+	go func() {
+		var b [17]packet.Desc
+		for sent := uint32(0); sent < n; {
+			k := min(uint32(len(b)), n-sent)
+			for i := range k {
+				b[i].Off, b[i].Hash = sent+i, ^(sent + i)
+			}
+			sent += uint32(r.Push(b[:k]))
+			runtime.Gosched()
+		}
+	}()
+	out := make([]packet.Desc, 31)
+	for want := uint32(0); want < n; {
+		k := r.Pop(out)
+		for _, d := range out[:k] {
+			if d.Off != want || d.Hash != ^want {
+				t.Fatalf("got %d/%#x, want %d", d.Off, d.Hash, want)
+			}
+			want++
+		}
+		if k == 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
+func TestMPSCIsBounded(t *testing.T) {
+	r := NewMPSC[int](3)
+	for round := range 10 {
+		for i := range 4 {
+			if !r.Push(round*4 + i) {
+				t.Fatalf("round %d: full after %d", round, i)
+			}
+		}
+		if r.Push(-1) {
+			t.Fatal("a fifth element went into a ring of four")
+		}
+		for i := range 4 {
+			if v, ok := r.Pop(); !ok || v != round*4+i {
+				t.Fatalf("popped %d %v", v, ok)
+			}
+		}
+		if _, ok := r.Pop(); ok {
+			t.Fatal("an empty ring gave an element")
+		}
+	}
+}
+
+func TestMPSCKeepsEachProducersOrder(t *testing.T) {
+	const producers, each = 4, 20_000
+	r := NewMPSC[[2]int](64)
+	for p := range producers {
+		go func() {
+			for i := 0; i < each; {
+				if r.Push([2]int{p, i}) {
+					i++
+				} else {
+					runtime.Gosched()
+				}
+			}
+		}()
+	}
+	var next [producers]int
+	for got := 0; got < producers*each; {
+		v, ok := r.Pop()
+		if !ok {
+			runtime.Gosched()
+			continue
+		}
+		if v[1] != next[v[0]] {
+			t.Fatalf("producer %d: got %d, want %d", v[0], v[1], next[v[0]])
+		}
+		next[v[0]]++
+		got++
+	}
+}
+
+func TestHotPathDoesNotAllocate(t *testing.T) {
+	a := newArena(t, ArenaConfig{Frames: 64, Huge: HugeOff})
+	p, held := cut(t, a, 0), NewLedger(a)
+	r := NewSPSC[packet.Desc](64)
+	buf := make([]packet.Desc, 32)
+	if n := testing.AllocsPerRun(100, func() {
+		off, _ := p.Get()
+		held.Add(off)
+		r.Push(buf)
+		r.Pop(buf)
+		held.Remove(off)
+		p.Put(off)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
