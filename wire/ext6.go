@@ -1,0 +1,101 @@
+package wire
+
+// MaxExtHeaders is the number of IPv6 extension headers that a packet may have to be walked. RFC 8200
+// 4.1 names six in its recommended order, one of them twice; a longer chain is an attack (RFC 9098 3).
+const MaxExtHeaders = 8
+
+// FragmentHeaderLen is the length of the IPv6 fragment header.
+const FragmentHeaderLen = 8
+
+// Fragment6 is what the IPv6 fragment header says; zero where the packet has none.
+//
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|  Next Header  |   Reserved    |      Fragment Offset    |Res|M|
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                         Identification                        |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//
+// RFC 8200 4.5.
+type Fragment6 struct {
+	ID     uint32 // identification shared by the fragments of a packet
+	Offset uint16 // of the fragment in the fragmentable part, in bytes
+	More   bool   // fragments follow
+	At     uint16 // offset of the fragment header from the start of the packet; 0 where there is none
+}
+
+// Present reports whether the packet has a fragment header. RFC 6946 calls one with offset 0 and no
+// more to come atomic: it is a whole packet.
+func (f Fragment6) Present() bool { return f.At != 0 }
+
+// First reports whether the packet begins with the first byte of the fragmentable part: it is whole,
+// or the fragment that has the transport header.
+func (f Fragment6) First() bool { return f.Offset == 0 }
+
+// Whole reports whether the packet is no fragment, or an atomic one.
+func (f Fragment6) Whole() bool { return f.Offset == 0 && !f.More }
+
+// Upper6 walks the extension headers of the IPv6 packet b and returns the protocol and the offset of
+// what lies behind them. It stops at a fragment other than the first, whose bytes at off are the middle
+// of something of protocol proto, at ESP, which nobody can look into, and at "no next header".
+//
+// It reports false where the packet ends inside of a header, where the chain is longer than
+// MaxExtHeaders, and where hop-by-hop options come anywhere but first (RFC 8200 4.1). Bytes after the
+// payload length do not count; bytes that a capture has cut off are missing as any others.
+func Upper6(b []byte) (proto uint8, off int, frag Fragment6, ok bool) {
+	ip := IPv6(b)
+	if !ip.ValidHeader() {
+		return 0, 0, frag, false
+	}
+	proto, off = ip.NextHeader(), IPv6Len
+	if !extension(proto) {
+		return proto, off, frag, true
+	}
+	b = b[:min(len(b), IPv6Len+int(ip.PayloadLen()))]
+	for n := 0; extension(proto); n++ {
+		size := extLen(proto, b[off:])
+		if size == 0 || n == MaxExtHeaders || proto == ProtoHopByHop && n > 0 {
+			return 0, 0, frag, false
+		}
+		if proto == ProtoFragment {
+			frag = fragment6(b[off:], off)
+		}
+		proto, off = b[off], off+size
+		if frag.Offset != 0 {
+			break
+		}
+	}
+	return proto, off, frag, true
+}
+
+// extension reports whether proto is an extension header that Upper6 walks over (RFC 8200 4).
+func extension(proto uint8) bool {
+	switch proto {
+	case ProtoHopByHop, ProtoRouting, ProtoFragment, ProtoDestOpts, ProtoAH, ProtoMobility:
+		return true
+	}
+	return false
+}
+
+// extLen returns the length of the extension header at the start of b, 0 where b is too short for it.
+// All but two kinds count units of 8 bytes after the first (RFC 8200 4.3); AH counts units of 4 after
+// the first two (RFC 4302 2.2); the fragment header has one length.
+func extLen(proto uint8, b []byte) int {
+	if len(b) < 8 {
+		return 0
+	}
+	n := (int(b[1]) + 1) * 8
+	switch proto {
+	case ProtoFragment:
+		n = FragmentHeaderLen
+	case ProtoAH:
+		n = (int(b[1]) + 2) * 4
+	}
+	if n > len(b) {
+		return 0
+	}
+	return n
+}
+
+func fragment6(b []byte, at int) Fragment6 {
+	return Fragment6{ID: u32(b, 4), Offset: u16(b, 2) &^ 7, More: b[3]&1 != 0, At: uint16(at)}
+}
