@@ -1,0 +1,96 @@
+# Millrace. `make help` lists the targets.
+
+GO       ?= go
+BIN      := bin
+CAPTURES ?= ../shared/pcaps
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+
+# What the build, the tests and `make run` need beyond Go and make, as Debian packages.
+BUILD_PACKAGES := ca-certificates git
+RUN_PACKAGES   := curl iproute2
+TEST_PACKAGES  := clang-19 llvm-19 libbpf-dev gcc libc6-dev ethtool tcpdump tshark libcap2-bin man-db
+BENCH_PACKAGES := iperf3 nginx-light nftables
+
+FUZZTIME ?= 20s
+SUITE    ?= packet-io
+KEEP     ?=
+
+export CGO_ENABLED = 0
+export MILLRACE_PCAPS ?= $(abspath $(CAPTURES))
+
+.DEFAULT_GOAL := help
+.PHONY: help deps deps-run deps-bench run build test race fuzz netns bench lint generate generate-check gpu-test clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# install-packages: apt when root and something is missing; otherwise the line to run.
+define install-packages
+	@missing=$$(for p in $(1); do dpkg-query -W -f '$${Status}\n' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then \
+		echo "installing" $$missing; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	else \
+		echo "missing Debian packages; run:"; \
+		echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends" $$missing; \
+		exit 1; \
+	fi
+endef
+
+deps: ## install what the tests need (apt when root, otherwise print the line)
+	$(call install-packages,$(BUILD_PACKAGES) $(RUN_PACKAGES) $(TEST_PACKAGES))
+	@$(GO) mod download
+
+deps-run:
+	$(call install-packages,$(BUILD_PACKAGES) $(RUN_PACKAGES))
+
+deps-bench: deps
+	$(call install-packages,$(BENCH_PACKAGES))
+
+build: ## build bin/millrace
+	@mkdir -p $(BIN)
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/millrace ./cmd/millrace
+
+run: deps-run build ## load-balance real connections between namespaces (KEEP=1 leaves them up)
+	$(GO) build -o $(BIN)/lab ./examples/lab
+	@$(BIN)/lab $(if $(KEEP),-keep) -millrace $(BIN)/millrace
+
+# As root every test that needs namespaces, rights or programs must run: a skip is a failure.
+test: deps generate-check ## all tests that need no GPU
+	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
+	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
+	$(GO) vet ./... && $(GO) test -timeout 15m ./...
+
+race: deps ## all tests under the race detector
+	CGO_ENABLED=1 $(GO) test -race -timeout 30m ./...
+
+netns: deps ## only the tests that speak with the Linux kernel in network namespaces (root)
+	MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 15m ./internal/testnet ./pmd/... ./gateway/... ./cmd/...
+
+fuzz: ## run every fuzzer for FUZZTIME (20s)
+	@for pkg in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+			echo "== $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done
+
+bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), into bench/results
+	$(GO) run ./bench -suite $(SUITE) $(BENCHFLAGS)
+
+lint: ## gofumpt, vet, staticcheck
+	@out=$$($(GO) tool gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi
+	$(GO) vet ./... && $(GO) vet -tags debug ./ring
+	$(GO) tool staticcheck ./...
+
+generate: ## rebuild the generated files (eBPF objects)
+	$(GO) generate ./pmd/afxdp/...
+
+# The committed objects must be what the sources give, byte for byte.
+generate-check: generate
+	@changed=$$(git status --porcelain -- '*_bpfel.go' '*_bpfel.o' '*_bpfeb.go' '*_bpfeb.o'); \
+	if [ -n "$$changed" ]; then echo "generated files differ from their sources:"; echo "$$changed"; exit 1; fi
+
+clean: ## remove what was built
+	rm -rf $(BIN)

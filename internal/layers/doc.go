@@ -1,0 +1,2 @@
+// Package layers has no code: its tests hold the import policy of the house.
+package layers

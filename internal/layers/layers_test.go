@@ -1,0 +1,224 @@
+package layers
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// policy says which of our packages each folder may import. Imports flow down.
+//
+// It is a statement of policy: change it by discussion, not to fix a build.
+const policy = `
+packet          :
+wire            :
+clock           :
+metrics         :
+ring            : packet
+capture         : packet clock wire
+pmd             : packet ring capture clock wire
+pmd/afxdp       : packet ring clock pmd
+pmd/afpacket    : packet ring clock pmd wire
+pmd/tap         : packet ring clock pmd wire
+gpukern         : packet ring wire
+filter          : packet wire clock gpukern
+stack           : packet ring clock pmd gpukern filter
+gateway         : packet ring clock wire pmd gpukern filter stack metrics
+gateway/daemon  : gateway packet ring clock pmd pmd/* gpukern filter stack metrics
+cmd/millrace    : *
+bench           : *
+examples/lab    : internal/testnet
+internal/testnet:
+internal/layers :
+`
+
+// rooms names the folders (and those below them) in which a third-party module may be imported.
+// Tests may import oracles anywhere.
+const rooms = `
+github.com/cilium/ebpf            : pmd/afxdp filter/ebpf bench
+github.com/gopacket/gopacket      : capture bench
+github.com/vishvananda/netlink    : gateway pmd/afxdp pmd/afpacket pmd/tap cmd/millrace internal/testnet bench
+github.com/vishvananda/netns      : internal/testnet
+github.com/prometheus             : metrics gateway cmd/millrace
+github.com/spf13                  : cmd/millrace
+github.com/schollz/progressbar/v3 : cmd/millrace
+go.yaml.in/yaml/v3                : gateway
+golang.org/x/sys                  : *
+golang.org/x/net                  : gateway
+golang.org/x/term                 : cmd/millrace
+`
+
+// pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
+// and packets come in as arguments.
+var pure = []string{"packet", "wire", "clock", "filter"}
+
+const (
+	root   = "../.."
+	module = "github.com/millrace/millrace/"
+)
+
+// file is one Go source file, parsed.
+type file struct {
+	path string // from the root
+	dir  string
+	test bool
+	ast  *ast.File
+}
+
+// sources parses every Go file of the module but generated ones and those of nested modules.
+func sources(t *testing.T) (files []file) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			name := d.Name()
+			nested, _ := filepath.Glob(filepath.Join(path, "go.mod"))
+			if path != root && (name == "testdata" || name == "bin" || strings.HasPrefix(name, ".") || nested != nil) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution|parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		files = append(files, file{rel, filepath.ToSlash(filepath.Dir(rel)), strings.HasSuffix(path, "_test.go"), f})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 20 {
+		t.Fatalf("found only %d source files", len(files))
+	}
+	return files
+}
+
+// table reads lines of the form "name : word word".
+func table(text string) map[string][]string {
+	m := map[string][]string{}
+	for line := range strings.Lines(text) {
+		if name, words, ok := strings.Cut(line, ":"); ok {
+			m[strings.TrimSpace(name)] = strings.Fields(words)
+		}
+	}
+	return m
+}
+
+// allows reports whether one of the patterns ("a", "a/*" or "*") names dir.
+func allows(patterns []string, dir string) bool {
+	for _, p := range patterns {
+		if p == "*" || p == dir || strings.HasSuffix(p, "/*") && strings.HasPrefix(dir, p[:len(p)-1]) {
+			return true
+		}
+	}
+	return false
+}
+
+// below reports whether dir is one of the folders or lies in one.
+func below(folders []string, dir string) bool {
+	for _, f := range folders {
+		if f == "*" || dir == f || strings.HasPrefix(dir, f+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func TestImportsFlowDown(t *testing.T) {
+	may := table(policy)
+	for _, f := range sources(t) {
+		allowed, known := may[f.dir]
+		if !known {
+			t.Errorf("%s: folder %s is not in the policy", f.path, f.dir)
+			continue
+		}
+		if f.test {
+			continue // tests may build anything around the package
+		}
+		for _, imp := range f.ast.Imports {
+			path, _ := strconv.Unquote(imp.Path.Value)
+			if dir, ours := strings.CutPrefix(path, module); ours && !allows(allowed, dir) {
+				t.Errorf("%s imports %s; %s may import: %s", f.path, dir, f.dir, strings.Join(allowed, " "))
+			}
+		}
+	}
+}
+
+func TestThirdPartiesStayInTheirRooms(t *testing.T) {
+	may := table(rooms)
+	for _, f := range sources(t) {
+		if f.test {
+			continue
+		}
+		for _, imp := range f.ast.Imports {
+			path, _ := strconv.Unquote(imp.Path.Value)
+			if !strings.Contains(strings.Split(path, "/")[0], ".") || strings.HasPrefix(path, module) {
+				continue
+			}
+			if !inRoom(may, path, f.dir) {
+				t.Errorf("%s imports %s outside of its rooms", f.path, path)
+			}
+		}
+	}
+}
+
+// inRoom reports whether a third-party package may be imported in dir.
+func inRoom(may map[string][]string, path, dir string) bool {
+	for mod, folders := range may {
+		if path == mod || strings.HasPrefix(path, mod+"/") {
+			return below(folders, dir)
+		}
+	}
+	return false
+}
+
+func TestPureLayersHaveNoConcurrencyTimeOrFiles(t *testing.T) {
+	forbidden := map[string]bool{"sync": true, "sync/atomic": true, "os": true, "log": true, "log/slog": true, "net": true, "context": true}
+	for _, f := range sources(t) {
+		if f.test || !below(pure, f.dir) || f.dir == "filter/ebpf" {
+			continue
+		}
+		for _, imp := range f.ast.Imports {
+			if path, _ := strconv.Unquote(imp.Path.Value); forbidden[path] {
+				t.Errorf("%s imports %s", f.path, path)
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt, *ast.ChanType, *ast.SendStmt, *ast.SelectStmt:
+				t.Errorf("%s: %T", f.path, n)
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && (n.Sel.Name == "Now" || n.Sel.Name == "Sleep" || n.Sel.Name == "After") {
+					t.Errorf("%s calls time.%s", f.path, n.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestEveryPackageSaysWhatItIs(t *testing.T) {
+	docs := map[string]bool{}
+	for _, f := range sources(t) {
+		if !f.test || f.dir == "internal/layers" {
+			docs[f.dir] = docs[f.dir] || f.ast.Doc != nil
+		}
+	}
+	for dir, ok := range docs {
+		if !ok {
+			t.Errorf("package %s has no comment", dir)
+		}
+	}
+}
