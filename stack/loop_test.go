@@ -1,0 +1,446 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+)
+
+// script is a driver for tests: it receives what the test put in and keeps what is sent.
+type script struct {
+	pool  *ring.Pool
+	in    [][]packet.Desc // bursts to come; nil is a turn without packets
+	rxErr error           // once in is used up
+	txErr error
+	room  int // how many descriptors Tx takes for each call
+	sent  []packet.Desc
+	caps  pmd.Caps
+	fd    int
+}
+
+func (s *script) Rx(now clock.Time, b *packet.Batch) (int, error) {
+	if len(s.in) == 0 {
+		return 0, s.rxErr
+	}
+	n := min(len(s.in[0]), b.Room())
+	for _, d := range s.in[0][:n] {
+		b.Append(d)
+	}
+	s.in = s.in[1:]
+	return n, nil
+}
+
+func (s *script) Tx(now clock.Time, b *packet.Batch) (int, error) {
+	if s.txErr != nil {
+		return 0, s.txErr
+	}
+	n := min(s.room, b.Len())
+	s.sent = append(s.sent, b.D[:n]...)
+	for _, d := range b.D[:n] {
+		s.pool.Put(d.Off)
+	}
+	return n, nil
+}
+
+func (s *script) Info() pmd.Info { return pmd.Info{Driver: "script", Caps: s.caps, FD: s.fd} }
+func (s *script) Close() error   { return nil }
+
+// engine holds up to depth batches and gives them back late by a number of polls.
+type engine struct {
+	depth, late int
+	held        []*packet.Batch
+	polls       int
+	refused     int
+}
+
+func (e *engine) Submit(b *packet.Batch) error {
+	if len(e.held) == e.depth {
+		e.refused++
+		return gpukern.ErrFull
+	}
+	e.held = append(e.held, b)
+	return nil
+}
+
+func (e *engine) Poll(done []*packet.Batch) int {
+	e.polls++
+	if e.polls <= e.late || len(e.held) == 0 {
+		return 0
+	}
+	e.polls = 0
+	done[0] = e.held[0]
+	e.held = e.held[1:]
+	return 1
+}
+
+func (e *engine) Load(gpukern.Tables) error { return nil }
+func (e *engine) Info() gpukern.Info        { return gpukern.Info{Name: "test", Depth: e.depth} }
+func (e *engine) Close() error              { return nil }
+
+// handler decides by the packet's hash: 0..99 forwards to that port, otherwise it is the verdict.
+type handler struct {
+	ticks []clock.Time
+	every clock.Time
+}
+
+func (h *handler) Handle(now clock.Time, b *packet.Batch) {
+	for i := range b.D {
+		d := &b.D[i]
+		d.Verdict = packet.Verdict(d.Hash)
+		if d.Verdict == packet.Forward {
+			d.Port = uint8(d.Flow)
+		}
+	}
+}
+
+func (h *handler) Tick(now clock.Time) clock.Time {
+	h.ticks = append(h.ticks, now)
+	return now + h.every
+}
+
+// world is a loop over two scripts.
+type world struct {
+	loop *Loop
+	pool *ring.Pool
+	port [2]*script
+	eng  *engine
+	hand *handler
+	a    *ring.Arena
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	a, err := ring.NewArena(ring.ArenaConfig{Frames: 1024, Huge: ring.HugeOff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := a.Cut(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{pool: pool, eng: &engine{depth: 1}, hand: &handler{every: 1000}, a: a}
+	for i := range w.port {
+		w.port[i] = &script{pool: pool, room: 1 << 20, fd: -1}
+	}
+	w.loop, err = NewLoop(Config{
+		Ports: []pmd.Driver{w.port[0], w.port[1]}, Pool: pool, Engine: w.eng, Handler: w.hand, Burst: 8,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.loop.Close()
+		a.Close()
+	})
+	return w
+}
+
+// packets returns n descriptors with frames of their own, all with the verdict v for port out.
+func (w *world) packets(t *testing.T, n int, v packet.Verdict, out uint32) (d []packet.Desc) {
+	t.Helper()
+	for range n {
+		off, ok := w.pool.Get()
+		if !ok {
+			t.Fatal("no frame")
+		}
+		d = append(d, packet.Desc{Off: off, Len: 60, Hash: uint32(v), Flow: out})
+	}
+	return d
+}
+
+// settled checks the law: every packet has met its end, and every frame is in the pool.
+func (w *world) settled(t *testing.T) Stats {
+	t.Helper()
+	s := w.loop.Stats()
+	if s.InFlight() != 0 {
+		t.Errorf("received %d = forwarded %d + delivered %d + dropped %d does not hold",
+			s.Received, s.Forwarded, s.Delivered, s.TotalDropped())
+	}
+	if err := ring.Audit(w.a, w.pool); err != nil {
+		t.Error(err)
+	}
+	return s
+}
+
+func TestEveryVerdictEndsWhereItShould(t *testing.T) {
+	w := newWorld(t)
+	burst := w.packets(t, 2, packet.Forward, 1)
+	burst = append(burst, w.packets(t, 1, packet.Forward, 0)...)
+	burst = append(burst, w.packets(t, 1, packet.DropRule, 0)...)
+	burst = append(burst, w.packets(t, 1, packet.Undecided, 0)...)
+	burst = append(burst, w.packets(t, 1, packet.Forward, 99)...) // no such port
+	w.port[0].in = [][]packet.Desc{burst}
+	if n := w.loop.Poll(0); n == 0 {
+		t.Error("Poll moved nothing")
+	}
+	s := w.settled(t)
+	if len(w.port[1].sent) != 2 || len(w.port[0].sent) != 1 {
+		t.Errorf("port 1 sent %d, port 0 sent %d", len(w.port[1].sent), len(w.port[0].sent))
+	}
+	if s.Received != 6 || s.ReceivedBytes != 360 || s.Forwarded != 3 || s.Dropped[packet.DropRule] != 1 || s.Dropped[packet.DropUnsupported] != 2 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestDeliveredFramesAreTheHandlers(t *testing.T) {
+	w := newWorld(t)
+	d := w.packets(t, 3, packet.Deliver, 0)
+	w.port[1].in = [][]packet.Desc{d}
+	w.loop.Poll(0)
+	if s := w.loop.Stats(); s.Delivered != 3 || s.InFlight() != 0 {
+		t.Errorf("stats %+v", s)
+	}
+	if w.pool.Free() != w.pool.Size()-3 {
+		t.Errorf("%d frames are out, want 3", w.pool.Size()-w.pool.Free())
+	}
+}
+
+func TestAPacketOfSeveralFramesHasOneEnd(t *testing.T) {
+	w := newWorld(t)
+	chain := w.packets(t, 3, packet.Forward, 1)
+	chain[0].Flags, chain[1].Flags = packet.FlagMore, packet.FlagMore
+	chain[1].Hash, chain[2].Hash = uint32(packet.DropRule), uint32(packet.DropRule) // only the first decides
+	dropped := w.packets(t, 2, packet.DropTTL, 0)
+	dropped[0].Flags = packet.FlagMore
+	w.port[0].in = [][]packet.Desc{append(chain, dropped...)}
+	w.loop.Poll(0)
+	s := w.settled(t)
+	if len(w.port[1].sent) != 3 || s.Received != 2 || s.Forwarded != 1 || s.Dropped[packet.DropTTL] != 1 || s.ReceivedBytes != 300 {
+		t.Errorf("sent %d descriptors, stats %+v", len(w.port[1].sent), s)
+	}
+}
+
+func TestAFullTransmitRingHoldsPacketsBackThenDrops(t *testing.T) {
+	w := newWorld(t)
+	w.port[1].room = 0
+	for range backlog + 3 {
+		w.port[0].in = append(w.port[0].in, w.packets(t, 8, packet.Forward, 1))
+		w.loop.Poll(0)
+	}
+	s := w.loop.Stats()
+	if s.InFlight() != backlog*8 || s.Dropped[packet.DropTxFull] != 24 {
+		t.Errorf("%d wait, %d dropped; want %d and 24", s.InFlight(), s.Dropped[packet.DropTxFull], backlog*8)
+	}
+	w.port[1].room = 5
+	for range 100 {
+		w.loop.Poll(0)
+	}
+	if s := w.settled(t); s.Forwarded != backlog*8 {
+		t.Errorf("forwarded %d", s.Forwarded)
+	}
+}
+
+func TestALostLinkDropsWhatWaitsForIt(t *testing.T) {
+	w := newWorld(t)
+	w.port[1].txErr = pmd.ErrDown
+	w.port[0].in = [][]packet.Desc{w.packets(t, 8, packet.Forward, 1)}
+	w.loop.Poll(0)
+	if s := w.settled(t); s.Dropped[packet.DropLinkDown] != 8 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestAPortThatIsDownIsLeftAloneForAWhile(t *testing.T) {
+	w := newWorld(t)
+	w.port[0].rxErr = pmd.ErrDown
+	w.loop.Poll(0)
+	w.port[0].in = [][]packet.Desc{w.packets(t, 1, packet.DropRule, 0)}
+	w.loop.Poll(clock.Time(retryAfter) - 1)
+	if n := w.loop.Stats().Received; n != 0 {
+		t.Errorf("received %d before the retry", n)
+	}
+	w.loop.Poll(clock.Time(retryAfter))
+	if n := w.settled(t).Received; n != 1 {
+		t.Errorf("received %d after the link came back", n)
+	}
+}
+
+func TestABusyEngineHoldsReceiveBackAndLosesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.eng.late = 3
+	for range 20 {
+		w.port[0].in = append(w.port[0].in, w.packets(t, 8, packet.Forward, 1))
+		w.port[1].in = append(w.port[1].in, w.packets(t, 8, packet.Forward, 0))
+	}
+	for i := range 500 {
+		w.loop.Poll(clock.Time(i))
+	}
+	if s := w.settled(t); s.Forwarded != 320 {
+		t.Errorf("forwarded %d of 320", s.Forwarded)
+	}
+	if w.eng.refused == 0 {
+		t.Error("the engine was never full: the test shows nothing")
+	}
+}
+
+func TestTickRunsWhenTheHandlerAsked(t *testing.T) {
+	w := newWorld(t)
+	for _, now := range []clock.Time{5, 10, 1004, 1005, 1006, 2004, 2005} {
+		w.loop.Poll(now)
+	}
+	if want := []clock.Time{5, 1005, 2005}; !slices.Equal(w.hand.ticks, want) {
+		t.Errorf("ticked at %v, want %v", w.hand.ticks, want)
+	}
+}
+
+func TestRunEndsWithTheFilesAndBalances(t *testing.T) {
+	w := newWorld(t)
+	for i := range w.port {
+		w.port[i].rxErr = io.EOF
+		for range 50 {
+			w.port[i].in = append(w.port[i].in, w.packets(t, 8, packet.Forward, uint32(1-i)))
+		}
+	}
+	w.port[1].room = 3
+	if err := w.loop.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if s := w.settled(t); s.Received != 800 || s.Forwarded+s.Dropped[packet.DropTxFull] != 800 || s.Forwarded < 400 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestRunTellsOfADeviceThatIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.port[0].rxErr, w.port[1].rxErr = io.EOF, pmd.ErrGone
+	if err := w.loop.Run(t.Context()); !errors.Is(err, pmd.ErrGone) {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestCancelEndsASleepingLoopAndSettlesIt(t *testing.T) {
+	w := newWorld(t)
+	w.port[1].room = 0
+	w.port[0].in = [][]packet.Desc{w.packets(t, 8, packet.Forward, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.loop.Run(ctx) }()
+	for w.loop.Stats().Sleeps == 0 {
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if s := w.settled(t); s.Dropped[packet.DropTxFull] != 8 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestDoRunsOnASleepingLoop(t *testing.T) {
+	w := newWorld(t)
+	w.hand.every = clock.Never >> 1
+	w.port[0].caps, w.port[1].caps = pmd.CapPoll, pmd.CapPoll // fd -1: poll(2) ignores it
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.loop.Run(ctx) }()
+	for w.loop.Stats().Turns == 0 {
+		runtime.Gosched()
+	}
+	var ran atomic.Int32
+	for range 20 {
+		done := make(chan bool)
+		if !w.loop.Do(func() { ran.Add(1); close(done) }) {
+			t.Fatal("the mailbox is full")
+		}
+		select {
+		case <-done:
+		case <-time.After(5 * time.Second):
+			t.Fatal("the message was not run")
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil || ran.Load() != 20 {
+		t.Errorf("Run: %v, %d functions ran", err, ran.Load())
+	}
+}
+
+func TestAFullMailboxSaysSo(t *testing.T) {
+	w := newWorld(t)
+	n := 0
+	for w.loop.Do(func() { n-- }) {
+		n++
+	}
+	w.loop.Poll(0)
+	if n != 0 || !w.loop.Do(func() {}) {
+		t.Errorf("%d functions were not run", n)
+	}
+}
+
+func TestNewLoopWantsAllParts(t *testing.T) {
+	w := newWorld(t)
+	whole := w.loop.cfg
+	for name, breakIt := range map[string]func(*Config){
+		"ports": func(c *Config) { c.Ports = nil }, "pool": func(c *Config) { c.Pool = nil },
+		"engine": func(c *Config) { c.Engine = nil }, "handler": func(c *Config) { c.Handler = nil },
+		"256 ports": func(c *Config) { c.Ports = make([]pmd.Driver, 256) },
+	} {
+		cfg := whole
+		breakIt(&cfg)
+		if _, err := NewLoop(cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestRunAllStopsTheOthersWhenOneFails(t *testing.T) {
+	good, bad := newWorld(t), newWorld(t)
+	bad.port[0].rxErr, bad.port[1].rxErr = pmd.ErrGone, pmd.ErrGone
+	if err := RunAll(t.Context(), good.loop, bad.loop); !errors.Is(err, pmd.ErrGone) {
+		t.Errorf("RunAll: %v", err)
+	}
+}
+
+func TestRunBindsItsThread(t *testing.T) {
+	w := newWorld(t)
+	w.loop.cfg.Affinity = []int{100_000}
+	if err := w.loop.Run(t.Context()); err == nil {
+		t.Error("bound to a CPU that does not exist")
+	}
+}
+
+func TestStatsAddUp(t *testing.T) {
+	var sum Stats
+	for range 3 {
+		one := Stats{Received: 1, ReceivedBytes: 2, Forwarded: 3, Delivered: 4, Turns: 5, Busy: 6, Sleeps: 7}
+		for i := range one.Dropped {
+			one.Dropped[i] = uint64(i)
+		}
+		sum.Add(one)
+	}
+	if sum.Received != 3 || sum.Sleeps != 21 || sum.Dropped[packet.DropTTL] != 3*uint64(packet.DropTTL) {
+		t.Errorf("sum %+v", sum)
+	}
+}
+
+func TestATurnDoesNotAllocate(t *testing.T) {
+	w := newWorld(t)
+	burst := w.packets(t, 8, packet.Forward, 1)
+	for _, d := range burst {
+		w.pool.Put(d.Off)
+	}
+	in := make([][]packet.Desc, 1)
+	w.port[1].sent = make([]packet.Desc, 0, 16)
+	if n := testing.AllocsPerRun(200, func() {
+		for i := range burst {
+			burst[i].Off, _ = w.pool.Get()
+		}
+		in[0] = burst
+		w.port[0].in, w.port[1].sent = in, w.port[1].sent[:0]
+		w.loop.Poll(0)
+	}); n != 0 {
+		t.Errorf("%v allocations in a turn", n)
+	}
+	w.settled(t)
+}
