@@ -1,0 +1,95 @@
+package gpukern
+
+import (
+	"sync/atomic"
+
+	"github.com/millrace/millrace/packet"
+)
+
+// Config describes an engine.
+type Config struct {
+	Ops     Ops      // what the pass does; 0 is OpsAll
+	Tables  Tables   // to begin with; Load replaces them
+	Depth   int      // batches that the engine holds at once; 0 is 4
+	HashKey [40]byte // of the Toeplitz hash; all zeros is DefaultHashKey
+}
+
+// CPU is the engine that works on the calling core: Submit does the pass, Poll hands the batches
+// back.
+type CPU struct {
+	ops    Ops
+	tables atomic.Pointer[Tables]
+	key    hasher
+	work   *chunk
+
+	done       []*packet.Batch // a ring of finished batches
+	head, held int
+	closed     bool
+}
+
+var _ Engine = (*CPU)(nil)
+
+// NewCPU returns an engine on the calling core.
+func NewCPU(cfg Config) *CPU {
+	if cfg.Ops == 0 {
+		cfg.Ops = OpsAll
+	}
+	if cfg.Depth < 1 {
+		cfg.Depth = 4
+	}
+	if cfg.HashKey == [40]byte{} {
+		cfg.HashKey = DefaultHashKey
+	}
+	c := &CPU{
+		ops:  cfg.Ops | OpParse,
+		work: new(chunk),
+		done: make([]*packet.Batch, cfg.Depth),
+	}
+	c.key.init(&cfg.HashKey)
+	c.tables.Store(&cfg.Tables)
+	return c
+}
+
+// Submit does the header pass over b and takes b until Poll returns it.
+func (c *CPU) Submit(b *packet.Batch) error {
+	if c.closed {
+		return ErrClosed
+	}
+	if c.held == len(c.done) {
+		return ErrFull
+	}
+	c.pass(b, c.tables.Load())
+	c.done[(c.head+c.held)%len(c.done)] = b
+	c.held++
+	return nil
+}
+
+// Poll returns finished batches, also after Close: their frames need an owner.
+func (c *CPU) Poll(done []*packet.Batch) int {
+	n := min(len(done), c.held)
+	for i := range n {
+		at := (c.head + i) % len(c.done)
+		done[i], c.done[at] = c.done[at], nil
+	}
+	c.head = (c.head + n) % len(c.done)
+	c.held -= n
+	return n
+}
+
+// Load replaces the tables for batches submitted from now on. It never fails here.
+func (c *CPU) Load(t Tables) error {
+	c.tables.Store(&t)
+	return nil
+}
+
+// Info describes the engine.
+func (c *CPU) Info() Info {
+	return Info{Name: "cpu", Device: c.key.form(), Ops: c.ops, Depth: len(c.done)}
+}
+
+// Close ends the engine: no batch goes in any more. Batches inside are finished already; Poll
+// returns them.
+func (c *CPU) Close() error {
+	c.closed = true
+	return nil
+}

@@ -1,0 +1,297 @@
+package gpukern
+
+import (
+	"encoding/binary"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// What the header pass finds, exactly. The fast form here, the slow one in reference.go and every
+// later kernel agree on each of these sentences; testdata/golden.txt holds them as vectors.
+//
+//   - Captured bytes are those of the first descriptor of a packet; total bytes are those of all its
+//     descriptors (packet.FlagMore). Headers must lie in the captured bytes, whole.
+//   - L3 is set where the Ethernet header and its tags are whole, also for packets that are not IP.
+//     Those have Proto 0 and no flag but FlagVLAN. Up to two tags (0x8100, 0x88a8) are skipped; a
+//     third makes the packet one that is not IP.
+//   - FlagIPv4 and FlagIPv6 say that the IP header is whole and consistent: version, IHL >= 5 and
+//     TotalLen >= header (RFC 791 3.1), version 6 (RFC 8200 3).
+//   - FlagMalformed says that fields contradict each other, however many bytes there were: the
+//     version, IHL or TotalLen; a transport header that does not fit the length that IP gives, also
+//     in a first fragment (RFC 1858 3, RFC 7112 5); TCP's data offset; UDP's length below 8 or
+//     beyond IP's (RFC 768); an extension header beyond the payload length, a Hop-by-Hop header
+//     that is not the first (RFC 8200 4.1), or more than wire.MaxExtHeaders of them. L4, Payload, Hash,
+//     Rule and NextHop are 0 then.
+//   - FlagTruncated says that the packet claims bytes that are not there: a header goes on beyond
+//     the captured bytes, or IP's length is larger than the total. Where only payload is missing,
+//     every offset and lookup stands. Bytes behind IP's length are padding and legal.
+//   - L4 is set where the transport header is whole, TCP options included, and for other protocols
+//     where their first byte is there. Payload is set for TCP, UDP, ICMP, ICMPv6 and SCTP. ICMP is
+//     known over IPv4 only, ICMPv6 over IPv6 only.
+//   - FlagFragment is set where the offset or the more-fragments bit is; a fragment header with
+//     neither (RFC 6946) counts as an extension header only.
+//   - Proto is what the last header read names, also where L4 is 0. AH and ESP are transports here.
+//
+// A descriptor that continues a packet keeps Off, Len, Port, Stamp, Flow, Verdict and FlagMore and
+// has zeros elsewhere.
+
+
+// The shortest transport header by protocol; 0 is a protocol that is not looked into.
+var (
+	header4 = [256]uint8{wire.ProtoICMP: 8, wire.ProtoTCP: 20, wire.ProtoUDP: 8, wire.ProtoSCTP: 12}
+	header6 = [256]uint8{wire.ProtoICMPv6: 4, wire.ProtoTCP: 20, wire.ProtoUDP: 8, wire.ProtoSCTP: 12}
+)
+
+// known says how much of a tuple a packet has.
+type known uint8
+
+const (
+	knowsNothing   known = iota // not IP, or malformed: no lookups
+	knowsAddresses              // no ports: other protocols, later fragments, headers cut off
+	knowsPorts
+)
+
+// tuple is what a packet is looked up by, between the stages of the pass. An IPv4 address fills the
+// upper half of the first word, as the left end of an IPv6 address does.
+type tuple struct {
+	srcHi, srcLo uint64
+	dstHi, dstLo uint64
+	ports        uint32 // source << 16 | destination
+	end          uint32 // of the IP packet, where it lies within the total, else 0
+	proto        uint8
+	known        known
+}
+
+// parser is one packet on its way through the parse stage.
+type parser struct {
+	d     *packet.Desc
+	p     []byte // captured bytes
+	total int    // bytes in all descriptors
+	t     *tuple
+}
+
+// link reads Ethernet and its tags, and what they carry.
+func (s parser) link() {
+	p := s.p
+	if len(p) < 14 {
+		s.d.Flags |= packet.FlagTruncated
+		return
+	}
+	l3, ether := 14, binary.BigEndian.Uint16(p[12:])
+	for ether == wire.EtherTypeVLAN || ether == wire.EtherTypeQinQ {
+		if l3 == 22 {
+			break
+		}
+		s.d.Flags |= packet.FlagVLAN
+		if len(p) < l3+4 {
+			s.d.Flags |= packet.FlagTruncated
+			return
+		}
+		ether = binary.BigEndian.Uint16(p[l3+2:])
+		l3 += 4
+	}
+	s.d.L3 = uint8(l3)
+	switch ether {
+	case wire.EtherTypeIPv4:
+		s.ipv4(l3)
+	case wire.EtherTypeIPv6:
+		s.ipv6(l3)
+	}
+}
+
+// ipv4 reads an IPv4 header (RFC 791 3.1) at l3.
+func (s parser) ipv4(l3 int) {
+	d, t := s.d, s.t
+	if len(s.p) < l3+20 {
+		s.cut4(l3)
+		return
+	}
+	h := s.p[l3 : l3+20]
+	header := int(h[0]&15) * 4
+	size := int(binary.BigEndian.Uint16(h[2:]))
+	if h[0]>>4 != 4 || header < 20 || size < header {
+		d.Flags |= packet.FlagMalformed
+		return
+	}
+	if header > 20 {
+		if len(s.p) < l3+header {
+			d.Flags |= packet.FlagTruncated
+			return
+		}
+		d.Flags |= packet.FlagOptions
+	}
+	d.Flags |= packet.FlagIPv4
+	t.srcHi = uint64(binary.BigEndian.Uint32(h[12:])) << 32
+	t.dstHi = uint64(binary.BigEndian.Uint32(h[16:])) << 32
+	t.srcLo, t.dstLo = 0, 0
+	t.known = knowsAddresses
+	s.ends(l3 + size)
+
+	d.Proto = h[9]
+	frag := binary.BigEndian.Uint16(h[6:])
+	if frag&0x3fff != 0 { // more fragments, or an offset
+		d.Flags |= packet.FlagFragment
+		if frag&0x1fff != 0 {
+			d.Flags |= packet.FlagFragmentRest
+			return
+		}
+	}
+	s.transport(l3+header, l3+size, int(header4[h[9]]))
+}
+
+// cut4 judges an IPv4 header of which less than 20 bytes are there: what is there may already
+// contradict itself.
+func (s parser) cut4(l3 int) {
+	if h := s.p[l3:]; len(h) > 0 && (h[0]>>4 != 4 || h[0]&15 < 5) {
+		s.d.Flags |= packet.FlagMalformed
+		return
+	}
+	s.d.Flags |= packet.FlagTruncated
+}
+
+// ends notes where IP says that the packet ends.
+func (s parser) ends(end int) {
+	if end > s.total {
+		s.d.Flags |= packet.FlagTruncated
+		return
+	}
+	s.t.end = uint32(end)
+}
+
+// ipv6 reads an IPv6 header (RFC 8200 3) at l3 and the extension headers behind it.
+func (s parser) ipv6(l3 int) {
+	d, t := s.d, s.t
+	if h := s.p[l3:]; len(h) > 0 && h[0]>>4 != 6 {
+		d.Flags |= packet.FlagMalformed
+		return
+	}
+	if len(s.p) < l3+40 {
+		d.Flags |= packet.FlagTruncated
+		return
+	}
+	h := s.p[l3 : l3+40]
+	d.Flags |= packet.FlagIPv6
+	t.srcHi, t.srcLo = binary.BigEndian.Uint64(h[8:]), binary.BigEndian.Uint64(h[16:])
+	t.dstHi, t.dstLo = binary.BigEndian.Uint64(h[24:]), binary.BigEndian.Uint64(h[32:])
+	t.known = knowsAddresses
+	end := l3 + 40 + int(binary.BigEndian.Uint16(h[4:]))
+	s.ends(end)
+	d.Proto = h[6]
+	off := l3 + 40
+	if extension[h[6]] {
+		var more bool
+		if off, more = s.extensions(off, end); !more {
+			return
+		}
+	}
+	if d.Proto != wire.ProtoNone {
+		s.transport(off, end, int(header6[d.Proto]))
+	}
+}
+
+var extension = [256]bool{wire.ProtoHopByHop: true, wire.ProtoRouting: true, wire.ProtoFragment: true, wire.ProtoDestOpts: true}
+
+// extensions walks the extension headers from off (RFC 8200 4) and leaves in Proto what follows
+// them. It returns where that is, and whether there is more to read.
+func (s parser) extensions(off, end int) (int, bool) {
+	d := s.d
+	d.Flags |= packet.FlagOptions
+	for n := 0; extension[d.Proto]; n++ {
+		if n == wire.MaxExtHeaders || n > 0 && d.Proto == wire.ProtoHopByHop || off+8 > end {
+			s.malformed()
+			return 0, false
+		}
+		if off+8 > len(s.p) {
+			d.Flags |= packet.FlagTruncated
+			return 0, false
+		}
+		h := s.p[off : off+8]
+		size := 8
+		if d.Proto != wire.ProtoFragment {
+			size += int(h[1]) * 8
+		}
+		if off+size > end {
+			s.malformed()
+			return 0, false
+		}
+		if off+size > len(s.p) {
+			d.Flags |= packet.FlagTruncated
+			return 0, false
+		}
+		if d.Proto == wire.ProtoFragment && s.fragment6(h) {
+			return 0, false
+		}
+		d.Proto = h[0]
+		off += size
+	}
+	return off, true
+}
+
+// fragment6 reads a fragment header (RFC 8200 4.5) and reports whether the packet is a later
+// fragment, with Proto set to what the header names.
+func (s parser) fragment6(h []byte) bool {
+	d := s.d
+	at := binary.BigEndian.Uint16(h[2:])
+	if at&0xfff9 == 0 { // RFC 6946: atomic
+		return false
+	}
+	d.Flags |= packet.FlagFragment
+	if at&0xfff8 == 0 {
+		return false
+	}
+	d.Flags |= packet.FlagFragmentRest
+	d.Proto = h[0]
+	return true
+}
+
+// malformed takes back what must not be used.
+func (s parser) malformed() {
+	s.d.Flags |= packet.FlagMalformed
+	s.t.known = knowsNothing
+}
+
+// transport reads the transport header at off, of at least header bytes, in a packet that IP lets
+// end at end.
+func (s parser) transport(off, end, header int) {
+	d, p := s.d, s.p
+	if header == 0 {
+		if off < min(end, len(p)) {
+			d.L4 = uint16(off)
+		}
+		return
+	}
+	if off+header > end {
+		s.malformed()
+		return
+	}
+	if off+header > len(p) {
+		d.Flags |= packet.FlagTruncated
+		return
+	}
+	h := p[off:]
+	switch d.Proto {
+	case wire.ProtoTCP:
+		header = int(h[12]>>4) * 4 // RFC 9293 3.1
+		if header < 20 || off+header > end {
+			s.malformed()
+			return
+		}
+		if off+header > len(p) {
+			d.Flags |= packet.FlagTruncated
+			return
+		}
+	case wire.ProtoUDP:
+		size := int(binary.BigEndian.Uint16(h[4:]))
+		if size < 8 || off+size > end && d.Flags&packet.FlagFragment == 0 {
+			s.malformed()
+			return
+		}
+	case wire.ProtoICMP, wire.ProtoICMPv6:
+		d.L4, d.Payload = uint16(off), uint16(off+header)
+		return
+	}
+	d.L4, d.Payload = uint16(off), uint16(off+header)
+	s.t.ports = binary.BigEndian.Uint32(h)
+	s.t.known = knowsPorts
+}

@@ -1,0 +1,66 @@
+package gpukern
+
+import "github.com/millrace/millrace/packet"
+
+// chunkSize is how many packets go through one stage before the next begins: enough for memory
+// reads of many packets to be under way at once, few enough for their tuples to stay in the
+// first-level cache.
+const chunkSize = packet.BatchSize
+
+// chunk is the memory between the stages: the packets that are under way.
+type chunk struct {
+	n     int
+	at    [chunkSize]int32 // index of the packet's first descriptor
+	tuple [chunkSize]tuple
+}
+
+// pass does the header pass over b, chunk by chunk and stage by stage.
+func (c *CPU) pass(b *packet.Batch, t *Tables) {
+	for i := 0; i < len(b.D); {
+		i = c.work.parse(b, i)
+		if c.ops&OpChecksum != 0 {
+			c.work.checksum(b)
+		}
+		if c.ops&OpHash != 0 {
+			c.work.hash(b, &c.key)
+		}
+	}
+}
+
+// parse is the first stage: it reads the headers of packets from descriptor i on, fills the chunk
+// with their tuples, and returns the first descriptor that it left.
+func (w *chunk) parse(b *packet.Batch, i int) int {
+	w.n = 0
+	for i < len(b.D) && w.n < chunkSize {
+		d := &b.D[i]
+		p := b.Arena.Bytes(d)
+		total := len(p)
+		w.at[w.n] = int32(i)
+		i++
+		more := d.Flags&packet.FlagMore != 0
+		clearFindings(d)
+		if more {
+			for more && i < len(b.D) {
+				rest := &b.D[i]
+				total += int(rest.Len)
+				more = rest.Flags&packet.FlagMore != 0
+				clearFindings(rest)
+				i++
+			}
+		}
+		t := &w.tuple[w.n]
+		t.ports, t.end, t.known = 0, 0, knowsNothing
+		parser{d, p, total, t}.link()
+		t.proto = d.Proto
+		w.n++
+	}
+	return i
+}
+
+// clearFindings makes d what a driver hands over.
+func clearFindings(d *packet.Desc) {
+	d.L3, d.L4, d.Payload = 0, 0, 0
+	d.Hash, d.Rule, d.NextHop = 0, 0, 0
+	d.Flags &= packet.FlagMore
+	d.Proto = 0
+}
