@@ -1,0 +1,197 @@
+package gateway
+
+import (
+	"fmt"
+	"net/netip"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// place is a value and where it stands in the file.
+type place[T any] struct {
+	value T
+	node  *yaml.Node
+}
+
+// places are the parts of the file that are compared with each other after it has been read.
+type places struct {
+	devices  []place[Device]
+	snat     []place[netip.Addr]
+	services []servicePlace // in the order of Config.Services
+}
+
+type servicePlace struct {
+	node, name, timeout, device *yaml.Node // of the service and of keys in it; nil when absent
+	addresses                   []*yaml.Node
+	backends                    []backendPlace
+}
+
+type backendPlace struct {
+	node, name *yaml.Node
+	addresses  []*yaml.Node
+}
+
+// check compares the parts of the file with each other.
+func (d *decoder) check(c *Config) {
+	d.checkDevices()
+	d.checkSNAT(c)
+	fronts := d.checkFronts(c)
+	names := map[string]int{}
+	for i := range c.Services {
+		s, at := &c.Services[i], &d.places.services[i]
+		d.unique(names, s.Name, at.name, "service")
+		d.checkBackends(s, at, fronts)
+		d.checkFamilies(c, s, at)
+		d.checkHealth(s, at)
+	}
+}
+
+// unique reports a name that an earlier line has already.
+func (d *decoder) unique(lines map[string]int, name string, n *yaml.Node, what string) {
+	if name == "" || n == nil {
+		return
+	}
+	if line, ok := lines[name]; ok {
+		d.fail(n, "", "%s %q is already on line %d", what, name, line)
+		return
+	}
+	lines[name] = n.Line
+}
+
+func (d *decoder) checkDevices() {
+	names := map[string]int{}
+	for _, p := range d.places.devices {
+		d.unique(names, p.value.Name, p.node, "device")
+		if first := d.places.devices[0]; p.value.Queues != first.value.Queues {
+			d.fail(p.node, "loop i serves queue i of every device",
+				"device %q has %d queues, but %q has %d", p.value.Name, p.value.Queues, first.value.Name, first.value.Queues)
+		}
+	}
+}
+
+func (d *decoder) checkSNAT(c *Config) {
+	lines := map[string]int{}
+	for _, p := range d.places.snat {
+		d.unique(lines, p.value.String(), p.node, "snat address")
+	}
+	if len(c.Devices) > 0 && len(d.places.snat) > 0 && c.SNATPorts.Size() < c.Loops() {
+		d.fail(d.places.snat[0].node, "", "snat_ports has %d ports for %d loops", c.SNATPorts.Size(), c.Loops())
+	}
+}
+
+// front is what a service listens on.
+type front struct {
+	addr  netip.AddrPort
+	proto string
+}
+
+// checkFronts reports addresses that two services share, and those that would swallow replies to
+// an SNAT address. It returns the line of each address.
+func (d *decoder) checkFronts(c *Config) map[front]int {
+	lines := map[front]int{}
+	for i := range c.Services {
+		for j, ap := range c.Services[i].Addresses {
+			n, f := d.places.services[i].addresses[j], front{ap, c.Services[i].Protocol}
+			if line, ok := lines[f]; ok {
+				d.fail(n, "", "address %s/%s is already served on line %d", ap, f.proto, line)
+				continue
+			}
+			lines[f] = n.Line
+			for _, s := range d.places.snat {
+				if s.value == ap.Addr() && c.SNATPorts.Contains(ap.Port()) {
+					d.fail(n, "take another address, or narrow snat_ports",
+						"address %s overlaps the ports of the snat address on line %d", ap, s.node.Line)
+				}
+			}
+		}
+	}
+	return lines
+}
+
+func (d *decoder) checkBackends(s *Service, at *servicePlace, fronts map[front]int) {
+	names, addrs := map[string]int{}, map[string]int{}
+	for i := range s.Backends {
+		b, p := &s.Backends[i], &at.backends[i]
+		d.unique(names, b.Name, p.name, "backend")
+		if len(b.Addresses) == 2 && b.Addresses[0].Addr().Is4() == b.Addresses[1].Addr().Is4() {
+			d.fail(p.addresses[1], "write one backend for each", "backend %q has two addresses of one family", b.Name)
+		}
+		for j, ap := range b.Addresses {
+			n := p.addresses[j]
+			d.unique(addrs, ap.String(), n, "backend address")
+			if line, ok := fronts[front{ap, s.Protocol}]; ok {
+				d.fail(n, "", "backend %s is the gateway itself: it is the address of a service on line %d", ap, line)
+			}
+		}
+	}
+}
+
+// checkFamilies reports backends that no address of the service can lead to, and addresses that
+// lead to no backend: NAT does not change the address family.
+func (d *decoder) checkFamilies(c *Config, s *Service, at *servicePlace) {
+	back := map[bool]bool{}
+	front := map[bool]bool{}
+	for _, ap := range s.Addresses {
+		front[ap.Addr().Is4()] = true
+	}
+	for i, b := range s.Backends {
+		for j, ap := range b.Addresses {
+			back[ap.Addr().Is4()] = true
+			if len(front) > 0 && !front[ap.Addr().Is4()] {
+				d.fail(at.backends[i].addresses[j], "NAT needs backends of the same address family",
+					"backend %s is %s, but service %q has no %s address", ap, family(ap.Addr()), s.Name, family(ap.Addr()))
+			}
+		}
+	}
+	for j, ap := range s.Addresses {
+		if len(back) > 0 && !back[ap.Addr().Is4()] {
+			d.fail(at.addresses[j], "NAT needs backends of the same address family",
+				"address %s is %s, but service %q has no %s backend", ap, family(ap.Addr()), s.Name, family(ap.Addr()))
+		}
+		if s.Source == SourceGateway && !hasFamily(c.SNAT, ap.Addr()) {
+			d.fail(at.addresses[j], "add one to snat, or set `source: client`",
+				"service %q needs an %s snat address", s.Name, family(ap.Addr()))
+		}
+	}
+}
+
+func family(a netip.Addr) string {
+	if a.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+func hasFamily(list []netip.Addr, like netip.Addr) bool {
+	for _, a := range list {
+		if a.Is4() == like.Is4() {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *decoder) checkHealth(s *Service, at *servicePlace) {
+	h := s.Health
+	if h == nil {
+		return
+	}
+	if at.timeout != nil && h.Timeout > h.Interval {
+		d.fail(at.timeout, "", "timeout %v is longer than the interval %v", h.Timeout, h.Interval)
+	}
+	if s.Protocol == "udp" && h.Port == 0 {
+		d.fail(at.node, "name a TCP port of the backend that shows its health",
+			"service %q is udp: its tcp health check needs a port", s.Name)
+	}
+	if h.Device == "" {
+		return
+	}
+	var devices []string
+	for _, p := range d.places.devices {
+		if p.value.Name == h.Device {
+			return
+		}
+		devices = append(devices, p.value.Name)
+	}
+	d.fail(at.device, suggest(h.Device, devices), "%s", fmt.Sprintf("unknown device %q", h.Device))
+}

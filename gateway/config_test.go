@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"errors"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// addrs makes netip values comparable for cmp.
+var addrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
+	c, err := Load("../examples/gateway.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newConfig()
+	if c.Table != d.Table || c.SNATPorts != d.SNATPorts || c.Checksum != d.Checksum {
+		t.Errorf("the example states other defaults than the code: %+v", c)
+	}
+	if diff := cmp.Diff(newDevice(), Device{Driver: c.Devices[0].Driver, Queues: c.Devices[0].Queues, Mode: c.Devices[0].Mode}); diff != "" {
+		t.Error(diff)
+	}
+	h := *c.Services[0].Health
+	h.Port, h.Device = 0, ""
+	if h != *newHealth() {
+		t.Errorf("the example states other health defaults than the code: %+v", h)
+	}
+	src, err := os.ReadFile("../examples/gateway.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := "devices name driver queues mode snat snat_ports checksum table size tcp established syn fin udp " +
+		"metrics listen services protocol address source removed hash_size backends weight health type interval " +
+		"timeout rise fall port device"
+	for _, key := range strings.Fields(keys) {
+		if !strings.Contains(string(src), key+":") {
+			t.Errorf("the example lacks %q", key)
+		}
+	}
+}
+
+func TestAConfigurationIsReadWhole(t *testing.T) {
+	src := `
+devices: [{name: gw0, driver: afxdp, queues: 2, mode: generic}]
+snat: 198.18.2.1
+snat_ports: 2000-2999
+checksum: drop
+table: {size: 4096, tcp: {established: 1h, syn: 5s, fin: 6s}, udp: 7s}
+metrics: {listen: "127.0.0.1:0"}
+services:
+  - name: web
+    protocol: udp
+    address: 198.18.1.1:80
+    source: client
+    removed: drop
+    hash_size: 251
+    backends:
+      - {name: b1, address: 198.18.2.11:8080, weight: 3}
+      - {address: 198.18.2.12:8080}
+    health: {type: tcp, interval: 300ms, timeout: 200ms, rise: 1, fall: 2, port: 99, device: gw0}
+`
+	got, err := Parse("f", []byte(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Config{
+		Devices:   []Device{{Name: "gw0", Driver: "afxdp", Queues: 2, Mode: "generic"}},
+		SNAT:      []netip.Addr{netip.MustParseAddr("198.18.2.1")},
+		SNATPorts: PortRange{2000, 2999},
+		Checksum:  "drop",
+		Table:     Table{Size: 4096, TCPEstablished: time.Hour, TCPSYN: 5 * time.Second, TCPFIN: 6 * time.Second, UDP: 7 * time.Second},
+		Metrics:   Metrics{Listen: "127.0.0.1:0"},
+		Services: []Service{{
+			Name: "web", Protocol: "udp", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.1.1:80")},
+			Source: SourceClient, Removed: "drop", HashSize: 251,
+			Backends: []Backend{
+				{Name: "b1", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.11:8080")}, Weight: 3},
+				{Name: "198.18.2.12:8080", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.12:8080")}, Weight: 1},
+			},
+			Health: &Health{Type: "tcp", Interval: 300 * time.Millisecond, Timeout: 200 * time.Millisecond, Rise: 1, Fall: 2, Port: 99, Device: "gw0"},
+		}},
+	}
+	if diff := cmp.Diff(want, got, addrs, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestMistakesAreShown compares the messages for each file of testdata/config with its golden
+// file. Run with -update to write them, and read the difference.
+func TestMistakesAreShown(t *testing.T) {
+	files, err := filepath.Glob("testdata/config/*.yaml")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			src, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = Parse(filepath.Base(file), src)
+			var ce *ConfigError
+			if !errors.As(err, &ce) {
+				t.Fatalf("got %v, want a ConfigError", err)
+			}
+			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), ce.Error()+"\n"); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	files, _ := filepath.Glob("testdata/config/*.yaml")
+	for _, file := range append(files, "../examples/gateway.yaml") {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(src)
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		c, err := Parse("f", src)
+		var ce *ConfigError
+		switch {
+		case err == nil && (len(c.Devices) == 0 || len(c.Services) == 0):
+			t.Error("accepted a configuration without devices or services")
+		case err != nil && !errors.As(err, &ce):
+			t.Errorf("not a ConfigError: %v", err)
+		}
+	})
+}

@@ -1,0 +1,99 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Problem is one mistake in a configuration file.
+type Problem struct {
+	File         string
+	Line, Column int    // from 1; Column counts characters
+	Message      string // what is wrong
+	Hint         string // what would be right; may be empty
+	Source       string // the line of the file
+}
+
+// String renders the problem as file:line:column: message, the line, a caret and the hint.
+func (p Problem) String() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s:%d:%d: %s\n", p.File, p.Line, p.Column, p.Message)
+	if strings.TrimSpace(p.Source) != "" {
+		fmt.Fprintf(&s, "  %s\n  %s^\n", p.Source, margin(p.Source, p.Column-1))
+	}
+	if p.Hint != "" {
+		fmt.Fprintf(&s, "  %s\n", p.Hint)
+	}
+	return s.String()
+}
+
+// margin returns the white space as wide as the first n characters of line: tabs stay tabs.
+func margin(line string, n int) string {
+	var s strings.Builder
+	for i, r := range []rune(line) {
+		if i >= n {
+			break
+		}
+		if r != '\t' {
+			r = ' '
+		}
+		s.WriteRune(r)
+	}
+	return s.String()
+}
+
+// ConfigError holds every mistake of a configuration file, in the order of the file.
+type ConfigError struct{ Problems []Problem }
+
+// Error renders all problems.
+func (e *ConfigError) Error() string {
+	var s strings.Builder
+	for _, p := range e.Problems {
+		s.WriteString(p.String())
+	}
+	return strings.TrimSuffix(s.String(), "\n")
+}
+
+// suggest returns a hint with the nearest of the allowed words, if one is near, and all of them.
+func suggest[S ~string](word string, allowed []S) string {
+	best, least := "", len(word)/3+1
+	var all []string
+	for _, s := range allowed {
+		a := string(s)
+		all = append(all, a)
+		if n := distance(strings.ToLower(word), a); n < least {
+			best, least = a, n
+		}
+	}
+	list := "allowed: " + strings.Join(all, ", ")
+	if best == "" {
+		return list
+	}
+	return fmt.Sprintf("did you mean %q? %s", best, list)
+}
+
+// distance returns the number of insertions, deletions, replacements and swaps of neighbours that
+// turn a into b.
+func distance(a, b string) int {
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		d[i][0] = i
+	}
+	for j := range d[0] {
+		d[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
+		}
+	}
+	return d[len(a)][len(b)]
+}

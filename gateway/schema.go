@@ -1,0 +1,167 @@
+package gateway
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// config reads the root of the file.
+func (d *decoder) config(n *yaml.Node, c *Config) {
+	d.mapping(n, "the configuration",
+		field{"devices", true, func(n *yaml.Node) { d.devices(n, c) }},
+		field{"snat", false, func(n *yaml.Node) { d.snat(n, c) }},
+		field{"snat_ports", false, func(n *yaml.Node) { d.portRange(n, "snat_ports", &c.SNATPorts) }},
+		field{"checksum", false, func(n *yaml.Node) { choice(d, n, "checksum", &c.Checksum, "forward", "drop") }},
+		field{"table", false, func(n *yaml.Node) { d.table(n, &c.Table) }},
+		field{"metrics", false, func(n *yaml.Node) { d.metrics(n, &c.Metrics) }},
+		field{"services", true, func(n *yaml.Node) { d.services(n, c) }},
+	)
+}
+
+func (d *decoder) devices(n *yaml.Node, c *Config) {
+	d.list(n, "devices", maxDevices, func(n *yaml.Node) {
+		dev := newDevice()
+		d.mapping(n, "a device",
+			field{"name", true, func(n *yaml.Node) { d.deviceName(n, "name", &dev.Name) }},
+			field{"driver", false, func(n *yaml.Node) { choice(d, n, "driver", &dev.Driver, "auto", "afxdp", "afpacket", "tap") }},
+			field{"queues", false, func(n *yaml.Node) { d.integerTo(n, "queues", &dev.Queues, 1, maxQueues) }},
+			field{"mode", false, func(n *yaml.Node) { choice(d, n, "mode", &dev.Mode, "auto", "native", "generic") }},
+		)
+		d.places.devices = append(d.places.devices, place[Device]{dev, n})
+		c.Devices = append(c.Devices, dev)
+	})
+}
+
+// deviceName reads a name that Linux allows for an interface.
+func (d *decoder) deviceName(n *yaml.Node, what string, to *string) {
+	if s, ok := d.text(n, what); ok {
+		if len(s) > 15 || strings.ContainsAny(s, "/ \t:") {
+			d.fail(n, "1 to 15 characters without space, / and :", "%s is not a name of an interface: %q", what, s)
+			return
+		}
+		*to = s
+	}
+}
+
+func (d *decoder) snat(n *yaml.Node, c *Config) {
+	d.oneOrMore(n, "snat", maxSNAT, func(n *yaml.Node) {
+		if a, ok := d.addr(n, "snat"); ok {
+			d.places.snat = append(d.places.snat, place[netip.Addr]{a, n})
+			c.SNAT = append(c.SNAT, a)
+		}
+	})
+}
+
+func (d *decoder) table(n *yaml.Node, t *Table) {
+	timeout := func(name string, to *time.Duration) field {
+		return field{name, false, func(n *yaml.Node) { d.duration(n, name, to, time.Second, maxTimeout) }}
+	}
+	d.mapping(n, "table",
+		field{"size", false, func(n *yaml.Node) { d.integerTo(n, "size", &t.Size, 1024, maxTable) }},
+		field{"tcp", false, func(n *yaml.Node) {
+			d.mapping(n, "tcp", timeout("established", &t.TCPEstablished), timeout("syn", &t.TCPSYN), timeout("fin", &t.TCPFIN))
+		}},
+		timeout("udp", &t.UDP),
+	)
+}
+
+func (d *decoder) metrics(n *yaml.Node, m *Metrics) {
+	d.mapping(n, "metrics", field{"listen", false, func(n *yaml.Node) {
+		ap, err := netip.ParseAddrPort(n.Value)
+		if err != nil || n.Kind != yaml.ScalarNode {
+			d.fail(n, "such as 127.0.0.1:9100", "listen must be an IP address and a port, not %s", kind(n))
+			return
+		}
+		m.Listen = ap.String()
+	}})
+}
+
+func (d *decoder) services(n *yaml.Node, c *Config) {
+	d.list(n, "services", maxServices, func(n *yaml.Node) {
+		s := newService()
+		at := servicePlace{node: n}
+		d.mapping(n, "a service",
+			field{"name", true, func(n *yaml.Node) { at.name = n; d.name(n, "name", &s.Name) }},
+			field{"protocol", false, func(n *yaml.Node) { choice(d, n, "protocol", &s.Protocol, "tcp", "udp") }},
+			field{"address", true, func(n *yaml.Node) { s.Addresses, at.addresses = d.addrPorts(n, 64) }},
+			field{"source", false, func(n *yaml.Node) { choice(d, n, "source", &s.Source, SourceGateway, SourceClient) }},
+			field{"removed", false, func(n *yaml.Node) { choice(d, n, "removed", &s.Removed, "keep", "drop") }},
+			field{"hash_size", false, func(n *yaml.Node) { d.hashSize(n, &s.HashSize) }},
+			field{"backends", true, func(n *yaml.Node) { d.backends(n, &s, &at) }},
+			field{"health", false, func(n *yaml.Node) { s.Health = newHealth(); d.health(n, s.Health, &at) }},
+		)
+		d.places.services = append(d.places.services, at)
+		c.Services = append(c.Services, s)
+	})
+}
+
+// addrPorts reads one or more addresses with ports, and where each stands.
+func (d *decoder) addrPorts(n *yaml.Node, limit int) (list []netip.AddrPort, at []*yaml.Node) {
+	d.oneOrMore(n, "address", limit, func(n *yaml.Node) {
+		if ap, ok := d.addrPort(n, "address"); ok {
+			list, at = append(list, ap), append(at, n)
+		}
+	})
+	return list, at
+}
+
+func (d *decoder) hashSize(n *yaml.Node, to *int) {
+	v, ok := d.integer(n, "hash_size", 251, 16777213)
+	if !ok {
+		return
+	}
+	if !prime(v) {
+		d.fail(n, "such as 1021, 65537 or 655373", "hash_size is %d, which is not a prime", v)
+		return
+	}
+	*to = v
+}
+
+func (d *decoder) backends(n *yaml.Node, s *Service, at *servicePlace) {
+	d.list(n, "backends", maxBackends, func(n *yaml.Node) {
+		b := Backend{Weight: 1}
+		p := backendPlace{node: n, name: n}
+		d.mapping(n, "a backend",
+			field{"name", false, func(n *yaml.Node) { p.name = n; d.name(n, "name", &b.Name) }},
+			field{"address", true, func(n *yaml.Node) { b.Addresses, p.addresses = d.addrPorts(n, 2) }},
+			field{"weight", false, func(n *yaml.Node) { d.integerTo(n, "weight", &b.Weight, 0, maxWeight) }},
+		)
+		if b.Name == "" && len(b.Addresses) > 0 {
+			b.Name = b.Addresses[0].String()
+		}
+		s.Backends, at.backends = append(s.Backends, b), append(at.backends, p)
+	})
+}
+
+func (d *decoder) health(n *yaml.Node, h *Health, at *servicePlace) {
+	port := int(h.Port)
+	d.mapping(n, "health",
+		field{"type", false, func(n *yaml.Node) { choice(d, n, "type", &h.Type, "tcp") }},
+		field{"interval", false, func(n *yaml.Node) { d.duration(n, "interval", &h.Interval, 10*time.Millisecond, time.Hour) }},
+		field{"timeout", false, func(n *yaml.Node) {
+			at.timeout = n
+			d.duration(n, "timeout", &h.Timeout, 10*time.Millisecond, time.Hour)
+		}},
+		field{"rise", false, func(n *yaml.Node) { d.integerTo(n, "rise", &h.Rise, 1, 100) }},
+		field{"fall", false, func(n *yaml.Node) { d.integerTo(n, "fall", &h.Fall, 1, 100) }},
+		field{"port", false, func(n *yaml.Node) { d.integerTo(n, "port", &port, 1, 65535) }},
+		field{"device", false, func(n *yaml.Node) { at.device = n; d.deviceName(n, "device", &h.Device) }},
+	)
+	h.Port = uint16(port)
+	if at.timeout == nil && h.Timeout > h.Interval {
+		h.Timeout = h.Interval
+	}
+}
+
+// prime reports whether n has no divisor.
+func prime(n int) bool {
+	for i := 2; i*i <= n; i++ {
+		if n%i == 0 {
+			return false
+		}
+	}
+	return n > 1
+}
