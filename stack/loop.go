@@ -216,54 +216,61 @@ func (l *Loop) finish(now clock.Time) int {
 	return moved
 }
 
-// sort sends each packet of b where its verdict says.
+// sort sends each packet of b where its verdict says, in runs of packets with the same end: they
+// are many more than runs in ordinary traffic.
 func (l *Loop) sort(now clock.Time, b *packet.Batch) {
-	for i := 0; i < len(b.D); {
-		end := i + 1
-		for end < len(b.D) && b.D[end-1].Flags.Has(packet.FlagMore) {
-			end++
+	for d := b.D; len(d) > 0; {
+		n := run(d)
+		v := d[0].Verdict
+		switch {
+		case v == packet.Forward && int(d[0].Port) < len(l.ports):
+			l.enqueue(now, int(d[0].Port), d[:n])
+		case v == packet.Deliver:
+			l.count.Delivered += uint64(packets(d[:n]))
+		case v.Dropped():
+			l.drop(d[:n], v)
+		default:
+			l.drop(d[:n], packet.DropUnsupported)
 		}
-		l.dispose(now, b.D[i:end])
-		i = end
+		d = d[n:]
 	}
 }
 
-// dispose brings one packet, of one or more descriptors, to its end or to its transmit queue.
-func (l *Loop) dispose(now clock.Time, pkt []packet.Desc) {
-	v := pkt[0].Verdict
-	switch {
-	case v == packet.Deliver:
-		l.count.Delivered++
-	case v == packet.Forward && int(pkt[0].Port) < len(l.ports):
-		l.enqueue(now, pkt)
-	case v.Dropped():
-		l.drop(pkt, v)
-	default:
-		l.drop(pkt, packet.DropUnsupported)
+// run returns the number of leading descriptors that belong to packets with the verdict and the
+// port of the first. A descriptor that goes on a packet (the one before has FlagMore) belongs to it
+// whatever it says.
+func run(d []packet.Desc) int {
+	v, out := d[0].Verdict, d[0].Port
+	n := 1
+	for n < len(d) && (d[n].Verdict == v && d[n].Port == out || d[n-1].Flags.Has(packet.FlagMore)) {
+		n++
 	}
+	return n
 }
 
-// enqueue puts a packet into the transmit queue of its port; a queue that stays full after a try
-// to send drops it.
-func (l *Loop) enqueue(now clock.Time, pkt []packet.Desc) {
-	i := int(pkt[0].Port)
-	out := l.ports[i].out
-	if out.Room() < len(pkt) {
-		l.transmit(now, i)
-		if out.Room() < len(pkt) {
-			l.drop(pkt, packet.DropTxFull)
-			return
+// enqueue puts a run of packets into the transmit queue of port out. What finds the queue full
+// after a try to send is dropped.
+func (l *Loop) enqueue(now clock.Time, out int, d []packet.Desc) {
+	q := l.ports[out].out
+	if q.Room() < len(d) {
+		l.transmit(now, out)
+	}
+	n := len(d)
+	if n > q.Room() {
+		for n = q.Room(); n > 0 && d[n-1].Flags.Has(packet.FlagMore); { // whole packets only
+			n--
 		}
+		l.drop(d[n:], packet.DropTxFull)
 	}
-	out.D = append(out.D, pkt...)
+	q.D = append(q.D, d[:n]...)
 }
 
-// drop gives the frames of one packet back and counts it under its reason.
-func (l *Loop) drop(pkt []packet.Desc, why packet.Verdict) {
-	for i := range pkt {
-		l.cfg.Pool.Put(pkt[i].Off)
+// drop gives the frames of whole packets back and counts them under their reason.
+func (l *Loop) drop(d []packet.Desc, why packet.Verdict) {
+	l.count.Dropped[why] += uint64(packets(d))
+	for i := range d {
+		l.cfg.Pool.Put(d[i].Off)
 	}
-	l.count.Dropped[why]++
 }
 
 // transmit offers port i what waits for it. What does not fit stays for the next turn; what cannot
@@ -277,15 +284,10 @@ func (l *Loop) transmit(now clock.Time, i int) int {
 	l.count.Forwarded += uint64(packets(p.out.D[:n]))
 	p.out.Consume(n)
 	if err != nil {
-		l.dropAll(p.out, packet.DropLinkDown)
+		l.drop(p.out.D, packet.DropLinkDown)
+		p.out.Reset()
 	}
 	return n
-}
-
-// dropAll drops every packet of b for one reason.
-func (l *Loop) dropAll(b *packet.Batch, why packet.Verdict) {
-	l.count.Dropped[why] += uint64(packets(b.D))
-	l.cfg.Pool.PutBatch(b)
 }
 
 // packets counts the packets, of one or more descriptors each, in a run of whole ones.

@@ -80,7 +80,7 @@ func (e *engine) Poll(done []*packet.Batch) int {
 	}
 	e.polls = 0
 	done[0] = e.held[0]
-	e.held = e.held[1:]
+	e.held = append(e.held[:0], e.held[1:]...)
 	return 1
 }
 

@@ -82,7 +82,8 @@ func (l *Loop) drain() {
 	}
 	for i := range l.ports {
 		l.transmit(Now(), i)
-		l.dropAll(l.ports[i].out, packet.DropTxFull)
+		l.drop(l.ports[i].out.D, packet.DropTxFull)
+		l.ports[i].out.Reset()
 	}
 	l.board.publish(&l.count)
 }
