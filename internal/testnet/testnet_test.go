@@ -1,0 +1,108 @@
+package testnet
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pair returns two namespaces joined by a link, both ends up.
+func pair(t *testing.T, n *Net) (a, b *Namespace) {
+	t.Helper()
+	a, b = n.Namespace("a"), n.Namespace("b")
+	if err := n.LinkQueues(a, "va", b, "vb", 2); err != nil {
+		t.Fatal(err)
+	}
+	for ns, args := range map[*Namespace][]string{
+		a: {"va", "198.18.0.1/24", "2001:db8::1/64"}, b: {"vb", "198.18.0.2/24", "2001:db8::2/64"},
+	} {
+		if err := ns.Up(args[0], args[1:]...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a, b
+}
+
+func TestTwoNamespacesSpeak(t *testing.T) {
+	a, b := pair(t, For(t, "mr-testnet"))
+	for _, addr := range []string{"198.18.0.2:7", "[2001:db8::2]:7"} {
+		var l net.Listener
+		if err := b.Do(func() (err error) { l, err = net.Listen("tcp", addr); return }); err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go func() {
+			if c, err := l.Accept(); err == nil {
+				_, _ = c.Write([]byte("hello"))
+				c.Close()
+			}
+		}()
+		var c net.Conn
+		if err := a.Do(func() (err error) { c, err = net.DialTimeout("tcp", addr, 5*time.Second); return }); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 5)
+		if n, err := c.Read(buf); err != nil || string(buf[:n]) != "hello" {
+			t.Errorf("%s: read %q, %v", addr, buf[:n], err)
+		}
+		c.Close()
+	}
+}
+
+func TestNoOffloadSwitchesChecksumsAndSegmentationOff(t *testing.T) {
+	Program(t, "ethtool")
+	a, _ := pair(t, For(t, "mr-testnet"))
+	if err := a.NoOffload("va"); err != nil {
+		t.Fatal(err)
+	}
+	out, err := a.Run("ethtool", "-k", "va")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"tx-checksumming", "tx-tcp-segmentation", "tx-tcp6-segmentation", "generic-segmentation-offload"} {
+		if !strings.Contains(out, f+": off") {
+			t.Errorf("%s is still on", f)
+		}
+	}
+	if err := a.NoOffload("nothing"); err == nil {
+		t.Error("no error for an interface that does not exist")
+	}
+}
+
+func TestDoStaysInsideAndOthersOutside(t *testing.T) {
+	n := For(t, "mr-testnet")
+	a := n.Namespace("a")
+	inside, err := "", error(nil)
+	if err = a.Do(func() (err error) { inside, err = os.Readlink("/proc/thread-self/ns/net"); return }); err != nil {
+		t.Fatal(err)
+	}
+	outside, err := os.Readlink("/proc/thread-self/ns/net")
+	if err != nil || inside == outside {
+		t.Errorf("inside %s, outside %s, %v", inside, outside, err)
+	}
+}
+
+func TestLeftoversOfAKilledRunAreRemoved(t *testing.T) {
+	first := For(t, "mr-testnet")
+	first.Namespace("a")
+	second, err := New("mr-testnet") // as after a SIGKILL: the first was never closed
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Namespace("a")
+	if err := second.Link(second.Namespace("b"), "x", second.spaces[0], "y"); err != nil {
+		t.Errorf("the old namespace is in the way: %v", err)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProgramsThatFailTellWhatTheySaid(t *testing.T) {
+	a := For(t, "mr-testnet").Namespace("a")
+	if _, err := a.Run("ip", "link", "show", "nothing"); err == nil || !strings.Contains(err.Error(), "does not exist") {
+		t.Errorf("error %v", err)
+	}
+}
