@@ -126,3 +126,10 @@ func AppendIPv6(b []byte, h *IPv6Header) []byte {
 	ip.SetDst(h.Dst)
 	return b
 }
+
+// Pseudo returns the sum of the pseudo header of the upper-layer packet in a packet without extension
+// headers: addresses, next header and the length of the payload. With extension headers
+// PseudoHeader6 takes what Upper6 finds.
+func (b IPv6) Pseudo() uint32 {
+	return PseudoHeader6(b.Src(), b.Dst(), b.NextHeader(), uint32(b.PayloadLen()))
+}
