@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/internal/doctor"
+)
+
+func newDoctor(c *console) *cobra.Command {
+	var asJSON bool
+	var interfaces []string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Examine the machine and say what it lacks",
+		Long: `Examine the kernel, permissions, memory, CPUs, interfaces, GPU and DPDK. Each
+line says ok, warn (works with a limit) or fail (needed and missing), what was
+found, and what to type. Nothing is changed.
+
+Exit code 0 when everything that is needed works, 1 otherwise.
+
+--json prints one object: kernel (release), cpus (number), checks (list of
+area, name, status, found, remedy) and interfaces (list of name, driver, up,
+mtu, queues, xdp, zero_copy, multi_buffer, program, program_by, attach_mode).`,
+		Example: `  millrace doctor
+  millrace doctor --iface eth1 --iface eth2
+  millrace doctor --json | jq '.checks[] | select(.status == "fail")'`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringSliceVarP(&interfaces, "iface", "i", nil, "interface to examine (default: all that are up)")
+	cmd.RunE = verb(func(context.Context, []string) error {
+		rep := doctor.Examine(doctor.This(), interfaces)
+		if asJSON {
+			if err := c.json(rep); err != nil {
+				return err
+			}
+		} else {
+			showReport(c, rep)
+		}
+		if rep.Failed() {
+			return errShown
+		}
+		return nil
+	})
+	return cmd
+}
+
+var statusColour = map[doctor.Status]string{doctor.OK: green, doctor.Warn: yellow, doctor.Fail: red}
+
+// showReport prints the checks in columns, and each remedy below its check.
+func showReport(c *console, rep *doctor.Report) {
+	wide := 0
+	for _, k := range rep.Checks {
+		wide = max(wide, len(k.Name))
+	}
+	area, count := "", map[doctor.Status]int{}
+	for _, k := range rep.Checks {
+		count[k.Status]++
+		if k.Area != area {
+			area = k.Area
+			c.printf("%s\n", c.paint(bold, area))
+		}
+		status := c.paint(statusColour[k.Status], string(k.Status)+strings.Repeat(" ", 4-len(k.Status)))
+		c.printf("  %s  %-*s  %s\n", status, wide, k.Name, k.Found)
+		if k.Remedy != "" {
+			c.printf("  %4s  %*s  %s %s\n", "", wide, "", c.paint(dim, "->"), c.paint(bold, k.Remedy))
+		}
+	}
+	c.printf("\n%d ok, %d warn, %d fail\n", count[doctor.OK], count[doctor.Warn], count[doctor.Fail])
+}

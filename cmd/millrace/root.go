@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// The exit codes. They are part of the interface.
+const (
+	exitOK      = 0
+	exitFailure = 1 // something did not work, or was found wanting
+	exitUsage   = 2 // the command line is wrong
+	exitConfig  = 3 // the configuration file is wrong
+)
+
+// errUsage and errConfig choose the exit code of the errors that wrap them.
+var (
+	errUsage  = errors.New("wrong usage")
+	errConfig = errors.New("wrong configuration")
+)
+
+// coded is an error whose text stays as it is but that matches a code's sentinel.
+type coded struct {
+	error
+	code error
+}
+
+func (c coded) Unwrap() []error { return []error{c.error, c.code} }
+
+// usage makes an error about the command line.
+func usage(format string, args ...any) error { return coded{fmt.Errorf(format, args...), errUsage} }
+
+// errShown ends a verb with code 1 whose message has been printed already.
+var errShown = errors.New("failed")
+
+// execute runs the program and returns its exit code.
+func execute(ctx context.Context, args []string, c *console) int {
+	root := newRoot(c)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	var ran *failure
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errShown):
+		return exitFailure
+	case errors.Is(err, errUsage), !errors.As(err, &ran): // cobra's own errors come before any verb runs
+		c.complain(fmt.Errorf("%w\nsee `%s --help`", err, cmd.CommandPath()))
+		return exitUsage
+	}
+	c.complain(err)
+	if errors.Is(err, errConfig) {
+		return exitConfig
+	}
+	return exitFailure
+}
+
+// failure is what a verb returned, as opposed to what cobra found wrong before it ran.
+type failure struct{ error }
+
+func (f *failure) Unwrap() error { return f.error }
+
+// verb makes a cobra run function of one that needs the context and the arguments.
+func verb(run func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := run(cmd.Context(), args); err != nil {
+			return &failure{err}
+		}
+		return nil
+	}
+}
+
+func newRoot(c *console) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "millrace",
+		Short: "Userspace packet processing",
+		Long: `Millrace takes packets from a network device or a capture, looks at each of
+them once, and filters, forwards or balances them, without the kernel's stack.
+
+Exit codes: 0 done; 1 something failed or was found wanting; 2 wrong command
+line; 3 wrong configuration file.`,
+		Example: `  millrace doctor                      what this machine can do, and what it lacks
+  millrace replay trace.pcap           look at every packet of a capture
+  millrace forward eth1 eth2           join two devices
+  millrace gateway -c gateway.yaml     balance load`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          noSuchVerb,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return coded{suggest(cmd.Flags(), err), errUsage}
+	})
+	root.AddCommand(newDoctor(c), newVersion(c), newMan(c))
+	return root
+}
+
+// noSuchVerb is what is wrong with arguments that lead to no verb.
+func noSuchVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usage("no verb %q, did you mean %s?", args[0], strings.Join(near, " or "))
+	}
+	return usage("no verb %q", args[0])
+}
+
+// suggest adds the flag that was probably meant to the error of an unknown one.
+func suggest(flags *pflag.FlagSet, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	wrong, best, near := unknown.GetSpecifiedName(), "", 3
+	flags.VisitAll(func(f *pflag.Flag) {
+		if d := distance(wrong, f.Name); d < near {
+			best, near = f.Name, d
+		}
+	})
+	if best == "" {
+		return err
+	}
+	return fmt.Errorf("%w, did you mean --%s?", err, best)
+}
+
+// distance is the number of letters to change, add or leave out to make b of a (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,110 @@
+package doctor
+
+import (
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// libraryDirs are the folders that the loader searches: LD_LIBRARY_PATH, those of ld.so.conf, and
+// the ones built in.
+func (x *examination) libraryDirs() []string {
+	dirs := strings.FieldsFunc(x.Env("LD_LIBRARY_PATH"), func(r rune) bool { return r == ':' })
+	confs, _ := fs.Glob(x.FS, "etc/ld.so.conf.d/*.conf")
+	for _, conf := range append(confs, "etc/ld.so.conf") {
+		for line := range strings.Lines(x.text(conf)) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "/") {
+				dirs = append(dirs, line)
+			}
+		}
+	}
+	return append(dirs, "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
+		"/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib", "/usr/lib/wsl/lib")
+}
+
+// library returns the path of the first library whose name matches a pattern.
+func (x *examination) library(pattern string) string {
+	for _, dir := range x.libraryDirs() {
+		found, _ := fs.Glob(x.FS, path.Join(strings.Trim(path.Clean(dir), "/"), pattern))
+		if len(found) > 0 {
+			return "/" + slices.Max(found)
+		}
+	}
+	return ""
+}
+
+// nvidiaVendor is the PCI vendor number of NVIDIA.
+const nvidiaVendor = "0x10de"
+
+// nvidiaDevices counts NVIDIA's display and 3D controllers on the PCI bus (class 0x03).
+func (x *examination) nvidiaDevices() (n int) {
+	vendors, _ := fs.Glob(x.FS, "sys/bus/pci/devices/*/vendor")
+	for _, v := range vendors {
+		if x.text(v) == nvidiaVendor && strings.HasPrefix(x.text(path.Join(path.Dir(v), "class")), "0x03") {
+			n++
+		}
+	}
+	return n
+}
+
+var driverVersion = regexp.MustCompile(`Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s`)
+
+// cuda looks for a GPU, its driver, its device files and the library that talks to it.
+func (x *examination) cuda() {
+	c := Check{Area: "gpu", Name: "CUDA", Status: OK}
+	nodes, _ := fs.Glob(x.FS, "dev/nvidia[0-9]*")
+	lib := x.library("libcuda.so.1")
+	driver := ""
+	if m := driverVersion.FindStringSubmatch(x.text("proc/driver/nvidia/version")); m != nil {
+		driver = m[1]
+	}
+	switch {
+	case driver == "" && len(nodes) == 0 && x.nvidiaDevices() == 0:
+		c.Found = "no NVIDIA device: the CPU engine does the work"
+	case driver == "":
+		c.Status, c.Found = Warn, "an NVIDIA device without a driver: the CPU engine does the work"
+		c.Remedy = "sudo apt install nvidia-driver"
+	case len(nodes) == 0:
+		c.Status, c.Found = Warn, "driver "+driver+", but no /dev/nvidia*: the CPU engine does the work"
+		c.Remedy = "sudo nvidia-modprobe -u -c 0"
+	case lib == "":
+		c.Status, c.Found = Warn, "driver "+driver+", but libcuda.so.1 is not where the loader looks"
+		c.Remedy = "sudo apt install libcuda1"
+	default:
+		c.Found = "driver " + driver + ", " + lib + ", " + strings.Join(slash(nodes), " ")
+	}
+	x.add(c)
+}
+
+// slash makes paths of a file system absolute.
+func slash(paths []string) []string {
+	abs := make([]string, len(paths))
+	for i, p := range paths {
+		abs[i] = "/" + p
+	}
+	return abs
+}
+
+// dpdk looks for DPDK, which only its driver needs. The ABI number of a library is the year of the
+// release after: librte_eal.so.24 is DPDK 23.11.
+func (x *examination) dpdk() {
+	c := Check{Area: "dpdk", Name: "DPDK", Status: OK, Found: "not installed: no driver that is built in needs it"}
+	lib := x.library("librte_eal.so.*")
+	if lib != "" {
+		c.Found = lib
+		_, abi, _ := strings.Cut(path.Base(lib), ".so.")
+		major, _, _ := strings.Cut(abi, ".")
+		if n, err := strconv.Atoi(major); err == nil {
+			c.Found = "version " + strconv.Itoa(n-1) + ".11, " + lib
+		}
+	}
+	for _, dir := range []string{"usr/bin", "usr/local/bin", "usr/sbin"} {
+		if p := dir + "/dpdk-testpmd"; x.exists(p) {
+			c.Found += ", /" + p
+		}
+	}
+	x.add(c)
+}
