@@ -34,37 +34,93 @@ func (f Fragment6) First() bool { return f.Offset == 0 }
 // Whole reports whether the packet is no fragment, or an atomic one.
 func (f Fragment6) Whole() bool { return f.Offset == 0 && !f.More }
 
-// Upper6 walks the extension headers of the IPv6 packet b and returns the protocol and the offset of
-// what lies behind them. It stops at a fragment other than the first, whose bytes at off are the middle
-// of something of protocol proto, at ESP, which nobody can look into, and at "no next header".
+// ExtIter walks the extension headers of an IPv6 packet.
 //
-// It reports false where the packet ends inside of a header, where the chain is longer than
-// MaxExtHeaders, and where hop-by-hop options come anywhere but first (RFC 8200 4.1). Bytes after the
-// payload length do not count; bytes that a capture has cut off are missing as any others.
-func Upper6(b []byte) (proto uint8, off int, frag Fragment6, ok bool) {
+//	for it := wire.ExtHeaders(b); it.Next(); {
+//		switch it.Proto() { ... it.Header() ... }
+//	}
+//
+// The walk ends at what is no extension header; Upper and Offset are its protocol and place. It ends
+// early, and Malformed says so, where the packet ends inside of a header, where the chain is longer than
+// MaxExtHeaders, and where hop-by-hop options come anywhere but first (RFC 8200 4.1).
+type ExtIter struct {
+	b    []byte // the packet up to its payload length
+	next uint8  // protocol of what lies at off
+	kind uint8  // of the current header
+	n    uint8  // headers passed
+	bad  bool
+	at   int // offset of the current header
+	off  int // offset of what comes next
+	frag Fragment6
+}
+
+// ExtHeaders returns a walk over the extension headers of the IPv6 packet b, which it borrows. The walk of
+// a view that has no valid header is malformed. Bytes after the payload length do not count; bytes that a
+// capture has cut off are missing as any others.
+func ExtHeaders(b []byte) ExtIter {
 	ip := IPv6(b)
 	if !ip.ValidHeader() {
+		return ExtIter{bad: true, next: ProtoNone}
+	}
+	return ExtIter{b: b[:min(len(b), IPv6Len+int(ip.PayloadLen()))], next: ip.NextHeader(), off: IPv6Len}
+}
+
+// Next goes to the next extension header and reports whether there is one.
+func (it *ExtIter) Next() bool {
+	if it.bad || it.frag.Offset != 0 || !extension(it.next) {
+		return false
+	}
+	size := extLen(it.next, it.b[it.off:])
+	if size == 0 || it.n == MaxExtHeaders || it.next == ProtoHopByHop && it.n > 0 {
+		it.bad = true
+		return false
+	}
+	if it.next == ProtoFragment {
+		it.frag = fragment6(it.b[it.off:], it.off)
+	}
+	it.kind, it.next = it.next, it.b[it.off]
+	it.at, it.off = it.off, it.off+size
+	it.n++
+	return true
+}
+
+// Proto returns the protocol number of the current header.
+func (it *ExtIter) Proto() uint8 { return it.kind }
+
+// Header borrows the current header.
+func (it *ExtIter) Header() []byte { return it.b[it.at:it.off] }
+
+// OptionIter returns a walk over the options in the current header, which is ProtoHopByHop or
+// ProtoDestOpts.
+func (it *ExtIter) OptionIter() Option6Iter { return Option6Iter{rest: it.Header()[2:]} }
+
+// Upper returns the protocol of what follows the headers that were walked.
+func (it *ExtIter) Upper() uint8 { return it.next }
+
+// Offset returns the offset of what follows the headers that were walked, from the start of the packet.
+func (it *ExtIter) Offset() int { return it.off }
+
+// Fragment returns what the fragment header says, if one was walked.
+func (it *ExtIter) Fragment() Fragment6 { return it.frag }
+
+// Malformed reports whether the walk ended early.
+func (it *ExtIter) Malformed() bool { return it.bad }
+
+// Upper6 walks the extension headers of the IPv6 packet b and returns the protocol and the offset of
+// what lies behind them. It stops at a fragment other than the first, whose bytes at off are the middle
+// of something of protocol proto, at ESP, which nobody can look into, and at "no next header". It reports
+// false where the walk of ExtIter is malformed.
+func Upper6(b []byte) (proto uint8, off int, frag Fragment6, ok bool) {
+	if ip := IPv6(b); ip.ValidHeader() && !extension(ip.NextHeader()) {
+		return ip.NextHeader(), IPv6Len, frag, true
+	}
+	it := ExtHeaders(b)
+	for it.Next() {
+	}
+	if it.bad {
 		return 0, 0, frag, false
 	}
-	proto, off = ip.NextHeader(), IPv6Len
-	if !extension(proto) {
-		return proto, off, frag, true
-	}
-	b = b[:min(len(b), IPv6Len+int(ip.PayloadLen()))]
-	for n := 0; extension(proto); n++ {
-		size := extLen(proto, b[off:])
-		if size == 0 || n == MaxExtHeaders || proto == ProtoHopByHop && n > 0 {
-			return 0, 0, frag, false
-		}
-		if proto == ProtoFragment {
-			frag = fragment6(b[off:], off)
-		}
-		proto, off = b[off], off+size
-		if frag.Offset != 0 {
-			break
-		}
-	}
-	return proto, off, frag, true
+	return it.next, it.off, it.frag, true
 }
 
 // extension reports whether proto is an extension header that Upper6 walks over (RFC 8200 4).

@@ -144,12 +144,21 @@ func (b IPv4) SetDst(a [4]byte) { copy(b[16:20], a[:]) }
 
 // ChecksumOK reports whether the header checksum is right: header and checksum add up to all ones
 // (RFC 1071 1).
-func (b IPv4) ChecksumOK() bool { return Fold(Sum(b[:b.HeaderLen()], 0)) == 0 }
+func (b IPv4) ChecksumOK() bool { return Fold(b.sumHeader()) == 0 }
 
 // FillChecksum computes and writes the header checksum.
 func (b IPv4) FillChecksum() {
 	b.SetChecksum(0)
-	b.SetChecksum(Fold(Sum(b[:b.HeaderLen()], 0)))
+	b.SetChecksum(Fold(b.sumHeader()))
+}
+
+// sumHeader returns the running sum of the header. Nearly every header has no options, and its length is
+// then known.
+func (b IPv4) sumHeader() uint32 {
+	if b.HeaderLen() == IPv4Len {
+		return sum20((*[IPv4Len]byte)(b))
+	}
+	return sumGeneric(b[:b.HeaderLen()], 0)
 }
 
 // DecrementTTL takes one from the time to live and updates the checksum with it (RFC 1624 4). The

@@ -18,7 +18,16 @@ func SumPlain(b []byte, acc uint32) uint32 {
 // Sum adds the bytes of b to the running sum acc: 0, the result of Sum on the bytes before (an even
 // number of them), of a pseudo header function, or several such added. The result is at most 0xffff,
 // and 0 only where acc and all the bytes are.
-func Sum(b []byte, acc uint32) uint32 { return SumPlain(b, acc) }
+func Sum(b []byte, acc uint32) uint32 {
+	if len(b) < minLong {
+		return sumGeneric(b, acc)
+	}
+	return sumLong(b, acc)
+}
+
+// minLong is the length from which vector registers win, by BenchmarkSum: below, most of their time goes
+// into adding up their lanes.
+const minLong = 128
 
 // Fold turns a running sum into the checksum that goes into the header: its complement in 16 bits.
 // Over bytes that contain a right checksum it returns 0.
