@@ -104,8 +104,9 @@ func (b ICMP) FillChecksum() {
 	b.SetChecksum(Fold(Sum(b, 0)))
 }
 
-// AppendICMP appends the header of a message without checksum to b; rest is what the four bytes after
-// the checksum hold: identifier<<16 | sequence of an echo, the MTU of ICMPFragmentationNeeded.
+// AppendICMP appends the header of an ICMP or ICMPv6 message without checksum to b; rest is what the four
+// bytes after the checksum hold: identifier<<16 | sequence of an echo, the MTU of ICMPFragmentationNeeded
+// and ICMPv6TooBig.
 func AppendICMP(b []byte, typ, code uint8, rest uint32) []byte {
 	return append(b, typ, code, 0, 0, byte(rest>>24), byte(rest>>16), byte(rest>>8), byte(rest))
 }

@@ -32,12 +32,16 @@ type IPv4 []byte
 // ValidHeader reports whether the header and its options are there and the lengths agree. The
 // payload may be cut off: everything but Payload is safe.
 func (b IPv4) ValidHeader() bool {
-	return len(b) >= IPv4Len && b[0]>>4 == 4 && b.HeaderLen() >= IPv4Len &&
-		b.HeaderLen() <= len(b) && int(b.TotalLen()) >= b.HeaderLen()
+	return len(b) >= IPv4Len && b[0]-0x45 <= 10 &&
+		b.HeaderLen() <= len(b) && b.HeaderLen() <= int(b.TotalLen())
 }
 
-// Valid reports whether the whole packet is there. Bytes after it (Ethernet padding) may follow.
-func (b IPv4) Valid() bool { return b.ValidHeader() && int(b.TotalLen()) <= len(b) }
+// Valid reports whether the whole packet is there. Bytes after it (Ethernet padding) may follow. The first
+// octet of version 4 with an IHL of at least 5 is 0x45 to 0x4f.
+func (b IPv4) Valid() bool {
+	return len(b) >= IPv4Len && b[0]-0x45 <= 10 &&
+		b.HeaderLen() <= int(b.TotalLen()) && int(b.TotalLen()) <= len(b)
+}
 
 // Version returns the version field: 4.
 func (b IPv4) Version() int { return int(b[0] >> 4) }
@@ -161,16 +165,17 @@ func (b IPv4) sumHeader() uint32 {
 	return sumGeneric(b[:b.HeaderLen()], 0)
 }
 
-// DecrementTTL takes one from the time to live and updates the checksum with it (RFC 1624 4). The
-// caller has seen that the time to live is not 0.
+// DecrementTTL takes one from the time to live and updates the checksum with it (RFC 1624 4): whatever
+// the protocol beside it, the word m shrinks by 0x0100, so ~m + m' is 0xfeff. The caller has seen that the
+// time to live is not 0.
 func (b IPv4) DecrementTTL() {
-	old := u16(b, 8)
 	b[8]--
-	b.SetChecksum(Update16(b.Checksum(), old, u16(b, 8)))
+	b.SetChecksum(Apply(b.Checksum(), 0xfeff))
 }
 
 // Pseudo returns the sum of the pseudo header of the transport segment in this packet: addresses,
-// protocol and the length of the payload.
+// protocol and the length of the payload. A UDP datagram that is shorter than the payload counts its own
+// length instead (RFC 768).
 func (b IPv4) Pseudo() uint32 {
 	return PseudoHeader4(b.Src(), b.Dst(), b.Proto(), uint32(b.TotalLen())-uint32(b.HeaderLen()))
 }

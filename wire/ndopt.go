@@ -92,10 +92,16 @@ func AppendNDLinkAddr(b []byte, typ uint8, mac MAC) []byte {
 	return append(append(b, typ, 1), mac[:]...)
 }
 
+// AppendRouterSolicit appends a router solicitation with the sender's link-layer address mac and without
+// checksum: 16 bytes (RFC 4861 4.1).
+func AppendRouterSolicit(b []byte, mac MAC) []byte {
+	return AppendNDLinkAddr(AppendICMP(b, ICMPv6RouterSolicit, 0, 0), NDOptSource, mac)
+}
+
 // AppendNeighborSolicit appends a solicitation for target with the sender's link-layer address mac and
 // without checksum: 32 bytes (RFC 4861 4.3).
 func AppendNeighborSolicit(b []byte, target [16]byte, mac MAC) []byte {
-	b = append(b, ICMPv6NeighborSolicit, 0, 0, 0, 0, 0, 0, 0)
+	b = AppendICMP(b, ICMPv6NeighborSolicit, 0, 0)
 	b = append(b, target[:]...)
 	return AppendNDLinkAddr(b, NDOptSource, mac)
 }
@@ -103,7 +109,7 @@ func AppendNeighborSolicit(b []byte, target [16]byte, mac MAC) []byte {
 // AppendNeighborAdvert appends an advertisement of target at link-layer address mac, without checksum:
 // 32 bytes (RFC 4861 4.4).
 func AppendNeighborAdvert(b []byte, target [16]byte, mac MAC, flags NAFlags) []byte {
-	b = append(b, ICMPv6NeighborAdvert, 0, 0, 0, byte(flags), 0, 0, 0)
+	b = AppendICMP(b, ICMPv6NeighborAdvert, 0, uint32(flags)<<24)
 	b = append(b, target[:]...)
 	return AppendNDLinkAddr(b, NDOptTarget, mac)
 }

@@ -43,7 +43,7 @@ const (
 	PortGeneve uint16 = 6081 // RFC 8926
 )
 
-var protoNames = map[uint8]string{
+var protoNames = [256]string{
 	ProtoHopByHop: "hop-by-hop", ProtoICMP: "icmp", ProtoIGMP: "igmp", ProtoIPIP: "ipip",
 	ProtoTCP: "tcp", ProtoUDP: "udp", ProtoIPv6: "ipv6", ProtoRouting: "routing",
 	ProtoFragment: "fragment", ProtoGRE: "gre", ProtoESP: "esp", ProtoAH: "ah",
@@ -54,23 +54,34 @@ var protoNames = map[uint8]string{
 // ProtoName returns the lower-case name of an IP protocol, or its decimal number where the package
 // has no name for it.
 func ProtoName(proto uint8) string {
-	if s, ok := protoNames[proto]; ok {
+	if s := protoNames[proto]; s != "" {
 		return s
 	}
 	return strconv.Itoa(int(proto))
 }
 
-var etherTypeNames = map[uint16]string{
-	EtherTypeIPv4: "ipv4", EtherTypeARP: "arp", EtherTypeTEB: "teb", EtherTypeVLAN: "vlan",
-	EtherTypeIPv6: "ipv6", EtherTypeMPLS: "mpls", EtherTypeQinQ: "qinq", EtherTypeLLDP: "lldp",
-	EtherTypePPPoE: "pppoe",
-}
-
 // EtherTypeName returns the lower-case name of an EtherType, or its hexadecimal number where the
 // package has no name for it.
 func EtherTypeName(t uint16) string {
-	if s, ok := etherTypeNames[t]; ok {
-		return s
+	switch t {
+	case EtherTypeIPv4:
+		return "ipv4"
+	case EtherTypeARP:
+		return "arp"
+	case EtherTypeTEB:
+		return "teb"
+	case EtherTypeVLAN:
+		return "vlan"
+	case EtherTypeIPv6:
+		return "ipv6"
+	case EtherTypeMPLS:
+		return "mpls"
+	case EtherTypeQinQ:
+		return "qinq"
+	case EtherTypeLLDP:
+		return "lldp"
+	case EtherTypePPPoE:
+		return "pppoe"
 	}
 	return "0x" + strconv.FormatUint(uint64(t), 16)
 }

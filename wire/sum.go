@@ -1,5 +1,10 @@
 package wire
 
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
 // SumPlain is the Internet checksum as RFC 1071 1 tells it: the ones' complement sum of big-endian
 // 16-bit words, an odd last byte padded with zero on the right. It is the form that every fast one is
 // compared with.
@@ -72,22 +77,18 @@ func PseudoHeader4(src, dst [4]byte, proto uint8, n uint32) uint32 {
 //
 // RFC 8200 8.1.
 func PseudoHeader6(src, dst [16]byte, proto uint8, n uint32) uint32 {
-	return words16(&src) + words16(&dst) + uint32(proto) + n>>16 + n&0xffff
+	return words16(src) + words16(dst) + uint32(proto) + n>>16 + n&0xffff
 }
 
 // words4 returns the sum of the two 16-bit words of a.
 func words4(a [4]byte) uint32 {
-	return uint32(a[0])<<8 + uint32(a[1]) + uint32(a[2])<<8 + uint32(a[3])
+	v := binary.BigEndian.Uint32(a[:])
+	return v>>16 + v&0xffff
 }
 
-// words16 returns the sum of the eight 16-bit words of a.
-func words16(a *[16]byte) uint32 {
-	hi := u64(a[:], 0)
-	lo := u64(a[:], 8)
-	return words64(hi) + words64(lo)
-}
-
-func words64(v uint64) uint32 {
-	v = v>>32 + v&0xffffffff
-	return uint32(v>>32 + v>>16&0xffff + v&0xffff)
+// words16 returns the ones' complement sum of the eight 16-bit words of a, in at most 17 bits.
+func words16(a [16]byte) uint32 {
+	s, c := bits.Add64(binary.BigEndian.Uint64(a[:]), binary.BigEndian.Uint64(a[8:]), 0)
+	s = s>>32 + s&0xffffffff + c
+	return uint32(s>>32 + s>>16&0xffff + s&0xffff)
 }

@@ -31,9 +31,9 @@ func sumLong(b []byte, acc uint32) uint32 {
 func sumVector(b []byte, acc uint32) uint32 {
 	switch whole := len(b) &^ 31; {
 	case useAVX512 && len(b) > 0:
-		return finish(uint64(sumAVX512(&b[0], len(b))), 0, acc)
+		return finish(uint64(sumAVX512(&b[0], len(b))), acc)
 	case useAVX2 && whole > 0:
-		return sumGeneric(b[whole:], finish(uint64(sumAVX2(&b[0], whole)), 0, acc))
+		return sumGeneric(b[whole:], finish(uint64(sumAVX2(&b[0], whole)), acc))
 	}
 	return sumGeneric(b, acc)
 }

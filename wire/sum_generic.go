@@ -22,7 +22,7 @@ func sumGeneric(b []byte, acc uint32) uint32 {
 		b = b[8:]
 	}
 	s, c = bits.Add64(s, tail64(b), c)
-	return finish(s, c, acc)
+	return finish(s+c, acc)
 }
 
 // tail64 returns fewer than 8 bytes as a little-endian word: three loads that do not overlap.
@@ -41,16 +41,19 @@ func tail64(b []byte) (v uint64) {
 	return v
 }
 
-// finish folds a little-endian sum and its carry, swaps it, and adds acc.
-func finish(s, c uint64, acc uint32) uint32 {
-	s = s>>32 + s&0xffffffff + c
-	s = s>>32 + s&0xffffffff
-	return fold16(uint32(bits.ReverseBytes16(uint16(fold16(uint32(s))))) + acc>>16 + acc&0xffff)
+// finish folds a little-endian sum, swaps it, and adds acc. A number that is added to itself with its
+// halves exchanged has their ones' complement sum, end-around carry included, in its upper half. Callers
+// add the last carry to s beforehand: after an addend below 1<<63 it cannot overflow again.
+func finish(s uint64, acc uint32) uint32 {
+	s += bits.RotateLeft64(s, 32)
+	t := uint32(s >> 32)
+	t += bits.RotateLeft32(t, 16)
+	return fold16(uint32(bits.ReverseBytes16(uint16(t>>16))) + acc>>16 + acc&0xffff)
 }
 
 // sum20 is Sum of 20 bytes.
 func sum20(b *[20]byte) uint32 {
 	s, c := bits.Add64(binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:]), 0)
 	s, c = bits.Add64(s, uint64(binary.LittleEndian.Uint32(b[16:])), c)
-	return finish(s, c, 0)
+	return finish(s+c, 0)
 }

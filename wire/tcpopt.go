@@ -137,9 +137,3 @@ func AppendNOP(b []byte, n int) []byte {
 	}
 	return b
 }
-
-func appendU16(b []byte, v uint16) []byte { return append(b, byte(v>>8), byte(v)) }
-
-func appendU32(b []byte, v uint32) []byte {
-	return append(b, byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
-}

@@ -47,7 +47,7 @@ func Diff32(old, new uint32) uint16 {
 
 // Diff128 returns the difference of a change of an IPv6 address.
 func Diff128(old, new [16]byte) uint16 {
-	return uint16(fold16(8*0xffff - words16(&old) + words16(&new)))
+	return uint16(fold16(8*0xffff - words16(old) + words16(new)))
 }
 
 // AddDiff returns the difference of two changes together.
