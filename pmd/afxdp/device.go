@@ -1,0 +1,192 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/millrace/millrace/pmd"
+)
+
+// Device is an interface with some of its queues open.
+type Device struct {
+	Queues []*Queue // in the order of Config.Queues
+
+	cfg   Config
+	iface iface
+	prog  *program
+	steer *Steering
+}
+
+// Open opens the queues of an interface and starts to steer to them. On an error, an OpError that
+// says what to do where anything is known, everything is as it was before.
+//
+// It needs CAP_NET_RAW for the sockets and CAP_NET_ADMIN with CAP_BPF for the program.
+func Open(cfg Config) (*Device, error) {
+	d := &Device{cfg: cfg}
+	if err := d.open(); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Device) open() (err error) {
+	if d.cfg, err = d.cfg.withDefaults(); err != nil {
+		return d.fail("configure", 0, err, "")
+	}
+	if d.iface, err = lookUp(d.cfg.Interface); err != nil {
+		return d.fail("open", 0, err, "name an interface of this network namespace: ip link")
+	}
+	for _, id := range d.cfg.Queues {
+		if id < 0 || id >= d.iface.queues {
+			return d.fail("open", id, fmt.Errorf("no such queue: the device has %d", d.iface.queues),
+				fmt.Sprintf("ethtool -L %s rx N or combined N changes their number, if the driver can", d.iface.name))
+		}
+	}
+	multi, err := d.multiBuf()
+	if err != nil {
+		return d.fail("open", d.cfg.Queues[0], err, "")
+	}
+	if err := d.attach(multi); err != nil {
+		return err
+	}
+	for i := range d.cfg.Queues {
+		if err := d.openQueue(i, multi); err != nil {
+			return err
+		}
+	}
+	return d.start()
+}
+
+// multiBuf decides whether packets may span frames: when they must or the caller says so.
+func (d *Device) multiBuf() (bool, error) {
+	size := d.cfg.arena().FrameSize()
+	room := size - d.cfg.Headroom
+	if room < 128 {
+		return false, fmt.Errorf("headroom of %d bytes in frames of %d leaves no room for packets", d.cfg.Headroom, size)
+	}
+	const tags = 2 * 4
+	fits := d.iface.mtu+minFrame+tags <= room
+	if d.cfg.MultiBuf == MultiBufOff && !fits {
+		return false, fmt.Errorf("%w: packets of MTU %d do not fit frames of %d bytes, %d of which are headroom: "+
+			"lower the MTU to %d, use larger frames (at most 4096) or allow multi-buffer",
+			pmd.ErrNotSupported, d.iface.mtu, size, d.cfg.Headroom, room-minFrame-tags)
+	}
+	return d.cfg.MultiBuf == MultiBufOn || !fits, nil
+}
+
+// attach loads the program, with the first rules, and hangs it on the interface. Until the sockets
+// are bound it passes everything to the kernel.
+func (d *Device) attach(multi bool) (err error) {
+	if err := d.occupied(); err != nil {
+		return err
+	}
+	if d.prog, err = load(d.cfg.All); err != nil {
+		return d.explain("load", 0, err)
+	}
+	d.steer = d.prog.steering(d.cfg.All)
+	if len(d.cfg.Rules) > 0 {
+		if err := d.steer.Add(d.cfg.Rules...); err != nil {
+			return d.fail("steer", 0, err, "")
+		}
+	}
+	if err := d.prog.attach(d.iface.index, d.cfg.Mode, multi); err != nil {
+		if busy := d.occupied(); busy != nil {
+			return busy
+		}
+		return d.explain("attach", 0, err)
+	}
+	return nil
+}
+
+// openQueue binds the socket of the i-th queue. The first registers the arena, the others share it.
+func (d *Device) openQueue(i int, multi bool) error {
+	owner := -1
+	if i > 0 {
+		owner = d.Queues[0].fd
+	}
+	id, pool := d.cfg.Queues[i], d.cfg.Pools[i]
+	s, err := openSocket(&d.cfg, d.iface.index, id, owner, multi)
+	if err != nil {
+		return d.explain("bind", id, err)
+	}
+	d.Queues = append(d.Queues, newQueue(&d.cfg, s, id, pool))
+	return nil
+}
+
+// start describes the queues, gives them frames and lets packets in.
+func (d *Device) start() error {
+	for _, q := range d.Queues {
+		q.info = d.describe(q)
+		q.refill()
+	}
+	for _, q := range d.Queues {
+		if err := d.prog.bind(q.id, q.fd); err != nil {
+			return d.explain("steer", q.id, err)
+		}
+	}
+	return nil
+}
+
+// describe returns the part of Info that does not change.
+func (d *Device) describe(q *Queue) pmd.Info {
+	caps := pmd.CapPoll
+	words := []string{d.modeWords()}
+	for _, c := range []struct {
+		on  bool
+		bit pmd.Caps
+		yes string
+		no  string
+	}{
+		{q.zeroCopy, pmd.CapZeroCopy, "zero-copy", "copy"},
+		{q.wakeup, pmd.CapNeedWakeup, "need_wakeup", "no need_wakeup"},
+		{q.busyPoll, pmd.CapBusyPoll, "busy poll", ""},
+		{q.multi, pmd.CapMultiBuf, "multi-buffer", ""},
+	} {
+		if c.on {
+			caps |= c.bit
+			words = append(words, c.yes)
+		} else if c.no != "" {
+			words = append(words, c.no)
+		}
+	}
+	words = append(words, fmt.Sprintf("%d of %d queues", len(d.Queues), d.iface.queues),
+		fmt.Sprintf("%d-byte frames in %s pages", q.frame, d.cfg.arena().Pages()))
+	return pmd.Info{
+		Driver: "afxdp", Device: d.iface.name, Queue: q.id, MTU: d.iface.mtu, MAC: d.iface.mac,
+		Caps: caps, FD: q.fd, Granted: strings.Join(words, ", "),
+	}
+}
+
+func (d *Device) modeWords() string {
+	switch {
+	case d.prog.mode == ModeNative:
+		return "native"
+	case d.prog.why != "":
+		return "generic (not native: " + d.prog.why + ")"
+	}
+	return "generic"
+}
+
+// Steering returns the rules that say what is taken from the kernel.
+func (d *Device) Steering() *Steering { return d.steer }
+
+// Close closes the queues that are still open and takes the program off the interface. No loop may
+// be polling any more.
+func (d *Device) Close() error {
+	var errs []error
+	if d.prog != nil {
+		errs = append(errs, d.prog.close()) // first, so that nothing is steered to a closing socket
+		d.prog = nil
+	}
+	for _, q := range d.Queues {
+		errs = append(errs, q.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// fail wraps an error with the place and the remedy.
+func (d *Device) fail(op string, queue int, err error, remedy string) error {
+	return &pmd.OpError{Op: op, Device: d.cfg.Interface, Queue: queue, Err: err, Remedy: remedy}
+}

@@ -1,0 +1,133 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/pmd"
+)
+
+// occupied returns ErrBusy when the interface has an XDP program, and says whose it is.
+func (d *Device) occupied() error {
+	id, err := attached(d.iface.index)
+	if err != nil {
+		return d.fail("open", 0, err, "")
+	}
+	if id == 0 {
+		return nil
+	}
+	what := fmt.Sprintf("XDP program %d", id)
+	if p, err := ebpf.NewProgramFromID(id); err == nil {
+		if info, err := p.Info(); err == nil && info.Name != "" {
+			what += fmt.Sprintf(" %q", info.Name)
+		}
+		p.Close()
+	}
+	if holders := processes("fdinfo", holdsProgram(id)); len(holders) > 0 {
+		what += " of " + strings.Join(holders, ", ")
+	}
+	return d.fail("attach", 0, fmt.Errorf("%w: %s is attached to the interface", pmd.ErrBusy, what),
+		fmt.Sprintf("stop its owner, or take it off with: ip link set %s xdp off", d.iface.name))
+}
+
+// explain turns an error of the kernel into one of pmd's, with what is missing or in the way.
+func (d *Device) explain(op string, queue int, err error) error {
+	name := d.iface.name
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrPermission, err), missing(op))
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+		remedy := "close the socket that holds it"
+		if holders := processes("maps", holdsRings); len(holders) > 0 {
+			remedy = "AF_XDP sockets are held by " + strings.Join(holders, ", ")
+		}
+		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrBusy, err), remedy)
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrGone, err), "")
+	case errors.Is(err, unix.ENETDOWN):
+		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrDown, err), "ip link set "+name+" up")
+	case errors.Is(err, unix.EAFNOSUPPORT):
+		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrNotSupported, err), "the kernel is built without CONFIG_XDP_SOCKETS")
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrNotSupported, err), d.unsupported())
+	case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+		return d.fail(op, queue, err, "raise the limit of locked memory (ulimit -l, LimitMEMLOCK=) or grant CAP_IPC_LOCK")
+	case errors.Is(err, unix.ERANGE):
+		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrNotSupported, err),
+			fmt.Sprintf("the MTU of %s (%d) or of its peer is too large for native mode without multi-buffer: lower it, or set MultiBufOn", name, d.iface.mtu))
+	case errors.Is(err, unix.EINVAL) && op == "bind":
+		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrNotSupported, err), d.unsupported())
+	}
+	return d.fail(op, queue, err, "")
+}
+
+// missing names the capability for a step of Open.
+func missing(op string) string {
+	switch op {
+	case "bind":
+		return "AF_XDP sockets need CAP_NET_RAW, and locked memory beyond ulimit -l needs CAP_IPC_LOCK"
+	case "load":
+		return "loading the steering program needs CAP_BPF and CAP_NET_ADMIN (CAP_SYS_ADMIN before Linux 5.8)"
+	}
+	return "attaching to an interface needs CAP_NET_ADMIN"
+}
+
+// unsupported says what may be too much for the device or the kernel.
+func (d *Device) unsupported() string {
+	switch {
+	case d.cfg.Copy == CopyOff:
+		return "the driver has no zero-copy AF_XDP: use CopyAuto"
+	case d.prog != nil && d.prog.link == nil:
+		return "the driver has no native XDP: use ModeAuto or ModeGeneric"
+	case d.cfg.MultiBuf != MultiBufOff:
+		return fmt.Sprintf("multi-buffer (MTU %d, frames of %d bytes) needs Linux 6.6 and a driver that can", d.iface.mtu, d.cfg.arena().FrameSize())
+	}
+	return ""
+}
+
+// processes lists, as "name (pid N)", the processes with a file below /proc/PID/ that holds says
+// yes to: the file itself or, for a folder, any file in it. Processes that may not be read are left
+// out.
+func processes(file string, holds func(text string) bool) []string {
+	var out []string
+	pids, _ := filepath.Glob("/proc/[0-9]*")
+	for _, pid := range pids {
+		paths, _ := filepath.Glob(filepath.Join(pid, file, "*"))
+		if len(paths) == 0 {
+			paths = []string{filepath.Join(pid, file)}
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil || !holds(string(text)) {
+				continue
+			}
+			name, _ := os.ReadFile(filepath.Join(pid, "comm"))
+			out = append(out, fmt.Sprintf("%s (pid %s)", strings.TrimSpace(string(name)), filepath.Base(pid)))
+			break
+		}
+	}
+	return out
+}
+
+// holdsProgram finds the bpf_link or program descriptor of a program in /proc/PID/fdinfo.
+func holdsProgram(id ebpf.ProgramID) func(string) bool {
+	want := fmt.Sprintf("prog_id:\t%d\n", id)
+	return func(text string) bool { return strings.Contains(text, want) }
+}
+
+// holdsRings finds mapped AF_XDP rings in /proc/PID/maps: fill rings lie at offset 4 GiB of a
+// socket, where nothing else does.
+func holdsRings(text string) bool {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, " 100000000 ") && strings.Contains(line, "socket:[") {
+			return true
+		}
+	}
+	return false
+}

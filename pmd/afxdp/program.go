@@ -1,0 +1,120 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/pmd"
+)
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" steer bpf/steer.c
+
+// program is the steering program on an interface.
+type program struct {
+	objs steerObjects
+	link link.Link
+	mode Mode   // that was granted
+	why  string // native mode was not, in ModeAuto
+}
+
+// load puts the program and its maps into the kernel.
+func load(all bool) (*program, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("raise the limit of locked memory for BPF maps: %w", err)
+	}
+	spec, err := loadSteer()
+	if err != nil {
+		return nil, err
+	}
+	if all {
+		if err := spec.Variables[steerVarAll].Set(uint32(1)); err != nil {
+			return nil, err
+		}
+	}
+	p := &program{}
+	if err := spec.LoadAndAssign(&p.objs, nil); err != nil {
+		return nil, fmt.Errorf("load the steering program: %w", err)
+	}
+	return p, nil
+}
+
+// attach hangs the program on the interface, in native or generic mode as asked. A program of
+// somebody else is never replaced.
+func (p *program) attach(ifindex int, mode Mode, frags bool) error {
+	opts := link.XDPOptions{Program: p.objs.Steer, Interface: ifindex, Flags: link.XDPDriverMode}
+	if frags {
+		opts.Program = p.objs.SteerFrags
+	}
+	var err error
+	if mode != ModeGeneric {
+		if p.link, err = link.AttachXDP(opts); err == nil {
+			p.mode = ModeNative
+			return nil
+		}
+		if mode == ModeNative || hopeless(err) {
+			return fmt.Errorf("attach the steering program in native mode: %w", err)
+		}
+		p.why = nativeRefused(err)
+	}
+	opts.Flags = link.XDPGenericMode
+	if p.link, err = link.AttachXDP(opts); err != nil {
+		return fmt.Errorf("attach the steering program in generic mode: %w", err)
+	}
+	p.mode = ModeGeneric
+	return nil
+}
+
+// hopeless tells errors that have nothing to do with the mode.
+func hopeless(err error) bool {
+	return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV)
+}
+
+// nativeRefused says in words why the driver did not take the program.
+func nativeRefused(err error) string {
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return "the driver has no XDP"
+	case errors.Is(err, unix.ERANGE), errors.Is(err, unix.E2BIG):
+		return "the MTU of the interface or its peer is too large for one buffer"
+	}
+	return err.Error()
+}
+
+// steering returns the rules of the program, empty.
+func (p *program) steering(all bool) *Steering {
+	return &Steering{maps: p.objs.steerMaps, all: all, addrs: make(map[netip.Addr]*entry)}
+}
+
+// close takes the program off the interface.
+func (p *program) close() error {
+	var err error
+	if p.link != nil {
+		err = p.link.Close()
+	}
+	return errors.Join(err, p.objs.Close())
+}
+
+// attached returns the id of the XDP program on the interface, 0 for none, as netlink knows it.
+func attached(ifindex int) (ebpf.ProgramID, error) {
+	l, err := linkByIndex(ifindex)
+	if err != nil || l.Attrs().Xdp == nil {
+		return 0, err
+	}
+	return ebpf.ProgramID(l.Attrs().Xdp.ProgId), nil
+}
+
+// bind connects queue id to a socket.
+func (p *program) bind(id, fd int) error {
+	if err := p.objs.Sockets.Put(uint32(id), uint32(fd)); err != nil {
+		return fmt.Errorf("steer to the socket: %w", err)
+	}
+	return nil
+}
+
+var _ pmd.Driver = (*Queue)(nil)

@@ -1,0 +1,163 @@
+package afxdp
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// xring is one side of a ring that is shared with the kernel: fill and completion rings carry
+// 64-bit addresses, rx and tx rings carry descriptors of 16 bytes. The two indexes run freely and
+// are masked on use. Each side stores its own index once for a batch, after the entries (release),
+// and loads the other's before it (acquire); sync/atomic gives both.
+type xring struct {
+	prod, cons *uint32 // shared
+	flags      *uint32 // shared: XDP_RING_NEED_WAKEUP, written by the kernel
+	base       unsafe.Pointer
+	mask       uint32
+	size       uint32
+
+	head uint32 // our own index: of the next entry to write or to read
+	peer uint32 // the kernel's index as seen last
+	mem  []byte
+}
+
+// The elements of rings.
+const (
+	addrSize = 8
+	descSize = 16
+)
+
+// ringKind says how to set a ring up.
+type ringKind struct {
+	name   string
+	option int   // of setsockopt, for the number of entries
+	page   int64 // of mmap
+	elem   int
+	off    func(*unix.XDPMmapOffsets) *unix.XDPRingOffset
+}
+
+var (
+	kindFill = ringKind{
+		"fill", unix.XDP_UMEM_FILL_RING, unix.XDP_UMEM_PGOFF_FILL_RING, addrSize,
+		func(o *unix.XDPMmapOffsets) *unix.XDPRingOffset { return &o.Fr },
+	}
+	kindComp = ringKind{
+		"completion", unix.XDP_UMEM_COMPLETION_RING, unix.XDP_UMEM_PGOFF_COMPLETION_RING, addrSize,
+		func(o *unix.XDPMmapOffsets) *unix.XDPRingOffset { return &o.Cr },
+	}
+	kindRx = ringKind{
+		"rx", unix.XDP_RX_RING, unix.XDP_PGOFF_RX_RING, descSize,
+		func(o *unix.XDPMmapOffsets) *unix.XDPRingOffset { return &o.Rx },
+	}
+	kindTx = ringKind{
+		"tx", unix.XDP_TX_RING, unix.XDP_PGOFF_TX_RING, descSize,
+		func(o *unix.XDPMmapOffsets) *unix.XDPRingOffset { return &o.Tx },
+	}
+)
+
+// mapRing creates one ring of the socket and maps it.
+func mapRing(fd int, k ringKind, entries int) (xring, error) {
+	if err := unix.SetsockoptInt(fd, unix.SOL_XDP, k.option, entries); err != nil {
+		return xring{}, fmt.Errorf("%s ring of %d entries: %w", k.name, entries, err)
+	}
+	var all unix.XDPMmapOffsets
+	if err := getsockopt(fd, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&all), unsafe.Sizeof(all)); err != nil {
+		return xring{}, fmt.Errorf("ring offsets: %w", err)
+	}
+	off := k.off(&all)
+	mem, err := unix.Mmap(fd, k.page, int(off.Desc)+entries*k.elem,
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	if err != nil {
+		return xring{}, fmt.Errorf("map the %s ring: %w", k.name, err)
+	}
+	p := unsafe.Pointer(&mem[0])
+	return xring{
+		prod:  (*uint32)(unsafe.Add(p, off.Producer)),
+		cons:  (*uint32)(unsafe.Add(p, off.Consumer)),
+		flags: (*uint32)(unsafe.Add(p, off.Flags)),
+		base:  unsafe.Add(p, off.Desc),
+		mask:  uint32(entries - 1),
+		size:  uint32(entries),
+		mem:   mem,
+	}, nil
+}
+
+func (r *xring) unmap() error {
+	if r.mem == nil {
+		return nil
+	}
+	mem := r.mem
+	*r = xring{}
+	return unix.Munmap(mem)
+}
+
+func (r *xring) addr(i uint32) *uint64 {
+	return (*uint64)(unsafe.Add(r.base, uintptr(i&r.mask)*addrSize))
+}
+
+func (r *xring) desc(i uint32) *unix.XDPDesc {
+	return (*unix.XDPDesc)(unsafe.Add(r.base, uintptr(i&r.mask)*descSize))
+}
+
+// room returns how many entries can be written, reading the kernel's index only when fewer than
+// want are known to be free.
+func (r *xring) room(want uint32) uint32 {
+	free := r.size - (r.head - r.peer)
+	if free < want {
+		r.peer = atomic.LoadUint32(r.cons)
+		free = r.size - (r.head - r.peer)
+	}
+	return min(free, want)
+}
+
+// publish hands n entries that were written from head on to the kernel.
+func (r *xring) publish(n uint32) {
+	r.head += n
+	atomic.StoreUint32(r.prod, r.head)
+}
+
+// ready returns how many entries can be read, at most want.
+func (r *xring) ready(want uint32) uint32 {
+	have := r.peer - r.head
+	if have < want {
+		r.peer = atomic.LoadUint32(r.prod)
+		have = r.peer - r.head
+	}
+	return min(have, want)
+}
+
+// release gives n entries that were read back to the kernel.
+func (r *xring) release(n uint32) {
+	r.head += n
+	atomic.StoreUint32(r.cons, r.head)
+}
+
+// pending returns how many entries the kernel has not read yet.
+func (r *xring) pending() uint32 { return r.head - atomic.LoadUint32(r.cons) }
+
+// needWakeup reports whether the kernel waits for a system call before it looks at the ring.
+func (r *xring) needWakeup() bool {
+	return atomic.LoadUint32(r.flags)&unix.XDP_RING_NEED_WAKEUP != 0
+}
+
+func getsockopt(fd, opt int, p unsafe.Pointer, size uintptr) error {
+	n := uint32(size)
+	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(opt),
+		uintptr(p), uintptr(unsafe.Pointer(&n)), 0)
+	if e != 0 {
+		return e
+	}
+	return nil
+}
+
+func setsockopt(fd, opt int, p unsafe.Pointer, size uintptr) error {
+	_, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(opt),
+		uintptr(p), size, 0)
+	if e != 0 {
+		return e
+	}
+	return nil
+}

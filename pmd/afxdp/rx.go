@@ -1,0 +1,140 @@
+package afxdp
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+)
+
+// probeEvery is how often an idle queue asks whether its link is still there.
+const probeEvery = clock.Time(10e6)
+
+// refillBatch is how many frames the fill ring may lack before it is refilled: few enough to keep
+// it full, many enough that the store to its shared index does not count.
+const refillBatch = 32
+
+// Rx implements pmd.Driver. The count is of descriptors; a packet of several is passed whole. One
+// that has more frames than b can ever hold is dropped and counted as RxInvalid.
+func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
+	if q.closed {
+		return 0, q.fail("rx", pmd.ErrClosed)
+	}
+	b.Base = int64(now)
+	if q.txHeld.Len() > 0 {
+		q.reap()
+	}
+	room := b.Room()
+	n := q.rx.ready(uint32(room))
+	if n == 0 && room > 0 {
+		return 0, q.idle(now)
+	}
+	if q.multi {
+		n = q.wholePackets(n, room == cap(b.D))
+	}
+	got := q.take(uint32(now), b, n)
+	q.rx.release(n)
+	q.refill()
+	return got, nil
+}
+
+// take moves n entries of the rx ring to b and returns how many of them were good. An address that
+// is not of a frame that the kernel was given is counted and never used.
+func (q *Queue) take(stamp uint32, b *packet.Batch, n uint32) int {
+	start := len(b.D)
+	out := b.D[start : start+int(n)]
+	limit, inFrame, size, held := q.limit, q.frame-1, q.frame, q.rxHeld
+	k, packets, bytes := 0, uint64(0), uint64(0)
+	for i := range n {
+		x := q.rx.desc(q.rx.head + i)
+		off := uint32(x.Addr)
+		if x.Addr >= limit || !held.Remove(off) {
+			q.stat.rxInvalid.Add(1)
+			continue
+		}
+		if off&inFrame+x.Len > size {
+			q.stat.rxInvalid.Add(1)
+			q.pool.Put(off)
+			continue
+		}
+		more := x.Options & unix.XDP_PKT_CONTD // bit 0
+		out[k] = packet.Desc{Off: off, Len: uint16(x.Len), Stamp: stamp, Flags: packet.FlagMore * packet.Flags(more)}
+		packets += uint64(1 - more)
+		bytes += uint64(x.Len)
+		k++
+	}
+	b.D = b.D[:start+k]
+	add(&q.stat.rxPackets, packets)
+	add(&q.stat.rxBytes, bytes)
+	return k
+}
+
+// wholePackets returns how many of the first n entries of the rx ring make whole packets. A packet
+// that does not end within a batch that is empty cannot be passed at all: it is dropped.
+func (q *Queue) wholePackets(n uint32, empty bool) uint32 {
+	last := n
+	for last > 0 && q.rx.desc(q.rx.head+last-1).Options&unix.XDP_PKT_CONTD != 0 {
+		last--
+	}
+	if last == 0 && empty {
+		q.dropLong()
+	}
+	return last
+}
+
+// dropLong drops the packet at the head of the rx ring if all of it is there.
+func (q *Queue) dropLong() {
+	n := q.rx.ready(q.rx.size)
+	for i := range n {
+		if q.rx.desc(q.rx.head+i).Options&unix.XDP_PKT_CONTD != 0 {
+			continue
+		}
+		for j := range i + 1 {
+			if x := q.rx.desc(q.rx.head + j); x.Addr < q.limit && q.rxHeld.Remove(uint32(x.Addr)) {
+				q.pool.Put(uint32(x.Addr))
+			}
+		}
+		q.rx.release(i + 1)
+		q.stat.rxInvalid.Add(1)
+		return
+	}
+}
+
+// refill gives free frames to the kernel until it holds rxMost.
+func (q *Queue) refill() {
+	lack := q.rxMost - q.rxHeld.Len()
+	if lack < min(refillBatch, q.rxMost) {
+		return
+	}
+	want := q.fill.room(uint32(lack))
+	n := uint32(0)
+	for ; n < want; n++ {
+		off, ok := q.pool.Get()
+		if !ok {
+			add(&q.stat.starved, 1)
+			break
+		}
+		q.rxHeld.Add(off)
+		*q.fill.addr(q.fill.head + n) = uint64(off)
+	}
+	if n > 0 {
+		q.fill.publish(n)
+	}
+}
+
+// idle is Rx without a packet: it keeps the rings moving and, now and then, looks at the link.
+func (q *Queue) idle(now clock.Time) error {
+	q.refill()
+	if q.busyPoll || q.fill.needWakeup() {
+		q.poke()
+	}
+	if q.txHeld.Len() > 0 && q.tx.pending() > 0 {
+		q.kick()
+	}
+	if now >= q.nextProbe {
+		q.nextProbe = now + probeEvery
+		q.poke()
+	}
+	return q.linkErr
+}

@@ -1,0 +1,169 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/ring"
+)
+
+// socket is a bound AF_XDP socket with its rings mapped.
+type socket struct {
+	fd                 int
+	fill, comp, rx, tx xring
+	zeroCopy, wakeup   bool
+	multi, busyPoll    bool
+}
+
+// openSocket opens a socket on a queue of an interface. The first socket of a device, for which
+// owner is -1, registers the arena as UMEM; the others name its descriptor and share it.
+func openSocket(cfg *Config, ifindex, queue, owner int, multi bool) (s *socket, err error) {
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socket: %w", err)
+	}
+	s = &socket{fd: fd, multi: multi}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if owner < 0 {
+		if err := register(fd, cfg.arena(), cfg.Headroom-DefaultHeadroom); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.mapRings(cfg.Rings); err != nil {
+		return nil, err
+	}
+	if err := s.setBusyPoll(cfg.BusyPoll); err != nil {
+		return nil, err
+	}
+	// Kernels before 6.17 send at most 32 packets for each call and do not know the option.
+	_ = unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, cfg.Rings.Tx)
+	if err := s.bind(cfg, ifindex, queue, owner); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// register makes the arena the UMEM of the socket. headroom is what the kernel leaves in front of
+// a packet beyond its own 256 bytes.
+func register(fd int, a *ring.Arena, headroom int) error {
+	reg := unix.XDPUmemReg{
+		Addr:     uint64(uintptr(unsafe.Pointer(&a.Mem[0]))),
+		Len:      uint64(len(a.Mem)),
+		Size:     uint32(a.FrameSize()),
+		Headroom: uint32(headroom),
+	}
+	if err := setsockopt(fd, unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg)); err != nil {
+		return fmt.Errorf("register %d bytes of memory: %w", len(a.Mem), err)
+	}
+	return nil
+}
+
+func (s *socket) mapRings(size Rings) (err error) {
+	for _, r := range []struct {
+		to   *xring
+		kind ringKind
+		n    int
+	}{{&s.fill, kindFill, size.Fill}, {&s.comp, kindComp, size.Completion}, {&s.rx, kindRx, size.Rx}, {&s.tx, kindTx, size.Tx}} {
+		if *r.to, err = mapRing(s.fd, r.kind, r.n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *socket) setBusyPoll(b BusyPoll) error {
+	if b.Micros <= 0 {
+		return nil
+	}
+	budget := b.Budget
+	if budget <= 0 {
+		budget = 64
+	}
+	for _, o := range []struct {
+		name string
+		opt  int
+		v    int
+	}{
+		{"SO_PREFER_BUSY_POLL", unix.SO_PREFER_BUSY_POLL, 1},
+		{"SO_BUSY_POLL", unix.SO_BUSY_POLL, b.Micros},
+		{"SO_BUSY_POLL_BUDGET", unix.SO_BUSY_POLL_BUDGET, budget},
+	} {
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, o.opt, o.v); err != nil {
+			return fmt.Errorf("%s: %w", o.name, err)
+		}
+	}
+	s.busyPoll = true
+	return nil
+}
+
+// bindWait is how long bind waits for the kernel to be done with a socket that was closed just now:
+// it lets go of a queue from a work queue, after close(2) has returned.
+const bindWait = time.Second
+
+// bind ties the socket to the queue with the flags that the configuration asks for. Sockets that
+// share a UMEM take the flags of its owner.
+func (s *socket) bind(cfg *Config, ifindex, queue, owner int) error {
+	addr := unix.SockaddrXDP{Ifindex: uint32(ifindex), QueueID: uint32(queue)}
+	if owner >= 0 {
+		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(owner)
+	} else {
+		addr.Flags = bindFlags(cfg, s.multi)
+	}
+	end := time.Now().Add(bindWait)
+	err := unix.Bind(s.fd, &addr)
+	for errors.Is(err, unix.EBUSY) && time.Now().Before(end) {
+		time.Sleep(5 * time.Millisecond)
+		err = unix.Bind(s.fd, &addr)
+	}
+	if err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	var opts uint32
+	if err := getsockopt(s.fd, unix.XDP_OPTIONS, unsafe.Pointer(&opts), unsafe.Sizeof(opts)); err != nil {
+		return fmt.Errorf("ask for what was granted: %w", err)
+	}
+	s.zeroCopy = opts&unix.XDP_OPTIONS_ZEROCOPY != 0
+	s.wakeup = !cfg.NoNeedWakeup
+	return nil
+}
+
+func bindFlags(cfg *Config, multi bool) uint16 {
+	var f uint16
+	switch cfg.Copy {
+	case CopyOn:
+		f |= unix.XDP_COPY
+	case CopyOff:
+		f |= unix.XDP_ZEROCOPY
+	}
+	if !cfg.NoNeedWakeup {
+		f |= unix.XDP_USE_NEED_WAKEUP
+	}
+	if multi {
+		f |= unix.XDP_USE_SG
+	}
+	return f
+}
+
+// close closes the socket. The kernel has stopped to use the frames when it returns.
+func (s *socket) close() error {
+	err := unix.Close(s.fd)
+	s.fd = -1
+	for _, r := range []*xring{&s.fill, &s.comp, &s.rx, &s.tx} {
+		err = errors.Join(err, r.unmap())
+	}
+	return err
+}
+
+// kernelStats reads what the kernel counted for the socket; zero when it does not tell.
+func kernelStats(fd int) (st unix.XDPStatistics) {
+	_ = getsockopt(fd, unix.XDP_STATISTICS, unsafe.Pointer(&st), unsafe.Sizeof(st))
+	return st
+}

@@ -1,0 +1,358 @@
+package afxdp
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Match says which packets an address in a rule stands for.
+type Match uint8
+
+// The kinds of rules.
+const (
+	To       Match = iota // packets to the address: a service, or an address that we translate to
+	From                  // packets from the address: a backend whose answers pass through us
+	Neighbor              // ARP for the address, neighbour solicitations for it and the answers sent to it
+)
+
+// Rule names packets that go to the AF_XDP sockets instead of to the kernel.
+//
+// With a protocol that has ports, a rule without ports also takes the fragments after the first,
+// which have none; a rule with ports takes whole packets and first fragments only.
+type Rule struct {
+	Addr           netip.Addr
+	Match          Match
+	Proto          uint8  // IP protocol number; 0 is every protocol
+	PortLo, PortHi uint16 // of Addr's side, inclusive; 0, 0 is every port and PortHi 0 only PortLo
+}
+
+// ErrRule says that a rule means nothing or that there is no room for it.
+var ErrRule = errors.New("steering rule")
+
+// maxRanges is how many separate port ranges one address, side and protocol can have: MAX_RANGES of
+// bpf/steer.c. Single ports do not count.
+const maxRanges = 8
+
+// flags of an address, as bpf/steer.c knows them.
+const (
+	flagToAll = 1 << iota
+	flagToSome
+	flagFromAll
+	flagFromSome
+	flagNeighbor
+)
+
+// The keys and values of the maps, laid out as in bpf/steer.c.
+type (
+	portKey struct {
+		Addr  [16]byte
+		Port  [2]byte // big-endian
+		Proto uint8
+		Side  uint8
+	}
+	rangeKey struct {
+		Addr  [16]byte
+		Side  uint8
+		Proto uint8
+		_     uint16
+	}
+	portRange struct{ Lo, Hi uint16 }
+	rangeSet  [maxRanges]portRange
+)
+
+// anyPort also matches packets that have no ports.
+var anyPort = portRange{0, 0xffff}
+
+// Steering is the set of rules of a device. Its methods may be called from any goroutine, while
+// packets flow. Each address, port and range changes atomically; several rules do not change at
+// once, but an addition never takes a packet away from another rule.
+type Steering struct {
+	mu    sync.Mutex
+	maps  steerMaps
+	all   bool
+	addrs map[netip.Addr]*entry
+}
+
+// entry is what is known of one address: its rules, and the map entries made of them.
+type entry struct {
+	rules map[Rule]bool
+	compiled
+}
+
+type compiled struct {
+	flags  uint32
+	ports  map[portKey]bool
+	ranges map[rangeKey]rangeSet
+}
+
+// Add adds rules. Rules that are there already change nothing. On an error none of the rules is
+// added, unless the kernel refused an entry half-way.
+func (s *Steering) Add(rules ...Rule) error {
+	return s.change(rules, func(e *entry, r Rule) { e.rules[r] = true })
+}
+
+// Remove removes rules. Rules that are not there are ignored.
+func (s *Steering) Remove(rules ...Rule) error {
+	return s.change(rules, func(e *entry, r Rule) { delete(e.rules, r) })
+}
+
+// Replace makes rules the only ones. What is in both the old and the new set is steered without a
+// gap, and additions come before removals.
+func (s *Steering) Replace(rules ...Rule) error {
+	keep := make(map[Rule]bool)
+	for _, r := range rules {
+		n, err := r.normal()
+		if err != nil {
+			return err
+		}
+		keep[n] = true
+	}
+	if err := s.Add(rules...); err != nil {
+		return err
+	}
+	return s.Remove(slices.DeleteFunc(s.Rules(), func(r Rule) bool { return keep[r] })...)
+}
+
+// Rules returns the rules in a fixed order, in their normal form: a single port in both PortLo and
+// PortHi, IPv4 addresses unmapped.
+func (s *Steering) Rules() []Rule {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Rule
+	for _, e := range s.addrs {
+		for r := range e.rules {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b Rule) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Match, b.Match),
+			cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.PortLo, b.PortLo), cmp.Compare(a.PortHi, b.PortHi))
+	})
+	return out
+}
+
+// Counts are frames that the steering program has seen since it was attached, by what it did.
+type Counts struct {
+	Steered uint64 // to a socket of ours
+	Passed  uint64 // to the kernel, as no rule names them
+	Unbound uint64 // to the kernel although a rule names them: their queue is not open
+}
+
+// Counts adds the counters of all CPUs up.
+func (s *Steering) Counts() (Counts, error) {
+	var c Counts
+	for i, n := range []*uint64{&c.Steered, &c.Passed, &c.Unbound} {
+		var perCPU []uint64
+		if err := s.maps.Counters.Lookup(uint32(i), &perCPU); err != nil {
+			return c, fmt.Errorf("read the steering counters: %w", err)
+		}
+		for _, v := range perCPU {
+			*n += v
+		}
+	}
+	return c, nil
+}
+
+// change applies edit to the rules of each address named and brings the maps in line.
+func (s *Steering) change(rules []Rule, edit func(*entry, Rule)) error {
+	if s.all {
+		return fmt.Errorf("%w: the device was opened with All, which takes every frame", ErrRule)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := make(map[netip.Addr]*entry)
+	for _, r := range rules {
+		r, err := r.normal()
+		if err != nil {
+			return err
+		}
+		if next[r.Addr] == nil {
+			next[r.Addr] = s.draft(r.Addr)
+		}
+		edit(next[r.Addr], r)
+	}
+	for _, e := range next {
+		if err := e.compile(); err != nil {
+			return err
+		}
+	}
+	for addr, e := range next {
+		if err := s.install(addr, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// draft copies the rules of an address, to be edited.
+func (s *Steering) draft(addr netip.Addr) *entry {
+	e := &entry{rules: make(map[Rule]bool)}
+	if old := s.addrs[addr]; old != nil {
+		for r := range old.rules {
+			e.rules[r] = true
+		}
+	}
+	return e
+}
+
+// normal checks r and returns the one form that stands for all that mean the same.
+func (r Rule) normal() (Rule, error) {
+	bad := func(why string) (Rule, error) { return r, fmt.Errorf("%w %v: %s", ErrRule, r, why) }
+	if !r.Addr.IsValid() {
+		return bad("no address")
+	}
+	r.Addr = r.Addr.Unmap().WithZone("")
+	if r.PortHi == 0 {
+		r.PortHi = r.PortLo
+	}
+	hasPorts := r.PortHi != 0
+	switch {
+	case r.Match > Neighbor:
+		return bad("unknown match")
+	case r.PortLo > r.PortHi:
+		return bad("the first port is above the last")
+	case r.Match == Neighbor && (r.Proto != 0 || hasPorts):
+		return bad("a neighbour rule has neither protocol nor ports")
+	case hasPorts && !portProto(r.Proto):
+		return bad("ports need a protocol that has them")
+	}
+	if r.PortLo == 0 && r.PortHi == 0xffff {
+		r.PortHi = 0
+	}
+	return r, nil
+}
+
+// portProto reports whether the protocol's header starts with ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
+func portProto(p uint8) bool { return p == 6 || p == 17 || p == 33 || p == 132 || p == 136 }
+
+// compile turns the rules of an address into map entries.
+func (e *entry) compile() error {
+	e.compiled = compiled{ports: make(map[portKey]bool), ranges: make(map[rangeKey]rangeSet)}
+	lists := make(map[rangeKey][]portRange)
+	for r := range e.rules {
+		if r.Match == Neighbor {
+			e.flags |= flagNeighbor
+			continue
+		}
+		all, some := uint32(flagToAll), uint32(flagToSome)
+		if r.Match == From {
+			all, some = flagFromAll, flagFromSome
+		}
+		if r.Proto == 0 {
+			e.flags |= all
+			continue
+		}
+		e.flags |= some
+		key := rangeKey{Addr: r.Addr.As16(), Side: uint8(r.Match), Proto: r.Proto}
+		switch {
+		case r.PortHi == 0:
+			lists[key] = append(lists[key], anyPort)
+		case r.PortLo == r.PortHi:
+			e.ports[portKey{key.Addr, [2]byte{byte(r.PortLo >> 8), byte(r.PortLo)}, r.Proto, key.Side}] = true
+		default:
+			lists[key] = append(lists[key], portRange{r.PortLo, r.PortHi})
+		}
+	}
+	for key, list := range lists {
+		merged := merge(list)
+		if len(merged) > maxRanges {
+			return fmt.Errorf("%w: %d separate port ranges for %v protocol %d, at most %d fit: join some, or name single ports",
+				ErrRule, len(merged), netip.AddrFrom16(key.Addr).Unmap(), key.Proto, maxRanges)
+		}
+		set := rangeSet{}
+		for i := range set {
+			set[i] = portRange{1, 0} // empty
+		}
+		copy(set[:], merged)
+		e.ranges[key] = set
+	}
+	return nil
+}
+
+// merge sorts ranges and joins those that meet. anyPort stands alone: only it matches packets
+// without ports.
+func merge(list []portRange) []portRange {
+	if slices.Contains(list, anyPort) {
+		return []portRange{anyPort}
+	}
+	slices.SortFunc(list, func(a, b portRange) int { return cmp.Compare(a.Lo, b.Lo) })
+	var out []portRange
+	for _, r := range list {
+		if n := len(out); n > 0 && int(r.Lo) <= int(out[n-1].Hi)+1 {
+			out[n-1].Hi = max(out[n-1].Hi, r.Hi)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// install makes e the entry of an address. What is added is there before the address says so, and
+// what is removed goes after it.
+func (s *Steering) install(addr netip.Addr, e *entry) error {
+	old := s.addrs[addr]
+	if old == nil {
+		old = &entry{}
+	}
+	if err := s.put(addr, e, old.flags); err != nil {
+		s.sweep(e, old)
+		_ = s.put(addr, old, e.flags) // the entries exist: writing them again needs no room
+		return err
+	}
+	s.addrs[addr] = e
+	if len(e.rules) == 0 {
+		delete(s.addrs, addr)
+	}
+	s.sweep(old, e)
+	return nil
+}
+
+// put writes the entries of e over those of an address that has flags was.
+func (s *Steering) put(addr netip.Addr, e *entry, was uint32) error {
+	for key := range e.ports {
+		if err := s.maps.Ports.Put(key, uint8(1)); err != nil {
+			return mapError(addr, err)
+		}
+	}
+	for key, set := range e.ranges {
+		if err := s.maps.Ranges.Put(key, set); err != nil {
+			return mapError(addr, err)
+		}
+	}
+	switch {
+	case e.flags != 0:
+		if err := s.maps.Addresses.Put(addr.As16(), e.flags); err != nil {
+			return mapError(addr, err)
+		}
+	case was != 0:
+		_ = s.maps.Addresses.Delete(addr.As16()) // fails only where there is none
+	}
+	return nil
+}
+
+// sweep deletes the entries of old that e does not have. A deletion fails only where there is none.
+func (s *Steering) sweep(old, e *entry) {
+	for key := range old.ports {
+		if !e.ports[key] {
+			_ = s.maps.Ports.Delete(key)
+		}
+	}
+	for key := range old.ranges {
+		if _, ok := e.ranges[key]; !ok {
+			_ = s.maps.Ranges.Delete(key)
+		}
+	}
+}
+
+func mapError(addr netip.Addr, err error) error {
+	if errors.Is(err, unix.E2BIG) {
+		return fmt.Errorf("%w: no room for %v: there can be 65536 addresses, ports and ranges each", ErrRule, addr)
+	}
+	return fmt.Errorf("%w: entry for %v: %w", ErrRule, addr, err)
+}

@@ -1,0 +1,210 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+)
+
+const (
+	minFrame = 14 // an Ethernet header: the kernel would pull it from less
+	maxChain = 17 // frames of one packet: MAX_SKB_FRAGS, with which every kernel is configured
+
+)
+
+var errArena = errors.New("the batch points into another arena than the one that is registered")
+
+// Tx implements pmd.Driver. The count is of descriptors. A packet that no device could take (shorter
+// than an Ethernet header, larger than its frame, of several frames without multi-buffer or of more
+// than 17) is taken, counted as TxInvalid, and its frames go to the pool.
+func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
+	if q.closed {
+		return 0, q.fail("tx", pmd.ErrClosed)
+	}
+	if b.Arena != q.arena.View() {
+		return 0, q.fail("tx", errArena)
+	}
+	if q.linkErr != nil {
+		if err := q.mended(now); err != nil {
+			return 0, err
+		}
+	}
+	q.reap()
+	n := int(q.tx.room(uint32(len(b.D))))
+	for n > 0 && b.D[n-1].Flags.Has(packet.FlagMore) {
+		n--
+	}
+	if n > 0 {
+		q.put(b.D[:n])
+	}
+	return n, q.kick()
+}
+
+// mended asks again for the state of a link that was lost.
+func (q *Queue) mended(now clock.Time) error {
+	if now >= q.nextProbe {
+		q.nextProbe = now + probeEvery
+		q.poke()
+	}
+	return q.linkErr
+}
+
+// put writes whole packets into the tx ring, which has room for them.
+func (q *Queue) put(ds []packet.Desc) {
+	limit, inFrame, size, held := q.limit, q.frame-1, q.frame, q.txHeld
+	n, packets, bytes := uint32(0), uint64(0), uint64(0)
+	for i := 0; i < len(ds); i++ {
+		d := &ds[i]
+		length := uint32(d.Len)
+		if d.Flags&packet.FlagMore != 0 {
+			end := chain(ds[i:])
+			n += q.putChain(n, ds[i:i+end])
+			i += end - 1
+			continue
+		}
+		if length < minFrame || d.Off&inFrame+length > size || uint64(d.Off) >= limit || !held.Add(d.Off) {
+			q.refuse(ds[i : i+1])
+			continue
+		}
+		x := q.tx.desc(q.tx.head + n)
+		x.Addr, x.Len, x.Options = uint64(d.Off), length, 0
+		n++
+		packets++
+		bytes += uint64(length)
+	}
+	q.tx.publish(n)
+	add(&q.stat.txPackets, packets)
+	add(&q.stat.txBytes, bytes)
+}
+
+// chain returns the number of descriptors of the first packet of ds, which is complete.
+func chain(ds []packet.Desc) int {
+	for i := range ds {
+		if ds[i].Flags&packet.FlagMore == 0 {
+			return i + 1
+		}
+	}
+	return len(ds)
+}
+
+// putChain writes a packet of several frames into the tx ring, n entries behind its head, and
+// returns how many entries it took.
+func (q *Queue) putChain(n uint32, ds []packet.Desc) uint32 {
+	if !q.multi || len(ds) > maxChain || int(ds[0].Len) < minFrame {
+		q.refuse(ds)
+		return 0
+	}
+	bytes := uint64(0)
+	for i := range ds {
+		d := &ds[i]
+		if !q.fits(d) || !q.txHeld.Add(d.Off) {
+			for j := range ds[:i] {
+				q.txHeld.Remove(ds[j].Off)
+			}
+			q.refuse(ds)
+			return 0
+		}
+		x := q.tx.desc(q.tx.head + n + uint32(i))
+		x.Addr, x.Len, x.Options = uint64(d.Off), uint32(d.Len), unix.XDP_PKT_CONTD
+		bytes += uint64(d.Len)
+	}
+	q.tx.desc(q.tx.head + n + uint32(len(ds)) - 1).Options = 0
+	add(&q.stat.txPackets, 1)
+	add(&q.stat.txBytes, bytes)
+	return uint32(len(ds))
+}
+
+// fits reports whether d lies inside of one frame of the arena and is not empty.
+func (q *Queue) fits(d *packet.Desc) bool {
+	return d.Len > 0 && d.Off&(q.frame-1)+uint32(d.Len) <= q.frame && uint64(d.Off) < q.limit
+}
+
+// refuse takes a packet that cannot be sent. A frame that the kernel holds already, because it was
+// given twice, stays with the kernel.
+func (q *Queue) refuse(ds []packet.Desc) {
+	add(&q.stat.txInvalid, 1)
+	for i := range ds {
+		if off := ds[i].Off; uint64(off) < q.limit && q.txHeld.Add(off) {
+			q.txHeld.Remove(off)
+			q.pool.Put(off)
+		}
+	}
+}
+
+// reap returns the frames of packets that were sent to the pool.
+func (q *Queue) reap() {
+	n := q.comp.ready(q.comp.size)
+	if n == 0 {
+		return
+	}
+	limit, held, pool := q.limit, q.txHeld, q.pool
+	for i := range n {
+		addr := *q.comp.addr(q.comp.head + i)
+		if addr >= limit || !held.Remove(uint32(addr)) {
+			q.stat.rxInvalid.Add(1)
+			continue
+		}
+		pool.Put(uint32(addr))
+	}
+	q.comp.release(n)
+}
+
+// kick asks the kernel to send what is in the tx ring, if it wants to be asked. In copy mode it
+// always does, and one call moves a bounded number of packets (XDP_MAX_TX_SKB_BUDGET): the call is
+// repeated as long as it moves any. What then remains is kicked by the next Tx or idle Rx.
+func (q *Queue) kick() error {
+	if q.wakeup && !q.tx.needWakeup() {
+		return nil
+	}
+	for left := q.tx.pending(); left > 0; {
+		switch err := q.wake(unix.SYS_SENDTO); err {
+		case 0:
+			return nil
+		case unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.EINTR:
+			q.reap() // a full completion ring stops the kernel too
+			now := q.tx.pending()
+			if now >= left {
+				return nil
+			}
+			left = now
+		default:
+			q.linkErr = q.explainLink("tx", err)
+			return q.linkErr
+		}
+	}
+	return nil
+}
+
+// poke lets the kernel look at the fill ring and tells, by the way, how the link is.
+func (q *Queue) poke() {
+	switch err := q.wake(unix.SYS_RECVFROM); err {
+	case 0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.EINTR:
+		q.linkErr = nil
+	default:
+		q.linkErr = q.explainLink("rx", err)
+	}
+}
+
+// wake makes the system call. It never blocks, so the scheduler is not told: that would cost as
+// much as the call, and hand the loop's thread away under it.
+func (q *Queue) wake(trap uintptr) unix.Errno {
+	add(&q.stat.wakeups, 1)
+	_, _, e := unix.RawSyscall6(trap, uintptr(q.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	return e
+}
+
+// explainLink turns what a system call said about the device into an error of pmd.
+func (q *Queue) explainLink(op string, e unix.Errno) error {
+	switch e {
+	case unix.ENETDOWN:
+		return &pmd.OpError{Op: op, Device: q.info.Device, Queue: q.id, Err: pmd.ErrDown, Remedy: "ip link set " + q.info.Device + " up"}
+	case unix.ENXIO, unix.ENODEV, unix.EBADF:
+		return &pmd.OpError{Op: op, Device: q.info.Device, Queue: q.id, Err: pmd.ErrGone, Remedy: "close the device and open it again once the interface is back"}
+	}
+	return q.fail(op, fmt.Errorf("wake the kernel up: %w", e))
+}
