@@ -21,21 +21,21 @@ var (
 	_ ring.Holder = (*pmd.Memory)(nil)
 )
 
-// wire is a memory pair with its pools.
-type wire struct {
+// pair is a memory pair with its pools.
+type pair struct {
 	arena        *ring.Arena
 	poolA, poolB *ring.Pool
 	a, b         *pmd.Memory
 }
 
-func newWire(t testing.TB, framesA, framesB, slots int) *wire {
+func newPair(t testing.TB, framesA, framesB, slots int) *pair {
 	t.Helper()
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: framesA + framesB, Huge: ring.HugeOff})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { arena.Close() })
-	w := &wire{arena: arena}
+	w := &pair{arena: arena}
 	w.poolA, _ = arena.Cut(framesA)
 	w.poolB, _ = arena.Cut(framesB)
 	w.a, w.b, err = pmd.NewMemory(pmd.MemoryConfig{A: w.poolA, B: w.poolB, Slots: slots})
@@ -45,7 +45,7 @@ func newWire(t testing.TB, framesA, framesB, slots int) *wire {
 	return w
 }
 
-func (w *wire) audit(t testing.TB, more ...ring.Holder) {
+func (w *pair) audit(t testing.TB, more ...ring.Holder) {
 	t.Helper()
 	if err := ring.Audit(w.arena, append(more, w.poolA, w.poolB, w.a, w.b)...); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func fill(t testing.TB, b *packet.Batch, pool *ring.Pool, seq, n, size int) {
 func seqOf(b *packet.Batch, i int) int { return int(binary.BigEndian.Uint64(b.Bytes(i))) }
 
 func TestMemoryDeliversInOrderWithoutCopyAndPaysTheSender(t *testing.T) {
-	w := newWire(t, 8, 4, 16)
+	w := newPair(t, 8, 4, 16)
 	tx, rx := packet.NewBatch(w.arena.View(), 8), packet.NewBatch(w.arena.View(), 3)
 	fill(t, tx, w.poolA, 0, 4, 100)
 	tx.D[1].Verdict, tx.D[1].Hash, tx.D[1].Flags = packet.Forward, 7, packet.FlagIPv4
@@ -120,7 +120,7 @@ func TestMemoryDeliversInOrderWithoutCopyAndPaysTheSender(t *testing.T) {
 }
 
 func TestMemoryReceiverWithoutFramesHoldsTheSenderBack(t *testing.T) {
-	w := newWire(t, 32, 3, 4)
+	w := newPair(t, 32, 3, 4)
 	tx, rx := packet.NewBatch(w.arena.View(), 32), packet.NewBatch(w.arena.View(), 32)
 	fill(t, tx, w.poolA, 0, 20, 64)
 	n, _ := w.a.Tx(0, tx)
@@ -144,7 +144,7 @@ func TestMemoryReceiverWithoutFramesHoldsTheSenderBack(t *testing.T) {
 }
 
 func TestMemoryTakesChainsWholeOrNotAtAll(t *testing.T) {
-	w := newWire(t, 64, 64, 8)
+	w := newPair(t, 64, 64, 8)
 	tx := packet.NewBatch(w.arena.View(), 64)
 	fill(t, tx, w.poolA, 0, 9, 64) // packets of 3, 3 and 3 frames: two fit into 8 slots
 	for i := range tx.D {
@@ -178,7 +178,7 @@ func TestMemoryTakesChainsWholeOrNotAtAll(t *testing.T) {
 }
 
 func TestMemoryRefusesAPacketLongerThanTheRing(t *testing.T) {
-	w := newWire(t, 64, 64, 4)
+	w := newPair(t, 64, 64, 4)
 	tx := packet.NewBatch(w.arena.View(), 64)
 	fill(t, tx, w.poolA, 0, 6, 64)
 	for i := range 4 {
@@ -197,7 +197,7 @@ func TestMemoryRefusesAPacketLongerThanTheRing(t *testing.T) {
 func TestMemoryCloseGivesFramesBack(t *testing.T) {
 	for _, first := range []string{"a", "b"} {
 		t.Run(first+" closes first", func(t *testing.T) {
-			w := newWire(t, 16, 16, 16)
+			w := newPair(t, 16, 16, 16)
 			tx, rx := packet.NewBatch(w.arena.View(), 16), packet.NewBatch(w.arena.View(), 2)
 			fill(t, tx, w.poolA, 0, 6, 64)
 			tx.D[4].Flags = packet.FlagMore
@@ -241,7 +241,7 @@ func TestMemoryCloseGivesFramesBack(t *testing.T) {
 
 func TestMemoryBetweenTwoGoroutines(t *testing.T) {
 	const total = 200_000
-	w := newWire(t, 96, 96, 64)
+	w := newPair(t, 96, 96, 64)
 	var wg sync.WaitGroup
 	run := func(end *pmd.Memory, pool *ring.Pool, seed uint64) {
 		defer wg.Done()
@@ -282,7 +282,7 @@ func TestMemoryBetweenTwoGoroutines(t *testing.T) {
 
 func TestMemoryCloseWhileThePeerIsAtWork(t *testing.T) {
 	for range 200 {
-		w := newWire(t, 32, 32, 16)
+		w := newPair(t, 32, 32, 16)
 		tx := packet.NewBatch(w.arena.View(), 8)
 		done := make(chan struct{})
 		go func() {
@@ -312,7 +312,7 @@ func TestMemoryCloseWhileThePeerIsAtWork(t *testing.T) {
 }
 
 func TestMemoryMovesPacketsWithoutAllocating(t *testing.T) {
-	w := newWire(t, 64, 64, 64)
+	w := newPair(t, 64, 64, 64)
 	b := packet.NewBatch(w.arena.View(), 32)
 	fill(t, b, w.poolA, 0, 32, 64)
 	allocs := testing.AllocsPerRun(100, func() {
@@ -329,14 +329,14 @@ func TestMemoryMovesPacketsWithoutAllocating(t *testing.T) {
 }
 
 func TestMemoryWantsPoolsOfOneArena(t *testing.T) {
-	w, v := newWire(t, 2, 2, 2), newWire(t, 2, 2, 2)
+	w, v := newPair(t, 2, 2, 2), newPair(t, 2, 2, 2)
 	if _, _, err := pmd.NewMemory(pmd.MemoryConfig{A: w.poolA, B: v.poolA}); err == nil {
 		t.Error("pools of two arenas were accepted")
 	}
 }
 
 func BenchmarkMemoryRoundTrip(b *testing.B) {
-	w := newWire(b, 512, 512, 512)
+	w := newPair(b, 512, 512, 512)
 	batch := packet.NewBatch(w.arena.View(), 256)
 	fill(b, batch, w.poolA, 0, 256, 64)
 	for i := 0; i < b.N; i += 512 {

@@ -1,0 +1,201 @@
+package pmd
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/ring"
+)
+
+// ImpairConfig describes an Impair wrapper.
+type ImpairConfig struct {
+	Profile Profile
+	Pool    *ring.Pool // the pool that the wrapped driver was opened with
+	Hold    int        // frames that each direction may hold; 0 is a quarter of the pool
+}
+
+// Impair is a Driver around a Driver that treats packets as a bad network would: it delays, loses,
+// reorders, copies and corrupts them as its Profile says, in each direction on its own.
+//
+// Time is the now that Rx and Tx are given and nothing else, so the same profile works in virtual
+// and in real time; the same packets at the same times with the same seed have the same fate.
+// Packets that are held move on when Rx or Tx is called at or after the time that Next returns.
+//
+// Nothing is lost but what the profile loses: where more frames are held than Hold allows, Tx takes
+// no more and Rx leaves packets with the wrapped driver. A link that is to carry rate x delay needs
+// that many frames.
+type Impair struct {
+	inner  Driver
+	pool   *ring.Pool
+	text   string
+	rx, tx *link
+	in     *packet.Batch // what the wrapped driver has just received
+	out    *packet.Batch // due, and not taken by the wrapped driver yet
+	now    clock.Time    // of the last call
+	count  Counters      // what the caller sees
+	closed bool
+}
+
+// NewImpair wraps a driver, which it closes with itself. It borrows the pool.
+func NewImpair(inner Driver, cfg ImpairConfig) (*Impair, error) {
+	text := cfg.Profile.String()
+	if err := cfg.Profile.check(); err != nil {
+		return nil, &OpError{Op: "impair", Device: inner.Info().Device, Err: err}
+	}
+	hold := cfg.Hold
+	if hold <= 0 {
+		hold = max(1, cfg.Pool.Size()/4)
+	}
+	arena := cfg.Pool.Arena().View()
+	return &Impair{
+		inner: inner, pool: cfg.Pool, text: text,
+		rx: newLink(cfg.Profile.Rx, cfg.Pool, hold, newSource(cfg.Profile.Seed, 0)),
+		tx: newLink(cfg.Profile.Tx, cfg.Pool, hold, newSource(cfg.Profile.Seed, 1)),
+		in: packet.NewBatch(arena, packet.BatchSize), out: packet.NewBatch(arena, packet.BatchSize),
+	}, nil
+}
+
+// check holds a profile that was made by hand against the bounds that the parser knows.
+func (p Profile) check() error {
+	again, err := ParseProfile(p.String())
+	if err == nil && again != p {
+		err = errors.New("values that say nothing: a shape without jitter, or a detail of what never happens")
+	}
+	if err != nil {
+		return fmt.Errorf("profile %q: %w", p, err)
+	}
+	return nil
+}
+
+// Rx implements Driver. Packets are stamped with the time at which they were due. An error of the
+// wrapped driver is returned once no packet is held any more.
+func (m *Impair) Rx(now clock.Time, b *packet.Batch) (int, error) {
+	if m.closed {
+		return 0, m.closedError("rx")
+	}
+	m.now = now
+	_ = m.flush(now) // the next Tx tells what is wrong
+	room := min(m.rx.room(), packet.BatchSize)
+	m.in.D = m.in.D[:0:room]
+	n, err := m.inner.Rx(now, m.in)
+	m.rx.enter(now, m.in.D[:n])
+	b.Base = int64(now)
+	n = m.rx.release(now, b)
+	m.count.Rx(b.D[b.Len()-n:])
+	if n > 0 || len(m.rx.held.entries) > 0 {
+		err = nil
+	}
+	return n, err
+}
+
+// Tx implements Driver. What is not due yet goes to the wrapped driver in a later call of Rx or Tx.
+func (m *Impair) Tx(now clock.Time, b *packet.Batch) (int, error) {
+	if m.closed {
+		return 0, m.closedError("tx")
+	}
+	m.now = now
+	if err := m.flush(now); err != nil {
+		return 0, err
+	}
+	n := Whole(b.D, m.tx.room()-m.out.Len())
+	if n == 0 && Chain(b.D) > m.tx.limit {
+		n = Chain(b.D) // never fits: the link counts it as too large
+	}
+	m.count.Tx(b.D[:n])
+	m.tx.enter(now, b.D[:n])
+	return n, m.flush(now)
+}
+
+// flush hands packets that are due to the wrapped driver, as far as it takes them.
+func (m *Impair) flush(now clock.Time) error {
+	for {
+		m.tx.release(now, m.out)
+		if m.out.Len() == 0 {
+			return nil
+		}
+		n, err := m.inner.Tx(now, m.out)
+		m.out.Consume(n)
+		if err != nil || n == 0 {
+			return err
+		}
+	}
+}
+
+// release moves packets that are due to b and returns the number of descriptors.
+func (l *link) release(now clock.Time, b *packet.Batch) int {
+	before, packets := b.Len(), uint64(0)
+	for l.held.due() <= now && l.held.pop(b) {
+		packets++
+	}
+	if packets > 0 {
+		l.count.passed.Add(packets)
+	}
+	return b.Len() - before
+}
+
+// Next returns when the next held packet is due, clock.Never when none is held. A time that is not
+// after the last call's says that a packet waits for room: in the batch given to Rx, or in the
+// wrapped driver.
+func (m *Impair) Next() clock.Time {
+	if m.out.Len() > 0 {
+		return m.now
+	}
+	return min(m.rx.held.due(), m.tx.held.due())
+}
+
+// Counts returns what happened to the packets of each direction. Any goroutine may call it.
+func (m *Impair) Counts() (rx, tx ImpairCount) { return m.rx.count.load(), m.tx.count.load() }
+
+// Info implements Driver. What was lost on receive counts as RxDropped, on transmit as TxInvalid.
+func (m *Impair) Info() Info {
+	i := m.inner.Info()
+	rx, tx := m.Counts()
+	i.Caps |= CapTimed
+	if i.Granted != "" {
+		i.Granted += "; "
+	}
+	i.Granted += "impaired: " + m.text
+	s, c := &i.Stats, m.count.Stats()
+	s.RxPackets, s.RxBytes, s.TxPackets, s.TxBytes = c.RxPackets, c.RxBytes, c.TxPackets, c.TxBytes
+	s.RxDropped += rx.Lost()
+	s.TxInvalid += tx.Lost()
+	return i
+}
+
+// Close implements Driver: packets that are held are lost, their frames go to the pool, and the
+// wrapped driver is closed.
+func (m *Impair) Close() error {
+	if m.closed {
+		return nil
+	}
+	m.closed = true
+	m.rx.discard()
+	m.tx.discard()
+	packets, _ := Count(m.out.D)
+	m.tx.count.passed.Add(-packets)
+	m.tx.count.discarded.Add(packets)
+	m.pool.PutBatch(m.out)
+	return m.inner.Close()
+}
+
+// discard gives every held frame to the pool.
+func (l *link) discard() {
+	l.count.discarded.Add(uint64(len(l.held.entries)))
+	l.held.holds(l.pool.Put)
+	l.held = newHeap(0)
+}
+
+// Holds implements ring.Holder: the frames held by the wrapper, and not those of the wrapped driver.
+func (m *Impair) Holds(visit func(off uint32)) {
+	m.rx.held.holds(visit)
+	m.tx.held.holds(visit)
+	for i := range m.out.D {
+		visit(m.out.D[i].Off)
+	}
+}
+
+func (m *Impair) closedError(op string) error {
+	return &OpError{Op: op, Device: m.inner.Info().Device, Queue: m.inner.Info().Queue, Err: ErrClosed}
+}

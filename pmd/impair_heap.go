@@ -1,0 +1,146 @@
+package pmd
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+)
+
+// heap holds packets until they are due, in the order of their due times; packets due at the same
+// time keep the order in which they came. It owns the frames of the packets in it.
+//
+// A packet's descriptors are nodes of a linked list in one slice, so that packets of several
+// descriptors cost no memory of their own and nothing is allocated while packets move.
+type heap struct {
+	entries []entry
+	nodes   []node
+	unused  int32 // first node that holds nothing; none at the end
+	frames  int   // descriptors held
+	bytes   int   // of all packets
+	seq     uint64
+}
+
+type entry struct {
+	due   clock.Time
+	seq   uint64
+	first int32
+	bytes int32
+}
+
+type node struct {
+	d    packet.Desc
+	next int32
+}
+
+const none = int32(-1)
+
+// newHeap returns an empty heap with room for so many descriptors; it grows beyond.
+func newHeap(room int) *heap {
+	return &heap{entries: make([]entry, 0, room), nodes: make([]node, 0, room), unused: none}
+}
+
+func (h *heap) less(i, j int) bool {
+	a, b := &h.entries[i], &h.entries[j]
+	return a.due < b.due || a.due == b.due && a.seq < b.seq
+}
+
+// push takes the packet of descriptors d, due at the given time.
+func (h *heap) push(due clock.Time, d []packet.Desc) {
+	first, bytes := none, 0
+	for i := len(d) - 1; i >= 0; i-- {
+		first = h.add(d[i], first)
+		bytes += int(d[i].Len)
+	}
+	h.seq++
+	h.bytes += bytes
+	h.entries = append(h.entries, entry{due, h.seq, first, int32(bytes)})
+	for i := len(h.entries) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !h.less(i, up) {
+			return
+		}
+		h.entries[i], h.entries[up] = h.entries[up], h.entries[i]
+		i = up
+	}
+}
+
+func (h *heap) add(d packet.Desc, next int32) int32 {
+	h.frames++
+	if h.unused == none {
+		h.nodes = append(h.nodes, node{d, next})
+		return int32(len(h.nodes) - 1)
+	}
+	n := h.unused
+	h.unused = h.nodes[n].next
+	h.nodes[n] = node{d, next}
+	return n
+}
+
+// due returns when the next packet is due, clock.Never when there is none.
+func (h *heap) due() clock.Time {
+	if len(h.entries) == 0 {
+		return clock.Never
+	}
+	return h.entries[0].due
+}
+
+// pop moves the first packet to b, stamped with its due time; false says that it does not fit.
+func (h *heap) pop(b *packet.Batch) bool {
+	e := h.entries[0]
+	if h.length(e.first) > b.Room() {
+		return false
+	}
+	for n := e.first; n != none; {
+		d := h.nodes[n].d
+		d.Stamp = uint32(e.due)
+		b.Append(d)
+		n = h.drop(n)
+	}
+	h.bytes -= int(e.bytes)
+	last := len(h.entries) - 1
+	h.entries[0] = h.entries[last]
+	h.entries = h.entries[:last]
+	h.sink()
+	return true
+}
+
+// drop puts node n among the unused and returns the one that followed it.
+func (h *heap) drop(n int32) int32 {
+	next := h.nodes[n].next
+	h.nodes[n].next = h.unused
+	h.unused = n
+	h.frames--
+	return next
+}
+
+func (h *heap) length(n int32) (length int) {
+	for ; n != none; n = h.nodes[n].next {
+		length++
+	}
+	return length
+}
+
+// sink restores the order after the root was replaced.
+func (h *heap) sink() {
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(h.entries); child++ {
+			if h.less(child, least) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		h.entries[i], h.entries[least] = h.entries[least], h.entries[i]
+		i = least
+	}
+}
+
+// holds visits the frames of all packets.
+func (h *heap) holds(visit func(off uint32)) {
+	for _, e := range h.entries {
+		for n := e.first; n != none; n = h.nodes[n].next {
+			visit(h.nodes[n].d.Off)
+		}
+	}
+}

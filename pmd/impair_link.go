@@ -1,0 +1,341 @@
+package pmd
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/wire"
+)
+
+const (
+	defaultReorderHold = time.Millisecond
+	maxCorruptBits     = 64
+)
+
+// ImpairCount says what happened to the packets of one direction since the wrapper was made.
+//
+//	Packets + Duplicated = Passed + LostRandom + LostBurst + LostQueue + LostMTU + Discarded + held now
+type ImpairCount struct {
+	Packets    uint64 // came in
+	Passed     uint64 // went out
+	LostRandom uint64 // word loss
+	LostBurst  uint64 // word burst
+	LostQueue  uint64 // word queue
+	LostMTU    uint64 // word mtu, and packets of more frames than may be held
+	Discarded  uint64 // held when the wrapper was closed
+	Duplicated uint64 // copies made
+	Uncopied   uint64 // copies not made because no frame was free
+	Corrupted  uint64
+	Marked     uint64 // with Congestion Experienced
+	Reordered  uint64 // held back for others to overtake
+}
+
+// Lost returns the packets that did not arrive.
+func (c ImpairCount) Lost() uint64 {
+	return c.LostRandom + c.LostBurst + c.LostQueue + c.LostMTU + c.Discarded
+}
+
+type impairCount struct {
+	packets, passed, random, burst, queue, mtu, discarded atomic.Uint64
+	duplicated, uncopied, corrupted, marked, reordered    atomic.Uint64
+}
+
+func (c *impairCount) load() ImpairCount {
+	return ImpairCount{
+		Packets: c.packets.Load(), Passed: c.passed.Load(),
+		LostRandom: c.random.Load(), LostBurst: c.burst.Load(), LostQueue: c.queue.Load(),
+		LostMTU: c.mtu.Load(), Discarded: c.discarded.Load(),
+		Duplicated: c.duplicated.Load(), Uncopied: c.uncopied.Load(),
+		Corrupted: c.corrupted.Load(), Marked: c.marked.Load(), Reordered: c.reordered.Load(),
+	}
+}
+
+// link is one direction of an Impair wrapper.
+type link struct {
+	Impairment
+	loss, dup, corrupt, ce, reorder  chance
+	toBad, toGood, lostBad, lostGood chance
+
+	arena *packet.Arena
+	pool  *ring.Pool
+	limit int // frames that may be held
+	src   *source
+	bad   bool // the state of Gilbert and Elliott
+	last  clock.Time
+	wire  serializer
+	held  *heap
+	count impairCount
+}
+
+func newLink(d Impairment, pool *ring.Pool, limit int, src *source) *link {
+	if d.CorruptBits == 0 {
+		d.CorruptBits = 1
+	}
+	if d.ReorderHold == 0 {
+		d.ReorderHold = defaultReorderHold
+	}
+	return &link{
+		Impairment: d,
+		loss:       newChance(d.Loss), dup: newChance(d.Dup), corrupt: newChance(d.Corrupt),
+		ce: newChance(d.CE), reorder: newChance(d.Reorder),
+		toBad: newChance(d.Burst.Start), toGood: newChance(d.Burst.End),
+		lostBad: newChance(d.Burst.LostBad), lostGood: newChance(d.Burst.LostGood),
+		arena: pool.Arena().View(), pool: pool, limit: limit, src: src,
+		wire: serializer{rate: uint64(d.Rate), queue: d.Queue, waiting: make([]sent, 0, limit)},
+		held: newHeap(limit),
+	}
+}
+
+// room returns how many descriptors the link takes now.
+func (l *link) room() int { return max(0, l.limit-l.held.frames) }
+
+// enter takes the packets of d. The last descriptor ends a packet.
+func (l *link) enter(now clock.Time, d []packet.Desc) {
+	for len(d) > 0 {
+		n := Chain(d)
+		l.packet(now, d[:n])
+		d = d[n:]
+	}
+}
+
+// packet takes one packet of descriptors d and decides what becomes of it.
+func (l *link) packet(now clock.Time, d []packet.Desc) {
+	l.count.packets.Add(1)
+	switch {
+	case l.MTU != 0 && l.network(d) > l.MTU || len(d) > l.limit:
+		l.lose(d, &l.count.mtu)
+	case l.src.hit(causeLoss, l.loss):
+		l.lose(d, &l.count.random)
+	case l.burst():
+		l.lose(d, &l.count.burst)
+	default:
+		if l.src.hit(causeDup, l.dup) {
+			l.twice(now, d)
+			return
+		}
+		l.send(now, d)
+	}
+}
+
+// lose gives the frames of a packet to the pool.
+func (l *link) lose(d []packet.Desc, why *atomic.Uint64) {
+	why.Add(1)
+	for i := range d {
+		l.pool.Put(d[i].Off)
+	}
+}
+
+// network returns the bytes of a packet from the network header on.
+func (l *link) network(d []packet.Desc) int {
+	_, bytes := Count(d)
+	_, off, _ := wire.Network(l.arena.Bytes(&d[0]))
+	return int(bytes) - off
+}
+
+// burst moves the state of the link on by one packet and says whether it is lost.
+func (l *link) burst() bool {
+	if l.bad {
+		l.bad = !l.src.hit(causeBurst, l.toGood)
+	} else {
+		l.bad = l.src.hit(causeBurst, l.toBad)
+	}
+	if l.bad {
+		return l.src.hit(causeBurstLoss, l.lostBad)
+	}
+	return l.src.hit(causeBurstLoss, l.lostGood)
+}
+
+// maxCopy is the largest packet, in descriptors, that is duplicated: 64 KiB in frames of 2 KiB.
+const maxCopy = 33
+
+// twice sends a packet and a copy of it in frames of the pool.
+func (l *link) twice(now clock.Time, d []packet.Desc) {
+	if len(d) > maxCopy || l.pool.Free() < len(d) || l.room() < 2*len(d) {
+		l.count.uncopied.Add(1)
+		l.send(now, d)
+		return
+	}
+	var buf [maxCopy]packet.Desc
+	to := buf[:len(d)]
+	for i := range d {
+		off, _ := l.pool.Get()
+		to[i] = d[i]
+		to[i].Off = off + uint32(l.arena.Headroom(&d[i])) // the copy may grow in front as the original may
+		copy(l.arena.Bytes(&to[i]), l.arena.Bytes(&d[i]))
+	}
+	l.count.duplicated.Add(1)
+	l.send(now, d)
+	l.send(now, to)
+}
+
+// send puts a packet that was not lost on the wire.
+func (l *link) send(now clock.Time, d []packet.Desc) {
+	if l.src.hit(causeCorrupt, l.corrupt) {
+		l.flip(d)
+	}
+	if l.ce != (chance{}) && l.src.hit(causeCE, l.ce) && markCE(l.arena.Bytes(&d[0])) {
+		l.count.marked.Add(1)
+	}
+	_, bytes := Count(d)
+	left, ok := l.leave(now, int(bytes))
+	if !ok {
+		l.lose(d, &l.count.queue)
+		return
+	}
+	l.held.push(l.due(left), d)
+}
+
+// leave returns when the last bit of a packet of n bytes is on the wire; false says that the queue
+// is full.
+func (l *link) leave(now clock.Time, n int) (clock.Time, bool) {
+	if l.Rate != 0 {
+		return l.wire.send(now, n)
+	}
+	return now, !l.Queue.full(len(l.held.entries), l.held.bytes, n)
+}
+
+// full reports whether a packet of n bytes finds the queue too full.
+func (q Queue) full(packets, bytes, n int) bool {
+	return q.Packets != 0 && packets >= q.Packets || q.Bytes != 0 && bytes+n > q.Bytes
+}
+
+// due returns when a packet arrives that has left at the given time.
+func (l *link) due(left clock.Time) clock.Time {
+	due := left.Add(max(0, l.Delay+l.src.jitter(l.Jitter, l.Shape)))
+	if l.FIFO {
+		due = max(due, l.last)
+	}
+	l.last = due
+	if l.src.hit(causeReorder, l.reorder) {
+		l.count.reordered.Add(1)
+		due = due.Add(l.ReorderHold)
+	}
+	return due
+}
+
+// flip inverts CorruptBits different bits of the packet, or all of a shorter one.
+func (l *link) flip(d []packet.Desc) {
+	_, bytes := Count(d)
+	total := bytes * 8
+	if total == 0 {
+		return
+	}
+	l.count.corrupted.Add(1)
+	var done [maxCorruptBits]uint64
+	for i := range min(uint64(l.CorruptBits), total) {
+		bit := l.src.below(causeBits, total)
+		for contains(done[:i], bit) {
+			bit = (bit + 1) % total
+		}
+		done[i] = bit
+		l.flipBit(d, bit)
+	}
+}
+
+func contains(s []uint64, v uint64) bool {
+	for _, have := range s {
+		if have == v {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *link) flipBit(d []packet.Desc, bit uint64) {
+	for i := range d {
+		if n := uint64(d[i].Len) * 8; bit >= n {
+			bit -= n
+			continue
+		}
+		l.arena.Bytes(&d[i])[bit/8] ^= 1 << (bit % 8)
+		return
+	}
+}
+
+// markCE sets Congestion Experienced in an ECN-capable IPv4 or IPv6 packet behind Ethernet and its
+// tags (RFC 3168 5, 23.1) and reports whether it did. A packet that says Not-ECT, or CE already, is
+// left as it is.
+func markCE(b []byte) bool {
+	etherType, off, ok := wire.Network(b)
+	if !ok {
+		return false
+	}
+	switch p := b[off:]; etherType {
+	case wire.EtherTypeIPv4:
+		ip := wire.IPv4(p)
+		if !ip.ValidHeader() || !capable(ip.ECN()) {
+			return false
+		}
+		before := uint16(p[0])<<8 | uint16(p[1])
+		ip.SetECN(wire.CE)
+		ip.SetChecksum(wire.Update16(ip.Checksum(), before, uint16(p[0])<<8|uint16(p[1])))
+		return true
+	case wire.EtherTypeIPv6:
+		ip := wire.IPv6(p)
+		if !ip.ValidHeader() || !capable(ip.ECN()) {
+			return false
+		}
+		ip.SetECN(wire.CE)
+		return true
+	}
+	return false
+}
+
+func capable(e wire.ECN) bool { return e == wire.ECT0 || e == wire.ECT1 }
+
+// serializer is a wire that carries one packet at a time, and the queue in front of it.
+type serializer struct {
+	rate    uint64     // bits a second
+	queue   Queue      // how much may wait, with the packet being sent
+	free    clock.Time // when the last bit of the last packet is sent
+	rest    uint64     // and so many parts of a nanosecond later, of rate parts
+	waiting []sent     // packets that are not sent yet, as far as is known, in order
+	first   int        // of them
+	bytes   int        // of them
+}
+
+type sent struct {
+	at    clock.Time // when the last bit is sent
+	bytes int
+}
+
+// send returns when the last bit of a packet of n bytes is sent: rounded up to a nanosecond, but
+// without an error that adds up.
+func (s *serializer) send(now clock.Time, n int) (clock.Time, bool) {
+	s.forget(now)
+	if s.queue.full(len(s.waiting)-s.first, s.bytes, n) {
+		return 0, false
+	}
+	if s.free < now {
+		s.free, s.rest = now, 0
+	}
+	parts := uint64(n)*8*uint64(time.Second) + s.rest // 2^64 is 2 GB
+	s.free, s.rest = s.free.Add(time.Duration(parts/s.rate)), parts%s.rate
+	at := s.free
+	if s.rest > 0 {
+		at++
+	}
+	s.wait(sent{at, n})
+	return at, true
+}
+
+// forget drops the packets that are sent by now.
+func (s *serializer) forget(now clock.Time) {
+	for s.first < len(s.waiting) && s.waiting[s.first].at <= now {
+		s.bytes -= s.waiting[s.first].bytes
+		s.first++
+	}
+}
+
+// wait appends w and closes the gap in front when the slice is full.
+func (s *serializer) wait(w sent) {
+	if len(s.waiting) == cap(s.waiting) && s.first > 0 {
+		s.waiting = s.waiting[:copy(s.waiting, s.waiting[s.first:])]
+		s.first = 0
+	}
+	s.waiting = append(s.waiting, w)
+	s.bytes += w.bytes
+}
