@@ -31,16 +31,16 @@ import (
 //     known over IPv4 only, ICMPv6 over IPv6 only.
 //   - FlagFragment is set where the offset or the more-fragments bit is; a fragment header with
 //     neither (RFC 6946) counts as an extension header only.
-//   - Proto is what the last header read names, also where L4 is 0. AH and ESP are transports here.
+//   - Proto is what the last header read names, also where L4 is 0. Extension headers are those of RFC
+//     8200 4, AH and Mobility; over IPv4 those numbers are transports as any others.
 //
 // A descriptor that continues a packet keeps Off, Len, Port, Stamp, Flow, Verdict and FlagMore and
 // has zeros elsewhere.
 
-
 // The shortest transport header by protocol; 0 is a protocol that is not looked into.
 var (
 	header4 = [256]uint8{wire.ProtoICMP: 8, wire.ProtoTCP: 20, wire.ProtoUDP: 8, wire.ProtoSCTP: 12}
-	header6 = [256]uint8{wire.ProtoICMPv6: 4, wire.ProtoTCP: 20, wire.ProtoUDP: 8, wire.ProtoSCTP: 12}
+	header6 = [256]uint8{wire.ProtoICMPv6: 8, wire.ProtoTCP: 20, wire.ProtoUDP: 8, wire.ProtoSCTP: 12}
 )
 
 // known says how much of a tuple a packet has.
@@ -190,7 +190,23 @@ func (s parser) ipv6(l3 int) {
 	}
 }
 
-var extension = [256]bool{wire.ProtoHopByHop: true, wire.ProtoRouting: true, wire.ProtoFragment: true, wire.ProtoDestOpts: true}
+var extension = [256]bool{
+	wire.ProtoHopByHop: true, wire.ProtoRouting: true, wire.ProtoFragment: true,
+	wire.ProtoDestOpts: true, wire.ProtoAH: true, wire.ProtoMobility: true,
+}
+
+// extensionLen returns the length of the extension header of type proto whose first bytes are h:
+// eight bytes and h[1] times eight more, but for the fragment header, which has no length, and AH,
+// which counts words of four and leaves out two (RFC 4302 2.2).
+func extensionLen(proto uint8, h []byte) int {
+	switch proto {
+	case wire.ProtoFragment:
+		return wire.FragmentHeaderLen
+	case wire.ProtoAH:
+		return int(h[1])*4 + 8
+	}
+	return int(h[1])*8 + 8
+}
 
 // extensions walks the extension headers from off (RFC 8200 4) and leaves in Proto what follows
 // them. It returns where that is, and whether there is more to read.
@@ -207,10 +223,7 @@ func (s parser) extensions(off, end int) (int, bool) {
 			return 0, false
 		}
 		h := s.p[off : off+8]
-		size := 8
-		if d.Proto != wire.ProtoFragment {
-			size += int(h[1]) * 8
-		}
+		size := extensionLen(d.Proto, h)
 		if off+size > end {
 			s.malformed()
 			return 0, false

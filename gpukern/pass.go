@@ -12,6 +12,8 @@ type chunk struct {
 	n     int
 	at    [chunkSize]int32 // index of the packet's first descriptor
 	tuple [chunkSize]tuple
+	src   [chunkSize]uint32 // what the ACL knows of the addresses
+	dst   [chunkSize]uint32
 }
 
 // pass does the header pass over b, chunk by chunk and stage by stage.
@@ -23,6 +25,12 @@ func (c *CPU) pass(b *packet.Batch, t *Tables) {
 		}
 		if c.ops&OpHash != 0 {
 			c.work.hash(b, &c.key)
+		}
+		if c.ops&OpACL != 0 && t.ACL != nil {
+			c.work.acl(b, t.ACL)
+		}
+		if c.ops&OpLPM != 0 && t.Routes != nil {
+			c.work.lpm(b, t.Routes)
 		}
 	}
 }
@@ -63,4 +71,45 @@ func clearFindings(d *packet.Desc) {
 	d.Hash, d.Rule, d.NextHop = 0, 0, 0
 	d.Flags &= packet.FlagMore
 	d.Proto = 0
+}
+
+// acl is the stage that writes Rule. Vectors of all addresses are found before any are combined.
+func (w *chunk) acl(b *packet.Batch, a *ACL) {
+	for k := range w.n {
+		t := &w.tuple[k]
+		c := a.of(b.D[w.at[k]].Flags)
+		w.src[k], w.dst[k] = c.src.find(t.srcHi, t.srcLo), c.dst.find(t.dstHi, t.dstLo)
+	}
+	for k := range w.n {
+		d, t := &b.D[w.at[k]], &w.tuple[k]
+		if t.known == knowsNothing {
+			continue
+		}
+		if c := a.of(d.Flags); len(c.rules) > 0 {
+			d.Rule = c.first(t, w.src[k], w.dst[k])
+		}
+	}
+}
+
+// of returns the classifier for packets with flags f.
+func (a *ACL) of(f packet.Flags) *classifier {
+	if f&packet.FlagIPv4 != 0 {
+		return &a.v4
+	}
+	return &a.v6
+}
+
+// lpm is the stage that writes NextHop.
+func (w *chunk) lpm(b *packet.Batch, r *LPM) {
+	for k := range w.n {
+		d, t := &b.D[w.at[k]], &w.tuple[k]
+		if t.known == knowsNothing {
+			continue
+		}
+		if d.Flags&packet.FlagIPv4 != 0 {
+			d.NextHop = uint16(r.v4.find(t.dstHi, t.dstLo))
+			continue
+		}
+		d.NextHop = uint16(r.v6.find(t.dstHi, t.dstLo))
+	}
 }

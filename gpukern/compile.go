@@ -1,0 +1,226 @@
+package gpukern
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"slices"
+)
+
+// vectorBudget is how many words the vectors of one field may take: 16 MiB, half a third-level
+// cache. Lists of ten thousand rules as they are in use need a tenth of it.
+const vectorBudget = 16 << 20 / 8
+
+// errBudget says that the vectors of a field pass vectorBudget.
+var errBudget = errors.New("vectors pass the budget")
+
+// bitmap is a set of rules while compiling.
+type bitmap []uint64
+
+func (b bitmap) set(i int) { b[i>>6] |= 1 << (i & 63) }
+
+// vectors collects the vectors of a classifier, each once.
+type vectors struct {
+	c     *classifier
+	seen  map[string]uint32
+	start int // of the field under way
+	key   []byte
+}
+
+// compile makes c from those of rules that mine takes.
+func (c *classifier) compile(rules []Rule, mine func(*Rule) bool) {
+	for i := range rules {
+		if mine(&rules[i]) {
+			c.rules = append(c.rules, rules[i])
+			c.ids = append(c.ids, uint16(i+1))
+		}
+	}
+	if len(c.rules) == 0 {
+		return
+	}
+	c.heads = (len(c.rules) + 4095) / 4096
+	v := &vectors{c: c, seen: map[string]uint32{}, key: nil}
+	c.vec = append(c.vec, 0) // position 0 is no vector
+	c.src = v.addresses(func(r *Rule) netip.Prefix { return r.Src })
+	c.dst = v.addresses(func(r *Rule) netip.Prefix { return r.Dst })
+	c.sport = v.ports(func(r *Rule) Ports { return r.SrcPorts })
+	c.dport = v.ports(func(r *Rule) Ports { return r.DstPorts })
+	v.protos()
+}
+
+// words returns how many words a bitmap of all rules has.
+func (v *vectors) words() int { return (len(v.c.rules) + 63) / 64 }
+
+// add stores b and returns its position.
+func (v *vectors) add(b bitmap) (uint32, error) {
+	heads := v.c.heads
+	out := make([]uint64, heads, heads+len(b))
+	for i, w := range b {
+		if w != 0 {
+			out[i>>6] |= 1 << (i & 63)
+			out = append(out, w)
+		}
+	}
+	v.key = v.key[:0]
+	for _, w := range out {
+		v.key = binary.LittleEndian.AppendUint64(v.key, w)
+	}
+	if at, ok := v.seen[string(v.key)]; ok {
+		return at, nil
+	}
+	if len(v.c.vec)-v.start+len(out) > vectorBudget {
+		return 0, errBudget
+	}
+	at := uint32(len(v.c.vec))
+	v.seen[string(v.key)] = at
+	v.c.vec = append(v.c.vec, out...)
+	return at, nil
+}
+
+// finer runs build with finer detail first, coarser ones after, until the vectors fit. The coarsest
+// detail always does.
+func (v *vectors) finer(details []int, build func(detail int) error) {
+	v.start = len(v.c.vec)
+	for i, detail := range details {
+		if err := build(detail); err == nil {
+			return
+		}
+		if i == len(details)-1 {
+			panic("gpukern: the coarsest vectors pass the budget")
+		}
+		v.c.coarse = true
+		v.c.vec = v.c.vec[:v.start]
+		clear(v.seen)
+	}
+}
+
+// addresses makes the field of the prefixes that of returns.
+func (v *vectors) addresses(of func(*Rule) netip.Prefix) field {
+	var f field
+	v.finer([]int{128, 48, 32, 24, 20, 16, 12, 8}, func(detail int) error {
+		var err error
+		f, err = v.prefixes(of, detail)
+		return err
+	})
+	return f
+}
+
+// prefixes makes a field, with prefixes cut to at most longest bits.
+func (v *vectors) prefixes(of func(*Rule) netip.Prefix, longest int) (field, error) {
+	sap := newSapling()
+	var own [][]int32 // by value-1: the rules that have this very prefix
+	all := make(bitmap, v.words())
+	for i := range v.c.rules {
+		p := of(&v.c.rules[i])
+		if anyPrefix(p) {
+			all.set(i)
+			continue
+		}
+		p, _ = p.Addr().Prefix(min(p.Bits(), longest))
+		val := sap.at(p)
+		if *val == 0 {
+			own = append(own, nil)
+			*val = uint32(len(own))
+		}
+		own[*val-1] = append(own[*val-1], int32(i))
+	}
+	at, err := v.add(all)
+	if err != nil || len(own) == 0 {
+		return field{all: at}, err
+	}
+	if err := v.inherit(sap, 0, all, own); err != nil {
+		return field{}, err
+	}
+	if sap.bits[0].val == 0 {
+		sap.bits[0].val = at
+	}
+	return field{trie: *sap.trie()}, nil
+}
+
+// inherit gives each prefix below n the vector of its own rules and those above it.
+func (v *vectors) inherit(sap *sapling, n int32, above bitmap, own [][]int32) error {
+	b := &sap.bits[n]
+	if b.val != 0 {
+		set := slices.Clone(above)
+		for _, i := range own[b.val-1] {
+			set.set(int(i))
+		}
+		at, err := v.add(set)
+		if err != nil {
+			return err
+		}
+		b.val, above = at, set
+	}
+	for _, kid := range b.kid {
+		if kid == 0 {
+			continue
+		}
+		if err := v.inherit(sap, kid, above, own); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ports makes the field of the port ranges that of returns.
+func (v *vectors) ports(of func(*Rule) Ports) portField {
+	var f portField
+	v.finer([]int{1, 16, 256, 4096}, func(detail int) error {
+		var err error
+		f, err = v.ranges(of, detail)
+		return err
+	})
+	return f
+}
+
+// ranges makes a field with ports in groups of the given size. Where a range begins or ends, the
+// vector changes; between such places it is kept.
+func (v *vectors) ranges(of func(*Rule) Ports, group int) (portField, error) {
+	begin, end := map[int][]int{}, map[int][]int{} // rules by port
+	set := make(bitmap, v.words())
+	for i := range v.c.rules {
+		p := of(&v.c.rules[i])
+		if !p.set {
+			set.set(i)
+			continue
+		}
+		lo, hi := int(p.lo)/group*group, (int(p.hi)/group+1)*group
+		begin[lo] = append(begin[lo], i)
+		end[hi] = append(end[hi], i)
+	}
+	none, err := v.add(set)
+	if err != nil || len(begin) == 0 {
+		return portField{all: none}, err
+	}
+	f := portField{table: make([]uint32, noPort), all: none}
+	at := none
+	for port := range f.table {
+		if begin[port] != nil || end[port] != nil {
+			for _, i := range end[port] {
+				set[i>>6] &^= 1 << (i & 63)
+			}
+			for _, i := range begin[port] {
+				set.set(i)
+			}
+			if at, err = v.add(set); err != nil {
+				return portField{}, err
+			}
+		}
+		f.table[port] = at
+	}
+	return f, nil
+}
+
+// protos fills the table of protocols. Its 256 vectors of at most 1040 words fit any budget.
+func (v *vectors) protos() {
+	v.start = len(v.c.vec)
+	for proto := range v.c.proto {
+		set := make(bitmap, v.words())
+		for i := range v.c.rules {
+			if p := v.c.rules[i].Proto; p == 0 || int(p) == proto {
+				set.set(i)
+			}
+		}
+		v.c.proto[proto], _ = v.add(set)
+	}
+}

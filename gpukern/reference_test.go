@@ -1,0 +1,90 @@
+package gpukern
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/packet"
+)
+
+// compile returns l as an engine takes it.
+func (l Lists) compile(t testing.TB) Tables {
+	t.Helper()
+	acl, err := CompileACL(l.Rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes, err := CompileLPM(l.Routes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Tables{acl, routes}
+}
+
+// agree runs the engine and the reference over b and fails where they differ.
+func agree(t testing.TB, b *packet.Batch, c *CPU, l Lists) {
+	t.Helper()
+	ref := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
+	before := slices.Clone(b.Arena.Mem)
+	if err := c.Submit(b); err != nil {
+		t.Fatal(err)
+	}
+	c.Poll(make([]*packet.Batch, 1))
+	Reference(ref, c.ops, l)
+	if !slices.Equal(before, b.Arena.Mem) {
+		t.Fatal("the engine wrote into packets")
+	}
+	for i := range b.D {
+		if b.D[i] != ref.D[i] {
+			t.Fatalf("packet %d of %d: engine -, reference +:\n%s\n% x", i, len(b.D), cmp.Diff(b.D[i], ref.D[i]), b.Bytes(i))
+		}
+	}
+}
+
+func TestTheEngineAgreesWithTheReference(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			g := newGenerator(seed)
+			l := Lists{Rules: g.rules(g.IntN(200)), Routes: g.routes(g.IntN(500))}
+			if seed%3 == 0 {
+				copy(l.HashKey[:], g.bytes(40))
+			}
+			c := NewCPU(Config{Tables: l.compile(t), HashKey: l.HashKey})
+			for _, n := range []int{0, 1, 100, chunkSize, chunkSize + 1, 1000} {
+				agree(t, g.batch(n), c, l)
+			}
+		})
+	}
+}
+
+func TestOperationsThatAreOffLeaveZeros(t *testing.T) {
+	g := newGenerator(1)
+	l := Lists{Rules: g.rules(100), Routes: g.routes(100)}
+	for ops := OpParse; ops <= OpsAll; ops++ {
+		agree(t, g.batch(300), NewCPU(Config{Ops: ops, Tables: l.compile(t)}), l)
+	}
+}
+
+// TestCutAndChangedPackets cuts each packet at every byte and changes every header byte.
+func TestCutAndChangedPacketsAgreeWithTheReference(t *testing.T) {
+	g := newGenerator(2)
+	c := NewCPU(Config{})
+	for range 60 {
+		p := g.packet()
+		var packets [][][]byte
+		for n := range len(p) {
+			packets = append(packets, one(p[:n]), [][]byte{p[:n], p[n:]})
+		}
+		for at := range min(len(p), 90) {
+			for _, delta := range []byte{1, 0xff, 0x10, 0x80} {
+				q := slices.Clone(p)
+				q[at] += delta
+				packets = append(packets, one(q))
+			}
+		}
+		agree(t, batchOf(packets...), c, Lists{})
+	}
+}
