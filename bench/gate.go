@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Metric names a figure of a sample.
+type Metric string
+
+// The metrics that every sample has. Any other name is one of its Counts.
+const (
+	MetricRate   Metric = "rate"   // units per second
+	MetricPerCPU Metric = "perCPU" // units per CPU second
+)
+
+// Of returns the figure of s; false says that s has no such count.
+func (m Metric) Of(s Sample) (float64, bool) {
+	switch m {
+	case MetricRate:
+		return s.Rate(), true
+	case MetricPerCPU:
+		return s.PerCPU(), true
+	}
+	v, ok := s.Counts[string(m)]
+	return float64(v), ok
+}
+
+// A Gate is a promise about a contestant: the median of a metric, or of its ratios against another
+// contestant round by round, compared with a bound.
+type Gate struct {
+	Contestant string
+	Metric     Metric
+	Against    string // the other contestant; empty for an absolute bound
+	Op         string // ">=", ">" or "<="
+	Bound      float64
+}
+
+// A Verdict is what became of a gate. A gate whose contestants did not run is not judged.
+type Verdict struct {
+	Gate   string  `json:"gate"`
+	Judged bool    `json:"judged"`
+	Met    bool    `json:"met"`
+	Figure float64 `json:"figure"`
+}
+
+// String names the gate, such as "afxdp: rate >= 0.95x of C".
+func (g Gate) String() string {
+	bound := strconv.FormatFloat(g.Bound, 'f', -1, 64)
+	if g.Against != "" {
+		return fmt.Sprintf("%s: %s %s %sx of %s", g.Contestant, g.Metric, g.Op, bound, g.Against)
+	}
+	if g.Bound >= 1e6 {
+		bound = strconv.FormatFloat(g.Bound/1e6, 'f', -1, 64) + " M/s"
+	}
+	return fmt.Sprintf("%s: %s %s %s", g.Contestant, g.Metric, g.Op, bound)
+}
+
+// Judge compares the gate with the outcomes of its measure.
+func (g Gate) Judge(m MeasureResult) Verdict {
+	v := Verdict{Gate: g.String()}
+	var figures []float64
+	if g.Against == "" {
+		figures = m.values(g.Contestant, g.Metric)
+	} else {
+		figures = m.ratios(g.Contestant, g.Against, g.Metric)
+	}
+	if len(figures) == 0 {
+		return v
+	}
+	v.Judged, v.Figure = true, Summarize(figures).Median
+	v.Met = g.holds(v.Figure)
+	return v
+}
+
+func (g Gate) holds(x float64) bool {
+	switch g.Op {
+	case ">=":
+		return x >= g.Bound
+	case ">":
+		return x > g.Bound
+	case "<=":
+		return x <= g.Bound
+	}
+	panic("bench: gate " + g.String() + " has an unknown operator")
+}

@@ -1,0 +1,184 @@
+// Command bench measures Millrace against its peers.
+//
+//	go run ./bench -list
+//	go run ./bench -suite packet-io [-rounds 5] [-duration 1s] [-only rx] [-json] [-strict]
+//
+// A suite is a set of measures; every contestant of a measure runs in each round, pinned, in turn,
+// with the first place rotating. Results go to bench/results/SUITE.{json,md}. Progress goes to
+// stderr. README.md says how to read the tables and how to add a suite.
+//
+// `bench role ...` is not for people: it is how the program runs parts of itself as contestants.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1 // the suite could not be run or written
+	exitUsage       = 2
+	exitUnmet       = 3 // with -strict: a gate is not met or a contestant failed
+	exitInterrupted = 130
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "role" {
+		os.Exit(runRole(os.Args[2:]))
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	cancel()
+	os.Exit(code)
+}
+
+type flags struct {
+	suite, only, out   string
+	list, json, strict bool
+	rounds             int
+	duration, warmup   time.Duration
+}
+
+func parseFlags(args []string, stderr io.Writer) (flags, error) {
+	var f flags
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.StringVar(&f.suite, "suite", "", "suite to run; -list names them")
+	fs.StringVar(&f.only, "only", "", "run only what has this text in its \"measure/contestant\"; nothing is stored")
+	fs.StringVar(&f.out, "out", "", "folder of the results (default bench/results)")
+	fs.BoolVar(&f.list, "list", false, "list the suites and end")
+	fs.BoolVar(&f.json, "json", false, "print JSON, not Markdown")
+	fs.BoolVar(&f.strict, "strict", false, "exit with 3 when a gate is not met or a contestant failed")
+	fs.IntVar(&f.rounds, "rounds", 5, "runs of each contestant")
+	fs.DurationVar(&f.duration, "duration", time.Second, "measured window of a run")
+	fs.DurationVar(&f.warmup, "warmup", 200*time.Millisecond, "time before the window")
+	if err := fs.Parse(args); err != nil {
+		return f, err
+	}
+	switch {
+	case fs.NArg() > 0:
+		return f, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	case f.list:
+		return f, nil
+	case f.suite == "":
+		return f, errors.New("which suite? -list names them")
+	case f.rounds < 1 || f.duration <= 0 || f.warmup < 0:
+		return f, errors.New("-rounds and -duration must be positive")
+	}
+	return f, nil
+}
+
+// run is main with its surroundings as arguments; it returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	f, err := parseFlags(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintln(stderr, "bench:", err)
+		return exitUsage
+	case f.list:
+		for _, s := range suites {
+			fmt.Fprintf(stdout, "%-12s %s\n", s.Name, s.Title)
+		}
+		return exitOK
+	}
+	s, ok := suiteNamed(f.suite)
+	if !ok {
+		fmt.Fprintf(stderr, "bench: no suite %q: -list names them\n", f.suite)
+		return exitUsage
+	}
+	res, err := f.execute(ctx, s, stderr)
+	if ctx.Err() != nil {
+		fmt.Fprintln(stderr, "bench: interrupted; nothing was stored")
+		return exitInterrupted
+	}
+	if err == nil {
+		err = f.report(res, stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return exitFailed
+	}
+	gates, failures := res.Unmet()
+	if gates+failures > 0 {
+		fmt.Fprintf(stderr, "bench: %d gates not met, %d runs failed\n", gates, failures)
+		if f.strict {
+			return exitUnmet
+		}
+	}
+	return exitOK
+}
+
+func (f flags) execute(ctx context.Context, s Suite, stderr io.Writer) (*Result, error) {
+	root, err := findRoot()
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	e := &Env{Root: root, Self: self, Log: func(format string, args ...any) {
+		fmt.Fprintf(stderr, "%6.1fs  "+format+"\n", append([]any{time.Since(begin).Seconds()}, args...)...)
+	}}
+	return runSuite(ctx, s, e, Plan{
+		Rounds: f.rounds, Only: f.only, Timing: Timing{Warmup: f.warmup, Window: f.duration},
+	})
+}
+
+// report prints the result and, when the whole suite was run, stores it.
+func (f flags) report(res *Result, stdout io.Writer) error {
+	text := res.Markdown()
+	if f.json {
+		b, err := res.Encode()
+		if err != nil {
+			return err
+		}
+		text = string(b)
+	}
+	if _, err := io.WriteString(stdout, text); err != nil {
+		return err
+	}
+	if f.only != "" {
+		return nil
+	}
+	out := f.out
+	if out == "" {
+		root, err := findRoot()
+		if err != nil {
+			return err
+		}
+		out = filepath.Join(root, "bench", "results")
+	}
+	return res.Write(out)
+}
+
+// findRoot returns the nearest folder upwards that holds go.mod and bench/peers.
+func findRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "bench", "peers")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New("run it inside of the repository")
+		}
+		dir = up
+	}
+}

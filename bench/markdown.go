@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Markdown renders the result as the page bench/results/SUITE.md.
+func (r *Result) Markdown() string {
+	w := new(strings.Builder)
+	fmt.Fprintf(w, "# %s\n\n", r.Title)
+	fmt.Fprintf(w, "Written by `go run ./bench -suite %s`; do not edit. Raw rounds: %s.json.\n\n", r.Suite, r.Suite)
+	for _, p := range r.About {
+		fmt.Fprintf(w, "%s\n\n", p)
+	}
+	r.gates(w)
+	for _, m := range r.Measures {
+		m.markdown(w)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "- %s\n", n)
+	}
+	if len(r.Notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	r.machine(w)
+	return w.String()
+}
+
+func (r *Result) gates(w *strings.Builder) {
+	var rows []string
+	for _, m := range r.Measures {
+		for _, v := range m.Gates {
+			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |\n", m.Name, v.Gate, v.figure(), v.word()))
+		}
+	}
+	if len(rows) > 0 {
+		fmt.Fprintf(w, "| measure | gate | figure | |\n|---|---|---:|---|\n%s\n", strings.Join(rows, ""))
+	}
+}
+
+func (v Verdict) word() string {
+	switch {
+	case !v.Judged:
+		return "not judged"
+	case v.Met:
+		return "met"
+	}
+	return "**not met**"
+}
+
+func (v Verdict) figure() string {
+	switch {
+	case !v.Judged:
+		return "-"
+	case v.Figure >= 1e6:
+		return fmt.Sprintf("%.2f M/s", v.Figure/1e6)
+	}
+	return fmt.Sprintf("%.3g", v.Figure)
+}
+
+func (m MeasureResult) markdown(w *strings.Builder) {
+	fmt.Fprintf(w, "## %s\n\n", m.Name)
+	fmt.Fprintf(w, "| contestant | M %ss/s | min - max | spread | CPU ns/%s | min - max | rate to %s | per CPU to %s |%s\n",
+		m.Unit, m.Unit, m.Peer, m.Peer, strings.Join(prefixed(" ", m.countNames(), " |"), ""))
+	fmt.Fprintf(w, "|---|---:|---:|---:|---:|---:|---:|---:|%s\n", strings.Repeat("---:|", len(m.countNames())))
+	for _, o := range m.Contestants {
+		o.row(w, m.countNames())
+	}
+	fmt.Fprintln(w)
+	for _, o := range m.Contestants {
+		for _, c := range o.Failures {
+			fmt.Fprintf(w, "%s failed in round %d: %s\n\n", o.Name, c.Round+1, c.Error)
+		}
+	}
+}
+
+func prefixed(before string, words []string, after string) []string {
+	out := make([]string, len(words))
+	for i, s := range words {
+		out[i] = before + s + after
+	}
+	return out
+}
+
+func (o Outcome) row(w *strings.Builder, counts []string) {
+	switch {
+	case o.NotRun != "":
+		fmt.Fprintf(w, "| %s | not run: %s |\n", o.Name, o.NotRun)
+		return
+	case len(o.Samples) == 0:
+		fmt.Fprintf(w, "| %s | failed |\n", o.Name)
+		return
+	}
+	fmt.Fprintf(w, "| %s | %.3f | %.3f - %.3f | %.0f %% | %.1f | %.1f - %.1f | %.2fx | %.2fx |",
+		o.Name, o.Rate.Median/1e6, o.Rate.Min/1e6, o.Rate.Max/1e6, o.Rate.Spread*100,
+		o.Cost.Median, o.Cost.Min, o.Cost.Max, o.RateRatio.Median, o.CPURatio.Median)
+	for _, c := range counts {
+		fmt.Fprintf(w, " %s |", o.count(c))
+	}
+	fmt.Fprintln(w)
+}
+
+// count sums a count over all rounds.
+func (o Outcome) count(name string) string {
+	var sum uint64
+	known := false
+	for _, s := range o.Samples {
+		n, ok := s.Counts[name]
+		sum, known = sum+n, known || ok
+	}
+	if !known {
+		return ""
+	}
+	return fmt.Sprint(sum)
+}
+
+// countNames returns the names of the counts of all contestants, in the order of countOrder.
+func (m MeasureResult) countNames() []string {
+	var names []string
+	for _, want := range countOrder {
+		has := func(s Round) bool { _, ok := s.Counts[want]; return ok }
+		if slices.ContainsFunc(m.Contestants, func(o Outcome) bool { return slices.ContainsFunc(o.Samples, has) }) {
+			names = append(names, want)
+		}
+	}
+	return names
+}
+
+// countOrder names the counts that the tables show; others are in the JSON only.
+var countOrder = []string{"offered", "received", "lost", "reordered", "allocs", "errors"}
+
+func (r *Result) machine(w *strings.Builder) {
+	m := r.Machine
+	fmt.Fprintf(w, "## Machine\n\n")
+	virtual := ""
+	if m.Virtual {
+		virtual = ", virtual"
+	}
+	fmt.Fprintf(w, "- %s, %d cores%s, %s memory, huge pages: %s\n", m.CPU, m.Cores, virtual, m.Memory, m.HugePages)
+	fmt.Fprintf(w, "- Linux %s, %s, commit %s, %s\n", m.Kernel, m.Go, m.Commit, m.Date)
+	fmt.Fprintf(w, "- load average before %s, after %s\n", m.LoadBefore, m.LoadAfter)
+	fmt.Fprintf(w, "- %d rounds, window %.3g s, contestants in turn, first place rotating\n", r.Rounds, r.WindowS)
+	for _, s := range r.versions() {
+		fmt.Fprintf(w, "- %s\n", s)
+	}
+	for _, s := range m.Mitigations {
+		fmt.Fprintf(w, "- mitigation: %s\n", s)
+	}
+}
+
+// versions returns "contestant: version" for all that told one, once each.
+func (r *Result) versions() []string {
+	var all []string
+	for _, m := range r.Measures {
+		for _, o := range m.Contestants {
+			if len(o.Samples) == 0 || o.Samples[0].Version == "" {
+				continue
+			}
+			s := o.Name + ": " + o.Samples[0].Version
+			if !slices.Contains(all, s) {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}

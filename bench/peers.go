@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// A Peer is a program that is built from bench/ into bin/: it is nothing that Millrace ships.
+type Peer struct {
+	Path   string
+	Absent string // why it could not be built
+}
+
+// buildC compiles bench/peers/name.c to bin/bench-name with the machine's C compiler, at the
+// optimisation that a careful user would choose.
+func (e *Env) buildC(name string) Peer {
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "gcc"
+	}
+	if _, err := exec.LookPath(cc); err != nil {
+		return Peer{Absent: "no C compiler: apt-get install gcc libc6-dev linux-libc-dev"}
+	}
+	out := filepath.Join(e.Root, "bin", "bench-"+name)
+	return e.build(out, filepath.Join(e.Root, "bench", "peers"), cc, "-O2", "-march=native", "-o", out, name+".c", "-pthread")
+}
+
+// buildGo compiles the module bench/name, whose dependencies stay out of the main module.
+func (e *Env) buildGo(name string) Peer {
+	out := filepath.Join(e.Root, "bin", "bench-"+name)
+	return e.build(out, filepath.Join(e.Root, "bench", name), "go", "build", "-o", out, ".")
+}
+
+func (e *Env) build(out, dir, name string, args ...string) Peer {
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return Peer{Absent: err.Error()}
+	}
+	e.Log("build %s", filepath.Base(out))
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	if said, err := cmd.CombinedOutput(); err != nil {
+		first, _, _ := strings.Cut(strings.TrimSpace(string(said)), "\n")
+		return Peer{Absent: fmt.Sprintf("does not build: %v: %s", err, first)}
+	}
+	return Peer{Path: out}
+}

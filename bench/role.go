@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A role is a part of a contestant that this program plays itself, in a process of its own.
+type role struct {
+	name string
+	// open sets the part up from its flags and returns the work.
+	open func(o roleOptions) (roleWork, error)
+}
+
+// roles are all there are.
+var roles = []role{
+	{"source", openSource},
+	{"sink", openSink},
+	{"rx", openReceiver},
+	{"tx", openSender},
+	{"forward", openForwarder},
+}
+
+// roleOptions are the flags of all roles; each uses what it needs.
+type roleOptions struct {
+	dev, driver string
+	size        int // bytes of a packet
+	ring, batch int
+	args        []string
+}
+
+// roleWork is an opened role.
+type roleWork struct {
+	version string
+	step    func() error                      // a short piece of work, called again until the end; nil waits for the end
+	counts  func() (map[string]uint64, error) // called beside step, from another thread
+	stop    func() error                      // called beside step when the end has come; may be nil
+	close   func() error                      // after the last step and before the last counts
+}
+
+func runRole(args []string) int {
+	if err := playRole(args, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+func playRole(args []string, in io.Reader, out io.Writer) error {
+	if len(args) == 0 {
+		return errors.New("which role?")
+	}
+	var o roleOptions
+	fs := flag.NewFlagSet("role", flag.ContinueOnError)
+	fs.StringVar(&o.dev, "dev", "", "interface")
+	fs.StringVar(&o.driver, "driver", "afxdp", "driver")
+	fs.IntVar(&o.size, "size", 64, "bytes of a packet")
+	fs.IntVar(&o.ring, "ring", 4096, "entries of each ring")
+	fs.IntVar(&o.batch, "batch", 64, "packets of a batch")
+	if err := fs.Parse(args[1:]); err != nil {
+		return err
+	}
+	o.args = fs.Args()
+	for _, r := range roles {
+		if r.name != args[0] {
+			continue
+		}
+		runtime.LockOSThread() // the work stays on one thread; timer slack is the thread's
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+		w, err := r.open(o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		return w.play(in, out)
+	}
+	return fmt.Errorf("no role %q", args[0])
+}
+
+// play is the part's side of the protocol of Mark.
+func (w roleWork) play(in io.Reader, out io.Writer) error {
+	enc := json.NewEncoder(out)
+	if err := enc.Encode(Mark{Ready: true, Version: w.version}); err != nil {
+		return err
+	}
+	var stopped atomic.Bool
+	ended := make(chan error, 1)
+	go func() {
+		err := w.answerLoop(in, enc)
+		if w.stop != nil {
+			err = errors.Join(err, w.stop())
+		}
+		ended <- err
+		stopped.Store(true)
+	}()
+	var err error
+	for w.step != nil && !stopped.Load() && err == nil {
+		err = w.step()
+	}
+	if err == nil {
+		err = <-ended
+	}
+	if w.close != nil {
+		err = errors.Join(err, w.close())
+	}
+	if err != nil {
+		return err
+	}
+	return w.tell(enc, true)
+}
+
+// answerLoop tells the counters for every line, until the input ends.
+func (w roleWork) answerLoop(in io.Reader, enc *json.Encoder) error {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		if err := w.tell(enc, false); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+func (w roleWork) tell(enc *json.Encoder, final bool) error {
+	c, err := w.counts()
+	if err != nil {
+		return err
+	}
+	return enc.Encode(Mark{NS: monotonic(), Final: final, Counts: c})
+}
+
+func monotonic() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock
+	return ts.Nano()
+}
+
+// spins and nap are the waiting of every receiver, in C too (peers/peer.h): poll briefly for a
+// packet that is about to come, then sleep. poll(2) at every wake-up would cost more than a packet.
+const (
+	spins = 16
+	nap   = 20 * time.Microsecond
+)
+
+// waiter counts polls in vain and sleeps after some.
+type waiter struct {
+	empty int
+	slept atomic.Uint64
+}
+
+func (w *waiter) work() { w.empty = 0 }
+
+func (w *waiter) wait() {
+	if w.empty++; w.empty < spins {
+		return
+	}
+	w.slept.Store(w.slept.Load() + 1)
+	ts := unix.NsecToTimespec(int64(nap))
+	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil) // an early wake-up is only another poll
+}

@@ -1,0 +1,15 @@
+package main
+
+// suites are all there are, in the order of -list.
+var suites = []Suite{
+	packetIO,
+}
+
+func suiteNamed(name string) (Suite, bool) {
+	for _, s := range suites {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Suite{}, false
+}
