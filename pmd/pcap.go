@@ -1,0 +1,426 @@
+package pmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/millrace/millrace/capture"
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/ring"
+)
+
+// PcapMode says where packets wait until Rx hands them out.
+type PcapMode uint8
+
+// The modes, slowest first.
+const (
+	// PcapStream reads the files as packets are wanted, in bounded memory.
+	PcapStream PcapMode = iota
+	// PcapPreload reads the files into memory at first; Rx copies each packet into a frame.
+	PcapPreload
+	// PcapResident puts the packets into frames of the pool at first, several to a frame where
+	// they fit, and keeps those frames until Close. Rx lends them: it copies descriptors only.
+	// The caller hands a batch back with Release or Tx, never to the pool, and does not write to
+	// the packets, because the next lap shows the same bytes.
+	PcapResident
+)
+
+var pcapModes = [...]string{"stream", "preload", "resident"}
+
+// String returns the mode's name.
+func (m PcapMode) String() string { return pcapModes[m] }
+
+// PcapConfig describes a driver over capture files. With neither Files nor Out it is a sink.
+type PcapConfig struct {
+	Files    []string // received, one after the other; "-" is standard input, in stream mode once
+	Out      string   // what Tx writes; "": packets sent are counted and their frames freed
+	Mode     PcapMode // where packets wait
+	Laps     int      // how often Files are received; 0 is once, negative without end
+	Rate     Rate     // the zero value is as fast as possible
+	Headroom int      // bytes left free in front of each packet in its frame; 0 in resident mode
+	DropLong bool     // a packet longer than a frame counts as RxInvalid instead of spanning several
+	StampNow bool     // packets arrive at now instead of at their capture time
+	Epoch    int64    // ns since the Unix epoch at clock zero: Tx writes now + Epoch
+}
+
+// PcapStats counts what became of the records of the files. A file that is preloaded is counted
+// once, however many laps it makes. RxInvalid is Unsupported + NotIP + Empty + TooLong.
+type PcapStats struct {
+	Records     uint64 // read
+	Truncated   uint64 // cut by the capturing program, handed out as they are
+	Unsupported uint64 // of a link type that carries neither Ethernet nor IP
+	NotIP       uint64 // without an EtherType in their link header, or ending in it
+	Empty       uint64 // without a byte
+	TooLong     uint64 // longer than a frame, with DropLong, or than the pool or batch can ever hold
+}
+
+// Pcap is a driver over capture files: Rx replays Files, Tx writes Out. Packets of other link
+// types get an Ethernet header (capture.Replace).
+//
+// Unless StampNow is set, packets arrive at their capture time: Rx sets Base to that of the first
+// packet, in ns since the Unix epoch, and ends a batch before a packet more than 2 s away, so that
+// Batch.Time tells the capture time of each. A batch that is not empty keeps its Base and gets only
+// packets within those 2 s.
+//
+// After the last packet Rx returns io.EOF, and at damage in a file what capture says, after all
+// packets before it.
+type Pcap struct {
+	cfg     PcapConfig
+	pool    *ring.Pool
+	room    int // bytes of a packet in one frame
+	src     pcapSource
+	next    pcapPacket
+	ready   bool // next is to be handed out
+	pace    pacer
+	lap     pcapLap
+	res     *resident
+	out     *capture.Writer
+	gather  []byte // a packet of several frames, for out
+	sent    capture.Record
+	count   Counters
+	records pcapCounters
+	err     error // the end of Rx
+	closed  bool
+}
+
+// pcapLap tells when laps are over.
+type pcapLap struct {
+	left int
+	n    uint64 // packets of this lap
+}
+
+type pcapCounters struct {
+	records, truncated, unsupported, notIP, empty, tooLong atomic.Uint64
+}
+
+// within is how far from a batch's Base a Stamp is still right, with a margin (packet.Batch.Time).
+const within = 2_000_000_000
+
+// OpenPcap opens the files. It borrows pool until Close. A file that cannot be opened, or whose
+// header cannot be read, is an error here; in the modes other than PcapStream all are read here.
+func OpenPcap(pool *ring.Pool, cfg PcapConfig) (*Pcap, error) {
+	p := &Pcap{cfg: cfg, pool: pool, lap: pcapLap{left: max(cfg.Laps, 1)}}
+	if cfg.Laps < 0 {
+		p.lap.left = -1
+	}
+	size := pool.Arena().FrameSize()
+	p.room = min(size-cfg.Headroom, 65535)
+	if err := p.check(size); err != nil {
+		return nil, p.fail("open", err)
+	}
+	if err := p.load(); err != nil {
+		return nil, p.fail("open", errors.Join(err, p.Close()))
+	}
+	if err := p.create(); err != nil {
+		return nil, p.fail("open", errors.Join(err, p.Close()))
+	}
+	return p, nil
+}
+
+// check refuses a configuration that cannot work.
+func (p *Pcap) check(frameSize int) error {
+	switch {
+	case int(p.cfg.Mode) >= len(pcapModes):
+		return fmt.Errorf("unknown mode %d", p.cfg.Mode)
+	case p.cfg.Headroom < 0 || p.room < 64:
+		return fmt.Errorf("headroom of %d bytes in frames of %d", p.cfg.Headroom, frameSize)
+	case p.cfg.Mode == PcapStream && p.lap.left != 1 && slices.Contains(p.cfg.Files, "-"):
+		return errors.New("standard input can be read once: preload it for several laps")
+	}
+	return p.cfg.Rate.check()
+}
+
+// create starts Out.
+func (p *Pcap) create() (err error) {
+	if p.cfg.Out == "" {
+		return nil
+	}
+	p.out, err = capture.Create(p.cfg.Out, capture.WriterConfig{
+		Interfaces:  []capture.Interface{{LinkType: capture.LinkTypeEthernet, Name: "millrace"}},
+		Application: "millrace",
+	})
+	return err
+}
+
+// load prepares the source of packets that the mode asks for.
+func (p *Pcap) load() error {
+	files := &pcapFiles{paths: p.cfg.Files, count: &p.records, invalid: &p.count.RxInvalid}
+	if err := files.rewind(); err != nil {
+		return err
+	}
+	p.src = files
+	if p.cfg.Mode == PcapStream {
+		return nil
+	}
+	mem, err := loadPcap(files)
+	if err != nil {
+		return err
+	}
+	p.src = mem
+	if p.cfg.Mode == PcapResident {
+		p.res, err = p.settle(mem)
+	}
+	return err
+}
+
+func (p *Pcap) device() string {
+	if len(p.cfg.Files) == 0 {
+		return p.cfg.Out
+	}
+	return strings.Join(p.cfg.Files, ",")
+}
+
+func (p *Pcap) fail(op string, err error) error {
+	return &OpError{Op: op, Device: p.device(), Err: err}
+}
+
+// Rx implements Driver.
+func (p *Pcap) Rx(now clock.Time, b *packet.Batch) (int, error) {
+	if p.closed {
+		return 0, p.fail("rx", ErrClosed)
+	}
+	first := len(b.D)
+	if p.res != nil {
+		p.lend(now, b)
+	} else {
+		for p.due(now) && p.place(now, b) {
+			p.ready = false
+		}
+	}
+	got := b.D[first:]
+	if len(got) == 0 {
+		return 0, p.err
+	}
+	p.count.Rx(got)
+	return len(got), nil
+}
+
+// due makes sure that there is a next packet and reports whether its time has come.
+func (p *Pcap) due(now clock.Time) bool {
+	if !p.ready && !p.fetch() {
+		return false
+	}
+	return p.pace.due(&p.cfg.Rate, now)
+}
+
+// fetch brings the next packet, of the next lap where this one is over.
+func (p *Pcap) fetch() bool {
+	for p.err == nil {
+		err := p.src.next(&p.next)
+		if err == nil {
+			p.ready = true
+			p.pace.add(&p.cfg.Rate, p.next.size(), p.next.time)
+			return true
+		}
+		p.endLap(err)
+	}
+	return false
+}
+
+// endLap starts the next lap, or ends receiving: after the last lap, at damage, and where a lap
+// without end brought nothing.
+func (p *Pcap) endLap(err error) {
+	if err != io.EOF {
+		p.err = p.fail("rx", err)
+		return
+	}
+	if p.lap.left--; p.lap.left == 0 || p.lap.n == 0 {
+		p.err = io.EOF
+		return
+	}
+	p.lap.left = max(p.lap.left, -1)
+	p.lap.n = 0
+	p.pace.lap()
+	if err := p.src.rewind(); err != nil {
+		p.err = p.fail("rx", err)
+	}
+}
+
+// place copies the next packet into frames and appends it; false says that b or the pool has no
+// room, or that the packet is too far from b.Base.
+func (p *Pcap) place(now clock.Time, b *packet.Batch) bool {
+	size := p.next.size()
+	frames := 1
+	if size > p.room {
+		frames = (size + p.room - 1) / p.room
+		if p.cfg.DropLong || frames > min(cap(b.D), p.pool.Size()) {
+			p.records.tooLong.Add(1)
+			p.count.RxInvalid.Add(1)
+			return true
+		}
+	}
+	p.lap.n++ // also where it has to wait: the lap is not empty
+	if frames > b.Room() || frames > p.pool.Free() || !p.stamp(now, b) {
+		return false
+	}
+	at := p.next.time
+	if p.cfg.StampNow {
+		at = int64(now)
+	}
+	for from := 0; frames > 0; frames-- {
+		n := min(size-from, p.room)
+		off, _ := p.pool.Get()
+		off += uint32(p.cfg.Headroom)
+		p.next.copyTo(b.Arena.Mem[off:off+uint32(n)], from)
+		d := packet.Desc{Off: off, Len: uint16(n), Stamp: uint32(at)}
+		if frames > 1 {
+			d.Flags = packet.FlagMore
+		}
+		b.Append(d)
+		from += n
+	}
+	return true
+}
+
+// stamp sets b.Base where b is empty, and reports whether the next packet may join b.
+func (p *Pcap) stamp(now clock.Time, b *packet.Batch) bool {
+	if p.cfg.StampNow {
+		b.Base = int64(now)
+		return true
+	}
+	if len(b.D) == 0 {
+		b.Base = p.next.time
+		return true
+	}
+	return near(p.next.time, b.Base)
+}
+
+// near reports whether a and b are at most within apart, also where their difference overflows.
+func near(a, b int64) bool {
+	d := a - b
+	return d >= -within && d <= within
+}
+
+// Tx implements Driver: packets go to Out, at now + Epoch.
+func (p *Pcap) Tx(now clock.Time, b *packet.Batch) (int, error) {
+	if p.closed {
+		return 0, p.fail("tx", ErrClosed)
+	}
+	n := Whole(b.D, len(b.D))
+	for done := 0; p.out != nil && done < n; {
+		chain := Chain(b.D[done:n])
+		if err := p.write(now, b, b.D[done:done+chain]); err != nil {
+			n = done
+			if n == 0 {
+				return 0, p.fail("tx", err)
+			}
+			break
+		}
+		done += chain
+	}
+	p.count.Tx(b.D[:n])
+	for i := range b.D[:n] {
+		p.free(b.D[i].Off)
+	}
+	return n, nil
+}
+
+// write writes the packet whose descriptors are d. What the format cannot hold counts as TxInvalid.
+func (p *Pcap) write(now clock.Time, b *packet.Batch, d []packet.Desc) error {
+	data := b.Arena.Bytes(&d[0])
+	if len(d) > 1 {
+		p.gather = gatherChain(p.gather[:0], b.Arena, d, capture.MaxRecord)
+		data = p.gather
+	}
+	_, size := Count(d)
+	p.sent = capture.Record{Data: data, Time: int64(now) + p.cfg.Epoch, Len: int(size)}
+	err := p.out.Write(&p.sent)
+	if errors.Is(err, capture.ErrRange) {
+		p.count.TxInvalid.Add(1)
+		return nil
+	}
+	return err
+}
+
+// gatherChain appends the first limit bytes of the packet whose descriptors are d to dst.
+func gatherChain(dst []byte, a *packet.Arena, d []packet.Desc, limit int) []byte {
+	start := len(dst)
+	for i := range d {
+		piece := a.Bytes(&d[i])
+		dst = append(dst, piece[:min(len(piece), limit-(len(dst)-start))]...)
+	}
+	return dst
+}
+
+// Release takes the frames of b back and empties it: the way back for the batches of every mode.
+func (p *Pcap) Release(b *packet.Batch) {
+	for i := range b.D {
+		p.free(b.D[i].Off)
+	}
+	b.Reset()
+}
+
+// free puts a frame into the pool, unless it is resident: the driver never passed that on.
+func (p *Pcap) free(off uint32) {
+	if p.res == nil || !p.res.owns(off) {
+		p.pool.Put(off)
+	}
+}
+
+// Info implements Driver.
+func (p *Pcap) Info() Info {
+	caps := CapMultiBuf
+	if p.cfg.Rate != (Rate{}) {
+		caps |= CapTimed
+	}
+	granted := p.cfg.Mode.String() + ", rate " + p.cfg.Rate.String()
+	if p.cfg.Out == "" {
+		granted += ", no output: what is sent is counted and freed"
+	} else {
+		granted += ", writes " + p.cfg.Out
+	}
+	return Info{Driver: "pcap", Device: p.device(), Caps: caps, FD: -1, Granted: granted, Stats: p.count.Stats()}
+}
+
+// Records tells what became of the records of the files. Any goroutine may call it.
+func (p *Pcap) Records() PcapStats {
+	c := &p.records
+	return PcapStats{
+		Records: c.records.Load(), Truncated: c.truncated.Load(), Unsupported: c.unsupported.Load(),
+		NotIP: c.notIP.Load(), Empty: c.empty.Load(), TooLong: c.tooLong.Load(),
+	}
+}
+
+// Packets returns how many packets one lap has, 0 where the mode is PcapStream: not known.
+func (p *Pcap) Packets() int {
+	if m, ok := p.src.(*pcapMemory); ok {
+		return len(m.index)
+	}
+	return 0
+}
+
+// Close implements Driver. It completes Out and tells whether that worked, and puts resident frames
+// into the pool: no batch that holds them may be used any more.
+func (p *Pcap) Close() error {
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	if p.res != nil {
+		p.res.close(p.pool)
+	}
+	var err error
+	if p.src != nil {
+		err = p.src.close()
+	}
+	if p.out != nil {
+		err = errors.Join(err, p.out.Close())
+	}
+	if err != nil {
+		return p.fail("close", err)
+	}
+	return nil
+}
+
+// Holds implements ring.Holder: the resident frames. In other modes the driver holds none, because
+// Rx passes each frame on as soon as it is filled and Tx frees it.
+func (p *Pcap) Holds(visit func(off uint32)) {
+	if p.res != nil {
+		p.res.Holds(visit)
+	}
+}

@@ -1,0 +1,132 @@
+package pmd
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// Rate is how fast a capture is replayed. At most one field is set; none is as fast as possible.
+type Rate struct {
+	Packets float64 // per second
+	Bits    float64 // per second, of Ethernet frames without preamble, check sequence and gap
+	Speed   float64 // times the speed of the capture: 1 keeps its gaps, 2 halves them
+}
+
+// ParseRate reads a rate: "max" or "", "500kpps", "1.5Mpps", "10Gbps", "2x".
+func ParseRate(s string) (Rate, error) {
+	bad := fmt.Errorf("rate %q is none of max, 500kpps, 10Gbps, 2x", s)
+	if s == "" || s == "max" {
+		return Rate{}, nil
+	}
+	var r Rate
+	field, num := &r.Speed, strings.TrimSuffix(s, "x")
+	switch {
+	case strings.HasSuffix(s, "pps"):
+		field, num = &r.Packets, strings.TrimSuffix(s, "pps")
+	case strings.HasSuffix(s, "bps"):
+		field, num = &r.Bits, strings.TrimSuffix(s, "bps")
+	case num == s:
+		return r, bad
+	}
+	scale := 1.0
+	if i := strings.IndexAny(num, "kMG"); field != &r.Speed && i >= 0 && i == len(num)-1 {
+		scale = map[byte]float64{'k': 1e3, 'M': 1e6, 'G': 1e9}[num[i]]
+		num = num[:i]
+	}
+	v, err := strconv.ParseFloat(num, 64)
+	if err != nil {
+		return Rate{}, bad
+	}
+	if *field = v * scale; v <= 0 {
+		return Rate{}, bad
+	}
+	return r, r.check()
+}
+
+// String returns the rate as ParseRate reads it.
+func (r Rate) String() string {
+	num := func(v float64, unit string) string { return strconv.FormatFloat(v, 'f', -1, 64) + unit }
+	switch {
+	case r.Packets != 0:
+		return num(r.Packets, "pps")
+	case r.Bits != 0:
+		return num(r.Bits, "bps")
+	case r.Speed != 0:
+		return num(r.Speed, "x")
+	}
+	return "max"
+}
+
+func (r Rate) check() error {
+	set := 0
+	for _, v := range []float64{r.Packets, r.Bits, r.Speed} {
+		if v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("rate %v is not a positive number", v)
+		}
+		if v > 0 {
+			set++
+		}
+	}
+	if set > 1 {
+		return fmt.Errorf("rate %+v: at most one of packets, bits and speed", r)
+	}
+	return nil
+}
+
+// pacer works out when packets are due. It counts from the first Rx, so that rounding and late
+// calls never add up.
+type pacer struct {
+	started     bool
+	start       clock.Time // of the first Rx; of this lap for Rate.Speed
+	sum         float64    // packets or bits before the packet that is next
+	size        float64    // what that packet adds
+	first       int64      // capture time of the lap's first packet
+	fresh       bool       // the lap has a first packet
+	wait        float64    // ns from start to the packet
+	longestWait float64    // of the lap
+}
+
+// add makes a packet the next one.
+func (c *pacer) add(r *Rate, size int, at int64) {
+	c.sum += c.size
+	switch {
+	case r.Packets != 0:
+		c.size = 1
+		c.wait = c.sum / r.Packets * 1e9
+	case r.Bits != 0:
+		c.size = float64(size) * 8
+		c.wait = c.sum / r.Bits * 1e9
+	case r.Speed != 0:
+		if !c.fresh {
+			c.first, c.fresh = at, true
+		}
+		c.wait = float64(at-c.first) / r.Speed
+		c.longestWait = max(c.longestWait, c.wait)
+	}
+}
+
+// lap starts the next lap where the one before ended.
+func (c *pacer) lap() {
+	c.fresh = false
+	c.start = c.start.Add(nanoseconds(c.longestWait))
+	c.longestWait = 0
+}
+
+// due reports whether the packet of the last add may go at now.
+func (c *pacer) due(r *Rate, now clock.Time) bool {
+	if *r == (Rate{}) {
+		return true
+	}
+	if !c.started {
+		c.start, c.started = now, true
+	}
+	return float64(now.Sub(c.start)) >= c.wait
+}
+
+// nanoseconds is a waiting time as a duration; one beyond 292 years is cut.
+func nanoseconds(v float64) time.Duration { return time.Duration(min(v, math.MaxInt64/2)) }

@@ -1,0 +1,178 @@
+package pmd
+
+import (
+	"fmt"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/ring"
+)
+
+// residentAlign is the distance that packets in one frame keep: a cache line, so that the headers
+// of two packets never share one.
+const residentAlign = 64
+
+// resident is a lap of packets that lie in frames.
+type resident struct {
+	d     []packet.Desc
+	time  []int64 // of the packet that d[i] is a piece of
+	size  []int32 // of the packet that d[i] begins
+	at    int     // next to lend
+	frame []uint32
+	mine  []bool // by frame index
+	shift uint8
+}
+
+// settle moves the packets of m into frames of the pool.
+func (p *Pcap) settle(m *pcapMemory) (*resident, error) {
+	a := p.pool.Arena()
+	r := &resident{mine: make([]bool, a.Frames()), shift: a.Shift}
+	used := a.FrameSize() // bytes used in the last frame
+	var k pcapPacket
+	for m.next(&k) == nil {
+		if k.size() > p.room && p.cfg.DropLong {
+			p.records.tooLong.Add(1)
+			p.count.RxInvalid.Add(1)
+			continue
+		}
+		for from := 0; from < k.size(); {
+			n := min(k.size()-from, p.room)
+			if used+n > a.FrameSize() {
+				off, ok := p.pool.Get()
+				if !ok {
+					r.close(p.pool)
+					return nil, p.tooSmall(len(m.bytes))
+				}
+				r.add(off)
+				used = 0
+			}
+			off := r.frame[len(r.frame)-1] + uint32(used)
+			k.copyTo(a.Mem[off:off+uint32(n)], from)
+			d := packet.Desc{Off: off, Len: uint16(n), Stamp: uint32(k.time)}
+			if from += n; from < k.size() {
+				d.Flags = packet.FlagMore
+			}
+			r.d, r.time, r.size = append(r.d, d), append(r.time, k.time), append(r.size, int32(k.size()))
+			used = (used + n + residentAlign - 1) &^ (residentAlign - 1)
+		}
+	}
+	m.bytes = nil // the frames hold them now
+	return r, nil
+}
+
+func (p *Pcap) tooSmall(bytes int) error {
+	return &OpError{
+		Op: "load", Device: p.device(),
+		Err:    fmt.Errorf("%d bytes of packets do not fit the %d frames of the pool", bytes, p.pool.Size()),
+		Remedy: "give a larger arena, or preload instead of resident",
+	}
+}
+
+func (r *resident) add(off uint32) {
+	r.frame = append(r.frame, off)
+	r.mine[off>>r.shift] = true
+}
+
+func (r *resident) owns(off uint32) bool { return r.mine[off>>r.shift] }
+
+// Holds visits each resident frame.
+func (r *resident) Holds(visit func(off uint32)) {
+	for _, off := range r.frame {
+		visit(off)
+	}
+}
+
+func (r *resident) close(pool *ring.Pool) {
+	for _, off := range r.frame {
+		pool.Put(off)
+		r.mine[off>>r.shift] = false
+	}
+	r.frame = nil
+}
+
+// lend appends descriptors of resident packets, across laps, until b is full or a packet is not due
+// or too far from b.Base.
+func (p *Pcap) lend(now clock.Time, b *packet.Batch) {
+	for p.err == nil && b.Room() > 0 {
+		if p.res.at == len(p.res.d) {
+			p.lap.n = uint64(len(p.res.d))
+			p.endLap(p.src.(*pcapMemory).err)
+			p.res.at = 0
+			continue
+		}
+		n := p.run(now, b)
+		if n == 0 {
+			if !p.skipLong(cap(b.D)) {
+				return
+			}
+			continue
+		}
+		from := len(b.D)
+		b.D = append(b.D, p.res.d[p.res.at:p.res.at+n]...)
+		if p.cfg.StampNow {
+			restamp(b.D[from:], uint32(now))
+		}
+		p.res.at += n
+	}
+}
+
+// skipLong passes over a packet of more descriptors than any batch of the caller's size holds.
+func (p *Pcap) skipLong(most int) bool {
+	n := Chain(p.res.d[p.res.at:])
+	if n <= most {
+		return false
+	}
+	p.res.at += n
+	p.ready = false
+	p.records.tooLong.Add(1)
+	p.count.RxInvalid.Add(1)
+	return true
+}
+
+// run returns how many of the next descriptors may be lent in one piece.
+func (p *Pcap) run(now clock.Time, b *packet.Batch) int {
+	r := p.res
+	limit := min(b.Room(), len(r.d)-r.at)
+	if p.cfg.StampNow {
+		b.Base = int64(now)
+	} else {
+		if len(b.D) == 0 {
+			b.Base = r.time[r.at]
+		}
+		times := r.time[r.at : r.at+limit]
+		for i, t := range times {
+			if !near(t, b.Base) {
+				limit = i
+				break
+			}
+		}
+	}
+	limit = Whole(r.d[r.at:], limit)
+	if p.cfg.Rate == (Rate{}) {
+		return limit
+	}
+	return p.paced(now, limit)
+}
+
+// paced returns how many of the next limit descriptors are due.
+func (p *Pcap) paced(now clock.Time, limit int) int {
+	r := p.res
+	for i := 0; i < limit; {
+		if !p.ready {
+			p.ready = true
+			p.pace.add(&p.cfg.Rate, int(r.size[r.at+i]), r.time[r.at+i])
+		}
+		if !p.pace.due(&p.cfg.Rate, now) {
+			return i
+		}
+		p.ready = false
+		i += Chain(r.d[r.at+i:])
+	}
+	return limit
+}
+
+func restamp(d []packet.Desc, stamp uint32) {
+	for i := range d {
+		d[i].Stamp = stamp
+	}
+}

@@ -1,0 +1,167 @@
+package pmd
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"github.com/millrace/millrace/capture"
+)
+
+// pcapPacket is one packet on its way from a file to frames: an Ethernet header where one had to be
+// made, and the bytes of the file behind it.
+type pcapPacket struct {
+	head  capture.EthernetHeader
+	nhead int // bytes of head that count: all or none
+	data  []byte
+	time  int64
+}
+
+func (k *pcapPacket) size() int { return k.nhead + len(k.data) }
+
+// copyTo fills dst with the packet's bytes from offset from on.
+func (k *pcapPacket) copyTo(dst []byte, from int) {
+	if from < k.nhead {
+		n := copy(dst, k.head[from:k.nhead])
+		copy(dst[n:], k.data)
+		return
+	}
+	copy(dst, k.data[from-k.nhead:])
+}
+
+// pcapSource yields the packets of one lap.
+type pcapSource interface {
+	// next stores the next packet, whose bytes hold until the call after: io.EOF after the last.
+	next(k *pcapPacket) error
+	// rewind starts the next lap.
+	rewind() error
+	close() error
+}
+
+// pcapFiles reads files, one after the other.
+type pcapFiles struct {
+	paths   []string
+	at      int // of the file that r reads
+	r       *capture.Reader
+	count   *pcapCounters
+	invalid *atomic.Uint64
+}
+
+func (f *pcapFiles) rewind() error {
+	f.at = 0
+	return f.open()
+}
+
+// open opens file at, if there is one.
+func (f *pcapFiles) open() (err error) {
+	if err := f.close(); err != nil || f.at == len(f.paths) {
+		return err
+	}
+	f.r, err = capture.Open(f.paths[f.at])
+	return err
+}
+
+func (f *pcapFiles) close() error {
+	if f.r == nil {
+		return nil
+	}
+	err := f.r.Close()
+	f.r = nil
+	return err
+}
+
+func (f *pcapFiles) next(k *pcapPacket) error {
+	for f.r != nil {
+		rec, err := f.r.Next()
+		if err == nil {
+			if f.convert(rec, k) {
+				return nil
+			}
+			continue
+		}
+		if err != io.EOF {
+			return err
+		}
+		f.at++
+		if err := f.open(); err != nil {
+			return err
+		}
+	}
+	return io.EOF
+}
+
+// convert makes an Ethernet packet of a record; false counts why it cannot be one.
+func (f *pcapFiles) convert(rec *capture.Record, k *pcapPacket) bool {
+	f.count.records.Add(1)
+	if rec.Truncated() {
+		f.count.truncated.Add(1)
+	}
+	k.data, k.time, k.nhead = rec.Data, rec.Time, 0
+	if len(rec.Data) == 0 {
+		return f.refuse(&f.count.empty)
+	}
+	if rec.LinkType == capture.LinkTypeEthernet {
+		return true
+	}
+	head, skip, err := capture.Replace(rec.LinkType, rec.Data)
+	switch {
+	case errors.Is(err, capture.ErrLinkType):
+		return f.refuse(&f.count.unsupported)
+	case err != nil:
+		return f.refuse(&f.count.notIP)
+	}
+	k.head, k.nhead, k.data = head, len(head), rec.Data[skip:]
+	return true
+}
+
+func (f *pcapFiles) refuse(why *atomic.Uint64) bool {
+	why.Add(1)
+	f.invalid.Add(1)
+	return false
+}
+
+// pcapMemory holds the packets of a lap in memory: their bytes one after the other, so that the
+// CPU's prefetcher follows, and an index.
+type pcapMemory struct {
+	bytes []byte
+	index []pcapEntry
+	at    int
+	err   error // what follows the last packet: io.EOF, or the damage of a file
+}
+
+type pcapEntry struct {
+	off  int
+	size int32
+	time int64
+}
+
+// loadPcap reads all of f, and closes it.
+func loadPcap(f *pcapFiles) (*pcapMemory, error) {
+	m := &pcapMemory{}
+	var k pcapPacket
+	for {
+		if m.err = f.next(&k); m.err != nil {
+			return m, f.close()
+		}
+		m.index = append(m.index, pcapEntry{len(m.bytes), int32(k.size()), k.time})
+		m.bytes = append(m.bytes, k.head[:k.nhead]...)
+		m.bytes = append(m.bytes, k.data...)
+	}
+}
+
+func (m *pcapMemory) next(k *pcapPacket) error {
+	if m.at == len(m.index) {
+		return m.err
+	}
+	e := &m.index[m.at]
+	m.at++
+	k.data, k.time = m.bytes[e.off:e.off+int(e.size)], e.time
+	return nil
+}
+
+func (m *pcapMemory) rewind() error {
+	m.at = 0
+	return nil
+}
+
+func (m *pcapMemory) close() error { return nil }
