@@ -33,6 +33,8 @@ gateway/daemon  : gateway packet ring clock pmd pmd/* gpukern filter stack metri
 cmd/millrace    : *
 bench           : *
 examples/lab    : internal/testnet
+internal/doctor :
+internal/replay : packet wire clock ring capture pmd gpukern filter stack
 internal/testnet:
 internal/layers :
 `
@@ -42,7 +44,7 @@ internal/layers :
 const rooms = `
 github.com/cilium/ebpf            : pmd/afxdp filter/ebpf bench
 github.com/gopacket/gopacket      : capture bench
-github.com/vishvananda/netlink    : gateway pmd/afxdp pmd/afpacket pmd/tap cmd/millrace internal/testnet bench
+github.com/vishvananda/netlink    : gateway pmd/afxdp pmd/afpacket pmd/tap cmd/millrace internal/doctor internal/testnet bench
 github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : metrics gateway cmd/millrace
 github.com/spf13                  : cmd/millrace

@@ -1,0 +1,78 @@
+// Package filter decides by rules what becomes of packets.
+//
+// A List is a list of rules, read from text (Parse) and compiled for the engine: the engine's
+// header pass writes the number of the first rule that matches into Desc.Rule, and Apply turns that
+// number into a verdict. Packets come from the engine and go on to the gateway or to a transport.
+//
+// The package is pure: it reads no files and no clocks. Tuples are matched by gpukern; this package
+// says only what a match means.
+package filter
+
+import (
+	"fmt"
+
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/packet"
+)
+
+// Action is what a rule does with the packets that it matches.
+type Action uint8
+
+// The actions.
+const (
+	Pass Action = iota // leave the packet to what comes after the filter
+	Drop               // packet.DropRule
+)
+
+// String returns the word that a rule begins with.
+func (a Action) String() string {
+	if a == Drop {
+		return "drop"
+	}
+	return "pass"
+}
+
+// Rule is an action for the packets of a 5-tuple.
+type Rule struct {
+	Action Action
+	Match  gpukern.Rule
+	Text   string // as it was written, without comment
+	Line   int    // where, counted from 1; 0 for a rule that was not read from text
+}
+
+// List is a list of rules, of which the first that matches a packet decides. A packet that no rule
+// matches passes. A List is immutable; the zero value passes everything.
+type List struct {
+	rules []Rule
+	acl   *gpukern.ACL
+}
+
+// New compiles rules.
+func New(rules []Rule) (*List, error) {
+	match := make([]gpukern.Rule, len(rules))
+	for i := range rules {
+		match[i] = rules[i].Match
+	}
+	acl, err := gpukern.CompileACL(match)
+	if err != nil {
+		return nil, fmt.Errorf("filter: %w", err)
+	}
+	return &List{rules, acl}, nil
+}
+
+// Rules borrows the rules. Rule i is what Desc.Rule calls i+1.
+func (l *List) Rules() []Rule { return l.rules }
+
+// ACL returns the compiled form, for gpukern.Tables; nil for an empty list.
+func (l *List) ACL() *gpukern.ACL { return l.acl }
+
+// Apply sets packet.DropRule on the packets of b that a rule drops. The engine has written their
+// Rule by this list. Other packets keep their verdict.
+func (l *List) Apply(b *packet.Batch) {
+	for i := range b.D {
+		d := &b.D[i]
+		if d.Rule != 0 && l.rules[d.Rule-1].Action == Drop {
+			d.Verdict = packet.DropRule
+		}
+	}
+}

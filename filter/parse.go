@@ -1,0 +1,225 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/wire"
+)
+
+// ErrSyntax is matched by the error of Parse.
+var ErrSyntax = errors.New("wrong rule")
+
+// SyntaxError is one mistake in the text of rules.
+type SyntaxError struct {
+	Name         string // of the text: a file
+	Line, Column int    // from 1; columns in bytes
+	Source       string // the line
+	Msg          string
+}
+
+// Error implements error: the place, what is wrong, the line and a caret below the place.
+func (e *SyntaxError) Error() string {
+	indent := strings.Map(func(r rune) rune { // tabs stay, so that the caret stands where it should
+		if r == '\t' {
+			return r
+		}
+		return ' '
+	}, e.Source[:e.Column-1])
+	return fmt.Sprintf("%s:%d:%d: %s\n    %s\n    %s^", e.Name, e.Line, e.Column, e.Msg, e.Source, indent)
+}
+
+// Is reports whether target is ErrSyntax.
+func (e *SyntaxError) Is(target error) bool { return target == ErrSyntax }
+
+// Parse reads rules, one on a line; what follows a "#" is comment.
+//
+//	ACTION [PROTOCOL] [from PLACE] [to PLACE]
+//
+//	ACTION    pass | drop
+//	PROTOCOL  tcp | udp | icmp | icmpv6 | sctp | gre | esp | ah | ipip | proto NUMBER
+//	PLACE     any | ADDRESS | ADDRESS/LENGTH, and then perhaps: port N | port N-M
+//
+//	drop tcp to 198.18.0.0/15 port 22
+//	pass udp from any port 1024-65535 to 2001:db8::53 port 53
+//	drop from 192.0.2.7
+//
+// name is the text's, for errors. All mistakes are returned at once, joined; each is a
+// *SyntaxError.
+func Parse(name, text string) (*List, error) {
+	var rules []Rule
+	var wrong []error
+	line := 0
+	for source := range strings.Lines(text) {
+		line++
+		source = strings.TrimRight(source, "\r\n")
+		code, _, _ := strings.Cut(source, "#")
+		if strings.TrimSpace(code) == "" {
+			continue
+		}
+		p := &parser{rest: code, size: len(code)}
+		match, action, err := p.rule()
+		if err != nil {
+			wrong = append(wrong, &SyntaxError{name, line, p.at + 1, source, err.Error()})
+			continue
+		}
+		rules = append(rules, Rule{action, match, strings.Join(strings.Fields(code), " "), line})
+	}
+	if len(wrong) > 0 {
+		return nil, errors.Join(wrong...)
+	}
+	l, err := New(rules)
+	if bad := new(gpukern.TableError); errors.As(err, &bad) && bad.N <= len(rules) {
+		r := rules[bad.N-1]
+		return nil, &SyntaxError{name, r.Line, 1, r.Text, bad.Reason}
+	}
+	return l, err
+}
+
+// parser takes one line apart, word by word.
+type parser struct {
+	rest string // what has not been read
+	size int    // of the line
+	at   int    // where the last word began
+}
+
+// peek returns the next word without reading it; "" at the end.
+func (p *parser) peek() string {
+	word, _, _ := strings.Cut(strings.TrimLeft(p.rest, " \t"), " ")
+	word, _, _ = strings.Cut(word, "\t")
+	return word
+}
+
+// word reads the next word.
+func (p *parser) word() string {
+	p.rest = strings.TrimLeft(p.rest, " \t")
+	p.at = p.size - len(p.rest)
+	w := p.peek()
+	p.rest = p.rest[len(w):]
+	return w
+}
+
+// took reads the next word if it is w.
+func (p *parser) took(w string) bool {
+	if p.peek() != w {
+		return false
+	}
+	p.word()
+	return true
+}
+
+// rule reads a whole line.
+func (p *parser) rule() (r gpukern.Rule, a Action, err error) {
+	switch w := p.word(); w {
+	case "pass":
+	case "drop":
+		a = Drop
+	default:
+		return r, a, fmt.Errorf("a rule begins with pass or drop, not %q", w)
+	}
+	if w := p.peek(); w != "" && w != "from" && w != "to" {
+		if r.Proto, err = p.protocol(); err != nil {
+			return r, a, err
+		}
+	}
+	if p.took("from") {
+		if r.Src, r.SrcPorts, err = p.place(r.Proto); err != nil {
+			return r, a, err
+		}
+	}
+	if p.took("to") {
+		if r.Dst, r.DstPorts, err = p.place(r.Proto); err != nil {
+			return r, a, err
+		}
+	}
+	if w := p.word(); w != "" {
+		return r, a, fmt.Errorf("%q is one word too many; a rule is ACTION [PROTOCOL] [from PLACE] [to PLACE]", w)
+	}
+	return r, a, nil
+}
+
+var protocols = map[string]uint8{
+	"tcp": wire.ProtoTCP, "udp": wire.ProtoUDP, "icmp": wire.ProtoICMP, "icmpv6": wire.ProtoICMPv6,
+	"sctp": wire.ProtoSCTP, "gre": wire.ProtoGRE, "esp": wire.ProtoESP, "ah": wire.ProtoAH, "ipip": wire.ProtoIPIP,
+}
+
+// protocol reads a protocol's name or number.
+func (p *parser) protocol() (uint8, error) {
+	w := p.word()
+	if w == "proto" {
+		w = p.word()
+		n, err := strconv.ParseUint(w, 10, 8)
+		if err != nil || n == 0 {
+			return 0, fmt.Errorf("%q is not a protocol number, 1 to 255", w)
+		}
+		return uint8(n), nil
+	}
+	n, ok := protocols[w]
+	if !ok {
+		return 0, fmt.Errorf("%q is not a protocol; say tcp, udp, icmp, icmpv6, sctp, gre, esp, ah, ipip or proto NUMBER", w)
+	}
+	return n, nil
+}
+
+// place reads an address or prefix and a port or range.
+func (p *parser) place(proto uint8) (a netip.Prefix, ports gpukern.Ports, err error) {
+	if w := p.peek(); w != "port" {
+		if a, err = prefix(p.word()); err != nil {
+			return a, ports, err
+		}
+	}
+	if !p.took("port") {
+		return a, ports, nil
+	}
+	if proto != wire.ProtoTCP && proto != wire.ProtoUDP && proto != wire.ProtoSCTP && proto != 0 {
+		return a, ports, errors.New("this protocol has no ports")
+	}
+	ports, err = portRange(p.word())
+	return a, ports, err
+}
+
+// prefix reads "any", an address or a prefix without bits beyond its length.
+func prefix(w string) (netip.Prefix, error) {
+	if w == "any" {
+		return netip.Prefix{}, nil
+	}
+	if w == "" {
+		return netip.Prefix{}, errors.New("an address, a prefix or any is missing")
+	}
+	if !strings.Contains(w, "/") {
+		a, err := netip.ParseAddr(w)
+		if err != nil || a.Zone() != "" {
+			return netip.Prefix{}, fmt.Errorf("%q is not an address", w)
+		}
+		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), nil
+	}
+	n, err := netip.ParsePrefix(w)
+	if err != nil {
+		return n, fmt.Errorf("%q is not a prefix", w)
+	}
+	if n != n.Masked() {
+		return n, fmt.Errorf("%s has bits beyond its length; %s is meant", n, n.Masked())
+	}
+	return n, nil
+}
+
+// portRange reads "N" or "N-M".
+func portRange(w string) (gpukern.Ports, error) {
+	from, to, ranged := strings.Cut(w, "-")
+	if !ranged {
+		to = from
+	}
+	lo, err1 := strconv.ParseUint(from, 10, 16)
+	hi, err2 := strconv.ParseUint(to, 10, 16)
+	if err1 != nil || err2 != nil {
+		return gpukern.Ports{}, fmt.Errorf("%q is not a port or a range of ports, 0 to 65535", w)
+	}
+	if lo > hi {
+		return gpukern.Ports{}, fmt.Errorf("ports %s: the first is above the last", w)
+	}
+	return gpukern.PortRange(uint16(lo), uint16(hi)), nil
+}
