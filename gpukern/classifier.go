@@ -7,8 +7,10 @@ import (
 
 // classifier holds the rules of one family as bit vectors (Lakshman and Stiliadis, SIGCOMM 1998),
 // aggregated (Baboescu and Varghese, SIGCOMM 2001): each field of a packet leads to a vector with a
-// bit for every rule that this field lets match, and the first bit that all five vectors have is the
-// first rule that matches.
+// bit for every rule that this field lets match, and the bits that all five vectors have are the
+// rules that match. The bits are not in the order of the list but in that of the addresses, so that
+// those of one packet lie together: of ten thousand rules 4 words are looked at instead of 154. The
+// lowest number among them wins.
 //
 // A vector begins with one bit for each 64 rules, "any of these"; behind that lie only the words
 // that are not zero:
@@ -25,8 +27,8 @@ type classifier struct {
 
 	vec    []uint64 // all vectors; fields hold positions in it
 	heads  int      // words of "any of"
-	rules  []Rule   // in order
-	ids    []uint16 // of the rules, from 1
+	rules  []Rule   // in the order of the bits
+	place  []uint16 // of the rules in the list, from 0
 	coarse bool     // compare before a rule wins
 }
 
@@ -64,40 +66,40 @@ func (c *classifier) first(t *tuple, src, dst uint32) uint16 {
 	if t.known == knowsPorts {
 		sp, dp = t.ports>>16, t.ports&0xffff
 	}
-	v := [5]uint32{src, dst, c.sport.find(sp), c.dport.find(dp), c.proto[t.proto]}
-	vec := c.vec
-	var s, d, p, q, r uint32 // words passed in each vector
-	for head := range uint32(c.heads) {
-		a, b, e, f, g := vec[v[0]+head], vec[v[1]+head], vec[v[2]+head], vec[v[3]+head], vec[v[4]+head]
-		for any := a & b & e & f & g; any != 0; any &= any - 1 {
+	heads := uint32(c.heads)
+	v := [5][]uint64{c.vec[src:], c.vec[dst:], c.vec[c.sport.find(sp):], c.vec[c.dport.find(dp):], c.vec[c.proto[t.proto]:]}
+	at := [5]uint32{heads, heads, heads, heads, heads} // words passed in each vector
+	best := uint16(0xffff)
+	for head := range heads {
+		h := [5]uint64{v[0][head], v[1][head], v[2][head], v[3][head], v[4][head]}
+		for any := h[0] & h[1] & h[2] & h[3] & h[4]; any != 0; any &= any - 1 {
 			below := any&-any - 1
-			base := uint32(c.heads)
-			hit := vec[v[0]+base+s+ones(a&below)] & vec[v[1]+base+d+ones(b&below)] &
-				vec[v[2]+base+p+ones(e&below)] & vec[v[3]+base+q+ones(f&below)] & vec[v[4]+base+r+ones(g&below)]
-			if hit == 0 {
-				continue
-			}
-			word := head<<6 | uint32(bits.TrailingZeros64(any))
-			if id := c.winner(t, word, hit); id != 0 {
-				return id
+			hit := v[0][at[0]+ones(h[0]&below)] & v[1][at[1]+ones(h[1]&below)] &
+				v[2][at[2]+ones(h[2]&below)] & v[3][at[3]+ones(h[3]&below)] & v[4][at[4]+ones(h[4]&below)]
+			if hit != 0 {
+				word := head<<6 | uint32(bits.TrailingZeros64(any))
+				best = c.better(best, t, word<<6, hit)
 			}
 		}
-		s, d, p, q, r = s+ones(a), d+ones(b), p+ones(e), q+ones(f), r+ones(g)
+		for i := range at {
+			at[i] += ones(h[i])
+		}
 	}
-	return 0
+	return best + 1
 }
 
 func ones(v uint64) uint32 { return uint32(bits.OnesCount64(v)) }
 
-// winner returns the number of the first rule among the bits of a word that really matches t.
-func (c *classifier) winner(t *tuple, word uint32, hit uint64) uint16 {
+// better returns the lowest of best and the places in the list of those rules in hit, the bits from
+// base on, that really match t.
+func (c *classifier) better(best uint16, t *tuple, base uint32, hit uint64) uint16 {
 	for ; hit != 0; hit &= hit - 1 {
-		at := word<<6 | uint32(bits.TrailingZeros64(hit))
-		if !c.coarse || c.rules[at].matches(t) {
-			return c.ids[at]
+		at := base | uint32(bits.TrailingZeros64(hit))
+		if place := c.place[at]; place < best && (!c.coarse || c.rules[at].matches(t)) {
+			best = place
 		}
 	}
-	return 0
+	return best
 }
 
 // matches compares a tuple of r's family with r, field by field.

@@ -1,6 +1,7 @@
 package gpukern
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"net/netip"
@@ -31,9 +32,12 @@ type vectors struct {
 func (c *classifier) compile(rules []Rule, mine func(*Rule) bool) {
 	for i := range rules {
 		if mine(&rules[i]) {
-			c.rules = append(c.rules, rules[i])
-			c.ids = append(c.ids, uint16(i+1))
+			c.place = append(c.place, uint16(i))
 		}
+	}
+	slices.SortStableFunc(c.place, func(i, j uint16) int { return nearby(&rules[i], &rules[j]) })
+	for _, i := range c.place {
+		c.rules = append(c.rules, rules[i])
 	}
 	if len(c.rules) == 0 {
 		return
@@ -46,6 +50,30 @@ func (c *classifier) compile(rules []Rule, mine func(*Rule) bool) {
 	c.sport = v.ports(func(r *Rule) Ports { return r.SrcPorts })
 	c.dport = v.ports(func(r *Rule) Ports { return r.DstPorts })
 	v.protos()
+}
+
+// nearby orders rules so that those which match the same packets lie together: first by which of the
+// addresses they leave open, or almost so, then by the address that they do not.
+func nearby(a, b *Rule) int {
+	if c := cmp.Compare(open(a), open(b)); c != 0 {
+		return c
+	}
+	if open(a)&2 != 0 {
+		return cmp.Or(a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
+	}
+	return cmp.Or(a.Dst.Compare(b.Dst), a.Src.Compare(b.Src))
+}
+
+// open has bit 0 set where r takes almost any source address, and bit 1 for the destination.
+func open(r *Rule) int {
+	n := 0
+	if r.Src.Bits() < 8 { // -1 for the zero value
+		n |= 1
+	}
+	if r.Dst.Bits() < 8 {
+		n |= 2
+	}
+	return n
 }
 
 // words returns how many words a bitmap of all rules has.
