@@ -5,40 +5,113 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
 )
 
-// TestOnePacketEachWay is the thin slice: the kernel's raw socket at one end, the driver at the
-// other.
-func TestOnePacketEachWay(t *testing.T) {
-	w := newNetwork(t, 1, 1500)
-	r := w.open(t, Config{All: true, MultiBuf: MultiBufOff})
-	t.Log(r.Queues[0].Info().Granted)
+// exchange sends n frames each way between the peer's raw socket and queue 0, and compares bytes.
+func (w *network) exchange(t testing.TB, r *rig, n int) {
+	t.Helper()
 	peer := w.wire(t)
-	hostMAC, peerMAC := w.mac(t, w.host, dev), w.mac(t, w.peer, peerDev)
-
-	sent := frame(hostMAC, peerMAC, 100, 7)
-	peer.send(t, sent)
+	host, far := w.mac(t, w.host, dev), w.mac(t, w.peer, peerDev)
 	b := packet.NewBatch(r.arena.View(), 64)
-	for {
-		r.recv(t, b, b.Len()+1)
-		if isTest(b.Bytes(b.Len() - 1)) {
-			break
+	size := func(i int) int { return 60 + i*37%(r.Queues[0].Info().MTU+14-60) }
+	for i := range n {
+		want := frame(host, far, size(i), uint32(i))
+		peer.send(t, want)
+		if got := r.next(t, b); !bytes.Equal(got, want) {
+			t.Fatalf("frame %d: received %d bytes\n%x, sent %d\n%x", i, len(got), got, len(want), want)
+		}
+		r.pools[0].PutBatch(b)
+	}
+	for i := range n {
+		want := frame(far, host, size(i), uint32(i))
+		r.append(t, b, want)
+		r.send(t, b)
+		if got := peer.recv(t, isTest); !bytes.Equal(got, want) {
+			t.Fatalf("frame %d: the peer received %d bytes\n%x, sent %d\n%x", i, len(got), got, len(want), want)
 		}
 	}
-	if got := b.Bytes(b.Len() - 1); !bytes.Equal(got, sent) {
-		t.Errorf("received\n%x, sent\n%x", got, sent)
-	}
-	r.pools[0].PutBatch(b)
+}
 
-	off, _ := r.pools[0].Get()
-	want := frame(peerMAC, hostMAC, 1514, 8)
-	copy(r.arena.Mem[off:], want)
-	b.Append(packet.Desc{Off: off, Len: 1514})
-	if n, err := r.Queues[0].Tx(r.now, b); n != 1 || err != nil {
-		t.Fatalf("Tx returned %d, %v", n, err)
+// next receives until a test frame is in, of one frame or several, and returns its bytes. The
+// batch is left with its frames.
+func (r *rig) next(t testing.TB, b *packet.Batch) []byte {
+	t.Helper()
+	for {
+		r.pools[0].PutBatch(b)
+		r.recv(t, b, 1)
+		for i := 0; i < b.Len(); i++ {
+			var whole []byte
+			for ; b.D[i].Flags.Has(packet.FlagMore); i++ {
+				whole = append(whole, b.Bytes(i)...)
+			}
+			if whole = append(whole, b.Bytes(i)...); isTest(whole) {
+				return whole
+			}
+		}
 	}
-	b.Consume(1)
-	if got := peer.recv(t, isTest); !bytes.Equal(got, want) {
-		t.Errorf("the peer received\n%x, sent\n%x", got, want)
+}
+
+// append puts a packet into frames of pool 0, as many as it takes.
+func (r *rig) append(t testing.TB, b *packet.Batch, p []byte) {
+	t.Helper()
+	for len(p) > 0 {
+		off, ok := r.pools[0].Get()
+		if !ok {
+			t.Fatal("no frame is free")
+		}
+		n := copy(r.arena.Mem[off:][:r.arena.FrameSize()], p)
+		p = p[n:]
+		d := packet.Desc{Off: off, Len: uint16(n)}
+		if len(p) > 0 {
+			d.Flags = packet.FlagMore
+		}
+		b.Append(d)
+	}
+}
+
+// send transmits all of b.
+func (r *rig) send(t testing.TB, b *packet.Batch) {
+	t.Helper()
+	for b.Len() > 0 {
+		n, err := r.Queues[0].Tx(r.now, b)
+		must(t, err)
+		b.Consume(n)
+	}
+}
+
+func TestFramesPassBothWaysUnchanged(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		mtu   int
+		frame int
+		cfg   Config
+		caps  pmd.Caps
+	}{
+		{"native", 1500, 2048, Config{Mode: ModeNative}, pmd.CapPoll | pmd.CapNeedWakeup},
+		{"generic", 1500, 2048, Config{Mode: ModeGeneric}, pmd.CapPoll | pmd.CapNeedWakeup},
+		{"auto takes native", 1500, 2048, Config{}, pmd.CapPoll | pmd.CapNeedWakeup},
+		{"without need_wakeup", 1500, 2048, Config{NoNeedWakeup: true, Copy: CopyOn}, pmd.CapPoll},
+		{"busy poll", 1500, 2048, Config{BusyPoll: BusyPoll{Micros: 20}}, pmd.CapPoll | pmd.CapNeedWakeup | pmd.CapBusyPoll},
+		{"rings of two entries", 1500, 2048, Config{Rings: Rings{2, 2, 2, 2}}, pmd.CapPoll | pmd.CapNeedWakeup},
+		{"multi-buffer though not needed", 1500, 2048, Config{MultiBuf: MultiBufOn}, pmd.CapPoll | pmd.CapNeedWakeup | pmd.CapMultiBuf},
+		{"jumbo in frames of 2048", 9000, 2048, Config{}, pmd.CapPoll | pmd.CapNeedWakeup | pmd.CapMultiBuf},
+		{"jumbo in frames of 4096", 9000, 4096, Config{}, pmd.CapPoll | pmd.CapNeedWakeup | pmd.CapMultiBuf},
+		{"generic jumbo", 9000, 4096, Config{Mode: ModeGeneric}, pmd.CapPoll | pmd.CapNeedWakeup | pmd.CapMultiBuf},
+		{"MTU 3000 in one frame", 3000, 4096, Config{}, pmd.CapPoll | pmd.CapNeedWakeup},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newNetwork(t, 1, c.mtu)
+			c.cfg.All = true
+			c.cfg.Pools = []*ring.Pool{cut(t, newArena(t, 1024, c.frame), 0)}
+			r := w.open(t, c.cfg)
+			info := r.Queues[0].Info()
+			t.Log(info.Granted)
+			if info.Caps != c.caps {
+				t.Errorf("caps are %v, want %v", info.Caps, c.caps)
+			}
+			w.exchange(t, r, 200)
+		})
 	}
 }

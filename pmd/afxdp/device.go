@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/pmd"
 )
 
@@ -107,7 +109,8 @@ func (d *Device) openQueue(i int, multi bool) error {
 		owner = d.Queues[0].fd
 	}
 	id, pool := d.cfg.Queues[i], d.cfg.Pools[i]
-	s, err := openSocket(&d.cfg, d.iface.index, id, owner, multi)
+	addr := unix.SockaddrXDP{Ifindex: uint32(d.iface.index), QueueID: uint32(id)}
+	s, err := openSocket(&d.cfg, addr, owner, multi)
 	if err != nil {
 		return d.explain("bind", id, err)
 	}

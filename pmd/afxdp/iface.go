@@ -59,21 +59,44 @@ type ethtoolChannels struct {
 // channels asks the driver for the number of its receive queues. Netlink only knows how many the
 // device could have.
 func channels(name string) (int, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
+	ch := ethtoolChannels{cmd: unix.ETHTOOL_GCHANNELS}
+	if err := ethtool(name, unsafe.Pointer(&ch)); err != nil {
 		return 0, err
 	}
+	return int(ch.rxCount + ch.combined), nil
+}
+
+// TxChecksumOff switches the transmit checksum offload of an interface off, and segmentation, which
+// needs it, with it. It is meant for the far end of a veth whose near end is open here: a kernel
+// that thinks that "hardware" will do it sends packets with only the pseudo-header in their TCP and
+// UDP checksums, and in generic mode whole super-packets, and a veth does neither
+// (docs/design/002-afxdp.md). The same as `ethtool -K name tx off`.
+func TxChecksumOff(name string) error {
+	v := ethtoolValue{cmd: unix.ETHTOOL_STXCSUM}
+	if err := ethtool(name, unsafe.Pointer(&v)); err != nil {
+		return &pmd.OpError{Op: "switch checksum offload off", Device: name, Err: err}
+	}
+	return nil
+}
+
+// ethtoolValue is struct ethtool_value of linux/ethtool.h.
+type ethtoolValue struct{ cmd, data uint32 }
+
+// ethtool makes the ioctl with a command of linux/ethtool.h.
+func ethtool(name string, cmd unsafe.Pointer) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
 	defer unix.Close(fd)
-	ch := ethtoolChannels{cmd: unix.ETHTOOL_GCHANNELS}
 	req := struct {
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer
 		_    [16]byte
-	}{data: unsafe.Pointer(&ch)}
+	}{data: cmd}
 	copy(req.name[:unix.IFNAMSIZ-1], name)
-	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
-	if e != 0 {
-		return 0, e
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); e != 0 {
+		return e
 	}
-	return int(ch.rxCount + ch.combined), nil
+	return nil
 }

@@ -2,6 +2,7 @@ package afxdp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -86,6 +87,26 @@ func (w *network) mac(t testing.TB, ns *testnet.Namespace, name string) (mac [6]
 		return err
 	}))
 	return mac
+}
+
+// kernelAnswers checks whether the host's kernel is reached at addr: it refuses a connection to a
+// closed port, once neighbour discovery, the way there and the way back all work.
+func (w *network) kernelAnswers(t testing.TB, addr netip.Addr, want bool) {
+	t.Helper()
+	timeout := patience
+	if !want {
+		timeout = 300 * time.Millisecond
+	}
+	err := w.peer.Do(func() error {
+		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(addr, 9).String(), timeout)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	if got := errors.Is(err, unix.ECONNREFUSED); got != want {
+		t.Fatalf("the kernel at %v: %v, want an answer: %v", addr, err, want)
+	}
 }
 
 // rig is an open device with its memory, audited when the test ends.

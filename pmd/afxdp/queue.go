@@ -17,7 +17,7 @@ import (
 // Counts of packets that span several frames: Rx, Tx and batches count descriptors, Stats count
 // packets.
 type Queue struct {
-	*socket // frames for packets go down fill and come back by rx; packets go down tx, their frames come back by comp
+	socket // frames for packets go down fill and come back by rx; packets go down tx, their frames come back by comp
 
 	rxHeld *ring.Ledger // in fill or rx
 	txHeld *ring.Ledger // in tx or comp
@@ -49,7 +49,7 @@ type counters struct {
 func newQueue(cfg *Config, s *socket, id int, pool *ring.Pool) *Queue {
 	a := pool.Arena()
 	return &Queue{
-		socket: s, id: id, pool: pool, arena: a,
+		socket: *s, id: id, pool: pool, arena: a,
 		rxHeld: ring.NewLedger(a), txHeld: ring.NewLedger(a),
 		limit: uint64(len(a.Mem)), frame: uint32(a.FrameSize()),
 		rxMost: cfg.rxFrames(pool),

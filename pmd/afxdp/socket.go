@@ -21,34 +21,48 @@ type socket struct {
 
 // openSocket opens a socket on a queue of an interface. The first socket of a device, for which
 // owner is -1, registers the arena as UMEM; the others name its descriptor and share it.
-func openSocket(cfg *Config, ifindex, queue, owner int, multi bool) (s *socket, err error) {
+func openSocket(cfg *Config, addr unix.SockaddrXDP, owner int, multi bool) (*socket, error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	s = &socket{fd: fd, multi: multi}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
+	s := &socket{fd: fd, multi: multi}
 	if owner < 0 {
-		if err := register(fd, cfg.arena(), cfg.Headroom-DefaultHeadroom); err != nil {
-			return nil, err
-		}
+		addr.Flags = bindFlags(cfg, multi)
+		err = register(fd, cfg.arena(), cfg.Headroom-DefaultHeadroom)
+	} else {
+		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(owner) // the rest is as the owner's
 	}
-	if err := s.mapRings(cfg.Rings); err != nil {
-		return nil, err
+	if err == nil {
+		err = s.setUp(cfg, &addr)
 	}
-	if err := s.setBusyPoll(cfg.BusyPoll); err != nil {
-		return nil, err
-	}
-	// Kernels before 6.17 send at most 32 packets for each call and do not know the option.
-	_ = unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, cfg.Rings.Tx)
-	if err := s.bind(cfg, ifindex, queue, owner); err != nil {
+	if err != nil {
+		_ = s.close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// setUp makes the rings, sets options and binds.
+func (s *socket) setUp(cfg *Config, addr *unix.SockaddrXDP) error {
+	if err := s.mapRings(cfg.Rings); err != nil {
+		return err
+	}
+	if err := s.setBusyPoll(cfg.BusyPoll); err != nil {
+		return err
+	}
+	// Kernels before 6.17 send at most 32 packets for each call and do not know the option.
+	_ = unix.SetsockoptInt(s.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, cfg.Rings.Tx)
+	if err := s.bind(addr); err != nil {
+		return err
+	}
+	var opts uint32
+	if err := getsockopt(s.fd, unix.XDP_OPTIONS, unsafe.Pointer(&opts), unsafe.Sizeof(opts)); err != nil {
+		return fmt.Errorf("ask for what was granted: %w", err)
+	}
+	s.zeroCopy = opts&unix.XDP_OPTIONS_ZEROCOPY != 0
+	s.wakeup = !cfg.NoNeedWakeup
+	return nil
 }
 
 // register makes the arena the UMEM of the socket. headroom is what the kernel leaves in front of
@@ -108,30 +122,17 @@ func (s *socket) setBusyPoll(b BusyPoll) error {
 // it lets go of a queue from a work queue, after close(2) has returned.
 const bindWait = time.Second
 
-// bind ties the socket to the queue with the flags that the configuration asks for. Sockets that
-// share a UMEM take the flags of its owner.
-func (s *socket) bind(cfg *Config, ifindex, queue, owner int) error {
-	addr := unix.SockaddrXDP{Ifindex: uint32(ifindex), QueueID: uint32(queue)}
-	if owner >= 0 {
-		addr.Flags, addr.SharedUmemFD = unix.XDP_SHARED_UMEM, uint32(owner)
-	} else {
-		addr.Flags = bindFlags(cfg, s.multi)
-	}
+// bind ties the socket to its queue.
+func (s *socket) bind(addr *unix.SockaddrXDP) error {
 	end := time.Now().Add(bindWait)
-	err := unix.Bind(s.fd, &addr)
+	err := unix.Bind(s.fd, addr)
 	for errors.Is(err, unix.EBUSY) && time.Now().Before(end) {
 		time.Sleep(5 * time.Millisecond)
-		err = unix.Bind(s.fd, &addr)
+		err = unix.Bind(s.fd, addr)
 	}
 	if err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
-	var opts uint32
-	if err := getsockopt(s.fd, unix.XDP_OPTIONS, unsafe.Pointer(&opts), unsafe.Sizeof(opts)); err != nil {
-		return fmt.Errorf("ask for what was granted: %w", err)
-	}
-	s.zeroCopy = opts&unix.XDP_OPTIONS_ZEROCOPY != 0
-	s.wakeup = !cfg.NoNeedWakeup
 	return nil
 }
 

@@ -1,0 +1,345 @@
+package afxdp
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/ring"
+)
+
+// flood sends n numbered frames from the peer and returns when the kernel has taken them all.
+func (w *network) flood(t testing.TB, s *wire, from, n int) {
+	t.Helper()
+	host, far := w.mac(t, w.host, dev), w.mac(t, w.peer, peerDev)
+	for i := from; i < from+n; i++ {
+		s.send(t, frame(host, far, 60, uint32(i)))
+	}
+}
+
+// numbers adds the numbers of the test frames in b to seen.
+func numbers(b *packet.Batch, seen map[int]int) {
+	for i := range b.D {
+		if p := b.Bytes(i); isTest(p) {
+			seen[number(p)]++
+		}
+	}
+}
+
+func TestTwoQueuesShareOneArena(t *testing.T) {
+	w := newNetwork(t, 2, 1500)
+	a := newArena(t, 2048, 2048)
+	r := w.open(t, Config{Pools: []*ring.Pool{cut(t, a, 1024), cut(t, a, 1024)}, Rules: []Rule{{Addr: ourAddr, Proto: 17}}})
+	w.neighbours(t)
+	far, host := w.mac(t, w.peer, peerDev), w.mac(t, w.host, dev)
+	peer := w.wire(t)
+	batches := [2]*packet.Batch{packet.NewBatch(a.View(), 64), packet.NewBatch(a.View(), 64)}
+	var got [2]int
+	for flows := 0; got[0] == 0 || got[1] == 0; flows++ { // the kernel picks a queue for each flow
+		if flows > 200 {
+			t.Fatalf("200 flows, of which queue 0 got %d and queue 1 %d", got[0], got[1])
+		}
+		w.sendUDP(t, "198.18.0.9:53", make([]byte, 100), 0)
+		for i, b := range batches {
+			n, err := r.poll(i, b)
+			must(t, err)
+			got[i] += n
+			r.pools[i].PutBatch(b)
+		}
+	}
+	for i, b := range batches {
+		off, _ := r.pools[i].Get()
+		b.Append(packet.Desc{Off: off, Len: uint16(copy(a.Mem[off:], frame(far, host, 60, uint32(i))))})
+		if n, err := r.Queues[i].Tx(r.now, b); n != 1 || err != nil {
+			t.Fatalf("queue %d: Tx returned %d, %v", i, n, err)
+		}
+		if got := number(peer.recv(t, isTest)); got != i {
+			t.Errorf("the peer received %d from queue %d", got, i)
+		}
+		b.Consume(1)
+	}
+	must(t, r.Queues[0].Close()) // the owner of the registration goes first; the other works on
+	for n := 0; n == 0; {
+		w.sendUDP(t, "198.18.0.9:53", make([]byte, 100), 0)
+		n, _ = r.poll(1, batches[1])
+	}
+	r.pools[1].PutBatch(batches[1])
+}
+
+func TestRxWithoutFramesDropsCountsAndRecovers(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	const frames = 64
+	pool := cut(t, newArena(t, frames, 2048), 0)
+	r := w.open(t, Config{All: true, Pools: []*ring.Pool{pool}, RxFrames: frames})
+	peer, q := w.wire(t), r.Queues[0]
+	w.flood(t, peer, 0, 4*frames)
+	b := packet.NewBatch(r.arena.View(), 2*frames)
+	r.recv(t, b, frames) // all that there are
+	if n, err := r.poll(0, b); n != 0 || err != nil {
+		t.Fatalf("Rx returned %d, %v with no frame left", n, err)
+	}
+	s := q.Info().Stats
+	if s.RxDropped < 3*frames || s.RxPackets != frames || q.Starved() == 0 {
+		t.Errorf("%d received, %d dropped, starved %d times", s.RxPackets, s.RxDropped, q.Starved())
+	}
+	r.audit(t, holding{b})
+	pool.PutBatch(b)
+	r.poll(0, b) // refills
+	pool.PutBatch(b)
+	w.flood(t, peer, 1000, frames/2)
+	seen := map[int]int{}
+	r.until(t, 0, b, func() bool { numbers(b, seen); pool.PutBatch(b); return len(seen) >= frames/2 })
+}
+
+func TestRxRingFullDropsCountsAndRecovers(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	r := w.open(t, Config{All: true, Rings: Rings{Rx: 32}})
+	peer := w.wire(t)
+	w.flood(t, peer, 0, 200)
+	b := packet.NewBatch(r.arena.View(), 256)
+	r.recv(t, b, 32)
+	r.pools[0].PutBatch(b)
+	if s := r.Queues[0].Info().Stats; s.RxPackets != 32 || s.RxDropped < 168 {
+		t.Errorf("%d received, %d dropped, want 32 and at least 168", s.RxPackets, s.RxDropped)
+	}
+	w.flood(t, peer, 1000, 10)
+	seen := map[int]int{}
+	r.until(t, 0, b, func() bool { numbers(b, seen); r.pools[0].PutBatch(b); return len(seen) >= 10 })
+}
+
+func TestTxTakesWhatFitsAndSendsItOnceInOrder(t *testing.T) {
+	for _, size := range []Rings{{Tx: 16, Completion: 16}, {Tx: 4096}} {
+		w := newNetwork(t, 1, 1500)
+		r := w.open(t, Config{All: true, Rings: size, Pools: []*ring.Pool{cut(t, newArena(t, 4096, 2048), 0)}})
+		peer := w.wire(t)
+		host, far := w.mac(t, w.host, dev), w.mac(t, w.peer, peerDev)
+		const total = 5000
+		go func() {
+			b := packet.NewBatch(r.arena.View(), 256)
+			for sent := 0; sent < total; {
+				for b.Room() > 0 && sent+b.Len() < total && r.pools[0].Free() > 0 {
+					r.append(t, b, frame(far, host, 60, uint32(sent+b.Len())))
+				}
+				n, err := r.Queues[0].Tx(0, b)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				b.Consume(n)
+				sent += n
+				if n == 0 {
+					time.Sleep(10 * time.Microsecond)
+				}
+			}
+		}()
+		for i := range total {
+			if got := number(peer.recv(t, isTest)); got != i {
+				t.Fatalf("frame %d came as the %dth", got, i)
+			}
+		}
+		if s := r.Queues[0].Info().Stats; s.TxPackets != total || s.TxBytes != 60*total {
+			t.Errorf("stats are %+v", s)
+		}
+	}
+}
+
+func TestTxRefusesWhatCannotBeSentAndKeepsItsFrames(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	for _, multi := range []MultiBuf{MultiBufOff, MultiBufOn} {
+		r := w.open(t, Config{All: true, MultiBuf: multi})
+		pool, q := r.pools[0], r.Queues[0]
+		peer := w.wire(t)
+		host, far := w.mac(t, w.host, dev), w.mac(t, w.peer, peerDev)
+		b := packet.NewBatch(r.arena.View(), 64)
+		take := func() uint32 { off, _ := pool.Get(); return off }
+		more := func(n int) {
+			for range n {
+				b.Append(packet.Desc{Off: take(), Len: 100, Flags: packet.FlagMore})
+			}
+			b.Append(packet.Desc{Off: take(), Len: 100})
+		}
+		good := take()
+		copy(r.arena.Mem[good:], frame(far, host, 60, 42))
+		twice := take()
+		copy(r.arena.Mem[twice:], frame(far, host, 60, 43))
+
+		b.Append(packet.Desc{Off: take(), Len: 0})
+		b.Append(packet.Desc{Off: take(), Len: minFrame - 1})
+		b.Append(packet.Desc{Off: take() + 1000, Len: 1049})
+		b.Append(packet.Desc{Off: uint32(len(r.arena.Mem)), Len: 60})
+		b.Append(packet.Desc{Off: ^uint32(0), Len: 60})
+		more(maxChain)
+		b.Append(packet.Desc{Off: good, Len: 60})
+		b.Append(packet.Desc{Off: twice, Len: 60})
+		b.Append(packet.Desc{Off: twice, Len: 60})
+		b.Append(packet.Desc{Off: twice, Len: 60, Flags: packet.FlagMore})
+		b.Append(packet.Desc{Off: take(), Len: 60})
+		want := b.Len()
+		r.audit(t, holding{&packet.Batch{Arena: b.Arena, D: []packet.Desc{}}}, unique(r.arena, b))
+		if n, err := q.Tx(0, b); n != want || err != nil {
+			t.Fatalf("Tx returned %d, %v, want %d", n, err, want)
+		}
+		b.Reset()
+		for _, want := range []int{42, 43} {
+			if got := number(peer.recv(t, isTest)); got != want {
+				t.Errorf("frame %d came, want %d", got, want)
+			}
+		}
+		if s := q.Info().Stats; s.TxInvalid != 8 || s.TxPackets != 2 {
+			t.Errorf("TxInvalid is %d and TxPackets %d, want 8 and 2", s.TxInvalid, s.TxPackets)
+		}
+		r.audit(t)
+		must(t, r.Close())
+	}
+}
+
+// unique holds each frame of b that lies in the arena once.
+func unique(a *ring.Arena, b *packet.Batch) *ring.Ledger {
+	l := ring.NewLedger(a)
+	for i := range b.D {
+		if int(b.D[i].Off) < len(a.Mem) {
+			l.Add(b.D[i].Off)
+		}
+	}
+	return l
+}
+
+func TestTxLeavesAnUnfinishedPacketToTheCaller(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	r := w.open(t, Config{All: true, MultiBuf: MultiBufOn, Rings: Rings{Tx: 4}})
+	b := packet.NewBatch(r.arena.View(), 64)
+	for range 2 {
+		r.append(t, b, make([]byte, 3*2048)) // three frames each; four fit the ring
+	}
+	if n, err := r.Queues[0].Tx(0, b); n != 3 || err != nil {
+		t.Errorf("Tx returned %d, %v, want the first packet's 3", n, err)
+	}
+	b.Consume(3)
+	r.audit(t, holding{b})
+	r.pools[0].PutBatch(b)
+}
+
+func TestRxPassesPacketsOfSeveralFramesWhole(t *testing.T) {
+	w := newNetwork(t, 1, 9000)
+	r := w.open(t, Config{All: true})
+	peer := w.wire(t)
+	host, far := w.mac(t, w.host, dev), w.mac(t, w.peer, peerDev)
+	for i := range 3 {
+		peer.send(t, frame(host, far, 5000, uint32(i))) // three frames each
+	}
+	small, large := packet.NewBatch(r.arena.View(), 2), packet.NewBatch(r.arena.View(), 4)
+	for end := time.Now().Add(patience); r.Queues[0].Info().Stats.RxInvalid == 0 && time.Now().Before(end); {
+		r.poll(0, small)
+		r.pools[0].PutBatch(small) // what the kernel says of itself
+	}
+	r.recv(t, large, 3)
+	if large.Len() != 3 || number(large.Bytes(0)) != 1 || large.D[2].Flags.Has(packet.FlagMore) {
+		t.Errorf("the batch of 4 got %d frames, packet %d", large.Len(), number(large.Bytes(0)))
+	}
+	if n, _ := r.poll(0, large); n != 0 {
+		t.Errorf("Rx split a packet: %d frames into a room of 1", n)
+	}
+	r.audit(t, holding{large})
+	r.pools[0].PutBatch(large)
+	r.recv(t, large, 3)
+	r.pools[0].PutBatch(large)
+	if s := r.Queues[0].Info().Stats; s.RxInvalid != 1 || s.RxPackets != 2 || s.RxBytes != 10000 {
+		t.Errorf("stats are %+v, want one dropped packet and two received", s)
+	}
+}
+
+func TestCloseUnderTrafficLeaksNothing(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	for range 5 {
+		r := w.open(t, Config{All: true})
+		stop, stopped := make(chan bool), make(chan bool)
+		go func() {
+			defer close(stopped)
+			s := w.wire(t)
+			host, far := w.mac(t, w.host, dev), w.mac(t, w.peer, peerDev)
+			for i := uint32(0); ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = unix.Sendto(s.fd, frame(host, far, 60, i), 0, &unix.SockaddrLinklayer{Ifindex: s.index})
+				}
+			}
+		}()
+		b := packet.NewBatch(r.arena.View(), 64)
+		for n := 0; n < 300; {
+			k, err := r.poll(0, b)
+			must(t, err)
+			n += k
+			r.send(t, b) // straight back
+		}
+		r.finish(t)
+		close(stop)
+		<-stopped
+	}
+}
+
+// TestKernelAddressesAreChecked plays a kernel that hands out addresses that it does not hold.
+func TestKernelAddressesAreChecked(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	r := w.open(t, Config{All: true, RxFrames: 8})
+	q := r.Queues[0]
+	free, _ := r.pools[0].Get()
+	r.pools[0].Put(free)
+	for _, addr := range []uint64{uint64(len(r.arena.Mem)), 1 << 32, ^uint64(0), uint64(free), 1<<32 | uint64(*q.fill.addr(0))} {
+		forge(&q.rx, func(i uint32) { *q.rx.desc(i) = unix.XDPDesc{Addr: addr, Len: 60} })
+		b := packet.NewBatch(r.arena.View(), 8)
+		before := q.Info().Stats.RxInvalid
+		if n, err := r.poll(0, b); n != 0 || err != nil || q.Info().Stats.RxInvalid != before+1 {
+			t.Errorf("address %#x: Rx returned %d, %v", addr, n, err)
+		}
+		forge(&q.comp, func(i uint32) { *q.comp.addr(i) = addr })
+		if q.reap(); q.Info().Stats.RxInvalid != before+2 {
+			t.Errorf("address %#x was taken as sent", addr)
+		}
+	}
+	held := *q.fill.addr(0) // a frame that the kernel has, with a length that passes its end
+	forge(&q.rx, func(i uint32) { *q.rx.desc(i) = unix.XDPDesc{Addr: held + 2000, Len: 60} })
+	b := packet.NewBatch(r.arena.View(), 8)
+	if n, _ := r.poll(0, b); n != 0 {
+		t.Error("a packet beyond its frame was passed")
+	}
+	r.audit(t)
+}
+
+// forge writes an entry into a ring as the kernel would.
+func forge(x *xring, write func(i uint32)) {
+	write(*x.prod)
+	*x.prod++
+}
+
+func TestHotPathAllocatesNothing(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	r := w.open(t, Config{All: true})
+	peer := w.wire(t)
+	host, far := w.mac(t, w.host, dev), w.mac(t, w.peer, peerDev)
+	f := frame(host, far, 60, 1)
+	b := packet.NewBatch(r.arena.View(), 64)
+	n := 0
+	allocs := testing.AllocsPerRun(100, func() {
+		for range 3 {
+			_ = unix.Send(peer.fd, f, 0)
+		}
+		n += must1(r.poll(0, b))
+		for b.Len() > 0 {
+			b.Consume(must1(r.Queues[0].Tx(r.now, b)))
+		}
+	})
+	if allocs != 0 || n < 300 {
+		t.Errorf("%v allocations for each round, %d packets", allocs, n)
+	}
+}
+
+func must1(n int, err error) int {
+	if err != nil {
+		panic(err)
+	}
+	return n
+}

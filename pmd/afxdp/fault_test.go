@@ -1,0 +1,196 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+)
+
+// refused opens dev and wants an error that is want and names all of the words.
+func (w *network) refused(t *testing.T, cfg Config, want error, words ...string) {
+	t.Helper()
+	if cfg.Pools == nil {
+		cfg.Pools = []*ring.Pool{cut(t, newArena(t, 64, 2048), 0)}
+	}
+	if cfg.Interface == "" {
+		cfg.Interface = dev
+	}
+	err := w.host.Do(func() error {
+		d, err := Open(cfg)
+		if err == nil {
+			d.Close()
+		}
+		return err
+	})
+	if err == nil || want != nil && !errors.Is(err, want) {
+		t.Fatalf("Open returned %v, want %v", err, want)
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("error %q does not name %q", err, word)
+		}
+	}
+	for i, p := range cfg.Pools {
+		if p.Free() != p.Size() {
+			t.Errorf("pool %d lost %d frames", i, p.Size()-p.Free())
+		}
+	}
+}
+
+func TestOpenRefusesWhatCannotWork(t *testing.T) {
+	w := newNetwork(t, 1, 3000)
+	a, other := newArena(t, 64, 2048), newArena(t, 64, 8192)
+	p := []*ring.Pool{cut(t, a, 32)}
+	w.refused(t, Config{Interface: "nonesuch0"}, pmd.ErrGone, "nonesuch0", "no such interface")
+	w.refused(t, Config{Pools: []*ring.Pool{}}, nil, "no pool")
+	w.refused(t, Config{Pools: p, Queues: []int{0, 1}}, nil, "2 queues but 1 pools")
+	w.refused(t, Config{Pools: p, Queues: []int{1}}, nil, "no such queue: the device has 1")
+	w.refused(t, Config{Pools: []*ring.Pool{cut(t, other, 32)}}, nil, "8192", "at most 4096")
+	w.refused(t, Config{Pools: []*ring.Pool{p[0], cut(t, other, 32)}, Queues: []int{0, 1}}, nil, "different arenas")
+	w.refused(t, Config{Pools: p, Rings: Rings{Rx: 100}}, nil, "rx ring of 100", "power of two")
+	w.refused(t, Config{Pools: p, Rings: Rings{Completion: 64, Tx: 128}}, nil, "would stall Tx")
+	w.refused(t, Config{Pools: p, All: true, Rules: []Rule{{Addr: ourAddr}}}, nil, "both All and rules")
+	w.refused(t, Config{Pools: p, Rules: []Rule{{}}}, ErrRule, "no address")
+	w.refused(t, Config{Pools: p, Headroom: 2000}, nil, "headroom of 2000", "2048")
+	w.refused(t, Config{Pools: p, MultiBuf: MultiBufOff}, pmd.ErrNotSupported, "MTU 3000", "2048", "1770", "multi-buffer")
+	w.refused(t, Config{Pools: p, Copy: CopyOff}, pmd.ErrNotSupported, "zero-copy")
+	w.open(t, Config{}) // and nothing was left behind
+}
+
+func TestForeignProgramIsNamedAndNotReplaced(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	cmd, line := w.startChild(t)
+	if line != "open" {
+		t.Fatal(line)
+	}
+	who := fmt.Sprintf("(pid %d)", cmd.Process.Pid)
+	w.refused(t, Config{}, pmd.ErrBusy, "XDP program", "steer", who, "ip link set xdp0 xdp off")
+	w.refused(t, Config{Mode: ModeGeneric}, pmd.ErrBusy, who)
+	if out := w.run(t, w.host, "ip", "link", "show", dev); !strings.Contains(out, "xdp") {
+		t.Errorf("the program is gone: %s", out)
+	}
+}
+
+func TestBoundQueueIsBusy(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	r := w.open(t, Config{All: true})
+	must(t, r.prog.link.Close()) // leaves the socket, as a program without XDP of its own would
+	defer func(l *program) { l.link = nil }(r.prog)
+	w.refused(t, Config{}, pmd.ErrBusy, "AF_XDP sockets are held by", fmt.Sprintf("(pid %d)", os.Getpid()))
+}
+
+func TestKilledProcessLeavesTheInterfaceToTheKernel(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	w.kernelAnswers(t, hostAddr, true)
+	cmd, line := w.startChild(t)
+	if line != "open" {
+		t.Fatal(line)
+	}
+	w.kernelAnswers(t, hostAddr, false)
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	if out := w.run(t, w.host, "ip", "link", "show", dev); strings.Contains(out, "xdp/") || strings.Contains(out, "prog/xdp") {
+		t.Errorf("the program is still attached: %s", out)
+	}
+	w.kernelAnswers(t, hostAddr, true)
+	w.exchange(t, w.open(t, Config{All: true}), 10) // a restart works
+}
+
+func TestMissingCapabilityIsNamed(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	for _, c := range []struct{ name, drop, want string }{
+		{"none at all", "-all", "CAP_BPF and CAP_NET_ADMIN"},
+		{"no CAP_NET_ADMIN", "-net_admin,-sys_admin", "CAP_NET_ADMIN"},
+		{"no CAP_BPF", "-bpf,-sys_admin", "CAP_BPF"},
+		{"no CAP_NET_RAW", "-net_raw", "CAP_NET_RAW"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, out := w.startChild(t, "setpriv", "--bounding-set="+c.drop)
+			if !strings.Contains(out, c.want) || !strings.Contains(out, "is: "+pmd.ErrPermission.Error()) {
+				t.Errorf("the child says %q, want ErrPermission and %s", out, c.want)
+			}
+		})
+	}
+	_, out := w.startChild(t, "setpriv", "--bounding-set=-ipc_lock", "prlimit", "--memlock=65536")
+	if !strings.Contains(out, "ulimit -l") {
+		t.Errorf("with little lockable memory the child says %q", out)
+	}
+}
+
+func TestLinkDownAndUp(t *testing.T) {
+	for _, mode := range []Mode{ModeNative, ModeGeneric} {
+		w := newNetwork(t, 1, 1500)
+		r := w.open(t, Config{All: true, Mode: mode})
+		w.exchange(t, r, 10)
+		w.run(t, w.host, "ip", "link", "set", dev, "down")
+		r.wantLink(t, pmd.ErrDown)
+		w.run(t, w.host, "ip", "link", "set", dev, "up")
+		r.wantLink(t, nil)
+		w.exchange(t, r, 10)
+		w.run(t, w.peer, "ip", "link", "set", peerDev, "down") // no carrier: not our link, no error
+		w.run(t, w.peer, "ip", "link", "set", peerDev, "up")
+		w.exchange(t, r, 10)
+	}
+}
+
+func TestRemovedInterfaceIsGoneAndLeaksNothing(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	r := w.open(t, Config{All: true})
+	w.exchange(t, r, 10)
+	w.run(t, w.host, "ip", "link", "del", dev)
+	r.wantLink(t, pmd.ErrGone)
+	r.wantLink(t, pmd.ErrGone)
+}
+
+// wantLink polls until Rx tells the state, and asks Tx too, which must keep its hands off frames
+// that it cannot send.
+func (r *rig) wantLink(t testing.TB, want error) {
+	t.Helper()
+	b := packet.NewBatch(r.arena.View(), 64)
+	for end := time.Now().Add(patience); ; {
+		n, err := r.poll(0, b)
+		r.pools[0].PutBatch(b)
+		if n == 0 && errors.Is(err, want) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("Rx says %v, want %v", err, want)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if want == nil {
+		return
+	}
+	off, _ := r.pools[0].Get()
+	b.Append(packet.Desc{Off: off, Len: 60})
+	n, err := r.Queues[0].Tx(r.now, b)
+	if n != 0 || !errors.Is(err, want) {
+		t.Errorf("Tx returned %d, %v, want %v", n, err, want)
+	}
+	r.audit(t, holding{b})
+	r.pools[0].PutBatch(b)
+}
+
+func TestClosedQueueSaysSo(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	r := w.open(t, Config{All: true})
+	must(t, r.Close())
+	must(t, r.Close())
+	b := packet.NewBatch(r.arena.View(), 4)
+	if _, err := r.Queues[0].Rx(0, b); !errors.Is(err, pmd.ErrClosed) {
+		t.Errorf("Rx returned %v", err)
+	}
+	if _, err := r.Queues[0].Tx(0, b); !errors.Is(err, pmd.ErrClosed) {
+		t.Errorf("Tx returned %v", err)
+	}
+	if i := r.Queues[0].Info(); i.FD != -1 {
+		t.Errorf("FD is %d", i.FD)
+	}
+}
