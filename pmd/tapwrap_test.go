@@ -1,0 +1,268 @@
+package pmd_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/capture"
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+)
+
+var _ pmd.Driver = (*pmd.Tap)(nil)
+
+// copied is a packet in a Tap's capture.
+type copied struct {
+	Time int64
+	Len  int
+	Data string
+	Flag capture.PacketFlags
+}
+
+func readCopies(t *testing.T, b []byte) []copied {
+	t.Helper()
+	r, err := capture.NewMemory(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []copied
+	for {
+		rec, err := r.Next()
+		if err == io.EOF {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, copied{rec.Time, rec.Len, string(rec.Data), rec.Meta.Flags})
+	}
+}
+
+func newTapWriter(t testing.TB, out io.Writer) *capture.Writer {
+	t.Helper()
+	w, err := capture.NewWriter(out, capture.WriterConfig{Interfaces: []capture.Interface{{LinkType: capture.LinkTypeEthernet, Name: "a"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// batchOf fills frames of the pair's first pool: a packet per text, cut into pieces at '|'.
+func (w *pair) batchOf(t testing.TB, texts ...string) *packet.Batch {
+	t.Helper()
+	b := packet.NewBatch(w.arena.View(), packet.BatchSize)
+	for _, text := range texts {
+		pieces := bytes.Split([]byte(text), []byte("|"))
+		for i, p := range pieces {
+			off, ok := w.poolA.Get()
+			if !ok {
+				t.Fatal("no frame")
+			}
+			d := packet.Desc{Off: off, Len: uint16(copy(w.arena.Mem[off:off+2048], p))}
+			if i < len(pieces)-1 {
+				d.Flags = packet.FlagMore
+			}
+			b.Append(d)
+		}
+	}
+	return b
+}
+
+func TestTapCopiesBothDirections(t *testing.T) {
+	w := newPair(t, 32, 32, 16)
+	var file bytes.Buffer
+	out := newTapWriter(t, &file)
+	tap := pmd.NewTap(w.a, out, pmd.TapConfig{Epoch: 1_000_000})
+
+	sent := w.batchOf(t, "ping", "two|frames", "bye")
+	if n, err := tap.Tx(5, sent); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	got := packet.NewBatch(w.arena.View(), 16)
+	w.b.Rx(6, got)
+	if n, err := w.b.Tx(7, got); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	got.Reset()
+	if n, err := tap.Rx(1<<33, got); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	w.audit(t, tap, held{got})
+	w.poolA.PutBatch(got)
+	if err := tap.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const late = 1_000_000 + 1<<33
+	want := []copied{
+		{1_000_005, 4, "ping", capture.FlagOutbound},
+		{1_000_005, 9, "twoframes", capture.FlagOutbound},
+		{1_000_005, 3, "bye", capture.FlagOutbound},
+		{late, 4, "ping", capture.FlagInbound},
+		{late, 9, "twoframes", capture.FlagInbound},
+		{late, 3, "bye", capture.FlagInbound},
+	}
+	if d := cmp.Diff(want, readCopies(t, file.Bytes())); d != "" {
+		t.Error(d)
+	}
+	if s := tap.Copied(); s != (pmd.TapStats{Written: 6}) {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestTapCopiesOnlyTheDirectionAsked(t *testing.T) {
+	for _, c := range []struct {
+		cfg  pmd.TapConfig
+		want []copied
+	}{
+		{pmd.TapConfig{Rx: true}, []copied{{9, 2, "in", capture.FlagInbound}}},
+		{pmd.TapConfig{Tx: true}, []copied{{1, 3, "out", capture.FlagOutbound}}},
+	} {
+		w := newPair(t, 8, 8, 16)
+		var file bytes.Buffer
+		tap := pmd.NewTap(w.a, newTapWriter(t, &file), c.cfg)
+		tap.Tx(1, w.batchOf(t, "out"))
+		w.b.Tx(2, w.batchOf(t, "in"))
+		got := packet.NewBatch(w.arena.View(), 8)
+		tap.Rx(9, got)
+		tap.Close()
+		if d := cmp.Diff(c.want, readCopies(t, file.Bytes())); d != "" {
+			t.Error(d)
+		}
+	}
+}
+
+func TestTapCopiesWhatWasTakenAndOnce(t *testing.T) {
+	w := newPair(t, 16, 16, 2)
+	var file bytes.Buffer
+	out := newTapWriter(t, &file)
+	tap := pmd.NewTap(w.a, out, pmd.TapConfig{})
+	b := w.batchOf(t, "a", "b", "c|d", "e")
+	peer := packet.NewBatch(w.arena.View(), 16)
+	for now := clock.Time(1); b.Len() > 0; now++ {
+		n, err := tap.Tx(now, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Consume(n)
+		w.b.Rx(now, peer)
+		w.poolB.PutBatch(peer)
+	}
+	out.Flush()
+	want := []copied{{1, 1, "a", 2}, {1, 1, "b", 2}, {2, 2, "cd", 2}, {3, 1, "e", 2}}
+	if d := cmp.Diff(want, readCopies(t, file.Bytes())); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestTapKeepsTheSnapLength(t *testing.T) {
+	w := newPair(t, 8, 8, 8)
+	var file bytes.Buffer
+	tap := pmd.NewTap(w.a, newTapWriter(t, &file), pmd.TapConfig{SnapLen: 5})
+	tap.Tx(1, w.batchOf(t, "0123456789", "012|345|678"))
+	w.b.Tx(1, w.batchOf(t, "0123456789"))
+	tap.Rx(2, packet.NewBatch(w.arena.View(), 8))
+	tap.Close()
+	want := []copied{{1, 10, "01234", 2}, {1, 9, "01234", 2}, {2, 10, "01234", 1}}
+	if d := cmp.Diff(want, readCopies(t, file.Bytes())); d != "" {
+		t.Error(d)
+	}
+}
+
+// brokenDisk fails every write.
+type brokenDisk struct{}
+
+var errDisk = errors.New("disk on fire")
+
+func (brokenDisk) Write([]byte) (int, error) { return 0, errDisk }
+
+func TestTapDisturbsNoTrafficWhenTheDiskFails(t *testing.T) {
+	w := newPair(t, 8, 8, 8)
+	tap := pmd.NewTap(w.a, newTapWriter(t, brokenDisk{}), pmd.TapConfig{})
+	peer := packet.NewBatch(w.arena.View(), 8)
+	long := string(make([]byte, 2000))
+	const all = 200 // more than the writer holds back
+	for range all {
+		if n, err := tap.Tx(1, w.batchOf(t, long)); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if n, err := w.b.Rx(1, peer); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		w.poolB.PutBatch(peer)
+	}
+	if s := tap.Copied(); s.Lost == 0 || s.Written+s.Lost != all {
+		t.Errorf("%+v", s)
+	}
+	if err := tap.Close(); !errors.Is(err, errDisk) {
+		t.Errorf("Close: %v", err)
+	}
+	w.audit(t)
+}
+
+func TestTapStopsAtItsBound(t *testing.T) {
+	w := newPair(t, 8, 8, 8)
+	var file bytes.Buffer
+	out := newTapWriter(t, &file)
+	tap := pmd.NewTap(w.a, out, pmd.TapConfig{MaxBytes: 4000})
+	peer := packet.NewBatch(w.arena.View(), 8)
+	for range 10 {
+		tap.Tx(1, w.batchOf(t, string(make([]byte, 1000))))
+		w.b.Rx(1, peer)
+		w.poolB.PutBatch(peer)
+	}
+	tap.Close()
+	if s := tap.Copied(); s.Written != 3 || s.Lost != 7 || file.Len() > 4000 {
+		t.Errorf("%+v, %d bytes", s, file.Len())
+	}
+}
+
+func TestTapPassesErrorsAndInfoOn(t *testing.T) {
+	w := newPair(t, 8, 8, 8)
+	var file bytes.Buffer
+	out := newTapWriter(t, &file)
+	tap := pmd.NewTap(w.a, out, pmd.TapConfig{})
+	tap.Tx(1, w.batchOf(t, "x"))
+	got, inner := tap.Info(), w.a.Info()
+	inner.Granted += ", copied to a pcapng"
+	if d := cmp.Diff(inner, got); d != "" {
+		t.Error(d)
+	}
+	for range 2 {
+		if err := tap.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	b := packet.NewBatch(w.arena.View(), 8)
+	if _, err := tap.Rx(1, b); !errors.Is(err, pmd.ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := tap.Tx(1, b); !errors.Is(err, pmd.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestTapAllocatesNothing(t *testing.T) {
+	w := newPair(t, 64, 64, 64)
+	tap := pmd.NewTap(w.a, newTapWriter(t, io.Discard), pmd.TapConfig{})
+	b := w.batchOf(t, "one", "t|w|o", "three")
+	back := packet.NewBatch(w.arena.View(), 64)
+	allocs := testing.AllocsPerRun(1000, func() {
+		tap.Tx(1, b)
+		b.Reset()
+		w.b.Rx(2, back)
+		w.b.Tx(3, back)
+		back.Reset()
+		tap.Rx(4, b)
+	})
+	if allocs != 0 || tap.Copied().Written != 6*1001 {
+		t.Errorf("%v allocations, %+v", allocs, tap.Copied())
+	}
+}
