@@ -1,0 +1,174 @@
+package gateway
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// pool is a Maglev table and what it was made of, to be kept while that stays the same.
+type pool struct {
+	shares []share
+	size   int
+	table  maglev
+}
+
+// poolKey names a pool: a service by number, and the address family.
+type poolKey struct {
+	service uint32
+	is4     bool
+}
+
+// build returns a snapshot of configuration c with the present health and hops, on top of the
+// places that old has given. The caller holds g.mu.
+func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
+	s := &snapshot{
+		fronts:    slices.Clone(old.fronts),
+		services:  slices.Clone(old.services),
+		backends:  slices.Clone(old.backends),
+		endpoints: slices.Clone(old.endpoints),
+		snats:     slices.Clone(old.snats),
+		timeouts:  newTimeouts(&c.Table),
+		dropL4:    c.Checksum == "drop",
+	}
+	for i := range s.fronts {
+		s.fronts[i].service = -1
+	}
+	for i := range s.endpoints {
+		s.endpoints[i].inUse = false
+	}
+	for _, a := range c.SNAT {
+		n := g.reg.snat(s, a)
+		if a.Is4() {
+			s.snat4 = append(s.snat4, n)
+		} else {
+			s.snat6 = append(s.snat6, n)
+		}
+	}
+	for i := range c.Services {
+		g.buildService(s, &c.Services[i])
+	}
+	g.applyHealth(s)
+	g.applyHops(s)
+	s.keys = g.buildIndex(s, c)
+	return s
+}
+
+// buildService enters the addresses and backends of a service.
+func (g *Gateway) buildService(s *snapshot, sv *Service) {
+	id, proto := g.reg.service(s, sv.Name), protoOf(sv.Protocol)
+	s.services[id].fromClient = sv.Source == SourceClient
+	for _, ap := range sv.Addresses {
+		s.fronts[g.reg.front(s, transport{ap, proto})].service = int32(id)
+	}
+	for _, b := range sv.Backends {
+		for _, ap := range b.Addresses {
+			n := g.reg.backend(s, backendName{sv.Name, b.Name, ap, proto})
+			e := &s.endpoints[s.backends[n].endpoint]
+			e.inUse = true
+			e.client = e.client || sv.Source == SourceClient
+		}
+	}
+}
+
+// applyHealth sets which backends are usable and makes the tables of services whose usable
+// backends changed.
+func (g *Gateway) applyHealth(s *snapshot) {
+	for id := range s.backends {
+		s.backends[id].usable = g.usable(uint32(id))
+	}
+	for i := range g.cfg.Services {
+		sv := &g.cfg.Services[i]
+		id := g.reg.services[sv.Name]
+		s.services[id].pool4 = g.pool(poolKey{id, true}, sv)
+		s.services[id].pool6 = g.pool(poolKey{id, false}, sv)
+	}
+}
+
+// pool returns the table over the usable backends of one family, the one of before when they are
+// the same.
+func (g *Gateway) pool(key poolKey, sv *Service) maglev {
+	var shares []share
+	for _, b := range sv.Backends {
+		for _, ap := range b.Addresses {
+			n := g.reg.backends[backendName{sv.Name, b.Name, ap, protoOf(sv.Protocol)}]
+			if ap.Addr().Is4() == key.is4 && g.usable(n) {
+				shares = append(shares, share{b.Name, b.Weight, n})
+			}
+		}
+	}
+	old := g.pools[key]
+	if old == nil || old.size != sv.HashSize || !slices.Equal(old.shares, shares) {
+		old = &pool{shares, sv.HashSize, newMaglev(shares, sv.HashSize)}
+		g.pools[key] = old
+	}
+	return old.table
+}
+
+// usable reports whether packets may go to a backend.
+func (g *Gateway) usable(id uint32) bool { return !g.down[id] && !g.cut[id] }
+
+// applyHops enters the present hops.
+func (g *Gateway) applyHops(s *snapshot) {
+	for i := range s.endpoints {
+		s.endpoints[i].hop = g.hops[s.endpoints[i].addr]
+	}
+}
+
+// buildIndex makes the index of everything that a packet may be for or from. Service addresses and
+// endpoints that are gone from the configuration stay: connections may use them.
+func (g *Gateway) buildIndex(s *snapshot, c *Config) index {
+	var all []indexSlot
+	for i, f := range s.fronts {
+		all = append(all, indexSlot{f.addr, tagOf(kindFront, f.port, f.proto), uint32(i)})
+		if f.service >= 0 {
+			all = append(all, indexSlot{f.addr, tagOf(kindLocal, 0, 0), 0})
+		}
+	}
+	for i, e := range s.endpoints {
+		all = append(all, indexSlot{e.addr, tagOf(kindEndpoint, e.port, e.proto), uint32(i)})
+	}
+	for i := 1; i < len(s.snats); i++ {
+		all = append(all, indexSlot{s.snats[i], tagOf(kindSNAT, 0, 0), uint32(i)})
+	}
+	for _, a := range c.SNAT {
+		all = append(all, indexSlot{addrOf(a), tagOf(kindLocal, 0, 0), 0})
+	}
+	return newIndex(all)
+}
+
+// backendAddrs returns the distinct addresses that need a next hop: those of the configuration's
+// backends, and those that connections still go to.
+func (g *Gateway) backendAddrs(s *snapshot) []netip.Addr {
+	var list []netip.Addr
+	for i := range s.endpoints {
+		if s.endpoints[i].inUse || g.endpointFlows(s, uint32(i)) > 0 {
+			list = append(list, s.endpoints[i].addr.Addr())
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
+}
+
+// endpointFlows returns the number of connections to an endpoint.
+func (g *Gateway) endpointFlows(s *snapshot, endpoint uint32) (n uint64) {
+	for i := range s.backends {
+		if s.backends[i].endpoint == endpoint {
+			n += s.backends[i].flows()
+		}
+	}
+	return n
+}
+
+// flows returns the number of connections of a backend. What closes meanwhile counts as open.
+func (b *backend) flows() uint64 {
+	over := b.count(closed)
+	return b.count(opened) - over
+}
+
+// count returns a count of a backend over all loops.
+func (b *backend) count(what int) (n uint64) {
+	for _, block := range b.stats {
+		n += block.Load(what)
+	}
+	return n
+}

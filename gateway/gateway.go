@@ -1,0 +1,265 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Errors of the gateway.
+var (
+	ErrClosed  = errors.New("gateway is closed")
+	ErrRestart = errors.New("the change needs a restart")
+)
+
+// Port is a device of the loops, known by its place in Desc.Port.
+type Port struct {
+	Name string
+	MAC  [6]byte
+	MTU  int // largest network-layer packet to send, bytes; 0 is no limit
+}
+
+// Options are what the configuration file does not say.
+type Options struct {
+	Ports    []Port      // as all loops have them; required
+	Resolver Resolver    // of the next hops to backends; required, closed by Close
+	Dialer   Dialer      // of health checks; nil is the kernel's stack
+	OnEvent  func(Event) // told of changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
+}
+
+// Event is a change of a backend.
+type Event struct {
+	Service string
+	Backend string
+	Address netip.AddrPort
+	What    string // "healthy", "unhealthy", or the state of the hop: "ready", "unresolved", "no route"
+	Cause   error  // why, where that is known
+}
+
+// Gateway is the L4 load balancer: the handlers of its loops and what they share. Its methods may
+// be called from any goroutine.
+type Gateway struct {
+	ports    []Port
+	opt      Options
+	snap     atomic.Pointer[snapshot]
+	handlers []*Handler
+
+	mu     sync.Mutex // guards all below; never taken by a loop
+	cfg    *Config
+	reg    *registry
+	pools  map[poolKey]*pool
+	down   map[uint32]bool // backends that fail their checks
+	cut    map[uint32]bool // backends that a reload removed, with `removed: drop`
+	hops   map[addr]Hop
+	checks checker
+	closed bool
+}
+
+// Open starts a gateway with a checked configuration: its health checks, the search for next hops,
+// and one handler per loop, which the caller runs.
+func Open(c *Config, opt Options) (*Gateway, error) {
+	if len(opt.Ports) == 0 || len(opt.Ports) > 255 || opt.Resolver == nil {
+		return nil, fmt.Errorf("gateway: 1 to 255 ports and a resolver are required")
+	}
+	loops := c.Loops()
+	g := &Gateway{
+		ports: slices.Clone(opt.Ports), opt: opt, cfg: c,
+		reg:   newRegistry(loops),
+		pools: map[poolKey]*pool{}, down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[addr]Hop{},
+		checks: checker{running: map[uint32]*run{}},
+	}
+	g.snap.Store(g.build(&snapshot{snats: make([]addr, 1)}, c))
+	each := (c.Table.Size + loops - 1) / loops
+	for i := range loops {
+		g.handlers = append(g.handlers, newHandler(g, i, each, c.SNATPorts.loop(i, loops)))
+	}
+	g.mu.Lock()
+	g.startChecks()
+	addrs := g.backendAddrs(g.snap.Load())
+	g.mu.Unlock()
+	opt.Resolver.Watch(addrs, g.hopChanged)
+	return g, nil
+}
+
+// Handlers returns the handler of each loop.
+func (g *Gateway) Handlers() []*Handler { return g.handlers }
+
+// Reload replaces the configuration. Connections keep their backends, also those that the new
+// configuration lacks, unless their service says `removed: drop`; new connections follow the new
+// configuration. ErrRestart is returned, and the old configuration stays, when devices, the size of
+// the table, the SNAT ports or the metrics endpoint change.
+func (g *Gateway) Reload(c *Config) error {
+	g.mu.Lock()
+	if err := g.mayReload(c); err != nil {
+		g.mu.Unlock()
+		return err
+	}
+	old := g.cfg
+	g.cfg = c
+	s := g.snap.Load()
+	g.markRemoved(old, c)
+	g.snap.Store(g.build(s, c))
+	g.startChecks()
+	addrs := g.backendAddrs(g.snap.Load())
+	g.mu.Unlock()
+	g.opt.Resolver.Watch(addrs, g.hopChanged)
+	return nil
+}
+
+// mayReload reports what of c cannot take effect while the loops run.
+func (g *Gateway) mayReload(c *Config) error {
+	switch {
+	case g.closed:
+		return ErrClosed
+	case !slices.Equal(c.Devices, g.cfg.Devices):
+		return fmt.Errorf("devices: %w", ErrRestart)
+	case c.Table.Size != g.cfg.Table.Size:
+		return fmt.Errorf("table.size: %w", ErrRestart)
+	case c.SNATPorts != g.cfg.SNATPorts:
+		return fmt.Errorf("snat_ports: %w", ErrRestart)
+	case c.Metrics != g.cfg.Metrics:
+		return fmt.Errorf("metrics.listen: %w", ErrRestart)
+	}
+	return nil
+}
+
+// markRemoved notes what becomes of the connections of backends that c lacks.
+func (g *Gateway) markRemoved(old, c *Config) {
+	kept := g.configured(c)
+	for i := range old.Services {
+		for _, b := range backendsOf(&old.Services[i]) {
+			if id := g.reg.backends[b]; !kept[b] {
+				g.cut[id] = old.Services[i].Removed == "drop"
+				delete(g.down, id) // nobody looks any more
+			}
+		}
+	}
+	for b := range kept {
+		if id, ok := g.reg.backends[b]; ok {
+			delete(g.cut, id)
+		}
+	}
+}
+
+// configured returns the set of the backends of c.
+func (g *Gateway) configured(c *Config) map[backendName]bool {
+	set := map[backendName]bool{}
+	for i := range c.Services {
+		for _, b := range backendsOf(&c.Services[i]) {
+			set[b] = true
+		}
+	}
+	return set
+}
+
+// backendsOf returns the backends of a service, one for each address.
+func backendsOf(s *Service) []backendName {
+	var list []backendName
+	for _, b := range s.Backends {
+		for _, ap := range b.Addresses {
+			list = append(list, backendName{s.Name, b.Name, ap, protoOf(s.Protocol)})
+		}
+	}
+	return list
+}
+
+// startChecks makes the probes those of the configuration. The caller holds g.mu.
+func (g *Gateway) startChecks() {
+	wanted := map[uint32]bool{}
+	for i := range g.cfg.Services {
+		s := &g.cfg.Services[i]
+		for _, b := range backendsOf(s) {
+			id := g.reg.backends[b]
+			if s.Health == nil {
+				delete(g.down, id)
+				continue
+			}
+			wanted[id] = true
+			g.checks.start(id, g.probe(id, b, s.Health))
+		}
+	}
+	g.checks.keep(wanted)
+}
+
+// probe returns the probe of a backend.
+func (g *Gateway) probe(id uint32, b backendName, h *Health) *probe {
+	p := &probe{health: *h, target: h.target(b.at), dial: g.opt.Dialer, healthy: !g.down[id]}
+	if p.dial == nil {
+		p.dial = newDialer(h.Device)
+	}
+	p.changed = func(ctx context.Context, healthy bool, cause error) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if ctx.Err() == nil {
+			g.healthChanged(id, b, healthy, cause)
+		}
+	}
+	return p
+}
+
+// healthChanged enters the health of a backend. The caller holds g.mu.
+func (g *Gateway) healthChanged(id uint32, b backendName, healthy bool, cause error) {
+	what := "healthy"
+	if healthy {
+		delete(g.down, id)
+	} else {
+		what = "unhealthy"
+		g.down[id] = true
+	}
+	s := *g.snap.Load()
+	s.services, s.backends = slices.Clone(s.services), slices.Clone(s.backends)
+	g.applyHealth(&s)
+	g.snap.Store(&s)
+	g.tell(Event{b.service, b.name, b.at, what, cause})
+}
+
+// hopChanged is called by the resolver.
+func (g *Gateway) hopChanged(a netip.Addr, hop Hop) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if hop.State == HopReady && int(hop.Port) >= len(g.ports) {
+		hop = Hop{State: HopNoRoute}
+	}
+	old, known := g.hops[addrOf(a)]
+	if g.closed || known && old == hop {
+		return
+	}
+	g.hops[addrOf(a)] = hop
+	s := *g.snap.Load()
+	s.endpoints = slices.Clone(s.endpoints)
+	g.applyHops(&s)
+	g.snap.Store(&s)
+	for _, b := range slices.SortedFunc(maps.Keys(g.configured(g.cfg)), byName) {
+		if b.at.Addr() == a && (!known || old.State != hop.State) {
+			g.tell(Event{b.service, b.name, b.at, hop.State.String(), nil})
+		}
+	}
+}
+
+func byName(a, b backendName) int {
+	return slices.Compare([]string{a.service, a.name, a.at.String()}, []string{b.service, b.name, b.at.String()})
+}
+
+func (g *Gateway) tell(e Event) {
+	if g.opt.OnEvent != nil {
+		g.opt.OnEvent(e)
+	}
+}
+
+// Close ends the health checks and the resolver. The loops have ended before.
+func (g *Gateway) Close() error {
+	g.mu.Lock()
+	if g.closed {
+		g.mu.Unlock()
+		return nil
+	}
+	g.closed = true
+	g.checks.keep(nil)
+	g.mu.Unlock()
+	return g.opt.Resolver.Close()
+}

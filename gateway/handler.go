@@ -1,0 +1,175 @@
+package gateway
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// Handler is the gateway's part of one loop, a stack.Handler. Handle and Tick belong to the loop.
+type Handler struct {
+	g       *Gateway
+	loop    int
+	snap    *snapshot     // as of the start of the batch
+	arena   *packet.Arena // of the batch
+	now     ticks
+	table   *table
+	ports   *ports
+	scratch [wire.NDReplyLen]byte
+
+	batch   [packet.Verdicts]uint32 // verdicts of this batch
+	tallies []tally                 // of this batch, by backend
+	touched []uint32                // the backends that have a tally
+	counts  *metrics.Block          // by verdict
+	live    metrics.Counter         // connections, as a gauge
+}
+
+// tally is what a batch adds to the counts of a backend.
+type tally [backendCounts]uint32
+
+// newHandler returns the handler of loop i.
+func newHandler(g *Gateway, i, tableSize int, span PortRange) *Handler {
+	t := newTable(tableSize)
+	h := &Handler{g: g, loop: i, table: t, ports: newPorts(span, t.key[0]), counts: metrics.NewBlock(packet.Verdicts)}
+	h.refresh()
+	return h
+}
+
+// Handle borrows a batch and decides every packet of it; see stack.Handler.
+func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
+	h.refresh()
+	h.now, h.arena = ticksAt(now), b.Arena
+	rest := false // of a packet whose first descriptor has been decided
+	for i := range b.D {
+		d := &b.D[i]
+		if rest {
+			d.Verdict, d.Port = b.D[i-1].Verdict, b.D[i-1].Port
+		} else {
+			d.Verdict = h.decide(d, b.Arena.Bytes(d))
+			h.batch[d.Verdict]++
+		}
+		rest = d.Flags.Has(packet.FlagMore)
+	}
+	h.publish()
+}
+
+// The table's hand looks at sweepStep connections each time, at the latest every sweepIdle, and so
+// often that it gets round in sweepRound: that late the room of an expired connection is free again.
+const (
+	sweepRound = 4 * time.Second
+	sweepStep  = 1024
+	sweepIdle  = 500 * time.Millisecond
+)
+
+// Tick forgets expired connections; see stack.Handler.
+func (h *Handler) Tick(now clock.Time) clock.Time {
+	h.refresh()
+	h.now = ticksAt(now)
+	h.table.sweep(h.now, sweepStep, h.forget)
+	h.publish()
+	steps := time.Duration(h.table.high/sweepStep + 1)
+	return now.Add(min(sweepIdle, sweepRound/steps))
+}
+
+// refresh takes the newest snapshot.
+func (h *Handler) refresh() {
+	snap := h.g.snap.Load()
+	if snap == h.snap {
+		return
+	}
+	h.snap = snap
+	for len(h.tallies) < len(snap.backends) {
+		h.tallies = append(h.tallies, tally{})
+	}
+	h.ports.trim(func(p portPair) bool { return snap.endpoints[p.endpoint].inUse })
+}
+
+// publish adds what was counted since the last time to the counters that others read.
+func (h *Handler) publish() {
+	for v, n := range h.batch {
+		if n != 0 {
+			h.counts.Add(v, uint64(n))
+			h.batch[v] = 0
+		}
+	}
+	for _, id := range h.touched {
+		t, stats := &h.tallies[id], h.snap.backends[id].stats[h.loop]
+		for i, n := range t {
+			if n != 0 {
+				stats.Add(i, uint64(n))
+			}
+		}
+		*t = tally{}
+	}
+	h.touched = h.touched[:0]
+	if live := uint64(h.table.live); live != h.live.Load() {
+		h.live.Add(live - h.live.Load())
+	}
+}
+
+// tally returns the tally of a backend.
+func (h *Handler) tally(id uint32) *tally {
+	t := &h.tallies[id]
+	if *t == (tally{}) {
+		h.touched = append(h.touched, id)
+	}
+	return t
+}
+
+// unserved are the findings that no packet may have.
+const unserved = packet.FlagMalformed | packet.FlagTruncated | packet.FlagVLAN | packet.FlagTunnel |
+	packet.FlagFragment | packet.FlagOptions
+
+// decide returns the verdict on a packet and rewrites it when that is Forward.
+func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
+	if d.Flags&unserved != 0 {
+		return refusal(d.Flags)
+	}
+	if int(d.Port) >= len(h.g.ports) {
+		return packet.DropUnsupported
+	}
+	switch {
+	case d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0:
+		return h.arp(d, p)
+	case d.Flags&(packet.FlagIPv4|packet.FlagIPChecksumOK) == packet.FlagIPv4:
+		return packet.DropIPChecksum
+	case d.Proto == wire.ProtoICMPv6 && d.Flags.Has(packet.FlagIPv6):
+		return h.nd(d, p)
+	case d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP || d.L4 == 0:
+		return packet.DropUnsupported
+	case wire.Ethernet(p).Dst() != h.g.ports[d.Port].MAC: // for another host of the link
+		return packet.DropUnsupported
+	case h.snap.dropL4 && d.Flags&(packet.FlagL4ChecksumOK|packet.FlagL4NoChecksum) == 0:
+		return packet.DropL4Checksum
+	}
+	v := look(d, p)
+	if v.hopsLeft() <= 1 { // RFC 1812 5.3.1, RFC 8200 3
+		return packet.DropTTL
+	}
+	if front, ok := h.snap.keys.find(v.dst, tagOf(kindFront, v.dport, d.Proto)); ok {
+		return h.inbound(&v, front)
+	}
+	return h.outbound(&v)
+}
+
+// refusal returns why a packet with one of the unserved flags is dropped.
+func refusal(f packet.Flags) packet.Verdict {
+	switch {
+	case f.Has(packet.FlagMalformed):
+		return packet.DropMalformed
+	case f.Has(packet.FlagTruncated):
+		return packet.DropTruncated
+	case f.Has(packet.FlagFragment):
+		return packet.DropFragment
+	}
+	return packet.DropUnsupported
+}
+
+// local reports whether the gateway answers ARP and neighbour solicitations for a.
+func (s *snapshot) local(a addr) bool {
+	_, ok := s.keys.find(a, tagOf(kindLocal, 0, 0))
+	return ok
+}

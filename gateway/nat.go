@@ -1,0 +1,104 @@
+package gateway
+
+import (
+	"encoding/binary"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// view is one TCP or UDP packet on its way through the handler. It borrows the frame.
+type view struct {
+	d            *packet.Desc
+	p            []byte // the captured bytes
+	src, dst     addr
+	sport, dport uint16
+	flags        wire.TCPFlags // 0 for UDP
+	is4          bool
+}
+
+// look reads the headers where the engine found them. The engine has checked that they are whole.
+func look(d *packet.Desc, p []byte) view {
+	v := view{d: d, p: p, is4: d.Flags.Has(packet.FlagIPv4)}
+	ip, l4 := p[d.L3:], p[d.L4:]
+	if v.is4 {
+		v.src, v.dst = addr4(ip[12:16]), addr4(ip[16:20])
+	} else {
+		v.src, v.dst = addr6(ip[8:24]), addr6(ip[24:40])
+	}
+	ports := binary.BigEndian.Uint32(l4)
+	v.sport, v.dport = uint16(ports>>16), uint16(ports)
+	if d.Proto == wire.ProtoTCP {
+		v.flags = wire.TCP(l4).Flags()
+	}
+	return v
+}
+
+// hopsLeft returns the TTL or hop limit.
+func (v *view) hopsLeft() uint8 {
+	if v.is4 {
+		return v.p[v.d.L3+8]
+	}
+	return v.p[v.d.L3+7]
+}
+
+// size returns the length of the network-layer packet.
+func (v *view) size() int {
+	ip := v.p[v.d.L3:]
+	if v.is4 {
+		return int(wire.IPv4(ip).TotalLen())
+	}
+	return wire.IPv6Len + int(wire.IPv6(ip).PayloadLen())
+}
+
+// rewrite is what becomes of a packet's headers.
+type rewrite struct {
+	src, dst       addr
+	sport, dport   uint16
+	l3, l4         uint16 // what this adds to the checksums: see conn
+	srcMAC, dstMAC [6]byte
+}
+
+// setDeltas computes what rewriting changes the checksums by: a constant of the connection. v is
+// the packet that opens it, not yet rewritten. Packets of the way back change by the complement.
+func (c *conn) setDeltas(v *view, s *snapshot) {
+	src, to := c.client, &s.endpoints[c.endpoint]
+	if c.snat != 0 {
+		src = s.snats[c.snat]
+	}
+	c.l3Delta = wire.AddDiff(v.src.diff(src), v.dst.diff(to.addr))
+	before, after := uint32(v.sport)<<16|uint32(v.dport), uint32(c.sourcePort)<<16|uint32(to.port)
+	c.l4Delta = wire.AddDiff(c.l3Delta, wire.Diff32(before, after))
+}
+
+// lessOneHop is what the decrement of the TTL adds to the IPv4 header checksum: -0x0100 in ones'
+// complement, for the TTL is the upper byte of its word.
+const lessOneHop = 0xfeff
+
+// apply rewrites the headers in the frame: link addresses, addresses, ports, TTL or hop limit less
+// one. Checksums are updated by the connection's constant difference (RFC 1624), never computed
+// anew: a right one stays right and a wrong one wrong.
+func (v *view) apply(r *rewrite) {
+	p := v.p
+	copy(p[0:6], r.dstMAC[:])
+	copy(p[6:12], r.srcMAC[:])
+	if v.is4 {
+		ip := wire.IPv4(p[v.d.L3 : v.d.L3+20])
+		ip[8]--
+		r.src.put(ip[12:16])
+		r.dst.put(ip[16:20])
+		ip.SetChecksum(wire.Apply(ip.Checksum(), wire.AddDiff(r.l3, lessOneHop)))
+	} else {
+		ip := p[v.d.L3 : v.d.L3+40]
+		ip[7]--
+		r.src.put(ip[8:24])
+		r.dst.put(ip[24:40])
+	}
+	l4 := p[v.d.L4:]
+	binary.BigEndian.PutUint32(l4, uint32(r.sport)<<16|uint32(r.dport))
+	if v.d.Proto == wire.ProtoUDP {
+		wire.UDP(l4).Update(r.l4)
+		return
+	}
+	wire.TCP(l4).SetChecksum(wire.Apply(wire.TCP(l4).Checksum(), r.l4))
+}

@@ -1,0 +1,99 @@
+package gateway
+
+import "math/bits"
+
+// ports allocates the source ports of one loop. A port of an SNAT address may be in use once for
+// each endpoint (backend address, port and protocol), since the five-tuples then differ: one map of
+// bits for each pair in use, made at the pair's first connection.
+type ports struct {
+	span  PortRange // of this loop; other loops have other ports
+	pairs map[portPair]*portMap
+	rand  uint64
+}
+
+// portPair is an SNAT address and an endpoint, by their numbers.
+type portPair struct {
+	endpoint uint32
+	snat     uint16
+}
+
+// portMap is the ports of one pair: a bit is set while its port is in use.
+type portMap struct {
+	used []uint64
+	free int
+	last int // the bit that was taken last
+}
+
+func newPorts(span PortRange, seed uint64) *ports {
+	return &ports{span: span, pairs: map[portPair]*portMap{}, rand: seed | 1}
+}
+
+// take returns a port that the pair does not use; false when it uses all. Ports are taken in
+// rising order from a random start, by steps of 1 to 8 while there is room: hard to guess
+// (RFC 6056 3.3.5) and late to be used again, so that the backend's TIME-WAIT has passed.
+func (p *ports) take(pair portPair) (uint16, bool) {
+	m := p.pairs[pair]
+	if m == nil {
+		m = newPortMap(p.span.Size(), int(p.random()%uint64(p.span.Size())))
+		p.pairs[pair] = m
+	}
+	bit, ok := m.take(int(p.random() & 7))
+	return p.span.First + uint16(bit), ok
+}
+
+// put gives back a port that take returned.
+func (p *ports) put(pair portPair, port uint16) {
+	m, bit := p.pairs[pair], int(port-p.span.First)
+	m.used[bit>>6] &^= 1 << (bit & 63)
+	m.free++
+}
+
+// trim forgets the pairs without a port in use of which keep is false.
+func (p *ports) trim(keep func(portPair) bool) {
+	for pair, m := range p.pairs {
+		if m.free == p.span.Size() && !keep(pair) {
+			delete(p.pairs, pair)
+		}
+	}
+}
+
+// random steps a xorshift generator (Marsaglia 2003).
+func (p *ports) random() uint64 {
+	p.rand ^= p.rand << 13
+	p.rand ^= p.rand >> 7
+	p.rand ^= p.rand << 17
+	return p.rand
+}
+
+// newPortMap returns a map of size free bits, the bits behind them marked as used.
+func newPortMap(size, last int) *portMap {
+	m := &portMap{used: make([]uint64, (size+63)/64), free: size, last: last}
+	if rest := size & 63; rest != 0 {
+		m.used[len(m.used)-1] = ^uint64(0) << rest
+	}
+	return m
+}
+
+// take sets the first clear bit behind the last one taken, after skipping some.
+func (m *portMap) take(skip int) (bit int, ok bool) {
+	if m.free == 0 {
+		return 0, false
+	}
+	from := m.last + 1 + skip
+	if from >= len(m.used)*64 {
+		from = 0
+	}
+	word := from >> 6
+	clear := ^m.used[word] >> (from & 63) << (from & 63)
+	for clear == 0 {
+		if word++; word == len(m.used) {
+			word = 0
+		}
+		clear = ^m.used[word]
+	}
+	bit = word<<6 + bits.TrailingZeros64(clear)
+	m.used[word] |= 1 << (bit & 63)
+	m.free--
+	m.last = bit
+	return bit, true
+}

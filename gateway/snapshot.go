@@ -1,0 +1,143 @@
+package gateway
+
+import (
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/packet"
+)
+
+// snapshot is all that handlers know of the configuration, of health and of the neighbourhood. It
+// is immutable: every change makes a new one. Numbers of service addresses, services, backends,
+// endpoints and SNAT addresses mean the same in every snapshot of a process, and one that is gone
+// from the configuration leaves its place behind, so a connection never refers to a stranger.
+type snapshot struct {
+	keys      index
+	fronts    []frontend
+	services  []service
+	backends  []backend
+	endpoints []endpoint
+	snats     []addr // by number; there is no number 0
+	snat4     []uint16
+	snat6     []uint16 // those that new connections may take
+	timeouts  timeouts
+	dropL4    bool // packets with a wrong transport checksum
+}
+
+// frontend is an address that a service has or had.
+type frontend struct {
+	addr    addr
+	port    uint16
+	proto   uint8
+	service int32 // -1: removed by a reload, only old connections are served
+}
+
+// service is what new connections are spread by.
+type service struct {
+	name       string
+	fromClient bool   // backends see the client's address
+	pool4      maglev // over the usable IPv4 backends
+	pool6      maglev
+	drops      []*metrics.Block // by loop, then verdict
+}
+
+// pool returns the table for the address family of a.
+func (s *service) pool(a addr) *maglev {
+	if a.is4() {
+		return &s.pool4
+	}
+	return &s.pool6
+}
+
+// backend is one address of a backend in one service.
+type backend struct {
+	service  uint32
+	endpoint uint32
+	usable   bool             // healthy, and not removed with `removed: drop`
+	stats    []*metrics.Block // by loop, then what counts of a backend
+}
+
+// What is counted for each backend.
+const (
+	toPackets = iota
+	toBytes
+	fromPackets
+	fromBytes
+	opened
+	closed
+	backendCounts
+)
+
+// endpoint is an address, port and protocol that replies come from: of one or several backends.
+type endpoint struct {
+	addr   addr
+	port   uint16
+	proto  uint8
+	inUse  bool // by a backend of the configuration
+	client bool // some backend there answers to clients' own addresses
+	hop    Hop
+}
+
+func newServiceDrops(loops int) []*metrics.Block {
+	return newBlocks(loops, packet.Verdicts)
+}
+
+func newBlocks(loops, n int) []*metrics.Block {
+	var blocks []*metrics.Block
+	for range loops {
+		blocks = append(blocks, metrics.NewBlock(n))
+	}
+	return blocks
+}
+
+// index finds the number of what has an address, port and protocol: an immutable open-addressed
+// hash table, at most half full.
+type index struct {
+	slots []indexSlot
+	mask  uint64
+}
+
+type indexSlot struct {
+	addr   addr
+	tag    uint32 // port << 16 | protocol << 8 | kind; 0 in an empty slot
+	number uint32
+}
+
+// The kinds of numbers in an index.
+const (
+	kindFront    = 1 + iota
+	kindEndpoint // where backends answer from
+	kindSNAT     // without port and protocol
+	kindLocal    // an address that the gateway answers for: without port and protocol
+)
+
+func tagOf(kind uint8, port uint16, proto uint8) uint32 {
+	return uint32(port)<<16 | uint32(proto)<<8 | uint32(kind)
+}
+
+// newIndex returns an index over the given slots. Of two with the same key the first counts.
+func newIndex(all []indexSlot) index {
+	size := 8
+	for size < 2*len(all) {
+		size *= 2
+	}
+	x := index{slots: make([]indexSlot, size), mask: uint64(size - 1)}
+	for _, s := range all {
+		i := selection.sum(s.addr, uint64(s.tag)) & x.mask
+		for x.slots[i].tag != 0 && (x.slots[i].tag != s.tag || x.slots[i].addr != s.addr) {
+			i = (i + 1) & x.mask
+		}
+		if x.slots[i].tag == 0 {
+			x.slots[i] = s
+		}
+	}
+	return x
+}
+
+// find returns the number with the given key.
+func (x *index) find(a addr, tag uint32) (uint32, bool) {
+	for i := selection.sum(a, uint64(tag)) & x.mask; x.slots[i].tag != 0; i = (i + 1) & x.mask {
+		if s := &x.slots[i]; s.tag == tag && s.addr == a {
+			return s.number, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,61 @@
+package gateway
+
+import "github.com/millrace/millrace/wire"
+
+// state is how far a connection has come. It only chooses the timeout: sequence numbers are not
+// checked, so nothing here may end a connection that its two ends still use.
+//
+//	SYN from client          SYN+ACK from backend         ACK from client
+//	---------------> synSent --------------------> answered ------------> established
+//	                    |                             |                       |
+//	                    +----- FIN or RST of either side, at any time --------+----> closing
+//
+// A connection in closing lives on as long as packets come more often than the FIN timeout: a
+// forged RST, or one half closed early (RFC 9293 3.6), costs a live connection nothing. A new SYN
+// ends it.
+type state uint8
+
+const (
+	stateFree state = iota
+	stateUDP
+	stateSynSent
+	stateAnswered
+	stateEstablished
+	stateClosing
+	states
+)
+
+// fromClient returns the state after a segment with the given flags from the client.
+func (s state) fromClient(flags wire.TCPFlags) state {
+	switch {
+	case flags&(wire.FlagFIN|wire.FlagRST) != 0:
+		return stateClosing
+	case s == stateAnswered && flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagACK:
+		return stateEstablished
+	}
+	return s
+}
+
+// fromBackend returns the state after a segment with the given flags from the backend.
+func (s state) fromBackend(flags wire.TCPFlags) state {
+	switch {
+	case flags&(wire.FlagFIN|wire.FlagRST) != 0:
+		return stateClosing
+	case s == stateSynSent && flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN|wire.FlagACK:
+		return stateAnswered
+	}
+	return s
+}
+
+// timeouts are the idle times by state.
+type timeouts [states]ticks
+
+func newTimeouts(t *Table) timeouts {
+	return timeouts{
+		stateUDP:         ticksIn(t.UDP),
+		stateSynSent:     ticksIn(t.TCPSYN),
+		stateAnswered:    ticksIn(t.TCPSYN),
+		stateEstablished: ticksIn(t.TCPEstablished),
+		stateClosing:     ticksIn(t.TCPFIN),
+	}
+}

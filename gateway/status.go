@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/millrace/millrace/packet"
+)
+
+// Status is a picture of the gateway at one moment; its JSON form is the same for every version of
+// the same major number. Counts are since the start and over all loops.
+type Status struct {
+	Connections uint64            `json:"connections"`
+	TableSize   int               `json:"table_size"`
+	Forwarded   uint64            `json:"forwarded_packets"` // with the answers to ARP and neighbour solicitations
+	Dropped     map[string]uint64 `json:"dropped_packets"`   // by reason
+	Services    []ServiceStatus   `json:"services"`
+}
+
+// ServiceStatus is the state of a service.
+type ServiceStatus struct {
+	Name      string            `json:"name"`
+	Protocol  string            `json:"protocol"`
+	Addresses []netip.AddrPort  `json:"addresses"`
+	Dropped   map[string]uint64 `json:"dropped_packets"` // by reason, of packets that were the service's
+	Backends  []BackendStatus   `json:"backends"`
+}
+
+// BackendStatus is the state of one address of a backend.
+type BackendStatus struct {
+	Name        string         `json:"name"`
+	Address     netip.AddrPort `json:"address"`
+	Weight      int            `json:"weight"`
+	Healthy     bool           `json:"healthy"`
+	Removed     bool           `json:"removed"` // by a reload; it has connections left
+	Hop         string         `json:"hop"`     // "ready", "unresolved" or "no route"
+	Connections uint64         `json:"connections"`
+	Opened      uint64         `json:"opened_connections"`
+	ToPackets   uint64         `json:"to_packets"`
+	ToBytes     uint64         `json:"to_bytes"`
+	FromPackets uint64         `json:"from_packets"`
+	FromBytes   uint64         `json:"from_bytes"`
+}
+
+// Status returns the present state.
+func (g *Gateway) Status() Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	st := Status{TableSize: g.cfg.Table.Size, Dropped: map[string]uint64{}}
+	for _, h := range g.handlers {
+		st.Connections += h.live.Load()
+		st.Forwarded += h.counts.Load(int(packet.Forward))
+		addDrops(st.Dropped, h.counts.Load)
+	}
+	s := g.snap.Load()
+	for i := range g.cfg.Services {
+		st.Services = append(st.Services, g.serviceStatus(s, &g.cfg.Services[i]))
+	}
+	return st
+}
+
+// addDrops adds the counts of dropping verdicts to m by their names.
+func addDrops(m map[string]uint64, count func(int) uint64) {
+	for v := int(packet.Drop); v < packet.Verdicts; v++ {
+		if n := count(v); n != 0 {
+			m[packet.Verdict(v).String()] += n
+		}
+	}
+}
+
+// serviceStatus returns the state of a service, backends with connections that a reload removed
+// included.
+func (g *Gateway) serviceStatus(s *snapshot, sv *Service) ServiceStatus {
+	id := g.reg.services[sv.Name]
+	st := ServiceStatus{Name: sv.Name, Protocol: sv.Protocol, Addresses: sv.Addresses, Dropped: map[string]uint64{}}
+	for _, block := range s.services[id].drops {
+		addDrops(st.Dropped, block.Load)
+	}
+	weights := map[uint32]int{}
+	for _, b := range sv.Backends {
+		for _, ap := range b.Addresses {
+			weights[g.reg.backends[backendName{sv.Name, b.Name, ap, protoOf(sv.Protocol)}]] = b.Weight
+		}
+	}
+	for n := range s.backends {
+		weight, present := weights[uint32(n)]
+		if b := &s.backends[n]; b.service == id && (present || b.flows() > 0) {
+			bs := g.backendStatus(s, uint32(n))
+			bs.Weight, bs.Removed = weight, !present
+			st.Backends = append(st.Backends, bs)
+		}
+	}
+	slices.SortStableFunc(st.Backends, func(a, b BackendStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return st
+}
+
+func (g *Gateway) backendStatus(s *snapshot, id uint32) BackendStatus {
+	b := &s.backends[id]
+	st := g.reg.labels[id]
+	st.Healthy = !g.down[id]
+	st.Hop = s.endpoints[b.endpoint].hop.State.String()
+	st.Connections, st.Opened = b.flows(), b.count(opened)
+	st.ToPackets, st.ToBytes = b.count(toPackets), b.count(toBytes)
+	st.FromPackets, st.FromBytes = b.count(fromPackets), b.count(fromBytes)
+	return st
+}
