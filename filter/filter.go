@@ -38,6 +38,7 @@ type Rule struct {
 	Match  gpukern.Rule
 	Text   string // as it was written, without comment
 	Line   int    // where, counted from 1; 0 for a rule that was not read from text
+	Name   string // for people and counters; "" where none was given
 }
 
 // List is a list of rules, of which the first that matches a packet decides. A packet that no rule
@@ -60,7 +61,8 @@ func New(rules []Rule) (*List, error) {
 	return &List{rules, acl}, nil
 }
 
-// Rules borrows the rules. Rule i is what Desc.Rule calls i+1.
+// Rules borrows the rules. Rule i is what Desc.Rule calls i+1. A line that lists several ports is
+// several rules, alike in Text, Line and Name.
 func (l *List) Rules() []Rule { return l.rules }
 
 // ACL returns the compiled form, for gpukern.Tables; nil for an empty list.

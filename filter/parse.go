@@ -3,7 +3,9 @@ package filter
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,36 +40,50 @@ func (e *SyntaxError) Is(target error) bool { return target == ErrSyntax }
 
 // Parse reads rules, one on a line; what follows a "#" is comment.
 //
-//	ACTION [PROTOCOL] [from PLACE] [to PLACE]
+//	ACTION [PROTOCOL] [from PLACE] [to PLACE] [name "TEXT"]
 //
 //	ACTION    pass | drop
 //	PROTOCOL  tcp | udp | icmp | icmpv6 | sctp | gre | esp | ah | ipip | proto NUMBER
-//	PLACE     any | ADDRESS | ADDRESS/LENGTH, and then perhaps: port N | port N-M
+//	PLACE     any | ADDRESS | ADDRESS/LENGTH, and then perhaps: port PORTS
+//	PORTS     N or N-M, or several with commas between them
 //
-//	drop tcp to 198.18.0.0/15 port 22
+//	drop tcp to 198.18.0.0/15 port 22,3389 name "no logins"
 //	pass udp from any port 1024-65535 to 2001:db8::53 port 53
 //	drop from 192.0.2.7
 //
-// name is the text's, for errors. All mistakes are returned at once, joined; each is a
-// *SyntaxError.
+// name is the text's, for errors. All mistakes are returned at once, joined, up to maxMistakes; each
+// is a *SyntaxError. A text longer than MaxText, or of more than gpukern.MaxRules rules, is refused.
 func Parse(name, text string) (*List, error) {
+	if len(text) > MaxText {
+		return nil, fmt.Errorf("%s: %w: %d bytes of rules, at most %d are read", name, ErrSyntax, len(text), MaxText)
+	}
 	var rules []Rule
 	var wrong []error
 	line := 0
 	for source := range strings.Lines(text) {
 		line++
 		source = strings.TrimRight(source, "\r\n")
-		code, _, _ := strings.Cut(source, "#")
+		code := uncomment(source)
 		if strings.TrimSpace(code) == "" {
 			continue
 		}
 		p := &parser{rest: code, size: len(code)}
-		match, action, err := p.rule()
+		read, err := p.rule()
+		if err == nil && len(rules)+len(read) > gpukern.MaxRules {
+			err = fmt.Errorf("a list has at most %d rules, counting each port of a line", gpukern.MaxRules)
+			p.at = 0
+		}
 		if err != nil {
 			wrong = append(wrong, &SyntaxError{name, line, p.at + 1, source, err.Error()})
+			if len(wrong) == maxMistakes {
+				break
+			}
 			continue
 		}
-		rules = append(rules, Rule{action, match, strings.Join(strings.Fields(code), " "), line})
+		for _, r := range read {
+			r.Text, r.Line = strings.Join(strings.Fields(code), " "), line
+			rules = append(rules, r)
+		}
 	}
 	if len(wrong) > 0 {
 		return nil, errors.Join(wrong...)
@@ -78,6 +94,29 @@ func Parse(name, text string) (*List, error) {
 		return nil, &SyntaxError{name, r.Line, 1, r.Text, bad.Reason}
 	}
 	return l, err
+}
+
+// MaxText is the longest text of rules that Parse reads, in bytes.
+const MaxText = 8 << 20
+
+// maxMistakes is how many mistakes are shown at once: a screen full.
+const maxMistakes = 20
+
+// maxSpread is how many rules the ports of one line may make.
+const maxSpread = 256
+
+// uncomment returns what lies before a "#" that is not inside of quotes.
+func uncomment(line string) string {
+	quoted := false
+	for i := range len(line) {
+		switch {
+		case line[i] == '"':
+			quoted = !quoted
+		case line[i] == '#' && !quoted:
+			return line[:i]
+		}
+	}
+	return line
 }
 
 // parser takes one line apart, word by word.
@@ -112,34 +151,83 @@ func (p *parser) took(w string) bool {
 	return true
 }
 
-// rule reads a whole line.
-func (p *parser) rule() (r gpukern.Rule, a Action, err error) {
+// rule reads a whole line: one rule for each pair of source and destination ports.
+func (p *parser) rule() ([]Rule, error) {
+	var r Rule
+	var err error
 	switch w := p.word(); w {
 	case "pass":
 	case "drop":
-		a = Drop
+		r.Action = Drop
 	default:
-		return r, a, fmt.Errorf("a rule begins with pass or drop, not %q", w)
+		return nil, fmt.Errorf("a rule begins with pass or drop, not %q%s", w, suggest(w, "pass", "drop"))
 	}
-	if w := p.peek(); w != "" && w != "from" && w != "to" {
-		if r.Proto, err = p.protocol(); err != nil {
-			return r, a, err
+	m := &r.Match
+	if w := p.peek(); w != "" && !slices.Contains(clauses, w) {
+		if m.Proto, err = p.protocol(); err != nil {
+			return nil, err
 		}
 	}
+	from, to := []gpukern.Ports{{}}, []gpukern.Ports{{}}
 	if p.took("from") {
-		if r.Src, r.SrcPorts, err = p.place(r.Proto); err != nil {
-			return r, a, err
+		if m.Src, from, err = p.place(m.Proto); err != nil {
+			return nil, err
 		}
 	}
 	if p.took("to") {
-		if r.Dst, r.DstPorts, err = p.place(r.Proto); err != nil {
-			return r, a, err
+		if m.Dst, to, err = p.place(m.Proto); err != nil {
+			return nil, err
+		}
+	}
+	if p.took("name") {
+		if r.Name, err = p.quoted(); err != nil {
+			return nil, err
 		}
 	}
 	if w := p.word(); w != "" {
-		return r, a, fmt.Errorf("%q is one word too many; a rule is ACTION [PROTOCOL] [from PLACE] [to PLACE]", w)
+		return nil, p.surplus(w)
 	}
-	return r, a, nil
+	return spread(r, from, to)
+}
+
+var clauses = []string{"from", "to", "name"}
+
+// surplus says what is wrong with a word that no clause takes.
+func (p *parser) surplus(w string) error {
+	if slices.Contains(clauses, w) {
+		return fmt.Errorf("%q is one word too many: from, to and name come once and in this order", w)
+	}
+	if s := suggest(w, "from", "to", "port", "name"); s != "" {
+		return fmt.Errorf("%q is not known%s", w, s)
+	}
+	return fmt.Errorf("%q is one word too many; a rule is ACTION [PROTOCOL] [from PLACE] [to PLACE] [name \"TEXT\"]", w)
+}
+
+// spread returns r once for each pair of ports.
+func spread(r Rule, from, to []gpukern.Ports) ([]Rule, error) {
+	if len(from)*len(to) > maxSpread {
+		return nil, fmt.Errorf("the ports of one line make %d rules, at most %d are taken", len(from)*len(to), maxSpread)
+	}
+	var rules []Rule
+	for _, r.Match.SrcPorts = range from {
+		for _, r.Match.DstPorts = range to {
+			rules = append(rules, r)
+		}
+	}
+	return rules, nil
+}
+
+// quoted reads a text in double quotes.
+func (p *parser) quoted() (string, error) {
+	p.rest = strings.TrimLeft(p.rest, " \t")
+	p.at = p.size - len(p.rest)
+	body, ok := strings.CutPrefix(p.rest, `"`)
+	text, rest, closed := strings.Cut(body, `"`)
+	if !ok || !closed {
+		return "", errors.New("a name stands in double quotes")
+	}
+	p.rest = rest
+	return text, nil
 }
 
 var protocols = map[string]uint8{
@@ -160,13 +248,17 @@ func (p *parser) protocol() (uint8, error) {
 	}
 	n, ok := protocols[w]
 	if !ok {
+		if s := suggest(w, append(slices.Sorted(maps.Keys(protocols)), "proto", "from", "to")...); s != "" {
+			return 0, fmt.Errorf("%q is not a protocol%s", w, s)
+		}
 		return 0, fmt.Errorf("%q is not a protocol; say tcp, udp, icmp, icmpv6, sctp, gre, esp, ah, ipip or proto NUMBER", w)
 	}
 	return n, nil
 }
 
-// place reads an address or prefix and a port or range.
-func (p *parser) place(proto uint8) (a netip.Prefix, ports gpukern.Ports, err error) {
+// place reads an address or prefix, and ports.
+func (p *parser) place(proto uint8) (a netip.Prefix, ports []gpukern.Ports, err error) {
+	ports = []gpukern.Ports{{}}
 	if w := p.peek(); w != "port" {
 		if a, err = prefix(p.word()); err != nil {
 			return a, ports, err
@@ -178,8 +270,24 @@ func (p *parser) place(proto uint8) (a netip.Prefix, ports gpukern.Ports, err er
 	if proto != wire.ProtoTCP && proto != wire.ProtoUDP && proto != wire.ProtoSCTP && proto != 0 {
 		return a, ports, errors.New("this protocol has no ports")
 	}
-	ports, err = portRange(p.word())
+	ports, err = p.ports()
 	return a, ports, err
+}
+
+// ports reads a list of ports and ranges, with commas between them.
+func (p *parser) ports() ([]gpukern.Ports, error) {
+	var ports []gpukern.Ports
+	start := p.size - len(strings.TrimLeft(p.rest, " \t"))
+	for w := range strings.SplitSeq(p.word(), ",") {
+		p.at = start
+		r, err := portRange(w)
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, r)
+		start += len(w) + 1
+	}
+	return ports, nil
 }
 
 // prefix reads "any", an address or a prefix without bits beyond its length.
@@ -193,7 +301,7 @@ func prefix(w string) (netip.Prefix, error) {
 	if !strings.Contains(w, "/") {
 		a, err := netip.ParseAddr(w)
 		if err != nil || a.Zone() != "" {
-			return netip.Prefix{}, fmt.Errorf("%q is not an address", w)
+			return netip.Prefix{}, fmt.Errorf("%q is not an address%s", w, suggest(w, "any"))
 		}
 		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), nil
 	}

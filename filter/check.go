@@ -1,0 +1,100 @@
+package filter
+
+import (
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// Checks are findings of the engine that drop a packet before any rule is asked, as bits.
+type Checks uint8
+
+// The bits of Checks.
+const (
+	CheckMalformed  Checks = 1 << iota // packet.DropMalformed: lengths or versions contradict the bytes
+	CheckTruncated                     // packet.DropTruncated: bytes that the headers claim are missing
+	CheckIPChecksum                    // packet.DropIPChecksum: of the IPv4 header
+	CheckL4Checksum                    // packet.DropL4Checksum: of TCP, UDP, ICMP and ICMPv6
+
+	// ChecksAll are right where packets come off a wire. A capture that cuts packets short, or was
+	// made on a sender whose device fills in checksums, wants fewer.
+	ChecksAll = CheckMalformed | CheckTruncated | CheckIPChecksum | CheckL4Checksum
+)
+
+// Filter is what one loop does to packets that the engine has been through: checks, then rules. It
+// belongs to that loop.
+type Filter struct {
+	Checks Checks
+	List   *List    // nil passes everything
+	Hits   []uint64 // packets that rule i+1 has decided; counted as far as the slice reaches
+}
+
+// NewFilter returns a filter with room to count the hits of every rule of l.
+func NewFilter(c Checks, l *List) *Filter {
+	return &Filter{Checks: c, List: l, Hits: make([]uint64, len(l.rules))}
+}
+
+// Apply sets the verdict of packets in b that a check or a rule drops; other packets, and those
+// that are dropped already, keep theirs. The engine has been through b with List's rules; checks of
+// checksums need gpukern.OpChecksum. The pieces of a packet (packet.FlagMore) share its verdict.
+func (f *Filter) Apply(b *packet.Batch) {
+	for i := 0; i < len(b.D); i++ {
+		d := &b.D[i]
+		if !d.Verdict.Dropped() {
+			f.decide(d)
+		}
+		for d.Flags&packet.FlagMore != 0 && i+1 < len(b.D) {
+			b.D[i+1].Verdict = d.Verdict
+			i++
+			d = &b.D[i]
+		}
+	}
+}
+
+// decide judges one packet.
+func (f *Filter) decide(d *packet.Desc) {
+	if v := f.Checks.verdict(d); v != packet.Undecided {
+		d.Verdict = v
+		return
+	}
+	if d.Rule == 0 || f.List == nil {
+		return
+	}
+	if at := int(d.Rule) - 1; at < len(f.Hits) {
+		f.Hits[at]++
+	}
+	if f.List.rules[d.Rule-1].Action == Drop {
+		d.Verdict = packet.DropRule
+	}
+}
+
+const unusual = packet.FlagMalformed | packet.FlagTruncated | packet.FlagFragment
+
+// verdict returns what the checks say about d, Undecided where they say nothing.
+func (c Checks) verdict(d *packet.Desc) packet.Verdict {
+	const good = packet.FlagIPChecksumOK | packet.FlagL4ChecksumOK
+	switch f := d.Flags; {
+	case f&(good|packet.FlagMalformed|packet.FlagTruncated) == good: // the usual packet
+	case c&CheckMalformed != 0 && f&packet.FlagMalformed != 0:
+		return packet.DropMalformed
+	case c&CheckTruncated != 0 && f&packet.FlagTruncated != 0:
+		return packet.DropTruncated
+	case c&CheckIPChecksum != 0 && f&(packet.FlagIPv4|packet.FlagIPChecksumOK) == packet.FlagIPv4:
+		return packet.DropIPChecksum
+	case c&CheckL4Checksum != 0 && summed(d) && f&(packet.FlagL4ChecksumOK|packet.FlagL4NoChecksum) == 0:
+		return packet.DropL4Checksum
+	}
+	return packet.Undecided
+}
+
+// summed reports whether the engine verifies the transport checksum of d: all of a packet is there,
+// and it is of a protocol that has one.
+func summed(d *packet.Desc) bool {
+	if d.Payload == 0 || d.Flags&unusual != 0 {
+		return false
+	}
+	switch d.Proto {
+	case wire.ProtoTCP, wire.ProtoUDP, wire.ProtoICMP, wire.ProtoICMPv6:
+		return true
+	}
+	return false
+}
