@@ -33,7 +33,7 @@ type pcap struct {
 func newPcap(magic uint32) (*pcap, bool) {
 	p := &pcap{unit: 1000, head: recordHeader}
 	if byte(magic) == magicMicro>>24 {
-		p.order, magic = big, bits.ReverseBytes32(magic)
+		p.order, magic = bigEndian, bits.ReverseBytes32(magic)
 	}
 	switch magic {
 	case magicMicro:

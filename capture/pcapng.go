@@ -144,10 +144,10 @@ func (p *pcapng) section(r *Reader) error {
 		return r.short(at, "section header of at least %d bytes wanted, %d there", sectionMin, len(h))
 	}
 	switch {
-	case little.u32(h[8:]) == byteOrderMagic:
-		p.order = little
-	case big.u32(h[8:]) == byteOrderMagic:
-		p.order = big
+	case littleEndian.u32(h[8:]) == byteOrderMagic:
+		p.order = littleEndian
+	case bigEndian.u32(h[8:]) == byteOrderMagic:
+		p.order = bigEndian
 	default:
 		return r.fail(at, ErrCorrupt, "byte order magic wanted in the section header, % x found", h[8:12])
 	}

@@ -77,7 +77,7 @@ func (r *Reader) detect() error {
 	if len(m) < 4 {
 		return r.short(0, "magic number of 4 bytes wanted, %d there", len(m))
 	}
-	magic := little.u32(m)
+	magic := littleEndian.u32(m)
 	if magic == blockSection {
 		ng := &pcapng{}
 		r.dec, r.format = ng, FormatPcapng

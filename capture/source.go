@@ -108,13 +108,13 @@ func readError(err error) error {
 type order bool
 
 const (
-	little order = false
-	big    order = true
+	littleEndian order = false
+	bigEndian    order = true
 )
 
 func (o order) u16(b []byte) uint16 {
 	v := binary.LittleEndian.Uint16(b)
-	if o == big {
+	if o == bigEndian {
 		return bits.ReverseBytes16(v)
 	}
 	return v
@@ -122,7 +122,7 @@ func (o order) u16(b []byte) uint16 {
 
 func (o order) u32(b []byte) uint32 {
 	v := binary.LittleEndian.Uint32(b)
-	if o == big {
+	if o == bigEndian {
 		return bits.ReverseBytes32(v)
 	}
 	return v
@@ -130,7 +130,7 @@ func (o order) u32(b []byte) uint32 {
 
 func (o order) u64(b []byte) uint64 {
 	v := binary.LittleEndian.Uint64(b)
-	if o == big {
+	if o == bigEndian {
 		return bits.ReverseBytes64(v)
 	}
 	return v

@@ -27,16 +27,15 @@ func (t *ticks) resolve(res uint8) {
 		t.binary = exp
 	case exp <= 9:
 		t.mul = pow10(9 - exp)
+	case exp > 28: // 64 bits of ticks are less than a nanosecond
+		t.binary = 127
 	default:
 		t.div = pow10(exp - 9)
 	}
 }
 
-// pow10 returns 10^n, or the largest number where that does not fit.
+// pow10 returns 10^n, n at most 19.
 func pow10(n uint8) uint64 {
-	if n > 19 {
-		return math.MaxUint64
-	}
 	v := uint64(1)
 	for range n {
 		v *= 10
