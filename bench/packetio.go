@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strconv"
 
 	"github.com/millrace/millrace/internal/testnet"
@@ -49,20 +51,29 @@ func openPacketIO(e *Env) (*Bench, error) {
 	}
 	p := &packetBench{e: e, a: net.Namespace("a"), b: net.Namespace("b")}
 	if err := p.link(net); err != nil {
-		net.Close()
-		return nil, err
+		return nil, errors.Join(err, net.Close())
 	}
 	p.xsk, p.packet, p.asavie = e.buildC("xsk"), e.buildC("packet"), e.buildGo("asavie")
+	dir, err := os.MkdirTemp("", "millrace-bench-")
+	if err != nil {
+		return nil, errors.Join(err, net.Close())
+	}
+	closeAll := func() error { return errors.Join(net.Close(), os.RemoveAll(dir)) }
+	headers, notes, err := headerMeasures(e, dir)
+	if err != nil {
+		return nil, errors.Join(err, closeAll())
+	}
 	return &Bench{
-		Measures: []Measure{
+		Notes: notes,
+		Measures: append([]Measure{
 			p.rx("rx 64 B, live frames", 64, p.source),
 			p.rx("rx 1500 B, live frames", 1500, p.source),
 			p.rx("rx 64 B, AF_XDP sender", 64, p.sender),
 			p.tx("tx 64 B", 64),
 			p.tx("tx 1500 B", 1500),
 			p.forward("forward 64 B", 64),
-		},
-		Close: net.Close,
+		}, headers...),
+		Close: closeAll,
 	}, nil
 }
 
@@ -122,7 +133,7 @@ func (p *packetBench) rx(name string, size int, source func(int) Part) Measure {
 			if err != nil {
 				return Sample{}, err
 			}
-			return w.delivered("source", "receiver")
+			return w.delivered("source", "receiver", "receiver")
 		}}
 	}
 	return Measure{
@@ -152,7 +163,7 @@ func (p *packetBench) tx(name string, size int) Measure {
 			if err != nil {
 				return Sample{}, err
 			}
-			return w.delivered("sender", "sink")
+			return w.delivered("sender", "sender", "sink")
 		}}
 	}
 	return Measure{
@@ -185,7 +196,7 @@ func (p *packetBench) forward(name string, size int) Measure {
 			if err != nil {
 				return Sample{}, err
 			}
-			return w.delivered("source", "sink")
+			return w.delivered("source", "forwarder", "sink")
 		}}
 	}
 	return Measure{
@@ -207,15 +218,15 @@ func (p *packetBench) forward(name string, size int) Measure {
 	}
 }
 
-// delivered makes the sample of a run in which packets go from one part to another, and checks the
-// books: no packet arrives that was not sent, and the gaps in the sequence numbers are the losses.
-func (w *Window) delivered(from, to string) (Sample, error) {
+// delivered makes the sample of a run in which packets go from one part to another and own is the
+// contestant. It checks the books: no packet arrives that was not sent, and the gaps in the sequence numbers are the losses.
+func (w *Window) delivered(from, own, to string) (Sample, error) {
 	s := w.Sample(to, "packets")
+	s.Own, s.Version = s.Parts[own], w.version[own]
 	offered, got := w.final[from].Counts["packets"], w.final[to].Counts
 	received := got["packets"]
 	s.Counts["offered"], s.Counts["received"] = offered, received
 	s.Counts["reordered"] = got["reordered"]
-	s.Version = w.version["receiver"] + w.version["sender"] + w.version["forwarder"]
 	switch {
 	case received > offered:
 		return s, fmt.Errorf("%d packets received but only %d sent", received, offered)

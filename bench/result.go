@@ -40,6 +40,7 @@ type Outcome struct {
 	Samples   []Round `json:"samples,omitempty"`
 	Rate      Summary `json:"rate"`         // units per second
 	Cost      Summary `json:"cpu_ns"`       // CPU nanoseconds per unit
+	Own       Summary `json:"own_cpu_ns"`   // the part of it in the contestant's own process
 	RateRatio Summary `json:"rate_ratio"`   // rate over the peer's, round by round
 	CPURatio  Summary `json:"percpu_ratio"` // units per CPU second over the peer's, round by round
 }
@@ -60,12 +61,12 @@ type Crash struct {
 func (m *MeasureResult) summarize(gates []Gate) {
 	for i := range m.Contestants {
 		o := &m.Contestants[i]
-		var cost []float64
+		var cost, own []float64
 		for _, s := range o.Samples {
-			cost = append(cost, s.Cost())
+			cost, own = append(cost, s.Cost()), append(own, s.OwnCost())
 		}
 		o.Rate = Summarize(m.values(o.Name, MetricRate))
-		o.Cost = Summarize(cost)
+		o.Cost, o.Own = Summarize(cost), Summarize(own)
 		o.RateRatio = Summarize(m.ratios(o.Name, m.Peer, MetricRate))
 		o.CPURatio = Summarize(m.ratios(o.Name, m.Peer, MetricPerCPU))
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/gpukern"
 )
 
 // A role is a part of a contestant that this program plays itself, in a process of its own.
@@ -29,12 +31,15 @@ var roles = []role{
 	{"rx", openReceiver},
 	{"tx", openSender},
 	{"forward", openForwarder},
+	{"headers", openHeaders},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.
 type roleOptions struct {
 	dev, driver string
-	size        int // bytes of a packet
+	as          string // which contestant of the header measures
+	ops         uint   // gpukern.Ops
+	size        int    // bytes of a packet
 	ring, batch int
 	args        []string
 }
@@ -64,6 +69,8 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs := flag.NewFlagSet("role", flag.ContinueOnError)
 	fs.StringVar(&o.dev, "dev", "", "interface")
 	fs.StringVar(&o.driver, "driver", "afxdp", "driver")
+	fs.StringVar(&o.as, "as", "engine", "contestant of the header measures")
+	fs.UintVar(&o.ops, "ops", uint(gpukern.OpsAll), "operations of the header pass, as bits")
 	fs.IntVar(&o.size, "size", 64, "bytes of a packet")
 	fs.IntVar(&o.ring, "ring", 4096, "entries of each ring")
 	fs.IntVar(&o.batch, "batch", 64, "packets of a batch")

@@ -39,7 +39,7 @@ func runMeasure(ctx context.Context, m Measure, p Plan, log func(string, ...any)
 				return res, ctx.Err()
 			}
 			res.Contestants[i].add(round, s, err)
-			log("%s  round %d/%d  %-14s %s", m.Name, round+1, p.Rounds, here[i].Name, brief(s, m.Unit, err))
+			log("%s  round %d/%d  %-16s %s", m.Name, round+1, p.Rounds, here[i].Name, brief(s, m.Unit, err))
 		}
 	}
 	res.summarize(m.Gates)
@@ -58,7 +58,7 @@ func brief(s Sample, unit string, err error) string {
 	if err != nil {
 		return "failed: " + err.Error()
 	}
-	return fmt.Sprintf("%8.3f M %ss/s  %7.1f CPU ns/%s", s.Rate()/1e6, unit, s.Cost(), unit)
+	return fmt.Sprintf("%8.3f M %ss/s  %7.1f CPU ns/%s, %6.1f of them its own", s.Rate()/1e6, unit, s.Cost(), unit, s.OwnCost())
 }
 
 // runSuite opens a suite, runs it and closes it, also when ctx ends.

@@ -55,6 +55,7 @@ type Sample struct {
 	Units   float64            `json:"units"`             // counted in the window, where they arrive
 	Seconds float64            `json:"seconds"`           // length of the window
 	CPU     float64            `json:"cpu_seconds"`       // of all parts and of ksoftirqd on their CPUs
+	Own     float64            `json:"own_cpu_seconds"`   // of the contestant's own process, without its source or sink
 	Busy    float64            `json:"cpu_busy_seconds"`  // of these CPUs, whoever used them
 	Parts   map[string]float64 `json:"parts,omitempty"`   // CPU seconds of each part
 	Counts  map[string]uint64  `json:"counts,omitempty"`  // of the whole run, such as offered, received, lost
@@ -69,6 +70,9 @@ func (s Sample) PerCPU() float64 { return over(s.Units, s.CPU) }
 
 // Cost returns CPU nanoseconds per unit.
 func (s Sample) Cost() float64 { return over(s.CPU*1e9, s.Units) }
+
+// OwnCost returns CPU nanoseconds per unit in the contestant's own process.
+func (s Sample) OwnCost() float64 { return over(s.Own*1e9, s.Units) }
 
 func over(a, b float64) float64 {
 	if b <= 0 {

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/millrace/millrace/gpukern"
+)
+
+// Names of contestants of the header measures.
+const (
+	allOps    = "all operations"
+	parseOnly = "parse only"
+	reference = "reference"
+	goLayers  = "gopacket layers"
+	goPackets = "gopacket packets"
+)
+
+// headerMeasures are the header pass over batches in memory and the replay of captures in memory,
+// on one core. Synthesized captures are written to dir.
+func headerMeasures(e *Env, dir string) ([]Measure, []string, error) {
+	small, mixed := filepath.Join(dir, "small.pcap"), filepath.Join(dir, "imix.pcap")
+	if err := writeTraffic(small, 4096, []int{64}); err != nil {
+		return nil, nil, fmt.Errorf("synthesize traffic: %w", err)
+	}
+	if err := writeTraffic(mixed, 16384, imix); err != nil {
+		return nil, nil, fmt.Errorf("synthesize traffic: %w", err)
+	}
+	samples, absent := sampleCaptures(e.Root)
+	notes := []string{fmt.Sprintf("synthesized captures: TCP and UDP over IPv4 by halves, random addresses; 4096 packets of 64 B, 16384 of the IMIX (7 x 60, 4 x 590, 1 x 1514 B); tables: %d rules, %d routes", tableRules, tableRoutes)}
+	if absent == "" {
+		notes = append(notes, fmt.Sprintf("sample captures: %d files that are read to their end, %.1f MB", len(samples), megabytes(samples)))
+	}
+	h := headerBench{e}
+	return []Measure{
+		h.pass("header pass, 64 B", small),
+		h.replay("replay, sample captures", absent, samples),
+		h.replay("replay, synthesized IMIX", "", []string{mixed}),
+	}, notes, nil
+}
+
+func megabytes(files []string) float64 {
+	var sum int64
+	for _, f := range files {
+		if i, err := os.Stat(f); err == nil {
+			sum += i.Size()
+		}
+	}
+	return float64(sum) / 1e6
+}
+
+type headerBench struct{ e *Env }
+
+// contestant runs role headers on CPU 1.
+func (h headerBench) contestant(name, absent, as string, ops gpukern.Ops, files []string) Contestant {
+	argv := append([]string{h.e.Self, "role", "headers", "-as", as, "-ops", strconv.Itoa(int(ops))}, files...)
+	return Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
+		w, err := runParts(ctx, t, Part{Name: "engine", Argv: argv, CPU: 1})
+		if err != nil {
+			return Sample{}, err
+		}
+		s := w.Sample("engine", "packets")
+		s.Own, s.Version = s.Parts["engine"], w.version["engine"]
+		s.Counts["allocs"] = w.final["engine"].Counts["allocs"]
+		return s, nil
+	}}
+}
+
+func (h headerBench) pass(name, file string) Measure {
+	files := []string{file}
+	return Measure{
+		Name: name, Unit: "packet", Peer: goLayers,
+		Contestants: []Contestant{
+			h.contestant(allOps, "", "engine", gpukern.OpsAll, files),
+			h.contestant("parse, checksum, hash", "", "engine", gpukern.OpParse|gpukern.OpChecksum|gpukern.OpHash, files),
+			h.contestant(parseOnly, "", "engine", gpukern.OpParse, files),
+			h.contestant(reference, "", "reference", gpukern.OpsAll, files),
+			h.contestant(goLayers, "", "layers", 0, files),
+		},
+		Gates: []Gate{
+			{allOps, MetricPerCPU, "", ">=", 10e6},
+			{allOps, "allocs", "", "<=", 0},
+		},
+	}
+}
+
+func (h headerBench) replay(name, absent string, files []string) Measure {
+	return Measure{
+		Name: name, Unit: "packet", Peer: goLayers,
+		Contestants: []Contestant{
+			h.contestant(allOps, absent, "replay", gpukern.OpsAll, files),
+			h.contestant(parseOnly, absent, "replay", gpukern.OpParse, files),
+			h.contestant(goLayers, absent, "layers", 0, files),
+			h.contestant(goPackets, absent, "packets", 0, files),
+		},
+		Gates: []Gate{
+			{allOps, MetricPerCPU, "", ">=", 8e6},
+			{allOps, "allocs", "", "<=", 0},
+		},
+	}
+}
