@@ -54,6 +54,9 @@ func decode(t *testing.T, b []byte, first gopacket.LayerType) gopacket.Packet {
 	if e := p.ErrorLayer(); e != nil {
 		t.Fatalf("gopacket: %v in % x", e.Error(), b)
 	}
+	if m, ok := p.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6); ok {
+		_ = m.SetNetworkLayerForChecksum(p.NetworkLayer())
+	}
 	if err, bad := p.VerifyChecksums(); err != nil || len(bad) > 0 {
 		t.Fatalf("gopacket: checksums %v %+v in % x", err, bad, b)
 	}
