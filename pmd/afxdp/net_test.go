@@ -97,16 +97,21 @@ func (w *network) kernelAnswers(t testing.TB, addr netip.Addr, want bool) {
 	if !want {
 		timeout = 300 * time.Millisecond
 	}
-	err := w.peer.Do(func() error {
+	err := w.dial(addr, timeout)
+	if got := errors.Is(err, unix.ECONNREFUSED); got != want {
+		t.Fatalf("the kernel at %v: %v, want an answer: %v", addr, err, want)
+	}
+}
+
+// dial opens a connection from the peer to a closed port.
+func (w *network) dial(addr netip.Addr, timeout time.Duration) error {
+	return w.peer.Do(func() error {
 		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(addr, 9).String(), timeout)
 		if err == nil {
 			c.Close()
 		}
 		return err
 	})
-	if got := errors.Is(err, unix.ECONNREFUSED); got != want {
-		t.Fatalf("the kernel at %v: %v, want an answer: %v", addr, err, want)
-	}
 }
 
 // rig is an open device with its memory, audited when the test ends.

@@ -91,32 +91,26 @@ type compiled struct {
 	ranges map[rangeKey]rangeSet
 }
 
-// Add adds rules. Rules that are there already change nothing. On an error none of the rules is
-// added, unless the kernel refused an entry half-way.
+// Add adds rules. Rules that are there already change nothing. On an error no rule is added, unless
+// the kernel had no room for an address: the addresses before it are then done.
 func (s *Steering) Add(rules ...Rule) error {
-	return s.change(rules, func(e *entry, r Rule) { e.rules[r] = true })
+	return s.change(nil, rules, func(e *entry, r Rule) { e.rules[r] = true })
 }
 
 // Remove removes rules. Rules that are not there are ignored.
 func (s *Steering) Remove(rules ...Rule) error {
-	return s.change(rules, func(e *entry, r Rule) { delete(e.rules, r) })
+	return s.change(nil, rules, func(e *entry, r Rule) { delete(e.rules, r) })
 }
 
-// Replace makes rules the only ones. What is in both the old and the new set is steered without a
-// gap, and additions come before removals.
+// Replace makes rules the only ones. What both the old and the new set name is steered without a
+// gap.
 func (s *Steering) Replace(rules ...Rule) error {
-	keep := make(map[Rule]bool)
-	for _, r := range rules {
-		n, err := r.normal()
-		if err != nil {
-			return err
+	emptied := func(next map[netip.Addr]*entry) {
+		for addr := range s.addrs {
+			next[addr] = &entry{rules: make(map[Rule]bool)}
 		}
-		keep[n] = true
 	}
-	if err := s.Add(rules...); err != nil {
-		return err
-	}
-	return s.Remove(slices.DeleteFunc(s.Rules(), func(r Rule) bool { return keep[r] })...)
+	return s.change(emptied, rules, func(e *entry, r Rule) { e.rules[r] = true })
 }
 
 // Rules returns the rules in a fixed order, in their normal form: a single port in both PortLo and
@@ -159,14 +153,18 @@ func (s *Steering) Counts() (Counts, error) {
 	return c, nil
 }
 
-// change applies edit to the rules of each address named and brings the maps in line.
-func (s *Steering) change(rules []Rule, edit func(*entry, Rule)) error {
+// change edits the rules of each address named, starting from what they are or from what start
+// says, and brings the maps in line.
+func (s *Steering) change(start func(next map[netip.Addr]*entry), rules []Rule, edit func(*entry, Rule)) error {
 	if s.all {
 		return fmt.Errorf("%w: the device was opened with All, which takes every frame", ErrRule)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := make(map[netip.Addr]*entry)
+	if start != nil {
+		start(next)
+	}
 	for _, r := range rules {
 		r, err := r.normal()
 		if err != nil {

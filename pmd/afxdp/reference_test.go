@@ -1,0 +1,182 @@
+package afxdp
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+
+	"github.com/millrace/millrace/packet"
+)
+
+func newBatch(r *rig) *packet.Batch { return packet.NewBatch(r.arena.View(), 64) }
+
+// flow is what a rule looks at, in the reference.
+type flow struct {
+	src, dst     netip.Addr
+	proto        int // -1 is unknown
+	sport, dport int // -1 is unknown
+	neighbor     netip.Addr
+}
+
+// reference decides as bpf/steer.c does, the slow and obvious way: parse, then try each rule.
+func reference(rules []Rule, frame []byte) bool {
+	f, ok := parse(frame)
+	if !ok {
+		return false
+	}
+	for _, r := range rules {
+		r, err := r.normal()
+		if err != nil {
+			continue
+		}
+		addr, port := f.dst, f.dport
+		if r.Match == From {
+			addr, port = f.src, f.sport
+		}
+		switch {
+		case r.Match == Neighbor:
+			if f.neighbor == r.Addr {
+				return true
+			}
+		case addr != r.Addr:
+		case r.Proto == 0:
+			return true
+		case f.proto != int(r.Proto):
+		case r.PortHi == 0, port >= int(r.PortLo) && port <= int(r.PortHi):
+			return true
+		}
+	}
+	return false
+}
+
+func parse(frame []byte) (flow, bool) {
+	f := flow{proto: -1, sport: -1, dport: -1}
+	if len(frame) < 14 {
+		return f, false
+	}
+	kind, p := binary.BigEndian.Uint16(frame[12:]), frame[14:]
+	for tags := 0; tags < 2 && (kind == 0x8100 || kind == 0x88a8); tags++ {
+		if len(p) < 4 {
+			return f, false
+		}
+		kind, p = binary.BigEndian.Uint16(p[2:]), p[4:]
+	}
+	switch kind {
+	case 0x0806:
+		if len(p) < 28 || string(p[:6]) != "\x00\x01\x08\x00\x06\x04" {
+			return f, false
+		}
+		f.neighbor = addrOf(p[24:28])
+		return f, true
+	case 0x0800:
+		return parse4(f, p)
+	case 0x86dd:
+		return parse6(f, p)
+	}
+	return f, false
+}
+
+func addrOf(b []byte) netip.Addr {
+	a, _ := netip.AddrFromSlice(b)
+	return a.Unmap() // the maps key IPv4 addresses as mapped ones
+}
+
+func parse4(f flow, p []byte) (flow, bool) {
+	if len(p) < 20 || p[0]>>4 != 4 {
+		return f, false
+	}
+	n := int(p[0]&15) * 4
+	if n < 20 || n > len(p) {
+		return f, false
+	}
+	f.src, f.dst, f.proto = addrOf(p[12:16]), addrOf(p[16:20]), int(p[9])
+	if (int(p[6])<<8|int(p[7]))&0x1fff == 0 {
+		f = parsePorts(f, p[n:])
+	}
+	return f, true
+}
+
+func parsePorts(f flow, p []byte) flow {
+	if portProto(uint8(f.proto)) && len(p) >= 4 {
+		f.sport, f.dport = int(p[0])<<8|int(p[1]), int(p[2])<<8|int(p[3])
+	}
+	return f
+}
+
+func parse6(f flow, p []byte) (flow, bool) {
+	if len(p) < 40 || p[0]>>4 != 6 {
+		return f, false
+	}
+	f.src, f.dst = addrOf(p[8:24]), addrOf(p[24:40])
+	next := int(p[6])
+	p = p[40:]
+	for headers := 0; headers <= 6; headers++ {
+		size, need := 0, 4
+		switch next {
+		case 0, 43, 60:
+			if len(p) >= 2 {
+				size = (int(p[1]) + 1) * 8
+			}
+		case 51:
+			if len(p) >= 2 {
+				size = (int(p[1]) + 2) * 4
+			}
+		case 44:
+			size, need = 8, 8
+		default:
+			f.proto = next
+			f = parsePorts(f, p)
+			if next == 58 && len(p) >= 24 && p[0] == 135 {
+				f.neighbor = addrOf(p[8:24])
+			}
+			if next == 58 && len(p) >= 24 && p[0] == 136 {
+				f.neighbor = f.dst
+			}
+			return f, true
+		}
+		if len(p) < need {
+			return f, true
+		}
+		if next == 44 && (p[2] != 0 || p[3]&0xf8 != 0) {
+			f.proto = int(p[0])
+			return f, true
+		}
+		next, p = int(p[0]), p[min(size, len(p)):]
+	}
+	return f, true
+}
+
+// fuzzRules are sixteen rules of every kind; a fuzzer's mask picks some.
+var fuzzRules = []Rule{
+	to(ourAddr, 6, 80), to(ourAddr, 6, 443), to(ourAddr, 17, 2000, 3000), to(ourAddr, 17), to(ourAddr, 1), to(ourAddr, 0), neighbor(ourAddr),
+	from(backend, 6, 8080), from(backend, 17, 1, 65535), from(backend, 0), to(our6, 6, 443), to(our6, 17, 53), to(our6, 58), neighbor(our6),
+	from(backend6, 17, 53), to(our6, 0),
+}
+
+// FuzzSteering compares the program in the kernel with the reference.
+func FuzzSteering(f *testing.F) {
+	for i, c := range steerCases {
+		f.Add(uint16(1)<<(i%16)|uint16(i*7), c.frame)
+		f.Add(uint16(0x7fdf), c.frame)
+	}
+	p, s := loadSteering(f, false)
+	last := -1
+	f.Fuzz(func(t *testing.T, mask uint16, frame []byte) {
+		if len(frame) < 14 || len(frame) > 3000 {
+			return // less than BPF_PROG_TEST_RUN takes, or more
+		}
+		var rules []Rule
+		for i, r := range fuzzRules {
+			if mask&(1<<i) != 0 {
+				rules = append(rules, r)
+			}
+		}
+		if int(mask) != last {
+			must(t, s.Replace(rules...))
+			last = int(mask)
+		}
+		if got, want := steers(t, p, s, frame), reference(rules, frame); got != want {
+			t.Errorf("rules %v: steered %v, the reference says %v\n%x", rules, got, want, frame)
+		}
+	})
+}
