@@ -1,0 +1,134 @@
+package replay
+
+import (
+	"bytes"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// DefaultFlows is how many flows are told apart unless Config says otherwise: 64 MiB of table.
+const DefaultFlows = 1 << 20
+
+// flowKey is a flow whatever its direction: the lower end is first. Addresses of IPv4 fill the
+// first four bytes.
+type flowKey struct {
+	addr  [2][16]byte
+	port  [2][2]byte
+	proto uint8
+	v6    bool
+}
+
+// flow is a slot of the table.
+type flow struct {
+	key  flowKey
+	hash uint32
+	file uint32 // the last file that it was seen in; 0 is an empty slot
+}
+
+// flows counts flows exactly, up to a bound: a table with open addressing by the engine's hash,
+// which is the same for both directions.
+type flows struct {
+	slots  []flow
+	most   int
+	used   int
+	file   uint32
+	inFile uint64 // flows of the present file
+	beyond uint64 // packets of flows that found no room
+}
+
+func newFlows(most int) *flows {
+	if most <= 0 {
+		most = DefaultFlows
+	}
+	return &flows{slots: make([]flow, 1024), most: most}
+}
+
+// begin starts the next file.
+func (f *flows) begin() {
+	f.file++
+	f.inFile = 0
+}
+
+// add counts the flow of an IP packet p with headers as d says.
+func (f *flows) add(p []byte, d *packet.Desc) {
+	k := keyOf(p, d)
+	mask := uint32(len(f.slots) - 1)
+	for at := d.Hash & mask; ; at = (at + 1) & mask {
+		s := &f.slots[at]
+		if s.file == 0 {
+			f.insert(s, k, d.Hash)
+			return
+		}
+		if s.hash == d.Hash && s.key == k {
+			if s.file != f.file {
+				s.file = f.file
+				f.inFile++
+			}
+			return
+		}
+	}
+}
+
+// insert puts a new flow into an empty slot, or counts it as beyond the bound.
+func (f *flows) insert(s *flow, k flowKey, hash uint32) {
+	if f.used == f.most {
+		f.beyond++
+		return
+	}
+	*s = flow{k, hash, f.file}
+	f.used++
+	f.inFile++
+	if f.used*2 > len(f.slots) {
+		f.grow()
+	}
+}
+
+// grow doubles the table.
+func (f *flows) grow() {
+	old := f.slots
+	f.slots = make([]flow, 2*len(old))
+	mask := uint32(len(f.slots) - 1)
+	for i := range old {
+		if old[i].file == 0 {
+			continue
+		}
+		at := old[i].hash & mask
+		for f.slots[at].file != 0 {
+			at = (at + 1) & mask
+		}
+		f.slots[at] = old[i]
+	}
+}
+
+// keyOf reads the key of a packet. Ports are zero for packets without.
+func keyOf(p []byte, d *packet.Desc) (k flowKey) {
+	k.proto = d.Proto
+	if d.Flags.Has(packet.FlagIPv4) {
+		copy(k.addr[0][:], p[d.L3+12:d.L3+16])
+		copy(k.addr[1][:], p[d.L3+16:d.L3+20])
+	} else {
+		k.v6 = true
+		copy(k.addr[0][:], p[d.L3+8:d.L3+24])
+		copy(k.addr[1][:], p[d.L3+24:d.L3+40])
+	}
+	if hasPorts(d) {
+		copy(k.port[0][:], p[d.L4:])
+		copy(k.port[1][:], p[d.L4+2:])
+	}
+	order := bytes.Compare(k.addr[0][:], k.addr[1][:])
+	if order > 0 || order == 0 && bytes.Compare(k.port[0][:], k.port[1][:]) > 0 {
+		k.addr[0], k.addr[1] = k.addr[1], k.addr[0]
+		k.port[0], k.port[1] = k.port[1], k.port[0]
+	}
+	return k
+}
+
+// hasPorts reports whether a packet's transport header begins with ports.
+func hasPorts(d *packet.Desc) bool {
+	switch d.Proto {
+	case wire.ProtoTCP, wire.ProtoUDP, wire.ProtoSCTP:
+		return d.L4 != 0
+	}
+	return false
+}

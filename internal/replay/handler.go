@@ -1,0 +1,102 @@
+package replay
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/packet"
+)
+
+// outPort is the port of the loop that the output device is.
+const outPort = 1
+
+// handler counts the packets of one file and decides what becomes of them: packets that are not to
+// be trusted and those that a rule drops end here, the others go on to the output device, or are
+// delivered where there is none.
+type handler struct {
+	src     *source
+	rules   *filter.List
+	flows   *flows
+	sum     *Sum
+	forward bool
+	dropped [packet.Verdicts]uint64 // packets, where nothing is forwarded
+}
+
+// Tick implements stack.Handler: there are no timers.
+func (h *handler) Tick(clock.Time) clock.Time { return clock.Never }
+
+// Handle implements stack.Handler.
+func (h *handler) Handle(_ clock.Time, b *packet.Batch) {
+	h.rules.Apply(b)
+	for i := 0; i < len(b.D); {
+		d, first := &b.D[i], i
+		size, more := int(d.Len), d.Flags.Has(packet.FlagMore)
+		for i++; more && i < len(b.D); i++ {
+			size += int(b.D[i].Len)
+			more = b.D[i].Flags.Has(packet.FlagMore)
+		}
+		h.count(b.Arena, d, size)
+		switch {
+		case d.Flags.Has(packet.FlagMalformed):
+			d.Verdict = packet.DropMalformed
+		case d.Flags.Has(packet.FlagTruncated):
+			d.Verdict = packet.DropTruncated
+		}
+		if h.forward && d.Verdict == packet.Undecided {
+			d.Verdict, d.Port = packet.Forward, outPort
+		} else if h.forward {
+			h.src.inside -= i - first
+		}
+	}
+	if !h.forward {
+		h.take(b)
+	}
+}
+
+// take keeps every frame from the loop, because frames of a resident capture go back to the driver
+// and never to the pool, and counts the drops that the loop now does not see.
+func (h *handler) take(b *packet.Batch) {
+	first := true
+	for i := range b.D {
+		d := &b.D[i]
+		if first && d.Verdict.Dropped() {
+			h.dropped[d.Verdict]++
+		}
+		first = !d.Flags.Has(packet.FlagMore)
+		d.Verdict = packet.Deliver
+	}
+	h.src.Release(&packet.Batch{Arena: b.Arena, D: b.D})
+}
+
+// count adds one packet, of which d is the first descriptor, to the sum.
+func (h *handler) count(a *packet.Arena, d *packet.Desc, size int) {
+	s, g := h.sum, d.Flags
+	s.Packets++
+	s.Bytes += uint64(size)
+	s.sizes[sizeClass(size)]++
+	if d.Rule != 0 {
+		s.hits[d.Rule-1]++
+	}
+	if g&(packet.FlagVLAN|packet.FlagFragment|packet.FlagMalformed|packet.FlagTruncated|packet.FlagOptions) != 0 {
+		s.oddities(g)
+	}
+	if g&(packet.FlagIPv4|packet.FlagIPv6) == 0 {
+		s.others[etherType(a.Bytes(d), d)]++
+		return
+	}
+	if g.Has(packet.FlagIPv4) {
+		s.IPv4++
+		if !g.Has(packet.FlagIPChecksumOK) {
+			s.IPChecksumErrors++
+		}
+	} else {
+		s.IPv6++
+	}
+	s.protocols[d.Proto]++
+	if g.Has(packet.FlagMalformed) {
+		return
+	}
+	s.transport(a.Bytes(d), d)
+	if !g.Has(packet.FlagFragmentRest) {
+		h.flows.add(a.Bytes(d), d)
+	}
+}

@@ -1,0 +1,247 @@
+// Package replay pushes captures through the packet path and counts what is in them.
+//
+//	capture -> pmd.Pcap -> stack.Loop: engine -> filter -> count -> Out | dropped
+//
+// Run does that for a list of files, one after the other, and reports what it saw: protocols, flows,
+// checksum errors, rule hits, drops and the time that it took. Verify compares, for every packet,
+// the engine with its slow reference and with an independent decoder.
+package replay
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/stack"
+)
+
+// Config says what is replayed, and how.
+type Config struct {
+	Files []string
+	Laps  int          // how often each file is replayed; 0 is once
+	Rate  pmd.Rate     // the zero value is as fast as possible
+	Limit uint64       // packets after which to stop, over all files; 0 is no limit
+	Rules *filter.List // nil passes everything
+	Flows int          // most flows that are told apart; 0 is DefaultFlows
+
+	// Open opens the device that packets are sent to; nil sends them nowhere. Run closes it.
+	Open func(pool *ring.Pool) (pmd.Driver, error)
+
+	// Progress, if it is set, is called from another goroutine while a file is replayed.
+	Progress func(file int, packets, bytes uint64)
+}
+
+// arenaFrames are enough for a loop and a device with rings of 4096.
+const arenaFrames = 16384
+
+// Run replays the files and reports. A file that cannot be read, or not to its end, is told in its
+// part of the report and the others go on; an error is about what all need. When ctx ends the report
+// has what was done until then.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	r := &runner{cfg: cfg, rep: newReport(cfg.Rules), flows: newFlows(cfg.Flows)}
+	if r.cfg.Rules == nil {
+		r.cfg.Rules = &filter.List{}
+	}
+	cpu := gpukern.NewCPU(gpukern.Config{Tables: gpukern.Tables{ACL: r.cfg.Rules.ACL()}})
+	r.engine = &timed{Engine: cpu}
+	info := cpu.Info()
+	r.rep.Engine = Engine{info.Name, info.Device, info.Ops.String()}
+	if err := r.openOut(); err != nil {
+		return nil, err
+	}
+	for i := range cfg.Files {
+		if ctx.Err() != nil || r.full() {
+			break
+		}
+		r.file(ctx, i)
+	}
+	r.rep.Stopped = ctx.Err() != nil
+	r.rep.finish(r.flows)
+	return r.rep, errors.Join(cpu.Close(), r.closeOut())
+}
+
+// runner is a run on its way.
+type runner struct {
+	cfg    Config
+	rep    *Report
+	flows  *flows
+	engine *timed
+	arena  *ring.Arena // of the output device, which keeps it for the whole run
+	pool   *ring.Pool
+	out    *sink
+}
+
+// openOut opens the output device in an arena that all files share.
+func (r *runner) openOut() (err error) {
+	if r.cfg.Open == nil {
+		return nil
+	}
+	if r.arena, r.pool, err = newPool(arenaFrames); err != nil {
+		return err
+	}
+	drv, err := r.cfg.Open(r.pool)
+	if err != nil {
+		return errors.Join(err, r.arena.Close())
+	}
+	r.out = &sink{Driver: drv}
+	info := drv.Info()
+	r.rep.Output = &Output{Device: info.Device, Driver: info.Driver, Granted: info.Granted}
+	return nil
+}
+
+func (r *runner) closeOut() error {
+	if r.out == nil {
+		return nil
+	}
+	err := r.out.flush(stack.Now(), packet.NewBatch(r.arena.View(), 0))
+	s := r.out.Info().Stats
+	r.rep.Output.Packets, r.rep.Output.Bytes = s.TxPackets-s.TxInvalid, s.TxBytes
+	return errors.Join(err, r.out.Driver.Close(), r.arena.Close())
+}
+
+// full reports whether Limit is reached.
+func (r *runner) full() bool { return r.cfg.Limit != 0 && r.rep.Total.Packets >= r.cfg.Limit }
+
+func newPool(frames int) (*ring.Arena, *ring.Pool, error) {
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: frames})
+	if err != nil {
+		return nil, nil, err
+	}
+	pool, err := arena.Cut(0)
+	return arena, pool, err
+}
+
+// file replays one file and adds its part to the report.
+func (r *runner) file(ctx context.Context, i int) {
+	f := File{Path: r.cfg.Files[i]}
+	if err := r.replay(ctx, i, &f); err != nil {
+		f.Err = err
+		f.Error = err.Error()
+	}
+	r.rep.add(f)
+}
+
+// replay replays one file: it makes the loop, runs it, and reads the counters.
+func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
+	src, pool, closeAll, err := r.open(f.Path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	if r.cfg.Limit != 0 {
+		src.left = r.cfg.Limit - r.rep.Total.Packets
+	}
+	f.Mode = src.mode.String()
+	h := &handler{src: src, rules: r.cfg.Rules, flows: r.flows, sum: newSum(len(r.cfg.Rules.Rules()))}
+	ports := []pmd.Driver{src}
+	if r.out != nil {
+		r.out.src, src.window = src, true
+		ports = append(ports, r.out)
+		h.forward = true
+	}
+	loop, err := stack.NewLoop(stack.Config{Ports: ports, Pool: pool, Engine: r.engine, Handler: h})
+	if err != nil {
+		return err
+	}
+	r.flows.begin()
+	stop := r.progress(i, loop)
+	spent, start := r.engine.spent, time.Now()
+	err = loop.Run(ctx)
+	f.seconds, f.engine = time.Since(start), r.engine.spent-spent
+	stop()
+	f.take(h, loop.Stats(), src.Records())
+	f.Flows = r.flows.inFile
+	return errors.Join(err, src.damage, loop.Close())
+}
+
+// open opens a file. What is replayed once is streamed; what is replayed again is read into memory
+// first: into frames that are lent again and again where nothing is sent.
+func (r *runner) open(path string) (*source, *ring.Pool, func() error, error) {
+	pc := pmd.PcapConfig{Files: []string{path}, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate}
+	frames := arenaFrames
+	switch {
+	case pc.Laps == 1:
+	case r.out == nil && fits(path):
+		pc.Mode = pmd.PcapResident
+		frames += residentFrames(path)
+	default:
+		pc.Mode = pmd.PcapPreload
+	}
+	if r.out != nil {
+		pc.StampNow = true
+		p, err := pmd.OpenPcap(r.pool, pc)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return &source{Pcap: p, mode: pc.Mode}, r.pool, p.Close, nil
+	}
+	arena, pool, err := newPool(frames)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	p, err := pmd.OpenPcap(pool, pc)
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, arena.Close())
+	}
+	return &source{Pcap: p, mode: pc.Mode}, pool, func() error { return errors.Join(p.Close(), arena.Close()) }, nil
+}
+
+// fits reports whether a file may be resident: one whose packets are known to be no larger than a
+// quarter of what an arena can hold.
+func fits(path string) bool {
+	return path != "-" && !strings.HasSuffix(path, ".gz") && fileSize(path) <= 512<<20
+}
+
+// residentFrames returns how many frames of 2 KiB hold the packets of a file: packets of just over
+// half a frame, and very small ones, which begin at a cache line each, take twice their bytes.
+func residentFrames(path string) int { return int(fileSize(path) / 1024) }
+
+// fileSize returns 0 for a file that is not there: opening it tells what is wrong.
+func fileSize(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// progress starts telling how far the loop is; the function that it returns ends that.
+func (r *runner) progress(file int, loop *stack.Loop) (stop func()) {
+	if r.cfg.Progress == nil {
+		return func() {}
+	}
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		t := time.NewTicker(100 * time.Millisecond)
+		defer t.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-t.C:
+				s := loop.Stats()
+				r.cfg.Progress(file, s.Received, s.ReceivedBytes)
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+		s := loop.Stats()
+		r.cfg.Progress(file, s.Received, s.ReceivedBytes)
+	}
+}
+
+// timed is an engine that counts the time spent in it.
+type timed struct {
+	gpukern.Engine
+	spent time.Duration
+}

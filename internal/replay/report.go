@@ -1,0 +1,145 @@
+package replay
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/stack"
+)
+
+// Report is what a run saw. Its JSON form is stable: fields are added, never renamed.
+type Report struct {
+	Engine       Engine  `json:"engine"`
+	Output       *Output `json:"output"` // null where packets went nowhere
+	Files        []File  `json:"files"`
+	Total        Part    `json:"total"`
+	Rules        []Hits  `json:"rules"`
+	FlowsUnknown uint64  `json:"flows_unknown"` // packets of flows beyond the bound of the flow table
+	Stopped      bool    `json:"stopped"`       // before the end, by a signal
+}
+
+// Engine says what looked at the packets.
+type Engine struct {
+	Name   string `json:"name"`
+	Device string `json:"device"`
+	Ops    string `json:"ops"`
+}
+
+// Output says where packets were sent to.
+type Output struct {
+	Device  string `json:"device"`
+	Driver  string `json:"driver"`
+	Granted string `json:"granted"`
+	Packets uint64 `json:"packets"` // taken by the device and not refused
+	Bytes   uint64 `json:"bytes"`
+}
+
+// Hits is a rule and how many packets it was the first to match.
+type Hits struct {
+	Line    int    `json:"line"`
+	Text    string `json:"text"`
+	Packets uint64 `json:"packets"`
+}
+
+// Part is what was seen in one file, or in all. Packets = Passed + the sum of Dropped.
+type Part struct {
+	Sum
+	Passed     uint64            `json:"passed"`  // to the output, or to the end of the path where there is none
+	Dropped    map[string]uint64 `json:"dropped"` // packets by reason
+	Seconds    float64           `json:"seconds"`
+	Mpps       float64           `json:"mpps"`
+	NsPacket   float64           `json:"ns_per_packet"`
+	EngineNs   float64           `json:"engine_ns_per_packet"` // the part of it that the engine took
+	seconds    time.Duration
+	engine     time.Duration
+	byVerdicts [packet.Verdicts]uint64
+}
+
+// File is a Part that came from one file.
+type File struct {
+	Path    string  `json:"path"`
+	Mode    string  `json:"mode"` // "stream", "preload" or "resident": where packets waited
+	Records Records `json:"records"`
+	Error   string  `json:"error"` // why it could not be read, or not to its end; "" where it could
+	Err     error   `json:"-"`     // the same
+	Part
+}
+
+// Records says what became of the records of a file, once however often it was replayed.
+type Records struct {
+	Read        uint64 `json:"read"`
+	Cut         uint64 `json:"cut"`         // stored with fewer bytes than the packet had
+	Unsupported uint64 `json:"unsupported"` // of a link type that carries no Ethernet or IP
+	NotIP       uint64 `json:"not_ip"`      // of a link type without EtherTypes, and not IP
+	Empty       uint64 `json:"empty"`
+	TooLong     uint64 `json:"too_long"`
+}
+
+func newReport(rules *filter.List) *Report {
+	r := &Report{Files: []File{}, Rules: []Hits{}}
+	if rules != nil {
+		for _, rule := range rules.Rules() {
+			r.Rules = append(r.Rules, Hits{Line: rule.Line, Text: rule.Text})
+		}
+	}
+	r.Total.Sum = *newSum(len(r.Rules))
+	return r
+}
+
+// take reads the counters of a loop that has ended.
+func (f *File) take(h *handler, s stack.Stats, rec pmd.PcapStats) {
+	f.Sum = *h.sum
+	f.Records = Records{rec.Records, rec.Truncated, rec.Unsupported, rec.NotIP, rec.Empty, rec.TooLong}
+	f.byVerdicts, f.Passed = s.Dropped, s.Forwarded
+	if !h.forward {
+		f.byVerdicts = h.dropped
+		f.Passed = s.Received
+		for _, n := range h.dropped {
+			f.Passed -= n
+		}
+	}
+}
+
+// add adds a file to the report.
+func (r *Report) add(f File) {
+	t := &r.Total
+	t.merge(&f.Sum)
+	t.Passed += f.Passed
+	t.seconds += f.seconds
+	t.engine += f.engine
+	for v, n := range f.byVerdicts {
+		t.byVerdicts[v] += n
+	}
+	f.derive()
+	r.Files = append(r.Files, f)
+}
+
+// finish works out what follows from the counts of all files.
+func (r *Report) finish(fl *flows) {
+	r.Total.derive()
+	r.Total.Flows = uint64(fl.used)
+	r.FlowsUnknown = fl.beyond
+	for i := range r.Rules {
+		r.Rules[i].Packets = r.Total.hits[i]
+	}
+}
+
+// derive works out names and rates from counts.
+func (p *Part) derive() {
+	p.name()
+	p.Dropped = map[string]uint64{}
+	for v, n := range p.byVerdicts {
+		if n > 0 {
+			p.Dropped[packet.Verdict(v).String()] = n
+		}
+	}
+	p.Seconds = p.seconds.Seconds()
+	if p.Packets > 0 && p.seconds > 0 {
+		n := float64(p.Packets)
+		p.Mpps = n / p.Seconds / 1e6
+		p.NsPacket = float64(p.seconds) / n
+		p.EngineNs = float64(p.engine) / n
+	}
+}
