@@ -1,0 +1,190 @@
+// Package afpacket drives an interface through packet sockets: for machines without AF_XDP.
+//
+// Packets come from a ring of blocks that the kernel fills (TPACKET_V3) and are copied, once, into
+// frames of the pool; they leave by sendmmsg(2), straight from their frames. Nothing of the kernel's
+// is bypassed, so expect half of AF_XDP's rate, and up to a millisecond of delay for a packet that
+// comes alone: a block that is not full is handed over when its timer says so.
+//
+// What the kernel put off, the driver does, so that a packet may leave through any device: it puts
+// VLAN tags back, fills in checksums (packets of local origin have none on a veth) and cuts the
+// large packets of GSO and GRO into segments of the size that their sender meant.
+//
+// # The kernel sees the packets too
+//
+// A packet socket gets copies. Unless told otherwise the kernel handles the same packets: it would
+// answer SYNs to an address of its own with RST, and forward what it can route. Config.Exclusive
+// hides what we receive from the kernel, by a filter at the interface's ingress hook. The filter
+// lives in the kernel: Close removes it, but after SIGKILL it stays, those packets are lost to
+// everybody, and the next Open of the interface replaces it. By hand:
+//
+//	tc filter del dev DEV ingress prio 49149
+//
+// Linux 6.3 or later is needed for UDP segmentation offload to arrive in one piece; CAP_NET_RAW
+// for everything, CAP_NET_ADMIN for Exclusive.
+package afpacket
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+)
+
+// Defaults of Config.
+const (
+	DefaultRing     = 4 << 20 // bytes
+	DefaultHeadroom = 256     // bytes, as AF_XDP leaves
+)
+
+// Config describes what Open opens. Interface and Pools are required, and All or Rules if anything
+// is to be received.
+type Config struct {
+	Interface string
+
+	// Pools lend the frames, one for each queue. Queues share the traffic of the interface by the
+	// hash of addresses and ports: the two directions of a flow come to the same queue. Pools may
+	// be of different arenas.
+	Pools []*ring.Pool
+
+	Ring     int // bytes that the kernel may fill for each queue, rounded up to whole blocks; 0 is DefaultRing
+	Headroom int // bytes in front of a received packet; 0 is DefaultHeadroom
+
+	All   bool   // receive every packet: for a bump in the wire
+	Rules []Rule // receive what these name; Device.SetRules changes them
+
+	Exclusive   bool // hide what is received from the kernel; needs CAP_NET_ADMIN
+	Promiscuous bool // receive packets to other link addresses too
+	QdiscBypass bool // send past the interface's queueing discipline: no shaping, and no tcpdump
+}
+
+// Device is an open interface.
+type Device struct {
+	Queues []*Queue // in the order of Config.Pools; each belongs to one loop
+
+	cfg   Config
+	iface iface
+	mu    sync.Mutex // guards the filters: SetRules and Close
+	hide  *hiding    // nil unless Exclusive
+}
+
+// Open opens an interface in the network namespace of the calling thread.
+func Open(cfg Config) (*Device, error) {
+	if err := cfg.check(); err != nil {
+		return nil, &pmd.OpError{Op: "open", Device: cfg.Interface, Err: err}
+	}
+	if cfg.Ring <= 0 {
+		cfg.Ring = DefaultRing
+	}
+	if cfg.Headroom <= 0 {
+		cfg.Headroom = DefaultHeadroom
+	}
+	d := &Device{cfg: cfg}
+	if err := d.open(); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (c *Config) check() error {
+	if len(c.Pools) == 0 {
+		return errors.New("no pool: each queue needs one to receive into")
+	}
+	if c.All && len(c.Rules) > 0 {
+		return errors.New("both All and rules: with All no rule is looked at")
+	}
+	for _, p := range c.Pools {
+		if size := p.Arena().FrameSize(); c.Headroom > size/2 {
+			return fmt.Errorf("headroom of %d bytes is more than half of a frame of %d", c.Headroom, size)
+		}
+	}
+	return nil
+}
+
+// open makes every queue deaf before it binds it, so that no packet is received twice while the
+// queues are not yet one group.
+func (d *Device) open() (err error) {
+	if d.iface, err = lookUp(d.cfg.Interface); err != nil {
+		return d.explain("open", 0, err)
+	}
+	match, err := d.match(d.cfg.Rules)
+	if err != nil {
+		return d.explain("open", 0, err)
+	}
+	group := 0
+	for i, pool := range d.cfg.Pools {
+		q, op, err := openQueue(d, i, pool)
+		if err != nil {
+			return d.explain(op, i, err)
+		}
+		d.Queues = append(d.Queues, q)
+		if len(d.cfg.Pools) == 1 {
+			break
+		}
+		if group, err = joinFanout(q.rx, i == 0, group); err != nil {
+			return d.explain("fanout", i, err)
+		}
+	}
+	if d.cfg.Exclusive {
+		if d.hide, err = newHiding(); err != nil {
+			return d.explain("exclusive", 0, err)
+		}
+	}
+	return d.install(match)
+}
+
+// match compiles what is to be received.
+func (d *Device) match(rules []Rule) (*matcher, error) {
+	if d.cfg.All {
+		return everything, nil
+	}
+	return compile(rules)
+}
+
+// install gives the sockets and, where asked for, the ingress hook new filters: the kernel hides a
+// packet only once a socket takes it.
+func (d *Device) install(m *matcher) error {
+	for _, q := range d.Queues {
+		if err := setFilter(q.rx, m.socket()); err != nil {
+			return d.explain("filter", q.id, err)
+		}
+	}
+	if d.hide == nil {
+		return nil
+	}
+	if err := d.hide.install(d.iface.index, m.ingress()); err != nil {
+		return d.explain("exclusive", 0, err)
+	}
+	return nil
+}
+
+// SetRules replaces the rules while packets flow. Any goroutine may call it.
+func (d *Device) SetRules(rules ...Rule) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cfg.All {
+		return &pmd.OpError{Op: "filter", Device: d.cfg.Interface, Err: fmt.Errorf("%w: the device was opened for all packets", ErrRule)}
+	}
+	m, err := compile(rules)
+	if err != nil {
+		return d.explain("filter", 0, err)
+	}
+	return d.install(m)
+}
+
+// Close closes every queue and gives the packets back to the kernel. The loops must have stopped.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	if d.hide != nil {
+		errs = append(errs, d.hide.remove(d.iface.index))
+		d.hide = nil
+	}
+	for _, q := range d.Queues {
+		errs = append(errs, q.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,68 @@
+package afpacket_test
+
+import (
+	"bytes"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/wire"
+)
+
+// echoRequest is an ICMP echo request.
+func echoRequest(seq byte) []byte {
+	p := append([]byte{8, 0, 0, 0, 0x12, 0x34, 0, seq}, "the quick brown fox"...)
+	sum := wire.Fold(wire.Sum(p, 0))
+	p[2], p[3] = byte(sum>>8), byte(sum)
+	return p
+}
+
+// ping sends n echo requests from Linux to our address, each after the answer to the one before,
+// and returns the shortest time that an answer took.
+func (r *rig) ping(n int) (best time.Duration, err error) {
+	var c net.Conn
+	if err := r.linux.Do(func() error {
+		c, err = net.Dial("ip4:icmp", ourAddr.String())
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	best = time.Hour
+	for i := range n {
+		req, start := echoRequest(byte(i)), time.Now()
+		if _, err := c.Write(req); err != nil {
+			return 0, err
+		}
+		buf := make([]byte, 1500)
+		_ = c.SetReadDeadline(start.Add(3 * time.Second))
+		for {
+			n, err := c.Read(buf)
+			if err != nil {
+				return 0, err
+			}
+			if n > 20 && buf[20] == 0 && bytes.Equal(buf[24:n], req[4:]) { // behind the IP header
+				break
+			}
+		}
+		best = min(best, time.Since(start))
+	}
+	return best, nil
+}
+
+func TestLinuxPingsUs(t *testing.T) {
+	r := newRig(t, 1, 256, nil)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() { defer close(done); r.respond(t, stop) }()
+	best, err := r.ping(50)
+	close(stop)
+	<-done
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("best round trip %v", best)
+	if s := r.dev.Queues[0].Info().Stats; s.RxPackets < 51 || s.TxPackets < 51 {
+		t.Errorf("%+v", s)
+	}
+	r.audit(t)
+}

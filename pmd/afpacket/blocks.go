@@ -1,0 +1,136 @@
+package afpacket
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// blocks is the ring that the kernel receives into (TPACKET_V3): blocks of many packets, each
+// owned by the kernel or by us as its status says.
+//
+//	block:  version, private offset, STATUS, packets, offset of the first, length, ...
+//	packet: tpacket3_hdr ... virtio_net_hdr | Ethernet header, payload
+//	        next -> next packet            mac ->
+type blocks struct {
+	mem  []byte
+	at   int    // the block that is read, or waited for
+	left uint32 // packets of it that are not read
+	off  uint32 // offset of the first of them in the block
+}
+
+// Offsets in a tpacket_block_desc.
+const (
+	blockStatus = 8
+	blockCount  = 12
+	blockFirst  = 16
+)
+
+const vnetHeader = 10 // bytes of a virtio_net_hdr
+
+func mapBlocks(fd, size int) (blocks, error) {
+	n := max(2, (size+blockSize-1)/blockSize)
+	req := unix.TpacketReq3{
+		Block_size: blockSize, Block_nr: uint32(n),
+		// Frames have no fixed size in V3; the kernel only checks that they fill the blocks.
+		Frame_size: blockSize, Frame_nr: uint32(n),
+		Retire_blk_tov: blockTimeout,
+	}
+	if err := unix.SetsockoptTpacketReq3(fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &req); err != nil {
+		return blocks{}, err
+	}
+	mem, err := unix.Mmap(fd, 0, n*blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return blocks{mem: mem}, err
+}
+
+func (r *blocks) unmap() {
+	if r.mem != nil {
+		_ = unix.Munmap(r.mem)
+		r.mem = nil
+	}
+}
+
+func (r *blocks) block() []byte { return r.mem[r.at*blockSize:][:blockSize] }
+
+func (r *blocks) status() *uint32 {
+	return (*uint32)(unsafe.Pointer(&r.block()[blockStatus]))
+}
+
+// peek describes the next packet; false says that the kernel has none for us.
+func (r *blocks) peek(p *received) bool {
+	for r.left == 0 {
+		if atomic.LoadUint32(r.status())&unix.TP_STATUS_USER == 0 {
+			return false
+		}
+		b := r.block()
+		r.left, r.off = binary.NativeEndian.Uint32(b[blockCount:]), binary.NativeEndian.Uint32(b[blockFirst:])
+		if r.left == 0 {
+			r.release()
+		}
+	}
+	r.read(p)
+	return true
+}
+
+// read describes the packet at off.
+func (r *blocks) read(p *received) {
+	raw := r.block()[r.off:]
+	h := (*unix.Tpacket3Hdr)(unsafe.Pointer(&raw[0]))
+	v := raw[h.Mac-vnetHeader : h.Mac]
+	*p = received{
+		data:       raw[h.Mac:][:h.Snaplen],
+		cut:        h.Snaplen < h.Len,
+		tagged:     h.Status&unix.TP_STATUS_VLAN_VALID != 0,
+		tci:        uint16(h.Hv1.Vlan_tci),
+		tpid:       unix.ETH_P_8021Q,
+		partial:    v[0]&unix.VIRTIO_NET_HDR_F_NEEDS_CSUM != 0,
+		gso:        v[1] &^ gsoECN,
+		mss:        int(binary.NativeEndian.Uint16(v[4:])),
+		csumStart:  int(binary.NativeEndian.Uint16(v[6:])),
+		csumOffset: int(binary.NativeEndian.Uint16(v[8:])),
+	}
+	if h.Status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
+		p.tpid = h.Hv1.Vlan_tpid
+	}
+}
+
+// next passes over the packet that peek described, and gives the block back after its last one.
+func (r *blocks) next() {
+	h := (*unix.Tpacket3Hdr)(unsafe.Pointer(&r.block()[r.off]))
+	r.off += h.Next_offset
+	if r.left--; r.left == 0 {
+		r.release()
+	}
+}
+
+func (r *blocks) release() {
+	atomic.StoreUint32(r.status(), unix.TP_STATUS_KERNEL)
+	r.at++
+	if (r.at+1)*blockSize > len(r.mem) {
+		r.at = 0
+	}
+}
+
+// received is a packet in a block, with what the kernel says of it.
+type received struct {
+	data       []byte // from the Ethernet header on, without the tag
+	cut        bool   // there was more than fits a block
+	tagged     bool   // a VLAN tag was taken out
+	tci, tpid  uint16
+	partial    bool // the checksum at csumStart+csumOffset holds the sum of the pseudo header only
+	csumStart  int
+	csumOffset int
+	gso        uint8 // what kind of large packet it is
+	mss        int   // bytes of payload of each packet that it stands for
+}
+
+// Kinds of large packets (virtio 1.2, 5.1.6).
+const (
+	gsoNone  = 0
+	gsoTCPv4 = 1
+	gsoTCPv6 = 4
+	gsoUDP   = 5
+	gsoECN   = 0x80 // the first segment alone carries CWR
+)

@@ -1,0 +1,107 @@
+package afpacket
+
+import (
+	"errors"
+	"runtime"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// The filter's place at the ingress hook. There is one for an interface: a later Open replaces what
+// a killed process has left.
+const (
+	hidePriority = 49149 // before those that tc chooses, from 49152 down, and behind hand-written ones
+	hideHandle   = 1
+)
+
+// hiding is a filter at the ingress hook that drops packets before the kernel's protocols see them.
+// Packet sockets see them before that. It is a classic BPF program in tc's bpf classifier.
+type hiding struct {
+	socket  *nl.NetlinkSocket // in the namespace that the device was opened in
+	created bool              // the hook was not there
+}
+
+func newHiding() (*hiding, error) {
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	return &hiding{socket: s}, nil
+}
+
+// request starts a message to the kernel. The socket's numbering is the message's own.
+func (h *hiding) request(kind, flags int) *nl.NetlinkRequest {
+	req := nl.NewNetlinkRequest(kind, unix.NLM_F_ACK|flags)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: h.socket}}
+	return req
+}
+
+// install puts a program in the filter's place, whatever was there. Packets meet the old or the new
+// program, never none.
+func (h *hiding) install(index int, prog []unix.SockFilter) error {
+	hook := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: netlink.HANDLE_CLSACT & 0xffff0000, Parent: netlink.HANDLE_CLSACT}
+	req := h.request(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	req.AddData(hook)
+	req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("clsact")))
+	switch _, err := req.Execute(unix.NETLINK_ROUTE, 0); {
+	case err == nil:
+		h.created = true
+	case !errors.Is(err, unix.EEXIST):
+		return err
+	}
+	req = h.request(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE)
+	req.AddData(h.filter(index))
+	req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bpf")))
+	options := nl.NewRtAttr(nl.TCA_OPTIONS, nil)
+	options.AddRtAttr(nl.TCA_BPF_OPS_LEN, nl.Uint16Attr(uint16(len(prog))))
+	options.AddRtAttr(nl.TCA_BPF_OPS, unsafe.Slice((*byte)(unsafe.Pointer(&prog[0])), len(prog)*unix.SizeofSockFilter))
+	options.AddRtAttr(nl.TCA_BPF_FLAGS, nl.Uint32Attr(nl.TCA_BPF_FLAG_ACT_DIRECT))
+	req.AddData(options)
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	runtime.KeepAlive(prog)
+	return err
+}
+
+func (h *hiding) filter(index int) *nl.TcMsg {
+	return &nl.TcMsg{
+		Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: hideHandle,
+		Parent: netlink.HANDLE_MIN_INGRESS,
+		Info:   hidePriority<<16 | uint32(htons(unix.ETH_P_ALL)),
+	}
+}
+
+// remove takes the filter away, and the hook if it was not there before and nobody else uses it. An
+// interface that is gone has taken both along.
+func (h *hiding) remove(index int) error {
+	defer h.socket.Close()
+	req := h.request(unix.RTM_DELTFILTER, 0)
+	req.AddData(h.filter(index))
+	req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bpf")))
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	switch {
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENOENT):
+		return nil
+	case err == nil && h.created && h.unused(index):
+		req = h.request(unix.RTM_DELQDISC, 0)
+		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: netlink.HANDLE_CLSACT & 0xffff0000, Parent: netlink.HANDLE_CLSACT})
+		_, err = req.Execute(unix.NETLINK_ROUTE, 0)
+	}
+	return err
+}
+
+// unused reports whether no filter is left at the interface's two hooks.
+func (h *hiding) unused(index int) bool {
+	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, unix.NLM_F_DUMP)
+		req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: h.socket}}
+		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: parent})
+		list, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
+		if err != nil || len(list) > 0 {
+			return false
+		}
+	}
+	return true
+}

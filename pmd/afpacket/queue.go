@@ -1,0 +1,225 @@
+package afpacket
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+)
+
+// Queue is one packet socket of a Device: a pmd.Driver.
+type Queue struct {
+	dev  *Device
+	id   int
+	pool *ring.Pool
+	link link
+
+	rx     int // -1 once closed
+	blocks blocks
+	packet received // that peek has described
+	fresh  bool     // it has just been described: nothing of it is done
+	seg    segments // where packet is a large one
+	parts  [4][]byte
+
+	tx    int
+	out   outbox
+	count pmd.Counters
+
+	mu    sync.Mutex // Info against Close: guards rx
+	drops uint64     // as the kernel has told so far: it forgets what it tells
+	info  pmd.Info   // what does not change
+}
+
+func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err error) {
+	q = &Queue{dev: d, id: id, pool: pool}
+	q.link = link{name: d.cfg.Interface, index: d.iface.index}
+	if q.rx, q.blocks, op, err = rxSocket(&d.cfg, d.iface.index); err != nil {
+		return nil, op, err
+	}
+	if q.tx, err = txSocket(&d.cfg, d.iface.index); err != nil {
+		q.blocks.unmap()
+		unix.Close(q.rx)
+		return nil, "socket", err
+	}
+	granted := fmt.Sprintf("TPACKET_V3, %d blocks of %d KiB, copy", len(q.blocks.mem)/blockSize, blockSize>>10)
+	if len(d.cfg.Pools) > 1 {
+		granted += fmt.Sprintf(", fanout by hash over %d queues", len(d.cfg.Pools))
+	}
+	if d.cfg.Exclusive {
+		granted += ", hidden from the kernel"
+	} else {
+		granted += ", seen by the kernel too"
+	}
+	q.info = pmd.Info{
+		Driver: "afpacket", Device: d.cfg.Interface, Queue: id, MTU: d.iface.mtu, MAC: d.iface.mac,
+		Caps: pmd.CapPoll | pmd.CapMultiBuf, FD: q.rx, Granted: granted,
+	}
+	return q, "", nil
+}
+
+// Rx implements pmd.Driver. A packet that needs more frames than b has room for, or the pool has
+// free, stays in the kernel's ring.
+func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
+	if q.blocks.mem == nil {
+		return 0, q.fail("rx", pmd.ErrClosed)
+	}
+	b.Base = int64(now)
+	first := b.Len()
+	for b.Room() > 0 && (q.fresh || q.peek()) && q.deliver(b, uint32(now)) {
+	}
+	n := b.Len() - first
+	if n > 0 {
+		q.count.Rx(b.D[first:])
+		return n, nil
+	}
+	return 0, q.idle(now)
+}
+
+// peek looks at the next packet and prepares it.
+func (q *Queue) peek() bool {
+	for q.blocks.peek(&q.packet) {
+		p := &q.packet
+		ok := !p.cut && len(p.data) >= 14
+		switch {
+		case p.gso != gsoNone:
+			ok = ok && q.seg.start(p)
+		case p.partial:
+			ok = ok && p.complete()
+		}
+		if ok {
+			q.fresh = true
+			return true
+		}
+		q.count.RxInvalid.Add(1)
+		q.blocks.next()
+	}
+	return false
+}
+
+// deliver copies the packet, or as many of its segments as fit, to b. It reports false when it
+// stopped for want of room or frames.
+func (q *Queue) deliver(b *packet.Batch, stamp uint32) bool {
+	p := &q.packet
+	if p.gso == gsoNone {
+		if !q.put(b, stamp, p.data, nil) {
+			return false
+		}
+	} else {
+		for more := true; more; more = q.seg.more(p) {
+			head, payload := q.seg.build(p)
+			if !q.put(b, stamp, head, payload) {
+				return false
+			}
+		}
+	}
+	q.fresh = false
+	q.blocks.next()
+	return true
+}
+
+// put copies one packet, and the tag that the kernel took out of it, into frames. It reports false
+// when there is no room; a packet that will never fit is counted and passed over.
+func (q *Queue) put(b *packet.Batch, stamp uint32, head, payload []byte) bool {
+	const macs = 12
+	var tag [4]byte
+	q.parts = [4][]byte{head, nil, nil, payload}
+	total := len(head) + len(payload)
+	if q.packet.tagged {
+		binary.BigEndian.PutUint16(tag[0:], q.packet.tpid)
+		binary.BigEndian.PutUint16(tag[2:], q.packet.tci)
+		q.parts = [4][]byte{head[:macs], tag[:], head[macs:], payload}
+		total += len(tag)
+	}
+	size, headroom := q.pool.Arena().FrameSize(), q.dev.cfg.Headroom
+	frames := (total + headroom + size - 1) / size
+	if frames > b.Room() || frames > q.pool.Free() {
+		if frames > cap(b.D) || frames > q.pool.Size() {
+			q.count.RxInvalid.Add(1)
+			return true
+		}
+		return false
+	}
+	q.scatter(b, stamp, total)
+	return true
+}
+
+// scatter copies the parts into as many frames as they need.
+func (q *Queue) scatter(b *packet.Batch, stamp uint32, total int) {
+	arena := q.pool.Arena()
+	headroom, part := q.dev.cfg.Headroom, 0
+	for total > 0 {
+		off, _ := q.pool.Get()
+		d := packet.Desc{Off: off + uint32(headroom), Len: uint16(min(total, arena.FrameSize()-headroom)), Stamp: stamp}
+		headroom = 0
+		total -= int(d.Len)
+		if total > 0 {
+			d.Flags = packet.FlagMore
+		}
+		for to := arena.Bytes(&d); len(to) > 0; {
+			n := copy(to, q.parts[part])
+			to, q.parts[part] = to[n:], q.parts[part][n:]
+			if len(q.parts[part]) == 0 && part < len(q.parts)-1 {
+				part++
+			}
+		}
+		b.Append(d)
+	}
+}
+
+// idle tells what is wrong with the link, when nothing comes.
+func (q *Queue) idle(now clock.Time) error {
+	if err := q.link.check(q.rx, now); err != nil {
+		return q.dev.explain("rx", q.id, err)
+	}
+	return nil
+}
+
+// Info implements pmd.Driver.
+func (q *Queue) Info() pmd.Info {
+	i := q.info
+	i.Stats = q.count.Stats()
+	q.mu.Lock()
+	q.tally()
+	i.Stats.RxDropped += q.drops
+	q.mu.Unlock()
+	return i
+}
+
+// tally adds what the kernel dropped since it was asked last. The caller holds mu.
+func (q *Queue) tally() {
+	if q.rx < 0 {
+		return
+	}
+	if st, err := unix.GetsockoptTpacketStatsV3(q.rx, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+		q.drops += uint64(st.Drops)
+	}
+}
+
+// Holds implements ring.Holder. The driver holds no frame between two calls: received packets wait
+// in the kernel's ring, and sent ones have been copied when Tx returns.
+func (q *Queue) Holds(func(off uint32)) {}
+
+// Close implements pmd.Driver. Packets in the kernel's ring are lost.
+func (q *Queue) Close() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.rx < 0 {
+		return nil
+	}
+	q.tally()
+	q.blocks.unmap()
+	unix.Close(q.tx)
+	unix.Close(q.rx)
+	q.rx, q.tx = -1, -1
+	return nil
+}
+
+func (q *Queue) fail(op string, err error) error {
+	return &pmd.OpError{Op: op, Device: q.dev.cfg.Interface, Queue: q.id, Err: err}
+}

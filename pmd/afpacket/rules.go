@@ -1,0 +1,290 @@
+package afpacket
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/wire"
+)
+
+// Match says which packets an address in a rule stands for.
+type Match uint8
+
+// The kinds of rules.
+const (
+	To       Match = iota // packets to the address: a service, or an address that we translate to
+	From                  // packets from the address: a backend whose answers pass through us
+	Neighbor              // ARP for the address, neighbour solicitations for it and the answers sent to it
+)
+
+// Rule names packets to receive. A VLAN tag makes no difference to a rule.
+//
+// With a protocol that has ports, a rule without ports also takes the fragments after the first,
+// which have none; a rule with ports takes whole packets and first fragments only.
+type Rule struct {
+	Addr           netip.Addr
+	Match          Match
+	Proto          uint8  // IP protocol number; 0 is every protocol
+	PortLo, PortHi uint16 // of Addr's side, inclusive; 0, 0 is every port and PortHi 0 only PortLo
+}
+
+// ErrRule says that a rule means nothing or that there are too many.
+var ErrRule = errors.New("packet filter rule")
+
+// matcher is a set of rules as a classic BPF program whose results are taken and left.
+type matcher struct{ prog []unix.SockFilter }
+
+// Results that become what a hook calls them.
+const (
+	taken = 0xfffffff0
+	left  = 0xfffffff1
+)
+
+var (
+	everything = &matcher{[]unix.SockFilter{ret(taken)}}
+	nothing    = &matcher{[]unix.SockFilter{ret(left)}}
+)
+
+// socket returns the program for a packet socket, where the result is how many bytes to keep.
+func (m *matcher) socket() []unix.SockFilter { return m.results(1<<20, 0) }
+
+// ingress returns the program for the ingress hook (TC_ACT_SHOT, TC_ACT_UNSPEC). A packet too short
+// for the program's loads has the result 0, which is TC_ACT_OK.
+func (m *matcher) ingress() []unix.SockFilter { return m.results(2, 1<<32-1) }
+
+func (m *matcher) results(take, leave uint32) []unix.SockFilter {
+	out := append([]unix.SockFilter(nil), m.prog...)
+	for i := range out {
+		switch {
+		case out[i] == ret(taken):
+			out[i].K = take
+		case out[i] == ret(left):
+			out[i].K = leave
+		}
+	}
+	return out
+}
+
+// Both hooks run the program from the Ethernet header on, the outer VLAN tag taken out.
+const (
+	etherType = 12
+	ip        = 14      // offset of the network header
+	arpTarget = ip + 24 // target protocol address (RFC 826)
+
+	memProto = 0 // M[0]: transport protocol
+	memRest  = 1 // M[1]: not 0 in a fragment other than the first
+	// X: offset of the transport header from the network header
+)
+
+// compile turns rules into a program: what all rules need is read once, then each rule is a block
+// that takes the packet or goes on with the next.
+func compile(rules []Rule) (*matcher, error) {
+	v4, v6, arp := prologue4(), prologue6(), code{}
+	for _, r := range rules {
+		if err := r.check(); err != nil {
+			return nil, err
+		}
+		switch v := r.Addr.Unmap(); {
+		case r.Match == Neighbor && v.Is4():
+			arp = append(arp, block(code{ldw(arpTarget), jeq(word(v.AsSlice()))})...)
+		case r.Match == Neighbor:
+			v6 = append(v6, solicited(v.AsSlice())...)
+		case v.Is4():
+			v4 = append(v4, r.block(12, v.AsSlice())...)
+		default:
+			v6 = append(v6, r.block(8, v.AsSlice())...)
+		}
+	}
+	prog := dispatch(v4, v6, arp)
+	if len(prog) > unix.BPF_MAXINSNS {
+		return nil, fmt.Errorf("%w: %d rules need %d instructions, %d are allowed: use ranges of ports, or All", ErrRule, len(rules), len(prog), unix.BPF_MAXINSNS)
+	}
+	return &matcher{prog}, nil
+}
+
+// check reports a rule that means nothing.
+func (r Rule) check() error {
+	hasPorts := r.PortLo != 0 || r.PortHi != 0
+	switch {
+	case !r.Addr.IsValid():
+		return fmt.Errorf("%w: no address", ErrRule)
+	case r.Match > Neighbor:
+		return fmt.Errorf("%w: %v: match %d is none of To, From, Neighbor", ErrRule, r.Addr, r.Match)
+	case r.Match == Neighbor && (hasPorts || r.Proto != 0):
+		return fmt.Errorf("%w: %v: Neighbor has neither protocol nor ports", ErrRule, r.Addr)
+	case hasPorts && !portProto(r.Proto):
+		return fmt.Errorf("%w: %v: protocol %d has no ports", ErrRule, r.Addr, r.Proto)
+	case r.PortHi != 0 && r.PortHi < r.PortLo:
+		return fmt.Errorf("%w: %v: ports %d-%d end before they begin", ErrRule, r.Addr, r.PortLo, r.PortHi)
+	}
+	return nil
+}
+
+// portProto reports whether a protocol begins with two ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
+func portProto(p uint8) bool { return p == 6 || p == 17 || p == 33 || p == 132 || p == 136 }
+
+// block returns the code of a rule for an IP packet whose addresses begin at src in the header.
+func (r Rule) block(src uint32, addr []byte) code {
+	at, port := ip+src, uint32(ip)
+	if r.Match == To {
+		at, port = at+uint32(len(addr)), port+2
+	}
+	c := equal(at, addr)
+	if r.Proto != 0 {
+		c = append(c, ldm(memProto), jeq(uint32(r.Proto)))
+	}
+	if lo, hi := r.PortLo, max(r.PortLo, r.PortHi); hi != 0 {
+		c = append(c, ldm(memRest), jeq(0), ldxh(port), jge(uint32(lo)), jle(uint32(hi)))
+	}
+	return block(c)
+}
+
+// solicited matches neighbour solicitations for the address and advertisements sent to it (RFC 4861).
+func solicited(addr []byte) code {
+	message := func(kind uint8) code {
+		return code{ldm(memProto), jeq(uint32(wire.ProtoICMPv6)), ldm(memRest), jeq(0), ldxb(ip), jeq(uint32(kind))}
+	}
+	const solicitation, advertisement = 135, 136
+	target := message(solicitation)
+	for i := 0; i < len(addr); i += 4 {
+		target = append(target, ldxw(uint32(ip+8+i)), jeq(word(addr[i:])))
+	}
+	answer := append(message(advertisement), equal(ip+24, addr)...)
+	return append(block(target), block(answer)...)
+}
+
+// prologue4 reads the protocol, the fragment offset and the header length.
+func prologue4() code {
+	return code{
+		ldb(ip + 9), stm(memProto),
+		ldh(ip + 6), alu(unix.BPF_AND, 0x1fff), stm(memRest),
+		op(unix.BPF_LDX|unix.BPF_B|unix.BPF_MSH, ip),
+	}
+}
+
+// extHeaders is how many IPv6 extension headers the program passes over; behind more, a packet has
+// the protocol number of an extension header, which no rule names.
+const extHeaders = 4
+
+// prologue6 walks the extension headers: hop-by-hop, routing, destination options, fragment.
+func prologue6() code {
+	c := code{
+		ldb(ip + 6), stm(memProto), ldi(0), stm(memRest),
+		op(unix.BPF_LDX|unix.BPF_IMM, wire.IPv6Len),
+	}
+	tax := op(unix.BPF_MISC|unix.BPF_TAX, 0)
+	walk := code{
+		ldm(memProto),
+		jumpIf(0, 4),
+		jumpIf(43, 3),
+		jumpIf(60, 2),
+		jumpIf(44, 9),
+		ja(18), // done
+		// An option or routing header: its length is in units of 8 bytes after the first 8.
+		ldxb(ip), stm(memProto), ldxb(ip + 1), alu(unix.BPF_ADD, 1), alu(unix.BPF_LSH, 3),
+		op(unix.BPF_ALU|unix.BPF_ADD|unix.BPF_X, 0), tax, ja(10), // next
+		// A fragment header: behind a further fragment there is no header to look at.
+		ldxb(ip), stm(memProto), ldxh(ip + 2), alu(unix.BPF_AND, 0xfff8), stm(memRest),
+		op(unix.BPF_MISC|unix.BPF_TXA, 0), alu(unix.BPF_ADD, 8), tax,
+		ldm(memRest), jumpIf(0, 0),
+	}
+	const done, jump = 5, 23 // indices of the instructions that leave the walk
+	for i := range extHeaders {
+		step := append(code(nil), walk...)
+		rest := (extHeaders - 1 - i) * len(walk)
+		step[done].K = uint32(len(walk) - 1 - done + rest)
+		step[jump].Jf = uint8(rest)
+		c = append(c, step...)
+	}
+	return c
+}
+
+// dispatch puts the sections behind a switch on the EtherType.
+func dispatch(v4, v6, arp code) []unix.SockFilter {
+	sections := []struct {
+		etherType uint16
+		code
+	}{{wire.EtherTypeIPv4, v4}, {wire.EtherTypeIPv6, v6}, {wire.EtherTypeARP, arp}}
+	c := code{ldh(etherType)}
+	at := 0 // of the section, from the end of the switch
+	for i, s := range sections {
+		rest := 2*(len(sections)-1-i) + 1 // instructions of the switch behind this jump
+		c = append(c, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(s.etherType)}, ja(uint32(rest+at)))
+		at += len(s.code) + 1
+	}
+	c = append(c, ret(left))
+	for _, s := range sections {
+		c = append(append(c, s.code...), ret(left))
+	}
+	return c
+}
+
+// code is a piece of a program. In a block, jeq, jge and jle go on where they hold and leave the
+// block where they do not.
+type code []unix.SockFilter
+
+// leave marks a jump to the end of the block.
+const leave = 0xff
+
+// block ends c by taking the packet, and resolves the jumps out of it.
+func block(c code) code {
+	c = append(c, ret(taken))
+	for i := range c {
+		if c[i].Jf == leave {
+			c[i].Jf = uint8(len(c) - 1 - i)
+		}
+		if c[i].Jt == leave {
+			c[i].Jt = uint8(len(c) - 1 - i)
+		}
+	}
+	return c
+}
+
+// equal compares bytes of the packet, a multiple of four.
+func equal(at uint32, b []byte) (c code) {
+	for i := 0; i < len(b); i += 4 {
+		c = append(c, ldw(at+uint32(i)), jeq(word(b[i:])))
+	}
+	return c
+}
+
+func word(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
+
+// Instructions: loads from the packet (x: relative to X) and M, and what compares with the result.
+func ldb(k uint32) unix.SockFilter  { return op(unix.BPF_LD|unix.BPF_B|unix.BPF_ABS, k) }
+func ldh(k uint32) unix.SockFilter  { return op(unix.BPF_LD|unix.BPF_H|unix.BPF_ABS, k) }
+func ldw(k uint32) unix.SockFilter  { return op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, k) }
+func ldxb(k uint32) unix.SockFilter { return op(unix.BPF_LD|unix.BPF_B|unix.BPF_IND, k) }
+func ldxh(k uint32) unix.SockFilter { return op(unix.BPF_LD|unix.BPF_H|unix.BPF_IND, k) }
+func ldxw(k uint32) unix.SockFilter { return op(unix.BPF_LD|unix.BPF_W|unix.BPF_IND, k) }
+func ldm(k uint32) unix.SockFilter  { return op(unix.BPF_LD|unix.BPF_MEM, k) }
+func ldi(k uint32) unix.SockFilter  { return op(unix.BPF_LD|unix.BPF_IMM, k) }
+func stm(k uint32) unix.SockFilter  { return op(unix.BPF_ST, k) }
+func ja(k uint32) unix.SockFilter   { return op(unix.BPF_JMP|unix.BPF_JA, k) }
+func ret(k uint32) unix.SockFilter  { return op(unix.BPF_RET|unix.BPF_K, k) }
+
+func alu(what uint16, k uint32) unix.SockFilter { return op(unix.BPF_ALU|unix.BPF_K|what, k) }
+
+func op(code uint16, k uint32) unix.SockFilter { return unix.SockFilter{Code: code, K: k} }
+
+func jeq(k uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: leave, K: k}
+}
+
+func jge(k uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jf: leave, K: k}
+}
+
+// jumpIf passes over n instructions where the result is k.
+func jumpIf(k uint32, n uint8) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: n, K: k}
+}
+
+// jle leaves where the result is greater.
+func jle(k uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, Jt: leave, K: k}
+}

@@ -1,0 +1,135 @@
+package afpacket
+
+import (
+	"encoding/binary"
+
+	"github.com/millrace/millrace/wire"
+)
+
+// complete fills in the checksum of a packet that has only the sum of its pseudo header where the
+// checksum belongs. It reports false when the offsets lie outside of the packet.
+func (p *received) complete() bool {
+	at := p.csumStart + p.csumOffset
+	if p.csumStart > len(p.data) || at+2 > len(p.data) {
+		return false
+	}
+	sum := wire.Fold(wire.Sum(p.data[p.csumStart:], 0))
+	// A UDP checksum of 0 would say that there is none (RFC 768); to TCP both zeros are the same.
+	binary.BigEndian.PutUint16(p.data[at:], wire.UDPChecksum(sum))
+	return true
+}
+
+// maxHeaders is the room for the headers of a segment: Ethernet, IP with options or extension
+// headers, TCP with options.
+const maxHeaders = 256
+
+// segments cuts a large packet into those that its sender meant.
+type segments struct {
+	head    [maxHeaders]byte // headers of the current segment
+	l3, l4  int              // offsets of the IP and the transport header
+	payload int              // offset of the payload
+	mss     int
+	proto   uint8
+	at      int // offset of the current segment's payload in the packet's
+}
+
+// start prepares to cut p and reports false when its headers are not what the kernel says.
+func (s *segments) start(p *received) bool {
+	*s = segments{mss: p.mss}
+	etherType, l3, ok := wire.Network(p.data)
+	if !ok || p.mss == 0 {
+		return false
+	}
+	switch ip := p.data[l3:]; etherType {
+	case wire.EtherTypeIPv4:
+		if !wire.IPv4(ip).ValidHeader() {
+			return false
+		}
+		s.l3, s.l4, s.proto = l3, l3+wire.IPv4(ip).HeaderLen(), wire.IPv4(ip).Proto()
+	case wire.EtherTypeIPv6:
+		proto, off, _, ok := wire.Upper6(ip)
+		if !ok {
+			return false
+		}
+		s.l3, s.l4, s.proto = l3, l3+off, proto
+	default:
+		return false
+	}
+	s.payload = s.l4 + transportLen(p.gso, s.proto, p.data[s.l4:])
+	return s.payload > s.l4 && s.payload < len(p.data) && s.payload <= maxHeaders
+}
+
+// transportLen returns the length of the transport header, 0 where it does not fit the kind of
+// large packet.
+func transportLen(gso, proto uint8, b []byte) int {
+	switch {
+	case gso == gsoUDP && proto == wire.ProtoUDP && len(b) >= wire.UDPLen:
+		return wire.UDPLen
+	case (gso == gsoTCPv4 || gso == gsoTCPv6) && proto == wire.ProtoTCP && wire.TCP(b).Valid():
+		return wire.TCP(b).DataOffset()
+	}
+	return 0
+}
+
+// build makes the headers of the current segment and returns them and its payload, both borrowed
+// until the next call.
+func (s *segments) build(p *received) (head, payload []byte) {
+	rest := p.data[s.payload+s.at:]
+	payload = rest[:min(len(rest), s.mss)]
+	head = s.head[:s.payload]
+	copy(head, p.data)
+	last := len(payload) == len(rest)
+	pseudo := s.network(head[s.l3:], len(payload))
+	if s.proto == wire.ProtoTCP {
+		s.tcp(wire.TCP(head[s.l4:]), last)
+	} else {
+		wire.UDP(head[s.l4:]).SetLen(uint16(wire.UDPLen + len(payload)))
+	}
+	s.checksum(head[s.l4:], payload, pseudo)
+	return head, payload
+}
+
+// network sets what differs between the IP headers of the segments, and returns the sum of the
+// pseudo header.
+func (s *segments) network(ip []byte, payload int) uint32 {
+	transport := s.payload - s.l4 + payload
+	if v4 := wire.IPv4(ip); v4.Version() == 4 {
+		v4.SetTotalLen(uint16(s.l4 - s.l3 + transport))
+		v4.SetID(v4.ID() + uint16(s.at/s.mss))
+		v4.FillChecksum()
+		return wire.PseudoHeader4(v4.Src(), v4.Dst(), s.proto, uint32(transport))
+	}
+	v6 := wire.IPv6(ip)
+	v6.SetPayloadLen(uint16(s.l4 - s.l3 - wire.IPv6Len + transport))
+	return wire.PseudoHeader6(v6.Src(), v6.Dst(), s.proto, uint32(transport))
+}
+
+// tcp sets what differs between the TCP headers: FIN and PSH belong to the last byte, CWR to the
+// first packet after a reduction (RFC 3168 6.1.2).
+func (s *segments) tcp(h wire.TCP, last bool) {
+	h.SetSeq(h.Seq() + uint32(s.at))
+	f := h.Flags()
+	if !last {
+		f &^= wire.FlagFIN | wire.FlagPSH
+	}
+	if s.at > 0 {
+		f &^= wire.FlagCWR
+	}
+	h.SetFlags(f)
+}
+
+func (s *segments) checksum(transport, payload []byte, pseudo uint32) {
+	at := 6
+	if s.proto == wire.ProtoTCP {
+		at = 16
+	}
+	binary.BigEndian.PutUint16(transport[at:], 0)
+	sum := wire.Sum(payload, wire.Sum(transport, pseudo))
+	binary.BigEndian.PutUint16(transport[at:], wire.UDPChecksum(wire.Fold(sum)))
+}
+
+// more passes to the next segment and reports false behind the last.
+func (s *segments) more(p *received) bool {
+	s.at += s.mss
+	return s.payload+s.at < len(p.data)
+}

@@ -1,0 +1,168 @@
+package afpacket
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/pmd"
+)
+
+// A block is what the kernel hands over at once. It must hold the largest packet, 64 KiB of GSO
+// and its headers; and the smaller it is, the sooner it is full.
+const (
+	blockSize    = 128 << 10
+	blockTimeout = 1 // ms, the least there is
+)
+
+// iface is what the driver needs to know of an interface.
+type iface struct {
+	index, mtu int
+	mac        [6]byte
+}
+
+func lookUp(name string) (f iface, err error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		var errno unix.Errno
+		if errors.As(err, &errno) && errno != unix.ENODEV && errno != unix.ENXIO {
+			return f, err
+		}
+		return f, unix.ENODEV // package net has an error of its own for it
+	}
+	f.index, f.mtu = i.Index, i.MTU
+	copy(f.mac[:], i.HardwareAddr)
+	return f, nil
+}
+
+func htons(v uint16) uint16 { return v<<8 | v>>8 }
+
+// rxSocket returns a bound socket that passes nothing yet, and its ring. op names the step that
+// failed.
+func rxSocket(c *Config, index int) (fd int, r blocks, op string, err error) {
+	// Protocol 0 receives nothing: the socket is deaf until it is bound, and then its filter is.
+	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, r, "socket", err
+	}
+	defer func() {
+		if err != nil {
+			unix.Close(fd)
+		}
+	}()
+	if err = setFilter(fd, nothing.socket()); err != nil {
+		return -1, r, "filter", err
+	}
+	for _, o := range []struct{ opt, v int }{
+		{unix.PACKET_VERSION, unix.TPACKET_V3},
+		{unix.PACKET_VNET_HDR, 1},
+		{unix.PACKET_IGNORE_OUTGOING, 1},
+	} {
+		if err = unix.SetsockoptInt(fd, unix.SOL_PACKET, o.opt, o.v); err != nil {
+			return -1, r, "socket", err
+		}
+	}
+	if r, err = mapBlocks(fd, c.Ring); err != nil {
+		return -1, r, "ring", err
+	}
+	if err = bind(fd, index, unix.ETH_P_ALL); err != nil {
+		r.unmap()
+		return -1, r, "bind", err
+	}
+	if c.Promiscuous {
+		m := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
+		if err = unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
+			r.unmap()
+			return -1, r, "promiscuous", err
+		}
+	}
+	return fd, r, "", nil
+}
+
+// txSocket returns a socket that only sends. It is apart from the receiving one because that one
+// has PACKET_VNET_HDR on, which would put a header in front of every packet sent.
+func txSocket(c *Config, index int) (int, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, err
+	}
+	bypass := 0
+	if c.QdiscBypass {
+		bypass = 1
+	}
+	err = errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, bypass),
+		bind(fd, index, 0),
+	)
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	// A batch waits in the socket's buffer; without CAP_NET_ADMIN the kernel's usual size has to do.
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 4<<20)
+	return fd, nil
+}
+
+func bind(fd, index int, protocol uint16) error {
+	return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(protocol), Ifindex: index})
+}
+
+// joinFanout makes the socket one of a group whose members each receive a part of the flows. The
+// hash is symmetric: it does not know the directions apart.
+func joinFanout(fd int, first bool, group int) (int, error) {
+	const kind = unix.PACKET_FANOUT_HASH | unix.PACKET_FANOUT_FLAG_IGNORE_OUTGOING
+	if !first {
+		return group, unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, kind<<16|group)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT, (kind|unix.PACKET_FANOUT_FLAG_UNIQUEID)<<16); err != nil {
+		return 0, err
+	}
+	v, err := unix.GetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT)
+	return v & 0xffff, err
+}
+
+// setFilter attaches a classic BPF program to a socket, in place of the one before.
+func setFilter(fd int, prog []unix.SockFilter) error {
+	f := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		uintptr(unsafe.Pointer(&f)), unsafe.Sizeof(f), 0)
+	runtime.KeepAlive(prog)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// explain turns an error of the kernel into one of pmd's, with what is missing or in the way.
+func (d *Device) explain(op string, queue int, err error) error {
+	e := &pmd.OpError{Op: op, Device: d.cfg.Interface, Queue: queue, Err: err}
+	is := func(target error, remedy string) error {
+		e.Err, e.Remedy = fmt.Errorf("%w: %w", target, err), remedy
+		return e
+	}
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		if op == "exclusive" {
+			return is(pmd.ErrPermission, "a filter at the ingress hook needs CAP_NET_ADMIN")
+		}
+		return is(pmd.ErrPermission, "packet sockets need CAP_NET_RAW")
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		if op == "open" {
+			return is(pmd.ErrGone, "there is no such interface in this network namespace: see ip link")
+		}
+		return is(pmd.ErrGone, "")
+	case errors.Is(err, unix.ENETDOWN):
+		return is(pmd.ErrDown, "ip link set "+d.cfg.Interface+" up")
+	case errors.Is(err, unix.EAFNOSUPPORT):
+		return is(pmd.ErrNotSupported, "the kernel is built without CONFIG_PACKET")
+	case op == "exclusive" && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP)):
+		return is(pmd.ErrNotSupported, "the kernel is built without CONFIG_NET_SCH_INGRESS or CONFIG_NET_CLS_BPF")
+	case errors.Is(err, unix.ENOMEM):
+		e.Remedy = "a smaller Ring needs less memory of the kernel"
+	}
+	return e
+}

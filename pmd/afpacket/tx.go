@@ -1,0 +1,130 @@
+package afpacket
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+)
+
+// outbox is the argument of sendmmsg: a message for each packet, a piece for each descriptor.
+type outbox struct {
+	msgs   [128]mmsghdr
+	pieces [256]unix.Iovec
+}
+
+// mmsghdr is struct mmsghdr of <sys/socket.h>.
+type mmsghdr struct {
+	hdr unix.Msghdr
+	n   uint32 // bytes sent
+	_   [4]byte
+}
+
+// Tx implements pmd.Driver. The kernel copies the packets, so their frames are free when Tx
+// returns. It takes no more when the socket's buffer or the interface's queue is full.
+func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
+	if q.blocks.mem == nil {
+		return 0, q.fail("tx", pmd.ErrClosed)
+	}
+	taken := 0
+	for {
+		packets, used := q.out.fill(b.Arena, b.D[taken:])
+		if packets == 0 {
+			n := pmd.Chain(b.D[taken:])
+			if n <= len(q.out.pieces) {
+				return taken, nil
+			}
+			taken += q.refuse(b.D[taken:][:n])
+			continue
+		}
+		sent, errno := q.send(packets)
+		n := used
+		if sent < packets {
+			n = descriptors(b.D[taken:], sent)
+		}
+		q.release(b.D[taken:][:n])
+		taken += n
+		switch {
+		case errno == 0:
+		case invalid(errno):
+			taken += q.refuse(b.D[taken:][:pmd.Chain(b.D[taken:])])
+		case errno == unix.ENETDOWN, errno == unix.ENXIO, errno == unix.ENODEV:
+			return taken, q.dev.explain("tx", q.id, errno)
+		default:
+			return taken, nil // EAGAIN, ENOBUFS: full
+		}
+	}
+}
+
+// fill describes whole packets of d, as many as fit, and returns how many packets and descriptors
+// those are.
+func (o *outbox) fill(arena *packet.Arena, d []packet.Desc) (packets, used int) {
+	for packets < len(o.msgs) {
+		n := pmd.Chain(d[used:])
+		if n == 0 || used+n > len(o.pieces) {
+			break
+		}
+		for i := used; i < used+n; i++ {
+			o.pieces[i].Base = unsafe.SliceData(arena.Bytes(&d[i]))
+			o.pieces[i].SetLen(int(d[i].Len))
+		}
+		m := &o.msgs[packets].hdr
+		m.Iov = &o.pieces[used]
+		m.SetIovlen(n)
+		packets++
+		used += n
+	}
+	return packets, used
+}
+
+// send passes the first n messages to the kernel, and returns how many it took and why not more.
+func (q *Queue) send(n int) (int, unix.Errno) {
+	for sent := 0; ; {
+		q.count.Wakeups.Add(1)
+		r, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(q.tx), uintptr(unsafe.Pointer(&q.out.msgs[sent])),
+			uintptr(n-sent), unix.MSG_DONTWAIT, 0, 0)
+		switch {
+		case errno == unix.EINTR:
+		case errno != 0:
+			return sent, errno
+		default:
+			sent += int(r)
+		}
+		if sent == n {
+			return n, 0
+		}
+	}
+}
+
+// invalid says that the kernel refuses this packet and may take others: longer than the MTU, or
+// shorter than a header.
+func invalid(e unix.Errno) bool { return e == unix.EMSGSIZE || e == unix.EINVAL }
+
+// release counts packets as sent and frees their frames.
+func (q *Queue) release(d []packet.Desc) {
+	if len(d) == 0 {
+		return
+	}
+	q.count.Tx(d)
+	for i := range d {
+		q.pool.Put(d[i].Off)
+	}
+}
+
+// refuse takes a packet that cannot be sent.
+func (q *Queue) refuse(d []packet.Desc) int {
+	q.count.TxInvalid.Add(1)
+	q.release(d)
+	return len(d)
+}
+
+// descriptors returns how many descriptors the first n packets of d have.
+func descriptors(d []packet.Desc, n int) (used int) {
+	for range n {
+		used += pmd.Chain(d[used:])
+	}
+	return used
+}
