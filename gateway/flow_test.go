@@ -1,0 +1,299 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+const (
+	web  = "198.18.1.1:80"
+	dns  = "198.18.1.1:53"
+	host = "198.18.0.9:40000"
+)
+
+// connect takes a connection through the handshake and returns the SYN as the backend got it.
+func (w *world) connect(src string) []byte {
+	w.t.Helper()
+	out := w.expect(0, client(src, web, "S").bytes(), 1)
+	w.expect(1, answer(out, "SA").bytes(), 0)
+	w.expect(0, client(src, web, "A").bytes(), 1)
+	return out
+}
+
+func TestAConnectionStaysWithItsBackendAndPort(t *testing.T) {
+	w := newWorld(t, fill(""))
+	for i := range 50 {
+		src := fmt.Sprintf("198.18.0.9:%d", 40000+i)
+		want := flowOf(w.connect(src))
+		for range 3 {
+			got := flowOf(w.expect(0, client(src, web, "PA").bytes(), 1))
+			if got.src != want.src || got.dst != want.dst {
+				t.Fatalf("went from %v to %v, then from %v to %v", want.src, want.dst, got.src, got.dst)
+			}
+		}
+	}
+	if n := w.g.Status().Connections; n != 50 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+func TestOnlyASYNStartsATCPConnection(t *testing.T) {
+	w := newWorld(t, fill(""))
+	for _, flags := range []string{"A", "SA", "PA", "FA", "R", "RA", "SF", "SR", "P"} {
+		w.refused(0, client(host, web, flags).bytes(), packet.DropNoFlow)
+	}
+	w.expect(0, client(host, web, "S").bytes(), 1)
+	w.expect(0, client(host, web, "A").bytes(), 1)
+}
+
+// Timeouts by state: the packet at the end is lost or not, after that much silence.
+func TestIdleConnectionsAreForgotten(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		setup func(w *world)
+		idle  time.Duration
+	}{
+		{"before the handshake is done", func(w *world) { w.expect(0, client(host, web, "S").bytes(), 1) }, 30 * time.Second},
+		{"established", func(w *world) { w.connect(host) }, 124 * time.Minute},
+		{"after a FIN of the client", func(w *world) {
+			w.connect(host)
+			w.expect(0, client(host, web, "FA").bytes(), 1)
+		}, 30 * time.Second},
+		{"after a RST of the backend", func(w *world) {
+			out := w.connect(host)
+			w.expect(1, answer(out, "R").bytes(), 0)
+		}, 30 * time.Second},
+	} {
+		for _, tick := range []bool{true, false} { // the hand, or only the deadline
+			t.Run(fmt.Sprintf("%s, hand %v", c.name, tick), func(t *testing.T) {
+				w := newWorld(t, fill(""))
+				c.setup(w)
+				w.now = w.now.Add(c.idle - time.Second)
+				w.expect(0, client(host, web, "A").bytes(), 1)
+				if tick {
+					w.after(c.idle + 5*time.Second)
+					if n := w.g.Status().Connections; n != 0 {
+						t.Errorf("%d connections are left", n)
+					}
+				}
+				w.now = w.now.Add(c.idle + time.Second)
+				w.refused(0, client(host, web, "A").bytes(), packet.DropNoFlow)
+				if n := w.g.Status().Connections; n != 0 {
+					t.Errorf("%d connections are left", n)
+				}
+			})
+		}
+	}
+}
+
+func TestAReplyKeepsAConnectionAlive(t *testing.T) {
+	w := newWorld(t, fill(""))
+	out := w.expect(0, client(host, dns, "").bytes(), 1)
+	for range 5 {
+		w.now = w.now.Add(50 * time.Second)
+		w.expect(1, answer(out, "").bytes(), 0)
+	}
+	w.now = w.now.Add(61 * time.Second)
+	w.refused(1, answer(out, "").bytes(), packet.DropNoFlow)
+}
+
+func TestANewSYNAfterTheEndStartsAnew(t *testing.T) {
+	w := newWorld(t, fill(""))
+	first := flowOf(w.connect(host))
+	w.expect(0, client(host, web, "FA").bytes(), 1)
+	second := flowOf(w.expect(0, client(host, web, "S").bytes(), 1))
+	if first.src == second.src {
+		t.Error("the backend sees the ports of a connection in TIME-WAIT")
+	}
+	third := flowOf(w.expect(0, client(host, web, "S").bytes(), 1))
+	if third.src != second.src {
+		t.Error("a SYN sent again became another connection")
+	}
+}
+
+func TestRepliesGoWhereTheClientsPacketsCameFrom(t *testing.T) {
+	w := newWorld(t, fill(""))
+	out := w.connect(host)
+	moved := client(host, web, "A")
+	moved.from, moved.to = [6]byte{2, 9, 9, 9, 9, 9}, macGw1
+	w.expect(1, moved.bytes(), 1)
+	got := flowOf(w.expect(1, answer(out, "A").bytes(), 1))
+	if [6]byte(got.dstMAC) != moved.from {
+		t.Errorf("to %v, want %x", got.dstMAC, moved.from)
+	}
+}
+
+func TestTwoClientsOnOnePortDoNotMeet(t *testing.T) {
+	w := newWorld(t, fill(""))
+	seen := map[netip.AddrPort]string{}
+	for i := range 100 {
+		src := fmt.Sprintf("198.18.0.%d:40000", i+1)
+		got := flowOf(w.expect(0, client(src, dns, "").bytes(), 1))
+		if other, ok := seen[got.src]; ok {
+			t.Fatalf("%s and %s both have source %v", src, other, got.src)
+		}
+		seen[got.src] = src
+		back := flowOf(w.expect(1, answer(w.expect(0, client(src, dns, "").bytes(), 1), "").bytes(), 0))
+		if back.dst.String() != src {
+			t.Fatalf("a reply to %s went to %v", src, back.dst)
+		}
+	}
+}
+
+func TestAFullTableRefusesOnlyNewConnections(t *testing.T) {
+	w := newWorld(t, fill(""))
+	open := func(i int) sent {
+		return w.send(0, client(fmt.Sprintf("198.18.%d.%d:4000", 64+i/250, 1+i%250), dns, "").bytes())
+	}
+	for i := range 1024 {
+		if s := open(i); s.verdict != packet.Forward {
+			t.Fatalf("connection %d: %v", i, s.verdict)
+		}
+	}
+	if s := open(2000); s.verdict != packet.DropTableFull {
+		t.Errorf("one too many: %v", s.verdict)
+	}
+	if s := open(1023); s.verdict != packet.Forward {
+		t.Errorf("an old one: %v", s.verdict)
+	}
+	w.now = w.now.Add(61 * time.Second)
+	if s := open(3000); s.verdict != packet.Forward {
+		t.Errorf("one after the others expired: %v", s.verdict)
+	}
+}
+
+func TestSourcePortsRunOutForNewConnectionsOnly(t *testing.T) {
+	w := newWorld(t, "snat_ports: 5000-5009\n"+fill(""))
+	for i := range 10 {
+		w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", 1000+i), dns, "").bytes(), 1)
+	}
+	w.refused(0, client("198.18.0.9:2000", dns, "").bytes(), packet.DropPortsFull)
+	w.expect(0, client("198.18.0.9:1000", dns, "").bytes(), 1)
+	w.after(70 * time.Second)
+	for i := range 10 {
+		w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", 3000+i), dns, "").bytes(), 1)
+	}
+}
+
+// With clients' own addresses, one client port may lead to a backend by one service only.
+func TestAClientPortLeadsToABackendOnce(t *testing.T) {
+	w := newWorld(t, `
+devices: [{name: gw0}, {name: gw1}]
+services:
+  - {name: one, protocol: udp, source: client, address: 198.18.1.1:53, backends: [{address: 198.18.2.11:53}]}
+  - {name: two, protocol: udp, source: client, address: 198.18.1.2:53, backends: [{address: 198.18.2.11:53}]}
+`)
+	out := w.expect(0, client(host, "198.18.1.1:53", "").bytes(), 1)
+	w.refused(0, client(host, "198.18.1.2:53", "").bytes(), packet.DropPortsFull)
+	if got := flowOf(w.expect(1, answer(out, "").bytes(), 0)); got.src.String() != "198.18.1.1:53" {
+		t.Errorf("the reply comes from %v", got.src)
+	}
+	w.now = w.now.Add(61 * time.Second)
+	w.expect(0, client(host, "198.18.1.2:53", "").bytes(), 1)
+}
+
+func TestWhatIsNotServedIsDroppedByReason(t *testing.T) {
+	good := func() seg { return client(host, dns, "") }
+	edit := func(f func(p []byte)) []byte {
+		p := good().bytes()
+		f(p)
+		return p
+	}
+	six := client("[2001:db8::9]:40000", "[2001:db8:1::1]:53", "").bytes()
+	otherHost := good()
+	otherHost.to = [6]byte{2, 1, 1, 1, 1, 1}
+	big := good()
+	big.payload = strings.Repeat("x", 1473)
+	for _, c := range []struct {
+		name string
+		p    []byte
+		want packet.Verdict
+	}{
+		{"another port of a service address", client(host, "198.18.1.1:81", "").bytes(), packet.DropNoService},
+		{"another protocol", client(host, "198.18.1.1:80", "").bytes(), packet.DropNoService},
+		{"another address", client(host, "198.18.1.9:80", "S").bytes(), packet.DropNoService},
+		{"a reply without connection", client("198.18.2.11:8080", "198.18.2.1:2000", "SA").bytes(), packet.DropNoFlow},
+		{"a stranger to an SNAT address", client("198.18.9.9:8080", "198.18.2.1:2000", "SA").bytes(), packet.DropNoFlow},
+		{"a wrong header checksum", edit(func(p []byte) { p[24] ^= 1 }), packet.DropIPChecksum},
+		{"a fragment", edit(func(p []byte) { p[20] = 0x20; wire.IPv4(p[14:]).FillChecksum() }), packet.DropFragment},
+		{"a header length of 4", edit(func(p []byte) { p[14] = 0x41 }), packet.DropMalformed},
+		{"a length beyond the frame", edit(func(p []byte) { p[16] = 5 }), packet.DropTruncated},
+		{"ICMP", edit(func(p []byte) { p[23] = 1; wire.IPv4(p[14:]).FillChecksum() }), packet.DropUnsupported},
+		{"a frame for another host", otherHost.bytes(), packet.DropUnsupported},
+		{"source 127.0.0.1", client("127.0.0.1:4000", dns, "").bytes(), packet.DropUnsupported},
+		{"source 224.0.0.1", client("224.0.0.1:4000", dns, "").bytes(), packet.DropUnsupported},
+		{"source port 0", client("198.18.0.9:0", dns, "").bytes(), packet.DropUnsupported},
+		{"source ::1", client("[::1]:4000", "[2001:db8:1::1]:53", "").bytes(), packet.DropUnsupported},
+		{"more than the MTU", big.bytes(), packet.DropTooBig},
+		{"a VLAN tag", append(append(bytes.Clone(six[:12]), 0x81, 0, 0, 5), six[12:]...), packet.DropUnsupported},
+		{"no IP at all", []byte("\x02\x00\x00\x00\x00\x90\x02\x00\x00\x00\x00\xc1\x88\xcc12345678"), packet.DropUnsupported},
+		{"half a header", six[:30], packet.DropTruncated},
+		{"nothing", []byte{}, packet.DropTruncated},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, fill(""))
+			before := bytes.Clone(c.p)
+			s := w.send(0, c.p)
+			if s.verdict != c.want {
+				t.Errorf("verdict %v, want %v", s.verdict, c.want)
+			}
+			if !bytes.Equal(before, s.p) {
+				t.Error("a dropped packet was rewritten")
+			}
+			if n := w.g.Status().Connections; n != 0 {
+				t.Errorf("%d connections", n)
+			}
+			if n := w.g.Status().Dropped[c.want.String()]; n != 1 {
+				t.Errorf("counted %d times: %v", n, w.g.Status().Dropped)
+			}
+		})
+	}
+}
+
+func TestHopsDecideWhetherAPacketLeaves(t *testing.T) {
+	c := parse(t, fill(""))
+	hops := hopsOf(c)
+	for a, hop := range hops {
+		hop.State = HopUnresolved
+		hops[a] = hop
+	}
+	w := newWorldWith(t, c, hops)
+	w.refused(0, client(host, dns, "").bytes(), packet.DropNoNeighbor)
+	w.g.hopChanged(netip.MustParseAddr("198.18.2.11"), Hop{State: HopNoRoute})
+	w.refused(0, client(host, dns, "").bytes(), packet.DropNoRoute)
+	w.g.hopChanged(netip.MustParseAddr("198.18.2.11"), Hop{MAC: macBackend, Port: 9, State: HopReady})
+	w.refused(0, client(host, dns, "").bytes(), packet.DropNoRoute) // a port that is not there
+	w.g.hopChanged(netip.MustParseAddr("198.18.2.11"), Hop{MAC: macClient, Port: 0, State: HopReady})
+	got := flowOf(w.expect(0, client(host, dns, "").bytes(), 0))
+	if [6]byte(got.dstMAC) != macClient {
+		t.Errorf("to %v", got.dstMAC)
+	}
+	if n := w.g.Status().Services[1].Dropped["no_neighbor"]; n != 1 {
+		t.Errorf("the service counts %d", n)
+	}
+}
+
+// A packet of several descriptors is decided at its first; the others follow it.
+func TestPiecesOfAPacketGoTogether(t *testing.T) {
+	w := newWorld(t, fill(""))
+	s := client(host, dns, "")
+	s.payload = strings.Repeat("x", 1000)
+	p := s.bytes()
+	b := w.batch(0, p[:600], p[600:], client(host, "198.18.1.9:1", "").bytes())
+	b.D[0].Flags = packet.FlagMore
+	w.run(b)
+	if b.D[0].Verdict != packet.Forward || b.D[1].Verdict != packet.Forward || b.D[1].Port != 1 || b.D[2].Verdict != packet.DropNoService {
+		t.Errorf("verdicts %v %v %v", b.D[0].Verdict, b.D[1].Verdict, b.D[2].Verdict)
+	}
+	if st := w.g.Status(); st.Forwarded != 1 {
+		t.Errorf("%d packets forwarded", st.Forwarded)
+	}
+	w.checksumsRight(append(bytes.Clone(b.Bytes(0)), b.Bytes(1)...))
+}

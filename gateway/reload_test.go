@@ -1,0 +1,240 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/packet"
+)
+
+const oneService = `
+devices: [{name: gw0}, {name: gw1}]
+snat: [198.18.2.1]
+table: {size: 1024}
+services:
+  - name: web
+    address: 198.18.1.1:80
+    removed: %s
+    backends: [%s]
+`
+
+func withBackends(removed string, hosts ...int) string {
+	var list []string
+	for _, n := range hosts {
+		list = append(list, fmt.Sprintf("{name: b%d, address: 198.18.2.%d:80}", n, n))
+	}
+	return fmt.Sprintf(oneService, removed, strings.Join(list, ", "))
+}
+
+// open starts n connections and returns the backend of each client.
+func (w *world) open(n int) map[string]string {
+	m := map[string]string{}
+	for i := range n {
+		src := fmt.Sprintf("198.18.0.9:%d", 1000+i)
+		m[src] = flowOf(w.connect(src)).dst.String()
+	}
+	return m
+}
+
+func TestAReloadKeepsEveryConnection(t *testing.T) {
+	w := newWorld(t, withBackends("keep", 11, 12), withBackends("keep", 12, 13, 14))
+	was := w.open(200)
+	if err := w.g.Reload(parse(t, withBackends("keep", 12, 13, 14))); err != nil {
+		t.Fatal(err)
+	}
+	for src, backend := range was {
+		out := w.expect(0, client(src, web, "A").bytes(), 1)
+		if got := flowOf(out).dst.String(); got != backend {
+			t.Fatalf("%s moved from %s to %s", src, backend, got)
+		}
+		w.expect(1, answer(out, "A").bytes(), 0)
+	}
+	for i := range 200 {
+		src := fmt.Sprintf("198.18.0.10:%d", 1000+i)
+		if got := flowOf(w.connect(src)).dst.String(); got == "198.18.2.11:80" {
+			t.Fatal("a new connection went to a backend that is gone")
+		}
+	}
+	removed := 0
+	for _, b := range w.g.Status().Services[0].Backends {
+		if b.Removed {
+			removed++
+			if b.Name != "b11" || b.Connections == 0 {
+				t.Errorf("%+v", b)
+			}
+		}
+	}
+	if removed != 1 {
+		t.Errorf("%d removed backends are shown", removed)
+	}
+}
+
+func TestAReloadDropsRemovedBackendsWhenToldTo(t *testing.T) {
+	w := newWorld(t, withBackends("drop", 11, 12))
+	was := w.open(100)
+	if err := w.g.Reload(parse(t, withBackends("drop", 12))); err != nil {
+		t.Fatal(err)
+	}
+	for src, backend := range was {
+		want := packet.Forward
+		if backend == "198.18.2.11:80" {
+			want = packet.DropNoBackend
+		}
+		if s := w.send(0, client(src, web, "A").bytes()); s.verdict != want {
+			t.Fatalf("%s: %v, want %v", backend, s.verdict, want)
+		}
+	}
+	if err := w.g.Reload(parse(t, withBackends("drop", 11, 12))); err != nil {
+		t.Fatal(err)
+	}
+	for src := range was { // back in time: nothing is lost
+		w.expect(0, client(src, web, "A").bytes(), 1)
+	}
+}
+
+func TestARemovedServiceServesOnlyItsConnections(t *testing.T) {
+	other := strings.Replace(withBackends("keep", 12), "198.18.1.1:80", "198.18.1.2:80", 1)
+	w := newWorld(t, withBackends("keep", 11, 12), other)
+	w.open(1)
+	if err := w.g.Reload(parse(t, other)); err != nil {
+		t.Fatal(err)
+	}
+	out := w.expect(0, client("198.18.0.9:1000", web, "A").bytes(), 1)
+	w.expect(1, answer(out, "A").bytes(), 0)
+	w.refused(0, client("198.18.0.9:1001", web, "S").bytes(), packet.DropNoService)
+	steered := false
+	for _, s := range w.g.Steering() {
+		steered = steered || s.Addr.String() == "198.18.1.1" && !s.Neighbor
+	}
+	if !steered {
+		t.Error("packets of the connection are no longer steered to the gateway, or ARP still is")
+	}
+}
+
+func TestWhatNeedsARestartIsRefused(t *testing.T) {
+	base := withBackends("keep", 11)
+	for _, c := range []struct{ old, new string }{
+		{"{name: gw0}", "{name: gw0, mode: generic}"},
+		{"size: 1024", "size: 2048"},
+		{"snat:", "snat_ports: 2000-3000\nsnat:"},
+		{"snat:", "metrics: {listen: 127.0.0.1:1}\nsnat:"},
+	} {
+		w := newWorld(t, base)
+		err := w.g.Reload(parse(t, strings.Replace(base, c.old, c.new, 1)))
+		if !errors.Is(err, ErrRestart) {
+			t.Errorf("%s: %v", c.new, err)
+		}
+		w.open(1)
+	}
+}
+
+func TestABackendsFlowsWaitForItsReturn(t *testing.T) {
+	w := newWorld(t, withBackends("keep", 11, 12))
+	was := w.open(100)
+	w.setHealth("b11", false)
+	for src, backend := range was {
+		s := w.send(0, client(src, web, "A").bytes())
+		if (backend == "198.18.2.11:80") != (s.verdict == packet.DropNoBackend) {
+			t.Fatalf("connection to %s: %v", backend, s.verdict)
+		}
+	}
+	for i := range 100 {
+		if got := flowOf(w.connect(fmt.Sprintf("198.18.0.10:%d", 1000+i))).dst.String(); got != "198.18.2.12:80" {
+			t.Fatalf("a new connection went to %s", got)
+		}
+	}
+	w.setHealth("b11", true)
+	for src, backend := range was {
+		if got := flowOf(w.expect(0, client(src, web, "A").bytes(), 1)).dst.String(); got != backend {
+			t.Fatalf("moved from %s to %s", backend, got)
+		}
+	}
+	if len(w.events) < 4 || w.events[2].What != "unhealthy" || w.events[3].What != "healthy" {
+		t.Errorf("events: %v", w.events)
+	}
+}
+
+func (w *world) setHealth(name string, healthy bool) {
+	for b := range w.g.configured(w.g.cfg) {
+		if b.name == name {
+			w.g.mu.Lock()
+			w.g.healthChanged(w.g.reg.backends[b], b, healthy, nil)
+			w.g.mu.Unlock()
+		}
+	}
+}
+
+func TestASYNLeavesADeadBackend(t *testing.T) {
+	w := newWorld(t, withBackends("keep", 11, 12))
+	for src, backend := range w.open(50) {
+		if backend == "198.18.2.11:80" {
+			w.setHealth("b11", false)
+			if got := flowOf(w.connect(src)).dst.String(); got != "198.18.2.12:80" {
+				t.Fatalf("went to %s", got)
+			}
+			return
+		}
+	}
+	t.Error("no connection to b11")
+}
+
+func TestUDPLeavesADeadBackend(t *testing.T) {
+	src := strings.Replace(withBackends("keep", 11, 12), "address: 198.18.1.1:80", "address: 198.18.1.1:80\n    protocol: udp", 1)
+	w := newWorld(t, src)
+	out := flowOf(w.expect(0, client(host, web, "").bytes(), 1))
+	dead, left := "b11", "198.18.2.12:80"
+	if out.dst.String() == left {
+		dead, left = "b12", "198.18.2.11:80"
+	}
+	w.setHealth(dead, false)
+	if got := flowOf(w.expect(0, client(host, web, "").bytes(), 1)); got.dst.String() != left {
+		t.Errorf("went to %v", got.dst)
+	}
+	if n := w.g.Status().Connections; n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	w.setHealth("b11", false)
+	w.setHealth("b12", false)
+	w.refused(0, client(host, web, "").bytes(), packet.DropNoBackend)
+}
+
+// TestCountersAddUp sends all sorts of packets and compares the sums.
+func TestCountersAddUp(t *testing.T) {
+	w := newWorld(t, fill(""))
+	total, bytesTo := 0, 0
+	for i := range 300 {
+		p := client(fmt.Sprintf("198.18.0.9:%d", 1000+i%100), []string{web, dns, "198.18.1.1:9"}[i%3], []string{"S", "", "A"}[i%3]).bytes()
+		if s := w.send(0, p); s.verdict == packet.Forward {
+			bytesTo += len(p)
+			w.expect(1, answer(s.p, []string{"SA", "", ""}[i%3]).bytes(), 0)
+			total++
+		}
+		total++
+	}
+	st := w.g.Status()
+	var dropped, to, from, toBytes, conns uint64
+	for _, n := range st.Dropped {
+		dropped += n
+	}
+	for _, s := range st.Services {
+		for _, b := range s.Backends {
+			to, from, toBytes, conns = to+b.ToPackets, from+b.FromPackets, toBytes+b.ToBytes, conns+b.Connections
+		}
+	}
+	if st.Forwarded+dropped != uint64(total) || to+from != st.Forwarded || toBytes != uint64(bytesTo) || conns != st.Connections {
+		t.Errorf("of %d: forwarded %d, dropped %d; to %d from %d; %d of %d bytes; %d of %d connections",
+			total, st.Forwarded, dropped, to, from, toBytes, bytesTo, conns, st.Connections)
+	}
+	w.after(3 * 3600e9)
+	st = w.g.Status()
+	if st.Connections != 0 || st.Services[0].Backends[0].Connections != 0 {
+		t.Errorf("%d connections are left", st.Connections)
+	}
+	for pair, m := range w.h.ports.pairs {
+		if m.free != w.h.ports.span.Size() {
+			t.Errorf("%v: ports leaked", pair)
+		}
+	}
+}
