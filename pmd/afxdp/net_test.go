@@ -137,7 +137,7 @@ func cut(t testing.TB, a *ring.Arena, n int) *ring.Pool {
 	return p
 }
 
-// open opens dev in the host's namespace. A Config without pools gets one of 1024 frames of 2 KiB.
+// open opens an interface of the host, dev if none is named. A Config without pools gets one of 1024 frames of 2 KiB.
 func (w *network) open(t testing.TB, cfg Config) *rig {
 	t.Helper()
 	r := &rig{}
@@ -145,7 +145,9 @@ func (w *network) open(t testing.TB, cfg Config) *rig {
 		cfg.Pools = []*ring.Pool{cut(t, newArena(t, 1024, 2048), 0)}
 	}
 	r.pools, r.arena = cfg.Pools, cfg.Pools[0].Arena()
-	cfg.Interface = dev
+	if cfg.Interface == "" {
+		cfg.Interface = dev
+	}
 	must(t, w.host.Do(func() (err error) {
 		r.Device, err = Open(cfg)
 		return err
