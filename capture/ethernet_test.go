@@ -1,0 +1,164 @@
+package capture
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+const (
+	ip4    = "\x45v4"
+	ip6    = "\x60v6"
+	noMACs = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+	sender = "\x02\x00\x00\x00\x00\x09"
+)
+
+func TestToEthernetKnowsEveryLinkHeader(t *testing.T) {
+	sll := func(kind, proto string) string { return kind + "\x00\x01\x00\x06" + sender + "\x00\x00" + proto }
+	sll2 := func(proto, kind string) string {
+		return proto + "\x00\x00\x00\x00\x00\x03\x00\x01" + kind + "\x06" + sender + "\x00\x00"
+	}
+	for _, c := range []struct {
+		name, data string
+		lt         LinkType
+		want       string // "" where err is set
+		err        error
+	}{
+		{"ethernet", "anything", LinkTypeEthernet, "anything", nil},
+		{"raw v4", ip4, LinkTypeRaw, noMACs + "\x08\x00" + ip4, nil},
+		{"raw v6", ip6, LinkTypeRawBSD, noMACs + "\x86\xdd" + ip6, nil},
+		{"raw of OpenBSD", ip6, LinkTypeRawOpenBSD, noMACs + "\x86\xdd" + ip6, nil},
+		{"raw neither", "\x10?", LinkTypeRaw, "", ErrNotIP},
+		{"raw empty", "", LinkTypeRaw, "", ErrTruncated},
+		{"ipv4", ip4, LinkTypeIPv4, noMACs + "\x08\x00" + ip4, nil},
+		{"ipv6", ip6, LinkTypeIPv6, noMACs + "\x86\xdd" + ip6, nil},
+		{"mpls", "label", LinkTypeMPLS, noMACs + "\x88\x47label", nil},
+		{"null little-endian", "\x02\x00\x00\x00" + ip4, LinkTypeNull, noMACs + "\x08\x00" + ip4, nil},
+		{"null big-endian", "\x00\x00\x00\x02" + ip4, LinkTypeNull, noMACs + "\x08\x00" + ip4, nil},
+		{"null of Darwin", "\x1e\x00\x00\x00" + ip6, LinkTypeNull, noMACs + "\x86\xdd" + ip6, nil},
+		{"null of FreeBSD", "\x00\x00\x00\x1c" + ip6, LinkTypeNull, noMACs + "\x86\xdd" + ip6, nil},
+		{"null IPX", "\x17\x01\x00\x00x", LinkTypeNull, "", ErrNotIP},
+		{"null short", "\x02\x00\x00", LinkTypeNull, "", ErrTruncated},
+		{"loop", "\x00\x00\x00\x18" + ip6, LinkTypeLoop, noMACs + "\x86\xdd" + ip6, nil},
+		{"loop is big-endian", "\x02\x00\x00\x00" + ip4, LinkTypeLoop, "", ErrNotIP},
+		{"ppp", "\xff\x03\x00\x21" + ip4, LinkTypePPP, noMACs + "\x08\x00" + ip4, nil},
+		{"ppp without address", "\x00\x57" + ip6, LinkTypePPP, noMACs + "\x86\xdd" + ip6, nil},
+		{"ppp compressed", "\x21" + ip4, LinkTypePPPHDLC, noMACs + "\x08\x00" + ip4, nil},
+		{"ppp mpls", "\xff\x03\x02\x81label", LinkTypePPPHDLC, noMACs + "\x88\x47label", nil},
+		{"ppp lcp", "\xff\x03\xc0\x21lcp", LinkTypePPP, noMACs + "\x88\x0b\xc0\x21lcp", nil},
+		{"ppp short", "\xff\x03", LinkTypePPP, "", ErrTruncated},
+		{"ppp cut protocol", "\xff\x03\x00", LinkTypePPP, "", ErrTruncated},
+		{"ppp empty", "", LinkTypePPP, "", ErrTruncated},
+		{"ppp with direction", "\x01\xff\x03\x00\x21" + ip4, LinkTypePPPWithDir, noMACs + "\x08\x00" + ip4, nil},
+		{"ppp of pppd", "\x00\x00\x57" + ip6, LinkTypePPPPPPD, noMACs + "\x86\xdd" + ip6, nil},
+		{"ppp with direction empty", "", LinkTypePPPWithDir, "", ErrTruncated},
+		{"pppoe", "\x11\x00", LinkTypePPPEther, noMACs + "\x88\x64\x11\x00", nil},
+		{"chdlc", "\x0f\x00\x08\x00" + ip4, LinkTypeCHDLC, noMACs + "\x08\x00" + ip4, nil},
+		{"chdlc as ppp", "\x8f\x00\x86\xdd" + ip6, LinkTypePPPHDLC, noMACs + "\x86\xdd" + ip6, nil},
+		{"chdlc short", "\x0f\x00\x08", LinkTypeCHDLC, "", ErrTruncated},
+		{"sll", sll("\x00\x00", "\x08\x00") + ip4, LinkTypeLinuxSLL, "\x00\x00\x00\x00\x00\x00" + sender + "\x08\x00" + ip4, nil},
+		{"sll broadcast", sll("\x00\x01", "\x08\x06") + "arp", LinkTypeLinuxSLL, "\xff\xff\xff\xff\xff\xff" + sender + "\x08\x06arp", nil},
+		{"sll llc", sll("\x00\x00", "\x00\x04") + "stp", LinkTypeLinuxSLL, "\x00\x00\x00\x00\x00\x00" + sender + "\x00\x03stp", nil},
+		{"sll can", sll("\x00\x00", "\x00\x0c") + "can", LinkTypeLinuxSLL, "", ErrNotIP},
+		{"sll short", "fifteen bytes..", LinkTypeLinuxSLL, "", ErrTruncated},
+		{"sll2", sll2("\x86\xdd", "\x04") + ip6, LinkTypeLinuxSLL2, "\x00\x00\x00\x00\x00\x00" + sender + "\x86\xdd" + ip6, nil},
+		{"sll2 broadcast", sll2("\x08\x00", "\x01") + ip4, LinkTypeLinuxSLL2, "\xff\xff\xff\xff\xff\xff" + sender + "\x08\x00" + ip4, nil},
+		{"sll2 short", "nineteen bytes.....", LinkTypeLinuxSLL2, "", ErrTruncated},
+		{"usb", "usb", LinkTypeUSBLinux, "", ErrLinkType},
+		{"can", "can", LinkTypeSocketCAN, "", ErrLinkType},
+		{"wireless", "wlan", LinkTypeIEEE80211, "", ErrLinkType},
+	} {
+		got, err := ToEthernet(c.lt, []byte(c.data), nil)
+		if string(got) != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s: %q, %v; want %q, %v", c.name, got, err, c.want, c.err)
+		}
+	}
+}
+
+func TestUnsupportedLinkTypesAreNamed(t *testing.T) {
+	for lt, want := range map[LinkType]string{189: "USB_LINUX (189)", 227: "CAN_SOCKETCAN (227)", 105: "IEEE802_11 (105)", 4321: "LINKTYPE_4321 (4321)"} {
+		if _, err := ToEthernet(lt, nil, nil); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%d: %v", lt, err)
+		}
+	}
+}
+
+func TestToEthernetReusesTheBuffer(t *testing.T) {
+	dst := make([]byte, 0, 100)
+	data := []byte(ip4)
+	n := testing.AllocsPerRun(100, func() {
+		got, _ := ToEthernet(LinkTypeRaw, data, dst)
+		if &got[0] != &dst[:1][0] {
+			t.Fatal("another buffer")
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// upper names the layers from IP on, by gopacket.
+func upper(data []byte, first gopacket.Decoder) string {
+	var names []string
+	for _, l := range gopacket.NewPacket(data, first, gopacket.NoCopy).Layers() {
+		switch l.LayerType() {
+		case layers.LayerTypeEthernet, layers.LayerTypeLinuxSLL, layers.LayerTypeLoopback, layers.LayerTypePPP:
+		default:
+			names = append(names, l.LayerType().String()+" "+string(l.LayerContents()))
+		}
+	}
+	return strings.Join(names, "\n")
+}
+
+func TestConvertedPacketsDecodeAsBefore(t *testing.T) {
+	checked := map[LinkType]int{}
+	for _, path := range captures(t) {
+		r, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rec, err := r.Next(); err == nil; rec, err = r.Next() {
+			lt := rec.LinkType
+			if lt == LinkTypeEthernet {
+				continue
+			}
+			frame, err := ToEthernet(lt, rec.Data, nil)
+			if err != nil {
+				t.Logf("%s: record %d: %v", filepath.Base(path), r.Records(), err)
+				continue
+			}
+			want := upper(rec.Data, layers.LinkType(lt))
+			if lt == LinkTypeIPv4 {
+				want = upper(rec.Data, layers.LayerTypeIPv4)
+			}
+			if lt == LinkTypeCHDLC {
+				want = upper(rec.Data[4:], layers.EthernetType(bigEndian.u16(rec.Data[2:])))
+			}
+			if strings.HasPrefix(want, "DecodeFailure") {
+				continue // gopacket refuses address lengths that are not 6
+			}
+			if got := upper(frame, layers.LayerTypeEthernet); got != want {
+				t.Errorf("%s: record %d: %v decodes as\n%.300q, want\n%.300q", filepath.Base(path), r.Records(), lt, got, want)
+				break
+			}
+			checked[lt]++
+		}
+		r.Close()
+	}
+	t.Logf("packets by link type: %v", checked)
+}
+
+func TestEveryTextOfALinkTypeIsUsable(t *testing.T) {
+	if s := LinkTypeEthernet.String(); s != "ETHERNET" {
+		t.Error(s)
+	}
+	for lt, name := range linkNames {
+		if name != strings.ToUpper(name) || lt.String() != name {
+			t.Errorf("%d: %q", lt, name)
+		}
+	}
+}
