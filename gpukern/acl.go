@@ -84,8 +84,8 @@ func CompileACL(rules []Rule) (*ACL, error) {
 		}
 	}
 	a := &ACL{n: len(rules)}
-	a.v4.compile(rules, (*Rule).for4)
-	a.v6.compile(rules, (*Rule).for6)
+	a.v4.compile(rules, (*Rule).for4, vectorBudget)
+	a.v6.compile(rules, (*Rule).for6, vectorBudget)
 	return a, nil
 }
 

@@ -133,7 +133,7 @@ func internet(g generator, n int) []Route {
 			bits = [...]int{8, 12, 14, 26, 28, 30, 32}[g.IntN(7)]
 		}
 		var a [4]byte
-		binary.BigEndian.PutUint32(a[:], g.Uint32()%(0xdf000000)+0x01000000)
+		binary.BigEndian.PutUint32(a[:], g.Uint32()%0xdf000000+0x01000000)
 		p, err := netip.AddrFrom4(a).Prefix(bits)
 		if err != nil {
 			panic(err)

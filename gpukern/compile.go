@@ -22,14 +22,15 @@ func (b bitmap) set(i int) { b[i>>6] |= 1 << (i & 63) }
 
 // vectors collects the vectors of a classifier, each once.
 type vectors struct {
-	c     *classifier
-	seen  map[string]uint32
-	start int // of the field under way
-	key   []byte
+	c      *classifier
+	budget int // of a field, in words
+	seen   map[string]uint32
+	start  int // of the field under way
+	key    []byte
 }
 
-// compile makes c from those of rules that mine takes.
-func (c *classifier) compile(rules []Rule, mine func(*Rule) bool) {
+// compile makes c from those of rules that mine takes, with vectors of at most budget words a field.
+func (c *classifier) compile(rules []Rule, mine func(*Rule) bool, budget int) {
 	for i := range rules {
 		if mine(&rules[i]) {
 			c.place = append(c.place, uint16(i))
@@ -43,7 +44,7 @@ func (c *classifier) compile(rules []Rule, mine func(*Rule) bool) {
 		return
 	}
 	c.heads = (len(c.rules) + 4095) / 4096
-	v := &vectors{c: c, seen: map[string]uint32{}, key: nil}
+	v := &vectors{c: c, budget: budget, seen: map[string]uint32{}}
 	c.vec = append(c.vec, 0) // position 0 is no vector
 	c.src = v.addresses(func(r *Rule) netip.Prefix { return r.Src })
 	c.dst = v.addresses(func(r *Rule) netip.Prefix { return r.Dst })
@@ -96,7 +97,7 @@ func (v *vectors) add(b bitmap) (uint32, error) {
 	if at, ok := v.seen[string(v.key)]; ok {
 		return at, nil
 	}
-	if len(v.c.vec)-v.start+len(out) > vectorBudget {
+	if len(v.c.vec)-v.start+len(out) > v.budget {
 		return 0, errBudget
 	}
 	at := uint32(len(v.c.vec))

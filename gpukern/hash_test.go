@@ -1,0 +1,74 @@
+package gpukern
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+)
+
+// rssVectors are those of "Verifying the RSS Hash Calculation" (Microsoft, Windows hardware
+// documentation).
+var rssVectors = []struct {
+	dst, src     string
+	plain, ports uint32
+}{
+	{"161.142.100.80:1766", "66.9.149.187:2794", 0x323e8fc2, 0x51ccc178},
+	{"65.69.140.83:4739", "199.92.111.2:14230", 0xd718262a, 0xc626b0ea},
+	{"12.22.207.184:38024", "24.19.198.95:12898", 0xd2d0a5de, 0x5c2b394a},
+	{"209.142.163.6:2217", "38.27.205.30:48228", 0x82989176, 0xafc7327f},
+	{"202.188.127.2:1303", "153.39.163.191:44251", 0x5d1809c5, 0x10e828a2},
+	{"[3ffe:2501:200:3::1]:1766", "[3ffe:2501:200:1fff::7]:2794", 0x2cc18cd5, 0x40207d3d},
+	{"[ff02::1]:4739", "[3ffe:501:8::260:97ff:fe40:efab]:14230", 0x0f0c461c, 0xdde51bbf},
+	{"[fe80::200:f8ff:fe21:67cf]:38024", "[3ffe:1900:4545:3:200:f8ff:fe21:67cf]:44251", 0x4b61e985, 0x02d1feef},
+}
+
+func TestToeplitzGivesMicrosoftsVectors(t *testing.T) {
+	var h hasher
+	h.init(&DefaultHashKey)
+	for _, v := range rssVectors {
+		src, dst := netip.MustParseAddrPort(v.src), netip.MustParseAddrPort(v.dst)
+		in := append(src.Addr().AsSlice(), dst.Addr().AsSlice()...)
+		if got := toeplitz(DefaultHashKey[:], in); got != v.plain {
+			t.Errorf("%s > %s: reference %08x, want %08x", v.src, v.dst, got, v.plain)
+		}
+		in = binary.BigEndian.AppendUint16(in, src.Port())
+		in = binary.BigEndian.AppendUint16(in, dst.Port())
+		if got := toeplitz(DefaultHashKey[:], in); got != v.ports {
+			t.Errorf("%s > %s with ports: reference %08x, want %08x", v.src, v.dst, got, v.ports)
+		}
+		var got uint32
+		for i := 0; i < len(in); i += 4 {
+			got ^= h.word(i, binary.BigEndian.Uint32(in[i:]))
+		}
+		if got != v.ports {
+			t.Errorf("%s > %s: tables %08x, want %08x", v.src, v.dst, got, v.ports)
+		}
+	}
+}
+
+func TestBothDirectionsOfAFlowHashAlike(t *testing.T) {
+	var h hasher
+	g := newGenerator(1)
+	h.init((*[40]byte)(g.bytes(40)))
+	different := map[uint32]bool{}
+	for i := range 2000 {
+		_, u := refOf(g, i%2 == 0)
+		if i%50 == 0 {
+			u.srcHi, u.srcLo = u.dstHi, u.dstLo
+		}
+		back := *u
+		back.srcHi, back.srcLo, back.dstHi, back.dstLo = u.dstHi, u.dstLo, u.srcHi, u.srcLo
+		back.ports = u.ports>>16 | u.ports<<16
+		if a, b := h.sum6(u, u.ports), h.sum6(&back, back.ports); a != b {
+			t.Fatalf("%+v: %08x, back %08x", *u, a, b)
+		}
+		src, dst := u.srcHi&^0xffffffff|uint64(u.ports>>16), u.dstHi&^0xffffffff|uint64(u.ports&0xffff)
+		if a, b := h.sum4(src, dst), h.sum4(dst, src); a != b {
+			t.Fatalf("%+v: %08x, back %08x", *u, a, b)
+		}
+		different[h.sum6(u, u.ports)] = true
+	}
+	if len(different) < 1900 {
+		t.Errorf("2000 flows have only %d hashes", len(different))
+	}
+}
