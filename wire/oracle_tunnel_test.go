@@ -12,9 +12,10 @@ func TestGREReadsAndWritesAsGopacket(t *testing.T) {
 	for range rounds {
 		want := &layers.GRE{
 			ChecksumPresent: g.bool(), KeyPresent: g.bool(), SeqPresent: g.bool(),
-			Protocol: layers.EthernetType(g.u16()),
+			Protocol:         layers.EthernetType(g.u16()),
+			RecursionControl: g.u8() & 3, Flags: g.u8() & 31, // reserved: to be ignored
 		}
-		var flags uint16
+		flags := uint16(want.RecursionControl)<<8 | uint16(want.Flags)<<3
 		if want.ChecksumPresent {
 			flags |= GREChecksum
 		}
@@ -169,5 +170,28 @@ func TestGeneveReadsAndWritesAsGopacket(t *testing.T) {
 		Geneve(mine).SetCritical(want.CriticalOption)
 		eqBytes(t, "AppendGeneve", append(mine, data...), b)
 		eq(t, "Valid of version 1", Geneve(append([]byte{0x40}, b[1:]...)).Valid(), false)
+	}
+}
+
+func TestGeneveOptionsStopAtContradictions(t *testing.T) {
+	one := AppendGeneveOption(nil, 1, 2, []byte{1, 2, 3, 4})
+	for name, c := range map[string]struct {
+		b   []byte
+		n   int
+		bad bool
+	}{
+		"none":             {nil, 0, false},
+		"one":              {one, 1, false},
+		"beyond the end":   {append(one[:8:8], 0, 1, 2, 1), 1, true},
+		"header cut":       {append(one[:8:8], 0, 1, 2), 1, true},
+		"data of no bytes": {append(one[:8:8], 0, 1, 2, 0xe0), 2, false},
+	} {
+		it, n := GeneveOptionIter{rest: c.b}, 0
+		for it.Next() {
+			n++
+		}
+		eq(t, name, n, c.n)
+		eq(t, name+": Malformed", it.Malformed(), c.bad)
+		eq(t, name+": Next again", it.Next(), false)
 	}
 }
