@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	windowSize = 256 << 10 // bytes read at once from a stream
+	windowSize = 64 << 10 // bytes read at once from a stream
 	maxWindow  = maxBlock + windowSize
 )
 
