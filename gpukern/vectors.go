@@ -1,0 +1,150 @@
+package gpukern
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"github.com/millrace/millrace/packet"
+)
+
+// Vectors are packets and what every engine must find in them, with the tables to look up. They are
+// read from text, so that the same file serves Go, C and CUDA:
+//
+//	rule SRC DST SPORTS DPORTS PROTO      prefixes, N-M and a number; "any" for anything
+//	route PREFIX NEXTHOP
+//	packet HEX[+HEX...]                   one piece for each descriptor
+//	find L3 L4 PAYLOAD PROTO FLAGS HASH RULE NEXTHOP    flags and hash in hexadecimal
+//
+// "#" begins a comment. The hash key is DefaultHashKey.
+type Vectors struct {
+	Lists   Lists
+	Packets [][][]byte // their pieces
+	Finds   []packet.Desc
+}
+
+// ReadVectors reads vectors from text.
+func ReadVectors(in io.Reader) (*Vectors, error) {
+	v := new(Vectors)
+	sc := bufio.NewScanner(in)
+	sc.Buffer(nil, 1<<20)
+	for n := 1; sc.Scan(); n++ {
+		text, _, _ := strings.Cut(sc.Text(), "#")
+		words := strings.Fields(text)
+		if len(words) == 0 {
+			continue
+		}
+		if err := v.line(words[0], words[1:]); err != nil {
+			return nil, fmt.Errorf("vectors: line %d: %w", n, err)
+		}
+	}
+	return v, sc.Err()
+}
+
+// line reads one line.
+func (v *Vectors) line(kind string, words []string) error {
+	args := strings.Join(words, " ")
+	switch kind {
+	case "rule":
+		return v.rule(words)
+	case "route":
+		var prefix string
+		var r Route
+		if _, err := fmt.Sscan(args, &prefix, &r.NextHop); err != nil {
+			return err
+		}
+		v.Lists.Routes = append(v.Lists.Routes, r)
+		return parsePrefix(prefix, &v.Lists.Routes[len(v.Lists.Routes)-1].Prefix)
+	case "packet":
+		var pieces [][]byte
+		for piece := range strings.SplitSeq(args, "+") {
+			b, err := hex.DecodeString(piece)
+			if err != nil {
+				return err
+			}
+			pieces = append(pieces, b)
+		}
+		v.Packets = append(v.Packets, pieces)
+	case "find":
+		var d packet.Desc
+		_, err := fmt.Sscanf(args, findFormat, &d.L3, &d.L4, &d.Payload, &d.Proto, &d.Flags, &d.Hash, &d.Rule, &d.NextHop)
+		v.Finds = append(v.Finds, d)
+		return err
+	default:
+		return fmt.Errorf("%q is neither rule, route, packet nor find", kind)
+	}
+	return nil
+}
+
+const findFormat = "%d %d %d %d %04x %08x %d %d"
+
+// rule reads the words of a rule.
+func (v *Vectors) rule(words []string) error {
+	if len(words) != 5 {
+		return fmt.Errorf("a rule has 5 words, not %d", len(words))
+	}
+	var r Rule
+	for i, p := range []*netip.Prefix{&r.Src, &r.Dst} {
+		if err := parsePrefix(words[i], p); err != nil {
+			return err
+		}
+	}
+	for i, p := range []*Ports{&r.SrcPorts, &r.DstPorts} {
+		if words[2+i] == "any" {
+			continue
+		}
+		if _, err := fmt.Sscanf(words[2+i], "%d-%d", &p.lo, &p.hi); err != nil {
+			return err
+		}
+		p.set = true
+	}
+	if words[4] != "any" {
+		if _, err := fmt.Sscan(words[4], &r.Proto); err != nil {
+			return err
+		}
+	}
+	v.Lists.Rules = append(v.Lists.Rules, r)
+	return nil
+}
+
+func parsePrefix(word string, p *netip.Prefix) (err error) {
+	if word != "any" {
+		*p, err = netip.ParsePrefix(word)
+	}
+	return err
+}
+
+// Bytes returns the text of v.
+func (v *Vectors) Bytes() []byte {
+	var out bytes.Buffer
+	orAny := func(open bool, format string, args ...any) string {
+		if open {
+			return "any"
+		}
+		return fmt.Sprintf(format, args...)
+	}
+	for _, r := range v.Lists.Rules {
+		fmt.Fprintln(&out, "rule",
+			orAny(anyPrefix(r.Src), "%v", r.Src), orAny(anyPrefix(r.Dst), "%v", r.Dst),
+			orAny(!r.SrcPorts.set, "%d-%d", r.SrcPorts.lo, r.SrcPorts.hi),
+			orAny(!r.DstPorts.set, "%d-%d", r.DstPorts.lo, r.DstPorts.hi),
+			orAny(r.Proto == 0, "%d", r.Proto))
+	}
+	for _, r := range v.Lists.Routes {
+		fmt.Fprintln(&out, "route", r.Prefix, r.NextHop)
+	}
+	for i, pieces := range v.Packets {
+		var words []string
+		for _, p := range pieces {
+			words = append(words, hex.EncodeToString(p))
+		}
+		d := &v.Finds[i]
+		fmt.Fprintf(&out, "packet %s\nfind "+findFormat+"\n", strings.Join(words, "+"),
+			d.L3, d.L4, d.Payload, d.Proto, d.Flags, d.Hash, d.Rule, d.NextHop)
+	}
+	return out.Bytes()
+}
