@@ -22,7 +22,7 @@ func plainQueue(t testing.TB, frames int) (*Queue, *ring.Pool) {
 	for _, r := range []*xring{&s.fill, &s.comp, &s.rx, &s.tx} {
 		mem := make([]uint64, 2*DefaultRing)
 		idx := new([48]uint32)
-		*r = xring{prod: &idx[0], cons: &idx[16], flags: &idx[32], base: unsafe.Pointer(&mem[0]), mask: DefaultRing - 1, size: DefaultRing}
+		*r = xring{prod: &idx[0], cons: &idx[16], flags: &idx[32], entries: entries{unsafe.Pointer(&mem[0]), DefaultRing - 1}, size: DefaultRing}
 	}
 	q := newQueue(&cfg, s, 0, p)
 	q.refill()

@@ -15,9 +15,8 @@ import (
 type xring struct {
 	prod, cons *uint32 // shared
 	flags      *uint32 // shared: XDP_RING_NEED_WAKEUP, written by the kernel
-	base       unsafe.Pointer
-	mask       uint32
-	size       uint32
+	entries
+	size uint32
 
 	head uint32 // our own index: of the next entry to write or to read
 	peer uint32 // the kernel's index as seen last
@@ -59,29 +58,28 @@ var (
 )
 
 // mapRing creates one ring of the socket and maps it.
-func mapRing(fd int, k ringKind, entries int) (xring, error) {
-	if err := unix.SetsockoptInt(fd, unix.SOL_XDP, k.option, entries); err != nil {
-		return xring{}, fmt.Errorf("%s ring of %d entries: %w", k.name, entries, err)
+func mapRing(fd int, k ringKind, n int) (xring, error) {
+	if err := unix.SetsockoptInt(fd, unix.SOL_XDP, k.option, n); err != nil {
+		return xring{}, fmt.Errorf("%s ring of %d entries: %w", k.name, n, err)
 	}
 	var all unix.XDPMmapOffsets
 	if err := getsockopt(fd, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&all), unsafe.Sizeof(all)); err != nil {
 		return xring{}, fmt.Errorf("ring offsets: %w", err)
 	}
 	off := k.off(&all)
-	mem, err := unix.Mmap(fd, k.page, int(off.Desc)+entries*k.elem,
+	mem, err := unix.Mmap(fd, k.page, int(off.Desc)+n*k.elem,
 		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return xring{}, fmt.Errorf("map the %s ring: %w", k.name, err)
 	}
 	p := unsafe.Pointer(&mem[0])
 	return xring{
-		prod:  (*uint32)(unsafe.Add(p, off.Producer)),
-		cons:  (*uint32)(unsafe.Add(p, off.Consumer)),
-		flags: (*uint32)(unsafe.Add(p, off.Flags)),
-		base:  unsafe.Add(p, off.Desc),
-		mask:  uint32(entries - 1),
-		size:  uint32(entries),
-		mem:   mem,
+		prod:    (*uint32)(unsafe.Add(p, off.Producer)),
+		cons:    (*uint32)(unsafe.Add(p, off.Consumer)),
+		flags:   (*uint32)(unsafe.Add(p, off.Flags)),
+		entries: entries{base: unsafe.Add(p, off.Desc), mask: uint32(n - 1)},
+		size:    uint32(n),
+		mem:     mem,
 	}, nil
 }
 
@@ -94,11 +92,18 @@ func (r *xring) unmap() error {
 	return unix.Munmap(mem)
 }
 
-func (r *xring) addr(i uint32) *uint64 {
+// entries is where the elements of a ring lie. Loops copy it: the compiler then keeps it in
+// registers, which it cannot for a field that a store to the ring might change.
+type entries struct {
+	base unsafe.Pointer
+	mask uint32
+}
+
+func (r entries) addr(i uint32) *uint64 {
 	return (*uint64)(unsafe.Add(r.base, uintptr(i&r.mask)*addrSize))
 }
 
-func (r *xring) desc(i uint32) *unix.XDPDesc {
+func (r entries) desc(i uint32) *unix.XDPDesc {
 	return (*unix.XDPDesc)(unsafe.Add(r.base, uintptr(i&r.mask)*descSize))
 }
 

@@ -45,9 +45,10 @@ func (q *Queue) take(stamp uint32, b *packet.Batch, n uint32) int {
 	start := len(b.D)
 	out := b.D[start : start+int(n)]
 	limit, inFrame, size, held := q.limit, q.frame-1, q.frame, q.rxHeld
+	ring, head := q.rx.entries, q.rx.head
 	k, packets, bytes := 0, uint64(0), uint64(0)
 	for i := range n {
-		x := q.rx.desc(q.rx.head + i)
+		x := ring.desc(head + i)
 		off := uint32(x.Addr)
 		if x.Addr >= limit || !held.Remove(off) {
 			q.stat.rxInvalid.Add(1)
@@ -108,6 +109,7 @@ func (q *Queue) refill() {
 		return
 	}
 	want := q.fill.room(uint32(lack))
+	ring, head := q.fill.entries, q.fill.head
 	n := uint32(0)
 	for ; n < want; n++ {
 		off, ok := q.pool.Get()
@@ -116,7 +118,7 @@ func (q *Queue) refill() {
 			break
 		}
 		q.rxHeld.Add(off)
-		*q.fill.addr(q.fill.head + n) = uint64(off)
+		*ring.addr(head + n) = uint64(off)
 	}
 	if n > 0 {
 		q.fill.publish(n)

@@ -57,6 +57,7 @@ func (q *Queue) mended(now clock.Time) error {
 // put writes whole packets into the tx ring, which has room for them.
 func (q *Queue) put(ds []packet.Desc) {
 	limit, inFrame, size, held := q.limit, q.frame-1, q.frame, q.txHeld
+	ring, head := q.tx.entries, q.tx.head
 	n, packets, bytes := uint32(0), uint64(0), uint64(0)
 	for i := 0; i < len(ds); i++ {
 		d := &ds[i]
@@ -71,8 +72,7 @@ func (q *Queue) put(ds []packet.Desc) {
 			q.refuse(ds[i : i+1])
 			continue
 		}
-		x := q.tx.desc(q.tx.head + n)
-		x.Addr, x.Len, x.Options = uint64(d.Off), length, 0
+		*ring.desc(head + n) = unix.XDPDesc{Addr: uint64(d.Off), Len: length}
 		n++
 		packets++
 		bytes += uint64(length)
@@ -143,8 +143,9 @@ func (q *Queue) reap() {
 		return
 	}
 	limit, held, pool := q.limit, q.txHeld, q.pool
+	ring, head := q.comp.entries, q.comp.head
 	for i := range n {
-		addr := *q.comp.addr(q.comp.head + i)
+		addr := *ring.addr(head + i)
 		if addr >= limit || !held.Remove(uint32(addr)) {
 			q.stat.rxInvalid.Add(1)
 			continue
