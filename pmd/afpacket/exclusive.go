@@ -42,9 +42,8 @@ func (h *hiding) request(kind, flags int) *nl.NetlinkRequest {
 // install puts a program in the filter's place, whatever was there. Packets meet the old or the new
 // program, never none.
 func (h *hiding) install(index int, prog []unix.SockFilter) error {
-	hook := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: netlink.HANDLE_CLSACT & 0xffff0000, Parent: netlink.HANDLE_CLSACT}
 	req := h.request(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	req.AddData(hook)
+	req.AddData(hook(index))
 	req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("clsact")))
 	switch _, err := req.Execute(unix.NETLINK_ROUTE, 0); {
 	case err == nil:
@@ -80,16 +79,28 @@ func (h *hiding) remove(index int) error {
 	req := h.request(unix.RTM_DELTFILTER, 0)
 	req.AddData(h.filter(index))
 	req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("bpf")))
-	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
-	switch {
-	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENOENT):
-		return nil
-	case err == nil && h.created && h.unused(index):
-		req = h.request(unix.RTM_DELQDISC, 0)
-		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: netlink.HANDLE_CLSACT & 0xffff0000, Parent: netlink.HANDLE_CLSACT})
-		_, err = req.Execute(unix.NETLINK_ROUTE, 0)
+	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil && !absent(err) {
+		return err
 	}
-	return err
+	if !h.created || !h.unused(index) {
+		return nil
+	}
+	req = h.request(unix.RTM_DELQDISC, 0)
+	req.AddData(hook(index))
+	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil && !absent(err) {
+		return err
+	}
+	return nil
+}
+
+// absent says that somebody has already removed what is to be removed.
+func absent(err error) bool {
+	return errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL)
+}
+
+// hook names the interface's two hooks, ingress and egress.
+func hook(index int) *nl.TcMsg {
+	return &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: netlink.HANDLE_CLSACT & 0xffff0000, Parent: netlink.HANDLE_CLSACT}
 }
 
 // unused reports whether no filter is left at the interface's two hooks.

@@ -25,6 +25,7 @@ type Queue struct {
 	packet received // that peek has described
 	fresh  bool     // it has just been described: nothing of it is done
 	seg    segments // where packet is a large one
+	tag    [4]byte  // of packet
 	parts  [4][]byte
 
 	tx    int
@@ -75,6 +76,7 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	}
 	n := b.Len() - first
 	if n > 0 {
+		q.link.err = nil
 		q.count.Rx(b.D[first:])
 		return n, nil
 	}
@@ -127,14 +129,13 @@ func (q *Queue) deliver(b *packet.Batch, stamp uint32) bool {
 // when there is no room; a packet that will never fit is counted and passed over.
 func (q *Queue) put(b *packet.Batch, stamp uint32, head, payload []byte) bool {
 	const macs = 12
-	var tag [4]byte
 	q.parts = [4][]byte{head, nil, nil, payload}
 	total := len(head) + len(payload)
 	if q.packet.tagged {
-		binary.BigEndian.PutUint16(tag[0:], q.packet.tpid)
-		binary.BigEndian.PutUint16(tag[2:], q.packet.tci)
-		q.parts = [4][]byte{head[:macs], tag[:], head[macs:], payload}
-		total += len(tag)
+		binary.BigEndian.PutUint16(q.tag[0:], q.packet.tpid)
+		binary.BigEndian.PutUint16(q.tag[2:], q.packet.tci)
+		q.parts = [4][]byte{head[:macs], q.tag[:], head[macs:], payload}
+		total += len(q.tag)
 	}
 	size, headroom := q.pool.Arena().FrameSize(), q.dev.cfg.Headroom
 	frames := (total + headroom + size - 1) / size
