@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"net"
 	"net/netip"
 	"slices"
 )
@@ -12,19 +13,38 @@ type Steer struct {
 	Proto    uint8     // IP protocol
 	Ports    PortRange // of the same side as Addr
 	Source   bool      // Addr and Ports are the packet's source: replies to clients' own addresses
-	Neighbor bool      // ARP requests and neighbour solicitations for Addr, too
+	Neighbor bool      // ARP and neighbour discovery for Addr, too
 	Loop     int       // the loop that must get them; -1 is any
 }
 
 // Steering returns what the loops have to receive now. It changes by Reload; addresses that a
-// reload removed stay as long as they have connections.
+// reload removed stay as long as they have connections. Addresses that the kernel has itself keep
+// their ARP and neighbour discovery there: it answers for them, and needs the answers that it gets.
 func (g *Gateway) Steering() []Steer {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.snap.Load()
 	list := g.steerFronts(s)
 	list = append(list, g.steerReplies(s)...)
-	return append(list, g.steerSNAT(s)...)
+	list = append(list, g.steerSNAT(s)...)
+	kernels := kernelAddrs()
+	for i := range list {
+		list[i].Neighbor = list[i].Neighbor && !kernels[list[i].Addr]
+	}
+	return list
+}
+
+// kernelAddrs returns the addresses of this machine's interfaces. Where they cannot be read none is
+// known, as on a machine that has none.
+func kernelAddrs() map[netip.Addr]bool {
+	set := map[netip.Addr]bool{}
+	list, _ := net.InterfaceAddrs()
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			set[p.Addr()] = true
+		}
+	}
+	return set
 }
 
 // steerFronts returns the packets of clients.

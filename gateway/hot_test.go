@@ -1,0 +1,257 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// flood is a batch of UDP datagrams from distinct clients, ready for Handle without the engine.
+// Handle rewrites the frames, so restore puts back what it changed.
+type flood struct {
+	w    *world
+	b    *packet.Batch
+	orig []byte
+	desc []packet.Desc
+}
+
+func newFlood(w *world, n int) *flood {
+	var pkts [][]byte
+	for i := range n {
+		pkts = append(pkts, client(fmt.Sprintf("198.18.0.9:%d", 1+i), dns, "").bytes())
+	}
+	f := &flood{w: w, b: w.batch(0, pkts...)}
+	if err := w.engine.Submit(f.b); err != nil {
+		w.t.Fatal(err)
+	}
+	w.engine.Poll(make([]*packet.Batch, 1))
+	f.orig = append(f.orig, w.arena.Mem...)
+	f.desc = append(f.desc, f.b.D...)
+	return f
+}
+
+// from sets the client of packet i to number n, and restores the rest of its headers.
+func (f *flood) from(i, n int) {
+	off := int(f.desc[i].Off)
+	p := f.w.arena.Mem[off : off+64]
+	copy(p, f.orig[off:])
+	binary.BigEndian.PutUint32(p[26:], 0xc6000000|uint32(n)>>12)
+	binary.BigEndian.PutUint16(p[34:], uint16(n&0xfff)+1)
+	f.b.D[i] = f.desc[i]
+}
+
+// handle passes clients first, first+step ... through the handler.
+func (f *flood) handle(first, step int) {
+	for i := range f.desc {
+		f.from(i, first+i*step)
+	}
+	f.w.h.Handle(f.w.now, f.b)
+}
+
+func (f *flood) forwarded(t testing.TB) {
+	t.Helper()
+	for i := range f.b.D {
+		if v := f.b.D[i].Verdict; v != packet.Forward {
+			t.Fatalf("packet %d: %v", i, v)
+		}
+	}
+}
+
+func TestNoPacketAllocates(t *testing.T) {
+	w := newWorld(t, bigTable(4096))
+	f := newFlood(w, 64)
+	f.handle(0, 1)
+	if n := testing.AllocsPerRun(100, func() { f.handle(0, 1) }); n != 0 {
+		t.Errorf("known connections: %.1f allocations a batch", n)
+	}
+	first := 64
+	if n := testing.AllocsPerRun(60, func() { f.handle(first, 1); first += 64 }); n != 0 {
+		t.Errorf("new connections: %.1f allocations a batch", n)
+	}
+	f.forwarded(t)
+	first = 1 << 20
+	if n := testing.AllocsPerRun(20, func() { f.handle(first, 1); first += 64 }); n != 0 {
+		t.Errorf("refused connections: %.1f allocations a batch", n)
+	}
+	if n := testing.AllocsPerRun(20, func() { w.now = w.now.Add(20 * time.Second); w.h.Tick(w.now) }); n != 0 {
+		t.Errorf("expiry: %.1f allocations a tick", n)
+	}
+	ask := arpFor("198.18.1.1", 1)
+	b := w.batch(0, ask)
+	b.D[0].L3 = 14
+	if n := testing.AllocsPerRun(20, func() { copy(b.Bytes(0), ask); w.h.Handle(w.now, b) }); n != 0 || b.D[0].Verdict != packet.Forward {
+		t.Errorf("ARP: %.1f allocations, %v", n, b.D[0].Verdict)
+	}
+}
+
+// bigTable serves 16 backends; with 1 M connections each has some 60 000 and four SNAT addresses.
+func bigTable(size int) string {
+	s := fmt.Sprintf("devices: [{name: gw0}, {name: gw1}]\nsnat: [198.18.2.1, 198.18.2.2, 198.18.2.3, 198.18.2.4]\ntable: {size: %d, udp: 1h}\n", size)
+	s += "services:\n  - name: dns\n    protocol: udp\n    address: 198.18.1.1:53\n    backends:\n"
+	for i := range 16 {
+		s += fmt.Sprintf("      - {name: b%d, address: 198.18.2.%d:53}\n", i, 100+i)
+	}
+	return s
+}
+
+// BenchmarkHandle is the cost of the handler for each packet, the engine not counted. Rewriting the
+// frame back to a client's packet is part of it, and measured alone as "restore".
+func BenchmarkHandle(b *testing.B) {
+	perPacket := func(b *testing.B, n int) {
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/packet")
+		b.ReportMetric(0, "ns/op")
+	}
+	const burst = 64
+	b.Run("restore", func(b *testing.B) {
+		f := newFlood(newWorld(b, bigTable(1024)), burst)
+		for b.Loop() {
+			for i := range burst {
+				f.from(i, i)
+			}
+		}
+		perPacket(b, burst)
+	})
+	for _, flows := range []int{1000, 1_000_000} {
+		w := newWorld(b, bigTable(1_000_000))
+		f := newFlood(w, burst)
+		for i := 0; i+burst <= flows; i += burst {
+			f.handle(i, 1)
+		}
+		b.Run(fmt.Sprintf("known/%d", flows), func(b *testing.B) {
+			i := 0
+			for b.Loop() {
+				f.handle(i, 7)
+				if i += burst * 7; i+burst*7 > flows {
+					i = i % 7
+				}
+			}
+			f.forwarded(b)
+			perPacket(b, burst)
+		})
+		b.Run(fmt.Sprintf("reply/%d", flows), func(b *testing.B) { benchReplies(b, w, f, flows); perPacket(b, burst) })
+	}
+	b.Run("new/1000000", func(b *testing.B) {
+		w := newWorld(b, bigTable(1_000_000))
+		f, i := newFlood(w, burst), 0
+		for b.Loop() {
+			if i+burst > 1_000_000 {
+				b.StopTimer()
+				w.now, i = w.now.Add(2*time.Hour), 0
+				w.h.now = ticksAt(w.now)
+				w.h.table.sweep(w.h.now, 1<<20, w.h.forget)
+				b.StartTimer()
+			}
+			f.handle(i, 1)
+			i += burst
+		}
+		f.forwarded(b)
+		perPacket(b, burst)
+	})
+}
+
+// benchReplies sends replies to random connections of the table.
+func benchReplies(b *testing.B, w *world, f *flood, flows int) {
+	h := w.h
+	n := 0
+	for b.Loop() {
+		for i := range f.desc {
+			n = (n + 7919) % min(flows, h.table.high)
+			c := &h.table.conns[n]
+			f.from(i, 0)
+			p := w.arena.Mem[f.desc[i].Off:]
+			e := &h.snap.endpoints[c.endpoint]
+			e.addr.put(p[26:30])
+			h.snap.snats[c.snat].put(p[30:34])
+			binary.BigEndian.PutUint32(p[34:], uint32(e.port)<<16|uint32(c.sourcePort))
+			copy(p, macGw1[:])
+			f.b.D[i].Port = 1
+		}
+		h.Handle(w.now, f.b)
+	}
+	f.forwarded(b)
+}
+
+// FuzzHandle sends arbitrary bytes, after a few connections have been made, through the engine and
+// the handler. Every packet gets a verdict, and what is forwarded goes to a backend or a client.
+func FuzzHandle(f *testing.F) {
+	for _, p := range [][]byte{
+		client(host, web, "S").bytes(), client(host, web, "A").bytes(), client(host, dns, "").bytes(),
+		client("[2001:db8::9]:40000", "[2001:db8:1::1]:80", "S").bytes(),
+		seg{src: netip.MustParseAddrPort("198.18.2.11:5353"), dst: netip.MustParseAddrPort("198.18.2.1:5000"), from: macBackend, to: macGw1}.bytes(),
+		arpFor("198.18.1.1", 1), solicit("2001:db8::9", "ff02::1:ff00:1", "2001:db8:1::1", true, 255),
+	} {
+		f.Add(p, false)
+		f.Add(p, true)
+	}
+	w := newWorld(f, "snat_ports: 5000-5063\n"+fill(""))
+	f.Fuzz(func(t *testing.T, p []byte, mend bool) {
+		w.t = t
+		if len(p) > 1500 {
+			return
+		}
+		if mend {
+			mendChecksum(p)
+		}
+		w.now = w.now.Add(time.Second)
+		w.expect(0, client(host, dns, "").bytes(), 1)
+		for port := range uint8(2) {
+			s := w.send(port, p)
+			if s.verdict == packet.Undecided || s.verdict == packet.Deliver {
+				t.Fatalf("verdict %v", s.verdict)
+			}
+			if s.verdict == packet.Forward {
+				checkForwarded(t, port, s)
+			}
+		}
+		if w.h.table.live > 1024 {
+			t.Fatal("the table has grown")
+		}
+	})
+}
+
+// mendChecksum makes the IPv4 header checksum right, so that the fuzzer gets behind it.
+func mendChecksum(p []byte) {
+	if len(p) >= 34 && p[12] == 8 && p[13] == 0 && wire.IPv4(p[14:]).ValidHeader() {
+		wire.IPv4(p[14:]).FillChecksum()
+	}
+}
+
+// checkForwarded fails when a packet went where no backend, client or asker is.
+func checkForwarded(t *testing.T, from uint8, s sent) {
+	t.Helper()
+	eth := wire.Ethernet(s.p)
+	if eth.EtherType() == wire.EtherTypeARP || eth.EtherType() == wire.EtherTypeIPv6 && s.p[20] == wire.ProtoICMPv6 {
+		if s.port != from || eth.Src() != [...][6]byte{macGw0, macGw1}[from] {
+			t.Fatalf("an answer left by port %d: %x", s.port, s.p)
+		}
+		return
+	}
+	var src, dst netip.Addr
+	switch eth.EtherType() {
+	case wire.EtherTypeIPv4:
+		src, dst = wire.IPv4(s.p[14:]).SrcAddr(), wire.IPv4(s.p[14:]).DstAddr()
+		if !wire.IPv4(s.p[14:]).ChecksumOK() {
+			t.Fatalf("wrong header checksum: %x", s.p)
+		}
+	case wire.EtherTypeIPv6:
+		src, dst = wire.IPv6(s.p[14:]).SrcAddr(), wire.IPv6(s.p[14:]).DstAddr()
+	default:
+		t.Fatalf("forwarded %x", s.p)
+	}
+	backends, snat := "198.18.2.11 198.18.2.12 2001:db8:2::11 2001:db8:2::12", "198.18.2.1 2001:db8:2::1"
+	vips := "198.18.1.1 2001:db8:1::1"
+	if in := has(backends, dst) && has(snat, src); in != (eth.Dst() == macBackend && s.port == 1) && !has(vips, src) {
+		t.Fatalf("from %v to %v by port %d to %v", src, dst, s.port, eth.Dst())
+	} else if !in && !has(vips, src) {
+		t.Fatalf("from %v to %v", src, dst)
+	}
+}
+
+func has(list string, a netip.Addr) bool { return slices.Contains(strings.Fields(list), a.String()) }

@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/internal/testnet"
+)
+
+// hopLog keeps the latest hops that a resolver told.
+type hopLog struct {
+	mu   sync.Mutex
+	hops map[netip.Addr]Hop
+}
+
+func (l *hopLog) changed(a netip.Addr, h Hop) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hops[a] = h
+}
+
+// until waits for a to have the hop that ok accepts.
+func (l *hopLog) until(t *testing.T, a, what string, ok func(Hop) bool) {
+	t.Helper()
+	var hop Hop
+	for range 400 {
+		l.mu.Lock()
+		h, told := l.hops[netip.MustParseAddr(a)]
+		l.mu.Unlock()
+		if hop = h; told && ok(h) {
+			return
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	t.Errorf("%s: %s, but the hop is %+v", a, what, hop)
+}
+
+// gw eth1 198.18.2.1/24, 2001:db8:2::1/64 --- eth0 198.18.2.11, 2001:db8:2::11 backend
+// gw eth2 198.18.5.1/24 is not one of the gateway's devices
+// 198.18.3.0/24 is routed by the backend
+func TestTheKernelTellsTheNextHops(t *testing.T) {
+	n := testnet.For(t, "mr-gwhop")
+	gw, be := n.Namespace("gw"), n.Namespace("be")
+	for _, err := range []error{
+		n.Link(gw, "eth1", be, "eth0"), n.Link(gw, "eth2", be, "eth9"),
+		gw.Up("eth1", "198.18.2.1/24", "2001:db8:2::1/64"), gw.Up("eth2", "198.18.5.1/24"),
+		be.Up("eth0", "198.18.2.11/24", "2001:db8:2::11/64"), be.Up("eth9"),
+		gw.Route("198.18.3.0/24", "198.18.2.11"), gw.Route("2001:db8:3::/64", "2001:db8:2::11"),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	setMAC := func(mac string) {
+		t.Helper()
+		if _, err := be.Run("ip", "link", "set", "eth0", "address", mac); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setMAC("02:00:00:00:00:0b")
+	var r *KernelResolver
+	if err := gw.Do(func() (err error) { r, err = NewKernelResolver([]string{"eth0", "eth1"}); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	log := &hopLog{hops: map[netip.Addr]Hop{}}
+	var addrs []netip.Addr
+	for _, s := range []string{"198.18.2.11", "2001:db8:2::11", "198.18.3.7", "2001:db8:3::7", "198.18.2.99", "198.18.5.2", "198.18.9.9", "198.18.2.1"} {
+		addrs = append(addrs, netip.MustParseAddr(s))
+	}
+	r.Watch(addrs, log.changed)
+
+	is := func(want Hop) func(Hop) bool { return func(h Hop) bool { return h == want } }
+	be1 := Hop{MAC: [6]byte{2, 0, 0, 0, 0, 0x0b}, Port: 1, State: HopReady}
+	log.until(t, "198.18.2.11", "is a neighbour", is(be1))
+	log.until(t, "2001:db8:2::11", "is a neighbour", is(be1))
+	log.until(t, "198.18.3.7", "is behind the backend", is(be1))
+	log.until(t, "2001:db8:3::7", "is behind the backend", is(be1))
+	log.until(t, "198.18.2.99", "does not exist", is(Hop{Port: 1}))
+	log.until(t, "198.18.5.2", "is behind another device", is(Hop{State: HopNoRoute}))
+	log.until(t, "198.18.9.9", "has no route", is(Hop{State: HopNoRoute}))
+	log.until(t, "198.18.2.1", "is the machine itself", is(Hop{State: HopNoRoute}))
+
+	if err := gw.Route("198.18.9.0/24", "198.18.2.11"); err != nil {
+		t.Fatal(err)
+	}
+	log.until(t, "198.18.9.9", "has got a route", is(be1))
+
+	setMAC("02:00:00:00:00:0c") // the kernel finds out when the next probe goes unanswered
+	if _, err := gw.Run("ip", "neigh", "flush", "dev", "eth1"); err != nil {
+		t.Fatal(err)
+	}
+	be2 := Hop{MAC: [6]byte{2, 0, 0, 0, 0, 0x0c}, Port: 1, State: HopReady}
+	log.until(t, "198.18.2.11", "has another link address", is(be2))
+	log.until(t, "2001:db8:3::7", "has another link address", is(be2))
+
+	if _, err := gw.Run("ip", "link", "set", "eth1", "down"); err != nil {
+		t.Fatal(err)
+	}
+	log.until(t, "198.18.2.11", "is behind a link that is down", is(Hop{State: HopNoRoute}))
+}

@@ -1,0 +1,75 @@
+package gateway
+
+import (
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/packet"
+)
+
+// WriteMetrics writes the present counts; it is a metrics.Source. Labels are names and addresses of the
+// configuration and names of drop reasons, never what packets carry, so their number is bounded.
+func (g *Gateway) WriteMetrics(w *metrics.Writer) {
+	st := g.Status()
+	w.Gauge("millrace_l4_connections", "Connections in the table.", float64(st.Connections))
+	w.Gauge("millrace_l4_table_size_connections", "Connections that the table can hold.", float64(st.TableSize))
+	w.Counter("millrace_l4_forwarded_packets_total", "Packets sent on, and answers to ARP and neighbour solicitations.", st.Forwarded)
+	writeDrops(w, "l4", st.Dropped)
+	for i := range st.Services {
+		st.Services[i].write(w)
+	}
+}
+
+// writeDrops writes the drops of a stage by reason, the reasons without drops too, so that a rate
+// can be computed from the first drop on.
+func writeDrops(w *metrics.Writer, stage string, dropped map[string]uint64) {
+	for v := packet.Drop; int(v) < packet.Verdicts; v++ {
+		if reason := v.String(); dropped[reason] != 0 || handlerDrops[v] {
+			w.Counter("millrace_drop_packets_total", "Packets dropped, by stage and reason.", dropped[reason],
+				metrics.Label{Name: "stage", Value: stage}, metrics.Label{Name: "reason", Value: reason})
+		}
+	}
+}
+
+// handlerDrops are the reasons that a Handler has.
+var handlerDrops = map[packet.Verdict]bool{
+	packet.DropMalformed: true, packet.DropTruncated: true, packet.DropIPChecksum: true, packet.DropL4Checksum: true,
+	packet.DropUnsupported: true, packet.DropFragment: true, packet.DropNoService: true, packet.DropNoFlow: true,
+	packet.DropNoBackend: true, packet.DropNoRoute: true, packet.DropNoNeighbor: true, packet.DropTTL: true,
+	packet.DropTableFull: true, packet.DropPortsFull: true, packet.DropTooBig: true, packet.DropNoFrame: true,
+}
+
+// write writes the counts of a service and its backends.
+func (s *ServiceStatus) write(w *metrics.Writer) {
+	name := metrics.Label{Name: "service", Value: s.Name}
+	for reason, n := range s.Dropped {
+		w.Counter("millrace_l4_service_drop_packets_total", "Packets of a service that were dropped, by reason.", n,
+			name, metrics.Label{Name: "reason", Value: reason})
+	}
+	for i := range s.Backends {
+		b := &s.Backends[i]
+		labels := []metrics.Label{
+			name, {Name: "backend", Value: b.Name}, {Name: "address", Value: b.Address.String()},
+		}
+		b.write(w, labels)
+	}
+}
+
+func (b *BackendStatus) write(w *metrics.Writer, labels []metrics.Label) {
+	w.Gauge("millrace_l4_backend_healthy", "1 while the backend passes its checks.", bit(b.Healthy), labels...)
+	w.Gauge("millrace_l4_backend_weight", "Share of new connections; 0 takes none.", float64(b.Weight), labels...)
+	w.Gauge("millrace_l4_backend_connections", "Connections of the backend.", float64(b.Connections), labels...)
+	w.Counter("millrace_l4_backend_connections_opened_total", "Connections given to the backend.", b.Opened, labels...)
+	const packets, octets = "Packets to and from the backend.", "Bytes of frames to and from the backend."
+	to := append([]metrics.Label{{Name: "direction", Value: "to"}}, labels...)
+	from := append([]metrics.Label{{Name: "direction", Value: "from"}}, labels...)
+	w.Counter("millrace_l4_backend_packets_total", packets, b.ToPackets, to...)
+	w.Counter("millrace_l4_backend_packets_total", packets, b.FromPackets, from...)
+	w.Counter("millrace_l4_backend_bytes_total", octets, b.ToBytes, to...)
+	w.Counter("millrace_l4_backend_bytes_total", octets, b.FromBytes, from...)
+}
+
+func bit(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/internal/testnet"
+)
+
+func TestSteeringNamesWhatTheGatewayServes(t *testing.T) {
+	two := `
+devices: [{name: gw0, queues: 2}, {name: gw1, queues: 2}]
+snat: [198.18.2.1]
+snat_ports: 1000-1999
+services:
+  - {name: web, address: 198.18.1.1:80, backends: [{address: 198.18.2.11:8080}]}
+  - {name: dns, protocol: udp, source: client, address: "[2001:db8:1::1]:53", backends: [{address: "[2001:db8:2::11]:53"}]}
+`
+	w := newWorld(t, two)
+	vip4, vip6, snat := netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("2001:db8:1::1"), netip.MustParseAddr("198.18.2.1")
+	want := []Steer{
+		{Addr: vip4, Proto: 6, Ports: PortRange{80, 80}, Neighbor: true, Loop: -1},
+		{Addr: vip6, Proto: 17, Ports: PortRange{53, 53}, Neighbor: true, Loop: -1},
+		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, Ports: PortRange{53, 53}, Source: true, Loop: -1},
+		{Addr: snat, Proto: 6, Ports: PortRange{1000, 1499}, Neighbor: true, Loop: 0},
+		{Addr: snat, Proto: 6, Ports: PortRange{1500, 1999}, Neighbor: true, Loop: 1},
+		{Addr: snat, Proto: 17, Ports: PortRange{1000, 1499}, Neighbor: true, Loop: 0},
+		{Addr: snat, Proto: 17, Ports: PortRange{1500, 1999}, Neighbor: true, Loop: 1},
+	}
+	if diff := cmp.Diff(want, w.g.Steering(), addrs); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// ARP for an address that the kernel has must stay with it: steered away, the kernel's own requests
+// from that address would never see their answers.
+func TestTheKernelKeepsARPForItsOwnAddresses(t *testing.T) {
+	n := testnet.For(t, "mr-gwst")
+	gw, peer := n.Namespace("gw"), n.Namespace("peer")
+	if err := n.Link(gw, "eth1", peer, "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := gw.Up("eth1", "198.18.2.1/24"); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, withBackends("keep", 11))
+	var list []Steer
+	if err := gw.Do(func() error { list = w.g.Steering(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list {
+		if want := s.Addr.String() != "198.18.2.1"; s.Neighbor != want {
+			t.Errorf("%+v", s)
+		}
+	}
+	if !slices.ContainsFunc(list, func(s Steer) bool { return s.Neighbor }) {
+		t.Error("no address is answered for")
+	}
+}
