@@ -1,7 +1,8 @@
 package wire
 
 // MaxExtHeaders is the number of IPv6 extension headers that a packet may have to be walked. RFC 8200
-// 4.1 names six in its recommended order, one of them twice; a longer chain is an attack (RFC 9098 3).
+// 4.1 names six kinds in its recommended order, one of them twice; whoever has a limit may refuse longer
+// chains (RFC 8883).
 const MaxExtHeaders = 8
 
 // FragmentHeaderLen is the length of the IPv6 fragment header.

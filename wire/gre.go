@@ -27,12 +27,12 @@ const (
 // RFC 2784 2.1, RFC 2890 2.
 type GRE []byte
 
-// greReserved are the bits that make a receiver drop the packet: routing of RFC 1701 and its company
-// (RFC 2784 2.2) and a version other than 0 (RFC 2784 2.3).
+// greReserved are the bits that make a receiver drop the packet: routing and its company of RFC 1701
+// (RFC 2784 2.3; bits 2 and 3 have become key and sequence) and a version other than 0 (RFC 2784 2.3.1).
 const greReserved uint16 = 0x4000 | 0x0c00 | 7
 
 // Valid reports whether the header with the fields that its flags announce is there, of version 0 and
-// without the bits that RFC 2784 2.2 makes a receiver drop.
+// without the bits that make a receiver drop it (RFC 2784 2.3).
 func (b GRE) Valid() bool {
 	return len(b) >= GRELen && u16(b, 0)&greReserved == 0 && len(b) >= b.HeaderLen()
 }

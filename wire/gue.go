@@ -25,7 +25,7 @@ func (b GUE) Valid() bool {
 	return len(b) >= GUELen && (b.Variant() == 0 && b.HeaderLen() <= len(b) || b.direct())
 }
 
-// direct reports whether the view begins with IP version 4 or 6 (draft-ietf-intarea-gue-09 4.1).
+// direct reports whether the view begins with IP version 4 or 6 (draft-ietf-intarea-gue-09 4).
 func (b GUE) direct() bool { return b[0]>>4 == 4 || b[0]>>4 == 6 }
 
 // Variant returns 0 for a header, 1 for an IP packet that follows at once.

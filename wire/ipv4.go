@@ -165,7 +165,7 @@ func (b IPv4) sumHeader() uint32 {
 	return sumGeneric(b[:b.HeaderLen()], 0)
 }
 
-// DecrementTTL takes one from the time to live and updates the checksum with it (RFC 1624 4): whatever
+// DecrementTTL takes one from the time to live and updates the checksum with it (RFC 1624 3): whatever
 // the protocol beside it, the word m shrinks by 0x0100, so ~m + m' is 0xfeff. The caller has seen that the
 // time to live is not 0.
 func (b IPv4) DecrementTTL() {

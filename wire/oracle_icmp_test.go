@@ -174,7 +174,7 @@ func TestRouterMessagesReadAsGopacketWroteThem(t *testing.T) {
 		info := append([]byte{64, g.u8() & 0xc0}, g.bytes(12)...)
 		info = append(info, prefix[:]...)
 		want := &layers.ICMPv6RouterAdvertisement{
-			HopLimit: g.u8(), Flags: g.u8() & 0xd8, RouterLifetime: g.u16(),
+			HopLimit: g.u8(), Flags: g.u8(), RouterLifetime: g.u16(),
 			ReachableTime: g.Uint32(), RetransTimer: g.Uint32(),
 			Options: layers.ICMPv6Options{ // gopacket writes them last first
 				{Type: layers.ICMPv6OptPrefixInfo, Data: info},

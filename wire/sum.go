@@ -38,7 +38,7 @@ const minLong = 128
 // Over bytes that contain a right checksum it returns 0.
 func Fold(acc uint32) uint16 { return ^uint16(fold16(acc)) }
 
-// fold16 adds the carries back in until 16 bits are left (RFC 1071 2 (A)). Two additions suffice: the
+// fold16 adds the carries back in until 16 bits are left (RFC 1071 2 (1)). Two additions suffice: the
 // first leaves at most 0x1fffe.
 func fold16(acc uint32) uint32 {
 	acc = acc>>16 + acc&0xffff

@@ -49,7 +49,7 @@ func (b TCP) Ack() uint32 { return u32(b, 8) }
 // DataOffset returns the length of the header with options in bytes.
 func (b TCP) DataOffset() int { return int(b[12]>>4) << 2 }
 
-// AE returns the accurate ECN bit, which lies outside of the octet of Flags (RFC 9768 2.1).
+// AE returns the accurate ECN bit, which lies outside of the octet of Flags (RFC 9768).
 func (b TCP) AE() bool { return b[12]&1 != 0 }
 
 // Flags returns the control bits.
