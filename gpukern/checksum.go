@@ -16,44 +16,50 @@ func (w *chunk) checksum(b *packet.Batch) {
 	for k := range w.n {
 		d, t := &b.D[w.at[k]], &w.tuple[k]
 		p := b.Arena.Bytes(d)
-		if d.Flags&packet.FlagIPv4 != 0 {
-			header := p[d.L3:]
-			if folded(sumLE(header[:int(header[0]&15)*4])) == 0xffff {
-				d.Flags |= packet.FlagIPChecksumOK
-			}
+		f := d.Flags
+		if f&packet.FlagIPv4 != 0 && headerSum(p[d.L3:]) {
+			f |= packet.FlagIPChecksumOK
 		}
-		if d.Payload == 0 || t.end == 0 || d.Flags&packet.FlagFragment != 0 {
-			continue
+		switch {
+		case d.Payload == 0 || t.end == 0 || f&packet.FlagFragment != 0 || t.proto == wire.ProtoSCTP: // CRC32c, not a sum
+		case f&packet.FlagMore == 0:
+			f |= verify(f, t, p[d.L4:t.end])
+		default:
+			f |= verifyChain(b, int(w.at[k]), t)
 		}
-		if d.Flags&packet.FlagMore == 0 {
-			d.Flags |= verify(d, t, p[d.L4:t.end])
-			continue
-		}
-		d.Flags |= verifyChain(b, int(w.at[k]), t)
+		d.Flags = f
 	}
 }
 
-// verify judges the transport checksum of the segment l4.
-func verify(d *packet.Desc, t *tuple, l4 []byte) packet.Flags {
+// headerSum reports whether the checksum of the IPv4 header at the start of h is right.
+func headerSum(h []byte) bool {
+	if h[0] != 0x45 {
+		return folded(sumLE(h[:int(h[0]&15)*4])) == 0xffff
+	}
+	h = h[:20]
+	s, c := bits.Add64(binary.LittleEndian.Uint64(h), binary.LittleEndian.Uint64(h[8:]), 0)
+	s, c = bits.Add64(s, uint64(binary.LittleEndian.Uint32(h[16:])), c)
+	return folded(s>>32+s&(1<<32-1)+c) == 0xffff
+}
+
+// verify judges the transport checksum of the segment l4 in a packet with flags f.
+func verify(f packet.Flags, t *tuple, l4 []byte) packet.Flags {
 	n := len(l4)
 	if t.proto == wire.ProtoUDP {
-		if l4[6]|l4[7] == 0 {
-			return noChecksum(d)
-		}
 		n = int(binary.BigEndian.Uint16(l4[4:]))
+		if l4[6]|l4[7] == 0 {
+			return noChecksum(f)
+		}
 	}
-	if t.proto == wire.ProtoSCTP {
-		return 0 // CRC32c, not a sum
-	}
-	if folded(sumLE(l4[:n])+pseudo(t, n)) != 0xffff {
+	if folded(sum(l4[:n])+pseudo(t, n)) != 0xffff {
 		return 0
 	}
 	return packet.FlagL4ChecksumOK
 }
 
 // noChecksum is what a UDP checksum field of 0 means: over IPv6 it is not legal (RFC 8200 8.1).
-func noChecksum(d *packet.Desc) packet.Flags {
-	if d.Flags&packet.FlagIPv4 != 0 {
+func noChecksum(f packet.Flags) packet.Flags {
+	if f&packet.FlagIPv4 != 0 {
 		return packet.FlagL4NoChecksum
 	}
 	return 0
@@ -62,30 +68,26 @@ func noChecksum(d *packet.Desc) packet.Flags {
 // verifyChain is verify for a packet of several descriptors, the first of them at i.
 func verifyChain(b *packet.Batch, i int, t *tuple) packet.Flags {
 	d := &b.D[i]
-	if t.proto == wire.ProtoSCTP {
-		return 0
-	}
-	p := b.Arena.Bytes(d)
+	l4 := b.Arena.Bytes(d)[d.L4:]
 	n := int(t.end) - int(d.L4)
 	if t.proto == wire.ProtoUDP {
-		if h := p[d.L4:]; h[6]|h[7] == 0 {
-			return noChecksum(d)
-		} else {
-			n = int(binary.BigEndian.Uint16(h[4:]))
+		n = int(binary.BigEndian.Uint16(l4[4:]))
+		if l4[6]|l4[7] == 0 {
+			return noChecksum(d.Flags)
 		}
 	}
-	sum := pseudo(t, n)
+	acc := pseudo(t, n)
 	for at, skip := 0, int(d.L4); at < n; i, skip = i+1, 0 {
 		piece := b.Bytes(i)[skip:]
 		piece = piece[:min(len(piece), n-at)]
-		s := uint64(folded(sumLE(piece)))
+		s := uint64(folded(sum(piece)))
 		if at&1 != 0 { // RFC 1071 2(B): a piece on an odd offset counts byte-swapped
 			s = uint64(bits.ReverseBytes16(uint16(s)))
 		}
-		sum += s
+		acc += s
 		at += len(piece)
 	}
-	if folded(sum) != 0xffff {
+	if folded(acc) != 0xffff {
 		return 0
 	}
 	return packet.FlagL4ChecksumOK
@@ -98,10 +100,22 @@ func pseudo(t *tuple, n int) uint64 {
 		return 0
 	}
 	const low = 1<<32 - 1
-	sum := t.srcHi>>32 + t.srcHi&low + t.srcLo>>32 + t.srcLo&low +
-		t.dstHi>>32 + t.dstHi&low + t.dstLo>>32 + t.dstLo&low +
-		uint64(t.proto) + uint64(n)
-	return uint64(bits.ReverseBytes16(folded(sum)))
+	s, c := bits.Add64(t.srcHi, t.srcLo, 0)
+	s, c = bits.Add64(s, t.dstHi, c)
+	s, c = bits.Add64(s, t.dstLo, c)
+	s = s>>32 + s&low + c + uint64(t.proto) + uint64(n)
+	return uint64(bits.ReverseBytes16(folded(s)))
+}
+
+// long is the length from which the vector form of package wire wins, calls and all.
+const long = 128
+
+// sum is sumLE for any length.
+func sum(b []byte) uint64 {
+	if len(b) < long {
+		return sumLE(b)
+	}
+	return uint64(bits.ReverseBytes16(uint16(wire.Sum(b, 0))))
 }
 
 // sumLE adds up b as 16-bit words in little-endian order, which costs no swap per word: a

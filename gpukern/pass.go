@@ -40,27 +40,27 @@ func (c *CPU) pass(b *packet.Batch, t *Tables) {
 func (w *chunk) parse(b *packet.Batch, i int) int {
 	w.n = 0
 	for i < len(b.D) && w.n < chunkSize {
-		d := &b.D[i]
-		p := b.Arena.Bytes(d)
-		total := len(p)
+		d, t := &b.D[i], &w.tuple[w.n]
 		w.at[w.n] = int32(i)
-		i++
+		w.n++
+		p := b.Arena.Bytes(d)
 		more := d.Flags&packet.FlagMore != 0
 		clearFindings(d)
-		if more {
-			for more && i < len(b.D) {
-				rest := &b.D[i]
-				total += int(rest.Len)
-				more = rest.Flags&packet.FlagMore != 0
-				clearFindings(rest)
-				i++
-			}
+		i++
+		if !more && t.usual(d, p) {
+			continue
 		}
-		t := &w.tuple[w.n]
+		total := len(p)
+		for more && i < len(b.D) {
+			rest := &b.D[i]
+			total += int(rest.Len)
+			more = rest.Flags&packet.FlagMore != 0
+			clearFindings(rest)
+			i++
+		}
 		t.ports, t.end, t.known = 0, 0, knowsNothing
 		parser{d, p, total, t}.link()
 		t.proto = d.Proto
-		w.n++
 	}
 	return i
 }
