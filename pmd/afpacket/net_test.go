@@ -36,10 +36,9 @@ type rig struct {
 }
 
 var (
-	linuxAddr  = netip.MustParseAddr("198.18.0.1")
-	ourAddr    = netip.MustParseAddr("198.18.0.2")
-	linuxAddr6 = netip.MustParseAddr("2001:db8::1")
-	ourAddr6   = netip.MustParseAddr("2001:db8::2")
+	linuxAddr = netip.MustParseAddr("198.18.0.1")
+	ourAddr   = netip.MustParseAddr("198.18.0.2")
+	ourAddr6  = netip.MustParseAddr("2001:db8::2")
 )
 
 // newRig builds the network and opens the device with what change made of the usual configuration.

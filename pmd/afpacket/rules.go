@@ -4,33 +4,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/wire"
 )
 
-// Match says which packets an address in a rule stands for.
-type Match uint8
-
-// The kinds of rules.
-const (
-	To       Match = iota // packets to the address: a service, or an address that we translate to
-	From                  // packets from the address: a backend whose answers pass through us
-	Neighbor              // ARP for the address, neighbour solicitations for it and the answers sent to it
-)
-
-// Rule names packets to receive. A VLAN tag makes no difference to a rule.
-//
-// With a protocol that has ports, a rule without ports also takes the fragments after the first,
-// which have none; a rule with ports takes whole packets and first fragments only.
-type Rule struct {
-	Addr           netip.Addr
-	Match          Match
-	Proto          uint8  // IP protocol number; 0 is every protocol
-	PortLo, PortHi uint16 // of Addr's side, inclusive; 0, 0 is every port and PortHi 0 only PortLo
-}
+// Rule names packets to receive. A VLAN tag makes no difference to it.
+type Rule = pmd.Rule
 
 // ErrRule says that a rule means nothing or that there are too many.
 var ErrRule = errors.New("packet filter rule")
@@ -85,18 +67,18 @@ const (
 func compile(rules []Rule) (*matcher, error) {
 	v4, v6, arp := prologue4(), prologue6(), code{}
 	for _, r := range rules {
-		if err := r.check(); err != nil {
+		if err := check(r); err != nil {
 			return nil, err
 		}
 		switch v := r.Addr.Unmap(); {
-		case r.Match == Neighbor && v.Is4():
+		case r.Match == pmd.Neighbor && v.Is4():
 			arp = append(arp, block(code{ldw(arpTarget), jeq(word(v.AsSlice()))})...)
-		case r.Match == Neighbor:
+		case r.Match == pmd.Neighbor:
 			v6 = append(v6, solicited(v.AsSlice())...)
 		case v.Is4():
-			v4 = append(v4, r.block(12, v.AsSlice())...)
+			v4 = append(v4, pair(r, 12, v.AsSlice())...)
 		default:
-			v6 = append(v6, r.block(8, v.AsSlice())...)
+			v6 = append(v6, pair(r, 8, v.AsSlice())...)
 		}
 	}
 	prog := dispatch(v4, v6, arp)
@@ -107,14 +89,14 @@ func compile(rules []Rule) (*matcher, error) {
 }
 
 // check reports a rule that means nothing.
-func (r Rule) check() error {
+func check(r Rule) error {
 	hasPorts := r.PortLo != 0 || r.PortHi != 0
 	switch {
 	case !r.Addr.IsValid():
 		return fmt.Errorf("%w: no address", ErrRule)
-	case r.Match > Neighbor:
+	case r.Match > pmd.Neighbor:
 		return fmt.Errorf("%w: %v: match %d is none of To, From, Neighbor", ErrRule, r.Addr, r.Match)
-	case r.Match == Neighbor && (hasPorts || r.Proto != 0):
+	case r.Match == pmd.Neighbor && (hasPorts || r.Proto != 0):
 		return fmt.Errorf("%w: %v: Neighbor has neither protocol nor ports", ErrRule, r.Addr)
 	case hasPorts && !portProto(r.Proto):
 		return fmt.Errorf("%w: %v: protocol %d has no ports", ErrRule, r.Addr, r.Proto)
@@ -127,10 +109,10 @@ func (r Rule) check() error {
 // portProto reports whether a protocol begins with two ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 func portProto(p uint8) bool { return p == 6 || p == 17 || p == 33 || p == 132 || p == 136 }
 
-// block returns the code of a rule for an IP packet whose addresses begin at src in the header.
-func (r Rule) block(src uint32, addr []byte) code {
+// pair returns the code of a rule for an IP packet whose addresses begin at src in the header.
+func pair(r Rule, src uint32, addr []byte) code {
 	at, port := ip+src, uint32(ip)
-	if r.Match == To {
+	if r.Match == pmd.To {
 		at, port = at+uint32(len(addr)), port+2
 	}
 	c := equal(at, addr)

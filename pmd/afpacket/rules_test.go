@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -37,30 +38,30 @@ func run(t testing.TB, prog []unix.SockFilter, p []byte) uint32 {
 }
 
 // matches is the slow, obvious form of a rule.
-func (r Rule) matches(p []byte) bool {
+func matches(r Rule, p []byte) bool {
 	switch binary.BigEndian.Uint16(p[12:]) {
 	case wire.EtherTypeARP:
-		return r.Match == Neighbor && netip.AddrFrom4([4]byte(p[38:42])) == r.Addr
+		return r.Match == pmd.Neighbor && netip.AddrFrom4([4]byte(p[38:42])) == r.Addr
 	case wire.EtherTypeIPv4:
 		ip := wire.IPv4(p[14:])
-		return r.matchesIP(ip.SrcAddr(), ip.DstAddr(), ip.Proto(), p[14+ip.HeaderLen():], ip.FragmentOffset() != 0)
+		return matchesIP(r, ip.SrcAddr(), ip.DstAddr(), ip.Proto(), p[14+ip.HeaderLen():], ip.FragmentOffset() != 0)
 	case wire.EtherTypeIPv6:
 		ip := wire.IPv6(p[14:])
 		proto, off, frag, ok := wire.Upper6(ip)
 		if !ok {
-			return r.matchesIP(ip.SrcAddr(), ip.DstAddr(), 255, nil, true)
+			return matchesIP(r, ip.SrcAddr(), ip.DstAddr(), 255, nil, true)
 		}
-		return r.matchesIP(ip.SrcAddr(), ip.DstAddr(), proto, ip[off:], frag.Offset != 0)
+		return matchesIP(r, ip.SrcAddr(), ip.DstAddr(), proto, ip[off:], frag.Offset != 0)
 	}
 	return false
 }
 
-func (r Rule) matchesIP(src, dst netip.Addr, proto uint8, transport []byte, rest bool) bool {
+func matchesIP(r Rule, src, dst netip.Addr, proto uint8, transport []byte, rest bool) bool {
 	addr, port := src, 0
-	if r.Match == To {
+	if r.Match == pmd.To {
 		addr, port = dst, 2
 	}
-	if r.Match == Neighbor {
+	if r.Match == pmd.Neighbor {
 		if proto != wire.ProtoICMPv6 || rest {
 			return false
 		}
@@ -94,8 +95,8 @@ func (w world) addr(v6 bool) netip.Addr {
 func (w world) proto() uint8 { return []uint8{6, 17, 58, 132}[w.IntN(4)] }
 
 func (w world) rule() Rule {
-	r := Rule{Addr: w.addr(w.IntN(2) == 0), Match: Match(w.IntN(3))}
-	if r.Match == Neighbor {
+	r := Rule{Addr: w.addr(w.IntN(2) == 0), Match: pmd.Match(w.IntN(3))}
+	if r.Match == pmd.Neighbor {
 		return r
 	}
 	if w.IntN(2) == 0 {
@@ -182,7 +183,7 @@ func TestFilterAgreesWithTheSlowForm(t *testing.T) {
 		for range 40 {
 			p, want := w.packet(), false
 			for _, r := range rules {
-				want = want || r.matches(p)
+				want = want || matches(r, p)
 			}
 			if got := run(t, m.socket(), p) != 0; got != want {
 				t.Fatalf("rules %+v take %x: %v, want %v", rules, p[:80], got, want)
@@ -221,7 +222,7 @@ func TestFilterLeavesShortPackets(t *testing.T) {
 
 func TestRulesThatMeanNothingAreRefused(t *testing.T) {
 	a := netip.MustParseAddr("192.0.2.1")
-	for _, r := range []Rule{{}, {Addr: a, Match: 3}, {Addr: a, Match: Neighbor, Proto: 6}, {Addr: a, PortLo: 80}, {Addr: a, Proto: 1, PortLo: 80}, {Addr: a, Proto: 6, PortLo: 80, PortHi: 79}} {
+	for _, r := range []Rule{{}, {Addr: a, Match: 3}, {Addr: a, Match: pmd.Neighbor, Proto: 6}, {Addr: a, PortLo: 80}, {Addr: a, Proto: 1, PortLo: 80}, {Addr: a, Proto: 6, PortLo: 80, PortHi: 79}} {
 		if _, err := compile([]Rule{r}); !errors.Is(err, ErrRule) {
 			t.Errorf("%+v: %v", r, err)
 		}

@@ -268,6 +268,11 @@ func TestCloseUnderTrafficLeaksNothing(t *testing.T) {
 				}
 			}
 		}()
+		go func() { // Info may be called at any time
+			for r.Queues[0].Info().FD >= 0 {
+				time.Sleep(100 * time.Microsecond)
+			}
+		}()
 		b := packet.NewBatch(r.arena.View(), 64)
 		for n := 0; n < 300; {
 			k, err := r.poll(0, b)

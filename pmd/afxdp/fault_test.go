@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
@@ -51,6 +53,7 @@ func TestOpenRefusesWhatCannotWork(t *testing.T) {
 	w.refused(t, Config{Interface: "nonesuch0"}, pmd.ErrGone, "nonesuch0", "no such interface")
 	w.refused(t, Config{Pools: []*ring.Pool{}}, nil, "no pool")
 	w.refused(t, Config{Pools: p, Queues: []int{0, 1}}, nil, "2 queues but 1 pools")
+	w.refused(t, Config{Pools: []*ring.Pool{p[0], p[0]}, Queues: []int{0, 0}}, nil, "queue 0 is named twice")
 	w.refused(t, Config{Pools: p, Queues: []int{1}}, nil, "no such queue: the device has 1")
 	w.refused(t, Config{Pools: []*ring.Pool{cut(t, other, 32)}}, nil, "8192", "at most 4096")
 	w.refused(t, Config{Pools: []*ring.Pool{p[0], cut(t, other, 32)}, Queues: []int{0, 1}}, nil, "different arenas")
@@ -175,6 +178,35 @@ func (r *rig) wantLink(t testing.TB, want error) {
 		t.Errorf("Tx returned %d, %v, want %v", n, err, want)
 	}
 	r.audit(t, holding{b})
+	r.pools[0].PutBatch(b)
+}
+
+func TestOpenOnAnInterfaceThatIsDown(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	w.run(t, w.host, "ip", "link", "set", dev, "down")
+	r := w.open(t, Config{All: true})
+	r.wantLink(t, pmd.ErrDown)
+	w.run(t, w.host, "ip", "link", "set", dev, "up")
+	r.wantLink(t, nil)
+	w.exchange(t, r, 10)
+}
+
+func TestDescriptorWakesASleeper(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	r := w.open(t, Config{Rules: []Rule{to(ourAddr, 17, 53)}})
+	w.neighbours(t)
+	fds := []unix.PollFd{{Fd: int32(r.Queues[0].Info().FD), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds, 50); n != 0 || err != nil {
+		t.Fatalf("poll without a packet returned %d, %v", n, err)
+	}
+	w.sendUDP(t, "198.18.0.9:53", []byte("wake up"), 0)
+	if n, err := unix.Poll(fds, int(patience/time.Millisecond)); n != 1 || err != nil {
+		t.Fatalf("poll returned %d, %v", n, err)
+	}
+	b := packet.NewBatch(r.arena.View(), 4)
+	if n, err := r.poll(0, b); n != 1 || err != nil {
+		t.Errorf("Rx returned %d, %v", n, err)
+	}
 	r.pools[0].PutBatch(b)
 }
 

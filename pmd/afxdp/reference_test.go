@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
 )
 
 func newBatch(r *rig) *packet.Batch { return packet.NewBatch(r.arena.View(), 64) }
@@ -25,16 +26,16 @@ func reference(rules []Rule, frame []byte) bool {
 		return false
 	}
 	for _, r := range rules {
-		r, err := r.normal()
+		r, err := normal(r)
 		if err != nil {
 			continue
 		}
 		addr, port := f.dst, f.dport
-		if r.Match == From {
+		if r.Match == pmd.From {
 			addr, port = f.src, f.sport
 		}
 		switch {
-		case r.Match == Neighbor:
+		case r.Match == pmd.Neighbor:
 			if f.neighbor == r.Addr {
 				return true
 			}

@@ -9,28 +9,12 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
-)
 
-// Match says which packets an address in a rule stands for.
-type Match uint8
-
-// The kinds of rules.
-const (
-	To       Match = iota // packets to the address: a service, or an address that we translate to
-	From                  // packets from the address: a backend whose answers pass through us
-	Neighbor              // ARP for the address, neighbour solicitations for it and the answers sent to it
+	"github.com/millrace/millrace/pmd"
 )
 
 // Rule names packets that go to the AF_XDP sockets instead of to the kernel.
-//
-// With a protocol that has ports, a rule without ports also takes the fragments after the first,
-// which have none; a rule with ports takes whole packets and first fragments only.
-type Rule struct {
-	Addr           netip.Addr
-	Match          Match
-	Proto          uint8  // IP protocol number; 0 is every protocol
-	PortLo, PortHi uint16 // of Addr's side, inclusive; 0, 0 is every port and PortHi 0 only PortLo
-}
+type Rule = pmd.Rule
 
 // ErrRule says that a rule means nothing or that there is no room for it.
 var ErrRule = errors.New("steering rule")
@@ -166,7 +150,7 @@ func (s *Steering) change(start func(next map[netip.Addr]*entry), rules []Rule, 
 		start(next)
 	}
 	for _, r := range rules {
-		r, err := r.normal()
+		r, err := normal(r)
 		if err != nil {
 			return err
 		}
@@ -200,7 +184,7 @@ func (s *Steering) draft(addr netip.Addr) *entry {
 }
 
 // normal checks r and returns the one form that stands for all that mean the same.
-func (r Rule) normal() (Rule, error) {
+func normal(r Rule) (Rule, error) {
 	bad := func(why string) (Rule, error) { return r, fmt.Errorf("%w %v: %s", ErrRule, r, why) }
 	if !r.Addr.IsValid() {
 		return bad("no address")
@@ -211,11 +195,11 @@ func (r Rule) normal() (Rule, error) {
 	}
 	hasPorts := r.PortHi != 0
 	switch {
-	case r.Match > Neighbor:
+	case r.Match > pmd.Neighbor:
 		return bad("unknown match")
 	case r.PortLo > r.PortHi:
 		return bad("the first port is above the last")
-	case r.Match == Neighbor && (r.Proto != 0 || hasPorts):
+	case r.Match == pmd.Neighbor && (r.Proto != 0 || hasPorts):
 		return bad("a neighbour rule has neither protocol nor ports")
 	case hasPorts && !portProto(r.Proto):
 		return bad("ports need a protocol that has them")
@@ -234,12 +218,12 @@ func (e *entry) compile() error {
 	e.compiled = compiled{ports: make(map[portKey]bool), ranges: make(map[rangeKey]rangeSet)}
 	lists := make(map[rangeKey][]portRange)
 	for r := range e.rules {
-		if r.Match == Neighbor {
+		if r.Match == pmd.Neighbor {
 			e.flags |= flagNeighbor
 			continue
 		}
 		all, some := uint32(flagToAll), uint32(flagToSome)
-		if r.Match == From {
+		if r.Match == pmd.From {
 			all, some = flagFromAll, flagFromSome
 		}
 		if r.Proto == 0 {

@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/millrace/millrace/pmd"
 )
 
 // loadSteering loads the program without an interface: it is run by BPF_PROG_TEST_RUN.
@@ -114,11 +116,11 @@ var (
 	solicit6 = netip.MustParseAddr("ff02::1:ff00:9")
 )
 
-func to(a netip.Addr, proto uint8, ports ...uint16) Rule { return ruleFor(To, a, proto, ports) }
+func to(a netip.Addr, proto uint8, ports ...uint16) Rule { return ruleFor(pmd.To, a, proto, ports) }
 
-func from(a netip.Addr, proto uint8, ports ...uint16) Rule { return ruleFor(From, a, proto, ports) }
+func from(a netip.Addr, proto uint8, ports ...uint16) Rule { return ruleFor(pmd.From, a, proto, ports) }
 
-func ruleFor(m Match, a netip.Addr, proto uint8, ports []uint16) Rule {
+func ruleFor(m pmd.Match, a netip.Addr, proto uint8, ports []uint16) Rule {
 	r := Rule{Addr: a, Match: m, Proto: proto}
 	if len(ports) > 0 {
 		r.PortLo, r.PortHi = ports[0], ports[len(ports)-1]
@@ -126,7 +128,7 @@ func ruleFor(m Match, a netip.Addr, proto uint8, ports []uint16) Rule {
 	return r
 }
 
-func neighbor(a netip.Addr) Rule { return Rule{Addr: a, Match: Neighbor} }
+func neighbor(a netip.Addr) Rule { return Rule{Addr: a, Match: pmd.Neighbor} }
 
 // options is an IPv4 header with options.
 func options(h *layers.IPv4) {
@@ -285,7 +287,7 @@ func TestRulesThatMeanNothingAreRefused(t *testing.T) {
 		"ports the wrong way round": {good, to(ourAddr, 6, 80, 70)},
 		"ports without protocol":    {good, to(ourAddr, 0, 80)},
 		"ports of ICMP":             {good, to(ourAddr, 1, 80)},
-		"neighbour with protocol":   {good, {Addr: ourAddr, Match: Neighbor, Proto: 6}},
+		"neighbour with protocol":   {good, {Addr: ourAddr, Match: pmd.Neighbor, Proto: 6}},
 		"too many ranges":           append(nine, good),
 	} {
 		if err := s.Add(rules...); !errors.Is(err, ErrRule) {
