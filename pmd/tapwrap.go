@@ -121,7 +121,7 @@ func (t *Tap) bytes(b *packet.Batch, d []packet.Desc) ([]byte, int) {
 
 // write gives one packet to the writer.
 func (t *Tap) write(data []byte, size int, at int64, dir capture.PacketFlags) {
-	const overhead = 64 // bytes around a packet in the capture, at most
+	const overhead = 64 + 128 // bytes around a packet, and of the counters at the end, at most
 	if t.cfg.MaxBytes > 0 && t.w.Written()+int64(len(data))+overhead > t.cfg.MaxBytes {
 		t.lost.Add(1)
 		return

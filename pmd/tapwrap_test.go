@@ -115,6 +115,13 @@ func TestTapCopiesBothDirections(t *testing.T) {
 	if s := tap.Copied(); s != (pmd.TapStats{Written: 6}) {
 		t.Errorf("%+v", s)
 	}
+	r, _ := capture.NewMemory(file.Bytes())
+	for _, err := r.Next(); err == nil; {
+		_, err = r.Next()
+	}
+	if c := r.Interfaces()[0].Counters; c == nil || c.Received != 3 || c.Accepted != 3 || c.Delivered != 6 || c.End != late {
+		t.Errorf("counters %+v", c)
+	}
 }
 
 func TestTapCopiesOnlyTheDirectionAsked(t *testing.T) {
@@ -211,7 +218,7 @@ func TestTapStopsAtItsBound(t *testing.T) {
 	w := newPair(t, 8, 8, 8)
 	var file bytes.Buffer
 	out := newTapWriter(t, &file)
-	tap := pmd.NewTap(w.a, out, pmd.TapConfig{MaxBytes: 4000})
+	tap := pmd.NewTap(w.a, out, pmd.TapConfig{MaxBytes: 4300})
 	peer := packet.NewBatch(w.arena.View(), 8)
 	for range 10 {
 		tap.Tx(1, w.batchOf(t, string(make([]byte, 1000))))
@@ -219,7 +226,8 @@ func TestTapStopsAtItsBound(t *testing.T) {
 		w.poolB.PutBatch(peer)
 	}
 	tap.Close()
-	if s := tap.Copied(); s.Written != 3 || s.Lost != 7 || file.Len() > 4000 {
+	out.Close()
+	if s := tap.Copied(); s.Written != 3 || s.Lost != 7 || file.Len() > 4300 {
 		t.Errorf("%+v, %d bytes", s, file.Len())
 	}
 }
