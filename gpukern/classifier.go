@@ -17,7 +17,7 @@ import (
 //
 //	| any of rules 0-4095 | any of 4096-8191 | ... | word | word | ...
 //
-// Vectors that are alike are kept once. Where they would pass vectorBudget, the field is made
+// Vectors of no more than denseRules have all their words and no such bits. Vectors that are alike are kept once. Where they would pass vectorBudget, the field is made
 // coarse: its prefixes are cut, or its ports taken in groups. The bits then say "may match", and
 // rules are compared before they win.
 type classifier struct {
@@ -26,7 +26,8 @@ type classifier struct {
 	proto        [256]uint32
 
 	vec    []uint64 // all vectors; fields hold positions in it
-	heads  int      // words of "any of"
+	heads  int      // words of "any of"; 0 where vectors are dense
+	words  int      // of a vector with all its words
 	rules  []Rule   // in the order of the bits
 	place  []uint16 // of the rules in the list, from 0
 	coarse bool     // compare before a rule wins
@@ -59,34 +60,65 @@ func (f *portField) find(port uint32) uint32 {
 	return f.all
 }
 
-// first returns the number of the first rule that matches t, 0 where none does, given the vectors of
-// its addresses.
-func (c *classifier) first(t *tuple, src, dst uint32) uint16 {
-	sp, dp := uint32(noPort), uint32(noPort)
-	if t.known == knowsPorts {
-		sp, dp = t.ports>>16, t.ports&0xffff
+// fields returns where the vectors of t lie.
+func (c *classifier) fields(t *tuple) [5]uint32 {
+	sp, dp := t.ports>>16, t.ports&0xffff
+	if t.known != knowsPorts {
+		sp, dp = noPort, noPort
 	}
+	return [5]uint32{
+		c.src.find(t.srcHi, t.srcLo), c.dst.find(t.dstHi, t.dstLo),
+		c.sport.find(sp), c.dport.find(dp), c.proto[t.proto],
+	}
+}
+
+// first returns the number of the first rule that matches t, 0 where none does; v is what fields
+// returned.
+func (c *classifier) first(t *tuple, v *[5]uint32) uint16 {
+	if c.heads == 0 {
+		return c.dense(t, v)
+	}
+	return c.sparse(t, v)
+}
+
+// dense combines vectors of few rules, which have all their words.
+func (c *classifier) dense(t *tuple, v *[5]uint32) uint16 {
+	best := uint16(none)
+	p0, p1, p2, p3, p4 := c.vec[v[0]:], c.vec[v[1]:], c.vec[v[2]:], c.vec[v[3]:], c.vec[v[4]:]
+	for i := range c.words {
+		if hit := p0[i] & p1[i] & p2[i] & p3[i] & p4[i]; hit != 0 {
+			best = c.better(best, t, uint32(i)<<6, hit)
+		}
+	}
+	return best + 1
+}
+
+// sparse combines vectors of many rules.
+func (c *classifier) sparse(t *tuple, v *[5]uint32) uint16 {
+	best := uint16(none)
+	p0, p1, p2, p3, p4 := c.vec[v[0]:], c.vec[v[1]:], c.vec[v[2]:], c.vec[v[3]:], c.vec[v[4]:]
 	heads := uint32(c.heads)
-	v := [5][]uint64{c.vec[src:], c.vec[dst:], c.vec[c.sport.find(sp):], c.vec[c.dport.find(dp):], c.vec[c.proto[t.proto]:]}
-	at := [5]uint32{heads, heads, heads, heads, heads} // words passed in each vector
-	best := uint16(0xffff)
+	a0, a1, a2, a3, a4 := heads, heads, heads, heads, heads // words passed in each vector
 	for head := range heads {
-		h := [5]uint64{v[0][head], v[1][head], v[2][head], v[3][head], v[4][head]}
-		for any := h[0] & h[1] & h[2] & h[3] & h[4]; any != 0; any &= any - 1 {
+		h0, h1, h2, h3, h4 := p0[head], p1[head], p2[head], p3[head], p4[head]
+		for any := h0 & h1 & h2 & h3 & h4; any != 0; any &= any - 1 {
 			below := any&-any - 1
-			hit := v[0][at[0]+ones(h[0]&below)] & v[1][at[1]+ones(h[1]&below)] &
-				v[2][at[2]+ones(h[2]&below)] & v[3][at[3]+ones(h[3]&below)] & v[4][at[4]+ones(h[4]&below)]
+			hit := p0[a0+ones(h0&below)] & p1[a1+ones(h1&below)] & p2[a2+ones(h2&below)] &
+				p3[a3+ones(h3&below)] & p4[a4+ones(h4&below)]
 			if hit != 0 {
 				word := head<<6 | uint32(bits.TrailingZeros64(any))
 				best = c.better(best, t, word<<6, hit)
 			}
 		}
-		for i := range at {
-			at[i] += ones(h[i])
+		if head+1 < heads {
+			a0, a1, a2, a3, a4 = a0+ones(h0), a1+ones(h1), a2+ones(h2), a3+ones(h3), a4+ones(h4)
 		}
 	}
 	return best + 1
 }
+
+// none is beyond every place in a list, and one less than 0 as numbers of rules go.
+const none = 0xffff
 
 func ones(v uint64) uint32 { return uint32(bits.OnesCount64(v)) }
 

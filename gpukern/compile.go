@@ -12,6 +12,10 @@ import (
 // cache. Lists of ten thousand rules as they are in use need a tenth of it.
 const vectorBudget = 16 << 20 / 8
 
+// denseRules is how many rules have vectors with all their words: up to there, reading four words of
+// each costs less than finding out which matter.
+const denseRules = 256
+
 // errBudget says that the vectors of a field pass vectorBudget.
 var errBudget = errors.New("vectors pass the budget")
 
@@ -43,7 +47,10 @@ func (c *classifier) compile(rules []Rule, mine func(*Rule) bool, budget int) {
 	if len(c.rules) == 0 {
 		return
 	}
-	c.heads = (len(c.rules) + 4095) / 4096
+	c.words = (len(c.rules) + 63) / 64
+	if len(c.rules) > denseRules {
+		c.heads = (c.words + 63) / 64
+	}
 	v := &vectors{c: c, budget: budget, seen: map[string]uint32{}}
 	c.vec = append(c.vec, 0) // position 0 is no vector
 	c.src = v.addresses(func(r *Rule) netip.Prefix { return r.Src })
@@ -77,15 +84,14 @@ func open(r *Rule) int {
 	return n
 }
 
-// words returns how many words a bitmap of all rules has.
-func (v *vectors) words() int { return (len(v.c.rules) + 63) / 64 }
-
 // add stores b and returns its position.
 func (v *vectors) add(b bitmap) (uint32, error) {
 	heads := v.c.heads
 	out := make([]uint64, heads, heads+len(b))
 	for i, w := range b {
-		if w != 0 {
+		if heads == 0 {
+			out = append(out, w)
+		} else if w != 0 {
 			out[i>>6] |= 1 << (i & 63)
 			out = append(out, w)
 		}
@@ -138,7 +144,7 @@ func (v *vectors) addresses(of func(*Rule) netip.Prefix) field {
 func (v *vectors) prefixes(of func(*Rule) netip.Prefix, longest int) (field, error) {
 	sap := newSapling()
 	var own [][]int32 // by value-1: the rules that have this very prefix
-	all := make(bitmap, v.words())
+	all := make(bitmap, v.c.words)
 	for i := range v.c.rules {
 		p := of(&v.c.rules[i])
 		if anyPrefix(p) {
@@ -206,7 +212,7 @@ func (v *vectors) ports(of func(*Rule) Ports) portField {
 // vector changes; between such places it is kept.
 func (v *vectors) ranges(of func(*Rule) Ports, group int) (portField, error) {
 	begin, end := map[int][]int{}, map[int][]int{} // rules by port
-	set := make(bitmap, v.words())
+	set := make(bitmap, v.c.words)
 	for i := range v.c.rules {
 		p := of(&v.c.rules[i])
 		if !p.set {
@@ -244,7 +250,7 @@ func (v *vectors) ranges(of func(*Rule) Ports, group int) (portField, error) {
 func (v *vectors) protos() {
 	v.start = len(v.c.vec)
 	for proto := range v.c.proto {
-		set := make(bitmap, v.words())
+		set := make(bitmap, v.c.words)
 		for i := range v.c.rules {
 			if p := v.c.rules[i].Proto; p == 0 || int(p) == proto {
 				set.set(i)

@@ -12,8 +12,7 @@ type chunk struct {
 	n     int
 	at    [chunkSize]int32 // index of the packet's first descriptor
 	tuple [chunkSize]tuple
-	src   [chunkSize]uint32 // what the ACL knows of the addresses
-	dst   [chunkSize]uint32
+	field [chunkSize][5]uint32 // of the ACL
 }
 
 // pass does the header pass over b, chunk by chunk and stage by stage.
@@ -73,20 +72,18 @@ func clearFindings(d *packet.Desc) {
 	d.Proto = 0
 }
 
-// acl is the stage that writes Rule. Vectors of all addresses are found before any are combined.
+// acl is the stage that writes Rule. The vectors of all packets are found before any are combined:
+// the reads of many packets are then under way at once.
 func (w *chunk) acl(b *packet.Batch, a *ACL) {
 	for k := range w.n {
-		t := &w.tuple[k]
-		c := a.of(b.D[w.at[k]].Flags)
-		w.src[k], w.dst[k] = c.src.find(t.srcHi, t.srcLo), c.dst.find(t.dstHi, t.dstLo)
+		if c := a.of(b.D[w.at[k]].Flags); len(c.rules) > 0 && w.tuple[k].known != knowsNothing {
+			w.field[k] = c.fields(&w.tuple[k])
+		}
 	}
 	for k := range w.n {
 		d, t := &b.D[w.at[k]], &w.tuple[k]
-		if t.known == knowsNothing {
-			continue
-		}
-		if c := a.of(d.Flags); len(c.rules) > 0 {
-			d.Rule = c.first(t, w.src[k], w.dst[k])
+		if c := a.of(d.Flags); len(c.rules) > 0 && t.known != knowsNothing {
+			d.Rule = c.first(t, &w.field[k])
 		}
 	}
 }

@@ -107,7 +107,8 @@ func (c *classifier) match(t *tuple) uint16 {
 	if len(c.rules) == 0 {
 		return 0
 	}
-	return c.first(t, c.src.find(t.srcHi, t.srcLo), c.dst.find(t.dstHi, t.dstLo))
+	v := c.fields(t)
+	return c.first(t, &v)
 }
 
 func TestRulesMatchAsByScanning(t *testing.T) {
