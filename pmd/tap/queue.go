@@ -1,0 +1,233 @@
+package tap
+
+import (
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+)
+
+// maxPieces is the longest chain: 64 KiB and headers in frames of 2 KiB, and the headroom.
+const maxPieces = 34
+
+// linkEvery is how often an idle queue asks whether its interface is up.
+const linkEvery = 10 * time.Millisecond
+
+// Queue is one queue of a Device: a pmd.Driver.
+type Queue struct {
+	dev    *Device
+	id     int
+	fd     int
+	closed bool
+	pool   *ring.Pool
+	frames int // that the largest packet needs, and one byte more
+	pieces [maxPieces]unix.Iovec
+	offs   [maxPieces]uint32 // of the frames that are read into
+
+	linkErr  error // what the last question brought
+	nextLink clock.Time
+	count    pmd.Counters
+}
+
+// resize prepares for packets of an MTU: with a header, two tags, and a byte that says that a
+// packet was longer.
+func (q *Queue) resize(mtu int) {
+	size := q.pool.Arena().FrameSize()
+	q.frames = min(maxPieces, (q.dev.cfg.Headroom+mtu+14+8+1+size-1)/size)
+}
+
+// Rx implements pmd.Driver. It needs room and frames for the largest packet that the interface's MTU
+// allows; without them packets stay in the kernel's queue.
+func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
+	if q.closed {
+		return 0, q.dev.fail("rx", q.id, pmd.ErrClosed, "")
+	}
+	b.Base = int64(now)
+	first := b.Len()
+	var errno unix.Errno
+	for errno == 0 && b.Room() >= q.frames && q.pool.Free() >= q.frames {
+		errno = q.read(b, uint32(now))
+	}
+	if n := b.Len() - first; n > 0 {
+		q.linkErr = nil
+		q.count.Rx(b.D[first:])
+		return n, nil
+	}
+	switch errno {
+	case 0, unix.EAGAIN, unix.EINTR:
+		return 0, q.link(now)
+	}
+	return 0, q.dev.explain("rx", q.id, errno)
+}
+
+// read receives one packet.
+func (q *Queue) read(b *packet.Batch, stamp uint32) unix.Errno {
+	room := q.lend()
+	q.count.Wakeups.Add(1)
+	n, _, errno := unix.Syscall(unix.SYS_READV, uintptr(q.fd), uintptr(unsafe.Pointer(&q.pieces)), uintptr(q.frames))
+	switch {
+	case errno != 0:
+		q.keep(b, stamp, 0)
+	case int(n) >= room: // the kernel cuts what does not fit
+		q.count.RxInvalid.Add(1)
+		q.keep(b, stamp, 0)
+		q.adapt() // and with it, how many frames are lent
+	default:
+		q.keep(b, stamp, int(n))
+	}
+	return errno
+}
+
+// lend takes frames for the largest packet from the pool and returns the bytes in them.
+func (q *Queue) lend() (room int) {
+	arena, headroom := q.pool.Arena(), q.dev.cfg.Headroom
+	for i := range q.frames {
+		off, _ := q.pool.Get()
+		q.offs[i] = off
+		to := arena.Mem[off:][headroom:arena.FrameSize()]
+		q.pieces[i].Base = unsafe.SliceData(to)
+		q.pieces[i].SetLen(len(to))
+		room += len(to)
+		headroom = 0
+	}
+	return room
+}
+
+// keep describes n bytes in the lent frames, and gives back those that hold none.
+func (q *Queue) keep(b *packet.Batch, stamp uint32, n int) {
+	for i, off := range q.offs[:q.frames] {
+		if n == 0 {
+			q.pool.Put(off)
+			continue
+		}
+		headroom := uint32(0)
+		if i == 0 {
+			headroom = uint32(q.dev.cfg.Headroom)
+		}
+		d := packet.Desc{Off: off + headroom, Len: uint16(min(n, int(q.pieces[i].Len))), Stamp: stamp}
+		if n -= int(d.Len); n > 0 {
+			d.Flags = packet.FlagMore
+		}
+		b.Append(d)
+	}
+}
+
+// adapt learns that the MTU has grown.
+func (q *Queue) adapt() {
+	r, err := unix.NewIfreq(q.dev.Name)
+	if err == nil && unix.IoctlIfreq(q.dev.control, unix.SIOCGIFMTU, r) == nil {
+		q.resize(int(r.Uint32()))
+	}
+}
+
+// link tells an idle queue what is wrong with the interface. The file itself says nothing when the
+// interface is down.
+func (q *Queue) link(now clock.Time) error {
+	if now >= q.nextLink || q.nextLink > now.Add(2*linkEvery) {
+		q.nextLink = now.Add(linkEvery)
+		q.linkErr = q.state()
+	}
+	if q.linkErr != nil {
+		return q.dev.explain("rx", q.id, q.linkErr)
+	}
+	return nil
+}
+
+// state returns ENETDOWN or ENODEV where the interface is not up.
+func (q *Queue) state() error {
+	r, err := unix.NewIfreq(q.dev.Name)
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(q.dev.control, unix.SIOCGIFFLAGS, r); err != nil {
+		return unix.ENODEV
+	}
+	if r.Uint16()&unix.IFF_UP == 0 {
+		return unix.ENETDOWN
+	}
+	return nil
+}
+
+// Tx implements pmd.Driver. The kernel copies the packets, so their frames are free when Tx
+// returns.
+func (q *Queue) Tx(_ clock.Time, b *packet.Batch) (int, error) {
+	if q.closed {
+		return 0, q.dev.fail("tx", q.id, pmd.ErrClosed, "")
+	}
+	taken := 0
+	for {
+		n := pmd.Chain(b.D[taken:])
+		if n == 0 {
+			return taken, nil
+		}
+		switch errno := q.write(b.Arena, b.D[taken:][:n]); errno {
+		case 0:
+		case unix.EINVAL, unix.EMSGSIZE: // shorter than a header, or beyond 64 KiB
+			q.count.TxInvalid.Add(1)
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
+			return taken, nil
+		default:
+			return taken, q.dev.explain("tx", q.id, errno)
+		}
+		q.release(b.D[taken:][:n])
+		taken += n
+	}
+}
+
+// write sends one packet.
+func (q *Queue) write(arena *packet.Arena, d []packet.Desc) unix.Errno {
+	if len(d) > maxPieces {
+		return unix.EMSGSIZE
+	}
+	for i := range d {
+		q.pieces[i].Base = unsafe.SliceData(arena.Bytes(&d[i]))
+		q.pieces[i].SetLen(int(d[i].Len))
+	}
+	q.count.Wakeups.Add(1)
+	_, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(q.fd), uintptr(unsafe.Pointer(&q.pieces)), uintptr(len(d)))
+	return errno
+}
+
+// release counts a packet as sent and frees its frames.
+func (q *Queue) release(d []packet.Desc) {
+	q.count.Tx(d)
+	for i := range d {
+		q.pool.Put(d[i].Off)
+	}
+}
+
+// Info implements pmd.Driver. The packets that Linux could not queue are not told by queue: the
+// first one counts them all.
+func (q *Queue) Info() pmd.Info {
+	i := pmd.Info{
+		Driver: "tap", Device: q.dev.Name, Queue: q.id, MTU: q.dev.mtu, MAC: q.dev.mac,
+		Caps: pmd.CapPoll | pmd.CapMultiBuf, FD: q.fd, Granted: "copy, a system call for each packet",
+		Stats: q.count.Stats(),
+	}
+	if len(q.dev.Queues) > 1 {
+		i.Granted += ", multi-queue"
+	}
+	if q.id == 0 {
+		i.Stats.RxDropped += q.dev.drops()
+	}
+	return i
+}
+
+// Holds implements ring.Holder. The driver holds no frame between two calls.
+func (q *Queue) Holds(func(off uint32)) {}
+
+// Close implements pmd.Driver. Packets in the kernel's queue are lost.
+func (q *Queue) Close() error {
+	if q.closed {
+		return nil
+	}
+	q.closed = true
+	return unix.Close(q.fd)
+}

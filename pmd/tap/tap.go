@@ -1,0 +1,256 @@
+// Package tap drives a TAP interface: a network device of Linux whose wire is this program.
+//
+// What Linux sends on the interface, Rx receives, and what Tx sends, Linux receives. Each packet
+// costs a system call, read(2) or write(2) straight into or out of its frame, so this driver is for
+// machines where nothing faster is permitted, for tests against Linux, and for talking with the
+// machine that the program runs on.
+//
+// The kernel is not told of any offload (TUNSETOFFLOAD), so it fills in checksums and cuts large
+// packets before it hands them over, and tags come inside of the packet: nothing is left to do here.
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+)
+
+// DefaultHeadroom is the space in front of a received packet, in bytes, as AF_XDP leaves it.
+const DefaultHeadroom = 256
+
+// Config describes what Open opens. Pools is required.
+type Config struct {
+	// Interface names a TAP interface that is there, or the one to make; "" lets the kernel choose,
+	// and so does a name with %d in it. An interface that Open makes is gone after Close.
+	Interface string
+
+	// Pools lend the frames, one for each queue. Linux keeps a flow on one queue.
+	Pools []*ring.Pool
+
+	MTU      int  // to set; 0 leaves it as it is (1500 of a new interface)
+	Up       bool // bring the interface up
+	Headroom int  // bytes in front of a received packet; 0 is DefaultHeadroom
+}
+
+// Device is an open interface.
+type Device struct {
+	Queues []*Queue // in the order of Config.Pools; each belongs to one loop
+	Name   string   // of the interface
+
+	cfg     Config
+	index   int
+	mtu     int
+	mac     [6]byte // of our end of the wire
+	control int     // a socket in the interface's namespace, to ask about it
+
+	mu      sync.Mutex // guards what follows: Info against Close
+	links   *netlink.Handle
+	dropped uint64 // packets that Linux could not queue before Open; then also what Close saw last
+}
+
+// Open opens or makes an interface in the network namespace of the calling thread. It needs
+// CAP_NET_ADMIN, or an interface that `ip tuntap add mode tap user ...` has made for the user.
+func Open(cfg Config) (*Device, error) {
+	if cfg.Headroom <= 0 {
+		cfg.Headroom = DefaultHeadroom
+	}
+	d := &Device{Name: cfg.Interface, cfg: cfg, control: -1}
+	if len(cfg.Pools) == 0 {
+		return nil, d.fail("open", 0, errors.New("no pool: each queue needs one to receive into"), "")
+	}
+	for _, p := range cfg.Pools {
+		if size := p.Arena().FrameSize(); cfg.Headroom > size/2 {
+			return nil, d.fail("open", 0, fmt.Errorf("headroom of %d bytes is more than half of a frame of %d", cfg.Headroom, size), "")
+		}
+	}
+	if err := d.open(); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Device) open() (err error) {
+	if d.control, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return d.explain("open", 0, err)
+	}
+	for i, pool := range d.cfg.Pools {
+		fd, err := d.attach()
+		if err != nil {
+			return d.explain("attach", i, err)
+		}
+		d.Queues = append(d.Queues, &Queue{dev: d, id: i, fd: fd, pool: pool})
+	}
+	if err := d.configure(); err != nil {
+		return d.explain("configure", 0, err)
+	}
+	i, err := net.InterfaceByName(d.Name)
+	if err != nil {
+		return d.explain("open", 0, err)
+	}
+	d.index, d.mtu = i.Index, i.MTU
+	copy(d.mac[:], i.HardwareAddr)
+	d.mac[5] ^= 1 // the interface's own address belongs to Linux
+	for _, q := range d.Queues {
+		q.resize(d.mtu)
+	}
+	if d.links, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return d.explain("open", 0, err)
+	}
+	d.dropped = d.kernelDrops()
+	return nil
+}
+
+// attach opens one queue of the interface, which the first one makes where it is not there.
+func (d *Device) attach() (fd int, err error) {
+	fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer func() {
+		if err != nil {
+			unix.Close(fd)
+		}
+	}()
+	name := d.Name
+	if name == "" {
+		name = "tap%d"
+	}
+	r, err := unix.NewIfreq(name)
+	if err != nil {
+		return -1, fmt.Errorf("interface name %q: %w", name, err)
+	}
+	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)
+	if len(d.cfg.Pools) > 1 {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	r.SetUint16(flags)
+	if err = unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
+		return -1, err
+	}
+	d.Name = r.Name()
+	return fd, nil
+}
+
+// configure sets the MTU and brings the interface up, as far as that was asked for.
+func (d *Device) configure() error {
+	r, err := unix.NewIfreq(d.Name)
+	if err != nil {
+		return err
+	}
+	if d.cfg.MTU != 0 {
+		r.SetUint32(uint32(d.cfg.MTU))
+		if err := unix.IoctlIfreq(d.control, unix.SIOCSIFMTU, r); err != nil {
+			return fmt.Errorf("MTU %d: %w", d.cfg.MTU, err)
+		}
+	}
+	if !d.cfg.Up {
+		return nil
+	}
+	if err := unix.IoctlIfreq(d.control, unix.SIOCGIFFLAGS, r); err != nil {
+		return err
+	}
+	r.SetUint16(r.Uint16() | unix.IFF_UP)
+	return unix.IoctlIfreq(d.control, unix.SIOCSIFFLAGS, r)
+}
+
+// kernelDrops returns the packets that Linux has dropped because no queue had room, since the
+// interface was made.
+func (d *Device) kernelDrops() uint64 {
+	link, err := d.links.LinkByIndex(d.index)
+	if err != nil || link.Attrs().Statistics == nil {
+		return 0
+	}
+	return link.Attrs().Statistics.TxDropped
+}
+
+// drops returns the packets dropped since Open.
+func (d *Device) drops() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.links == nil {
+		return d.dropped
+	}
+	if n := d.kernelDrops(); n > d.dropped {
+		return n - d.dropped
+	}
+	return 0
+}
+
+// Close closes every queue. An interface that Open made is gone then. The loops must have stopped.
+func (d *Device) Close() error {
+	var errs []error
+	final := uint64(0)
+	if d.links != nil {
+		final = d.drops()
+	}
+	for _, q := range d.Queues {
+		errs = append(errs, q.Close())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.links != nil {
+		d.links.Close()
+		d.links, d.dropped = nil, final
+	}
+	if d.control >= 0 {
+		unix.Close(d.control)
+		d.control = -1
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Device) fail(op string, queue int, err error, remedy string) error {
+	name := d.Name
+	if name == "" {
+		name = "tap"
+	}
+	return &pmd.OpError{Op: op, Device: name, Queue: queue, Err: err, Remedy: remedy}
+}
+
+// explain turns an error of the kernel into one of pmd's, with what is missing or in the way.
+func (d *Device) explain(op string, queue int, err error) error {
+	is := func(target error, remedy string) error {
+		return d.fail(op, queue, fmt.Errorf("%w: %w", target, err), remedy)
+	}
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return is(pmd.ErrPermission, "a TAP interface needs CAP_NET_ADMIN, or one made for you: ip tuntap add mode tap user $USER")
+	case errors.Is(err, unix.EBUSY):
+		return is(pmd.ErrBusy, busy(d.Name))
+	case errors.Is(err, unix.ENOENT) && op == "attach":
+		return is(pmd.ErrNotSupported, "/dev/net/tun is missing: modprobe tun")
+	case errors.Is(err, unix.EINVAL) && op == "attach":
+		return is(pmd.ErrNotSupported, "the interface is there and is no TAP interface, or its number of queues cannot change: see ip -d link")
+	case errors.Is(err, unix.EBADFD), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return is(pmd.ErrGone, "")
+	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENETDOWN):
+		return is(pmd.ErrDown, "ip link set "+d.Name+" up")
+	}
+	return d.fail(op, queue, err, "")
+}
+
+// busy names the programs that hold the interface, where that can be seen.
+func busy(name string) string {
+	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil || !strings.Contains(string(text), "iff:\t"+name+"\n") {
+			continue
+		}
+		pid := strings.Split(f, "/")[2]
+		comm, _ := os.ReadFile("/proc/" + pid + "/comm")
+		return fmt.Sprintf("it is held by %s (process %s)", strings.TrimSpace(string(comm)), pid)
+	}
+	return "another program holds it"
+}
