@@ -1,0 +1,246 @@
+// Package daemon runs a gateway on this machine: it opens the devices that the configuration names,
+// makes one loop per queue, follows the kernel's routes and neighbours, serves the metrics, reloads,
+// and takes everything down again.
+//
+//	d, err := daemon.Open(file, daemon.Options{Log: log})
+//	err = d.Run(ctx) // until ctx ends
+//	fmt.Print(d.Summary())
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/device"
+	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/stack"
+)
+
+// steerEvery is how often the drivers are told what the gateway wants: addresses that a reload
+// removed are given back to the kernel when their last connection has ended.
+const steerEvery = time.Second
+
+// Options are what the configuration file does not say.
+type Options struct {
+	Log      *slog.Logger // of changes; required
+	Build    metrics.Build
+	Affinity [][]int // CPUs of each loop; nil leaves loops to the scheduler
+}
+
+// Daemon is a gateway with its devices, memory and loops.
+type Daemon struct {
+	file string
+	opt  Options
+
+	arena   *ring.Arena
+	pools   []*ring.Pool
+	devices []*device.Device
+	gate    *gateway.Gateway
+	engines []gpukern.Engine
+	loops   []*stack.Loop
+	listen  net.Listener // of the metrics; nil without
+
+	mu      sync.Mutex // guards steered: reloads and the timer both steer
+	steered []pmd.Rule
+}
+
+// Open reads the configuration and opens everything that it names. A mistake in the file is a
+// *gateway.Mistakes or whatever gateway.Load returns; nothing is opened then.
+func Open(file string, opt Options) (*Daemon, error) {
+	cfg, err := gateway.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	d := &Daemon{file: file, opt: opt}
+	if err := d.open(cfg); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *Daemon) open(cfg *gateway.Config) error {
+	if err := d.openDevices(cfg); err != nil {
+		return err
+	}
+	if err := d.openGateway(cfg); err != nil {
+		return err
+	}
+	if err := d.openLoops(); err != nil {
+		return err
+	}
+	if cfg.Metrics.Listen != "" {
+		l, err := net.Listen("tcp", cfg.Metrics.Listen)
+		if err != nil {
+			return fmt.Errorf("metrics: %w", err)
+		}
+		d.listen = l
+	}
+	return d.steer()
+}
+
+// openDevices makes the memory of all loops and opens the interfaces, which steer nothing yet.
+func (d *Daemon) openDevices(cfg *gateway.Config) (err error) {
+	var names []string
+	for _, dev := range cfg.Devices {
+		names = append(names, dev.Name)
+	}
+	if d.arena, d.pools, err = device.NewArena(cfg.Loops(), names...); err != nil {
+		return err
+	}
+	for _, c := range cfg.Devices {
+		dev, err := device.Open(device.Config{Name: c.Name, Driver: device.Driver(c.Driver), Mode: c.Mode, Pools: d.pools})
+		if err != nil {
+			return err
+		}
+		d.devices = append(d.devices, dev)
+		info := dev.Queues[0].Info()
+		d.opt.Log.Info("device", "name", c.Name, "driver", string(dev.Driver), "queues", len(dev.Queues),
+			"mtu", info.MTU, "granted", info.Granted)
+		if dev.Why != "" {
+			d.opt.Log.Warn("not AF_XDP", "device", c.Name, "using", string(dev.Driver), "why", dev.Why)
+		}
+	}
+	return nil
+}
+
+func (d *Daemon) openGateway(cfg *gateway.Config) error {
+	var ports []gateway.Port
+	var names []string
+	for i, dev := range d.devices {
+		info := dev.Queues[0].Info()
+		ports = append(ports, gateway.Port{Name: cfg.Devices[i].Name, MAC: info.MAC, MTU: info.MTU})
+		names = append(names, cfg.Devices[i].Name)
+	}
+	resolver, err := gateway.NewKernelResolver(names)
+	if err != nil {
+		return err
+	}
+	d.gate, err = gateway.Open(cfg, gateway.Options{Ports: ports, Resolver: resolver, OnEvent: d.event})
+	if err != nil {
+		return errors.Join(err, resolver.Close())
+	}
+	return nil
+}
+
+// openLoops makes loop i over queue i of every device.
+func (d *Daemon) openLoops() error {
+	for i, pool := range d.pools {
+		var ports []pmd.Driver
+		for _, dev := range d.devices {
+			ports = append(ports, dev.Queues[i])
+		}
+		engine := gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash})
+		d.engines = append(d.engines, engine)
+		cfg := stack.Config{Ports: ports, Pool: pool, Engine: engine, Handler: d.gate.Handlers()[i]}
+		if i < len(d.opt.Affinity) {
+			cfg.Affinity = d.opt.Affinity[i]
+		}
+		loop, err := stack.NewLoop(cfg)
+		if err != nil {
+			return err
+		}
+		d.loops = append(d.loops, loop)
+	}
+	return nil
+}
+
+// event logs a change of a backend.
+func (d *Daemon) event(e gateway.Event) {
+	args := []any{"service", e.Service, "backend", e.Backend, "address", e.Address.String(), "state", e.What}
+	if e.Cause != nil {
+		args = append(args, "cause", e.Cause.Error())
+	}
+	d.opt.Log.Info("backend", args...)
+}
+
+// Run moves packets until ctx ends or a device is lost. When it returns every packet has met its
+// end and Summary is final.
+func (d *Daemon) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var background sync.WaitGroup
+	background.Go(func() { d.steerLoop(ctx) })
+	if d.listen != nil {
+		background.Go(func() { d.serveMetrics(ctx) })
+	}
+	err := stack.RunAll(ctx, d.loops...)
+	cancel()
+	background.Wait()
+	return err
+}
+
+// serveMetrics answers scrapes until ctx ends.
+func (d *Daemon) serveMetrics(ctx context.Context) {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", d.registry().Handler())
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	d.opt.Log.Info("metrics", "listen", "http://"+d.listen.Addr().String()+"/metrics")
+	if err := srv.Serve(d.listen); !errors.Is(err, http.ErrServerClosed) {
+		d.opt.Log.Error("metrics", "error", err.Error())
+	}
+}
+
+// Reload reads the file again and makes it the configuration. On an error the old one stays.
+func (d *Daemon) Reload() error {
+	cfg, err := gateway.Load(d.file)
+	if err != nil {
+		return err
+	}
+	if err := d.gate.Reload(cfg); err != nil {
+		return err
+	}
+	return d.steer()
+}
+
+// Status returns the state of the gateway.
+func (d *Daemon) Status() gateway.Status { return d.gate.Status() }
+
+// Close gives everything back: steering and XDP programs, frames, memory. Run has returned.
+func (d *Daemon) Close() error {
+	var errs []error
+	for _, l := range d.loops {
+		errs = append(errs, l.Close())
+	}
+	if d.gate != nil {
+		errs = append(errs, d.gate.Close())
+	}
+	for _, dev := range d.devices {
+		errs = append(errs, dev.Close())
+	}
+	for _, e := range d.engines {
+		errs = append(errs, e.Close())
+	}
+	if d.listen != nil {
+		if err := d.listen.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	errs = append(errs, d.closeMemory())
+	return errors.Join(errs...)
+}
+
+// closeMemory audits the frames and unmaps them. A frame that is missing is a bug that must not
+// pass unseen.
+func (d *Daemon) closeMemory() error {
+	if d.arena == nil {
+		return nil
+	}
+	holders := make([]ring.Holder, len(d.pools))
+	for i, p := range d.pools {
+		holders[i] = p
+	}
+	err := ring.Audit(d.arena, holders...)
+	return errors.Join(err, d.arena.Close())
+}

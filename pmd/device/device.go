@@ -1,0 +1,179 @@
+// Package device opens an interface with the driver that its name says, or with the best one that
+// this machine permits, behind one form: what the commands that move packets share.
+package device
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/afpacket"
+	"github.com/millrace/millrace/pmd/afxdp"
+	"github.com/millrace/millrace/pmd/tap"
+	"github.com/millrace/millrace/ring"
+)
+
+// Driver is the name of a driver, as configurations and flags spell it.
+type Driver string
+
+// The drivers. Auto is AF_XDP, or AF_PACKET where the kernel does not have or permit AF_XDP; the
+// device says which it is and why.
+const (
+	Auto     Driver = "auto"
+	AFXDP    Driver = "afxdp"
+	AFPacket Driver = "afpacket"
+	TAP      Driver = "tap"
+)
+
+// Drivers lists the names that Config.Driver takes.
+var Drivers = []Driver{Auto, AFXDP, AFPacket, TAP}
+
+// Modes are the XDP modes that Config.Mode takes, and their meaning to AF_XDP.
+var Modes = map[string]afxdp.Mode{
+	"": afxdp.ModeAuto, "auto": afxdp.ModeAuto, "native": afxdp.ModeNative, "generic": afxdp.ModeGeneric,
+}
+
+// Config describes what to open. Name and Pools are required.
+type Config struct {
+	Name   string
+	Driver Driver       // "" is Auto
+	Mode   string       // AF_XDP: "auto" (or ""), "native" or "generic"
+	Pools  []*ring.Pool // one for each queue, cut from one arena
+	All    bool         // take every packet away from the kernel: a bump in the wire
+	Rules  []pmd.Rule   // without All: what to take away
+}
+
+// Device is an open interface.
+type Device struct {
+	Queues []pmd.Driver // one for each pool, in their order
+	Driver Driver       // the driver in use, never Auto
+	Why    string       // with Auto: why it is not AF_XDP; "" if it is
+
+	steer func(...pmd.Rule) error
+	close func() error
+}
+
+// Open opens the interface. The pools are lent until Close.
+func Open(cfg Config) (*Device, error) {
+	if _, ok := Modes[cfg.Mode]; !ok {
+		return nil, fmt.Errorf("open %s: XDP mode %q: want auto, native or generic", cfg.Name, cfg.Mode)
+	}
+	switch cfg.Driver {
+	case AFXDP:
+		return openAFXDP(cfg)
+	case AFPacket:
+		return openAFPacket(cfg)
+	case TAP:
+		return openTAP(cfg)
+	case Auto, "":
+		return openBest(cfg)
+	}
+	return nil, fmt.Errorf("open %s: no driver is called %q: want one of %v", cfg.Name, cfg.Driver, Drivers)
+}
+
+// openBest falls back to AF_PACKET only where AF_XDP can never work here; a busy or missing device
+// is an error that hiding would not mend.
+func openBest(cfg Config) (*Device, error) {
+	d, err := openAFXDP(cfg)
+	if err == nil || !errors.Is(err, pmd.ErrPermission) && !errors.Is(err, pmd.ErrNotSupported) {
+		return d, err
+	}
+	d, second := openAFPacket(cfg)
+	if second != nil {
+		return nil, errors.Join(err, second)
+	}
+	d.Why = err.Error()
+	return d, nil
+}
+
+func openAFXDP(cfg Config) (*Device, error) {
+	n, err := afxdp.RxQueues(cfg.Name)
+	if err != nil {
+		return nil, err
+	}
+	if n > len(cfg.Pools) {
+		return nil, &pmd.OpError{
+			Op: "open", Device: cfg.Name,
+			Err:    fmt.Errorf("the interface receives on %d queues, %d are to be opened: packets on the others would stay with the kernel", n, len(cfg.Pools)),
+			Remedy: fmt.Sprintf("open %d queues, or set `ethtool -L %s combined %d`", n, cfg.Name, len(cfg.Pools)),
+		}
+	}
+	dev, err := afxdp.Open(afxdp.Config{
+		Interface: cfg.Name, Pools: cfg.Pools, Mode: Modes[cfg.Mode], All: cfg.All, Rules: cfg.Rules,
+		Rings: afxdp.Rings{Fill: RingSize, Completion: RingSize, Rx: RingSize, Tx: RingSize},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Device{Queues: drivers(dev.Queues), Driver: AFXDP, steer: dev.Steering().Replace, close: dev.Close}, nil
+}
+
+func openAFPacket(cfg Config) (*Device, error) {
+	dev, err := afpacket.Open(afpacket.Config{
+		Interface: cfg.Name, Pools: cfg.Pools, All: cfg.All, Rules: cfg.Rules, Exclusive: true, Promiscuous: cfg.All,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Device{Queues: drivers(dev.Queues), Driver: AFPacket, steer: dev.SetRules, close: dev.Close}, nil
+}
+
+// openTAP opens a TAP device: nobody but us reads its packets, so there is nothing to steer.
+func openTAP(cfg Config) (*Device, error) {
+	dev, err := tap.Open(tap.Config{Interface: cfg.Name, Pools: cfg.Pools})
+	if err != nil {
+		return nil, err
+	}
+	return &Device{
+		Queues: drivers(dev.Queues), Driver: TAP, close: dev.Close,
+		steer: func(...pmd.Rule) error { return nil },
+	}, nil
+}
+
+// drivers turns a list of a driver's queues into one of the interface that they all have.
+func drivers[Q pmd.Driver](queues []Q) []pmd.Driver {
+	list := make([]pmd.Driver, len(queues))
+	for i, q := range queues {
+		list[i] = q
+	}
+	return list
+}
+
+// Steer makes rules the only ones, while packets flow.
+func (d *Device) Steer(rules ...pmd.Rule) error { return d.steer(rules...) }
+
+// Close closes every queue, which gives the frames back to their pools.
+func (d *Device) Close() error { return d.close() }
+
+// RingSize is the number of entries of each ring of a queue: 1 ms of packets at 2 Mpps.
+const RingSize = 2048
+
+// standardMTU is the largest MTU whose packets fit a frame of 2 KiB behind the headroom that XDP
+// and pushed headers need.
+const standardMTU = 1500
+
+// NewArena makes memory for loops that each have one queue of every interface named: frames for
+// full receive and transmit rings on all of them, and as many again as one ring for what is on its
+// way. It returns one pool for each loop. Interfaces that do not exist yet (TAP) count as standard.
+func NewArena(loops int, names ...string) (*ring.Arena, []*ring.Pool, error) {
+	size := 2048
+	for _, name := range names {
+		if link, err := netlink.LinkByName(name); err == nil && link.Attrs().MTU > standardMTU {
+			size = 4096
+		}
+	}
+	each := (2*len(names) + 1) * RingSize
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: loops * each, FrameSize: size})
+	if err != nil {
+		return nil, nil, err
+	}
+	pools := make([]*ring.Pool, loops)
+	for i := range pools {
+		if pools[i], err = arena.Cut(each); err != nil {
+			return nil, nil, errors.Join(err, arena.Close())
+		}
+	}
+	return arena, pools, nil
+}
