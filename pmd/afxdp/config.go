@@ -2,6 +2,7 @@ package afxdp
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace/millrace/ring"
 )
@@ -105,6 +106,11 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if len(c.Queues) != len(c.Pools) {
 		return c, fmt.Errorf("%d queues but %d pools: give one pool per queue", len(c.Queues), len(c.Pools))
+	}
+	for i, id := range c.Queues {
+		if slices.Contains(c.Queues[:i], id) {
+			return c, fmt.Errorf("queue %d is named twice", id)
+		}
 	}
 	for _, p := range c.Pools {
 		if p.Arena() != c.Pools[0].Arena() {

@@ -29,6 +29,7 @@ type Queue struct {
 
 	id        int
 	closed    bool
+	unsent    bool       // the kernel stopped sending for want of something: kick again
 	linkErr   error      // what the last probe said
 	nextProbe clock.Time // when an idle Rx asks for the state of the link again
 

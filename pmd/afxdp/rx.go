@@ -24,6 +24,9 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	b.Base = int64(now)
 	if q.txHeld.Len() > 0 {
 		q.reap()
+		if q.unsent {
+			q.kick()
+		}
 	}
 	room := b.Room()
 	n := q.rx.ready(uint32(room))

@@ -157,8 +157,9 @@ func (q *Queue) reap() {
 
 // kick asks the kernel to send what is in the tx ring, if it wants to be asked. In copy mode it
 // always does, and one call moves a bounded number of packets (XDP_MAX_TX_SKB_BUDGET): the call is
-// repeated as long as it moves any. What then remains is kicked by the next Tx or idle Rx.
+// repeated as long as it moves any. What then remains is kicked by the next Tx or Rx.
 func (q *Queue) kick() error {
+	q.unsent = false
 	if q.wakeup && !q.tx.needWakeup() {
 		return nil
 	}
@@ -170,6 +171,7 @@ func (q *Queue) kick() error {
 			q.reap() // a full completion ring stops the kernel too
 			now := q.tx.pending()
 			if now >= left {
+				q.unsent = true
 				return nil
 			}
 			left = now
