@@ -20,15 +20,11 @@ func sumAVX512(b *byte, n int) uint32
 //go:noescape
 func sumAVX2(b *byte, n int) uint32
 
+// sumLong is Sum by the widest registers that the machine has.
 func sumLong(b []byte, acc uint32) uint32 {
 	for ; len(b) > sumChunk; b = b[sumChunk:] {
-		acc = sumVector(b[:sumChunk], acc)
+		acc = sumLong(b[:sumChunk], acc)
 	}
-	return sumVector(b, acc)
-}
-
-// sumVector adds at most sumChunk bytes by the widest registers that the machine has.
-func sumVector(b []byte, acc uint32) uint32 {
 	switch whole := len(b) &^ 31; {
 	case useAVX512 && len(b) > 0:
 		return finish(uint64(sumAVX512(&b[0], len(b))), acc)
