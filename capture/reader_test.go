@@ -493,7 +493,7 @@ func TestLargeBlocksStreamThrough(t *testing.T) {
 	}
 	r, _ := NewReader(bytes.NewReader(f.b))
 	readAll(r)
-	if cap(r.src.store) > 4*windowSize {
+	if cap(r.src.store) > 3*MaxRecord {
 		t.Errorf("window of %d bytes", cap(r.src.store))
 	}
 }
