@@ -2,7 +2,9 @@
 //
 // A List is a list of rules, read from text (Parse) and compiled for the engine: the engine's
 // header pass writes the number of the first rule that matches into Desc.Rule, and Apply turns that
-// number into a verdict. Packets come from the engine and go on to the gateway or to a transport.
+// number into a verdict. A Filter is a List with Checks of what the engine found wrong in front of it
+// and with counters behind it. Packets come from the engine and go on to the gateway or to a
+// transport.
 //
 // The package is pure: it reads no files and no clocks. Tuples are matched by gpukern; this package
 // says only what a match means.

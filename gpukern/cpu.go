@@ -1,6 +1,7 @@
 package gpukern
 
 import (
+	"runtime"
 	"sync/atomic"
 
 	"github.com/millrace/millrace/packet"
@@ -15,7 +16,7 @@ type Config struct {
 }
 
 // CPU is the engine that works on the calling core: Submit does the pass, Poll hands the batches
-// back.
+// back. Load may be called from any goroutine; the other methods belong to the loop.
 type CPU struct {
 	ops    Ops
 	tables atomic.Pointer[Tables]
@@ -84,7 +85,7 @@ func (c *CPU) Load(t Tables) error {
 
 // Info describes the engine.
 func (c *CPU) Info() Info {
-	return Info{Name: "cpu", Device: c.key.form(), Ops: c.ops, Depth: len(c.done)}
+	return Info{Name: "cpu", Device: runtime.GOARCH, Ops: c.ops, Depth: len(c.done)}
 }
 
 // Close ends the engine: no batch goes in any more. Batches inside are finished already; Poll

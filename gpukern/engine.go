@@ -76,7 +76,7 @@ type Engine interface {
 // Info describes an engine, for people and for metrics.
 type Info struct {
 	Name   string // "cpu", "cuda"
-	Device string // what it runs on: the CPU's vector form or the GPU's name
+	Device string // what it runs on: the CPU's architecture or the GPU's name
 	Ops    Ops    // operations that are on
 	Depth  int    // batches that it can hold at once
 }

@@ -33,9 +33,6 @@ func (h *hasher) init(key *[40]byte) {
 	}
 }
 
-// form names how the hash is computed.
-func (h *hasher) form() string { return "portable" }
-
 // hash is the stage that writes Hash: Toeplitz over source, destination and ports, with the two
 // ends put in ascending order first, so that both directions of a flow hash alike. (A key that is
 // symmetric by itself repeats every 16 bits and can produce no more than 65536 different hashes.)
