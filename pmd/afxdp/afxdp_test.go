@@ -111,7 +111,7 @@ func TestFramesPassBothWaysUnchanged(t *testing.T) {
 			if info.Caps != c.caps {
 				t.Errorf("caps are %v, want %v", info.Caps, c.caps)
 			}
-			w.exchange(t, r, 200)
+			w.exchange(t, r, 60)
 		})
 	}
 }
