@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
-	"strings"
 
 	"golang.org/x/term"
 )
@@ -50,15 +50,29 @@ func (c *console) paint(sgr, s string) string {
 // printf writes a line of the result.
 func (c *console) printf(format string, args ...any) { fmt.Fprintf(c.out, format, args...) }
 
-// complain writes a message for people, under the program's name.
-func (c *console) complain(err error) {
-	fmt.Fprintf(c.err, "millrace: %s\n", strings.ReplaceAll(err.Error(), "\n", "\nmillrace: "))
+// complain writes a message for people, under the program's name. Further lines, remedies and
+// sources with a caret, keep their columns.
+func (c *console) complain(err error) { fmt.Fprintf(c.err, "millrace: %v\n", err) }
+
+// logger returns a log on the error output, of lines or of JSON objects.
+func (c *console) logger(asJSON bool) *slog.Logger {
+	if asJSON {
+		return slog.New(slog.NewJSONHandler(c.err, nil))
+	}
+	return slog.New(slog.NewTextHandler(c.err, nil))
 }
 
 // json writes v as the result, indented.
 func (c *console) json(v any) error {
 	e := json.NewEncoder(c.out)
 	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// jsonLine writes v as one line of the result.
+func (c *console) jsonLine(v any) error {
+	e := json.NewEncoder(c.out)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }

@@ -50,13 +50,14 @@ func execute(ctx context.Context, args []string, c *console) int {
 	case errors.Is(err, errShown):
 		return exitFailure
 	case errors.Is(err, errUsage), !errors.As(err, &ran): // cobra's own errors come before any verb runs
-		c.complain(fmt.Errorf("%w\nsee `%s --help`", err, cmd.CommandPath()))
+		c.complain(fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath()))
 		return exitUsage
 	}
-	c.complain(err)
 	if errors.Is(err, errConfig) {
+		c.complain(fmt.Errorf("wrong configuration, nothing was started\n%w", err))
 		return exitConfig
 	}
+	c.complain(err)
 	return exitFailure
 }
 
@@ -91,14 +92,16 @@ line; 3 wrong configuration file.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noSuchVerb,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return coded{suggest(cmd.Flags(), err), errUsage}
 	})
-	root.AddCommand(newDoctor(c), newVersion(c), newMan(c))
+	root.AddCommand(newDoctor(c), newReplay(c), newForward(c), newGateway(c), newVersion(c), newMan(c))
 	return root
 }
 

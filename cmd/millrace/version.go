@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/gpukern"
 )
 
 // version is set by -ldflags "-X main.version=1.2.3"; without it the module's version is used.
@@ -24,6 +26,7 @@ type Build struct {
 // thisBuild asks the binary what it was built from.
 func thisBuild() Build {
 	b := Build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b.Vector = gpukern.NewCPU(gpukern.Config{}).Info().Device
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b

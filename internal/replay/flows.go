@@ -124,11 +124,7 @@ func keyOf(p []byte, d *packet.Desc) (k flowKey) {
 	return k
 }
 
-// hasPorts reports whether a packet's transport header begins with ports.
+// hasPorts reports whether the transport header of a packet that has one begins with ports.
 func hasPorts(d *packet.Desc) bool {
-	switch d.Proto {
-	case wire.ProtoTCP, wire.ProtoUDP, wire.ProtoSCTP:
-		return d.L4 != 0
-	}
-	return false
+	return d.Proto == wire.ProtoTCP || d.Proto == wire.ProtoUDP || d.Proto == wire.ProtoSCTP
 }

@@ -9,12 +9,15 @@ import (
 // outPort is the port of the loop that the output device is.
 const outPort = 1
 
-// handler counts the packets of one file and decides what becomes of them: packets that are not to
-// be trusted and those that a rule drops end here, the others go on to the output device, or are
-// delivered where there is none.
+// checks are what a packet of a capture is dropped for. Checksums are only counted: captures made on
+// a sender whose device fills them in are full of wrong ones.
+const checks = filter.CheckMalformed | filter.CheckTruncated
+
+// handler counts the packets of one file and decides what becomes of them: those that the filter
+// drops end here, the others go on to the output device, or are delivered where there is none.
 type handler struct {
 	src     *source
-	rules   *filter.List
+	filter  *filter.Filter
 	flows   *flows
 	sum     *Sum
 	forward bool
@@ -26,7 +29,7 @@ func (h *handler) Tick(clock.Time) clock.Time { return clock.Never }
 
 // Handle implements stack.Handler.
 func (h *handler) Handle(_ clock.Time, b *packet.Batch) {
-	h.rules.Apply(b)
+	h.filter.Apply(b)
 	for i := 0; i < len(b.D); {
 		d, first := &b.D[i], i
 		size, more := int(d.Len), d.Flags.Has(packet.FlagMore)
@@ -35,12 +38,6 @@ func (h *handler) Handle(_ clock.Time, b *packet.Batch) {
 			more = b.D[i].Flags.Has(packet.FlagMore)
 		}
 		h.count(b.Arena, d, size)
-		switch {
-		case d.Flags.Has(packet.FlagMalformed):
-			d.Verdict = packet.DropMalformed
-		case d.Flags.Has(packet.FlagTruncated):
-			d.Verdict = packet.DropTruncated
-		}
 		if h.forward && d.Verdict == packet.Undecided {
 			d.Verdict, d.Port = packet.Forward, outPort
 		} else if h.forward {
@@ -73,9 +70,6 @@ func (h *handler) count(a *packet.Arena, d *packet.Desc, size int) {
 	s.Packets++
 	s.Bytes += uint64(size)
 	s.sizes[sizeClass(size)]++
-	if d.Rule != 0 {
-		s.hits[d.Rule-1]++
-	}
 	if g&(packet.FlagVLAN|packet.FlagFragment|packet.FlagMalformed|packet.FlagTruncated|packet.FlagOptions) != 0 {
 		s.oddities(g)
 	}
@@ -96,7 +90,7 @@ func (h *handler) count(a *packet.Arena, d *packet.Desc, size int) {
 		return
 	}
 	s.transport(a.Bytes(d), d)
-	if !g.Has(packet.FlagFragmentRest) {
+	if d.L4 != 0 { // without its transport header a packet is of no known flow
 		h.flows.add(a.Bytes(d), d)
 	}
 }

@@ -31,31 +31,31 @@ type Config struct {
 	Rules *filter.List // nil passes everything
 	Flows int          // most flows that are told apart; 0 is DefaultFlows
 
-	// Open opens the device that packets are sent to; nil sends them nowhere. Run closes it.
-	Open func(pool *ring.Pool) (pmd.Driver, error)
+	// Out is the device that packets are sent to, opened with Pool, which may not be used otherwise
+	// meanwhile. Without it packets go nowhere.
+	Out  pmd.Driver
+	Pool *ring.Pool
 
 	// Progress, if it is set, is called from another goroutine while a file is replayed.
 	Progress func(file int, packets, bytes uint64)
 }
 
-// arenaFrames are enough for a loop and a device with rings of 4096.
-const arenaFrames = 16384
+// loopFrames are more than a loop ever has in flight.
+const loopFrames = 4096
 
 // Run replays the files and reports. A file that cannot be read, or not to its end, is told in its
 // part of the report and the others go on; an error is about what all need. When ctx ends the report
 // has what was done until then.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	r := &runner{cfg: cfg, rep: newReport(cfg.Rules), flows: newFlows(cfg.Flows)}
-	if r.cfg.Rules == nil {
-		r.cfg.Rules = &filter.List{}
+	if cfg.Rules == nil {
+		cfg.Rules = &filter.List{}
 	}
-	cpu := gpukern.NewCPU(gpukern.Config{Tables: gpukern.Tables{ACL: r.cfg.Rules.ACL()}})
+	r := &runner{cfg: cfg, rep: newReport(), flows: newFlows(cfg.Flows), filter: filter.NewFilter(checks, cfg.Rules)}
+	cpu := gpukern.NewCPU(gpukern.Config{Tables: gpukern.Tables{ACL: cfg.Rules.ACL()}})
 	r.engine = &timed{Engine: cpu}
 	info := cpu.Info()
 	r.rep.Engine = Engine{info.Name, info.Device, info.Ops.String()}
-	if err := r.openOut(); err != nil {
-		return nil, err
-	}
+	r.openOut()
 	for i := range cfg.Files {
 		if ctx.Err() != nil || r.full() {
 			break
@@ -63,8 +63,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		r.file(ctx, i)
 	}
 	r.rep.Stopped = ctx.Err() != nil
-	r.rep.finish(r.flows)
-	return r.rep, errors.Join(cpu.Close(), r.closeOut())
+	err := r.closeOut()
+	r.rep.finish(r.flows, cfg.Rules, r.filter.Hits)
+	return r.rep, errors.Join(err, cpu.Close())
 }
 
 // runner is a run on its way.
@@ -72,38 +73,29 @@ type runner struct {
 	cfg    Config
 	rep    *Report
 	flows  *flows
+	filter *filter.Filter
 	engine *timed
-	arena  *ring.Arena // of the output device, which keeps it for the whole run
-	pool   *ring.Pool
-	out    *sink
+	out    *sink // nil where packets go nowhere
 }
 
-// openOut opens the output device in an arena that all files share.
-func (r *runner) openOut() (err error) {
-	if r.cfg.Open == nil {
-		return nil
+func (r *runner) openOut() {
+	if r.cfg.Out == nil {
+		return
 	}
-	if r.arena, r.pool, err = newPool(arenaFrames); err != nil {
-		return err
-	}
-	drv, err := r.cfg.Open(r.pool)
-	if err != nil {
-		return errors.Join(err, r.arena.Close())
-	}
-	r.out = &sink{Driver: drv}
-	info := drv.Info()
+	r.out = &sink{Driver: r.cfg.Out}
+	info := r.out.Info()
 	r.rep.Output = &Output{Device: info.Device, Driver: info.Driver, Granted: info.Granted}
-	return nil
 }
 
+// closeOut waits for the output device and reads its counters. The device stays open.
 func (r *runner) closeOut() error {
 	if r.out == nil {
 		return nil
 	}
-	err := r.out.flush(stack.Now(), packet.NewBatch(r.arena.View(), 0))
+	err := r.out.flush(stack.Now(), packet.NewBatch(r.cfg.Pool.Arena().View(), 0))
 	s := r.out.Info().Stats
-	r.rep.Output.Packets, r.rep.Output.Bytes = s.TxPackets-s.TxInvalid, s.TxBytes
-	return errors.Join(err, r.out.Driver.Close(), r.arena.Close())
+	r.rep.Output.Packets, r.rep.Output.Bytes, r.rep.Output.Refused = s.TxPackets-s.TxInvalid, s.TxBytes, s.TxInvalid
+	return err
 }
 
 // full reports whether Limit is reached.
@@ -139,7 +131,7 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 		src.left = r.cfg.Limit - r.rep.Total.Packets
 	}
 	f.Mode = src.mode.String()
-	h := &handler{src: src, rules: r.cfg.Rules, flows: r.flows, sum: newSum(len(r.cfg.Rules.Rules()))}
+	h := &handler{src: src, filter: r.filter, flows: r.flows, sum: newSum()}
 	ports := []pmd.Driver{src}
 	if r.out != nil {
 		r.out.src, src.window = src, true
@@ -165,7 +157,7 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 // first: into frames that are lent again and again where nothing is sent.
 func (r *runner) open(path string) (*source, *ring.Pool, func() error, error) {
 	pc := pmd.PcapConfig{Files: []string{path}, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate}
-	frames := arenaFrames
+	frames := loopFrames
 	switch {
 	case pc.Laps == 1:
 	case r.out == nil && fits(path):
@@ -176,11 +168,11 @@ func (r *runner) open(path string) (*source, *ring.Pool, func() error, error) {
 	}
 	if r.out != nil {
 		pc.StampNow = true
-		p, err := pmd.OpenPcap(r.pool, pc)
+		p, err := pmd.OpenPcap(r.cfg.Pool, pc)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		return &source{Pcap: p, mode: pc.Mode}, r.pool, p.Close, nil
+		return &source{Pcap: p, mode: pc.Mode}, r.cfg.Pool, p.Close, nil
 	}
 	arena, pool, err := newPool(frames)
 	if err != nil {

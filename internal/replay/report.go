@@ -34,11 +34,13 @@ type Output struct {
 	Granted string `json:"granted"`
 	Packets uint64 `json:"packets"` // taken by the device and not refused
 	Bytes   uint64 `json:"bytes"`
+	Refused uint64 `json:"refused"` // taken by the driver but refused by the device
 }
 
-// Hits is a rule and how many packets it was the first to match.
+// Hits is a line of rules and how many packets it decided.
 type Hits struct {
 	Line    int    `json:"line"`
+	Name    string `json:"name"` // "" where it has none
 	Text    string `json:"text"`
 	Packets uint64 `json:"packets"`
 }
@@ -77,14 +79,9 @@ type Records struct {
 	TooLong     uint64 `json:"too_long"`
 }
 
-func newReport(rules *filter.List) *Report {
+func newReport() *Report {
 	r := &Report{Files: []File{}, Rules: []Hits{}}
-	if rules != nil {
-		for _, rule := range rules.Rules() {
-			r.Rules = append(r.Rules, Hits{Line: rule.Line, Text: rule.Text})
-		}
-	}
-	r.Total.Sum = *newSum(len(r.Rules))
+	r.Total.Sum = *newSum()
 	return r
 }
 
@@ -117,12 +114,17 @@ func (r *Report) add(f File) {
 }
 
 // finish works out what follows from the counts of all files.
-func (r *Report) finish(fl *flows) {
+func (r *Report) finish(fl *flows, rules *filter.List, hits []uint64) {
 	r.Total.derive()
 	r.Total.Flows = uint64(fl.used)
 	r.FlowsUnknown = fl.beyond
-	for i := range r.Rules {
-		r.Rules[i].Packets = r.Total.hits[i]
+	for i, rule := range rules.Rules() {
+		last := len(r.Rules) - 1
+		if last < 0 || r.Rules[last].Line != rule.Line { // a line that lists ports is several rules
+			r.Rules = append(r.Rules, Hits{Line: rule.Line, Name: rule.Name, Text: rule.Text})
+			last++
+		}
+		r.Rules[last].Packets += hits[i]
 	}
 }
 

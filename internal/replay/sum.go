@@ -28,10 +28,9 @@ type Sum struct {
 	protocols [256]uint64
 	others    map[uint16]uint64 // by EtherType
 	sizes     [sizeClasses]uint64
-	hits      []uint64 // by rule
 }
 
-func newSum(rules int) *Sum { return &Sum{others: map[uint16]uint64{}, hits: make([]uint64, rules)} }
+func newSum() *Sum { return &Sum{others: map[uint16]uint64{}} }
 
 // oddities counts what few packets have.
 func (s *Sum) oddities(g packet.Flags) {
@@ -93,6 +92,15 @@ func rerouted(p []byte, d *packet.Desc) bool {
 		proto, off = p[off], off+size
 	}
 	return false
+}
+
+// protoName tells a protocol that has only a number from other numbers.
+func protoName(p uint8) string {
+	name := wire.ProtoName(p)
+	if name[0] >= '0' && name[0] <= '9' {
+		return "proto " + name
+	}
+	return name
 }
 
 // noEtherType stands for a packet too short to have one.
@@ -158,9 +166,6 @@ func (s *Sum) merge(t *Sum) {
 	for i, n := range t.sizes {
 		s.sizes[i] += n
 	}
-	for i, n := range t.hits {
-		s.hits[i] += n
-	}
 	for k, n := range t.others {
 		s.others[k] += n
 	}
@@ -171,7 +176,7 @@ func (s *Sum) name() {
 	s.Protocols, s.Sizes = map[string]uint64{}, map[string]uint64{}
 	for p, n := range s.protocols {
 		if n > 0 {
-			s.Protocols[wire.ProtoName(uint8(p))] += n
+			s.Protocols[protoName(uint8(p))] += n
 		}
 	}
 	for t, n := range s.others {

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/stack"
+)
+
+// Forwarded is what forward prints. Received = Forwarded + the sum of Dropped + InFlight.
+type Forwarded struct {
+	Interfaces [2]Port           `json:"interfaces"`
+	Received   uint64            `json:"received"`
+	Forwarded  uint64            `json:"forwarded"`
+	Dropped    map[string]uint64 `json:"dropped"`
+	InFlight   uint64            `json:"in_flight"` // 0 at the end
+	Seconds    float64           `json:"seconds"`
+}
+
+// Port is one of the two interfaces, its queues summed up.
+type Port struct {
+	Device    string `json:"device"`
+	Driver    string `json:"driver"`
+	Granted   string `json:"granted"`
+	RxPackets uint64 `json:"rx_packets"`
+	RxBytes   uint64 `json:"rx_bytes"`
+	RxDropped uint64 `json:"rx_dropped"` // lost before they were received
+	RxInvalid uint64 `json:"rx_invalid"`
+	TxPackets uint64 `json:"tx_packets"`
+	TxBytes   uint64 `json:"tx_bytes"`
+	TxInvalid uint64 `json:"tx_invalid"`
+
+	Impaired *Impaired `json:"impaired"` // null where nothing is wrong with it
+}
+
+// Impaired counts what --impair-a or --impair-b did, in both directions.
+type Impaired struct {
+	Lost       uint64 `json:"lost"` // received and not forwarded, or forwarded and not sent
+	Duplicated uint64 `json:"duplicated"`
+	Corrupted  uint64 `json:"corrupted"`
+	Marked     uint64 `json:"marked"` // Congestion Experienced
+	Reordered  uint64 `json:"reordered"`
+}
+
+// count reads the counters of all queues and loops.
+func (b *bridge) count(start time.Time) Forwarded {
+	f := Forwarded{Dropped: map[string]uint64{}, Seconds: time.Since(start).Seconds()}
+	var sum stack.Stats
+	for _, l := range b.loops {
+		sum.Add(l.Stats())
+	}
+	f.Received, f.Forwarded, f.InFlight = sum.Received, sum.Forwarded, sum.InFlight()
+	for v, n := range sum.Dropped {
+		if n > 0 {
+			f.Dropped[packet.Verdict(v).String()] = n
+		}
+	}
+	for i := range b.drivers {
+		p := &f.Interfaces[i]
+		for _, d := range b.drivers[i] {
+			info := d.Info()
+			p.Device, p.Driver, p.Granted = info.Device, info.Driver, info.Granted
+			s := info.Stats
+			p.RxPackets += s.RxPackets
+			p.RxBytes += s.RxBytes
+			p.RxDropped += s.RxDropped
+			p.RxInvalid += s.RxInvalid
+			p.TxPackets += s.TxPackets
+			p.TxBytes += s.TxBytes
+			p.TxInvalid += s.TxInvalid
+		}
+		p.Impaired = impaired(b.bad[i])
+	}
+	return f
+}
+
+// impaired sums up the impairments of an interface; nil for none.
+func impaired(queues []*pmd.Impair) *Impaired {
+	if len(queues) == 0 {
+		return nil
+	}
+	sum := &Impaired{}
+	for _, m := range queues {
+		rx, tx := m.Counts()
+		for _, c := range []pmd.ImpairCount{rx, tx} {
+			sum.Lost += c.Lost()
+			sum.Duplicated += c.Duplicated
+			sum.Corrupted += c.Corrupted
+			sum.Marked += c.Marked
+			sum.Reordered += c.Reordered
+		}
+	}
+	return sum
+}
+
+// showRates prints what moved since the last time.
+func showRates(c *console, last, now Forwarded) {
+	dt := now.Seconds - last.Seconds
+	rate := func(i int) (pps, mbps float64) {
+		was, is := &last.Interfaces[i], &now.Interfaces[i]
+		return float64(is.TxPackets-was.TxPackets) / dt, float64(is.TxBytes-was.TxBytes) * 8e-6 / dt
+	}
+	pps1, mbps1 := rate(1)
+	pps0, mbps0 := rate(0)
+	c.printf("%6.0f s  -> %s: %.0f pps %.1f Mbps   -> %s: %.0f pps %.1f Mbps   dropped %s\n", now.Seconds,
+		now.Interfaces[1].Device, pps1, mbps1, now.Interfaces[0].Device, pps0, mbps0, tally(now.Dropped))
+}
+
+// showForward prints the counters at the end.
+func showForward(c *console, f Forwarded) {
+	for _, p := range f.Interfaces {
+		c.line(p.Device, "received %s packets, %s bytes (lost before: %s, unusable: %s); sent %s packets, %s bytes (refused: %s)",
+			group(p.RxPackets), group(p.RxBytes), group(p.RxDropped), group(p.RxInvalid),
+			group(p.TxPackets), group(p.TxBytes), group(p.TxInvalid))
+		if m := p.Impaired; m != nil {
+			c.line("", "impaired: lost %s, duplicated %s, corrupted %s, marked %s, reordered %s",
+				group(m.Lost), group(m.Duplicated), group(m.Corrupted), group(m.Marked), group(m.Reordered))
+		}
+	}
+	c.line("balance", "received %s = forwarded %s + dropped (%s) + in flight %s",
+		group(f.Received), group(f.Forwarded), tally(f.Dropped), group(f.InFlight))
+}

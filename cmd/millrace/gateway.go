@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/daemon"
+	"github.com/millrace/millrace/metrics"
+)
+
+// gatewayFlags are the flags of gateway, as given.
+type gatewayFlags struct {
+	config      string
+	check, json bool
+}
+
+func newGateway(c *console) *cobra.Command {
+	var f gatewayFlags
+	cmd := &cobra.Command{
+		Use:   "gateway -c FILE",
+		Short: "Balance TCP and UDP over backends",
+		Long: `Run the load balancer that a YAML file describes: connections to the service
+addresses are spread over healthy backends, and their packets rewritten both
+ways. The kernel keeps all packets that are not for a service.
+
+SIGHUP reads the file again: established connections live on, and if anything is
+wrong with the file the mistakes are printed and the old configuration stays.
+SIGINT and SIGTERM end it. A mistake in the file is shown with its place and ends
+the start with exit code 3.
+
+Changes are logged to standard error, a line each. At the end the counters are
+printed: received = forwarded + delivered + dropped by reason.
+
+--json logs JSON and prints the counters as one object: received_packets,
+forwarded_packets, delivered_packets, dropped_packets, devices, gateway.`,
+		Example: `  millrace gateway -c gateway.yaml
+  millrace gateway -c gateway.yaml --check && kill -HUP $(pidof millrace)`,
+		Args: cobra.NoArgs,
+	}
+	fl := cmd.Flags()
+	fl.StringVarP(&f.config, "config", "c", "", "configuration file")
+	fl.BoolVar(&f.check, "check", false, "check the configuration and do nothing else")
+	fl.BoolVar(&f.json, "json", false, "log and print JSON")
+	cmd.RunE = verb(func(ctx context.Context, _ []string) error {
+		if f.config == "" {
+			return usage("no configuration file; name one with -c")
+		}
+		return runGateway(ctx, c, &f)
+	})
+	return cmd
+}
+
+func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
+	if f.check {
+		if _, err := gateway.Load(f.config); err != nil {
+			return configured(err, f.config)
+		}
+		c.printf("%s is right\n", f.config)
+		return nil
+	}
+	b := thisBuild()
+	log := c.logger(f.json)
+	d, err := daemon.Open(f.config, daemon.Options{Log: log, Build: metrics.Build{Version: b.Version, Commit: b.Commit}})
+	if err != nil {
+		return configured(err, f.config)
+	}
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	go reloadLoop(ctx, hup, d, c, log)
+	log.Info("gateway", "version", b.Version, "config", f.config)
+	err = d.Run(ctx)
+	if f.json {
+		err = errors.Join(err, c.jsonLine(d.Summary()))
+	} else {
+		c.printf("%s", d.Summary())
+	}
+	return errors.Join(err, d.Close())
+}
+
+// configured marks the errors that the configuration file is to blame for.
+func configured(err error, file string) error {
+	path := new(fs.PathError)
+	if errors.As(err, new(*gateway.ConfigError)) || errors.As(err, &path) && path.Path == file {
+		return coded{err, errConfig}
+	}
+	return err
+}
+
+// reloadLoop reloads at every signal until ctx ends.
+func reloadLoop(ctx context.Context, hup <-chan os.Signal, d *daemon.Daemon, c *console, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+		}
+		if err := d.Reload(); err != nil {
+			c.complain(err)
+			log.Error("reload", "result", "the old configuration stays")
+			continue
+		}
+		log.Info("reload", "result", "the new configuration is in use")
+	}
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/capture"
+	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/internal/replay"
+	"github.com/millrace/millrace/pmd"
+)
+
+// replayFlags are the flags of replay, as given.
+type replayFlags struct {
+	engine, rules, rate string
+	to                  endpoint
+	loop                int
+	limit               uint64
+	verify, json        bool
+}
+
+func newReplay(c *console) *cobra.Command {
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:   "replay FILE...",
+		Short: "Push captures through the packet path",
+		Long: `Push pcap and pcapng files (also gzip'ed; "-" is standard input) through the
+engine and the filter, and sum up what was in them: protocols, flows, checksum
+errors, rule hits, drops by reason, packets per second. Malformed packets and
+those with cut-off headers are dropped; wrong checksums are counted only, as
+captures of sending machines are full of them. --to sends what is left.
+
+--rules reads a rule a line, of which the first that matches decides:
+
+  ACTION [PROTOCOL] [from PLACE] [to PLACE] [name "TEXT"]    # comment
+  ACTION    pass | drop
+  PROTOCOL  tcp | udp | icmp | icmpv6 | sctp | gre | esp | ah | ipip | proto N
+  PLACE     any | ADDRESS[/LENGTH], and then perhaps: port N[-M][,N[-M]]...
+
+--verify compares, for every packet, the engine with its slow reference on every
+field, and with an independent decoder on all fields that both parse.
+
+A file that cannot be read is reported, the others go on, and the exit code is 1.
+Ctrl-C stops with the summary of what was done.
+
+--json prints one object:
+  engine         name, device, ops
+  output         null, or device, driver, granted, packets, bytes, refused
+  files          list: path, mode, records (read, cut, unsupported, not_ip, empty,
+                 too_long), error, and the fields of total
+  total          packets, bytes, ipv4, ipv6, protocols, sizes, flows, vlan,
+                 fragments, options, ip_checksum_errors, l4_checksum_errors,
+                 l4_unverified, malformed, truncated, passed, dropped, seconds,
+                 mpps, ns_per_packet, engine_ns_per_packet;
+                 packets = passed + the sum of dropped
+  rules          list: line, name, text, packets
+  flows_unknown  packets of flows beyond the table's bound of a million
+  stopped        true after Ctrl-C
+With --verify instead: packets, skipped, decoded, mismatch_count, mismatches
+(list: path, record, field, engine, other, by).`,
+		Example: `  millrace replay trace.pcap
+  millrace replay --rules drop.rules --json *.pcapng
+  millrace replay --loop 1000 trace.pcap           as fast as it goes, from memory
+  millrace replay --to eth1 --rate 2x trace.pcap   at twice the speed of the capture
+  millrace replay --verify *.pcap`,
+		Args: atLeastOneFile,
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.engine, "engine", "cpu", "what looks at the packets: cpu")
+	fl.StringVar(&f.rules, "rules", "", "file of rules")
+	fl.StringVar(&f.to.device, "to", "", "interface to send to")
+	fl.StringVar(&f.to.driver, "driver", "auto", "driver of --to: auto, afxdp, afpacket or tap")
+	fl.IntVar(&f.loop, "loop", 1, "how often to replay each file")
+	fl.StringVar(&f.rate, "rate", "max", "max, 500kpps, 10Gbps, or 2x the speed of the capture")
+	fl.Uint64Var(&f.limit, "limit", 0, "stop after this many packets (0: no limit)")
+	fl.BoolVar(&f.verify, "verify", false, "compare every packet with the references instead")
+	fl.BoolVar(&f.json, "json", false, "print JSON")
+	cmd.RunE = verb(func(ctx context.Context, args []string) error { return runReplay(ctx, c, &f, args) })
+	return cmd
+}
+
+func atLeastOneFile(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usage("no capture file; name one or more, or - for standard input")
+	}
+	return nil
+}
+
+// config turns flags into what replay.Run wants.
+func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
+	if f.engine != "cpu" {
+		return cfg, usage("no engine %q here; say cpu", f.engine)
+	}
+	if f.loop < 1 {
+		return cfg, usage("--loop %d: say 1 or more", f.loop)
+	}
+	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit}
+	if cfg.Rate, err = pmd.ParseRate(f.rate); err != nil {
+		return cfg, coded{err, errUsage}
+	}
+	if cfg.Rules, err = readRules(f.rules); err != nil {
+		return cfg, err
+	}
+	return cfg, f.to.check()
+}
+
+// readRules reads a file of rules; no file is no rules.
+func readRules(path string) (*filter.List, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	l, err := filter.Parse(path, string(text))
+	if err != nil {
+		return nil, coded{err, errConfig}
+	}
+	return l, nil
+}
+
+func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) error {
+	cfg, err := f.config(files)
+	if err != nil {
+		return err
+	}
+	if f.verify {
+		return runVerify(ctx, c, f.json, files, cfg.Rules)
+	}
+	if f.to.device != "" {
+		out, pool, closeAll, err := f.to.openSender(c)
+		if err != nil {
+			return err
+		}
+		defer closeAll()
+		cfg.Out, cfg.Pool = out, pool
+	}
+	bar := newBar(c, cfg)
+	cfg.Progress = bar.show
+	rep, err := replay.Run(ctx, cfg)
+	bar.end()
+	if rep == nil {
+		return err
+	}
+	if f.json {
+		err = errors.Join(err, c.json(rep))
+	} else {
+		showReplay(c, rep)
+	}
+	failed := false
+	for i := range rep.Files {
+		if e := unreadable(&rep.Files[i]); e != nil {
+			failed = true
+			c.complain(remedied(e))
+		}
+	}
+	if err == nil && failed {
+		return errShown
+	}
+	return err
+}
+
+// unreadable returns why a file was not replayed as a whole.
+func unreadable(f *replay.File) error {
+	if f.Err == nil && f.Packets == 0 && f.Records.Unsupported > 0 {
+		return fmt.Errorf("%s: %w", f.Path, capture.ErrLinkType)
+	}
+	return f.Err
+}
+
+// remedied adds what the user can do to an error about a capture.
+func remedied(err error) error {
+	if driver := new(pmd.OpError); errors.As(err, &driver) {
+		err = driver.Err // a file needs no device and queue named
+	}
+	switch {
+	case errors.Is(err, capture.ErrFormat):
+		return fmt.Errorf("%w\n  pcap and pcapng are read; convert others with `editcap -F pcapng IN OUT`", err)
+	case errors.Is(err, capture.ErrTruncated), errors.Is(err, capture.ErrCorrupt):
+		return fmt.Errorf("%w\n  the packets before that were counted; `editcap IN OUT` writes a file that ends there", err)
+	case errors.Is(err, capture.ErrLinkType):
+		return fmt.Errorf("%w\n  record it again on an Ethernet or IP interface", err)
+	}
+	return err
+}
+
+func runVerify(ctx context.Context, c *console, asJSON bool, files []string, rules *filter.List) error {
+	v, err := replay.Verify(ctx, files, rules)
+	if asJSON {
+		if e := c.json(v); e != nil {
+			return e
+		}
+	} else {
+		showVerification(c, v)
+	}
+	if err != nil {
+		c.complain(remedied(err))
+	}
+	if err != nil || v.Count > 0 {
+		return errShown
+	}
+	return nil
+}

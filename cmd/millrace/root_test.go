@@ -1,0 +1,164 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// verbs are those with a help page of our own.
+var verbs = []string{"", "doctor", "forward", "gateway", "man", "replay", "version"}
+
+func TestHelpIsAsRecorded(t *testing.T) {
+	for _, verb := range verbs {
+		args := append(strings.Fields(verb), "--help")
+		code, out, err := run(args...)
+		if code != exitOK || err != "" {
+			t.Errorf("%v: code %d, %q", args, code, err)
+		}
+		golden(t, "help-"+verb+".txt", out)
+		for line := range strings.Lines(out) {
+			if len([]rune(line)) > 101 {
+				t.Errorf("%v: a line of %d characters: %s", args, len(line), line)
+			}
+		}
+	}
+}
+
+func TestWithoutAVerbTheHelpIsShown(t *testing.T) {
+	code, out, _ := run()
+	_, help, _ := run("--help")
+	if code != exitOK || out != help {
+		t.Errorf("code %d, %q", code, out)
+	}
+}
+
+func TestWrongCommandLinesAreExplainedInOneLine(t *testing.T) {
+	for _, tc := range []struct{ args, want string }{
+		{"repaly", `no verb "repaly", did you mean replay?`},
+		{"frobnicate", `no verb "frobnicate" (see`},
+		{"replay", "no capture file; name one or more"},
+		{"replay --lopo 3 x", "unknown flag: --lopo, did you mean --loop?"},
+		{"replay --frobnicate x", "unknown flag: --frobnicate (see `millrace replay --help`)"},
+		{"replay -z x", "unknown shorthand flag: 'z'"},
+		{"replay --loop x f", `invalid argument "x" for "--loop" flag`},
+		{"replay --loop 0 f", "--loop 0: say 1 or more"},
+		{"replay --engine gpu f", `no engine "gpu"`},
+		{"replay --rate fast f", `rate "fast" is none of`},
+		{"replay --to x --driver dpdk f", `no driver "dpdk"`},
+		{"forward a", "joins two different interfaces"},
+		{"forward a a", "joins two different interfaces"},
+		{"forward --mode quick a b", `no mode "quick"`},
+		{"forward --queues -1 a b", "--queues -1"},
+		{"forward --queues 2 --capture f a b", "1 with --capture"},
+		{"forward --impair-a loss=2 a b", "--impair-a: profile: column"},
+		{"gateway", "name one with -c"},
+		{"version x", `unknown command "x"`},
+		{"doctor --jsn", "did you mean --json?"},
+	} {
+		code, out, err := run(strings.Fields(tc.args)...)
+		if code != exitUsage || out != "" {
+			t.Errorf("%s: code %d, printed %q", tc.args, code, out)
+		}
+		if !strings.HasPrefix(err, "millrace: ") || !strings.Contains(err, tc.want) || strings.Count(err, "\n") != 1 {
+			t.Errorf("%s: %q, want %q", tc.args, err, tc.want)
+		}
+	}
+}
+
+func TestExitCodesTellFailureFromUsageFromConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	rules, conf := filepath.Join(dir, "rules"), filepath.Join(dir, "gw.yaml")
+	for path, text := range map[string]string{rules: "drop tpc\n", conf: "frobnicate: 1\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		args string
+		code int
+		want string // in the errors
+	}{
+		{"version", exitOK, ""},
+		{"replay /nonexistent/x.pcap", exitFailure, "no such file"},
+		{"replay --verify /nonexistent/x.pcap", exitFailure, "no such file"},
+		{"replay --to nonexistent0 /nonexistent/x.pcap", exitFailure, "nonexistent0"},
+		{"replay --rules /nonexistent/rules x", exitFailure, "rules: open /nonexistent/rules"},
+		{"replay --rules " + rules + " x", exitConfig, rules + ":1:6: \"tpc\" is not a protocol"},
+		{"forward nonexistent0 nonexistent1", exitFailure, "nonexistent0"},
+		{"doctor --iface nonexistent0", exitFailure, ""},
+		{"gateway -c " + conf, exitConfig, conf + ":1:1: "},
+		{"gateway --check -c " + conf, exitConfig, "wrong configuration"},
+		{"gateway -c /nonexistent/gw.yaml", exitConfig, "no such file"},
+		{"man --dir /proc/nonexistent", exitFailure, "manual pages"},
+	} {
+		code, _, err := run(strings.Fields(tc.args)...)
+		if code != tc.code || !strings.Contains(err, tc.want) || strings.Contains(err, "Usage:") {
+			t.Errorf("%s: code %d %q, want %d %q", tc.args, code, err, tc.code, tc.want)
+		}
+	}
+}
+
+func TestDistanceIsThatOfLevenshtein(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"loop", "lopo", 2}, {"kitten", "sitting", 3}, {"json", "json", 0}} {
+		if got := distance(tc.a, tc.b); got != tc.want {
+			t.Errorf("%q to %q: %d, want %d", tc.a, tc.b, got, tc.want)
+		}
+	}
+}
+
+func TestVersionIsTheSameForPeopleAndPrograms(t *testing.T) {
+	code, text, _ := run("version")
+	if code != exitOK || !strings.HasPrefix(text, "millrace ") {
+		t.Fatalf("code %d: %s", code, text)
+	}
+	_, out, _ := run("version", "--json")
+	var b Build
+	decode(t, out, &b)
+	for _, want := range []string{b.Version, b.Go, b.Platform, b.Vector} {
+		if want == "" || !strings.Contains(text, want) {
+			t.Errorf("%q is not in:\n%s", want, text)
+		}
+	}
+}
+
+func TestShellsGetTheirCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		code, out, _ := run("completion", shell)
+		if code != exitOK || len(out) < 1000 {
+			t.Errorf("%s: code %d, %d bytes", shell, code, len(out))
+		}
+	}
+}
+
+// backspaces are how nroff prints bold on paper.
+var backspaces = regexp.MustCompile(".\x08|\x1b\\[[0-9;]*m")
+
+func TestManualPagesAreWrittenAndRender(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man1")
+	if code, _, err := run("man", "--dir", dir); code != exitOK {
+		t.Fatal(err)
+	}
+	for _, verb := range verbs {
+		path := filepath.Join(dir, strings.TrimSuffix("millrace-"+verb, "-")+".1")
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := exec.LookPath("man"); err != nil {
+		t.Skip("man is not installed: pages are not rendered")
+	}
+	out, err := exec.Command("man", "--warnings", "-l", filepath.Join(dir, "millrace-replay.1")).CombinedOutput()
+	text := backspaces.ReplaceAllString(string(out), "")
+	for _, want := range []string{"NAME", "millrace-replay", "SYNOPSIS", "OPTIONS", "EXAMPLE"} {
+		if err != nil || !strings.Contains(text, want) {
+			t.Errorf("%v: no %s in\n%s", err, want, text)
+		}
+	}
+}

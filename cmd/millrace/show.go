@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/internal/replay"
+)
+
+// group writes n with commas between thousands.
+func group(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// tally writes counts, largest first: "tcp 12, udp 3".
+func tally(m map[string]uint64) string {
+	names := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		if m[a] != m[b] {
+			if m[a] > m[b] {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	if len(names) == 0 {
+		return "none"
+	}
+	for i, name := range names {
+		names[i] = name + " " + group(m[name])
+	}
+	return strings.Join(names, ", ")
+}
+
+// line writes one line of a summary: a name and a value.
+func (c *console) line(name, format string, args ...any) {
+	c.printf("%s %s\n", c.paint(bold, fmt.Sprintf("%-10s", name)), fmt.Sprintf(format, args...))
+}
+
+// showReplay prints the summary of a replay, with a table of the files where there are several.
+func showReplay(c *console, r *replay.Report) {
+	if len(r.Files) > 1 {
+		showFiles(c, r.Files)
+	}
+	t := &r.Total
+	c.line("engine", "%s (%s), %s", r.Engine.Name, r.Engine.Device, r.Engine.Ops)
+	c.line("packets", "%s, %s bytes, %s flows", group(t.Packets), group(t.Bytes), group(t.Flows))
+	c.line("network", "IPv4 %s, IPv6 %s, other %s; VLAN %s, fragments %s, options %s", group(t.IPv4), group(t.IPv6),
+		group(t.Packets-t.IPv4-t.IPv6), group(t.VLAN), group(t.Fragments), group(t.Options))
+	c.line("protocols", "%s", tally(t.Protocols))
+	c.line("checksums", "wrong: IPv4 %s, transport %s; transport not verifiable: %s",
+		group(t.IPChecksumErrors), group(t.L4ChecksumErrors), group(t.L4Unverified))
+	c.line("broken", "malformed %s, truncated %s", group(t.Malformed), group(t.Truncated))
+	for _, h := range r.Rules {
+		c.line(fmt.Sprintf("rule %d", h.Line), "%s packets: %s", group(h.Packets), h.Text)
+	}
+	c.line("dropped", "%s", tally(t.Dropped))
+	c.line("passed", "%s", group(t.Passed))
+	if o := r.Output; o != nil {
+		c.line("sent", "%s packets, %s bytes to %s (%s: %s), %s refused",
+			group(o.Packets), group(o.Bytes), o.Device, o.Driver, o.Granted, group(o.Refused))
+	}
+	c.line("time", "%.3f s, %.2f Mpps, %.1f ns per packet, of which the engine %.1f", t.Seconds, t.Mpps, t.NsPacket, t.EngineNs)
+	if r.Stopped {
+		c.line("stopped", "before the end")
+	}
+}
+
+// showFiles prints a line for each file.
+func showFiles(c *console, files []replay.File) {
+	wide := len("file")
+	for i := range files {
+		wide = max(wide, len(filepath.Base(files[i].Path)))
+	}
+	const columns = "%-*s %12s %14s %9s %9s %9s %9s %8s  %s\n"
+	c.printf("%s", c.paint(bold, fmt.Sprintf(columns, wide, "file", "packets", "bytes", "flows", "bad sums", "broken", "dropped", "Mpps", "")))
+	for i := range files {
+		f := &files[i]
+		note := ""
+		if unreadable(f) != nil {
+			note = c.paint(red, "unreadable, see below")
+		}
+		c.printf(columns, wide, filepath.Base(f.Path), group(f.Packets), group(f.Bytes), group(f.Flows),
+			group(f.IPChecksumErrors+f.L4ChecksumErrors), group(f.Malformed+f.Truncated), group(f.Packets-f.Passed),
+			strconv.FormatFloat(f.Mpps, 'f', 2, 64), note)
+	}
+	c.printf("\n")
+}
+
+// showVerification prints what --verify found.
+func showVerification(c *console, v *replay.Verification) {
+	for _, m := range v.Mismatches {
+		c.printf("%s: record %d: %s: engine %s, %s %s\n", m.Path, m.Record, m.Field, m.Engine, m.By, m.Other)
+	}
+	if hidden := v.Count - uint64(len(v.Mismatches)); hidden > 0 {
+		c.printf("... and %s more\n", group(hidden))
+	}
+	verdict := c.paint(green, "all agree")
+	if v.Count > 0 {
+		verdict = c.paint(red, group(v.Count)+" mismatches")
+	}
+	c.line("verified", "%s packets against the reference, %s of them against gopacket too, %s records skipped: %s",
+		group(v.Packets), group(v.Decoded), group(v.Skipped), verdict)
+}
