@@ -45,7 +45,7 @@ func main() {
 type flags struct {
 	suite, only, out   string
 	list, json, strict bool
-	rounds             int
+	rounds, repeat     int
 	duration, warmup   time.Duration
 }
 
@@ -60,6 +60,7 @@ func parseFlags(args []string, stderr io.Writer) (flags, error) {
 	fs.BoolVar(&f.json, "json", false, "print JSON, not Markdown")
 	fs.BoolVar(&f.strict, "strict", false, "exit with 3 when a gate is not met or a contestant failed")
 	fs.IntVar(&f.rounds, "rounds", 5, "runs of each contestant")
+	fs.IntVar(&f.repeat, "repeat", 2, "how often a run that other processes disturbed is repeated")
 	fs.DurationVar(&f.duration, "duration", time.Second, "measured window of a run")
 	fs.DurationVar(&f.warmup, "warmup", 200*time.Millisecond, "time before the window")
 	if err := fs.Parse(args); err != nil {
@@ -72,8 +73,8 @@ func parseFlags(args []string, stderr io.Writer) (flags, error) {
 		return f, nil
 	case f.suite == "":
 		return f, errors.New("which suite? -list names them")
-	case f.rounds < 1 || f.duration <= 0 || f.warmup < 0:
-		return f, errors.New("-rounds and -duration must be positive")
+	case f.rounds < 1 || f.repeat < 0 || f.duration <= 0 || f.warmup < 0:
+		return f, errors.New("-rounds and -duration must be positive, -repeat and -warmup not negative")
 	}
 	return f, nil
 }
@@ -134,7 +135,7 @@ func (f flags) execute(ctx context.Context, s Suite, stderr io.Writer) (*Result,
 		fmt.Fprintf(stderr, "%6.1fs  "+format+"\n", append([]any{time.Since(begin).Seconds()}, args...)...)
 	}}
 	return runSuite(ctx, s, e, Plan{
-		Rounds: f.rounds, Only: f.only, Timing: Timing{Warmup: f.warmup, Window: f.duration},
+		Rounds: f.rounds, Repeat: f.repeat, Only: f.only, Timing: Timing{Warmup: f.warmup, Window: f.duration},
 	})
 }
 

@@ -62,9 +62,9 @@ func (v Verdict) figure() string {
 
 func (m MeasureResult) markdown(w *strings.Builder) {
 	fmt.Fprintf(w, "## %s\n\n", m.Name)
-	fmt.Fprintf(w, "| contestant | M %ss/s | min - max | spread | CPU ns/%s | min - max | own | rate to %s | per CPU to %s |%s\n",
+	fmt.Fprintf(w, "| contestant | M %ss/s | min - max | spread | CPU ns/%s | min - max | own | disturbed | rate to %s | per CPU to %s |%s\n",
 		m.Unit, m.Unit, m.Peer, m.Peer, strings.Join(prefixed(" ", m.countNames(), " |"), ""))
-	fmt.Fprintf(w, "|---|---:|---:|---:|---:|---:|---:|---:|---:|%s\n", strings.Repeat("---:|", len(m.countNames())))
+	fmt.Fprintf(w, "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|%s\n", strings.Repeat("---:|", len(m.countNames())))
 	for _, o := range m.Contestants {
 		o.row(w, m.countNames())
 	}
@@ -93,13 +93,22 @@ func (o Outcome) row(w *strings.Builder, counts []string) {
 		fmt.Fprintf(w, "| %s | failed |\n", o.Name)
 		return
 	}
-	fmt.Fprintf(w, "| %s | %.3f | %.3f - %.3f | %.0f %% | %.1f | %.1f - %.1f | %.1f | %.2fx | %.2fx |",
+	fmt.Fprintf(w, "| %s | %.3f | %.3f - %.3f | %.0f %% | %.1f | %.1f - %.1f | %.1f | %.0f %% | %.2fx | %.2fx |",
 		o.Name, o.Rate.Median/1e6, o.Rate.Min/1e6, o.Rate.Max/1e6, o.Rate.Spread*100,
-		o.Cost.Median, o.Cost.Min, o.Cost.Max, o.Own.Median, o.RateRatio.Median, o.CPURatio.Median)
+		o.Cost.Median, o.Cost.Min, o.Cost.Max, o.Own.Median, o.disturbed()*100, o.RateRatio.Median, o.CPURatio.Median)
 	for _, c := range counts {
 		fmt.Fprintf(w, " %s |", o.count(c))
 	}
 	fmt.Fprintln(w)
+}
+
+// disturbed returns the median share of the CPUs' time that others took.
+func (o Outcome) disturbed() float64 {
+	var d []float64
+	for _, s := range o.Samples {
+		d = append(d, s.Disturbed)
+	}
+	return Summarize(d).Median
 }
 
 // count sums a count over all rounds.

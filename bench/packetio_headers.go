@@ -16,7 +16,11 @@ const (
 	parseOnly = "parse only"
 	reference = "reference"
 	goLayers  = "gopacket layers"
+	goChecked = "gopacket checked"
 	goPackets = "gopacket packets"
+	threeOps  = "parse, checksum, hash"
+
+	opsThree = gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash
 )
 
 // headerMeasures are the header pass over batches in memory and the replay of captures in memory,
@@ -75,10 +79,11 @@ func (h headerBench) pass(name, file string) Measure {
 		Name: name, Unit: "packet", Peer: goLayers,
 		Contestants: []Contestant{
 			h.contestant(allOps, "", "engine", gpukern.OpsAll, files),
-			h.contestant("parse, checksum, hash", "", "engine", gpukern.OpParse|gpukern.OpChecksum|gpukern.OpHash, files),
+			h.contestant(threeOps, "", "engine", opsThree, files),
 			h.contestant(parseOnly, "", "engine", gpukern.OpParse, files),
 			h.contestant(reference, "", "reference", gpukern.OpsAll, files),
 			h.contestant(goLayers, "", "layers", 0, files),
+			h.contestant(goChecked, "", "checked", 0, files),
 		},
 		Gates: []Gate{
 			{allOps, MetricPerCPU, "", ">=", 10e6},
@@ -92,8 +97,10 @@ func (h headerBench) replay(name, absent string, files []string) Measure {
 		Name: name, Unit: "packet", Peer: goLayers,
 		Contestants: []Contestant{
 			h.contestant(allOps, absent, "replay", gpukern.OpsAll, files),
+			h.contestant(threeOps, absent, "replay", opsThree, files),
 			h.contestant(parseOnly, absent, "replay", gpukern.OpParse, files),
 			h.contestant(goLayers, absent, "layers", 0, files),
+			h.contestant(goChecked, absent, "checked", 0, files),
 			h.contestant(goPackets, absent, "packets", 0, files),
 		},
 		Gates: []Gate{

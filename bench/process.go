@@ -113,7 +113,6 @@ func (p *process) readLoop(out io.Reader) {
 		var m Mark
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
 			p.bad = fmt.Errorf("not a line of the protocol: %q", lines.Text())
-			_, _ = io.Copy(io.Discard, out)
 			return
 		}
 		p.marks <- m

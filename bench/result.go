@@ -45,9 +45,11 @@ type Outcome struct {
 	CPURatio  Summary `json:"percpu_ratio"` // units per CPU second over the peer's, round by round
 }
 
-// Round is the sample of one round.
+// Round is the sample of one round: the least disturbed of its attempts.
 type Round struct {
-	Round int `json:"round"`
+	Round     int     `json:"round"`
+	Attempts  int     `json:"attempts"`
+	Disturbed float64 `json:"disturbed"` // share of the CPUs' time that went to other processes
 	Sample
 }
 

@@ -26,7 +26,7 @@ func openHeaders(o roleOptions) (roleWork, error) {
 	}
 	step, ok := map[string]func(){
 		"replay": h.replay, "engine": h.submit, "reference": h.reference,
-		"layers": h.layerParser(), "packets": h.newPacket,
+		"layers": h.layers, "checked": h.checked, "packets": h.newPacket,
 	}[o.as]
 	if !ok {
 		return roleWork{}, errors.Join(fmt.Errorf("no contestant %q", o.as), h.close())
@@ -45,19 +45,20 @@ func openHeaders(o roleOptions) (roleWork, error) {
 // headers is an engine with traffic: a driver that replays it without end, and the packets of one
 // lap as batches.
 type headers struct {
-	arena   *ring.Arena
-	pool    *ring.Pool
-	drv     *pmd.Pcap
-	engine  *gpukern.CPU
-	ops     gpukern.Ops
-	lists   gpukern.Lists
-	batches []*packet.Batch // of one lap; borrowed from the driver
-	at      int             // next of batches
-	rx      *packet.Batch
-	done    [1]*packet.Batch
-	n       uint64 // packets
-	shown   atomic.Uint64
-	err     error
+	arena    *ring.Arena
+	pool     *ring.Pool
+	drv      *pmd.Pcap
+	engine   *gpukern.CPU
+	ops      gpukern.Ops
+	lists    gpukern.Lists
+	batches  []*packet.Batch // of one lap; borrowed from the driver
+	at       int             // next of batches
+	rx       *packet.Batch
+	done     [1]*packet.Batch
+	gopacket *decoder
+	n        uint64 // packets
+	shown    atomic.Uint64
+	err      error
 }
 
 // headerBatch is the number of packets in a batch.
@@ -65,7 +66,7 @@ const headerBatch = packet.BatchSize
 
 // newHeaders reads the captures. Frames of 64 KiB hold several packets each and every packet whole.
 func newHeaders(o roleOptions) (*headers, error) {
-	h := &headers{lists: headerLists(), ops: gpukern.Ops(o.ops)}
+	h := &headers{lists: headerLists(), ops: gpukern.Ops(o.ops), gopacket: newDecoder()}
 	tables, err := headerTables()
 	if err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func (h *headers) close() error {
 
 func (h *headers) version(as string) string {
 	switch as {
-	case "layers", "packets":
+	case "layers", "checked", "packets":
 		return "github.com/gopacket/gopacket " + moduleVersion("github.com/gopacket/gopacket")
 	case "reference":
 		return "one packet at a time, bit by bit, rule by rule"
@@ -165,31 +166,76 @@ func (h *headers) replay() {
 
 func (h *headers) reference() { gpukern.Reference(h.next(), h.ops, h.lists) }
 
-// layerParser is gopacket at its fastest: decoders that are made once and used again.
-func (h *headers) layerParser() func() {
-	var (
-		eth       layers.Ethernet
-		tag       layers.Dot1Q
-		ip4       layers.IPv4
-		ip6       layers.IPv6
-		ext       layers.IPv6ExtensionSkipper
-		tcp       layers.TCP
-		udp       layers.UDP
-		icmp      layers.ICMPv4
-		icmp6     layers.ICMPv6
-		arp       layers.ARP
-		payload   gopacket.Payload
-		decoded   []gopacket.LayerType
-		parserFor = gopacket.NewDecodingLayerParser(layers.LayerTypeEthernet,
-			&eth, &tag, &ip4, &ip6, &ext, &tcp, &udp, &icmp, &icmp6, &arp, &payload)
-	)
-	parserFor.IgnoreUnsupported = true
-	return func() {
-		b := h.next()
-		for i := range b.D {
-			// A packet that it cannot decode is looked at all the same; its error is its finding.
-			_ = parserFor.DecodeLayers(b.Bytes(i), &decoded)
+// decoder is gopacket at its fastest: decoders that are made once and used again.
+type decoder struct {
+	eth     layers.Ethernet
+	tag     layers.Dot1Q
+	ip4     layers.IPv4
+	ip6     layers.IPv6
+	ext     layers.IPv6ExtensionSkipper
+	tcp     layers.TCP
+	udp     layers.UDP
+	icmp    layers.ICMPv4
+	icmp6   layers.ICMPv6
+	arp     layers.ARP
+	payload gopacket.Payload
+	found   []gopacket.LayerType
+	parser  *gopacket.DecodingLayerParser
+	hash    uint64 // of the last flow, so that its computation counts
+}
+
+func newDecoder() *decoder {
+	d := new(decoder)
+	d.parser = gopacket.NewDecodingLayerParser(layers.LayerTypeEthernet,
+		&d.eth, &d.tag, &d.ip4, &d.ip6, &d.ext, &d.tcp, &d.udp, &d.icmp, &d.icmp6, &d.arp, &d.payload)
+	d.parser.IgnoreUnsupported = true
+	return d
+}
+
+// layers decodes a batch and nothing more.
+func (h *headers) layers() {
+	b := h.next()
+	for i := range b.D {
+		// What it cannot decode is its finding, not a failure of the run.
+		_ = h.gopacket.parser.DecodeLayers(b.Bytes(i), &h.gopacket.found)
+	}
+}
+
+// checked decodes, verifies the checksums and hashes the flow: what parse, checksum and hash are.
+func (h *headers) checked() {
+	b := h.next()
+	for i := range b.D {
+		_ = h.gopacket.parser.DecodeLayers(b.Bytes(i), &h.gopacket.found)
+		h.gopacket.check()
+	}
+}
+
+func (d *decoder) check() {
+	var network gopacket.NetworkLayer
+	for _, t := range d.found {
+		switch t {
+		case layers.LayerTypeIPv4:
+			network = &d.ip4
+			_, _ = d.ip4.VerifyChecksum()
+		case layers.LayerTypeIPv6:
+			network = &d.ip6
+		case layers.LayerTypeTCP:
+			_ = d.tcp.SetNetworkLayerForChecksum(network)
+			_, _ = d.tcp.VerifyChecksum()
+			d.hash = d.tcp.TransportFlow().FastHash()
+		case layers.LayerTypeUDP:
+			_ = d.udp.SetNetworkLayerForChecksum(network)
+			_, _ = d.udp.VerifyChecksum()
+			d.hash = d.udp.TransportFlow().FastHash()
+		case layers.LayerTypeICMPv4:
+			_, _ = d.icmp.VerifyChecksum()
+		case layers.LayerTypeICMPv6:
+			_ = d.icmp6.SetNetworkLayerForChecksum(network)
+			_, _ = d.icmp6.VerifyChecksum()
 		}
+	}
+	if network != nil {
+		d.hash ^= network.NetworkFlow().FastHash()
 	}
 }
 

@@ -28,7 +28,7 @@ type Env struct {
 	Log  func(format string, args ...any)
 }
 
-// Timing is how long one run of a contestant takes.
+// Timing is how one run of a contestant is timed.
 type Timing struct {
 	Warmup, Window time.Duration
 }
@@ -57,6 +57,7 @@ type Sample struct {
 	CPU     float64            `json:"cpu_seconds"`       // of all parts and of ksoftirqd on their CPUs
 	Own     float64            `json:"own_cpu_seconds"`   // of the contestant's own process, without its source or sink
 	Busy    float64            `json:"cpu_busy_seconds"`  // of these CPUs, whoever used them
+	CPUs    int                `json:"cpus"`              // how many these are
 	Parts   map[string]float64 `json:"parts,omitempty"`   // CPU seconds of each part
 	Counts  map[string]uint64  `json:"counts,omitempty"`  // of the whole run, such as offered, received, lost
 	Version string             `json:"version,omitempty"` // of the contestant, as it tells itself
@@ -73,6 +74,15 @@ func (s Sample) Cost() float64 { return over(s.CPU*1e9, s.Units) }
 
 // OwnCost returns CPU nanoseconds per unit in the contestant's own process.
 func (s Sample) OwnCost() float64 { return over(s.Own*1e9, s.Units) }
+
+// Others returns the share of the CPUs' time in the window that processes outside of the run took.
+// It is 0 where the CPUs are not known.
+func (s Sample) Others() float64 {
+	if s.CPUs == 0 {
+		return 0
+	}
+	return max(0, over(s.Busy-s.CPU, s.Seconds*float64(s.CPUs)))
+}
 
 func over(a, b float64) float64 {
 	if b <= 0 {

@@ -11,17 +11,23 @@ import (
 // on their way are counted.
 const settle = 50 * time.Millisecond
 
+// patience is how much longer than its window a run may take, to start and to end.
+const patience = 30 * time.Second
+
 // Window is what happened between two marks of all parts of a contestant.
 type Window struct {
 	first, last, final map[string]Mark
 	cpu                map[string]time.Duration
 	busy, wall         time.Duration
+	cpus               int
 	version            map[string]string
 }
 
 // runParts starts the parts in order (receivers first), measures them for a window and stops them
 // in reverse order.
 func runParts(ctx context.Context, t Timing, parts ...Part) (*Window, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.Warmup+t.Window+patience)
+	defer cancel()
 	var up []*process
 	defer func() {
 		for _, p := range up {
@@ -80,7 +86,7 @@ func measure(ctx context.Context, d time.Duration, up []*process) (*Window, erro
 		return nil, err
 	}
 	w := &Window{
-		first: a.marks, last: b.marks, busy: b.busy - a.busy, wall: b.at.Sub(a.at),
+		first: a.marks, last: b.marks, busy: b.busy - a.busy, wall: b.at.Sub(a.at), cpus: len(cpusOf(up)),
 		cpu: map[string]time.Duration{}, version: map[string]string{},
 	}
 	for name, t := range b.cpu {
@@ -128,6 +134,7 @@ func (w *Window) Sample(part, count string) Sample {
 	s := Sample{
 		Units:   float64(b.Counts[count] - a.Counts[count]),
 		Seconds: float64(b.NS-a.NS) / 1e9,
+		CPUs:    w.cpus,
 		Parts:   map[string]float64{},
 		Counts:  map[string]uint64{},
 	}

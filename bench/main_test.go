@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestMain lets the test program play roles, as the program itself does, and the broken ones that
+// the tests of processes need.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "fake" {
+		os.Exit(playFake(os.Args[2]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "role" {
+		os.Exit(runRole(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+func TestTheCommandLineIsCheckedBeforeAnythingRuns(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"no suite":          {nil, exitUsage, "which suite"},
+		"unknown suite":     {[]string{"-suite", "nonsense"}, exitUsage, `no suite "nonsense"`},
+		"unknown flag":      {[]string{"-fast"}, exitUsage, "not defined"},
+		"stray argument":    {[]string{"-suite", "packet-io", "now"}, exitUsage, `unexpected argument "now"`},
+		"no rounds":         {[]string{"-suite", "packet-io", "-rounds", "0"}, exitUsage, "must be positive"},
+		"list":              {[]string{"-list"}, exitOK, "packet-io"},
+		"help is no mishap": {[]string{"-h"}, exitOK, "-suite"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			code := run(context.Background(), c.args, &out, &errs)
+			if said := out.String() + errs.String(); code != c.code || !strings.Contains(said, c.says) {
+				t.Errorf("run(%q) = %d, want %d; it said %q, want %q in it", c.args, code, c.code, said, c.says)
+			}
+		})
+	}
+}
+
+func TestEverySuiteHasItsOwnName(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range suites {
+		if seen[s.Name] || s.Name == "" || s.Title == "" || s.Open == nil {
+			t.Errorf("suite %q is incomplete or listed twice", s.Name)
+		}
+		seen[s.Name] = true
+	}
+}

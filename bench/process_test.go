@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// playFake is a part with a fault.
+func playFake(fault string) int {
+	in := bufio.NewScanner(os.Stdin)
+	say := func(s string) { fmt.Println(s) }
+	switch fault {
+	case "never ready":
+		fmt.Fprintln(os.Stderr, "no such device")
+		return 1
+	case "garbage":
+		say("hello")
+		in.Scan()
+		return 0
+	}
+	say(`{"ready":true,"version":"fake 1"}`)
+	for n := 1; in.Scan(); n++ {
+		if fault == "crash" {
+			fmt.Fprintln(os.Stderr, "segmentation fault")
+			return 139
+		}
+		say(fmt.Sprintf(`{"ns":%d,"counts":{"packets":%d}}`, time.Now().UnixNano(), n*1000))
+	}
+	if fault == "bad end" {
+		return 3
+	}
+	say(`{"final":true,"counts":{"packets":5000}}`)
+	return 0
+}
+
+func fakePart(t *testing.T, fault string) Part {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Part{Name: "part", Argv: []string{self, "fake", fault}}
+}
+
+func TestAPartIsMeasuredBetweenTwoMarks(t *testing.T) {
+	timing := Timing{Window: 20 * time.Millisecond}
+	w, err := runParts(context.Background(), timing, fakePart(t, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.Sample("part", "packets")
+	if s.Units != 1000 || s.Seconds < timing.Window.Seconds() || s.CPUs != 1 {
+		t.Errorf("sample %+v, want the 1000 packets between the marks", s)
+	}
+	if w.final["part"].Counts["packets"] != 5000 || w.version["part"] != "fake 1" {
+		t.Errorf("end %+v, version %q", w.final["part"], w.version["part"])
+	}
+}
+
+func TestAFaultyPartIsAnErrorWithItsWords(t *testing.T) {
+	for fault, want := range map[string]string{
+		"never ready": "no such device",
+		"garbage":     `not a line of the protocol: "hello"`,
+		"crash":       "segmentation fault",
+		"bad end":     "part: it ended early",
+	} {
+		t.Run(fault, func(t *testing.T) {
+			_, err := runParts(context.Background(), Timing{Window: time.Millisecond}, fakePart(t, fault))
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q in it", err, want)
+			}
+		})
+	}
+}
+
+func TestAnInterruptEndsTheParts(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	begin := time.Now()
+	_, err := runParts(ctx, Timing{Window: time.Hour}, fakePart(t, ""))
+	if !errors.Is(err, context.Canceled) || time.Since(begin) > time.Minute {
+		t.Errorf("error %v after %v", err, time.Since(begin))
+	}
+}
+
+func TestTheCPUClockOfAProcessRuns(t *testing.T) {
+	a, err := processCPU(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b := a; b == a; { // ends as soon as the clock moves
+		if b, err = processCPU(os.Getpid()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := processCPU(1 << 22); err == nil {
+		t.Error("a process that cannot exist has a CPU clock")
+	}
+}
+
+func TestBusyTicksLeaveIdleAndIOWaitOut(t *testing.T) {
+	if n := busyTicks(strings.Fields("1 2 4 1000 2000 8 16 32 0 0")); n != 63 {
+		t.Errorf("busyTicks = %d, want 63", n)
+	}
+}
