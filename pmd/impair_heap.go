@@ -15,7 +15,6 @@ type heap struct {
 	nodes   []node
 	unused  int32 // first node that holds nothing; none at the end
 	frames  int   // descriptors held
-	bytes   int   // of all packets
 	seq     uint64
 }
 
@@ -23,7 +22,6 @@ type entry struct {
 	due   clock.Time
 	seq   uint64
 	first int32
-	bytes int32
 }
 
 type node struct {
@@ -45,14 +43,12 @@ func (h *heap) less(i, j int) bool {
 
 // push takes the packet of descriptors d, due at the given time.
 func (h *heap) push(due clock.Time, d []packet.Desc) {
-	first, bytes := none, 0
+	first := none
 	for i := len(d) - 1; i >= 0; i-- {
 		first = h.add(d[i], first)
-		bytes += int(d[i].Len)
 	}
 	h.seq++
-	h.bytes += bytes
-	h.entries = append(h.entries, entry{due, h.seq, first, int32(bytes)})
+	h.entries = append(h.entries, entry{due, h.seq, first})
 	for i := len(h.entries) - 1; i > 0; {
 		up := (i - 1) / 2
 		if !h.less(i, up) {
@@ -95,7 +91,6 @@ func (h *heap) pop(b *packet.Batch) bool {
 		b.Append(d)
 		n = h.drop(n)
 	}
-	h.bytes -= int(e.bytes)
 	last := len(h.entries) - 1
 	h.entries[0] = h.entries[last]
 	h.entries = h.entries[:last]

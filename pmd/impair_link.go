@@ -179,22 +179,16 @@ func (l *link) send(now clock.Time, d []packet.Desc) {
 	if l.ce != (chance{}) && l.src.hit(causeCE, l.ce) && markCE(l.arena.Bytes(&d[0])) {
 		l.count.marked.Add(1)
 	}
-	_, bytes := Count(d)
-	left, ok := l.leave(now, int(bytes))
-	if !ok {
-		l.lose(d, &l.count.queue)
-		return
+	left := now
+	if l.Rate != 0 {
+		_, bytes := Count(d)
+		var ok bool
+		if left, ok = l.wire.send(now, int(bytes)); !ok {
+			l.lose(d, &l.count.queue)
+			return
+		}
 	}
 	l.held.push(l.due(left), d)
-}
-
-// leave returns when the last bit of a packet of n bytes is on the wire; false says that the queue
-// is full.
-func (l *link) leave(now clock.Time, n int) (clock.Time, bool) {
-	if l.Rate != 0 {
-		return l.wire.send(now, n)
-	}
-	return now, !l.Queue.full(len(l.held.entries), l.held.bytes, n)
 }
 
 // full reports whether a packet of n bytes finds the queue too full.

@@ -23,17 +23,23 @@ func (e *ProfileError) Error() string { return fmt.Sprintf("profile: column %d: 
 
 // ParseProfile reads a profile (see Profile for the words). Its errors are of type *ProfileError.
 func ParseProfile(text string) (Profile, error) {
-	p := parser{text: text, seen: map[string]bool{}}
+	p := parser{text: text, seen: map[string]bool{}, queued: map[*Impairment]token{}}
 	p.into = []*Impairment{&p.out.Rx, &p.out.Tx}
 	for {
 		w, ok := p.word()
 		if !ok {
-			return p.out, nil
+			break
 		}
 		if err := p.take(w); err != nil {
 			return Profile{}, err
 		}
 	}
+	for _, d := range []*Impairment{&p.out.Rx, &p.out.Tx} {
+		if d.Queue != (Queue{}) && d.Rate == 0 {
+			return Profile{}, p.errorf(p.queued[d], "a queue wants a rate that it waits for, as in rate=100mbit queue=64")
+		}
+	}
+	return p.out, nil
 }
 
 // token is a piece of the text and the byte offset that it begins at.
@@ -55,6 +61,8 @@ type parser struct {
 	into []*Impairment   // the directions that words stand for now
 	side string          // "", "rx:" or "tx:"
 	seen map[string]bool // side and name of the words so far
+
+	queued map[*Impairment]token // the value of each direction's queue
 }
 
 func (p *parser) errorf(t token, format string, args ...any) error {
@@ -220,6 +228,7 @@ func (p *parser) rate(v token, d *Impairment) error {
 }
 
 func (p *parser) queue(v token, d *Impairment) error {
+	p.queued[d] = v
 	if n, err := strconv.Atoi(v.s); err == nil && n >= 1 {
 		d.Queue = Queue{Packets: n}
 		return nil

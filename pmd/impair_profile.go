@@ -30,7 +30,7 @@ import (
 //	rate=100mbit       send one packet after the other at this many bits a second, of the bytes that
 //	                   the descriptor counts; units bit, kbit, mbit, gbit (powers of 1000)
 //	queue=64           lose packets that find this many (or, with a unit such as 64kB or 64KiB, so
-//	                   many bytes) waiting for or being sent at the rate; without a rate, held at all
+//	                   many bytes) waiting for the rate, with the packet that is being sent
 //	delay=D[±J[/SHAPE]] hold each packet for D; the jitter J is the bound of a uniform distribution, or the
 //	                   standard deviation of a normal or pareto one ("+-" serves as "±")
 //	reorder=1%[,D]     hold the packet for D (1ms) longer than the others, which overtake it
@@ -51,7 +51,7 @@ type Impairment struct {
 	CorruptBits int // 0 is 1
 	CE          Percent
 	Rate        BitRate // 0 is without limit
-	Queue       Queue
+	Queue       Queue   // wants a Rate
 	Delay       time.Duration
 	Jitter      time.Duration
 	Shape       Shape

@@ -91,6 +91,9 @@ func TestProfileErrorsPointAtTheColumn(t *testing.T) {
 		{"delay=1ms/normal", 11},
 		{"reorder=1%,1", 12},
 		{"mtu=0", 5},
+		{"loss=1% queue=64", 15},
+		{"rx: rate=1mbit queue=5 tx: queue=6", 34},
+		{"rx: queue=5 tx: rate=1mbit queue=6", 11},
 		{"seed=-1", 6},
 		{"seed", 1},
 	}
@@ -110,7 +113,7 @@ func TestProfileErrorsPointAtTheColumn(t *testing.T) {
 func FuzzProfile(f *testing.F) {
 	for _, s := range []string{
 		"", "delay=10ms±2ms/pareto loss=1% burst=1%,25%,90%,0.1% reorder=0.5%,2ms dup=0.1% corrupt=0.01%,3 ce=1% rate=100mbit queue=64kB mtu=1400 fifo seed=7",
-		"rx: loss=1% tx: delay=1ms+-1us seed=18446744073709551615", "rate=0.5bit", "queue=1.1KiB",
+		"rx: loss=1% tx: delay=1ms+-1us seed=18446744073709551615", "rate=0.5bit", "rate=1mbit queue=1.1KiB",
 	} {
 		f.Add(s)
 	}
