@@ -17,7 +17,7 @@ func (w *chunk) checksum(b *packet.Batch) {
 		d, t := &b.D[w.at[k]], &w.tuple[k]
 		p := b.Arena.Bytes(d)
 		f := d.Flags
-		if f&packet.FlagIPv4 != 0 && headerSum(p[d.L3:]) {
+		if f&packet.FlagIPv4 != 0 && right(headerSum(p[d.L3:])) {
 			f |= packet.FlagIPChecksumOK
 		}
 		switch {
@@ -31,16 +31,22 @@ func (w *chunk) checksum(b *packet.Batch) {
 	}
 }
 
-// headerSum reports whether the checksum of the IPv4 header at the start of h is right.
-func headerSum(h []byte) bool {
+// headerSum returns the sum of the IPv4 header at the start of h.
+func headerSum(h []byte) uint64 {
 	if h[0] != 0x45 {
-		return folded(sumLE(h[:int(h[0]&15)*4])) == 0xffff
+		return sumLE(h[:int(h[0]&15)*4])
 	}
 	h = h[:20]
 	s, c := bits.Add64(binary.LittleEndian.Uint64(h), binary.LittleEndian.Uint64(h[8:]), 0)
-	s, c = bits.Add64(s, uint64(binary.LittleEndian.Uint32(h[16:])), c)
-	return folded(s>>32+s&(1<<32-1)+c) == 0xffff
+	return s>>32 + s&low + c + uint64(binary.LittleEndian.Uint32(h[16:]))
 }
+
+// right reports whether s, the sum of bytes that include their checksum, says that it is right: all
+// ones when folded (RFC 1071 1), which is a multiple of 65535 other than 0.
+func right(s uint64) bool { return s%0xffff == 0 && s != 0 }
+
+// low masks the lower half of a sum.
+const low = 1<<32 - 1
 
 // verify judges the transport checksum of the segment l4 in a packet with flags f.
 func verify(f packet.Flags, t *tuple, l4 []byte) packet.Flags {
@@ -51,10 +57,10 @@ func verify(f packet.Flags, t *tuple, l4 []byte) packet.Flags {
 	if binary.LittleEndian.Uint16(l4[6:]) == 0 && t.proto == wire.ProtoUDP {
 		return noChecksum(f)
 	}
-	if folded(sum(l4[:n])+pseudo(t, n)) != 0xffff {
-		return 0
+	if right(sum(l4[:n]) + pseudo(t, n)) {
+		return packet.FlagL4ChecksumOK
 	}
-	return packet.FlagL4ChecksumOK
+	return 0
 }
 
 // noChecksum is what a UDP checksum field of 0 means: over IPv6 it is not legal (RFC 8200 8.1).
@@ -80,31 +86,30 @@ func verifyChain(b *packet.Batch, i int, t *tuple) packet.Flags {
 	for at, skip := 0, int(d.L4); at < n; i, skip = i+1, 0 {
 		piece := b.Bytes(i)[skip:]
 		piece = piece[:min(len(piece), n-at)]
-		s := uint64(folded(sum(piece)))
-		if at&1 != 0 { // RFC 1071 2(B): a piece on an odd offset counts byte-swapped
-			s = uint64(bits.ReverseBytes16(uint16(s)))
+		s := sum(piece)
+		if at&1 != 0 {
+			s <<= 8 // RFC 1071 2(B): a piece on an odd offset counts with its bytes swapped
 		}
 		acc += s
 		at += len(piece)
 	}
-	if folded(acc) != 0xffff {
-		return 0
+	if right(acc) {
+		return packet.FlagL4ChecksumOK
 	}
-	return packet.FlagL4ChecksumOK
+	return 0
 }
 
 // pseudo returns the sum of the pseudo-header of t with an upper-layer length of n, in the byte
-// order of sumLE. ICMP over IPv4 has none.
+// order of sumLE: to swap the bytes of a word is to multiply it by 256, modulo 65535. ICMP over IPv4
+// has none.
 func pseudo(t *tuple, n int) uint64 {
 	if t.proto == wire.ProtoICMP {
 		return 0
 	}
-	const low = 1<<32 - 1
 	s, c := bits.Add64(t.srcHi, t.srcLo, 0)
 	s, c = bits.Add64(s, t.dstHi, c)
 	s, c = bits.Add64(s, t.dstLo, c)
-	s = s>>32 + s&low + c + uint64(t.proto) + uint64(n)
-	return uint64(bits.ReverseBytes16(folded(s)))
+	return (s>>32 + s&low + c + uint64(t.proto) + uint64(n)) << 8
 }
 
 // long is the length from which the vector form of package wire wins, calls and all.
@@ -137,7 +142,7 @@ func sumLE(b []byte) uint64 {
 	if len(b) > 0 {
 		s, c = bits.Add64(s, tailLE(all, len(b)), c)
 	}
-	return s>>32 + s&(1<<32-1) + c
+	return s>>32 + s&low + c
 }
 
 // tailLE returns the last n bytes of b, 1 to 7, as a little-endian word.
@@ -150,13 +155,4 @@ func tailLE(b []byte, n int) uint64 {
 		v |= uint64(c) << (8 * i)
 	}
 	return v
-}
-
-// folded adds the carries of a sum below 1<<48 back in (RFC 1071 1).
-func folded(s uint64) uint16 {
-	s = s>>32 + s&0xffffffff
-	s = s>>16 + s&0xffff
-	s = s>>16 + s&0xffff
-	s = s>>16 + s&0xffff
-	return uint16(s)
 }

@@ -1,6 +1,7 @@
 package gpukern
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 // compile returns l as an engine takes it.
@@ -86,5 +88,28 @@ func TestCutAndChangedPacketsAgreeWithTheReference(t *testing.T) {
 			}
 		}
 		agree(t, batchOf(packets...), c, Lists{})
+	}
+}
+
+func TestTheWalkAlongExtensionHeadersEnds(t *testing.T) {
+	for n := range wire.MaxExtHeaders + 3 {
+		p := make([]byte, 54, 300)
+		binary.BigEndian.PutUint16(p[12:], wire.EtherTypeIPv6)
+		ip := wire.IPv6(p[14:])
+		ip.SetVersion()
+		next := 20
+		for range n {
+			p[next] = wire.ProtoDestOpts
+			next = len(p)
+			p = append(p, make([]byte, 8)...)
+		}
+		p[next] = wire.ProtoUDP
+		p = append(p, 0, 1, 0, 2, 0, 8, 0, 0)
+		wire.IPv6(p[14:]).SetPayloadLen(uint16(len(p) - 54))
+		b := batchOf(one(p))
+		agree(t, b, NewCPU(Config{}), Lists{})
+		if got, want := b.D[0].Flags&packet.FlagMalformed != 0, n > wire.MaxExtHeaders; got != want {
+			t.Errorf("%d extension headers: malformed %v", n, got)
+		}
 	}
 }
