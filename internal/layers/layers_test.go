@@ -25,6 +25,7 @@ pmd             : packet ring capture clock wire
 pmd/afxdp       : packet ring clock pmd
 pmd/afpacket    : packet ring clock pmd wire
 pmd/tap         : packet ring clock pmd wire
+pmd/device      : ring pmd pmd/*
 gpukern         : packet ring wire
 filter          : packet wire clock gpukern
 stack           : packet ring clock pmd gpukern filter
@@ -44,7 +45,7 @@ internal/layers :
 const rooms = `
 github.com/cilium/ebpf            : pmd/afxdp filter/ebpf bench
 github.com/gopacket/gopacket      : capture bench
-github.com/vishvananda/netlink    : gateway pmd/afxdp pmd/afpacket pmd/tap cmd/millrace internal/doctor internal/testnet bench
+github.com/vishvananda/netlink    : gateway pmd/afxdp pmd/afpacket pmd/tap pmd/device cmd/millrace internal/doctor internal/testnet bench
 github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : metrics gateway cmd/millrace
 github.com/spf13                  : cmd/millrace
