@@ -16,6 +16,7 @@ import (
 // tuples that next makes.
 func flowBatch(n, size int, next func() (src, dst [4]byte, sport, dport uint16, proto uint8)) *packet.Batch {
 	var packets [][][]byte
+	g := newGenerator(uint64(size))
 	for range n {
 		src, dst, sport, dport, proto := next()
 		p := make([]byte, size)
@@ -28,6 +29,7 @@ func flowBatch(n, size int, next func() (src, dst [4]byte, sport, dport uint16, 
 		ip.SetDst(dst)
 		ip.SetChecksum(wire.Fold(wire.SumPlain(ip[:20], 0)))
 		l4, field := p[34:], 16
+		copy(l4, g.bytes(len(l4)))
 		binary.BigEndian.PutUint16(l4, sport)
 		binary.BigEndian.PutUint16(l4[2:], dport)
 		switch proto {
@@ -37,6 +39,7 @@ func flowBatch(n, size int, next func() (src, dst [4]byte, sport, dport uint16, 
 			binary.BigEndian.PutUint16(l4[4:], uint16(len(l4)))
 			field = 6
 		}
+		binary.BigEndian.PutUint16(l4[field:], 0)
 		sum := wire.SumPlain(l4, wire.PseudoHeader4(src, dst, proto, uint32(len(l4))))
 		binary.BigEndian.PutUint16(l4[field:], wire.Fold(sum))
 		packets = append(packets, one(p))
