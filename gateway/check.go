@@ -35,7 +35,7 @@ type backendPlace struct {
 func (d *decoder) check(c *Config) {
 	d.checkDevices()
 	d.checkSNAT(c)
-	fronts := d.checkFronts(c)
+	fronts, taken := d.checkFronts(c), repliesTaken(c)
 	names := map[string]int{}
 	for i := range c.Services {
 		s, at := &c.Services[i], &d.places.services[i]
@@ -43,6 +43,7 @@ func (d *decoder) check(c *Config) {
 		d.checkBackends(s, at, fronts)
 		d.checkFamilies(c, s, at)
 		d.checkHealth(s, at)
+		d.checkTargets(s, at, taken)
 	}
 }
 
@@ -194,4 +195,37 @@ func (d *decoder) checkHealth(s *Service, at *servicePlace) {
 		devices = append(devices, p.value.Name)
 	}
 	d.fail(at.device, suggest(h.Device, devices), "%s", fmt.Sprintf("unknown device %q", h.Device))
+}
+
+// repliesTaken returns the TCP addresses whose packets drivers take from the kernel, for they are
+// replies to clients, and the service of each.
+func repliesTaken(c *Config) map[netip.AddrPort]string {
+	taken := map[netip.AddrPort]string{}
+	for _, s := range c.Services {
+		if s.Source != SourceClient || s.Protocol != "tcp" {
+			continue
+		}
+		for _, b := range s.Backends {
+			for _, ap := range b.Addresses {
+				taken[ap] = s.Name
+			}
+		}
+	}
+	return taken
+}
+
+// checkTargets reports health checks that the kernel would never see answered.
+func (d *decoder) checkTargets(s *Service, at *servicePlace, taken map[netip.AddrPort]string) {
+	if s.Health == nil {
+		return
+	}
+	for i, b := range s.Backends {
+		for j, ap := range b.Addresses {
+			target := s.Health.target(ap)
+			if by, ok := taken[target]; ok {
+				d.fail(at.backends[i].addresses[j], "set the health check's port to another one of the backend",
+					"the health check of %s gets no answer: what comes from there goes to the clients of service %q (source: client)", target, by)
+			}
+		}
+	}
 }

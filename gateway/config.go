@@ -86,7 +86,7 @@ type Health struct {
 	Timeout  time.Duration // key "timeout": default 1s, at most the interval
 	Rise     int           // key "rise": successes in a row that make a backend healthy, default 2
 	Fall     int           // key "fall": failures in a row that make it unhealthy, default 3
-	Port     uint16        // key "port"; default is the backend's own
+	Port     uint16        // key "port"; default is the backend's own; another one with `source: client`, which takes all replies from there
 	Device   string        // key "device": probes leave by this one of the devices; default is the kernel's route
 }
 

@@ -188,7 +188,7 @@ func (g *Gateway) startChecks() {
 
 // probe returns the probe of a backend.
 func (g *Gateway) probe(id uint32, b backendName, h *Health) *probe {
-	p := &probe{health: *h, target: h.target(b.at), dial: g.opt.Dialer, healthy: !g.down[id]}
+	p := &probe{health: *h, target: h.target(b.at).String(), dial: g.opt.Dialer, healthy: !g.down[id]}
 	if p.dial == nil {
 		p.dial = newDialer(h.Device)
 	}

@@ -119,9 +119,9 @@ func (c *checker) keep(ids map[uint32]bool) {
 }
 
 // target returns where a backend is probed.
-func (h *Health) target(ap netip.AddrPort) string {
+func (h *Health) target(ap netip.AddrPort) netip.AddrPort {
 	if h.Port != 0 {
-		ap = netip.AddrPortFrom(ap.Addr(), h.Port)
+		return netip.AddrPortFrom(ap.Addr(), h.Port)
 	}
-	return ap.String()
+	return ap
 }
