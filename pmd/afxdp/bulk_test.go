@@ -1,6 +1,8 @@
 package afxdp
 
 import (
+	"bytes"
+	"errors"
 	"testing"
 	"time"
 
@@ -221,6 +223,35 @@ func TestTxLeavesAnUnfinishedPacketToTheCaller(t *testing.T) {
 	r.pools[0].PutBatch(b)
 }
 
+func TestTxSendsPacketsOfAsManyFramesAsTheKernelTakes(t *testing.T) {
+	w := newNetwork(t, 1, 9000)
+	r := w.open(t, Config{All: true})
+	peer := w.wire(t)
+	want := frame(w.mac(t, w.peer, peerDev), w.mac(t, w.host, dev), 500*maxChain, 5)
+	b := packet.NewBatch(r.arena.View(), 64)
+	for i := range maxChain {
+		r.append(t, b, want[500*i:][:500])
+		b.D[i].Flags = packet.FlagMore
+	}
+	b.D[maxChain-1].Flags = 0
+	r.send(t, b)
+	if got := peer.recv(t, isTest); !bytes.Equal(got, want) {
+		t.Errorf("the peer received %d bytes, want the same %d", len(got), len(want))
+	}
+}
+
+func TestBatchOfAnotherArenaIsRefused(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	r := w.open(t, Config{All: true})
+	b := packet.NewBatch(newArena(t, 8, 2048).View(), 4)
+	if _, err := r.poll(0, b); !errors.Is(err, errArena) {
+		t.Errorf("Rx returned %v", err)
+	}
+	if _, err := r.Queues[0].Tx(0, b); !errors.Is(err, errArena) {
+		t.Errorf("Tx returned %v", err)
+	}
+}
+
 func TestRxPassesPacketsOfSeveralFramesWhole(t *testing.T) {
 	w := newNetwork(t, 1, 9000)
 	r := w.open(t, Config{All: true})
@@ -305,12 +336,20 @@ func TestKernelAddressesAreChecked(t *testing.T) {
 			t.Errorf("address %#x was taken as sent", addr)
 		}
 	}
-	held := *q.fill.addr(0) // a frame that the kernel has, with a length that passes its end
-	forge(&q.rx, func(i uint32) { *q.rx.desc(i) = unix.XDPDesc{Addr: held + 2000, Len: 60} })
 	b := packet.NewBatch(r.arena.View(), 8)
-	if n, _ := r.poll(0, b); n != 0 {
-		t.Error("a packet beyond its frame was passed")
+	for i, x := range []unix.XDPDesc{{Addr: 2000, Len: 49}, {Addr: 2000, Len: ^uint32(0)}, {Addr: 0, Len: 2049}} {
+		x.Addr += *q.fill.addr(uint32(i)) // a frame that the kernel has, with a length that passes its end
+		forge(&q.rx, func(i uint32) { *q.rx.desc(i) = x })
+		if n, _ := r.poll(0, b); n != 0 {
+			t.Errorf("%d bytes from %d of a frame were passed", x.Len, x.Addr&2047)
+		}
 	}
+	whole := *q.fill.addr(3)
+	forge(&q.rx, func(i uint32) { *q.rx.desc(i) = unix.XDPDesc{Addr: whole, Len: 2048} })
+	if n, _ := r.poll(0, b); n != 1 || b.D[0].Len != 2048 {
+		t.Error("a packet that fills its frame was not passed")
+	}
+	r.pools[0].PutBatch(b)
 	r.audit(t)
 }
 

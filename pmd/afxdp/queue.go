@@ -57,9 +57,6 @@ func newQueue(cfg *Config, s *socket, id int, pool *ring.Pool) *Queue {
 	}
 }
 
-// add counts for the loop, which is the only writer: no locked instruction is needed.
-func add(c *atomic.Uint64, n uint64) { c.Store(c.Load() + n) }
-
 // Info implements pmd.Driver. RxDropped counts packets for which the kernel found no frame, no room
 // in the rx ring or, without multi-buffer, no frame that is large enough.
 func (q *Queue) Info() pmd.Info {

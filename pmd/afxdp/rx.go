@@ -21,6 +21,9 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	if q.closed {
 		return 0, q.fail("rx", pmd.ErrClosed)
 	}
+	if b.Arena != q.arena.View() {
+		return 0, q.fail("rx", errArena)
+	}
 	b.Base = int64(now)
 	if q.txHeld.Len() > 0 {
 		q.reap()
@@ -57,7 +60,7 @@ func (q *Queue) take(stamp uint32, b *packet.Batch, n uint32) int {
 			q.stat.rxInvalid.Add(1)
 			continue
 		}
-		if off&inFrame+x.Len > size {
+		if x.Len > size-off&inFrame {
 			q.stat.rxInvalid.Add(1)
 			q.pool.Put(off)
 			continue
@@ -69,8 +72,8 @@ func (q *Queue) take(stamp uint32, b *packet.Batch, n uint32) int {
 		k++
 	}
 	b.D = b.D[:start+k]
-	add(&q.stat.rxPackets, packets)
-	add(&q.stat.rxBytes, bytes)
+	q.stat.rxPackets.Add(packets)
+	q.stat.rxBytes.Add(bytes)
 	return k
 }
 
@@ -117,7 +120,7 @@ func (q *Queue) refill() {
 	for ; n < want; n++ {
 		off, ok := q.pool.Get()
 		if !ok {
-			add(&q.stat.starved, 1)
+			q.stat.starved.Add(1)
 			break
 		}
 		q.rxHeld.Add(off)
@@ -131,7 +134,7 @@ func (q *Queue) refill() {
 // idle is Rx without a packet: it keeps the rings moving and, now and then, looks at the link.
 func (q *Queue) idle(now clock.Time) error {
 	q.refill()
-	if q.busyPoll || q.fill.needWakeup() {
+	if q.busyPoll || q.fill.needWakeup() && q.fill.pending() > 0 {
 		q.poke()
 	}
 	if q.txHeld.Len() > 0 && q.tx.pending() > 0 {

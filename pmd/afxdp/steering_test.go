@@ -164,6 +164,7 @@ var steerCases = []struct {
 	{"below a range", []Rule{to(ourAddr, 17, 2000, 3000)}, pkt(v4, ip4(peerAddr, ourAddr, 17), udp(53, 1999)), false},
 	{"above a range", []Rule{to(ourAddr, 17, 2000, 3000)}, pkt(v4, ip4(peerAddr, ourAddr, 17), udp(53, 3001)), false},
 	{"port 0 beside a range", []Rule{to(ourAddr, 17, 2000, 3000)}, pkt(v4, ip4(peerAddr, ourAddr, 17), udp(53, 0)), false},
+	{"later fragment, rule with a range from port 0", []Rule{to(ourAddr, 17, 0, 50)}, pkt(v4, ip4(peerAddr, ourAddr, 17, fragment(100, false)), udp(1000, 53)), false},
 	{"last of eight ranges", eightRanges(), pkt(v4, ip4(peerAddr, ourAddr, 17), udp(53, 805)), true},
 	{"between eight ranges", eightRanges(), pkt(v4, ip4(peerAddr, ourAddr, 17), udp(53, 750)), false},
 	{"every port", []Rule{to(ourAddr, 17)}, pkt(v4, ip4(peerAddr, ourAddr, 17), udp(1, 9)), true},

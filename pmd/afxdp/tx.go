@@ -14,7 +14,6 @@ import (
 const (
 	minFrame = 14 // an Ethernet header: the kernel would pull it from less
 	maxChain = 17 // frames of one packet: MAX_SKB_FRAGS, with which every kernel is configured
-
 )
 
 var errArena = errors.New("the batch points into another arena than the one that is registered")
@@ -56,30 +55,38 @@ func (q *Queue) mended(now clock.Time) error {
 
 // put writes whole packets into the tx ring, which has room for them.
 func (q *Queue) put(ds []packet.Desc) {
-	limit, inFrame, size, held := q.limit, q.frame-1, q.frame, q.txHeld
-	ring, head := q.tx.entries, q.tx.head
-	n, packets, bytes := uint32(0), uint64(0), uint64(0)
-	for i := 0; i < len(ds); i++ {
-		d := &ds[i]
-		length := uint32(d.Len)
-		if d.Flags&packet.FlagMore != 0 {
-			end := chain(ds[i:])
-			n += q.putChain(n, ds[i:i+end])
-			i += end - 1
-			continue
+	n := uint32(0)
+	for len(ds) > 0 {
+		k := q.putPlain(n, ds)
+		n += uint32(k)
+		if ds = ds[k:]; len(ds) > 0 {
+			end := chain(ds)
+			n += q.putChain(n, ds[:end])
+			ds = ds[end:]
 		}
-		if length < minFrame || d.Off&inFrame+length > size || uint64(d.Off) >= limit || !held.Add(d.Off) {
-			q.refuse(ds[i : i+1])
-			continue
-		}
-		*ring.desc(head + n) = unix.XDPDesc{Addr: uint64(d.Off), Len: length}
-		n++
-		packets++
-		bytes += uint64(length)
 	}
 	q.tx.publish(n)
-	add(&q.stat.txPackets, packets)
-	add(&q.stat.txBytes, bytes)
+}
+
+// putPlain writes packets of one frame, n entries behind the head of the tx ring, up to the first
+// that is something else or cannot be sent. It returns how many it wrote.
+func (q *Queue) putPlain(n uint32, ds []packet.Desc) int {
+	limit, inFrame, size, held := q.limit, q.frame-1, q.frame, q.txHeld
+	ring, head := q.tx.entries, q.tx.head+n
+	bytes := uint64(0)
+	i := 0
+	for ; i < len(ds); i++ {
+		d := &ds[i]
+		off, length := d.Off, uint32(d.Len)
+		if d.Flags&packet.FlagMore != 0 || length < minFrame || off&inFrame+length > size || uint64(off) >= limit || !held.Add(off) {
+			break
+		}
+		*ring.desc(head + uint32(i)) = unix.XDPDesc{Addr: uint64(off), Len: length}
+		bytes += uint64(length)
+	}
+	q.stat.txPackets.Add(uint64(i))
+	q.stat.txBytes.Add(bytes)
+	return i
 }
 
 // chain returns the number of descriptors of the first packet of ds, which is complete.
@@ -92,10 +99,10 @@ func chain(ds []packet.Desc) int {
 	return len(ds)
 }
 
-// putChain writes a packet of several frames into the tx ring, n entries behind its head, and
-// returns how many entries it took.
+// putChain writes one packet into the tx ring, of one frame or several, n entries behind the head,
+// and returns how many entries it took: none if it cannot be sent.
 func (q *Queue) putChain(n uint32, ds []packet.Desc) uint32 {
-	if !q.multi || len(ds) > maxChain || int(ds[0].Len) < minFrame {
+	if len(ds) > 1 && !q.multi || len(ds) > maxChain || int(ds[0].Len) < minFrame {
 		q.refuse(ds)
 		return 0
 	}
@@ -114,8 +121,8 @@ func (q *Queue) putChain(n uint32, ds []packet.Desc) uint32 {
 		bytes += uint64(d.Len)
 	}
 	q.tx.desc(q.tx.head + n + uint32(len(ds)) - 1).Options = 0
-	add(&q.stat.txPackets, 1)
-	add(&q.stat.txBytes, bytes)
+	q.stat.txPackets.Add(1)
+	q.stat.txBytes.Add(bytes)
 	return uint32(len(ds))
 }
 
@@ -127,7 +134,7 @@ func (q *Queue) fits(d *packet.Desc) bool {
 // refuse takes a packet that cannot be sent. A frame that the kernel holds already, because it was
 // given twice, stays with the kernel.
 func (q *Queue) refuse(ds []packet.Desc) {
-	add(&q.stat.txInvalid, 1)
+	q.stat.txInvalid.Add(1)
 	for i := range ds {
 		if off := ds[i].Off; uint64(off) < q.limit && q.txHeld.Add(off) {
 			q.txHeld.Remove(off)
@@ -196,7 +203,7 @@ func (q *Queue) poke() {
 // wake makes the system call. It never blocks, so the scheduler is not told: that would cost as
 // much as the call, and hand the loop's thread away under it.
 func (q *Queue) wake(trap uintptr) unix.Errno {
-	add(&q.stat.wakeups, 1)
+	q.stat.wakeups.Add(1)
 	_, _, e := unix.RawSyscall6(trap, uintptr(q.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return e
 }
