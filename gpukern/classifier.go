@@ -29,7 +29,7 @@ type classifier struct {
 	heads  int      // words of "any of"; 0 where vectors are dense
 	words  int      // of a vector with all its words
 	rules  []Rule   // in the order of the bits
-	place  []uint16 // of the rules in the list, from 0
+	place  []uint16 // of the rules in the list, from 0; filled up with none to whole words
 	coarse bool     // compare before a rule wins
 }
 
@@ -60,20 +60,19 @@ func (f *portField) find(port uint32) uint32 {
 	return f.all
 }
 
-// fields returns where the vectors of t lie.
-func (c *classifier) fields(t *tuple) [5]uint32 {
+// fields stores in v where the vectors of t lie.
+func (c *classifier) fields(t *tuple, v *[5]uint32) {
 	sp, dp := t.ports>>16, t.ports&0xffff
 	if t.known != knowsPorts {
 		sp, dp = noPort, noPort
 	}
-	return [5]uint32{
-		c.src.find(t.srcHi, t.srcLo), c.dst.find(t.dstHi, t.dstLo),
-		c.sport.find(sp), c.dport.find(dp), c.proto[t.proto],
-	}
+	v[0] = c.src.find(t.srcHi, t.srcLo)
+	v[1] = c.dst.find(t.dstHi, t.dstLo)
+	v[2], v[3], v[4] = c.sport.find(sp), c.dport.find(dp), c.proto[t.proto]
 }
 
 // first returns the number of the first rule that matches t, 0 where none does; v is what fields
-// returned.
+// stored.
 func (c *classifier) first(t *tuple, v *[5]uint32) uint16 {
 	if c.heads == 0 {
 		return c.dense(t, v)
@@ -86,9 +85,7 @@ func (c *classifier) dense(t *tuple, v *[5]uint32) uint16 {
 	best := uint16(none)
 	p0, p1, p2, p3, p4 := c.vec[v[0]:], c.vec[v[1]:], c.vec[v[2]:], c.vec[v[3]:], c.vec[v[4]:]
 	for i := range c.words {
-		if hit := p0[i] & p1[i] & p2[i] & p3[i] & p4[i]; hit != 0 {
-			best = c.better(best, t, uint32(i)<<6, hit)
-		}
+		best = c.better(best, t, uint32(i)<<6, p0[i]&p1[i]&p2[i]&p3[i]&p4[i])
 	}
 	return best + 1
 }
@@ -105,10 +102,8 @@ func (c *classifier) sparse(t *tuple, v *[5]uint32) uint16 {
 			below := any&-any - 1
 			hit := p0[a0+ones(h0&below)] & p1[a1+ones(h1&below)] & p2[a2+ones(h2&below)] &
 				p3[a3+ones(h3&below)] & p4[a4+ones(h4&below)]
-			if hit != 0 {
-				word := head<<6 | uint32(bits.TrailingZeros64(any))
-				best = c.better(best, t, word<<6, hit)
-			}
+			word := head<<6 | uint32(bits.TrailingZeros64(any))
+			best = c.better(best, t, word<<6, hit)
 		}
 		if head+1 < heads {
 			a0, a1, a2, a3, a4 = a0+ones(h0), a1+ones(h1), a2+ones(h2), a3+ones(h3), a4+ones(h4)
@@ -123,11 +118,28 @@ const none = 0xffff
 func ones(v uint64) uint32 { return uint32(bits.OnesCount64(v)) }
 
 // better returns the lowest of best and the places in the list of those rules in hit, the bits from
-// base on, that really match t.
+// base on, that really match t. Often there is none and seldom more than one, so that none and one
+// take the same instructions.
 func (c *classifier) better(best uint16, t *tuple, base uint32, hit uint64) uint16 {
+	if c.coarse {
+		return c.compared(best, t, base, hit)
+	}
+	place := c.place[base|uint32(bits.TrailingZeros64(hit)&63)]
+	if hit == 0 {
+		place = none
+	}
+	best = min(best, place)
+	for hit &= hit - 1; hit != 0; hit &= hit - 1 {
+		best = min(best, c.place[base|uint32(bits.TrailingZeros64(hit))])
+	}
+	return best
+}
+
+// compared is better for vectors that say "may match".
+func (c *classifier) compared(best uint16, t *tuple, base uint32, hit uint64) uint16 {
 	for ; hit != 0; hit &= hit - 1 {
 		at := base | uint32(bits.TrailingZeros64(hit))
-		if place := c.place[at]; place < best && (!c.coarse || c.rules[at].matches(t)) {
+		if place := c.place[at]; place < best && c.rules[at].matches(t) {
 			best = place
 		}
 	}

@@ -48,6 +48,9 @@ func (c *classifier) compile(rules []Rule, mine func(*Rule) bool, budget int) {
 		return
 	}
 	c.words = (len(c.rules) + 63) / 64
+	for len(c.place) < 64*c.words {
+		c.place = append(c.place, none)
+	}
 	if len(c.rules) > denseRules {
 		c.heads = (c.words + 63) / 64
 	}

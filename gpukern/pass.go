@@ -77,7 +77,7 @@ func clearFindings(d *packet.Desc) {
 func (w *chunk) acl(b *packet.Batch, a *ACL) {
 	for k := range w.n {
 		if c := a.of(b.D[w.at[k]].Flags); len(c.rules) > 0 && w.tuple[k].known != knowsNothing {
-			w.field[k] = c.fields(&w.tuple[k])
+			c.fields(&w.tuple[k], &w.field[k])
 		}
 	}
 	for k := range w.n {

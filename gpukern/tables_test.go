@@ -107,7 +107,8 @@ func (c *classifier) match(t *tuple) uint16 {
 	if len(c.rules) == 0 {
 		return 0
 	}
-	v := c.fields(t)
+	var v [5]uint32
+	c.fields(t, &v)
 	return c.first(t, &v)
 }
 
