@@ -209,6 +209,44 @@ func BenchmarkPass(b *testing.B) {
 	}
 }
 
+// BenchmarkTables measures all operations at once by the size of the tables.
+func BenchmarkTables(b *testing.B) {
+	g := newGenerator(8)
+	for _, routes := range []int{100, 1000000} {
+		hops := internet(g, routes)
+		for _, n := range []int{0, 100, 10000} {
+			rules := classBench(g, n)
+			t := Lists{Rules: rules, Routes: hops}.compile(b)
+			for _, size := range []int{64, 1408} {
+				batch := flowBatch(packet.BatchSize, size, traceFor(g, rules))
+				b.Run(fmt.Sprintf("%dB/rules=%d/routes=%d", size, n, routes), func(b *testing.B) {
+					benchEngine(b, OpsAll, t, batch)
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkCompile measures how long tables take to make.
+func BenchmarkCompile(b *testing.B) {
+	g := newGenerator(8)
+	rules, routes := classBench(g, 10000), internet(g, 1000000)
+	b.Run("rules=10000", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := CompileACL(rules); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("routes=1000000", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := CompileLPM(routes); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
 // BenchmarkACL measures the pass with rules and nothing else over 64 batches of different packets.
 func BenchmarkACL(b *testing.B) {
 	for _, n := range []int{0, 10, 100, 1000, 10000} {
