@@ -80,7 +80,6 @@ func (e *ngEncoder) header(w *Writer) error {
 	if len(w.cfg.Interfaces) == 0 || len(w.cfg.Interfaces) > maxInterfaces {
 		return fmt.Errorf("%w: pcapng with %d interfaces, from 1 to %d can be", ErrRange, len(w.cfg.Interfaces), maxInterfaces)
 	}
-	w.cfg.Interfaces = append([]Interface(nil), w.cfg.Interfaces...) // SetCounters writes to ours
 	b := open(w.buf, blockSection)
 	b = le.AppendUint32(b, byteOrderMagic)
 	b = le.AppendUint32(b, 1) // version 1.0

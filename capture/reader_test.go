@@ -152,6 +152,15 @@ func TestSimplePacketIsCutToTheSnapLength(t *testing.T) {
 	}
 }
 
+func TestOldPacketBlockMayNotKnowItsDrops(t *testing.T) {
+	f := &builder{o: binary.BigEndian}
+	f.section().iface(LinkTypeEthernet, 0, nil).block(blockPacket, f.body().u16(0, 0xFFFF).u32(0, 1, 4, 4).raw("data"))
+	r, _ := NewMemory(f.b)
+	if rec, err := r.Next(); err != nil || rec.Meta.Has != 0 || rec.Meta.Drops != 0 {
+		t.Errorf("%+v, %v", rec, err)
+	}
+}
+
 // slowNS is ticks.ns in numbers without a limit.
 func slowNS(res uint8, offset int64, n uint64) int64 {
 	per := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(res&0x7F)), nil)
@@ -323,6 +332,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 		"unknown block cut":    {ng().u32(77, 100, 0, 0).b, offNG, 2, ErrTruncated, "block of 100 bytes wanted, 16 there"},
 		"unknown block's tail": {ng().u32(77, 16, 0).raw("12").b, offNG, 2, ErrTruncated, "block of 16 bytes wanted, 14 there"},
 		"lengths differ":       {ng().u32(77, 16, 0, 20).b, offNG, 2, ErrCorrupt, "length 16 wanted again at its end, 20 found"},
+		"lengths differ down":  {ng().u32(77, 16, 0, 12).b, offNG, 2, ErrCorrupt, "length 16 wanted again at its end, 12 found"},
 		"no such interface":    {ng().enhanced(1, 0, 0, "", nil).b, offNG, 2, ErrCorrupt, "interface 1 is named, the section has described 1"},
 		"packet block short":   {block(6, func(b *builder) { b.u32(0, 0) }), offNG, 2, ErrCorrupt, "20 bytes wanted, 8 found"},
 		"old block short":      {block(2, func(b *builder) { b.u32(0, 0) }), offNG, 2, ErrCorrupt, "20 bytes wanted, 8 found"},
@@ -499,12 +509,14 @@ func TestLargeBlocksStreamThrough(t *testing.T) {
 }
 
 func TestMemoryRecordsAreNotCopied(t *testing.T) {
-	file := sampleNG(binary.LittleEndian)
-	r, _ := NewMemory(file)
-	rec, _ := r.Next()
-	at := bytes.Index(file, []byte("hello"))
-	if &rec.Data[0] != &file[at] || cap(rec.Data) != len(rec.Data) {
-		t.Error("not a slice of the file, or one that reaches beyond the record")
+	pcap := (&builder{o: binary.LittleEndian}).pcapFile(magicNano, 4, 1).u32(1, 2, 5, 5).raw("hello").u32(0, 0, 0, 0).b
+	for _, file := range [][]byte{sampleNG(binary.LittleEndian), pcap} {
+		r, _ := NewMemory(file)
+		rec, _ := r.Next()
+		at := bytes.Index(file, []byte("hello"))
+		if &rec.Data[0] != &file[at] || cap(rec.Data) != len(rec.Data) {
+			t.Errorf("%v: not a slice of the file, or one that reaches beyond the record", r.Format())
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -78,6 +79,7 @@ func NewWriter(out io.Writer, cfg WriterConfig) (*Writer, error) {
 	if cfg.SnapLen <= 0 || cfg.SnapLen > MaxRecord {
 		cfg.SnapLen = MaxRecord
 	}
+	cfg.Interfaces = slices.Clone(cfg.Interfaces) // SetCounters writes to ours
 	w := &Writer{out: out, cfg: cfg, format: FormatPcapng, buf: make([]byte, 0, flushAt+4096)}
 	if cfg.Format == FormatPcap {
 		w.enc, w.format = pcapEncoder{}, FormatPcap

@@ -349,6 +349,16 @@ func TestWriterRefusesWhatTheFormatCannotHold(t *testing.T) {
 	}
 }
 
+func TestSetCountersLeavesTheCallersConfigAlone(t *testing.T) {
+	for _, f := range []Format{FormatPcap, FormatPcapng} {
+		mine := []Interface{{LinkType: LinkTypeEthernet}}
+		w, _ := NewWriter(io.Discard, WriterConfig{Format: f, Interfaces: mine})
+		if err := w.SetCounters(0, Counters{Received: 1}); err != nil || mine[0].Counters != nil {
+			t.Errorf("%v: %v, %+v", f, err, mine[0])
+		}
+	}
+}
+
 func TestWriterCutsToTheSnapLength(t *testing.T) {
 	for _, f := range []Format{FormatPcap, FormatPcapng} {
 		file := write(t, WriterConfig{Format: f, Interfaces: ethernet, SnapLen: 4}, []Record{{Data: []byte("0123456789")}, {Data: make([]byte, 2), Len: 9}})

@@ -233,7 +233,6 @@ func (p *Pcap) endLap(err error) {
 		p.err = io.EOF
 		return
 	}
-	p.lap.left = max(p.lap.left, -1)
 	p.lap.n = 0
 	p.pace.lap()
 	if err := p.src.rewind(); err != nil {

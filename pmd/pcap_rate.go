@@ -81,14 +81,14 @@ func (r Rate) check() error {
 // pacer works out when packets are due. It counts from the first Rx, so that rounding and late
 // calls never add up.
 type pacer struct {
-	started     bool
-	start       clock.Time // of the first Rx; of this lap for Rate.Speed
-	sum         float64    // packets or bits before the packet that is next
-	size        float64    // what that packet adds
-	first       int64      // capture time of the lap's first packet
-	fresh       bool       // the lap has a first packet
-	wait        float64    // ns from start to the packet
-	longestWait float64    // of the lap
+	started bool
+	start   clock.Time // of the first Rx; of this lap for Rate.Speed
+	sum     float64    // packets or bits before the packet that is next
+	size    float64    // what that packet adds
+	first   int64      // capture time of a lap's first packet
+	known   bool       // first is set
+	wait    float64    // ns from start to the packet
+	longest float64    // the longest wait of a lap: how long a lap takes
 }
 
 // add makes a packet the next one.
@@ -102,19 +102,17 @@ func (c *pacer) add(r *Rate, size int, at int64) {
 		c.size = float64(size) * 8
 		c.wait = c.sum / r.Bits * 1e9
 	case r.Speed != 0:
-		if !c.fresh {
-			c.first, c.fresh = at, true
+		if !c.known {
+			c.first, c.known = at, true
 		}
 		c.wait = float64(at-c.first) / r.Speed
-		c.longestWait = max(c.longestWait, c.wait)
+		c.longest = max(c.longest, c.wait)
 	}
 }
 
 // lap starts the next lap where the one before ended.
 func (c *pacer) lap() {
-	c.fresh = false
-	c.start = c.start.Add(nanoseconds(c.longestWait))
-	c.longestWait = 0
+	c.start = c.start.Add(nanoseconds(c.longest))
 }
 
 // due reports whether the packet of the last add may go at now.

@@ -266,6 +266,25 @@ func TestPcapWithoutEndStopsWhereALapBringsNothing(t *testing.T) {
 	}
 }
 
+func TestPcapWithoutEndStopsWhereItsFileIsEmptied(t *testing.T) {
+	path := writeCapture(t, seen{1, "once"})
+	r := newRig(t, 16, pmd.PcapConfig{Files: []string{path}, Laps: -1})
+	if n, err := r.d.Rx(0, packet.NewBatch(r.arena.View(), 1)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := os.Truncate(path, 24); err != nil {
+		t.Fatal(err)
+	}
+	// What the driver has read ahead may still come, for one lap.
+	for range 2 {
+		if n, err := r.d.Rx(0, r.b); n == 0 && err == io.EOF {
+			return
+		}
+		r.d.Release(r.b)
+	}
+	t.Error("no end")
+}
+
 func TestPcapEndsABatchTwoSecondsFromItsBase(t *testing.T) {
 	const s = 1_000_000_000
 	path := writeCapture(t, seen{10 * s, "a"}, seen{12 * s, "b"}, seen{12*s + 1, "c"}, seen{11 * s, "d"}, seen{10 * s, "e"})
@@ -350,6 +369,17 @@ func TestPcapKeepsTheRate(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestPcapPacesPacketsAndNotTheirPieces(t *testing.T) {
+	path := writeCapture(t, seen{1, string(make([]byte, 5000))}, seen{2, "a"}, seen{3, "b"})
+	inEveryMode(t, func(t *testing.T, mode pmd.PcapMode) {
+		r := newRig(t, 64, pmd.PcapConfig{Files: []string{path}, Mode: mode, Rate: pmd.Rate{Packets: 1e5}, Laps: 2})
+		want := []int{0, 0, 0, 10, 20, 30, 30, 30, 40, 50}
+		if d := cmp.Diff(want, r.arrivals(0)); d != "" {
+			t.Error(d)
+		}
+	})
 }
 
 func TestParseRate(t *testing.T) {
