@@ -1,0 +1,281 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"path/filepath"
+	"testing"
+
+	"github.com/millrace/millrace/capture"
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+)
+
+// oracle counts a capture the slow way: gopacket decodes, maps count.
+type oracle struct {
+	packets, ipv4, ipv6 uint64
+	flows               map[string]bool
+}
+
+func count(t *testing.T, path string) oracle {
+	t.Helper()
+	r, err := capture.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	o := oracle{flows: map[string]bool{}}
+	for {
+		rec, err := r.Next()
+		if err != nil {
+			return o
+		}
+		frame, err := capture.ToEthernet(rec.LinkType, rec.Data, nil)
+		if err != nil || len(frame) == 0 {
+			continue
+		}
+		o.packets++
+		d := capture.Decode(frame)
+		if d.L3 == 0 {
+			continue
+		}
+		if d.Src.Is4() {
+			o.ipv4++
+		} else {
+			o.ipv6++
+		}
+		if d.L4 == 0 {
+			continue
+		}
+		a, b := netip.AddrPortFrom(d.Src, d.SrcPort), netip.AddrPortFrom(d.Dst, d.DstPort)
+		if a.Compare(b) > 0 {
+			a, b = b, a
+		}
+		o.flows[fmt.Sprint(a, b, d.Proto)] = true
+	}
+}
+
+// plain are captures in which every IP packet has a transport header that gopacket looks into, so
+// that both sides count the same flows.
+var plain = []string{"443-curl.pcap", "443-safari.pcap", "among_us.pcap", "android.pcap", "chrome.pcap", "discord.pcap"}
+
+func TestCountsEqualThoseOfAnotherDecoder(t *testing.T) {
+	dir := filepath.Dir(captures(t)[0])
+	for _, name := range plain {
+		path := filepath.Join(dir, name)
+		want := count(t, path)
+		rep, err := Run(context.Background(), Config{Files: []string{path}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := rep.Total
+		if got.Packets != want.packets || got.IPv4 != want.ipv4 || got.IPv6 != want.ipv6 || got.Flows != uint64(len(want.flows)) {
+			t.Errorf("%s: %d packets, IPv4 %d, IPv6 %d, %d flows; want %d, %d, %d, %d", name,
+				got.Packets, got.IPv4, got.IPv6, got.Flows, want.packets, want.ipv4, want.ipv6, len(want.flows))
+		}
+	}
+}
+
+func TestEveryCaptureIsReplayedAndBalances(t *testing.T) {
+	files := captures(t)
+	rules, err := filter.Parse("rules", "drop udp to any port 53\ndrop icmp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	once, err := Run(context.Background(), Config{Files: files, Rules: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	twice, err := Run(context.Background(), Config{Files: files, Rules: rules, Laps: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range once.Files {
+		g := twice.Files[i]
+		if f.Err != nil || g.Err != nil {
+			t.Errorf("%s: %v, %v", f.Path, f.Err, g.Err)
+		}
+		if balance(f.Part) || balance(g.Part) {
+			t.Errorf("%s: passed and dropped are not all packets", f.Path)
+		}
+		if g.Packets != 2*f.Packets || g.L4ChecksumErrors != 2*f.L4ChecksumErrors || g.Flows != f.Flows || g.Passed != 2*f.Passed {
+			t.Errorf("%s: two laps are not twice one lap: %+v, %+v", f.Path, g.Part, f.Part)
+		}
+	}
+	if once.Total.Packets < 50_000 || once.Rules[0].Packets == 0 || once.Rules[1].Packets == 0 {
+		t.Errorf("%d packets, rules %+v", once.Total.Packets, once.Rules)
+	}
+}
+
+// balance reports whether packets are missing.
+func balance(p Part) (missing bool) {
+	sum := p.Passed
+	for _, n := range p.Dropped {
+		sum += n
+	}
+	return sum != p.Packets
+}
+
+// slow is an output device that takes few packets at a time, and fails when it is told to.
+type slow struct {
+	pool  *ring.Pool
+	takes []int // packets of the next calls; then one each
+	sent  [][]byte
+	fail  bool
+	count pmd.Counters
+}
+
+func (s *slow) Rx(clock.Time, *packet.Batch) (int, error) {
+	panic("a replay receives nothing from its output")
+}
+
+func (s *slow) Tx(_ clock.Time, b *packet.Batch) (int, error) {
+	if s.fail {
+		return 0, pmd.ErrDown
+	}
+	n := min(1, len(b.D))
+	if len(s.takes) > 0 {
+		n, s.takes = min(s.takes[0], len(b.D)), s.takes[1:]
+	}
+	for i := range n {
+		s.sent = append(s.sent, append([]byte(nil), b.Bytes(i)...))
+		s.pool.Put(b.D[i].Off)
+	}
+	s.count.Tx(b.D[:n])
+	return n, nil
+}
+
+func (s *slow) Info() pmd.Info { return pmd.Info{Driver: "slow", FD: -1, Stats: s.count.Stats()} }
+func (s *slow) Close() error   { return nil }
+
+// numbered writes a capture of n packets that are not IP, each with its number.
+func numbered(t *testing.T, n int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "n.pcapng")
+	w, err := capture.Create(path, capture.WriterConfig{Interfaces: []capture.Interface{{LinkType: capture.LinkTypeEthernet}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		b := append(make([]byte, 12), 0x88, 0xb5, byte(i>>8), byte(i)) // local experimental EtherType
+		if err := w.Write(&capture.Record{Data: b, Len: len(b), Time: int64(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestASlowDeviceGetsEveryPacketInOrder(t *testing.T) {
+	arena, pool, err := newPool(1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arena.Close()
+	r := rand.New(rand.NewPCG(1, 1))
+	out := &slow{pool: pool}
+	for range 500 {
+		out.takes = append(out.takes, r.IntN(40))
+	}
+	rep, err := Run(context.Background(), Config{Files: []string{numbered(t, 3000)}, Laps: 2, Out: out, Pool: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep.Total.Passed != 6000 || rep.Output.Packets != 6000 || len(out.sent) != 6000 || len(rep.Total.Dropped) != 0 {
+		t.Fatalf("passed %d, sent %d (%d), dropped %v; want 6000", rep.Total.Passed, rep.Output.Packets, len(out.sent), rep.Total.Dropped)
+	}
+	for i, b := range out.sent {
+		if n := int(b[14])<<8 | int(b[15]); n != i%3000 {
+			t.Fatalf("packet %d is number %d", i, n)
+		}
+	}
+	if err := ring.Audit(arena, pool); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADeviceThatIsDownDropsAndDoesNotHang(t *testing.T) {
+	arena, pool, err := newPool(1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arena.Close()
+	rep, err := Run(context.Background(), Config{Files: []string{numbered(t, 3000)}, Out: &slow{pool: pool, fail: true}, Pool: pool})
+	if !errors.Is(err, pmd.ErrDown) {
+		t.Errorf("error %v, want that the device is down", err)
+	}
+	if rep.Total.Packets != 3000 || rep.Total.Dropped["link_down"] != 3000 || balance(rep.Total) {
+		t.Errorf("%d packets, dropped %v", rep.Total.Packets, rep.Total.Dropped)
+	}
+	if err := ring.Audit(arena, pool); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFlowsBeyondTheBoundAreCountedAsUnknown(t *testing.T) {
+	dir := filepath.Dir(captures(t)[0])
+	path := filepath.Join(dir, "android.pcap")
+	all, err := Run(context.Background(), Config{Files: []string{path}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	few, err := Run(context.Background(), Config{Files: []string{path}, Flows: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all.FlowsUnknown != 0 || few.Total.Flows != 5 || few.FlowsUnknown == 0 || few.Total.Packets != all.Total.Packets {
+		t.Errorf("%d flows and %d unknown, with a bound of 5; %d unknown without", few.Total.Flows, few.FlowsUnknown, all.FlowsUnknown)
+	}
+}
+
+func TestVerifyTellsWhereTheEngineDiffers(t *testing.T) {
+	v := newVerifier(nil)
+	v.path = "x.pcap"
+	frame := append(make([]byte, 12), 0x88, 0xb5, 1, 2)
+	v.add(frame, 7)
+	v.fields(0, "reference", []field{{"hash", uint32(1)}, {"proto", uint8(6)}}, []field{{"hash", uint32(2)}, {"proto", uint8(6)}})
+	want := Mismatch{"x.pcap", 7, "hash", "1", "2", "reference"}
+	if v.Count != 1 || v.Mismatches[0] != want {
+		t.Errorf("%d: %+v", v.Count, v.Mismatches)
+	}
+	for range 2 * MaxMismatches {
+		v.fields(0, "gopacket", []field{{"l4", 1}}, []field{{"l4", 2}})
+	}
+	if v.Count != 1+2*MaxMismatches || len(v.Mismatches) != MaxMismatches {
+		t.Errorf("%d mismatches of which %d are kept", v.Count, len(v.Mismatches))
+	}
+}
+
+func TestCountingAllocatesNothing(t *testing.T) {
+	arena, pool, err := newPool(1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arena.Close()
+	p, err := pmd.OpenPcap(pool, pmd.PcapConfig{Files: []string{captures(t)[0]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	h := &handler{src: &source{Pcap: p}, filter: filter.NewFilter(checks, &filter.List{}), flows: newFlows(0), sum: newSum()}
+	h.flows.begin()
+	b := packet.NewBatch(arena.View(), packet.BatchSize)
+	if _, err := h.src.Rx(0, b); err != nil && err != io.EOF {
+		t.Fatal(err)
+	}
+	h.forward = true // leaves the frames where they are
+	d := append([]packet.Desc(nil), b.D...)
+	if n := testing.AllocsPerRun(100, func() { copy(b.D, d); h.Handle(0, b) }); n != 0 {
+		t.Errorf("%v allocations for %d packets", n, len(d))
+	}
+	h.src.Release(b)
+}
