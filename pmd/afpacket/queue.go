@@ -65,7 +65,8 @@ func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err err
 }
 
 // Rx implements pmd.Driver. A packet that needs more frames than b has room for, or the pool has
-// free, stays in the kernel's ring.
+// free, stays in the kernel's ring. After ErrDown it works again once the interface is up; ErrGone
+// is for good, since an interface of the same name is another one: open that.
 func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	if q.blocks.mem == nil {
 		return 0, q.fail("rx", pmd.ErrClosed)

@@ -10,7 +10,10 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// outbox is the argument of sendmmsg: a message for each packet, a piece for each descriptor.
+// outbox is the argument of sendmmsg: a message for each packet, a piece for each descriptor. A
+// transmit ring (PACKET_TX_RING) would save the kernel nothing: the packet has to be copied into it
+// first. Measured on a veth, CPU time of the sender for 64 bytes: sendmmsg 310-360 ns (255-320 with
+// PACKET_QDISC_BYPASS), ring 390-440 (360-410).
 type outbox struct {
 	msgs   [128]mmsghdr
 	pieces [256]unix.Iovec
