@@ -19,11 +19,10 @@ import (
 type Queue struct {
 	socket // frames for packets go down fill and come back by rx; packets go down tx, their frames come back by comp
 
-	rxHeld *ring.Ledger // in fill or rx
-	txHeld *ring.Ledger // in tx or comp
+	rxHeld lent // in fill or rx
+	txHeld lent // in tx or comp
 	pool   *ring.Pool
 	arena  *ring.Arena
-	limit  uint64 // bytes of the arena
 	frame  uint32 // bytes of a frame
 	rxMost int    // frames that rxHeld shall hold
 
@@ -51,8 +50,8 @@ func newQueue(cfg *Config, s *socket, id int, pool *ring.Pool) *Queue {
 	a := pool.Arena()
 	return &Queue{
 		socket: *s, id: id, pool: pool, arena: a,
-		rxHeld: ring.NewLedger(a), txHeld: ring.NewLedger(a),
-		limit: uint64(len(a.Mem)), frame: uint32(a.FrameSize()),
+		rxHeld: newLent(a), txHeld: newLent(a),
+		frame:  uint32(a.FrameSize()),
 		rxMost: cfg.rxFrames(pool),
 	}
 }
@@ -103,9 +102,8 @@ func (q *Queue) Close() error {
 	q.final = kernelStats(q.fd)
 	err := q.socket.close()
 	q.mu.Unlock()
-	for _, l := range []*ring.Ledger{q.rxHeld, q.txHeld} {
-		l.Holds(func(off uint32) { q.pool.Put(off); l.Remove(off) })
-	}
+	q.Holds(q.pool.Put)
+	q.rxHeld, q.txHeld = lent{}, lent{}
 	return err
 }
 
@@ -114,10 +112,10 @@ const drainTries = 50
 
 func (q *Queue) drain() {
 	for range drainTries {
-		if q.reap(); q.txHeld.Len() == 0 || q.kick() != nil {
+		if q.reap(); q.txHeld.n == 0 || q.kick() != nil {
 			return
 		}
-		if q.reap(); q.txHeld.Len() == 0 {
+		if q.reap(); q.txHeld.n == 0 {
 			return
 		}
 		time.Sleep(time.Millisecond)

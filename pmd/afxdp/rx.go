@@ -25,7 +25,7 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 		return 0, q.fail("rx", errArena)
 	}
 	b.Base = int64(now)
-	if q.txHeld.Len() > 0 {
+	if q.txHeld.n > 0 {
 		q.reap()
 		if q.unsent {
 			q.kick()
@@ -50,14 +50,14 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 func (q *Queue) take(stamp uint32, b *packet.Batch, n uint32) int {
 	start := len(b.D)
 	out := b.D[start : start+int(n)]
-	limit, inFrame, size, held := q.limit, q.frame-1, q.frame, q.rxHeld
+	inFrame, size, held := q.frame-1, q.frame, q.rxHeld
 	ring, head := q.rx.entries, q.rx.head
-	k, packets, bytes := 0, uint64(0), uint64(0)
+	k, lost, packets, bytes := 0, 0, uint64(0), uint64(0)
 	for i := range n {
 		x := ring.desc(head + i)
 		off := uint32(x.Addr)
-		if x.Addr >= limit || !held.Remove(off) {
-			q.stat.rxInvalid.Add(1)
+		if !held.remove(x.Addr) {
+			lost++
 			continue
 		}
 		if x.Len > size-off&inFrame {
@@ -72,6 +72,10 @@ func (q *Queue) take(stamp uint32, b *packet.Batch, n uint32) int {
 		k++
 	}
 	b.D = b.D[:start+k]
+	q.rxHeld.n -= int(n) - lost
+	if lost > 0 {
+		q.stat.rxInvalid.Add(uint64(lost))
+	}
 	q.stat.rxPackets.Add(packets)
 	q.stat.rxBytes.Add(bytes)
 	return k
@@ -98,7 +102,8 @@ func (q *Queue) dropLong() {
 			continue
 		}
 		for j := range i + 1 {
-			if x := q.rx.desc(q.rx.head + j); x.Addr < q.limit && q.rxHeld.Remove(uint32(x.Addr)) {
+			if x := q.rx.desc(q.rx.head + j); q.rxHeld.remove(x.Addr) {
+				q.rxHeld.n--
 				q.pool.Put(uint32(x.Addr))
 			}
 		}
@@ -110,12 +115,12 @@ func (q *Queue) dropLong() {
 
 // refill gives free frames to the kernel until it holds rxMost.
 func (q *Queue) refill() {
-	lack := q.rxMost - q.rxHeld.Len()
+	lack := q.rxMost - q.rxHeld.n
 	if lack < min(refillBatch, q.rxMost) {
 		return
 	}
 	want := q.fill.room(uint32(lack))
-	ring, head := q.fill.entries, q.fill.head
+	ring, head, held := q.fill.entries, q.fill.head, q.rxHeld
 	n := uint32(0)
 	for ; n < want; n++ {
 		off, ok := q.pool.Get()
@@ -123,10 +128,11 @@ func (q *Queue) refill() {
 			q.stat.starved.Add(1)
 			break
 		}
-		q.rxHeld.Add(off)
+		held.add(uint64(off))
 		*ring.addr(head + n) = uint64(off)
 	}
 	if n > 0 {
+		q.rxHeld.n += int(n)
 		q.fill.publish(n)
 	}
 }
@@ -137,7 +143,7 @@ func (q *Queue) idle(now clock.Time) error {
 	if q.busyPoll || q.fill.needWakeup() && q.fill.pending() > 0 {
 		q.poke()
 	}
-	if q.txHeld.Len() > 0 && q.tx.pending() > 0 {
+	if q.txHeld.n > 0 && q.tx.pending() > 0 {
 		q.kick()
 	}
 	if now >= q.nextProbe {

@@ -71,19 +71,20 @@ func (q *Queue) put(ds []packet.Desc) {
 // putPlain writes packets of one frame, n entries behind the head of the tx ring, up to the first
 // that is something else or cannot be sent. It returns how many it wrote.
 func (q *Queue) putPlain(n uint32, ds []packet.Desc) int {
-	limit, inFrame, size, held := q.limit, q.frame-1, q.frame, q.txHeld
+	inFrame, size, held := q.frame-1, q.frame, q.txHeld
 	ring, head := q.tx.entries, q.tx.head+n
 	bytes := uint64(0)
 	i := 0
 	for ; i < len(ds); i++ {
 		d := &ds[i]
 		off, length := d.Off, uint32(d.Len)
-		if d.Flags&packet.FlagMore != 0 || length < minFrame || off&inFrame+length > size || uint64(off) >= limit || !held.Add(off) {
+		if d.Flags&packet.FlagMore != 0 || length < minFrame || off&inFrame+length > size || !held.add(uint64(off)) {
 			break
 		}
 		*ring.desc(head + uint32(i)) = unix.XDPDesc{Addr: uint64(off), Len: length}
 		bytes += uint64(length)
 	}
+	q.txHeld.n += i
 	q.stat.txPackets.Add(uint64(i))
 	q.stat.txBytes.Add(bytes)
 	return i
@@ -109,9 +110,9 @@ func (q *Queue) putChain(n uint32, ds []packet.Desc) uint32 {
 	bytes := uint64(0)
 	for i := range ds {
 		d := &ds[i]
-		if !q.fits(d) || !q.txHeld.Add(d.Off) {
+		if !q.fits(d) || !q.txHeld.add(uint64(d.Off)) {
 			for j := range ds[:i] {
-				q.txHeld.Remove(ds[j].Off)
+				q.txHeld.remove(uint64(ds[j].Off))
 			}
 			q.refuse(ds)
 			return 0
@@ -121,14 +122,15 @@ func (q *Queue) putChain(n uint32, ds []packet.Desc) uint32 {
 		bytes += uint64(d.Len)
 	}
 	q.tx.desc(q.tx.head + n + uint32(len(ds)) - 1).Options = 0
+	q.txHeld.n += len(ds)
 	q.stat.txPackets.Add(1)
 	q.stat.txBytes.Add(bytes)
 	return uint32(len(ds))
 }
 
-// fits reports whether d lies inside of one frame of the arena and is not empty.
+// fits reports whether d ends in its frame and is not empty.
 func (q *Queue) fits(d *packet.Desc) bool {
-	return d.Len > 0 && d.Off&(q.frame-1)+uint32(d.Len) <= q.frame && uint64(d.Off) < q.limit
+	return d.Len > 0 && d.Off&(q.frame-1)+uint32(d.Len) <= q.frame
 }
 
 // refuse takes a packet that cannot be sent. A frame that the kernel holds already, because it was
@@ -136,8 +138,8 @@ func (q *Queue) fits(d *packet.Desc) bool {
 func (q *Queue) refuse(ds []packet.Desc) {
 	q.stat.txInvalid.Add(1)
 	for i := range ds {
-		if off := ds[i].Off; uint64(off) < q.limit && q.txHeld.Add(off) {
-			q.txHeld.Remove(off)
+		if off := ds[i].Off; q.txHeld.add(uint64(off)) {
+			q.txHeld.remove(uint64(off))
 			q.pool.Put(off)
 		}
 	}
@@ -149,16 +151,18 @@ func (q *Queue) reap() {
 	if n == 0 {
 		return
 	}
-	limit, held, pool := q.limit, q.txHeld, q.pool
-	ring, head := q.comp.entries, q.comp.head
+	ring, head, held, pool := q.comp.entries, q.comp.head, q.txHeld, q.pool
+	lost := 0
 	for i := range n {
 		addr := *ring.addr(head + i)
-		if addr >= limit || !held.Remove(uint32(addr)) {
-			q.stat.rxInvalid.Add(1)
+		if !held.remove(addr) {
+			lost++
 			continue
 		}
 		pool.Put(uint32(addr))
 	}
+	q.txHeld.n -= int(n) - lost
+	q.stat.rxInvalid.Add(uint64(lost))
 	q.comp.release(n)
 }
 
