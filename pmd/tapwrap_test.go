@@ -137,7 +137,7 @@ func TestTapCopiesOnlyTheDirectionAsked(t *testing.T) {
 		tap := pmd.NewTap(w.a, newTapWriter(t, &file), c.cfg)
 		tap.Tx(1, w.batchOf(t, "out"))
 		w.b.Tx(2, w.batchOf(t, "in"))
-		got := packet.NewBatch(w.arena.View(), 8)
+		got := w.batchOf(t, "there before")
 		tap.Rx(9, got)
 		tap.Close()
 		if d := cmp.Diff(c.want, readCopies(t, file.Bytes())); d != "" {
