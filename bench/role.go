@@ -159,18 +159,16 @@ const (
 )
 
 // waiter counts polls in vain and sleeps after some.
-type waiter struct {
-	empty int
-	slept atomic.Uint64
-}
+type waiter struct{ empty int }
 
 func (w *waiter) work() { w.empty = 0 }
 
-func (w *waiter) wait() {
+// wait publishes what t has counted before it sleeps.
+func (w *waiter) wait(t *tally) {
 	if w.empty++; w.empty < spins {
 		return
 	}
-	w.slept.Store(w.slept.Load() + 1)
+	t.publish()
 	ts := unix.NsecToTimespec(int64(nap))
 	// Raw: the sleep is too short for the scheduler to be told, which costs more than a packet. An
 	// early wake-up is only another poll.

@@ -85,7 +85,7 @@ func openReceiver(o roleOptions) (roleWork, error) {
 		version: p.version(),
 		step:    func() error { return p.receive(t, w) },
 		counts:  func() (map[string]uint64, error) { return p.with(t.counts()), nil },
-		close:   p.close,
+		close:   func() error { t.publish(); return p.close() },
 	}, nil
 }
 
@@ -95,14 +95,14 @@ func (p *port) receive(t *tally, w *waiter) error {
 		return err
 	}
 	if n == 0 {
-		w.wait()
+		w.wait(t)
 		return nil
 	}
 	w.work()
 	for i := range p.batch.D {
 		t.saw(p.batch.Bytes(i))
 	}
-	t.publish()
+	t.batch()
 	p.pool.PutBatch(p.batch)
 	return nil
 }
@@ -166,7 +166,7 @@ func openForwarder(o roleOptions) (roleWork, error) {
 		version: p.version(),
 		step:    func() error { return p.forward(t, w) },
 		counts:  func() (map[string]uint64, error) { return p.with(t.counts()), nil },
-		close:   p.close,
+		close:   func() error { t.publish(); return p.close() },
 	}, nil
 }
 
@@ -178,7 +178,7 @@ func (p *port) forward(t *tally, w *waiter) error {
 		return err
 	}
 	if b.Len() == 0 {
-		w.wait()
+		w.wait(t)
 		return nil
 	}
 	w.work()
@@ -186,7 +186,7 @@ func (p *port) forward(t *tally, w *waiter) error {
 		t.saw(b.Bytes(i))
 		swapMAC(b.Bytes(i))
 	}
-	t.publish()
+	t.batch()
 	sent, err := p.drv.Tx(stack.Now(), b)
 	b.Consume(sent)
 	return err
