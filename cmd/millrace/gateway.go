@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -66,18 +67,21 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 		c.printf("%s is right\n", f.config)
 		return nil
 	}
-	b := thisBuild()
-	log := c.logger(f.json)
+	hup := make(chan os.Signal, 1) // before anything is open: an early SIGHUP must not end the process
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	b, log := thisBuild(), c.logger(f.json)
 	d, err := daemon.Open(f.config, daemon.Options{Log: log, Build: metrics.Build{Version: b.Version, Commit: b.Commit}})
 	if err != nil {
 		return configured(err, f.config)
 	}
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	go reloadLoop(ctx, hup, d, c, log)
 	log.Info("gateway", "version", b.Version, "config", f.config)
+	ctx, cancel := context.WithCancel(ctx)
+	var reloads sync.WaitGroup
+	reloads.Go(func() { reloadLoop(ctx, hup, d, c, log) })
 	err = d.Run(ctx)
+	cancel()
+	reloads.Wait()
 	if f.json {
 		err = errors.Join(err, c.jsonLine(d.Summary()))
 	} else {
