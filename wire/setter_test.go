@@ -212,3 +212,11 @@ func TestNamesAreWhatAnOperatorReads(t *testing.T) {
 	eq(t, "Any", FlagSYN.Any(FlagSYN|FlagRST), true)
 	eq(t, "Has", FlagSYN.Has(FlagSYN|FlagRST), false)
 }
+
+func TestNewHeadersHaveTheirBytes(t *testing.T) {
+	eqBytes(t, "AppendUDP", AppendUDP(nil, 0x0102, 0x0304, 1000), []byte{1, 2, 3, 4, 0x03, 0xf0, 0, 0})
+	eqBytes(t, "AppendICMP", AppendICMP(nil, 1, 2, 0x03040506), []byte{1, 2, 0, 0, 3, 4, 5, 6})
+	eqBytes(t, "AppendVXLAN", AppendVXLAN(nil, 0x010203), []byte{8, 0, 0, 0, 1, 2, 3, 0})
+	eq(t, "AppendIPv4 length", IPv4(AppendIPv4(nil, &IPv4Header{PayloadLen: 65515})).TotalLen(), 65535)
+	eq(t, "AppendIPv6 length", IPv6(AppendIPv6(nil, &IPv6Header{PayloadLen: 65535})).PayloadLen(), 65535)
+}
