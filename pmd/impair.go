@@ -31,7 +31,8 @@ type Impair struct {
 	pool   *ring.Pool
 	text   string
 	rx, tx *link
-	in     *packet.Batch // what the wrapped driver has just received
+	in     *packet.Batch // what the wrapped driver has just received, a part of buf
+	buf    []packet.Desc
 	out    *packet.Batch // due, and not taken by the wrapped driver yet
 	now    clock.Time    // of the last call
 	count  Counters      // what the caller sees
@@ -53,7 +54,7 @@ func NewImpair(inner Driver, cfg ImpairConfig) (*Impair, error) {
 		inner: inner, pool: cfg.Pool, text: text,
 		rx: newLink(cfg.Profile.Rx, cfg.Pool, hold, newSource(cfg.Profile.Seed, 0)),
 		tx: newLink(cfg.Profile.Tx, cfg.Pool, hold, newSource(cfg.Profile.Seed, 1)),
-		in: packet.NewBatch(arena, packet.BatchSize), out: packet.NewBatch(arena, packet.BatchSize),
+		in: packet.NewBatch(arena, 0), buf: make([]packet.Desc, packet.BatchSize), out: packet.NewBatch(arena, packet.BatchSize),
 	}, nil
 }
 
@@ -78,7 +79,7 @@ func (m *Impair) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	m.now = now
 	_ = m.flush(now) // the next Tx tells what is wrong
 	room := min(m.rx.room(), packet.BatchSize)
-	m.in.D = m.in.D[:0:room]
+	m.in.D = m.buf[:0:room]
 	n, err := m.inner.Rx(now, m.in)
 	m.rx.enter(now, m.in.D[:n])
 	b.Base = int64(now)

@@ -647,10 +647,33 @@ func TestImpairHoldsBackInsteadOfLosing(t *testing.T) {
 	} else {
 		l.tx.Consume(n)
 	}
-	if rx, tx := l.im.Counts(); rx.Lost()+tx.Lost() != 0 {
-		t.Errorf("lost: rx %+v, tx %+v", rx, tx)
+	seen := l.rx.Len()
+	l.poolA.PutBatch(l.rx)
+	for now := clock.Time(2_000_000); now < 10_000_000; now += 1_000_000 {
+		n, err := l.im.Rx(now, l.rx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen += n
+		l.poolA.PutBatch(l.rx)
 	}
-	l.audit(t, l.im, held{l.tx}, held{l.rx})
+	if rx, tx := l.im.Counts(); rx.Lost()+tx.Lost() != 0 || seen != 20 {
+		t.Errorf("%d of 20 packets came; lost: rx %+v, tx %+v", seen, rx, tx)
+	}
+	l.audit(t, l.im, held{l.tx})
+}
+
+func TestImpairMakesNoCopiesThatMayNotBeHeld(t *testing.T) {
+	l := newPathOf(t, "delay=1ms dup=100%", 64, 5)
+	l.send(t, 0, 0, 5, 64)
+	if c := l.finish(t); c.Duplicated != 2 || c.Uncopied != 3 {
+		t.Errorf("%+v", c)
+	}
+	l = newPathOf(t, "delay=1ms dup=100%", 4, 100)
+	l.send(t, 0, 0, 3, 64)
+	if c := l.finish(t); c.Duplicated != 1 || c.Uncopied != 2 {
+		t.Errorf("with a pool of 4 frames: %+v", c)
+	}
 }
 
 func TestImpairChainsStayWhole(t *testing.T) {
