@@ -28,8 +28,11 @@ type Filter struct {
 	Hits   []uint64 // packets that rule i+1 has decided; counted as far as the slice reaches
 }
 
-// NewFilter returns a filter with room to count the hits of every rule of l.
+// NewFilter returns a filter with room to count the hits of every rule of l, which may be nil.
 func NewFilter(c Checks, l *List) *Filter {
+	if l == nil {
+		return &Filter{Checks: c}
+	}
 	return &Filter{Checks: c, List: l, Hits: make([]uint64, len(l.rules))}
 }
 

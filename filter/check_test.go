@@ -147,6 +147,14 @@ func TestRulesCountThePacketsThatTheyDecide(t *testing.T) {
 	}
 }
 
+func TestAFilterWithoutRulesOnlyChecks(t *testing.T) {
+	b := &packet.Batch{D: []packet.Desc{{Rule: 7}, {Flags: packet.FlagTruncated}}}
+	NewFilter(ChecksAll, nil).Apply(b)
+	if b.D[0].Verdict != packet.Undecided || b.D[1].Verdict != packet.DropTruncated {
+		t.Errorf("%v, %v", b.D[0].Verdict, b.D[1].Verdict)
+	}
+}
+
 // TestChecksReadTheEnginesFlags runs a packet with a wrong checksum through the engine.
 func TestChecksReadTheEnginesFlags(t *testing.T) {
 	p := udp("192.0.2.1", "198.18.0.1", 1, 2)

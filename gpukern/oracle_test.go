@@ -38,7 +38,7 @@ func captures(t testing.TB) []string {
 }
 
 // frames returns the packets of a capture as Ethernet frames, up to the first damage, and at most
-// a thousand.
+// a thousand; a hundred in short tests.
 func frames(t testing.TB, path string) [][]byte {
 	t.Helper()
 	r, err := capture.Open(path)
@@ -47,8 +47,12 @@ func frames(t testing.TB, path string) [][]byte {
 		return nil
 	}
 	defer r.Close()
+	most := 1000
+	if testing.Short() {
+		most = 100
+	}
 	var all [][]byte
-	for len(all) < 1000 {
+	for len(all) < most {
 		rec, err := r.Next()
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
