@@ -10,10 +10,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-const (
-	defaultReorderHold = time.Millisecond
-	maxCorruptBits     = 64
-)
+const defaultReorderHold = time.Millisecond
 
 // ImpairCount says what happened to the packets of one direction since the wrapper was made.
 //
@@ -191,11 +188,6 @@ func (l *link) send(now clock.Time, d []packet.Desc) {
 	l.held.push(l.due(left), d)
 }
 
-// full reports whether a packet of n bytes finds the queue too full.
-func (q Queue) full(packets, bytes, n int) bool {
-	return q.Packets != 0 && packets >= q.Packets || q.Bytes != 0 && bytes+n > q.Bytes
-}
-
 // due returns when a packet arrives that has left at the given time.
 func (l *link) due(left clock.Time) clock.Time {
 	due := left.Add(max(0, l.Delay+l.src.jitter(l.Jitter, l.Shape)))
@@ -208,128 +200,4 @@ func (l *link) due(left clock.Time) clock.Time {
 		due = due.Add(l.ReorderHold)
 	}
 	return due
-}
-
-// flip inverts CorruptBits different bits of the packet, or all of a shorter one.
-func (l *link) flip(d []packet.Desc) {
-	_, bytes := Count(d)
-	total := bytes * 8
-	if total == 0 {
-		return
-	}
-	l.count.corrupted.Add(1)
-	var done [maxCorruptBits]uint64
-	for i := range min(uint64(l.CorruptBits), total) {
-		bit := l.src.below(causeBits, total)
-		for contains(done[:i], bit) {
-			bit = (bit + 1) % total
-		}
-		done[i] = bit
-		l.flipBit(d, bit)
-	}
-}
-
-func contains(s []uint64, v uint64) bool {
-	for _, have := range s {
-		if have == v {
-			return true
-		}
-	}
-	return false
-}
-
-func (l *link) flipBit(d []packet.Desc, bit uint64) {
-	for i := range d {
-		if n := uint64(d[i].Len) * 8; bit >= n {
-			bit -= n
-			continue
-		}
-		l.arena.Bytes(&d[i])[bit/8] ^= 1 << (bit % 8)
-		return
-	}
-}
-
-// markCE sets Congestion Experienced in an ECN-capable IPv4 or IPv6 packet behind Ethernet and its
-// tags (RFC 3168 5, 23.1) and reports whether it did. A packet that says Not-ECT, or CE already, is
-// left as it is.
-func markCE(b []byte) bool {
-	etherType, off, ok := wire.Network(b)
-	if !ok {
-		return false
-	}
-	switch p := b[off:]; etherType {
-	case wire.EtherTypeIPv4:
-		ip := wire.IPv4(p)
-		if !ip.ValidHeader() || !capable(ip.ECN()) {
-			return false
-		}
-		before := uint16(p[0])<<8 | uint16(p[1])
-		ip.SetECN(wire.CE)
-		ip.SetChecksum(wire.Update16(ip.Checksum(), before, uint16(p[0])<<8|uint16(p[1])))
-		return true
-	case wire.EtherTypeIPv6:
-		ip := wire.IPv6(p)
-		if !ip.ValidHeader() || !capable(ip.ECN()) {
-			return false
-		}
-		ip.SetECN(wire.CE)
-		return true
-	}
-	return false
-}
-
-func capable(e wire.ECN) bool { return e == wire.ECT0 || e == wire.ECT1 }
-
-// serializer is a wire that carries one packet at a time, and the queue in front of it.
-type serializer struct {
-	rate    uint64     // bits a second
-	queue   Queue      // how much may wait, with the packet being sent
-	free    clock.Time // when the last bit of the last packet is sent
-	rest    uint64     // and so many parts of a nanosecond later, of rate parts
-	waiting []sent     // packets that are not sent yet, as far as is known, in order
-	first   int        // of them
-	bytes   int        // of them
-}
-
-type sent struct {
-	at    clock.Time // when the last bit is sent
-	bytes int
-}
-
-// send returns when the last bit of a packet of n bytes is sent: rounded up to a nanosecond, but
-// without an error that adds up.
-func (s *serializer) send(now clock.Time, n int) (clock.Time, bool) {
-	s.forget(now)
-	if s.queue.full(len(s.waiting)-s.first, s.bytes, n) {
-		return 0, false
-	}
-	if s.free < now {
-		s.free, s.rest = now, 0
-	}
-	parts := uint64(n)*8*uint64(time.Second) + s.rest // 2^64 is 2 GB
-	s.free, s.rest = s.free.Add(time.Duration(parts/s.rate)), parts%s.rate
-	at := s.free
-	if s.rest > 0 {
-		at++
-	}
-	s.wait(sent{at, n})
-	return at, true
-}
-
-// forget drops the packets that are sent by now.
-func (s *serializer) forget(now clock.Time) {
-	for s.first < len(s.waiting) && s.waiting[s.first].at <= now {
-		s.bytes -= s.waiting[s.first].bytes
-		s.first++
-	}
-}
-
-// wait appends w and closes the gap in front when the slice is full.
-func (s *serializer) wait(w sent) {
-	if len(s.waiting) == cap(s.waiting) && s.first > 0 {
-		s.waiting = s.waiting[:copy(s.waiting, s.waiting[s.first:])]
-		s.first = 0
-	}
-	s.waiting = append(s.waiting, w)
-	s.bytes += w.bytes
 }

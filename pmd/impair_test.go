@@ -377,6 +377,17 @@ func TestImpairIdleLinkDoesNotSaveItsRateUp(t *testing.T) {
 	}
 }
 
+func TestImpairQueueIsEmptyTheMomentThatAPacketIsSent(t *testing.T) {
+	l := newPath(t, "rate=8mbit queue=1")
+	l.send(t, 0, 0, 1, 100)
+	l.send(t, 99_999, 1, 1, 100)
+	l.send(t, 100_000, 2, 1, 100)
+	l.finish(t)
+	if want := []arrival{{0, 100_000}, {2, 200_000}}; !slices.Equal(l.got, want) {
+		t.Errorf("arrived %v, want %v", l.got, want)
+	}
+}
+
 func TestImpairQueueIsALimitInPacketsOrBytes(t *testing.T) {
 	tests := []struct {
 		profile string

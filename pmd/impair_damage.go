@@ -1,0 +1,78 @@
+package pmd
+
+import (
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+const maxCorruptBits = 64
+
+// flip inverts CorruptBits different bits of the packet, or all of a shorter one.
+func (l *link) flip(d []packet.Desc) {
+	_, bytes := Count(d)
+	total := bytes * 8
+	if total == 0 {
+		return
+	}
+	l.count.corrupted.Add(1)
+	var done [maxCorruptBits]uint64
+	for i := range min(uint64(l.CorruptBits), total) {
+		bit := l.src.below(causeBits, total)
+		for contains(done[:i], bit) {
+			bit = (bit + 1) % total
+		}
+		done[i] = bit
+		l.flipBit(d, bit)
+	}
+}
+
+func contains(s []uint64, v uint64) bool {
+	for _, have := range s {
+		if have == v {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *link) flipBit(d []packet.Desc, bit uint64) {
+	for i := range d {
+		if n := uint64(d[i].Len) * 8; bit >= n {
+			bit -= n
+			continue
+		}
+		l.arena.Bytes(&d[i])[bit/8] ^= 1 << (bit % 8)
+		return
+	}
+}
+
+// markCE sets Congestion Experienced in an ECN-capable IPv4 or IPv6 packet behind Ethernet and its
+// tags (RFC 3168 5, 23.1) and reports whether it did. A packet that says Not-ECT, or CE already, is
+// left as it is.
+func markCE(b []byte) bool {
+	etherType, off, ok := wire.Network(b)
+	if !ok {
+		return false
+	}
+	switch p := b[off:]; etherType {
+	case wire.EtherTypeIPv4:
+		ip := wire.IPv4(p)
+		if !ip.ValidHeader() || !capable(ip.ECN()) {
+			return false
+		}
+		before := uint16(p[0])<<8 | uint16(p[1])
+		ip.SetECN(wire.CE)
+		ip.SetChecksum(wire.Update16(ip.Checksum(), before, uint16(p[0])<<8|uint16(p[1])))
+		return true
+	case wire.EtherTypeIPv6:
+		ip := wire.IPv6(p)
+		if !ip.ValidHeader() || !capable(ip.ECN()) {
+			return false
+		}
+		ip.SetECN(wire.CE)
+		return true
+	}
+	return false
+}
+
+func capable(e wire.ECN) bool { return e == wire.ECT0 || e == wire.ECT1 }
