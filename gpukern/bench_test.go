@@ -227,6 +227,25 @@ func BenchmarkTables(b *testing.B) {
 	}
 }
 
+// BenchmarkCold measures all operations over packets that are in no cache: 32768 frames of 2 KiB.
+func BenchmarkCold(b *testing.B) {
+	g := newGenerator(8)
+	rules := classBench(g, 100)
+	c := NewCPU(Config{Tables: Lists{Rules: rules, Routes: internet(g, 100)}.compile(b)})
+	all := flowBatch(32768, 64, traceFor(g, rules))
+	done := make([]*packet.Batch, 1)
+	var batches []*packet.Batch
+	for d := all.D; len(d) > 0; d = d[packet.BatchSize:] {
+		batches = append(batches, &packet.Batch{Arena: all.Arena, D: d[:packet.BatchSize]})
+	}
+	measure(b, len(batches), func(i int) {
+		if err := c.Submit(batches[i]); err != nil {
+			b.Fatal(err)
+		}
+		c.Poll(done)
+	})
+}
+
 // BenchmarkCompile measures how long tables take to make.
 func BenchmarkCompile(b *testing.B) {
 	g := newGenerator(8)
