@@ -81,9 +81,6 @@ func (d *Device) multiBuf() (bool, error) {
 // attach loads the program, with the first rules, and hangs it on the interface. Until the sockets
 // are bound it passes everything to the kernel.
 func (d *Device) attach(multi bool) (err error) {
-	if err := d.occupied(); err != nil {
-		return err
-	}
 	if d.prog, err = load(d.cfg.All); err != nil {
 		return d.explain("load", 0, err)
 	}

@@ -29,11 +29,12 @@ func (d *Device) occupied() error {
 		}
 		p.Close()
 	}
+	remedy := fmt.Sprintf("take it off with: ip link set %s xdp off, or xdpgeneric off", d.iface.name)
 	if holders := processes("fdinfo", holdsProgram(id)); len(holders) > 0 {
 		what += " of " + strings.Join(holders, ", ")
+		remedy = "stop that process, or take its program off"
 	}
-	return d.fail("attach", 0, fmt.Errorf("%w: %s is attached to the interface", pmd.ErrBusy, what),
-		fmt.Sprintf("stop its owner, or take it off with: ip link set %s xdp off", d.iface.name))
+	return d.fail("attach", 0, fmt.Errorf("%w: %s is attached to the interface", pmd.ErrBusy, what), remedy)
 }
 
 // explain turns an error of the kernel into one of pmd's, with what is missing or in the way.

@@ -74,7 +74,7 @@ func TestForeignProgramIsNamedAndNotReplaced(t *testing.T) {
 		t.Fatal(line)
 	}
 	who := fmt.Sprintf("(pid %d)", cmd.Process.Pid)
-	w.refused(t, Config{}, pmd.ErrBusy, "XDP program", "steer", who, "ip link set xdp0 xdp off")
+	w.refused(t, Config{}, pmd.ErrBusy, "XDP program", "steer", who, "stop that process")
 	w.refused(t, Config{Mode: ModeGeneric}, pmd.ErrBusy, who)
 	if out := w.run(t, w.host, "ip", "link", "show", dev); !strings.Contains(out, "xdp") {
 		t.Errorf("the program is gone: %s", out)

@@ -8,6 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/internal/testnet"
 	"github.com/millrace/millrace/pmd"
 )
@@ -32,6 +37,51 @@ func (w *network) wantGranted(t *testing.T, name, want string) {
 	if got := w.open(t, Config{Interface: name}).Queues[0].Info().Granted; !strings.HasPrefix(got, want) {
 		t.Errorf("granted is %q, want %q", got, want)
 	}
+}
+
+// TestProgramWithoutAnOwnerIsNotReplaced meets programs as ip(8) attaches them: no process holds
+// them.
+func TestProgramWithoutAnOwnerIsNotReplaced(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	for _, flags := range []int{unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_SKB_MODE} {
+		index, id := w.attachForeign(t, flags)
+		for _, mode := range []Mode{ModeAuto, ModeNative, ModeGeneric} {
+			w.refused(t, Config{Mode: mode}, pmd.ErrBusy, "XDP program", `"foreign"`, "ip link set xdp0 xdp off")
+		}
+		must(t, w.host.Do(func() error {
+			now, err := attached(index)
+			if now != id {
+				t.Errorf("program %d is attached, want %d", now, id)
+			}
+			return err
+		}))
+		w.run(t, w.host, "ip", "link", "set", dev, "xdp", "off") // one of the two
+		w.run(t, w.host, "ip", "link", "set", dev, "xdpgeneric", "off")
+	}
+	w.open(t, Config{})
+}
+
+// attachForeign hangs a program that passes everything on dev and forgets it.
+func (w *network) attachForeign(t *testing.T, flags int) (index int, id ebpf.ProgramID) {
+	t.Helper()
+	pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "foreign", Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+	})
+	must(t, err)
+	defer pass.Close()
+	info, err := pass.Info()
+	must(t, err)
+	id, _ = info.ID()
+	must(t, w.host.Do(func() error {
+		l, err := netlink.LinkByName(dev)
+		if err != nil {
+			return err
+		}
+		index = l.Attrs().Index
+		return netlink.LinkSetXdpFdWithFlags(l, pass.FD(), flags)
+	}))
+	return index, id
 }
 
 // TestProgramIsTheOneThatItsSourceMakes builds the object again, in two other directories.
