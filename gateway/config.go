@@ -33,8 +33,13 @@ type Config struct {
 type Device struct {
 	Name   string // key "name", required: as `ip link` shows it
 	Driver string // key "driver": "auto" (default), "afxdp", "afpacket" or "tap"
-	Queues int    // key "queues", default 1, at most 64, the same on all devices: loop i serves queue i of each
 	Mode   string // key "mode", AF_XDP only: "auto" (default), "native" or "generic"
+
+	// Queues is the number of receive queues to serve, the same on all devices: loop i serves queue
+	// i of each. Key "queues", default 1, at most 64. With more than one the device has to steer
+	// each loop's part of snat_ports to its queue (ethtool -N); replies that come to another loop
+	// are dropped as no_flow.
+	Queues int
 }
 
 // Table bounds the connections and says how long an idle one is remembered.

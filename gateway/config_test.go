@@ -51,7 +51,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 
 func TestAConfigurationIsReadWhole(t *testing.T) {
 	src := `
-devices: [{name: gw0, driver: afxdp, queues: 2, mode: generic}]
+devices: [{name: gw0, driver: afxdp, queues: 1, mode: generic}]
 snat: 198.18.2.1
 snat_ports: 2000-2999
 checksum: drop
@@ -74,7 +74,7 @@ services:
 		t.Fatal(err)
 	}
 	want := &Config{
-		Devices:   []Device{{Name: "gw0", Driver: "afxdp", Queues: 2, Mode: "generic"}},
+		Devices:   []Device{{Name: "gw0", Driver: "afxdp", Queues: 1, Mode: "generic"}},
 		SNAT:      []netip.Addr{netip.MustParseAddr("198.18.2.1")},
 		SNATPorts: PortRange{2000, 2999},
 		Checksum:  "drop",

@@ -104,6 +104,7 @@ func TestARemovedServiceServesOnlyItsConnections(t *testing.T) {
 	out := w.expect(0, client("198.18.0.9:1000", web, "A").bytes(), 1)
 	w.expect(1, answer(out, "A").bytes(), 0)
 	w.refused(0, client("198.18.0.9:1001", web, "S").bytes(), packet.DropNoService)
+	w.refused(0, arpFor("198.18.1.1", 1), packet.DropNoService)
 	steered := false
 	for _, s := range w.g.Steering() {
 		steered = steered || s.Addr.String() == "198.18.1.1" && !s.Neighbor

@@ -87,7 +87,7 @@ func (d *decoder) services(n *yaml.Node, c *Config) {
 			field{"name", true, func(n *yaml.Node) { at.name = n; d.name(n, "name", &s.Name) }},
 			field{"protocol", false, func(n *yaml.Node) { choice(d, n, "protocol", &s.Protocol, "tcp", "udp") }},
 			field{"address", true, func(n *yaml.Node) { s.Addresses, at.addresses = d.addrPorts(n, 64) }},
-			field{"source", false, func(n *yaml.Node) { choice(d, n, "source", &s.Source, SourceGateway, SourceClient) }},
+			field{"source", false, func(n *yaml.Node) { at.source = n; choice(d, n, "source", &s.Source, SourceGateway, SourceClient) }},
 			field{"removed", false, func(n *yaml.Node) { choice(d, n, "removed", &s.Removed, "keep", "drop") }},
 			field{"hash_size", false, func(n *yaml.Node) { d.hashSize(n, &s.HashSize) }},
 			field{"backends", true, func(n *yaml.Node) { d.backends(n, &s, &at) }},
