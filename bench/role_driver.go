@@ -125,17 +125,21 @@ func openSender(o roleOptions) (roleWork, error) {
 		counts: func() (map[string]uint64, error) {
 			return p.with(map[string]uint64{"packets": s.shown.Load()}), nil
 		},
-		close: p.close,
+		close: func() error { s.publish(); return p.close() },
 	}, nil
 }
 
 // sender keeps its batch full of stamped probes.
 type sender struct {
 	*port
-	size  uint16
-	seq   uint64 // of the next probe that is stamped
-	shown atomic.Uint64
+	size    uint16
+	seq     uint64 // of the next probe that is stamped
+	batches uint
+	shown   atomic.Uint64
 }
+
+// publish tells how many probes the driver has taken.
+func (s *sender) publish() { s.shown.Store(s.seq - uint64(s.batch.Len())) }
 
 func (s *sender) send() error {
 	b := s.batch
@@ -151,7 +155,9 @@ func (s *sender) send() error {
 	}
 	n, err := s.drv.Tx(stack.Now(), b)
 	b.Consume(n)
-	s.shown.Store(s.seq - uint64(b.Len()))
+	if s.batches++; s.batches%publishEvery == 0 || n == 0 {
+		s.publish()
+	}
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"os"
 	"runtime"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/asavie/xdp"
 	"golang.org/x/sys/unix"
@@ -27,9 +28,28 @@ const (
 	napNanos = 20000
 )
 
-// count is written by the work and read by the control goroutine.
+// count is what the control goroutine reads; the work publishes its own counts when there is time, or
+// after some batches, because an atomic store costs as much as a packet.
 var count struct {
-	packets, bytes, gaps, reordered, wakeups, dropped atomic.Uint64
+	packets, bytes, gaps, reordered, dropped atomic.Uint64
+}
+
+var own struct{ packets, bytes, gaps, reordered, batches uint64 }
+
+// publishEvery is how many batches the work counts for itself.
+const publishEvery = 32
+
+func publish() {
+	count.packets.Store(own.packets)
+	count.bytes.Store(own.bytes)
+	count.gaps.Store(own.gaps)
+	count.reordered.Store(own.reordered)
+}
+
+func endBatch() {
+	if own.batches++; own.batches%publishEvery == 0 {
+		publish()
+	}
 }
 
 var (
@@ -86,6 +106,7 @@ func play(role, dev string) error {
 	default:
 		return fmt.Errorf("no role %q", role)
 	}
+	publish()
 	if s, err := sock.Stats(); err == nil {
 		k := s.KernelStats
 		count.dropped.Store(k.Rx_dropped + k.Rx_ring_full + k.Rx_fill_ring_empty_descs)
@@ -119,14 +140,13 @@ func tell(final bool) {
 		"ns": ts.Nano(), "final": final,
 		"counts": map[string]uint64{
 			"packets": count.packets.Load(), "bytes": count.bytes.Load(), "gaps": count.gaps.Load(),
-			"reordered": count.reordered.Load(), "wakeups": count.wakeups.Load(), "dropped": count.dropped.Load(),
+			"reordered": count.reordered.Load(), "dropped": count.dropped.Load(),
 		},
 	})
 }
 
 // look counts a batch and checks its sequence numbers.
 func look(sock *xdp.Socket, descs []xdp.Desc, visit func([]byte)) {
-	var n, bytes, gaps, back uint64
 	for i := range descs {
 		p := sock.GetFrame(descs[i])
 		if visit != nil {
@@ -137,27 +157,25 @@ func look(sock *xdp.Socket, descs []xdp.Desc, visit func([]byte)) {
 		}
 		seq := binary.NativeEndian.Uint64(p[seqAt:])
 		if seq >= next {
-			gaps += seq - next
+			own.gaps += seq - next
 			next = seq + 1
 		} else {
-			back++
+			own.reordered++
 		}
-		n++
-		bytes += uint64(len(p))
+		own.packets++
+		own.bytes += uint64(len(p))
 	}
-	count.packets.Add(n)
-	count.bytes.Add(bytes)
-	count.gaps.Add(gaps)
-	count.reordered.Add(back)
+	endBatch()
 }
 
 func idle(empty *int) {
 	if *empty++; *empty < spins {
 		return
 	}
-	count.wakeups.Add(1)
+	publish()
 	ts := unix.NsecToTimespec(napNanos)
-	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil)
+	// Raw: the sleep is too short for the scheduler to be told.
+	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
 func receive(sock *xdp.Socket) {
@@ -192,7 +210,8 @@ func send(sock *xdp.Socket) {
 		at = (at + sent) % len(frames)
 		seq += uint64(sent)
 		inflight += sent
-		count.packets.Add(uint64(sent))
+		own.packets += uint64(sent)
+		endBatch()
 		inflight -= complete(sock)
 	}
 	for tries := 0; inflight > 0 && tries < 100000; tries++ {
