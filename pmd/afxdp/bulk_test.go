@@ -281,6 +281,20 @@ func TestTxSendsPacketsOfAsManyFramesAsTheKernelTakes(t *testing.T) {
 	}
 }
 
+func TestReceivedPacketsHaveTheHeadroomAskedFor(t *testing.T) {
+	for _, c := range []struct{ ask, want int }{{0, 256}, {100, 256}, {256, 256}, {500, 500}} {
+		w := newNetwork(t, 1, 1280)
+		r := w.open(t, Config{All: true, Headroom: c.ask, MultiBuf: MultiBufOff})
+		w.flood(t, w.wire(t), 0, 1)
+		b := packet.NewBatch(r.arena.View(), 1)
+		r.recv(t, b, 1)
+		if got := r.arena.Headroom(&b.D[0]); got != c.want {
+			t.Errorf("headroom of %d: got %d, want %d", c.ask, got, c.want)
+		}
+		r.pools[0].PutBatch(b)
+	}
+}
+
 func TestBatchOfAnotherArenaIsRefused(t *testing.T) {
 	w := newNetwork(t, 1, 1500)
 	r := w.open(t, Config{All: true})

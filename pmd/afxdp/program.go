@@ -9,8 +9,6 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
-
-	"github.com/millrace/millrace/pmd"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" steer bpf/steer.c
@@ -116,5 +114,3 @@ func (p *program) bind(id, fd int) error {
 	}
 	return nil
 }
-
-var _ pmd.Driver = (*Queue)(nil)

@@ -39,6 +39,11 @@ type Queue struct {
 	final unix.XDPStatistics // what the kernel had counted when the socket was closed
 }
 
+var (
+	_ pmd.Driver  = (*Queue)(nil)
+	_ ring.Holder = (*Queue)(nil)
+)
+
 // counters are written by the loop, once a batch, and read by Info.
 type counters struct {
 	rxPackets, rxBytes, rxInvalid atomic.Uint64
