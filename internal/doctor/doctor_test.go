@@ -36,8 +36,8 @@ func machine() fstest.MapFS {
 		"sys/fs/cgroup/system.slice/memory.max":           "max\n",
 		"proc/77/comm":                                    "suricata\n",
 		"proc/77/fdinfo/5":                                "pos:\t0\nlink_type:\txdp\nprog_id:\t42\nifindex:\t2\n",
-		"proc/78/comm":                                    "other\n",
-		"proc/78/fdinfo/5":                                "prog_id:\t421\n",
+		"proc/70/comm":                                    "other\n",
+		"proc/70/fdinfo/5":                                "prog_id:\t421\n",
 		"sys/bus/pci/devices/0000:01:00.0/vendor":         "0x10de\n",
 		"sys/bus/pci/devices/0000:01:00.0/class":          "0x030200\n",
 		"sys/bus/pci/devices/0000:02:00.0/vendor":         "0x10de\n",
@@ -124,6 +124,7 @@ func TestWhatIsMissingIsNamedWithItsRemedy(t *testing.T) {
 	}{
 		{"a kernel without links", set("proc/sys/kernel/osrelease", "5.4.0"), "release", Fail, "outlive", "5.9"},
 		{"a kernel without jumbo frames", set("proc/sys/kernel/osrelease", "6.5.13"), "release", Warn, "jumbo", "6.6"},
+		{"the first kernel with jumbo frames", set("proc/sys/kernel/osrelease", "6.6.0"), "release", OK, "6.6.0", ""},
 		{"a kernel without busy polling", set("proc/sys/kernel/osrelease", "5.10.0-28-amd64"), "release", Warn, "busy polling", "6.6"},
 		{"a kernel with a strange name", set("proc/sys/kernel/osrelease", "custom"), "release", Warn, `"custom"`, ""},
 		{"no BTF", gone("sys/kernel/btf/vmlinux"), "BTF", Warn, "missing", "CONFIG_DEBUG_INFO_BTF"},

@@ -1,7 +1,7 @@
 package replay
 
 import (
-	"bytes"
+	"encoding/binary"
 
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -10,11 +10,26 @@ import (
 // DefaultFlows is how many flows are told apart unless Config says otherwise: 64 MiB of table.
 const DefaultFlows = 1 << 20
 
-// flowKey is a flow whatever its direction: the lower end is first. Addresses of IPv4 fill the
-// first four bytes.
+// end is one end of a flow. An IPv4 address fills the upper half of hi.
+type end struct {
+	hi, lo uint64
+	port   uint16
+}
+
+// after orders the two ends of a flow.
+func (e *end) after(f *end) bool {
+	if e.hi != f.hi {
+		return e.hi > f.hi
+	}
+	if e.lo != f.lo {
+		return e.lo > f.lo
+	}
+	return e.port > f.port
+}
+
+// flowKey is a flow whatever its direction: no end is after the second.
 type flowKey struct {
-	addr  [2][16]byte
-	port  [2][2]byte
+	a, b  end
 	proto uint8
 	v6    bool
 }
@@ -104,22 +119,20 @@ func (f *flows) grow() {
 // keyOf reads the key of a packet. Ports are zero for packets without.
 func keyOf(p []byte, d *packet.Desc) (k flowKey) {
 	k.proto = d.Proto
+	ip := p[d.L3:]
 	if d.Flags.Has(packet.FlagIPv4) {
-		copy(k.addr[0][:], p[d.L3+12:d.L3+16])
-		copy(k.addr[1][:], p[d.L3+16:d.L3+20])
+		k.a.hi = uint64(binary.BigEndian.Uint32(ip[12:])) << 32
+		k.b.hi = uint64(binary.BigEndian.Uint32(ip[16:])) << 32
 	} else {
 		k.v6 = true
-		copy(k.addr[0][:], p[d.L3+8:d.L3+24])
-		copy(k.addr[1][:], p[d.L3+24:d.L3+40])
+		k.a.hi, k.a.lo = binary.BigEndian.Uint64(ip[8:]), binary.BigEndian.Uint64(ip[16:])
+		k.b.hi, k.b.lo = binary.BigEndian.Uint64(ip[24:]), binary.BigEndian.Uint64(ip[32:])
 	}
 	if hasPorts(d) {
-		copy(k.port[0][:], p[d.L4:])
-		copy(k.port[1][:], p[d.L4+2:])
+		k.a.port, k.b.port = binary.BigEndian.Uint16(p[d.L4:]), binary.BigEndian.Uint16(p[d.L4+2:])
 	}
-	order := bytes.Compare(k.addr[0][:], k.addr[1][:])
-	if order > 0 || order == 0 && bytes.Compare(k.port[0][:], k.port[1][:]) > 0 {
-		k.addr[0], k.addr[1] = k.addr[1], k.addr[0]
-		k.port[0], k.port[1] = k.port[1], k.port[0]
+	if k.a.after(&k.b) {
+		k.a, k.b = k.b, k.a
 	}
 	return k
 }

@@ -182,7 +182,9 @@ func (r *runner) open(path string) (*source, *ring.Pool, func() error, error) {
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, arena.Close())
 	}
-	return &source{Pcap: p, mode: pc.Mode}, pool, func() error { return errors.Join(p.Close(), arena.Close()) }, nil
+	return &source{Pcap: p, mode: pc.Mode}, pool, func() error {
+		return errors.Join(ring.Audit(arena, pool, p), p.Close(), arena.Close())
+	}, nil
 }
 
 // fits reports whether a file may be resident: one whose packets are known to be no larger than a

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/clock"
@@ -16,6 +17,7 @@ import (
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/wire"
 )
 
 // oracle counts a capture the slow way: gopacket decodes, maps count.
@@ -129,7 +131,7 @@ type slow struct {
 	takes []int // packets of the next calls; then one each
 	sent  [][]byte
 	fail  bool
-	count pmd.Counters
+	count *pmd.Counters
 }
 
 func (s *slow) Rx(clock.Time, *packet.Batch) (int, error) {
@@ -158,13 +160,21 @@ func (s *slow) Close() error   { return nil }
 // numbered writes a capture of n packets that are not IP, each with its number.
 func numbered(t *testing.T, n int) string {
 	t.Helper()
+	frames := make([][]byte, n)
+	for i := range frames {
+		frames[i] = append(make([]byte, 12), 0x88, 0xb5, byte(i>>8), byte(i)) // local experimental EtherType
+	}
+	return record(t, frames)
+}
+
+func record(t *testing.T, frames [][]byte) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "n.pcapng")
 	w, err := capture.Create(path, capture.WriterConfig{Interfaces: []capture.Interface{{LinkType: capture.LinkTypeEthernet}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range n {
-		b := append(make([]byte, 12), 0x88, 0xb5, byte(i>>8), byte(i)) // local experimental EtherType
+	for i, b := range frames {
 		if err := w.Write(&capture.Record{Data: b, Len: len(b), Time: int64(i)}); err != nil {
 			t.Fatal(err)
 		}
@@ -182,11 +192,16 @@ func TestASlowDeviceGetsEveryPacketInOrder(t *testing.T) {
 	}
 	defer arena.Close()
 	r := rand.New(rand.NewPCG(1, 1))
-	out := &slow{pool: pool}
+	out := &slow{pool: pool, count: &pmd.Counters{}}
 	for range 500 {
 		out.takes = append(out.takes, r.IntN(40))
 	}
-	rep, err := Run(context.Background(), Config{Files: []string{numbered(t, 3000)}, Laps: 2, Out: out, Pool: pool})
+	rep, err := Run(context.Background(), Config{Files: []string{numbered(t, 3000)}, Limit: 1000, Laps: 2, Out: out, Pool: pool})
+	if err != nil || rep.Total.Packets != 1000 {
+		t.Fatal(rep.Total.Packets, err)
+	}
+	out.sent, out.count = nil, &pmd.Counters{}
+	rep, err = Run(context.Background(), Config{Files: []string{numbered(t, 3000)}, Laps: 2, Out: out, Pool: pool})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,13 +218,69 @@ func TestASlowDeviceGetsEveryPacketInOrder(t *testing.T) {
 	}
 }
 
+func TestALimitEndsWithinABatchAndAtItsEnd(t *testing.T) {
+	path := numbered(t, 3000)
+	for _, limit := range []uint64{1, 63, 64, 65, 128, 1000, 2999} {
+		rep, err := Run(context.Background(), Config{Files: []string{path, path}, Limit: limit})
+		if err != nil || rep.Files[0].Err != nil || rep.Total.Packets != limit || len(rep.Files) != 1 {
+			t.Errorf("limit %d: %d packets of %d files, %v", limit, rep.Total.Packets, len(rep.Files), err)
+		}
+	}
+}
+
+func TestPacketsThatAreDroppedDoNotCloseTheWindow(t *testing.T) {
+	arena, pool, err := newPool(1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arena.Close()
+	frames := make([][]byte, 3000)
+	for i := range frames {
+		frames[i] = append(make([]byte, 12), 8, 0, 0x15) // IPv4, version 1
+		if i%3 == 0 {
+			frames[i][12] = 0x88
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	rep, err := Run(ctx, Config{Files: []string{record(t, frames)}, Out: &slow{pool: pool, count: &pmd.Counters{}}, Pool: pool})
+	if err != nil || rep.Stopped || rep.Total.Passed != 1000 || rep.Total.Dropped["malformed"] != 2000 {
+		t.Errorf("stopped %v, passed %d, dropped %v: %v", rep.Stopped, rep.Total.Passed, rep.Total.Dropped, err)
+	}
+	if err := ring.Audit(arena, pool); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestChecksumsThatCannotBeVerifiedAreNoErrors(t *testing.T) {
+	v4 := append(make([]byte, 12), 8, 0,
+		0x45, 0, 0, 28, 0, 0, 0, 0, 64, wire.ProtoUDP, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2,
+		0, 1, 0, 2, 0, 8, 0, 0) // RFC 768: a checksum of zero is none
+	sum := wire.Fold(wire.Sum(v4[14:34], 0))
+	v4[24], v4[25] = byte(sum>>8), byte(sum)
+	v6 := append(make([]byte, 12), 0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, wire.ProtoRouting, 64)
+	v6 = append(v6, make([]byte, 32)...)
+	routing := []byte{wire.ProtoUDP, 2, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	v6 = append(append(v6, routing...), 0, 1, 0, 2, 0, 8, 0x12, 0x34)
+	last := append([]byte(nil), v6...)
+	last[14+40+3] = 0 // no segment left: the checksum is judged, and wrong
+	rep, err := Run(context.Background(), Config{Files: []string{record(t, [][]byte{v4, v6, last})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := rep.Total; got.IPChecksumErrors != 0 || got.L4Unverified != 2 || got.L4ChecksumErrors != 1 || got.Malformed != 0 {
+		t.Errorf("%d unverified, %d wrong, %d wrong IPv4, %d malformed; want 2, 1, 0, 0",
+			got.L4Unverified, got.L4ChecksumErrors, got.IPChecksumErrors, got.Malformed)
+	}
+}
+
 func TestADeviceThatIsDownDropsAndDoesNotHang(t *testing.T) {
 	arena, pool, err := newPool(1024)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer arena.Close()
-	rep, err := Run(context.Background(), Config{Files: []string{numbered(t, 3000)}, Out: &slow{pool: pool, fail: true}, Pool: pool})
+	rep, err := Run(context.Background(), Config{Files: []string{numbered(t, 3000)}, Out: &slow{pool: pool, fail: true, count: &pmd.Counters{}}, Pool: pool})
 	if !errors.Is(err, pmd.ErrDown) {
 		t.Errorf("error %v, want that the device is down", err)
 	}
