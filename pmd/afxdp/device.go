@@ -23,6 +23,9 @@ type Device struct {
 // Open opens the queues of an interface and starts to steer to them. On an error, an OpError that
 // says what to do where anything is known, everything is as it was before.
 //
+// Open and Close take frames from the pools and give them back: the pools' loops must not run
+// meanwhile.
+//
 // It needs CAP_NET_RAW for the sockets and CAP_NET_ADMIN with CAP_BPF for the program.
 func Open(cfg Config) (*Device, error) {
 	d := &Device{cfg: cfg}

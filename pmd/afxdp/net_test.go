@@ -62,6 +62,13 @@ func newNetwork(t testing.TB, queues, mtu int) *network {
 	return w
 }
 
+// quiet keeps the peer's kernel from sending anything of its own: for tests that count.
+func (w *network) quiet(t testing.TB) *network {
+	t.Helper()
+	must(t, w.peer.Sysctl("net.ipv6.conf."+peerDev+".disable_ipv6", "1"))
+	return w
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -180,10 +187,20 @@ func (r *rig) audit(t testing.TB, others ...ring.Holder) {
 	}
 	for _, q := range r.Queues {
 		others = append(others, q)
+		for _, l := range []*lent{&q.rxHeld, &q.txHeld} {
+			if n := 0; l.n != count(l, &n) {
+				t.Errorf("%d frames are lent, counted as %d", n, l.n)
+			}
+		}
 	}
 	if err := ring.Audit(r.arena, others...); err != nil {
 		t.Error(err)
 	}
+}
+
+func count(h ring.Holder, n *int) int {
+	h.Holds(func(uint32) { *n++ })
+	return *n
 }
 
 // holding is a batch on its way.
