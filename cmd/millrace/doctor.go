@@ -9,13 +9,7 @@ import (
 	"github.com/millrace/millrace/internal/doctor"
 )
 
-func newDoctor(c *console) *cobra.Command {
-	var asJSON bool
-	var interfaces []string
-	cmd := &cobra.Command{
-		Use:   "doctor",
-		Short: "Examine the machine and say what it lacks",
-		Long: `Examine the kernel, permissions, memory, CPUs, interfaces, GPU and DPDK. Each
+const doctorLong = `Examine the kernel, permissions, memory, CPUs, interfaces, GPU and DPDK. Each
 line says ok, warn (works with a limit) or fail (needed and missing), what was
 found, and what to type. Nothing is changed.
 
@@ -23,11 +17,21 @@ Exit code 0 when everything that is needed works, 1 otherwise.
 
 --json prints one object: kernel (release), cpus (number), checks (list of
 area, name, status, found, remedy) and interfaces (list of name, driver, up,
-mtu, queues, xdp, zero_copy, multi_buffer, program, program_by, attach_mode).`,
-		Example: `  millrace doctor
+mtu, queues, xdp, zero_copy, multi_buffer, program, program_by, attach_mode).`
+
+const doctorExamples = `  millrace doctor
   millrace doctor --iface eth1 --iface eth2
-  millrace doctor --json | jq '.checks[] | select(.status == "fail")'`,
-		Args: cobra.NoArgs,
+  millrace doctor --json | jq '.checks[] | select(.status == "fail")'`
+
+func newDoctor(c *console) *cobra.Command {
+	var asJSON bool
+	var interfaces []string
+	cmd := &cobra.Command{
+		Use:     "doctor",
+		Short:   "Examine the machine and say what it lacks",
+		Long:    doctorLong,
+		Example: doctorExamples,
+		Args:    cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringSliceVarP(&interfaces, "iface", "i", nil, "interface to examine (default: all that are up)")

@@ -47,6 +47,15 @@ func (e *endpoint) open(c *console, pools []*ring.Pool, all bool) (*device.Devic
 	return d, err
 }
 
+// returned checks that every frame has come back to its pool, and gives the memory back.
+func returned(arena *ring.Arena, pools []*ring.Pool) error {
+	holders := make([]ring.Holder, len(pools))
+	for i, p := range pools {
+		holders[i] = p
+	}
+	return errors.Join(ring.Audit(arena, holders...), arena.Close())
+}
+
 // openSender opens the interface to send on its first queue. The kernel keeps all that it receives.
 func (e *endpoint) openSender(c *console) (pmd.Driver, *ring.Pool, func(), error) {
 	arena, pools, err := device.NewArena(e.queues(), e.device)
@@ -58,7 +67,7 @@ func (e *endpoint) openSender(c *console) (pmd.Driver, *ring.Pool, func(), error
 		return nil, nil, nil, errors.Join(err, arena.Close())
 	}
 	return d.Queues[0], pools[0], func() {
-		if err := errors.Join(d.Close(), arena.Close()); err != nil {
+		if err := errors.Join(d.Close(), returned(arena, pools)); err != nil {
 			c.complain(err)
 		}
 	}, nil

@@ -25,12 +25,7 @@ type forwardFlags struct {
 	stats, json  bool
 }
 
-func newForward(c *console) *cobra.Command {
-	var f forwardFlags
-	cmd := &cobra.Command{
-		Use:   "forward A B",
-		Short: "Join two devices, as a bump in the wire",
-		Long: `Take every packet that arrives on one of two interfaces and send it out of the
+const forwardLong = `Take every packet that arrives on one of two interfaces and send it out of the
 other, unchanged, until Ctrl-C. The kernel sees none of them: do not name the
 interface by which you are logged in.
 
@@ -51,10 +46,19 @@ received = forwarded + the sum of dropped.
 granted, rx_packets, rx_bytes, rx_dropped, rx_invalid, tx_packets, tx_bytes,
 tx_invalid, impaired), received, forwarded, dropped (by reason), in_flight,
 seconds. impaired is null, or lost, duplicated, corrupted, marked, reordered.
-With --stats another such line is printed each second before.`,
-		Example: `  millrace forward eth1 eth2
+With --stats another such line is printed each second before.`
+
+const forwardExamples = `  millrace forward eth1 eth2
   millrace forward --stats --capture wire.pcapng eth1 eth2
-  millrace forward --impair-a "delay=20ms loss=1%" --driver afpacket eth1 eth2`,
+  millrace forward --impair-a "delay=20ms loss=1%" --driver afpacket eth1 eth2`
+
+func newForward(c *console) *cobra.Command {
+	var f forwardFlags
+	cmd := &cobra.Command{
+		Use:     "forward A B",
+		Short:   "Join two devices, as a bump in the wire",
+		Long:    forwardLong,
+		Example: forwardExamples,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 || args[0] == args[1] {
 				return usage("forward joins two different interfaces; name both")
@@ -128,7 +132,7 @@ func (b *bridge) open(c *console, f *forwardFlags, names []string, profiles [2]p
 	if err != nil {
 		return err
 	}
-	b.undo = append(b.undo, arena.Close)
+	b.undo = append(b.undo, func() error { return returned(arena, pools) })
 	for i := range ends {
 		if b.ends[i], err = ends[i].open(c, pools, true); err != nil {
 			return err

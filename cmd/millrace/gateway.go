@@ -23,12 +23,7 @@ type gatewayFlags struct {
 	check, json bool
 }
 
-func newGateway(c *console) *cobra.Command {
-	var f gatewayFlags
-	cmd := &cobra.Command{
-		Use:   "gateway -c FILE",
-		Short: "Balance TCP and UDP over backends",
-		Long: `Run the load balancer that a YAML file describes: connections to the service
+const gatewayLong = `Run the load balancer that a YAML file describes: connections to the service
 addresses are spread over healthy backends, and their packets rewritten both
 ways. The kernel keeps all packets that are not for a service.
 
@@ -41,10 +36,19 @@ Changes are logged to standard error, a line each. At the end the counters are
 printed: received = forwarded + delivered + dropped by reason.
 
 --json logs JSON and prints the counters as one object: received_packets,
-forwarded_packets, delivered_packets, dropped_packets, devices, gateway.`,
-		Example: `  millrace gateway -c gateway.yaml
-  millrace gateway -c gateway.yaml --check && kill -HUP $(pidof millrace)`,
-		Args: cobra.NoArgs,
+forwarded_packets, delivered_packets, dropped_packets, devices, gateway.`
+
+const gatewayExamples = `  millrace gateway -c gateway.yaml
+  millrace gateway -c gateway.yaml --check && kill -HUP $(pidof millrace)`
+
+func newGateway(c *console) *cobra.Command {
+	var f gatewayFlags
+	cmd := &cobra.Command{
+		Use:     "gateway -c FILE",
+		Short:   "Balance TCP and UDP over backends",
+		Long:    gatewayLong,
+		Example: gatewayExamples,
+		Args:    cobra.NoArgs,
 	}
 	fl := cmd.Flags()
 	fl.StringVarP(&f.config, "config", "c", "", "configuration file")

@@ -23,12 +23,7 @@ type replayFlags struct {
 	verify, json        bool
 }
 
-func newReplay(c *console) *cobra.Command {
-	var f replayFlags
-	cmd := &cobra.Command{
-		Use:   "replay FILE...",
-		Short: "Push captures through the packet path",
-		Long: `Push pcap and pcapng files (also gzip'ed; "-" is standard input) through the
+const replayLong = `Push pcap and pcapng files (also gzip'ed; "-" is standard input) through the
 engine and the filter, and sum up what was in them: protocols, flows, checksum
 errors, rule hits, drops by reason, packets per second. Malformed packets and
 those with cut-off headers are dropped; wrong checksums are counted only, as
@@ -61,13 +56,22 @@ Ctrl-C stops with the summary of what was done.
   flows_unknown  packets of flows beyond the table's bound of a million
   stopped        true after Ctrl-C
 With --verify instead: packets, skipped, decoded, mismatch_count, mismatches
-(list: path, record, field, engine, other, by).`,
-		Example: `  millrace replay trace.pcap
+(list: path, record, field, engine, other, by).`
+
+const replayExamples = `  millrace replay trace.pcap
   millrace replay --rules drop.rules --json *.pcapng
   millrace replay --loop 1000 trace.pcap           as fast as it goes, from memory
   millrace replay --to eth1 --rate 2x trace.pcap   at twice the speed of the capture
-  millrace replay --verify *.pcap`,
-		Args: atLeastOneFile,
+  millrace replay --verify *.pcap`
+
+func newReplay(c *console) *cobra.Command {
+	var f replayFlags
+	cmd := &cobra.Command{
+		Use:     "replay FILE...",
+		Short:   "Push captures through the packet path",
+		Long:    replayLong,
+		Example: replayExamples,
+		Args:    atLeastOneFile,
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.engine, "engine", "cpu", "what looks at the packets: cpu")
