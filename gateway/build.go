@@ -33,8 +33,11 @@ func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
 	for i := range s.fronts {
 		s.fronts[i].service = -1
 	}
+	for i := range s.backends {
+		s.backends[i].present = false
+	}
 	for i := range s.endpoints {
-		s.endpoints[i].inUse = false
+		s.endpoints[i].inUse, s.endpoints[i].client = false, false
 	}
 	for _, a := range c.SNAT {
 		n := g.reg.snat(s, a)
@@ -63,9 +66,11 @@ func (g *Gateway) buildService(s *snapshot, sv *Service) {
 	for _, b := range sv.Backends {
 		for _, ap := range b.Addresses {
 			n := g.reg.backend(s, backendName{sv.Name, b.Name, ap, proto})
+			s.backends[n].present = true
 			e := &s.endpoints[s.backends[n].endpoint]
 			e.inUse = true
 			e.client = e.client || sv.Source == SourceClient
+			e.wasClient = e.wasClient || e.client
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -234,15 +233,15 @@ func (g *Gateway) hopChanged(a netip.Addr, hop Hop) {
 	s.endpoints = slices.Clone(s.endpoints)
 	g.applyHops(&s)
 	g.snap.Store(&s)
-	for _, b := range slices.SortedFunc(maps.Keys(g.configured(g.cfg)), byName) {
-		if b.at.Addr() == a && (!known || old.State != hop.State) {
-			g.tell(Event{b.service, b.name, b.at, hop.State.String(), nil})
+	if known && old.State == hop.State {
+		return
+	}
+	for id := range s.backends {
+		if b := &s.backends[id]; b.present && s.endpoints[b.endpoint].addr == addrOf(a) {
+			label := &g.reg.labels[id]
+			g.tell(Event{s.services[b.service].name, label.Name, label.Address, hop.State.String(), nil})
 		}
 	}
-}
-
-func byName(a, b backendName) int {
-	return slices.Compare([]string{a.service, a.name, a.at.String()}, []string{b.service, b.name, b.at.String()})
 }
 
 func (g *Gateway) tell(e Event) {

@@ -173,6 +173,11 @@ func TestProbesFollowTheConfiguration(t *testing.T) {
 	if r := w.g.checks.running[0]; r == was || r.target != "198.18.2.11:99" {
 		t.Errorf("a changed probe runs on: %v", r.target)
 	}
+	was = w.g.checks.running[0]
+	reload(withBackends("keep", 11, 13) + "    health: {interval: 30m, port: 99}\n")
+	if w.g.checks.running[0] == was {
+		t.Error("a probe with another interval runs on")
+	}
 	reload(withBackends("keep", 13))
 	if len(w.g.checks.running) != 0 || len(w.g.down) != 0 {
 		t.Error("without health checks, probes run or backends are down")

@@ -3,8 +3,10 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/packet"
 )
@@ -71,6 +73,18 @@ func TestAReloadKeepsEveryConnection(t *testing.T) {
 	}
 }
 
+// Nobody checks a backend that is gone from the configuration: its last finding no longer counts.
+func TestARemovedBackendIsNoLongerUnhealthy(t *testing.T) {
+	w := newWorld(t, withBackends("keep", 11), withBackends("keep", 12))
+	w.open(1)
+	w.setHealth("b11", false)
+	w.refused(0, client("198.18.0.9:1000", web, "A").bytes(), packet.DropNoBackend)
+	if err := w.g.Reload(parse(t, withBackends("keep", 12))); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(0, client("198.18.0.9:1000", web, "A").bytes(), 1)
+}
+
 func TestAReloadDropsRemovedBackendsWhenToldTo(t *testing.T) {
 	w := newWorld(t, withBackends("drop", 11, 12))
 	was := w.open(100)
@@ -111,6 +125,33 @@ func TestARemovedServiceServesOnlyItsConnections(t *testing.T) {
 	}
 	if !steered {
 		t.Error("packets of the connection are no longer steered to the gateway, or ARP still is")
+	}
+}
+
+// Connections made with one kind of source go on when a reload takes the other, and drivers bring
+// their replies until the last has ended.
+func TestTheSourceMayChange(t *testing.T) {
+	now := strings.Replace(withBackends("keep", 11), "removed: keep", "source: client", 1)
+	w := newWorld(t, now)
+	old := w.connect(host)
+	if err := w.g.Reload(parse(t, withBackends("keep", 11))); err != nil {
+		t.Fatal(err)
+	}
+	if got := flowOf(w.expect(1, answer(old, "A").bytes(), 0)); got.dst.String() != host {
+		t.Errorf("a reply to %s went to %v", host, got.dst)
+	}
+	if got := flowOf(w.connect("198.18.0.9:40001")); got.src.Addr().String() != "198.18.2.1" {
+		t.Errorf("a new connection comes from %v", got.src)
+	}
+	replies := func() bool {
+		return slices.ContainsFunc(w.g.Steering(), func(s Steer) bool { return s.Source })
+	}
+	if !replies() {
+		t.Error("replies of an old connection stay with the kernel")
+	}
+	w.after(3 * time.Hour)
+	if replies() {
+		t.Error("replies are taken from the kernel for nobody")
 	}
 }
 

@@ -51,6 +51,7 @@ func (s *service) pool(a addr) *maglev {
 type backend struct {
 	service  uint32
 	endpoint uint32
+	present  bool             // in the configuration
 	usable   bool             // healthy, and not removed with `removed: drop`
 	stats    []*metrics.Block // by loop, then what counts of a backend
 }
@@ -68,12 +69,13 @@ const (
 
 // endpoint is an address, port and protocol that replies come from: of one or several backends.
 type endpoint struct {
-	addr   addr
-	port   uint16
-	proto  uint8
-	inUse  bool // by a backend of the configuration
-	client bool // some backend there answers to clients' own addresses
-	hop    Hop
+	addr      addr
+	port      uint16
+	proto     uint8
+	inUse     bool // by a backend of the configuration
+	client    bool // one of them answers to clients' own addresses
+	wasClient bool // or did in an earlier configuration: connections may be left
+	hop       Hop
 }
 
 func newServiceDrops(loops int) []*metrics.Block {

@@ -69,7 +69,7 @@ func (g *Gateway) live() bool {
 // steerReplies returns the packets of backends that see their clients' addresses.
 func (g *Gateway) steerReplies(s *snapshot) (list []Steer) {
 	for i, e := range s.endpoints {
-		if e.client && (e.inUse || g.endpointFlows(s, uint32(i)) > 0) {
+		if e.client || e.wasClient && g.endpointFlows(s, uint32(i)) > 0 {
 			list = append(list, Steer{
 				Addr: e.addr.Addr(), Proto: e.proto, Ports: PortRange{e.port, e.port}, Source: true, Loop: -1,
 			})

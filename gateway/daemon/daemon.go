@@ -55,7 +55,7 @@ type Daemon struct {
 }
 
 // Open reads the configuration and opens everything that it names. A mistake in the file is a
-// *gateway.Mistakes or whatever gateway.Load returns; nothing is opened then.
+// *gateway.ConfigError; nothing is opened then.
 func Open(file string, opt Options) (*Daemon, error) {
 	cfg, err := gateway.Load(file)
 	if err != nil {
@@ -160,7 +160,14 @@ func (d *Daemon) event(e gateway.Event) {
 	if e.Cause != nil {
 		args = append(args, "cause", e.Cause.Error())
 	}
-	d.opt.Log.Info("backend", args...)
+	level := slog.LevelInfo
+	switch e.What {
+	case gateway.HopReady.String(), gateway.HopUnresolved.String():
+		level = slog.LevelDebug // comes with every start; the health check tells what it means
+	case gateway.HopNoRoute.String():
+		level = slog.LevelWarn
+	}
+	d.opt.Log.Log(context.Background(), level, "backend", args...)
 }
 
 // Run moves packets until ctx ends or a device is lost. When it returns every packet has met its
