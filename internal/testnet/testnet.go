@@ -89,6 +89,10 @@ func (ns *Namespace) create() error {
 		if ns.fd, err = netns.GetFromPath(path); err != nil {
 			return err
 		}
+		// Link-local addresses are usable at once: the links have two ends and no strangers.
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0o644); err != nil {
+			return err
+		}
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err
