@@ -54,8 +54,21 @@ func TestLinuxPingsUs(t *testing.T) {
 	r := newRig(t, 1, 256, nil)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() { defer close(done); r.respond(t, stop) }()
+	watched := make(chan struct{})
+	go func() { // Info is for any goroutine, at any time
+		defer close(watched)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				r.dev.Queues[0].Info()
+			}
+		}
+	}()
 	best, err := r.ping(50)
 	close(stop)
+	<-watched
 	<-done
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +167,41 @@ func TestJumboPacketsSpanFrames(t *testing.T) {
 	r.audit(t)
 }
 
+func TestPacketOfSeveralFramesWaitsForRoom(t *testing.T) {
+	r := bareRig(t)
+	for ns, name := range map[*testnet.Namespace]string{r.linux: "eth0", r.here: "mr0"} {
+		_, err := ns.Run("ip", "link", "set", name, "mtu", "9000")
+		must(t, err)
+	}
+	only := afpacket.Rule{Addr: ourAddr, Proto: wire.ProtoUDP}
+	r.open(t, 1, 64, func(c *afpacket.Config) { c.All, c.Rules = false, []afpacket.Rule{only} })
+	r.know(t)
+	c := dial(t, r.linux, "", "198.18.0.2:6000")
+	for range 3 {
+		_, err := c.Write(make([]byte, 8900)) // 5 frames
+		must(t, err)
+	}
+	time.Sleep(20 * time.Millisecond) // the block's timer
+	q := r.dev.Queues[0]
+	rx := func(b *packet.Batch, want int) {
+		t.Helper()
+		if n, err := q.Rx(now(), b); n != want || err != nil {
+			t.Fatalf("Rx = %d, %v; want %d", n, err, want)
+		}
+	}
+	b := packet.NewBatch(r.arena.View(), 9)
+	rx(b, 5)
+	rx(b, 0)
+	r.audit(t, b)
+	r.pools[0].PutBatch(b)
+	rx(packet.NewBatch(r.arena.View(), 4), 0) // the other two never fit, and are counted
+	if s := q.Info().Stats; s.RxInvalid != 2 || s.RxPackets != 1 {
+		t.Errorf("%+v", s)
+	}
+	rx(b, 0)
+	r.audit(t)
+}
+
 func TestPacketBeyondTheMTUIsCountedAndTheOthersGo(t *testing.T) {
 	r := newRig(t, 1, 256, nil)
 	c := dial(t, r.linux, "198.18.0.1:5000", "198.18.0.2:6000")
@@ -224,6 +260,7 @@ func TestBulkTCPThroughTwoDevices(t *testing.T) {
 	server := r.net.Namespace("server")
 	must(t, r.net.Link(server, "eth0", r.here, "mr1"))
 	must(t, server.Up("eth0", "198.18.0.2/24", "2001:db8::2/64"))
+	usable(t, server, "2001:db8::2")
 	must(t, r.here.Sysctl("net.ipv6.conf.mr1.disable_ipv6", "1"))
 	must(t, r.here.Up("mr1"))
 	r.open(t, 1, 4096, nil)
@@ -361,15 +398,15 @@ func TestFanoutKeepsFlowsTogether(t *testing.T) {
 	r.audit(t)
 }
 
-var flowConns = map[string]*net.UDPConn{}
-
 // sendFlow sends one datagram of flow f.
 func (r *rig) sendFlow(t testing.TB, f int) error {
-	key := fmt.Sprint(t.Name(), f)
-	if flowConns[key] == nil {
-		flowConns[key] = dial(t, r.linux, fmt.Sprintf("198.18.0.1:%d", 20000+f), "198.18.0.2:9")
+	if r.flows == nil {
+		r.flows = map[int]*net.UDPConn{}
 	}
-	_, err := flowConns[key].Write([]byte("flow"))
+	if r.flows[f] == nil {
+		r.flows[f] = dial(t, r.linux, fmt.Sprintf("198.18.0.1:%d", 20000+f), "198.18.0.2:9")
+	}
+	_, err := r.flows[f].Write([]byte("flow"))
 	return err
 }
 
@@ -530,6 +567,7 @@ func TestExclusiveHidesOnlyWhatTheRulesName(t *testing.T) {
 	r := bareRig(t)
 	must(t, r.here.Sysctl("net.ipv6.conf.mr0.disable_ipv6", "0"))
 	must(t, r.here.Up("mr0", "198.18.0.2/24", "2001:db8::2/64")) // the kernel's addresses too
+	usable(t, r.here, "2001:db8::2")
 	rules := []afpacket.Rule{
 		{Addr: ourAddr, Proto: wire.ProtoTCP, PortLo: 80},
 		{Addr: ourAddr6, Proto: wire.ProtoTCP, PortLo: 80, PortHi: 81},
@@ -568,6 +606,9 @@ func TestExclusiveHidesOnlyWhatTheRulesName(t *testing.T) {
 	}))
 	check("198.18.0.2:80", false)
 	check("198.18.0.2:81", true)
+	_, err = r.here.Run("tc", "filter", "del", "dev", "mr0", "ingress", "prio", "49149") // as the package's page says
+	must(t, err)
+	check("198.18.0.2:80", true)
 	must(t, second.Close())
 	check("198.18.0.2:80", true)
 	check("198.18.0.2:81", true)
@@ -617,6 +658,13 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 		{"no such interface", []int{unix.CAP_NET_RAW}, func(c *afpacket.Config) { c.Interface = "mr9" }, pmd.ErrGone, "mr9"},
 		{"bad rule", []int{unix.CAP_NET_RAW}, func(c *afpacket.Config) { c.All, c.Rules = false, []afpacket.Rule{{}} }, afpacket.ErrRule, "no address"},
 	}
+	files := func() int { list, _ := os.ReadDir("/proc/self/fd"); return len(list) }
+	before := files()
+	defer func() {
+		if after := files(); after > before {
+			t.Errorf("%d files were open, and %d are", before, after)
+		}
+	}()
 	for _, tt := range tests {
 		c := cfg
 		tt.change(&c)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ type rig struct {
 	pools       []*ring.Pool
 	dev         *afpacket.Device
 	peer        net.HardwareAddr // of linux's eth0
+	flows       map[int]*net.UDPConn
 }
 
 var (
@@ -58,6 +60,7 @@ func bareRig(t testing.TB) *rig {
 		must(t, ns.Sysctl("net.ipv6.conf.default.accept_ra", "0"))
 	}
 	must(t, r.linux.Up("eth0", "198.18.0.1/24", "2001:db8::1/64"))
+	usable(t, r.linux, "2001:db8::1")
 	must(t, r.here.Sysctl("net.ipv6.conf.mr0.disable_ipv6", "1"))
 	must(t, r.here.Up("mr0"))
 	must(t, r.linux.Do(func() error {
@@ -66,6 +69,21 @@ func bareRig(t testing.TB) *rig {
 		return err
 	}))
 	return r
+}
+
+// usable waits until Linux takes packets to its own IPv6 address: the kernel adds the route in its
+// own time.
+func usable(t testing.TB, ns *testnet.Namespace, addr string) {
+	t.Helper()
+	for end := time.Now().Add(3 * time.Second); ; time.Sleep(time.Millisecond) {
+		out, err := ns.Run("ip", "-6", "route", "get", addr)
+		if err == nil && strings.HasPrefix(out, "local") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no route to %s: %s, %v", addr, out, err)
+		}
+	}
 }
 
 func (r *rig) open(t testing.TB, queues, frames int, change func(*afpacket.Config)) {

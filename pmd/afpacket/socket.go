@@ -49,13 +49,18 @@ func rxSocket(c *Config, index int) (fd int, r blocks, op string, err error) {
 	if err != nil {
 		return -1, r, "socket", err
 	}
-	defer func() {
-		if err != nil {
-			unix.Close(fd)
-		}
-	}()
+	if r, op, err = prepare(fd, c, index); err != nil {
+		r.unmap()
+		unix.Close(fd)
+		return -1, blocks{}, op, err
+	}
+	return fd, r, "", nil
+}
+
+// prepare makes a new socket a receiving one. The ring is the caller's to unmap, whatever failed.
+func prepare(fd int, c *Config, index int) (r blocks, op string, err error) {
 	if err = setFilter(fd, nothing.socket()); err != nil {
-		return -1, r, "filter", err
+		return r, "filter", err
 	}
 	for _, o := range []struct{ opt, v int }{
 		{unix.PACKET_VERSION, unix.TPACKET_V3},
@@ -63,24 +68,22 @@ func rxSocket(c *Config, index int) (fd int, r blocks, op string, err error) {
 		{unix.PACKET_IGNORE_OUTGOING, 1},
 	} {
 		if err = unix.SetsockoptInt(fd, unix.SOL_PACKET, o.opt, o.v); err != nil {
-			return -1, r, "socket", err
+			return r, "socket", err
 		}
 	}
 	if r, err = mapBlocks(fd, c.Ring); err != nil {
-		return -1, r, "ring", err
+		return r, "ring", err
 	}
 	if err = bind(fd, index, unix.ETH_P_ALL); err != nil {
-		r.unmap()
-		return -1, r, "bind", err
+		return r, "bind", err
 	}
 	if c.Promiscuous {
 		m := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
 		if err = unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
-			r.unmap()
-			return -1, r, "promiscuous", err
+			return r, "promiscuous", err
 		}
 	}
-	return fd, r, "", nil
+	return r, "", nil
 }
 
 // txSocket returns a socket that only sends. It is apart from the receiving one because that one

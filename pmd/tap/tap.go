@@ -112,34 +112,38 @@ func (d *Device) open() (err error) {
 }
 
 // attach opens one queue of the interface, which the first one makes where it is not there.
-func (d *Device) attach() (fd int, err error) {
-	fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+func (d *Device) attach() (int, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
-	defer func() {
-		if err != nil {
-			unix.Close(fd)
-		}
-	}()
+	if err := d.claim(fd); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// claim makes fd a queue of the interface.
+func (d *Device) claim(fd int) error {
 	name := d.Name
 	if name == "" {
 		name = "tap%d"
 	}
 	r, err := unix.NewIfreq(name)
 	if err != nil {
-		return -1, fmt.Errorf("interface name %q: %w", name, err)
+		return fmt.Errorf("interface name %q: %w", name, err)
 	}
 	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)
 	if len(d.cfg.Pools) > 1 {
 		flags |= unix.IFF_MULTI_QUEUE
 	}
 	r.SetUint16(flags)
-	if err = unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
-		return -1, err
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
+		return err
 	}
 	d.Name = r.Name()
-	return fd, nil
+	return nil
 }
 
 // configure sets the MTU and brings the interface up, as far as that was asked for.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -71,12 +72,28 @@ func newRig(t testing.TB, queues, frames int, mtu int) *rig {
 		}
 	})
 	must(t, r.linux.Up("mr0", "198.18.0.1/24", "2001:db8::1/64"))
+	usable(t, r.linux, "2001:db8::1")
 	mac := r.dev.Queues[0].Info().MAC
 	for _, a := range []string{"198.18.0.2", "2001:db8::2"} {
 		_, err := r.linux.Run("ip", "neigh", "replace", a, "lladdr", net.HardwareAddr(mac[:]).String(), "dev", "mr0")
 		must(t, err)
 	}
 	return r
+}
+
+// usable waits until Linux takes packets to its own IPv6 address: the kernel adds the route in its
+// own time.
+func usable(t testing.TB, ns *testnet.Namespace, addr string) {
+	t.Helper()
+	for end := time.Now().Add(3 * time.Second); ; time.Sleep(time.Millisecond) {
+		out, err := ns.Run("ip", "-6", "route", "get", addr)
+		if err == nil && strings.HasPrefix(out, "local") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no route to %s: %s, %v", addr, out, err)
+		}
+	}
 }
 
 func (r *rig) open(cfg tap.Config) error {
@@ -294,6 +311,33 @@ func TestVLANTagsComeAndGoInThePacket(t *testing.T) {
 	}
 }
 
+func TestInfoIsForAnyGoroutine(t *testing.T) {
+	r := newRig(t, 1, 64, 0)
+	c := r.dial(t, "", "198.18.0.2:9")
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := r.dev.Queues[0].Info(); ; i = r.dev.Queues[0].Info() {
+			select {
+			case <-stop:
+				if i.Driver != "tap" || i.Device != "mr0" || i.MTU != 1500 || i.Caps&pmd.CapPoll == 0 {
+					t.Errorf("%+v", i)
+				}
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	for range 100 {
+		_, err := c.Write([]byte("watched"))
+		must(t, err)
+		r.collect(t, 1)
+	}
+	must(t, r.dev.Close())
+	close(stop)
+	<-done
+}
+
 func TestGrownMTUIsNoticed(t *testing.T) {
 	r := newRig(t, 1, 64, 1500)
 	_, err := r.linux.Run("ip", "link", "set", "mr0", "mtu", "9000")
@@ -487,6 +531,13 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 		{"MTU out of range", tap.Config{Interface: "mr4", MTU: 10}, unix.EINVAL, "MTU 10"},
 		{"headroom", tap.Config{Interface: "mr4", Headroom: 1500}, nil, "more than half"},
 	}
+	files := func() int { list, _ := os.ReadDir("/proc/self/fd"); return len(list) }
+	before := files()
+	defer func() {
+		if after := files(); after > before {
+			t.Errorf("%d files were open, and %d are", before, after)
+		}
+	}()
 	for _, tt := range tests {
 		err := r.open(tt.cfg)
 		if err == nil || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
