@@ -674,6 +674,42 @@ func TestImpairHoldsBackInsteadOfLosing(t *testing.T) {
 	l.audit(t, l.im, held{l.tx})
 }
 
+func TestImpairKeepsWhatTheWrappedDriverDoesNotTake(t *testing.T) {
+	w := newPair(t, 64, 64, 2) // two slots
+	p, err := pmd.ParseProfile("tx: delay=1ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := pmd.NewImpair(w.a, pmd.ImpairConfig{Profile: p, Pool: w.poolA, Hold: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx := packet.NewBatch(w.arena.View(), 16)
+	fill(t, tx, w.poolA, 0, 16, 64)
+	offer := func(now clock.Time, want int) {
+		t.Helper()
+		n, err := im.Tx(now, tx)
+		if n != want || err != nil {
+			t.Fatalf("at %d: Tx = %d, %v; want %d", now, n, err, want)
+		}
+		tx.Consume(n)
+	}
+	offer(0, 10)
+	offer(1_000_000, 2) // for the two that went into the slots
+	if im.Next() != 1_000_000 {
+		t.Errorf("Next = %d while packets wait that are due", im.Next())
+	}
+	w.audit(t, im, held{tx})
+	if err := im.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, c := im.Counts(); c.Discarded != 10 || c.Passed != 2 {
+		t.Errorf("%+v", c)
+	}
+	w.b.Close()
+	w.audit(t, held{tx})
+}
+
 func TestImpairMakesNoCopiesThatMayNotBeHeld(t *testing.T) {
 	l := newPathOf(t, "delay=1ms dup=100%", 64, 5)
 	l.send(t, 0, 0, 5, 64)
