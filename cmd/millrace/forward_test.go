@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/capture"
+	"github.com/millrace/millrace/internal/doctor"
 	"github.com/millrace/millrace/internal/testnet"
 	"github.com/millrace/millrace/wire"
 )
@@ -218,4 +220,24 @@ func packetsOf(t *testing.T, file string) map[string]int {
 		}
 		n[r.Interfaces()[rec.Interface].Name]++
 	}
+}
+
+func TestDoctorNamesTheProgramThatHoldsAnInterface(t *testing.T) {
+	w := newWires(t, "doctor")
+	f := w.forward(t, "--driver", "afxdp", "a", "b")
+	var out strings.Builder
+	cmd := program("doctor", "--json", "-i", "a")
+	cmd.Stdout = &out
+	if err := w.middle.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // what else this machine lacks does not matter here
+	var rep doctor.Report
+	decode(t, out.String(), &rep)
+	i := rep.Interfaces[0]
+	holder := fmt.Sprintf("(pid %d)", f.cmd.Process.Pid)
+	if i.Driver != "veth" || i.Program == 0 || i.AttachMode != "native" || !strings.HasSuffix(i.ProgramBy, holder) {
+		t.Errorf("%+v, want a veth held by %s", i, holder)
+	}
+	f.stop(t)
 }
