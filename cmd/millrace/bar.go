@@ -36,7 +36,6 @@ func newBar(c *console, cfg replay.Config) *bar {
 	b.bar = progressbar.NewOptions64(all,
 		progressbar.OptionSetWriter(c.err),
 		progressbar.OptionSetDescription("replay"),
-		progressbar.OptionShowBytes(true),
 		progressbar.OptionSetWidth(30),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish(),
