@@ -371,6 +371,19 @@ func TestCloseUnderTrafficLeaksNothing(t *testing.T) {
 	}
 }
 
+func TestCloseSendsWhatTxTook(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	r := w.open(t, Config{All: true})
+	peer := w.wire(t)
+	b := packet.NewBatch(r.arena.View(), 4)
+	r.append(t, b, frame(w.mac(t, w.peer, peerDev), w.mac(t, w.host, dev), 60, 9))
+	r.Queues[0].put(b.D) // Tx without its kick: as if the kernel had been too busy
+	must(t, r.Close())
+	if got := number(peer.recv(t, isTest)); got != 9 {
+		t.Errorf("the peer received %d", got)
+	}
+}
+
 // TestKernelAddressesAreChecked plays a kernel that hands out addresses that it does not hold.
 func TestKernelAddressesAreChecked(t *testing.T) {
 	w := newNetwork(t, 1, 1500).quiet(t)

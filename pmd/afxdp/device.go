@@ -17,6 +17,7 @@ type Device struct {
 	cfg   Config
 	iface iface
 	prog  *program
+	nic   *filter
 	steer *Steering
 }
 
@@ -81,17 +82,24 @@ func (d *Device) multiBuf() (bool, error) {
 	return d.cfg.MultiBuf == MultiBufOn || !fits, nil
 }
 
-// attach loads the program, with the first rules, and hangs it on the interface. Until the sockets
+// attach loads the program, with the first rules, opens the NIC's address filter for them and hangs
+// the program on the interface. Until the sockets
 // are bound it passes everything to the kernel.
 func (d *Device) attach(multi bool) (err error) {
 	if d.prog, err = load(d.cfg.All); err != nil {
 		return d.explain("load", 0, err)
 	}
-	d.steer = d.prog.steering(d.cfg.All)
-	if len(d.cfg.Rules) > 0 {
-		if err := d.steer.Add(d.cfg.Rules...); err != nil {
-			return d.fail("steer", 0, err, "")
-		}
+	if d.nic, err = openFilter(d.iface.index); err != nil {
+		return d.explain("bind", 0, err)
+	}
+	d.steer = d.prog.steering(d.cfg.All, d.nic)
+	if d.cfg.All {
+		err = d.nic.promiscuous()
+	} else {
+		err = d.steer.Add(d.cfg.Rules...)
+	}
+	if err != nil {
+		return d.explain("steer", 0, err)
 	}
 	if err := d.prog.attach(d.iface.index, d.cfg.Mode, multi); err != nil {
 		if busy := d.occupied(); busy != nil {
@@ -185,6 +193,10 @@ func (d *Device) Close() error {
 	}
 	for _, q := range d.Queues {
 		errs = append(errs, q.Close())
+	}
+	if d.nic != nil {
+		errs = append(errs, d.nic.close())
+		d.nic = nil
 	}
 	return errors.Join(errs...)
 }

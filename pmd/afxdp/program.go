@@ -84,9 +84,9 @@ func nativeRefused(err error) string {
 	return err.Error()
 }
 
-// steering returns the rules of the program, empty.
-func (p *program) steering(all bool) *Steering {
-	return &Steering{maps: p.objs.steerMaps, all: all, addrs: make(map[netip.Addr]*entry)}
+// steering returns the rules of the program, empty, for an interface with the address filter nic.
+func (p *program) steering(all bool, nic *filter) *Steering {
+	return &Steering{maps: p.objs.steerMaps, all: all, nic: nic, addrs: make(map[netip.Addr]*entry)}
 }
 
 // close takes the program off the interface.

@@ -59,6 +59,7 @@ var anyPort = portRange{0, 0xffff}
 type Steering struct {
 	mu    sync.Mutex
 	maps  steerMaps
+	nic   *filter // nil without an interface
 	all   bool
 	addrs map[netip.Addr]*entry
 }
@@ -286,6 +287,11 @@ func (s *Steering) install(addr netip.Addr, e *entry) error {
 		s.sweep(e, old)
 		_ = s.put(addr, old, e.flags) // the entries exist: writing them again needs no room
 		return err
+	}
+	if is := e.flags & flagNeighbor; is != old.flags&flagNeighbor {
+		if err := s.nic.neighbor(addr, is != 0); err != nil {
+			return fmt.Errorf("%w: %v: %w", ErrRule, addr, err)
+		}
 	}
 	s.addrs[addr] = e
 	if len(e.rules) == 0 {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func loadSteering(t testing.TB, all bool) (*program, *Steering) {
 		t.Skipf("XDP programs need root: %v", err)
 	}
 	t.Cleanup(func() { p.close() })
-	return p, p.steering(all)
+	return p, p.steering(all, nil)
 }
 
 // steers runs the program on a frame and reports whether it is for a socket. No queue is open, so
@@ -400,5 +401,41 @@ func (r *rig) wantPacket(t testing.TB, what string, accept func([]byte) bool) {
 			found = found || b.Len() > 0 && accept(b.Bytes(i))
 		}
 		r.pools[0].PutBatch(b)
+	}
+}
+
+func TestAddressFilterFollowsTheRules(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	groups := func() string { return w.run(t, w.host, "ip", "maddr", "show", "dev", dev) }
+	link := func() string { return w.run(t, w.host, "ip", "-d", "link", "show", "dev", dev) }
+	const ours, same = "33:33:ff:00:aa:09", "2001:db8:5::aa09"
+	vip := netip.MustParseAddr("2001:db8::aa09")
+
+	r := w.open(t, Config{Rules: []Rule{neighbor(ourAddr), neighbor(vip)}})
+	if !strings.Contains(groups(), ours) || strings.Contains(link(), "promiscuity 1") {
+		t.Errorf("with a neighbour rule:\n%s%s", groups(), link())
+	}
+	must(t, r.Steering().Add(neighbor(netip.MustParseAddr(same)), neighbor(vip)))
+	must(t, r.Steering().Remove(neighbor(vip)))
+	if !strings.Contains(groups(), ours) {
+		t.Errorf("the group of another address is left: %s", groups())
+	}
+	must(t, r.Steering().Replace())
+	if strings.Contains(groups(), ours) {
+		t.Errorf("the group stays without a rule: %s", groups())
+	}
+	must(t, r.Steering().Add(neighbor(vip)))
+	must(t, r.Close())
+	if strings.Contains(groups(), ours) {
+		t.Errorf("the group stays after Close: %s", groups())
+	}
+
+	all := w.open(t, Config{All: true})
+	if !strings.Contains(link(), "promiscuity 1") {
+		t.Errorf("with All: %s", link())
+	}
+	must(t, all.Close())
+	if !strings.Contains(link(), "promiscuity 0") {
+		t.Errorf("after Close: %s", link())
 	}
 }
