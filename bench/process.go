@@ -26,7 +26,8 @@ import (
 type Mark struct {
 	Ready   bool              `json:"ready,omitempty"`
 	Version string            `json:"version,omitempty"`
-	NS      int64             `json:"ns,omitempty"` // of CLOCK_MONOTONIC, when Counts were read
+	NS      int64             `json:"ns,omitempty"`     // of CLOCK_MONOTONIC, when Counts were read
+	CPU     int64             `json:"cpu_ns,omitempty"` // of CLOCK_PROCESS_CPUTIME_ID, at the same moment
 	Final   bool              `json:"final,omitempty"`
 	Counts  map[string]uint64 `json:"counts,omitempty"` // since the start
 }

@@ -30,7 +30,7 @@ func playFake(fault string) int {
 			fmt.Fprintln(os.Stderr, "segmentation fault")
 			return 139
 		}
-		say(fmt.Sprintf(`{"ns":%d,"counts":{"packets":%d}}`, time.Now().UnixNano(), n*1000))
+		say(fmt.Sprintf(`{"ns":%d,"cpu_ns":%d,"counts":{"packets":%d}}`, n*1000000000, n*500000000, n*1000))
 	}
 	if fault == "bad end" {
 		return 3
@@ -55,8 +55,8 @@ func TestAPartIsMeasuredBetweenTwoMarks(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := w.Sample("part", "packets")
-	if s.Units != 1000 || s.Seconds < timing.Window.Seconds() || s.CPUs != 1 {
-		t.Errorf("sample %+v, want the 1000 packets between the marks", s)
+	if s.Units != 1000 || s.Seconds != 1 || s.Parts["part"] != 0.5 || s.CPU < 0.5 || s.CPUs != 1 {
+		t.Errorf("sample %+v, want the 1000 packets, the second and its half of CPU time between the marks", s)
 	}
 	if w.final["part"].Counts["packets"] != 5000 || w.version["part"] != "fake 1" {
 		t.Errorf("end %+v, version %q", w.final["part"], w.version["part"])

@@ -17,7 +17,7 @@ const patience = 30 * time.Second
 // Window is what happened between two marks of all parts of a contestant.
 type Window struct {
 	first, last, final map[string]Mark
-	cpu                map[string]time.Duration
+	softirq            time.Duration // CPU time of ksoftirqd
 	busy, wall         time.Duration
 	cpus               int
 	version            map[string]string
@@ -86,39 +86,27 @@ func measure(ctx context.Context, d time.Duration, up []*process) (*Window, erro
 		return nil, err
 	}
 	w := &Window{
-		first: a.marks, last: b.marks, busy: b.busy - a.busy, wall: b.at.Sub(a.at), cpus: len(cpusOf(up)),
-		cpu: map[string]time.Duration{}, version: map[string]string{},
-	}
-	for name, t := range b.cpu {
-		w.cpu[name] = t - a.cpu[name]
+		first: a.marks, last: b.marks, softirq: b.softirq - a.softirq, busy: b.busy - a.busy,
+		wall: b.at.Sub(a.at), cpus: len(cpusOf(up)), version: map[string]string{},
 	}
 	return w, nil
 }
 
 type snapshot struct {
-	at    time.Time
-	marks map[string]Mark
-	cpu   map[string]time.Duration
-	busy  time.Duration
+	at            time.Time
+	marks         map[string]Mark
+	softirq, busy time.Duration
 }
 
-// snap reads the CPU clocks and then the counters: the clocks are the nearer in time to each other.
+// snap reads the kernel's clocks and asks the parts for theirs.
 func snap(ctx context.Context, up []*process, soft map[int]int) (s snapshot, err error) {
-	s.marks, s.cpu = map[string]Mark{}, map[string]time.Duration{}
-	s.at = time.Now()
-	for _, p := range up {
-		t, err := processCPU(p.cmd.Process.Pid)
-		if err != nil {
-			return s, p.fail(err)
-		}
-		s.cpu[p.Name] = t
-	}
+	s.at, s.marks = time.Now(), map[string]Mark{}
 	for _, pid := range soft {
 		t, err := processCPU(pid)
 		if err != nil {
 			return s, err
 		}
-		s.cpu["ksoftirqd"] += t
+		s.softirq += t
 	}
 	s.busy, err = cpuBusy(cpusOf(up))
 	for _, p := range up {
@@ -138,14 +126,23 @@ func (w *Window) Sample(part, count string) Sample {
 		Parts:   map[string]float64{},
 		Counts:  map[string]uint64{},
 	}
-	// The clocks were read just beside the counters: what they say is scaled to the counters' time.
-	scale := over(s.Seconds, w.wall.Seconds())
-	for name, t := range w.cpu {
-		s.Parts[name] = t.Seconds() * scale
+	for name := range w.first {
+		s.Parts[name] = w.partCPU(name) * s.Seconds
 		s.CPU += s.Parts[name]
 	}
+	// What the harness reads itself is scaled to the time between the counters.
+	scale := over(s.Seconds, w.wall.Seconds())
+	s.Parts["ksoftirqd"] = w.softirq.Seconds() * scale
+	s.CPU += s.Parts["ksoftirqd"]
 	s.Busy = w.busy.Seconds() * scale
 	return s
+}
+
+// partCPU returns the CPU seconds per second of a part. The part tells its CPU time together with its
+// counters: on a busy machine the harness would read it much earlier or later.
+func (w *Window) partCPU(name string) float64 {
+	a, b := w.first[name], w.last[name]
+	return over(float64(b.CPU-a.CPU), float64(b.NS-a.NS))
 }
 
 func cpusOf(up []*process) []int {
