@@ -23,7 +23,7 @@ var packetIO = Suite{
 			"processes of the run and of ksoftirqd on both CPUs, so the kernel's work on either side is in it.",
 		"Every packet carries a sequence number that the receiver checks. offered = received + lost over " +
 			"the whole run, warm-up included; a source that is faster than the contestant makes losses, " +
-			"they are no fault but the measure of its limit. All receivers wait alike: 16 polls, then 20 us of sleep.",
+			"they are no fault but the measure of its limit. All receivers wait alike: 20 us of sleep when there is nothing.",
 	},
 	Open: openPacketIO,
 }

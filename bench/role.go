@@ -154,23 +154,12 @@ func clockNanos(clock int32) int64 {
 	return ts.Nano()
 }
 
-// spins and nap are the waiting of every receiver, in C too (peers/peer.h): poll briefly for a
-// packet that is about to come, then sleep. poll(2) at every wake-up would cost more than a packet.
-const (
-	spins = 16
-	nap   = 20 * time.Microsecond
-)
+// nap is how long every receiver sleeps that finds nothing, in C too (peers/peer.h): spinning would
+// measure how slowly a contestant polls, and poll(2) at every wake-up would cost more than a packet.
+const nap = 20 * time.Microsecond
 
-// waiter counts polls in vain and sleeps after some.
-type waiter struct{ empty int }
-
-func (w *waiter) work() { w.empty = 0 }
-
-// wait publishes what t has counted before it sleeps.
-func (w *waiter) wait(t *tally) {
-	if w.empty++; w.empty < spins {
-		return
-	}
+// rest publishes what t has counted and sleeps.
+func rest(t *tally) {
 	t.publish()
 	ts := unix.NsecToTimespec(int64(nap))
 	// Raw: the sleep is too short for the scheduler to be told, which costs more than a packet. An

@@ -80,25 +80,24 @@ func openReceiver(o roleOptions) (roleWork, error) {
 	if err != nil {
 		return roleWork{}, err
 	}
-	t, w := new(tally), new(waiter)
+	t := new(tally)
 	return roleWork{
 		version: p.version(),
-		step:    func() error { return p.receive(t, w) },
+		step:    func() error { return p.receive(t) },
 		counts:  func() (map[string]uint64, error) { return p.with(t.counts()), nil },
 		close:   func() error { t.publish(); return p.close() },
 	}, nil
 }
 
-func (p *port) receive(t *tally, w *waiter) error {
+func (p *port) receive(t *tally) error {
 	n, err := p.drv.Rx(stack.Now(), p.batch)
 	if err != nil {
 		return err
 	}
 	if n == 0 {
-		w.wait(t)
+		rest(t)
 		return nil
 	}
-	w.work()
 	for i := range p.batch.D {
 		t.saw(p.batch.Bytes(i))
 	}
@@ -167,16 +166,16 @@ func openForwarder(o roleOptions) (roleWork, error) {
 	if err != nil {
 		return roleWork{}, err
 	}
-	t, w := new(tally), new(waiter)
+	t := new(tally)
 	return roleWork{
 		version: p.version(),
-		step:    func() error { return p.forward(t, w) },
+		step:    func() error { return p.forward(t) },
 		counts:  func() (map[string]uint64, error) { return p.with(t.counts()), nil },
 		close:   func() error { t.publish(); return p.close() },
 	}, nil
 }
 
-func (p *port) forward(t *tally, w *waiter) error {
+func (p *port) forward(t *tally) error {
 	b := p.batch
 	held := b.Len() // what the full transmit ring left from the last time
 	n, err := p.drv.Rx(stack.Now(), b)
@@ -184,10 +183,9 @@ func (p *port) forward(t *tally, w *waiter) error {
 		return err
 	}
 	if b.Len() == 0 {
-		w.wait(t)
+		rest(t)
 		return nil
 	}
-	w.work()
 	for i := held; i < held+n; i++ {
 		t.saw(b.Bytes(i))
 		swapMAC(b.Bytes(i))

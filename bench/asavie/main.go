@@ -24,8 +24,7 @@ import (
 const (
 	seqAt    = 42 // of the sequence number, behind Ethernet, IPv4 and UDP
 	probeMin = seqAt + 8
-	spins    = 16 // empty polls before a receiver sleeps
-	napNanos = 20000
+	napNanos = 20000 // how long a receiver sleeps that finds nothing
 )
 
 // count is what the control goroutine reads; the work publishes its own counts when there is time, or
@@ -169,10 +168,7 @@ func look(sock *xdp.Socket, descs []xdp.Desc, visit func([]byte)) {
 	endBatch()
 }
 
-func idle(empty *int) {
-	if *empty++; *empty < spins {
-		return
-	}
+func idle() {
 	publish()
 	ts := unix.NsecToTimespec(napNanos)
 	// Raw: the sleep is too short for the scheduler to be told.
@@ -180,14 +176,12 @@ func idle(empty *int) {
 }
 
 func receive(sock *xdp.Socket) {
-	empty := 0
 	for !stopped.Load() {
 		n := min(sock.NumReceived(), *batch)
 		if n == 0 {
-			idle(&empty)
+			idle()
 			continue
 		}
-		empty = 0
 		descs := sock.Receive(n)
 		look(sock, descs, nil)
 		sock.Fill(descs)
@@ -233,7 +227,6 @@ func complete(sock *xdp.Socket) int {
 // back, so they are refilled in the order in which they were sent, which is the kernel's order.
 func forward(sock *xdp.Socket) {
 	sent := make([]xdp.Desc, 0, 2**entries)
-	empty := 0
 	for !stopped.Load() {
 		if done := complete(sock); done > 0 {
 			sock.Fill(sent[:done])
@@ -244,11 +237,10 @@ func forward(sock *xdp.Socket) {
 			if len(sent) > 0 {
 				sock.Transmit(nil) // the kernel sends only a part of a batch in one call
 			} else {
-				idle(&empty)
+				idle()
 			}
 			continue
 		}
-		empty = 0
 		descs := sock.Receive(n)
 		look(sock, descs, swapMAC)
 		sock.Transmit(descs)

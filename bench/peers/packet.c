@@ -62,14 +62,13 @@ static void walk(struct tpacket_block_desc *b) {
 }
 
 static void rx(u8 *ring) {
-	u32 at = 0, empty = 0;
+	u32 at = 0;
 	while (!stopped) {
 		struct tpacket_block_desc *b = (void *)(ring + (u64)at * BLOCK);
 		if (!(__atomic_load_n(&b->hdr.bh1.block_status, __ATOMIC_ACQUIRE) & TP_STATUS_USER)) {
-			idle(&empty);
+			idle();
 			continue;
 		}
-		empty = 0;
 		walk(b);
 		__atomic_store_n(&b->hdr.bh1.block_status, TP_STATUS_KERNEL, __ATOMIC_RELEASE);
 		at = (at + 1) % BLOCKS;
@@ -119,15 +118,13 @@ static void tx(struct options *o) {
 }
 
 static void forward(u32 batch) {
-	u32 empty = 0;
 	point(BUFFER);
 	while (!stopped) {
 		int n = recvmmsg(fd, messages, batch, MSG_DONTWAIT, NULL);
 		if (n <= 0) {
-			idle(&empty);
+			idle();
 			continue;
 		}
-		empty = 0;
 		for (int i = 0; i < n; i++) {
 			parts[i].iov_len = messages[i].msg_len;
 			saw(buffers[i], messages[i].msg_len);

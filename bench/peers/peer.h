@@ -37,8 +37,7 @@ typedef uint64_t u64;
 enum {
 	SEQ_AT = 42,        // the sequence number lies behind Ethernet, IPv4 and UDP
 	MIN_LEN = SEQ_AT + 8,
-	SPINS = 16,         // empty polls before a receiver sleeps
-	SLEEP_NS = 20000,   // and how long it sleeps
+	SLEEP_NS = 20000,   // how long a receiver sleeps that finds nothing
 };
 
 // The main thread writes these, the control thread reads them: each is one aligned word.
@@ -131,13 +130,9 @@ static inline void probe(u8 *p, u32 len) {
 	p[24] = ~sum >> 8, p[25] = ~sum;
 }
 
-// idle waits for packets: it spins briefly, for a packet that is about to come, and then sleeps.
-static inline void idle(u32 *empty) {
+// idle waits for packets.
+static inline void idle(void) {
 	const struct timespec nap = {0, SLEEP_NS};
-	if (++*empty < SPINS) {
-		__builtin_ia32_pause();
-		return;
-	}
 	count.wakeups++;
 	nanosleep(&nap, NULL);
 }

@@ -146,15 +146,13 @@ static void fill_first(void) {
 static void rx(u32 batch) {
 	struct xdp_desc *in = x.rx.desc;
 	u64 *back = x.fill.desc;
-	u32 empty = 0;
 	while (!stopped) {
 		u32 n = ripe(&x.rx, batch);
 		if (!n) {
 			wake_fill();
-			idle(&empty);
+			idle();
 			continue;
 		}
-		empty = 0;
 		// Frames in the receive ring are not in the fill ring, which is as large: there is room.
 		for (u32 i = 0; i < n; i++) {
 			struct xdp_desc *d = &in[x.rx.own++ & x.rx.mask];
@@ -215,7 +213,7 @@ static u32 give_back(void) {
 
 static void forward(u32 batch) {
 	struct xdp_desc *in = x.rx.desc, *out = x.tx.desc;
-	u32 inflight = 0, empty = 0;
+	u32 inflight = 0;
 	while (!stopped) {
 		if (inflight) {
 			wake_tx();
@@ -226,10 +224,9 @@ static void forward(u32 batch) {
 		if (!n) {
 			wake_fill();
 			if (!inflight)
-				idle(&empty);
+				idle();
 			continue;
 		}
-		empty = 0;
 		for (u32 i = 0; i < n; i++) {
 			struct xdp_desc d = in[x.rx.own++ & x.rx.mask];
 			saw(x.umem + d.addr, d.len);
