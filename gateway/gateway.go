@@ -19,8 +19,8 @@ var (
 // Port is a device of the loops, known by its place in Desc.Port.
 type Port struct {
 	Name string
-	MAC  [6]byte
-	MTU  int // largest network-layer packet to send, bytes; 0 is no limit
+	MAC  [6]byte // packets to another link address are dropped, answers and forwarded packets come from it
+	MTU  int     // largest network-layer packet to send, bytes; 0 is no limit
 }
 
 // Options are what the configuration file does not say.
@@ -47,6 +47,8 @@ type Gateway struct {
 	opt      Options
 	snap     atomic.Pointer[snapshot]
 	handlers []*Handler
+
+	reload sync.Mutex // one Reload at a time, so that the resolver watches for the last
 
 	mu     sync.Mutex // guards all below; never taken by a loop
 	cfg    *Config
@@ -93,6 +95,8 @@ func (g *Gateway) Handlers() []*Handler { return g.handlers }
 // configuration. ErrRestart is returned, and the old configuration stays, when devices, the size of
 // the table, the SNAT ports or the metrics endpoint change.
 func (g *Gateway) Reload(c *Config) error {
+	g.reload.Lock()
+	defer g.reload.Unlock()
 	g.mu.Lock()
 	if err := g.mayReload(c); err != nil {
 		g.mu.Unlock()
