@@ -7,5 +7,6 @@ type guard struct{}
 
 func newGuard(*Arena) guard { return guard{} }
 
-func (guard) got(uint32) {}
-func (guard) put(uint32) {}
+func (guard) got(uint32)        {}
+func (guard) gotBatch([]uint32) {}
+func (guard) put(uint32)        {}

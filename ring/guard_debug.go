@@ -28,6 +28,12 @@ func (g guard) got(off uint32) {
 	}
 }
 
+func (g guard) gotBatch(offs []uint32) {
+	for _, off := range offs {
+		g.got(off)
+	}
+}
+
 // put checks that the frame is not free already and poisons it.
 func (g guard) put(off uint32) {
 	if !g.free.Add(off) {

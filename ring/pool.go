@@ -56,6 +56,16 @@ func (p *Pool) Get() (off uint32, ok bool) {
 	return off, true
 }
 
+// GetBatch passes up to n frames to the caller, as Get does one by one. The slice is the pool's: it
+// is valid until the next call of any method.
+func (p *Pool) GetBatch(n int) []uint32 {
+	left := len(p.free) - min(n, len(p.free))
+	got := p.free[left:]
+	p.free = p.free[:left]
+	p.guard.gotBatch(got)
+	return got
+}
+
 // Put takes a frame back. off is any byte offset inside of it. It panics when more frames come
 // back than the pool was cut with: one was put twice.
 func (p *Pool) Put(off uint32) {
@@ -69,8 +79,17 @@ func (p *Pool) Put(off uint32) {
 
 // PutBatch takes back the frames of every descriptor of b and empties it.
 func (p *Pool) PutBatch(b *packet.Batch) {
-	for i := range b.D {
-		p.Put(b.D[i].Off)
+	n := len(p.free)
+	if n+len(b.D) > cap(p.free) {
+		panic("ring: frames put into a full pool: some were put twice")
+	}
+	inFrame := uint32(1)<<p.arena.Shift - 1
+	p.free = p.free[:n+len(b.D)]
+	free := p.free[n:] // a local: the length in p is written once and not for each frame
+	for i := range free {
+		off := b.D[i].Off &^ inFrame
+		p.guard.put(off)
+		free[i] = off
 	}
 	b.Reset()
 }

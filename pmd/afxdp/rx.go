@@ -119,22 +119,21 @@ func (q *Queue) refill() {
 	if lack < min(refillBatch, q.rxMost) {
 		return
 	}
-	want := q.fill.room(uint32(lack))
+	want := int(q.fill.room(uint32(lack)))
+	offs := q.pool.GetBatch(want)
+	if len(offs) < want {
+		q.stat.starved.Add(1)
+	}
+	if len(offs) == 0 {
+		return
+	}
 	ring, head, held := q.fill.entries, q.fill.head, q.rxHeld
-	n := uint32(0)
-	for ; n < want; n++ {
-		off, ok := q.pool.Get()
-		if !ok {
-			q.stat.starved.Add(1)
-			break
-		}
+	for i, off := range offs {
 		held.add(uint64(off))
-		*ring.addr(head + n) = uint64(off)
+		*ring.addr(head + uint32(i)) = uint64(off)
 	}
-	if n > 0 {
-		q.rxHeld.n += int(n)
-		q.fill.publish(n)
-	}
+	q.rxHeld.n += len(offs)
+	q.fill.publish(uint32(len(offs)))
 }
 
 // idle is Rx without a packet: it keeps the rings moving and, now and then, looks at the link.
