@@ -113,15 +113,16 @@ func (q *Queue) dropLong() {
 	}
 }
 
-// refill gives free frames to the kernel until it holds rxMost.
+// refill gives free frames to the kernel until it holds rxMost. There is room for them: what lies in
+// the fill ring is held, and rxMost is at most the ring's size. The kernel's index, in a cache line
+// that it writes all the time, is therefore not looked at.
 func (q *Queue) refill() {
 	lack := q.rxMost - q.rxHeld.n
 	if lack < min(refillBatch, q.rxMost) {
 		return
 	}
-	want := int(q.fill.room(uint32(lack)))
-	offs := q.pool.GetBatch(want)
-	if len(offs) < want {
+	offs := q.pool.GetBatch(lack)
+	if len(offs) < lack {
 		q.stat.starved.Add(1)
 	}
 	if len(offs) == 0 {
@@ -139,7 +140,9 @@ func (q *Queue) refill() {
 // idle is Rx without a packet: it keeps the rings moving and, now and then, looks at the link.
 func (q *Queue) idle(now clock.Time) error {
 	q.refill()
-	if q.busyPoll || q.fill.needWakeup() && q.fill.pending() > 0 {
+	// Only a device that fills frames itself waits for the fill ring, and says so in a cache line
+	// that the kernel otherwise has for itself.
+	if q.busyPoll || q.zeroCopy && q.fill.needWakeup() && q.fill.pending() > 0 {
 		q.poke()
 	}
 	if q.txHeld.n > 0 && q.tx.pending() > 0 {
