@@ -157,6 +157,7 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 // first: into frames that are lent again and again where nothing is sent.
 func (r *runner) open(path string) (*source, *ring.Pool, func() error, error) {
 	pc := pmd.PcapConfig{Files: []string{path}, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate}
+	pc.StampNow = true // nobody asks for capture times, and gaps of seconds between them would end batches early
 	frames := loopFrames
 	switch {
 	case pc.Laps == 1:
@@ -167,7 +168,6 @@ func (r *runner) open(path string) (*source, *ring.Pool, func() error, error) {
 		pc.Mode = pmd.PcapPreload
 	}
 	if r.out != nil {
-		pc.StampNow = true
 		p, err := pmd.OpenPcap(r.cfg.Pool, pc)
 		if err != nil {
 			return nil, nil, nil, err

@@ -350,3 +350,35 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	}
 	h.src.Release(b)
 }
+
+func TestGapsInTimeDoNotCutBatchesShort(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sparse.pcap")
+	w, err := capture.Create(path, capture.WriterConfig{Interfaces: []capture.Interface{{LinkType: capture.LinkTypeEthernet}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		data := make([]byte, 60)
+		if err := w.Write(&capture.Record{Data: data, Len: len(data), Time: int64(i) * int64(time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, laps := range []int{1, 2} {
+		r := &runner{cfg: Config{Laps: laps}}
+		src, pool, closeAll, err := r.open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := packet.NewBatch(pool.Arena().View(), packet.BatchSize)
+		if n, err := src.Rx(0, b); n != packet.BatchSize || err != nil {
+			t.Errorf("%d laps: the first batch has %d packets, %v; want %d", laps, n, err, packet.BatchSize)
+		}
+		src.Release(b)
+		if err := closeAll(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -135,11 +136,7 @@ const sizeClasses = 7
 var sizeNames = [sizeClasses]string{"0-63", "64-127", "128-255", "256-511", "512-1023", "1024-2047", "2048-"}
 
 func sizeClass(n int) int {
-	i := 0
-	for edge := 64; i < sizeClasses-1 && n >= edge; edge <<= 1 {
-		i++
-	}
-	return i
+	return max(0, min(bits.Len(uint(n))-6, sizeClasses-1))
 }
 
 // merge adds t to s.
