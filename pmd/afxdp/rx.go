@@ -45,40 +45,50 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	return got, nil
 }
 
-// take moves n entries of the rx ring to b and returns how many of them were good. An address that
-// is not of a frame that the kernel was given is counted and never used.
+// take moves n entries of the rx ring to b and returns how many of them were good.
 func (q *Queue) take(stamp uint32, b *packet.Batch, n uint32) int {
 	start := len(b.D)
-	out := b.D[start : start+int(n)]
-	inFrame, size, held := q.frame-1, q.frame, q.rxHeld
-	ring, head := q.rx.entries, q.rx.head
-	k, lost, packets, bytes := 0, 0, uint64(0), uint64(0)
-	for i := range n {
-		x := ring.desc(head + i)
-		off := uint32(x.Addr)
-		if !held.remove(x.Addr) {
-			lost++
-			continue
-		}
-		if x.Len > size-off&inFrame {
+	for i := uint32(0); i < n; i++ {
+		i += q.takeGood(stamp, b, i, n)
+		if i < n {
+			q.discard(q.rx.desc(q.rx.head + i))
 			q.stat.rxInvalid.Add(1)
-			q.pool.Put(off)
-			continue
 		}
-		more := x.Options & unix.XDP_PKT_CONTD // bit 0
-		out[k] = packet.Desc{Off: off, Len: uint16(x.Len), Stamp: stamp, Flags: packet.FlagMore * packet.Flags(more)}
-		packets += uint64(1 - more)
-		bytes += uint64(x.Len)
-		k++
 	}
-	b.D = b.D[:start+k]
-	q.rxHeld.n -= int(n) - lost
-	if lost > 0 {
-		q.stat.rxInvalid.Add(uint64(lost))
+	return len(b.D) - start
+}
+
+// takeGood moves entries i to n of the rx ring to b, up to the first that is not a packet inside of
+// a frame that the kernel was given. It returns how many it moved.
+func (q *Queue) takeGood(stamp uint32, b *packet.Batch, i, n uint32) uint32 {
+	inFrame, size, held := uint64(q.frame-1), uint64(q.frame), q.rxHeld
+	ring, head := q.rx.entries, q.rx.head+i
+	out := b.D[len(b.D):][:n-i]
+	k, more, bytes := 0, uint32(0), uint64(0)
+	for ; k < len(out); k++ {
+		x := ring.desc(head + uint32(k))
+		addr, length := x.Addr, uint64(x.Len)
+		if addr&inFrame+length > size || !held.remove(addr) {
+			break
+		}
+		goesOn := x.Options & unix.XDP_PKT_CONTD // bit 0
+		out[k] = packet.Desc{Off: uint32(addr), Len: uint16(length), Stamp: stamp, Flags: packet.FlagMore * packet.Flags(goesOn)}
+		more += goesOn
+		bytes += length
 	}
-	q.stat.rxPackets.Add(packets)
+	b.D = b.D[:len(b.D)+k]
+	q.rxHeld.n -= k
+	q.stat.rxPackets.Add(uint64(k) - uint64(more))
 	q.stat.rxBytes.Add(bytes)
-	return k
+	return uint32(k)
+}
+
+// discard puts the frame of a received entry back, if it is one that the kernel was given.
+func (q *Queue) discard(x *unix.XDPDesc) {
+	if q.rxHeld.remove(x.Addr) {
+		q.rxHeld.n--
+		q.pool.Put(uint32(x.Addr))
+	}
 }
 
 // wholePackets returns how many of the first n entries of the rx ring make whole packets. A packet
@@ -102,10 +112,7 @@ func (q *Queue) dropLong() {
 			continue
 		}
 		for j := range i + 1 {
-			if x := q.rx.desc(q.rx.head + j); q.rxHeld.remove(x.Addr) {
-				q.rxHeld.n--
-				q.pool.Put(uint32(x.Addr))
-			}
+			q.discard(q.rx.desc(q.rx.head + j))
 		}
 		q.rx.release(i + 1)
 		q.stat.rxInvalid.Add(1)
