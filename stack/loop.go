@@ -14,8 +14,6 @@ import (
 	"io"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
@@ -125,7 +123,7 @@ func NewLoop(cfg Config) (*Loop, error) {
 func (l *Loop) Stats() Stats { return l.board.read() }
 
 // Poll does one turn: receive from each port, run the engine, handle, transmit, run timers. It
-// returns the number of packets that it moved. Run calls it; tests in virtual time call it
+// returns the number of descriptors that it moved, 0 for a turn in vain. Run calls it; tests in virtual time call it
 // themselves, with times that never go back.
 func (l *Loop) Poll(now clock.Time) int {
 	l.mail.run()
@@ -257,9 +255,7 @@ func (l *Loop) enqueue(now clock.Time, out int, d []packet.Desc) {
 	}
 	n := len(d)
 	if n > q.Room() {
-		for n = q.Room(); n > 0 && d[n-1].Flags.Has(packet.FlagMore); { // whole packets only
-			n--
-		}
+		n = pmd.Whole(d, q.Room())
 		l.drop(d[n:], packet.DropTxFull)
 	}
 	q.D = append(q.D, d[:n]...)
@@ -309,5 +305,5 @@ func (p *port) fail(now clock.Time, err error) {
 	p.retry = now.Add(retryAfter)
 }
 
-// Close ends the loop's mailbox. Call it after Run has returned.
-func (l *Loop) Close() error { return unix.Close(l.mail.fd) }
+// Close ends the loop's mailbox. Call it after Run has returned; it may be called twice.
+func (l *Loop) Close() error { return l.mail.close() }

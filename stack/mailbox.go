@@ -2,6 +2,7 @@ package stack
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -12,20 +13,28 @@ import (
 // mailbox brings functions from other goroutines to the loop's thread, and wakes it for them.
 type mailbox struct {
 	box    *ring.MPSC[func()]
-	fd     int // eventfd, part of the loop's poll set
 	asleep atomic.Bool
+
+	// mu keeps close out of ring, which comes from other goroutines as late as it likes: the number
+	// may be another file's by then. The loop itself reads fd without it, since close comes after.
+	mu sync.Mutex
+	fd int // eventfd, part of the loop's poll set; -1 once closed
 }
+
+// letters is how many functions the mailbox holds.
+const letters = 256
 
 func newMailbox() (*mailbox, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("loop: eventfd: %w", err)
 	}
-	return &mailbox{box: ring.NewMPSC[func()](256), fd: fd}, nil
+	return &mailbox{box: ring.NewMPSC[func()](letters), fd: fd}, nil
 }
 
 // Do has f run on the loop's thread, between two turns; false says that 256 functions wait already.
-// It is how everything outside of the loop reaches the loop's own state. Any goroutine may call it.
+// It is how everything outside of the loop reaches the loop's own state. Any goroutine may call it,
+// f too: what f asks for runs before a later turn. Once Run has returned nothing is run any more.
 func (l *Loop) Do(f func()) bool {
 	if !l.mail.box.Push(f) {
 		return false
@@ -36,15 +45,33 @@ func (l *Loop) Do(f func()) bool {
 	return true
 }
 
-// ring wakes the loop.
+// ring wakes the loop, if there still is one.
 func (m *mailbox) ring() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fd < 0 {
+		return
+	}
 	one := [8]byte{1}
 	_, _ = unix.Write(m.fd, one[:]) // full means that the loop is about to wake
 }
 
-// run runs what has arrived. Loop only.
+// close may be called twice.
+func (m *mailbox) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fd < 0 {
+		return nil
+	}
+	fd := m.fd
+	m.fd = -1
+	return unix.Close(fd)
+}
+
+// run runs what has arrived, and no more than the box holds: a function that sends itself again
+// must not keep the loop from its packets. Loop only.
 func (m *mailbox) run() {
-	for {
+	for range letters {
 		f, ok := m.box.Pop()
 		if !ok {
 			return

@@ -71,10 +71,12 @@ func (b *board) publish(s *Stats) {
 }
 
 // read returns the counters as last published. Each is right; together they may be a turn apart
-// while the loop runs.
+// while the loop runs. It reads against the order in which publish writes, Received last, so that
+// no packet is seen to end that was not seen to come.
 func (b *board) read() (s Stats) {
-	for i, v := range s.words() {
-		*v = b[i].Load()
+	w := s.words()
+	for i := len(w) - 1; i >= 0; i-- {
+		*w[i] = b[i].Load()
 	}
 	return s
 }

@@ -1,0 +1,75 @@
+package stack
+
+import (
+	"os"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestALateBellIsNoLongerHeard rings after Close, as context.AfterFunc and Do may: the number of the
+// eventfd is another file's by then.
+func TestALateBellIsNoLongerHeard(t *testing.T) {
+	w := newWorld(t)
+	fd := w.loop.mail.fd
+	for range 2 {
+		if err := w.loop.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if int(f.Fd()) != fd {
+		if err := unix.Dup3(int(f.Fd()), fd, unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+	}
+	w.loop.mail.ring()
+	if info, err := f.Stat(); err != nil || info.Size() != 0 {
+		t.Errorf("the bell wrote %d bytes into a stranger's file, %v", info.Size(), err)
+	}
+}
+
+func TestAFunctionThatSendsItselfAgainLetsTheLoopTurn(t *testing.T) {
+	w := newWorld(t)
+	ran := 0
+	var again func()
+	again = func() {
+		if ran++; ran > 10*letters {
+			t.Fatal("the turn never ends")
+		}
+		w.loop.Do(again)
+	}
+	w.loop.Do(again)
+	w.loop.Poll(0)
+	if ran == 0 {
+		t.Error("it did not run")
+	}
+}
+
+// TestNoReaderSeesMorePacketsEndThanCome reads the counters while a loop would publish them.
+func TestNoReaderSeesMorePacketsEndThanCome(t *testing.T) {
+	var b board
+	var stop sync.WaitGroup
+	stop.Go(func() {
+		var s Stats
+		for range 200_000 {
+			s.Received += 3
+			s.Forwarded += 2
+			s.Dropped[len(s.Dropped)-1]++
+			b.publish(&s)
+		}
+	})
+	defer stop.Wait()
+	for range 20_000 {
+		s := b.read()
+		if s.Forwarded+s.Delivered+s.TotalDropped() > s.Received {
+			t.Fatalf("%d forwarded and %d dropped of %d received", s.Forwarded, s.TotalDropped(), s.Received)
+		}
+	}
+}
