@@ -23,6 +23,7 @@ const (
 // Advance is called.
 type Wheel struct {
 	tick  Time     // length of a tick, ns
+	zero  Time     // start of tick 0: the tick that the wheel was made in
 	now   uint64   // the last tick that was run
 	armed int      // number of timers that will fire
 	due   []uint64 // tick at which a timer fires, by timer
@@ -36,7 +37,7 @@ type Wheel struct {
 func NewWheel(n int, tick time.Duration, now Time) *Wheel {
 	w := &Wheel{
 		tick: Time(tick),
-		now:  uint64(now / Time(tick)),
+		zero: now - ((now%Time(tick))+Time(tick))%Time(tick), // times before 0 are as good as others
 		due:  make([]uint64, n),
 		next: make([]uint32, n+levels*slots),
 		prev: make([]uint32, n+levels*slots),
@@ -57,9 +58,24 @@ func (w *Wheel) Armed() int { return w.armed }
 func (w *Wheel) Arm(id uint32, t Time) {
 	w.Stop(id)
 	w.armed++
-	w.due[id] = max(uint64((t+w.tick-1)/w.tick), w.now+1)
+	due := w.ticks(t)
+	if w.at(due) < t {
+		due++
+	}
+	w.due[id] = max(due, w.now+1)
 	w.insert(id)
 }
+
+// ticks returns the tick that t lies in, 0 for all times before.
+func (w *Wheel) ticks(t Time) uint64 {
+	if t < w.zero {
+		return 0
+	}
+	return (uint64(t) - uint64(w.zero)) / uint64(w.tick) // a difference of any two times fits
+}
+
+// at returns the start of a tick.
+func (w *Wheel) at(tick uint64) Time { return w.zero + Time(tick)*w.tick }
 
 // Stop disarms timer id, if it is armed.
 func (w *Wheel) Stop(id uint32) {
@@ -101,7 +117,7 @@ func (w *Wheel) unlink(id uint32) {
 // Advance runs the wheel up to now and calls fire for each timer that is due, earliest tick first.
 // fire may arm and stop any timer.
 func (w *Wheel) Advance(now Time, fire func(id uint32)) {
-	for target := uint64(now / w.tick); w.now < target; {
+	for target := w.ticks(now); w.now < target; {
 		if w.armed == 0 {
 			w.now = target
 			return
@@ -161,5 +177,5 @@ func (w *Wheel) Next() Time {
 		ahead := bits.RotateLeft64(used, -int((at+1)%slots))
 		first = min(first, (at+1+uint64(bits.TrailingZeros64(ahead)))<<(slotBits*l))
 	}
-	return Time(first) * w.tick
+	return w.at(first)
 }

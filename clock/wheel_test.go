@@ -55,6 +55,35 @@ func TestATimerInThePastFiresAtTheNextTick(t *testing.T) {
 	}
 }
 
+// TestZeroIsArbitrary runs the same timers on clocks that start anywhere: only differences mean
+// anything.
+func TestZeroIsArbitrary(t *testing.T) {
+	want := []firing{{0, 1 * ms}, {1, 1 * ms}, {2, 5 * ms}, {3, 70 * ms}}
+	for _, start := range []Time{0, 1000 * ms, -3 * ms, -1000 * ms, -1<<63 + 10*ms, -1 << 62} {
+		w := NewWheel(5, time.Millisecond, start)
+		zero := w.at(0)
+		w.Arm(0, start) // has passed
+		w.Arm(1, max(start-5*ms, -1<<63+ms))
+		w.Arm(2, zero+5*ms)
+		w.Arm(3, zero+70*ms)
+		w.Arm(4, Never)
+		if next := w.Next(); next != zero+ms {
+			t.Errorf("from %d: Next is %d", start, next)
+		}
+		var got []firing
+		for _, f := range run(w, zero, zero+100*ms, ms) {
+			got = append(got, firing{f.id, f.at - zero})
+		}
+		slices.SortFunc(got, func(a, b firing) int { return int(a.id) - int(b.id) })
+		if !slices.Equal(got, want) {
+			t.Errorf("from %d: fired %v, want %v", start, got, want)
+		}
+		if w.Armed() != 1 {
+			t.Errorf("from %d: the timer that never fires is gone", start)
+		}
+	}
+}
+
 func TestATimerBeyondTheHorizonStillFiresOnTime(t *testing.T) {
 	w := NewWheel(1, time.Millisecond, 0)
 	at := Time(3*horizon) * ms
