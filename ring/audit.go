@@ -69,15 +69,15 @@ type Holder interface {
 var ErrAudit = errors.New("frame audit")
 
 // Audit checks that each of a's frames that was cut into pools is held exactly once among the
-// holders. Everything that holds frames must be named and stand still.
+// holders, and no other. Everything that holds frames must be named and stand still.
 func Audit(a *Arena, holders ...Holder) error {
-	seen := make([]uint8, a.Frames())
+	seen := make([]uint8, a.cut)
 	var twice, outside int
 	for _, h := range holders {
 		h.Holds(func(off uint32) {
 			f := int(off >> a.Shift)
 			switch {
-			case f >= len(seen):
+			case f >= a.cut:
 				outside++
 			case seen[f] != 0:
 				twice++
@@ -87,13 +87,13 @@ func Audit(a *Arena, holders ...Holder) error {
 		})
 	}
 	missing := 0
-	for _, s := range seen[:a.cut] {
+	for _, s := range seen {
 		if s == 0 {
 			missing++
 		}
 	}
 	if missing+twice+outside > 0 {
-		return fmt.Errorf("%w: of %d frames %d are missing, %d held twice, %d outside of the arena",
+		return fmt.Errorf("%w: of %d frames %d are missing, %d held twice, %d outside of the pools",
 			ErrAudit, a.cut, missing, twice, outside)
 	}
 	return nil

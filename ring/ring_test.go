@@ -4,7 +4,10 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -79,8 +82,8 @@ func TestReservedHugePages(t *testing.T) {
 		t.Skip("reserving huge pages needs root")
 	}
 	defer os.WriteFile(knob, before, 0o644)
-	if got, _ := os.ReadFile(knob); strings.TrimSpace(string(got)) < "4" {
-		t.Skipf("the kernel reserved only %s huge pages", strings.TrimSpace(string(got)))
+	if got, _ := os.ReadFile(knob); number(got) < 4 {
+		t.Skipf("the kernel reserved only %d huge pages", number(got))
 	}
 	a := newArena(t, ArenaConfig{Frames: 1024, Huge: HugeRequire})
 	if a.Pages() != PagesHugeTLB {
@@ -89,6 +92,11 @@ func TestReservedHugePages(t *testing.T) {
 	if _, err := NewArena(ArenaConfig{Frames: 1 << 20, Huge: HugeRequire}); !errors.Is(err, ErrNoHugePages) {
 		t.Errorf("2 GiB of huge pages: %v", err)
 	}
+}
+
+func number(text []byte) int {
+	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return n
 }
 
 func TestPoolGivesEachFrameOnce(t *testing.T) {
@@ -185,6 +193,42 @@ func TestAuditFindsEveryKindOfFault(t *testing.T) {
 		err := Audit(a, p, c.held)
 		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrAudit) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestAuditFindsAFrameOfNoPool(t *testing.T) {
+	a := newArena(t, ArenaConfig{Frames: 8, Huge: HugeOff})
+	p := cut(t, a, 4)
+	if err := Audit(a, p); err != nil {
+		t.Error(err)
+	}
+	if err := Audit(a, p, offsets{4 << a.Shift}); err == nil || !strings.Contains(err.Error(), "1 outside") {
+		t.Errorf("a frame that was never cut: %v", err)
+	}
+}
+
+// TestSPSCLenIsPossibleForAStranger reads the length while both ends move.
+func TestSPSCLenIsPossibleForAStranger(t *testing.T) {
+	r := NewSPSC[int](8)
+	var quit atomic.Bool
+	var both sync.WaitGroup
+	in, out := make([]int, 5), make([]int, 5)
+	both.Go(func() {
+		for !quit.Load() {
+			r.Push(in)
+		}
+	})
+	both.Go(func() {
+		for !quit.Load() {
+			r.Pop(out)
+		}
+	})
+	defer both.Wait()
+	defer quit.Store(true)
+	for range 300_000 {
+		if n := r.Len(); n < 0 || n > r.Cap() {
+			t.Fatalf("%d elements in a ring of %d", n, r.Cap())
 		}
 	}
 }

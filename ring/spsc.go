@@ -14,7 +14,7 @@ type SPSC[T any] struct {
 
 	_    pad
 	head atomic.Uint32 // next to read, written by the consumer
-	tail uint32        // consumer's copy of shared
+	tail uint32        // consumer's copy of end
 	_    pad
 	end  atomic.Uint32 // next to write, written by the producer
 	read uint32        // producer's copy of head
@@ -33,8 +33,12 @@ func NewSPSC[T any](n int) *SPSC[T] {
 // Cap returns the number of elements that the ring can hold.
 func (r *SPSC[T]) Cap() int { return len(r.buf) }
 
-// Len returns the number of elements in the ring; a snapshot when the other side is at work.
-func (r *SPSC[T]) Len() int { return int(r.end.Load() - r.head.Load()) }
+// Len returns the number of elements in the ring; a snapshot when others are at work. Any goroutine
+// may call it.
+func (r *SPSC[T]) Len() int {
+	head := r.head.Load() // first: the end that is read after it is not behind it
+	return min(int(r.end.Load()-head), len(r.buf))
+}
 
 // Room returns how many elements Push would take now. Producer only.
 func (r *SPSC[T]) Room() int {
