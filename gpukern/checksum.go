@@ -10,8 +10,9 @@ import (
 
 // checksum is the stage that verifies the IPv4 header checksum (RFC 791 3.1) and those of TCP (RFC
 // 9293 3.1), UDP (RFC 768, RFC 8200 8.1), ICMP (RFC 792) and ICMPv6 (RFC 4443 2.3). Fragments and
-// packets whose payload is not all there are left unverified, as are those with a routing header
-// that has segments left: their pseudo-header names an address further on.
+// packets whose payload is not all there are left unverified. The pseudo-header has the destination of
+// the IP header, so that the checksum of a packet whose routing header has segments left comes out
+// wrong: it is for the node that the last segment names (RFC 8200 8.1).
 func (w *chunk) checksum(b *packet.Batch) {
 	for k := range w.n {
 		d, t := &b.D[w.at[k]], &w.tuple[k]

@@ -17,9 +17,9 @@ import (
 //
 //	| any of rules 0-4095 | any of 4096-8191 | ... | word | word | ...
 //
-// Vectors of no more than denseRules have all their words and no such bits. Vectors that are alike are kept once. Where they would pass vectorBudget, the field is made
-// coarse: its prefixes are cut, or its ports taken in groups. The bits then say "may match", and
-// rules are compared before they win.
+// Vectors of no more than denseRules have all their words and no such bits. Vectors that are alike are
+// kept once. Where they would pass vectorBudget, the field is made coarse: its prefixes are cut, or its
+// ports taken in groups. The bits then say "may match", and rules are compared before they win.
 type classifier struct {
 	src, dst     field
 	sport, dport portField

@@ -15,8 +15,9 @@ type Lists struct {
 }
 
 // Reference does the header pass over b as an engine with ops and with the tables compiled from l
-// does, in the most obvious way there is: one packet at a time, bit by bit, rule by rule. Every
-// engine is compared with it; nothing else should use it.
+// does, in the most obvious way there is: one packet at a time, bit by bit, rule by rule. It shares
+// no function with the fast form: headers are read by the views of package wire, checksums added up by
+// wire.SumPlain. Every engine is compared with it; nothing else should use it.
 func Reference(b *packet.Batch, ops Ops, l Lists) {
 	if l.HashKey == [40]byte{} {
 		l.HashKey = DefaultHashKey
@@ -369,12 +370,21 @@ func scanRules(rules []Rule, r *refPacket) uint16 {
 		if u.Proto != 0 && u.Proto != r.proto {
 			continue
 		}
-		if !u.SrcPorts.has(r.sport) || !u.DstPorts.has(r.dport) {
+		if !inRange(u.SrcPorts, r.sport) || !inRange(u.DstPorts, r.dport) {
 			continue
 		}
 		return uint16(i + 1)
 	}
 	return 0
+}
+
+// inRange reports whether port is one of p, or p asks for none. A packet without ports has noPort.
+func inRange(p Ports, port uint32) bool {
+	lo, hi, asks := p.Range()
+	if !asks {
+		return true
+	}
+	return port != noPort && uint32(lo) <= port && port <= uint32(hi)
 }
 
 // scanRoutes returns the next hop of the longest prefix that contains a.

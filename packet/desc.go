@@ -52,6 +52,10 @@ type Flags uint16
 
 // The bits of Flags. A checksum bit says "verified and right"; it is clear where the checksum is
 // wrong, absent or covers bytes that are not there.
+//
+// FlagTruncated says either that a header goes on beyond the captured bytes, or that IP claims a length
+// beyond those present. Where only payload is missing, offsets and lookups are valid nevertheless: L4
+// and Payload tell whether the transport header was whole.
 const (
 	FlagIPv4         Flags = 1 << iota // the network header is IPv4
 	FlagIPv6                           // the network header is IPv6
@@ -63,7 +67,7 @@ const (
 	FlagFragmentRest                   // a fragment other than the first: no transport header
 	FlagOptions                        // IPv4 options or IPv6 extension headers are present
 	FlagMalformed                      // a length or version contradicts the bytes; L4 and Payload are 0
-	FlagTruncated                      // headers go on beyond the captured bytes
+	FlagTruncated                      // headers, or the length that IP claims, go on beyond the bytes present
 	FlagMore                           // the packet goes on in the next Desc of the batch
 	FlagTunnel                         // offsets and hash describe the inner packet of a tunnel
 )
