@@ -31,9 +31,12 @@ var (
 type Driver interface {
 	// Rx appends received packets to b, at most b.Room(), and passes their frames to the caller.
 	// It never blocks; no packet is 0, nil. It sets b.Base to now and each Stamp to the packet's
-	// arrival. An error concerns the device, not a packet, and repeats until it is mended:
-	// ErrDown and ErrGone after a link is lost (Rx works again once it is back), io.EOF after the
-	// last packet of a file, ErrClosed after Close.
+	// arrival. A packet of several descriptors (packet.FlagMore) comes whole; one of more than
+	// cap(b.D) is dropped and counted as invalid.
+	//
+	// An error concerns the device, not a packet. ErrDown repeats until the link is up, and then
+	// Rx works again. Final are ErrGone, because an interface that comes back is another one and
+	// wants a driver of its own, io.EOF after the last packet of a file and ErrClosed after Close.
 	Rx(now clock.Time, b *packet.Batch) (int, error)
 
 	// Tx takes the frames of the first n packets of b, in order, and returns n; the others stay

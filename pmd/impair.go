@@ -31,7 +31,7 @@ type Impair struct {
 	pool   *ring.Pool
 	text   string
 	rx, tx *link
-	in     *packet.Batch // what the wrapped driver has just received, a part of buf
+	in     *packet.Batch // what the wrapped driver has just received, behind what is held: in buf
 	buf    []packet.Desc
 	out    *packet.Batch // due, and not taken by the wrapped driver yet
 	now    clock.Time    // of the last call
@@ -78,10 +78,11 @@ func (m *Impair) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	}
 	m.now = now
 	_ = m.flush(now) // the next Tx tells what is wrong
-	room := min(m.rx.room(), packet.BatchSize)
-	m.in.D = m.buf[:0:room]
+	full := min(m.rx.limit, packet.BatchSize)
+	taken := max(0, full-m.rx.room()) // a batch that looks smaller would lose the packets that it cannot hold
+	m.in.D = m.buf[:taken:full]
 	n, err := m.inner.Rx(now, m.in)
-	m.rx.enter(now, m.in.D[:n])
+	m.rx.enter(now, m.in.D[taken:][:n])
 	b.Base = int64(now)
 	n = m.rx.release(now, b)
 	m.count.Rx(b.D[b.Len()-n:])
@@ -124,11 +125,20 @@ func (m *Impair) flush(now clock.Time) error {
 	}
 }
 
-// release moves packets that are due to b and returns the number of descriptors.
+// release moves packets that are due to b and returns the number of descriptors. A packet that not
+// even an empty b would hold is lost.
 func (l *link) release(now clock.Time, b *packet.Batch) int {
 	before, packets := b.Len(), uint64(0)
-	for l.held.due() <= now && l.held.pop(b) {
-		packets++
+	for l.held.due() <= now {
+		if l.held.pop(b) {
+			packets++
+			continue
+		}
+		if l.held.first() <= cap(b.D) {
+			break
+		}
+		l.held.free(l.pool)
+		l.count.mtu.Add(1)
 	}
 	if packets > 0 {
 		l.count.passed.Add(packets)

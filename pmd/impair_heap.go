@@ -3,6 +3,7 @@ package pmd
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/ring"
 )
 
 // heap holds packets until they are due, in the order of their due times; packets due at the same
@@ -79,23 +80,44 @@ func (h *heap) due() clock.Time {
 	return h.entries[0].due
 }
 
+// first returns the number of descriptors of the first packet.
+func (h *heap) first() (length int) {
+	for n := h.entries[0].first; n != none; n = h.nodes[n].next {
+		length++
+	}
+	return length
+}
+
 // pop moves the first packet to b, stamped with its due time; false says that it does not fit.
 func (h *heap) pop(b *packet.Batch) bool {
-	e := h.entries[0]
-	if h.length(e.first) > b.Room() {
+	if h.first() > b.Room() {
 		return false
 	}
+	e := h.entries[0]
 	for n := e.first; n != none; {
 		d := h.nodes[n].d
 		d.Stamp = uint32(e.due)
 		b.Append(d)
 		n = h.drop(n)
 	}
+	h.shift()
+	return true
+}
+
+// free gives the frames of the first packet to the pool.
+func (h *heap) free(pool *ring.Pool) {
+	for n := h.entries[0].first; n != none; n = h.drop(n) {
+		pool.Put(h.nodes[n].d.Off)
+	}
+	h.shift()
+}
+
+// shift takes the root, whose nodes are gone, out.
+func (h *heap) shift() {
 	last := len(h.entries) - 1
 	h.entries[0] = h.entries[last]
 	h.entries = h.entries[:last]
 	h.sink()
-	return true
 }
 
 // drop puts node n among the unused and returns the one that followed it.
@@ -105,13 +127,6 @@ func (h *heap) drop(n int32) int32 {
 	h.unused = n
 	h.frames--
 	return next
-}
-
-func (h *heap) length(n int32) (length int) {
-	for ; n != none; n = h.nodes[n].next {
-		length++
-	}
-	return length
 }
 
 // sink restores the order after the root was replaced.

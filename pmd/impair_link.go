@@ -21,7 +21,7 @@ type ImpairCount struct {
 	LostRandom uint64 // word loss
 	LostBurst  uint64 // word burst
 	LostQueue  uint64 // word queue
-	LostMTU    uint64 // word mtu, and packets of more frames than may be held
+	LostMTU    uint64 // word mtu, and packets of more frames than may be held or than a batch holds
 	Discarded  uint64 // held when the wrapper was closed
 	Duplicated uint64 // copies made
 	Uncopied   uint64 // copies not made because no frame was free

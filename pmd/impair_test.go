@@ -3,6 +3,7 @@ package pmd_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -858,4 +859,50 @@ func BenchmarkImpairDelay(b *testing.B) {
 		l.poolB.PutBatch(l.rx)
 		l.im.Rx(now, l.rx)
 	}
+}
+
+// TestImpairLeavesLongPacketsWithTheWrappedDriver has packets of three frames wait in a driver that
+// drops what the batch could never hold: that there is little room now must not look like that.
+func TestImpairLeavesLongPacketsWithTheWrappedDriver(t *testing.T) {
+	const total = 50
+	all := make([]seen, total)
+	for i := range all {
+		all[i] = seen{int64(i), string(make([]byte, 2048*(1+i%3)))}
+	}
+	r := newRig(t, 64, pmd.PcapConfig{Files: []string{writeCapture(t, all...)}, StampNow: true})
+	profile, err := pmd.ParseProfile("delay=1ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := pmd.NewImpair(r.d, pmd.ImpairConfig{Profile: profile, Pool: r.pool, Hold: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for now := clock.Time(0); ; now += 100_000 {
+		_, err := im.Rx(now, r.b)
+		if r.audit(im, held{r.b}); errors.Is(err, io.EOF) {
+			break
+		}
+		r.pool.PutBatch(r.b)
+	}
+	if s := im.Info().Stats; s.RxPackets != total || s.RxInvalid != 0 {
+		t.Errorf("%+v, want all %d", s, total)
+	}
+}
+
+func TestImpairLosesAPacketThatNoBatchHolds(t *testing.T) {
+	l := newPathOf(t, "delay=1ms", 512, 100)
+	fill(t, l.rx, l.poolB, 0, 12, 64)
+	for j := range 8 { // nine descriptors, then three packets
+		l.rx.D[j].Flags = packet.FlagMore
+	}
+	l.b.Tx(0, l.rx)
+	l.rx.Reset()
+	small := packet.NewBatch(l.arena.View(), 8)
+	l.im.Rx(0, small)
+	n, err := l.im.Rx(1_000_000, small)
+	if rx, _ := l.im.Counts(); n != 3 || err != nil || rx.LostMTU != 1 || rx.Passed != 3 {
+		t.Errorf("Rx = %d, %v; %+v", n, err, rx)
+	}
+	l.audit(t, l.im, held{small})
 }

@@ -81,7 +81,8 @@ func NewMemory(cfg MemoryConfig) (a, b *Memory, err error) {
 }
 
 // Rx implements Driver. Packets arrive at now. A packet of several descriptors waits until b and the
-// pool have room for all of it. Once the peer is closed it returns ErrGone.
+// pool have room for all of it; one that an empty b has no room for counts as RxInvalid. Once the
+// peer is closed it returns ErrGone.
 func (m *Memory) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	if err := m.check("rx"); err != nil {
 		return 0, err
@@ -111,6 +112,10 @@ func (m *Memory) receive(b *packet.Batch) {
 		p.stage = p.stage[:have+p.data.Pop(p.stage[have:limit])]
 	}
 	n := Whole(p.stage, limit)
+	if n == 0 && limit == cap(b.D) && len(p.stage) >= limit {
+		m.refuseLong()
+		return
+	}
 	var pay [1]uint32
 	for _, d := range p.stage[:n] {
 		pay[0], _ = m.pool.Get()
@@ -119,6 +124,25 @@ func (m *Memory) receive(b *packet.Batch) {
 	}
 	rest := copy(p.stage, p.stage[n:])
 	p.stage = p.stage[:rest]
+}
+
+// refuseLong sends the frames of the first packet, which no batch of the caller's can hold, home.
+// All of it is in the pipe, because the sender has sent it at once.
+func (m *Memory) refuseLong() {
+	p := m.in
+	have := len(p.stage)
+	p.stage = p.stage[:have+p.data.Pop(p.stage[have:cap(p.stage)])]
+	n := Chain(p.stage)
+	if n > p.paid.Room() {
+		return // until the sender has collected
+	}
+	var home [1]uint32
+	for _, d := range p.stage[:n] {
+		home[0] = d.Off
+		p.paid.Push(home[:])
+	}
+	m.count.RxInvalid.Add(1)
+	p.stage = p.stage[:copy(p.stage, p.stage[n:])]
 }
 
 // Tx implements Driver. Once the peer is closed it returns ErrGone and takes nothing.

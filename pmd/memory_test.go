@@ -349,3 +349,42 @@ func BenchmarkMemoryRoundTrip(b *testing.B) {
 		w.a.Rx(now, batch)
 	}
 }
+
+// TestMemoryPassesOverAPacketThatNoBatchHolds lets a receiver with short batches go on behind it,
+// also where the frames on their way home fill their ring.
+func TestMemoryPassesOverAPacketThatNoBatchHolds(t *testing.T) {
+	w := newPair(t, 64, 64, 16)
+	tx, rx := packet.NewBatch(w.arena.View(), 16), packet.NewBatch(w.arena.View(), 4)
+	for round := range 5 {
+		fill(t, tx, w.poolA, round, 6, 64) // a packet, one of four, one
+		for i := 1; i < 4; i++ {
+			tx.D[i].Flags = packet.FlagMore
+		}
+		fill(t, tx, w.poolA, round, 5, 64) // one of five
+		for i := 6; i < 10; i++ {
+			tx.D[i].Flags = packet.FlagMore
+		}
+		fill(t, tx, w.poolA, round, 1, 64)
+		if n, err := w.a.Tx(0, tx); n != 12 || err != nil {
+			t.Fatalf("Tx = %d, %v", n, err)
+		}
+		tx.Reset()
+		var got uint64
+		for range 10 {
+			if _, err := w.b.Rx(0, rx); err != nil {
+				t.Fatal(err)
+			}
+			w.audit(t, held{rx})
+			packets, _ := pmd.Count(rx.D)
+			got += packets
+			w.poolB.PutBatch(rx)
+			w.a.Rx(0, tx) // collects
+		}
+		if s := w.b.Info().Stats; got != 4 || s.RxInvalid != uint64(round)+1 {
+			t.Fatalf("round %d: %d packets came, %+v", round, got, s)
+		}
+	}
+	if a, b := w.a.Info().Stats, w.b.Info().Stats; a.TxPackets != b.RxPackets+b.RxInvalid {
+		t.Errorf("sent %d = received %d + invalid %d does not hold", a.TxPackets, b.RxPackets, b.RxInvalid)
+	}
+}
