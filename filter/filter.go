@@ -1,9 +1,9 @@
 // Package filter decides by rules what becomes of packets.
 //
 // A List is a list of rules, read from text (Parse) and compiled for the engine: the engine's
-// header pass writes the number of the first rule that matches into Desc.Rule, and Apply turns that
-// number into a verdict. A Filter is a List with Checks of what the engine found wrong in front of it
-// and with counters behind it. Packets come from the engine and go on to the gateway or to a
+// header pass writes the number of the first rule that matches into Desc.Rule, and Filter.Apply turns
+// that number into a verdict. A Filter has Checks of what the engine found wrong in front of its List,
+// and counters behind it. Packets come from the engine and go on to the gateway or to a
 // transport.
 //
 // The package is pure: it reads no files and no clocks. Tuples are matched by gpukern; this package
@@ -14,7 +14,6 @@ import (
 	"fmt"
 
 	"github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/packet"
 )
 
 // Action is what a rule does with the packets that it matches.
@@ -69,14 +68,3 @@ func (l *List) Rules() []Rule { return l.rules }
 
 // ACL returns the compiled form, for gpukern.Tables; nil for an empty list.
 func (l *List) ACL() *gpukern.ACL { return l.acl }
-
-// Apply sets packet.DropRule on the packets of b that a rule drops. The engine has written their
-// Rule by this list. Other packets keep their verdict.
-func (l *List) Apply(b *packet.Batch) {
-	for i := range b.D {
-		d := &b.D[i]
-		if d.Rule != 0 && l.rules[d.Rule-1].Action == Drop {
-			d.Verdict = packet.DropRule
-		}
-	}
-}

@@ -34,6 +34,8 @@ func TestRulesAreReadAsWritten(t *testing.T) {
 		"drop proto 89":                          {Action: Drop, Match: gpukern.Rule{Proto: 89}},
 		"drop icmpv6 to any":                     {Action: Drop, Match: gpukern.Rule{Proto: wire.ProtoICMPv6}},
 		"pass to port 80":                        {Match: gpukern.Rule{DstPorts: gpukern.PortRange(80, 80)}},
+		"pass to ::ffff:192.0.2.0/120":           {Match: gpukern.Rule{Dst: netip.MustParsePrefix("192.0.2.0/24")}},
+		"pass to ::fffe:0:0/95":                  {Match: gpukern.Rule{Dst: netip.MustParsePrefix("::fffe:0:0/95")}},
 		"drop from port 0-9 to ::ffff:192.0.2.1": {Action: Drop, Match: gpukern.Rule{SrcPorts: gpukern.PortRange(0, 9), Dst: netip.MustParsePrefix("192.0.2.1/32")}},
 	} {
 		l, err := Parse("rules", "# comment\n\n \t"+strings.ReplaceAll(text, " ", " \t ")+"  # why\r\n")
@@ -135,7 +137,8 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 	if err := e.Submit(b); err != nil {
 		t.Fatal(err)
 	}
-	l.Apply(b)
+	f := NewFilter(0, l)
+	f.Apply(b)
 	want := []struct {
 		rule    uint16
 		verdict packet.Verdict
@@ -145,7 +148,7 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 			t.Errorf("packet %d: rule %d, %v; want rule %d, %v", i, d.Rule, d.Verdict, w.rule, w.verdict)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { l.Apply(b) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { f.Apply(b) }); n != 0 {
 		t.Errorf("Apply allocates %v times", n)
 	}
 }
@@ -157,8 +160,8 @@ func TestAnEmptyListPassesEverything(t *testing.T) {
 	}
 	var zero List
 	b := batchOf(udp("192.0.2.1", "198.18.0.1", 1, 2))
-	l.Apply(b)
-	zero.Apply(b)
+	NewFilter(0, l).Apply(b)
+	NewFilter(0, &zero).Apply(b)
 	if b.D[0].Verdict != packet.Undecided || zero.ACL() != nil {
 		t.Error("an empty list decided")
 	}

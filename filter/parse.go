@@ -312,6 +312,9 @@ func prefix(w string) (netip.Prefix, error) {
 	if n != n.Masked() {
 		return n, fmt.Errorf("%s has bits beyond its length; %s is meant", n, n.Masked())
 	}
+	if n.Addr().Is4In6() && n.Bits() >= 96 { // IPv4 in IPv6 form, as a single address may be
+		n = netip.PrefixFrom(n.Addr().Unmap(), n.Bits()-96)
+	}
 	return n, nil
 }
 
