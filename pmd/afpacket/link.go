@@ -26,7 +26,11 @@ func (l *link) check(fd int, now clock.Time) error {
 		return l.err
 	}
 	l.next = now.Add(linkEvery)
-	l.err = state(fd, l.name, l.index)
+	if l.err = state(fd, l.name, l.index); l.err == nil {
+		// The socket keeps the ENETDOWN of a link that has been down until somebody asks for it;
+		// with it poll(2) would return at once for ever.
+		_, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	}
 	return l.err
 }
 

@@ -472,6 +472,11 @@ func TestLinkDownAndUpAgain(t *testing.T) {
 	}
 	state(pmd.ErrDown)
 	state(pmd.ErrDown) // it repeats
+	asleep := func() bool {
+		fds := []unix.PollFd{{Fd: int32(q.Info().FD), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, 50)
+		return n == 0 && err == nil
+	}
 	off, _ := r.pools[0].Get()
 	b.Append(packet.Desc{Off: off, Len: 60})
 	if n, err := q.Tx(now(), b); n != 0 || !errors.Is(err, pmd.ErrDown) || !strings.Contains(err.Error(), "ip link set mr0 up") {
@@ -480,6 +485,13 @@ func TestLinkDownAndUpAgain(t *testing.T) {
 	r.pools[0].PutBatch(b)
 	must(t, r.here.Up("mr0"))
 	state(nil)
+	for end := time.Now().Add(3 * time.Second); !asleep(); { // but for packets, which are few
+		if time.Now().After(end) {
+			t.Fatal("poll(2) returns at once for ever: a loop would never sleep again")
+		}
+		_, _ = q.Rx(now(), b)
+		r.pools[0].PutBatch(b)
+	}
 	r.know(t)
 	c := dial(t, r.linux, "", "198.18.0.2:9")
 	_, err = c.Write([]byte("again"))
