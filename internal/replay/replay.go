@@ -154,25 +154,44 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 }
 
 // open opens a file. What is replayed once is streamed; what is replayed again is read into memory
-// first: into frames that are lent again and again where nothing is sent.
+// first: into frames that are lent again and again where nothing is sent. A file whose packets take
+// more frames than it seemed, because they are tiny, is kept outside of frames.
 func (r *runner) open(path string) (*source, *ring.Pool, func() error, error) {
-	pc := pmd.PcapConfig{Files: []string{path}, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate}
-	pc.StampNow = true // nobody asks for capture times, and gaps of seconds between them would end batches early
-	frames := loopFrames
+	mode := r.mode(path)
+	src, pool, closeAll, err := r.openAs(path, mode)
+	if err != nil && mode == pmd.PcapResident {
+		return r.openAs(path, pmd.PcapPreload)
+	}
+	return src, pool, closeAll, err
+}
+
+// mode returns where the packets of a file wait.
+func (r *runner) mode(path string) pmd.PcapMode {
 	switch {
-	case pc.Laps == 1:
+	case r.cfg.Laps <= 1:
+		return pmd.PcapStream
 	case r.out == nil && fits(path):
-		pc.Mode = pmd.PcapResident
-		frames += residentFrames(path)
-	default:
-		pc.Mode = pmd.PcapPreload
+		return pmd.PcapResident
+	}
+	return pmd.PcapPreload
+}
+
+// openAs opens a file in a mode, with an arena of its own where nothing is sent.
+func (r *runner) openAs(path string, mode pmd.PcapMode) (*source, *ring.Pool, func() error, error) {
+	pc := pmd.PcapConfig{
+		Files: []string{path}, Mode: mode, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate,
+		StampNow: true, // nobody asks for capture times, and gaps of seconds between them would end batches early
 	}
 	if r.out != nil {
 		p, err := pmd.OpenPcap(r.cfg.Pool, pc)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		return &source{Pcap: p, mode: pc.Mode}, r.cfg.Pool, p.Close, nil
+		return &source{Pcap: p, mode: mode}, r.cfg.Pool, p.Close, nil
+	}
+	frames := loopFrames
+	if mode == pmd.PcapResident {
+		frames += residentFrames(path)
 	}
 	arena, pool, err := newPool(frames)
 	if err != nil {
@@ -182,28 +201,26 @@ func (r *runner) open(path string) (*source, *ring.Pool, func() error, error) {
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, arena.Close())
 	}
-	return &source{Pcap: p, mode: pc.Mode}, pool, func() error {
+	return &source{Pcap: p, mode: mode}, pool, func() error {
 		return errors.Join(ring.Audit(arena, pool, p), p.Close(), arena.Close())
 	}, nil
 }
 
 // fits reports whether a file may be resident: one whose packets are known to be no larger than a
-// quarter of what an arena can hold.
+// quarter of what an arena can hold. How much will come out of a pipe or a compressed file is not.
 func fits(path string) bool {
-	return path != "-" && !strings.HasSuffix(path, ".gz") && fileSize(path) <= 512<<20
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Size() <= 512<<20 && !strings.HasSuffix(path, ".gz")
 }
 
 // residentFrames returns how many frames of 2 KiB hold the packets of a file: packets of just over
-// half a frame, and very small ones, which begin at a cache line each, take twice their bytes.
-func residentFrames(path string) int { return int(fileSize(path) / 1024) }
-
-// fileSize returns 0 for a file that is not there: opening it tells what is wrong.
-func fileSize(path string) int64 {
+// half a frame, and those of some 40 bytes, which begin at a cache line each, take twice their bytes.
+func residentFrames(path string) int {
 	info, err := os.Stat(path)
 	if err != nil {
-		return 0
+		return 0 // opening it tells what is wrong
 	}
-	return info.Size()
+	return int(info.Size() / 1024)
 }
 
 // progress starts telling how far the loop is; the function that it returns ends that.

@@ -8,8 +8,11 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/clock"
@@ -170,19 +173,26 @@ func numbered(t *testing.T, n int) string {
 func record(t *testing.T, frames [][]byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "n.pcapng")
+	write(t, path, time.Nanosecond, frames...)
+	return path
+}
+
+// write makes a capture of Ethernet frames that come gap apart.
+func write(t *testing.T, path string, gap time.Duration, frames ...[]byte) {
+	t.Helper()
 	w, err := capture.Create(path, capture.WriterConfig{Interfaces: []capture.Interface{{LinkType: capture.LinkTypeEthernet}}})
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	for i, b := range frames {
-		if err := w.Write(&capture.Record{Data: b, Len: len(b), Time: int64(i)}); err != nil {
-			t.Fatal(err)
+		if err := w.Write(&capture.Record{Data: b, Len: len(b), Time: int64(i) * int64(gap)}); err != nil {
+			t.Error(err)
 		}
 	}
 	if err := w.Close(); err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
-	return path
 }
 
 func TestASlowDeviceGetsEveryPacketInOrder(t *testing.T) {
@@ -353,19 +363,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 
 func TestGapsInTimeDoNotCutBatchesShort(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sparse.pcap")
-	w, err := capture.Create(path, capture.WriterConfig{Interfaces: []capture.Interface{{LinkType: capture.LinkTypeEthernet}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 300 {
-		data := make([]byte, 60)
-		if err := w.Write(&capture.Record{Data: data, Len: len(data), Time: int64(i) * int64(time.Minute)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, time.Minute, slices.Repeat([][]byte{make([]byte, 60)}, 300)...)
 	for _, laps := range []int{1, 2} {
 		r := &runner{cfg: Config{Laps: laps}}
 		src, pool, closeAll, err := r.open(path)
@@ -380,5 +378,35 @@ func TestGapsInTimeDoNotCutBatchesShort(t *testing.T) {
 		if err := closeAll(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestTinyPacketsThatNeedMoreThanTheFileAreReplayedAgainAndAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tiny.pcap") // a byte of packet is 17 of the file and a cache line of the arena
+	write(t, path, 0, slices.Repeat([][]byte{{1}}, 400_000)...)
+	rep, err := Run(context.Background(), Config{Files: []string{path}, Laps: 2})
+	if err != nil || rep.Files[0].Err != nil || rep.Total.Packets != 800_000 {
+		t.Errorf("%d packets, %v, %v", rep.Total.Packets, err, rep.Files[0].Err)
+	}
+}
+
+func TestAPipeIsReadOnceForAllLaps(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Skip("no named pipes here:", err)
+	}
+	go write(t, path, 0, slices.Repeat([][]byte{make([]byte, 1400)}, 6000)...)
+	rep, err := Run(context.Background(), Config{Files: []string{path}, Laps: 3})
+	if err != nil || rep.Files[0].Err != nil || rep.Total.Packets != 18_000 || rep.Files[0].Mode != "preload" {
+		t.Errorf("%d packets by %s, %v, %v", rep.Total.Packets, rep.Files[0].Mode, err, rep.Files[0].Err)
+	}
+}
+
+func TestAVerificationThatIsStoppedIsNoSuccess(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	v, err := Verify(ctx, []string{numbered(t, 10)}, nil)
+	if !errors.Is(err, context.Canceled) || v.Packets != 0 {
+		t.Errorf("%d packets, error %v", v.Packets, err)
 	}
 }

@@ -43,16 +43,19 @@ const verifyFrame = 16 // bits
 
 // Verify holds the engine against its slow reference on every field of every packet of the files,
 // and against gopacket on all that both have parsed. Its error joins those of files that cannot be
-// read to their end; their packets before count. It ends early when ctx does.
+// read to their end; their packets before count. When ctx ends it ends early, with ctx's error.
 func Verify(ctx context.Context, files []string, rules *filter.List) (*Verification, error) {
 	v := newVerifier(rules)
 	var errs []error
 	for _, path := range files {
+		if ctx.Err() != nil {
+			break
+		}
 		if err := v.file(ctx, path); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	return &v.Verification, errors.Join(errs...)
+	return &v.Verification, errors.Join(append(errs, ctx.Err())...)
 }
 
 type verifier struct {
