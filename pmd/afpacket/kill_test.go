@@ -1,0 +1,89 @@
+package afpacket_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/millrace/millrace/pmd/afpacket"
+	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/wire"
+)
+
+// childEnv makes the test binary a process that hides TCP port 80 of mr0 until it is killed.
+const childEnv = "MILLRACE_AFPACKET_CHILD"
+
+var webRule = afpacket.Rule{Addr: ourAddr, Proto: wire.ProtoTCP, PortLo: 80}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) == "" {
+		os.Exit(m.Run())
+	}
+	if err := child(); err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	select {} // until it is killed
+}
+
+func child() error {
+	a, err := ring.NewArena(ring.ArenaConfig{Frames: 64, Huge: ring.HugeOff})
+	if err != nil {
+		return err
+	}
+	p, err := a.Cut(0)
+	if err != nil {
+		return err
+	}
+	if _, err := afpacket.Open(afpacket.Config{
+		Interface: "mr0", Pools: []*ring.Pool{p}, Rules: []afpacket.Rule{webRule}, Exclusive: true,
+	}); err != nil {
+		return err
+	}
+	fmt.Println("open")
+	go func() { _, _ = os.Stdin.Read(make([]byte, 1)); os.Exit(0) }() // the test has ended without a kill
+	return nil
+}
+
+// TestAfterSIGKILLTheFilterStaysUntilTheNextOpen shows what the package's page says of a killed
+// process: what it hid stays hidden, and the next Open takes the filter over and Close removes it.
+func TestAfterSIGKILLTheFilterStaysUntilTheNextOpen(t *testing.T) {
+	r := bareRig(t)
+	must(t, r.here.Up("mr0", "198.18.0.2/24"))
+	if !r.refused("198.18.0.2:80") {
+		t.Fatal("the kernel does not answer: the test shows nothing")
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	stdin, err := cmd.StdinPipe()
+	must(t, err)
+	defer stdin.Close()
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, r.here.Start(cmd))
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	hidden := !r.refused("198.18.0.2:80")
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	if line != "open\n" || !hidden {
+		t.Fatalf("the child says %q; port hidden: %v", line, hidden)
+	}
+	if r.refused("198.18.0.2:80") {
+		t.Error("the filter is gone with the process: the package's page is wrong")
+	}
+	if !r.refused("198.18.0.2:81") {
+		t.Error("the kernel has lost more than the rules named")
+	}
+	r.open(t, 1, 64, func(c *afpacket.Config) {
+		c.All, c.Rules, c.Exclusive = false, []afpacket.Rule{webRule}, true
+	})
+	if r.refused("198.18.0.2:80") {
+		t.Error("the new filter does not hide")
+	}
+	must(t, r.dev.Close())
+	if !r.refused("198.18.0.2:80") {
+		t.Error("Close left a filter behind")
+	}
+}
