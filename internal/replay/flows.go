@@ -3,6 +3,7 @@ package replay
 import (
 	"encoding/binary"
 	"math/bits"
+	"math/rand/v2"
 
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -24,16 +25,28 @@ func (k *flowKey) is(l *flowKey) bool {
 	return (k[0]^l[0])|(k[1]^l[1])|(k[2]^l[2])|(k[3]^l[3])|(k[4]^l[4]) == 0
 }
 
+// hash mixes the words by multiplication. It is not the engine's hash, which leaves the ports out for
+// fragments: a flow of which a packet is fragmented would be two.
+func (k *flowKey) hash(seed uint64) uint64 {
+	return mix(mix(k[0]^seed, k[1]^0x9e3779b97f4a7c15)^k[4], mix(k[2]^seed, k[3]^0xd6e8feb86659fd93)^k[4])
+}
+
+// mix folds a product of 128 bits into 64.
+func mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}
+
 // flow is a slot of the table.
 type flow struct {
 	key  flowKey
-	hash uint32
 	file uint32 // the last file that it was seen in; 0 is an empty slot
 }
 
-// flows counts flows exactly, up to a bound: a table with open addressing by the engine's hash,
-// which is the same for both directions.
+// flows counts flows exactly, up to a bound: a table with open addressing. Its seed is another in
+// each run, so that no capture can be made whose flows all meet in one slot.
 type flows struct {
+	seed   uint64
 	slots  []flow
 	most   int
 	used   int
@@ -46,7 +59,7 @@ func newFlows(most int) *flows {
 	if most <= 0 {
 		most = DefaultFlows
 	}
-	return &flows{slots: make([]flow, 1024), most: most}
+	return &flows{seed: rand.Uint64(), slots: make([]flow, 1024), most: most}
 }
 
 // begin starts the next file.
@@ -58,14 +71,14 @@ func (f *flows) begin() {
 // add counts the flow of an IP packet p with headers as d says.
 func (f *flows) add(p []byte, d *packet.Desc) {
 	k := keyOf(p, d)
-	mask := uint32(len(f.slots) - 1)
-	for at := d.Hash & mask; ; at = (at + 1) & mask {
+	mask := uint64(len(f.slots) - 1)
+	for at := k.hash(f.seed) & mask; ; at = (at + 1) & mask {
 		s := &f.slots[at]
 		if s.file == 0 {
-			f.insert(s, k, d.Hash)
+			f.insert(s, k)
 			return
 		}
-		if s.hash == d.Hash && s.key.is(&k) {
+		if s.key.is(&k) {
 			if s.file != f.file {
 				s.file = f.file
 				f.inFile++
@@ -76,12 +89,12 @@ func (f *flows) add(p []byte, d *packet.Desc) {
 }
 
 // insert puts a new flow into an empty slot, or counts it as beyond the bound.
-func (f *flows) insert(s *flow, k flowKey, hash uint32) {
+func (f *flows) insert(s *flow, k flowKey) {
 	if f.used == f.most {
 		f.beyond++
 		return
 	}
-	*s = flow{k, hash, f.file}
+	*s = flow{k, f.file}
 	f.used++
 	f.inFile++
 	if f.used*2 > len(f.slots) {
@@ -93,12 +106,12 @@ func (f *flows) insert(s *flow, k flowKey, hash uint32) {
 func (f *flows) grow() {
 	old := f.slots
 	f.slots = make([]flow, 2*len(old))
-	mask := uint32(len(f.slots) - 1)
+	mask := uint64(len(f.slots) - 1)
 	for i := range old {
 		if old[i].file == 0 {
 			continue
 		}
-		at := old[i].hash & mask
+		at := old[i].key.hash(f.seed) & mask
 		for f.slots[at].file != 0 {
 			at = (at + 1) & mask
 		}

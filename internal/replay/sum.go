@@ -120,12 +120,16 @@ func etherType(p []byte, d *packet.Desc) uint16 {
 	return t
 }
 
+// etherName names what the packets without an IP header are. Those that announce one have it cut off
+// or malformed; plain "ipv6" is the transport protocol of that name.
 func etherName(t uint16) string {
 	switch t {
 	case noEtherType:
 		return "cut off"
 	case 0:
 		return "802.3"
+	case wire.EtherTypeIPv4, wire.EtherTypeIPv6:
+		return "broken " + wire.EtherTypeName(t)
 	}
 	return wire.EtherTypeName(t)
 }

@@ -208,9 +208,11 @@ func common(p []byte, d *packet.Desc, g *capture.Decoded) (ours, theirs []field)
 	add := func(name string, a, b any) {
 		ours, theirs = append(ours, field{name, a}), append(theirs, field{name, b})
 	}
-	ip := d.Flags&(packet.FlagIPv4|packet.FlagIPv6) != 0
-	if !ip || d.Flags.Has(packet.FlagMalformed) || g.L3 == 0 {
-		return nil, nil
+	if d.Flags&(packet.FlagMalformed|packet.FlagTruncated) == 0 {
+		add("ip", d.Flags&(packet.FlagIPv4|packet.FlagIPv6) != 0, g.L3 != 0)
+	}
+	if d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0 || d.Flags.Has(packet.FlagMalformed) || g.L3 == 0 {
+		return ours, theirs
 	}
 	src, dst := addresses(p, d)
 	add("l3", int(d.L3), g.L3)
@@ -221,6 +223,9 @@ func common(p []byte, d *packet.Desc, g *capture.Decoded) (ours, theirs []field)
 	add("later fragment", d.Flags.Has(packet.FlagFragmentRest), g.LaterFragment)
 	if d.Flags.Has(packet.FlagIPv4) && g.IPSum != capture.NotVerified {
 		add("ip checksum", d.Flags.Has(packet.FlagIPChecksumOK), g.IPSum == capture.Right)
+	}
+	if g.L4 != 0 && d.Flags&packet.FlagTruncated == 0 {
+		add("has l4", d.L4 != 0, true)
 	}
 	if g.L4 == 0 || d.L4 == 0 {
 		return ours, theirs
