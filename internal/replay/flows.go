@@ -25,10 +25,10 @@ func (k *flowKey) is(l *flowKey) bool {
 	return (k[0]^l[0])|(k[1]^l[1])|(k[2]^l[2])|(k[3]^l[3])|(k[4]^l[4]) == 0
 }
 
-// hash mixes the words by multiplication. It is not the engine's hash, which leaves the ports out for
-// fragments: a flow of which a packet is fragmented would be two.
-func (k *flowKey) hash(seed uint64) uint64 {
-	return mix(mix(k[0]^seed, k[1]^0x9e3779b97f4a7c15)^k[4], mix(k[2]^seed, k[3]^0xd6e8feb86659fd93)^k[4])
+// hash adds up products of the words, each with a seed of its own in it. It is not the engine's hash,
+// which leaves the ports out for fragments: a flow of which a packet is fragmented would be two.
+func (k *flowKey) hash(seed *flowKey) uint64 {
+	return mix(k[0]^seed[0], k[1]^seed[1]) ^ mix(k[2]^seed[2], k[3]^seed[3]) ^ mix(k[4], seed[4])
 }
 
 // mix folds a product of 128 bits into 64.
@@ -46,7 +46,7 @@ type flow struct {
 // flows counts flows exactly, up to a bound: a table with open addressing. Its seed is another in
 // each run, so that no capture can be made whose flows all meet in one slot.
 type flows struct {
-	seed   uint64
+	seed   flowKey
 	slots  []flow
 	most   int
 	used   int
@@ -59,7 +59,11 @@ func newFlows(most int) *flows {
 	if most <= 0 {
 		most = DefaultFlows
 	}
-	return &flows{seed: rand.Uint64(), slots: make([]flow, 1024), most: most}
+	f := &flows{slots: make([]flow, 1024), most: most}
+	for i := range f.seed {
+		f.seed[i] = rand.Uint64()
+	}
+	return f
 }
 
 // begin starts the next file.
@@ -70,12 +74,13 @@ func (f *flows) begin() {
 
 // add counts the flow of an IP packet p with headers as d says.
 func (f *flows) add(p []byte, d *packet.Desc) {
-	k := keyOf(p, d)
+	var k flowKey
+	k.read(p, d)
 	mask := uint64(len(f.slots) - 1)
-	for at := k.hash(f.seed) & mask; ; at = (at + 1) & mask {
+	for at := k.hash(&f.seed) & mask; ; at = (at + 1) & mask {
 		s := &f.slots[at]
 		if s.file == 0 {
-			f.insert(s, k)
+			f.insert(s, &k)
 			return
 		}
 		if s.key.is(&k) {
@@ -89,12 +94,12 @@ func (f *flows) add(p []byte, d *packet.Desc) {
 }
 
 // insert puts a new flow into an empty slot, or counts it as beyond the bound.
-func (f *flows) insert(s *flow, k flowKey) {
+func (f *flows) insert(s *flow, k *flowKey) {
 	if f.used == f.most {
 		f.beyond++
 		return
 	}
-	*s = flow{k, f.file}
+	*s = flow{*k, f.file}
 	f.used++
 	f.inFile++
 	if f.used*2 > len(f.slots) {
@@ -111,7 +116,7 @@ func (f *flows) grow() {
 		if old[i].file == 0 {
 			continue
 		}
-		at := old[i].key.hash(f.seed) & mask
+		at := old[i].key.hash(&f.seed) & mask
 		for f.slots[at].file != 0 {
 			at = (at + 1) & mask
 		}
@@ -119,34 +124,39 @@ func (f *flows) grow() {
 	}
 }
 
-// keyOf reads the key of a packet. Ports are zero for packets without.
-func keyOf(p []byte, d *packet.Desc) flowKey {
+// read reads the key of a packet. Ports are zero for packets without.
+func (k *flowKey) read(p []byte, d *packet.Desc) {
 	var ports uint32
 	if hasPorts(d) {
 		ports = binary.BigEndian.Uint32(p[d.L4:])
 	}
 	if d.Flags.Has(packet.FlagIPv4) {
-		return key4(p[d.L3:], ports, d.Proto)
+		k.read4(p[d.L3:], ports)
+		k[4] = 4<<8 | uint64(d.Proto)
+		return
 	}
-	return key6(p[d.L3:], ports, d.Proto)
+	ports = k.read6(p[d.L3:], ports)
+	k[4] = uint64(ports)<<16 | 6<<8 | uint64(d.Proto)
 }
 
-// key4 orders the ends as numbers: a jump on their order would be mispredicted at every second packet.
-func key4(ip []byte, ports uint32, proto uint8) flowKey {
+// read4 reads the ends and orders them as numbers: a jump on their order would be mispredicted at every
+// second packet.
+func (k *flowKey) read4(ip []byte, ports uint32) {
 	a := uint64(binary.BigEndian.Uint32(ip[12:]))<<16 | uint64(ports>>16)
 	b := uint64(binary.BigEndian.Uint32(ip[16:]))<<16 | uint64(ports&0xffff)
-	return flowKey{min(a, b), max(a, b), 0, 0, 4<<8 | uint64(proto)}
+	k[0], k[1] = min(a, b), max(a, b)
 }
 
-func key6(ip []byte, ports uint32, proto uint8) flowKey {
-	be := binary.BigEndian
-	k := flowKey{be.Uint64(ip[8:]), be.Uint64(ip[16:]), be.Uint64(ip[24:]), be.Uint64(ip[32:])}
-	if k[0] > k[2] || k[0] == k[2] && (k[1] > k[3] || k[1] == k[3] && ports>>16 > ports&0xffff) {
-		k[0], k[1], k[2], k[3] = k[2], k[3], k[0], k[1]
+// read6 reads the ends and returns the ports in their order.
+func (k *flowKey) read6(ip []byte, ports uint32) uint32 {
+	srcHi, srcLo := binary.BigEndian.Uint64(ip[8:]), binary.BigEndian.Uint64(ip[16:])
+	dstHi, dstLo := binary.BigEndian.Uint64(ip[24:]), binary.BigEndian.Uint64(ip[32:])
+	if srcHi > dstHi || srcHi == dstHi && (srcLo > dstLo || srcLo == dstLo && ports>>16 > ports&0xffff) {
+		srcHi, srcLo, dstHi, dstLo = dstHi, dstLo, srcHi, srcLo
 		ports = bits.RotateLeft32(ports, 16)
 	}
-	k[4] = uint64(ports)<<16 | 6<<8 | uint64(proto)
-	return k
+	k[0], k[1], k[2], k[3] = srcHi, srcLo, dstHi, dstLo
+	return ports
 }
 
 // hasPorts reports whether the transport header of a packet that has one begins with ports.
