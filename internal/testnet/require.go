@@ -1,17 +1,29 @@
 package testnet
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 )
+
+// forWait is how long For waits for another run of the same tests.
+const forWait = 2 * time.Minute
 
 // For returns a network for a test, closed when the test ends. Without root the test is skipped,
 // unless MILLRACE_MUST_NETNS is set, as CI does: there a missing right is a failure. prefix must be
-// the test's own: tests of several packages run at once.
+// the package's own: tests of several packages run at once. For waits while another process runs
+// tests with the same prefix.
 func For(t testing.TB, prefix string) *Net {
 	t.Helper()
 	n, err := New(prefix)
+	for end := time.Now().Add(forWait); errors.Is(err, ErrInUse) && time.Now().Before(end); n, err = New(prefix) {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if errors.Is(err, ErrInUse) {
+		t.Fatal(err)
+	}
 	if err != nil {
 		if os.Getenv("MILLRACE_MUST_NETNS") != "" {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ package testnet
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,40 +33,54 @@ const dir = "/run/netns" // where ip-netns(8) looks, so that its users can follo
 // Net is a set of namespaces with a common prefix in their names.
 type Net struct {
 	prefix string
+	lock   net.Listener
 	spaces []*Namespace
-	err    error // the first failure of Namespace, told by Link
 }
 
 // Namespace is one network namespace: a host of the network.
 type Namespace struct {
 	Name string // as `ip netns` shows it
 	fd   netns.NsHandle
+	err  error // why it could not be made
 }
 
 // New returns an empty network. Namespaces with the same prefix that an earlier, killed run left
-// are removed.
+// are removed; while that run is alive the error is ErrInUse.
 func New(prefix string) (*Net, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("network namespaces need root")
 	}
-	n := &Net{prefix: prefix}
-	left, err := filepath.Glob(filepath.Join(dir, prefix+"-*"))
+	l, err := lock(prefix)
 	if err != nil {
 		return nil, err
+	}
+	n := &Net{prefix: prefix, lock: l}
+	if err := n.clean(); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+// clean removes what a killed run left.
+func (n *Net) clean() error {
+	left, err := filepath.Glob(filepath.Join(dir, n.prefix+"-*"))
+	if err != nil {
+		return err
 	}
 	for _, path := range left {
 		_ = unix.Unmount(path, unix.MNT_DETACH)
 		_ = os.Remove(path)
 	}
-	return n, os.MkdirAll(dir, 0o755)
+	return os.MkdirAll(dir, 0o755)
 }
 
-// Namespace adds a namespace with its loopback up. A failure is kept and returned by the next Link.
+// Namespace adds a namespace with its loopback up. A failure is kept and returned by whatever the
+// namespace is used for.
 func (n *Net) Namespace(name string) *Namespace {
 	ns := &Namespace{Name: n.prefix + "-" + name, fd: netns.None()}
 	n.spaces = append(n.spaces, ns)
-	if err := ns.create(); err != nil && n.err == nil {
-		n.err = fmt.Errorf("namespace %s: %w", ns.Name, err)
+	if err := ns.create(); err != nil {
+		ns.err = fmt.Errorf("namespace %s: %w", ns.Name, err)
 	}
 	return ns
 }
@@ -115,6 +130,9 @@ func onThread(f func() error) error {
 // Do runs f inside the namespace. Goroutines that f starts run outside of it; sockets that f opens
 // stay inside for good.
 func (ns *Namespace) Do(f func() error) error {
+	if ns.err != nil {
+		return ns.err
+	}
 	return onThread(func() error {
 		if err := netns.Set(ns.fd); err != nil {
 			return fmt.Errorf("enter namespace %s: %w", ns.Name, err)
@@ -147,8 +165,8 @@ func (n *Net) Link(a *Namespace, nameA string, b *Namespace, nameB string) error
 
 // LinkQueues is Link with the given number of receive and transmit queues on both sides.
 func (n *Net) LinkQueues(a *Namespace, nameA string, b *Namespace, nameB string, queues int) error {
-	if n.err != nil {
-		return n.err
+	if b.err != nil {
+		return b.err
 	}
 	veth := &netlink.Veth{
 		LinkAttrs:     netlink.LinkAttrs{Name: nameA, NumRxQueues: queues, NumTxQueues: queues, MTU: 1500},
@@ -204,7 +222,7 @@ func (ns *Namespace) Sysctl(name, value string) error {
 	})
 }
 
-// Close removes every namespace, and with them their links.
+// Close removes every namespace, and with them their links. It may be called twice.
 func (n *Net) Close() error {
 	var errs []error
 	for _, ns := range n.spaces {
@@ -220,5 +238,9 @@ func (n *Net) Close() error {
 		}
 	}
 	n.spaces = nil
+	if n.lock != nil { // last: the prefix is free once nothing is left
+		errs = append(errs, n.lock.Close())
+		n.lock = nil
+	}
 	return errors.Join(errs...)
 }

@@ -1,8 +1,11 @@
 package testnet
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -87,7 +90,9 @@ func TestDoStaysInsideAndOthersOutside(t *testing.T) {
 func TestLeftoversOfAKilledRunAreRemoved(t *testing.T) {
 	first := For(t, "mr-testnet")
 	first.Namespace("a")
-	second, err := New("mr-testnet") // as after a SIGKILL: the first was never closed
+	first.lock.Close() // as after a SIGKILL: the first was never closed
+	first.lock = nil
+	second, err := New("mr-testnet")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +102,50 @@ func TestLeftoversOfAKilledRunAreRemoved(t *testing.T) {
 	}
 	if err := second.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAPrefixInUseIsNotTakenAway(t *testing.T) {
+	first := For(t, "mr-testnet")
+	a := first.Namespace("a")
+	_, err := New("mr-testnet")
+	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := a.Run("true"); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second, err := New("mr-testnet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestANamespaceThatCouldNotBeMadeSaysSo(t *testing.T) {
+	n := For(t, "mr-testnet")
+	a := n.Namespace("a")
+	again := n.Namespace("a") // the name is taken
+	b := n.Namespace("b")
+	_, run := again.Run("true")
+	for name, err := range map[string]error{
+		"Up": again.Up("lo"), "Do": again.Do(func() error { return nil }), "Run": run,
+		"Link from it": n.Link(again, "x", b, "y"), "Link to it": n.Link(b, "x", again, "y"),
+		"Start": again.Start(exec.Command("true")), "Sysctl": again.Sysctl("net.ipv4.ip_forward", "1"),
+	} {
+		if !errors.Is(err, os.ErrExist) || !strings.Contains(err.Error(), "namespace mr-testnet-a") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := n.Link(a, "x", b, "y"); err != nil {
+		t.Errorf("the others: %v", err)
 	}
 }
 
