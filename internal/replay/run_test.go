@@ -1,0 +1,192 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/capture"
+	"github.com/millrace/millrace/pmd"
+)
+
+// TestADamagedFileAmongGoodOnesCountsUpToItsDamage also shows that the others are replayed as if
+// it were not there, streamed and repeated.
+func TestADamagedFileAmongGoodOnesCountsUpToItsDamage(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	write(t, file("good.pcap"), 0, zoo()...)
+	whole, err := os.ReadFile(file("good.pcap"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	corrupt := append([]byte(nil), whole...)
+	corrupt[24+11] = 0xff // the captured length of the first record
+	for name, b := range map[string][]byte{
+		"short.pcap":   whole[:len(whole)-1],
+		"corrupt.pcap": corrupt,
+		"text.pcap":    []byte("no capture at all"),
+		"empty.pcap":   {},
+	} {
+		if err := os.WriteFile(file(name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []struct {
+		name    string
+		err     error
+		packets uint64
+	}{
+		{"good.pcap", nil, 27},
+		{"short.pcap", capture.ErrTruncated, 26},
+		{"corrupt.pcap", capture.ErrCorrupt, 0},
+		{"text.pcap", capture.ErrFormat, 0},
+		{"empty.pcap", capture.ErrTruncated, 0},
+		{"absent.pcap", fs.ErrNotExist, 0},
+		{"good.pcap", nil, 27},
+	}
+	cfg := Config{}
+	for _, w := range want {
+		cfg.Files = append(cfg.Files, file(w.name))
+	}
+	for _, laps := range []int{1, 3} {
+		cfg.Laps = laps
+		rep, err := Run(context.Background(), cfg)
+		if err != nil || len(rep.Files) != len(want) || balance(rep.Total) || rep.Total.Flows != 8 {
+			t.Fatalf("%d laps: %d files, %d flows, %v", laps, len(rep.Files), rep.Total.Flows, err)
+		}
+		for i, w := range want {
+			f := &rep.Files[i]
+			packets := w.packets * uint64(laps)
+			if w.err != nil { // damage ends a file in its first lap
+				packets = w.packets
+			}
+			if !errors.Is(f.Err, w.err) || (f.Error == "") != (w.err == nil) || f.Packets != packets {
+				t.Errorf("%d laps: %s: %d packets, %v; want %d, %v", laps, w.name, f.Packets, f.Err, packets, w.err)
+			}
+		}
+		if last := &rep.Files[len(want)-1]; last.Flows != 8 {
+			t.Errorf("%d laps: a file of known flows has %d, want 8", laps, last.Flows)
+		}
+	}
+	if v, err := Verify(context.Background(), cfg.Files, nil); v.Packets != 27+26+27 || v.Count != 0 ||
+		!errors.Is(err, capture.ErrCorrupt) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("verified %d packets, %d mismatches: %v", v.Packets, v.Count, err)
+	}
+}
+
+func TestRecordsThatAreNoPacketsAreCounted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mixed.pcapng")
+	w, err := capture.Create(path, capture.WriterConfig{Interfaces: []capture.Interface{
+		{LinkType: capture.LinkTypeEthernet}, {LinkType: capture.LinkTypeUSBLinux}, {LinkType: capture.LinkTypeRaw},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := zoo()[0]
+	for _, r := range []capture.Record{
+		{Data: frame, Len: len(frame)},
+		{Data: frame, Len: len(frame) + 1}, // cut by who captured
+		{Data: nil, Interface: 0},
+		{Data: frame, Interface: 1},
+		{Data: frame, Interface: 1},
+		{Data: frame, Interface: 1},
+		{Data: frame[14:], Interface: 2},      // IPv4 without Ethernet
+		{Data: []byte{0x30, 0}, Interface: 2}, // neither IPv4 nor IPv6
+		{Data: make([]byte, 5), Interface: 2}, // neither
+	} {
+		if err := w.Write(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, laps := range []int{1, 2} {
+		rep, err := Run(context.Background(), Config{Files: []string{path}, Laps: laps})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := Records{Read: 9, Cut: 1, Unsupported: 3, NotIP: 2, Empty: 1}
+		if diff := cmp.Diff(want, rep.Files[0].Records); diff != "" {
+			t.Errorf("%d laps (-want +got):\n%s", laps, diff)
+		}
+		if rep.Total.Packets != 3*uint64(laps) || rep.Total.Flows != 1 {
+			t.Errorf("%d laps: %d packets of %d flows, want 3 a lap, of one", laps, rep.Total.Packets, rep.Total.Flows)
+		}
+	}
+}
+
+// TestCtrlCEndsWithTheSummaryOfWhatWasDone ends the context as a signal does, at the first progress.
+func TestCtrlCEndsWithTheSummaryOfWhatWasDone(t *testing.T) {
+	path := numbered(t, 1000)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	rep, err := Run(ctx, Config{
+		Files: []string{path, path}, Laps: 1 << 40,
+		Progress: func(file int, packets, bytes uint64) { cancel() },
+	})
+	if err != nil || !rep.Stopped || len(rep.Files) != 1 || rep.Files[0].Err != nil {
+		t.Fatalf("stopped %v, %d files, %v", rep.Stopped, len(rep.Files), err)
+	}
+	if p := rep.Total; p.Packets == 0 || balance(p) || p.Seconds == 0 || p.Mpps == 0 || p.NsPacket < p.EngineNs {
+		t.Errorf("%d packets in %v s, %v Mpps, %v of %v ns", p.Packets, p.Seconds, p.Mpps, p.EngineNs, p.NsPacket)
+	}
+	rep, err = Run(ctx, Config{Files: []string{path}})
+	if err != nil || !rep.Stopped || len(rep.Files) != 0 {
+		t.Errorf("stopped before it began: %d files, stopped %v, %v", len(rep.Files), rep.Stopped, err)
+	}
+}
+
+func TestProgressEndsWithEachFilesTotal(t *testing.T) {
+	var last [2]struct{ packets, bytes uint64 }
+	var calls atomic.Int32
+	_, err := Run(context.Background(), Config{
+		Files: []string{numbered(t, 1000), numbered(t, 70)}, Laps: 2,
+		Progress: func(file int, packets, bytes uint64) {
+			calls.Add(1)
+			last[file].packets, last[file].bytes = packets, bytes
+		},
+	})
+	if err != nil || last[0].packets != 2000 || last[0].bytes != 2000*16 || last[1].packets != 140 {
+		t.Errorf("%d calls, the last %+v: %v", calls.Load(), last, err)
+	}
+}
+
+func TestALimitCountsOverAllFilesAndLaps(t *testing.T) {
+	path := numbered(t, 1000)
+	for _, tc := range []struct {
+		laps  int
+		limit uint64
+		files []uint64
+	}{
+		{1, 1500, []uint64{1000, 500}},
+		{1, 1000, []uint64{1000}},
+		{1, 5000, []uint64{1000, 1000, 1000}},
+		{3, 3001, []uint64{3000, 1}},
+	} {
+		rep, err := Run(context.Background(), Config{Files: []string{path, path, path}, Laps: tc.laps, Limit: tc.limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []uint64
+		for i := range rep.Files {
+			got = append(got, rep.Files[i].Packets)
+		}
+		if diff := cmp.Diff(tc.files, got); diff != "" {
+			t.Errorf("limit %d (-want +got):\n%s", tc.limit, diff)
+		}
+	}
+}
+
+func TestARateIsKept(t *testing.T) {
+	rep, err := Run(context.Background(), Config{Files: []string{numbered(t, 300)}, Rate: pmd.Rate{Packets: 3000}})
+	if err != nil || rep.Total.Packets != 300 || rep.Total.Seconds < 0.09 {
+		t.Errorf("%d packets in %v s at 3000 a second: %v", rep.Total.Packets, rep.Total.Seconds, err)
+	}
+}
