@@ -138,7 +138,7 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = cmd.Process.Kill() })
-			log.until(t, `"backend":"one"`)
+			log.until(t, `"msg":"gateway"`)
 			served := func() {
 				t.Helper()
 				var last error
