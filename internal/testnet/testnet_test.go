@@ -1,6 +1,7 @@
 package testnet
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"net"
@@ -87,30 +88,78 @@ func TestDoStaysInsideAndOthersOutside(t *testing.T) {
 	}
 }
 
-func TestLeftoversOfAKilledRunAreRemoved(t *testing.T) {
-	first := For(t, "mr-testnet")
-	first.Namespace("a")
-	first.lock.Close() // as after a SIGKILL: the first was never closed
-	first.lock = nil
-	second, err := New("mr-testnet")
+// childEnv makes the test binary a process that has a network mr-testnet until it is killed.
+const childEnv = "MILLRACE_TESTNET_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) == "" {
+		os.Exit(m.Run())
+	}
+	n, err := New("mr-testnet")
+	if err == nil {
+		err = n.Namespace("a").Do(func() error { return nil })
+	}
+	fmt.Println("made", err)
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until it is killed, or its parent is
+}
+
+// startChild starts a process that has the network and returns it.
+func startChild(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	_, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	second.Namespace("a")
-	if err := second.Link(second.Namespace("b"), "x", second.spaces[0], "y"); err != nil {
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "made <nil>\n" {
+		t.Fatalf("the child says %q", line)
+	}
+	return cmd
+}
+
+func TestTheNetworkOfALivingProcessStaysAndOfAKilledOneIsRemoved(t *testing.T) {
+	if err := For(t, "mr-testnet").Close(); err != nil { // skips without root
+		t.Fatal(err)
+	}
+	child := startChild(t)
+	_, err := New("mr-testnet")
+	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", child.Process.Pid)) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Stat("/run/netns/mr-testnet-a"); err != nil {
+		t.Error(err)
+	}
+	_ = child.Process.Kill()
+	_ = child.Wait()
+	n, err := New("mr-testnet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Link(n.Namespace("a"), "x", n.Namespace("b"), "y"); err != nil {
 		t.Errorf("the old namespace is in the way: %v", err)
 	}
-	if err := second.Close(); err != nil {
+	if err := n.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAPrefixInUseIsNotTakenAway(t *testing.T) {
+func TestAProcessHasEachNetworkOnce(t *testing.T) {
 	first := For(t, "mr-testnet")
 	a := first.Namespace("a")
-	_, err := New("mr-testnet")
-	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
-		t.Errorf("error %v", err)
+	if _, err := New("mr-testnet"); err == nil || errors.Is(err, ErrInUse) {
+		t.Errorf("error %v", err) // ErrInUse would be waited for, in vain
 	}
 	if _, err := a.Run("true"); err != nil {
 		t.Error(err)

@@ -240,33 +240,37 @@ func turn(p []byte) {
 // Every size around the ends of frames goes to us and back, with checksums that we need not mend.
 func TestLinuxSpeaksWithUs(t *testing.T) {
 	for _, mtu := range []int{1500, 9000, 65521} {
-		r := newRig(t, 1, 128, mtu)
-		data := bytes.Repeat([]byte("millrace"), 65536/8)
-		for _, to := range []string{"198.18.0.2:9", "[2001:db8::2]:9"} {
-			c := r.dial(t, "", to)
-			for _, n := range []int{0, 1, 1400, 1729, 1730, 1749, 1750, 1751, 3777, 3778, 3779, 8900, 8952, 65000} {
-				if n+48 > mtu {
-					continue
-				}
-				_, err := c.Write(data[:n])
-				must(t, err)
-				p := r.collect(t, 1)[0]
-				udp, pseudo := transport(p)
-				if !bytes.Equal(udp.Payload(), data[:n]) || !udp.ChecksumOK(pseudo) {
-					t.Fatalf("MTU %d, %s: %d bytes came as %d, checksum right: %v", mtu, to, n, len(udp.Payload()), udp.ChecksumOK(pseudo))
-				}
-				turn(p)
-				r.send(t, p)
-				buf := make([]byte, 65536)
-				must(t, c.SetReadDeadline(time.Now().Add(3*time.Second)))
-				if m, err := c.Read(buf); err != nil || !bytes.Equal(buf[:m], data[:n]) {
-					t.Fatalf("MTU %d, %s: %d bytes went back as %d, %v", mtu, to, n, m, err)
-				}
+		t.Run(fmt.Sprintf("MTU %d", mtu), func(t *testing.T) { speak(t, mtu) })
+	}
+}
+
+func speak(t *testing.T, mtu int) {
+	r := newRig(t, 1, 128, mtu)
+	data := bytes.Repeat([]byte("millrace"), 65536/8)
+	for _, to := range []string{"198.18.0.2:9", "[2001:db8::2]:9"} {
+		c := r.dial(t, "", to)
+		for _, n := range []int{0, 1, 1400, 1729, 1730, 1749, 1750, 1751, 3777, 3778, 3779, 8900, 8952, 65000} {
+			if n+48 > mtu {
+				continue
+			}
+			_, err := c.Write(data[:n])
+			must(t, err)
+			p := r.collect(t, 1)[0]
+			udp, pseudo := transport(p)
+			if !bytes.Equal(udp.Payload(), data[:n]) || !udp.ChecksumOK(pseudo) {
+				t.Fatalf("MTU %d, %s: %d bytes came as %d, checksum right: %v", mtu, to, n, len(udp.Payload()), udp.ChecksumOK(pseudo))
+			}
+			turn(p)
+			r.send(t, p)
+			buf := make([]byte, 65536)
+			must(t, c.SetReadDeadline(time.Now().Add(3*time.Second)))
+			if m, err := c.Read(buf); err != nil || !bytes.Equal(buf[:m], data[:n]) {
+				t.Fatalf("MTU %d, %s: %d bytes went back as %d, %v", mtu, to, n, m, err)
 			}
 		}
-		r.audit(t)
-		must(t, r.dev.Close())
 	}
+	r.audit(t)
+	must(t, r.dev.Close())
 }
 
 func TestLargeSendsAreCutBeforeTheyCome(t *testing.T) {
