@@ -131,8 +131,29 @@ func TestWhatIsMissingIsNamedWithItsRemedy(t *testing.T) {
 		{"a user without rights", set("proc/self/status", "CapEff:\t0000000000000000\n"), "capabilities", Fail, "CAP_NET_RAW", "setcap"},
 		{"a container with CAP_NET_RAW only", set("proc/self/status", "CapEff:\t0000000000002000\n"), "capabilities", Fail, "missing: CAP_NET_ADMIN", "setcap"},
 		{"CAP_SYS_ADMIN in place of CAP_BPF", set("proc/self/status", "CapEff:\t0000000000203000\n"), "capabilities", OK, "CAP_BPF", ""},
-		{"no huge pages", set("proc/meminfo", "HugePages_Total: 0\n"), "huge pages", Warn, "none reserved", "sysctl vm.nr_hugepages=256"},
-		{"huge pages all in use", set("proc/meminfo", "HugePages_Total: 8\nHugePages_Free: 0\n"), "huge pages", Warn, "0 of 8", "sysctl vm.nr_hugepages=264"},
+		{"no huge pages", set("proc/meminfo", "HugePages_Total: 0\n"), "huge pages", Warn, "none reserved", "sysctl vm.nr_hugepages=256\n"},
+		{"huge pages all in use", set("proc/meminfo", "HugePages_Total: 8\nHugePages_Free: 0\n"), "huge pages", Warn, "0 of 8", "sysctl vm.nr_hugepages=264\n"},
+		{"no huge pages of 1 GiB", set("proc/meminfo", "HugePages_Total: 0\nHugepagesize: 1048576 kB\n"), "huge pages", Warn, "none reserved", "sysctl vm.nr_hugepages=1\n"},
+		{"no huge pages of 32 MiB", set("proc/meminfo", "HugePages_Total: 0\nHugepagesize: 32768 kB\n"), "huge pages", Warn, "none reserved", "sysctl vm.nr_hugepages=16\n"},
+		{"transparent pages always on", set("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never"), "transparent huge pages", OK, "always", ""},
+		{"a kernel without transparent pages", gone("sys/kernel/mm/transparent_hugepage/enabled"), "transparent huge pages", Warn, "the kernel has none", "sysctl vm.nr_hugepages=256\n"},
+		{"hugetlbfs not mounted", set("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"), "hugetlbfs", OK, "only DPDK", ""},
+		{"two hugetlbfs", set("proc/mounts", "none /a hugetlbfs rw\nnone /b hugetlbfs pagesize=1G\nnone /c tmpfs\n"), "hugetlbfs", OK, "mounted on /a, /b", ""},
+		{"a CPU quota of many CPUs", set("sys/fs/cgroup/system.slice/millrace.service/cpu.max", "12800000 100000"), "cgroup", Warn, "CPU quota 128 CPUs", "cpuset"},
+		{"a CPU quota of a third", set("sys/fs/cgroup/system.slice/millrace.service/cpu.max", "33333 100000"), "cgroup", Warn, "CPU quota 0.33 CPUs", "cpuset"},
+		{"a group of another namespace", set("proc/self/cgroup", "0::/../../elsewhere\n"), "cgroup", OK, "no limits", ""},
+		{"no cgroups", func(m fstest.MapFS) { delete(m, "sys/fs/cgroup/cgroup.controllers"); delete(m, "proc/mounts") }, "cgroup", OK, "none mounted", ""},
+		{"CPUs that nobody set apart", gone("sys/devices/system/cpu/isolated"), "isolated CPUs", OK, "none", ""},
+		{"a CPU of arm64", set("proc/cpuinfo", "processor : 0\nFeatures : fp asimd sve\n"), "vector instructions", Warn, "asimd sve (no avx2", ""},
+		{"a CPU without a name", set("proc/cpuinfo", "processor : 0\nFeatures : fp asimd sve\n"), "model", OK, "1 x unknown model", ""},
+		{"a CPU told to be fast", set("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance"), "frequency governor", OK, "performance", ""},
+		{"no DPDK", gone("usr/lib/x86_64-linux-gnu/librte_eal.so.24", "usr/lib/x86_64-linux-gnu/librte_eal.so.24.0", "usr/bin/dpdk-testpmd"), "DPDK", OK, "not installed", ""},
+		{"DPDK of one's own making", func(m fstest.MapFS) {
+			m["usr/local/lib/librte_eal.so.26.1"], m["usr/local/bin/dpdk-testpmd"] = m["dev/nvidia0"], m["dev/nvidia0"]
+			delete(m, "usr/lib/x86_64-linux-gnu/librte_eal.so.24")
+			delete(m, "usr/lib/x86_64-linux-gnu/librte_eal.so.24.0")
+		}, "DPDK", OK, "version 25.11, /usr/local/lib/librte_eal.so.26.1, /usr/bin/dpdk-testpmd, /usr/local/bin/dpdk-testpmd", ""},
+		{"an open kernel module", set("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n"), "CUDA", OK, "driver 580.65.06", ""},
 		{"transparent pages off", set("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]"), "transparent huge pages", Warn, "never", "echo madvise"},
 		{"a CPU quota above the own group", set("sys/fs/cgroup/system.slice/cpu.max", "150000 100000"), "cgroup", Warn, "CPU quota 1.5 CPUs", "cpuset"},
 		{"a memory limit", set("sys/fs/cgroup/system.slice/memory.max", "1073741824"), "cgroup", OK, "memory 1.0 GiB", ""},
@@ -146,7 +167,7 @@ func TestWhatIsMissingIsNamedWithItsRemedy(t *testing.T) {
 		m := machine()
 		tc.change(m)
 		c := check(t, Examine(host(m, good), nil), tc.check)
-		if c.Status != tc.status || !strings.Contains(c.Found, tc.found) || !strings.Contains(c.Remedy, tc.remedy) {
+		if c.Status != tc.status || !strings.Contains(c.Found, tc.found) || !strings.Contains(c.Remedy+"\n", tc.remedy) || tc.remedy == "" && c.Remedy != "" {
 			t.Errorf("%s: %s %q -> %q, want %s %q -> %q", tc.name, c.Status, c.Found, c.Remedy, tc.status, tc.found, tc.remedy)
 		}
 	}
@@ -233,6 +254,87 @@ func TestInterfacesAreJudged(t *testing.T) {
 		if c.Status != tc.status || !strings.Contains(c.Found, tc.found) || c.Remedy != tc.remedy {
 			t.Errorf("%s: %s %q -> %q, want %s %q -> %q", tc.name, c.Status, c.Found, c.Remedy, tc.status, tc.found, tc.remedy)
 		}
+	}
+}
+
+func TestOfSeveralFaultsOfAnInterfaceAllAreToldAndTheFirstRemedied(t *testing.T) {
+	l := Link{Name: "eth1", MTU: 9000, Features: 0, Told: true, Program: 43, Mode: 2}
+	c := check(t, Examine(host(machine(), l), []string{"eth1"}), "eth1")
+	want := "no driver, XDP generic, MTU 9000; it is down; XDP program 43 is attached (generic) and held by no process that can be seen" +
+		"; MTU over 1770 does not fit a frame and the device cannot use several; the driver runs no XDP itself: slower"
+	if c.Found != want || c.Remedy != "sudo ip link set dev eth1 up" {
+		t.Errorf("%q -> %q", c.Found, c.Remedy)
+	}
+}
+
+// TestAHolderIsFoundOnlyWhereItMayBeLookedAt examines as a user who may not read the files of others.
+func TestAHolderIsFoundOnlyWhereItMayBeLookedAt(t *testing.T) {
+	m := machine()
+	l := good
+	l.Program, l.Mode = 42, 1
+	if c := check(t, Examine(host(m, l), nil), "eth1"); c.Remedy != "stop suricata (pid 77)" {
+		t.Errorf("as root: %q -> %q", c.Found, c.Remedy)
+	}
+	m["proc/self/status"].Data = []byte("CapEff:\t0000000000003000\n")
+	delete(m, "proc/77/fdinfo/5")
+	if c := check(t, Examine(host(m, l), nil), "eth1"); c.Remedy != "sudo millrace doctor eth1" || !strings.Contains(c.Found, "can be seen") {
+		t.Errorf("as a user: %q -> %q", c.Found, c.Remedy)
+	}
+}
+
+func TestInterfacesThatCannotBeListedAreAFailure(t *testing.T) {
+	h := host(machine())
+	h.Links = func([]string) ([]Link, error) { return nil, unix.EPERM }
+	r := Examine(h, nil)
+	if c := check(t, r, "list"); c.Status != Fail || c.Area != "interface" || !r.Failed() || len(r.Interfaces) != 0 {
+		t.Errorf("%s %q", c.Status, c.Found)
+	}
+}
+
+func TestALimitThatCannotBeReadIsAWarning(t *testing.T) {
+	h := host(machine())
+	h.Memlock = func() (uint64, error) { return 0, unix.EINVAL }
+	if c := check(t, Examine(h, nil), "memlock limit"); c.Status != Warn || c.Found != unix.EINVAL.Error() {
+		t.Errorf("%s %q", c.Status, c.Found)
+	}
+	for limit, want := range map[uint64]Status{64<<20 - 1: Fail, 64 << 20: OK} {
+		h := host(fstest.MapFS{})
+		h.Memlock = func() (uint64, error) { return limit, nil }
+		if c := check(t, Examine(h, nil), "memlock limit"); c.Status != want {
+			t.Errorf("%d bytes: %s %q", limit, c.Status, c.Found)
+		}
+	}
+}
+
+func TestSizesAreForPeople(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0 KiB", 8 << 10: "8 KiB", 1<<20 - 1024: "1023 KiB", 1 << 20: "1 MiB", 64 << 20: "64 MiB",
+		1 << 30: "1.0 GiB", 3 << 29: "1.5 GiB", ^uint64(0): "unlimited",
+	} {
+		if got := size(n); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestTheLibraryPathIsSearchedFirst(t *testing.T) {
+	m := machine()
+	m["home/lib/libcuda.so.1"] = m["dev/nvidia0"]
+	m["etc/ld.so.conf"] = &fstest.MapFile{Data: []byte("include /etc/ld.so.conf.d/*.conf\n/srv/lib\n")}
+	m["srv/lib/librte_eal.so.25.2"] = m["dev/nvidia0"]
+	h := host(m)
+	h.Env = func(name string) string {
+		if name != "LD_LIBRARY_PATH" {
+			t.Errorf("asked for %s", name)
+		}
+		return ":/nowhere:/home/lib/"
+	}
+	r := Examine(h, nil)
+	if c := check(t, r, "CUDA"); !strings.Contains(c.Found, " /home/lib/libcuda.so.1,") {
+		t.Errorf("CUDA: %q", c.Found)
+	}
+	if c := check(t, r, "DPDK"); !strings.Contains(c.Found, "version 24.11, /srv/lib/librte_eal.so.25.2") {
+		t.Errorf("DPDK: %q", c.Found)
 	}
 }
 

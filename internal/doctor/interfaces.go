@@ -3,6 +3,8 @@ package doctor
 import (
 	"fmt"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // XDP features of a device, as the kernel's netdev family tells them (enum netdev_xdp_act).
@@ -42,8 +44,10 @@ type Interface struct {
 	ZeroCopy   bool   `json:"zero_copy"`
 	MultiBuf   bool   `json:"multi_buffer"`
 	Program    uint32 `json:"program"`     // number of the XDP program attached now; 0 is none
-	ProgramBy  string `json:"program_by"`  // who holds it, "" where no process does
+	ProgramBy  string `json:"program_by"`  // who holds it, "" where no process that can be seen does
 	AttachMode string `json:"attach_mode"` // "native", "generic", "" for none
+
+	blind bool // files of other users' processes may not be looked at
 }
 
 // frameRoom is the payload of a 2 KiB frame: the kernel keeps 256 bytes in front of a packet
@@ -80,6 +84,7 @@ func (x *examination) link(l *Link) {
 	}
 	if l.Program != 0 {
 		i.ProgramBy = x.Holder(x.FS, l.Program)
+		i.blind = x.capabilities()>>unix.CAP_SYS_PTRACE&1 == 0
 	}
 	x.rep.Interfaces = append(x.rep.Interfaces, i)
 	x.add(i.check())
@@ -127,7 +132,11 @@ func (i *Interface) attached() (found, remedy string) {
 	if i.ProgramBy != "" {
 		return found + " and held by " + i.ProgramBy, "stop " + i.ProgramBy
 	}
-	return found + " and held by no process", "sudo ip link set dev " + i.Name + " xdp off"
+	found += " and held by no process that can be seen"
+	if i.blind {
+		return found, "sudo millrace doctor " + i.Name
+	}
+	return found, "sudo ip link set dev " + i.Name + " xdp off"
 }
 
 // describe lists what the device can do.

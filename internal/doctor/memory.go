@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"strconv"
 	"strings"
@@ -44,15 +45,29 @@ func (x *examination) hugePages() {
 		return n
 	}
 	total, free := number("HugePages_Total"), number("HugePages_Free")
+	want := x.hugePagesFor(reserve)
 	c := Check{Area: "memory", Name: "huge pages", Status: OK, Found: fmt.Sprintf("%d of %d free, %s each", free, total, x.field("proc/meminfo", "Hugepagesize"))}
 	switch {
 	case total == 0:
 		c.Status, c.Found = Warn, "none reserved: arenas use transparent huge pages or small ones"
-		c.Remedy = "sudo sysctl vm.nr_hugepages=256"
+		c.Remedy = fmt.Sprintf("sudo sysctl vm.nr_hugepages=%d", want)
 	case free == 0:
-		c.Status, c.Remedy = Warn, fmt.Sprintf("sudo sysctl vm.nr_hugepages=%d", total+256)
+		c.Status, c.Remedy = Warn, fmt.Sprintf("sudo sysctl vm.nr_hugepages=%d", total+want)
 	}
 	x.add(c)
+}
+
+// reserve is the memory that the remedies set aside: arenas of eight loops.
+const reserve = 8 * arenaBytes
+
+// hugePagesFor returns how many huge pages of the machine's usual size hold n bytes: 2 MiB on amd64
+// unless the kernel's command line says 1 GiB, up to 512 MiB on arm64.
+func (x *examination) hugePagesFor(n int) int {
+	kib, _ := strconv.Atoi(strings.TrimSuffix(x.field("proc/meminfo", "Hugepagesize"), " kB"))
+	if kib <= 0 {
+		kib = 2048
+	}
+	return max(1, n/(kib<<10))
 }
 
 func (x *examination) transparent() {
@@ -68,7 +83,7 @@ func (x *examination) transparent() {
 		c.Remedy = "echo madvise | sudo tee /" + file
 	default:
 		c.Status, c.Found = Warn, "the kernel has none"
-		c.Remedy = "sudo sysctl vm.nr_hugepages=256"
+		c.Remedy = fmt.Sprintf("sudo sysctl vm.nr_hugepages=%d", x.hugePagesFor(reserve))
 	}
 	x.add(c)
 }
@@ -156,5 +171,5 @@ func cores(quota, period string) string {
 	if err1 != nil || err2 != nil || p == 0 {
 		return quota + " us"
 	}
-	return fmt.Sprintf("%.2g CPUs", q/p)
+	return strconv.FormatFloat(math.Round(100*q/p)/100, 'f', -1, 64) + " CPUs"
 }
