@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -115,10 +116,7 @@ func (w *Writer) Histogram(name, help string, d *Distribution, sc Scale, labels 
 // returns names and values apart.
 func split(labels []Label) (names, values []string) {
 	sorted := slices.SortedFunc(slices.Values(labels), func(a, b Label) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
+		return strings.Compare(a.Name, b.Name)
 	})
 	for _, l := range sorted {
 		names, values = append(names, l.Name), append(values, l.Value)
