@@ -50,7 +50,7 @@ func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
 	for i := range c.Services {
 		g.buildService(s, &c.Services[i])
 	}
-	g.applyHealth(s)
+	g.applyUsable(s)
 	g.applyHops(s)
 	s.keys = g.buildIndex(s, c)
 	return s
@@ -75,9 +75,9 @@ func (g *Gateway) buildService(s *snapshot, sv *Service) {
 	}
 }
 
-// applyHealth sets which backends are usable and makes the tables of services whose usable
-// backends changed.
-func (g *Gateway) applyHealth(s *snapshot) {
+// applyUsable sets which backends are usable and makes the tables of services where that, or which
+// next hops are known, changed.
+func (g *Gateway) applyUsable(s *snapshot) {
 	for id := range s.backends {
 		s.backends[id].usable = g.usable(uint32(id))
 	}
@@ -89,17 +89,28 @@ func (g *Gateway) applyHealth(s *snapshot) {
 	}
 }
 
-// pool returns the table over the usable backends of one family, the one of before when they are
-// the same.
+// pool returns the table over the backends of one family that new connections may go to, the one of
+// before when they are the same. A backend whose next hop is not known joins when it is: its first
+// packets would be dropped. While no next hop is known all usable backends are in the table, so that
+// drops tell why (no_neighbor, no_route).
 func (g *Gateway) pool(key poolKey, sv *Service) maglev {
-	var shares []share
+	var usable, ready []share
 	for _, b := range sv.Backends {
 		for _, ap := range b.Addresses {
 			n := g.reg.backends[backendName{sv.Name, b.Name, ap, protoOf(sv.Protocol)}]
-			if ap.Addr().Is4() == key.is4 && g.usable(n) {
-				shares = append(shares, share{b.Name, b.Weight, n})
+			if ap.Addr().Is4() != key.is4 || !g.usable(n) {
+				continue
+			}
+			one := share{b.Name, b.Weight, n}
+			usable = append(usable, one)
+			if b.Weight > 0 && g.hops[addrOf(ap.Addr())].State == HopReady {
+				ready = append(ready, one)
 			}
 		}
+	}
+	shares := ready
+	if len(ready) == 0 {
+		shares = usable
 	}
 	old := g.pools[key]
 	if old == nil || old.size != sv.HashSize || !slices.Equal(old.shares, shares) {

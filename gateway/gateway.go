@@ -216,7 +216,7 @@ func (g *Gateway) healthChanged(id uint32, b backendName, healthy bool, cause er
 	}
 	s := *g.snap.Load()
 	s.services, s.backends = slices.Clone(s.services), slices.Clone(s.backends)
-	g.applyHealth(&s)
+	g.applyUsable(&s)
 	g.snap.Store(&s)
 	g.tell(Event{b.service, b.name, b.at, what, cause})
 }
@@ -236,10 +236,13 @@ func (g *Gateway) hopChanged(a netip.Addr, hop Hop) {
 	s := *g.snap.Load()
 	s.endpoints = slices.Clone(s.endpoints)
 	g.applyHops(&s)
-	g.snap.Store(&s)
 	if known && old.State == hop.State {
+		g.snap.Store(&s)
 		return
 	}
+	s.services, s.backends = slices.Clone(s.services), slices.Clone(s.backends)
+	g.applyUsable(&s)
+	g.snap.Store(&s)
 	for id := range s.backends {
 		if b := &s.backends[id]; b.present && s.endpoints[b.endpoint].addr == addrOf(a) {
 			label := &g.reg.labels[id]

@@ -3,10 +3,13 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/packet"
 )
@@ -71,6 +74,55 @@ func TestAReloadKeepsEveryConnection(t *testing.T) {
 	if removed != 1 {
 		t.Errorf("%d removed backends are shown", removed)
 	}
+}
+
+// The first packets to a backend whose link address is not known yet would be lost: new connections
+// wait for nobody and go to the others.
+func TestANewBackendTakesConnectionsOnceItsNextHopIsKnown(t *testing.T) {
+	w := newWorld(t, withBackends("keep", 11))
+	hop := func(host string, h Hop) { w.g.hopChanged(netip.MustParseAddr(host), h) }
+	const first, second = "198.18.2.11:80", "198.18.2.12:80"
+	served := func() map[string]bool {
+		at := map[string]bool{}
+		for i := range 50 {
+			w.now = w.now.Add(24 * time.Hour) // no connection of before is left
+			at[flowOf(w.connect(fmt.Sprintf("198.18.0.10:%d", 2000+i))).dst.String()] = true
+		}
+		return at
+	}
+	if err := w.g.Reload(parse(t, withBackends("keep", 11, 12))); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what string
+		hop  Hop
+		want map[string]bool
+	}{
+		{"no route", Hop{State: HopNoRoute}, map[string]bool{first: true}},
+		{"unresolved", Hop{Port: 1}, map[string]bool{first: true}},
+		{"ready", Hop{MAC: macBackend, Port: 1, State: HopReady}, map[string]bool{first: true, second: true}},
+		{"lost", Hop{Port: 1}, map[string]bool{first: true}},
+	} {
+		hop("198.18.2.12", c.hop)
+		if diff := cmp.Diff(c.want, served()); diff != "" {
+			t.Errorf("%s: %s", c.what, diff)
+		}
+	}
+	hop("198.18.2.11", Hop{Port: 1})
+	w.refused(0, client("198.18.0.11:1", web, "S").bytes(), packet.DropNoNeighbor)
+	hop("198.18.2.12", Hop{MAC: macBackend, Port: 1, State: HopReady})
+	w.expect(0, client("198.18.0.11:2", web, "S").bytes(), 1)
+}
+
+// A backend that takes no new connections is no better than none.
+func TestReadyBackendsWithoutWeightDoNotCount(t *testing.T) {
+	config := strings.Replace(withBackends("keep", 11, 12), "2.11:80}", "2.11:80, weight: 0}", 1)
+	c := parse(t, config)
+	w := newWorldWith(t, c, StaticResolver{
+		netip.MustParseAddr("198.18.2.11"): {MAC: macBackend, Port: 1, State: HopReady},
+		netip.MustParseAddr("198.18.2.12"): {Port: 1},
+	})
+	w.refused(0, client(host, web, "S").bytes(), packet.DropNoNeighbor)
 }
 
 // Nobody checks a backend that is gone from the configuration: its last finding no longer counts.

@@ -34,7 +34,7 @@ type frontend struct {
 type service struct {
 	name       string
 	fromClient bool   // backends see the client's address
-	pool4      maglev // over the usable IPv4 backends
+	pool4      maglev // over the usable IPv4 backends that have a next hop
 	pool6      maglev
 	drops      []*metrics.Block // by loop, then verdict
 }
