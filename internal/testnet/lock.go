@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,8 +12,37 @@ import (
 // ErrInUse says that another process, which is alive, has a network with the same prefix.
 var ErrInUse = errors.New("test network is in use")
 
-// errTwice says that nobody but this process itself is in the way: waiting would not help.
-var errTwice = errors.New("this process has a test network with the same prefix: close it first")
+// current holds the network of each prefix that this process has.
+var current = struct {
+	sync.Mutex
+	nets map[string]*Net
+}{nets: map[string]*Net{}}
+
+// claim makes the prefix n's. A network of this process that had it is replaced.
+func (n *Net) claim() (err error) {
+	current.Lock()
+	defer current.Unlock()
+	if before := current.nets[n.prefix]; before != nil {
+		n.lock, before.lock = before.lock, nil
+	} else if n.lock, err = lock(n.prefix); err != nil {
+		return err
+	}
+	current.nets[n.prefix] = n
+	return nil
+}
+
+// yield gives the prefix up, if it still is n's.
+func (n *Net) yield() error {
+	current.Lock()
+	defer current.Unlock()
+	if n.lock == nil {
+		return nil
+	}
+	delete(current.nets, n.prefix)
+	l := n.lock
+	n.lock = nil
+	return l.Close()
+}
 
 // lock makes the prefix this process's own, until Close of what it returns or the process's death.
 // It is a Unix socket with an abstract name (unix(7)): nothing of it can be left behind, and it
@@ -24,11 +53,7 @@ func lock(prefix string) (net.Listener, error) {
 	if !errors.Is(err, unix.EADDRINUSE) {
 		return l, err
 	}
-	pid := owner(name)
-	if pid == os.Getpid() {
-		return nil, fmt.Errorf("%w: %s", errTwice, prefix)
-	}
-	return nil, fmt.Errorf("%w: namespaces %s-* belong to process %d", ErrInUse, prefix, pid)
+	return nil, fmt.Errorf("%w: namespaces %s-* belong to process %d", ErrInUse, prefix, owner(name))
 }
 
 // owner returns the process that listens on a socket, 0 where it is gone by now.

@@ -33,7 +33,7 @@ const dir = "/run/netns" // where ip-netns(8) looks, so that its users can follo
 // Net is a set of namespaces with a common prefix in their names.
 type Net struct {
 	prefix string
-	lock   net.Listener
+	lock   net.Listener // nil once closed, or replaced by a later network of this process
 	spaces []*Namespace
 }
 
@@ -45,16 +45,16 @@ type Namespace struct {
 }
 
 // New returns an empty network. Namespaces with the same prefix that an earlier, killed run left
-// are removed; while that run is alive the error is ErrInUse.
+// are removed; while that run is alive the error is ErrInUse. A network that this process has not
+// closed is replaced: its namespaces lose their names.
 func New(prefix string) (*Net, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("network namespaces need root")
 	}
-	l, err := lock(prefix)
-	if err != nil {
+	n := &Net{prefix: prefix}
+	if err := n.claim(); err != nil {
 		return nil, err
 	}
-	n := &Net{prefix: prefix, lock: l}
 	if err := n.clean(); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -229,6 +229,9 @@ func (n *Net) Close() error {
 		if ns.fd.IsOpen() {
 			errs = append(errs, ns.fd.Close())
 		}
+		if n.lock == nil {
+			continue // the names are another network's
+		}
 		path := filepath.Join(dir, ns.Name)
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, err)
@@ -238,9 +241,5 @@ func (n *Net) Close() error {
 		}
 	}
 	n.spaces = nil
-	if n.lock != nil { // last: the prefix is free once nothing is left
-		errs = append(errs, n.lock.Close())
-		n.lock = nil
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, n.yield())...) // last: the prefix is free once nothing is left
 }

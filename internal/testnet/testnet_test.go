@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -155,26 +156,35 @@ func TestTheNetworkOfALivingProcessStaysAndOfAKilledOneIsRemoved(t *testing.T) {
 	}
 }
 
-func TestAProcessHasEachNetworkOnce(t *testing.T) {
+func TestALaterNetworkOfTheProcessReplacesTheEarlier(t *testing.T) {
 	first := For(t, "mr-testnet")
-	a := first.Namespace("a")
-	if _, err := New("mr-testnet"); err == nil || errors.Is(err, ErrInUse) {
-		t.Errorf("error %v", err) // ErrInUse would be waited for, in vain
-	}
-	if _, err := a.Run("true"); err != nil {
-		t.Error(err)
-	}
-	for range 2 {
-		if err := first.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	first.Namespace("a")
 	second, err := New("mr-testnet")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Close(); err != nil {
+	a, b := second.Namespace("a"), second.Namespace("b")
+	if err := first.Close(); err != nil {
 		t.Error(err)
+	}
+	if err := second.Link(a, "x", b, "y"); err != nil {
+		t.Errorf("the old namespace is in the way: %v", err)
+	}
+	if _, err := os.Stat("/run/netns/mr-testnet-a"); err != nil {
+		t.Errorf("closing the first has taken the second's name: %v", err)
+	}
+	for range 2 {
+		if err := second.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, _ := filepath.Glob("/run/netns/mr-testnet-*"); len(left) > 0 {
+		t.Errorf("Close left %v", left)
+	}
+	if l, err := lock("mr-testnet"); err != nil {
+		t.Errorf("the prefix is not free: %v", err)
+	} else {
+		l.Close()
 	}
 }
 
