@@ -11,7 +11,6 @@ package stack
 import (
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -79,7 +78,7 @@ type port struct {
 	out   *packet.Batch
 	retry clock.Time // do not poll before: the link was down
 	err   error      // last error of Rx, nil when it works
-	ended bool       // io.EOF, or the device is gone: nothing will come
+	ended bool       // an error other than a lost link, io.EOF too: nothing will come
 	info  pmd.Info   // as it was when the loop was made
 }
 
@@ -297,11 +296,11 @@ func packets(d []packet.Desc) int {
 	return n
 }
 
-// fail notes an error of Rx: the port is done for at the end of a file or when its device is gone,
-// and left alone for a while when its link is down.
+// fail notes an error of Rx: a port whose link is down is left alone for a while, any other error
+// is final.
 func (p *port) fail(now clock.Time, err error) {
 	p.err = err
-	p.ended = errors.Is(err, io.EOF) || errors.Is(err, pmd.ErrGone) || errors.Is(err, pmd.ErrClosed)
+	p.ended = !errors.Is(err, pmd.ErrDown)
 	p.retry = now.Add(retryAfter)
 }
 

@@ -319,6 +319,15 @@ func TestRunTellsOfADeviceThatIsGone(t *testing.T) {
 	}
 }
 
+func TestAnErrorThatNoContractKnowsIsFinal(t *testing.T) {
+	w := newWorld(t)
+	strange := errors.New("the file is damaged")
+	w.port[0].rxErr, w.port[1].rxErr = strange, io.EOF
+	if err := w.loop.Run(t.Context()); !errors.Is(err, strange) {
+		t.Errorf("Run: %v", err)
+	}
+}
+
 func TestCancelEndsASleepingLoopAndSettlesIt(t *testing.T) {
 	w := newWorld(t)
 	w.port[1].room = 0
