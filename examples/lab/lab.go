@@ -9,9 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/testnet"
 )
 
 // bulkBytes is the size of /bulk.
@@ -40,14 +45,15 @@ func (l *lab) run(ctx context.Context) (err error) {
 	if l.self, err = os.Executable(); err != nil {
 		return err
 	}
-	if l.dir, err = os.MkdirTemp("", "millrace-lab-"); err != nil {
-		return err
-	}
-	defer os.RemoveAll(l.dir)
-	if l.topology, err = build(); err != nil {
+	if l.topology, err = build(); err != nil { // one lab at a time: the folder is ours from here on
 		return err
 	}
 	defer func() { err = errors.Join(err, l.down()) }()
+	l.dir = "/run/millrace-lab"
+	if err := errors.Join(os.RemoveAll(l.dir), os.Mkdir(l.dir, 0o755)); err != nil {
+		return err
+	}
+	defer os.RemoveAll(l.dir)
 	if err := l.start(ctx); err != nil {
 		return err
 	}
@@ -73,7 +79,7 @@ func (l *lab) start(ctx context.Context) error {
 	for i, srv := range l.servers {
 		cmd := exec.Command(l.self, "backend", "-name", l.serverNames[i])
 		cmd.Stderr = os.Stderr
-		if err := srv.Start(detach(cmd)); err != nil {
+		if err := start(srv, detach(cmd)); err != nil {
 			return err
 		}
 		l.running = append(l.running, cmd)
@@ -87,7 +93,7 @@ func (l *lab) start(ctx context.Context) error {
 	}
 	l.gate = detach(exec.Command(l.millrace, "gateway", "-c", path))
 	l.gate.Stdout, l.gate.Stderr = l.gateLog, l.gateLog
-	if err := l.gateway.Start(l.gate); err != nil {
+	if err := start(l.gateway, l.gate); err != nil {
 		return err
 	}
 	l.running = append(l.running, l.gate)
@@ -97,9 +103,31 @@ func (l *lab) start(ctx context.Context) error {
 // detach keeps a Ctrl-C on the terminal from the program, so that the lab ends it in its own time,
 // and has the kernel end it if the lab is killed.
 func detach(cmd *exec.Cmd) *exec.Cmd {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	return cmd
 }
+
+// start starts a program inside a namespace, from the thread of the caller: the kernel takes the end
+// of that thread for the lab's, so it is the main thread, which init has tied to main.
+func start(ns *testnet.Namespace, cmd *exec.Cmd) (err error) {
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	there, err := os.Open("/run/netns/" + ns.Name)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter namespace %s: %w", ns.Name, err)
+	}
+	defer func() { err = errors.Join(err, unix.Setns(int(home.Fd()), unix.CLONE_NEWNET)) }()
+	return cmd.Start()
+}
+
+func init() { runtime.LockOSThread() }
 
 // await waits until both families of the service answer.
 func (l *lab) await(ctx context.Context) error {
@@ -210,16 +238,18 @@ func (l *lab) row(what string, t tally, rate string) {
 
 // explain says what can be tried while everything is up.
 func (l *lab) explain() {
-	fmt.Printf(`
-Everything stays up until Ctrl-C. In another terminal, as root:
-
-  ip netns exec %[1]s curl http://%[3]s/           # the service, by IPv4
-  ip netns exec %[1]s curl 'http://[%[4]s]/'  # and by IPv6
-  ip netns exec %[1]s ping -c 2 198.18.0.1         # the kernel still answers for its own address
-  ip netns exec %[2]s curl -s 127.0.0.1:9100/metrics | grep millrace_
-  ip netns exec %[2]s tcpdump -ni back1            # what the kernel still sees
-  kill -HUP %[5]d                                        # reload %[6]s
-`, l.client.Name, l.gateway.Name, service4, service6, l.gate.Process.Pid, filepath.Join(l.dir, "gateway.yaml"))
+	fmt.Print("\nEverything stays up until Ctrl-C. In another terminal, as root:\n\n")
+	in := func(ns *testnet.Namespace, command string) string { return "ip netns exec " + ns.Name + " " + command }
+	for _, try := range [][2]string{
+		{in(l.client, "curl http://"+service4+"/"), "the service, by IPv4"},
+		{in(l.client, "curl 'http://["+service6+"]/'"), "and by IPv6"},
+		{in(l.gateway, "ip -s link show back1"), "the interface is still the kernel's"},
+		{in(l.gateway, "curl -s 127.0.0.1:9100/metrics | grep millrace_"), "what the gateway counts"},
+		{fmt.Sprintf("kill -HUP %d", l.gate.Process.Pid), "reload " + filepath.Join(l.dir, "gateway.yaml")},
+		{"tail -f " + l.gateLog.Name(), "what the gateway says"},
+	} {
+		fmt.Printf("  %-80s # %s\n", try[0], try[1])
+	}
 }
 
 // report ends the gateway and prints its final counters.
