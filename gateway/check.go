@@ -15,9 +15,10 @@ type place[T any] struct {
 
 // places are the parts of the file that are compared with each other after it has been read.
 type places struct {
-	devices  []place[Device]
-	snat     []place[netip.Addr]
-	services []servicePlace // in the order of Config.Services
+	devices   []place[Device]
+	snat      []place[netip.Addr]
+	snatWrong bool           // some could not be read: what is missing is not known
+	services  []servicePlace // in the order of Config.Services
 }
 
 type servicePlace struct {
@@ -150,7 +151,7 @@ func (d *decoder) checkFamilies(c *Config, s *Service, at *servicePlace) {
 			d.fail(at.addresses[j], "NAT needs backends of the same address family",
 				"address %s is %s, but service %q has no %s backend", ap, family(ap.Addr()), s.Name, family(ap.Addr()))
 		}
-		if s.Source == SourceGateway && !hasFamily(c.SNAT, ap.Addr()) {
+		if s.Source == SourceGateway && !d.places.snatWrong && !hasFamily(c.SNAT, ap.Addr()) {
 			d.fail(at.addresses[j], "add one to snat, or set `source: client`",
 				"service %q needs an %s snat address", s.Name, family(ap.Addr()))
 		}

@@ -108,9 +108,30 @@ func (d *decoder) syntax(err error) {
 	}
 	column := 1
 	if line <= len(d.lines) {
-		column += len(d.lines[line-1]) - len(strings.TrimLeft(d.lines[line-1], " \t"))
+		column += len(leading(d.lines[line-1]))
 	}
-	d.failAt(line, column, "", "not YAML: "+strings.TrimPrefix(message, "yaml: "))
+	d.failAt(line, column, d.syntaxHint(message, line), "not YAML: "+strings.TrimPrefix(message, "yaml: "))
+}
+
+// leading returns the white space that a line begins with.
+func leading(line string) string { return line[:len(line)-len(strings.TrimLeft(line, " \t"))] }
+
+// bare6 is an IPv6 address with a port that lacks quotes: YAML takes its bracket for a list.
+var bare6 = regexp.MustCompile(`(?:^|[^"'0-9A-Za-z])(\[[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\]:[0-9]+)`)
+
+// syntaxHint returns the likely cause of an error near a line. The parser often notices it only
+// later, or blames the start of the block, so all lines are searched for addresses.
+func (d *decoder) syntaxHint(message string, line int) string {
+	if 1 <= line && line <= len(d.lines) && strings.Contains(leading(d.lines[line-1]), "\t") {
+		return "indent with spaces"
+	}
+	for i, text := range d.lines {
+		text, _, _ = strings.Cut(text, "#")
+		if m := bare6.FindStringSubmatch(text); m != nil {
+			return fmt.Sprintf("quote the address on line %d: %q", i+1, m[1])
+		}
+	}
+	return ""
 }
 
 // field is one key of a mapping.

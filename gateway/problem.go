@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // Problem is one mistake in a configuration file.
@@ -19,12 +20,35 @@ func (p Problem) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s:%d:%d: %s\n", p.File, p.Line, p.Column, p.Message)
 	if strings.TrimSpace(p.Source) != "" {
-		fmt.Fprintf(&s, "  %s\n  %s^\n", p.Source, margin(p.Source, p.Column-1))
+		line, column := excerpt(p.Source, p.Column-1)
+		fmt.Fprintf(&s, "  %s\n  %s^\n", line, margin(line, column))
 	}
 	if p.Hint != "" {
 		fmt.Fprintf(&s, "  %s\n", p.Hint)
 	}
 	return s.String()
+}
+
+// excerptWidth is how much of a line is shown, and excerptBefore how much of that before the caret.
+const (
+	excerptWidth  = 120
+	excerptBefore = 80
+)
+
+// excerpt returns the part of a line around its character at, and where that character is in it:
+// a file may be one long line. What a terminal could take for a command is replaced.
+func excerpt(line string, at int) (string, int) {
+	rs := []rune(line)
+	for i, r := range rs {
+		if r != '\t' && !unicode.IsPrint(r) {
+			rs[i] = unicode.ReplacementChar
+		}
+	}
+	if len(rs) <= excerptWidth {
+		return string(rs), at
+	}
+	first := min(max(at-excerptBefore, 0), len(rs)-excerptWidth)
+	return string(rs[first : first+excerptWidth]), at - first
 }
 
 // margin returns the white space as wide as the first n characters of line: tabs stay tabs.

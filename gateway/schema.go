@@ -47,6 +47,8 @@ func (d *decoder) deviceName(n *yaml.Node, what string, to *string) {
 }
 
 func (d *decoder) snat(n *yaml.Node, c *Config) {
+	before := len(d.problems)
+	defer func() { d.places.snatWrong = len(d.problems) > before }()
 	d.oneOrMore(n, "snat", maxSNAT, func(n *yaml.Node) {
 		if a, ok := d.addr(n, "snat"); ok {
 			d.places.snat = append(d.places.snat, place[netip.Addr]{a, n})
