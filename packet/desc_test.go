@@ -35,8 +35,12 @@ func TestLayout(t *testing.T) {
 	}
 	asserts.WriteString("_Static_assert(sizeof(struct mr_desc) == 32, \"size\");\n")
 	for name, f := range map[string]Flags{
-		"MR_FLAG_IPV4": FlagIPv4, "MR_FLAG_L4_CHECKSUM_OK": FlagL4ChecksumOK,
-		"MR_FLAG_MALFORMED": FlagMalformed, "MR_FLAG_MORE": FlagMore, "MR_FLAG_TUNNEL": FlagTunnel,
+		"MR_FLAG_IPV4": FlagIPv4, "MR_FLAG_IPV6": FlagIPv6, "MR_FLAG_VLAN": FlagVLAN,
+		"MR_FLAG_IP_CHECKSUM_OK": FlagIPChecksumOK, "MR_FLAG_L4_CHECKSUM_OK": FlagL4ChecksumOK,
+		"MR_FLAG_L4_NO_CHECKSUM": FlagL4NoChecksum, "MR_FLAG_FRAGMENT": FlagFragment,
+		"MR_FLAG_FRAGMENT_REST": FlagFragmentRest, "MR_FLAG_OPTIONS": FlagOptions,
+		"MR_FLAG_MALFORMED": FlagMalformed, "MR_FLAG_TRUNCATED": FlagTruncated,
+		"MR_FLAG_MORE": FlagMore, "MR_FLAG_TUNNEL": FlagTunnel,
 	} {
 		asserts.WriteString("_Static_assert(" + name + " == " + itoa(uintptr(f)) + ", \"" + name + "\");\n")
 	}
