@@ -35,8 +35,9 @@ type Driver interface {
 	// cap(b.D) is dropped and counted as invalid.
 	//
 	// An error concerns the device, not a packet. ErrDown repeats until the link is up, and then
-	// Rx works again. Final are ErrGone, because an interface that comes back is another one and
-	// wants a driver of its own, io.EOF after the last packet of a file and ErrClosed after Close.
+	// Rx works again. Every other error is final, such as ErrGone, because an interface that comes
+	// back is another one and wants a driver of its own, io.EOF after the last packet of a file and
+	// ErrClosed after Close.
 	Rx(now clock.Time, b *packet.Batch) (int, error)
 
 	// Tx takes the frames of the first n packets of b, in order, and returns n; the others stay

@@ -145,7 +145,10 @@ func (t *Tap) Copied() TapStats {
 // Info implements Driver: the wrapped driver's, with the tap named in Granted.
 func (t *Tap) Info() Info {
 	info := t.inner.Info()
-	info.Granted += ", copied to a " + t.w.Format().String()
+	if info.Granted != "" {
+		info.Granted += ", "
+	}
+	info.Granted += "copied to a " + t.w.Format().String()
 	return info
 }
 
