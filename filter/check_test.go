@@ -42,6 +42,7 @@ func TestMisspeltWordsGetASuggestion(t *testing.T) {
 		"drop tcp to any prot 80":       "17: \"prot\" is not known; did you mean port?",
 		"drop tcp to any port 80,8o":    "25: \"8o\" is not a port or a range of ports, 0 to 65535",
 		"drop tcp to any port 80,":      "25: \"\" is not a port or a range of ports, 0 to 65535",
+		"drop xy":                       "6: \"xy\" is not a protocol; say tcp, udp, icmp, icmpv6, sctp, gre, esp, ah, ipip or proto NUMBER",
 		"drop tcp name login":           "15: a name stands in double quotes",
 		"drop tcp name \"login":         "15: a name stands in double quotes",
 		"drop tcp name \"a\" to any":    "19: \"to\" is one word too many: from, to and name come once and in this order",
@@ -65,6 +66,12 @@ var many = strings.Repeat(",1", maxSpread)
 func TestTextsAndListsHaveBounds(t *testing.T) {
 	if _, err := Parse("f", strings.Repeat("#", MaxText+1)); !errors.Is(err, ErrSyntax) {
 		t.Errorf("too long: %v", err)
+	}
+	if l, err := Parse("f", "drop\n"+strings.Repeat("#", MaxText-5)); err != nil || len(l.Rules()) != 1 {
+		t.Errorf("as long as it may be: %v", err)
+	}
+	if l, err := Parse("f", "drop tcp to any port 1"+many[2:]); err != nil || len(l.Rules()) != maxSpread {
+		t.Errorf("as many ports as a line may have: %v", err)
 	}
 	line := "drop tcp to any port 1" + strings.Repeat(",2", 99) + "\n"
 	_, err := Parse("f", strings.Repeat(line, 656))
@@ -166,5 +173,15 @@ func TestChecksReadTheEnginesFlags(t *testing.T) {
 	f := Filter{Checks: CheckL4Checksum}
 	if f.Apply(b); b.D[0].Verdict != packet.DropL4Checksum {
 		t.Errorf("UDP checksum: %v", b.D[0].Verdict)
+	}
+}
+
+func TestAPacketThatIsNotAllThereHasNoWrongChecksum(t *testing.T) {
+	b := &packet.Batch{D: []packet.Desc{{
+		Flags: packet.FlagIPv6 | packet.FlagTruncated, L4: 54, Payload: 74, Proto: wire.ProtoTCP,
+	}}}
+	(&Filter{Checks: CheckL4Checksum}).Apply(b)
+	if b.D[0].Verdict != packet.Undecided {
+		t.Errorf("%v", b.D[0].Verdict)
 	}
 }

@@ -35,6 +35,7 @@ func TestRulesAreReadAsWritten(t *testing.T) {
 		"drop icmpv6 to any":                     {Action: Drop, Match: gpukern.Rule{Proto: wire.ProtoICMPv6}},
 		"pass to port 80":                        {Match: gpukern.Rule{DstPorts: gpukern.PortRange(80, 80)}},
 		"pass to ::ffff:192.0.2.0/120":           {Match: gpukern.Rule{Dst: netip.MustParsePrefix("192.0.2.0/24")}},
+		"pass to ::ffff:0.0.0.0/96":              {Match: gpukern.Rule{Dst: netip.MustParsePrefix("0.0.0.0/0")}},
 		"pass to ::fffe:0:0/95":                  {Match: gpukern.Rule{Dst: netip.MustParsePrefix("::fffe:0:0/95")}},
 		"drop from port 0-9 to ::ffff:192.0.2.1": {Action: Drop, Match: gpukern.Rule{SrcPorts: gpukern.PortRange(0, 9), Dst: netip.MustParsePrefix("192.0.2.1/32")}},
 	} {

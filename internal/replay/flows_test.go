@@ -60,6 +60,20 @@ func TestFlowsAreToldApartByEveryField(t *testing.T) {
 	}
 }
 
+func TestEveryWordOfAKeyCounts(t *testing.T) {
+	k := flowKey{1, 2, 3, 4, 5}
+	for i := range k {
+		l := k
+		if !k.is(&l) {
+			t.Error("a key is not itself")
+		}
+		l[i] ^= 1 << 40
+		if k.is(&l) {
+			t.Errorf("keys that differ in word %d are the same", i)
+		}
+	}
+}
+
 func TestAFlowCountsOnceInEachFile(t *testing.T) {
 	f := newFlows(3000)
 	flow := func(i int) ([]byte, *packet.Desc) {

@@ -273,13 +273,17 @@ func TestChecksumsThatCannotBeVerifiedAreNoErrors(t *testing.T) {
 	routing := []byte{wire.ProtoUDP, 2, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	v6 = append(append(v6, routing...), 0, 1, 0, 2, 0, 8, 0x12, 0x34)
 	last := append([]byte(nil), v6...)
-	last[14+40+3] = 0 // no segment left: the checksum is judged, and wrong
-	rep, err := Run(context.Background(), Config{Files: []string{record(t, [][]byte{v4, v6, last})}})
+	last[14+40+3] = 0                         // no segment left: the checksum is judged, and wrong
+	behind := append([]byte(nil), v6[:54]...) // the routing header behind an AH and a fragment header of 16 and 8 bytes
+	behind[20], behind[19] = wire.ProtoAH, behind[19]+24
+	behind = append(behind, wire.ProtoFragment, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0)
+	behind = append(append(behind, wire.ProtoRouting, 9, 0, 0, 0, 0, 0, 1), v6[54:]...)
+	rep, err := Run(context.Background(), Config{Files: []string{record(t, [][]byte{v4, v6, last, behind})}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := rep.Total; got.IPChecksumErrors != 0 || got.L4Unverified != 2 || got.L4ChecksumErrors != 1 || got.Malformed != 0 {
-		t.Errorf("%d unverified, %d wrong, %d wrong IPv4, %d malformed; want 2, 1, 0, 0",
+	if got := rep.Total; got.IPChecksumErrors != 0 || got.L4Unverified != 3 || got.L4ChecksumErrors != 1 || got.Malformed != 0 {
+		t.Errorf("%d unverified, %d wrong, %d wrong IPv4, %d malformed; want 3, 1, 0, 0",
 			got.L4Unverified, got.L4ChecksumErrors, got.IPChecksumErrors, got.Malformed)
 	}
 }

@@ -107,6 +107,9 @@ func TestRecordsThatAreNoPacketsAreCounted(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if v, err := Verify(context.Background(), []string{path}, nil); err != nil || v.Packets != 3 || v.Skipped != 6 || v.Count != 0 {
+		t.Errorf("verified %d and skipped %d, %d mismatches: %v", v.Packets, v.Skipped, v.Count, err)
+	}
 	for _, laps := range []int{1, 2} {
 		rep, err := Run(context.Background(), Config{Files: []string{path}, Laps: laps})
 		if err != nil {
@@ -188,5 +191,22 @@ func TestARateIsKept(t *testing.T) {
 	rep, err := Run(context.Background(), Config{Files: []string{numbered(t, 300)}, Rate: pmd.Rate{Packets: 3000}})
 	if err != nil || rep.Total.Packets != 300 || rep.Total.Seconds < 0.09 {
 		t.Errorf("%d packets in %v s at 3000 a second: %v", rep.Total.Packets, rep.Total.Seconds, err)
+	}
+}
+
+// TestAPacketOfSeveralFramesIsOne replays packets that are longer than a frame.
+func TestAPacketOfSeveralFramesIsOne(t *testing.T) {
+	long := append(append(make([]byte, 12), 8, 0, 0x15), make([]byte, 5000)...) // IPv4, version 1
+	other := append(append(make([]byte, 12), 0x88, 0xb5), make([]byte, 5000)...)
+	path := record(t, [][]byte{long, other, long, other[:100], long[:100]})
+	for _, laps := range []uint64{1, 4} {
+		rep, err := Run(context.Background(), Config{Files: []string{path}, Laps: int(laps)})
+		if err != nil || rep.Files[0].Err != nil {
+			t.Fatal(err, rep.Files[0].Err)
+		}
+		p := rep.Total
+		if p.Packets != 5*laps || p.Bytes != 15244*laps || p.Dropped["malformed"] != 3*laps || p.Sizes["2048-"] != 3*laps || balance(p) {
+			t.Errorf("%d laps: %d packets, %d bytes, dropped %v, sizes %v", laps, p.Packets, p.Bytes, p.Dropped, p.Sizes)
+		}
 	}
 }

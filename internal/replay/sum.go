@@ -65,7 +65,7 @@ func (s *Sum) transport(p []byte, d *packet.Desc) {
 	const unknown = packet.FlagL4NoChecksum | packet.FlagFragment | packet.FlagTruncated
 	switch {
 	case d.Flags.Has(packet.FlagL4ChecksumOK):
-	case d.Flags&unknown != 0 || d.Payload == 0 || rerouted(p, d):
+	case d.Flags&unknown != 0 || rerouted(p, d):
 		s.L4Unverified++
 	default:
 		s.L4ChecksumErrors++
