@@ -68,7 +68,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 		if _, err := gateway.Load(f.config); err != nil {
 			return configured(err, f.config)
 		}
-		c.printf("%s is right\n", f.config)
+		c.printf("%s: the configuration is valid\n", f.config)
 		return nil
 	}
 	hup := make(chan os.Signal, 1) // before anything is open: an early SIGHUP must not end the process
@@ -82,7 +82,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	log.Info("gateway", "version", b.Version, "config", f.config)
 	ctx, cancel := context.WithCancel(ctx)
 	var reloads sync.WaitGroup
-	reloads.Go(func() { reloadLoop(ctx, hup, d, c, log) })
+	reloads.Go(func() { reloadLoop(ctx, hup, d.Reload, refused(c, log, f.json)) })
 	err = d.Run(ctx)
 	cancel()
 	reloads.Wait()
@@ -103,19 +103,31 @@ func configured(err error, file string) error {
 	return err
 }
 
-// reloadLoop reloads at every signal until ctx ends.
-func reloadLoop(ctx context.Context, hup <-chan os.Signal, d *daemon.Daemon, c *console, log *slog.Logger) {
+// refused tells of a reload that failed: its mistakes as they show best, or as a line of the log.
+func refused(c *console, log *slog.Logger, asJSON bool) func(error) {
+	const result = "the old configuration stays"
+	return func(err error) {
+		if err == nil {
+			log.Info("reload", "result", "the new configuration is in use")
+			return
+		}
+		if asJSON {
+			log.Error("reload", "result", result, "error", err.Error())
+			return
+		}
+		c.complain(err)
+		log.Error("reload", "result", result)
+	}
+}
+
+// reloadLoop reloads at every signal until ctx ends, and tells what came of it.
+func reloadLoop(ctx context.Context, hup <-chan os.Signal, reload func() error, tell func(error)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hup:
+			tell(reload())
 		}
-		if err := d.Reload(); err != nil {
-			c.complain(err)
-			log.Error("reload", "result", "the old configuration stays")
-			continue
-		}
-		log.Info("reload", "result", "the new configuration is in use")
 	}
 }

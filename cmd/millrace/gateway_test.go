@@ -160,6 +160,18 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 			log.until(t, file+":")
 			served()
 
+			link := func(state string) {
+				t.Helper()
+				if out, err := server.Run("ip", "link", "set", "eth0", state); err != nil {
+					t.Fatal(err, out)
+				}
+			}
+			link("down")
+			log.until(t, `"msg":"link","device":"b","state":"down, or without carrier"`)
+			link("up")
+			log.until(t, `"msg":"link","device":"b","state":"up"`)
+			served()
+
 			write(fmt.Sprintf(gatewayConfig, driver, driver))
 			_ = cmd.Process.Signal(syscall.SIGHUP)
 			log.until(t, "the new configuration is in use")
@@ -168,6 +180,11 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 			if err := cmd.Wait(); err != nil {
 				t.Fatalf("%v\n%s", err, &log)
+			}
+			for line := range strings.Lines(log.String()) {
+				if !json.Valid([]byte(line)) {
+					t.Errorf("not JSON: %s", line)
+				}
 			}
 			var s daemon.Summary
 			if err := json.Unmarshal([]byte(out.String()), &s); err != nil {

@@ -50,8 +50,16 @@ type Daemon struct {
 	loops   []*stack.Loop
 	listen  net.Listener // of the metrics; nil without
 
-	mu      sync.Mutex // guards steered: reloads and the timer both steer
+	mu      sync.Mutex // guards all below: reloads, the timer and scrapes meet here
 	steered []pmd.Rule
+	links   []link // of the devices
+	reload  reload
+}
+
+// reload is what became of the last reload; the start counts as one.
+type reload struct {
+	failed bool
+	at     time.Time // of the last that succeeded
 }
 
 // Open reads the configuration and opens everything that it names. A mistake in the file is a
@@ -69,6 +77,12 @@ func Open(file string, opt Options) (*Daemon, error) {
 }
 
 func (d *Daemon) open(cfg *gateway.Config) error {
+	if err := findInterfaces(cfg.Devices); err != nil {
+		return err
+	}
+	if err := d.openMetrics(cfg.Metrics.Listen); err != nil {
+		return err
+	}
 	if err := d.openDevices(cfg); err != nil {
 		return err
 	}
@@ -78,14 +92,20 @@ func (d *Daemon) open(cfg *gateway.Config) error {
 	if err := d.openLoops(); err != nil {
 		return err
 	}
-	if cfg.Metrics.Listen != "" {
-		l, err := net.Listen("tcp", cfg.Metrics.Listen)
-		if err != nil {
-			return fmt.Errorf("metrics: %w", err)
-		}
-		d.listen = l
-	}
+	d.watchLinks()
+	d.reload.at = time.Now()
 	return d.steer()
+}
+
+// openMetrics takes the port of the metrics, so that a start that cannot have it touches no interface.
+func (d *Daemon) openMetrics(at string) (err error) {
+	if at == "" {
+		return nil
+	}
+	if d.listen, err = net.Listen("tcp", at); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	return nil
 }
 
 // openDevices makes the memory of all loops and opens the interfaces, which steer nothing yet.
@@ -103,6 +123,11 @@ func (d *Daemon) openDevices(cfg *gateway.Config) (err error) {
 			return err
 		}
 		d.devices = append(d.devices, dev)
+		in, err := net.InterfaceByName(c.Name)
+		if err != nil {
+			return fmt.Errorf("devices: %s: %w", c.Name, err)
+		}
+		d.links = append(d.links, link{name: c.Name, index: in.Index})
 		info := dev.Queues[0].Info()
 		d.opt.Log.Info("device", "name", c.Name, "driver", string(dev.Driver), "queues", len(dev.Queues),
 			"mtu", info.MTU, "granted", info.Granted)
@@ -164,14 +189,14 @@ func (d *Daemon) event(e gateway.Event) {
 	switch e.What {
 	case gateway.HopReady.String(), gateway.HopUnresolved.String():
 		level = slog.LevelDebug // comes with every start; the health check tells what it means
-	case gateway.HopNoRoute.String():
+	case gateway.HopNoRoute.String(), "unhealthy":
 		level = slog.LevelWarn
 	}
 	d.opt.Log.Log(context.Background(), level, "backend", args...)
 }
 
-// Run moves packets until ctx ends or a device is lost. When it returns every packet has met its
-// end and Summary is final.
+// Run moves packets until ctx ends or no device is left. When it returns every packet has met its
+// end and Summary is final. A device that is lost is logged; the others go on.
 func (d *Daemon) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -201,6 +226,16 @@ func (d *Daemon) serveMetrics(ctx context.Context) {
 
 // Reload reads the file again and makes it the configuration. On an error the old one stays.
 func (d *Daemon) Reload() error {
+	err := d.tryReload()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reload.failed = err != nil; err == nil {
+		d.reload.at = time.Now()
+	}
+	return err
+}
+
+func (d *Daemon) tryReload() error {
 	cfg, err := gateway.Load(d.file)
 	if err != nil {
 		return err

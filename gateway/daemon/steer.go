@@ -45,7 +45,7 @@ func (d *Daemon) steer() error {
 	return err
 }
 
-// steerLoop steers now and then, until ctx ends.
+// steerLoop steers and looks at the links now and then, until ctx ends.
 func (d *Daemon) steerLoop(ctx context.Context) {
 	tick := time.NewTicker(steerEvery)
 	defer tick.Stop()
@@ -54,6 +54,7 @@ func (d *Daemon) steerLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			d.watchLinks()
 			if err := d.steer(); err != nil {
 				d.opt.Log.Error("steering", "error", err.Error())
 			}

@@ -73,8 +73,8 @@ func (d *Daemon) total() (sum stack.Stats) {
 func (s Summary) String() string {
 	var b strings.Builder
 	for _, dev := range s.Devices {
-		fmt.Fprintf(&b, "%-10s %-9s received %d, sent %d, lost before us %d (%s)\n",
-			dev.Name, dev.Driver, dev.RxPackets, dev.TxPackets, dev.RxDropped, dev.Granted)
+		fmt.Fprintf(&b, "%-10s %-9s received %d, sent %d, lost before the driver %d\n",
+			dev.Name, dev.Driver, dev.RxPackets, dev.TxPackets, dev.RxDropped)
 	}
 	for _, sv := range s.Gateway.Services {
 		for _, be := range sv.Backends {
@@ -113,7 +113,21 @@ func (d *Daemon) registry() *metrics.Registry {
 	r.Add(d.gate.WriteMetrics)
 	r.Add(d.writeLoops)
 	r.Add(d.writeDevices)
+	r.Add(d.writeLinks)
+	r.Add(d.writeReload)
 	return r
+}
+
+func (d *Daemon) writeReload(w *metrics.Writer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ok := 1.0
+	if d.reload.failed {
+		ok = 0
+	}
+	w.Gauge("millrace_config_last_reload_successful", "1 unless the last reload was refused and the old configuration stays.", ok)
+	w.Gauge("millrace_config_last_reload_success_timestamp_seconds", "When the configuration in use was read, Unix time.",
+		float64(d.reload.at.UnixMilli())/1e3)
 }
 
 func (d *Daemon) writeLoops(w *metrics.Writer) {
