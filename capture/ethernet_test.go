@@ -64,6 +64,7 @@ func TestToEthernetKnowsEveryLinkHeader(t *testing.T) {
 		{"sll broadcast", sll("\x00\x01", "\x08\x06") + "arp", LinkTypeLinuxSLL, "\xff\xff\xff\xff\xff\xff" + sender + "\x08\x06arp", nil},
 		{"sll llc", sll("\x00\x00", "\x00\x04") + "stp", LinkTypeLinuxSLL, "\x00\x00\x00\x00\x00\x00" + sender + "\x00\x03stp", nil},
 		{"sll without address", "\x00\x00\x00\x01\x00\x00garbage!\x08\x00" + ip4, LinkTypeLinuxSLL, noMACs + "\x08\x00" + ip4, nil},
+		{"sll with a long address", "\x00\x00\x00\x20\x00\x08longaddr\x08\x00" + ip4, LinkTypeLinuxSLL, noMACs + "\x08\x00" + ip4, nil},
 		{"sll long llc", sll("\x00\x00", "\x00\x04") + strings.Repeat("x", 0x600), LinkTypeLinuxSLL, "", ErrNotIP},
 		{"sll can", sll("\x00\x00", "\x00\x0c") + "can", LinkTypeLinuxSLL, "", ErrNotIP},
 		{"sll short", "fifteen bytes..", LinkTypeLinuxSLL, "", ErrTruncated},

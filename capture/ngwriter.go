@@ -12,7 +12,8 @@ var le = binary.LittleEndian
 // ngEncoder writes pcapng: one section, its interfaces first, an enhanced packet block per record,
 // statistics at the end.
 type ngEncoder struct {
-	first, last int64 // times of the records, ns; 0 before there are any
+	first, last int64 // times of the earliest and latest record, ns; 0 before there are any
+	any         bool  // there are
 }
 
 // options on the way out: b grows, err tells of the first value that does not fit.
@@ -147,8 +148,8 @@ func (e *ngEncoder) record(w *Writer, r *Record, data []byte) error {
 		b = appendMeta(b, &r.Meta)
 	}
 	w.buf = closeBlock(b, start)
-	if e.first == 0 {
-		e.first = r.Time
+	if !e.any || r.Time < e.first {
+		e.first, e.any = r.Time, true
 	}
 	e.last = max(e.last, r.Time)
 	return nil
