@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/millrace/millrace/filter"
@@ -155,7 +154,7 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 
 // open opens a file. What is replayed once is streamed; what is replayed again is read into memory
 // first: into frames that are lent again and again where nothing is sent. A file whose packets take
-// more frames than it seemed, because they are tiny, is kept outside of frames.
+// more frames than it seemed, because they are tiny or were compressed, is kept outside of frames.
 func (r *runner) open(path string) (*source, *ring.Pool, func() error, error) {
 	mode := r.mode(path)
 	src, pool, closeAll, err := r.openAs(path, mode)
@@ -206,11 +205,11 @@ func (r *runner) openAs(path string, mode pmd.PcapMode) (*source, *ring.Pool, fu
 	}, nil
 }
 
-// fits reports whether a file may be resident: one whose packets are known to be no larger than a
-// quarter of what an arena can hold. How much will come out of a pipe or a compressed file is not.
+// fits reports whether a file is worth a try to be resident: one of at most a quarter of what an arena
+// can hold. A pipe is not, as it cannot be read a second time.
 func fits(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && info.Size() <= 512<<20 && !strings.HasSuffix(path, ".gz")
+	return err == nil && info.Mode().IsRegular() && info.Size() <= 512<<20
 }
 
 // residentFrames returns how many frames of 2 KiB hold the packets of a file: packets of just over

@@ -1,11 +1,14 @@
 package replay
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -208,5 +211,27 @@ func TestAPacketOfSeveralFramesIsOne(t *testing.T) {
 		if p.Packets != 5*laps || p.Bytes != 15244*laps || p.Dropped["malformed"] != 3*laps || p.Sizes["2048-"] != 3*laps || balance(p) {
 			t.Errorf("%d laps: %d packets, %d bytes, dropped %v, sizes %v", laps, p.Packets, p.Bytes, p.Dropped, p.Sizes)
 		}
+	}
+}
+
+func TestACompressedFileIsRepeatedLikeAnyOther(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "n.pcap"), 0, slices.Repeat([][]byte{make([]byte, 1400)}, 8000)...)
+	plain, err := os.ReadFile(filepath.Join(dir, "n.pcap"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(plain); err != nil || z.Close() != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "n.pcap.gz")
+	if err := os.WriteFile(path, packed.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := Run(context.Background(), Config{Files: []string{path}, Laps: 2})
+	if err != nil || rep.Files[0].Err != nil || rep.Total.Packets != 16_000 || rep.Files[0].Mode != "preload" {
+		t.Errorf("%d packets by %s: %v, %v", rep.Total.Packets, rep.Files[0].Mode, err, rep.Files[0].Err)
 	}
 }
