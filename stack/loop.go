@@ -110,7 +110,7 @@ func NewLoop(cfg Config) (*Loop, error) {
 			info: drv.Info(),
 		})
 	}
-	batches := cfg.Engine.Info().Depth + 2
+	batches := cfg.Engine.Info().Depth + 1 // those inside, and one that waits
 	for range batches {
 		l.free = append(l.free, packet.NewBatch(view, cfg.Burst))
 	}

@@ -179,7 +179,7 @@ func TestEveryVerdictEndsWhereItShould(t *testing.T) {
 	burst = append(burst, w.packets(t, 1, packet.Forward, 0)...)
 	burst = append(burst, w.packets(t, 1, packet.DropRule, 0)...)
 	burst = append(burst, w.packets(t, 1, packet.Undecided, 0)...)
-	burst = append(burst, w.packets(t, 1, packet.Forward, 99)...) // no such port
+	burst = append(burst, w.packets(t, 1, packet.Forward, 2)...) // no such port
 	w.port[0].in = [][]packet.Desc{burst}
 	if n := w.loop.Poll(0); n == 0 {
 		t.Error("Poll moved nothing")
@@ -238,6 +238,69 @@ func TestAFullTransmitRingHoldsPacketsBackThenDrops(t *testing.T) {
 	}
 	if s := w.settled(t); s.Forwarded != backlog*8 {
 		t.Errorf("forwarded %d", s.Forwarded)
+	}
+}
+
+func TestAQueueThatFillsIsSentBeforeAnythingIsDropped(t *testing.T) {
+	w := newWorld(t)
+	w.port[1].room = 0
+	for range backlog {
+		w.port[0].in = append(w.port[0].in, w.packets(t, 8, packet.Forward, 1))
+		w.loop.Poll(0)
+	}
+	w.port[1].room = 1 << 20
+	w.port[0].in = append(w.port[0].in, w.packets(t, 8, packet.Forward, 1))
+	w.loop.Poll(0)
+	if s := w.settled(t); s.Forwarded != 8*(backlog+1) {
+		t.Errorf("forwarded %d, dropped %d", s.Forwarded, s.TotalDropped())
+	}
+}
+
+func TestTheEndOfTheFilesWaitsForASlowPort(t *testing.T) {
+	w := newWorld(t)
+	w.port[0].rxErr, w.port[1].rxErr = io.EOF, io.EOF
+	w.port[1].room = 1
+	for range backlog {
+		w.port[0].in = append(w.port[0].in, w.packets(t, 8, packet.Forward, 1))
+	}
+	if err := w.loop.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if s := w.settled(t); s.Forwarded != 8*backlog {
+		t.Errorf("forwarded %d of %d", s.Forwarded, 8*backlog)
+	}
+}
+
+// witness notes what the handler is shown.
+type witness struct {
+	handler
+	saw []packet.Desc
+}
+
+func (h *witness) Handle(now clock.Time, b *packet.Batch) {
+	h.saw = append(h.saw, b.D...)
+	h.handler.Handle(now, b)
+}
+
+func TestTheHandlerSeesThePortAndNoOldVerdict(t *testing.T) {
+	w := newWorld(t)
+	h := &witness{}
+	w.loop.cfg.Handler = h
+	for i := range w.port {
+		d := w.packets(t, 1, packet.DropRule, 0)
+		d[0].Verdict, d[0].Port = packet.Deliver, 9
+		w.port[i].in = [][]packet.Desc{d}
+	}
+	w.loop.Poll(0)
+	w.loop.Poll(0)
+	w.settled(t)
+	for i, d := range h.saw {
+		if d.Verdict != packet.Undecided || int(d.Port) != i {
+			t.Errorf("packet %d: port %d, verdict %v", i, d.Port, d.Verdict)
+		}
+	}
+	if len(h.saw) != 2 {
+		t.Errorf("the handler saw %d packets", len(h.saw))
 	}
 }
 

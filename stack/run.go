@@ -88,10 +88,22 @@ func (l *Loop) drain() {
 	l.board.publish(&l.count)
 }
 
-// sleep waits in poll(2) until a port has packets, a message comes, or a timer is due.
+// sleep waits in poll(2) until a port has packets, a message comes, or a timer is due. A loop whose
+// engine is at work does not sleep.
 func (l *Loop) sleep(now clock.Time) {
+	if l.inside > 0 || l.waiting != nil {
+		return
+	}
+	fds, limit := l.awaits(now, make([]unix.PollFd, 0, 16))
+	l.count.Sleeps++
+	ts := unix.NsecToTimespec(int64(limit))
+	l.mail.sleep(func() { _, _ = unix.Ppoll(fds, &ts, nil) }) // EINTR and time-outs are turns like others
+}
+
+// awaits appends what wakes an idle loop to fds, and says how long it may sleep at most.
+func (l *Loop) awaits(now clock.Time, fds []unix.PollFd) ([]unix.PollFd, time.Duration) {
 	limit := min(maxSleep, max(0, l.tick.Sub(now)))
-	fds := append(make([]unix.PollFd, 0, 16), unix.PollFd{Fd: int32(l.mail.fd), Events: unix.POLLIN})
+	fds = append(fds, unix.PollFd{Fd: int32(l.mail.fd), Events: unix.POLLIN})
 	for i := range l.ports {
 		p := &l.ports[i]
 		caps := p.info.Caps
@@ -108,12 +120,7 @@ func (l *Loop) sleep(now clock.Time) {
 			limit = min(limit, timedSleep)
 		}
 	}
-	if l.inside > 0 || l.waiting != nil {
-		return
-	}
-	l.count.Sleeps++
-	ts := unix.NsecToTimespec(int64(limit))
-	l.mail.sleep(func() { _, _ = unix.Ppoll(fds, &ts, nil) }) // EINTR and time-outs are turns like others
+	return fds, limit
 }
 
 // bind binds the calling thread to CPUs.

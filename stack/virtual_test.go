@@ -33,6 +33,7 @@ type line struct {
 
 // host sends numbered datagrams and looks at those that come.
 type host struct {
+	id       uint8
 	drv      *pmd.Memory
 	pool     *ring.Pool
 	tx, rx   *packet.Batch
@@ -84,7 +85,7 @@ func newLine(t *testing.T, seed uint64) *line {
 	}
 	cfg := Config{Pool: l.pool, Engine: gpukern.NewCPU(gpukern.Config{}), Handler: judge{t: t}, Burst: 32}
 	for i := range l.hosts {
-		h := &host{tx: packet.NewBatch(arena.View(), 32), rx: packet.NewBatch(arena.View(), 64)}
+		h := &host{id: uint8(i), tx: packet.NewBatch(arena.View(), 32), rx: packet.NewBatch(arena.View(), 64)}
 		h.pool, _ = arena.Cut(512)
 		var near *pmd.Memory
 		if h.drv, near, err = pmd.NewMemory(pmd.MemoryConfig{A: h.pool, B: l.pool, Slots: 128}); err != nil {
@@ -149,7 +150,7 @@ func (l *line) send(h *host, now clock.Time, upTo uint32) {
 		body := make([]byte, dgLeast+l.rnd.IntN(1200))
 		binary.BigEndian.PutUint32(body[dgSeq:], h.sent)
 		h.sent++
-		l.headers(body)
+		l.headers(h, body)
 		for pieces := max(1, l.rnd.IntN(8)-3); len(body) > 0; pieces-- {
 			cut := len(body)
 			if pieces > 1 {
@@ -172,7 +173,7 @@ func (l *line) send(h *host, now clock.Time, upTo uint32) {
 }
 
 // headers fills in the headers of a datagram; one in twenty gets a wrong checksum and says so.
-func (l *line) headers(b []byte) {
+func (l *line) headers(h *host, b []byte) {
 	if l.rnd.IntN(20) == 0 {
 		b[dgBad] = 1
 	}
@@ -182,8 +183,8 @@ func (l *line) headers(b []byte) {
 	ip.SetTotalLen(uint16(len(ip)))
 	ip.SetTTL(64)
 	ip.SetProto(wire.ProtoUDP)
-	ip.SetSrc([4]byte{198, 18, 0, 1})
-	ip.SetDst([4]byte{198, 18, 0, 2})
+	ip.SetSrc([4]byte{198, 18, 0, h.id})
+	ip.SetDst([4]byte{198, 18, 0, 1 - h.id})
 	ip.FillChecksum()
 	udp := wire.UDP(ip[wire.IPv4Len:])
 	udp.SetDstPort(9)
@@ -206,8 +207,8 @@ func (l *line) receive(h *host, now clock.Time) {
 			i++
 		}
 		ip := wire.IPv4(p[wire.EthernetLen:])
-		if !ip.Valid() || !wire.UDP(ip.Payload()).ChecksumOK(ip.Pseudo()) || p[dgBad] != 0 {
-			l.t.Fatalf("received %x", p)
+		if !ip.Valid() || !wire.UDP(ip.Payload()).ChecksumOK(ip.Pseudo()) || p[dgBad] != 0 || ip.Dst()[3] != h.id {
+			l.t.Fatalf("host %d received %x", h.id, p)
 		}
 		h.got++
 		_ = binary.Write(sum, binary.BigEndian, []uint64{h.arrivals, uint64(now)})
