@@ -108,7 +108,7 @@ func (w *Wheel) unlink(id uint32) {
 	p, n := w.prev[id], w.next[id]
 	w.next[p], w.prev[n] = n, p
 	w.next[id] = none
-	if p == n && int(p) >= len(w.due) {
+	if p == n { // the head alone
 		s := p - uint32(len(w.due))
 		w.used[s/slots] &^= 1 << (s % slots)
 	}

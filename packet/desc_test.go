@@ -84,8 +84,17 @@ func TestEveryVerdictHasAName(t *testing.T) {
 			t.Errorf("%v: Dropped() = %v", v, v.Dropped())
 		}
 	}
-	if Verdict(200).String() != "unknown" {
-		t.Error("a verdict that does not exist has a name")
+	for _, v := range []Verdict{Deliver + 1, Verdict(Verdicts), 255} {
+		if v.String() != "unknown" {
+			t.Errorf("verdict %d, which does not exist, is called %v", v, v)
+		}
+	}
+}
+
+func TestHasWantsAllBits(t *testing.T) {
+	f := FlagIPv4 | FlagMore
+	if !f.Has(FlagIPv4) || !f.Has(FlagIPv4|FlagMore) || f.Has(FlagIPv4|FlagVLAN) || f.Has(FlagVLAN) {
+		t.Errorf("%b", f)
 	}
 }
 

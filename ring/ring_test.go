@@ -105,8 +105,10 @@ func TestPoolGivesEachFrameOnce(t *testing.T) {
 	if p.Size() != 40 || q.Size() != a.Frames()-40 {
 		t.Fatalf("sizes %d and %d of %d", p.Size(), q.Size(), a.Frames())
 	}
-	if _, err := a.Cut(1); err == nil {
-		t.Error("a frame was cut that is not there")
+	for _, n := range []int{1, 0} {
+		if _, err := a.Cut(n); err == nil {
+			t.Errorf("Cut(%d) of an arena that is all cut", n)
+		}
 	}
 	held := NewLedger(a)
 	for _, pool := range []*Pool{p, q} {
@@ -241,7 +243,8 @@ func TestLedger(t *testing.T) {
 			t.Errorf("frame %d: added wrongly", f)
 		}
 	}
-	if l.Remove(1<<11) || l.Remove(1<<31) || !l.Remove(63<<11) || l.Remove(63<<11) {
+	past := uint32(len(l.words)*64) << 11
+	if l.Remove(1<<11) || l.Remove(1<<31) || l.Remove(past) || !l.Remove(63<<11) || l.Remove(63<<11) {
 		t.Error("Remove does not tell what was there")
 	}
 	var got []uint32
@@ -276,6 +279,39 @@ func TestSPSCIsFirstInFirstOutAndBounded(t *testing.T) {
 	}
 	if want < 100 {
 		t.Errorf("only %d elements went through", want)
+	}
+}
+
+func TestSPSCTakesWhatFitsThoughItKnewOfLessRoom(t *testing.T) {
+	r := NewSPSC[int](8)
+	r.Push(make([]int, 8))
+	out := make([]int, 8)
+	r.Pop(out[:2])
+	r.Push(make([]int, 1)) // looks: one more fits
+	r.Pop(out[:6])
+	if n := r.Push(make([]int, 8)); n != 7 {
+		t.Errorf("took %d of 8, room was for 7", n)
+	}
+	if n := r.Pop(out); n != 8 {
+		t.Errorf("gave %d of 8", n)
+	}
+}
+
+func TestMPSCHoldsAtLeastTwo(t *testing.T) {
+	r := NewMPSC[*int](1)
+	values := []int{1, 2}
+	if !r.Push(&values[0]) || !r.Push(&values[1]) || r.Push(nil) {
+		t.Fatal("a ring for one does not hold two")
+	}
+	for i := range values {
+		if v, ok := r.Pop(); !ok || v != &values[i] {
+			t.Errorf("popped %v, %v", v, ok)
+		}
+	}
+	for i := range r.slots {
+		if r.slots[i].v != nil {
+			t.Errorf("slot %d keeps what was popped alive", i)
+		}
 	}
 }
 
