@@ -131,8 +131,8 @@ var zooTotal = Part{
 	Sum: Sum{
 		Packets: 27, Bytes: 3577, IPv4: 12, IPv6: 8,
 		Protocols: map[string]uint64{
-			"tcp": 8, "udp": 7, "icmp": 1, "esp": 1, "icmpv6": 2, "ipv6": 1, "arp": 1, "802.3": 1, "cut off": 1,
-			"broken ipv4": 2, "broken ipv6": 1, "0x8000": 1,
+			"tcp": 8, "udp": 7, "icmp": 1, "esp": 1, "icmpv6": 2, "ipv6 in ip": 1, "arp": 1, "802.3": 1, "cut off": 1,
+			"ipv4": 2, "ipv6": 1, "0x8000": 1,
 		},
 		Sizes: map[string]uint64{"0-63": 7, "64-127": 14, "128-255": 5, "1024-2047": 1},
 		Flows: 8, // TCP, ICMP and ESP of a and b; UDP to dns; TCP, UDP, ICMPv6 and a tunnel of c and d

@@ -14,7 +14,7 @@ type Sum struct {
 	Bytes            uint64            `json:"bytes"` // as captured, with link headers
 	IPv4             uint64            `json:"ipv4"`
 	IPv6             uint64            `json:"ipv6"`
-	Protocols        map[string]uint64 `json:"protocols"` // packets by transport protocol, or EtherType where it is not IP
+	Protocols        map[string]uint64 `json:"protocols"` // packets by transport protocol, or EtherType where no IP header was read
 	Sizes            map[string]uint64 `json:"sizes"`     // packets by size in bytes: "64-127"
 	Flows            uint64            `json:"flows"`     // different addresses, ports and protocols, both directions as one
 	VLAN             uint64            `json:"vlan"`
@@ -95,8 +95,12 @@ func rerouted(p []byte, d *packet.Desc) bool {
 	return false
 }
 
-// protoName tells a protocol that has only a number from other numbers.
+// protoName tells a protocol that has only a number from other numbers, and IPv6 inside of IP from the
+// EtherType of that name, which counts packets whose IPv6 header is cut off or malformed.
 func protoName(p uint8) string {
+	if p == wire.ProtoIPv6 {
+		return "ipv6 in ip"
+	}
 	name := wire.ProtoName(p)
 	if name[0] >= '0' && name[0] <= '9' {
 		return "proto " + name
@@ -120,16 +124,12 @@ func etherType(p []byte, d *packet.Desc) uint16 {
 	return t
 }
 
-// etherName names what the packets without an IP header are. Those that announce one have it cut off
-// or malformed; plain "ipv6" is the transport protocol of that name.
 func etherName(t uint16) string {
 	switch t {
 	case noEtherType:
 		return "cut off"
 	case 0:
 		return "802.3"
-	case wire.EtherTypeIPv4, wire.EtherTypeIPv6:
-		return "broken " + wire.EtherTypeName(t)
 	}
 	return wire.EtherTypeName(t)
 }
