@@ -1,0 +1,143 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/packet"
+)
+
+// reference is the page that lists keys and metrics.
+func reference(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+// rows returns the first two cells of the rows of the page whose first matches.
+func rows(page, first string) (names []string, second map[string]string) {
+	second = map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `("+first+")` \\| ([^|]*) \\|").FindAllStringSubmatch(page, -1) {
+		names, second[m[1]] = append(names, m[1]), strings.Trim(m[2], " `")
+	}
+	slices.Sort(names)
+	return names, second
+}
+
+// keysOf asks the decoder which keys each mapping has, by a key that none has.
+func keysOf(t *testing.T) []string {
+	t.Helper()
+	const src = `
+wrong: 0 # root
+devices: [{wrong: 0}] # devices[]
+table: # table
+  wrong: 0
+  tcp: {wrong: 0} # table.tcp
+metrics: {wrong: 0} # metrics
+services:
+  - wrong: 0 # services[]
+    backends: [{wrong: 0}] # services[].backends[]
+    health: {wrong: 0} # services[].health
+`
+	at := map[string]string{
+		"the configuration": "", "a device": "devices[].", "table": "table.", "tcp": "table.tcp.", "metrics": "metrics.",
+		"a service": "services[].", "a backend": "services[].backends[].", "health": "services[].health.",
+	}
+	var ce *ConfigError
+	if _, err := Parse("f", []byte(src)); !errors.As(err, &ce) {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, p := range ce.Problems {
+		what, ok := strings.CutPrefix(p.Message, `unknown key "wrong" in `)
+		if !ok {
+			continue
+		}
+		_, list, _ := strings.Cut(p.Hint, "allowed: ")
+		for key := range strings.SplitSeq(list, ", ") {
+			keys = append(keys, at[what]+key)
+		}
+		delete(at, what)
+	}
+	if len(at) > 0 {
+		t.Fatalf("no keys of %v", at)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
+	names, defaults := rows(reference(t), `(?:devices|snat|checksum|table|metrics|services)[a-z_.\[\]]*`)
+	if diff := cmp.Diff(keysOf(t), names); diff != "" {
+		t.Errorf("docs/gateway.md lists other keys than the code has: %s", diff)
+	}
+	c, dev, sv, h := newConfig(), newDevice(), newService(), newHealth()
+	for key, want := range map[string]any{
+		"devices[].driver": dev.Driver, "devices[].mode": dev.Mode, "devices[].queues": dev.Queues,
+		"snat_ports": fmt.Sprintf("%d-%d", c.SNATPorts.First, c.SNATPorts.Last), "checksum": c.Checksum,
+		"table.size": c.Table.Size, "table.tcp.established": c.Table.TCPEstablished, "table.tcp.syn": c.Table.TCPSYN,
+		"table.tcp.fin": c.Table.TCPFIN, "table.udp": c.Table.UDP,
+		"services[].protocol": sv.Protocol, "services[].source": sv.Source, "services[].removed": sv.Removed,
+		"services[].hash_size": sv.HashSize, "services[].health.type": h.Type, "services[].health.interval": h.Interval,
+		"services[].health.timeout": h.Timeout, "services[].health.rise": h.Rise, "services[].health.fall": h.Fall,
+	} {
+		if got := defaults[key]; got != fmt.Sprint(want) {
+			t.Errorf("the default of %s is %v, docs/gateway.md says %q", key, want, got)
+		}
+	}
+}
+
+// The names of metrics are literals, so the sources tell all of them.
+func TestTheReferenceHasEveryMetric(t *testing.T) {
+	var files []string
+	for _, dir := range []string{".", "daemon", "../metrics"} {
+		list, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, list...)
+	}
+	name := regexp.MustCompile(`(?m)^\s*w\.(Counter|Gauge|Histogram)\("(millrace_[a-z0-9_]+)"|^\s*\{"(millrace_[a-z0-9_]+)", "`)
+	want := map[string]string{}
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, m := range name.FindAllStringSubmatch(string(src), -1) {
+			if m[3] != "" { // the table of writeQueue
+				m[1], m[2] = "counter", m[3]
+			}
+			want[m[2]] = strings.ToLower(m[1])
+		}
+	}
+	_, got := rows(reference(t), `millrace_[a-z0-9_]+`)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("docs/gateway.md lists other metrics than the code has: %s", diff)
+	}
+}
+
+func TestTheReferenceHasEveryReason(t *testing.T) {
+	page := reference(t)
+	for v := packet.Drop; int(v) < packet.Verdicts; v++ {
+		row := regexp.MustCompile("(?m)^\\| [a-z0-9_`, ]*`" + v.String() + "`[a-z0-9_`, ]* \\| .")
+		possible := handlerDrops[v] || v == packet.DropTxFull || v == packet.DropLinkDown
+		if row.MatchString(page) != possible {
+			t.Errorf("reason %s: in docs/gateway.md %v, possible %v", v, !possible, possible)
+		}
+	}
+}
