@@ -135,7 +135,19 @@ func (d *Daemon) openDevices(cfg *gateway.Config) (err error) {
 			d.opt.Log.Warn("not AF_XDP", "device", c.Name, "using", string(dev.Driver), "why", dev.Why)
 		}
 	}
+	d.compareMTUs()
 	return nil
+}
+
+// compareMTUs warns of packets that will be dropped: what one device brings may be too big for another.
+func (d *Daemon) compareMTUs() {
+	first := d.devices[0].Queues[0].Info()
+	for _, dev := range d.devices[1:] {
+		if info := dev.Queues[0].Info(); info.MTU != first.MTU && info.MTU > 0 && first.MTU > 0 { // 0 is unknown
+			d.opt.Log.Warn("MTUs differ: larger packets are dropped as too_big", "device", info.Device, "mtu", info.MTU,
+				"other", first.Device, "other_mtu", first.MTU)
+		}
+	}
 }
 
 func (d *Daemon) openGateway(cfg *gateway.Config) error {
