@@ -35,6 +35,7 @@ func newDoctor(c *console) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringSliceVarP(&interfaces, "iface", "i", nil, "interface to examine (default: all that are up)")
+	complete(cmd, "iface", interfaceNames)
 	cmd.RunE = verb(func(context.Context, []string) error {
 		rep := doctor.Examine(doctor.This(), interfaces)
 		if asJSON {

@@ -75,6 +75,9 @@ func newForward(c *console) *cobra.Command {
 	fl.StringVar(&f.capture, "capture", "", "pcap or pcapng file to write, with one queue only")
 	fl.BoolVar(&f.stats, "stats", false, "print the counters each second")
 	fl.BoolVar(&f.json, "json", false, "print JSON")
+	completeWords(cmd, "driver", "auto", "afxdp", "afpacket", "tap")
+	completeWords(cmd, "mode", "auto", "native", "generic")
+	cmd.ValidArgsFunction = twoInterfaces
 	cmd.RunE = verb(func(ctx context.Context, args []string) error { return runForward(ctx, c, &f, args) })
 	return cmd
 }
@@ -224,6 +227,9 @@ func (b *bridge) run(ctx context.Context, c *console, f *forwardFlags, names []s
 	start := time.Now()
 	if !f.json {
 		c.printf("%s <-> %s: %s; %s; Ctrl-C ends\n", names[0], names[1], granted(b.drivers[0][0]), granted(b.drivers[1][0]))
+	}
+	if a, z := b.drivers[0][0].Info().MTU, b.drivers[1][0].Info().MTU; a != z && a > 0 && z > 0 { // 0 is unknown
+		c.complain(fmt.Errorf("the MTU of %s is %d, that of %s is %d: larger packets cannot pass", names[0], a, names[1], z))
 	}
 	done := make(chan error, 1)
 	go func() { done <- stack.RunAll(ctx, b.loops...) }()

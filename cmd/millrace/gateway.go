@@ -54,6 +54,7 @@ func newGateway(c *console) *cobra.Command {
 	fl.StringVarP(&f.config, "config", "c", "", "configuration file")
 	fl.BoolVar(&f.check, "check", false, "check the configuration and do nothing else")
 	fl.BoolVar(&f.json, "json", false, "log and print JSON")
+	completeFiles(cmd, "config", "yaml", "yml")
 	cmd.RunE = verb(func(ctx context.Context, _ []string) error {
 		if f.config == "" {
 			return usage("no configuration file; name one with -c")

@@ -83,6 +83,9 @@ func newReplay(c *console) *cobra.Command {
 	fl.Uint64Var(&f.limit, "limit", 0, "stop after this many packets (0: no limit)")
 	fl.BoolVar(&f.verify, "verify", false, "compare every packet with the references instead")
 	fl.BoolVar(&f.json, "json", false, "print JSON")
+	completeWords(cmd, "engine", "cpu")
+	completeWords(cmd, "driver", "auto", "afxdp", "afpacket", "tap")
+	complete(cmd, "to", interfaceNames)
 	cmd.RunE = verb(func(ctx context.Context, args []string) error { return runReplay(ctx, c, &f, args) })
 	return cmd
 }
@@ -151,9 +154,10 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 	if rep == nil {
 		return err
 	}
-	if f.json {
+	switch {
+	case f.json:
 		err = errors.Join(err, c.json(rep))
-	} else {
+	case rep.Total.Packets > 0 || !allUnreadable(rep.Files): // nothing but zeros would hide the errors
 		showReplay(c, rep)
 	}
 	failed := false
@@ -167,6 +171,16 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 		return errShown
 	}
 	return err
+}
+
+// allUnreadable reports whether no file could be replayed as a whole.
+func allUnreadable(files []replay.File) bool {
+	for i := range files {
+		if unreadable(&files[i]) == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // unreadable returns why a file was not replayed as a whole.

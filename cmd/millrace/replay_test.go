@@ -204,3 +204,11 @@ func TestAProgressBarIsDrawnOnATerminalOnly(t *testing.T) {
 		t.Errorf("a bar without a terminal: %q", quiet)
 	}
 }
+
+// A summary of nothing but zeros would hide what is wrong.
+func TestNothingIsSummedUpWhereNoFileCouldBeRead(t *testing.T) {
+	code, out, errs := run("replay", "/nonexistent/x.pcap", t.TempDir())
+	if code != exitFailure || out != "" || strings.Count(errs, "millrace: ") != 2 {
+		t.Errorf("code %d, printed %q, complained %q", code, out, errs)
+	}
+}
