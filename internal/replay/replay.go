@@ -39,8 +39,9 @@ type Config struct {
 	Progress func(file int, packets, bytes uint64)
 }
 
-// loopFrames are more than a loop ever has in flight.
-const loopFrames = 4096
+// loopFrames are more than a loop that sends nothing ever has in flight: a burst for each batch of the
+// engine and two more.
+const loopFrames = 1024
 
 // Run replays the files and reports. A file that cannot be read, or not to its end, is told in its
 // part of the report and the others go on; an error is about what all need. When ctx ends the report
