@@ -14,6 +14,7 @@ const (
 	CheckTruncated                     // packet.DropTruncated: bytes that the headers claim are missing
 	CheckIPChecksum                    // packet.DropIPChecksum: of the IPv4 header
 	CheckL4Checksum                    // packet.DropL4Checksum: of TCP, UDP, ICMP and ICMPv6
+	CheckHeaders                       // packet.DropTruncated where headers are missing, not payload only: for captures with a snap length
 
 	// ChecksAll are right where packets come off a wire. A capture that cuts packets short, or was
 	// made on a sender whose device fills in checksums, wants fewer.
@@ -80,6 +81,8 @@ func (c Checks) verdict(d *packet.Desc) packet.Verdict {
 	case c&CheckMalformed != 0 && f&packet.FlagMalformed != 0:
 		return packet.DropMalformed
 	case c&CheckTruncated != 0 && f&packet.FlagTruncated != 0:
+		return packet.DropTruncated
+	case c&CheckHeaders != 0 && f&(packet.FlagTruncated|packet.FlagFragmentRest) == packet.FlagTruncated && d.L4 == 0:
 		return packet.DropTruncated
 	case c&CheckIPChecksum != 0 && f&(packet.FlagIPv4|packet.FlagIPChecksumOK) == packet.FlagIPv4:
 		return packet.DropIPChecksum

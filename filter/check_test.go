@@ -185,3 +185,19 @@ func TestAPacketThatIsNotAllThereHasNoWrongChecksum(t *testing.T) {
 		t.Errorf("%v", b.D[0].Verdict)
 	}
 }
+
+func TestCheckHeadersLooksAwayWhereOnlyPayloadIsMissing(t *testing.T) {
+	for name, c := range map[string]struct {
+		d    packet.Desc
+		want packet.Verdict
+	}{
+		"payload missing":    {packet.Desc{Flags: packet.FlagIPv4 | packet.FlagTruncated, L4: 34, Payload: 54}, packet.Undecided},
+		"header missing":     {packet.Desc{Flags: packet.FlagIPv4 | packet.FlagTruncated}, packet.DropTruncated},
+		"cut later fragment": {packet.Desc{Flags: packet.FlagIPv4 | packet.FlagTruncated | packet.FlagFragment | packet.FlagFragmentRest}, packet.Undecided},
+		"whole":              {packet.Desc{Flags: packet.FlagIPv4}, packet.Undecided},
+	} {
+		if v := CheckHeaders.verdict(&c.d); v != c.want {
+			t.Errorf("%s: %v, want %v", name, v, c.want)
+		}
+	}
+}

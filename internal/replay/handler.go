@@ -11,7 +11,7 @@ const outPort = 1
 
 // checks are what a packet of a capture is dropped for. Checksums are only counted: captures made on
 // a sender whose device fills them in are full of wrong ones.
-const checks = filter.CheckMalformed | filter.CheckTruncated
+const checks = filter.CheckMalformed | filter.CheckHeaders
 
 // handler counts the packets of one file and decides what becomes of them: those that the filter
 // drops end here, the others go on to the output device, or are delivered where there is none.
