@@ -905,4 +905,25 @@ func TestImpairLosesAPacketThatNoBatchHolds(t *testing.T) {
 		t.Errorf("Rx = %d, %v; %+v", n, err, rx)
 	}
 	l.audit(t, l.im, held{small})
+
+	// One that an empty batch just holds waits for an empty batch.
+	fill(t, l.rx, l.poolB, 0, 8, 64)
+	for j := range 7 {
+		l.rx.D[j].Flags = packet.FlagMore
+	}
+	l.b.Tx(1_000_000, l.rx)
+	l.rx.Reset()
+	for i, want := range []int{0, 0, 8} { // at first it is delayed
+		n, err := l.im.Rx(clock.Time(3+2*i)*1_000_000, small)
+		if rx, _ := l.im.Counts(); n != want || err != nil || rx.LostMTU != 1 {
+			t.Errorf("Rx = %d, %v, want %d; %+v", n, err, want, rx)
+		}
+		if want == 0 && small.Len() == 3 {
+			l.poolA.Put(small.D[0].Off) // two are in the way still
+			small.Consume(1)
+			continue
+		}
+		l.poolA.PutBatch(small)
+	}
+	l.audit(t, l.im)
 }

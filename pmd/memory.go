@@ -112,7 +112,7 @@ func (m *Memory) receive(b *packet.Batch) {
 		p.stage = p.stage[:have+p.data.Pop(p.stage[have:limit])]
 	}
 	n := Whole(p.stage, limit)
-	if n == 0 && limit > 0 && limit == cap(b.D) && len(p.stage) == limit {
+	if n == 0 && limit > 0 && limit == cap(b.D) && len(p.stage) >= limit {
 		m.refuseLong()
 		return
 	}

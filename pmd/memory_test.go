@@ -350,8 +350,7 @@ func BenchmarkMemoryRoundTrip(b *testing.B) {
 	}
 }
 
-// TestMemoryPassesOverAPacketThatNoBatchHolds lets a receiver with short batches go on behind it,
-// also where the frames on their way home fill their ring.
+// TestMemoryPassesOverAPacketThatNoBatchHolds lets a receiver with short batches go on behind it.
 func TestMemoryPassesOverAPacketThatNoBatchHolds(t *testing.T) {
 	w := newPair(t, 64, 64, 16)
 	tx, rx := packet.NewBatch(w.arena.View(), 16), packet.NewBatch(w.arena.View(), 4)
@@ -387,4 +386,42 @@ func TestMemoryPassesOverAPacketThatNoBatchHolds(t *testing.T) {
 	if a, b := w.a.Info().Stats, w.b.Info().Stats; a.TxPackets != b.RxPackets+b.RxInvalid {
 		t.Errorf("sent %d = received %d + invalid %d does not hold", a.TxPackets, b.RxPackets, b.RxInvalid)
 	}
+}
+
+// TestMemoryWaitsForTheWayHome fills the ring of paid frames: nothing is received, and nothing passed
+// over, that could not be paid for.
+func TestMemoryWaitsForTheWayHome(t *testing.T) {
+	w := newPair(t, 64, 64, 16)
+	tx, short, long := packet.NewBatch(w.arena.View(), 16), packet.NewBatch(w.arena.View(), 4), packet.NewBatch(w.arena.View(), 32)
+	send := func(chain int) { // a packet of so many descriptors, and small ones up to 16
+		t.Helper()
+		fill(t, tx, w.poolA, 0, 16, 64)
+		for i := range chain - 1 {
+			tx.D[i].Flags = packet.FlagMore
+		}
+		if n, err := w.a.Tx(0, tx); n != 16 || err != nil {
+			t.Fatalf("Tx = %d, %v", n, err)
+		}
+		tx.Reset()
+	}
+	receive := func(b *packet.Batch, want int, invalid uint64) {
+		t.Helper()
+		n, err := w.b.Rx(0, b)
+		if s := w.b.Info().Stats; n != want || err != nil || s.RxInvalid != invalid {
+			t.Fatalf("Rx = %d, %v; %d invalid; want %d and %d", n, err, s.RxInvalid, want, invalid)
+		}
+		w.audit(t, held{b})
+		w.poolB.PutBatch(b)
+	}
+	send(5)
+	receive(short, 0, 1) // 5 go home, 11 small ones are there
+	send(6)              // collects the 5
+	receive(short, 4, 1)
+	receive(short, 4, 1)
+	receive(short, 3, 1) // 11 are paid: room for 5
+	receive(short, 0, 1) // 6 cannot go home
+	receive(long, 0, 1)  // nor be paid for
+	w.a.Rx(0, tx)        // collects
+	receive(short, 0, 2)
+	receive(long, 10, 2)
 }
