@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
@@ -479,6 +481,38 @@ func TestRunBindsItsThread(t *testing.T) {
 	w.loop.cfg.Affinity = []int{100_000}
 	if err := w.loop.Run(t.Context()); err == nil {
 		t.Error("bound to a CPU that does not exist")
+	}
+}
+
+// placed notes the CPUs that the loop's thread may run on.
+type placed struct {
+	handler
+	cpus unix.CPUSet
+	err  error
+}
+
+func (h *placed) Tick(clock.Time) clock.Time {
+	h.err = unix.SchedGetaffinity(0, &h.cpus)
+	return clock.Never
+}
+
+func TestRunStaysOnTheCPUsThatItIsGiven(t *testing.T) {
+	var may unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &may); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := range 1024 {
+		if !may.IsSet(cpu) {
+			continue
+		}
+		w, h := newWorld(t), &placed{}
+		w.loop.cfg.Handler, w.loop.cfg.Affinity = h, []int{cpu}
+		w.port[0].rxErr, w.port[1].rxErr = io.EOF, io.EOF
+		ended := make(chan error)
+		go func() { ended <- w.loop.Run(t.Context()) }() // the thread ends with the goroutine
+		if err := errors.Join(<-ended, h.err); err != nil || h.cpus.Count() != 1 || !h.cpus.IsSet(cpu) {
+			t.Errorf("CPU %d: %v, on %d CPUs", cpu, err, h.cpus.Count())
+		}
 	}
 }
 
