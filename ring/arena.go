@@ -28,10 +28,10 @@ const (
 	HugeRequire             // reserved huge pages or an error
 )
 
-// Pages that an arena got, as Arena.Pages tells them.
+// Kinds of pages, as Arena.Pages tells them.
 const (
-	PagesHugeTLB     = "2 MiB, reserved"
-	PagesTransparent = "2 MiB, transparent where the kernel finds them"
+	PagesHugeTLB     = "reserved 2 MiB"
+	PagesTransparent = "transparent 2 MiB" // where the kernel finds them
 	PagesSmall       = "4 KiB"
 )
 

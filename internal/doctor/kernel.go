@@ -91,7 +91,7 @@ func (x *examination) program() {
 		c.Status, c.Found = Fail, "the kernel has none"
 		c.Remedy = "install a kernel built with CONFIG_BPF_SYSCALL=y"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		c.Status, c.Found = Fail, "not permitted: CAP_BPF and CAP_NET_ADMIN (or root) are needed, and the container must allow bpf(2)"
+		c.Status, c.Found = Fail, "not permitted: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (or root) are needed, and the container must allow bpf(2)"
 		c.Remedy = setcap
 	case err != nil:
 		c.Status, c.Found = Fail, fmt.Sprintf("refuses an XDP program: %v", err)
@@ -100,7 +100,7 @@ func (x *examination) program() {
 }
 
 // setcap gives the binary the capabilities that it needs when it is not run by root.
-const setcap = "sudo setcap cap_net_admin,cap_net_raw,cap_bpf,cap_ipc_lock+ep $(command -v millrace)"
+const setcap = "sudo setcap cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon,cap_ipc_lock+ep $(command -v millrace)"
 
 // capability is a right of a process.
 type capability struct {
@@ -115,14 +115,15 @@ var needed = []capability{
 	{unix.CAP_NET_RAW, "CAP_NET_RAW", "to open AF_XDP and AF_PACKET sockets"},
 	{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "to attach XDP programs and to make tap devices"},
 	{unix.CAP_BPF, "CAP_BPF", "to load XDP programs"},
+	{unix.CAP_PERFMON, "CAP_PERFMON", "to have the verifier accept programs that compute with packet pointers"},
 }
 
-// capabilities returns the effective ones of the process; CAP_SYS_ADMIN has included CAP_BPF since
-// before there was one.
+// capabilities returns the effective ones of the process; CAP_SYS_ADMIN has included CAP_BPF and
+// CAP_PERFMON since before there were such.
 func (x *examination) capabilities() uint64 {
 	set, _ := strconv.ParseUint(x.field("proc/self/status", "CapEff"), 16, 64)
 	if set>>unix.CAP_SYS_ADMIN&1 != 0 {
-		set |= 1 << unix.CAP_BPF
+		set |= 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON
 	}
 	return set
 }

@@ -27,7 +27,8 @@ type Device struct {
 // Open and Close take frames from the pools and give them back: the pools' loops must not run
 // meanwhile.
 //
-// It needs CAP_NET_RAW for the sockets and CAP_NET_ADMIN with CAP_BPF for the program.
+// It needs CAP_NET_RAW for the sockets and CAP_NET_ADMIN with CAP_BPF and CAP_PERFMON for
+// the program.
 func Open(cfg Config) (*Device, error) {
 	d := &Device{cfg: cfg}
 	if err := d.open(); err != nil {

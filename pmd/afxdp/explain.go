@@ -41,6 +41,9 @@ func (d *Device) occupied() error {
 func (d *Device) explain(op string, queue int, err error) error {
 	name := d.iface.name
 	switch {
+	case errors.As(err, new(*ebpf.VerifierError)) && errors.Is(err, unix.EACCES): // its log is many lines long
+		err = fmt.Errorf("the verifier lets only processes with CAP_PERFMON compute with packet pointers: %w", unix.EACCES)
+		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrPermission, err), missing(op))
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrPermission, err), missing(op))
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
@@ -74,7 +77,7 @@ func missing(op string) string {
 	case "bind":
 		return "AF_XDP sockets need CAP_NET_RAW, and locked memory beyond ulimit -l needs CAP_IPC_LOCK"
 	case "load":
-		return "loading the steering program needs CAP_BPF and CAP_NET_ADMIN (CAP_SYS_ADMIN before Linux 5.8)"
+		return "loading the steering program needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (CAP_SYS_ADMIN before Linux 5.8)"
 	}
 	return "attaching to an interface needs CAP_NET_ADMIN"
 }

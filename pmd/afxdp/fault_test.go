@@ -109,9 +109,10 @@ func TestKilledProcessLeavesTheInterfaceToTheKernel(t *testing.T) {
 func TestMissingCapabilityIsNamed(t *testing.T) {
 	w := newNetwork(t, 1, 1500)
 	for _, c := range []struct{ name, drop, want string }{
-		{"none at all", "-all", "CAP_BPF and CAP_NET_ADMIN"},
+		{"none at all", "-all", "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"},
 		{"no CAP_NET_ADMIN", "-net_admin,-sys_admin", "CAP_NET_ADMIN"},
 		{"no CAP_BPF", "-bpf,-sys_admin", "CAP_BPF"},
+		{"no CAP_PERFMON", "-perfmon,-sys_admin", "only processes with CAP_PERFMON"},
 		{"no CAP_NET_RAW", "-net_raw", "CAP_NET_RAW"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,7 +47,11 @@ func child() {
 	if err != nil {
 		fail(err)
 	}
-	d, err := Open(Config{Interface: dev, Pools: []*ring.Pool{p}, All: true})
+	cfg := Config{Interface: dev, Pools: []*ring.Pool{p}, All: true}
+	if os.Getenv(childEnv) == "rules" {
+		cfg.All, cfg.Rules = false, []Rule{{Addr: ourAddr}}
+	}
+	d, err := Open(cfg)
 	if err != nil {
 		fail(err)
 	}
@@ -71,7 +76,10 @@ func (w *network) startChild(t testing.TB, wrapper ...string) (*exec.Cmd, string
 		testnet.Program(t, wrapper[0])
 	}
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.Env = append(os.Environ(), childEnv+"=all")
+	if slices.Contains(wrapper, "setpriv") {
+		cmd.Env = append(os.Environ(), childEnv+"=rules") // the program that looks into packets wants more rights
+	}
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, w.host.Start(cmd))

@@ -110,9 +110,12 @@ func openAFXDP(cfg Config) (*Device, error) {
 	return &Device{Queues: drivers(dev.Queues), Driver: AFXDP, steer: dev.Steering().Replace, close: dev.Close}, nil
 }
 
+// openAFPacket hides what rules name from the kernel, which would answer it too. It does not hide
+// everything from it: the filter that hides outlives a process that is killed, and a machine must
+// not be deaf then. With All the kernel sees a copy of what is addressed to it.
 func openAFPacket(cfg Config) (*Device, error) {
 	dev, err := afpacket.Open(afpacket.Config{
-		Interface: cfg.Name, Pools: cfg.Pools, All: cfg.All, Rules: cfg.Rules, Exclusive: true, Promiscuous: cfg.All,
+		Interface: cfg.Name, Pools: cfg.Pools, All: cfg.All, Rules: cfg.Rules, Exclusive: !cfg.All, Promiscuous: cfg.All,
 	})
 	if err != nil {
 		return nil, err
