@@ -105,6 +105,9 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	if f.loop < 1 {
 		return cfg, usage("--loop %d: say 1 or more", f.loop)
 	}
+	if f.verify && (f.to.device != "" || f.loop != 1 || f.rate != "max" || f.limit != 0) {
+		return cfg, usage("--verify looks at every packet once and sends nothing: leave --to, --loop, --rate and --limit out")
+	}
 	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit}
 	if cfg.Rate, err = pmd.ParseRate(f.rate); err != nil {
 		return cfg, coded{err, errUsage}
