@@ -118,7 +118,9 @@ func TestTxTakesWhatFitsAndSendsItOnceInOrder(t *testing.T) {
 		peer := w.wire(t)
 		host, far := w.mac(t, w.host, dev), w.mac(t, w.peer, peerDev)
 		const total = 5000
+		done := make(chan struct{})
 		go func() {
+			defer close(done)
 			b := packet.NewBatch(r.arena.View(), 256)
 			for sent := 0; sent < total; {
 				for b.Room() > 0 && sent+b.Len() < total && r.pools[0].Free() > 0 {
@@ -141,6 +143,7 @@ func TestTxTakesWhatFitsAndSendsItOnceInOrder(t *testing.T) {
 				t.Fatalf("frame %d came as the %dth", got, i)
 			}
 		}
+		<-done
 		if s := r.Queues[0].Info().Stats; s.TxPackets != total || s.TxBytes != 60*total {
 			t.Errorf("stats are %+v", s)
 		}
