@@ -7,7 +7,7 @@ import "fmt"
 func suggest(w string, words ...string) string {
 	best, near := "", 3
 	for _, s := range words {
-		if d := distance(w, s); d < near && d < len(s) {
+		if d := Distance(w, s); d < near && d < len(s) {
 			best, near = s, d
 		}
 	}
@@ -17,10 +17,10 @@ func suggest(w string, words ...string) string {
 	return fmt.Sprintf("; did you mean %s?", best)
 }
 
-// distance returns how many letters must be put in, taken out, replaced or swapped with their
+// Distance returns how many letters must be put in, taken out, replaced or swapped with their
 // neighbour to make a into b (Damerau's distance, each place edited once). It gives up on long
 // words, which nobody misspells into a keyword.
-func distance(a, b string) int {
+func Distance(a, b string) int {
 	const long = 16
 	if len(a) > long || len(b) > long {
 		return long

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+
+	"github.com/millrace/millrace/filter"
 )
 
 // Problem is one mistake in a configuration file.
@@ -85,7 +87,7 @@ func suggest[S ~string](word string, allowed []S) string {
 	for _, s := range allowed {
 		a := string(s)
 		all = append(all, a)
-		if n := distance(strings.ToLower(word), a); n < least {
+		if n := filter.Distance(strings.ToLower(word), a); n < least {
 			best, least = a, n
 		}
 	}
@@ -94,30 +96,4 @@ func suggest[S ~string](word string, allowed []S) string {
 		return list
 	}
 	return fmt.Sprintf("did you mean %q? %s", best, list)
-}
-
-// distance returns the number of insertions, deletions, replacements and swaps of neighbours that
-// turn a into b.
-func distance(a, b string) int {
-	d := make([][]int, len(a)+1)
-	for i := range d {
-		d[i] = make([]int, len(b)+1)
-		d[i][0] = i
-	}
-	for j := range d[0] {
-		d[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
-			}
-		}
-	}
-	return d[len(a)][len(b)]
 }
