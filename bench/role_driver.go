@@ -80,13 +80,18 @@ func openReceiver(o roleOptions) (roleWork, error) {
 	if err != nil {
 		return roleWork{}, err
 	}
+	return p.counting(p.receive), nil
+}
+
+// counting is the work of a port whose step tallies what it receives.
+func (p *port) counting(step func(*tally) error) roleWork {
 	t := new(tally)
 	return roleWork{
 		version: p.version(),
-		step:    func() error { return p.receive(t) },
+		step:    func() error { return step(t) },
 		counts:  func() (map[string]uint64, error) { return p.with(t.counts()), nil },
 		close:   func() error { t.publish(); return p.close() },
-	}, nil
+	}
 }
 
 func (p *port) receive(t *tally) error {
@@ -166,13 +171,7 @@ func openForwarder(o roleOptions) (roleWork, error) {
 	if err != nil {
 		return roleWork{}, err
 	}
-	t := new(tally)
-	return roleWork{
-		version: p.version(),
-		step:    func() error { return p.forward(t) },
-		counts:  func() (map[string]uint64, error) { return p.with(t.counts()), nil },
-		close:   func() error { t.publish(); return p.close() },
-	}, nil
+	return p.counting(p.forward), nil
 }
 
 func (p *port) forward(t *tally) error {

@@ -223,7 +223,7 @@ func (l *Loop) sort(now clock.Time, b *packet.Batch) {
 		case v == packet.Forward && int(d[0].Port) < len(l.ports):
 			l.enqueue(now, int(d[0].Port), d[:n])
 		case v == packet.Deliver:
-			l.count.Delivered += uint64(packets(d[:n]))
+			l.count.Delivered += packets(d[:n])
 		case v.Dropped():
 			l.drop(d[:n], v)
 		default:
@@ -262,7 +262,7 @@ func (l *Loop) enqueue(now clock.Time, out int, d []packet.Desc) {
 
 // drop gives the frames of whole packets back and counts them under their reason.
 func (l *Loop) drop(d []packet.Desc, why packet.Verdict) {
-	l.count.Dropped[why] += uint64(packets(d))
+	l.count.Dropped[why] += packets(d)
 	for i := range d {
 		l.cfg.Pool.Put(d[i].Off)
 	}
@@ -276,7 +276,7 @@ func (l *Loop) transmit(now clock.Time, i int) int {
 		return 0
 	}
 	n, err := p.drv.Tx(now, p.out)
-	l.count.Forwarded += uint64(packets(p.out.D[:n]))
+	l.count.Forwarded += packets(p.out.D[:n])
 	p.out.Consume(n)
 	if err != nil {
 		l.drop(p.out.D, packet.DropLinkDown)
@@ -286,13 +286,8 @@ func (l *Loop) transmit(now clock.Time, i int) int {
 }
 
 // packets counts the packets, of one or more descriptors each, in a run of whole ones.
-func packets(d []packet.Desc) int {
-	n := len(d)
-	for i := range d {
-		if d[i].Flags.Has(packet.FlagMore) {
-			n--
-		}
-	}
+func packets(d []packet.Desc) uint64 {
+	n, _ := pmd.Count(d)
 	return n
 }
 

@@ -258,9 +258,6 @@ func (d *Daemon) tryReload() error {
 	return d.steer()
 }
 
-// Status returns the state of the gateway.
-func (d *Daemon) Status() gateway.Status { return d.gate.Status() }
-
 // Close gives everything back: steering and XDP programs, frames, memory. Run has returned.
 func (d *Daemon) Close() error {
 	var errs []error

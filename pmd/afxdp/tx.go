@@ -34,10 +34,7 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 		}
 	}
 	q.reap()
-	n := int(q.tx.room(uint32(len(b.D))))
-	for n > 0 && b.D[n-1].Flags.Has(packet.FlagMore) {
-		n--
-	}
+	n := pmd.Whole(b.D, int(q.tx.room(uint32(len(b.D)))))
 	if n > 0 {
 		q.put(b.D[:n])
 	}
