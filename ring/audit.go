@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// Ledger is a set of an arena's frames. A driver keeps one for the frames that its device holds,
-// so that it knows which to give back when it closes, whatever the device did with them.
+// Ledger is a set of an arena's frames, a bit for each: what somebody holds, for a check or for giving
+// it all back. A debug build keeps one of the free frames; pmd/afxdp has a form of its own, with bytes.
 type Ledger struct {
 	shift uint8
 	words []uint64
