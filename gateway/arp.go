@@ -19,7 +19,7 @@ func (h *Handler) arp(d *packet.Desc, p []byte) packet.Verdict {
 	if !h.snap.local(addr4(target[:])) {
 		return packet.DropNoService
 	}
-	mac := h.g.ports[d.Port].MAC
+	mac := h.snap.ports[d.Port].MAC
 	wire.Ethernet(p).SetDst(req.SenderMAC())
 	wire.Ethernet(p).SetSrc(mac)
 	req.ReplyFrom(mac)

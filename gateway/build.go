@@ -22,6 +22,7 @@ type poolKey struct {
 // places that old has given. The caller holds g.mu.
 func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
 	s := &snapshot{
+		ports:     old.ports,
 		fronts:    slices.Clone(old.fronts),
 		services:  slices.Clone(old.services),
 		backends:  slices.Clone(old.backends),

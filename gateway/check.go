@@ -19,30 +19,38 @@ type places struct {
 	snat      []place[netip.Addr]
 	snatWrong bool           // some could not be read: what is missing is not known
 	services  []servicePlace // in the order of Config.Services
+
+	cpus, halfOpen *yaml.Node // nil when absent
 }
 
 type servicePlace struct {
-	node, name, source, timeout, device *yaml.Node // of the service and of keys in it; nil when absent
+	node, name, source, timeout, device *yaml.Node
+	mode, mss, quic                     *yaml.Node // of the service and of keys in it; nil when absent
 	addresses                           []*yaml.Node
 	backends                            []backendPlace
 }
 
 type backendPlace struct {
-	node, name *yaml.Node
-	addresses  []*yaml.Node
+	node, name, serverID *yaml.Node
+	addresses            []*yaml.Node
 }
 
 // check compares the parts of the file with each other.
 func (d *decoder) check(c *Config) {
 	d.checkDevices()
 	d.checkSNAT(c)
+	d.checkTable(c)
 	fronts, taken := d.checkFronts(c), repliesTaken(c)
 	names := map[string]int{}
 	for i := range c.Services {
 		s, at := &c.Services[i], &d.places.services[i]
 		d.unique(names, s.Name, at.name, "service")
 		d.checkBackends(s, at, fronts)
-		d.checkFamilies(c, s, at)
+		d.checkMode(c, s, at)
+		d.checkQUIC(s, at)
+		if !s.Mode.Direct() {
+			d.checkFamilies(c, s, at)
+		}
 		d.checkLoops(c, s, at)
 		d.checkHealth(s, at)
 		d.checkTargets(s, at, taken)
@@ -121,7 +129,7 @@ func (d *decoder) checkBackends(s *Service, at *servicePlace, fronts map[front]i
 		}
 		for j, ap := range b.Addresses {
 			n := p.addresses[j]
-			d.unique(addrs, ap.String(), n, "backend address")
+			d.unique(addrs, nameOf(ap), n, "backend address")
 			if line, ok := fronts[front{ap, s.Protocol}]; ok {
 				d.fail(n, "", "backend %s is the gateway itself: it is the address of a service on line %d", ap, line)
 			}
@@ -161,7 +169,7 @@ func (d *decoder) checkFamilies(c *Config, s *Service, at *servicePlace) {
 // checkLoops reports services whose replies may come to another loop than their connections: an
 // SNAT port names its loop, a client's own port does not.
 func (d *decoder) checkLoops(c *Config, s *Service, at *servicePlace) {
-	if s.Source == SourceClient && len(c.Devices) > 0 && c.Loops() > 1 {
+	if !s.Mode.Direct() && s.Source == SourceClient && len(c.Devices) > 0 && c.Loops() > 1 {
 		d.fail(at.source, "set queues to 1, or `source: gateway`",
 			"service %q needs one loop for both directions, and there are %d", s.Name, c.Loops())
 	}
@@ -213,7 +221,7 @@ func (d *decoder) checkHealth(s *Service, at *servicePlace) {
 func repliesTaken(c *Config) map[netip.AddrPort]string {
 	taken := map[netip.AddrPort]string{}
 	for _, s := range c.Services {
-		if s.Source != SourceClient || s.Protocol != "tcp" {
+		if s.Mode.Direct() || s.Source != SourceClient || s.Protocol != "tcp" {
 			continue
 		}
 		for _, b := range s.Backends {

@@ -24,9 +24,59 @@ type Config struct {
 	// "forward" (default) keeps wrong ones wrong, for the receiver to judge; "drop".
 	Checksum string
 
+	CPUs     CPUs      // key "cpus"
+	Tunnel   Tunnel    // key "tunnel"
+	Sources  Sources   // key "sources": of all services
+	Limits   Limits    // key "limits": of all services
 	Table    Table     // key "table"
+	Admin    Admin     // key "admin"
 	Metrics  Metrics   // key "metrics"
 	Services []Service // key "services", required
+}
+
+// CPUs says which CPUs the loops run on. Key "cpus": "auto" (default: a core for each loop, near the
+// first device, if there are more CPUs than loops), "none" (the scheduler's choice), or a list with
+// one CPU per loop.
+type CPUs struct {
+	Auto bool
+	List []int // empty with Auto and with none
+}
+
+// Tunnel is how packets travel to the backends of services with `mode: ipip` or `mode: gue`.
+type Tunnel struct {
+	// Sources are the prefixes that outer source addresses come from, at most one per family. Each
+	// flow has one of the prefix's addresses, so that receivers spread flows over their queues by
+	// addresses (RSS). Key "source"; required for each family of backends in those modes.
+	Sources []netip.Prefix
+	GUEPort uint16 // key "gue_port": UDP destination port of GUE, default 6080
+}
+
+// Sources are lists of client prefixes that may or may not use services. The longest prefix that
+// holds a client decides.
+type Sources struct {
+	Deny    []SourceList // key "deny"
+	Allow   []SourceList // key "allow"
+	Default string       // key "default": clients in no list: "allow" (default) or "deny"
+}
+
+// SourceList is one entry: a prefix, or a file with a prefix on each line.
+type SourceList struct {
+	Prefix netip.Prefix // the zero Prefix with a file
+	File   string       // by its path, relative to the configuration file's folder
+}
+
+// Limits bound what one client may send. A client is an IPv4 address or an IPv6 /64 prefix. 0 is no
+// limit.
+type Limits struct {
+	Packets     int           // key "packets": of one client per second
+	Connections int           // key "connections": new ones of one client per second
+	Burst       time.Duration // key "burst": how much may come at once, as a time at these rates; default 1s
+	Clients     int           // key "clients" of the top-level limits: how many are followed, of all loops together; default 262144
+}
+
+// Admin says where the running gateway is controlled.
+type Admin struct {
+	Socket string // key "socket": path of the unix socket, default /run/millrace/gateway.sock; "" is none
 }
 
 // Device is one interface of the gateway.
@@ -49,6 +99,8 @@ type Table struct {
 	TCPSYN         time.Duration // key "tcp.syn": before the handshake is done, default 30s
 	TCPFIN         time.Duration // key "tcp.fin": after a FIN or RST, default 30s
 	UDP            time.Duration // key "udp", default 60s
+	HalfOpen       int           // key "half_open": connections of which the other side has not been heard, default a quarter of Size
+	Fragments      int           // key "fragments": datagrams whose fragments are followed at once, default 16384
 }
 
 // Metrics says where the Prometheus endpoint listens.
@@ -65,23 +117,72 @@ const (
 	SourceClient  Source = "client"  // the client's: backends must route their replies through the gateway
 )
 
+// Mode says how packets get to the backends of a service.
+type Mode string
+
+// The values of Mode.
+const (
+	ModeNAT  Mode = "nat"  // addresses and ports are rewritten; replies come back through the gateway
+	ModeIPIP Mode = "ipip" // packets travel unchanged inside IPv4 or IPv6 (RFC 2003, RFC 2473); backends answer clients directly
+	ModeGUE  Mode = "gue"  // the same inside UDP (draft-ietf-intarea-gue)
+	ModeL2   Mode = "l2"   // packets travel unchanged to the backend's link address; backends answer clients directly
+)
+
+// Direct reports whether backends answer clients directly, with the service's own address and port.
+func (m Mode) Direct() bool { return m != ModeNAT }
+
 // Service is a set of addresses whose connections are spread over backends.
 type Service struct {
 	Name      string           // key "name", required and unique: the label of logs and metrics
 	Protocol  string           // key "protocol": "tcp" (default) or "udp"
 	Addresses []netip.AddrPort // key "address", required: ip:port, or a list of them
+	Mode      Mode             // key "mode": "nat" (default), "ipip", "gue" or "l2"
 	Source    Source           // key "source": "gateway" (default) or "client"
 	Removed   string           // key "removed": flows of a backend that a reload removes: "keep" (default) until they end, or "drop"
 	HashSize  int              // key "hash_size": slots of the Maglev table, a prime, default 65537
+	SlowStart time.Duration    // key "slow_start": how long a backend that comes (back) is filling: its share grows from nothing; default 0
+	Drain     time.Duration    // key "drain": how long a draining backend keeps its connections; default 0 is until they end
+	Reject    bool             // key "unavailable": without a backend, "drop" (default) or "reject": TCP reset, ICMP unreachable
+	MSS       int              // key "mss": most that the MSS option of SYNs may say, bytes: a number, "auto" (MSSAuto: what fits the way) or "none" (0, default)
+	QUIC      *QUIC            // key "quic", of UDP services: route by connection ID; absent: by address and port
+	Sources   Sources          // key "sources": as the top-level ones, looked at after them
+	Limits    Limits           // key "limits": as the top-level ones, for this service alone
 	Backends  []Backend        // key "backends", required
 	Health    *Health          // key "health"; absent: every backend counts as healthy
 }
 
+// MSSAuto is the Service.MSS that fits the way to the backend.
+const MSSAuto = -1
+
+// QUIC says how connection IDs name a backend: draft-ietf-quic-load-balancers. Backends make their
+// connection IDs by the same rules, with their ServerID.
+type QUIC struct {
+	Rotation int    // key "rotation": the configuration's number in the first octet, 0 to 6, default 0
+	ServerID int    // key "server_id_length", octets, required
+	Nonce    int    // key "nonce_length", octets, required
+	Key      []byte // key "key": 16 octets as hex; absent: server IDs are not encrypted
+}
+
+// State is what the configuration or an operator wants of a backend.
+type State string
+
+// The values of State. New connections go to backends that are filling or active. A packet in the middle of a
+// TCP connection that is not in the table (it came by another gateway before, or the gateway was
+// restarted) goes where it went before the change: to backends that are active or draining.
+const (
+	StateFilling  State = "filling"  // takes new connections, but not those that began before it came
+	StateActive   State = "active"   //
+	StateDraining State = "draining" // takes no new connections, but keeps those that it has
+	StateInactive State = "inactive" // takes nothing
+)
+
 // Backend is one server of a service.
 type Backend struct {
 	Name      string           // key "name", unique in its service; default is the first address
-	Addresses []netip.AddrPort // key "address", required: ip:port, or a list with one per address family
+	Addresses []netip.AddrPort // key "address", required: ip:port, or a list with one per address family; with a direct mode ip alone, and port 0 here
 	Weight    int              // key "weight": share of new flows, 0 to 1000, default 1; 0 takes none and keeps the flows it has
+	State     State            // key "state": "active" (default), "filling", "draining" or "inactive"
+	ServerID  []byte           // key "server_id", hex, with Service.QUIC: what its connection IDs carry
 }
 
 // Health says how backends are probed.
@@ -123,6 +224,9 @@ const (
 	maxWeight    = 1000
 	maxTable     = 1 << 28
 	maxTimeout   = 30 * 24 * time.Hour
+	maxRate      = 1_000_000_000
+	maxLists     = 256
+	maxClients   = 1 << 24
 )
 
 // newConfig returns the defaults.
@@ -136,14 +240,23 @@ func newConfig() *Config {
 			TCPSYN:         30 * time.Second,
 			TCPFIN:         30 * time.Second,
 			UDP:            60 * time.Second,
+			Fragments:      16384,
 		},
+		CPUs:    CPUs{Auto: true},
+		Tunnel:  Tunnel{GUEPort: 6080},
+		Sources: Sources{Default: "allow"},
+		Limits:  Limits{Burst: time.Second, Clients: 1 << 18},
+		Admin:   Admin{Socket: "/run/millrace/gateway.sock"},
 	}
 }
 
 func newDevice() Device { return Device{Driver: "auto", Queues: 1, Mode: "auto"} }
 
 func newService() Service {
-	return Service{Protocol: "tcp", Source: SourceGateway, Removed: "keep", HashSize: 65537}
+	return Service{
+		Protocol: "tcp", Mode: ModeNAT, Source: SourceGateway, Removed: "keep", HashSize: 65537,
+		Sources: Sources{Default: "allow"}, Limits: Limits{Burst: time.Second},
+	}
 }
 
 func newHealth() *Health {

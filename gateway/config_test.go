@@ -24,6 +24,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newConfig()
+	d.Table.HalfOpen = d.Table.Size / 4
 	if c.Table != d.Table || c.SNATPorts != d.SNATPorts || c.Checksum != d.Checksum {
 		t.Errorf("the example states other defaults than the code: %+v", c)
 	}
@@ -41,7 +42,8 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 	}
 	keys := "devices name driver queues mode snat snat_ports checksum table size tcp established syn fin udp " +
 		"metrics listen services protocol address source removed hash_size backends weight health type interval " +
-		"timeout rise fall port device"
+		"timeout rise fall port device cpus tunnel gue_port sources deny allow default limits packets connections " +
+		"burst clients half_open fragments admin socket mode slow_start drain unavailable mss state"
 	for _, key := range strings.Fields(keys) {
 		if !strings.Contains(string(src), key+":") {
 			t.Errorf("the example lacks %q", key)
@@ -55,7 +57,12 @@ devices: [{name: gw0, driver: afxdp, queues: 1, mode: generic}]
 snat: 198.18.2.1
 snat_ports: 2000-2999
 checksum: drop
-table: {size: 4096, tcp: {established: 1h, syn: 5s, fin: 6s}, udp: 7s}
+cpus: [3]
+tunnel: {source: [198.18.9.0/24, "2001:db8:9::1"], gue_port: 6081}
+sources: {deny: [192.0.2.0/24, lists/bad.txt], allow: 192.0.2.1, default: deny}
+limits: {packets: 10, connections: 20, burst: 2s, clients: 2048}
+table: {size: 4096, tcp: {established: 1h, syn: 5s, fin: 6s}, udp: 7s, half_open: 300, fragments: 64}
+admin: {socket: /tmp/gw.sock}
 metrics: {listen: "127.0.0.1:0"}
 services:
   - name: web
@@ -64,10 +71,21 @@ services:
     source: client
     removed: drop
     hash_size: 251
+    slow_start: 3s
+    drain: 4s
+    unavailable: reject
+    quic: {rotation: 2, server_id_length: 2, nonce_length: 6, key: "000102030405060708090a0b0c0d0e0f"}
+    sources: {deny: 192.0.2.9, default: deny}
+    limits: {packets: 1, connections: 2, burst: 50ms}
     backends:
-      - {name: b1, address: 198.18.2.11:8080, weight: 3}
-      - {address: 198.18.2.12:8080}
+      - {name: b1, address: 198.18.2.11:8080, weight: 3, state: draining, server_id: "0a0b"}
+      - {address: 198.18.2.12:8080, server_id: "0c0d"}
     health: {type: tcp, interval: 300ms, timeout: 200ms, rise: 1, fall: 2, port: 99, device: gw0}
+  - name: direct
+    address: 198.18.1.1:80
+    mode: gue
+    mss: auto
+    backends: [{address: 198.18.2.11}]
 `
 	got, err := Parse("f", []byte(src))
 	if err != nil {
@@ -78,21 +96,48 @@ services:
 		SNAT:      []netip.Addr{netip.MustParseAddr("198.18.2.1")},
 		SNATPorts: PortRange{2000, 2999},
 		Checksum:  "drop",
-		Table:     Table{Size: 4096, TCPEstablished: time.Hour, TCPSYN: 5 * time.Second, TCPFIN: 6 * time.Second, UDP: 7 * time.Second},
-		Metrics:   Metrics{Listen: "127.0.0.1:0"},
+		Table:     Table{Size: 4096, TCPEstablished: time.Hour, TCPSYN: 5 * time.Second, TCPFIN: 6 * time.Second, UDP: 7 * time.Second, HalfOpen: 300, Fragments: 64},
+		CPUs:      CPUs{List: []int{3}},
+		Tunnel:    Tunnel{Sources: []netip.Prefix{prefix("198.18.9.0/24"), prefix("2001:db8:9::1/128")}, GUEPort: 6081},
+		Sources: Sources{
+			Deny: []SourceList{{Prefix: prefix("192.0.2.0/24")}, {File: "lists/bad.txt"}}, Allow: []SourceList{{Prefix: prefix("192.0.2.1/32")}}, Default: "deny",
+		},
+		Limits:  Limits{Packets: 10, Connections: 20, Burst: 2 * time.Second, Clients: 2048},
+		Admin:   Admin{Socket: "/tmp/gw.sock"},
+		Metrics: Metrics{Listen: "127.0.0.1:0"},
 		Services: []Service{{
 			Name: "web", Protocol: "udp", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.1.1:80")},
-			Source: SourceClient, Removed: "drop", HashSize: 251,
+			Mode: ModeNAT, Source: SourceClient, Removed: "drop", HashSize: 251,
+			SlowStart: 3 * time.Second, Drain: 4 * time.Second, Reject: true,
+			QUIC:    &QUIC{Rotation: 2, ServerID: 2, Nonce: 6, Key: []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}},
+			Sources: Sources{Deny: []SourceList{{Prefix: prefix("192.0.2.9/32")}}, Default: "deny"},
+			Limits:  Limits{Packets: 1, Connections: 2, Burst: 50 * time.Millisecond},
 			Backends: []Backend{
-				{Name: "b1", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.11:8080")}, Weight: 3},
-				{Name: "198.18.2.12:8080", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.12:8080")}, Weight: 1},
+				{Name: "b1", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.11:8080")}, Weight: 3, State: StateDraining, ServerID: []byte{10, 11}},
+				{Name: "198.18.2.12:8080", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.12:8080")}, Weight: 1, State: StateActive, ServerID: []byte{12, 13}},
 			},
 			Health: &Health{Type: "tcp", Interval: 300 * time.Millisecond, Timeout: 200 * time.Millisecond, Rise: 1, Fall: 2, Port: 99, Device: "gw0"},
+		}, {
+			Name: "direct", Protocol: "tcp", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.1.1:80")},
+			Mode: ModeGUE, Source: SourceGateway, Removed: "keep", HashSize: 65537, MSS: MSSAuto,
+			Sources: Sources{Default: "allow"}, Limits: Limits{Burst: time.Second},
+			Backends: []Backend{{Name: "198.18.2.11", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.11:0")}, Weight: 1, State: StateActive}},
 		}},
 	}
-	if diff := cmp.Diff(want, got, addrs, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+	same := cmp.Options{
+		addrs, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	}
+	if diff := cmp.Diff(want, got, same); diff != "" {
 		t.Error(diff)
 	}
+}
+
+func prefix(s string) netip.Prefix {
+	p, err := parsePrefix(s)
+	if err != nil {
+		panic(err)
+	}
+	return p
 }
 
 // TestMistakesAreShown compares the messages for each file of testdata/config with its golden

@@ -45,14 +45,20 @@ table: # table
   wrong: 0
   tcp: {wrong: 0} # table.tcp
 metrics: {wrong: 0} # metrics
+tunnel: {wrong: 0} # tunnel
+sources: {wrong: 0} # sources
+limits: {wrong: 0} # limits
+admin: {wrong: 0} # admin
 services:
   - wrong: 0 # services[]
     backends: [{wrong: 0}] # services[].backends[]
     health: {wrong: 0} # services[].health
+    quic: {wrong: 0} # services[].quic
 `
 	at := map[string]string{
 		"the configuration": "", "a device": "devices[].", "table": "table.", "tcp": "table.tcp.", "metrics": "metrics.",
 		"a service": "services[].", "a backend": "services[].backends[].", "health": "services[].health.",
+		"tunnel": "tunnel.", "sources": "sources.", "limits": "limits.", "admin": "admin.", "quic": "services[].quic.",
 	}
 	var ce *ConfigError
 	if _, err := Parse("f", []byte(src)); !errors.As(err, &ce) {
@@ -78,7 +84,7 @@ services:
 }
 
 func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
-	names, defaults := rows(reference(t), `(?:devices|snat|checksum|table|metrics|services)[a-z_.\[\]]*`)
+	names, defaults := rows(reference(t), `(?:devices|snat|checksum|cpus|tunnel|sources|limits|table|admin|metrics|services)[a-z_.\[\]]*`)
 	if diff := cmp.Diff(keysOf(t), names); diff != "" {
 		t.Errorf("docs/gateway.md lists other keys than the code has: %s", diff)
 	}
@@ -88,6 +94,9 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"snat_ports": fmt.Sprintf("%d-%d", c.SNATPorts.First, c.SNATPorts.Last), "checksum": c.Checksum,
 		"table.size": c.Table.Size, "table.tcp.established": c.Table.TCPEstablished, "table.tcp.syn": c.Table.TCPSYN,
 		"table.tcp.fin": c.Table.TCPFIN, "table.udp": c.Table.UDP,
+		"tunnel.gue_port": c.Tunnel.GUEPort, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
+		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "admin.socket": c.Admin.Socket,
+		"services[].mode": sv.Mode, "services[].slow_start": sv.SlowStart, "services[].drain": sv.Drain,
 		"services[].protocol": sv.Protocol, "services[].source": sv.Source, "services[].removed": sv.Removed,
 		"services[].hash_size": sv.HashSize, "services[].health.type": h.Type, "services[].health.interval": h.Interval,
 		"services[].health.timeout": h.Timeout, "services[].health.rise": h.Rise, "services[].health.fall": h.Fall,

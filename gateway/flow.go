@@ -49,7 +49,7 @@ func (h *Handler) forward(c *conn, v *view) packet.Verdict {
 	c.mac, c.port = wire.Ethernet(v.p).Src(), v.d.Port
 	r := rewrite{
 		src: v.src, dst: to.addr, sport: c.sourcePort, dport: to.port, l3: c.l3Delta, l4: c.l4Delta,
-		srcMAC: h.g.ports[to.hop.Port].MAC, dstMAC: to.hop.MAC,
+		srcMAC: h.snap.ports[to.hop.Port].MAC, dstMAC: to.hop.MAC,
 	}
 	if c.snat != 0 {
 		r.src = h.snap.snats[c.snat]
@@ -70,7 +70,7 @@ func (h *Handler) passable(v *view, hop *Hop) packet.Verdict {
 	case HopUnresolved:
 		return packet.DropNoNeighbor
 	}
-	if mtu := h.g.ports[hop.Port].MTU; mtu != 0 && v.size() > mtu {
+	if mtu := h.snap.ports[hop.Port].MTU; mtu != 0 && v.size() > mtu {
 		return packet.DropTooBig
 	}
 	return packet.Forward
@@ -114,7 +114,7 @@ func (h *Handler) back(c *conn, v *view) packet.Verdict {
 	front := &h.snap.fronts[c.front]
 	v.apply(&rewrite{
 		src: front.addr, dst: c.client, sport: front.port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
-		srcMAC: h.g.ports[c.port].MAC, dstMAC: c.mac,
+		srcMAC: h.snap.ports[c.port].MAC, dstMAC: c.mac,
 	})
 	v.d.Port = c.port
 	t := h.tally(c.backend)

@@ -43,7 +43,6 @@ type Event struct {
 // Gateway is the L4 load balancer: the handlers of its loops and what they share. Its methods may
 // be called from any goroutine.
 type Gateway struct {
-	ports    []Port
 	opt      Options
 	snap     atomic.Pointer[snapshot]
 	handlers []*Handler
@@ -69,12 +68,12 @@ func Open(c *Config, opt Options) (*Gateway, error) {
 	}
 	loops := c.Loops()
 	g := &Gateway{
-		ports: slices.Clone(opt.Ports), opt: opt, cfg: c,
+		opt: opt, cfg: c,
 		reg:   newRegistry(loops),
 		pools: map[poolKey]*pool{}, down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[addr]Hop{},
 		checks: checker{running: map[uint32]*run{}},
 	}
-	g.snap.Store(g.build(&snapshot{snats: make([]addr, 1)}, c))
+	g.snap.Store(g.build(&snapshot{ports: slices.Clone(opt.Ports), snats: make([]addr, 1)}, c))
 	each := (c.Table.Size + loops - 1) / loops
 	for i := range loops {
 		g.handlers = append(g.handlers, newHandler(g, i, each, c.SNATPorts.loop(i, loops)))
@@ -114,6 +113,19 @@ func (g *Gateway) Reload(c *Config) error {
 	return nil
 }
 
+// SetPort tells that the link address or the MTU of port i has changed.
+func (g *Gateway) SetPort(i int, p Port) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := *g.snap.Load()
+	if s.ports[i] == p {
+		return
+	}
+	s.ports = slices.Clone(s.ports)
+	s.ports[i] = p
+	g.snap.Store(&s)
+}
+
 // mayReload reports what of c cannot take effect while the loops run.
 func (g *Gateway) mayReload(c *Config) error {
 	switch {
@@ -125,6 +137,14 @@ func (g *Gateway) mayReload(c *Config) error {
 		return fmt.Errorf("table.size: %w", ErrRestart)
 	case c.SNATPorts != g.cfg.SNATPorts:
 		return fmt.Errorf("snat_ports: %w", ErrRestart)
+	case c.Table.HalfOpen != g.cfg.Table.HalfOpen || c.Table.Fragments != g.cfg.Table.Fragments:
+		return fmt.Errorf("table.half_open and table.fragments: %w", ErrRestart)
+	case c.CPUs.Auto != g.cfg.CPUs.Auto || !slices.Equal(c.CPUs.List, g.cfg.CPUs.List):
+		return fmt.Errorf("cpus: %w", ErrRestart)
+	case c.Admin != g.cfg.Admin:
+		return fmt.Errorf("admin.socket: %w", ErrRestart)
+	case c.Limits.Clients != g.cfg.Limits.Clients:
+		return fmt.Errorf("limits.clients: %w", ErrRestart)
 	case c.Metrics != g.cfg.Metrics:
 		return fmt.Errorf("metrics.listen: %w", ErrRestart)
 	}
@@ -225,7 +245,7 @@ func (g *Gateway) healthChanged(id uint32, b backendName, healthy bool, cause er
 func (g *Gateway) hopChanged(a netip.Addr, hop Hop) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if hop.State == HopReady && int(hop.Port) >= len(g.ports) {
+	if hop.State == HopReady && int(hop.Port) >= len(g.opt.Ports) {
 		hop = Hop{State: HopNoRoute}
 	}
 	old, known := g.hops[addrOf(a)]

@@ -128,7 +128,7 @@ func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
 	if d.Flags&unserved != 0 {
 		return refusal(d.Flags)
 	}
-	if int(d.Port) >= len(h.g.ports) {
+	if int(d.Port) >= len(h.snap.ports) {
 		return packet.DropUnsupported
 	}
 	switch {
@@ -140,7 +140,7 @@ func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
 		return h.nd(d, p)
 	case d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP || d.L4 == 0:
 		return packet.DropUnsupported
-	case wire.Ethernet(p).Dst() != h.g.ports[d.Port].MAC: // for another host of the link
+	case wire.Ethernet(p).Dst() != h.snap.ports[d.Port].MAC: // for another host of the link
 		return packet.DropUnsupported
 	case h.snap.dropL4 && d.Flags&(packet.FlagL4ChecksumOK|packet.FlagL4NoChecksum) == 0:
 		return packet.DropL4Checksum

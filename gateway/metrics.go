@@ -35,6 +35,7 @@ var handlerDrops = map[packet.Verdict]bool{
 	packet.DropUnsupported: true, packet.DropFragment: true, packet.DropNoService: true, packet.DropNoFlow: true,
 	packet.DropNoBackend: true, packet.DropNoRoute: true, packet.DropNoNeighbor: true, packet.DropTTL: true,
 	packet.DropTableFull: true, packet.DropPortsFull: true, packet.DropTooBig: true, packet.DropNoFrame: true,
+	packet.DropDenied: true, packet.DropRateLimit: true,
 }
 
 // write writes the counts of a service and its backends.

@@ -25,7 +25,7 @@ func (h *Handler) nd(d *packet.Desc, p []byte) packet.Verdict {
 	if !ok {
 		to = wire.Ethernet(p).Src()
 	}
-	mac := wire.MAC(h.g.ports[d.Port].MAC)
+	mac := wire.MAC(h.snap.ports[d.Port].MAC)
 	reply := wire.IPv6(wire.AppendNeighborReply(h.scratch[:0], req, mac, wire.NAOverride))
 	if dst := reply.Dst(); dst == wire.AllNodes {
 		to = wire.MulticastMAC6(dst)

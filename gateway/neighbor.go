@@ -5,6 +5,7 @@ import "net/netip"
 // Hop is the way to an address: which port of the loop to send on, and to which link address.
 type Hop struct {
 	MAC   [6]byte
+	VLAN  uint16 // 802.1Q VLAN identifier to tag with; 0 is none
 	Port  uint8
 	State HopState
 }

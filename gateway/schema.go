@@ -15,7 +15,12 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		field{"snat", false, func(n *yaml.Node) { d.snat(n, c) }},
 		field{"snat_ports", false, func(n *yaml.Node) { d.portRange(n, "snat_ports", &c.SNATPorts) }},
 		field{"checksum", false, func(n *yaml.Node) { choice(d, n, "checksum", &c.Checksum, "forward", "drop") }},
+		field{"cpus", false, func(n *yaml.Node) { d.places.cpus = n; d.cpus(n, &c.CPUs) }},
+		field{"tunnel", false, func(n *yaml.Node) { d.tunnel(n, &c.Tunnel) }},
+		field{"sources", false, func(n *yaml.Node) { d.sources(n, &c.Sources) }},
+		field{"limits", false, func(n *yaml.Node) { d.limits(n, &c.Limits, true) }},
 		field{"table", false, func(n *yaml.Node) { d.table(n, &c.Table) }},
+		field{"admin", false, func(n *yaml.Node) { d.admin(n, &c.Admin) }},
 		field{"metrics", false, func(n *yaml.Node) { d.metrics(n, &c.Metrics) }},
 		field{"services", true, func(n *yaml.Node) { d.services(n, c) }},
 	)
@@ -67,7 +72,23 @@ func (d *decoder) table(n *yaml.Node, t *Table) {
 			d.mapping(n, "tcp", timeout("established", &t.TCPEstablished), timeout("syn", &t.TCPSYN), timeout("fin", &t.TCPFIN))
 		}},
 		timeout("udp", &t.UDP),
+		field{"half_open", false, func(n *yaml.Node) { d.places.halfOpen = n; d.integerTo(n, "half_open", &t.HalfOpen, 256, maxTable) }},
+		field{"fragments", false, func(n *yaml.Node) { d.integerTo(n, "fragments", &t.Fragments, 64, maxClients) }},
 	)
+}
+
+// admin reads where the control socket lies; an empty string is none.
+func (d *decoder) admin(n *yaml.Node, a *Admin) {
+	d.mapping(n, "admin", field{"socket", false, func(n *yaml.Node) {
+		switch {
+		case n.Kind != yaml.ScalarNode || n.Tag != "!!str" || n.Value != "" && n.Value[0] != '/':
+			d.fail(n, "such as /run/millrace/gateway.sock; \"\" is none", "socket must be an absolute path, not %s", kind(n))
+		case len(n.Value) > 107: // sockaddr_un
+			d.fail(n, "", "socket has %d characters; at most 107 are allowed", len(n.Value))
+		default:
+			a.Socket = n.Value
+		}
+	}})
 }
 
 func (d *decoder) metrics(n *yaml.Node, m *Metrics) {
@@ -89,9 +110,17 @@ func (d *decoder) services(n *yaml.Node, c *Config) {
 			field{"name", true, func(n *yaml.Node) { at.name = n; d.name(n, "name", &s.Name) }},
 			field{"protocol", false, func(n *yaml.Node) { choice(d, n, "protocol", &s.Protocol, "tcp", "udp") }},
 			field{"address", true, func(n *yaml.Node) { s.Addresses, at.addresses = d.addrPorts(n, 64) }},
+			field{"mode", false, func(n *yaml.Node) { at.mode = n; choice(d, n, "mode", &s.Mode, ModeNAT, ModeIPIP, ModeGUE, ModeL2) }},
 			field{"source", false, func(n *yaml.Node) { at.source = n; choice(d, n, "source", &s.Source, SourceGateway, SourceClient) }},
 			field{"removed", false, func(n *yaml.Node) { choice(d, n, "removed", &s.Removed, "keep", "drop") }},
 			field{"hash_size", false, func(n *yaml.Node) { d.hashSize(n, &s.HashSize) }},
+			field{"slow_start", false, func(n *yaml.Node) { d.duration(n, "slow_start", &s.SlowStart, 0, 24*time.Hour) }},
+			field{"drain", false, func(n *yaml.Node) { d.duration(n, "drain", &s.Drain, 0, maxTimeout) }},
+			field{"unavailable", false, func(n *yaml.Node) { d.unavailable(n, &s.Reject) }},
+			field{"mss", false, func(n *yaml.Node) { at.mss = n; d.mss(n, &s.MSS) }},
+			field{"quic", false, func(n *yaml.Node) { at.quic = n; s.QUIC = &QUIC{}; d.quic(n, s.QUIC) }},
+			field{"sources", false, func(n *yaml.Node) { d.sources(n, &s.Sources) }},
+			field{"limits", false, func(n *yaml.Node) { d.limits(n, &s.Limits, false) }},
 			field{"backends", true, func(n *yaml.Node) { d.backends(n, &s, &at) }},
 			field{"health", false, func(n *yaml.Node) { s.Health = newHealth(); d.health(n, s.Health, &at) }},
 		)
@@ -124,15 +153,19 @@ func (d *decoder) hashSize(n *yaml.Node, to *int) {
 
 func (d *decoder) backends(n *yaml.Node, s *Service, at *servicePlace) {
 	d.list(n, "backends", maxBackends, func(n *yaml.Node) {
-		b := Backend{Weight: 1}
+		b := Backend{Weight: 1, State: StateActive}
 		p := backendPlace{node: n, name: n}
 		d.mapping(n, "a backend",
 			field{"name", false, func(n *yaml.Node) { p.name = n; d.name(n, "name", &b.Name) }},
-			field{"address", true, func(n *yaml.Node) { b.Addresses, p.addresses = d.addrPorts(n, 2) }},
+			field{"address", true, func(n *yaml.Node) { b.Addresses, p.addresses = d.backendAddrs(n) }},
+			field{"state", false, func(n *yaml.Node) {
+				choice(d, n, "state", &b.State, StateActive, StateFilling, StateDraining, StateInactive)
+			}},
+			field{"server_id", false, func(n *yaml.Node) { p.serverID = n; d.hex(n, "server_id", &b.ServerID, 1, 15) }},
 			field{"weight", false, func(n *yaml.Node) { d.integerTo(n, "weight", &b.Weight, 0, maxWeight) }},
 		)
 		if b.Name == "" && len(b.Addresses) > 0 {
-			b.Name = b.Addresses[0].String()
+			b.Name = nameOf(b.Addresses[0])
 		}
 		s.Backends, at.backends = append(s.Backends, b), append(at.backends, p)
 	})

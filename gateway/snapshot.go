@@ -10,6 +10,7 @@ import (
 // endpoints and SNAT addresses mean the same in every snapshot of a process, and one that is gone
 // from the configuration leaves its place behind, so a connection never refers to a stranger.
 type snapshot struct {
+	ports     []Port // by Desc.Port
 	keys      index
 	fronts    []frontend
 	services  []service
@@ -64,6 +65,10 @@ const (
 	fromBytes
 	opened
 	closed
+	answered    // TCP: SYN+ACK of the backend seen; UDP: its first datagram
+	refused     // TCP: RST in answer to a SYN
+	unanswered  // half-open connections that ended without an answer
+	unreachable // ICMP errors that say that a packet did not reach the backend
 	backendCounts
 )
 

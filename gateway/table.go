@@ -24,7 +24,8 @@ type conn struct {
 	mac        [6]byte // 42: link address that the client's packets come from
 	port       uint8   // 48: port of the loop that they come on
 	state      state   // 49
-	_          [14]byte
+	vlan       uint16  // 50: VLAN identifier that the client's packets are tagged with; 0 is none
+	_          [12]byte
 }
 
 // ticks is a coarse time: units of 2^24 ns, 16.8 ms. It wraps after 2.3 years; only differences

@@ -32,6 +32,8 @@ const (
 	DropTxFull                          // the transmit ring stayed full
 	DropLinkDown                        // the output device is down or gone
 	DropNoFrame                         // no frame was free to hold the packet
+	DropDenied                          // the source is on a deny list, or not on an allow list
+	DropRateLimit                       // the source sends more than it may
 	DropImpaired                        // an Impair wrapper was told to lose it
 	dropEnd
 )
@@ -54,6 +56,7 @@ var verdictNames = [Verdicts]string{
 	DropNoRoute: "no_route", DropNoNeighbor: "no_neighbor", DropTTL: "ttl",
 	DropTableFull: "table_full", DropPortsFull: "ports_full", DropTooBig: "too_big",
 	DropTxFull: "tx_full", DropLinkDown: "link_down", DropNoFrame: "no_frame",
+	DropDenied: "denied", DropRateLimit: "rate_limit",
 	DropImpaired: "impaired",
 }
 

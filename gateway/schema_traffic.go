@@ -1,0 +1,180 @@
+package gateway
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// cpus reads "auto", "none" or a list of CPU numbers.
+func (d *decoder) cpus(n *yaml.Node, c *CPUs) {
+	if n.Kind == yaml.ScalarNode && (n.Value == "auto" || n.Value == "none") {
+		*c = CPUs{Auto: n.Value == "auto"}
+		return
+	}
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
+		d.fail(n, "auto, none, or a list such as [2, 3]", "cpus cannot be %s", kind(n))
+		return
+	}
+	*c = CPUs{}
+	lines := map[string]int{}
+	d.oneOrMore(n, "cpus", maxQueues, func(n *yaml.Node) {
+		if v, ok := d.integer(n, "a CPU", 0, 8191); ok {
+			d.unique(lines, strconv.Itoa(v), n, "CPU")
+			c.List = append(c.List, v)
+		}
+	})
+}
+
+func (d *decoder) tunnel(n *yaml.Node, t *Tunnel) {
+	port := int(t.GUEPort)
+	d.mapping(n, "tunnel",
+		field{"source", true, func(n *yaml.Node) {
+			d.oneOrMore(n, "source", 2, func(n *yaml.Node) {
+				if p, ok := d.prefix(n, "source"); ok && d.unicast(n, "source", p.Addr()) {
+					if len(t.Sources) == 1 && t.Sources[0].Addr().Is4() == p.Addr().Is4() {
+						d.fail(n, "give one for each family", "two tunnel sources are %s", family(p.Addr()))
+					}
+					t.Sources = append(t.Sources, p)
+				}
+			})
+		}},
+		field{"gue_port", false, func(n *yaml.Node) { d.integerTo(n, "gue_port", &port, 1, 65535) }},
+	)
+	t.GUEPort = uint16(port)
+}
+
+// prefix reads a prefix; an address stands for itself alone.
+func (d *decoder) prefix(n *yaml.Node, what string) (netip.Prefix, bool) {
+	p, err := parsePrefix(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil {
+		d.fail(n, "such as 198.18.0.0/24, 2001:db8::/64 or one address", "%s must be a prefix, not %s", what, kind(n))
+		return p, false
+	}
+	if p != p.Masked() {
+		d.fail(n, "write "+p.Masked().String(), "%s %s has bits beyond its length", what, p)
+		return p, false
+	}
+	return p, true
+}
+
+// parsePrefix parses a prefix, or an address as the prefix that holds it alone.
+func parsePrefix(s string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return a.Prefix(a.BitLen())
+	}
+	return netip.ParsePrefix(s)
+}
+
+func (d *decoder) sources(n *yaml.Node, s *Sources) {
+	d.mapping(n, "sources",
+		field{"deny", false, func(n *yaml.Node) { s.Deny = d.sourceLists(n, "deny") }},
+		field{"allow", false, func(n *yaml.Node) { s.Allow = d.sourceLists(n, "allow") }},
+		field{"default", false, func(n *yaml.Node) { choice(d, n, "default", &s.Default, "allow", "deny") }},
+	)
+}
+
+// sourceLists reads prefixes and names of files. What looks like neither is a mistyped prefix.
+func (d *decoder) sourceLists(n *yaml.Node, what string) (lists []SourceList) {
+	d.oneOrMore(n, what, maxLists, func(n *yaml.Node) {
+		if _, err := parsePrefix(n.Value); err != nil && strings.ContainsAny(n.Value, "./") && !addressLike(n.Value) {
+			if file, ok := d.text(n, what); ok {
+				lists = append(lists, SourceList{File: file})
+			}
+			return
+		}
+		if p, ok := d.prefix(n, what); ok {
+			lists = append(lists, SourceList{Prefix: p})
+		}
+	})
+	return lists
+}
+
+// addressLike reports whether s has only characters of addresses and prefixes.
+func addressLike(s string) bool { return strings.Trim(s, "0123456789abcdefABCDEF.:/") == "" }
+
+// limits reads limits of one client; those of all services also say how many clients are followed.
+func (d *decoder) limits(n *yaml.Node, l *Limits, all bool) {
+	fields := []field{
+		{"packets", false, func(n *yaml.Node) { d.integerTo(n, "packets", &l.Packets, 0, maxRate) }},
+		{"connections", false, func(n *yaml.Node) { d.integerTo(n, "connections", &l.Connections, 0, maxRate) }},
+		{"burst", false, func(n *yaml.Node) { d.duration(n, "burst", &l.Burst, 10*time.Millisecond, time.Minute) }},
+	}
+	if all {
+		fields = append(fields, field{"clients", false, func(n *yaml.Node) { d.integerTo(n, "clients", &l.Clients, 1024, maxClients) }})
+	}
+	d.mapping(n, "limits", fields...)
+}
+
+func (d *decoder) unavailable(n *yaml.Node, reject *bool) {
+	word := "drop"
+	choice(d, n, "unavailable", &word, "drop", "reject")
+	*reject = word == "reject"
+}
+
+// mss reads a number of bytes, "auto" or "none". The least that every host takes is RFC 9293 3.7.1's.
+func (d *decoder) mss(n *yaml.Node, to *int) {
+	switch n.Value {
+	case "auto":
+		*to = MSSAuto
+	case "none":
+		*to = 0
+	default:
+		d.integerTo(n, "mss", to, 536, 65495)
+	}
+}
+
+func (d *decoder) quic(n *yaml.Node, q *QUIC) {
+	d.mapping(n, "quic",
+		field{"rotation", false, func(n *yaml.Node) { d.integerTo(n, "rotation", &q.Rotation, 0, 6) }},
+		field{"server_id_length", true, func(n *yaml.Node) { d.integerTo(n, "server_id_length", &q.ServerID, 1, 15) }},
+		field{"nonce_length", true, func(n *yaml.Node) { d.integerTo(n, "nonce_length", &q.Nonce, 4, 18) }},
+		field{"key", false, func(n *yaml.Node) { d.hex(n, "key", &q.Key, 16, 16) }},
+	)
+}
+
+// hex reads least to most octets.
+func (d *decoder) hex(n *yaml.Node, what string, to *[]byte, least, most int) {
+	b, err := hex.DecodeString(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil || len(b) < least || len(b) > most {
+		d.fail(n, "two hexadecimal digits for each octet, in quotes", "%s must be %s octets, not %s", what, span(least, most), kind(n))
+		return
+	}
+	*to = b
+}
+
+func span(least, most int) string {
+	if least == most {
+		return strconv.Itoa(least)
+	}
+	return strconv.Itoa(least) + " to " + strconv.Itoa(most)
+}
+
+// backendAddrs reads one or two addresses, with ports for NAT and without for the direct modes:
+// which it is the service tells when all of it has been read.
+func (d *decoder) backendAddrs(n *yaml.Node) (list []netip.AddrPort, at []*yaml.Node) {
+	d.oneOrMore(n, "address", 2, func(n *yaml.Node) {
+		if a, err := netip.ParseAddr(n.Value); err == nil && n.Kind == yaml.ScalarNode {
+			if d.unicast(n, "address", a) {
+				list, at = append(list, netip.AddrPortFrom(a, 0)), append(at, n)
+			}
+			return
+		}
+		if ap, ok := d.addrPort(n, "address"); ok {
+			list, at = append(list, ap), append(at, n)
+		}
+	})
+	return list, at
+}
+
+// nameOf is the name of a backend that has none in the configuration.
+func nameOf(ap netip.AddrPort) string {
+	if ap.Port() == 0 {
+		return ap.Addr().String()
+	}
+	return ap.String()
+}
