@@ -35,6 +35,7 @@ const (
 	DropDenied                          // the source is on a deny list, or not on an allow list
 	DropRateLimit                       // the source sends more than it may
 	DropImpaired                        // an Impair wrapper was told to lose it
+	DropEngine                          // the engine failed
 	dropEnd
 )
 
@@ -57,7 +58,7 @@ var verdictNames = [Verdicts]string{
 	DropTableFull: "table_full", DropPortsFull: "ports_full", DropTooBig: "too_big",
 	DropTxFull: "tx_full", DropLinkDown: "link_down", DropNoFrame: "no_frame",
 	DropDenied: "denied", DropRateLimit: "rate_limit",
-	DropImpaired: "impaired",
+	DropImpaired: "impaired", DropEngine: "engine",
 }
 
 // String returns the name under which the verdict is counted: lower case, words joined by "_".

@@ -29,8 +29,9 @@ type Handler interface {
 	// (packet.FlagMore) is decided at its first.
 	Handle(now clock.Time, b *packet.Batch)
 
-	// Tick runs the timers that are due and returns when it wants to run again, clock.Never for
-	// not at all.
+	// Tick runs the timers that are due and returns when it wants to run again. clock.Never is until
+	// something happens: Tick is asked once more after the next Handle or function of Do, which may
+	// have armed a timer.
 	Tick(now clock.Time) clock.Time
 }
 
@@ -66,6 +67,7 @@ type Loop struct {
 	done    []*packet.Batch // scratch for Engine.Poll
 	inside  int             // batches inside the engine
 
+	now   clock.Time // of the turn
 	tick  clock.Time // when the handler wants Tick
 	count Stats      // the loop's own; readers see the board
 	board board
@@ -121,21 +123,24 @@ func NewLoop(cfg Config) (*Loop, error) {
 // Stats returns the counters. Any goroutine may call it.
 func (l *Loop) Stats() Stats { return l.board.read() }
 
-// Poll does one turn: receive from each port, run the engine, handle, transmit, run timers. It
+// Poll does one turn: receive from each port, run the engine, handle, run timers, transmit. It
 // returns the number of descriptors that it moved, 0 for a turn in vain. Run calls it; tests in virtual time call it
 // themselves, with times that never go back.
 func (l *Loop) Poll(now clock.Time) int {
-	l.mail.run()
+	l.now = now
+	if l.mail.run() {
+		l.rearm()
+	}
 	moved := 0
 	for i := range l.ports {
 		moved += l.receive(now, i)
 	}
 	moved += l.finish(now)
-	for i := range l.ports {
-		moved += l.transmit(now, i)
-	}
 	if now >= l.tick {
 		l.tick = l.cfg.Handler.Tick(now)
+	}
+	for i := range l.ports {
+		moved += l.transmit(now, i)
 	}
 	l.count.Turns++
 	if moved > 0 {
@@ -143,6 +148,13 @@ func (l *Loop) Poll(now clock.Time) int {
 	}
 	l.board.publish(&l.count)
 	return moved
+}
+
+// rearm has a handler that wanted no Tick asked again: there may be a timer now.
+func (l *Loop) rearm() {
+	if l.tick == clock.Never {
+		l.tick = l.now
+	}
 }
 
 // receive takes one burst from port i and submits it to the engine.
@@ -185,16 +197,24 @@ func (l *Loop) account(b *packet.Batch, in uint8) {
 }
 
 // resubmit offers a batch that the engine had no room for once more; it reports whether none waits
-// any longer.
+// any longer. An engine that refuses for another reason will not take the batch later either.
 func (l *Loop) resubmit() bool {
-	if l.waiting == nil {
+	b := l.waiting
+	if b == nil {
 		return true
 	}
-	if err := l.cfg.Engine.Submit(l.waiting); err != nil {
+	err := l.cfg.Engine.Submit(b)
+	if errors.Is(err, gpukern.ErrFull) {
 		return false
 	}
 	l.waiting = nil
-	l.inside++
+	if err == nil {
+		l.inside++
+		return true
+	}
+	l.drop(b.D, packet.DropEngine)
+	b.Reset()
+	l.free = append(l.free, b)
 	return true
 }
 
@@ -205,12 +225,18 @@ func (l *Loop) finish(now clock.Time) int {
 	for _, b := range l.done[:n] {
 		l.inside--
 		moved += b.Len()
-		l.cfg.Handler.Handle(now, b)
-		l.sort(now, b)
+		l.handle(now, b)
 		b.Reset()
 		l.free = append(l.free, b)
 	}
 	return moved
+}
+
+// handle has a batch decided and sorts its packets.
+func (l *Loop) handle(now clock.Time, b *packet.Batch) {
+	l.cfg.Handler.Handle(now, b)
+	l.rearm()
+	l.sort(now, b)
 }
 
 // sort sends each packet of b where its verdict says, in runs of packets with the same end: they

@@ -27,6 +27,7 @@ type script struct {
 	txErr error
 	room  int // how many descriptors Tx takes for each call
 	sent  []packet.Desc
+	onTx  func(packet.Desc)
 	caps  pmd.Caps
 	fd    int
 }
@@ -50,6 +51,9 @@ func (s *script) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	n := min(s.room, b.Len())
 	s.sent = append(s.sent, b.D[:n]...)
 	for _, d := range b.D[:n] {
+		if s.onTx != nil {
+			s.onTx(d)
+		}
 		s.pool.Put(d.Off)
 	}
 	return n, nil

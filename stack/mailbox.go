@@ -69,28 +69,30 @@ func (m *mailbox) close() error {
 }
 
 // run runs what has arrived, and no more than the box holds: a function that sends itself again
-// must not keep the loop from its packets. Loop only.
-func (m *mailbox) run() {
-	for range letters {
+// must not keep the loop from its packets. It reports whether there was anything. Loop only.
+func (m *mailbox) run() bool {
+	for n := range letters {
 		f, ok := m.box.Pop()
 		if !ok {
-			return
+			return n > 0
 		}
 		f()
 	}
+	return true
 }
 
 // sleep calls wait with the flag up that tells Do to ring. A message pushed before the flag was up
-// is run instead of sleeping.
-func (m *mailbox) sleep(wait func()) {
+// is run instead of sleeping, which sleep reports.
+func (m *mailbox) sleep(wait func()) bool {
 	m.asleep.Store(true)
 	if f, ok := m.box.Pop(); ok {
 		m.asleep.Store(false)
 		f()
-		return
+		return true
 	}
 	wait()
 	m.asleep.Store(false)
 	var count [8]byte
 	_, _ = unix.Read(m.fd, count[:]) // reset; EAGAIN when nobody rang
+	return false
 }

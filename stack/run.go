@@ -97,7 +97,9 @@ func (l *Loop) sleep(now clock.Time) {
 	fds, limit := l.awaits(now, make([]unix.PollFd, 0, 16))
 	l.count.Sleeps++
 	ts := unix.NsecToTimespec(int64(limit))
-	l.mail.sleep(func() { _, _ = unix.Ppoll(fds, &ts, nil) }) // EINTR and time-outs are turns like others
+	if l.mail.sleep(func() { _, _ = unix.Ppoll(fds, &ts, nil) }) { // EINTR and time-outs are turns like others
+		l.rearm()
+	}
 }
 
 // awaits appends what wakes an idle loop to fds, and says how long it may sleep at most.

@@ -9,12 +9,13 @@ import (
 // Stats counts what a loop did with packets (not descriptors: a packet of several frames counts
 // once). At rest, when no packet is inside the engine or waits for a transmit ring,
 //
-//	Received = Forwarded + Delivered + sum of Dropped
+//	Received + Originated = Forwarded + Delivered + sum of Dropped
 //
 // exactly. A running loop has InFlight packets between the two sides.
 type Stats struct {
 	Received      uint64
 	ReceivedBytes uint64
+	Originated    uint64 // made here, by Loop.Send
 	Forwarded     uint64 // taken by a driver's Tx
 	Delivered     uint64 // taken by the handler
 	Dropped       [packet.Verdicts]uint64
@@ -32,9 +33,9 @@ func (s *Stats) TotalDropped() (n uint64) {
 	return n
 }
 
-// InFlight is what was received and has not met its end yet.
+// InFlight is what was received or made and has not met its end yet.
 func (s *Stats) InFlight() uint64 {
-	return s.Received - s.Forwarded - s.Delivered - s.TotalDropped()
+	return s.Received + s.Originated - s.Forwarded - s.Delivered - s.TotalDropped()
 }
 
 // Add adds t to s: the sum over loops.
@@ -45,12 +46,13 @@ func (s *Stats) Add(t Stats) {
 }
 
 // statsWords is the number of counters in Stats.
-const statsWords = 7 + packet.Verdicts
+const statsWords = 8 + packet.Verdicts
 
-// words lists the counters in a fixed order, so that they can be copied and added in a loop.
+// words lists the counters in a fixed order, so that they can be copied and added in a loop: where
+// packets come from before where they end (see board.read).
 func (s *Stats) words() (w [statsWords]*uint64) {
 	n := copy(w[:], []*uint64{
-		&s.Received, &s.ReceivedBytes, &s.Forwarded, &s.Delivered, &s.Turns, &s.Busy, &s.Sleeps,
+		&s.Received, &s.ReceivedBytes, &s.Originated, &s.Forwarded, &s.Delivered, &s.Turns, &s.Busy, &s.Sleeps,
 	})
 	for i := range s.Dropped {
 		w[n+i] = &s.Dropped[i]
@@ -71,7 +73,7 @@ func (b *board) publish(s *Stats) {
 }
 
 // read returns the counters as last published. Each is right; together they may be a turn apart
-// while the loop runs. It reads against the order in which publish writes, Received last, so that
+// while the loop runs. It reads against the order in which publish writes, so that
 // no packet is seen to end that was not seen to come.
 func (b *board) read() (s Stats) {
 	w := s.words()

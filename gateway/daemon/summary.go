@@ -12,15 +12,16 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// Summary is what a daemon has done so far. After Run, Received = Forwarded + Delivered + the sum
-// of Dropped.
+// Summary is what a daemon has done so far. After Run, Received + Originated = Forwarded + Delivered +
+// the sum of Dropped.
 type Summary struct {
-	Received  uint64            `json:"received_packets"`
-	Forwarded uint64            `json:"forwarded_packets"`
-	Delivered uint64            `json:"delivered_packets"`
-	Dropped   map[string]uint64 `json:"dropped_packets"` // by reason
-	Devices   []DeviceSummary   `json:"devices"`
-	Gateway   gateway.Status    `json:"gateway"`
+	Received   uint64            `json:"received_packets"`
+	Originated uint64            `json:"originated_packets"` // made here: announcements of addresses
+	Forwarded  uint64            `json:"forwarded_packets"`
+	Delivered  uint64            `json:"delivered_packets"`
+	Dropped    map[string]uint64 `json:"dropped_packets"` // by reason
+	Devices    []DeviceSummary   `json:"devices"`
+	Gateway    gateway.Status    `json:"gateway"`
 }
 
 // DeviceSummary is what went over a device.
@@ -38,7 +39,7 @@ type DeviceSummary struct {
 func (d *Daemon) Summary() Summary {
 	total := d.total()
 	s := Summary{
-		Received: total.Received, Forwarded: total.Forwarded, Delivered: total.Delivered,
+		Received: total.Received, Originated: total.Originated, Forwarded: total.Forwarded, Delivered: total.Delivered,
 		Dropped: map[string]uint64{}, Gateway: d.gate.Status(),
 	}
 	for v, n := range total.Dropped {
@@ -97,10 +98,14 @@ func (s Summary) Balance() string {
 		}
 	}
 	sign := "="
-	if s.Received != s.Forwarded+s.Delivered+dropped {
+	if s.Received+s.Originated != s.Forwarded+s.Delivered+dropped {
 		sign = "is not"
 	}
-	line := fmt.Sprintf("received %d %s forwarded %d + delivered %d + dropped %d", s.Received, sign, s.Forwarded, s.Delivered, dropped)
+	came := fmt.Sprintf("received %d", s.Received)
+	if s.Originated > 0 {
+		came += fmt.Sprintf(" + originated %d", s.Originated)
+	}
+	line := fmt.Sprintf("%s %s forwarded %d + delivered %d + dropped %d", came, sign, s.Forwarded, s.Delivered, dropped)
 	if len(reasons) > 0 {
 		line += " (" + strings.Join(reasons, ", ") + ")"
 	}
@@ -135,6 +140,7 @@ func (d *Daemon) writeLoops(w *metrics.Writer) {
 		loop, s := metrics.Label{Name: "loop", Value: strconv.Itoa(i)}, l.Stats()
 		w.Counter("millrace_loop_received_packets_total", "Packets taken from drivers.", s.Received, loop)
 		w.Counter("millrace_loop_received_bytes_total", "Bytes of packets taken from drivers.", s.ReceivedBytes, loop)
+		w.Counter("millrace_loop_originated_packets_total", "Packets that the loop made itself.", s.Originated, loop)
 		w.Counter("millrace_loop_forwarded_packets_total", "Packets taken by drivers.", s.Forwarded, loop)
 		w.Counter("millrace_loop_delivered_packets_total", "Packets taken by local consumers.", s.Delivered, loop)
 		w.Counter("millrace_loop_turns_total", "Times the loop polled its ports.", s.Turns, loop)
