@@ -29,7 +29,8 @@ pmd/device      : ring pmd pmd/*
 gpukern         : packet ring wire
 filter          : packet wire clock gpukern
 stack           : packet ring clock pmd gpukern filter
-gateway         : packet ring clock wire pmd gpukern filter stack metrics
+gateway/health  : clock
+gateway         : gateway/health packet ring clock wire pmd gpukern filter stack metrics
 gateway/daemon  : gateway packet ring clock pmd pmd/* gpukern filter stack metrics
 cmd/millrace    : *
 bench           : *

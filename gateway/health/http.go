@@ -1,0 +1,144 @@
+package health
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// maxHeader bounds status line and header fields of an answer, and those of 1xx answers before it.
+const maxHeader = 64 << 10
+
+// past is a deadline that ends every wait.
+var past = time.Unix(1, 0)
+
+// httpProbe sends one request on a connection of its own (RFC 9112 9.6: "close"). It speaks
+// HTTP/1.1 without net/http's client, which may go on dialing after a request has ended.
+type httpProbe struct {
+	HTTP
+	dial Dialer
+	url  url.URL // without a host
+	tls  *tls.Config
+}
+
+// newHTTPProbe returns the probe of a validated check.
+func newHTTPProbe(c *Check, dial Dialer) *httpProbe {
+	p := &httpProbe{HTTP: c.HTTP, dial: dial}
+	if u, err := url.ParseRequestURI(c.HTTP.Path); err == nil {
+		p.url = *u
+	}
+	p.url.Scheme = string(c.Type)
+	if c.Type == TypeHTTPS {
+		p.tls = &tls.Config{InsecureSkipVerify: c.HTTP.Insecure} // where the operator asks for it
+		if c.HTTP.ca != "" {
+			p.tls.RootCAs = x509.NewCertPool()
+			p.tls.RootCAs.AppendCertsFromPEM([]byte(c.HTTP.ca))
+		}
+	}
+	return p
+}
+
+// ask makes a connection, sends the request and judges the answer.
+func (p *httpProbe) ask(ctx context.Context, t Target) error {
+	conn, err := p.dial.DialContext(ctx, "tcp", t.At.String())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(past) })()
+	if p.tls != nil {
+		secure := tls.Client(conn, p.tlsFor(t))
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return fmt.Errorf("handshake: %w", bare(err))
+		}
+		conn = secure
+	}
+	return p.exchange(conn, t)
+}
+
+// tlsFor returns the settings for a target: its name, or its address when it has none.
+func (p *httpProbe) tlsFor(t Target) *tls.Config {
+	c := p.tls.Clone()
+	switch {
+	case p.ServerName != "":
+		c.ServerName = p.ServerName
+	case p.Host != "":
+		c.ServerName = (&url.URL{Host: p.Host}).Hostname()
+	default:
+		c.ServerName = t.At.Addr().String()
+	}
+	return c
+}
+
+// exchange sends the request and reads the answer.
+func (p *httpProbe) exchange(conn net.Conn, t Target) error {
+	u := p.url
+	u.Host = t.At.String()
+	req := &http.Request{
+		Method: p.Method, URL: &u, Host: p.Host, Close: true,
+		Header: http.Header{"User-Agent": {"millrace-health"}, "Accept": {"*/*"}},
+	}
+	if err := req.Write(conn); err != nil {
+		return err
+	}
+	limited := &io.LimitedReader{R: conn, N: maxHeader}
+	answer := bufio.NewReader(limited)
+	resp, err := http.ReadResponse(answer, req)
+	for err == nil && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp, err = http.ReadResponse(answer, req) // informational: the final one follows (RFC 9110 15.2)
+	}
+	if err != nil && limited.N <= 0 {
+		return fmt.Errorf("%w: more than %d bytes of header", ErrAnswer, maxHeader)
+	}
+	if err != nil {
+		return fmt.Errorf("http: %w", bare(err))
+	}
+	defer resp.Body.Close()
+	limited.N += maxBody + maxHeader // chunks have a frame
+	return p.judge(resp)
+}
+
+// judge compares status and body with what is expected.
+func (p *httpProbe) judge(resp *http.Response) error {
+	if !p.expects(resp.StatusCode) {
+		return fmt.Errorf("%w: status %d, not %s", ErrAnswer, resp.StatusCode, statusList(p.Status))
+	}
+	if p.Body == "" {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if bytes.Contains(body, []byte(p.Body)) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("http: body: %w", bare(err))
+	}
+	return fmt.Errorf("%w: the body (%d bytes read) lacks %q", ErrAnswer, len(body), shorten(p.Body))
+}
+
+// expects reports whether a status is a success.
+func (p *httpProbe) expects(code int) bool {
+	for _, r := range p.Status {
+		if r.First <= code && code <= r.Last {
+			return true
+		}
+	}
+	return false
+}
+
+// shorten returns at most the first 64 bytes of s, for messages.
+func shorten(s string) string {
+	if len(s) > 64 {
+		return strings.ToValidUTF8(s[:64], "") + "..."
+	}
+	return s
+}
