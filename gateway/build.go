@@ -60,7 +60,10 @@ func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
 // buildService enters the addresses and backends of a service.
 func (g *Gateway) buildService(s *snapshot, sv *Service) {
 	id, proto := g.reg.service(s, sv.Name), protoOf(sv.Protocol)
-	s.services[id].fromClient = sv.Source == SourceClient
+	direct := sv.Mode.Direct()
+	s.services[id].mode = sv.Mode
+	s.services[id].fromClient = direct || sv.Source == SourceClient
+	s.services[id].adopts = s.services[id].fromClient
 	for _, ap := range sv.Addresses {
 		s.fronts[g.reg.front(s, transport{ap, proto})].service = int32(id)
 	}
@@ -70,7 +73,7 @@ func (g *Gateway) buildService(s *snapshot, sv *Service) {
 			s.backends[n].present = true
 			e := &s.endpoints[s.backends[n].endpoint]
 			e.inUse = true
-			e.client = e.client || sv.Source == SourceClient
+			e.client = e.client || !direct && sv.Source == SourceClient
 			e.wasClient = e.wasClient || e.client
 		}
 	}
@@ -142,6 +145,9 @@ func (g *Gateway) buildIndex(s *snapshot, c *Config) index {
 		}
 	}
 	for i, e := range s.endpoints {
+		if e.port == 0 { // of a direct mode: its replies pass by
+			continue
+		}
 		all = append(all, indexSlot{e.addr, tagOf(kindEndpoint, e.port, e.proto), uint32(i)})
 	}
 	for i := 1; i < len(s.snats); i++ {

@@ -17,11 +17,11 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	if n < 0 {
 		return h.open(v, front)
 	}
-	c := &h.table.conns[n]
-	if !h.snap.backends[c.backend].usable {
-		return h.drop(h.snap.backends[c.backend].service, packet.DropNoBackend)
+	backend := h.table.conns[n].backend
+	if !h.snap.backends[backend].usable {
+		return h.drop(h.snap.backends[backend].service, packet.DropNoBackend)
 	}
-	return h.forward(c, v)
+	return h.forward(n, v)
 }
 
 // over reports whether a connection ends before the packet from its client: it expired, the packet
@@ -38,15 +38,32 @@ func (h *Handler) over(n int, v *view) bool {
 	return (syn || c.state == stateUDP) && !h.snap.backends[c.backend].usable
 }
 
-// forward sends a packet of a client on to the backend of its connection.
-func (h *Handler) forward(c *conn, v *view) packet.Verdict {
+// forward sends a packet of a client on to the backend of connection n.
+func (h *Handler) forward(n int, v *view) packet.Verdict {
+	c := &h.table.conns[n]
+	h.heardClient(c, v)
 	b, to := &h.snap.backends[c.backend], &h.snap.endpoints[c.endpoint]
-	if verdict := h.passable(v, &to.hop); verdict != packet.Forward {
+	verdict := packet.Forward
+	if c.direct() {
+		verdict = h.direct(c, v, to)
+	} else {
+		verdict = h.translate(c, v, to)
+	}
+	if verdict != packet.Forward {
 		return h.drop(b.service, verdict)
 	}
-	c.state = c.state.fromClient(v.flags)
-	c.deadline = h.now + ticks(h.snap.timeouts[c.state])
-	c.mac, c.port = wire.Ethernet(v.p).Src(), v.d.Port
+	t := h.tally(c.backend)
+	t[toPackets]++
+	t[toBytes] += uint32(v.d.Len)
+	return packet.Forward
+}
+
+// translate sends a packet of a client on to the backend's address and port, from the source that
+// the backend sees.
+func (h *Handler) translate(c *conn, v *view, to *endpoint) packet.Verdict {
+	if verdict := h.passable(v, &to.hop); verdict != packet.Forward {
+		return verdict
+	}
 	r := rewrite{
 		src: v.src, dst: to.addr, sport: c.sourcePort, dport: to.port, l3: c.l3Delta, l4: c.l4Delta,
 		srcMAC: h.snap.ports[to.hop.Port].MAC, dstMAC: to.hop.MAC,
@@ -56,10 +73,28 @@ func (h *Handler) forward(c *conn, v *view) packet.Verdict {
 	}
 	v.apply(&r)
 	v.d.Port = to.hop.Port
-	t := h.tally(c.backend)
-	t[toPackets]++
-	t[toBytes] += uint32(v.d.Len)
 	return packet.Forward
+}
+
+// heardClient notes what a packet of the client says of its connection, before it is rewritten.
+func (h *Handler) heardClient(c *conn, v *view) {
+	c.mac, c.port = wire.Ethernet(v.p).Src(), v.d.Port
+	c.state = c.state.fromClient(v.flags, c.direct())
+	c.deadline = h.now + ticks(h.snap.timeouts[c.state])
+}
+
+// heardBackend notes what a packet of the backend says of its connection, and counts the first.
+func (h *Handler) heardBackend(c *conn, v *view) {
+	if c.flags&connHeard == 0 {
+		c.flags |= connHeard
+		what := answered
+		if c.state == stateSynSent && v.flags.Has(wire.FlagRST) {
+			what = refused
+		}
+		h.tally(c.backend)[what]++
+	}
+	c.state = c.state.fromBackend(v.flags)
+	c.deadline = h.now + ticks(h.snap.timeouts[c.state])
 }
 
 // passable reports whether a packet can leave by hop: Forward, or why not.
@@ -109,8 +144,7 @@ func (h *Handler) back(c *conn, v *view) packet.Verdict {
 	if verdict := h.passable(v, &hop); verdict != packet.Forward {
 		return h.drop(h.snap.backends[c.backend].service, verdict)
 	}
-	c.state = c.state.fromBackend(v.flags)
-	c.deadline = h.now + ticks(h.snap.timeouts[c.state])
+	h.heardBackend(c, v)
 	front := &h.snap.fronts[c.front]
 	v.apply(&rewrite{
 		src: front.addr, dst: c.client, sport: front.port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
@@ -131,56 +165,85 @@ func (h *Handler) open(v *view, number uint32) packet.Verdict {
 	}
 	id := uint32(front.service)
 	s := &h.snap.services[id]
-	if verdict := h.mayOpen(v); verdict != packet.Forward {
+	midflow, verdict := h.mayOpen(v, s)
+	if verdict != packet.Forward {
 		return h.drop(id, verdict)
 	}
-	hash := selection.sum(v.src, uint64(v.sport)<<16|uint64(v.dport))
-	chosen, ok := s.pool(v.dst).pick(hash)
+	chosen, ok := h.pick(v, s, midflow)
 	if !ok {
 		return h.drop(id, packet.DropNoBackend)
 	}
-	to := h.snap.backends[chosen].endpoint
-	if verdict := h.passable(v, &h.snap.endpoints[to].hop); verdict != packet.Forward {
+	c := h.newConn(v, number, chosen)
+	switch {
+	case v.d.Proto == wire.ProtoUDP:
+		c.state = stateUDP
+	case midflow:
+		c.state = stateAdopted
+	}
+	if verdict := h.reachable(&c, s, v); verdict != packet.Forward {
 		return h.drop(id, verdict)
 	}
-	c := conn{
-		client: v.src, clientPort: v.sport, front: number, backend: chosen, endpoint: to,
-		state: stateSynSent,
-	}
-	if v.d.Proto == wire.ProtoUDP {
-		c.state = stateUDP
-	}
-	if !h.source(&c, s, hash) {
-		return h.drop(id, packet.DropPortsFull)
-	}
-	c.setDeltas(v, h.snap)
 	n := h.table.add(&c)
 	h.tally(chosen)[opened]++
-	return h.forward(&h.table.conns[n], v)
+	return h.forward(n, v)
 }
 
-// mayOpen reports whether a packet may start a connection, and whether there is room for one.
-func (h *Handler) mayOpen(v *view) packet.Verdict {
+// pick chooses the backend of a packet that the table does not know. midflow is a packet in the
+// middle of a TCP connection, which goes where it went before. The service's adopts allowed it.
+func (h *Handler) pick(v *view, s *service, midflow bool) (uint32, bool) {
+	return s.pool(v.dst).pick(selection.sum(v.src, uint64(v.sport)<<16|uint64(v.dport)))
+}
+
+// newConn returns a connection from the packet of a client to a backend.
+func (h *Handler) newConn(v *view, front, backend uint32) conn {
+	return conn{
+		client: v.src, clientPort: v.sport, front: front, backend: backend,
+		endpoint: h.snap.backends[backend].endpoint, state: stateSynSent,
+	}
+}
+
+// reachable completes c with what its mode needs for the way to the backend.
+func (h *Handler) reachable(c *conn, s *service, v *view) packet.Verdict {
+	if verdict := h.passable(v, &h.snap.endpoints[c.endpoint].hop); verdict != packet.Forward {
+		return verdict
+	}
+	if s.mode.Direct() {
+		c.flags |= connDirect
+		return packet.Forward
+	}
+	if !h.source(c, s) {
+		return packet.DropPortsFull
+	}
+	c.setDeltas(v, h.snap)
+	return packet.Forward
+}
+
+// mayOpen reports whether a packet may start a connection, whether as one that began elsewhere, and
+// whether there is room for it.
+func (h *Handler) mayOpen(v *view, s *service) (midflow bool, verdict packet.Verdict) {
 	const flags = wire.FlagSYN | wire.FlagACK | wire.FlagFIN | wire.FlagRST
-	switch {
-	case v.d.Proto == wire.ProtoTCP && v.flags&flags != wire.FlagSYN:
-		return packet.DropNoFlow
-	case v.src.martian() || v.sport == 0:
-		return packet.DropUnsupported
+	if v.d.Proto == wire.ProtoTCP && v.flags&flags != wire.FlagSYN {
+		if !s.adopts || v.flags.Has(wire.FlagSYN) || v.flags&flags == 0 {
+			return false, packet.DropNoFlow
+		}
+		midflow = true
+	}
+	if v.src.martian() || v.sport == 0 {
+		return false, packet.DropUnsupported
 	}
 	if h.table.full() {
 		h.table.sweep(h.now, 64, h.forget) // expired ones are no reason to refuse
 	}
 	if h.table.full() {
-		return packet.DropTableFull
+		return false, packet.DropTableFull
 	}
-	return packet.Forward
+	return midflow, packet.Forward
 }
 
 // source gives the connection the source that the backend sees; false when none is left. With
 // clients' own addresses that is their own port, taken when another service leads the same client
 // port to the same backend.
-func (h *Handler) source(c *conn, s *service, hash uint64) bool {
+func (h *Handler) source(c *conn, s *service) bool {
 	if s.fromClient {
 		c.sourcePort = c.clientPort
 		key := c.backendKey()
@@ -195,8 +258,9 @@ func (h *Handler) source(c *conn, s *service, hash uint64) bool {
 	if c.client.is4() {
 		list = h.snap.snat4
 	}
+	start := selection.sum(c.client, uint64(c.clientPort)) >> 32
 	for i := range list {
-		c.snat = list[(uint64(i)+hash>>32)%uint64(len(list))]
+		c.snat = list[(uint64(i)+start)%uint64(len(list))]
 		if port, ok := h.ports.take(portPair{c.endpoint, c.snat}); ok {
 			c.sourcePort = port
 			return true

@@ -34,7 +34,9 @@ type frontend struct {
 // service is what new connections are spread by.
 type service struct {
 	name       string
+	mode       Mode
 	fromClient bool   // backends see the client's address
+	adopts     bool   // packets in the middle of a TCP connection may find their backend without the table
 	pool4      maglev // over the usable IPv4 backends that have a next hop
 	pool6      maglev
 	drops      []*metrics.Block // by loop, then verdict

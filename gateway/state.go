@@ -2,13 +2,18 @@ package gateway
 
 import "github.com/millrace/millrace/wire"
 
-// state is how far a connection has come. It only chooses the timeout: sequence numbers are not
-// checked, so nothing here may end a connection that its two ends still use.
+// state is how far a connection has come. It chooses the timeout, and tells when the other side has
+// been heard: sequence numbers are not checked, so nothing here may end a connection that its two
+// ends still use.
 //
 //	SYN from client          SYN+ACK from backend         ACK from client
 //	---------------> synSent --------------------> answered ------------> established
 //	                    |                             |                       |
 //	                    +----- FIN or RST of either side, at any time --------+----> closing
+//
+//	direct modes, which do not see the backend:
+//	SYN ---------> synSent ----- ACK from client ------> established
+//	other -------> adopted ----- another, later -------> established
 //
 // A connection in closing lives on as long as packets come more often than the FIN timeout: a
 // forged RST, or one half closed early (RFC 9293 3.6), costs a live connection nothing. A new SYN
@@ -20,17 +25,21 @@ const (
 	stateUDP
 	stateSynSent
 	stateAnswered
+	stateAdopted // begun elsewhere: its first packet here was not a SYN
 	stateEstablished
 	stateClosing
 	states
 )
 
-// fromClient returns the state after a segment with the given flags from the client.
-func (s state) fromClient(flags wire.TCPFlags) state {
+// fromClient returns the state after a segment with the given flags from the client. direct is of
+// the connection.
+func (s state) fromClient(flags wire.TCPFlags, direct bool) state {
 	switch {
 	case flags&(wire.FlagFIN|wire.FlagRST) != 0:
 		return stateClosing
-	case s == stateAnswered && flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagACK:
+	case flags&(wire.FlagSYN|wire.FlagACK) != wire.FlagACK:
+		return s
+	case s == stateAnswered || direct && s == stateSynSent:
 		return stateEstablished
 	}
 	return s
@@ -43,6 +52,8 @@ func (s state) fromBackend(flags wire.TCPFlags) state {
 		return stateClosing
 	case s == stateSynSent && flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN|wire.FlagACK:
 		return stateAnswered
+	case s == stateAdopted:
+		return stateEstablished
 	}
 	return s
 }
@@ -55,6 +66,7 @@ func newTimeouts(t *Table) timeouts {
 		stateUDP:         ticksIn(t.UDP),
 		stateSynSent:     ticksIn(t.TCPSYN),
 		stateAnswered:    ticksIn(t.TCPSYN),
+		stateAdopted:     ticksIn(t.TCPEstablished), // it may have been idle for long when it moves
 		stateEstablished: ticksIn(t.TCPEstablished),
 		stateClosing:     ticksIn(t.TCPFIN),
 	}

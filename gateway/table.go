@@ -25,8 +25,17 @@ type conn struct {
 	port       uint8   // 48: port of the loop that they come on
 	state      state   // 49
 	vlan       uint16  // 50: VLAN identifier that the client's packets are tagged with; 0 is none
-	_          [12]byte
+	half       uint32  // 52: place in the list of half-open connections; 0 when confirmed
+	lists      uint8   // 56: generation of the source lists that let it in
+	flags      uint8   // 57
+	_          [6]byte
 }
+
+// The flags of a connection.
+const (
+	connDirect = 1 << iota // packets reach the backend unchanged: replies pass by, no slot for the backend's side
+	connHeard              // the backend has answered or refused
+)
 
 // ticks is a coarse time: units of 2^24 ns, 16.8 ms. It wraps after 2.3 years; only differences
 // below half of that mean anything.
@@ -38,6 +47,9 @@ func (t ticks) expired(now ticks) bool { return int32(now-t) >= 0 }
 func (c *conn) expired(now ticks) bool { return c.deadline.expired(now) }
 func (c *conn) clientKey() clientKey   { return clientKey{c.client, c.front, c.clientPort} }
 func (c *conn) backendKey() backendKey { return backendKey{c.seen(), c.endpoint, c.sourcePort, c.snat} }
+
+// direct reports whether the backend answers the client itself.
+func (c *conn) direct() bool { return c.flags&connDirect != 0 }
 
 func (c *conn) isClient(k *clientKey) bool {
 	return c.client == k.client && c.front == k.front && c.clientPort == k.port
@@ -69,7 +81,7 @@ type backendKey struct {
 
 // table holds the connections of one loop. It never grows: conns is an array, and index an
 // open-addressed hash table over it with linear probing, in which each connection has two slots,
-// one for each side. A slot is
+// one for each side, and a direct one only the client's. A slot is
 //
 //	63          32 31      1  0
 //	+-------------+---------+---+
@@ -151,9 +163,12 @@ func (t *table) add(c *conn) int {
 	}
 	t.conns[n] = *c
 	t.live++
-	ck, bk := c.clientKey(), c.backendKey()
+	ck := c.clientKey()
 	t.link(t.hashClient(&ck), uint64(n+1)<<1)
-	t.link(t.hashBackend(&bk), uint64(n+1)<<1|1)
+	if !c.direct() {
+		bk := c.backendKey()
+		t.link(t.hashBackend(&bk), uint64(n+1)<<1|1)
+	}
 	return n
 }
 
@@ -168,9 +183,12 @@ func (t *table) link(h uint32, ref uint64) {
 // remove forgets connection n.
 func (t *table) remove(n int) {
 	c := &t.conns[n]
-	ck, bk := c.clientKey(), c.backendKey()
+	ck := c.clientKey()
 	t.unlink(t.hashClient(&ck), uint64(n+1)<<1)
-	t.unlink(t.hashBackend(&bk), uint64(n+1)<<1|1)
+	if !c.direct() {
+		bk := c.backendKey()
+		t.unlink(t.hashBackend(&bk), uint64(n+1)<<1|1)
+	}
 	*c = conn{deadline: ticks(int32(t.free))}
 	t.free = n
 	t.live--
