@@ -38,7 +38,7 @@ type Desc struct {
 	L4      uint16  // offset of the transport header; 0 where there is none
 	Payload uint16  // offset of the transport payload; 0 where there is none
 	Hash    uint32  // symmetric Toeplitz hash of the flow
-	Flow    uint32  // slot of the flow table; 0 is none
+	Flow    uint32  // slot of the flow table, 0 is none; with Handover the loop that decides
 	Rule    uint16  // ACL rule that matched, counted from 1; 0 is none
 	NextHop uint16  // result of the longest prefix match; 0 is none
 	Stamp   uint32  // arrival: low 32 bits of the clock, in nanoseconds (Batch.Time)
@@ -47,7 +47,7 @@ type Desc struct {
 	Verdict Verdict // what becomes of the packet
 }
 
-// Flags are the findings of the header pass about one packet.
+// Flags are the findings of the header pass about one packet, and which way it came.
 type Flags uint16
 
 // The bits of Flags. A checksum bit says "verified and right"; it is clear where the checksum is
@@ -70,6 +70,8 @@ const (
 	FlagTruncated                      // headers, or the length that IP claims, go on beyond the bytes present
 	FlagMore                           // the packet goes on in the next Desc of the batch
 	FlagTunnel                         // offsets and hash describe the inner packet of a tunnel
+	FlagHanded                         // another loop received the packet and handed it over
+	FlagHandedAgain                    // and the second one did too: the third decides for good
 )
 
 // Has reports whether all the bits of f are set.

@@ -13,7 +13,7 @@ struct mr_desc {
 	uint16_t l4;       /* offset of the transport header, 0 is none */
 	uint16_t payload;  /* offset of the transport payload, 0 is none */
 	uint32_t hash;     /* symmetric Toeplitz hash */
-	uint32_t flow;     /* slot of the flow table, 0 is none */
+	uint32_t flow;     /* slot of the flow table, 0 is none; with Handover the loop */
 	uint16_t rule;     /* ACL rule, from 1; 0 is none */
 	uint16_t next_hop; /* longest prefix match, 0 is none */
 	uint32_t stamp;    /* arrival, low 32 bits of nanoseconds */
@@ -36,6 +36,8 @@ enum {
 	MR_FLAG_TRUNCATED      = 1 << 10,
 	MR_FLAG_MORE           = 1 << 11,
 	MR_FLAG_TUNNEL         = 1 << 12,
+	MR_FLAG_HANDED         = 1 << 13,
+	MR_FLAG_HANDED_AGAIN   = 1 << 14,
 };
 
 #endif

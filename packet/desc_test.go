@@ -41,6 +41,7 @@ func TestLayout(t *testing.T) {
 		"MR_FLAG_FRAGMENT_REST": FlagFragmentRest, "MR_FLAG_OPTIONS": FlagOptions,
 		"MR_FLAG_MALFORMED": FlagMalformed, "MR_FLAG_TRUNCATED": FlagTruncated,
 		"MR_FLAG_MORE": FlagMore, "MR_FLAG_TUNNEL": FlagTunnel,
+		"MR_FLAG_HANDED": FlagHanded, "MR_FLAG_HANDED_AGAIN": FlagHandedAgain,
 	} {
 		asserts.WriteString("_Static_assert(" + name + " == " + itoa(uintptr(f)) + ", \"" + name + "\");\n")
 	}
@@ -84,7 +85,7 @@ func TestEveryVerdictHasAName(t *testing.T) {
 			t.Errorf("%v: Dropped() = %v", v, v.Dropped())
 		}
 	}
-	for _, v := range []Verdict{Deliver + 1, Verdict(Verdicts), 255} {
+	for _, v := range []Verdict{Handover + 1, Verdict(Verdicts), 255} {
 		if v.String() != "unknown" {
 			t.Errorf("verdict %d, which does not exist, is called %v", v, v)
 		}

@@ -9,6 +9,7 @@ const (
 	Undecided Verdict = iota // nobody has looked yet
 	Forward                  // transmit on Desc.Port
 	Deliver                  // a local consumer has taken the frame
+	Handover                 // the loop that Desc.Flow names decides
 )
 
 // Verdicts that drop the packet, by reason.
@@ -36,6 +37,7 @@ const (
 	DropRateLimit                       // the source sends more than it may
 	DropImpaired                        // an Impair wrapper was told to lose it
 	DropEngine                          // the engine failed
+	DropHandover                        // the loop that it was for had no room or no frame, or has ended
 	dropEnd
 )
 
@@ -49,7 +51,7 @@ const Verdicts = int(dropEnd)
 func (v Verdict) Dropped() bool { return v >= Drop }
 
 var verdictNames = [Verdicts]string{
-	Undecided: "undecided", Forward: "forward", Deliver: "deliver",
+	Undecided: "undecided", Forward: "forward", Deliver: "deliver", Handover: "handover",
 	DropMalformed: "malformed", DropTruncated: "truncated",
 	DropIPChecksum: "ip_checksum", DropL4Checksum: "l4_checksum",
 	DropUnsupported: "unsupported", DropFragment: "fragment", DropRule: "rule",
@@ -58,7 +60,7 @@ var verdictNames = [Verdicts]string{
 	DropTableFull: "table_full", DropPortsFull: "ports_full", DropTooBig: "too_big",
 	DropTxFull: "tx_full", DropLinkDown: "link_down", DropNoFrame: "no_frame",
 	DropDenied: "denied", DropRateLimit: "rate_limit",
-	DropImpaired: "impaired", DropEngine: "engine",
+	DropImpaired: "impaired", DropEngine: "engine", DropHandover: "handover_full",
 }
 
 // String returns the name under which the verdict is counted: lower case, words joined by "_".

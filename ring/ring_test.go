@@ -411,3 +411,33 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestPeekLeavesWhatSkipTakes(t *testing.T) {
+	r := NewSPSC[int](8)
+	next, want := 0, 0
+	push := func(n int) {
+		for range n {
+			if r.Push([]int{next}) == 1 {
+				next++
+			}
+		}
+	}
+	var out [16]int
+	for round := range 50 { // so that the ends wrap
+		push(5)
+		n := r.Peek(out[:round%4+2])
+		if again := r.Peek(out[:n]); again != n || r.Len() < n {
+			t.Fatalf("round %d: %d elements, then %d of %d", round, n, again, r.Len())
+		}
+		for _, v := range out[:n] {
+			if v != want {
+				t.Fatalf("round %d: %d, want %d", round, v, want)
+			}
+			want++
+		}
+		r.Skip(n)
+	}
+	if n := r.Peek(out[:]); n != r.Len() || n != next-want || n > 0 && out[n-1] != next-1 {
+		t.Errorf("%d elements at last, want %d", n, next-want)
+	}
+}

@@ -77,3 +77,19 @@ func (r *SPSC[T]) Pop(out []T) int {
 	r.head.Store(head + uint32(n))
 	return n
 }
+
+// Peek copies up to len(out) elements and leaves them in the ring. Consumer only.
+func (r *SPSC[T]) Peek(out []T) int {
+	head := r.head.Load()
+	if have := int(r.tail - head); have < len(out) {
+		r.tail = r.end.Load()
+	}
+	n := min(len(out), int(r.tail-head))
+	at := int(head & r.mask)
+	first := copy(out[:n], r.buf[at:])
+	copy(out[first:n], r.buf)
+	return n
+}
+
+// Skip takes n elements, which Peek has seen, out of the ring. Consumer only.
+func (r *SPSC[T]) Skip(n int) { r.head.Store(r.head.Load() + uint32(n)) }

@@ -24,7 +24,7 @@ import (
 type Handler interface {
 	// Handle borrows a batch that the engine has been through and sets the Verdict of every
 	// packet: Forward (with Port set to the port of the loop to send on), Deliver (the handler has
-	// taken the frame), or a reason to drop. It may rewrite bytes and move Off and Len inside of
+	// taken the frame), Handover (with Flow set to the loop that decides, see Mesh), or a reason to drop. It may rewrite bytes and move Off and Len inside of
 	// the frame. Undecided counts as DropUnsupported. A packet of several descriptors
 	// (packet.FlagMore) is decided at its first.
 	Handle(now clock.Time, b *packet.Batch)
@@ -72,6 +72,15 @@ type Loop struct {
 	count Stats      // the loop's own; readers see the board
 	board board
 	mail  *mailbox
+
+	// With other loops: see Mesh.
+	mesh  *Mesh // nil without
+	self  int   // place in the mesh
+	peers []peer
+	taken *packet.Batch // scratch for take
+	home  [64]uint32    // scratch for collect
+	quiet quiet
+	looks []uint32 // scratch for settled
 }
 
 // port is a driver and what waits to leave by it.
@@ -123,7 +132,8 @@ func NewLoop(cfg Config) (*Loop, error) {
 // Stats returns the counters. Any goroutine may call it.
 func (l *Loop) Stats() Stats { return l.board.read() }
 
-// Poll does one turn: receive from each port, run the engine, handle, run timers, transmit. It
+// Poll does one turn: receive from each port, run the engine, handle, take what other loops hand over
+// and handle it, run timers, transmit. It
 // returns the number of descriptors that it moved, 0 for a turn in vain. Run calls it; tests in virtual time call it
 // themselves, with times that never go back.
 func (l *Loop) Poll(now clock.Time) int {
@@ -136,6 +146,7 @@ func (l *Loop) Poll(now clock.Time) int {
 		moved += l.receive(now, i)
 	}
 	moved += l.finish(now)
+	moved += l.exchange(now)
 	if now >= l.tick {
 		l.tick = l.cfg.Handler.Tick(now)
 	}
@@ -248,6 +259,8 @@ func (l *Loop) sort(now clock.Time, b *packet.Batch) {
 		switch {
 		case v == packet.Forward && int(d[0].Port) < len(l.ports):
 			l.enqueue(now, int(d[0].Port), d[:n])
+		case v == packet.Handover:
+			l.hand(d[:n])
 		case v == packet.Deliver:
 			l.count.Delivered += packets(d[:n])
 		case v.Dropped():
@@ -257,6 +270,7 @@ func (l *Loop) sort(now clock.Time, b *packet.Batch) {
 		}
 		d = d[n:]
 	}
+	l.flush()
 }
 
 // run returns the number of leading descriptors that belong to packets with the verdict and the

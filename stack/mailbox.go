@@ -39,10 +39,15 @@ func (l *Loop) Do(f func()) bool {
 	if !l.mail.box.Push(f) {
 		return false
 	}
-	if l.mail.asleep.Load() {
-		l.mail.ring()
-	}
+	l.mail.wake()
 	return true
+}
+
+// wake rings once for each sleep. Any goroutine may call it, after what it tells of.
+func (m *mailbox) wake() {
+	if m.asleep.Load() && m.asleep.CompareAndSwap(true, false) {
+		m.ring()
+	}
 }
 
 // ring wakes the loop, if there still is one.

@@ -53,14 +53,24 @@ func (l *Loop) Run(ctx context.Context) error {
 	return l.lastError()
 }
 
-// ended reports whether no port will ever receive again and nothing is left inside.
+// ended reports whether no port will ever receive again, of the other loops of the mesh neither, and
+// nothing is left inside.
 func (l *Loop) ended() bool {
 	for i := range l.ports {
 		if p := &l.ports[i]; !p.ended || p.out.Len() > 0 {
 			return false
 		}
 	}
-	return l.inside == 0 && l.waiting == nil
+	if l.inside > 0 || l.waiting != nil {
+		return false
+	}
+	if l.mesh == nil {
+		return true
+	}
+	if !l.given() {
+		l.quiet.calm()
+	}
+	return l.mesh.settled(l.looks)
 }
 
 // lastError returns the error of a device that is gone; the end of a file is none.
@@ -76,12 +86,14 @@ func (l *Loop) lastError() error {
 
 // drain waits for the engine, sends what it can and drops the rest.
 func (l *Loop) drain() {
+	l.now = Now()
 	for l.inside > 0 || l.waiting != nil {
 		l.resubmit()
-		l.finish(Now())
+		l.finish(l.now)
 	}
+	l.leave()
 	for i := range l.ports {
-		l.transmit(Now(), i)
+		l.transmit(l.now, i)
 		l.drop(l.ports[i].out.D, packet.DropTxFull)
 		l.ports[i].out.Reset()
 	}
@@ -97,7 +109,12 @@ func (l *Loop) sleep(now clock.Time) {
 	fds, limit := l.awaits(now, make([]unix.PollFd, 0, 16))
 	l.count.Sleeps++
 	ts := unix.NsecToTimespec(int64(limit))
-	if l.mail.sleep(func() { _, _ = unix.Ppoll(fds, &ts, nil) }) { // EINTR and time-outs are turns like others
+	wait := func() {
+		if !l.given() {
+			_, _ = unix.Ppoll(fds, &ts, nil) // EINTR and time-outs are turns like others
+		}
+	}
+	if l.mail.sleep(wait) {
 		l.rearm()
 	}
 }
@@ -106,6 +123,12 @@ func (l *Loop) sleep(now clock.Time) {
 func (l *Loop) awaits(now clock.Time, fds []unix.PollFd) ([]unix.PollFd, time.Duration) {
 	limit := min(maxSleep, max(0, l.tick.Sub(now)))
 	fds = append(fds, unix.PollFd{Fd: int32(l.mail.fd), Events: unix.POLLIN})
+	if l.owes() { // a payment rings no bell
+		limit = min(limit, blindSleep)
+	}
+	if l.quiet.changes.Load()&1 == 1 { // nor does the end of the last loop
+		limit = min(limit, timedSleep)
+	}
 	for i := range l.ports {
 		p := &l.ports[i]
 		caps := p.info.Caps

@@ -9,15 +9,17 @@ import (
 // Stats counts what a loop did with packets (not descriptors: a packet of several frames counts
 // once). At rest, when no packet is inside the engine or waits for a transmit ring,
 //
-//	Received + Originated = Forwarded + Delivered + sum of Dropped
+//	Received + Originated + Taken = Forwarded + Delivered + sum of Dropped + Handed
 //
-// exactly. A running loop has InFlight packets between the two sides.
+// exactly. Over all loops of a Mesh Taken = Handed. A running loop has InFlight packets between the two sides.
 type Stats struct {
 	Received      uint64
 	ReceivedBytes uint64
 	Originated    uint64 // made here, by Loop.Send
+	Taken         uint64 // handed over by other loops; and back, from one that has ended
 	Forwarded     uint64 // taken by a driver's Tx
 	Delivered     uint64 // taken by the handler
+	Handed        uint64 // to other loops
 	Dropped       [packet.Verdicts]uint64
 
 	Turns  uint64 // times the loop polled its ports
@@ -33,9 +35,10 @@ func (s *Stats) TotalDropped() (n uint64) {
 	return n
 }
 
-// InFlight is what was received or made and has not met its end yet.
+// InFlight is what was received, made or taken and has not met its end yet. What lies between two
+// loops is in flight in none of them: it is Handed and not Taken.
 func (s *Stats) InFlight() uint64 {
-	return s.Received + s.Originated - s.Forwarded - s.Delivered - s.TotalDropped()
+	return s.Received + s.Originated + s.Taken - s.Forwarded - s.Delivered - s.TotalDropped() - s.Handed
 }
 
 // Add adds t to s: the sum over loops.
@@ -46,13 +49,13 @@ func (s *Stats) Add(t Stats) {
 }
 
 // statsWords is the number of counters in Stats.
-const statsWords = 8 + packet.Verdicts
+const statsWords = 10 + packet.Verdicts
 
 // words lists the counters in a fixed order, so that they can be copied and added in a loop: where
 // packets come from before where they end (see board.read).
 func (s *Stats) words() (w [statsWords]*uint64) {
 	n := copy(w[:], []*uint64{
-		&s.Received, &s.ReceivedBytes, &s.Originated, &s.Forwarded, &s.Delivered, &s.Turns, &s.Busy, &s.Sleeps,
+		&s.Received, &s.ReceivedBytes, &s.Originated, &s.Taken, &s.Forwarded, &s.Delivered, &s.Handed, &s.Turns, &s.Busy, &s.Sleeps,
 	})
 	for i := range s.Dropped {
 		w[n+i] = &s.Dropped[i]

@@ -141,6 +141,8 @@ func (d *Daemon) writeLoops(w *metrics.Writer) {
 		w.Counter("millrace_loop_received_packets_total", "Packets taken from drivers.", s.Received, loop)
 		w.Counter("millrace_loop_received_bytes_total", "Bytes of packets taken from drivers.", s.ReceivedBytes, loop)
 		w.Counter("millrace_loop_originated_packets_total", "Packets that the loop made itself.", s.Originated, loop)
+		w.Counter("millrace_loop_taken_packets_total", "Packets that other loops handed over.", s.Taken, loop)
+		w.Counter("millrace_loop_handed_packets_total", "Packets handed over to other loops.", s.Handed, loop)
 		w.Counter("millrace_loop_forwarded_packets_total", "Packets taken by drivers.", s.Forwarded, loop)
 		w.Counter("millrace_loop_delivered_packets_total", "Packets taken by local consumers.", s.Delivered, loop)
 		w.Counter("millrace_loop_turns_total", "Times the loop polled its ports.", s.Turns, loop)
