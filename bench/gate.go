@@ -12,6 +12,8 @@ type Metric string
 const (
 	MetricRate   Metric = "rate"   // units per second
 	MetricPerCPU Metric = "perCPU" // units per CPU second
+	MetricCost   Metric = "cost"   // CPU nanoseconds per unit
+	MetricOwn    Metric = "own"    // CPU nanoseconds per unit in the contestant's own process
 )
 
 // Of returns the figure of s; false says that s has no such count.
@@ -21,6 +23,10 @@ func (m Metric) Of(s Sample) (float64, bool) {
 		return s.Rate(), true
 	case MetricPerCPU:
 		return s.PerCPU(), true
+	case MetricCost:
+		return s.Cost(), true
+	case MetricOwn:
+		return s.OwnCost(), true
 	}
 	v, ok := s.Counts[string(m)]
 	return float64(v), ok
@@ -50,8 +56,13 @@ func (g Gate) String() string {
 	if g.Against != "" {
 		return fmt.Sprintf("%s: %s %s %sx of %s", g.Contestant, g.Metric, g.Op, bound, g.Against)
 	}
-	if g.Bound >= 1e6 {
-		bound = strconv.FormatFloat(g.Bound/1e6, 'f', -1, 64) + " M/s"
+	switch g.Metric {
+	case MetricRate, MetricPerCPU:
+		if g.Bound >= 1e6 {
+			bound = strconv.FormatFloat(g.Bound/1e6, 'f', -1, 64) + " M/s"
+		}
+	case MetricCost, MetricOwn:
+		bound += " ns"
 	}
 	return fmt.Sprintf("%s: %s %s %s", g.Contestant, g.Metric, g.Op, bound)
 }

@@ -11,6 +11,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -42,10 +43,14 @@ func main() {
 	os.Exit(code)
 }
 
+// defaultRounds is how often each contestant runs.
+const defaultRounds = 5
+
 type flags struct {
 	suite, only, out   string
 	list, json, strict bool
 	rounds, repeat     int
+	ownRounds          bool // -rounds was given
 	duration, warmup   time.Duration
 }
 
@@ -59,13 +64,14 @@ func parseFlags(args []string, stderr io.Writer) (flags, error) {
 	fs.BoolVar(&f.list, "list", false, "list the suites and end")
 	fs.BoolVar(&f.json, "json", false, "print JSON, not Markdown")
 	fs.BoolVar(&f.strict, "strict", false, "exit with 3 when a gate is not met or a contestant failed")
-	fs.IntVar(&f.rounds, "rounds", 5, "runs of each contestant")
+	fs.IntVar(&f.rounds, "rounds", defaultRounds, "runs of each contestant; a suite may have a default of its own")
 	fs.IntVar(&f.repeat, "repeat", 2, "how often a run that other processes disturbed is repeated")
 	fs.DurationVar(&f.duration, "duration", time.Second, "measured window of a run")
 	fs.DurationVar(&f.warmup, "warmup", 200*time.Millisecond, "time before the window")
 	if err := fs.Parse(args); err != nil {
 		return f, err
 	}
+	fs.Visit(func(set *flag.Flag) { f.ownRounds = f.ownRounds || set.Name == "rounds" })
 	switch {
 	case fs.NArg() > 0:
 		return f, fmt.Errorf("unexpected argument %q", fs.Arg(0))
@@ -129,6 +135,9 @@ func (f flags) execute(ctx context.Context, s Suite, stderr io.Writer) (*Result,
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
+	}
+	if !f.ownRounds {
+		f.rounds = cmp.Or(s.Rounds, defaultRounds)
 	}
 	begin := time.Now()
 	e := &Env{Root: root, Self: self, Log: func(format string, args ...any) {

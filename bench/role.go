@@ -33,6 +33,8 @@ var roles = []role{
 	{"tx", openSender},
 	{"forward", openForwarder},
 	{"headers", openHeaders},
+	{"run", openRun},
+	{"napi", openNAPI},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.
@@ -41,7 +43,10 @@ type roleOptions struct {
 	as          string // which contestant of the header measures
 	ops         uint   // gpukern.Ops
 	size        int    // bytes of a packet
+	stream      stream // of the source
 	ring, batch int
+	ready       string // what a foreign program says when it is ready
+	version     string // of it
 	args        []string
 }
 
@@ -50,6 +55,7 @@ type roleWork struct {
 	version string
 	step    func() error                      // a short piece of work, called again until the end; nil waits for the end
 	counts  func() (map[string]uint64, error) // called beside step, from another thread
+	cpu     func() (int64, error)             // CPU nanoseconds of whom the part stands for; nil is this process
 	stop    func() error                      // called beside step when the end has come; may be nil
 	close   func() error                      // after the last step and before the last counts
 }
@@ -72,6 +78,9 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs.StringVar(&o.driver, "driver", "afxdp", "driver")
 	fs.StringVar(&o.as, "as", "engine", "contestant of the header measures")
 	fs.UintVar(&o.ops, "ops", uint(gpukern.OpsAll), "operations of the header pass, as bits")
+	fs.StringVar(&o.ready, "ready", "", "words of a program that is ready")
+	fs.StringVar(&o.version, "version", "", "version of the program")
+	o.stream.flags(fs)
 	fs.IntVar(&o.size, "size", 64, "bytes of a packet")
 	fs.IntVar(&o.ring, "ring", 4096, "entries of each ring")
 	fs.IntVar(&o.batch, "batch", 64, "packets of a batch")
@@ -142,9 +151,13 @@ func (w roleWork) tell(enc *json.Encoder, final bool) error {
 	if err != nil {
 		return err
 	}
-	return enc.Encode(Mark{
-		NS: clockNanos(unix.CLOCK_MONOTONIC), CPU: clockNanos(unix.CLOCK_PROCESS_CPUTIME_ID), Final: final, Counts: c,
-	})
+	m := Mark{NS: clockNanos(unix.CLOCK_MONOTONIC), CPU: clockNanos(unix.CLOCK_PROCESS_CPUTIME_ID), Final: final, Counts: c}
+	if w.cpu != nil {
+		if m.CPU, err = w.cpu(); err != nil {
+			return err
+		}
+	}
+	return enc.Encode(m)
 }
 
 // clockNanos reads one of the clocks that every process has.

@@ -25,7 +25,7 @@ func openSource(o roleOptions) (roleWork, error) {
 	if err != nil {
 		return roleWork{}, err
 	}
-	p, err := probe(o.size)
+	p, err := o.stream.probe(o.size)
 	if err != nil {
 		return roleWork{}, err
 	}
@@ -39,7 +39,7 @@ func openSource(o roleOptions) (roleWork, error) {
 	}
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "source", Type: ebpf.XDP, License: "Apache-2.0",
-		Instructions: sourceProgram(count.FD(), ended.FD(), nic.Index),
+		Instructions: sourceProgram(count.FD(), ended.FD(), nic.Index, o.stream.headers(p)),
 	})
 	if err != nil {
 		return roleWork{}, fmt.Errorf("load the source program: %w", err)
@@ -93,9 +93,9 @@ func within(out string) asm.Instructions {
 	}
 }
 
-// sourceProgram writes the count of packets so far into the packet and sends it out of the device,
-// until ended is set: then the rest of the call drops.
-func sourceProgram(counter, ended, ifindex int) asm.Instructions {
+// sourceProgram writes the count of packets so far into the packet, has headers write what they will,
+// and sends it out of the device, until ended is set: then the rest of the call drops.
+func sourceProgram(counter, ended, ifindex int, headers asm.Instructions) asm.Instructions {
 	p := within("drop")
 	p = append(p,
 		asm.LoadMapValue(asm.R5, ended, 0),
@@ -104,6 +104,9 @@ func sourceProgram(counter, ended, ifindex int) asm.Instructions {
 		asm.LoadMapValue(asm.R5, counter, 0),
 		asm.LoadMem(asm.R6, asm.R5, 0, asm.DWord),
 		asm.StoreMem(asm.R2, seqAt, asm.R6, asm.DWord),
+	)
+	p = append(p, headers...)
+	p = append(p,
 		asm.Add.Imm(asm.R6, 1),
 		asm.StoreMem(asm.R5, 0, asm.R6, asm.DWord),
 		asm.Mov.Imm(asm.R1, int32(ifindex)),

@@ -8,10 +8,11 @@ import (
 // A Suite is a set of measures that are run, judged and written together. A new suite is one file
 // with a function that returns one, and a line in the table in suites.go.
 type Suite struct {
-	Name  string // as in -suite; the results are bench/results/Name.{json,md}
-	Title string
-	About []string // paragraphs above the tables: what is measured, and how to read it
-	Open  func(*Env) (*Bench, error)
+	Name   string // as in -suite; the results are bench/results/Name.{json,md}
+	Title  string
+	Rounds int      // runs of each contestant unless -rounds says otherwise; 0 is defaultRounds
+	About  []string // paragraphs above the tables: what is measured, and how to read it
+	Open   func(*Env) (*Bench, error)
 }
 
 // A Bench is an opened suite: its networks are up and its peers are built.

@@ -3,6 +3,7 @@ package main
 // suites are all there are, in the order of -list.
 var suites = []Suite{
 	packetIO,
+	l4,
 }
 
 func suiteNamed(name string) (Suite, bool) {

@@ -1,9 +1,10 @@
 // packet: the kernel's packet sockets, as good as they get on one core.
 //
-//	packet [-s bytes] [-r ring] [-b batch] [-y] rx|tx|forward DEVICE
+//	packet [-s bytes] [-r ring] [-b batch] [-y] [-x hex [-f flows] [-v services]] [-p pps] rx|tx|forward DEVICE
 //
 // rx is a TPACKET_V3 ring, tx is sendmmsg (-y: around the queueing discipline), forward is recvmmsg
-// and sendmmsg on one socket.
+// and sendmmsg on one socket. -x is the first packet of a stream (stream.go): a UDP probe, or a TCP
+// packet, which carries no number. -p bounds the rate.
 #include "peer.h"
 #include <linux/if_packet.h>
 #include <poll.h>
@@ -104,16 +105,70 @@ static u32 send_all(u32 n) {
 	return sent;
 }
 
+static u32 sum16(const u8 *p, u32 n, u32 sum) {
+	for (u32 i = 0; i < n; i += 2)
+		sum += p[i] << 8 | p[i + 1];
+	return sum;
+}
+
+static void put16(u8 *p, u32 v) { p[0] = v >> 8, p[1] = v; }
+
+static void put_sum(u8 *p, u32 sum) {
+	while (sum >> 16)
+		sum = (sum & 0xffff) + (sum >> 16);
+	put16(p, ~sum);
+}
+
+enum { IP = 14, PORTS = 34, TCP_SUM = 50, PORT_BITS = 11 };
+
+// vary makes p packet number n of a stream.
+static void vary(u8 *p, u64 n, const struct options *o) {
+	u64 x = n * 0x9E3779B97F4A7C15u;
+	x ^= x >> 32;
+	x *= 0xD6E8FEB86659FD93u;
+	u32 flow = (u32)(x >> 32) % o->flows, service = (u32)x % o->services, addr;
+	memcpy(&addr, o->first + IP + 12, 4);
+	addr = htonl(ntohl(addr) + (flow >> PORT_BITS));
+	memcpy(p + IP + 12, &addr, 4);
+	put16(p + PORTS, (o->first[PORTS] << 8 | o->first[PORTS + 1]) + (flow & ((1 << PORT_BITS) - 1)));
+	put16(p + PORTS + 2, (o->first[PORTS + 2] << 8 | o->first[PORTS + 3]) + service);
+	put16(p + IP + 10, 0);
+	put_sum(p + IP + 10, sum16(p + IP, 20, 0));
+	if (p[IP + 9] == 6) {
+		u32 len = o->first_len - PORTS;
+		put16(p + TCP_SUM, 0);
+		put_sum(p + TCP_SUM, sum16(p + PORTS, len, sum16(p + IP + 12, 8, 6 + len)));
+	}
+}
+
+// pace sleeps until sent packets are due.
+static void pace(u64 start, u64 sent, u32 pps) {
+	u64 due = start + sent * 1000000000u / pps, now = clock_ns(CLOCK_MONOTONIC);
+	if (now < due) {
+		struct timespec nap = {(due - now) / 1000000000u, (due - now) % 1000000000u};
+		nanosleep(&nap, NULL);
+	}
+}
+
 static void tx(struct options *o) {
-	u64 seq = 0;
+	u64 seq = 0, start = clock_ns(CLOCK_MONOTONIC);
+	int numbered = !o->first_len || o->first[IP + 9] == 17;
 	point(o->size);
-	for (int i = 0; i < MAX_BATCH; i++)
+	for (int i = 0; i < MAX_BATCH; i++) {
 		probe(buffers[i], o->size);
+		memcpy(buffers[i], o->first, o->first_len);
+	}
 	while (!stopped) {
-		for (u32 i = 0; i < o->batch; i++)
-			stamp(buffers[i], seq + i);
+		for (u32 i = 0; i < o->batch; i++) {
+			if (o->first_len)
+				vary(buffers[i], seq + i, o);
+			if (numbered)
+				stamp(buffers[i], seq + i);
+		}
 		seq += o->batch;
 		count.packets += send_all(o->batch);
+		if (o->pps)
+			pace(start, seq, o->pps);
 	}
 }
 

@@ -160,25 +160,40 @@ static inline void attach_xdp(const struct bpf_insn *prog, u32 n, int ifindex) {
 struct options {
 	const char *role;
 	int ifindex;
-	u32 size, ring, batch;
+	u32 size, ring, batch, flows, services, pps;
 	int bypass;
+	u8 first[128];   // the first packet of a stream
+	u32 first_len;   // 0 is the probe to nobody
 };
 
+static inline u32 unhex(const char *s, u8 *out, u32 max) {
+	u32 n = 0;
+	for (; n < max && sscanf(s, "%2hhx", &out[n]) == 1; n++)
+		s += 2;
+	return *s ? 0 : n;
+}
+
 static inline struct options options(int argc, char **argv) {
-	struct options o = {.size = 64, .ring = 4096, .batch = 64};
+	struct options o = {.size = 64, .ring = 4096, .batch = 64, .flows = 1, .services = 1};
 	int c;
-	while ((c = getopt(argc, argv, "s:r:b:y")) != -1) {
+	while ((c = getopt(argc, argv, "s:r:b:yx:f:v:p:")) != -1) {
 		switch (c) {
 		case 's': o.size = atoi(optarg); break;
 		case 'r': o.ring = atoi(optarg); break;
 		case 'b': o.batch = atoi(optarg); break;
 		case 'y': o.bypass = 1; break;
+		case 'f': o.flows = atoi(optarg); break;
+		case 'v': o.services = atoi(optarg); break;
+		case 'p': o.pps = atoi(optarg); break;
+		case 'x':
+			o.first_len = o.size = unhex(optarg, o.first, sizeof o.first);
+			break;
 		default: exit(2);
 		}
 	}
 	if (argc - optind != 2 || o.size < MIN_LEN || o.size > 2048 || o.batch < 1 || o.batch > 256 ||
-	    o.ring < 256 || o.ring & (o.ring - 1)) {
-		fprintf(stderr, "usage: %s [-s bytes] [-r ring] [-b batch] [-y] rx|tx|forward DEVICE\n", argv[0]);
+	    o.flows < 1 || o.services < 1 || o.ring < 256 || o.ring & (o.ring - 1)) {
+		fprintf(stderr, "usage: %s [-s bytes] [-r ring] [-b batch] [-y] [-x hex [-f flows] [-v services]] [-p pps] rx|tx|forward DEVICE\n", argv[0]);
 		exit(2);
 	}
 	o.role = argv[optind];

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// l4 compares the gateway with the kernel's NAT, nginx and testpmd on the way of a packet from a
+// client through a gateway to a backend.
+var l4 = Suite{
+	Name:   "l4",
+	Title:  "The L4 gateway",
+	Rounds: 3,
+	About: []string{
+		"Three network namespaces, client -- gateway -- backend, joined by veth pairs and made anew for every run. " +
+			"The client's side runs on CPU 0, the gateway on CPU 1.",
+	},
+	Open: openL4,
+}
+
+// Names of contestants of l4.
+const (
+	oursAFP   = "millrace afpacket"
+	oursFwd   = "millrace forward"
+	nftDNAT   = "nft DNAT"
+	nftSNAT   = "nft DNAT+SNAT"
+	nftThread = "nft DNAT, threaded"
+	nginxUDP  = "nginx stream"
+	routing   = "kernel routing"
+	routed    = "kernel routing, threaded"
+)
+
+// l4Bench is the opened suite.
+type l4Bench struct {
+	e                 *Env
+	dir               string // of configurations
+	millrace          Peer
+	packet            Peer
+	nft, nginx, iperf string // why it is not there; empty where it is
+	testpmd           string
+	nginxVersion      string
+	testpmdVersion    string
+}
+
+func openL4(e *Env) (*Bench, error) {
+	if runtime.NumCPU() < 2 {
+		return nil, errors.New("two CPUs are needed, one for the client and one for the gateway")
+	}
+	if os.Geteuid() != 0 {
+		return nil, errors.New("network namespaces need root")
+	}
+	dir, err := os.MkdirTemp("", "millrace-bench-")
+	if err != nil {
+		return nil, err
+	}
+	b := &l4Bench{
+		e: e, dir: dir, millrace: e.buildMillrace(), packet: e.buildC("packet"),
+		nft: missing("nft"), nginx: missing("nginx"), iperf: missing("iperf3"), testpmd: missing("dpdk-testpmd"),
+	}
+	if b.millrace.Absent != "" {
+		return nil, errors.Join(errors.New("millrace: "+b.millrace.Absent), os.RemoveAll(dir))
+	}
+	b.nginxVersion, b.testpmdVersion = firstLine("nginx", "-v"), firstLine("dpkg-query", "-W", "dpdk-dev")
+	var measures []Measure
+	for _, group := range []func() ([]Measure, error){b.udp, b.forward} {
+		m, err := group()
+		if err != nil {
+			return nil, errors.Join(err, os.RemoveAll(dir))
+		}
+		measures = append(measures, m...)
+	}
+	return &Bench{Measures: measures, Close: func() error { return os.RemoveAll(dir) }}, nil
+}
+
+// missing says why a program cannot run, empty when it can.
+func missing(name string) string {
+	if _, err := exec.LookPath(name); err != nil {
+		return name + " is not installed"
+	}
+	return ""
+}
+
+func firstLine(name string, args ...string) string {
+	said, _ := exec.Command(name, args...).CombinedOutput()
+	line, _, _ := strings.Cut(strings.TrimSpace(string(said)), "\n")
+	return line
+}
+
+// buildMillrace builds the program that is measured, as it ships.
+func (e *Env) buildMillrace() Peer {
+	out := filepath.Join(e.Root, "bin", "bench-millrace")
+	return e.build(out, e.Root, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "./cmd/millrace")
+}
+
+// run is the part of a program that knows nothing of the harness.
+func (b *l4Bench) run(s *site, version, ready string, argv ...string) Part {
+	role := []string{b.e.Self, "role", "run", "-version", version, "-ready", ready, "--"}
+	return Part{Name: "gateway", Argv: append(role, argv...), CPU: 1, In: s.gateway}
+}
+
+// A forwarder is a contestant between client and backend.
+type forwarder struct {
+	name, absent string
+	options      siteOptions
+	part         func(*site) []Part // none where the kernel forwards on the sender's back
+	to           string             // what clients send to; empty is the service
+}
+
+// gatewayOf is our gateway with a configuration.
+func (b *l4Bench) gatewayOf(name string, c gatewayConfig) forwarder {
+	file, err := c.write(b.dir, strings.ReplaceAll(name, " ", "-"))
+	f := forwarder{name: name, options: siteOptions{sums: true}}
+	if err != nil {
+		f.absent = err.Error()
+	} else if said, err := exec.Command(b.millrace.Path, "gateway", "-c", file, "--check").CombinedOutput(); err != nil {
+		line, _, _ := strings.Cut(strings.TrimSpace(string(said)), "\n")
+		f.absent = "the configuration is refused: " + line
+	}
+	f.part = func(s *site) []Part {
+		return []Part{b.run(s, c.Driver, "msg=gateway", b.millrace.Path, "gateway", "-c", file)}
+	}
+	return f
+}
+
+// bare is our bump in the wire.
+func (b *l4Bench) bare() forwarder {
+	return forwarder{name: oursFwd, options: siteOptions{sums: true}, part: func(s *site) []Part {
+		return []Part{b.run(s, "afxdp", "Ctrl-C ends", b.millrace.Path, "forward", "--driver", "afxdp", frontDev, backDev)}
+	}}
+}
+
+// netfilter is the kernel with rules, on the sender's back or in a thread of its own.
+func (b *l4Bench) netfilter(name, rules string, thread bool) forwarder {
+	f := forwarder{name: name, absent: b.nft, options: siteOptions{router: true, rules: rules}}
+	if rules == "" {
+		f.absent, f.to = "", backendAddr
+	}
+	f.part = func(s *site) []Part {
+		if !thread {
+			return nil
+		}
+		return []Part{{Name: "gateway", Argv: []string{b.e.Self, "role", "napi", "-dev", frontDev}, CPU: 1, In: s.gateway}}
+	}
+	return f
+}
+
+// nginxOf is nginx with one worker.
+func (b *l4Bench) nginxOf(name string) forwarder {
+	conf := filepath.Join(b.dir, "nginx.conf")
+	f := forwarder{name: name, absent: b.nginx, options: siteOptions{router: true, local: true}}
+	if err := os.WriteFile(conf, []byte(fmt.Sprintf(nginxConf, b.dir)), 0o644); err != nil {
+		f.absent = err.Error()
+	}
+	f.part = func(s *site) []Part {
+		return []Part{b.run(s, b.nginxVersion, "", "nginx", "-c", conf, "-e", filepath.Join(b.dir, "nginx.log"))}
+	}
+	return f
+}
+
+// nginxConf is one process without a log. A UDP session lasts as long as packets come, which is
+// cheaper than proxy_responses 0, where each packet opens one.
+const nginxConf = `load_module modules/ngx_stream_module.so;
+daemon off;
+master_process off;
+worker_rlimit_nofile 65536;
+pid %[1]s/nginx.pid;
+error_log %[1]s/nginx.log crit;
+events { worker_connections 16384; multi_accept on; use epoll; }
+stream {
+	access_log off;
+	server {
+		listen ` + serviceAddr + `:53 udp reuseport rcvbuf=16m sndbuf=16m;
+		proxy_pass ` + backendAddr + `:5353;
+		proxy_timeout 60s;
+	}
+	server {
+		listen ` + serviceAddr + `:80 backlog=4096;
+		proxy_pass ` + backendAddr + `:8080;
+	}
+	server {
+		listen ` + serviceAddr + `:5201;
+		proxy_pass ` + backendAddr + `:5201;
+		proxy_buffer_size 256k;
+	}
+}
+`
+
+// on runs f with a site of its own.
+func on(o siteOptions, f func(*site) (Sample, error)) (Sample, error) {
+	s, err := newSite(o)
+	if err != nil {
+		return Sample{}, err
+	}
+	sample, err := f(s)
+	return sample, errors.Join(err, s.close())
+}
+
+// contestant runs a forwarder between what run puts at its ends.
+func (f forwarder) contestant(run func(ctx context.Context, t Timing, s *site, f forwarder) (Sample, error)) Contestant {
+	return Contestant{Name: f.name, Absent: f.absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
+		return on(f.options, func(s *site) (Sample, error) { return run(ctx, t, s, f) })
+	}}
+}

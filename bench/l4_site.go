@@ -1,0 +1,204 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/millrace/millrace/internal/testnet"
+)
+
+// Addresses of the l4 site. Probes come from networks that are routed to the client, which does not
+// have them: what answers them gets lost there.
+const (
+	clientAddr  = "198.18.0.2"
+	frontAddr   = "198.18.0.1"
+	serviceAddr = "198.18.0.10"
+	backAddr    = "198.18.1.1"
+	backendAddr = "198.18.1.2"
+	manyClients = "198.18.64.0" // a /18 of sources of probes
+	spoofed     = "198.19.0.0"  // a /16 of sources of floods
+
+	frontDev, backDev = "front", "back"
+
+	udpPort, echoPort   = 53, 5353   // of the UDP service, and of the backend's end of it
+	tcpPort, servePort  = 80, 8080   // of the TCP service
+	bulkPort, iperfPort = 5201, 5201 // of iperf3
+)
+
+// A site is the network of suite l4, made anew for every run so that nothing of a contestant meets
+// the next: client -- front gateway back -- backend.
+type site struct {
+	net                      *testnet.Net
+	client, gateway, backend *testnet.Namespace
+	frontMAC                 string
+}
+
+// siteOptions are what contestants differ in.
+type siteOptions struct {
+	router bool   // the kernel of the gateway forwards
+	wire   bool   // client and backend send what a wire carries: no segments beyond the MTU, checksums filled in
+	sums   bool   // client and backend fill checksums in, as AF_XDP needs; part of wire
+	local  bool   // the service address is the gateway's own
+	rules  string // nft rules of the gateway
+}
+
+func newSite(o siteOptions) (s *site, err error) {
+	n, err := testnet.New("mr-l4")
+	if err != nil {
+		return nil, err
+	}
+	s = &site{net: n, client: n.Namespace("client"), gateway: n.Namespace("gateway"), backend: n.Namespace("backend")}
+	for _, step := range []func(siteOptions) error{s.links, s.neighbours, s.routes, s.kernel} {
+		if err := step(o); err != nil {
+			return nil, errors.Join(err, n.Close())
+		}
+	}
+	return s, nil
+}
+
+func (s *site) close() error { return s.net.Close() }
+
+// links joins the namespaces. IPv6 is off so that nothing but the contestants' packets is on the
+// wires. GRO on the gateway's side gives veth its NAPI, without which it takes no frames of the source.
+func (s *site) links(o siteOptions) error {
+	err := errors.Join(s.net.Link(s.client, devName, s.gateway, frontDev), s.net.Link(s.gateway, backDev, s.backend, devName))
+	if err != nil {
+		return err
+	}
+	for _, ns := range []*testnet.Namespace{s.client, s.gateway, s.backend} {
+		for _, key := range []string{"ipv6.conf.all.disable_ipv6=1", "ipv6.conf.default.disable_ipv6=1", "ipv4.conf.all.rp_filter=0", "ipv4.conf.default.rp_filter=0"} {
+			name, value, _ := strings.Cut(key, "=")
+			if err := ns.Sysctl("net."+name, value); err != nil {
+				return err
+			}
+		}
+	}
+	for _, end := range []*testnet.Namespace{s.client, s.backend} {
+		switch {
+		case o.wire:
+			err = end.NoOffload(devName)
+		case o.sums:
+			_, err = end.Run("ethtool", "-K", devName, "tx", "off")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, dev := range []string{frontDev, backDev} {
+		if _, err := s.gateway.Run("ethtool", "-K", dev, "gro", "on"); err != nil {
+			return err
+		}
+	}
+	front := []string{frontAddr + "/24"}
+	if o.local {
+		front = append(front, serviceAddr+"/24")
+	}
+	backend := []string{backendAddr + "/24"}
+	for i := range manyBackends {
+		backend = append(backend, backendN(i)+"/24")
+	}
+	return errors.Join(
+		s.client.Up(devName, clientAddr+"/24"), s.backend.Up(devName, backend...),
+		s.gateway.Up(frontDev, front...), s.gateway.Up(backDev, backAddr+"/24"),
+	)
+}
+
+// neighbours makes the link addresses known for good: sinks take all packets, ARP too.
+func (s *site) neighbours(siteOptions) error {
+	var client, backend, front net.HardwareAddr
+	err := errors.Join(macOf(s.client, devName, &client), macOf(s.backend, devName, &backend), macOf(s.gateway, frontDev, &front))
+	if err != nil {
+		return err
+	}
+	s.frontMAC = front.String()
+	return s.gateway.Do(func() error {
+		err := known(frontDev, client, clientAddr)
+		err = errors.Join(err, known(backDev, backend, backendAddr))
+		for i := range manyBackends {
+			err = errors.Join(err, known(backDev, backend, backendN(i)))
+		}
+		return err
+	})
+}
+
+func macOf(ns *testnet.Namespace, dev string, mac *net.HardwareAddr) error {
+	return ns.Do(func() error {
+		in, err := net.InterfaceByName(dev)
+		if err == nil {
+			*mac = in.HardwareAddr
+		}
+		return err
+	})
+}
+
+func known(dev string, mac net.HardwareAddr, addr string) error {
+	in, err := net.InterfaceByName(dev)
+	if err != nil {
+		return err
+	}
+	return netlink.NeighSet(&netlink.Neigh{
+		LinkIndex: in.Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(addr), HardwareAddr: mac,
+	})
+}
+
+func (s *site) routes(siteOptions) error {
+	return errors.Join(
+		s.gateway.Route(manyClients+"/18", clientAddr), s.gateway.Route(spoofed+"/16", clientAddr),
+		s.backend.Route("default", backAddr), s.client.Route("default", frontAddr),
+	)
+}
+
+// kernel makes the gateway's kernel a router where it is the contestant.
+func (s *site) kernel(o siteOptions) error {
+	if o.router {
+		if err := s.gateway.Sysctl("net.ipv4.ip_forward", "1"); err != nil {
+			return err
+		}
+	}
+	if o.rules == "" {
+		return nil
+	}
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(o.rules)
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := s.gateway.Start(cmd); err != nil {
+		return err
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("nft: %w: %s", err, strings.TrimSpace(said.String()))
+	}
+	return nil
+}
+
+// manyBackends is how many addresses the backend has beside its first: a million connections need
+// more source ports than one pair of addresses has.
+const manyBackends = 16
+
+func backendN(i int) string { return fmt.Sprintf("198.18.1.%d", 101+i) }
+
+// The rules of the kernel's contestants. dnat is all that a router in the path needs; with snat the
+// backend sees the gateway, as it does behind millrace's `source: gateway`.
+const (
+	dnatRules = `table ip bench {
+	chain prerouting {
+		type nat hook prerouting priority dstnat; policy accept;
+		ip daddr ` + serviceAddr + ` udp dport 53 dnat to ` + backendAddr + `:5353
+		ip daddr ` + serviceAddr + ` tcp dport 80 dnat to ` + backendAddr + `:8080
+		ip daddr ` + serviceAddr + ` tcp dport 5201 dnat to ` + backendAddr + `:5201
+	}
+}
+`
+	snatRules = dnatRules + `table ip bench {
+	chain postrouting {
+		type nat hook postrouting priority srcnat; policy accept;
+		oifname "` + backDev + `" snat to ` + backAddr + `
+	}
+}
+`
+)
