@@ -66,19 +66,20 @@ func (h *Handler) translate(c *conn, v *view, to *endpoint) packet.Verdict {
 	}
 	r := rewrite{
 		src: v.src, dst: to.addr, sport: c.sourcePort, dport: to.port, l3: c.l3Delta, l4: c.l4Delta,
-		srcMAC: h.snap.ports[to.hop.Port].MAC, dstMAC: to.hop.MAC,
 	}
 	if c.snat != 0 {
 		r.src = h.snap.snats[c.snat]
 	}
 	v.apply(&r)
-	v.d.Port = to.hop.Port
+	if !h.link(v.d, &to.hop) {
+		return packet.DropNoFrame
+	}
 	return packet.Forward
 }
 
 // heardClient notes what a packet of the client says of its connection, before it is rewritten.
 func (h *Handler) heardClient(c *conn, v *view) {
-	c.mac, c.port = wire.Ethernet(v.p).Src(), v.d.Port
+	c.mac, c.port, c.vlan = wire.Ethernet(v.p).Src(), v.d.Port, v.vlan()
 	c.state = c.state.fromClient(v.flags, c.direct())
 	c.deadline = h.now + ticks(h.snap.timeouts[c.state])
 }
@@ -140,7 +141,7 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 // back sends a reply of a backend to the client: to the link address and out of the port that the
 // client's packets came from, whatever the routes say.
 func (h *Handler) back(c *conn, v *view) packet.Verdict {
-	hop := Hop{MAC: c.mac, Port: c.port, State: HopReady}
+	hop := Hop{MAC: c.mac, VLAN: c.vlan, Port: c.port, State: HopReady}
 	if verdict := h.passable(v, &hop); verdict != packet.Forward {
 		return h.drop(h.snap.backends[c.backend].service, verdict)
 	}
@@ -148,9 +149,10 @@ func (h *Handler) back(c *conn, v *view) packet.Verdict {
 	front := &h.snap.fronts[c.front]
 	v.apply(&rewrite{
 		src: front.addr, dst: c.client, sport: front.port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
-		srcMAC: h.snap.ports[c.port].MAC, dstMAC: c.mac,
 	})
-	v.d.Port = c.port
+	if !h.link(v.d, &hop) {
+		return h.drop(h.snap.backends[c.backend].service, packet.DropNoFrame)
+	}
 	t := h.tally(c.backend)
 	t[fromPackets]++
 	t[fromBytes] += uint32(v.d.Len)

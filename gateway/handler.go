@@ -119,53 +119,57 @@ func (h *Handler) tally(id uint32) *tally {
 	return t
 }
 
-// unserved are the findings that no packet may have.
-const unserved = packet.FlagMalformed | packet.FlagTruncated | packet.FlagVLAN | packet.FlagTunnel |
-	packet.FlagFragment | packet.FlagOptions
+// odd are the findings that need a look before a packet is treated as any other.
+const odd = packet.FlagMalformed | packet.FlagTruncated | packet.FlagVLAN | packet.FlagTunnel | packet.FlagOptions
 
 // decide returns the verdict on a packet and rewrites it when that is Forward.
 func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
-	if d.Flags&unserved != 0 {
-		return refusal(d.Flags)
-	}
 	if int(d.Port) >= len(h.snap.ports) {
 		return packet.DropUnsupported
+	}
+	if d.Flags&odd != 0 {
+		if verdict := h.inspect(d, p); verdict != packet.Forward {
+			return verdict
+		}
 	}
 	switch {
 	case d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0:
 		return h.arp(d, p)
 	case d.Flags&(packet.FlagIPv4|packet.FlagIPChecksumOK) == packet.FlagIPv4:
 		return packet.DropIPChecksum
-	case d.Proto == wire.ProtoICMPv6 && d.Flags.Has(packet.FlagIPv6):
-		return h.nd(d, p)
-	case d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP || d.L4 == 0:
+	case d.Flags.Has(packet.FlagFragment):
+		return h.fragment(d, p)
+	case d.L4 == 0:
 		return packet.DropUnsupported
+	case d.Proto == wire.ProtoTCP || d.Proto == wire.ProtoUDP:
+		return h.transport(d, p)
+	case d.Proto == wire.ProtoICMP && d.Flags.Has(packet.FlagIPv4), d.Proto == wire.ProtoICMPv6 && d.Flags.Has(packet.FlagIPv6):
+		return h.icmp(d, p)
+	}
+	return packet.DropUnsupported // tunnels too: nobody may reach a backend inside of one
+}
+
+// transport decides a TCP segment or UDP datagram.
+func (h *Handler) transport(d *packet.Desc, p []byte) packet.Verdict {
+	switch {
 	case wire.Ethernet(p).Dst() != h.snap.ports[d.Port].MAC: // for another host of the link
 		return packet.DropUnsupported
 	case h.snap.dropL4 && d.Flags&(packet.FlagL4ChecksumOK|packet.FlagL4NoChecksum) == 0:
 		return packet.DropL4Checksum
 	}
 	v := look(d, p)
+	return h.route(&v)
+}
+
+// route decides a packet whose addresses and ports are known.
+func (h *Handler) route(v *view) packet.Verdict {
 	if v.hopsLeft() <= 1 { // RFC 1812 5.3.1, RFC 8200 3
 		return packet.DropTTL
 	}
-	if front, ok := h.snap.keys.find(v.dst, tagOf(kindFront, v.dport, d.Proto)); ok {
-		return h.inbound(&v, front)
+	if front, ok := h.snap.keys.find(v.dst, tagOf(kindFront, v.dport, v.d.Proto)); ok {
+		return h.inbound(v, front)
 	}
-	return h.outbound(&v)
-}
-
-// refusal returns why a packet with one of the unserved flags is dropped.
-func refusal(f packet.Flags) packet.Verdict {
-	switch {
-	case f.Has(packet.FlagMalformed):
-		return packet.DropMalformed
-	case f.Has(packet.FlagTruncated):
-		return packet.DropTruncated
-	case f.Has(packet.FlagFragment):
-		return packet.DropFragment
-	}
-	return packet.DropUnsupported
+	return h.outbound(v)
 }
 
 // local reports whether the gateway answers ARP and neighbour solicitations for a.

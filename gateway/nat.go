@@ -53,10 +53,9 @@ func (v *view) size() int {
 
 // rewrite is what becomes of a packet's headers.
 type rewrite struct {
-	src, dst       addr
-	sport, dport   uint16
-	l3, l4         uint16 // what this adds to the checksums: see conn
-	srcMAC, dstMAC [6]byte
+	src, dst     addr
+	sport, dport uint16
+	l3, l4       uint16 // what this adds to the checksums: see conn
 }
 
 // setDeltas computes what rewriting changes the checksums by: a constant of the connection. v is
@@ -75,13 +74,10 @@ func (c *conn) setDeltas(v *view, s *snapshot) {
 // complement, for the TTL is the upper byte of its word.
 const lessOneHop = 0xfeff
 
-// apply rewrites the headers in the frame: link addresses, addresses, ports, TTL or hop limit less
-// one. Checksums are updated by the connection's constant difference (RFC 1624), never computed
+// apply rewrites the headers in the frame: addresses, ports, TTL or hop limit less one. Checksums are updated by the connection's constant difference (RFC 1624), never computed
 // anew: a right one stays right and a wrong one wrong.
 func (v *view) apply(r *rewrite) {
 	p := v.p
-	copy(p[0:6], r.dstMAC[:])
-	copy(p[6:12], r.srcMAC[:])
 	if v.is4 {
 		ip := wire.IPv4(p[v.d.L3 : v.d.L3+20])
 		ip[8]--
