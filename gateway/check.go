@@ -51,7 +51,6 @@ func (d *decoder) check(c *Config) {
 		if !s.Mode.Direct() {
 			d.checkFamilies(c, s, at)
 		}
-		d.checkLoops(c, s, at)
 		d.checkHealth(s, at)
 		d.checkTargets(s, at, taken)
 	}
@@ -163,15 +162,6 @@ func (d *decoder) checkFamilies(c *Config, s *Service, at *servicePlace) {
 			d.fail(at.addresses[j], "add one to snat, or set `source: client`",
 				"service %q needs an %s snat address", s.Name, family(ap.Addr()))
 		}
-	}
-}
-
-// checkLoops reports services whose replies may come to another loop than their connections: an
-// SNAT port names its loop, a client's own port does not.
-func (d *decoder) checkLoops(c *Config, s *Service, at *servicePlace) {
-	if !s.Mode.Direct() && s.Source == SourceClient && len(c.Devices) > 0 && c.Loops() > 1 {
-		d.fail(at.source, "set queues to 1, or `source: gateway`",
-			"service %q needs one loop for both directions, and there are %d", s.Name, c.Loops())
 	}
 }
 

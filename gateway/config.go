@@ -86,9 +86,7 @@ type Device struct {
 	Mode   string // key "mode", AF_XDP only: "auto" (default), "native" or "generic"
 
 	// Queues is the number of receive queues to serve, the same on all devices: loop i serves queue
-	// i of each. Key "queues", default 1, at most 64. With more than one the device has to steer
-	// each loop's part of snat_ports to its queue (ethtool -N); replies that come to another loop
-	// are dropped as no_flow.
+	// i of each. A packet may come by any of them. Key "queues", default 1, at most 64.
 	Queues int
 }
 

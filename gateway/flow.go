@@ -123,6 +123,9 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 	if !ok {
 		return packet.DropNoFlow
 	}
+	if to := h.outboundLoop(v, toUs); to != h.loop {
+		return h.handTo(v.d, to)
+	}
 	key := backendKey{endpoint: from, port: v.dport, snat: uint16(snat)}
 	if !toUs {
 		key.client = v.dst

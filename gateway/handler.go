@@ -13,6 +13,8 @@ import (
 type Handler struct {
 	g       *Gateway
 	loop    int
+	loops   int           // of the gateway
+	span    PortRange     // of all loops' SNAT ports
 	snap    *snapshot     // as of the start of the batch
 	arena   *packet.Arena // of the batch
 	now     ticks
@@ -34,6 +36,7 @@ type tally [backendCounts]uint32
 func newHandler(g *Gateway, i, tableSize int, span PortRange) *Handler {
 	t := newTable(tableSize)
 	h := &Handler{g: g, loop: i, table: t, ports: newPorts(span, t.key[0]), counts: metrics.NewBlock(packet.Verdicts)}
+	h.loops, h.span = g.cfg.Loops(), g.cfg.SNATPorts
 	h.refresh()
 	return h
 }
@@ -167,6 +170,9 @@ func (h *Handler) route(v *view) packet.Verdict {
 		return packet.DropTTL
 	}
 	if front, ok := h.snap.keys.find(v.dst, tagOf(kindFront, v.dport, v.d.Proto)); ok {
+		if to := h.inboundLoop(v); to != h.loop {
+			return h.handTo(v.d, to)
+		}
 		return h.inbound(v, front)
 	}
 	return h.outbound(v)

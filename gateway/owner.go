@@ -1,5 +1,7 @@
 package gateway
 
+import "github.com/millrace/millrace/packet"
+
 // owner returns the loop that the connections of a client's address and port belong to, of n: a
 // pure function, so that any loop, and any packet that names the client, tells the same. Both
 // directions of a connection are handled there.
@@ -10,4 +12,31 @@ func owner(client addr, port uint16, n int) int {
 // loopOf returns the loop that a port of the range belongs to; see loop.
 func (r PortRange) loopOf(port uint16, n int) int {
 	return min(int(port-r.First)/(r.Size()/n), n-1)
+}
+
+// handTo leaves a packet, which has not been changed, to another loop. One that came from another
+// loop already may be handed on once more, see stack.Mesh.
+func (h *Handler) handTo(d *packet.Desc, loop int) packet.Verdict {
+	d.Flow = uint32(loop)
+	return packet.Handover
+}
+
+// inboundLoop returns the loop that has the connection of a packet from a client.
+func (h *Handler) inboundLoop(v *view) int {
+	if h.loops == 1 {
+		return h.loop
+	}
+	return owner(v.src, v.sport, h.loops)
+}
+
+// outboundLoop returns the loop that has the connection of a reply: the port of an SNAT address
+// names it, and a client's address and port do.
+func (h *Handler) outboundLoop(v *view, toUs bool) int {
+	switch {
+	case h.loops == 1:
+		return h.loop
+	case toUs:
+		return h.span.loopOf(v.dport, h.loops)
+	}
+	return owner(v.dst, v.dport, h.loops)
 }

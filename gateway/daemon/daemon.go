@@ -169,7 +169,7 @@ func (d *Daemon) openGateway(cfg *gateway.Config) error {
 	return nil
 }
 
-// openLoops makes loop i over queue i of every device.
+// openLoops makes loop i over queue i of every device, and joins them: a packet may come by any queue.
 func (d *Daemon) openLoops() error {
 	for i, pool := range d.pools {
 		var ports []pmd.Driver
@@ -187,6 +187,11 @@ func (d *Daemon) openLoops() error {
 			return err
 		}
 		d.loops = append(d.loops, loop)
+	}
+	if len(d.loops) > 1 {
+		if _, err := stack.Join(d.loops...); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -159,7 +159,7 @@ const standardMTU = 1500
 
 // NewArena makes memory for loops that each have one queue of every interface named: frames for
 // full receive and transmit rings on all of them, and as many again as one ring for what is on its
-// way. It returns one pool for each loop. Interfaces that do not exist yet (TAP) count as standard.
+// way, and one more where loops hand packets over. It returns one pool for each loop. Interfaces that do not exist yet (TAP) count as standard.
 func NewArena(loops int, names ...string) (*ring.Arena, []*ring.Pool, error) {
 	size := 2048
 	for _, name := range names {
@@ -168,6 +168,9 @@ func NewArena(loops int, names ...string) (*ring.Arena, []*ring.Pool, error) {
 		}
 	}
 	each := (2*len(names) + 1) * RingSize
+	if loops > 1 {
+		each += RingSize
+	}
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: loops * each, FrameSize: size})
 	if err != nil {
 		return nil, nil, err
