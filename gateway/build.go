@@ -102,7 +102,7 @@ func (g *Gateway) pool(key poolKey, sv *Service) maglev {
 	for _, b := range sv.Backends {
 		for _, ap := range b.Addresses {
 			n := g.reg.backends[backendName{sv.Name, b.Name, ap, protoOf(sv.Protocol)}]
-			if ap.Addr().Is4() != key.is4 || !g.usable(n) {
+			if ap.Addr().Is4() != key.is4 || !g.usable(n) || g.ejected[n] != nil {
 				continue
 			}
 			one := share{b.Name, b.Weight, n}
@@ -124,8 +124,15 @@ func (g *Gateway) pool(key poolKey, sv *Service) maglev {
 	return old.table
 }
 
-// usable reports whether packets may go to a backend.
-func (g *Gateway) usable(id uint32) bool { return !g.down[id] && !g.cut[id] }
+// alive reports whether a backend passes its checks, and a reload did not cut it off.
+func (g *Gateway) alive(id uint32) bool { return !g.down[id] && !g.cut[id] }
+
+// usable reports whether packets may go to a backend. One that is ejected keeps its TCP connections:
+// that it refuses new ones does not say that it is dead.
+func (g *Gateway) usable(id uint32) bool {
+	e := g.ejected[id]
+	return g.alive(id) && (e == nil || !e.all)
+}
 
 // applyHops enters the present hops.
 func (g *Gateway) applyHops(s *snapshot) {

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"fmt"
 	"net/netip"
 
 	"go.yaml.in/yaml/v3"
@@ -24,10 +23,11 @@ type places struct {
 }
 
 type servicePlace struct {
-	node, name, source, timeout, device *yaml.Node
-	mode, mss, quic                     *yaml.Node // of the service and of keys in it; nil when absent
-	addresses                           []*yaml.Node
-	backends                            []backendPlace
+	node, name, source *yaml.Node
+	mode, mss, quic    *yaml.Node // of the service and of keys in it; nil when absent
+	addresses          []*yaml.Node
+	backends           []backendPlace
+	health, passive    keyPlaces // nil when absent
 }
 
 type backendPlace struct {
@@ -53,6 +53,7 @@ func (d *decoder) check(c *Config) {
 		}
 		d.checkHealth(s, at)
 		d.checkTargets(s, at, taken)
+		d.checkPassive(s, at)
 	}
 }
 
@@ -179,62 +180,4 @@ func hasFamily(list []netip.Addr, like netip.Addr) bool {
 		}
 	}
 	return false
-}
-
-func (d *decoder) checkHealth(s *Service, at *servicePlace) {
-	h := s.Health
-	if h == nil {
-		return
-	}
-	if at.timeout != nil && h.Timeout > h.Interval {
-		d.fail(at.timeout, "", "timeout %v is longer than the interval %v", h.Timeout, h.Interval)
-	}
-	if s.Protocol == "udp" && h.Port == 0 {
-		d.fail(at.node, "name a TCP port of the backend that shows its health",
-			"service %q is udp: its tcp health check needs a port", s.Name)
-	}
-	if h.Device == "" {
-		return
-	}
-	var devices []string
-	for _, p := range d.places.devices {
-		if p.value.Name == h.Device {
-			return
-		}
-		devices = append(devices, p.value.Name)
-	}
-	d.fail(at.device, suggest(h.Device, devices), "%s", fmt.Sprintf("unknown device %q", h.Device))
-}
-
-// repliesTaken returns the TCP addresses whose packets drivers take from the kernel, for they are
-// replies to clients, and the service of each.
-func repliesTaken(c *Config) map[netip.AddrPort]string {
-	taken := map[netip.AddrPort]string{}
-	for _, s := range c.Services {
-		if s.Mode.Direct() || s.Source != SourceClient || s.Protocol != "tcp" {
-			continue
-		}
-		for _, b := range s.Backends {
-			for _, ap := range b.Addresses {
-				taken[ap] = s.Name
-			}
-		}
-	}
-	return taken
-}
-
-// checkTargets reports health checks that the kernel would never see answered.
-func (d *decoder) checkTargets(s *Service, at *servicePlace, taken map[netip.AddrPort]string) {
-	if s.Health == nil {
-		return
-	}
-	for i, b := range s.Backends {
-		for j, ap := range b.Addresses {
-			target := s.Health.target(ap)
-			if by, ok := taken[target]; ok {
-				d.fail(at.backends[i].addresses[j], "set the health check's port to another one of the backend",
-					"the health check of %s gets no answer: what comes from there goes to the clients of service %q (source: client)", target, by)
-			}
-		}
-	}
 }

@@ -3,6 +3,8 @@ package gateway
 import (
 	"net/netip"
 	"time"
+
+	"github.com/millrace/millrace/gateway/health"
 )
 
 // Config is a checked configuration. Parse makes it; examples/gateway.yaml shows every key with
@@ -146,7 +148,8 @@ type Service struct {
 	Sources   Sources          // key "sources": as the top-level ones, looked at after them
 	Limits    Limits           // key "limits": as the top-level ones, for this service alone
 	Backends  []Backend        // key "backends", required
-	Health    *Health          // key "health"; absent: every backend counts as healthy
+	Health    *health.Check    // key "health"; absent: every backend counts as healthy
+	Passive   *health.Passive  // key "passive"; absent: clients' connections eject nobody
 }
 
 // MSSAuto is the Service.MSS that fits the way to the backend.
@@ -181,17 +184,6 @@ type Backend struct {
 	Weight    int              // key "weight": share of new flows, 0 to 1000, default 1; 0 takes none and keeps the flows it has
 	State     State            // key "state": "active" (default), "filling", "draining" or "inactive"
 	ServerID  []byte           // key "server_id", hex, with Service.QUIC: what its connection IDs carry
-}
-
-// Health says how backends are probed.
-type Health struct {
-	Type     string        // key "type": "tcp" (default): a connection is made and closed
-	Interval time.Duration // key "interval": between the starts of two probes, +-10 %; default 2s
-	Timeout  time.Duration // key "timeout": default 1s, at most the interval
-	Rise     int           // key "rise": successes in a row that make a backend healthy, default 2
-	Fall     int           // key "fall": failures in a row that make it unhealthy, default 3
-	Port     uint16        // key "port"; default is the backend's own; another one with `source: client`, which takes all replies from there
-	Device   string        // key "device": probes leave by this one of the devices; default is the kernel's route
 }
 
 // PortRange is a closed range of ports.
@@ -255,10 +247,6 @@ func newService() Service {
 		Protocol: "tcp", Mode: ModeNAT, Source: SourceGateway, Removed: "keep", HashSize: 65537,
 		Sources: Sources{Default: "allow"}, Limits: Limits{Burst: time.Second},
 	}
-}
-
-func newHealth() *Health {
-	return &Health{Type: "tcp", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
 }
 
 // Loops returns the number of loops that the configuration asks for: one per queue.

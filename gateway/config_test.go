@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/gateway/health"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -33,8 +35,8 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 	}
 	h := *c.Services[0].Health
 	h.Port, h.Device = 0, ""
-	if h != *newHealth() {
-		t.Errorf("the example states other health defaults than the code: %+v", h)
+	if diff := cmp.Diff(*health.New(), h); diff != "" {
+		t.Errorf("the example states other health defaults than the code: %s", diff)
 	}
 	src, err := os.ReadFile("../examples/gateway.yaml")
 	if err != nil {
@@ -43,7 +45,9 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 	keys := "devices name driver queues mode snat snat_ports checksum table size tcp established syn fin udp " +
 		"metrics listen services protocol address source removed hash_size backends weight health type interval " +
 		"timeout rise fall port device cpus tunnel gue_port sources deny allow default limits packets connections " +
-		"burst clients half_open fragments admin socket mode slow_start drain unavailable mss state"
+		"burst clients half_open fragments admin socket mode slow_start drain unavailable mss state " +
+		"http method path host status body server_name insecure ca_file send_hex expect_hex silence command " +
+		"passive failures window down max_down max_ejected"
 	for _, key := range strings.Fields(keys) {
 		if !strings.Contains(string(src), key+":") {
 			t.Errorf("the example lacks %q", key)
@@ -80,7 +84,10 @@ services:
     backends:
       - {name: b1, address: 198.18.2.11:8080, weight: 3, state: draining, server_id: "0a0b"}
       - {address: 198.18.2.12:8080, server_id: "0c0d"}
-    health: {type: tcp, interval: 300ms, timeout: 200ms, rise: 1, fall: 2, port: 99, device: gw0}
+    health:
+      {type: https, interval: 300ms, timeout: 200ms, rise: 1, fall: 2, port: 99, device: gw0, http: {method: POST, path: "/a?b", host: web,
+       status: [200-299, 304], body: fine, server_name: web.example, insecure: true}}
+    passive: {failures: 3, window: 4s, down: 5s, max_down: 6s, max_ejected: 7}
   - name: direct
     address: 198.18.1.1:80
     mode: gue
@@ -116,7 +123,15 @@ services:
 				{Name: "b1", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.11:8080")}, Weight: 3, State: StateDraining, ServerID: []byte{10, 11}},
 				{Name: "198.18.2.12:8080", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.12:8080")}, Weight: 1, State: StateActive, ServerID: []byte{12, 13}},
 			},
-			Health: &Health{Type: "tcp", Interval: 300 * time.Millisecond, Timeout: 200 * time.Millisecond, Rise: 1, Fall: 2, Port: 99, Device: "gw0"},
+			Health: &health.Check{
+				Type: health.TypeHTTPS, Interval: 300 * time.Millisecond, Timeout: 200 * time.Millisecond, Rise: 1, Fall: 2, Port: 99, Device: "gw0",
+				HTTP: health.HTTP{
+					Method: "POST", Path: "/a?b", Host: "web", Status: []health.StatusRange{{First: 200, Last: 299}, {First: 304, Last: 304}},
+					Body: "fine", ServerName: "web.example", Insecure: true,
+				},
+				UDP: health.UDP{Silence: health.SilenceFailure},
+			},
+			Passive: &health.Passive{Failures: 3, Window: 4 * time.Second, Down: 5 * time.Second, MaxDown: 6 * time.Second, MaxEjected: 7},
 		}, {
 			Name: "direct", Protocol: "tcp", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.1.1:80")},
 			Mode: ModeGUE, Source: SourceGateway, Removed: "keep", HashSize: 65537, MSS: MSSAuto,

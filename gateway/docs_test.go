@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/gateway/health"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -52,12 +53,14 @@ admin: {wrong: 0} # admin
 services:
   - wrong: 0 # services[]
     backends: [{wrong: 0}] # services[].backends[]
-    health: {wrong: 0} # services[].health
+    health: {wrong: 0, http: {wrong: 0}, udp: {wrong: 0}} # services[].health
+    passive: {wrong: 0} # services[].passive
     quic: {wrong: 0} # services[].quic
 `
 	at := map[string]string{
 		"the configuration": "", "a device": "devices[].", "table": "table.", "tcp": "table.tcp.", "metrics": "metrics.",
 		"a service": "services[].", "a backend": "services[].backends[].", "health": "services[].health.",
+		"http": "services[].health.http.", "udp": "services[].health.udp.", "passive": "services[].passive.",
 		"tunnel": "tunnel.", "sources": "sources.", "limits": "limits.", "admin": "admin.", "quic": "services[].quic.",
 	}
 	var ce *ConfigError
@@ -88,7 +91,8 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 	if diff := cmp.Diff(keysOf(t), names); diff != "" {
 		t.Errorf("docs/gateway.md lists other keys than the code has: %s", diff)
 	}
-	c, dev, sv, h := newConfig(), newDevice(), newService(), newHealth()
+	c, dev, sv, h := newConfig(), newDevice(), newService(), health.New()
+	p := health.NewPassive()
 	for key, want := range map[string]any{
 		"devices[].driver": dev.Driver, "devices[].mode": dev.Mode, "devices[].queues": dev.Queues,
 		"snat_ports": fmt.Sprintf("%d-%d", c.SNATPorts.First, c.SNATPorts.Last), "checksum": c.Checksum,
@@ -100,6 +104,10 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"services[].protocol": sv.Protocol, "services[].source": sv.Source, "services[].removed": sv.Removed,
 		"services[].hash_size": sv.HashSize, "services[].health.type": h.Type, "services[].health.interval": h.Interval,
 		"services[].health.timeout": h.Timeout, "services[].health.rise": h.Rise, "services[].health.fall": h.Fall,
+		"services[].health.http.method": h.HTTP.Method, "services[].health.http.path": h.HTTP.Path,
+		"services[].health.http.status": h.HTTP.Status[0], "services[].health.http.insecure": h.HTTP.Insecure,
+		"services[].health.udp.silence": h.UDP.Silence, "services[].passive.failures": p.Failures, "services[].passive.window": p.Window,
+		"services[].passive.down": p.Down, "services[].passive.max_down": p.MaxDown, "services[].passive.max_ejected": p.MaxEjected,
 	} {
 		if got := defaults[key]; got != fmt.Sprint(want) {
 			t.Errorf("the default of %s is %v, docs/gateway.md says %q", key, want, got)

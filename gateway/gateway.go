@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/millrace/millrace/gateway/health"
 )
 
 // Errors of the gateway.
@@ -25,10 +27,10 @@ type Port struct {
 
 // Options are what the configuration file does not say.
 type Options struct {
-	Ports    []Port      // as all loops have them; required
-	Resolver Resolver    // of the next hops to backends; required, closed by Close
-	Dialer   Dialer      // of health checks; nil is the kernel's stack
-	OnEvent  func(Event) // told of changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
+	Ports    []Port        // as all loops have them; required
+	Resolver Resolver      // of the next hops to backends; required, closed by Close
+	Dialer   health.Dialer // of health checks; nil is the kernel's stack
+	OnEvent  func(Event)   // told of changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
 }
 
 // Event is a change of a backend.
@@ -36,7 +38,7 @@ type Event struct {
 	Service string
 	Backend string
 	Address netip.AddrPort
-	What    string // "healthy", "unhealthy", or the state of the hop: "ready", "unresolved", "no route"
+	What    string // "healthy" or "unhealthy" by its checks, "ejected" or "returned" by clients' connections, or the state of the hop: "ready", "unresolved", "no route"
 	Cause   error  // why, where that is known
 }
 
@@ -56,8 +58,14 @@ type Gateway struct {
 	down   map[uint32]bool // backends that fail their checks
 	cut    map[uint32]bool // backends that a reload removed, with `removed: drop`
 	hops   map[addr]Hop
-	checks checker
 	closed bool
+
+	checks  *health.Checker
+	juries  map[poolKey]*jury
+	ejected map[uint32]*ejection
+	wake    chan struct{}      // the checker has something
+	stop    context.CancelFunc // of watch
+	watched sync.WaitGroup
 }
 
 // Open starts a gateway with a checked configuration: its health checks, the search for next hops,
@@ -71,8 +79,9 @@ func Open(c *Config, opt Options) (*Gateway, error) {
 		opt: opt, cfg: c,
 		reg:   newRegistry(loops),
 		pools: map[poolKey]*pool{}, down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[addr]Hop{},
-		checks: checker{running: map[uint32]*run{}},
+		ejected: map[uint32]*ejection{}, wake: make(chan struct{}, 1),
 	}
+	g.checks = g.newChecker()
 	g.snap.Store(g.build(&snapshot{ports: slices.Clone(opt.Ports), snats: make([]addr, 1)}, c))
 	each := (c.Table.Size + loops - 1) / loops
 	for i := range loops {
@@ -80,8 +89,12 @@ func Open(c *Config, opt Options) (*Gateway, error) {
 	}
 	g.mu.Lock()
 	g.startChecks()
+	g.startPassive()
 	addrs := g.backendAddrs(g.snap.Load())
 	g.mu.Unlock()
+	ctx, stop := context.WithCancel(context.Background())
+	g.stop = stop
+	g.watched.Go(func() { g.watch(ctx) })
 	opt.Resolver.Watch(addrs, g.hopChanged)
 	return g, nil
 }
@@ -105,8 +118,10 @@ func (g *Gateway) Reload(c *Config) error {
 	g.cfg = c
 	s := g.snap.Load()
 	g.markRemoved(old, c)
+	g.forgetHealth(c)
 	g.snap.Store(g.build(s, c))
 	g.startChecks()
+	g.startPassive()
 	addrs := g.backendAddrs(g.snap.Load())
 	g.mu.Unlock()
 	g.opt.Resolver.Watch(addrs, g.hopChanged)
@@ -158,7 +173,6 @@ func (g *Gateway) markRemoved(old, c *Config) {
 		for _, b := range backendsOf(&old.Services[i]) {
 			if id := g.reg.backends[b]; !kept[b] {
 				g.cut[id] = old.Services[i].Removed == "drop"
-				delete(g.down, id) // nobody looks any more
 			}
 		}
 	}
@@ -189,56 +203,6 @@ func backendsOf(s *Service) []backendName {
 		}
 	}
 	return list
-}
-
-// startChecks makes the probes those of the configuration. The caller holds g.mu.
-func (g *Gateway) startChecks() {
-	wanted := map[uint32]bool{}
-	for i := range g.cfg.Services {
-		s := &g.cfg.Services[i]
-		for _, b := range backendsOf(s) {
-			id := g.reg.backends[b]
-			if s.Health == nil {
-				delete(g.down, id)
-				continue
-			}
-			wanted[id] = true
-			g.checks.start(id, g.probe(id, b, s.Health))
-		}
-	}
-	g.checks.keep(wanted)
-}
-
-// probe returns the probe of a backend.
-func (g *Gateway) probe(id uint32, b backendName, h *Health) *probe {
-	p := &probe{health: *h, target: h.target(b.at).String(), dial: g.opt.Dialer, healthy: !g.down[id]}
-	if p.dial == nil {
-		p.dial = newDialer(h.Device)
-	}
-	p.changed = func(ctx context.Context, healthy bool, cause error) {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if ctx.Err() == nil {
-			g.healthChanged(id, b, healthy, cause)
-		}
-	}
-	return p
-}
-
-// healthChanged enters the health of a backend. The caller holds g.mu.
-func (g *Gateway) healthChanged(id uint32, b backendName, healthy bool, cause error) {
-	what := "healthy"
-	if healthy {
-		delete(g.down, id)
-	} else {
-		what = "unhealthy"
-		g.down[id] = true
-	}
-	s := *g.snap.Load()
-	s.services, s.backends = slices.Clone(s.services), slices.Clone(s.backends)
-	g.applyUsable(&s)
-	g.snap.Store(&s)
-	g.tell(Event{b.service, b.name, b.at, what, cause})
 }
 
 // hopChanged is called by the resolver.
@@ -285,7 +249,9 @@ func (g *Gateway) Close() error {
 		return nil
 	}
 	g.closed = true
-	g.checks.keep(nil)
 	g.mu.Unlock()
+	g.stop()
+	g.checks.Close()
+	g.watched.Wait()
 	return g.opt.Resolver.Close()
 }

@@ -2,126 +2,121 @@ package gateway
 
 import (
 	"context"
-	"math/rand/v2"
-	"net"
-	"net/netip"
+	"slices"
 	"time"
+
+	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/stack"
 )
 
-// Dialer makes the connections of health checks; net.Dialer is one.
-type Dialer interface {
-	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+// newChecker returns the checker of g's backends. What it finds wakes watch.
+func (g *Gateway) newChecker() *health.Checker {
+	return health.NewChecker(health.Options{Dialer: g.opt.Dialer, Notify: func() {
+		select {
+		case g.wake <- struct{}{}:
+		default: // it is awake already, and takes all there is
+		}
+	}})
 }
 
-// probe watches one backend: it connects by TCP through the kernel's stack, again and again, and
-// tells when the backend's health changes. Backends start healthy, so that a restart of the gateway
-// serves at once; a dead one is found after fall intervals.
-type probe struct {
-	health  Health
-	target  string
-	dial    Dialer
-	healthy bool                                                 // as last told
-	changed func(ctx context.Context, healthy bool, cause error) // ctx has ended if the probe has been replaced
-}
-
-// loop runs until ctx ends. The first probe comes at a random time within the interval, so that the
-// probes of many backends spread; later ones with +-10 % (RFC 8085 3.1.1 asks for as much).
-func (p *probe) loop(ctx context.Context) {
-	row := 0
-	pause := time.Duration(rand.Int64N(int64(p.health.Interval)))
-	for sleep(ctx, pause) {
-		start := time.Now()
-		err := p.once(ctx)
-		if ctx.Err() != nil {
+// watch enters what probes and clients' connections say of backends, until ctx ends.
+func (g *Gateway) watch(ctx context.Context) {
+	tick := time.NewTicker(passiveInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
 			return
-		}
-		if row++; (err == nil) == p.healthy {
-			row = 0
-		}
-		if p.healthy && row == p.health.Fall || !p.healthy && row == p.health.Rise {
-			p.healthy, row = !p.healthy, 0
-			p.changed(ctx, p.healthy, err)
-		}
-		pause = jitter(p.health.Interval) - time.Since(start)
-	}
-}
-
-// once connects and closes.
-func (p *probe) once(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, p.health.Timeout)
-	defer cancel()
-	c, err := p.dial.DialContext(ctx, "tcp", p.target)
-	if err != nil {
-		return err
-	}
-	return c.Close()
-}
-
-// jitter returns d, up to a tenth more or less.
-func jitter(d time.Duration) time.Duration {
-	return d + time.Duration((rand.Float64()-0.5)/5*float64(d))
-}
-
-// sleep waits for d; false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
-
-// newDialer returns the dialer of probes, which leave by the device if one is named.
-func newDialer(device string) *net.Dialer {
-	d := &net.Dialer{KeepAlive: -1}
-	if device != "" {
-		d.ControlContext = bindTo(device)
-	}
-	return d
-}
-
-// checker runs the probes of a configuration.
-type checker struct {
-	running map[uint32]*run
-}
-
-// run is a probe that runs, and what it was started with.
-type run struct {
-	health Health
-	target string
-	stop   context.CancelFunc
-}
-
-// start runs a probe of backend id, unless the same one runs.
-func (c *checker) start(id uint32, p *probe) {
-	if r := c.running[id]; r != nil {
-		if r.health == p.health && r.target == p.target {
-			return
-		}
-		r.stop()
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	c.running[id] = &run{p.health, p.target, stop}
-	go p.loop(ctx)
-}
-
-// keep stops all probes but those of the given backends.
-func (c *checker) keep(ids map[uint32]bool) {
-	for id, r := range c.running {
-		if !ids[id] {
-			r.stop()
-			delete(c.running, id)
+		case <-g.wake:
+			g.mu.Lock()
+			g.healthChanged(g.checks.Take())
+			g.mu.Unlock()
+		case <-tick.C:
+			g.mu.Lock()
+			g.judge(stack.Now())
+			g.mu.Unlock()
 		}
 	}
 }
 
-// target returns where a backend is probed.
-func (h *Health) target(ap netip.AddrPort) netip.AddrPort {
-	if h.Port != 0 {
-		return netip.AddrPortFrom(ap.Addr(), h.Port)
+// forgetHealth forgets what was found of backends that nobody looks at any more in c. The caller
+// holds g.mu, and builds a snapshot after it.
+func (g *Gateway) forgetHealth(c *Config) {
+	probed, passive := map[uint32]bool{}, map[uint32]bool{}
+	for i := range c.Services {
+		s := &c.Services[i]
+		for _, b := range backendsOf(s) {
+			if id, ok := g.reg.backends[b]; ok {
+				j := g.juries[poolKey{g.reg.services[s.Name], b.at.Addr().Is4()}]
+				probed[id], passive[id] = s.Health != nil, j != nil && s.Passive != nil && j.settings == *s.Passive
+			}
+		}
 	}
-	return ap
+	for id := range g.down {
+		if !probed[id] {
+			delete(g.down, id)
+		}
+	}
+	for id := range g.ejected {
+		if !passive[id] {
+			delete(g.ejected, id)
+		}
+	}
+}
+
+// startChecks makes the probes those of the configuration. Equal ones of one address are one,
+// however many services want them. The caller holds g.mu.
+func (g *Gateway) startChecks() {
+	var list []health.Watch
+	for i := range g.cfg.Services {
+		s := &g.cfg.Services[i]
+		if s.Health == nil {
+			continue
+		}
+		for _, b := range backendsOf(s) {
+			id := g.reg.backends[b]
+			list = append(list, health.Watch{
+				ID: id, Target: health.Target{At: b.at, Backend: b.name, Service: b.service}, Check: s.Health, Down: g.down[id],
+			})
+		}
+	}
+	g.checks.Set(list)
+	g.healthChanged(g.checks.Take())
+}
+
+// healthChanged enters what probes found. The caller holds g.mu.
+func (g *Gateway) healthChanged(list []health.Change) {
+	list = slices.DeleteFunc(list, func(c health.Change) bool { return c.Healthy != g.down[c.ID] })
+	if len(list) == 0 || g.closed {
+		return
+	}
+	for _, c := range list {
+		if c.Healthy {
+			delete(g.down, c.ID)
+		} else {
+			g.down[c.ID] = true
+		}
+	}
+	g.usableChanged()
+	for _, c := range list {
+		what := "healthy"
+		if !c.Healthy {
+			what = "unhealthy"
+		}
+		g.tell(g.event(c.ID, what, c.Cause))
+	}
+}
+
+// usableChanged publishes which backends are usable now. The caller holds g.mu.
+func (g *Gateway) usableChanged() {
+	s := *g.snap.Load()
+	s.services, s.backends = slices.Clone(s.services), slices.Clone(s.backends)
+	g.applyUsable(&s)
+	g.snap.Store(&s)
+}
+
+// event returns an event of a backend. The caller holds g.mu.
+func (g *Gateway) event(id uint32, what string, cause error) Event {
+	s, label := g.snap.Load(), &g.reg.labels[id]
+	return Event{s.services[s.backends[id].service].name, label.Name, label.Address, what, cause}
 }

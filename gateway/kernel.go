@@ -216,3 +216,15 @@ func (r *KernelResolver) probe(a onLink) {
 		LinkIndex: a.index, IP: net.IP(a.addr.AsSlice()), State: netlink.NUD_NONE, Flags: netlink.NTF_USE,
 	})
 }
+
+// sleep waits for d; false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

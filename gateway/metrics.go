@@ -56,6 +56,10 @@ func (s *ServiceStatus) write(w *metrics.Writer) {
 
 func (b *BackendStatus) write(w *metrics.Writer, labels []metrics.Label) {
 	w.Gauge("millrace_l4_backend_healthy", "1 while the backend passes its checks.", bit(b.Healthy), labels...)
+	w.Gauge("millrace_l4_backend_ejected", "1 while the backend takes no new connections, for what became of others.", bit(b.Ejected), labels...)
+	if b.Check != nil {
+		w.Gauge("millrace_l4_backend_check_duration_seconds", "How long the last health check took.", b.Check.Seconds, labels...)
+	}
 	w.Gauge("millrace_l4_backend_weight", "Share of new connections; 0 takes none.", float64(b.Weight), labels...)
 	w.Gauge("millrace_l4_backend_connections", "Connections of the backend.", float64(b.Connections), labels...)
 	w.Counter("millrace_l4_backend_connections_opened_total", "Connections given to the backend.", b.Opened, labels...)

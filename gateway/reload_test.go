@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/gateway/health"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -254,7 +255,8 @@ func (w *world) setHealth(name string, healthy bool) {
 	for b := range w.g.configured(w.g.cfg) {
 		if b.name == name {
 			w.g.mu.Lock()
-			w.g.healthChanged(w.g.reg.backends[b], b, healthy, nil)
+			st := health.State{Healthy: healthy}
+			w.g.healthChanged([]health.Change{{ID: w.g.reg.backends[b], State: st}})
 			w.g.mu.Unlock()
 		}
 	}

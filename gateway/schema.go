@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/gateway/health"
 )
 
 // config reads the root of the file.
@@ -122,7 +124,8 @@ func (d *decoder) services(n *yaml.Node, c *Config) {
 			field{"sources", false, func(n *yaml.Node) { d.sources(n, &s.Sources) }},
 			field{"limits", false, func(n *yaml.Node) { d.limits(n, &s.Limits, false) }},
 			field{"backends", true, func(n *yaml.Node) { d.backends(n, &s, &at) }},
-			field{"health", false, func(n *yaml.Node) { s.Health = newHealth(); d.health(n, s.Health, &at) }},
+			field{"health", false, func(n *yaml.Node) { s.Health = health.New(); d.health(n, s.Health, &at) }},
+			field{"passive", false, func(n *yaml.Node) { s.Passive = health.NewPassive(); d.passive(n, s.Passive, &at) }},
 		)
 		d.places.services = append(d.places.services, at)
 		c.Services = append(c.Services, s)
@@ -169,26 +172,6 @@ func (d *decoder) backends(n *yaml.Node, s *Service, at *servicePlace) {
 		}
 		s.Backends, at.backends = append(s.Backends, b), append(at.backends, p)
 	})
-}
-
-func (d *decoder) health(n *yaml.Node, h *Health, at *servicePlace) {
-	port := int(h.Port)
-	d.mapping(n, "health",
-		field{"type", false, func(n *yaml.Node) { choice(d, n, "type", &h.Type, "tcp") }},
-		field{"interval", false, func(n *yaml.Node) { d.duration(n, "interval", &h.Interval, 10*time.Millisecond, time.Hour) }},
-		field{"timeout", false, func(n *yaml.Node) {
-			at.timeout = n
-			d.duration(n, "timeout", &h.Timeout, 10*time.Millisecond, time.Hour)
-		}},
-		field{"rise", false, func(n *yaml.Node) { d.integerTo(n, "rise", &h.Rise, 1, 100) }},
-		field{"fall", false, func(n *yaml.Node) { d.integerTo(n, "fall", &h.Fall, 1, 100) }},
-		field{"port", false, func(n *yaml.Node) { d.integerTo(n, "port", &port, 1, 65535) }},
-		field{"device", false, func(n *yaml.Node) { at.device = n; d.deviceName(n, "device", &h.Device) }},
-	)
-	h.Port = uint16(port)
-	if at.timeout == nil && h.Timeout > h.Interval {
-		h.Timeout = h.Interval
-	}
 }
 
 // prime reports whether n has no divisor.

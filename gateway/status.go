@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/packet"
 )
@@ -32,15 +33,33 @@ type BackendStatus struct {
 	Name        string         `json:"name"`
 	Address     netip.AddrPort `json:"address"`
 	Weight      int            `json:"weight"`
-	Healthy     bool           `json:"healthy"`
-	Removed     bool           `json:"removed"` // by a reload; it has connections left
-	Hop         string         `json:"hop"`     // "ready", "unresolved" or "no route"
+	Healthy     bool           `json:"healthy"`         // by its checks
+	Ejected     bool           `json:"ejected"`         // by what became of clients' connections: it takes no new ones
+	Down        []DownStatus   `json:"down,omitempty"`  // why it is not healthy, or ejected
+	Check       *CheckStatus   `json:"check,omitempty"` // the last probe
+	Removed     bool           `json:"removed"`         // by a reload; it has connections left
+	Hop         string         `json:"hop"`             // "ready", "unresolved" or "no route"
 	Connections uint64         `json:"connections"`
 	Opened      uint64         `json:"opened_connections"`
 	ToPackets   uint64         `json:"to_packets"`
 	ToBytes     uint64         `json:"to_bytes"`
 	FromPackets uint64         `json:"from_packets"`
 	FromBytes   uint64         `json:"from_bytes"`
+}
+
+// DownStatus is a reason why a backend takes no new connections.
+type DownStatus struct {
+	By    string     `json:"by"` // "check" or "passive"
+	Since time.Time  `json:"since"`
+	Until *time.Time `json:"until,omitempty"` // when an ejection ends
+	Cause string     `json:"cause"`
+}
+
+// CheckStatus is what came of a probe.
+type CheckStatus struct {
+	At      time.Time `json:"at"`
+	Seconds float64   `json:"seconds"`
+	Cause   string    `json:"cause,omitempty"` // why it failed
 }
 
 // Status returns the present state.
@@ -98,10 +117,34 @@ func (g *Gateway) serviceStatus(s *snapshot, sv *Service) ServiceStatus {
 func (g *Gateway) backendStatus(s *snapshot, id uint32) BackendStatus {
 	b := &s.backends[id]
 	st := g.reg.labels[id]
-	st.Healthy = !g.down[id]
+	g.healthStatus(id, &st)
 	st.Hop = s.endpoints[b.endpoint].hop.State.String()
 	st.Connections, st.Opened = b.flows(), b.count(opened)
 	st.ToPackets, st.ToBytes = b.count(toPackets), b.count(toBytes)
 	st.FromPackets, st.FromBytes = b.count(fromPackets), b.count(fromBytes)
 	return st
+}
+
+// healthStatus enters what is known of a backend's health.
+func (g *Gateway) healthStatus(id uint32, st *BackendStatus) {
+	st.Healthy = !g.down[id]
+	check, checked := g.checks.State(id)
+	if checked && !check.Asked.IsZero() {
+		st.Check = &CheckStatus{At: check.Asked, Seconds: check.Latency.Seconds(), Cause: text(check.Cause)}
+	}
+	if !st.Healthy {
+		st.Down = append(st.Down, DownStatus{By: "check", Since: check.Since, Cause: text(check.Cause)})
+	}
+	if e := g.ejected[id]; e != nil {
+		st.Ejected = true
+		st.Down = append(st.Down, DownStatus{By: "passive", Since: e.since, Until: &e.until, Cause: text(e.cause)})
+	}
+}
+
+// text returns what an error says; nothing for none.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

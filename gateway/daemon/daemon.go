@@ -206,7 +206,7 @@ func (d *Daemon) event(e gateway.Event) {
 	switch e.What {
 	case gateway.HopReady.String(), gateway.HopUnresolved.String():
 		level = slog.LevelDebug // comes with every start; the health check tells what it means
-	case gateway.HopNoRoute.String(), "unhealthy":
+	case gateway.HopNoRoute.String(), "unhealthy", "ejected":
 		level = slog.LevelWarn
 	}
 	d.opt.Log.Log(context.Background(), level, "backend", args...)

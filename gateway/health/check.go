@@ -48,8 +48,7 @@ type HTTP struct {
 	ServerName string // key "server_name": sent as SNI and compared with the certificate; "" is the host, or else the target's address (never sent)
 	Insecure   bool   // key "insecure": any certificate will do
 	CAFile     string // key "ca_file": PEM file of authorities; "" is those of the system
-
-	ca string // what Validate found in CAFile
+	CA         string // its contents: Validate reads them
 }
 
 // UDP is what type udp sends, and which answer it takes. ICMP errors (port, host or network

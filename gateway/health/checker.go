@@ -286,4 +286,3 @@ func (c *Checker) Close() {
 	c.mu.Unlock()
 	c.wg.Wait()
 }
-

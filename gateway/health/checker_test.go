@@ -226,7 +226,7 @@ func TestOtherSettingsAreOtherProbes(t *testing.T) {
 		"timeout": func(c *Check) { c.Timeout-- }, "rise": func(c *Check) { c.Rise++ }, "fall": func(c *Check) { c.Fall++ },
 		"port": func(c *Check) { c.Port = 81 }, "device": func(c *Check) { c.Device = "lo" },
 		"path": func(c *Check) { c.HTTP.Path = "/x" }, "status": func(c *Check) { c.HTTP.Status = []StatusRange{{200, 200}} },
-		"ca": func(c *Check) { c.HTTP.ca = "x" }, "send": func(c *Check) { c.UDP.Send = []byte("x") },
+		"ca": func(c *Check) { c.HTTP.CA = "x" }, "send": func(c *Check) { c.UDP.Send = []byte("x") },
 		"silence": func(c *Check) { c.UDP.Silence = SilenceSuccess }, "command": func(c *Check) { c.Command = []string{"/x"} },
 	}
 	for name, f := range change {

@@ -39,9 +39,9 @@ func newHTTPProbe(c *Check, dial Dialer) *httpProbe {
 	p.url.Scheme = string(c.Type)
 	if c.Type == TypeHTTPS {
 		p.tls = &tls.Config{InsecureSkipVerify: c.HTTP.Insecure} // where the operator asks for it
-		if c.HTTP.ca != "" {
+		if c.HTTP.CA != "" {
 			p.tls.RootCAs = x509.NewCertPool()
-			p.tls.RootCAs.AppendCertsFromPEM([]byte(c.HTTP.ca))
+			p.tls.RootCAs.AppendCertsFromPEM([]byte(c.HTTP.CA))
 		}
 	}
 	return p

@@ -8,8 +8,11 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// ErrEjected is the cause of every ejection.
-var ErrEjected = errors.New("clients are not served")
+// Causes of what an Evaluator decides.
+var (
+	ErrEjected = errors.New("clients are not served") // of every ejection
+	ErrAlone   = errors.New("no other backend is up") // of a return before its time
+)
 
 // Passive says when clients' own connections show that a backend does not serve. NewPassive gives
 // it the defaults, Validate tells what is wrong with it.
@@ -61,7 +64,7 @@ type Ejection struct {
 	ID      uint32
 	Ejected bool
 	For     time.Duration // how long, if nothing changes
-	Cause   error         // an ErrEjected with the counts; nil when it returns
+	Cause   error         // an ErrEjected with the counts; nil when it returns in time, else ErrAlone
 }
 
 // buckets is how many parts the window has: failures leave it part by part.
@@ -100,7 +103,7 @@ func NewEvaluator(p Passive) *Evaluator {
 // A backend is ejected when the failures in the window reach the limit and no answer was seen in
 // it, as long as the share of ejected backends stays within MaxEjected and another backend is up.
 // It returns when its time is over, on probation: should the same happen within as long a time as
-// it was out, it goes for twice as long.
+// it was out, it goes for twice as long. It returns at once when no other backend is up any more.
 func (e *Evaluator) Sample(now clock.Time, list []Sample) []Ejection {
 	e.round++
 	up, out := 0, 0
@@ -117,6 +120,10 @@ func (e *Evaluator) Sample(now clock.Time, list []Sample) []Ejection {
 			up++
 		}
 	}
+	if up == 0 {
+		changes = append(changes, e.freeAll(now, list)...)
+		out = 0
+	}
 	allowed := len(list) * e.set.MaxEjected / 100
 	for i := range list {
 		t := e.tracks[list[i].ID]
@@ -129,10 +136,6 @@ func (e *Evaluator) Sample(now clock.Time, list []Sample) []Ejection {
 	e.forget(len(list))
 	return changes
 }
-
-// Restart forgets failures and answers of a backend, and that it was ejected: it is watched from
-// the next sample on.
-func (e *Evaluator) Restart(id uint32) { delete(e.tracks, id) }
 
 // track enters a sample.
 func (e *Evaluator) track(now clock.Time, s *Sample) *track {
@@ -187,6 +190,17 @@ func (e *Evaluator) eject(now clock.Time, id uint32, t *track) Ejection {
 // free lets a backend return. Its failures of before are over.
 func (t *track) free(now clock.Time) {
 	t.ejected, t.returned, t.base, t.failed = false, now, t.last, [buckets]uint64{}
+}
+
+// freeAll lets all return that are up otherwise: the others have gone down meanwhile.
+func (e *Evaluator) freeAll(now clock.Time, list []Sample) (changes []Ejection) {
+	for i := range list {
+		if t := e.tracks[list[i].ID]; t.ejected && list[i].Up {
+			t.free(now)
+			changes = append(changes, Ejection{ID: list[i].ID, Cause: ErrAlone})
+		}
+	}
+	return changes
 }
 
 // forget drops backends that were not in the last samples, n of them.

@@ -15,8 +15,8 @@ import (
 
 // Causes of failed probes; others are the kernel's and the TLS library's own.
 var (
-	ErrTimeout = errors.New("no answer")        // within the timeout
-	ErrAnswer  = errors.New("wrong answer")     // status, body or datagram are not what was expected
+	ErrTimeout = errors.New("no answer")         // within the timeout
+	ErrAnswer  = errors.New("wrong answer")      // status, body or datagram are not what was expected
 	ErrCommand = errors.New("the command fails") // it ended by a signal or with another code than 0
 )
 

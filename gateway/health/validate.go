@@ -57,8 +57,10 @@ func (p *problems) count(key string, v, least, most int) {
 func (c *Check) Validate() []Problem {
 	var p problems
 	p.span("interval", c.Interval, minInterval, maxInterval)
-	p.span("timeout", c.Timeout, minInterval, maxInterval)
-	p.require(c.Timeout <= c.Interval, "timeout", "", "timeout %v is longer than the interval %v", c.Timeout, c.Interval)
+	if len(p) == 0 { // else the timeout, which may follow from the interval, says nothing
+		p.span("timeout", c.Timeout, minInterval, maxInterval)
+	}
+	p.require(len(p) > 0 || c.Timeout <= c.Interval, "timeout", "", "timeout %v is longer than the interval %v", c.Timeout, c.Interval)
 	p.count("rise", c.Rise, 1, maxStreak)
 	p.count("fall", c.Fall, 1, maxStreak)
 	switch c.Type {
@@ -107,7 +109,7 @@ func validHost(s string) bool {
 
 // readCA reads the file of authorities.
 func (h *HTTP) readCA() (p problems) {
-	h.ca = ""
+	h.CA = ""
 	if h.CAFile == "" {
 		return nil
 	}
@@ -120,7 +122,7 @@ func (h *HTTP) readCA() (p problems) {
 	pem, err := io.ReadAll(io.LimitReader(f, maxCA))
 	p.require(err == nil, "http.ca_file", "", "ca_file: %v", err)
 	p.require(err != nil || x509.NewCertPool().AppendCertsFromPEM(pem), "http.ca_file", "certificates in PEM", "ca_file %s has no certificate", h.CAFile)
-	h.ca = string(pem)
+	h.CA = string(pem)
 	return p
 }
 

@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/gateway/health"
+)
+
+// typesOf are the types of checks that a key is for, where that is not all.
+var typesOf = map[string][]health.Type{
+	"http":    {health.TypeHTTP, health.TypeHTTPS},
+	"udp":     {health.TypeUDP},
+	"command": {health.TypeCommand},
+}
+
+// checkHealth reports what of a service's health check does not fit together.
+func (d *decoder) checkHealth(s *Service, at *servicePlace) {
+	c := s.Health
+	if c == nil {
+		return
+	}
+	for key, types := range typesOf {
+		if n := at.health[key]; n != nil && !slices.Contains(types, c.Type) {
+			d.fail(n, "set `type: "+string(types[0])+"`, or remove it", "%s is not for checks of type %s", key, c.Type)
+		}
+	}
+	d.problemsOf(c.Validate(), at.health)
+	if s.Protocol == "udp" && c.Network() == "tcp" && c.Port == 0 {
+		d.fail(at.node, "name a TCP port of the backend that shows its health, or set the check's type to udp",
+			"service %q is udp: its %s health check needs a port", s.Name, c.Type)
+	}
+	if n := at.health["device"]; n != nil && c.Type == health.TypeCommand {
+		d.fail(n, "", "device is not for checks of type command")
+	}
+	d.checkDevice(c.Device, at)
+}
+
+// checkDevice reports a device of a check that is none of the gateway's.
+func (d *decoder) checkDevice(name string, at *servicePlace) {
+	var devices []string
+	for _, p := range d.places.devices {
+		devices = append(devices, p.value.Name)
+	}
+	if name != "" && !slices.Contains(devices, name) {
+		d.fail(at.health["device"], suggest(name, devices), "unknown device %q", name)
+	}
+}
+
+// checkPassive reports what of a service's passive health does not fit together.
+func (d *decoder) checkPassive(s *Service, at *servicePlace) {
+	if s.Passive == nil {
+		return
+	}
+	if s.Mode.Direct() {
+		d.fail(at.passive.at(""), "take health", "passive needs `mode: nat`: with mode %s the gateway does not see what backends answer", s.Mode)
+	}
+	d.problemsOf(s.Passive.Validate(), at.passive)
+}
+
+// problemsOf reports problems at the places of their keys, but for keys that could not be read.
+func (d *decoder) problemsOf(list []health.Problem, k keyPlaces) {
+	for _, p := range list {
+		n := k.at(p.Key)
+		if !slices.ContainsFunc(d.problems, func(old Problem) bool { return old.Line == n.Line && old.Column == n.Column }) {
+			d.fail(n, p.Hint, "%s", p.Message)
+		}
+	}
+}
+
+// taken is an address that packets are taken from the kernel from.
+type taken struct {
+	at    netip.AddrPort
+	proto string
+}
+
+// repliesTaken returns the addresses whose packets drivers take from the kernel, for they are
+// replies to clients, and the service of each.
+func repliesTaken(c *Config) map[taken]string {
+	list := map[taken]string{}
+	for _, s := range c.Services {
+		if s.Mode.Direct() || s.Source != SourceClient {
+			continue
+		}
+		for _, b := range s.Backends {
+			for _, ap := range b.Addresses {
+				list[taken{ap, s.Protocol}] = s.Name
+			}
+		}
+	}
+	return list
+}
+
+// checkTargets reports health checks that the kernel would never see answered.
+func (d *decoder) checkTargets(s *Service, at *servicePlace, list map[taken]string) {
+	if s.Health == nil || s.Health.Type == health.TypeCommand {
+		return
+	}
+	for i, b := range s.Backends {
+		for j, ap := range b.Addresses {
+			target := s.Health.Target(ap)
+			if by, ok := list[taken{target, s.Health.Network()}]; ok {
+				d.fail(at.backends[i].addresses[j], "set the health check's port to another one of the backend",
+					"the %s health check of %s gets no answer: what comes from there goes to the clients of service %q (source: client)",
+					strings.ToUpper(s.Health.Network()), target, by)
+			}
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package gateway
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/wire"
+)
+
+// passiveInterval is how often clients' connections are judged.
+const passiveInterval = time.Second
+
+// jury judges the backends of one service and address family: those that stand in for each other.
+type jury struct {
+	settings health.Passive
+	eval     *health.Evaluator
+	backends []uint32
+	weights  []int
+}
+
+// ejection is a backend that takes no new connections for what became of others.
+type ejection struct {
+	since, until time.Time
+	cause        error
+	all          bool // the connections it has move as well: those of UDP, which are any packets
+}
+
+// startPassive makes the juries those of the configuration; those with the same settings go on. The
+// caller holds g.mu.
+func (g *Gateway) startPassive() {
+	old := g.juries
+	g.juries = map[poolKey]*jury{}
+	for i := range g.cfg.Services {
+		sv := &g.cfg.Services[i]
+		if sv.Passive == nil {
+			continue
+		}
+		for _, b := range sv.Backends {
+			for _, ap := range b.Addresses {
+				key := poolKey{g.reg.services[sv.Name], ap.Addr().Is4()}
+				j := g.jury(key, *sv.Passive, old[key])
+				j.backends = append(j.backends, g.reg.backends[backendName{sv.Name, b.Name, ap, protoOf(sv.Protocol)}])
+				j.weights = append(j.weights, b.Weight)
+			}
+		}
+	}
+}
+
+// jury returns the jury of a pool in the new configuration, with what the old one knew if that was
+// by the same settings.
+func (g *Gateway) jury(key poolKey, settings health.Passive, old *jury) *jury {
+	j := g.juries[key]
+	if j == nil {
+		j = &jury{settings: settings}
+		if old != nil && old.settings == settings {
+			j.eval = old.eval
+		} else {
+			j.eval = health.NewEvaluator(settings)
+		}
+		g.juries[key] = j
+	}
+	return j
+}
+
+// judge ejects backends and lets them return by what became of connections. The caller holds g.mu.
+func (g *Gateway) judge(now clock.Time) {
+	s := g.snap.Load()
+	var list []health.Ejection
+	for _, j := range g.juries {
+		samples := make([]health.Sample, len(j.backends))
+		for i, id := range j.backends {
+			b := &s.backends[id]
+			samples[i] = health.Sample{
+				ID: id,
+				Up: g.alive(id) && j.weights[i] > 0 && s.endpoints[b.endpoint].hop.State == HopReady,
+				Counts: health.Counts{
+					Answered: b.count(answered), Refused: b.count(refused),
+					Unanswered: b.count(unanswered), Unreachable: b.count(unreachable),
+				},
+			}
+		}
+		list = append(list, j.eval.Sample(now, samples)...)
+	}
+	g.ejectionsChanged(list)
+}
+
+// ejectionsChanged enters what juries decided. The caller holds g.mu.
+func (g *Gateway) ejectionsChanged(list []health.Ejection) {
+	if len(list) == 0 || g.closed {
+		return
+	}
+	now := time.Now()
+	for _, e := range list {
+		if e.Ejected {
+			g.ejected[e.ID] = &ejection{since: now, until: now.Add(e.For), cause: e.Cause, all: g.isUDP(e.ID)}
+		} else {
+			delete(g.ejected, e.ID)
+		}
+	}
+	g.usableChanged()
+	for _, e := range list {
+		what := "ejected"
+		if !e.Ejected {
+			what = "returned"
+		}
+		g.tell(g.event(e.ID, what, e.Cause))
+	}
+}
+
+// isUDP reports whether a backend serves datagrams.
+func (g *Gateway) isUDP(id uint32) bool {
+	s := g.snap.Load()
+	return s.endpoints[s.backends[id].endpoint].proto == wire.ProtoUDP
+}
