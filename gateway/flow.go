@@ -79,6 +79,9 @@ func (h *Handler) translate(c *conn, v *view, to *endpoint) packet.Verdict {
 
 // heardClient notes what a packet of the client says of its connection, before it is rewritten.
 func (h *Handler) heardClient(c *conn, v *view) {
+	if v.part == later {
+		return // its first has said it all
+	}
 	c.mac, c.port, c.vlan = wire.Ethernet(v.p).Src(), v.d.Port, v.vlan()
 	c.state = c.state.fromClient(v.flags, c.direct())
 	c.deadline = h.now + ticks(h.snap.timeouts[c.state])
@@ -86,6 +89,9 @@ func (h *Handler) heardClient(c *conn, v *view) {
 
 // heardBackend notes what a packet of the backend says of its connection, and counts the first.
 func (h *Handler) heardBackend(c *conn, v *view) {
+	if v.part == later {
+		return
+	}
 	if c.flags&connHeard == 0 {
 		c.flags |= connHeard
 		what := answered
@@ -169,6 +175,9 @@ func (h *Handler) open(v *view, number uint32) packet.Verdict {
 		return packet.DropNoService
 	}
 	id := uint32(front.service)
+	if v.part == later {
+		return h.drop(id, packet.DropFragment) // its first opened a connection that is gone
+	}
 	s := &h.snap.services[id]
 	midflow, verdict := h.mayOpen(v, s)
 	if verdict != packet.Forward {

@@ -11,16 +11,17 @@ import (
 
 // Handler is the gateway's part of one loop, a stack.Handler. Handle and Tick belong to the loop.
 type Handler struct {
-	g       *Gateway
-	loop    int
-	loops   int           // of the gateway
-	span    PortRange     // of all loops' SNAT ports
-	snap    *snapshot     // as of the start of the batch
-	arena   *packet.Arena // of the batch
-	now     ticks
-	table   *table
-	ports   *ports
-	scratch [wire.NDReplyLen]byte
+	g         *Gateway
+	loop      int
+	loops     int           // of the gateway
+	span      PortRange     // of all loops' SNAT ports
+	snap      *snapshot     // as of the start of the batch
+	arena     *packet.Arena // of the batch
+	now       ticks
+	table     *table
+	ports     *ports
+	fragments *fragments
+	scratch   [wire.NDReplyLen]byte
 
 	batch   [packet.Verdicts]uint32 // verdicts of this batch
 	tallies []tally                 // of this batch, by backend
@@ -37,6 +38,7 @@ func newHandler(g *Gateway, i, tableSize int, span PortRange) *Handler {
 	t := newTable(tableSize)
 	h := &Handler{g: g, loop: i, table: t, ports: newPorts(span, t.key[0]), counts: metrics.NewBlock(packet.Verdicts)}
 	h.loops, h.span = g.cfg.Loops(), g.cfg.SNATPorts
+	h.fragments = newFragments(g.cfg.Table.Fragments / h.loops)
 	h.refresh()
 	return h
 }

@@ -15,9 +15,13 @@ type view struct {
 	sport, dport uint16
 	flags        wire.TCPFlags // 0 for UDP
 	is4          bool
+	part         part
+	idAt         uint16 // of a fragment: offset of the identification,
+	id           uint32 // and what takes its place where addresses change
 }
 
-// look reads the headers where the engine found them. The engine has checked that they are whole.
+// look reads the headers where the engine found them. The engine has checked that they are whole; a
+// fragment other than the first has no ports.
 func look(d *packet.Desc, p []byte) view {
 	v := view{d: d, p: p, is4: d.Flags.Has(packet.FlagIPv4)}
 	ip, l4 := p[d.L3:], p[d.L4:]
@@ -25,6 +29,9 @@ func look(d *packet.Desc, p []byte) view {
 		v.src, v.dst = addr4(ip[12:16]), addr4(ip[16:20])
 	} else {
 		v.src, v.dst = addr6(ip[8:24]), addr6(ip[24:40])
+	}
+	if d.L4 == 0 { // a later fragment
+		return v
 	}
 	ports := binary.BigEndian.Uint32(l4)
 	v.sport, v.dport = uint16(ports>>16), uint16(ports)
@@ -78,6 +85,9 @@ const lessOneHop = 0xfeff
 // anew: a right one stays right and a wrong one wrong.
 func (v *view) apply(r *rewrite) {
 	p := v.p
+	if v.part != whole {
+		v.renumber()
+	}
 	if v.is4 {
 		ip := wire.IPv4(p[v.d.L3 : v.d.L3+20])
 		ip[8]--
@@ -90,6 +100,9 @@ func (v *view) apply(r *rewrite) {
 		r.src.put(ip[8:24])
 		r.dst.put(ip[24:40])
 	}
+	if v.part == later {
+		return
+	}
 	l4 := p[v.d.L4:]
 	binary.BigEndian.PutUint32(l4, uint32(r.sport)<<16|uint32(r.dport))
 	if v.d.Proto == wire.ProtoUDP {
@@ -97,4 +110,16 @@ func (v *view) apply(r *rewrite) {
 		return
 	}
 	wire.TCP(l4).SetChecksum(wire.Apply(wire.TCP(l4).Checksum(), r.l4))
+}
+
+// renumber gives a fragment an identification of our own. Senders number their datagrams for one pair
+// of addresses; behind a translator many senders share one, and receivers would mix them up.
+func (v *view) renumber() {
+	if !v.is4 {
+		binary.BigEndian.PutUint32(v.p[v.idAt:], v.id)
+		return
+	}
+	ip := wire.IPv4(v.p[v.d.L3 : v.d.L3+20])
+	ip.SetChecksum(wire.Update16(ip.Checksum(), ip.ID(), uint16(v.id)))
+	ip.SetID(uint16(v.id))
 }
