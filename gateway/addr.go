@@ -37,6 +37,17 @@ func (a addr) put(b []byte) {
 	binary.BigEndian.PutUint64(b[8:], a.lo)
 }
 
+func (a addr) as4() (b [4]byte)   { a.put(b[:]); return b }
+func (a addr) as16() (b [16]byte) { a.put(b[:]); return b }
+
+// pseudo returns the sum of the pseudo header of n bytes of proto from a to b.
+func (a addr) pseudo(b addr, proto uint8, n int) uint32 {
+	if a.is4() {
+		return wire.PseudoHeader4(a.as4(), b.as4(), proto, uint32(n))
+	}
+	return wire.PseudoHeader6(a.as16(), b.as16(), proto, uint32(n))
+}
+
 // Addr returns the address as the rest of the world knows it.
 func (a addr) Addr() netip.Addr {
 	var b [16]byte

@@ -29,6 +29,7 @@ func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
 		endpoints: slices.Clone(old.endpoints),
 		snats:     slices.Clone(old.snats),
 		timeouts:  newTimeouts(&c.Table),
+		tunnel:    newTunnel(&c.Tunnel),
 		dropL4:    c.Checksum == "drop",
 	}
 	for i := range s.fronts {
@@ -71,6 +72,7 @@ func (g *Gateway) buildService(s *snapshot, sv *Service) {
 		for _, ap := range b.Addresses {
 			n := g.reg.backend(s, backendName{sv.Name, b.Name, ap, proto})
 			s.backends[n].present = true
+			s.backends[n].way = wayOf(sv.Mode)
 			e := &s.endpoints[s.backends[n].endpoint]
 			e.inUse = true
 			e.client = e.client || !direct && sv.Source == SourceClient
@@ -102,7 +104,7 @@ func (g *Gateway) pool(key poolKey, sv *Service) maglev {
 	for _, b := range sv.Backends {
 		for _, ap := range b.Addresses {
 			n := g.reg.backends[backendName{sv.Name, b.Name, ap, protoOf(sv.Protocol)}]
-			if ap.Addr().Is4() != key.is4 || !g.usable(n) || g.ejected[n] != nil {
+			if !b.serves(sv.Mode, ap, key.is4) || !g.usable(n) || g.ejected[n] != nil {
 				continue
 			}
 			one := share{b.Name, b.Weight, n}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 const directConfig = `
@@ -16,13 +17,15 @@ services:
   - {name: dns, mode: l2, protocol: udp, address: 198.18.1.1:53, backends: [{address: 198.18.2.11}]}
 `
 
-// A direct connection changes link addresses only, and holds neither a source port nor a slot for
+// A direct connection by link address changes those addresses and the time to live, and holds neither a source port nor a slot for
 // replies.
 func TestADirectConnectionHasTheClientsSideOnly(t *testing.T) {
 	w := newWorld(t, directConfig)
 	for _, s := range []seg{client(host, web, "S"), client(host, web, "A"), client(host, dns, "")} {
 		p := s.bytes()
 		got := w.expect(0, p, 1)
+		p[22]--
+		wire.IPv4(p[14:]).FillChecksum()
 		if !bytes.Equal(got[12:], p[12:]) || [6]byte(got[:6]) != macBackend || [6]byte(got[6:12]) != macGw1 {
 			t.Errorf("sent %x\ngot %x", p, got)
 		}

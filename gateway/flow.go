@@ -61,7 +61,7 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 // translate sends a packet of a client on to the backend's address and port, from the source that
 // the backend sees.
 func (h *Handler) translate(c *conn, v *view, to *endpoint) packet.Verdict {
-	if verdict := h.passable(v, &to.hop); verdict != packet.Forward {
+	if verdict := h.passable(v, &to.hop, 0); verdict != packet.Forward {
 		return verdict
 	}
 	r := rewrite{
@@ -104,15 +104,15 @@ func (h *Handler) heardBackend(c *conn, v *view) {
 	c.deadline = h.now + ticks(h.snap.timeouts[c.state])
 }
 
-// passable reports whether a packet can leave by hop: Forward, or why not.
-func (h *Handler) passable(v *view, hop *Hop) packet.Verdict {
+// passable reports whether a packet can leave by hop with overhead bytes in front: Forward, or why not.
+func (h *Handler) passable(v *view, hop *Hop, overhead int) packet.Verdict {
 	switch hop.State {
 	case HopNoRoute:
 		return packet.DropNoRoute
 	case HopUnresolved:
 		return packet.DropNoNeighbor
 	}
-	if mtu := h.snap.ports[hop.Port].MTU; mtu != 0 && v.size() > mtu {
+	if mtu := h.snap.ports[hop.Port].MTU; mtu != 0 && v.size()+overhead > mtu {
 		return packet.DropTooBig
 	}
 	return packet.Forward
@@ -151,7 +151,7 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 // client's packets came from, whatever the routes say.
 func (h *Handler) back(c *conn, v *view) packet.Verdict {
 	hop := Hop{MAC: c.mac, VLAN: c.vlan, Port: c.port, State: HopReady}
-	if verdict := h.passable(v, &hop); verdict != packet.Forward {
+	if verdict := h.passable(v, &hop, 0); verdict != packet.Forward {
 		return h.drop(h.snap.backends[c.backend].service, verdict)
 	}
 	h.heardBackend(c, v)
@@ -218,7 +218,8 @@ func (h *Handler) newConn(v *view, front, backend uint32) conn {
 
 // reachable completes c with what its mode needs for the way to the backend.
 func (h *Handler) reachable(c *conn, s *service, v *view) packet.Verdict {
-	if verdict := h.passable(v, &h.snap.endpoints[c.endpoint].hop); verdict != packet.Forward {
+	to := &h.snap.endpoints[c.endpoint]
+	if verdict := h.passable(v, &to.hop, h.snap.backends[c.backend].way.overhead(to.addr.is4())); verdict != packet.Forward {
 		return verdict
 	}
 	if s.mode.Direct() {

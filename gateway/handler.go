@@ -28,6 +28,9 @@ type Handler struct {
 	touched []uint32                // the backends that have a tally
 	counts  *metrics.Block          // by verdict
 	live    metrics.Counter         // connections, as a gauge
+
+	chain  []packet.Desc // of the batch, from the packet that is decided on: it may have several
+	lastID uint16        // of outer IPv4 headers
 }
 
 // tally is what a batch adds to the counts of a backend.
@@ -53,6 +56,7 @@ func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
 		if rest {
 			d.Verdict, d.Port = b.D[i-1].Verdict, b.D[i-1].Port
 		} else {
+			h.chain = b.D[i:]
 			d.Verdict = h.decide(d, b.Arena.Bytes(d))
 			h.batch[d.Verdict]++
 		}

@@ -20,6 +20,7 @@ type snapshot struct {
 	snat4     []uint16
 	snat6     []uint16 // those that new connections may take
 	timeouts  timeouts
+	tunnel    tunnel
 	dropL4    bool // packets with a wrong transport checksum
 }
 
@@ -54,6 +55,7 @@ func (s *service) pool(a addr) *maglev {
 type backend struct {
 	service  uint32
 	endpoint uint32
+	way      way
 	present  bool             // in the configuration
 	usable   bool             // healthy, and not removed with `removed: drop`
 	stats    []*metrics.Block // by loop, then what counts of a backend

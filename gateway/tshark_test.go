@@ -55,7 +55,7 @@ func TestTsharkFindsNothingWrong(t *testing.T) {
 	}
 }
 
-func writePcap(t *testing.T, file string, pkts [][]byte) {
+func writePcap(t testing.TB, file string, pkts [][]byte) {
 	t.Helper()
 	f, err := os.Create(file)
 	if err != nil {
