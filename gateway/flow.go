@@ -41,7 +41,7 @@ func (h *Handler) over(n int, v *view) bool {
 // forward sends a packet of a client on to the backend of connection n.
 func (h *Handler) forward(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
-	h.heardClient(c, v)
+	h.heardClient(n, v)
 	b, to := &h.snap.backends[c.backend], &h.snap.endpoints[c.endpoint]
 	verdict := packet.Forward
 	if c.direct() {
@@ -77,21 +77,35 @@ func (h *Handler) translate(c *conn, v *view, to *endpoint) packet.Verdict {
 	return packet.Forward
 }
 
-// heardClient notes what a packet of the client says of its connection, before it is rewritten.
-func (h *Handler) heardClient(c *conn, v *view) {
+// heardClient notes what a packet of the client says of connection n, before it is rewritten. Where
+// the backend cannot be heard a client that goes on stands for it: after its SYN, or else later.
+func (h *Handler) heardClient(n int, v *view) {
 	if v.part == later {
 		return // its first has said it all
 	}
+	c := &h.table.conns[n]
 	c.mac, c.port, c.vlan = wire.Ethernet(v.p).Src(), v.d.Port, v.vlan()
+	was, before := c.deadline, c.state
 	c.state = c.state.fromClient(v.flags, c.direct())
 	c.deadline = h.now + ticks(h.snap.timeouts[c.state])
+	if c.half == 0 {
+		return
+	}
+	again := c.direct() && c.deadline != was
+	if again && before == stateAdopted && c.state == stateAdopted {
+		c.state = stateEstablished
+	}
+	if c.state == stateEstablished || again && c.state == stateUDP {
+		h.confirm(n)
+	}
 }
 
-// heardBackend notes what a packet of the backend says of its connection, and counts the first.
-func (h *Handler) heardBackend(c *conn, v *view) {
+// heardBackend notes what a packet of the backend says of connection n, and counts the first.
+func (h *Handler) heardBackend(n int, v *view) {
 	if v.part == later {
 		return
 	}
+	c := &h.table.conns[n]
 	if c.flags&connHeard == 0 {
 		c.flags |= connHeard
 		what := answered
@@ -102,6 +116,9 @@ func (h *Handler) heardBackend(c *conn, v *view) {
 	}
 	c.state = c.state.fromBackend(v.flags)
 	c.deadline = h.now + ticks(h.snap.timeouts[c.state])
+	if c.half != 0 && (c.state == stateUDP || c.state == stateEstablished) {
+		h.confirm(n)
+	}
 }
 
 // passable reports whether a packet can leave by hop with overhead bytes in front: Forward, or why not.
@@ -144,17 +161,18 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 	if n < 0 {
 		return packet.DropNoFlow
 	}
-	return h.back(&h.table.conns[n], v)
+	return h.back(n, v)
 }
 
 // back sends a reply of a backend to the client: to the link address and out of the port that the
 // client's packets came from, whatever the routes say.
-func (h *Handler) back(c *conn, v *view) packet.Verdict {
+func (h *Handler) back(n int, v *view) packet.Verdict {
+	c := &h.table.conns[n]
 	hop := Hop{MAC: c.mac, VLAN: c.vlan, Port: c.port, State: HopReady}
 	if verdict := h.passable(v, &hop, 0); verdict != packet.Forward {
 		return h.drop(h.snap.backends[c.backend].service, verdict)
 	}
-	h.heardBackend(c, v)
+	h.heardBackend(n, v)
 	front := &h.snap.fronts[c.front]
 	v.apply(&rewrite{
 		src: front.addr, dst: c.client, sport: front.port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
@@ -197,9 +215,7 @@ func (h *Handler) open(v *view, number uint32) packet.Verdict {
 	if verdict := h.reachable(&c, s, v); verdict != packet.Forward {
 		return h.drop(id, verdict)
 	}
-	n := h.table.add(&c)
-	h.tally(chosen)[opened]++
-	return h.forward(n, v)
+	return h.forward(h.enter(&c), v)
 }
 
 // pick chooses the backend of a packet that the table does not know. midflow is a packet in the
@@ -233,8 +249,7 @@ func (h *Handler) reachable(c *conn, s *service, v *view) packet.Verdict {
 	return packet.Forward
 }
 
-// mayOpen reports whether a packet may start a connection, whether as one that began elsewhere, and
-// whether there is room for it.
+// mayOpen reports whether a packet may start a connection, and whether as one that began elsewhere.
 func (h *Handler) mayOpen(v *view, s *service) (midflow bool, verdict packet.Verdict) {
 	const flags = wire.FlagSYN | wire.FlagACK | wire.FlagFIN | wire.FlagRST
 	if v.d.Proto == wire.ProtoTCP && v.flags&flags != wire.FlagSYN {
@@ -245,12 +260,6 @@ func (h *Handler) mayOpen(v *view, s *service) (midflow bool, verdict packet.Ver
 	}
 	if v.src.martian() || v.sport == 0 {
 		return false, packet.DropUnsupported
-	}
-	if h.table.full() {
-		h.table.sweep(h.now, 64, h.forget) // expired ones are no reason to refuse
-	}
-	if h.table.full() {
-		return false, packet.DropTableFull
 	}
 	return midflow, packet.Forward
 }
@@ -269,10 +278,12 @@ func (h *Handler) source(c *conn, s *service) bool {
 		}
 		return n < 0
 	}
-	list := h.snap.snat6
-	if c.client.is4() {
-		list = h.snap.snat4
-	}
+	return h.takePort(c) || h.freePort(c) && h.takePort(c)
+}
+
+// takePort takes a port of one of the SNAT addresses, the first chosen by the client.
+func (h *Handler) takePort(c *conn) bool {
+	list := h.snap.snatsFor(c.client)
 	start := selection.sum(c.client, uint64(c.clientPort)) >> 32
 	for i := range list {
 		c.snat = list[(uint64(i)+start)%uint64(len(list))]
@@ -284,14 +295,24 @@ func (h *Handler) source(c *conn, s *service) bool {
 	return false
 }
 
-// forget ends connection n and gives back what it holds.
-func (h *Handler) forget(n int) {
-	c := &h.table.conns[n]
-	if c.snat != 0 {
-		h.ports.put(portPair{c.endpoint, c.snat}, c.sourcePort)
+// freePort has the oldest half-open connection give up its port to c's endpoint; false when
+// confirmed ones hold all.
+func (h *Handler) freePort(c *conn) bool {
+	for _, snat := range h.snap.snatsFor(c.client) {
+		if q := &h.ports.pairs[portPair{c.endpoint, snat}].half; q.oldest != 0 {
+			h.evict(int(h.table.halves.slots[q.oldest].conn), evictedHalfOpen)
+			return true
+		}
 	}
-	h.tally(c.backend)[closed]++
-	h.table.remove(n)
+	return false
+}
+
+// snatsFor returns the SNAT addresses of a client's address family.
+func (s *snapshot) snatsFor(client addr) []uint16 {
+	if client.is4() {
+		return s.snat4
+	}
+	return s.snat6
 }
 
 // drop counts a drop of a service's packet.

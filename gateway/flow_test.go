@@ -147,38 +147,29 @@ func TestTwoClientsOnOnePortDoNotMeet(t *testing.T) {
 	}
 }
 
-func TestAFullTableRefusesOnlyNewConnections(t *testing.T) {
-	w := newWorld(t, fill(""))
-	open := func(i int) sent {
-		return w.send(0, client(fmt.Sprintf("198.18.%d.%d:4000", 64+i/250, 1+i%250), dns, "").bytes())
-	}
-	for i := range 1024 {
-		if s := open(i); s.verdict != packet.Forward {
-			t.Fatalf("connection %d: %v", i, s.verdict)
-		}
-	}
-	if s := open(2000); s.verdict != packet.DropTableFull {
-		t.Errorf("one too many: %v", s.verdict)
-	}
-	if s := open(1023); s.verdict != packet.Forward {
-		t.Errorf("an old one: %v", s.verdict)
-	}
-	w.now = w.now.Add(61 * time.Second)
-	if s := open(3000); s.verdict != packet.Forward {
-		t.Errorf("one after the others expired: %v", s.verdict)
-	}
-}
-
+// Source ports that half-open connections hold go to new ones; those of confirmed connections do not.
 func TestSourcePortsRunOutForNewConnectionsOnly(t *testing.T) {
 	w := newWorld(t, "snat_ports: 5000-5009\n"+fill(""))
 	for i := range 10 {
 		w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", 1000+i), dns, "").bytes(), 1)
 	}
-	w.refused(0, client("198.18.0.9:2000", dns, "").bytes(), packet.DropPortsFull)
-	w.expect(0, client("198.18.0.9:1000", dns, "").bytes(), 1)
+	var out [][]byte
+	for i := range 10 {
+		out = append(out, w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", 2000+i), dns, "").bytes(), 1))
+	}
+	if st := w.g.Status(); st.Connections != 10 || st.Services[1].Evicted.HalfOpen != 10 {
+		t.Errorf("%d connections, evicted %+v", st.Connections, st.Services[1].Evicted)
+	}
+	for i, p := range out {
+		if got := flowOf(w.expect(1, answer(p, "").bytes(), 0)); got.dst.Port() != uint16(2000+i) {
+			t.Errorf("the reply to %d went to %v", 2000+i, got.dst)
+		}
+	}
+	w.refused(0, client("198.18.0.9:3000", dns, "").bytes(), packet.DropPortsFull)
+	w.expect(0, client("198.18.0.9:2000", dns, "").bytes(), 1)
 	w.after(70 * time.Second)
 	for i := range 10 {
-		w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", 3000+i), dns, "").bytes(), 1)
+		w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", 4000+i), dns, "").bytes(), 1)
 	}
 }
 

@@ -83,9 +83,8 @@ func Open(c *Config, opt Options) (*Gateway, error) {
 	}
 	g.checks = g.newChecker()
 	g.snap.Store(g.build(&snapshot{ports: slices.Clone(opt.Ports), snats: make([]addr, 1)}, c))
-	each := (c.Table.Size + loops - 1) / loops
 	for i := range loops {
-		g.handlers = append(g.handlers, newHandler(g, i, each, c.SNATPorts.loop(i, loops)))
+		g.handlers = append(g.handlers, newHandler(g, i, perLoop(c.Table.Size, loops), c.SNATPorts.loop(i, loops)))
 	}
 	g.mu.Lock()
 	g.startChecks()
@@ -98,6 +97,9 @@ func Open(c *Config, opt Options) (*Gateway, error) {
 	opt.Resolver.Watch(addrs, g.hopChanged)
 	return g, nil
 }
+
+// perLoop returns each loop's part of n, rounded up.
+func perLoop(n, loops int) int { return (n + loops - 1) / loops }
 
 // Handlers returns the handler of each loop.
 func (g *Gateway) Handlers() []*Handler { return g.handlers }

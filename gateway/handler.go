@@ -28,6 +28,7 @@ type Handler struct {
 	touched []uint32                // the backends that have a tally
 	counts  *metrics.Block          // by verdict
 	live    metrics.Counter         // connections, as a gauge
+	half    metrics.Counter         // half-open ones, as a gauge
 
 	chain  []packet.Desc // of the batch, from the packet that is decided on: it may have several
 	lastID uint16        // of outer IPv4 headers
@@ -38,7 +39,7 @@ type tally [backendCounts]uint32
 
 // newHandler returns the handler of loop i.
 func newHandler(g *Gateway, i, tableSize int, span PortRange) *Handler {
-	t := newTable(tableSize)
+	t := newTable(tableSize, perLoop(g.cfg.Table.HalfOpen, g.cfg.Loops()))
 	h := &Handler{g: g, loop: i, table: t, ports: newPorts(span, t.key[0]), counts: metrics.NewBlock(packet.Verdicts)}
 	h.loops, h.span = g.cfg.Loops(), g.cfg.SNATPorts
 	h.fragments = newFragments(g.cfg.Table.Fragments / h.loops)
@@ -114,8 +115,14 @@ func (h *Handler) publish() {
 		*t = tally{}
 	}
 	h.touched = h.touched[:0]
-	if live := uint64(h.table.live); live != h.live.Load() {
-		h.live.Add(live - h.live.Load())
+	gauge(&h.live, h.table.live)
+	gauge(&h.half, h.table.halves.n)
+}
+
+// gauge sets a counter that has one writer.
+func gauge(c *metrics.Counter, to int) {
+	if old := c.Load(); old != uint64(to) {
+		c.Add(uint64(to) - old)
 	}
 }
 

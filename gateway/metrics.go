@@ -10,6 +10,8 @@ import (
 func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 	st := g.Status()
 	w.Gauge("millrace_l4_connections", "Connections in the table.", float64(st.Connections))
+	w.Gauge("millrace_l4_half_open_connections", "Connections of which the other side has not been heard.", float64(st.HalfOpen))
+	w.Gauge("millrace_l4_half_open_size_connections", "Half-open connections that the table can hold.", float64(st.HalfOpenMax))
 	w.Gauge("millrace_l4_table_size_connections", "Connections that the table can hold.", float64(st.TableSize))
 	w.Counter("millrace_l4_forwarded_packets_total", "Packets sent on, and answers to ARP and neighbour solicitations.", st.Forwarded)
 	writeDrops(w, "l4", st.Dropped)
@@ -34,7 +36,7 @@ var handlerDrops = map[packet.Verdict]bool{
 	packet.DropMalformed: true, packet.DropTruncated: true, packet.DropIPChecksum: true, packet.DropL4Checksum: true,
 	packet.DropUnsupported: true, packet.DropFragment: true, packet.DropNoService: true, packet.DropNoFlow: true,
 	packet.DropNoBackend: true, packet.DropNoRoute: true, packet.DropNoNeighbor: true, packet.DropTTL: true,
-	packet.DropTableFull: true, packet.DropPortsFull: true, packet.DropTooBig: true, packet.DropNoFrame: true,
+	packet.DropPortsFull: true, packet.DropTooBig: true, packet.DropNoFrame: true,
 	packet.DropDenied: true, packet.DropRateLimit: true,
 }
 
@@ -45,6 +47,9 @@ func (s *ServiceStatus) write(w *metrics.Writer) {
 		w.Counter("millrace_l4_service_drop_packets_total", "Packets of a service that were dropped, by reason.", n,
 			name, metrics.Label{Name: "reason", Value: reason})
 	}
+	const evicted = "Connections of a service that made room for others."
+	w.Counter("millrace_l4_service_evicted_connections_total", evicted, s.Evicted.HalfOpen, name, metrics.Label{Name: "kind", Value: "half_open"})
+	w.Counter("millrace_l4_service_evicted_connections_total", evicted, s.Evicted.Confirmed, name, metrics.Label{Name: "kind", Value: "confirmed"})
 	for i := range s.Backends {
 		b := &s.Backends[i]
 		labels := []metrics.Label{

@@ -8,7 +8,7 @@ import "math/bits"
 type ports struct {
 	span  PortRange // of this loop; other loops have other ports
 	pairs map[portPair]*portMap
-	rand  uint64
+	rand  xorshift
 }
 
 // portPair is an SNAT address and an endpoint, by their numbers.
@@ -21,11 +21,12 @@ type portPair struct {
 type portMap struct {
 	used []uint64
 	free int
-	last int // the bit that was taken last
+	last int   // the bit that was taken last
+	half queue // the half-open connections among those that hold a port
 }
 
 func newPorts(span PortRange, seed uint64) *ports {
-	return &ports{span: span, pairs: map[portPair]*portMap{}, rand: seed | 1}
+	return &ports{span: span, pairs: map[portPair]*portMap{}, rand: xorshift(seed | 1)}
 }
 
 // take returns a port that the pair does not use; false when it uses all. Ports are taken in
@@ -34,10 +35,10 @@ func newPorts(span PortRange, seed uint64) *ports {
 func (p *ports) take(pair portPair) (uint16, bool) {
 	m := p.pairs[pair]
 	if m == nil {
-		m = newPortMap(p.span.Size(), int(p.random()%uint64(p.span.Size())))
+		m = newPortMap(p.span.Size(), int(p.rand.next()%uint64(p.span.Size())))
 		p.pairs[pair] = m
 	}
-	bit, ok := m.take(int(p.random() & 7))
+	bit, ok := m.take(int(p.rand.next() & 7))
 	return p.span.First + uint16(bit), ok
 }
 
@@ -57,12 +58,16 @@ func (p *ports) trim(keep func(portPair) bool) {
 	}
 }
 
-// random steps a xorshift generator (Marsaglia 2003).
-func (p *ports) random() uint64 {
-	p.rand ^= p.rand << 13
-	p.rand ^= p.rand >> 7
-	p.rand ^= p.rand << 17
-	return p.rand
+// xorshift is a generator of random numbers (Marsaglia 2003); it is not 0.
+type xorshift uint64
+
+func (x *xorshift) next() uint64 {
+	r := *x
+	r ^= r << 13
+	r ^= r >> 7
+	r ^= r << 17
+	*x = r
+	return uint64(r)
 }
 
 // newPortMap returns a map of size free bits, the bits behind them marked as used.

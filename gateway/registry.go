@@ -60,7 +60,7 @@ func (r *registry) front(s *snapshot, t transport) uint32 {
 
 func (r *registry) service(s *snapshot, name string) uint32 {
 	return number(r.services, name, func() {
-		s.services = append(s.services, service{name: name, drops: newServiceDrops(r.loops)})
+		s.services = append(s.services, service{name: name, drops: newServiceDrops(r.loops), evicted: newBlocks(r.loops, evictions)})
 	})
 }
 

@@ -41,6 +41,7 @@ type service struct {
 	pool4      maglev // over the usable IPv4 backends that have a next hop
 	pool6      maglev
 	drops      []*metrics.Block // by loop, then verdict
+	evicted    []*metrics.Block // by loop, then kind
 }
 
 // pool returns the table for the address family of a.

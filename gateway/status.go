@@ -14,6 +14,8 @@ import (
 type Status struct {
 	Connections uint64            `json:"connections"`
 	TableSize   int               `json:"table_size"`
+	HalfOpen    uint64            `json:"half_open"` // connections of which the other side has not been heard
+	HalfOpenMax int               `json:"half_open_size"`
 	Forwarded   uint64            `json:"forwarded_packets"` // with the answers to ARP and neighbour solicitations
 	Dropped     map[string]uint64 `json:"dropped_packets"`   // by reason
 	Services    []ServiceStatus   `json:"services"`
@@ -25,7 +27,14 @@ type ServiceStatus struct {
 	Protocol  string            `json:"protocol"`
 	Addresses []netip.AddrPort  `json:"addresses"`
 	Dropped   map[string]uint64 `json:"dropped_packets"` // by reason, of packets that were the service's
+	Evicted   Evicted           `json:"evicted_connections"`
 	Backends  []BackendStatus   `json:"backends"`
+}
+
+// Evicted counts connections that made room for others.
+type Evicted struct {
+	HalfOpen  uint64 `json:"half_open"` // the oldest, when the budget, the table or the source ports were used up
+	Confirmed uint64 `json:"confirmed"` // idle ones, when confirmed ones filled their part of the table
 }
 
 // BackendStatus is the state of one address of a backend.
@@ -66,9 +75,10 @@ type CheckStatus struct {
 func (g *Gateway) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	st := Status{TableSize: g.cfg.Table.Size, Dropped: map[string]uint64{}}
+	st := Status{TableSize: g.cfg.Table.Size, HalfOpenMax: g.cfg.Table.HalfOpen, Dropped: map[string]uint64{}}
 	for _, h := range g.handlers {
 		st.Connections += h.live.Load()
+		st.HalfOpen += h.half.Load()
 		st.Forwarded += h.counts.Load(int(packet.Forward))
 		addDrops(st.Dropped, h.counts.Load)
 	}
@@ -95,6 +105,10 @@ func (g *Gateway) serviceStatus(s *snapshot, sv *Service) ServiceStatus {
 	st := ServiceStatus{Name: sv.Name, Protocol: sv.Protocol, Addresses: sv.Addresses, Dropped: map[string]uint64{}}
 	for _, block := range s.services[id].drops {
 		addDrops(st.Dropped, block.Load)
+	}
+	for _, block := range s.services[id].evicted {
+		st.Evicted.HalfOpen += block.Load(evictedHalfOpen)
+		st.Evicted.Confirmed += block.Load(evictedConfirmed)
 	}
 	weights := map[uint32]int{}
 	for _, b := range sv.Backends {

@@ -25,7 +25,7 @@ type conn struct {
 	port       uint8   // 48: port of the loop that they come on
 	state      state   // 49
 	vlan       uint16  // 50: VLAN identifier that the client's packets are tagged with; 0 is none
-	half       uint32  // 52: place in the list of half-open connections; 0 when confirmed
+	half       uint32  // 52: place among the half-open connections; 0 when confirmed
 	lists      uint8   // 56: generation of the source lists that let it in
 	flags      uint8   // 57
 	_          [6]byte
@@ -103,10 +103,14 @@ type table struct {
 	high  int // conns from here on have never been used: the kernel need not back them yet
 	free  int // first of the list of free conns below high; -1 when empty
 	hand  int
+	rand  xorshift
+
+	halves    halves
+	confirmed int // most confirmed connections
 }
 
-// newTable returns a table for at most size connections.
-func newTable(size int) *table {
+// newTable returns a table for at most size connections, of which at most half are half-open.
+func newTable(size, half int) *table {
 	slots := 1 << bits.Len(uint(2*size*4/3-1)) // at most three quarters full
 	return &table{
 		conns: make([]conn, size),
@@ -114,6 +118,10 @@ func newTable(size int) *table {
 		key:   hashKey{rand.Uint64(), rand.Uint64(), rand.Uint64()},
 		mask:  uint32(slots - 1),
 		free:  -1,
+		rand:  xorshift(rand.Uint64() | 1),
+
+		halves:    newHalves(half),
+		confirmed: size - min(half, size/2),
 	}
 }
 
