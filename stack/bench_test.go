@@ -35,7 +35,14 @@ func (s *source) Close() error   { return nil }
 // through is an engine that looks at nothing.
 type through struct{ b *packet.Batch }
 
-func (e *through) Submit(b *packet.Batch) error { e.b = b; return nil }
+func (e *through) Submit(b *packet.Batch) error {
+	if e.b != nil {
+		return gpukern.ErrFull
+	}
+	e.b = b
+	return nil
+}
+
 func (e *through) Poll(done []*packet.Batch) int {
 	if e.b == nil {
 		return 0

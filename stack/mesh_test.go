@@ -207,6 +207,11 @@ func (w *net) Holds(visit func(uint32)) {
 		for _, off := range n.held {
 			visit(off)
 		}
+		if b := n.loop.waiting; b != nil {
+			for _, d := range b.D {
+				visit(d.Off)
+			}
+		}
 	}
 }
 
