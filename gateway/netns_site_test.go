@@ -80,6 +80,7 @@ type site struct {
 	client, gate *testnet.Namespace
 	backends     [2]*testnet.Namespace
 	servers      [2]*http.Server
+	decap        [2]*decapsulator // with direct modes
 	file         string // configuration
 	cmd          *exec.Cmd
 	out          bytes.Buffer
@@ -128,6 +129,18 @@ services:
 
 func newSite(t *testing.T, prefix, driver string) *site {
 	t.Helper()
+	s, _ := layOut(t, prefix)
+	for i := range s.backends {
+		s.listen(i)
+	}
+	s.configure(driver, "")
+	s.start("http://198.18.1.1/", "http://[2001:db8:1::1]/", "http://198.18.1.1:81/")
+	return s
+}
+
+// layOut makes the network, without programs in it.
+func layOut(t *testing.T, prefix string) (*site, *testnet.Net) {
+	t.Helper()
 	n := testnet.For(t, prefix)
 	s := &site{t: t, client: n.Namespace("client"), gate: n.Namespace("gate"), file: filepath.Join(t.TempDir(), "gateway.yaml")}
 	s.backends[0], s.backends[1] = n.Namespace("b1"), n.Namespace("b2")
@@ -137,12 +150,7 @@ func newSite(t *testing.T, prefix, driver string) *site {
 	s.link(n, s.client, "front", 0)
 	s.link(n, s.backends[0], "back1", 3)
 	s.link(n, s.backends[1], "back2", 4)
-	for i := range s.backends {
-		s.listen(i)
-	}
-	s.configure(driver, "")
-	s.start()
-	return s
+	return s, n
 }
 
 // link joins a host to the gateway; net is the third number of their network.
@@ -173,8 +181,8 @@ func (s *site) configure(driver, extra string) {
 	s.must(os.WriteFile(s.file, fmt.Appendf(nil, siteConfig, driver, extra), 0o644))
 }
 
-// start runs the gateway and waits until it serves.
-func (s *site) start() {
+// start runs the gateway and waits until it serves the urls.
+func (s *site) start(urls ...string) {
 	s.t.Helper()
 	s.cmd = exec.Command(os.Args[0])
 	s.cmd.Env = append(os.Environ(), configEnv+"="+s.file)
@@ -188,7 +196,7 @@ func (s *site) start() {
 			s.t.Log(s.log.String())
 		}
 	})
-	for _, url := range []string{"http://198.18.1.1/", "http://[2001:db8:1::1]/", "http://198.18.1.1:81/"} {
+	for _, url := range urls {
 		s.served(url, 20*time.Second)
 	}
 }

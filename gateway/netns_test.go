@@ -59,9 +59,14 @@ func (s *site) curl(host string) {
 // udp asks from 20 sockets, five times each: one backend for each.
 func (s *site) udp(host string) {
 	s.t.Helper()
+	s.udpAt(host, 53)
+}
+
+func (s *site) udpAt(host string, port int) {
+	s.t.Helper()
 	seen := map[string]int{}
 	for range 20 {
-		c := s.dial("udp", host+":53")
+		c := s.dial("udp", fmt.Sprintf("%s:%d", host, port))
 		first := ""
 		for range 5 {
 			c.SetDeadline(time.Now().Add(10 * time.Second))
