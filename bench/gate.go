@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -48,28 +49,43 @@ type Verdict struct {
 	Judged bool    `json:"judged"`
 	Met    bool    `json:"met"`
 	Figure float64 `json:"figure"`
+	Unit   string  `json:"unit,omitempty"` // of the figure; ratios have none
+}
+
+// unit returns what the gate's figure is counted in.
+func (g Gate) unit() string {
+	switch {
+	case g.Against != "":
+		return ""
+	case g.Metric == MetricRate || g.Metric == MetricPerCPU:
+		return "/s"
+	case g.Metric == MetricCost || g.Metric == MetricOwn:
+		return " ns"
+	case slices.Contains(sizes, string(g.Metric)):
+		return "B"
+	}
+	return ""
+}
+
+// withUnit renders a figure, in millions where there are some.
+func withUnit(x float64, unit string, digits int) string {
+	if x >= 1e6 {
+		x, unit = x/1e6, " M"+unit
+	}
+	return strconv.FormatFloat(x, 'g', digits, 64) + unit
 }
 
 // String names the gate, such as "afxdp: rate >= 0.95x of C".
 func (g Gate) String() string {
-	bound := strconv.FormatFloat(g.Bound, 'f', -1, 64)
 	if g.Against != "" {
-		return fmt.Sprintf("%s: %s %s %sx of %s", g.Contestant, g.Metric, g.Op, bound, g.Against)
+		return fmt.Sprintf("%s: %s %s %sx of %s", g.Contestant, g.Metric, g.Op, withUnit(g.Bound, "", -1), g.Against)
 	}
-	switch g.Metric {
-	case MetricRate, MetricPerCPU:
-		if g.Bound >= 1e6 {
-			bound = strconv.FormatFloat(g.Bound/1e6, 'f', -1, 64) + " M/s"
-		}
-	case MetricCost, MetricOwn:
-		bound += " ns"
-	}
-	return fmt.Sprintf("%s: %s %s %s", g.Contestant, g.Metric, g.Op, bound)
+	return fmt.Sprintf("%s: %s %s %s", g.Contestant, g.Metric, g.Op, withUnit(g.Bound, g.unit(), -1))
 }
 
 // Judge compares the gate with the outcomes of its measure.
 func (g Gate) Judge(m MeasureResult) Verdict {
-	v := Verdict{Gate: g.String()}
+	v := Verdict{Gate: g.String(), Unit: g.unit()}
 	var figures []float64
 	if g.Against == "" {
 		figures = m.values(g.Contestant, g.Metric)

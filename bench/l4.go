@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/millrace/millrace/gateway"
 )
 
 // l4 compares the gateway with the kernel's NAT, nginx and testpmd on the way of a packet from a
@@ -68,7 +70,7 @@ func openL4(e *Env) (*Bench, error) {
 	}
 	b.nginxVersion, b.testpmdVersion = firstLine("nginx", "-v"), firstLine("dpkg-query", "-W", "dpdk-dev")
 	var measures []Measure
-	for _, group := range []func() ([]Measure, error){b.udp, b.forward} {
+	for _, group := range []func() ([]Measure, error){b.udp, b.forward, b.flat, b.memory, b.loops} {
 		m, err := group()
 		if err != nil {
 			return nil, errors.Join(err, os.RemoveAll(dir))
@@ -118,8 +120,8 @@ func (b *l4Bench) gatewayOf(name string, c gatewayConfig) forwarder {
 	f := forwarder{name: name, options: siteOptions{sums: true}}
 	if err != nil {
 		f.absent = err.Error()
-	} else if said, err := exec.Command(b.millrace.Path, "gateway", "-c", file, "--check").CombinedOutput(); err != nil {
-		line, _, _ := strings.Cut(strings.TrimSpace(string(said)), "\n")
+	} else if _, err := gateway.Load(file); err != nil {
+		line, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
 		f.absent = "the configuration is refused: " + line
 	}
 	f.part = func(s *site) []Part {

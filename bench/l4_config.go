@@ -2,7 +2,11 @@ package main
 
 import (
 	"bufio"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"iter"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +17,8 @@ import (
 type gatewayConfig struct {
 	Driver   string // of both devices
 	Table    int    // connections
+	HalfOpen int    // of them from whom nothing came back; 0 is the default
+	Queues   int    // 0 is 1
 	Services int    // of UDP, on ports from udpPort on
 	Backends []string
 	SNAT     []string
@@ -21,10 +27,12 @@ type gatewayConfig struct {
 
 // gatewayYAML is the configuration of our gateway in every measure.
 var gatewayYAML = template.Must(template.New("gateway").Funcs(template.FuncMap{"join": strings.Join}).Parse(`devices:
-  - {name: {{.Front}}, driver: {{.Driver}}}
-  - {name: {{.Back}}, driver: {{.Driver}}}
+  - {name: {{.Front}}, driver: {{.Driver}}{{if .Queues}}, queues: {{.Queues}}{{end}}}
+  - {name: {{.Back}}, driver: {{.Driver}}{{if .Queues}}, queues: {{.Queues}}{{end}}}
+cpus: none
+admin: {socket: ""}
 snat: [{{join .SNAT ", "}}]
-table: {size: {{.Table}}}
+table: {size: {{.Table}}{{if .HalfOpen}}, half_open: {{.HalfOpen}}{{end}}}
 {{- if .Deny}}
 sources: {deny: [{{.Deny}}]}
 {{- end}}
@@ -93,22 +101,44 @@ func (c gatewayConfig) write(dir, name string) (string, error) {
 	return path, os.WriteFile(path, []byte(text), 0o644)
 }
 
-// writePrefixes stores n distinct IPv4 prefixes that no packet of the suite comes from, of mixed
-// lengths, and returns the file.
+// writePrefixes stores n IPv4 prefixes and returns the file. No packet of the suite comes from them,
+// but half of the addresses between its clients are there, so that looking a client up goes deep.
 func writePrefixes(dir string, n int) (string, error) {
-	path := filepath.Join(dir, fmt.Sprintf("deny%d.txt", n))
+	path := filepath.Join(dir, fmt.Sprintf("deny-%d.txt", n))
 	f, err := os.Create(path)
 	if err != nil {
 		return "", err
 	}
 	w := bufio.NewWriter(f)
-	for i := range n {
-		// 20.0.0.0 and up in steps of 64 addresses: /26 to /32, never two that overlap.
-		a := uint32(20)<<24 + uint32(i)<<6
-		fmt.Fprintf(w, "%d.%d.%d.%d/%d\n", a>>24, a>>16&255, a>>8&255, a&255, 26+mix(uint64(i))>>32%7)
+	for p := range prefixes(n) {
+		fmt.Fprintln(w, p)
 	}
-	if err := w.Flush(); err != nil {
-		return "", err
+	return path, errors.Join(w.Flush(), f.Close())
+}
+
+// prefixes yields n different prefixes: the odd addresses of the clients' network, and random ones of
+// 16 to 32 bits in the rest of the address space.
+func prefixes(n int) iter.Seq[netip.Prefix] {
+	all := netip.MustParsePrefix("198.18.0.0/15")
+	return func(yield func(netip.Prefix) bool) {
+		a := netip.MustParseAddr(manyClients).Next()
+		for i := 0; i < min(n, 1<<14); i++ {
+			if !yield(netip.PrefixFrom(a, 32)) {
+				return
+			}
+			a = a.Next().Next()
+		}
+		seen := map[netip.Prefix]bool{}
+		for i := uint64(0); len(seen) < n-1<<14; i++ {
+			x := mix(i)
+			var b [4]byte
+			binary.BigEndian.PutUint32(b[:], uint32(x>>32))
+			p := netip.PrefixFrom(netip.AddrFrom4(b), 16+int(uint32(x)%17)).Masked()
+			if !seen[p] && !p.Overlaps(all) {
+				if seen[p] = true; !yield(p) {
+					return
+				}
+			}
+		}
 	}
-	return path, f.Close()
 }

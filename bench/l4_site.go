@@ -20,7 +20,7 @@ const (
 	serviceAddr = "198.18.0.10"
 	backAddr    = "198.18.1.1"
 	backendAddr = "198.18.1.2"
-	manyClients = "198.18.64.0" // a /18 of sources of probes
+	manyClients = "198.18.64.0" // a /18 and the next, of sources of probes
 	spoofed     = "198.19.0.0"  // a /16 of sources of floods
 
 	frontDev, backDev = "front", "back"
@@ -148,7 +148,8 @@ func known(dev string, mac net.HardwareAddr, addr string) error {
 
 func (s *site) routes(siteOptions) error {
 	return errors.Join(
-		s.gateway.Route(manyClients+"/18", clientAddr), s.gateway.Route(spoofed+"/16", clientAddr),
+		s.gateway.Route(manyClients+"/18", clientAddr), s.gateway.Route("198.18.128.0/18", clientAddr),
+		s.gateway.Route(spoofed+"/16", clientAddr),
 		s.backend.Route("default", backAddr), s.client.Route("default", frontAddr),
 	)
 }

@@ -51,13 +51,10 @@ func (v Verdict) word() string {
 }
 
 func (v Verdict) figure() string {
-	switch {
-	case !v.Judged:
+	if !v.Judged {
 		return "-"
-	case v.Figure >= 1e6:
-		return fmt.Sprintf("%.2f M/s", v.Figure/1e6)
 	}
-	return fmt.Sprintf("%.3g", v.Figure)
+	return withUnit(v.Figure, v.Unit, 3)
 }
 
 func (m MeasureResult) markdown(w *strings.Builder) {
@@ -111,8 +108,15 @@ func (o Outcome) disturbed() float64 {
 	return Summarize(d).Median
 }
 
-// count sums a count over all rounds.
+// count sums a count over all rounds; of a size it returns the largest.
 func (o Outcome) count(name string) string {
+	if slices.Contains(sizes, name) {
+		var most uint64
+		for _, s := range o.Samples {
+			most = max(most, s.Counts[name])
+		}
+		return fmt.Sprint(most)
+	}
 	var sum uint64
 	known := false
 	for _, s := range o.Samples {
@@ -137,8 +141,11 @@ func (m MeasureResult) countNames() []string {
 	return names
 }
 
+// sizes are the counts that say how large something is.
+var sizes = []string{"rss", "heap"}
+
 // countOrder names the counts that the tables show; others are in the JSON only.
-var countOrder = []string{"offered", "received", "lost", "reordered", "allocs", "errors"}
+var countOrder = []string{"offered", "received", "lost", "reordered", "refused", "rss", "heap", "allocs", "errors"}
 
 func (r *Result) machine(w *strings.Builder) {
 	m := r.Machine

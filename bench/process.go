@@ -37,6 +37,7 @@ type Part struct {
 	Name string
 	Argv []string
 	CPU  int                // pinned to it
+	Also []int              // CPUs that it binds threads to itself
 	In   *testnet.Namespace // nil is the harness's own
 }
 

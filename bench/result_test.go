@@ -51,11 +51,11 @@ func fakeResult() *Result {
 func TestGatesAreJudgedByTheMedianOfTheRatios(t *testing.T) {
 	got := fakeResult().Measures[0].Gates
 	want := []Verdict{
-		{"ours: rate >= 0.95x of C", true, true, 1.1},      // rounds 0 and 2: 1.0 and 1.2
-		{"ours: perCPU > 1x of C", true, false, 0.85},      // 0.5 and 1.2
-		{"ours: rate >= 3 M/s", true, true, 4e6},           // the median of all three rounds
-		{"ours: lost <= 0", true, false, 1},                // a count
-		{"ours: rate >= 1.3x of missing", false, false, 0}, // nothing to compare with
+		{"ours: rate >= 0.95x of C", true, true, 1.1, ""},      // rounds 0 and 2: 1.0 and 1.2
+		{"ours: perCPU > 1x of C", true, false, 0.85, ""},      // 0.5 and 1.2
+		{"ours: rate >= 3 M/s", true, true, 4e6, "/s"},         // the median of all three rounds
+		{"ours: lost <= 0", true, false, 1, ""},                // a count
+		{"ours: rate >= 1.3x of missing", false, false, 0, ""}, // nothing to compare with
 	}
 	if diff := cmp.Diff(want, got, approx); diff != "" {
 		t.Error(diff)

@@ -35,6 +35,8 @@ var roles = []role{
 	{"headers", openHeaders},
 	{"run", openRun},
 	{"napi", openNAPI},
+	{"handler", openHandler},
+	{"loops", openLoops},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.
@@ -45,6 +47,7 @@ type roleOptions struct {
 	size        int    // bytes of a packet
 	stream      stream // of the source
 	ring, batch int
+	cpu         int    // first of those that loops run on
 	ready       string // what a foreign program says when it is ready
 	version     string // of it
 	args        []string
@@ -78,6 +81,7 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs.StringVar(&o.driver, "driver", "afxdp", "driver")
 	fs.StringVar(&o.as, "as", "engine", "contestant of the header measures")
 	fs.UintVar(&o.ops, "ops", uint(gpukern.OpsAll), "operations of the header pass, as bits")
+	fs.IntVar(&o.cpu, "cpu", 1, "first CPU of loops")
 	fs.StringVar(&o.ready, "ready", "", "words of a program that is ready")
 	fs.StringVar(&o.version, "version", "", "version of the program")
 	o.stream.flags(fs)

@@ -14,8 +14,9 @@ import (
 )
 
 // A stream is what the senders of suite l4 send: probes from clients to services, so many of each.
-// Packet number n is of flow mix(n) % flows; flows differ in the source, 2048 ports to an address.
-// Services differ in the port. The same in peers/packet.c.
+// Packet number n is of flow mix(n) % flows; flows differ in the source, 64 ports to an address, and
+// only every second address is used, so that a list of prefixes can have the others. Services differ
+// in the port. The same in peers/packet.c.
 type stream struct {
 	mac             string // of the gateway; empty is the probe to nobody
 	from, to        string // the first source and service, address:port
@@ -23,7 +24,7 @@ type stream struct {
 }
 
 const (
-	portBits = 11 // source ports of one address, as bits
+	portBits = 6 // source ports of one address, as bits
 	mixA     = 0x9E3779B97F4A7C15
 	mixB     = 0xD6E8FEB86659FD93
 )
@@ -87,8 +88,12 @@ func (s stream) probe(size int) ([]byte, error) {
 // vary makes p, a copy of the first packet, packet number n, without the number itself.
 func (s stream) vary(p, first []byte, n uint64) {
 	x := mix(n)
-	flow, service := uint32(x>>32)%uint32(s.flows), uint32(x)%uint32(s.services)
-	binary.BigEndian.PutUint32(p[26:], binary.BigEndian.Uint32(first[26:])+flow>>portBits)
+	s.set(p, first, uint32(x>>32)%uint32(s.flows), uint32(x)%uint32(s.services))
+}
+
+// set makes p, a copy of the first packet, one of a flow to a service.
+func (s stream) set(p, first []byte, flow, service uint32) {
+	binary.BigEndian.PutUint32(p[26:], binary.BigEndian.Uint32(first[26:])+flow>>portBits<<1)
 	binary.BigEndian.PutUint16(p[34:], binary.BigEndian.Uint16(first[34:])+uint16(flow&(1<<portBits-1)))
 	binary.BigEndian.PutUint16(p[36:], binary.BigEndian.Uint16(first[36:])+uint16(service))
 	p[24], p[25] = 0, 0
@@ -156,6 +161,7 @@ func (s stream) sourceAddr(first []byte) asm.Instructions {
 		asm.Mod.Imm32(asm.R8, int32(s.flows)),
 		asm.Mov.Reg(asm.R9, asm.R8),
 		asm.RSh.Imm(asm.R9, portBits),
+		asm.LSh.Imm(asm.R9, 1),
 		asm.LoadImm(asm.R4, int64(binary.BigEndian.Uint32(first[26:])), asm.DWord),
 		asm.Add.Reg(asm.R9, asm.R4),
 		asm.Mov.Reg(asm.R4, asm.R9),

@@ -148,8 +148,10 @@ func (w *Window) partCPU(name string) float64 {
 func cpusOf(up []*process) []int {
 	var cpus []int
 	for _, p := range up {
-		if !slices.Contains(cpus, p.CPU) {
-			cpus = append(cpus, p.CPU)
+		for _, cpu := range append([]int{p.CPU}, p.Also...) {
+			if !slices.Contains(cpus, cpu) {
+				cpus = append(cpus, cpu)
+			}
 		}
 	}
 	return cpus

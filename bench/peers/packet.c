@@ -119,7 +119,7 @@ static void put_sum(u8 *p, u32 sum) {
 	put16(p, ~sum);
 }
 
-enum { IP = 14, PORTS = 34, TCP_SUM = 50, PORT_BITS = 11 };
+enum { IP = 14, PORTS = 34, TCP_SUM = 50, PORT_BITS = 6 };
 
 // vary makes p packet number n of a stream.
 static void vary(u8 *p, u64 n, const struct options *o) {
@@ -128,7 +128,7 @@ static void vary(u8 *p, u64 n, const struct options *o) {
 	x *= 0xD6E8FEB86659FD93u;
 	u32 flow = (u32)(x >> 32) % o->flows, service = (u32)x % o->services, addr;
 	memcpy(&addr, o->first + IP + 12, 4);
-	addr = htonl(ntohl(addr) + (flow >> PORT_BITS));
+	addr = htonl(ntohl(addr) + (flow >> PORT_BITS << 1));
 	memcpy(p + IP + 12, &addr, 4);
 	put16(p + PORTS, (o->first[PORTS] << 8 | o->first[PORTS + 1]) + (flow & ((1 << PORT_BITS) - 1)));
 	put16(p + PORTS + 2, (o->first[PORTS + 2] << 8 | o->first[PORTS + 3]) + service);

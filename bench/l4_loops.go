@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace/millrace/gateway"
+)
+
+// Names of the contestants of the second loop.
+const (
+	oneLoop   = "1 loop"
+	twoLoops  = "2 loops"
+	handLoops = "2 loops, hand-over"
+)
+
+// loops asks what a second loop on a second CPU brings. Ports are in memory: a packet is made, parsed,
+// handled and swallowed on the loop's own CPU, and with hand-over half of them on the other.
+func (b *l4Bench) loops() ([]Measure, error) {
+	m := Measure{Name: "loops", Unit: "packet", Peer: oneLoop, Gates: []Gate{{twoLoops, MetricRate, oneLoop, ">=", 1.7}}}
+	for _, c := range []struct {
+		name  string
+		loops int
+		as    string
+	}{{oneLoop, 1, "any"}, {twoLoops, 2, "own"}, {handLoops, 2, "any"}} {
+		m.Contestants = append(m.Contestants, b.loopsOf(c.name, c.loops, c.as))
+	}
+	return []Measure{m}, nil
+}
+
+func (b *l4Bench) loopsOf(name string, n int, as string) Contestant {
+	c := million("afxdp")
+	c.Queues, c.HalfOpen = n, c.Table
+	file, err := c.write(b.dir, fmt.Sprintf("loops-%d-%s", n, as))
+	if err == nil {
+		_, err = gateway.Load(file)
+	}
+	if err != nil {
+		return Contestant{Name: name, Absent: err.Error()}
+	}
+	part := Part{Name: "loops", CPU: 1}
+	argv := []string{b.e.Self, "role", "loops", "-as", as, "-cpu", "1"}
+	if n == 2 {
+		argv[len(argv)-1], part.Also = "0", []int{0}
+	}
+	part.Argv = append(append(argv, memoryStream(1024, 1).args()...), file)
+	return Contestant{Name: name, Run: func(ctx context.Context, t Timing) (Sample, error) {
+		w, err := runParts(ctx, t, part)
+		if err != nil {
+			return Sample{}, err
+		}
+		s := w.Sample("loops", "packets")
+		s.Own, s.Version = s.Parts["loops"], w.version["loops"]
+		end := w.final["loops"].Counts
+		for name, n := range end {
+			if name != "packets" {
+				s.Counts[name] = n
+			}
+		}
+		if end["packets"]+end["lost"] != end["offered"] {
+			return s, fmt.Errorf("%d packets came in, %d left and %d were dropped", end["offered"], end["packets"], end["lost"])
+		}
+		s.Counts["received"] = end["packets"]
+		return s, nil
+	}}
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/stack"
+)
+
+// inMemory is the gateway of a configuration without devices: engine and handler over batches whose
+// packets this program writes. Port 0 leads to clients, port 1 to backends.
+type inMemory struct {
+	gate   *gateway.Gateway
+	arena  *ring.Arena
+	engine *gpukern.CPU
+	first  []byte // of the stream
+	stream stream
+}
+
+const memoryMAC = "02:00:00:00:00:f0" // of port 0
+
+func openInMemory(o roleOptions) (*inMemory, error) {
+	if len(o.args) != 1 {
+		return nil, errors.New("which configuration?")
+	}
+	cfg, err := gateway.Load(o.args[0])
+	if err != nil {
+		return nil, err
+	}
+	g := &inMemory{engine: newGatewayEngine(), stream: o.stream}
+	g.stream.mac = memoryMAC
+	if g.first, err = g.stream.probe(o.size); err != nil {
+		return nil, err
+	}
+	hops := gateway.StaticResolver{}
+	for _, s := range cfg.Services {
+		for _, b := range s.Backends {
+			for _, at := range b.Addresses {
+				hops[at.Addr()] = gateway.Hop{MAC: [6]byte{2, 0, 0, 0, 0, 0xb0}, Port: 1, State: gateway.HopReady}
+			}
+		}
+	}
+	ports := []gateway.Port{{Name: frontDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf0}}, {Name: backDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf1}}}
+	if g.gate, err = gateway.Open(cfg, gateway.Options{Ports: ports, Resolver: hops}); err != nil {
+		return nil, err
+	}
+	if g.arena, err = ring.NewArena(ring.ArenaConfig{Frames: 8192}); err != nil {
+		return nil, errors.Join(err, g.gate.Close())
+	}
+	return g, nil
+}
+
+// newGatewayEngine does what the gateway's loops ask for.
+func newGatewayEngine() *gpukern.CPU {
+	return gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash})
+}
+
+func (g *inMemory) close() error {
+	return errors.Join(g.gate.Close(), g.engine.Close(), g.arena.Close())
+}
+
+// openHandler plays the gateway's handler, and the engine before it, over batches in memory. Writing
+// the packets is not in what ownNanos counts. -as says which packets: "known" are those of connections that
+// it has opened before it is ready, "new" those of ever new flows.
+func openHandler(o roleOptions) (roleWork, error) {
+	before := memoryNow()
+	g, err := openInMemory(o)
+	if err != nil {
+		return roleWork{}, err
+	}
+	pool, err := g.arena.Cut(0)
+	if err != nil {
+		return roleWork{}, errors.Join(err, g.close())
+	}
+	h := &handlerBench{inMemory: g, handler: g.gate.Handlers()[0]}
+	for range chunk {
+		b := packet.NewBatch(g.arena.View(), stack.DefaultBurst)
+		for range stack.DefaultBurst {
+			off, _ := pool.Get()
+			b.Append(packet.Desc{Off: off})
+		}
+		h.batches = append(h.batches, b)
+	}
+	counts := map[string]uint64{}
+	if o.as != "new" {
+		if err := h.openAll(); err != nil {
+			return roleWork{}, errors.Join(err, g.close())
+		}
+		after := memoryNow()
+		counts["rss"], counts["heap"] = after.rss-min(after.rss, before.rss), after.heap-min(after.heap, before.heap)
+	}
+	return roleWork{
+		version: "engine and handler, batches of " + strconv.Itoa(stack.DefaultBurst) + " in memory",
+		step:    h.step,
+		counts: func() (map[string]uint64, error) {
+			c := maps.Clone(counts)
+			c["packets"], c["refused"], c[ownNanos] = h.packets.Load(), h.dropped.Load(), uint64(h.spent.Load())
+			return c, nil
+		},
+		close: g.close,
+	}, nil
+}
+
+// ownNanos counts the CPU time of engine and handler.
+const ownNanos = "own_ns"
+
+// chunk is how many batches are written, and then handled, at once: reading the clock costs a packet.
+const chunk = 8
+
+// handlerBench is a handler and the batches that it gets again and again.
+type handlerBench struct {
+	*inMemory
+	handler          *gateway.Handler
+	batches          []*packet.Batch
+	done             [1]*packet.Batch
+	n                uint64 // of the next packet
+	packets, dropped atomic.Uint64
+	spent            atomic.Int64 // CPU nanoseconds
+	tick             clock.Time
+}
+
+// write makes batch b new packets by set; d keeps only its frame.
+func (h *handlerBench) write(b *packet.Batch, set func(p []byte)) {
+	for i := range b.D {
+		b.D[i] = packet.Desc{Off: b.D[i].Off, Len: uint16(len(h.first))}
+		p := b.Bytes(i)
+		copy(p, h.first)
+		set(p)
+	}
+}
+
+// handle passes the batches through engine and handler and returns how many packets were not forwarded.
+func (h *handlerBench) handle() (refused int, err error) {
+	for _, b := range h.batches {
+		if err := h.engine.Submit(b); err != nil {
+			return 0, err
+		}
+		if h.engine.Poll(h.done[:]) != 1 {
+			return 0, errors.New("the engine kept a batch")
+		}
+		now := stack.Now()
+		h.handler.Handle(now, b)
+		if now >= h.tick {
+			h.tick = h.handler.Tick(now)
+		}
+	}
+	for _, b := range h.batches {
+		for i := range b.D {
+			if b.D[i].Verdict != packet.Forward {
+				refused++
+			}
+		}
+	}
+	return refused, nil
+}
+
+func (h *handlerBench) step() error {
+	for _, b := range h.batches {
+		h.write(b, func(p []byte) { h.stream.vary(p, h.first, h.n); h.n++ })
+	}
+	begin := clockNanos(unix.CLOCK_THREAD_CPUTIME_ID)
+	refused, err := h.handle()
+	if err != nil {
+		return err
+	}
+	h.spent.Add(clockNanos(unix.CLOCK_THREAD_CPUTIME_ID) - begin)
+	h.packets.Add(chunk * stack.DefaultBurst)
+	h.dropped.Add(uint64(refused))
+	return nil
+}
+
+// openAll opens the connection of each flow to a service, and of each service: with many of both that
+// would be too many, so one of them is 1.
+func (h *handlerBench) openAll() error {
+	if h.stream.flows > 1 && h.stream.services > 1 {
+		return errors.New("many flows or many services, not both")
+	}
+	total := h.stream.flows * h.stream.services
+	for next := uint(0); next < total; {
+		for _, b := range h.batches {
+			h.write(b, func(p []byte) {
+				n := min(next, total-1)
+				h.stream.set(p, h.first, uint32(n%h.stream.flows), uint32(n%h.stream.services))
+				next++
+			})
+		}
+		if refused, err := h.handle(); err != nil || refused > 0 {
+			return errors.Join(err, fmt.Errorf("%d packets of %d were refused: %v", refused, next, h.reasons()))
+		}
+	}
+	return nil
+}
+
+// reasons counts the verdicts of the last batches.
+func (h *handlerBench) reasons() map[string]int {
+	why := map[string]int{}
+	for _, b := range h.batches {
+		for i := range b.D {
+			why[b.D[i].Verdict.String()]++
+		}
+	}
+	return why
+}
+
+// memory is what this process has.
+type memory struct{ rss, heap uint64 }
+
+// memoryNow returns it after giving back what is free.
+func memoryNow() (m memory) {
+	debug.FreeOSMemory()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	m.heap = s.HeapAlloc
+	if f := strings.Fields(readFile("/proc/self/statm")); len(f) > 1 {
+		pages, _ := strconv.ParseUint(f[1], 10, 64)
+		m.rss = pages * uint64(os.Getpagesize())
+	}
+	return m
+}
