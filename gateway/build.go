@@ -2,45 +2,41 @@ package gateway
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 )
 
-// pool is a Maglev table and what it was made of, to be kept while that stays the same.
-type pool struct {
-	shares []share
-	size   int
-	table  maglev
+// origin is what a service was made of, to tell what a reload changes, and its members.
+type origin struct {
+	config  *Service // nil: not in the configuration
+	round   int      // the reload that saw it last
+	fronts  []uint32 // its addresses
+	ids     []uint32 // its backends, those that are gone included
+	members map[string]*member
 }
 
-// poolKey names a pool: a service by number, and the address family.
-type poolKey struct {
-	service uint32
-	is4     bool
+// fork returns a copy of a snapshot in which services, backends and endpoints may be replaced.
+func (s *snapshot) fork() *snapshot {
+	c := *s
+	c.services, c.backends, c.endpoints = slices.Clone(s.services), slices.Clone(s.backends), slices.Clone(s.endpoints)
+	return &c
+}
+
+// replace returns a copy of an element that stands in its place from now on.
+func replace[T any](list []*T, i uint32) *T {
+	c := *list[i]
+	list[i] = &c
+	return &c
 }
 
 // build returns a snapshot of configuration c with the present health and hops, on top of the
-// places that old has given. The caller holds g.mu.
+// places that old has given. Services that c has as they were keep all they have. The caller holds
+// g.mu.
 func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
-	s := &snapshot{
-		ports:     old.ports,
-		fronts:    slices.Clone(old.fronts),
-		services:  slices.Clone(old.services),
-		backends:  slices.Clone(old.backends),
-		endpoints: slices.Clone(old.endpoints),
-		snats:     slices.Clone(old.snats),
-		timeouts:  newTimeouts(&c.Table),
-		tunnel:    newTunnel(&c.Tunnel),
-		dropL4:    c.Checksum == "drop",
-	}
-	for i := range s.fronts {
-		s.fronts[i].service = -1
-	}
-	for i := range s.backends {
-		s.backends[i].present = false
-	}
-	for i := range s.endpoints {
-		s.endpoints[i].inUse, s.endpoints[i].client = false, false
-	}
+	s := old.fork()
+	s.fronts, s.snats = slices.Clone(old.fronts), slices.Clone(old.snats)
+	s.timeouts, s.tunnel, s.dropL4 = newTimeouts(&c.Table), newTunnel(&c.Tunnel), c.Checksum == "drop"
+	s.snat4, s.snat6 = nil, nil
 	for _, a := range c.SNAT {
 		n := g.reg.snat(s, a)
 		if a.Is4() {
@@ -49,97 +45,131 @@ func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
 			s.snat6 = append(s.snat6, n)
 		}
 	}
-	for i := range c.Services {
-		g.buildService(s, &c.Services[i])
+	changed := g.changedServices(s, c)
+	for _, id := range changed { // before any comes, so that addresses can move between services
+		g.clearService(s, id)
 	}
-	g.applyUsable(s)
-	g.applyHops(s)
-	s.keys = g.buildIndex(s, c)
+	for _, id := range changed {
+		g.buildService(s, id)
+	}
+	for _, id := range changed {
+		g.buildEndpoints(s, id)
+		g.renew(s, id, "configuration")
+	}
+	if len(changed) > 0 || g.reg.grown || !slices.Equal(g.indexed, c.SNAT) {
+		g.indexed, g.reg.grown = c.SNAT, false
+		s.keys = g.buildIndex(s, c)
+	}
 	return s
 }
 
-// buildService enters the addresses and backends of a service.
-func (g *Gateway) buildService(s *snapshot, sv *Service) {
-	id, proto := g.reg.service(s, sv.Name), protoOf(sv.Protocol)
-	direct := sv.Mode.Direct()
-	s.services[id].mode = sv.Mode
-	s.services[id].fromClient = direct || sv.Source == SourceClient
-	s.services[id].adopts = s.services[id].fromClient
+// changedServices enters the services of c and returns the numbers of those that are new, not as
+// they were, or gone.
+func (g *Gateway) changedServices(s *snapshot, c *Config) (changed []uint32) {
+	g.round++
+	for i := range c.Services {
+		sv := &c.Services[i]
+		id := g.reg.service(s, sv.Name)
+		if int(id) == len(g.origins) {
+			g.origins = append(g.origins, &origin{members: map[string]*member{}})
+		}
+		o := g.origins[id]
+		o.round = g.round
+		if o.config == nil || !reflect.DeepEqual(o.config, sv) {
+			changed = append(changed, id)
+			g.wanted[id] = sv
+			continue
+		}
+		o.config = sv // the same; lets go of the old configuration
+	}
+	for id, o := range g.origins {
+		if o.config != nil && o.round != g.round {
+			changed = append(changed, uint32(id))
+		}
+	}
+	return changed
+}
+
+// clearService takes the addresses and backends of a service out of s, as far as its connections
+// do not need them.
+func (g *Gateway) clearService(s *snapshot, id uint32) {
+	o := g.origins[id]
+	for _, n := range o.fronts {
+		s.fronts[n].service = -1
+	}
+	for _, n := range o.ids {
+		replace(s.backends, n).present = false
+	}
+}
+
+// buildService enters the addresses and backends that a service is to have from now on, and what
+// becomes of those that it had.
+func (g *Gateway) buildService(s *snapshot, id uint32) {
+	o, sv := g.origins[id], g.wanted[id]
+	delete(g.wanted, id)
+	was := o.config
+	o.config, o.fronts = sv, nil
+	if sv != nil {
+		g.enterService(s, id)
+	}
+	for _, n := range o.ids {
+		switch b := s.backends[n]; {
+		case b.present:
+			delete(g.cut, n)
+		case was != nil && hadBackend(was, &g.reg.labels[n]):
+			g.cut[n] = was.Removed == "drop"
+			delete(g.down, n) // nobody looks any more
+		}
+	}
+	g.keepMembers(id, was)
+}
+
+// enterService enters the addresses and backends of a service of the configuration.
+func (g *Gateway) enterService(s *snapshot, id uint32) {
+	o := g.origins[id]
+	sv, proto := o.config, protoOf(o.config.Protocol)
+	to := replace(s.services, id)
+	to.mode, to.fromClient, to.reject = sv.Mode, sv.Mode.Direct() || sv.Source == SourceClient, sv.Reject
+	to.adopts = to.fromClient
 	for _, ap := range sv.Addresses {
-		s.fronts[g.reg.front(s, transport{ap, proto})].service = int32(id)
+		n := g.reg.front(s, transport{ap, proto})
+		s.fronts[n].service = int32(id)
+		o.fronts = append(o.fronts, n)
 	}
-	for _, b := range sv.Backends {
-		for _, ap := range b.Addresses {
-			n := g.reg.backend(s, backendName{sv.Name, b.Name, ap, proto})
-			s.backends[n].present = true
-			s.backends[n].way = wayOf(sv.Mode)
-			e := &s.endpoints[s.backends[n].endpoint]
-			e.inUse = true
-			e.client = e.client || !direct && sv.Source == SourceClient
-			e.wasClient = e.wasClient || e.client
+	for _, name := range backendsOf(sv) {
+		n := g.reg.backend(s, name)
+		if int(n) == len(g.seats) {
+			g.seats = append(g.seats, seat{})
+			o.ids = append(o.ids, n)
 		}
+		s.backends[n].present, s.backends[n].way = true, wayOf(sv.Mode)
 	}
 }
 
-// applyUsable sets which backends are usable and makes the tables of services where that, or which
-// next hops are known, changed.
-func (g *Gateway) applyUsable(s *snapshot) {
-	for id := range s.backends {
-		s.backends[id].usable = g.usable(uint32(id))
-	}
-	for i := range g.cfg.Services {
-		sv := &g.cfg.Services[i]
-		id := g.reg.services[sv.Name]
-		s.services[id].pool4 = g.pool(poolKey{id, true}, sv)
-		s.services[id].pool6 = g.pool(poolKey{id, false}, sv)
-	}
+// hadBackend reports whether a service had the backend of a label.
+func hadBackend(sv *Service, label *BackendStatus) bool {
+	return slices.ContainsFunc(sv.Backends, func(b Backend) bool {
+		return b.Name == label.Name && slices.Contains(b.Addresses, label.Address)
+	})
 }
 
-// pool returns the table over the backends of one family that new connections may go to, the one of
-// before when they are the same. A backend whose next hop is not known joins when it is: its first
-// packets would be dropped. While no next hop is known all usable backends are in the table, so that
-// drops tell why (no_neighbor, no_route).
-func (g *Gateway) pool(key poolKey, sv *Service) maglev {
-	var usable, ready []share
-	for _, b := range sv.Backends {
-		for _, ap := range b.Addresses {
-			n := g.reg.backends[backendName{sv.Name, b.Name, ap, protoOf(sv.Protocol)}]
-			if !b.serves(sv.Mode, ap, key.is4) || !g.usable(n) || g.ejected[n] != nil {
-				continue
-			}
-			one := share{b.Name, b.Weight, n}
-			usable = append(usable, one)
-			if b.Weight > 0 && g.hops[addrOf(ap.Addr())].State == HopReady {
-				ready = append(ready, one)
-			}
+// buildEndpoints enters what the endpoints of a service are used for.
+func (g *Gateway) buildEndpoints(s *snapshot, id uint32) {
+	for _, n := range g.origins[id].ids {
+		to := s.backends[n].endpoint
+		e := *s.endpoints[to]
+		e.inUse, e.client = false, false
+		for _, user := range g.reg.users[to] {
+			b := s.backends[user]
+			e.inUse = e.inUse || b.present
+			sv := s.services[b.service]
+			e.client = e.client || b.present && sv.fromClient && !sv.mode.Direct()
 		}
-	}
-	shares := ready
-	if len(ready) == 0 {
-		shares = usable
-	}
-	old := g.pools[key]
-	if old == nil || old.size != sv.HashSize || !slices.Equal(old.shares, shares) {
-		old = &pool{shares, sv.HashSize, newMaglev(shares, sv.HashSize)}
-		g.pools[key] = old
-	}
-	return old.table
-}
-
-// alive reports whether a backend passes its checks, and a reload did not cut it off.
-func (g *Gateway) alive(id uint32) bool { return !g.down[id] && !g.cut[id] }
-
-// usable reports whether packets may go to a backend. One that is ejected keeps its TCP connections:
-// that it refuses new ones does not say that it is dead.
-func (g *Gateway) usable(id uint32) bool {
-	e := g.ejected[id]
-	return g.alive(id) && (e == nil || !e.all)
-}
-
-// applyHops enters the present hops.
-func (g *Gateway) applyHops(s *snapshot) {
-	for i := range s.endpoints {
-		s.endpoints[i].hop = g.hops[s.endpoints[i].addr]
+		e.wasClient = e.wasClient || e.client
+		e.hop = g.hops[e.addr]
+		if e != *s.endpoints[to] {
+			s.endpoints[to] = &e
+		}
 	}
 }
 
@@ -172,9 +202,9 @@ func (g *Gateway) buildIndex(s *snapshot, c *Config) index {
 // backends, and those that connections still go to.
 func (g *Gateway) backendAddrs(s *snapshot) []netip.Addr {
 	var list []netip.Addr
-	for i := range s.endpoints {
-		if s.endpoints[i].inUse || g.endpointFlows(s, uint32(i)) > 0 {
-			list = append(list, s.endpoints[i].addr.Addr())
+	for i, e := range s.endpoints {
+		if e.inUse || g.endpointFlows(s, uint32(i)) > 0 {
+			list = append(list, e.addr.Addr())
 		}
 	}
 	slices.SortFunc(list, netip.Addr.Compare)
@@ -183,10 +213,8 @@ func (g *Gateway) backendAddrs(s *snapshot) []netip.Addr {
 
 // endpointFlows returns the number of connections to an endpoint.
 func (g *Gateway) endpointFlows(s *snapshot, endpoint uint32) (n uint64) {
-	for i := range s.backends {
-		if s.backends[i].endpoint == endpoint {
-			n += s.backends[i].flows()
-		}
+	for _, user := range g.reg.users[endpoint] {
+		n += s.backends[user].flows()
 	}
 	return n
 }

@@ -42,7 +42,7 @@ func (h *Handler) over(n int, v *view) bool {
 func (h *Handler) forward(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
 	h.heardClient(n, v)
-	b, to := &h.snap.backends[c.backend], &h.snap.endpoints[c.endpoint]
+	b, to := h.snap.backends[c.backend], h.snap.endpoints[c.endpoint]
 	verdict := packet.Forward
 	if c.direct() {
 		verdict = h.direct(c, v, to)
@@ -196,7 +196,7 @@ func (h *Handler) open(v *view, number uint32) packet.Verdict {
 	if v.part == later {
 		return h.drop(id, packet.DropFragment) // its first opened a connection that is gone
 	}
-	s := &h.snap.services[id]
+	s := h.snap.services[id]
 	midflow, verdict := h.mayOpen(v, s)
 	if verdict != packet.Forward {
 		return h.drop(id, verdict)
@@ -218,12 +218,6 @@ func (h *Handler) open(v *view, number uint32) packet.Verdict {
 	return h.forward(h.enter(&c), v)
 }
 
-// pick chooses the backend of a packet that the table does not know. midflow is a packet in the
-// middle of a TCP connection, which goes where it went before. The service's adopts allowed it.
-func (h *Handler) pick(v *view, s *service, midflow bool) (uint32, bool) {
-	return s.pool(v.dst).pick(selection.sum(v.src, uint64(v.sport)<<16|uint64(v.dport)))
-}
-
 // newConn returns a connection from the packet of a client to a backend.
 func (h *Handler) newConn(v *view, front, backend uint32) conn {
 	return conn{
@@ -234,7 +228,7 @@ func (h *Handler) newConn(v *view, front, backend uint32) conn {
 
 // reachable completes c with what its mode needs for the way to the backend.
 func (h *Handler) reachable(c *conn, s *service, v *view) packet.Verdict {
-	to := &h.snap.endpoints[c.endpoint]
+	to := h.snap.endpoints[c.endpoint]
 	if verdict := h.passable(v, &to.hop, h.snap.backends[c.backend].way.overhead(to.addr.is4())); verdict != packet.Forward {
 		return verdict
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/millrace/millrace/gateway/health"
 )
@@ -16,6 +18,9 @@ import (
 var (
 	ErrClosed  = errors.New("gateway is closed")
 	ErrRestart = errors.New("the change needs a restart")
+
+	ErrUnknownService = errors.New("unknown service")
+	ErrUnknownBackend = errors.New("unknown backend")
 )
 
 // Port is a device of the loops, known by its place in Desc.Port.
@@ -38,8 +43,10 @@ type Event struct {
 	Service string
 	Backend string
 	Address netip.AddrPort
-	What    string // "healthy" or "unhealthy" by its checks, "ejected" or "returned" by clients' connections, or the state of the hop: "ready", "unresolved", "no route"
+	What    string // "healthy" or "unhealthy" by its checks, "ejected" or "returned" by clients' connections; the state of the hop: "ready", "unresolved", "no route"; a State, "removed" or "weight"
 	Cause   error  // why, where that is known
+	Why     string // of states and weights: who or what changed it, such as "operator" or "configuration"
+	Weight  int    // with "weight": the new one
 }
 
 // Gateway is the L4 load balancer: the handlers of its loops and what they share. Its methods may
@@ -54,7 +61,20 @@ type Gateway struct {
 	mu     sync.Mutex // guards all below; never taken by a loop
 	cfg    *Config
 	reg    *registry
-	pools  map[poolKey]*pool
+	shapes shapes
+
+	origins []*origin           // of services, by number
+	seats   []seat              // of backends, by number
+	wanted  map[uint32]*Service // while a snapshot is built: services that change
+	indexed []netip.Addr        // SNAT addresses of the last index
+	round   int                 // reloads so far
+
+	planned map[uint32]time.Time // services that time alone will change
+	alarm   time.Time            // when timer runs; zero is never
+	timer   *time.Timer
+
+	dirty  map[addr]Hop    // hops that changed and are not in the snapshot yet: with those of before
+	held   bool            // they wait for flushHops
 	down   map[uint32]bool // backends that fail their checks
 	cut    map[uint32]bool // backends that a reload removed, with `removed: drop`
 	hops   map[addr]Hop
@@ -77,8 +97,9 @@ func Open(c *Config, opt Options) (*Gateway, error) {
 	loops := c.Loops()
 	g := &Gateway{
 		opt: opt, cfg: c,
-		reg:   newRegistry(loops),
-		pools: map[poolKey]*pool{}, down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[addr]Hop{},
+		reg:    newRegistry(loops),
+		wanted: map[uint32]*Service{}, planned: map[uint32]time.Time{}, dirty: map[addr]Hop{},
+		down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[addr]Hop{},
 		ejected: map[uint32]*ejection{}, wake: make(chan struct{}, 1),
 	}
 	g.checks = g.newChecker()
@@ -94,7 +115,7 @@ func Open(c *Config, opt Options) (*Gateway, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	g.stop = stop
 	g.watched.Go(func() { g.watch(ctx) })
-	opt.Resolver.Watch(addrs, g.hopChanged)
+	g.watchHops(addrs)
 	return g, nil
 }
 
@@ -116,18 +137,28 @@ func (g *Gateway) Reload(c *Config) error {
 		g.mu.Unlock()
 		return err
 	}
-	old := g.cfg
 	g.cfg = c
-	s := g.snap.Load()
-	g.markRemoved(old, c)
 	g.forgetHealth(c)
-	g.snap.Store(g.build(s, c))
+	g.snap.Store(g.build(g.snap.Load(), c))
 	g.startChecks()
 	g.startPassive()
 	addrs := g.backendAddrs(g.snap.Load())
 	g.mu.Unlock()
-	g.opt.Resolver.Watch(addrs, g.hopChanged)
+	g.watchHops(addrs)
 	return nil
+}
+
+// watchHops looks for the hops to addrs. Those that the resolver knows at once come in together.
+func (g *Gateway) watchHops(addrs []netip.Addr) {
+	hold := func(on bool) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.held = on
+		g.flushHops()
+	}
+	hold(true)
+	g.opt.Resolver.Watch(addrs, g.hopChanged)
+	hold(false)
 }
 
 // SetPort tells that the link address or the MTU of port i has changed.
@@ -168,23 +199,6 @@ func (g *Gateway) mayReload(c *Config) error {
 	return nil
 }
 
-// markRemoved notes what becomes of the connections of backends that c lacks.
-func (g *Gateway) markRemoved(old, c *Config) {
-	kept := g.configured(c)
-	for i := range old.Services {
-		for _, b := range backendsOf(&old.Services[i]) {
-			if id := g.reg.backends[b]; !kept[b] {
-				g.cut[id] = old.Services[i].Removed == "drop"
-			}
-		}
-	}
-	for b := range kept {
-		if id, ok := g.reg.backends[b]; ok {
-			delete(g.cut, id)
-		}
-	}
-}
-
 // configured returns the set of the backends of c.
 func (g *Gateway) configured(c *Config) map[backendName]bool {
 	set := map[backendName]bool{}
@@ -214,27 +228,54 @@ func (g *Gateway) hopChanged(a netip.Addr, hop Hop) {
 	if hop.State == HopReady && int(hop.Port) >= len(g.opt.Ports) {
 		hop = Hop{State: HopNoRoute}
 	}
-	old, known := g.hops[addrOf(a)]
+	key := addrOf(a)
+	old, known := g.hops[key]
 	if g.closed || known && old == hop {
 		return
 	}
-	g.hops[addrOf(a)] = hop
-	s := *g.snap.Load()
-	s.endpoints = slices.Clone(s.endpoints)
-	g.applyHops(&s)
-	if known && old.State == hop.State {
-		g.snap.Store(&s)
+	if !known {
+		old.State = hopUnknown
+	}
+	if _, ok := g.dirty[key]; !ok {
+		g.dirty[key] = old
+	}
+	g.hops[key] = hop
+	g.flushHops()
+}
+
+// flushHops enters the hops that changed, unless more are about to come. The caller holds g.mu.
+func (g *Gateway) flushHops() {
+	if g.held || len(g.dirty) == 0 {
 		return
 	}
-	s.services, s.backends = slices.Clone(s.services), slices.Clone(s.backends)
-	g.applyUsable(&s)
-	g.snap.Store(&s)
-	for id := range s.backends {
-		if b := &s.backends[id]; b.present && s.endpoints[b.endpoint].addr == addrOf(a) {
-			label := &g.reg.labels[id]
-			g.tell(Event{s.services[b.service].name, label.Name, label.Address, hop.State.String(), nil})
+	s, touched := g.snap.Load().fork(), map[uint32]bool{}
+	var events []Event
+	for a, old := range g.dirty {
+		hop := g.hops[a]
+		for _, n := range g.reg.byAddr[a] {
+			replace(s.endpoints, n).hop = hop
+			if old.State == hop.State {
+				continue
+			}
+			for _, b := range g.reg.users[n] {
+				if s.backends[b].present {
+					touched[s.backends[b].service] = true
+					events = append(events, g.event(b, hop.State.String(), nil))
+				}
+			}
 		}
 	}
+	clear(g.dirty)
+	slices.SortFunc(events, func(a, b Event) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Backend, b.Backend), a.Address.Compare(b.Address))
+	})
+	for _, e := range events {
+		g.tell(e)
+	}
+	for id := range touched {
+		g.renew(s, id, "next hop")
+	}
+	g.snap.Store(s)
 }
 
 func (g *Gateway) tell(e Event) {
@@ -251,6 +292,9 @@ func (g *Gateway) Close() error {
 		return nil
 	}
 	g.closed = true
+	if g.timer != nil {
+		g.timer.Stop()
+	}
 	g.mu.Unlock()
 	g.stop()
 	g.checks.Close()

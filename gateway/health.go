@@ -97,7 +97,6 @@ func (g *Gateway) healthChanged(list []health.Change) {
 			g.down[c.ID] = true
 		}
 	}
-	g.usableChanged()
 	for _, c := range list {
 		what := "healthy"
 		if !c.Healthy {
@@ -105,18 +104,15 @@ func (g *Gateway) healthChanged(list []health.Change) {
 		}
 		g.tell(g.event(c.ID, what, c.Cause))
 	}
-}
-
-// usableChanged publishes which backends are usable now. The caller holds g.mu.
-func (g *Gateway) usableChanged() {
-	s := *g.snap.Load()
-	s.services, s.backends = slices.Clone(s.services), slices.Clone(s.backends)
-	g.applyUsable(&s)
-	g.snap.Store(&s)
+	back := map[uint32]bool{}
+	for _, c := range list {
+		back[c.ID] = c.Healthy
+	}
+	g.usableChanged(back, "health")
 }
 
 // event returns an event of a backend. The caller holds g.mu.
 func (g *Gateway) event(id uint32, what string, cause error) Event {
-	s, label := g.snap.Load(), &g.reg.labels[id]
-	return Event{s.services[s.backends[id].service].name, label.Name, label.Address, what, cause}
+	label := &g.reg.labels[id]
+	return Event{Service: g.reg.serves[id], Backend: label.Name, Address: label.Address, What: what, Cause: cause}
 }

@@ -166,7 +166,7 @@ func benchReplies(b *testing.B, w *world, f *flood, flows int) {
 			c := &h.table.conns[n]
 			f.from(i, 0)
 			p := w.arena.Mem[f.desc[i].Off:]
-			e := &h.snap.endpoints[c.endpoint]
+			e := h.snap.endpoints[c.endpoint]
 			e.addr.put(p[26:30])
 			h.snap.snats[c.snat].put(p[30:34])
 			binary.BigEndian.PutUint32(p[34:], uint32(e.port)<<16|uint32(c.sourcePort))

@@ -32,10 +32,7 @@ func newMaglev(shares []share, size int) maglev {
 	if len(turns) == 0 {
 		return maglev{}
 	}
-	m := maglev{slots: make([]uint16, size), ids: make([]uint32, len(turns))}
-	for i := range turns {
-		m.ids[i] = turns[i].id
-	}
+	m := maglev{slots: make([]uint16, size), ids: idsOf(shares)}
 	most := slices.MaxFunc(turns, func(a, b turn) int { return a.weight - b.weight }).weight
 	taken := make([]bool, size)
 	for filled := 0; filled < size; {
@@ -66,16 +63,29 @@ type turn struct {
 // turnsOf returns the shares that take part, in the order of their names.
 func turnsOf(shares []share, size int) []turn {
 	var turns []turn
-	for _, s := range shares {
-		if s.weight > 0 {
-			h := sha256.Sum256([]byte(s.name))
-			offset := binary.BigEndian.Uint64(h[:]) % uint64(size)
-			skip := binary.BigEndian.Uint64(h[8:])%uint64(size-1) + 1
-			turns = append(turns, turn{share: s, at: int(offset), skip: int(skip), size: size})
-		}
+	for _, s := range byName(shares) {
+		h := sha256.Sum256([]byte(s.name))
+		offset := binary.BigEndian.Uint64(h[:]) % uint64(size)
+		skip := binary.BigEndian.Uint64(h[8:])%uint64(size-1) + 1
+		turns = append(turns, turn{share: s, at: int(offset), skip: int(skip), size: size})
 	}
-	slices.SortFunc(turns, func(a, b turn) int { return cmp.Compare(a.name, b.name) })
 	return turns
+}
+
+// byName returns the shares that take part, in the order of their names.
+func byName(shares []share) []share {
+	list := slices.DeleteFunc(slices.Clone(shares), func(s share) bool { return s.weight == 0 })
+	slices.SortFunc(list, func(a, b share) int { return cmp.Compare(a.name, b.name) })
+	return list
+}
+
+// idsOf returns what the slots of a table over the shares are numbers of.
+func idsOf(shares []share) []uint32 {
+	var ids []uint32
+	for _, s := range byName(shares) {
+		ids = append(ids, s.id)
+	}
+	return ids
 }
 
 // next returns the first slot of the turn's order that is free.

@@ -20,6 +20,9 @@ const (
 	HopNoRoute                    // no route, or one by none of the gateway's devices
 )
 
+// hopUnknown is the state of a hop that the resolver has not told of yet. No Hop has it.
+const hopUnknown HopState = 255
+
 // String returns the state's name in logs and in the status.
 func (s HopState) String() string {
 	return [...]string{"unresolved", "ready", "no route"}[s]

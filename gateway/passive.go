@@ -11,6 +11,12 @@ import (
 // passiveInterval is how often clients' connections are judged.
 const passiveInterval = time.Second
 
+// poolKey names the backends of one service and address family.
+type poolKey struct {
+	service uint32
+	is4     bool
+}
+
 // jury judges the backends of one service and address family: those that stand in for each other.
 type jury struct {
 	settings health.Passive
@@ -70,7 +76,7 @@ func (g *Gateway) judge(now clock.Time) {
 	for _, j := range g.juries {
 		samples := make([]health.Sample, len(j.backends))
 		for i, id := range j.backends {
-			b := &s.backends[id]
+			b := s.backends[id]
 			samples[i] = health.Sample{
 				ID: id,
 				Up: g.alive(id) && j.weights[i] > 0 && s.endpoints[b.endpoint].hop.State == HopReady,
@@ -98,14 +104,15 @@ func (g *Gateway) ejectionsChanged(list []health.Ejection) {
 			delete(g.ejected, e.ID)
 		}
 	}
-	g.usableChanged()
+	back := map[uint32]bool{}
 	for _, e := range list {
 		what := "ejected"
-		if !e.Ejected {
+		if back[e.ID] = !e.Ejected; back[e.ID] {
 			what = "returned"
 		}
 		g.tell(g.event(e.ID, what, e.Cause))
 	}
+	g.usableChanged(back, "health")
 }
 
 // isUDP reports whether a backend serves datagrams.

@@ -17,6 +17,11 @@ type registry struct {
 	endpoints map[transport]uint32
 	snats     map[netip.Addr]uint16
 	labels    []BackendStatus // of backends, by number: what does not change
+
+	serves []string          // the service of a backend, by its number
+	byAddr map[addr][]uint32 // endpoints of an address
+	users  [][]uint32        // backends of an endpoint, by its number
+	grown  bool              // something that packets are found by is new
 }
 
 // transport is an address, port and protocol.
@@ -37,6 +42,7 @@ func newRegistry(loops int) *registry {
 		fronts:   map[transport]uint32{},
 		services: map[string]uint32{}, backends: map[backendName]uint32{},
 		endpoints: map[transport]uint32{}, snats: map[netip.Addr]uint16{},
+		byAddr: map[addr][]uint32{},
 	}
 }
 
@@ -55,29 +61,37 @@ func number[K comparable](m map[K]uint32, key K, grow func()) uint32 {
 func (r *registry) front(s *snapshot, t transport) uint32 {
 	return number(r.fronts, t, func() {
 		s.fronts = append(s.fronts, frontend{addr: addrOf(t.at.Addr()), port: t.at.Port(), proto: t.proto, service: -1})
+		r.grown = true
 	})
 }
 
 func (r *registry) service(s *snapshot, name string) uint32 {
 	return number(r.services, name, func() {
-		s.services = append(s.services, service{name: name, drops: newServiceDrops(r.loops), evicted: newBlocks(r.loops, evictions)})
+		s.services = append(s.services, &service{
+			name: name, drops: newServiceDrops(r.loops), evicted: newBlocks(r.loops, evictions),
+			now: [families]*pool{noPool, noPool}, before: [families]*pool{noPool, noPool},
+		})
 	})
 }
 
 func (r *registry) endpoint(s *snapshot, t transport) uint32 {
 	return number(r.endpoints, t, func() {
-		s.endpoints = append(s.endpoints, endpoint{addr: addrOf(t.at.Addr()), port: t.at.Port(), proto: t.proto})
+		a := addrOf(t.at.Addr())
+		r.byAddr[a] = append(r.byAddr[a], uint32(len(s.endpoints)))
+		r.users = append(r.users, nil)
+		r.grown = true
+		s.endpoints = append(s.endpoints, &endpoint{addr: a, port: t.at.Port(), proto: t.proto})
 	})
 }
 
 func (r *registry) backend(s *snapshot, b backendName) uint32 {
 	return number(r.backends, b, func() {
-		s.backends = append(s.backends, backend{
-			service:  r.service(s, b.service),
-			endpoint: r.endpoint(s, transport{b.at, b.proto}),
-			usable:   true,
-			stats:    newBlocks(r.loops, backendCounts),
+		to := r.endpoint(s, transport{b.at, b.proto})
+		r.users[to] = append(r.users[to], uint32(len(s.backends)))
+		s.backends = append(s.backends, &backend{
+			service: r.service(s, b.service), endpoint: to, usable: true, stats: newBlocks(r.loops, backendCounts),
 		})
+		r.serves = append(r.serves, b.service)
 		r.labels = append(r.labels, BackendStatus{Name: b.name, Address: b.at})
 	})
 }
@@ -89,6 +103,7 @@ func (r *registry) snat(s *snapshot, a netip.Addr) uint16 {
 		n = uint16(len(r.snats) + 1)
 		r.snats[a] = n
 		s.snats = append(s.snats, addrOf(a))
+		r.grown = true
 	}
 	return n
 }

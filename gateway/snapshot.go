@@ -13,9 +13,9 @@ type snapshot struct {
 	ports     []Port // by Desc.Port
 	keys      index
 	fronts    []frontend
-	services  []service
-	backends  []backend
-	endpoints []endpoint
+	services  []*service // these three are shared by snapshots: one that changes is replaced
+	backends  []*backend
+	endpoints []*endpoint
 	snats     []addr // by number; there is no number 0
 	snat4     []uint16
 	snat6     []uint16 // those that new connections may take
@@ -36,20 +36,27 @@ type frontend struct {
 type service struct {
 	name       string
 	mode       Mode
-	fromClient bool   // backends see the client's address
-	adopts     bool   // packets in the middle of a TCP connection may find their backend without the table
-	pool4      maglev // over the usable IPv4 backends that have a next hop
-	pool6      maglev
+	fromClient bool             // backends see the client's address
+	adopts     bool             // packets in the middle of a TCP connection may find their backend without the table
+	reject     bool             // without a backend packets are answered, not only dropped
+	now        [families]*pool  // for packets that may open a connection
+	before     [families]*pool  // for packets in the middle of one
 	drops      []*metrics.Block // by loop, then verdict
 	evicted    []*metrics.Block // by loop, then kind
 }
 
-// pool returns the table for the address family of a.
-func (s *service) pool(a addr) *maglev {
-	if a.is4() {
-		return &s.pool4
+// Address families of packets, as places in arrays.
+const (
+	family4 = iota
+	family6
+	families
+)
+
+func familyOf(is4 bool) int {
+	if is4 {
+		return family4
 	}
-	return &s.pool6
+	return family6
 }
 
 // backend is one address of a backend in one service.
@@ -58,7 +65,8 @@ type backend struct {
 	endpoint uint32
 	way      way
 	present  bool             // in the configuration
-	usable   bool             // healthy, and not removed with `removed: drop`
+	usable   bool             // healthy, not inactive, and not removed with `removed: drop`
+	ended    bool             // inactive: its connections are over
 	stats    []*metrics.Block // by loop, then what counts of a backend
 }
 

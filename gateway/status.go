@@ -39,21 +39,29 @@ type Evicted struct {
 
 // BackendStatus is the state of one address of a backend.
 type BackendStatus struct {
-	Name        string         `json:"name"`
-	Address     netip.AddrPort `json:"address"`
-	Weight      int            `json:"weight"`
-	Healthy     bool           `json:"healthy"`         // by its checks
-	Ejected     bool           `json:"ejected"`         // by what became of clients' connections: it takes no new ones
-	Down        []DownStatus   `json:"down,omitempty"`  // why it is not healthy, or ejected
-	Check       *CheckStatus   `json:"check,omitempty"` // the last probe
-	Removed     bool           `json:"removed"`         // by a reload; it has connections left
-	Hop         string         `json:"hop"`             // "ready", "unresolved" or "no route"
-	Connections uint64         `json:"connections"`
-	Opened      uint64         `json:"opened_connections"`
-	ToPackets   uint64         `json:"to_packets"`
-	ToBytes     uint64         `json:"to_bytes"`
-	FromPackets uint64         `json:"from_packets"`
-	FromBytes   uint64         `json:"from_bytes"`
+	Name         string         `json:"name"`
+	Address      netip.AddrPort `json:"address"`
+	State        State          `json:"state"`           // filling, active, draining or inactive; "" when removed
+	Since        time.Time      `json:"since"`           // of that state
+	ConfigState  State          `json:"config_state"`    // what the file says
+	Drained      bool           `json:"drained"`         // an operator drains it, whatever the file says
+	DrainUntil   *time.Time     `json:"drain_until"`     // when it will be inactive; null: not draining, or until its connections end
+	Weight       int            `json:"weight"`          // in force
+	ConfigWeight int            `json:"config_weight"`   // what the file says
+	Weighted     bool           `json:"weighted"`        // an operator gave the weight
+	Share        int            `json:"share_percent"`   // how much of its weight counts: below 100 while it fills
+	Healthy      bool           `json:"healthy"`         // by its checks
+	Ejected      bool           `json:"ejected"`         // by what became of clients' connections: it takes no new ones
+	Down         []DownStatus   `json:"down,omitempty"`  // why it is not healthy, or ejected
+	Check        *CheckStatus   `json:"check,omitempty"` // the last probe
+	Removed      bool           `json:"removed"`         // by a reload; it has connections left
+	Hop          string         `json:"hop"`             // "ready", "unresolved" or "no route"
+	Connections  uint64         `json:"connections"`
+	Opened       uint64         `json:"opened_connections"`
+	ToPackets    uint64         `json:"to_packets"`
+	ToBytes      uint64         `json:"to_bytes"`
+	FromPackets  uint64         `json:"from_packets"`
+	FromBytes    uint64         `json:"from_bytes"`
 }
 
 // DownStatus is a reason why a backend takes no new connections.
@@ -110,18 +118,9 @@ func (g *Gateway) serviceStatus(s *snapshot, sv *Service) ServiceStatus {
 		st.Evicted.HalfOpen += block.Load(evictedHalfOpen)
 		st.Evicted.Confirmed += block.Load(evictedConfirmed)
 	}
-	weights := map[uint32]int{}
-	for _, b := range sv.Backends {
-		for _, ap := range b.Addresses {
-			weights[g.reg.backends[backendName{sv.Name, b.Name, ap, protoOf(sv.Protocol)}]] = b.Weight
-		}
-	}
-	for n := range s.backends {
-		weight, present := weights[uint32(n)]
-		if b := &s.backends[n]; b.service == id && (present || b.flows() > 0) {
-			bs := g.backendStatus(s, uint32(n))
-			bs.Weight, bs.Removed = weight, !present
-			st.Backends = append(st.Backends, bs)
+	for _, n := range g.origins[id].ids {
+		if b := s.backends[n]; b.present || b.flows() > 0 {
+			st.Backends = append(st.Backends, g.backendStatus(s, n))
 		}
 	}
 	slices.SortStableFunc(st.Backends, func(a, b BackendStatus) int { return cmp.Compare(a.Name, b.Name) })
@@ -129,9 +128,11 @@ func (g *Gateway) serviceStatus(s *snapshot, sv *Service) ServiceStatus {
 }
 
 func (g *Gateway) backendStatus(s *snapshot, id uint32) BackendStatus {
-	b := &s.backends[id]
+	b := s.backends[id]
 	st := g.reg.labels[id]
 	g.healthStatus(id, &st)
+	st.Removed = !b.present
+	g.memberStatus(&st, b.service, id)
 	st.Hop = s.endpoints[b.endpoint].hop.State.String()
 	st.Connections, st.Opened = b.flows(), b.count(opened)
 	st.ToPackets, st.ToBytes = b.count(toPackets), b.count(toBytes)
@@ -161,4 +162,21 @@ func text(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// memberStatus enters what is wanted of a backend, and how far that has come.
+func (g *Gateway) memberStatus(st *BackendStatus, service, id uint32) {
+	o, t := g.origins[service], &g.seats[id]
+	st.State, st.Since = t.state, t.since
+	m := o.members[st.Name]
+	if m == nil || st.Removed {
+		return
+	}
+	st.ConfigState, st.Drained = m.config.State, m.told
+	if until := m.until; !m.over && !until.IsZero() {
+		st.DrainUntil = &until
+	}
+	st.ConfigWeight, st.Weight, st.Weighted = m.config.Weight, m.share(), m.weight >= 0
+	step, of := t.step(time.Now(), o.config.SlowStart)
+	st.Share = 100 * step / of
 }

@@ -1,0 +1,138 @@
+package gateway
+
+import "time"
+
+// member is what is wanted of a backend of a service, over all its addresses: by the configuration,
+// and by an operator, whose word outlives reloads until it is taken back or the file changes that
+// very key.
+type member struct {
+	config Backend
+	weight int  // an operator's; -1 is none
+	told   bool // an operator drains it
+	over   bool // its time of draining is over
+
+	drainSince time.Time // zero unless it drains
+	until      time.Time // when that ends; zero is never
+}
+
+// seat is the state of one address of a backend.
+type seat struct {
+	state State     // as last told; "" before it was ever in the configuration
+	since time.Time // of that state
+	grows bool      // its share grows from nothing
+	from  time.Time // since when; zero while its next hop is not known
+}
+
+// want returns the state that a member should be in, the growth of its share aside.
+func (m *member) want() State {
+	switch {
+	case m.over:
+		return StateInactive
+	case m.told:
+		return StateDraining
+	}
+	return m.config.State
+}
+
+// share returns the weight in force.
+func (m *member) share() int {
+	if m.weight >= 0 {
+		return m.weight
+	}
+	return m.config.Weight
+}
+
+// drain starts to drain, for d or, with 0, until the connections end.
+func (m *member) drain(now time.Time, d time.Duration) {
+	m.over, m.drainSince, m.until = false, now, time.Time{}
+	if d > 0 {
+		m.until = now.Add(d)
+	}
+}
+
+// settle makes the times of draining follow the wanted state.
+func (m *member) settle(now time.Time, d time.Duration) {
+	switch {
+	case !m.told && m.config.State != StateDraining:
+		m.over, m.drainSince, m.until = false, time.Time{}, time.Time{}
+	case m.drainSince.IsZero():
+		m.drain(now, d)
+	}
+}
+
+// follow takes the configuration's word for what it changes, also against an operator's.
+func (m *member) follow(b Backend) {
+	if b.Weight != m.config.Weight {
+		m.weight = -1
+	}
+	if b.State != m.config.State {
+		m.told, m.over, m.drainSince = false, false, time.Time{}
+	}
+	m.config = b
+}
+
+// expire ends the draining of a member whose time is over, or that an operator drains and that has
+// no connections left.
+func (m *member) expire(now time.Time, flows uint64) {
+	if m.drainSince.IsZero() {
+		return
+	}
+	late := !m.until.IsZero() && !now.Before(m.until)
+	m.over = m.over || late || m.told && flows == 0 && now.Sub(m.drainSince) >= drainPoll
+}
+
+// drainPoll is how often the connections of a backend that an operator drains are counted.
+const drainPoll = 250 * time.Millisecond
+
+// next returns when expire may find something; zero is never.
+func (m *member) next(now time.Time) time.Time {
+	switch {
+	case m.over || m.drainSince.IsZero():
+		return time.Time{}
+	case !m.told:
+		return m.until
+	}
+	return earlier(now.Add(drainPoll), m.until)
+}
+
+// earlier returns the earlier of two times, where zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// The share of a seat grows in at most growthSteps steps, at least growthStep apart.
+const (
+	growthSteps = 20
+	growthStep  = 250 * time.Millisecond
+)
+
+// steps returns in how many steps a share grows for d, and how long each lasts.
+func steps(d time.Duration) (int, time.Duration) {
+	n := min(growthSteps, max(1, int(d/growthStep)))
+	return n, d / time.Duration(n)
+}
+
+// step returns the step that a seat has come to, of n: at n it has its whole share.
+func (t *seat) step(now time.Time, slow time.Duration) (step, n int) {
+	n, each := steps(slow)
+	switch {
+	case !t.grows || slow == 0:
+		return n, n
+	case t.from.IsZero():
+		return 1, n
+	}
+	return min(n, 1+int(now.Sub(t.from)/each)), n
+}
+
+// next returns when a growing seat takes its next step; zero is never.
+func (t *seat) next(now time.Time, slow time.Duration) time.Time {
+	step, n := t.step(now, slow)
+	if step == n || t.from.IsZero() {
+		return time.Time{}
+	}
+	_, each := steps(slow)
+	return t.from.Add(time.Duration(step) * each)
+}

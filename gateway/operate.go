@@ -1,0 +1,114 @@
+package gateway
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/filter"
+)
+
+// Drain makes a backend take no new connections. Those that it has go on until they end or, when
+// deadline is above 0, until that time has passed; deadline 0 is the service's `drain`. Then the
+// backend is inactive. This outlives reloads, until Undrain or until the file changes the backend's
+// state. Draining again sets another deadline. Errors wrap ErrUnknownService or ErrUnknownBackend.
+func (g *Gateway) Drain(service, backend string, deadline time.Duration) error {
+	return g.operate(service, backend, func(o *origin, m *member) {
+		if deadline <= 0 {
+			deadline = o.config.Drain
+		}
+		m.told = true
+		m.drain(time.Now(), deadline)
+	})
+}
+
+// Undrain takes back what Drain said; the configuration's state counts again. A backend that was
+// inactive starts slowly if the service says so.
+func (g *Gateway) Undrain(service, backend string) error {
+	return g.operate(service, backend, func(o *origin, m *member) {
+		m.told, m.over, m.drainSince = false, false, time.Time{}
+		m.settle(time.Now(), o.config.Drain)
+	})
+}
+
+// SetWeight gives a backend another weight than the configuration's, 0 to 1000, or with one below 0
+// the configuration's again. This outlives reloads until the file changes the backend's weight.
+func (g *Gateway) SetWeight(service, backend string, weight int) error {
+	if weight > maxWeight {
+		return fmt.Errorf("weight is %d; it must lie between 0 and %d", weight, maxWeight)
+	}
+	return g.operate(service, backend, func(_ *origin, m *member) { m.weight = max(weight, -1) })
+}
+
+// operate changes what an operator wants of a backend.
+func (g *Gateway) operate(service, backend string, change func(*origin, *member)) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	id, m, err := g.find(service, backend)
+	if err != nil {
+		return err
+	}
+	o, weight := g.origins[id], m.share()
+	was := m.want()
+	change(o, m)
+	s := g.snap.Load().fork()
+	for _, n := range o.ids {
+		if g.reg.labels[n].Name != backend || !s.backends[n].present {
+			continue
+		}
+		if was == StateInactive && m.want() == StateActive {
+			g.grow(n, true)
+		}
+		if e := g.event(n, "weight", nil); m.share() != weight {
+			e.Weight, e.Why = m.share(), "operator"
+			g.tell(e)
+		}
+	}
+	g.renew(s, id, "operator")
+	g.snap.Store(s)
+	return nil
+}
+
+// find returns the number of a service and a member of it.
+func (g *Gateway) find(service, backend string) (uint32, *member, error) {
+	if g.closed {
+		return 0, nil, ErrClosed
+	}
+	id, ok := g.reg.services[service]
+	if !ok || g.origins[id].config == nil {
+		var all []string
+		for i := range g.cfg.Services {
+			all = append(all, g.cfg.Services[i].Name)
+		}
+		return 0, nil, fmt.Errorf("%w %q: %s", ErrUnknownService, service, nearby(service, all))
+	}
+	members := g.origins[id].members
+	m := members[backend]
+	if m == nil {
+		all := slices.Sorted(maps.Keys(members))
+		return 0, nil, fmt.Errorf("%w %q of service %q: %s", ErrUnknownBackend, backend, service, nearby(backend, all))
+	}
+	return id, m, nil
+}
+
+// nearby returns the name that is most like word, if one is, and up to nearbyNames of all.
+func nearby(word string, all []string) string {
+	best, least := "", len(word)/3+1
+	for _, name := range all {
+		if n := filter.Distance(strings.ToLower(word), strings.ToLower(name)); n < least {
+			best, least = name, n
+		}
+	}
+	list := "there is " + strings.Join(all[:min(len(all), nearbyNames)], ", ")
+	if more := len(all) - nearbyNames; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	if best == "" {
+		return list
+	}
+	return fmt.Sprintf("did you mean %q? %s", best, list)
+}
+
+const nearbyNames = 8

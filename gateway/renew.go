@@ -1,0 +1,273 @@
+package gateway
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// keepMembers makes the members of a service those of its configuration. The addresses of a backend
+// that is new in a service that was there before start slowly.
+func (g *Gateway) keepMembers(id uint32, was *Service) {
+	o, now := g.origins[id], time.Now()
+	if o.config == nil {
+		clear(o.members)
+		return
+	}
+	names := map[string]bool{}
+	for _, b := range o.config.Backends {
+		names[b.Name] = true
+		m := o.members[b.Name]
+		if m == nil {
+			m = &member{config: b, weight: -1}
+			o.members[b.Name] = m
+		}
+		m.follow(b)
+		m.settle(now, o.config.Drain)
+	}
+	maps.DeleteFunc(o.members, func(name string, _ *member) bool { return !names[name] })
+	for _, n := range o.ids {
+		if g.seats[n].state == "" {
+			g.grow(n, was != nil)
+		}
+	}
+}
+
+// grow lets the share of a backend's address grow from nothing if its service has a slow start.
+func (g *Gateway) grow(n uint32, slow bool) {
+	t := &g.seats[n]
+	t.grows, t.from = slow, time.Time{}
+}
+
+// renew brings the backends and pools of a service to what is known now, tells what changed, and
+// plans when time alone will change something. why is for the events. The caller holds g.mu.
+func (g *Gateway) renew(s *snapshot, id uint32, why string) {
+	now, o := time.Now(), g.origins[id]
+	for _, n := range o.ids {
+		g.renewSeat(s, n, now, why)
+	}
+	next := *s.services[id]
+	for f := range families {
+		next.now[f], next.before[f] = g.pools(s, id, f, now)
+	}
+	if next.now != s.services[id].now || next.before != s.services[id].before {
+		s.services[id] = &next
+	}
+	g.plan(id, now)
+}
+
+// renewSeat brings one address of a backend to what is known now.
+func (g *Gateway) renewSeat(s *snapshot, n uint32, now time.Time, why string) {
+	b, t := s.backends[n], &g.seats[n]
+	state := g.stateOf(s, n, now)
+	ended := state == StateInactive
+	usable := g.usable(n) && !ended
+	if b.usable != usable || b.ended != ended {
+		b = replace(s.backends, n)
+		b.usable, b.ended = usable, ended
+	}
+	if state == t.state {
+		return
+	}
+	was := t.state
+	t.state, t.since = state, now
+	switch {
+	case len(g.handlers) == 0: // the start
+		return
+	case was == StateFilling && state == StateActive:
+		why = "slow start is over"
+	case was == StateDraining && state == StateInactive && why == "time":
+		why = "drained"
+	}
+	e := g.event(n, string(state), nil)
+	if state == "" {
+		e.What = "removed"
+	}
+	e.Why = why
+	g.tell(e)
+}
+
+// alive reports whether a backend passes its checks, and a reload did not cut it off.
+func (g *Gateway) alive(id uint32) bool { return !g.down[id] && !g.cut[id] }
+
+// usable reports whether packets may go to a backend that is not inactive. One that is ejected keeps
+// its TCP connections: that it refuses new ones does not say that it is dead.
+func (g *Gateway) usable(id uint32) bool {
+	e := g.ejected[id]
+	return g.alive(id) && (e == nil || !e.all)
+}
+
+// usableChanged publishes which backends are usable now, where that changed: those that are back,
+// and those that are not. The caller holds g.mu.
+func (g *Gateway) usableChanged(back map[uint32]bool, why string) {
+	s, touched := g.snap.Load().fork(), map[uint32]bool{}
+	for id, is := range back {
+		touched[s.backends[id].service] = true
+		if is && s.backends[id].present {
+			g.grow(id, true)
+		}
+	}
+	for id := range touched {
+		g.renew(s, id, why)
+	}
+	g.snap.Store(s)
+}
+
+// stateOf returns the state of a backend's address, "" when it is not in the configuration, and
+// starts the growth of its share when it can take connections.
+func (g *Gateway) stateOf(s *snapshot, n uint32, now time.Time) State {
+	b, t := s.backends[n], &g.seats[n]
+	o := g.origins[b.service]
+	if !b.present || o.config == nil {
+		return ""
+	}
+	state := o.members[g.reg.labels[n].Name].want()
+	if state == StateFilling && t.state != StateFilling {
+		t.grows, t.from = true, time.Time{}
+	}
+	if state != StateFilling && state != StateActive {
+		t.grows = false
+		return state
+	}
+	if t.grows && t.from.IsZero() && !g.down[n] && s.endpoints[b.endpoint].hop.State == HopReady {
+		t.from = now
+	}
+	if step, of := t.step(now, o.config.SlowStart); step == of {
+		t.grows = false
+	}
+	if t.grows {
+		return StateFilling
+	}
+	return state
+}
+
+// candidate is a backend that may be in a pool.
+type candidate struct {
+	share
+	state State
+	ready bool // its next hop is known
+}
+
+// pools returns the pools of a service for packets of a family, those that it has when they stay
+// the same.
+func (g *Gateway) pools(s *snapshot, id uint32, f int, now time.Time) (pool, before *pool) {
+	o, sv := g.origins[id], s.services[id]
+	if o.config == nil {
+		return noPool, noPool
+	}
+	var opens, goesOn []candidate
+	for i := range o.config.Backends {
+		c, ok := g.candidate(s, o, &o.config.Backends[i], f, now)
+		if !ok {
+			continue
+		}
+		if c.state == StateFilling || c.state == StateActive {
+			opens = append(opens, c)
+		}
+		if c.state == StateActive || c.state == StateDraining {
+			goesOn = append(goesOn, c)
+		}
+	}
+	size := o.config.HashSize
+	pool = g.shapes.pool(sharesReady(opens), size, sv.now[family4], sv.now[family6])
+	return pool, g.shapes.pool(sharesReady(goesOn), size, pool, sv.before[family4], sv.before[family6])
+}
+
+// candidate returns a backend as it stands for packets of a family, false when it takes none.
+func (g *Gateway) candidate(s *snapshot, o *origin, b *Backend, f int, now time.Time) (c candidate, ok bool) {
+	at := slices.IndexFunc(b.Addresses, func(ap netip.AddrPort) bool { return b.serves(o.config.Mode, ap, f == family4) })
+	if at < 0 {
+		return c, false
+	}
+	c.id = g.reg.backends[backendName{o.config.Name, b.Name, b.Addresses[at], protoOf(o.config.Protocol)}]
+	if !s.backends[c.id].usable || g.ejected[c.id] != nil {
+		return c, false
+	}
+	t := &g.seats[c.id]
+	step, _ := t.step(now, o.config.SlowStart)
+	c.name, c.weight, c.state = b.Name, o.members[b.Name].share()*step, t.state
+	c.ready = s.endpoints[s.backends[c.id].endpoint].hop.State == HopReady
+	return c, true
+}
+
+// sharesReady returns the shares of the candidates whose next hop is known. A backend joins when it
+// is: its first packets would be dropped. While no next hop is known all are in the table, so that
+// drops tell why (no_neighbor, no_route).
+func sharesReady(list []candidate) (shares []share) {
+	ready := slices.ContainsFunc(list, func(c candidate) bool { return c.ready && c.weight > 0 })
+	for _, c := range list {
+		if c.ready || !ready {
+			shares = append(shares, c.share)
+		}
+	}
+	return shares
+}
+
+// plan enters when time alone will change something of a service.
+func (g *Gateway) plan(id uint32, now time.Time) {
+	o, at := g.origins[id], time.Time{}
+	if o.config != nil {
+		for _, n := range o.ids {
+			at = earlier(at, g.seats[n].next(now, o.config.SlowStart))
+		}
+		for _, m := range o.members {
+			at = earlier(at, m.next(now))
+		}
+	}
+	if at.IsZero() {
+		delete(g.planned, id)
+		return
+	}
+	g.planned[id] = at
+	g.arm(at, now)
+}
+
+// arm lets elapse run at the given time, if it does not run before.
+func (g *Gateway) arm(at, now time.Time) {
+	if !g.alarm.IsZero() && !at.Before(g.alarm) {
+		return
+	}
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+	g.alarm, g.timer = at, time.AfterFunc(at.Sub(now), g.elapse)
+}
+
+// elapse does what time alone makes due.
+func (g *Gateway) elapse() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return
+	}
+	now, due := time.Now(), []uint32(nil)
+	g.alarm = time.Time{}
+	for id, at := range g.planned {
+		if !at.After(now) {
+			due = append(due, id)
+		}
+	}
+	slices.Sort(due)
+	s := g.snap.Load().fork()
+	for _, id := range due {
+		g.expire(s, id, now)
+		g.renew(s, id, "time")
+	}
+	g.snap.Store(s)
+	for _, at := range g.planned {
+		g.arm(at, now)
+	}
+}
+
+// expire ends the draining of members of a service whose time has come.
+func (g *Gateway) expire(s *snapshot, id uint32, now time.Time) {
+	o := g.origins[id]
+	flows := map[string]uint64{}
+	for _, n := range o.ids {
+		flows[g.reg.labels[n].Name] += s.backends[n].flows()
+	}
+	for name, m := range o.members {
+		m.expire(now, flows[name])
+	}
+}
