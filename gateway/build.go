@@ -184,6 +184,9 @@ func (g *Gateway) buildIndex(s *snapshot, c *Config) index {
 		}
 	}
 	for i, e := range s.endpoints {
+		if e.inUse {
+			all = append(all, indexSlot{e.addr, tagOf(kindBackend, 0, 0), 0})
+		}
 		if e.port == 0 { // of a direct mode: its replies pass by
 			continue
 		}

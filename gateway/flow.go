@@ -259,20 +259,43 @@ func (h *Handler) mayOpen(v *view, s *service) (midflow bool, verdict packet.Ver
 }
 
 // source gives the connection the source that the backend sees; false when none is left. With
-// clients' own addresses that is their own port, taken when another service leads the same client
-// port to the same backend.
+// clients' own addresses that is the client, unless it is a backend: one that answers another would
+// not send by the gateway, and none takes packets from its own address.
 func (h *Handler) source(c *conn, s *service) bool {
-	if s.fromClient {
-		c.sourcePort = c.clientPort
-		key := c.backendKey()
-		n := h.table.byBackend(&key)
-		if n >= 0 && h.table.conns[n].expired(h.now) {
-			h.forget(n)
-			n = -1
-		}
-		return n < 0
+	if s.fromClient && !h.snap.backendAddr(c.client) {
+		return h.keepPort(c)
+	}
+	if c.state == stateAdopted {
+		return false // which port it had nobody knows
 	}
 	return h.takePort(c) || h.freePort(c) && h.takePort(c)
+}
+
+// keepPort gives the connection the client's own port, or another one when that is taken: another
+// service leads the same client port to the same backend.
+func (h *Handler) keepPort(c *conn) bool {
+	c.sourcePort = c.clientPort
+	if h.unused(c) {
+		return true
+	}
+	for range 64 * h.loops {
+		c.sourcePort = h.span.First + uint16(h.table.rand.next()%uint64(h.span.Size()))
+		if owner(c.client, c.sourcePort, h.loops) == h.loop && c.state != stateAdopted && h.unused(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// unused reports whether no connection is seen by the backend as c would be.
+func (h *Handler) unused(c *conn) bool {
+	key := c.backendKey()
+	n := h.table.byBackend(&key)
+	if n >= 0 && h.table.conns[n].expired(h.now) {
+		h.forget(n)
+		n = -1
+	}
+	return n < 0
 }
 
 // takePort takes a port of one of the SNAT addresses, the first chosen by the client.
@@ -299,6 +322,12 @@ func (h *Handler) freePort(c *conn) bool {
 		}
 	}
 	return false
+}
+
+// backendAddr reports whether a backend has address a.
+func (s *snapshot) backendAddr(a addr) bool {
+	_, ok := s.keys.find(a, tagOf(kindBackend, 0, 0))
+	return ok
 }
 
 // snatsFor returns the SNAT addresses of a client's address family.

@@ -173,21 +173,118 @@ func TestSourcePortsRunOutForNewConnectionsOnly(t *testing.T) {
 	}
 }
 
-// With clients' own addresses, one client port may lead to a backend by one service only.
+// With clients' own addresses a client keeps its port, but one port may lead to a backend by one
+// service only: by the others the backend sees another port.
 func TestAClientPortLeadsToABackendOnce(t *testing.T) {
-	w := newWorld(t, `
-devices: [{name: gw0}, {name: gw1}]
+	const config = `
+devices: [{name: gw0, queues: %d}, {name: gw1, queues: %[1]d}]
+table: {size: 1024}
 services:
   - {name: one, protocol: udp, source: client, address: 198.18.1.1:53, backends: [{address: 198.18.2.11:53}]}
   - {name: two, protocol: udp, source: client, address: 198.18.1.2:53, backends: [{address: 198.18.2.11:53}]}
-`)
-	out := w.expect(0, client(host, "198.18.1.1:53", "").bytes(), 1)
-	w.refused(0, client(host, "198.18.1.2:53", "").bytes(), packet.DropPortsFull)
-	if got := flowOf(w.expect(1, answer(out, "").bytes(), 0)); got.src.String() != "198.18.1.1:53" {
-		t.Errorf("the reply comes from %v", got.src)
+  - {name: web, source: client, address: [198.18.1.1:80, 198.18.1.2:80], backends: [{address: 198.18.2.11:80}]}
+`
+	for _, loops := range []int{1, 3} {
+		w := newWorld(t, fmt.Sprintf(config, loops))
+		w.h = w.g.Handlers()[owner(addrOf(netip.MustParseAddr("198.18.0.9")), 40000, loops)]
+		for _, flags := range []string{"", "S"} {
+			port := map[string]string{"": "53", "S": "80"}[flags]
+			seen := map[netip.AddrPort]bool{}
+			for _, front := range []string{"198.18.1.1:" + port, "198.18.1.2:" + port} {
+				out := w.expect(0, client(host, front, flags).bytes(), 1)
+				w.checksumsRight(out)
+				got := flowOf(out)
+				if got.src.Addr().String() != "198.18.0.9" || seen[got.src] || (len(seen) == 0) != (got.src.Port() == 40000) {
+					t.Errorf("by %s the backend sees %v", front, got.src)
+				}
+				seen[got.src] = true
+				back := w.expect(1, answer(out, map[string]string{"": "", "S": "SA"}[flags]).bytes(), 0)
+				w.checksumsRight(back)
+				if got := flowOf(back); got.src.String() != front || got.dst.String() != host {
+					t.Errorf("the reply goes from %v to %v", got.src, got.dst)
+				}
+			}
+		}
+		w.audit()
+		w.now = w.now.Add(61 * time.Second)
+		if got := flowOf(w.expect(0, client(host, "198.18.1.2:53", "").bytes(), 1)); got.src.String() != host {
+			t.Errorf("after the other has expired the backend sees %v", got.src)
+		}
 	}
-	w.now = w.now.Add(61 * time.Second)
-	w.expect(0, client(host, "198.18.1.2:53", "").bytes(), 1)
+}
+
+// What is taken over in the middle has to keep its port: the backend knows it by that.
+func TestAnAdoptedConnectionKeepsItsPort(t *testing.T) {
+	w := newWorld(t, `
+devices: [{name: gw0}, {name: gw1}]
+snat: 198.18.2.1
+services:
+  - {name: web, source: client, address: [198.18.1.1:80, 198.18.1.2:80], backends: [{address: 198.18.2.11:80}]}
+`)
+	w.expect(0, client(host, "198.18.1.1:80", "A").bytes(), 1)
+	w.refused(0, client(host, "198.18.1.2:80", "A").bytes(), packet.DropPortsFull)
+	w.refused(1, fromBackend("198.18.2.11:40000", "198.18.1.1:80", "A").bytes(), packet.DropPortsFull)
+}
+
+// A backend may be a client of the service that it serves, and get its own connection; so may another host
+// of the backends' network, whose replies come by the gateway.
+func TestBackendsAreClientsToo(t *testing.T) {
+	for _, source := range []string{"gateway", "client"} {
+		for _, c := range []struct{ name, src, front string }{
+			{"a backend", "198.18.2.11:40000", dns},
+			{"a backend, IPv6", "[2001:db8:2::11]:40000", "[2001:db8:1::1]:53"},
+			{"a neighbour", "198.18.2.77:40000", dns},
+		} {
+			t.Run(c.name+", source "+source, func(t *testing.T) {
+				w := newWorld(t, fill("source: "+source))
+				s := fromBackend(c.src, c.front, "")
+				out := w.expect(1, s.bytes(), 1)
+				w.checksumsRight(out)
+				got := flowOf(out)
+				if own := source == "client" && c.name == "a neighbour"; own != (got.src == s.src) {
+					t.Errorf("the backend sees %v", got.src)
+				}
+				back := w.expect(1, answer(out, "").bytes(), 1)
+				w.checksumsRight(back)
+				if got := flowOf(back); got.src != s.dst || got.dst != s.src || [6]byte(got.dstMAC) != s.from {
+					t.Errorf("the reply goes from %v to %v, %v", got.src, got.dst, got.dstMAC)
+				}
+			})
+		}
+	}
+}
+
+// fromBackend is client for one in the backends' network.
+func fromBackend(src, dst, flags string) seg {
+	s := client(src, dst, flags)
+	s.from, s.to = [6]byte{2, 0, 0, 0, 0, 0xbb}, macGw1
+	return s
+}
+
+// Without an SNAT address a backend could not answer itself.
+func TestABackendIsNoClientWithoutSNAT(t *testing.T) {
+	w := newWorld(t, `
+devices: [{name: gw0}, {name: gw1}]
+services:
+  - {name: web, source: client, address: 198.18.1.1:80, backends: [{address: 198.18.2.11:80}]}
+`)
+	w.refused(1, fromBackend("198.18.2.11:40000", web, "S").bytes(), packet.DropPortsFull)
+}
+
+// When the ports of one SNAT address are used up the others serve.
+func TestAllSNATAddressesAreUsed(t *testing.T) {
+	w := newWorld(t, strings.Replace("snat_ports: 5000-5009\n"+fill(""), "198.18.2.1,", "198.18.2.1, 198.18.2.2, 198.18.2.3,", 1))
+	seen := map[netip.AddrPort]bool{}
+	for i := range 30 {
+		out := w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", 1000+i), dns, "").bytes(), 1)
+		w.expect(1, answer(out, "").bytes(), 0)
+		seen[flowOf(out).src] = true
+	}
+	if len(seen) != 30 {
+		t.Errorf("%d sources for 30 connections", len(seen))
+	}
+	w.refused(0, client("198.18.0.9:2000", dns, "").bytes(), packet.DropPortsFull)
+	w.audit()
 }
 
 func TestWhatIsNotServedIsDroppedByReason(t *testing.T) {

@@ -127,6 +127,7 @@ const (
 	kindEndpoint // where backends answer from
 	kindSNAT     // without port and protocol
 	kindLocal    // an address that the gateway answers for: without port and protocol
+	kindBackend  // an address of a backend: without port and protocol
 )
 
 func tagOf(kind uint8, port uint16, proto uint8) uint32 {
