@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/netip"
+	"strconv"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -75,9 +76,17 @@ func (d *decoder) checkDevices() {
 		d.unique(names, p.value.Name, p.node, "device")
 		if first := d.places.devices[0]; p.value.Queues != first.value.Queues {
 			d.fail(p.node, "loop i serves queue i of every device",
-				"device %q has %d queues, but %q has %d", p.value.Name, p.value.Queues, first.value.Name, first.value.Queues)
+				"device %q has %s queues, but %q has %s", p.value.Name, p.value.queues(), first.value.Name, first.value.queues())
 		}
 	}
+}
+
+// queues says the number as the file does.
+func (d *Device) queues() string {
+	if d.Queues == QueuesAuto {
+		return "auto"
+	}
+	return strconv.Itoa(d.Queues)
 }
 
 func (d *decoder) checkSNAT(c *Config) {

@@ -88,7 +88,8 @@ type Device struct {
 	Mode   string // key "mode", AF_XDP only: "auto" (default), "native" or "generic"
 
 	// Queues is the number of receive queues to serve, the same on all devices: loop i serves queue
-	// i of each. A packet may come by any of them. Key "queues", default 1, at most 64.
+	// i of each. A packet may come by any of them. Key "queues", default 1, at most 64;
+	// "auto" (QueuesAuto, until SetQueues) is as many as the interface receives on.
 	Queues int
 }
 
@@ -207,7 +208,6 @@ func (r PortRange) loop(i, n int) PortRange {
 const (
 	maxFileBytes = 16 << 20
 	maxDevices   = 64
-	maxQueues    = 64
 	maxSNAT      = 256
 	maxServices  = 65536
 	maxBackends  = 4096 // of one service: the hash has 16 slots for each at its default size
@@ -249,5 +249,21 @@ func newService() Service {
 	}
 }
 
-// Loops returns the number of loops that the configuration asks for: one per queue.
+// MaxQueues is how many queues a device may have, and so how many loops there may be.
+const MaxQueues = 64
+
+// QueuesAuto is the Device.Queues that the machine has to say.
+const QueuesAuto = 0
+
+// SetQueues settles `queues: auto`.
+func (c *Config) SetQueues(n int) {
+	for i := range c.Devices {
+		if c.Devices[i].Queues == QueuesAuto {
+			c.Devices[i].Queues = n
+		}
+	}
+}
+
+// Loops returns the number of loops that the configuration asks for: one per queue; 0 while it is not
+// settled.
 func (c *Config) Loops() int { return c.Devices[0].Queues }

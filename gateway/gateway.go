@@ -95,6 +95,12 @@ func Open(c *Config, opt Options) (*Gateway, error) {
 		return nil, fmt.Errorf("gateway: 1 to 255 ports and a resolver are required")
 	}
 	loops := c.Loops()
+	if loops == QueuesAuto {
+		return nil, fmt.Errorf("gateway: `queues: auto` is to be settled by Config.SetQueues before")
+	}
+	if len(c.SNAT) > 0 && c.SNATPorts.Size() < loops {
+		return nil, fmt.Errorf("gateway: snat_ports has %d ports for %d loops", c.SNATPorts.Size(), loops)
+	}
 	g := &Gateway{
 		opt: opt, cfg: c,
 		reg:    newRegistry(loops),

@@ -110,3 +110,28 @@ func TestWhatIsNobodysIsDroppedWhereItCame(t *testing.T) {
 		}
 	}
 }
+
+func TestAutomaticQueuesAreSettledBeforeTheStart(t *testing.T) {
+	c := parse(t, strings.Replace(withLoops("", 2), "queues: 2", "queues: auto", 2))
+	if c.Loops() != QueuesAuto {
+		t.Fatalf("%d loops before they are known", c.Loops())
+	}
+	opt := Options{Ports: []Port{{}}, Resolver: hopsOf(c)}
+	if _, err := Open(c, opt); err == nil {
+		t.Error("a gateway with an unknown number of loops was opened")
+	}
+	c.SetQueues(3)
+	c.SNATPorts = PortRange{5000, 5001}
+	if _, err := Open(c, opt); err == nil {
+		t.Error("three loops share two ports")
+	}
+	c.SNATPorts.Last++
+	g, err := Open(c, opt)
+	if err != nil || len(g.Handlers()) != 3 {
+		t.Fatal(err)
+	}
+	c.SetQueues(5) // what is settled stays
+	if err := g.Close(); err != nil || c.Loops() != 3 {
+		t.Errorf("%d loops, %v", c.Loops(), err)
+	}
+}

@@ -34,12 +34,21 @@ func (d *decoder) devices(n *yaml.Node, c *Config) {
 		d.mapping(n, "a device",
 			field{"name", true, func(n *yaml.Node) { d.deviceName(n, "name", &dev.Name) }},
 			field{"driver", false, func(n *yaml.Node) { choice(d, n, "driver", &dev.Driver, "auto", "afxdp", "afpacket", "tap") }},
-			field{"queues", false, func(n *yaml.Node) { d.integerTo(n, "queues", &dev.Queues, 1, maxQueues) }},
+			field{"queues", false, func(n *yaml.Node) { d.queues(n, &dev.Queues) }},
 			field{"mode", false, func(n *yaml.Node) { choice(d, n, "mode", &dev.Mode, "auto", "native", "generic") }},
 		)
 		d.places.devices = append(d.places.devices, place[Device]{dev, n})
 		c.Devices = append(c.Devices, dev)
 	})
+}
+
+// queues reads "auto" or a number.
+func (d *decoder) queues(n *yaml.Node, to *int) {
+	if n.Kind == yaml.ScalarNode && n.Value == "auto" {
+		*to = QueuesAuto
+		return
+	}
+	d.integerTo(n, "queues", to, 1, MaxQueues)
 }
 
 // deviceName reads a name that Linux allows for an interface.

@@ -22,7 +22,7 @@ func (d *decoder) cpus(n *yaml.Node, c *CPUs) {
 	}
 	*c = CPUs{}
 	lines := map[string]int{}
-	d.oneOrMore(n, "cpus", maxQueues, func(n *yaml.Node) {
+	d.oneOrMore(n, "cpus", MaxQueues, func(n *yaml.Node) {
 		if v, ok := d.integer(n, "a CPU", 0, 8191); ok {
 			d.unique(lines, strconv.Itoa(v), n, "CPU")
 			c.List = append(c.List, v)

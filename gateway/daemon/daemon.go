@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/afxdp"
 	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/stack"
@@ -34,7 +35,7 @@ const steerEvery = time.Second
 type Options struct {
 	Log      *slog.Logger // of changes; required
 	Build    metrics.Build
-	Affinity [][]int // CPUs of each loop; nil leaves loops to the scheduler
+	Affinity [][]int // CPUs of each loop; nil is by the configuration's cpus
 }
 
 // Daemon is a gateway with its devices, memory and loops.
@@ -78,6 +79,12 @@ func Open(file string, opt Options) (*Daemon, error) {
 
 func (d *Daemon) open(cfg *gateway.Config) error {
 	if err := findInterfaces(cfg.Devices); err != nil {
+		return err
+	}
+	if err := settleQueues(cfg, afxdp.RxQueues); err != nil {
+		return err
+	}
+	if err := d.placeLoops(cfg); err != nil {
 		return err
 	}
 	if err := d.openMetrics(cfg.Metrics.Listen); err != nil {
@@ -257,6 +264,7 @@ func (d *Daemon) tryReload() error {
 	if err != nil {
 		return err
 	}
+	cfg.SetQueues(len(d.loops)) // `queues: auto` is what it was at the start
 	if err := d.gate.Reload(cfg); err != nil {
 		return err
 	}
