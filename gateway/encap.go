@@ -128,6 +128,9 @@ func (v *view) segmentVerified() bool {
 	if !v.d.Flags.Has(packet.FlagL4ChecksumOK) || !v.is4 && v.d.Flags.Has(packet.FlagOptions) {
 		return false
 	}
+	if v.d.Proto == wire.ProtoICMP { // has no pseudo header
+		return false
+	}
 	return v.d.Proto != wire.ProtoUDP || int(v.d.L4-uint16(v.d.L3))+int(wire.UDP(v.p[v.d.L4:]).Len()) == v.size()
 }
 

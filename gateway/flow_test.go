@@ -313,7 +313,7 @@ func TestWhatIsNotServedIsDroppedByReason(t *testing.T) {
 		{"a later fragment of an unknown datagram", edit(func(p []byte) { p[21] = 1; wire.IPv4(p[14:]).FillChecksum() }), packet.DropFragment},
 		{"a header length of 4", edit(func(p []byte) { p[14] = 0x41 }), packet.DropMalformed},
 		{"a length beyond the frame", edit(func(p []byte) { p[16] = 5 }), packet.DropTruncated},
-		{"ICMP", edit(func(p []byte) { p[23] = 1; wire.IPv4(p[14:]).FillChecksum() }), packet.DropUnsupported},
+		{"ICMP with a wrong checksum", edit(func(p []byte) { p[23] = 1; wire.IPv4(p[14:]).FillChecksum() }), packet.DropL4Checksum},
 		{"a frame for another host", otherHost.bytes(), packet.DropUnsupported},
 		{"source 127.0.0.1", client("127.0.0.1:4000", dns, "").bytes(), packet.DropUnsupported},
 		{"source 224.0.0.1", client("224.0.0.1:4000", dns, "").bytes(), packet.DropUnsupported},

@@ -21,6 +21,7 @@ type Handler struct {
 	table     *table
 	ports     *ports
 	fragments *fragments
+	answers   bucket
 	scratch   [wire.NDReplyLen]byte
 
 	batch   [packet.Verdicts]uint32 // verdicts of this batch

@@ -23,20 +23,26 @@ type view struct {
 // look reads the headers where the engine found them. The engine has checked that they are whole; a
 // fragment other than the first has no ports.
 func look(d *packet.Desc, p []byte) view {
-	v := view{d: d, p: p, is4: d.Flags.Has(packet.FlagIPv4)}
-	ip, l4 := p[d.L3:], p[d.L4:]
-	if v.is4 {
-		v.src, v.dst = addr4(ip[12:16]), addr4(ip[16:20])
-	} else {
-		v.src, v.dst = addr6(ip[8:24]), addr6(ip[24:40])
-	}
-	if d.L4 == 0 { // a later fragment
+	v := lookIP(d, p)
+	if d.L4 == 0 {
 		return v
 	}
+	l4 := p[d.L4:]
 	ports := binary.BigEndian.Uint32(l4)
 	v.sport, v.dport = uint16(ports>>16), uint16(ports)
 	if d.Proto == wire.ProtoTCP {
 		v.flags = wire.TCP(l4).Flags()
+	}
+	return v
+}
+
+// lookIP reads the addresses.
+func lookIP(d *packet.Desc, p []byte) view {
+	v := view{d: d, p: p, is4: d.Flags.Has(packet.FlagIPv4)}
+	if ip := p[d.L3:]; v.is4 {
+		v.src, v.dst = addr4(ip[12:16]), addr4(ip[16:20])
+	} else {
+		v.src, v.dst = addr6(ip[8:24]), addr6(ip[24:40])
 	}
 	return v
 }

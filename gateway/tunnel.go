@@ -102,3 +102,12 @@ var spreading = hashKey{0xb7e151628aed2a6a, 0xbf7158809cf4f3c7, 0x62e7160f38b4da
 func (v *view) spread() uint64 {
 	return spreading.sum(v.src, uint64(v.sport)<<16|uint64(v.dport))
 }
+
+// holds reports whether a is a source address of outer headers.
+func (t *tunnel) holds(a addr) bool {
+	from := &t.src6
+	if a.is4() {
+		from = &t.src4
+	}
+	return from.base != addr{} && a.hi&^from.free.hi == from.base.hi && a.lo&^from.free.lo == from.base.lo
+}
