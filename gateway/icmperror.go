@@ -54,7 +54,7 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 		return h.errorByHash(&f, q, front)
 	}
 	c := &h.table.conns[n]
-	to := &h.snap.endpoints[c.endpoint]
+	to := h.snap.endpoints[c.endpoint]
 	if c.direct() {
 		return h.direct(c, &f, to)
 	}
@@ -78,12 +78,12 @@ func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
 	if id < 0 || q.proto != wire.ProtoTCP || h.snap.services[id].mode == ModeNAT {
 		return packet.DropNoFlow
 	}
-	chosen, ok := h.pick(f, &h.snap.services[id], true)
+	chosen, ok := h.pick(f, h.snap.services[id], true)
 	if !ok {
 		return h.drop(uint32(id), packet.DropNoBackend)
 	}
 	c := conn{backend: chosen}
-	return h.direct(&c, f, &h.snap.endpoints[h.snap.backends[chosen].endpoint])
+	return h.direct(&c, f, h.snap.endpoints[h.snap.backends[chosen].endpoint])
 }
 
 // errorToClient passes on an error about a packet that a backend was sent. It comes from the backend or

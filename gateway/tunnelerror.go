@@ -46,8 +46,8 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 		return packet.DropNoFlow
 	}
 	c := &h.table.conns[n]
-	backend := &h.snap.backends[c.backend]
-	e := &h.snap.endpoints[c.endpoint]
+	backend := h.snap.backends[c.backend]
+	e := h.snap.endpoints[c.endpoint]
 	grow := backend.way.overhead(e.addr.is4())
 	if grow == 0 || e.addr != to || h.snap.tunnel.source(f.spread(), to.is4()) != v.dst {
 		return packet.DropNoFlow
