@@ -77,6 +77,7 @@ func serve(file string) error {
 // site is the network above and a gateway in it.
 type site struct {
 	t            *testing.T
+	queues       int // of all interfaces
 	client, gate *testnet.Namespace
 	backends     [2]*testnet.Namespace
 	servers      [2]*http.Server
@@ -141,8 +142,14 @@ func newSite(t *testing.T, prefix, driver string) *site {
 // layOut makes the network, without programs in it.
 func layOut(t *testing.T, prefix string) (*site, *testnet.Net) {
 	t.Helper()
+	return layOutQueues(t, prefix, 1)
+}
+
+// layOutQueues makes the network with so many queues on all interfaces.
+func layOutQueues(t *testing.T, prefix string, queues int) (*site, *testnet.Net) {
+	t.Helper()
 	n := testnet.For(t, prefix)
-	s := &site{t: t, client: n.Namespace("client"), gate: n.Namespace("gate"), file: filepath.Join(t.TempDir(), "gateway.yaml")}
+	s := &site{t: t, queues: queues, client: n.Namespace("client"), gate: n.Namespace("gate"), file: filepath.Join(t.TempDir(), "gateway.yaml")}
 	s.backends[0], s.backends[1] = n.Namespace("b1"), n.Namespace("b2")
 	for _, ns := range []*testnet.Namespace{s.client, s.gate, s.backends[0], s.backends[1]} {
 		s.must(ns.Sysctl("net.ipv6.conf.default.accept_dad", "0")) // link-local addresses are usable at once
@@ -160,7 +167,7 @@ func (s *site) link(n *testnet.Net, host *testnet.Namespace, dev string, net int
 	if net == 0 {
 		six = "2001:db8::"
 	}
-	s.must(n.Link(host, "eth0", s.gate, dev))
+	s.must(n.LinkQueues(host, "eth0", s.gate, dev, s.queues))
 	s.must(host.NoOffload("eth0"))
 	s.must(s.gate.NoOffload(dev))
 	s.must(host.Up("eth0", fmt.Sprintf("198.18.%d.2/24", net), six+"2/64"))
