@@ -48,6 +48,7 @@ type l4Bench struct {
 	testpmd           string
 	nginxVersion      string
 	testpmdVersion    string
+	iperfVersion      string
 }
 
 func openL4(e *Env) (*Bench, error) {
@@ -69,8 +70,9 @@ func openL4(e *Env) (*Bench, error) {
 		return nil, errors.Join(errors.New("millrace: "+b.millrace.Absent), os.RemoveAll(dir))
 	}
 	b.nginxVersion, b.testpmdVersion = firstLine("nginx", "-v"), firstLine("dpkg-query", "-W", "dpdk-dev")
+	b.iperfVersion = firstLine("iperf3", "--version")
 	var measures []Measure
-	for _, group := range []func() ([]Measure, error){b.udp, b.forward, b.flat, b.memory, b.loops} {
+	for _, group := range []func() ([]Measure, error){b.udp, b.forward, b.bulk, b.flat, b.syn, b.memory, b.loops} {
 		m, err := group()
 		if err != nil {
 			return nil, errors.Join(err, os.RemoveAll(dir))
@@ -117,7 +119,7 @@ type forwarder struct {
 // gatewayOf is our gateway with a configuration.
 func (b *l4Bench) gatewayOf(name string, c gatewayConfig) forwarder {
 	file, err := c.write(b.dir, strings.ReplaceAll(name, " ", "-"))
-	f := forwarder{name: name, options: siteOptions{sums: true}}
+	f := forwarder{name: name, options: siteOptions{sums: true, gro: c.Driver == "afpacket"}}
 	if err != nil {
 		f.absent = err.Error()
 	} else if _, err := gateway.Load(file); err != nil {
@@ -137,9 +139,11 @@ func (b *l4Bench) bare() forwarder {
 	}}
 }
 
-// netfilter is the kernel with rules, on the sender's back or in a thread of its own.
+// netfilter is the kernel with rules, on the sender's back or in a thread of its own. veth passes what
+// a socket sends to that thread only if the sender's end has no segmentation offload, which goes with
+// the checksum offload.
 func (b *l4Bench) netfilter(name, rules string, thread bool) forwarder {
-	f := forwarder{name: name, absent: b.nft, options: siteOptions{router: true, rules: rules}}
+	f := forwarder{name: name, absent: b.nft, options: siteOptions{router: true, rules: rules, gro: true, sums: thread}}
 	if rules == "" {
 		f.absent, f.to = "", backendAddr
 	}
@@ -155,7 +159,7 @@ func (b *l4Bench) netfilter(name, rules string, thread bool) forwarder {
 // nginxOf is nginx with one worker.
 func (b *l4Bench) nginxOf(name string) forwarder {
 	conf := filepath.Join(b.dir, "nginx.conf")
-	f := forwarder{name: name, absent: b.nginx, options: siteOptions{router: true, local: true}}
+	f := forwarder{name: name, absent: b.nginx, options: siteOptions{router: true, local: true, gro: true}}
 	if err := os.WriteFile(conf, []byte(fmt.Sprintf(nginxConf, b.dir)), 0o644); err != nil {
 		f.absent = err.Error()
 	}
@@ -170,10 +174,10 @@ func (b *l4Bench) nginxOf(name string) forwarder {
 const nginxConf = `load_module modules/ngx_stream_module.so;
 daemon off;
 master_process off;
-worker_rlimit_nofile 65536;
+worker_rlimit_nofile 131072;
 pid %[1]s/nginx.pid;
 error_log %[1]s/nginx.log crit;
-events { worker_connections 16384; multi_accept on; use epoll; }
+events { worker_connections 65000; multi_accept on; use epoll; }
 stream {
 	access_log off;
 	server {
@@ -193,8 +197,8 @@ stream {
 }
 `
 
-// on runs f with a site of its own.
-func on(o siteOptions, f func(*site) (Sample, error)) (Sample, error) {
+// onSite runs f with a site of its own.
+func onSite(o siteOptions, f func(*site) (Sample, error)) (Sample, error) {
 	s, err := newSite(o)
 	if err != nil {
 		return Sample{}, err
@@ -206,6 +210,6 @@ func on(o siteOptions, f func(*site) (Sample, error)) (Sample, error) {
 // contestant runs a forwarder between what run puts at its ends.
 func (f forwarder) contestant(run func(ctx context.Context, t Timing, s *site, f forwarder) (Sample, error)) Contestant {
 	return Contestant{Name: f.name, Absent: f.absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
-		return on(f.options, func(s *site) (Sample, error) { return run(ctx, t, s, f) })
+		return onSite(f.options, func(s *site) (Sample, error) { return run(ctx, t, s, f) })
 	}}
 }

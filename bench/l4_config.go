@@ -74,7 +74,7 @@ func (c gatewayConfig) render() (string, error) {
 // usual is one service, one backend and a table as most sites have.
 func usual(driver string) gatewayConfig {
 	return gatewayConfig{
-		Driver: driver, Table: 1 << 17, Services: 1, Backends: []string{backendAddr}, SNAT: []string{"198.18.1.11"},
+		Driver: driver, Table: 1 << 17, Services: 1, Backends: []string{backendAddr}, SNAT: []string{snatN(0)},
 	}
 }
 
@@ -86,7 +86,7 @@ func million(driver string) gatewayConfig {
 		c.Backends = append(c.Backends, backendN(i))
 	}
 	for i := range 4 {
-		c.SNAT = append(c.SNAT, fmt.Sprintf("198.18.1.%d", 12+i))
+		c.SNAT = append(c.SNAT, snatN(1+i))
 	}
 	return c
 }

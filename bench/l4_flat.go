@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"github.com/millrace/millrace/gateway"
 )
@@ -52,9 +51,6 @@ func (b *l4Bench) flat() ([]Measure, error) {
 	return append(all, b.flatInMemory(flatPair{"prefixes, new connections", pairs[2].little, pairs[2].much}, "new")), nil
 }
 
-// opening is how long the gateway gets packets before the window: all flows open their connections.
-const opening = 3 * time.Second
-
 func (b *l4Bench) flatOverVeth(p flatPair) Measure {
 	m := Measure{
 		Name: "flat over veth: " + p.what, Unit: "packet", Peer: p.little.name,
@@ -65,8 +61,7 @@ func (b *l4Bench) flatOverVeth(p flatPair) Measure {
 		f := b.gatewayOf("flat "+p.what+" "+c.name, c.config)
 		f.name = c.name
 		m.Contestants = append(m.Contestants, f.contestant(func(ctx context.Context, t Timing, s *site, f forwarder) (Sample, error) {
-			t.Warmup = max(t.Warmup, opening)
-			w, err := runParts(ctx, t, append(append([]Part{b.sinkPart(s)}, f.part(s)...), b.liveFrames(s, s.streamTo(f, c.flows, c.services)))...)
+			w, err := runParts(ctx, t.opening(), append(append([]Part{b.sinkPart(s)}, f.part(s)...), b.liveFrames(s, s.streamTo(f, c.flows, c.services)))...)
 			if err != nil {
 				return Sample{}, err
 			}

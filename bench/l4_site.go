@@ -6,6 +6,7 @@ import (
 	"net"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -38,17 +39,24 @@ type site struct {
 	frontMAC                 string
 }
 
+// siteWait is how long a run waits for that of another process, such as a test.
+const siteWait = 20 * time.Second
+
 // siteOptions are what contestants differ in.
 type siteOptions struct {
 	router bool   // the kernel of the gateway forwards
 	wire   bool   // client and backend send what a wire carries: no segments beyond the MTU, checksums filled in
 	sums   bool   // client and backend fill checksums in, as AF_XDP needs; part of wire
+	gro    bool   // the gateway's devices merge what they receive; it also gives veth its NAPI, without which it takes no live frames
 	local  bool   // the service address is the gateway's own
 	rules  string // nft rules of the gateway
 }
 
 func newSite(o siteOptions) (s *site, err error) {
 	n, err := testnet.New("mr-l4")
+	for end := time.Now().Add(siteWait); errors.Is(err, testnet.ErrInUse) && time.Now().Before(end); n, err = testnet.New("mr-l4") {
+		time.Sleep(50 * time.Millisecond)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +72,7 @@ func newSite(o siteOptions) (s *site, err error) {
 func (s *site) close() error { return s.net.Close() }
 
 // links joins the namespaces. IPv6 is off so that nothing but the contestants' packets is on the
-// wires. GRO on the gateway's side gives veth its NAPI, without which it takes no frames of the source.
+// wires.
 func (s *site) links(o siteOptions) error {
 	err := errors.Join(s.net.Link(s.client, devName, s.gateway, frontDev), s.net.Link(s.gateway, backDev, s.backend, devName))
 	if err != nil {
@@ -90,6 +98,9 @@ func (s *site) links(o siteOptions) error {
 		}
 	}
 	for _, dev := range []string{frontDev, backDev} {
+		if !o.gro {
+			break
+		}
 		if _, err := s.gateway.Run("ethtool", "-K", dev, "gro", "on"); err != nil {
 			return err
 		}
@@ -110,12 +121,28 @@ func (s *site) links(o siteOptions) error {
 
 // neighbours makes the link addresses known for good: sinks take all packets, ARP too.
 func (s *site) neighbours(siteOptions) error {
-	var client, backend, front net.HardwareAddr
-	err := errors.Join(macOf(s.client, devName, &client), macOf(s.backend, devName, &backend), macOf(s.gateway, frontDev, &front))
+	var client, backend, front, back net.HardwareAddr
+	err := errors.Join(macOf(s.client, devName, &client), macOf(s.backend, devName, &backend),
+		macOf(s.gateway, frontDev, &front), macOf(s.gateway, backDev, &back))
 	if err != nil {
 		return err
 	}
 	s.frontMAC = front.String()
+	err = errors.Join(
+		s.client.Do(func() error {
+			return errors.Join(known(devName, front, frontAddr), known(devName, front, serviceAddr))
+		}),
+		s.backend.Do(func() error {
+			err := known(devName, back, backAddr)
+			for i := range 6 {
+				err = errors.Join(err, known(devName, back, snatN(i)))
+			}
+			return err
+		}),
+	)
+	if err != nil {
+		return err
+	}
 	return s.gateway.Do(func() error {
 		err := known(frontDev, client, clientAddr)
 		err = errors.Join(err, known(backDev, backend, backendAddr))
@@ -156,6 +183,11 @@ func (s *site) routes(siteOptions) error {
 
 // kernel makes the gateway's kernel a router where it is the contestant.
 func (s *site) kernel(o siteOptions) error {
+	if o.local { // nginx has a source port for each flow
+		if err := s.gateway.Sysctl("net.ipv4.ip_local_port_range", "1024 65535"); err != nil {
+			return err
+		}
+	}
 	if o.router {
 		if err := s.gateway.Sysctl("net.ipv4.ip_forward", "1"); err != nil {
 			return err
@@ -180,6 +212,9 @@ func (s *site) kernel(o siteOptions) error {
 // manyBackends is how many addresses the backend has beside its first: a million connections need
 // more source ports than one pair of addresses has.
 const manyBackends = 16
+
+// snatN is a source address of our gateway towards backends.
+func snatN(i int) string { return fmt.Sprintf("198.18.1.%d", 11+i) }
 
 func backendN(i int) string { return fmt.Sprintf("198.18.1.%d", 101+i) }
 

@@ -6,12 +6,15 @@ import (
 	"fmt"
 )
 
+// manyFlows is as many as nginx has source ports for, which are one for each.
+const manyFlows = 1 << 14
+
 // udp is forwarding of 64-byte datagrams in one direction, counted at the backend.
 func (b *l4Bench) udp() ([]Measure, error) {
 	return []Measure{
 		b.udpMeasure("UDP 64 B, 1 flow", 1, b.liveFrames),
-		b.udpMeasure("UDP 64 B, 1024 flows", 1024, b.liveFrames),
-		b.udpMeasure("UDP 64 B, 1024 flows, socket sender", 1024, b.socketSender),
+		b.udpMeasure("UDP 64 B, 16 384 flows", manyFlows, b.liveFrames),
+		b.udpMeasure("UDP 64 B, 16 384 flows, socket sender", manyFlows, b.socketSender),
 	}, nil
 }
 
@@ -54,6 +57,9 @@ func (s *site) streamTo(f forwarder, flows, services uint) stream {
 
 func (b *l4Bench) udpMeasure(name string, flows uint, send sender64) Measure {
 	run := func(ctx context.Context, t Timing, s *site, f forwarder) (Sample, error) {
+		if flows > 1 {
+			t = t.opening()
+		}
 		parts := append([]Part{b.sinkPart(s)}, f.part(s)...)
 		w, err := runParts(ctx, t, append(parts, send(s, s.streamTo(f, flows, 1)))...)
 		if err != nil {

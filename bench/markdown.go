@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -90,13 +91,24 @@ func (o Outcome) row(w *strings.Builder, counts []string) {
 		fmt.Fprintf(w, "| %s | failed |\n", o.Name)
 		return
 	}
-	fmt.Fprintf(w, "| %s | %.3f | %.3f - %.3f | %.0f %% | %.1f | %.1f - %.1f | %.1f | %.0f %% | %.2fx | %.2fx |",
-		o.Name, o.Rate.Median/1e6, o.Rate.Min/1e6, o.Rate.Max/1e6, o.Rate.Spread*100,
-		o.Cost.Median, o.Cost.Min, o.Cost.Max, o.Own.Median, o.disturbed()*100, o.RateRatio.Median, o.CPURatio.Median)
+	fmt.Fprintf(w, "| %s | %s | %s - %s | %.0f %% | %s | %s - %s | %s | %.0f %% | %.2fx | %.2fx |",
+		o.Name, short(o.Rate.Median/1e6, 3), short(o.Rate.Min/1e6, 3), short(o.Rate.Max/1e6, 3), o.Rate.Spread*100,
+		short(o.Cost.Median, 1), short(o.Cost.Min, 1), short(o.Cost.Max, 1), short(o.Own.Median, 1),
+		o.disturbed()*100, o.RateRatio.Median, o.CPURatio.Median)
 	for _, c := range counts {
 		fmt.Fprintf(w, " %s |", o.count(c))
 	}
 	fmt.Fprintln(w)
+}
+
+// short renders a figure with so many decimals, and one that they would leave nothing of with three
+// digits.
+func short(x float64, decimals int) string {
+	s := strconv.FormatFloat(x, 'f', decimals, 64)
+	if x != 0 && len(strings.TrimLeft(s, "0.")) < 3 {
+		return strconv.FormatFloat(x, 'g', 3, 64)
+	}
+	return s
 }
 
 // disturbed returns the median share of the CPUs' time that others took.
@@ -142,10 +154,10 @@ func (m MeasureResult) countNames() []string {
 }
 
 // sizes are the counts that say how large something is.
-var sizes = []string{"rss", "heap"}
+var sizes = []string{"rss", "heap", "mean us"}
 
 // countOrder names the counts that the tables show; others are in the JSON only.
-var countOrder = []string{"offered", "received", "lost", "reordered", "refused", "rss", "heap", "allocs", "errors"}
+var countOrder = []string{"offered", "received", "lost", "reordered", "failed", "mean us", "flood", "refused", "rss", "heap", "allocs", "errors"}
 
 func (r *Result) machine(w *strings.Builder) {
 	m := r.Machine

@@ -37,6 +37,10 @@ var roles = []role{
 	{"napi", openNAPI},
 	{"handler", openHandler},
 	{"loops", openLoops},
+	{"serve", openServe},
+	{"connect", openConnect},
+	{"bulk", openBulk},
+	{"guard", openGuard},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.
@@ -47,6 +51,8 @@ type roleOptions struct {
 	size        int    // bytes of a packet
 	stream      stream // of the source
 	ring, batch int
+	rate        int    // connections per second
+	anyEnd      bool   // a foreign program may end as it likes
 	cpu         int    // first of those that loops run on
 	ready       string // what a foreign program says when it is ready
 	version     string // of it
@@ -81,6 +87,8 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs.StringVar(&o.driver, "driver", "afxdp", "driver")
 	fs.StringVar(&o.as, "as", "engine", "contestant of the header measures")
 	fs.UintVar(&o.ops, "ops", uint(gpukern.OpsAll), "operations of the header pass, as bits")
+	fs.IntVar(&o.rate, "rate", 0, "connections per second")
+	fs.BoolVar(&o.anyEnd, "any-end", false, "a program may end as it likes once it is asked to")
 	fs.IntVar(&o.cpu, "cpu", 1, "first CPU of loops")
 	fs.StringVar(&o.ready, "ready", "", "words of a program that is ready")
 	fs.StringVar(&o.version, "version", "", "version of the program")

@@ -20,7 +20,7 @@ func openRun(o roleOptions) (roleWork, error) {
 	if len(o.args) == 0 {
 		return roleWork{}, errors.New("no program to run")
 	}
-	f := &foreign{cmd: exec.Command(o.args[0], o.args[1:]...), ready: make(chan struct{}), want: o.ready}
+	f := &foreign{cmd: exec.Command(o.args[0], o.args[1:]...), ready: make(chan struct{}), want: o.ready, anyEnd: o.anyEnd}
 	if err := f.start(); err != nil {
 		return roleWork{}, err
 	}
@@ -34,11 +34,12 @@ func openRun(o roleOptions) (roleWork, error) {
 
 // foreign is a running program.
 type foreign struct {
-	cmd   *exec.Cmd
-	want  string
-	ready chan struct{}
-	ended chan struct{}
-	stdin io.Closer
+	cmd    *exec.Cmd
+	want   string
+	anyEnd bool
+	ready  chan struct{}
+	ended  chan struct{}
+	stdin  io.Closer
 
 	mu      sync.Mutex // guards all below
 	said    strings.Builder
@@ -108,7 +109,7 @@ func (f *foreign) alive() error {
 	f.mu.Lock()
 	stopped := f.stopped
 	f.mu.Unlock()
-	if stopped {
+	if stopped || f.anyEnd {
 		return nil
 	}
 	select {
@@ -143,6 +144,9 @@ func (f *foreign) stop() error {
 	kill := time.AfterFunc(foreignEnd, func() { _ = f.cmd.Process.Kill() })
 	defer kill.Stop()
 	err = f.cmd.Wait()
+	if f.anyEnd {
+		return nil
+	}
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		if s, ok := exit.Sys().(syscall.WaitStatus); ok && s.Signaled() && s.Signal() == syscall.SIGTERM {
 			return nil

@@ -185,3 +185,39 @@ func bump(off int16, amount ...asm.Instruction) asm.Instructions {
 		asm.StoreMem(asm.R5, off, asm.R0, asm.DWord),
 	)
 }
+
+// floodMark is the TOS byte of a flood's packets.
+const floodMark = 0x04
+
+// openGuard drops the packets of a flood before the kernel sees them, by their mark, and counts them.
+func openGuard(o roleOptions) (roleWork, error) {
+	nic, err := net.InterfaceByName(o.dev)
+	if err != nil {
+		return roleWork{}, err
+	}
+	count, err := newCounter("guard")
+	if err != nil {
+		return roleWork{}, err
+	}
+	p := within("pass")
+	p = append(p,
+		asm.LoadMem(asm.R4, asm.R2, 15, asm.Byte),
+		asm.JNE.Imm(asm.R4, floodMark, "pass"),
+		asm.LoadMapValue(asm.R5, count.FD(), 0),
+	)
+	p = append(p, bump(0, asm.Mov.Imm(asm.R7, 1))...)
+	p = append(p, asm.Mov.Imm(asm.R0, 1), asm.Return(), asm.Mov.Imm(asm.R0, 2).WithSymbol("pass"), asm.Return())
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "guard", Type: ebpf.XDP, License: "Apache-2.0", Instructions: p})
+	if err != nil {
+		return roleWork{}, fmt.Errorf("load the guard program: %w", err)
+	}
+	at, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: nic.Index, Flags: link.XDPDriverMode})
+	if err != nil {
+		return roleWork{}, fmt.Errorf("attach the guard program: %w", err)
+	}
+	return roleWork{
+		version: "XDP_DROP of marked packets",
+		counts:  func() (map[string]uint64, error) { return readCounter(count, "packets") },
+		close:   at.Close,
+	}, nil
+}

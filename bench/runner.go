@@ -83,7 +83,8 @@ func (r Round) brief(unit string, err error) string {
 	if err != nil {
 		return "failed: " + err.Error()
 	}
-	s := fmt.Sprintf("%8.3f M %ss/s  %7.1f CPU ns/%s, %6.1f of them its own", r.Rate()/1e6, unit, r.Cost(), unit, r.OwnCost())
+	s := fmt.Sprintf("%8s M %ss/s  %7s CPU ns/%s, %6s of them its own",
+		short(r.Rate()/1e6, 3), unit, short(r.Cost(), 1), unit, short(r.OwnCost(), 1))
 	if r.Disturbed > calm {
 		s += fmt.Sprintf(", disturbed %.0f %%", r.Disturbed*100)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-var manyFlows = stream{mac: "02:00:00:00:00:07", from: "198.18.64.0:1024", to: "198.18.0.10:53", flows: 1 << 20, services: 10_000}
+var millionFlows = stream{mac: "02:00:00:00:00:07", from: "198.18.64.0:1024", to: "198.18.0.10:53", flows: 1 << 20, services: 10_000}
 
 // packetN returns packet number n of a stream by the plain version.
 func packetN(t *testing.T, s stream, n uint64) []byte {
@@ -26,7 +26,7 @@ func packetN(t *testing.T, s stream, n uint64) []byte {
 }
 
 func TestAStreamVisitsItsFlowsAndServicesWithValidPackets(t *testing.T) {
-	s := manyFlows
+	s := millionFlows
 	s.flows, s.services = 300, 7
 	sources, ports := map[string]bool{}, map[layers.UDPPort]bool{}
 	for n := range uint64(10_000) {
@@ -48,7 +48,7 @@ func TestAStreamVisitsItsFlowsAndServicesWithValidPackets(t *testing.T) {
 
 // The source's XDP program writes the packets that vary makes, whatever was in the frame before.
 func TestTheSourceWritesWhatVaryMakes(t *testing.T) {
-	for _, s := range []stream{manyFlows, {mac: "02:00:00:00:00:07", from: "198.18.64.0:65000", to: "198.18.0.10:53", flows: 1, services: 1}} {
+	for _, s := range []stream{millionFlows, {mac: "02:00:00:00:00:07", from: "198.18.64.0:65000", to: "198.18.0.10:53", flows: 1, services: 1}} {
 		first, err := s.probe(64)
 		if err != nil {
 			t.Fatal(err)

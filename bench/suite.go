@@ -34,6 +34,12 @@ type Timing struct {
 	Warmup, Window time.Duration
 }
 
+// opening returns a timing with time to open many connections, or to fill tables, before the window.
+func (t Timing) opening() Timing {
+	t.Warmup = max(t.Warmup, 3*t.Window)
+	return t
+}
+
 // A Measure is one question that all of its contestants answer in turn: a table of the report.
 type Measure struct {
 	Name        string
