@@ -25,7 +25,8 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 }
 
 // over reports whether a connection ends before the packet from its client: it expired, the packet
-// opens a new one with the same ports, or its backend is gone and the client does not mind another.
+// opens a new one with the same ports, or its backend is gone and the client does not mind another:
+// so too the client whose SYN an ejected backend left without an answer.
 func (h *Handler) over(n int, v *view) bool {
 	c := &h.table.conns[n]
 	if c.expired(h.now) {
@@ -35,7 +36,8 @@ func (h *Handler) over(n int, v *view) bool {
 	if syn && c.state == stateClosing {
 		return true
 	}
-	return (syn || c.state == stateUDP) && !h.snap.backends[c.backend].usable
+	b := h.snap.backends[c.backend]
+	return (syn || c.state == stateUDP) && !b.usable || syn && c.state == stateSynSent && b.ejected
 }
 
 // forward sends a packet of a client on to the backend of connection n.

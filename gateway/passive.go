@@ -22,7 +22,6 @@ type jury struct {
 	settings health.Passive
 	eval     *health.Evaluator
 	backends []uint32
-	weights  []int
 }
 
 // ejection is a backend that takes no new connections for what became of others.
@@ -47,7 +46,6 @@ func (g *Gateway) startPassive() {
 				key := poolKey{g.reg.services[sv.Name], ap.Addr().Is4()}
 				j := g.jury(key, *sv.Passive, old[key])
 				j.backends = append(j.backends, g.reg.backends[backendName{sv.Name, b.Name, ap, protoOf(sv.Protocol)}])
-				j.weights = append(j.weights, b.Weight)
 			}
 		}
 	}
@@ -78,8 +76,7 @@ func (g *Gateway) judge(now clock.Time) {
 		for i, id := range j.backends {
 			b := s.backends[id]
 			samples[i] = health.Sample{
-				ID: id,
-				Up: g.alive(id) && j.weights[i] > 0 && s.endpoints[b.endpoint].hop.State == HopReady,
+				ID: id, Up: g.takesNew(s, id),
 				Counts: health.Counts{
 					Answered: b.count(answered), Refused: b.count(refused),
 					Unanswered: b.count(unanswered), Unreachable: b.count(unreachable),
@@ -89,6 +86,14 @@ func (g *Gateway) judge(now clock.Time) {
 		list = append(list, j.eval.Sample(now, samples)...)
 	}
 	g.ejectionsChanged(list)
+}
+
+// takesNew reports whether a backend takes new connections, its ejection aside.
+func (g *Gateway) takesNew(s *snapshot, id uint32) bool {
+	b, state := s.backends[id], g.seats[id].state
+	m := g.origins[b.service].members[g.reg.labels[id].Name]
+	return g.alive(id) && (state == StateActive || state == StateFilling) && m.share() > 0 &&
+		s.endpoints[b.endpoint].hop.State == HopReady
 }
 
 // ejectionsChanged enters what juries decided. The caller holds g.mu.

@@ -62,10 +62,10 @@ func (g *Gateway) renewSeat(s *snapshot, n uint32, now time.Time, why string) {
 	b, t := s.backends[n], &g.seats[n]
 	state := g.stateOf(s, n, now)
 	ended := state == StateInactive
-	usable := g.usable(n) && !ended
-	if b.usable != usable || b.ended != ended {
+	usable, ejected := g.usable(n) && !ended, g.ejected[n] != nil
+	if b.usable != usable || b.ended != ended || b.ejected != ejected {
 		b = replace(s.backends, n)
-		b.usable, b.ended = usable, ended
+		b.usable, b.ended, b.ejected = usable, ended, ejected
 	}
 	if state == t.state {
 		return
@@ -145,8 +145,9 @@ func (g *Gateway) stateOf(s *snapshot, n uint32, now time.Time) State {
 // candidate is a backend that may be in a pool.
 type candidate struct {
 	share
-	state State
-	ready bool // its next hop is known
+	state   State
+	ready   bool // its next hop is known
+	ejected bool // it takes nothing new, but keeps what it has
 }
 
 // pools returns the pools of a service for packets of a family, those that it has when they stay
@@ -162,7 +163,7 @@ func (g *Gateway) pools(s *snapshot, id uint32, f int, now time.Time) (pool, bef
 		if !ok {
 			continue
 		}
-		if c.state == StateFilling || c.state == StateActive {
+		if !c.ejected && (c.state == StateFilling || c.state == StateActive) {
 			opens = append(opens, c)
 		}
 		if c.state == StateActive || c.state == StateDraining {
@@ -181,9 +182,10 @@ func (g *Gateway) candidate(s *snapshot, o *origin, b *Backend, f int, now time.
 		return c, false
 	}
 	c.id = g.reg.backends[backendName{o.config.Name, b.Name, b.Addresses[at], protoOf(o.config.Protocol)}]
-	if !s.backends[c.id].usable || g.ejected[c.id] != nil {
+	if !s.backends[c.id].usable {
 		return c, false
 	}
+	c.ejected = g.ejected[c.id] != nil
 	t := &g.seats[c.id]
 	step, _ := t.step(now, o.config.SlowStart)
 	c.name, c.weight, c.state = b.Name, o.members[b.Name].share()*step, t.state

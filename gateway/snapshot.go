@@ -67,6 +67,7 @@ type backend struct {
 	present  bool             // in the configuration
 	usable   bool             // healthy, not inactive, and not removed with `removed: drop`
 	ended    bool             // inactive: its connections are over
+	ejected  bool             // for what became of clients' connections: it takes no new ones
 	stats    []*metrics.Block // by loop, then what counts of a backend
 }
 
