@@ -20,7 +20,7 @@ export CGO_ENABLED = 0
 export MILLRACE_PCAPS ?= $(abspath $(CAPTURES))
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-run deps-bench run build test race fuzz netns bench lint generate generate-check gpu-test clean
+.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench lint generate generate-check gpu-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,19 @@ deps-bench: deps
 build: ## build bin/millrace
 	@mkdir -p $(BIN)
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/millrace ./cmd/millrace
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+
+install: build ## install the binary, manual pages, completion and the systemd unit (PREFIX, DESTDIR)
+	install -Dm755 $(BIN)/millrace $(DESTDIR)$(PREFIX)/bin/millrace
+	$(BIN)/millrace man --dir $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(BIN)/millrace completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/millrace
+	install -d $(DESTDIR)/etc/systemd/system
+	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' deploy/millrace-gateway.service >$(DESTDIR)/etc/systemd/system/millrace-gateway.service
+	install -d $(DESTDIR)/etc/millrace
+	test -e $(DESTDIR)/etc/millrace/gateway.yaml || install -m644 examples/gateway.yaml $(DESTDIR)/etc/millrace/gateway.yaml
 
 run: deps-run build ## load-balance real connections between namespaces (KEEP=1 leaves them up)
 	$(GO) build -o $(BIN)/lab ./examples/lab

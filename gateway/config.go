@@ -204,6 +204,9 @@ func (r PortRange) loop(i, n int) PortRange {
 	return PortRange{First: uint16(first), Last: uint16(first + each - 1)}
 }
 
+// MaxWeight is the largest weight of a backend.
+const MaxWeight = 1000
+
 // Limits of a configuration, so that a mistyped one cannot take the machine's memory.
 const (
 	maxFileBytes = 16 << 20
@@ -211,7 +214,6 @@ const (
 	maxSNAT      = 256
 	maxServices  = 65536
 	maxBackends  = 4096 // of one service: the hash has 16 slots for each at its default size
-	maxWeight    = 1000
 	maxTable     = 1 << 28
 	maxTimeout   = 30 * 24 * time.Hour
 	maxRate      = 1_000_000_000

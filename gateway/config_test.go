@@ -232,3 +232,22 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestTheExamplesOfModesAreValid(t *testing.T) {
+	files, err := filepath.Glob("../examples/modes/*.yaml")
+	if err != nil || len(files) != 6 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	page, err := os.ReadFile("../docs/modes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if _, err := Load(file); err != nil {
+			t.Error(err)
+		}
+		if !strings.Contains(string(page), "(../examples/modes/"+filepath.Base(file)+")") {
+			t.Errorf("docs/modes.md does not lead to %s", file)
+		}
+	}
+}

@@ -52,12 +52,12 @@ func TestMain(m *testing.M) {
 // serve runs a gateway until SIGINT and prints its summary. SIGHUP reloads.
 func serve(file string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // before anything is open: it may come early
+	defer stop()
 	d, err := daemon.Open(file, daemon.Options{Log: log})
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	go func() {

@@ -262,7 +262,7 @@ func TestAKilledGatewayLeavesTheInterfacesToTheKernel(t *testing.T) {
 		out, err := s.gate.Run("ip", "link", "show", "front")
 		s.must(err)
 		if !strings.Contains(out, "xdp") {
-			s.start()
+			s.start("http://198.18.1.1/")
 			s.stop()
 			return
 		}

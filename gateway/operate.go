@@ -36,8 +36,8 @@ func (g *Gateway) Undrain(service, backend string) error {
 // SetWeight gives a backend another weight than the configuration's, 0 to 1000, or with one below 0
 // the configuration's again. This outlives reloads until the file changes the backend's weight.
 func (g *Gateway) SetWeight(service, backend string, weight int) error {
-	if weight > maxWeight {
-		return fmt.Errorf("weight is %d; it must lie between 0 and %d", weight, maxWeight)
+	if weight > MaxWeight {
+		return fmt.Errorf("weight is %d; it must lie between 0 and %d", weight, MaxWeight)
 	}
 	return g.operate(service, backend, func(_ *origin, m *member) { m.weight = max(weight, -1) })
 }

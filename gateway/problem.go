@@ -10,11 +10,12 @@ import (
 
 // Problem is one mistake in a configuration file.
 type Problem struct {
-	File         string
-	Line, Column int    // from 1; Column counts characters
-	Message      string // what is wrong
-	Hint         string // what would be right; may be empty
-	Source       string // the line of the file
+	File    string `json:"file"`
+	Line    int    `json:"line"`   // from 1
+	Column  int    `json:"column"` // from 1, in characters
+	Message string `json:"message"`
+	Hint    string `json:"hint"`   // what would be right; may be empty
+	Source  string `json:"source"` // the line of the file
 }
 
 // String renders the problem as file:line:column: message, the line, a caret and the hint.

@@ -174,7 +174,7 @@ func (d *decoder) backends(n *yaml.Node, s *Service, at *servicePlace) {
 				choice(d, n, "state", &b.State, StateActive, StateFilling, StateDraining, StateInactive)
 			}},
 			field{"server_id", false, func(n *yaml.Node) { p.serverID = n; d.hex(n, "server_id", &b.ServerID, 1, 15) }},
-			field{"weight", false, func(n *yaml.Node) { d.integerTo(n, "weight", &b.Weight, 0, maxWeight) }},
+			field{"weight", false, func(n *yaml.Node) { d.integerTo(n, "weight", &b.Weight, 0, MaxWeight) }},
 		)
 		if b.Name == "" && len(b.Addresses) > 0 {
 			b.Name = nameOf(b.Addresses[0])

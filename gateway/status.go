@@ -25,6 +25,7 @@ type Status struct {
 type ServiceStatus struct {
 	Name      string            `json:"name"`
 	Protocol  string            `json:"protocol"`
+	Mode      Mode              `json:"mode"`
 	Addresses []netip.AddrPort  `json:"addresses"`
 	Dropped   map[string]uint64 `json:"dropped_packets"` // by reason, of packets that were the service's
 	Evicted   Evicted           `json:"evicted_connections"`
@@ -110,7 +111,7 @@ func addDrops(m map[string]uint64, count func(int) uint64) {
 // included.
 func (g *Gateway) serviceStatus(s *snapshot, sv *Service) ServiceStatus {
 	id := g.reg.services[sv.Name]
-	st := ServiceStatus{Name: sv.Name, Protocol: sv.Protocol, Addresses: sv.Addresses, Dropped: map[string]uint64{}}
+	st := ServiceStatus{Name: sv.Name, Protocol: sv.Protocol, Mode: sv.Mode, Addresses: sv.Addresses, Dropped: map[string]uint64{}}
 	for _, block := range s.services[id].drops {
 		addDrops(st.Dropped, block.Load)
 	}

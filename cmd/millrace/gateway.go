@@ -19,18 +19,19 @@ import (
 
 // gatewayFlags are the flags of gateway, as given.
 type gatewayFlags struct {
-	config      string
-	check, json bool
+	config string
+	json   bool
 }
 
 const gatewayLong = `Run the load balancer that a YAML file describes: connections to the service
-addresses are spread over healthy backends, and their packets rewritten both
-ways. The kernel keeps all packets that are not for a service.
+addresses are spread over healthy backends, by NAT, in tunnels, or by their link
+address. The kernel keeps all packets that are not for a service.
 
-SIGHUP reads the file again: established connections live on, and if anything is
-wrong with the file the mistakes are printed and the old configuration stays.
-SIGINT and SIGTERM end it. A mistake in the file is shown with its place and ends
-the start with exit code 3.
+SIGHUP, or the verb reload, reads the file again: established connections live
+on, and if anything is wrong with the file the mistakes are printed and the old
+configuration stays. SIGINT, SIGTERM and the verb stop end it. A mistake in the
+file is shown with its place and ends the start with exit code 3. The other
+verbs speak to the running gateway over its control socket.
 
 Changes are logged to standard error, a line each. At the end the counters are
 printed: received = forwarded + delivered + dropped by reason.
@@ -39,7 +40,8 @@ printed: received = forwarded + delivered + dropped by reason.
 forwarded_packets, delivered_packets, dropped_packets, devices, gateway.`
 
 const gatewayExamples = `  millrace gateway -c gateway.yaml
-  millrace gateway -c gateway.yaml --check && kill -HUP $(pidof millrace)`
+  millrace gateway check -c gateway.yaml && millrace gateway reload
+  millrace gateway status`
 
 func newGateway(c *console) *cobra.Command {
 	var f gatewayFlags
@@ -48,11 +50,12 @@ func newGateway(c *console) *cobra.Command {
 		Short:   "Balance TCP and UDP over backends",
 		Long:    gatewayLong,
 		Example: gatewayExamples,
-		Args:    cobra.NoArgs,
+		Args:    noSuchVerb,
+
+		SuggestionsMinimumDistance: 2,
 	}
 	fl := cmd.Flags()
 	fl.StringVarP(&f.config, "config", "c", "", "configuration file")
-	fl.BoolVar(&f.check, "check", false, "check the configuration and do nothing else")
 	fl.BoolVar(&f.json, "json", false, "log and print JSON")
 	completeFiles(cmd, "config", "yaml", "yml")
 	cmd.RunE = verb(func(ctx context.Context, _ []string) error {
@@ -61,26 +64,26 @@ func newGateway(c *console) *cobra.Command {
 		}
 		return runGateway(ctx, c, &f)
 	})
+	cmd.AddCommand(
+		newGatewayCheck(c), newGatewayReload(c), newGatewayStatus(c), newGatewayDrain(c), newGatewayUndrain(c),
+		newGatewayWeight(c), newGatewayConnections(c), newGatewayStop(c),
+	)
 	return cmd
 }
 
 func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
-	if f.check {
-		if _, err := gateway.Load(f.config); err != nil {
-			return configured(err, f.config)
-		}
-		c.printf("%s: the configuration is valid\n", f.config)
-		return nil
-	}
 	hup := make(chan os.Signal, 1) // before anything is open: an early SIGHUP must not end the process
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	b, log := thisBuild(), c.logger(f.json)
-	d, err := daemon.Open(f.config, daemon.Options{Log: log, Build: metrics.Build{Version: b.Version, Commit: b.Commit}})
+	d, err := daemon.Open(f.config, daemon.Options{Log: log, Admin: true, Build: metrics.Build{Version: b.Version, Commit: b.Commit}})
 	if err != nil {
 		return configured(err, f.config)
 	}
 	log.Info("gateway", "version", b.Version, "config", f.config)
+	if err := daemon.Notify("READY=1"); err != nil {
+		log.Warn("gateway", "error", err.Error())
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var reloads sync.WaitGroup
 	reloads.Go(func() { reloadLoop(ctx, hup, d.Reload, refused(c, log, f.json)) })

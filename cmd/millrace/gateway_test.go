@@ -12,12 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/internal/testnet"
 )
 
 // gatewayConfig has one TCP service with one backend, the server.
 const gatewayConfig = `
+admin: {socket: %s}
 devices:
   - {name: a, driver: %s}
   - {name: b, driver: %s}
@@ -57,6 +60,28 @@ func (b *buffer) until(t *testing.T, want string) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	t.Fatalf("%q never comes in:\n%s", want, b)
+}
+
+// gatewaySite makes three namespaces in a row, and leaves the gateway in the middle to the caller.
+func gatewaySite(t *testing.T, prefix string) (client, middle, server *testnet.Namespace) {
+	t.Helper()
+	n := testnet.For(t, prefix)
+	client, middle, server = n.Namespace("client"), n.Namespace("middle"), n.Namespace("server")
+	for _, err := range []error{
+		n.Link(client, "eth0", middle, "a"),
+		n.Link(server, "eth0", middle, "b"),
+		client.Up("eth0", "198.18.0.1/24"),
+		server.Up("eth0", "198.18.1.2/24"),
+		middle.Up("a", "198.18.0.254/24"),
+		middle.Up("b", "198.18.1.254/24"),
+		client.NoOffload("eth0"), // AF_XDP sees packets before Linux would have summed them
+		server.NoOffload("eth0"),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return client, middle, server
 }
 
 // serve answers each connection to the server's port 8080 with a word, and closes it.
@@ -105,22 +130,7 @@ func ask(ns *testnet.Namespace) (answer string, err error) {
 func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 	for _, driver := range []string{"afpacket", "afxdp"} {
 		t.Run(driver, func(t *testing.T) {
-			n := testnet.For(t, "mr-cli-gw-"+driver)
-			client, middle, server := n.Namespace("client"), n.Namespace("middle"), n.Namespace("server")
-			for _, err := range []error{
-				n.Link(client, "eth0", middle, "a"),
-				n.Link(server, "eth0", middle, "b"),
-				client.Up("eth0", "198.18.0.1/24"),
-				server.Up("eth0", "198.18.1.2/24"),
-				middle.Up("a", "198.18.0.254/24"),
-				middle.Up("b", "198.18.1.254/24"),
-				client.NoOffload("eth0"), // AF_XDP sees packets before Linux would have summed them
-				server.NoOffload("eth0"),
-			} {
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
+			client, middle, server := gatewaySite(t, "mr-cli-gw-"+driver)
 			serve(t, server)
 			file := filepath.Join(t.TempDir(), "gw.yaml")
 			write := func(text string) {
@@ -129,7 +139,8 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			write(fmt.Sprintf(gatewayConfig, driver, driver))
+			socket := filepath.Join(t.TempDir(), "gw.sock")
+			write(fmt.Sprintf(gatewayConfig, socket, driver, driver))
 
 			var out, log buffer
 			cmd := program("gateway", "--json", "-c", file)
@@ -141,16 +152,7 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 			log.until(t, `"msg":"gateway"`)
 			served := func() {
 				t.Helper()
-				var last error
-				for range 20 {
-					answer, err := ask(client)
-					if answer == "served" {
-						return
-					}
-					last = err
-					time.Sleep(100 * time.Millisecond)
-				}
-				t.Fatalf("no answer: %v\n%s", last, &log)
+				awaitAnswer(t, client, &log)
 			}
 			served()
 
@@ -172,12 +174,16 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 			log.until(t, `"msg":"link","device":"b","state":"up"`)
 			served()
 
-			write(fmt.Sprintf(gatewayConfig, driver, driver))
+			write(fmt.Sprintf(gatewayConfig, socket, driver, driver))
 			_ = cmd.Process.Signal(syscall.SIGHUP)
 			log.until(t, "the new configuration is in use")
 			served()
 
-			_ = cmd.Process.Signal(syscall.SIGTERM)
+			controls(t, socket, file, served)
+
+			if _, _, err := tell(socket, exitOK, "stop"); err != "" {
+				t.Fatal(err)
+			}
 			if err := cmd.Wait(); err != nil {
 				t.Fatalf("%v\n%s", err, &log)
 			}
@@ -199,4 +205,90 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 			}
 		})
 	}
+}
+
+// tell runs a verb that speaks to the gateway behind socket; the socket is a file, so this works
+// from any network namespace.
+func tell(socket string, want int, args ...string) (code int, out, problem string) {
+	code, out, stderr := run(append([]string{"gateway"}, append(args, "--socket", socket)...)...)
+	if code != want || (code == exitOK) != (stderr == "") {
+		problem = fmt.Sprintf("%v: code %d, want %d\n%s%s", args, code, want, out, stderr)
+	}
+	return code, out + stderr, problem
+}
+
+// controls tries every verb on a gateway that serves the service web with the backend one.
+func controls(t *testing.T, socket, file string, served func()) {
+	t.Helper()
+	expect := func(want int, text string, args ...string) string {
+		t.Helper()
+		_, out, problem := tell(socket, want, args...)
+		if problem != "" || !strings.Contains(out, text) {
+			t.Errorf("%s%v printed %q, want %q", problem, args, out, text)
+		}
+		return out
+	}
+	backend := func() gateway.BackendStatus {
+		t.Helper()
+		var st admin.Status
+		decode(t, expect(exitOK, "web", "status", "--json"), &st)
+		if st.Config != file || st.Started.IsZero() || st.Reload.Failed || st.Counts.Received == 0 {
+			t.Errorf("status %+v", st)
+		}
+		return st.Gateway.Services[0].Backends[0]
+	}
+	expect(exitOK, "one", "status")
+	expect(exitOK, "active", "status", "web")
+	expect(exitFailure, `no service "wbe"`, "status", "wbe")
+	if b := backend(); b.State != gateway.StateActive || b.Weight != 1 || !b.Healthy || b.Opened == 0 {
+		t.Errorf("backend %+v", b)
+	}
+
+	expect(exitOK, "drains", "drain", "web", "one")
+	if b := backend(); b.State != gateway.StateDraining && b.State != gateway.StateInactive {
+		t.Errorf("drained: %+v", b)
+	}
+	expect(exitOK, "takes connections", "undrain", "web", "one")
+	expect(exitOK, "weight 7", "weight", "web", "one", "7")
+	if b := backend(); b.State != gateway.StateActive || b.Weight != 7 {
+		t.Errorf("undrained with weight 7: %+v", b)
+	}
+	expect(exitOK, "weight config", "weight", "web", "one", "config")
+	if b := backend(); b.Weight != 1 {
+		t.Errorf("weight of the configuration: %+v", b)
+	}
+	served()
+	expect(exitOK, "connections\n", "connections")
+	var c gateway.Connection
+	first, _, _ := strings.Cut(expect(exitOK, "198.18.0.1:", "connections", "--json", "-n", "1", "--service", "web", "--client", "198.18.0.0/24"), "\n")
+	decode(t, first, &c)
+	if c.Service != "web" || c.Backend != "one" || c.Target.String() != "198.18.1.2:8080" || c.Source == nil || c.Source.Addr().String() != "198.18.1.10" ||
+		c.Expires <= 0 || c.Address.String() != "198.18.0.10:80" || c.Protocol != "tcp" {
+		t.Errorf("connection %+v", c)
+	}
+	expect(exitOK, "0 connections", "connections", "--client", "192.0.2.1")
+
+	expect(exitFailure, `did you mean "one"`, "drain", "web", "oen")
+	expect(exitFailure, `did you mean "web"`, "undrain", "wbe", "one")
+	expect(exitFailure, `did you mean "web"`, "connections", "--service", "wbe")
+	expect(exitUsage, "say 0 to 1000", "weight", "web", "one", "1001")
+	expect(exitUsage, "WEIGHT is missing", "weight", "web", "one")
+	expect(exitUsage, `"x" is one argument too many`, "stop", "x")
+
+	expect(exitOK, "{}\n", "reload", "--json")
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{"devices: [oops\n": exitConfig, string(good) + "snat_ports: 2000-3000\n": exitFailure} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		expect(want, "", "reload")
+	}
+	if err := os.WriteFile(file, good, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	expect(exitOK, "in use", "reload")
+	served()
 }

@@ -18,10 +18,11 @@ const (
 	exitConfig  = 3 // the configuration file is wrong
 )
 
-// errUsage and errConfig choose the exit code of the errors that wrap them.
+// errUsage, errConfig and errReload choose the exit code of the errors that wrap them.
 var (
 	errUsage  = errors.New("wrong usage")
 	errConfig = errors.New("wrong configuration")
+	errReload = errors.New("refused configuration") // of a gateway that runs on
 )
 
 // coded is an error whose text stays as it is but that matches a code's sentinel.
@@ -47,6 +48,8 @@ func execute(ctx context.Context, args []string, c *console) int {
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.Is(err, errShown) && errors.Is(err, errConfig):
+		return exitConfig
 	case errors.Is(err, errShown):
 		return exitFailure
 	case errors.Is(err, errUsage), !errors.As(err, &ran): // cobra's own errors come before any verb runs
@@ -55,6 +58,10 @@ func execute(ctx context.Context, args []string, c *console) int {
 	}
 	if errors.Is(err, errConfig) {
 		c.complain(fmt.Errorf("wrong configuration, nothing was started\n%w", err))
+		return exitConfig
+	}
+	if errors.Is(err, errReload) {
+		c.complain(fmt.Errorf("wrong configuration, the old one stays\n%w", err))
 		return exitConfig
 	}
 	c.complain(err)

@@ -10,7 +10,8 @@ import (
 )
 
 // verbs are those with a help page of our own.
-var verbs = []string{"", "doctor", "forward", "gateway", "man", "replay", "version"}
+var verbs = []string{"", "doctor", "forward", "gateway", "gateway check", "gateway reload", "gateway status",
+	"gateway drain", "gateway undrain", "gateway weight", "gateway connections", "gateway stop", "man", "replay", "version"}
 
 func TestHelpIsAsRecorded(t *testing.T) {
 	for _, verb := range verbs {
@@ -19,7 +20,7 @@ func TestHelpIsAsRecorded(t *testing.T) {
 		if code != exitOK || err != "" {
 			t.Errorf("%v: code %d, %q", args, code, err)
 		}
-		golden(t, "help-"+verb+".txt", out)
+		golden(t, "help-"+strings.ReplaceAll(verb, " ", "-")+".txt", out)
 		for line := range strings.Lines(out) {
 			if len([]rune(line)) > 101 {
 				t.Errorf("%v: a line of %d characters: %s", args, len(line), line)
@@ -60,6 +61,11 @@ func TestWrongCommandLinesAreExplainedInOneLine(t *testing.T) {
 		{"forward --queues 2 --capture f a b", "1 with --capture"},
 		{"forward --impair-a loss=2 a b", "--impair-a: profile: column"},
 		{"gateway", "name one with -c"},
+		{"gateway check", "name one with -c"},
+		{"gateway relaod", `no verb "relaod", did you mean reload?`},
+		{"gateway drain web", "BACKEND is missing"},
+		{"gateway connections --client x", `--client "x": say an address or a prefix`},
+		{"gateway connections --limit -1", "--limit -1"},
 		{"version x", `unknown command "x"`},
 		{"doctor --jsn", "did you mean --json?"},
 	} {
@@ -95,7 +101,9 @@ func TestExitCodesTellFailureFromUsageFromConfiguration(t *testing.T) {
 		{"forward nonexistent0 nonexistent1", exitFailure, "nonexistent0"},
 		{"doctor --iface nonexistent0", exitFailure, ""},
 		{"gateway -c " + conf, exitConfig, conf + ":1:1: "},
-		{"gateway --check -c " + conf, exitConfig, "wrong configuration"},
+		{"gateway check -c " + conf, exitConfig, "wrong configuration"},
+		{"gateway check --json -c " + conf, exitConfig, ""},
+		{"gateway status --socket /nonexistent/gw.sock", exitFailure, "no gateway is running there"},
 		{"gateway -c /nonexistent/gw.yaml", exitConfig, "no such file"},
 		{"man --dir /proc/nonexistent", exitFailure, "manual pages"},
 	} {
@@ -150,7 +158,7 @@ func TestManualPagesAreWrittenAndRender(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, verb := range verbs {
-		path := filepath.Join(dir, strings.TrimSuffix("millrace-"+verb, "-")+".1")
+		path := filepath.Join(dir, strings.TrimSuffix("millrace-"+strings.ReplaceAll(verb, " ", "-"), "-")+".1")
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
 		}

@@ -245,11 +245,19 @@ func (l *lab) explain() {
 		{in(l.client, "curl 'http://["+service6+"]/'"), "and by IPv6"},
 		{in(l.gateway, "ip -s link show back1"), "the interface is still the kernel's"},
 		{in(l.gateway, "curl -s 127.0.0.1:9100/metrics | grep millrace_"), "what the gateway counts"},
-		{fmt.Sprintf("kill -HUP %d", l.gate.Process.Pid), "reload " + filepath.Join(l.dir, "gateway.yaml")},
+		{l.control("status"), "services, backends, what was dropped"},
+		{l.control("drain web one"), "no new connections to one of the servers"},
+		{l.control("connections -n 5"), "who is connected to whom"},
+		{l.control("reload"), "read " + filepath.Join(l.dir, "gateway.yaml") + " again"},
 		{"tail -f " + l.gateLog.Name(), "what the gateway says"},
 	} {
 		fmt.Printf("  %-80s # %s\n", try[0], try[1])
 	}
+}
+
+// control is a command that speaks to the lab's gateway.
+func (l *lab) control(verb string) string {
+	return l.millrace + " gateway " + verb + " --socket " + filepath.Join(l.dir, "gateway.sock")
 }
 
 // report ends the gateway and prints its final counters.

@@ -96,7 +96,7 @@ func (w wire) up(n *testnet.Net) error {
 	return nil
 }
 
-// config is the gateway's configuration for the lab; %s is the driver.
+// config is the gateway's configuration for the lab, with the driver and the folder's control socket.
 const config = `# Two services, each on IPv4 and IPv6, over two servers.
 devices:
   - {name: front, driver: %[1]s}
@@ -104,6 +104,7 @@ devices:
   - {name: back2, driver: %[1]s}
 snat: [198.18.0.11, "2001:db8::11"]
 metrics: {listen: "127.0.0.1:9100"}
+admin: {socket: %[2]s}
 services:
   - name: web
     protocol: tcp
@@ -124,5 +125,5 @@ services:
 // writeConfig writes the gateway's configuration into a folder and returns the file.
 func writeConfig(dir, driver string) (string, error) {
 	path := filepath.Join(dir, "gateway.yaml")
-	return path, os.WriteFile(path, fmt.Appendf(nil, config, driver), 0o644)
+	return path, os.WriteFile(path, fmt.Appendf(nil, config, driver, filepath.Join(dir, "gateway.sock")), 0o644)
 }

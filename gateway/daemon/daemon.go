@@ -35,6 +35,7 @@ const steerEvery = time.Second
 type Options struct {
 	Log      *slog.Logger // of changes; required
 	Build    metrics.Build
+	Admin    bool    // serve the control socket that the configuration names
 	Affinity [][]int // CPUs of each loop; nil is by the configuration's cpus
 }
 
@@ -50,6 +51,11 @@ type Daemon struct {
 	engines []gpukern.Engine
 	loops   []*stack.Loop
 	listen  net.Listener // of the metrics; nil without
+	admin   net.Listener // of the control socket; nil without
+
+	quit    chan struct{} // Stop has been called
+	ended   chan struct{} // the loops have ended
+	started time.Time
 
 	mu      sync.Mutex // guards all below: reloads, the timer and scrapes meet here
 	steered []pmd.Rule
@@ -70,7 +76,7 @@ func Open(file string, opt Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{file: file, opt: opt}
+	d := &Daemon{file: file, opt: opt, quit: make(chan struct{}, 1), ended: make(chan struct{})}
 	if err := d.open(cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -90,6 +96,11 @@ func (d *Daemon) open(cfg *gateway.Config) error {
 	if err := d.openMetrics(cfg.Metrics.Listen); err != nil {
 		return err
 	}
+	if d.opt.Admin {
+		if err := d.openAdmin(cfg.Admin.Socket); err != nil {
+			return err
+		}
+	}
 	if err := d.openDevices(cfg); err != nil {
 		return err
 	}
@@ -100,7 +111,8 @@ func (d *Daemon) open(cfg *gateway.Config) error {
 		return err
 	}
 	d.watchLinks()
-	d.reload.at = time.Now()
+	d.started = time.Now()
+	d.reload.at = d.started
 	return d.steer()
 }
 
@@ -229,10 +241,29 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.listen != nil {
 		background.Go(func() { d.serveMetrics(ctx) })
 	}
+	if d.admin != nil {
+		background.Go(func() { d.serveAdmin(ctx) })
+	}
+	background.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-d.quit:
+			cancel()
+		}
+	})
 	err := stack.RunAll(ctx, d.loops...)
+	close(d.ended)
 	cancel()
 	background.Wait()
 	return err
+}
+
+// Stop ends Run.
+func (d *Daemon) Stop() {
+	select {
+	case d.quit <- struct{}{}:
+	default: // it has been asked before
+	}
 }
 
 // serveMetrics answers scrapes until ctx ends.
@@ -286,8 +317,11 @@ func (d *Daemon) Close() error {
 	for _, e := range d.engines {
 		errs = append(errs, e.Close())
 	}
-	if d.listen != nil {
-		if err := d.listen.Close(); !errors.Is(err, net.ErrClosed) {
+	for _, l := range []net.Listener{d.listen, d.admin} {
+		if l == nil {
+			continue
+		}
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
 	}

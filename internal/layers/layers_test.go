@@ -31,7 +31,8 @@ filter          : packet wire clock gpukern
 stack           : packet ring clock pmd gpukern filter
 gateway/health  : clock
 gateway         : gateway/health packet ring clock wire pmd gpukern filter stack metrics
-gateway/daemon  : gateway packet ring clock pmd pmd/* gpukern filter stack metrics
+gateway/admin   : gateway
+gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern filter stack metrics
 cmd/millrace    : *
 bench           : *
 examples/lab    : internal/testnet

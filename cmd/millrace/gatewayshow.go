@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/admin"
+)
+
+func newGatewayStatus(c *console) *cobra.Command {
+	return newControl(c, &cobra.Command{
+		Use:   "status [SERVICE...]",
+		Short: "Show a running gateway, its services and backends",
+		Long: `Show a running gateway: each service with its backends, their state, health,
+connections and traffic, and what was dropped why. With names only these
+services are shown.
+
+--json prints one object: version, config, started, reload, counts, gateway;
+docs/gateway.md lists what is in them.`,
+		Example: `  millrace gateway status
+  millrace gateway status web
+  millrace gateway status --json | jq '.gateway.services[].backends[] | select(.healthy | not)'`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
+		st, err := g.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if st.Gateway.Services, err = chosen(st.Gateway.Services, args); err != nil {
+			return err
+		}
+		if f.json {
+			return c.json(st)
+		}
+		showStatus(c, &st)
+		return nil
+	})
+}
+
+// chosen returns the services with the given names, all without.
+func chosen(all []gateway.ServiceStatus, names []string) ([]gateway.ServiceStatus, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var list []gateway.ServiceStatus
+	for _, name := range names {
+		n := len(list)
+		for _, s := range all {
+			if s.Name == name {
+				list = append(list, s)
+			}
+		}
+		if len(list) == n {
+			return nil, fmt.Errorf("no service %q", name)
+		}
+	}
+	return list, nil
+}
+
+// showStatus prints the gateway for people.
+func showStatus(c *console, st *admin.Status) {
+	c.line("gateway", "%s, up %s, %s", st.Version, time.Since(st.Started).Round(time.Second), st.Config)
+	reload := "in use since " + st.Reload.Succeeded.Local().Format(time.DateTime)
+	if st.Reload.Failed {
+		reload += "; " + c.paint(red, "the last reload was refused")
+	}
+	c.line("config", "%s", reload)
+	g := &st.Gateway
+	c.line("table", "%s of %s connections; half-open %s of %s", group(g.Connections), group(uint64(g.TableSize)),
+		group(g.HalfOpen), group(uint64(g.HalfOpenMax)))
+	n := &st.Counts
+	c.line("packets", "received %s, forwarded %s", group(n.Received), group(n.Forwarded))
+	c.line("dropped", "%s", tally(n.Dropped))
+	for i := range st.Gateway.Services {
+		showService(c, &st.Gateway.Services[i])
+	}
+}
+
+func showService(c *console, s *gateway.ServiceStatus) {
+	var at []string
+	for _, ap := range s.Addresses {
+		at = append(at, ap.String())
+	}
+	c.printf("\n%s %s %s %s\n", c.paint(bold, s.Name), s.Protocol, s.Mode, strings.Join(at, " "))
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "  backend\taddress\tstate\tweight\thealth\thop\tconns\topened\tpackets\tback")
+	for i := range s.Backends {
+		b := &s.Backends[i]
+		health := "up"
+		switch {
+		case !b.Healthy:
+			health = "down"
+		case b.Ejected:
+			health = "ejected"
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, target(b.Address), stateOf(b), weightOf(b), health, b.Hop,
+			group(b.Connections), group(b.Opened), group(b.ToPackets), group(b.FromPackets))
+	}
+	_ = w.Flush()
+	for i := range s.Backends {
+		for _, why := range s.Backends[i].Down {
+			c.printf("  %s\n", c.paint(red, fmt.Sprintf("%s is down since %s by its %s: %s", s.Backends[i].Name,
+				why.Since.Local().Format(time.DateTime), map[string]string{"check": "check", "passive": "clients' connections"}[why.By], why.Cause)))
+		}
+	}
+	if len(s.Dropped) > 0 {
+		c.printf("  dropped: %s\n", tally(s.Dropped))
+	}
+}
+
+// stateOf writes the state of a backend, and what an operator has done to it.
+func stateOf(b *gateway.BackendStatus) string {
+	switch {
+	case b.Removed:
+		return "removed"
+	case b.Drained && b.DrainUntil != nil:
+		return fmt.Sprintf("%s until %s", b.State, b.DrainUntil.Local().Format(time.TimeOnly))
+	case b.State == gateway.StateFilling && b.Share < 100:
+		return fmt.Sprintf("filling, %d %%", b.Share)
+	}
+	return string(b.State)
+}
+
+// weightOf writes the weight of a backend, with the configured one where an operator gave another.
+func weightOf(b *gateway.BackendStatus) string {
+	if b.Weighted {
+		return fmt.Sprintf("%d (file: %d)", b.Weight, b.ConfigWeight)
+	}
+	return fmt.Sprint(b.Weight)
+}
+
+// target writes the address of a backend, which has no port in direct modes.
+func target(ap netip.AddrPort) string {
+	if ap.Port() == 0 {
+		return ap.Addr().String()
+	}
+	return ap.String()
+}
+
+func newGatewayConnections(c *console) *cobra.Command {
+	var q admin.Query
+	var client string
+	cmd := &cobra.Command{
+		Use:   "connections",
+		Short: "List the connections of a running gateway",
+		Long: `List the connections in the tables of a running gateway: client, service and
+backend, what the backend sees as source, the state, and when the entry expires
+without another packet. The tables are read in small pieces between packets; a
+connection that opens or ends meanwhile may be missing.
+
+--json prints an object for each connection, a line each: loop, service,
+protocol, client, address, backend, target, source, state, expires_seconds.`,
+		Example: `  millrace gateway connections --service web --backend b1
+  millrace gateway connections --client 198.18.0.0/24 --limit 10
+  millrace gateway connections --json | jq -r .backend | sort | uniq -c`,
+		Args: exactly(),
+	}
+	newControl(c, cmd, func(ctx context.Context, g *admin.Client, f *control, _ []string) error {
+		if client != "" {
+			p, err := admin.ParseClient(client)
+			if err != nil {
+				return usage("--client %q: say an address or a prefix", client)
+			}
+			q.Client = p
+		}
+		if q.Limit < 0 {
+			return usage("--limit %d: say 1 or more, or 0 for all", q.Limit)
+		}
+		return listConnections(ctx, c, g, &q, f.json)
+	})
+	fl := cmd.Flags()
+	fl.StringVar(&q.Service, "service", "", "only of this service")
+	fl.StringVar(&q.Backend, "backend", "", "only of backends of this name")
+	fl.StringVar(&client, "client", "", "only from this address or prefix")
+	fl.IntVarP(&q.Limit, "limit", "n", 0, "at most this many; 0 is all")
+	return cmd
+}
+
+// listConnections prints connections as they come.
+func listConnections(ctx context.Context, c *console, g *admin.Client, q *admin.Query, asJSON bool) error {
+	const columns = "%-5s %-12s %-26s %-24s %-12s %-24s %-24s %-12s %8s\n"
+	var failed error
+	n := 0
+	err := g.Connections(ctx, *q, func(one gateway.Connection) bool {
+		if asJSON {
+			failed = c.jsonLine(one)
+			return failed == nil
+		}
+		if n == 0 {
+			c.printf("%s", c.paint(bold, fmt.Sprintf(columns, "proto", "service", "client", "address", "backend", "target", "source", "state", "expires")))
+		}
+		n++
+		source := "the client"
+		if one.Source != nil {
+			source = one.Source.String()
+		}
+		c.printf(columns, one.Protocol, one.Service, one.Client, one.Address, one.Backend, target(one.Target), source, one.State,
+			time.Duration(one.Expires*float64(time.Second)).Round(time.Second))
+		return true
+	})
+	if err == nil && failed == nil && !asJSON {
+		c.printf("%s connections\n", group(uint64(n)))
+	}
+	if err != nil {
+		return err
+	}
+	return failed
+}

@@ -1,0 +1,141 @@
+// Package admin is how a running gateway is controlled: JSON over HTTP/1.1 on a unix socket. It holds
+// what both sides say, and the client; gateway/daemon serves it.
+//
+//	GET  /v1/status                        Status
+//	GET  /v1/connections?service=&...      a Connection on each line (Query)
+//	POST /v1/reload                        read the configuration file again
+//	POST /v1/drain    {"service", "backend", "deadline"}   Drain
+//	POST /v1/undrain  {"service", "backend"}               Target
+//	POST /v1/weight   {"service", "backend", "weight"}     Weight
+//	POST /v1/stop                          end as by SIGTERM
+//
+// Success is 200, with {} where nothing is to be told. Anything else is an Error: 400 a request that is
+// not understood, 404 an unknown service or backend, 409 a change that needs a restart, 422 a mistake
+// in the configuration file, 500 what went wrong on the gateway's side. Whoever may open the socket
+// may do all of this; it is made with mode 0600.
+package admin
+
+import (
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/millrace/millrace/gateway"
+)
+
+// DefaultSocket is where a gateway listens unless its configuration says otherwise.
+const DefaultSocket = "/run/millrace/gateway.sock"
+
+// Target names a backend of a service.
+type Target struct {
+	Service string `json:"service"`
+	Backend string `json:"backend"`
+}
+
+// Drain asks a backend to take no new connections, and to lose those it has after a time.
+type Drain struct {
+	Target
+	Deadline Duration `json:"deadline"` // such as "5m"; 0: what the configuration says
+}
+
+// Weight gives a backend another weight.
+type Weight struct {
+	Target
+	Weight *int `json:"weight"` // null: what the configuration says
+}
+
+// Status is a picture of a running gateway.
+type Status struct {
+	Version string         `json:"version"`
+	Config  string         `json:"config"`  // path of the configuration file
+	Started time.Time      `json:"started"` // when the process was ready
+	Reload  Reload         `json:"reload"`
+	Counts  Counts         `json:"counts"`
+	Gateway gateway.Status `json:"gateway"`
+}
+
+// Counts are the packets of all loops since the start. At rest Received + Originated = Forwarded +
+// Delivered + the sum of Dropped.
+type Counts struct {
+	Received   uint64            `json:"received_packets"`
+	Originated uint64            `json:"originated_packets"`
+	Forwarded  uint64            `json:"forwarded_packets"`
+	Delivered  uint64            `json:"delivered_packets"`
+	Dropped    map[string]uint64 `json:"dropped_packets"` // by reason
+}
+
+// Reload is what became of the last reload; the start counts as one.
+type Reload struct {
+	Succeeded time.Time `json:"succeeded"` // when the configuration in use was read
+	Failed    bool      `json:"failed"`    // the last one was refused
+}
+
+// Query chooses connections. Its zero value is all of them.
+type Query struct {
+	Service, Backend string
+	Client           netip.Prefix
+	Limit            int // 0 is all
+}
+
+// Values returns the query as parameters of a URL.
+func (q Query) Values() url.Values {
+	v := url.Values{}
+	for key, s := range map[string]string{"service": q.Service, "backend": q.Backend} {
+		if s != "" {
+			v.Set(key, s)
+		}
+	}
+	if q.Client.IsValid() {
+		v.Set("client", q.Client.String())
+	}
+	if q.Limit != 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	return v
+}
+
+// ParseQuery is the inverse of Values.
+func ParseQuery(v url.Values) (q Query, err error) {
+	q.Service, q.Backend = v.Get("service"), v.Get("backend")
+	if s := v.Get("client"); s != "" {
+		if q.Client, err = ParseClient(s); err != nil {
+			return q, err
+		}
+	}
+	if s := v.Get("limit"); s != "" {
+		q.Limit, err = strconv.Atoi(s)
+	}
+	return q, err
+}
+
+// ParseClient parses an address or a prefix.
+func ParseClient(s string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return a.Prefix(a.BitLen())
+	}
+	p, err := netip.ParsePrefix(s)
+	return p.Masked(), err
+}
+
+// Error is what a request is answered with that could not be done.
+type Error struct {
+	Message string `json:"error"`
+	Code    int    `json:"-"` // HTTP status
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Message }
+
+// Duration is a time.Duration that reads and writes itself as "30s".
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	*d = Duration(v)
+	return err
+}

@@ -1,0 +1,237 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/stack"
+)
+
+// openAdmin takes the control socket, so that a start that cannot have it touches no interface. A
+// socket that nobody listens on is what a killed gateway has left.
+func (d *Daemon) openAdmin(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("admin.socket: %w", err)
+	}
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		c.Close()
+		return fmt.Errorf("admin.socket: a gateway is running at %s (give this one another socket, or \"\")", path)
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("admin.socket: %w", err)
+		}
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("admin.socket: %w", err)
+	}
+	d.admin = l
+	if err := os.Chmod(path, 0o600); err != nil {
+		return fmt.Errorf("admin.socket: %w", err)
+	}
+	return nil
+}
+
+// serveAdmin answers requests until ctx ends, and those under way to their end, if that comes soon.
+func (d *Daemon) serveAdmin(ctx context.Context) {
+	srv := &http.Server{
+		Handler: d.adminHandler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(d.opt.Log.Handler(), slog.LevelWarn),
+	}
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(done)
+		late, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if srv.Shutdown(late) != nil {
+			srv.Close()
+		}
+	})
+	err := srv.Serve(d.admin)
+	if stop() {
+		d.opt.Log.Error("admin", "error", err.Error())
+		return
+	}
+	<-done
+}
+
+// adminHandler serves what the package admin describes.
+func (d *Daemon) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.status()) })
+	mux.HandleFunc("GET /v1/connections", d.serveConnections)
+	mux.HandleFunc("POST /v1/reload", d.command("reload", func(*http.Request) error { return d.Reload() }))
+	mux.HandleFunc("POST /v1/stop", d.command("stop", func(*http.Request) error { d.Stop(); return nil }))
+	mux.HandleFunc("POST /v1/drain", d.command("drain", d.drain))
+	mux.HandleFunc("POST /v1/undrain", d.command("undrain", d.undrain))
+	mux.HandleFunc("POST /v1/weight", d.command("weight", d.weight))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, &admin.Error{Message: fmt.Sprintf("no %s %s here", r.Method, r.URL.Path), Code: http.StatusNotFound})
+	})
+	return mux
+}
+
+// command answers a request that changes something, and logs it.
+func (d *Daemon) command(name string, do func(*http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := do(r)
+		if err != nil {
+			d.opt.Log.Error("admin", "command", name, "error", err.Error())
+			refuse(w, err)
+			return
+		}
+		d.opt.Log.Info("admin", "command", name, "result", "done")
+		reply(w, struct{}{})
+	}
+}
+
+func (d *Daemon) drain(r *http.Request) error {
+	var req admin.Drain
+	if err := body(r, &req); err != nil {
+		return err
+	}
+	return d.gate.Drain(req.Service, req.Backend, time.Duration(req.Deadline))
+}
+
+func (d *Daemon) undrain(r *http.Request) error {
+	var req admin.Target
+	if err := body(r, &req); err != nil {
+		return err
+	}
+	return d.gate.Undrain(req.Service, req.Backend)
+}
+
+func (d *Daemon) weight(r *http.Request) error {
+	var req admin.Weight
+	if err := body(r, &req); err != nil {
+		return err
+	}
+	weight := -1
+	if req.Weight != nil {
+		if weight = *req.Weight; weight < 0 || weight > gateway.MaxWeight {
+			return badRequest("weight is %d; it must lie between 0 and %d", weight, gateway.MaxWeight)
+		}
+	}
+	return d.gate.SetWeight(req.Service, req.Backend, weight)
+}
+
+// status returns the picture that GET /v1/status shows.
+func (d *Daemon) status() admin.Status {
+	sum := d.Summary()
+	gate := sum.Gateway
+	sum.Gateway = gateway.Status{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return admin.Status{
+		Version: d.opt.Build.Version, Config: d.file, Started: d.started, Gateway: gate,
+		Reload: admin.Reload{Succeeded: d.reload.at, Failed: d.reload.failed},
+		Counts: admin.Counts{
+			Received: sum.Received, Originated: sum.Originated, Forwarded: sum.Forwarded, Delivered: sum.Delivered, Dropped: sum.Dropped,
+		},
+	}
+}
+
+// serveConnections writes the connections that the request chooses, a line each.
+func (d *Daemon) serveConnections(w http.ResponseWriter, r *http.Request) {
+	q, err := admin.ParseQuery(r.URL.Query())
+	if err == nil {
+		err = d.gate.Known(q.Service, q.Backend)
+	} else {
+		err = badRequest("%w", err)
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	e, n := json.NewEncoder(w), 0
+	d.gate.Connections(stack.Now(), d.onLoop, func(c gateway.Connection) bool {
+		if !matches(&q, &c) {
+			return true
+		}
+		n++
+		return e.Encode(c) == nil && n != q.Limit
+	})
+}
+
+// matches reports whether the query chooses a connection.
+func matches(q *admin.Query, c *gateway.Connection) bool {
+	return (q.Service == "" || q.Service == c.Service) && (q.Backend == "" || q.Backend == c.Backend) &&
+		(!q.Client.IsValid() || q.Client.Contains(c.Client.Addr()))
+}
+
+// onLoop runs f on the thread of loop i, and reports whether it has run: a loop that has ended runs
+// nothing.
+func (d *Daemon) onLoop(i int, f func()) bool {
+	done := make(chan struct{})
+	for !d.loops[i].Do(func() { f(); close(done) }) {
+		select {
+		case <-d.ended:
+			return false
+		case <-time.After(time.Millisecond): // its mailbox is full
+		}
+	}
+	select {
+	case <-done:
+		return true
+	case <-d.ended:
+		return false
+	}
+}
+
+// body reads the request.
+func body(r *http.Request, to any) error {
+	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 1<<16))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(to); err != nil {
+		return badRequest("%w", err)
+	}
+	return nil
+}
+
+func badRequest(format string, args ...any) error {
+	return &admin.Error{Message: fmt.Errorf(format, args...).Error(), Code: http.StatusBadRequest}
+}
+
+func reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // an error is the client's absence
+}
+
+// refuse answers with an error.
+func refuse(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(codeOf(err))
+	_ = json.NewEncoder(w).Encode(admin.Error{Message: err.Error()})
+}
+
+// codeOf returns the HTTP status of an error.
+func codeOf(err error) int {
+	var e *admin.Error
+	switch {
+	case errors.As(err, &e):
+		return e.Code
+	case errors.Is(err, gateway.ErrUnknownService), errors.Is(err, gateway.ErrUnknownBackend):
+		return http.StatusNotFound
+	case errors.Is(err, gateway.ErrRestart):
+		return http.StatusConflict
+	case errors.As(err, new(*gateway.ConfigError)):
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusInternalServerError
+}
