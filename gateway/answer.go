@@ -1,5 +1,10 @@
 package gateway
 
+import (
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
 // The gateway makes no more answers of its own (echo replies, ICMP errors, resets) than this on each
 // loop, so that it is no amplifier and a flood of what asks for them costs little (RFC 1812 4.3.2.8,
 // RFC 4443 2.4 (f)). Answers to ARP and neighbour solicitations do not count: without them nothing works.
@@ -29,3 +34,78 @@ func (b *bucket) take(now ticks) bool {
 
 // mayAnswer reports whether the loop may make another answer now, which it then does.
 func (h *Handler) mayAnswer() bool { return h.answers.take(h.now) }
+
+// ownTTL is the time to live of packets that the gateway makes itself (RFC 1700).
+const ownTTL = 64
+
+// putOwn writes the IP header of a packet of ours, with n bytes of proto behind it.
+func putOwn(b []byte, from, to addr, proto uint8, n int) {
+	if from.is4() {
+		wire.AppendIPv4(b[:0], &wire.IPv4Header{
+			Src: from.as4(), Dst: to.as4(), Proto: proto, TTL: ownTTL, DontFragment: true, PayloadLen: n,
+		})
+		return
+	}
+	wire.AppendIPv6(b[:0], &wire.IPv6Header{
+		Src: from.as16(), Dst: to.as16(), NextHeader: proto, HopLimit: ownTTL, PayloadLen: n,
+	})
+}
+
+// ipLen returns the length of an IP header without options.
+func ipLen(is4 bool) int {
+	if is4 {
+		return wire.IPv4Len
+	}
+	return wire.IPv6Len
+}
+
+// icmpMessage is the header of a message: type, code, and what follows the checksum.
+type icmpMessage struct {
+	kind, code uint8
+	rest       uint32
+}
+
+// notice is an ICMP error of ours about a packet that lies in a frame.
+type notice struct {
+	icmpMessage
+	from, to addr // one of ours; the packet's sender
+	at, n    int  // where the packet lies, from the frame's first byte, and how long it is
+}
+
+// Most bytes of an ICMP error that quotes as much as it can (RFC 1812 4.3.2.3, RFC 4443 2.4 (c)).
+const (
+	mostError4 = 576
+	mostError6 = 1280
+)
+
+// tell makes the frame of d the error m, which leaves by hop. The quote stays where it is; the new headers
+// go in front of it. It reports false, and has changed nothing, when there is no room.
+func (h *Handler) tell(d *packet.Desc, m *notice, hop *Hop) bool {
+	is4, link := m.from.is4(), linkLen(hop)
+	grow, most, proto := ipLen(is4)+wire.ICMPLen, mostError6, wire.ProtoICMPv6
+	if is4 {
+		most, proto = mostError4, wire.ProtoICMP
+	}
+	start := m.at - grow - link // of the frame, from its present first byte
+	if h.arena.Headroom(d)+start < 0 {
+		return false
+	}
+	d.Off, d.Len = uint32(int(d.Off)+start), uint16(link+grow+min(m.n, most-grow))
+	d.L3, d.L4, d.Payload = uint8(link), uint16(link+ipLen(is4)), uint16(link+grow)
+	d.Flags = packet.FlagIPv6
+	if is4 {
+		d.Flags = packet.FlagIPv4
+	}
+	d.Port, d.Proto = hop.Port, proto
+	p := h.arena.Bytes(d)
+	message := p[d.L4:]
+	wire.AppendICMP(message[:0], m.kind, m.code, m.rest)
+	if is4 {
+		wire.ICMP(message).FillChecksum()
+	} else {
+		wire.ICMPv6(message).FillChecksum(m.from.pseudo(m.to, proto, len(message)))
+	}
+	putOwn(p[link:], m.from, m.to, proto, len(message))
+	putLink(p, hop, h.snap.ports[hop.Port].MAC, etherType(is4))
+	return true
+}

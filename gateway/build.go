@@ -130,7 +130,7 @@ func (g *Gateway) enterService(s *snapshot, id uint32) {
 	sv, proto := o.config, protoOf(o.config.Protocol)
 	to := replace(s.services, id)
 	to.mode, to.fromClient, to.reject = sv.Mode, sv.Mode.Direct() || sv.Source == SourceClient, sv.Reject
-	to.adopts = to.fromClient
+	to.adopts, to.mss = to.fromClient, sv.MSS
 	for _, ap := range sv.Addresses {
 		n := g.reg.front(s, transport{ap, proto})
 		s.fronts[n].service = int32(id)

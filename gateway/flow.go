@@ -19,7 +19,7 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	}
 	backend := h.table.conns[n].backend
 	if !h.snap.backends[backend].usable {
-		return h.drop(h.snap.backends[backend].service, packet.DropNoBackend)
+		return h.unavailable(v, h.snap.backends[backend].service)
 	}
 	return h.forward(n, v)
 }
@@ -45,6 +45,7 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
 	h.heardClient(n, v)
 	b, to := h.snap.backends[c.backend], h.snap.endpoints[c.endpoint]
+	h.clamp(v, h.snap.services[b.service], &to.hop, b.way.overhead(to.addr.is4()))
 	verdict := packet.Forward
 	if c.direct() {
 		verdict = h.direct(c, v, to)
@@ -52,7 +53,7 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 		verdict = h.translate(c, v, to)
 	}
 	if verdict != packet.Forward {
-		return h.drop(b.service, verdict)
+		return h.stopped(v, b.service, verdict)
 	}
 	t := h.tally(c.backend)
 	t[toPackets]++
@@ -132,6 +133,7 @@ func (h *Handler) passable(v *view, hop *Hop, overhead int) packet.Verdict {
 		return packet.DropNoNeighbor
 	}
 	if mtu := h.snap.ports[hop.Port].MTU; mtu != 0 && v.size()+overhead > mtu {
+		v.mtu = mtu - overhead
 		return packet.DropTooBig
 	}
 	return packet.Forward
@@ -171,16 +173,20 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 func (h *Handler) back(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
 	hop := Hop{MAC: c.mac, VLAN: c.vlan, Port: c.port, State: HopReady}
+	front, service := &h.snap.fronts[c.front], h.snap.backends[c.backend].service
 	if verdict := h.passable(v, &hop, 0); verdict != packet.Forward {
-		return h.drop(h.snap.backends[c.backend].service, verdict)
+		if c.snat == 0 {
+			v.us = front.addr // the packet is addressed to the client
+		}
+		return h.stopped(v, service, verdict)
 	}
 	h.heardBackend(n, v)
-	front := &h.snap.fronts[c.front]
+	h.clamp(v, h.snap.services[service], &hop, 0)
 	v.apply(&rewrite{
 		src: front.addr, dst: c.client, sport: front.port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
 	})
 	if !h.link(v.d, &hop) {
-		return h.drop(h.snap.backends[c.backend].service, packet.DropNoFrame)
+		return h.drop(service, packet.DropNoFrame)
 	}
 	t := h.tally(c.backend)
 	t[fromPackets]++
@@ -205,7 +211,7 @@ func (h *Handler) open(v *view, number uint32) packet.Verdict {
 	}
 	chosen, ok := h.pick(v, s, midflow)
 	if !ok {
-		return h.drop(id, packet.DropNoBackend)
+		return h.unavailable(v, id)
 	}
 	c := h.newConn(v, number, chosen)
 	switch {
@@ -215,7 +221,7 @@ func (h *Handler) open(v *view, number uint32) packet.Verdict {
 		c.state = stateAdopted
 	}
 	if verdict := h.reachable(&c, s, v); verdict != packet.Forward {
-		return h.drop(id, verdict)
+		return h.stopped(v, id, verdict)
 	}
 	return h.forward(h.enter(&c), v)
 }

@@ -181,7 +181,7 @@ func (h *Handler) transport(d *packet.Desc, p []byte) packet.Verdict {
 // route decides a packet whose addresses and ports are known.
 func (h *Handler) route(v *view) packet.Verdict {
 	if v.hopsLeft() <= 1 { // RFC 1812 5.3.1, RFC 8200 3
-		return packet.DropTTL
+		return h.expired(v)
 	}
 	if front, ok := h.snap.keys.find(v.dst, tagOf(kindFront, v.dport, v.d.Proto)); ok {
 		if to := h.inboundLoop(v); to != h.loop {

@@ -36,9 +36,6 @@ func quotes(kind uint8, is4 bool) bool {
 	return kind >= wire.ICMPv6Unreachable && kind <= wire.ICMPv6ParamProblem
 }
 
-// ownTTL is the time to live of packets that the gateway makes itself (RFC 1700).
-const ownTTL = 64
-
 // echo answers an echo request to one of the gateway's addresses in the frame that asked (RFC 1122
 // 3.2.2.6, RFC 4443 4.2). IPv4 options are not echoed, but blanked.
 func (h *Handler) echo(d *packet.Desc, p []byte) packet.Verdict {

@@ -92,17 +92,17 @@ func TestALoopAloneHandsNothingOver(t *testing.T) {
 	}
 }
 
-func TestWhatIsNobodysIsDroppedWhereItCame(t *testing.T) {
+func TestWhatIsNobodysEndsWhereItCame(t *testing.T) {
 	w := newWorld(t, withLoops("", 4))
 	for loop := range 4 {
 		for what, c := range map[string]struct {
 			p   []byte
 			why packet.Verdict
 		}{
-			"to no service":    {client("198.18.0.9:40000", "198.18.1.1:81", "S").bytes(), packet.DropNoService},
-			"from no endpoint": {client("198.18.0.9:40000", "198.18.2.1:2000", "S").bytes(), packet.DropNoFlow},
-			"at its last hop":  {seg{src: netip.MustParseAddrPort("198.18.0.9:1"), dst: netip.MustParseAddrPort("198.18.1.1:80"), flags: "S", ttl: 1, from: macClient, to: macGw0}.bytes(), packet.DropTTL},
-			"for another host": {seg{src: netip.MustParseAddrPort("198.18.0.9:1"), dst: netip.MustParseAddrPort("198.18.1.1:80"), flags: "S", from: macClient, to: macGw1}.bytes(), packet.DropUnsupported},
+			"to no service":             {client("198.18.0.9:40000", "198.18.1.1:81", "S").bytes(), packet.DropNoService},
+			"from no endpoint":          {client("198.18.0.9:40000", "198.18.2.1:2000", "S").bytes(), packet.DropNoFlow},
+			"at its last hop, answered": {seg{src: netip.MustParseAddrPort("198.18.0.9:1"), dst: netip.MustParseAddrPort("198.18.1.1:80"), flags: "S", ttl: 1, from: macClient, to: macGw0}.bytes(), packet.Forward},
+			"for another host":          {seg{src: netip.MustParseAddrPort("198.18.0.9:1"), dst: netip.MustParseAddrPort("198.18.1.1:80"), flags: "S", from: macClient, to: macGw1}.bytes(), packet.DropUnsupported},
 		} {
 			if s, at := w.at(loop, 0, c.p); s.verdict != c.why || at != loop {
 				t.Errorf("%s: %v on loop %d, came to %d", what, s.verdict, at, loop)

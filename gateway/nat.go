@@ -16,6 +16,8 @@ type view struct {
 	flags        wire.TCPFlags // 0 for UDP
 	is4          bool
 	part         part
+	mtu          int    // of a packet that is too big: what would fit
+	us           addr   // the address of ours that its sender knows, when it is not dst
 	idAt         uint16 // of a fragment: offset of the identification,
 	id           uint32 // and what takes its place where addresses change
 }

@@ -134,17 +134,6 @@ func TestAUDPChecksumOfZeroIsSentAsOnes(t *testing.T) {
 	}
 }
 
-func TestTheLastHopIsNotTaken(t *testing.T) {
-	w := newWorld(t, fill(""))
-	for _, ttl := range []uint8{1, 2} {
-		s := client("198.18.0.9:40000", "198.18.1.1:53", "")
-		s.ttl = ttl
-		if got := w.send(0, s.bytes()).verdict; (got == packet.DropTTL) != (ttl == 1) {
-			t.Errorf("TTL %d: %v", ttl, got)
-		}
-	}
-}
-
 // Trailing bytes behind the IP packet, as Ethernet's padding, neither disturb nor vanish.
 func TestPaddingIsKept(t *testing.T) {
 	w := newWorld(t, fill(""))

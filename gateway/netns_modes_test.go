@@ -156,4 +156,3 @@ func (s *site) passage(t *testing.T, p *passage, host string) {
 	}
 	s.udpAt(host, p.port+1)
 }
-

@@ -82,7 +82,8 @@ type site struct {
 	backends     [2]*testnet.Namespace
 	servers      [2]*http.Server
 	decap        [2]*decapsulator // with direct modes
-	file         string // configuration
+	file         string           // configuration
+	urls         []string         // what is served once the gateway is up
 	cmd          *exec.Cmd
 	out          bytes.Buffer
 	log          journal
@@ -188,9 +189,12 @@ func (s *site) configure(driver, extra string) {
 	s.must(os.WriteFile(s.file, fmt.Appendf(nil, siteConfig, driver, extra), 0o644))
 }
 
-// start runs the gateway and waits until it serves the urls.
+// start runs the gateway and waits until it serves the urls, those of the first start when none is given.
 func (s *site) start(urls ...string) {
 	s.t.Helper()
+	if len(urls) > 0 {
+		s.urls = urls
+	}
 	s.cmd = exec.Command(os.Args[0])
 	s.cmd.Env = append(os.Environ(), configEnv+"="+s.file)
 	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.log
@@ -203,7 +207,7 @@ func (s *site) start(urls ...string) {
 			s.t.Log(s.log.String())
 		}
 	})
-	for _, url := range urls {
+	for _, url := range s.urls {
 		s.served(url, 20*time.Second)
 	}
 }

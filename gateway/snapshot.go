@@ -38,6 +38,7 @@ type service struct {
 	mode       Mode
 	fromClient bool             // backends see the client's address
 	adopts     bool             // packets in the middle of a TCP connection may find their backend without the table
+	mss        int              // as Service.MSS
 	reject     bool             // without a backend packets are answered, not only dropped
 	now        [families]*pool  // for packets that may open a connection
 	before     [families]*pool  // for packets in the middle of one

@@ -5,12 +5,6 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Most bytes of an ICMP error that quotes as much as it can (RFC 1812 4.3.2.3, RFC 4443 2.4 (c)).
-const (
-	mostError4 = 576
-	mostError6 = 1280
-)
-
 // Least MTUs: of the Internet's IPv4 hosts (RFC 791 3.2) and of IPv6 (RFC 8200 5).
 const (
 	leastMTU4 = 68
@@ -101,12 +95,6 @@ func (h *Handler) tunneled(v *view, b []byte) (to addr, inner []byte, is4 bool, 
 	return to, inner, proto == wire.ProtoIPIP, packet.Forward
 }
 
-// icmpMessage is the header of a message: type, code, and what follows the checksum.
-type icmpMessage struct {
-	kind, code uint8
-	rest       uint32
-}
-
 // translateError returns what the client is told about its packet q when an error m tells us about the
 // tunnel's, which is larger by overhead bytes. What a packet could not reach becomes an unreachable
 // host, whatever the reason: the path behind the service address is none of the client's business (RFC
@@ -136,38 +124,11 @@ func translateError(m []byte, is4 bool, overhead int, q *quote) (icmpMessage, pa
 	return icmpMessage{wire.ICMPUnreachable, wire.ICMPFragmentationNeeded, uint32(mtu)}, packet.Forward
 }
 
-// tellClient makes a packet the error m about q, for q's sender, from q's destination. The new headers
-// go in front of the quote, where it lies.
+// tellClient makes a packet the error m about q, for q's sender, from q's destination.
 func (h *Handler) tellClient(v *view, q *quote, m icmpMessage, hop *Hop) packet.Verdict {
-	header, most, proto := wire.IPv6Len, mostError6, uint8(wire.ProtoICMPv6)
-	if q.is4 {
-		header, most, proto = wire.IPv4Len, mostError4, wire.ProtoICMP
-	}
-	d := v.d
-	at := min(int(d.L3)+v.size(), len(v.p)) - len(q.b)
-	n := min(len(q.b), most-header-wire.ICMPLen)
-	start := at - wire.ICMPLen - header - linkLen(hop) // of the frame, from the packet's first byte
-	if start < 0 && h.arena.Headroom(d) < -start {
+	end := min(int(v.d.L3)+v.size(), len(v.p))
+	if !h.tell(v.d, &notice{m, q.dst, q.src, end - len(q.b), len(q.b)}, hop) {
 		return packet.DropNoFrame
 	}
-	message := h.arena.Mem[int(d.Off)+at-wire.ICMPLen : int(d.Off)+at+n]
-	wire.AppendICMP(message[:0], m.kind, m.code, m.rest)
-	ip := h.arena.Mem[int(d.Off)+at-wire.ICMPLen-header : int(d.Off)+at-wire.ICMPLen]
-	from, to := q.dst, q.src
-	typ := etherType(q.is4)
-	if q.is4 {
-		wire.AppendIPv4(ip[:0:len(ip)], &wire.IPv4Header{
-			Src: from.as4(), Dst: to.as4(), Proto: proto, TTL: ownTTL, DontFragment: true, PayloadLen: len(message),
-		})
-		wire.ICMP(message).FillChecksum()
-	} else {
-		wire.AppendIPv6(ip[:0:len(ip)], &wire.IPv6Header{
-			Src: from.as16(), Dst: to.as16(), NextHeader: proto, HopLimit: ownTTL, PayloadLen: len(message),
-		})
-		wire.ICMPv6(message).FillChecksum(from.pseudo(to, proto, len(message)))
-	}
-	d.Off, d.Len = uint32(int(d.Off)+start), uint16(at+n-start)
-	putLink(h.arena.Bytes(d), hop, h.snap.ports[hop.Port].MAC, typ)
-	d.Port = hop.Port
 	return packet.Forward
 }

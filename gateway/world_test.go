@@ -296,7 +296,7 @@ func recomputed(p []byte) []byte {
 
 func (w *world) checksumsRight(p []byte) {
 	w.t.Helper()
-	if want := recomputed(p); !bytes.Equal(p, want) {
+	if want := recomputed(p); !bytes.HasPrefix(want, p) || len(want) > max(len(p), 60) { // gopacket pads
 		w.t.Fatalf("rewritten packet\n%x\nrecomputed\n%x", p, want)
 	}
 }

@@ -1,0 +1,69 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/millrace/millrace/wire"
+)
+
+// clamp lowers the MSS option of a SYN to what the service allows: a number, or what fits into a packet
+// that leaves by hop with overhead bytes in front (RFC 9293 3.7.1, RFC 6691). A SYN without the option stays so:
+// its sender takes 536 or 1220 bytes (RFC 9293 3.7.1), which fits everywhere.
+func (h *Handler) clamp(v *view, s *service, hop *Hop, overhead int) {
+	if s.mss == 0 || !v.flags.Has(wire.FlagSYN) || v.part == later {
+		return
+	}
+	most := s.mss
+	if most == MSSAuto {
+		most = h.fits(v, hop, overhead)
+	}
+	if most > 0 {
+		lowerMSS(v.p[v.d.L4:], uint16(min(most, 0xffff)))
+	}
+}
+
+// fits returns the largest segment without options that fits both the way out and the way that the
+// packet came by; 0 when both take any.
+func (h *Handler) fits(v *view, hop *Hop, overhead int) int {
+	headers := wire.IPv6Len + wire.TCPLen
+	if v.is4 {
+		headers = wire.IPv4Len + wire.TCPLen
+	}
+	out, in := h.snap.ports[hop.Port].MTU, h.snap.ports[v.d.Port].MTU
+	if out != 0 {
+		out -= overhead
+	}
+	if out == 0 || in != 0 && in < out {
+		out = in
+	}
+	return max(out-headers, 0)
+}
+
+// lowerMSS writes most into the MSS option of a segment if that says more, and updates the checksum
+// (RFC 1624). Options may lie at odd offsets; the sum of two bytes across a word boundary is that of the swapped word
+// (RFC 1071 2 (B)).
+func lowerMSS(tcp wire.TCP, most uint16) {
+	for at, end := wire.TCPLen, min(tcp.DataOffset(), len(tcp)); at < end; {
+		kind := tcp[at]
+		if kind == wire.OptionNOP {
+			at++
+			continue
+		}
+		if kind == wire.OptionEnd || at+1 >= end || tcp[at+1] < 2 || at+int(tcp[at+1]) > end {
+			return
+		}
+		if kind == wire.TCPOptMSS && tcp[at+1] == 4 {
+			was := binary.BigEndian.Uint16(tcp[at+2:])
+			if was > most {
+				binary.BigEndian.PutUint16(tcp[at+2:], most)
+				old, now := was, most
+				if at&1 == 1 {
+					old, now = bits.ReverseBytes16(old), bits.ReverseBytes16(now)
+				}
+				tcp.SetChecksum(wire.Update16(tcp.Checksum(), old, now))
+			}
+		}
+		at += int(tcp[at+1])
+	}
+}
