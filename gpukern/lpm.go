@@ -2,6 +2,7 @@ package gpukern
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 )
 
@@ -31,7 +32,13 @@ func (e *TableError) Error() string { return fmt.Sprintf("%s %d: %s", e.Entry, e
 // CompileLPM compiles routes; their order means nothing. The error is a *TableError that names the
 // first route in the way: a prefix that is not valid or occurs twice, or a next hop of 0.
 func CompileLPM(routes []Route) (*LPM, error) {
-	s4, s6 := newSapling(), newSapling()
+	n4 := 0
+	for _, r := range routes {
+		if r.Prefix.Addr().Is4() {
+			n4++
+		}
+	}
+	v4, v6 := make([]route, 0, n4), make([]route, 0, len(routes)-n4)
 	for i, r := range routes {
 		if reason := checkPrefix(r.Prefix); reason != "" {
 			return nil, &TableError{"route", i + 1, reason}
@@ -39,24 +46,32 @@ func CompileLPM(routes []Route) (*LPM, error) {
 		if r.NextHop == 0 {
 			return nil, &TableError{"route", i + 1, "next hop 0 means none; count from 1"}
 		}
-		s := s6
+		one := route{n: uint32(i), val: r.NextHop, bits: uint8(r.Prefix.Bits())}
+		one.hi, one.lo = words(r.Prefix.Addr())
 		if r.Prefix.Addr().Is4() {
-			s = s4
+			v4 = append(v4, one)
+		} else {
+			v6 = append(v6, one)
 		}
-		val := s.at(r.Prefix)
-		if *val != 0 {
-			return nil, &TableError{"route", i + 1, fmt.Sprintf("%v is there already", r.Prefix)}
+	}
+	order(v4)
+	order(v6)
+	if n := min(firstTwice(v4), firstTwice(v6)); n < len(routes) {
+		return nil, &TableError{"route", n + 1, fmt.Sprintf("%v is there already", routes[n].Prefix)}
+	}
+	return &LPM{v4: trieOf(v4), v6: trieOf(v6), n: len(routes)}, nil
+}
+
+// firstTwice returns the first place in the caller's list of a prefix that stands before it too; sorted
+// is in order. A place that no list has says that there is none.
+func firstTwice(sorted []route) int {
+	first := math.MaxInt
+	for i := 1; i < len(sorted); i++ {
+		if sorted[i].same(&sorted[i-1]) {
+			first = min(first, int(sorted[i].n))
 		}
-		*val = uint32(r.NextHop)
 	}
-	t := &LPM{n: len(routes)}
-	if !s4.empty() {
-		t.v4 = *s4.trie()
-	}
-	if !s6.empty() {
-		t.v6 = *s6.trie()
-	}
-	return t, nil
+	return first
 }
 
 // checkPrefix returns what is wrong with p, "" where nothing is.
@@ -75,6 +90,15 @@ func checkPrefix(p netip.Prefix) string {
 func (t *LPM) Lookup(a netip.Addr) uint16 {
 	hi, lo := words(a)
 	if a.Is4() {
+		return uint16(t.v4.find(hi, lo))
+	}
+	return uint16(t.v6.find(hi, lo))
+}
+
+// LookupWords is Lookup for an address of 128 bits in two words; an IPv4 address, which v4 tells, lies in
+// the upper half of hi.
+func (t *LPM) LookupWords(hi, lo uint64, v4 bool) uint16 {
+	if v4 {
 		return uint16(t.v4.find(hi, lo))
 	}
 	return uint16(t.v6.find(hi, lo))

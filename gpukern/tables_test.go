@@ -62,6 +62,10 @@ func TestRoutesAreFoundAsByScanning(t *testing.T) {
 			if got, want := l.Lookup(a), scanRoutes(routes, a); got != want {
 				t.Fatalf("seed %d: %v leads to %d, by scanning to %d", seed, a, got, want)
 			}
+			hi, lo := words(a)
+			if got, want := l.LookupWords(hi, lo, a.Is4()), l.Lookup(a); got != want {
+				t.Fatalf("seed %d: the words of %v lead to %d, it to %d", seed, a, got, want)
+			}
 		}
 	}
 }

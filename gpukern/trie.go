@@ -174,6 +174,3 @@ func (t *trie) grow(at int, s *sapling, from slot) {
 		}
 	}
 }
-
-// empty reports whether no prefix was put in.
-func (s *sapling) empty() bool { return len(s.bits) == 1 && s.bits[0].val == 0 }
