@@ -145,11 +145,13 @@ func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropUnsupported
 	}
 	f := fragmentOf(d, p)
+	if to := h.fragmentLoop(d, &f.key); to != h.loop {
+		return h.handTo(d, to)
+	}
 	e := h.fragments.find(&f.key, h.now)
 	switch {
 	case f.lies():
-		h.poison(d, p)
-		return packet.DropMalformed
+		return h.poison(d, p)
 	case e != nil && e.poisoned:
 		return packet.DropFragment
 	case f.at == 0:
@@ -193,13 +195,18 @@ func (h *Handler) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *
 	return verdict
 }
 
-// poison has all fragments of a packet's datagram dropped, if its first has been seen.
-func (h *Handler) poison(d *packet.Desc, p []byte) {
+// poison drops a malformed fragment and has all fragments of its datagram dropped, if the first has
+// been seen.
+func (h *Handler) poison(d *packet.Desc, p []byte) packet.Verdict {
 	if d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0 {
-		return
+		return packet.DropMalformed
 	}
 	f := fragmentOf(d, p)
+	if to := h.fragmentLoop(d, &f.key); to != h.loop {
+		return h.handTo(d, to)
+	}
 	if e := h.fragments.find(&f.key, h.now); e != nil {
 		e.poisoned = true
 	}
+	return packet.DropMalformed
 }

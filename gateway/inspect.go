@@ -10,7 +10,7 @@ func (h *Handler) inspect(d *packet.Desc, p []byte) packet.Verdict {
 	switch {
 	case d.Flags.Has(packet.FlagMalformed):
 		if d.Flags.Has(packet.FlagFragment) { // no whole transport header in the first: RFC 1858 3
-			h.poison(d, p)
+			return h.poison(d, p)
 		}
 		return packet.DropMalformed
 	case d.Flags.Has(packet.FlagTruncated):

@@ -16,21 +16,21 @@ func withLoops(source string, n int) string {
 	return strings.Replace(fill(source), "devices: [{name: gw0}, {name: gw1}]", queues, 1)
 }
 
-// at passes a packet through a loop and, when that hands it over, through the loop that it names,
-// without another pass of the engine. It returns which loop decided.
+// at passes a packet through a loop and, as long as that hands it over, through the loop that it names,
+// without another pass of the engine, as a stack.Mesh does. It returns which loop decided.
 func (w *world) at(loop int, from uint8, p []byte) (sent, int) {
 	w.t.Helper()
 	b := w.batch(from, p)
 	w.h = w.g.Handlers()[loop]
 	w.run(b)
 	d := &b.D[0]
-	if d.Verdict == packet.Handover {
-		if int(d.Flow) == loop || d.Port != from || !bytes.Equal(b.Bytes(0), p) {
+	for d.Verdict == packet.Handover {
+		if int(d.Flow) == loop || d.Port != from || d.Flags.Has(packet.FlagHandedAgain) || !bytes.Equal(b.Bytes(0), p) {
 			w.t.Fatalf("loop %d hands over %+v", loop, d)
 		}
 		loop = int(d.Flow)
 		d.Verdict, d.Flow = packet.Undecided, 0
-		d.Flags |= packet.FlagHanded
+		d.Flags |= packet.FlagHanded | d.Flags&packet.FlagHanded<<1
 		w.g.Handlers()[loop].Handle(w.now, b)
 	}
 	return sent{d.Verdict, d.Port, bytes.Clone(b.Bytes(0))}, loop
@@ -133,5 +133,73 @@ func TestAutomaticQueuesAreSettledBeforeTheStart(t *testing.T) {
 	c.SetQueues(5) // what is settled stays
 	if err := g.Close(); err != nil || c.Loops() != 3 {
 		t.Errorf("%d loops, %v", c.Loops(), err)
+	}
+}
+
+// TestFragmentsMeetWhateverQueuesTheyComeBy has each fragment of a datagram, and of its answer, come to
+// another loop.
+func TestFragmentsMeetWhateverQueuesTheyComeBy(t *testing.T) {
+	const loops = 4
+	for _, source := range []string{"", "source: client"} {
+		w := newWorld(t, withLoops(source, loops))
+		arrive := 0
+		all := func(from uint8, list [][]byte, to uint8) (out [][]byte, loop int) {
+			t.Helper()
+			owners := map[int]bool{}
+			for _, p := range list {
+				arrive++
+				s, at := w.at(arrive%loops, from, p)
+				if s.verdict != packet.Forward || s.port != to {
+					t.Fatalf("%v to port %d", s.verdict, s.port)
+				}
+				out, owners[at], loop = append(out, s.p), true, at
+			}
+			if len(owners) != 1 {
+				t.Fatalf("decided by loops %v", owners)
+			}
+			return out, loop
+		}
+		for i := range 24 {
+			s := datagrams()[i%2]
+			s.src = netip.AddrPortFrom(s.src.Addr(), uint16(40000+i))
+			out, loop := all(0, split(s.bytes(), 1000, uint32(i)), 1)
+			got := join(t, out)
+			w.checksumsRight(got)
+			back := answer(got, "")
+			back.payload = strings.Repeat("reply", 600)
+			out, at := all(1, split(back.bytes(), 512, uint32(i)), 0)
+			got = join(t, out)
+			w.checksumsRight(got)
+			if f := flowOf(got); f.payload != back.payload || f.dst != s.src || at != loop {
+				t.Fatalf("there by loop %d, back by loop %d to %v", loop, at, f.dst)
+			}
+		}
+	}
+}
+
+// What spoils a datagram does so where its fragments meet.
+func TestAMalformedFragmentSpoilsItsDatagramOnAnyLoop(t *testing.T) {
+	const loops = 4
+	w := newWorld(t, withLoops("", loops))
+	s := client(host, web, "S")
+	if got, _ := w.at(0, 0, s.bytes()); got.verdict != packet.Forward {
+		t.Fatal(got.verdict)
+	}
+	s = client(host, web, "PA")
+	s.payload = strings.Repeat("x", 3000)
+	for id := range uint32(20) {
+		good := split(s.bytes(), 1000, id)
+		for i, c := range []struct {
+			p   []byte
+			why packet.Verdict
+		}{
+			{good[0], packet.Forward},
+			{split(s.bytes(), 16, id)[0], packet.DropMalformed}, // RFC 1858 3
+			{good[1], packet.DropFragment},
+		} {
+			if got, _ := w.at((i+int(id))%loops, 0, c.p); got.verdict != c.why {
+				t.Fatalf("datagram %d, fragment %d: %v, want %v", id, i, got.verdict, c.why)
+			}
+		}
 	}
 }

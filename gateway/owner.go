@@ -40,3 +40,14 @@ func (h *Handler) outboundLoop(v *view, toUs bool) int {
 	}
 	return owner(v.dst, v.dport, h.loops)
 }
+
+// fragmentLoop returns the loop at which the fragments of a datagram meet, so that later ones, which
+// have no ports, find what the first said: a device may bring them by other queues. From there they go
+// to the owner of the connection like other packets, and a packet that came from another loop has met.
+func (h *Handler) fragmentLoop(d *packet.Desc, k *fragmentKey) int {
+	if h.loops == 1 || d.Flags.Has(packet.FlagHanded) {
+		return h.loop
+	}
+	hash := selection.sum(k.src, uint64(k.id)<<8|uint64(k.proto)) ^ selection.sum(k.dst, 0)
+	return int(hash >> 32 * uint64(h.loops) >> 32)
+}
