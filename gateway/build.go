@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+
+	"github.com/millrace/millrace/gateway/quiclb"
 )
 
 // origin is what a service was made of, to tell what a reload changes, and its members.
@@ -144,6 +146,39 @@ func (g *Gateway) enterService(s *snapshot, id uint32) {
 		}
 		s.backends[n].present, s.backends[n].way = true, wayOf(sv.Mode)
 	}
+	g.enterRoute(s, to, o)
+}
+
+// enterRoute enters what the connection IDs of a service's packets say. The configuration has been
+// checked: it makes a codec.
+func (g *Gateway) enterRoute(s *snapshot, to *service, o *origin) {
+	to.quic = nil
+	if q := o.config.QUIC; q != nil {
+		codec, err := quiclb.New(quiclb.Config{Rotation: q.Rotation, ServerID: q.ServerID, Nonce: q.Nonce, Key: q.Key})
+		if err != nil {
+			panic(err)
+		}
+		to.quic = &route{codec: codec, servers: map[quiclb.ServerID]server{}}
+		for i := range o.config.Backends {
+			b := &o.config.Backends[i]
+			to.quic.servers[quiclb.NewServerID(b.ServerID)] = g.serverOf(o.config, b)
+		}
+	}
+	for _, n := range o.ids {
+		s.backends[n].quic = to.quic
+	}
+}
+
+// serverOf returns the addresses of a backend.
+func (g *Gateway) serverOf(sv *Service, b *Backend) (to server) {
+	for f := range families {
+		for _, ap := range b.Addresses {
+			if b.serves(sv.Mode, ap, f == family4) {
+				to[f].id, to[f].has = g.reg.backends[backendName{sv.Name, b.Name, ap, protoOf(sv.Protocol)}], true
+			}
+		}
+	}
+	return to
 }
 
 // hadBackend reports whether a service had the backend of a label.

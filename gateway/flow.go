@@ -10,7 +10,7 @@ import (
 func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	key := clientKey{v.src, front, v.sport}
 	n := h.table.byClient(&key)
-	if n >= 0 && h.over(n, v) {
+	if n >= 0 && (h.over(n, v) || h.elsewhere(&h.table.conns[n], v)) {
 		h.forget(n)
 		n = -1
 	}

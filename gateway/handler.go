@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/quiclb"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -23,6 +24,7 @@ type Handler struct {
 	fragments *fragments
 	answers   bucket
 	scratch   [wire.NDReplyLen]byte
+	cid       quiclb.Scratch
 
 	batch   [packet.Verdicts]uint32 // verdicts of this batch
 	tallies []tally                 // of this batch, by backend

@@ -1,5 +1,10 @@
 package gateway
 
+import (
+	"github.com/millrace/millrace/gateway/quiclb"
+	"github.com/millrace/millrace/wire"
+)
+
 // Who gets a packet that the table does not know. Each service has two pools for each address family
 // of packets, pure functions of the names, weights and states of its backends, so that gateways with
 // one configuration agree:
@@ -14,6 +19,11 @@ package gateway
 // the packet is dropped as no_backend, and answered too if s.reject. midflow is a packet in the
 // middle of a TCP connection, which goes where it went before. The service's adopts allowed it.
 func (h *Handler) pick(v *view, s *service, midflow bool) (uint32, bool) {
+	if s.quic != nil {
+		if id, ok := h.named(v, s.quic); ok {
+			return id, true
+		}
+	}
 	return s.byHash(v.hash(), v.is4, midflow)
 }
 
@@ -35,4 +45,53 @@ func (v *view) hash() uint64 { return flowHash(v.src, v.sport, v.dport) }
 // flowHash is view.hash of packets from a client's address and port to a service's port.
 func flowHash(client addr, sport, dport uint16) uint64 {
 	return selection.sum(client, uint64(sport)<<16|uint64(dport))
+}
+
+// route finds backends by the connection IDs of QUIC packets.
+type route struct {
+	codec   *quiclb.Codec
+	servers map[quiclb.ServerID]server
+}
+
+// server is the addresses of a backend, by the family of the packets that they serve.
+type server [families]struct {
+	id  uint32
+	has bool
+}
+
+// named returns the backend that a datagram's connection ID names: false when the ID is not one that
+// a server of ours made (clients choose the first), or when its server takes no packets. Step 1 of
+// draft-ietf-quic-load-balancers 4.2; the steps behind it are the table, by address and port, and the
+// hash.
+func (h *Handler) named(v *view, r *route) (uint32, bool) {
+	dcid, _, ok := quiclb.Destination(v.udpPayload(), r.codec.Len())
+	if !ok {
+		return 0, false
+	}
+	name, ok := r.codec.Decode(dcid, &h.cid)
+	if !ok {
+		return 0, false
+	}
+	to := r.servers[name][familyOf(v.is4)]
+	return to.id, to.has && h.snap.backends[to.id].usable
+}
+
+// udpPayload returns the payload of a UDP packet, or the part of it that is in the first fragment:
+// without what pads a short Ethernet frame.
+func (v *view) udpPayload() []byte {
+	udp := v.p[v.d.L4:]
+	end := min(len(udp), max(int(wire.UDP(udp).Len()), wire.UDPLen))
+	return udp[wire.UDPLen:end]
+}
+
+// elsewhere reports whether a datagram's connection ID names another backend than the one of the
+// connection that its addresses and ports belong to: a client has come to have them that another one
+// had, or has two connections of QUIC there.
+func (h *Handler) elsewhere(c *conn, v *view) bool {
+	r := h.snap.backends[c.backend].quic
+	if r == nil || v.part == later {
+		return false
+	}
+	id, ok := h.named(v, r)
+	return ok && id != c.backend
 }

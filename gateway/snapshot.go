@@ -39,6 +39,7 @@ type service struct {
 	fromClient bool             // backends see the client's address
 	adopts     bool             // packets in the middle of a TCP connection may find their backend without the table
 	mss        int              // as Service.MSS
+	quic       *route           // nil: packets say nothing of backends
 	reject     bool             // without a backend packets are answered, not only dropped
 	now        [families]*pool  // for packets that may open a connection
 	before     [families]*pool  // for packets in the middle of one
@@ -65,6 +66,7 @@ type backend struct {
 	service  uint32
 	endpoint uint32
 	way      way
+	quic     *route           // of the service
 	present  bool             // in the configuration
 	usable   bool             // healthy, not inactive, and not removed with `removed: drop`
 	ended    bool             // inactive: its connections are over
