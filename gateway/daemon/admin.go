@@ -31,7 +31,7 @@ func (d *Daemon) openAdmin(path string) error {
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		c.Close()
 		return fmt.Errorf("admin.socket: a gateway is running at %s (give this one another socket, or \"\")", path)
-	} else if errors.Is(err, syscall.ECONNREFUSED) {
+	} else if info, e := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && e == nil && info.Mode()&fs.ModeSocket != 0 {
 		if err := os.Remove(path); err != nil {
 			return fmt.Errorf("admin.socket: %w", err)
 		}
