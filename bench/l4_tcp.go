@@ -22,11 +22,15 @@ func (b *l4Bench) bulk() ([]Measure, error) {
 
 func (b *l4Bench) bulkMeasure(wire bool, streams int) Measure {
 	m := Measure{Unit: "byte", Peer: nftDNAT}
+	count := fmt.Sprintf("%d streams", streams)
+	if streams == 1 {
+		count = "1 stream"
+	}
 	if wire {
-		m.Name = fmt.Sprintf("TCP bulk, wire-sized packets, %d streams", streams)
+		m.Name = "TCP bulk, wire-sized packets, " + count
 		m.Gates = []Gate{{ours, MetricRate, nftDNAT, ">=", 1}}
 	} else {
-		m.Name = fmt.Sprintf("TCP bulk, veth as it comes, %d streams", streams)
+		m.Name = "TCP bulk, veth as it comes, " + count
 		m.Gates = []Gate{{oursAFP, MetricRate, nftDNAT, ">=", 1}}
 	}
 	run := func(ctx context.Context, t Timing, s *site, f forwarder) (Sample, error) {
