@@ -32,8 +32,31 @@ func (b *bucket) take(now ticks) bool {
 	return true
 }
 
-// mayAnswer reports whether the loop may make another answer now, which it then does.
-func (h *Handler) mayAnswer() bool { return h.answers.take(h.now) }
+// The kinds of answers, as they are counted.
+const (
+	answerTooBig      = iota // packet too big, fragmentation needed
+	answerTimeout            // time exceeded
+	answerUnreachable        // to UDP where no backend is left, or behind a tunnel
+	answerReset              // TCP
+	answerEcho               // echo replies
+	answerLimited            // answers that the rate forbade
+	answerKinds
+)
+
+var answerNames = [answerKinds]string{
+	answerTooBig: "too_big", answerTimeout: "time_exceeded", answerUnreachable: "unreachable",
+	answerReset: "reset", answerEcho: "echo_reply", answerLimited: "rate_limited",
+}
+
+// mayAnswer reports whether the loop may make another answer now, which it then does. Both are counted.
+func (h *Handler) mayAnswer(kind int) bool {
+	if !h.answers.take(h.now) {
+		h.said.Add(answerLimited, 1)
+		return false
+	}
+	h.said.Add(kind, 1)
+	return true
+}
 
 // ownTTL is the time to live of packets that the gateway makes itself (RFC 1700).
 const ownTTL = 64
@@ -63,6 +86,18 @@ func ipLen(is4 bool) int {
 type icmpMessage struct {
 	kind, code uint8
 	rest       uint32
+}
+
+// answer returns the kind that a message is counted as. The numbers of both families do not collide in
+// what we send: type 3 is unreachable with code 1 or 3 in IPv4, and time exceeded with code 0 in IPv6.
+func (m *icmpMessage) answer() int {
+	switch {
+	case m.rest != 0: // the only ones that have something to say there
+		return answerTooBig
+	case m.kind == wire.ICMPTimeExceeded || m.kind == wire.ICMPv6TimeExceeded && m.code == 0:
+		return answerTimeout
+	}
+	return answerUnreachable
 }
 
 // notice is an ICMP error of ours about a packet that lies in a frame.

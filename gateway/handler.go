@@ -33,8 +33,9 @@ type Handler struct {
 	live    metrics.Counter         // connections, as a gauge
 	half    metrics.Counter         // half-open ones, as a gauge
 
-	chain  []packet.Desc // of the batch, from the packet that is decided on: it may have several
-	lastID uint16        // of outer IPv4 headers
+	chain  []packet.Desc  // of the batch, from the packet that is decided on: it may have several
+	lastID uint16         // of outer IPv4 headers
+	said   *metrics.Block // answers, by kind
 }
 
 // tally is what a batch adds to the counts of a backend.
@@ -45,6 +46,7 @@ func newHandler(g *Gateway, i, tableSize int, span PortRange) *Handler {
 	t := newTable(tableSize, perLoop(g.cfg.Table.HalfOpen, g.cfg.Loops()))
 	h := &Handler{g: g, loop: i, table: t, ports: newPorts(span, t.key[0]), counts: metrics.NewBlock(packet.Verdicts)}
 	h.loops, h.span = g.cfg.Loops(), g.cfg.SNATPorts
+	h.said = metrics.NewBlock(answerKinds)
 	h.fragments = newFragments(g.cfg.Table.Fragments / h.loops)
 	h.refresh()
 	return h

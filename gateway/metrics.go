@@ -14,6 +14,10 @@ func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 	w.Gauge("millrace_l4_half_open_size_connections", "Half-open connections that the table can hold.", float64(st.HalfOpenMax))
 	w.Gauge("millrace_l4_table_size_connections", "Connections that the table can hold.", float64(st.TableSize))
 	w.Counter("millrace_l4_forwarded_packets_total", "Packets sent on, and answers to ARP and neighbour solicitations.", st.Forwarded)
+	for _, kind := range answerNames {
+		w.Counter("millrace_l4_answers_total", "Echo replies, ICMP errors and resets that the gateway made itself, by kind.", st.Answers[kind],
+			metrics.Label{Name: "kind", Value: kind})
+	}
 	writeDrops(w, "l4", st.Dropped)
 	for i := range st.Services {
 		st.Services[i].write(w)

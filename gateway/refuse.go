@@ -75,7 +75,7 @@ func (h *Handler) reject(v *view) bool {
 // tellSender turns a packet into the ICMP error m about it, from an address of ours. It reports false,
 // and has changed nothing, where none may be sent or the frame has no room.
 func (h *Handler) tellSender(v *view, from addr, m icmpMessage) bool {
-	if !v.answerable() || !h.mayAnswer() {
+	if !v.answerable() || !h.mayAnswer(m.answer()) {
 		return false
 	}
 	hop := Hop{MAC: wire.Ethernet(v.p).Src(), VLAN: v.vlan(), Port: v.d.Port}
@@ -103,7 +103,7 @@ func (v *view) answerable() bool {
 // answer.
 func (h *Handler) reset(v *view) bool {
 	d := v.d
-	if v.flags.Has(wire.FlagRST) || d.L4 == 0 || !v.answerable() || !h.mayAnswer() {
+	if v.flags.Has(wire.FlagRST) || d.L4 == 0 || !v.answerable() || !h.mayAnswer(answerReset) {
 		return false
 	}
 	in := wire.TCP(v.p[d.L4:])

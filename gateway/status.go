@@ -18,6 +18,7 @@ type Status struct {
 	HalfOpenMax int               `json:"half_open_size"`
 	Forwarded   uint64            `json:"forwarded_packets"` // with the answers to ARP and neighbour solicitations
 	Dropped     map[string]uint64 `json:"dropped_packets"`   // by reason
+	Answers     map[string]uint64 `json:"answers"`           // that the gateway made itself, by kind; they count as forwarded
 	Services    []ServiceStatus   `json:"services"`
 }
 
@@ -84,12 +85,15 @@ type CheckStatus struct {
 func (g *Gateway) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	st := Status{TableSize: g.cfg.Table.Size, HalfOpenMax: g.cfg.Table.HalfOpen, Dropped: map[string]uint64{}}
+	st := Status{TableSize: g.cfg.Table.Size, HalfOpenMax: g.cfg.Table.HalfOpen, Dropped: map[string]uint64{}, Answers: map[string]uint64{}}
 	for _, h := range g.handlers {
 		st.Connections += h.live.Load()
 		st.HalfOpen += h.half.Load()
 		st.Forwarded += h.counts.Load(int(packet.Forward))
 		addDrops(st.Dropped, h.counts.Load)
+		for kind, name := range answerNames {
+			st.Answers[name] += h.said.Load(kind)
+		}
 	}
 	s := g.snap.Load()
 	for i := range g.cfg.Services {

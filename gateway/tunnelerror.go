@@ -53,7 +53,7 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 	if verdict != packet.Forward {
 		return verdict
 	}
-	if !h.mayAnswer() {
+	if !h.mayAnswer(m.answer()) {
 		return packet.DropRateLimit
 	}
 	hop := c.clientHop()

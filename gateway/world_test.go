@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 // world is a gateway with one loop in virtual time: packets go through the real engine and the
@@ -186,6 +187,7 @@ type seg struct {
 	payload  string
 	ttl      uint8 // 0 is 64
 	from, to [6]byte
+	options  []byte // of TCP, a multiple of 4
 }
 
 // client returns a segment from a client to a service address.
@@ -222,7 +224,13 @@ func (s seg) bytes() []byte {
 		v6 := &layers.IPv6{Version: 6, HopLimit: s.ttl, NextHeader: proto, SrcIP: s.src.Addr().AsSlice(), DstIP: s.dst.Addr().AsSlice()}
 		ip, nl = v6, v6
 	}
-	return serialize(eth, ip, s.transport(nl), gopacket.Payload(s.payload))
+	p := serialize(eth, ip, s.transport(nl), gopacket.Payload(string(s.options)+s.payload))
+	if s.options != nil { // gopacket would not write all that tests want
+		tcp := p[len(p)-len(s.payload)-len(s.options)-wire.TCPLen:]
+		tcp[12] += uint8(len(s.options) / 4 << 4)
+		wire.TCP(tcp).SetChecksum(wire.Update16(wire.TCP(tcp).Checksum(), 0x5000, uint16(tcp[12])<<8))
+	}
+	return p
 }
 
 func (s seg) transport(nl gopacket.NetworkLayer) gopacket.SerializableLayer {
