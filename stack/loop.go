@@ -66,6 +66,7 @@ type Loop struct {
 	waiting *packet.Batch   // received, but the engine was full
 	done    []*packet.Batch // scratch for Engine.Poll
 	inside  int             // batches inside the engine
+	first   int             // port that receives first
 
 	now   clock.Time // of the turn
 	tick  clock.Time // when the handler wants Tick
@@ -143,7 +144,10 @@ func (l *Loop) Poll(now clock.Time) int {
 	}
 	moved := 0
 	for i := range l.ports {
-		moved += l.receive(now, i)
+		moved += l.receive(now, (l.first+i)%len(l.ports))
+	}
+	if l.waiting != nil { // the engine was full before all ports had their turn
+		l.first = (l.first + 1) % len(l.ports)
 	}
 	moved += l.finish(now)
 	moved += l.exchange(now)

@@ -141,3 +141,22 @@ func TestAnEngineThatFailsEndsInDrops(t *testing.T) {
 		t.Errorf("stats %+v, refused %d times", s, e.refused)
 	}
 }
+
+func TestAFullEngineFavoursNoPort(t *testing.T) {
+	w := newWorld(t)
+	for i := range w.port {
+		for range 30 {
+			w.port[i].in = append(w.port[i].in, w.packets(t, 8, packet.DropRule, 0))
+		}
+	}
+	for range 30 {
+		w.loop.Poll(0)
+	}
+	if a, b := len(w.port[0].in), len(w.port[1].in); w.eng.refused == 0 || a-b < -2 || a-b > 2 {
+		t.Errorf("%d and %d bursts are left", a, b)
+	}
+	for range 40 {
+		w.loop.Poll(0)
+	}
+	w.settled(t)
+}
