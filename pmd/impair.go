@@ -139,6 +139,7 @@ func (l *link) release(now clock.Time, b *packet.Batch) int {
 		}
 		l.held.free(l.pool)
 		l.count.mtu.Add(1)
+		l.count.long.Add(1)
 	}
 	if packets > 0 {
 		l.count.passed.Add(packets)
@@ -159,7 +160,8 @@ func (m *Impair) Next() clock.Time {
 // Counts returns what happened to the packets of each direction. Any goroutine may call it.
 func (m *Impair) Counts() (rx, tx ImpairCount) { return m.rx.count.load(), m.tx.count.load() }
 
-// Info implements Driver. What was lost on receive counts as RxDropped, on transmit as TxInvalid.
+// Info implements Driver. What was lost on receive counts as RxDropped, or
+// RxInvalid where no batch holds it, on transmit as TxInvalid.
 func (m *Impair) Info() Info {
 	i := m.inner.Info()
 	rx, tx := m.Counts()
@@ -170,7 +172,9 @@ func (m *Impair) Info() Info {
 	i.Granted += "impaired: " + m.text
 	s, c := &i.Stats, m.count.Stats()
 	s.RxPackets, s.RxBytes, s.TxPackets, s.TxBytes = c.RxPackets, c.RxBytes, c.TxPackets, c.TxBytes
-	s.RxDropped += rx.Lost()
+	long := m.rx.count.long.Load()
+	s.RxDropped += rx.Lost() - long
+	s.RxInvalid += long
 	s.TxInvalid += tx.Lost()
 	return i
 }

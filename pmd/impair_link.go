@@ -38,6 +38,7 @@ func (c ImpairCount) Lost() uint64 {
 type impairCount struct {
 	packets, passed, random, burst, queue, mtu, discarded atomic.Uint64
 	duplicated, uncopied, corrupted, marked, reordered    atomic.Uint64
+	long                                                  atomic.Uint64 // of mtu: received, and no batch holds it
 }
 
 func (c *impairCount) load() ImpairCount {

@@ -119,64 +119,6 @@ func TestMemoryDeliversInOrderWithoutCopyAndPaysTheSender(t *testing.T) {
 	}
 }
 
-func TestMemoryReceiverWithoutFramesHoldsTheSenderBack(t *testing.T) {
-	w := newPair(t, 32, 3, 4)
-	tx, rx := packet.NewBatch(w.arena.View(), 32), packet.NewBatch(w.arena.View(), 32)
-	fill(t, tx, w.poolA, 0, 20, 64)
-	n, _ := w.a.Tx(0, tx)
-	if n != 4 {
-		t.Fatalf("Tx took %d, want the 4 slots", n)
-	}
-	tx.Consume(n)
-	if n, _ := w.b.Rx(0, rx); n != 3 {
-		t.Fatalf("Rx gave %d, want the pool's 3 frames", n)
-	}
-	if n, _ := w.b.Rx(0, rx); n != 0 {
-		t.Fatalf("Rx gave %d without a free frame", n)
-	}
-	w.audit(t, held{tx}, held{rx})
-	if n, _ := w.a.Tx(0, tx); n == 0 || n > 4 {
-		t.Fatalf("Tx took %d with room again", n)
-	} else {
-		tx.Consume(n)
-	}
-	w.audit(t, held{tx}, held{rx})
-}
-
-func TestMemoryTakesChainsWholeOrNotAtAll(t *testing.T) {
-	w := newPair(t, 64, 64, 8)
-	tx := packet.NewBatch(w.arena.View(), 64)
-	fill(t, tx, w.poolA, 0, 9, 64) // packets of 3, 3 and 3 frames: two fit into 8 slots
-	for i := range tx.D {
-		if i%3 != 2 {
-			tx.D[i].Flags = packet.FlagMore
-		}
-	}
-	n, _ := w.a.Tx(0, tx)
-	if n != 6 {
-		t.Fatalf("Tx took %d descriptors, want 6", n)
-	}
-	tx.Consume(n)
-	rx := packet.NewBatch(w.arena.View(), 5)
-	n, _ = w.b.Rx(0, rx)
-	if n != 3 || rx.D[2].Flags.Has(packet.FlagMore) || !rx.D[1].Flags.Has(packet.FlagMore) {
-		t.Fatalf("Rx gave %d descriptors, want one packet of 3", n)
-	}
-	if n, _ := w.b.Rx(0, rx); n != 0 {
-		t.Fatalf("Rx gave %d descriptors into room for 2, want none", n)
-	}
-	w.audit(t, held{tx}, held{rx})
-	w.poolB.PutBatch(rx)
-	n, _ = w.b.Rx(0, rx)
-	if n != 3 || seqOf(rx, 0) != 3 {
-		t.Fatalf("Rx gave %d descriptors", n)
-	}
-	if s := w.b.Info().Stats; s.RxPackets != 2 || s.RxBytes != 6*64 {
-		t.Errorf("counted %+v, want 2 packets", s)
-	}
-	w.audit(t, held{tx}, held{rx})
-}
-
 func TestMemoryRefusesAPacketLongerThanTheRing(t *testing.T) {
 	w := newPair(t, 64, 64, 4)
 	tx := packet.NewBatch(w.arena.View(), 64)
@@ -308,23 +250,6 @@ func TestMemoryCloseWhileThePeerIsAtWork(t *testing.T) {
 		w.a.Close()
 		<-done
 		w.audit(t)
-	}
-}
-
-func TestMemoryMovesPacketsWithoutAllocating(t *testing.T) {
-	w := newPair(t, 64, 64, 64)
-	b := packet.NewBatch(w.arena.View(), 32)
-	fill(t, b, w.poolA, 0, 32, 64)
-	allocs := testing.AllocsPerRun(100, func() {
-		n, _ := w.a.Tx(0, b)
-		b.Consume(n)
-		w.b.Rx(0, b)
-		n, _ = w.b.Tx(0, b)
-		b.Consume(n)
-		w.a.Rx(0, b)
-	})
-	if allocs != 0 || b.Len() != 32 {
-		t.Errorf("%v allocations a round, %d packets; want 0 and 32", allocs, b.Len())
 	}
 }
 

@@ -466,29 +466,6 @@ func TestPcapLeavesHeadroom(t *testing.T) {
 	}
 }
 
-func TestPcapWaitsForFramesAndLosesNothing(t *testing.T) {
-	var want []seen
-	for i := range 10 {
-		want = append(want, seen{int64(i), string(rune('a' + i))})
-	}
-	path := writeCapture(t, want...)
-	for _, mode := range []pmd.PcapMode{pmd.PcapStream, pmd.PcapPreload} {
-		r := newRig(t, 4, pmd.PcapConfig{Files: []string{path}, Mode: mode})
-		r.d.Rx(0, r.b)
-		if r.b.Len() != 4 {
-			t.Fatalf("%d packets in four frames", r.b.Len())
-		}
-		if n, err := r.d.Rx(0, r.b); n != 0 || err != nil {
-			t.Fatalf("without a frame: %d, %v", n, err)
-		}
-		got := r.packets()
-		rest, err := r.drain()
-		if err != io.EOF || !cmp.Equal(want, append(got, rest...)) {
-			t.Error(err)
-		}
-	}
-}
-
 func TestPcapReceivesUpToTheDamage(t *testing.T) {
 	path := writeCapture(t, seen{1, "first"}, seen{2, "second"}, seen{3, "third"})
 	b, _ := os.ReadFile(path)
@@ -589,24 +566,6 @@ func TestPcapTellsThatTheOutputFailed(t *testing.T) {
 		}
 	}
 	t.Error("a full disk was not noticed")
-}
-
-func TestClosedPcapSaysSo(t *testing.T) {
-	inEveryMode(t, func(t *testing.T, mode pmd.PcapMode) {
-		r := newRig(t, 16, pmd.PcapConfig{Files: []string{writeCapture(t, seen{1, "a"})}, Mode: mode})
-		for range 2 {
-			if err := r.d.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-		if _, err := r.d.Rx(0, r.b); !errors.Is(err, pmd.ErrClosed) {
-			t.Error(err)
-		}
-		if _, err := r.d.Tx(0, r.b); !errors.Is(err, pmd.ErrClosed) {
-			t.Error(err)
-		}
-		r.audit()
-	})
 }
 
 func TestPcapAllocatesNothingPerPacket(t *testing.T) {

@@ -256,21 +256,3 @@ func TestTapPassesErrorsAndInfoOn(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestTapAllocatesNothing(t *testing.T) {
-	w := newPair(t, 64, 64, 64)
-	tap := pmd.NewTap(w.a, newTapWriter(t, io.Discard), pmd.TapConfig{})
-	b := w.batchOf(t, "one", "t|w|o", "three")
-	back := packet.NewBatch(w.arena.View(), 64)
-	allocs := testing.AllocsPerRun(1000, func() {
-		tap.Tx(1, b)
-		b.Reset()
-		w.b.Rx(2, back)
-		w.b.Tx(3, back)
-		back.Reset()
-		tap.Rx(4, b)
-	})
-	if allocs != 0 || tap.Copied().Written != 6*1001 {
-		t.Errorf("%v allocations, %+v", allocs, tap.Copied())
-	}
-}

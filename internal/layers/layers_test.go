@@ -26,6 +26,7 @@ pmd/afxdp       : packet ring clock pmd
 pmd/afpacket    : packet ring clock pmd wire
 pmd/tap         : packet ring clock pmd wire
 pmd/device      : ring pmd pmd/*
+pmd/conformance : packet ring clock pmd
 gpukern         : packet ring wire
 filter          : packet wire clock gpukern
 stack           : packet ring clock pmd gpukern filter

@@ -131,6 +131,7 @@ func (d *Device) openQueue(i int, multi bool) error {
 func (d *Device) start() error {
 	for _, q := range d.Queues {
 		q.info = d.describe(q)
+		q.longest = uint32(d.iface.mtu + minFrame + vlanTag)
 		q.refill()
 	}
 	for _, q := range d.Queues {

@@ -19,12 +19,13 @@ import (
 type Queue struct {
 	socket // frames for packets go down fill and come back by rx; packets go down tx, their frames come back by comp
 
-	rxHeld lent // in fill or rx
-	txHeld lent // in tx or comp
-	pool   *ring.Pool
-	arena  *ring.Arena
-	frame  uint32 // bytes of a frame
-	rxMost int    // frames that rxHeld shall hold
+	rxHeld  lent // in fill or rx
+	txHeld  lent // in tx or comp
+	pool    *ring.Pool
+	arena   *ring.Arena
+	frame   uint32 // bytes of a frame
+	longest uint32 // bytes of a packet that the device takes
+	rxMost  int    // frames that rxHeld shall hold
 
 	id        int
 	closed    bool

@@ -13,14 +13,16 @@ import (
 
 const (
 	minFrame = 14 // an Ethernet header: the kernel would pull it from less
+	vlanTag  = 4  // bytes that the kernel allows on top of header and MTU
 	maxChain = 17 // frames of one packet: MAX_SKB_FRAGS, with which every kernel is configured
 )
 
 var errArena = errors.New("the batch points into another arena than the one that is registered")
 
 // Tx implements pmd.Driver. The count is of descriptors. A packet that no device could take (shorter
-// than an Ethernet header, larger than its frame, of several frames without multi-buffer or of more
-// than 17) is taken, counted as TxInvalid, and its frames go to the pool.
+// than an Ethernet header, larger than its frame, larger than the MTU that the device had at Open,
+// of several frames without multi-buffer or of more than 17) is taken, counted as TxInvalid, and its
+// frames go to the pool.
 func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	if q.closed {
 		return 0, q.fail("tx", pmd.ErrClosed)
@@ -68,14 +70,14 @@ func (q *Queue) put(ds []packet.Desc) {
 // putPlain writes packets of one frame, n entries behind the head of the tx ring, up to the first
 // that is something else or cannot be sent. It returns how many it wrote.
 func (q *Queue) putPlain(n uint32, ds []packet.Desc) int {
-	inFrame, size, held := q.frame-1, q.frame, q.txHeld
+	inFrame, size, most, held := q.frame-1, q.frame, q.longest, q.txHeld
 	ring, head := q.tx.entries, q.tx.head+n
 	bytes := uint64(0)
 	i := 0
 	for ; i < len(ds); i++ {
 		d := &ds[i]
 		off, length := d.Off, uint32(d.Len)
-		if d.Flags&packet.FlagMore != 0 || length < minFrame || off&inFrame+length > size || !held.add(uint64(off)) {
+		if d.Flags&packet.FlagMore != 0 || length < minFrame || length > most || off&inFrame+length > size || !held.add(uint64(off)) {
 			break
 		}
 		*ring.desc(head + uint32(i)) = unix.XDPDesc{Addr: uint64(off), Len: length}
@@ -100,7 +102,7 @@ func chain(ds []packet.Desc) int {
 // putChain writes one packet into the tx ring, of one frame or several, n entries behind the head,
 // and returns how many entries it took: none if it cannot be sent.
 func (q *Queue) putChain(n uint32, ds []packet.Desc) uint32 {
-	if len(ds) > 1 && !q.multi || len(ds) > maxChain || int(ds[0].Len) < minFrame {
+	if len(ds) > 1 && !q.multi || len(ds) > maxChain || int(ds[0].Len) < minFrame || q.tooLong(ds) {
 		q.refuse(ds)
 		return 0
 	}
@@ -125,6 +127,12 @@ func (q *Queue) putChain(n uint32, ds []packet.Desc) uint32 {
 	return uint32(len(ds))
 }
 
+// tooLong reports whether the packet passes the MTU: the device would drop it and not tell.
+func (q *Queue) tooLong(ds []packet.Desc) bool {
+	_, size := pmd.Count(ds)
+	return size > uint64(q.longest)
+}
+
 // fits reports whether d ends in its frame and is not empty.
 func (q *Queue) fits(d *packet.Desc) bool {
 	return d.Len > 0 && d.Off&(q.frame-1)+uint32(d.Len) <= q.frame
@@ -133,6 +141,9 @@ func (q *Queue) fits(d *packet.Desc) bool {
 // refuse takes a packet that cannot be sent. A frame that the kernel holds already, because it was
 // given twice, stays with the kernel.
 func (q *Queue) refuse(ds []packet.Desc) {
+	_, size := pmd.Count(ds)
+	q.stat.txPackets.Add(1)
+	q.stat.txBytes.Add(size)
 	q.stat.txInvalid.Add(1)
 	for i := range ds {
 		if off := ds[i].Off; q.txHeld.add(uint64(off)) {

@@ -42,7 +42,8 @@ func (q *Queue) resize(mtu int) {
 }
 
 // Rx implements pmd.Driver. It needs room and frames for the largest packet that the interface's MTU
-// allows; without them packets stay in the kernel's queue.
+// allows; without them packets stay in the kernel's queue. A packet that not even an empty b would hold
+// counts as RxInvalid.
 func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	if q.closed {
 		return 0, q.dev.fail("rx", q.id, pmd.ErrClosed, "")
@@ -50,7 +51,8 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	b.Base = int64(now)
 	first := b.Len()
 	var errno unix.Errno
-	for errno == 0 && b.Room() >= q.frames && q.pool.Free() >= q.frames {
+	need := max(1, min(q.frames, cap(b.D))) // what a batch never holds is dropped
+	for errno == 0 && b.Room() >= need && q.pool.Free() >= q.frames {
 		errno = q.read(b, uint32(now))
 	}
 	if n := b.Len() - first; n > 0 {
@@ -77,10 +79,22 @@ func (q *Queue) read(b *packet.Batch, stamp uint32) unix.Errno {
 		q.count.RxInvalid.Add(1)
 		q.keep(b, stamp, 0)
 		q.adapt() // and with it, how many frames are lent
+	case q.span(int(n)) > b.Room():
+		q.count.RxInvalid.Add(1)
+		q.keep(b, stamp, 0)
 	default:
 		q.keep(b, stamp, int(n))
 	}
 	return errno
+}
+
+// span returns how many of the lent frames n bytes fill.
+func (q *Queue) span(n int) (frames int) {
+	for n > 0 {
+		n -= int(q.pieces[frames].Len)
+		frames++
+	}
+	return frames
 }
 
 // lend takes frames for the largest packet from the pool and returns the bytes in them.

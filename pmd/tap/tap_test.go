@@ -315,33 +315,6 @@ func TestVLANTagsComeAndGoInThePacket(t *testing.T) {
 	}
 }
 
-func TestInfoIsForAnyGoroutine(t *testing.T) {
-	r := newRig(t, 1, 64, 0)
-	c := r.dial(t, "", "198.18.0.2:9")
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := r.dev.Queues[0].Info(); ; i = r.dev.Queues[0].Info() {
-			select {
-			case <-stop:
-				if i.Driver != "tap" || i.Device != "mr0" || i.MTU != 1500 || i.Caps&pmd.CapPoll == 0 {
-					t.Errorf("%+v", i)
-				}
-				return
-			case <-time.After(time.Millisecond):
-			}
-		}
-	}()
-	for range 100 {
-		_, err := c.Write([]byte("watched"))
-		must(t, err)
-		r.collect(t, 1)
-	}
-	must(t, r.dev.Close())
-	close(stop)
-	<-done
-}
-
 func TestGrownMTUIsNoticed(t *testing.T) {
 	r := newRig(t, 1, 64, 1500)
 	_, err := r.linux.Run("ip", "link", "set", "mr0", "mtu", "9000")
@@ -401,83 +374,6 @@ func TestQueuesKeepFlowsTogether(t *testing.T) {
 	if !strings.Contains(r.dev.Queues[1].Info().Granted, "multi-queue") || r.dev.Queues[1].Info().Queue != 1 {
 		t.Errorf("%+v", r.dev.Queues[1].Info())
 	}
-	r.audit(t)
-}
-
-func TestReceiverWithoutFramesLosesNothingUncounted(t *testing.T) {
-	r := newRig(t, 1, 8, 0)
-	_, err := r.linux.Run("ip", "link", "set", "mr0", "txqueuelen", "100")
-	must(t, err)
-	q, b := r.dev.Queues[0], packet.NewBatch(r.arena.View(), 64)
-	time.Sleep(20 * time.Millisecond)
-	for n := -1; n != 0; { // what Linux had to say about its neighbours
-		n, err = q.Rx(now(), b)
-		must(t, err)
-		r.pools[0].PutBatch(b)
-	}
-	before := q.Info().Stats
-	c := r.dial(t, "", "198.18.0.2:9")
-	const total = 2000
-	for range total {
-		_, err := c.Write(make([]byte, 100))
-		must(t, err)
-	}
-	if n, err := q.Rx(now(), b); n != 8 || err != nil {
-		t.Fatalf("Rx = %d, %v; want the 8 frames of the pool", n, err)
-	}
-	if n, err := q.Rx(now(), b); n != 0 || err != nil {
-		t.Fatalf("Rx = %d, %v without a frame", n, err)
-	}
-	r.audit(t, b)
-	r.pools[0].PutBatch(b)
-	for n := -1; n != 0; {
-		n, err = q.Rx(now(), b)
-		must(t, err)
-		r.pools[0].PutBatch(b)
-	}
-	s := q.Info().Stats
-	received, dropped := s.RxPackets-before.RxPackets, s.RxDropped-before.RxDropped
-	if dropped == 0 || received+dropped < total || received+dropped > total+4 { // Linux may have solicited a neighbour
-		t.Errorf("%d received + %d dropped, %d sent", received, dropped, total)
-	}
-}
-
-func TestLinkDownUpAndGone(t *testing.T) {
-	r := newRig(t, 1, 64, 0)
-	q, b := r.dev.Queues[0], packet.NewBatch(r.arena.View(), 64)
-	state := func(want error) {
-		t.Helper()
-		for end := time.Now().Add(3 * time.Second); ; time.Sleep(time.Millisecond) {
-			_, err := q.Rx(now(), b)
-			r.pools[0].PutBatch(b)
-			if errors.Is(err, want) || want == nil && err == nil {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatalf("Rx: %v, want %v", err, want)
-			}
-		}
-	}
-	tx := func(want error) {
-		t.Helper()
-		off, _ := r.pools[0].Get()
-		b.Append(packet.Desc{Off: off, Len: 60})
-		if n, err := q.Tx(now(), b); n != 0 || !errors.Is(err, want) {
-			t.Errorf("Tx = %d, %v; want %v", n, err, want)
-		}
-		r.pools[0].PutBatch(b)
-	}
-	_, err := r.linux.Run("ip", "link", "set", "mr0", "down")
-	must(t, err)
-	state(pmd.ErrDown)
-	state(pmd.ErrDown)
-	tx(pmd.ErrDown)
-	must(t, r.linux.Up("mr0"))
-	state(nil)
-	_, err = r.linux.Run("ip", "link", "del", "mr0")
-	must(t, err)
-	state(pmd.ErrGone)
-	tx(pmd.ErrGone)
 	r.audit(t)
 }
 
@@ -559,27 +455,6 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 	})
 	if !errors.Is(err, pmd.ErrPermission) || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
 		t.Errorf("without rights: %v", err)
-	}
-}
-
-func TestRxAndTxDoNotAllocate(t *testing.T) {
-	r := newRig(t, 1, 512, 0)
-	c := r.dial(t, "", "198.18.0.2:9")
-	q, b := r.dev.Queues[0], packet.NewBatch(r.arena.View(), 8)
-	for range 480 {
-		_, err := c.Write(make([]byte, 64))
-		must(t, err)
-	}
-	moved := 0
-	n := testing.AllocsPerRun(50, func() {
-		n, _ := q.Rx(now(), b)
-		moved += n
-		n, _ = q.Tx(now(), b)
-		b.Consume(n)
-		r.pools[0].PutBatch(b)
-	})
-	if n != 0 || moved < 400 {
-		t.Errorf("%v allocations a round, %d packets", n, moved)
 	}
 }
 

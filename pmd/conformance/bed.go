@@ -1,0 +1,373 @@
+package conformance
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+)
+
+// patience bounds how long a test waits for what must come. It says nothing about speed.
+const patience = 10 * time.Second
+
+// bed is one open queue under test, and what came through it so far.
+type bed struct {
+	testing.TB
+	Rig
+	s     *Subject
+	arena *ring.Arena
+	pool  *ring.Pool
+	rnd   *rand.Rand
+	start time.Time
+
+	inbound  [][]byte // what the outside sends, in its order
+	sent     int      // of inbound
+	extra    int      // packets sent to try the wire
+	got      arrivals // by Rx
+	far      arrivals // outside
+	number   uint32   // of the next packet of Tx
+	tx       pmd.Stats
+	closed   bool
+	scratch  []byte
+	before   []packet.Desc
+	received *packet.Batch
+}
+
+// open opens a queue with a pool of so many frames, for a test in which the outside sends so many
+// packets of the sizes that size tells.
+func open(t testing.TB, s *Subject, frames, inbound int, size func(i int) int) *bed {
+	t.Helper()
+	const others = 4096 // frames for whoever is at the other end
+	if s.Lends {
+		frames += inbound
+	}
+	b := &bed{TB: t, s: s, rnd: rand.New(rand.NewPCG(1, 2)), start: time.Now()}
+	var err error
+	b.arena, err = ring.NewArena(ring.ArenaConfig{Frames: frames + others, FrameSize: s.frameSize(), Huge: ring.HugeOff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.arena.Close() })
+	if b.pool, err = b.arena.Cut(frames); err != nil {
+		t.Fatal(err)
+	}
+	for i := range inbound {
+		b.inbound = append(b.inbound, newPacket(uint32(i), size(i)))
+	}
+	b.Rig = s.Open(t, Setup{Arena: b.arena, Pool: b.pool, Inbound: b.inbound})
+	b.received = b.batch(packet.BatchSize)
+	t.Cleanup(b.finish)
+	if b.Send != nil {
+		b.greet()
+	} else {
+		b.sent = inbound
+	}
+	return b
+}
+
+// fixed returns a size function: every packet has n bytes.
+func fixed(n int) func(int) int { return func(int) int { return n } }
+
+// mixed returns sizes from the shortest to the longest, both among them.
+func (s *Subject) mixed(i int) int {
+	room := s.longest() - shortest
+	return shortest + i*331%(room+1)
+}
+
+func (b *bed) batch(n int) *packet.Batch { return packet.NewBatch(b.arena.View(), n) }
+
+func (b *bed) now() clock.Time { return clock.Time(time.Since(b.start)) + 1 }
+
+// eventually polls until done, and fails with what was awaited where that does not come.
+func (b *bed) eventually(what string, done func() bool) {
+	b.Helper()
+	for end := time.Now().Add(patience); !done(); {
+		if time.Now().After(end) {
+			b.Fatalf("%s: not within %v; received %d, the far end %d; %+v", what, patience, b.got.n, b.far.n, b.Queue.Info().Stats)
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// greet sends until something arrives: a link that has just come up may lose what comes first.
+func (b *bed) greet() {
+	b.Helper()
+	b.got.helloSeen = false
+	p := newPacket(hello, shortest)
+	b.eventually("the first packet to arrive", func() bool {
+		if b.Send(p) {
+			b.extra++
+		}
+		for try := 0; try < 20 && !b.got.helloSeen; try++ {
+			b.receive()
+			time.Sleep(100 * time.Microsecond)
+		}
+		return b.got.helloSeen
+	})
+}
+
+// offer lets the outside send the next n packets and returns how many the wire took.
+func (b *bed) offer(n int) int {
+	if b.Send == nil {
+		return n
+	}
+	for i := range n {
+		if !b.Send(b.inbound[b.sent]) {
+			return i
+		}
+		b.sent++
+	}
+	return n
+}
+
+// rx calls Rx once and holds what it did against its contract.
+func (b *bed) rx(to *packet.Batch) int {
+	b.Helper()
+	b.before = append(b.before[:0], to.D...)
+	now := b.now()
+	n, err := b.Queue.Rx(now, to)
+	if err != nil && (b.Send != nil || !errors.Is(err, io.EOF)) {
+		b.Fatalf("Rx: %v", err)
+	}
+	if err != nil && n != 0 {
+		b.Fatalf("Rx = %d, %v; an error comes alone", n, err)
+	}
+	b.checkRx(to, n, now)
+	return n
+}
+
+func (b *bed) checkRx(to *packet.Batch, n int, now clock.Time) {
+	b.Helper()
+	had := len(b.before)
+	switch {
+	case to.Len() != had+n || to.Len() > cap(to.D):
+		b.Fatalf("Rx = %d into a batch that had %d of %d and has %d", n, had, cap(to.D), to.Len())
+	case !slices.Equal(to.D[:had], b.before):
+		b.Fatal("Rx changed what the batch held before")
+	case n == 0:
+		return
+	case to.Base != int64(now):
+		b.Fatalf("Base is %d at %d", to.Base, now)
+	case to.D[to.Len()-1].Flags.Has(packet.FlagMore):
+		b.Fatal("Rx ends within a packet")
+	}
+	b.scratch = b.scratch[:0]
+	for i := had; i < to.Len(); i++ {
+		d := &to.D[i]
+		if at := to.Time(i); at > int64(now) || at < 0 {
+			b.Fatalf("a packet that arrived at %d, received at %d", at, now)
+		}
+		if d.Len == 0 || b.arena.Tailroom(d) < 0 {
+			b.Fatalf("a descriptor of %d bytes at %d of a frame of %d", d.Len, b.arena.Headroom(d), b.arena.FrameSize())
+		}
+		if d.Flags&^packet.FlagMore != 0 || d.Verdict != 0 {
+			b.Fatalf("a driver says more than it knows: %+v", *d)
+		}
+		b.scratch = append(b.scratch, to.Bytes(i)...)
+		if !d.Flags.Has(packet.FlagMore) {
+			b.got.add(b, b.scratch)
+			b.scratch = b.scratch[:0]
+		}
+	}
+}
+
+// giveBack gives a batch back.
+func (b *bed) giveBack(from *packet.Batch) {
+	if b.Release != nil {
+		b.Release(from)
+	} else {
+		b.pool.PutBatch(from)
+	}
+}
+
+// receive calls Rx once and gives the frames back.
+func (b *bed) receive() int {
+	b.Helper()
+	n := b.rx(b.received)
+	b.giveBack(b.received)
+	return n
+}
+
+// receiveAll receives until so many packets have come, since the start.
+func (b *bed) receiveAll(total int) {
+	b.Helper()
+	b.eventually("packets to be received", func() bool {
+		for b.receive() > 0 {
+		}
+		return b.got.n >= total
+	})
+}
+
+// fill puts one packet into frames of the pool, as many as it takes; false where there are too few.
+func (b *bed) fill(to *packet.Batch, p []byte) bool {
+	size := b.arena.FrameSize()
+	need := max(1, (len(p)+size-1)/size)
+	if need > b.pool.Free() || need > to.Room() {
+		return false
+	}
+	for ; need > 0; need-- {
+		off, _ := b.pool.Get()
+		d := packet.Desc{Off: off, Len: uint16(min(len(p), size))}
+		copy(b.arena.Bytes(&d), p)
+		if p = p[d.Len:]; len(p) > 0 {
+			d.Flags = packet.FlagMore
+		}
+		to.Append(d)
+	}
+	return true
+}
+
+// add puts the next packet of a size into the batch.
+func (b *bed) add(to *packet.Batch, size int) bool {
+	if !b.fill(to, newPacket(b.number, size)) {
+		return false
+	}
+	b.number++
+	return true
+}
+
+// send calls Tx once, holds what it did against its contract and keeps the rest in the batch.
+func (b *bed) send(from *packet.Batch) int {
+	b.Helper()
+	b.before = append(b.before[:0], from.D...)
+	n, err := b.Queue.Tx(b.now(), from)
+	if err != nil {
+		b.Fatalf("Tx = %d, %v", n, err)
+	}
+	switch {
+	case n < 0 || n > len(b.before) || from.Len() != len(b.before):
+		b.Fatalf("Tx = %d of %d, and the batch has %d", n, len(b.before), from.Len())
+	case n > 0 && b.before[n-1].Flags.Has(packet.FlagMore):
+		b.Fatal("Tx ends within a packet")
+	case !slices.Equal(from.D[n:], b.before[n:]):
+		b.Fatal("Tx changed what it left to the caller")
+	}
+	packets, size := pmd.Count(b.before[:n])
+	b.tx.TxPackets += packets
+	b.tx.TxBytes += size
+	from.Consume(n)
+	return n
+}
+
+// sendAll sends the batch, and lets the far end receive meanwhile.
+func (b *bed) sendAll(from *packet.Batch) {
+	b.Helper()
+	b.eventually("Tx to take all", func() bool {
+		b.send(from)
+		b.collect()
+		b.receive() // drivers finish what they have taken in Rx as well
+		return from.Len() == 0
+	})
+}
+
+// collect takes what has arrived outside.
+func (b *bed) collect() {
+	b.Helper()
+	if b.Late && !b.closed {
+		return
+	}
+	for p := b.Recv(); p != nil; p = b.Recv() {
+		b.far.add(b, p)
+	}
+}
+
+// arrive waits until the far end has seen so many packets.
+func (b *bed) arrive(total int) {
+	b.Helper()
+	if b.Late {
+		b.close()
+	}
+	b.eventually("packets to arrive", func() bool {
+		if !b.closed {
+			b.receive()
+		}
+		b.collect()
+		return b.far.n >= total
+	})
+}
+
+// audit checks that every frame is where it belongs.
+func (b *bed) audit(batches ...*packet.Batch) {
+	b.Helper()
+	holders := append([]ring.Holder{b.pool, b.Queue.(ring.Holder)}, b.Holders...)
+	lent := map[uint32]bool{}
+	if b.s.Lends {
+		b.Queue.(ring.Holder).Holds(func(off uint32) { lent[b.arena.Frame(off)] = true })
+	}
+	for _, batch := range batches {
+		holders = append(holders, held{batch, lent})
+	}
+	if err := ring.Audit(b.arena, holders...); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// held makes a batch a holder of its frames but for those that are lent.
+type held struct {
+	*packet.Batch
+	lent map[uint32]bool
+}
+
+func (h held) Holds(visit func(off uint32)) {
+	for i := range h.D {
+		if off := h.D[i].Off; !h.lent[h.Arena.Frame(off)] {
+			visit(off)
+		}
+	}
+}
+
+// close closes the queue twice; all frames must come home.
+func (b *bed) close() {
+	b.Helper()
+	for range 2 {
+		if err := b.Queue.Close(); err != nil {
+			b.Fatalf("Close: %v", err)
+		}
+	}
+	b.closed = true
+	if b.pool.Free() != b.pool.Size() {
+		b.Errorf("the pool has %d of %d frames after Close", b.pool.Free(), b.pool.Size())
+	}
+}
+
+// finish ends a test: the counters are those of the packets that passed, and nothing is left behind.
+func (b *bed) finish() {
+	if b.Failed() {
+		_ = b.Queue.Close()
+		return
+	}
+	b.audit()
+	b.checkCounters()
+	if !b.closed {
+		b.close()
+	}
+	b.audit()
+	b.checkCounters()
+}
+
+// checkCounters compares Stats with what the calls of Rx and Tx have said.
+func (b *bed) checkCounters() {
+	b.Helper()
+	s := b.Queue.Info().Stats
+	if s.RxPackets != b.got.all || s.RxBytes != b.got.bytes {
+		b.Errorf("Stats: %d packets, %d bytes received; Rx brought %d, %d", s.RxPackets, s.RxBytes, b.got.all, b.got.bytes)
+	}
+	if s.TxPackets != b.tx.TxPackets || s.TxBytes != b.tx.TxBytes {
+		b.Errorf("Stats: %d packets, %d bytes sent; Tx took %d, %d", s.TxPackets, s.TxBytes, b.tx.TxPackets, b.tx.TxBytes)
+	}
+}
+
+// lost is what the wire lost by itself on the way to the queue.
+func (b *bed) lost() uint64 {
+	if b.Lost == nil {
+		return 0
+	}
+	return b.Lost()
+}
