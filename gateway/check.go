@@ -46,6 +46,9 @@ func (d *decoder) check(c *Config) {
 	for i := range c.Services {
 		s, at := &c.Services[i], &d.places.services[i]
 		d.unique(names, s.Name, at.name, "service")
+		if s.HashSize == 0 {
+			s.HashSize = autoHashSize(s.Backends)
+		}
 		d.checkBackends(s, at, fronts)
 		d.checkMode(c, s, at)
 		d.checkQUIC(s, at)

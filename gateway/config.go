@@ -140,7 +140,7 @@ type Service struct {
 	Mode      Mode             // key "mode": "nat" (default), "ipip", "gue" or "l2"
 	Source    Source           // key "source": "gateway" (default) or "client"
 	Removed   string           // key "removed": flows of a backend that a reload removes: "keep" (default) until they end, or "drop"
-	HashSize  int              // key "hash_size": slots of the Maglev table, a prime, default 65537
+	HashSize  int              // key "hash_size": slots of the Maglev table, a prime; "auto" (default) is 1021, 8191, 65537 or 524287 by the backends and their weights
 	SlowStart time.Duration    // key "slow_start": how long a backend that comes (back) is filling: its share grows from nothing; default 0
 	Drain     time.Duration    // key "drain": how long a draining backend keeps its connections; default 0 is until they end
 	Reject    bool             // key "unavailable": without a backend, "drop" (default) or "reject": TCP reset, ICMP unreachable
@@ -246,7 +246,7 @@ func newDevice() Device { return Device{Driver: "auto", Queues: 1, Mode: "auto"}
 
 func newService() Service {
 	return Service{
-		Protocol: "tcp", Mode: ModeNAT, Source: SourceGateway, Removed: "keep", HashSize: 65537,
+		Protocol: "tcp", Mode: ModeNAT, Source: SourceGateway, Removed: "keep",
 		Sources: Sources{Default: "allow"}, Limits: Limits{Burst: time.Second},
 	}
 }

@@ -134,7 +134,7 @@ services:
 			Passive: &health.Passive{Failures: 3, Window: 4 * time.Second, Down: 5 * time.Second, MaxDown: 6 * time.Second, MaxEjected: 7},
 		}, {
 			Name: "direct", Protocol: "tcp", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.1.1:80")},
-			Mode: ModeGUE, Source: SourceGateway, Removed: "keep", HashSize: 65537, MSS: MSSAuto,
+			Mode: ModeGUE, Source: SourceGateway, Removed: "keep", HashSize: 1021, MSS: MSSAuto,
 			Sources: Sources{Default: "allow"}, Limits: Limits{Burst: time.Second},
 			Backends: []Backend{{Name: "198.18.2.11", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.11:0")}, Weight: 1, State: StateActive}},
 		}},

@@ -102,7 +102,7 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "admin.socket": c.Admin.Socket,
 		"services[].mode": sv.Mode, "services[].slow_start": sv.SlowStart, "services[].drain": sv.Drain,
 		"services[].protocol": sv.Protocol, "services[].source": sv.Source, "services[].removed": sv.Removed,
-		"services[].hash_size": sv.HashSize, "services[].health.type": h.Type, "services[].health.interval": h.Interval,
+		"services[].hash_size": map[int]string{0: "auto"}[sv.HashSize], "services[].health.type": h.Type, "services[].health.interval": h.Interval,
 		"services[].health.timeout": h.Timeout, "services[].health.rise": h.Rise, "services[].health.fall": h.Fall,
 		"services[].health.http.method": h.HTTP.Method, "services[].health.http.path": h.HTTP.Path,
 		"services[].health.http.status": h.HTTP.Status[0], "services[].health.http.insecure": h.HTTP.Insecure,

@@ -151,13 +151,18 @@ func (d *decoder) addrPorts(n *yaml.Node, limit int) (list []netip.AddrPort, at 
 	return list, at
 }
 
+// hashSize reads a prime; 0 stands for auto until all of the service is read.
 func (d *decoder) hashSize(n *yaml.Node, to *int) {
+	if n.Value == "auto" {
+		*to = 0
+		return
+	}
 	v, ok := d.integer(n, "hash_size", 251, 16777213)
 	if !ok {
 		return
 	}
 	if !prime(v) {
-		d.fail(n, "such as 1021, 65537 or 655373", "hash_size is %d, which is not a prime", v)
+		d.fail(n, "auto, or such as 1021, 65537 or 655373", "hash_size is %d, which is not a prime", v)
 		return
 	}
 	*to = v
