@@ -1,14 +1,19 @@
 package gateway_test
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/internal/testnet"
 )
 
@@ -107,6 +112,12 @@ func (s *site) serve(i, port int) {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s at %s\n", name, r.RemoteAddr, r.Context().Value(http.LocalAddrContextKey))
 	})
+	mux.HandleFunc("/stream", stream)
+	mux.HandleFunc("/hash", func(w http.ResponseWriter, r *http.Request) {
+		sum := sha256.New()
+		n, err := io.Copy(sum, r.Body)
+		fmt.Fprintf(w, "%d %x %v", n, sum.Sum(nil), err)
+	})
 	srv := &http.Server{Handler: mux}
 	s.must(s.backends[i].Do(func() error {
 		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
@@ -128,19 +139,42 @@ func (s *site) serve(i, port int) {
 	}))
 }
 
+// TestEveryModeServesRealPrograms has curl, UDP clients and iperf3 use every passage from both families. What passed the
+// links of the client and the backends is captured, and tshark finds every checksum and length right.
 func TestEveryModeServesRealPrograms(t *testing.T) {
 	testnet.Program(t, "curl", "tcpdump", "tshark", "iperf3")
 	s := newModesSite(t, "mr-gwmode", "afxdp")
+	captures := []*capture{
+		record(t, s.client, "eth0"), record(t, s.client, "ret1"),
+		record(t, s.backends[0], "eth0"), record(t, s.backends[1], "eth0"),
+	}
 	for _, host := range []string{"198.18.1.1", "[2001:db8:1::1]"} {
 		for i := range passages {
 			p := &passages[i]
 			t.Run(p.name+" from "+host, func(t *testing.T) { s.passage(t, p, host) })
 		}
 	}
-	s.stop()
+	packets := 0
+	for _, c := range captures {
+		n := gateway.TsharkReads(t, c.stop())
+		t.Logf("%s: %d packets", filepath.Base(c.file), n)
+		packets += n
+	}
+	if packets < 10000 {
+		t.Errorf("captured %d packets", packets)
+	}
+	for _, host := range []string{"198.18.1.1", "2001:db8:1::1"} {
+		for i := range passages {
+			s.iperf(host, passages[i].port+2)
+		}
+	}
+	sum := s.stop()
+	if n := sum.Gateway.Answers["too_big"]; n < 2*4 { // each tunnel, each family
+		t.Errorf("told %d times that a packet is too big", n)
+	}
 }
 
-// passage has real programs use a passage, with captures of both sides.
+// passage has curl and UDP clients use a passage.
 func (s *site) passage(t *testing.T, p *passage, host string) {
 	seen := map[string]int{}
 	for range 20 {
@@ -155,4 +189,57 @@ func (s *site) passage(t *testing.T, p *passage, host string) {
 		t.Errorf("served by %v", seen)
 	}
 	s.udpAt(host, p.port+1)
+	s.forgetMTU()
+	s.upload(t, fmt.Sprintf("http://%s:%d/hash", host, p.port), 300_000)
+	out, err := s.client.Run("sh", "-c", fmt.Sprintf("curl -sS -m 20 'http://%s:%d/stream?n=300000' | sha256sum", host, p.port))
+	if want := fmt.Sprintf("%x", sumOf(300_000)); err != nil || !strings.HasPrefix(out, want) {
+		t.Errorf("downloaded %s, want %s: %v", out, want, err)
+	}
+}
+
+// forgetMTU has the client forget what it was told of the MTU of its paths.
+func (s *site) forgetMTU() {
+	for _, family := range []string{"-4", "-6"} {
+		_, err := s.client.Run("ip", family, "route", "flush", "cache")
+		s.must(err)
+	}
+}
+
+// upload has curl send n bytes in segments as large as the client's link takes: a tunnel's overhead is more than
+// that, so they arrive only if the client is told.
+func (s *site) upload(t *testing.T, url string, n int64) {
+	file := filepath.Join(t.TempDir(), "upload")
+	b, err := io.ReadAll(io.LimitReader(sequence(), n))
+	s.must(err)
+	s.must(os.WriteFile(file, b, 0o644))
+	out, err := s.client.Run("curl", "-sS", "-m", "20", "-H", "Expect:", "--data-binary", "@"+file, url)
+	if want := fmt.Sprintf("%d %x <nil>", n, sumOf(n)); err != nil || out != want {
+		t.Errorf("%s received %s, want %s: %v", url, out, want, err)
+	}
+}
+
+// sumOf returns the hash of the first n bytes of the sequence.
+func sumOf(n int64) []byte {
+	sum := sha256.New()
+	io.CopyN(sum, sequence(), n)
+	return sum.Sum(nil)
+}
+
+// iperf sends 32 MB each way.
+func (s *site) iperf(host string, port int) {
+	s.t.Helper()
+	server := exec.Command("iperf3", "-s", "-p", fmt.Sprint(port))
+	s.must(s.backends[0].Start(server))
+	defer func() { server.Process.Kill(); server.Wait() }()
+	for _, way := range []string{"--reverse", "--no-delay"} {
+		out, err := "", error(nil)
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if out, err = s.client.Run("iperf3", "-c", host, "-p", fmt.Sprint(port), "-n", "32M", way, "--connect-timeout", "2000"); err == nil {
+				break // the server needs a moment to listen
+			}
+		}
+		if err != nil || !strings.Contains(out, "iperf Done.") {
+			s.t.Errorf("%s port %d %s: %v: %s", host, port, way, err, out)
+		}
+	}
 }

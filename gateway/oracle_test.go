@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,13 +15,13 @@ func tsharkAgrees(t testing.TB, packets [][]byte) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "out.pcap")
 	writePcap(t, file, packets)
-	if n := tsharkReads(t, file); n != len(packets) {
+	if n := TsharkReads(t, file); n != len(packets) {
 		t.Errorf("tshark read %d of %d packets", n, len(packets))
 	}
 }
 
-// tsharkReads is tsharkAgrees for the packets of a capture file; it returns how many there are.
-func tsharkReads(t testing.TB, file string) int {
+// TsharkReads is tsharkAgrees for the packets of a capture file; it returns how many there are.
+func TsharkReads(t testing.TB, file string) int {
 	t.Helper()
 	layers := []string{"ip", "tcp", "udp", "icmp", "icmpv6"}
 	args := []string{
@@ -43,7 +44,7 @@ func tsharkReads(t testing.TB, file string) int {
 		f := strings.Split(line, ";")
 		protocols := strings.Split(f[0], ":")
 		for j, l := range layers {
-			if got, want := f[2+j], goods(protocols, l); got != want {
+			if got, want := f[2+j], goods(protocols, l); got != want && !(cut(protocols, l) && strings.HasPrefix(got, want)) {
 				t.Errorf("packet %d, %s: checksums of %s are %q, want %q (1 good, 0 bad, 2 unverified, 3 none)", i+1, f[0], l, got, want)
 			}
 		}
@@ -56,12 +57,20 @@ func tsharkReads(t testing.TB, file string) int {
 	return len(lines)
 }
 
-// goods is what tshark says of a protocol's checksums when all are right.
+// cut reports whether a header of the protocol may be quoted by an ICMP error, with the start of its data only.
+func cut(protocols []string, name string) bool {
+	return (name == "tcp" || name == "udp") && (slices.Contains(protocols, "icmp") || slices.Contains(protocols, "icmpv6"))
+}
+
+// goods is what tshark says of a protocol's checksums when all are right, but for those that a quote cuts off.
 func goods(protocols []string, name string) string {
 	var list []string
 	for _, p := range protocols {
 		if p == name {
 			list = append(list, "1")
+		}
+		if (p == "icmp" || p == "icmpv6") && cut(protocols, name) {
+			break
 		}
 	}
 	return strings.Join(list, ",")
