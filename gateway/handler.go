@@ -79,15 +79,19 @@ const (
 	sweepIdle  = 500 * time.Millisecond
 )
 
-// Tick forgets expired connections; see stack.Handler.
+// Tick forgets connections that expired or that have been ended; see stack.Handler.
 func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.refresh()
 	h.now = ticksAt(now)
-	h.table.sweep(h.now, sweepStep, h.forget)
+	h.table.sweep(sweepStep, h.ended, h.forget)
 	h.publish()
 	steps := time.Duration(h.table.high/sweepStep + 1)
 	return now.Add(min(sweepIdle, sweepRound/steps))
 }
+
+// ended reports whether nobody waits for a connection any more: it expired, or its backend became
+// inactive.
+func (h *Handler) ended(c *conn) bool { return c.expired(h.now) || h.snap.backends[c.backend].ended }
 
 // refresh takes the newest snapshot.
 func (h *Handler) refresh() {

@@ -145,7 +145,7 @@ func BenchmarkHandle(b *testing.B) {
 				b.StopTimer()
 				w.now, i = w.now.Add(2*time.Hour), 0
 				w.h.now = ticksAt(w.now)
-				w.h.table.sweep(w.h.now, 1<<20, w.h.forget)
+				w.h.table.sweep(1<<20, w.h.ended, w.h.forget)
 				b.StartTimer()
 			}
 			f.handle(i, 1)

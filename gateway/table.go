@@ -220,13 +220,13 @@ func (t *table) unlink(h uint32, ref uint64) {
 	t.index[gap] = 0
 }
 
-// sweep moves the hand over n conns and calls drop, which removes them, for those that expired.
-func (t *table) sweep(now ticks, n int, drop func(n int)) {
+// sweep moves the hand over n conns and calls drop, which removes them, for those that are over.
+func (t *table) sweep(n int, over func(c *conn) bool, drop func(n int)) {
 	for range min(n, t.high) {
 		if t.hand >= t.high {
 			t.hand = 0
 		}
-		if c := &t.conns[t.hand]; c.state != stateFree && c.expired(now) {
+		if c := &t.conns[t.hand]; c.state != stateFree && over(c) {
 			drop(t.hand)
 		}
 		t.hand++

@@ -95,15 +95,15 @@ func TestTheHandFindsWhatExpired(t *testing.T) {
 	}
 	var gone []int
 	drop := func(n int) { gone = append(gone, int(tb.conns[n].deadline)); tb.remove(n) }
-	tb.sweep(49, 30, drop)
+	tb.sweep(30, func(c *conn) bool { return c.expired(49) }, drop)
 	if len(gone) != 30 {
 		t.Fatalf("30 steps found %d", len(gone))
 	}
-	tb.sweep(49, 100, drop)
+	tb.sweep(100, func(c *conn) bool { return c.expired(49) }, drop)
 	if len(gone) != 50 || tb.live != 50 {
 		t.Fatalf("found %v, %d are left", gone, tb.live)
 	}
-	tb.sweep(49, 1000, drop)
+	tb.sweep(1000, func(c *conn) bool { return c.expired(49) }, drop)
 	if len(gone) != 50 {
 		t.Error("found some twice")
 	}

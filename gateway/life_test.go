@@ -1,0 +1,474 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/packet"
+)
+
+// lived is a service of three backends with the given keys, and keys of the second backend.
+func lived(service, second string) string {
+	return fmt.Sprintf(`
+devices: [{name: gw0}, {name: gw1}]
+snat: [198.18.2.1]
+table: {size: 4096}
+services:
+  - name: web
+    address: 198.18.1.1:80
+    %s
+    backends:
+      - {name: b11, address: 198.18.2.11:80}
+      - {name: b12, address: 198.18.2.12:80%s}
+      - {name: b13, address: 198.18.2.13:80}
+`, service, second)
+}
+
+// life is a test in which the gateway's own time is virtual.
+func life(t *testing.T, config string, f func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, config, lived("", ""))
+		f(w)
+		w.g.Close()
+	})
+}
+
+// part returns the part of a pool of the service that leads to a backend, in percent.
+func (w *world) part(p *pool, backend string) float64 {
+	n := 0
+	for i := range p.slots {
+		id, _ := p.pick(uint64(i))
+		if w.g.reg.labels[id].Name == backend {
+			n++
+		}
+	}
+	return 100 * float64(n) / float64(max(len(p.slots), 1))
+}
+
+// pools returns how much of the tables now and before leads to b12, in percent, rounded.
+func (w *world) pools() [2]int {
+	s := w.g.snap.Load().services[0]
+	return [2]int{int(w.part(s.now[family4], "b12") + 0.5), int(w.part(s.before[family4], "b12") + 0.5)}
+}
+
+// b12 returns the status of the second backend.
+func (w *world) b12() BackendStatus {
+	w.t.Helper()
+	for _, b := range w.g.Status().Services[0].Backends {
+		if b.Name == "b12" {
+			return b
+		}
+	}
+	w.t.Fatal("b12 is gone")
+	return BackendStatus{}
+}
+
+// told returns the events since the last call, without those of hops.
+func (w *world) told() (list []string) {
+	w.g.mu.Lock()
+	defer w.g.mu.Unlock()
+	for _, e := range w.events {
+		if e.What != HopReady.String() {
+			list = append(list, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Backend, e.What, e.Why)))
+		}
+	}
+	w.events = nil
+	return list
+}
+
+func (w *world) tells(want ...string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.told()); diff != "" {
+		w.t.Errorf("events: %s", diff)
+	}
+}
+
+// elapse lets the gateway's time pass, and what is due happen.
+func elapse(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestTheConfigurationsStatesRuleWhoIsInWhichTable(t *testing.T) {
+	for _, c := range []struct {
+		second string
+		want   [2]int // of the tables now and before, in percent
+		usable bool
+	}{
+		{"", [2]int{33, 33}, true},
+		{", state: filling", [2]int{33, 0}, true},
+		{", state: draining", [2]int{0, 33}, true},
+		{", state: inactive", [2]int{0, 0}, false},
+		{", weight: 0", [2]int{0, 0}, true},
+		{", weight: 2", [2]int{50, 50}, true},
+	} {
+		life(t, lived("", c.second), func(w *world) {
+			s := w.g.snap.Load()
+			if got := w.pools(); got != c.want {
+				w.t.Errorf("%q: %v, want %v", c.second, got, c.want)
+			}
+			if got := s.backends[1].usable; got != c.usable {
+				w.t.Errorf("%q: usable %v", c.second, got)
+			}
+			if same := s.services[0].now == s.services[0].before; same != (c.want[0] == c.want[1]) {
+				w.t.Errorf("%q: one table for both: %v", c.second, same)
+			}
+			w.tells() // what was so from the start is no event
+		})
+	}
+}
+
+func TestABackendThatComesBackFillsSlowly(t *testing.T) {
+	life(t, lived("slow_start: 20s", ""), func(w *world) {
+		w.setHealth("b12", false)
+		w.tells("b12 unhealthy")
+		w.setHealth("b12", true)
+		w.tells("b12 healthy", "b12 filling health")
+		if st := w.b12(); st.State != StateFilling || st.ConfigState != StateActive || st.Share != 5 || !st.Since.Equal(time.Now()) {
+			w.t.Errorf("%+v", st)
+		}
+		was, tables := [2]int{}, 0
+		var last *pool
+		for i := range 80 { // of 250 ms
+			got := w.pools()
+			want := int(100 * float64(1+i/4) / float64(40+1+i/4))
+			if got[0] < want || got[0] > want+1 || got[1] != 0 || got[0] < was[0] {
+				w.t.Fatalf("after %d/4 s: %v, want %d; before that %v", i, got, want, was)
+			}
+			if p := w.g.snap.Load().services[0].now[family4]; p != last {
+				last = p
+				tables++
+			}
+			was = got
+			elapse(250 * time.Millisecond)
+		}
+		if got := w.pools(); got != [2]int{33, 33} {
+			w.t.Errorf("in the end %v", got)
+		}
+		if tables > growthSteps {
+			w.t.Errorf("%d tables", tables)
+		}
+		w.tells("b12 active slow start is over")
+		if st := w.b12(); st.State != StateActive || st.Share != 100 || len(w.g.planned) != 0 {
+			w.t.Errorf("%+v, planned %v", st, w.g.planned)
+		}
+	})
+}
+
+func TestAShortSlowStartHasFewSteps(t *testing.T) {
+	for _, c := range []struct {
+		d    time.Duration
+		n    int
+		each time.Duration
+	}{
+		{100 * time.Millisecond, 1, 100 * time.Millisecond},
+		{time.Second, 4, 250 * time.Millisecond},
+		{5 * time.Second, 20, 250 * time.Millisecond},
+		{time.Minute, 20, 3 * time.Second},
+	} {
+		if n, each := steps(c.d); n != c.n || each != c.each {
+			t.Errorf("%v: %d steps of %v", c.d, n, each)
+		}
+	}
+}
+
+func TestANewBackendFillsOnceItsNextHopIsKnown(t *testing.T) {
+	life(t, strings.Replace(lived("slow_start: 10s", ""), "      - {name: b12, address: 198.18.2.12:80}\n", "", 1), func(w *world) {
+		delete(w.g.opt.Resolver.(StaticResolver), parse(w.t, lived("", "")).Services[0].Backends[1].Addresses[0].Addr())
+		w.reload(lived("slow_start: 10s", ""))
+		w.told()
+		elapse(time.Minute)
+		if got := w.pools(); got != [2]int{0, 0} {
+			w.t.Errorf("without a next hop %v", got)
+		}
+		w.g.hopChanged(w.b12().Address.Addr(), Hop{MAC: macBackend, Port: 1, State: HopReady})
+		if got := w.pools(); got != [2]int{2, 0} {
+			w.t.Errorf("at first %v", got)
+		}
+		elapse(10 * time.Second)
+		if got := w.pools(); got != [2]int{33, 33} {
+			w.t.Errorf("in the end %v", got)
+		}
+		w.tells("b12 active slow start is over")
+	})
+}
+
+// A new service has nobody who could carry more than its share meanwhile.
+func TestTheBackendsOfANewServiceDoNotFill(t *testing.T) {
+	life(t, strings.Replace(lived("slow_start: 10s", ""), "name: web", "name: other", 1), func(w *world) {
+		w.reload(lived("slow_start: 10s", ""))
+		for _, b := range w.g.Status().Services[0].Backends {
+			if b.State != StateActive {
+				w.t.Errorf("%s is %s", b.Name, b.State)
+			}
+		}
+	})
+}
+
+func TestADrainingBackendKeepsItsConnectionsUntilTheDeadline(t *testing.T) {
+	life(t, lived("", ""), func(w *world) {
+		was := w.open(60)
+		if err := w.g.Drain("web", "b12", 30*time.Second); err != nil {
+			w.t.Fatal(err)
+		}
+		w.tells("b12 draining operator")
+		st := w.b12()
+		if st.State != StateDraining || !st.Drained || st.DrainUntil == nil || !st.DrainUntil.Equal(time.Now().Add(30*time.Second)) || st.Connections == 0 {
+			w.t.Errorf("%+v", st)
+		}
+		if got := w.pools(); got != [2]int{0, 33} {
+			w.t.Errorf("%v", got)
+		}
+		goesOn := func(want bool) {
+			w.t.Helper()
+			for src, backend := range was {
+				s := w.send(0, client(src, web, "A").bytes())
+				if (s.verdict == packet.Forward) != (want || backend != "198.18.2.12:80") {
+					w.t.Fatalf("a connection to %s: %v", backend, s.verdict)
+				}
+			}
+		}
+		goesOn(true)
+		elapse(29 * time.Second)
+		goesOn(true)
+		w.tells()
+		elapse(2 * time.Second)
+		w.tells("b12 inactive drained")
+		goesOn(false)
+		if st := w.b12(); st.State != StateInactive || st.DrainUntil != nil {
+			w.t.Errorf("%+v", st)
+		}
+		w.after(5 * time.Second) // their room is free long before their idle time is over
+		if st := w.b12(); st.Connections != 0 {
+			w.t.Errorf("%d connections of an inactive backend", st.Connections)
+		}
+		for src, backend := range was {
+			if backend == "198.18.2.12:80" { // a client that tries again is served
+				w.connect(src)
+			}
+		}
+	})
+}
+
+func TestADrainedBackendIsInactiveWhenItsLastConnectionHasEnded(t *testing.T) {
+	life(t, lived("", ""), func(w *world) {
+		w.open(60)
+		if err := w.g.Drain("web", "b12", 0); err != nil {
+			w.t.Fatal(err)
+		}
+		if st := w.b12(); st.DrainUntil != nil || st.Connections == 0 {
+			w.t.Errorf("%+v", st)
+		}
+		elapse(24 * time.Hour)
+		w.tells("b12 draining operator")
+		w.after(3 * time.Hour) // they are idle for too long
+		elapse(time.Second)
+		w.tells("b12 inactive drained")
+	})
+}
+
+func TestTheConfigurationDrainsForItsTime(t *testing.T) {
+	life(t, lived("drain: 1m", ""), func(w *world) {
+		w.open(60)
+		w.reload(lived("drain: 1m", ", state: draining"))
+		w.tells("b12 draining configuration")
+		elapse(59 * time.Second)
+		w.reload(lived("drain: 1m\n    hash_size: 251", ", state: draining")) // does not begin anew
+		w.tells()
+		elapse(2 * time.Second)
+		w.tells("b12 inactive drained")
+		w.reload(lived("drain: 1m", ""))
+		w.tells("b12 active configuration")
+	})
+	life(t, lived("", ", state: draining"), func(w *world) { // without a time, and nobody asked for an end
+		elapse(time.Hour)
+		w.tells()
+	})
+}
+
+func TestUndrainTakesBackWhatDrainSaid(t *testing.T) {
+	life(t, lived("slow_start: 10s\n    drain: 1m", ""), func(w *world) {
+		w.open(60)
+		drain, undrain := func(d time.Duration) {
+			w.t.Helper()
+			if err := w.g.Drain("web", "b12", d); err != nil {
+				w.t.Fatal(err)
+			}
+		}, func() {
+			w.t.Helper()
+			if err := w.g.Undrain("web", "b12"); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		drain(0)
+		if st := w.b12(); st.DrainUntil == nil || !st.DrainUntil.Equal(time.Now().Add(time.Minute)) {
+			w.t.Errorf("the service's time does not count: %+v", st)
+		}
+		undrain() // it is warm: at once
+		w.tells("b12 draining operator", "b12 active operator")
+		drain(time.Second)
+		drain(5 * time.Second) // a later word counts
+		elapse(4 * time.Second)
+		w.tells("b12 draining operator")
+		elapse(2 * time.Second)
+		w.tells("b12 inactive drained")
+		undrain()
+		w.tells("b12 filling operator")
+		elapse(10 * time.Second)
+		w.tells("b12 active slow start is over")
+		undrain()
+		w.tells()
+	})
+}
+
+func TestAnOperatorsWeightCountsUntilTheFileChangesIt(t *testing.T) {
+	life(t, lived("", ", weight: 2"), func(w *world) {
+		set := func(weight int, want ...string) {
+			w.t.Helper()
+			if err := w.g.SetWeight("web", "b12", weight); err != nil {
+				w.t.Fatal(err)
+			}
+			w.tells(want...)
+		}
+		set(6, "b12 weight operator")
+		if st := w.b12(); st.Weight != 6 || st.ConfigWeight != 2 || !st.Weighted {
+			w.t.Errorf("%+v", st)
+		}
+		if got := w.pools(); got != [2]int{75, 75} {
+			w.t.Errorf("%v", got)
+		}
+		set(6)
+		w.reload(lived("removed: drop", ", weight: 2")) // other keys
+		if got := w.b12().Weight; got != 6 {
+			w.t.Errorf("a reload made the weight %d", got)
+		}
+		w.reload(lived("", ", weight: 4"))
+		if st := w.b12(); st.Weight != 4 || st.Weighted {
+			w.t.Errorf("the file's word does not count: %+v", st)
+		}
+		w.told()
+		set(0, "b12 weight operator")
+		if got := w.pools(); got != [2]int{0, 0} {
+			w.t.Errorf("%v", got)
+		}
+		set(-1, "b12 weight operator")
+		if st := w.b12(); st.Weight != 4 || st.Weighted {
+			w.t.Errorf("%+v", st)
+		}
+		if err := w.g.SetWeight("web", "b12", 1001); err == nil {
+			w.t.Error("weight 1001")
+		}
+	})
+}
+
+func TestADrainOutlivesReloadsUntilTheFileChangesTheState(t *testing.T) {
+	life(t, lived("", ""), func(w *world) {
+		w.open(10)
+		if err := w.g.Drain("web", "b12", time.Hour); err != nil {
+			w.t.Fatal(err)
+		}
+		w.reload(lived("removed: drop", ", weight: 3"))
+		if st := w.b12(); st.State != StateDraining || !st.Drained || st.DrainUntil == nil {
+			w.t.Errorf("%+v", st)
+		}
+		w.reload(lived("", ", state: filling"))
+		if st := w.b12(); st.State != StateFilling || st.Drained {
+			w.t.Errorf("%+v", st)
+		}
+		elapse(2 * time.Hour)
+		if st := w.b12(); st.State != StateFilling {
+			w.t.Errorf("an old deadline counts: %+v", st)
+		}
+	})
+}
+
+func TestUnknownNamesAreAnsweredWithKnownOnes(t *testing.T) {
+	life(t, lived("", ""), func(w *world) {
+		for _, c := range []struct {
+			service, backend string
+			err              error
+			says             string
+		}{
+			{"wbe", "b12", ErrUnknownService, `did you mean "web"?`},
+			{"database", "b12", ErrUnknownService, "there is web"},
+			{"web", "b21", ErrUnknownBackend, `did you mean "b11"? there is b11, b12, b13`},
+			{"web", "", ErrUnknownBackend, "there is b11, b12, b13"},
+		} {
+			for _, err := range []error{
+				w.g.Drain(c.service, c.backend, 0), w.g.Undrain(c.service, c.backend), w.g.SetWeight(c.service, c.backend, 1),
+			} {
+				if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) {
+					w.t.Errorf("%s %s: %v", c.service, c.backend, err)
+				}
+			}
+		}
+		w.tells()
+		w.g.Close()
+		if err := w.g.Drain("web", "b12", 0); !errors.Is(err, ErrClosed) {
+			w.t.Errorf("after the end: %v", err)
+		}
+	})
+	var all []string
+	for i := range 20 {
+		all = append(all, fmt.Sprint("service-", i))
+	}
+	if got := nearby("x", all); !strings.HasSuffix(got, "service-7 and 12 more") {
+		t.Error(got)
+	}
+}
+
+// While one fills and another drains, connections in the middle go where they went.
+func TestMidflowPacketsFindTheirBackendWhileOthersComeAndGo(t *testing.T) {
+	config := func(state11, state12 string) string {
+		c := lived("source: client", ", state: "+state12)
+		return strings.Replace(c, "2.11:80", "2.11:80, state: "+state11, 1)
+	}
+	life(t, config("active", "inactive"), func(w *world) {
+		was := w.open(100)
+		w.reload(config("draining", "filling"))
+		w.h.table = newTable(4096, 4096) // as in another gateway
+		for src, backend := range was {
+			if got := flowOf(w.expect(0, client(src, web, "A").bytes(), 1)).dst.String(); got != backend {
+				w.t.Fatalf("%s moved from %s to %s", src, backend, got)
+			}
+		}
+		seen := map[string]bool{}
+		for i := range 100 {
+			seen[flowOf(w.connect(fmt.Sprintf("198.18.0.77:%d", 1000+i))).dst.String()] = true
+		}
+		if !seen["198.18.2.12:80"] || seen["198.18.2.11:80"] {
+			w.t.Errorf("new connections went to %v", seen)
+		}
+	})
+}
+
+// Nobody active or draining is left for what began before: it tries one that fills.
+func TestMidflowPacketsTakeWhoIsLeft(t *testing.T) {
+	all := strings.ReplaceAll(lived("source: client", ""), ":80}", ":80, state: filling}")
+	life(t, all, func(w *world) {
+		w.expect(0, client("198.18.0.9:1000", web, "A").bytes(), 1)
+	})
+}
+
+func TestStatusNamesEveryState(t *testing.T) {
+	life(t, lived("slow_start: 1m", ", state: filling"), func(w *world) {
+		if err := w.g.Drain("web", "b13", time.Hour); err != nil {
+			w.t.Fatal(err)
+		}
+		var got []string
+		for _, b := range w.g.Status().Services[0].Backends {
+			got = append(got, fmt.Sprint(b.Name, " ", b.State, " ", b.Share))
+		}
+		if want := []string{"b11 active 100", "b12 filling 5", "b13 draining 100"}; !slices.Equal(got, want) {
+			w.t.Errorf("%q", got)
+		}
+	})
+}
