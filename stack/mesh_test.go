@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
@@ -402,7 +403,7 @@ func TestALoopThatHasEndedGetsNothing(t *testing.T) {
 	b.loop.drain() // it decides those
 	w.give(0, to, to)
 	a.loop.Poll(0)
-	if s := w.balance(); s.Forwarded != 3 || s.Dropped[packet.DropHandover] != 2 || b.loop.Stats().Taken != 3 {
+	if s := w.balance(); s.Forwarded != 3 || s.Dropped[packet.DropHandover] != 2 || b.loop.Stats().Taken != 3 || s.Handed != 3 {
 		t.Errorf("stats %+v", s)
 	}
 	// One that was on its way while the other ended.
@@ -480,4 +481,55 @@ func TestAHandoverDoesNotAllocate(t *testing.T) {
 	if s := w.balance(); s.Handed != s.Received || s.Forwarded != s.Received {
 		t.Errorf("stats %+v", s)
 	}
+}
+
+func TestALoopThatIsOwedFramesSleepsShort(t *testing.T) {
+	w := newNet(t, 2, 64)
+	a, b := w.nodes[0].loop, w.nodes[1].loop
+	for i := range a.ports {
+		a.ports[i].info = pmd.Info{Caps: pmd.CapPoll, FD: -1}
+	}
+	sleeps := func() time.Duration { _, limit := a.awaits(0, nil); return limit }
+	a.tick = clock.Never
+	if got := sleeps(); got != maxSleep {
+		t.Errorf("at rest %v", got)
+	}
+	w.give(0, plan(1, planForward))
+	a.Poll(0)
+	if got := sleeps(); got != blindSleep {
+		t.Errorf("with a frame away %v", got)
+	}
+	b.Poll(0)
+	a.Poll(0)
+	if got := sleeps(); got != maxSleep {
+		t.Errorf("with the frame back %v", got)
+	}
+	if a.quiet.calm(); sleeps() != timedSleep {
+		t.Errorf("while it waits for the others' end %v", sleeps())
+	}
+	w.balance()
+}
+
+func TestAMeshIsSettledWhenNobodyCanBeginAgain(t *testing.T) {
+	w := newNet(t, 2, 64)
+	a, b := w.nodes[0].loop, w.nodes[1].loop
+	settled := func(what string, want bool) {
+		t.Helper()
+		if got := w.mesh.settled(a.looks); got != want {
+			t.Errorf("%s: settled %v", what, got)
+		}
+	}
+	settled("at the start", false)
+	b.quiet.calm()
+	settled("one is quiet", false)
+	w.give(0, plan(1, planForward))
+	a.Poll(0)
+	a.quiet.calm()
+	settled("with a packet between them", false)
+	b.Poll(0)
+	settled("when it has been taken", false) // what it causes is not known before the end of the turn
+	b.quiet.calm()
+	settled("when nothing came of it", true)
+	a.Poll(0)
+	w.balance()
 }

@@ -67,9 +67,7 @@ func (l *Loop) ended() bool {
 	if l.mesh == nil {
 		return true
 	}
-	if !l.given() {
-		l.quiet.calm()
-	}
+	l.quiet.calm()
 	return l.mesh.settled(l.looks)
 }
 
