@@ -157,7 +157,7 @@ func TestNoClientIsListed(t *testing.T) {
 	}
 	between := false
 	p := bytes.Clone(first)
-	for flow := range uint32(million1) {
+	for flow := uint32(0); flow < million1; flow += 29 {
 		s.set(p, first, flow, 0)
 		src := netip.AddrFrom4([4]byte(p[26:30]))
 		for bits := range 33 {

@@ -46,7 +46,7 @@ func (b *l4Bench) packetTx(s *site, p []byte, t stream, batch, pps int) Part {
 }
 
 func (b *l4Bench) sinkPart(s *site) Part {
-	return Part{Name: "sink", Argv: []string{b.e.Self, "role", "sink", "-dev", devName}, CPU: 1, In: s.backend}
+	return Part{Name: "sink", Argv: []string{b.e.Self, "role", "sink", "-as", "tc", "-dev", devName}, CPU: 1, In: s.backend}
 }
 
 // streamTo is what clients send to a contestant.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -107,24 +108,37 @@ func TestATallyTellsLossFromReordering(t *testing.T) {
 	}
 }
 
-// The sink's XDP program counts what tally counts, for any sequence.
-func TestTheSinkCountsAsATallyDoes(t *testing.T) {
-	count, err := newCounter("test")
-	if err != nil {
-		t.Skip("BPF maps need root: ", err)
+// The sink's programs count what tally counts, for any sequence.
+func TestTheSinksCountAsATallyDoes(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		kind    ebpf.ProgramType
+		program func(counter int) asm.Instructions
+		verdict uint32
+	}{{"XDP", ebpf.XDP, sinkProgram, 1}, {"tc", ebpf.SchedCLS, tcSinkProgram, 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			count, err := newCounter("test")
+			if err != nil {
+				t.Skip("BPF maps need root: ", err)
+			}
+			defer count.Close()
+			prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: c.kind, License: "Apache-2.0", Instructions: c.program(count.FD())})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer prog.Close()
+			sinkCounts(t, count, func(p []byte) {
+				if ret, err := prog.Run(&ebpf.RunOptions{Data: p}); err != nil || ret != c.verdict {
+					t.Fatalf("the sink returned %d, %v, want %d", ret, err, c.verdict)
+				}
+			})
+		})
 	}
-	defer count.Close()
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "Apache-2.0", Instructions: sinkProgram(count.FD())})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer prog.Close()
+}
+
+func sinkCounts(t *testing.T, count *ebpf.Map, send func([]byte)) {
+	t.Helper()
 	var c tally
-	send := func(p []byte) {
-		if ret, err := prog.Run(&ebpf.RunOptions{Data: p}); err != nil || ret != 1 {
-			t.Fatalf("the sink returned %d, %v, want XDP_DROP", ret, err)
-		}
-	}
 	for i, seq := range []uint64{2, 3, 3, 9, 4, 10, 1 << 40} {
 		p, _ := probe(60 + i)
 		stamp(p, seq)

@@ -83,10 +83,14 @@ func readCounter(m *ebpf.Map, names ...string) (map[string]uint64, error) {
 }
 
 // within jumps to out unless the packet holds a probe; then R2 is its first byte, R3 its end.
-func within(out string) asm.Instructions {
+func within(out string) asm.Instructions { return withinAt(0, out) }
+
+// withinAt is within for a context that has the packet's bounds at off (linux/bpf.h: 0 in struct
+// xdp_md, skbData in struct __sk_buff).
+func withinAt(off int16, out string) asm.Instructions {
 	return asm.Instructions{
-		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word),
-		asm.LoadMem(asm.R3, asm.R1, 4, asm.Word),
+		asm.LoadMem(asm.R2, asm.R1, off, asm.Word),
+		asm.LoadMem(asm.R3, asm.R1, off+4, asm.Word),
 		asm.Mov.Reg(asm.R4, asm.R2),
 		asm.Add.Imm(asm.R4, probeMin),
 		asm.JGT.Reg(asm.R4, asm.R3, out),
@@ -117,15 +121,20 @@ func sourceProgram(counter, ended, ifindex int, headers asm.Instructions) asm.In
 	return append(p, xdpDrop("drop")...)
 }
 
-func xdpDrop(label string) asm.Instructions {
-	return asm.Instructions{asm.Mov.Imm(asm.R0, 1).WithSymbol(label), asm.Return()} // XDP_DROP
+func xdpDrop(label string) asm.Instructions { return returns(label, 1) } // XDP_DROP
+
+func returns(label string, verdict int32) asm.Instructions {
+	return asm.Instructions{asm.Mov.Imm(asm.R0, verdict).WithSymbol(label), asm.Return()}
 }
+
+const skbData = 76 // of data in struct __sk_buff
 
 // sinkFields are the words of the sink's counters, in their order.
 var sinkFields = []string{"packets", "bytes", "gaps", "reordered", "next"}
 
-// openSink is the cheapest receiver: an XDP program that counts the probes, checks their sequence
-// numbers and drops them.
+// openSink is the cheapest receiver: a program that counts the probes, checks their sequence numbers
+// and drops them. -as xdp, the default, sits in the device's driver; -as tc behind it, which spares
+// packets that a socket made the copy that XDP on veth wants, and costs frames of XDP an skb.
 func openSink(o roleOptions) (roleWork, error) {
 	nic, err := net.InterfaceByName(o.dev)
 	if err != nil {
@@ -135,26 +144,55 @@ func openSink(o roleOptions) (roleWork, error) {
 	if err != nil {
 		return roleWork{}, err
 	}
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "sink", Type: ebpf.XDP, License: "Apache-2.0", Instructions: sinkProgram(count.FD()),
-	})
-	if err != nil {
-		return roleWork{}, fmt.Errorf("load the sink program: %w", err)
+	version, attach := "XDP_DROP", attachXDP
+	if o.as == "tc" {
+		version, attach = "TC_ACT_SHOT", attachTC
 	}
-	at, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: nic.Index, Flags: link.XDPDriverMode})
+	at, err := attach(count.FD(), nic.Index)
 	if err != nil {
-		return roleWork{}, fmt.Errorf("attach the sink program: %w", err)
+		return roleWork{}, fmt.Errorf("the sink program: %w", err)
 	}
 	return roleWork{
-		version: "XDP_DROP",
+		version: version,
 		counts:  func() (map[string]uint64, error) { return readCounter(count, sinkFields[:4]...) },
 		close:   at.Close,
 	}, nil
 }
 
+func attachXDP(counter, ifindex int) (link.Link, error) {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "sink", Type: ebpf.XDP, License: "Apache-2.0", Instructions: sinkProgram(counter),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return link.AttachXDP(link.XDPOptions{Program: prog, Interface: ifindex, Flags: link.XDPDriverMode})
+}
+
+func attachTC(counter, ifindex int) (link.Link, error) {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "sink", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: tcSinkProgram(counter),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return link.AttachTCX(link.TCXOptions{Program: prog, Interface: ifindex, Attach: ebpf.AttachTCXIngress})
+}
+
 // sinkProgram counts IPv4 packets as tally.saw does and drops everything.
 func sinkProgram(counter int) asm.Instructions {
-	p := within("drop")
+	return append(append(within("drop"), countProbe(counter)...), xdpDrop("drop")...)
+}
+
+// tcSinkProgram is sinkProgram behind the driver.
+func tcSinkProgram(counter int) asm.Instructions {
+	p := append(withinAt(skbData, "drop"), countProbe(counter)...)
+	return append(p, returns("drop", 2)...) // TC_ACT_SHOT
+}
+
+// countProbe counts the IPv4 packet between R2 and R3 and goes on, or to "drop", in any case.
+func countProbe(counter int) asm.Instructions {
+	var p asm.Instructions
 	p = append(p,
 		asm.LoadMem(asm.R4, asm.R2, 12, asm.Half),
 		asm.JNE.Imm(asm.R4, 0x0008, "drop"), // IPv4 in network order, on a little-endian CPU
@@ -174,7 +212,7 @@ func sinkProgram(counter int) asm.Instructions {
 	p = append(p, asm.Ja.Label("drop"))
 	back := bump(24, asm.Mov.Imm(asm.R7, 1))
 	back[0] = back[0].WithSymbol("back")
-	return append(append(p, back...), xdpDrop("drop")...)
+	return append(p, back...)
 }
 
 // bump adds what amount leaves in R7 to the counter at off of R5.
