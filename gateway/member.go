@@ -115,24 +115,24 @@ func steps(d time.Duration) (int, time.Duration) {
 	return n, d / time.Duration(n)
 }
 
-// step returns the step that a seat has come to, of n: at n it has its whole share.
-func (t *seat) step(now time.Time, slow time.Duration) (step, n int) {
+// part returns how much of its weight a seat has, as a fraction: below 1 until slow has passed.
+func (t *seat) part(now time.Time, slow time.Duration) (part, of int) {
 	n, each := steps(slow)
 	switch {
 	case !t.grows || slow == 0:
-		return n, n
+		return n + 1, n + 1
 	case t.from.IsZero():
-		return 1, n
+		return 1, n + 1
 	}
-	return min(n, 1+int(now.Sub(t.from)/each)), n
+	return min(n, int(now.Sub(t.from)/each)) + 1, n + 1
 }
 
 // next returns when a growing seat takes its next step; zero is never.
 func (t *seat) next(now time.Time, slow time.Duration) time.Time {
-	step, n := t.step(now, slow)
-	if step == n || t.from.IsZero() {
+	part, of := t.part(now, slow)
+	if part == of || t.from.IsZero() {
 		return time.Time{}
 	}
 	_, each := steps(slow)
-	return t.from.Add(time.Duration(step) * each)
+	return t.from.Add(time.Duration(part) * each)
 }

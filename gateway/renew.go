@@ -133,7 +133,7 @@ func (g *Gateway) stateOf(s *snapshot, n uint32, now time.Time) State {
 	if t.grows && t.from.IsZero() && !g.down[n] && s.endpoints[b.endpoint].hop.State == HopReady {
 		t.from = now
 	}
-	if step, of := t.step(now, o.config.SlowStart); step == of {
+	if part, of := t.part(now, o.config.SlowStart); part == of {
 		t.grows = false
 	}
 	if t.grows {
@@ -187,8 +187,8 @@ func (g *Gateway) candidate(s *snapshot, o *origin, b *Backend, f int, now time.
 	}
 	c.ejected = g.ejected[c.id] != nil
 	t := &g.seats[c.id]
-	step, _ := t.step(now, o.config.SlowStart)
-	c.name, c.weight, c.state = b.Name, o.members[b.Name].share()*step, t.state
+	part, _ := t.part(now, o.config.SlowStart)
+	c.name, c.weight, c.state = b.Name, o.members[b.Name].share()*part, t.state
 	c.ready = s.endpoints[s.backends[c.id].endpoint].hop.State == HopReady
 	return c, true
 }

@@ -182,6 +182,6 @@ func (g *Gateway) memberStatus(st *BackendStatus, service, id uint32) {
 		st.DrainUntil = &until
 	}
 	st.ConfigWeight, st.Weight, st.Weighted = m.config.Weight, m.share(), m.weight >= 0
-	step, of := t.step(time.Now(), o.config.SlowStart)
-	st.Share = 100 * step / of
+	part, of := t.part(time.Now(), o.config.SlowStart)
+	st.Share = 100 * part / of
 }
