@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,7 +25,7 @@ import (
 type passage struct {
 	name, mode string
 	backend6   bool
-	port       int // HTTP; one more is UDP, two more iperf3
+	port       int // HTTP; one more is UDP, two more iperf3, three more TCP that sends all back
 }
 
 var passages = []passage{
@@ -37,10 +40,10 @@ var passages = []passage{
 
 func (p *passage) nat() bool { return strings.Contains(p.mode, "nat") }
 
-// services returns the services of a passage: HTTP and UDP by both backends, iperf3 by the first.
+// services returns the services of a passage: by both backends, but iperf3 by the first alone.
 func (p *passage) services() string {
 	var b strings.Builder
-	for i, proto := range []string{"tcp", "udp", "tcp"} {
+	for i, proto := range []string{"tcp", "udp", "tcp", "tcp"} {
 		port := p.port + i
 		fmt.Fprintf(&b, "  - {name: s%d, protocol: %s, %s, address: [198.18.1.1:%[1]d, \"[2001:db8:1::1]:%[1]d\"], backends: [", port, proto, p.mode)
 		for n := range 2 {
@@ -62,9 +65,16 @@ func (p *passage) services() string {
 	return b.String()
 }
 
-// newModesSite is a site with the services of all passages. Backends have the services' addresses and answer
+// refusals are services whose backends fail their checks: nobody listens there.
+const refusals = `
+  - {name: reject, unavailable: reject, address: [198.18.1.1:8200, "[2001:db8:1::1]:8200"], backends: [{address: ["198.18.3.2:9", "[2001:db8:3::2]:9"]}], health: {interval: 200ms, timeout: 100ms, fall: 1}}
+  - {name: rejectudp, protocol: udp, unavailable: reject, address: [198.18.1.1:8201, "[2001:db8:1::1]:8201"], backends: [{address: ["198.18.3.2:9", "[2001:db8:3::2]:9"]}], health: {type: tcp, port: 9, interval: 200ms, timeout: 100ms, fall: 1}}
+  - {name: drop, address: 198.18.1.1:8202, backends: [{address: 198.18.3.2:9}], health: {interval: 200ms, timeout: 100ms, fall: 1}}
+`
+
+// layOutModes makes a site with the services of all passages. Backends have the services' addresses and answer
 // clients over links of their own, by which nothing comes to the gateway.
-func newModesSite(t *testing.T, prefix, driver string) *site {
+func layOutModes(t *testing.T, prefix, driver string) (*site, *testnet.Net) {
 	t.Helper()
 	s, n := layOut(t, prefix)
 	for i, ns := range s.backends {
@@ -98,9 +108,15 @@ func newModesSite(t *testing.T, prefix, driver string) *site {
 	for _, p := range passages {
 		b.WriteString(p.services())
 	}
+	b.WriteString(refusals)
 	s.must(os.WriteFile(s.file, []byte(b.String()), 0o644))
+	return s, n
+}
+
+// startModes starts the gateway of a modes site.
+func (s *site) startModes() {
+	s.t.Helper()
 	s.start("http://198.18.1.1:8100/", "http://[2001:db8:1::1]:8150/")
-	return s
 }
 
 // serve starts backend i's servers of a passage, of both families: HTTP, UDP that answers with the backend's
@@ -126,6 +142,12 @@ func (s *site) serve(i, port int) {
 		}
 		go srv.Serve(l)
 		s.t.Cleanup(func() { srv.Close() })
+		echo, err := net.Listen("tcp", fmt.Sprintf(":%d", port+3))
+		if err != nil {
+			return err
+		}
+		s.t.Cleanup(func() { echo.Close() })
+		go echoLoop(echo)
 		// A socket for each address: the answer comes from the one that was asked.
 		for _, host := range []string{"198.18.1.1", "[2001:db8:1::1]", fmt.Sprintf("198.18.%d.2", 3+i), fmt.Sprintf("[2001:db8:%d::2]", 3+i)} {
 			p, err := net.ListenPacket("udp", fmt.Sprintf("%s:%d", host, port+1))
@@ -143,7 +165,8 @@ func (s *site) serve(i, port int) {
 // links of the client and the backends is captured, and tshark finds every checksum and length right.
 func TestEveryModeServesRealPrograms(t *testing.T) {
 	testnet.Program(t, "curl", "tcpdump", "tshark", "iperf3")
-	s := newModesSite(t, "mr-gwmode", "afxdp")
+	s, _ := layOutModes(t, "mr-gwmode", "afxdp")
+	s.startModes()
 	captures := []*capture{
 		record(t, s.client, "eth0"), record(t, s.client, "ret1"),
 		record(t, s.backends[0], "eth0"), record(t, s.backends[1], "eth0"),
@@ -168,6 +191,8 @@ func TestEveryModeServesRealPrograms(t *testing.T) {
 			s.iperf(host, passages[i].port+2)
 		}
 	}
+	s.refusals()
+	s.crowd(10_000, "198.18.1.1:8103", "[2001:db8:1::1]:8103", "198.18.1.1:8123", "[2001:db8:1::1]:8123")
 	sum := s.stop()
 	if n := sum.Gateway.Answers["too_big"]; n < 2*4 { // each tunnel, each family
 		t.Errorf("told %d times that a packet is too big", n)
@@ -242,4 +267,140 @@ func (s *site) iperf(host string, port int) {
 			s.t.Errorf("%s port %d %s: %v: %s", host, port, way, err, out)
 		}
 	}
+}
+
+// echoLoop sends back what connections send, until the listener closes.
+func echoLoop(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			b := make([]byte, 512)
+			for {
+				n, err := c.Read(b)
+				if err != nil {
+					return
+				}
+				if _, err := c.Write(b[:n]); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+// refusals: a client of a service without backends is told at once, or hears nothing.
+func (s *site) refusals() {
+	s.t.Helper()
+	for _, host := range []string{"198.18.1.1", "[2001:db8:1::1]"} {
+		refused := func(network string, port int) {
+			var err error
+			for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				if err = s.knock(network, fmt.Sprintf("%s:%d", host, port), 5*time.Second); errors.Is(err, syscall.ECONNREFUSED) {
+					return // before, the check has not failed yet
+				}
+			}
+			s.t.Errorf("%s %s:%d: %v, want a refusal", network, host, port, err)
+		}
+		refused("tcp", 8200)
+		refused("udp", 8201)
+	}
+	if err := s.knock("tcp", "198.18.1.1:8202", 500*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		s.t.Errorf("with `unavailable: drop`: %v", err)
+	}
+}
+
+// knock connects, or asks by UDP, and returns the error.
+func (s *site) knock(network, at string, patience time.Duration) error {
+	return s.client.Do(func() error {
+		c, err := net.DialTimeout(network, at, patience)
+		if err != nil {
+			var op *net.OpError
+			if errors.As(err, &op) && op.Timeout() {
+				return os.ErrDeadlineExceeded
+			}
+			return err
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(patience))
+		fmt.Fprint(c, "hello")
+		_, err = c.Read(make([]byte, 100))
+		return err
+	})
+}
+
+// crowdEnv makes the test's binary a crowd of clients: the variable is their number and the addresses, and spaces between.
+// It is a process of its own so that each side of the connections has a limit of open files to itself.
+const crowdEnv = "MILLRACE_TEST_CROWD"
+
+// crowd has n connections open at once, spread over the addresses, and uses each twice.
+func (s *site) crowd(n int, at ...string) {
+	s.t.Helper()
+	var limit syscall.Rlimit
+	s.must(syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	if need := uint64(n + 500); limit.Cur < need {
+		limit = syscall.Rlimit{Cur: need, Max: max(need, limit.Max)}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			s.t.Errorf("%d connections need as many open files: %v", n, err)
+			return
+		}
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", crowdEnv, n, strings.Join(at, " ")))
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	s.must(s.client.Start(cmd))
+	if err := cmd.Wait(); err != nil {
+		s.t.Errorf("%v: %s", err, &out)
+	}
+	s.t.Log(out.String())
+}
+
+// runCrowd is what the process of a crowd does.
+func runCrowd(spec string) error {
+	at := strings.Fields(spec)
+	n, err := strconv.Atoi(at[0])
+	if err != nil {
+		return err
+	}
+	at = at[1:]
+	start := time.Now()
+	var conns []net.Conn
+	for i := range n {
+		c, err := net.DialTimeout("tcp", at[i%len(at)], 20*time.Second)
+		if err != nil {
+			return fmt.Errorf("connection %d: %w", i, err)
+		}
+		conns = append(conns, c)
+	}
+	opened := time.Since(start)
+	for round := range 2 {
+		errs := make(chan error, n)
+		for i, c := range conns {
+			go func() { errs <- echoed(c, fmt.Sprintf("round %d of %d", round, i)) }()
+		}
+		for range conns {
+			if err := <-errs; err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Printf("%d connections opened in %v, used twice by %v", n, opened.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+// echoed sends a word and waits until it has come back.
+func echoed(c net.Conn, word string) error {
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.WriteString(c, word); err != nil {
+		return err
+	}
+	b := make([]byte, len(word))
+	if _, err := io.ReadFull(c, b); err != nil || string(b) != word {
+		return fmt.Errorf("sent %q, got %q: %w", word, b, err)
+	}
+	return nil
 }

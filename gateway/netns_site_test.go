@@ -39,12 +39,14 @@ import (
 const configEnv = "MILLRACE_TEST_GATEWAY"
 
 func TestMain(m *testing.M) {
-	if file := os.Getenv(configEnv); file != "" {
-		if err := serve(file); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for env, run := range map[string]func(string) error{configEnv: serve, crowdEnv: runCrowd} {
+		if arg := os.Getenv(env); arg != "" {
+			if err := run(arg); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	os.Exit(m.Run())
 }
