@@ -58,6 +58,7 @@ func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
 		g.buildEndpoints(s, id)
 		g.renew(s, id, "configuration")
 	}
+	s.limits, s.sources = g.buildLimits(s, c), g.buildSources(s, c)
 	if len(changed) > 0 || g.reg.grown || !slices.Equal(g.indexed, c.SNAT) {
 		g.indexed, g.reg.grown = c.SNAT, false
 		s.keys = g.buildIndex(s, c)

@@ -34,6 +34,10 @@ type Config struct {
 	Admin    Admin     // key "admin"
 	Metrics  Metrics   // key "metrics"
 	Services []Service // key "services", required
+
+	file   string             // it was read from
+	lists  *sourceTables      // nil until they have been read
+	listAt map[string]Problem // where a file or prefix of lists stands, without a message
 }
 
 // CPUs says which CPUs the loops run on. Key "cpus": "auto" (default: a core for each loop, near the

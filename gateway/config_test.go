@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/millrace/millrace/gateway/health"
 )
@@ -140,6 +141,7 @@ services:
 		}},
 	}
 	same := cmp.Options{
+		cmpopts.IgnoreUnexported(Config{}),
 		addrs, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	}
 	if diff := cmp.Diff(want, got, same); diff != "" {

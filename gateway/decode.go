@@ -16,7 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Load reads and checks a configuration file. Mistakes in it are a *ConfigError.
+// Load reads and checks a configuration file and the lists that it names. Mistakes in them are a
+// *ConfigError.
 func Load(path string) (*Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -27,14 +28,22 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, src)
+	c, err := Parse(path, src)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.readLists(); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // Parse checks the configuration in src; file names it in messages. All mistakes are reported at
-// once, as a *ConfigError.
+// once, as a *ConfigError. Lists that it names are read by Open or Reload.
 func Parse(file string, src []byte) (*Config, error) {
-	d := &decoder{file: file, lines: strings.Split(string(src), "\n")}
+	d := &decoder{file: file, lines: strings.Split(string(src), "\n"), listAt: map[string]Problem{}}
 	c := newConfig()
+	c.file, c.listAt = file, d.listAt
 	if root := d.document(src); root != nil {
 		d.config(root, c)
 		d.check(c)
@@ -58,6 +67,7 @@ type decoder struct {
 	lines    []string
 	problems []Problem
 	places   places
+	listAt   map[string]Problem // see Config
 }
 
 // fail notes a mistake at n.
@@ -66,11 +76,18 @@ func (d *decoder) fail(n *yaml.Node, hint, format string, args ...any) {
 }
 
 func (d *decoder) failAt(line, column int, hint, message string) {
-	p := Problem{File: d.file, Line: line, Column: column, Message: message, Hint: hint}
+	p := d.place(line, column)
+	p.Message, p.Hint = message, hint
+	d.problems = append(d.problems, p)
+}
+
+// place returns a problem at a place of the file, without a message.
+func (d *decoder) place(line, column int) Problem {
+	p := Problem{File: d.file, Line: line, Column: column}
 	if 1 <= line && line <= len(d.lines) {
 		p.Source = strings.TrimRight(d.lines[line-1], "\r")
 	}
-	d.problems = append(d.problems, p)
+	return p
 }
 
 // document returns the root mapping of the one document in src.

@@ -8,6 +8,9 @@ import (
 // inbound decides a packet from a client to a service address: it belongs to a connection, or
 // starts one.
 func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
+	if h.snap.limits.on && !h.withinPackets(v.src, h.snap.fronts[front].service) {
+		return h.dropOf(h.snap.fronts[front].service, packet.DropRateLimit)
+	}
 	key := clientKey{v.src, front, v.sport}
 	n := h.table.byClient(&key)
 	if n >= 0 && (h.over(n, v) || h.elsewhere(&h.table.conns[n], v)) {
@@ -17,7 +20,16 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	if n < 0 {
 		return h.open(v, front)
 	}
-	backend := h.table.conns[n].backend
+	c := &h.table.conns[n]
+	if c.lists != h.snap.sources.mark {
+		service := h.snap.backends[c.backend].service
+		if h.snap.sources.denies(v.src, service) {
+			h.forget(n)
+			return h.drop(service, packet.DropDenied)
+		}
+		c.lists = h.snap.sources.mark
+	}
+	backend := c.backend
 	if !h.snap.backends[backend].usable {
 		return h.unavailable(v, h.snap.backends[backend].service)
 	}
@@ -205,7 +217,7 @@ func (h *Handler) open(v *view, number uint32) packet.Verdict {
 		return h.drop(id, packet.DropFragment) // its first opened a connection that is gone
 	}
 	s := h.snap.services[id]
-	midflow, verdict := h.mayOpen(v, s)
+	midflow, verdict := h.mayOpen(v, id)
 	if verdict != packet.Forward {
 		return h.drop(id, verdict)
 	}
@@ -229,7 +241,7 @@ func (h *Handler) open(v *view, number uint32) packet.Verdict {
 // newConn returns a connection from the packet of a client to a backend.
 func (h *Handler) newConn(v *view, front, backend uint32) conn {
 	return conn{
-		client: v.src, clientPort: v.sport, front: front, backend: backend,
+		client: v.src, clientPort: v.sport, front: front, backend: backend, lists: h.snap.sources.mark,
 		endpoint: h.snap.backends[backend].endpoint, state: stateSynSent,
 	}
 }
@@ -252,16 +264,21 @@ func (h *Handler) reachable(c *conn, s *service, v *view) packet.Verdict {
 }
 
 // mayOpen reports whether a packet may start a connection, and whether as one that began elsewhere.
-func (h *Handler) mayOpen(v *view, s *service) (midflow bool, verdict packet.Verdict) {
+func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet.Verdict) {
 	const flags = wire.FlagSYN | wire.FlagACK | wire.FlagFIN | wire.FlagRST
 	if v.d.Proto == wire.ProtoTCP && v.flags&flags != wire.FlagSYN {
-		if !s.adopts || v.flags.Has(wire.FlagSYN) || v.flags&flags == 0 {
+		if !h.snap.services[service].adopts || v.flags.Has(wire.FlagSYN) || v.flags&flags == 0 {
 			return false, packet.DropNoFlow
 		}
 		midflow = true
 	}
-	if v.src.martian() || v.sport == 0 {
+	switch {
+	case v.src.martian() || v.sport == 0:
 		return false, packet.DropUnsupported
+	case h.snap.sources.mark != 0 && h.snap.sources.denies(v.src, service):
+		return false, packet.DropDenied
+	case h.snap.limits.on && !h.withinConnections(v.src, service):
+		return false, packet.DropRateLimit
 	}
 	return midflow, packet.Forward
 }
@@ -344,6 +361,14 @@ func (s *snapshot) snatsFor(client addr) []uint16 {
 		return s.snat4
 	}
 	return s.snat6
+}
+
+// dropOf is drop for a service that may be gone: -1.
+func (h *Handler) dropOf(service int32, v packet.Verdict) packet.Verdict {
+	if service < 0 {
+		return v
+	}
+	return h.drop(uint32(service), v)
 }
 
 // drop counts a drop of a service's packet.

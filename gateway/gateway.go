@@ -94,6 +94,9 @@ func Open(c *Config, opt Options) (*Gateway, error) {
 	if len(opt.Ports) == 0 || len(opt.Ports) > 255 || opt.Resolver == nil {
 		return nil, fmt.Errorf("gateway: 1 to 255 ports and a resolver are required")
 	}
+	if err := c.readLists(); err != nil {
+		return nil, err
+	}
 	loops := c.Loops()
 	if loops == QueuesAuto {
 		return nil, fmt.Errorf("gateway: `queues: auto` is to be settled by Config.SetQueues before")
@@ -138,6 +141,9 @@ func (g *Gateway) Handlers() []*Handler { return g.handlers }
 func (g *Gateway) Reload(c *Config) error {
 	g.reload.Lock()
 	defer g.reload.Unlock()
+	if err := c.readLists(); err != nil {
+		return err
+	}
 	g.mu.Lock()
 	if err := g.mayReload(c); err != nil {
 		g.mu.Unlock()

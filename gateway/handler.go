@@ -18,7 +18,9 @@ type Handler struct {
 	span      PortRange     // of all loops' SNAT ports
 	snap      *snapshot     // as of the start of the batch
 	arena     *packet.Arena // of the batch
-	now       ticks
+	clock     clock.Time
+	now       ticks   // of clock
+	meters    *meters // nil while there are no limits
 	table     *table
 	ports     *ports
 	fragments *fragments
@@ -55,7 +57,7 @@ func newHandler(g *Gateway, i, tableSize int, span PortRange) *Handler {
 // Handle borrows a batch and decides every packet of it; see stack.Handler.
 func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
 	h.refresh()
-	h.now, h.arena = ticksAt(now), b.Arena
+	h.clock, h.now, h.arena = now, ticksAt(now), b.Arena
 	rest := false // of a packet whose first descriptor has been decided
 	for i := range b.D {
 		d := &b.D[i]
@@ -99,7 +101,13 @@ func (h *Handler) refresh() {
 	if snap == h.snap {
 		return
 	}
+	if h.snap != nil && h.snap.sources.round != snap.sources.round {
+		h.table.unmark()
+	}
 	h.snap = snap
+	if h.meters == nil && snap.limits.on {
+		h.meters = newMeters(perLoop(snap.limits.clients, h.loops), h.table.key)
+	}
 	for len(h.tallies) < len(snap.backends) {
 		h.tallies = append(h.tallies, tally{})
 	}

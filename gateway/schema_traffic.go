@@ -64,10 +64,14 @@ func (d *decoder) prefix(n *yaml.Node, what string) (netip.Prefix, bool) {
 
 // parsePrefix parses a prefix, or an address as the prefix that holds it alone.
 func parsePrefix(s string) (netip.Prefix, error) {
-	if a, err := netip.ParseAddr(s); err == nil {
-		return a.Prefix(a.BitLen())
+	if strings.Contains(s, "/") {
+		return netip.ParsePrefix(s)
 	}
-	return netip.ParsePrefix(s)
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return a.Prefix(a.BitLen())
 }
 
 func (d *decoder) sources(n *yaml.Node, s *Sources) {
@@ -84,11 +88,13 @@ func (d *decoder) sourceLists(n *yaml.Node, what string) (lists []SourceList) {
 		if _, err := parsePrefix(n.Value); err != nil && strings.ContainsAny(n.Value, "./") && !addressLike(n.Value) {
 			if file, ok := d.text(n, what); ok {
 				lists = append(lists, SourceList{File: file})
+				d.listAt[file] = d.place(n.Line, n.Column)
 			}
 			return
 		}
 		if p, ok := d.prefix(n, what); ok {
 			lists = append(lists, SourceList{Prefix: p})
+			d.listAt[p.String()] = d.place(n.Line, n.Column)
 		}
 	})
 	return lists

@@ -22,6 +22,8 @@ type snapshot struct {
 	timeouts  timeouts
 	tunnel    tunnel
 	dropL4    bool // packets with a wrong transport checksum
+	limits    limitTable
+	sources   sources
 }
 
 // frontend is an address that a service has or had.

@@ -26,7 +26,7 @@ type conn struct {
 	state      state   // 49
 	vlan       uint16  // 50: VLAN identifier that the client's packets are tagged with; 0 is none
 	half       uint32  // 52: place among the half-open connections; 0 when confirmed
-	lists      uint8   // 56: generation of the source lists that let it in
+	lists      uint8   // 56: mark of the source lists that let it in
 	flags      uint8   // 57
 	_          [6]byte
 }
@@ -218,6 +218,13 @@ func (t *table) unlink(h uint32, ref uint64) {
 		}
 	}
 	t.index[gap] = 0
+}
+
+// unmark forgets which state of the source lists let connections in: marks are about to be used again.
+func (t *table) unmark() {
+	for i := range t.conns[:t.high] {
+		t.conns[i].lists = 0
+	}
 }
 
 // sweep moves the hand over n conns and calls drop, which removes them, for those that are over.

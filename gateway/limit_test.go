@@ -1,0 +1,216 @@
+package gateway
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+)
+
+// TestAMeterAgreesWithATokenBucket takes tokens at random times from a meter and from a count of
+// tokens, kept exactly.
+func TestAMeterAgreesWithATokenBucket(t *testing.T) {
+	for _, c := range []struct {
+		rate  int
+		burst time.Duration
+	}{{1, time.Second}, {10, 100 * time.Millisecond}, {1000, time.Second}, {1_000_000, 10 * time.Millisecond}, {100, 10 * time.Millisecond}} {
+		r := rand.New(rand.NewPCG(uint64(c.rate), 4))
+		a := newAllowance(c.rate, c.burst)
+		var m meter
+		most := max(float64(c.rate)*c.burst.Seconds(), 1)
+		tokens, last := most, clock.Time(1<<44) // near the wrap of moments
+		now := last
+		allowed := 0
+		for range 200_000 {
+			now = now.Add(time.Duration(r.ExpFloat64() * 0.7 * float64(time.Second) / float64(c.rate)))
+			if r.IntN(5000) == 0 {
+				now = now.Add(c.burst)
+			}
+			tokens = min(tokens+now.Sub(last).Seconds()*float64(c.rate), most)
+			last = now
+			got := a.take(&m.packets, moment(now))
+			if got != (tokens >= 1) && (tokens < 0.99 || tokens > 1.01) {
+				t.Fatalf("rate %d: allowed is %v with %.3f tokens", c.rate, got, tokens)
+			}
+			if got {
+				tokens--
+				allowed++
+			}
+		}
+		if allowed == 0 || allowed == 200_000 {
+			t.Errorf("rate %d: %d allowed", c.rate, allowed)
+		}
+	}
+}
+
+const limited = `
+devices: [{name: gw0}, {name: gw1}]
+snat: [198.18.2.1, "2001:db8:2::1"]
+limits: {packets: %d, connections: %d, burst: 1s, clients: 1024}
+services:
+  - {name: dns, protocol: udp, address: ["198.18.1.1:53", "[2001:db8:1::1]:53"], backends: [{address: ["198.18.2.11:53", "[2001:db8:2::11]:53"]}]}
+  - {name: web, address: 198.18.1.1:80, limits: {packets: 3, connections: 2}, backends: [{address: 198.18.2.11:80}]}
+`
+
+// forwarded sends the packet n times at once and returns how often it was forwarded.
+func (w *world) forwarded(p []byte, n int) (count int) {
+	w.t.Helper()
+	for range n {
+		switch s := w.send(0, p); s.verdict {
+		case packet.Forward:
+			count++
+		case packet.DropRateLimit:
+		default:
+			w.t.Fatalf("verdict %v", s.verdict)
+		}
+	}
+	return count
+}
+
+func TestAClientIsHeldToItsPacketsPerSecond(t *testing.T) {
+	w := newWorld(t, fmt.Sprintf(limited, 10, 0))
+	p := client(host, dns, "").bytes()
+	if n := w.forwarded(p, 30); n != 10 {
+		t.Errorf("%d of 30 at once", n)
+	}
+	w.now = w.now.Add(500 * time.Millisecond)
+	if n := w.forwarded(p, 30); n != 5 {
+		t.Errorf("%d after half a second", n)
+	}
+	if n := w.forwarded(client("198.18.0.10:40000", dns, "").bytes(), 30); n != 10 {
+		t.Errorf("%d of another client", n)
+	}
+	out := w.send(0, client("198.18.0.11:40000", dns, "").bytes()).p
+	for range 50 {
+		w.expect(1, answer(out, "").bytes(), 0) // replies are not counted
+	}
+	st := w.g.Status()
+	if n := st.Services[0].Dropped["rate_limit"]; n != 65 || st.Dropped["rate_limit"] != 65 {
+		t.Errorf("counted %d", n)
+	}
+	w.after(10 * time.Second)
+	if n := w.forwarded(p, 30); n != 10 {
+		t.Errorf("%d after a long pause", n)
+	}
+}
+
+// An IPv6 client is its /64.
+func TestAnIPv6ClientIsItsPrefix(t *testing.T) {
+	w := newWorld(t, fmt.Sprintf(limited, 10, 0))
+	count := 0
+	for i := range 30 {
+		src := netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("2001:db8::9:%x", i)), 40000).String()
+		count += w.forwarded(client(src, "[2001:db8:1::1]:53", "").bytes(), 1)
+	}
+	if count != 10 {
+		t.Errorf("%d of 30 at once", count)
+	}
+	if n := w.forwarded(client("[2001:db8:0:1::9]:40000", "[2001:db8:1::1]:53", "").bytes(), 30); n != 10 {
+		t.Errorf("%d of another prefix", n)
+	}
+}
+
+func TestNewConnectionsHaveALimitOfTheirOwn(t *testing.T) {
+	w := newWorld(t, fmt.Sprintf(limited, 0, 4))
+	count := 0
+	for i := range 20 {
+		count += w.forwarded(client(fmt.Sprintf("198.18.0.9:%d", 1000+i), dns, "").bytes(), 2)
+	}
+	if count != 8 {
+		t.Errorf("%d packets of 4 connections", count)
+	}
+}
+
+// The limit of a service is its own, and both have to allow a packet.
+func TestAServiceHasItsOwnLimits(t *testing.T) {
+	w := newWorld(t, fmt.Sprintf(limited, 10, 0))
+	if n := w.forwarded(client(host, web, "S").bytes(), 20); n != 3 {
+		t.Errorf("%d packets to web", n)
+	}
+	if n := w.forwarded(client(host, dns, "").bytes(), 20); n != 0 {
+		t.Errorf("%d packets to dns, after 20 to web", n)
+	}
+	count := 0
+	for i := range 3 {
+		count += w.forwarded(client(fmt.Sprintf("198.18.0.20:%d", 1000+i), web, "S").bytes(), 1)
+	}
+	if count != 2 {
+		t.Errorf("%d new connections to web", count)
+	}
+	if n := w.g.Status().Services[1].Dropped["rate_limit"]; n != 18 {
+		t.Errorf("web counts %d drops", n)
+	}
+}
+
+// Ten million forged sources take each other's buckets: memory does not grow, and a client that is
+// at its limit stays there. Time stands still, so that nothing is forgiven.
+func TestForgedSourcesDoNotResetALimit(t *testing.T) {
+	forged := 10_000_000
+	if testing.Short() {
+		forged = 1_000_000
+	}
+	m, a := newMeters(1024, newTable(1, 1).key), newAllowance(100, time.Second)
+	var held []addr
+	now := moment(clock.Time(time.Hour))
+	for i := range 64 {
+		c := addr4([]byte{198, 18, 1, byte(i)})
+		held = append(held, c)
+		for a.take(&m.find(c, 0, now).packets, now) {
+		}
+	}
+	for i := range forged {
+		c := addr{0, mapped | uint64(i)<<4&0xffffffff}
+		a.take(&m.find(c, 0, now).packets, now)
+	}
+	reset := 0
+	for _, c := range held {
+		if a.take(&m.find(c, 0, now).packets, now) {
+			reset++
+		}
+	}
+	if reset > 0 || len(m.sets) != 256 {
+		t.Errorf("%d of 64 clients have new buckets, %d sets", reset, len(m.sets))
+	}
+}
+
+func TestLimitsDoNotAllocate(t *testing.T) {
+	w := newWorld(t, fmt.Sprintf(limited, 1, 1))
+	b := w.batch(0, client(host, dns, "").bytes())
+	w.run(b)
+	b = w.batch(0, client(host, dns, "").bytes())
+	if err := w.engine.Submit(b); err != nil {
+		t.Fatal(err)
+	}
+	w.engine.Poll(make([]*packet.Batch, 1))
+	d := b.D[0]
+	if n := testing.AllocsPerRun(100, func() { b.D[0] = d; w.h.Handle(w.now, b) }); n != 0 || b.D[0].Verdict != packet.DropRateLimit {
+		t.Errorf("%.1f allocations, %v", n, b.D[0].Verdict)
+	}
+	if w2 := newWorld(t, fill("")); w2.h.meters != nil {
+		t.Error("without limits there is a table")
+	}
+}
+
+func TestLimitsChangeWithAReload(t *testing.T) {
+	w := newWorld(t, fill(""))
+	p := client(host, dns, "").bytes()
+	if n := w.forwarded(p, 20); n != 20 {
+		t.Fatalf("%d without limits", n)
+	}
+	if err := w.g.Reload(parse(t, "limits: {packets: 5}\n"+fill(""))); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.forwarded(p, 20); n != 5 {
+		t.Errorf("%d with a limit", n)
+	}
+	if err := w.g.Reload(parse(t, fill(""))); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.forwarded(p, 20); n != 20 {
+		t.Errorf("%d after it", n)
+	}
+}
