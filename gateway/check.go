@@ -41,7 +41,7 @@ func (d *decoder) check(c *Config) {
 	d.checkDevices()
 	d.checkSNAT(c)
 	d.checkTable(c)
-	fronts, taken := d.checkFronts(c), repliesTaken(c)
+	fronts := d.checkFronts(c)
 	names := map[string]int{}
 	for i := range c.Services {
 		s, at := &c.Services[i], &d.places.services[i]
@@ -56,7 +56,6 @@ func (d *decoder) check(c *Config) {
 			d.checkFamilies(c, s, at)
 		}
 		d.checkHealth(s, at)
-		d.checkTargets(s, at, taken)
 		d.checkPassive(s, at)
 	}
 }

@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/millrace/millrace/gateway/health"
 )
@@ -65,46 +63,6 @@ func (d *decoder) problemsOf(list []health.Problem, k keyPlaces) {
 		n := k.at(p.Key)
 		if !slices.ContainsFunc(d.problems, func(old Problem) bool { return old.Line == n.Line && old.Column == n.Column }) {
 			d.fail(n, p.Hint, "%s", p.Message)
-		}
-	}
-}
-
-// taken is an address that packets are taken from the kernel from.
-type taken struct {
-	at    netip.AddrPort
-	proto string
-}
-
-// repliesTaken returns the addresses whose packets drivers take from the kernel, for they are
-// replies to clients, and the service of each.
-func repliesTaken(c *Config) map[taken]string {
-	list := map[taken]string{}
-	for _, s := range c.Services {
-		if s.Mode.Direct() || s.Source != SourceClient {
-			continue
-		}
-		for _, b := range s.Backends {
-			for _, ap := range b.Addresses {
-				list[taken{ap, s.Protocol}] = s.Name
-			}
-		}
-	}
-	return list
-}
-
-// checkTargets reports health checks that the kernel would never see answered.
-func (d *decoder) checkTargets(s *Service, at *servicePlace, list map[taken]string) {
-	if s.Health == nil || s.Health.Type == health.TypeCommand {
-		return
-	}
-	for i, b := range s.Backends {
-		for j, ap := range b.Addresses {
-			target := s.Health.Target(ap)
-			if by, ok := list[taken{target, s.Health.Network()}]; ok {
-				d.fail(at.backends[i].addresses[j], "set the health check's port to another one of the backend",
-					"the %s health check of %s gets no answer: what comes from there goes to the clients of service %q (source: client)",
-					strings.ToUpper(s.Health.Network()), target, by)
-			}
 		}
 	}
 }

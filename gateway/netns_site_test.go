@@ -123,6 +123,7 @@ services:
     source: client
     address: [198.18.1.1:81, "[2001:db8:1::1]:81"]
     backends: [{name: b1, address: [198.18.3.2:8081, "[2001:db8:3::2]:8081"]}]
+    health: {interval: 1s, timeout: 1s, rise: 1, fall: 1}
   - name: echo
     protocol: udp
     address: [198.18.1.1:53, "[2001:db8:1::1]:53"]

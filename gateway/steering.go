@@ -4,22 +4,28 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+
+	"github.com/millrace/millrace/wire"
 )
 
 // Steer names packets that drivers bring to the gateway. All else stays with the kernel, so the
 // machine keeps its own addresses, its ssh and its health checks.
 type Steer struct {
 	Addr     netip.Addr
+	Bits     int       // not 0: all addresses that share so many bits with Addr
 	Proto    uint8     // IP protocol
-	Ports    PortRange // of the same side as Addr
+	Ports    PortRange // of the same side as Addr; of ICMP and ICMPv6 the types; the zero PortRange is all
+	Rest     bool      // fragments after the first, which have no ports
 	Source   bool      // Addr and Ports are the packet's source: replies to clients' own addresses
 	Neighbor bool      // ARP and neighbour discovery for Addr, too
+	Keep     bool      // nothing else: packets to Addr are the kernel's, whatever their source
 	Loop     int       // the loop that must get them; -1 is any
 }
 
 // Steering returns what the loops have to receive now. It changes by Reload; addresses that a
 // reload removed stay as long as they have connections. Addresses that the kernel has itself keep
 // their ARP and neighbour discovery there: it answers for them, and needs the answers that it gets.
+// What backends send to these addresses is the kernel's as well, but for what a service has there.
 func (g *Gateway) Steering() []Steer {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -27,9 +33,81 @@ func (g *Gateway) Steering() []Steer {
 	list := g.steerFronts(s)
 	list = append(list, g.steerReplies(s)...)
 	list = append(list, g.steerSNAT(s)...)
+	list = append(list, g.steerTunnels()...)
 	kernels := kernelAddrs()
 	for i := range list {
 		list[i].Neighbor = list[i].Neighbor && !kernels[list[i].Addr]
+	}
+	return append(withMessages(list), kept(list, kernels)...)
+}
+
+// Types of messages for the gateway: echo requests to its addresses and errors, see icmp.go.
+var (
+	errors4 = []PortRange{{3, 3}, {11, 12}}
+	errors6 = []PortRange{{1, 4}}
+	echo4   = PortRange{8, 8}
+	echo6   = PortRange{128, 128}
+)
+
+// withMessages adds what belongs to the packets of list: ICMP for the address, or errors from it, and the
+// fragments after the first.
+func withMessages(list []Steer) []Steer {
+	out := slices.Clone(list)
+	for _, s := range list {
+		if s.Bits != 0 {
+			continue
+		}
+		more := Steer{Addr: s.Addr, Source: s.Source, Loop: -1}
+		types, echo := errors6, echo6
+		more.Proto = wire.ProtoICMPv6
+		if s.Addr.Is4() {
+			types, echo = errors4, echo4
+			more.Proto = wire.ProtoICMP
+		}
+		if !s.Source {
+			types = append([]PortRange{echo}, types...)
+		}
+		for _, more.Ports = range types {
+			out = append(out, more)
+		}
+		out = append(out, Steer{Addr: s.Addr, Proto: s.Proto, Rest: true, Source: s.Source, Loop: -1})
+	}
+	return unique(out)
+}
+
+// unique returns list without repetitions, in its order.
+func unique(list []Steer) (out []Steer) {
+	seen := map[Steer]bool{}
+	for _, s := range list {
+		if !seen[s] {
+			seen[s] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// kept returns the kernel's own addresses, if anything in list could take packets to them by source or
+// by prefix.
+func kept(list []Steer, kernels map[netip.Addr]bool) (out []Steer) {
+	if !slices.ContainsFunc(list, func(s Steer) bool { return s.Source || s.Bits != 0 }) {
+		return nil
+	}
+	for a := range kernels {
+		out = append(out, Steer{Addr: a, Keep: true, Loop: -1})
+	}
+	slices.SortFunc(out, func(a, b Steer) int { return a.Addr.Compare(b.Addr) })
+	return out
+}
+
+// steerTunnels returns the errors about tunnels.
+func (g *Gateway) steerTunnels() (list []Steer) {
+	for _, p := range g.cfg.Tunnel.Sources {
+		proto := wire.ProtoICMPv6
+		if p.Addr().Is4() {
+			proto = wire.ProtoICMP
+		}
+		list = append(list, Steer{Addr: p.Masked().Addr(), Bits: p.Bits(), Proto: proto, Loop: -1})
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -31,15 +32,50 @@ services:
 		{Addr: snat, Proto: 17, Ports: PortRange{1000, 1499}, Neighbor: true, Loop: 0},
 		{Addr: snat, Proto: 17, Ports: PortRange{1500, 1999}, Neighbor: true, Loop: 1},
 	}
+	want = append(want, messages4(vip4, false, 6)...)
+	want = append(want, messages4(snat, false, 6, 17)...)
 	if diff := cmp.Diff(want, newWorld(t, two).g.Steering(), addrs); diff != "" {
 		t.Error(diff)
 	}
 	want = []Steer{
 		{Addr: vip6, Proto: 17, Ports: PortRange{53, 53}, Neighbor: true, Loop: -1},
 		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, Ports: PortRange{53, 53}, Source: true, Loop: -1},
+		{Addr: vip6, Proto: 58, Ports: PortRange{128, 128}, Loop: -1},
+		{Addr: vip6, Proto: 58, Ports: PortRange{1, 4}, Loop: -1},
+		{Addr: vip6, Proto: 17, Rest: true, Loop: -1},
+		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 58, Ports: PortRange{1, 4}, Source: true, Loop: -1},
+		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, Rest: true, Source: true, Loop: -1},
 	}
-	if diff := cmp.Diff(want, newWorld(t, one).g.Steering(), addrs); diff != "" {
+	got := slices.DeleteFunc(newWorld(t, one).g.Steering(), func(s Steer) bool { return s.Keep }) // those of this machine
+	if diff := cmp.Diff(want, got, addrs); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// messages4 are the ICMP messages and fragments for an IPv4 address.
+func messages4(a netip.Addr, source bool, protos ...uint8) []Steer {
+	list := []Steer{{Proto: 1, Ports: PortRange{8, 8}}, {Proto: 1, Ports: PortRange{3, 3}}, {Proto: 1, Ports: PortRange{11, 12}}}
+	if source {
+		list = list[1:]
+	}
+	for _, p := range protos {
+		list = append(list, Steer{Proto: p, Rest: true})
+	}
+	for i := range list {
+		list[i].Addr, list[i].Source, list[i].Loop = a, source, -1
+	}
+	return list
+}
+
+func TestErrorsAboutTunnelsAreSteered(t *testing.T) {
+	list := newWorld(t, fmt.Sprintf(tunnelConfig, "ipip", backend4)).g.Steering()
+	for _, want := range []Steer{
+		{Addr: netip.MustParseAddr("198.18.5.0"), Bits: 24, Proto: 1, Loop: -1},
+		{Addr: netip.MustParseAddr("2001:db8:5::"), Bits: 64, Proto: 58, Loop: -1},
+	} {
+		if !slices.Contains(list, want) {
+			t.Errorf("no %+v in %+v", want, list)
+		}
 	}
 }
 
@@ -60,7 +96,7 @@ func TestTheKernelKeepsARPForItsOwnAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range list {
-		if want := s.Addr.String() != "198.18.2.1"; s.Neighbor != want {
+		if want := s.Addr.String() != "198.18.2.1" && s.Proto != 1 && s.Proto != 58 && !s.Rest; s.Neighbor != want {
 			t.Errorf("%+v", s)
 		}
 	}

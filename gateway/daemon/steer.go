@@ -14,7 +14,13 @@ import (
 // address is ours on whichever side its packets come in.
 func rules(list []gateway.Steer) (out []pmd.Rule) {
 	for _, s := range list {
-		r := pmd.Rule{Addr: s.Addr, Proto: s.Proto, PortLo: s.Ports.First, PortHi: s.Ports.Last}
+		if s.Keep {
+			out = append(out, pmd.Rule{Addr: s.Addr, Match: pmd.Keep})
+			continue
+		}
+		r := pmd.Rule{
+			Addr: s.Addr, Proto: s.Proto, PortLo: s.Ports.First, PortHi: s.Ports.Last, Rest: s.Rest, Bits: uint8(s.Bits),
+		}
 		if s.Source {
 			r.Match = pmd.From
 		}

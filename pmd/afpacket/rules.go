@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -59,17 +61,22 @@ const (
 
 	memProto = 0 // M[0]: transport protocol
 	memRest  = 1 // M[1]: not 0 in a fragment other than the first
+	memND    = 2 // M[2]: not 0 in a message of neighbour discovery
 	// X: offset of the transport header from the network header
 )
 
 // compile turns rules into a program: what all rules need is read once, then each rule is a block
-// that takes the packet or goes on with the next.
+// that takes the packet, or leaves it, or goes on with the next.
 func compile(rules []Rule) (*matcher, error) {
+	for _, r := range rules {
+		if why := r.Wrong(); why != "" {
+			return nil, fmt.Errorf("%w %v: %s", ErrRule, r, why)
+		}
+	}
+	rules = slices.Clone(rules)
+	slices.SortStableFunc(rules, func(a, b Rule) int { return place(a) - place(b) })
 	v4, v6, arp := prologue4(), prologue6(), code{}
 	for _, r := range rules {
-		if err := check(r); err != nil {
-			return nil, err
-		}
 		switch v := r.Addr.Unmap(); {
 		case r.Match == pmd.Neighbor && v.Is4():
 			arp = append(arp, block(code{ldw(arpTarget), jeq(word(v.AsSlice()))})...)
@@ -88,41 +95,56 @@ func compile(rules []Rule) (*matcher, error) {
 	return &matcher{prog}, nil
 }
 
-// check reports a rule that means nothing.
-func check(r Rule) error {
-	hasPorts := r.PortLo != 0 || r.PortHi != 0
+// place orders rules: those that take before those that keep, and these before those that they keep
+// packets from.
+func place(r Rule) int {
 	switch {
-	case !r.Addr.IsValid():
-		return fmt.Errorf("%w: no address", ErrRule)
-	case r.Match > pmd.Neighbor:
-		return fmt.Errorf("%w: %v: match %d is none of To, From, Neighbor", ErrRule, r.Addr, r.Match)
-	case r.Match == pmd.Neighbor && (hasPorts || r.Proto != 0):
-		return fmt.Errorf("%w: %v: Neighbor has neither protocol nor ports", ErrRule, r.Addr)
-	case hasPorts && !portProto(r.Proto):
-		return fmt.Errorf("%w: %v: protocol %d has no ports", ErrRule, r.Addr, r.Proto)
-	case r.PortHi != 0 && r.PortHi < r.PortLo:
-		return fmt.Errorf("%w: %v: ports %d-%d end before they begin", ErrRule, r.Addr, r.PortLo, r.PortHi)
+	case r.Match == pmd.Keep:
+		return 1
+	case r.Match == pmd.From || r.Bits != 0:
+		return 2
 	}
-	return nil
+	return 0
 }
-
-// portProto reports whether a protocol begins with two ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
-func portProto(p uint8) bool { return p == 6 || p == 17 || p == 33 || p == 132 || p == 136 }
 
 // pair returns the code of a rule for an IP packet whose addresses begin at src in the header.
 func pair(r Rule, src uint32, addr []byte) code {
 	at, port := ip+src, uint32(ip)
-	if r.Match == pmd.To {
+	if r.Match != pmd.From {
 		at, port = at+uint32(len(addr)), port+2
 	}
 	c := equal(at, addr)
+	if r.Bits != 0 {
+		c = within(at, netip.PrefixFrom(r.Addr.Unmap(), int(r.Bits)).Masked())
+	}
+	if r.Match == pmd.Keep {
+		return ending(c, left)
+	}
 	if r.Proto != 0 {
 		c = append(c, ldm(memProto), jeq(uint32(r.Proto)))
 	}
-	if lo, hi := r.PortLo, max(r.PortLo, r.PortHi); hi != 0 {
-		c = append(c, ldm(memRest), jeq(0), ldxh(port), jge(uint32(lo)), jle(uint32(hi)))
+	if r.Proto == wire.ProtoICMPv6 {
+		c = append(c, ldm(memND), jeq(0))
+	}
+	lo, hi := uint32(r.PortLo), uint32(max(r.PortLo, r.PortHi))
+	switch {
+	case r.Rest:
+		c = append(c, ldm(memRest), jge(1))
+	case hi != 0 && pmd.HasTypes(r.Proto):
+		c = append(c, ldm(memRest), jeq(0), ldxb(ip), jge(lo), jle(hi))
+	case hi != 0:
+		c = append(c, ldm(memRest), jeq(0), ldxh(port), jge(lo), jle(hi))
 	}
 	return block(c)
+}
+
+// within compares the bytes of an address with a prefix.
+func within(at uint32, p netip.Prefix) (c code) {
+	addr := p.Addr().AsSlice()
+	for i := 0; i < p.Bits(); i += 32 {
+		c = append(c, ldw(at+uint32(i/8)), alu(unix.BPF_AND, ^uint32(0)<<max(0, 32-(p.Bits()-i))), jeq(word(addr[i/8:])))
+	}
+	return c
 }
 
 // solicited matches neighbour solicitations for the address and advertisements sent to it (RFC 4861).
@@ -182,7 +204,20 @@ func prologue6() code {
 		step[jump].Jf = uint8(rest)
 		c = append(c, step...)
 	}
-	return c
+	return append(c, discovery()...)
+}
+
+// discovery notes whether the packet is a message of neighbour discovery (RFC 4861 4: types 133 to 137).
+func discovery() code {
+	skip := func(n uint8, i unix.SockFilter) unix.SockFilter { i.Jf = n; return i }
+	return code{
+		ldi(0), stm(memND),
+		ldm(memProto), skip(8, jeq(uint32(wire.ProtoICMPv6))),
+		ldm(memRest), skip(6, jeq(0)),
+		ldxb(ip), skip(4, jge(133)),
+		{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, Jt: 3, K: 137},
+		ldi(1), stm(memND), ja(0),
+	}
 }
 
 // dispatch puts the sections behind a switch on the EtherType.
@@ -212,9 +247,12 @@ type code []unix.SockFilter
 // leave marks a jump to the end of the block.
 const leave = 0xff
 
-// block ends c by taking the packet, and resolves the jumps out of it.
-func block(c code) code {
-	c = append(c, ret(taken))
+// block ends c by taking the packet.
+func block(c code) code { return ending(c, taken) }
+
+// ending ends c with a result, and resolves the jumps out of it.
+func ending(c code, result uint32) code {
+	c = append(c, ret(result))
 	for i := range c {
 		if c[i].Jf == leave {
 			c[i].Jf = uint8(len(c) - 1 - i)

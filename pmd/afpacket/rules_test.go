@@ -37,6 +37,33 @@ func run(t testing.TB, prog []unix.SockFilter, p []byte) uint32 {
 	return uint32(n)
 }
 
+// takes says what becomes of a packet, rule by rule.
+func takes(rules []Rule, p []byte) bool {
+	keep, wide := false, false
+	for _, r := range rules {
+		switch {
+		case r.Match == pmd.Keep:
+			keep = keep || dstOf(p) == r.Addr
+		case !matches(r, p):
+		case r.Match == pmd.From || r.Bits != 0:
+			wide = true
+		default:
+			return true
+		}
+	}
+	return wide && !keep
+}
+
+func dstOf(p []byte) netip.Addr {
+	switch binary.BigEndian.Uint16(p[12:]) {
+	case wire.EtherTypeIPv4:
+		return wire.IPv4(p[14:]).DstAddr()
+	case wire.EtherTypeIPv6:
+		return wire.IPv6(p[14:]).DstAddr()
+	}
+	return netip.Addr{}
+}
+
 // matches is the slow, obvious form of a rule.
 func matches(r Rule, p []byte) bool {
 	switch binary.BigEndian.Uint16(p[12:]) {
@@ -61,23 +88,26 @@ func matchesIP(r Rule, src, dst netip.Addr, proto uint8, transport []byte, rest 
 	if r.Match == pmd.To {
 		addr, port = dst, 2
 	}
-	if r.Match == pmd.Neighbor {
-		if proto != wire.ProtoICMPv6 || rest {
-			return false
-		}
-		return transport[0] == 135 && netip.AddrFrom16([16]byte(transport[8:24])) == r.Addr || transport[0] == 136 && dst == r.Addr
-	}
-	if addr != r.Addr || r.Proto != 0 && r.Proto != proto {
+	discovery := dst.Is6() && proto == wire.ProtoICMPv6 && !rest && transport[0] >= 133 && transport[0] <= 137
+	switch {
+	case r.Match == pmd.Neighbor:
+		return discovery && (transport[0] == 135 && netip.AddrFrom16([16]byte(transport[8:24])) == r.Addr || transport[0] == 136 && dst == r.Addr)
+	case r.Bits != 0 && !netip.PrefixFrom(r.Addr, int(r.Bits)).Contains(addr), r.Bits == 0 && addr != r.Addr:
+		return false
+	case r.Proto != 0 && (r.Proto != proto || discovery):
+		return false
+	case r.Rest:
+		return rest
+	case r.PortLo == 0 && r.PortHi == 0:
+		return true
+	case rest:
 		return false
 	}
-	if r.PortLo == 0 && r.PortHi == 0 {
-		return true
-	}
-	v := uint16(0)
-	if !rest {
+	v := uint16(transport[0])
+	if pmd.HasPorts(proto) {
 		v = binary.BigEndian.Uint16(transport[port:])
 	}
-	return !rest && v >= r.PortLo && v <= max(r.PortLo, r.PortHi)
+	return v >= r.PortLo && v <= max(r.PortLo, r.PortHi)
 }
 
 // world is small, so that random rules and packets meet often.
@@ -92,21 +122,33 @@ func (w world) addr(v6 bool) netip.Addr {
 	return netip.AddrFrom4([4]byte{192, 0, 2, byte(w.IntN(3))})
 }
 
-func (w world) proto() uint8 { return []uint8{6, 17, 58, 132}[w.IntN(4)] }
+func (w world) proto() uint8 { return []uint8{6, 17, 58, 132, 1}[w.IntN(5)] }
 
 func (w world) rule() Rule {
-	r := Rule{Addr: w.addr(w.IntN(2) == 0), Match: pmd.Match(w.IntN(3))}
-	if r.Match == pmd.Neighbor {
+	r := Rule{Addr: w.addr(w.IntN(2) == 0), Match: pmd.Match(w.IntN(4))}
+	if r.Match >= pmd.Neighbor {
 		return r
 	}
 	if w.IntN(2) == 0 {
 		r.Proto = w.proto()
 	}
-	if portProto(r.Proto) && w.IntN(3) > 0 {
+	switch ports := pmd.HasPorts(r.Proto) || pmd.HasTypes(r.Proto); {
+	case ports && w.IntN(3) > 0:
 		r.PortLo = uint16(w.IntN(6))
+		if pmd.HasTypes(r.Proto) && w.IntN(2) == 0 {
+			r.PortLo += 130
+		}
 		r.PortHi = r.PortLo + uint16(w.IntN(3))
 		if w.IntN(2) == 0 {
 			r.PortHi = 0
+		}
+	case ports && w.IntN(2) == 0:
+		r.Rest = pmd.HasPorts(r.Proto)
+		if r.Proto == wire.ProtoICMPv6 && r.Match == pmd.To {
+			if r.Addr.Is4() {
+				r.Proto = wire.ProtoICMP
+			}
+			r.Bits = uint8(1 + w.IntN(r.Addr.BitLen()))
 		}
 	}
 	return r
@@ -181,10 +223,8 @@ func TestFilterAgreesWithTheSlowForm(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 40 {
-			p, want := w.packet(), false
-			for _, r := range rules {
-				want = want || matches(r, p)
-			}
+			p := w.packet()
+			want := takes(rules, p)
 			if got := run(t, m.socket(), p) != 0; got != want {
 				t.Fatalf("rules %+v take %x: %v, want %v", rules, p[:80], got, want)
 			}
@@ -222,7 +262,7 @@ func TestFilterLeavesShortPackets(t *testing.T) {
 
 func TestRulesThatMeanNothingAreRefused(t *testing.T) {
 	a := netip.MustParseAddr("192.0.2.1")
-	for _, r := range []Rule{{}, {Addr: a, Match: 3}, {Addr: a, Match: pmd.Neighbor, Proto: 6}, {Addr: a, PortLo: 80}, {Addr: a, Proto: 1, PortLo: 80}, {Addr: a, Proto: 6, PortLo: 80, PortHi: 79}} {
+	for _, r := range []Rule{{}, {Addr: a, Match: 4}, {Addr: a, Match: pmd.Keep, Proto: 6}, {Addr: a, Proto: 6, Bits: 8}, {Addr: a, Proto: 6, Rest: true, PortLo: 5}, {Addr: a, Match: pmd.Neighbor, Proto: 6}, {Addr: a, PortLo: 80}, {Addr: a, Proto: 1, PortLo: 256}, {Addr: a, Proto: 6, PortLo: 80, PortHi: 79}} {
 		if _, err := compile([]Rule{r}); !errors.Is(err, ErrRule) {
 			t.Errorf("%+v: %v", r, err)
 		}

@@ -15,39 +15,57 @@ func newBatch(r *rig) *packet.Batch { return packet.NewBatch(r.arena.View(), 64)
 type flow struct {
 	src, dst     netip.Addr
 	proto        int // -1 is unknown
-	sport, dport int // -1 is unknown
+	sport, dport int // or ICMP's type; -1 is unknown
 	neighbor     netip.Addr
+	rest         bool // a fragment after the first
 }
 
-// reference decides as bpf/steer.c does, the slow and obvious way: parse, then try each rule.
+// reference decides as bpf/steer.c does, the slow and obvious way: parse, then try each rule, those that
+// the kernel's own addresses are kept from at the end.
 func reference(rules []Rule, frame []byte) bool {
 	f, ok := parse(frame)
 	if !ok {
 		return false
 	}
+	keep, wide := false, false
 	for _, r := range rules {
 		r, err := normal(r)
-		if err != nil {
-			continue
-		}
-		addr, port := f.dst, f.dport
-		if r.Match == pmd.From {
-			addr, port = f.src, f.sport
-		}
 		switch {
-		case r.Match == pmd.Neighbor:
-			if f.neighbor == r.Addr {
-				return true
-			}
-		case addr != r.Addr:
-		case r.Proto == 0:
-			return true
-		case f.proto != int(r.Proto):
-		case r.PortHi == 0, port >= int(r.PortLo) && port <= int(r.PortHi):
+		case err != nil:
+		case r.Match == pmd.Keep:
+			keep = keep || f.dst == r.Addr
+		case !f.meets(r):
+		case r.Match == pmd.From || r.Bits != 0:
+			wide = true
+		default:
 			return true
 		}
 	}
-	return false
+	return wide && !keep
+}
+
+// meets reports whether a packet is what a rule names.
+func (f flow) meets(r Rule) bool {
+	addr, port := f.dst, f.dport
+	if r.Match == pmd.From {
+		addr, port = f.src, f.sport
+	}
+	discovery := f.proto == 58 && f.dport >= 133 && f.dport <= 137
+	switch {
+	case r.Match == pmd.Neighbor:
+		return f.neighbor == r.Addr
+	case r.Bits != 0:
+		return f.proto == int(r.Proto) && !discovery && netip.PrefixFrom(r.Addr, int(r.Bits)).Contains(addr)
+	case addr != r.Addr:
+		return false
+	case r.Proto == 0:
+		return true
+	case f.proto != int(r.Proto) || discovery:
+		return false
+	case r.Rest:
+		return f.rest
+	}
+	return r.PortHi == 0 || port >= int(r.PortLo) && port <= int(r.PortHi)
 }
 
 func parse(frame []byte) (flow, bool) {
@@ -91,15 +109,18 @@ func parse4(f flow, p []byte) (flow, bool) {
 		return f, false
 	}
 	f.src, f.dst, f.proto = addrOf(p[12:16]), addrOf(p[16:20]), int(p[9])
-	if (int(p[6])<<8|int(p[7]))&0x1fff == 0 {
+	if f.rest = (int(p[6])<<8|int(p[7]))&0x1fff != 0; !f.rest {
 		f = parsePorts(f, p[n:])
 	}
 	return f, true
 }
 
 func parsePorts(f flow, p []byte) flow {
-	if portProto(uint8(f.proto)) && len(p) >= 4 {
+	if pmd.HasPorts(uint8(f.proto)) && len(p) >= 4 {
 		f.sport, f.dport = int(p[0])<<8|int(p[1]), int(p[2])<<8|int(p[3])
+	}
+	if pmd.HasTypes(uint8(f.proto)) && len(p) >= 1 {
+		f.sport, f.dport = int(p[0]), int(p[0])
 	}
 	return f
 }
@@ -139,7 +160,7 @@ func parse6(f flow, p []byte) (flow, bool) {
 			return f, true
 		}
 		if next == 44 && (p[2] != 0 || p[3]&0xf8 != 0) {
-			f.proto = int(p[0])
+			f.proto, f.rest = int(p[0]), true
 			return f, true
 		}
 		next, p = int(p[0]), p[min(size, len(p)):]
@@ -147,27 +168,39 @@ func parse6(f flow, p []byte) (flow, bool) {
 	return f, true
 }
 
-// fuzzRules are sixteen rules of every kind; a fuzzer's mask picks some.
+// fuzzRules are sixteen rules; a fuzzer's mask picks some.
 var fuzzRules = []Rule{
 	to(ourAddr, 6, 80), to(ourAddr, 6, 443), to(ourAddr, 17, 2000, 3000), to(ourAddr, 17), to(ourAddr, 1), to(ourAddr, 0), neighbor(ourAddr),
 	from(backend, 6, 8080), from(backend, 17, 1, 65535), from(backend, 0), to(our6, 6, 443), to(our6, 17, 53), to(our6, 58), neighbor(our6),
 	from(backend6, 17, 53), to(our6, 0),
 }
 
+// moreRules are sixteen of the kinds that came later: the upper half of the mask.
+var moreRules = []Rule{
+	{Addr: hostAddr, Match: pmd.Keep},
+	{Addr: our6, Match: pmd.Keep},
+	{Addr: ourAddr, Match: pmd.Keep},
+	{Addr: backend, Match: pmd.Keep},
+	to(ourAddr, 1, 3, 12), to(ourAddr, 1, 8), to(our6, 58, 1, 4), to(our6, 58, 128), from(backend, 1, 3, 12), from(backend6, 58, 1, 4),
+	fragments(to(ourAddr, 17)), fragments(from(backend, 17)), fragments(to(our6, 17)), fragments(from(backend6, 6)),
+	prefix(ourAddr, 1, 24), prefix(our6, 58, 64),
+}
+
 // FuzzSteering compares the program in the kernel with the reference.
 func FuzzSteering(f *testing.F) {
 	for i, c := range steerCases {
-		f.Add(uint16(1)<<(i%16)|uint16(i*7), c.frame)
-		f.Add(uint16(0x7fdf), c.frame)
+		f.Add(uint32(1)<<(i%32)|uint32(i*7), c.frame)
+		f.Add(uint32(0xfff07fdf), c.frame)
+		f.Add(uint32(0xfffe0000), c.frame)
 	}
 	p, s := loadSteering(f, false)
 	last := -1
-	f.Fuzz(func(t *testing.T, mask uint16, frame []byte) {
+	f.Fuzz(func(t *testing.T, mask uint32, frame []byte) {
 		if len(frame) < 14 || len(frame) > 3000 {
 			return // less than BPF_PROG_TEST_RUN takes, or more
 		}
 		var rules []Rule
-		for i, r := range fuzzRules {
+		for i, r := range append(fuzzRules, moreRules...) {
 			if mask&(1<<i) != 0 {
 				rules = append(rules, r)
 			}

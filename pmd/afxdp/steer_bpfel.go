@@ -19,6 +19,7 @@ const (
 	steerMapAddresses   = "addresses"
 	steerMapCounters    = "counters"
 	steerMapPorts       = "ports"
+	steerMapPrefixes    = "prefixes"
 	steerMapRanges      = "ranges"
 	steerMapSockets     = "sockets"
 	steerProgSteer      = "steer"
@@ -79,6 +80,7 @@ type steerMapSpecs struct {
 	Addresses *ebpf.MapSpec `ebpf:"addresses"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Ports     *ebpf.MapSpec `ebpf:"ports"`
+	Prefixes  *ebpf.MapSpec `ebpf:"prefixes"`
 	Ranges    *ebpf.MapSpec `ebpf:"ranges"`
 	Sockets   *ebpf.MapSpec `ebpf:"sockets"`
 }
@@ -113,6 +115,7 @@ type steerMaps struct {
 	Addresses *ebpf.Map `ebpf:"addresses"`
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Ports     *ebpf.Map `ebpf:"ports"`
+	Prefixes  *ebpf.Map `ebpf:"prefixes"`
 	Ranges    *ebpf.Map `ebpf:"ranges"`
 	Sockets   *ebpf.Map `ebpf:"sockets"`
 }
@@ -122,6 +125,7 @@ func (m *steerMaps) Close() error {
 		m.Addresses,
 		m.Counters,
 		m.Ports,
+		m.Prefixes,
 		m.Ranges,
 		m.Sockets,
 	)

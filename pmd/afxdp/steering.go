@@ -30,7 +30,11 @@ const (
 	flagFromAll
 	flagFromSome
 	flagNeighbor
+	flagKeep
 )
+
+// sideRest is what fragments after the first have added to their side.
+const sideRest = 2
 
 // The keys and values of the maps, laid out as in bpf/steer.c.
 type (
@@ -45,6 +49,10 @@ type (
 		Side  uint8
 		Proto uint8
 		_     uint16
+	}
+	prefixKey struct {
+		Bits uint32
+		Addr [16]byte
 	}
 	portRange struct{ Lo, Hi uint16 }
 	rangeSet  [maxRanges]portRange
@@ -74,6 +82,7 @@ type compiled struct {
 	flags  uint32
 	ports  map[portKey]bool
 	ranges map[rangeKey]rangeSet
+	prefix map[prefixKey]uint8 // to the protocol
 }
 
 // Add adds rules. Rules that are there already change nothing. On an error no rule is added, unless
@@ -111,7 +120,8 @@ func (s *Steering) Rules() []Rule {
 	}
 	slices.SortFunc(out, func(a, b Rule) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Match, b.Match),
-			cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.PortLo, b.PortLo), cmp.Compare(a.PortHi, b.PortHi))
+			cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.PortLo, b.PortLo), cmp.Compare(a.PortHi, b.PortHi),
+			cmp.Compare(a.Bits, b.Bits), cmp.Compare(rest(a), rest(b)))
 	})
 	return out
 }
@@ -184,43 +194,45 @@ func (s *Steering) draft(addr netip.Addr) *entry {
 	return e
 }
 
+func rest(r Rule) uint8 {
+	if r.Rest {
+		return sideRest
+	}
+	return 0
+}
+
 // normal checks r and returns the one form that stands for all that mean the same.
 func normal(r Rule) (Rule, error) {
-	bad := func(why string) (Rule, error) { return r, fmt.Errorf("%w %v: %s", ErrRule, r, why) }
-	if !r.Addr.IsValid() {
-		return bad("no address")
+	if why := r.Wrong(); why != "" {
+		return r, fmt.Errorf("%w %v: %s", ErrRule, r, why)
 	}
 	r.Addr = r.Addr.Unmap().WithZone("")
 	if r.PortHi == 0 {
 		r.PortHi = r.PortLo
 	}
-	hasPorts := r.PortHi != 0
-	switch {
-	case r.Match > pmd.Neighbor:
-		return bad("unknown match")
-	case r.PortLo > r.PortHi:
-		return bad("the first port is above the last")
-	case r.Match == pmd.Neighbor && (r.Proto != 0 || hasPorts):
-		return bad("a neighbour rule has neither protocol nor ports")
-	case hasPorts && !portProto(r.Proto):
-		return bad("ports need a protocol that has them")
-	}
 	if r.PortLo == 0 && r.PortHi == 0xffff {
 		r.PortHi = 0
+	}
+	if r.Bits != 0 {
+		r.Addr = netip.PrefixFrom(r.Addr, int(r.Bits)).Masked().Addr()
 	}
 	return r, nil
 }
 
-// portProto reports whether the protocol's header starts with ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
-func portProto(p uint8) bool { return p == 6 || p == 17 || p == 33 || p == 132 || p == 136 }
-
 // compile turns the rules of an address into map entries.
 func (e *entry) compile() error {
-	e.compiled = compiled{ports: make(map[portKey]bool), ranges: make(map[rangeKey]rangeSet)}
+	e.compiled = compiled{ports: make(map[portKey]bool), ranges: make(map[rangeKey]rangeSet), prefix: make(map[prefixKey]uint8)}
 	lists := make(map[rangeKey][]portRange)
 	for r := range e.rules {
-		if r.Match == pmd.Neighbor {
+		switch {
+		case r.Match == pmd.Neighbor:
 			e.flags |= flagNeighbor
+			continue
+		case r.Match == pmd.Keep:
+			e.flags |= flagKeep
+			continue
+		case r.Bits != 0:
+			e.prefix[prefixKey{uint32(128 - r.Addr.BitLen() + int(r.Bits)), r.Addr.As16()}] = r.Proto
 			continue
 		}
 		all, some := uint32(flagToAll), uint32(flagToSome)
@@ -234,6 +246,8 @@ func (e *entry) compile() error {
 		e.flags |= some
 		key := rangeKey{Addr: r.Addr.As16(), Side: uint8(r.Match), Proto: r.Proto}
 		switch {
+		case r.Rest:
+			e.ports[portKey{Addr: key.Addr, Proto: r.Proto, Side: key.Side + sideRest}] = true
 		case r.PortHi == 0:
 			lists[key] = append(lists[key], anyPort)
 		case r.PortLo == r.PortHi:
@@ -313,6 +327,11 @@ func (s *Steering) put(addr netip.Addr, e *entry, was uint32) error {
 			return mapError(addr, err)
 		}
 	}
+	for key, proto := range e.prefix {
+		if err := s.maps.Prefixes.Put(key, proto); err != nil {
+			return mapError(addr, err)
+		}
+	}
 	switch {
 	case e.flags != 0:
 		if err := s.maps.Addresses.Put(addr.As16(), e.flags); err != nil {
@@ -334,6 +353,11 @@ func (s *Steering) sweep(old, e *entry) {
 	for key := range old.ranges {
 		if _, ok := e.ranges[key]; !ok {
 			_ = s.maps.Ranges.Delete(key)
+		}
+	}
+	for key := range old.prefix {
+		if e.prefix[key] == 0 {
+			_ = s.maps.Prefixes.Delete(key)
 		}
 	}
 }

@@ -129,6 +129,15 @@ func ruleFor(m pmd.Match, a netip.Addr, proto uint8, ports []uint16) Rule {
 	return r
 }
 
+func fragments(r Rule) Rule {
+	r.Rest = true
+	return r
+}
+
+func prefix(a netip.Addr, proto, bits uint8) Rule { return Rule{Addr: a, Proto: proto, Bits: bits} }
+
+func keep(a netip.Addr) Rule { return Rule{Addr: a, Match: pmd.Keep} }
+
 func neighbor(a netip.Addr) Rule { return Rule{Addr: a, Match: pmd.Neighbor} }
 
 // options is an IPv4 header with options.
@@ -231,6 +240,39 @@ var steerCases = []struct {
 	{"advertisement to the kernel", []Rule{neighbor(our6)}, pkt(v6, ip6(peer6, backend6, 58), nd(136, our6)), false},
 	{"ping to a neighbour address", []Rule{neighbor(our6)}, pkt(v6, ip6(peer6, our6, 58), nd(128, our6)), false},
 	{"ping with an ICMPv6 rule", []Rule{to(our6, 58)}, pkt(v6, ip6(peer6, our6, 58), raw(128, 0, 0, 0)), true},
+	{"solicitation with an ICMPv6 rule", []Rule{to(our6, 58)}, pkt(v6, ip6(peer6, our6, 58), nd(135, our6)), false},
+	{"advertisement with an ICMPv6 rule", []Rule{to(our6, 58)}, pkt(v6, ip6(peer6, our6, 58), nd(136, peer6)), false},
+	{"redirect with an ICMPv6 rule", []Rule{to(our6, 58)}, pkt(v6, ip6(peer6, our6, 58), nd(137, peer6)), false},
+	{"MLD report with an ICMPv6 rule", []Rule{to(our6, 58)}, pkt(v6, ip6(peer6, our6, 58), raw(143, 0, 0, 0)), true},
+
+	{"ICMP of a type", []Rule{to(ourAddr, 1, 3, 12)}, pkt(v4, ip4(peerAddr, ourAddr, 1), raw(3, 4, 0, 0, 0, 0, 0, 0)), true},
+	{"ICMP below the types", []Rule{to(ourAddr, 1, 3, 12)}, pkt(v4, ip4(peerAddr, ourAddr, 1), raw(2, 4, 0, 0, 0, 0, 0, 0)), false},
+	{"ICMP above the types", []Rule{to(ourAddr, 1, 3, 12)}, pkt(v4, ip4(peerAddr, ourAddr, 1), raw(13, 4, 0, 0, 0, 0, 0, 0)), false},
+	{"ICMP of one type", []Rule{to(ourAddr, 1, 8)}, pkt(v4, ip4(peerAddr, ourAddr, 1), raw(8, 0, 0, 0)), true},
+	{"ICMP error of a backend", []Rule{from(backend, 1, 3, 12)}, pkt(v4, ip4(backend, peerAddr, 1), raw(3, 3, 0, 0)), true},
+	{"echo of a backend", []Rule{from(backend, 1, 3, 3)}, pkt(v4, ip4(backend, peerAddr, 1), raw(8, 0, 0, 0)), false},
+	{"ICMP without a type", []Rule{to(ourAddr, 1, 8)}, pkt(v4, ip4(peerAddr, ourAddr, 1))[:34], false},
+	{"ICMPv6 error", []Rule{to(our6, 58, 1, 4)}, pkt(v6, ip6(peer6, our6, 58), raw(2, 0, 0, 0)), true},
+	{"ICMPv6 echo with a rule for errors", []Rule{to(our6, 58, 1, 4)}, pkt(v6, ip6(peer6, our6, 58), raw(128, 0, 0, 0)), false},
+
+	{"ICMP to an address of a prefix", []Rule{prefix(ourAddr, 1, 24)}, pkt(v4, ip4(peerAddr, hostAddr, 1), raw(3, 0, 0, 0)), true},
+	{"ICMP to another prefix", []Rule{prefix(ourAddr, 1, 24)}, pkt(v4, ip4(ourAddr, netip.MustParseAddr("198.18.1.9"), 1), raw(3, 0, 0, 0)), false},
+	{"UDP to an address of a prefix", []Rule{prefix(ourAddr, 1, 24)}, pkt(v4, ip4(peerAddr, ourAddr, 17), udp(1, 2)), false},
+	{"ICMP to an address of a prefix that the kernel has", []Rule{prefix(ourAddr, 1, 24), keep(hostAddr)}, pkt(v4, ip4(peerAddr, hostAddr, 1), raw(3, 0, 0, 0)), false},
+	{"ICMPv6 to an address of a prefix", []Rule{prefix(our6, 58, 64)}, pkt(v6, ip6(peer6, backend6, 58), raw(1, 0, 0, 0)), true},
+	{"solicitation to an address of a prefix", []Rule{prefix(our6, 58, 64)}, pkt(v6, ip6(peer6, backend6, 58), nd(135, our6)), false},
+
+	{"later fragment, rule for those", []Rule{fragments(to(ourAddr, 17))}, pkt(v4, ip4(peerAddr, ourAddr, 17, fragment(100, false)), udp(1000, 53)), true},
+	{"first fragment, rule for later ones", []Rule{fragments(to(ourAddr, 17))}, pkt(v4, ip4(peerAddr, ourAddr, 17, fragment(0, true)), udp(1000, 53)), false},
+	{"port 0, rule for later fragments", []Rule{fragments(to(ourAddr, 17))}, pkt(v4, ip4(peerAddr, ourAddr, 17), udp(1000, 0)), false},
+	{"later fragment of another protocol", []Rule{fragments(to(ourAddr, 17))}, pkt(v4, ip4(peerAddr, ourAddr, 6, fragment(100, false)), udp(1000, 53)), false},
+	{"later fragment of a backend", []Rule{fragments(from(backend, 17))}, pkt(v4, ip4(backend, peerAddr, 17, fragment(100, false)), udp(1000, 53)), true},
+	{"IPv6 later fragment, rule for those", []Rule{fragments(to(our6, 17))}, pkt(v6, ip6(peer6, our6, 44), raw(17, 0, 0, 8, 0, 0, 0, 9), udp(1, 53)), true},
+
+	{"answer of a backend to the kernel", []Rule{from(backend, 6, 8080), keep(hostAddr)}, pkt(v4, ip4(backend, hostAddr, 6), tcp(8080, 5)), false},
+	{"answer of a backend to another", []Rule{from(backend, 6, 8080), keep(hostAddr)}, pkt(v4, ip4(backend, peerAddr, 6), tcp(8080, 5)), true},
+	{"a service of an address that the kernel has", []Rule{to(hostAddr, 6, 80), keep(hostAddr)}, pkt(v4, ip4(backend, hostAddr, 6), tcp(8080, 80)), true},
+
 	{"not IP", []Rule{to(our6, 0), to(ourAddr, 0)}, append(make([]byte, 12), 0x88, 0xb5, 0, 0), false},
 	{"Ethernet header only", []Rule{to(ourAddr, 0)}, append(make([]byte, 12), 8, 0), false},
 }
@@ -291,7 +333,13 @@ func TestRulesThatMeanNothingAreRefused(t *testing.T) {
 		"unknown match":             {good, {Addr: ourAddr, Match: 9}},
 		"ports the wrong way round": {good, to(ourAddr, 6, 80, 70)},
 		"ports without protocol":    {good, to(ourAddr, 0, 80)},
-		"ports of ICMP":             {good, to(ourAddr, 1, 80)},
+		"a type above 255":          {good, to(ourAddr, 1, 256)},
+		"ports of ESP":              {good, to(ourAddr, 50, 80)},
+		"kept ports":                {good, {Addr: ourAddr, Match: pmd.Keep, Proto: 6}},
+		"fragments of no protocol":  {good, fragments(to(ourAddr, 0))},
+		"fragments with ports":      {good, fragments(to(ourAddr, 6, 80))},
+		"a prefix of TCP":           {good, prefix(ourAddr, 6, 24)},
+		"a prefix of 33 bits":       {good, prefix(ourAddr, 1, 33)},
 		"neighbour with protocol":   {good, {Addr: ourAddr, Match: pmd.Neighbor, Proto: 6}},
 		"too many ranges":           append(nine, good),
 	} {
@@ -323,7 +371,7 @@ func TestChangesLeaveWhatAFreshSetWouldHave(t *testing.T) {
 		for range 5 {
 			var rules []Rule
 			for range rnd.IntN(6) {
-				rules = append(rules, fuzzRules[rnd.IntN(len(fuzzRules))])
+				rules = append(rules, append(fuzzRules, moreRules...)[rnd.IntN(len(fuzzRules)+len(moreRules))])
 			}
 			if rnd.IntN(2) == 0 {
 				must(t, s.Add(rules...))
@@ -347,7 +395,7 @@ func TestChangesLeaveWhatAFreshSetWouldHave(t *testing.T) {
 func dump(t testing.TB, s *Steering) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for name, m := range map[string]*ebpf.Map{"addresses": s.maps.Addresses, "ports": s.maps.Ports, "ranges": s.maps.Ranges} {
+	for name, m := range map[string]*ebpf.Map{"addresses": s.maps.Addresses, "ports": s.maps.Ports, "ranges": s.maps.Ranges, "prefixes": s.maps.Prefixes} {
 		key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
 		it := m.Iterate()
 		for it.Next(&key, &value) {

@@ -5,12 +5,14 @@
 // kernel, so that everything else on the interface (ssh, routing, neighbours) works on; in all
 // mode every frame is ours.
 //
-// The rules lie in three maps. An address that is in no rule costs one look-up for each side:
+// The rules lie in four maps. An address that is in no rule costs one look-up for each side:
 //
 //	addresses  address -> flags             is there anything to look for?
 //	ports      address, side, protocol, port -> 1
 //	ranges     address, side, protocol -> up to MAX_RANGES port ranges; 0-65535 means any port
+//	prefixes   prefix -> protocol           ICMP, or ICMPv6, to its addresses is ours
 //
+// ICMP types take the place of ports. Fragments after the first have sides of their own, and port 0.
 // IPv4 addresses are keyed as IPv4-mapped IPv6 addresses (RFC 4291 2.5.5.2). What cannot be parsed
 // is the kernel's. Steering.Add and reference_test.go hold the same rules in Go.
 
@@ -30,9 +32,10 @@ enum flag {
 	SRC_ALL = 4,   // everything sent by the address
 	SRC_SOME = 8,
 	NEIGHBOR = 16, // ARP and neighbour discovery for the address
+	KEEP = 32,     // the kernel's own: neither prefixes nor sources matter
 };
 
-enum side { DST, SRC };
+enum side { DST, SRC, DST_REST, SRC_REST };
 
 enum counter { STEERED, PASSED, UNBOUND, COUNTERS };
 
@@ -71,6 +74,8 @@ struct flow {
 	__u8 has_proto; // the transport protocol is known
 	__u8 has_ports; // the packet holds the ports
 	__u8 neighbor; // target is set
+	__u8 rest;     // a fragment after the first
+	__u8 discovery; // a type of RFC 4861: no rule for ICMPv6 is meant
 };
 
 struct {
@@ -103,6 +108,19 @@ struct {
 	__type(key, struct range_key);
 	__type(value, struct range_set);
 } ranges SEC(".maps");
+
+struct prefix {
+	__u32 bits;
+	struct addr addr;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_RULES);
+	__type(key, struct prefix);
+	__type(value, __u8);
+} prefixes SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -157,7 +175,10 @@ struct icmp6 { // RFC 4861 4.3, 4.4
 	__u8 target[16];
 };
 
+#define ICMP 1
 #define ICMPV6 58
+#define ND_FIRST 133
+#define ND_LAST 137
 #define ND_SOLICITATION 135
 #define ND_ADVERTISEMENT 136
 
@@ -191,8 +212,14 @@ static __always_inline int allowed(const struct flow *f, enum side side)
 		.proto = f->proto,
 		.side = side,
 	};
-	if (!f->has_proto)
+	if (!f->has_proto || f->discovery)
 		return 0;
+	if (f->rest) {
+		pk.port = 0;
+		pk.side = side + DST_REST;
+		if (bpf_map_lookup_elem(&ports, &pk))
+			return 1;
+	}
 	if (f->has_ports && bpf_map_lookup_elem(&ports, &pk))
 		return 1;
 
@@ -221,6 +248,14 @@ static __noinline int ours(const struct flow *f)
 		return 1;
 	if ((to & DST_SOME) && allowed(f, DST))
 		return 1;
+	if (to & KEEP)
+		return 0;
+	if (f->has_proto && !f->discovery && (f->proto == ICMP || f->proto == ICMPV6)) {
+		struct prefix whole = {.bits = 128, .addr = f->dst};
+		__u8 *proto = bpf_map_lookup_elem(&prefixes, &whole);
+		if (proto && *proto == f->proto)
+			return 1;
+	}
 	__u32 from = flags_of(&f->src);
 	if (from & SRC_ALL)
 		return 1;
@@ -244,6 +279,13 @@ static __always_inline void transport(struct flow *f, void *p, void *end)
 		f->sport = port[0];
 		f->dport = port[1];
 		f->has_ports = 1;
+	} else if (f->proto == ICMP || f->proto == ICMPV6) {
+		__u8 *type = p;
+		if ((void *)(type + 1) > end)
+			return;
+		f->sport = f->dport = bpf_htons(*type);
+		f->has_ports = 1;
+		f->discovery = f->proto == ICMPV6 && *type >= ND_FIRST && *type <= ND_LAST;
 	}
 }
 
@@ -287,7 +329,8 @@ static __always_inline int steer_ip4(void *p, void *end)
 	map4(&f.dst, ip->dst);
 	f.proto = ip->proto;
 	f.has_proto = 1;
-	if (!(ip->frag & bpf_htons(0x1fff))) // a fragment other than the first has no ports
+	f.rest = !!(ip->frag & bpf_htons(0x1fff));
+	if (!f.rest)
 		transport(&f, p + len, end);
 	return ours(&f);
 }
@@ -319,6 +362,7 @@ static __always_inline void walk6(struct flow *f, void *p, void *end)
 			f->proto = x->next;
 			if (x->frag & bpf_htons(0xfff8)) { // other than the first: no ports
 				f->has_proto = 1;
+				f->rest = 1;
 				return;
 			}
 			p += 8;
