@@ -347,18 +347,47 @@ func TestABackendThatWasDownStaysDownUntilItRises(t *testing.T) {
 	})
 }
 
+// running returns the numbers of the lanes in which probes run.
+func (c *Checker) running() (list []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, l := range c.lanes {
+		if l.running > 0 {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+func TestABackendIsToldOfOnceHoweverOftenItWasSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := NewChecker(Options{Dialer: newScript(map[string]string{first: "-"})})
+		for range 3 {
+			k.Set([]Watch{watchOf(1, first, New()), watchOf(2, first, New())})
+		}
+		time.Sleep(10 * time.Second)
+		if got := k.Take(); letters(got) != "DD" {
+			t.Errorf("%+v", got)
+		}
+		k.Close()
+	})
+}
+
 // What was going on when the watch ended must not be heard.
 func TestAProbeThatWasReplacedIsNotHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New()
 		c.Fall, c.Interval, c.Timeout = 1, 10*time.Second, 9*time.Second
-		k := NewChecker(Options{Dialer: newScript(map[string]string{first: "."})})
+		told := 0
+		k := NewChecker(Options{Dialer: newScript(map[string]string{first: "."}), Notify: func() { told++ }})
 		k.Set([]Watch{watchOf(1, first, c)})
-		time.Sleep(10 * time.Second) // it hangs
+		for len(k.running()) == 0 {
+			time.Sleep(time.Second) // until it hangs
+		}
 		k.Set(nil)
 		synctest.Wait()
-		if got := k.Take(); len(got) != 0 {
-			t.Errorf("%+v", got)
+		if got := k.Take(); len(got) != 0 || told != 0 {
+			t.Errorf("%+v, told %d times", got, told)
 		}
 		c = New()
 		c.Fall = 1

@@ -44,7 +44,7 @@ func TestACommandsEndIsItsAnswer(t *testing.T) {
 		{"the environment", `test "$MILLRACE_BACKEND_ADDRESS $MILLRACE_BACKEND_PORT $MILLRACE_BACKEND_NAME $MILLRACE_BACKEND_SERVICE" = "198.18.2.1 80 b1 web"`, ""},
 		{"nothing else of it", `test -z "$MILLRACE_TEST_SECRET"`, ""},
 		{"what it leaves in its group is no obstacle", "sleep 60 & exit 0", ""},
-		{"nor what it leaves outside", "setsid sleep 5 & exit 0", ""},
+		{"nor what it leaves outside", "setsid sleep 25 & exit 0", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("MILLRACE_TEST_SECRET", "x")
@@ -54,6 +54,18 @@ func TestACommandsEndIsItsAnswer(t *testing.T) {
 				t.Errorf("took %v", took)
 			}
 		})
+	}
+}
+
+func TestOnlyTheStartOfTheOutputIsKept(t *testing.T) {
+	h, long := &head{}, strings.Repeat("a", 300)
+	for range 1000 {
+		if n, err := h.Write([]byte(long)); n != len(long) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if len(h.b) != maxOutput {
+		t.Errorf("%d bytes are kept, want %d", len(h.b), maxOutput)
 	}
 }
 

@@ -151,8 +151,7 @@ func (e *Evaluator) track(now clock.Time, s *Sample) *track {
 	}
 	t.failed[part%buckets] += s.Counts.failures() - t.last.failures()
 	if s.Counts.Answered != t.last.Answered {
-		t.answered, t.base = now, s.Counts
-		t.failed = [buckets]uint64{} // when the answer has left the window, they have too
+		t.answered, t.base = now, s.Counts // when it has left the window, failures of before have too
 	}
 	t.last, t.round = s.Counts, e.round
 	return t

@@ -52,6 +52,7 @@ func TestADatagramIsAnswered(t *testing.T) {
 		{"an empty one", empty, UDP{}, ""},
 		{"the right one", echo, UDP{Expect: []byte("ing>")}, ""},
 		{"a wrong one", echo, UDP{Expect: []byte("pong")}, `wrong answer: the datagram (6 bytes) lacks "pong"`},
+		{"what is behind the answer is none of it", echo, UDP{Expect: []byte(">\x00")}, "wrong answer"},
 		{"a wrong one is no silence", echo, UDP{Expect: []byte("pong"), Silence: SilenceSuccess}, "wrong answer"},
 		{"none", mute, UDP{}, "no answer within 100ms"},
 		{"none, and that is well", mute, UDP{Silence: SilenceSuccess}, ""},
