@@ -137,7 +137,7 @@ func (v *view) segmentVerified() bool {
 // sumAll returns the sum of the packet's network-layer bytes, of all its descriptors.
 func (h *Handler) sumAll(v *view) uint32 {
 	left, sum, odd := v.size(), uint32(0), false
-	for i := 0; left > 0; i++ {
+	for i := 0; left > 0 && i < len(h.chain); i++ {
 		p := h.arena.Bytes(&h.chain[i])
 		if i == 0 {
 			p = p[v.d.L3:]

@@ -144,7 +144,11 @@ func (h *Handler) passable(v *view, hop *Hop, overhead int) packet.Verdict {
 	case HopUnresolved:
 		return packet.DropNoNeighbor
 	}
-	if mtu := h.snap.ports[hop.Port].MTU; mtu != 0 && v.size()+overhead > mtu {
+	mtu := h.snap.ports[hop.Port].MTU
+	if mtu == 0 && overhead > 0 {
+		mtu = longestPacket
+	}
+	if mtu != 0 && v.size()+overhead > mtu {
 		v.mtu = mtu - overhead
 		return packet.DropTooBig
 	}

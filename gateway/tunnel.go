@@ -35,6 +35,9 @@ func (b *Backend) serves(m Mode, ap netip.AddrPort, is4 bool) bool {
 	return ap.Addr().Is4() == is4 || m.Direct() && len(b.Addresses) == 1
 }
 
+// longestPacket is how long an outer packet can be: lengths have 16 bits.
+const longestPacket = 0xffff
+
 // guePush is what GUE adds to an outer IP header: UDP and a header without optional fields.
 const guePush = wire.UDPLen + wire.GUELen
 
