@@ -6,7 +6,6 @@ import (
 	"net"
 	"os/exec"
 	"strings"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -39,8 +38,9 @@ type site struct {
 	frontMAC                 string
 }
 
-// siteWait is how long a run waits for that of another process, such as a test.
-const siteWait = 20 * time.Second
+// sitePrefixes are those of namespaces: the first that no other process, such as a test, has. None
+// begins another with a dash behind it.
+var sitePrefixes = []string{"mr-l4", "mr-l4b", "mr-l4c", "mr-l4d"}
 
 // siteOptions are what contestants differ in.
 type siteOptions struct {
@@ -53,9 +53,11 @@ type siteOptions struct {
 }
 
 func newSite(o siteOptions) (s *site, err error) {
-	n, err := testnet.New("mr-l4")
-	for end := time.Now().Add(siteWait); errors.Is(err, testnet.ErrInUse) && time.Now().Before(end); n, err = testnet.New("mr-l4") {
-		time.Sleep(50 * time.Millisecond)
+	n, err := testnet.New(sitePrefixes[0])
+	for _, prefix := range sitePrefixes[1:] {
+		if errors.Is(err, testnet.ErrInUse) {
+			n, err = testnet.New(prefix)
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -54,9 +54,10 @@ func (b *l4Bench) bulkMeasure(wire bool, streams int) Measure {
 // runBulk has the client on CPU 0, and the server with the gateway on CPU 1.
 func (b *l4Bench) runBulk(ctx context.Context, t Timing, s *site, f forwarder, streams int) (Sample, error) {
 	role := func(name, ready string, argv ...string) []string {
-		return append([]string{b.e.Self, "role", name, "-any-end", "-version", b.iperfVersion, "-ready", ready, "--", "iperf3", "--forceflush"}, argv...)
+		return append([]string{b.e.Self, "role", name, "-any-end", "-version", b.iperfVersion, "-ready", ready, "--", "stdbuf", "-oL", "iperf3"}, argv...)
 	}
 	port := strconv.Itoa(bulkPort)
+	t.Warmup = max(t.Warmup, t.Window/2) // windows have opened
 	seconds := strconv.Itoa(int((t.Warmup + t.Window + patience).Seconds()) + 1)
 	server := Part{Name: "server", Argv: role("bulk", "Server listening", "-s", "-p", port), CPU: 1, In: s.backend}
 	client := Part{Name: "client", CPU: 0, In: s.client, Argv: role("run", "connected to",

@@ -58,7 +58,7 @@ func (s *site) streamTo(f forwarder, flows, services uint) stream {
 func (b *l4Bench) udpMeasure(name string, flows uint, send sender64) Measure {
 	run := func(ctx context.Context, t Timing, s *site, f forwarder) (Sample, error) {
 		if flows > 1 {
-			t = t.opening()
+			t.Warmup = max(t.Warmup, t.Window) // to open the connections
 		}
 		parts := append([]Part{b.sinkPart(s)}, f.part(s)...)
 		w, err := runParts(ctx, t, append(parts, send(s, s.streamTo(f, flows, 1)))...)

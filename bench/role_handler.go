@@ -29,6 +29,7 @@ type inMemory struct {
 	engine *gpukern.CPU
 	first  []byte // of the stream
 	stream stream
+	before memory // of this process, with everything but the gateway
 }
 
 const memoryMAC = "02:00:00:00:00:f0" // of port 0
@@ -42,9 +43,22 @@ func openInMemory(o roleOptions) (*inMemory, error) {
 		return nil, err
 	}
 	g := &inMemory{engine: newGatewayEngine(), stream: o.stream}
-	g.stream.mac = memoryMAC
-	if g.first, err = g.stream.probe(o.size); err != nil {
+	if g.arena, err = ring.NewArena(ring.ArenaConfig{Frames: memoryFrames}); err != nil {
 		return nil, err
+	}
+	if err := g.open(cfg, o.size); err != nil {
+		return nil, errors.Join(err, g.arena.Close())
+	}
+	return g, nil
+}
+
+// memoryFrames is the size of the arena.
+const memoryFrames = 8192
+
+func (g *inMemory) open(cfg *gateway.Config, size int) (err error) {
+	g.stream.mac = memoryMAC
+	if g.first, err = g.stream.probe(size); err != nil {
+		return err
 	}
 	hops := gateway.StaticResolver{}
 	for _, s := range cfg.Services {
@@ -55,13 +69,9 @@ func openInMemory(o roleOptions) (*inMemory, error) {
 		}
 	}
 	ports := []gateway.Port{{Name: frontDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf0}}, {Name: backDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf1}}}
-	if g.gate, err = gateway.Open(cfg, gateway.Options{Ports: ports, Resolver: hops}); err != nil {
-		return nil, err
-	}
-	if g.arena, err = ring.NewArena(ring.ArenaConfig{Frames: 8192}); err != nil {
-		return nil, errors.Join(err, g.gate.Close())
-	}
-	return g, nil
+	g.before = memoryNow()
+	g.gate, err = gateway.Open(cfg, gateway.Options{Ports: ports, Resolver: hops})
+	return err
 }
 
 // newGatewayEngine does what the gateway's loops ask for.
@@ -77,7 +87,6 @@ func (g *inMemory) close() error {
 // the packets is not in what ownNanos counts. -as says which packets: "known" are those of connections that
 // it has opened before it is ready, "new" those of ever new flows.
 func openHandler(o roleOptions) (roleWork, error) {
-	before := memoryNow()
 	g, err := openInMemory(o)
 	if err != nil {
 		return roleWork{}, err
@@ -100,7 +109,7 @@ func openHandler(o roleOptions) (roleWork, error) {
 		if err := h.openAll(); err != nil {
 			return roleWork{}, errors.Join(err, g.close())
 		}
-		after := memoryNow()
+		after, before := memoryNow(), g.before
 		counts["rss"], counts["heap"] = after.rss-min(after.rss, before.rss), after.heap-min(after.heap, before.heap)
 	}
 	return roleWork{

@@ -52,7 +52,7 @@ type loopsBench struct {
 func (l *loopsBench) open(o roleOptions) error {
 	handlers := l.gate.Handlers()
 	for i, h := range handlers {
-		pool, err := l.arena.Cut(8192 / len(handlers))
+		pool, err := l.arena.Cut(memoryFrames / len(handlers))
 		if err != nil {
 			return err
 		}

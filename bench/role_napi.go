@@ -17,10 +17,11 @@ import (
 // bound to this process's CPU and its CPU time is told as the part's. Without it the kernel forwards
 // on the back of whoever sends.
 func openNAPI(o roleOptions) (roleWork, error) {
+	others := napiThreads(o.dev)
 	if err := threaded(o.dev); err != nil {
 		return roleWork{}, fmt.Errorf("threaded NAPI of %s: %w", o.dev, err)
 	}
-	pids, err := napiThreads(o.dev)
+	pids, err := newThreads(o.dev, others)
 	if err != nil {
 		return roleWork{}, err
 	}
@@ -64,23 +65,29 @@ func threaded(dev string) error {
 	return os.WriteFile("/sys/class/net/"+dev+"/threaded", []byte("1"), 0o644)
 }
 
-// napiThreads waits for the threads of a device and returns them. Another namespace may have a
-// device of the same name: the youngest is ours.
-func napiThreads(dev string) ([]int, error) {
+// newThreads waits for the threads of a device. Those of devices with the same name in other
+// namespaces are there before it asks for its own.
+func newThreads(dev string, others []int) (pids []int, err error) {
 	for range 50 {
-		if pids := threadsNamed("napi/" + dev + "-"); len(pids) > 0 {
-			return []int{slices.Max(pids)}, nil
+		for _, pid := range napiThreads(dev) {
+			if !slices.Contains(others, pid) {
+				pids = append(pids, pid)
+			}
+		}
+		if len(pids) > 0 {
+			return pids, nil
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	return nil, errors.New("the kernel's threads cannot be seen, so their CPU time cannot be told")
 }
 
-func threadsNamed(prefix string) (pids []int) {
+// napiThreads returns the threads that poll devices of a name, in all namespaces.
+func napiThreads(dev string) (pids []int) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/comm")
 	for _, path := range paths {
 		comm, _ := os.ReadFile(path)
-		if strings.HasPrefix(string(comm), prefix) {
+		if strings.HasPrefix(string(comm), "napi/"+dev+"-") {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 			pids = append(pids, pid)
 		}

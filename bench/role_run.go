@@ -50,6 +50,10 @@ type foreign struct {
 const (
 	foreignReady = 9 * time.Second // below readyIn, so that its words are seen
 	foreignEnd   = 4 * time.Second // below answerIn
+
+	// foreignSettle is how long a program may still be busy with its start when it says that it is
+	// ready: a gateway learns the link addresses of its backends.
+	foreignSettle = 50 * time.Millisecond
 )
 
 func (f *foreign) start() error {
@@ -73,6 +77,7 @@ func (f *foreign) start() error {
 	}
 	select {
 	case <-f.ready:
+		time.Sleep(foreignSettle)
 		return nil
 	case <-f.ended:
 		return f.failed("ended early")
