@@ -17,10 +17,10 @@ type origin struct {
 	members map[string]*member
 }
 
-// fork returns a copy of a snapshot in which services, backends and endpoints may be replaced.
+// fork returns a copy of a snapshot in which services and backends may be replaced.
 func (s *snapshot) fork() *snapshot {
 	c := *s
-	c.services, c.backends, c.endpoints = slices.Clone(s.services), slices.Clone(s.backends), slices.Clone(s.endpoints)
+	c.services, c.backends = slices.Clone(s.services), slices.Clone(s.backends)
 	return &c
 }
 
@@ -36,7 +36,7 @@ func replace[T any](list []*T, i uint32) *T {
 // g.mu.
 func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
 	s := old.fork()
-	s.fronts, s.snats = slices.Clone(old.fronts), slices.Clone(old.snats)
+	s.fronts, s.snats, s.endpoints = slices.Clone(old.fronts), slices.Clone(old.snats), slices.Clone(old.endpoints)
 	s.timeouts, s.tunnel, s.dropL4 = newTimeouts(&c.Table), newTunnel(&c.Tunnel), c.Checksum == "drop"
 	s.snat4, s.snat6 = nil, nil
 	for _, a := range c.SNAT {
@@ -183,7 +183,7 @@ func (g *Gateway) serverOf(sv *Service, b *Backend) (to server) {
 }
 
 // hadBackend reports whether a service had the backend of a label.
-func hadBackend(sv *Service, label *BackendStatus) bool {
+func hadBackend(sv *Service, label *label) bool {
 	return slices.ContainsFunc(sv.Backends, func(b Backend) bool {
 		return b.Name == label.Name && slices.Contains(b.Addresses, label.Address)
 	})

@@ -35,7 +35,7 @@ const page = 1024
 // the loop runs no more. A connection that opens or ends meanwhile may be missing.
 func (g *Gateway) Connections(now clock.Time, on func(loop int, f func()) bool, yield func(Connection) bool) {
 	g.mu.Lock()
-	labels := append([]BackendStatus(nil), g.reg.labels...)
+	labels := g.reg.labels // it only ever grows
 	g.mu.Unlock()
 	buf := make([]conn, 0, page)
 	for i, h := range g.handlers {
@@ -65,7 +65,7 @@ func (t *table) copy(buf []conn, at int) (_ []conn, next int, more bool) {
 }
 
 // connection returns what c means.
-func (s *snapshot) connection(c *conn, b *BackendStatus, loop int, now ticks) Connection {
+func (s *snapshot) connection(c *conn, b *label, loop int, now ticks) Connection {
 	front, to := &s.fronts[c.front], s.endpoints[c.endpoint]
 	left := max(int32(c.deadline-now), 0)
 	one := Connection{

@@ -261,6 +261,7 @@ func (g *Gateway) flushHops() {
 		return
 	}
 	s, touched := g.snap.Load().fork(), map[uint32]bool{}
+	s.endpoints = slices.Clone(s.endpoints)
 	var events []Event
 	for a, old := range g.dirty {
 		hop := g.hops[a]

@@ -16,7 +16,7 @@ type registry struct {
 	backends  map[backendName]uint32
 	endpoints map[transport]uint32
 	snats     map[netip.Addr]uint16
-	labels    []BackendStatus // of backends, by number: what does not change
+	labels    []label // of backends, by number
 
 	serves []string          // the service of a backend, by its number
 	byAddr map[addr][]uint32 // endpoints of an address
@@ -34,6 +34,12 @@ type backendName struct {
 	service, name string
 	at            netip.AddrPort
 	proto         uint8
+}
+
+// label is what names a backend in logs.
+type label struct {
+	Name    string
+	Address netip.AddrPort
 }
 
 func newRegistry(loops int) *registry {
@@ -92,7 +98,7 @@ func (r *registry) backend(s *snapshot, b backendName) uint32 {
 			service: r.service(s, b.service), endpoint: to, usable: true, stats: newBlocks(r.loops, backendCounts),
 		})
 		r.serves = append(r.serves, b.service)
-		r.labels = append(r.labels, BackendStatus{Name: b.name, Address: b.at})
+		r.labels = append(r.labels, label{b.name, b.at})
 	})
 }
 

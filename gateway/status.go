@@ -134,7 +134,7 @@ func (g *Gateway) serviceStatus(s *snapshot, sv *Service) ServiceStatus {
 
 func (g *Gateway) backendStatus(s *snapshot, id uint32) BackendStatus {
 	b := s.backends[id]
-	st := g.reg.labels[id]
+	st := BackendStatus{Name: g.reg.labels[id].Name, Address: g.reg.labels[id].Address}
 	g.healthStatus(id, &st)
 	st.Removed = !b.present
 	g.memberStatus(&st, b.service, id)
