@@ -13,6 +13,7 @@ TEST_PACKAGES  := clang-19 llvm-19 libbpf-dev gcc libc6-dev ethtool tcpdump tsha
 BENCH_PACKAGES := iperf3 nginx-light nftables
 
 FUZZTIME ?= 20s
+SOAK     ?= 60s
 SUITE    ?= packet-io
 KEEP     ?=
 
@@ -92,6 +93,9 @@ fuzz: ## run every fuzzer for FUZZTIME (20s)
 
 bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), into bench/results
 	$(GO) run ./bench -suite $(SUITE) $(BENCHFLAGS)
+
+soak: ## change the gateway's configuration ten times a second under load, for SOAK
+	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -v -run TestNoConnectionBreaks ./gateway
 
 lint: ## gofumpt, vet, staticcheck
 	@out=$$($(GO) tool gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi
