@@ -12,7 +12,7 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 		return h.dropOf(h.snap.fronts[front].service, packet.DropRateLimit)
 	}
 	key := clientKey{v.src, front, v.sport}
-	n := h.table.byClient(&key)
+	n := h.byClient(&key)
 	if n >= 0 && (h.over(n, v) || h.elsewhere(&h.table.conns[n], v)) {
 		h.forget(n)
 		n = -1
@@ -173,7 +173,7 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 	if !toUs {
 		key.client = v.dst
 	}
-	n := h.table.byBackend(&key)
+	n := h.byBackend(&key)
 	if n >= 0 && h.table.conns[n].expired(h.now) {
 		h.forget(n)
 		n = -1

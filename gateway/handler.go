@@ -24,6 +24,8 @@ type Handler struct {
 	table     *table
 	ports     *ports
 	fragments *fragments
+	hint      int32 // the connection that the packet may belong to; -1 is none
+	outlook   outlook
 	answers   bucket
 	scratch   [wire.NDReplyLen]byte
 	cid       quiclb.Scratch
@@ -61,6 +63,7 @@ func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
 	rest := false // of a packet whose first descriptor has been decided
 	for i := range b.D {
 		d := &b.D[i]
+		h.hint = h.hintFor(b.D, i)
 		if rest {
 			d.Verdict, d.Port = b.D[i-1].Verdict, b.D[i-1].Port
 		} else {

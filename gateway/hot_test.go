@@ -20,6 +20,8 @@ type flood struct {
 	b    *packet.Batch
 	orig []byte
 	desc []packet.Desc
+
+	services int // 0, or client n goes to service n modulo this many; see manyServices
 }
 
 func newFlood(w *world, n int) *flood {
@@ -44,6 +46,9 @@ func (f *flood) from(i, n int) {
 	copy(p, f.orig[off:])
 	binary.BigEndian.PutUint32(p[26:], 0xc6000000|uint32(n)>>12)
 	binary.BigEndian.PutUint16(p[34:], uint16(n&0xfff)+1)
+	if f.services > 0 {
+		binary.BigEndian.PutUint32(p[30:], 0xc6130000|uint32(n%f.services))
+	}
 	f.b.D[i] = f.desc[i]
 }
 

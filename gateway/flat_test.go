@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// lane is a gateway with a number of open connections, whose packets come in random order.
+type lane struct {
+	name    string
+	f       *flood
+	order   []uint32
+	at      int
+	spent   time.Duration
+	packets int
+}
+
+// burst passes one batch through the handler and counts the time that it took there.
+func (l *lane) burst() {
+	for i := range l.f.desc {
+		if l.at == len(l.order) {
+			l.at = 0
+		}
+		l.f.from(i, int(l.order[l.at]))
+		l.at++
+	}
+	start := time.Now()
+	l.f.w.h.Handle(l.f.w.now, l.f.b)
+	l.spent += time.Since(start)
+	l.packets += len(l.f.desc)
+}
+
+// newLane opens the connections and confirms them.
+func newLane(b *testing.B, name, config string, flows int) *lane {
+	f := newFlood(newWorld(b, config), 64)
+	for i := 0; i < flows; i += 64 {
+		f.handle(i, 1)
+		f.w.confirmAll()
+	}
+	l := &lane{name: name, f: f, order: make([]uint32, max(flows, 64))}
+	for i, n := range rand.New(rand.NewPCG(1, 1)).Perm(len(l.order)) {
+		l.order[i] = uint32(n % flows)
+	}
+	return l
+}
+
+// benchLanes measures all lanes by turns, so that what else the machine does hits them alike. Of each it
+// reports the median of many short measurements.
+func benchLanes(b *testing.B, lanes []*lane) {
+	runs := make([][]float64, len(lanes))
+	for b.Loop() {
+		for i, l := range lanes {
+			l.spent, l.packets = 0, 0
+			for range 64 {
+				l.burst()
+			}
+			runs[i] = append(runs[i], float64(l.spent.Nanoseconds())/float64(l.packets))
+		}
+	}
+	for i, l := range lanes {
+		l.f.forwarded(b)
+		slices.Sort(runs[i])
+		b.ReportMetric(runs[i][len(runs[i])/2], "ns-"+l.name)
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkConnections is the cost of a packet of a client with 1 to 1 M connections.
+func BenchmarkConnections(b *testing.B) {
+	var lanes []*lane
+	for _, flows := range []int{1, 1000, 100_000, 1_000_000} {
+		lanes = append(lanes, newLane(b, fmt.Sprint(flows), bigTable(1_400_000), flows))
+	}
+	benchLanes(b, lanes)
+}
+
+// manyServices serves n addresses with one backend each, and 100 connections each at most.
+func manyServices(n int) string {
+	s := "devices: [{name: gw0}, {name: gw1}]\nsnat: [198.18.2.1, 198.18.2.2, 198.18.2.3]\ntable: {size: 400000, udp: 1h}\nservices:\n"
+	for i := range n {
+		s += fmt.Sprintf("  - {name: s%d, protocol: udp, address: 198.19.%d.%d:53, hash_size: 251, backends: [{address: 198.18.%d.%d:53}]}\n",
+			i, i>>8, i&255, 128+i>>8, i&255)
+	}
+	return s
+}
+
+// BenchmarkServices is the cost of a packet with 1 to 10 000 services and 100 000 connections.
+func BenchmarkServices(b *testing.B) {
+	var lanes []*lane
+	for _, n := range []int{1, 100, 10_000} {
+		f := newFlood(newWorld(b, manyServices(n)), 64)
+		l := &lane{name: fmt.Sprint(n), f: f}
+		f.services = n
+		for i := 0; i < 100_000; i += 64 {
+			f.handle(i, 1)
+			f.w.confirmAll()
+		}
+		l.order = make([]uint32, 100_000)
+		for i, k := range rand.New(rand.NewPCG(1, 1)).Perm(len(l.order)) {
+			l.order[i] = uint32(k)
+		}
+		lanes = append(lanes, l)
+	}
+	benchLanes(b, lanes)
+}
+
+// BenchmarkFlood is the cost of a forged packet: each from a new source, with the half-open budget used up.
+func BenchmarkFlood(b *testing.B) {
+	f := newFlood(newWorld(b, bigTable(1_000_000)), 64)
+	i := 0
+	for ; i < 300_000; i += 64 {
+		f.handle(i, 1)
+	}
+	var spent time.Duration
+	packets := 0
+	for b.Loop() {
+		for j := range f.desc {
+			f.from(j, i+j)
+		}
+		i += 64
+		start := time.Now()
+		f.w.h.Handle(f.w.now, f.b)
+		spent += time.Since(start)
+		packets += 64
+	}
+	f.forwarded(b)
+	b.ReportMetric(float64(spent.Nanoseconds())/float64(packets), "ns/packet")
+	b.ReportMetric(0, "ns/op")
+}

@@ -1,0 +1,8 @@
+//go:build !amd64
+
+package gateway
+
+// canPrefetch reports whether prefetch does something.
+const canPrefetch = false
+
+func prefetch(*uintptr, int) {}
