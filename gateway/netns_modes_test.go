@@ -167,6 +167,7 @@ func TestEveryModeServesRealPrograms(t *testing.T) {
 	testnet.Program(t, "curl", "tcpdump", "tshark", "iperf3")
 	s, _ := layOutModes(t, "mr-gwmode", "afxdp")
 	s.startModes()
+	start := time.Now()
 	captures := []*capture{
 		record(t, s.client, "eth0"), record(t, s.client, "ret1"),
 		record(t, s.backends[0], "eth0"), record(t, s.backends[1], "eth0"),
@@ -177,12 +178,14 @@ func TestEveryModeServesRealPrograms(t *testing.T) {
 			t.Run(p.name+" from "+host, func(t *testing.T) { s.passage(t, p, host) })
 		}
 	}
+	t.Logf("passages done after %v", time.Since(start).Round(time.Millisecond))
 	packets := 0
 	for _, c := range captures {
 		n := gateway.TsharkReads(t, c.stop())
 		t.Logf("%s: %d packets", filepath.Base(c.file), n)
 		packets += n
 	}
+	t.Logf("captures read after %v", time.Since(start).Round(time.Millisecond))
 	if packets < 10000 {
 		t.Errorf("captured %d packets", packets)
 	}
@@ -191,7 +194,9 @@ func TestEveryModeServesRealPrograms(t *testing.T) {
 			s.iperf(host, passages[i].port+2)
 		}
 	}
+	t.Logf("bulk done after %v", time.Since(start).Round(time.Millisecond))
 	s.refusals()
+	t.Logf("refusals done after %v", time.Since(start).Round(time.Millisecond))
 	s.crowd(10_000, "198.18.1.1:8103", "[2001:db8:1::1]:8103", "198.18.1.1:8123", "[2001:db8:1::1]:8123")
 	sum := s.stop()
 	if n := sum.Gateway.Answers["too_big"]; n < 2*4 { // each tunnel, each family
@@ -250,7 +255,7 @@ func sumOf(n int64) []byte {
 	return sum.Sum(nil)
 }
 
-// iperf sends 32 MB each way.
+// iperf sends 8 MB each way.
 func (s *site) iperf(host string, port int) {
 	s.t.Helper()
 	server := exec.Command("iperf3", "-s", "-p", fmt.Sprint(port))
@@ -258,8 +263,8 @@ func (s *site) iperf(host string, port int) {
 	defer func() { server.Process.Kill(); server.Wait() }()
 	for _, way := range []string{"--reverse", "--no-delay"} {
 		out, err := "", error(nil)
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-			if out, err = s.client.Run("iperf3", "-c", host, "-p", fmt.Sprint(port), "-n", "32M", way, "--connect-timeout", "2000"); err == nil {
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if out, err = s.client.Run("iperf3", "-c", host, "-p", fmt.Sprint(port), "-n", "8M", way, "--connect-timeout", "2000"); err == nil {
 				break // the server needs a moment to listen
 			}
 		}
@@ -378,9 +383,10 @@ func runCrowd(spec string) error {
 	}
 	opened := time.Since(start)
 	for round := range 2 {
-		errs := make(chan error, n)
+		errs, turn := make(chan error, n), make(chan bool, 500) // more at once, and rings overflow
 		for i, c := range conns {
-			go func() { errs <- echoed(c, fmt.Sprintf("round %d of %d", round, i)) }()
+			turn <- true
+			go func() { errs <- echoed(c, fmt.Sprintf("round %d of %d", round, i)); <-turn }()
 		}
 		for range conns {
 			if err := <-errs; err != nil {
