@@ -3,14 +3,10 @@ package gateway
 import (
 	"encoding/binary"
 	"fmt"
-	"net/netip"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/packet"
-	"github.com/millrace/millrace/wire"
 )
 
 // flood is a batch of UDP datagrams from distinct clients, ready for Handle without the engine.
@@ -182,82 +178,3 @@ func benchReplies(b *testing.B, w *world, f *flood, flows int) {
 	}
 	f.forwarded(b)
 }
-
-// FuzzHandle sends arbitrary bytes, after a few connections have been made, through the engine and
-// the handler. Every packet gets a verdict, and what is forwarded goes to a backend or a client.
-func FuzzHandle(f *testing.F) {
-	for _, p := range [][]byte{
-		client(host, web, "S").bytes(), client(host, web, "A").bytes(), client(host, dns, "").bytes(),
-		client("[2001:db8::9]:40000", "[2001:db8:1::1]:80", "S").bytes(),
-		seg{src: netip.MustParseAddrPort("198.18.2.11:5353"), dst: netip.MustParseAddrPort("198.18.2.1:5000"), from: macBackend, to: macGw1}.bytes(),
-		arpFor("198.18.1.1", 1), solicit("2001:db8::9", "ff02::1:ff00:1", "2001:db8:1::1", true, 255),
-	} {
-		f.Add(p, false)
-		f.Add(p, true)
-	}
-	w := newWorld(f, "snat_ports: 5000-5063\n"+fill(""))
-	known := client(host, dns, "").bytes()
-	f.Fuzz(func(t *testing.T, p []byte, mend bool) {
-		w.t = t
-		if len(p) > 1500 {
-			return
-		}
-		if mend {
-			mendChecksum(p)
-		}
-		w.now = w.now.Add(time.Second)
-		w.expect(0, known, 1)
-		for port := range uint8(2) {
-			s := w.send(port, p)
-			if s.verdict == packet.Undecided || s.verdict == packet.Deliver {
-				t.Fatalf("verdict %v", s.verdict)
-			}
-			if s.verdict == packet.Forward {
-				checkForwarded(t, port, s)
-			}
-		}
-		if w.h.table.live > 1024 {
-			t.Fatal("the table has grown")
-		}
-	})
-}
-
-// mendChecksum makes the IPv4 header checksum right, so that the fuzzer gets behind it.
-func mendChecksum(p []byte) {
-	if len(p) >= 34 && p[12] == 8 && p[13] == 0 && wire.IPv4(p[14:]).ValidHeader() {
-		wire.IPv4(p[14:]).FillChecksum()
-	}
-}
-
-// checkForwarded fails when a packet went where no backend, client or asker is.
-func checkForwarded(t *testing.T, from uint8, s sent) {
-	t.Helper()
-	eth := wire.Ethernet(s.p)
-	if eth.EtherType() == wire.EtherTypeARP || eth.EtherType() == wire.EtherTypeIPv6 && s.p[20] == wire.ProtoICMPv6 {
-		if s.port != from || eth.Src() != [...][6]byte{macGw0, macGw1}[from] {
-			t.Fatalf("an answer left by port %d: %x", s.port, s.p)
-		}
-		return
-	}
-	var src, dst netip.Addr
-	switch eth.EtherType() {
-	case wire.EtherTypeIPv4:
-		src, dst = wire.IPv4(s.p[14:]).SrcAddr(), wire.IPv4(s.p[14:]).DstAddr()
-		if !wire.IPv4(s.p[14:]).ChecksumOK() {
-			t.Fatalf("wrong header checksum: %x", s.p)
-		}
-	case wire.EtherTypeIPv6:
-		src, dst = wire.IPv6(s.p[14:]).SrcAddr(), wire.IPv6(s.p[14:]).DstAddr()
-	default:
-		t.Fatalf("forwarded %x", s.p)
-	}
-	backends, snat := "198.18.2.11 198.18.2.12 2001:db8:2::11 2001:db8:2::12", "198.18.2.1 2001:db8:2::1"
-	vips := "198.18.1.1 2001:db8:1::1"
-	if in := has(backends, dst) && has(snat, src); in != (eth.Dst() == macBackend && s.port == 1) && !has(vips, src) {
-		t.Fatalf("from %v to %v by port %d to %v", src, dst, s.port, eth.Dst())
-	} else if !in && !has(vips, src) {
-		t.Fatalf("from %v to %v", src, dst)
-	}
-}
-
-func has(list string, a netip.Addr) bool { return slices.Contains(strings.Fields(list), a.String()) }
