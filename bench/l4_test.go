@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -263,5 +264,26 @@ func TestAProgramThatFailsSaysWhy(t *testing.T) {
 				t.Errorf("error %v, want %q in it", err, c.want)
 			}
 		})
+	}
+}
+
+func TestAProgramIsReadyWhenItSaysSo(t *testing.T) {
+	f := &foreign{
+		cmd: exec.Command("sh", "-c", "echo starting; sleep 0.2; echo it is up; sleep 60"), want: "is up", ready: make(chan struct{}),
+	}
+	if err := f.start(); err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	said := f.said.String()
+	f.mu.Unlock()
+	if want := "starting\nit is up\n"; said != want {
+		t.Errorf("it had said %q, want %q", said, want)
+	}
+	if err := f.stop(); err != nil {
+		t.Error(err)
+	}
+	if cpu, err := f.cpu(); err != nil || cpu <= 0 {
+		t.Errorf("CPU time of an ended program: %d ns, %v", cpu, err)
 	}
 }

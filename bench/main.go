@@ -136,16 +136,19 @@ func (f flags) execute(ctx context.Context, s Suite, stderr io.Writer) (*Result,
 	if err != nil {
 		return nil, err
 	}
-	if !f.ownRounds {
-		f.rounds = cmp.Or(s.Rounds, defaultRounds)
-	}
 	begin := time.Now()
 	e := &Env{Root: root, Self: self, Log: func(format string, args ...any) {
 		fmt.Fprintf(stderr, "%6.1fs  "+format+"\n", append([]any{time.Since(begin).Seconds()}, args...)...)
 	}}
-	return runSuite(ctx, s, e, Plan{
-		Rounds: f.rounds, Repeat: f.repeat, Only: f.only, Timing: Timing{Warmup: f.warmup, Window: f.duration},
-	})
+	return runSuite(ctx, s, e, f.plan(s))
+}
+
+func (f flags) plan(s Suite) Plan {
+	p := Plan{Rounds: f.rounds, Repeat: f.repeat, Only: f.only, Timing: Timing{Warmup: f.warmup, Window: f.duration}}
+	if !f.ownRounds {
+		p.Rounds = cmp.Or(s.Rounds, defaultRounds)
+	}
+	return p
 }
 
 // report prints the result and, when the whole suite was run, stores it.

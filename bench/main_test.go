@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -51,5 +52,17 @@ func TestEverySuiteHasItsOwnName(t *testing.T) {
 			t.Errorf("suite %q is incomplete or listed twice", s.Name)
 		}
 		seen[s.Name] = true
+	}
+}
+
+func TestASuiteMayHaveItsOwnNumberOfRounds(t *testing.T) {
+	for args, want := range map[string][2]int{"-suite x": {defaultRounds, 3}, "-suite x -rounds 7": {7, 7}, "-suite x -rounds 5": {5, 5}} {
+		f, err := parseFlags(strings.Fields(args), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]int{f.plan(Suite{}).Rounds, f.plan(Suite{Rounds: 3}).Rounds}; got != want {
+			t.Errorf("%s: %v rounds, want %v", args, got, want)
+		}
 	}
 }

@@ -105,7 +105,7 @@ func (o Outcome) row(w *strings.Builder, counts []string) {
 // digits.
 func short(x float64, decimals int) string {
 	s := strconv.FormatFloat(x, 'f', decimals, 64)
-	if x != 0 && len(strings.TrimLeft(s, "0.")) < 3 {
+	if digits := strings.TrimLeft(strings.Replace(s, ".", "", 1), "0"); x != 0 && len(digits) < 3 {
 		return strconv.FormatFloat(x, 'g', 3, 64)
 	}
 	return s

@@ -109,3 +109,10 @@ func TestBusyTicksLeaveIdleAndIOWaitOut(t *testing.T) {
 		t.Errorf("busyTicks = %d, want 63", n)
 	}
 }
+
+func TestTheCPUsOfAPartAreThoseThatItUses(t *testing.T) {
+	up := []*process{{Part: Part{CPU: 1}}, {Part: Part{CPU: 1, Also: []int{0, 3}}}, {Part: Part{CPU: 3}}}
+	if got := fmt.Sprint(cpusOf(up)); got != "[1 0 3]" {
+		t.Errorf("CPUs %s", got)
+	}
+}

@@ -123,3 +123,39 @@ func TestMarkdownLooksAsItDid(t *testing.T) {
 		t.Errorf("run with -update if that is meant:\n%s", diff)
 	}
 }
+
+func TestFiguresKeepThreeDigits(t *testing.T) {
+	for _, c := range []struct {
+		x        float64
+		decimals int
+		want     string
+	}{{1.2345, 3, "1.234"}, {0, 3, "0.000"}, {123.456, 1, "123.5"}, {0.00201, 3, "0.00201"}, {0.2345, 1, "0.234"}, {1.25, 1, "1.25"}, {0.1234, 3, "0.123"}} {
+		if got := short(c.x, c.decimals); got != c.want {
+			t.Errorf("short(%v, %d) = %s, want %s", c.x, c.decimals, got, c.want)
+		}
+	}
+}
+
+func TestSizesAreNotSummed(t *testing.T) {
+	round := func(rss, lost uint64) Round {
+		return Round{Sample: Sample{Counts: map[string]uint64{"rss": rss, "lost": lost}}}
+	}
+	o := Outcome{Samples: []Round{round(100, 1), round(120, 2), round(110, 3)}}
+	if rss, lost := o.count("rss"), o.count("lost"); rss != "120" || lost != "6" {
+		t.Errorf("rss %s and lost %s, want the largest, 120, and the sum, 6", rss, lost)
+	}
+}
+
+func TestABoundHasTheUnitOfItsMetric(t *testing.T) {
+	for want, g := range map[string]Gate{
+		"a: own <= 1000 ns":   {"a", MetricOwn, "", "<=", 1000},
+		"a: own <= 1.3x of b": {"a", MetricOwn, "b", "<=", 1.3},
+		"a: rss <= 128 MB":    {"a", "rss", "", "<=", 128e6},
+		"a: rate >= 10 M/s":   {"a", MetricRate, "", ">=", 10e6},
+		"a: allocs <= 0":      {"a", "allocs", "", "<=", 0},
+	} {
+		if got := g.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
