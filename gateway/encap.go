@@ -42,6 +42,9 @@ const (
 // It reports DropNoFrame when the headroom is too small, and has changed nothing then.
 func (h *Handler) push(v *view, to *endpoint, w way) packet.Verdict {
 	grow := w.overhead(to.addr.is4())
+	if grow > 0 && v.d.Flags.Has(packet.FlagOffload) {
+		return packet.DropUnsupported // no device cuts what lies in a tunnel; the daemon has them cut before
+	}
 	shift := linkLen(&to.hop) + grow - int(v.d.L3) // how far the frame grows in front
 	if shift > h.arena.Headroom(v.d) {
 		return packet.DropNoFrame

@@ -148,7 +148,7 @@ func (h *Handler) passable(v *view, hop *Hop, overhead int) packet.Verdict {
 	if mtu == 0 && overhead > 0 {
 		mtu = longestPacket
 	}
-	if mtu != 0 && v.size()+overhead > mtu {
+	if mtu != 0 && h.needs(v)+overhead > mtu {
 		v.mtu = mtu - overhead
 		return packet.DropTooBig
 	}

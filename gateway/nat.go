@@ -66,6 +66,15 @@ func (v *view) size() int {
 	return wire.IPv6Len + int(wire.IPv6(ip).PayloadLen())
 }
 
+// needs returns the length of the largest network-layer packet that v becomes on the wire.
+func (h *Handler) needs(v *view) int {
+	size := v.size()
+	if !v.d.Flags.Has(packet.FlagOffload) {
+		return size
+	}
+	return min(size, int(v.d.Payload)-int(v.d.L3)+int(h.arena.Offload(v.d).SegmentSize))
+}
+
 // rewrite is what becomes of a packet's headers.
 type rewrite struct {
 	src, dst     addr
@@ -113,11 +122,25 @@ func (v *view) apply(r *rewrite) {
 	}
 	l4 := p[v.d.L4:]
 	binary.BigEndian.PutUint32(l4, uint32(r.sport)<<16|uint32(r.dport))
+	if v.d.Flags.Has(packet.FlagOffload) {
+		v.readdress(l4, r.l3)
+		return
+	}
 	if v.d.Proto == wire.ProtoUDP {
 		wire.UDP(l4).Update(r.l4)
 		return
 	}
 	wire.TCP(l4).SetChecksum(wire.Apply(wire.TCP(l4).Checksum(), r.l4))
+}
+
+// readdress changes a transport checksum that is still to be made: its field holds the sum of the pseudo
+// header, not complemented, in which there are addresses and no ports.
+func (v *view) readdress(l4 []byte, diff uint16) {
+	if v.d.Proto == wire.ProtoUDP {
+		wire.UDP(l4).SetChecksum(^wire.Apply(^wire.UDP(l4).Checksum(), diff))
+		return
+	}
+	wire.TCP(l4).SetChecksum(^wire.Apply(^wire.TCP(l4).Checksum(), diff))
 }
 
 // renumber gives a fragment an identification of our own. Senders number their datagrams for one pair

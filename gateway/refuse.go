@@ -117,7 +117,7 @@ func (h *Handler) reset(v *view) bool {
 	d.L4 = uint16(int(d.L3) + ipLen(v.is4))
 	d.Len = d.L4 + wire.TCPLen
 	d.Payload = d.Len
-	d.Flags &^= packet.FlagOptions
+	d.Flags &^= packet.FlagOptions | packet.FlagOffload
 	p := h.arena.Bytes(d)
 	eth := wire.Ethernet(p)
 	eth.SetDst(eth.Src())

@@ -34,7 +34,7 @@ import (
 //   - Proto is what the last header read names, also where L4 is 0. Extension headers are those of RFC
 //     8200 4, AH and Mobility; over IPv4 those numbers are transports as any others.
 //
-// A descriptor that continues a packet keeps Off, Len, Port, Stamp, Flow, Verdict and FlagMore and
+// A descriptor that continues a packet keeps Off, Len, Port, Stamp, Flow, Verdict, FlagMore and FlagOffload, and
 // has zeros elsewhere.
 
 // The shortest transport header by protocol; 0 is a protocol that is not looked into.

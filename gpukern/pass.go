@@ -68,7 +68,7 @@ func (w *chunk) parse(b *packet.Batch, i int) int {
 func clearFindings(d *packet.Desc) {
 	d.L3, d.L4, d.Payload = 0, 0, 0
 	d.Hash, d.Rule, d.NextHop = 0, 0, 0
-	d.Flags &= packet.FlagMore
+	d.Flags &= packet.FlagMore | packet.FlagOffload
 	d.Proto = 0
 }
 

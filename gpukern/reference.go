@@ -30,6 +30,7 @@ func Reference(b *packet.Batch, ops Ops, l Lists) {
 		}
 		i++
 		r := look(b.Bytes(first), all)
+		r.offload = b.D[first].Flags&packet.FlagOffload != 0
 		if r.flags&packet.FlagMalformed != 0 {
 			r.l4, r.payload, r.src, r.dst = 0, 0, netip.Addr{}, netip.Addr{}
 		}
@@ -37,7 +38,7 @@ func Reference(b *packet.Batch, ops Ops, l Lists) {
 			d := &b.D[k]
 			*d = packet.Desc{
 				Off: d.Off, Len: d.Len, Port: d.Port, Stamp: d.Stamp,
-				Flow: d.Flow, Verdict: d.Verdict, Flags: d.Flags & packet.FlagMore,
+				Flow: d.Flow, Verdict: d.Verdict, Flags: d.Flags & (packet.FlagMore | packet.FlagOffload),
 			}
 		}
 		r.store(&b.D[first], ops|OpParse, l)
@@ -53,6 +54,7 @@ type refPacket struct {
 	l4, payload   int
 	end           int        // where IP says that it ends; 0 where IP is not known
 	src, dst      netip.Addr // not valid where IP is not known
+	offload       bool       // the sending device makes the transport checksum
 	sport, dport  uint32     // noPort where there are none
 }
 
@@ -287,6 +289,9 @@ func (r *refPacket) checksums() packet.Flags {
 	}
 	if r.payload == 0 || r.end > len(r.all) || r.flags&packet.FlagFragment != 0 {
 		return f
+	}
+	if r.offload && r.proto != wire.ProtoSCTP {
+		return f | packet.FlagL4ChecksumOK
 	}
 	l4 := r.all[r.l4:r.end]
 	var sum uint32

@@ -50,7 +50,7 @@ func (t *tuple) usual(d *packet.Desc, p []byte) bool {
 		return false
 	}
 	d.L3, d.L4, d.Payload = 14, uint16(l4), uint16(l4+header)
-	d.Flags, d.Proto = flags, proto
+	d.Flags, d.Proto = d.Flags|flags, proto
 	t.ports, t.end = binary.BigEndian.Uint32(h), uint32(end)
 	t.proto, t.known = proto, knowsPorts
 	return true

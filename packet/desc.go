@@ -72,6 +72,7 @@ const (
 	FlagTunnel                         // offsets and hash describe the inner packet of a tunnel
 	FlagHanded                         // another loop received the packet and handed it over
 	FlagHandedAgain                    // and the second one did too: the third decides for good
+	FlagOffload                        // checksum and segmentation are left to the device that sends the packet (Offload)
 )
 
 // Has reports whether all the bits of f are set.

@@ -38,6 +38,7 @@ enum {
 	MR_FLAG_TUNNEL         = 1 << 12,
 	MR_FLAG_HANDED         = 1 << 13,
 	MR_FLAG_HANDED_AGAIN   = 1 << 14,
+	MR_FLAG_OFFLOAD        = 1 << 15,
 };
 
 #endif

@@ -42,6 +42,7 @@ func TestLayout(t *testing.T) {
 		"MR_FLAG_MALFORMED": FlagMalformed, "MR_FLAG_TRUNCATED": FlagTruncated,
 		"MR_FLAG_MORE": FlagMore, "MR_FLAG_TUNNEL": FlagTunnel,
 		"MR_FLAG_HANDED": FlagHanded, "MR_FLAG_HANDED_AGAIN": FlagHandedAgain,
+		"MR_FLAG_OFFLOAD": FlagOffload,
 	} {
 		asserts.WriteString("_Static_assert(" + name + " == " + itoa(uintptr(f)) + ", \"" + name + "\");\n")
 	}

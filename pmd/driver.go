@@ -66,9 +66,10 @@ const (
 	CapMultiBuf                    // packets may span several frames
 	CapNeedWakeup                  // the kernel asks for wake-ups; idle queues cost no system call
 	CapBusyPoll                    // the kernel's busy polling is on
+	CapOffload                     // Tx takes packets with packet.FlagOffload; no other driver is ever given one
 )
 
-var capNames = []string{"poll", "timed", "zero-copy", "multi-buffer", "need-wakeup", "busy-poll"}
+var capNames = []string{"poll", "timed", "zero-copy", "multi-buffer", "need-wakeup", "busy-poll", "offload"}
 
 // String returns the names of the set bits, joined by commas.
 func (c Caps) String() string {

@@ -66,6 +66,7 @@ type Loop struct {
 	waiting *packet.Batch   // received, but the engine was full
 	done    []*packet.Batch // scratch for Engine.Poll
 	inside  int             // batches inside the engine
+	large   bool            // a driver may bring packets with packet.FlagOffload
 	first   int             // port that receives first
 
 	now   clock.Time // of the turn
@@ -121,6 +122,7 @@ func NewLoop(cfg Config) (*Loop, error) {
 			out:  packet.NewBatch(view, backlog*cfg.Burst),
 			info: drv.Info(),
 		})
+		l.large = l.large || drv.Info().Caps&pmd.CapOffload != 0
 	}
 	batches := cfg.Engine.Info().Depth + 1 // those inside, and one that waits
 	for range batches {
@@ -262,7 +264,7 @@ func (l *Loop) sort(now clock.Time, b *packet.Batch) {
 		v := d[0].Verdict
 		switch {
 		case v == packet.Forward && int(d[0].Port) < len(l.ports):
-			l.enqueue(now, int(d[0].Port), d[:n])
+			l.forward(now, int(d[0].Port), d[:n])
 		case v == packet.Handover:
 			l.hand(d[:n])
 		case v == packet.Deliver:
@@ -287,6 +289,24 @@ func run(d []packet.Desc) int {
 		n++
 	}
 	return n
+}
+
+// forward has a run of packets leave by port out. Large packets that only some drivers can cut are never
+// given to another.
+func (l *Loop) forward(now clock.Time, out int, d []packet.Desc) {
+	if !l.large || l.ports[out].info.Caps&pmd.CapOffload != 0 {
+		l.enqueue(now, out, d)
+		return
+	}
+	for len(d) > 0 {
+		n := max(1, pmd.Chain(d))
+		if d[0].Flags.Has(packet.FlagOffload) {
+			l.drop(d[:n], packet.DropTooBig)
+		} else {
+			l.enqueue(now, out, d[:n])
+		}
+		d = d[n:]
+	}
 }
 
 // enqueue puts a run of packets into the transmit queue of port out. What finds the queue full

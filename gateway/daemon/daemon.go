@@ -59,6 +59,7 @@ type Daemon struct {
 
 	mu      sync.Mutex // guards all below: reloads, the timer and scrapes meet here
 	steered []pmd.Rule
+	whole   bool   // large packets pass whole
 	links   []link // of the devices
 	reload  reload
 }
@@ -108,6 +109,9 @@ func (d *Daemon) open(cfg *gateway.Config) error {
 		return err
 	}
 	if err := d.openLoops(); err != nil {
+		return err
+	}
+	if err := d.setOffload(!tunnels(cfg)); err != nil {
 		return err
 	}
 	d.watchLinks()
@@ -197,7 +201,7 @@ func (d *Daemon) openLoops() error {
 		}
 		engine := gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash})
 		d.engines = append(d.engines, engine)
-		cfg := stack.Config{Ports: ports, Pool: pool, Engine: engine, Handler: d.gate.Handlers()[i]}
+		cfg := stack.Config{Ports: ports, Pool: pool, Engine: engine, Handler: d.gate.Handlers()[i], Burst: d.burst()}
 		if i < len(d.opt.Affinity) {
 			cfg.Affinity = d.opt.Affinity[i]
 		}
@@ -296,7 +300,7 @@ func (d *Daemon) tryReload() error {
 		return err
 	}
 	cfg.SetQueues(len(d.loops)) // `queues: auto` is what it was at the start
-	if err := d.gate.Reload(cfg); err != nil {
+	if err := d.reconfigure(cfg); err != nil {
 		return err
 	}
 	return d.steer()

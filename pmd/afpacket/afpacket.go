@@ -9,6 +9,9 @@
 // VLAN tags back, fills in checksums (packets of local origin have none on a veth) and cuts the
 // large packets of GSO and GRO into segments of the size that their sender meant.
 //
+// With Config.Offload it can leave that to the device that sends the packet. A large packet then
+// passes whole, in several descriptors, with packet.FlagOffload; see Device.SetOffload.
+//
 // # The kernel sees the packets too
 //
 // A packet socket gets copies. Unless told otherwise the kernel handles the same packets: it would
@@ -27,14 +30,16 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
+	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
 )
 
 // Defaults of Config.
 const (
-	DefaultRing     = 4 << 20 // bytes
+	DefaultRing     = 4 << 20 // bytes; four times as many with Offload, where a block holds one large packet
 	DefaultHeadroom = 256     // bytes, as AF_XDP leaves
 )
 
@@ -57,6 +62,7 @@ type Config struct {
 	Exclusive   bool // hide what is received from the kernel; needs CAP_NET_ADMIN
 	Promiscuous bool // receive packets to other link addresses too
 	QdiscBypass bool // send past the interface's queueing discipline: no shaping, and no tcpdump
+	Offload     bool // be able to send packets with packet.FlagOffload, and to receive them (SetOffload)
 }
 
 // Device is an open interface.
@@ -67,6 +73,8 @@ type Device struct {
 	iface iface
 	mu    sync.Mutex // guards the filters: SetRules and Close
 	hide  *hiding    // nil unless Exclusive
+
+	large atomic.Bool // large packets pass whole
 }
 
 // Open opens an interface in the network namespace of the calling thread.
@@ -76,6 +84,9 @@ func Open(cfg Config) (*Device, error) {
 	}
 	if cfg.Ring <= 0 {
 		cfg.Ring = DefaultRing
+		if cfg.Offload {
+			cfg.Ring *= 4
+		}
 	}
 	if cfg.Headroom <= 0 {
 		cfg.Headroom = DefaultHeadroom
@@ -98,6 +109,9 @@ func (c *Config) check() error {
 	for _, p := range c.Pools {
 		if size := p.Arena().FrameSize(); c.Headroom > size/2 {
 			return fmt.Errorf("headroom of %d bytes is more than half of a frame of %d", c.Headroom, size)
+		}
+		if c.Offload && c.Headroom > 0 && c.Headroom < packet.OffloadLen {
+			return fmt.Errorf("headroom of %d bytes: offload keeps %d there", c.Headroom, packet.OffloadLen)
 		}
 	}
 	return nil
@@ -172,6 +186,17 @@ func (d *Device) SetRules(rules ...Rule) error {
 		return d.explain("filter", 0, err)
 	}
 	return d.install(m)
+}
+
+// SetOffload has the queues pass large packets whole (packet.FlagOffload) from now on, or cut them, as
+// they do at first. Every driver that such a packet can leave by must have pmd.CapOffload. Any
+// goroutine may call it.
+func (d *Device) SetOffload(on bool) error {
+	if on && !d.cfg.Offload {
+		return &pmd.OpError{Op: "offload", Device: d.cfg.Interface, Err: fmt.Errorf("%w: the device was opened without Offload", pmd.ErrNotSupported)}
+	}
+	d.large.Store(on)
+	return nil
 }
 
 // Close closes every queue and gives the packets back to the kernel. The loops must have stopped.

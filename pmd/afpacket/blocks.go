@@ -87,6 +87,8 @@ func (r *blocks) read(p *received) {
 		tpid:       unix.ETH_P_8021Q,
 		partial:    v[0]&unix.VIRTIO_NET_HDR_F_NEEDS_CSUM != 0,
 		gso:        v[1] &^ gsoECN,
+		kind:       v[1],
+		headers:    int(binary.NativeEndian.Uint16(v[2:])),
 		mss:        int(binary.NativeEndian.Uint16(v[4:])),
 		csumStart:  int(binary.NativeEndian.Uint16(v[6:])),
 		csumOffset: int(binary.NativeEndian.Uint16(v[8:])),
@@ -123,6 +125,8 @@ type received struct {
 	csumStart  int
 	csumOffset int
 	gso        uint8 // what kind of large packet it is
+	kind       uint8 // the same, and with gsoECN
+	headers    int   // bytes that each segment repeats, as far as the kernel knows
 	mss        int   // bytes of payload of each packet that it stands for
 }
 

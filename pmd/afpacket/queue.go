@@ -25,6 +25,7 @@ type Queue struct {
 	packet received // that peek has described
 	fresh  bool     // it has just been described: nothing of it is done
 	seg    segments // where packet is a large one
+	whole  bool     // where packet is a large one that is not to be cut
 	tag    [4]byte  // of packet
 	parts  [4][]byte
 
@@ -40,6 +41,7 @@ type Queue struct {
 func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err error) {
 	q = &Queue{dev: d, id: id, pool: pool}
 	q.link = link{name: d.cfg.Interface, index: d.iface.index}
+	q.out.offload = d.cfg.Offload
 	if q.rx, q.blocks, op, err = rxSocket(&d.cfg, d.iface.index); err != nil {
 		return nil, op, err
 	}
@@ -60,6 +62,10 @@ func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err err
 	q.info = pmd.Info{
 		Driver: "afpacket", Device: d.cfg.Interface, Queue: id, MTU: d.iface.mtu, MAC: d.iface.mac,
 		Caps: pmd.CapPoll | pmd.CapMultiBuf, FD: q.rx, Granted: granted,
+	}
+	if d.cfg.Offload {
+		q.info.Caps |= pmd.CapOffload
+		q.info.Granted += ", segmentation offload"
 	}
 	return q, "", nil
 }
@@ -89,7 +95,9 @@ func (q *Queue) peek() bool {
 	for q.blocks.peek(&q.packet) {
 		p := &q.packet
 		ok := !p.cut && len(p.data) >= 14
+		q.whole = ok && q.dev.large.Load() && p.passesWhole()
 		switch {
+		case q.whole:
 		case p.gso != gsoNone:
 			ok = ok && q.seg.start(p)
 		case p.partial:
@@ -109,7 +117,7 @@ func (q *Queue) peek() bool {
 // stopped for want of room or frames.
 func (q *Queue) deliver(b *packet.Batch, stamp uint32) bool {
 	p := &q.packet
-	if p.gso == gsoNone {
+	if p.gso == gsoNone || q.whole {
 		if !q.put(b, stamp, p.data, nil) {
 			return false
 		}
@@ -155,6 +163,7 @@ func (q *Queue) put(b *packet.Batch, stamp uint32, head, payload []byte) bool {
 func (q *Queue) scatter(b *packet.Batch, stamp uint32, total int) {
 	arena := q.pool.Arena()
 	headroom, part := q.dev.cfg.Headroom, 0
+	first := b.Len()
 	for total > 0 {
 		off, _ := q.pool.Get()
 		d := packet.Desc{Off: off + uint32(headroom), Len: uint16(min(total, arena.FrameSize()-headroom)), Stamp: stamp}
@@ -172,6 +181,23 @@ func (q *Queue) scatter(b *packet.Batch, stamp uint32, total int) {
 		}
 		b.Append(d)
 	}
+	if q.whole {
+		q.leave(arena.View(), &b.D[first])
+	}
+}
+
+// leave leaves checksum and segmentation of the packet that starts with d to whoever sends it.
+func (q *Queue) leave(arena *packet.Arena, d *packet.Desc) {
+	d.Flags |= packet.FlagOffload
+	p, at := &q.packet, arena.Headroom(d)
+	if p.tagged {
+		at += len(q.tag)
+	}
+	arena.SetOffload(d, &packet.Offload{
+		Flags: unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, GSO: p.kind,
+		HeadersEnd: uint16(at + p.headers), SegmentSize: uint16(p.mss),
+		ChecksumFrom: uint16(at + p.csumStart), ChecksumAt: uint16(p.csumOffset),
+	})
 }
 
 // idle tells what is wrong with the link, when nothing comes.

@@ -133,3 +133,11 @@ func (s *segments) more(p *received) bool {
 	s.at += s.mss
 	return s.payload+s.at < len(p.data)
 }
+
+// passesWhole reports whether a large packet can be left to the device that sends it: one that IP and a
+// descriptor can express and whose checksum is still to be made.
+func (p *received) passesWhole() bool {
+	const most = 1<<16 - 1
+	return p.gso != gsoNone && p.partial && p.mss > 0 && len(p.data) <= most &&
+		p.csumStart >= 14 && p.csumStart+p.csumOffset+2 <= len(p.data) && p.csumStart+p.csumOffset+2 <= maxHeaders
+}

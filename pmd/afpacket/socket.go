@@ -87,17 +87,21 @@ func prepare(fd int, c *Config, index int) (r blocks, op string, err error) {
 }
 
 // txSocket returns a socket that only sends. It is apart from the receiving one because that one
-// has PACKET_VNET_HDR on, which would put a header in front of every packet sent.
+// always has PACKET_VNET_HDR on, which would put a header in front of every packet sent.
 func txSocket(c *Config, index int) (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, err
 	}
-	bypass := 0
+	bypass, vnet := 0, 0
 	if c.QdiscBypass {
 		bypass = 1
 	}
+	if c.Offload {
+		vnet = 1
+	}
 	err = errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, vnet),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, bypass),
 		bind(fd, index, 0),
 	)

@@ -1,6 +1,7 @@
 package afpacket
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +17,11 @@ import (
 // PACKET_QDISC_BYPASS), ring 390-440 (360-410).
 type outbox struct {
 	msgs   [128]mmsghdr
-	pieces [256]unix.Iovec
+	pieces [1024]unix.Iovec
+
+	// With offload each packet has a virtio_net_hdr in front, of zeros where nothing is left to do.
+	offload bool
+	headers [128][packet.OffloadLen]byte
 }
 
 // mmsghdr is struct mmsghdr of <sys/socket.h>.
@@ -37,7 +42,7 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 		packets, used := q.out.fill(b.Arena, b.D[taken:])
 		if packets == 0 {
 			n := pmd.Chain(b.D[taken:])
-			if n <= len(q.out.pieces) {
+			if n < len(q.out.pieces) {
 				return taken, nil
 			}
 			taken += q.refuse(b.D[taken:][:n])
@@ -65,22 +70,45 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 // fill describes whole packets of d, as many as fit, and returns how many packets and descriptors
 // those are.
 func (o *outbox) fill(arena *packet.Arena, d []packet.Desc) (packets, used int) {
+	at := 0 // of pieces
 	for packets < len(o.msgs) {
 		n := pmd.Chain(d[used:])
-		if n == 0 || used+n > len(o.pieces) {
+		if n == 0 || at+n+1 > len(o.pieces) {
 			break
 		}
+		first := at
+		if o.offload {
+			o.pieces[at].Base = o.header(packets, arena, &d[used])
+			o.pieces[at].SetLen(packet.OffloadLen)
+			at++
+		}
 		for i := used; i < used+n; i++ {
-			o.pieces[i].Base = unsafe.SliceData(arena.Bytes(&d[i]))
-			o.pieces[i].SetLen(int(d[i].Len))
+			o.pieces[at].Base = unsafe.SliceData(arena.Bytes(&d[i]))
+			o.pieces[at].SetLen(int(d[i].Len))
+			at++
 		}
 		m := &o.msgs[packets].hdr
-		m.Iov = &o.pieces[used]
-		m.SetIovlen(n)
+		m.Iov = &o.pieces[first]
+		m.SetIovlen(at - first)
 		packets++
 		used += n
 	}
 	return packets, used
+}
+
+// header makes the virtio_net_hdr of message i, whose packet starts with d.
+func (o *outbox) header(i int, arena *packet.Arena, d *packet.Desc) *byte {
+	h := &o.headers[i]
+	*h = [packet.OffloadLen]byte{}
+	if d.Flags.Has(packet.FlagOffload) {
+		v, start := arena.Offload(d), uint16(arena.Headroom(d))
+		h[0], h[1] = v.Flags, v.GSO
+		binary.NativeEndian.PutUint16(h[2:], v.HeadersEnd-start)
+		binary.NativeEndian.PutUint16(h[4:], v.SegmentSize)
+		binary.NativeEndian.PutUint16(h[6:], v.ChecksumFrom-start)
+		binary.NativeEndian.PutUint16(h[8:], v.ChecksumAt)
+	}
+	return &h[0]
 }
 
 // send passes the first n messages to the kernel, and returns how many it took and why not more.

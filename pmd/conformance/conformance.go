@@ -88,6 +88,7 @@ var table = []test{
 	{"Rx and Tx allocate nothing", nil, allocatesNothing},
 	{"Close under traffic brings every frame home, and is final", nil, closesUnderTraffic},
 	{"a link that is down says so until it is up", linked, tellsLinkDown},
+	{"Close while the link is down brings every frame home", linked, closesWhileDown},
 	{"a device that is taken away is gone for good", goes, tellsGone},
 }
 

@@ -58,6 +58,10 @@ func TestAFPacketJumbo(t *testing.T) {
 	conformance.Run(t, conformance.Subject{Open: openAFPacket(9000), Caps: kernel, Longest: 9014, Flood: 600, Link: true, Goes: true})
 }
 
+func TestAFPacketWithOffload(t *testing.T) {
+	conformance.Run(t, conformance.Subject{Open: openOffload, Caps: kernel | pmd.CapOffload, Flood: 3000, Link: true, Goes: true})
+}
+
 func TestTAP(t *testing.T) {
 	conformance.Run(t, conformance.Subject{Open: openTAP(1500), Caps: kernel, Longer: true, Flood: 600, Link: true, Goes: true})
 }
@@ -224,6 +228,18 @@ func openAFPacket(mtu int) func(testing.TB, conformance.Setup) conformance.Rig {
 		t.Cleanup(func() { must(t, d.Close()) })
 		return v.rig(d.Queues[0])
 	}
+}
+
+func openOffload(t testing.TB, s conformance.Setup) conformance.Rig {
+	v := newVeth(t, 1500)
+	var d *afpacket.Device
+	must(t, v.here.Do(func() (err error) {
+		d, err = afpacket.Open(afpacket.Config{Interface: dev, Pools: []*ring.Pool{s.Pool}, All: true, Offload: true, Ring: 512 << 10})
+		return err
+	}))
+	t.Cleanup(func() { must(t, d.Close()) })
+	must(t, d.SetOffload(true))
+	return v.rig(d.Queues[0])
 }
 
 func (v *veth) rig(q pmd.Driver) conformance.Rig {

@@ -271,3 +271,27 @@ func tellsGone(t testing.TB, s *Subject) {
 	b.state(pmd.ErrGone)
 	b.state(pmd.ErrGone)
 }
+
+// closesWhileDown has the queue take what it can before it knows that the link is down.
+func closesWhileDown(t testing.TB, s *Subject) {
+	b := open(t, s, 256, 0, nil)
+	if err := b.Link(false); err != nil {
+		t.Fatal(err)
+	}
+	out := b.batch(64)
+	for b.add(out, 300) {
+	}
+	for range 3 {
+		n, err := b.Queue.Tx(b.now(), out)
+		if err != nil && !errors.Is(err, pmd.ErrDown) {
+			t.Errorf("Tx = %d, %v", n, err)
+		}
+		packets, size := pmd.Count(out.D[:n])
+		b.tx.TxPackets += packets
+		b.tx.TxBytes += size
+		out.Consume(n)
+	}
+	b.audit(out)
+	b.pool.PutBatch(out)
+	b.close()
+}

@@ -51,8 +51,9 @@ type Device struct {
 	Driver Driver       // the driver in use, never Auto
 	Why    string       // with Auto: why it is not AF_XDP; "" if it is
 
-	steer func(...pmd.Rule) error
-	close func() error
+	steer   func(...pmd.Rule) error
+	offload func(on bool) error // nil where the driver cannot
+	close   func() error
 }
 
 // Open opens the interface. The pools are lent until Close.
@@ -116,11 +117,15 @@ func openAFXDP(cfg Config) (*Device, error) {
 func openAFPacket(cfg Config) (*Device, error) {
 	dev, err := afpacket.Open(afpacket.Config{
 		Interface: cfg.Name, Pools: cfg.Pools, All: cfg.All, Rules: cfg.Rules, Exclusive: !cfg.All, Promiscuous: cfg.All,
+		Offload: true,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Device{Queues: drivers(dev.Queues), Driver: AFPacket, steer: dev.SetRules, close: dev.Close}, nil
+	return &Device{
+		Queues: drivers(dev.Queues), Driver: AFPacket,
+		steer: dev.SetRules, offload: dev.SetOffload, close: dev.Close,
+	}, nil
 }
 
 // openTAP opens a TAP device: nobody but us reads its packets, so there is nothing to steer.
@@ -146,6 +151,30 @@ func drivers[Q pmd.Driver](queues []Q) []pmd.Driver {
 
 // Steer makes rules the only ones, while packets flow.
 func (d *Device) Steer(rules ...pmd.Rule) error { return d.steer(rules...) }
+
+// CanOffload reports whether every one of the devices takes packets with packet.FlagOffload. Only then
+// may SetOffload have any of them bring such packets.
+func CanOffload(devices ...*Device) bool {
+	for _, d := range devices {
+		if d.offload == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// SetOffload has the devices, those of one set of loops, pass large packets whole or cut them, as they
+// do at first. Where CanOffload says no they go on cutting.
+func SetOffload(on bool, devices ...*Device) error {
+	if !CanOffload(devices...) {
+		return nil
+	}
+	var errs []error
+	for _, d := range devices {
+		errs = append(errs, d.offload(on))
+	}
+	return errors.Join(errs...)
+}
 
 // Close closes every queue, which gives the frames back to their pools.
 func (d *Device) Close() error { return d.close() }

@@ -1,0 +1,55 @@
+package packet
+
+import "encoding/binary"
+
+// OffloadLen is the length of an Offload in a frame, bytes.
+const OffloadLen = 10
+
+// Offload is what the driver that received a packet left to the device that sends it, of a packet with
+// FlagOffload: the checksum of its transport, and to cut it into segments. The checksum field holds the
+// sum of the pseudo header, not complemented.
+//
+// It lies at the start of the packet's first frame, in the headroom, as a virtio_net_hdr (virtio 1.2,
+// 5.1.6) in the byte order of the machine, but for two offsets, which are counted from the frame's
+// first byte. So it stays right when headers are pushed in front of the packet or taken away.
+//
+//	 0       1     2          4         6            8
+//	+-------+-----+----------+---------+------------+-------------+
+//	| flags | GSO | headers' | segment | checksum's | checksum's  |
+//	|       |     | end      | size    | first byte | offset in it|
+//	+-------+-----+----------+---------+------------+-------------+
+type Offload struct {
+	Flags, GSO   uint8
+	HeadersEnd   uint16 // end of the headers that each segment repeats
+	SegmentSize  uint16 // bytes of payload of each segment but the last
+	ChecksumFrom uint16 // first byte that the checksum covers
+	ChecksumAt   uint16 // where the checksum lies, from there
+}
+
+// Offload reads what lies in the first frame of a packet, which starts with d.
+func (a *Arena) Offload(d *Desc) Offload {
+	b := a.offload(d)
+	return Offload{
+		Flags: b[0], GSO: b[1],
+		HeadersEnd:   binary.NativeEndian.Uint16(b[2:]),
+		SegmentSize:  binary.NativeEndian.Uint16(b[4:]),
+		ChecksumFrom: binary.NativeEndian.Uint16(b[6:]),
+		ChecksumAt:   binary.NativeEndian.Uint16(b[8:]),
+	}
+}
+
+// SetOffload writes o into the first frame of a packet, which starts with d and leaves OffloadLen bytes
+// of headroom. The caller sets FlagOffload.
+func (a *Arena) SetOffload(d *Desc, o *Offload) {
+	b := a.offload(d)
+	b[0], b[1] = o.Flags, o.GSO
+	binary.NativeEndian.PutUint16(b[2:], o.HeadersEnd)
+	binary.NativeEndian.PutUint16(b[4:], o.SegmentSize)
+	binary.NativeEndian.PutUint16(b[6:], o.ChecksumFrom)
+	binary.NativeEndian.PutUint16(b[8:], o.ChecksumAt)
+}
+
+func (a *Arena) offload(d *Desc) []byte {
+	frame := d.Off &^ (1<<a.Shift - 1)
+	return a.Mem[frame:][:OffloadLen:OffloadLen]
+}
