@@ -202,7 +202,7 @@ func TestFramesAreLargeEnoughForTheMTU(t *testing.T) {
 				return err
 			}
 			defer arena.Close()
-			if arena.FrameSize() != want || len(pools) != 2 || pools[1].Size() != 5*device.RingSize {
+			if arena.FrameSize() != want || len(pools) != 2 || pools[1].Size() != 6*device.RingSize {
 				t.Errorf("MTU %d: frames of %d, %d pools of %d", mtu, arena.FrameSize(), len(pools), pools[1].Size())
 			}
 			return nil
