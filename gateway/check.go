@@ -17,6 +17,7 @@ type place[T any] struct {
 type places struct {
 	devices   []place[Device]
 	snat      []place[netip.Addr]
+	tunnel    []place[netip.Prefix]
 	snatWrong bool           // some could not be read: what is missing is not known
 	services  []servicePlace // in the order of Config.Services
 
@@ -42,6 +43,7 @@ func (d *decoder) check(c *Config) {
 	d.checkSNAT(c)
 	d.checkTable(c)
 	fronts := d.checkFronts(c)
+	d.checkOverlaps(c)
 	names := map[string]int{}
 	for i := range c.Services {
 		s, at := &c.Services[i], &d.places.services[i]

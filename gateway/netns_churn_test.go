@@ -144,8 +144,12 @@ func TestNoConnectionBreaksWhileTheConfigurationChanges(t *testing.T) {
 		s.listen(i)
 	}
 	rng := rand.New(rand.NewPCG(7, 8))
-	write := func() { s.must(os.WriteFile(s.file, []byte(churnConfig(rng)), 0o644)) }
+	write := func() { // at once: the gateway must not read half a file
+		s.must(os.WriteFile(s.file+".new", []byte(churnConfig(rng)), 0o644))
+		s.must(os.Rename(s.file+".new", s.file))
+	}
 	write()
+	s.must(s.client.Sysctl("net.ipv4.tcp_tw_reuse", "1")) // or the client is out of ports in a minute
 	s.start("http://198.18.1.1/")
 	l := &load{site: s, end: make(chan struct{})}
 	for range 40 {

@@ -40,6 +40,7 @@ func (d *decoder) tunnel(n *yaml.Node, t *Tunnel) {
 						d.fail(n, "give one for each family", "two tunnel sources are %s", family(p.Addr()))
 					}
 					t.Sources = append(t.Sources, p)
+					d.places.tunnel = append(d.places.tunnel, place[netip.Prefix]{p, n})
 				}
 			})
 		}},
