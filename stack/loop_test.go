@@ -554,3 +554,26 @@ func TestATurnDoesNotAllocate(t *testing.T) {
 	}
 	w.settled(t)
 }
+
+func TestLargePacketsLeaveOnlyByDriversThatCutThem(t *testing.T) {
+	w := newWorld(t)
+	w.port[0].caps = pmd.CapOffload
+	var err error
+	if w.loop, err = NewLoop(Config{Ports: []pmd.Driver{w.port[0], w.port[1]}, Pool: w.pool, Engine: w.eng, Handler: w.hand}); err != nil {
+		t.Fatal(err)
+	}
+	defer w.loop.Close()
+	var burst []packet.Desc
+	for _, out := range []uint32{0, 1} {
+		d := w.packets(t, 5, packet.Forward, out) // one alone, a large one of three, one alone
+		d[1].Flags = packet.FlagOffload | packet.FlagMore
+		d[2].Flags = packet.FlagMore
+		burst = append(burst, d...)
+	}
+	w.port[0].in = [][]packet.Desc{burst}
+	w.loop.Poll(0)
+	s := w.settled(t)
+	if len(w.port[0].sent) != 5 || len(w.port[1].sent) != 2 || s.Dropped[packet.DropTooBig] != 1 || s.Forwarded != 5 {
+		t.Errorf("sent %d by the one that cuts, %d by the other; %+v", len(w.port[0].sent), len(w.port[1].sent), s)
+	}
+}
