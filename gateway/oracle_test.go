@@ -25,7 +25,7 @@ func TsharkReads(t testing.TB, file string) int {
 	t.Helper()
 	layers := []string{"ip", "tcp", "udp", "icmp", "icmpv6"}
 	args := []string{
-		"-n", "-r", file, "-X", "lua_script:testdata/gue.lua", "--disable-protocol", "dns", "--disable-protocol", "http",
+		"-n", "-r", file, "-X", "lua_script:testdata/gue.lua",
 		"-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE",
 		"-T", "fields", "-E", "separator=;", "-e", "frame.protocols", "-e", "_ws.expert.message",
 	}
@@ -49,12 +49,18 @@ func TsharkReads(t testing.TB, file string) int {
 			}
 		}
 		for _, bad := range []string{"alformed", "length", "Bogus", "Lua"} {
-			if strings.Contains(f[1], bad) {
+			if strings.Contains(f[1], bad) && !slices.ContainsFunc(protocols, application) {
 				t.Errorf("packet %d, %s: %s", i+1, f[0], f[1])
 			}
 		}
 	}
 	return len(lines)
+}
+
+// application reports whether tshark took payload for the protocol, by a port that a client had by chance: what it says
+// of that is nothing to us.
+func application(protocol string) bool {
+	return !slices.Contains(strings.Fields("eth ethertype vlan arp ip ipv6 ipv6.fraghdr tcp udp icmp icmpv6 gue data"), protocol)
 }
 
 // cut reports whether a header of the protocol may be quoted by an ICMP error, with the start of its data only.
