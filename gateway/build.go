@@ -48,6 +48,7 @@ func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
 		}
 	}
 	changed := g.changedServices(s, c)
+	s.round = g.round
 	for _, id := range changed { // before any comes, so that addresses can move between services
 		g.clearService(s, id)
 	}

@@ -73,8 +73,10 @@ type Gateway struct {
 	alarm   time.Time            // when timer runs; zero is never
 	timer   *time.Timer
 
-	dirty  map[addr]Hop    // hops that changed and are not in the snapshot yet: with those of before
-	held   bool            // they wait for flushHops
+	dirty  map[addr]Hop // hops that changed and are not in the snapshot yet: with those of before
+	held   bool         // they wait for flushHops
+	window time.Time    // when burst began to count changes of hops
+	burst  int
 	down   map[uint32]bool // backends that fail their checks
 	cut    map[uint32]bool // backends that a reload removed, with `removed: drop`
 	hops   map[addr]Hop
@@ -252,7 +254,33 @@ func (g *Gateway) hopChanged(a netip.Addr, hop Hop) {
 		g.dirty[key] = old
 	}
 	g.hops[key] = hop
-	g.flushHops()
+	if g.mayFlush(time.Now()) {
+		g.flushHops()
+	}
+}
+
+// A resolver that starts tells of thousands of hops, one by one. So hopBurst changes in hopWindow are
+// entered at once, and more wait for its end.
+const (
+	hopBurst  = 8
+	hopWindow = 50 * time.Millisecond
+)
+
+// mayFlush reports whether hops may be entered now; otherwise they will be soon.
+func (g *Gateway) mayFlush(now time.Time) bool {
+	if now.Sub(g.window) >= hopWindow {
+		g.window, g.burst = now, 0
+	}
+	if g.burst++; g.burst == hopBurst+1 {
+		time.AfterFunc(hopWindow, func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if !g.closed {
+				g.flushHops()
+			}
+		})
+	}
+	return g.burst <= hopBurst
 }
 
 // flushHops enters the hops that changed, unless more are about to come. The caller holds g.mu.

@@ -107,6 +107,9 @@ func (h *Handler) refresh() {
 	if h.snap != nil && h.snap.sources.round != snap.sources.round {
 		h.table.unmark()
 	}
+	if h.snap == nil || h.snap.round != snap.round {
+		h.ports.trim(func(p portPair) bool { return snap.endpoints[p.endpoint].inUse })
+	}
 	h.snap = snap
 	if h.meters == nil && snap.limits.on {
 		h.meters = newMeters(perLoop(snap.limits.clients, h.loops), h.table.key)
@@ -114,7 +117,6 @@ func (h *Handler) refresh() {
 	for len(h.tallies) < len(snap.backends) {
 		h.tallies = append(h.tallies, tally{})
 	}
-	h.ports.trim(func(p portPair) bool { return snap.endpoints[p.endpoint].inUse })
 }
 
 // publish adds what was counted since the last time to the counters that others read.

@@ -472,3 +472,34 @@ func TestStatusNamesEveryState(t *testing.T) {
 		}
 	})
 }
+
+// A resolver that starts tells of thousands of hops one by one: the snapshot is not made anew for each,
+// and none is forgotten.
+func TestAStormOfHopsIsEnteredTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := parse(t, many(100, ""))
+		w := newWorldWith(t, c, StaticResolver{})
+		last, snapshots := w.g.snap.Load(), 0
+		for a, hop := range hopsOf(c) {
+			w.g.hopChanged(a, hop)
+			if s := w.g.snap.Load(); s != last {
+				last, snapshots = s, snapshots+1
+			}
+		}
+		elapse(hopWindow)
+		if snapshots > hopBurst {
+			t.Errorf("%d snapshots", snapshots)
+		}
+		for i, e := range w.g.snap.Load().endpoints {
+			if e.hop.State != HopReady {
+				t.Fatalf("endpoint %d is %v", i, e.hop.State)
+			}
+		}
+		elapse(hopWindow)
+		w.g.hopChanged(last.endpoints[0].addr.Addr(), Hop{State: HopNoRoute})
+		if w.g.snap.Load().endpoints[0].hop.State != HopNoRoute {
+			t.Error("a lone change waits")
+		}
+		w.g.Close()
+	})
+}

@@ -10,6 +10,7 @@ import (
 // endpoints and SNAT addresses mean the same in every snapshot of a process, and one that is gone
 // from the configuration leaves its place behind, so a connection never refers to a stranger.
 type snapshot struct {
+	round     int    // the reload that it comes from
 	ports     []Port // by Desc.Port
 	keys      index
 	fronts    []frontend

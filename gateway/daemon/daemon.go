@@ -222,6 +222,12 @@ func (d *Daemon) openLoops() error {
 // event logs a change of a backend.
 func (d *Daemon) event(e gateway.Event) {
 	args := []any{"service", e.Service, "backend", e.Backend, "address", e.Address.String(), "state", e.What}
+	if e.What == "weight" {
+		args = append(args, "weight", e.Weight)
+	}
+	if e.Why != "" {
+		args = append(args, "why", e.Why)
+	}
 	if e.Cause != nil {
 		args = append(args, "cause", e.Cause.Error())
 	}
