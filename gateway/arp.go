@@ -14,7 +14,7 @@ func (h *Handler) arp(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropUnsupported
 	}
 	req := wire.ARP(p[d.L3:])
-	if !req.Valid() || req.Op() != wire.ARPRequest {
+	if !req.Valid() || req.Op() != wire.ARPRequest || req.SenderMAC().Multicast() {
 		return packet.DropUnsupported
 	}
 	target := req.Target()

@@ -313,6 +313,7 @@ func TestWhatIsNotServedIsDroppedByReason(t *testing.T) {
 		{"a length beyond the frame", edit(func(p []byte) { p[16] = 5 }), packet.DropTruncated},
 		{"ICMP with a wrong checksum", edit(func(p []byte) { p[23] = 1; wire.IPv4(p[14:]).FillChecksum() }), packet.DropL4Checksum},
 		{"a frame for another host", otherHost.bytes(), packet.DropUnsupported},
+		{"a frame from a group", edit(func(p []byte) { p[6] |= 1 }), packet.DropMalformed},
 		{"source 127.0.0.1", client("127.0.0.1:4000", dns, "").bytes(), packet.DropUnsupported},
 		{"source 224.0.0.1", client("224.0.0.1:4000", dns, "").bytes(), packet.DropUnsupported},
 		{"source port 0", client("198.18.0.9:0", dns, "").bytes(), packet.DropUnsupported},

@@ -231,7 +231,7 @@ func (w *fuzzWorld) batchOf(all [][]byte, port uint8, room uint32) {
 		n := copy(w.wide.Mem[off:(i+1)<<frameBits], p)
 		b.Append(packet.Desc{Off: off, Len: uint16(n), Port: port})
 		if len(p) >= 14 {
-			w.macs[port][[6]byte(p[6:12])] = true
+			w.macs[port][[6]byte(p[6:12])] = p[6]&1 == 0
 		}
 	}
 	if err := w.engine.Submit(b); err != nil {
@@ -240,9 +240,16 @@ func (w *fuzzWorld) batchOf(all [][]byte, port uint8, room uint32) {
 	w.engine.Poll(make([]*packet.Batch, 1))
 	before := append([]packet.Desc(nil), b.D...)
 	for i := range before {
-		if d := &before[i]; d.Flags&(packet.FlagIPv4|packet.FlagIPv6) != 0 {
-			v := lookIP(d, b.Bytes(i))
+		d, p := &before[i], b.Bytes(i)
+		if ip := int(d.L3); d.Flags&(packet.FlagIPv4|packet.FlagIPv6) != 0 {
+			v := lookIP(d, p)
 			w.clients[v.src.Addr()] = true
+			if ns, ok := wire.NeighborRequest(wire.IPv6(p[ip:])); ok {
+				mac, _ := ns.SourceMAC()
+				w.macs[port][mac] = !mac.Multicast()
+			}
+		} else if arp := wire.ARP(p[ip:]); arp.Valid() {
+			w.macs[port][arp.SenderMAC()] = !arp.SenderMAC().Multicast()
 		}
 	}
 	w.h.Handle(w.now, b)

@@ -171,6 +171,8 @@ func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
 		}
 	}
 	switch {
+	case wire.Ethernet(p).Src().Multicast(): // from a group: an answer would be everybody's (IEEE 802.3 3.2.3)
+		return packet.DropMalformed
 	case d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0:
 		return h.arp(d, p)
 	case d.Flags&(packet.FlagIPv4|packet.FlagIPChecksumOK) == packet.FlagIPv4:

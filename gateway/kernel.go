@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -150,12 +151,36 @@ func (r *KernelResolver) resolveAll() bool {
 	return all
 }
 
-// ports returns the ports by interface index, which changes when a device comes back.
-func (r *KernelResolver) ports() map[int]uint8 {
-	m := map[int]uint8{}
-	for i, name := range r.devices {
-		if link, err := r.nl.LinkByName(name); err == nil {
-			m[link.Attrs().Index] = uint8(i)
+// kernelLink is how frames of an interface travel: by a port, and with a tag if the interface is a VLAN's.
+type kernelLink struct {
+	port uint8
+	vlan uint16
+}
+
+// ports returns the interfaces that are devices of ours, or 802.1Q VLANs on top of one, by index, which
+// changes when a device comes back.
+func (r *KernelResolver) ports() map[int]kernelLink {
+	links, err := r.nl.LinkList()
+	if err != nil {
+		return nil // as if there were none: soon again
+	}
+	return portsOf(r.devices, links)
+}
+
+func portsOf(devices []string, links []netlink.Link) map[int]kernelLink {
+	m := map[int]kernelLink{}
+	for _, l := range links {
+		if i := slices.Index(devices, l.Attrs().Name); i >= 0 {
+			m[l.Attrs().Index] = kernelLink{uint8(i), 0}
+		}
+	}
+	for _, l := range links {
+		v, ok := l.(*netlink.Vlan)
+		if !ok || v.VlanProtocol != netlink.VLAN_PROTOCOL_8021Q {
+			continue
+		}
+		if on, ours := m[v.ParentIndex]; ours && on.vlan == 0 { // a VLAN in a VLAN would need two tags
+			m[v.Index] = kernelLink{on.port, uint16(v.VlanId)}
 		}
 	}
 	return m
@@ -186,12 +211,12 @@ func (r *KernelResolver) neighbors() map[onLink]netlink.Neigh {
 const known = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT
 
 // resolve returns the hop to a, and has the kernel probe it when it is not known to be reachable.
-func (r *KernelResolver) resolve(a netip.Addr, ports map[int]uint8, neighs map[onLink]netlink.Neigh) Hop {
+func (r *KernelResolver) resolve(a netip.Addr, ports map[int]kernelLink, neighs map[onLink]netlink.Neigh) Hop {
 	routes, err := r.nl.RouteGet(a.AsSlice())
 	if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST {
 		return Hop{State: HopNoRoute}
 	}
-	port, ours := ports[routes[0].LinkIndex]
+	on, ours := ports[routes[0].LinkIndex]
 	if !ours {
 		return Hop{State: HopNoRoute}
 	}
@@ -204,9 +229,9 @@ func (r *KernelResolver) resolve(a netip.Addr, ports map[int]uint8, neighs map[o
 		r.probe(next)
 	}
 	if n.State&known == 0 || len(n.HardwareAddr) != 6 {
-		return Hop{Port: port, State: HopUnresolved}
+		return Hop{Port: on.port, VLAN: on.vlan, State: HopUnresolved}
 	}
-	return Hop{MAC: [6]byte(n.HardwareAddr), Port: port, State: HopReady}
+	return Hop{MAC: [6]byte(n.HardwareAddr), Port: on.port, VLAN: on.vlan, State: HopReady}
 }
 
 // probe has the kernel resolve an address as if it had a packet to send there. An error is not

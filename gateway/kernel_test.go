@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"maps"
 	"net/netip"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/millrace/millrace/internal/testnet"
 )
@@ -100,4 +103,25 @@ func TestTheKernelTellsTheNextHops(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.until(t, "198.18.2.11", "is behind a link that is down", is(Hop{State: HopNoRoute}))
+}
+
+func TestAVLANInterfaceIsAPortAndATag(t *testing.T) {
+	link := func(name string, index, parent int) netlink.LinkAttrs {
+		return netlink.LinkAttrs{Name: name, Index: index, ParentIndex: parent}
+	}
+	tagged := func(name string, index, parent, id int, proto netlink.VlanProtocol) *netlink.Vlan {
+		return &netlink.Vlan{LinkAttrs: link(name, index, parent), VlanId: id, VlanProtocol: proto}
+	}
+	got := portsOf([]string{"eth0", "eth1"}, []netlink.Link{
+		tagged("eth1.200", 12, 2, 200, netlink.VLAN_PROTOCOL_8021Q), // before its parent
+		&netlink.Device{LinkAttrs: link("eth0", 1, 0)}, &netlink.Device{LinkAttrs: link("eth1", 2, 0)}, &netlink.Device{LinkAttrs: link("eth2", 3, 0)},
+		tagged("eth0.100", 10, 1, 100, netlink.VLAN_PROTOCOL_8021Q),
+		tagged("eth2.100", 13, 3, 100, netlink.VLAN_PROTOCOL_8021Q),  // of another device
+		tagged("service", 14, 1, 100, netlink.VLAN_PROTOCOL_8021AD),  // a service tag
+		tagged("eth0.100.7", 15, 10, 7, netlink.VLAN_PROTOCOL_8021Q), // two tags
+	})
+	want := map[int]kernelLink{1: {0, 0}, 2: {1, 0}, 10: {0, 100}, 12: {1, 200}}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }

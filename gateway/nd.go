@@ -25,6 +25,9 @@ func (h *Handler) nd(d *packet.Desc, p []byte) packet.Verdict {
 	if !ok {
 		to = wire.Ethernet(p).Src()
 	}
+	if to.Multicast() { // the answer would be everybody's
+		return packet.DropUnsupported
+	}
 	mac := wire.MAC(h.snap.ports[d.Port].MAC)
 	reply := wire.IPv6(wire.AppendNeighborReply(h.scratch[:0], req, mac, wire.NAOverride))
 	if dst := reply.Dst(); dst == wire.AllNodes {

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,9 +54,10 @@ type Daemon struct {
 	listen  net.Listener // of the metrics; nil without
 	admin   net.Listener // of the control socket; nil without
 
-	quit    chan struct{} // Stop has been called
-	ended   chan struct{} // the loops have ended
-	started time.Time
+	quit     chan struct{} // Stop has been called
+	announce chan struct{} // asks announceLoop
+	ended    chan struct{} // the loops have ended
+	started  time.Time
 
 	mu      sync.Mutex // guards all below: reloads, the timer and scrapes meet here
 	steered []pmd.Rule
@@ -77,7 +79,7 @@ func Open(file string, opt Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{file: file, opt: opt, quit: make(chan struct{}, 1), ended: make(chan struct{})}
+	d := &Daemon{file: file, opt: opt, quit: make(chan struct{}, 1), announce: make(chan struct{}, 1), ended: make(chan struct{})}
 	if err := d.open(cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -150,8 +152,12 @@ func (d *Daemon) openDevices(cfg *gateway.Config) (err error) {
 		if err != nil {
 			return fmt.Errorf("devices: %s: %w", c.Name, err)
 		}
-		d.links = append(d.links, link{name: c.Name, index: in.Index})
 		info := dev.Queues[0].Info()
+		is := link{name: c.Name, index: in.Index, mac: info.MAC, mtu: info.MTU}
+		if info.MTU != 0 {
+			is.most = max(info.MTU, d.largest())
+		}
+		d.links = append(d.links, is)
 		d.opt.Log.Info("device", "name", c.Name, "driver", string(dev.Driver), "queues", len(dev.Queues),
 			"mtu", info.MTU, "granted", info.Granted)
 		if dev.Why != "" {
@@ -248,6 +254,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer cancel()
 	var background sync.WaitGroup
 	background.Go(func() { d.steerLoop(ctx) })
+	background.Go(func() { d.announceLoop(ctx) })
 	if d.listen != nil {
 		background.Go(func() { d.serveMetrics(ctx) })
 	}
@@ -306,10 +313,20 @@ func (d *Daemon) tryReload() error {
 		return err
 	}
 	cfg.SetQueues(len(d.loops)) // `queues: auto` is what it was at the start
+	before := d.gate.Announced()
 	if err := d.reconfigure(cfg); err != nil {
 		return err
 	}
-	return d.steer()
+	if err := d.steer(); err != nil {
+		return err
+	}
+	for _, a := range d.gate.Announced() {
+		if !slices.Contains(before, a) {
+			d.Announce() // once what comes of it is steered
+			break
+		}
+	}
+	return nil
 }
 
 // Close gives everything back: steering and XDP programs, frames, memory. Run has returned.

@@ -7,6 +7,8 @@ import (
 	"net"
 	"strings"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd/device"
@@ -26,35 +28,79 @@ type link struct {
 	name  string
 	index int // another one under the same name is a stranger
 	state linkState
+	mac   [6]byte
+	mtu   int // of network-layer packets; 0 is no limit
+	most  int // what mtu may be: larger packets do not fit the driver's frames
 }
 
-// look returns the present state of the interface. One that has gone does not come back: what is
-// made under its name is not what the driver holds.
-func (l *link) look() linkState {
+// look returns the interface as it is now. One that has gone does not come back: what is made under
+// its name is not what the driver holds.
+func (l *link) look() link {
+	now := *l
 	in, err := net.InterfaceByName(l.name)
-	switch {
-	case l.state == linkGone || err != nil || in.Index != l.index:
-		return linkGone
-	case in.Flags&net.FlagUp == 0 || in.Flags&net.FlagRunning == 0:
-		return linkDown
+	if l.state == linkGone || err != nil || in.Index != l.index {
+		now.state = linkGone
+		return now
 	}
-	return linkUp
+	now.state = linkUp
+	if in.Flags&net.FlagUp == 0 || in.Flags&net.FlagRunning == 0 {
+		now.state = linkDown
+	}
+	if len(in.HardwareAddr) == len(now.mac) {
+		now.mac = [6]byte(in.HardwareAddr)
+	}
+	if l.most != 0 {
+		now.mtu = min(in.MTU, l.most)
+	}
+	return now
 }
 
-// watchLinks logs what has become of the interfaces since the last call.
+// frameReserve is what of a frame is not for the network-layer packet: headroom of XDP, link header, pushed headers, as
+// much as 1500 bytes leave of 2048.
+const frameReserve = 548
+
+// largest returns the largest packet that fits a frame.
+func (d *Daemon) largest() int { return d.arena.FrameSize() - frameReserve }
+
+// watchLinks looks what has become of the interfaces since the last call: it is logged, the gateway
+// works with new link addresses and MTUs, and where neighbours have to know they are told.
 func (d *Daemon) watchLinks() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range d.links {
 		l := &d.links[i]
 		now := l.look()
-		if now == l.state {
+		if now == *l {
 			continue
 		}
-		l.state = now
-		d.opt.Log.Log(context.Background(), [...]slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError}[now], "link", "device", l.name,
-			"state", [...]string{"up", "down, or without carrier", "gone: restart the gateway when the interface is back"}[now])
+		if now.state != l.state {
+			d.opt.Log.Log(context.Background(), [...]slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError}[now.state], "link", "device", l.name,
+				"state", [...]string{"up", "down, or without carrier", "gone: restart the gateway when the interface is back"}[now.state])
+		}
+		if now.mac != l.mac || now.mtu != l.mtu {
+			d.opt.Log.Warn("link", "device", l.name, "mac", net.HardwareAddr(now.mac[:]).String(), "mtu", now.mtu,
+				"was_mac", net.HardwareAddr(l.mac[:]).String(), "was_mtu", l.mtu)
+			d.gate.SetPort(i, gateway.Port{Name: l.name, MAC: now.mac, MTU: now.mtu})
+		}
+		if now.state == linkUp && (l.state != linkUp || now.mac != l.mac) {
+			d.Announce()
+		}
+		*l = now
 	}
+}
+
+// linkChanges returns what tells of changes of interfaces until ctx ends. Without it they are seen at
+// the next steerEvery.
+func (d *Daemon) linkChanges(ctx context.Context) <-chan netlink.LinkUpdate {
+	updates := make(chan netlink.LinkUpdate)
+	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{
+		ErrorCallback: func(err error) { d.opt.Log.Debug("link", "error", err.Error()) },
+	})
+	if err != nil {
+		d.opt.Log.Warn("link", "error", err.Error())
+		return nil
+	}
+	return updates
 }
 
 // writeLinks writes the state of the interfaces.

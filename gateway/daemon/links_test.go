@@ -18,18 +18,18 @@ func TestALinkThatWasReplacedIsGoneForGood(t *testing.T) {
 		want = linkUp
 	}
 	l := link{name: "lo", index: lo.Index}
-	if got := l.look(); got != want {
+	if got := l.look().state; got != want {
 		t.Errorf("state %d, want %d", got, want)
 	}
 	l.index++
-	if l.state = l.look(); l.state != linkGone {
+	if l.state = l.look().state; l.state != linkGone {
 		t.Errorf("a stranger of the same name has state %d", l.state)
 	}
 	l.index--
-	if got := l.look(); got != linkGone {
+	if got := l.look().state; got != linkGone {
 		t.Errorf("what was gone has state %d", got)
 	}
-	if got := (&link{name: "absent0"}).look(); got != linkGone {
+	if got := (&link{name: "absent0"}).look().state; got != linkGone {
 		t.Errorf("an absent interface has state %d", got)
 	}
 }

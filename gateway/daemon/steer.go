@@ -55,10 +55,16 @@ func (d *Daemon) steer() error {
 func (d *Daemon) steerLoop(ctx context.Context) {
 	tick := time.NewTicker(steerEvery)
 	defer tick.Stop()
+	changes := d.linkChanges(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case _, ok := <-changes:
+			if !ok { // the kernel has ended it, by an overflow
+				changes = nil
+			}
+			d.watchLinks()
 		case <-tick.C:
 			d.watchLinks()
 			if err := d.steer(); err != nil {

@@ -1,0 +1,85 @@
+package gateway
+
+import (
+	"net/netip"
+
+	"github.com/millrace/millrace/wire"
+)
+
+// Network is a prefix of the addresses on the link of a port.
+type Network struct {
+	Prefix netip.Prefix
+	Port   uint8
+	VLAN   uint16 // tag of its frames; 0 is none
+}
+
+// Announcement is a frame that tells the hosts of a link where an address is.
+type Announcement struct {
+	Addr  netip.Addr
+	Port  uint8
+	Frame []byte
+}
+
+// Announcements returns what the hosts of networks have to hear when the gateway takes over addresses:
+// at its start, when a service comes, when a link comes up, when a link address changes. They are for
+// service and SNAT addresses in these networks; for those that the kernel has itself it speaks. IPv4
+// addresses are announced by ARP requests for themselves (RFC 5227 2.3, RFC 5944 4.6), IPv6 ones by
+// unsolicited advertisements (RFC 4861 7.2.6). Neither is answered, so they are to be sent a few times.
+func (g *Gateway) Announcements(networks []Network) (list []Announcement) {
+	s := g.snap.Load()
+	kernels := kernelAddrs()
+	for _, a := range g.Announced() {
+		if kernels[a] {
+			continue
+		}
+		for _, n := range networks {
+			if n.Prefix.Contains(a) && int(n.Port) < len(s.ports) {
+				list = append(list, Announcement{a, n.Port, announcement(a, s.ports[n.Port].MAC, n.VLAN)})
+			}
+		}
+	}
+	return list
+}
+
+// Announced returns the addresses that the gateway answers for, each once.
+func (g *Gateway) Announced() (list []netip.Addr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	seen := map[netip.Addr]bool{}
+	add := func(a netip.Addr) {
+		if !seen[a] {
+			seen[a] = true
+			list = append(list, a)
+		}
+	}
+	for i := range g.cfg.Services {
+		for _, ap := range g.cfg.Services[i].Addresses {
+			add(ap.Addr())
+		}
+	}
+	for _, a := range g.cfg.SNAT {
+		add(a)
+	}
+	return list
+}
+
+// announcement returns the frame that says that a is at mac.
+func announcement(a netip.Addr, mac wire.MAC, vlan uint16) []byte {
+	to, kind := wire.Broadcast, wire.EtherTypeARP
+	if a.Is6() {
+		to, kind = wire.MulticastMAC6(wire.AllNodes), wire.EtherTypeIPv6
+	}
+	hop := Hop{MAC: to, VLAN: vlan}
+	b := make([]byte, linkLen(&hop), 128)
+	putLink(b, &hop, mac, kind)
+	if a.Is4() {
+		return wire.AppendARP(b, wire.ARPRequest, wire.ARPHost{MAC: mac, Addr: a.As4()}, wire.ARPHost{Addr: a.As4()})
+	}
+	n := len(b)
+	b = wire.AppendIPv6(b, &wire.IPv6Header{
+		Src: a.As16(), Dst: wire.AllNodes, NextHeader: wire.ProtoICMPv6, HopLimit: wire.NDHopLimit, PayloadLen: wire.NeighborAdvertLen + 8,
+	})
+	b = wire.AppendNeighborAdvert(b, a.As16(), mac, wire.NAOverride)
+	wire.ICMPv6(b[n+wire.IPv6Len:]).FillChecksum(wire.IPv6(b[n:]).Pseudo())
+	return b
+}
