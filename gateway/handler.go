@@ -27,6 +27,7 @@ type Handler struct {
 	hint      int32 // the connection that the packet may belong to; -1 is none
 	outlook   outlook
 	answers   bucket
+	outer     outer
 	scratch   [wire.NDReplyLen]byte
 	cid       quiclb.Scratch
 

@@ -7,6 +7,9 @@ import (
 
 // inspect looks at a packet that is no plain one: Forward says that it may be treated as any other.
 func (h *Handler) inspect(d *packet.Desc, p []byte) packet.Verdict {
+	if d.Flags.Has(packet.FlagTunnel) {
+		h.outer.look(h.arena, h.chain)
+	}
 	switch {
 	case d.Flags.Has(packet.FlagMalformed):
 		if d.Flags.Has(packet.FlagFragment) { // no whole transport header in the first: RFC 1858 3
@@ -15,8 +18,6 @@ func (h *Handler) inspect(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropMalformed
 	case d.Flags.Has(packet.FlagTruncated):
 		return packet.DropTruncated
-	case d.Flags.Has(packet.FlagTunnel):
-		return packet.DropUnsupported
 	case d.Flags.Has(packet.FlagVLAN) && !oneTag(d, p):
 		return packet.DropUnsupported
 	case !d.Flags.Has(packet.FlagOptions):
