@@ -76,6 +76,7 @@ func (d *Daemon) adminHandler() http.Handler {
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.status()) })
 	mux.HandleFunc("GET /v1/connections", d.serveConnections)
 	mux.HandleFunc("POST /v1/reload", d.command("reload", func(*http.Request) error { return d.Reload() }))
+	mux.HandleFunc("POST /v1/announce", d.command("announce", func(*http.Request) error { d.Announce(); return nil }))
 	mux.HandleFunc("POST /v1/stop", d.command("stop", func(*http.Request) error { d.Stop(); return nil }))
 	mux.HandleFunc("POST /v1/drain", d.command("drain", d.drain))
 	mux.HandleFunc("POST /v1/undrain", d.command("undrain", d.undrain))
