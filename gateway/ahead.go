@@ -13,7 +13,7 @@ import (
 // only then. Each step waits for the memory of all packets together.
 type outlook struct {
 	hints [window]int32 // by packet: the connection that it may belong to; -1 is none
-	lines [2 * window]uintptr
+	lines [refers * window]uintptr
 	seeks [window]seek
 }
 
@@ -45,6 +45,9 @@ func (h *Handler) hintFor(ds []packet.Desc, i int) int32 {
 // lookAhead asks for the memory that deciding on the given packets needs, and notes hints.
 func (h *Handler) lookAhead(ds []packet.Desc) {
 	a, t := &h.outlook, h.table
+	if len(h.snap.keys.slots) > manyKeys {
+		h.aheadOfKeys(ds)
+	}
 	n := 0
 	for i := range ds {
 		a.hints[i] = -1
@@ -68,18 +71,62 @@ func (h *Handler) lookAhead(ds []packet.Desc) {
 	prefetch(&a.lines[0], found)
 	for i, s := range a.seeks[:found] {
 		c := &t.conns[a.hints[s.packet]]
-		a.lines[2*i] = uintptr(unsafe.Pointer(h.snap.backends[c.backend]))
-		a.lines[2*i+1] = uintptr(unsafe.Pointer(h.snap.endpoints[c.endpoint]))
+		line := a.lines[refers*i:]
+		line[0] = uintptr(unsafe.Pointer(h.snap.backends[c.backend]))
+		line[1] = uintptr(unsafe.Pointer(h.snap.endpoints[c.endpoint]))
+		line[2] = uintptr(unsafe.Pointer(&h.tallies[c.backend]))
+		line[3] = uintptr(unsafe.Pointer(&h.snap.fronts[c.front]))
 	}
-	prefetch(&a.lines[0], 2*found)
+	prefetch(&a.lines[0], refers*found)
+}
+
+// refers is how many things a connection refers to that are worth to be asked for.
+const refers = 4
+
+// aheadOfCounts asks for the counters that publish adds to: each store waits for the one before.
+func (h *Handler) aheadOfCounts() {
+	if !canPrefetch || len(h.touched) <= 8 {
+		return
+	}
+	for rest := h.touched; len(rest) > 0; {
+		n := min(len(rest), len(h.outlook.lines))
+		for i, id := range rest[:n] {
+			h.outlook.lines[i] = h.stats[id].Addr()
+		}
+		prefetch(&h.outlook.lines[0], n)
+		rest = rest[n:]
+	}
+}
+
+// manyKeys is the number of slots up to which the caches hold the index of addresses anyway.
+const manyKeys = 2048
+
+// aheadOfKeys asks for where the index has the service addresses that packets may be for.
+func (h *Handler) aheadOfKeys(ds []packet.Desc) {
+	x, n := &h.snap.keys, 0
+	for i := range ds {
+		if d := &ds[i]; expected(d) {
+			v := look(d, h.arena.Bytes(d))
+			at := selection.sum(v.dst, uint64(tagOf(kindFront, v.dport, d.Proto))) & x.mask
+			h.outlook.lines[n] = uintptr(unsafe.Pointer(&x.slots[at]))
+			n++
+		}
+	}
+	prefetch(&h.outlook.lines[0], n)
 }
 
 // plain are the findings of a packet that is looked at ahead.
 const plain = packet.FlagIPv4 | packet.FlagIPv6
 
+// expected reports whether d is a packet of which nothing odd is known.
+func expected(d *packet.Desc) bool {
+	return d.Flags&(odd|packet.FlagFragment) == 0 && d.Flags&plain != 0 && d.L4 != 0 &&
+		(d.Proto == wire.ProtoTCP || d.Proto == wire.ProtoUDP)
+}
+
 // seek returns where the table has the connection of a packet; false when it needs a closer look first.
 func (h *Handler) seek(d *packet.Desc) (seek, bool) {
-	if d.Flags&(odd|packet.FlagFragment) != 0 || d.Flags&plain == 0 || d.L4 == 0 || d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP {
+	if !expected(d) {
 		return seek{}, false
 	}
 	v := look(d, h.arena.Bytes(d))

@@ -15,7 +15,7 @@ import (
 func TestHalfOpenQueuesAgreeWithSlices(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		h := newHalves(10)
+		h := halves{slots: make([]halfOpen, 11), high: 1}
 		type entry struct{ conn, slot, pair uint32 } // pair 3 is none
 		var all []entry
 		var pairs [3]queue

@@ -30,8 +30,6 @@ const (
 // queue is the ends of a list of half-open connections; both are 0 when it is empty.
 type queue struct{ oldest, newest uint32 }
 
-func newHalves(most int) halves { return halves{slots: make([]halfOpen, most+1), high: 1} }
-
 // full reports whether the budget is used up.
 func (h *halves) full() bool { return h.n == len(h.slots)-1 }
 

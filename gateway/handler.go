@@ -34,6 +34,7 @@ type Handler struct {
 	batch   [packet.Verdicts]uint32 // verdicts of this batch
 	tallies []tally                 // of this batch, by backend
 	touched []uint32                // the backends that have a tally
+	stats   []*metrics.Block        // what is counted of each backend
 	counts  *metrics.Block          // by verdict
 	live    metrics.Counter         // connections, as a gauge
 	half    metrics.Counter         // half-open ones, as a gauge
@@ -116,6 +117,7 @@ func (h *Handler) refresh() {
 		h.meters = newMeters(perLoop(snap.limits.clients, h.loops), h.table.key)
 	}
 	for len(h.tallies) < len(snap.backends) {
+		h.stats = append(h.stats, snap.backends[len(h.tallies)].stats[h.loop])
 		h.tallies = append(h.tallies, tally{})
 	}
 }
@@ -128,8 +130,9 @@ func (h *Handler) publish() {
 			h.batch[v] = 0
 		}
 	}
+	h.aheadOfCounts()
 	for _, id := range h.touched {
-		t, stats := &h.tallies[id], h.snap.backends[id].stats[h.loop]
+		t, stats := &h.tallies[id], h.stats[id]
 		for i, n := range t {
 			if n != 0 {
 				stats.Add(i, uint64(n))

@@ -11,7 +11,7 @@ import (
 // that leaves by hop with overhead bytes in front (RFC 9293 3.7.1, RFC 6691). A SYN without the option stays so:
 // its sender takes 536 or 1220 bytes (RFC 9293 3.7.1), which fits everywhere.
 func (h *Handler) clamp(v *view, s *service, hop *Hop, overhead int) {
-	if s.mss == 0 || !v.flags.Has(wire.FlagSYN) || v.part == later {
+	if !v.flags.Has(wire.FlagSYN) || s.mss == 0 || v.part == later {
 		return
 	}
 	most := s.mss

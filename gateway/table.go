@@ -112,17 +112,20 @@ type table struct {
 // newTable returns a table for at most size connections, of which at most half are half-open.
 func newTable(size, half int) *table {
 	slots := 1 << bits.Len(uint(2*size*4/3-1)) // at most three quarters full
-	return &table{
-		conns: make([]conn, size),
-		index: make([]uint64, slots),
+	var m memory
+	t := &table{
+		conns: slice[conn](&m, size),
+		index: slice[uint64](&m, slots),
 		key:   hashKey{rand.Uint64(), rand.Uint64(), rand.Uint64()},
 		mask:  uint32(slots - 1),
 		free:  -1,
 		rand:  xorshift(rand.Uint64() | 1),
 
-		halves:    newHalves(half),
+		halves:    halves{slots: slice[halfOpen](&m, half+1), high: 1},
 		confirmed: size - min(half, size/2),
 	}
+	m.freeWith(t)
+	return t
 }
 
 func (t *table) hashClient(k *clientKey) uint32 {

@@ -16,7 +16,10 @@
 // (seconds, bytes). The package imports nothing of ours, so that everything may import it.
 package metrics
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"unsafe"
+)
 
 // pad keeps what two cores write on different cache lines; 128 because CPUs fetch lines in pairs.
 type pad [128]byte
@@ -66,6 +69,9 @@ func NewBlock(n int) *Block {
 
 // Len returns the number of counters.
 func (b *Block) Len() int { return len(b.row) }
+
+// Addr returns where the first counter lies, to have it fetched before it is needed.
+func (b *Block) Addr() uintptr { return uintptr(unsafe.Pointer(&b.row[0])) }
 
 // Add adds n to counter i. Only the block's owner may call it.
 func (b *Block) Add(i int, n uint64) { b.row[i].Store(b.row[i].Load() + n) }
