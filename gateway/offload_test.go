@@ -116,3 +116,13 @@ func TestALargePacketDoesNotEnterATunnel(t *testing.T) {
 		}
 	}
 }
+
+func TestTheAnswerToALargePacketIsAnOrdinaryOne(t *testing.T) {
+	w := newWorld(t, fmt.Sprintf(rejectConfig, "reject"))
+	s := client("198.18.0.9:40000", "198.18.1.1:80", "S")
+	got, flags := w.large(0, s.bytes(), 10)
+	if got.verdict != packet.Forward || got.port != 0 || flags.Has(packet.FlagOffload) {
+		t.Fatalf("%v to port %d, flags %#x", got.verdict, got.port, flags)
+	}
+	w.checksumsRight(got.p)
+}
