@@ -64,7 +64,7 @@ func (w *world) large(port uint8, p []byte, segment int) (sent, packet.Flags) {
 // The device that sends a packet makes its checksum of what the gateway left in the field: gopacket finds
 // it right, both ways.
 func TestTheDeviceFinishesTheChecksumOfARewrittenPacket(t *testing.T) {
-	for _, c := range []struct{ name, src, dst, open, go_ string }{
+	for _, c := range []struct{ name, src, dst, open, then string }{
 		{"TCP over IPv4", "198.18.0.9:40000", "198.18.1.1:80", "S", "PA"},
 		{"TCP over IPv6", "[2001:db8::9]:40000", "[2001:db8:1::1]:80", "S", "PA"},
 		{"UDP over IPv4", "198.18.0.9:40000", "198.18.1.1:53", "", ""},
@@ -73,9 +73,9 @@ func TestTheDeviceFinishesTheChecksumOfARewrittenPacket(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, fill("source: gateway")+"checksum: drop\n")
 			out := w.expect(0, client(c.src, c.dst, c.open).bytes(), 1)
-			reply := answer(out, c.go_)
+			reply := answer(out, c.then)
 			for i := range 200 {
-				s := client(c.src, c.dst, c.go_)
+				s := client(c.src, c.dst, c.then)
 				s.payload = strings.Repeat(fmt.Sprint("there ", i), 60+i%50)
 				reply.payload = strings.Repeat(fmt.Sprint("back ", i), 60+i%50)
 				for port, p := range [][]byte{s.bytes(), reply.bytes()} {
