@@ -187,6 +187,7 @@ func TestFragmentsThatContradictTheFirstPoisonTheDatagram(t *testing.T) {
 			{"a first one with other ports", ports[0]},
 			{"a first one of another length", split(s.bytes(), 504, 77)[0]},
 			{"one that overlaps the first", split(s.bytes(), 504, 77)[1]},
+			{"one that overlaps its last 8 bytes", split(s.bytes(), 496, 77)[2]},
 			{"one at offset 8", split(s.bytes(), 8, 77)[1]},
 		} {
 			w := newWorld(t, fill(""))
@@ -216,6 +217,7 @@ func TestFragmentsThatLieAreMalformed(t *testing.T) {
 	}
 	for name, p := range map[string][]byte{
 		"a length that is no multiple of 8": edit(frags[1], func(ip wire.IPv4) { ip.SetTotalLen(ip.TotalLen() - 1) }),
+		"a length that is a multiple of 4":  edit(frags[1], func(ip wire.IPv4) { ip.SetTotalLen(ip.TotalLen() - 4) }),
 		"an end beyond 65535":               edit(frags[1], func(ip wire.IPv4) { ip.SetFragmentOffset(65000) }),
 		"no data":                           edit(frags[1], func(ip wire.IPv4) { ip.SetTotalLen(20) }),
 		"a first without a whole header":    edit(frags[0], func(ip wire.IPv4) { ip.SetTotalLen(24); ip.SetProto(wire.ProtoUDP) }),

@@ -1,12 +1,15 @@
 package gateway_test
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +18,10 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/wire"
 )
 
 // wireConfig has service addresses in the client's networks, and backends that
@@ -179,6 +186,7 @@ func (s *site) refuses(address string) {
 func TestTheWireIsAsLinuxKnowsIt(t *testing.T) {
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
+			testnet.Program(t, "tcpdump")
 			s := newWire(t, driver)
 			s.neighbor("198.18.0.100", s.frontMAC()) // before it has sent anything
 			s.neighbor("2001:db8::100", s.frontMAC())
@@ -194,6 +202,7 @@ func TestTheWireIsAsLinuxKnowsIt(t *testing.T) {
 				s.refuses(net.JoinHostPort(host, "9"))
 				s.refuses(net.JoinHostPort(host, "10"))
 			}
+			s.taggedARP("198.18.0.100", 100)
 			s.ping("198.18.2.1")
 			s.ping("2001:db8:2::1")
 
@@ -223,4 +232,41 @@ func (s *site) journalSays(words string) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	s.t.Errorf("the log does not say %q", words)
+}
+
+// taggedARP asks for an address on a VLAN, and has tcpdump see that the answer is on it.
+func (s *site) taggedARP(address string, vlan uint16) {
+	s.t.Helper()
+	mac := s.frontMAC()
+	dump := exec.Command("tcpdump", "-l", "-c", "1", "-nn", "-e", "-i", "eth0", "ether", "src", mac)
+	out, err := dump.StdoutPipe()
+	s.must(err)
+	said, err := dump.StderrPipe()
+	s.must(err)
+	s.must(s.client.Start(dump))
+	defer dump.Wait()
+	defer dump.Process.Kill()
+	if _, err := bufio.NewReader(said).ReadString('\n'); err != nil { // it listens
+		s.t.Fatal(err)
+	}
+	frame := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 0x55, 0x81, 0, byte(vlan >> 8), byte(vlan), 8, 6}, wire.AppendARP(nil, wire.ARPRequest,
+		wire.ARPHost{MAC: wire.MAC{2, 0, 0, 0, 0, 0x55}, Addr: [4]byte{198, 18, 0, 2}}, wire.ARPHost{Addr: netip.MustParseAddr(address).As4()})...)
+	s.must(s.client.Do(func() error {
+		in, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: in.Index})
+	}))
+	timer := time.AfterFunc(10*time.Second, func() { dump.Process.Kill() })
+	defer timer.Stop()
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if !strings.Contains(line, fmt.Sprintf("vlan %d,", vlan)) || !strings.Contains(line, "Reply "+address+" is-at "+mac) {
+		s.t.Errorf("tcpdump sees %q", line)
+	}
 }
