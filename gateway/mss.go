@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
+	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -18,8 +19,13 @@ func (h *Handler) clamp(v *view, s *service, hop *Hop, overhead int) {
 	if most == MSSAuto {
 		most = h.fits(v, hop, overhead)
 	}
-	if most > 0 {
-		lowerMSS(v.p[v.d.L4:], uint16(min(most, 0xffff)))
+	if most == 0 {
+		return
+	}
+	tcp := wire.TCP(v.p[v.d.L4:])
+	diff := lowerMSS(tcp, uint16(min(most, 0xffff)))
+	if !v.d.Flags.Has(packet.FlagOffload) { // a checksum that is still to be made sums the option then
+		tcp.SetChecksum(wire.Apply(tcp.Checksum(), diff))
 	}
 }
 
@@ -40,10 +46,10 @@ func (h *Handler) fits(v *view, hop *Hop, overhead int) int {
 	return max(out-headers, 0)
 }
 
-// lowerMSS writes most into the MSS option of a segment if that says more, and updates the checksum
-// (RFC 1624). Options may lie at odd offsets; the sum of two bytes across a word boundary is that of the swapped word
+// lowerMSS writes most into the MSS option of a segment if that says more, and returns what the checksum
+// changes by (RFC 1624). Options may lie at odd offsets; the sum of two bytes across a word boundary is that of the swapped word
 // (RFC 1071 2 (B)).
-func lowerMSS(tcp wire.TCP, most uint16) {
+func lowerMSS(tcp wire.TCP, most uint16) (diff uint16) {
 	for at, end := wire.TCPLen, min(tcp.DataOffset(), len(tcp)); at < end; {
 		kind := tcp[at]
 		if kind == wire.OptionNOP {
@@ -51,7 +57,7 @@ func lowerMSS(tcp wire.TCP, most uint16) {
 			continue
 		}
 		if kind == wire.OptionEnd || at+1 >= end || tcp[at+1] < 2 || at+int(tcp[at+1]) > end {
-			return
+			break
 		}
 		if kind == wire.TCPOptMSS && tcp[at+1] == 4 {
 			was := binary.BigEndian.Uint16(tcp[at+2:])
@@ -61,9 +67,10 @@ func lowerMSS(tcp wire.TCP, most uint16) {
 				if at&1 == 1 {
 					old, now = bits.ReverseBytes16(old), bits.ReverseBytes16(now)
 				}
-				tcp.SetChecksum(wire.Update16(tcp.Checksum(), old, now))
+				diff = wire.AddDiff(diff, wire.Diff32(uint32(old), uint32(now)))
 			}
 		}
 		at += int(tcp[at+1])
 	}
+	return diff
 }

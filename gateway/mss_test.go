@@ -9,6 +9,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -156,4 +157,14 @@ func TestTheMSSThatFits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The checksum of a SYN that is left to the device is made when the option says what it will.
+func TestTheMSSOfAnUnfinishedSYN(t *testing.T) {
+	w := newWorld(t, strings.ReplaceAll(fill(""), "- name: web", "- name: web\n    mss: 1000"))
+	got, flags := w.large(0, synWith(host, web, "S", mss1460), 1460)
+	if got.verdict != packet.Forward || !flags.Has(packet.FlagOffload) || mssOf(t, got.p) != 1000 {
+		t.Fatalf("%v, flags %#x, MSS %d", got.verdict, flags, mssOf(t, got.p))
+	}
+	w.checksumsRight(got.p)
 }

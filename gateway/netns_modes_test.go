@@ -204,6 +204,17 @@ func TestEveryModeServesRealPrograms(t *testing.T) {
 	}
 }
 
+// TestEveryModeServesOverAFPacket is the same by the other driver, without captures.
+func TestEveryModeServesOverAFPacket(t *testing.T) {
+	testnet.Program(t, "curl")
+	s, _ := layOutModes(t, "mr-gwafp", "afpacket")
+	s.startModes()
+	for i := range passages {
+		s.passage(t, &passages[i], []string{"198.18.1.1", "[2001:db8:1::1]"}[i%2])
+	}
+	s.stop()
+}
+
 // passage has curl and UDP clients use a passage.
 func (s *site) passage(t *testing.T, p *passage, host string) {
 	seen := map[string]int{}
