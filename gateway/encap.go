@@ -7,9 +7,10 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// A packet of a direct mode keeps every byte from its IP header on, but for the time to live: what the gateway takes a hop
-// for is a hop (RFC 2003 3.1 asks for it in front of a tunnel, and without it two hosts that route to each
-// other by link address would keep a packet for ever). New headers grow into the headroom of its frame:
+// A packet of a direct mode keeps every byte from its IP header on, but for one hop less: RFC 2003 3.1
+// asks for that in front of a tunnel, and by link address a backend that lacks the service address, and
+// routes the packet back to us, would keep it on its way for ever. New headers grow into the headroom of
+// the frame:
 //
 //	before           | headroom ........ | Ethernet | IP | TCP, UDP ...
 //	ipip             | ... | Ethernet | outer IP    | IP | TCP, UDP ...
@@ -18,21 +19,20 @@ import (
 //
 // Fields of the outer header:
 //
-//   - DSCP and ECN are copied: the uniform model of RFC 2983, normal mode of RFC 6040 4.1. A receiver that knows
-//     RFC 6040 brings a CE mark of the way in; one that does not loses it, as with every tunnel.
+//   - DSCP and ECN are copied: RFC 2983 3.1, and the normal mode of RFC 6040 4.1. A receiver by that RFC
+//     hands a mark of the way on to the inner packet.
 //   - The hop limit is 64 (RFC 1700's default; RFC 2003 3.1).
 //   - Don't Fragment is copied (RFC 2003 3.1). With it the identification is 0 and means nothing
 //     (RFC 6864 4.1); without it, it counts up (RFC 6864 4.3).
 //   - The flow label is a hash of the flow, never 0 (RFC 6438 3, RFC 6437 3).
-//   - UDP has a checksum over IPv4 and IPv6. RFC 6935 and RFC 6936 would allow zero over IPv6 where receivers agree to it, to save
-//     tunnels from summing payload that they do not look at otherwise. It need not be summed here either: see innerSum. So
-//     receivers that reject zero, which is what RFC 8200 8.1 asks of them, need no switch.
+//   - UDP has a checksum over IPv4 and IPv6. Where receivers agree, RFC 6935 and RFC 6936 allow zero over
+//     IPv6, to save tunnels from summing payload that they do not look at. It need not be summed here
+//     either (innerSum), so receivers may reject zero, as RFC 8200 8.1 wants them to.
 
 // outerTTL is the time to live of outer headers.
 const outerTTL = 64
 
-// Ports from which GUE datagrams are sent: the ephemeral range (RFC 6335 6), as the draft asks
-// (draft-ietf-intarea-gue-09 5.11).
+// Ports from which GUE datagrams are sent: the dynamic ones (RFC 6335 6), by the flow's hash.
 const (
 	gueFirstPort = 49152
 	guePortMask  = 0x3fff

@@ -8,7 +8,8 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// handled returns a function that has the handler decide the same packet again, as it came and as the engine sees it.
+// handled returns a function that has the handler decide the same packet again, as it came and as the
+// engine sees it.
 func (w *world) handled(p []byte) (once func() packet.Verdict) {
 	b := w.batch(0, p)
 	if err := w.engine.Submit(b); err != nil {

@@ -9,8 +9,12 @@ import (
 )
 
 // clamp lowers the MSS option of a SYN to what the service allows: a number, or what fits into a packet
-// that leaves by hop with overhead bytes in front (RFC 9293 3.7.1, RFC 6691). A SYN without the option stays so:
-// its sender takes 536 or 1220 bytes (RFC 9293 3.7.1), which fits everywhere.
+// that leaves by hop with overhead bytes in front (RFC 9293 3.7.1, RFC 6691). A SYN without the option
+// stays so: its sender takes 536 or 1220 bytes (RFC 9293 3.7.1), which fits everywhere.
+//
+// With NAT both SYNs pass here. With a direct mode only the client's does: its option bounds what the
+// backend sends, which goes by no tunnel. What the client may send is said by the backend's SYN+ACK (on
+// Linux by `advmss` of its route to clients); where that says too much, tooBig tells the client.
 func (h *Handler) clamp(v *view, s *service, hop *Hop, overhead int) {
 	if !v.flags.Has(wire.FlagSYN) || s.mss == 0 || v.part == later {
 		return
@@ -47,8 +51,8 @@ func (h *Handler) fits(v *view, hop *Hop, overhead int) int {
 }
 
 // lowerMSS writes most into the MSS option of a segment if that says more, and returns what the checksum
-// changes by (RFC 1624). Options may lie at odd offsets; the sum of two bytes across a word boundary is that of the swapped word
-// (RFC 1071 2 (B)).
+// changes by (RFC 1624). Options may lie at odd offsets; the sum of two bytes across a word boundary is
+// that of the swapped word (RFC 1071 2 (B)).
 func lowerMSS(tcp wire.TCP, most uint16) (diff uint16) {
 	for at, end := wire.TCPLen, min(tcp.DataOffset(), len(tcp)); at < end; {
 		kind := tcp[at]

@@ -161,8 +161,9 @@ func (s *site) serve(i, port int) {
 	}))
 }
 
-// TestEveryModeServesRealPrograms has curl, UDP clients and iperf3 use every passage from both families. What passed the
-// links of the client and the backends is captured, and tshark finds every checksum and length right.
+// TestEveryModeServesRealPrograms has curl, UDP clients and iperf3 use every passage from both families.
+// What passed the links of the client and the backends is captured, and tshark finds every checksum and
+// length right.
 func TestEveryModeServesRealPrograms(t *testing.T) {
 	testnet.Program(t, "curl", "tcpdump", "tshark", "iperf3")
 	s, _ := layOutModes(t, "mr-gwmode", "afxdp")
@@ -246,8 +247,8 @@ func (s *site) forgetMTU() {
 	}
 }
 
-// upload has curl send n bytes in segments as large as the client's link takes: a tunnel's overhead is more than
-// that, so they arrive only if the client is told.
+// upload has curl send n bytes in segments as large as the client's link takes: a tunnel's overhead is
+// more than that, so they arrive only if the client is told.
 func (s *site) upload(t *testing.T, url string, n int64) {
 	file := filepath.Join(t.TempDir(), "upload")
 	b, err := io.ReadAll(io.LimitReader(sequence(), n))
@@ -348,8 +349,9 @@ func (s *site) knock(network, at string, patience time.Duration) error {
 	})
 }
 
-// crowdEnv makes the test's binary a crowd of clients: the variable is their number and the addresses, and spaces between.
-// It is a process of its own so that each side of the connections has a limit of open files to itself.
+// crowdEnv makes the test's binary a crowd of clients: the variable is their number and the addresses, and
+// spaces between. It is a process of its own so that each side of the connections has a limit of open
+// files to itself.
 const crowdEnv = "MILLRACE_TEST_CROWD"
 
 // crowd has n connections open at once, spread over the addresses, and uses each twice.

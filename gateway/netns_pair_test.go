@@ -56,8 +56,8 @@ func newPair(t *testing.T, prefix string) *pair {
 	return p
 }
 
-// lead has the client's packets to the service addresses go to one of the gateways, from the addresses that they
-// had before.
+// lead has the client's packets to the service addresses go to one of the gateways, from the addresses
+// that they had before.
 func (p *pair) lead(to int) {
 	p.t.Helper()
 	four, six, dev := "198.18.0.1", "2001:db8::1", "eth0"

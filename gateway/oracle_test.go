@@ -57,8 +57,8 @@ func TsharkReads(t testing.TB, file string) int {
 	return len(lines)
 }
 
-// application reports whether tshark took payload for the protocol, by a port that a client had by chance: what it says
-// of that is nothing to us.
+// application reports whether tshark took payload for the protocol, by a port that a client had by chance:
+// what it says of that is nothing to us.
 func application(protocol string) bool {
 	return !slices.Contains(strings.Fields("eth ethertype vlan arp ip ipv6 ipv6.fraghdr tcp udp icmp icmpv6 gue data"), protocol)
 }

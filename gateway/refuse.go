@@ -5,8 +5,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// What is refused with a word to its sender becomes that word, in its own frame. An ICMP error quotes the packet, so its
-// headers go into the headroom and the quote stays where it is:
+// What is refused with a word to its sender becomes that word, in its own frame. An ICMP error quotes the
+// packet, so its headers go into the headroom and the quote stays where it is:
 //
 //	before       | headroom ............ | Ethernet | IP | TCP, UDP ...
 //	ICMP error   | Ethernet | IP | ICMP  |          | IP | TCP, UDP, as much as fits
@@ -24,8 +24,8 @@ func (h *Handler) stopped(v *view, service uint32, why packet.Verdict) packet.Ve
 
 // tooBig answers a packet that is larger than the way out takes (RFC 1191 4, RFC 4443 3.2). We fragment
 // nothing, so an IPv4 packet that may be fragmented is told the same: RFC 1812 4.2.2.7 has routers
-// fragment it instead, but all of a tunnel's fragments would be the backend's to put together, and its sender would
-// never learn of it.
+// fragment it instead, but all of a tunnel's fragments would be the backend's to put together, and its
+// sender would never learn of it.
 func (h *Handler) tooBig(v *view) bool {
 	from := v.us
 	if from == (addr{}) {
@@ -82,10 +82,10 @@ func (h *Handler) tellSender(v *view, from addr, m icmpMessage) bool {
 	return h.tell(v.d, &notice{m, from, v.src, int(v.d.L3), v.size()}, &hop)
 }
 
-// answerable reports whether an error about a packet may be sent at all: not about a later fragment, an ICMP
-// error, or to what is no host's address (RFC 1812 4.3.2.7, RFC 4443 2.4 (e)). Packets to a group or to all of a
-// link have not come this far. Nor is anything said about a packet of several descriptors: what would become of the
-// frames behind the first?
+// answerable reports whether an error about a packet may be sent at all: not about a later fragment, an
+// ICMP error, or to what is no host's address (RFC 1812 4.3.2.7, RFC 4443 2.4 (e)). Packets to a group or
+// to all of a link have not come this far. Nor is anything said about a packet of several descriptors:
+// what would become of the frames behind the first?
 func (v *view) answerable() bool {
 	switch {
 	case v.part == later || v.src.martian() || v.d.Flags.Has(packet.FlagMore) || wire.Ethernet(v.p).Src().Multicast():

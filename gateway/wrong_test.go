@@ -76,9 +76,9 @@ func tunneled(src, dst string, proto layers.IPProtocol, inner []byte) []byte {
 	return append(bytes.Clone(outer[:14]), ip...)
 }
 
-// What clients send in tunnels is not taken out of them, so nobody reaches a backend inside of one: it has no port, and no service
-// then. To a UDP service it is a datagram as any other, in a tunnel of ours of its own: the backend, which opens that, finds a
-// datagram to the service's port in it.
+// What clients send in tunnels is not taken out of them, so nobody reaches a backend inside of one: it has
+// no port, and no service then. To a UDP service it is a datagram as any other, in a tunnel of ours of its
+// own: the backend, which opens that, finds a datagram to the service's port in it.
 func TestTunnelsInTunnels(t *testing.T) {
 	for _, c := range tunnels {
 		w := newWorld(t, strings.ReplaceAll(fmt.Sprintf(tunnelConfig, c.mode, c.backend), "198.18.1.1:53,", "198.18.1.1:53, 198.18.1.1:6080,"))
