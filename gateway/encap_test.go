@@ -52,6 +52,9 @@ func inners() map[string][]byte {
 		short := client(c.src, c.dst, c.flags)
 		short.payload = ""
 		m[c.name+" with padding"] = append(short.bytes(), "padding"...)
+		bad := append(client(c.src, c.dst, c.flags).bytes(), "padding"...)
+		bad[len(bad)-8] ^= 1
+		m[c.name+" with padding, wrong checksum"] = bad
 	}
 	none := client("198.18.0.9:40000", "198.18.1.1:53", "").bytes()
 	none[40], none[41] = 0, 0
@@ -228,6 +231,20 @@ func TestFlowsSpreadOverOuterSources(t *testing.T) {
 			if n > 40 { // 16 each
 				t.Errorf("%d flows from %s", n, src)
 			}
+		}
+	}
+}
+
+// Behind a tunnel the descriptor goes on to describe the inner packet.
+func TestTheDescriptorDescribesTheInnerPacket(t *testing.T) {
+	for _, c := range tunnels {
+		w := newWorld(t, fmt.Sprintf(tunnelConfig, c.mode, c.backend))
+		in := client(host, web, "S").bytes()
+		b := w.batch(0, in)
+		w.run(b)
+		d, grow := b.D[0], wayOf(Mode(c.mode)).overhead(c.backend == backend4)
+		if !d.Flags.Has(packet.FlagTunnel) || int(d.L3) != 14+grow || int(d.L4) != 34+grow || int(d.Payload) != 54+grow {
+			t.Errorf("%s to %s: %+v", c.mode, c.backend, d)
 		}
 	}
 }

@@ -25,7 +25,8 @@ func TsharkReads(t testing.TB, file string) int {
 	t.Helper()
 	layers := []string{"ip", "tcp", "udp", "icmp", "icmpv6"}
 	args := []string{
-		"-n", "-r", file, "-X", "lua_script:testdata/gue.lua",
+		"-n", "-r", file, "-X", "lua_script:testdata/gue.lua", "--disable-protocol", "dns", "--disable-protocol", "http",
+		"-o", "tcp.desegment_tcp_streams:FALSE", "-o", "tcp.analyze_sequence_numbers:FALSE", // each packet alone
 		"-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE",
 		"-T", "fields", "-E", "separator=;", "-e", "frame.protocols", "-e", "_ws.expert.message",
 	}
