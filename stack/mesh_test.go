@@ -3,6 +3,8 @@ package stack
 import (
 	"encoding/binary"
 	"io"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -532,4 +534,63 @@ func TestAMeshIsSettledWhenNobodyCanBeginAgain(t *testing.T) {
 	settled("when nothing came of it", true)
 	a.Poll(0)
 	w.balance()
+}
+
+// TestALoopThatEndsIsGivenNoMore has one loop hand over again and again while the other, which ends,
+// decides what it was given: the end would not come.
+func TestALoopThatEndsIsGivenNoMore(t *testing.T) {
+	w := newNet(t, 2, 256)
+	a, b := w.nodes[0], w.nodes[1]
+	w.give(0, plan(1, planForward))
+	a.loop.Poll(0)
+	const more = 20
+	given := 0
+	b.port[0].onTx = func(packet.Desc) {
+		if given++; given < more {
+			w.give(0, plan(1, planForward))
+			a.loop.Poll(0)
+		}
+	}
+	b.loop.drain()
+	if given != 1 || a.loop.Stats().Dropped[packet.DropHandover] != 1 {
+		t.Errorf("it took %d while it ended, %d were dropped", given, a.loop.Stats().Dropped[packet.DropHandover])
+	}
+	b.port[0].onTx = nil
+	a.loop.drain()
+	w.balance()
+}
+
+// TestAMeshIsNotSettledWhileAPacketIsOnItsWay has two loops, each quiet but for the moment that it
+// holds the packet, hand it to each other; a third must never see all at rest.
+func TestAMeshIsNotSettledWhileAPacketIsOnItsWay(t *testing.T) {
+	w := newNet(t, 3, 64)
+	for _, n := range w.nodes {
+		n.loop.quiet.calm()
+	}
+	d := w.chain(0, 1, 0, 0)
+	one := [2]*pipe{w.nodes[0].loop.peers[1].to, w.nodes[1].loop.peers[0].to}
+	one[0].data.Push(d)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := 1; !stop.Load(); i ^= 1 {
+			q := &w.nodes[i].loop.quiet
+			q.stir()
+			one[i^1].data.Pop(d)
+			for range 200 { // long enough for a look at the rings while both are empty
+				_ = stop.Load()
+			}
+			one[i].data.Push(d)
+			q.calm()
+		}
+	})
+	looks := w.nodes[2].loop.looks
+	for range 300_000 {
+		if w.mesh.settled(looks) {
+			t.Error("settled with a packet on its way")
+			break
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
 }

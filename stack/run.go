@@ -105,12 +105,13 @@ func (l *Loop) sleep(now clock.Time) {
 		return
 	}
 	fds, limit := l.awaits(now, make([]unix.PollFd, 0, 16))
-	l.count.Sleeps++
 	ts := unix.NsecToTimespec(int64(limit))
 	wait := func() {
-		if !l.given() {
-			_, _ = unix.Ppoll(fds, &ts, nil) // EINTR and time-outs are turns like others
+		if l.given() { // before the flag was up, so nobody has rung
+			return
 		}
+		l.count.Sleeps++
+		_, _ = unix.Ppoll(fds, &ts, nil) // EINTR and time-outs are turns like others
 	}
 	if l.mail.sleep(wait) {
 		l.rearm()

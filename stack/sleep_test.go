@@ -89,6 +89,24 @@ func TestALetterBeforeTheBellIsReadInsteadOfSleeping(t *testing.T) {
 	}
 }
 
+func TestALoopDoesNotSleepOverWhatItWasGiven(t *testing.T) {
+	w := newNet(t, 2, 64)
+	a, b := w.nodes[0].loop, w.nodes[1].loop
+	b.tick = 1 // due: a loop that sleeps all the same does so for no time
+	w.give(0, plan(1, planForward))
+	a.Poll(0) // rings no bell: b is awake until it sleeps
+	if b.sleep(1); b.count.Sleeps != 0 {
+		t.Error("it slept with a packet before it")
+	}
+	b.Poll(1)
+	b.tick = 1
+	if b.sleep(1); b.count.Sleeps != 1 {
+		t.Error("it did not sleep with nothing to do")
+	}
+	a.Poll(1)
+	w.balance()
+}
+
 func TestABellWakesOnce(t *testing.T) {
 	w := newWorld(t)
 	readable := func() bool {
