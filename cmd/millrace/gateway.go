@@ -75,6 +75,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	hup := make(chan os.Signal, 1) // before anything is open: an early SIGHUP must not end the process
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // whoever reads the log may end before we do; children do not inherit it
 	b, log := thisBuild(), c.logger(f.json)
 	d, err := daemon.Open(f.config, daemon.Options{Log: log, Admin: true, Build: metrics.Build{Version: b.Version, Commit: b.Commit}})
 	if err != nil {
@@ -88,6 +89,9 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	var reloads sync.WaitGroup
 	reloads.Go(func() { reloadLoop(ctx, hup, d.Reload, refused(c, log, f.json)) })
 	err = d.Run(ctx)
+	if err := daemon.Notify("STOPPING=1"); err != nil {
+		log.Warn("gateway", "error", err.Error())
+	}
 	cancel()
 	reloads.Wait()
 	if f.json {

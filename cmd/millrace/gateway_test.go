@@ -200,7 +200,7 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 			for _, n := range s.Dropped {
 				sum += n
 			}
-			if s.Received == 0 || s.Forwarded == 0 || s.Received != sum {
+			if s.Received == 0 || s.Originated == 0 || s.Forwarded == 0 || s.Received+s.Originated != sum {
 				t.Errorf("the counters do not balance: %+v", s)
 			}
 		})

@@ -10,8 +10,10 @@ import (
 )
 
 // verbs are those with a help page of our own.
-var verbs = []string{"", "doctor", "forward", "gateway", "gateway check", "gateway reload", "gateway status",
-	"gateway drain", "gateway undrain", "gateway weight", "gateway connections", "gateway stop", "man", "replay", "version"}
+var verbs = []string{
+	"", "doctor", "forward", "gateway", "gateway check", "gateway reload", "gateway status",
+	"gateway drain", "gateway undrain", "gateway weight", "gateway connections", "gateway stop", "man", "replay", "version",
+}
 
 func TestHelpIsAsRecorded(t *testing.T) {
 	for _, verb := range verbs {

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/internal/testnet"
+)
+
+// sometime waits until what is so.
+func sometime(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for range 200 {
+		if so() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatal("never: ", what)
+}
+
+// neighbor has a namespace remember a wrong link address for an address on eth0.
+func neighbor(t *testing.T, ns *testnet.Namespace, addr string) {
+	t.Helper()
+	if out, err := ns.Run("ip", "neigh", "replace", addr, "lladdr", "02:00:00:00:de:ad", "nud", "reachable", "dev", "eth0"); err != nil {
+		t.Fatal(err, out)
+	}
+}
+
+// TestLinksLearnWhereTheGatewayIs has a client that remembers another machine for the service's
+// addresses: it learns the gateway's link address when that starts, and again when it changes.
+func TestLinksLearnWhereTheGatewayIs(t *testing.T) {
+	for _, driver := range []string{"afpacket", "afxdp"} {
+		t.Run(driver, func(t *testing.T) {
+			client, middle, server := gatewaySite(t, "mr-cli-tell-"+driver)
+			serve(t, server)
+			for ns, addr := range map[*testnet.Namespace]string{client: "2001:db8::1/64 dev eth0", middle: "2001:db8::254/64 dev a"} {
+				if out, err := ns.Run("sh", "-c", "ip -6 addr add "+addr+" nodad"); err != nil {
+					t.Fatal(err, out)
+				}
+			}
+			const first, other = "02:00:00:00:ca:fe", "02:00:00:00:be:ef"
+			if out, err := middle.Run("ip", "link", "set", "dev", "a", "address", first); err != nil {
+				t.Fatal(err, out)
+			}
+			neighbor(t, client, "198.18.0.10")
+			neighbor(t, client, "2001:db8::10")
+
+			file, socket := filepath.Join(t.TempDir(), "gw.yaml"), filepath.Join(t.TempDir(), "gw.sock")
+			config := strings.Replace(fmt.Sprintf(gatewayConfig, socket, driver, driver), "198.18.0.10:80", `[198.18.0.10:80, "[2001:db8::10]:80"]`, 1)
+			config = strings.Replace(config, `"198.18.1.2:8080"`, `[198.18.1.2:8080, "[2001:db8:1::2]:8080"]`, 1)
+			config = strings.Replace(config, "198.18.1.10", `[198.18.1.10, "2001:db8:1::10"]`, 1)
+			if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			var log buffer
+			cmd := program("gateway", "-c", file)
+			cmd.Stdout, cmd.Stderr = &log, &log
+			if err := middle.Start(cmd); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+
+			knows := func(mac string) {
+				t.Helper()
+				for _, addr := range []string{"198.18.0.10", "2001:db8::10"} {
+					sometime(t, addr+" at "+mac+" in\n"+log.String(), func() bool {
+						out, err := client.Run("ip", "neigh", "show", addr)
+						return err == nil && strings.Contains(out, "lladdr "+mac)
+					})
+				}
+			}
+			knows(first)
+			awaitAnswer(t, client, &log)
+
+			if out, err := middle.Run("ip", "link", "set", "dev", "a", "address", other, "mtu", "1400"); err != nil {
+				t.Fatal(err, out)
+			}
+			log.until(t, "device=a mac="+other+" mtu=1400")
+			knows(other)
+			awaitAnswer(t, client, &log)
+
+			if _, _, problem := tell(socket, exitOK, "stop"); problem != "" {
+				t.Error(problem)
+			}
+			log.until(t, " + originated ")
+			if strings.Contains(log.String(), "is not") {
+				t.Errorf("the counters do not balance:\n%s", &log)
+			}
+		})
+	}
+}
+
+// TestTheGatewayOutlivesWhoReadsItsLog closes the pipe that the log goes to.
+func TestTheGatewayOutlivesWhoReadsItsLog(t *testing.T) {
+	client, middle, server := gatewaySite(t, "mr-cli-pipe")
+	serve(t, server)
+	file, socket := filepath.Join(t.TempDir(), "gw.yaml"), filepath.Join(t.TempDir(), "gw.sock")
+	if err := os.WriteFile(file, fmt.Appendf(nil, gatewayConfig, socket, "afpacket", "afpacket"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := program("gateway", "-c", file)
+	cmd.Stdout, cmd.Stderr = w, w
+	if err := middle.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	w.Close()
+	r.Close()
+	sometime(t, "a gateway behind "+socket, func() bool {
+		code, _, _ := run("gateway", "status", "--socket", socket)
+		return code == exitOK
+	})
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil { // it logs what came of it
+		t.Fatal(err)
+	}
+	if _, _, problem := tell(socket, exitOK, "weight", "web", "one", "5"); problem != "" {
+		t.Error(problem)
+	}
+	awaitAnswer(t, client, new(buffer))
+	if _, _, problem := tell(socket, exitOK, "stop"); problem != "" {
+		t.Error(problem)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
