@@ -560,6 +560,23 @@ func TestALoopThatEndsIsGivenNoMore(t *testing.T) {
 	w.balance()
 }
 
+// TestNobodyTakesWhatItsSenderTakesBack has a packet in a ring whose sender has begun to take back, as
+// when both look at the ring at once.
+func TestNobodyTakesWhatItsSenderTakesBack(t *testing.T) {
+	w := newNet(t, 2, 64)
+	a, b := w.nodes[0], w.nodes[1]
+	a.loop.drain()
+	d, to := w.chain(0, 1, 0, plan(planForward)), a.loop.peers[1].to
+	to.data.Push(d)
+	if b.loop.Poll(0); to.data.Len() != 1 || to.taking.Load() || b.loop.Stats().Taken != 0 {
+		t.Errorf("the receiver took it: %+v", b.loop.Stats())
+	}
+	to.data.Pop(d)
+	a.pool.Put(d[0].Off)
+	b.loop.drain()
+	w.balance()
+}
+
 // TestAMeshIsNotSettledWhileAPacketIsOnItsWay has two loops, each quiet but for the moment that it
 // holds the packet, hand it to each other; a third must never see all at rest.
 func TestAMeshIsNotSettledWhileAPacketIsOnItsWay(t *testing.T) {

@@ -30,6 +30,9 @@ func newControl(c *console, cmd *cobra.Command, do func(ctx context.Context, g *
 		if e := new(admin.Error); errors.As(err, &e) && e.Code == http.StatusUnprocessableEntity {
 			return coded{err, errReload}
 		}
+		if err != nil && ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
 		return err
 	})
 	return cmd

@@ -58,7 +58,11 @@ func chosen(all []gateway.ServiceStatus, names []string) ([]gateway.ServiceStatu
 			}
 		}
 		if len(list) == n {
-			return nil, fmt.Errorf("no service %q", name)
+			var known []string
+			for _, s := range all {
+				known = append(known, s.Name)
+			}
+			return nil, fmt.Errorf("no service %q: there is %s", name, strings.Join(known, ", "))
 		}
 	}
 	return list, nil
@@ -69,7 +73,8 @@ func showStatus(c *console, st *admin.Status) {
 	c.line("gateway", "%s, up %s, %s", st.Version, time.Since(st.Started).Round(time.Second), st.Config)
 	reload := "in use since " + st.Reload.Succeeded.Local().Format(time.DateTime)
 	if st.Reload.Failed {
-		reload += "; " + c.paint(red, "the last reload was refused")
+		why, _, _ := strings.Cut(st.Reload.Error, "\n")
+		reload += "; " + c.paint(red, "the last reload was refused: "+why)
 	}
 	c.line("config", "%s", reload)
 	g := &st.Gateway

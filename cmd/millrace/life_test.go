@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,5 +136,36 @@ func TestTheGatewayOutlivesWhoReadsItsLog(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCtrlCEndsAVerbThatWaits has a gateway that does not answer, and one that stops in the middle of its answer.
+func TestCtrlCEndsAVerbThatWaits(t *testing.T) {
+	for name, answer := range map[string]string{
+		"no answer":     "",
+		"half an answer": "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n" + `{"loop":0,"service":"web","protocol":"tcp","state":"udp"}` + "\n",
+	} {
+		socket := filepath.Join(t.TempDir(), "gw.sock")
+		l, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ctx, ctrlC := context.WithCancel(t.Context())
+		go func() {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = conn.Write([]byte(answer))
+			ctrlC()
+			_, _ = io.Copy(io.Discard, conn) // until the other side has gone
+		}()
+		var out, problem bytes.Buffer
+		code := execute(ctx, []string{"gateway", "connections", "--json", "--socket", socket}, &console{out: &out, err: &problem})
+		if code != exitFailure || problem.String() != "millrace: interrupted\n" {
+			t.Errorf("%s: code %d, %q", name, code, &problem)
+		}
 	}
 }

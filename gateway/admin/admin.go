@@ -16,6 +16,7 @@
 package admin
 
 import (
+	"fmt"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -67,8 +68,9 @@ type Counts struct {
 
 // Reload is what became of the last reload; the start counts as one.
 type Reload struct {
-	Succeeded time.Time `json:"succeeded"` // when the configuration in use was read
-	Failed    bool      `json:"failed"`    // the last one was refused
+	Succeeded time.Time `json:"succeeded"`       // when the configuration in use was read
+	Failed    bool      `json:"failed"`          // the last one was refused
+	Error     string    `json:"error,omitempty"` // why
 }
 
 // Query chooses connections. Its zero value is all of them.
@@ -95,27 +97,43 @@ func (q Query) Values() url.Values {
 	return v
 }
 
-// ParseQuery is the inverse of Values.
+// ParseQuery is the inverse of Values. It knows no other parameters, and each once.
 func ParseQuery(v url.Values) (q Query, err error) {
-	q.Service, q.Backend = v.Get("service"), v.Get("backend")
-	if s := v.Get("client"); s != "" {
-		if q.Client, err = ParseClient(s); err != nil {
+	for key, list := range v {
+		if len(list) != 1 {
+			return q, fmt.Errorf("%s is given %d times", key, len(list))
+		}
+		switch s := list[0]; key {
+		case "service":
+			q.Service = s
+		case "backend":
+			q.Backend = s
+		case "client":
+			q.Client, err = ParseClient(s)
+		case "limit":
+			if q.Limit, err = strconv.Atoi(s); err != nil || q.Limit < 0 {
+				err = fmt.Errorf("limit is %q: say 1 or more, or 0 for all", s)
+			}
+		default:
+			err = fmt.Errorf("there is no parameter %q, only service, backend, client and limit", key)
+		}
+		if err != nil {
 			return q, err
 		}
 	}
-	if s := v.Get("limit"); s != "" {
-		q.Limit, err = strconv.Atoi(s)
-	}
-	return q, err
+	return q, nil
 }
 
 // ParseClient parses an address or a prefix.
 func ParseClient(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
-		return a.Prefix(a.BitLen())
+		return a.Unmap().WithZone("").Prefix(a.Unmap().BitLen())
 	}
 	p, err := netip.ParsePrefix(s)
-	return p.Masked(), err
+	if err != nil {
+		return p, fmt.Errorf("client is %q: say an address or a prefix", s)
+	}
+	return p.Masked(), nil
 }
 
 // Error is what a request is answered with that could not be done.

@@ -26,7 +26,7 @@ func TestAQueryIsReadAsItWasWritten(t *testing.T) {
 
 func TestAClientIsAnAddressOrAPrefix(t *testing.T) {
 	for s, want := range map[string]string{
-		"198.18.0.1": "198.18.0.1/32", "2001:db8::1": "2001:db8::1/128", "198.18.7.9/15": "198.18.0.0/15", "x": "", "198.18.0.0/33": "",
+		"198.18.0.1": "198.18.0.1/32", "2001:db8::1": "2001:db8::1/128", "198.18.7.9/15": "198.18.0.0/15", "::ffff:198.18.0.1": "198.18.0.1/32", "fe80::1%eth0": "fe80::1/128", "x": "", "198.18.0.0/33": "",
 	} {
 		p, err := ParseClient(s)
 		if (err == nil) != (want != "") || err == nil && p.String() != want {

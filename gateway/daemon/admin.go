@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -106,6 +107,9 @@ func (d *Daemon) drain(r *http.Request) error {
 	if err := body(r, &req); err != nil {
 		return err
 	}
+	if req.Deadline < 0 {
+		return badRequest("deadline is %v; it must not be negative", time.Duration(req.Deadline))
+	}
 	return d.gate.Drain(req.Service, req.Backend, time.Duration(req.Deadline))
 }
 
@@ -138,9 +142,13 @@ func (d *Daemon) status() admin.Status {
 	sum.Gateway = gateway.Status{}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	reload := admin.Reload{Succeeded: d.reload.at, Failed: d.reload.err != nil}
+	if reload.Failed {
+		reload.Error = d.reload.err.Error()
+	}
 	return admin.Status{
 		Version: d.opt.Build.Version, Config: d.file, Started: d.started, Gateway: gate,
-		Reload: admin.Reload{Succeeded: d.reload.at, Failed: d.reload.failed},
+		Reload: reload,
 		Counts: admin.Counts{
 			Received: sum.Received, Originated: sum.Originated, Forwarded: sum.Forwarded, Delivered: sum.Delivered, Dropped: sum.Dropped,
 		},
@@ -195,12 +203,15 @@ func (d *Daemon) onLoop(i int, f func()) bool {
 	}
 }
 
-// body reads the request.
+// body reads the request: one JSON object.
 func body(r *http.Request, to any) error {
 	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 1<<16))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(to); err != nil {
-		return badRequest("%w", err)
+		return badRequest("the request needs an object such as {\"service\": \"web\", \"backend\": \"b1\"}: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return badRequest("there is more after the request's object")
 	}
 	return nil
 }

@@ -3,13 +3,16 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +22,10 @@ import (
 
 // controlled is a gateway without devices and loops behind a control socket.
 func controlled(t *testing.T) (*Daemon, *admin.Client, string) {
+	return controlledBy(t, gateway.StaticResolver{})
+}
+
+func controlledBy(t *testing.T, r gateway.Resolver) (*Daemon, *admin.Client, string) {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gw.yaml")
@@ -27,7 +34,7 @@ func controlled(t *testing.T) (*Daemon, *admin.Client, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.Open(cfg, gateway.Options{Ports: []gateway.Port{{Name: "gw0"}}, Resolver: gateway.StaticResolver{}})
+	g, err := gateway.Open(cfg, gateway.Options{Ports: []gateway.Port{{Name: "gw0"}}, Resolver: r})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +146,13 @@ func TestRequestsThatMakeNoSenseAreRefusedWithTheRightStatus(t *testing.T) {
 		{"POST", "/v1/undrain", `{"service": "web", "backend": "b1"}`, 200, "{}"},
 		{"GET", "/v1/connections?client=x", "", 400, "x"},
 		{"GET", "/v1/connections?limit=x", "", 400, "x"},
+		{"GET", "/v1/connections?limit=-1", "", 400, "0 for all"},
+		{"GET", "/v1/connections?servce=web", "", 400, "servce"},
+		{"GET", "/v1/connections?service=web&service=web", "", 400, "2 times"},
 		{"GET", "/v1/connections?service=x", "", 404, "web"},
+		{"POST", "/v1/drain", `{"service": "web", "backend": "b1", "deadline": "-1s"}`, 400, "must not be negative"},
+		{"POST", "/v1/undrain", `{"service": "web", "backend": "b1"}{"service": "web"}`, 400, "more"},
+		{"POST", "/v1/undrain", "", 400, "needs an object"},
 		{"POST", "/v1/weight", `{"weight": ` + strings.Repeat(" ", 1<<17) + `3}`, 400, "too large"},
 	} {
 		req, err := http.NewRequest(tc.method, "http://gateway"+tc.path, strings.NewReader(tc.body))
@@ -175,7 +188,7 @@ func TestAReloadOverTheSocketTellsWhatIsWrong(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != tc.code || !strings.Contains(e.Message, tc.want) {
 			t.Errorf("%q: %v, want %d %q", tc.text, err, tc.code, tc.want)
 		}
-		if st, err := c.Status(t.Context()); err != nil || !st.Reload.Failed {
+		if st, err := c.Status(t.Context()); err != nil || !st.Reload.Failed || !strings.Contains(st.Reload.Error, tc.want) {
 			t.Errorf("after a refused reload: %+v, %v", st.Reload, err)
 		}
 	}
@@ -184,7 +197,7 @@ func TestAReloadOverTheSocketTellsWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	st, err := c.Status(t.Context())
-	if err != nil || st.Reload.Failed || time.Since(st.Reload.Succeeded) > time.Minute {
+	if err != nil || st.Reload.Failed || st.Reload.Error != "" || time.Since(st.Reload.Succeeded) > time.Minute {
 		t.Errorf("after a reload: %+v, %v", st.Reload, err)
 	}
 }
@@ -207,5 +220,91 @@ func TestWithoutAGatewayTheClientSaysSo(t *testing.T) {
 	_, err := admin.NewClient("/nonexistent/gw.sock").Status(t.Context())
 	if !errors.Is(err, admin.ErrNotRunning) {
 		t.Error(err)
+	}
+}
+
+// TestTheFileThatWasReadLastIsInUse has many change the file and reload at once: whose Reload has returned
+// finds what it wrote, or later words, in use.
+func TestTheFileThatWasReadLastIsInUse(t *testing.T) {
+	d, _, _ := controlled(t)
+	var mu sync.Mutex
+	version := 0
+	change := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		version++
+		next := d.file + ".next"
+		write(t, next, strings.Replace(adminConfig, ":8080", fmt.Sprintf(":8080, weight: %d", version), 1))
+		if err := os.Rename(next, d.file); err != nil {
+			t.Error(err)
+		}
+		return version
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 60 {
+				mine := change()
+				if err := d.Reload(); err != nil {
+					t.Error(err)
+				}
+				if got := d.gate.Status().Services[0].Backends[0].ConfigWeight; got < mine {
+					t.Errorf("version %d is in use after version %d was read", got, mine)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// slowResolver keeps its second caller, a reload, until it is released.
+type slowResolver struct {
+	calls         int
+	came, release chan struct{}
+}
+
+func (r *slowResolver) Watch([]netip.Addr, func(netip.Addr, gateway.Hop)) {
+	if r.calls++; r.calls == 2 {
+		close(r.came)
+		<-r.release
+	}
+}
+
+func (r *slowResolver) Close() error { return nil }
+
+func TestCloseWaitsForAReload(t *testing.T) {
+	r := &slowResolver{came: make(chan struct{}), release: make(chan struct{})}
+	d, _, _ := controlledBy(t, r)
+	reloaded, closed := make(chan error, 1), make(chan error, 1)
+	go func() { reloaded <- d.Reload() }()
+	<-r.came
+	go func() { closed <- d.Close() }()
+	select {
+	case <-closed:
+		t.Error("it was closed under a reload")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(r.release)
+	if err := <-reloaded; err != nil {
+		t.Error(err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if err := d.Reload(); !errors.Is(err, gateway.ErrClosed) {
+		t.Errorf("a reload after the end: %v", err)
+	}
+}
+
+func TestEventsSayWhatChangedAndWhoDidIt(t *testing.T) {
+	var log strings.Builder
+	var d Daemon
+	d.opt.Log = slog.New(slog.NewTextHandler(&log, nil))
+	d.event(gateway.Event{Service: "web", Backend: "b1", What: "weight", Why: "operator", Weight: 0})
+	d.event(gateway.Event{Service: "web", Backend: "b1", What: "unhealthy", Cause: admin.ErrNotRunning})
+	for _, want := range []string{"state=weight weight=0 why=operator", "level=WARN", `cause="no gateway is running there"`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &log)
+		}
 	}
 }

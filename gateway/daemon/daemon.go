@@ -59,6 +59,8 @@ type Daemon struct {
 	ended    chan struct{} // the loops have ended
 	started  time.Time
 
+	reloading sync.Mutex // one Reload at a time, so that the last file read is the one in use; and none beside Close
+
 	mu      sync.Mutex // guards all below: reloads, the timer and scrapes meet here
 	steered []pmd.Rule
 	whole   bool   // large packets pass whole
@@ -68,8 +70,8 @@ type Daemon struct {
 
 // reload is what became of the last reload; the start counts as one.
 type reload struct {
-	failed bool
-	at     time.Time // of the last that succeeded
+	err error     // why the last one was refused; nil when it was not
+	at  time.Time // of the last that succeeded
 }
 
 // Open reads the configuration and opens everything that it names. A mistake in the file is a
@@ -298,10 +300,12 @@ func (d *Daemon) serveMetrics(ctx context.Context) {
 
 // Reload reads the file again and makes it the configuration. On an error the old one stays.
 func (d *Daemon) Reload() error {
+	d.reloading.Lock()
+	defer d.reloading.Unlock()
 	err := d.tryReload()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.reload.failed = err != nil; err == nil {
+	if d.reload.err = err; err == nil {
 		d.reload.at = time.Now()
 	}
 	return err
@@ -331,6 +335,8 @@ func (d *Daemon) tryReload() error {
 
 // Close gives everything back: steering and XDP programs, frames, memory. Run has returned.
 func (d *Daemon) Close() error {
+	d.reloading.Lock() // a request may have outlived serveAdmin's patience
+	defer d.reloading.Unlock()
 	var errs []error
 	for _, l := range d.loops {
 		errs = append(errs, l.Close())

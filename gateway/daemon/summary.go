@@ -127,7 +127,7 @@ func (d *Daemon) writeReload(w *metrics.Writer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ok := 1.0
-	if d.reload.failed {
+	if d.reload.err != nil {
 		ok = 0
 	}
 	w.Gauge("millrace_config_last_reload_successful", "1 unless the last reload was refused and the old configuration stays.", ok)
