@@ -160,6 +160,11 @@ func TestABackendThatComesBackFillsSlowly(t *testing.T) {
 		if st := w.b12(); st.State != StateActive || st.Share != 100 || len(w.g.planned) != 0 {
 			w.t.Errorf("%+v, planned %v", st, w.g.planned)
 		}
+		w.setHealth("b12", false)
+		w.setHealth("b12", true)
+		if st := w.b12(); st.State != StateFilling || st.Share != 4 {
+			w.t.Errorf("the second time: %+v", st)
+		}
 	})
 }
 
