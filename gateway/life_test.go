@@ -293,9 +293,11 @@ func TestTheConfigurationDrainsForItsTime(t *testing.T) {
 		w.reload(lived("drain: 1m", ""))
 		w.tells("b12 active configuration")
 	})
-	life(t, lived("", ", state: draining"), func(w *world) { // without a time, and nobody asked for an end
+	life(t, lived("slow_start: 10s", ", state: draining"), func(w *world) { // without a time, and nobody asked for an end
+		w.setHealth("b11", false)
+		w.setHealth("b11", true) // fills, so that the service is looked at again and again
 		elapse(time.Hour)
-		w.tells()
+		w.tells("b11 unhealthy", "b11 healthy", "b11 filling health", "b11 active slow start is over")
 	})
 }
 

@@ -189,7 +189,8 @@ func TestPaddingIsNotRead(t *testing.T) {
 		s.payload = "\x40"
 		first := w.to(s.bytes())
 		for server := 1; server <= 3; server++ {
-			if got := w.to(append(s.bytes(), c.of(t, server, 1)...)); got != first {
+			padded := append(s.bytes()[:14+20+8+len(s.payload)], c.of(t, server, 1)...)
+			if got := w.to(padded); got != first {
 				t.Errorf("padding led to %d", got)
 			}
 		}
