@@ -249,6 +249,16 @@ func TestTheDescriptorDescribesTheInnerPacket(t *testing.T) {
 	}
 }
 
+func TestTheHeadroomHoldsEveryTunnel(t *testing.T) {
+	for _, w := range []way{wayNAT, wayIPIP, wayGUE, wayL2} {
+		for _, is4 := range []bool{false, true} {
+			if n := w.overhead(is4) + wire.VLANLen; n > Headroom {
+				t.Errorf("mode %d takes %d bytes of %d", w, n, Headroom)
+			}
+		}
+	}
+}
+
 func TestHostsOfAPrefix(t *testing.T) {
 	for _, c := range []struct{ prefix, low, high string }{
 		{"198.18.5.0/24", "198.18.5.0", "198.18.5.255"},

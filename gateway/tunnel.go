@@ -38,6 +38,10 @@ func (b *Backend) serves(m Mode, ap netip.AddrPort, is4 bool) bool {
 // longestPacket is how long an outer packet can be: lengths have 16 bits.
 const longestPacket = 0xffff
 
+// Headroom is what drivers leave at least in front of a received packet, bytes: room for the longest
+// headers that are pushed, IPv6, UDP and GUE with a VLAN tag (56).
+const Headroom = 64
+
 // guePush is what GUE adds to an outer IP header: UDP and a header without optional fields.
 const guePush = wire.UDPLen + wire.GUELen
 
