@@ -12,6 +12,7 @@ import (
 // once it asks for all slots, then for all connections, then for what they refer to, and decides
 // only then. Each step waits for the memory of all packets together.
 type outlook struct {
+	from  int           // number of connections from which on it is worth its price
 	hints [window]int32 // by packet: the connection that it may belong to; -1 is none
 	lines [refers * window]uintptr
 	seeks [window]seek
@@ -28,12 +29,12 @@ type seek struct {
 // so few that what was asked for is still in the first-level cache when it is needed.
 const window = 64
 
-// small is the number of connections up to which the caches hold the table anyway.
-const small = 1024
+// manyConns is a number of connections up to which the caches hold the table anyway.
+const manyConns = 1024
 
 // hintFor returns the hint for packet i, looking ahead at the first of each window.
 func (h *Handler) hintFor(ds []packet.Desc, i int) int32 {
-	if !canPrefetch || h.table.live <= small {
+	if !canPrefetch || h.table.live < h.outlook.from {
 		return -1
 	}
 	if i%window == 0 {
@@ -159,7 +160,7 @@ func (t *table) candidate(h uint32, side uint64) int {
 // byClient is the table's, which the hint for the packet may spare.
 func (h *Handler) byClient(k *clientKey) int {
 	if h.hint >= 0 {
-		if c := &h.table.conns[h.hint]; c.state != stateFree && c.isClient(k) {
+		if c := &h.table.conns[h.hint]; c.state != stateFree {
 			return int(h.hint)
 		}
 	}

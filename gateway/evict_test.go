@@ -380,3 +380,17 @@ func TestIdleConfirmedConnectionsMakeRoom(t *testing.T) {
 		t.Errorf("%d connections in use made room for idle ones", gone)
 	}
 }
+
+// The connection that is being confirmed does not make room for itself, also where none is idle.
+func TestAConfirmedConnectionDoesNotEvictItself(t *testing.T) {
+	w := newWorld(t, bigTable(1024))
+	for i := range 4000 {
+		c := conn{client: addr{0, uint64(i)}, state: stateUDP}
+		n := w.h.enter(&c)
+		w.h.confirm(n)
+		if w.h.table.conns[n].client != c.client {
+			t.Fatalf("connection %d has gone", i)
+		}
+	}
+	w.audit()
+}

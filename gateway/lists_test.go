@@ -86,6 +86,11 @@ func TestOpenConnectionsAreLookedAtWhenListsChange(t *testing.T) {
 	reload("sources: {deny: 198.18.0.9}")
 	w.refused(0, client(host, dns, "").bytes(), packet.DropDenied)
 	open("198.18.0.10:4000")
+	key := clientKey{client: addrOf(netip.MustParseAddr("198.18.0.10")), port: 4000}
+	key.front, _ = w.h.snap.keys.find(addrOf(netip.MustParseAddr("198.18.1.1")), tagOf(kindFront, 53, 17))
+	if n := w.h.table.byClient(&key); w.h.table.conns[n].lists != w.h.snap.sources.mark {
+		t.Error("it will be looked at with every packet")
+	}
 	if n := w.g.Status().Connections; n != 1 {
 		t.Errorf("%d connections", n)
 	}

@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var sameAddrPort = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+
+// TestLookingAheadChangesNothing sends the same random batches through a handler that looks ahead and one
+// that never does: every verdict, every byte and every count is the same, also when connections
+// end and their places are used again within a batch.
+func TestLookingAheadChangesNothing(t *testing.T) {
+	services := []string{web, dns, "198.18.1.2:80", "198.18.1.3:80", "198.18.1.3:53"}
+	flags := []string{"S", "S", "S", "A", "PA", "FA", "R"}
+	for seed := range uint64(6) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		ahead, plain := newWorld(t, fmt.Sprintf(mixed, 256)), newWorld(t, fmt.Sprintf(mixed, 256))
+		ahead.h.outlook.from, plain.h.outlook.from = 0, math.MaxInt
+		plain.h.table.key, plain.h.table.rand, plain.h.ports.rand = ahead.h.table.key, ahead.h.table.rand, ahead.h.ports.rand
+		var answers [][]byte
+		for round := range 120 {
+			var pkts [][]byte
+			for range 1 + r.IntN(150) {
+				if len(answers) > 0 && r.IntN(3) == 0 {
+					pkts = append(pkts, answers[r.IntN(len(answers))])
+					continue
+				}
+				to := services[r.IntN(len(services))]
+				f := flags[r.IntN(len(flags))]
+				if to[len(to)-1] == '3' {
+					f = ""
+				}
+				pkts = append(pkts, client(fmt.Sprintf("198.18.%d.%d:40000", 32+r.IntN(8), 1+r.IntN(100)), to, f).bytes())
+			}
+			a, b := ahead.batch(0, pkts...), plain.batch(0, pkts...)
+			for i, p := range pkts { // replies come by the other port
+				if bytes.Equal(p[:6], macGw1[:]) {
+					a.D[i].Port, b.D[i].Port = 1, 1
+				}
+			}
+			ahead.run(a)
+			plain.run(b)
+			answers = answers[:0]
+			for i := range a.D {
+				if a.D[i].Verdict != b.D[i].Verdict || a.D[i].Port != b.D[i].Port || !bytes.Equal(a.Bytes(i), b.Bytes(i)) {
+					t.Fatalf("round %d, packet %d: %v %x, without looking ahead %v %x", round, i, a.D[i].Verdict, a.Bytes(i), b.D[i].Verdict, b.Bytes(i))
+				}
+				if p := a.Bytes(i); a.D[i].Port == 1 && p[0] == macBackend[0] && [6]byte(p[:6]) == macBackend && p[33] != 3 {
+					back := map[bool]string{true: "", false: "SA"}[p[23] == 17]
+					answers = append(answers, answer(p, back).bytes())
+				}
+			}
+			step := time.Duration(r.IntN(3000)) * time.Millisecond
+			ahead.now, plain.now = ahead.now.Add(step), plain.now.Add(step)
+		}
+		ahead.audit()
+		if diff := cmp.Diff(plain.g.Status(), ahead.g.Status(), addrs, sameAddrPort, cmpopts.IgnoreFields(BackendStatus{}, "Since")); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// Large slices begin on a huge page, are zero, and go back to the kernel with the table.
+func TestLargeTablesLieOutsideTheHeap(t *testing.T) {
+	var m memory
+	if s := slice[uint64](&m, hugePage/8-1); len(m) != 0 || len(s) != hugePage/8-1 {
+		t.Errorf("%d words lie in %d mappings", len(s), len(m))
+	}
+	s := slice[conn](&m, hugePage/64+1)
+	if len(m) != 1 || len(s) != hugePage/64+1 || uintptr(unsafe.Pointer(&s[0]))%hugePage != 0 {
+		t.Fatalf("%d connections at %p in %d mappings", len(s), &s[0], len(m))
+	}
+	for i := range s {
+		if s[i] != (conn{}) {
+			t.Fatalf("connection %d is not zero", i)
+		}
+		s[i].front = uint32(i)
+	}
+	m.free()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	tb := newTable(1_000_000, 250_000)
+	runtime.ReadMemStats(&after)
+	if n := after.HeapSys - before.HeapSys; after.HeapSys > before.HeapSys && n > 8<<20 || len(tb.conns) != 1_000_000 {
+		t.Errorf("the heap grew by %d bytes", n)
+	}
+}
