@@ -41,12 +41,12 @@ func (g *Gateway) Steering() []Steer {
 	return append(withMessages(list), kept(list, kernels)...)
 }
 
-// Types of messages for the gateway: echo requests to its addresses and errors, see icmp.go.
+// Types of messages for the gateway, see icmp.go: errors, and to its own addresses echo requests (8,
+// 128) too. One range is one rule for a driver, so what lies between comes with it to be dropped: only
+// hosts on a link have a use for it. From backends the kernel may route pings to others.
 var (
-	errors4 = []PortRange{{3, 3}, {11, 12}}
-	errors6 = []PortRange{{1, 4}}
-	echo4   = PortRange{8, 8}
-	echo6   = PortRange{128, 128}
+	from4, from6 = []PortRange{{3, 3}, {11, 12}}, []PortRange{{1, 4}}
+	to4, to6     = []PortRange{{3, 12}}, []PortRange{{1, 4}, {128, 128}}
 )
 
 // withMessages adds what belongs to the packets of list: ICMP for the address, or errors from it, and the
@@ -58,14 +58,16 @@ func withMessages(list []Steer) []Steer {
 			continue
 		}
 		more := Steer{Addr: s.Addr, Source: s.Source, Loop: -1}
-		types, echo := errors6, echo6
+		types := to6
 		more.Proto = wire.ProtoICMPv6
 		if s.Addr.Is4() {
-			types, echo = errors4, echo4
-			more.Proto = wire.ProtoICMP
+			types, more.Proto = to4, wire.ProtoICMP
 		}
-		if !s.Source {
-			types = append([]PortRange{echo}, types...)
+		if s.Source {
+			types = from6
+			if s.Addr.Is4() {
+				types = from4
+			}
 		}
 		for _, more.Ports = range types {
 			out = append(out, more)

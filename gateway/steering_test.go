@@ -32,16 +32,16 @@ services:
 		{Addr: snat, Proto: 17, Ports: PortRange{1000, 1499}, Neighbor: true, Loop: 0},
 		{Addr: snat, Proto: 17, Ports: PortRange{1500, 1999}, Neighbor: true, Loop: 1},
 	}
-	want = append(want, messages4(vip4, false, 6)...)
-	want = append(want, messages4(snat, false, 6, 17)...)
+	want = append(want, messages4(vip4, 6)...)
+	want = append(want, messages4(snat, 6, 17)...)
 	if diff := cmp.Diff(want, newWorld(t, two).g.Steering(), addrs); diff != "" {
 		t.Error(diff)
 	}
 	want = []Steer{
 		{Addr: vip6, Proto: 17, Ports: PortRange{53, 53}, Neighbor: true, Loop: -1},
 		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, Ports: PortRange{53, 53}, Source: true, Loop: -1},
-		{Addr: vip6, Proto: 58, Ports: PortRange{128, 128}, Loop: -1},
 		{Addr: vip6, Proto: 58, Ports: PortRange{1, 4}, Loop: -1},
+		{Addr: vip6, Proto: 58, Ports: PortRange{128, 128}, Loop: -1},
 		{Addr: vip6, Proto: 17, Rest: true, Loop: -1},
 		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 58, Ports: PortRange{1, 4}, Source: true, Loop: -1},
 		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, Rest: true, Source: true, Loop: -1},
@@ -53,16 +53,13 @@ services:
 }
 
 // messages4 are the ICMP messages and fragments for an IPv4 address.
-func messages4(a netip.Addr, source bool, protos ...uint8) []Steer {
-	list := []Steer{{Proto: 1, Ports: PortRange{8, 8}}, {Proto: 1, Ports: PortRange{3, 3}}, {Proto: 1, Ports: PortRange{11, 12}}}
-	if source {
-		list = list[1:]
-	}
+func messages4(a netip.Addr, protos ...uint8) []Steer {
+	list := []Steer{{Proto: 1, Ports: PortRange{3, 12}}}
 	for _, p := range protos {
 		list = append(list, Steer{Proto: p, Rest: true})
 	}
 	for i := range list {
-		list[i].Addr, list[i].Source, list[i].Loop = a, source, -1
+		list[i].Addr, list[i].Loop = a, -1
 	}
 	return list
 }
