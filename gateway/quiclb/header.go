@@ -1,7 +1,5 @@
 package quiclb
 
-import "encoding/binary"
-
 // longHeader is the bit of a packet's first octet that tells the two forms of headers apart
 // (RFC 8999 5).
 const longHeader = 0x80
@@ -23,13 +21,4 @@ func Destination(datagram []byte, short int) (dcid []byte, long, ok bool) {
 		return nil, true, false
 	}
 	return datagram[at : at+int(datagram[at-1])], true, true
-}
-
-// Version returns the version of a packet with a long header; 0 is a version negotiation packet
-// (RFC 8999 6).
-func Version(datagram []byte) (uint32, bool) {
-	if len(datagram) < 5 || datagram[0]&longHeader == 0 {
-		return 0, false
-	}
-	return binary.BigEndian.Uint32(datagram[1:]), true
 }

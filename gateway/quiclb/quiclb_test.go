@@ -199,12 +199,6 @@ func TestDestinationsOfBothForms(t *testing.T) {
 			t.Errorf("%s: %x %v %v", c.name, dcid, long, ok)
 		}
 	}
-	if v, ok := Version(unhex(t, "c06b3343cf00")); !ok || v != 0x6b3343cf {
-		t.Errorf("version %x %v", v, ok)
-	}
-	if _, ok := Version(unhex(t, "406b3343cf00")); ok {
-		t.Error("a short header has a version")
-	}
 }
 
 func TestDecodingAllocatesNothing(t *testing.T) {
