@@ -160,7 +160,7 @@ func (t *table) candidate(h uint32, side uint64) int {
 // byClient is the table's, which the hint for the packet may spare.
 func (h *Handler) byClient(k *clientKey) int {
 	if h.hint >= 0 {
-		if c := &h.table.conns[h.hint]; c.state != stateFree {
+		if c := &h.table.conns[h.hint]; c.state != stateFree && c.isClient(k) {
 			return int(h.hint)
 		}
 	}
