@@ -142,7 +142,7 @@ func TestTheGatewayOutlivesWhoReadsItsLog(t *testing.T) {
 // TestCtrlCEndsAVerbThatWaits has a gateway that does not answer, and one that stops in the middle of its answer.
 func TestCtrlCEndsAVerbThatWaits(t *testing.T) {
 	for name, answer := range map[string]string{
-		"no answer":     "",
+		"no answer":      "",
 		"half an answer": "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n" + `{"loop":0,"service":"web","protocol":"tcp","state":"udp"}` + "\n",
 	} {
 		socket := filepath.Join(t.TempDir(), "gw.sock")
@@ -167,5 +167,47 @@ func TestCtrlCEndsAVerbThatWaits(t *testing.T) {
 		if code != exitFailure || problem.String() != "millrace: interrupted\n" {
 			t.Errorf("%s: code %d, %q", name, code, &problem)
 		}
+	}
+}
+
+// TestATAPDeviceHasTwoLinkAddresses has Linux ask for a service at the other end of its TAP device.
+func TestATAPDeviceHasTwoLinkAddresses(t *testing.T) {
+	host := testnet.For(t, "mr-cli-tap").Namespace("host")
+	file, socket := filepath.Join(t.TempDir(), "gw.yaml"), filepath.Join(t.TempDir(), "gw.sock")
+	config := strings.Replace(fmt.Sprintf(gatewayConfig, socket, "tap", "tap"), "\n  - {name: b, driver: tap}", "", 1)
+	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var log buffer
+	cmd := program("gateway", "-c", file)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := host.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	log.until(t, "msg=gateway")
+	if err := host.Up("a", "198.18.0.1/24"); err != nil {
+		t.Fatal(err)
+	}
+	var own string
+	if err := host.Do(func() error {
+		in, err := net.InterfaceByName("a")
+		if err == nil {
+			own = in.HardwareAddr.String()
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	sometime(t, "an answer to ARP", func() bool {
+		_, _ = ask(host) // there is no backend; the question is who answers for the address
+		out, err := host.Run("ip", "neigh", "show", "198.18.0.10")
+		if strings.Contains(out, own) {
+			t.Fatalf("the gateway has Linux's link address: %s%s", out, &log)
+		}
+		return err == nil && strings.Contains(out, "lladdr")
+	})
+	if _, _, problem := tell(socket, exitOK, "stop"); problem != "" {
+		t.Error(problem)
 	}
 }

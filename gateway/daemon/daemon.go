@@ -150,16 +150,12 @@ func (d *Daemon) openDevices(cfg *gateway.Config) (err error) {
 			return err
 		}
 		d.devices = append(d.devices, dev)
-		in, err := net.InterfaceByName(c.Name)
+		l, err := d.newLink(c.Name, dev)
 		if err != nil {
-			return fmt.Errorf("devices: %s: %w", c.Name, err)
+			return err
 		}
+		d.links = append(d.links, l)
 		info := dev.Queues[0].Info()
-		is := link{name: c.Name, index: in.Index, mac: info.MAC, mtu: info.MTU}
-		if info.MTU != 0 {
-			is.most = max(info.MTU, d.largest())
-		}
-		d.links = append(d.links, is)
 		d.opt.Log.Info("device", "name", c.Name, "driver", string(dev.Driver), "queues", len(dev.Queues),
 			"mtu", info.MTU, "granted", info.Granted)
 		if dev.Why != "" {

@@ -29,8 +29,23 @@ type link struct {
 	index int // another one under the same name is a stranger
 	state linkState
 	mac   [6]byte
-	mtu   int // of network-layer packets; 0 is no limit
-	most  int // what mtu may be: larger packets do not fit the driver's frames
+	mtu   int  // of network-layer packets; 0 is no limit
+	most  int  // what mtu may be: larger packets do not fit the driver's frames
+	peer  bool // the interface is the other end of the wire, Linux's: its link address is not ours (TAP)
+}
+
+// newLink returns the interface of a device that has just been opened.
+func (d *Daemon) newLink(name string, dev *device.Device) (link, error) {
+	in, err := net.InterfaceByName(name)
+	if err != nil {
+		return link{}, fmt.Errorf("devices: %s: %w", name, err)
+	}
+	info := dev.Queues[0].Info()
+	l := link{name: name, index: in.Index, mac: info.MAC, mtu: info.MTU, most: info.MTU, peer: dev.Driver == device.TAP}
+	if l.most != 0 && dev.Driver != device.AFXDP { // which refuses what passes the MTU that it was opened with
+		l.most = max(l.most, d.largest())
+	}
+	return l, nil
 }
 
 // look returns the interface as it is now. One that has gone does not come back: what is made under
@@ -46,7 +61,7 @@ func (l *link) look() link {
 	if in.Flags&net.FlagUp == 0 || in.Flags&net.FlagRunning == 0 {
 		now.state = linkDown
 	}
-	if len(in.HardwareAddr) == len(now.mac) {
+	if !l.peer && len(in.HardwareAddr) == len(now.mac) {
 		now.mac = [6]byte(in.HardwareAddr)
 	}
 	if l.most != 0 {

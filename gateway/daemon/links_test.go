@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +32,31 @@ func TestALinkThatWasReplacedIsGoneForGood(t *testing.T) {
 	}
 	if got := (&link{name: "absent0"}).look().state; got != linkGone {
 		t.Errorf("an absent interface has state %d", got)
+	}
+}
+
+func TestALinkFollowsItsInterfaceAsFarAsThatIsOurs(t *testing.T) {
+	all, err := net.Interfaces()
+	i := slices.IndexFunc(all, func(in net.Interface) bool { return len(in.HardwareAddr) == 6 })
+	if err != nil || i < 0 {
+		t.Skip("no interface with a link address here:", err)
+	}
+	in, ours := all[i], [6]byte{2, 0, 0, 0, 0, 7}
+	theirs := [6]byte(in.HardwareAddr)
+	for name, c := range map[string]struct {
+		is  link
+		mac [6]byte
+		mtu int
+	}{
+		"the interface":         {link{most: 1 << 20}, theirs, in.MTU},
+		"Linux's end of a TAP":  {link{most: 1 << 20, peer: true}, ours, in.MTU},
+		"larger than frames":    {link{most: in.MTU - 1}, theirs, in.MTU - 1},
+		"a driver without MTUs": {link{}, theirs, 1},
+	} {
+		c.is.name, c.is.index, c.is.mac, c.is.mtu = in.Name, in.Index, ours, 1
+		if got := c.is.look(); got.mac != c.mac || got.mtu != c.mtu {
+			t.Errorf("%s: %+v, want %x and %d", name, got, c.mac, c.mtu)
+		}
 	}
 }
 
