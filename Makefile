@@ -21,7 +21,7 @@ export CGO_ENABLED = 0
 export MILLRACE_PCAPS ?= $(abspath $(CAPTURES))
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench lint generate generate-check gpu-test clean
+.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak lint generate generate-check gpu-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,8 +94,9 @@ fuzz: ## run every fuzzer for FUZZTIME (20s)
 bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), into bench/results
 	$(GO) run ./bench -suite $(SUITE) $(BENCHFLAGS)
 
-soak: ## change the gateway's configuration ten times a second under load, for SOAK
-	MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -v -run TestNoConnectionBreaks ./gateway
+soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, the forwarding function fuzzed
+	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestNoConnectionBreaks ./gateway
+	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./gateway
 
 lint: ## gofumpt, vet, staticcheck
 	@out=$$($(GO) tool gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi

@@ -41,6 +41,9 @@ func TestTheUnitsRightsAreEnough(t *testing.T) {
 	if u["LimitMEMLOCK"] != "infinity" {
 		t.Errorf("memory to lock: %q", u["LimitMEMLOCK"])
 	}
+	if u["ExecStartPre"] != "" || u["RestartPreventExitStatus"] != "2 3" || u["StartLimitIntervalSec"] != "0" {
+		t.Errorf("a wrong file is tried again (only the main process's exit code prevents it), or another failure is not: %v", u)
+	}
 	caps := "-all,+ipc_lock" // in place of the limit, which not every container lets root raise
 	for _, c := range strings.Fields(u["AmbientCapabilities"]) {
 		caps += ",+" + strings.ToLower(strings.TrimPrefix(c, "CAP_"))
