@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/internal/testnet"
 )
 
@@ -81,6 +83,11 @@ func TestLinksLearnWhereTheGatewayIs(t *testing.T) {
 			}
 			knows(first)
 			awaitAnswer(t, client, &log)
+			sometime(t, "the last announcement of the start", func() bool {
+				var st admin.Status
+				_, out, problem := tell(socket, exitOK, "status", "--json")
+				return problem == "" && json.Unmarshal([]byte(out), &st) == nil && st.Counts.Originated >= 3*3 // of two addresses on a, one on b
+			})
 
 			if out, err := middle.Run("ip", "link", "set", "dev", "a", "address", other, "mtu", "1400"); err != nil {
 				t.Fatal(err, out)

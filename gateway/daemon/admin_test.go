@@ -18,6 +18,10 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/stack"
 )
 
 // controlled is a gateway without devices and loops behind a control socket.
@@ -305,6 +309,64 @@ func TestEventsSayWhatChangedAndWhoDidIt(t *testing.T) {
 	for _, want := range []string{"state=weight weight=0 why=operator", "level=WARN", `cause="no gateway is running there"`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &log)
+		}
+	}
+}
+
+func TestAQueryChoosesByAllThatItNames(t *testing.T) {
+	c := gateway.Connection{
+		Service: "web", Backend: "b1", Client: netip.MustParseAddrPort("198.18.0.1:4000"), Address: netip.MustParseAddrPort("198.18.1.1:80"),
+	}
+	for _, tc := range []struct {
+		q    admin.Query
+		want bool
+	}{
+		{admin.Query{}, true},
+		{admin.Query{Service: "web", Backend: "b1", Client: netip.MustParsePrefix("198.18.0.0/24")}, true},
+		{admin.Query{Service: "dns"}, false},
+		{admin.Query{Backend: "b2"}, false},
+		{admin.Query{Service: "web", Backend: "b2"}, false},
+		{admin.Query{Client: netip.MustParsePrefix("198.18.1.0/24")}, false},
+		{admin.Query{Client: netip.MustParsePrefix("2001:db8::/32")}, false},
+	} {
+		if got := matches(&tc.q, &c); got != tc.want {
+			t.Errorf("%+v: %v", tc.q, got)
+		}
+	}
+}
+
+func TestNothingRunsOnALoopThatHasEnded(t *testing.T) {
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 8, Huge: ring.HugeOff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arena.Close()
+	pool, err := arena.Cut(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, _, err := pmd.NewMemory(pmd.MemoryConfig{A: pool, B: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := stack.NewLoop(stack.Config{Ports: []pmd.Driver{near}, Pool: pool, Engine: gpukern.NewCPU(gpukern.Config{}), Handler: stack.Bridge{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d := &Daemon{loops: []*stack.Loop{l}, ended: make(chan struct{})}
+	asked := make(chan bool, 1)
+	go func() { asked <- d.onLoop(0, func() {}) }()
+	for len(asked) == 0 {
+		l.Poll(0)
+	}
+	if !<-asked {
+		t.Error("a loop that turns has not run it")
+	}
+	close(d.ended)
+	for range 1000 { // the mailbox takes some before it is full
+		if d.onLoop(0, func() { t.Error("it was run") }) {
+			t.Fatal("a loop that has ended has run it")
 		}
 	}
 }
