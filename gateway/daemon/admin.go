@@ -38,6 +38,9 @@ func (d *Daemon) openAdmin(path string) error {
 		}
 	}
 	l, err := net.Listen("unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("admin.socket: %w (it belongs to another user or is no socket: be that user, or name another path)", err)
+	}
 	if err != nil {
 		return fmt.Errorf("admin.socket: %w", err)
 	}
