@@ -66,7 +66,7 @@ func newGateway(c *console) *cobra.Command {
 	})
 	cmd.AddCommand(
 		newGatewayCheck(c), newGatewayReload(c), newGatewayStatus(c), newGatewayDrain(c), newGatewayUndrain(c),
-		newGatewayWeight(c), newGatewayConnections(c), newGatewayStop(c),
+		newGatewayWeight(c), newGatewayConnections(c), newGatewayAnnounce(c), newGatewayStop(c),
 	)
 	return cmd
 }

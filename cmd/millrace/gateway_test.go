@@ -275,6 +275,7 @@ func controls(t *testing.T, socket, file string, served func()) {
 	expect(exitUsage, "WEIGHT is missing", "weight", "web", "one")
 	expect(exitUsage, `"x" is one argument too many`, "stop", "x")
 
+	expect(exitOK, "announced", "announce")
 	expect(exitOK, "{}\n", "reload", "--json")
 	good, err := os.ReadFile(file)
 	if err != nil {

@@ -147,6 +147,26 @@ packets go to another gateway with the same configuration.
 	})
 }
 
+func newGatewayAnnounce(c *console) *cobra.Command {
+	return newControl(c, &cobra.Command{
+		Use:   "announce",
+		Short: "Have a running gateway announce its addresses",
+		Long: `Have a running gateway tell its neighbours that its service and SNAT addresses
+are at its link addresses: by gratuitous ARP and unsolicited neighbour
+advertisements. It does so by itself when it starts, when an address is added,
+and when a link comes up; this is for a take-over from another gateway.
+
+--json prints {}.`,
+		Example: `  millrace gateway announce`,
+		Args:    exactly(),
+	}, func(ctx context.Context, g *admin.Client, f *control, _ []string) error {
+		if err := g.Announce(ctx); err != nil {
+			return err
+		}
+		return f.done(c, "the addresses are announced")
+	})
+}
+
 const drainLong = `Have a backend take no new connections. Those that it has go on until they
 end or, with a deadline, until then. It lasts until undrain, until the file
 changes the backend's state, or until the gateway ends.

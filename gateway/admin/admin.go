@@ -7,6 +7,7 @@
 //	POST /v1/drain    {"service", "backend", "deadline"}   Drain
 //	POST /v1/undrain  {"service", "backend"}               Target
 //	POST /v1/weight   {"service", "backend", "weight"}     Weight
+//	POST /v1/announce                      tell the neighbourhood whose the addresses are
 //	POST /v1/stop                          end as by SIGTERM
 //
 // Success is 200, with {} where nothing is to be told. Anything else is an Error: 400 a request that is

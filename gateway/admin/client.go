@@ -45,6 +45,10 @@ func (c *Client) Reload(ctx context.Context) error { return c.post(ctx, "/v1/rel
 // Stop ends the gateway.
 func (c *Client) Stop(ctx context.Context) error { return c.post(ctx, "/v1/stop", nil) }
 
+// Announce has the gateway announce its addresses by gratuitous ARP and unsolicited neighbour
+// advertisements.
+func (c *Client) Announce(ctx context.Context) error { return c.post(ctx, "/v1/announce", nil) }
+
 // Drain has a backend take no new connections.
 func (c *Client) Drain(ctx context.Context, d Drain) error { return c.post(ctx, "/v1/drain", d) }
 
