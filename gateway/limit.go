@@ -75,7 +75,7 @@ func newMeters(clients int, key hashKey) *meters {
 	return &meters{sets: make([][4]meter, max(clients/4, 1)), key: key}
 }
 
-// find returns the meter of a client and a limit, an empty place made of the fullest when it has none.
+// find returns the meter of a client and a limit, one that is full now, in the place of the fullest, when it has none.
 func (b *meters) find(client addr, limit uint64, now uint64) *meter {
 	if !client.is4() {
 		client.lo = 0
@@ -93,7 +93,7 @@ func (b *meters) find(client addr, limit uint64, now uint64) *meter {
 			fullest, least = i, d
 		}
 	}
-	set[fullest] = tag
+	set[fullest] = meter{tag.packets | now, tag.connections | now}
 	return &set[fullest]
 }
 
@@ -110,8 +110,11 @@ func (a *allowance) take(word *uint64, now uint64) bool {
 	if a.cost == 0 {
 		return true
 	}
-	d := ahead(*word, now) + a.cost
-	if d > a.burst {
+	d := ahead(*word, now)
+	if d > a.burst { // moments have wrapped since, or a reload made the burst shorter
+		d = 0
+	}
+	if d += a.cost; d > a.burst {
 		return false
 	}
 	*word = *word&^momentMask | (now+d)&momentMask

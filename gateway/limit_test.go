@@ -98,6 +98,33 @@ func TestAClientIsHeldToItsPacketsPerSecond(t *testing.T) {
 	}
 }
 
+// Moments wrap after 2^48/16 ns: a client that comes shortly before that is as new as any.
+func TestANewClientHasAFullBucketAtAnyTime(t *testing.T) {
+	const wrap = clock.Time(1 << 44)
+	for _, before := range []time.Duration{2*time.Minute + 1, 2 * time.Minute, time.Minute, time.Second + 1, time.Millisecond, 0, -time.Millisecond} {
+		w := newWorld(t, fmt.Sprintf(limited, 10, 5))
+		w.now = wrap.Add(-before)
+		if n := w.forwarded(client(host, dns, "").bytes(), 30); n != 10 {
+			t.Errorf("%v before moments wrap: %d of 30 at once", before, n)
+		}
+	}
+}
+
+// A bucket says nothing any more when moments have wrapped, but for as long as its burst lasts.
+func TestABucketIsForgottenInTime(t *testing.T) {
+	a := newAllowance(10, time.Second)
+	var m meter
+	start := clock.Time(time.Hour)
+	for a.take(&m.packets, moment(start)) {
+	}
+	for _, after := range []time.Duration{time.Second, time.Hour, 1<<44 - 2*time.Minute, 1<<44 - time.Second} {
+		n := m
+		if !a.take(&n.packets, moment(start.Add(after))) {
+			t.Errorf("%v later there is no token", after)
+		}
+	}
+}
+
 // An IPv6 client is its /64.
 func TestAnIPv6ClientIsItsPrefix(t *testing.T) {
 	w := newWorld(t, fmt.Sprintf(limited, 10, 0))
