@@ -61,7 +61,7 @@ func (h *Handler) pairQueue(c *conn) *queue {
 // idlest returns, of some confirmed connections other than n, an expired one or the one that was
 // idle for longest.
 func (h *Handler) idlest(n int) int {
-	t, best, most := h.table, -1, int32(-1)
+	t, best, most := h.table, -1, uint32(0)
 	for i := 0; i < sampled || best < 0; i++ {
 		k := int(t.rand.next() >> 32 * uint64(t.high) >> 32)
 		c := &t.conns[k]
@@ -71,14 +71,15 @@ func (h *Handler) idlest(n int) int {
 		if c.expired(h.now) {
 			return k
 		}
-		if idle := h.idle(c); idle > most {
+		if idle := uint32(h.idle(c)); best < 0 || idle > most { // below 0 is idler than above
 			best, most = k, idle
 		}
 	}
 	return best
 }
 
-// idle returns for how many ticks there was no packet.
+// idle returns for how many ticks there was no packet. It is negative where there was none since a
+// reload made timeouts shorter.
 func (h *Handler) idle(c *conn) int32 {
 	return int32(h.now - (c.deadline - ticks(h.snap.timeouts[c.state])))
 }

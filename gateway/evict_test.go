@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 // TestHalfOpenQueuesAgreeWithSlices does random operations on the queues and on slices.
@@ -393,4 +394,41 @@ func TestAConfirmedConnectionDoesNotEvictItself(t *testing.T) {
 		}
 	}
 	w.audit()
+}
+
+// A reload may shorten timeouts. What had no packet since then is idler than what had one.
+func TestShorterTimeoutsDoNotConfuseWhatIsIdle(t *testing.T) {
+	for _, fresh := range []int{0, 20} {
+		t.Run(fmt.Sprint(fresh), func(t *testing.T) { shorterTimeouts(t, fresh) })
+	}
+}
+
+// shorterTimeouts shortens timeouts while the table is full, has fresh connections go on, and confirms more.
+func shorterTimeouts(t *testing.T, fresh int) {
+	const to = "198.18.1.3:80"
+	w := newWorld(t, fmt.Sprintf(mixed, 256))
+	source := func(i int) string { return fmt.Sprintf("198.18.%d.%d:40000", 32+i/200, 1+i%200) }
+	confirm := func(i int) {
+		w.expect(0, client(source(i), to, "S").bytes(), 1)
+		w.expect(0, client(source(i), to, "A").bytes(), 1)
+	}
+	full := w.h.table.confirmed
+	for i := range full {
+		confirm(i)
+	}
+	w.reload(strings.Replace(fmt.Sprintf(mixed, 256), "half_open: 256", "half_open: 256, tcp: {established: 5m}", 1))
+	w.now = w.now.Add(time.Minute)
+	for i := range fresh {
+		w.expect(0, client(source(i), to, "A").bytes(), 1)
+	}
+	for i := range full / 2 {
+		confirm(full + i)
+	}
+	w.audit()
+	front, _ := w.h.snap.keys.find(addr4([]byte{198, 18, 1, 3}), tagOf(kindFront, 80, wire.ProtoTCP))
+	for i := range fresh {
+		if w.h.table.byClient(&clientKey{addr4([]byte{198, 18, 32, byte(1 + i)}), front, 40000}) < 0 {
+			t.Errorf("connection %d, which is in use, made room", i)
+		}
+	}
 }
