@@ -52,10 +52,10 @@ func (h *Handler) settle(n int) {
 // pairQueue returns the queue of half-open connections of c's SNAT address and endpoint, nil when
 // the backend sees the client's own address.
 func (h *Handler) pairQueue(c *conn) *queue {
-	if c.snat == 0 {
+	if c.pair == 0 {
 		return nil
 	}
-	return &h.ports.pairs[portPair{c.endpoint, c.snat}].half
+	return &h.ports.list[c.pair].half
 }
 
 // idlest returns, of some confirmed connections other than n, an expired one or the one that was
@@ -105,8 +105,8 @@ func (h *Handler) forget(n int) {
 		}
 		h.settle(n)
 	}
-	if c.snat != 0 {
-		h.ports.put(portPair{c.endpoint, c.snat}, c.sourcePort)
+	if c.pair != 0 {
+		h.ports.put(c.pair, c.sourcePort)
 	}
 	h.table.remove(n)
 }

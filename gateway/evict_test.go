@@ -94,6 +94,9 @@ func (w *world) audit() {
 		}
 		if c.snat != 0 {
 			held[portPair{c.endpoint, c.snat}]++
+			if h.ports.list[c.pair] != h.ports.pairs[portPair{c.endpoint, c.snat}] {
+				w.t.Fatalf("connection %d has another pair's port", n)
+			}
 		}
 		if c.half != 0 {
 			half++

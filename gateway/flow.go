@@ -333,8 +333,8 @@ func (h *Handler) takePort(c *conn) bool {
 	start := selection.sum(c.client, uint64(c.clientPort)) >> 32
 	for i := range list {
 		c.snat = list[(uint64(i)+start)%uint64(len(list))]
-		if port, ok := h.ports.take(portPair{c.endpoint, c.snat}); ok {
-			c.sourcePort = port
+		var ok bool
+		if c.pair, c.sourcePort, ok = h.ports.take(portPair{c.endpoint, c.snat}); ok {
 			return true
 		}
 	}

@@ -8,6 +8,8 @@ import "math/bits"
 type ports struct {
 	span  PortRange // of this loop; other loops have other ports
 	pairs map[portPair]*portMap
+	list  []*portMap // the same by number, from 1 on, so that connections need not look them up
+	spare []uint32   // numbers of pairs that are forgotten
 	rand  xorshift
 }
 
@@ -19,32 +21,46 @@ type portPair struct {
 
 // portMap is the ports of one pair: a bit is set while its port is in use.
 type portMap struct {
-	used []uint64
-	free int
-	last int   // the bit that was taken last
-	half queue // the half-open connections among those that hold a port
+	number uint32 // of the pair
+	used   []uint64
+	free   int
+	last   int   // the bit that was taken last
+	half   queue // the half-open connections among those that hold a port
 }
 
 func newPorts(span PortRange, seed uint64) *ports {
-	return &ports{span: span, pairs: map[portPair]*portMap{}, rand: xorshift(seed | 1)}
+	return &ports{span: span, pairs: map[portPair]*portMap{}, list: make([]*portMap, 1), rand: xorshift(seed | 1)}
 }
 
-// take returns a port that the pair does not use; false when it uses all. Ports are taken in
-// rising order from a random start, by steps of 1 to 8 while there is room: hard to guess
+// take returns a port that the pair does not use, and the pair's number; false when it uses all. Ports are
+// taken in rising order from a random start, by steps of 1 to 8 while there is room: hard to guess
 // (RFC 6056 3.3.5) and late to be used again, so that the backend's TIME-WAIT has passed.
-func (p *ports) take(pair portPair) (uint16, bool) {
+func (p *ports) take(pair portPair) (number uint32, port uint16, ok bool) {
 	m := p.pairs[pair]
 	if m == nil {
-		m = newPortMap(p.span.Size(), int(p.rand.next()%uint64(p.span.Size())))
-		p.pairs[pair] = m
+		m = p.enter(pair)
 	}
 	bit, ok := m.take(int(p.rand.next() & 7))
-	return p.span.First + uint16(bit), ok
+	return m.number, p.span.First + uint16(bit), ok
+}
+
+// enter gives a pair a number and its ports.
+func (p *ports) enter(pair portPair) *portMap {
+	m := newPortMap(p.span.Size(), int(p.rand.next()%uint64(p.span.Size())))
+	if n := len(p.spare); n > 0 {
+		m.number, p.spare = p.spare[n-1], p.spare[:n-1]
+		p.list[m.number] = m
+	} else {
+		m.number = uint32(len(p.list))
+		p.list = append(p.list, m)
+	}
+	p.pairs[pair] = m
+	return m
 }
 
 // put gives back a port that take returned.
-func (p *ports) put(pair portPair, port uint16) {
-	m, bit := p.pairs[pair], int(port-p.span.First)
+func (p *ports) put(number uint32, port uint16) {
+	m, bit := p.list[number], int(port-p.span.First)
 	m.used[bit>>6] &^= 1 << (bit & 63)
 	m.free++
 }
@@ -54,6 +70,8 @@ func (p *ports) trim(keep func(portPair) bool) {
 	for pair, m := range p.pairs {
 		if m.free == p.span.Size() && !keep(pair) {
 			delete(p.pairs, pair)
+			p.list[m.number] = nil
+			p.spare = append(p.spare, m.number)
 		}
 	}
 }

@@ -10,14 +10,18 @@ func TestPortsAreDistinctUntilAllAreInUse(t *testing.T) {
 	for _, span := range []PortRange{{1024, 1024}, {1024, 1087}, {1000, 1100}, {65000, 65535}, {1, 65535}} {
 		p := newPorts(span, 1)
 		pair := portPair{endpoint: 3, snat: 1}
+		p.take(portPair{endpoint: 3, snat: 2})
 		used := map[uint16]bool{}
 		for range 3 * span.Size() {
-			port, ok := p.take(pair)
+			n, port, ok := p.take(pair)
 			if ok != (len(used) < span.Size()) {
 				t.Fatalf("%v: take is %v with %d in use", span, ok, len(used))
 			}
 			if !ok {
 				break
+			}
+			if p.list[n] != p.pairs[pair] {
+				t.Fatalf("%v: number %d is another pair's", span, n)
 			}
 			if used[port] || !span.Contains(port) {
 				t.Fatalf("%v: port %d, in use: %v", span, port, used[port])
@@ -25,14 +29,14 @@ func TestPortsAreDistinctUntilAllAreInUse(t *testing.T) {
 			used[port] = true
 			if rand.IntN(3) == 0 {
 				for q := range used {
-					p.put(pair, q)
+					p.put(p.pairs[pair].number, q)
 					delete(used, q)
 					break
 				}
 			}
 		}
 		for q := range used {
-			p.put(pair, q)
+			p.put(p.pairs[pair].number, q)
 		}
 		if m := p.pairs[pair]; m.free != span.Size() {
 			t.Errorf("%v: %d of %d ports are free at the end", span, m.free, span.Size())
@@ -44,28 +48,28 @@ func TestEveryPortIsUsedBeforeExhaustion(t *testing.T) {
 	span := PortRange{2000, 2999}
 	p := newPorts(span, 7)
 	for i := range 1000 {
-		if _, ok := p.take(portPair{1, 1}); !ok {
+		if _, _, ok := p.take(portPair{1, 1}); !ok {
 			t.Fatalf("exhausted after %d", i)
 		}
 	}
-	if _, ok := p.take(portPair{1, 1}); ok {
+	if _, _, ok := p.take(portPair{1, 1}); ok {
 		t.Error("a port too many")
 	}
-	if _, ok := p.take(portPair{2, 1}); !ok {
+	if _, _, ok := p.take(portPair{2, 1}); !ok {
 		t.Error("another endpoint has none")
 	}
-	if _, ok := p.take(portPair{1, 2}); !ok {
+	if _, _, ok := p.take(portPair{1, 2}); !ok {
 		t.Error("another address has none")
 	}
 }
 
 func TestAPortRestsBeforeItIsUsedAgain(t *testing.T) {
 	p := newPorts(PortRange{1024, 65535}, 9)
-	first, _ := p.take(portPair{1, 1})
-	p.put(portPair{1, 1}, first)
+	n, first, _ := p.take(portPair{1, 1})
+	p.put(n, first)
 	for i := range 7000 {
-		port, _ := p.take(portPair{1, 1})
-		p.put(portPair{1, 1}, port)
+		n, port, _ := p.take(portPair{1, 1})
+		p.put(n, port)
 		if port == first {
 			t.Fatalf("port %d again after %d connections", port, i+1)
 		}
@@ -88,11 +92,16 @@ func TestLoopsHaveDisjointPorts(t *testing.T) {
 
 func TestUnusedPairsAreForgotten(t *testing.T) {
 	p := newPorts(PortRange{1024, 2047}, 1)
-	port, _ := p.take(portPair{1, 1})
+	n, port, _ := p.take(portPair{1, 1})
 	p.take(portPair{2, 1})
-	p.put(portPair{1, 1}, port)
+	p.put(n, port)
 	p.trim(func(portPair) bool { return false })
 	if len(p.pairs) != 1 || p.pairs[portPair{2, 1}] == nil {
 		t.Errorf("%d pairs are left, want the one in use", len(p.pairs))
+	}
+	third, _, _ := p.take(portPair{3, 1})
+	fourth, _, _ := p.take(portPair{4, 1})
+	if third != n || fourth != 3 || p.list[n] != p.pairs[portPair{3, 1}] {
+		t.Errorf("new pairs have the numbers %d and %d, want that of the one forgotten, %d, and 3", third, fourth, n)
 	}
 }

@@ -28,7 +28,7 @@ type conn struct {
 	half       uint32  // 52: place among the half-open connections; 0 when confirmed
 	lists      uint8   // 56: mark of the source lists that let it in
 	flags      uint8   // 57
-	_          [6]byte
+	pair       uint32  // 60: number of the SNAT address and endpoint that the source port is of; 0 is none
 }
 
 // The flags of a connection.
