@@ -260,7 +260,10 @@ func controls(t *testing.T, socket, file string, served func()) {
 	served()
 	expect(exitOK, "connections\n", "connections")
 	var c gateway.Connection
-	first, _, _ := strings.Cut(expect(exitOK, "198.18.0.1:", "connections", "--json", "-n", "1", "--service", "web", "--client", "198.18.0.0/24"), "\n")
+	first, rest, _ := strings.Cut(expect(exitOK, "198.18.0.1:", "connections", "--json", "-n", "1", "--service", "web", "--client", "198.18.0.0/24"), "\n")
+	if rest != "" {
+		t.Errorf("more than the one connection that was asked for: %s", rest)
+	}
 	decode(t, first, &c)
 	if c.Service != "web" || c.Backend != "one" || c.Target.String() != "198.18.1.2:8080" || c.Source == nil || c.Source.Addr().String() != "198.18.1.10" ||
 		c.Expires <= 0 || c.Address.String() != "198.18.0.10:80" || c.Protocol != "tcp" {

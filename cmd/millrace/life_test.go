@@ -72,29 +72,43 @@ func TestLinksLearnWhereTheGatewayIs(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 
-			knows := func(mac string) {
+			knows := func(mac string, addrs ...string) {
 				t.Helper()
-				for _, addr := range []string{"198.18.0.10", "2001:db8::10"} {
+				for _, addr := range addrs {
 					sometime(t, addr+" at "+mac+" in\n"+log.String(), func() bool {
 						out, err := client.Run("ip", "neigh", "show", addr)
 						return err == nil && strings.Contains(out, "lladdr "+mac)
 					})
 				}
 			}
-			knows(first)
+			knows(first, "198.18.0.10", "2001:db8::10")
 			awaitAnswer(t, client, &log)
-			sometime(t, "the last announcement of the start", func() bool {
-				var st admin.Status
-				_, out, problem := tell(socket, exitOK, "status", "--json")
-				return problem == "" && json.Unmarshal([]byte(out), &st) == nil && st.Counts.Originated >= 3*3 // of two addresses on a, one on b
-			})
+			announced := func(rounds uint64) { // of three each, of two addresses on a and one on b
+				t.Helper()
+				sometime(t, "the last announcement", func() bool {
+					var st admin.Status
+					_, out, problem := tell(socket, exitOK, "status", "--json")
+					return problem == "" && json.Unmarshal([]byte(out), &st) == nil && st.Counts.Originated >= rounds*3*3
+				})
+			}
+			announced(1)
 
 			if out, err := middle.Run("ip", "link", "set", "dev", "a", "address", other, "mtu", "1400"); err != nil {
 				t.Fatal(err, out)
 			}
 			log.until(t, "device=a mac="+other+" mtu=1400")
-			knows(other)
+			knows(other, "198.18.0.10", "2001:db8::10")
 			awaitAnswer(t, client, &log)
+
+			announced(2)
+			neighbor(t, client, "198.18.0.77") // an address that a reload adds
+			if err := os.WriteFile(file, []byte(strings.Replace(config, "[198.18.0.10:80", "[198.18.0.77:80, 198.18.0.10:80", 1)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, problem := tell(socket, exitOK, "reload"); problem != "" {
+				t.Error(problem)
+			}
+			knows(other, "198.18.0.77")
 
 			if _, _, problem := tell(socket, exitOK, "stop"); problem != "" {
 				t.Error(problem)
