@@ -57,7 +57,9 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
 	h.heardClient(n, v)
 	b, to := h.snap.backends[c.backend], h.snap.endpoints[c.endpoint]
-	h.clamp(v, h.snap.services[b.service], &to.hop, b.way.overhead(to.addr.is4()))
+	if v.flags.Has(wire.FlagSYN) {
+		h.clamp(v, h.snap.services[b.service].mss, &to.hop, b.way.overhead(to.addr.is4()))
+	}
 	verdict := packet.Forward
 	if c.direct() {
 		verdict = h.direct(c, v, to)
@@ -197,7 +199,9 @@ func (h *Handler) back(n int, v *view) packet.Verdict {
 		return h.stopped(v, service, verdict)
 	}
 	h.heardBackend(n, v)
-	h.clamp(v, h.snap.services[service], &hop, 0)
+	if v.flags.Has(wire.FlagSYN) {
+		h.clamp(v, h.snap.services[service].mss, &hop, 0)
+	}
 	v.apply(&rewrite{
 		src: front.addr, dst: c.client, sport: front.port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
 	})
@@ -365,6 +369,15 @@ func (s *snapshot) snatsFor(client addr) []uint16 {
 		return s.snat4
 	}
 	return s.snat6
+}
+
+// dropTo is drop for a packet that was not looked up: of the service that it is for, if it is for one.
+func (h *Handler) dropTo(v *view, why packet.Verdict) packet.Verdict {
+	front, ok := h.snap.keys.find(v.dst, tagOf(kindFront, v.dport, v.d.Proto))
+	if !ok {
+		return why
+	}
+	return h.dropOf(h.snap.fronts[front].service, why)
 }
 
 // dropOf is drop for a service that may be gone: -1.

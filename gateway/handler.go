@@ -200,7 +200,8 @@ func (h *Handler) transport(d *packet.Desc, p []byte) packet.Verdict {
 	case wire.Ethernet(p).Dst() != h.snap.ports[d.Port].MAC: // for another host of the link
 		return packet.DropUnsupported
 	case h.snap.dropL4 && d.Flags&(packet.FlagL4ChecksumOK|packet.FlagL4NoChecksum) == 0:
-		return packet.DropL4Checksum
+		v := look(d, p)
+		return h.dropTo(&v, packet.DropL4Checksum)
 	}
 	v := look(d, p)
 	return h.route(&v)

@@ -56,10 +56,10 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 	c := &h.table.conns[n]
 	to := h.snap.endpoints[c.endpoint]
 	if c.direct() {
-		return h.direct(c, &f, to)
+		return h.counted(c, h.direct(c, &f, to))
 	}
 	if verdict := h.passable(v, &to.hop, 0); verdict != packet.Forward {
-		return verdict
+		return h.counted(c, verdict)
 	}
 	from := v.src
 	r := rewrite{src: to.addr, dst: q.dst, sport: to.port, dport: c.sourcePort, l3: c.l3Delta, l4: c.l4Delta}
@@ -68,7 +68,7 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 		from = r.dst
 	}
 	v.applyError(q, &r, from, to.addr)
-	return h.leave(v, &to.hop)
+	return h.counted(c, h.leave(v, &to.hop))
 }
 
 // errorByHash passes on an error about a packet of a backend that answers clients itself, when the
@@ -83,7 +83,7 @@ func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
 		return h.drop(uint32(id), packet.DropNoBackend)
 	}
 	c := conn{backend: chosen}
-	return h.direct(&c, f, h.snap.endpoints[h.snap.backends[chosen].endpoint])
+	return h.counted(&c, h.direct(&c, f, h.snap.endpoints[h.snap.backends[chosen].endpoint]))
 }
 
 // errorToClient passes on an error about a packet that a backend was sent. It comes from the backend or
@@ -112,7 +112,7 @@ func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
 	c := &h.table.conns[n]
 	hop := c.clientHop()
 	if verdict := h.passable(v, &hop, 0); verdict != packet.Forward {
-		return verdict
+		return h.counted(c, verdict)
 	}
 	if unreachableCode(v.p[v.d.L4:], v.is4) {
 		h.tally(c.backend)[unreachable]++
@@ -120,7 +120,15 @@ func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
 	front := &h.snap.fronts[c.front]
 	r := rewrite{src: c.client, dst: front.addr, sport: c.clientPort, dport: front.port, l3: ^c.l3Delta, l4: ^c.l4Delta}
 	v.applyError(q, &r, front.addr, c.client)
-	return h.leave(v, &hop)
+	return h.counted(c, h.leave(v, &hop))
+}
+
+// counted counts the verdict on a packet of a connection's service if it is a drop.
+func (h *Handler) counted(c *conn, v packet.Verdict) packet.Verdict {
+	if v.Dropped() {
+		h.drop(h.snap.backends[c.backend].service, v)
+	}
+	return v
 }
 
 // clientHop returns the way back to the client: where its packets came from.

@@ -8,18 +8,16 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// clamp lowers the MSS option of a SYN to what the service allows: a number, or what fits into a packet
-// that leaves by hop with overhead bytes in front (RFC 9293 3.7.1, RFC 6691). A SYN without the option
-// stays so: its sender takes 536 or 1220 bytes (RFC 9293 3.7.1), which fits everywhere.
+// clamp lowers the MSS option of a SYN to most, as Service.MSS: a number, or what fits into a packet that
+// leaves by hop with overhead bytes in front (RFC 9293 3.7.1, RFC 6691). A SYN without the option stays so: its sender takes 536 or 1220 bytes (RFC 9293 3.7.1), which fits everywhere.
 //
 // With NAT both SYNs pass here. With a direct mode only the client's does: its option bounds what the
 // backend sends, which goes by no tunnel. What the client may send is said by the backend's SYN+ACK (on
 // Linux by `advmss` of its route to clients); where that says too much, tooBig tells the client.
-func (h *Handler) clamp(v *view, s *service, hop *Hop, overhead int) {
-	if !v.flags.Has(wire.FlagSYN) || s.mss == 0 || v.part == later {
+func (h *Handler) clamp(v *view, most int, hop *Hop, overhead int) {
+	if most == 0 {
 		return
 	}
-	most := s.mss
 	if most == MSSAuto {
 		most = h.fits(v, hop, overhead)
 	}

@@ -13,7 +13,7 @@ type view struct {
 	p            []byte // the captured bytes
 	src, dst     addr
 	sport, dport uint16
-	flags        wire.TCPFlags // 0 for UDP
+	flags        wire.TCPFlags // 0 for UDP, and where the header is in another fragment
 	is4          bool
 	part         part
 	mtu          int    // of a packet that is too big: what would fit

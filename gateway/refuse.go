@@ -48,7 +48,7 @@ func (h *Handler) expired(v *view) packet.Verdict {
 	if h.snap.local(v.dst) && h.tellSender(v, v.dst, m) {
 		return packet.Forward
 	}
-	return packet.DropTTL
+	return h.dropTo(v, packet.DropTTL)
 }
 
 // unavailable decides a packet of a service that has no backend for it.
