@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -56,11 +57,23 @@ func inners() map[string][]byte {
 		bad[len(bad)-8] ^= 1
 		m[c.name+" with padding, wrong checksum"] = bad
 	}
+	for _, name := range []string{"tcp6", "udp6"} {
+		m[name+" with an extension header"] = extended(m[name+" of 701"])
+		m[name+" with an extension header, wrong checksum"] = extended(m[name+" of 701, wrong checksum"])
+	}
 	none := client("198.18.0.9:40000", "198.18.1.1:53", "").bytes()
 	none[40], none[41] = 0, 0
 	m["udp4 without checksum"] = none
 	m["udp4 shorter than its packet"] = shortDatagram()
 	return m
+}
+
+// extended returns an IPv6 frame with destination options, which are padding, in front of its transport header.
+func extended(p []byte) []byte {
+	out := append(bytes.Clone(p[:54]), p[20], 0, wire.Option6PadN, 4, 0, 0, 0, 0)
+	out[20] = wire.ProtoDestOpts
+	binary.BigEndian.PutUint16(out[18:], uint16(len(p)-54+8))
+	return append(out, p[54:]...)
 }
 
 // shortDatagram returns a UDP datagram whose checksum is right and whose length ends before its packet does.
@@ -315,5 +328,23 @@ func TestWithoutHeadroomThePacketIsDropped(t *testing.T) {
 				t.Errorf("%s to %s with %d bytes: %v", c.mode, c.backend, room, b.D[0].Verdict)
 			}
 		}
+	}
+}
+
+// A flow label of 0 says that there is none (RFC 6437 3): flows whose hash has 20 zeros there get another.
+func TestTheFlowLabelIsNeverZero(t *testing.T) {
+	w := newWorld(t, fmt.Sprintf(tunnelConfig, "ipip", backend6))
+	tried := 0
+	for v := (view{dport: 53}); ; tried++ {
+		v.src = addr4([]byte{198, 18, 0, byte(tried >> 16)})
+		v.sport = uint16(tried)
+		if v.sport == 0 || v.spread()>>24&0xfffff != 0 {
+			continue
+		}
+		src := netip.AddrPortFrom(v.src.Addr(), v.sport).String()
+		if label := wire.IPv6(w.expect(0, client(src, "198.18.1.1:53", "").bytes(), 1)[14:]).FlowLabel(); label != 1 {
+			t.Errorf("label %d", label)
+		}
+		return
 	}
 }

@@ -278,3 +278,28 @@ func TestALaterFragmentOpensNoConnection(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 }
+
+// Later fragments are easily forged: they keep no connection alive and change nobody's link address.
+func TestALaterFragmentRefreshesNothing(t *testing.T) {
+	for _, s := range datagrams() {
+		w := newWorld(t, fill(""))
+		sent := split(s.bytes(), 1200, 7)
+		whole := s
+		whole.payload = ""
+		out := w.expect(0, whole.bytes(), 1)
+		w.expect(0, sent[0], 1)
+		reply := answer(out, "")
+		reply.payload = s.payload
+		back := split(reply.bytes(), 1200, 8)
+		w.expect(1, back[0], 0)
+		before := *w.h.connOf(s.src.String())
+		w.now = w.now.Add(time.Second)
+		forged := bytes.Clone(sent[1])
+		copy(forged[6:12], []byte{2, 9, 9, 9, 9, 9})
+		w.expect(0, forged, 1)
+		w.expect(1, back[1], 0)
+		if after := *w.h.connOf(s.src.String()); after != before {
+			t.Errorf("%v: from %+v to %+v", s.src, before, after)
+		}
+	}
+}

@@ -150,18 +150,27 @@ func TestTheEjectedServeAgainWhenTheOthersGoDown(t *testing.T) {
 // A SYN that got no answer finds another backend when it is sent again: its ports are the same.
 func TestASYNLeavesAnEjectedBackend(t *testing.T) {
 	w := newJudged(t, withBackends("keep", 11, 12)+passive)
-	src := ""
+	src, open := "", ""
 	for i := 0; src == ""; i++ {
 		try := fmt.Sprintf("198.18.0.9:%d", 1000+i)
-		if out := w.expect(0, client(try, web, "S").bytes(), 1); flowOf(out).dst.String() == dead {
+		out := w.expect(0, client(try, web, "S").bytes(), 1)
+		switch to := flowOf(out).dst.String(); {
+		case to == dead && open != "":
 			src = try
-		} else {
+		case to == dead:
+			open = try
+			fallthrough
+		default:
 			w.expect(1, answer(out, "SA").bytes(), 0)
 		}
 	}
+	w.expect(0, client(open, web, "A").bytes(), 1)
 	w.attempts(6, dead, "refused")
 	if got := flowOf(w.connect(src)).dst.String(); got == dead {
 		t.Error("sent to the ejected backend again")
+	}
+	if got := flowOf(w.expect(0, client(open, web, "S").bytes(), 1)).dst.String(); got != dead {
+		t.Error("a SYN, which anybody may have sent, ended a connection")
 	}
 }
 
