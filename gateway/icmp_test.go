@@ -405,3 +405,16 @@ func TestAnswersHaveARate(t *testing.T) {
 	}
 	w.refused(0, echoRequest("198.18.0.9", "198.18.1.1", 0), packet.DropRateLimit)
 }
+
+func TestErrorsAboutExpiredConnectionsAreDropped(t *testing.T) {
+	w := newWorld(t, fill(""))
+	x := w.exchange(host, dns, "", "")
+	at := flowOf(x.toBackend)
+	w.now = w.now.Add(2 * time.Minute) // the hand has not come by
+	toBackend := message{src: "198.18.7.7", dst: "198.18.1.1", kind: 3, code: 1, about: x.toClient, from: macClient, to: macGw0}
+	w.refused(0, toBackend.bytes(), packet.DropNoFlow)
+	toClient := message{
+		src: "198.18.7.7", dst: at.src.Addr().String(), kind: 3, code: 1, about: x.toBackend, from: macBackend, to: macGw1,
+	}
+	w.refused(1, toClient.bytes(), packet.DropNoFlow)
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +123,17 @@ func TestABucketIsForgottenInTime(t *testing.T) {
 		if !a.take(&n.packets, moment(start.Add(after))) {
 			t.Errorf("%v later there is no token", after)
 		}
+	}
+}
+
+// At a low rate a burst may be shorter than what one packet takes: it passes all the same.
+func TestOneIsAlwaysAllowed(t *testing.T) {
+	w := newWorld(t, strings.Replace(fmt.Sprintf(limited, 1, 0), "burst: 1s", "burst: 10ms", 1))
+	for range 3 {
+		if n := w.forwarded(client(host, dns, "").bytes(), 5); n != 1 {
+			t.Errorf("%d of 5", n)
+		}
+		w.now = w.now.Add(time.Second)
 	}
 }
 

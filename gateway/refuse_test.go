@@ -234,6 +234,10 @@ func TestAServiceWithoutBackendsIsUnreachableByUDP(t *testing.T) {
 		if got.kind != c.kind || got.code != c.code || got.mtu != 0 || !bytes.Equal(got.quote, in[14:]) {
 			t.Errorf("told %v", got)
 		}
+		w.after(0)
+		if n := w.g.Status().Answers["unreachable"]; n != 1 {
+			t.Errorf("answers %v", w.g.Status().Answers)
+		}
 	}
 	w := newWorld(t, fmt.Sprintf(rejectConfig, "drop"))
 	w.refused(0, client(host, dns, "").bytes(), packet.DropNoBackend)

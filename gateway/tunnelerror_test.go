@@ -195,3 +195,25 @@ func TestErrorsAboutATunnelThatSayNothingAreDropped(t *testing.T) {
 		t.Errorf("the error has %d bytes", len(out))
 	}
 }
+
+// A service without tunnels has sent nothing by one, whatever an error says that it quotes.
+func TestErrorsAboutATunnelThatIsNoneAreDropped(t *testing.T) {
+	data := client(host, web, "S").bytes()
+	sent := directWorld(t, "ipip", backend4).expect(0, data, 1)
+	outer, _, _ := unwrap(t, "ipip", sent)
+	w := directWorld(t, "l2", backend4)
+	w.expect(0, data, 1)
+	m := message{src: "198.18.7.7", dst: outer.NetworkFlow().Src().String(), kind: 3, code: 1, about: sent, from: macBackend, to: macGw1}
+	w.refused(1, m.bytes(), packet.DropNoFlow)
+}
+
+func TestAnMTULongerThanPacketsAreIsNoMTU(t *testing.T) {
+	w := directWorld(t, "ipip", backend6)
+	sent := w.expect(0, client(host, web, "S").bytes(), 1)
+	outer, _, _ := unwrap(t, "ipip", sent)
+	m := message{
+		src: "2001:db8:7::7", dst: outer.NetworkFlow().Src().String(), kind: wire.ICMPv6TooBig, rest: 0x10000 + wire.IPv6Len,
+		about: sent, from: macBackend, to: macGw1,
+	}
+	w.refused(1, m.bytes(), packet.DropMalformed)
+}
