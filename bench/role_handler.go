@@ -76,7 +76,7 @@ func (g *inMemory) open(cfg *gateway.Config, size int) (err error) {
 
 // newGatewayEngine does what the gateway's loops ask for.
 func newGatewayEngine() *gpukern.CPU {
-	return gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash})
+	return gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse | gpukern.OpChecksum})
 }
 
 func (g *inMemory) close() error {

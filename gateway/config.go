@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/health"
+
+	"github.com/millrace/millrace/stack"
 )
 
 // Config is a checked configuration. Parse makes it; examples/gateway.yaml shows every key with
@@ -26,14 +28,15 @@ type Config struct {
 	// "forward" (default) keeps wrong ones wrong, for the receiver to judge; "drop".
 	Checksum string
 
-	CPUs     CPUs      // key "cpus"
-	Tunnel   Tunnel    // key "tunnel"
-	Sources  Sources   // key "sources": of all services
-	Limits   Limits    // key "limits": of all services
-	Table    Table     // key "table"
-	Admin    Admin     // key "admin"
-	Metrics  Metrics   // key "metrics"
-	Services []Service // key "services", required
+	CPUs     CPUs          // key "cpus"
+	Spin     time.Duration // key "spin": how long a loop polls in vain before it sleeps, default 5us
+	Tunnel   Tunnel        // key "tunnel"
+	Sources  Sources       // key "sources": of all services
+	Limits   Limits        // key "limits": of all services
+	Table    Table         // key "table"
+	Admin    Admin         // key "admin"
+	Metrics  Metrics       // key "metrics"
+	Services []Service     // key "services", required
 
 	file   string             // it was read from
 	lists  *sourceTables      // nil until they have been read
@@ -239,6 +242,7 @@ func newConfig() *Config {
 			Fragments:      16384,
 		},
 		CPUs:    CPUs{Auto: true},
+		Spin:    stack.DefaultSpin,
 		Tunnel:  Tunnel{GUEPort: 6080},
 		Sources: Sources{Default: "allow"},
 		Limits:  Limits{Burst: time.Second, Clients: 1 << 18},

@@ -45,7 +45,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 	}
 	keys := "devices name driver queues mode snat snat_ports checksum table size tcp established syn fin udp " +
 		"metrics listen services protocol address source removed hash_size backends weight health type interval " +
-		"timeout rise fall port device cpus tunnel gue_port sources deny allow default limits packets connections " +
+		"timeout rise fall port device cpus spin tunnel gue_port sources deny allow default limits packets connections " +
 		"burst clients half_open fragments admin socket mode slow_start drain unavailable mss state " +
 		"http method path host status body server_name insecure ca_file send_hex expect_hex silence command " +
 		"passive failures window down max_down max_ejected"
@@ -63,6 +63,7 @@ snat: 198.18.2.1
 snat_ports: 2000-2999
 checksum: drop
 cpus: [3]
+spin: 20us
 tunnel: {source: [198.18.9.0/24, "2001:db8:9::1"], gue_port: 6081}
 sources: {deny: [192.0.2.0/24, lists/bad.txt], allow: 192.0.2.1, default: deny}
 limits: {packets: 10, connections: 20, burst: 2s, clients: 2048}
@@ -106,6 +107,7 @@ services:
 		Checksum:  "drop",
 		Table:     Table{Size: 4096, TCPEstablished: time.Hour, TCPSYN: 5 * time.Second, TCPFIN: 6 * time.Second, UDP: 7 * time.Second, HalfOpen: 300, Fragments: 64},
 		CPUs:      CPUs{List: []int{3}},
+		Spin:      20 * time.Microsecond,
 		Tunnel:    Tunnel{Sources: []netip.Prefix{prefix("198.18.9.0/24"), prefix("2001:db8:9::1/128")}, GUEPort: 6081},
 		Sources: Sources{
 			Deny: []SourceList{{Prefix: prefix("192.0.2.0/24")}, {File: "lists/bad.txt"}}, Allow: []SourceList{{Prefix: prefix("192.0.2.1/32")}}, Default: "deny",

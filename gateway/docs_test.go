@@ -87,7 +87,7 @@ services:
 }
 
 func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
-	names, defaults := rows(reference(t), `(?:devices|snat|checksum|cpus|tunnel|sources|limits|table|admin|metrics|services)[a-z_.\[\]]*`)
+	names, defaults := rows(reference(t), `(?:devices|snat|checksum|cpus|spin|tunnel|sources|limits|table|admin|metrics|services)[a-z_.\[\]]*`)
 	if diff := cmp.Diff(keysOf(t), names); diff != "" {
 		t.Errorf("docs/gateway.md lists other keys than the code has: %s", diff)
 	}
@@ -98,7 +98,7 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"snat_ports": fmt.Sprintf("%d-%d", c.SNATPorts.First, c.SNATPorts.Last), "checksum": c.Checksum,
 		"table.size": c.Table.Size, "table.tcp.established": c.Table.TCPEstablished, "table.tcp.syn": c.Table.TCPSYN,
 		"table.tcp.fin": c.Table.TCPFIN, "table.udp": c.Table.UDP,
-		"tunnel.gue_port": c.Tunnel.GUEPort, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
+		"spin": c.Spin, "tunnel.gue_port": c.Tunnel.GUEPort, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
 		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "admin.socket": c.Admin.Socket,
 		"services[].mode": sv.Mode, "services[].slow_start": sv.SlowStart, "services[].drain": sv.Drain,
 		"services[].protocol": sv.Protocol, "services[].source": sv.Source, "services[].removed": sv.Removed,

@@ -18,6 +18,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		field{"snat_ports", false, func(n *yaml.Node) { d.portRange(n, "snat_ports", &c.SNATPorts) }},
 		field{"checksum", false, func(n *yaml.Node) { choice(d, n, "checksum", &c.Checksum, "forward", "drop") }},
 		field{"cpus", false, func(n *yaml.Node) { d.places.cpus = n; d.cpus(n, &c.CPUs) }},
+		field{"spin", false, func(n *yaml.Node) { d.duration(n, "spin", &c.Spin, time.Microsecond, time.Second) }},
 		field{"tunnel", false, func(n *yaml.Node) { d.tunnel(n, &c.Tunnel) }},
 		field{"sources", false, func(n *yaml.Node) { d.sources(n, &c.Sources) }},
 		field{"limits", false, func(n *yaml.Node) { d.limits(n, &c.Limits, true) }},

@@ -39,6 +39,11 @@ type Handler interface {
 // bursts no longer make a packet cheaper, they only make the last one later.
 const DefaultBurst = 64
 
+// DefaultSpin is how long a loop polls in vain before it sleeps: about what waking up costs, so that
+// waiting never costs much more than twice the better of the two. With a packet every 7 us a loop
+// that spins for 50 us never sleeps and takes 2.4 us of CPU time for each, with 5 us it takes 1.0.
+const DefaultSpin = 5 * time.Microsecond
+
 // backlog is how many bursts wait for a full transmit ring before packets are dropped.
 const backlog = 8
 
@@ -53,7 +58,7 @@ type Config struct {
 	Engine   gpukern.Engine // looks at every packet before the handler
 	Handler  Handler
 	Burst    int           // packets taken from a port at once; 0 is DefaultBurst
-	Spin     time.Duration // how long the loop polls in vain before it sleeps; 0 is 50 us
+	Spin     time.Duration // how long the loop polls in vain before it sleeps; 0 is DefaultSpin
 	Affinity []int         // CPUs that Run's thread is bound to; empty leaves it to the kernel
 }
 
@@ -108,7 +113,7 @@ func NewLoop(cfg Config) (*Loop, error) {
 		cfg.Burst = DefaultBurst
 	}
 	if cfg.Spin == 0 {
-		cfg.Spin = 50 * time.Microsecond
+		cfg.Spin = DefaultSpin
 	}
 	mail, err := newMailbox()
 	if err != nil {

@@ -112,7 +112,7 @@ func (d *Daemon) open(cfg *gateway.Config) error {
 	if err := d.openGateway(cfg); err != nil {
 		return err
 	}
-	if err := d.openLoops(); err != nil {
+	if err := d.openLoops(cfg.Spin); err != nil {
 		return err
 	}
 	if err := d.setOffload(!tunnels(cfg)); err != nil {
@@ -197,13 +197,13 @@ func (d *Daemon) openGateway(cfg *gateway.Config) error {
 }
 
 // openLoops makes loop i over queue i of every device, and joins them: a packet may come by any queue.
-func (d *Daemon) openLoops() error {
+func (d *Daemon) openLoops(spin time.Duration) error {
 	for i, pool := range d.pools {
 		var ports []pmd.Driver
 		for _, dev := range d.devices {
 			ports = append(ports, dev.Queues[i])
 		}
-		engine := gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash})
+		engine := gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse | gpukern.OpChecksum})
 		d.engines = append(d.engines, engine)
 		cfg := stack.Config{Ports: ports, Pool: pool, Engine: engine, Handler: d.gate.Handlers()[i], Burst: d.burst()}
 		if i < len(d.opt.Affinity) {
