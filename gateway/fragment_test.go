@@ -303,3 +303,18 @@ func TestALaterFragmentRefreshesNothing(t *testing.T) {
 		}
 	}
 }
+
+// What is not served takes nobody's room.
+func TestARefusedFirstFragmentIsNotRemembered(t *testing.T) {
+	w := newWorld(t, fill(""))
+	s := client(host, "198.18.1.1:9", "")
+	s.payload = strings.Repeat("fragments ", 300)
+	sent := split(s.bytes(), 1200, 7)
+	w.refused(0, sent[0], packet.DropNoService)
+	w.refused(0, sent[1], packet.DropFragment)
+	for _, e := range w.h.fragments.list {
+		if e.until != 0 {
+			t.Errorf("remembers %+v", e)
+		}
+	}
+}

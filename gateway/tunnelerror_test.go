@@ -217,3 +217,16 @@ func TestAnMTULongerThanPacketsAreIsNoMTU(t *testing.T) {
 	}
 	w.refused(1, m.bytes(), packet.DropMalformed)
 }
+
+// Senders of IPv6 need not go below 1280 bytes (RFC 8200 5), so they are told no less.
+func TestNobodyIsToldLessThanTheLeastMTU(t *testing.T) {
+	w := directWorld(t, "ipip", backend4)
+	sent := w.expect(0, client("[2001:db8::9]:40000", "[2001:db8:1::1]:80", "S").bytes(), 1)
+	outer, _, _ := unwrap(t, "ipip", sent)
+	m := message{
+		src: "198.18.7.7", dst: outer.NetworkFlow().Src().String(), kind: 3, code: 4, rest: 1000, about: sent, from: macBackend, to: macGw1,
+	}
+	if got := toldBy(t, w.expect(1, m.bytes(), 0)); got.kind != wire.ICMPv6TooBig || got.mtu != leastMTU6 {
+		t.Errorf("told %v", got)
+	}
+}
