@@ -112,7 +112,7 @@ func TestAQUICConnectionStaysWithItsServerWhenTheClientMoves(t *testing.T) {
 				t.Fatal("an Initial sent again went elsewhere")
 			}
 			own := c.of(t, server, n)
-			for _, src := range []string{home, fmt.Sprintf("203.0.113.7:%d", 3000+n), fmt.Sprintf("198.18.0.77:%d", 4000+n), home} {
+			for _, src := range []string{home, fmt.Sprintf("192.0.2.7:%d", 3000+n), fmt.Sprintf("198.18.0.77:%d", 4000+n), home} {
 				if got := w.to(quic(src, false, c.of(t, server, n+100))); got != server {
 					t.Fatalf("from %s it went to %d, not to %d", src, got, server)
 				}
@@ -216,4 +216,26 @@ func TestFollowingConnectionIDsAllocatesNothing(t *testing.T) {
 			t.Error(b.D[0].Verdict)
 		}
 	})
+}
+
+// The frame of a later fragment has no UDP header. Were the octets read that lie where one would be in a
+// frame without headers, this client's link address would name server 2.
+func TestALaterFragmentIsNotReadForAConnectionID(t *testing.T) {
+	w := newWorld(t, fmt.Sprintf(quicConfig, "", 6, "", ":4433", ""))
+	misleading := [6]byte{2, 0, 0x40, 0x20, 0x0a, 0x02}
+	c := newCids(t, w)
+	s := client("198.18.0.9:2000", "198.18.1.1:443", "")
+	s.payload = "\x40" + string(c.of(t, 1, 7)) + strings.Repeat("x", 100)
+	for i, f := range split(s.bytes(), 64, 1) {
+		copy(f[6:], misleading[:])
+		if got := w.to4(f); got != 1 {
+			t.Errorf("fragment %d went to server %d", i, got)
+		}
+	}
+}
+
+// to4 is to for a packet that may have no ports.
+func (w *world) to4(p []byte) int {
+	w.t.Helper()
+	return int(w.expect(0, p, 1)[14+19]) - 10
 }
