@@ -76,13 +76,15 @@ func TestLoopsServeWhateverQueueAPacketComesBy(t *testing.T) {
 func (s *site) talk(network, address string, n int) (broken int) {
 	s.t.Helper()
 	var mu sync.Mutex
-	var all sync.WaitGroup
+	var all, opening sync.WaitGroup
+	opening.Add(n)
 	limit := make(chan bool, 50)
 	for range n {
 		all.Go(func() {
 			limit <- true
 			c, err := s.connect(network, address)
 			<-limit
+			opening.Done()
 			first := ""
 			for round := 0; round < 4 && err == nil; round++ {
 				var name string
@@ -91,6 +93,7 @@ func (s *site) talk(network, address string, n int) (broken int) {
 				}
 				first = name
 			}
+			opening.Wait() // or a port that was closed early would be another's, and the connection the same
 			if c != nil {
 				c.Close()
 			}
