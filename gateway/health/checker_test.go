@@ -69,6 +69,13 @@ func (s *script) leave() {
 	s.mu.Unlock()
 }
 
+// now returns how many calls are under way.
+func (s *script) now() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running
+}
+
 // times returns when an address was called.
 func (s *script) times(address string) []time.Time {
 	s.mu.Lock()
@@ -417,13 +424,14 @@ func TestCloseBreaksOffWhatHangs(t *testing.T) {
 		k := NewChecker(Options{Dialer: dial, Sockets: 60})
 		k.Set(list)
 		time.Sleep(time.Hour)
-		if dial.running != 30 {
-			t.Errorf("%d hang, want the 30 of one lane", dial.running)
+		synctest.Wait()
+		if n := dial.now(); n != 30 {
+			t.Errorf("%d hang, want the 30 of one lane", n)
 		}
 		start := time.Now()
 		k.Close()
-		if time.Since(start) != 0 || dial.running != 0 {
-			t.Errorf("Close took %v and left %d", time.Since(start), dial.running)
+		if n := dial.now(); time.Since(start) != 0 || n != 0 {
+			t.Errorf("Close took %v and left %d", time.Since(start), n)
 		}
 	})
 }
