@@ -249,17 +249,6 @@ func (m *Memory) Holds(visit func(off uint32)) {
 	for i := range p.stage {
 		visit(p.stage[i].Off)
 	}
-	// A full turn of each ring leaves it as it was.
-	var d [1]packet.Desc
-	for range p.data.Len() {
-		p.data.Pop(d[:])
-		visit(d[0].Off)
-		p.data.Push(d[:])
-	}
-	var off [1]uint32
-	for range p.paid.Len() {
-		p.paid.Pop(off[:])
-		visit(off[0])
-		p.paid.Push(off[:])
-	}
+	p.data.Visit(func(d packet.Desc) { visit(d.Off) })
+	p.paid.Visit(visit)
 }

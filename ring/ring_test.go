@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -439,5 +440,30 @@ func TestPeekLeavesWhatSkipTakes(t *testing.T) {
 	}
 	if n := r.Peek(out[:]); n != r.Len() || n != next-want || n > 0 && out[n-1] != next-1 {
 		t.Errorf("%d elements at last, want %d", n, next-want)
+	}
+}
+
+func TestVisitLeavesARingAsItWas(t *testing.T) {
+	r := NewSPSC[int](4)
+	var out [3]int
+	r.Push([]int{0, 0, 0})
+	r.Pop(out[:]) // so that what follows wraps
+	for n := range 5 {
+		var want, got, after []int
+		for i := range n {
+			want = append(want, i+1)
+		}
+		r.Push(want)
+		for range 2 {
+			got = nil
+			r.Visit(func(v int) { got = append(got, v) })
+			if !slices.Equal(got, want) {
+				t.Errorf("visited %v of %v", got, want)
+			}
+		}
+		after = make([]int, 8)
+		if after = after[:r.Pop(after)]; !slices.Equal(after, want) {
+			t.Errorf("%v is left of %v", after, want)
+		}
 	}
 }

@@ -93,3 +93,14 @@ func (r *SPSC[T]) Peek(out []T) int {
 
 // Skip takes n elements, which Peek has seen, out of the ring. Consumer only.
 func (r *SPSC[T]) Skip(n int) { r.head.Store(r.head.Load() + uint32(n)) }
+
+// Visit calls visit with each element, in order, and leaves the ring as it was: every element goes
+// once round. Both sides must stand still.
+func (r *SPSC[T]) Visit(visit func(T)) {
+	var one [1]T
+	for range r.Len() {
+		r.Pop(one[:])
+		visit(one[0])
+		r.Push(one[:])
+	}
+}

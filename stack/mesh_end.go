@@ -105,18 +105,8 @@ func (m *Mesh) Holds(visit func(off uint32)) {
 	}
 }
 
-// holds turns each ring once round, which leaves it as it was.
+// holds visits the frames of both rings.
 func (p *pipe) holds(visit func(off uint32)) {
-	var d [1]packet.Desc
-	for range p.data.Len() {
-		p.data.Pop(d[:])
-		visit(d[0].Off)
-		p.data.Push(d[:])
-	}
-	var off [1]uint32
-	for range p.paid.Len() {
-		p.paid.Pop(off[:])
-		visit(off[0])
-		p.paid.Push(off[:])
-	}
+	p.data.Visit(func(d packet.Desc) { visit(d.Off) })
+	p.paid.Visit(visit)
 }
