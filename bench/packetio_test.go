@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -11,18 +9,7 @@ import (
 
 // Every contestant of packet-io delivers packets and its books balance. Speed is not looked at.
 func TestPacketIODelivers(t *testing.T) {
-	if os.Geteuid() != 0 || runtime.NumCPU() < 2 {
-		t.Skip("needs root and two CPUs")
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := findRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &Env{Root: root, Self: self, Log: func(format string, args ...any) { t.Logf(format, args...) }}
+	e := testEnv(t)
 	b, err := openPacketIO(e)
 	if err != nil {
 		t.Fatal(err)
