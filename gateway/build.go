@@ -134,7 +134,7 @@ func (g *Gateway) enterService(s *snapshot, id uint32) {
 	sv, proto := o.config, protoOf(o.config.Protocol)
 	to := replace(s.services, id)
 	to.mode, to.fromClient, to.reject = sv.Mode, sv.Mode.Direct() || sv.Source == SourceClient, sv.Reject
-	to.adopts, to.mss = to.fromClient, sv.MSS
+	to.mss = sv.MSS
 	for _, ap := range sv.Addresses {
 		n := g.reg.front(s, transport{ap, proto})
 		s.fronts[n].service = int32(id)
@@ -176,7 +176,7 @@ func (g *Gateway) serverOf(sv *Service, b *Backend) (to server) {
 	for f := range families {
 		for _, ap := range b.Addresses {
 			if b.serves(sv.Mode, ap, f == family4) {
-				to[f].id, to[f].has = g.reg.backends[backendName{sv.Name, b.Name, ap, protoOf(sv.Protocol)}], true
+				to[f].id, to[f].has = g.reg.backends[sv.nameOf(b.Name, ap)], true
 			}
 		}
 	}

@@ -83,9 +83,12 @@ type Limits struct {
 	Clients     int           // key "clients" of the top-level limits: how many are followed, of all loops together; default 262144
 }
 
+// DefaultSocket is where a gateway listens for commands unless its configuration says otherwise.
+const DefaultSocket = "/run/millrace/gateway.sock"
+
 // Admin says where the running gateway is controlled.
 type Admin struct {
-	Socket string // key "socket": path of the unix socket, default /run/millrace/gateway.sock; "" is none
+	Socket string // key "socket": path of the unix socket, default DefaultSocket; "" is none
 }
 
 // Device is one interface of the gateway.
@@ -246,7 +249,7 @@ func newConfig() *Config {
 		Tunnel:  Tunnel{GUEPort: 6080},
 		Sources: Sources{Default: "allow"},
 		Limits:  Limits{Burst: time.Second, Clients: 1 << 18},
-		Admin:   Admin{Socket: "/run/millrace/gateway.sock"},
+		Admin:   Admin{Socket: DefaultSocket},
 	}
 }
 

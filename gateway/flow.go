@@ -190,7 +190,7 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 // client's packets came from, whatever the routes say.
 func (h *Handler) back(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
-	hop := Hop{MAC: c.mac, VLAN: c.vlan, Port: c.port, State: HopReady}
+	hop := c.clientHop()
 	front, service := &h.snap.fronts[c.front], h.snap.backends[c.backend].service
 	if verdict := h.passable(v, &hop, 0); verdict != packet.Forward {
 		if c.snat == 0 {
@@ -275,7 +275,7 @@ func (h *Handler) reachable(c *conn, s *service, v *view) packet.Verdict {
 func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet.Verdict) {
 	const flags = wire.FlagSYN | wire.FlagACK | wire.FlagFIN | wire.FlagRST
 	if v.d.Proto == wire.ProtoTCP && v.flags&flags != wire.FlagSYN {
-		if !h.snap.services[service].adopts || v.flags.Has(wire.FlagSYN) || v.flags&flags == 0 {
+		if !h.snap.services[service].fromClient || v.flags.Has(wire.FlagSYN) || v.flags&flags == 0 {
 			return false, packet.DropNoFlow
 		}
 		midflow = true

@@ -215,15 +215,9 @@ func (g *Gateway) mayReload(c *Config) error {
 	return nil
 }
 
-// configured returns the set of the backends of c.
-func (g *Gateway) configured(c *Config) map[backendName]bool {
-	set := map[backendName]bool{}
-	for i := range c.Services {
-		for _, b := range backendsOf(&c.Services[i]) {
-			set[b] = true
-		}
-	}
-	return set
+// nameOf returns what names an address of a backend of the service.
+func (s *Service) nameOf(backend string, at netip.AddrPort) backendName {
+	return backendName{s.Name, backend, at, protoOf(s.Protocol)}
 }
 
 // backendsOf returns the backends of a service, one for each address.
@@ -231,7 +225,7 @@ func backendsOf(s *Service) []backendName {
 	var list []backendName
 	for _, b := range s.Backends {
 		for _, ap := range b.Addresses {
-			list = append(list, backendName{s.Name, b.Name, ap, protoOf(s.Protocol)})
+			list = append(list, s.nameOf(b.Name, ap))
 		}
 	}
 	return list

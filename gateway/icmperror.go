@@ -156,17 +156,8 @@ func unreachableCode(m []byte, is4 bool) bool {
 func (v *view) applyError(q *quote, r *rewrite, src, dst addr) {
 	diff := q.rewrite(r)
 	addresses := wire.AddDiff(v.src.diff(src), v.dst.diff(dst))
-	if v.is4 {
-		ip := wire.IPv4(v.p[v.d.L3 : v.d.L3+20])
-		ip[8]--
-		src.put(ip[12:16])
-		dst.put(ip[16:20])
-		ip.SetChecksum(wire.Apply(ip.Checksum(), wire.AddDiff(addresses, lessOneHop)))
-	} else {
-		ip := v.p[v.d.L3 : v.d.L3+40]
-		ip[7]--
-		src.put(ip[8:24])
-		dst.put(ip[24:40])
+	v.applyIP(src, dst, addresses)
+	if !v.is4 {
 		diff = wire.AddDiff(diff, addresses)
 	}
 	icmp := wire.ICMP(v.p[v.d.L4:])

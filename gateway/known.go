@@ -10,19 +10,19 @@ import (
 func (g *Gateway) Known(service, backend string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var services, backends []string
+	found, backends := service == "", []string(nil)
 	for i := range g.cfg.Services {
 		s := &g.cfg.Services[i]
-		services = append(services, s.Name)
 		if service != "" && service != s.Name {
 			continue
 		}
+		found = true
 		for _, b := range s.Backends {
 			backends = append(backends, b.Name)
 		}
 	}
-	if service != "" && !slices.Contains(services, service) {
-		return fmt.Errorf("%w %q: %s", ErrUnknownService, service, nearby(service, services))
+	if !found {
+		return g.unknownService(service)
 	}
 	if backend != "" && !slices.Contains(backends, backend) {
 		slices.Sort(backends)

@@ -105,18 +105,7 @@ func (v *view) apply(r *rewrite) {
 	if v.part != whole {
 		v.renumber()
 	}
-	if v.is4 {
-		ip := wire.IPv4(p[v.d.L3 : v.d.L3+20])
-		ip[8]--
-		r.src.put(ip[12:16])
-		r.dst.put(ip[16:20])
-		ip.SetChecksum(wire.Apply(ip.Checksum(), wire.AddDiff(r.l3, lessOneHop)))
-	} else {
-		ip := p[v.d.L3 : v.d.L3+40]
-		ip[7]--
-		r.src.put(ip[8:24])
-		r.dst.put(ip[24:40])
-	}
+	v.applyIP(r.src, r.dst, r.l3)
 	if v.part == later {
 		return
 	}
@@ -131,6 +120,23 @@ func (v *view) apply(r *rewrite) {
 		return
 	}
 	wire.TCP(l4).SetChecksum(wire.Apply(wire.TCP(l4).Checksum(), r.l4))
+}
+
+// applyIP rewrites the IP header: addresses, which differ by diff from those that were there, and one hop
+// less.
+func (v *view) applyIP(src, dst addr, diff uint16) {
+	if v.is4 {
+		ip := wire.IPv4(v.p[v.d.L3 : v.d.L3+20])
+		ip[8]--
+		src.put(ip[12:16])
+		dst.put(ip[16:20])
+		ip.SetChecksum(wire.Apply(ip.Checksum(), wire.AddDiff(diff, lessOneHop)))
+		return
+	}
+	ip := v.p[v.d.L3 : v.d.L3+40]
+	ip[7]--
+	src.put(ip[8:24])
+	dst.put(ip[24:40])
 }
 
 // readdress changes a transport checksum that is still to be made: its field holds the sum of the pseudo

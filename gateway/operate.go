@@ -78,11 +78,7 @@ func (g *Gateway) find(service, backend string) (uint32, *member, error) {
 	}
 	id, ok := g.reg.services[service]
 	if !ok || g.origins[id].config == nil {
-		var all []string
-		for i := range g.cfg.Services {
-			all = append(all, g.cfg.Services[i].Name)
-		}
-		return 0, nil, fmt.Errorf("%w %q: %s", ErrUnknownService, service, nearby(service, all))
+		return 0, nil, g.unknownService(service)
 	}
 	members := g.origins[id].members
 	m := members[backend]
@@ -91,6 +87,15 @@ func (g *Gateway) find(service, backend string) (uint32, *member, error) {
 		return 0, nil, fmt.Errorf("%w %q of service %q: %s", ErrUnknownBackend, backend, service, nearby(backend, all))
 	}
 	return id, m, nil
+}
+
+// unknownService is what is wrong with a name that no service of the configuration has.
+func (g *Gateway) unknownService(name string) error {
+	var all []string
+	for i := range g.cfg.Services {
+		all = append(all, g.cfg.Services[i].Name)
+	}
+	return fmt.Errorf("%w %q: %s", ErrUnknownService, name, nearby(name, all))
 }
 
 // nearby returns the name that is most like word, if one is, and up to nearbyNames of all.

@@ -41,12 +41,10 @@ func (g *Gateway) startPassive() {
 		if sv.Passive == nil {
 			continue
 		}
-		for _, b := range sv.Backends {
-			for _, ap := range b.Addresses {
-				key := poolKey{g.reg.services[sv.Name], ap.Addr().Is4()}
-				j := g.jury(key, *sv.Passive, old[key])
-				j.backends = append(j.backends, g.reg.backends[backendName{sv.Name, b.Name, ap, protoOf(sv.Protocol)}])
-			}
+		for _, b := range backendsOf(sv) {
+			key := poolKey{g.reg.services[sv.Name], b.at.Addr().Is4()}
+			j := g.jury(key, *sv.Passive, old[key])
+			j.backends = append(j.backends, g.reg.backends[b])
 		}
 	}
 }

@@ -252,12 +252,14 @@ func TestABackendsFlowsWaitForItsReturn(t *testing.T) {
 }
 
 func (w *world) setHealth(name string, healthy bool) {
-	for b := range w.g.configured(w.g.cfg) {
-		if b.name == name {
-			w.g.mu.Lock()
-			st := health.State{Healthy: healthy}
-			w.g.healthChanged([]health.Change{{ID: w.g.reg.backends[b], State: st}})
-			w.g.mu.Unlock()
+	for i := range w.g.cfg.Services {
+		for _, b := range backendsOf(&w.g.cfg.Services[i]) {
+			if b.name == name {
+				w.g.mu.Lock()
+				st := health.State{Healthy: healthy}
+				w.g.healthChanged([]health.Change{{ID: w.g.reg.backends[b], State: st}})
+				w.g.mu.Unlock()
+			}
 		}
 	}
 }

@@ -181,7 +181,7 @@ func (g *Gateway) candidate(s *snapshot, o *origin, b *Backend, f int, now time.
 	if at < 0 {
 		return c, false
 	}
-	c.id = g.reg.backends[backendName{o.config.Name, b.Name, b.Addresses[at], protoOf(o.config.Protocol)}]
+	c.id = g.reg.backends[o.config.nameOf(b.Name, b.Addresses[at])]
 	if !s.backends[c.id].usable {
 		return c, false
 	}

@@ -94,7 +94,7 @@ func (d *decoder) admin(n *yaml.Node, a *Admin) {
 	d.mapping(n, "admin", field{"socket", false, func(n *yaml.Node) {
 		switch {
 		case n.Kind != yaml.ScalarNode || n.Tag != "!!str" || n.Value != "" && n.Value[0] != '/':
-			d.fail(n, "such as /run/millrace/gateway.sock; \"\" is none", "socket must be an absolute path, not %s", kind(n))
+			d.fail(n, "such as "+DefaultSocket+`; "" is none`, "socket must be an absolute path, not %s", kind(n))
 		case len(n.Value) > 107: // sockaddr_un
 			d.fail(n, "", "socket has %d characters; at most 107 are allowed", len(n.Value))
 		default:

@@ -17,7 +17,8 @@ import (
 
 // pick chooses the backend of a packet that the table does not know, false when there is none: then
 // the packet is dropped as no_backend, and answered too if s.reject. midflow is a packet in the
-// middle of a TCP connection, which goes where it went before. The service's adopts allowed it.
+// middle of a TCP connection, which goes where it went before. Only services whose backends see the
+// client's address and port have such packets.
 func (h *Handler) pick(v *view, s *service, midflow bool) (uint32, bool) {
 	if s.quic != nil {
 		if id, ok := h.named(v, s.quic); ok {

@@ -40,7 +40,6 @@ type service struct {
 	name       string
 	mode       Mode
 	fromClient bool             // backends see the client's address
-	adopts     bool             // packets in the middle of a TCP connection may find their backend without the table
 	mss        int              // as Service.MSS
 	quic       *route           // nil: packets say nothing of backends
 	reject     bool             // without a backend packets are answered, not only dropped

@@ -22,7 +22,7 @@ type control struct {
 // newControl returns a verb that speaks to a running gateway; cmd has its words, do its work.
 func newControl(c *console, cmd *cobra.Command, do func(ctx context.Context, g *admin.Client, f *control, args []string) error) *cobra.Command {
 	var f control
-	cmd.Flags().StringVar(&f.socket, "socket", admin.DefaultSocket, "control socket of the gateway")
+	cmd.Flags().StringVar(&f.socket, "socket", gateway.DefaultSocket, "control socket of the gateway")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	completeFiles(cmd, "socket", "sock")
 	cmd.RunE = verb(func(ctx context.Context, args []string) error {

@@ -26,9 +26,6 @@ import (
 	"github.com/millrace/millrace/gateway"
 )
 
-// DefaultSocket is where a gateway listens unless its configuration says otherwise.
-const DefaultSocket = "/run/millrace/gateway.sock"
-
 // Target names a backend of a service.
 type Target struct {
 	Service string `json:"service"`
