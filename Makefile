@@ -21,7 +21,7 @@ export CGO_ENABLED = 0
 export MILLRACE_PCAPS ?= $(abspath $(CAPTURES))
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak lint generate generate-check gpu-test clean
+.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak lint generate generate-check kernels gpu-test clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,12 +103,29 @@ lint: ## gofumpt, vet, staticcheck
 	$(GO) vet ./... && $(GO) vet -tags debug ./ring
 	$(GO) tool staticcheck ./...
 
-generate: ## rebuild the generated files (eBPF objects)
+# Kernels are PTX for sm_80 and later; the driver translates them for the GPU that it finds. NAME.sm_90.cu
+# is built for sm_90 alone. Files that no .cu includes directly (.cuh, .h) are parts of all.
+KERNELS    := $(patsubst gpukern/cuda/%.cu,gpukern/cuda/ptx/%.ptx,$(wildcard gpukern/cuda/*.cu))
+CUDA_FLAGS := -x cuda --cuda-device-only -nocudainc -nocudalib -ffreestanding -O3 -Wall -Wextra -Werror -S
+
+kernels: $(KERNELS) ## compile the CUDA kernels to PTX (clang-19, no CUDA toolkit)
+
+gpukern/cuda/ptx/%.sm_90.ptx: gpukern/cuda/%.sm_90.cu FORCE
+	@mkdir -p $(@D)
+	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_90 --cuda-feature=+ptx78 $< -o $@
+
+gpukern/cuda/ptx/%.ptx: gpukern/cuda/%.cu FORCE
+	@mkdir -p $(@D)
+	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
+
+FORCE:
+
+generate: kernels ## rebuild the generated files (eBPF objects, PTX)
 	$(GO) generate ./pmd/afxdp/...
 
 # The committed objects must be what the sources give, byte for byte.
 generate-check: generate
-	@changed=$$(git status --porcelain -- '*_bpfel.go' '*_bpfel.o' '*_bpfeb.go' '*_bpfeb.o'); \
+	@changed=$$(git status --porcelain -- '*_bpfel.go' '*_bpfel.o' '*_bpfeb.go' '*_bpfeb.o' '*.ptx'); \
 	if [ -n "$$changed" ]; then echo "generated files differ from their sources:"; echo "$$changed"; exit 1; fi
 
 clean: ## remove what was built

@@ -78,10 +78,10 @@ func (h headerBench) pass(name, file string) Measure {
 	return Measure{
 		Name: name, Unit: "packet", Peer: goLayers,
 		Contestants: []Contestant{
-			h.contestant(allOps, "", "engine", gpukern.OpsAll, files),
+			h.contestant(allOps, "", "engine", gpukern.OpsHeader, files),
 			h.contestant(threeOps, "", "engine", opsThree, files),
 			h.contestant(parseOnly, "", "engine", gpukern.OpParse, files),
-			h.contestant(reference, "", "reference", gpukern.OpsAll, files),
+			h.contestant(reference, "", "reference", gpukern.OpsHeader, files),
 			h.contestant(goLayers, "", "layers", 0, files),
 			h.contestant(goChecked, "", "checked", 0, files),
 		},
@@ -96,7 +96,7 @@ func (h headerBench) replay(name, absent string, files []string) Measure {
 	return Measure{
 		Name: name, Unit: "packet", Peer: goLayers,
 		Contestants: []Contestant{
-			h.contestant(allOps, absent, "replay", gpukern.OpsAll, files),
+			h.contestant(allOps, absent, "replay", gpukern.OpsHeader, files),
 			h.contestant(threeOps, absent, "replay", opsThree, files),
 			h.contestant(parseOnly, absent, "replay", gpukern.OpParse, files),
 			h.contestant(goLayers, absent, "layers", 0, files),

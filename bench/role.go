@@ -86,7 +86,7 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs.StringVar(&o.dev, "dev", "", "interface")
 	fs.StringVar(&o.driver, "driver", "afxdp", "driver")
 	fs.StringVar(&o.as, "as", "engine", "contestant of the header measures")
-	fs.UintVar(&o.ops, "ops", uint(gpukern.OpsAll), "operations of the header pass, as bits")
+	fs.UintVar(&o.ops, "ops", uint(gpukern.OpsHeader), "operations of the header pass, as bits")
 	fs.IntVar(&o.rate, "rate", 0, "connections per second")
 	fs.BoolVar(&o.anyEnd, "any-end", false, "a program may end as it likes once it is asked to")
 	fs.IntVar(&o.cpu, "cpu", 1, "first CPU of loops")

@@ -174,7 +174,7 @@ func TestSynthesizedTrafficIsSound(t *testing.T) {
 	if err := writeTraffic(file, packets, imix); err != nil {
 		t.Fatal(err)
 	}
-	h, err := newHeaders(roleOptions{ops: uint(gpukern.OpsAll), args: []string{file}})
+	h, err := newHeaders(roleOptions{ops: uint(gpukern.OpsHeader), args: []string{file}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 // Config describes an engine.
 type Config struct {
-	Ops     Ops      // what the pass does; 0 is OpsAll
+	Ops     Ops      // what the pass does; 0 is OpsHeader
 	Tables  Tables   // to begin with; Load replaces them
 	Depth   int      // batches that the engine holds at once; 0 is 4
 	HashKey [40]byte // of the Toeplitz hash; all zeros is DefaultHashKey
@@ -33,7 +33,7 @@ var _ Engine = (*CPU)(nil)
 // NewCPU returns an engine on the calling core.
 func NewCPU(cfg Config) *CPU {
 	if cfg.Ops == 0 {
-		cfg.Ops = OpsAll
+		cfg.Ops = OpsHeader
 	}
 	if cfg.Depth < 1 {
 		cfg.Depth = 4

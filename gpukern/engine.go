@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// Ops are the operations of the fused header pass, as bits. OpParse is implied by the others.
+// Ops are the operations of an engine, as bits. OpParse is implied by the others.
 type Ops uint32
 
 // The bits of Ops.
@@ -23,11 +23,17 @@ const (
 	OpHash                     // Hash
 	OpACL                      // Rule
 	OpLPM                      // NextHop, of the destination address
+	OpTunnel                   // all of the above of the inner packet of VXLAN, GRE and IP in IP
+	OpFlow                     // Flow, the slot in the engine's flow table
+	OpSketch                   // count the packet in the engine's sketches
+	OpLiterals                 // Batch.Matches, the literals found in payloads
+	OpFill                     // write checksums into packets that are to be sent
 
-	OpsAll = OpParse | OpChecksum | OpHash | OpACL | OpLPM
+	// OpsHeader is what an engine does unless told otherwise.
+	OpsHeader = OpParse | OpChecksum | OpHash | OpACL | OpLPM
 )
 
-var opNames = []string{"parse", "checksum", "hash", "acl", "lpm"}
+var opNames = []string{"parse", "checksum", "hash", "acl", "lpm", "tunnel", "flow", "sketch", "literals", "fill"}
 
 // String returns the names of the set bits, joined by "+".
 func (o Ops) String() string {

@@ -40,6 +40,17 @@ type Batch struct {
 	Arena *Arena
 	Base  int64  // clock at the last receive into this batch, ns; Desc.Stamp is read relative to it
 	D     []Desc // the packets; cap(D) is what the batch can hold
+
+	// Matches are the literals that an engine found in the payloads, by packet and, within one, by End
+	// and then by Rule. The engine truncates the slice and appends to it.
+	Matches []Match
+}
+
+// Match is a literal that ends in the payload of a packet.
+type Match struct {
+	D    uint32 // index in Batch.D of the descriptor in whose bytes the literal ends
+	Rule uint32 // number of the literal's rule, from 1; 0 says that the packet has more matches than are told
+	End  uint32 // offset behind the literal's last byte, from the first byte of that descriptor
 }
 
 // NewBatch returns an empty batch of at most n packets in a.

@@ -27,19 +27,24 @@ pmd/afpacket    : packet ring clock pmd wire
 pmd/tap         : packet ring clock pmd wire
 pmd/device      : ring pmd pmd/*
 pmd/conformance : packet ring clock pmd
-gpukern         : packet ring wire
+gpukern/literal : packet
+gpukern         : packet ring wire gpukern/literal
+gpukern/cuda    : packet ring gpukern gpukern/literal
+gpukern/choose  : packet ring gpukern gpukern/literal gpukern/cuda
 filter          : packet wire clock gpukern
 stack           : packet ring clock pmd gpukern filter
 gateway/health  : clock
 gateway/quiclb  :
 gateway         : gateway/health gateway/quiclb packet ring clock wire pmd gpukern filter stack metrics
 gateway/admin   : gateway
-gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern filter stack metrics
+gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/* filter stack metrics
 cmd/millrace    : *
 bench           : *
 examples/lab    : internal/testnet
 internal/doctor :
-internal/replay : packet wire clock ring capture pmd gpukern filter stack
+internal/replay : packet wire clock ring capture pmd gpukern gpukern/* filter stack
+internal/kernbench: packet wire clock ring capture gpukern gpukern/* metrics
+internal/hostkern:
 internal/testnet:
 internal/layers :
 `
@@ -56,6 +61,8 @@ github.com/spf13                  : cmd/millrace
 github.com/schollz/progressbar/v3 : cmd/millrace
 go.yaml.in/yaml/v3                : gateway
 golang.org/x/sys                  : *
+github.com/ebitengine/purego      : gpukern/cuda internal/hostkern bench
+gonum.org/v1/plot                 : internal/kernbench
 golang.org/x/net                  : gateway
 golang.org/x/term                 : cmd/millrace
 `

@@ -1,0 +1,135 @@
+/* The fibers behind host.h. gk_run_block runs one block of a kernel to its end, on the thread that
+ * calls it; blocks may run on several threads at once. */
+#include "host_run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include "gk.h"
+
+thread_local struct gk_here gk_here;
+
+namespace {
+
+const size_t stack_size = 64 << 10;
+const u32 max_threads = 1024;
+const u32 max_warps = max_threads / GK_WARP;
+
+/* meeting counts who has come to a collective. */
+struct meeting {
+	u32 here, round;
+};
+
+struct fiber {
+	ucontext_t ctx;
+	bool done;
+};
+
+struct runner {
+	gk_kernel kernel;
+	const void *params;
+	struct gk_here place;
+	ucontext_t home;
+	u32 now;
+	meeting block, warp[max_warps];
+	u64 value[max_warps][2][GK_WARP]; /* by the round's last bit: a lane may read while others write */
+	fiber *fibers;
+	u8 *stacks;
+};
+
+thread_local runner *run;
+
+void enter(void)
+{
+	run->kernel(run->params);
+	run->fibers[run->now].done = true;
+	swapcontext(&run->fibers[run->now].ctx, &run->home);
+}
+
+void resume(u32 i)
+{
+	run->now = i;
+	gk_here = run->place;
+	gk_here.thread = i;
+	swapcontext(&run->home, &run->fibers[i].ctx);
+}
+
+void meet(meeting *m, u32 size)
+{
+	u32 round = m->round;
+	if (++m->here == size) {
+		m->here = 0;
+		m->round++;
+		return;
+	}
+	while (m->round == round)
+		gk_yield();
+}
+
+} // namespace
+
+extern "C" {
+
+void gk_yield(void) { swapcontext(&run->fibers[run->now].ctx, &run->home); }
+
+void gk_meet_block(void) { meet(&run->block, run->place.block_size); }
+
+const u64 *gk_meet_warp(u64 v)
+{
+	u32 warp = gk_here.thread / GK_WARP;
+	meeting *m = &run->warp[warp];
+	u64 *values = run->value[warp][m->round & 1];
+	values[gk_lane()] = v;
+	meet(m, gk_min(GK_WARP, run->place.block_size - warp * GK_WARP));
+	return values;
+}
+
+void gk_run_block(gk_kernel kernel, const void *params, u32 block, u32 grid, u32 block_size, size_t dynamic_shared)
+{
+	if (block_size == 0 || block_size > max_threads)
+		abort();
+	runner r = {};
+	r.kernel = kernel;
+	r.params = params;
+	r.place.block = block;
+	r.place.grid = grid;
+	r.place.block_size = block_size;
+	r.place.dynamic_shared = (u8 *)calloc(1, dynamic_shared + 1);
+	r.fibers = new fiber[block_size]();
+	size_t all = stack_size * block_size;
+	r.stacks = (u8 *)mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (r.stacks == MAP_FAILED)
+		abort();
+	run = &r;
+	for (u32 i = 0; i < block_size; i++) {
+		getcontext(&r.fibers[i].ctx);
+		r.fibers[i].ctx.uc_stack.ss_sp = r.stacks + i * stack_size;
+		r.fibers[i].ctx.uc_stack.ss_size = stack_size;
+		makecontext(&r.fibers[i].ctx, enter, 0);
+	}
+	for (bool left = true; left;) {
+		left = false;
+		for (u32 i = 0; i < block_size; i++) {
+			if (r.fibers[i].done)
+				continue;
+			resume(i);
+			left = left || !r.fibers[i].done;
+		}
+	}
+	run = nullptr;
+	munmap(r.stacks, all);
+	free(r.place.dynamic_shared);
+	delete[] r.fibers;
+}
+
+/* gk_run runs a whole grid, one block after the other: not for kernels whose blocks wait for each
+ * other. */
+void gk_run(gk_kernel kernel, const void *params, u32 grid, u32 block_size, size_t dynamic_shared)
+{
+	for (u32 i = 0; i < grid; i++)
+		gk_run_block(kernel, params, i, grid, block_size, dynamic_shared);
+}
+
+} /* extern "C" */

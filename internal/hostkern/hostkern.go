@@ -1,0 +1,90 @@
+// Package hostkern runs the kernels of gpukern/cuda on the CPU, so that tests check their logic where
+// no GPU is. It compiles the sources with clang++-19 as they are, with gk.h's form for the CPU, and
+// calls them through the dynamic loader: a test needs neither cgo nor a driver.
+//
+// It is for tests alone and shows nothing about speed.
+package hostkern
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// compiler is the C++ compiler; the kernels are built to PTX by clang-19 too.
+const compiler = "clang++-19"
+
+// Library is the kernels, compiled for this machine.
+type Library struct {
+	handle uintptr
+	run    uintptr
+}
+
+var once = sync.OnceValues(build)
+
+// Open compiles and loads the kernels, once in a process. A machine without the compiler skips the
+// test.
+func Open(t testing.TB) *Library {
+	t.Helper()
+	if _, err := exec.LookPath(compiler); err != nil {
+		t.Skipf("%v: run `make deps`", err)
+	}
+	l, err := once()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// Sources returns the folder of the kernels.
+func Sources() string {
+	_, here, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(here), "../../gpukern/cuda")
+}
+
+func build() (*Library, error) {
+	dir, err := os.MkdirTemp("", "millrace-kernels-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir) // the loaded library stays mapped
+	kernels, err := filepath.Glob(filepath.Join(Sources(), "*.cu"))
+	if err != nil {
+		return nil, err
+	}
+	lib := filepath.Join(dir, "kernels.so")
+	args := []string{
+		"-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread",
+		"-fsanitize=undefined", "-fno-sanitize-recover=undefined", "-fsanitize-trap=undefined",
+		"-DGK_HOST", "-o", lib, "-x", "c++",
+	}
+	args = append(append(args, kernels...), filepath.Join(Sources(), "host.cc"))
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("kernels do not compile for the CPU: %w\n%s", err, out)
+	}
+	l := new(Library)
+	if l.handle, err = purego.Dlopen(lib, purego.RTLD_NOW); err != nil {
+		return nil, err
+	}
+	l.run, err = purego.Dlsym(l.handle, "gk_run")
+	return l, err
+}
+
+// Run runs a kernel over a grid of blocks of threads, with params pointing to the struct that it takes
+// and dynamicShared bytes of shared memory for each block. It returns when all threads have ended.
+func (l *Library) Run(t testing.TB, kernel string, params unsafe.Pointer, grid, block, dynamicShared int) {
+	t.Helper()
+	k, err := purego.Dlsym(l.handle, kernel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	purego.SyscallN(l.run, k, uintptr(params), uintptr(grid), uintptr(block), uintptr(dynamicShared))
+	runtime.KeepAlive(params)
+}
