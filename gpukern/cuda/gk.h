@@ -102,6 +102,13 @@ GK_FN struct gk_quad gk_load_quad(const void *a)
 	return q;
 }
 
+/* gk_fresh returns a, and the compiler cannot know that it does: reads through what it returns happen. */
+GK_FN const void *gk_fresh(const void *a)
+{
+	__asm__ volatile("" : "+l"(a) : : "memory");
+	return a;
+}
+
 GK_FN void gk_store_quad(void *a, struct gk_quad q)
 {
 	__asm__ volatile("st.relaxed.sys.v4.u32 [%0], {%1, %2, %3, %4};"
@@ -125,6 +132,9 @@ GK_FN void gk_store_release(u32 *a, u32 v)
 
 GK_FN void gk_fence_system(void) { __nvvm_membar_sys(); }
 GK_FN void gk_fence_device(void) { __nvvm_membar_gl(); }
+/* gk_fence_acquire follows a relaxed read of a doorbell: what was written before the doorbell is seen by all
+ * reads that follow, also by plain ones of memory whose old contents lie in a cache. */
+GK_FN void gk_fence_acquire(void) { __asm__ volatile("fence.acq_rel.sys;" : : : "memory"); }
 GK_FN void gk_pause(u32 ns) { __asm__ volatile("nanosleep.u32 %0;" : : "r"(ns) : "memory"); }
 
 /* gk_clock returns nanoseconds; it advances in steps of up to a microsecond. */

@@ -2,9 +2,11 @@
  * calls it; blocks may run on several threads at once. */
 #include "host_run.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <ucontext.h>
 
 #include "gk.h"
@@ -33,6 +35,7 @@ struct runner {
 	struct gk_here place;
 	ucontext_t home;
 	u32 now;
+	bool rests; /* a fiber waits for somebody outside of the block */
 	meeting block, warp[max_warps];
 	u64 value[max_warps][2][GK_WARP]; /* by the round's last bit: a lane may read while others write */
 	fiber *fibers;
@@ -68,11 +71,38 @@ void meet(meeting *m, u32 size)
 		gk_yield();
 }
 
+/* nap leaves the processor to those whom a block waits for. */
+void nap(void)
+{
+	struct timespec t = {0, 5000};
+	nanosleep(&t, nullptr);
+}
+
+struct launch {
+	gk_kernel kernel;
+	const void *params;
+	u32 block, grid, block_size;
+	size_t dynamic_shared;
+};
+
+void *run_launch(void *arg)
+{
+	launch *l = (launch *)arg;
+	gk_run_block(l->kernel, l->params, l->block, l->grid, l->block_size, l->dynamic_shared);
+	return nullptr;
+}
+
 } // namespace
 
 extern "C" {
 
 void gk_yield(void) { swapcontext(&run->fibers[run->now].ctx, &run->home); }
+
+void gk_rest(void)
+{
+	run->rests = true;
+	gk_yield();
+}
 
 void gk_meet_block(void) { meet(&run->block, run->place.block_size); }
 
@@ -117,6 +147,9 @@ void gk_run_block(gk_kernel kernel, const void *params, u32 block, u32 grid, u32
 			resume(i);
 			left = left || !r.fibers[i].done;
 		}
+		if (r.rests)
+			nap();
+		r.rests = false;
 	}
 	run = nullptr;
 	munmap(r.stacks, all);
@@ -130,6 +163,21 @@ void gk_run(gk_kernel kernel, const void *params, u32 grid, u32 block_size, size
 {
 	for (u32 i = 0; i < grid; i++)
 		gk_run_block(kernel, params, i, grid, block_size, dynamic_shared);
+}
+
+void gk_run_at_once(gk_kernel kernel, const void *params, u32 grid, u32 block_size, size_t dynamic_shared)
+{
+	pthread_t *threads = new pthread_t[grid];
+	launch *launches = new launch[grid];
+	for (u32 i = 0; i < grid; i++) {
+		launches[i] = launch{kernel, params, i, grid, block_size, dynamic_shared};
+		if (pthread_create(&threads[i], nullptr, run_launch, &launches[i]) != 0)
+			abort();
+	}
+	for (u32 i = 0; i < grid; i++)
+		pthread_join(threads[i], nullptr);
+	delete[] threads;
+	delete[] launches;
 }
 
 } /* extern "C" */

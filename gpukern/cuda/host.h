@@ -29,6 +29,7 @@ extern "C" {
 const u64 *gk_meet_warp(u64 v);
 void gk_meet_block(void);
 void gk_yield(void);
+void gk_rest(void); /* gk_yield, for a fiber that waits for another block or for the host */
 }
 
 GK_FN u32 gk_thread(void) { return gk_here.thread; }
@@ -65,16 +66,22 @@ GK_FN struct gk_quad gk_load_quad(const void *a)
 	memcpy(&q, __builtin_assume_aligned(a, 16), sizeof q);
 	return q;
 }
+GK_FN const void *gk_fresh(const void *a)
+{
+	__asm__ volatile("" : "+r"(a) : : "memory");
+	return a;
+}
 GK_FN void gk_store_quad(void *a, struct gk_quad q) { memcpy(__builtin_assume_aligned(a, 16), &q, sizeof q); }
 
 GK_FN u32 gk_load_acquire(const u32 *a) { return __atomic_load_n(a, __ATOMIC_ACQUIRE); }
 GK_FN void gk_store_release(u32 *a, u32 v) { __atomic_store_n(a, v, __ATOMIC_RELEASE); }
 GK_FN void gk_fence_system(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 GK_FN void gk_fence_device(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+GK_FN void gk_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 GK_FN void gk_pause(u32 ns)
 {
 	(void)ns;
-	gk_yield();
+	gk_rest();
 }
 GK_FN u64 gk_clock(void)
 {

@@ -25,6 +25,7 @@ const compiler = "clang++-19"
 type Library struct {
 	handle uintptr
 	run    uintptr
+	atOnce uintptr
 }
 
 var once = sync.OnceValues(build)
@@ -73,7 +74,10 @@ func build() (*Library, error) {
 	if l.handle, err = purego.Dlopen(lib, purego.RTLD_NOW); err != nil {
 		return nil, err
 	}
-	l.run, err = purego.Dlsym(l.handle, "gk_run")
+	if l.run, err = purego.Dlsym(l.handle, "gk_run"); err != nil {
+		return nil, err
+	}
+	l.atOnce, err = purego.Dlsym(l.handle, "gk_run_at_once")
 	return l, err
 }
 
@@ -81,10 +85,29 @@ func build() (*Library, error) {
 // and dynamicShared bytes of shared memory for each block. It returns when all threads have ended.
 func (l *Library) Run(t testing.TB, kernel string, params unsafe.Pointer, grid, block, dynamicShared int) {
 	t.Helper()
+	purego.SyscallN(l.run, l.find(t, kernel), uintptr(params), uintptr(grid), uintptr(block), uintptr(dynamicShared))
+	runtime.KeepAlive(params)
+}
+
+// Start is Run for kernels whose blocks wait for each other or for the host: all blocks run at once, beside
+// the caller. The channel is closed when all have ended. What params points to lies outside of the Go
+// heap, or is not moved.
+func (l *Library) Start(t testing.TB, kernel string, params unsafe.Pointer, grid, block, dynamicShared int) <-chan struct{} {
+	t.Helper()
+	k, ended := l.find(t, kernel), make(chan struct{})
+	go func() {
+		purego.SyscallN(l.atOnce, k, uintptr(params), uintptr(grid), uintptr(block), uintptr(dynamicShared))
+		runtime.KeepAlive(params)
+		close(ended)
+	}()
+	return ended
+}
+
+func (l *Library) find(t testing.TB, kernel string) uintptr {
+	t.Helper()
 	k, err := purego.Dlsym(l.handle, kernel)
 	if err != nil {
 		t.Fatal(err)
 	}
-	purego.SyscallN(l.run, k, uintptr(params), uintptr(grid), uintptr(block), uintptr(dynamicShared))
-	runtime.KeepAlive(params)
+	return k
 }
