@@ -1,0 +1,137 @@
+package gpukern
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// TailLen is how many bytes of a text are remembered for the literals that go on in the next: one
+// less than the longest literal has.
+const TailLen = 63
+
+// tail is the last bytes of a text.
+type tail struct {
+	mem [TailLen]byte
+	n   uint8 // how many of them there are, from the front
+}
+
+// bytes borrows the bytes of t.
+func (t *tail) bytes() []byte { return t.mem[:t.n:t.n] }
+
+// push makes t the tail of its text and p behind it.
+func (t *tail) push(p []byte) {
+	if len(p) >= TailLen {
+		t.n = uint8(copy(t.mem[:], p[len(p)-TailLen:]))
+		return
+	}
+	keep := min(int(t.n), TailLen-len(p))
+	copy(t.mem[:keep], t.mem[int(t.n)-keep:t.n])
+	t.n = uint8(keep + copy(t.mem[keep:], p))
+}
+
+// stream is what is remembered of one direction of a flow.
+type stream struct {
+	owner uint64 // fingerprint of the flow; 0 where the place was never used
+	tail  tail
+}
+
+// Streams remember the last bytes of the payloads of flows, so that a literal is found that begins in
+// one packet and ends in another. A stream is one direction of a flow, its bytes are the payloads in
+// the order of their arrival: TCP sequence numbers are not looked at, so that a retransmission comes
+// twice and a gap is closed.
+//
+// The place of a stream follows from Desc.Flow. Whose it is says a fingerprint of addresses, ports and
+// protocol, so that a flow that takes over the slot of another begins anew, whichever table gave the
+// slot: that of the CPU, that of a GPU, or one that took its place after a failure.
+//
+// Streams belong to one engine at a time. The memory lies outside of the Go heap: 72 bytes for a
+// direction, taken from the system when a slot is used for the first time.
+type Streams struct {
+	mem  []byte
+	of   []stream // by Desc.Flow
+	seed [2]uint64
+}
+
+// MaxStreams is how many flows a Streams has room for at most.
+const MaxStreams = 1 << 24
+
+// NewStreams returns room for the streams of flows in slots 1 to flows. The error says that the system
+// has no memory, or that flows is not between 1 and MaxStreams. Close frees it.
+func NewStreams(flows int) (*Streams, error) {
+	if flows < 1 || flows > MaxStreams {
+		return nil, fmt.Errorf("streams: %d flows: from 1 to %d are possible", flows, MaxStreams)
+	}
+	n := 2 * (flows + 1)
+	size := n * int(unsafe.Sizeof(stream{}))
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("streams: %d bytes for %d flows: %w", size, flows, err)
+	}
+	return &Streams{
+		mem:  mem,
+		of:   unsafe.Slice((*stream)(unsafe.Pointer(&mem[0])), n),
+		seed: [2]uint64{rand.Uint64(), rand.Uint64()},
+	}, nil
+}
+
+// Close frees the memory. No engine may use s any more.
+func (s *Streams) Close() error {
+	mem := s.mem
+	s.mem, s.of = nil, nil
+	return unix.Munmap(mem)
+}
+
+// Flows returns the highest slot that s has room for.
+func (s *Streams) Flows() int { return len(s.of)/2 - 1 }
+
+// find returns the tail of the stream that a packet belongs to: d is its first descriptor, after the
+// header pass, and p the bytes of that. nil says that it belongs to none.
+func (s *Streams) find(d *packet.Desc, p []byte) *tail {
+	if d.Flow < 2 || uint64(d.Flow) >= uint64(len(s.of)) {
+		return nil
+	}
+	st := &s.of[d.Flow]
+	if owner := s.fingerprint(d, p); st.owner != owner {
+		st.owner, st.tail.n = owner, 0
+	}
+	return &st.tail
+}
+
+// fingerprint hashes what a flow is known by. It is keyed: who sends packets cannot make two flows
+// alike.
+func (s *Streams) fingerprint(d *packet.Desc, p []byte) uint64 {
+	h := uint64(d.Proto)<<1 | 1
+	mix := func(v uint64) {
+		hi, lo := bits.Mul64(h^s.seed[0], v^s.seed[1])
+		h = hi ^ lo
+	}
+	if d.Flags&packet.FlagIPv4 != 0 {
+		mix(binary.BigEndian.Uint64(p[int(d.L3)+12:]))
+	} else {
+		addresses := p[int(d.L3)+8:][:32]
+		for i := 0; i < 32; i += 8 {
+			mix(binary.BigEndian.Uint64(addresses[i:]))
+		}
+	}
+	if hasPorts(d) {
+		mix(uint64(binary.BigEndian.Uint32(p[d.L4:])) | 1<<32)
+	}
+	return max(h, 1)
+}
+
+// hasPorts reports whether the ports of a packet are part of what its flow is known by.
+func hasPorts(d *packet.Desc) bool {
+	if d.Payload == 0 || d.Flags&packet.FlagFragment != 0 {
+		return false
+	}
+	return d.Proto == wire.ProtoTCP || d.Proto == wire.ProtoUDP || d.Proto == wire.ProtoSCTP
+}
