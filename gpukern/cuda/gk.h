@@ -117,6 +117,8 @@ GK_FN void gk_store_quad(void *a, struct gk_quad q)
 			 : "memory");
 }
 
+GK_FN void gk_store_u64(void *a, u64 v) { __asm__ volatile("st.relaxed.sys.u64 [%0], %1;" : : "l"(a), "l"(v) : "memory"); }
+
 /* Doorbells. */
 GK_FN u32 gk_load_acquire(const u32 *a)
 {
@@ -147,11 +149,15 @@ GK_FN u64 gk_clock(void)
 
 /* Atomics, at the scope of the device. */
 GK_FN u32 gk_atomic_add(u32 *a, u32 v) { return (u32)__nvvm_atom_add_gen_i((int *)a, (int)v); }
+GK_FN u64 gk_atomic_add_u64(u64 *a, u64 v) { return (u64)__nvvm_atom_add_gen_ll((long long *)a, (long long)v); }
 GK_FN u32 gk_atomic_max(u32 *a, u32 v) { return __nvvm_atom_max_gen_ui(a, v); }
 GK_FN u32 gk_atomic_cas(u32 *a, u32 old, u32 v)
 {
 	return (u32)__nvvm_atom_cas_gen_i((int *)a, (int)old, (int)v);
 }
+
+/* gk_race marks where another thread may come first and make a difference; on the CPU one does, at random. */
+GK_FN void gk_race(void) {}
 
 /* gk_dynamic_shared is the memory of the block whose size the launch gives. */
 extern __attribute__((shared)) u8 gk_dynamic[];

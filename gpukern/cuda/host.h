@@ -73,6 +73,8 @@ GK_FN const void *gk_fresh(const void *a)
 }
 GK_FN void gk_store_quad(void *a, struct gk_quad q) { memcpy(__builtin_assume_aligned(a, 16), &q, sizeof q); }
 
+GK_FN void gk_store_u64(void *a, u64 v) { __atomic_store_n((u64 *)a, v, __ATOMIC_RELAXED); }
+
 GK_FN u32 gk_load_acquire(const u32 *a) { return __atomic_load_n(a, __ATOMIC_ACQUIRE); }
 GK_FN void gk_store_release(u32 *a, u32 v) { __atomic_store_n(a, v, __ATOMIC_RELEASE); }
 GK_FN void gk_fence_system(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
@@ -83,6 +85,13 @@ GK_FN void gk_pause(u32 ns)
 	(void)ns;
 	gk_rest();
 }
+GK_FN void gk_race(void)
+{
+	static thread_local u32 dice = 1;
+	dice = dice * 1664525u + 1013904223u;
+	if (dice >> 30 == 0)
+		gk_yield();
+}
 GK_FN u64 gk_clock(void)
 {
 	struct timespec t;
@@ -91,6 +100,7 @@ GK_FN u64 gk_clock(void)
 }
 
 GK_FN u32 gk_atomic_add(u32 *a, u32 v) { return __atomic_fetch_add(a, v, __ATOMIC_SEQ_CST); }
+GK_FN u64 gk_atomic_add_u64(u64 *a, u64 v) { return __atomic_fetch_add(a, v, __ATOMIC_SEQ_CST); }
 GK_FN u32 gk_atomic_cas(u32 *a, u32 old, u32 v)
 {
 	__atomic_compare_exchange_n(a, &old, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);

@@ -5,6 +5,7 @@
 
 #include "../../packet/desc.h"
 #include "gk.h"
+#include "state.h"
 
 /* gpukern.Ops. */
 enum {
@@ -44,6 +45,8 @@ struct gk_pass {
 	u32 ops;
 	u32 shift; /* a frame has 1 << shift bytes; no read crosses the end of a packet's frame */
 	u32 epoch; /* of the flow table */
+	u32 generation; /* of the tables, another one after each Load; 0: the flow table remembers no findings */
+	u32 spare;
 };
 
 #endif
