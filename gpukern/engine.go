@@ -79,10 +79,24 @@ type Engine interface {
 	Close() error
 }
 
-// Info describes an engine, for people and for metrics.
+// Info describes an engine, for people and for metrics. It may be asked for from any goroutine.
 type Info struct {
-	Name   string // "cpu", "cuda"
+	Name   string // "cpu", "cuda", "auto"
 	Device string // what it runs on: the CPU's architecture or the GPU's name
 	Ops    Ops    // operations that are on
 	Depth  int    // batches that it can hold at once
+
+	Fault  string // why the GPU was given up, its work being done on the CPU since; "" where it was not
+	Redone uint64 // packets that were in the GPU when it was lost, and were done again on the CPU
+
+	Work    []Work   // what each back end has done, where there is more than one
+	Choices []Choice // verdicts about the back ends, where they were measured
+}
+
+// Work is what a back end of an engine has done.
+type Work struct {
+	Name    string  // "cpu", "cuda"
+	Packets uint64  // descriptors
+	Batches uint64
+	Share   float64 // of the batches that either could do, 0 to 1, now
 }
