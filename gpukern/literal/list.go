@@ -1,0 +1,43 @@
+package literal
+
+import "slices"
+
+// list collects matches in order and keeps the first ones. Anchors are found in the order of their
+// windows, which is nearly that of their ends: a match goes in from the back.
+type list struct {
+	m     []Match
+	base  int // of m: what lies before is the caller's
+	limit int // 0 is none
+}
+
+// add puts m in its place, unless it is there already or comes behind all that will be told.
+func (l *list) add(m Match) {
+	if l.over() && !m.before(l.m[len(l.m)-1]) {
+		return
+	}
+	at := len(l.m)
+	for at > l.base && m.before(l.m[at-1]) {
+		at--
+	}
+	if at > l.base && l.m[at-1] == m {
+		return
+	}
+	l.m = slices.Insert(l.m, at, m)
+	if l.limit > 0 {
+		l.m = l.m[:min(len(l.m), l.base+l.limit+1)]
+	}
+}
+
+// over reports whether there are more matches than the limit.
+func (l *list) over() bool { return l.limit > 0 && len(l.m)-l.base > l.limit }
+
+// settled reports whether no match that ends at end or later changes the list.
+func (l *list) settled(end int) bool { return l.over() && int(l.m[len(l.m)-1].End) < end }
+
+// done returns the matches, the one too many without its rule.
+func (l *list) done() []Match {
+	if l.over() {
+		l.m[len(l.m)-1].Rule = 0
+	}
+	return l.m
+}
