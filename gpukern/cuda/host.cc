@@ -1,3 +1,5 @@
+//go:build ignore
+
 /* The fibers behind host.h. gk_run_block runs one block of a kernel to its end, on the thread that
  * calls it; blocks may run on several threads at once. */
 #include "host_run.h"

@@ -1,0 +1,253 @@
+package cuda
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+	"golang.org/x/sys/unix"
+)
+
+// symbol numbers a function of the driver.
+type symbol int
+
+const (
+	cuInit symbol = iota
+	cuDriverGetVersion
+	cuGetErrorName
+	cuGetErrorString
+	cuDeviceGet
+	cuDeviceGetCount
+	cuDeviceGetName
+	cuDeviceGetAttribute
+	cuDeviceTotalMem
+	cuDeviceGetPCIBusId
+	cuDevicePrimaryCtxRetain
+	cuDevicePrimaryCtxRelease
+	cuCtxSetCurrent
+	cuMemGetInfo
+	cuMemAlloc
+	cuMemFree
+	cuMemHostRegister
+	cuMemHostUnregister
+	cuMemHostGetDevicePointer
+	cuMemcpyHtoDAsync
+	cuMemcpyDtoHAsync
+	cuMemcpyDtoDAsync
+	cuMemsetD8Async
+	cuStreamCreateWithPriority
+	cuStreamDestroy
+	cuStreamQuery
+	cuStreamWaitEvent
+	cuStreamBeginCapture
+	cuStreamEndCapture
+	cuCtxGetStreamPriorityRange
+	cuEventCreate
+	cuEventDestroy
+	cuEventRecord
+	cuEventQuery
+	cuEventElapsedTime
+	cuModuleLoadDataEx
+	cuModuleUnload
+	cuModuleGetFunction
+	cuModuleGetGlobal
+	cuFuncSetAttribute
+	cuFuncGetAttribute
+	cuLaunchKernel
+	cuOccupancyMaxActiveBlocksPerMultiprocessor
+	cuGraphInstantiateWithFlags
+	cuGraphLaunch
+	cuGraphExecDestroy
+	cuGraphDestroy
+	symbols
+)
+
+// exports are the names that the driver exports its functions by. Those that were changed bear the
+// version of the form that this package calls.
+var exports = [symbols]string{
+	cuInit:                      "cuInit",
+	cuDriverGetVersion:          "cuDriverGetVersion",
+	cuGetErrorName:              "cuGetErrorName",
+	cuGetErrorString:            "cuGetErrorString",
+	cuDeviceGet:                 "cuDeviceGet",
+	cuDeviceGetCount:            "cuDeviceGetCount",
+	cuDeviceGetName:             "cuDeviceGetName",
+	cuDeviceGetAttribute:        "cuDeviceGetAttribute",
+	cuDeviceTotalMem:            "cuDeviceTotalMem_v2",
+	cuDeviceGetPCIBusId:         "cuDeviceGetPCIBusId",
+	cuDevicePrimaryCtxRetain:    "cuDevicePrimaryCtxRetain",
+	cuDevicePrimaryCtxRelease:   "cuDevicePrimaryCtxRelease_v2",
+	cuCtxSetCurrent:             "cuCtxSetCurrent",
+	cuMemGetInfo:                "cuMemGetInfo_v2",
+	cuMemAlloc:                  "cuMemAlloc_v2",
+	cuMemFree:                   "cuMemFree_v2",
+	cuMemHostRegister:           "cuMemHostRegister_v2",
+	cuMemHostUnregister:         "cuMemHostUnregister",
+	cuMemHostGetDevicePointer:   "cuMemHostGetDevicePointer_v2",
+	cuMemcpyHtoDAsync:           "cuMemcpyHtoDAsync_v2",
+	cuMemcpyDtoHAsync:           "cuMemcpyDtoHAsync_v2",
+	cuMemcpyDtoDAsync:           "cuMemcpyDtoDAsync_v2",
+	cuMemsetD8Async:             "cuMemsetD8Async",
+	cuStreamCreateWithPriority:  "cuStreamCreateWithPriority",
+	cuStreamDestroy:             "cuStreamDestroy_v2",
+	cuStreamQuery:               "cuStreamQuery",
+	cuStreamWaitEvent:           "cuStreamWaitEvent",
+	cuStreamBeginCapture:        "cuStreamBeginCapture_v2",
+	cuStreamEndCapture:          "cuStreamEndCapture",
+	cuCtxGetStreamPriorityRange: "cuCtxGetStreamPriorityRange",
+	cuEventCreate:               "cuEventCreate",
+	cuEventDestroy:              "cuEventDestroy_v2",
+	cuEventRecord:               "cuEventRecord",
+	cuEventQuery:                "cuEventQuery",
+	cuEventElapsedTime:          "cuEventElapsedTime",
+	cuModuleLoadDataEx:          "cuModuleLoadDataEx",
+	cuModuleUnload:              "cuModuleUnload",
+	cuModuleGetFunction:         "cuModuleGetFunction",
+	cuModuleGetGlobal:           "cuModuleGetGlobal_v2",
+	cuFuncSetAttribute:          "cuFuncSetAttribute",
+	cuFuncGetAttribute:          "cuFuncGetAttribute",
+	cuLaunchKernel:              "cuLaunchKernel",
+	cuOccupancyMaxActiveBlocksPerMultiprocessor: "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+	cuGraphInstantiateWithFlags:                 "cuGraphInstantiateWithFlags",
+	cuGraphLaunch:                               "cuGraphLaunch",
+	cuGraphExecDestroy:                          "cuGraphExecDestroy",
+	cuGraphDestroy:                              "cuGraphDestroy",
+}
+
+func (s symbol) String() string { return exports[s] }
+
+// library is the driver's library, loaded.
+type library struct {
+	path    string
+	fn      [symbols]uintptr
+	version int // as cuDriverGetVersion tells it: 12040 is CUDA 12.4
+	pinned  pinned
+}
+
+// libraries are those that this process has loaded, by path. They stay: the driver does not support
+// being unloaded.
+var libraries = struct {
+	sync.Mutex
+	by map[string]*library
+}{by: map[string]*library{}}
+
+// defaultLibrary is the name that the driver installs its library under, on every distribution.
+const defaultLibrary = "libcuda.so.1"
+
+// openLibrary loads and starts the driver, once in a process.
+func openLibrary(path string) (*library, error) {
+	libraries.Lock()
+	defer libraries.Unlock()
+	if l := libraries.by[path]; l != nil {
+		return l, nil
+	}
+	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	if err != nil {
+		return nil, &Error{
+			Op: "load " + path, Text: err.Error(), kind: ErrNoDriver,
+			Remedy: "install the NVIDIA driver, or use the CPU engine",
+		}
+	}
+	l := &library{path: path}
+	if err := l.resolve(handle); err != nil {
+		return nil, err
+	}
+	if err := l.start(); err != nil {
+		return nil, err
+	}
+	libraries.by[path] = l
+	return l, nil
+}
+
+// resolve finds the functions.
+func (l *library) resolve(handle uintptr) error {
+	for s, name := range exports {
+		fn, err := purego.Dlsym(handle, name)
+		if err != nil {
+			return &Error{
+				Op: "load " + l.path, Text: "it has no function " + name, kind: ErrTooOld,
+				Remedy: fmt.Sprintf("install a driver for CUDA %s or later", versionText(leastVersion)),
+			}
+		}
+		l.fn[s] = fn
+	}
+	return nil
+}
+
+// leastVersion is the oldest driver that has all that the package calls: cuGraphInstantiateWithFlags
+// came with CUDA 11.4.
+const leastVersion = 11040
+
+// versionText writes a version as people do.
+func versionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+
+// start initializes the driver. Kernels are to be loaded with their module, not at their first launch:
+// that would wait for a persistent kernel to end.
+func (l *library) start() error {
+	if err := setenv("CUDA_MODULE_LOADING", "EAGER"); err != nil {
+		return err
+	}
+	if err := l.call(cuInit, 0); err != nil {
+		return err
+	}
+	var v int32
+	if err := l.call(cuDriverGetVersion, uintptr(unsafe.Pointer(&v))); err != nil {
+		return err
+	}
+	if l.version = int(v); l.version < leastVersion {
+		return &Error{
+			Op: "open " + l.path, kind: ErrTooOld,
+			Text:   fmt.Sprintf("the driver is for CUDA %s, at least %s is needed", versionText(l.version), versionText(leastVersion)),
+			Remedy: "install a newer NVIDIA driver",
+		}
+	}
+	return nil
+}
+
+// setenv sets a variable where the C library looks, which os.Setenv need not reach.
+func setenv(name, value string) error {
+	fn, err := purego.Dlsym(purego.RTLD_DEFAULT, "setenv")
+	if err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	n, err := unix.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	v, err := unix.BytePtrFromString(value)
+	if err != nil {
+		return err
+	}
+	purego.SyscallN(fn, uintptr(unsafe.Pointer(n)), uintptr(unsafe.Pointer(v)), 1)
+	return nil
+}
+
+// call calls a function of the driver. Pointers are converted in the list of arguments, where the
+// compiler sees that what they point to must stay.
+//
+//go:uintptrescapes
+func (l *library) call(s symbol, args ...uintptr) error {
+	if c := l.result(s, args...); c != codeSuccess {
+		return l.failure(exports[s], c)
+	}
+	return nil
+}
+
+// result is call for callers that look at the result themselves.
+//
+//go:uintptrescapes
+func (l *library) result(s symbol, args ...uintptr) Code {
+	r, _, _ := purego.SyscallN(l.fn[s], args...)
+	return Code(uint32(r))
+}
+
+// describe returns the driver's name and text of a result.
+func (l *library) describe(c Code) (name, text string) {
+	var n, t *byte
+	if l.result(cuGetErrorName, uintptr(c), uintptr(unsafe.Pointer(&n))) != codeSuccess || n == nil {
+		return "unknown result", ""
+	}
+	l.result(cuGetErrorString, uintptr(c), uintptr(unsafe.Pointer(&t)))
+	return unix.BytePtrToString(n), unix.BytePtrToString(t)
+}

@@ -1,0 +1,146 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+)
+
+// Region is memory of somebody else that the device reads and writes in place, such as a ring.Arena.
+type Region struct {
+	Mem []byte
+	Ptr Ptr // of Mem[0], for the device
+
+	d *Device
+	k *kept
+}
+
+// pinned are the spans of memory that are registered in this process. The driver registers memory once
+// for all devices and refuses to do so again; several engines may share an arena.
+type pinned struct {
+	sync.Mutex
+	spans []*span
+}
+
+// span is registered memory.
+type span struct {
+	at   uintptr
+	n    uintptr
+	refs int
+	ctx  context // that it was registered in, which is held as long as the span is
+	dev  int32
+	// foreign spans were registered by somebody else in this process, who also unregisters them.
+	foreign bool
+}
+
+func (s *span) covers(at, n uintptr) bool   { return at >= s.at && at+n <= s.at+s.n }
+func (s *span) overlaps(at, n uintptr) bool { return at < s.at+s.n && s.at < at+n }
+
+// Register lets the device use mem, which lies outside of the Go heap and stays mapped until the region
+// is closed: an arena's Mem, for one. Memory that is registered already, whole or as part of more, is
+// shared; the error is ErrOverlap where only a part of it is.
+func (d *Device) Register(mem []byte) (r *Region, err error) {
+	if len(mem) == 0 {
+		return nil, fmt.Errorf("cuda: register no memory")
+	}
+	err = d.do(func() (err error) {
+		r, err = d.register(mem)
+		return err
+	})
+	return r, err
+}
+
+// register is Register, for the owner.
+func (d *Device) register(mem []byte) (*Region, error) {
+	p := &d.lib.pinned
+	p.Lock()
+	defer p.Unlock()
+	s, err := d.pin(mem)
+	if err != nil {
+		return nil, err
+	}
+	at := uintptr(unsafe.Pointer(&mem[0]))
+	ptr, err := d.lib.hostDevicePointer(at)
+	if err != nil {
+		d.unpin(s, true)
+		return nil, err
+	}
+	r := &Region{Mem: mem, Ptr: ptr, d: d}
+	r.k = &kept{free: func() error { return d.unpinLocked(s, true) }, unmap: nil}
+	d.keep(r.k)
+	return r, nil
+}
+
+// pin finds or makes the span that covers mem and counts one more user of it.
+func (d *Device) pin(mem []byte) (*span, error) {
+	at, n := uintptr(unsafe.Pointer(&mem[0])), uintptr(len(mem))
+	for _, s := range d.lib.pinned.spans {
+		switch {
+		case s.covers(at, n):
+			s.refs++
+			return s, nil
+		case s.overlaps(at, n):
+			return nil, &Error{
+				Op: "register memory", kind: ErrOverlap,
+				Text: fmt.Sprintf("%d bytes at %#x overlap %d bytes at %#x", n, at, s.n, s.at),
+			}
+		}
+	}
+	s := &span{at: at, n: n, refs: 1, ctx: d.ctx, dev: d.dev}
+	switch err := d.lib.hostRegister(mem, registerPortable|registerDeviceMap); {
+	case isCode(err, codeRegistered):
+		if !d.mapped(at, n) {
+			return nil, &Error{
+				Op: "register memory", kind: ErrOverlap,
+				Text: fmt.Sprintf("another user of CUDA in this process registered a part of %d bytes at %#x", n, at),
+			}
+		}
+		s.foreign = true
+	case err != nil:
+		return nil, err
+	}
+	if _, err := d.lib.retain(d.dev); err != nil {
+		return nil, err
+	}
+	d.lib.pinned.spans = append(d.lib.pinned.spans, s)
+	return s, nil
+}
+
+// mapped reports whether the device has all of the n bytes at at in one piece.
+func (d *Device) mapped(at, n uintptr) bool {
+	first, err := d.lib.hostDevicePointer(at)
+	if err != nil {
+		return false
+	}
+	last, err := d.lib.hostDevicePointer(at + n - 1)
+	return err == nil && last-first == Ptr(n-1)
+}
+
+// unpin ends one use of s; the last one unregisters it, in the context that registered it.
+func (d *Device) unpin(s *span, alive bool) error {
+	if s.refs--; s.refs > 0 {
+		return nil
+	}
+	p := &d.lib.pinned
+	p.spans = slices.DeleteFunc(p.spans, func(o *span) bool { return o == s })
+	var err error
+	if !s.foreign && alive {
+		d.lib.setCurrent(s.ctx)
+		err = d.lib.hostUnregister(s.at)
+		d.lib.setCurrent(d.ctx)
+	}
+	d.lib.release(s.dev)
+	return err
+}
+
+// unpinLocked is unpin for who does not hold the lock.
+func (d *Device) unpinLocked(s *span, alive bool) error {
+	d.lib.pinned.Lock()
+	defer d.lib.pinned.Unlock()
+	return d.unpin(s, alive)
+}
+
+// Close ends the use of the memory, which may be unmapped then unless others still use it. It may wait
+// for kernels, as Buffer.Close does.
+func (r *Region) Close() error { return r.d.close(r.k) }
