@@ -35,12 +35,12 @@ type classifier struct {
 
 // field leads from an address to a vector.
 type field struct {
-	trie trie
+	trie trie[uint32]
 	all  uint32 // the vector of every address, where the trie is empty
 }
 
 func (f *field) find(hi, lo uint64) uint32 {
-	if len(f.trie.root) == 0 {
+	if len(f.trie.nodes) == 0 {
 		return f.all
 	}
 	return f.trie.find(hi, lo)

@@ -172,7 +172,7 @@ func (v *vectors) prefixes(of func(*Rule) netip.Prefix, longest int) (field, err
 	if sap.bits[0].val == 0 {
 		sap.bits[0].val = at
 	}
-	return field{trie: *sap.trie()}, nil
+	return field{trie: trieOf[uint32](sap.routes(0, route{}, nil), firstRow)}, nil
 }
 
 // inherit gives each prefix below n the vector of its own rules and those above it.

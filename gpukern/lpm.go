@@ -15,7 +15,7 @@ type Route struct {
 // LPM is a compiled routing table: longest prefix match over IPv4 and IPv6. It is immutable and may
 // be shared by engines. The zero value finds nothing.
 type LPM struct {
-	v4, v6 trie
+	v4, v6 trie[uint16]
 	n      int
 }
 
@@ -46,7 +46,7 @@ func CompileLPM(routes []Route) (*LPM, error) {
 		if r.NextHop == 0 {
 			return nil, &TableError{"route", i + 1, "next hop 0 means none; count from 1"}
 		}
-		one := route{n: uint32(i), val: r.NextHop, bits: uint8(r.Prefix.Bits())}
+		one := route{n: uint32(i), val: uint32(r.NextHop), bits: uint8(r.Prefix.Bits())}
 		one.hi, one.lo = words(r.Prefix.Addr())
 		if r.Prefix.Addr().Is4() {
 			v4 = append(v4, one)
@@ -59,7 +59,7 @@ func CompileLPM(routes []Route) (*LPM, error) {
 	if n := min(firstTwice(v4), firstTwice(v6)); n < len(routes) {
 		return nil, &TableError{"route", n + 1, fmt.Sprintf("%v is there already", routes[n].Prefix)}
 	}
-	return &LPM{v4: trieOf(v4), v6: trieOf(v6), n: len(routes)}, nil
+	return &LPM{v4: trieOf[uint16](v4, firstRow), v6: trieOf[uint16](v6, firstRow), n: len(routes)}, nil
 }
 
 // firstTwice returns the first place in the caller's list of a prefix that stands before it too; sorted
@@ -90,18 +90,18 @@ func checkPrefix(p netip.Prefix) string {
 func (t *LPM) Lookup(a netip.Addr) uint16 {
 	hi, lo := words(a)
 	if a.Is4() {
-		return uint16(t.v4.find(hi, lo))
+		return t.v4.find(hi, lo)
 	}
-	return uint16(t.v6.find(hi, lo))
+	return t.v6.find(hi, lo)
 }
 
 // LookupWords is Lookup for an address of 128 bits in two words; an IPv4 address, which v4 tells, lies in
 // the upper half of hi.
 func (t *LPM) LookupWords(hi, lo uint64, v4 bool) uint16 {
 	if v4 {
-		return uint16(t.v4.find(hi, lo))
+		return t.v4.find(hi, lo)
 	}
-	return uint16(t.v6.find(hi, lo))
+	return t.v6.find(hi, lo)
 }
 
 // Len returns the number of routes.

@@ -104,9 +104,9 @@ func (w *chunk) lpm(b *packet.Batch, r *LPM) {
 			continue
 		}
 		if d.Flags&packet.FlagIPv4 != 0 {
-			d.NextHop = uint16(r.v4.find(t.dstHi, t.dstLo))
+			d.NextHop = r.v4.find(t.dstHi, t.dstLo)
 			continue
 		}
-		d.NextHop = uint16(r.v6.find(t.dstHi, t.dstLo))
+		d.NextHop = r.v6.find(t.dstHi, t.dstLo)
 	}
 }

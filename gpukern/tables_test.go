@@ -120,17 +120,22 @@ func TestRulesMatchAsByScanning(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 63, 64, 65, 500, 4096, 4097, 9000} {
 		g := newGenerator(uint64(n))
 		rules := g.rules(n)
-		if n > 4000 { // many rules that match little, so that later ones win too
-			for i := range rules {
-				rules[i].Proto, rules[i].DstPorts = wire.ProtoTCP, PortRange(uint16(i), uint16(i))
-			}
-			copy(rules[n/2:], g.rules(100))
+		if n > 4000 {
+			distinct(g, rules)
 		}
 		var c [2]classifier
 		c[0].compile(rules, (*Rule).for4, vectorBudget)
 		c[1].compile(rules, (*Rule).for6, vectorBudget)
 		probe(t, g, rules, &c, 4000)
 	}
+}
+
+// distinct makes most rules match little, so that later ones win too.
+func distinct(g generator, rules []Rule) {
+	for i := range rules {
+		rules[i].Proto, rules[i].DstPorts = wire.ProtoTCP, PortRange(uint16(i), uint16(i))
+	}
+	copy(rules[len(rules)/2:], g.rules(100))
 }
 
 // probe compares classifiers for both families with a scan of the rules.

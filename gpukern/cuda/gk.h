@@ -109,6 +109,18 @@ GK_FN const void *gk_fresh(const void *a)
 	return a;
 }
 
+/* gk_table_quad reads sixteen bytes on a boundary of sixteen of a table, which nobody writes while the
+ * kernel runs. Volatile, so that the compiler moves no half of an entry behind a branch: that would be
+ * one more trip to the cache. */
+GK_FN struct gk_quad gk_table_quad(const void *a)
+{
+	struct gk_quad q;
+	__asm__ volatile("ld.v4.u32 {%0, %1, %2, %3}, [%4];"
+			 : "=r"(q.w[0]), "=r"(q.w[1]), "=r"(q.w[2]), "=r"(q.w[3])
+			 : "l"(a));
+	return q;
+}
+
 GK_FN void gk_store_quad(void *a, struct gk_quad q)
 {
 	__asm__ volatile("st.relaxed.sys.v4.u32 [%0], {%1, %2, %3, %4};"
@@ -164,6 +176,10 @@ extern __attribute__((shared)) u8 gk_dynamic[];
 GK_FN u8 *gk_dynamic_shared(void) { return gk_dynamic; }
 
 #endif /* GK_HOST */
+
+/* The 64-bit words of a quad. */
+GK_FN u64 gk_low(struct gk_quad q) { return (u64)q.w[1] << 32 | q.w[0]; }
+GK_FN u64 gk_high(struct gk_quad q) { return (u64)q.w[3] << 32 | q.w[2]; }
 
 GK_FN u32 gk_global_thread(void) { return gk_block() * gk_block_size() + gk_thread(); }
 GK_FN u32 gk_threads(void) { return gk_grid() * gk_block_size(); }

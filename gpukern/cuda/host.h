@@ -71,6 +71,7 @@ GK_FN const void *gk_fresh(const void *a)
 	__asm__ volatile("" : "+r"(a) : : "memory");
 	return a;
 }
+GK_FN struct gk_quad gk_table_quad(const void *a) { return gk_load_quad(a); }
 GK_FN void gk_store_quad(void *a, struct gk_quad q) { memcpy(__builtin_assume_aligned(a, 16), &q, sizeof q); }
 
 GK_FN void gk_store_u64(void *a, u64 v) { __atomic_store_n((u64 *)a, v, __ATOMIC_RELAXED); }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"unsafe"
@@ -28,16 +29,18 @@ type Library struct {
 	atOnce uintptr
 }
 
-var once = sync.OnceValues(build)
+// built are the libraries of this process: by the names of their files, what build returned.
+var built sync.Map
 
-// Open compiles and loads the kernels, once in a process. A machine without the compiler skips the
-// test.
-func Open(t testing.TB) *Library {
+// Open compiles and loads kernels, once in a process: those in files, which are relative to Sources, or
+// without any all that a device is given. A machine without the compiler skips the test.
+func Open(t testing.TB, files ...string) *Library {
 	t.Helper()
 	if _, err := exec.LookPath(compiler); err != nil {
 		t.Skipf("%v: run `make deps`", err)
 	}
-	l, err := once()
+	once, _ := built.LoadOrStore(strings.Join(files, " "), sync.OnceValues(func() (*Library, error) { return build(files) }))
+	l, err := once.(func() (*Library, error))()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,13 +53,13 @@ func Sources() string {
 	return filepath.Join(filepath.Dir(here), "../../gpukern/cuda")
 }
 
-func build() (*Library, error) {
+func build(files []string) (*Library, error) {
 	dir, err := os.MkdirTemp("", "millrace-kernels-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir) // the loaded library stays mapped
-	kernels, err := filepath.Glob(filepath.Join(Sources(), "*.cu"))
+	kernels, err := sources(files)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +82,18 @@ func build() (*Library, error) {
 	}
 	l.atOnce, err = purego.Dlsym(l.handle, "gk_run_at_once")
 	return l, err
+}
+
+// sources returns the paths of the kernels to compile.
+func sources(files []string) ([]string, error) {
+	if len(files) == 0 {
+		return filepath.Glob(filepath.Join(Sources(), "*.cu"))
+	}
+	var paths []string
+	for _, f := range files {
+		paths = append(paths, filepath.Join(Sources(), f))
+	}
+	return paths, nil
 }
 
 // Run runs a kernel over a grid of blocks of threads, with params pointing to the struct that it takes
