@@ -1,0 +1,155 @@
+package choose
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/packet"
+)
+
+func TestFitFindsTheLine(t *testing.T) {
+	for _, want := range [][2]float64{{5000, 3}, {0, 40}, {100, 0}} {
+		var s []sample
+		for _, n := range counts {
+			s = append(s, sample{n, want[0] + want[1]*float64(n)})
+		}
+		t0, t1 := fit(s)
+		if math.Abs(t0-want[0]) > 1e-6*(1+want[0]) || math.Abs(t1-want[1]) > 1e-6*(1+want[1]) {
+			t.Errorf("%v: %v + n*%v", want, t0, t1)
+		}
+	}
+}
+
+func TestNoTermOfALineIsNegative(t *testing.T) {
+	for _, s := range [][]sample{
+		{{32, 100}, {128, 4000}, {256, 9000}}, // falls below 0 at the left
+		{{32, 5000}, {128, 4000}, {256, 3000}},
+		{{32, 7}},
+	} {
+		t0, t1 := fit(s)
+		if t0 < 0 || t1 < 0 || t0+t1 == 0 || math.IsNaN(t0+t1) {
+			t.Errorf("%v: %v + n*%v", s, t0, t1)
+		}
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	line := func(t0, t1, each float64) gpukern.Line { return gpukern.Line{T0: t0, T1: t1, Each: each} }
+	for _, tc := range []struct {
+		cpu, gpu    gpukern.Line
+		from, alone int
+	}{
+		{line(0, 40, 40), line(5000, 1, 2), 13, 129},    // 2*256/40 = 12.8; 5000/39 = 128.2
+		{line(0, 40, 40), line(5000, 100, 50), 0, 0},    // never
+		{line(0, 40, 40), line(5000, 60, 20), 129, 0},   // the rate alone pays
+		{line(0, 40, 40), line(0, 0.5, 41), 0, 1},       // a lone batch pays, the rate does not
+		{line(1000, 2, 2), line(3000, 1, 1.5), 0, 2001}, // 1.5*n < 1000+2n is true from some n on
+	} {
+		c := gpukern.Choice{CPU: tc.cpu, GPU: tc.gpu}
+		judge(&c)
+		if tc.cpu.T0 > 0 {
+			tc.from = 1 // 384 ns a trip against 1000
+		}
+		if c.From != tc.from || c.FromAlone != tc.alone {
+			t.Errorf("%v against %v: from %d, alone %d; want %d, %d", tc.gpu, tc.cpu, c.From, c.FromAlone, tc.from, tc.alone)
+		}
+	}
+}
+
+// slow is an engine that takes real time for each batch.
+type slow struct {
+	*gpukern.CPU
+	extra time.Duration
+	ready []time.Time
+}
+
+func (s *slow) Submit(b *packet.Batch) error {
+	s.ready = append(s.ready, time.Now().Add(s.extra))
+	return s.CPU.Submit(b)
+}
+
+func (s *slow) Poll(done []*packet.Batch) int {
+	if len(s.ready) == 0 || time.Now().Before(s.ready[0]) {
+		return 0
+	}
+	s.ready = s.ready[1:]
+	return s.CPU.Poll(done[:1])
+}
+
+// backend is one whose batches take so much longer than the CPU's, with operations of its own.
+func backend(name string, extra time.Duration, light bool) Backend {
+	mem := make([]byte, 256<<11)
+	return Backend{
+		Name: name,
+		Open: func(ops gpukern.Ops) (gpukern.Engine, error) {
+			if light {
+				ops = gpukern.OpParse
+			}
+			return &slow{CPU: gpukern.NewCPU(gpukern.Config{Ops: ops, Depth: 8}), extra: extra}, nil
+		},
+		Batch: func(n, size int) (*packet.Batch, error) {
+			b := packet.NewBatch(&packet.Arena{Mem: mem, Shift: 11}, n)
+			for i := range n {
+				b.Append(packet.Desc{Off: uint32(i) << 11, Len: uint16(size)})
+			}
+			return b, nil
+		},
+	}
+}
+
+func TestCalibrationSaysNeverOfASlowGPU(t *testing.T) {
+	start := time.Now()
+	all, err := Calibrate(context.Background(), backend("cpu", 0, false), backend("cuda", 300*time.Microsecond, false),
+		Plan{Ops: []gpukern.Ops{gpukern.OpsHeader}, Sizes: []int{64}, Time: 60 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 1 || !all[0].Never() || all[0].FromAlone != 0 {
+		t.Errorf("%v", &all[0])
+	}
+	if g := all[0].GPU; g.T0 < 250e3 || g.T0 > 2e6 {
+		t.Errorf("fixed part %v, want some 300 us", g)
+	}
+	if d := time.Since(start); d > 3*time.Second {
+		t.Errorf("took %v of 60 ms", d)
+	}
+}
+
+func TestCalibrationMeasuresEverySetAndSize(t *testing.T) {
+	plan := Plan{Ops: []gpukern.Ops{gpukern.OpParse, gpukern.OpsHeader}, Time: 50 * time.Millisecond}
+	all, err := Calibrate(context.Background(), backend("cpu", 0, false), backend("cuda", 0, true), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2*len(DefaultSizes) {
+		t.Fatalf("%d verdicts", len(all))
+	}
+	for i, c := range all {
+		if c.Ops != plan.Ops[i/len(DefaultSizes)] || c.Bytes != DefaultSizes[i%len(DefaultSizes)] {
+			t.Errorf("verdict %d is about %v, %d B", i, c.Ops, c.Bytes)
+		}
+		for _, l := range []gpukern.Line{c.CPU, c.GPU} {
+			if l.T0+l.T1 <= 0 || !(l.Each > 0) {
+				t.Errorf("%v", &c)
+			}
+		}
+	}
+}
+
+func TestCalibrationEndsWithItsContextAndWithErrors(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	b := backend("cpu", 0, false)
+	if _, err := Calibrate(ctx, b, b, Plan{Ops: []gpukern.Ops{1}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	broken := b
+	broken.Open = func(gpukern.Ops) (gpukern.Engine, error) { return nil, gpukern.ErrClosed }
+	if _, err := Calibrate(context.Background(), b, broken, Plan{Ops: []gpukern.Ops{1}, Time: time.Millisecond}); !errors.Is(err, gpukern.ErrClosed) {
+		t.Errorf("%v", err)
+	}
+}
