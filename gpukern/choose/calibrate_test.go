@@ -24,6 +24,18 @@ func TestFitFindsTheLine(t *testing.T) {
 	}
 }
 
+// TestTheSmallestBatchCountsAsMuch: three batches that are on no line; the error of each is a part of its
+// own time.
+func TestTheSmallestBatchCountsAsMuch(t *testing.T) {
+	s := []sample{{32, 1000}, {128, 2000}, {256, 9000}}
+	t0, t1 := fit(s)
+	for _, x := range s {
+		if off := (t0 + t1*float64(x.n)) / x.ns; off < 0.3 || off > 1.75 {
+			t.Errorf("at %d: %.2f of the time measured", x.n, off)
+		}
+	}
+}
+
 func TestNoTermOfALineIsNegative(t *testing.T) {
 	for _, s := range [][]sample{
 		{{32, 100}, {128, 4000}, {256, 9000}}, // falls below 0 at the left

@@ -295,7 +295,7 @@ func (e *Engine) collect(now int64, to int) {
 	k := 0
 	for i := 0; i < e.held && k < n; i++ {
 		x := e.at(i)
-		if int(x.to) != to || x.back || x.b != e.done[k] {
+		if int(x.to) != to || x.b != e.done[k] {
 			continue
 		}
 		x.back = true

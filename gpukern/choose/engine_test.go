@@ -314,6 +314,9 @@ func TestLoadReachesBothAndInfoTellsBoth(t *testing.T) {
 	if i.Name != "auto" || len(i.Choices) != 1 || i.Work[onGPU] != (gpukern.Work{Name: "cuda", Packets: 10, Batches: 1, Share: 1}) {
 		t.Errorf("%+v", i)
 	}
+	if i.Work[onCPU].Share != 0 {
+		t.Errorf("the CPU has a share of %v", i.Work[onCPU].Share)
+	}
 	if !strings.Contains(i.Choices[0].String(), "on the GPU from 1 packets") {
 		t.Errorf("%v", &i.Choices[0])
 	}
@@ -352,5 +355,23 @@ func TestTheEngineAllocatesNothing(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations a batch", n)
+	}
+}
+
+func TestTheGPUGetsItsShareOfTheBatches(t *testing.T) {
+	w := new(world)
+	c, g := fakes(w, 10, 1)
+	e := engineOf(w, c, g, always)
+	for _, share := range []float64{0.25, 0.5, 0.875, 1} {
+		e.climb.share, e.debt = share, 0
+		n := 0
+		for range 1000 {
+			if e.owed() {
+				n++
+			}
+		}
+		if n != int(1000*share) {
+			t.Errorf("share %v: %d batches of 1000", share, n)
+		}
 	}
 }
