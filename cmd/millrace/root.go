@@ -95,7 +95,8 @@ line; 3 wrong configuration file.`,
 		Example: `  millrace doctor                      what this machine can do, and what it lacks
   millrace replay trace.pcap           look at every packet of a capture
   millrace forward eth1 eth2           join two devices
-  millrace gateway -c gateway.yaml     balance load`,
+  millrace gateway -c gateway.yaml     balance load
+  millrace bench kern --quick          how fast the batch engine is here`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noSuchVerb,
@@ -108,7 +109,7 @@ line; 3 wrong configuration file.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return coded{suggest(cmd.Flags(), err), errUsage}
 	})
-	root.AddCommand(newDoctor(c), newReplay(c), newForward(c), newGateway(c), newVersion(c), newMan(c))
+	root.AddCommand(newDoctor(c), newReplay(c), newForward(c), newGateway(c), newBench(c), newVersion(c), newMan(c))
 	return root
 }
 

@@ -11,7 +11,7 @@ import (
 
 // verbs are those with a help page of our own.
 var verbs = []string{
-	"", "doctor", "forward", "gateway", "gateway check", "gateway reload", "gateway status",
+	"", "bench", "bench kern", "doctor", "forward", "gateway", "gateway check", "gateway reload", "gateway status",
 	"gateway drain", "gateway undrain", "gateway weight", "gateway connections", "gateway announce", "gateway stop", "man", "replay", "version",
 }
 

@@ -1,0 +1,240 @@
+package kernbench
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// expectation is what every run over a load must give. The CPU form gave it; a sample of it has been
+// compared with the reference, all where the reference is fast enough.
+type expectation struct {
+	before  []packet.Desc // poisoned
+	after   []packet.Desc
+	sampled int // packets compared with the reference
+
+	flow    []uint32 // of each packet its flow, counted from 1, and direction as Desc.Flow has it; nil without
+	text    bool
+	matches []packet.Match // in the order of packets; D is the packet's place in the load
+	packets []byte         // the arena's bytes, where the operation writes into packets
+}
+
+// referenceBudget is how many comparisons of rules and routes the reference may take.
+const referenceBudget = 20_000_000
+
+// expect runs the CPU form over the load, and the reference over a sample of it.
+func expect(l *load, o *Op, t *tables) (*expectation, error) {
+	e := &expectation{before: make([]packet.Desc, len(l.desc)), after: make([]packet.Desc, len(l.desc)), text: o.text()}
+	for i := range l.desc {
+		e.before[i] = poisoned
+		e.before[i].Off, e.before[i].Len = l.desc[i].Off, l.desc[i].Len
+	}
+	l.text = 0
+	if err := e.learn(l, o, t); err != nil {
+		return nil, err
+	}
+	for i := range e.after {
+		l.text += textLen(&e.after[i])
+	}
+	if o.ops&gpukern.OpFlow != 0 {
+		e.flow = flowsOf(l, e.after)
+		if err := e.compareFlows(e.after, newFlowsSeen()); err != nil {
+			return nil, err
+		}
+	}
+	return e, e.sample(l, o, t)
+}
+
+// learn takes the results of the CPU form.
+func (e *expectation) learn(l *load, o *Op, t *tables) error {
+	copy(e.after, e.before)
+	r, err := openCPU(o, t, 1)
+	if err != nil {
+		return err
+	}
+	if o.ops&gpukern.OpFill != 0 {
+		e.packets = slices.Clone(l.arena.Mem)
+	}
+	for at := 0; at < len(e.after); at += packet.BatchSize {
+		b := &packet.Batch{Arena: l.arena.View(), D: e.after[at:min(at+packet.BatchSize, len(e.after))]}
+		if err := pump(r, []*packet.Batch{b}); err != nil {
+			return err
+		}
+		for _, m := range b.Matches {
+			m.D += uint32(at)
+			e.matches = append(e.matches, m)
+		}
+	}
+	if o.ops&gpukern.OpFill != 0 {
+		copy(e.packets, l.arena.Mem)
+	}
+	return r.Close()
+}
+
+// sample compares evenly spread packets with the reference, which gets copies of them.
+func (e *expectation) sample(l *load, o *Op, t *tables) error {
+	n := len(e.after)
+	cost := 1 + len(t.lists.Rules) + len(t.lists.Routes)
+	k := min(n, max(32, referenceBudget/cost/10))
+	if o.text() {
+		k = min(k, 2000)
+	}
+	mem := make([]byte, 0, k*slot)
+	b := &packet.Batch{Arena: &packet.Arena{Shift: 16}}
+	which := make([]int, k)
+	for s := range k {
+		i := s * n / k
+		which[s] = i
+		d := e.before[i]
+		mem = append(mem, l.arena.Mem[d.Off:][:d.Len]...)
+		d.Off = uint32(len(mem) - int(d.Len))
+		b.D = append(b.D, d)
+	}
+	b.Arena.Mem = mem
+	gpukern.Reference(b, o.ops, t.lists)
+	for s, i := range which {
+		want := b.D[s]
+		want.Off, want.Flow = e.after[i].Off, e.after[i].Flow
+		if want != e.after[i] {
+			return fmt.Errorf("the CPU form against the reference: %w", differ(i, &e.after[i], &want))
+		}
+	}
+	e.sampled = k
+	return nil
+}
+
+// compare compares descriptors of a whole load.
+func (e *expectation) compare(got []packet.Desc, seen *flowsSeen) error {
+	if e.flow == nil && bytes.Equal(descBytes(got), descBytes(e.after)) || bytes.Equal(descBytes(got), descBytes(seen.whole)) {
+		return nil
+	}
+	for i := range got {
+		want := e.after[i]
+		if e.flow != nil {
+			want.Flow = got[i].Flow
+		}
+		if got[i] != want {
+			return differ(i, &got[i], &want)
+		}
+	}
+	if err := e.compareFlows(got, seen); err != nil {
+		return err
+	}
+	if seen.none == 0 {
+		seen.whole = slices.Clone(got)
+	}
+	return nil
+}
+
+// differ says which field of a descriptor is wrong.
+func differ(i int, got, want *packet.Desc) error {
+	for _, f := range [...]struct {
+		name      string
+		got, want any
+	}{
+		{"off", got.Off, want.Off},
+		{"len", got.Len, want.Len},
+		{"port", got.Port, want.Port},
+		{"l3", got.L3, want.L3},
+		{"l4", got.L4, want.L4},
+		{"payload", got.Payload, want.Payload},
+		{"hash", got.Hash, want.Hash},
+		{"flow", got.Flow, want.Flow},
+		{"rule", got.Rule, want.Rule},
+		{"next hop", got.NextHop, want.NextHop},
+		{"stamp", got.Stamp, want.Stamp},
+		{"flags", got.Flags, want.Flags},
+		{"protocol", got.Proto, want.Proto},
+		{"verdict", got.Verdict, want.Verdict},
+	} {
+		if f.got != f.want {
+			return wrong(i, f.name, f.got, f.want)
+		}
+	}
+	return wrong(i, "descriptor", *got, *want)
+}
+
+// compareMatches compares the matches of a batch whose first packet is packet `first` of the load.
+func (e *expectation) compareMatches(b *packet.Batch, first int) error {
+	from := e.matchesBefore(first)
+	want := e.matches[from:e.matchesBefore(first+b.Len())]
+	if len(b.Matches) != len(want) {
+		return wrong(first, "number of matches of the batch", len(b.Matches), len(want))
+	}
+	for i, m := range b.Matches {
+		m.D += uint32(first)
+		if m != want[i] {
+			return wrong(int(want[i].D), "match", m, want[i])
+		}
+	}
+	return nil
+}
+
+// matchesBefore returns how many matches packets before packet i have.
+func (e *expectation) matchesBefore(i int) int {
+	n, _ := slices.BinarySearchFunc(e.matches, uint32(i), func(m packet.Match, d uint32) int { return int(int64(m.D) - int64(d)) })
+	return n
+}
+
+// poisonPackets makes the checksums wrong that an operation writes.
+func (e *expectation) poisonPackets(l *load) {
+	if e.packets == nil {
+		return
+	}
+	for i := range e.after {
+		d := &e.after[i]
+		p := l.arena.Mem[d.Off:][:d.Len]
+		if d.Flags.Has(packet.FlagIPv4) && !d.Flags.Has(packet.FlagMalformed) {
+			p[d.L3+10], p[d.L3+11] = ^e.packets[int(d.Off)+int(d.L3)+10], 0x5a
+		}
+		if at := checksumAt(d); at > 0 && d.Flags.Has(packet.FlagL4ChecksumOK) {
+			p[at], p[at+1] = ^e.packets[int(d.Off)+at], 0x5a
+		}
+	}
+}
+
+// checksumAt returns the offset of the transport checksum of a packet, 0 where there is none.
+func checksumAt(d *packet.Desc) int {
+	if d.Payload == 0 {
+		return 0
+	}
+	switch d.Proto {
+	case wire.ProtoTCP:
+		return int(d.L4) + 16
+	case wire.ProtoUDP:
+		return int(d.L4) + 6
+	case wire.ProtoICMP, wire.ProtoICMPv6:
+		return int(d.L4) + 2
+	}
+	return 0
+}
+
+// comparePackets compares every byte of the arena where an operation writes into packets.
+func (e *expectation) comparePackets(l *load) error {
+	if e.packets == nil || bytes.Equal(l.arena.Mem, e.packets) {
+		return nil
+	}
+	for i, b := range l.arena.Mem {
+		if b != e.packets[i] {
+			return fmt.Errorf("%w: byte %d of the arena is %#x, not %#x", ErrWrong, i, b, e.packets[i])
+		}
+	}
+	return nil
+}
+
+// textLen returns the length of the payload that literals are looked for in: from the payload, or from
+// the transport header where the protocol has none that is known, to the end of what is there.
+func textLen(d *packet.Desc) int {
+	at := int(d.Payload)
+	if at == 0 {
+		at = int(d.L4)
+	}
+	if at == 0 || at > int(d.Len) {
+		return 0
+	}
+	return int(d.Len) - at
+}
