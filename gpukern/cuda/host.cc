@@ -98,6 +98,9 @@ void *run_launch(void *arg)
 
 extern "C" {
 
+/* gk_stopped, when not 0, ends every block at its next round of fibers, where it is: a device that is lost. */
+uint32_t gk_stopped;
+
 void gk_yield(void) { swapcontext(&run->fibers[run->now].ctx, &run->home); }
 
 void gk_rest(void)
@@ -141,7 +144,7 @@ void gk_run_block(gk_kernel kernel, const void *params, u32 block, u32 grid, u32
 		r.fibers[i].ctx.uc_stack.ss_size = stack_size;
 		makecontext(&r.fibers[i].ctx, enter, 0);
 	}
-	for (bool left = true; left;) {
+	for (bool left = true; left && !__atomic_load_n(&gk_stopped, __ATOMIC_RELAXED);) {
 		left = false;
 		for (u32 i = 0; i < block_size; i++) {
 			if (r.fibers[i].done)

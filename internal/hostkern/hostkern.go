@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,14 +65,8 @@ func build(files []string) (*Library, error) {
 		return nil, err
 	}
 	lib := filepath.Join(dir, "kernels.so")
-	args := []string{
-		"-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread",
-		"-fsanitize=undefined", "-fno-sanitize-recover=undefined", "-fsanitize-trap=undefined",
-		"-DGK_HOST", "-o", lib, "-x", "c++",
-	}
-	args = append(append(args, kernels...), filepath.Join(Sources(), "host.cc"))
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("kernels do not compile for the CPU: %w\n%s", err, out)
+	if err := compile(lib, kernels); err != nil {
+		return nil, err
 	}
 	l := new(Library)
 	if l.handle, err = purego.Dlopen(lib, purego.RTLD_NOW); err != nil {
@@ -84,16 +79,33 @@ func build(files []string) (*Library, error) {
 	return l, err
 }
 
-// sources returns the paths of the kernels to compile.
+// sources returns the paths of the kernels to compile, by default of all but the forms for one GPU alone
+// (NAME.sm_90.cu), which have no form for the CPU.
 func sources(files []string) ([]string, error) {
 	if len(files) == 0 {
-		return filepath.Glob(filepath.Join(Sources(), "*.cu"))
+		kernels, err := filepath.Glob(filepath.Join(Sources(), "*.cu"))
+		return slices.DeleteFunc(kernels, func(file string) bool { return strings.Contains(filepath.Base(file), ".sm_") }), err
 	}
 	var paths []string
 	for _, f := range files {
 		paths = append(paths, filepath.Join(Sources(), f))
 	}
 	return paths, nil
+}
+
+// compile makes a library of kernels, of what runs them and of more sources. Undefined behaviour stops the
+// program.
+func compile(lib string, kernels []string, more ...string) error {
+	args := []string{
+		"-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-Wl,-Bsymbolic",
+		"-fsanitize=undefined", "-fno-sanitize-recover=undefined", "-fsanitize-trap=undefined",
+		"-DGK_HOST", "-o", lib, "-x", "c++",
+	}
+	args = slices.Concat(args, kernels, []string{filepath.Join(Sources(), "host.cc")}, more)
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("kernels do not compile for the CPU: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // Run runs a kernel over a grid of blocks of threads, with params pointing to the struct that it takes
