@@ -13,6 +13,15 @@ type Config struct {
 	Tables  Tables   // to begin with; Load replaces them
 	Depth   int      // batches that the engine holds at once; 0 is 4
 	HashKey [40]byte // of the Toeplitz hash; all zeros is DefaultHashKey
+
+	// Streams let OpLiterals, with OpFlow, find literals that begin in an earlier packet of a flow's
+	// direction. nil makes each packet a text of its own. The engine borrows them; an engine that takes
+	// over from another one gets the same.
+	Streams *Streams
+
+	// MatchLimit is how many matches of a packet OpLiterals tells at most; 0 is DefaultMatchLimit, and
+	// more than MaxMatchLimit is that.
+	MatchLimit int
 }
 
 // CPU is the engine that works on the calling core: Submit does the pass, Poll hands the batches
@@ -22,6 +31,7 @@ type CPU struct {
 	tables atomic.Pointer[Tables]
 	key    hasher
 	work   *chunk
+	find   inspector
 
 	done       []*packet.Batch // a ring of finished batches
 	head, held int
@@ -45,6 +55,10 @@ func NewCPU(cfg Config) *CPU {
 		ops:  cfg.Ops | OpParse,
 		work: new(chunk),
 		done: make([]*packet.Batch, cfg.Depth),
+	}
+	c.find.limit = matchLimit(cfg.MatchLimit)
+	if cfg.Ops&OpFlow != 0 {
+		c.find.streams = cfg.Streams
 	}
 	c.key.init(&cfg.HashKey)
 	c.tables.Store(&cfg.Tables)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -54,8 +55,9 @@ var (
 
 // Tables are what the operations look up. They are immutable: a change is a new Tables.
 type Tables struct {
-	ACL    *ACL // nil matches nothing
-	Routes *LPM // nil finds nothing
+	ACL      *ACL         // nil matches nothing
+	Routes   *LPM         // nil finds nothing
+	Literals *literal.Set // nil finds nothing
 }
 
 // Engine runs the header pass over batches. It belongs to one loop.
@@ -95,8 +97,8 @@ type Info struct {
 
 // Work is what a back end of an engine has done.
 type Work struct {
-	Name    string  // "cpu", "cuda"
-	Packets uint64  // descriptors
+	Name    string // "cpu", "cuda"
+	Packets uint64 // descriptors
 	Batches uint64
 	Share   float64 // of the batches that either could do, 0 to 1, now
 }

@@ -1,10 +1,13 @@
 package gpukern
 
+import "github.com/millrace/millrace/gpukern/literal"
+
 // Image lays t out for the kernels, with the key of the hash; all zeros is DefaultHashKey. It is struct
 // gk_tables of gpukern/cuda/tables.h. The parts that belong to t are borrowed from it.
 func (t *Tables) Image(key *[40]byte) Image {
 	var m Image
 	m.join(hashImage(key))
+	m.join(literalImage(t.Literals))
 	return m
 }
 
@@ -24,5 +27,15 @@ func hashImage(key *[40]byte) Image {
 	}
 	var m Image
 	m.pointer(bytesOf(half))
+	return m
+}
+
+// literalImage is struct gk_literals of gpukern/cuda/literal.cuh.
+func literalImage(s *literal.Set) Image {
+	of := s.Image()
+	m := Image{Struct: of.Struct}
+	for _, p := range of.Parts {
+		m.Parts = append(m.Parts, Part(p))
+	}
 	return m
 }

@@ -32,6 +32,11 @@ func (c *CPU) pass(b *packet.Batch, t *Tables) {
 			c.work.lpm(b, t.Routes)
 		}
 	}
+	if c.ops&OpLiterals != 0 {
+		c.find.inspect(b, t.Literals)
+	} else {
+		b.Matches = b.Matches[:0]
+	}
 }
 
 // parse is the first stage: it reads the headers of packets from descriptor i on, fills the chunk

@@ -3,6 +3,7 @@ package gpukern
 import (
 	"net/netip"
 
+	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -12,6 +13,10 @@ type Lists struct {
 	Rules   []Rule
 	Routes  []Route
 	HashKey [40]byte // all zeros is DefaultHashKey
+
+	Literals   literal.Reference
+	MatchLimit int               // as in Config
+	Streams    map[string][]byte // what each direction of a flow has sent, by its addresses, ports and protocol; nil is none
 }
 
 // Reference does the header pass over b as an engine with ops and with the tables compiled from l
@@ -22,6 +27,7 @@ func Reference(b *packet.Batch, ops Ops, l Lists) {
 	if l.HashKey == [40]byte{} {
 		l.HashKey = DefaultHashKey
 	}
+	b.Matches = b.Matches[:0]
 	for i := 0; i < len(b.D); {
 		first := i
 		all := append([]byte(nil), b.Bytes(i)...)
@@ -42,6 +48,9 @@ func Reference(b *packet.Batch, ops Ops, l Lists) {
 			}
 		}
 		r.store(&b.D[first], ops|OpParse, l)
+		if ops&OpLiterals != 0 {
+			r.literals(b, first, ops, l)
+		}
 	}
 }
 

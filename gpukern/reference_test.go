@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -23,7 +25,11 @@ func (l Lists) compile(t testing.TB) Tables {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Tables{acl, routes}
+	literals, err := literal.Compile(l.Literals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Tables{ACL: acl, Routes: routes, Literals: literals}
 }
 
 // agree runs the engine and the reference over b and fails where they differ.
@@ -38,6 +44,9 @@ func agree(t testing.TB, b *packet.Batch, c *CPU, l Lists) {
 	Reference(ref, c.ops, l)
 	if !slices.Equal(before, b.Arena.Mem) {
 		t.Fatal("the engine wrote into packets")
+	}
+	if d := cmp.Diff(b.Matches, ref.Matches, cmpopts.EquateEmpty()); d != "" {
+		t.Fatalf("matches: engine -, reference +:\n%s", d)
 	}
 	for i := range b.D {
 		if b.D[i] != ref.D[i] {
