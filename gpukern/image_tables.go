@@ -7,7 +7,11 @@ import "github.com/millrace/millrace/gpukern/literal"
 func (t *Tables) Image(key *[40]byte) Image {
 	var m Image
 	m.join(hashImage(key))
-	m.join(literalImage(t.Literals))
+	acl4, acl6 := t.ACL.Images()
+	lpm4, lpm6 := t.Routes.Images()
+	for _, o := range []Image{acl4, acl6, lpm4, lpm6, literalImage(t.Literals)} {
+		m.join(o)
+	}
 	return m
 }
 

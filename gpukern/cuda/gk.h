@@ -68,6 +68,8 @@ GK_FN u32 gk_ctz(u32 v) { return (u32)__builtin_ctz(v); }     /* v is not 0 */
 GK_FN u32 gk_ctzll(u64 v) { return (u32)__builtin_ctzll(v); } /* v is not 0 */
 GK_FN u32 gk_clz(u32 v) { return (u32)__builtin_clz(v); }     /* v is not 0 */
 GK_FN u32 gk_clzll(u64 v) { return (u32)__builtin_clzll(v); } /* v is not 0 */
+/* gk_permute picks four of the eight bytes of a (0 to 3) and b (4 to 7), by the half bytes of sel. */
+GK_FN u32 gk_permute(u32 a, u32 b, u32 sel) { return __nvvm_prmt(a, b, sel); }
 
 /* Reads of memory that others write: never cached in L1, never by the non-coherent path. */
 GK_FN u32 gk_load_u8(const void *a)
@@ -130,6 +132,16 @@ GK_FN void gk_store_quad(void *a, struct gk_quad q)
 }
 
 GK_FN void gk_store_u64(void *a, u64 v) { __asm__ volatile("st.relaxed.sys.u64 [%0], %1;" : : "l"(a), "l"(v) : "memory"); }
+
+GK_FN void gk_store_u8(void *a, u32 v)
+{
+	__asm__ volatile("st.relaxed.sys.u8 [%0], %1;" : : "l"(a), "r"(v) : "memory");
+}
+
+GK_FN void gk_store_u16(void *a, u32 v) /* on a boundary of two */
+{
+	__asm__ volatile("st.relaxed.sys.u16 [%0], %1;" : : "l"(a), "h"((u16)v) : "memory");
+}
 
 /* Doorbells. */
 GK_FN u32 gk_load_acquire(const u32 *a)

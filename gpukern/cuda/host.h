@@ -56,6 +56,14 @@ GK_FN u32 gk_ctz(u32 v) { return (u32)__builtin_ctz(v); }
 GK_FN u32 gk_ctzll(u64 v) { return (u32)__builtin_ctzll(v); }
 GK_FN u32 gk_clz(u32 v) { return (u32)__builtin_clz(v); }
 GK_FN u32 gk_clzll(u64 v) { return (u32)__builtin_clzll(v); }
+GK_FN u32 gk_permute(u32 a, u32 b, u32 sel)
+{
+	u64 all = (u64)b << 32 | a;
+	u32 v = 0;
+	for (u32 i = 0; i < 4; i++)
+		v |= (u32)(all >> (sel >> 4 * i & 7) * 8 & 255) << 8 * i;
+	return v;
+}
 
 GK_FN u32 gk_load_u8(const void *a) { return *(const volatile u8 *)a; }
 GK_FN u32 gk_load_u32(const void *a) { return __atomic_load_n((const u32 *)a, __ATOMIC_RELAXED); }
@@ -72,6 +80,8 @@ GK_FN const void *gk_fresh(const void *a)
 	return a;
 }
 GK_FN struct gk_quad gk_table_quad(const void *a) { return gk_load_quad(a); }
+GK_FN void gk_store_u8(void *a, u32 v) { *(volatile u8 *)a = (u8)v; }
+GK_FN void gk_store_u16(void *a, u32 v) { __atomic_store_n((u16 *)a, (u16)v, __ATOMIC_RELAXED); }
 GK_FN void gk_store_quad(void *a, struct gk_quad q) { memcpy(__builtin_assume_aligned(a, 16), &q, sizeof q); }
 
 GK_FN void gk_store_u64(void *a, u64 v) { __atomic_store_n((u64 *)a, v, __ATOMIC_RELAXED); }

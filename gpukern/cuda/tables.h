@@ -1,18 +1,18 @@
-/* The tables that a pass looks up and the state that it changes, put together from the structs of the
- * files that read them. Tables.Image (image_tables.go) lays struct gk_tables out: what is added here is
+/* The tables that a pass looks up, put together from the structs of the files that read them (what it
+ * changes is in state.h). Tables.Image (image_tables.go) lays struct gk_tables out: what is added here is
  * added there, at the same place. The order is hash, acl4, acl6, lpm4, lpm6, literals. */
 #ifndef MILLRACE_GK_TABLES_H
 #define MILLRACE_GK_TABLES_H
 
+#include "acl.cuh"
 #include "hash.cuh"
+#include "lpm.cuh"
+#include "state.h"
 
 struct gk_tables {
 	struct gk_hash hash;
-};
-
-/* What a pass changes: it outlives tables. */
-struct gk_state {
-	u64 reserved; /* C++ and Go disagree about the size of nothing */
+	struct gk_acl acl4, acl6;
+	struct gk_lpm lpm4, lpm6;
 };
 
 #endif

@@ -1,0 +1,337 @@
+/* The parse stage for any packet: the parser of gpukern/parse.go, function by function. Few packets come
+ * here, so it is one function that is called, not inlined, and what it finds comes back in registers. */
+#ifndef MILLRACE_GK_WALK_CUH
+#define MILLRACE_GK_WALK_CUH
+
+#include "parse.cuh"
+
+/* What is to be read next. */
+enum { GK_END, GK_ETHERNET, GK_IPV4, GK_IPV6 };
+
+/* A packet under way. */
+struct gk_walker {
+	struct gk_view v;
+	struct gk_found f;
+	u32 limit; /* an inner packet ends here at the latest */
+	u32 at;    /* offset of what is to be read next */
+	u32 tunnels; /* inner packets are asked for, and this is none */
+};
+
+GK_FN u32 gk_malformed(struct gk_walker *w)
+{
+	w->f.flags |= MR_FLAG_MALFORMED;
+	w->f.known = GK_KNOWS_NOTHING;
+	w->f.l4 = w->f.payload = 0;
+	return GK_END;
+}
+
+/* gk_lacks reports whether n bytes at an offset are not there: because what holds them ends before, or
+ * because they were not captured. */
+GK_FN int gk_lacks(struct gk_walker *w, u32 at, u32 n, u32 end)
+{
+	if (at + n > end) {
+		gk_malformed(w);
+		return 1;
+	}
+	if (at + n > w->v.len) {
+		w->f.flags |= MR_FLAG_TRUNCATED;
+		return 1;
+	}
+	return 0;
+}
+
+/* gk_network goes on with what an Ethernet type names. */
+GK_FN u32 gk_network(struct gk_walker *w, u32 at, u32 ether)
+{
+	w->f.l3 = at;
+	w->at = at;
+	return ether == GK_ETHER_IPV4 ? GK_IPV4 : ether == GK_ETHER_IPV6 ? GK_IPV6 : GK_END;
+}
+
+GK_FN u32 gk_ethernet(struct gk_walker *w)
+{
+	u32 l3 = w->at + 14, last = w->at + 22;
+
+	if (gk_lacks(w, w->at, 14, w->limit))
+		return GK_END;
+	u32 ether = gk_be16(&w->v, w->at + 12);
+	while ((ether == GK_ETHER_VLAN || ether == GK_ETHER_QINQ) && l3 != last) {
+		w->f.flags |= MR_FLAG_VLAN;
+		if (gk_lacks(w, l3, 4, w->limit))
+			return GK_END;
+		ether = gk_be16(&w->v, l3 + 2);
+		l3 += 4;
+	}
+	return gk_network(w, l3, ether);
+}
+
+/* gk_enter goes on with the packet inside of the one that was read, which gives it the bytes up to limit. */
+GK_FN u32 gk_enter(struct gk_walker *w, u32 at, u32 limit, u32 ether)
+{
+	struct gk_found *f = &w->f;
+
+	if (at > GK_MAX_INNER)
+		return GK_END;
+	f->outer = f->flags & MR_FLAG_IPV4 ? f->l3 : 0;
+	f->flags = (f->flags & MR_FLAG_TRUNCATED) | MR_FLAG_TUNNEL;
+	f->l3 = f->l4 = f->payload = f->proto = f->end = 0;
+	f->known = GK_KNOWS_NOTHING;
+	w->limit = limit;
+	w->tunnels = 0;
+	w->at = at;
+	return ether == GK_ETHER_BRIDGED ? (u32)GK_ETHERNET : gk_network(w, at, ether);
+}
+
+/* gk_vxlan looks behind a UDP header: RFC 7348 5. */
+GK_FN u32 gk_vxlan(struct gk_walker *w, u32 at, u32 end)
+{
+	if (gk_lacks(w, at, 8, end) || (gk_byte(&w->v, at) & 8) == 0)
+		return GK_END;
+	return gk_enter(w, at + 8, end, GK_ETHER_BRIDGED);
+}
+
+/* gk_gre reads a GRE header: RFC 2784 2, RFC 2890 2. */
+GK_FN u32 gk_gre(struct gk_walker *w, u32 at, u32 end)
+{
+	if (gk_lacks(w, at, 4, end))
+		return GK_END;
+	u32 flags = gk_be16(&w->v, at), ether = gk_be16(&w->v, at + 2);
+	if ((flags & 0x4c07) != 0 ||
+	    (ether != GK_ETHER_IPV4 && ether != GK_ETHER_IPV6 && ether != GK_ETHER_BRIDGED))
+		return GK_END;
+	at += 4 + 4 * gk_popc(flags & 0xb000);
+	if (at > end)
+		return gk_malformed(w);
+	return gk_enter(w, at, end, ether);
+}
+
+GK_FN u32 gk_least_header(u32 proto, u32 v4)
+{
+	switch (proto) {
+	case GK_PROTO_TCP:
+		return 20;
+	case GK_PROTO_UDP:
+		return 8;
+	case GK_PROTO_SCTP:
+		return 12;
+	case GK_PROTO_ICMP:
+		return v4 ? 8 : 0;
+	case GK_PROTO_ICMPV6:
+		return v4 ? 0 : 8;
+	}
+	return 0;
+}
+
+/* gk_other is a protocol that is not looked into, or a tunnel. */
+GK_FN u32 gk_other(struct gk_walker *w, u32 at, u32 end)
+{
+	if (at < gk_min(end, w->v.len))
+		w->f.l4 = at;
+	if (!w->tunnels || w->f.flags & MR_FLAG_FRAGMENT)
+		return GK_END;
+	switch (w->f.proto) {
+	case GK_PROTO_IPIP:
+		return gk_enter(w, at, end, GK_ETHER_IPV4);
+	case GK_PROTO_IPV6:
+		return gk_enter(w, at, end, GK_ETHER_IPV6);
+	case GK_PROTO_GRE:
+		return gk_gre(w, at, end);
+	}
+	return GK_END;
+}
+
+/* gk_transport reads the transport header at an offset, in a packet that IP lets end at end. */
+GK_FN u32 gk_transport(struct gk_walker *w, u32 at, u32 end)
+{
+	struct gk_found *f = &w->f;
+	u32 header = gk_least_header(f->proto, f->flags & MR_FLAG_IPV4), size = 0;
+
+	if (header == 0)
+		return gk_other(w, at, end);
+	if (gk_lacks(w, at, header, end))
+		return GK_END;
+	if (f->proto == GK_PROTO_TCP) {
+		header = gk_byte(&w->v, at + 12) >> 4 << 2;
+		if (header < 20)
+			return gk_malformed(w);
+		if (gk_lacks(w, at, header, end))
+			return GK_END;
+	}
+	if (f->proto == GK_PROTO_UDP) {
+		size = gk_be16(&w->v, at + 4);
+		if (size < 8 || (at + size > end && !(f->flags & MR_FLAG_FRAGMENT)))
+			return gk_malformed(w);
+	}
+	f->l4 = at;
+	f->payload = at + header;
+	if (f->proto == GK_PROTO_ICMP || f->proto == GK_PROTO_ICMPV6)
+		return GK_END;
+	f->ports = gk_be32(&w->v, at);
+	f->known = GK_KNOWS_PORTS;
+	if (w->tunnels && size != 0 && (f->ports & 0xffff) == GK_PORT_VXLAN && !(f->flags & MR_FLAG_FRAGMENT))
+		return gk_vxlan(w, at + 8, at + size);
+	return GK_END;
+}
+
+/* gk_ends notes where IP says that the packet ends, and reports whether the outer packet gives it so much. */
+GK_FN int gk_ends(struct gk_walker *w, u32 end)
+{
+	if (end > w->limit)
+		return 0;
+	if (end > w->v.total)
+		w->f.flags |= MR_FLAG_TRUNCATED;
+	else
+		w->f.end = end;
+	return 1;
+}
+
+GK_FN u32 gk_ipv4(struct gk_walker *w)
+{
+	struct gk_found *f = &w->f;
+	const struct gk_view *v = &w->v;
+	u32 l3 = w->at;
+
+	if (l3 + 20 > w->limit)
+		return gk_malformed(w);
+	u32 first = l3 < v->len ? gk_byte(v, l3) : 0x45;
+	u32 header = (first & 15) * 4;
+	if (first >> 4 != 4 || header < 20)
+		return gk_malformed(w);
+	if (l3 + 20 > v->len) {
+		f->flags |= MR_FLAG_TRUNCATED;
+		return GK_END;
+	}
+	u32 size = gk_be16(v, l3 + 2);
+	if (size < header || l3 + size > w->limit)
+		return gk_malformed(w);
+	if (header > 20) {
+		if (gk_lacks(w, l3, header, ~0u))
+			return GK_END;
+		f->flags |= MR_FLAG_OPTIONS;
+	}
+	f->flags |= MR_FLAG_IPV4;
+	f->known = GK_KNOWS_ADDRESSES;
+	gk_ends(w, l3 + size);
+	f->proto = gk_byte(v, l3 + 9);
+	u32 frag = gk_be16(v, l3 + 6);
+	if (frag & 0x3fff)
+		f->flags |= MR_FLAG_FRAGMENT;
+	if (frag & 0x1fff) {
+		f->flags |= MR_FLAG_FRAGMENT_REST;
+		return GK_END;
+	}
+	return gk_transport(w, l3 + header, l3 + size);
+}
+
+GK_FN int gk_extension(u32 proto)
+{
+	return proto == GK_PROTO_HOP || proto == GK_PROTO_ROUTING || proto == GK_PROTO_FRAGMENT ||
+	       proto == GK_PROTO_DEST || proto == GK_PROTO_AH || proto == GK_PROTO_MOBILITY;
+}
+
+/* gk_fragment6 reads a fragment header (RFC 8200 4.5) and reports whether the packet is a later fragment. */
+GK_FN int gk_fragment6(struct gk_walker *w, u32 at)
+{
+	u32 where = gk_be16(&w->v, at + 2);
+
+	if ((where & 0xfff9) != 0)
+		w->f.flags |= MR_FLAG_FRAGMENT;
+	if ((where & 0xfff8) == 0)
+		return 0;
+	w->f.flags |= MR_FLAG_FRAGMENT_REST;
+	w->f.proto = gk_byte(&w->v, at);
+	return 1;
+}
+
+/* gk_extensions walks the extension headers at an offset and returns where they end, 0 where the walk
+ * cannot go on. */
+GK_FN u32 gk_extensions(struct gk_walker *w, u32 at, u32 end)
+{
+	struct gk_found *f = &w->f;
+
+	for (u32 n = 0; gk_extension(f->proto); n++) {
+		f->flags |= MR_FLAG_OPTIONS;
+		if (n == GK_MAX_EXTENSIONS || (n > 0 && f->proto == GK_PROTO_HOP)) {
+			gk_malformed(w);
+			return 0;
+		}
+		if (gk_lacks(w, at, 8, end))
+			return 0;
+		u32 units = gk_byte(&w->v, at + 1);
+		u32 size = f->proto == GK_PROTO_FRAGMENT ? 8 : f->proto == GK_PROTO_AH ? units * 4 + 8 : units * 8 + 8;
+		if (gk_lacks(w, at, size, end))
+			return 0;
+		if (f->proto == GK_PROTO_FRAGMENT && gk_fragment6(w, at))
+			return 0;
+		f->proto = gk_byte(&w->v, at);
+		at += size;
+	}
+	return at;
+}
+
+GK_FN u32 gk_ipv6(struct gk_walker *w)
+{
+	struct gk_found *f = &w->f;
+	u32 l3 = w->at;
+
+	if (l3 + 40 > w->limit)
+		return gk_malformed(w);
+	if (l3 < w->v.len && gk_byte(&w->v, l3) >> 4 != 6)
+		return gk_malformed(w);
+	if (gk_lacks(w, l3, 40, ~0u))
+		return GK_END;
+	u32 end = l3 + 40 + gk_be16(&w->v, l3 + 4);
+	if (!gk_ends(w, end))
+		return gk_malformed(w);
+	f->flags |= MR_FLAG_IPV6;
+	f->known = GK_KNOWS_ADDRESSES;
+	f->proto = gk_byte(&w->v, l3 + 6);
+	u32 at = gk_extensions(w, l3 + 40, end);
+	if (at == 0 || f->proto == GK_PROTO_NONE)
+		return GK_END;
+	return gk_transport(w, at, end);
+}
+
+/* gk_parse_any parses a packet. What it finds is packed into four words, which stay in registers. */
+GK_SLOW struct gk_quad gk_parse_any(const u8 *frame, const u32 *row, u32 skip_have, u32 len, u32 total, u32 tunnels)
+{
+	struct gk_walker w = {};
+
+	w.v.frame = frame;
+	w.v.row = row;
+	w.v.skip = skip_have & 15;
+	w.v.have = skip_have >> 4;
+	w.v.len = len;
+	w.v.total = total;
+	w.limit = ~0u;
+	w.tunnels = tunnels;
+	for (u32 next = GK_ETHERNET; next != GK_END;)
+		next = next == GK_ETHERNET ? gk_ethernet(&w) : next == GK_IPV4 ? gk_ipv4(&w) : gk_ipv6(&w);
+	struct gk_quad q = {{
+		w.f.flags | w.f.proto << 16 | w.f.l3 << 24,
+		w.f.l4 | w.f.payload << 16,
+		w.f.end | w.f.known << 20 | w.f.outer << 24,
+		w.f.ports,
+	}};
+	return q;
+}
+
+/* gk_parse reads the headers of a packet. */
+GK_FN void gk_parse(const struct gk_view *v, u32 tunnels, struct gk_found *f)
+{
+	if (gk_usual(v, f) &&
+	    !(tunnels && f->proto == GK_PROTO_UDP && (f->ports & 0xffff) == GK_PORT_VXLAN))
+		return;
+	struct gk_quad q = gk_parse_any(v->frame, v->row, v->skip | v->have << 4, v->len, v->total, tunnels);
+	f->flags = q.w[0] & 0xffff;
+	f->proto = q.w[0] >> 16 & 255;
+	f->l3 = q.w[0] >> 24;
+	f->l4 = q.w[1] & 0xffff;
+	f->payload = q.w[1] >> 16;
+	f->end = q.w[2] & 0xfffff;
+	f->known = q.w[2] >> 20 & 3;
+	f->outer = q.w[2] >> 24;
+	f->ports = q.w[3];
+}
+
+#endif
