@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"strings"
 
+	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -19,12 +21,15 @@ import (
 //	route PREFIX NEXTHOP
 //	packet HEX[+HEX...]                   one piece for each descriptor
 //	find L3 L4 PAYLOAD PROTO FLAGS HASH RULE NEXTHOP    flags and hash in hexadecimal
+//	literal RULE exact|nocase HEX
+//	match PIECE RULE END                  in the packet before, at most DefaultMatchLimit and one with rule 0
 //
 // "#" begins a comment. The hash key is DefaultHashKey.
 type Vectors struct {
 	Lists   Lists
 	Packets [][][]byte // their pieces
 	Finds   []packet.Desc
+	Matches [][]packet.Match // of each packet; D counts its pieces
 }
 
 // ReadVectors reads vectors from text.
@@ -69,18 +74,47 @@ func (v *Vectors) line(kind string, words []string) error {
 			pieces = append(pieces, b)
 		}
 		v.Packets = append(v.Packets, pieces)
+		v.Matches = append(v.Matches, nil)
 	case "find":
 		var d packet.Desc
 		_, err := fmt.Sscanf(args, findFormat, &d.L3, &d.L4, &d.Payload, &d.Proto, &d.Flags, &d.Hash, &d.Rule, &d.NextHop)
 		v.Finds = append(v.Finds, d)
 		return err
+	case "literal":
+		return v.literal(words)
+	case "match":
+		if len(v.Matches) == 0 {
+			return errors.New("a match before any packet")
+		}
+		var m packet.Match
+		_, err := fmt.Sscanf(args, matchFormat, &m.D, &m.Rule, &m.End)
+		last := &v.Matches[len(v.Matches)-1]
+		*last = append(*last, m)
+		return err
 	default:
-		return fmt.Errorf("%q is neither rule, route, packet nor find", kind)
+		return fmt.Errorf("%q is neither rule, route, literal, packet, find nor match", kind)
 	}
 	return nil
 }
 
-const findFormat = "%d %d %d %d %04x %08x %d %d"
+const (
+	findFormat  = "%d %d %d %d %04x %08x %d %d"
+	matchFormat = "%d %d %d"
+)
+
+// literal reads the words of a literal.
+func (v *Vectors) literal(words []string) error {
+	var p literal.Pattern
+	var how string
+	if _, err := fmt.Sscanf(strings.Join(words, " "), "%d %s %x", &p.Rule, &how, &p.Bytes); err != nil {
+		return err
+	}
+	if p.NoCase = how == "nocase"; !p.NoCase && how != "exact" {
+		return fmt.Errorf("%q is neither exact nor nocase", how)
+	}
+	v.Lists.Literals = append(v.Lists.Literals, p)
+	return nil
+}
 
 // rule reads the words of a rule.
 func (v *Vectors) rule(words []string) error {
@@ -137,6 +171,13 @@ func (v *Vectors) Bytes() []byte {
 	for _, r := range v.Lists.Routes {
 		fmt.Fprintln(&out, "route", r.Prefix, r.NextHop)
 	}
+	for _, p := range v.Lists.Literals {
+		how := "exact"
+		if p.NoCase {
+			how = "nocase"
+		}
+		fmt.Fprintf(&out, "literal %d %s %x\n", p.Rule, how, p.Bytes)
+	}
 	for i, pieces := range v.Packets {
 		var words []string
 		for _, p := range pieces {
@@ -145,6 +186,9 @@ func (v *Vectors) Bytes() []byte {
 		d := &v.Finds[i]
 		fmt.Fprintf(&out, "packet %s\nfind "+findFormat+"\n", strings.Join(words, "+"),
 			d.L3, d.L4, d.Payload, d.Proto, d.Flags, d.Hash, d.Rule, d.NextHop)
+		for _, m := range v.Matches[i] {
+			fmt.Fprintf(&out, "match "+matchFormat+"\n", m.D, m.Rule, m.End)
+		}
 	}
 	return out.Bytes()
 }

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/packet"
 )
@@ -17,6 +20,7 @@ const goldenFile = "testdata/golden.txt"
 const goldenHead = `# What every engine finds. Written by: go test ./gpukern -run Golden -update
 # rule SRC DST SPORTS DPORTS PROTO; route PREFIX NEXTHOP; packet HEX[+HEX...]
 # find L3 L4 PAYLOAD PROTO FLAGS HASH RULE NEXTHOP
+# literal RULE exact|nocase HEX; match PIECE RULE END
 `
 
 // writeGolden makes vectors from a generator and the reference.
@@ -32,9 +36,23 @@ func writeGolden(t *testing.T) {
 		}
 		v.Packets = append(v.Packets, g.split(p[:min(len(p), 200)]))
 	}
+	v.Lists.Literals = g.patterns(40)
+	for i, pieces := range v.Packets {
+		b := batchOf(pieces)
+		if i%3 == 0 {
+			g.plant(b, v.Lists.Literals)
+		}
+		for k := range pieces {
+			pieces[k] = b.Bytes(k)
+		}
+	}
+	for range 3 {
+		p := udp(1, 2, 9, g.letters(60)) // more matches than the limit
+		v.Packets = append(v.Packets, one(p), [][]byte{p[:50], p[50:70], p[70:]})
+	}
 	b := batchOf(v.Packets...)
-	Reference(b, OpsHeader, v.Lists)
-	v.Finds = finds(b)
+	Reference(b, OpsHeader|OpLiterals, v.Lists)
+	v.Finds, v.Matches = finds(b), matches(b)
 	if err := os.MkdirAll("testdata", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +75,23 @@ func finds(b *packet.Batch) []packet.Desc {
 	return all
 }
 
+// matches returns the matches of each packet, with D counting its pieces.
+func matches(b *packet.Batch) (all [][]packet.Match) {
+	left := b.Matches
+	for i := 0; i < len(b.D); {
+		_, _, next := wholePacket(b, i)
+		var here []packet.Match
+		for ; len(left) > 0 && int(left[0].D) < next; left = left[1:] {
+			m := left[0]
+			m.D -= uint32(i)
+			here = append(here, m)
+		}
+		all = append(all, here)
+		i = next
+	}
+	return all
+}
+
 func TestGoldenVectors(t *testing.T) {
 	if *update {
 		writeGolden(t)
@@ -74,10 +109,24 @@ func TestGoldenVectors(t *testing.T) {
 	}
 	b := batchOf(v.Packets...)
 	ref := batchOf(v.Packets...)
-	if err := NewCPU(Config{Tables: v.Lists.compile(t)}).Submit(b); err != nil {
+	if err := NewCPU(Config{Ops: OpsHeader | OpLiterals, Tables: v.Lists.compile(t)}).Submit(b); err != nil {
 		t.Fatal(err)
 	}
-	Reference(ref, OpsHeader, v.Lists)
+	Reference(ref, OpsHeader|OpLiterals, v.Lists)
+	if d := cmp.Diff(matches(b), v.Matches); d != "" {
+		t.Errorf("matches: engine -, want +:\n%s", d)
+	}
+	if d := cmp.Diff(matches(ref), v.Matches); d != "" {
+		t.Errorf("matches: reference -, want +:\n%s", d)
+	}
+	var last, many int // matches that do not end in the first piece, and limits that are reached
+	for _, m := range slices.Concat(v.Matches...) {
+		last += int(min(m.D, 1))
+		many += 1 - int(min(m.Rule, 1))
+	}
+	if last < 20 || many < 3 {
+		t.Errorf("the vectors have only %d matches in later pieces, and %d times too many", last, many)
+	}
 	var union packet.Flags
 	for i, want := range v.Finds {
 		union |= want.Flags
@@ -104,6 +153,11 @@ func TestVectorsThatCannotBeReadAreRefused(t *testing.T) {
 		"route 10.0.0.0/8":             "line 1",
 		"route 10.0.0.0 1":             "line 1",
 		"find 1 2 3":                   "line 1",
+		"match 0 1 2":                  "before any packet",
+		"packet 00\nmatch 0 1":         "line 2",
+		"literal 1 exact":              "line 1",
+		"literal 1 exact 0":            "line 1",
+		"literal 1 any 414243":         `"any" is neither exact nor nocase`,
 	} {
 		if _, err := ReadVectors(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
