@@ -54,39 +54,22 @@ func (e *SyntaxError) Is(target error) bool { return target == ErrSyntax }
 // name is the text's, for errors. All mistakes are returned at once, joined, up to maxMistakes; each
 // is a *SyntaxError. A text longer than MaxText, or of more than gpukern.MaxRules rules, is refused.
 func Parse(name, text string) (*List, error) {
-	if len(text) > MaxText {
-		return nil, fmt.Errorf("%s: %w: %d bytes of rules, at most %d are read", name, ErrSyntax, len(text), MaxText)
-	}
 	var rules []Rule
-	var wrong []error
-	line := 0
-	for source := range strings.Lines(text) {
-		line++
-		source = strings.TrimRight(source, "\r\n")
-		code := uncomment(source)
-		if strings.TrimSpace(code) == "" {
-			continue
-		}
-		p := &parser{rest: code, size: len(code)}
+	err := lines(name, text, "rules", uncomment, func(p *parser, line int, _ string) error {
+		code := strings.Join(strings.Fields(p.rest), " ")
 		read, err := p.rule()
 		if err == nil && len(rules)+len(read) > gpukern.MaxRules {
 			err = fmt.Errorf("a list has at most %d rules, counting each port of a line", gpukern.MaxRules)
 			p.at = 0
 		}
-		if err != nil {
-			wrong = append(wrong, &SyntaxError{name, line, p.at + 1, source, err.Error()})
-			if len(wrong) == maxMistakes {
-				break
-			}
-			continue
-		}
 		for _, r := range read {
-			r.Text, r.Line = strings.Join(strings.Fields(code), " "), line
+			r.Text, r.Line = code, line
 			rules = append(rules, r)
 		}
-	}
-	if len(wrong) > 0 {
-		return nil, errors.Join(wrong...)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	l, err := New(rules)
 	if bad := new(gpukern.TableError); errors.As(err, &bad) && bad.N <= len(rules) {

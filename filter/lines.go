@@ -1,0 +1,36 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// lines takes a text apart, line by line: each that is not empty without its comment goes to read, whose
+// error is about the word that the parser read last. what names the entries of the text, uncomment takes the
+// comment from a line.
+//
+// All mistakes are returned at once, joined, up to maxMistakes; each is a *SyntaxError.
+func lines(name, text, what string, uncomment func(string) string, read func(p *parser, line int, source string) error) error {
+	if len(text) > MaxText {
+		return fmt.Errorf("%s: %w: %d bytes of %s, at most %d are read", name, ErrSyntax, len(text), what, MaxText)
+	}
+	var wrong []error
+	line := 0
+	for source := range strings.Lines(text) {
+		line++
+		source = strings.TrimRight(source, "\r\n")
+		code := uncomment(source)
+		if strings.TrimSpace(code) == "" {
+			continue
+		}
+		p := &parser{rest: code, size: len(code)}
+		if err := read(p, line, source); err != nil {
+			wrong = append(wrong, &SyntaxError{name, line, p.at + 1, source, err.Error()})
+			if len(wrong) == maxMistakes {
+				break
+			}
+		}
+	}
+	return errors.Join(wrong...)
+}
