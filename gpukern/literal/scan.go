@@ -75,10 +75,6 @@ func (s *Set) candidatesPlain(text []byte, from, end int, masks []uint64) {
 	}
 }
 
-func (s *Set) candidates(text []byte, from, end int, masks []uint64) {
-	s.candidatesPlain(text, from, end, masks)
-}
-
 // loadText is load for what is rarely near its end.
 func loadText(b []byte, at int) uint64 {
 	if at+8 <= len(b) {
