@@ -58,15 +58,15 @@ func (e entry) order(o entry) int {
 		cmp.Compare(e.fold, o.fold), cmp.Compare(e.rule, o.rule))
 }
 
-// The filter has two words or more for each pattern, from a kilobyte up to what stays in a second-level
-// cache beside all else.
+// The filter has four words or more for each pattern, from what a first-level cache has room for up to
+// what stays in a second-level cache beside all else.
 const (
-	minBits = 8
+	minBits = 12
 	maxBits = 16
 )
 
 func filterBits(patterns int) uint32 {
-	return uint32(min(max(bits.Len(uint(2*patterns)), minBits), maxBits))
+	return uint32(min(max(bits.Len(uint(4*patterns)), minBits), maxBits))
 }
 
 // anchor chooses the anchors of the entries and fills the filter.

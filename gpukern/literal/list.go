@@ -12,7 +12,10 @@ type list struct {
 
 // add puts m in its place, unless it is there already or comes behind all that will be told.
 func (l *list) add(m Match) {
-	if l.over() && !m.before(l.m[len(l.m)-1]) {
+	if len(l.m) == l.base || l.m[len(l.m)-1].before(m) {
+		if !l.over() {
+			l.m = append(l.m, m)
+		}
 		return
 	}
 	at := len(l.m)
@@ -22,10 +25,10 @@ func (l *list) add(m Match) {
 	if at > l.base && l.m[at-1] == m {
 		return
 	}
-	l.m = slices.Insert(l.m, at, m)
-	if l.limit > 0 {
-		l.m = l.m[:min(len(l.m), l.base+l.limit+1)]
+	if l.over() {
+		l.m = l.m[:len(l.m)-1]
 	}
+	l.m = slices.Insert(l.m, at, m)
 }
 
 // over reports whether there are more matches than the limit.

@@ -12,8 +12,9 @@ package literal
 // it, which an anchor of 8 or of 4 bytes has set; one of 3 bytes has set all 32:
 //
 //	w = filter[h4 << 8 >> (32 - bits)]
-//	may be an anchor of 8:   bits h8 >> 27 and h8 >> 22 & 31 of w are set
-//	may be an anchor of 3/4: bits h4 >> 27 and h4 >> 24 & 31 of w are set
+//	may be an anchor of 8: bits h8 >> 27 and h8 >> 22 & 31 of w are set
+//	may be an anchor of 4: bits h4 >> 27 and h4 >> 24 & 31 of w are set
+//	may be an anchor of 3: w is all ones
 //
 // 2. The slots, a hash table with linear probing, at most half full. tag is a mix of the hash and of the
 // window's length (see mix), whose top bits choose the slot:
@@ -99,11 +100,11 @@ func mix(class int, h uint32) uint32 {
 	return h ^ h>>16
 }
 
-// may8 reports whether an anchor of eight bytes with the hash h8 may have set its bits in w.
-func may8(w, h8 uint32) bool { return w>>(h8>>27)&(w>>(h8>>22&31))&1 != 0 }
+// may8 returns 1 where an anchor of eight bytes with the hash h8 may have set its bits in w, else 0.
+func may8(w, h8 uint32) uint32 { return w >> (h8 >> 27) & (w >> (h8 >> 22 & 31)) & 1 }
 
-// may4 is may8 for anchors of three and four bytes.
-func may4(w, h4 uint32) bool { return w>>(h4>>27)&(w>>(h4>>24&31))&1 != 0 }
+// may4 is may8 for anchors of four bytes.
+func may4(w, h4 uint32) uint32 { return w >> (h4 >> 27) & (w >> (h4 >> 24 & 31)) & 1 }
 
 // bits8 returns the bits that may8 wants.
 func bits8(h8 uint32) uint32 { return 1<<(h8>>27) | 1<<(h8>>22&31) }

@@ -26,12 +26,24 @@ func Literals(seed uint64, n int, texts [][]byte) []literal.Pattern {
 	var set []literal.Pattern
 	for len(set) < n {
 		b, noCase := g.pattern()
-		if key := strings.ToLower(string(b)); len(b) >= literal.MinLen && !seen[key] {
+		if key := strings.ToLower(string(b)); telling(b) && !seen[key] {
 			seen[key] = true
 			set = append(set, literal.Pattern{Bytes: b, NoCase: noCase, Rule: uint32(len(set) + 1)})
 		}
 	}
 	return set
+}
+
+// telling reports whether b can be a signature: long enough, and not one byte repeated but for a few.
+func telling(b []byte) bool {
+	if len(b) < literal.MinLen {
+		return false
+	}
+	most := 0
+	for _, c := range b {
+		most = max(most, bytes.Count(b, []byte{c}))
+	}
+	return most <= (len(b)+1)/2
 }
 
 type literalMaker struct {
@@ -73,22 +85,18 @@ func (g literalMaker) size() int {
 	return 33 + g.IntN(32)
 }
 
-// excerpt cuts a pattern out of a text; texts of one byte repeated are no signature.
+// excerpt cuts a pattern out of a text.
 func (g literalMaker) excerpt(size int) []byte {
 	t := g.texts[g.IntN(len(g.texts))]
 	if len(t) < size {
 		return nil
 	}
 	at := g.IntN(len(t) - size + 1)
-	b := slices.Clone(t[at : at+size])
-	if bytes.Count(b, b[:1]) > size/2 {
-		return nil
-	}
-	return b
+	return slices.Clone(t[at : at+size])
 }
 
 var literalMagics = []string{
-	"\xffSMB", "\xfeSMB", "\x16\x03\x01", "MZ\x90\x00", "\x7fELF", "PK\x03\x04", "\x00\x00\x00\x00",
+	"\xffSMB", "\xfeSMB", "\x16\x03\x01", "MZ\x90\x00", "\x7fELF", "PK\x03\x04",
 	"\x90\x90\x90\x90", "\xff\xd8\xff\xe0", "\x05\x00\x0b\x03", "\x30\x82", "\x04\x01\x00\x00", "\xeb\x1f\x5e\x89",
 }
 
@@ -101,7 +109,7 @@ func (g literalMaker) binary(size int) []byte {
 	for len(b) < size {
 		switch g.IntN(4) {
 		case 0:
-			b = append(b, 0, byte(g.IntN(4)))
+			b = append(b, 0, byte(1+g.IntN(4)))
 		default:
 			b = append(b, byte(g.Uint32()))
 		}

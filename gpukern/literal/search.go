@@ -1,0 +1,118 @@
+package literal
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// probe is an anchor that may be there: what the filter has passed.
+type probe struct {
+	at  uint32 // position of the window
+	tag uint32
+}
+
+// A position makes up to three probes, one of each class.
+const (
+	maxProbes  = 64 * classes // of one word of masks
+	probeQueue = 2 * maxProbes
+)
+
+// search looks for the patterns with anchors at the positions that the bits of masks tell, counted from
+// from. Probes are gathered before the slots are read, so that reads of many are under way at once.
+func (s *Set) search(text []byte, from, skip int, masks []uint64, l *list) {
+	var queue [probeQueue]probe
+	n := 0
+	for i, m := range masks {
+		if m == 0 {
+			continue
+		}
+		n = s.probes(text, from+64*i, m, &queue, n)
+		if n > probeQueue-maxProbes {
+			s.lookUp(text, queue[:n], skip, l)
+			n = 0
+		}
+	}
+	s.lookUp(text, queue[:n], skip, l)
+}
+
+// probes appends to the first n of queue those for the positions that the bits of m tell.
+func (s *Set) probes(text []byte, from int, m uint64, queue *[probeQueue]probe, n int) int {
+	has8, has4, has3 := s.classes>>class8&1, s.classes>>class4&1, s.classes>>class3&1
+	for ; m != 0; m &= m - 1 {
+		p := from + bits.TrailingZeros64(m)
+		h4, h8 := hashes(loadText(text, p))
+		w := s.filter[word(h4, s.bits)]
+		all := uint32(0)
+		if w == ^uint32(0) {
+			all = 1
+		}
+		at := uint32(p)
+		queue[n] = probe{at, mix(class8, h8)}
+		n += int(may8(w, h8) & has8)
+		queue[n] = probe{at, mix(class4, h4)}
+		n += int(may4(w, h4) & has4)
+		queue[n] = probe{at, mix(class3, h4<<8)}
+		n += int(all & has3)
+	}
+	return n
+}
+
+// lookUp reads the slots of the probes in queue and compares the records of those that are there.
+func (s *Set) lookUp(text []byte, queue []probe, skip int, l *list) {
+	slots, shift := s.slots, s.slotShift&31
+	for _, q := range queue {
+		i := q.tag >> shift
+		v := slots[i]
+		for v.at != 0 && v.tag != q.tag {
+			i = (i + 1) & uint32(len(slots)-1)
+			v = slots[i]
+		}
+		if v.at != 0 {
+			s.compare(text, int(q.at), skip, v.at, l)
+		}
+	}
+}
+
+// loadText is load for what is rarely near its end.
+func loadText(b []byte, at int) uint64 {
+	if at+8 <= len(b) {
+		return binary.LittleEndian.Uint64(b[at:])
+	}
+	return load(b, at)
+}
+
+// compare tells the list of those records from quad at on that match around p.
+func (s *Set) compare(text []byte, p, skip int, at uint32, l *list) {
+	for {
+		r := s.records[2*at:]
+		head := r[0]
+		size := int(head >> 32 & 0xff)
+		start := p - int(head>>40&0xff)
+		end := start + size
+		if start >= 0 && end > skip && end <= len(text) && equal(r[2:], text[start:end], r[1]) {
+			l.add(Match{uint32(end - skip), uint32(head)})
+		}
+		if head>>48&1 == 0 {
+			return
+		}
+		at += uint32(head >> 56)
+	}
+}
+
+// equal compares the bytes of a record with t, eight at a time.
+func equal(r []uint64, t []byte, fold uint64) bool {
+	for i := 0; i < len(t); i += 8 {
+		d := r[i/8] ^ loadText(t, i)
+		if d&^caseBits(uint8(fold>>i)) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// caseBits returns 0x20 in those bytes whose bits are set in m.
+func caseBits(m uint8) uint64 {
+	const spread = 0x00204081 // four bits to the lowest of four bytes
+	lo, hi := uint64(m&15)*spread&0x01010101, uint64(m>>4)*spread&0x01010101
+	return (lo | hi<<32) << 5
+}
