@@ -1,0 +1,99 @@
+package cuda
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// slotMax is the most packets of a batch in a slot: GK_RING_MAX.
+const slotMax = 256
+
+// slot is struct gk_ring_slot of ring.h: a place for one batch, in memory that the device maps. The host
+// writes the first line and reads the second.
+type slot struct {
+	seq    uint32
+	nOps   uint32
+	desc   Ptr
+	again  uint32
+	epoch  uint32
+	tables Ptr
+	_      [24]uint32
+
+	done   uint32
+	status uint32
+	beat   uint32
+	ended  uint32
+	_      [28]uint32
+}
+
+// control is struct gk_ring_control: what the host says to all blocks.
+type control struct {
+	stop uint32
+	beat uint32
+	_    [30]uint32
+}
+
+// ringParams is struct gk_ring: the parameters of a launch.
+type ringParams struct {
+	slots    Ptr
+	control  Ptr
+	mem      Ptr
+	size     uint64
+	state    Ptr
+	lifetime uint64 // ns
+	patience uint64 // ns
+	shift    uint32
+	launch   uint32
+}
+
+// markParams is struct gk_mark.
+type markParams struct {
+	word  Ptr
+	value uint32
+	_     uint32
+}
+
+// work is what is posted in a slot.
+type work struct {
+	desc, tables Ptr
+	n, ops       uint32
+	epoch        uint32
+}
+
+// post makes a free slot READY: the numbers come last, and the device looks at nothing before them.
+func (s *slot) post(seq uint32, w work) {
+	s.nOps = w.n | w.ops<<16
+	s.desc = w.desc
+	s.epoch = w.epoch
+	s.tables = w.tables
+	atomic.StoreUint32(&s.again, seq)
+	atomic.StoreUint32(&s.seq, seq)
+}
+
+// finished reports whether the slot's batch seq is DONE or in ERROR. What the device wrote before is
+// there then.
+func (s *slot) finished(seq uint32) bool { return atomic.LoadUint32(&s.done) == seq }
+
+// waits reports whether the device owes the slot an answer.
+func (s *slot) waits() bool { return atomic.LoadUint32(&s.seq) != atomic.LoadUint32(&s.done) }
+
+// statusText says why a slot is in state ERROR.
+func statusText(status uint32) string {
+	switch status {
+	case 1:
+		return "a batch of more packets than a slot has"
+	case 2:
+		return "descriptors or tables at no valid address"
+	}
+	return "a status that no kernel gives"
+}
+
+// ringBytes is the memory that a ring of n slots takes: the control line and the slots.
+func ringBytes(n int) int { return int(unsafe.Sizeof(control{})) + n*int(unsafe.Sizeof(slot{})) }
+
+// ringWords finds the parts of a ring in its memory, which begins on a boundary of 128 bytes.
+func ringWords(mem []byte, n int) (*control, []slot) {
+	_ = mem[ringBytes(n)-1]
+	c := (*control)(unsafe.Pointer(&mem[0]))
+	return c, unsafe.Slice((*slot)(unsafe.Pointer(&mem[unsafe.Sizeof(control{})])), n)
+}

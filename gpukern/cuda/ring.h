@@ -1,0 +1,70 @@
+/* The words that a persistent kernel and the host share (docs/design/007-offload-engine.md). They lie in
+ * host memory that the device maps: the host writes its lines and reads the device's out of its own
+ * caches, the device reads the host's over the bus. No line is written by both.
+ *
+ * A slot belongs to one block, and passes through FREE, READY, DONE and ERROR:
+ *
+ *	FREE   seq == done, nobody waits for it         the host may write the next batch
+ *	READY  seq == done + 1                          the block takes it, or the next launch's does
+ *	DONE   seq == done, status 0                    the host takes the results
+ *	ERROR  seq == done, status not 0                nothing was done; status says why
+ *
+ * The batch comes with the number that announces it. Each half of the word is one load of sixteen bytes
+ * and has the number in it, so that no order between the two is needed:
+ *
+ *	 0        4          8               16       20       24              32
+ *	+--------+----------+---------------+--------+--------+---------------+
+ *	| seq    | n, ops   | desc          | again  | epoch  | tables        |
+ *	+--------+----------+---------------+--------+--------+---------------+
+ *	 the word's first half               its second half */
+#ifndef MILLRACE_GK_RING_H
+#define MILLRACE_GK_RING_H
+
+#include "pass.h"
+
+enum {
+	GK_RING_MAX     = 256,     /* packets of a batch */
+	GK_RING_BEAT_NS = 1000000, /* between two beats of a block that has nothing to do */
+};
+
+/* Why a slot is in state ERROR. */
+enum { GK_RING_OK, GK_RING_BAD_COUNT, GK_RING_BAD_ADDRESS };
+
+struct gk_ring_slot {
+	/* The host's line. */
+	u32 seq;   /* of the batch, written last */
+	u32 n_ops; /* packets; operations << 16 */
+	u64 desc;  /* address of the descriptors, on a boundary of sixteen */
+	u32 again; /* seq once more */
+	u32 epoch; /* of the flow table */
+	u64 tables;
+	u32 rest_host[24];
+	/* The device's line. */
+	u32 done;   /* seq of the last batch that is finished, written last */
+	u32 status; /* of that batch */
+	u32 beat;   /* goes up while the block waits */
+	u32 ended;  /* number of the last launch whose block has ended */
+	u32 rest_device[28];
+};
+
+/* What the host says to all blocks. */
+struct gk_ring_control {
+	u32 stop; /* not 0: end at once, and take no batch any more */
+	u32 beat; /* goes up while the host lives */
+	u32 rest[30];
+};
+
+/* The parameters of a launch. Times are nanoseconds of the device's clock. */
+struct gk_ring {
+	struct gk_ring_slot *slots; /* one for each block */
+	const struct gk_ring_control *control;
+	u8 *mem; /* the arena */
+	u64 size;
+	struct gk_state *state;
+	u64 lifetime; /* a block ends after it, between two batches */
+	u64 patience; /* a block ends when the host's beat has not changed for it */
+	u32 shift;    /* of the arena's frames */
+	u32 launch;   /* number of the launch, from 1 */
+};
+
+#endif
