@@ -13,8 +13,7 @@ enum { GK_RING_PAUSE_NS = 200 };
 
 /* What warp 0 has read, for the block. */
 struct gk_ring_seen {
-	struct gk_quad word[2];
-	struct gk_quad control;
+	struct gk_quad word[GK_RING_WORDS], control;
 	u32 verdict;
 };
 
@@ -24,14 +23,13 @@ struct gk_ring_life {
 	u32 host, beat;        /* the host's beat and its own */
 };
 
-/* gk_ring_look reads the word and the control line by one request: lanes 0 and 1 a half of the word
- * each, lane 2 the control line. */
+/* gk_ring_look reads the batch's words and the control line by one request, each by a lane. */
 GK_FN void gk_ring_look(const struct gk_ring *r, const struct gk_ring_slot *s, struct gk_ring_seen *seen)
 {
 	u32 lane = gk_lane();
-	const u8 *from = lane < 2 ? (const u8 *)s + 16 * lane : (const u8 *)r->control;
-	if (lane < 3)
-		seen->word[lane] = gk_load_quad(gk_fresh(from));
+	const void *from = lane < GK_RING_WORDS ? (const u8 *)s + 16 * lane : (const u8 *)r->control;
+	if (lane <= GK_RING_WORDS)
+		*(lane < GK_RING_WORDS ? &seen->word[lane] : &seen->control) = gk_load_quad(gk_fresh(from));
 	gk_warp_sync();
 }
 
@@ -63,7 +61,10 @@ GK_FN u32 gk_ring_judge(const struct gk_ring *r, struct gk_ring_slot *s, struct 
 	if (gk_ring_over(r, l, &seen->control, now))
 		return GK_RING_END;
 	gk_ring_tell(s, l, now);
-	return seen->word[0].w[0] == want && seen->word[1].w[0] == want ? GK_RING_WORK : GK_RING_WAIT;
+	for (u32 i = 0; i < GK_RING_WORDS; i++)
+		if (seen->word[i].w[0] != want)
+			return GK_RING_WAIT;
+	return GK_RING_WORK;
 }
 
 /* gk_ring_wait is run by warp 0 until batch want is there, or the block is to end. */
@@ -97,6 +98,7 @@ GK_FN u32 gk_ring_serve(const struct gk_ring *r, const struct gk_ring_seen *seen
 	p.ops = a[1] >> 16;
 	p.shift = r->shift;
 	p.epoch = b[1];
+	p.generation = seen->word[2].w[1];
 	if (p.n > GK_RING_MAX)
 		return GK_RING_BAD_COUNT;
 	if (p.ops == 0) /* a batch to measure the ring by */

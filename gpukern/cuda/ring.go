@@ -11,13 +11,15 @@ const slotMax = 256
 // slot is struct gk_ring_slot of ring.h: a place for one batch, in memory that the device maps. The host
 // writes the first line and reads the second.
 type slot struct {
-	seq    uint32
-	nOps   uint32
-	desc   Ptr
-	again  uint32
-	epoch  uint32
-	tables Ptr
-	_      [24]uint32
+	seq0       uint32
+	nOps       uint32
+	desc       Ptr
+	seq1       uint32
+	epoch      uint32
+	tables     Ptr
+	seq2       uint32
+	generation uint32
+	_          [22]uint32
 
 	done   uint32
 	status uint32
@@ -55,9 +57,9 @@ type markParams struct {
 
 // work is what is posted in a slot.
 type work struct {
-	desc, tables Ptr
-	n, ops       uint32
-	epoch        uint32
+	desc, tables      Ptr
+	n, ops            uint32
+	epoch, generation uint32
 }
 
 // post makes a free slot READY: the numbers come last, and the device looks at nothing before them.
@@ -66,8 +68,10 @@ func (s *slot) post(seq uint32, w work) {
 	s.desc = w.desc
 	s.epoch = w.epoch
 	s.tables = w.tables
-	atomic.StoreUint32(&s.again, seq)
-	atomic.StoreUint32(&s.seq, seq)
+	s.generation = w.generation
+	atomic.StoreUint32(&s.seq2, seq)
+	atomic.StoreUint32(&s.seq1, seq)
+	atomic.StoreUint32(&s.seq0, seq)
 }
 
 // finished reports whether the slot's batch seq is DONE or in ERROR. What the device wrote before is
@@ -75,7 +79,7 @@ func (s *slot) post(seq uint32, w work) {
 func (s *slot) finished(seq uint32) bool { return atomic.LoadUint32(&s.done) == seq }
 
 // waits reports whether the device owes the slot an answer.
-func (s *slot) waits() bool { return atomic.LoadUint32(&s.seq) != atomic.LoadUint32(&s.done) }
+func (s *slot) waits() bool { return atomic.LoadUint32(&s.seq0) != atomic.LoadUint32(&s.done) }
 
 // statusText says why a slot is in state ERROR.
 func statusText(status uint32) string {

@@ -9,14 +9,17 @@
  *	DONE   seq == done, status 0                    the host takes the results
  *	ERROR  seq == done, status not 0                nothing was done; status says why
  *
- * The batch comes with the number that announces it. Each half of the word is one load of sixteen bytes
- * and has the number in it, so that no order between the two is needed:
+ * The batch comes with the number that announces it: three words of sixteen bytes, read by one request of
+ * the warp. Each word is one load and has the number in it, so that no order between them is needed:
  *
- *	 0        4          8               16       20       24              32
- *	+--------+----------+---------------+--------+--------+---------------+
- *	| seq    | n, ops   | desc          | again  | epoch  | tables        |
- *	+--------+----------+---------------+--------+--------+---------------+
- *	 the word's first half               its second half */
+ *	     0          4          8                    16
+ *	    +----------+----------+--------------------+
+ *	  0 | seq      | n, ops   | desc               |
+ *	    +----------+----------+--------------------+
+ *	 16 | seq      | epoch    | tables             |
+ *	    +----------+----------+--------------------+
+ *	 32 | seq      | generat. |                    |
+ *	    +----------+----------+--------------------+ */
 #ifndef MILLRACE_GK_RING_H
 #define MILLRACE_GK_RING_H
 
@@ -24,6 +27,7 @@
 
 enum {
 	GK_RING_MAX     = 256,     /* packets of a batch */
+	GK_RING_WORDS   = 3,
 	GK_RING_BEAT_NS = 1000000, /* between two beats of a block that has nothing to do */
 };
 
@@ -32,13 +36,16 @@ enum { GK_RING_OK, GK_RING_BAD_COUNT, GK_RING_BAD_ADDRESS };
 
 struct gk_ring_slot {
 	/* The host's line. */
-	u32 seq;   /* of the batch, written last */
-	u32 n_ops; /* packets; operations << 16 */
-	u64 desc;  /* address of the descriptors, on a boundary of sixteen */
-	u32 again; /* seq once more */
-	u32 epoch; /* of the flow table */
+	u32 seq0;       /* of the batch, written last */
+	u32 n_ops;      /* packets; operations << 16 */
+	u64 desc;       /* address of the descriptors, on a boundary of sixteen */
+	u32 seq1;
+	u32 epoch;      /* of the flow table */
 	u64 tables;
-	u32 rest_host[24];
+	u32 seq2;
+	u32 generation; /* of the tables */
+	u64 spare;
+	u32 rest_host[20];
 	/* The device's line. */
 	u32 done;   /* seq of the last batch that is finished, written last */
 	u32 status; /* of that batch */

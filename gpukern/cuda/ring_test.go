@@ -24,10 +24,12 @@ func TestRingLayout(t *testing.T) {
 		at uintptr
 	}{
 		{"sizeof(struct gk_ring_slot)", unsafe.Sizeof(slot{})},
-		{"offsetof(struct gk_ring_slot, seq)", unsafe.Offsetof(slot{}.seq)},
+		{"offsetof(struct gk_ring_slot, seq0)", unsafe.Offsetof(slot{}.seq0)},
 		{"offsetof(struct gk_ring_slot, n_ops)", unsafe.Offsetof(slot{}.nOps)},
 		{"offsetof(struct gk_ring_slot, desc)", unsafe.Offsetof(slot{}.desc)},
-		{"offsetof(struct gk_ring_slot, again)", unsafe.Offsetof(slot{}.again)},
+		{"offsetof(struct gk_ring_slot, seq1)", unsafe.Offsetof(slot{}.seq1)},
+		{"offsetof(struct gk_ring_slot, seq2)", unsafe.Offsetof(slot{}.seq2)},
+		{"offsetof(struct gk_ring_slot, generation)", unsafe.Offsetof(slot{}.generation)},
 		{"offsetof(struct gk_ring_slot, epoch)", unsafe.Offsetof(slot{}.epoch)},
 		{"offsetof(struct gk_ring_slot, tables)", unsafe.Offsetof(slot{}.tables)},
 		{"offsetof(struct gk_ring_slot, done)", unsafe.Offsetof(slot{}.done)},
@@ -89,7 +91,7 @@ func runC(t *testing.T, source string) string {
 	return string(text)
 }
 
-// bench is a ring with the kernel running on the CPU, without an engine.
+// ringBed is a ring with the kernel running on the CPU, without an engine.
 type ringBed struct {
 	lib     *hostkern.Library
 	control *control
@@ -249,33 +251,35 @@ func TestRingRefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
-// TestRingWantsBothHalves shows the device each half of a word alone: it must not begin.
-func TestRingWantsBothHalves(t *testing.T) {
-	b := newRingBed(t, 1)
+// TestRingWantsEveryWord shows each slot the words of a batch without one: it must not begin.
+func TestRingWantsEveryWord(t *testing.T) {
+	const words = 3
+	b := newRingBed(t, 2*words)
 	b.launch(t)
-	s := &b.slots[0]
-	quiet := func(what string) {
-		for beat := atomic.LoadUint32(&s.beat); atomic.LoadUint32(&s.beat)-beat < 5; time.Sleep(time.Millisecond) {
-		}
-		if s.finished(1) {
-			t.Fatalf("%s: the block began", what)
+	word := func(i, n int) *uint32 { return []*uint32{&b.slots[i].seq0, &b.slots[i].seq1, &b.slots[i].seq2}[n] }
+	for i := range b.slots {
+		s, d := &b.slots[i], &b.desc[i*slotMax]
+		*d = packet.Desc{Len: 60}
+		s.nOps, s.desc, s.tables = 1|1<<16, ptrOf(unsafe.Pointer(d)), b.tables
+		atomic.StoreUint32(word(i, i/2), uint32(i%2*2)) // the batch before, or the one after
+		for n := range words {
+			if n != i/2 {
+				atomic.StoreUint32(word(i, n), 1)
+			}
 		}
 	}
-	b.desc[0] = packet.Desc{Len: 60}
-	s.nOps, s.desc, s.tables = 1|1<<16, ptrOf(unsafe.Pointer(&b.desc[0])), b.tables
-	atomic.StoreUint32(&s.seq, 1)
-	quiet("the first half")
-	atomic.StoreUint32(&s.seq, 0)
-	atomic.StoreUint32(&s.again, 1)
-	quiet("the second half")
-	atomic.StoreUint32(&s.again, 2)
-	atomic.StoreUint32(&s.seq, 2)
-	quiet("a number that is not next")
-	atomic.StoreUint32(&s.again, 1)
-	atomic.StoreUint32(&s.seq, 1)
-	b.await(t, 0, 1)
-	if !touched(b.desc[:1]) {
-		t.Errorf("%+v", b.desc[0])
+	for i := range b.slots {
+		s := &b.slots[i]
+		for beat := atomic.LoadUint32(&s.beat); atomic.LoadUint32(&s.beat)-beat < 3; time.Sleep(time.Millisecond) {
+		}
+		if s.finished(1) {
+			t.Fatalf("the block began with word %d of batch %d", i/2, i%2*2)
+		}
+		atomic.StoreUint32(word(i, i/2), 1)
+		b.await(t, i, 1)
+		if !touched(b.desc[i*slotMax:][:1]) {
+			t.Errorf("%+v", b.desc[i*slotMax])
+		}
 	}
 }
 
@@ -283,7 +287,7 @@ func TestRingWantsBothHalves(t *testing.T) {
 func TestRingNumbersWrap(t *testing.T) {
 	b := newRingBed(t, 1)
 	s := &b.slots[0]
-	s.done, s.seq, s.again = ^uint32(1), ^uint32(1), ^uint32(1)
+	s.done, s.seq0, s.seq1, s.seq2 = ^uint32(1), ^uint32(1), ^uint32(1), ^uint32(1)
 	b.launch(t)
 	for seq := ^uint32(0); seq != 3; seq++ {
 		d := b.post(0, seq, 3, 1)
