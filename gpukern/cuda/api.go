@@ -20,22 +20,12 @@ type (
 type attribute int
 
 const (
-	attrSharedPerBlock   attribute = 8
-	attrClockRate        attribute = 13 // kHz
-	attrMultiprocessors  attribute = 16
-	attrCanMapHost       attribute = 19
-	attrMemoryClockRate  attribute = 36 // kHz
-	attrMemoryBusWidth   attribute = 37 // bits
-	attrL2Size           attribute = 38
-	attrMajor            attribute = 75
-	attrMinor            attribute = 76
-	attrSharedPerSM      attribute = 81
-	attrRegisteredHost   attribute = 91 // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
-	attrSharedOptin      attribute = 97 // the most that one block may ask for
-	attrThreadsPerSM     attribute = 39
-	attrHostRegister     attribute = 99
-	attrComputeMode      attribute = 20
-	attrUnifiedAddressed attribute = 41
+	attrMultiprocessors attribute = 16
+	attrL2Size          attribute = 38
+	attrMajor           attribute = 75
+	attrMinor           attribute = 76
+	attrSharedPerSM     attribute = 81
+	attrSharedOptin     attribute = 97 // the most that one block may ask for
 )
 
 // Flags of calls.

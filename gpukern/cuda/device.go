@@ -49,6 +49,7 @@ type Device struct {
 	modules map[string]module
 	params  *parameters
 	power   *power
+	stage   stage
 
 	jobs   chan job
 	ended  chan struct{} // closed when the owner has ended
@@ -57,9 +58,10 @@ type Device struct {
 	lost   atomic.Pointer[Error] // the result that ended the context
 
 	// Of the owner alone.
-	over  bool           // after this job the owner ends
-	kept  []*kept        // what was made and is not closed, in that order
-	after []func() error // host memory to unmap once the context is gone
+	retired []*kept        // to be freed by Sweep
+	over    bool           // after this job the owner ends
+	kept    []*kept        // what was made and is not closed, in that order
+	after   []func() error // host memory to unmap once the context is gone
 }
 
 // Open opens a GPU: it takes hold of the GPU's primary context and loads every kernel. The caller closes
@@ -212,6 +214,9 @@ func (d *Device) begin() (err error) {
 		return err
 	}
 	d.keep(&kept{unmap: d.params.close})
+	if err := d.stage.open(d); err != nil {
+		return err
+	}
 	return d.loadModules()
 }
 

@@ -22,23 +22,18 @@ type Code uint32
 // The results that the package tells apart.
 const (
 	codeSuccess           Code = 0
-	codeInvalidValue      Code = 1
 	codeOutOfMemory       Code = 2
-	codeNotInitialized    Code = 3
-	codeDeinitialized     Code = 4
+	codeStub              Code = 34
 	codeDeviceUnavailable Code = 46
 	codeNoDevice          Code = 100
 	codeInvalidDevice     Code = 101
-	codeInvalidContext    Code = 201
 	codeNoBinaryForGPU    Code = 209
 	codeECC               Code = 214
-	codeInvalidPTX        Code = 218
 	codeNVLink            Code = 220
 	codeUnsupportedPTX    Code = 222
 	codeContained         Code = 226
-	codeSystemDriver      Code = 803
-	codeMismatch          Code = 804
-	codeNotFound          Code = 500
+	codeSystemNotReady    Code = 802
+	codeMismatch          Code = 803 // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
 	codeNotReady          Code = 600
 	codeIllegalAddress    Code = 700
 	codeLaunchTimeout     Code = 702
@@ -59,7 +54,7 @@ func (c Code) lost() bool {
 	switch c {
 	case codeECC, codeNVLink, codeContained, codeIllegalAddress, codeLaunchTimeout, codeContextDestroyed, codeAssert,
 		codeHardwareStack, codeIllegalCode, codeMisaligned, codeAddressSpace, codeInvalidPC, codeLaunchFailed,
-		codeDeinitialized, codeUnknown:
+		codeUnknown:
 		return true
 	}
 	return false
@@ -72,9 +67,9 @@ func (c Code) kind() error {
 		return ErrOutOfMemory
 	case codeNoDevice, codeInvalidDevice, codeDeviceUnavailable:
 		return ErrNoDevice
-	case codeUnsupportedPTX, codeNoBinaryForGPU, codeMismatch:
+	case codeUnsupportedPTX, codeNoBinaryForGPU:
 		return ErrTooOld
-	case codeSystemDriver:
+	case codeSystemNotReady, codeMismatch, codeStub:
 		return ErrNoDriver
 	}
 	if c.lost() {
@@ -91,7 +86,8 @@ var remedies = map[Code]string{
 	codeDeviceUnavailable: "another program holds the GPU alone: end it, or nvidia-smi -c DEFAULT",
 	codeUnsupportedPTX:    "install a newer NVIDIA driver",
 	codeNoBinaryForGPU:    "use a GPU of compute capability 8.0 or later",
-	codeSystemDriver:      "the driver's kernel module is not ready: nvidia-smi says why",
+	codeSystemNotReady:    "the driver's kernel module is not ready: nvidia-smi says why",
+	codeStub:              "the library is a toolkit's stub: install the NVIDIA driver",
 	codeMismatch:          "the driver's library and kernel module differ: restart the machine after an update",
 	codeECC:               "the GPU's memory has failed: nvidia-smi -q -d ECC, then restart the machine",
 }

@@ -1,10 +1,16 @@
 package cuda
 
-import "slices"
+import (
+	"slices"
+	"unsafe"
+)
 
 // kept is something that lives in a device's context until somebody closes it, at the latest the device.
 type kept struct {
 	free  func() error // gives it back to the driver; nil where there is nothing to give
+	lost  func() error // what is left to do instead when the context is lost; nil where there is nothing
+	mem   []byte       // host memory that the device maps, or nil
+	ptr   Ptr          // of mem[0]
 	unmap func() error // gives host memory back, once the device cannot reach it; nil where there is none
 }
 
@@ -19,9 +25,13 @@ func (d *Device) drop(k *kept) error {
 		return nil
 	}
 	d.kept = slices.Delete(d.kept, i, i+1)
+	free := k.free
+	if d.Lost() != nil {
+		free = k.lost
+	}
 	var err error
-	if k.free != nil && d.Lost() == nil {
-		err = d.note(k.free())
+	if free != nil {
+		err = d.note(free())
 	}
 	switch {
 	case k.unmap == nil:
@@ -40,4 +50,22 @@ func (d *Device) close(k *kept) error {
 		return nil
 	}
 	return err
+}
+
+// find returns the device's address of memory of a Block or a Region. For the owner.
+func (d *Device) find(mem []byte) (Ptr, bool) {
+	if len(mem) == 0 {
+		return 0, true
+	}
+	at := uintptr(unsafe.Pointer(&mem[0]))
+	for _, k := range d.kept {
+		if len(k.mem) == 0 {
+			continue
+		}
+		base := uintptr(unsafe.Pointer(&k.mem[0]))
+		if at >= base && at+uintptr(len(mem)) <= base+uintptr(len(k.mem)) {
+			return k.ptr + Ptr(at-base), true
+		}
+	}
+	return 0, false
 }

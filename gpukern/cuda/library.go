@@ -188,8 +188,8 @@ func (l *library) start() error {
 	if err := setenv("CUDA_MODULE_LOADING", "EAGER"); err != nil {
 		return err
 	}
-	if err := l.call(cuInit, 0); err != nil {
-		return err
+	if c := l.result(cuInit, 0); c != codeSuccess {
+		return l.failedStart(c)
 	}
 	var v int32
 	if err := l.call(cuDriverGetVersion, uintptr(unsafe.Pointer(&v))); err != nil {
@@ -203,6 +203,15 @@ func (l *library) start() error {
 		}
 	}
 	return nil
+}
+
+// failedStart makes the error of cuInit: a driver that is there and does not work is as good as none.
+func (l *library) failedStart(c Code) error {
+	err := l.failure("cuInit", c).(*Error)
+	if err.kind == nil || err.kind == ErrLost {
+		err.kind, err.Remedy = ErrNoDriver, "the driver is installed but does not work: nvidia-smi says why"
+	}
+	return err
 }
 
 // setenv sets a variable where the C library looks, which os.Setenv need not reach.

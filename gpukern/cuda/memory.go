@@ -81,6 +81,7 @@ func (d *Device) allocHost(size int) (*Block, error) {
 		d.drop(b.k)
 		return nil, err
 	}
+	b.k.mem, b.k.ptr = mem, b.Ptr
 	return b, nil
 }
 

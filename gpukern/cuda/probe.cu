@@ -1,5 +1,6 @@
 /* Kernels that measure the way to a device and show that it works: what a launch costs, how fast memory
  * is read in place, and how the host and a kernel that keeps running speak with each other. */
+#include "../../packet/desc.h"
 #include "gk.h"
 
 /* gk_probe_read adds up the words of size bytes at mem, a multiple of 16 on a boundary of 16: what kernels
@@ -35,6 +36,26 @@ GK_KERNEL(gk_probe_read, struct gk_probe_read, 256)
 	for (; at < p->size; at += step)
 		sum += add_quad(p->mem + at);
 	gk_atomic_add(p->sum, sum);
+}
+
+/* gk_probe_sum adds up the bytes of each packet into its hash: a pass that reads every byte and does
+ * nothing else. A thread for each packet, by bytes: it is no measure of speed. */
+struct gk_probe_sum {
+	const u8 *mem;
+	struct mr_desc *desc;
+	u32 n;
+	u32 add; /* to each sum */
+};
+
+GK_KERNEL(gk_probe_sum, struct gk_probe_sum, 256)
+{
+	for (u32 i = gk_global_thread(); i < p->n; i += gk_threads()) {
+		struct mr_desc *d = &p->desc[i];
+		u32 off = gk_load_u32(&d->off), len = gk_load_u32(&d->len) & 0xffff, sum = p->add;
+		for (u32 j = 0; j < len; j++)
+			sum += gk_load_u8(p->mem + off + j);
+		gk_store_release(&d->hash, sum);
+	}
 }
 
 /* gk_probe_echo answers a word: what the host writes to ask comes back in answer, until it writes

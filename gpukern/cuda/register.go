@@ -67,7 +67,11 @@ func (d *Device) register(mem []byte) (*Region, error) {
 		return nil, err
 	}
 	r := &Region{Mem: mem, Ptr: ptr, d: d}
-	r.k = &kept{free: func() error { return d.unpinLocked(s, true) }, unmap: nil}
+	r.k = &kept{
+		mem: mem, ptr: ptr,
+		free: func() error { return d.unpinLocked(s, true) },
+		lost: func() error { return d.unpinLocked(s, false) },
+	}
 	d.keep(r.k)
 	return r, nil
 }
@@ -87,20 +91,29 @@ func (d *Device) pin(mem []byte) (*span, error) {
 			}
 		}
 	}
-	s := &span{at: at, n: n, refs: 1, ctx: d.ctx, dev: d.dev}
-	switch err := d.lib.hostRegister(mem, registerPortable|registerDeviceMap); {
-	case isCode(err, codeRegistered):
-		if !d.mapped(at, n) {
-			return nil, &Error{
+	return d.pinNew(mem, at, n)
+}
+
+// pinNew registers a span, or finds that somebody else in this process has registered it.
+func (d *Device) pinNew(mem []byte, at, n uintptr) (*span, error) {
+	ctx, err := d.lib.retain(d.dev)
+	if err != nil {
+		return nil, err
+	}
+	s := &span{at: at, n: n, refs: 1, ctx: ctx, dev: d.dev}
+	err = d.lib.hostRegister(mem, registerPortable|registerDeviceMap)
+	if isCode(err, codeRegistered) {
+		if s.foreign = d.mapped(at, n); s.foreign {
+			err = nil
+		} else {
+			err = &Error{
 				Op: "register memory", kind: ErrOverlap,
 				Text: fmt.Sprintf("another user of CUDA in this process registered a part of %d bytes at %#x", n, at),
 			}
 		}
-		s.foreign = true
-	case err != nil:
-		return nil, err
 	}
-	if _, err := d.lib.retain(d.dev); err != nil {
+	if err != nil {
+		d.lib.release(d.dev)
 		return nil, err
 	}
 	d.lib.pinned.spans = append(d.lib.pinned.spans, s)

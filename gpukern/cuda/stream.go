@@ -10,7 +10,7 @@ type Priority int
 
 // The priorities.
 const (
-	Bulk Priority = iota
+	Patient Priority = iota
 	Urgent
 )
 

@@ -1,0 +1,116 @@
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/packet"
+)
+
+// Work is a batch as the device sees it.
+type Work struct {
+	Mem   Ptr    // what Desc.Off counts from
+	Size  uint64 // nothing at or beyond Mem+Size is read
+	Desc  Ptr
+	N     int
+	Shift uint8 // a frame has 1<<Shift bytes
+}
+
+// pass is struct gk_pass of pass.h: one batch for the kernels of the header pass.
+type pass struct {
+	mem        Ptr
+	size       uint64
+	desc       Ptr
+	tables     Ptr
+	state      Ptr
+	n          uint32
+	ops        gpukern.Ops
+	shift      uint32
+	epoch      uint32
+	generation uint32
+	_          uint32
+}
+
+// HeaderPass is what the kernel of the header pass does with a batch.
+type HeaderPass struct {
+	Ops        gpukern.Ops
+	Tables     Ptr    // struct gk_tables, a Table's
+	State      Ptr    // struct gk_state; 0 where Ops has neither OpFlow nor OpSketch
+	Epoch      uint32 // of the flow table
+	Generation uint32 // of Tables, another one for each; 0 keeps the flow table from remembering findings
+}
+
+// coreOps are those of gk_headers_core, the lighter form of the kernel.
+const coreOps = gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash
+
+// Put puts the pass over w on the stream that r records.
+func (h HeaderPass) Put(r *Recorder, w Work) error {
+	name := "gk_headers"
+	if h.Ops == coreOps {
+		name = "gk_headers_core"
+	}
+	k, err := r.s.d.Kernel(name)
+	if err != nil {
+		return err
+	}
+	g, err := k.grid(w.N)
+	if err != nil {
+		return err
+	}
+	return Record(r, k, g, &pass{
+		mem: w.Mem, size: w.Size, desc: w.Desc, tables: h.Tables, state: h.State, n: uint32(w.N), ops: h.Ops,
+		shift: uint32(w.Shift), epoch: h.Epoch, generation: h.Generation,
+	})
+}
+
+// grid is the shape of a launch with a thread for each of n packets, or as many as run at once. For the
+// owner.
+func (k *Kernel) grid(n int) (Grid, error) {
+	if k.resident == 0 {
+		per, err := k.d.lib.occupancy(k.fn, k.Threads, 0)
+		if err != nil {
+			return Grid{}, err
+		}
+		k.resident = max(per, 1) * k.d.info.SMs
+	}
+	return Grid{Blocks: max(1, min((n+k.Threads-1)/k.Threads, k.resident)), Threads: k.Threads}, nil
+}
+
+// descBytes borrows the memory of descriptors.
+func descBytes(d []packet.Desc) []byte {
+	if len(d) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&d[0])), len(d)*descSize)
+}
+
+// descSize is the size of a descriptor in bytes.
+const descSize = int(unsafe.Sizeof(packet.Desc{}))
+
+// reach returns the part of the arena that the packets of b lie in, from the first frame's begin to the
+// last one's end.
+func reach(b *packet.Batch) (low, high int) {
+	if len(b.D) == 0 {
+		return 0, 0
+	}
+	low = len(b.Arena.Mem)
+	for i := range b.D {
+		low = min(low, int(b.D[i].Off))
+		high = max(high, int(b.D[i].Off)+int(b.D[i].Len))
+	}
+	frame := b.Arena.FrameSize()
+	low &^= frame - 1
+	high = min((high+frame-1)&^(frame-1), len(b.Arena.Mem))
+	return low, high
+}
+
+// NewBatch returns an empty batch of at most n packets in a, with descriptors that the device maps: it
+// works on them where they are. The caller closes the block, when the batch is used no more.
+func (d *Device) NewBatch(a *packet.Arena, n int) (*packet.Batch, *Block, error) {
+	block, err := d.AllocHost(n * descSize)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := unsafe.Slice((*packet.Desc)(unsafe.Pointer(&block.Mem[0])), n)
+	return &packet.Batch{Arena: a, D: all[:0]}, block, nil
+}
