@@ -25,18 +25,20 @@ type gkPass struct {
 	generation, spare uint32
 }
 
+// threads are those of a block: fewer than may be, so that there are several blocks.
+const threads = 64
+
 // headersKernel runs a kernel of headers.cu over batches, as an engine does.
 type headersKernel struct {
 	l      *hostkern.Library
 	name   string
-	blocks int
 	image  Image
 	tables []byte
 }
 
 func newHeadersKernel(t testing.TB, name string, tables Tables, key *[40]byte) *headersKernel {
 	t.Helper()
-	k := &headersKernel{l: hostkern.Open(t), name: name, blocks: 2, image: tables.Image(key)}
+	k := &headersKernel{l: hostkern.Open(t), name: name, image: tables.Image(key)}
 	k.tables = k.image.place()
 	return k
 }
@@ -59,7 +61,7 @@ func (k *headersKernel) run(t testing.TB, b *packet.Batch, ops Ops) {
 		}
 		pin.Pin(at)
 	}
-	k.l.Run(t, k.name, unsafe.Pointer(p), k.blocks, 64, 0)
+	k.l.Run(t, k.name, unsafe.Pointer(p), (len(b.D)+threads-1)/threads, threads, 0)
 	runtime.KeepAlive(k)
 }
 

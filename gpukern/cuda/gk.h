@@ -5,6 +5,8 @@
  *
  *	GK_KERNEL(gk_example, struct gk_example, 256) { u32 i = gk_global_thread(); ... }
  *
+ * GK_KERNEL_BLOCKS also says how many blocks a multiprocessor is to run at once, which bounds the registers.
+ *
  * Collectives (gk_ballot, gk_shfl, gk_warp_sync, gk_block_sync) must be reached by all threads of the
  * warp or block, and no thread may leave the kernel before the last of them. A spin on a word that
  * another thread writes must call gk_pause in its loop.
@@ -40,9 +42,10 @@ enum { GK_WARP = 32 };
 #define GK_SLOW static __attribute__((device, noinline)) /* paths that few packets take */
 #define GK_CONST static __attribute__((constant))        /* small tables, known when compiled */
 #define GK_SHARED static __attribute__((shared))         /* memory of the block */
-#define GK_KERNEL(name, P, threads)                                                                   \
+#define GK_KERNEL(name, P, threads) GK_KERNEL_BLOCKS(name, P, threads, 1)
+#define GK_KERNEL_BLOCKS(name, P, threads, blocks)                                                    \
 	GK_FN void name##_body(const P *p);                                                           \
-	extern "C" __attribute__((global, launch_bounds(threads))) void name(const P gk_p)            \
+	extern "C" __attribute__((global, launch_bounds(threads, blocks))) void name(const P gk_p)    \
 	{                                                                                             \
 		name##_body(&gk_p);                                                                   \
 	}                                                                                             \

@@ -9,8 +9,10 @@
  *	descriptors (in memory) -> lines.desc -> [lane: off, len] -> frames (in memory) -> lines.row
  *	lines.row -> [lane: parse, checksum, hash, look up] -> lines.desc -> descriptors (in memory)
  *
- * Contract of a launch: blocks of GK_HEADERS_THREADS threads at most, whole warps; static shared memory only;
- * frames and the arena on a boundary of 16 bytes, descriptors of 16; tables do not change meanwhile. */
+ * Contract of a launch: one warp for each 32 descriptors, so (n + threads - 1) / threads blocks; blocks of whole
+ * warps, GK_HEADERS_THREADS threads at most; no dynamic shared memory, 5.6 KiB of static for each warp that
+ * a block may have. The arena and the descriptors lie on boundaries of 16 bytes, and frames have 16 or more.
+ * Tables do not change meanwhile. */
 #ifndef MILLRACE_GK_HEADERS_CUH
 #define MILLRACE_GK_HEADERS_CUH
 
@@ -24,26 +26,35 @@ enum {
 	GK_KEPT_FLAGS      = MR_FLAG_MORE | MR_FLAG_OFFLOAD,
 };
 
-/* What a warp works on. A descriptor takes twelve words instead of eight, so that lanes which read their own
- * as quads meet in no bank. */
+/* What a warp works on. With what was found behind it, a descriptor takes twelve words, so that lanes which
+ * read their own as quads meet in no bank. The stages leave here what the next need, and begin anew: so no
+ * stage holds the registers of another. */
+struct gk_lane_desc {
+	struct gk_quad q[2];  /* struct mr_desc */
+	struct gk_quad found; /* gk_pack */
+};
+
 struct gk_lines {
-	struct gk_quad desc[GK_WARP][3];
+	struct gk_lane_desc desc[GK_WARP];
 	u32 row[GK_WARP][GK_ROW];
 };
 
 GK_SHARED struct gk_lines gk_warp_lines[GK_HEADERS_WARPS] __attribute__((aligned(16)));
 
-/* gk_read_desc brings the descriptors from first on into lines. Lanes without one read the last. */
-GK_FN void gk_read_desc(const struct gk_pass *p, u32 first, struct gk_lines *lines)
+/* gk_read_desc brings the descriptors from first on into lines. Lanes without one read the last. It returns
+ * the flags of the descriptor in front of them, which are read at the same time. */
+GK_FN u32 gk_read_desc(const struct gk_pass *p, u32 first, struct gk_lines *lines)
 {
 	const u8 *from = (const u8 *)(p->desc + first);
 	u32 last = 2 * gk_min(p->n - first, GK_WARP) - 1, at = gk_lane();
 	struct gk_quad a = gk_load_quad(from + 16 * gk_min(at, last));
 	struct gk_quad b = gk_load_quad(from + 16 * gk_min(at + GK_WARP, last));
+	u32 before = first ? gk_desc_word(p, first - 1, GK_DESC_WORDS - 1) : 0;
 
-	lines->desc[at / 2][at & 1] = a;
-	lines->desc[(at + GK_WARP) / 2][at & 1] = b;
+	lines->desc[at / 2].q[at & 1] = a;
+	lines->desc[(at + GK_WARP) / 2].q[at & 1] = b;
 	gk_warp_sync();
+	return before;
 }
 
 /* gk_write_desc writes the descriptors back. */
@@ -54,7 +65,7 @@ GK_FN void gk_write_desc(const struct gk_pass *p, u32 first, struct gk_lines *li
 
 	gk_warp_sync();
 	for (u32 at = gk_lane(); at < quads; at += GK_WARP)
-		gk_store_quad(to + 16 * at, lines->desc[at / 2][at & 1]);
+		gk_store_quad(to + 16 * at, lines->desc[at / 2].q[at & 1]);
 	gk_warp_sync();
 }
 
@@ -93,15 +104,17 @@ GK_FN struct gk_tuple gk_tuple_of(const struct gk_view *v, const struct gk_found
 	t.ports = f->known == GK_KNOWS_PORTS ? f->ports : 0;
 	t.end = f->end;
 	t.v4 = (f->flags & MR_FLAG_IPV4) != 0;
+	struct gk_quad a = gk_four(v, f->l3 + (t.v4 ? 4 : 8)); /* the last eight bytes of it, over IPv4 */
 	if (t.v4) {
-		t.src_hi = (u64)gk_be32(v, f->l3 + 12) << 32;
-		t.dst_hi = (u64)gk_be32(v, f->l3 + 16) << 32;
+		t.src_hi = (u64)a.w[2] << 32;
+		t.dst_hi = (u64)a.w[3] << 32;
 		return t;
 	}
-	t.src_hi = gk_be64(v, f->l3 + 8);
-	t.src_lo = gk_be64(v, f->l3 + 16);
-	t.dst_hi = gk_be64(v, f->l3 + 24);
-	t.dst_lo = gk_be64(v, f->l3 + 32);
+	struct gk_quad b = gk_four(v, f->l3 + 24);
+	t.src_hi = (u64)a.w[0] << 32 | a.w[1];
+	t.src_lo = (u64)a.w[2] << 32 | a.w[3];
+	t.dst_hi = (u64)b.w[0] << 32 | b.w[1];
+	t.dst_lo = (u64)b.w[2] << 32 | b.w[3];
 	return t;
 }
 
@@ -118,54 +131,86 @@ GK_FN void gk_look_up(const struct gk_pass *p, const struct gk_tuple *t, struct 
 		d->next_hop = (u16)gk_lpm(t->v4 ? &tables->lpm4 : &tables->lpm6, t->dst_hi, t->dst_lo);
 }
 
-/* gk_headers_run does the operations ops for the descriptors from first on, 32 at most. */
-GK_FN void gk_headers_run(const struct gk_pass *p, u32 first, u32 ops)
+/* gk_view_of returns what this lane can see of its packet. */
+GK_FN struct gk_view gk_view_of(const struct gk_pass *p, const struct gk_lines *lines)
 {
-	struct gk_lines *lines = &gk_warp_lines[gk_thread() / GK_WARP];
-	u32 lane = gk_lane(), i = first + lane;
-
-	gk_read_desc(p, first, lines);
-	u32 off = lines->desc[lane][0].w[0], len = lines->desc[lane][0].w[1] & 0xffff;
-	u32 driver = lines->desc[lane][1].w[3] & GK_KEPT_FLAGS;
-	u32 before = lane ? lines->desc[lane - 1][1].w[3] : first ? gk_desc_word(p, first - 1, GK_DESC_WORDS - 1) : 0;
-	int begins = i < p->n && !(before & MR_FLAG_MORE), good = begins && gk_inside(p, off, len);
-	u32 rest = good && driver & MR_FLAG_MORE ? gk_chain_rest(p, i + 1) : 0;
-	good = good && rest != ~0u;
-
+	const struct gk_quad *desc = lines->desc[gk_lane()].q;
+	u32 off = desc->w[0];
 	struct gk_view v;
-	u32 sixteens = good ? gk_min((off & 15) + len + 15, GK_LINE) / 16 : 0;
-	if (len == 0)
-		sixteens = 0;
+
+	v.len = desc->w[1] & 0xffff;
 	v.frame = p->mem + off;
-	v.row = lines->row[lane];
+	v.row = lines->row[gk_lane()];
 	v.skip = off & 15;
-	v.have = gk_min(len, sixteens * 16 - (sixteens ? v.skip : 0));
-	v.len = len;
-	v.total = len + rest;
-	gk_read_lines(p, (off & ~15u) | sixteens, lines);
+	v.have = gk_min(v.len, GK_LINE - v.skip);
+	return v;
+}
 
-	struct gk_found f = {};
+/* gk_parse_stage reads the packets' lines and parses them; before are the flags of the descriptor in front. */
+GK_FN void gk_parse_stage(const struct gk_pass *p, u32 first, struct gk_lines *lines, u32 before, u32 ops)
+{
+	u32 lane = gk_lane(), i = first + lane;
+	struct gk_view v = gk_view_of(p, lines);
+	u32 off = lines->desc[lane].q[0].w[0];
+	u32 flags = lines->desc[lane].q[1].w[3];
+	if (lane != 0)
+		before = lines->desc[lane - 1].q[1].w[3];
+	int begins = i < p->n && !(before & MR_FLAG_MORE), good = begins && gk_inside(p, off, v.len);
+	u32 rest = good && flags & MR_FLAG_MORE ? gk_chain_rest(p, i + 1) : 0;
+	struct gk_quad found = {};
+
+	good = good && rest != ~0u;
+	gk_read_lines(p, (off - v.skip) | (good && v.len ? (v.skip + v.have + 15) / 16 : 0), lines);
 	if (good)
-		gk_parse(&v, ops & GK_OP_TUNNEL, &f);
+		found = gk_parse(&v, v.len + rest, ops & GK_OP_TUNNEL);
 	else if (begins)
-		f.flags = MR_FLAG_MALFORMED;
-	struct gk_tuple t = gk_tuple_of(&v, &f);
-	f.flags |= driver;
-	if (ops & (GK_OP_CHECKSUM | GK_OP_FILL))
-		f.flags |= gk_checksums(p, &v, &f, &t, off, i + 1, ops & GK_OP_FILL);
+		found.w[0] = MR_FLAG_MALFORMED;
+	found.w[0] |= flags & GK_KEPT_FLAGS;
+	lines->desc[lane].found = found;
+	gk_warp_sync();
+}
 
-	struct mr_desc d = gk_desc_of(lines->desc[lane]);
+/* gk_checksum_stage verifies checksums, or makes them. */
+GK_FN void gk_checksum_stage(const struct gk_pass *p, u32 first, struct gk_lines *lines, u32 ops)
+{
+	struct gk_view v = gk_view_of(p, lines);
+	u32 flags = gk_checksums(p, &v, &lines->desc[gk_lane()].found, lines->desc[gk_lane()].q[0].w[0],
+				 first + gk_lane() + 1, ops & GK_OP_FILL);
+
+	lines->desc[gk_lane()].found.w[0] |= flags;
+	gk_warp_sync();
+}
+
+/* gk_look_up_stage does the operations that look up tuples, and writes all that was found into the
+ * descriptors. */
+GK_FN void gk_look_up_stage(const struct gk_pass *p, struct gk_lines *lines, u32 ops)
+{
+	struct gk_lane_desc *at = &lines->desc[gk_lane()];
+	struct gk_view v = gk_view_of(p, lines);
+	struct gk_found f = gk_unpack(at->found);
+	struct gk_tuple t = gk_tuple_of(&v, &f);
+	struct mr_desc d = gk_desc_of(at->q);
+
 	d.l3 = (u8)f.l3;
 	d.l4 = (u16)f.l4;
 	d.payload = (u16)f.payload;
-	d.hash = 0;
-	d.rule = 0;
-	d.next_hop = 0;
 	d.flags = (u16)f.flags;
 	d.proto = (u8)f.proto;
 	if (t.known != GK_KNOWS_NOTHING)
 		gk_look_up(p, &t, &d, ops);
-	gk_desc_into(&d, lines->desc[lane]);
+	gk_desc_into(&d, at->q);
+}
+
+/* gk_headers_run does the operations ops for the descriptors from first on, 32 at most. */
+GK_FN void gk_headers_run(const struct gk_pass *p, u32 first, u32 ops)
+{
+	struct gk_lines *lines = &gk_warp_lines[gk_thread() / GK_WARP];
+
+	u32 before = gk_read_desc(p, first, lines);
+	gk_parse_stage(p, first, lines, before, ops);
+	if (ops & (GK_OP_CHECKSUM | GK_OP_FILL))
+		gk_checksum_stage(p, first, lines, ops);
+	gk_look_up_stage(p, lines, ops);
 	gk_write_desc(p, first, lines);
 }
 

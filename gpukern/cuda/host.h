@@ -11,6 +11,7 @@
 #define GK_SLOW static
 #define GK_CONST static const
 #define GK_SHARED static thread_local
+#define GK_KERNEL_BLOCKS(name, P, threads, blocks) GK_KERNEL(name, P, threads)
 #define GK_KERNEL(name, P, threads)                                                                   \
 	static void name##_body(const P *p);                                                          \
 	extern "C" void name(const void *p) { name##_body((const P *)p); }                            \

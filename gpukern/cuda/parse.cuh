@@ -31,7 +31,6 @@ struct gk_view {
 	u32 skip;        /* 0 to 15 */
 	u32 have;        /* bytes of the packet in the row */
 	u32 len;         /* bytes in the frame */
-	u32 total;       /* bytes in all of its descriptors */
 };
 
 /* What its headers say. */
@@ -44,35 +43,71 @@ struct gk_found {
 	u32 outer; /* L3 of the outer IPv4 header where the rest describes an inner packet, else 0 */
 };
 
-GK_FN u32 gk_byte(const struct gk_view *v, u32 at)
+/* gk_pack and gk_unpack keep it in four words between the stages. */
+GK_FN struct gk_quad gk_pack(const struct gk_found *f)
 {
-	if (at < v->have)
-		return ((const u8 *)v->row)[v->skip + at];
-	return gk_load_u8(v->frame + at);
+	struct gk_quad q = {{
+		f->flags | f->proto << 16 | f->l3 << 24,
+		f->l4 | f->payload << 16,
+		f->end | f->known << 20 | f->outer << 24,
+		f->ports,
+	}};
+	return q;
 }
 
-GK_FN u32 gk_be16(const struct gk_view *v, u32 at) { return gk_byte(v, at) << 8 | gk_byte(v, at + 1); }
-
-/* gk_be32 reads four bytes at any place: by two words where they lie in the row. */
-GK_FN u32 gk_be32(const struct gk_view *v, u32 at)
+GK_FN struct gk_found gk_unpack(struct gk_quad q)
 {
-	if (at + 4 <= v->have) {
-		u32 pos = v->skip + at;
-		return gk_permute(v->row[pos / 4], v->row[pos / 4 + 1], 0x0123 + 0x1111 * (pos & 3));
-	}
-	return gk_be16(v, at) << 16 | gk_be16(v, at + 2);
+	struct gk_found f = {};
+
+	f.flags = q.w[0] & 0xffff;
+	f.proto = q.w[0] >> 16 & 255;
+	f.l3 = q.w[0] >> 24;
+	f.l4 = q.w[1] & 0xffff;
+	f.payload = q.w[1] >> 16;
+	f.end = q.w[2] & 0xfffff;
+	f.known = q.w[2] >> 20 & 3;
+	f.outer = q.w[2] >> 24;
+	f.ports = q.w[3];
+	return f;
 }
 
-GK_FN u64 gk_be64(const struct gk_view *v, u32 at) { return (u64)gk_be32(v, at) << 32 | gk_be32(v, at + 4); }
+/* gk_word reads four bytes of a row at any place, in network order. */
+GK_FN u32 gk_word(const u32 *row, u32 at)
+{
+	return gk_permute(row[at / 4], row[at / 4 + 1], 0x0123 + 0x1111 * (at & 3));
+}
+
+/* gk_far reads sixteen bytes of a frame as four words in network order. Few packets come here. */
+GK_SLOW struct gk_quad gk_far(const u8 *a)
+{
+	struct gk_quad q;
+
+	for (u32 i = 0; i < 4; i++, a += 4)
+		q.w[i] = gk_load_u8(a) << 24 | gk_load_u8(a + 1) << 16 | gk_load_u8(a + 2) << 8 | gk_load_u8(a + 3);
+	return q;
+}
+
+/* gk_four reads sixteen bytes at any place. */
+GK_FN struct gk_quad gk_four(const struct gk_view *v, u32 at)
+{
+	u32 pos = v->skip + at;
+
+	if (at + 16 > v->have)
+		return gk_far(v->frame + at);
+	struct gk_quad q = {{gk_word(v->row, pos), gk_word(v->row, pos + 4), gk_word(v->row, pos + 8),
+			     gk_word(v->row, pos + 12)}};
+	return q;
+}
 
 /* gk_usual reads TCP or UDP, not a fragment, over IPv4 without options or IPv6 without extension headers,
- * behind at most two tags, all there. It reports 0 for any other. Every byte that it reads is in the row: the
+ * behind at most two tags, in one
+ * descriptor and all there. It reports 0 for any other. Every byte that it reads is in the row: the
  * longest such header ends at 22 + 40 + 20. */
 GK_FN int gk_usual(const struct gk_view *v, struct gk_found *f)
 {
 	u32 l3 = 14, l4, end, flags, proto, word, ports;
 
-	if (v->have < 54 || v->total != v->len)
+	if (v->have < 54)
 		return 0;
 	u32 sel = 0x0123 + 0x1111 * ((v->skip + 14) & 3); /* all headers begin at the same place of a word */
 	const u32 *w = v->row + (v->skip + 14) / 4;

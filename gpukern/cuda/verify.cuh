@@ -56,6 +56,12 @@ GK_FN u32 gk_ip_checksums(const struct gk_view *v, const struct gk_found *f, u32
 /* gk_field_of returns where the checksum lies in a transport header. */
 GK_FN u32 gk_field_of(u32 proto) { return proto == GK_PROTO_TCP ? 16 : proto == GK_PROTO_UDP ? 6 : 2; }
 
+/* gk_far_udp reads length and checksum of a UDP header that lies beyond the row. */
+GK_SLOW u32 gk_far_udp(const u8 *l4)
+{
+	return gk_load_u8(l4 + 4) << 24 | gk_load_u8(l4 + 5) << 16 | gk_load_u8(l4 + 6) << 8 | gk_load_u8(l4 + 7);
+}
+
 /* gk_covered returns how many bytes the transport checksum covers, 0 where nothing is to be added up, and sets
  * the flags that are known without. */
 GK_FN u32 gk_covered(const struct gk_view *v, const struct gk_found *f, u32 fill, u32 *flags)
@@ -70,7 +76,7 @@ GK_FN u32 gk_covered(const struct gk_view *v, const struct gk_found *f, u32 fill
 	}
 	if (f->proto != GK_PROTO_UDP)
 		return f->end - f->l4;
-	u32 udp = gk_be32(v, f->l4 + 4);
+	u32 udp = f->l4 + 8 > v->have ? gk_far_udp(v->frame + f->l4) : gk_word(v->row, v->skip + f->l4 + 4);
 	if (fill || (udp & 0xffff) != 0)
 		return udp >> 16;
 	if (f->flags & MR_FLAG_IPV4) /* over IPv6 there must be one: RFC 8200 8.1 */
@@ -91,7 +97,7 @@ GK_FN void gk_near_sum(const struct gk_view *v, const struct gk_found *f, u32 fi
 		s->sum = gk_placed(sum, v->skip + l4);
 		s->done = stop - l4;
 	} else if (fill) {
-		s->sum = gk_far_sum(v, l4, l4 + field);
+		s->sum = gk_far_sum(v->frame + l4, field);
 		s->done = field + 2;
 	}
 }
@@ -112,34 +118,47 @@ GK_FN void gk_next_piece(const struct gk_pass *p, struct gk_segment *s)
 
 /* gk_pseudo returns the sum of the pseudo-header: of the addresses in the IP header, so that the checksum of a
  * packet whose routing header has segments left comes out wrong (RFC 8200 8.1). ICMP has none. */
-GK_FN u32 gk_pseudo(const struct gk_tuple *t, u32 n)
+GK_FN u32 gk_pseudo(const struct gk_view *v, const struct gk_found *f, u32 n)
 {
-	if (t->proto == GK_PROTO_ICMP)
+	u32 size = f->flags & MR_FLAG_IPV4 ? 8 : 32, at = f->l3 + (f->flags & MR_FLAG_IPV4 ? 12 : 8);
+
+	if (f->proto == GK_PROTO_ICMP)
 		return 0;
-	u64 sum = (t->src_hi >> 32) + (u32)t->src_hi + (t->dst_hi >> 32) + (u32)t->dst_hi;
-	if (!t->v4)
-		sum += (t->src_lo >> 32) + (u32)t->src_lo + (t->dst_lo >> 32) + (u32)t->dst_lo;
-	return gk_swap16(gk_fold(sum + t->proto + n));
+	u32 rest = gk_swap16(gk_fold(f->proto + n));
+	if (at + size > v->have)
+		return rest + gk_far_sum(v->frame + at, size);
+	return rest + gk_placed(gk_row_sum(v->row, v->skip + at, v->skip + at + size), v->skip + at);
+}
+
+/* gk_begin adds up what this lane alone can of its packet's segment, and notes what is left. */
+GK_FN struct gk_segment gk_begin(const struct gk_pass *p, const struct gk_view *v, const struct gk_found *f, u32 off,
+				 u32 next, u32 fill, u32 *flags)
+{
+	struct gk_segment s = {};
+
+	s.n = gk_covered(v, f, fill, flags);
+	if (s.n == 0)
+		return s;
+	gk_near_sum(v, f, fill, &s);
+	s.sum += gk_pseudo(v, f, s.n);
+	s.piece = next;
+	s.rest.from = off + f->l4 + s.done;
+	s.rest.n = gk_min(s.n, v->len - f->l4) - s.done;
+	if (s.rest.n == 0)
+		gk_next_piece(p, &s);
+	return s;
 }
 
 /* gk_checksums verifies the checksums of this lane's packet, or makes them, and returns the flags that say
  * so. All lanes call it, also those without a packet. off is where the packet lies, next the descriptor
  * behind its first. */
-GK_FN u32 gk_checksums(const struct gk_pass *p, const struct gk_view *v, const struct gk_found *f,
-		       const struct gk_tuple *t, u32 off, u32 next, u32 fill)
+GK_FN u32 gk_checksums(const struct gk_pass *p, const struct gk_view *v, const struct gk_quad *found, u32 off,
+		       u32 next, u32 fill)
 {
-	u32 flags = gk_ip_checksums(v, f, fill);
-	struct gk_segment s = {};
+	struct gk_found f = gk_unpack(*found);
+	u32 flags = gk_ip_checksums(v, &f, fill);
+	struct gk_segment s = gk_begin(p, v, &f, off, next, fill, &flags);
 
-	s.n = gk_covered(v, f, fill, &flags);
-	if (s.n != 0) {
-		gk_near_sum(v, f, fill, &s);
-		s.piece = next;
-		s.rest.from = off + f->l4 + s.done;
-		s.rest.n = gk_min(s.n, v->len - f->l4) - s.done;
-		if (s.rest.n == 0)
-			gk_next_piece(p, &s);
-	}
 	while (gk_ballot(s.rest.n != 0)) {
 		u32 sum = gk_rest_sum(p->mem, s.rest);
 		if (s.rest.n == 0)
@@ -150,10 +169,11 @@ GK_FN u32 gk_checksums(const struct gk_pass *p, const struct gk_view *v, const s
 	}
 	if (s.n == 0)
 		return flags;
-	u32 sum = gk_fold(s.sum + gk_pseudo(t, s.n));
-	if (fill)
-		gk_put_checksum(v, f->l4 + gk_field_of(f->proto), sum, f->proto == GK_PROTO_UDP);
-	else if (sum != 0xffff)
+	u32 sum = gk_fold(s.sum);
+	if (fill) {
+		f = gk_unpack(*found);
+		gk_put_checksum(v, f.l4 + gk_field_of(f.proto), sum, f.proto == GK_PROTO_UDP);
+	} else if (sum != 0xffff)
 		return flags;
 	return flags | MR_FLAG_L4_CHECKSUM_OK;
 }

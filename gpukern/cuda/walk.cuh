@@ -12,10 +12,20 @@ enum { GK_END, GK_ETHERNET, GK_IPV4, GK_IPV6 };
 struct gk_walker {
 	struct gk_view v;
 	struct gk_found f;
-	u32 limit; /* an inner packet ends here at the latest */
-	u32 at;    /* offset of what is to be read next */
+	u32 total;   /* bytes in all of the packet's descriptors */
+	u32 limit;   /* an inner packet ends here at the latest */
+	u32 at;      /* offset of what is to be read next */
 	u32 tunnels; /* inner packets are asked for, and this is none */
 };
+
+GK_FN u32 gk_byte(const struct gk_view *v, u32 at)
+{
+	if (at < v->have)
+		return ((const u8 *)v->row)[v->skip + at];
+	return gk_load_u8(v->frame + at);
+}
+
+GK_FN u32 gk_be16(const struct gk_view *v, u32 at) { return gk_byte(v, at) << 8 | gk_byte(v, at + 1); }
 
 GK_FN u32 gk_malformed(struct gk_walker *w)
 {
@@ -166,7 +176,7 @@ GK_FN u32 gk_transport(struct gk_walker *w, u32 at, u32 end)
 	f->payload = at + header;
 	if (f->proto == GK_PROTO_ICMP || f->proto == GK_PROTO_ICMPV6)
 		return GK_END;
-	f->ports = gk_be32(&w->v, at);
+	f->ports = gk_be16(&w->v, at) << 16 | gk_be16(&w->v, at + 2);
 	f->known = GK_KNOWS_PORTS;
 	if (w->tunnels && size != 0 && (f->ports & 0xffff) == GK_PORT_VXLAN && !(f->flags & MR_FLAG_FRAGMENT))
 		return gk_vxlan(w, at + 8, at + size);
@@ -178,7 +188,7 @@ GK_FN int gk_ends(struct gk_walker *w, u32 end)
 {
 	if (end > w->limit)
 		return 0;
-	if (end > w->v.total)
+	if (end > w->total)
 		w->f.flags |= MR_FLAG_TRUNCATED;
 	else
 		w->f.end = end;
@@ -292,7 +302,7 @@ GK_FN u32 gk_ipv6(struct gk_walker *w)
 	return gk_transport(w, at, end);
 }
 
-/* gk_parse_any parses a packet. What it finds is packed into four words, which stay in registers. */
+/* gk_parse_any parses a packet. What it finds comes back packed, in registers. */
 GK_SLOW struct gk_quad gk_parse_any(const u8 *frame, const u32 *row, u32 skip_have, u32 len, u32 total, u32 tunnels)
 {
 	struct gk_walker w = {};
@@ -302,36 +312,23 @@ GK_SLOW struct gk_quad gk_parse_any(const u8 *frame, const u32 *row, u32 skip_ha
 	w.v.skip = skip_have & 15;
 	w.v.have = skip_have >> 4;
 	w.v.len = len;
-	w.v.total = total;
 	w.limit = ~0u;
+	w.total = total;
 	w.tunnels = tunnels;
 	for (u32 next = GK_ETHERNET; next != GK_END;)
 		next = next == GK_ETHERNET ? gk_ethernet(&w) : next == GK_IPV4 ? gk_ipv4(&w) : gk_ipv6(&w);
-	struct gk_quad q = {{
-		w.f.flags | w.f.proto << 16 | w.f.l3 << 24,
-		w.f.l4 | w.f.payload << 16,
-		w.f.end | w.f.known << 20 | w.f.outer << 24,
-		w.f.ports,
-	}};
-	return q;
+	return gk_pack(&w.f);
 }
 
-/* gk_parse reads the headers of a packet. */
-GK_FN void gk_parse(const struct gk_view *v, u32 tunnels, struct gk_found *f)
+/* gk_parse reads the headers of a packet of total bytes. */
+GK_FN struct gk_quad gk_parse(const struct gk_view *v, u32 total, u32 tunnels)
 {
-	if (gk_usual(v, f) &&
-	    !(tunnels && f->proto == GK_PROTO_UDP && (f->ports & 0xffff) == GK_PORT_VXLAN))
-		return;
-	struct gk_quad q = gk_parse_any(v->frame, v->row, v->skip | v->have << 4, v->len, v->total, tunnels);
-	f->flags = q.w[0] & 0xffff;
-	f->proto = q.w[0] >> 16 & 255;
-	f->l3 = q.w[0] >> 24;
-	f->l4 = q.w[1] & 0xffff;
-	f->payload = q.w[1] >> 16;
-	f->end = q.w[2] & 0xfffff;
-	f->known = q.w[2] >> 20 & 3;
-	f->outer = q.w[2] >> 24;
-	f->ports = q.w[3];
+	struct gk_found f;
+
+	if (total == v->len && gk_usual(v, &f) &&
+	    !(tunnels && f.proto == GK_PROTO_UDP && (f.ports & 0xffff) == GK_PORT_VXLAN))
+		return gk_pack(&f);
+	return gk_parse_any(v->frame, v->row, v->skip | v->have << 4, v->len, total, tunnels);
 }
 
 #endif
