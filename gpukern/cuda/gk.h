@@ -42,14 +42,15 @@ enum { GK_WARP = 32 };
 #define GK_SLOW static __attribute__((device, noinline)) /* paths that few packets take */
 #define GK_CONST static __attribute__((constant))        /* small tables, known when compiled */
 #define GK_SHARED static __attribute__((shared))         /* memory of the block */
-#define GK_KERNEL(name, P, threads) GK_KERNEL_BLOCKS(name, P, threads, 1)
-#define GK_KERNEL_BLOCKS(name, P, threads, blocks)                                                    \
+#define GK_KERNEL_(name, P, ...)                                                                      \
 	GK_FN void name##_body(const P *p);                                                           \
-	extern "C" __attribute__((global, launch_bounds(threads, blocks))) void name(const P gk_p)    \
+	extern "C" __attribute__((global, launch_bounds(__VA_ARGS__))) void name(const P gk_p)        \
 	{                                                                                             \
 		name##_body(&gk_p);                                                                   \
 	}                                                                                             \
 	GK_FN void name##_body(const P *p)
+#define GK_KERNEL(name, P, threads) GK_KERNEL_(name, P, threads)
+#define GK_KERNEL_BLOCKS(name, P, threads, blocks) GK_KERNEL_(name, P, threads, blocks)
 
 /* Where this thread is. */
 GK_FN u32 gk_thread(void) { return __nvvm_read_ptx_sreg_tid_x(); }

@@ -21,11 +21,10 @@ type Kernel struct {
 	Local     int    // bytes of local memory of a thread: spills and arrays
 	Shared    int    // bytes of shared memory that the source itself asks for
 
-	d        *Device
-	fn       function
-	bytes    int // of the struct that it takes
-	resident int // blocks that the device runs at once; 0 is not asked yet
-	most     int // dynamic shared memory that was asked for so far
+	d     *Device
+	fn    function
+	bytes int // of the struct that it takes
+	most  int // dynamic shared memory that was asked for so far
 }
 
 // Kernel finds a kernel by its name.

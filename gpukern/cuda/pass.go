@@ -53,27 +53,16 @@ func (h HeaderPass) Put(r *Recorder, w Work) error {
 	if err != nil {
 		return err
 	}
-	g, err := k.grid(w.N)
-	if err != nil {
-		return err
-	}
-	return Record(r, k, g, &pass{
+	return Record(r, k, headersGrid(w.N, k.Threads), &pass{
 		mem: w.Mem, size: w.Size, desc: w.Desc, tables: h.Tables, state: h.State, n: uint32(w.N), ops: h.Ops,
 		shift: uint32(w.Shift), epoch: h.Epoch, generation: h.Generation,
 	})
 }
 
-// grid is the shape of a launch with a thread for each of n packets, or as many as run at once. For the
-// owner.
-func (k *Kernel) grid(n int) (Grid, error) {
-	if k.resident == 0 {
-		per, err := k.d.lib.occupancy(k.fn, k.Threads, 0)
-		if err != nil {
-			return Grid{}, err
-		}
-		k.resident = max(per, 1) * k.d.info.SMs
-	}
-	return Grid{Blocks: max(1, min((n+k.Threads-1)/k.Threads, k.resident)), Threads: k.Threads}, nil
+// headersGrid is the shape of a launch with a thread for each of n packets, as headers.cuh asks for: a warp
+// does its 32 descriptors and ends.
+func headersGrid(n, threads int) Grid {
+	return Grid{Blocks: max(1, (n+threads-1)/threads), Threads: threads}
 }
 
 // descBytes borrows the memory of descriptors.
