@@ -242,10 +242,7 @@ func (d *Device) Close() error {
 // end is Close, for the owner.
 func (d *Device) end() error {
 	d.over = true
-	var errs []error
-	for len(d.kept) > 0 {
-		errs = append(errs, d.drop(d.kept[len(d.kept)-1]))
-	}
+	errs := []error{d.dropAll()}
 	if d.ctx != 0 {
 		if d.Lost() == nil {
 			errs = append(errs, d.lib.setCurrent(0))

@@ -1,7 +1,10 @@
 package cuda
 
 import (
+	"errors"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/internal/hostkern"
 )
@@ -33,5 +36,89 @@ func TestOpenTellsWhatTheDeviceIs(t *testing.T) {
 	if got.Name != "Fake GPU 0" || got.Bus != "0000:17:00.0" || got.Driver != "12.4" || got.Capability != 80 || got.SMs != 4 ||
 		got.Memory != 1<<30 || got.L2 != 4<<20 || got.SharedSM != 228<<10 || got.Shared != 227<<10 {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestCloseEndsEverythingOnce(t *testing.T) {
+	d, drv := openFake(t)
+	b, err := d.Alloc(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := d.AllocHost(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.NewStream(Patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var closers sync.WaitGroup
+	for range 4 {
+		closers.Go(func() {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	closers.Wait()
+	if f := drv.Faults(); f != "" {
+		t.Error(f)
+	}
+	if n := drv.Calls("cuDevicePrimaryCtxRelease_v2"); n != 1 {
+		t.Errorf("the context was given back %d times", n)
+	}
+	if err := errors.Join(b.Close(), h.Close(), s.Close(), d.Close()); err != nil {
+		t.Errorf("closing what the device closed: %v", err)
+	}
+	if _, err := d.Alloc(100); err != ErrClosed {
+		t.Errorf("allocate: %v", err)
+	}
+	if _, err := s.Done(); err != ErrClosed {
+		t.Errorf("ask a stream: %v", err)
+	}
+}
+
+func TestDevicesOfOneGPUShareItsContext(t *testing.T) {
+	d, drv := openFake(t)
+	e := open(t, drv)
+	b, err := e.Alloc(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := e.Alloc(100); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWatts(t *testing.T) {
+	d, drv := openFake(t)
+	if w, ok := d.Watts(); !ok || w != 100 {
+		t.Errorf("%v W, %v", w, ok)
+	}
+	m := d.StartMeter()
+	time.Sleep(250 * time.Millisecond)
+	if w, ok := m.Watts(); !ok || w < 99 || w > 101 {
+		t.Errorf("measured %v W, %v", w, ok)
+	}
+	none, err := Open(Options{Library: drv.Path, Management: "libnvidia-ml-that-is-not.so"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer none.Close()
+	if w, ok := none.Watts(); ok {
+		t.Errorf("%v W without a library", w)
+	}
+	if w, ok := none.StartMeter().Watts(); ok {
+		t.Errorf("%v W measured without a library", w)
+	}
+	if p := openPower(drv.Path, "0000:99:00.0"); p != nil {
+		t.Error("found a GPU at another address")
 	}
 }

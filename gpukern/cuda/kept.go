@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"slices"
 	"unsafe"
 )
@@ -18,7 +19,8 @@ type kept struct {
 func (d *Device) keep(k *kept) { d.kept = append(d.kept, k) }
 
 // drop gives k back, once. A context that is lost answers nothing more: the driver's part ends with the
-// context, and host memory is unmapped only then. For the owner.
+// context, and host memory is unmapped only then. What the driver does not take back is kept, for the
+// device's Close to try again. For the owner.
 func (d *Device) drop(k *kept) error {
 	i := slices.Index(d.kept, k)
 	if i < 0 {
@@ -29,18 +31,36 @@ func (d *Device) drop(k *kept) error {
 	if d.Lost() != nil {
 		free = k.lost
 	}
-	var err error
 	if free != nil {
-		err = d.note(free())
+		if err := d.note(free()); err != nil && d.Lost() == nil {
+			d.kept = append(d.kept, k)
+			return err
+		}
 	}
-	switch {
-	case k.unmap == nil:
-	case d.Lost() != nil || err != nil:
+	if k.unmap == nil {
+		return nil
+	}
+	if d.Lost() != nil {
 		d.after = append(d.after, k.unmap)
-	default:
-		err = k.unmap()
+		return nil
 	}
-	return err
+	return k.unmap()
+}
+
+// dropAll gives everything back, the last first. For the owner, at the end.
+func (d *Device) dropAll() error {
+	var errs []error
+	for i := len(d.kept) - 1; i >= 0; i-- {
+		k := d.kept[i]
+		if err := d.drop(k); err != nil {
+			errs = append(errs, err)
+			d.kept = slices.DeleteFunc(d.kept, func(o *kept) bool { return o == k })
+			if k.unmap != nil {
+				d.after = append(d.after, k.unmap)
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // close is drop for everybody else.
