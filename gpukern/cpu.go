@@ -22,16 +22,23 @@ type Config struct {
 	// MatchLimit is how many matches of a packet OpLiterals tells at most; 0 is DefaultMatchLimit, and
 	// more than MaxMatchLimit is that.
 	MatchLimit int
+
+	Flows  *FlowTable // of OpFlow, the caller's; nil leaves Desc.Flow alone
+	Sketch *Sketch    // of OpSketch, the caller's; nil counts nothing
 }
 
 // CPU is the engine that works on the calling core: Submit does the pass, Poll hands the batches
 // back. Load may be called from any goroutine; the other methods belong to the loop.
 type CPU struct {
 	ops    Ops
-	tables atomic.Pointer[Tables]
+	tables atomic.Pointer[loaded]
 	key    hasher
 	work   *chunk
 	find   inspector
+	flows  *FlowTable
+	flow   *flowWork
+	counts *Sketch
+	sketch *sketchWork
 
 	done       []*packet.Batch // a ring of finished batches
 	head, held int
@@ -61,9 +68,26 @@ func NewCPU(cfg Config) *CPU {
 		c.find.streams = cfg.Streams
 	}
 	c.key.init(&cfg.HashKey)
-	c.tables.Store(&cfg.Tables)
+	if c.ops&OpFlow != 0 && cfg.Flows != nil {
+		c.flows, c.flow = cfg.Flows, new(flowWork)
+	}
+	if c.ops&OpSketch != 0 && cfg.Sketch != nil {
+		c.counts, c.sketch = cfg.Sketch, new(sketchWork)
+	}
+	c.tables.Store(&loaded{cfg.Tables, NextGeneration()})
 	return c
 }
+
+// loaded is tables in use, and the number by which flow tables remember what they say.
+type loaded struct {
+	Tables
+	generation uint32
+}
+
+var generations atomic.Uint32
+
+// NextGeneration returns a number that no tables of the process had, for tables that an engine is given.
+func NextGeneration() uint32 { return max(generations.Add(1), 1) }
 
 // Submit does the header pass over b and takes b until Poll returns it.
 func (c *CPU) Submit(b *packet.Batch) error {
@@ -93,7 +117,7 @@ func (c *CPU) Poll(done []*packet.Batch) int {
 
 // Load replaces the tables for batches submitted from now on. It never fails here.
 func (c *CPU) Load(t Tables) error {
-	c.tables.Store(&t)
+	c.tables.Store(&loaded{t, NextGeneration()})
 	return nil
 }
 

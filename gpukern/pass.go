@@ -16,7 +16,7 @@ type chunk struct {
 }
 
 // pass does the header pass over b, chunk by chunk and stage by stage.
-func (c *CPU) pass(b *packet.Batch, t *Tables) {
+func (c *CPU) pass(b *packet.Batch, t *loaded) {
 	for i := 0; i < len(b.D); {
 		i = c.work.parse(b, i)
 		if c.ops&OpChecksum != 0 {
@@ -25,17 +25,32 @@ func (c *CPU) pass(b *packet.Batch, t *Tables) {
 		if c.ops&OpHash != 0 {
 			c.work.hash(b, &c.key)
 		}
-		if c.ops&OpACL != 0 && t.ACL != nil {
-			c.work.acl(b, t.ACL)
+		if c.sketch != nil {
+			c.sketch.sketch(c.work, b, c.counts)
 		}
-		if c.ops&OpLPM != 0 && t.Routes != nil {
-			c.work.lpm(b, t.Routes)
+		if c.flow == nil {
+			c.lookups(c.work, b, t)
+			continue
 		}
+		c.flow.flow(c.work, b, c.flows)
+		rest := c.flow.recall(c.work, b, c.flows, t.generation)
+		c.lookups(rest, b, t)
+		rest.keep(b, c.flows, t.generation)
 	}
 	if c.ops&OpLiterals != 0 {
 		c.find.inspect(b, t.Literals)
 	} else {
 		b.Matches = b.Matches[:0]
+	}
+}
+
+// lookups are the stages that ask the tables.
+func (c *CPU) lookups(w *chunk, b *packet.Batch, t *loaded) {
+	if c.ops&OpACL != 0 && t.ACL != nil {
+		w.acl(b, t.ACL)
+	}
+	if c.ops&OpLPM != 0 && t.Routes != nil {
+		w.lpm(b, t.Routes)
 	}
 }
 

@@ -17,6 +17,9 @@ type Lists struct {
 	Literals   literal.Reference
 	MatchLimit int               // as in Config
 	Streams    map[string][]byte // what each direction of a flow has sent, by its addresses, ports and protocol; nil is none
+
+	Flows  *RefFlows  // nil is no flow table
+	Sketch *RefSketch // nil counts nothing
 }
 
 // Reference does the header pass over b as an engine with ops and with the tables compiled from l
@@ -75,8 +78,17 @@ func (r *refPacket) store(d *packet.Desc, ops Ops, l Lists) {
 	if ops&OpChecksum != 0 {
 		d.Flags |= r.checksums()
 	}
+	if ops&OpFlow != 0 && l.Flows != nil {
+		d.Flow = 0
+	}
 	if !r.src.IsValid() {
 		return
+	}
+	if ops&OpFlow != 0 && l.Flows != nil {
+		d.Flow = l.Flows.see(r.flow())
+	}
+	if ops&OpSketch != 0 && l.Sketch != nil {
+		l.Sketch.count(r.src, len(r.all))
 	}
 	if ops&OpHash != 0 {
 		d.Hash = toeplitz(l.HashKey[:], r.ends())

@@ -1,0 +1,327 @@
+package gpukern
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"unsafe"
+
+	"github.com/millrace/millrace/ring"
+)
+
+// Limits of a flow table.
+const (
+	MaxFlows = 16 << 20 // flows at once
+	MaxIdle  = 4096     // epochs
+)
+
+// FlowConfig describes a flow table.
+type FlowConfig struct {
+	Flows int    // how many it holds at once, 1 to MaxFlows; memory is 85 bytes for each
+	Idle  int    // epochs without a packet after which a flow is over, 1 to MaxIdle; 0 is 8
+	Seed  uint64 // of the hash; 0 is one that nobody can guess
+}
+
+// FlowTable gives every flow a slot, the same for both directions (OpFlow). It belongs to the loop of
+// the one engine that it is given to (Config.Flows); its memory lies outside of the Go heap, in huge
+// pages where there are any.
+//
+// A flow is two ends (address, and port where it is known and the packet is no fragment) and a protocol.
+// One that had no packet for more than Idle epochs is over: its slot may go to another flow, and if it
+// comes back it counts as new. Nothing is swept; entries are looked at when somebody needs room. After
+// 16384 epochs of silence an entry that nobody took over looks young again.
+//
+// A flow is in one of six lines of sixteen tags that its hash names, most often (97%) in the first. At
+// Flows flows four slots in five are used. A flow that finds no room has Flow 0 and is counted
+// (FlowStats.Full): 1 in 10^5 until the table holds Flows of them, 1 in 200 of the next eighth.
+type FlowTable struct {
+	tags    []uint32 // lineTags for each line
+	entries []flowEntry
+	counts  []uint64 // by flowCount
+	lines   uint32
+	idle    uint32
+	epoch   uint32
+	hash    flowHasher
+	arena   *ring.Arena
+	lookups uint64
+}
+
+// flowEntry is a flow, in one cache line: struct gk_flow_entry. The memo of a direction is what the
+// tables say about it (memo).
+type flowEntry struct {
+	key     flowKey
+	first   uint32 // epoch
+	packets uint32
+	memo    [2]uint64
+}
+
+// Tags: a hash of 16 bits that is not 0, a bit that says that the entry is being written (devices only),
+// and the low 15 bits of the epoch of the last packet.
+const (
+	lineTags    = 16
+	lineWindow  = 6 // lines in which a flow may be
+	tagEmpty    = 0 // no flow was ever here
+	tagDeleted  = 1 // a flow was, and others may have passed it on the way to their places
+	tagEpoch    = 1<<15 - 1
+	tagBusy     = 1 << 15
+	tagHash     = 16         // shift
+	tagHalf     = 1 << 14    // ages from here on are epochs to come
+	noSlot      = ^uint32(0) // index of no entry
+	linePercent = 80         // of the tags are used by Flows flows
+)
+
+// flowCount is the index of a counter in FlowTable.counts.
+const (
+	flowInserts = iota
+	flowTakenOver
+	flowFull
+	flowDeletes
+	flowCounts = 8 // a line
+)
+
+// NewFlowTable returns an empty table. The caller closes it after the engine.
+func NewFlowTable(cfg FlowConfig) (*FlowTable, error) {
+	if cfg.Flows < 1 || cfg.Flows > MaxFlows {
+		return nil, fmt.Errorf("flow table: %d flows are not within the limits, 1 to %d", cfg.Flows, MaxFlows)
+	}
+	if cfg.Idle < 0 || cfg.Idle > MaxIdle {
+		return nil, fmt.Errorf("flow table: %d idle epochs are not within the limits, 1 to %d", cfg.Idle, MaxIdle)
+	}
+	if cfg.Idle == 0 {
+		cfg.Idle = 8
+	}
+	if cfg.Seed == 0 {
+		cfg.Seed = rand.Uint64() // of the runtime's generator, which the system seeds
+	}
+	const perLine = lineTags * linePercent
+	t := &FlowTable{idle: uint32(cfg.Idle), lines: prime(uint32((100*cfg.Flows + perLine - 1) / perLine))}
+	t.hash.seeded(cfg.Seed)
+	slots := int(t.lines) * lineTags
+	head := 8 * flowCounts
+	arena, err := mapTable(head + slots*(4+int(unsafe.Sizeof(flowEntry{}))))
+	if err != nil {
+		return nil, fmt.Errorf("flow table of %d flows: %w", cfg.Flows, err)
+	}
+	t.arena = arena
+	t.counts = over[uint64](arena.Mem, flowCounts)
+	t.tags = over[uint32](arena.Mem[head:], slots)
+	t.entries = over[flowEntry](arena.Mem[head+4*slots:], slots)
+	return t, nil
+}
+
+// prime returns n or the next prime number above it: steps of any width come through all lines then.
+func prime(n uint32) uint32 {
+	for d := uint32(2); d*d <= n; d++ {
+		if n%d == 0 {
+			n, d = n+1, 1
+		}
+	}
+	return n
+}
+
+// mapTable maps at least n bytes of zeros.
+func mapTable(n int) (*ring.Arena, error) {
+	const page = 64 << 10
+	return ring.NewArena(ring.ArenaConfig{Frames: (n + page - 1) / page, FrameSize: page})
+}
+
+// over borrows the start of mem as n values of T, which has no pointers.
+func over[T any](mem []byte, n int) []T {
+	_ = mem[:n*int(unsafe.Sizeof(*new(T)))]
+	return unsafe.Slice((*T)(unsafe.Pointer(&mem[0])), n)
+}
+
+// Close unmaps the table. No engine may use it any more.
+func (t *FlowTable) Close() error {
+	t.tags, t.entries, t.counts, t.lines = nil, nil, nil, 0
+	return t.arena.Close()
+}
+
+// Pages tells, for people, which pages the table is made of.
+func (t *FlowTable) Pages() string { return t.arena.Pages() }
+
+// Size returns the bytes of memory that the table takes.
+func (t *FlowTable) Size() int { return len(t.arena.Mem) }
+
+// Slots returns the highest slot.
+func (t *FlowTable) Slots() uint32 { return uint32(len(t.tags)) }
+
+// Advance begins the next epoch. Batches that are in an engine then may end in the old one, but not
+// in one that is more than Idle epochs old.
+func (t *FlowTable) Advance() { t.epoch++ }
+
+// Epoch returns the present epoch, from 0.
+func (t *FlowTable) Epoch() uint32 { return t.epoch }
+
+// FlowStats count what happened in a flow table.
+type FlowStats struct {
+	Lookups   uint64 // packets that asked; of the CPU form only
+	Inserts   uint64 // flows that began
+	TakenOver uint64 // entries of flows that were over and made room, also for the same flow
+	Deleted   uint64 // by Delete
+	Full      uint64 // packets that found no room
+}
+
+// Stats returns the counts since the table was made. For a table on a device they are those of the last
+// time that its memory was copied here.
+func (t *FlowTable) Stats() FlowStats {
+	return FlowStats{t.lookups, t.counts[flowInserts], t.counts[flowTakenOver], t.counts[flowDeletes], t.counts[flowFull]}
+}
+
+// Len returns the number of flows in the table, those that are over but not taken over included.
+func (t *FlowTable) Len() int {
+	return int(t.counts[flowInserts] - t.counts[flowTakenOver] - t.counts[flowDeletes])
+}
+
+// Flow is an entry of a flow table, as it is told.
+type Flow struct {
+	A, B    netip.AddrPort // the lower end and the higher one; packets from A have direction 0
+	Ports   bool           // the ports of A and B are known
+	Proto   uint8
+	First   uint32 // epochs of the first and last packet
+	Last    uint32
+	Packets uint32 // of both directions, modulo 2^32
+	Idle    bool   // the flow is over; another may take its place at any time
+}
+
+// Entry returns the flow in a slot (Desc.Flow>>1) and false where none is.
+func (t *FlowTable) Entry(slot uint32) (Flow, bool) {
+	if slot == 0 || slot > t.Slots() || t.tags[slot-1]>>tagHash == 0 {
+		return Flow{}, false
+	}
+	tag, e := t.tags[slot-1], &t.entries[slot-1]
+	f := Flow{
+		Ports: known(e.key.rest) == knowsPorts, Proto: uint8(e.key.rest >> 16),
+		First: e.first, Last: t.epoch - t.age(tag), Packets: e.packets, Idle: t.over(tag),
+	}
+	f.A, f.B = e.key.ends()
+	return f, true
+}
+
+// age returns how many epochs ago the last packet of a live tag's flow was.
+func (t *FlowTable) age(tag uint32) uint32 { return (t.epoch - tag) & tagEpoch }
+
+// over reports whether the flow of a live tag is over.
+func (t *FlowTable) over(tag uint32) bool {
+	age := t.age(tag)
+	return age > t.idle && age < tagHalf
+}
+
+// Delete forgets the flow in a slot and reports whether there was one. No batch may be in the engine,
+// unless it works on the calling core.
+func (t *FlowTable) Delete(slot uint32) bool {
+	if slot == 0 || slot > t.Slots() || t.tags[slot-1]>>tagHash == 0 {
+		return false
+	}
+	i := slot - 1
+	next := i&^(lineTags-1) | (i+1)&(lineTags-1)
+	t.tags[i] = tagDeleted
+	if t.tags[next] == tagEmpty { // then no flow ever passed i
+		t.tags[i] = tagEmpty
+	}
+	t.counts[flowDeletes]++
+	return true
+}
+
+// search is where a hash leads: to lines, step apart, a place in each where to begin, and the hash that
+// tags bear.
+type search struct{ line, step, start, tag uint32 }
+
+func (t *FlowTable) search(hash uint64) search {
+	return search{
+		line:  uint32(hash >> 32 * uint64(t.lines) >> 32),
+		step:  1 + uint32(uint64(uint32(hash>>12))*uint64(max(t.lines, 2)-1)>>32),
+		start: uint32(hash>>16) & (lineTags - 1),
+		tag:   max(uint32(hash)&0xffff, 1),
+	}
+}
+
+// next goes to the next line.
+func (s *search) next(lines uint32) {
+	if s.line += s.step; s.line >= lines {
+		s.line -= lines
+	}
+}
+
+// find returns the index of k's entry, which it makes where there is none; noSlot where there is no
+// room. The flow's packet is not counted yet.
+//
+// The order of places is: line after line; within a line those that are free, from start on and round,
+// and then those whose flow is over. All forms insert at the first of them, so that an empty place
+// ends a search.
+func (t *FlowTable) find(k *flowKey, hash uint64) uint32 {
+	place, s := noSlot, t.search(hash)
+	for range min(lineWindow, t.lines) {
+		found, free, end := t.scan(k, &s)
+		if found != noSlot {
+			t.refresh(found)
+			return found
+		}
+		if place == noSlot {
+			place = free
+		}
+		if end {
+			break
+		}
+		s.next(t.lines)
+	}
+	if place == noSlot {
+		t.counts[flowFull]++
+		return noSlot
+	}
+	t.insert(place, k, s.tag)
+	return place
+}
+
+// scan looks for k in a line of tags. It returns the index of its entry or noSlot, the best place for
+// it, and whether the search ends here.
+func (t *FlowTable) scan(k *flowKey, s *search) (found, place uint32, end bool) {
+	base := s.line * lineTags
+	line := (*[lineTags]uint32)(t.tags[base:])
+	free, old := noSlot, noSlot
+	for n := range uint32(lineTags) {
+		i := (s.start + n) & (lineTags - 1)
+		w := line[i]
+		if w>>tagHash == s.tag && t.entries[base+i].key == *k {
+			return base + i, noSlot, true
+		}
+		switch {
+		case w>>tagHash == 0:
+			if free == noSlot {
+				free = base + i
+			}
+			if w == tagEmpty {
+				return noSlot, free, true
+			}
+		case old == noSlot && t.over(w):
+			old = base + i
+		}
+	}
+	if free != noSlot {
+		return noSlot, free, false
+	}
+	return noSlot, old, false
+}
+
+// refresh marks the flow of entry i as seen in this epoch. A flow that was over begins anew.
+func (t *FlowTable) refresh(i uint32) {
+	tag := t.tags[i]
+	if tag&tagEpoch == t.epoch&tagEpoch {
+		return
+	}
+	if t.over(tag) {
+		t.insert(i, &t.entries[i].key, tag>>tagHash)
+		return
+	}
+	t.tags[i] = tag&^tagEpoch | t.epoch&tagEpoch
+}
+
+// insert makes entry i the one of k.
+func (t *FlowTable) insert(i uint32, k *flowKey, tag uint32) {
+	if t.tags[i]>>tagHash != 0 {
+		t.counts[flowTakenOver]++
+	}
+	t.counts[flowInserts]++
+	t.tags[i] = tag<<tagHash | t.epoch&tagEpoch
+	t.entries[i] = flowEntry{key: *k, first: t.epoch}
+}

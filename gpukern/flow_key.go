@@ -1,0 +1,96 @@
+package gpukern
+
+import (
+	"math/bits"
+	"net/netip"
+
+	"github.com/millrace/millrace/packet"
+)
+
+// flowKey is what makes a flow: its two ends in ascending order (after), and rest. Flows of one end
+// with itself have only one direction.
+//
+//	rest: port of a << 48 | port of b << 32 | protocol << 16 | IPv4 << 8 | known
+//
+// The family has a bit, because the words of an IPv4 address may be those of an IPv6 address too.
+type flowKey struct {
+	aHi, aLo, bHi, bLo uint64
+	rest               uint64
+}
+
+// set fills k for a packet with flags f and returns its direction: 1 when the source is end b. The
+// ports of a fragment do not count, so that all fragments of a datagram are of one flow.
+func (k *flowKey) set(t *tuple, f packet.Flags) (direction uint32) {
+	var ports uint32
+	rest := uint64(t.proto)<<16 | uint64(knowsAddresses)
+	if t.known == knowsPorts && f&packet.FlagFragment == 0 {
+		ports = t.ports
+		rest += uint64(knowsPorts - knowsAddresses)
+	}
+	if f&packet.FlagIPv4 != 0 {
+		rest |= 1 << 8
+	}
+	*k = flowKey{t.srcHi, t.srcLo, t.dstHi, t.dstLo, rest | uint64(ports)<<32}
+	if after(t, ports) {
+		*k = flowKey{t.dstHi, t.dstLo, t.srcHi, t.srcLo, rest | uint64(bits.RotateLeft32(ports, 16))<<32}
+		return 1
+	}
+	return 0
+}
+
+// ends returns the two ends, with port 0 where ports are not known.
+func (k *flowKey) ends() (a, b netip.AddrPort) {
+	v4 := k.rest>>8&1 != 0
+	return netip.AddrPortFrom(addrOf(v4, k.aHi, k.aLo), uint16(k.rest>>48)),
+		netip.AddrPortFrom(addrOf(v4, k.bHi, k.bLo), uint16(k.rest>>32))
+}
+
+// addrOf is the inverse of words.
+func addrOf(v4 bool, hi, lo uint64) netip.Addr {
+	var b [16]byte
+	for i := range 8 {
+		b[i], b[8+i] = byte(hi>>(56-8*i)), byte(lo>>(56-8*i))
+	}
+	if v4 {
+		return netip.AddrFrom4([4]byte(b[:4]))
+	}
+	return netip.AddrFrom16(b)
+}
+
+// flowHasher hashes keys of flows with ten secret words, so that nobody who does not know them can
+// choose flows that meet in one place: NH (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC: Fast and
+// Secure Message Authentication", 1999), under which two given keys have the same sum with probability
+// 2^-32 over the secrets, and then a finalizer that spreads the sum over all bits.
+type flowHasher [10]uint32
+
+// seeded returns a hasher for a seed.
+func (h *flowHasher) seeded(seed uint64) {
+	for i := range h {
+		h[i] = uint32(splitMix(&seed) >> 32)
+	}
+}
+
+// sum hashes k. Multiplications of 32 bits, because GPUs have no others.
+func (h *flowHasher) sum(k *flowKey) uint64 {
+	s := h.pair(0, k.aHi) + h.pair(2, k.aLo) + h.pair(4, k.bHi) + h.pair(6, k.bLo) + h.pair(8, k.rest)
+	return finish(s)
+}
+
+func (h *flowHasher) pair(i int, v uint64) uint64 {
+	return uint64(uint32(v)+h[i]) * uint64(uint32(v>>32)+h[i+1])
+}
+
+// finish is the finalizer of SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number
+// Generators", 2014, with the constants of Stafford's variant 13): a bijection in which each bit of
+// the input changes each bit of the output with probability close to 1/2.
+func finish(v uint64) uint64 {
+	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
+	v = (v ^ v>>27) * 0x94d049bb133111eb
+	return v ^ v>>31
+}
+
+// splitMix returns the next number of the generator whose state is s.
+func splitMix(s *uint64) uint64 {
+	*s += 0x9e3779b97f4a7c15
+	return finish(*s)
+}
