@@ -11,50 +11,40 @@ type probe struct {
 	tag uint32
 }
 
-// A position makes up to three probes, one of each class.
-const (
-	maxProbes  = 64 * classes // of one word of masks
-	probeQueue = 2 * maxProbes
-)
+// probeQueue is how many probes wait, at most: reads of as many slots are under way at once.
+const probeQueue = 48
 
 // search looks for the patterns with anchors at the positions that the bits of masks tell, counted from
-// from. Probes are gathered before the slots are read, so that reads of many are under way at once.
+// from.
 func (s *Set) search(text []byte, from, skip int, masks []uint64, l *list) {
 	var queue [probeQueue]probe
 	n := 0
 	for i, m := range masks {
-		if m == 0 {
-			continue
-		}
-		n = s.probes(text, from+64*i, m, &queue, n)
-		if n > probeQueue-maxProbes {
-			s.lookUp(text, queue[:n], skip, l)
-			n = 0
+		for ; m != 0; m &= m - 1 {
+			n += s.probes(text, from+64*i+bits.TrailingZeros64(m), (*[classes]probe)(queue[n:]))
+			if n > probeQueue-classes {
+				s.lookUp(text, queue[:n], skip, l)
+				n = 0
+			}
 		}
 	}
 	s.lookUp(text, queue[:n], skip, l)
 }
 
-// probes appends to the first n of queue those for the positions that the bits of m tell.
-func (s *Set) probes(text []byte, from int, m uint64, queue *[probeQueue]probe, n int) int {
-	has8, has4, has3 := s.classes>>class8&1, s.classes>>class4&1, s.classes>>class3&1
-	for ; m != 0; m &= m - 1 {
-		p := from + bits.TrailingZeros64(m)
-		h4, h8 := hashes(loadText(text, p))
-		w := s.filter[word(h4, s.bits)]
-		all := uint32(0)
-		if w == ^uint32(0) {
-			all = 1
-		}
-		at := uint32(p)
-		queue[n] = probe{at, mix(class8, h8)}
-		n += int(may8(w, h8) & has8)
-		queue[n] = probe{at, mix(class4, h4)}
-		n += int(may4(w, h4) & has4)
-		queue[n] = probe{at, mix(class3, h4<<8)}
-		n += int(all & has3)
+// probes stores in to those of position p, at most one of each class, and returns how many.
+func (s *Set) probes(text []byte, p int, to *[classes]probe) int {
+	h4, h8 := hashes(loadText(text, p))
+	w := s.filter[word(h4, s.bits)]
+	n := uint32(0)
+	to[0] = probe{uint32(p), mix(class8, h8)}
+	n += may8(w, h8) & (s.classes >> class8)
+	to[n] = probe{uint32(p), mix(class4, h4)}
+	n += may4(w, h4) & (s.classes >> class4)
+	if w == ^uint32(0) {
+		to[n%classes] = probe{uint32(p), mix(class3, h4<<8)}
+		n += s.classes >> class3 & 1
 	}
-	return n
+	return int(n)
 }
 
 // lookUp reads the slots of the probes in queue and compares the records of those that are there.

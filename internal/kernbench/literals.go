@@ -1,4 +1,3 @@
-// Package kernbench makes the inputs that kernels are measured with, and measures them.
 package kernbench
 
 import (
