@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"unsafe"
@@ -35,7 +36,7 @@ var image = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	lib := filepath.Join(dir, "libcuda.so.1")
-	if err := compile(lib, kernels, driver...); err != nil {
+	if err := compile(lib, slices.Concat(kernels, []string{filepath.Join(Sources(), "host.cc")}, driver)); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(lib)

@@ -6,7 +6,6 @@
 package hostkern
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,9 +18,6 @@ import (
 
 	"github.com/ebitengine/purego"
 )
-
-// compiler is the C++ compiler; the kernels are built to PTX by clang-19 too.
-const compiler = "clang++-19"
 
 // Library is the kernels, compiled for this machine.
 type Library struct {
@@ -65,7 +61,7 @@ func build(files []string) (*Library, error) {
 		return nil, err
 	}
 	lib := filepath.Join(dir, "kernels.so")
-	if err := compile(lib, kernels); err != nil {
+	if err := compile(lib, append(kernels, filepath.Join(Sources(), "host.cc"))); err != nil {
 		return nil, err
 	}
 	l := new(Library)
@@ -91,21 +87,6 @@ func sources(files []string) ([]string, error) {
 		paths = append(paths, filepath.Join(Sources(), f))
 	}
 	return paths, nil
-}
-
-// compile makes a library of kernels, of what runs them and of more sources. Undefined behaviour stops the
-// program.
-func compile(lib string, kernels []string, more ...string) error {
-	args := []string{
-		"-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-Wl,-Bsymbolic",
-		"-fsanitize=undefined", "-fno-sanitize-recover=undefined", "-fsanitize-trap=undefined",
-		"-DGK_HOST", "-o", lib, "-x", "c++",
-	}
-	args = slices.Concat(args, kernels, []string{filepath.Join(Sources(), "host.cc")}, more)
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("kernels do not compile for the CPU: %w\n%s", err, out)
-	}
-	return nil
 }
 
 // Run runs a kernel over a grid of blocks of threads, with params pointing to the struct that it takes
