@@ -4,8 +4,7 @@ import "math/bits"
 
 // chooser chooses anchors: windows that few texts have and few patterns share.
 type chooser struct {
-	bits   uint32
-	filter []uint32
+	pairFilter
 	shared []uint16       // by tag: how many windows of all patterns have it
 	chain  map[uint32]int // by tag: how many patterns have that anchor
 }
@@ -15,10 +14,9 @@ const sharedBits = 20
 
 func newChooser(bits uint32, entries []entry) *chooser {
 	c := &chooser{
-		bits:   bits,
-		filter: make([]uint32, 1<<bits),
-		shared: make([]uint16, 1<<sharedBits),
-		chain:  make(map[uint32]int, len(entries)),
+		pairFilter: pairFilter{make([]uint32, 1<<bits), bits},
+		shared:     make([]uint16, 1<<sharedBits),
+		chain:      make(map[uint32]int, len(entries)),
 	}
 	for i := range entries {
 		e := &entries[i]
@@ -34,14 +32,12 @@ func newChooser(bits uint32, entries []entry) *chooser {
 // windows returns how many windows e has.
 func (e *entry) windows() int { return len(e.text) - window[e.class()] + 1 }
 
-// hashAt returns h4, and h8 where e has windows of eight, of the window at offset at.
-func (e *entry) hashAt(at int) (h4, h8 uint32) {
-	return hashes(load(e.text[:at+window[e.class()]], at))
-}
+// at returns the window at offset at, zeros in what is not of it.
+func (e *entry) at(at int) uint64 { return load(e.text[:at+window[e.class()]], at) }
 
 // tagAt returns the tag of the window at offset at.
 func (e *entry) tagAt(at int) uint32 {
-	h4, h8 := e.hashAt(at)
+	h4, h8 := hashes(e.at(at))
 	switch e.class() {
 	case class8:
 		return mix(class8, h8)
@@ -51,36 +47,37 @@ func (e *entry) tagAt(at int) uint32 {
 	return mix(class3, h4<<8)
 }
 
-// need returns the word of the filter for the window at offset at, and the bits that it sets there.
-func (e *entry) need(at int, filter uint32) (i, set uint32) {
-	h4, h8 := e.hashAt(at)
-	switch i = word(h4, filter); e.class() {
-	case class8:
-		return i, bits8(h8)
-	case class4:
-		return i, bits4(h4)
+// choose returns the anchors of e, the better one first, and enters them in the filter.
+func (c *chooser) choose(e *entry) []anchor {
+	if e.class() != class8 {
+		best, _ := c.cheapest(e, 0, 1)
+		return []anchor{c.take(e, best)}
 	}
-	return i, ^uint32(0)
+	best, least := c.cheapest(e, 0, 2)
+	other, cost := c.cheapest(e, 1, 2)
+	if cost < least {
+		best, other = other, best
+	}
+	return []anchor{c.take(e, best), c.take(e, other)}
 }
 
-// take makes the window at e.before the anchor of e and returns its tag.
-func (c *chooser) take(e *entry) uint32 {
-	i, set := e.need(e.before, c.bits)
-	c.filter[i] |= set
-	tag := e.tagAt(e.before)
-	c.chain[tag]++
-	return tag
+// take makes the window of e at offset at an anchor.
+func (c *chooser) take(e *entry, at int) anchor {
+	c.marks(e.class(), e.at(at), func(m mark) { c.words[m.word] |= m.bits })
+	a := anchor{e, at, e.tagAt(at)}
+	c.chain[a.tag]++
+	return a
 }
 
-// choose returns the offset of the window that costs least.
-func (c *chooser) choose(e *entry) int {
-	best, least := 0, c.cost(e, 0)
-	for at := 1; at < e.windows(); at++ {
+// cheapest returns the offset of the window that costs least, of those from first on in steps, and its cost.
+func (c *chooser) cheapest(e *entry, first, step int) (best int, least float64) {
+	best, least = first, c.cost(e, first)
+	for at := first + step; at < e.windows(); at += step {
 		if cost := c.cost(e, at); cost < least {
 			best, least = at, cost
 		}
 	}
-	return best
+	return best, least
 }
 
 // What a position of a text costs where the filter passes it, against comparing one record there, and
@@ -94,12 +91,18 @@ const (
 // cost estimates the work that the window of e at offset at makes for each byte of a text: positions that
 // the filter passes for it in vain, and records that are compared where the text has it.
 func (c *chooser) cost(e *entry, at int) float64 {
-	i, set := e.need(at, c.bits)
-	tag := e.tagAt(at)
-	was, is := passes(c.filter[i]), passes(c.filter[i]|set)
-	begin := 1/float64(len(c.filter)) + likely(e.text[at:at+3]) // texts that come to this word
-	whole := likely(e.text[at:at+window[e.class()]]) + perPattern*float64(c.shared[tag>>(32-sharedBits)])
-	return costPass*(is-was)*begin + whole*(costPass+costRecord*float64(1+c.chain[tag]))
+	if e.class() == class3 {
+		return 0 // there is no choice
+	}
+	tag, text := e.tagAt(at), e.text[at:at+window[e.class()]]
+	whole := likely(text) + perPattern*float64(c.shared[tag>>(32-sharedBits)])
+	sum := whole * (costPass + costRecord*float64(1+c.chain[tag]))
+	begin := 1/float64(len(c.words)) + likely(text[1:4]) // texts that come to this word
+	c.marks(e.class(), e.at(at), func(m mark) {
+		w := c.words[m.word]
+		sum += costPass * begin * (passes(w|m.bits) - passes(w))
+	})
+	return sum
 }
 
 // passes returns how likely a word of the filter passes what comes to it by chance.

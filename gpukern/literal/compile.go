@@ -13,8 +13,13 @@ type entry struct {
 	text   []byte // lower case where letters match in either
 	fold   uint64 // bit i: text[i] is such a letter
 	rule   uint32
-	before int    // where the anchor begins
-	tag    uint32 // of the anchor
+}
+
+// anchor is a window by which an entry is found.
+type anchor struct {
+	*entry
+	before int // where it begins
+	tag    uint32
 }
 
 // class returns the class of the anchor.
@@ -35,9 +40,8 @@ func Compile(patterns []Pattern) (*Set, error) {
 	}
 	slices.SortFunc(entries, entry.order)
 	entries = slices.CompactFunc(entries, func(a, b entry) bool { return a.order(b) == 0 })
-	s := &Set{patterns: len(entries), bits: filterBits(len(entries))}
-	s.anchor(entries)
-	s.store(entries)
+	s := &Set{patterns: len(entries)}
+	s.store(s.anchor(entries))
 	return s, nil
 }
 
@@ -58,44 +62,63 @@ func (e entry) order(o entry) int {
 		cmp.Compare(e.fold, o.fold), cmp.Compare(e.rule, o.rule))
 }
 
-// The filter has four words or more for each pattern, from what a first-level cache has room for up to
-// what stays in a second-level cache beside all else.
+// The CPU's filter has eight words for each pattern, from what a first-level cache has room for up to what
+// stays in a second-level cache beside all else. That of kernels shares an SM's memory with texts.
 const (
-	minBits = 12
-	maxBits = 16
+	minBits   = 12
+	maxBits   = 16
+	imageBits = 14
 )
 
+// filterBits returns the size of the CPU's filter.
 func filterBits(patterns int) uint32 {
-	return uint32(min(max(bits.Len(uint(4*patterns)), minBits), maxBits))
+	return uint32(min(max(bits.Len(uint(8*patterns)), minBits), maxBits))
 }
 
-// anchor chooses the anchors of the entries and fills the filter.
-func (s *Set) anchor(entries []entry) {
-	c := newChooser(s.bits, entries)
+// anchor chooses the anchors of the entries and fills the filters.
+func (s *Set) anchor(entries []entry) []anchor {
+	c := newChooser(filterBits(len(entries)), entries)
+	s.filter = make([]uint32, 1<<min(c.bits, imageBits))
+	anchors := make([]anchor, 0, 2*len(entries))
 	for i := range entries {
 		e := &entries[i]
-		e.before = c.choose(e)
-		e.tag = c.take(e)
 		s.classes |= 1 << e.class()
+		chosen := c.choose(e)
+		s.mark(chosen[0])
+		anchors = append(anchors, chosen...)
 	}
-	s.filter = c.filter
+	s.pairs = c.pairFilter
+	return anchors
+}
+
+// mark enters a in the filter of kernels.
+func (s *Set) mark(a anchor) {
+	h4, h8 := hashes(a.at(a.before))
+	set := ^uint32(0)
+	switch a.class() {
+	case class8:
+		set = bits8(h8)
+	case class4:
+		set = bits4(h4)
+	}
+	s.filter[word(h4, s.bits())] |= set
 }
 
 // store lays out the records by tag and fills the slots.
-func (s *Set) store(entries []entry) {
-	slices.SortStableFunc(entries, func(a, b entry) int {
+func (s *Set) store(anchors []anchor) {
+	slices.SortStableFunc(anchors, func(a, b anchor) int {
 		return cmp.Or(cmp.Compare(a.tag, b.tag), cmp.Compare(a.rule, b.rule))
 	})
-	s.slots = make([]slot, 2<<bits.Len(uint(len(entries))))
+	s.slots = make([]slot, 2<<bits.Len(uint(len(anchors))))
 	s.slotShift = uint32(32 - bits.Len(uint(len(s.slots)-1)))
-	s.records = make([]uint64, 2, 2+6*len(entries))
-	for i := range entries {
-		e := &entries[i]
-		if i == 0 || entries[i-1].tag != e.tag {
-			s.insert(slot{e.tag, uint32(len(s.records) / 2)})
+	s.records = make([]uint64, 2, 2+6*len(anchors))
+	for i := range anchors {
+		a := &anchors[i]
+		if i == 0 || anchors[i-1].tag != a.tag {
+			s.insert(slot{a.tag, uint32(len(s.records) / 2)})
 		}
-		more := i+1 < len(entries) && entries[i+1].tag == e.tag
-		s.records = e.appendRecord(s.records, more)
+		more := i+1 < len(anchors) && anchors[i+1].tag == a.tag
+		s.records = a.appendRecord(s.records, more)
 	}
 }
 
@@ -109,15 +132,15 @@ func (s *Set) insert(v slot) {
 }
 
 // appendRecord appends what tables.go draws.
-func (e *entry) appendRecord(to []uint64, more bool) []uint64 {
-	quads := 1 + (len(e.text)+15)/16
-	head := uint64(e.rule) | uint64(len(e.text))<<32 | uint64(e.before)<<40 | uint64(quads)<<56
+func (a *anchor) appendRecord(to []uint64, more bool) []uint64 {
+	quads := 1 + (len(a.text)+15)/16
+	head := uint64(a.rule) | uint64(len(a.text))<<32 | uint64(a.before)<<40 | uint64(quads)<<56
 	if more {
 		head |= 1 << 48
 	}
-	to = append(to, head, e.fold)
+	to = append(to, head, a.fold)
 	for i := range 2 * (quads - 1) {
-		to = append(to, load(e.text, 8*i))
+		to = append(to, load(a.text, 8*i))
 	}
 	return to
 }

@@ -2,6 +2,7 @@
 
 package literal
 
-func (s *Set) candidates(text []byte, from, end int, masks []uint64) {
-	s.candidatesPlain(text, from, end, masks)
+// candidates is plain, as fast as the CPU can.
+func (f *pairFilter) candidates(text []byte, from, end int, masks []uint64) {
+	f.plain(text, from, end, masks)
 }

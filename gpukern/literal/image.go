@@ -36,38 +36,21 @@ const (
 	imageSize    = 40
 )
 
-// maxImageBits is the size of the filter in an Image, where the set's is larger: it shares an SM's
-// memory with texts.
-const maxImageBits = 14
-
 // Image returns the set as kernels read it. A nil set has no classes: it finds nothing.
 func (s *Set) Image() Image {
 	if s == nil {
 		return Image{Struct: make([]byte, imageSize)}
 	}
-	filter, bits := s.filter, s.bits
-	for ; bits > maxImageBits; bits-- {
-		filter = halve(filter)
-	}
 	m := Image{Struct: make([]byte, imageSize-16)}
-	for _, v := range []uint32{bits, s.slotShift, uint32(len(s.slots) - 1), s.classes} {
+	for _, v := range []uint32{s.bits(), s.slotShift, uint32(len(s.slots) - 1), s.classes} {
 		m.Struct = binary.LittleEndian.AppendUint32(m.Struct, v)
 	}
 	m.Parts = []Part{
-		{imageFilter, bytesOf(filter)},
+		{imageFilter, bytesOf(s.filter)},
 		{imageSlots, bytesOf(s.slots)},
 		{imageRecords, bytesOf(s.records)},
 	}
 	return m
-}
-
-// halve returns the filter of one bit less: neighbours share a word there.
-func halve(filter []uint32) []uint32 {
-	half := make([]uint32, len(filter)/2)
-	for i, w := range filter {
-		half[i/2] |= w
-	}
-	return half
 }
 
 // bytesOf borrows the memory of s, which is not empty.

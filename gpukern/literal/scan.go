@@ -15,35 +15,49 @@ func (s *Set) Scan(tail, text []byte, limit int, out []Match) []Match {
 	if len(tail) > 0 {
 		from = s.scanEdge(tail, text, &l)
 	}
-	s.windows(text, from, len(text), 0, &l)
+	s.windows(&view{text: text}, from, len(text), &l)
 	return l.done()
 }
 
-// scanEdge searches the windows in tail and the first of text, as many as the longest pattern may begin
-// before the text, and returns how many those are. A copy makes one of both: up to MaxLen-1 bytes of the
-// tail, as many windows in text, and what patterns reach behind those.
+// edge is how many of a text's windows belong to patterns that may begin before it, and even.
+const edge = MaxLen
+
+// scanEdge searches the windows in tail and the first of text, and returns how many of text those are. A
+// copy makes one of both: the tail, as many windows in text, and what patterns reach behind those.
 //
-//	| tail, 63 | windows, 63 | 63 more |
+//	| tail, 63 | windows, 64 | 63 more |
+//
+// Every second position is one for windows of eight, here as in the rest of the text: where the tail is
+// odd, a byte that is no one's comes before it.
 func (s *Set) scanEdge(tail, text []byte, l *list) int {
-	var buf [3 * TailLen]byte
-	n := copy(buf[:], tail[max(0, len(tail)-TailLen):])
-	from := min(len(text), TailLen)
-	all := buf[:n+copy(buf[n:], text[:min(len(text), 2*TailLen)])]
-	s.windows(all, 0, n+from, n, l)
+	var buf [1 + TailLen + edge + TailLen]byte
+	tail = tail[max(0, len(tail)-TailLen):]
+	pad := len(tail) % 2
+	n := pad + copy(buf[pad:], tail)
+	from := min(len(text), edge)
+	all := buf[:n+copy(buf[n:], text)]
+	v := view{text: all, first: pad, skip: n}
+	s.windows(&v, 0, n+from, l)
 	return from
+}
+
+// view is a text to search windows in.
+type view struct {
+	text  []byte
+	first int // where patterns may begin
+	skip  int // behind which they end; ends count from there
 }
 
 // chunk is how many positions are filtered before candidates are looked at.
 const chunk = 2048
 
-// windows searches the patterns with anchors that begin in text[from:to]. The first skip bytes of text
-// are a tail: matches end behind it, and ends count from there.
-func (s *Set) windows(text []byte, from, to, skip int, l *list) {
+// windows searches the patterns with anchors that begin in v.text[from:to]. from is even.
+func (s *Set) windows(v *view, from, to int, l *list) {
 	var masks [chunk / 64]uint64
-	for ; from < to && !l.settled(from+MinLen-skip); from += chunk {
+	for ; from < to && !l.settled(from+MinLen-v.skip); from += chunk {
 		end := min(from+chunk, to)
 		some := masks[:(end-from+63)/64]
-		s.candidates(text, from, end, some)
-		s.search(text, from, skip, some, l)
+		s.pairs.candidates(v.text, from, end, some)
+		s.search(v, from, some, l)
 	}
 }

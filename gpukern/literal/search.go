@@ -16,49 +16,46 @@ const probeQueue = 48
 
 // search looks for the patterns with anchors at the positions that the bits of masks tell, counted from
 // from.
-func (s *Set) search(text []byte, from, skip int, masks []uint64, l *list) {
+func (s *Set) search(v *view, from int, masks []uint64, l *list) {
 	var queue [probeQueue]probe
 	n := 0
 	for i, m := range masks {
 		for ; m != 0; m &= m - 1 {
-			n += s.probes(text, from+64*i+bits.TrailingZeros64(m), (*[classes]probe)(queue[n:]))
+			n += s.probes(v.text, from+64*i+bits.TrailingZeros64(m), (*[classes]probe)(queue[n:]))
 			if n > probeQueue-classes {
-				s.lookUp(text, queue[:n], skip, l)
+				s.lookUp(v, queue[:n], l)
 				n = 0
 			}
 		}
 	}
-	s.lookUp(text, queue[:n], skip, l)
+	s.lookUp(v, queue[:n], l)
 }
 
 // probes stores in to those of position p, at most one of each class, and returns how many.
 func (s *Set) probes(text []byte, p int, to *[classes]probe) int {
-	h4, h8 := hashes(loadText(text, p))
-	w := s.filter[word(h4, s.bits)]
-	n := uint32(0)
+	w := loadText(text, p)
+	h4, h8 := hashes(w)
+	may8, may4 := s.pairs.at(p, w)
+	n := may8 & (s.classes >> class8)
 	to[0] = probe{uint32(p), mix(class8, h8)}
-	n += may8(w, h8) & (s.classes >> class8)
 	to[n] = probe{uint32(p), mix(class4, h4)}
-	n += may4(w, h4) & (s.classes >> class4)
-	if w == ^uint32(0) {
-		to[n%classes] = probe{uint32(p), mix(class3, h4<<8)}
-		n += s.classes >> class3 & 1
-	}
-	return int(n)
+	n += may4 & (s.classes >> class4)
+	to[n] = probe{uint32(p), mix(class3, h4<<8)}
+	return int(n + may4&(s.classes>>class3))
 }
 
 // lookUp reads the slots of the probes in queue and compares the records of those that are there.
-func (s *Set) lookUp(text []byte, queue []probe, skip int, l *list) {
+func (s *Set) lookUp(v *view, queue []probe, l *list) {
 	slots, shift := s.slots, s.slotShift&31
 	for _, q := range queue {
 		i := q.tag >> shift
-		v := slots[i]
-		for v.at != 0 && v.tag != q.tag {
+		e := slots[i]
+		for e.at != 0 && e.tag != q.tag {
 			i = (i + 1) & uint32(len(slots)-1)
-			v = slots[i]
+			e = slots[i]
 		}
-		if v.at != 0 {
-			s.compare(text, int(q.at), skip, v.at, l)
+		if e.at != 0 {
+			s.compare(v, int(q.at), e.at, l)
 		}
 	}
 }
@@ -72,15 +69,15 @@ func loadText(b []byte, at int) uint64 {
 }
 
 // compare tells the list of those records from quad at on that match around p.
-func (s *Set) compare(text []byte, p, skip int, at uint32, l *list) {
+func (s *Set) compare(v *view, p int, at uint32, l *list) {
 	for {
 		r := s.records[2*at:]
 		head := r[0]
 		size := int(head >> 32 & 0xff)
 		start := p - int(head>>40&0xff)
 		end := start + size
-		if start >= 0 && end > skip && end <= len(text) && equal(r[2:], text[start:end], r[1]) {
-			l.add(Match{uint32(end - skip), uint32(head)})
+		if start >= v.first && end > v.skip && end <= len(v.text) && equal(r[2:], v.text[start:end], r[1]) {
+			l.add(Match{uint32(end - v.skip), uint32(head)})
 		}
 		if head>>48&1 == 0 {
 			return

@@ -1,14 +1,16 @@
 package literal
 
-// Each pattern is found by one window of it, its anchor: 3, 4 or 8 bytes somewhere inside, the most that
-// its length allows. A search takes every position p of a text for the start of a window:
+import "math/bits"
+
+// Each pattern is found by a window of it, its anchor, somewhere inside: 3 bytes of a pattern of 3, 4 of one
+// of up to 8, 8 of a longer one. A search takes every position p of a text for the start of a window:
 //
 //	lo, hi = the bytes p to p+3 and p+4 to p+7, little-endian, each byte with bit 0x20 set
 //	h4     = lo * mul4                hash of a window of 4
 //	h3     = h4 << 8                  of 3: the low 24 bits of a product know nothing of the 4th byte
 //	h8     = h4 + hi * mul8           of 8
 //
-// 1. The filter, words of 32 bits. The window's first three bytes choose the word, the rest two bits in
+// 1. The filter, words of 32 bits (kernels have this one, the CPU that of pairs.go). The window's first three bytes choose the word, the rest two bits in
 // it, which an anchor of 8 or of 4 bytes has set; one of 3 bytes has set all 32:
 //
 //	w = filter[h4 << 8 >> (32 - bits)]
@@ -35,6 +37,10 @@ package literal
 // The pattern begins at p - before; bit i of fold says that its byte i, a lower-case letter, also matches
 // with 0x20 cleared. With more set, another record follows, quads further on.
 //
+// Patterns of 9 bytes and more have two anchors, at an even and at an odd offset, and a record for each: the
+// CPU's filter looks for windows of 8 at every second position only. This filter knows one of the two; who
+// finds the pattern by both finds it twice.
+//
 // Setting bit 0x20 everywhere is coarser than folding letters; the comparison with the record is exact.
 
 // slot leads from an anchor to its records.
@@ -45,11 +51,11 @@ type slot struct {
 
 // Set is a compiled set of patterns. It is immutable and may be shared.
 type Set struct {
-	filter  []uint32 // 1 << bits words
+	pairs   pairFilter
+	filter  []uint32 // 1 << imageBits words or fewer, for kernels
 	slots   []slot   // a power of two
 	records []uint64 // two a quad; the first quad is not used
 
-	bits      uint32
 	slotShift uint32 // of a tag, to its slot
 	classes   uint32 // bit c: there are anchors of window[c] bytes
 	patterns  int
@@ -68,7 +74,7 @@ var window = [classes]int{3, 4, 8}
 // classOf returns the class of patterns of n bytes.
 func classOf(n int) int {
 	switch {
-	case n >= 8:
+	case n > 8:
 		return class8
 	case n >= 4:
 		return class4
@@ -85,9 +91,12 @@ const (
 
 var salt = [classes]uint32{0x3c6ef372, 0, 0xa54ff53a}
 
+// lowerCase has bit 0x20 of eight bytes.
+const lowerCase = 0x2020202020202020
+
 // hashes returns h4 and h8 of the window of eight bytes w, little-endian.
 func hashes(w uint64) (h4, h8 uint32) {
-	w |= 0x2020202020202020
+	w |= lowerCase
 	h4 = uint32(w) * mul4
 	return h4, h4 + uint32(w>>32)*mul8
 }
@@ -100,23 +109,20 @@ func mix(class int, h uint32) uint32 {
 	return h ^ h>>16
 }
 
-// may8 returns 1 where an anchor of eight bytes with the hash h8 may have set its bits in w, else 0.
-func may8(w, h8 uint32) uint32 { return w >> (h8 >> 27) & (w >> (h8 >> 22 & 31)) & 1 }
-
-// may4 is may8 for anchors of four bytes.
-func may4(w, h4 uint32) uint32 { return w >> (h4 >> 27) & (w >> (h4 >> 24 & 31)) & 1 }
-
-// bits8 returns the bits that may8 wants.
+// bits8 returns the bits of an anchor of eight bytes.
 func bits8(h8 uint32) uint32 { return 1<<(h8>>27) | 1<<(h8>>22&31) }
 
-// bits4 returns the bits that may4 wants of an anchor of four bytes.
+// bits4 returns those of an anchor of four bytes.
 func bits4(h4 uint32) uint32 { return 1<<(h4>>27) | 1<<(h4>>24&31) }
 
 // word returns the index of the filter's word for a window, where the filter has 1 << bits words.
 func word(h4, bits uint32) uint32 { return h4 << 8 >> (32 - bits) }
 
+// bits returns the size of the filter for kernels.
+func (s *Set) bits() uint32 { return uint32(bits.Len(uint(len(s.filter) - 1))) }
+
 // Patterns returns how many patterns the set has, without repetitions.
 func (s *Set) Patterns() int { return s.patterns }
 
 // Size returns how many bytes the tables have.
-func (s *Set) Size() int { return 4*len(s.filter) + 8*len(s.slots) + 8*len(s.records) }
+func (s *Set) Size() int { return 4*len(s.pairs.words) + 4*len(s.filter) + 8*len(s.slots) + 8*len(s.records) }
