@@ -88,6 +88,10 @@ type Info struct {
 	Ops    Ops    // operations that are on
 	Depth  int    // batches that it can hold at once
 
+	// NewBatch makes a batch of at most n packets of a whose descriptors the engine works on without a copy.
+	// nil says that every batch is as good. It belongs to the loop and is called before the first Submit.
+	NewBatch func(a *packet.Arena, n int) *packet.Batch
+
 	Fault  string // why the GPU was given up, its work being done on the CPU since; "" where it was not
 	Redone uint64 // packets that were in the GPU when it was lost, and were done again on the CPU
 

@@ -1,0 +1,113 @@
+package cuda
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// queued is how many persistent kernels are under way: one that runs, and one that waits for its end.
+const queued = 2
+
+// keep is the goroutine that watches the device by the words that both share. It makes no call of the
+// driver, which a device that stands still might not answer.
+func (e *Engine) keep() {
+	defer e.running.Done()
+	t := time.NewTicker(e.cfg.every)
+	defer t.Stop()
+	w := watch{last: make([]seen, len(e.words.slots)), limit: max(2, int(e.cfg.Patience/e.cfg.every))}
+	for {
+		select {
+		case <-e.quit:
+			return
+		case <-t.C:
+		}
+		if e.fault.Load() != nil {
+			continue
+		}
+		atomic.AddUint32(&e.words.control.beat, 1)
+		if i := w.stuck(e.words.slots); i >= 0 {
+			e.dev.giveUp(&Error{Op: "serve batches", Text: fmt.Sprintf("the block of slot %d stands still", i), kind: ErrLost})
+		}
+		if err := e.dev.Lost(); err != nil {
+			e.lose(err)
+			continue
+		}
+		select {
+		case e.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// watch finds blocks that do nothing though they should. It counts looks, not time: a process that was
+// stopped for a while finds its device as it left it.
+type watch struct {
+	last  []seen
+	limit int // looks without a change
+}
+
+type seen struct {
+	done, beat uint32
+	looks      int
+}
+
+// stuck returns a slot that has waited for too long while its block gave no sign, else -1.
+func (w *watch) stuck(slots []slot) int {
+	for i := range slots {
+		s, l := &slots[i], &w.last[i]
+		done, beat := atomic.LoadUint32(&s.done), atomic.LoadUint32(&s.beat)
+		if !s.waits() || done != l.done || beat != l.beat {
+			*l = seen{done: done, beat: beat}
+			continue
+		}
+		if l.looks++; l.looks >= w.limit {
+			return i
+		}
+	}
+	return -1
+}
+
+// call is the goroutine that makes the engine's calls of the driver: none of them is the loop's.
+func (e *Engine) call() {
+	defer e.running.Done()
+	for {
+		var err error
+		select {
+		case <-e.quit:
+			return
+		case j := <-e.jobs:
+			err = e.run(&j)
+		case <-e.wake:
+			err = e.relaunch()
+		}
+		if err != nil {
+			e.lose(err)
+		}
+	}
+}
+
+// relaunch has a next kernel wait behind the present one.
+func (e *Engine) relaunch() error {
+	if _, err := e.ring.Done(); err != nil {
+		return err
+	}
+	w := &e.words
+	for e.fault.Load() == nil && e.launched-atomic.LoadUint32(&w.slots[0].ended) < queued {
+		p := ringParams{
+			slots: w.ptr(unsafe.Pointer(&w.slots[0])), control: w.ptr(unsafe.Pointer(w.control)),
+			mem: e.region.Ptr, size: uint64(len(e.region.Mem)), state: e.state.ptr(),
+			lifetime: uint64(e.cfg.Lifetime), patience: uint64(e.cfg.Patience),
+			shift: uint32(e.cfg.Arena.Shift), launch: e.launched + 1,
+		}
+		if err := Launch(e.ring, e.serve, Grid{Blocks: len(w.slots), Threads: e.cfg.threads}, &p); err != nil {
+			return err
+		}
+		e.launched++
+	}
+	return nil
+}
+
+// giveUp calls a device lost that answers calls, perhaps, but does not work.
+func (d *Device) giveUp(why *Error) { d.lost.CompareAndSwap(nil, why) }

@@ -1,0 +1,84 @@
+package cuda
+
+import (
+	"sync/atomic"
+
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/packet"
+)
+
+// fault is why the device was given up.
+type fault struct{ err error }
+
+// lose gives the device up. The loop notices at its next call and does what is inside again. A kernel that
+// still runs takes no batch any more.
+func (e *Engine) lose(err error) {
+	if !e.fault.CompareAndSwap(nil, &fault{err}) {
+		return
+	}
+	atomic.StoreUint32(&e.words.control.stop, 1)
+	if e.cfg.Lost != nil {
+		go e.cfg.Lost(err)
+	}
+}
+
+// down reports whether the CPU does all work now. The first time after a loss it does the batches inside.
+func (e *Engine) down() bool {
+	if e.cpu != nil {
+		return true
+	}
+	if e.fault.Load() == nil {
+		return false
+	}
+	cfg := e.cfg.Config
+	cfg.Depth = 1
+	e.cpu = gpukern.NewCPU(cfg)
+	f := &e.flights
+	for i := range f.held {
+		if fl := f.at(i); !fl.done {
+			e.rescue(i, fl)
+		}
+	}
+	f.posted = f.held
+	return true
+}
+
+// rescue finishes a flight that the device had when it was lost. Doing it again gives the same: a pass
+// reads of a descriptor what no pass changes, and writes the rest anew.
+func (e *Engine) rescue(i int, fl *flight) {
+	if e.landed(i) {
+		e.land(fl)
+		return
+	}
+	e.redone.Add(uint64(len(fl.b.D)))
+	e.redo(fl)
+}
+
+// redo does a flight on the CPU, with the tables that it was submitted with.
+func (e *Engine) redo(fl *flight) {
+	l := fl.tables
+	if l == nil {
+		l = e.tables.Load()
+	}
+	if e.onCPU != l {
+		_ = e.cpu.Load(l.tables) // it never fails
+		e.onCPU = l
+	}
+	e.detach(fl.b)
+	_ = e.cpu.Submit(fl.b) // there is room: the batch before has left
+	e.cpu.Poll(e.back[:])
+	if fl.tables != nil {
+		e.release(fl.tables)
+		fl.tables = nil
+	}
+	fl.done = true
+}
+
+// detach moves the descriptors of a batch out of the memory that the device writes: it may be slow rather
+// than dead.
+func (e *Engine) detach(b *packet.Batch) {
+	if e.words.place(b.D) == 0 {
+		return
+	}
+	b.D = append(make([]packet.Desc, 0, cap(b.D)), b.D...)
+}

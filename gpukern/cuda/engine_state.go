@@ -1,0 +1,88 @@
+package cuda
+
+import (
+	"errors"
+
+	"github.com/millrace/millrace/gpukern"
+)
+
+// state is what the device keeps from batch to batch, the flow table and the sketches: struct gk_state.
+type state struct {
+	mem    *Buffer
+	flows  []statePart
+	sketch []statePart
+}
+
+// statePart is an array of the state: here, as the owner of the table or sketch has it, and on the device.
+type statePart struct {
+	data []byte
+	at   Ptr
+}
+
+// newState brings a flow table and sketches to the device, as they are.
+func newState(l *loader, flows *gpukern.FlowTable, sketch *gpukern.Sketch) (*state, error) {
+	m := gpukern.State(flows, sketch)
+	mem, where, err := l.put(m)
+	if err != nil {
+		return nil, err
+	}
+	s := &state{mem: mem}
+	n := len(gpukern.State(flows, nil).Parts)
+	for i, p := range m.Parts {
+		part := statePart{p.Data, where[i]}
+		if i < n {
+			s.flows = append(s.flows, part)
+		} else {
+			s.sketch = append(s.sketch, part)
+		}
+	}
+	return s, nil
+}
+
+func (s *state) ptr() Ptr { return s.mem.Ptr }
+
+// errBusy says that a batch is inside.
+var errBusy = errors.New("cuda: state is read between batches: one is in the engine")
+
+// ReadSketch brings what the device has counted into Config.Sketch. No batch may be inside. After a loss the
+// sketch has what was read last, and what the CPU counted since.
+func (e *Engine) ReadSketch() error { return e.read(e.state.sketch) }
+
+// ReadFlows brings the device's flow table into Config.Flows, as ReadSketch does with the sketch.
+func (e *Engine) ReadFlows() error { return e.read(e.state.flows) }
+
+// WriteSketch brings Config.Sketch to the device: after its Reset, for one.
+func (e *Engine) WriteSketch() error { return e.write(e.state.sketch) }
+
+// WriteFlows brings Config.Flows to the device: after a Delete, for one.
+func (e *Engine) WriteFlows() error { return e.write(e.state.flows) }
+
+func (e *Engine) read(parts []statePart) error {
+	return e.transfer(parts, func(p statePart) error { return e.dev.stage.download(e.dev, p.data, p.at) })
+}
+
+func (e *Engine) write(parts []statePart) error {
+	return e.transfer(parts, func(p statePart) error { return e.dev.stage.upload(e.dev, p.at, p.data) })
+}
+
+// transfer does f with each part, while the device changes none.
+func (e *Engine) transfer(parts []statePart, f func(statePart) error) error {
+	if e.down() {
+		return nil
+	}
+	if e.flights.held > 0 {
+		return errBusy
+	}
+	e.loader.mu.Lock()
+	defer e.loader.mu.Unlock()
+	for _, p := range parts {
+		if err := f(p); err != nil {
+			if e.dev.Lost() == nil {
+				return err
+			}
+			e.lose(err)
+			break
+		}
+	}
+	return nil
+}
