@@ -135,9 +135,11 @@ func (b *Bulk) Submit(batch *packet.Batch, put func(r *Recorder, w Work) error) 
 	if batch.Len() > b.cfg.Packets {
 		return fmt.Errorf("%w: %d packets, it was prepared for %d", ErrNoRoom, batch.Len(), b.cfg.Packets)
 	}
-	low, high := reach(batch)
-	if b.cfg.Staged > 0 && high-low > b.cfg.Staged {
-		return fmt.Errorf("%w: it reaches over %d bytes, it was prepared for %d", ErrNoRoom, high-low, b.cfg.Staged)
+	low, high := 0, 0
+	if b.cfg.Staged > 0 { // a look at each descriptor costs as much as the GPU takes for its packet
+		if low, high = reach(batch); high-low > b.cfg.Staged {
+			return fmt.Errorf("%w: it reaches over %d bytes, it was prepared for %d", ErrNoRoom, high-low, b.cfg.Staged)
+		}
 	}
 	i := (b.first + b.n) % len(b.slots)
 	s := b.slots[i]
