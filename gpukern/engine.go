@@ -25,7 +25,7 @@ const (
 	OpACL                      // Rule
 	OpLPM                      // NextHop, of the destination address
 	OpTunnel                   // all of the above of the inner packet of VXLAN, GRE and IP in IP
-	OpFlow                     // Flow, the slot in the engine's flow table
+	OpFlow                     // Flow: slot << 1 | direction in the engine's flow table
 	OpSketch                   // count the packet in the engine's sketches
 	OpLiterals                 // Batch.Matches, the literals found in payloads
 	OpFill                     // write checksums into packets that are to be sent

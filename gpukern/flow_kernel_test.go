@@ -308,6 +308,28 @@ func TestAKernelWithoutATableFindsNoFlow(t *testing.T) {
 	}
 }
 
+// TestABatchOfAnOlderEpochTakesNothingOver: a batch may end after the epoch that it began in. What it sees
+// of the next epoch is young, and stays of that epoch.
+func TestABatchOfAnOlderEpochTakesNothingOver(t *testing.T) {
+	table, sketch := newFlows(t, FlowConfig{Flows: 13, Idle: 1, Seed: 1}), newSketch(t, SketchConfig{})
+	table.epoch = 100
+	young, old := new(crowd), new(crowd)
+	young.random(newGenerator(1), 400, 0, 20)
+	old.random(newGenerator(2), 400, 0, 40)
+	young.onKernel(t, table, sketch, 1, 3)
+	tags, full := slices.Clone(table.tags), table.Stats().Full
+	table.epoch = 99
+	old.onKernel(t, table, sketch, 1, 3)
+	for i, tag := range tags {
+		if tag != tagEmpty && table.tags[i] != tag {
+			t.Errorf("slot %d: tag %#x, was %#x", i+1, table.tags[i], tag)
+		}
+	}
+	if st := table.Stats(); st.TakenOver != 0 || st.Full == full {
+		t.Errorf("%+v", st)
+	}
+}
+
 // TestStateLayout compares what State lays out, and the Go forms above, with the C compiler's structs.
 func TestStateLayout(t *testing.T) {
 	cc, err := exec.LookPath("clang++-19")

@@ -179,8 +179,9 @@ func TestFragmentsOfADatagramAreOfOneFlow(t *testing.T) {
 	whole := fromHex(t, dnsQuery)
 	first, rest := slices.Clone(whole), slices.Clone(whole)
 	first[20], rest[21] = 0x20, 1
+	cut := whole[:38] // its ports are not known: of the flow of the fragments, but rules see it otherwise
 	for range 2 {
-		b := batchOf(one(whole), one(rest), one(first), one(rest))
+		b := batchOf(one(whole), one(rest), one(first), one(cut))
 		agreeFlows(t, b, c, l, newSlots(l.Flows))
 		if d := b.D; d[1].Flow != d[2].Flow || d[1].Flow != d[3].Flow || d[0].Flow == d[1].Flow {
 			t.Fatalf("flows %d %d %d %d", d[0].Flow, d[1].Flow, d[2].Flow, d[3].Flow)
@@ -315,5 +316,40 @@ func TestFlowsAndSketchesAllocateNothing(t *testing.T) {
 		table.Delete(b.D[0].Flow >> 1)
 	}); n != 0 {
 		t.Errorf("%v allocations a batch", n)
+	}
+}
+
+// TestAFlowWhoseHashIsZero has a tag nevertheless.
+func TestAFlowWhoseHashIsZeroHasATag(t *testing.T) {
+	table := newFlows(t, FlowConfig{Flows: 1000, Seed: 1})
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 3 {
+		k := randomKey(r)
+		for table.hash.sum(&k)&0xffff != 0 {
+			k.aHi++
+		}
+		i := table.find(&k, table.hash.sum(&k))
+		if f, ok := table.Entry(i + 1); !ok || f.First != 0 || table.find(&k, table.hash.sum(&k)) != i {
+			t.Fatalf("slot %d: %+v", i+1, f)
+		}
+	}
+	if table.Len() != 3 {
+		t.Errorf("%d flows, want 3", table.Len())
+	}
+}
+
+// TestEpochsWrap: tags have 15 bits of them. A flow is over after the idle limit, until it looks young
+// again after 16384 epochs, and Entry tells the epoch of its last packet up to there.
+func TestEpochsWrap(t *testing.T) {
+	table := newFlows(t, FlowConfig{Flows: 1000, Idle: MaxIdle, Seed: 1})
+	table.epoch = 1<<32 - 5000 // and the epoch itself wraps
+	k := flowKey{aHi: 1, rest: 2}
+	i := table.find(&k, table.hash.sum(&k))
+	for age, idle := range map[uint32]bool{0: false, 1: false, MaxIdle: false, MaxIdle + 1: true, 1<<14 - 1: true, 1 << 14: false} {
+		table.epoch = 1<<32 - 5000 + age
+		f, ok := table.Entry(i + 1)
+		if !ok || f.Idle != idle || f.First != 1<<32-5000 || f.Last != 1<<32-5000 {
+			t.Errorf("age %d: %+v, want idle %v", age, f, idle)
+		}
 	}
 }

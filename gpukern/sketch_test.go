@@ -154,3 +154,57 @@ func TestRanks(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsAreIndependent: sources that meet in one row do not meet in another, but for one in width.
+func TestRowsAreIndependent(t *testing.T) {
+	const width, sources = 256, 20000
+	s := newSketch(t, SketchConfig{Width: width, Seed: 1})
+	var all [sources][sketchDepth]uint32
+	for i := range all {
+		all[i] = s.rows(s.hash(true, uint64(i)<<32))
+		for row, at := range all[i] {
+			if at/width != uint32(row) {
+				t.Fatalf("counter %d is not in row %d", at, row)
+			}
+		}
+	}
+	var met, again [sketchDepth]int
+	for i := range all {
+		for k := i + 1; k < min(sources, i+500); k++ {
+			for row := range sketchDepth {
+				if next := (row + 1) % sketchDepth; all[i][row] == all[k][row] {
+					met[row]++
+					if all[i][next] == all[k][next] {
+						again[row]++
+					}
+				}
+			}
+		}
+	}
+	for row := range met {
+		if met[row] < 30000 || again[row]*width > 3*met[row] {
+			t.Errorf("row %d: %d pairs met, %d of them in the next row too", row, met[row], again[row])
+		}
+	}
+}
+
+// TestDistinctOfNumbersThatNobodyCanFeed draws registers as n sources would leave them: a register's rank
+// is at most k with probability exp(-n/m / 2^k). The last two numbers fill some to their limit.
+func TestDistinctOfNumbersThatNobodyCanFeed(t *testing.T) {
+	s := newSketch(t, SketchConfig{Precision: 12, Width: MinSketchWidth})
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, n := range []float64{1 << 30, 1 << 50, 1 << 62, 1 << 64} {
+		m := float64(len(s.registers))
+		for i := range s.registers {
+			rank, u := 0, r.Float64()
+			for ; rank < 65-12 && math.Exp(-n/m/math.Exp2(float64(rank))) < u; rank++ {
+			}
+			s.registers[i] = uint32(rank)
+		}
+		off := s.Distinct()/n - 1
+		t.Logf("%g sources: error %+.4f", n, off)
+		if math.Abs(off) > 3*1.04/math.Sqrt(m) {
+			t.Errorf("%g sources: error %+.4f", n, off)
+		}
+	}
+}

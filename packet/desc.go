@@ -38,7 +38,7 @@ type Desc struct {
 	L4      uint16  // offset of the transport header; 0 where there is none
 	Payload uint16  // offset of the transport payload; 0 where there is none
 	Hash    uint32  // symmetric Toeplitz hash of the flow
-	Flow    uint32  // slot of the flow table, 0 is none; with Handover the loop that decides
+	Flow    uint32  // slot of the flow table << 1 | direction, 0 is none; with Handover the loop that decides
 	Rule    uint16  // ACL rule that matched, counted from 1; 0 is none
 	NextHop uint16  // result of the longest prefix match; 0 is none
 	Stamp   uint32  // arrival: low 32 bits of the clock, in nanoseconds (Batch.Time)

@@ -13,7 +13,7 @@ struct mr_desc {
 	uint16_t l4;       /* offset of the transport header, 0 is none */
 	uint16_t payload;  /* offset of the transport payload, 0 is none */
 	uint32_t hash;     /* symmetric Toeplitz hash */
-	uint32_t flow;     /* slot of the flow table, 0 is none; with Handover the loop */
+	uint32_t flow;     /* slot of the flow table << 1 | direction, 0 is none; with Handover the loop */
 	uint16_t rule;     /* ACL rule, from 1; 0 is none */
 	uint16_t next_hop; /* longest prefix match, 0 is none */
 	uint32_t stamp;    /* arrival, low 32 bits of nanoseconds */
