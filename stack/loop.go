@@ -129,9 +129,14 @@ func NewLoop(cfg Config) (*Loop, error) {
 		})
 		l.large = l.large || drv.Info().Caps&pmd.CapOffload != 0
 	}
-	batches := cfg.Engine.Info().Depth + 1 // those inside, and one that waits
+	engine := cfg.Engine.Info()
+	newBatch := engine.NewBatch
+	if newBatch == nil {
+		newBatch = packet.NewBatch
+	}
+	batches := engine.Depth + 1 // those inside, and one that waits
 	for range batches {
-		l.free = append(l.free, packet.NewBatch(view, cfg.Burst))
+		l.free = append(l.free, newBatch(view, cfg.Burst))
 	}
 	l.done = make([]*packet.Batch, batches)
 	return l, nil

@@ -68,6 +68,7 @@ type engine struct {
 	held        []*packet.Batch
 	polls       int
 	refused     int
+	newBatch    func(*packet.Arena, int) *packet.Batch
 }
 
 func (e *engine) Submit(b *packet.Batch) error {
@@ -91,8 +92,10 @@ func (e *engine) Poll(done []*packet.Batch) int {
 }
 
 func (e *engine) Load(gpukern.Tables) error { return nil }
-func (e *engine) Info() gpukern.Info        { return gpukern.Info{Name: "test", Depth: e.depth} }
-func (e *engine) Close() error              { return nil }
+func (e *engine) Info() gpukern.Info {
+	return gpukern.Info{Name: "test", Depth: e.depth, NewBatch: e.newBatch}
+}
+func (e *engine) Close() error { return nil }
 
 // handler decides by the packet's hash: 0..99 forwards to that port, otherwise it is the verdict.
 type handler struct {
@@ -575,5 +578,34 @@ func TestLargePacketsLeaveOnlyByDriversThatCutThem(t *testing.T) {
 	s := w.settled(t)
 	if len(w.port[0].sent) != 5 || len(w.port[1].sent) != 2 || s.Dropped[packet.DropTooBig] != 1 || s.Forwarded != 5 {
 		t.Errorf("sent %d by the one that cuts, %d by the other; %+v", len(w.port[0].sent), len(w.port[1].sent), s)
+	}
+}
+
+// TestBatchesAreTheEngines has an engine that makes batches: the loop receives into no others.
+func TestBatchesAreTheEngines(t *testing.T) {
+	a, err := ring.NewArena(ring.ArenaConfig{Frames: 64, Huge: ring.HugeOff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close() })
+	var made []*packet.Batch
+	eng := &engine{depth: 3, newBatch: func(view *packet.Arena, n int) *packet.Batch {
+		if view != a.View() || n != 7 {
+			t.Errorf("a batch of %d packets in %p was asked for", n, view)
+		}
+		made = append(made, packet.NewBatch(view, n))
+		return made[len(made)-1]
+	}}
+	pool, err := a.Cut(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop, err := NewLoop(Config{Ports: []pmd.Driver{&script{}}, Pool: pool, Engine: eng, Handler: &handler{}, Burst: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { loop.Close() })
+	if len(made) != 4 || !slices.Equal(loop.free, made) {
+		t.Errorf("the loop has %d batches, the engine made %d", len(loop.free), len(made))
 	}
 }

@@ -25,7 +25,7 @@ func (e *Engine) Info() gpukern.Info {
 	cpu, gpu := e.back[onCPU].Info(), e.back[onGPU].Info()
 	info := gpukern.Info{
 		Name: "auto", Device: cpu.Device + " and " + gpu.Device, Ops: cpu.Ops, Depth: len(e.fifo),
-		Fault: gpu.Fault, Redone: gpu.Redone, Choices: e.cfg.Choices,
+		Fault: gpu.Fault, Redone: gpu.Redone, Choices: e.cfg.Choices, NewBatch: gpu.NewBatch,
 	}
 	share := math.Float64frombits(e.stats.split.Load())
 	info.Work = []gpukern.Work{e.stats.work(onCPU, cpu.Name, 1-share), e.stats.work(onGPU, gpu.Name, share)}

@@ -21,7 +21,7 @@ type Config struct {
 	Arena *packet.Arena
 
 	Slots    int           // batches of up to 256 packets that the device works on at once; 0 is Depth, at most 64
-	Room     int           // descriptors of the batches that NewBatch makes; 0 is 256 for each of Depth+2
+	Room     int           // descriptors of the batches that NewBatch makes; 0 is 256 for each of 2*Depth+8
 	Copy     int           // most descriptors of a batch that NewBatch did not make; 0 is 4096
 	Bulk     int           // packets from which on a batch is launched by itself over the whole device; 0 is 4096
 	Lifetime time.Duration // of a persistent kernel, until the next takes its place; 0 is 100 ms
@@ -53,7 +53,7 @@ func (c *Config) setDefaults() error {
 	}
 	orElse(&c.Depth, 8)
 	orElse(&c.Slots, min(c.Depth, maxSlots))
-	orElse(&c.Room, slotMax*(c.Depth+2))
+	orElse(&c.Room, slotMax*(2*c.Depth+8))
 	orElse(&c.Copy, 4096)
 	orElse(&c.Bulk, 4096)
 	orElse(&c.threads, slotMax)

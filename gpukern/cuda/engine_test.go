@@ -25,6 +25,7 @@ type engineBed struct {
 	rng    *rand.Rand
 	oracle *gpukern.CPU
 	lost   chan error
+	flows  map[uint32]uint32 // slots by those of the oracle; nil where flows are not asked for
 
 	inside []expected
 	done   [16]*packet.Batch
@@ -197,6 +198,9 @@ func (b *engineBed) compare(got, want []packet.Desc) {
 	b.t.Helper()
 	if len(got) != len(want) {
 		b.t.Fatalf("batch %d: %d descriptors, want %d", b.count, len(got), len(want))
+	}
+	if b.flows != nil {
+		b.sameFlows(got, want)
 	}
 	for i := range got {
 		if got[i] != want[i] {
