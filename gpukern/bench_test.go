@@ -288,7 +288,7 @@ func benchACL(b *testing.B, a *ACL, batches []*packet.Batch) {
 	b.Helper()
 	work := make([]chunk, len(batches))
 	for i := range work {
-		work[i].parse(batches[i], 0)
+		work[i].parse(batches[i], 0, false)
 	}
 	measure(b, len(work), func(k int) { work[k].acl(batches[k], a) })
 }
@@ -311,7 +311,7 @@ func BenchmarkLPM(b *testing.B) {
 		}
 		works := make([]chunk, len(batches))
 		for i := range works {
-			works[i].parse(batches[i], 0)
+			works[i].parse(batches[i], 0, false)
 		}
 		b.Run(fmt.Sprintf("routes=%d", n), func(b *testing.B) {
 			b.ReportMetric(float64(t.Routes.Size())/1024, "KiB")

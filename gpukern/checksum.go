@@ -19,7 +19,10 @@ func (w *chunk) checksum(b *packet.Batch) {
 		d, t := &b.D[w.at[k]], &w.tuple[k]
 		p := b.Arena.Bytes(d)
 		f := d.Flags
-		if f&packet.FlagIPv4 != 0 && right(headerSum(p[d.L3:])) {
+		switch {
+		case f&packet.FlagTunnel != 0:
+			f |= verifyHeaders(d, t, p)
+		case f&packet.FlagIPv4 != 0 && right(headerSum(p[d.L3:])):
 			f |= packet.FlagIPChecksumOK
 		}
 		switch {
@@ -33,6 +36,17 @@ func (w *chunk) checksum(b *packet.Batch) {
 		}
 		d.Flags = f
 	}
+}
+
+// verifyHeaders judges the IPv4 headers of a tunnel, the outer and the inner one.
+func verifyHeaders(d *packet.Desc, t *tuple, p []byte) packet.Flags {
+	inner := d.Flags&packet.FlagIPv4 != 0
+	if t.outer == 0 && !inner ||
+		t.outer != 0 && !right(headerSum(p[t.outer:])) ||
+		inner && !right(headerSum(p[d.L3:])) {
+		return 0
+	}
+	return packet.FlagIPChecksumOK
 }
 
 // headerSum returns the sum of the IPv4 header at the start of h.
@@ -79,15 +93,29 @@ func noChecksum(f packet.Flags) packet.Flags {
 func verifyChain(b *packet.Batch, i int, t *tuple) packet.Flags {
 	d := &b.D[i]
 	l4 := b.Arena.Bytes(d)[d.L4:]
-	n := int(t.end) - int(d.L4)
-	if t.proto == wire.ProtoUDP {
-		n = int(binary.BigEndian.Uint16(l4[4:]))
-		if l4[6]|l4[7] == 0 {
-			return noChecksum(d.Flags)
-		}
+	if t.proto == wire.ProtoUDP && l4[6]|l4[7] == 0 {
+		return noChecksum(d.Flags)
 	}
-	acc := pseudo(t, n)
-	for at, skip := 0, int(d.L4); at < n; i, skip = i+1, 0 {
+	n := t.covered(d, l4)
+	if right(pseudo(t, n) + sumChain(b, i, n)) {
+		return packet.FlagL4ChecksumOK
+	}
+	return 0
+}
+
+// covered returns how many bytes the transport checksum covers; l4 begins with the transport header.
+func (t *tuple) covered(d *packet.Desc, l4 []byte) int {
+	if t.proto == wire.ProtoUDP {
+		return int(binary.BigEndian.Uint16(l4[4:]))
+	}
+	return int(t.end) - int(d.L4)
+}
+
+// sumChain adds up n bytes from the transport header on of a packet of several descriptors, the first of
+// them at i.
+func sumChain(b *packet.Batch, i, n int) uint64 {
+	var acc uint64
+	for at, skip := 0, int(b.D[i].L4); at < n; i, skip = i+1, 0 {
 		piece := b.Bytes(i)[skip:]
 		piece = piece[:min(len(piece), n-at)]
 		s := sum(piece)
@@ -97,10 +125,7 @@ func verifyChain(b *packet.Batch, i int, t *tuple) packet.Flags {
 		acc += s
 		at += len(piece)
 	}
-	if right(acc) {
-		return packet.FlagL4ChecksumOK
-	}
-	return 0
+	return acc
 }
 
 // pseudo returns the sum of the pseudo-header of t with an upper-layer length of n, in the byte

@@ -64,7 +64,7 @@ func (c *crowd) random(g generator, n, from, flows int) {
 
 // tuple is the inverse of gk.
 func (g *gkTuple) tuple() tuple {
-	return tuple{g.srcHi, g.srcLo, g.dstHi, g.dstLo, g.ports, g.end, g.proto, known(g.known)}
+	return tuple{g.srcHi, g.srcLo, g.dstHi, g.dstLo, g.ports, g.end, g.proto, known(g.known), 0}
 }
 
 // onCPU does what the kernel does in the stages of the CPU.

@@ -2,6 +2,7 @@ package gpukern
 
 import (
 	"encoding/binary"
+	"os"
 	"sync"
 	"testing"
 
@@ -63,23 +64,47 @@ func FuzzEngine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { agree(t, fuzzBatch(data), c, l) })
 }
 
+// guarded returns memory behind which a read is a fault; size is a number of pages.
+func guarded(t *testing.T, size int) []byte {
+	t.Helper()
+	page := os.Getpagesize()
+	mem, err := unix.Mmap(-1, 0, size+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(mem) })
+	if err := unix.Mprotect(mem[size:], unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	return mem[:size:size]
+}
+
+// FuzzTunnels is FuzzEngine for what looks into tunnels and what fills.
+func FuzzTunnels(f *testing.F) {
+	g := newGenerator(8)
+	for range 60 {
+		f.Add(fuzzInput(g.split(g.tunnel()), one(g.damageTunnel(g.tunnel()))))
+	}
+	l := fuzzTables()
+	find := NewCPU(Config{Ops: tunnelOps, Tables: l.compile(f)})
+	fill := NewCPU(Config{Ops: OpTunnel | OpFill, Tables: l.compile(f)})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b := fuzzBatch(data)
+		agree(t, b, find, l)
+		agree(t, b, fill, l)
+	})
+}
+
 // TestNothingBeyondAPacketIsRead puts packets at the very end of memory: a read behind them is a
 // fault, one in front of them that mattered would change what is found.
 func TestNothingBeyondAPacketIsRead(t *testing.T) {
 	const size = 1 << 12
-	mem, err := unix.Mmap(-1, 0, 2*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(mem)
-	if err := unix.Mprotect(mem[size:], unix.PROT_NONE); err != nil {
-		t.Fatal(err)
-	}
+	mem := guarded(t, size)
 	g := newGenerator(11)
 	l := fuzzTables()
-	c := NewCPU(Config{Tables: l.compile(t)})
+	c := NewCPU(Config{Ops: tunnelOps, Tables: l.compile(t)})
 	done := make([]*packet.Batch, 1)
-	b := packet.NewBatch(&packet.Arena{Mem: mem[:size], Shift: 12}, 1)
+	b := packet.NewBatch(&packet.Arena{Mem: mem, Shift: 12}, 1)
 	try := func(p []byte) packet.Desc {
 		b.Reset()
 		at := size - len(p)
@@ -91,8 +116,11 @@ func TestNothingBeyondAPacketIsRead(t *testing.T) {
 		c.Poll(done)
 		return b.D[0]
 	}
-	for range 300 {
+	for i := range 300 {
 		p := g.packet()
+		if i%2 == 0 {
+			p = g.tunnel()
+		}
 		for n := range len(p) + 1 {
 			clear(mem[:size])
 			want := try(p[:n])

@@ -123,3 +123,107 @@ func TestTheHeadersKernelAgreesWithTheReference(t *testing.T) {
 		}
 	}
 }
+
+// allOps are the sets of operations that tunnels go through.
+var allOps = []Ops{tunnelOps, OpsHeader, OpTunnel | OpFill | OpHash, OpFill, OpTunnel}
+
+func TestTheHeadersKernelFindsInTunnelsWhatTheReferenceFinds(t *testing.T) {
+	for seed := range uint64(10) {
+		g := newGenerator(seed + 2000)
+		l := Lists{Rules: g.rules(g.IntN(50)), Routes: g.routes(g.IntN(50))}
+		k := newHeadersKernel(t, "gk_headers", l.compile(t), &l.HashKey)
+		for _, ops := range allOps {
+			k.same(t, g.tunnels(150), ops, l)
+			k.same(t, g.batch(60), ops, l)
+		}
+	}
+}
+
+// TestCutPacketsInTheHeadersKernel cuts packets at every byte, and lays them on every place of a sixteen.
+func TestCutPacketsInTheHeadersKernel(t *testing.T) {
+	g := newGenerator(13)
+	k := newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte))
+	for i := range 24 {
+		p := g.packet()
+		if i%2 == 0 {
+			p = g.tunnel()
+		}
+		p = p[:min(len(p), 400)]
+		var packets [][][]byte
+		for n := range len(p) + 1 {
+			packets = append(packets, one(p[:n]), [][]byte{p[:n], p[n:]})
+		}
+		b := batchOf(packets...)
+		for i := range b.D {
+			d := &b.D[i]
+			by := uint32(g.IntN(64))
+			copy(b.Arena.Mem[d.Off+by:], slices.Clone(b.Bytes(i)))
+			d.Off += by
+		}
+		for _, ops := range allOps[:3] {
+			again := &packet.Batch{Arena: &packet.Arena{Mem: slices.Clone(b.Arena.Mem), Shift: b.Arena.Shift}, D: slices.Clone(b.D)}
+			k.same(t, again, ops, Lists{})
+		}
+	}
+}
+
+// TestTheHeadersKernelReadsNothingOutsideOfFrames puts packets at the end of memory, and writes descriptors
+// that point beyond.
+func TestTheHeadersKernelReadsNothingOutsideOfFrames(t *testing.T) {
+	const size = 1 << 12
+	mem := guarded(t, size)
+	k := newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte))
+	g := newGenerator(14)
+	b := packet.NewBatch(&packet.Arena{Mem: mem, Shift: 12}, 4)
+	for i := range 60 {
+		p := g.packet()
+		if i%2 == 0 {
+			p = g.tunnel()
+		}
+		for n := 0; n <= len(p); n += 1 + g.IntN(8) {
+			b.Reset()
+			copy(mem[size-n:], p[:n])
+			b.Append(packet.Desc{Off: uint32(size - n), Len: uint16(n)})
+			k.same(t, b, tunnelOps, Lists{})
+		}
+	}
+	for _, d := range []packet.Desc{
+		{Off: size, Len: 1},
+		{Off: size - 60, Len: 61},
+		{Off: 1 << 31, Len: 60},
+		{Off: ^uint32(0), Len: 0xffff},
+	} {
+		b.Reset()
+		d.Flags, d.L4, d.Hash, d.Proto, d.Stamp = packet.FlagIPv4, 9, 9, 9, 9
+		b.Append(d)
+		b.Append(packet.Desc{Off: 0, Len: 60, Flags: packet.FlagMore})
+		b.Append(d)
+		d.Flags |= packet.FlagOffload
+		b.Append(d)
+		k.run(t, b, tunnelOps|OpFill)
+		d.L4, d.Hash, d.Proto = 0, 0, 0
+		for i, flags := range []packet.Flags{packet.FlagMalformed, packet.FlagMalformed | packet.FlagMore, 0, packet.FlagMalformed | packet.FlagOffload} {
+			want := d
+			if i == 1 {
+				want = packet.Desc{Len: 60}
+			}
+			want.Flags = flags
+			if b.D[i] != want {
+				t.Errorf("%d: %+v, want %+v", i, b.D[i], want)
+			}
+		}
+	}
+}
+
+// TestTheHeadersKernelKeepsToTheFrame gives packets that end in their frame and descriptors that go on into
+// the next, which is in the arena.
+func TestTheHeadersKernelKeepsToTheFrame(t *testing.T) {
+	k := newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte))
+	b := packet.NewBatch(&packet.Arena{Mem: make([]byte, 1<<13), Shift: 11}, 2)
+	b.Append(packet.Desc{Off: 1<<11 - 60, Len: 60})
+	b.Append(packet.Desc{Off: 1<<11 - 60, Len: 61})
+	k.run(t, b, OpsHeader)
+	if b.D[0].Flags != 0 || b.D[1].Flags != packet.FlagMalformed {
+		t.Errorf("flags %#x, %#x", b.D[0].Flags, b.D[1].Flags)
+	}
+}

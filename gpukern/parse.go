@@ -34,6 +34,34 @@ import (
 //   - Proto is what the last header read names, also where L4 is 0. Extension headers are those of RFC
 //     8200 4, AH and Mobility; over IPv4 those numbers are transports as any others.
 //
+// Tunnels, with OpTunnel:
+//
+//   - A packet that is neither malformed nor a fragment is a tunnel where it is UDP to port 4789 with
+//     VXLAN's I flag (RFC 7348 5), GRE of version 0 without the bits of RFC 1701, whose payload is IPv4,
+//     IPv6 or an Ethernet frame (RFC 2784 2, RFC 2890 2), or protocol 4 or 41 (RFC 2003, RFC 2473).
+//     The packet inside must begin at byte 233 at the latest, so that L3 can tell where. Any other
+//     packet is found what it is found without OpTunnel, but for what the next sentence says.
+//   - A VXLAN or GRE header that does not fit the length that the outer packet gives it makes the packet
+//     malformed, one that goes on beyond the captured bytes truncated.
+//   - A tunnel has FlagTunnel, and all other findings are those of the packet inside, one level deep,
+//     also where that is not IP, malformed or truncated; offsets count from the frame's first byte. Of
+//     the outer packet nothing stays but FlagTruncated.
+//   - An inner header or length that does not fit what the outer one gives (the UDP length, the IP
+//     length) is malformed.
+//   - FlagIPChecksumOK says that there is an IPv4 header, outer or inner, and that all of them are right.
+//     FlagL4ChecksumOK is about the inner packet. Checksums of outer UDP and of GRE are not looked at.
+//
+// Filling, with OpFill, writes into packets instead of verifying (OpChecksum is ignored then):
+//
+//   - The header checksum is written into every IPv4 header of a packet that is neither malformed nor
+//     truncated, and FlagIPChecksumOK is set if there is one.
+//   - The checksum of TCP, UDP, ICMP and ICMPv6 is written where it would be verified, also where a UDP
+//     packet had none, and FlagL4ChecksumOK is set. A UDP checksum of 0 is written as 0xffff (RFC 768).
+//     Fragments, truncated packets and those with FlagOffload keep theirs; FlagOffload still sets the
+//     flag.
+//   - In tunnels it is the inner transport's checksum that is written. Outer UDP and GRE keep theirs, which
+//     are to be 0 (RFC 7348 4.1) or absent.
+//
 // A descriptor that continues a packet keeps Off, Len, Port, Stamp, Flow, Verdict, FlagMore and FlagOffload, and
 // has zeros elsewhere.
 
@@ -61,36 +89,66 @@ type tuple struct {
 	end          uint32 // of the IP packet, where it lies within the total, else 0
 	proto        uint8
 	known        known
+	outer        uint8 // with FlagTunnel, L3 of an outer IPv4 header; 0 where it is none
 }
 
 // parser is one packet on its way through the parse stage.
 type parser struct {
-	d     *packet.Desc
-	p     []byte // captured bytes
-	total int    // bytes in all descriptors
-	t     *tuple
+	d       *packet.Desc
+	p       []byte // captured bytes
+	total   int    // bytes in all descriptors
+	t       *tuple
+	limit   int  // where an inner packet ends at the latest; boundless for others
+	tunnels bool // to be looked into
 }
 
-// link reads Ethernet and its tags, and what they carry.
-func (s parser) link() {
-	p := s.p
-	if len(p) < 14 {
+// boundless is beyond the end of every packet.
+const boundless = 1 << 30
+
+// lacks reports whether n bytes at off are not there: because what holds them ends before, which is a
+// contradiction, or because they were not captured.
+func (s parser) lacks(off, n, end int) bool {
+	if off+n > end {
+		s.malformed()
+		return true
+	}
+	if off+n > len(s.p) {
 		s.d.Flags |= packet.FlagTruncated
+		return true
+	}
+	return false
+}
+
+// malformed takes back what must not be used.
+func (s parser) malformed() {
+	s.d.Flags |= packet.FlagMalformed
+	s.d.L4, s.d.Payload = 0, 0
+	s.t.known = knowsNothing
+}
+
+// link reads Ethernet and its tags at off, and what they carry.
+func (s parser) link(off int) {
+	p := s.p
+	if s.lacks(off, 14, s.limit) {
 		return
 	}
-	l3, ether := 14, binary.BigEndian.Uint16(p[12:])
+	l3, ether := off+14, binary.BigEndian.Uint16(p[off+12:])
 	for ether == wire.EtherTypeVLAN || ether == wire.EtherTypeQinQ {
-		if l3 == 22 {
+		if l3 == off+22 {
 			break
 		}
 		s.d.Flags |= packet.FlagVLAN
-		if len(p) < l3+4 {
-			s.d.Flags |= packet.FlagTruncated
+		if s.lacks(l3, 4, s.limit) {
 			return
 		}
 		ether = binary.BigEndian.Uint16(p[l3+2:])
 		l3 += 4
 	}
+	s.network(l3, ether)
+}
+
+// network reads what an Ethernet type names, at l3.
+func (s parser) network(l3 int, ether uint16) {
 	s.d.L3 = uint8(l3)
 	switch ether {
 	case wire.EtherTypeIPv4:
@@ -103,20 +161,19 @@ func (s parser) link() {
 // ipv4 reads an IPv4 header (RFC 791 3.1) at l3.
 func (s parser) ipv4(l3 int) {
 	d, t := s.d, s.t
-	if len(s.p) < l3+20 {
+	if l3+20 > min(len(s.p), s.limit) {
 		s.cut4(l3)
 		return
 	}
 	h := s.p[l3 : l3+20]
 	header := int(h[0]&15) * 4
 	size := int(binary.BigEndian.Uint16(h[2:]))
-	if h[0]>>4 != 4 || header < 20 || size < header {
-		d.Flags |= packet.FlagMalformed
+	if h[0]>>4 != 4 || header < 20 || size < header || l3+size > s.limit {
+		s.malformed()
 		return
 	}
 	if header > 20 {
-		if len(s.p) < l3+header {
-			d.Flags |= packet.FlagTruncated
+		if s.lacks(l3, header, boundless) {
 			return
 		}
 		d.Flags |= packet.FlagOptions
@@ -143,8 +200,8 @@ func (s parser) ipv4(l3 int) {
 // cut4 judges an IPv4 header of which less than 20 bytes are there: what is there may already
 // contradict itself.
 func (s parser) cut4(l3 int) {
-	if h := s.p[l3:]; len(h) > 0 && (h[0]>>4 != 4 || h[0]&15 < 5) {
-		s.d.Flags |= packet.FlagMalformed
+	if h := s.p[min(l3, len(s.p)):]; l3+20 > s.limit || len(h) > 0 && (h[0]>>4 != 4 || h[0]&15 < 5) {
+		s.malformed()
 		return
 	}
 	s.d.Flags |= packet.FlagTruncated
@@ -162,20 +219,23 @@ func (s parser) ends(end int) {
 // ipv6 reads an IPv6 header (RFC 8200 3) at l3 and the extension headers behind it.
 func (s parser) ipv6(l3 int) {
 	d, t := s.d, s.t
-	if h := s.p[l3:]; len(h) > 0 && h[0]>>4 != 6 {
-		d.Flags |= packet.FlagMalformed
+	if h := s.p[min(l3, len(s.p)):]; len(h) > 0 && h[0]>>4 != 6 {
+		s.malformed()
 		return
 	}
-	if len(s.p) < l3+40 {
-		d.Flags |= packet.FlagTruncated
+	if s.lacks(l3, 40, s.limit) {
 		return
 	}
 	h := s.p[l3 : l3+40]
+	end := l3 + 40 + int(binary.BigEndian.Uint16(h[4:]))
+	if end > s.limit {
+		s.malformed()
+		return
+	}
 	d.Flags |= packet.FlagIPv6
 	t.srcHi, t.srcLo = binary.BigEndian.Uint64(h[8:]), binary.BigEndian.Uint64(h[16:])
 	t.dstHi, t.dstLo = binary.BigEndian.Uint64(h[24:]), binary.BigEndian.Uint64(h[32:])
 	t.known = knowsAddresses
-	end := l3 + 40 + int(binary.BigEndian.Uint16(h[4:]))
 	s.ends(end)
 	d.Proto = h[6]
 	off := l3 + 40
@@ -214,22 +274,16 @@ func (s parser) extensions(off, end int) (int, bool) {
 	d := s.d
 	d.Flags |= packet.FlagOptions
 	for n := 0; extension[d.Proto]; n++ {
-		if n == wire.MaxExtHeaders || n > 0 && d.Proto == wire.ProtoHopByHop || off+8 > end {
+		if n == wire.MaxExtHeaders || n > 0 && d.Proto == wire.ProtoHopByHop {
 			s.malformed()
 			return 0, false
 		}
-		if off+8 > len(s.p) {
-			d.Flags |= packet.FlagTruncated
+		if s.lacks(off, 8, end) {
 			return 0, false
 		}
 		h := s.p[off : off+8]
 		size := extensionLen(d.Proto, h)
-		if off+size > end {
-			s.malformed()
-			return 0, false
-		}
-		if off+size > len(s.p) {
-			d.Flags |= packet.FlagTruncated
+		if s.lacks(off, size, end) {
 			return 0, false
 		}
 		if d.Proto == wire.ProtoFragment && s.fragment6(h) {
@@ -258,40 +312,31 @@ func (s parser) fragment6(h []byte) bool {
 	return true
 }
 
-// malformed takes back what must not be used.
-func (s parser) malformed() {
-	s.d.Flags |= packet.FlagMalformed
-	s.t.known = knowsNothing
-}
-
 // transport reads the transport header at off, of at least header bytes, in a packet that IP lets
 // end at end.
 func (s parser) transport(off, end, header int) {
-	d, p := s.d, s.p
+	d := s.d
 	if header == 0 {
-		if off < min(end, len(p)) {
+		if off < min(end, len(s.p)) {
 			d.L4 = uint16(off)
+		}
+		if s.tunnels && d.Flags&packet.FlagFragment == 0 {
+			s.tunnel(off, end)
 		}
 		return
 	}
-	if off+header > end {
-		s.malformed()
+	if s.lacks(off, header, end) {
 		return
 	}
-	if off+header > len(p) {
-		d.Flags |= packet.FlagTruncated
-		return
-	}
-	h := p[off:]
+	h := s.p[off:]
 	switch d.Proto {
 	case wire.ProtoTCP:
 		header = int(h[12]>>4) * 4 // RFC 9293 3.1
-		if header < 20 || off+header > end {
+		if header < 20 {
 			s.malformed()
 			return
 		}
-		if off+header > len(p) {
-			d.Flags |= packet.FlagTruncated
+		if s.lacks(off, header, end) {
 			return
 		}
 	case wire.ProtoUDP:
@@ -307,4 +352,7 @@ func (s parser) transport(off, end, header int) {
 	d.L4, d.Payload = uint16(off), uint16(off+header)
 	s.t.ports = binary.BigEndian.Uint32(h)
 	s.t.known = knowsPorts
+	if s.tunnels && s.t.toVXLAN(d.Proto) && d.Flags&packet.FlagFragment == 0 {
+		s.vxlan(off+wire.UDPLen, off+int(binary.BigEndian.Uint16(h[4:])))
+	}
 }

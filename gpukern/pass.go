@@ -18,8 +18,11 @@ type chunk struct {
 // pass does the header pass over b, chunk by chunk and stage by stage.
 func (c *CPU) pass(b *packet.Batch, t *loaded) {
 	for i := 0; i < len(b.D); {
-		i = c.work.parse(b, i)
-		if c.ops&OpChecksum != 0 {
+		i = c.work.parse(b, i, c.ops&OpTunnel != 0)
+		switch {
+		case c.ops&OpFill != 0:
+			c.work.fill(b)
+		case c.ops&OpChecksum != 0:
 			c.work.checksum(b)
 		}
 		if c.ops&OpHash != 0 {
@@ -56,7 +59,7 @@ func (c *CPU) lookups(w *chunk, b *packet.Batch, t *loaded) {
 
 // parse is the first stage: it reads the headers of packets from descriptor i on, fills the chunk
 // with their tuples, and returns the first descriptor that it left.
-func (w *chunk) parse(b *packet.Batch, i int) int {
+func (w *chunk) parse(b *packet.Batch, i int, tunnels bool) int {
 	w.n = 0
 	for i < len(b.D) && w.n < chunkSize {
 		d, t := &b.D[i], &w.tuple[w.n]
@@ -67,7 +70,10 @@ func (w *chunk) parse(b *packet.Batch, i int) int {
 		clearFindings(d)
 		i++
 		if !more && t.usual(d, p) {
-			continue
+			if !tunnels || !t.toVXLAN(t.proto) {
+				continue
+			}
+			clearFindings(d)
 		}
 		total := len(p)
 		for more && i < len(b.D) {
@@ -78,7 +84,7 @@ func (w *chunk) parse(b *packet.Batch, i int) int {
 			i++
 		}
 		t.ports, t.end, t.known = 0, 0, knowsNothing
-		parser{d, p, total, t}.link()
+		parser{d, p, total, t, boundless, tunnels}.link(0)
 		t.proto = d.Proto
 	}
 	return i

@@ -39,6 +39,9 @@ func Reference(b *packet.Batch, ops Ops, l Lists) {
 		}
 		i++
 		r := look(b.Bytes(first), all)
+		if ops&OpTunnel != 0 {
+			r = r.inside()
+		}
 		r.offload = b.D[first].Flags&packet.FlagOffload != 0
 		if r.flags&packet.FlagMalformed != 0 {
 			r.l4, r.payload, r.src, r.dst = 0, 0, netip.Addr{}, netip.Addr{}
@@ -63,7 +66,10 @@ type refPacket struct {
 	flags         packet.Flags
 	proto         uint8
 	l3            int
+	next          int // offset of what the last IP header names; 0 where it was not reached
 	l4, payload   int
+	limit         int        // where the packet around this one lets it end
+	outer         *refPacket // the packet around this one; nil is none
 	end           int        // where IP says that it ends; 0 where IP is not known
 	src, dst      netip.Addr // not valid where IP is not known
 	offload       bool       // the sending device makes the transport checksum
@@ -75,7 +81,10 @@ func (r *refPacket) store(d *packet.Desc, ops Ops, l Lists) {
 	d.L3, d.L4, d.Payload = uint8(r.l3), uint16(r.l4), uint16(r.payload)
 	d.Flags |= r.flags
 	d.Proto = r.proto
-	if ops&OpChecksum != 0 {
+	switch {
+	case ops&OpFill != 0:
+		d.Flags |= r.fill()
+	case ops&OpChecksum != 0:
 		d.Flags |= r.checksums()
 	}
 	if ops&OpFlow != 0 && l.Flows != nil {
@@ -103,39 +112,48 @@ func (r *refPacket) store(d *packet.Desc, ops Ops, l Lists) {
 
 // look reads the headers of a packet.
 func look(captured, all []byte) *refPacket {
-	r := &refPacket{captured: captured, all: all, sport: noPort, dport: noPort}
-	if !wire.Ethernet(captured).Valid() {
-		r.flags = packet.FlagTruncated
-		return r
+	r := &refPacket{captured: captured, all: all, limit: boundless, sport: noPort, dport: noPort}
+	r.ethernet(0)
+	return r
+}
+
+// ethernet reads an Ethernet header at an offset, and its tags.
+func (r *refPacket) ethernet(at int) {
+	if !r.within(at, wire.EthernetLen, r.limit) {
+		return
 	}
-	ether, at := wire.Ethernet(captured).EtherType(), wire.EthernetLen
+	ether := wire.Ethernet(r.captured[at:]).EtherType()
+	at += wire.EthernetLen
 	for tags := 0; tags < 2 && (ether == wire.EtherTypeVLAN || ether == wire.EtherTypeQinQ); tags++ {
 		r.flags |= packet.FlagVLAN
-		tag := wire.VLAN(captured[at:])
-		if !tag.Valid() {
-			r.flags |= packet.FlagTruncated
-			return r
+		if !r.within(at, 4, r.limit) {
+			return
 		}
-		ether = tag.EtherType()
+		ether = wire.VLAN(r.captured[at:]).EtherType()
 		at += 4
 	}
+	r.network(at, ether)
+}
+
+// network reads what an Ethernet type names, at an offset.
+func (r *refPacket) network(at int, ether uint16) {
 	r.l3 = at
+	here := r.captured[min(at, len(r.captured)):]
 	switch ether {
 	case wire.EtherTypeIPv4:
-		r.look4(wire.IPv4(captured[at:]))
+		r.look4(wire.IPv4(here))
 	case wire.EtherTypeIPv6:
-		r.look6(wire.IPv6(captured[at:]))
+		r.look6(wire.IPv6(here))
 	}
-	return r
 }
 
 // look4 reads an IPv4 header: RFC 791 3.1.
 func (r *refPacket) look4(ip wire.IPv4) {
-	if len(ip) > 0 && (ip.Version() != 4 || ip.HeaderLen() < wire.IPv4Len) {
+	if len(ip) > 0 && (ip.Version() != 4 || ip.HeaderLen() < wire.IPv4Len) || r.l3+wire.IPv4Len > r.limit {
 		r.flags |= packet.FlagMalformed
 		return
 	}
-	if len(ip) >= wire.IPv4Len && int(ip.TotalLen()) < ip.HeaderLen() {
+	if len(ip) >= wire.IPv4Len && (int(ip.TotalLen()) < ip.HeaderLen() || r.l3+int(ip.TotalLen()) > r.limit) {
 		r.flags |= packet.FlagMalformed
 		return
 	}
@@ -169,12 +187,16 @@ func (r *refPacket) bound(end int) {
 
 // look6 reads an IPv6 header and its extension headers: RFC 8200 3 and 4.
 func (r *refPacket) look6(ip wire.IPv6) {
-	if len(ip) > 0 && ip.Version() != 6 {
+	if len(ip) > 0 && ip.Version() != 6 || r.l3+wire.IPv6Len > r.limit {
 		r.flags |= packet.FlagMalformed
 		return
 	}
 	if len(ip) < wire.IPv6Len {
 		r.flags |= packet.FlagTruncated
+		return
+	}
+	if r.l3+wire.IPv6Len+int(ip.PayloadLen()) > r.limit {
+		r.flags |= packet.FlagMalformed
 		return
 	}
 	r.flags |= packet.FlagIPv6
@@ -229,8 +251,11 @@ func (r *refPacket) extensionAt(at, seen int) (int, bool) {
 
 // holds reports whether n bytes at an offset belong to the IP packet and were captured, and flags
 // what is wrong where not.
-func (r *refPacket) holds(at, n int) bool {
-	if at+n > r.end {
+func (r *refPacket) holds(at, n int) bool { return r.within(at, n, r.end) }
+
+// within is holds for what ends at end.
+func (r *refPacket) within(at, n, end int) bool {
+	if at+n > end {
 		r.flags |= packet.FlagMalformed
 		return false
 	}
@@ -256,6 +281,7 @@ func (r *refPacket) fragment(h []byte) bool {
 
 // upper reads the transport header at an offset.
 func (r *refPacket) upper(at int) {
+	r.next = at
 	var header int
 	switch {
 	case r.proto == wire.ProtoTCP:
@@ -304,9 +330,13 @@ func (r *refPacket) upper(at int) {
 // checksums returns the flags of the checksums that are right.
 func (r *refPacket) checksums() packet.Flags {
 	var f packet.Flags
-	ip := wire.IPv4(r.captured[r.l3:])
-	if r.flags&packet.FlagIPv4 != 0 && wire.Fold(wire.SumPlain(ip[:ip.HeaderLen()], 0)) == 0 {
+	if headers := r.headers4(); len(headers) > 0 {
 		f = packet.FlagIPChecksumOK
+		for _, h := range headers {
+			if wire.Fold(wire.SumPlain(h, 0)) != 0 {
+				f = 0
+			}
+		}
 	}
 	if r.payload == 0 || r.end > len(r.all) || r.flags&packet.FlagFragment != 0 {
 		return f
@@ -337,6 +367,18 @@ func (r *refPacket) checksums() packet.Flags {
 		f |= packet.FlagL4ChecksumOK
 	}
 	return f
+}
+
+// headers4 returns the IPv4 headers of the packet and of those around it.
+func (r *refPacket) headers4() []wire.IPv4 {
+	var all []wire.IPv4
+	for ; r != nil; r = r.outer {
+		if r.flags&packet.FlagIPv4 != 0 {
+			ip := wire.IPv4(r.captured[r.l3:])
+			all = append(all, ip[:ip.HeaderLen()])
+		}
+	}
+	return all
 }
 
 func (r *refPacket) pseudoHeader(n int) uint32 {

@@ -1,0 +1,183 @@
+package gpukern
+
+import (
+	"encoding/binary"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// tunnel returns a packet with another inside, or even two, most often well-formed.
+func (g generator) tunnel() []byte {
+	p := append(g.bytes(12), 0, 0)
+	if g.chance(20) {
+		p = append(binary.BigEndian.AppendUint16(p[:12], wire.EtherTypeVLAN), 0, 1, 0, 0)
+	}
+	at := len(p)
+	switch g.IntN(8) {
+	case 0, 1, 2:
+		p = g.around(p, wire.ProtoUDP, g.vxlan(g.innerFrame()))
+	case 3, 4:
+		p = g.around(p, wire.ProtoGRE, g.gre())
+	case 5:
+		p = g.around(p, wire.ProtoIPIP, g.ipv4(nil)[2:])
+	case 6:
+		p = g.around(p, wire.ProtoIPv6, g.ipv6(nil)[2:])
+	case 7: // what the protocol number does not say
+		p = g.around(p, [...]uint8{wire.ProtoIPIP, wire.ProtoIPv6}[g.IntN(2)], g.innerFrame()[14:])
+	}
+	ether := wire.EtherTypeIPv4
+	if p[at]>>4 == 6 {
+		ether = wire.EtherTypeIPv6
+	}
+	binary.BigEndian.PutUint16(p[at-2:], ether)
+	if g.chance(20) {
+		p = append(p, g.bytes(g.IntN(20))...)
+	}
+	return p
+}
+
+// innerFrame returns what may lie in VXLAN.
+func (g generator) innerFrame() []byte {
+	if g.chance(8) {
+		return g.tunnel()
+	}
+	return g.packet()
+}
+
+// around appends an IP header of either version for payload, now and then with options, extension
+// headers, or as a fragment.
+func (g generator) around(p []byte, proto uint8, payload []byte) []byte {
+	at := len(p)
+	if g.chance(60) {
+		header := 20
+		if g.chance(15) {
+			header += 4 * g.IntN(11)
+		}
+		p = append(p, g.bytes(header)...)
+		ip := wire.IPv4(append(p, payload...)[at:])
+		ip.SetHeaderLen(header)
+		ip.SetSrc(g.addr4())
+		ip.SetDst(g.addr4())
+		ip.SetProto(proto)
+		ip.SetTotalLen(uint16(len(ip)))
+		binary.BigEndian.PutUint16(ip[6:], 0)
+		if g.chance(6) {
+			binary.BigEndian.PutUint16(ip[6:], [...]uint16{0x2000, 0x0001}[g.IntN(2)])
+		}
+		ip.SetChecksum(0)
+		ip.SetChecksum(wire.Fold(wire.SumPlain(ip[:header], 0)))
+		return append(p[:at], ip...)
+	}
+	p = append(p, g.bytes(40)...)
+	ip := wire.IPv6(p[at:])
+	ip.SetVersion()
+	ip.SetSrc(g.addr6())
+	ip.SetDst(g.addr6())
+	next := at + 6
+	for n := g.IntN(9); g.chance(40) && n > 0; n-- {
+		kind := [...]uint8{wire.ProtoRouting, wire.ProtoDestOpts, wire.ProtoDestOpts, wire.ProtoAH, wire.ProtoMobility}[g.IntN(5)]
+		p[next] = kind
+		next = len(p)
+		p = append(p, g.extension(kind)...)
+		if g.chance(30) {
+			p = append(p, make([]byte, 8*8)...) // so long that what is inside begins beyond the first line
+			p[next+1] += 8
+			if kind == wire.ProtoAH {
+				p[next+1] += 8
+			}
+		}
+	}
+	p[next] = proto
+	p = append(p, payload...)
+	wire.IPv6(p[at:]).SetPayloadLen(uint16(len(p) - at - 40))
+	return p
+}
+
+// vxlan returns a datagram with an Ethernet frame in it.
+func (g generator) vxlan(frame []byte) []byte {
+	p := wire.AppendUDP(nil, g.port(), wire.PortVXLAN, wire.VXLANLen+len(frame))
+	if g.chance(10) {
+		wire.UDP(p).SetDstPort(g.port())
+	}
+	p = wire.AppendVXLAN(p, g.Uint32()&0xffffff)
+	if g.chance(10) {
+		p[8] = byte(g.Uint32())
+	}
+	return append(p, frame...)
+}
+
+// gre returns a GRE packet.
+func (g generator) gre() []byte {
+	flags := [...]uint16{wire.GREChecksum, wire.GREKey, wire.GRESequence, 0}
+	p := wire.AppendGRE(nil, flags[g.IntN(4)]|flags[g.IntN(4)]|flags[g.IntN(4)], 0)
+	copy(p[4:], g.bytes(12))
+	if g.chance(10) {
+		p[g.IntN(2)] ^= 1 << g.IntN(8)
+	}
+	gre := wire.GRE(p)
+	switch g.IntN(7) {
+	case 0, 1:
+		gre.SetEtherType(wire.EtherTypeIPv4)
+		p = append(p, g.ipv4(nil)[2:]...)
+	case 2, 3:
+		gre.SetEtherType(wire.EtherTypeIPv6)
+		p = append(p, g.ipv6(nil)[2:]...)
+	case 4, 5:
+		gre.SetEtherType(wire.EtherTypeTEB)
+		p = append(p, g.innerFrame()...)
+	case 6:
+		gre.SetEtherType([...]uint16{wire.EtherTypeARP, 0x880b, 0}[g.IntN(3)])
+		p = append(p, g.bytes(30)...)
+	}
+	return p
+}
+
+// damageTunnel is damage that hits the headers of tunnels: a bit or a length.
+func (g generator) damageTunnel(p []byte) []byte {
+	if g.chance(40) || len(p) < 60 {
+		return g.damage(p)
+	}
+	at := 14 + g.IntN(min(len(p), 150)-15)
+	if g.chance(50) {
+		p[at] ^= 1 << g.IntN(8)
+		return p
+	}
+	v := binary.BigEndian.Uint16(p[at:]) + uint16(g.IntN(81)) - 40
+	binary.BigEndian.PutUint16(p[at:], v)
+	return p
+}
+
+// tunnels returns n packets, most of them tunnels, some damaged, some in pieces.
+func (g generator) tunnels(n int) *packet.Batch {
+	var packets [][][]byte
+	for range n {
+		p := g.packet()
+		if g.chance(85) {
+			p = g.tunnel()
+		}
+		if g.chance(40) {
+			p = g.damageTunnel(p)
+		}
+		packets = append(packets, g.split(p[:min(len(p), 2048)]))
+	}
+	b := batchOf(packets...)
+	for i := range b.D { // what a careless driver leaves behind
+		b.D[i].Hash, b.D[i].Rule, b.D[i].NextHop, b.D[i].L4 = g.Uint32(), 7, 7, 7
+		b.D[i].Flags |= packet.FlagTunnel | packet.FlagIPv4
+		b.D[i].Stamp, b.D[i].Port, b.D[i].Flow = g.Uint32(), 3, g.Uint32()
+	}
+	g.offload(b)
+	return b
+}
+
+// offload marks some packets as those whose checksum the device makes.
+func (g generator) offload(b *packet.Batch) {
+	first := true
+	for i := range b.D {
+		if first && g.chance(10) {
+			b.D[i].Flags |= packet.FlagOffload
+		}
+		first = b.D[i].Flags&packet.FlagMore == 0
+	}
+}

@@ -1,0 +1,93 @@
+package gpukern
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+const tunnelOps = OpsHeader | OpTunnel
+
+func TestTheEngineFindsInTunnelsWhatTheReferenceFinds(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			g := newGenerator(seed + 1000)
+			l := Lists{Rules: g.rules(g.IntN(100)), Routes: g.routes(g.IntN(100))}
+			for _, ops := range []Ops{tunnelOps, OpsHeader, OpTunnel | OpFill | OpHash, OpFill} {
+				agree(t, g.tunnels(400), NewCPU(Config{Ops: ops, Tables: l.compile(t)}), l)
+			}
+		})
+	}
+}
+
+// TestTunnelsOfEveryKindAreGenerated keeps the generator from making less than the tests need.
+func TestTunnelsOfEveryKindAreGenerated(t *testing.T) {
+	g := newGenerator(3)
+	count := map[string]int{}
+	for range 40 {
+		b := g.tunnels(300)
+		Reference(b, tunnelOps, Lists{})
+		for i := range b.D {
+			d := &b.D[i]
+			f := d.Flags
+			if f&packet.FlagTunnel == 0 {
+				continue
+			}
+			for name, is := range map[string]bool{
+				"all":           true,
+				"IPv4":          f&packet.FlagIPv4 != 0,
+				"IPv6":          f&packet.FlagIPv6 != 0,
+				"tagged":        f&packet.FlagVLAN != 0,
+				"malformed":     f&packet.FlagMalformed != 0,
+				"truncated":     f&packet.FlagTruncated != 0,
+				"fragment":      f&packet.FlagFragment != 0,
+				"not IP":        d.Proto == 0 && f&(packet.FlagIPv4|packet.FlagIPv6|packet.FlagMalformed) == 0 && d.L3 > 0,
+				"far":           d.L3 > 128,
+				"far TCP":       d.L4 > 128 && d.Proto == wire.ProtoTCP,
+				"far ICMP":      d.L4 > 128 && d.Proto == wire.ProtoICMP,
+				"right":         f.Has(packet.FlagIPChecksumOK | packet.FlagL4ChecksumOK),
+				"outer IPv4":    f.Has(packet.FlagIPv6 | packet.FlagIPChecksumOK),
+				"outer IPv6":    f.Has(packet.FlagIPv4) && d.L3 >= 54,
+				"within tunnel": d.Proto == wire.ProtoGRE || d.Proto == wire.ProtoIPIP,
+				"in pieces":     f&packet.FlagMore != 0 && f&packet.FlagL4ChecksumOK != 0,
+			} {
+				if is {
+					count[name]++
+				}
+			}
+		}
+	}
+	t.Log(count)
+	for name, n := range count {
+		if n < 20 {
+			t.Errorf("%s: %d", name, n)
+		}
+	}
+	if len(count) != 16 {
+		t.Errorf("only %d kinds", len(count))
+	}
+}
+
+func TestCutTunnelsAgreeWithTheReference(t *testing.T) {
+	g := newGenerator(12)
+	c := NewCPU(Config{Ops: tunnelOps})
+	for range 40 {
+		p := g.tunnel()
+		p = p[:min(len(p), 400)]
+		var packets [][][]byte
+		for n := range len(p) {
+			packets = append(packets, one(p[:n]), [][]byte{p[:n], p[n:]})
+		}
+		for at := range min(len(p), 150) {
+			for _, delta := range []byte{1, 0xff, 0x10, 0x80} {
+				q := slices.Clone(p)
+				q[at] += delta
+				packets = append(packets, one(q))
+			}
+		}
+		agree(t, batchOf(packets...), c, Lists{})
+	}
+}
