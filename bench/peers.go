@@ -15,8 +15,8 @@ type Peer struct {
 }
 
 // buildC compiles bench/peers/name.c to bin/bench-name with the machine's C compiler, at the
-// optimisation that a careful user would choose.
-func (e *Env) buildC(name string) Peer {
+// optimisation that a careful user would choose, with the libraries that pkg-config knows by these names.
+func (e *Env) buildC(name string, libraries ...string) Peer {
 	cc := os.Getenv("CC")
 	if cc == "" {
 		cc = "gcc"
@@ -25,7 +25,16 @@ func (e *Env) buildC(name string) Peer {
 		return Peer{Absent: "no C compiler: apt-get install gcc libc6-dev linux-libc-dev"}
 	}
 	out := filepath.Join(e.Root, "bin", "bench-"+name)
-	return e.build(out, filepath.Join(e.Root, "bench", "peers"), cc, "-O2", "-march=native", "-o", out, name+".c", "-pthread")
+	args := []string{"-O2", "-o", out, name + ".c", "-pthread"}
+	for _, l := range libraries {
+		flags, err := exec.Command("pkg-config", "--cflags", "--libs", l).Output()
+		if err != nil {
+			return Peer{Absent: fmt.Sprintf("no %s: apt-get install %s-dev pkg-config", l, l)}
+		}
+		args = append(args, strings.Fields(string(flags))...)
+	}
+	args = append(args, "-march=native") // behind what a library asks for
+	return e.build(out, filepath.Join(e.Root, "bench", "peers"), cc, args...)
 }
 
 // buildGo compiles the module bench/name, whose dependencies stay out of the main module.

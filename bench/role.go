@@ -41,6 +41,7 @@ var roles = []role{
 	{"connect", openConnect},
 	{"bulk", openBulk},
 	{"guard", openGuard},
+	{"tables", openTables},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.

@@ -4,6 +4,7 @@ package main
 var suites = []Suite{
 	packetIO,
 	l4,
+	tables,
 }
 
 func suiteNamed(name string) (Suite, bool) {

@@ -13,6 +13,8 @@ type chunk struct {
 	at    [chunkSize]int32 // index of the packet's first descriptor
 	tuple [chunkSize]tuple
 	field [chunkSize][5]uint32 // of the ACL
+	walk  walk                 // of the routes
+	who   [chunkSize]uint8     // whose address is looked up there
 }
 
 // pass does the header pass over b, chunk by chunk and stage by stage.
@@ -122,17 +124,24 @@ func (a *ACL) of(f packet.Flags) *classifier {
 	return &a.v6
 }
 
-// lpm is the stage that writes NextHop.
+// lpm is the stage that writes NextHop: of the IPv4 packets first, then of those of IPv6.
 func (w *chunk) lpm(b *packet.Batch, r *LPM) {
-	for k := range w.n {
-		d, t := &b.D[w.at[k]], &w.tuple[k]
-		if t.known == knowsNothing {
+	for _, v4 := range [2]bool{true, false} {
+		n := 0
+		for k := range w.n {
+			d, t := &b.D[w.at[k]], &w.tuple[k]
+			if t.known == knowsNothing || (d.Flags&packet.FlagIPv4 != 0) != v4 {
+				continue
+			}
+			w.walk.x[n], w.walk.lo[n], w.who[n] = t.dstHi, t.dstLo, uint8(k)
+			n++
+		}
+		if n == 0 {
 			continue
 		}
-		if d.Flags&packet.FlagIPv4 != 0 {
-			d.NextHop = r.v4.find(t.dstHi, t.dstLo)
-			continue
+		hops := r.lookup(&w.walk, v4, n)
+		for i := range n {
+			b.D[w.at[w.who[i]]].NextHop = hops[i]
 		}
-		d.NextHop = r.v6.find(t.dstHi, t.dstLo)
 	}
 }

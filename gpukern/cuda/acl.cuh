@@ -48,9 +48,9 @@ struct gk_acl {
 	u32 n, words, heads, coarse;
 };
 
-GK_FN u32 gk_find(const struct gk_field *f, u64 hi, u64 lo)
+GK_FN u32 gk_vector(const struct gk_field *f, u64 hi, u64 lo)
 {
-	return f->nodes ? f->leaves[gk_walk(f->nodes, 0, f->wide, hi, lo)] : f->all;
+	return f->nodes ? gk_find(f->nodes, f->leaves, f->wide, hi, lo, 0) : f->all;
 }
 
 GK_FN int gk_covers(u64 hi, u64 lo, u64 phi, u64 plo, u32 bits)
@@ -119,8 +119,8 @@ GK_FN u32 gk_acl(const struct gk_acl *a, const struct gk_tuple *t)
 		return 0;
 	int ports = t->known == GK_KNOWS_PORTS;
 	const u64 *const v[5] = {
-		a->vec + gk_find(&a->src, t->src_hi, t->src_lo),
-		a->vec + gk_find(&a->dst, t->dst_hi, t->dst_lo),
+		a->vec + gk_vector(&a->src, t->src_hi, t->src_lo),
+		a->vec + gk_vector(&a->dst, t->dst_hi, t->dst_lo),
 		a->vec + (ports && a->sport.table ? a->sport.table[t->ports >> 16] : a->sport.all),
 		a->vec + (ports && a->dport.table ? a->dport.table[t->ports & 0xffff] : a->dport.all),
 		a->vec + a->proto[t->proto],

@@ -1,19 +1,23 @@
 /* The trie of gpukern/trie.go: the longest prefix of an address, six bits a node, rows of 2^wide nodes
- * where prefixes are dense.
+ * where prefixes are dense, buckets of one or two nodes where they are sparse.
  *
  *	      wide          6              wide         6
- *	row[00101...] -> slot -> child -> row[01...] -> slot -> leaf
+ *	row[00101...] -> slot -> child -> row[01...] -> slot -> leaf, or bucket
  *
- * A step is one dependent load of a node, one sector of 32 bytes; a leaf is one more. */
+ * A step is one dependent load of a node, one sector of 32 bytes. Nodes without anything below and with
+ * few values have them inside, and so have buckets (one or two sectors, read at once); else a leaf is one
+ * load more. */
 #ifndef MILLRACE_GK_TRIE_H
 #define MILLRACE_GK_TRIE_H
 
 #include "gk.h"
 
+enum { GK_BUCKET = 32 }; /* in gk_node.wide: below are buckets, of 1 << (wide & 31) nodes */
+
 /* gpukern.node. */
 struct __attribute__((aligned(16))) gk_node {
 	u64 inner, runs;       /* slots that go on; slots where a run of leaves begins */
-	u32 child, leaf, wide; /* first row below, first run, 1 << wide nodes in a row below */
+	u32 child, leaf, wide; /* first row or bucket below, first run, 1 << wide nodes in a row below */
 	u32 pad;
 };
 static_assert(sizeof(struct gk_node) == 32, "gpukern.node has 32 bytes");
@@ -21,10 +25,30 @@ static_assert(sizeof(struct gk_node) == 32, "gpukern.node has 32 bytes");
 /* gk_above returns the upper n bits of v, n from 0 to 63. */
 GK_FN u64 gk_above(u64 v, u32 n) { return v >> 1 >> (63 - n); }
 
-/* gk_walk returns where the leaf of an address lies that goes on from row, whose nodes are 1 << wide. */
-GK_FN u32 gk_walk(const struct gk_node *nodes, u32 row, u32 wide, u64 hi, u64 lo)
+/* gk_half returns one of the eight halves of words in q, gk_word one of the four words, without memory that
+ * is indexed. */
+GK_FN u32 gk_word(struct gk_quad q, u32 i) { return i & 2 ? (i & 1 ? q.w[3] : q.w[2]) : (i & 1 ? q.w[1] : q.w[0]); }
+GK_FN u32 gk_half(struct gk_quad q, u32 i) { return gk_word(q, i >> 1) >> ((i & 1) * 16) & 0xffff; }
+
+/* gk_in_bucket returns the value of v in the bucket that begins with node at: the number of keys that are
+ * not above v is the value's. Values have two bytes (wide16) or four. */
+GK_FN u32 gk_in_bucket(const struct gk_node *at, u32 nodes, u32 v, int wide16)
 {
-	for (;;) {
+	struct gk_quad q[4];
+	u32 keys = wide16 ? nodes * 5 : nodes * 4 - 1, n = 0;
+	for (u32 i = 0; i < 4; i++)
+		q[i] = gk_table_quad((const u8 *)at + 16 * (i < 2 * nodes ? i : 0));
+	for (u32 i = 0; i < 10; i++)
+		n += i < keys && v >= q[i / 4].w[i % 4];
+	const u8 *values = (const u8 *)at + keys * 4;
+	return wide16 ? ((const u16 *)values)[n] : ((const u32 *)values)[n];
+}
+
+/* gk_find returns the value of an address, from the row at the beginning of nodes on. Values, in nodes and in
+ * leaves, have two bytes (wide16) or four. */
+GK_FN u32 gk_find(const struct gk_node *nodes, const void *leaves, u32 wide, u64 hi, u64 lo, int wide16)
+{
+	for (u32 row = 0;;) {
 		const struct gk_node *n = nodes + row + (u32)gk_above(hi, wide);
 		struct gk_quad maps = gk_table_quad(n), next = gk_table_quad(&n->child);
 		u64 inner = gk_low(maps), runs = gk_high(maps);
@@ -32,12 +56,19 @@ GK_FN u32 gk_walk(const struct gk_node *nodes, u32 row, u32 wide, u64 hi, u64 lo
 		lo <<= wide;
 		u32 slot = (u32)(hi >> 58);
 		u64 up_to = ((u64)2 << slot) - 1;
-		if (!(inner >> slot & 1))
-			return next.w[1] + gk_popcll(runs & up_to) - 1;
+		if (!(inner >> slot & 1)) {
+			u32 rank = gk_popcll(runs & up_to);
+			if (!(inner | (runs & 1)))
+				return wide16 ? gk_half(next, rank) : gk_word(next, rank);
+			rank += next.w[1] - 1;
+			return wide16 ? ((const u16 *)leaves)[rank] : ((const u32 *)leaves)[rank];
+		}
 		hi = hi << 6 | lo >> 58;
 		lo <<= 6;
 		wide = next.w[2];
-		row = next.w[0] + ((gk_popcll(inner & up_to) - 1) << wide);
+		row = next.w[0] + ((gk_popcll(inner & up_to) - 1) << (wide & 31));
+		if (wide & GK_BUCKET)
+			return gk_in_bucket(nodes + row, 1 << (wide & 31), (u32)(hi >> 32), wide16);
 	}
 }
 

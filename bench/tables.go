@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"github.com/millrace/millrace/gpukern"
+)
+
+// tables compares the tables of the engine with those of DPDK.
+var tables = Suite{
+	Name:  "tables",
+	Title: "Rules and routes",
+	About: []string{
+		"One core, tables and questions in memory, 256 questions a call (packet.BatchSize) on either side. Rules have " +
+			"the shape of access lists in use, after the seeds of ClassBench; nine flows in ten lie inside of a rule. " +
+			"Routes have the lengths of full tables; every address lies inside of a route, each as likely as another.",
+		"All contestants answer every question once before the run and compare with what the file says; one that " +
+			"disagrees does not run. rte_acl runs its AVX-512 form by 32 flows, rte_fib its scalar or AVX-512 form, " +
+			"whichever is faster there; both get transparent huge pages.",
+	},
+	Open: openTableSuite,
+}
+
+// How many questions: those of rules fit the second-level cache, those of routes do not.
+const (
+	tableFlows = 1 << 16
+	tableAddrs = 1 << 20
+)
+
+const dpdk = "DPDK"
+
+func openTableSuite(e *Env) (*Bench, error) {
+	dir, err := os.MkdirTemp("", "millrace-bench-")
+	if err != nil {
+		return nil, err
+	}
+	b := tableBench{e: e, acl: e.buildC("rte_acl", "libdpdk"), fib: e.buildC("rte_fib", "libdpdk")}
+	measures, err := b.measures(dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return &Bench{Measures: measures, Close: func() error { return os.RemoveAll(dir) }}, nil
+}
+
+type tableBench struct {
+	e        *Env
+	acl, fib Peer
+}
+
+func (b tableBench) measures(dir string) ([]Measure, error) {
+	var all []Measure
+	for _, n := range []int{100, 1000, 10000} {
+		path := filepath.Join(dir, fmt.Sprint("rules-", n))
+		if err := writeRules(path, n, tableFlows); err != nil {
+			return nil, err
+		}
+		all = append(all, b.measure(fmt.Sprintf("ACL, %d rules", n), "rules", path, b.acl, 1/3.0))
+	}
+	for _, r := range []struct {
+		family, n int
+		make      func(*rand.Rand, int) []gpukern.Route
+	}{{4, 1_000_000, internet4}, {6, 200_000, internet6}} {
+		path := filepath.Join(dir, fmt.Sprint("routes-", r.family))
+		routes := r.make(rand.New(rand.NewPCG(uint64(r.n), 13)), r.n)
+		if err := writeRoutes(path, r.family, routes, tableAddrs); err != nil {
+			return nil, err
+		}
+		all = append(all, b.measure(fmt.Sprintf("LPM, %d routes of IPv%d", r.n, r.family), "routes", path, b.fib, 1/1.5))
+	}
+	return all, nil
+}
+
+// measure compares one table; bound is the least ratio to the peer that was promised.
+func (b tableBench) measure(name, as, path string, peer Peer, bound float64) Measure {
+	return Measure{
+		Name: name, Unit: "packet", Peer: dpdk,
+		Contestants: []Contestant{
+			b.contestant(ours, "", b.e.Self, "role", "tables", "-as", as, path),
+			b.contestant(dpdk, peer.Absent, peer.Path, path),
+		},
+		Gates: []Gate{{ours, MetricPerCPU, dpdk, ">=", bound}},
+	}
+}
+
+// contestant runs a program on CPU 1.
+func (b tableBench) contestant(name, absent string, argv ...string) Contestant {
+	return Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
+		w, err := runParts(ctx, t, Part{Name: "tables", Argv: argv, CPU: 1})
+		if err != nil {
+			return Sample{}, err
+		}
+		s := w.Sample("tables", "packets")
+		s.Own, s.Version = s.Parts["tables"], w.version["tables"]
+		return s, nil
+	}}
+}
