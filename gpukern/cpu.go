@@ -63,7 +63,7 @@ func NewCPU(cfg Config) *CPU {
 		work: new(chunk),
 		done: make([]*packet.Batch, cfg.Depth),
 	}
-	c.find.limit = matchLimit(cfg.MatchLimit)
+	c.find.limit = MatchLimit(cfg.MatchLimit)
 	if cfg.Ops&OpFlow != 0 {
 		c.find.streams = cfg.Streams
 	}

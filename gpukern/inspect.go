@@ -11,8 +11,8 @@ const (
 	MaxMatchLimit     = 255 // kernels keep the list of a text in fast memory
 )
 
-// matchLimit returns how many matches an engine tells that is configured with n.
-func matchLimit(n int) int {
+// MatchLimit returns how many matches of a packet an engine tells that is configured with n.
+func MatchLimit(n int) int {
 	if n < 1 {
 		return DefaultMatchLimit
 	}

@@ -24,7 +24,7 @@ func (r *refPacket) literals(b *packet.Batch, first int, ops Ops, l Lists) {
 		before = l.Streams[key]
 		l.Streams[key] = append(before[:len(before):len(before)], text...)
 	}
-	for _, m := range l.Literals.Scan(before, text, matchLimit(l.MatchLimit), nil) {
+	for _, m := range l.Literals.Scan(before, text, MatchLimit(l.MatchLimit), nil) {
 		d, at := first, start+int(m.End)
 		for ; at > int(b.D[d].Len); d++ {
 			at -= int(b.D[d].Len)

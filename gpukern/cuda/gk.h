@@ -75,6 +75,16 @@ GK_FN u32 gk_clzll(u64 v) { return (u32)__builtin_clzll(v); } /* v is not 0 */
 /* gk_permute picks four of the eight bytes of a (0 to 3) and b (4 to 7), by the half bytes of sel. */
 GK_FN u32 gk_permute(u32 a, u32 b, u32 sel) { return __nvvm_prmt(a, b, sel); }
 
+GK_FN u32 gk_rotate(u32 v, u32 n) { return __builtin_rotateright32(v, n); } /* to the right, by n modulo 32 */
+
+/* gk_funnel shifts hi:lo to the right by n modulo 32 and returns the lower half. */
+GK_FN u32 gk_funnel(u32 lo, u32 hi, u32 n)
+{
+	u32 v;
+	__asm__("shf.r.wrap.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(lo), "r"(hi), "r"(n));
+	return v;
+}
+
 /* Reads of memory that others write: never cached in L1, never by the non-coherent path. */
 GK_FN u32 gk_load_u8(const void *a)
 {

@@ -66,6 +66,9 @@ GK_FN u32 gk_permute(u32 a, u32 b, u32 sel)
 	return v;
 }
 
+GK_FN u32 gk_rotate(u32 v, u32 n) { return __builtin_rotateright32(v, n); }
+GK_FN u32 gk_funnel(u32 lo, u32 hi, u32 n) { return (u32)(((u64)hi << 32 | lo) >> (n & 31)); }
+
 GK_FN u32 gk_load_u8(const void *a) { return *(const volatile u8 *)a; }
 GK_FN u32 gk_load_u32(const void *a) { return __atomic_load_n((const u32 *)a, __ATOMIC_RELAXED); }
 GK_FN u64 gk_load_u64(const void *a) { return __atomic_load_n((const u64 *)a, __ATOMIC_RELAXED); }

@@ -6,6 +6,7 @@
 
 #include "acl.cuh"
 #include "hash.cuh"
+#include "literal.cuh"
 #include "lpm.cuh"
 #include "state.h"
 
@@ -13,6 +14,7 @@ struct gk_tables {
 	struct gk_hash hash;
 	struct gk_acl acl4, acl6;
 	struct gk_lpm lpm4, lpm6;
+	struct gk_literals literals;
 };
 
 #endif
