@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +29,50 @@ func open(t testing.TB, drv *hostkern.Driver) *Device {
 		}
 	})
 	return d
+}
+
+// devices runs a test on the driver without a GPU, and on the GPU where there is one. MILLRACE_MUST_GPU
+// makes it a failure that there is none.
+func devices(t *testing.T, f func(t *testing.T, d *Device)) {
+	t.Run("fake", func(t *testing.T) {
+		d, _ := openFake(t)
+		f(t, d)
+	})
+	t.Run("gpu", func(t *testing.T) { f(t, openGPU(t)) })
+}
+
+// openGPU opens the machine's GPU.
+func openGPU(t testing.TB) *Device {
+	t.Helper()
+	d, err := Open(Options{})
+	if err != nil {
+		if os.Getenv("MILLRACE_MUST_GPU") == "" && (errors.Is(err, ErrNoDriver) || errors.Is(err, ErrNoDevice)) {
+			t.Skip(err)
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func TestGPUIsWhatTheKernelsNeed(t *testing.T) {
+	d := openGPU(t)
+	i := d.Info()
+	t.Logf("%+v", i)
+	if i.Capability < 80 || i.SMs < 1 || i.Memory < 1<<30 || i.Shared < 48<<10 || len(i.Modules) == 0 {
+		t.Errorf("%+v", i)
+	}
+	for _, k := range d.kernels {
+		t.Logf("%s of %s: %d threads, %d registers, %d bytes of local and %d of shared memory", k.Name, k.Form, k.Threads,
+			k.Registers, k.Local, k.Shared)
+	}
+	if w, ok := d.Watts(); ok && (w < 1 || w > 2000) {
+		t.Errorf("%v W", w)
+	}
 }
 
 func TestOpenTellsWhatTheDeviceIs(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/millrace/millrace/ring"
 )
@@ -46,7 +45,7 @@ func startEcho(t testing.TB, d *Device, life time.Duration) *echo {
 	return &echo{block, s}
 }
 
-func (e *echo) word(at int) *uint32 { return (*uint32)(unsafe.Pointer(&e.block.Mem[at])) }
+func (e *echo) word(at int) *uint32 { return wordAt(e.block.Mem, at) }
 
 func (e *echo) stop(t testing.TB) {
 	t.Helper()

@@ -1,0 +1,181 @@
+package cuda
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestStreamsWaitForEvents(t *testing.T) {
+	devices(t, func(t *testing.T, d *Device) {
+		e := startEcho(t, d, 10*time.Second)
+		next, buf := must(d.NewStream(Patient))(t), must(d.Alloc(4096))(t)
+		out := must(d.AllocHost(4096))(t)
+		ev, after := must(d.NewEvent())(t), must(d.NewEvent())(t)
+		err := errors.Join(
+			ev.Record(e.stream),
+			next.After(ev),
+			next.Fill(buf.Ptr, 7, 4096),
+			next.CopyOut(out, 0, buf.Ptr, 4096),
+			after.Record(next),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+		if ok, err := ev.Done(); ok || err != nil {
+			t.Errorf("the event has happened: %v, %v", ok, err)
+		}
+		if out.Mem[0] != 0 {
+			t.Error("the stream did not wait")
+		}
+		e.stop(t)
+		if err := after.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(out.Mem, bytes.Repeat([]byte{7}, 4096)) {
+			t.Error("the stream did nothing")
+		}
+	})
+}
+
+func TestEventsTakeTheDevicesTime(t *testing.T) {
+	devices(t, func(t *testing.T, d *Device) {
+		from, to := must(d.NewEvent())(t), must(d.NewEvent())(t)
+		s, block := must(d.NewStream(Patient))(t), must(d.AllocHost(4096))(t)
+		k := must(d.Kernel("gk_probe_echo"))(t)
+		const life = 30 * time.Millisecond
+		err := errors.Join(
+			from.Record(s),
+			Launch(s, k, Grid{Blocks: 1, Threads: 32}, &echoParams{block.Ptr, block.Ptr + 128, uint64(life)}),
+			to.Record(s),
+			to.Wait(),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took, err := to.Since(from); err != nil || took < life-time.Millisecond || took > life+2*time.Second {
+			t.Errorf("took %v, %v", took, err)
+		}
+	})
+}
+
+func TestGraphRunsWhatWasCaptured(t *testing.T) {
+	devices(t, func(t *testing.T, d *Device) {
+		const n = 4096
+		s, buf := must(d.NewStream(Patient))(t), must(d.Alloc(n))(t)
+		in, out, sum := must(d.AllocHost(n))(t), must(d.AllocHost(n))(t), must(d.AllocHost(4))(t)
+		k := must(d.Kernel("gk_probe_read"))(t)
+		g := must(s.Capture(func(r *Recorder) error {
+			return errors.Join(
+				r.Fill(buf.Ptr, 1, n),
+				r.CopyIn(buf.Ptr, in, 0, n/2),
+				Record(r, k, Grid{Blocks: 1, Threads: 64}, &readParams{buf.Ptr, n, sum.Ptr}),
+				r.CopyOut(out, 0, buf.Ptr, n),
+			)
+		}))(t)
+		if ok, err := s.Done(); !ok || err != nil || out.Mem[0] != 0 {
+			t.Errorf("the graph ran when it was captured: %v, %v", ok, err)
+		}
+		var want uint32
+		for i := range 3 {
+			copy(in.Mem, randomBytes(n, uint64(i)))
+			if err := errors.Join(g.Launch(s), s.Wait()); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(out.Mem[:n/2], in.Mem[:n/2]) || out.Mem[n-1] != 1 {
+				t.Fatalf("launch %d copied something else", i)
+			}
+			want += wordSum(out.Mem[:n])
+			if got := loadAcquire(wordAt(sum.Mem, 0)); got != want {
+				t.Fatalf("launch %d: sum %#x, want %#x", i, got, want)
+			}
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCaptureThatFailsLeavesTheStream(t *testing.T) {
+	d, drv := openFake(t)
+	s, block := must(d.NewStream(Patient))(t), must(d.AllocHost(4096))(t)
+	broken := errors.New("broken")
+	if _, err := s.Capture(func(*Recorder) error { return broken }); err != broken {
+		t.Errorf("%v", err)
+	}
+	if n := drv.Calls("cuGraphDestroy"); n != 1 {
+		t.Errorf("%d graphs were ended", n)
+	}
+	if err := errors.Join(s.Fill(block.Ptr, 3, 4096), s.Wait()); err != nil || block.Mem[4095] != 3 {
+		t.Errorf("the stream does nothing more: %v", err)
+	}
+}
+
+func TestLaunchRefuses(t *testing.T) {
+	devices(t, func(t *testing.T, d *Device) {
+		s, k := must(d.NewStream(Patient))(t), must(d.Kernel("gk_probe_read"))(t)
+		for _, c := range []struct {
+			err  error
+			says string
+		}{
+			{Launch(s, k, Grid{Blocks: 1, Threads: 32}, &struct{ a uint64 }{}), "8 bytes of parameters, it takes 24"},
+			{Launch(s, k, Grid{Blocks: 0, Threads: 32}, &readParams{}), "launch gk_probe_read"},
+			{Launch(s, k, Grid{Blocks: 1, Threads: 2048}, &readParams{}), "launch gk_probe_read"},
+			{Launch(s, k, Grid{Blocks: 1, Threads: 32, Shared: 1 << 20}, &readParams{}), "1048576 bytes of shared memory"},
+		} {
+			if c.err == nil || !strings.Contains(c.err.Error(), c.says) {
+				t.Errorf("%v does not say %q", c.err, c.says)
+			}
+		}
+		if _, err := d.Kernel("gk_nothing"); err == nil || !strings.Contains(err.Error(), "gk_nothing") {
+			t.Errorf("%v", err)
+		}
+		if d.Lost() != nil {
+			t.Errorf("the device is lost: %v", d.Lost())
+		}
+	})
+}
+
+func TestLargeSharedMemoryIsAskedFor(t *testing.T) {
+	devices(t, func(t *testing.T, d *Device) {
+		s, k := must(d.NewStream(Patient))(t), must(d.Kernel("gk_probe_read"))(t)
+		sum := must(d.AllocHost(4096))(t)
+		err := errors.Join(
+			Launch(s, k, Grid{Blocks: 1, Threads: 32, Shared: 100 << 10}, &readParams{sum.Ptr + 1024, 16, sum.Ptr}),
+			s.Wait(),
+		)
+		if err != nil {
+			t.Error(err)
+		}
+		few, err := k.Resident(256, 100<<10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		many, err := k.Resident(256, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sms := d.Info().SMs
+		if few != sms*(d.Info().SharedSM/(101<<10)) || many <= few || many > sms*8 {
+			t.Errorf("%d and %d blocks on %d multiprocessors", few, many, sms)
+		}
+	})
+}
+
+func TestPrioritiesReachTheDriver(t *testing.T) {
+	devices(t, func(t *testing.T, d *Device) {
+		var least, greatest int
+		if err := d.do(func() (err error) { least, greatest, err = d.lib.priorities(); return err }); err != nil {
+			t.Fatal(err)
+		}
+		if greatest >= least {
+			t.Skip(fmt.Sprintf("the device has one priority: %d", least))
+		}
+		must(d.NewStream(Urgent))(t)
+		must(d.NewStream(Patient))(t)
+	})
+}
