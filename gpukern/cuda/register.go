@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -130,21 +131,31 @@ func (d *Device) mapped(at, n uintptr) bool {
 	return err == nil && last-first == Ptr(n-1)
 }
 
-// unpin ends one use of s; the last one unregisters it, in the context that registered it.
+// unpin ends one use of s; the last one unregisters it, in the context that registered it. Where the driver
+// refuses that, the use goes on.
 func (d *Device) unpin(s *span, alive bool) error {
-	if s.refs--; s.refs > 0 {
+	if s.refs > 1 {
+		s.refs--
 		return nil
+	}
+	if !s.foreign && alive {
+		if err := d.unregister(s); err != nil {
+			return err
+		}
 	}
 	p := &d.lib.pinned
 	p.spans = slices.DeleteFunc(p.spans, func(o *span) bool { return o == s })
-	var err error
-	if !s.foreign && alive {
-		d.lib.setCurrent(s.ctx)
-		err = d.lib.hostUnregister(s.at)
-		d.lib.setCurrent(d.ctx)
+	return d.lib.release(s.dev)
+}
+
+func (d *Device) unregister(s *span) error {
+	if s.ctx == d.ctx {
+		return d.lib.hostUnregister(s.at)
 	}
-	d.lib.release(s.dev)
-	return err
+	if err := d.lib.setCurrent(s.ctx); err != nil {
+		return err
+	}
+	return errors.Join(d.lib.hostUnregister(s.at), d.lib.setCurrent(d.ctx))
 }
 
 // unpinLocked is unpin for who does not hold the lock.
