@@ -114,19 +114,19 @@ GK_FN void gk_match_add(struct gk_search *s, u64 match)
 
 /* gk_stage_quad and gk_stage_put read and write sixteen bytes of the stage on a boundary of sixteen: as
  * vectors, or the lanes of a warp would get into each other's way. */
-typedef u32 gk_vector __attribute__((vector_size(16), may_alias));
+typedef u32 gk_stage_vector __attribute__((vector_size(16), may_alias));
 
 GK_FN struct gk_quad gk_stage_quad(const u8 *stage, u32 at)
 {
-	gk_vector v = *(const gk_vector *)(stage + at);
+	gk_stage_vector v = *(const gk_stage_vector *)(stage + at);
 	struct gk_quad q = {{v[0], v[1], v[2], v[3]}};
 	return q;
 }
 
 GK_FN void gk_stage_put(u8 *stage, u32 at, struct gk_quad q)
 {
-	gk_vector v = {q.w[0], q.w[1], q.w[2], q.w[3]};
-	*(gk_vector *)(stage + at) = v;
+	gk_stage_vector v = {q.w[0], q.w[1], q.w[2], q.w[3]};
+	*(gk_stage_vector *)(stage + at) = v;
 }
 
 /* gk_stage_word reads four bytes of the stage from any offset. */
