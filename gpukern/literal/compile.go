@@ -10,9 +10,9 @@ import (
 
 // entry is a pattern on its way into the tables.
 type entry struct {
-	text   []byte // lower case where letters match in either
-	fold   uint64 // bit i: text[i] is such a letter
-	rule   uint32
+	text []byte // lower case where letters match in either
+	fold uint64 // bit i: text[i] is such a letter
+	rule uint32
 }
 
 // anchor is a window by which an entry is found.
@@ -100,6 +100,11 @@ func (s *Set) mark(a anchor) {
 		set = bits8(h8)
 	case class4:
 		set = bits4(h4)
+	case class3:
+		if s.threes == nil {
+			s.threes = new(bitmap)
+		}
+		s.threes.set(h4 << 8)
 	}
 	s.filter[word(h4, s.bits())] |= set
 }

@@ -24,3 +24,16 @@ func (f *pairFilter) candidates(text []byte, from, end int, masks []uint64) {
 		masks[len(masks)-1] &= 1<<rest - 1
 	}
 }
+
+// equal512 compares the size bytes of a record with text.
+//
+//go:noescape
+func equal512(record *uint64, text *byte, size int) bool
+
+// equal is equalPlain, as fast as the CPU can.
+func equal(r []uint64, t []byte) bool {
+	if !has512 {
+		return equalPlain(r, t)
+	}
+	return equal512(&r[0], &t[0], len(t))
+}

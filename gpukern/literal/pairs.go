@@ -35,15 +35,13 @@ func has(w, h uint32) uint32 { return w >> (h >> 24 & 31) & (w >> (h >> 16 & 31)
 // bitsOf returns the bits of h.
 func bitsOf(h uint32) uint32 { return 1<<(h>>24&31) | 1<<(h>>16&31) }
 
-// at returns which classes may have an anchor at position p, of which w has the eight bytes.
-func (f *pairFilter) at(p int, w uint64) (may8, may4 uint32) {
-	w |= lowerCase
-	h4, h8 := hashes(w)
-	if p%2 != 0 {
-		return 0, has(f.words[f.wordOf(uint32(w))], oddHash(uint32(w)))
-	}
-	v := f.words[f.wordOf(uint32(w>>8))]
-	return has(v, h8), has(v, h4)
+// at returns 1 for each kind of anchor that may begin at position p, of which w has the eight bytes with bit
+// 0x20 set and h4 and h8 are the hashes. It takes no branch: no one foresees where candidates lie.
+func (f *pairFilter) at(p int, w uint64, h4, h8 uint32) (may8, may4 uint32) {
+	odd := uint32(p) & 1
+	v := f.words[f.wordOf(uint32(w>>((8-8*odd)&63)))]
+	h4 ^= (h4 ^ oddHash(uint32(w))) & -odd
+	return has(v, h8) &^ odd, has(v, h4)
 }
 
 // mark is what an anchor sets in a word.
@@ -80,7 +78,9 @@ func (f *pairFilter) plain(text []byte, from, end int, masks []uint64) {
 		}
 		var m uint64
 		for p := at; p < min(at+64, end); p++ {
-			may8, may4 := f.at(p, load(text, p))
+			w := load(text, p) | lowerCase
+			h4, h8 := hashes(w)
+			may8, may4 := f.at(p, w, h4, h8)
 			m |= uint64(may8|may4) << (p - at)
 		}
 		masks[i] = m

@@ -33,15 +33,15 @@ func (s *Set) search(v *view, from int, masks []uint64, l *list) {
 
 // probes stores in to those of position p, at most one of each class, and returns how many.
 func (s *Set) probes(text []byte, p int, to *[classes]probe) int {
-	w := loadText(text, p)
+	w := loadText(text, p) | lowerCase
 	h4, h8 := hashes(w)
-	may8, may4 := s.pairs.at(p, w)
+	may8, may4 := s.pairs.at(p, w, h4, h8)
 	n := may8 & (s.classes >> class8)
 	to[0] = probe{uint32(p), mix(class8, h8)}
 	to[n] = probe{uint32(p), mix(class4, h4)}
 	n += may4 & (s.classes >> class4)
 	to[n] = probe{uint32(p), mix(class3, h4<<8)}
-	return int(n + may4&(s.classes>>class3))
+	return int(n + may4&s.threes.has(h4<<8))
 }
 
 // lookUp reads the slots of the probes in queue and compares the records of those that are there.
@@ -76,7 +76,7 @@ func (s *Set) compare(v *view, p int, at uint32, l *list) {
 		size := int(head >> 32 & 0xff)
 		start := p - int(head>>40&0xff)
 		end := start + size
-		if start >= v.first && end > v.skip && end <= len(v.text) && equal(r[2:], v.text[start:end], r[1]) {
+		if start >= v.first && end > v.skip && end <= len(v.text) && equal(r, v.text[start:end]) {
 			l.add(Match{uint32(end - v.skip), uint32(head)})
 		}
 		if head>>48&1 == 0 {
@@ -86,10 +86,11 @@ func (s *Set) compare(v *view, p int, at uint32, l *list) {
 	}
 }
 
-// equal compares the bytes of a record with t, eight at a time.
-func equal(r []uint64, t []byte, fold uint64) bool {
+// equalPlain compares the bytes of record r with t, eight at a time.
+func equalPlain(r []uint64, t []byte) bool {
+	fold := r[1]
 	for i := 0; i < len(t); i += 8 {
-		d := r[i/8] ^ loadText(t, i)
+		d := r[2+i/8] ^ loadText(t, i)
 		if d&^caseBits(uint8(fold>>i)) != 0 {
 			return false
 		}

@@ -53,6 +53,7 @@ type slot struct {
 type Set struct {
 	pairs   pairFilter
 	filter  []uint32 // 1 << imageBits words or fewer, for kernels
+	threes  *bitmap  // of the anchors of three bytes; nil if there are none
 	slots   []slot   // a power of two
 	records []uint64 // two a quad; the first quad is not used
 
@@ -91,6 +92,19 @@ const (
 
 var salt = [classes]uint32{0x3c6ef372, 0, 0xa54ff53a}
 
+// bitmap has a bit for the upper half of each hash. It spares the slots what the CPU's filter cannot tell.
+type bitmap [1 << 16 / 64]uint64
+
+func (b *bitmap) set(h uint32) { b[h>>22] |= 1 << (h >> 16 & 63) }
+
+// has returns 1 where h may have been set, else 0. A nil bitmap is empty.
+func (b *bitmap) has(h uint32) uint32 {
+	if b == nil {
+		return 0
+	}
+	return uint32(b[h>>22]>>(h>>16&63)) & 1
+}
+
 // lowerCase has bit 0x20 of eight bytes.
 const lowerCase = 0x2020202020202020
 
@@ -125,4 +139,6 @@ func (s *Set) bits() uint32 { return uint32(bits.Len(uint(len(s.filter) - 1))) }
 func (s *Set) Patterns() int { return s.patterns }
 
 // Size returns how many bytes the tables have.
-func (s *Set) Size() int { return 4*len(s.pairs.words) + 4*len(s.filter) + 8*len(s.slots) + 8*len(s.records) }
+func (s *Set) Size() int {
+	return 4*len(s.pairs.words) + 4*len(s.filter) + 8*len(s.slots) + 8*len(s.records)
+}
