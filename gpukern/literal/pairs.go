@@ -1,5 +1,7 @@
 package literal
 
+import "encoding/binary"
+
 // pairFilter is the filter of the CPU's forms. One word answers for two positions, so that half as many are
 // read: for an even position p
 //
@@ -85,4 +87,17 @@ func (f *pairFilter) plain(text []byte, from, end int, masks []uint64) {
 		}
 		masks[i] = m
 	}
+}
+
+// block is plain for 64 positions that have all their bytes.
+func (f *pairFilter) block(text *[64 + 8]byte) (m uint64) {
+	words, shift := f.words, (32-f.bits)&31
+	for p := 0; p < 64; p += 2 {
+		w := binary.LittleEndian.Uint64(text[p:p+8]) | lowerCase
+		b := uint32(w >> 8)
+		v := words[b*mulWord<<8>>shift]
+		h4, h8 := hashes(w)
+		m = m>>2 | uint64(has(v, h4)|has(v, h8)|has(v, oddHash(b))<<1)<<62
+	}
+	return m
 }
