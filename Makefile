@@ -21,7 +21,7 @@ export CGO_ENABLED = 0
 export MILLRACE_PCAPS ?= $(abspath $(CAPTURES))
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak lint generate generate-check kernels gpu-test clean
+.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,7 @@ run: deps-run build ## load-balance real connections between namespaces (KEEP=1 
 
 # As root every test that needs namespaces, rights or programs must run: a skip is a failure.
 test: deps generate-check ## all tests that need no GPU
+	@$(MAKE) -s ptxas || echo "note: ptxas cannot be had here, so the PTX is not assembled"
 	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
 	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
 	$(GO) vet ./... && $(GO) test -timeout 15m ./...
@@ -98,6 +99,23 @@ soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestNoConnectionBreaks ./gateway
 	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./gateway
 
+GPU_PACKAGES := ./gpukern/... ./internal/kernbench ./cmd/millrace
+
+gpu-test: ## the tests of the kernels and engines on the GPU: that there is none is a failure
+	MILLRACE_MUST_GPU=1 $(GO) test -count=1 -timeout 15m $(GPU_PACKAGES)
+
+gpu-bench: build ## measure the batch engine on the GPU (suite kern), into bench/results
+	$(GO) run ./bench -suite kern $(BENCHFLAGS)
+
+# The sanitizer reads what each kernel touches: only the tests that run on the GPU, one process.
+gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer
+	@command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not installed: it comes with the CUDA toolkit"; exit 1; }
+	@mkdir -p $(BIN)
+	$(GO) test -c -o $(BIN)/cuda.test ./gpukern/cuda
+	cd gpukern/cuda && for tool in memcheck racecheck initcheck; do \
+		MILLRACE_MUST_GPU=1 compute-sanitizer --tool $$tool --error-exitcode 1 ../../$(BIN)/cuda.test -test.run '/gpu$$' -test.timeout 15m || exit 1; \
+	done
+
 lint: ## gofumpt, vet, staticcheck
 	@out=$$($(GO) tool gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./... && $(GO) vet -tags debug ./ring
@@ -119,6 +137,19 @@ gpukern/cuda/ptx/%.ptx: gpukern/cuda/%.cu FORCE
 	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
 
 FORCE:
+
+# NVIDIA's assembler checks what clang wrote (TestPTXAssembles). It comes as a Python wheel, 40 MB, under
+# NVIDIA's own licence: it is used here and goes nowhere.
+PTXAS_WHEEL := nvidia-cuda-nvcc-cu12==12.9.86
+
+ptxas: .deps/ptxas/done ## bring NVIDIA's assembler into .deps, to check the PTX
+
+.deps/ptxas/done:
+	@rm -rf .deps/ptxas && mkdir -p .deps/ptxas
+	python3 -m pip download -q --disable-pip-version-check --retries 1 --timeout 20 --no-deps --only-binary=:all: \
+		-d .deps/ptxas $(PTXAS_WHEEL)
+	cd .deps/ptxas && python3 -m zipfile -e nvidia_cuda_nvcc_cu12-*.whl . && rm -f *.whl && chmod +x nvidia/*/bin/ptxas
+	@touch $@
 
 generate: kernels ## rebuild the generated files (eBPF objects, PTX)
 	$(GO) generate ./pmd/afxdp/...
