@@ -146,8 +146,9 @@ func (t *FlowTable) Size() int { return len(t.arena.Mem) }
 // Slots returns the highest slot.
 func (t *FlowTable) Slots() uint32 { return uint32(len(t.tags)) }
 
-// Advance begins the next epoch. Batches that are in an engine then may end in the old one, but not
-// in one that is more than Idle epochs old.
+// Advance begins the next epoch. Batches that are in an engine then end in the old one; none may be in it
+// for more than Idle epochs. (A flow whose first packets lie in batches of two epochs that a device works
+// on at once may get two slots: an engine for which that matters lets the old batches end first.)
 func (t *FlowTable) Advance() { t.epoch++ }
 
 // Epoch returns the present epoch, from 0.
@@ -252,13 +253,16 @@ func (s *search) next(lines uint32) {
 func (t *FlowTable) find(k *flowKey, hash uint64) uint32 {
 	place, s := noSlot, t.search(hash)
 	for range min(lineWindow, t.lines) {
-		found, free, end := t.scan(k, &s)
+		var found uint32
+		var end bool
+		if place == noSlot {
+			found, place, end = t.scan(k, &s)
+		} else if found, end = t.likely(&s); found != noSlot && t.entries[found].key != *k {
+			found, _, end = t.scan(k, &s)
+		}
 		if found != noSlot {
 			t.refresh(found)
 			return found
-		}
-		if place == noSlot {
-			place = free
 		}
 		if end {
 			break

@@ -30,7 +30,7 @@ type crowd struct {
 
 // add appends a packet. What tables would say of it is a word made from its tuple.
 func (c *crowd) add(u tuple, f packet.Flags, length uint16) {
-	u.end = uint32(u.srcHi>>32)*2654435761 + u.ports + uint32(u.proto)
+	u.end = uint32(u.srcHi>>32)*2654435761 + u.ports + uint32(u.known)<<24
 	c.d = append(c.d, packet.Desc{Flags: f, Len: length, Flow: 77})
 	c.t = append(c.t, u.gk(f&packet.FlagIPv4 != 0))
 }
@@ -48,8 +48,12 @@ func (c *crowd) random(g generator, n, from, flows int) {
 		if id%7 == 0 {
 			u.known = knowsAddresses // whatever ports says
 		}
-		if id%11 == 0 {
-			f |= packet.FlagFragment
+		if id%11 == 0 { // one flow, of which rules see different things
+			u.known = knowsAddresses
+			if g.chance(50) {
+				u.known = knowsPorts
+				f |= packet.FlagFragment
+			}
 		}
 		if g.chance(3) {
 			u.known = knowsNothing
@@ -96,31 +100,39 @@ func (c *crowd) onCPU(t *FlowTable, s *Sketch, generation uint32) []packet.Desc 
 // onKernel runs the kernel: blocks of 64 threads at once, or a single thread.
 func (c *crowd) onKernel(t *testing.T, table *FlowTable, s *Sketch, generation uint32, blocks int) []packet.Desc {
 	t.Helper()
+	epoch := uint32(0)
+	if table != nil {
+		epoch = table.Epoch()
+	}
+	d, end := c.start(t, table, s, epoch, generation, blocks)
+	end()
+	return d
+}
+
+// start begins what onKernel does, in an epoch; end waits for it.
+func (c *crowd) start(t *testing.T, table *FlowTable, s *Sketch, epoch, generation uint32, blocks int) (d []packet.Desc, end func()) {
+	t.Helper()
 	l := hostkern.Open(t, "testdata/lookups.cu")
-	d := slices.Clone(c.d)
+	d = slices.Clone(c.d)
 	m := State(table, s)
 	state := m.place()
 	p := &gkLookups{
 		pass: gkPass{
-			desc: unsafe.Pointer(&d[0]), state: unsafe.Pointer(&state[0]),
-			n: uint32(len(d)), ops: uint32(OpFlow | OpSketch), generation: generation,
+			desc: unsafe.Pointer(&d[0]), state: unsafe.Pointer(&state[0]), n: uint32(len(d)),
+			ops: uint32(OpFlow | OpSketch), epoch: epoch, generation: generation,
 		},
 		tuples: unsafe.Pointer(&c.t[0]),
 	}
-	if table != nil {
-		p.pass.epoch = table.Epoch()
-	}
 	var pin runtime.Pinner
-	defer pin.Unpin()
 	for _, a := range []any{&d[0], &state[0], &c.t[0], p} {
 		pin.Pin(a)
 	}
 	if blocks == 0 {
 		l.Run(t, "gk_lookups", unsafe.Pointer(p), 1, 1, 0)
-		return d
+		return d, pin.Unpin
 	}
-	<-l.Start(t, "gk_lookups", unsafe.Pointer(p), blocks, 64, 0)
-	return d
+	ended := l.Start(t, "gk_lookups", unsafe.Pointer(p), blocks, 64, 0)
+	return d, func() { <-ended; pin.Unpin() }
 }
 
 // sameSketch fails where two sketches of one seed differ.
@@ -327,6 +339,43 @@ func TestABatchOfAnOlderEpochTakesNothingOver(t *testing.T) {
 	}
 	if st := table.Stats(); st.TakenOver != 0 || st.Full == full {
 		t.Errorf("%+v", st)
+	}
+}
+
+// TestBatchesOfTwoEpochsAtOnce: flows come back in the last epoch in which they are not over, while others
+// that began an epoch later want their places. Either a flow kept its place or it got another one; whatever
+// packets were told still holds.
+func TestBatchesOfTwoEpochsAtOnce(t *testing.T) {
+	for seed := range uint64(30) {
+		table, sketch := newFlows(t, FlowConfig{Flows: 100, Idle: 1, Seed: seed + 1}), newSketch(t, SketchConfig{})
+		g := newGenerator(seed)
+		back, others := new(crowd), new(crowd)
+		for id := range 128 {
+			back.add(tuple{srcHi: uint64(id) << 32, ports: 1, known: knowsPorts}, packet.FlagIPv4, 64)
+		}
+		for range 512 {
+			others.add(tuple{srcHi: uint64(1000+g.IntN(128)) << 32, ports: 2, known: knowsPorts}, packet.FlagIPv4, 64)
+		}
+		table.epoch = 9
+		back.onKernel(t, table, sketch, 1, 1)
+		table.epoch = 11
+		d, end := back.start(t, table, sketch, 10, 1, 2)
+		e, endOthers := others.start(t, table, sketch, 11, 1, 2)
+		end()
+		endOthers()
+		for _, told := range []struct {
+			c *crowd
+			d []packet.Desc
+		}{{back, d}, {others, e}} {
+			for i := range told.d {
+				u := told.c.t[i].tuple()
+				var k flowKey
+				k.set(&u, packet.FlagIPv4)
+				if f := told.d[i].Flow; f != 0 && table.entries[f>>1-1].key != k {
+					t.Fatalf("seed %d, packet %d: slot %d is another flow's", seed, i, f>>1)
+				}
+			}
+		}
 	}
 }
 

@@ -30,12 +30,15 @@ func (k *flowKey) set(t *tuple, f packet.Flags) (direction uint32) {
 	if f&packet.FlagIPv4 != 0 {
 		rest |= 1 << 8
 	}
-	*k = flowKey{t.srcHi, t.srcLo, t.dstHi, t.dstLo, rest | uint64(ports)<<32}
 	if after(t, ports) {
-		*k = flowKey{t.dstHi, t.dstLo, t.srcHi, t.srcLo, rest | uint64(bits.RotateLeft32(ports, 16))<<32}
-		return 1
+		direction = 1
 	}
-	return 0
+	// Directions come at random: both take the same instructions.
+	swap := -uint64(direction)
+	hi, lo := (t.srcHi^t.dstHi)&swap, (t.srcLo^t.dstLo)&swap
+	k.aHi, k.aLo, k.bHi, k.bLo = t.srcHi^hi, t.srcLo^lo, t.dstHi^hi, t.dstLo^lo
+	k.rest = rest | uint64(bits.RotateLeft32(ports, int(16*direction)))<<32
+	return direction
 }
 
 // ends returns the two ends, with port 0 where ports are not known.

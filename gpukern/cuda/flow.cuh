@@ -12,6 +12,11 @@
  * limit ago, so that a thread which saw that tag may use the entry; any other tag is brought to the epoch
  * by a compare-and-swap first.
  *
+ * Batches of two epochs may be under way at once, at one price: places that are over for the later are not for
+ * the earlier, so that a flow whose very first packets lie in both may get two places. Each of its packets is
+ * told one that is its own; the place that comes first in the order stays, and the other one ages. An engine that
+ * waits for the batches of an epoch before it begins the next never sees it.
+ *
  * For headers.cu, per packet and behind the parser:
  *
  *	u32 known = ops & GK_OP_FLOW ? gk_flow(p, t, d) : 0;
@@ -177,22 +182,20 @@ struct gk_flow_place {
 	enum gk_flow_found found;
 };
 
-/* gk_flow_compare tells whether the entry at, whose tag matches, is the searched flow's. */
+/* gk_flow_compare tells whether entry i, whose tag matches, is the searched flow's. */
 GK_FN enum gk_flow_found gk_flow_compare(const struct gk_flows *f, const struct gk_flow_search *s,
-					 const struct gk_flow_place *at)
+					 u32 i, u32 tag)
 {
 	gk_race();
-	if (at->tag & GK_FLOW_BUSY) {
+	if (tag & GK_FLOW_BUSY) {
 		gk_pause(GK_FLOW_PAUSE);
 		return GK_FLOW_AGAIN;
 	}
-	if (gk_flow_same(s, &f->entries[at->i]))
+	if (gk_flow_same(s, &f->entries[i]))
 		return GK_FLOW_USE;
 	/* Once in 65536 times another flow with this hash; else the entry was seen older than its tag. */
 	gk_fence_device();
-	if (gk_load_u32(&f->tags[at->i]) != at->tag)
-		return GK_FLOW_AGAIN;
-	return gk_flow_same(s, &f->entries[at->i]) ? GK_FLOW_USE : GK_FLOW_FULL_UP;
+	return gk_flow_same(s, &f->entries[i]) ? GK_FLOW_USE : GK_FLOW_FULL_UP;
 }
 
 /* gk_flow_match looks at the entries of line l, from base on, whose tags have the searched flow's hash. */
@@ -208,7 +211,7 @@ GK_FN struct gk_flow_place gk_flow_match(const struct gk_flows *f, const struct 
 		if (several)
 			at.tag = gk_load_u32(&f->tags[at.i]);
 		if (at.tag >> 16 == s->tag)
-			at.found = gk_flow_compare(f, s, &at);
+			at.found = gk_flow_compare(f, s, at.i, at.tag);
 	}
 	return at;
 }
@@ -234,6 +237,7 @@ GK_FN struct gk_flow_place gk_flow_find(const struct gk_flows *f, const struct g
 			u32 at = (s->start + gk_ctz(best)) & (GK_FLOW_LINE - 1);
 			place.i = base + at;
 			place.tag = l.empty >> at & 1 ? GK_FLOW_EMPTY : GK_FLOW_DELETED;
+			gk_race();
 			if (!l.free)
 				place.tag = gk_load_u32(&f->tags[place.i]);
 			/* Tags get younger meanwhile, but never over again. */
