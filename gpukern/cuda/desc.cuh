@@ -35,28 +35,26 @@ GK_FN u32 gk_chain_rest(const struct gk_pass *p, u32 i)
 	return n;
 }
 
-/* gk_desc_of and gk_desc_into turn the two quads of a descriptor into its fields and back. */
+/* gk_length returns the bytes in all descriptors of the packet that begins at i with len of them. */
+GK_FN u32 gk_length(const struct gk_pass *p, u32 i, u32 len, u32 flags)
+{
+	u32 rest = flags & MR_FLAG_MORE ? gk_chain_rest(p, i + 1) : 0;
+	return rest == ~0u ? len : len + rest;
+}
+
+/* gk_desc_of returns the fields of a descriptor's two quads. */
 GK_FN struct mr_desc gk_desc_of(const struct gk_quad *q)
 {
 	struct mr_desc d = {};
 
 	d.off = q[0].w[0];
 	d.len = (u16)q[0].w[1];
-	d.port = (u8)(q[0].w[1] >> 16);
 	d.flow = q[1].w[0];
-	d.stamp = q[1].w[2];
-	d.verdict = (u8)(q[1].w[3] >> 24);
+	d.rule = (u16)q[1].w[1];
+	d.next_hop = (u16)(q[1].w[1] >> 16);
+	d.flags = (u16)q[1].w[3];
+	d.proto = (u8)(q[1].w[3] >> 16);
 	return d;
-}
-
-GK_FN void gk_desc_into(const struct mr_desc *d, struct gk_quad *q)
-{
-	struct gk_quad a = {{d->off, (u32)d->len | (u32)d->port << 16 | (u32)d->l3 << 24,
-			     (u32)d->l4 | (u32)d->payload << 16, d->hash}};
-	struct gk_quad b = {{d->flow, (u32)d->rule | (u32)d->next_hop << 16, d->stamp,
-			     (u32)d->flags | (u32)d->proto << 16 | (u32)d->verdict << 24}};
-	q[0] = a;
-	q[1] = b;
 }
 
 #endif

@@ -16,6 +16,7 @@
 #ifndef MILLRACE_GK_HEADERS_CUH
 #define MILLRACE_GK_HEADERS_CUH
 
+#include "sketch.cuh"
 #include "tables.h"
 #include "verify.cuh"
 #include "walk.cuh"
@@ -92,9 +93,26 @@ GK_FN void gk_read_lines(const struct gk_pass *p, u32 where, struct gk_lines *li
 	gk_warp_sync();
 }
 
-/* gk_tuple_of reads what a packet is looked up by. */
-GK_FN struct gk_tuple gk_tuple_of(const struct gk_view *v, const struct gk_found *f)
+/* gk_view_of returns what this lane can see of its packet. */
+GK_FN struct gk_view gk_view_of(const struct gk_pass *p, const struct gk_lines *lines)
 {
+	const struct gk_quad *desc = lines->desc[gk_lane()].q;
+	u32 off = desc->w[0];
+	struct gk_view v;
+
+	v.len = desc->w[1] & 0xffff;
+	v.frame = p->mem + off;
+	v.row = lines->row[gk_lane()];
+	v.skip = off & 15;
+	v.have = gk_min(v.len, GK_LINE - v.skip);
+	return v;
+}
+
+/* gk_tuple_of reads what a packet is looked up by. */
+GK_FN struct gk_tuple gk_tuple_of(const struct gk_pass *p, const struct gk_lines *lines)
+{
+	struct gk_view view = gk_view_of(p, lines), *v = &view;
+	struct gk_found found = gk_unpack(lines->desc[gk_lane()].found), *f = &found;
 	struct gk_tuple t = {};
 
 	if (f->known == GK_KNOWS_NOTHING)
@@ -118,34 +136,6 @@ GK_FN struct gk_tuple gk_tuple_of(const struct gk_view *v, const struct gk_found
 	return t;
 }
 
-/* gk_look_up does the operations that look the tuple up and write what they find into the descriptor. */
-GK_FN void gk_look_up(const struct gk_pass *p, const struct gk_tuple *t, struct mr_desc *d, u32 ops)
-{
-	const struct gk_tables *tables = p->tables;
-
-	if (ops & GK_OP_HASH)
-		d->hash = gk_hash(&tables->hash, t, d->flags & MR_FLAG_FRAGMENT ? 0 : t->ports);
-	if (ops & GK_OP_ACL)
-		d->rule = (u16)gk_acl(t->v4 ? &tables->acl4 : &tables->acl6, t);
-	if (ops & GK_OP_LPM)
-		d->next_hop = (u16)gk_lpm(t->v4 ? &tables->lpm4 : &tables->lpm6, t->dst_hi, t->dst_lo);
-}
-
-/* gk_view_of returns what this lane can see of its packet. */
-GK_FN struct gk_view gk_view_of(const struct gk_pass *p, const struct gk_lines *lines)
-{
-	const struct gk_quad *desc = lines->desc[gk_lane()].q;
-	u32 off = desc->w[0];
-	struct gk_view v;
-
-	v.len = desc->w[1] & 0xffff;
-	v.frame = p->mem + off;
-	v.row = lines->row[gk_lane()];
-	v.skip = off & 15;
-	v.have = gk_min(v.len, GK_LINE - v.skip);
-	return v;
-}
-
 /* gk_parse_stage reads the packets' lines and parses them; before are the flags of the descriptor in front. */
 GK_FN void gk_parse_stage(const struct gk_pass *p, u32 first, struct gk_lines *lines, u32 before, u32 ops)
 {
@@ -166,6 +156,7 @@ GK_FN void gk_parse_stage(const struct gk_pass *p, u32 first, struct gk_lines *l
 	else if (begins)
 		found.w[0] = MR_FLAG_MALFORMED;
 	found.w[0] |= flags & GK_KEPT_FLAGS;
+	found.w[2] |= begins ? GK_FOUND_BEGINS : 0;
 	lines->desc[lane].found = found;
 	gk_warp_sync();
 }
@@ -181,24 +172,70 @@ GK_FN void gk_checksum_stage(const struct gk_pass *p, u32 first, struct gk_lines
 	gk_warp_sync();
 }
 
-/* gk_look_up_stage does the operations that look up tuples, and writes all that was found into the
- * descriptors. */
-GK_FN void gk_look_up_stage(const struct gk_pass *p, struct gk_lines *lines, u32 ops)
+/* gk_find_stage writes what was found into the descriptor and clears what is to be looked up. */
+GK_FN void gk_find_stage(struct gk_lane_desc *at)
+{
+	struct gk_found f = gk_unpack(at->found);
+
+	at->q[0].w[1] = (at->q[0].w[1] & 0xffffff) | f.l3 << 24;
+	at->q[0].w[2] = f.l4 | f.payload << 16;
+	at->q[0].w[3] = 0;
+	at->q[1].w[1] = 0;
+	at->q[1].w[3] = f.flags | f.proto << 16 | (at->q[1].w[3] & 0xffu << 24);
+	gk_warp_sync();
+}
+
+/* gk_hash_stage writes the hash. Ports count but for fragments. */
+GK_FN void gk_hash_stage(const struct gk_pass *p, struct gk_lines *lines)
 {
 	struct gk_lane_desc *at = &lines->desc[gk_lane()];
-	struct gk_view v = gk_view_of(p, lines);
-	struct gk_found f = gk_unpack(at->found);
-	struct gk_tuple t = gk_tuple_of(&v, &f);
-	struct mr_desc d = gk_desc_of(at->q);
+	struct gk_tuple t = gk_tuple_of(p, lines);
 
-	d.l3 = (u8)f.l3;
-	d.l4 = (u16)f.l4;
-	d.payload = (u16)f.payload;
-	d.flags = (u16)f.flags;
-	d.proto = (u8)f.proto;
 	if (t.known != GK_KNOWS_NOTHING)
-		gk_look_up(p, &t, &d, ops);
-	gk_desc_into(&d, at->q);
+		at->q[0].w[3] = gk_hash(&p->tables->hash, &t, at->found.w[0] & MR_FLAG_FRAGMENT ? 0 : t.ports);
+	gk_warp_sync();
+}
+
+/* gk_state_stage counts packets in the sketches and finds their flows. A flow may know already what the
+ * tables say. */
+GK_FN void gk_state_stage(const struct gk_pass *p, u32 first, struct gk_lines *lines, u32 ops)
+{
+	struct gk_lane_desc *at = &lines->desc[gk_lane()];
+
+	if (at->found.w[2] & GK_FOUND_BEGINS) {
+		struct gk_tuple t = gk_tuple_of(p, lines);
+		struct mr_desc d = gk_desc_of(at->q);
+		if (ops & GK_OP_SKETCH)
+			gk_sketch(p, &t, &d, gk_length(p, first + gk_lane(), d.len, d.flags));
+		if (ops & GK_OP_FLOW && gk_flow(p, &t, &d)) {
+			at->found.w[2] |= GK_FOUND_IN_FLOW;
+			at->q[1].w[1] = (u32)d.rule | (u32)d.next_hop << 16;
+		}
+		at->q[1].w[0] = d.flow;
+	}
+	gk_warp_sync();
+}
+
+/* gk_table_stage asks the tables, and lets the flow remember what they say. */
+GK_FN void gk_table_stage(const struct gk_pass *p, struct gk_lines *lines, u32 ops)
+{
+	const struct gk_tables *tables = p->tables;
+	struct gk_lane_desc *at = &lines->desc[gk_lane()];
+	struct gk_tuple t = gk_tuple_of(p, lines);
+
+	if (t.known != GK_KNOWS_NOTHING && !(at->found.w[2] & GK_FOUND_IN_FLOW)) {
+		u32 rule = 0, hop = 0;
+		if (ops & GK_OP_LPM)
+			hop = gk_lpm(t.v4 ? &tables->lpm4 : &tables->lpm6, t.dst_hi, t.dst_lo);
+		if (ops & GK_OP_ACL)
+			rule = gk_acl(t.v4 ? &tables->acl4 : &tables->acl6, &t);
+		at->q[1].w[1] = rule | hop << 16;
+		if (ops & GK_OP_FLOW) {
+			struct mr_desc d = gk_desc_of(at->q);
+			gk_flow_keep(p, &d);
+		}
+	}
+	gk_warp_sync();
 }
 
 /* gk_headers_run does the operations ops for the descriptors from first on, 32 at most. */
@@ -210,7 +247,13 @@ GK_FN void gk_headers_run(const struct gk_pass *p, u32 first, u32 ops)
 	gk_parse_stage(p, first, lines, before, ops);
 	if (ops & (GK_OP_CHECKSUM | GK_OP_FILL))
 		gk_checksum_stage(p, first, lines, ops);
-	gk_look_up_stage(p, lines, ops);
+	gk_find_stage(&lines->desc[gk_lane()]);
+	if (ops & GK_OP_HASH)
+		gk_hash_stage(p, lines);
+	if (ops & (GK_OP_SKETCH | GK_OP_FLOW))
+		gk_state_stage(p, first, lines, ops);
+	if (ops & (GK_OP_ACL | GK_OP_LPM))
+		gk_table_stage(p, lines, ops);
 	gk_write_desc(p, first, lines);
 }
 

@@ -43,6 +43,9 @@ struct gk_found {
 	u32 outer; /* L3 of the outer IPv4 header where the rest describes an inner packet, else 0 */
 };
 
+/* In the third word: the descriptor begins a packet; its flow knows what the tables say. */
+enum { GK_FOUND_BEGINS = 1 << 22, GK_FOUND_IN_FLOW = 1 << 23 };
+
 /* gk_pack and gk_unpack keep it in four words between the stages. */
 GK_FN struct gk_quad gk_pack(const struct gk_found *f)
 {
