@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"encoding/binary"
 	"unsafe"
 
 	"github.com/millrace/millrace/gpukern"
@@ -49,23 +48,6 @@ type literalText struct {
 
 // tailSize is GK_TAIL: the bytes, and last how many of them there are.
 const tailSize = gpukern.TailLen + 1
-
-// literalShared returns the bytes of shared memory that a block of gk_literals takes. set is the struct
-// gk_literals of an image.
-func literalShared(set []byte, limit, threads int) int {
-	const (
-		bitsAt    = 24 // of gk_literals.bits and gk_literals.classes
-		classesAt = 36
-		stage     = 64 + 512 + 64 + 16
-		queue     = 2 * 64
-	)
-	filter := 0
-	if binary.LittleEndian.Uint32(set[classesAt:]) != 0 {
-		filter = 4 << binary.LittleEndian.Uint32(set[bitsAt:])
-	}
-	list := ((limit+1)*8 + 15) / 16 * 16
-	return filter + threads/32*(stage+queue+list)
-}
 
 // needsList reports whether the device cannot find the texts of b by itself.
 func needsList(b *packet.Batch, s *gpukern.Streams) bool {

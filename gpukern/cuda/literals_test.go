@@ -46,13 +46,11 @@ func TestLiteralStructsAreLaidOutAsInC(t *testing.T) {
 		assert("sizeof(struct %s) == %d", name, of.Size())
 	}
 	assert("GK_TAIL == %d && GK_LITERAL_THREADS == %d", tailSize, literalThreads)
-	set := make([]byte, 40)
-	binary.LittleEndian.PutUint32(set[24:], 9)
-	binary.LittleEndian.PutUint32(set[36:], 1)
-	assert("offsetof(struct gk_literals, bits) == 24 && offsetof(struct gk_literals, classes) == 36 && sizeof(struct gk_literals) == %d", len(set))
+	assert("offsetof(struct gk_literals, bits) == %d && offsetof(struct gk_literals, classes) == %d", literalBitsAt, literalClassAt)
+	assert("sizeof(struct gk_literals) == %d", literalSetSize)
 	source += "int main() {\n"
 	for _, limit := range []int{1, 2, 16, 255} {
-		source += fmt.Sprintf("if ((4 << 9) + 5 * gk_literal_warp(%d) != %d) return 1;\n", limit, literalShared(set, limit, 5*32))
+		source += fmt.Sprintf("if ((4 << 9) + 5 * gk_literal_warp(%d) != %d) return 1;\n", limit, LiteralSet{Filter: 4 << 9}.shared(limit, 5*32))
 	}
 	dir := t.TempDir()
 	file, program := filepath.Join(dir, "layout.cc"), filepath.Join(dir, "layout")
@@ -64,10 +62,7 @@ func TestLiteralStructsAreLaidOutAsInC(t *testing.T) {
 		t.Fatalf("Go and C differ:\n%s", out)
 	}
 	if err := exec.Command(program).Run(); err != nil {
-		t.Errorf("literalShared differs from gk_literal_warp: %v", err)
-	}
-	if n := literalShared(literalSet(t, nil).words(), 16, 32); n >= 1<<12 {
-		t.Errorf("a set of nothing takes %d bytes: a filter that it does not have", n)
+		t.Errorf("LiteralSet.shared differs from gk_literal_warp: %v", err)
 	}
 }
 
@@ -93,6 +88,11 @@ func literalSet(t testing.TB, patterns []literal.Pattern) *imaged {
 		m.mem[p.At/8] = address(&p.Data[0])
 	}
 	return m
+}
+
+// set is the set as launches take it.
+func (m *imaged) set() LiteralSet {
+	return LiteralSetOf(gpukern.Image{Struct: m.words()}, Ptr(address(&m.mem[0])))
 }
 
 func (m *imaged) words() []byte {
@@ -129,7 +129,7 @@ func (m *imaged) search(t testing.TB, p literalPass, n, limit int, shared bool) 
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(&p)
-	hostkern.Open(t).Run(t, "gk_literals", unsafe.Pointer(&p), blocks, threads, literalShared(m.words(), limit, threads))
+	hostkern.Open(t).Run(t, "gk_literals", unsafe.Pointer(&p), blocks, threads, m.set().shared(limit, threads))
 	runtime.KeepAlive(m)
 	runtime.KeepAlive(next)
 	return counts, matches

@@ -1,0 +1,188 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/literal"
+	"github.com/millrace/millrace/packet"
+)
+
+// LiteralSet is a set of literals where the device has it: the last struct in struct gk_tables.
+type LiteralSet struct {
+	Ptr    Ptr // struct gk_literals
+	Filter int // bytes of the filter, which each block copies to shared memory
+}
+
+// literalSetSize is the size of struct gk_literals, and where in it bits and classes are.
+const (
+	literalSetSize  = 40
+	literalBitsAt   = 24
+	literalClassAt  = 36
+	literalStage    = 64 + 512 + 64 + 16 // GK_LITERAL_WARP: what a warp has besides its list
+	literalQueue    = 2 * 64
+	literalQuadSize = 16
+)
+
+// LiteralSetOf returns the set of tables whose image m lies at ptr.
+func LiteralSetOf(m gpukern.Image, ptr Ptr) LiteralSet {
+	at := len(m.Struct) - literalSetSize
+	s := LiteralSet{Ptr: ptr + Ptr(at)}
+	if binary.LittleEndian.Uint32(m.Struct[at+literalClassAt:]) != 0 {
+		s.Filter = 4 << binary.LittleEndian.Uint32(m.Struct[at+literalBitsAt:])
+	}
+	return s
+}
+
+// shared returns the bytes of shared memory of a block of gk_literals.
+func (s LiteralSet) shared(limit, threads int) int {
+	list := ((limit+1)*8 + literalQuadSize - 1) &^ (literalQuadSize - 1)
+	return s.Filter + threads/32*(literalStage+literalQueue+list)
+}
+
+// Search is what the search of one batch for literals needs besides the batch: a counter on the device,
+// and memory that both sides map for the list of texts and for the results.
+//
+//	header pass ... [List] Put ... Tell
+//
+// List is for batches that NeedsList, and is called when the header pass is done; Put puts the search on
+// the stream of the header pass; Tell is called when it is done. A Search is one batch's at a time, and of
+// no use once the device is lost.
+type Search struct {
+	d       *Device
+	most    int // descriptors
+	limit   int
+	threads int // of a block
+
+	mapped *Block
+	next   *Buffer // the texts that are taken
+	counts []uint32
+	found  []literal.Match
+	list   textList
+	teller gpukern.Teller
+	listed bool
+
+	shape  Grid // of the last launch, for a grid that fills the device
+	filter int  // of the set that it was for
+}
+
+// NewSearch prepares for batches of at most most descriptors, of whose packets at most limit matches are
+// told, from 1 to gpukern.MaxMatchLimit. The caller closes it.
+func (d *Device) NewSearch(most, limit int) (*Search, error) {
+	if most < 1 || limit < 1 || limit > gpukern.MaxMatchLimit {
+		return nil, fmt.Errorf("cuda: a search of %d descriptors for %d matches", most, limit)
+	}
+	s := &Search{d: d, most: most, limit: limit, threads: literalThreads}
+	err := d.do(s.open)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Where things lie in Search.mapped: results, which the device writes, and the list, which it reads.
+func (s *Search) countsAt() int { return s.most * (s.limit + 1) * 8 }
+func (s *Search) tailsAt() int  { return (s.countsAt() + s.most*4 + 127) &^ 127 }
+func (s *Search) textsAt() int  { return s.tailsAt() + s.most*tailSize }
+
+// open takes the memory. For the owner.
+func (s *Search) open() (err error) {
+	if s.next, err = s.d.alloc(4); err != nil {
+		return err
+	}
+	if s.mapped, err = s.d.allocHost(s.textsAt() + s.most*int(unsafe.Sizeof(literalText{}))); err != nil {
+		return err
+	}
+	at := func(i int) unsafe.Pointer { return unsafe.Pointer(&s.mapped.Mem[i]) }
+	s.found = unsafe.Slice((*literal.Match)(at(0)), s.most*(s.limit+1))
+	s.counts = unsafe.Slice((*uint32)(at(s.countsAt())), s.most)
+	s.list.Tails = s.mapped.Mem[s.tailsAt():s.textsAt()]
+	s.list.Texts = unsafe.Slice((*literalText)(at(s.textsAt())), s.most)[:0]
+	return nil
+}
+
+// Close gives the memory back, when no search runs. It may wait for kernels, as Buffer.Close does.
+func (s *Search) Close() error {
+	var errs []error
+	if s.mapped != nil {
+		errs = append(errs, s.mapped.Close())
+	}
+	if s.next != nil {
+		errs = append(errs, s.next.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// NeedsList reports whether the texts of b are to be listed by the host: packets in pieces, and streams,
+// which may be nil.
+func NeedsList(b *packet.Batch, streams *gpukern.Streams) bool { return needsList(b, streams) }
+
+// List lists the texts of b, at most as many descriptors as s is for, for the next Put. The header pass over b is done; streams go on from batch to
+// batch, so that lists are made in the order of submission.
+func (s *Search) List(b *packet.Batch, streams *gpukern.Streams) {
+	s.list.fill(b, streams)
+	s.listed = true
+}
+
+// Put puts the search of a batch on the stream that r records: of the texts that were listed since the last
+// Tell, or of those that the descriptors of w tell.
+func (s *Search) Put(r *Recorder, w Work, set LiteralSet) error {
+	k, err := s.d.Kernel("gk_literals")
+	if err != nil {
+		return err
+	}
+	p := literalPass{
+		Mem: uint64(w.Mem), Size: w.Size, Desc: uint64(w.Desc), Set: uint64(set.Ptr), Next: uint64(s.next.Ptr),
+		Counts: s.mappedAt(s.countsAt()), Matches: s.mappedAt(0), N: uint32(w.N), Limit: uint32(s.limit),
+	}
+	if s.listed {
+		p.Desc, p.Texts, p.Tails, p.N = 0, s.mappedAt(s.textsAt()), s.mappedAt(s.tailsAt()), uint32(len(s.list.Texts))
+	}
+	if int(p.N) > s.most {
+		return fmt.Errorf("%w: %d packets, the search was prepared for %d", ErrNoRoom, p.N, s.most)
+	}
+	g, err := s.grid(k, set, int(p.N))
+	if err != nil || p.N == 0 {
+		return err
+	}
+	if err := r.Fill(s.next.Ptr, 0, 4); err != nil {
+		return err
+	}
+	return Record(r, k, g, &p)
+}
+
+func (s *Search) mappedAt(i int) uint64 { return uint64(s.mapped.Ptr) + uint64(i) }
+
+// grid returns the shape of a launch for n texts: as many blocks as run at once, or as have something to
+// do. For the owner.
+func (s *Search) grid(k *Kernel, set LiteralSet, n int) (Grid, error) {
+	if s.shape.Blocks == 0 || s.filter != set.Filter {
+		g := Grid{Threads: s.threads, Shared: set.shared(s.limit, s.threads)}
+		if err := k.allow(g.Shared); err != nil {
+			return g, err
+		}
+		each, err := s.d.lib.occupancy(k.fn, g.Threads, g.Shared)
+		if err != nil {
+			return g, err
+		}
+		g.Blocks = max(1, each*s.d.info.SMs)
+		s.shape, s.filter = g, set.Filter
+	}
+	g := s.shape
+	warps := g.Threads / 32
+	g.Blocks = min(g.Blocks, (n+warps-1)/warps)
+	return g, nil
+}
+
+// Tell writes what the search found into b.Matches.
+func (s *Search) Tell(b *packet.Batch) {
+	if s.listed {
+		s.listed = false
+		tellMatches(&s.teller, b, s.list.Texts, s.counts[:len(s.list.Texts)], s.found, s.limit)
+		return
+	}
+	tellMatches(&s.teller, b, nil, s.counts[:len(b.D)], s.found, s.limit)
+}
