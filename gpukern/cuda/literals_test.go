@@ -162,6 +162,8 @@ func (m *imaged) listed(t testing.TB, b *packet.Batch, s *gpukern.Streams, limit
 	l.fill(b, s)
 	p.Texts, p.Tails = address(&l.Texts[:1][0]), address(&l.Tails[0])
 	counts, matches := m.search(t, p, len(l.Texts), limit, limit%2 == 1)
+	runtime.KeepAlive(l.Tails)
+	runtime.KeepAlive(b)
 	tellMatches(new(gpukern.Teller), b, l.Texts, counts, matches, limit)
 }
 
@@ -244,6 +246,7 @@ func compareOnes(t testing.TB, all literal.Reference, m *imaged, limit int, ones
 	p := literalPass{Mem: address(&mem[0]), Size: uint64(len(mem)), Texts: address(&list[0]), Tails: address(&tails[0])}
 	counts, matches := m.search(t, p, len(ones), limit, limit%2 == 0)
 	runtime.KeepAlive(mem)
+	runtime.KeepAlive(tails)
 	for i, o := range ones {
 		got := slices.Clone(matches[i*(limit+1):][:counts[i]])
 		if len(got) > limit {
