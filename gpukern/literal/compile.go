@@ -72,7 +72,7 @@ const (
 
 // filterBits returns the size of the CPU's filter.
 func filterBits(patterns int) uint32 {
-	return uint32(min(max(bits.Len(uint(8*patterns)), minBits), maxBits))
+	return uint32(min(max(bits.Len(uint(32*patterns)), minBits), maxBits))
 }
 
 // anchor chooses the anchors of the entries and fills the filters.
