@@ -1,33 +1,33 @@
 package literal
 
-import "math/bits"
+import mathbits "math/bits"
 
 // chooser chooses anchors: windows that few texts have and few patterns share.
 type chooser struct {
 	pairFilter
-	shared []uint16       // by tag: how many windows of all patterns have it
+	shared []uint16       // by tag: how many windows of all patterns have it; a power of two
 	chain  map[uint32]int // by tag: how many patterns have that anchor
 }
-
-// sharedBits is the size of chooser.shared: tags that meet in one count as one.
-const sharedBits = 20
 
 func newChooser(bits uint32, entries []entry) *chooser {
 	c := &chooser{
 		pairFilter: pairFilter{make([]uint32, 1<<bits), bits},
-		shared:     make([]uint16, 1<<sharedBits),
+		shared:     make([]uint16, 32<<mathbits.Len(uint(len(entries)))),
 		chain:      make(map[uint32]int, len(entries)),
 	}
 	for i := range entries {
 		e := &entries[i]
 		for at := range e.windows() {
-			if n := &c.shared[e.tagAt(at)>>(32-sharedBits)]; *n < 1<<16-1 {
+			if n := c.count(e.tagAt(at)); *n < 1<<16-1 {
 				*n++
 			}
 		}
 	}
 	return c
 }
+
+// count returns the counter of windows with the tag; tags that meet there count as one.
+func (c *chooser) count(tag uint32) *uint16 { return &c.shared[tag&uint32(len(c.shared)-1)] }
 
 // windows returns how many windows e has.
 func (e *entry) windows() int { return len(e.text) - window[e.class()] + 1 }
@@ -95,7 +95,7 @@ func (c *chooser) cost(e *entry, at int) float64 {
 		return 0 // there is no choice
 	}
 	tag, text := e.tagAt(at), e.text[at:at+window[e.class()]]
-	whole := likely(text) + perPattern*float64(c.shared[tag>>(32-sharedBits)])
+	whole := likely(text) + perPattern*float64(*c.count(tag))
 	sum := whole * (costPass + costRecord*float64(1+c.chain[tag]))
 	begin := 1/float64(len(c.words)) + likely(text[1:4]) // texts that come to this word
 	c.marks(e.class(), e.at(at), func(m mark) {
@@ -107,7 +107,7 @@ func (c *chooser) cost(e *entry, at int) float64 {
 
 // passes returns how likely a word of the filter passes what comes to it by chance.
 func passes(w uint32) float64 {
-	p := float64(bits.OnesCount32(w)) / 32
+	p := float64(mathbits.OnesCount32(w)) / 32
 	return p * p
 }
 

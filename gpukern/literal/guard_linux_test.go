@@ -1,0 +1,34 @@
+package literal
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestNoReadBeyondTheText lays texts at the end and at the start of a page between two that nobody may read.
+func TestNoReadBeyondTheText(t *testing.T) {
+	size := unix.Getpagesize()
+	memory, err := unix.Mmap(-1, 0, 3*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(memory) }()
+	for _, p := range [][]byte{memory[:size], memory[2*size:]} {
+		if err := unix.Mprotect(p, unix.PROT_NONE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := memory[size : 2*size]
+	set := []Pattern{{[]byte("abc"), true, 1}, {[]byte("bcab"), false, 2}, {[]byte("abcabcabcab"), true, 3}}
+	s := compile(t, set)
+	for n := 1; n <= 300; n++ {
+		for _, text := range [][]byte{page[:n], page[size-n:]} {
+			for i := range text {
+				text[i] = "abc"[i%3]
+			}
+			agree(t, s, set, nil, text, 0)
+			agree(t, s, set, text[:n/2], text[n/2:], 0)
+		}
+	}
+}

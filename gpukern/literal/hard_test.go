@@ -1,0 +1,132 @@
+package literal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// hardSets are sets that a careless choice of anchors would pile up.
+func hardSets() map[string][]Pattern {
+	sets := map[string][]Pattern{}
+	add := func(name string, b []byte) {
+		n := uint32(len(sets[name]))
+		sets[name] = append(sets[name], Pattern{b, n%2 == 0, n + 1})
+	}
+	for size := MinLen; size <= MaxLen; size++ {
+		add("zeros", make([]byte, size))
+		add("a", bytes.Repeat([]byte("a"), size))
+		add("ab", bytes.Repeat([]byte("ab"), 32)[:size])
+		long := []byte("the quick brown fox jumps over the lazy dog, and so on and so fo")
+		add("prefixes", long[:size])
+		add("suffixes", long[MaxLen-size:])
+	}
+	body := bytes.Repeat([]byte("Content-Type: "), 5)[:60]
+	for i := range 10000 {
+		var four [4]byte
+		binary.LittleEndian.PutUint32(four[:], uint32(i)*2654435761)
+		add("body first", append(bytes.Clone(body), four[:]...))
+		add("body last", append(four[:], body...))
+		add("body around", append(append(bytes.Clone(body[:30]), four[:]...), body[30:]...))
+	}
+	for i := range 3000 {
+		add("short", fmt.Appendf(nil, "%03x", i))
+	}
+	return sets
+}
+
+func TestHardSets(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for name, set := range hardSets() {
+		s := compile(t, set)
+		var text []byte
+		for range 5 {
+			p := bytes.ToUpper(set[r.IntN(len(set))].Bytes)
+			text = append(text, p[:r.IntN(len(p))]...)
+			text = append(text, set[r.IntN(len(set))].Bytes...)
+		}
+		cut := r.IntN(len(text) - MinLen + 1) // the last pattern ends behind it
+		text = append(text, bytes.Repeat([]byte{text[0]}, 100)...)
+		for _, limit := range []int{0, 1, 16} {
+			if agree(t, s, set, text[:cut], text[cut:], limit) == 0 {
+				t.Errorf("%s: nothing was found", name)
+			}
+		}
+	}
+}
+
+// TestAnchorsAreNotShared counts the records behind each anchor: a text that has an anchor everywhere must
+// not make a search compare thousands of patterns.
+func TestAnchorsAreNotShared(t *testing.T) {
+	for name, set := range hardSets() {
+		most := 2
+		switch name { // these have no other windows
+		case "zeros", "a", "ab", "short":
+			most = 128
+		case "prefixes", "suffixes":
+			most = 8
+		}
+		if n := longestChain(compile(t, set)); n > most {
+			t.Errorf("%s: %d records share an anchor, at most %d are wanted", name, n, most)
+		}
+	}
+}
+
+func longestChain(s *Set) (longest int) {
+	for _, v := range s.slots {
+		n := 1
+		for at := v.at; at != 0 && s.records[2*at]>>48&1 != 0; at += uint32(s.records[2*at] >> 56) {
+			n++
+		}
+		longest = max(longest, n)
+	}
+	return longest
+}
+
+// TestLimitEndsTheSearch: where matches are everywhere, the search stops soon behind the last that is told.
+func TestLimitEndsTheSearch(t *testing.T) {
+	set := hardSets()["a"]
+	s := compile(t, set)
+	text := bytes.Repeat([]byte("a"), 16<<20)
+	agree(t, s, set, nil, text[:300], 100)
+	start := time.Now()
+	s.Scan(nil, text, 16, nil)
+	if d := time.Since(start); d > time.Second { // all of it takes several
+		t.Errorf("%v for the first 16 matches", d)
+	}
+}
+
+// TestFiltersPassLittle bounds what the filters pass of noise.
+func TestFiltersPassLittle(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	set := make([]Pattern, 10000)
+	for i := range set {
+		b := make([]byte, 4+r.IntN(40))
+		for k := range b {
+			b[k] = byte(r.Uint32())
+		}
+		set[i] = Pattern{b, false, 1}
+	}
+	s := compile(t, set)
+	const positions = 1 << 18
+	cpu, kernel := 0, 0
+	for p := range positions {
+		w := r.Uint64() | lowerCase
+		h4, h8 := hashes(w)
+		may8, may4 := s.pairs.at(p, w, h4, h8)
+		cpu += int(may8 | may4)
+		v := s.filter[word(h4, s.bits())]
+		if v&bits8(h8) == bits8(h8) || v&bits4(h4) == bits4(h4) {
+			kernel++
+		}
+	}
+	if share := float64(cpu) / positions; share > 0.006 {
+		t.Errorf("the CPU's filter passes %.2f%%", 100*share)
+	}
+	if share := float64(kernel) / positions; share > 0.025 {
+		t.Errorf("the kernels' filter passes %.2f%%", 100*share)
+	}
+}
