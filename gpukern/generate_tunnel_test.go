@@ -181,3 +181,21 @@ func (g generator) offload(b *packet.Batch) {
 		first = b.D[i].Flags&packet.FlagMore == 0
 	}
 }
+
+// unsum overwrites the checksums of packets that can be filled, the inner ones of tunnels too.
+func (g generator) unsum(b *packet.Batch) *packet.Batch {
+	ref := &packet.Batch{Arena: b.Arena, D: append([]packet.Desc(nil), b.D...)}
+	for _, ops := range []Ops{OpTunnel, OpParse} {
+		Reference(ref, ops, Lists{})
+		for i := range ref.D {
+			d, p := &ref.D[i], b.Bytes(i)
+			if d.Flags&packet.FlagIPv4 != 0 && d.Flags&packet.FlagMalformed == 0 {
+				copy(p[d.L3+10:], g.bytes(2))
+			}
+			if d.Payload != 0 && d.Proto != wire.ProtoSCTP && !(wire.UDP(p[d.L4:]).DstPort() == wire.PortVXLAN && ops == OpParse) {
+				copy(p[int(d.L4)+checksumAt(d.Proto):], g.bytes(2))
+			}
+		}
+	}
+	return b
+}

@@ -2,7 +2,11 @@ package gpukern
 
 import (
 	"bytes"
+	"fmt"
+	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"testing"
@@ -12,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/internal/hostkern"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 // gkPass is struct gk_pass of gpukern/cuda/pass.h.
@@ -34,6 +39,11 @@ type headersKernel struct {
 	name   string
 	image  Image
 	tables []byte
+
+	flows         *FlowTable // nil is none
+	state         Image
+	structOfState []byte
+	generation    uint32
 }
 
 func newHeadersKernel(t testing.TB, name string, tables Tables, key *[40]byte) *headersKernel {
@@ -53,13 +63,18 @@ func (k *headersKernel) run(t testing.TB, b *packet.Batch, ops Ops) {
 	defer pin.Unpin()
 	p := &gkPass{
 		mem: unsafe.Pointer(&b.Arena.Mem[0]), size: uint64(len(b.Arena.Mem)), desc: unsafe.Pointer(&b.D[0]),
-		tables: unsafe.Pointer(&k.tables[0]), n: uint32(len(b.D)), ops: uint32(ops), shift: uint32(b.Arena.Shift),
+		tables: unsafe.Pointer(&k.tables[0]), generation: k.generation, n: uint32(len(b.D)), ops: uint32(ops), shift: uint32(b.Arena.Shift),
 	}
 	for _, at := range []unsafe.Pointer{p.mem, p.desc, p.tables} {
 		if uintptr(at)%16 != 0 {
 			t.Fatalf("%#x is on no boundary of 16", at)
 		}
 		pin.Pin(at)
+	}
+	if k.structOfState != nil {
+		p.state = unsafe.Pointer(&k.structOfState[0])
+		pin.Pin(p.state)
+		p.epoch = k.flows.Epoch()
 	}
 	k.l.Run(t, k.name, unsafe.Pointer(p), (len(b.D)+threads-1)/threads, threads, 0)
 	runtime.KeepAlive(k)
@@ -133,8 +148,12 @@ func TestTheHeadersKernelFindsInTunnelsWhatTheReferenceFinds(t *testing.T) {
 		l := Lists{Rules: g.rules(g.IntN(50)), Routes: g.routes(g.IntN(50))}
 		k := newHeadersKernel(t, "gk_headers", l.compile(t), &l.HashKey)
 		for _, ops := range allOps {
-			k.same(t, g.tunnels(150), ops, l)
-			k.same(t, g.batch(60), ops, l)
+			for _, b := range []*packet.Batch{g.tunnels(150), g.batch(60)} {
+				if ops&OpFill != 0 {
+					g.unsum(b)
+				}
+				k.same(t, b, ops, l)
+			}
 		}
 	}
 }
@@ -225,5 +244,103 @@ func TestTheHeadersKernelKeepsToTheFrame(t *testing.T) {
 	k.run(t, b, OpsHeader)
 	if b.D[0].Flags != 0 || b.D[1].Flags != packet.FlagMalformed {
 		t.Errorf("flags %#x, %#x", b.D[0].Flags, b.D[1].Flags)
+	}
+}
+
+// TestTheHeadersKernelKeepsFlowsAndSketches does all operations at once, over packets whose flows come back.
+func TestTheHeadersKernelKeepsFlowsAndSketches(t *testing.T) {
+	g := newGenerator(15)
+	ops := tunnelOps | OpFlow | OpSketch
+	l := Lists{Rules: g.rules(60), Routes: g.routes(60), Flows: &RefFlows{Idle: 8}}
+	k := newHeadersKernel(t, "gk_headers", l.compile(t), &l.HashKey)
+	k.flows = newFlows(t, FlowConfig{Flows: 4096, Seed: 1})
+	cfg := SketchConfig{Width: 256, Precision: 10, Seed: 2}
+	mine, theirs := newSketch(t, cfg), newSketch(t, cfg)
+	k.state = State(k.flows, mine)
+	k.structOfState, k.generation = k.state.place(), 1
+	c := NewCPU(Config{Ops: ops, Tables: l.compile(t), Flows: newFlows(t, FlowConfig{Flows: 4096, Seed: 1}), Sketch: theirs})
+	slots, names := map[uint32]uint32{}, map[uint32]uint32{}
+	for round := range 6 {
+		g := generator{rand.New(rand.NewPCG(uint64(round/2), 9))} // each twice
+		b := g.tunnels(150)
+		ref := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
+		cpu := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
+		k.run(t, b, ops)
+		Reference(ref, ops, l)
+		if err := c.Submit(cpu); err != nil {
+			t.Fatal(err)
+		}
+		c.Poll(make([]*packet.Batch, 1))
+		for i := range b.D {
+			got, want := b.D[i], ref.D[i]
+			first := i == 0 || b.D[i-1].Flags&packet.FlagMore == 0
+			if first && ((got.Flow == 0) != (want.Flow == 0) || got.Flow&1 != want.Flow&1) {
+				t.Fatalf("packet %d: flow %d, want one like %d", i, got.Flow, want.Flow)
+			}
+			if first && got.Flow != 0 {
+				if slot := slots[want.Flow>>1]; slot != 0 && slot != got.Flow>>1 {
+					t.Fatalf("packet %d: slot %d, and before %d", i, got.Flow>>1, slot)
+				}
+				if name := names[got.Flow>>1]; name != 0 && name != want.Flow>>1 {
+					t.Fatalf("packet %d: two flows have slot %d", i, got.Flow>>1)
+				}
+				slots[want.Flow>>1], names[got.Flow>>1] = got.Flow>>1, want.Flow>>1
+				got.Flow = want.Flow
+			}
+			if got != want {
+				t.Fatalf("round %d, packet %d: kernel -, reference +:\n%s\n% x", round, i, cmp.Diff(got, want), b.Bytes(i))
+			}
+		}
+	}
+	if len(slots) < 200 {
+		t.Errorf("only %d flows", len(slots))
+	}
+	sameSketch(t, mine, theirs)
+}
+
+// TestTablesLieAsTheKernelsReadThem compares Tables.Image with struct gk_tables.
+func TestTablesLieAsTheKernelsReadThem(t *testing.T) {
+	dir := t.TempDir()
+	tables := new(Tables)
+	v4, _ := tables.ACL.Images()
+	r4, _ := tables.Routes.Images()
+	hash := hashImage(&DefaultHashKey)
+	at, text := 0, "#include \"tables.h\"\n"
+	for _, f := range []struct {
+		name string
+		m    Image
+	}{{"hash", hash}, {"acl4", v4}, {"acl6", v4}, {"lpm4", r4}, {"lpm6", r4}} {
+		text += fmt.Sprintf("static_assert(offsetof(struct gk_tables, %s) == %d, \"\");\n", f.name, at)
+		text += fmt.Sprintf("static_assert(sizeof(((struct gk_tables *)0)->%s) == %d, \"\");\n", f.name, len(f.m.Struct))
+		at += len(f.m.Struct)
+	}
+	file := filepath.Join(dir, "layout.cc")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	hostkern.Open(t) // skips where there is no compiler
+	out, err := exec.Command("clang++-19", "-DGK_HOST", "-fsyntax-only", "-Wno-unused-function", "-I", hostkern.Sources(), "-x", "c++", file).CombinedOutput()
+	if err != nil {
+		t.Errorf("tables.h differs from Tables.Image:\n%s", out)
+	}
+}
+
+func TestCapturesGoThroughTheHeadersKernel(t *testing.T) {
+	g := newGenerator(5)
+	l := Lists{Rules: append(g.rules(20), Rule{DstPorts: PortRange(443, 443)}, Rule{Proto: wire.ProtoTCP}), Routes: g.routes(20)}
+	k := newHeadersKernel(t, "gk_headers", l.compile(t), &l.HashKey)
+	tunnels := 0
+	for _, path := range captures(t) {
+		all := frames(t, path)
+		b := largeBatch(all[:min(len(all), 96)])
+		k.same(t, b, tunnelOps, l)
+		for i := range b.D {
+			if b.D[i].Flags.Has(packet.FlagTunnel) {
+				tunnels++
+			}
+		}
+	}
+	if tunnels < 3 {
+		t.Errorf("only %d tunnels in the captures", tunnels)
 	}
 }

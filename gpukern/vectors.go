@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/gpukern/literal"
@@ -23,6 +24,8 @@ import (
 //	find L3 L4 PAYLOAD PROTO FLAGS HASH RULE NEXTHOP    flags and hash in hexadecimal
 //	literal RULE exact|nocase HEX
 //	match PIECE RULE END                  in the packet before, at most DefaultMatchLimit and one with rule 0
+//	ops NAME[+NAME...]                    what the engine does; without it parse, checksum, hash, acl, lpm and literals
+//	filled HEX[+HEX...]                   the packet before, after the pass; only where it changes
 //
 // "#" begins a comment. The hash key is DefaultHashKey.
 type Vectors struct {
@@ -30,6 +33,8 @@ type Vectors struct {
 	Packets [][][]byte // their pieces
 	Finds   []packet.Desc
 	Matches [][]packet.Match // of each packet; D counts its pieces
+	Filled  [][][]byte       // what the pass leaves of each packet; nil is what it was
+	Ops     Ops              // 0 is OpsHeader and OpLiterals
 }
 
 // ReadVectors reads vectors from text.
@@ -65,16 +70,18 @@ func (v *Vectors) line(kind string, words []string) error {
 		v.Lists.Routes = append(v.Lists.Routes, r)
 		return parsePrefix(prefix, &v.Lists.Routes[len(v.Lists.Routes)-1].Prefix)
 	case "packet":
-		var pieces [][]byte
-		for piece := range strings.SplitSeq(args, "+") {
-			b, err := hex.DecodeString(piece)
-			if err != nil {
-				return err
-			}
-			pieces = append(pieces, b)
+		pieces, err := piecesOf(args)
+		v.Packets, v.Matches, v.Filled = append(v.Packets, pieces), append(v.Matches, nil), append(v.Filled, nil)
+		return err
+	case "filled":
+		if len(v.Filled) == 0 {
+			return errors.New("filled before any packet")
 		}
-		v.Packets = append(v.Packets, pieces)
-		v.Matches = append(v.Matches, nil)
+		var err error
+		v.Filled[len(v.Filled)-1], err = piecesOf(args)
+		return err
+	case "ops":
+		return v.ops(args)
 	case "find":
 		var d packet.Desc
 		_, err := fmt.Sscanf(args, findFormat, &d.L3, &d.L4, &d.Payload, &d.Proto, &d.Flags, &d.Hash, &d.Rule, &d.NextHop)
@@ -92,15 +99,38 @@ func (v *Vectors) line(kind string, words []string) error {
 		*last = append(*last, m)
 		return err
 	default:
-		return fmt.Errorf("%q is neither rule, route, literal, packet, find nor match", kind)
+		return fmt.Errorf("%q is neither rule, route, literal, ops, packet, find, match nor filled", kind)
 	}
-	return nil
 }
 
 const (
 	findFormat  = "%d %d %d %d %04x %08x %d %d"
 	matchFormat = "%d %d %d"
 )
+
+// piecesOf reads the bytes of a packet's descriptors.
+func piecesOf(text string) (pieces [][]byte, err error) {
+	for piece := range strings.SplitSeq(text, "+") {
+		b, err := hex.DecodeString(piece)
+		if err != nil {
+			return nil, err
+		}
+		pieces = append(pieces, b)
+	}
+	return pieces, nil
+}
+
+// ops reads the names of operations, as Ops.String writes them.
+func (v *Vectors) ops(text string) error {
+	for name := range strings.SplitSeq(text, "+") {
+		i := slices.Index(opNames, name)
+		if i < 0 {
+			return fmt.Errorf("no operation is named %q", name)
+		}
+		v.Ops |= 1 << i
+	}
+	return nil
+}
 
 // literal reads the words of a literal.
 func (v *Vectors) literal(words []string) error {
@@ -178,17 +208,28 @@ func (v *Vectors) Bytes() []byte {
 		}
 		fmt.Fprintf(&out, "literal %d %s %x\n", p.Rule, how, p.Bytes)
 	}
+	if v.Ops != 0 {
+		fmt.Fprintln(&out, "ops", v.Ops)
+	}
 	for i, pieces := range v.Packets {
-		var words []string
-		for _, p := range pieces {
-			words = append(words, hex.EncodeToString(p))
-		}
 		d := &v.Finds[i]
-		fmt.Fprintf(&out, "packet %s\nfind "+findFormat+"\n", strings.Join(words, "+"),
+		fmt.Fprintf(&out, "packet %s\nfind "+findFormat+"\n", textOf(pieces),
 			d.L3, d.L4, d.Payload, d.Proto, d.Flags, d.Hash, d.Rule, d.NextHop)
 		for _, m := range v.Matches[i] {
 			fmt.Fprintf(&out, "match "+matchFormat+"\n", m.D, m.Rule, m.End)
 		}
+		if v.Filled[i] != nil {
+			fmt.Fprintln(&out, "filled", textOf(v.Filled[i]))
+		}
 	}
 	return out.Bytes()
+}
+
+// textOf is the inverse of piecesOf.
+func textOf(pieces [][]byte) string {
+	var words []string
+	for _, p := range pieces {
+		words = append(words, hex.EncodeToString(p))
+	}
+	return strings.Join(words, "+")
 }
