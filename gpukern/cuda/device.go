@@ -244,11 +244,9 @@ func (d *Device) end() error {
 	d.over = true
 	errs := []error{d.dropAll()}
 	if d.ctx != 0 {
-		if d.Lost() == nil {
-			errs = append(errs, d.lib.setCurrent(0))
-		}
+		unset := d.lib.setCurrent(0) // the thread may serve others
 		if err := d.lib.release(d.dev); d.Lost() == nil {
-			errs = append(errs, err)
+			errs = append(errs, unset, err)
 		}
 	}
 	for _, f := range d.after {

@@ -13,7 +13,8 @@ import (
 )
 
 // Driver is a CUDA driver without a GPU (gpukern/cuda/testdata/fakecuda): it runs the kernels on the CPU.
-// A test has it to itself.
+// A test has it to itself. A program that is started with LD_LIBRARY_PATH set to the library's folder runs
+// on it, too.
 type Driver struct {
 	Path string // of the library: the driver's, and the management library too
 
