@@ -22,7 +22,7 @@ type Config struct {
 
 	Slots    int           // batches of up to 256 packets that the device works on at once; 0 is Depth, at most 64
 	Room     int           // descriptors of the batches that NewBatch makes; 0 is 256 for each of 2*Depth+8
-	Copy     int           // most descriptors of a batch that NewBatch did not make; 0 is 4096
+	Copy     int           // most descriptors of a batch that NewBatch did not make, and of any with OpLiterals; 0 is 4096
 	Bulk     int           // packets from which on a batch is launched by itself over the whole device; 0 is 4096
 	Lifetime time.Duration // of a persistent kernel, until the next takes its place; 0 is 100 ms
 	Patience time.Duration // for how long each side waits for a sign of the other; 0 is 1 s
@@ -33,8 +33,9 @@ type Config struct {
 	// Null has the device touch no packet: what remains is the price of handing over.
 	Null bool
 
-	threads int           // of a block of the persistent kernel; 0 is 256. Tests on the CPU take fewer
-	every   time.Duration // between two looks of the keeper; 0 follows from Lifetime
+	// For tests: threads of a block, of which the CPU takes fewer, and the time between two looks of the keeper.
+	threads, searchThreads int
+	every                  time.Duration
 }
 
 // maxSlots keeps one engine from taking the device for itself.
@@ -57,6 +58,7 @@ func (c *Config) setDefaults() error {
 	orElse(&c.Copy, 4096)
 	orElse(&c.Bulk, 4096)
 	orElse(&c.threads, slotMax)
+	orElse(&c.searchThreads, literalThreads)
 	if c.Lifetime <= 0 {
 		c.Lifetime = 100 * time.Millisecond
 	}
@@ -93,6 +95,7 @@ type Engine struct {
 	region *Region // the arena
 	words  words
 	state  *state
+	search *search // nil without OpLiterals
 	ring   *Stream // of the persistent kernel
 	bulk   *Stream // of the other launches
 	serve  *Kernel // gk_ring
@@ -180,6 +183,11 @@ func (e *Engine) open() (err error) {
 	if e.state, err = newState(&e.loader, e.cfg.Flows, e.cfg.Sketch); err != nil {
 		return err
 	}
+	if e.cfg.Ops&gpukern.OpLiterals != 0 {
+		if e.search, err = newSearch(d, &e.cfg); err != nil {
+			return err
+		}
+	}
 	if err := e.Load(e.cfg.Tables); err != nil {
 		return err
 	}
@@ -229,6 +237,9 @@ func (e *Engine) free() error {
 		}
 	}
 	errs = append(errs, e.loader.close())
+	if e.search != nil {
+		errs = append(errs, e.search.close())
+	}
 	if e.words.block != nil {
 		errs = append(errs, e.words.block.Close())
 	}

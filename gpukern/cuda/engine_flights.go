@@ -17,6 +17,8 @@ type flight struct {
 	epoch  uint32
 	bulk   bool
 	copied bool
+	lists  bool // its texts are listed between two launches
+	listed bool // and have been
 	done   bool // the findings are in b
 
 	next        int    // descriptor that is posted next
@@ -30,6 +32,7 @@ type flights struct {
 	all        []flight
 	head, held int
 	posted     int // of those held, how many are posted, from the oldest on
+	listed     int // of those posted, how many need no list any more
 }
 
 func (f *flights) init(w *words, depth int) { f.words, f.all = w, make([]flight, depth) }
@@ -66,11 +69,11 @@ func (e *Engine) Submit(b *packet.Batch) error {
 	*fl = flight{b: b, turn: fl.turn}
 	if e.down() {
 		f.held++
-		f.posted = f.held
+		f.posted, f.listed = f.held, f.held
 		e.redo(fl)
 		return nil
 	}
-	if len(b.D) > 0 && !f.place(fl) {
+	if len(b.D) > 0 && !f.place(fl) || e.search != nil && len(b.D) > e.cfg.Copy {
 		return ErrTooLarge
 	}
 	fl.tables = e.take()
@@ -78,6 +81,7 @@ func (e *Engine) Submit(b *packet.Batch) error {
 		fl.epoch = e.cfg.Flows.Epoch()
 	}
 	fl.bulk = e.isBulk(fl)
+	fl.lists = e.search != nil && fl.bulk && needsList(b, e.search.streams)
 	f.held++
 	e.post()
 	return nil
@@ -103,7 +107,7 @@ func (f *flights) place(fl *flight) bool {
 // isBulk reports whether a flight goes by launches of its own: it is large, its payloads are searched, or
 // it has a packet of more descriptors than a slot takes.
 func (e *Engine) isBulk(fl *flight) bool {
-	if len(fl.d) >= e.cfg.Bulk || e.cfg.Ops&gpukern.OpLiterals != 0 && len(fl.d) > 0 {
+	if len(fl.d) >= e.cfg.Bulk || e.search != nil && len(fl.d) > 0 {
 		return true
 	}
 	for at := 0; len(fl.d)-at > slotMax; {
@@ -146,6 +150,32 @@ func (e *Engine) post() {
 			}
 		}
 	}
+	e.list()
+}
+
+// list lists the texts of the flights that the header pass is done with, in their order, and has them
+// searched.
+func (e *Engine) list() {
+	f := &e.flights
+	if e.search == nil {
+		return
+	}
+	for ; f.listed < f.posted; f.listed++ {
+		fl, i := f.at(f.listed), f.index(f.listed)
+		if !fl.lists {
+			continue
+		}
+		if !e.marked(i, fl) {
+			return
+		}
+		e.search.list(i, fl)
+		e.launchSearch(i, fl)
+	}
+}
+
+// marked reports whether all that was launched for a flight is done.
+func (e *Engine) marked(i int, fl *flight) bool {
+	return atomic.LoadUint32(&e.words.marks[i].done) == fl.turn
 }
 
 // postPart puts the next part of a flight into its slot, and reports whether that was free.
@@ -194,7 +224,7 @@ func (e *Engine) landed(i int) bool {
 		return false
 	}
 	if fl.bulk {
-		return atomic.LoadUint32(&e.words.marks[f.index(i)].done) == fl.turn
+		return fl.lists == fl.listed && e.marked(f.index(i), fl)
 	}
 	// A part that is older than all slots is done: its slot has been used again.
 	first := max(fl.first, fl.last-min(fl.last, uint64(len(e.words.slots))))
@@ -209,10 +239,14 @@ func (e *Engine) landed(i int) bool {
 // later reports whether the slot of a part has been given to another since.
 func (e *Engine) later(part uint64) bool { return part+uint64(len(e.words.slots)) < e.posts.n }
 
-// land brings the findings of a flight that the device is done with into its batch.
-func (e *Engine) land(fl *flight) {
+// land brings the findings of the i-th oldest flight, which the device is done with, into its batch.
+func (e *Engine) land(i int) {
+	fl := e.flights.at(i)
 	if fl.copied {
 		copy(fl.b.D, fl.d)
+	}
+	if e.search != nil {
+		e.search.tell(e.flights.index(i), fl)
 	}
 	e.release(fl.tables)
 	fl.tables = nil
@@ -234,6 +268,7 @@ func (e *Engine) Poll(done []*packet.Batch) int {
 		f.head = (f.head + 1) % len(f.all)
 		f.held--
 		f.posted--
+		f.listed = max(f.listed-1, 0)
 	}
 	return n
 }
@@ -242,7 +277,7 @@ func (e *Engine) Poll(done []*packet.Batch) int {
 func (e *Engine) arrive(i int) bool {
 	fl := e.flights.at(i)
 	if e.landed(i) {
-		e.land(fl)
+		e.land(i)
 		return true
 	}
 	if !e.down() {

@@ -39,7 +39,7 @@ func (e *Engine) down() bool {
 			e.rescue(i, fl)
 		}
 	}
-	f.posted = f.held
+	f.posted, f.listed = f.held, f.held
 	return true
 }
 
@@ -47,11 +47,27 @@ func (e *Engine) down() bool {
 // reads of a descriptor what no pass changes, and writes the rest anew.
 func (e *Engine) rescue(i int, fl *flight) {
 	if e.landed(i) {
-		e.land(fl)
+		e.land(i)
 		return
 	}
 	e.redone.Add(uint64(len(fl.b.D)))
+	if fl.listed {
+		e.rescueSearch(i, fl)
+		return
+	}
 	e.redo(fl)
+}
+
+// rescueSearch finishes a flight whose headers the device had done, and whose texts are listed.
+func (e *Engine) rescueSearch(i int, fl *flight) {
+	if fl.copied {
+		copy(fl.b.D, fl.d)
+	}
+	e.detach(fl.b)
+	e.search.scan(e.flights.index(i), fl)
+	e.release(fl.tables)
+	fl.tables = nil
+	fl.done = true
 }
 
 // redo does a flight on the CPU, with the tables that it was submitted with.

@@ -17,6 +17,7 @@ type loaded struct {
 	generation uint32
 	mem        *Buffer // nil once the device is lost
 	ptr        Ptr     // struct gk_tables
+	search     searchTables
 
 	// uses counts the flights that look up here; -1 is retired: nobody begins to any more.
 	uses     atomic.Int32
@@ -54,14 +55,11 @@ func (e *Engine) Load(t gpukern.Tables) error {
 	}
 	l := &loaded{tables: t, generation: gpukern.NextGeneration()}
 	if e.fault.Load() == nil {
-		var err error
-		if l.mem, _, err = e.loader.put(t.Image(&e.cfg.HashKey)); err != nil {
+		if err := e.bring(l); err != nil {
 			if e.dev.Lost() == nil {
 				return err
 			}
 			e.lose(err) // and the CPU takes the tables
-		} else {
-			l.ptr = l.mem.Ptr
 		}
 	}
 	if old := e.tables.Swap(l); old != nil {
@@ -71,6 +69,22 @@ func (e *Engine) Load(t gpukern.Tables) error {
 		}
 	}
 	return nil
+}
+
+// bring has the device get tables.
+func (e *Engine) bring(l *loaded) (err error) {
+	m := l.tables.Image(&e.cfg.HashKey)
+	if l.mem, _, err = e.loader.put(m); err != nil {
+		return err
+	}
+	l.ptr = l.mem.Ptr
+	if e.search != nil {
+		l.search, err = e.search.tables(l.ptr, m, l.tables, e.cfg.searchThreads)
+	}
+	if err != nil {
+		e.loader.spare = append(e.loader.spare, l.mem)
+	}
+	return err
 }
 
 // retired is a stack of tables that nobody uses: the loop pushes without waiting for a load.

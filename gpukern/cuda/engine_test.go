@@ -18,7 +18,7 @@ import (
 // engineBed is an engine on a driver without a GPU, packets for it, and the CPU engine to compare with.
 type engineBed struct {
 	t      *testing.T
-	drv    *hostkern.Driver
+	drv    *hostkern.Driver // nil on a GPU
 	dev    *Device
 	e      *Engine
 	arena  *packet.Arena
@@ -30,20 +30,40 @@ type engineBed struct {
 	inside []expected
 	done   [16]*packet.Batch
 	count  int // batches that came back
+
+	matches int // in them
 }
 
 // expected is a batch inside and what it must come back as.
 type expected struct {
 	b *packet.Batch
 	d []packet.Desc
+	m []packet.Match
 }
 
 const bedFrames = 512
 
+// opener opens a device; the driver is nil where that is a GPU.
+type opener func(t testing.TB) (*Device, *hostkern.Driver)
+
+func openFakeOnly(t testing.TB) (*Device, *hostkern.Driver) { return openFake(t) }
+func openGPUOnly(t testing.TB) (*Device, *hostkern.Driver)  { return openGPU(t), nil }
+
+// onBoth runs a test on the driver without a GPU, and on the GPU where there is one.
+func onBoth(t *testing.T, f func(t *testing.T, on opener)) {
+	t.Run("fake", func(t *testing.T) { f(t, openFakeOnly) })
+	t.Run("gpu", func(t *testing.T) { f(t, openGPUOnly) })
+}
+
 func newEngineBed(t *testing.T, change func(*Config)) *engineBed {
 	t.Helper()
-	b := &engineBed{t: t, drv: hostkern.OpenDriver(t), rng: rand.New(rand.NewPCG(1, 2)), lost: make(chan error, 4)}
-	b.dev = open(t, b.drv)
+	return newEngineBedOn(t, openFakeOnly, change)
+}
+
+func newEngineBedOn(t *testing.T, on opener, change func(*Config)) *engineBed {
+	t.Helper()
+	b := &engineBed{t: t, rng: rand.New(rand.NewPCG(1, 2)), lost: make(chan error, 4)}
+	b.dev, b.drv = on(t)
 	b.arena = &packet.Arena{Mem: offHeap(t, bedFrames<<11), Shift: 11}
 	for i := range bedFrames {
 		fillFrame(b.rng, b.arena.Mem[i<<11:][:2048])
@@ -54,6 +74,9 @@ func newEngineBed(t *testing.T, change func(*Config)) *engineBed {
 	}
 	if change != nil {
 		change(&cfg)
+	}
+	if b.drv == nil {
+		cfg.threads, cfg.searchThreads = 0, 0
 	}
 	b.oracle = gpukern.NewCPU(cfg.Config)
 	var err error
@@ -175,7 +198,7 @@ func (b *engineBed) submit(batch *packet.Batch) bool {
 		var back [1]*packet.Batch
 		b.oracle.Poll(back[:])
 	}
-	b.inside = append(b.inside, expected{batch, want.D})
+	b.inside = append(b.inside, expected{batch, want.D, want.Matches})
 	return true
 }
 
@@ -188,6 +211,10 @@ func (b *engineBed) poll() []*packet.Batch {
 			b.t.Fatal("a batch came back out of order")
 		}
 		b.compare(got.D, b.inside[0].d)
+		if !slices.Equal(got.Matches, b.inside[0].m) {
+			b.t.Fatalf("batch %d: %d matches, want %d:\n%v\n%v", b.count, len(got.Matches), len(b.inside[0].m), got.Matches, b.inside[0].m)
+		}
+		b.matches += len(got.Matches)
 		b.inside = b.inside[1:]
 		b.count++
 	}
@@ -227,8 +254,10 @@ func (b *engineBed) healthy() {
 	}
 }
 
-func TestEngineFindsWhatTheCPUFinds(t *testing.T) {
-	b := newEngineBed(t, nil)
+func TestEngineFindsWhatTheCPUFinds(t *testing.T) { onBoth(t, testFinds) }
+
+func testFinds(t *testing.T, on opener) {
+	b := newEngineBedOn(t, on, nil)
 	for _, n := range []int{0, 1, 31, 32, 33, 255, 256, 257, 600, 699, 700, 1000} {
 		for _, own := range []bool{false, true} {
 			b.submit(b.batch(n, own))
@@ -236,7 +265,7 @@ func TestEngineFindsWhatTheCPUFinds(t *testing.T) {
 		}
 	}
 	b.healthy()
-	if got := b.e.Info(); got.Name != "cuda" || got.Device != "Fake GPU 0" || got.Ops != gpukern.OpsHeader || got.Depth != 6 || got.Redone != 0 {
+	if got := b.e.Info(); got.Name != "cuda" || got.Device != b.dev.Info().Name || got.Ops != gpukern.OpsHeader || got.Depth != 6 || got.Redone != 0 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// traffic sends n batches of random sizes in all the ways that there are, with tables that change, and
-// calls each before every step.
-func (b *engineBed) traffic(n int, each func(step int)) {
+// traffic sends n batches of random sizes in all the ways that there are, with tables that change.
+func (b *engineBed) traffic(n int) {
 	b.t.Helper()
 	tables := []gpukern.Tables{someTables(b.t, 1), someTables(b.t, 2), someTables(b.t, 3)}
 	var free []*packet.Batch
@@ -23,9 +22,6 @@ func (b *engineBed) traffic(n int, each func(step int)) {
 	for sent := 0; sent < n || len(b.inside) > 0; {
 		if time.Now().After(end) {
 			b.t.Fatalf("%d of %d batches after two minutes", sent, n)
-		}
-		if each != nil {
-			each(sent)
 		}
 		for _, got := range b.poll() {
 			if cap(got.D) == 128 && len(free) < cap(free) {
@@ -67,13 +63,18 @@ func (b *engineBed) size() int {
 	return 1 + b.rng.IntN(64)
 }
 
-func TestEngineUnderTraffic(t *testing.T) {
-	b := newEngineBed(t, nil)
+func TestEngineUnderTraffic(t *testing.T) { onBoth(t, testTraffic) }
+
+func testTraffic(t *testing.T, on opener) {
+	b := newEngineBedOn(t, on, nil)
 	n := 3000
-	if testing.Short() {
+	switch {
+	case b.drv == nil:
+		n = 100000
+	case testing.Short():
 		n = 500
 	}
-	b.traffic(n, nil)
+	b.traffic(n)
 	b.healthy()
 	if b.count != n {
 		t.Errorf("%d batches came back, want %d", b.count, n)
@@ -82,9 +83,16 @@ func TestEngineUnderTraffic(t *testing.T) {
 
 // TestEngineAcrossLaunches has a kernel live for a millisecond, about as long as a batch takes here: many
 // batches are posted to one and served by the next.
-func TestEngineAcrossLaunches(t *testing.T) {
-	b := newEngineBed(t, func(c *Config) { c.Lifetime = time.Millisecond })
-	b.traffic(400, nil)
+func TestEngineAcrossLaunches(t *testing.T) { onBoth(t, testAcrossLaunches) }
+
+func testAcrossLaunches(t *testing.T, on opener) {
+	b := newEngineBedOn(t, on, func(c *Config) { c.Lifetime = time.Millisecond })
+	if b.drv == nil {
+		b.traffic(50000)
+		b.healthy()
+		return
+	}
+	b.traffic(400)
 	b.healthy()
 	if n := b.drv.Calls("cuLaunchKernel"); n < 50 {
 		t.Errorf("%d launches: the kernel was not relaunched", n)
@@ -179,8 +187,10 @@ func TestNewEngineRefuses(t *testing.T) {
 }
 
 // TestEngineKeepsChainsWhole has batches whose packets have many descriptors: no packet is cut in two.
-func TestEngineKeepsChainsWhole(t *testing.T) {
-	b := newEngineBed(t, func(c *Config) { c.Bulk = 1 << 20 })
+func TestEngineKeepsChainsWhole(t *testing.T) { onBoth(t, testChains) }
+
+func testChains(t *testing.T, on opener) {
+	b := newEngineBedOn(t, on, func(c *Config) { c.Bulk = 1 << 20 })
 	for _, chain := range []int{2, 33, 100, 255, 256, 257, 600} {
 		batch := b.e.NewBatch(b.arena, 700)
 		b.fill(batch, 700)
@@ -216,8 +226,10 @@ func TestCut(t *testing.T) {
 	}
 }
 
-func TestEngineWithoutOpsTouchesNothing(t *testing.T) {
-	b := newEngineBed(t, func(c *Config) { c.Null = true })
+func TestEngineWithoutOpsTouchesNothing(t *testing.T) { onBoth(t, testNull) }
+
+func testNull(t *testing.T, on opener) {
+	b := newEngineBedOn(t, on, func(c *Config) { c.Null = true })
 	for _, n := range []int{1, 32, 700} {
 		b.submit(b.batch(n, true))
 		b.submit(b.batch(n, false))
@@ -226,8 +238,10 @@ func TestEngineWithoutOpsTouchesNothing(t *testing.T) {
 	b.healthy()
 }
 
-func TestEngineCloseReturnsWhatIsInside(t *testing.T) {
-	b := newEngineBed(t, nil)
+func TestEngineCloseReturnsWhatIsInside(t *testing.T) { onBoth(t, testCloseInside) }
+
+func testCloseInside(t *testing.T, on opener) {
+	b := newEngineBedOn(t, on, nil)
 	for _, n := range []int{10, 500, 800, 0} {
 		b.submit(b.batch(n, true))
 		b.submit(b.batch(n%100, false))
@@ -252,8 +266,10 @@ func TestEngineCloseReturnsWhatIsInside(t *testing.T) {
 
 // TestEngineLoadsWhileBatchesPass replaces tables from other goroutines; each batch has the findings of
 // one of them, whole.
-func TestEngineLoadsWhileBatchesPass(t *testing.T) {
-	b := newEngineBed(t, nil)
+func TestEngineLoadsWhileBatchesPass(t *testing.T) { onBoth(t, testLoads) }
+
+func testLoads(t *testing.T, on opener) {
+	b := newEngineBedOn(t, on, nil)
 	tables := []gpukern.Tables{someTables(t, 1), someTables(t, 2)}
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -285,7 +301,7 @@ func TestEngineLoadsWhileBatchesPass(t *testing.T) {
 		for b.e.Poll(b.done[:]) == 0 {
 		}
 		i := 0
-		if next := batch.D[slicesIndexRouted(batch.D)].NextHop; next >= 200 {
+		if next := batch.D[routed(batch.D)].NextHop; next >= 200 {
 			i = 1
 		}
 		seen[i]++
@@ -298,12 +314,12 @@ func TestEngineLoadsWhileBatchesPass(t *testing.T) {
 	wg.Wait()
 	b.healthy()
 	if seen[0] == 0 || seen[1] == 0 {
-		t.Logf("tables seen: %v", seen)
+		t.Errorf("batches by tables: %v", seen)
 	}
 }
 
-// slicesIndexRouted finds a packet that was routed.
-func slicesIndexRouted(d []packet.Desc) int {
+// routed finds a packet that was routed.
+func routed(d []packet.Desc) int {
 	for i := range d {
 		if d[i].NextHop != 0 {
 			return i
@@ -313,8 +329,10 @@ func slicesIndexRouted(d []packet.Desc) int {
 }
 
 // TestEngineUsesTheMemoryOfOldTables loads many tables: the device's memory does not grow with them.
-func TestEngineUsesTheMemoryOfOldTables(t *testing.T) {
-	b := newEngineBed(t, nil)
+func TestEngineUsesTheMemoryOfOldTables(t *testing.T) { onBoth(t, testOldTables) }
+
+func testOldTables(t *testing.T, on opener) {
+	b := newEngineBedOn(t, on, nil)
 	for i := range 30 {
 		b.load(someTables(t, 1+i%3))
 		b.submit(b.batch(20, true))
@@ -343,8 +361,10 @@ func TestEngineAllocatesNothing(t *testing.T) {
 }
 
 // TestEnginesShareADevice runs two engines over one arena, each with a kernel and tables of its own.
-func TestEnginesShareADevice(t *testing.T) {
-	b := newEngineBed(t, nil)
+func TestEnginesShareADevice(t *testing.T) { onBoth(t, testShare) }
+
+func testShare(t *testing.T, on opener) {
+	b := newEngineBedOn(t, on, nil)
 	cfg := b.e.cfg
 	cfg.Tables = someTables(t, 3)
 	second, err := NewEngine(b.dev, cfg)
