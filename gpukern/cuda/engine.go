@@ -58,7 +58,6 @@ func (c *Config) setDefaults() error {
 	orElse(&c.Copy, 4096)
 	orElse(&c.Bulk, 4096)
 	orElse(&c.threads, slotMax)
-	orElse(&c.searchThreads, literalThreads)
 	if c.Lifetime <= 0 {
 		c.Lifetime = 100 * time.Millisecond
 	}
@@ -92,20 +91,22 @@ type Engine struct {
 	dev *Device
 	cfg Config
 
-	region *Region // the arena
-	words  words
-	state  *state
-	search *search // nil without OpLiterals
-	ring   *Stream // of the persistent kernel
-	bulk   *Stream // of the other launches
-	serve  *Kernel // gk_ring
-	mark   *Kernel // gk_mark
+	region   *Region // the arena
+	words    words
+	state    *state
+	searches *searches // nil without OpLiterals
+	ring     *Stream   // of the persistent kernel
+	bulk     *Stream   // of the other launches
+	serve    *Kernel   // gk_ring
+	mark     *Kernel   // gk_mark
 
 	tables  atomic.Pointer[loaded]
 	loader  loader
 	flights flights
 	posts   posts
-	jobs    chan bulkJob // for the caller
+	jobs    chan bulkJob  // for the caller
+	sent    uint64        // of them
+	ran     atomic.Uint64 // of them: the device has their launches
 
 	fault  atomic.Pointer[fault]
 	redone atomic.Uint64
@@ -184,7 +185,7 @@ func (e *Engine) open() (err error) {
 		return err
 	}
 	if e.cfg.Ops&gpukern.OpLiterals != 0 {
-		if e.search, err = newSearch(d, &e.cfg); err != nil {
+		if e.searches, err = newSearches(d, &e.cfg); err != nil {
 			return err
 		}
 	}
@@ -237,8 +238,8 @@ func (e *Engine) free() error {
 		}
 	}
 	errs = append(errs, e.loader.close())
-	if e.search != nil {
-		errs = append(errs, e.search.close())
+	if e.searches != nil {
+		errs = append(errs, e.searches.close())
 	}
 	if e.words.block != nil {
 		errs = append(errs, e.words.block.Close())

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/millrace/millrace/gpukern"
@@ -9,41 +10,49 @@ import (
 // bulkJob is a bulk batch on its way to the goroutine that launches it.
 type bulkJob struct {
 	work   Work
-	pass   HeaderPass  // without Ops nothing is to be done
-	search literalPass // without N neither
-	grid   Grid        // of the search
+	pass   HeaderPass // without Ops nothing is to be done
+	search *Search    // nil where nothing is to be searched, or not yet
+	set    LiteralSet
 	mark   markParams
 }
 
 // launch has a flight go by launches of its own. There is always room for the job: one for each flight.
 func (e *Engine) launch(i int, fl *flight) {
-	fl.turn++
 	fl.next = len(fl.d)
-	j := bulkJob{
+	j := e.jobOf(i, fl)
+	j.pass = HeaderPass{
+		Ops: gpukern.Ops(e.headerOps()), Tables: fl.tables.ptr, State: e.state.ptr(), Epoch: fl.epoch,
+		Generation: fl.tables.generation,
+	}
+	if e.searches != nil && !fl.lists {
+		j.search = e.searches.of[i]
+	}
+	e.send(fl, j)
+}
+
+// launchSearch has the listed texts of a flight searched.
+func (e *Engine) launchSearch(i int, fl *flight) {
+	j := e.jobOf(i, fl)
+	j.search = e.searches.of[i]
+	e.send(fl, j)
+}
+
+// jobOf is a job for a flight, and its mark.
+func (e *Engine) jobOf(i int, fl *flight) bulkJob {
+	fl.turn++
+	return bulkJob{
 		work: Work{
 			Mem: e.region.Ptr, Size: uint64(len(e.region.Mem)), Desc: fl.at, N: len(fl.d), Shift: e.cfg.Arena.Shift,
 		},
-		pass: HeaderPass{
-			Ops: gpukern.Ops(e.headerOps()), Tables: fl.tables.ptr, State: e.state.ptr(), Epoch: fl.epoch,
-			Generation: fl.tables.generation,
-		},
-		mark: e.markOf(i, fl),
+		set:  fl.tables.set,
+		mark: markParams{word: e.words.ptr(unsafe.Pointer(&e.words.marks[i])), value: fl.turn},
 	}
-	if e.search != nil && !fl.lists {
-		j.search, j.grid = e.search.pass(e, i, fl), fl.tables.search.grid
-	}
+}
+
+func (e *Engine) send(fl *flight, j bulkJob) {
+	e.sent++
+	fl.job = e.sent
 	e.jobs <- j
-}
-
-// launchSearch has the listed texts of a flight searched. The job before has left: there is room.
-func (e *Engine) launchSearch(i int, fl *flight) {
-	fl.turn++
-	e.jobs <- bulkJob{search: e.search.pass(e, i, fl), grid: fl.tables.search.grid, mark: e.markOf(i, fl)}
-}
-
-// markOf is the mark behind a flight's launches.
-func (e *Engine) markOf(i int, fl *flight) markParams {
-	return markParams{word: e.words.ptr(unsafe.Pointer(&e.words.marks[i])), value: fl.turn}
 }
 
 // run puts on the stream what a bulk batch needs, and the mark behind it.
@@ -58,11 +67,16 @@ func (e *Engine) run(j *bulkJob) error {
 				return err
 			}
 		}
-		if e.search != nil {
-			if err := e.search.put(r, j); err != nil {
+		if j.search != nil {
+			if err := j.search.Put(r, j.work, j.set); err != nil {
 				return err
 			}
 		}
 		return Record(r, e.mark, Grid{Blocks: 1, Threads: 32}, &j.mark)
 	})
+}
+
+// marked reports whether all that was launched for a flight is done.
+func (e *Engine) marked(i int, fl *flight) bool {
+	return e.ran.Load() >= fl.job && atomic.LoadUint32(&e.words.marks[i].done) == fl.turn
 }

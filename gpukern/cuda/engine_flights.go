@@ -24,6 +24,7 @@ type flight struct {
 	next        int    // descriptor that is posted next
 	first, last uint64 // numbers of the parts that were posted: from first to before last
 	turn        uint32 // what its mark says when a bulk batch is done
+	job         uint64 // number of its last job
 }
 
 // flights are the batches inside, oldest first, in a ring.
@@ -73,7 +74,7 @@ func (e *Engine) Submit(b *packet.Batch) error {
 		e.redo(fl)
 		return nil
 	}
-	if len(b.D) > 0 && !f.place(fl) || e.search != nil && len(b.D) > e.cfg.Copy {
+	if len(b.D) > 0 && !f.place(fl) || e.searches != nil && len(b.D) > e.cfg.Copy {
 		return ErrTooLarge
 	}
 	fl.tables = e.take()
@@ -81,7 +82,7 @@ func (e *Engine) Submit(b *packet.Batch) error {
 		fl.epoch = e.cfg.Flows.Epoch()
 	}
 	fl.bulk = e.isBulk(fl)
-	fl.lists = e.search != nil && fl.bulk && needsList(b, e.search.streams)
+	fl.lists = e.searches != nil && fl.bulk && NeedsList(b, e.searches.streams)
 	f.held++
 	e.post()
 	return nil
@@ -107,7 +108,7 @@ func (f *flights) place(fl *flight) bool {
 // isBulk reports whether a flight goes by launches of its own: it is large, its payloads are searched, or
 // it has a packet of more descriptors than a slot takes.
 func (e *Engine) isBulk(fl *flight) bool {
-	if len(fl.d) >= e.cfg.Bulk || e.search != nil && len(fl.d) > 0 {
+	if len(fl.d) >= e.cfg.Bulk || e.searches != nil && len(fl.d) > 0 {
 		return true
 	}
 	for at := 0; len(fl.d)-at > slotMax; {
@@ -157,7 +158,7 @@ func (e *Engine) post() {
 // searched.
 func (e *Engine) list() {
 	f := &e.flights
-	if e.search == nil {
+	if e.searches == nil {
 		return
 	}
 	for ; f.listed < f.posted; f.listed++ {
@@ -168,14 +169,9 @@ func (e *Engine) list() {
 		if !e.marked(i, fl) {
 			return
 		}
-		e.search.list(i, fl)
+		e.searches.list(i, fl)
 		e.launchSearch(i, fl)
 	}
-}
-
-// marked reports whether all that was launched for a flight is done.
-func (e *Engine) marked(i int, fl *flight) bool {
-	return atomic.LoadUint32(&e.words.marks[i].done) == fl.turn
 }
 
 // postPart puts the next part of a flight into its slot, and reports whether that was free.
@@ -245,8 +241,8 @@ func (e *Engine) land(i int) {
 	if fl.copied {
 		copy(fl.b.D, fl.d)
 	}
-	if e.search != nil {
-		e.search.tell(e.flights.index(i), fl)
+	if e.searches != nil {
+		e.searches.of[e.flights.index(i)].Tell(fl.b)
 	}
 	e.release(fl.tables)
 	fl.tables = nil

@@ -79,6 +79,7 @@ func (e *Engine) call() {
 			return
 		case j := <-e.jobs:
 			err = e.run(&j)
+			e.ran.Add(1)
 		case <-e.wake:
 			err = e.relaunch()
 		}

@@ -30,13 +30,13 @@ func wordTables(t *testing.T, seed int) gpukern.Tables {
 	return tables
 }
 
-// searchBed is an engine that searches payloads which are full of the words, with streams or without.
-func searchBed(t *testing.T, streams bool) *engineBed {
+// literalBed is an engine that searches payloads which are full of the words, with streams or without.
+func literalBed(t *testing.T, streams bool) *engineBed {
 	t.Helper()
-	return searchBedOn(t, openFakeOnly, streams)
+	return literalBedOn(t, openFakeOnly, streams)
 }
 
-func searchBedOn(t *testing.T, on opener, streams bool) *engineBed {
+func literalBedOn(t *testing.T, on opener, streams bool) *engineBed {
 	t.Helper()
 	newStreams := func() *gpukern.Streams {
 		s, err := gpukern.NewStreams(8000)
@@ -81,7 +81,7 @@ func searchBedOn(t *testing.T, on opener, streams bool) *engineBed {
 func TestEngineFindsLiterals(t *testing.T) {
 	for _, streams := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streams %v", streams), func(t *testing.T) {
-			onBoth(t, func(t *testing.T, on opener) { testLiterals(searchBedOn(t, on, streams)) })
+			onBoth(t, func(t *testing.T, on opener) { testLiterals(literalBedOn(t, on, streams)) })
 		})
 	}
 }
@@ -105,7 +105,7 @@ func testLiterals(b *engineBed) {
 
 // TestEngineFindsLiteralsWithoutAList has packets of one descriptor each: the device finds the texts.
 func TestEngineFindsLiteralsWithoutAList(t *testing.T) {
-	b := searchBed(t, false)
+	b := literalBed(t, false)
 	for n := range 4 {
 		batch := b.batch(100, n%2 == 0)
 		for i := range batch.D {
@@ -128,7 +128,7 @@ func TestEngineFindsLiteralsWithoutAList(t *testing.T) {
 // or not, if a batch went into the streams twice.
 func TestLossWhileSearching(t *testing.T) {
 	for round := range 10 {
-		b := searchBed(t, true)
+		b := literalBed(t, true)
 		b.flows = nil
 		var sent []*packet.Batch
 		var want [][]packet.Match
@@ -175,7 +175,7 @@ func TestLossWhileSearching(t *testing.T) {
 // TestStreamsGoOnAfterALoss sends words in two packets each: before a loss, across it, where the word is
 // found if the flow happens to get the slot that it had, and behind it.
 func TestStreamsGoOnAfterALoss(t *testing.T) {
-	b := searchBed(t, true)
+	b := literalBed(t, true)
 	send := func(text string) []packet.Match {
 		frame := b.arena.Mem[:2048]
 		clear(frame)

@@ -64,7 +64,7 @@ func (e *Engine) rescueSearch(i int, fl *flight) {
 		copy(fl.b.D, fl.d)
 	}
 	e.detach(fl.b)
-	e.search.scan(e.flights.index(i), fl)
+	e.searches.of[e.flights.index(i)].scan(fl.b, fl.tables.tables.Literals)
 	e.release(fl.tables)
 	fl.tables = nil
 	fl.done = true

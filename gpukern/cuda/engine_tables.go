@@ -17,7 +17,7 @@ type loaded struct {
 	generation uint32
 	mem        *Buffer // nil once the device is lost
 	ptr        Ptr     // struct gk_tables
-	search     searchTables
+	set        LiteralSet
 
 	// uses counts the flights that look up here; -1 is retired: nobody begins to any more.
 	uses     atomic.Int32
@@ -74,15 +74,8 @@ func (e *Engine) Load(t gpukern.Tables) error {
 // bring has the device get tables.
 func (e *Engine) bring(l *loaded) (err error) {
 	m := l.tables.Image(&e.cfg.HashKey)
-	if l.mem, _, err = e.loader.put(m); err != nil {
-		return err
-	}
-	l.ptr = l.mem.Ptr
-	if e.search != nil {
-		l.search, err = e.search.tables(l.ptr, m, l.tables, e.cfg.searchThreads)
-	}
-	if err != nil {
-		e.loader.spare = append(e.loader.spare, l.mem)
+	if l.mem, _, err = e.loader.put(m); err == nil {
+		l.ptr, l.set = l.mem.Ptr, LiteralSetOf(m, l.mem.Ptr)
 	}
 	return err
 }
