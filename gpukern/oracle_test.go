@@ -146,9 +146,12 @@ func oracle(t *testing.T, name string, p []byte, d packet.Desc) bool {
 
 // outer returns what gopacket says about the outermost IP packet and the index of its transport
 // layer, -1 for none.
-func outer(pk gopacket.Packet) (w want, l4 int, ok bool) {
-	at, ip := 0, false
-	for i, l := range pk.Layers() {
+func outer(pk gopacket.Packet) (w want, l4 int, ok bool) { return describe(pk.Layers(), 0) }
+
+// describe is outer for layers that begin at an offset.
+func describe(all []gopacket.Layer, at int) (w want, l4 int, ok bool) {
+	ip := false
+	for i, l := range all {
 		switch l := l.(type) {
 		case *layers.IPv4:
 			if ip {
