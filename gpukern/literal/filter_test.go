@@ -9,7 +9,9 @@ import (
 
 // TestFormsAgree compares what this machine's form of the filter passes with what the plain one does, for
 // every length up to some blocks, at every place in a cache line.
-func TestFormsAgree(t *testing.T) {
+func TestFormsAgree(t *testing.T) { forms(t, formsAgree) }
+
+func formsAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
 	for _, bits := range []uint32{4, 12, 16} {
 		f := &pairFilter{make([]uint32, 1<<bits), bits}
@@ -55,7 +57,9 @@ func TestPlainAsAt(t *testing.T) {
 	}
 }
 
-func TestEqualForms(t *testing.T) {
+func TestEqualForms(t *testing.T) { forms(t, equalForms) }
+
+func equalForms(t *testing.T) {
 	r := rand.New(rand.NewPCG(17, 18))
 	for size := MinLen; size <= MaxLen; size++ {
 		for _, noCase := range []bool{false, true} {

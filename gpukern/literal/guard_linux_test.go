@@ -7,7 +7,9 @@ import (
 )
 
 // TestNoReadBeyondTheText lays texts at the end and at the start of a page between two that nobody may read.
-func TestNoReadBeyondTheText(t *testing.T) {
+func TestNoReadBeyondTheText(t *testing.T) { forms(t, noReadBeyondTheText) }
+
+func noReadBeyondTheText(t *testing.T) {
 	size := unix.Getpagesize()
 	memory, err := unix.Mmap(-1, 0, 3*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {

@@ -38,7 +38,9 @@ func hardSets() map[string][]Pattern {
 	return sets
 }
 
-func TestHardSets(t *testing.T) {
+func TestHardSets(t *testing.T) { forms(t, hardSetsForm) }
+
+func hardSetsForm(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for name, set := range hardSets() {
 		s := compile(t, set)
