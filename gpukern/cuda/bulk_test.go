@@ -101,7 +101,7 @@ func runBulk(t *testing.T, d *Device, cfg BulkConfig, heap bool) {
 	}
 	loads := make([]*load, 7)
 	l := newLoad(t, 300, 1)
-	mem := must(d.Register(l.arena.Mem))(t)
+	mem := register(t, d, l.arena.Mem)
 	b := must(d.NewBulk(mem, cfg))(t)
 	var in []*packet.Batch
 	next := 0
@@ -155,7 +155,7 @@ func must2[A, B any](a A, b B, err error) func(t testing.TB) (A, B) {
 func TestBulkRefusesWhatIsTooLarge(t *testing.T) {
 	d, drv := openFake(t)
 	l := newLoad(t, 20, 2)
-	mem := must(d.Register(l.arena.Mem))(t)
+	mem := register(t, d, l.arena.Mem)
 	b := must(d.NewBulk(mem, BulkConfig{Packets: 19, Staged: 10 * 4096}))(t)
 	launched := drv.Calls("cuLaunchKernel")
 	if err := b.Submit(&packet.Batch{Arena: l.arena.View(), D: l.desc}, sumPass{}.put); !errors.Is(err, ErrNoRoom) {
@@ -190,7 +190,7 @@ func TestOrderedKernelsWaitForEachOther(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
 		d, _ := openFake(t)
 		l := newLoad(t, 4, 3)
-		mem := must(d.Register(l.arena.Mem))(t)
+		mem := register(t, d, l.arena.Mem)
 		b := must(d.NewBulk(mem, BulkConfig{Packets: 4, Depth: 2, Ordered: ordered}))(t)
 		block := must(d.AllocHost(4096))(t)
 		slow := func(r *Recorder, _ Work) error {
@@ -218,7 +218,7 @@ func TestLostDeviceGivesBatchesBack(t *testing.T) {
 	drv := hostkern.OpenDriver(t)
 	d := open(t, drv)
 	l := newLoad(t, 4, 4)
-	mem := must(d.Register(l.arena.Mem))(t)
+	mem := register(t, d, l.arena.Mem)
 	b := must(d.NewBulk(mem, BulkConfig{Packets: 4}))(t)
 	var in []*packet.Batch
 	for range 3 {

@@ -145,8 +145,59 @@ func TestRegisteredMemoryIsShared(t *testing.T) {
 		if err := part.Close(); err != nil {
 			t.Fatal(err)
 		}
-		must(d.Register(mem))(t) // nothing is left of the spans that overlapped it
+		all := must(d.Register(mem))(t) // nothing is left of the spans that overlapped it
+		if err := all.Close(); err != nil {
+			t.Error(err)
+		}
 	})
+}
+
+// register registers memory for as long as the test runs: it is unregistered before what was there before
+// is given back.
+func register(t testing.TB, d *Device, mem []byte) *Region {
+	t.Helper()
+	r := must(d.Register(mem))(t)
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func TestFindWantsTheWholeOfIt(t *testing.T) {
+	d, _ := openFake(t)
+	mem := must(mapMemory(4 * 4096))(t)
+	defer unmap(mem)
+	r := must(d.Register(mem[4096 : 3*4096]))(t)
+	b := must(d.AllocHost(4096))(t)
+	find := func(mem []byte) (p Ptr, ok bool) {
+		d.do(func() error { p, ok = d.find(mem); return nil })
+		return p, ok
+	}
+	for _, c := range []struct {
+		mem []byte
+		at  Ptr
+		ok  bool
+	}{
+		{mem[4096 : 3*4096], r.Ptr, true},
+		{mem[4196:4197], r.Ptr + 100, true},
+		{b.Mem[8:], b.Ptr + 8, true},
+		{nil, 0, true},
+		{mem[4095:4097], 0, false},
+		{mem[3*4096-1 : 3*4096+1], 0, false},
+		{make([]byte, 8), 0, false},
+	} {
+		if at, ok := find(c.mem); at != c.at || ok != c.ok {
+			t.Errorf("found %#x, %v, want %#x, %v", at, ok, c.at, c.ok)
+		}
+	}
+	if err := errors.Join(r.Close(), b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if at, ok := find(mem[4096:4097]); ok {
+		t.Errorf("found closed memory at %#x", at)
+	}
 }
 
 func TestRegisterNothing(t *testing.T) {
@@ -166,6 +217,10 @@ func TestMemoryThatSomebodyElseRegistered(t *testing.T) {
 		}
 	}
 	theirs(mem[:2*4096])
+	theirs(mem[3*4096:])
+	if _, err := d.Register(mem); !errors.Is(err, ErrOverlap) {
+		t.Errorf("two parts of it: %v", err)
+	}
 	if _, err := d.Register(mem[4096 : 3*4096]); !errors.Is(err, ErrOverlap) {
 		t.Errorf("half of it: %v", err)
 	}
@@ -176,8 +231,10 @@ func TestMemoryThatSomebodyElseRegistered(t *testing.T) {
 	if n := drv.Calls("cuMemHostUnregister"); n != 0 {
 		t.Errorf("unregistered what others registered, %d times", n)
 	}
-	if err := d.do(func() error { return d.lib.hostUnregister(uintptr(r.Ptr)) }); err != nil {
-		t.Error(err)
+	for _, at := range []Ptr{r.Ptr, r.Ptr + 3*4096} {
+		if err := d.do(func() error { return d.lib.hostUnregister(uintptr(at)) }); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

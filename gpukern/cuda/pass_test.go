@@ -135,7 +135,7 @@ func TestHeaderPassIsThatOfTheCPU(t *testing.T) {
 		const n = 777
 		l := ipPackets(t, n, 11)
 		tables := headerTables(t)
-		mem := must(d.Register(l.arena.Mem))(t)
+		mem := register(t, d, l.arena.Mem)
 		table := must(d.Upload(tables.Image(new([40]byte))))(t)
 		state := must(d.Upload(gpukern.State(nil, nil)))(t)
 		inPlace := must(d.NewBulk(mem, BulkConfig{Packets: n}))(t)

@@ -121,14 +121,20 @@ func (d *Device) pinNew(mem []byte, at, n uintptr) (*span, error) {
 	return s, nil
 }
 
-// mapped reports whether the device has all of the n bytes at at in one piece.
+// mapped reports whether the device has every page of the n bytes at at, in one piece.
 func (d *Device) mapped(at, n uintptr) bool {
 	first, err := d.lib.hostDevicePointer(at)
 	if err != nil {
 		return false
 	}
-	last, err := d.lib.hostDevicePointer(at + n - 1)
-	return err == nil && last-first == Ptr(n-1)
+	for off := uintptr(0); ; off = min(off+4096, n-1) {
+		if p, err := d.lib.hostDevicePointer(at + off); err != nil || p != first+Ptr(off) {
+			return false
+		}
+		if off == n-1 {
+			return true
+		}
+	}
 }
 
 // unpin ends one use of s; the last one unregisters it, in the context that registered it. Where the driver
