@@ -226,7 +226,7 @@ func (e *Engine) Close() error {
 // its context.
 func (e *Engine) free() error {
 	if e.words.block != nil {
-		atomic.StoreUint32(&e.words.control.stop, 1)
+		stop(e.words.slots)
 	}
 	var errs []error
 	for _, s := range []*Stream{e.ring, e.bulk} {

@@ -26,7 +26,7 @@ func (e *Engine) keep() {
 		if e.fault.Load() != nil {
 			continue
 		}
-		atomic.AddUint32(&e.words.control.beat, 1)
+		beat(e.words.slots)
 		if i := w.stuck(e.words.slots); i >= 0 {
 			e.dev.giveUp(&Error{Op: "serve batches", Text: fmt.Sprintf("the block of slot %d stands still", i), kind: ErrLost})
 		}
@@ -97,8 +97,8 @@ func (e *Engine) relaunch() error {
 	w := &e.words
 	for e.fault.Load() == nil && e.launched-atomic.LoadUint32(&w.slots[0].ended) < queued {
 		p := ringParams{
-			slots: w.ptr(unsafe.Pointer(&w.slots[0])), control: w.ptr(unsafe.Pointer(w.control)),
-			mem: e.region.Ptr, size: uint64(len(e.region.Mem)), state: e.state.ptr(),
+			slots: w.ptr(unsafe.Pointer(&w.slots[0])),
+			mem:   e.region.Ptr, size: uint64(len(e.region.Mem)), state: e.state.ptr(),
 			lifetime: uint64(e.cfg.Lifetime), patience: uint64(e.cfg.Patience),
 			shift: uint32(e.cfg.Arena.Shift), launch: e.launched + 1,
 		}

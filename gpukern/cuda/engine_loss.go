@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"sync/atomic"
-
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 )
@@ -16,7 +14,7 @@ func (e *Engine) lose(err error) {
 	if !e.fault.CompareAndSwap(nil, &fault{err}) {
 		return
 	}
-	atomic.StoreUint32(&e.words.control.stop, 1)
+	stop(e.words.slots)
 	if e.cfg.Lost != nil {
 		go e.cfg.Lost(err)
 	}

@@ -226,7 +226,7 @@ func TestLostMemoryIsNotUsedAgain(t *testing.T) {
 			t.Errorf("descriptors lie in the device's memory, or lost their room: %d", cap(batch.D))
 		}
 	}
-	if atomic.LoadUint32(&b.e.words.control.stop) == 0 {
+	if atomic.LoadUint32(&b.e.words.slots[0].stop) == 0 {
 		t.Error("the kernel was not told to stop")
 	}
 }

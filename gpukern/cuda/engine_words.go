@@ -8,16 +8,15 @@ import (
 
 // words is the memory that an engine shares with its device, one block:
 //
-//	control | slots | marks | copies: Depth times Copy descriptors | room: descriptors of NewBatch
+//	slots | marks | copies: Depth times Copy descriptors | room: descriptors of NewBatch
 type words struct {
-	block   *Block
-	control *control
-	slots   []slot
-	marks   []mark
-	copies  []packet.Desc // those of flight i begin at i*each
-	each    int
-	room    []packet.Desc
-	taken   int // of room
+	block  *Block
+	slots  []slot
+	marks  []mark
+	copies []packet.Desc // those of flight i begin at i*each
+	each   int
+	room   []packet.Desc
+	taken  int // of room
 }
 
 // mark is where the launches of a bulk batch say that they are done: a line for each flight.
@@ -43,7 +42,7 @@ func (w *words) open(d *Device, cfg *Config) (err error) {
 		return err
 	}
 	mem := w.block.Mem
-	w.control, w.slots = ringWords(mem[ring:], cfg.Slots)
+	w.slots = ringWords(mem[ring:], cfg.Slots)
 	w.marks = unsafe.Slice((*mark)(unsafe.Pointer(&mem[marks])), cfg.Depth)
 	w.copies, w.each = descs(mem[copies:], cfg.Depth*cfg.Copy), cfg.Copy
 	w.room = descs(mem[room:], cfg.Room)

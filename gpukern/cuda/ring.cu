@@ -11,9 +11,12 @@ enum { GK_RING_WAIT, GK_RING_WORK, GK_RING_END };
  * a read over the bus, which takes a microsecond by itself. */
 enum { GK_RING_PAUSE_NS = 200 };
 
-/* What warp 0 has read, for the block. */
+/* How many looks there are to one at the clock. */
+enum { GK_RING_LOOKS = 8 };
+
+/* What warp 0 has read, for the block: the batch's words and what the host says. */
 struct gk_ring_seen {
-	struct gk_quad word[GK_RING_WORDS], control;
+	struct gk_quad word[GK_RING_WORDS + 1];
 	u32 verdict;
 };
 
@@ -23,24 +26,23 @@ struct gk_ring_life {
 	u32 host, beat;        /* the host's beat and its own */
 };
 
-/* gk_ring_look reads the batch's words and the control line by one request, each by a lane. */
-GK_FN void gk_ring_look(const struct gk_ring *r, const struct gk_ring_slot *s, struct gk_ring_seen *seen)
+/* gk_ring_look reads the host's words by one request. */
+GK_FN void gk_ring_look(const struct gk_ring_slot *s, struct gk_ring_seen *seen)
 {
 	u32 lane = gk_lane();
-	const void *from = lane < GK_RING_WORDS ? (const u8 *)s + 16 * lane : (const u8 *)r->control;
 	if (lane <= GK_RING_WORDS)
-		*(lane < GK_RING_WORDS ? &seen->word[lane] : &seen->control) = gk_load_quad(gk_fresh(from));
+		seen->word[lane] = gk_load_quad(gk_fresh((const u8 *)s + 16 * lane));
 	gk_warp_sync();
 }
 
 /* gk_ring_over reports whether the block is to end. */
-GK_FN int gk_ring_over(const struct gk_ring *r, struct gk_ring_life *l, const struct gk_quad *control, u64 now)
+GK_FN int gk_ring_over(const struct gk_ring *r, struct gk_ring_life *l, u32 alive, u64 now)
 {
-	if (control->w[1] != l->host) {
-		l->host = control->w[1];
+	if (alive != l->host) {
+		l->host = alive;
 		l->heard = now;
 	}
-	return control->w[0] != 0 || now - l->born >= r->lifetime || now - l->heard >= r->patience;
+	return now - l->born >= r->lifetime || now - l->heard >= r->patience;
 }
 
 /* gk_ring_tell lets the host see that the block lives. */
@@ -52,15 +54,20 @@ GK_FN void gk_ring_tell(struct gk_ring_slot *s, struct gk_ring_life *l, u64 now)
 	gk_store_release(&s->beat, ++l->beat);
 }
 
-/* gk_ring_judge says what follows from a look. Lane 0 does so for its warp: lanes may read different
- * times. */
+/* gk_ring_judge says what follows from a look, of so many. Lane 0 does so for its warp: lanes may read
+ * different times. */
 GK_FN u32 gk_ring_judge(const struct gk_ring *r, struct gk_ring_slot *s, struct gk_ring_life *l,
-			const struct gk_ring_seen *seen, u32 want)
+			const struct gk_ring_seen *seen, u32 want, u32 looks)
 {
-	u64 now = gk_clock();
-	if (gk_ring_over(r, l, &seen->control, now))
+	const u32 *host = seen->word[GK_RING_WORDS].w;
+	if (host[0] != 0)
 		return GK_RING_END;
-	gk_ring_tell(s, l, now);
+	if (looks % GK_RING_LOOKS == 0) {
+		u64 now = gk_clock();
+		if (gk_ring_over(r, l, host[1], now))
+			return GK_RING_END;
+		gk_ring_tell(s, l, now);
+	}
 	for (u32 i = 0; i < GK_RING_WORDS; i++)
 		if (seen->word[i].w[0] != want)
 			return GK_RING_WAIT;
@@ -72,8 +79,8 @@ GK_FN u32 gk_ring_wait(const struct gk_ring *r, struct gk_ring_slot *s, struct g
 		       struct gk_ring_seen *seen, u32 want)
 {
 	for (u32 looks = 0;; looks++) {
-		gk_ring_look(r, s, seen);
-		u32 verdict = gk_lane() == 0 ? gk_ring_judge(r, s, l, seen, want) : GK_RING_WAIT;
+		gk_ring_look(s, seen);
+		u32 verdict = gk_lane() == 0 ? gk_ring_judge(r, s, l, seen, want, looks) : GK_RING_WAIT;
 		verdict = gk_shfl(verdict, 0);
 		if (verdict != GK_RING_WAIT) {
 			gk_fence_acquire(); /* the batch, and tables that lie where others lay */

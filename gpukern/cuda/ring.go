@@ -19,7 +19,10 @@ type slot struct {
 	tables     Ptr
 	seq2       uint32
 	generation uint32
-	_          [22]uint32
+	_          uint64
+	stop       uint32
+	alive      uint32
+	_          [18]uint32
 
 	done   uint32
 	status uint32
@@ -28,17 +31,9 @@ type slot struct {
 	_      [28]uint32
 }
 
-// control is struct gk_ring_control: what the host says to all blocks.
-type control struct {
-	stop uint32
-	beat uint32
-	_    [30]uint32
-}
-
 // ringParams is struct gk_ring: the parameters of a launch.
 type ringParams struct {
 	slots    Ptr
-	control  Ptr
 	mem      Ptr
 	size     uint64
 	state    Ptr
@@ -92,12 +87,25 @@ func statusText(status uint32) string {
 	return "a status that no kernel gives"
 }
 
-// ringBytes is the memory that a ring of n slots takes: the control line and the slots.
-func ringBytes(n int) int { return int(unsafe.Sizeof(control{})) + n*int(unsafe.Sizeof(slot{})) }
+// ringBytes is the memory that a ring of n slots takes.
+func ringBytes(n int) int { return n * int(unsafe.Sizeof(slot{})) }
 
-// ringWords finds the parts of a ring in its memory, which begins on a boundary of 128 bytes.
-func ringWords(mem []byte, n int) (*control, []slot) {
+// ringWords finds the slots of a ring in its memory, which begins on a boundary of 128 bytes.
+func ringWords(mem []byte, n int) []slot {
 	_ = mem[ringBytes(n)-1]
-	c := (*control)(unsafe.Pointer(&mem[0]))
-	return c, unsafe.Slice((*slot)(unsafe.Pointer(&mem[unsafe.Sizeof(control{})])), n)
+	return unsafe.Slice((*slot)(unsafe.Pointer(&mem[0])), n)
+}
+
+// stop ends the blocks of all slots; they take no batch any more.
+func stop(slots []slot) {
+	for i := range slots {
+		atomic.StoreUint32(&slots[i].stop, 1)
+	}
+}
+
+// beat lets the blocks of all slots see that the host lives.
+func beat(slots []slot) {
+	for i := range slots {
+		atomic.AddUint32(&slots[i].alive, 1)
+	}
 }

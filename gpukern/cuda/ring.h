@@ -10,7 +10,9 @@
  *	ERROR  seq == done, status not 0                nothing was done; status says why
  *
  * The batch comes with the number that announces it: three words of sixteen bytes, read by one request of
- * the warp. Each word is one load and has the number in it, so that no order between them is needed:
+ * the warp. Each word is one load and has the number in it, so that no order between them is needed. The
+ * fourth is what the host says to the block at any time. Each slot has its own: blocks that read the same
+ * line of host memory wait for one another, 16 of them for 70 us.
  *
  *	     0          4          8                    16
  *	    +----------+----------+--------------------+
@@ -19,6 +21,8 @@
  *	 16 | seq      | epoch    | tables             |
  *	    +----------+----------+--------------------+
  *	 32 | seq      | generat. |                    |
+ *	    +----------+----------+--------------------+
+ *	 48 | stop     | beat     |                    |
  *	    +----------+----------+--------------------+ */
 #ifndef MILLRACE_GK_RING_H
 #define MILLRACE_GK_RING_H
@@ -45,7 +49,9 @@ struct gk_ring_slot {
 	u32 seq2;
 	u32 generation; /* of the tables */
 	u64 spare;
-	u32 rest_host[20];
+	u32 stop;       /* not 0: end at once, and take no batch any more */
+	u32 alive;      /* goes up while the host lives */
+	u32 rest_host[18];
 	/* The device's line. */
 	u32 done;   /* seq of the last batch that is finished, written last */
 	u32 status; /* of that batch */
@@ -54,17 +60,9 @@ struct gk_ring_slot {
 	u32 rest_device[28];
 };
 
-/* What the host says to all blocks. */
-struct gk_ring_control {
-	u32 stop; /* not 0: end at once, and take no batch any more */
-	u32 beat; /* goes up while the host lives */
-	u32 rest[30];
-};
-
 /* The parameters of a launch. Times are nanoseconds of the device's clock. */
 struct gk_ring {
 	struct gk_ring_slot *slots; /* one for each block */
-	const struct gk_ring_control *control;
 	u8 *mem; /* the arena */
 	u64 size;
 	struct gk_state *state;

@@ -36,12 +36,10 @@ func TestRingLayout(t *testing.T) {
 		{"offsetof(struct gk_ring_slot, status)", unsafe.Offsetof(slot{}.status)},
 		{"offsetof(struct gk_ring_slot, beat)", unsafe.Offsetof(slot{}.beat)},
 		{"offsetof(struct gk_ring_slot, ended)", unsafe.Offsetof(slot{}.ended)},
-		{"sizeof(struct gk_ring_control)", unsafe.Sizeof(control{})},
-		{"offsetof(struct gk_ring_control, stop)", unsafe.Offsetof(control{}.stop)},
-		{"offsetof(struct gk_ring_control, beat)", unsafe.Offsetof(control{}.beat)},
+		{"offsetof(struct gk_ring_slot, stop)", unsafe.Offsetof(slot{}.stop)},
+		{"offsetof(struct gk_ring_slot, alive)", unsafe.Offsetof(slot{}.alive)},
 		{"sizeof(struct gk_ring)", unsafe.Sizeof(ringParams{})},
 		{"offsetof(struct gk_ring, slots)", unsafe.Offsetof(ringParams{}.slots)},
-		{"offsetof(struct gk_ring, control)", unsafe.Offsetof(ringParams{}.control)},
 		{"offsetof(struct gk_ring, mem)", unsafe.Offsetof(ringParams{}.mem)},
 		{"offsetof(struct gk_ring, size)", unsafe.Offsetof(ringParams{}.size)},
 		{"offsetof(struct gk_ring, state)", unsafe.Offsetof(ringParams{}.state)},
@@ -93,13 +91,12 @@ func runC(t *testing.T, source string) string {
 
 // ringBed is a ring with the kernel running on the CPU, without an engine.
 type ringBed struct {
-	lib     *hostkern.Library
-	control *control
-	slots   []slot
-	params  *ringParams
-	desc    []packet.Desc
-	tables  Ptr
-	ended   <-chan struct{}
+	lib    *hostkern.Library
+	slots  []slot
+	params *ringParams
+	desc   []packet.Desc
+	tables Ptr
+	ended  <-chan struct{}
 }
 
 // offHeap maps memory that neither side moves.
@@ -121,15 +118,15 @@ func newRingBed(t *testing.T, slots int) *ringBed {
 	t.Helper()
 	b := &ringBed{lib: hostkern.Open(t)}
 	mem := offHeap(t, ringBytes(slots))
-	b.control, b.slots = ringWords(mem, slots)
+	b.slots = ringWords(mem, slots)
 	b.params = (*ringParams)(unsafe.Pointer(&offHeap(t, 4096)[0]))
 	frames := offHeap(t, 1<<20)
 	b.tables = ptrOf(unsafe.Pointer(&offHeap(t, 1<<16)[0])) // all zeros: tables that find nothing
 	desc := offHeap(t, slots*slotMax*packet.DescSize)
 	b.desc = unsafe.Slice((*packet.Desc)(unsafe.Pointer(&desc[0])), slots*slotMax)
 	*b.params = ringParams{
-		slots: ptrOf(unsafe.Pointer(&b.slots[0])), control: ptrOf(unsafe.Pointer(b.control)),
-		mem: ptrOf(unsafe.Pointer(&frames[0])), size: uint64(len(frames)), shift: 11,
+		slots: ptrOf(unsafe.Pointer(&b.slots[0])),
+		mem:   ptrOf(unsafe.Pointer(&frames[0])), size: uint64(len(frames)), shift: 11,
 		state:    ptrOf(unsafe.Pointer(&offHeap(t, 4096)[0])),
 		lifetime: uint64(time.Minute), patience: uint64(time.Minute), launch: 1,
 	}
@@ -149,7 +146,7 @@ func (b *ringBed) launch(t *testing.T) {
 
 func (b *ringBed) stop(t *testing.T) {
 	t.Helper()
-	atomic.StoreUint32(&b.control.stop, 1)
+	stop(b.slots)
 	b.wait(t)
 }
 
@@ -341,7 +338,7 @@ func TestRingLivesWhileTheHostDoes(t *testing.T) {
 	b.launch(t)
 	for range 30 {
 		time.Sleep(20 * time.Millisecond)
-		atomic.AddUint32(&b.control.beat, 1)
+		beat(b.slots)
 	}
 	select {
 	case <-b.ended:
@@ -354,7 +351,7 @@ func TestRingLivesWhileTheHostDoes(t *testing.T) {
 // TestRingStopsBeforeItTakesABatch: the host says stop and withdraws a batch by that.
 func TestRingStopsBeforeItTakesABatch(t *testing.T) {
 	b := newRingBed(t, 1)
-	atomic.StoreUint32(&b.control.stop, 1)
+	stop(b.slots)
 	d := b.post(0, 1, 4, 1)
 	b.launch(t)
 	b.wait(t)
