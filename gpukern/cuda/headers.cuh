@@ -82,8 +82,9 @@ GK_FN void gk_read_lines(const struct gk_pass *p, u32 where, struct gk_lines *li
 #pragma unroll
 	for (u32 k = 0; k < STEPS; k++) {
 		u32 its = gk_shfl(where, k * (GK_WARP / LANES) + gk_lane() / LANES), n = its & 15;
-		const u8 *from = n ? p->mem + (its & ~15u) + 16 * gk_min(sub, n - 1) : (const u8 *)p->desc;
-		q[k] = gk_load_quad(from);
+		u64 from = n ? (u64)p->mem + (its & ~15u) : (u64)p->desc;
+		u32 last = gk_max(n, 1) - 1;
+		q[k] = gk_load_quad((const u8 *)from + 16 * gk_min(sub, last));
 	}
 #pragma unroll
 	for (u32 k = 0; k < STEPS; k++)
