@@ -46,6 +46,9 @@ EXPORT cuInit(unsigned flags)
 	const char *mode = getenv("CUDA_MODULE_LOADING");
 	if (mode == nullptr || strcmp(mode, "EAGER") != 0)
 		fault("cuInit: CUDA_MODULE_LOADING is not EAGER");
+	const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+	if (connections == nullptr || strcmp(connections, "32") != 0)
+		fault("cuInit: CUDA_DEVICE_MAX_CONNECTIONS is not 32");
 	if (drv.machine.devices == 0) {
 		drv.initialized = false;
 		return NO_DEVICE;
