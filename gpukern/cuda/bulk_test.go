@@ -191,7 +191,7 @@ func TestOrderedKernelsWaitForEachOther(t *testing.T) {
 		d, _ := openFake(t)
 		l := newLoad(t, 4, 3)
 		mem := register(t, d, l.arena.Mem)
-		b := must(d.NewBulk(mem, BulkConfig{Packets: 4, Depth: 2, Ordered: ordered}))(t)
+		b := must(d.NewBulk(mem, BulkConfig{Packets: 4, Depth: 3, Ordered: ordered}))(t)
 		block := must(d.AllocHost(4096))(t)
 		slow := func(r *Recorder, _ Work) error {
 			k := must(d.Kernel("gk_probe_echo"))(t)
@@ -199,16 +199,18 @@ func TestOrderedKernelsWaitForEachOther(t *testing.T) {
 		}
 		first := &packet.Batch{Arena: l.arena.View(), D: append([]packet.Desc(nil), l.desc...)}
 		second := &packet.Batch{Arena: l.arena.View(), D: append([]packet.Desc(nil), l.desc...)}
-		if err := errors.Join(b.Submit(first, slow), b.Submit(second, sumPass{5}.put)); err != nil {
+		quick := &packet.Batch{Arena: l.arena.View()}
+		if err := errors.Join(b.Submit(quick, sumPass{}.put), b.Submit(first, slow), b.Submit(second, sumPass{5}.put)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Millisecond)
-		mapped := b.slots[1].mapped.Mem // where the second one's results show first
+		mapped := b.slots[2].mapped.Mem // where the second one's results show first
 		ran := loadAcquire(wordAt(mapped, 12)) == l.sums(5)[0]
 		if ran == ordered {
 			t.Errorf("ordered %v: the second kernel ran beside the first: %v", ordered, ran)
 		}
 		storeRelease(wordAt(block.Mem, 0), echoStop)
+		poll(t, b)
 		poll(t, b)
 		l.check(t, poll(t, b).D, 5)
 	}
@@ -276,6 +278,14 @@ func TestResident(t *testing.T) {
 			if string(frames[p.Off:][:p.Len]) != string(l.arena.Bytes(p)) {
 				t.Fatalf("packet %d came back with other bytes", i)
 			}
+		}
+		sum, read := must(d.AllocHost(4))(t), must(d.Kernel("gk_probe_read"))(t)
+		_, err = r.Run(3, func(rec *Recorder, w Work) error {
+			return Record(rec, read, Grid{Blocks: 1, Threads: 32}, &readParams{w.Mem + Ptr(l.desc[0].Off&^2047), 2048, sum.Ptr})
+		})
+		one := wordSum(l.arena.Mem[l.desc[0].Off&^2047:][:2048])
+		if got := loadAcquire(wordAt(sum.Mem, 0)); err != nil || got != 3*one {
+			t.Errorf("three runs add up to %#x, want three times %#x: %v", got, one, err)
 		}
 		broken := errors.New("broken")
 		if _, err := r.Run(1, func(*Recorder, Work) error { return broken }); !errors.Is(err, broken) {
