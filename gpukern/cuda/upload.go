@@ -16,8 +16,12 @@ type Table struct {
 	Ptr  Ptr // of the struct
 	Size int // bytes of all
 
-	buf *Buffer
+	buf   *Buffer
+	parts []int // offsets of the parts
 }
+
+// Part returns where part i of the image lies, for what kernels write.
+func (t *Table) Part(i int) Ptr { return t.Ptr + Ptr(t.parts[i]) }
 
 // partAlign is the boundary that parts lie on: that of a Buffer, and more than any load needs.
 const partAlign = 256
@@ -44,7 +48,7 @@ func (d *Device) Upload(m gpukern.Image) (*Table, error) {
 		buf.Close()
 		return nil, err
 	}
-	return &Table{buf.Ptr, size, buf}, nil
+	return &Table{buf.Ptr, size, buf, at}, nil
 }
 
 // layout returns where the parts of an image go, and the bytes of all.

@@ -30,7 +30,7 @@ pmd/conformance : packet ring clock pmd
 gpukern/literal : packet
 gpukern         : packet ring wire gpukern/literal
 gpukern/cuda    : packet ring gpukern gpukern/literal
-gpukern/choose  : packet ring gpukern gpukern/literal gpukern/cuda
+gpukern/choose  : packet wire ring gpukern gpukern/literal gpukern/cuda
 filter          : packet wire clock gpukern gpukern/literal
 stack           : packet ring clock pmd gpukern filter
 gateway/health  : clock

@@ -1,0 +1,53 @@
+package choose
+
+import (
+	"context"
+	"errors"
+
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/ring"
+)
+
+// scratchSlots are the packets that calibration has in flight at most, each in a frame.
+const scratchSlots = inFlight * smallBatch
+
+// judge measures both back ends with what cfg says, in an arena of its own: frames of drivers are not free
+// then. State is not touched: flow tables and sketches are of the engine that is made afterwards.
+func (o *Opener) judge(cfg gpukern.Config) (_ []gpukern.Choice, err error) {
+	if o.measured && o.judged == cfg.Ops {
+		return o.choices, nil
+	}
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: scratchSlots})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, arena.Close()) }()
+	back := func(name string, open func(gpukern.Config) (gpukern.Engine, error)) Backend {
+		var used int
+		return Backend{
+			Name: name,
+			Open: func(ops gpukern.Ops) (gpukern.Engine, error) {
+				c := cfg
+				c.Ops, c.Flows, c.Sketch, c.Depth = ops&^stateful, nil, nil, inFlight
+				return open(c)
+			},
+			Batch: func(n, size int) (*packet.Batch, error) {
+				b := packet.NewBatch(arena.View(), n)
+				for range n {
+					b.Append(scratchPacket(arena, used%scratchSlots, size))
+					used++
+				}
+				return b, nil
+			},
+		}
+	}
+	cpu := back("cpu", func(c gpukern.Config) (gpukern.Engine, error) { return gpukern.NewCPU(c), nil })
+	gpu := back("cuda", func(c gpukern.Config) (gpukern.Engine, error) { return o.openGPU(c, arena) })
+	all, err := Calibrate(context.Background(), cpu, gpu, Plan{Ops: []gpukern.Ops{cfg.Ops}})
+	if err != nil {
+		return nil, err
+	}
+	o.choices, o.judged, o.measured = all, cfg.Ops, true
+	return all, nil
+}

@@ -1,0 +1,133 @@
+package choose
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/ring"
+)
+
+// Kind is which engine a user asks for.
+type Kind string
+
+// The kinds.
+const (
+	KindCPU  Kind = "cpu"  // the calling core, whatever else there is
+	KindCUDA Kind = "cuda" // a GPU, or an error
+	KindAuto Kind = "auto" // both, each for what it is faster at; the CPU alone where no GPU can be used
+)
+
+// Kinds are all of them.
+var Kinds = []Kind{KindCPU, KindCUDA, KindAuto}
+
+// ErrKind says that a word names no engine.
+var ErrKind = errors.New("no engine")
+
+// ParseKind reads a kind.
+func ParseKind(word string) (Kind, error) {
+	if !slices.Contains(Kinds, Kind(word)) {
+		return "", fmt.Errorf("%w %q; say cpu, cuda or auto", ErrKind, word)
+	}
+	return Kind(word), nil
+}
+
+// ErrNoGPU says that a GPU was asked for and cannot be used. The error beside it says why, and what can be
+// done.
+var ErrNoGPU = errors.New("no GPU can be used")
+
+// OpenConfig describes an Opener.
+type OpenConfig struct {
+	Kind   Kind
+	Device cuda.Options
+
+	// Lost is called once for each engine that gives its GPU up and goes on with the CPU, by a goroutine of
+	// its own; nil is not.
+	Lost func(error)
+}
+
+// Opener opens the engines of a program, one for each loop, all of one kind and on one device. It finds out
+// what there is when it is made, so that a program that cannot have what it was asked for ends before it
+// touches an interface.
+type Opener struct {
+	cfg    OpenConfig
+	device *cuda.Device // nil where the CPU does everything
+	why    error        // with KindAuto: why there is no device
+	after  []func() error
+
+	judged   gpukern.Ops // what choices are about
+	choices  []gpukern.Choice
+	measured bool
+}
+
+// NewOpener opens the device that the kind wants. The caller closes the Opener after all engines.
+func NewOpener(cfg OpenConfig) (*Opener, error) {
+	o := &Opener{cfg: cfg}
+	if cfg.Kind == KindCPU {
+		return o, nil
+	}
+	d, err := cuda.Open(cfg.Device)
+	switch {
+	case err == nil:
+		o.device = d
+	case cfg.Kind == KindCUDA:
+		return nil, fmt.Errorf("%w: %w", ErrNoGPU, err)
+	default:
+		o.why = err
+	}
+	return o, nil
+}
+
+// Device borrows the GPU; nil where there is none.
+func (o *Opener) Device() *cuda.Device { return o.device }
+
+// String says what was found and what is used, in one line for people.
+func (o *Opener) String() string {
+	switch {
+	case o.device != nil:
+		i := o.device.Info()
+		used := string(o.cfg.Kind)
+		if o.cfg.Kind == KindAuto {
+			used = "auto: the CPU and the GPU"
+		}
+		return fmt.Sprintf("%s; found %s at %s, driver for CUDA %s", used, i.Name, i.Bus, i.Driver)
+	case o.why != nil:
+		return "auto: the CPU alone; " + strings.TrimPrefix(o.why.Error(), "cuda: ")
+	}
+	return "cpu"
+}
+
+// Open opens an engine for the packets of an arena. The caller closes it before the arena. For KindAuto
+// the first engine with a set of operations takes DefaultTime to measure both back ends.
+func (o *Opener) Open(cfg gpukern.Config, arena *ring.Arena) (gpukern.Engine, error) {
+	if o.device == nil {
+		return gpukern.NewCPU(cfg), nil
+	}
+	gpu, err := o.openGPU(cfg, arena)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoGPU, err)
+	}
+	if o.cfg.Kind == KindCUDA {
+		return gpu, nil
+	}
+	choices, err := o.judge(cfg)
+	if err != nil {
+		return nil, errors.Join(err, gpu.Close())
+	}
+	return New(Config{CPU: gpukern.NewCPU(cfg), GPU: gpu, Choices: choices}), nil
+}
+
+func (o *Opener) openGPU(cfg gpukern.Config, arena *ring.Arena) (gpukern.Engine, error) {
+	return cuda.NewEngine(o.device, cuda.Config{Config: cfg, Arena: arena.View(), Lost: o.cfg.Lost})
+}
+
+// Close gives the device back.
+func (o *Opener) Close() error {
+	if o.device == nil {
+		return nil
+	}
+	return o.device.Close()
+}
