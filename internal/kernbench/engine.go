@@ -9,13 +9,72 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
+// engine is an engine with the state that it was given, which goes when it goes.
+type engine struct {
+	gpukern.Engine
+	flows  *gpukern.FlowTable
+	sketch *gpukern.Sketch
+}
+
+// stateful reports whether an operation remembers packets: each engine has a state of its own then.
+func (o *Op) stateful() bool { return o.ops&(gpukern.OpFlow|gpukern.OpSketch) != 0 }
+
+// open makes an engine for o with new state: what start does with a configuration.
+func (t *tables) open(o *Op, depth int, start func(gpukern.Config) (gpukern.Engine, error)) (_ *engine, err error) {
+	e := &engine{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}()
+	if o.ops&gpukern.OpFlow != 0 {
+		if e.flows, err = gpukern.NewFlowTable(gpukern.FlowConfig{Flows: o.tableSize(), Seed: t.seed}); err != nil {
+			return nil, err
+		}
+	}
+	if o.ops&gpukern.OpSketch != 0 {
+		if e.sketch, err = gpukern.NewSketch(gpukern.SketchConfig{Seed: t.seed}); err != nil {
+			return nil, err
+		}
+	}
+	one, err := start(gpukern.Config{Ops: o.ops, Tables: t.compiled, Depth: depth, Flows: e.flows, Sketch: e.sketch})
+	if err != nil {
+		return nil, err
+	}
+	e.Engine = one
+	return e, nil
+}
+
+// tableSize is how many flows the table holds: some more than there are.
+func (o *Op) tableSize() int {
+	if o.flows == 0 {
+		return 2 * usualFlows
+	}
+	return min(o.flows+o.flows/16, gpukern.MaxFlows)
+}
+
+// Close ends the engine and gives its state back.
+func (e *engine) Close() error {
+	var errs []error
+	if e.Engine != nil {
+		errs = append(errs, e.Engine.Close())
+	}
+	if e.flows != nil {
+		errs = append(errs, e.flows.Close())
+	}
+	if e.sketch != nil {
+		errs = append(errs, e.sketch.Close())
+	}
+	return errors.Join(errs...)
+}
+
 // openCPU opens an engine of the calling core for o.
-func openCPU(o *Op, t *tables, depth int) (gpukern.Engine, error) {
-	return gpukern.NewCPU(gpukern.Config{Ops: o.ops, Tables: t.compiled, Depth: depth}), nil
+func openCPU(o *Op, t *tables) (*engine, error) {
+	return t.open(o, 4, func(c gpukern.Config) (gpukern.Engine, error) { return gpukern.NewCPU(c), nil })
 }
 
 // stuck is how long an engine may keep batches without giving one back.
-const stuck = 5 * time.Second
+var stuck = 5 * time.Second
 
 // ErrStuck says that an engine keeps batches.
 var ErrStuck = errors.New("the engine gives no batch back")

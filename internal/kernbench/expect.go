@@ -21,6 +21,7 @@ type expectation struct {
 	text    bool
 	matches []packet.Match // in the order of packets; D is the packet's place in the load
 	packets []byte         // the arena's bytes, where the operation writes into packets
+	counted []rate         // what the sketch says after one time
 }
 
 // referenceBudget is how many comparisons of rules and routes the reference may take.
@@ -38,11 +39,11 @@ func expect(l *load, o *Op, t *tables) (*expectation, error) {
 		return nil, err
 	}
 	for i := range e.after {
-		l.text += textLen(&e.after[i])
+		l.text += len(textOf(l.arena.View().Bytes(&e.after[i]), &e.after[i]))
 	}
 	if o.ops&gpukern.OpFlow != 0 {
 		e.flow = flowsOf(l, e.after)
-		if err := e.compareFlows(e.after, newFlowsSeen()); err != nil {
+		if err := e.compareFlows(e.after, 0, newFlowsSeen()); err != nil {
 			return nil, err
 		}
 	}
@@ -52,7 +53,7 @@ func expect(l *load, o *Op, t *tables) (*expectation, error) {
 // learn takes the results of the CPU form.
 func (e *expectation) learn(l *load, o *Op, t *tables) error {
 	copy(e.after, e.before)
-	r, err := openCPU(o, t, 1)
+	r, err := openCPU(o, t)
 	if err != nil {
 		return err
 	}
@@ -72,17 +73,15 @@ func (e *expectation) learn(l *load, o *Op, t *tables) error {
 	if o.ops&gpukern.OpFill != 0 {
 		copy(e.packets, l.arena.Mem)
 	}
+	e.counted = countedBy(r, l, e.after)
 	return r.Close()
 }
 
 // sample compares evenly spread packets with the reference, which gets copies of them.
 func (e *expectation) sample(l *load, o *Op, t *tables) error {
 	n := len(e.after)
-	cost := 1 + len(t.lists.Rules) + len(t.lists.Routes)
-	k := min(n, max(32, referenceBudget/cost/10))
-	if o.text() {
-		k = min(k, 2000)
-	}
+	cost := 10 + len(t.lists.Rules) + len(t.lists.Routes) + len(t.lists.Literals)*l.text/n
+	k := min(n, max(32, referenceBudget/cost))
 	mem := make([]byte, 0, k*slot)
 	b := &packet.Batch{Arena: &packet.Arena{Shift: 16}}
 	which := make([]int, k)
@@ -96,6 +95,9 @@ func (e *expectation) sample(l *load, o *Op, t *tables) error {
 	}
 	b.Arena.Mem = mem
 	gpukern.Reference(b, o.ops, t.lists)
+	if err := e.sampledMatches(b, which); err != nil {
+		return err
+	}
 	for s, i := range which {
 		want := b.D[s]
 		want.Off, want.Flow = e.after[i].Off, e.after[i].Flow
@@ -107,25 +109,34 @@ func (e *expectation) sample(l *load, o *Op, t *tables) error {
 	return nil
 }
 
-// compare compares descriptors of a whole load.
-func (e *expectation) compare(got []packet.Desc, seen *flowsSeen) error {
-	if e.flow == nil && bytes.Equal(descBytes(got), descBytes(e.after)) || bytes.Equal(descBytes(got), descBytes(seen.whole)) {
+// compare compares descriptors, of which the first is the load's descriptor at.
+func (e *expectation) compare(got []packet.Desc, at int, seen *flowsSeen) error {
+	want := e.after[at : at+len(got)]
+	if e.flow == nil && bytes.Equal(descBytes(got), descBytes(want)) || seen.same(got, at) {
 		return nil
 	}
 	for i := range got {
-		want := e.after[i]
+		w := want[i]
 		if e.flow != nil {
-			want.Flow = got[i].Flow
+			w.Flow = got[i].Flow
 		}
-		if got[i] != want {
-			return differ(i, &got[i], &want)
+		if got[i] != w {
+			return differ(at+i, &got[i], &w)
 		}
 	}
-	if err := e.compareFlows(got, seen); err != nil {
+	if err := e.compareFlows(got, at, seen); err != nil {
 		return err
 	}
-	if seen.none == 0 {
-		seen.whole = slices.Clone(got)
+	seen.keep(got, at, len(e.after))
+	return nil
+}
+
+// compareBefore compares descriptors with what they were before the run.
+func (e *expectation) compareBefore(got []packet.Desc, at int) error {
+	for i := range got {
+		if got[i] != e.before[at+i] {
+			return differ(at+i, &got[i], &e.before[at+i])
+		}
 	}
 	return nil
 }
@@ -226,15 +237,39 @@ func (e *expectation) comparePackets(l *load) error {
 	return nil
 }
 
-// textLen returns the length of the payload that literals are looked for in: from the payload, or from
-// the transport header where the protocol has none that is known, to the end of what is there.
-func textLen(d *packet.Desc) int {
-	at := int(d.Payload)
+// sampledMatches compares matches of the reference, of packets that are some of the load's, with those of
+// the CPU form.
+func (e *expectation) sampledMatches(b *packet.Batch, which []int) error {
+	got := b.Matches
+	for s, i := range which {
+		for _, want := range e.matches[e.matchesBefore(i):e.matchesBefore(i+1)] {
+			want.D = uint32(s)
+			if len(got) == 0 || got[0] != want {
+				return fmt.Errorf("the CPU form against the reference: %w", wrong(i, "match", want, got[:min(1, len(got))]))
+			}
+			got = got[1:]
+		}
+	}
+	if len(got) > 0 {
+		return fmt.Errorf("the CPU form against the reference: %w", wrong(which[got[0].D], "match", "none", got[0]))
+	}
+	return nil
+}
+
+// textOf returns the payload that literals are looked for in: from the payload, or from the transport
+// header where the protocol has none that is known, to where IP ends.
+func textOf(p []byte, d *packet.Desc) []byte {
+	at, end := int(d.Payload), len(p)
 	if at == 0 {
 		at = int(d.L4)
 	}
-	if at == 0 || at > int(d.Len) {
-		return 0
+	if at == 0 {
+		return nil
 	}
-	return int(d.Len) - at
+	if d.Flags.Has(packet.FlagIPv4) {
+		end = int(d.L3) + int(wire.IPv4(p[d.L3:]).TotalLen())
+	} else {
+		end = int(d.L3) + wire.IPv6Len + int(wire.IPv6(p[d.L3:]).PayloadLen())
+	}
+	return p[min(at, len(p)):max(min(at, len(p)), min(end, len(p)))]
 }

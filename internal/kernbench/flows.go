@@ -76,7 +76,29 @@ type flowsSeen struct {
 	flow map[uint32]uint32 // by slot
 	none uint64            // packets of flows without a slot: the table had no room
 
-	whole []packet.Desc // results of a whole load that were right, to compare the next ones with at once
+	// whole are results of the load that were right, to compare the next ones with at once.
+	whole []packet.Desc
+	known []bool // of each, whether it is there
+}
+
+// same reports whether these results have been right before.
+func (s *flowsSeen) same(got []packet.Desc, at int) bool {
+	n := len(got)
+	return at+n <= len(s.known) && s.known[at] && s.known[at+n-1] && bytes.Equal(descBytes(got), descBytes(s.whole[at:at+n]))
+}
+
+// keep keeps results that are right, of which the load has n. Those without a slot may have one next time.
+func (s *flowsSeen) keep(got []packet.Desc, at, n int) {
+	if s.none > 0 {
+		return
+	}
+	if s.whole == nil {
+		s.whole, s.known = make([]packet.Desc, n), make([]bool, n)
+	}
+	copy(s.whole[at:], got)
+	for i := range got {
+		s.known[at+i] = true
+	}
 }
 
 func newFlowsSeen() *flowsSeen {
@@ -84,13 +106,15 @@ func newFlowsSeen() *flowsSeen {
 }
 
 // compareFlows compares the slots that a back end gave with the flows that there are: each flow has
-// one slot, no two the same, in both directions and in every run.
-func (e *expectation) compareFlows(got []packet.Desc, seen *flowsSeen) error {
+// one slot, no two the same, in both directions and in every run. The first result is of the load's
+// descriptor at.
+func (e *expectation) compareFlows(got []packet.Desc, at int, seen *flowsSeen) error {
 	if e.flow == nil {
 		return nil
 	}
-	for i := range got {
-		want, g := e.flow[i], got[i].Flow
+	for k := range got {
+		i := at + k
+		want, g := e.flow[i], got[k].Flow
 		if want == 0 || g == 0 {
 			if want != 0 {
 				seen.none++

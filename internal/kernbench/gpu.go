@@ -1,11 +1,211 @@
 package kernbench
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"time"
 
-// openGPU adds the paths of the GPU.
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/choose"
+	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/packet"
+)
+
+// gpu is the GPU that a bench has taken.
+type gpu struct {
+	dev    *cuda.Device
+	region *cuda.Region // the arena, for all engines one after the other
+}
+
+const (
+	ringBatch = packet.BatchSize
+	ringSlots = 64      // batches of the persistent kernel at once
+	hostBatch = 1 << 14 // packets of a launch
+	hostDepth = 8       // launches under way
+	hostLaps  = 8       // of the load, so that filling the pipeline does not count
+	textLaps  = 2       // where payloads are searched, which takes longer
+	never     = math.MaxInt
+)
+
+// launches are how many passes a resident run is.
+var launches = 16
+
+// openGPU adds the paths of the GPU, where there is one and it is wanted. That there is none is an error
+// where it was asked for, else a note.
 func (b *bench) openGPU() error {
-	if b.cfg.Engine == "cuda" {
-		return fmt.Errorf("no GPU: there is no binding yet")
+	if b.cfg.Engine == "cpu" {
+		return nil
+	}
+	dev, err := cuda.Open(b.cfg.Device)
+	if err != nil {
+		if b.cfg.Engine == "cuda" {
+			return fmt.Errorf("%w: %w", choose.ErrNoGPU, err)
+		}
+		b.note("no GPU is measured: " + strings.TrimPrefix(err.Error(), "cuda: "))
+		return nil
+	}
+	g := &gpu{dev: dev}
+	b.gpu = g
+	if g.region, err = dev.Register(b.load.arena.Mem); err != nil {
+		return err
+	}
+	i, m := dev.Info(), &b.rep.Machine
+	m.GPU, m.GPUBus, m.Driver = i.Name, busText(i.Bus), i.Driver
+	b.paths = append(b.paths, g.ringPath(), g.hostPath(), g.residentPath())
+	return nil
+}
+
+func (g *gpu) close() error {
+	var errs []error
+	if g.region != nil {
+		errs = append(errs, g.region.Close())
+	}
+	return errors.Join(append(errs, g.dev.Close())...)
+}
+
+// pciRoot is where Linux shows the devices of the PCI bus.
+var pciRoot = "/sys/bus/pci/devices"
+
+// busText returns a PCI address with the speed and width of its link, where Linux tells them.
+func busText(bus string) string {
+	dir := filepath.Join(pciRoot, strings.ToLower(bus))
+	speed, width := line(filepath.Join(dir, "current_link_speed")), line(filepath.Join(dir, "current_link_width"))
+	if speed == "unknown" || width == "unknown" {
+		return bus
+	}
+	return fmt.Sprintf("%s, %s x%s", bus, speed, width)
+}
+
+// openEngine opens an engine on the GPU whose own batches have room for so many descriptors.
+func (g *gpu) openEngine(c *trial, cfg cuda.Config, room int) (*engine, error) {
+	return c.tables.open(c.op, cfg.Depth, func(common gpukern.Config) (gpukern.Engine, error) {
+		cfg.Config, cfg.Arena, cfg.Room, cfg.Null = common, c.load.arena.View(), room, c.op.null
+		return cuda.NewEngine(g.dev, cfg)
+	})
+}
+
+func (g *gpu) ringPath() path {
+	return path{name: PathRing, batch: ringBatch, power: g.dev.Watts, open: func(c *trial) (runner, error) {
+		if c.op.text() {
+			return nil, &AbsentError{"payloads are searched by launches"}
+		}
+		slots := min(ringSlots, 4*g.dev.Info().SMs)
+		e, err := g.openEngine(c, cuda.Config{Config: gpukern.Config{Depth: slots}, Slots: slots, Bulk: never}, len(c.load.desc))
+		return &single{engine: e, batch: ringBatch, laps: 1, null: c.op.null}, err
+	}}
+}
+
+func (g *gpu) hostPath() path {
+	return path{name: PathHost, batch: hostBatch, power: g.dev.Watts, open: func(c *trial) (runner, error) {
+		laps := hostLaps
+		if c.op.text() {
+			laps = textLaps
+		}
+		e, err := g.openEngine(c, cuda.Config{Config: gpukern.Config{Depth: hostDepth}, Bulk: 1}, laps*len(c.load.desc))
+		return &single{engine: e, batch: hostBatch, laps: laps, null: c.op.null}, err
+	}}
+}
+
+// resident runs the kernels over packets and descriptors that lie in the GPU's memory.
+type resident struct {
+	g     *gpu
+	c     *trial
+	state *engine // without an engine: tables alone
+	pass  cuda.HeaderPass
+	lists []*cuda.Table
+}
+
+func (g *gpu) residentPath() path {
+	return path{name: PathResident, whole: true, power: g.dev.Watts, open: func(c *trial) (runner, error) {
+		if c.op.text() {
+			return nil, &AbsentError{"payloads are searched from host memory"}
+		}
+		if c.op.null {
+			return nil, &AbsentError{"nothing is handed over"}
+		}
+		r := &resident{g: g, c: c}
+		if err := r.open(); err != nil {
+			return nil, errors.Join(err, r.close())
+		}
+		return r, nil
+	}}
+}
+
+func (r *resident) open() (err error) {
+	r.state, err = r.c.tables.open(r.c.op, 1, func(gpukern.Config) (gpukern.Engine, error) { return nil, nil })
+	if err != nil {
+		return err
+	}
+	key := gpukern.DefaultHashKey
+	for _, m := range []gpukern.Image{r.c.tables.compiled.Image(&key), gpukern.State(r.state.flows, r.state.sketch)} {
+		t, err := r.g.dev.Upload(m)
+		if err != nil {
+			return err
+		}
+		r.lists = append(r.lists, t)
+	}
+	r.pass = cuda.HeaderPass{
+		Ops: r.c.op.ops | gpukern.OpParse, Tables: r.lists[0].Ptr, State: r.lists[1].Ptr, Generation: gpukern.NextGeneration(),
+	}
+	if r.state.flows != nil {
+		r.pass.Epoch = r.state.flows.Epoch()
 	}
 	return nil
+}
+
+// work is one batch of everything.
+func (r *resident) work(l *load, _ int) (*work, error) {
+	return newWork(l, 1, len(l.desc), gpukern.Info{}), nil
+}
+
+// run copies the packets and their poisoned descriptors to the GPU, runs the kernels over them, and copies
+// the results back. The time is the GPU's own, of one pass.
+func (r *resident) run(w *work) (time.Duration, error) {
+	batch, err := r.g.dev.NewResident(w.batches[0])
+	if err != nil {
+		return 0, err
+	}
+	took, err := batch.Run(launches, r.pass.Put)
+	if err == nil {
+		err = batch.Results(w.batches[0].D)
+	}
+	if err == nil && r.c.op.ops&gpukern.OpFill != 0 {
+		err = batch.Frames(r.c.load.arena.Mem)
+	}
+	return took / time.Duration(launches), errors.Join(err, batch.Close())
+}
+
+// settle reads the sketch back and compares it.
+func (r *resident) settle(e *expectation, times uint64) error {
+	if r.state.sketch == nil {
+		return nil
+	}
+	if err := r.g.readBack(r.lists[1], gpukern.State(r.state.flows, r.state.sketch)); err != nil {
+		return err
+	}
+	return e.compareSketch(r.state.sketch, times*uint64(launches))
+}
+
+// readBack copies the parts of a state from the device.
+func (g *gpu) readBack(t *cuda.Table, m gpukern.Image) error {
+	for i, p := range m.Parts {
+		if err := g.dev.Download(p.Data, t.Part(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *resident) close() error {
+	var errs []error
+	for _, t := range r.lists {
+		errs = append(errs, t.Close())
+	}
+	if r.state != nil {
+		errs = append(errs, r.state.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/gpukern/cuda"
 )
 
 // Config says what is measured. Zero values are the usual ones.
@@ -31,6 +33,7 @@ type Config struct {
 	Cores    int           // that take part in "all cores"; 0 is all that this process may use
 	Seed     uint64        // of packets and tables; 0 is 1
 	Version  string        // of the program
+	Device   cuda.Options  // which GPU
 
 	// Progress, if it is set, is called before each figure: which one of how many.
 	Progress func(at, of int, what string)
@@ -61,6 +64,8 @@ func (c *Config) defaults() error {
 	switch {
 	case c.Packets < 32 || c.Packets > maxPackets:
 		return fmt.Errorf("%d packets: say 32 to %d", c.Packets, maxPackets)
+	case c.Cores < 0:
+		return fmt.Errorf("%d cores: say 0 for all, or more", c.Cores)
 	case c.Time <= 0:
 		return fmt.Errorf("a time of %v: say more than nothing", c.Time)
 	case slices.Min(c.Batches) < 1:
@@ -111,6 +116,8 @@ type bench struct {
 	cfg   Config
 	rep   *Report
 	load  *load
+	gpu   *gpu     // nil without
+	texts [][]byte // of the captures, once they are asked for
 	paths []path
 	at    int // figures measured
 	of    int
@@ -131,10 +138,14 @@ func (b *bench) open() (err error) {
 }
 
 func (b *bench) close() error {
-	if b.load == nil {
-		return nil
+	var errs []error
+	if b.gpu != nil {
+		errs = append(errs, b.gpu.close())
 	}
-	return b.load.close()
+	if b.load != nil {
+		errs = append(errs, b.load.close())
+	}
+	return errors.Join(errs...)
 }
 
 // sizes returns those of an operation that are asked for.
@@ -174,7 +185,7 @@ func (b *bench) op(ctx context.Context, o *Op) {
 	if b.cfg.Progress != nil {
 		b.cfg.Progress(b.at, b.of, o.Name+": tables")
 	}
-	t, err := makeTables(o, b.cfg.Seed)
+	t, err := makeTables(o, b.cfg.Seed, b.captureTexts)
 	for i, size := range sizes {
 		if ctx.Err() != nil {
 			return
@@ -183,14 +194,14 @@ func (b *bench) op(ctx context.Context, o *Op) {
 			b.broken(o, size, err)
 			continue
 		}
-		e, err := b.prepare(o, size, t)
+		c, err := prepare(o, size, t, b.load, &b.cfg)
 		if err != nil {
 			b.broken(o, size, err)
 			continue
 		}
-		b.row(ctx, o, size, t, e)
+		b.row(ctx, c)
 		if i == 0 && o.latency {
-			b.latencies(ctx, o, size, t, e)
+			b.latencies(ctx, c)
 		}
 	}
 }
@@ -206,47 +217,47 @@ func (b *bench) broken(o *Op, size string, err error) {
 	b.rep.Rows = append(b.rep.Rows, Row{Op: o.Name, Size: size, Error: err.Error(), Figures: []Figure{}})
 }
 
-// prepare fills the load and finds out what every run must give.
-func (b *bench) prepare(o *Op, size string, t *tables) (*expectation, error) {
-	if size == SizeCapture {
-		if err := b.load.captured(b.cfg.Captures, b.cfg.Packets); err != nil {
-			return nil, err
-		}
-	} else {
-		b.load.made(o, size, b.cfg.Packets, &traffic{b.cfg.Seed, t.lists, o.routes6}, payload(b.cfg.Seed, size))
+// captureTexts returns the payloads of the captures; nil where there are none.
+func (b *bench) captureTexts() [][]byte {
+	if b.texts == nil && b.cfg.Captures != "" {
+		b.texts, _ = Payloads(b.cfg.Captures) // that there are none is told where captures are measured
 	}
-	return expect(b.load, o, t)
+	return b.texts
 }
 
 // row measures all paths over the load.
-func (b *bench) row(ctx context.Context, o *Op, size string, t *tables, e *expectation) {
-	row := Row{
-		Op: o.Name, Size: size, Figures: []Figure{}, Packets: len(b.load.desc), MeanBytes: b.load.mean(),
-		TextBytes: float64(b.load.text) / float64(len(b.load.desc)), Matches: len(e.matches), Sampled: e.sampled,
-	}
+func (b *bench) row(ctx context.Context, c *trial) {
+	row := c.row()
 	for i := range b.paths {
 		if ctx.Err() != nil {
 			break
 		}
 		p := &b.paths[i]
-		b.progress(o.Name + ", " + size + ", " + p.name)
-		row.Figures = append(row.Figures, measure(ctx, p, o, t, b.load, e, b.cfg.Time))
+		b.progress(c.op.Name + ", " + c.size + ", " + p.name)
+		row.Figures = append(row.Figures, c.measure(ctx, p, b.cfg.Time))
 	}
 	b.rep.Rows = append(b.rep.Rows, row)
 }
 
+// row returns the row of the report, without figures.
+func (c *trial) row() Row {
+	n := len(c.load.desc)
+	return Row{
+		Op: c.op.Name, Size: c.size, Figures: []Figure{}, Packets: n, MeanBytes: c.load.mean(),
+		TextBytes: float64(c.load.text) / float64(n), Matches: len(c.want.matches), Sampled: c.want.sampled,
+	}
+}
+
 // latencies times single batches of all sizes on all paths that have some.
-func (b *bench) latencies(ctx context.Context, o *Op, size string, t *tables, e *expectation) {
+func (b *bench) latencies(ctx context.Context, c *trial) {
 	for i := range b.paths {
 		p := &b.paths[i]
 		for _, n := range b.cfg.Batches {
-			b.progress(fmt.Sprintf("%s, %s, %s, batches of %d", o.Name, size, p.name, n))
-			if ctx.Err() != nil || p.absent != "" || p.name == PathAll || p.name == PathResident || n > len(b.load.desc) {
+			b.progress(fmt.Sprintf("%s, %s, %s, batches of %d", c.op.Name, c.size, p.name, n))
+			if ctx.Err() != nil || p.absent != "" || p.whole || n > len(b.load.desc) {
 				continue
 			}
-			l := latency(ctx, p, o, t, b.load, e, n, b.cfg.Time)
-			l.Op, l.Size = o.Name, size
-			b.rep.Latency = append(b.rep.Latency, l)
+			b.rep.Latency = append(b.rep.Latency, c.latency(ctx, p, n, b.cfg.Time))
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
-	"github.com/millrace/millrace/wire"
 )
 
 // Packets lie as a driver leaves them: one to each slot of 2 KiB, in frames of 64 KiB, so that
@@ -116,10 +115,7 @@ func (l *load) made(o *Op, size string, n int, f *traffic, fill func(i int, p []
 		if g.IntN(2) == 0 {
 			t = t.back()
 		}
-		if kind == noTunnel && t.src.Is6() {
-			length = max(length, wire.EthernetLen+wire.IPv6Len+wire.UDPLen)
-		}
-		p := l.add(length)
+		p := l.add(max(length, t.least(kind)))
 		if p == nil {
 			return
 		}

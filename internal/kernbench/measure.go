@@ -3,64 +3,75 @@ package kernbench
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"time"
 
-	"github.com/millrace/millrace/packet"
+	"golang.org/x/sys/unix"
 )
 
-// measure runs a path over a load until it has been measured for d, at least three times. Every result
-// of every run is compared; what is not right makes the figure an error.
-func measure(ctx context.Context, p *path, o *Op, t *tables, l *load, e *expectation, d time.Duration) Figure {
-	f := Figure{Path: p.name, Batch: p.batch, NotRun: p.absent}
+// AbsentError says why a path cannot run an operation. It is no failure.
+type AbsentError struct{ Why string }
+
+// Error implements error.
+func (a *AbsentError) Error() string { return a.Why }
+
+// with opens a path over the load, with its flow table filled, calls f and closes everything. It returns
+// why the path does not do this operation, if so.
+func (c *trial) with(p *path, batch int, f func(r runner, w *work) error) (absent string, err error) {
 	if p.absent != "" {
-		return f
+		return p.absent, nil
 	}
-	if err := f.take(ctx, p, o, t, l, e, d); err != nil {
-		f.fail(err)
+	r, err := p.open(c)
+	var none *AbsentError
+	if errors.As(err, &none) {
+		return none.Why, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	w, err := r.work(c.load, batch)
+	if err != nil {
+		return "", err
+	}
+	if err := c.fill(r, w); err != nil {
+		return "", err
+	}
+	return "", f(r, w)
+}
+
+// measure runs a path over the load until it has been measured for d, at least three times. Every result
+// of every run is compared; what is not right makes the figure an error.
+func (c *trial) measure(ctx context.Context, p *path, d time.Duration) Figure {
+	f := Figure{Path: p.name, Batch: p.batch}
+	var err error
+	f.NotRun, err = c.with(p, 0, func(r runner, w *work) error { return f.runs(ctx, c, r, w, d, p.power) })
+	if err != nil {
+		f = Figure{Path: p.name, Batch: p.batch, Runs: f.Runs, Error: err.Error()}
 	}
 	return f
 }
 
-func (f *Figure) fail(err error) {
-	f.Error = err.Error()
-	f.PacketsPerSecond, f.BytesPerSecond, f.Best = 0, 0, 0
-}
-
-func (f *Figure) take(ctx context.Context, p *path, o *Op, t *tables, l *load, e *expectation, d time.Duration) (err error) {
-	w, err := newWork(l, p.copies, p.batch)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.close()) }()
-	r, err := p.open(o, t, l)
-	var absent *AbsentError
-	if errors.As(err, &absent) {
-		f.NotRun = absent.Why
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.close()) }()
-	return f.sections(ctx, r, w, e, d)
-}
-
-// sections runs w again and again: once to warm up, then timed. Poison and comparison are not in the
-// time, but bound it: what takes long to compare is measured less often.
-func (f *Figure) sections(ctx context.Context, r runner, w *work, e *expectation, d time.Duration) error {
+// runs runs w again and again: once to warm up, then timed. Poison and comparison are not in the time, but
+// bound it: what takes long to compare is measured less often.
+func (f *Figure) runs(ctx context.Context, c *trial, r runner, w *work, d time.Duration, power func() (float64, bool)) error {
 	var rates []float64
 	var spent time.Duration
-	seen, meter := newFlowsSeen(), openMeter()
+	runtime.LockOSThread() // whose CPU time is told
+	defer runtime.UnlockOSThread()
+	meter := openMeter(power)
 	for begin := time.Now(); ; {
-		w.poison(e)
+		w.poison(c.want)
 		meter.begin()
+		cpu := threadTime()
 		took, err := r.run(w)
 		if err != nil {
 			return err
 		}
+		cpu = threadTime() - cpu
 		meter.end()
-		n, err := w.check(e, seen)
+		n, err := w.check(c.want)
 		if err != nil {
 			return err
 		}
@@ -70,6 +81,8 @@ func (f *Figure) sections(ctx context.Context, r runner, w *work, e *expectation
 			continue
 		}
 		f.Packets += uint64(n)
+		f.Seconds += took.Seconds()
+		f.ThreadSeconds += cpu.Seconds()
 		spent += took
 		rates = append(rates, float64(n)/took.Seconds())
 		if len(rates) >= 3 && (spent >= d || time.Since(begin) > 4*d) || ctx.Err() != nil {
@@ -78,92 +91,73 @@ func (f *Figure) sections(ctx context.Context, r runner, w *work, e *expectation
 	}
 	slices.Sort(rates)
 	f.PacketsPerSecond, f.Best = rates[len(rates)/2], rates[len(rates)-1]
-	f.BytesPerSecond = f.PacketsPerSecond * bytesCounted(w.load, e)
-	f.NoRoom = seen.none
+	f.BytesPerSecond = f.PacketsPerSecond * c.bytesCounted()
+	f.NoRoom = w.noRoom()
 	f.CPUWatts, f.GPUWatts = meter.watts()
-	return nil
+	if c.op.tableFilled(len(c.load.desc)) {
+		return nil // the filling counted too
+	}
+	return r.settle(c.want, uint64(f.Runs)*uint64(w.packets()/len(c.load.desc)))
 }
+
+// threadTime returns the CPU time of the calling thread.
+func threadTime() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // cannot fail
+	return time.Duration(ts.Nano())
+}
+
+// tableFilled reports whether flows of n packets are not all, so that fill has run others.
+func (o *Op) tableFilled(n int) bool { return o.flows > n }
 
 // bytesCounted returns how many bytes of a packet count: those of the payload where only that is
 // looked at.
-func bytesCounted(l *load, e *expectation) float64 {
-	if e.text {
-		return float64(l.text) / float64(len(l.desc))
+func (c *trial) bytesCounted() float64 {
+	if c.want.text {
+		return float64(c.load.text) / float64(len(c.load.desc))
 	}
-	return l.mean()
+	return c.load.mean()
 }
 
-// AbsentError says why a path cannot run an operation. It is no failure.
-type AbsentError struct{ Why string }
-
-// Error implements error.
-func (a *AbsentError) Error() string { return a.Why }
-
-// timer is a runner that times single batches.
-type timer interface {
-	one(b []*packet.Batch) (time.Duration, error)
-}
-
-// latency times single batches of n packets for d, at least 100 and at most 100 000 of them.
-func latency(ctx context.Context, p *path, o *Op, t *tables, l *load, e *expectation, n int, d time.Duration) (f Latency) {
-	f = Latency{Path: p.name, Batch: n, NotRun: p.absent}
-	if p.absent != "" {
-		return f
-	}
-	if err := f.take(ctx, p, o, t, l, e, d); err != nil {
-		f.Error = err.Error()
+// latency times single batches of n packets for d, at least leastBatches and at most 100 000 of them.
+func (c *trial) latency(ctx context.Context, p *path, n int, d time.Duration) Latency {
+	f := Latency{Op: c.op.Name, Size: c.size, Path: p.name, Batch: n}
+	var err error
+	f.NotRun, err = c.with(p, n, func(r runner, w *work) error { return f.times(ctx, c, r, w, d) })
+	if err != nil {
+		f = Latency{Op: f.Op, Size: f.Size, Path: f.Path, Batch: n, Error: err.Error()}
 	}
 	return f
 }
 
-func (f *Latency) take(ctx context.Context, p *path, o *Op, t *tables, l *load, e *expectation, d time.Duration) (err error) {
-	w, err := newWork(l, 1, f.Batch)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.close()) }()
-	r, err := p.open(o, t, l)
-	var absent *AbsentError
-	if errors.As(err, &absent) {
-		f.NotRun = absent.Why
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.close()) }()
-	one, ok := r.(timer)
-	if !ok {
-		f.NotRun = "it has no single batches"
-		return nil
-	}
-	return f.batches(ctx, one, w, e, d)
-}
+// leastBatches are timed however long they take.
+var leastBatches = 100
 
-// batches times the batches of w in turn, and compares all of them after each round.
-func (f *Latency) batches(ctx context.Context, r timer, w *work, e *expectation, d time.Duration) error {
-	const least, most = 100, 100_000
+// times times the batches of w in turn, and compares all of them after each round.
+func (f *Latency) times(ctx context.Context, c *trial, r runner, w *work, d time.Duration) error {
+	const most = 100_000
 	var times []time.Duration
-	seen, rounds := newFlowsSeen(), 0
-	for begin := time.Now(); ; rounds++ {
-		w.poison(e)
+	one := &work{load: w.load, lap: 1}
+	for begin, round := time.Now(), 0; ; round++ {
+		w.poison(c.want)
 		first := len(times)
 		for i := range w.batches {
-			took, err := r.one(w.batches[i : i+1])
+			one.batches = w.batches[i : i+1]
+			took, err := r.run(one)
 			if err != nil {
 				return err
 			}
 			times = append(times, took)
 		}
-		n, err := w.check(e, seen)
+		n, err := w.check(c.want)
 		if err != nil {
 			return err
 		}
 		f.Verified += uint64(n)
-		if rounds == 0 && len(w.batches) < most/2 { // the first touches everything for the first time
+		if round == 0 && len(w.batches) < most/2 { // the first touches everything for the first time
 			times = times[:first]
 		}
-		if len(times) >= most || len(times) >= least && time.Since(begin) > d || ctx.Err() != nil && len(times) > 0 {
+		if len(times) >= most || len(times) >= leastBatches && time.Since(begin) > d || ctx.Err() != nil && len(times) > 0 {
 			break
 		}
 	}

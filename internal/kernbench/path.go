@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -25,57 +24,89 @@ const (
 // Paths are all of them, in the order of the columns.
 func Paths() []string { return []string{PathOne, PathAll, PathRing, PathHost, PathResident} }
 
-// runner runs the batches of a work once, and says how long that took.
+// runner is an opened path.
 type runner interface {
+	// work lays out a load in batches of n packets; 0 is what suits the path.
+	work(l *load, n int) (*work, error)
+
+	// run runs the batches of a work once, and says how long that took.
 	run(w *work) (time.Duration, error)
+
+	// settle compares what the path has counted in all, after it went over the load so many times.
+	settle(e *expectation, times uint64) error
+
 	close() error
 }
 
-// path is how to open a runner, and what work suits it.
+// path is how to open a runner.
 type path struct {
 	name   string
-	batch  int // packets
-	copies int // of the load in one run
+	batch  int                             // packets
+	whole  bool                            // it has no single batches to be timed
+	power  func() (watts float64, ok bool) // of the GPU; nil where none works
 	absent string
-	open   func(o *Op, t *tables, l *load) (runner, error)
+	open   func(c *trial) (runner, error)
 }
 
 // single runs batches through one engine, on this thread.
-type single struct{ gpukern.Engine }
+type single struct {
+	*engine
+	batch, laps int
+	null        bool // no packet is touched
+}
 
-func (s single) run(w *work) (time.Duration, error) {
+func (s *single) work(l *load, n int) (*work, error) {
+	laps := s.laps
+	if n > 0 {
+		laps = 1
+	} else {
+		n = s.batch
+	}
+	w := newWork(l, laps, n, s.Info())
+	w.untouched = s.null
+	return w, nil
+}
+
+func (s *single) run(w *work) (time.Duration, error) {
 	start := time.Now()
 	err := pump(s.Engine, w.batches)
 	return time.Since(start), err
 }
 
-func (s single) close() error { return s.Close() }
-
-// one times a batch from Submit to Poll.
-func (s single) one(b []*packet.Batch) (time.Duration, error) {
-	start := time.Now()
-	err := pump(s.Engine, b)
-	return time.Since(start), err
+func (s *single) settle(e *expectation, times uint64) error {
+	if s.sketch == nil {
+		return nil
+	}
+	if on, ok := s.Engine.(interface{ ReadSketch() error }); ok { // it counts on a device
+		if err := on.ReadSketch(); err != nil {
+			return err
+		}
+	}
+	return e.compareSketch(s.sketch, times)
 }
 
+func (s *single) close() error { return s.engine.Close() }
+
 func onePath() path {
-	return path{name: PathOne, batch: packet.BatchSize, copies: 1, open: func(o *Op, t *tables, _ *load) (runner, error) {
-		e, err := openCPU(o, t, 4)
-		return single{e}, err
+	return path{name: PathOne, batch: packet.BatchSize, open: func(c *trial) (runner, error) {
+		e, err := openCPU(c.op, c.tables)
+		return &single{engine: e, batch: packet.BatchSize, laps: 1}, err
 	}}
 }
 
-// crowd runs shares of the batches on several cores at once.
+// crowd runs batches on several cores at once. With state each core goes over the whole load, as each has a
+// flow table of its own; else over a share.
 type crowd struct {
-	engines []gpukern.Engine
-	work    []chan []*packet.Batch
-	done    chan error
-	wait    sync.WaitGroup
+	stateful bool
+	engines  []*engine
+	in       []chan []*packet.Batch
+	done     chan error
+	wait     sync.WaitGroup
 }
 
 func allPath(cpus []int) path {
-	p := path{name: PathAll, batch: packet.BatchSize, copies: 1, open: func(o *Op, t *tables, _ *load) (runner, error) {
-		return openCrowd(o, t, cpus)
+	p := path{name: PathAll, batch: packet.BatchSize, whole: true, open: func(c *trial) (runner, error) {
+		return openCrowd(c, cpus)
 	}}
 	if len(cpus) < 2 {
 		p.absent = "there is one core"
@@ -83,25 +114,22 @@ func allPath(cpus []int) path {
 	return p
 }
 
-func openCrowd(o *Op, t *tables, cpus []int) (*crowd, error) {
-	c := &crowd{done: make(chan error, len(cpus))}
-	for range cpus {
-		e, err := openCPU(o, t, 4)
+func openCrowd(t *trial, cpus []int) (_ *crowd, err error) {
+	c := &crowd{done: make(chan error, len(cpus)), stateful: t.op.stateful()}
+	for i, cpu := range cpus {
+		e, err := openCPU(t.op, t.tables)
 		if err != nil {
 			return nil, errors.Join(err, c.close())
 		}
-		c.engines = append(c.engines, e)
-	}
-	for i, cpu := range cpus {
 		in := make(chan []*packet.Batch)
-		c.work = append(c.work, in)
+		c.engines, c.in = append(c.engines, e), append(c.in, in)
 		c.wait.Go(func() { c.loop(c.engines[i], cpu, in) })
 	}
 	return c, nil
 }
 
 // loop is one core's part; its thread ends with it, as it is pinned.
-func (c *crowd) loop(e gpukern.Engine, cpu int, in <-chan []*packet.Batch) {
+func (c *crowd) loop(e *engine, cpu int, in <-chan []*packet.Batch) {
 	runtime.LockOSThread()
 	var set unix.CPUSet
 	set.Set(cpu)
@@ -115,21 +143,40 @@ func (c *crowd) loop(e gpukern.Engine, cpu int, in <-chan []*packet.Batch) {
 	}
 }
 
+func (c *crowd) work(l *load, _ int) (*work, error) {
+	if c.stateful {
+		return newWork(l, len(c.in), packet.BatchSize, c.engines[0].Info()).own(), nil
+	}
+	return newWork(l, 1, packet.BatchSize, c.engines[0].Info()), nil
+}
+
 func (c *crowd) run(w *work) (time.Duration, error) {
-	n, k := len(w.batches), len(c.work)
+	n, k := len(w.batches), len(c.in)
 	start := time.Now()
-	for i, in := range c.work {
+	for i, in := range c.in {
 		in <- w.batches[n*i/k : n*(i+1)/k]
 	}
 	var errs []error
-	for range c.work {
+	for range c.in {
 		errs = append(errs, <-c.done)
 	}
 	return time.Since(start), errors.Join(errs...)
 }
 
+func (c *crowd) settle(e *expectation, times uint64) error {
+	for _, one := range c.engines {
+		if one.sketch == nil {
+			continue
+		}
+		if err := e.compareSketch(one.sketch, times/uint64(len(c.engines))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (c *crowd) close() error {
-	for _, in := range c.work {
+	for _, in := range c.in {
 		close(in)
 	}
 	c.wait.Wait()

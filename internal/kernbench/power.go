@@ -16,6 +16,7 @@ type meter struct {
 	start  []uint64
 	joules float64
 	spent  time.Duration
+	power  func() (float64, bool) // of the GPU; nil where none works
 	gpu    []float64
 }
 
@@ -25,14 +26,11 @@ type zone struct {
 	wrap uint64 // the counter's range, microjoules
 }
 
-// gpuPower returns the watts that the GPU draws; false where nobody tells.
-var gpuPower = func() (float64, bool) { return 0, false }
-
 // raplRoot is where Linux shows the zones.
 var raplRoot = "/sys/class/powercap"
 
-func openMeter() *meter {
-	m := &meter{}
+func openMeter(power func() (float64, bool)) *meter {
+	m := &meter{power: power}
 	dirs, _ := filepath.Glob(filepath.Join(raplRoot, "intel-rapl:[0-9]*"))
 	for _, dir := range dirs {
 		if strings.Count(filepath.Base(dir), ":") != 1 { // a part of a package, which is counted already
@@ -77,7 +75,10 @@ func (m *meter) end() {
 		}
 		m.joules += float64(v-m.start[i]) / 1e6
 	}
-	if w, ok := gpuPower(); ok {
+	if m.power == nil {
+		return
+	}
+	if w, ok := m.power(); ok {
 		m.gpu = append(m.gpu, w)
 	}
 }

@@ -51,9 +51,11 @@ type Figure struct {
 	Best             float64 `json:"best_packets_per_second"`
 	BytesPerSecond   float64 `json:"bytes_per_second"`
 	Runs             int     `json:"runs"`
-	Packets          uint64  `json:"packets"`           // timed
-	Verified         uint64  `json:"verified"`          // compared, each one that was timed and those of the warm-up
-	NoRoom           uint64  `json:"no_room,omitempty"` // packets of flows for which the flow table had no slot
+	Packets          uint64  `json:"packets"`            // timed
+	Verified         uint64  `json:"verified"`           // compared, each one that was timed and those of the warm-up
+	Seconds          float64 `json:"seconds"`            // of the timed runs
+	ThreadSeconds    float64 `json:"thread_cpu_seconds"` // CPU time of the thread that submits and polls, meanwhile
+	NoRoom           uint64  `json:"no_room,omitempty"`  // packets of flows for which the flow table had no slot
 	CPUWatts         float64 `json:"cpu_watts,omitempty"`
 	GPUWatts         float64 `json:"gpu_watts,omitempty"`
 	NotRun           string  `json:"not_run,omitempty"`

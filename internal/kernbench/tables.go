@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -125,12 +126,22 @@ func (g generator) port(p gpukern.Ports) uint16 {
 
 // tables are those of one operation, compiled, and as the lists that the reference scans.
 type tables struct {
+	seed     uint64
 	lists    gpukern.Lists
 	compiled gpukern.Tables
 }
 
-func makeTables(o *Op, seed uint64) (*tables, error) {
-	t := &tables{}
+// makeTables makes those of o. Some patterns are cut out of texts, where there are any.
+func makeTables(o *Op, seed uint64, texts func() [][]byte) (*tables, error) {
+	t := &tables{seed: seed}
+	if o.patterns > 0 {
+		t.lists.Literals = Literals(seed, o.patterns, texts())
+		set, err := literal.Compile(t.lists.Literals)
+		if err != nil {
+			return nil, fmt.Errorf("patterns: %w", err)
+		}
+		t.compiled.Literals = set
+	}
 	if o.rules > 0 {
 		t.lists.Rules = Rules(seed, o.rules)
 		acl, err := gpukern.CompileACL(t.lists.Rules)

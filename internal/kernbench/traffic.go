@@ -26,7 +26,6 @@ func (t tuple) back() tuple {
 type traffic struct {
 	seed  uint64
 	lists gpukern.Lists
-	v6    int // routes of IPv6; they stand behind those of IPv4
 }
 
 // flow returns flow i, always the same.
@@ -66,6 +65,15 @@ func lengths(size string) []int {
 		panic("kernbench: size " + size + " is not one of packets that are made")
 	}
 	return []int{n}
+}
+
+// least returns the length of the shortest packet of t in a tunnel: one of UDP without a payload.
+func (t tuple) least(kind tunnel) int {
+	ip := wire.IPv4Len
+	if t.src.Is6() {
+		ip = wire.IPv6Len
+	}
+	return wire.EthernetLen + kind.headers() + ip + wire.UDPLen
 }
 
 // write makes a packet of t that fills p, with right checksums; the payload is what p holds there.
