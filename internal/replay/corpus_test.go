@@ -22,7 +22,7 @@ func captures(t testing.TB) []string {
 }
 
 func TestEveryCaptureIsVerified(t *testing.T) {
-	v, err := Verify(context.Background(), captures(t), nil)
+	v, err := Verify(context.Background(), Config{Files: captures(t)})
 	if err != nil {
 		t.Error(err)
 	}

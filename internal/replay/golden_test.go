@@ -144,10 +144,10 @@ var zooTotal = Part{
 }
 
 var zooHits = []Hits{
-	{1, "no names", `drop udp to any port 53 name "no names"`, 3},
-	{2, "", "pass tcp from 198.18.0.0/15 to any port 80,81", 4},
-	{3, "", "drop tcp to 2001:db8::/32 port 443", 1},
-	{4, "", "drop icmpv6", 2},
+	{Line: 1, Name: "no names", Text: `drop udp to any port 53 name "no names"`, Packets: 3},
+	{Line: 2, Text: "pass tcp from 198.18.0.0/15 to any port 80,81", Packets: 4},
+	{Line: 3, Text: "drop tcp to 2001:db8::/32 port 443", Packets: 1},
+	{Line: 4, Text: "drop icmpv6", Packets: 2},
 }
 
 // untimed compares what does not depend on the machine.
@@ -234,7 +234,7 @@ func TestEveryKindOfPacketIsVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := Verify(context.Background(), []string{path, path}, rules)
+	v, err := Verify(context.Background(), Config{Files: []string{path, path}, Rules: rules})
 	if err != nil || v.Packets != 54 || v.Decoded < 30 || v.Skipped != 0 {
 		t.Errorf("%d packets, %d decoded, %d skipped: %v", v.Packets, v.Decoded, v.Skipped, err)
 	}

@@ -19,6 +19,7 @@ type handler struct {
 	src     *source
 	filter  *filter.Filter
 	flows   *flows
+	found   *finds
 	sum     *Sum
 	forward bool
 	dropped [packet.Verdicts]uint64 // packets, where nothing is forwarded
@@ -30,6 +31,7 @@ func (h *handler) Tick(clock.Time) clock.Time { return clock.Never }
 // Handle implements stack.Handler.
 func (h *handler) Handle(_ clock.Time, b *packet.Batch) {
 	h.filter.Apply(b)
+	h.found.batch(b)
 	for i := 0; i < len(b.D); {
 		d, first := &b.D[i], i
 		size, more := int(d.Len), d.Flags.Has(packet.FlagMore)
@@ -38,6 +40,7 @@ func (h *handler) Handle(_ clock.Time, b *packet.Batch) {
 			more = b.D[i].Flags.Has(packet.FlagMore)
 		}
 		h.count(b.Arena, d, size)
+		h.found.packet(i, d)
 		if h.forward && d.Verdict == packet.Undecided {
 			d.Verdict, d.Port = packet.Forward, outPort
 		} else if h.forward {

@@ -30,6 +30,11 @@ type Config struct {
 	Rules *filter.List // nil passes everything
 	Flows int          // most flows that are told apart; 0 is DefaultFlows
 
+	Patterns *filter.Patterns // literals to find in payloads; nil is none
+	Routes   *filter.Routes   // nil finds no next hop
+	OnMatch  func(Found)      // called for every match, by the goroutine of Run; nil is not
+	Engine   OpenEngine       // nil is the CPU's
+
 	// Out is the device that packets are sent to, opened with Pool, which may not be used otherwise
 	// meanwhile. Without it packets go nowhere.
 	Out  pmd.Driver
@@ -37,6 +42,29 @@ type Config struct {
 
 	// Progress, if it is set, is called from another goroutine while a file is replayed.
 	Progress func(file int, packets, bytes uint64)
+}
+
+// OpenEngine opens an engine for packets in an arena, which is closed after it.
+type OpenEngine func(cfg gpukern.Config, arena *ring.Arena) (gpukern.Engine, error)
+
+func openCPU(cfg gpukern.Config, _ *ring.Arena) (gpukern.Engine, error) {
+	return gpukern.NewCPU(cfg), nil
+}
+
+// engineConfig says what an engine does with lists, of which any may be nil.
+func engineConfig(rules *filter.List, patterns *filter.Patterns, routes *filter.Routes) gpukern.Config {
+	c := gpukern.Config{Ops: gpukern.OpsHeader}
+	if rules != nil {
+		c.Tables.ACL = rules.ACL()
+	}
+	if routes != nil {
+		c.Tables.Routes = routes.LPM()
+	}
+	if patterns != nil {
+		c.Ops |= gpukern.OpLiterals
+		c.Tables.Literals = patterns.Set()
+	}
+	return c
 }
 
 // loopFrames are more than a loop that sends nothing ever has in flight: a burst for each batch of the
@@ -50,22 +78,25 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Rules == nil {
 		cfg.Rules = &filter.List{}
 	}
-	r := &runner{cfg: cfg, rep: newReport(), flows: newFlows(cfg.Flows), filter: filter.NewFilter(checks, cfg.Rules)}
-	cpu := gpukern.NewCPU(gpukern.Config{Tables: gpukern.Tables{ACL: cfg.Rules.ACL()}})
-	r.engine = &timed{Engine: cpu}
-	info := cpu.Info()
-	r.rep.Engine = Engine{info.Name, info.Device, info.Ops.String()}
+	if cfg.Engine == nil {
+		cfg.Engine = openCPU
+	}
+	r := &runner{cfg: cfg, rep: newReport(), flows: newFlows(cfg.Flows), filter: filter.NewFilter(checks, cfg.Rules), found: newFinds(&cfg)}
 	r.openOut()
 	for i := range cfg.Files {
-		if ctx.Err() != nil || r.full() {
+		if ctx.Err() != nil || r.full() || r.bad != nil {
 			break
 		}
 		r.file(ctx, i)
 	}
 	r.rep.Stopped = ctx.Err() != nil
-	err := r.closeOut()
+	err := errors.Join(r.closeOut(), r.closeEngine(), r.closeMemory())
+	if r.bad != nil {
+		return nil, errors.Join(r.bad, err)
+	}
 	r.rep.finish(r.flows, cfg.Rules, r.filter.Hits)
-	return r.rep, errors.Join(err, cpu.Close())
+	r.found.finish(r.rep)
+	return r.rep, err
 }
 
 // runner is a run on its way.
@@ -74,8 +105,49 @@ type runner struct {
 	rep    *Report
 	flows  *flows
 	filter *filter.Filter
-	engine *timed
-	out    *sink // nil where packets go nowhere
+	found  *finds
+	engine *timed      // nil until there is an arena
+	memory *ring.Arena // that engine was opened for
+	stream *ring.Pool  // of the files that are streamed, one after the other; nil until there is one
+	out    *sink       // nil where packets go nowhere
+	bad    error       // no engine could be opened
+}
+
+// openEngine opens the engine for packets in arena, unless it is open for it already.
+func (r *runner) openEngine(arena *ring.Arena) error {
+	if r.memory == arena {
+		return nil
+	}
+	if err := r.closeEngine(); err != nil {
+		return err
+	}
+	e, err := r.cfg.Engine(engineConfig(r.cfg.Rules, r.cfg.Patterns, r.cfg.Routes), arena)
+	if err != nil {
+		r.bad = err
+		return err
+	}
+	r.engine, r.memory = &timed{Engine: e}, arena
+	info := e.Info()
+	r.rep.Engine = Engine{info.Name, info.Device, info.Ops.String()}
+	return nil
+}
+
+// closeEngine closes the engine, before its arena.
+func (r *runner) closeEngine() error {
+	if r.engine == nil {
+		return nil
+	}
+	e := r.engine
+	r.engine, r.memory = nil, nil
+	return e.Close()
+}
+
+// closeMemory gives the arena of streamed files back.
+func (r *runner) closeMemory() error {
+	if r.stream == nil {
+		return nil
+	}
+	return r.stream.Arena().Close()
 }
 
 func (r *runner) openOut() {
@@ -131,7 +203,11 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 		src.left = r.cfg.Limit - r.rep.Total.Packets
 	}
 	f.Mode = src.mode.String()
-	h := &handler{src: src, filter: r.filter, flows: r.flows, sum: newSum()}
+	if err := r.openEngine(pool.Arena()); err != nil {
+		return err
+	}
+	r.found.begin(f.Path)
+	h := &handler{src: src, filter: r.filter, flows: r.flows, found: r.found, sum: newSum()}
 	ports := []pmd.Driver{src}
 	if r.out != nil {
 		r.out.src, src.window = src, true
@@ -189,11 +265,10 @@ func (r *runner) openAs(path string, mode pmd.PcapMode) (*source, *ring.Pool, fu
 		}
 		return &source{Pcap: p, mode: mode}, r.cfg.Pool, p.Close, nil
 	}
-	frames := loopFrames
-	if mode == pmd.PcapResident {
-		frames += residentFrames(path)
+	if mode != pmd.PcapResident {
+		return r.openStream(pc)
 	}
-	arena, pool, err := newPool(frames)
+	arena, pool, err := newPool(loopFrames + residentFrames(path))
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -202,7 +277,31 @@ func (r *runner) openAs(path string, mode pmd.PcapMode) (*source, *ring.Pool, fu
 		return nil, nil, nil, errors.Join(err, arena.Close())
 	}
 	return &source{Pcap: p, mode: mode}, pool, func() error {
-		return errors.Join(ring.Audit(arena, pool, p), p.Close(), arena.Close())
+		var err error
+		if r.memory == arena {
+			err = r.closeEngine()
+		}
+		return errors.Join(err, ring.Audit(arena, pool, p), p.Close(), arena.Close())
+	}, nil
+}
+
+// openStream opens a file whose packets wait outside of frames. All such files have one arena, so that
+// one engine does them all.
+func (r *runner) openStream(pc pmd.PcapConfig) (*source, *ring.Pool, func() error, error) {
+	if r.stream == nil {
+		_, pool, err := newPool(loopFrames)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		r.stream = pool
+	}
+	pool := r.stream
+	p, err := pmd.OpenPcap(pool, pc)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return &source{Pcap: p, mode: pc.Mode}, pool, func() error {
+		return errors.Join(ring.Audit(pool.Arena(), pool, p), p.Close())
 	}, nil
 }
 

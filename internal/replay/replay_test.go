@@ -323,7 +323,11 @@ func TestFlowsBeyondTheBoundAreCountedAsUnknown(t *testing.T) {
 }
 
 func TestVerifyTellsWhereTheEngineDiffers(t *testing.T) {
-	v := newVerifier(nil)
+	v, err := newVerifier(&Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.close()
 	v.path = "x.pcap"
 	frame := append(make([]byte, 12), 0x88, 0xb5, 1, 2)
 	v.add(frame, 7)
@@ -351,7 +355,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	h := &handler{src: &source{Pcap: p}, filter: filter.NewFilter(checks, &filter.List{}), flows: newFlows(0), sum: newSum()}
+	h := &handler{src: &source{Pcap: p}, filter: filter.NewFilter(checks, &filter.List{}), flows: newFlows(0), found: newFinds(&Config{}), sum: newSum()}
 	h.flows.begin()
 	b := packet.NewBatch(arena.View(), packet.BatchSize)
 	if _, err := h.src.Rx(0, b); err != nil && err != io.EOF {
@@ -409,7 +413,7 @@ func TestAPipeIsReadOnceForAllLaps(t *testing.T) {
 func TestAVerificationThatIsStoppedIsNoSuccess(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	v, err := Verify(ctx, []string{numbered(t, 10)}, nil)
+	v, err := Verify(ctx, Config{Files: []string{numbered(t, 10)}})
 	if !errors.Is(err, context.Canceled) || v.Packets != 0 {
 		t.Errorf("%d packets, error %v", v.Packets, err)
 	}

@@ -11,13 +11,17 @@ import (
 
 // Report is what a run saw. Its JSON form is stable: fields are added, never renamed.
 type Report struct {
-	Engine       Engine  `json:"engine"`
-	Output       *Output `json:"output"` // null where packets went nowhere
-	Files        []File  `json:"files"`
-	Total        Part    `json:"total"`
-	Rules        []Hits  `json:"rules"`
-	FlowsUnknown uint64  `json:"flows_unknown"` // packets of flows beyond the bound of the flow table
-	Stopped      bool    `json:"stopped"`       // before the end, by a signal
+	Engine       Engine            `json:"engine"`
+	Output       *Output           `json:"output"` // null where packets went nowhere
+	Files        []File            `json:"files"`
+	Total        Part              `json:"total"`
+	Rules        []Hits            `json:"rules"`
+	Patterns     []Hits            `json:"patterns"`          // lines of literals; Matches is set
+	NextHops     map[string]uint64 `json:"next_hops"`         // packets by next hop, of those that have one
+	MoreMatches  uint64            `json:"more_matches"`      // packets with more matches than are told of one
+	Matches      []Found           `json:"matches,omitempty"` // where they were asked for
+	FlowsUnknown uint64            `json:"flows_unknown"`     // packets of flows beyond the bound of the flow table
+	Stopped      bool              `json:"stopped"`           // before the end, by a signal
 }
 
 // Engine says what looked at the packets.
@@ -37,12 +41,13 @@ type Output struct {
 	Refused uint64 `json:"refused"` // taken by the driver but refused by the device
 }
 
-// Hits is a line of rules and how many packets it decided.
+// Hits is a line of rules and how many packets it decided, or a line of literals and how many packets have one.
 type Hits struct {
 	Line    int    `json:"line"`
 	Name    string `json:"name"` // "" where it has none
 	Text    string `json:"text"`
 	Packets uint64 `json:"packets"`
+	Matches uint64 `json:"matches,omitempty"` // of literals; a packet may have several
 }
 
 // Part is what was seen in one file, or in all. Packets = Passed + the sum of Dropped.
@@ -80,7 +85,7 @@ type Records struct {
 }
 
 func newReport() *Report {
-	r := &Report{Files: []File{}, Rules: []Hits{}}
+	r := &Report{Files: []File{}, Rules: []Hits{}, Patterns: []Hits{}, NextHops: map[string]uint64{}}
 	r.Total.Sum = *newSum()
 	return r
 }

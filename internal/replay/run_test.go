@@ -15,7 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/capture"
+	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
 )
 
 // TestADamagedFileAmongGoodOnesCountsUpToItsDamage also shows that the others are replayed as if
@@ -77,7 +81,7 @@ func TestADamagedFileAmongGoodOnesCountsUpToItsDamage(t *testing.T) {
 			t.Errorf("%d laps: a file of known flows has %d, want 8", laps, last.Flows)
 		}
 	}
-	if v, err := Verify(context.Background(), cfg.Files, nil); v.Packets != 27+26+27 || v.Count != 0 ||
+	if v, err := Verify(context.Background(), Config{Files: cfg.Files}); v.Packets != 27+26+27 || v.Count != 0 ||
 		!errors.Is(err, capture.ErrCorrupt) || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("verified %d packets, %d mismatches: %v", v.Packets, v.Count, err)
 	}
@@ -110,7 +114,7 @@ func TestRecordsThatAreNoPacketsAreCounted(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := Verify(context.Background(), []string{path}, nil); err != nil || v.Packets != 3 || v.Skipped != 6 || v.Count != 0 {
+	if v, err := Verify(context.Background(), Config{Files: []string{path}}); err != nil || v.Packets != 3 || v.Skipped != 6 || v.Count != 0 {
 		t.Errorf("verified %d and skipped %d, %d mismatches: %v", v.Packets, v.Skipped, v.Count, err)
 	}
 	for _, laps := range []int{1, 2} {
@@ -233,5 +237,85 @@ func TestACompressedFileIsRepeatedLikeAnyOther(t *testing.T) {
 	rep, err := Run(context.Background(), Config{Files: []string{path}, Laps: 2})
 	if err != nil || rep.Files[0].Err != nil || rep.Total.Packets != 16_000 || rep.Files[0].Mode != "preload" {
 		t.Errorf("%d packets by %s: %v, %v", rep.Total.Packets, rep.Files[0].Mode, err, rep.Files[0].Err)
+	}
+}
+
+// bent is an engine that is wrong about one packet.
+type bent struct {
+	gpukern.Engine
+	bend func(b *packet.Batch)
+}
+
+func (e *bent) Poll(done []*packet.Batch) int {
+	n := e.Engine.Poll(done)
+	for _, b := range done[:n] {
+		if len(b.D) > 0 {
+			e.bend(b)
+		}
+	}
+	return n
+}
+
+func TestVerifyFindsWhatAnotherEngineDoesWrong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.pcap")
+	frame := append(make([]byte, 12), 8, 0, 0x45, 0, 0, 31, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2, 0, 9, 0, 9, 0, 11, 0, 0, 'a', 'b', 'c')
+	write(t, path, 0, frame, frame)
+	patterns, err := filter.ParsePatterns("p", `"abc"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		field string
+		bend  func(b *packet.Batch)
+	}{
+		{"", func(*packet.Batch) {}},
+		{"next_hop", func(b *packet.Batch) { b.D[1].NextHop = 3 }},
+		{"match", func(b *packet.Batch) { b.Matches = b.Matches[:1] }},
+		{"match", func(b *packet.Batch) { b.Matches[1].End++ }},
+		{"match", func(b *packet.Batch) { b.Matches = append(b.Matches, packet.Match{D: 1, Rule: 1, End: 45}) }},
+	} {
+		open := func(cfg gpukern.Config, _ *ring.Arena) (gpukern.Engine, error) {
+			return &bent{gpukern.NewCPU(cfg), tc.bend}, nil
+		}
+		v, err := Verify(context.Background(), Config{Files: []string{path}, Patterns: patterns, Engine: open})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := uint64(1)
+		if tc.field == "" {
+			want = 0
+		}
+		if v.Count != want || want == 1 && (v.Mismatches[0].Field != tc.field || v.Mismatches[0].Record != 2) {
+			t.Errorf("%s: %+v", tc.field, v)
+		}
+	}
+}
+
+func TestAnEngineThatCannotBeOpenedEndsTheRun(t *testing.T) {
+	no := errors.New("no engine")
+	open := func(gpukern.Config, *ring.Arena) (gpukern.Engine, error) { return nil, no }
+	files := []string{numbered(t, 3), numbered(t, 3)}
+	if rep, err := Run(context.Background(), Config{Files: files, Engine: open}); rep != nil || !errors.Is(err, no) {
+		t.Errorf("%+v, %v", rep, err)
+	}
+	if v, err := Verify(context.Background(), Config{Files: files, Engine: open}); v != nil || !errors.Is(err, no) {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// Files that are streamed have one arena, so that an engine is opened once for all of them; files that are
+// repeated have one each.
+func TestAnEngineIsOpenedOnceForFilesThatAreStreamed(t *testing.T) {
+	for laps, want := range map[int]int{1: 1, 2: 3} {
+		opened := 0
+		open := func(cfg gpukern.Config, _ *ring.Arena) (gpukern.Engine, error) {
+			opened++
+			return gpukern.NewCPU(cfg), nil
+		}
+		files := []string{numbered(t, 3), numbered(t, 4), numbered(t, 5)}
+		rep, err := Run(context.Background(), Config{Files: files, Laps: laps, Engine: open})
+		if err != nil || opened != want || rep.Total.Packets != uint64(12*laps) || rep.Engine.Name != "cpu" {
+			t.Errorf("%d laps: opened %d times, %d packets, %v", laps, opened, rep.Total.Packets, err)
+		}
 	}
 }

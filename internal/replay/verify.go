@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"time"
 
 	"github.com/millrace/millrace/capture"
-	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -41,13 +42,17 @@ const MaxMismatches = 100
 // verifyFrame is the frame size of a verification: every packet lies in one piece.
 const verifyFrame = 16 // bits
 
-// Verify holds the engine against its slow reference on every field of every packet of the files,
-// and against gopacket on all that both have parsed. Its error joins those of files that cannot be
-// read to their end; their packets before count. When ctx ends it ends early, with ctx's error.
-func Verify(ctx context.Context, files []string, rules *filter.List) (*Verification, error) {
-	v := newVerifier(rules)
+// Verify holds the engine against its slow reference on every field and match of every packet of the
+// files, and against gopacket on all that both have parsed. Of cfg it takes Files, Rules, Patterns, Routes
+// and Engine. Its error joins those of files that cannot be read to their end; their packets before count.
+// When ctx ends it ends early, with ctx's error. Without an engine or memory there is no Verification.
+func Verify(ctx context.Context, cfg Config) (*Verification, error) {
+	v, err := newVerifier(&cfg)
+	if err != nil {
+		return nil, err
+	}
 	var errs []error
-	for _, path := range files {
+	for _, path := range cfg.Files {
 		if ctx.Err() != nil {
 			break
 		}
@@ -55,12 +60,14 @@ func Verify(ctx context.Context, files []string, rules *filter.List) (*Verificat
 			errs = append(errs, err)
 		}
 	}
-	return &v.Verification, errors.Join(append(errs, ctx.Err())...)
+	return &v.Verification, errors.Join(append(errs, ctx.Err(), v.close())...)
 }
 
 type verifier struct {
 	Verification
-	engine  *gpukern.CPU
+	arena   *ring.Arena
+	engine  gpukern.Engine
+	ops     gpukern.Ops
 	lists   gpukern.Lists
 	batch   *packet.Batch
 	again   *packet.Batch // the same packets, for the reference
@@ -68,21 +75,38 @@ type verifier struct {
 	path    string
 }
 
-func newVerifier(rules *filter.List) *verifier {
+func newVerifier(cfg *Config) (*verifier, error) {
 	const packets = packet.BatchSize
-	arena := &packet.Arena{Mem: make([]byte, packets<<verifyFrame), Shift: verifyFrame}
-	v := &verifier{batch: packet.NewBatch(arena, packets), again: packet.NewBatch(arena, packets)}
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: packets, FrameSize: 1 << verifyFrame})
+	if err != nil {
+		return nil, err
+	}
+	v := &verifier{arena: arena, batch: packet.NewBatch(arena.View(), packets), again: packet.NewBatch(arena.View(), packets)}
 	v.Mismatches = []Mismatch{}
-	var t gpukern.Tables
-	if rules != nil {
-		t.ACL = rules.ACL()
-		for _, r := range rules.Rules() {
+	if cfg.Rules != nil {
+		for _, r := range cfg.Rules.Rules() {
 			v.lists.Rules = append(v.lists.Rules, r.Match)
 		}
 	}
-	v.engine = gpukern.NewCPU(gpukern.Config{Tables: t})
-	return v
+	if cfg.Routes != nil {
+		v.lists.Routes = cfg.Routes.List()
+	}
+	if cfg.Patterns != nil {
+		v.lists.Literals = cfg.Patterns.List()
+	}
+	ec := engineConfig(cfg.Rules, cfg.Patterns, cfg.Routes)
+	v.ops = ec.Ops
+	open := cfg.Engine
+	if open == nil {
+		open = openCPU
+	}
+	if v.engine, err = open(ec, arena); err != nil {
+		return nil, errors.Join(err, arena.Close())
+	}
+	return v, nil
 }
+
+func (v *verifier) close() error { return errors.Join(v.engine.Close(), v.arena.Close()) }
 
 // file compares the packets of one file.
 func (v *verifier) file(ctx context.Context, path string) error {
@@ -96,7 +120,9 @@ func (v *verifier) file(ctx context.Context, path string) error {
 	for ctx.Err() == nil {
 		rec, err := r.Next()
 		if err != nil {
-			v.compare()
+			if bad := v.compare(); bad != nil {
+				return bad
+			}
 			if err == io.EOF {
 				return nil
 			}
@@ -110,31 +136,35 @@ func (v *verifier) file(ctx context.Context, path string) error {
 		if rec.LinkType != capture.LinkTypeEthernet {
 			made = frame
 		}
-		v.add(frame, r.Records())
+		if err := v.add(frame, r.Records()); err != nil {
+			return err
+		}
 	}
-	v.compare()
-	return nil
+	return v.compare()
 }
 
 // add copies a packet into the batch and compares the batch when it is full.
-func (v *verifier) add(frame []byte, record int64) {
+func (v *verifier) add(frame []byte, record int64) error {
 	off := uint32(v.batch.Len()) << verifyFrame
 	copy(v.batch.Arena.Mem[off:], frame)
 	v.batch.Append(packet.Desc{Off: off, Len: uint16(len(frame))})
 	v.records = append(v.records, record)
 	if v.batch.Room() == 0 {
-		v.compare()
+		return v.compare()
 	}
+	return nil
 }
 
-// compare runs the three over the batch and empties it.
-func (v *verifier) compare() {
+// compare runs the three over the batch and empties it. Its error is the engine's.
+func (v *verifier) compare() error {
 	v.again.D = append(v.again.D[:0], v.batch.D...)
-	gpukern.Reference(v.again, gpukern.OpsHeader, v.lists)
-	var done [1]*packet.Batch
-	if err := v.engine.Submit(v.batch); err != nil || v.engine.Poll(done[:]) != 1 {
-		panic(fmt.Sprintf("replay: the engine kept a batch (%v)", err))
+	gpukern.Reference(v.again, v.ops, v.lists)
+	if err := v.submit(); err != nil {
+		v.batch.Reset()
+		v.records = v.records[:0]
+		return err
 	}
+	v.matches()
 	for i := range v.batch.D {
 		v.Packets++
 		v.fields(i, "reference", descFields(&v.batch.D[i]), descFields(&v.again.D[i]))
@@ -142,6 +172,47 @@ func (v *verifier) compare() {
 	}
 	v.batch.Reset()
 	v.records = v.records[:0]
+	return nil
+}
+
+// patience is how long an engine may take for a batch.
+const patience = 10 * time.Second
+
+// submit passes the batch through the engine.
+func (v *verifier) submit() error {
+	if err := v.engine.Submit(v.batch); err != nil {
+		return err
+	}
+	var done [1]*packet.Batch
+	for begin := time.Now(); v.engine.Poll(done[:]) == 0; {
+		if time.Since(begin) > patience {
+			return fmt.Errorf("the engine keeps a batch for more than %v", patience)
+		}
+	}
+	return nil
+}
+
+// matches notes where the matches of the batch differ: those that the engine has first.
+func (v *verifier) matches() {
+	ours, theirs := v.batch.Matches, v.again.Matches
+	for i := range max(len(ours), len(theirs)) {
+		a, b := "none", "none"
+		at := len(v.records) - 1
+		if i < len(theirs) {
+			b, at = matchText(theirs[i]), int(theirs[i].D)
+		}
+		if i < len(ours) {
+			a, at = matchText(ours[i]), min(at, int(ours[i].D))
+		}
+		v.fields(at, "reference", []field{{"match", a}}, []field{{"match", b}})
+		if a != b {
+			return // what follows is moved
+		}
+	}
+}
+
+func matchText(m packet.Match) string {
+	return fmt.Sprintf("rule %d, packet %d, to byte %d", m.Rule, m.D, m.End)
 }
 
 // decoded compares packet i with what gopacket makes of it.

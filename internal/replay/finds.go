@@ -1,0 +1,93 @@
+package replay
+
+import (
+	"strconv"
+
+	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/packet"
+)
+
+// Found is a literal that was found.
+type Found struct {
+	Path   string `json:"path"`
+	Packet uint64 `json:"packet"` // of those that were replayed of the file, from 1
+	Line   int    `json:"line"`   // of the pattern; 0 says that the packet has more matches than are told
+	Name   string `json:"name"`
+	End    uint32 `json:"end"` // offset behind the last byte, in the packet, or the piece of it where it is in several
+}
+
+// finds counts the matches of literals and the next hops of all files.
+type finds struct {
+	rules   []filter.PatternRule
+	tell    func(Found)
+	hits    []Hits
+	last    []uint64 // of each rule, the packet that was counted last
+	hops    []uint64 // packets by next hop; nil without routes
+	more    uint64
+	path    string
+	all, at uint64 // packets of all files, and of this one
+
+	matches []packet.Match // of the batch, those that are still to come
+}
+
+func newFinds(cfg *Config) *finds {
+	f := &finds{tell: cfg.OnMatch}
+	if cfg.Patterns != nil {
+		f.rules = cfg.Patterns.Rules()
+	}
+	if cfg.Routes != nil {
+		f.hops = make([]uint64, 1<<16)
+	}
+	f.hits, f.last = make([]Hits, len(f.rules)), make([]uint64, len(f.rules))
+	for i, r := range f.rules {
+		f.hits[i] = Hits{Line: r.Line, Name: r.Name, Text: r.Text}
+	}
+	return f
+}
+
+// begin says that the next packets are of a file.
+func (f *finds) begin(path string) { f.path, f.at = path, 0 }
+
+// batch says that the next packets are of a batch.
+func (f *finds) batch(b *packet.Batch) { f.matches = b.Matches }
+
+// packet counts what was found in one packet: d is its first descriptor, end the index behind its last.
+func (f *finds) packet(end int, d *packet.Desc) {
+	f.all++
+	f.at++
+	if f.hops != nil {
+		f.hops[d.NextHop]++
+	}
+	for len(f.matches) > 0 && int(f.matches[0].D) < end {
+		f.match(f.matches[0])
+		f.matches = f.matches[1:]
+	}
+}
+
+func (f *finds) match(m packet.Match) {
+	found := Found{Path: f.path, Packet: f.at, End: m.End}
+	if m.Rule == 0 {
+		f.more++
+	} else {
+		h := &f.hits[m.Rule-1]
+		h.Matches++
+		if f.last[m.Rule-1] != f.all {
+			f.last[m.Rule-1] = f.all
+			h.Packets++
+		}
+		found.Line, found.Name = h.Line, h.Name
+	}
+	if f.tell != nil {
+		f.tell(found)
+	}
+}
+
+// finish writes the counts into the report.
+func (f *finds) finish(r *Report) {
+	r.Patterns, r.MoreMatches = append(r.Patterns, f.hits...), f.more
+	for hop, n := range f.hops {
+		if hop > 0 && n > 0 {
+			r.NextHops[strconv.Itoa(hop)] = n
+		}
+	}
+}
