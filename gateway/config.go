@@ -28,6 +28,10 @@ type Config struct {
 	// "forward" (default) keeps wrong ones wrong, for the receiver to judge; "drop".
 	Checksum string
 
+	// Engine says what looks at the headers of packets. Key "engine": "cpu" (default), "cuda" (an NVIDIA GPU;
+	// the start fails where none can be used) or "auto".
+	Engine string
+
 	CPUs     CPUs          // key "cpus"
 	Spin     time.Duration // key "spin": how long a loop polls in vain before it sleeps, default 5us
 	Tunnel   Tunnel        // key "tunnel"
@@ -245,6 +249,7 @@ func newConfig() *Config {
 			Fragments:      16384,
 		},
 		CPUs:    CPUs{Auto: true},
+		Engine:  "cpu",
 		Spin:    stack.DefaultSpin,
 		Tunnel:  Tunnel{GUEPort: 6080},
 		Sources: Sources{Default: "allow"},

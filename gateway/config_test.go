@@ -62,6 +62,7 @@ devices: [{name: gw0, driver: afxdp, queues: 1, mode: generic}]
 snat: 198.18.2.1
 snat_ports: 2000-2999
 checksum: drop
+engine: auto
 cpus: [3]
 spin: 20us
 tunnel: {source: [198.18.9.0/24, "2001:db8:9::1"], gue_port: 6081}
@@ -105,6 +106,7 @@ services:
 		SNAT:      []netip.Addr{netip.MustParseAddr("198.18.2.1")},
 		SNATPorts: PortRange{2000, 2999},
 		Checksum:  "drop",
+		Engine:    "auto",
 		Table:     Table{Size: 4096, TCPEstablished: time.Hour, TCPSYN: 5 * time.Second, TCPFIN: 6 * time.Second, UDP: 7 * time.Second, HalfOpen: 300, Fragments: 64},
 		CPUs:      CPUs{List: []int{3}},
 		Spin:      20 * time.Microsecond,

@@ -17,6 +17,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		field{"snat", false, func(n *yaml.Node) { d.snat(n, c) }},
 		field{"snat_ports", false, func(n *yaml.Node) { d.portRange(n, "snat_ports", &c.SNATPorts) }},
 		field{"checksum", false, func(n *yaml.Node) { choice(d, n, "checksum", &c.Checksum, "forward", "drop") }},
+		field{"engine", false, func(n *yaml.Node) { choice(d, n, "engine", &c.Engine, "cpu", "cuda", "auto") }},
 		field{"cpus", false, func(n *yaml.Node) { d.places.cpus = n; d.cpus(n, &c.CPUs) }},
 		field{"spin", false, func(n *yaml.Node) { d.duration(n, "spin", &c.Spin, time.Microsecond, time.Second) }},
 		field{"tunnel", false, func(n *yaml.Node) { d.tunnel(n, &c.Tunnel) }},

@@ -44,10 +44,11 @@ Ctrl-C ends it with what was measured until then.
 --json prints one object: schema, version, machine, seed, packets, seconds, notes,
 stopped, rows (list: op, size, packets, mean_bytes, text_mean_bytes, matches,
 reference_sample, error, figures: list of path, batch, packets_per_second,
-best_packets_per_second, bytes_per_second, runs, packets, verified, no_room,
-cpu_watts, gpu_watts, not_run, error) and latency (list: op, size, path, batch,
-least_us, p50_us, p99_us, batches, verified, not_run, error). A path is cpu-one,
-cpu-all, cuda-ring, cuda-host or cuda-resident.`
+best_packets_per_second, bytes_per_second, runs, packets, verified, seconds,
+thread_cpu_seconds, no_room, cpu_watts, gpu_watts, not_run, error) and latency
+(list: op, size, path, batch, least_us, p50_us, p99_us, batches, verified,
+not_run, error). A path is cpu-one, cpu-all, cuda-ring, cuda-host or
+cuda-resident.`
 
 const benchKernExamples = `  millrace bench kern --quick
   millrace bench kern --ops header,literals --sizes 64,captures --captures pcaps
@@ -143,7 +144,7 @@ func runBenchKern(ctx context.Context, c *console, f *benchFlags) error {
 	rep, err := kernbench.Run(ctx, cfg)
 	steps.end()
 	if rep == nil {
-		return err
+		return engineError(err)
 	}
 	if f.json {
 		err = errors.Join(err, c.json(rep))

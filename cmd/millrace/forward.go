@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/ring"
@@ -19,6 +20,7 @@ import (
 // forwardFlags are the flags of forward, as given.
 type forwardFlags struct {
 	driver, mode string
+	engine       string
 	queues       int
 	impair       [2]string
 	capture      string
@@ -36,6 +38,9 @@ permit it; it says which and why.
   delay=10ms±2ms loss=1% dup=0.1% corrupt=1% reorder=1% ce=1% rate=100mbit
   queue=64 burst=1%,25% mtu=1400 seed=7
 which stand for both directions until "rx:" or "tx:" chooses one.
+
+--engine says what looks at the headers: cpu, cuda (an NVIDIA GPU; it fails where
+none can be used) or auto, which says what it found and what it uses.
 
 --capture writes each packet as it arrived, with the interface that it came from.
 
@@ -69,6 +74,7 @@ func newForward(c *console) *cobra.Command {
 	fl := cmd.Flags()
 	fl.StringVar(&f.driver, "driver", "auto", "auto, afxdp, afpacket or tap")
 	fl.StringVar(&f.mode, "mode", "auto", "XDP mode: auto, native or generic")
+	fl.StringVar(&f.engine, "engine", "cpu", "what looks at the packets: cpu, cuda or auto")
 	fl.IntVar(&f.queues, "queues", 0, "queues of each interface, a loop for each (0: all)")
 	fl.StringVar(&f.impair[0], "impair-a", "", "what is wrong with interface A")
 	fl.StringVar(&f.impair[1], "impair-b", "", "what is wrong with interface B")
@@ -77,6 +83,7 @@ func newForward(c *console) *cobra.Command {
 	fl.BoolVar(&f.json, "json", false, "print JSON")
 	completeWords(cmd, "driver", "auto", "afxdp", "afpacket", "tap")
 	completeWords(cmd, "mode", "auto", "native", "generic")
+	completeWords(cmd, "engine", engineWords...)
 	cmd.ValidArgsFunction = twoInterfaces
 	cmd.RunE = verb(func(ctx context.Context, args []string) error { return runForward(ctx, c, &f, args) })
 	return cmd
@@ -84,6 +91,7 @@ func newForward(c *console) *cobra.Command {
 
 // bridge is two devices and the loops that join them, one for each queue.
 type bridge struct {
+	engines *choose.Opener
 	ends    [2]*device.Device
 	drivers [2][]pmd.Driver // as the loops see them: wrapped
 	bad     [2][]*pmd.Impair
@@ -96,7 +104,12 @@ func runForward(ctx context.Context, c *console, f *forwardFlags, names []string
 	if err != nil {
 		return err
 	}
-	b := &bridge{}
+	engines, err := openEngines(c, f.engine)
+	if err != nil {
+		return err
+	}
+	defer closing(c, engines)
+	b := &bridge{engines: engines}
 	err = b.open(c, f, names, profiles)
 	if err == nil {
 		err = b.run(ctx, c, f, names)
@@ -107,7 +120,7 @@ func runForward(ctx context.Context, c *console, f *forwardFlags, names []string
 // profiles parses the flags that name no device, so that mistakes show before anything is opened.
 func (f *forwardFlags) profiles() (p [2]pmd.Profile, err error) {
 	e := endpoint{driver: f.driver, mode: f.mode}
-	if err := e.check(); err != nil {
+	if err := errors.Join(e.check(), checkEngine(f.engine)); err != nil {
 		return p, err
 	}
 	if f.queues < 0 || f.capture != "" && f.queues > 1 {
@@ -198,10 +211,15 @@ func (b *bridge) impair(profiles [2]pmd.Profile, pools []*ring.Pool) error {
 // join makes a loop for each pair of queues.
 func (b *bridge) join(pools []*ring.Pool) error {
 	for q := range pools {
+		engine, err := b.engines.Open(gpukern.Config{Ops: gpukern.OpParse}, pools[q].Arena())
+		if err != nil {
+			return engineError(err)
+		}
+		b.undo = append(b.undo, engine.Close)
 		l, err := stack.NewLoop(stack.Config{
 			Ports:   []pmd.Driver{b.drivers[0][q], b.drivers[1][q]},
 			Pool:    pools[q],
-			Engine:  gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse}),
+			Engine:  engine,
 			Handler: stack.Bridge{},
 		})
 		if err != nil {

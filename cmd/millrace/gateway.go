@@ -19,6 +19,7 @@ import (
 
 // gatewayFlags are the flags of gateway, as given.
 type gatewayFlags struct {
+	engine string
 	config string
 	json   bool
 }
@@ -56,11 +57,18 @@ func newGateway(c *console) *cobra.Command {
 	}
 	fl := cmd.Flags()
 	fl.StringVarP(&f.config, "config", "c", "", "configuration file")
+	fl.StringVar(&f.engine, "engine", "", "what looks at the headers: cpu, cuda or auto (default: as the file says)")
 	fl.BoolVar(&f.json, "json", false, "log and print JSON")
+	completeWords(cmd, "engine", engineWords...)
 	completeFiles(cmd, "config", "yaml", "yml")
 	cmd.RunE = verb(func(ctx context.Context, _ []string) error {
 		if f.config == "" {
 			return usage("no configuration file; name one with -c")
+		}
+		if f.engine != "" {
+			if err := checkEngine(f.engine); err != nil {
+				return err
+			}
 		}
 		return runGateway(ctx, c, &f)
 	})
@@ -77,9 +85,9 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	defer signal.Stop(hup)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // whoever reads the log may end before we do; children do not inherit it
 	b, log := thisBuild(), c.logger(f.json)
-	d, err := daemon.Open(f.config, daemon.Options{Log: log, Admin: true, Build: metrics.Build{Version: b.Version, Commit: b.Commit}})
+	d, err := daemon.Open(f.config, daemon.Options{Log: log, Admin: true, Engine: f.engine, Build: metrics.Build{Version: b.Version, Commit: b.Commit}})
 	if err != nil {
-		return configured(err, f.config)
+		return engineError(configured(err, f.config))
 	}
 	log.Info("gateway", "version", b.Version, "config", f.config)
 	if err := daemon.Notify("READY=1"); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +18,8 @@ import (
 // replayFlags are the flags of replay, as given.
 type replayFlags struct {
 	engine, rules, rate string
+	patterns, routes    string
+	matches             bool
 	to                  endpoint
 	loop                int
 	limit               uint64
@@ -36,6 +39,18 @@ captures of sending machines are full of them. --to sends what is left.
   PROTOCOL  tcp | udp | icmp | icmpv6 | sctp | gre | esp | ah | ipip | proto N
   PLACE     any | ADDRESS[/LENGTH], and then perhaps: port N[-M][,N[-M]]...
 
+--patterns reads literals to look for in payloads, a rule a line; a packet's
+payload is one text, of which at most 16 matches are told:
+
+  "TEXT" ["TEXT"]... [nocase] [name "NAME"]    # comment
+  TEXT  3 to 64 bytes; |0d 0a| are hexadecimal, \" \\ \| the characters themselves
+
+--routes reads routes, PREFIX via NUMBER, a line each, and counts packets by the
+number that the longest prefix of their destination has.
+
+--engine says what looks at the packets: cpu, cuda (an NVIDIA GPU; it fails where
+none can be used) or auto, which says what it found and what it uses.
+
 --verify compares, for every packet, the engine with its slow reference on every
 field, and with an independent decoder on all fields that both parse.
 
@@ -53,6 +68,10 @@ Ctrl-C stops with the summary of what was done.
                  mpps, ns_per_packet, engine_ns_per_packet;
                  packets = passed + the sum of dropped
   rules          list: line, name, text, packets
+  patterns       list: line, name, text, packets, matches
+  next_hops      packets by the number of the next hop
+  more_matches   packets with more matches than are told
+  matches        with --matches, list: path, packet, line, name, end
   flows_unknown  packets of flows beyond the table's bound of a million
   stopped        true after Ctrl-C
 With --verify instead: packets, skipped, decoded, mismatch_count, mismatches
@@ -60,6 +79,7 @@ With --verify instead: packets, skipped, decoded, mismatch_count, mismatches
 
 const replayExamples = `  millrace replay trace.pcap
   millrace replay --rules drop.rules --json *.pcapng
+  millrace replay --patterns sigs --matches trace.pcap
   millrace replay --loop 1000 trace.pcap           as fast as it goes, from memory
   millrace replay --to eth1 --rate 2x trace.pcap   at twice the speed of the capture
   millrace replay --verify *.pcap`
@@ -74,8 +94,11 @@ func newReplay(c *console) *cobra.Command {
 		Args:    atLeastOneFile,
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.engine, "engine", "cpu", "what looks at the packets: cpu")
+	fl.StringVar(&f.engine, "engine", "cpu", "what looks at the packets: cpu, cuda or auto")
 	fl.StringVar(&f.rules, "rules", "", "file of rules")
+	fl.StringVar(&f.patterns, "patterns", "", "file of literals to look for")
+	fl.BoolVar(&f.matches, "matches", false, "list what --patterns finds")
+	fl.StringVar(&f.routes, "routes", "", "file of routes")
 	fl.StringVar(&f.to.device, "to", "", "interface to send to")
 	fl.StringVar(&f.to.driver, "driver", "auto", "driver of --to: auto, afxdp, afpacket or tap")
 	fl.IntVar(&f.loop, "loop", 1, "how often to replay each file")
@@ -83,7 +106,7 @@ func newReplay(c *console) *cobra.Command {
 	fl.Uint64Var(&f.limit, "limit", 0, "stop after this many packets (0: no limit)")
 	fl.BoolVar(&f.verify, "verify", false, "compare every packet with the references instead")
 	fl.BoolVar(&f.json, "json", false, "print JSON")
-	completeWords(cmd, "engine", "cpu")
+	completeWords(cmd, "engine", engineWords...)
 	completeWords(cmd, "driver", "auto", "afxdp", "afpacket", "tap")
 	complete(cmd, "to", interfaceNames)
 	cmd.RunE = verb(func(ctx context.Context, args []string) error { return runReplay(ctx, c, &f, args) })
@@ -99,8 +122,11 @@ func atLeastOneFile(_ *cobra.Command, args []string) error {
 
 // config turns flags into what replay.Run wants.
 func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
-	if f.engine != "cpu" {
-		return cfg, usage("no engine %q here; say cpu", f.engine)
+	if err := checkEngine(f.engine); err != nil {
+		return cfg, err
+	}
+	if f.matches && (f.patterns == "" || f.verify) {
+		return cfg, usage("--matches lists what --patterns finds: name a file there, and leave --verify out")
 	}
 	if f.loop < 1 {
 		return cfg, usage("--loop %d: say 1 or more", f.loop)
@@ -112,22 +138,28 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	if cfg.Rate, err = pmd.ParseRate(f.rate); err != nil {
 		return cfg, coded{err, errUsage}
 	}
-	if cfg.Rules, err = readRules(f.rules); err != nil {
+	if cfg.Rules, err = readList("rules", f.rules, filter.Parse); err != nil {
+		return cfg, err
+	}
+	if cfg.Patterns, err = readList("patterns", f.patterns, filter.ParsePatterns); err != nil {
+		return cfg, err
+	}
+	if cfg.Routes, err = readList("routes", f.routes, filter.ParseRoutes); err != nil {
 		return cfg, err
 	}
 	return cfg, f.to.check()
 }
 
-// readRules reads a file of rules; no file is no rules.
-func readRules(path string) (*filter.List, error) {
+// readList reads a file of rules, or of what else parse takes; no file is none.
+func readList[T any](what, path string, parse func(name, text string) (*T, error)) (*T, error) {
 	if path == "" {
 		return nil, nil
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("rules: %w", err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	l, err := filter.Parse(path, string(text))
+	l, err := parse(path, string(text))
 	if err != nil {
 		return nil, coded{err, errConfig}
 	}
@@ -139,8 +171,14 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 	if err != nil {
 		return err
 	}
+	engines, err := openEngines(c, f.engine)
+	if err != nil {
+		return err
+	}
+	defer closing(c, engines)
+	cfg.Engine = engines.Open
 	if f.verify {
-		return runVerify(ctx, c, f.json, files, cfg.Rules)
+		return runVerify(ctx, c, f.json, cfg)
 	}
 	if f.to.device != "" {
 		out, pool, closeAll, err := f.to.openSender(c)
@@ -150,8 +188,16 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 		defer closeAll()
 		cfg.Out, cfg.Pool = out, pool
 	}
+	found := matchList{c: c, asJSON: f.json}
+	if f.matches {
+		cfg.OnMatch = found.add
+	}
 	bar := newBar(c, cfg)
 	cfg.Progress = bar.show
+	if f.matches {
+		bar.end() // its lines would cut through the list's
+		cfg.Progress = nil
+	}
 	rep, err := replay.Run(ctx, cfg)
 	bar.end()
 	if rep == nil {
@@ -159,6 +205,7 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 	}
 	switch {
 	case f.json:
+		rep.Matches = found.list
 		err = errors.Join(err, c.json(rep))
 	case rep.Total.Packets > 0 || !allUnreadable(rep.Files): // nothing but zeros would hide the errors
 		showReplay(c, rep)
@@ -210,8 +257,38 @@ func remedied(err error) error {
 	return err
 }
 
-func runVerify(ctx context.Context, c *console, asJSON bool, files []string, rules *filter.List) error {
-	v, err := replay.Verify(ctx, files, rules)
+// matchList prints matches as they come, or keeps them for JSON.
+type matchList struct {
+	c      *console
+	asJSON bool
+	list   []replay.Found
+}
+
+// mostMatches is how many matches JSON lists; all are counted.
+const mostMatches = 1_000_000
+
+func (m *matchList) add(f replay.Found) {
+	if m.asJSON {
+		if len(m.list) < mostMatches {
+			m.list = append(m.list, f)
+		}
+		return
+	}
+	what := fmt.Sprintf("pattern %d", f.Line)
+	switch {
+	case f.Line == 0:
+		what = "more"
+	case f.Name != "":
+		what += " " + strconv.Quote(f.Name)
+	}
+	m.c.printf("%s: packet %d, to byte %d: %s\n", f.Path, f.Packet, f.End, what)
+}
+
+func runVerify(ctx context.Context, c *console, asJSON bool, cfg replay.Config) error {
+	v, err := replay.Verify(ctx, cfg)
+	if v == nil {
+		return err
+	}
 	if asJSON {
 		if e := c.json(v); e != nil {
 			return e

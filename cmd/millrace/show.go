@@ -62,6 +62,15 @@ func showReplay(c *console, r *replay.Report) {
 	for _, h := range r.Rules {
 		c.line(fmt.Sprintf("rule %d", h.Line), "%s packets: %s", group(h.Packets), h.Text)
 	}
+	for _, h := range r.Patterns {
+		c.line(fmt.Sprintf("pattern %d", h.Line), "%s matches in %s packets: %s", group(h.Matches), group(h.Packets), h.Text)
+	}
+	if r.MoreMatches > 0 {
+		c.line("more", "%s packets have more matches than are told of one", group(r.MoreMatches))
+	}
+	if len(r.NextHops) > 0 {
+		c.line("next hops", "%s", tally(r.NextHops))
+	}
 	c.line("dropped", "%s", tally(t.Dropped))
 	c.line("passed", "%s", group(t.Passed))
 	if o := r.Output; o != nil {

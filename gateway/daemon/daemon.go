@@ -8,6 +8,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afxdp"
@@ -38,6 +40,7 @@ type Options struct {
 	Build    metrics.Build
 	Admin    bool    // serve the control socket that the configuration names
 	Affinity [][]int // CPUs of each loop; nil is by the configuration's cpus
+	Engine   string  // instead of the configuration's engine; "" is that one
 }
 
 // Daemon is a gateway with its devices, memory and loops.
@@ -49,6 +52,7 @@ type Daemon struct {
 	pools   []*ring.Pool
 	devices []*device.Device
 	gate    *gateway.Gateway
+	opener  *choose.Opener
 	engines []gpukern.Engine
 	loops   []*stack.Loop
 	listen  net.Listener // of the metrics; nil without
@@ -98,6 +102,9 @@ func (d *Daemon) open(cfg *gateway.Config) error {
 	if err := d.placeLoops(cfg); err != nil {
 		return err
 	}
+	if err := d.openEngine(cmp.Or(d.opt.Engine, cfg.Engine)); err != nil {
+		return err
+	}
 	if err := d.openMetrics(cfg.Metrics.Listen); err != nil {
 		return err
 	}
@@ -122,6 +129,24 @@ func (d *Daemon) open(cfg *gateway.Config) error {
 	d.started = time.Now()
 	d.reload.at = d.started
 	return d.steer()
+}
+
+// openEngine finds out what the engines will run on, so that a start that cannot have it touches no interface.
+func (d *Daemon) openEngine(word string) error {
+	kind, err := choose.ParseKind(word)
+	if err != nil {
+		return err
+	}
+	lost := func(err error) {
+		d.opt.Log.Error("engine", "result", "the CPU does the GPU's work", "error", err.Error())
+	}
+	if d.opener, err = choose.NewOpener(choose.OpenConfig{Kind: kind, Lost: lost}); err != nil {
+		return fmt.Errorf("engine: %w", err)
+	}
+	if kind != choose.KindCPU {
+		d.opt.Log.Info("engine", "using", d.opener.String())
+	}
+	return nil
 }
 
 // openMetrics takes the port of the metrics, so that a start that cannot have it touches no interface.
@@ -203,7 +228,10 @@ func (d *Daemon) openLoops(spin time.Duration) error {
 		for _, dev := range d.devices {
 			ports = append(ports, dev.Queues[i])
 		}
-		engine := gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse | gpukern.OpChecksum})
+		engine, err := d.opener.Open(gpukern.Config{Ops: gpukern.OpParse | gpukern.OpChecksum}, d.arena)
+		if err != nil {
+			return fmt.Errorf("engine: %w", err)
+		}
 		d.engines = append(d.engines, engine)
 		cfg := stack.Config{Ports: ports, Pool: pool, Engine: engine, Handler: d.gate.Handlers()[i], Burst: d.burst()}
 		if i < len(d.opt.Affinity) {
@@ -345,6 +373,9 @@ func (d *Daemon) Close() error {
 	}
 	for _, e := range d.engines {
 		errs = append(errs, e.Close())
+	}
+	if d.opener != nil {
+		errs = append(errs, d.opener.Close())
 	}
 	for _, l := range []net.Listener{d.listen, d.admin} {
 		if l == nil {
