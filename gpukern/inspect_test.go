@@ -93,6 +93,59 @@ func TestLiteralsAgreeWithTheReference(t *testing.T) {
 	}
 }
 
+func TestLiteralsInTunnelsAgreeWithTheReference(t *testing.T) {
+	inside := 0
+	for seed := range uint64(20) {
+		g := newGenerator(seed)
+		l := Lists{Literals: g.patterns(40)}
+		c := NewCPU(Config{Ops: OpLiterals | OpTunnel, Tables: l.compile(t)})
+		b := g.tunnels(200)
+		g.plant(b, l.Literals)
+		agree(t, b, c, l)
+		for _, m := range b.Matches {
+			if b.D[m.D].Flags.Has(packet.FlagTunnel) {
+				inside++
+			}
+		}
+	}
+	if inside < 200 {
+		t.Errorf("%d matches in tunnels: too few to tell anything", inside)
+	}
+}
+
+// TestStreamsFollowTheFlowTable runs flows through the engine's own table, which both sides share.
+func TestStreamsFollowTheFlowTable(t *testing.T) {
+	for seed := range uint64(10) {
+		g := newGenerator(seed)
+		l := Lists{Literals: g.patterns(40), Flows: &RefFlows{Idle: MaxIdle}, Streams: map[string][]byte{}}
+		table := newFlows(t, FlowConfig{Flows: 2000, Idle: MaxIdle})
+		c := NewCPU(Config{
+			Ops: OpFlow | OpLiterals | OpTunnel, Tables: l.compile(t), Flows: table, Streams: newStreams(t, int(table.Slots())),
+		})
+		s := newSlots(l.Flows)
+		hosts := g.tunnels(20)
+		for range 4 {
+			var packets [][][]byte
+			for range 150 {
+				p := bytes.Clone(hosts.Bytes(g.IntN(len(hosts.D))))
+				if g.chance(60) {
+					p = udp(byte(1+g.IntN(3)), byte(1+g.IntN(3)), 53, g.letters(g.IntN(40)))
+				}
+				packets = append(packets, g.split(p))
+			}
+			b := batchOf(packets...)
+			g.plant(b, l.Literals)
+			ref := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
+			saved := Lists{Literals: l.Literals, Flows: &RefFlows{Idle: MaxIdle}, Streams: l.Streams}
+			Reference(ref, c.ops, saved)
+			agreeFlows(t, b, c, Lists{Literals: l.Literals, Flows: l.Flows}, s)
+			if d := cmp.Diff(b.Matches, ref.Matches, cmpopts.EquateEmpty()); d != "" {
+				t.Fatalf("seed %d: engine -, reference +:\n%s", seed, d)
+			}
+		}
+	}
+}
+
 // inspected returns what the inspector finds in b, which the header pass has been over.
 func inspected(b *packet.Batch, c *CPU) []packet.Match {
 	c.find.inspect(b, c.tables.Load().Literals)

@@ -50,7 +50,8 @@ type stream struct {
 //
 // The place of a stream follows from Desc.Flow. Whose it is says a fingerprint of addresses, ports and
 // protocol, so that a flow that takes over the slot of another begins anew, whichever table gave the
-// slot: that of the CPU, that of a GPU, or one that took its place after a failure.
+// slot: that of the CPU, that of a GPU, or one that took its place after a failure. A flow that was over
+// and comes back goes on if it finds its place as it was.
 //
 // Streams belong to one engine at a time. The memory lies outside of the Go heap: 72 bytes for a
 // direction, taken from the system when a slot is used for the first time.
@@ -60,21 +61,21 @@ type Streams struct {
 	seed [2]uint64
 }
 
-// MaxStreams is how many flows a Streams has room for at most.
-const MaxStreams = 1 << 24
+// MaxStreams is how many slots a Streams has room for at most.
+const MaxStreams = 2 * MaxFlows
 
-// NewStreams returns room for the streams of flows in slots 1 to flows. The error says that the system
-// has no memory, or that flows is not between 1 and MaxStreams. Close frees it.
-func NewStreams(flows int) (*Streams, error) {
-	if flows < 1 || flows > MaxStreams {
-		return nil, fmt.Errorf("streams: %d flows: from 1 to %d are possible", flows, MaxStreams)
+// NewStreams returns room for the streams of flows in slots 1 to slots: FlowTable.Slots. The error says
+// that the system has no memory, or that slots is not between 1 and MaxStreams. Close frees it.
+func NewStreams(slots int) (*Streams, error) {
+	if slots < 1 || slots > MaxStreams {
+		return nil, fmt.Errorf("streams: %d slots: from 1 to %d are possible", slots, MaxStreams)
 	}
-	n := 2 * (flows + 1)
+	n := 2 * (slots + 1)
 	size := n * int(unsafe.Sizeof(stream{}))
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
-		return nil, fmt.Errorf("streams: %d bytes for %d flows: %w", size, flows, err)
+		return nil, fmt.Errorf("streams: %d bytes for %d slots: %w", size, slots, err)
 	}
 	return &Streams{
 		mem:  mem,
@@ -90,8 +91,8 @@ func (s *Streams) Close() error {
 	return unix.Munmap(mem)
 }
 
-// Flows returns the highest slot that s has room for.
-func (s *Streams) Flows() int { return len(s.of)/2 - 1 }
+// Slots returns the highest slot that s has room for.
+func (s *Streams) Slots() int { return len(s.of)/2 - 1 }
 
 // find returns the tail of the stream that a packet belongs to: d is its first descriptor, after the
 // header pass, and p the bytes of that. nil says that it belongs to none.

@@ -225,13 +225,13 @@ func TestPacketsWithoutAPlaceAreTextsOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestStreamsHaveRoomForSomeFlowsOnly(t *testing.T) {
+func TestStreamsHaveRoomForSomeSlotsOnly(t *testing.T) {
 	for _, n := range []int{-1, 0, MaxStreams + 1} {
 		if s, err := NewStreams(n); err == nil {
-			t.Errorf("%d flows: no error, room for %d", n, s.Flows())
+			t.Errorf("%d slots: no error, room for %d", n, s.Slots())
 		}
 	}
-	if n := newStreams(t, MaxStreams).Flows(); n != MaxStreams {
-		t.Errorf("room for %d flows", n)
+	if n := newStreams(t, MaxStreams).Slots(); n != MaxStreams {
+		t.Errorf("room for %d slots", n)
 	}
 }
