@@ -56,7 +56,7 @@ type Teller struct {
 
 // Begin makes b a batch without matches, of whose packets at most limit matches will be told.
 func (t *Teller) Begin(b *packet.Batch, limit int) {
-	t.b, t.limit, t.told = b, limit, 0
+	t.b, t.limit = b, limit
 	b.Matches = b.Matches[:0]
 }
 

@@ -253,7 +253,7 @@ func TestStreamsAreFollowedWhileThereIsNoSet(t *testing.T) {
 	send := func(word string) []packet.Match {
 		return inspected(inFlow(t, []uint32{2}, udp(1, 2, 9, []byte(word))), c)
 	}
-	send("xab")
+	send("x")
 	if err := c.Load(Tables{}); err != nil {
 		t.Fatal(err)
 	}
@@ -265,6 +265,15 @@ func TestStreamsAreFollowedWhileThereIsNoSet(t *testing.T) {
 	}
 	if m := send("cabc"); !slices.Equal(m, []packet.Match{{Rule: 1, End: 43}, {Rule: 1, End: 46}}) {
 		t.Fatalf("found %v", m)
+	}
+}
+
+func TestWithoutOpFlowPacketsAreTextsOfTheirOwn(t *testing.T) {
+	l := Lists{Literals: literal.Reference{{Bytes: []byte("abc"), Rule: 1}}}
+	c := NewCPU(Config{Ops: OpLiterals, Tables: l.compile(t), Streams: newStreams(t, 4)})
+	b := inFlow(t, []uint32{2, 2}, udp(1, 2, 9, []byte("ab")), udp(1, 2, 9, []byte("c")))
+	if err := c.Submit(b); err != nil || len(b.Matches) != 0 {
+		t.Errorf("%v, %v", err, b.Matches)
 	}
 }
 

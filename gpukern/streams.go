@@ -124,7 +124,7 @@ func (s *Streams) fingerprint(d *packet.Desc, p []byte) uint64 {
 		}
 	}
 	if hasPorts(d) {
-		mix(uint64(binary.BigEndian.Uint32(p[d.L4:])) | 1<<32)
+		mix(uint64(binary.BigEndian.Uint32(p[d.L4:])))
 	}
 	return max(h, 1)
 }
