@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -293,6 +294,32 @@ func TestUploadPatchesPointers(t *testing.T) {
 	})
 }
 
+// TestUploadWaitsForItsHalves holds the copies back while an upload has more than the stage.
+func TestUploadWaitsForItsHalves(t *testing.T) {
+	devices(t, func(t *testing.T, d *Device) {
+		e, ev := startEcho(t, d, 10*time.Second), must(d.NewEvent())(t)
+		if err := errors.Join(ev.Record(e.stream), d.stage.stream.After(ev)); err != nil {
+			t.Fatal(err)
+		}
+		data := randomBytes(4*stageHalf, 10)
+		buf := must(d.Alloc(len(data)))(t)
+		uploaded := make(chan error)
+		go func() { uploaded <- d.stage.upload(d, buf.Ptr, data) }()
+		time.Sleep(50 * time.Millisecond)
+		e.stop(t)
+		if err := <-uploaded; err != nil {
+			t.Fatal(err)
+		}
+		back := make([]byte, len(data))
+		if err := d.Download(back, buf.Ptr); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(back, data) {
+			t.Error("what was uploaded differs")
+		}
+	})
+}
+
 func TestRetiredTablesGoWhenKernelsHaveStopped(t *testing.T) {
 	d, drv := openFake(t)
 	drv.Set("stall", 200)
@@ -316,6 +343,9 @@ func TestRetiredTablesGoWhenKernelsHaveStopped(t *testing.T) {
 	}
 	if n := drv.Calls("cuMemFree_v2"); n != 2 {
 		t.Errorf("a table was freed twice")
+	}
+	if n := len(d.retired); n != 0 {
+		t.Errorf("%d tables are remembered still", n)
 	}
 }
 

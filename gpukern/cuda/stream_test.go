@@ -3,7 +3,6 @@ package cuda
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -173,7 +172,7 @@ func TestPrioritiesReachTheDriver(t *testing.T) {
 			t.Fatal(err)
 		}
 		if greatest >= least {
-			t.Skip(fmt.Sprintf("the device has one priority: %d", least))
+			t.Skipf("the device has one priority: %d", least)
 		}
 		must(d.NewStream(Urgent))(t)
 		must(d.NewStream(Patient))(t)
