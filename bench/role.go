@@ -42,6 +42,7 @@ var roles = []role{
 	{"bulk", openBulk},
 	{"guard", openGuard},
 	{"tables", openTables},
+	{"literals", openLiterals},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.

@@ -5,6 +5,7 @@ var suites = []Suite{
 	packetIO,
 	l4,
 	tables,
+	literals,
 }
 
 func suiteNamed(name string) (Suite, bool) {

@@ -1,11 +1,8 @@
 package literal_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -27,9 +24,8 @@ func payloads(t testing.TB) [][]byte {
 	return texts
 }
 
-// BenchmarkScan searches sets of 100, 1000 and 10000 patterns in three kinds of texts. Where
-// bin/bench-hyperscan was built from bench/peers/hyperscan.c, it does the same in the same run, must find
-// as many matches, and the ratio of the speeds is told.
+// BenchmarkScan searches sets of 100, 1000 and 10000 patterns in three kinds of texts. The suite literals of
+// bench/ compares the same with Hyperscan.
 func BenchmarkScan(b *testing.B) {
 	captured := payloads(b)
 	for _, n := range []int{100, 1000, 10000} {
@@ -75,35 +71,4 @@ func benchScan(b *testing.B, patterns []literal.Pattern, texts [][]byte) {
 	ours := float64(total) / 1e6 / best.Seconds()
 	b.ReportMetric(ours, "best-MB/s")
 	b.ReportMetric(float64(matches)/float64(total)*1e6, "matches/MB")
-	if peer := "../../bin/bench-hyperscan"; exists(peer) {
-		theirs := hyperscan(b, peer, patterns, texts, matches)
-		b.ReportMetric(theirs, "hyperscan-MB/s")
-		b.ReportMetric(ours/theirs, "ratio")
-	}
-}
-
-func exists(path string) bool { _, err := os.Stat(path); return err == nil }
-
-// hyperscan runs the peer and returns its MB/s.
-func hyperscan(b *testing.B, peer string, patterns []literal.Pattern, texts [][]byte, matches int) float64 {
-	dir := b.TempDir()
-	p, t := filepath.Join(dir, "patterns"), filepath.Join(dir, "texts")
-	if err := kernbench.WriteLiterals(p, t, patterns, texts); err != nil {
-		b.Fatal(err)
-	}
-	said, err := exec.Command(peer, p, t, "0.5").Output()
-	if err != nil {
-		b.Fatal(err)
-	}
-	var r struct {
-		Bytes, Matches int
-		Seconds        float64
-	}
-	if err := json.Unmarshal(said, &r); err != nil {
-		b.Fatal(err)
-	}
-	if r.Matches != matches {
-		b.Fatalf("hyperscan finds %d matches, we %d", r.Matches, matches)
-	}
-	return float64(r.Bytes) / 1e6 / r.Seconds
 }

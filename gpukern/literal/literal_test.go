@@ -182,6 +182,21 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
+// TestRepetitions: only what is equal in all is dropped.
+func TestRepetitions(t *testing.T) {
+	set := []Pattern{
+		{[]byte("abc"), false, 1}, {[]byte("abc"), true, 1}, {[]byte("ABC"), true, 1}, {[]byte("abc"), false, 2},
+		{[]byte("123"), false, 3}, {[]byte("123"), true, 3},
+	}
+	s := compile(t, set)
+	if s.Patterns() != 4 {
+		t.Errorf("%d patterns, want 4", s.Patterns())
+	}
+	agree(t, s, set, nil, []byte("abc ABC aBc 123"), 0)
+	slices.Reverse(set)
+	agree(t, compile(t, set), set, nil, []byte("abc ABC aBc 123"), 0)
+}
+
 // TestCompileBorrows changes the patterns after Compile.
 func TestCompileBorrows(t *testing.T) {
 	b := []byte("abcabcabcabc")

@@ -19,13 +19,14 @@ func (s *Set) Scan(tail, text []byte, limit int, out []Match) []Match {
 	return l.done()
 }
 
-// edge is how many of a text's windows belong to patterns that may begin before it, and even.
-const edge = MaxLen
+// edge is how many of a text's windows belong to patterns that may begin before it: no anchor begins further
+// inside of its pattern. It is even.
+const edge = MaxLen - 8
 
 // scanEdge searches the windows in tail and the first of text, and returns how many of text those are. A
 // copy makes one of both: the tail, as many windows in text, and what patterns reach behind those.
 //
-//	| tail, 63 | windows, 64 | 63 more |
+//	| tail, 63 | windows, 56 | 63 more |
 //
 // Every second position is one for windows of eight, here as in the rest of the text: where the tail is
 // odd, a byte that is no one's comes before it.

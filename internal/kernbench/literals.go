@@ -2,11 +2,8 @@ package kernbench
 
 import (
 	"bytes"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -236,21 +233,4 @@ func appendPayloads(texts [][]byte, path string) [][]byte {
 			texts = append(texts, slices.Clone(frame[at:]))
 		}
 	}
-}
-
-// WriteLiterals writes patterns and texts as bench/peers/hyperscan.c reads them.
-func WriteLiterals(patternFile, textFile string, patterns []literal.Pattern, texts [][]byte) error {
-	var p, t []byte
-	for _, one := range patterns {
-		var noCase byte
-		if one.NoCase {
-			noCase = 1
-		}
-		p = binary.LittleEndian.AppendUint32(p, one.Rule)
-		p = append(append(p, noCase, byte(len(one.Bytes))), one.Bytes...)
-	}
-	for _, one := range texts {
-		t = append(binary.LittleEndian.AppendUint32(t, uint32(len(one))), one...)
-	}
-	return errors.Join(os.WriteFile(patternFile, p, 0o666), os.WriteFile(textFile, t, 0o666))
 }

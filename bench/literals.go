@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/millrace/millrace/gpukern/literal"
+	"github.com/millrace/millrace/internal/kernbench"
+)
+
+// literals compares the search for sets of literals with Hyperscan.
+var literals = Suite{
+	Name:  "literals",
+	Title: "Sets of literals",
+	About: []string{
+		"One core, a payload a call. Patterns are made as rules of intrusion detection have them: 3 to 64 bytes, " +
+			"paths, headers, hosts, binary signatures, half of the texts in either case, one in twenty cut out of the " +
+			"captures. Texts are the payloads of the sample captures; near misses, which are patterns with a byte " +
+			"missing or changed, one in a hundred whole; and random bytes.",
+		"Both contestants search all texts once before the run and must find as many matches as the other; " +
+			"Hyperscan runs in block mode and tells each end of a rule once, as we do.",
+	},
+	Open: openLiteralSuite,
+}
+
+const hyperscan = "Hyperscan"
+
+func openLiteralSuite(e *Env) (*Bench, error) {
+	dir, err := os.MkdirTemp("", "millrace-bench-")
+	if err != nil {
+		return nil, err
+	}
+	b := literalBench{e: e, dir: dir, peer: e.buildC("hyperscan", "libhs")}
+	measures, err := b.measures()
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return &Bench{Measures: measures, Close: func() error { return os.RemoveAll(dir) }}, nil
+}
+
+type literalBench struct {
+	e    *Env
+	dir  string
+	peer Peer
+}
+
+func (b literalBench) measures() ([]Measure, error) {
+	folder := os.Getenv("MILLRACE_PCAPS")
+	captured, err := kernbench.Payloads(folder)
+	if err != nil {
+		b.e.Log("%v: set MILLRACE_PCAPS", err)
+	}
+	var all []Measure
+	for _, n := range []int{100, 1000, 10000} {
+		patterns := kernbench.Literals(1, n, captured)
+		for _, in := range []struct {
+			name  string
+			texts [][]byte
+		}{
+			{"captures", captured},
+			{"near misses", kernbench.NearMisses(1, patterns, 1400, 4<<20)},
+			{"random bytes", kernbench.Noise(1, 1400, 4<<20)},
+		} {
+			if len(in.texts) == 0 {
+				continue
+			}
+			m, err := b.measure(fmt.Sprintf("%d literals, %s", n, in.name), patterns, in.texts)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, m)
+		}
+	}
+	return all, nil
+}
+
+func (b literalBench) measure(name string, patterns []literal.Pattern, texts [][]byte) (Measure, error) {
+	s, err := literal.Compile(patterns)
+	if err != nil {
+		return Measure{}, err
+	}
+	p, t := filepath.Join(b.dir, name+" patterns"), filepath.Join(b.dir, name+" texts")
+	if err := kernbench.WriteLiterals(p, t, patterns, texts, countMatches(s, texts)); err != nil {
+		return Measure{}, err
+	}
+	return Measure{
+		Name: name, Unit: "byte", Peer: hyperscan,
+		Contestants: []Contestant{
+			b.contestant(ours, "", b.e.Self, "role", "literals", p, t),
+			b.contestant(hyperscan, b.peer.Absent, b.peer.Path, p, t),
+		},
+		Gates: []Gate{{ours, MetricPerCPU, hyperscan, ">=", 1 / 3.0}},
+	}, nil
+}
+
+// contestant runs a program on CPU 1.
+func (b literalBench) contestant(name, absent string, argv ...string) Contestant {
+	return Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
+		w, err := runParts(ctx, t, Part{Name: "literals", Argv: argv, CPU: 1})
+		if err != nil {
+			return Sample{}, err
+		}
+		s := w.Sample("literals", "bytes")
+		s.Own, s.Version = s.Parts["literals"], w.version["literals"]
+		return s, nil
+	}}
+}
+
+// countMatches returns how many matches there are in all texts.
+func countMatches(s *literal.Set, texts [][]byte) (n uint64) {
+	var found []literal.Match
+	for _, t := range texts {
+		found = s.Scan(nil, t, 0, found[:0])
+		n += uint64(len(found))
+	}
+	return n
+}
