@@ -203,7 +203,7 @@ func BenchmarkPass(b *testing.B) {
 	t := l.compile(b)
 	for _, size := range []int{64, 1408} {
 		batch := flowBatch(packet.BatchSize, size, traceFor(g, rules))
-		for _, ops := range []Ops{OpParse, OpChecksum, OpHash, OpACL, OpLPM, OpsHeader} {
+		for _, ops := range []Ops{OpParse, OpTunnel, OpChecksum, OpFill, OpHash, OpACL, OpLPM, OpsHeader} {
 			b.Run(fmt.Sprintf("%dB/%v", size, ops), func(b *testing.B) { benchEngine(b, ops, t, batch) })
 		}
 	}

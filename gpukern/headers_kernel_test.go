@@ -344,3 +344,25 @@ func TestCapturesGoThroughTheHeadersKernel(t *testing.T) {
 		t.Errorf("only %d tunnels in the captures", tunnels)
 	}
 }
+
+// FuzzHeadersKernel compares the kernel with the reference over packets of any bytes.
+func FuzzHeadersKernel(f *testing.F) {
+	g := newGenerator(16)
+	for range 20 {
+		f.Add(fuzzInput(g.split(g.tunnel()), g.split(g.damage(g.packet())), one(g.damageTunnel(g.tunnel()))), byte(g.Uint32()))
+	}
+	l := fuzzTables()
+	k := newHeadersKernel(f, "gk_headers", l.compile(f), &l.HashKey)
+	f.Fuzz(func(t *testing.T, data []byte, by byte) {
+		b := fuzzBatch(data)
+		for i := range b.D { // anywhere in a sixteen
+			d, to := &b.D[i], uint32(by&15)
+			d.Len = min(d.Len, 1<<11-15)
+			copy(b.Arena.Mem[d.Off+to:], bytes.Clone(b.Bytes(i)))
+			d.Off += to
+		}
+		again := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
+		k.same(t, b, tunnelOps, l)
+		k.same(t, again, OpTunnel|OpFill, l)
+	})
+}
