@@ -34,7 +34,9 @@ struct gk_tuple {
 };
 
 /* One batch for the header pass: n descriptors over one arena. The kernel reads off, len and the flags
- * MORE and OFFLOAD of each descriptor and writes the descriptor back in place. */
+ * MORE and OFFLOAD of each descriptor and writes the descriptor back in place. Where a descriptor of a packet
+ * points outside of the arena, or beyond the end of its frame, the packet is malformed and none of it is
+ * read. */
 struct gk_pass {
 	u8 *mem;  /* the arena */
 	u64 size; /* its bytes; nothing at or beyond them is read */
