@@ -17,6 +17,7 @@ func TestSinglePacketsAtTheEdgeOfARule(t *testing.T) {
 		h[10], h[11] = byte(sum>>8), byte(sum)
 		return ether(append(h, payload...)...)
 	}
+	kernel := newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte))
 	const v4 = packet.FlagIPv4 | packet.FlagIPChecksumOK
 	for _, tc := range []struct {
 		name  string
@@ -37,6 +38,7 @@ func TestSinglePacketsAtTheEdgeOfARule(t *testing.T) {
 		{"an IPv4 packet of 21 bytes, one missing", ip(wire.ProtoESP, 21), v4 | packet.FlagTruncated, 0},
 	} {
 		c, b := NewCPU(Config{}), batchOf(one(tc.p))
+		kernel.same(t, b, OpsHeader, Lists{})
 		agree(t, b, c, Lists{})
 		if d := &b.D[0]; d.Flags != tc.flags || d.L4 != tc.l4 {
 			t.Errorf("%s: flags %#04x, L4 %d; want %#04x, %d", tc.name, d.Flags, d.L4, tc.flags, tc.l4)

@@ -80,6 +80,7 @@ func TestSingleTunnelsAtTheEdgeOfARule(t *testing.T) {
 	far[0], far[1] = wire.ProtoIPIP, 21
 	tooFar := make([]byte, 8*23)
 	tooFar[0], tooFar[1] = wire.ProtoIPIP, 22
+	kernel := newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte))
 	for _, tc := range []struct {
 		name        string
 		p           []byte
@@ -139,6 +140,7 @@ func TestSingleTunnelsAtTheEdgeOfARule(t *testing.T) {
 		{"GRE with nothing", frame4(gre, 0, 0, 8, 0), tunnel | bad | ok, 38, 0, 0, 0},
 	} {
 		b := batchOf(one(tc.p))
+		kernel.same(t, b, tunnelOps, Lists{})
 		agree(t, b, NewCPU(Config{Ops: tunnelOps}), Lists{})
 		want := packet.Desc{Len: uint16(len(tc.p)), L3: tc.l3, L4: tc.l4, Payload: tc.payload, Proto: tc.proto, Flags: tc.flags}
 		got := b.D[0]
