@@ -1,6 +1,9 @@
 package gpukern
 
-import "net/netip"
+import (
+	"net/netip"
+	"sync"
+)
 
 // Tuple is what the rules of one packet are looked up by.
 type Tuple = tuple
@@ -16,50 +19,57 @@ func NewTuple(src, dst netip.AddrPort, proto uint8) Tuple {
 // Match stores in rules the number of the first rule that matches each packet, 0 for none. All packets
 // are IPv4, or all are IPv6. It is what engines do, for callers that have no packets.
 func (a *ACL) Match(packets []Tuple, v4 bool, rules []uint16) {
-	c := &a.v6
-	if v4 {
-		c = &a.v4
-	}
-	rules = rules[:len(packets)]
-	if len(c.rules) == 0 {
-		clear(rules)
-		return
-	}
-	var v [chunkSize][5]uint32
+	f := a.of(v4)
+	m := matchers.Get().(*matcher)
+	defer matchers.Put(m)
+	var best [chunkSize]uint16
 	for len(packets) > 0 {
 		n := min(len(packets), chunkSize)
-		for i := range n {
-			c.fields(&packets[i], &v[i])
-		}
-		for i := range n {
-			rules[i] = c.first(&packets[i], &v[i])
+		f.match(m, packets[:n], everyone[:n], &best)
+		for i, place := range best[:n] {
+			rules[i] = place + 1
 		}
 		packets, rules = packets[n:], rules[n:]
 	}
 }
 
+// matchers are for calls that come from anywhere; engines have their own.
+var matchers = sync.Pool{New: func() any { return new(matcher) }}
+
+// everyone is all packets of a chunk.
+var everyone = func() (all [chunkSize]uint8) {
+	for i := range all {
+		all[i] = uint8(i)
+	}
+	return all
+}()
+
 // Lookup4 stores in hops the next hop of each IPv4 address, 0 for none.
 func (t *LPM) Lookup4(addrs []uint32, hops []uint16) {
-	var w walk
+	m := matchers.Get().(*matcher)
+	defer matchers.Put(m)
+	w := &m.walk
 	for len(addrs) > 0 {
 		n := min(len(addrs), chunkSize)
 		for i, a := range addrs[:n] {
 			w.x[i] = uint64(a) << 32
 		}
-		copy(hops[:n], t.lookup(&w, true, n)[:])
+		copy(hops[:n], t.lookup(w, true, n)[:])
 		addrs, hops = addrs[n:], hops[n:]
 	}
 }
 
 // Lookup6 stores in hops the next hop of each IPv6 address, which is two words, 0 for none.
 func (t *LPM) Lookup6(addrs [][2]uint64, hops []uint16) {
-	var w walk
+	m := matchers.Get().(*matcher)
+	defer matchers.Put(m)
+	w := &m.walk
 	for len(addrs) > 0 {
 		n := min(len(addrs), chunkSize)
 		for i, a := range addrs[:n] {
 			w.x[i], w.lo[i] = a[0], a[1]
 		}
-		copy(hops[:n], t.lookup(&w, false, n)[:])
+		copy(hops[:n], t.lookup(w, false, n)[:])
 		addrs, hops = addrs[n:], hops[n:]
 	}
 }

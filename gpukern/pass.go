@@ -12,9 +12,9 @@ type chunk struct {
 	n     int
 	at    [chunkSize]int32 // index of the packet's first descriptor
 	tuple [chunkSize]tuple
-	field [chunkSize][5]uint32 // of the ACL
-	walk  walk                 // of the routes
-	who   [chunkSize]uint8     // whose address is looked up there
+	match matcher           // of the rules; of the routes its walk
+	who   [chunkSize]uint8  // the packets of the family that is looked up
+	place [chunkSize]uint16 // of their rules
 }
 
 // pass does the header pass over b, chunk by chunk and stage by stage.
@@ -100,48 +100,53 @@ func clearFindings(d *packet.Desc) {
 	d.Proto = 0
 }
 
-// acl is the stage that writes Rule. The vectors of all packets are found before any are combined:
-// the reads of many packets are then under way at once.
-func (w *chunk) acl(b *packet.Batch, a *ACL) {
+// family stores in w.who the packets of one family that have addresses.
+func (w *chunk) family(b *packet.Batch, v4 bool) []uint8 {
+	n := 0
 	for k := range w.n {
-		if c := a.of(b.D[w.at[k]].Flags); len(c.rules) > 0 && w.tuple[k].known != knowsNothing {
-			c.fields(&w.tuple[k], &w.field[k])
+		w.who[n] = uint8(k)
+		if w.tuple[k].known != knowsNothing && (b.D[w.at[k]].Flags&packet.FlagIPv4 != 0) == v4 {
+			n++
 		}
 	}
-	for k := range w.n {
-		d, t := &b.D[w.at[k]], &w.tuple[k]
-		if c := a.of(d.Flags); len(c.rules) > 0 && t.known != knowsNothing {
-			d.Rule = c.first(t, &w.field[k])
+	return w.who[:n]
+}
+
+// acl is the stage that writes Rule: of the IPv4 packets first, then of those of IPv6.
+func (w *chunk) acl(b *packet.Batch, a *ACL) {
+	for _, v4 := range [2]bool{true, false} {
+		who := w.family(b, v4)
+		if len(who) == 0 {
+			continue
+		}
+		a.of(v4).match(&w.match, w.tuple[:], who, &w.place)
+		for _, k := range who {
+			b.D[w.at[k]].Rule = w.place[k] + 1
 		}
 	}
 }
 
-// of returns the classifier for packets with flags f.
-func (a *ACL) of(f packet.Flags) *classifier {
-	if f&packet.FlagIPv4 != 0 {
+// of returns the rules of a family.
+func (a *ACL) of(v4 bool) *family {
+	if v4 {
 		return &a.v4
 	}
 	return &a.v6
 }
 
-// lpm is the stage that writes NextHop: of the IPv4 packets first, then of those of IPv6.
+// lpm is the stage that writes NextHop.
 func (w *chunk) lpm(b *packet.Batch, r *LPM) {
 	for _, v4 := range [2]bool{true, false} {
-		n := 0
-		for k := range w.n {
-			d, t := &b.D[w.at[k]], &w.tuple[k]
-			if t.known == knowsNothing || (d.Flags&packet.FlagIPv4 != 0) != v4 {
-				continue
-			}
-			w.walk.x[n], w.walk.lo[n], w.who[n] = t.dstHi, t.dstLo, uint8(k)
-			n++
-		}
-		if n == 0 {
+		who := w.family(b, v4)
+		if len(who) == 0 {
 			continue
 		}
-		hops := r.lookup(&w.walk, v4, n)
-		for i := range n {
-			b.D[w.at[w.who[i]]].NextHop = hops[i]
+		for i, k := range who {
+			w.match.walk.x[i], w.match.walk.lo[i] = w.tuple[k].dstHi, w.tuple[k].dstLo
+		}
+		hops := r.lookup(&w.match.walk, v4, len(who))
+		for i, k := range who {
+			b.D[w.at[k]].NextHop = hops[i]
 		}
 	}
 }

@@ -33,15 +33,21 @@ func trieOf[V uint16 | uint32](all []route, first int) trie[V] {
 		return trie[V]{}
 	}
 	var p planter[V]
-	wide := 0
+	_, wide := p.start(all, first)
+	p.wide = uint8(wide)
+	p.nodes = append(p.nodes, node{}) // the last bucket is read as if it had two
+	return p.trie
+}
+
+// start plants routes in a first row of their own and returns where it is, and the logarithm of its nodes.
+func (p *planter[V]) start(all []route, first int) (row, wide int) {
 	for wide < rowLimit && nodeSize<<(wide+1) <= max(first, firstBytes*len(all)) && wide+nodeBits < longest(all) {
 		wide++
 	}
-	p.wide = uint8(wide)
-	p.nodes = make([]node, 1<<wide)
-	p.plantRow(0, all, 0, wide, 0)
-	p.nodes = append(p.nodes, node{}) // the last bucket is read as if it had two
-	return p.trie
+	row = len(p.nodes)
+	p.nodes = append(p.nodes, make([]node, 1<<wide)...)
+	p.plantRow(row, all, 0, wide, 0)
+	return row, wide
 }
 
 // longest returns the length of the longest prefix.

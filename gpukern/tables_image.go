@@ -61,12 +61,31 @@ func (a *ACL) Images() (v4, v6 Image) {
 	return a.v4.image(), a.v6.image()
 }
 
-func (c *classifier) image() Image {
+func (f *family) image() Image {
 	var m Image
-	c.src.image(&m)
-	c.dst.image(&m)
-	c.sport.image(&m)
-	c.dport.image(&m)
+	f.vectors.image(&m)
+	d := f.decision
+	if d == nil {
+		d = new(decision)
+	}
+	m.pointer(bytesOf(d.nodes))
+	m.pointer(bytesOf(d.leaves))
+	m.pointer(bytesOf(d.refs))
+	m.pointer(bytesOf(d.forks))
+	m.pointer(bytesOf(d.items))
+	m.pointer(bytesOf(d.flat))
+	for _, ref := range d.top {
+		m.u32(ref)
+	}
+	m.u32(bitOf(d.v6))
+	return m
+}
+
+func (c *classifier) image(m *Image) {
+	c.src.image(m)
+	c.dst.image(m)
+	c.sport.image(m)
+	c.dport.image(m)
 	m.pointer(bytesOf(c.proto[:]))
 	m.pointer(bytesOf(c.vec))
 	m.pointer(bytesOf(c.place))
@@ -78,12 +97,14 @@ func (c *classifier) image() Image {
 	m.u32(uint32(len(c.rules)))
 	m.u32(uint32(c.words))
 	m.u32(uint32(c.heads))
-	coarse := uint32(0)
-	if c.coarse {
-		coarse = 1
+	m.u32(bitOf(c.coarse))
+}
+
+func bitOf(set bool) uint32 {
+	if set {
+		return 1
 	}
-	m.u32(coarse)
-	return m
+	return 0
 }
 
 func (f *field) image(m *Image) {

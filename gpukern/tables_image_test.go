@@ -143,6 +143,10 @@ func TestKernelsMatchRulesAsByScanning(t *testing.T) {
 			t.Fatal(err)
 		}
 		kernelRules(t, l, g, rules, a, 2000)
+		v := &ACL{n: n}
+		v.v4.vectors.compile(rules, (*Rule).for4, vectorBudget)
+		v.v6.vectors.compile(rules, (*Rule).for6, vectorBudget)
+		kernelRules(t, l, g, rules, v, 1000)
 	}
 	kernelRules(t, l, newGenerator(1), nil, nil, 100)
 }
@@ -153,9 +157,9 @@ func TestKernelsMatchCoarseVectorsAsByScanning(t *testing.T) {
 	rules := g.rules(1500)
 	for _, budget := range []int{5000, 1500} {
 		a := &ACL{n: len(rules)}
-		a.v4.compile(rules, (*Rule).for4, budget)
-		a.v6.compile(rules, (*Rule).for6, budget)
-		if !a.v4.coarse && !a.v6.coarse {
+		a.v4.vectors.compile(rules, (*Rule).for4, budget)
+		a.v6.vectors.compile(rules, (*Rule).for6, budget)
+		if !a.v4.vectors.coarse && !a.v6.vectors.coarse {
 			t.Errorf("budget %d: nothing is coarse", budget)
 		}
 		kernelRules(t, l, g, rules, a, 2000)

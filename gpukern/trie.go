@@ -66,8 +66,12 @@ func (t *trie[V]) find(hi, lo uint64) V {
 	if len(t.nodes) == 0 {
 		return 0
 	}
-	wide := uint(t.wide)
-	at := uint32(hi >> 1 >> (63 - wide&63))
+	return t.findFrom(0, uint(t.wide), hi, lo)
+}
+
+// findFrom is find from the row of 2^wide nodes at index row on.
+func (t *trie[V]) findFrom(row uint32, wide uint, hi, lo uint64) V {
+	at := row + uint32(hi>>1>>(63-wide&63))
 	for {
 		n := &t.nodes[at]
 		hi, lo = hi<<(wide&63)|lo>>1>>(63-wide&63), lo<<(wide&63)

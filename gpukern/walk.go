@@ -32,9 +32,9 @@ func (t *LPM) lookup(w *walk, v4 bool, n int) *[chunkSize]uint16 {
 		t.lookupDirect(w, n)
 		return &w.hops
 	case v4 && len(t.v4.nodes) > 0:
-		w.find(&t.v4, n)
+		w.find(&t.v4, 0, t.v4.wide, n)
 	case !v4 && len(t.v6.nodes) > 0 && !t.deep6:
-		w.find(&t.v6, n)
+		w.find(&t.v6, 0, t.v6.wide, n)
 	case !v4:
 		for i := range n {
 			w.out[i] = t.v6.find(w.x[i], w.lo[i])
@@ -64,7 +64,7 @@ func (t *LPM) lookupDirect(w *walk, n int) {
 	for k := range more {
 		w.x[k] = w.x[w.who[k]] // which is not before k
 	}
-	w.find(&t.v4, more)
+	w.find(&t.v4, 0, t.v4.wide, more)
 	for k := range more {
 		hops[w.who[k]] = w.out[k]
 	}
@@ -78,14 +78,14 @@ type bucketQuery struct {
 // block is how many addresses take a step before the memory for their next is asked for.
 const block = 32
 
-// find stores in w.out the values of the n addresses whose first 64 bits are in w.x. t has a prefix, and none
-// of more than 64 bits.
-func (w *walk) find(t *trie[uint16], n int) {
+// find stores in w.out the values of the n addresses whose first 64 bits are in w.x, from the row of 2^wide
+// nodes at index row on. t has a prefix, and none of more than 64 bits.
+func (w *walk) find(t *trie[uint16], row uint32, wide uint8, n int) {
 	base := unsafe.Pointer(&t.nodes[0])
-	wide := t.wide & 63
+	wide &= 63
 	for i := range n {
 		x := w.x[i]
-		w.at[i], w.x[i], w.by[i] = uint32(x>>1>>(63-wide)), x<<wide, uint8(i)
+		w.at[i], w.x[i], w.by[i] = row+uint32(x>>1>>(63-wide)), x<<wide, uint8(i)
 	}
 	prefetch(base, 5, w.at[:n])
 	leaves, buckets := 0, 0

@@ -23,7 +23,7 @@ GK_FN u32 gk_lpm(const struct gk_lpm *l, u64 hi, u64 lo)
 {
 	if (!l->nodes)
 		return 0;
-	return gk_find(l->nodes, l->leaves, l->wide, hi, lo, 1);
+	return gk_find(l->nodes, l->leaves, 0, l->wide, hi, lo, 1);
 }
 
 #endif

@@ -44,11 +44,11 @@ GK_FN u32 gk_in_bucket(const struct gk_node *at, u32 nodes, u32 v, int wide16)
 	return wide16 ? ((const u16 *)values)[n] : ((const u32 *)values)[n];
 }
 
-/* gk_find returns the value of an address, from the row at the beginning of nodes on. Values, in nodes and in
+/* gk_find returns the value of an address, from the row of 1 << wide nodes at index row on. Values, in nodes and in
  * leaves, have two bytes (wide16) or four. */
-GK_FN u32 gk_find(const struct gk_node *nodes, const void *leaves, u32 wide, u64 hi, u64 lo, int wide16)
+GK_FN u32 gk_find(const struct gk_node *nodes, const void *leaves, u32 row, u32 wide, u64 hi, u64 lo, int wide16)
 {
-	for (u32 row = 0;;) {
+	for (;;) {
 		const struct gk_node *n = nodes + row + (u32)gk_above(hi, wide);
 		struct gk_quad maps = gk_table_quad(n), next = gk_table_quad(&n->child);
 		u64 inner = gk_low(maps), runs = gk_high(maps);
