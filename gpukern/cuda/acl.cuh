@@ -159,7 +159,7 @@ GK_FN u32 gk_acl_sparse(const struct gk_acl *a, const struct gk_tuple *t, const 
 	return best;
 }
 
-GK_SLOW u32 gk_acl_vectors(const struct gk_acl *a, const struct gk_tuple *t)
+GK_FN u32 gk_acl_vectors(const struct gk_acl *a, const struct gk_tuple *t)
 {
 	if (a->n == 0)
 		return GK_NO_PLACE;

@@ -34,27 +34,37 @@ GK_FN u32 gk_half(struct gk_quad q, u32 i) { return gk_word(q, i >> 1) >> ((i & 
  * not above v is the value's. Values have two bytes (wide16) or four. */
 GK_FN u32 gk_in_bucket(const struct gk_node *at, u32 nodes, u32 v, int wide16)
 {
-	struct gk_quad q[4];
 	u32 keys = wide16 ? nodes * 5 : nodes * 4 - 1, n = 0;
-	for (u32 i = 0; i < 4; i++)
-		q[i] = gk_table_quad((const u8 *)at + 16 * (i < 2 * nodes ? i : 0));
-	for (u32 i = 0; i < 10; i++)
-		n += i < keys && v >= q[i / 4].w[i % 4];
+#pragma unroll
+	for (u32 i = 0; i < 3; i++) { /* of the fourth there are values only */
+		if (i * 4 >= keys)
+			break;
+		struct gk_quad q = gk_table_quad((const u8 *)at + 16 * i);
+#pragma unroll
+		for (u32 k = 0; k < 4; k++)
+			n += i * 4 + k < keys && v >= q.w[k];
+	}
 	const u8 *values = (const u8 *)at + keys * 4;
 	return wide16 ? ((const u16 *)values)[n] : ((const u32 *)values)[n];
 }
 
-/* gk_find returns the value of an address, from the row of 1 << wide nodes at index row on. Values, in nodes and in
- * leaves, have two bytes (wide16) or four. */
+/* gk_from returns the 64 bits of an address from depth on, which is less than 128. */
+GK_FN u64 gk_from(u64 hi, u64 lo, u32 depth)
+{
+	return depth < 64 ? hi << depth | gk_above(lo, depth) : lo << (depth - 64);
+}
+
+/* gk_find returns the value of an address, from the row of 1 << wide nodes at index row on. Values, in nodes and
+ * in leaves, have two bytes (wide16) or four. The address is cut anew at each step: that takes fewer
+ * registers than to shift it. */
 GK_FN u32 gk_find(const struct gk_node *nodes, const void *leaves, u32 row, u32 wide, u64 hi, u64 lo, int wide16)
 {
-	for (;;) {
-		const struct gk_node *n = nodes + row + (u32)gk_above(hi, wide);
+	for (u32 depth = 0;;) {
+		u64 v = gk_from(hi, lo, depth);
+		const struct gk_node *n = nodes + row + (u32)gk_above(v, wide);
 		struct gk_quad maps = gk_table_quad(n), next = gk_table_quad(&n->child);
 		u64 inner = gk_low(maps), runs = gk_high(maps);
-		hi = hi << wide | gk_above(lo, wide);
-		lo <<= wide;
-		u32 slot = (u32)(hi >> 58);
+		u32 slot = (u32)(v << wide >> 58);
 		u64 up_to = ((u64)2 << slot) - 1;
 		if (!(inner >> slot & 1)) {
 			u32 rank = gk_popcll(runs & up_to);
@@ -63,12 +73,11 @@ GK_FN u32 gk_find(const struct gk_node *nodes, const void *leaves, u32 row, u32 
 			rank += next.w[1] - 1;
 			return wide16 ? ((const u16 *)leaves)[rank] : ((const u32 *)leaves)[rank];
 		}
-		hi = hi << 6 | lo >> 58;
-		lo <<= 6;
+		depth += wide + 6;
 		wide = next.w[2];
 		row = next.w[0] + ((gk_popcll(inner & up_to) - 1) << (wide & 31));
 		if (wide & GK_BUCKET)
-			return gk_in_bucket(nodes + row, 1 << (wide & 31), (u32)(hi >> 32), wide16);
+			return gk_in_bucket(nodes + row, 1 << (wide & 31), (u32)(gk_from(hi, lo, depth) >> 32), wide16);
 	}
 }
 
