@@ -129,7 +129,7 @@ func (m *imaged) search(t testing.TB, p literalPass, n, limit int, shared bool) 
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(&p)
-	hostkern.Open(t).Run(t, "gk_literals", unsafe.Pointer(&p), blocks, threads, m.set().shared(limit, threads))
+	hostkern.Open(t, "literals.cu").Run(t, "gk_literals", unsafe.Pointer(&p), blocks, threads, m.set().shared(limit, threads))
 	runtime.KeepAlive(m)
 	runtime.KeepAlive(next)
 	return counts, matches
