@@ -185,8 +185,12 @@ func TestCompileRefuses(t *testing.T) {
 // TestRepetitions: only what is equal in all is dropped.
 func TestRepetitions(t *testing.T) {
 	set := []Pattern{
-		{[]byte("abc"), false, 1}, {[]byte("abc"), true, 1}, {[]byte("ABC"), true, 1}, {[]byte("abc"), false, 2},
-		{[]byte("123"), false, 3}, {[]byte("123"), true, 3},
+		{[]byte("abc"), false, 1},
+		{[]byte("abc"), true, 1},
+		{[]byte("ABC"), true, 1},
+		{[]byte("abc"), false, 2},
+		{[]byte("123"), false, 3},
+		{[]byte("123"), true, 3},
 	}
 	s := compile(t, set)
 	if s.Patterns() != 4 {
