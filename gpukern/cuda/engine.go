@@ -22,7 +22,8 @@ type Config struct {
 
 	Slots    int           // batches of up to 256 packets that the device works on at once; 0 is Depth, at most 64
 	Room     int           // descriptors of the batches that NewBatch makes; 0 is 256 for each of 2*Depth+8
-	Copy     int           // most descriptors of a batch that NewBatch did not make, and of any with OpLiterals; 0 is 4096
+	Copy     int           // most descriptors of a batch that NewBatch did not make; 0 is 4096
+	Search   int           // most descriptors of any batch with OpLiterals; 0 is 4096, for which it takes 900 KB of each of Depth
 	Bulk     int           // packets from which on a batch is launched by itself over the whole device; 0 is 4096
 	Lifetime time.Duration // of a persistent kernel, until the next takes its place; 0 is 100 ms
 	Patience time.Duration // for how long each side waits for a sign of the other; 0 is 1 s
@@ -56,6 +57,7 @@ func (c *Config) setDefaults() error {
 	orElse(&c.Slots, min(c.Depth, maxSlots))
 	orElse(&c.Room, slotMax*(2*c.Depth+8))
 	orElse(&c.Copy, 4096)
+	orElse(&c.Search, 4096)
 	orElse(&c.Bulk, 4096)
 	orElse(&c.threads, slotMax)
 	if c.Lifetime <= 0 {
@@ -128,7 +130,7 @@ var _ gpukern.Engine = (*Engine)(nil)
 // Errors of Submit, besides those of gpukern.
 var (
 	ErrArena    = errors.New("cuda: the batch's packets do not lie in the engine's arena")
-	ErrTooLarge = errors.New("cuda: the batch has too many descriptors to copy: make it by NewBatch")
+	ErrTooLarge = errors.New("cuda: the batch has more descriptors than Config.Copy or Config.Search allows")
 )
 
 // NewEngine starts an engine on the device, which stays the caller's and is closed after it. Errors are

@@ -74,7 +74,7 @@ func (e *Engine) Submit(b *packet.Batch) error {
 		e.redo(fl)
 		return nil
 	}
-	if len(b.D) > 0 && !f.place(fl) || e.searches != nil && len(b.D) > e.cfg.Copy {
+	if len(b.D) > 0 && !f.place(fl) || e.searches != nil && len(b.D) > e.cfg.Search {
 		return ErrTooLarge
 	}
 	fl.tables = e.take()

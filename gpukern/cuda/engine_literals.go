@@ -24,7 +24,7 @@ func newSearches(d *Device, cfg *Config) (*searches, error) {
 		s.streams = cfg.Streams
 	}
 	for range cfg.Depth {
-		of, err := d.NewSearch(cfg.Copy, gpukern.MatchLimit(cfg.MatchLimit))
+		of, err := d.NewSearch(cfg.Search, gpukern.MatchLimit(cfg.MatchLimit))
 		if err != nil {
 			return nil, errors.Join(err, s.close())
 		}

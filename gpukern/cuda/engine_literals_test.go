@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -56,7 +57,7 @@ func literalBedOn(t *testing.T, on opener, streams bool) *engineBed {
 	}
 	b := newEngineBedOn(t, on, func(c *Config) {
 		c.Ops = gpukern.OpsHeader | gpukern.OpLiterals
-		c.Tables, c.MatchLimit, c.searchThreads = wordTables(t, 1), 5, 64
+		c.Tables, c.MatchLimit, c.searchThreads, c.Search = wordTables(t, 1), 5, 64, 800
 		if streams {
 			c.Ops |= gpukern.OpFlow
 			c.Streams, c.Flows = newStreams(), newFlows()
@@ -121,6 +122,18 @@ func TestEngineFindsLiteralsWithoutAList(t *testing.T) {
 	if b.matches < 100 {
 		t.Errorf("only %d matches", b.matches)
 	}
+}
+
+// TestSearchHasALimit refuses a batch that is larger than what was prepared for, and takes one that is not.
+func TestSearchHasALimit(t *testing.T) {
+	b := literalBed(t, false)
+	n := b.e.cfg.Search
+	if err := b.e.Submit(b.batch(n+1, true)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("%v", err)
+	}
+	b.submit(b.batch(n, true))
+	b.drain()
+	b.healthy()
 }
 
 // TestLossWhileSearching loses the device at every stage of batches that are searched along streams. All

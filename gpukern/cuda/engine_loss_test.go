@@ -110,6 +110,43 @@ func TestLossOfAKernelThatStandsStill(t *testing.T) {
 	b.drv.Faults() // the driver does not know that the device is lost, and misses what was not given back
 }
 
+// TestLossOfADeviceIsTheLossOfAllItsEngines: one notices, the others follow.
+func TestLossOfADeviceIsTheLossOfAllItsEngines(t *testing.T) {
+	b := newEngineBed(t, nil)
+	cfg := b.e.cfg
+	cfg.Lost = nil // nobody has to be told
+	second, err := NewEngine(b.dev, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	b.drv.Lose(illegalAddress)
+	b.noticed()
+	for end := time.Now().Add(10 * time.Second); second.Info().Fault == ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the second engine does not notice")
+		}
+	}
+	b.goesOn(0)
+}
+
+// TestKeeperKeepsTheKernel has a kernel that ends after 100 ms without a beat live for half a second.
+func TestKeeperKeepsTheKernel(t *testing.T) {
+	b := newEngineBed(t, func(c *Config) {
+		c.Lifetime, c.Patience, c.every = time.Hour, 100*time.Millisecond, 5*time.Millisecond
+	})
+	before := b.drv.Calls("cuLaunchKernel")
+	for range 50 {
+		time.Sleep(10 * time.Millisecond)
+		b.submit(b.batch(8, true))
+		b.drain()
+	}
+	b.healthy()
+	if n := b.drv.Calls("cuLaunchKernel") - before; n != 0 {
+		t.Errorf("%d more launches: kernels ended", n)
+	}
+}
+
 // TestLossByASlotInError has the device refuse a batch.
 func TestLossByASlotInError(t *testing.T) {
 	b := newEngineBed(t, unkept)

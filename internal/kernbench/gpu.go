@@ -104,7 +104,7 @@ func (g *gpu) hostPath() path {
 		if c.op.text() {
 			laps = textLaps
 		}
-		e, err := g.openEngine(c, cuda.Config{Config: gpukern.Config{Depth: hostDepth}, Bulk: 1}, laps*len(c.load.desc))
+		e, err := g.openEngine(c, cuda.Config{Config: gpukern.Config{Depth: hostDepth}, Bulk: 1, Search: hostBatch}, laps*len(c.load.desc))
 		return &single{engine: e, batch: hostBatch, laps: laps, null: c.op.null}, err
 	}}
 }
