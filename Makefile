@@ -10,7 +10,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 BUILD_PACKAGES := ca-certificates git
 RUN_PACKAGES   := curl iproute2
 TEST_PACKAGES  := iperf3 clang-19 llvm-19 libbpf-dev gcc libc6-dev ethtool tcpdump tshark libcap2-bin man-db
-BENCH_PACKAGES := nginx-light libnginx-mod-stream nftables dpdk-dev libhyperscan-dev
+BENCH_PACKAGES := nginx-light libnginx-mod-stream nftables dpdk-dev libdpdk-dev libhyperscan-dev pkg-config
 
 FUZZTIME ?= 20s
 SOAK     ?= 60s

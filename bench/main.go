@@ -48,7 +48,9 @@ const defaultRounds = 5
 
 type flags struct {
 	suite, only, out   string
+	merge              string
 	list, json, strict bool
+	quick              bool
 	rounds, repeat     int
 	ownRounds          bool // -rounds was given
 	duration, warmup   time.Duration
@@ -61,6 +63,8 @@ func parseFlags(args []string, stderr io.Writer) (flags, error) {
 	fs.StringVar(&f.suite, "suite", "", "suite to run; -list names them")
 	fs.StringVar(&f.only, "only", "", "run only what has this text in its \"measure/contestant\"; nothing is stored")
 	fs.StringVar(&f.out, "out", "", "folder of the results (default bench/results)")
+	fs.StringVar(&f.merge, "merge", "", "suite kern: take the figures of all operations from a file that `millrace bench kern --json` wrote, on a machine with a GPU")
+	fs.BoolVar(&f.quick, "quick", false, "suite kern: all operations with fewer sizes and packets, and less time")
 	fs.BoolVar(&f.list, "list", false, "list the suites and end")
 	fs.BoolVar(&f.json, "json", false, "print JSON, not Markdown")
 	fs.BoolVar(&f.strict, "strict", false, "exit with 3 when a gate is not met or a contestant failed")
@@ -77,6 +81,8 @@ func parseFlags(args []string, stderr io.Writer) (flags, error) {
 		return f, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	case f.list:
 		return f, nil
+	case (f.merge != "" || f.quick) && f.suite != kern.Name:
+		return f, errors.New("-merge and -quick are of the suite kern")
 	case f.suite == "":
 		return f, errors.New("which suite? -list names them")
 	case f.rounds < 1 || f.repeat < 0 || f.duration <= 0 || f.warmup < 0:
@@ -137,7 +143,7 @@ func (f flags) execute(ctx context.Context, s Suite, stderr io.Writer) (*Result,
 		return nil, err
 	}
 	begin := time.Now()
-	e := &Env{Root: root, Self: self, Log: func(format string, args ...any) {
+	e := &Env{Root: root, Self: self, Merge: f.merge, Quick: f.quick, Log: func(format string, args ...any) {
 		fmt.Fprintf(stderr, "%6.1fs  "+format+"\n", append([]any{time.Since(begin).Seconds()}, args...)...)
 	}}
 	return runSuite(ctx, s, e, f.plan(s))

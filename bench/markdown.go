@@ -19,6 +19,9 @@ func (r *Result) Markdown() string {
 	for _, m := range r.Measures {
 		m.markdown(w)
 	}
+	for _, p := range r.Pages {
+		fmt.Fprintf(w, "%s\n", p)
+	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "- %s\n", n)
 	}

@@ -21,6 +21,7 @@ type Result struct {
 	WindowS  float64         `json:"window_seconds"`
 	Machine  Machine         `json:"machine"`
 	Measures []MeasureResult `json:"measures"`
+	Pages    []string        `json:"pages,omitempty"` // Markdown behind the tables
 }
 
 // MeasureResult is one table.

@@ -116,6 +116,9 @@ func runSuite(ctx context.Context, s Suite, e *Env, p Plan) (res *Result, err er
 			res.Measures = append(res.Measures, mr)
 		}
 	}
+	if b.Pages != nil {
+		res.Pages = b.Pages()
+	}
 	res.Machine.after()
 	return res, nil
 }

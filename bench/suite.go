@@ -18,7 +18,8 @@ type Suite struct {
 // A Bench is an opened suite: its networks are up and its peers are built.
 type Bench struct {
 	Measures []Measure
-	Notes    []string // what only an opened suite knows, such as the captures that were found
+	Notes    []string        // what only an opened suite knows, such as the captures that were found
+	Pages    func() []string // Markdown that stands behind the tables, asked for when all has run; nil is none
 	Close    func() error
 }
 
@@ -27,6 +28,9 @@ type Env struct {
 	Root string // the repository
 	Self string // this program, for roles in processes of their own
 	Log  func(format string, args ...any)
+
+	Merge string // file of `millrace bench kern --json`, of another machine
+	Quick bool   // suite kern: fewer sizes and packets, and less time
 }
 
 // Timing is how one run of a contestant is timed.

@@ -6,6 +6,7 @@ var suites = []Suite{
 	l4,
 	tables,
 	literals,
+	kern,
 }
 
 func suiteNamed(name string) (Suite, bool) {

@@ -116,13 +116,13 @@ type resident struct {
 	state *engine // without an engine: tables alone
 	pass  cuda.HeaderPass
 	lists []*cuda.Table
+
+	search *cuda.Search // of literals; nil where none are looked for
+	set    cuda.LiteralSet
 }
 
 func (g *gpu) residentPath() path {
 	return path{name: PathResident, whole: true, power: g.dev.Watts, open: func(c *trial) (runner, error) {
-		if c.op.text() {
-			return nil, &AbsentError{"payloads are searched from host memory"}
-		}
 		if c.op.null {
 			return nil, &AbsentError{"nothing is handed over"}
 		}
@@ -140,7 +140,8 @@ func (r *resident) open() (err error) {
 		return err
 	}
 	key := gpukern.DefaultHashKey
-	for _, m := range []gpukern.Image{r.c.tables.compiled.Image(&key), gpukern.State(r.state.flows, r.state.sketch)} {
+	image := r.c.tables.compiled.Image(&key)
+	for _, m := range []gpukern.Image{image, gpukern.State(r.state.flows, r.state.sketch)} {
 		t, err := r.g.dev.Upload(m)
 		if err != nil {
 			return err
@@ -148,12 +149,24 @@ func (r *resident) open() (err error) {
 		r.lists = append(r.lists, t)
 	}
 	r.pass = cuda.HeaderPass{
-		Ops: r.c.op.ops | gpukern.OpParse, Tables: r.lists[0].Ptr, State: r.lists[1].Ptr, Generation: gpukern.NextGeneration(),
+		Ops: r.c.op.ops&^gpukern.OpLiterals | gpukern.OpParse, Tables: r.lists[0].Ptr, State: r.lists[1].Ptr, Generation: gpukern.NextGeneration(),
 	}
 	if r.state.flows != nil {
 		r.pass.Epoch = r.state.flows.Epoch()
 	}
-	return nil
+	if r.c.op.text() {
+		r.set = cuda.LiteralSetOf(image, r.lists[0].Ptr)
+		r.search, err = r.g.dev.NewSearch(len(r.c.load.desc), gpukern.DefaultMatchLimit)
+	}
+	return err
+}
+
+// put puts one pass over everything on a stream.
+func (r *resident) put(to *cuda.Recorder, w cuda.Work) error {
+	if err := r.pass.Put(to, w); err != nil || r.search == nil {
+		return err
+	}
+	return r.search.Put(to, w, r.set)
 }
 
 // work is one batch of everything.
@@ -162,15 +175,19 @@ func (r *resident) work(l *load, _ int) (*work, error) {
 }
 
 // run copies the packets and their poisoned descriptors to the GPU, runs the kernels over them, and copies
-// the results back. The time is the GPU's own, of one pass.
+// the results back. The time is the GPU's own, of one pass. The lists of matches lie in host memory: they are
+// short.
 func (r *resident) run(w *work) (time.Duration, error) {
 	batch, err := r.g.dev.NewResident(w.batches[0])
 	if err != nil {
 		return 0, err
 	}
-	took, err := batch.Run(launches, r.pass.Put)
+	took, err := batch.Run(launches, r.put)
 	if err == nil {
 		err = batch.Results(w.batches[0].D)
+	}
+	if err == nil && r.search != nil {
+		r.search.Tell(w.batches[0])
 	}
 	if err == nil && r.c.op.ops&gpukern.OpFill != 0 {
 		err = batch.Frames(r.c.load.arena.Mem)
@@ -201,6 +218,9 @@ func (g *gpu) readBack(t *cuda.Table, m gpukern.Image) error {
 
 func (r *resident) close() error {
 	var errs []error
+	if r.search != nil {
+		errs = append(errs, r.search.Close())
+	}
 	for _, t := range r.lists {
 		errs = append(errs, t.Close())
 	}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// kern measures the batch engine: against the libraries that a user would take instead on one core, and on
+// the GPU, where there is one.
+var kern = Suite{
+	Name:   "kern",
+	Title:  "The batch engine",
+	Rounds: 3,
+	About: []string{
+		"On one core, against what a user would take instead: literals against Hyperscan in block mode, rules against " +
+			"rte_acl with AVX-512, routes against rte_fib. All contestants of a measure have the same tables and inputs, " +
+			"and their answers are compared: literals by the number of matches, rules and routes one by one.",
+		"Below, `millrace bench kern` over all operations and sizes: one core, all cores, and a GPU from host memory and " +
+			"from its own. Every result of every run was compared; what the CPU wins stands in the same table. Where this " +
+			"machine has no GPU, these figures may come from another one (-merge FILE), which is named then.",
+	},
+	Open: openKern,
+}
+
+func openKern(e *Env) (*Bench, error) {
+	dir, err := os.MkdirTemp("", "millrace-bench-")
+	if err != nil {
+		return nil, err
+	}
+	closeAll := func() error { return os.RemoveAll(dir) }
+	small := filepath.Join(dir, "small.pcap")
+	if err := writeTraffic(small, 4096, []int{64}); err != nil {
+		return nil, errors.Join(err, closeAll())
+	}
+	tb := tableBench{e: e, acl: e.buildC("rte_acl", "libdpdk"), fib: e.buildC("rte_fib", "libdpdk")}
+	tables, err := tb.measures(dir)
+	if err != nil {
+		return nil, errors.Join(err, closeAll())
+	}
+	lb := literalBench{e: e, peer: e.buildC("hyperscan", "libhs"), dir: dir}
+	literals, err := lb.measures()
+	if err != nil {
+		return nil, errors.Join(err, closeAll())
+	}
+	k, err := newKernRun(e)
+	if err != nil {
+		return nil, errors.Join(err, closeAll())
+	}
+	measures := append([]Measure{headerBench{e}.pass("header pass, one core, 64 B", small)}, literals...)
+	measures = append(append(measures, tables...), k.measures()...)
+	return &Bench{Measures: measures, Pages: k.pages, Close: closeAll}, nil
+}
