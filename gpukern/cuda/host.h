@@ -85,7 +85,12 @@ GK_FN const void *gk_fresh(const void *a)
 }
 GK_FN struct gk_quad gk_table_quad(const void *a) { return gk_load_quad(a); }
 GK_FN void gk_store_u8(void *a, u32 v) { *(volatile u8 *)a = (u8)v; }
-GK_FN void gk_store_u16(void *a, u32 v) { __atomic_store_n((u16 *)a, (u16)v, __ATOMIC_RELAXED); }
+GK_FN void gk_store_u16(void *a, u32 v)
+{
+	if ((uintptr_t)a & 1) /* a GPU faults */
+		__builtin_trap();
+	__atomic_store_n((u16 *)a, (u16)v, __ATOMIC_RELAXED);
+}
 GK_FN void gk_store_quad(void *a, struct gk_quad q) { memcpy(__builtin_assume_aligned(a, 16), &q, sizeof q); }
 
 GK_FN void gk_store_u64(void *a, u64 v) { __atomic_store_n((u64 *)a, v, __ATOMIC_RELAXED); }
