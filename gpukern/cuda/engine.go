@@ -96,11 +96,11 @@ type Engine struct {
 	region   *Region // the arena
 	words    words
 	state    *state
-	searches *searches // nil without OpLiterals
-	ring     *Stream   // of the persistent kernel
-	bulk     *Stream   // of the other launches
-	serve    *Kernel   // gk_ring
-	mark     *Kernel   // gk_mark
+	searches *searches            // nil without OpLiterals
+	ring     *Stream              // of the persistent kernel
+	bulk     [bulkStreams]*Stream // of the other launches
+	serve    *Kernel              // gk_ring
+	mark     *Kernel              // gk_mark
 
 	tables  atomic.Pointer[loaded]
 	loader  loader
@@ -179,8 +179,10 @@ func (e *Engine) open() (err error) {
 	if e.ring, err = d.NewStream(Urgent); err != nil {
 		return err
 	}
-	if e.bulk, err = d.NewStream(Patient); err != nil {
-		return err
+	for i := range e.bulk {
+		if e.bulk[i], err = d.NewStream(Patient); err != nil {
+			return err
+		}
 	}
 	e.loader.d = d
 	if e.state, err = newState(&e.loader, e.cfg.Flows, e.cfg.Sketch); err != nil {
@@ -231,7 +233,7 @@ func (e *Engine) free() error {
 		stop(e.words.slots)
 	}
 	var errs []error
-	for _, s := range []*Stream{e.ring, e.bulk} {
+	for _, s := range append(e.bulk[:], e.ring) {
 		if s != nil && e.dev.Lost() == nil {
 			errs = append(errs, s.Wait())
 		}

@@ -7,6 +7,10 @@ import (
 	"github.com/millrace/millrace/gpukern"
 )
 
+// bulkStreams is how many streams bulk batches take turns on: the end of one leaves multiprocessors without
+// work, which the beginning of the next takes up. No state of the device asks for an order of batches.
+const bulkStreams = 3
+
 // bulkJob is a bulk batch on its way to the goroutine that launches it.
 type bulkJob struct {
 	work   Work
@@ -14,6 +18,7 @@ type bulkJob struct {
 	search *Search    // nil where nothing is to be searched, or not yet
 	set    LiteralSet
 	mark   markParams
+	stream *Stream
 }
 
 // launch has a flight go by launches of its own. There is always room for the job: one for each flight.
@@ -44,7 +49,7 @@ func (e *Engine) jobOf(i int, fl *flight) bulkJob {
 		work: Work{
 			Mem: e.region.Ptr, Size: uint64(len(e.region.Mem)), Desc: fl.at, N: len(fl.d), Shift: e.cfg.Arena.Shift,
 		},
-		set:  fl.tables.set,
+		set: fl.tables.set, stream: e.bulk[i%bulkStreams],
 		mark: markParams{word: e.words.ptr(unsafe.Pointer(&e.words.marks[i])), value: fl.turn},
 	}
 }
@@ -61,7 +66,7 @@ func (e *Engine) run(j *bulkJob) error {
 		return nil
 	}
 	return e.dev.do(func() error {
-		r := &Recorder{e.bulk}
+		r := &Recorder{j.stream}
 		if j.pass.Ops != 0 {
 			if err := j.pass.Put(r, j.work); err != nil {
 				return err
