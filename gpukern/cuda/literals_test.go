@@ -331,7 +331,7 @@ func TestAdversaries(t *testing.T) {
 		all = append(all, literal.Pattern{Bytes: bytes.Repeat([]byte("A"), n), Rule: uint32(70 - n), NoCase: true})
 	}
 	m := literalSet(t, all)
-	for _, limit := range []int{1, 2, 16, 31, 32, 33, 100, 254, 255} {
+	for _, limit := range []int{1, 16, 33, 255} {
 		compareOnes(t, all, m, limit, ones)
 	}
 }
