@@ -10,7 +10,7 @@
  *
  * Launch: blocks of GK_LITERAL_THREADS or fewer threads, whole warps; as many blocks as the device runs at
  * once, or fewer where there are fewer texts; shared memory for the filter, 4 << bits bytes, and
- * GK_KEPT and gk_literal_warp for each warp (LiteralSet.shared). Warps take some texts at a time
+ * gk_literal_warp for each warp (literalShared in literals.go). Warps take some texts at a time
  * from *next, which is 0 at the launch; where next is null they take every so manieth some.
  *
  * Results: counts[i] says how many matches text i has, at most limit + 1, and matches[i * (limit + 1)] and
@@ -22,7 +22,6 @@
 
 enum {
 	GK_LITERAL_THREADS = 1024,
-	GK_KEPT            = 16 * GK_WARP, /* bytes of shared memory for the texts that a warp has taken */
 	GK_SHARES          = 4, /* a warp comes back for more so many times, that all end at about the same time */
 };
 
@@ -126,36 +125,17 @@ GK_FN struct gk_text gk_texts_at(const struct gk_literal_pass *p, u32 first, u32
 	return t;
 }
 
-/* gk_text_put keeps a lane's text in shared memory: in a register it would be in the way of the search. */
-GK_FN void gk_text_put(u8 *kept, struct gk_text t)
+/* gk_text_from returns the text that a lane has. */
+GK_FN struct gk_text gk_text_from(const struct gk_text *t, u32 lane)
 {
-	struct gk_quad q = {{t.off, (u32)t.from | (u32)t.len << 16, t.tail, 0}};
+	u32 from_len = gk_shfl((u32)t->from | (u32)t->len << 16, lane);
+	struct gk_text its = gk_no_text();
 
-	gk_warp_sync();
-	gk_stage_put(kept, 16 * gk_lane(), q);
-	gk_warp_sync();
-}
-
-/* gk_text_kept returns a text that was kept. */
-GK_FN struct gk_text gk_text_kept(const u8 *kept, u32 i)
-{
-	struct gk_quad q = gk_stage_quad(kept, 16 * i);
-	struct gk_text t = gk_no_text();
-
-	t.off = q.w[0];
-	t.from = (u16)q.w[1];
-	t.len = (u16)(q.w[1] >> 16);
-	t.tail = q.w[2];
-	return t;
-}
-
-/* gk_search_kept searches a text that was kept. */
-GK_FN void gk_search_kept(const struct gk_literal_pass *p, struct gk_search *s, const u8 *kept, u32 i)
-{
-	struct gk_text t = gk_text_kept(kept, i);
-
-	if (t.len)
-		gk_search_text(s, p->mem + t.off + t.from, t.len, t.tail ? p->tails + (u64)(t.tail - 1) * GK_TAIL : nullptr);
+	its.off = gk_shfl(t->off, lane);
+	its.from = (u16)from_len;
+	its.len = (u16)(from_len >> 16);
+	its.tail = gk_shfl(t->tail, lane);
+	return its;
 }
 
 /* gk_share is how many texts a warp takes at a time: 32, or fewer where there are few for so many warps. */
@@ -166,11 +146,11 @@ GK_FN u32 gk_share(u32 n)
 	return gk_max(1, gk_min(GK_WARP, n / (GK_SHARES * warps)));
 }
 
-/* gk_take returns the next text for the warp, which takes gk_share of them; last is the one before, ~0 at
+/* gk_take returns the next text for the warp, which takes share of them; last is the one before, ~0 at
  * first. */
-GK_FN u32 gk_take(const struct gk_literal_pass *p, u32 last)
+GK_FN u32 gk_take(const struct gk_literal_pass *p, u32 last, u32 share)
 {
-	u32 i = 0, share = gk_share(p->n);
+	u32 i = 0;
 
 	if (!p->next)
 		return last == ~0u ? gk_global_thread() / GK_WARP * share : last + gk_threads() / GK_WARP * share;
@@ -197,20 +177,21 @@ GK_KERNEL(gk_literals, struct gk_literal_pass, GK_LITERAL_THREADS)
 	u8 *shared = gk_dynamic_shared();
 	u32 quads = p->set->classes ? 1u << p->set->bits >> 2 : 0;
 	u32 warp = gk_thread() / GK_WARP;
-	u8 *own = shared + 16 * quads + warp * (GK_KEPT + gk_literal_warp(p->limit));
-	struct gk_search s = gk_search(p->set, (const u32 *)shared, own + GK_KEPT, p->limit);
+	struct gk_search s = gk_search(p->set, (const u32 *)shared, shared + 16 * quads + warp * gk_literal_warp(p->limit), p->limit);
 
 	for (u32 i = gk_thread(); i < quads; i += gk_block_size())
 		gk_stage_put(shared, 16 * i, gk_table_quad((const struct gk_quad *)p->set->filter + i));
 	gk_block_sync();
-	for (u32 first = gk_take(p, ~0u); first < p->n; first = gk_take(p, first)) {
-		u32 n = gk_min(gk_share(p->n), p->n - first);
-		gk_text_put(own, p->desc ? gk_texts_of(p, first, n) : gk_texts_at(p, first, n));
+	u32 share = gk_share(p->n);
+	for (u32 first = gk_take(p, ~0u, share); first < p->n; first = gk_take(p, first, share)) {
+		u32 n = gk_min(share, p->n - first);
+		struct gk_text texts = p->desc ? gk_texts_of(p, first, n) : gk_texts_at(p, first, n);
 		for (u32 i = 0; i < n; i++) {
+			struct gk_text t = gk_text_from(&texts, i);
 			s.told = 0;
-			if (quads)
-				gk_search_kept(p, &s, own, i);
-			gk_tell(p, &s, first + i, gk_text_kept(own, i).from);
+			if (t.len && quads)
+				gk_search_text(&s, p->mem + t.off + t.from, t.len, t.tail ? p->tails + (u64)(t.tail - 1) * GK_TAIL : nullptr);
+			gk_tell(p, &s, first + i, t.from);
 		}
 	}
 }

@@ -24,7 +24,6 @@ const (
 	literalClassAt  = 36
 	literalStage    = 64 + 512 + 64 + 16 // GK_LITERAL_WARP: what a warp has besides its list
 	literalQueue    = 2 * 64
-	literalKept     = 16 * 32 // GK_KEPT
 	literalQuadSize = 16
 )
 
@@ -41,7 +40,7 @@ func LiteralSetOf(m gpukern.Image, ptr Ptr) LiteralSet {
 // shared returns the bytes of shared memory of a block of gk_literals.
 func (s LiteralSet) shared(limit, threads int) int {
 	list := ((limit+1)*8 + literalQuadSize - 1) &^ (literalQuadSize - 1)
-	return s.Filter + threads/32*(literalKept+literalStage+literalQueue+list)
+	return s.Filter + threads/32*(literalStage+literalQueue+list)
 }
 
 // Search is what the search of one batch for literals needs besides the batch: a counter on the device,
