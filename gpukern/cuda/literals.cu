@@ -22,6 +22,7 @@
 
 enum {
 	GK_LITERAL_THREADS = 1024,
+	GK_SHARE           = 8, /* texts that a warp takes at a time, at most */
 	GK_SHARES          = 4, /* a warp comes back for more so many times, that all end at about the same time */
 };
 
@@ -138,12 +139,12 @@ GK_FN struct gk_text gk_text_from(const struct gk_text *t, u32 lane)
 	return its;
 }
 
-/* gk_share is how many texts a warp takes at a time: 32, or fewer where there are few for so many warps. */
+/* gk_share is how many texts a warp takes at a time: GK_SHARE, or fewer where there are few for so many warps. */
 GK_FN u32 gk_share(u32 n)
 {
 	u32 warps = gk_threads() / GK_WARP;
 
-	return gk_max(1, gk_min(GK_WARP, n / (GK_SHARES * warps)));
+	return gk_max(1, gk_min(GK_SHARE, n / (GK_SHARES * warps)));
 }
 
 /* gk_take returns the next text for the warp, which takes share of them; last is the one before, ~0 at
