@@ -75,9 +75,13 @@ func forms() (map[string][]form, error) {
 		all[f.name] = append(all[f.name], f)
 	}
 	for _, fs := range all {
-		slices.SortFunc(fs, func(a, b form) int { return strings.Compare(b.target, a.target) })
+		latestFirst(fs)
 	}
 	return all, nil
+}
+
+func latestFirst(fs []form) {
+	slices.SortFunc(fs, func(a, b form) int { return strings.Compare(b.target, a.target) })
 }
 
 // choose takes the first form that the device and the driver can run, and says why it passed others by.

@@ -23,7 +23,9 @@ func TestChooseTakesTheLatestFormThatRuns(t *testing.T) {
 		{90, 11080, "sm_90", ""},
 		{90, 11070, "sm_80", "sm_90 needs a driver for CUDA 11.8, this one is for 11.7"},
 	} {
-		f, why, err := choose([]form{f90, f80}, c.capability, c.version)
+		both := []form{f80, f90}
+		latestFirst(both)
+		f, why, err := choose(both, c.capability, c.version)
 		if err != nil || f.target != c.want || why != c.why {
 			t.Errorf("capability %d, driver %d: %s, %q, %v", c.capability, c.version, f.target, why, err)
 		}

@@ -166,15 +166,14 @@ func TestLargeSharedMemoryIsAskedFor(t *testing.T) {
 }
 
 func TestPrioritiesReachTheDriver(t *testing.T) {
-	devices(t, func(t *testing.T, d *Device) {
-		var least, greatest int
-		if err := d.do(func() (err error) { least, greatest, err = d.lib.priorities(); return err }); err != nil {
-			t.Fatal(err)
-		}
-		if greatest >= least {
-			t.Skipf("the device has one priority: %d", least)
-		}
-		must(d.NewStream(Urgent))(t)
-		must(d.NewStream(Patient))(t)
-	})
+	d, drv := openFake(t)
+	patient, urgent := drv.Calls("priority 0"), drv.Calls("priority -5")
+	must(d.NewStream(Urgent))(t)
+	if n := drv.Calls("priority -5"); n != urgent+1 {
+		t.Errorf("%d urgent streams", n-urgent)
+	}
+	must(d.NewStream(Patient))(t)
+	if n := drv.Calls("priority 0"); n != patient+1 {
+		t.Errorf("%d patient streams", n-patient)
+	}
 }

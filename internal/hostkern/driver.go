@@ -104,7 +104,7 @@ func (d *Driver) Fail(name string, n, code int) {
 // been given up.
 func (d *Driver) Lose(code int) { d.call("fake_lose", uintptr(code)) }
 
-// Calls returns how often a function was called.
+// Calls returns how often a function was called; of "priority -5", how many streams of that priority were made.
 func (d *Driver) Calls(name string) int {
 	w := cstring(name)
 	return int(d.call("fake_calls", uintptr(unsafe.Pointer(&w[0]))))

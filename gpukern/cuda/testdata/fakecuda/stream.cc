@@ -111,6 +111,7 @@ EXPORT cuStreamCreateWithPriority(uintptr_t *to, unsigned flags, int priority)
 	if (pthread_create(&s->thread, nullptr, run_stream, new std::shared_ptr<stream>(s)) != 0)
 		return OUT_OF_MEMORY;
 	std::lock_guard<std::mutex> lock(drv.m);
+	drv.calls["priority " + std::to_string(priority)]++;
 	*to = drv.next++;
 	drv.streams[*to] = s;
 	return OK;
