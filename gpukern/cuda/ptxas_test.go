@@ -33,7 +33,11 @@ const spillRoom = 16
 
 // spillMore are the kernels that have more room, by the GPU they are assembled for.
 var spillMore = map[string]int{
-	"gk_ring sm_80": 128, // one warp for each slot: what is moved belongs to the service of the ring
+	"gk_ring sm_80":     128, // one warp for each slot: what is moved belongs to the service of the ring
+	"gk_ring sm_90":     128,
+	"gk_headers sm_80":  48, // 80 registers for three blocks on a multiprocessor; for sm_90 they suffice
+	"gk_literals sm_80": 96, // kept from one take of texts to the next: without them it is no faster
+	"gk_literals sm_90": 80,
 }
 
 // spills is a line of ptxas -v: it follows the one that names the function.
