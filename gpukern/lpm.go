@@ -40,8 +40,8 @@ func (t *LPM) fillDirect(all []route) {
 		if r.bits <= directBits {
 			n = 1 << (directBits - r.bits)
 		}
-		if r.bits > directBits || val >= askTrie {
-			val = askTrie
+		if r.bits > directBits {
+			val = askTrie // a next hop that does not fit has the bit itself
 		}
 		for k := range t.direct[first:][:n] {
 			t.direct[int(first)+k] = val
