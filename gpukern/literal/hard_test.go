@@ -137,3 +137,32 @@ func TestFiltersPassLittle(t *testing.T) {
 		t.Errorf("the kernels' filter passes %.2f%%", 100*share)
 	}
 }
+
+// TestLimitAtTheEndOfAChunk: a long pattern is found in one chunk and fills the list, a short one that ends
+// before it in the next.
+func TestLimitAtTheEndOfAChunk(t *testing.T) {
+	long := make([]byte, MaxLen)
+	for i := range long {
+		long[i] = byte(100 + i)
+	}
+	set := []Pattern{{long, false, 1}, {long, false, 2}, {long[54:57], false, 3}, {long[58:63], false, 4}}
+	s := compile(t, set)
+	for at := chunk - MaxLen - 2; at < chunk+2; at++ {
+		text := make([]byte, chunk+3*MaxLen)
+		copy(text[at:], long)
+		agree(t, s, set, nil, text, 1)
+		agree(t, s, set, nil, text, 2)
+	}
+}
+
+// TestAnchorsAtTheEnds cuts patterns at every place whose anchors are their first or their last bytes.
+func TestAnchorsAtTheEnds(t *testing.T) {
+	rare, common := []byte("\x81\x93\xa5\xb7\xc9\xdb\xed\xff"), bytes.Repeat([]byte("e"), MaxLen-8)
+	for _, p := range [][]byte{append(bytes.Clone(rare), common...), append(bytes.Clone(common), rare...)} {
+		set := []Pattern{{p, false, 1}}
+		s := compile(t, set)
+		for cut := range MaxLen {
+			agree(t, s, set, p[:cut], p[cut:], 0)
+		}
+	}
+}
