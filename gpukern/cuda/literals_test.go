@@ -306,6 +306,33 @@ func TestEveryAlignmentAndLength(t *testing.T) {
 	compareOnes(t, all, m, 100, ones)
 }
 
+// TestAPatternMayBeTheWholeText has patterns whose anchors lie at their begin, at their end or between, and
+// texts that have nothing else.
+func TestAPatternMayBeTheWholeText(t *testing.T) {
+	g := newMaker(6)
+	var all literal.Reference
+	var ones []one
+	for i := range 60 {
+		n := []int{3, 4, 5, 8, 9, 9, 10, 16, 17, 64}[i%10]
+		all = append(all, literal.Pattern{Bytes: g.bytes(n, ""), Rule: uint32(i + 1)})
+		ones = append(ones, one{g.IntN(128), nil, all[i].Bytes}, one{g.IntN(128), all[i].Bytes[:n-1], all[i].Bytes[n-1:]})
+	}
+	compareOnes(t, all, literalSet(t, all), 2, ones)
+}
+
+// TestAPatternMayReachFromTileToTile has patterns whose anchor is their last window, or their first, since
+// the rest is what many texts have.
+func TestAPatternMayReachFromTileToTile(t *testing.T) {
+	common, rare := bytes.Repeat([]byte{0}, 56), []byte("\xf1\xe5\xd9\xcb\xb7\xa3\x95\x87")
+	all := literal.Reference{{Bytes: slices.Concat(common, rare), Rule: 1}, {Bytes: slices.Concat(rare[4:], rare[:4], common), Rule: 2}}
+	var ones []one
+	for n := 430; n < 530; n++ {
+		ones = append(ones, one{0, nil, slices.Concat(make([]byte, n), all[n%2].Bytes, []byte("..."))})
+		ones = append(ones, one{0, nil, slices.Concat(make([]byte, n), all[(n+1)%2].Bytes)})
+	}
+	compareOnes(t, all, literalSet(t, all), 4, ones)
+}
+
 func TestManyPatternsAndALongText(t *testing.T) {
 	g := newMaker(2)
 	all := g.patterns(6000, 5, 40) // the filter is larger than shared memory and folded
