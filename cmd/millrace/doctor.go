@@ -6,12 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/internal/doctor"
 )
 
 const doctorLong = `Examine the kernel, permissions, memory, CPUs, interfaces, GPU and DPDK. Each
 line says ok, warn (works with a limit) or fail (needed and missing), what was
-found, and what to type. Nothing is changed.
+found, and what to type. Nothing is changed. A GPU is opened, its driver translates the
+kernels, and some packets go through them, with every result compared.
 
 Exit code 0 when everything that is needed works, 1 otherwise.
 
@@ -37,7 +39,9 @@ func newDoctor(c *console) *cobra.Command {
 	cmd.Flags().StringSliceVarP(&interfaces, "iface", "i", nil, "interface to examine (default: all that are up)")
 	complete(cmd, "iface", interfaceNames)
 	cmd.RunE = verb(func(context.Context, []string) error {
-		rep := doctor.Examine(doctor.This(), interfaces)
+		host := doctor.This()
+		host.GPU = func() (doctor.GPU, error) { return probeGPU(cuda.Options{}) }
+		rep := doctor.Examine(host, interfaces)
 		if asJSON {
 			if err := c.json(rep); err != nil {
 				return err

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"io/fs"
 	"path"
 	"regexp"
@@ -75,6 +76,32 @@ func (x *examination) cuda() {
 		c.Remedy = "sudo apt install libcuda1"
 	default:
 		c.Found = "driver " + driver + ", " + lib + ", " + strings.Join(slash(nodes), " ")
+	}
+	x.add(c)
+	if x.GPU != nil && lib != "" {
+		x.kernels()
+	}
+}
+
+// kernels has the GPU work: what files promise is not what runs.
+func (x *examination) kernels() {
+	g, err := x.GPU()
+	if g.Name != "" {
+		found := fmt.Sprintf("%s, compute capability %.1f, %s of memory, driver for CUDA %s", g.Name, float64(g.Capability)/10, size(g.Memory), g.Driver)
+		if g.Bus != "" {
+			found += ", " + g.Bus
+		}
+		x.add(Check{Area: "gpu", Name: "device", Status: OK, Found: found})
+	}
+	c := Check{Area: "gpu", Name: "kernels", Status: OK}
+	if err != nil {
+		c.Status, c.Found = Warn, strings.TrimPrefix(err.Error(), "cuda: ")+": the CPU engine does the work"
+		x.add(c)
+		return
+	}
+	c.Found = fmt.Sprintf("%d modules translated, %d results compared and right", g.Modules, g.Verified)
+	if g.Batch != "" {
+		c.Found += ", " + g.Batch
 	}
 	x.add(c)
 }

@@ -2,7 +2,9 @@ package doctor
 
 import (
 	"encoding/json"
+	"errors"
 	"io/fs"
+	"maps"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -367,5 +369,37 @@ func TestThisMachineIsExaminedAndLeftAsItWas(t *testing.T) {
 	}
 	if after := Examine(This(), []string{"lo"}); after.Interfaces[0].Program != 0 {
 		t.Errorf("XDP program %d is attached to lo", after.Interfaces[0].Program)
+	}
+}
+
+func TestAGPUIsAskedToWorkWhereItsLibraryIs(t *testing.T) {
+	gpu := GPU{Name: "NVIDIA H200", Bus: "0000:17:00.0, 32.0 GT/s PCIe x16", Driver: "12.4", Capability: 90, Memory: 141 << 30, Modules: 4, Verified: 768, Batch: "256 packets in 8.1 us"}
+	lib := fstest.MapFS{"usr/lib/x86_64-linux-gnu/libcuda.so.1": {}, "dev/nvidia0": {}, "proc/driver/nvidia/version": {Data: []byte("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue")}}
+	for _, tc := range []struct {
+		fs    fstest.MapFS
+		gpu   GPU
+		err   error
+		want  map[string]string
+		state Status
+	}{
+		{lib, gpu, nil, map[string]string{
+			"device":  "NVIDIA H200, compute capability 9.0, 141.0 GiB of memory, driver for CUDA 12.4, 0000:17:00.0, 32.0 GT/s PCIe x16",
+			"kernels": "4 modules translated, 768 results compared and right, 256 packets in 8.1 us",
+		}, OK},
+		{lib, GPU{}, errors.New("cuda: cuInit: broken"), map[string]string{"kernels": "cuInit: broken: the CPU engine does the work"}, Warn},
+		{fstest.MapFS{}, gpu, nil, map[string]string{}, ""},
+	} {
+		asked := false
+		x := &examination{Host: Host{FS: tc.fs, Env: func(string) string { return "" }, GPU: func() (GPU, error) { asked = true; return tc.gpu, tc.err }}}
+		x.cuda()
+		got, state := map[string]string{}, Status("")
+		for _, c := range x.rep.Checks {
+			if c.Name != "CUDA" {
+				got[c.Name], state = c.Found, c.Status
+			}
+		}
+		if !maps.Equal(got, tc.want) || state != tc.state || asked != (tc.state != "") {
+			t.Errorf("asked %v: %v %q, want %v %q", asked, got, state, tc.want, tc.state)
+		}
 	}
 }
