@@ -55,6 +55,7 @@ func (b *engineBed) noticed() {
 
 // TestLossInFlight loses the device with batches of all kinds inside: some done, some begun, some not.
 func TestLossInFlight(t *testing.T) {
+	total := uint64(0)
 	for round := range 8 {
 		b := newEngineBed(t, nil)
 		packets := uint64(0)
@@ -71,13 +72,17 @@ func TestLossInFlight(t *testing.T) {
 		b.drain()
 		b.noticed()
 		redone := b.e.Info().Redone
-		if redone > packets || round == 0 && redone == 0 {
+		if redone > packets {
 			t.Errorf("round %d: %d of %d packets done again", round, redone, packets)
 		}
+		total += redone
 		b.goesOn(redone)
 		if err := b.e.Info().Fault; !strings.Contains(err, "CUDA_ERROR_ILLEGAL_ADDRESS") {
 			t.Errorf("fault %q", err)
 		}
+	}
+	if total == 0 {
+		t.Error("the device had always done all")
 	}
 }
 
@@ -91,7 +96,7 @@ func TestLossOfAnIdleDevice(t *testing.T) {
 
 // TestLossOfAKernelThatStandsStill has calls succeed while nothing is served.
 func TestLossOfAKernelThatStandsStill(t *testing.T) {
-	b := newEngineBed(t, func(c *Config) { c.Patience = 100 * time.Millisecond })
+	b := newEngineBed(t, func(c *Config) { c.Patience = time.Second })
 	b.submit(b.batch(50, true))
 	b.drain()
 	b.drv.Lose(0) // kernels stop where they are, and calls go on to work
@@ -130,14 +135,14 @@ func TestLossOfADeviceIsTheLossOfAllItsEngines(t *testing.T) {
 	b.goesOn(0)
 }
 
-// TestKeeperKeepsTheKernel has a kernel that ends after 100 ms without a beat live for half a second.
+// TestKeeperKeepsTheKernel has a kernel that ends after 800 ms without a beat live for two seconds.
 func TestKeeperKeepsTheKernel(t *testing.T) {
 	b := newEngineBed(t, func(c *Config) {
-		c.Lifetime, c.Patience, c.every = time.Hour, 100*time.Millisecond, 5*time.Millisecond
+		c.Lifetime, c.Patience, c.every = time.Hour, 800*time.Millisecond, 5*time.Millisecond
 	})
 	before := b.drv.Calls("cuLaunchKernel")
-	for range 50 {
-		time.Sleep(10 * time.Millisecond)
+	for range 40 {
+		time.Sleep(50 * time.Millisecond)
 		b.submit(b.batch(8, true))
 		b.drain()
 	}

@@ -155,3 +155,31 @@ func TestLossOfState(t *testing.T) {
 	b.readSketch() // there is no device to read it from
 	b.equalSketches(mine, its)
 }
+
+// TestEngineTellsTheEpoch has flows bear the epoch of their last packet, whichever way its batch went.
+func TestEngineTellsTheEpoch(t *testing.T) {
+	b, flows, _, _ := stateBed(t, openFakeOnly)
+	for _, n := range []int{20, 700} {
+		for range 3 {
+			flows.Advance()
+		}
+		batch := b.batch(n, true)
+		b.submit(batch)
+		b.drain()
+		if err := b.e.ReadFlows(); err != nil {
+			t.Fatal(err)
+		}
+		seen := 0
+		for i := range batch.D {
+			if f, ok := flows.Entry(b.flows[batch.D[i].Flow] >> 1); ok {
+				seen++
+				if f.Last != flows.Epoch() {
+					t.Fatalf("batch of %d: a flow's last packet was in epoch %d, want %d", n, f.Last, flows.Epoch())
+				}
+			}
+		}
+		if seen < n/2 {
+			t.Errorf("batch of %d: %d packets of flows", n, seen)
+		}
+	}
+}

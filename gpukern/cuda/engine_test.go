@@ -70,7 +70,7 @@ func newEngineBedOn(t *testing.T, on opener, change func(*Config)) *engineBed {
 	}
 	cfg := Config{
 		Config: gpukern.Config{Depth: 6, Tables: someTables(t, 1)}, Arena: b.arena, Slots: 2, Copy: 1024, Bulk: 700,
-		Lifetime: 50 * time.Millisecond, threads: 32, Lost: func(err error) { b.lost <- err },
+		Lifetime: 50 * time.Millisecond, Patience: 20 * time.Second, threads: 32, Lost: func(err error) { b.lost <- err },
 	}
 	if change != nil {
 		change(&cfg)
