@@ -47,6 +47,22 @@ func same(a, b literal.Pattern) bool {
 	return bytes.Equal(a.Bytes, b.Bytes) && a.NoCase == b.NoCase && a.Rule == b.Rule
 }
 
+func TestNearMissesHardlyMatch(t *testing.T) {
+	patterns := Literals(3, 2000, nil)
+	set, err := literal.Compile(patterns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes, matches := 0, 0
+	for _, text := range NearMisses(4, patterns, 1000, 200_000) {
+		bytes += len(text)
+		matches += len(set.Scan(nil, text, 1<<20, nil))
+	}
+	if each := bytes / max(matches, 1); bytes != 200_000 || each < 1000 || each > 10_000 {
+		t.Errorf("%d bytes, one match in %d", bytes, each)
+	}
+}
+
 func TestLiteralFilesReadBack(t *testing.T) {
 	p, x := filepath.Join(t.TempDir(), "p"), filepath.Join(t.TempDir(), "x")
 	set := Literals(2, 50, nil)
