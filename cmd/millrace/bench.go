@@ -16,9 +16,9 @@ import (
 
 // benchFlags are the flags of bench kern, as given.
 type benchFlags struct {
-	cfg               kernbench.Config
-	json, list, quick bool
-	plot              string
+	cfg        kernbench.Config
+	json, list bool
+	plot       string
 }
 
 const benchLong = `Measure parts of Millrace on this machine.`

@@ -56,7 +56,6 @@ type Opener struct {
 	cfg    OpenConfig
 	device *cuda.Device // nil where the CPU does everything
 	why    error        // with KindAuto: why there is no device
-	after  []func() error
 
 	judged   gpukern.Ops // what choices are about
 	choices  []gpukern.Choice

@@ -259,17 +259,18 @@ func (e *expectation) sampledMatches(b *packet.Batch, which []int) error {
 // textOf returns the payload that literals are looked for in: from the payload, or from the transport
 // header where the protocol has none that is known, to where IP ends.
 func textOf(p []byte, d *packet.Desc) []byte {
-	at, end := int(d.Payload), len(p)
+	at := int(d.Payload)
 	if at == 0 {
 		at = int(d.L4)
 	}
 	if at == 0 {
 		return nil
 	}
+	end := int(d.L3)
 	if d.Flags.Has(packet.FlagIPv4) {
-		end = int(d.L3) + int(wire.IPv4(p[d.L3:]).TotalLen())
+		end += int(wire.IPv4(p[d.L3:]).TotalLen())
 	} else {
-		end = int(d.L3) + wire.IPv6Len + int(wire.IPv6(p[d.L3:]).PayloadLen())
+		end += wire.IPv6Len + int(wire.IPv6(p[d.L3:]).PayloadLen())
 	}
 	return p[min(at, len(p)):max(min(at, len(p)), min(end, len(p)))]
 }
