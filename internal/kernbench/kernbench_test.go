@@ -52,6 +52,16 @@ func newTrial(t *testing.T, op, size string, packets int) *trial {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if o.text() { // whole literals, two to each packet
+		for i, d := range l.desc {
+			p, list := l.arena.View().Bytes(&d), tables.lists.Literals
+			copy(p[len(p)-128:], list[i%len(list)].Bytes)
+			copy(p[len(p)-64:], list[(i+1)%len(list)].Bytes)
+		}
+		if c.want, err = expect(l, o, tables); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return c
 }
 
