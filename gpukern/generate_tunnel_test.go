@@ -109,8 +109,11 @@ func (g generator) vxlan(frame []byte) []byte {
 
 // gre returns a GRE packet.
 func (g generator) gre() []byte {
-	flags := [...]uint16{wire.GREChecksum, wire.GREKey, wire.GRESequence, 0}
-	p := wire.AppendGRE(nil, flags[g.IntN(4)]|flags[g.IntN(4)]|flags[g.IntN(4)], 0)
+	var flags uint16
+	for range 3 {
+		flags |= [...]uint16{wire.GREChecksum, wire.GREKey, wire.GRESequence, 0}[g.IntN(4)]
+	}
+	p := wire.AppendGRE(nil, flags, 0)
 	copy(p[4:], g.bytes(12))
 	if g.chance(10) {
 		p[g.IntN(2)] ^= 1 << g.IntN(8)
