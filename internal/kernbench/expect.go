@@ -47,10 +47,14 @@ func expect(l *load, o *Op, t *tables) (*expectation, error) {
 			return nil, err
 		}
 	}
-	return e, e.sample(l, o, t)
+	if err := e.sample(l, o, t); err != nil {
+		return nil, err
+	}
+	copy(e.packets, l.arena.Mem)
+	return e, nil
 }
 
-// learn takes the results of the CPU form.
+// learn takes the results of the CPU form. Where that writes into packets, e.packets stay what they were.
 func (e *expectation) learn(l *load, o *Op, t *tables) error {
 	copy(e.after, e.before)
 	r, err := openCPU(o, t)
@@ -70,15 +74,17 @@ func (e *expectation) learn(l *load, o *Op, t *tables) error {
 			e.matches = append(e.matches, m)
 		}
 	}
-	if o.ops&gpukern.OpFill != 0 {
-		copy(e.packets, l.arena.Mem)
-	}
 	e.counted = countedBy(r, l, e.after)
 	return r.Close()
 }
 
-// sample compares evenly spread packets with the reference, which gets copies of them.
+// sample compares evenly spread packets with the reference, which gets copies of them as they were before
+// the CPU form wrote into them.
 func (e *expectation) sample(l *load, o *Op, t *tables) error {
+	before := l.arena.Mem
+	if e.packets != nil {
+		before = e.packets
+	}
 	n := len(e.after)
 	cost := 10 + len(t.lists.Rules) + len(t.lists.Routes) + len(t.lists.Literals)*l.text/n
 	k := min(n, max(32, referenceBudget/cost))
@@ -89,7 +95,7 @@ func (e *expectation) sample(l *load, o *Op, t *tables) error {
 		i := s * n / k
 		which[s] = i
 		d := e.before[i]
-		mem = append(mem, l.arena.Mem[d.Off:][:d.Len]...)
+		mem = append(mem, before[d.Off:][:d.Len]...)
 		d.Off = uint32(len(mem) - int(d.Len))
 		b.D = append(b.D, d)
 	}
@@ -103,6 +109,9 @@ func (e *expectation) sample(l *load, o *Op, t *tables) error {
 		want.Off, want.Flow = e.after[i].Off, e.after[i].Flow
 		if want != e.after[i] {
 			return fmt.Errorf("the CPU form against the reference: %w", differ(i, &e.after[i], &want))
+		}
+		if err := sameBytes(i, l.arena.View().Bytes(&e.after[i]), b.Bytes(s)); err != nil {
+			return fmt.Errorf("the CPU form against the reference: %w", err)
 		}
 	}
 	e.sampled = k
@@ -191,7 +200,8 @@ func (e *expectation) matchesBefore(i int) int {
 	return n
 }
 
-// poisonPackets makes the checksums wrong that an operation writes.
+// poisonPackets makes the checksums wrong that an operation writes: those that it then says are right. Of a
+// packet that is cut, for one, it writes none.
 func (e *expectation) poisonPackets(l *load) {
 	if e.packets == nil {
 		return
@@ -199,7 +209,7 @@ func (e *expectation) poisonPackets(l *load) {
 	for i := range e.after {
 		d := &e.after[i]
 		p := l.arena.Mem[d.Off:][:d.Len]
-		if d.Flags.Has(packet.FlagIPv4) && !d.Flags.Has(packet.FlagMalformed) {
+		if d.Flags.Has(packet.FlagIPv4 | packet.FlagIPChecksumOK) {
 			p[d.L3+10], p[d.L3+11] = ^e.packets[int(d.Off)+int(d.L3)+10], 0x5a
 		}
 		if at := checksumAt(d); at > 0 && d.Flags.Has(packet.FlagL4ChecksumOK) {
@@ -229,9 +239,23 @@ func (e *expectation) comparePackets(l *load) error {
 	if e.packets == nil || bytes.Equal(l.arena.Mem, e.packets) {
 		return nil
 	}
-	for i, b := range l.arena.Mem {
-		if b != e.packets[i] {
-			return fmt.Errorf("%w: byte %d of the arena is %#x, not %#x", ErrWrong, i, b, e.packets[i])
+	for i := range e.after { // with what lies behind it, up to the next
+		from, to := e.after[i].Off, uint32(len(e.packets))
+		if i+1 < len(e.after) {
+			to = e.after[i+1].Off
+		}
+		if err := sameBytes(i, l.arena.Mem[from:to], e.packets[from:to]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameBytes compares the bytes of packet i with what they are to be.
+func sameBytes(i int, got, want []byte) error {
+	for at := range want {
+		if got[at] != want[at] {
+			return wrong(i, fmt.Sprintf("byte %d", at), got[at], want[at])
 		}
 	}
 	return nil

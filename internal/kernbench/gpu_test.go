@@ -42,3 +42,21 @@ func TestEveryPathOfTheGPUIsMeasuredAndVerified(t *testing.T) {
 		t.Errorf("%d latencies", len(rep.Latency))
 	}
 }
+
+// TestPacketsOfCapturesAreVerifiedOnTheGPU is about packets that are cut, damaged or long, as captures have them.
+func TestPacketsOfCapturesAreVerifiedOnTheGPU(t *testing.T) {
+	drv := hostkern.OpenDriver(t)
+	launches = 2
+	defer func() { launches = 16 }()
+	odd := oddPackets()
+	rep, err := Run(t.Context(), Config{
+		Ops: []string{"checksum", "tunnel", "fill"}, Sizes: []string{SizeCapture}, Packets: 2 * len(odd), Captures: capturesOf(t, odd...),
+		Time: time.Millisecond, Engine: "cuda", Cores: 1, Device: cuda.Options{Library: drv.Path, Management: drv.Path},
+	})
+	if err != nil || len(rep.Rows) != 3 {
+		t.Fatal(err)
+	}
+	for _, s := range rep.Failed() {
+		t.Error(s)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -242,6 +243,22 @@ func TestChecksumsThatAreToBeWrittenArePoisoned(t *testing.T) {
 	}
 }
 
+// The reference gets packets as they were, and writes into them, too.
+func TestTheSampleComparesWhatIsWrittenIntoPackets(t *testing.T) {
+	c := newTrial(t, "fill", Size64, 64)
+	if err := c.want.sample(c.load, c.op, c.tables); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []uint32{6, 24} { // an address, a checksum
+		b := &c.load.arena.Mem[c.load.desc[63].Off+at]
+		*b ^= 1
+		if err := c.want.sample(c.load, c.op, c.tables); !errors.Is(err, ErrWrong) || !strings.Contains(err.Error(), "packet 63: byte") {
+			t.Errorf("byte %d: %v", at, err)
+		}
+		*b ^= 1
+	}
+}
+
 func TestAStuckEngineIsAnErrorAndDoesNotHang(t *testing.T) {
 	was := stuck
 	stuck = 20 * time.Millisecond
@@ -322,20 +339,63 @@ func TestFlowTablesAreFilledBeforeTheyAreTimed(t *testing.T) {
 	}
 }
 
-func TestCapturesAreRepeatedUntilTheLoadIsFull(t *testing.T) {
+// capturesOf returns a folder with a capture of packets.
+func capturesOf(t *testing.T, packets ...[]byte) string {
+	t.Helper()
 	dir := t.TempDir()
 	w, err := capture.Create(filepath.Join(dir, "a.pcap"), capture.WriterConfig{Interfaces: []capture.Interface{{LinkType: capture.LinkTypeEthernet}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range []int{60, 3000, 5000} {
-		if err := w.Write(&capture.Record{Data: make([]byte, n), Len: n, LinkType: capture.LinkTypeEthernet}); err != nil {
+	for _, p := range packets {
+		if err := w.Write(&capture.Record{Data: p, Len: len(p), LinkType: capture.LinkTypeEthernet}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+// oddPackets returns what captures have and made loads have not: packets that are cut, whose checksums fill
+// leaves alone, fragments, damaged ones, and some longer than a slot.
+func oddPackets() (all [][]byte) {
+	f := &traffic{seed: 9}
+	for i := range 12 {
+		p := make([]byte, []int{64, 199, 3001}[i%3])
+		t := f.flow(i)
+		if i%4 == 3 {
+			t.src, t.dst = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
+		}
+		t.write(p, noTunnel)
+		all = append(all, p)
+		for n := range 60 {
+			all = append(all, bytes.Clone(p[:1+n]))
+		}
+		for _, at := range []int{14, 17, 20, 21, 26, 38} { // version, length, fragment, address, UDP length
+			all = append(all, bytes.Clone(p))
+			all[len(all)-1][at] ^= 0x21
+		}
+		all = append(all, append(bytes.Clone(p), 1, 2, 3), bytes.Clone(p[:len(p)-1]))
+	}
+	return all
+}
+
+// Every path finds in real packets, of all kinds, what the CPU form found.
+func TestPacketsOfCapturesAreMeasuredAndVerified(t *testing.T) {
+	odd := oddPackets()
+	rep, err := Run(t.Context(), Config{
+		Ops: []string{"checksum", "tunnel", "fill", "header", "literals-100"}, Sizes: []string{SizeCapture}, Packets: 2 * len(odd),
+		Time: time.Millisecond, Batches: []int{32}, Engine: "cpu", Cores: 2, Captures: capturesOf(t, odd...),
+	})
+	if err != nil || len(rep.Failed()) > 0 || len(rep.Rows) != 5 {
+		t.Fatalf("%v, %v", err, rep.Failed())
+	}
+}
+
+func TestCapturesAreRepeatedUntilTheLoadIsFull(t *testing.T) {
+	dir := capturesOf(t, make([]byte, 60), make([]byte, 3000), make([]byte, 5000))
 	if err := os.WriteFile(filepath.Join(dir, "b.pcap"), []byte("junk"), 0o644); err != nil {
 		t.Fatal(err)
 	}
