@@ -40,6 +40,8 @@ type CPU struct {
 	counts *Sketch
 	sketch *sketchWork
 
+	packets, batches atomic.Uint64 // done, for Info
+
 	done       []*packet.Batch // a ring of finished batches
 	head, held int
 	closed     bool
@@ -98,6 +100,8 @@ func (c *CPU) Submit(b *packet.Batch) error {
 		return ErrFull
 	}
 	c.pass(b, c.tables.Load())
+	c.packets.Add(uint64(len(b.D)))
+	c.batches.Add(1)
 	c.done[(c.head+c.held)%len(c.done)] = b
 	c.held++
 	return nil
@@ -123,7 +127,8 @@ func (c *CPU) Load(t Tables) error {
 
 // Info describes the engine.
 func (c *CPU) Info() Info {
-	return Info{Name: "cpu", Device: runtime.GOARCH, Ops: c.ops, Depth: len(c.done)}
+	work := Work{Name: "cpu", Packets: c.packets.Load(), Batches: c.batches.Load(), Share: 1}
+	return Info{Name: "cpu", Device: runtime.GOARCH, Ops: c.ops, Depth: len(c.done), Work: []Work{work}}
 }
 
 // Close ends the engine: no batch goes in any more. Batches inside are finished already; Poll

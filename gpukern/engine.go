@@ -95,7 +95,7 @@ type Info struct {
 	Fault  string // why the GPU was given up, its work being done on the CPU since; "" where it was not
 	Redone uint64 // packets that were in the GPU when it was lost, and were done again on the CPU
 
-	Work    []Work   // what each back end has done, where there is more than one
+	Work    []Work   // what each back end has done, the CPU's first
 	Choices []Choice // verdicts about the back ends, where they were measured
 }
 

@@ -51,7 +51,6 @@ const (
 type Engine struct {
 	cfg  Config
 	back [backends]gpukern.Engine
-	base int64 // start of the process's clock
 
 	// fifo holds the batches inside, oldest first, in a ring.
 	fifo       []entry
@@ -73,7 +72,7 @@ type Engine struct {
 	stalled      int64 // since when Submit answers "full"; 0 is not
 	late         int   // batches of the GPU beyond the budget
 
-	stats stats
+	split split // share of the GPU, for others to read
 }
 
 var _ gpukern.Engine = (*Engine)(nil)
@@ -113,7 +112,7 @@ func New(cfg Config) *Engine {
 	if e.fixed == onCPU {
 		e.climb.share = 0
 	}
-	e.stats.share(e.climb.share)
+	e.split.store(e.climb.share)
 	return e
 }
 
@@ -258,7 +257,6 @@ func typicalSize(b *packet.Batch) int {
 func (e *Engine) push(x entry) {
 	*e.at(e.held) = x
 	e.held++
-	e.stats.count(x.to, len(x.b.D))
 }
 
 // at returns the i-th oldest batch inside.
@@ -321,7 +319,7 @@ func (e *Engine) turn(now int64) {
 	default:
 		e.climb.measured(float64(e.spent) / float64(e.packets))
 	}
-	e.stats.share(e.climb.share)
+	e.split.store(e.climb.share)
 	e.since, e.spent, e.packets, e.late = now, 0, 0, 0
 }
 

@@ -3,6 +3,7 @@ package choose
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ type fake struct {
 	busy   int64 // until when the device works
 	inside []job
 	loads  int
+	work   gpukern.Work
 }
 
 type job struct {
@@ -47,6 +49,8 @@ func (f *fake) Submit(b *packet.Batch) error {
 		at = f.busy + f.delay
 	}
 	f.inside = append(f.inside, job{b, at})
+	f.work.Packets += uint64(len(b.D))
+	f.work.Batches++
 	return nil
 }
 
@@ -61,8 +65,14 @@ func (f *fake) Poll(done []*packet.Batch) int {
 }
 
 func (f *fake) Load(gpukern.Tables) error { f.loads++; return nil }
-func (f *fake) Info() gpukern.Info        { return f.info }
-func (f *fake) Close() error              { return nil }
+
+func (f *fake) Info() gpukern.Info {
+	i := f.info
+	f.work.Name = i.Name
+	i.Work = append([]gpukern.Work{f.work}, i.Work...)
+	return i
+}
+func (f *fake) Close() error { return nil }
 
 // fakes returns a CPU of so many nanoseconds a packet and a GPU that takes 300 ns of the loop a batch and
 // so many nanoseconds a packet beside it.
@@ -316,6 +326,11 @@ func TestLoadReachesBothAndInfoTellsBoth(t *testing.T) {
 	}
 	if i.Work[onCPU].Share != 0 {
 		t.Errorf("the CPU has a share of %v", i.Work[onCPU].Share)
+	}
+	g.info.Fault, g.info.Work = "lost", []gpukern.Work{{Name: "cpu", Packets: 7, Batches: 2, Share: 1}}
+	want := []gpukern.Work{{Name: "cpu", Packets: 7, Batches: 2, Share: 1}, {Name: "cuda", Packets: 10, Batches: 1}}
+	if got := e.Info().Work; !slices.Equal(got, want) {
+		t.Errorf("after a loss %+v, want %+v", got, want)
 	}
 	if !strings.Contains(i.Choices[0].String(), "on the GPU from 1 packets") {
 		t.Errorf("%v", &i.Choices[0])

@@ -112,6 +112,8 @@ type Engine struct {
 
 	fault  atomic.Pointer[fault]
 	redone atomic.Uint64
+	byGPU  tally
+	byCPU  tally // since the device is lost
 	closed bool
 
 	// Once the device is lost:
@@ -197,18 +199,6 @@ func (e *Engine) open() (err error) {
 		return err
 	}
 	return e.relaunch()
-}
-
-// Info describes the engine.
-func (e *Engine) Info() gpukern.Info {
-	i := gpukern.Info{
-		Name: "cuda", Device: e.dev.info.Name, Ops: e.cfg.Ops, Depth: e.cfg.Depth,
-		Redone: e.redone.Load(), NewBatch: e.NewBatch,
-	}
-	if f := e.fault.Load(); f != nil {
-		i.Fault = f.err.Error()
-	}
-	return i
 }
 
 // Close waits for the batches inside, which Poll returns afterwards, and ends the engine. Of the batches that

@@ -247,6 +247,7 @@ func (e *Engine) land(i int) {
 	e.release(fl.tables)
 	fl.tables = nil
 	fl.done = true
+	e.byGPU.count(fl.b)
 }
 
 // Poll stores finished batches in done and returns how many, also after Close.

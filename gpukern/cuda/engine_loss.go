@@ -66,6 +66,7 @@ func (e *Engine) rescueSearch(i int, fl *flight) {
 	e.release(fl.tables)
 	fl.tables = nil
 	fl.done = true
+	e.byCPU.count(fl.b)
 }
 
 // redo does a flight on the CPU, with the tables that it was submitted with.
@@ -86,6 +87,7 @@ func (e *Engine) redo(fl *flight) {
 		fl.tables = nil
 	}
 	fl.done = true
+	e.byCPU.count(fl.b)
 }
 
 // detach moves the descriptors of a batch out of the memory that the device writes: it may be slow rather

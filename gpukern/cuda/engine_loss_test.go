@@ -26,6 +26,13 @@ func (b *engineBed) goesOn(redone uint64) {
 	if i.Fault == "" || i.Redone != redone {
 		b.t.Errorf("fault %q, %d packets done again, want %d", i.Fault, i.Redone, redone)
 	}
+	cpu, gpu := i.Work[0], i.Work[1]
+	if cpu.Name != "cpu" || cpu.Share != 1 || cpu.Packets < redone+200 || gpu.Name != "cuda" || gpu.Share != 0 {
+		b.t.Errorf("%+v", i.Work)
+	}
+	if cpu.Packets+gpu.Packets != b.packets || cpu.Batches+gpu.Batches != b.batches {
+		b.t.Errorf("%+v of %d packets in %d batches", i.Work, b.packets, b.batches)
+	}
 	select {
 	case err := <-b.lost:
 		if !strings.Contains(i.Fault, err.Error()) {

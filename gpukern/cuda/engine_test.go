@@ -32,6 +32,8 @@ type engineBed struct {
 	count  int // batches that came back
 
 	matches int // in them
+
+	packets, batches uint64 // that went in
 }
 
 // expected is a batch inside and what it must come back as.
@@ -193,6 +195,8 @@ func (b *engineBed) submit(batch *packet.Batch) bool {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.packets += uint64(len(before))
+	b.batches++
 	want := &packet.Batch{Arena: b.arena, D: before}
 	if !b.e.cfg.Null {
 		if err := b.oracle.Submit(want); err != nil {
