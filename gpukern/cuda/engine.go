@@ -198,6 +198,9 @@ func (e *Engine) open() (err error) {
 	if err := e.Load(e.cfg.Tables); err != nil {
 		return err
 	}
+	if err := e.loader.reserve(e.tables.Load().mem); err != nil {
+		return err
+	}
 	return e.relaunch()
 }
 

@@ -128,6 +128,22 @@ func (l *loader) put(m gpukern.Image) (*Buffer, []Ptr, error) {
 	return b, where, nil
 }
 
+// smallRoom is memory that is not too large for any tables, bytes.
+const smallRoom = 1 << 20
+
+// reserve takes a second place for the tables, before the first launch: so tables that do not grow never
+// take memory while a kernel runs, which would hold the device up, and of which compute-sanitizer would say
+// that the kernel cannot have it.
+func (l *loader) reserve(first *Buffer) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, err := l.d.Alloc(max(first.Size, smallRoom))
+	if err == nil {
+		l.all, l.spare = append(l.all, b), append(l.spare, b)
+	}
+	return err
+}
+
 // room finds memory that nobody uses, the smallest that is large enough but not over twice as large as
 // needed, or takes more of the device.
 func (l *loader) room(size int) (*Buffer, error) {
@@ -139,7 +155,7 @@ func (l *loader) room(size int) (*Buffer, error) {
 	size += size / 8 // tables grow
 	best := -1
 	for i, b := range l.spare {
-		if b.Size >= size && b.Size <= 2*size && (best < 0 || b.Size < l.spare[best].Size) {
+		if b.Size >= size && b.Size <= max(2*size, smallRoom) && (best < 0 || b.Size < l.spare[best].Size) {
 			best = i
 		}
 	}
