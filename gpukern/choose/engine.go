@@ -8,6 +8,7 @@ package choose
 
 import (
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/millrace/millrace/gpukern"
@@ -35,7 +36,6 @@ const (
 // entry is a batch inside.
 type entry struct {
 	b    *packet.Batch
-	to   uint8
 	back bool  // the back end has returned it
 	at   int64 // when it was submitted
 }
@@ -72,7 +72,8 @@ type Engine struct {
 	stalled      int64 // since when Submit answers "full"; 0 is not
 	late         int   // batches of the GPU beyond the budget
 
-	split split // share of the GPU, for others to read
+	split  split // share of the GPU, for others to read
+	closed bool
 }
 
 var _ gpukern.Engine = (*Engine)(nil)
@@ -140,16 +141,22 @@ func (e *Engine) Submit(b *packet.Batch) error {
 
 // submit sends b to the back end that it is for.
 func (e *Engine) submit(now int64, b *packet.Batch) error {
-	if e.held == len(e.fifo) {
+	switch {
+	case e.closed:
+		return gpukern.ErrClosed
+	case e.held == len(e.fifo):
 		return gpukern.ErrFull
 	}
+	debt := e.debt
 	if from := e.worth(b); from > 0 && e.owed() {
-		return e.gather(now, b, from)
+		e.gather(now, b, from)
+		return nil
 	}
 	if err := e.back[onCPU].Submit(b); err != nil {
+		e.debt = debt // the loop will come with it again
 		return err
 	}
-	e.push(entry{b: b, to: onCPU, at: now})
+	e.push(entry{b: b, at: now})
 	return nil
 }
 
@@ -162,21 +169,18 @@ func (e *Engine) owed() bool {
 	return true
 }
 
-// gather adds b to the group for the GPU and closes it when it is large enough.
-func (e *Engine) gather(now int64, b *packet.Batch, from int) error {
-	if len(e.group) == cap(e.group) {
-		return gpukern.ErrFull
-	}
+// gather adds b to the group for the GPU, where there is room for all batches inside, and closes it when it
+// is large enough.
+func (e *Engine) gather(now int64, b *packet.Batch, from int) {
 	if len(e.group) == 0 {
 		e.groupSince = now
 	}
-	e.push(entry{b: b, to: onGPU, at: now})
+	e.push(entry{b: b, at: now})
 	e.group = append(e.group, b)
 	e.groupPackets += len(b.D)
 	if e.groupPackets >= from {
 		e.closeGroup()
 	}
-	return nil
 }
 
 // closeGroup submits what waits for the GPU, as far as it has room. What it refuses for another reason
@@ -201,11 +205,6 @@ func (e *Engine) closeGroup() {
 func (e *Engine) redirect(b *packet.Batch) bool {
 	if e.back[onCPU].Submit(b) != nil {
 		return false
-	}
-	for i := range e.held {
-		if x := e.at(i); x.b == b {
-			x.to = onCPU
-		}
 	}
 	if e.fixed == free {
 		e.climb.fall(0)
@@ -287,22 +286,30 @@ func (e *Engine) Poll(done []*packet.Batch) int {
 	return n
 }
 
-// collect marks the batches that a back end returns: they come in order.
+// collect marks the batches that a back end returns. They come in order, but for those that the CPU was
+// given later, by redirect: the search for a batch begins at the one before and goes round.
 func (e *Engine) collect(now int64, to int) {
 	n := e.back[to].Poll(e.done)
-	k := 0
-	for i := 0; i < e.held && k < n; i++ {
-		x := e.at(i)
-		if int(x.to) != to || x.b != e.done[k] {
-			continue
-		}
+	at := 0
+	for _, b := range e.done[:n] {
+		at = e.find(b, at)
+		x := e.at(at)
 		x.back = true
 		if to == onGPU && now-x.at > int64(e.cfg.Budget) {
 			e.late++
 		}
-		k++
 	}
 	clear(e.done[:n])
+}
+
+// find returns the place of a batch that is inside, from a place on.
+func (e *Engine) find(b *packet.Batch, from int) int {
+	for i := range e.held {
+		if at := (from + i) % e.held; e.at(at).b == b {
+			return at
+		}
+	}
+	panic("choose: a back end returns a batch that it was not given")
 }
 
 // turn ends the window when it is long enough, and moves the split by what it cost.
@@ -323,13 +330,22 @@ func (e *Engine) turn(now int64) {
 	e.since, e.spent, e.packets, e.late = now, 0, 0, 0
 }
 
-// Load replaces the tables of both back ends.
+// Load replaces the tables of both back ends, or of none: the GPU, which may have no room, is asked first,
+// and the CPU takes everything.
 func (e *Engine) Load(t gpukern.Tables) error {
-	return errors.Join(e.back[onCPU].Load(t), e.back[onGPU].Load(t))
+	if err := e.back[onGPU].Load(t); err != nil {
+		return err
+	}
+	return e.back[onCPU].Load(t)
 }
 
-// Close sends what still waits, and ends both back ends. Poll returns the batches inside.
+// Close sends what still waits, once there is room, and ends both back ends. Poll returns the batches inside.
 func (e *Engine) Close() error {
-	e.closeGroup()
+	for e.closed = true; len(e.group) > 0; runtime.Gosched() {
+		e.closeGroup()
+		for to := range e.back {
+			e.collect(e.cfg.Now(), to)
+		}
+	}
 	return errors.Join(e.back[onGPU].Close(), e.back[onCPU].Close())
 }

@@ -28,6 +28,7 @@ type fake struct {
 	inside []job
 	loads  int
 	work   gpukern.Work
+	closed bool
 }
 
 type job struct {
@@ -36,6 +37,9 @@ type job struct {
 }
 
 func (f *fake) Submit(b *packet.Batch) error {
+	if f.closed {
+		return gpukern.ErrClosed
+	}
 	if f.refuse != nil {
 		return f.refuse
 	}
@@ -64,7 +68,13 @@ func (f *fake) Poll(done []*packet.Batch) int {
 	return n
 }
 
-func (f *fake) Load(gpukern.Tables) error { f.loads++; return nil }
+func (f *fake) Load(gpukern.Tables) error {
+	if f.refuse != nil {
+		return f.refuse
+	}
+	f.loads++
+	return nil
+}
 
 func (f *fake) Info() gpukern.Info {
 	i := f.info
@@ -72,7 +82,15 @@ func (f *fake) Info() gpukern.Info {
 	i.Work = append([]gpukern.Work{f.work}, i.Work...)
 	return i
 }
-func (f *fake) Close() error { return nil }
+
+// Close waits for the batches inside.
+func (f *fake) Close() error {
+	for _, j := range f.inside {
+		f.w.now = max(f.w.now, j.at)
+	}
+	f.closed = true
+	return nil
+}
 
 // fakes returns a CPU of so many nanoseconds a packet and a GPU that takes 300 ns of the loop a batch and
 // so many nanoseconds a packet beside it.
