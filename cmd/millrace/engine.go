@@ -22,9 +22,15 @@ func checkEngine(word string) error {
 // openEngines opens what --engine asks for, before anything else is touched. With auto it tells what was
 // found and what is used.
 func openEngines(c *console, word string) (*choose.Opener, error) {
-	o, err := choose.NewOpener(choose.OpenConfig{Kind: choose.Kind(word), Lost: func(err error) {
-		c.complain(fmt.Errorf("the GPU is lost, the CPU does its work: %w", err))
-	}})
+	o, err := choose.NewOpener(choose.OpenConfig{
+		Kind: choose.Kind(word),
+		Lost: func(err error) {
+			c.complain(fmt.Errorf("the GPU is lost, the CPU does its work: %w", err))
+		},
+		Without: func(err error) {
+			c.complain(fmt.Errorf("the GPU cannot be used, the CPU does all work: %w", err))
+		},
+	})
 	if err != nil {
 		return nil, engineError(err)
 	}

@@ -140,7 +140,10 @@ func (d *Daemon) openEngine(word string) error {
 	lost := func(err error) {
 		d.opt.Log.Error("engine", "result", "the CPU does the GPU's work", "error", err.Error())
 	}
-	if d.opener, err = choose.NewOpener(choose.OpenConfig{Kind: kind, Lost: lost}); err != nil {
+	without := func(err error) {
+		d.opt.Log.Warn("engine", "result", "the CPU does all work of a loop", "error", err.Error())
+	}
+	if d.opener, err = choose.NewOpener(choose.OpenConfig{Kind: kind, Lost: lost, Without: without}); err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
 	if kind != choose.KindCPU {

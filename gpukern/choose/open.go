@@ -47,6 +47,10 @@ type OpenConfig struct {
 	// Lost is called once for each engine that gives its GPU up and goes on with the CPU, by a goroutine of
 	// its own; nil is not.
 	Lost func(error)
+
+	// Without is called for each engine that KindAuto opens without the GPU that there is, by Open: the GPU
+	// has no room for the engine, or does not work. nil is not.
+	Without func(error)
 }
 
 // Opener opens the engines of a program, one for each loop, all of one kind and on one device. It finds out
@@ -106,17 +110,27 @@ func (o *Opener) Open(cfg gpukern.Config, arena *ring.Arena) (gpukern.Engine, er
 		return gpukern.NewCPU(cfg), nil
 	}
 	gpu, err := o.openGPU(cfg, arena)
-	if err != nil {
+	switch {
+	case o.cfg.Kind == KindCUDA && err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNoGPU, err)
-	}
-	if o.cfg.Kind == KindCUDA {
+	case o.cfg.Kind == KindCUDA:
 		return gpu, nil
+	case err != nil:
+		return o.without(cfg, err), nil
 	}
 	choices, err := o.judge(cfg)
 	if err != nil {
-		return nil, errors.Join(err, gpu.Close())
+		return o.without(cfg, errors.Join(err, gpu.Close())), nil
 	}
 	return New(Config{CPU: gpukern.NewCPU(cfg), GPU: gpu, Choices: choices}), nil
+}
+
+// without opens an engine on the CPU alone, and tells why.
+func (o *Opener) without(cfg gpukern.Config, why error) gpukern.Engine {
+	if o.cfg.Without != nil {
+		o.cfg.Without(why)
+	}
+	return gpukern.NewCPU(cfg)
 }
 
 func (o *Opener) openGPU(cfg gpukern.Config, arena *ring.Arena) (gpukern.Engine, error) {

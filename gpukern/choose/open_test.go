@@ -80,3 +80,77 @@ func TestEnginesOnAGPUWork(t *testing.T) {
 		}
 	}
 }
+
+// TestAutoGoesOnWithoutAGPUThatDoesNotServe has every call fail in turn that opening an engine makes: only
+// cuda is an error, auto is the CPU and says why, and nothing of the GPU is left.
+func TestAutoGoesOnWithoutAGPUThatDoesNotServe(t *testing.T) {
+	const outOfMemory = 2
+	for _, name := range []string{"cuMemHostRegister_v2", "cuMemAlloc_v2", "cuStreamCreateWithPriority", "cuLaunchKernel"} {
+		for _, kind := range []Kind{KindCUDA, KindAuto} {
+			t.Run(name+" "+string(kind), func(t *testing.T) { openWithout(t, kind, name, outOfMemory) })
+		}
+	}
+}
+
+func openWithout(t *testing.T, kind Kind, name string, code int) {
+	drv := hostkern.OpenDriver(t)
+	var told []error
+	o, err := NewOpener(OpenConfig{
+		Kind: kind, Device: cuda.Options{Library: drv.Path, Management: drv.Path},
+		Without: func(err error) { told = append(told, err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drv.Fail(name, 1, code)
+	e, err := o.Open(gpukern.Config{Ops: gpukern.OpParse}, arena)
+	drv.Fail("", 0, 0)
+	switch kind {
+	case KindCUDA:
+		if !errors.Is(err, ErrNoGPU) || !errors.Is(err, cuda.ErrOutOfMemory) || len(told) != 0 {
+			t.Errorf("%v, told %v", err, told)
+		}
+	case KindAuto:
+		if err != nil || e.Info().Name != "cpu" {
+			t.Fatalf("%v, %v", e, err)
+		}
+		if len(told) != 1 || !errors.Is(told[0], cuda.ErrOutOfMemory) {
+			t.Errorf("told %v", told)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(arena.Close(), o.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAutoGoesOnWithoutAGPUThatFailsCalibration loses the device in the calibration's first launch.
+func TestAutoGoesOnWithoutAGPUThatFailsCalibration(t *testing.T) {
+	const outOfMemory = 2
+	drv := hostkern.OpenDriver(t)
+	told := 0
+	o, err := NewOpener(OpenConfig{
+		Kind: KindAuto, Device: cuda.Options{Library: drv.Path, Management: drv.Path}, Without: func(error) { told++ },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drv.Fail("cuMemHostRegister_v2", 3, outOfMemory) // the arena, the words, and then the arena of the calibration
+	e, err := o.Open(gpukern.Config{Ops: gpukern.OpParse}, arena)
+	if err != nil || e.Info().Name != "cpu" || told != 1 {
+		t.Fatalf("%v, told %d, %v", e, told, err)
+	}
+	if err := errors.Join(e.Close(), arena.Close(), o.Close()); err != nil {
+		t.Error(err)
+	}
+}
