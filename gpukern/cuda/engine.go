@@ -50,6 +50,9 @@ func (c *Config) setDefaults() error {
 		c.Ops = gpukern.OpsHeader
 	}
 	c.Ops |= gpukern.OpParse
+	if c.Null {
+		c.Ops &^= gpukern.OpLiterals // nothing says where texts are
+	}
 	if c.HashKey == [40]byte{} {
 		c.HashKey = gpukern.DefaultHashKey
 	}

@@ -31,6 +31,7 @@ func (e *Engine) launch(i int, fl *flight) {
 	}
 	if e.searches != nil && !fl.lists {
 		j.search = e.searches.of[i]
+		j.pass.Texts = j.search
 	}
 	e.send(fl, j)
 }
@@ -40,6 +41,18 @@ func (e *Engine) launchSearch(i int, fl *flight) {
 	j := e.jobOf(i, fl)
 	j.search = e.searches.of[i]
 	e.send(fl, j)
+}
+
+// searchAgain has a flight in place i searched once more, by a list, where it turned out to have packets in
+// pieces.
+func (e *Engine) searchAgain(i int, fl *flight) bool {
+	if e.searches == nil || fl.lists || !e.searches.of[i].Pieces() {
+		return false
+	}
+	fl.lists = true
+	e.searches.list(i, fl)
+	e.launchSearch(i, fl)
+	return true
 }
 
 // jobOf is a job for a flight, and its mark.

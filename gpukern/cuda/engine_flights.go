@@ -82,7 +82,7 @@ func (e *Engine) Submit(b *packet.Batch) error {
 		fl.epoch = e.cfg.Flows.Epoch()
 	}
 	fl.bulk = e.isBulk(fl)
-	fl.lists = e.searches != nil && fl.bulk && NeedsList(b, e.searches.streams)
+	fl.lists = e.searches != nil && fl.bulk && e.searches.streams != nil
 	f.held++
 	e.post()
 	return nil
@@ -163,7 +163,7 @@ func (e *Engine) list() {
 	}
 	for ; f.listed < f.posted; f.listed++ {
 		fl, i := f.at(f.listed), f.index(f.listed)
-		if !fl.lists {
+		if !fl.lists || fl.listed {
 			continue
 		}
 		if !e.marked(i, fl) {
@@ -220,7 +220,7 @@ func (e *Engine) landed(i int) bool {
 		return false
 	}
 	if fl.bulk {
-		return fl.lists == fl.listed && e.marked(f.index(i), fl)
+		return fl.lists == fl.listed && e.marked(f.index(i), fl) && !e.searchAgain(f.index(i), fl)
 	}
 	// A part that is older than all slots is done: its slot has been used again.
 	first := max(fl.first, fl.last-min(fl.last, uint64(len(e.words.slots))))

@@ -239,6 +239,29 @@ GK_FN void gk_table_stage(const struct gk_pass *p, struct gk_lines *lines, u32 o
 	gk_warp_sync();
 }
 
+/* gk_text_stage writes which bytes of the packets are texts: textBounds in gpukern. Packets in pieces are left
+ * to the host, whom *pieces tells. */
+GK_FN void gk_text_stage(const struct gk_pass *p, u32 first, const struct gk_lines *lines)
+{
+	const struct gk_lane_desc *at = &lines->desc[gk_lane()];
+	u32 i = first + gk_lane(), len = at->q[0].w[1] & 0xffff;
+	u32 start = at->found.w[1] >> 16, end = at->found.w[2] & 0xfffff;
+	struct gk_quad text = {};
+
+	if (!start)
+		start = at->found.w[1] & 0xffff;
+	end = end ? gk_min(end, len) : len;
+	if (start && start < end) {
+		text.w[0] = at->q[0].w[0];
+		text.w[1] = start | (end - start) << 16;
+	}
+	if (i >= p->n)
+		return;
+	gk_store_quad(&p->texts[i], text);
+	if (at->found.w[0] & MR_FLAG_MORE)
+		*p->pieces = 1;
+}
+
 /* gk_headers_run does the operations ops for the descriptors from first on, 32 at most. */
 GK_FN void gk_headers_run(const struct gk_pass *p, u32 first, u32 ops)
 {
@@ -255,6 +278,8 @@ GK_FN void gk_headers_run(const struct gk_pass *p, u32 first, u32 ops)
 		gk_state_stage(p, first, lines, ops);
 	if (ops & (GK_OP_ACL | GK_OP_LPM))
 		gk_table_stage(p, lines, ops);
+	if (ops & GK_OP_LITERALS)
+		gk_text_stage(p, first, lines);
 	gk_write_desc(p, first, lines);
 }
 

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"math/bits"
 	"unsafe"
 
 	"github.com/millrace/millrace/gpukern"
@@ -8,11 +9,11 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// The kernel gk_literals: literals.cu says how it is launched. Which form of it a batch takes:
+// The kernel gk_literals: literals.cu says how it is launched. Who lists the texts that it searches:
 //
-//   - Without streams and without packets in pieces, literalPass.desc: the device finds the texts by the
-//     descriptors that the header pass has written. The host does nothing between the two.
-//   - Otherwise a textList, made when the header pass is done. What a text goes on from depends on all
+//   - Without streams and without packets in pieces the header pass, in the device's memory. The host does
+//     nothing between the two.
+//   - Otherwise the host, by a textList, when the header pass is done. What a text goes on from depends on all
 //     texts before it, in the order of their arrival: a core follows that at the price of a copy of 64
 //     bytes for each text and a look at the text's end, and does it once for both back ends.
 //
@@ -24,17 +25,28 @@ const literalThreads = 1024
 
 // literalPass is struct gk_literal_pass. The words are addresses for the device.
 type literalPass struct {
-	Mem     uint64 // the arena, on a boundary of 128 bytes
-	Size    uint64
-	Desc    uint64 // 0 where there is a list
-	Texts   uint64
-	Tails   uint64
-	Set     uint64 // struct gk_literals, in struct gk_tables
-	Next    uint64 // a word that is 0; or 0
-	Counts  uint64 // of N words
-	Matches uint64 // of N * (Limit + 1) literal.Match
-	N       uint32
-	Limit   uint32
+	Mem      uint64 // the arena, on a boundary of 128 bytes
+	Size     uint64
+	Texts    uint64
+	Tails    uint64
+	Set      uint64 // struct gk_literals, in struct gk_tables
+	Counters uint64 // of literalCounters bytes, all 0
+	Result   uint64 // struct gk_literal_result
+	Found    uint64 // of N * (Limit + 2) words
+	N        uint32
+	Limit    uint32
+}
+
+// literalCounters is the size of struct gk_literal_counters, and literalPieces where in it pieces is.
+const (
+	literalCounters = 16
+	literalPieces   = 12
+)
+
+// literalResult is struct gk_literal_result.
+type literalResult struct {
+	Words  uint32
+	Pieces uint32
 }
 
 // literalText is struct gk_text: a text of a list.
@@ -48,19 +60,6 @@ type literalText struct {
 
 // tailSize is GK_TAIL: the bytes, and last how many of them there are.
 const tailSize = gpukern.TailLen + 1
-
-// needsList reports whether the device cannot find the texts of b by itself.
-func needsList(b *packet.Batch, s *gpukern.Streams) bool {
-	if s != nil {
-		return true
-	}
-	for i := range b.D {
-		if b.D[i].Flags&packet.FlagMore != 0 {
-			return true
-		}
-	}
-	return false
-}
 
 // textList is the texts of a batch, in memory that the device maps.
 type textList struct {
@@ -92,20 +91,66 @@ func (l *textList) fill(b *packet.Batch, s *gpukern.Streams) {
 	}
 }
 
-// tellMatches writes what the kernel found into b.Matches. texts is the list, nil where there was none;
-// counts and matches are the kernel's.
-func tellMatches(t *gpukern.Teller, b *packet.Batch, texts []literalText, counts []uint32, matches []literal.Match, limit int) {
+// findings bring what the kernel found, text by text as its warps came to them, into the order of the texts.
+type findings struct {
+	words []literal.Match // the kernel's
+	at    []uint32        // of each text that has matches, where in words it is told of
+	has   []uint64        // a bit for each text: it has matches
+}
+
+// foundWords is how many words the kernel may write of n texts.
+func foundWords(n, limit int) int { return n * (limit + 2) }
+
+func newFindings(most int, words []literal.Match) findings {
+	return findings{words, make([]uint32, most), make([]uint64, (most+63)/64)}
+}
+
+// sort notes which texts the first n words tell of. A text's first word has the text where a rule is, and how
+// many matches follow where an end is.
+func (f *findings) sort(n int) {
+	clear(f.has)
+	for i := 0; i < n; {
+		head := f.words[i]
+		f.at[head.Rule] = uint32(i)
+		f.has[head.Rule/64] |= 1 << (head.Rule % 64)
+		i += 1 + int(head.End)
+	}
+}
+
+// of returns the matches of a text that has some.
+func (f *findings) of(text int) []literal.Match {
+	at := f.at[text]
+	return f.words[at+1:][:f.words[at].End]
+}
+
+// tell writes what the first n words tell of into b.Matches. list is what the host has listed, nil where
+// each packet is a text.
+func (f *findings) tell(t *gpukern.Teller, b *packet.Batch, list []literalText, n, limit int) {
 	t.Begin(b, limit)
-	for i, n := range counts {
-		d, first := i, true
-		if texts != nil {
-			d, first = int(texts[i].Mark>>1), texts[i].Mark&1 == 0
-		}
-		if n > 0 || first {
-			t.Tell(d, 0, first, matches[i*(limit+1):][:n])
+	f.sort(n)
+	last := -1
+	for i, set := range f.has {
+		for ; set != 0; set &= set - 1 {
+			text := 64*i + bits.TrailingZeros64(set)
+			d, first := text, true
+			if list != nil {
+				d, first = int(list[text].Mark>>1), begins(list[last+1:text+1])
+			}
+			t.Tell(d, 0, first, f.of(text))
+			last = text
 		}
 	}
 }
 
-// The kernel writes literal.Match as a word, and a Go slice of them is made of its memory.
+// begins reports whether a packet begins with one of the texts.
+func begins(list []literalText) bool {
+	for i := range list {
+		if list[i].Mark&1 == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// The kernel writes literal.Match as a word, rule << 32 | end, and a Go slice of them is made of its memory.
 var _ = [1]struct{}{}[unsafe.Sizeof(literal.Match{})-8]

@@ -35,8 +35,9 @@ func TestLiteralStructsAreLaidOutAsInC(t *testing.T) {
 		source += fmt.Sprintf("static_assert("+format+", \"\");\n", args...)
 	}
 	for name, of := range map[string]reflect.Type{
-		"gk_literal_pass": reflect.TypeFor[literalPass](),
-		"gk_text":         reflect.TypeFor[literalText](),
+		"gk_literal_pass":   reflect.TypeFor[literalPass](),
+		"gk_text":           reflect.TypeFor[literalText](),
+		"gk_literal_result": reflect.TypeFor[literalResult](),
 	} {
 		for i := range of.NumField() {
 			f := of.Field(i)
@@ -48,6 +49,7 @@ func TestLiteralStructsAreLaidOutAsInC(t *testing.T) {
 	assert("GK_TAIL == %d && GK_LITERAL_THREADS == %d", tailSize, literalThreads)
 	assert("offsetof(struct gk_literals, bits) == %d && offsetof(struct gk_literals, classes) == %d", literalBitsAt, literalClassAt)
 	assert("sizeof(struct gk_literals) == %d", literalSetSize)
+	assert("sizeof(struct gk_literal_counters) == %d && offsetof(struct gk_literal_counters, pieces) == %d", literalCounters, literalPieces)
 	source += "int main() {\n"
 	for _, limit := range []int{1, 2, 16, 255} {
 		source += fmt.Sprintf("if ((4 << 9) + 5 * gk_literal_warp(%d) != %d) return 1;\n", limit, LiteralSet{Filter: 4 << 9}.shared(limit, 5*32))
@@ -113,26 +115,66 @@ func onDevice[T any](n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&mem[0])), n)
 }
 
-// search runs gk_literals with what p says of texts, for n of them, and returns counts and matches.
-func (m *imaged) search(t testing.TB, p literalPass, n, limit int, shared bool) ([]uint32, []literal.Match) {
+// searched is what gk_literals has found.
+type searched struct {
+	words  []literal.Match
+	n      int // of words
+	pieces bool
+	texts  int
+}
+
+// search runs gk_literals with what p says of texts, for n of them; pieces is what a header pass before says.
+func (m *imaged) search(t testing.TB, p literalPass, n, limit int, pieces bool) *searched {
 	t.Helper()
-	if n == 0 {
-		return nil, nil
-	}
 	const blocks, threads = 2, 64
-	counts, matches, next := onDevice[uint32](n), onDevice[literal.Match](n*(limit+1)), onDevice[uint32](1)
-	if shared {
-		p.Next = address(&next[0])
+	counters, result := onDevice[uint32](literalCounters/4), onDevice[literalResult](1)
+	words := onDevice[literal.Match](foundWords(n, limit))
+	if pieces {
+		counters[literalPieces/4] = 1
 	}
-	p.Set, p.Counts, p.Matches = address(&m.mem[0]), address(&counts[0]), address(&matches[0])
+	result[0] = literalResult{77, 77}
+	p.Set, p.Counters, p.Result, p.Found = address(&m.mem[0]), address(&counters[0]), address(&result[0]), address(&words[0])
 	p.N, p.Limit = uint32(n), uint32(limit)
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(&p)
-	hostkern.Open(t, "literals.cu").Run(t, "gk_literals", unsafe.Pointer(&p), blocks, threads, m.set().shared(limit, threads))
+	hostkern.Open(t, "literals.cu", "headers.cu").Run(t, "gk_literals", unsafe.Pointer(&p), blocks, threads, m.set().shared(limit, threads))
 	runtime.KeepAlive(m)
-	runtime.KeepAlive(next)
-	return counts, matches
+	if slices.Max(counters) != 0 {
+		t.Fatalf("counters are left as %d: the next launch begins with 0", counters)
+	}
+	if int(result[0].Words) > len(words) || result[0].Pieces > 1 {
+		t.Fatalf("%+v, with room for %d words", result[0], len(words))
+	}
+	return &searched{words, int(result[0].Words), result[0].Pieces == 1, n}
+}
+
+// of returns the matches of each text.
+func (s *searched) of(t testing.TB) [][]literal.Match {
+	t.Helper()
+	all := make([][]literal.Match, s.texts)
+	for w := s.words[:s.n]; len(w) > 0; w = w[1+w[0].End:] {
+		if w[0].End == 0 || all[w[0].Rule] != nil {
+			t.Fatalf("text %d is told of in vain, or twice", w[0].Rule)
+		}
+		all[w[0].Rule] = w[1:][:w[0].End]
+	}
+	return all
+}
+
+// counts returns how many matches each text has.
+func (s *searched) counts(t testing.TB) (n []int) {
+	for _, m := range s.of(t) {
+		n = append(n, len(m))
+	}
+	return n
+}
+
+// tell writes the matches into b.
+func (s *searched) tell(t testing.TB, b *packet.Batch, list []literalText, limit int) {
+	s.of(t)
+	f := newFindings(s.texts, s.words)
+	f.tell(new(gpukern.Teller), b, list, s.n, limit)
 }
 
 // of sets what p says of the arena of b.
@@ -140,17 +182,30 @@ func (p *literalPass) of(b *packet.Batch) {
 	p.Mem, p.Size = address(&b.Arena.Mem[0]), uint64(len(b.Arena.Mem))
 }
 
-// direct searches b by its descriptors.
-func (m *imaged) direct(t testing.TB, b *packet.Batch, limit int) {
+// direct has the header pass list the texts of b, searches them, and reports whether there are pieces.
+func (m *imaged) direct(t testing.TB, b *packet.Batch, limit int) (pieces bool) {
 	t.Helper()
 	var p literalPass
 	p.of(b)
-	d := onDevice[packet.Desc](len(b.D))
+	d, texts, flag := onDevice[packet.Desc](len(b.D)), onDevice[literalText](len(b.D)), onDevice[uint32](1)
 	copy(d, b.D)
-	p.Desc = address(&d[0])
-	counts, matches := m.search(t, p, len(b.D), limit, limit%2 == 0)
+	for i := range texts {
+		texts[i].Len = 5 // what must be written
+	}
+	h := pass{
+		mem: Ptr(p.Mem), size: p.Size, desc: Ptr(address(&d[0])), n: uint32(len(d)), ops: gpukern.OpParse | gpukern.OpLiterals,
+		shift: uint32(b.Arena.Shift), texts: Ptr(address(&texts[0])), pieces: Ptr(address(&flag[0])),
+	}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(&h)
+	hostkern.Open(t, "literals.cu", "headers.cu").Run(t, "gk_headers", unsafe.Pointer(&h), (len(d)+63)/64, 64, 0)
 	runtime.KeepAlive(d)
-	tellMatches(new(gpukern.Teller), b, nil, counts, matches, limit)
+	p.Texts = address(&texts[0])
+	s := m.search(t, p, len(b.D), limit, flag[0] == 1)
+	runtime.KeepAlive(texts)
+	s.tell(t, b, nil, limit)
+	return s.pieces
 }
 
 // listed searches b by a list.
@@ -161,10 +216,10 @@ func (m *imaged) listed(t testing.TB, b *packet.Batch, s *gpukern.Streams, limit
 	l := textList{Texts: onDevice[literalText](len(b.D)), Tails: onDevice[byte](tailSize * len(b.D))}
 	l.fill(b, s)
 	p.Texts, p.Tails = address(&l.Texts[:1][0]), address(&l.Tails[0])
-	counts, matches := m.search(t, p, len(l.Texts), limit, limit%2 == 1)
+	found := m.search(t, p, len(l.Texts), limit, false)
 	runtime.KeepAlive(l.Tails)
 	runtime.KeepAlive(b)
-	tellMatches(new(gpukern.Teller), b, l.Texts, counts, matches, limit)
+	found.tell(t, b, l.Texts, limit)
 }
 
 // maker makes patterns and texts from a seed.
@@ -244,11 +299,11 @@ func compareOnes(t testing.TB, all literal.Reference, m *imaged, limit int, ones
 		at = (at + len(o.text) + 127) &^ 127
 	}
 	p := literalPass{Mem: address(&mem[0]), Size: uint64(len(mem)), Texts: address(&list[0]), Tails: address(&tails[0])}
-	counts, matches := m.search(t, p, len(ones), limit, limit%2 == 0)
+	found := m.search(t, p, len(ones), limit, false).of(t)
 	runtime.KeepAlive(mem)
 	runtime.KeepAlive(tails)
 	for i, o := range ones {
-		got := slices.Clone(matches[i*(limit+1):][:counts[i]])
+		got := slices.Clone(found[i])
 		if len(got) > limit {
 			got[limit].Rule = 0
 		}
@@ -458,11 +513,10 @@ func TestDescriptorsTellTheirTexts(t *testing.T) {
 			packets = append(packets, [][]byte{g.packet(all)})
 		}
 		b := g.batchOf(t, packets...)
-		if needsList(b, nil) {
+		limit := 1 + g.IntN(20)
+		if literalSet(t, all).direct(t, b, limit) {
 			t.Fatal("packets in one piece need no list")
 		}
-		limit := 1 + g.IntN(20)
-		literalSet(t, all).direct(t, b, limit)
 		sameAsReference(t, b, all, limit)
 		found += len(b.Matches)
 	}
@@ -481,10 +535,10 @@ func TestPiecesOfAPacketAreOneText(t *testing.T) {
 			packets = append(packets, g.split(g.packet(all)))
 		}
 		b := g.batchOf(t, packets...)
-		if !needsList(b, nil) {
+		limit := 1 + g.IntN(20)
+		if !literalSet(t, all).direct(t, b, limit) {
 			t.Fatal("packets in pieces need a list")
 		}
-		limit := 1 + g.IntN(20)
 		literalSet(t, all).listed(t, b, nil, limit)
 		sameAsReference(t, b, all, limit)
 		found += len(b.Matches)
@@ -540,9 +594,6 @@ func TestTheKernelFollowsStreams(t *testing.T) {
 			packets = append(packets, g.split(p))
 		}
 		b := g.batchOf(t, packets...)
-		if !needsList(b, s) {
-			t.Fatal("streams need a list")
-		}
 		var want []packet.Match
 		i := 0
 		for _, pieces := range packets {
@@ -599,10 +650,10 @@ func TestTheKernelReadsNothingOutsideOfTheArena(t *testing.T) {
 		list[0], list[1] = literalText{Off: uint32(page - n), Len: uint16(n)}, literalText{Len: uint16(n), Tail: 1}
 		list[2] = literalText{From: 1, Len: uint16(n)}
 		p.Texts, p.Tails = address(&list[0]), address(&tails[0])
-		counts, _ := m.search(t, p, len(list), 16, true)
+		counts := m.search(t, p, len(list), 16, false).counts(t)
 		for i, x := range list {
 			from := int(x.Off) + int(x.From)
-			if want := all.Scan(tails[:x.Tail], arena[from:from+n], 16, nil); int(counts[i]) != len(want) {
+			if want := all.Scan(tails[:x.Tail], arena[from:from+n], 16, nil); counts[i] != len(want) {
 				t.Fatalf("%d bytes at %d: %d matches, want %d", n, from, counts[i], len(want))
 			}
 		}
@@ -612,28 +663,13 @@ func TestTheKernelReadsNothingOutsideOfTheArena(t *testing.T) {
 		{Off: page - 3, From: 1, Len: 3},
 		{Off: 1 << 31, Len: 4},
 		{Off: 1<<32 - 1, From: 65535, Len: 65535},
-		{Off: page - 3, Len: 3},
+		{Off: page - 12, Len: 12},
 	})
 	p.Texts = address(&lies[0])
-	if counts, _ := m.search(t, p, len(lies), 16, false); fmt.Sprint(counts[:4]) != "[0 0 0 0]" {
-		t.Errorf("texts outside of the arena: %v matches", counts)
+	if counts := m.search(t, p, len(lies), 16, true).counts(t); fmt.Sprint(counts[:4]) != "[0 0 0 0]" || counts[4] == 0 {
+		t.Errorf("texts outside of the arena, and one within: %v matches", counts)
 	}
-	p.Texts = 0
-	desc := onDevice[packet.Desc](6)
-	for i := range desc {
-		desc[i] = packet.Desc{Off: page - 200, Len: 200, L3: 14, L4: 34, Payload: 42, Flags: packet.FlagIPv4}
-	}
-	copy(arena[page-200+16:], []byte{0, 186})
-	desc[1].Len = 201
-	desc[2].Off = 1<<32 - 100
-	desc[3].L3 = 195
-	desc[4].Payload = 200
-	desc[5].L4, desc[5].Payload = 0, 0
-	p.Desc = address(&desc[0])
-	if counts, _ := m.search(t, p, len(desc), 16, false); counts[0] == 0 || fmt.Sprint(counts[1:]) != "[0 0 0 0 0]" {
-		t.Errorf("descriptors that lie: %v matches", counts)
-	}
-	runtime.KeepAlive([]any{desc, list, lies, tails})
+	runtime.KeepAlive([]any{list, lies, tails})
 }
 
 func TestListingTextsAllocatesNothing(t *testing.T) {
@@ -653,14 +689,19 @@ func TestListingTextsAllocatesNothing(t *testing.T) {
 	}
 	defer s.Close()
 	l := textList{Texts: make([]literalText, 0, len(b.D)), Tails: make([]byte, tailSize*len(b.D))}
-	counts, matches := make([]uint32, len(b.D)), make([]literal.Match, 3*len(b.D))
-	for i := range counts {
-		counts[i] = uint32(i % 3)
+	words := make([]literal.Match, 0, foundWords(len(b.D), 2))
+	for i := range b.D {
+		words = append(append(words, literal.Match{Rule: uint32(i), End: uint32(1 + i%2)}), make([]literal.Match, 1+i%2)...)
 	}
+	f := newFindings(len(b.D), words)
 	var teller gpukern.Teller
 	if n := testing.AllocsPerRun(10, func() {
 		l.fill(b, s)
-		tellMatches(&teller, b, l.Texts, counts[:len(l.Texts)], matches, 2)
+		n := 0
+		for range l.Texts {
+			n += 1 + int(words[n].End)
+		}
+		f.tell(&teller, b, l.Texts, n, 2)
 	}); n != 0 {
 		t.Errorf("%v allocations a batch", n)
 	}

@@ -29,15 +29,18 @@ type pass struct {
 	epoch      uint32
 	generation uint32
 	_          uint32
+	texts      Ptr
+	pieces     Ptr
 }
 
 // HeaderPass is what the kernel of the header pass does with a batch.
 type HeaderPass struct {
 	Ops        gpukern.Ops
-	Tables     Ptr    // struct gk_tables, a Table's
-	State      Ptr    // struct gk_state; 0 where Ops has neither OpFlow nor OpSketch
-	Epoch      uint32 // of the flow table
-	Generation uint32 // of Tables, another one for each; 0 keeps the flow table from remembering findings
+	Tables     Ptr     // struct gk_tables, a Table's
+	State      Ptr     // struct gk_state; 0 where Ops has neither OpFlow nor OpSketch
+	Epoch      uint32  // of the flow table
+	Generation uint32  // of Tables, another one for each; 0 keeps the flow table from remembering findings
+	Texts      *Search // that is to have the texts which the pass finds; nil where none are to be listed
 }
 
 // coreOps are those of gk_headers_core, the lighter form of the kernel.
@@ -45,18 +48,25 @@ const coreOps = gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash
 
 // Put puts the pass over w on the stream that r records.
 func (h HeaderPass) Put(r *Recorder, w Work) error {
+	p := pass{
+		mem: w.Mem, size: w.Size, desc: w.Desc, tables: h.Tables, state: h.State, n: uint32(w.N), ops: h.Ops &^ gpukern.OpLiterals,
+		shift: uint32(w.Shift), epoch: h.Epoch, generation: h.Generation,
+	}
+	if s := h.Texts; s != nil {
+		if err := s.fits(w.N); err != nil {
+			return err
+		}
+		p.ops, p.texts, p.pieces = p.ops|gpukern.OpLiterals, s.texts.Ptr, s.counters.Ptr+literalPieces
+	}
 	name := "gk_headers"
-	if h.Ops == coreOps {
+	if p.ops == coreOps {
 		name = "gk_headers_core"
 	}
 	k, err := r.s.d.Kernel(name)
 	if err != nil {
 		return err
 	}
-	return Record(r, k, headersGrid(w.N, k.Threads), &pass{
-		mem: w.Mem, size: w.Size, desc: w.Desc, tables: h.Tables, state: h.State, n: uint32(w.N), ops: h.Ops,
-		shift: uint32(w.Shift), epoch: h.Epoch, generation: h.Generation,
-	})
+	return Record(r, k, headersGrid(w.N, k.Threads), &p)
 }
 
 // headersGrid is the shape of a launch with a thread for each of n packets, as headers.cuh asks for: a warp

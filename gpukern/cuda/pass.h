@@ -6,6 +6,7 @@
 #include "../../packet/desc.h"
 #include "gk.h"
 #include "state.h"
+#include "text.h"
 
 /* gpukern.Ops. */
 enum {
@@ -49,6 +50,8 @@ struct gk_pass {
 	u32 epoch; /* of the flow table */
 	u32 generation; /* of the tables, another one after each Load; 0: the flow table remembers no findings */
 	u32 spare;
+	struct gk_text *texts; /* with GK_OP_LITERALS: room for the texts of the n descriptors */
+	u32 *pieces;           /* set to 1 then where a descriptor has MR_FLAG_MORE */
 };
 
 #endif

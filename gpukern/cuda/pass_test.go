@@ -33,6 +33,8 @@ func TestPassLayout(t *testing.T) {
 		{"offsetof(struct gk_pass, shift)", unsafe.Offsetof(pass{}.shift)},
 		{"offsetof(struct gk_pass, epoch)", unsafe.Offsetof(pass{}.epoch)},
 		{"offsetof(struct gk_pass, generation)", unsafe.Offsetof(pass{}.generation)},
+		{"offsetof(struct gk_pass, texts)", unsafe.Offsetof(pass{}.texts)},
+		{"offsetof(struct gk_pass, pieces)", unsafe.Offsetof(pass{}.pieces)},
 		{"sizeof(struct mr_desc)", uintptr(descSize)},
 		{"GK_OP_PARSE", uintptr(gpukern.OpParse)},
 		{"GK_OP_CHECKSUM", uintptr(gpukern.OpChecksum)},

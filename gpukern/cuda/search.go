@@ -43,27 +43,30 @@ func (s LiteralSet) shared(limit, threads int) int {
 	return s.Filter + threads/32*(literalStage+literalQueue+list)
 }
 
-// Search is what the search of one batch for literals needs besides the batch: a counter on the device,
-// and memory that both sides map for the list of texts and for the results.
+// Search is what the search of one batch for literals needs besides the batch: the texts and counters on the
+// device, and memory that both sides map for the list of texts that the host makes, and for the results.
 //
-//	header pass ... [List] Put ... Tell
+//	header pass with Texts ... Put ... Pieces ... Tell
+//	header pass ... List ... Put ... Tell
 //
-// List is for batches that NeedsList, and is called when the header pass is done; Put puts the search on
-// the stream of the header pass; Tell is called when it is done. A Search is one batch's at a time, and of
-// no use once the device is lost.
+// The second is for streams, and for batches that have turned out to have packets in Pieces. List is called
+// when the header pass is done; Put puts the search on the stream of the header pass; Pieces and Tell are
+// called when it is done. A Search is one batch's at a time, and of no use once the device is lost.
 type Search struct {
 	d       *Device
 	most    int // descriptors
 	limit   int
 	threads int // of a block
+	spare   int // multiprocessors that it leaves to others
 
-	mapped *Block
-	next   *Buffer // the texts that are taken
-	counts []uint32
-	found  []literal.Match
-	list   textList
-	teller gpukern.Teller
-	listed bool
+	mapped   *Block
+	counters *Buffer
+	texts    *Buffer // that the header pass lists
+	result   *literalResult
+	found    findings
+	list     textList
+	teller   gpukern.Teller
+	listed   bool
 
 	shape  Grid // of the last launch, for a grid that fills the device
 	filter int  // of the set that it was for
@@ -77,28 +80,39 @@ func (d *Device) NewSearch(most, limit int) (*Search, error) {
 	}
 	s := &Search{d: d, most: most, limit: limit, threads: literalThreads}
 	err := d.do(s.open)
+	if err == nil {
+		err = d.stage.upload(d, s.counters.Ptr, make([]byte, literalCounters))
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// Where things lie in Search.mapped: results, which the device writes, and the list, which it reads.
-func (s *Search) countsAt() int { return s.most * (s.limit + 1) * 8 }
-func (s *Search) tailsAt() int  { return (s.countsAt() + s.most*4 + 127) &^ 127 }
-func (s *Search) textsAt() int  { return s.tailsAt() + s.most*tailSize }
+// Where things lie in Search.mapped: the result and what was found, which the device writes, and the list,
+// which it reads.
+const foundAt = 128
+
+func (s *Search) tailsAt() int { return (foundAt + 8*foundWords(s.most, s.limit) + 127) &^ 127 }
+func (s *Search) textsAt() int { return s.tailsAt() + s.most*tailSize }
+
+// literalTextSize is the size of struct gk_text.
+const literalTextSize = int(unsafe.Sizeof(literalText{}))
 
 // open takes the memory. For the owner.
 func (s *Search) open() (err error) {
-	if s.next, err = s.d.alloc(4); err != nil {
+	if s.counters, err = s.d.alloc(literalCounters); err != nil {
 		return err
 	}
-	if s.mapped, err = s.d.allocHost(s.textsAt() + s.most*int(unsafe.Sizeof(literalText{}))); err != nil {
+	if s.texts, err = s.d.alloc(s.most * literalTextSize); err != nil {
+		return err
+	}
+	if s.mapped, err = s.d.allocHost(s.textsAt() + s.most*literalTextSize); err != nil {
 		return err
 	}
 	at := func(i int) unsafe.Pointer { return unsafe.Pointer(&s.mapped.Mem[i]) }
-	s.found = unsafe.Slice((*literal.Match)(at(0)), s.most*(s.limit+1))
-	s.counts = unsafe.Slice((*uint32)(at(s.countsAt())), s.most)
+	s.result = (*literalResult)(at(0))
+	s.found = newFindings(s.most, unsafe.Slice((*literal.Match)(at(foundAt)), foundWords(s.most, s.limit)))
 	s.list.Tails = s.mapped.Mem[s.tailsAt():s.textsAt()]
 	s.list.Texts = unsafe.Slice((*literalText)(at(s.textsAt())), s.most)[:0]
 	return nil
@@ -110,48 +124,52 @@ func (s *Search) Close() error {
 	if s.mapped != nil {
 		errs = append(errs, s.mapped.Close())
 	}
-	if s.next != nil {
-		errs = append(errs, s.next.Close())
+	for _, b := range []*Buffer{s.counters, s.texts} {
+		if b != nil {
+			errs = append(errs, b.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// NeedsList reports whether the texts of b are to be listed by the host: packets in pieces, and streams,
-// which may be nil.
-func NeedsList(b *packet.Batch, streams *gpukern.Streams) bool { return needsList(b, streams) }
-
-// List lists the texts of b, at most as many descriptors as s is for, for the next Put. The header pass over b is done; streams go on from batch to
-// batch, so that lists are made in the order of submission.
+// List lists the texts of b, at most as many descriptors as s is for, for the next Put. The header pass over
+// b is done; streams, which may be nil, go on from batch to batch, so that lists are made in the order of
+// submission.
 func (s *Search) List(b *packet.Batch, streams *gpukern.Streams) {
 	s.list.fill(b, streams)
 	s.listed = true
 }
 
 // Put puts the search of a batch on the stream that r records: of the texts that were listed since the last
-// Tell, or of those that the descriptors of w tell.
+// Tell, or of those that a header pass with Texts has found.
 func (s *Search) Put(r *Recorder, w Work, set LiteralSet) error {
 	k, err := s.d.Kernel("gk_literals")
 	if err != nil {
 		return err
 	}
 	p := literalPass{
-		Mem: uint64(w.Mem), Size: w.Size, Desc: uint64(w.Desc), Set: uint64(set.Ptr), Next: uint64(s.next.Ptr),
-		Counts: s.mappedAt(s.countsAt()), Matches: s.mappedAt(0), N: uint32(w.N), Limit: uint32(s.limit),
+		Mem: uint64(w.Mem), Size: w.Size, Texts: uint64(s.texts.Ptr), Set: uint64(set.Ptr), Counters: uint64(s.counters.Ptr),
+		Result: s.mappedAt(0), Found: s.mappedAt(foundAt), N: uint32(w.N), Limit: uint32(s.limit),
 	}
 	if s.listed {
-		p.Desc, p.Texts, p.Tails, p.N = 0, s.mappedAt(s.textsAt()), s.mappedAt(s.tailsAt()), uint32(len(s.list.Texts))
+		p.Texts, p.Tails, p.N = s.mappedAt(s.textsAt()), s.mappedAt(s.tailsAt()), uint32(len(s.list.Texts))
 	}
-	if int(p.N) > s.most {
-		return fmt.Errorf("%w: %d packets, the search was prepared for %d", ErrNoRoom, p.N, s.most)
+	if err := s.fits(int(p.N)); err != nil {
+		return err
 	}
 	g, err := s.grid(k, set, int(p.N))
 	if err != nil || p.N == 0 {
 		return err
 	}
-	if err := r.Fill(s.next.Ptr, 0, 4); err != nil {
-		return err
-	}
 	return Record(r, k, g, &p)
+}
+
+// fits refuses batches that are too large.
+func (s *Search) fits(n int) error {
+	if n > s.most {
+		return fmt.Errorf("%w: %d packets, the search was prepared for %d", ErrNoRoom, n, s.most)
+	}
+	return nil
 }
 
 func (s *Search) mappedAt(i int) uint64 { return uint64(s.mapped.Ptr) + uint64(i) }
@@ -168,7 +186,7 @@ func (s *Search) grid(k *Kernel, set LiteralSet, n int) (Grid, error) {
 		if err != nil {
 			return g, err
 		}
-		g.Blocks = max(1, each*s.d.info.SMs)
+		g.Blocks = max(1, each*(s.d.info.SMs-s.spare))
 		s.shape, s.filter = g, set.Filter
 	}
 	g := s.shape
@@ -177,12 +195,22 @@ func (s *Search) grid(k *Kernel, set LiteralSet, n int) (Grid, error) {
 	return g, nil
 }
 
+// Pieces reports whether the batch that was searched has packets in pieces, so that not all was found: it
+// wants a List, and another Put.
+func (s *Search) Pieces() bool { return !s.listed && s.result.Pieces != 0 }
+
 // Tell writes what the search found into b.Matches.
 func (s *Search) Tell(b *packet.Batch) {
+	var list []literalText
+	texts := len(b.D)
 	if s.listed {
-		s.listed = false
-		tellMatches(&s.teller, b, s.list.Texts, s.counts[:len(s.list.Texts)], s.found, s.limit)
-		return
+		list = s.list.Texts
+		texts = len(list)
 	}
-	tellMatches(&s.teller, b, nil, s.counts[:len(b.D)], s.found, s.limit)
+	words := 0
+	if texts > 0 { // else nothing was launched
+		words = int(s.result.Words)
+	}
+	s.found.tell(&s.teller, b, list, words, s.limit)
+	s.listed = false
 }

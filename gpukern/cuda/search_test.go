@@ -43,6 +43,7 @@ func newSearchBed(t *testing.T, d *Device, b *packet.Batch, all literal.Referenc
 			t.Error(err)
 		}
 	})
+	s.header.Texts = s.search
 	return s
 }
 
@@ -153,8 +154,9 @@ func TestASearchRefusesWhatItIsNotFor(t *testing.T) {
 	b := g.batchOf(t, [][]byte{udp(false, nil)}, [][]byte{udp(false, nil)})
 	s := newSearchBed(t, d, b, literal.Reference{{Bytes: []byte("abc"), Rule: 1}}, 16, BulkConfig{Packets: 64})
 	s.search.most = 1
-	err := s.bulk.Submit(b, func(r *Recorder, w Work) error { return s.search.Put(r, w, s.set) })
-	if !errors.Is(err, ErrNoRoom) {
-		t.Errorf("a batch that is too large: %v", err)
+	for _, put := range []func(r *Recorder, w Work) error{s.header.Put, func(r *Recorder, w Work) error { return s.search.Put(r, w, s.set) }} {
+		if err := s.bulk.Submit(b, put); !errors.Is(err, ErrNoRoom) {
+			t.Errorf("a batch that is too large: %v", err)
+		}
 	}
 }

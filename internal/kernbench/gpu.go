@@ -157,6 +157,7 @@ func (r *resident) open() (err error) {
 	if r.c.op.text() {
 		r.set = cuda.LiteralSetOf(image, r.lists[0].Ptr)
 		r.search, err = r.g.dev.NewSearch(len(r.c.load.desc), gpukern.DefaultMatchLimit)
+		r.pass.Texts = r.search
 	}
 	return err
 }
