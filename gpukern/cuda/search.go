@@ -57,7 +57,6 @@ type Search struct {
 	most    int // descriptors
 	limit   int
 	threads int // of a block
-	spare   int // multiprocessors that it leaves to others
 
 	mapped   *Block
 	counters *Buffer
@@ -186,7 +185,7 @@ func (s *Search) grid(k *Kernel, set LiteralSet, n int) (Grid, error) {
 		if err != nil {
 			return g, err
 		}
-		g.Blocks = max(1, each*(s.d.info.SMs-s.spare))
+		g.Blocks = max(1, each*s.d.info.SMs)
 		s.shape, s.filter = g, set.Filter
 	}
 	g := s.shape

@@ -25,13 +25,14 @@ const (
 	ringSlots = 64      // batches of the persistent kernel at once
 	hostBatch = 1 << 14 // packets of a launch
 	hostDepth = 8       // launches under way
-	hostLaps  = 8       // of the load, so that filling the pipeline does not count
-	textLaps  = 2       // where payloads are searched, which takes longer
+	textBatch = 1 << 16 // where payloads are searched: a launch begins with a filter for each multiprocessor
+	textDepth = 4
 	never     = math.MaxInt
 )
 
-// launches are how many passes a resident run is.
-var launches = 16
+// launches are how many passes a resident run is, and hostLaps how often one in bulk goes over the load, so
+// that filling the pipeline does not count.
+var launches, hostLaps = 16, 8
 
 // openGPU adds the paths of the GPU, where there is one and it is wanted. That there is none is an error
 // where it was asked for, else a note.
@@ -99,13 +100,14 @@ func (g *gpu) ringPath() path {
 }
 
 func (g *gpu) hostPath() path {
-	return path{name: PathHost, batch: hostBatch, power: g.dev.Watts, open: func(c *trial) (runner, error) {
-		laps := hostLaps
+	return path{name: PathHost, batch: hostBatch, textBatch: textBatch, power: g.dev.Watts, open: func(c *trial) (runner, error) {
+		batch, depth := hostBatch, hostDepth
 		if c.op.text() {
-			laps = textLaps
+			batch, depth = textBatch, textDepth
 		}
-		e, err := g.openEngine(c, cuda.Config{Config: gpukern.Config{Depth: hostDepth}, Bulk: 1, Search: hostBatch}, laps*len(c.load.desc))
-		return &single{engine: e, batch: hostBatch, laps: laps, null: c.op.null}, err
+		cfg := cuda.Config{Config: gpukern.Config{Depth: depth}, Bulk: 1, Search: batch}
+		e, err := g.openEngine(c, cfg, hostLaps*len(c.load.desc))
+		return &single{engine: e, batch: batch, laps: hostLaps, null: c.op.null}, err
 	}}
 }
 

@@ -1,6 +1,7 @@
 package kernbench
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 // TestEveryPathOfTheGPUIsMeasuredAndVerified runs the kernels on the CPU, by a driver that is not one.
 func TestEveryPathOfTheGPUIsMeasuredAndVerified(t *testing.T) {
 	drv := hostkern.OpenDriver(t)
-	launches, leastBatches = 2, 4
-	defer func() { launches, leastBatches = 16, 100 }()
+	launches, leastBatches, hostLaps = 2, 4, 2
+	defer func() { launches, leastBatches, hostLaps = 16, 100, 8 }()
 	rep, err := Run(t.Context(), Config{
 		Ops: []string{"null", "header", "fill", "tunnel", "flow-1k", "sketch", "literals-100"}, Sizes: []string{SizeIMIX, SizeHostile}, Packets: 128,
 		Time: time.Millisecond, Batches: []int{32, 100}, Engine: "cuda", Cores: 2,
@@ -29,6 +30,9 @@ func TestEveryPathOfTheGPUIsMeasuredAndVerified(t *testing.T) {
 			if f.NotRun != "" {
 				t.Logf("%s, %s, %s: not run: %s", row.Op, row.Size, f.Path, f.NotRun)
 				continue
+			}
+			if want := map[string]int{PathHost: hostBatch}[f.Path]; strings.HasPrefix(row.Op, "literals") && want > 0 && f.Batch <= want {
+				t.Errorf("%s, %s: batches of %d", row.Op, f.Path, f.Batch)
 			}
 			if f.Verified == 0 || f.Verified%128 != 0 || f.PacketsPerSecond <= 0 {
 				t.Errorf("%s, %s, %s: %+v", row.Op, row.Size, f.Path, f)
