@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -75,13 +76,35 @@ func (c *Config) defaults() error {
 	return err
 }
 
-// Check says what is wrong with c, before anything is made.
+// Check says what is wrong with c, before anything is made. It is stricter than Run: captures that were asked
+// for and are not there are a mistake.
 func (c Config) Check() error {
+	if err := c.checkCaptures(); err != nil {
+		return err
+	}
 	if err := c.defaults(); err != nil {
 		return err
 	}
 	_, err := chooseOps(c.Ops)
 	return err
+}
+
+// checkCaptures refuses a folder without captures, and captures that are asked for by name without a folder.
+// Nobody has named them who takes the usual sizes: a note tells of them then.
+func (c *Config) checkCaptures() error {
+	if c.Captures == "" {
+		if slices.Contains(c.Sizes, SizeCapture) {
+			return fmt.Errorf("%w: name a folder with --captures", ErrNoCaptures)
+		}
+		return nil
+	}
+	if _, err := os.ReadDir(c.Captures); err != nil {
+		return fmt.Errorf("captures: %w", err)
+	}
+	if len(captureFiles(c.Captures)) == 0 {
+		return fmt.Errorf("%w in %s: files named *.pcap or *.pcapng are read", ErrNoCaptures, c.Captures)
+	}
+	return nil
 }
 
 // Run measures what cfg says. When ctx ends the report has what was measured until then. Its errors are

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/gpukern"
@@ -419,6 +422,31 @@ func TestCapturesAreRepeatedUntilTheLoadIsFull(t *testing.T) {
 	}
 	if err := l.captured(t.TempDir(), 10); !errors.Is(err, ErrNoCaptures) {
 		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+// TestCapturesThatAreAskedForMustBeThere: an empty table would look like a result.
+func TestCapturesThatAreAskedForMustBeThere(t *testing.T) {
+	empty, some := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(some, "a.pcapng"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		cfg  Config
+		want error
+	}{
+		{Config{}, nil},
+		{Config{Quick: true}, nil}, // which takes captures where there are some
+		{Config{Captures: some}, nil},
+		{Config{Sizes: []string{SizeCapture}, Captures: some}, nil},
+		{Config{Captures: empty}, ErrNoCaptures},
+		{Config{Sizes: []string{Size64, SizeCapture}}, ErrNoCaptures},
+		{Config{Captures: filepath.Join(empty, "none")}, fs.ErrNotExist},
+		{Config{Captures: filepath.Join(some, "a.pcapng")}, unix.ENOTDIR},
+	} {
+		if err := tc.cfg.Check(); !errors.Is(err, tc.want) {
+			t.Errorf("%v %q: %v, want %v", tc.cfg.Sizes, tc.cfg.Captures, err, tc.want)
+		}
 	}
 }
 

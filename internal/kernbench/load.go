@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -127,8 +128,7 @@ func (l *load) made(o *Op, size string, n int, f *traffic, fill func(i int, p []
 // captured fills the load with at most n packets of the captures in a folder: all files in the order
 // of their names, from the start again until it is full.
 func (l *load) captured(dir string, n int) error {
-	files, _ := filepath.Glob(filepath.Join(dir, "*.pcap*"))
-	slices.Sort(files)
+	files := captureFiles(dir)
 	l.begin()
 	for len(l.desc) < n {
 		before := len(l.desc)
@@ -138,13 +138,32 @@ func (l *load) captured(dir string, n int) error {
 			}
 		}
 		if before == 0 && len(l.desc) == 0 {
-			return fmt.Errorf("%w in %q: name a folder with --captures", ErrNoCaptures, dir)
+			return noCaptures(dir)
 		}
 		if before == len(l.desc) {
 			break // the arena is full
 		}
 	}
 	return nil
+}
+
+// captureFiles returns the captures in a folder, by name; none of one that cannot be read.
+func captureFiles(dir string) (files []string) {
+	all, _ := os.ReadDir(dir) // sorted
+	for _, f := range all {
+		if !f.IsDir() && strings.Contains(f.Name(), ".pcap") {
+			files = append(files, filepath.Join(dir, f.Name()))
+		}
+	}
+	return files
+}
+
+// noCaptures says what to do where there are none.
+func noCaptures(dir string) error {
+	if dir == "" {
+		return fmt.Errorf("%w: name a folder with --captures", ErrNoCaptures)
+	}
+	return fmt.Errorf("%w with packets in %s", ErrNoCaptures, dir)
 }
 
 // file adds the packets of a capture. Damage ends the file, not the run: captures are full of it.
