@@ -113,6 +113,8 @@ type Engine struct {
 	sent    uint64        // of them
 	ran     atomic.Uint64 // of them: the device has their launches
 
+	asked []atomic.Uint32 // what the mark of each flight is to say when the device has done what was launched last
+
 	fault  atomic.Pointer[fault]
 	redone atomic.Uint64
 	byGPU  tally
@@ -147,6 +149,7 @@ func NewEngine(d *Device, cfg Config) (*Engine, error) {
 	e := &Engine{
 		dev: d, cfg: cfg,
 		jobs: make(chan bulkJob, cfg.Depth), wake: make(chan struct{}, 1), quit: make(chan struct{}),
+		asked: make([]atomic.Uint32, cfg.Depth),
 	}
 	if err := e.open(); err != nil {
 		return nil, errors.Join(err, e.free())

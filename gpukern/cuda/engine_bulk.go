@@ -18,6 +18,7 @@ type bulkJob struct {
 	search *Search    // nil where nothing is to be searched, or not yet
 	set    LiteralSet
 	mark   markParams
+	place  int // of the flight
 	stream *Stream
 }
 
@@ -62,7 +63,7 @@ func (e *Engine) jobOf(i int, fl *flight) bulkJob {
 		work: Work{
 			Mem: e.region.Ptr, Size: uint64(len(e.region.Mem)), Desc: fl.at, N: len(fl.d), Shift: e.cfg.Arena.Shift,
 		},
-		set: fl.tables.set, stream: e.bulk[i%bulkStreams],
+		set: fl.tables.set, place: i, stream: e.bulk[i%bulkStreams],
 		mark: markParams{word: e.words.ptr(unsafe.Pointer(&e.words.marks[i])), value: fl.turn},
 	}
 }

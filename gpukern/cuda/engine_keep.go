@@ -16,7 +16,9 @@ func (e *Engine) keep() {
 	defer e.running.Done()
 	t := time.NewTicker(e.cfg.every)
 	defer t.Stop()
-	w := watch{last: make([]seen, len(e.words.slots)), limit: max(2, int(e.cfg.Patience/e.cfg.every))}
+	limit := max(2, int(e.cfg.Patience/e.cfg.every))
+	w := watch{last: make([]seen, len(e.words.slots)), limit: limit}
+	launches := launchWatch{limit: launchPatience * limit}
 	for {
 		select {
 		case <-e.quit:
@@ -29,6 +31,9 @@ func (e *Engine) keep() {
 		beat(e.words.slots)
 		if i := w.stuck(e.words.slots); i >= 0 {
 			e.dev.giveUp(&Error{Op: "serve batches", Text: fmt.Sprintf("the block of slot %d stands still", i), kind: ErrLost})
+		}
+		if launches.stuck(e.words.marks, e.asked) {
+			e.dev.giveUp(&Error{Op: "serve batches", Text: "the launches of large batches stand still", kind: ErrLost})
 		}
 		if err := e.dev.Lost(); err != nil {
 			e.lose(err)
@@ -69,6 +74,34 @@ func (w *watch) stuck(slots []slot) int {
 	return -1
 }
 
+// launchPatience is how many times Patience the launches have: they give no sign before their end.
+const launchPatience = 10
+
+// launchWatch finds out that launches of large batches do not end. It counts looks as watch does.
+type launchWatch struct {
+	sum   uint32 // of the marks at the last change
+	looks int
+	limit int // looks without a change while launches are under way
+}
+
+// stuck reports whether no launch has ended for too long though some are under way. asked is what the marks
+// are to say in the end.
+func (w *launchWatch) stuck(marks []mark, asked []atomic.Uint32) bool {
+	sum, waits := uint32(0), false
+	for i := range marks {
+		want := asked[i].Load() // before the mark, which may follow at once
+		done := atomic.LoadUint32(&marks[i].done)
+		sum += done
+		waits = waits || done != want
+	}
+	if !waits || sum != w.sum {
+		w.sum, w.looks = sum, 0
+		return false
+	}
+	w.looks++
+	return w.looks >= w.limit
+}
+
 // call is the goroutine that makes the engine's calls of the driver: none of them is the loop's.
 func (e *Engine) call() {
 	defer e.running.Done()
@@ -78,6 +111,7 @@ func (e *Engine) call() {
 		case <-e.quit:
 			return
 		case j := <-e.jobs:
+			e.asked[j.place].Store(j.mark.value) // before calls that might not come back
 			err = e.run(&j)
 			e.ran.Add(1)
 		case <-e.wake:

@@ -122,6 +122,51 @@ func TestLossOfAKernelThatStandsStill(t *testing.T) {
 	b.drv.Faults() // the driver does not know that the device is lost, and misses what was not given back
 }
 
+// TestLossOfALaunchThatStandsStill has a large batch inside alone: no slot waits, and calls succeed.
+func TestLossOfALaunchThatStandsStill(t *testing.T) {
+	b := newEngineBed(t, func(c *Config) { c.Bulk, c.Patience = 500, 100*time.Millisecond })
+	b.submit(b.batch(600, true))
+	b.drain()
+	b.drv.Lose(0)
+	b.submit(b.batch(650, true))
+	b.goesOn(650)
+	if f := b.e.Info().Fault; !strings.Contains(f, "large batches stand still") {
+		t.Errorf("fault %q", f)
+	}
+	if err := errors.Join(b.e.Close(), b.dev.Close()); err != nil {
+		t.Error(err)
+	}
+	b.drv.Faults() // the driver does not know that the device is lost, and misses what was not given back
+}
+
+// TestWatchSeesThatLaunchesEnd: any end of a launch is a sign, and none is awaited where none is under way.
+func TestWatchSeesThatLaunchesEnd(t *testing.T) {
+	marks, asked := make([]mark, 2), make([]atomic.Uint32, 2)
+	w := launchWatch{limit: 3}
+	look := func(want bool) {
+		t.Helper()
+		if got := w.stuck(marks, asked); got != want {
+			t.Fatalf("stuck: %v, want %v", got, want)
+		}
+	}
+	for range 10 {
+		look(false) // nothing is under way
+	}
+	asked[1].Store(1)
+	asked[0].Store(7)
+	look(false)
+	look(false)
+	marks[0].done = 7 // a sign
+	look(false)
+	look(false)
+	look(false)
+	look(true)
+	marks[1].done = 1
+	for range 10 {
+		look(false)
+	}
+}
+
 // TestLossOfADeviceIsTheLossOfAllItsEngines: one notices, the others follow.
 func TestLossOfADeviceIsTheLossOfAllItsEngines(t *testing.T) {
 	b := newEngineBed(t, nil)

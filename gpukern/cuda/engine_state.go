@@ -45,7 +45,7 @@ func (s *state) ptr() Ptr { return s.mem.Ptr }
 var errBusy = errors.New("cuda: state is read between batches: one is in the engine")
 
 // ReadSketch brings what the device has counted into Config.Sketch. No batch may be inside. After a loss the
-// sketch has what was read last, and what the CPU counted since.
+// sketch has what was read last, and what the CPU counted since. After Close all four methods fail.
 func (e *Engine) ReadSketch() error { return e.read(e.state.sketch) }
 
 // ReadFlows brings the device's flow table into Config.Flows, as ReadSketch does with the sketch.
@@ -67,6 +67,9 @@ func (e *Engine) write(parts []statePart) error {
 
 // transfer does f with each part, while the device changes none.
 func (e *Engine) transfer(parts []statePart, f func(statePart) error) error {
+	if e.closed { // and the device's memory may be somebody else's
+		return gpukern.ErrClosed
+	}
 	if e.down() {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -137,6 +138,19 @@ func TestSketchBeginsAnew(t *testing.T) {
 	b.equalSketches(mine, its)
 	if p, _ := mine.Total(); p == 0 || p > 50 {
 		t.Errorf("%d packets in a window of 50", p)
+	}
+}
+
+// TestStateIsNotReadAfterClose: the memory is the driver's again.
+func TestStateIsNotReadAfterClose(t *testing.T) {
+	b, _, _, _ := stateBed(t, openFakeOnly)
+	if err := b.e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range []func() error{b.e.ReadSketch, b.e.ReadFlows, b.e.WriteSketch, b.e.WriteFlows} {
+		if err := f(); !errors.Is(err, gpukern.ErrClosed) {
+			t.Errorf("%d: %v", i, err)
+		}
 	}
 }
 
