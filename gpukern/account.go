@@ -20,6 +20,8 @@ type Done struct {
 	Packets uint64  `json:"packets"`
 	Batches uint64  `json:"batches"`
 	Share   float64 `json:"share"` // of the batches that either could do, now, 0 to 1; the mean of the engines
+
+	engines int
 }
 
 // Verdict is a Choice for reports.
@@ -41,17 +43,21 @@ type Figures struct {
 	Each   float64 `json:"each_ns"`
 }
 
-// Add adds an engine. All have the same operations and verdicts; the first fault stays.
+// Add adds an engine. All have the same operations, and the same verdicts, where they have any; the first fault
+// stays.
 func (a *Account) Add(i Info) {
 	if a.engines++; a.engines == 1 {
-		a.Name, a.Device, a.Ops, a.Backends, a.Verdicts = i.Name, i.Device, i.Ops.String(), []Done{}, Verdicts(i.Choices)
+		a.Ops, a.Backends = i.Ops.String(), []Done{}
+	}
+	if len(a.Verdicts) == 0 {
+		a.Name, a.Device, a.Verdicts = i.Name, i.Device, Verdicts(i.Choices)
 	}
 	if a.Fault == "" {
 		a.Fault = i.Fault
 	}
 	a.Redone += i.Redone
 	for _, w := range i.Work {
-		a.backend(w.Name).add(w, a.engines)
+		a.backend(w.Name).add(w)
 	}
 }
 
@@ -66,11 +72,12 @@ func (a *Account) backend(name string) *Done {
 	return &a.Backends[len(a.Backends)-1]
 }
 
-// add adds the work of the n-th engine.
-func (d *Done) add(w Work, n int) {
+// add adds the work of an engine.
+func (d *Done) add(w Work) {
+	d.engines++
 	d.Packets += w.Packets
 	d.Batches += w.Batches
-	d.Share += (w.Share - d.Share) / float64(n)
+	d.Share += (w.Share - d.Share) / float64(d.engines)
 }
 
 // Verdicts are choices for reports.

@@ -15,6 +15,7 @@ func TestAnAccountAddsEnginesUp(t *testing.T) {
 		CPU: Line{1, 2, 3}, GPU: Line{4, 5, 6},
 	}}
 	var a Account
+	a.Add(Info{Name: "cpu", Device: "amd64", Ops: OpParse | OpHash, Work: []Work{{"cpu", 0, 0, 0.375}}}) // one that does without
 	for i, fault := range []string{"", "lost", "also lost", ""} {
 		n := uint64(i)
 		a.Add(Info{
@@ -24,10 +25,10 @@ func TestAnAccountAddsEnginesUp(t *testing.T) {
 	}
 	want := Account{
 		Name: "auto", Device: "amd64 and GPU", Ops: "parse+hash", Redone: 6, Fault: "lost",
-		Backends: []Done{{"cpu", 46, 4, 0.375}, {"cuda", 600, 6, 0.625}},
+		Backends: []Done{{Name: "cpu", Packets: 46, Batches: 4, Share: 0.375}, {Name: "cuda", Packets: 600, Batches: 6, Share: 0.625}},
 		Verdicts: []Verdict{{"parse+hash", 64, 12, 34, Figures{1, 2, 3}, Figures{4, 5, 6}, choices[0].String()}},
 	}
-	if diff := cmp.Diff(want, a, cmpopts.IgnoreUnexported(Account{}), cmpopts.EquateApprox(0, 1e-9)); diff != "" {
+	if diff := cmp.Diff(want, a, cmpopts.IgnoreUnexported(Account{}, Done{}), cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -50,7 +50,8 @@ received = forwarded + the sum of dropped.
 --json prints one object on a line: interfaces (list of two: device, driver,
 granted, rx_packets, rx_bytes, rx_dropped, rx_invalid, tx_packets, tx_bytes,
 tx_invalid, impaired), received, forwarded, dropped (by reason), in_flight,
-seconds. impaired is null, or lost, duplicated, corrupted, marked, reordered.
+seconds, engine (name, device, ops, backends: what each did, fault, verdicts).
+impaired is null, or lost, duplicated, corrupted, marked, reordered.
 With --stats another such line is printed each second before.`
 
 const forwardExamples = `  millrace forward eth1 eth2
@@ -96,7 +97,8 @@ type bridge struct {
 	drivers [2][]pmd.Driver // as the loops see them: wrapped
 	bad     [2][]*pmd.Impair
 	loops   []*stack.Loop
-	undo    []func() error // in reverse order
+	looking []gpukern.Engine // of the loops
+	undo    []func() error   // in reverse order
 }
 
 func runForward(ctx context.Context, c *console, f *forwardFlags, names []string) error {
@@ -215,6 +217,7 @@ func (b *bridge) join(pools []*ring.Pool) error {
 		if err != nil {
 			return engineError(err)
 		}
+		b.looking = append(b.looking, engine)
 		b.undo = append(b.undo, engine.Close)
 		l, err := stack.NewLoop(stack.Config{
 			Ports:   []pmd.Driver{b.drivers[0][q], b.drivers[1][q]},

@@ -142,6 +142,9 @@ func (f *forwarding) stop(t *testing.T) []Forwarded {
 // balanced checks that the counters account for every packet.
 func balanced(t *testing.T, f Forwarded) {
 	t.Helper()
+	if e := f.Engine; e.Name != "cpu" || len(e.Backends) != 1 || e.Backends[0].Packets < f.Received {
+		t.Errorf("engine %+v of %d packets", e, f.Received)
+	}
 	sum := f.Forwarded + f.InFlight
 	for _, n := range f.Dropped {
 		sum += n

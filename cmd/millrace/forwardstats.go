@@ -3,6 +3,7 @@ package main
 import (
 	"time"
 
+	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/stack"
@@ -16,6 +17,7 @@ type Forwarded struct {
 	Dropped    map[string]uint64 `json:"dropped"`
 	InFlight   uint64            `json:"in_flight"` // 0 at the end
 	Seconds    float64           `json:"seconds"`
+	Engine     gpukern.Account   `json:"engine"`
 }
 
 // Port is one of the two interfaces, its queues summed up.
@@ -55,6 +57,9 @@ func (b *bridge) count(start time.Time) Forwarded {
 		if n > 0 {
 			f.Dropped[packet.Verdict(v).String()] = n
 		}
+	}
+	for _, e := range b.looking {
+		f.Engine.Add(e.Info())
 	}
 	for i := range b.drivers {
 		p := &f.Interfaces[i]
@@ -118,6 +123,7 @@ func showForward(c *console, f Forwarded) {
 				group(m.Lost), group(m.Duplicated), group(m.Corrupted), group(m.Marked), group(m.Reordered))
 		}
 	}
+	showEngine(c, &f.Engine)
 	c.line("balance", "received %s = forwarded %s + dropped (%s) + in flight %s",
 		group(f.Received), group(f.Forwarded), tally(f.Dropped), group(f.InFlight))
 }

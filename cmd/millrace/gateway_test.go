@@ -237,6 +237,12 @@ func controls(t *testing.T, socket, file string, served func()) {
 		}
 		return st.Gateway.Services[0].Backends[0]
 	}
+	var st admin.Status
+	decode(t, expect(exitOK, "web", "status", "--json"), &st)
+	if e := st.Engine; e.Name != "cpu" || e.Ops != "parse+checksum" || e.Fault != "" || len(e.Backends) != 1 || e.Backends[0].Packets < st.Counts.Received {
+		t.Errorf("engine %+v, %d packets received", e, st.Counts.Received)
+	}
+	expect(exitOK, "engine     cpu (", "status")
 	expect(exitOK, "one", "status")
 	expect(exitOK, "active", "status", "web")
 	expect(exitFailure, `no service "wbe"`, "status", "wbe")

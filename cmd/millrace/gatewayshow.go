@@ -19,11 +19,12 @@ func newGatewayStatus(c *console) *cobra.Command {
 		Use:   "status [SERVICE...]",
 		Short: "Show a running gateway, its services and backends",
 		Long: `Show a running gateway: each service with its backends, their state, health,
-connections and traffic, and what was dropped why. With names only these
-services are shown.
+connections and traffic, what was dropped why, and what looks at the packets:
+which back end did how much, what was measured of them, and why a GPU was given
+up. With names only these services are shown.
 
---json prints one object: version, config, started, reload, counts, gateway;
-docs/gateway.md lists what is in them.`,
+--json prints one object: version, config, started, reload, counts, engine,
+gateway; docs/gateway.md lists what is in them.`,
 		Example: `  millrace gateway status
   millrace gateway status web
   millrace gateway status --json | jq '.gateway.services[].backends[] | select(.healthy | not)'`,
@@ -83,6 +84,8 @@ func showStatus(c *console, st *admin.Status) {
 	n := &st.Counts
 	c.line("packets", "received %s, forwarded %s", group(n.Received), group(n.Forwarded))
 	c.line("dropped", "%s", tally(n.Dropped))
+	showEngine(c, &st.Engine)
+	showVerdicts(c, st.Engine.Verdicts)
 	for i := range st.Gateway.Services {
 		showService(c, &st.Gateway.Services[i])
 	}

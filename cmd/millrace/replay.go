@@ -58,7 +58,9 @@ A file that cannot be read is reported, the others go on, and the exit code is 1
 Ctrl-C stops with the summary of what was done.
 
 --json prints one object:
-  engine         name, device, ops
+  engine         name, device, ops, backends (list: name, packets, batches, share),
+                 redone_packets, fault, verdicts (list: ops, bytes, from,
+                 from_alone, cpu, gpu, text)
   output         null, or device, driver, granted, packets, bytes, refused
   files          list: path, mode, records (read, cut, unsupported, not_ip, empty,
                  too_long), error, and the fields of total

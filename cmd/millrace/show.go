@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/internal/replay"
 )
 
@@ -45,13 +46,36 @@ func (c *console) line(name, format string, args ...any) {
 	c.printf("%s %s\n", c.paint(bold, fmt.Sprintf("%-10s", name)), fmt.Sprintf(format, args...))
 }
 
+// showEngine prints what looked at the packets, how much of it each back end did where there are two, and
+// why a GPU was given up.
+func showEngine(c *console, a *gpukern.Account) {
+	c.line("engine", "%s (%s), %s", a.Name, a.Device, a.Ops)
+	if len(a.Backends) > 1 {
+		var did []string
+		for _, b := range a.Backends {
+			did = append(did, fmt.Sprintf("%s %s packets in %s batches, share %.0f %%", b.Name, group(b.Packets), group(b.Batches), 100*b.Share))
+		}
+		c.line("", "%s", strings.Join(did, "; "))
+	}
+	if a.Fault != "" {
+		c.line("", "%s", c.paint(red, fmt.Sprintf("the GPU is lost, the CPU does its work: %s; %s packets were done again", a.Fault, group(a.Redone))))
+	}
+}
+
+// showVerdicts prints what was measured of the back ends.
+func showVerdicts(c *console, all []gpukern.Verdict) {
+	for _, v := range all {
+		c.line("verdict", "%s", v.Text)
+	}
+}
+
 // showReplay prints the summary of a replay, with a table of the files where there are several.
 func showReplay(c *console, r *replay.Report) {
 	if len(r.Files) > 1 {
 		showFiles(c, r.Files)
 	}
 	t := &r.Total
-	c.line("engine", "%s (%s), %s", r.Engine.Name, r.Engine.Device, r.Engine.Ops)
+	showEngine(c, &r.Engine)
 	c.line("packets", "%s, %s bytes, %s flows", group(t.Packets), group(t.Bytes), group(t.Flows))
 	c.line("network", "IPv4 %s, IPv6 %s, other %s; VLAN %s, fragments %s, options %s", group(t.IPv4), group(t.IPv6),
 		group(t.Packets-t.IPv4-t.IPv6), group(t.VLAN), group(t.Fragments), group(t.Options))

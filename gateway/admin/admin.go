@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gpukern"
 )
 
 // Target names a backend of a service.
@@ -46,12 +47,13 @@ type Weight struct {
 
 // Status is a picture of a running gateway.
 type Status struct {
-	Version string         `json:"version"`
-	Config  string         `json:"config"`  // path of the configuration file
-	Started time.Time      `json:"started"` // when the process was ready
-	Reload  Reload         `json:"reload"`
-	Counts  Counts         `json:"counts"`
-	Gateway gateway.Status `json:"gateway"`
+	Version string          `json:"version"`
+	Config  string          `json:"config"`  // path of the configuration file
+	Started time.Time       `json:"started"` // when the process was ready
+	Reload  Reload          `json:"reload"`
+	Counts  Counts          `json:"counts"`
+	Engine  gpukern.Account `json:"engine"` // of all loops
+	Gateway gateway.Status  `json:"gateway"`
 }
 
 // Counts are the packets of all loops since the start. At rest Received + Originated = Forwarded +

@@ -151,7 +151,7 @@ func (d *Daemon) status() admin.Status {
 	}
 	return admin.Status{
 		Version: d.opt.Build.Version, Config: d.file, Started: d.started, Gateway: gate,
-		Reload: reload,
+		Reload: reload, Engine: sum.Engine,
 		Counts: admin.Counts{
 			Received: sum.Received, Originated: sum.Originated, Forwarded: sum.Forwarded, Delivered: sum.Delivered, Dropped: sum.Dropped,
 		},

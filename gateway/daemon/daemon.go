@@ -22,6 +22,7 @@ import (
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/choose"
+	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afxdp"
@@ -41,6 +42,7 @@ type Options struct {
 	Admin    bool    // serve the control socket that the configuration names
 	Affinity [][]int // CPUs of each loop; nil is by the configuration's cpus
 	Engine   string  // instead of the configuration's engine; "" is that one
+	GPU      cuda.Options
 }
 
 // Daemon is a gateway with its devices, memory and loops.
@@ -131,27 +133,6 @@ func (d *Daemon) open(cfg *gateway.Config) error {
 	return d.steer()
 }
 
-// openEngine finds out what the engines will run on, so that a start that cannot have it touches no interface.
-func (d *Daemon) openEngine(word string) error {
-	kind, err := choose.ParseKind(word)
-	if err != nil {
-		return err
-	}
-	lost := func(err error) {
-		d.opt.Log.Error("engine", "result", "the CPU does the GPU's work", "error", err.Error())
-	}
-	without := func(err error) {
-		d.opt.Log.Warn("engine", "result", "the CPU does all work of a loop", "error", err.Error())
-	}
-	if d.opener, err = choose.NewOpener(choose.OpenConfig{Kind: kind, Lost: lost, Without: without}); err != nil {
-		return fmt.Errorf("engine: %w", err)
-	}
-	if kind != choose.KindCPU {
-		d.opt.Log.Info("engine", "using", d.opener.String())
-	}
-	return nil
-}
-
 // openMetrics takes the port of the metrics, so that a start that cannot have it touches no interface.
 func (d *Daemon) openMetrics(at string) (err error) {
 	if at == "" {
@@ -231,11 +212,10 @@ func (d *Daemon) openLoops(spin time.Duration) error {
 		for _, dev := range d.devices {
 			ports = append(ports, dev.Queues[i])
 		}
-		engine, err := d.opener.Open(gpukern.Config{Ops: gpukern.OpParse | gpukern.OpChecksum}, d.arena)
+		engine, err := d.addEngine()
 		if err != nil {
-			return fmt.Errorf("engine: %w", err)
+			return err
 		}
-		d.engines = append(d.engines, engine)
 		cfg := stack.Config{Ports: ports, Pool: pool, Engine: engine, Handler: d.gate.Handlers()[i], Burst: d.burst()}
 		if i < len(d.opt.Affinity) {
 			cfg.Affinity = d.opt.Affinity[i]

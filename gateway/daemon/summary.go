@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
@@ -21,6 +22,7 @@ type Summary struct {
 	Delivered  uint64            `json:"delivered_packets"`
 	Dropped    map[string]uint64 `json:"dropped_packets"` // by reason
 	Devices    []DeviceSummary   `json:"devices"`
+	Engine     gpukern.Account   `json:"engine"`
 	Gateway    gateway.Status    `json:"gateway"`
 }
 
@@ -40,7 +42,7 @@ func (d *Daemon) Summary() Summary {
 	total := d.total()
 	s := Summary{
 		Received: total.Received, Originated: total.Originated, Forwarded: total.Forwarded, Delivered: total.Delivered,
-		Dropped: map[string]uint64{}, Gateway: d.gate.Status(),
+		Dropped: map[string]uint64{}, Engine: d.account(), Gateway: d.gate.Status(),
 	}
 	for v, n := range total.Dropped {
 		if n > 0 {
@@ -117,6 +119,7 @@ func (d *Daemon) registry() *metrics.Registry {
 	r := metrics.NewRegistry(d.opt.Build)
 	r.Add(d.gate.WriteMetrics)
 	r.Add(d.writeLoops)
+	r.Add(d.writeEngines)
 	r.Add(d.writeDevices)
 	r.Add(d.writeLinks)
 	r.Add(d.writeReload)

@@ -12,12 +12,23 @@ import (
 // scratchSlots are the packets that calibration has in flight at most, each in a frame.
 const scratchSlots = inFlight * smallBatch
 
-// judge measures both back ends with what cfg says, in an arena of its own: frames of drivers are not free
-// then. State is not touched: flow tables and sketches are of the engine that is made afterwards.
-func (o *Opener) judge(cfg gpukern.Config) (_ []gpukern.Choice, err error) {
+// judge measures both back ends with what cfg says, once for each set of operations.
+func (o *Opener) judge(cfg gpukern.Config) ([]gpukern.Choice, error) {
 	if o.measured && o.judged == cfg.Ops {
 		return o.choices, nil
 	}
+	all, err := o.Judge(context.Background(), cfg, Plan{Ops: []gpukern.Ops{cfg.Ops}})
+	if err != nil {
+		return nil, err
+	}
+	o.choices, o.judged, o.measured = all, cfg.Ops, true
+	return all, nil
+}
+
+// Judge measures the CPU and the device, which there has to be, with the tables of cfg and the operations of a
+// plan, in an arena of its own: frames of drivers are not free then. State is not touched: flow tables and
+// sketches are of engines that are made afterwards.
+func (o *Opener) Judge(ctx context.Context, cfg gpukern.Config, p Plan) (_ []gpukern.Choice, err error) {
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: scratchSlots})
 	if err != nil {
 		return nil, err
@@ -44,10 +55,5 @@ func (o *Opener) judge(cfg gpukern.Config) (_ []gpukern.Choice, err error) {
 	}
 	cpu := back("cpu", func(c gpukern.Config) (gpukern.Engine, error) { return gpukern.NewCPU(c), nil })
 	gpu := back("cuda", func(c gpukern.Config) (gpukern.Engine, error) { return o.openGPU(c, arena) })
-	all, err := Calibrate(context.Background(), cpu, gpu, Plan{Ops: []gpukern.Ops{cfg.Ops}})
-	if err != nil {
-		return nil, err
-	}
-	o.choices, o.judged, o.measured = all, cfg.Ops, true
-	return all, nil
+	return Calibrate(ctx, cpu, gpu, p)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
@@ -44,8 +45,8 @@ type OpenConfig struct {
 	Kind   Kind
 	Device cuda.Options
 
-	// Lost is called once for each engine that gives its GPU up and goes on with the CPU, by a goroutine of
-	// its own; nil is not.
+	// Lost is called when engines give their GPU up and go on with the CPU, once for each reason, however many
+	// engines have it, by a goroutine of its own; nil is not.
 	Lost func(error)
 
 	// Without is called for each engine that KindAuto opens without the GPU that there is, by Open: the GPU
@@ -64,6 +65,9 @@ type Opener struct {
 	judged   gpukern.Ops // what choices are about
 	choices  []gpukern.Choice
 	measured bool
+
+	mu   sync.Mutex
+	told []string // why GPUs were given up
 }
 
 // NewOpener opens the device that the kind wants. The caller closes the Opener after all engines.
@@ -134,7 +138,20 @@ func (o *Opener) without(cfg gpukern.Config, why error) gpukern.Engine {
 }
 
 func (o *Opener) openGPU(cfg gpukern.Config, arena *ring.Arena) (gpukern.Engine, error) {
-	return cuda.NewEngine(o.device, cuda.Config{Config: cfg, Arena: arena.View(), Lost: o.cfg.Lost})
+	return cuda.NewEngine(o.device, cuda.Config{Config: cfg, Arena: arena.View(), Lost: o.lost})
+}
+
+// lost tells of a loss that nobody was told of.
+func (o *Opener) lost(err error) {
+	o.mu.Lock()
+	known := slices.Contains(o.told, err.Error())
+	if !known {
+		o.told = append(o.told, err.Error())
+	}
+	o.mu.Unlock()
+	if !known && o.cfg.Lost != nil {
+		o.cfg.Lost(err)
+	}
 }
 
 // Close gives the device back.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
@@ -151,6 +152,53 @@ func TestAutoGoesOnWithoutAGPUThatFailsCalibration(t *testing.T) {
 		t.Fatalf("%v, told %d, %v", e, told, err)
 	}
 	if err := errors.Join(e.Close(), arena.Close(), o.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestALossIsToldOnceForAllEngines(t *testing.T) {
+	drv := hostkern.OpenDriver(t)
+	lost := make(chan error, 8)
+	o, err := NewOpener(OpenConfig{
+		Kind: KindCUDA, Device: cuda.Options{Library: drv.Path, Management: drv.Path},
+		Lost: func(err error) { lost <- err },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var engines []gpukern.Engine
+	for range 3 {
+		e, err := o.Open(gpukern.Config{Ops: gpukern.OpParse}, arena)
+		if err != nil {
+			t.Fatal(err)
+		}
+		engines = append(engines, e)
+	}
+	drv.Lose(700)
+	reason := ""
+	for _, e := range engines {
+		for end := time.Now().Add(20 * time.Second); e.Info().Fault == ""; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("the loss is not noticed")
+			}
+		}
+		reason = e.Info().Fault
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-lost; err.Error() != reason {
+		t.Errorf("told %q, engines say %q", err, reason)
+	}
+	time.Sleep(20 * time.Millisecond)
+	if len(lost) > 0 {
+		t.Errorf("told again: %v", <-lost)
+	}
+	if err := errors.Join(arena.Close(), o.Close()); err != nil {
 		t.Error(err)
 	}
 }

@@ -36,7 +36,7 @@ stack           : packet ring clock pmd gpukern filter
 gateway/health  : clock
 gateway/quiclb  :
 gateway         : gateway/health gateway/quiclb packet ring clock wire pmd gpukern filter stack metrics
-gateway/admin   : gateway
+gateway/admin   : gateway gpukern
 gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/* filter stack metrics
 cmd/millrace    : *
 bench           : *

@@ -127,8 +127,6 @@ func (r *runner) openEngine(arena *ring.Arena) error {
 		return err
 	}
 	r.engine, r.memory = &timed{Engine: e}, arena
-	info := e.Info()
-	r.rep.Engine = Engine{info.Name, info.Device, info.Ops.String()}
 	return nil
 }
 
@@ -139,7 +137,9 @@ func (r *runner) closeEngine() error {
 	}
 	e := r.engine
 	r.engine, r.memory = nil, nil
-	return e.Close()
+	err := e.Close() // it has done all that is inside then
+	r.rep.Engine.Add(e.Info())
+	return err
 }
 
 // closeMemory gives the arena of streamed files back.

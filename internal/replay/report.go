@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/stack"
@@ -11,7 +12,7 @@ import (
 
 // Report is what a run saw. Its JSON form is stable: fields are added, never renamed.
 type Report struct {
-	Engine       Engine            `json:"engine"`
+	Engine       gpukern.Account   `json:"engine"` // what looked at the packets
 	Output       *Output           `json:"output"` // null where packets went nowhere
 	Files        []File            `json:"files"`
 	Total        Part              `json:"total"`
@@ -22,13 +23,6 @@ type Report struct {
 	Matches      []Found           `json:"matches,omitempty"` // where they were asked for
 	FlowsUnknown uint64            `json:"flows_unknown"`     // packets of flows beyond the bound of the flow table
 	Stopped      bool              `json:"stopped"`           // before the end, by a signal
-}
-
-// Engine says what looked at the packets.
-type Engine struct {
-	Name   string `json:"name"`
-	Device string `json:"device"`
-	Ops    string `json:"ops"`
 }
 
 // Output says where packets were sent to.

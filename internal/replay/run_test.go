@@ -314,7 +314,8 @@ func TestAnEngineIsOpenedOnceForFilesThatAreStreamed(t *testing.T) {
 		}
 		files := []string{numbered(t, 3), numbered(t, 4), numbered(t, 5)}
 		rep, err := Run(context.Background(), Config{Files: files, Laps: laps, Engine: open})
-		if err != nil || opened != want || rep.Total.Packets != uint64(12*laps) || rep.Engine.Name != "cpu" {
+		if err != nil || opened != want || rep.Total.Packets != uint64(12*laps) || rep.Engine.Name != "cpu" ||
+			rep.Engine.Backends[0].Packets != rep.Total.Packets {
 			t.Errorf("%d laps: opened %d times, %d packets, %v", laps, opened, rep.Total.Packets, err)
 		}
 	}

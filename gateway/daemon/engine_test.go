@@ -1,0 +1,187 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/ring"
+)
+
+// logText is a log that a test reads while others write.
+type logText struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// withEngines is a daemon that has nothing but engines, on a driver that runs kernels on the CPU.
+func withEngines(t *testing.T, kind string, n int) (*Daemon, *hostkern.Driver, *logText) {
+	t.Helper()
+	drv, log := hostkern.OpenDriver(t), &logText{}
+	d := &Daemon{opt: Options{
+		Log: slog.New(slog.NewTextHandler(log, nil)), GPU: cuda.Options{Library: drv.Path, Management: drv.Path},
+	}}
+	if err := d.openEngine(kind); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if d.arena, err = ring.NewArena(ring.ArenaConfig{Frames: 64}); err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if _, err := d.addEngine(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for _, e := range d.engines {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := errors.Join(d.arena.Close(), d.opener.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return d, drv, log
+}
+
+// pass has an engine look at a batch of n packets.
+func (d *Daemon) pass(t *testing.T, e gpukern.Engine, n int) {
+	t.Helper()
+	b := packet.NewBatch(d.arena.View(), n)
+	for i := range n {
+		b.Append(packet.Desc{Off: uint32(i) << d.arena.Shift, Len: 60})
+	}
+	if err := e.Submit(b); err != nil {
+		t.Fatal(err)
+	}
+	for done := make([]*packet.Batch, 1); e.Poll(done) == 0; {
+	}
+}
+
+// scrape returns the series of the engines by name and labels.
+func (d *Daemon) scrape(t *testing.T) map[string]float64 {
+	t.Helper()
+	r := metrics.NewRegistry(metrics.Build{})
+	r.Add(d.writeEngines)
+	w := httptest.NewRecorder()
+	r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	all := map[string]float64{}
+	for _, m := range regexp.MustCompile(`(?m)^millrace_engine_(\S+\{.*\}) (\S+)$`).FindAllStringSubmatch(w.Body.String(), -1) {
+		v, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[m[1]] = v
+	}
+	return all
+}
+
+func TestEnginesAreMeasured(t *testing.T) {
+	d, drv, log := withEngines(t, "cuda", 2)
+	d.pass(t, d.engines[1], 5)
+	d.pass(t, d.engines[1], 7)
+	got := d.scrape(t)
+	for series, want := range map[string]float64{
+		`info{device="Fake GPU 0",loop="1",name="cuda",ops="parse+checksum"}`: 1,
+		`packets_total{backend="cuda",loop="1"}`:                              12,
+		`packets_total{backend="cpu",loop="1"}`:                               0,
+		`packets_total{backend="cuda",loop="0"}`:                              0,
+		`batches_total{backend="cuda",loop="1"}`:                              2,
+		`share{backend="cuda",loop="1"}`:                                      1,
+		`share{backend="cpu",loop="1"}`:                                       0,
+		`redone_packets_total{loop="1"}`:                                      0,
+		`fault{loop="1"}`:                                                     0,
+	} {
+		if v, ok := got[series]; !ok || v != want {
+			t.Errorf("%s is %v (%v), want %v", series, v, ok, want)
+		}
+	}
+	drv.Lose(700)
+	for end := time.Now().Add(20 * time.Second); d.engines[0].Info().Fault == "" || d.engines[1].Info().Fault == ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the loss is not noticed")
+		}
+	}
+	d.pass(t, d.engines[1], 3)
+	got = d.scrape(t)
+	for series, want := range map[string]float64{
+		`packets_total{backend="cuda",loop="1"}`: 12, `packets_total{backend="cpu",loop="1"}`: 3,
+		`fault{loop="0"}`: 1, `fault{loop="1"}`: 1, `share{backend="cpu",loop="1"}`: 1,
+	} {
+		if got[series] != want {
+			t.Errorf("after the loss %s is %v, want %v", series, got[series], want)
+		}
+	}
+	a := d.account()
+	if !strings.Contains(a.Fault, "CUDA_ERROR_ILLEGAL_ADDRESS") || a.Backends[0].Packets != 3 || a.Backends[1].Packets != 12 {
+		t.Errorf("%+v", a)
+	}
+	for end := time.Now().Add(5 * time.Second); !strings.Contains(log.String(), "level=ERROR") && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(20 * time.Millisecond)
+	if text := log.String(); strings.Count(text, "level=ERROR") != 1 || !strings.Contains(text, "CUDA_ERROR_ILLEGAL_ADDRESS") {
+		t.Errorf("the log has the loss not once:\n%s", text)
+	}
+}
+
+func TestVerdictsAreMetricsAndLogged(t *testing.T) {
+	d, _, log := withEngines(t, "auto", 2)
+	choices := d.engines[0].Info().Choices
+	if len(choices) == 0 {
+		t.Fatal("nothing was measured")
+	}
+	got, line := d.scrape(t), log.String()
+	for _, c := range choices {
+		of := fmt.Sprintf(`bytes="%d",ops="parse+checksum"}`, c.Bytes)
+		for series, want := range map[string]float64{
+			"gpu_from_packets{" + of:                                                        float64(c.From),
+			"gpu_alone_from_packets{" + of:                                                  float64(c.FromAlone),
+			`batch_seconds{backend="cpu",` + of:                                             c.CPU.T0 / 1e9,
+			`batch_seconds{backend="cuda",` + of:                                            c.GPU.T0 / 1e9,
+			`batch_packet_seconds{backend="cpu",` + of:                                      c.CPU.T1 / 1e9,
+			`packet_seconds{backend="cuda",` + of:                                           c.GPU.Each / 1e9,
+			`share{backend="cuda",loop="1"}`:                                                1,
+			`packets_total{backend="cuda",loop="1"}`:                                        0,
+			`info{device="` + runtime.GOARCH + ` and Fake GPU 0",loop="0",name="auto",ops="parse+checksum"}`: 1,
+		} {
+			if v, ok := got[series]; !ok || v < want*0.999 || v > want*1.001 {
+				t.Errorf("%s is %v (%v), want %v", series, v, ok, want)
+			}
+		}
+		if strings.Count(line, c.String()) != 1 {
+			t.Errorf("%q is not once in the log:\n%s", c.String(), line)
+		}
+	}
+}
