@@ -166,14 +166,14 @@ func TestVerdictsAreMetricsAndLogged(t *testing.T) {
 	for _, c := range choices {
 		of := fmt.Sprintf(`bytes="%d",ops="parse+checksum"}`, c.Bytes)
 		for series, want := range map[string]float64{
-			"gpu_from_packets{" + of:                                                        float64(c.From),
-			"gpu_alone_from_packets{" + of:                                                  float64(c.FromAlone),
-			`batch_seconds{backend="cpu",` + of:                                             c.CPU.T0 / 1e9,
-			`batch_seconds{backend="cuda",` + of:                                            c.GPU.T0 / 1e9,
-			`batch_packet_seconds{backend="cpu",` + of:                                      c.CPU.T1 / 1e9,
-			`packet_seconds{backend="cuda",` + of:                                           c.GPU.Each / 1e9,
-			`share{backend="cuda",loop="1"}`:                                                1,
-			`packets_total{backend="cuda",loop="1"}`:                                        0,
+			"gpu_from_packets{" + of:                   float64(c.From),
+			"gpu_alone_from_packets{" + of:             float64(c.FromAlone),
+			`batch_seconds{backend="cpu",` + of:        c.CPU.T0 / 1e9,
+			`batch_seconds{backend="cuda",` + of:       c.GPU.T0 / 1e9,
+			`batch_packet_seconds{backend="cpu",` + of: c.CPU.T1 / 1e9,
+			`packet_seconds{backend="cuda",` + of:      c.GPU.Each / 1e9,
+			`share{backend="cuda",loop="1"}`:           1,
+			`packets_total{backend="cuda",loop="1"}`:   0,
 			`info{device="` + runtime.GOARCH + ` and Fake GPU 0",loop="0",name="auto",ops="parse+checksum"}`: 1,
 		} {
 			if v, ok := got[series]; !ok || v < want*0.999 || v > want*1.001 {
