@@ -250,6 +250,18 @@ func TestTheHeadersKernelKeepsToTheFrame(t *testing.T) {
 	}
 }
 
+// TestTheHeadersKernelSeesOffsetsThatWrap has a packet that ends where 32 bits do: its end is no small number.
+func TestTheHeadersKernelSeesOffsetsThatWrap(t *testing.T) {
+	k := newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte))
+	b := packet.NewBatch(&packet.Arena{Mem: make([]byte, 1<<16), Shift: 16}, 2)
+	b.Append(packet.Desc{Off: 1<<32 - 0xffff, Len: 0xffff})
+	b.Append(packet.Desc{Off: 1, Len: 0xffff})
+	k.run(t, b, OpsHeader)
+	if b.D[0].Flags != packet.FlagMalformed || b.D[1].Flags != 0 {
+		t.Errorf("flags %#x, %#x", b.D[0].Flags, b.D[1].Flags)
+	}
+}
+
 // TestTheHeadersKernelKeepsFlowsAndSketches does all operations at once, over packets whose flows come back.
 func TestTheHeadersKernelKeepsFlowsAndSketches(t *testing.T) {
 	g := newGenerator(15)
