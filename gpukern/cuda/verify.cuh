@@ -109,7 +109,7 @@ GK_FN void gk_next_piece(const struct gk_pass *p, struct gk_segment *s)
 	while (s->done < s->n && s->rest.n == 0 && s->piece < p->n) {
 		u32 off = gk_desc_word(p, s->piece, 0), len = gk_desc_word(p, s->piece, 1) & 0xffff;
 		s->piece++;
-		if (!gk_inside(p, off, len))
+		if (!gk_inside(p, off, len)) /* looked at before, but host memory may change meanwhile */
 			break;
 		s->rest.from = off;
 		s->rest.n = gk_min(len, s->n - s->done);
