@@ -7,14 +7,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/internal/doctor"
 	"github.com/millrace/millrace/internal/kernbench"
 )
 
-// probeGPU opens the GPU by the binding that engines use, has the driver translate the kernels, and lets
-// every path of the header pass work on a batch, whose results are compared.
-func probeGPU(o cuda.Options) (g doctor.GPU, err error) {
+// probeGPU opens the GPU by the binding that engines use, has the driver translate the kernels, lets every
+// path of the header pass work on a batch, whose results are compared, and measures the GPU against a core as
+// engines do that choose.
+func probeGPU(o cuda.Options, sizes []int) (g doctor.GPU, err error) {
 	d, err := cuda.Open(o)
 	if err != nil {
 		return g, err
@@ -34,6 +38,9 @@ func probeGPU(o cuda.Options) (g doctor.GPU, err error) {
 	if failed := rep.Failed(); len(failed) > 0 {
 		return g, errors.New(strings.Join(failed, "; "))
 	}
+	if g.Verdicts, err = probeVerdicts(o, sizes); err != nil {
+		return g, err
+	}
 	g.Bus = rep.Machine.GPUBus
 	for _, f := range rep.Rows[0].Figures {
 		if strings.HasPrefix(f.Path, "cuda") {
@@ -46,6 +53,37 @@ func probeGPU(o cuda.Options) (g doctor.GPU, err error) {
 		}
 	}
 	return g, nil
+}
+
+// What probeVerdicts has looked up: tables of a usual size, soon made.
+const (
+	probeRules  = 1000
+	probeRoutes = 10_000
+	probeTexts  = 1000
+)
+
+// probedOps are what it measures: what the gateway wants to know of packets, the whole header pass, and that
+// with a search of payloads.
+var probedOps = []gpukern.Ops{gpukern.OpParse | gpukern.OpChecksum, gpukern.OpsHeader, gpukern.OpsHeader | gpukern.OpLiterals}
+
+// probeVerdicts measures both back ends with packets of some sizes.
+func probeVerdicts(o cuda.Options, sizes []int) (_ []gpukern.Verdict, err error) {
+	var t gpukern.Tables
+	if t.ACL, err = gpukern.CompileACL(kernbench.Rules(1, probeRules)); err != nil {
+		return nil, err
+	}
+	if t.Routes, err = gpukern.CompileLPM(kernbench.Routes(1, probeRoutes, probeRoutes/10)); err != nil {
+		return nil, err
+	}
+	if t.Literals, err = literal.Compile(kernbench.Literals(1, probeTexts, nil)); err != nil {
+		return nil, err
+	}
+	opener, err := choose.NewOpener(choose.OpenConfig{Kind: choose.KindCUDA, Device: o})
+	if err != nil {
+		return nil, err
+	}
+	choices, err := opener.Judge(context.Background(), gpukern.Config{Tables: t}, choose.Plan{Ops: probedOps, Sizes: sizes})
+	return gpukern.Verdicts(choices), errors.Join(err, opener.Close())
 }
 
 // probePackets are enough to show that kernels run, and few enough that nobody waits.

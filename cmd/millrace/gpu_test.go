@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/internal/hostkern"
 )
@@ -11,14 +13,22 @@ import (
 // TestTheDoctorHasTheGPUWork uses a driver that runs the kernels on the CPU.
 func TestTheDoctorHasTheGPUWork(t *testing.T) {
 	drv := hostkern.OpenDriver(t)
-	g, err := probeGPU(cuda.Options{Library: drv.Path, Management: drv.Path})
+	g, err := probeGPU(cuda.Options{Library: drv.Path, Management: drv.Path}, []int{64})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if g.Name != "Fake GPU 0" || g.Capability != 80 || g.Memory != 1<<30 || g.Driver != "12.4" || g.Modules == 0 || g.Verified < 3*probePackets || g.Batch == "" {
 		t.Errorf("%+v", g)
 	}
-	if _, err := probeGPU(cuda.Options{Library: "/nonexistent/libcuda.so.1"}); !errors.Is(err, cuda.ErrNoDriver) {
+	if len(g.Verdicts) != len(probedOps) {
+		t.Errorf("%d verdicts", len(g.Verdicts))
+	}
+	for _, v := range g.Verdicts {
+		if v.CPU.Each <= 0 || v.GPU.Each <= 0 || v.Bytes != 64 || !strings.Contains(v.Text, v.Ops+", ") {
+			t.Errorf("%+v", v)
+		}
+	}
+	if _, err := probeGPU(cuda.Options{Library: "/nonexistent/libcuda.so.1"}, choose.DefaultSizes); !errors.Is(err, cuda.ErrNoDriver) {
 		t.Errorf("without a driver: %v", err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/millrace/millrace/gpukern"
 )
 
 // libraryDirs are the folders that the loader searches: LD_LIBRARY_PATH, those of ld.so.conf, and
@@ -53,38 +55,47 @@ func (x *examination) nvidiaDevices() (n int) {
 
 var driverVersion = regexp.MustCompile(`Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s`)
 
-// cuda looks for a GPU, its driver, its device files and the library that talks to it.
+// cuda looks for a GPU, its driver, its device files and the library that talks to it, and says what engines
+// do with that.
 func (x *examination) cuda() {
 	c := Check{Area: "gpu", Name: "CUDA", Status: OK}
 	nodes, _ := fs.Glob(x.FS, "dev/nvidia[0-9]*")
 	lib := x.library("libcuda.so.1")
-	driver := ""
+	driver, why := "", "" // why no GPU can be used
 	if m := driverVersion.FindStringSubmatch(x.text("proc/driver/nvidia/version")); m != nil {
 		driver = m[1]
 	}
 	switch {
 	case driver == "" && len(nodes) == 0 && x.nvidiaDevices() == 0:
-		c.Found = "no NVIDIA device: the CPU engine does the work"
+		why = "no NVIDIA device"
+		c.Found = why
 	case driver == "":
-		c.Status, c.Found = Warn, "an NVIDIA device without a driver: the CPU engine does the work"
+		why = "an NVIDIA device without a driver"
+		c.Status, c.Found = Warn, why
 		c.Remedy = "sudo apt install nvidia-driver"
 	case len(nodes) == 0:
-		c.Status, c.Found = Warn, "driver "+driver+", but no /dev/nvidia*: the CPU engine does the work"
+		why = "driver " + driver + ", but no /dev/nvidia*"
+		c.Status, c.Found = Warn, why
 		c.Remedy = "sudo nvidia-modprobe -u -c 0"
 	case lib == "":
-		c.Status, c.Found = Warn, "driver "+driver+", but libcuda.so.1 is not where the loader looks"
+		why = "driver " + driver + ", but libcuda.so.1 is not where the loader looks"
+		c.Status, c.Found = Warn, why
 		c.Remedy = "sudo apt install libcuda1"
 	default:
 		c.Found = "driver " + driver + ", " + lib + ", " + strings.Join(slash(nodes), " ")
 	}
 	x.add(c)
 	if x.GPU != nil && lib != "" {
-		x.kernels()
+		why = x.kernels()
+	}
+	if why != "" {
+		x.add(Check{Area: "gpu", Name: "engine", Status: OK, Found: "the CPU does everything: " + why})
 	}
 }
 
-// kernels has the GPU work: what files promise is not what runs.
-func (x *examination) kernels() {
+// kernels has the GPU work: what files promise is not what runs. It returns why the GPU is not used, "" where
+// it is.
+func (x *examination) kernels() (why string) {
 	g, err := x.GPU()
 	if g.Name != "" {
 		found := fmt.Sprintf("%s, compute capability %.1f, %s of memory, driver for CUDA %s", g.Name, float64(g.Capability)/10, size(g.Memory), g.Driver)
@@ -95,15 +106,31 @@ func (x *examination) kernels() {
 	}
 	c := Check{Area: "gpu", Name: "kernels", Status: OK}
 	if err != nil {
-		c.Status, c.Found = Warn, strings.TrimPrefix(err.Error(), "cuda: ")+": the CPU engine does the work"
+		c.Status, c.Found = Warn, strings.TrimPrefix(err.Error(), "cuda: ")
 		x.add(c)
-		return
+		return "the GPU does not work"
 	}
 	c.Found = fmt.Sprintf("%d modules translated, %d results compared and right", g.Modules, g.Verified)
 	if g.Batch != "" {
 		c.Found += ", " + g.Batch
 	}
 	x.add(c)
+	return x.verdicts(g.Verdicts)
+}
+
+// verdicts tells what the GPU is for here; it returns why it is for nothing.
+func (x *examination) verdicts(all []gpukern.Verdict) (why string) {
+	if len(all) > 0 {
+		why = "the GPU saves no time with anything that was measured"
+	}
+	for _, v := range all {
+		x.rep.Verdicts = append(x.rep.Verdicts, v)
+		x.add(Check{Area: "gpu", Name: "verdict", Status: OK, Found: v.Text})
+		if v.From > 0 {
+			why = ""
+		}
+	}
+	return why
 }
 
 // slash makes paths of a file system absolute.

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+
+	"github.com/millrace/millrace/gpukern"
 )
 
 // Status is a verdict on one check.
@@ -36,6 +38,8 @@ type Report struct {
 	CPUs       int         `json:"cpus"`
 	Checks     []Check     `json:"checks"`
 	Interfaces []Interface `json:"interfaces"`
+
+	Verdicts []gpukern.Verdict `json:"verdicts"` // of the GPU against a core; none where there is no GPU
 }
 
 // Failed reports whether anything that is needed is missing.
@@ -69,6 +73,7 @@ type GPU struct {
 	Memory     uint64 // bytes
 	Modules    int    // of kernels, translated by the driver
 	Verified   uint64 // packets whose results were compared and right
+	Verdicts   []gpukern.Verdict
 	Batch      string // how long one batch took: "256 packets in 8.1 us"; "" where that was not measured
 }
 
@@ -82,7 +87,7 @@ func (x *examination) add(c Check) { x.rep.Checks = append(x.rep.Checks, c) }
 
 // Examine looks at the machine and, of its interfaces, at those named, or at all that are up.
 func Examine(h Host, interfaces []string) *Report {
-	x := &examination{Host: h}
+	x := &examination{Host: h, rep: Report{Verdicts: []gpukern.Verdict{}}}
 	x.kernel()
 	x.permissions()
 	x.memory()

@@ -10,6 +10,8 @@ import (
 	"testing/fstest"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/gpukern"
 )
 
 // machine is a made-up file system that has everything; tests take from it.
@@ -374,6 +376,19 @@ func TestThisMachineIsExaminedAndLeftAsItWas(t *testing.T) {
 
 func TestAGPUIsAskedToWorkWhereItsLibraryIs(t *testing.T) {
 	gpu := GPU{Name: "NVIDIA H200", Bus: "0000:17:00.0, 32.0 GT/s PCIe x16", Driver: "12.4", Capability: 90, Memory: 141 << 30, Modules: 4, Verified: 768, Batch: "256 packets in 8.1 us"}
+	never, pays := gpu, gpu
+	never.Verdicts = []gpukern.Verdict{{Text: "parse, 64 B: never"}}
+	pays.Verdicts = []gpukern.Verdict{{Text: "parse, 1408 B: from 7", From: 7}}
+	worked := func(more ...string) map[string]string {
+		m := map[string]string{
+			"device":  "NVIDIA H200, compute capability 9.0, 141.0 GiB of memory, driver for CUDA 12.4, 0000:17:00.0, 32.0 GT/s PCIe x16",
+			"kernels": "4 modules translated, 768 results compared and right, 256 packets in 8.1 us",
+		}
+		for i := 0; i < len(more); i += 2 {
+			m[more[i]] = more[i+1]
+		}
+		return m
+	}
 	lib := fstest.MapFS{"usr/lib/x86_64-linux-gnu/libcuda.so.1": {}, "dev/nvidia0": {}, "proc/driver/nvidia/version": {Data: []byte("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue")}}
 	for _, tc := range []struct {
 		fs    fstest.MapFS
@@ -382,12 +397,13 @@ func TestAGPUIsAskedToWorkWhereItsLibraryIs(t *testing.T) {
 		want  map[string]string
 		state Status
 	}{
-		{lib, gpu, nil, map[string]string{
-			"device":  "NVIDIA H200, compute capability 9.0, 141.0 GiB of memory, driver for CUDA 12.4, 0000:17:00.0, 32.0 GT/s PCIe x16",
-			"kernels": "4 modules translated, 768 results compared and right, 256 packets in 8.1 us",
-		}, OK},
-		{lib, GPU{}, errors.New("cuda: cuInit: broken"), map[string]string{"kernels": "cuInit: broken: the CPU engine does the work"}, Warn},
-		{fstest.MapFS{}, gpu, nil, map[string]string{}, ""},
+		{lib, gpu, nil, worked(), OK},
+		{lib, pays, nil, worked("verdict", "parse, 1408 B: from 7"), OK},
+		{lib, never, nil, worked("verdict", "parse, 64 B: never", "engine", "the CPU does everything: the GPU saves no time with anything that was measured"), OK},
+		{lib, GPU{}, errors.New("cuda: cuInit: broken"), map[string]string{
+			"kernels": "cuInit: broken", "engine": "the CPU does everything: the GPU does not work",
+		}, Warn},
+		{fstest.MapFS{}, gpu, nil, map[string]string{"engine": "the CPU does everything: no NVIDIA device"}, ""},
 	} {
 		asked := false
 		x := &examination{Host: Host{FS: tc.fs, Env: func(string) string { return "" }, GPU: func() (GPU, error) { asked = true; return tc.gpu, tc.err }}}
@@ -395,11 +411,17 @@ func TestAGPUIsAskedToWorkWhereItsLibraryIs(t *testing.T) {
 		got, state := map[string]string{}, Status("")
 		for _, c := range x.rep.Checks {
 			if c.Name != "CUDA" {
-				got[c.Name], state = c.Found, c.Status
+				got[c.Name] = c.Found
+			}
+			if c.Name == "kernels" {
+				state = c.Status
 			}
 		}
 		if !maps.Equal(got, tc.want) || state != tc.state || asked != (tc.state != "") {
 			t.Errorf("asked %v: %v %q, want %v %q", asked, got, state, tc.want, tc.state)
+		}
+		if len(x.rep.Verdicts) != len(tc.gpu.Verdicts) && asked {
+			t.Errorf("verdicts %v", x.rep.Verdicts)
 		}
 	}
 }

@@ -41,7 +41,7 @@ gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/
 cmd/millrace    : *
 bench           : *
 examples/lab    : internal/testnet
-internal/doctor :
+internal/doctor : gpukern
 internal/replay : packet wire clock ring capture pmd gpukern gpukern/* filter stack
 internal/kernbench: packet wire clock ring capture gpukern gpukern/* metrics
 internal/hostkern:
