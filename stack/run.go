@@ -44,7 +44,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		if idle == clock.Never {
 			idle = now.Add(l.cfg.Spin)
 		}
-		if now >= idle {
+		if now >= idle && !l.ended() { // nobody would wake it
 			l.sleep(now)
 			idle = clock.Never
 		}
