@@ -16,6 +16,7 @@ FUZZTIME ?= 20s
 SOAK     ?= 60s
 SUITE    ?= packet-io
 KEEP     ?=
+MUST_GPU ?=
 
 export CGO_ENABLED = 0
 export MILLRACE_PCAPS ?= $(abspath $(CAPTURES))
@@ -43,6 +44,7 @@ endef
 deps: ## install what the tests need (apt when root, otherwise print the line)
 	$(call install-packages,$(BUILD_PACKAGES) $(RUN_PACKAGES) $(TEST_PACKAGES))
 	@$(GO) mod download
+	@$(MAKE) -s ptxas || echo "note: no ptxas, so the PTX is not assembled (it needs Python with pip, and the network once)"
 
 deps-run:
 	$(call install-packages,$(BUILD_PACKAGES) $(RUN_PACKAGES))
@@ -73,7 +75,6 @@ run: deps-run build ## load-balance real connections between namespaces (KEEP=1 
 
 # As root every test that needs namespaces, rights or programs must run: a skip is a failure.
 test: deps generate-check ## all tests that need no GPU
-	@$(MAKE) -s ptxas || echo "note: ptxas cannot be had here, so the PTX is not assembled"
 	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
 	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
 	$(GO) vet ./... && $(GO) test -timeout 15m ./...
@@ -101,8 +102,13 @@ soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes
 
 GPU_PACKAGES := ./gpukern/... ./internal/kernbench ./cmd/millrace
 
-gpu-test: ## the tests of the kernels and engines on the GPU: that there is none is a failure
-	MILLRACE_MUST_GPU=1 $(GO) test -count=1 -timeout 15m $(GPU_PACKAGES)
+gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
+	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \
+	case "$$out" in \
+	*"--- SKIP"*) echo "$$out" | sed -n 's/.*_test.go:[0-9]*: /no GPU can be used: /p'; \
+		echo "nothing was tested; \`$(GO) run ./cmd/millrace doctor\` says more, MUST_GPU=1 makes this a failure" ;; \
+	*) MILLRACE_MUST_GPU=1 $(GO) test -count=1 -timeout 15m $(GPU_PACKAGES) ;; \
+	esac
 
 gpu-bench: build ## measure the batch engine on the GPU (suite kern), into bench/results
 	$(GO) run ./bench -suite kern $(BENCHFLAGS)
@@ -145,6 +151,7 @@ PTXAS_WHEEL := nvidia-cuda-nvcc-cu12==12.9.86
 ptxas: .deps/ptxas/done ## bring NVIDIA's assembler into .deps, to check the PTX
 
 .deps/ptxas/done:
+	@python3 -m pip --version >/dev/null 2>&1 || { echo "ptxas comes as a Python wheel: python3 with pip is not installed"; exit 1; }
 	@rm -rf .deps/ptxas && mkdir -p .deps/ptxas
 	python3 -m pip download -q --disable-pip-version-check --retries 1 --timeout 20 --no-deps --only-binary=:all: \
 		-d .deps/ptxas $(PTXAS_WHEEL)
