@@ -107,6 +107,7 @@ GK_FN void gk_match_add(struct gk_search *s, u64 match)
 		gk_warp_sync();
 		last -= gk_min(GK_WARP, last - before);
 	}
+	gk_warp_sync(); /* all have read what lies there */
 	if (lane == 0)
 		s->list[before] = match;
 	gk_warp_sync();
