@@ -300,8 +300,7 @@ func compareOnes(t testing.TB, all literal.Reference, m *imaged, limit int, ones
 	}
 	p := literalPass{Mem: address(&mem[0]), Size: uint64(len(mem)), Texts: address(&list[0]), Tails: address(&tails[0])}
 	found := m.search(t, p, len(ones), limit, false).of(t)
-	runtime.KeepAlive(mem)
-	runtime.KeepAlive(tails)
+	runtime.KeepAlive([]any{mem, list, tails})
 	for i, o := range ones {
 		got := slices.Clone(found[i])
 		if len(got) > limit {
