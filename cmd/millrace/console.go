@@ -16,6 +16,7 @@ type console struct {
 	colour   bool      // out is a terminal that shows colours
 	live     bool      // err is a terminal: progress may be redrawn
 	width    int       // columns of out; 0 is no terminal, so lines are not folded
+	lost     error     // why a part of the result could not be written
 }
 
 // terminal returns the console of the process. Colours and progress are for people: they go to
@@ -48,7 +49,11 @@ func (c *console) paint(sgr, s string) string {
 }
 
 // printf writes a line of the result.
-func (c *console) printf(format string, args ...any) { fmt.Fprintf(c.out, format, args...) }
+func (c *console) printf(format string, args ...any) {
+	if _, err := fmt.Fprintf(c.out, format, args...); err != nil && c.lost == nil {
+		c.lost = err
+	}
+}
 
 // complain writes a message for people, under the program's name. Further lines, remedies and
 // sources with a caret, keep their columns.

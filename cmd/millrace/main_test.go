@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -44,6 +45,29 @@ func run(args ...string) (code int, out, err string) {
 	var o, e bytes.Buffer
 	code = execute(context.Background(), args, &console{out: &o, err: &e})
 	return code, o.String(), e.String()
+}
+
+// fullDisk takes some bytes and no more.
+type fullDisk struct{ room int }
+
+func (f *fullDisk) Write(p []byte) (int, error) {
+	if f.room -= len(p); f.room < 0 {
+		return 0, syscall.ENOSPC
+	}
+	return len(p), nil
+}
+
+// TestAResultThatCannotBeWrittenIsAFailure, also when only its end is missing.
+func TestAResultThatCannotBeWrittenIsAFailure(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"replay", sample(t)}, {"bench", "kern", "--list"}, {"bench", "kern", "--list", "--json"}} {
+		for _, room := range []int{0, 10, 60} {
+			var errs bytes.Buffer
+			code := execute(context.Background(), args, &console{out: &fullDisk{room}, err: &errs})
+			if code != exitFailure || strings.Count(errs.String(), "no space left on device") != 1 {
+				t.Errorf("%v, room for %d bytes: code %d, %q", args, room, code, errs.String())
+			}
+		}
+	}
 }
 
 // decode reads JSON into v and fails on fields that v lacks.

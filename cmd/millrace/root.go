@@ -46,6 +46,9 @@ func execute(ctx context.Context, args []string, c *console) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	var ran *failure
 	switch {
+	case err == nil && c.lost != nil: // a full disk: half a result is none
+		c.complain(c.lost)
+		return exitFailure
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errShown) && errors.Is(err, errConfig):
