@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <ucontext.h>
@@ -121,6 +122,29 @@ const u64 *gk_meet_warp(u64 v)
 	return values;
 }
 
+/* shared_memory returns dynamic shared memory that holds anything, as that of a device does, and a guard behind
+ * it; shared_check ends the program where the guard was written to. */
+enum { guard_size = 256, guard_byte = 0xa5 };
+
+static u8 *shared_memory(size_t size)
+{
+	u8 *mem = (u8 *)aligned_alloc(128, (size + guard_size + 127) / 128 * 128);
+	if (!mem)
+		abort();
+	memset(mem, guard_byte, size + guard_size);
+	return mem;
+}
+
+static void shared_check(const u8 *mem, size_t size)
+{
+	for (size_t i = 0; i < guard_size; i++) {
+		if (mem[size + i] == guard_byte)
+			continue;
+		fprintf(stderr, "the kernel wrote %zu bytes behind its %zu bytes of shared memory\n", i, size);
+		abort();
+	}
+}
+
 void gk_run_block(gk_kernel kernel, const void *params, u32 block, u32 grid, u32 block_size, size_t dynamic_shared)
 {
 	if (block_size == 0 || block_size > max_threads)
@@ -131,7 +155,7 @@ void gk_run_block(gk_kernel kernel, const void *params, u32 block, u32 grid, u32
 	r.place.block = block;
 	r.place.grid = grid;
 	r.place.block_size = block_size;
-	r.place.dynamic_shared = (u8 *)calloc(1, dynamic_shared + 1);
+	r.place.dynamic_shared = shared_memory(dynamic_shared);
 	r.fibers = new fiber[block_size]();
 	size_t all = stack_size * block_size;
 	r.stacks = (u8 *)mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -158,6 +182,7 @@ void gk_run_block(gk_kernel kernel, const void *params, u32 block, u32 grid, u32
 	}
 	run = nullptr;
 	munmap(r.stacks, all);
+	shared_check(r.place.dynamic_shared, dynamic_shared);
 	free(r.place.dynamic_shared);
 	delete[] r.fibers;
 }

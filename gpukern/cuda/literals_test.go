@@ -374,17 +374,32 @@ func TestAPatternMayBeTheWholeText(t *testing.T) {
 	compareOnes(t, all, literalSet(t, all), 2, ones)
 }
 
-// TestAPatternMayReachFromTileToTile has patterns whose anchor is their last window, or their first, since
-// the rest is what many texts have.
+// TestAPatternMayReachFromTileToTile has patterns whose anchors are their last windows, or their first, since
+// the rest is what many texts have: it is another text each time, and what a tile before has left in the stage
+// is none of it.
 func TestAPatternMayReachFromTileToTile(t *testing.T) {
-	common, rare := bytes.Repeat([]byte{0}, 56), []byte("\xf1\xe5\xd9\xcb\xb7\xa3\x95\x87")
+	common, rare := newMaker(5).bytes(56, " etaoinsr\x00"), []byte("\xf1\xe5\xd9\xcb\xb7\xa3\x95\x87")
 	all := literal.Reference{{Bytes: slices.Concat(common, rare), Rule: 1}, {Bytes: slices.Concat(rare[4:], rare[:4], common), Rule: 2}}
 	var ones []one
 	for n := 430; n < 530; n++ {
-		ones = append(ones, one{0, nil, slices.Concat(make([]byte, n), all[n%2].Bytes, []byte("..."))})
-		ones = append(ones, one{0, nil, slices.Concat(make([]byte, n), all[(n+1)%2].Bytes)})
+		ones = append(ones, one{0, nil, slices.Concat(bytes.Repeat([]byte("."), n), all[n%2].Bytes, []byte("..."))})
+		ones = append(ones, one{0, nil, slices.Concat(bytes.Repeat([]byte("."), n), all[(n+1)%2].Bytes)})
 	}
 	compareOnes(t, all, literalSet(t, all), 4, ones)
+}
+
+// TestAListKeepsItsRoom has texts whose 32 windows at a time match far more often than the list has room for,
+// at limits for which nothing but the next warp's memory, or the block's end, lies behind it.
+func TestAListKeepsItsRoom(t *testing.T) {
+	all := literal.Reference{{Bytes: []byte("aaa"), Rule: 1}, {Bytes: []byte("aaaa"), Rule: 2}, {Bytes: []byte("aaaaaaaaa"), Rule: 3}}
+	m := literalSet(t, all)
+	var ones []one
+	for i := range 40 {
+		ones = append(ones, one{i, nil, bytes.Repeat([]byte("a"), 40+17*i)})
+	}
+	for _, limit := range []int{1, 3, 15, 31} {
+		compareOnes(t, all, m, limit, ones)
+	}
 }
 
 func TestManyPatternsAndALongText(t *testing.T) {
