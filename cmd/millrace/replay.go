@@ -39,8 +39,8 @@ captures of sending machines are full of them. --to sends what is left.
   PROTOCOL  tcp | udp | icmp | icmpv6 | sctp | gre | esp | ah | ipip | proto N
   PLACE     any | ADDRESS[/LENGTH], and then perhaps: port N[-M][,N[-M]]...
 
---patterns reads literals to look for in payloads, a rule a line; a packet's
-payload is one text, of which at most 16 matches are told:
+--patterns reads literals to look for in payloads, a rule a line, also across
+the packets of a flow; at most 16 matches of a packet are told:
 
   "TEXT" ["TEXT"]... [nocase] [name "NAME"]    # comment
   TEXT  3 to 64 bytes; |0d 0a| are hexadecimal, \" \\ \| the characters themselves

@@ -30,7 +30,7 @@ type Config struct {
 	Rules *filter.List // nil passes everything
 	Flows int          // most flows that are told apart; 0 is DefaultFlows
 
-	Patterns *filter.Patterns // literals to find in payloads; nil is none
+	Patterns *filter.Patterns // literals to find in the payloads of flows, in the order of packets; nil is none
 	Routes   *filter.Routes   // nil finds no next hop
 	OnMatch  func(Found)      // called for every match, by the goroutine of Run; nil is not
 	Engine   OpenEngine       // nil is the CPU's
@@ -107,6 +107,7 @@ type runner struct {
 	filter *filter.Filter
 	found  *finds
 	engine *timed      // nil until there is an arena
+	along  *along      // of that engine; nil without patterns
 	memory *ring.Arena // that engine was opened for
 	stream *ring.Pool  // of the files that are streamed, one after the other; nil until there is one
 	out    *sink       // nil where packets go nowhere
@@ -121,7 +122,7 @@ func (r *runner) openEngine(arena *ring.Arena) error {
 	if err := r.closeEngine(); err != nil {
 		return err
 	}
-	e, err := r.cfg.Engine(engineConfig(r.cfg.Rules, r.cfg.Patterns, r.cfg.Routes), arena)
+	e, err := r.startEngine(arena)
 	if err != nil {
 		r.bad = err
 		return err
@@ -130,15 +131,36 @@ func (r *runner) openEngine(arena *ring.Arena) error {
 	return nil
 }
 
+// startEngine opens the engine, with flows of its own where literals are looked for.
+func (r *runner) startEngine(arena *ring.Arena) (gpukern.Engine, error) {
+	cfg := engineConfig(r.cfg.Rules, r.cfg.Patterns, r.cfg.Routes)
+	if r.cfg.Patterns == nil {
+		return r.cfg.Engine(cfg, arena)
+	}
+	a, err := newAlong(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	e, err := r.cfg.Engine(cfg, arena)
+	if err != nil {
+		return nil, errors.Join(err, a.close())
+	}
+	r.along = a
+	return e, nil
+}
+
 // closeEngine closes the engine, before its arena.
 func (r *runner) closeEngine() error {
 	if r.engine == nil {
 		return nil
 	}
-	e := r.engine
-	r.engine, r.memory = nil, nil
+	e, a := r.engine, r.along
+	r.engine, r.memory, r.along = nil, nil, nil
 	err := e.Close() // it has done all that is inside then
 	r.rep.Engine.Add(e.Info())
+	if a != nil {
+		err = errors.Join(err, a.close())
+	}
 	return err
 }
 
