@@ -27,7 +27,8 @@ type gkPass struct {
 	n, ops            uint32
 	shift, epoch      uint32
 	generation, spare uint32
-	texts, pieces     unsafe.Pointer
+	texts             unsafe.Pointer
+	lines, pieces     unsafe.Pointer
 }
 
 // threads are those of a block: fewer than may be, so that there are several blocks.
@@ -45,7 +46,7 @@ type headersKernel struct {
 	structOfState []byte
 	generation    uint32
 
-	list struct{ texts, pieces unsafe.Pointer } // of texts, for OpLiterals
+	list struct{ texts, lines, pieces unsafe.Pointer } // of texts, for OpLiterals
 }
 
 func newHeadersKernel(t testing.TB, name string, tables Tables, key *[40]byte) *headersKernel {
@@ -66,7 +67,7 @@ func (k *headersKernel) run(t testing.TB, b *packet.Batch, ops Ops) {
 	p := &gkPass{
 		mem: unsafe.Pointer(&b.Arena.Mem[0]), size: uint64(len(b.Arena.Mem)), desc: unsafe.Pointer(&b.D[0]),
 		tables: unsafe.Pointer(&k.tables[0]), generation: k.generation, n: uint32(len(b.D)), ops: uint32(ops), shift: uint32(b.Arena.Shift),
-		texts: k.list.texts, pieces: k.list.pieces,
+		texts: k.list.texts, lines: k.list.lines, pieces: k.list.pieces,
 	}
 	for _, at := range []unsafe.Pointer{p.mem, p.desc, p.tables} {
 		if uintptr(at)%16 != 0 {

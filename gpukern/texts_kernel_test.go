@@ -1,6 +1,7 @@
 package gpukern
 
 import (
+	"bytes"
 	"runtime"
 	"slices"
 	"testing"
@@ -31,12 +32,38 @@ func (k *headersKernel) texts(t testing.TB, b *packet.Batch, ops Ops) ([]gkText,
 	defer pin.Unpin()
 	pin.Pin(&room[0])
 	pin.Pin(pieces)
+	lines := make([]byte, textLine*len(b.D)+textLine)
+	pin.Pin(&lines[0])
+	k.list.lines = unsafe.Pointer(&lines[0])
 	k.list.texts, k.list.pieces = unsafe.Pointer(&room[0]), unsafe.Pointer(pieces)
 	k.run(t, b, ops|OpLiterals)
+	for i := range b.D {
+		k.sameLine(t, b, i, room[i].len > 0, lines[i*textLine:])
+	}
+	if slices.Max(lines[textLine*len(b.D):]) != 0 {
+		t.Fatal("the kernel wrote behind the lines")
+	}
 	if (room[len(b.D)] != gkText{1, 2, 3, 4, 5}) {
 		t.Fatal("the kernel wrote behind the list")
 	}
 	return room[:len(b.D)], *pieces == 1
+}
+
+// textLine is GK_TEXT_LINE.
+const textLine = 128
+
+// sameLine compares the line that was left of a packet with its bytes; one without a text has none.
+func (k *headersKernel) sameLine(t testing.TB, b *packet.Batch, i int, has bool, line []byte) {
+	t.Helper()
+	d := &b.D[i]
+	by := int(d.Off & 15)
+	n := min(int(d.Len), textLine-by)
+	if !has && slices.Max(line[:textLine]) != 0 {
+		t.Fatalf("packet %d has no text, and a line", i)
+	}
+	if has && !bytes.Equal(line[by:by+n], b.Bytes(i)[:n]) {
+		t.Fatalf("packet %d: the line is\n% x, want\n% x", i, line[by:by+n], b.Bytes(i)[:n])
+	}
 }
 
 // TestTheHeadersKernelListsTheTexts compares the list with the walk over texts, and what else the pass

@@ -239,7 +239,7 @@ GK_FN void gk_table_stage(const struct gk_pass *p, struct gk_lines *lines, u32 o
 	gk_warp_sync();
 }
 
-/* gk_text_stage writes which bytes of the packets are texts: textBounds in gpukern. Packets in pieces are left
+/* gk_text_stage writes which bytes of the packets are texts (textBounds in gpukern), and their lines. Packets in pieces are left
  * to the host, whom *pieces tells. */
 GK_FN void gk_text_stage(const struct gk_pass *p, u32 first, const struct gk_lines *lines)
 {
@@ -258,6 +258,11 @@ GK_FN void gk_text_stage(const struct gk_pass *p, u32 first, const struct gk_lin
 	if (i >= p->n)
 		return;
 	gk_store_quad(&p->texts[i], text);
+	for (u32 k = 0; text.w[1] && k < GK_TEXT_LINE / 16; k++) {
+		const u32 *row = lines->row[gk_lane()] + 4 * k;
+		struct gk_quad q = {{row[0], row[1], row[2], row[3]}};
+		gk_store_quad(p->lines + (u64)i * GK_TEXT_LINE + 16 * k, q);
+	}
 	if (at->found.w[0] & MR_FLAG_MORE)
 		*p->pieces = 1;
 }

@@ -17,6 +17,7 @@
 #define MILLRACE_GK_LITERAL_CUH
 
 #include "gk.h"
+#include "text.h"
 
 struct gk_slot {
 	u32 tag, at;
@@ -349,6 +350,20 @@ GK_FN struct gk_quad gk_read_tile(const struct gk_search *s, uintptr_t at, u32 t
 	return q;
 }
 
+/* gk_read_first is gk_read_tile for the first tile of a text, of which line, where there is one, has what lies
+ * from address of on. */
+GK_FN struct gk_quad gk_read_first(const struct gk_search *s, uintptr_t at, const u8 *line, uintptr_t of)
+{
+	u32 position = 16 * gk_lane();
+	struct gk_quad q = {};
+
+	if (line && at + position - of < GK_TEXT_LINE)
+		at = (uintptr_t)line + at - of;
+	if (position + 16 > s->begin && position < s->end)
+		q = gk_load_quad((const void *)(at + position));
+	return q;
+}
+
 /* gk_put_tail puts a tail in front of the text's first byte, in the first tile, and returns what is then
  * the lane's part of it. */
 GK_FN struct gk_quad gk_put_tail(const struct gk_search *s, const u8 *tail)
@@ -363,9 +378,11 @@ GK_FN struct gk_quad gk_put_tail(const struct gk_search *s, const u8 *tail)
 }
 
 /* gk_search_text searches len bytes, at any address, that go on from a tail of GK_TAIL bytes, or from
- * nothing where that is null. Afterwards s->list holds s->told matches: positions, from which the caller
+ * nothing where that is null; line, which may be null, has the GK_TEXT_LINE bytes from address of on, a
+ * boundary of sixteen at or before the text. Afterwards s->list holds s->told matches: positions, from which the caller
  * takes s->begin for offsets in the text. All lanes call it with the same arguments. */
-GK_FN void gk_search_text(struct gk_search *s, const u8 *text, u32 len, const u8 *tail)
+GK_FN void gk_search_text(struct gk_search *s, const u8 *text, u32 len, const u8 *tail,
+			  const u8 *line, uintptr_t of)
 {
 	u32 lane = gk_lane(), before = tail ? gk_load_u8(tail + GK_TAIL - 1) : 0;
 	uintptr_t at = ((uintptr_t)text - (before ? GK_TAIL : 0)) & ~(uintptr_t)127;
@@ -375,7 +392,7 @@ GK_FN void gk_search_text(struct gk_search *s, const u8 *text, u32 len, const u8
 	s->begin = (u32)((uintptr_t)text - at);
 	s->first = s->begin - before;
 	s->end = s->begin + len;
-	mine = gk_read_tile(s, at, 0);
+	mine = gk_read_first(s, at, line, of);
 	for (s->tile = 0;; s->tile += GK_TILE) {
 		next = gk_read_tile(s, at, s->tile + GK_TILE);
 		gk_stage_put(s->stage, GK_REACH + 16 * lane, mine);

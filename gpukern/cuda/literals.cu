@@ -2,7 +2,8 @@
  * pass, in the same stream or behind an event.
  *
  * Which texts: those of a list (text.h), each packet one text of its own where the header pass makes it, in the
- * device's memory. Frames are all that is then read over the bus. The host makes the list for batches with
+ * device's memory, and leaves their first lines there: the rest of the frames is all that is then read over
+ * the bus. The host makes the list for batches with
  * pieces of packets (MR_FLAG_MORE) and for streams: what a text goes on from is known only in the order of
  * arrival, one text after the other, which a core does faster than a device would.
  *
@@ -20,7 +21,6 @@
  * that it exists. The host reads what was found, one line after the other, and nothing of the texts that have
  * no matches: 2 + limit words for each text are room enough. */
 #include "literal.cuh"
-#include "text.h"
 
 enum {
 	GK_LITERAL_THREADS = 1024,
@@ -46,6 +46,7 @@ struct gk_literal_pass {
 	const u8 *mem; /* the arena; on a boundary of 128 bytes */
 	u64 size;      /* its bytes, a multiple of 16; nothing behind them is read */
 	const struct gk_text *texts; /* n texts */
+	const u8 *lines;             /* GK_TEXT_LINE bytes of each, where the header pass has listed them; or null */
 	const u8 *tails;             /* GK_TAIL bytes each: the bytes, and last how many of them there are */
 	const struct gk_literals *set;
 	struct gk_literal_counters *counters;
@@ -154,8 +155,10 @@ GK_KERNEL(gk_literals, struct gk_literal_pass, GK_LITERAL_THREADS)
 		for (u32 i = 0; i < n; i++) {
 			struct gk_text t = gk_text_from(&texts, i);
 			s.told = 0;
+			const u8 *tail = t.tail ? p->tails + (u64)(t.tail - 1) * GK_TAIL : nullptr;
+			const u8 *line = p->lines ? p->lines + (u64)(first + i) * GK_TEXT_LINE : nullptr;
 			if (t.len && quads)
-				gk_search_text(&s, p->mem + t.off + t.from, t.len, t.tail ? p->tails + (u64)(t.tail - 1) * GK_TAIL : nullptr);
+				gk_search_text(&s, p->mem + t.off + t.from, t.len, tail, line, (uintptr_t)(p->mem + t.off) & ~(uintptr_t)15);
 			gk_tell(p, &s, first + i, t.from);
 		}
 	}

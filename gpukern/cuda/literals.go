@@ -28,6 +28,7 @@ type literalPass struct {
 	Mem      uint64 // the arena, on a boundary of 128 bytes
 	Size     uint64
 	Texts    uint64
+	Lines    uint64 // textLine bytes of each; 0 where the host has listed them
 	Tails    uint64
 	Set      uint64 // struct gk_literals, in struct gk_tables
 	Counters uint64 // of literalCounters bytes, all 0
@@ -36,6 +37,9 @@ type literalPass struct {
 	N        uint32
 	Limit    uint32
 }
+
+// textLine is GK_TEXT_LINE.
+const textLine = 128
 
 // literalCounters is the size of struct gk_literal_counters, and literalPieces where in it pieces is.
 const (

@@ -46,6 +46,7 @@ func TestLiteralStructsAreLaidOutAsInC(t *testing.T) {
 		}
 		assert("sizeof(struct %s) == %d", name, of.Size())
 	}
+	assert("GK_TEXT_LINE == %d", textLine)
 	assert("GK_TAIL == %d && GK_LITERAL_THREADS == %d", tailSize, literalThreads)
 	assert("offsetof(struct gk_literals, bits) == %d && offsetof(struct gk_literals, classes) == %d", literalBitsAt, literalClassAt)
 	assert("sizeof(struct gk_literals) == %d", literalSetSize)
@@ -189,21 +190,29 @@ func (m *imaged) direct(t testing.TB, b *packet.Batch, limit int) (pieces bool) 
 	p.of(b)
 	d, texts, flag := onDevice[packet.Desc](len(b.D)), onDevice[literalText](len(b.D)), onDevice[uint32](1)
 	copy(d, b.D)
+	lines := onDevice[byte](textLine * len(b.D))
 	for i := range texts {
 		texts[i].Len = 5 // what must be written
 	}
 	h := pass{
 		mem: Ptr(p.Mem), size: p.Size, desc: Ptr(address(&d[0])), n: uint32(len(d)), ops: gpukern.OpParse | gpukern.OpLiterals,
-		shift: uint32(b.Arena.Shift), texts: Ptr(address(&texts[0])), pieces: Ptr(address(&flag[0])),
+		shift: uint32(b.Arena.Shift), texts: Ptr(address(&texts[0])), pieces: Ptr(address(&flag[0])), lines: Ptr(address(&lines[0])),
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(&h)
 	hostkern.Open(t, "literals.cu", "headers.cu").Run(t, "gk_headers", unsafe.Pointer(&h), (len(d)+63)/64, 64, 0)
 	runtime.KeepAlive(d)
-	p.Texts = address(&texts[0])
+	p.Texts, p.Lines = address(&texts[0]), address(&lines[0])
+	kept := slices.Clone(b.Arena.Mem)
+	for i := range d { // these bytes come from the line
+		from := d[i].Off &^ 15
+		clear(b.Arena.Mem[from:min(from+textLine, (d[i].Off+uint32(d[i].Len)+15)&^15)])
+	}
 	s := m.search(t, p, len(b.D), limit, flag[0] == 1)
+	copy(b.Arena.Mem, kept)
 	runtime.KeepAlive(texts)
+	runtime.KeepAlive(lines)
 	s.tell(t, b, nil, limit)
 	return s.pieces
 }

@@ -30,6 +30,7 @@ type pass struct {
 	generation uint32
 	_          uint32
 	texts      Ptr
+	lines      Ptr
 	pieces     Ptr
 }
 
@@ -56,7 +57,8 @@ func (h HeaderPass) Put(r *Recorder, w Work) error {
 		if err := s.fits(w.N); err != nil {
 			return err
 		}
-		p.ops, p.texts, p.pieces = p.ops|gpukern.OpLiterals, s.texts.Ptr, s.counters.Ptr+literalPieces
+		p.ops, p.texts, p.lines = p.ops|gpukern.OpLiterals, s.texts.Ptr, s.linesPtr()
+		p.pieces = s.counters.Ptr + literalPieces
 	}
 	name := "gk_headers"
 	if p.ops == coreOps {

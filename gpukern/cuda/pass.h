@@ -51,6 +51,7 @@ struct gk_pass {
 	u32 generation; /* of the tables, another one after each Load; 0: the flow table remembers no findings */
 	u32 spare;
 	struct gk_text *texts; /* with GK_OP_LITERALS: room for the texts of the n descriptors */
+	u8 *lines;             /* and for GK_TEXT_LINE bytes of each */
 	u32 *pieces;           /* set to 1 then where a descriptor has MR_FLAG_MORE */
 };
 

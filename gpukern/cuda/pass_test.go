@@ -34,6 +34,7 @@ func TestPassLayout(t *testing.T) {
 		{"offsetof(struct gk_pass, epoch)", unsafe.Offsetof(pass{}.epoch)},
 		{"offsetof(struct gk_pass, generation)", unsafe.Offsetof(pass{}.generation)},
 		{"offsetof(struct gk_pass, texts)", unsafe.Offsetof(pass{}.texts)},
+		{"offsetof(struct gk_pass, lines)", unsafe.Offsetof(pass{}.lines)},
 		{"offsetof(struct gk_pass, pieces)", unsafe.Offsetof(pass{}.pieces)},
 		{"sizeof(struct mr_desc)", uintptr(descSize)},
 		{"GK_OP_PARSE", uintptr(gpukern.OpParse)},

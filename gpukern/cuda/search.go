@@ -60,7 +60,7 @@ type Search struct {
 
 	mapped   *Block
 	counters *Buffer
-	texts    *Buffer // that the header pass lists
+	texts    *Buffer // that the header pass lists, and behind them their lines
 	result   *literalResult
 	found    findings
 	list     textList
@@ -103,7 +103,7 @@ func (s *Search) open() (err error) {
 	if s.counters, err = s.d.alloc(literalCounters); err != nil {
 		return err
 	}
-	if s.texts, err = s.d.alloc(s.most * literalTextSize); err != nil {
+	if s.texts, err = s.d.alloc(s.most * (textLine + literalTextSize)); err != nil {
 		return err
 	}
 	if s.mapped, err = s.d.allocHost(s.textsAt() + s.most*literalTextSize); err != nil {
@@ -147,10 +147,11 @@ func (s *Search) Put(r *Recorder, w Work, set LiteralSet) error {
 		return err
 	}
 	p := literalPass{
-		Mem: uint64(w.Mem), Size: w.Size, Texts: uint64(s.texts.Ptr), Set: uint64(set.Ptr), Counters: uint64(s.counters.Ptr),
+		Mem: uint64(w.Mem), Size: w.Size, Texts: uint64(s.texts.Ptr), Lines: uint64(s.linesPtr()), Set: uint64(set.Ptr), Counters: uint64(s.counters.Ptr),
 		Result: s.mappedAt(0), Found: s.mappedAt(foundAt), N: uint32(w.N), Limit: uint32(s.limit),
 	}
 	if s.listed {
+		p.Lines = 0
 		p.Texts, p.Tails, p.N = s.mappedAt(s.textsAt()), s.mappedAt(s.tailsAt()), uint32(len(s.list.Texts))
 	}
 	if err := s.fits(int(p.N)); err != nil {
@@ -170,6 +171,9 @@ func (s *Search) fits(n int) error {
 	}
 	return nil
 }
+
+// linesPtr is where the lines of the texts lie.
+func (s *Search) linesPtr() Ptr { return s.texts.Ptr + Ptr(s.most*literalTextSize) }
 
 func (s *Search) mappedAt(i int) uint64 { return uint64(s.mapped.Ptr) + uint64(i) }
 

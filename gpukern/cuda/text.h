@@ -13,4 +13,9 @@ struct gk_text {
 	u32 mark; /* of the host */
 };
 
+/* With its list the header pass leaves of each packet the line that it has read, since that has come over the
+ * bus already: the GK_TEXT_LINE bytes from the sixteen on that the packet's first byte lies in. What stands
+ * behind the sixteen with the packet's last byte means nothing. */
+enum { GK_TEXT_LINE = 128 };
+
 #endif
