@@ -36,8 +36,8 @@ var spillMore = map[string]int{
 	"gk_ring sm_80":     128, // one warp for each slot: what is moved belongs to the service of the ring
 	"gk_ring sm_90":     128,
 	"gk_headers sm_80":  48, // 80 registers for three blocks on a multiprocessor; for sm_90 they suffice
-	"gk_literals sm_80": 96, // kept from one take of texts to the next: without them it is no faster
-	"gk_literals sm_90": 80,
+	"gk_literals sm_80": 64, // kept from one take of texts to the next: without them it is no faster
+	"gk_literals sm_90": 48,
 }
 
 // spills is a line of ptxas -v: it follows the one that names the function.
