@@ -124,9 +124,14 @@ func TestLossOfAKernelThatStandsStill(t *testing.T) {
 
 // TestLossOfALaunchThatStandsStill has a large batch inside alone: no slot waits, and calls succeed.
 func TestLossOfALaunchThatStandsStill(t *testing.T) {
-	b := newEngineBed(t, func(c *Config) { c.Bulk, c.Patience = 500, 100*time.Millisecond })
+	b := newEngineBed(t, func(c *Config) { c.Bulk, c.Patience = 500, 200*time.Millisecond })
 	b.submit(b.batch(600, true))
 	b.drain()
+	for i := range b.e.asked {
+		if asked, done := b.e.asked[i].Load(), b.e.words.marks[i].done; asked != done {
+			t.Errorf("mark %d is to say %d, and says %d", i, asked, done)
+		}
+	}
 	b.drv.Lose(0)
 	b.submit(b.batch(650, true))
 	b.goesOn(650)
