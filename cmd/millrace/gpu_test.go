@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
@@ -13,7 +14,7 @@ import (
 // TestTheDoctorHasTheGPUWork uses a driver that runs the kernels on the CPU.
 func TestTheDoctorHasTheGPUWork(t *testing.T) {
 	drv := hostkern.OpenDriver(t)
-	g, err := probeGPU(cuda.Options{Library: drv.Path, Management: drv.Path}, []int{64})
+	g, err := probeGPU(cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute}, []int{64})
 	if err != nil {
 		t.Fatal(err)
 	}

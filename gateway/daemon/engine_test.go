@@ -45,7 +45,7 @@ func withEngines(t *testing.T, kind string, n int) (*Daemon, *hostkern.Driver, *
 	t.Helper()
 	drv, log := hostkern.OpenDriver(t), &logText{}
 	d := &Daemon{opt: Options{
-		Log: slog.New(slog.NewTextHandler(log, nil)), GPU: cuda.Options{Library: drv.Path, Management: drv.Path},
+		Log: slog.New(slog.NewTextHandler(log, nil)), GPU: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute},
 	}}
 	if err := d.openEngine(kind); err != nil {
 		t.Fatal(err)

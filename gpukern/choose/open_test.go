@@ -48,7 +48,7 @@ func TestWithoutAGPUOnlyCUDAFails(t *testing.T) {
 func TestEnginesOnAGPUWork(t *testing.T) {
 	for kind, name := range map[Kind]string{KindCUDA: "cuda", KindAuto: "auto"} {
 		drv := hostkern.OpenDriver(t)
-		o, err := NewOpener(OpenConfig{Kind: kind, Device: cuda.Options{Library: drv.Path, Management: drv.Path}})
+		o, err := NewOpener(OpenConfig{Kind: kind, Device: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func openWithout(t *testing.T, kind Kind, name string, code int) {
 	drv := hostkern.OpenDriver(t)
 	var told []error
 	o, err := NewOpener(OpenConfig{
-		Kind: kind, Device: cuda.Options{Library: drv.Path, Management: drv.Path},
+		Kind: kind, Device: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute},
 		Without: func(err error) { told = append(told, err) },
 	})
 	if err != nil {
@@ -137,7 +137,7 @@ func TestAutoGoesOnWithoutAGPUThatFailsCalibration(t *testing.T) {
 	drv := hostkern.OpenDriver(t)
 	told := 0
 	o, err := NewOpener(OpenConfig{
-		Kind: KindAuto, Device: cuda.Options{Library: drv.Path, Management: drv.Path}, Without: func(error) { told++ },
+		Kind: KindAuto, Device: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute}, Without: func(error) { told++ },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestALossIsToldOnceForAllEngines(t *testing.T) {
 	drv := hostkern.OpenDriver(t)
 	lost := make(chan error, 8)
 	o, err := NewOpener(OpenConfig{
-		Kind: KindCUDA, Device: cuda.Options{Library: drv.Path, Management: drv.Path},
+		Kind: KindCUDA, Device: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute},
 		Lost: func(err error) { lost <- err },
 	})
 	if err != nil {

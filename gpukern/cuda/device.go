@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Options say which GPU to open.
@@ -16,6 +17,9 @@ type Options struct {
 	// and libnvidia-ml.so.1, as the loader finds them.
 	Library    string
 	Management string
+
+	// Patience is that of engines whose Config has none; 0 is 1 s. A driver that runs kernels on a busy CPU needs more.
+	Patience time.Duration
 }
 
 // Info describes a device.
@@ -47,6 +51,7 @@ type Device struct {
 	info    Info
 	kernels map[string]*Kernel
 	modules map[string]module
+	wait    time.Duration // Options.Patience
 	params  *parameters
 	power   *power
 	stage   stage
@@ -74,7 +79,7 @@ func Open(o Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{lib: lib, jobs: make(chan job), ended: make(chan struct{}), kernels: map[string]*Kernel{}, modules: map[string]module{}}
+	d := &Device{lib: lib, jobs: make(chan job), ended: make(chan struct{}), kernels: map[string]*Kernel{}, modules: map[string]module{}, wait: o.Patience}
 	if err := d.describe(o.Ordinal); err != nil {
 		return nil, err
 	}

@@ -143,6 +143,9 @@ var (
 // NewEngine starts an engine on the device, which stays the caller's and is closed after it. Errors are
 // those of the device, or say what of cfg cannot be.
 func NewEngine(d *Device, cfg Config) (*Engine, error) {
+	if cfg.Patience == 0 {
+		cfg.Patience = d.wait
+	}
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ func TestEveryPathOfTheGPUIsMeasuredAndVerified(t *testing.T) {
 	rep, err := Run(t.Context(), Config{
 		Ops: []string{"null", "header", "fill", "tunnel", "flow-1k", "sketch", "literals-100"}, Sizes: []string{SizeIMIX, SizeHostile}, Packets: 128,
 		Time: time.Millisecond, Batches: []int{32, 100}, Engine: "cuda", Cores: 2,
-		Device: cuda.Options{Library: drv.Path, Management: drv.Path},
+		Device: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestPacketsOfCapturesAreVerifiedOnTheGPU(t *testing.T) {
 	odd := oddPackets()
 	rep, err := Run(t.Context(), Config{
 		Ops: []string{"checksum", "tunnel", "fill"}, Sizes: []string{SizeCapture}, Packets: 2 * len(odd), Captures: capturesOf(t, odd...),
-		Time: time.Millisecond, Engine: "cuda", Cores: 1, Device: cuda.Options{Library: drv.Path, Management: drv.Path},
+		Time: time.Millisecond, Engine: "cuda", Cores: 1, Device: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute},
 	})
 	if err != nil || len(rep.Rows) != 3 {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
@@ -13,7 +14,7 @@ import (
 // arenas: of streamed and of repeated files.
 func TestTheReportTellsWhichBackEndDidHowMuch(t *testing.T) {
 	drv := hostkern.OpenDriver(t)
-	o, err := choose.NewOpener(choose.OpenConfig{Kind: choose.KindAuto, Device: cuda.Options{Library: drv.Path, Management: drv.Path}})
+	o, err := choose.NewOpener(choose.OpenConfig{Kind: choose.KindAuto, Device: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute}})
 	if err != nil {
 		t.Fatal(err)
 	}
