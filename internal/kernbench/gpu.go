@@ -23,10 +23,8 @@ type gpu struct {
 const (
 	ringBatch = packet.BatchSize
 	ringSlots = 64      // batches of the persistent kernel at once
-	hostBatch = 1 << 14 // packets of a launch
+	hostBatch = 1 << 16 // packets of a launch
 	hostDepth = 8       // launches under way
-	textBatch = 1 << 16 // where payloads are searched: a launch begins with a filter for each multiprocessor
-	textDepth = 4
 	never     = math.MaxInt
 )
 
@@ -100,14 +98,10 @@ func (g *gpu) ringPath() path {
 }
 
 func (g *gpu) hostPath() path {
-	return path{name: PathHost, batch: hostBatch, textBatch: textBatch, power: g.dev.Watts, open: func(c *trial) (runner, error) {
-		batch, depth := hostBatch, hostDepth
-		if c.op.text() {
-			batch, depth = textBatch, textDepth
-		}
-		cfg := cuda.Config{Config: gpukern.Config{Depth: depth}, Bulk: 1, Search: batch}
+	return path{name: PathHost, batch: hostBatch, power: g.dev.Watts, open: func(c *trial) (runner, error) {
+		cfg := cuda.Config{Config: gpukern.Config{Depth: hostDepth}, Bulk: 1, Search: hostBatch}
 		e, err := g.openEngine(c, cfg, hostLaps*len(c.load.desc))
-		return &single{engine: e, batch: batch, laps: hostLaps, null: c.op.null}, err
+		return &single{engine: e, batch: hostBatch, laps: hostLaps, null: c.op.null}, err
 	}}
 }
 

@@ -44,7 +44,7 @@ func (c *trial) with(p *path, batch int, f func(r runner, w *work) error) (absen
 // measure runs a path over the load until it has been measured for d, at least three times. Every result
 // of every run is compared; what is not right makes the figure an error.
 func (c *trial) measure(ctx context.Context, p *path, d time.Duration) Figure {
-	f := Figure{Path: p.name, Batch: p.batchOf(c.op)}
+	f := Figure{Path: p.name, Batch: p.batch}
 	var err error
 	f.NotRun, err = c.with(p, 0, func(r runner, w *work) error { return f.runs(ctx, c, r, w, d, p.power) })
 	if err != nil {

@@ -40,21 +40,12 @@ type runner interface {
 
 // path is how to open a runner.
 type path struct {
-	name      string
-	batch     int                             // packets
-	textBatch int                             // where payloads are searched; 0 is batch
-	whole     bool                            // it has no single batches to be timed
-	power     func() (watts float64, ok bool) // of the GPU; nil where none works
-	absent    string
-	open      func(c *trial) (runner, error)
-}
-
-// batchOf returns how many packets a batch of an operation has.
-func (p *path) batchOf(o *Op) int {
-	if o.text() && p.textBatch > 0 {
-		return p.textBatch
-	}
-	return p.batch
+	name   string
+	batch  int                             // packets
+	whole  bool                            // it has no single batches to be timed
+	power  func() (watts float64, ok bool) // of the GPU; nil where none works
+	absent string
+	open   func(c *trial) (runner, error)
 }
 
 // single runs batches through one engine, on this thread.
