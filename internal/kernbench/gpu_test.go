@@ -1,7 +1,6 @@
 package kernbench
 
 import (
-	"strings"
 	"testing"
 	"time"
 
