@@ -140,6 +140,9 @@ func (p promise) name() string {
 func (k *kernRun) measure(p promise) Measure {
 	m := Measure{Name: p.name(), Unit: "packet", Peer: kernbench.PathOne}
 	for _, path := range kernbench.Paths() {
+		if !p.goes(path) {
+			continue
+		}
 		absent := ""
 		if strings.HasPrefix(path, "cuda") {
 			absent = k.gpu
@@ -153,6 +156,15 @@ func (k *kernRun) measure(p promise) Measure {
 		}})
 	}
 	return m
+}
+
+// goes reports whether a path does what was promised about at all: payloads are searched by launches, and
+// single batches are neither spread over cores nor resident.
+func (p promise) goes(path string) bool {
+	if p.batch > 0 {
+		return path != kernbench.PathAll && path != kernbench.PathResident
+	}
+	return path != kernbench.PathRing || !strings.HasPrefix(p.op, "literals")
 }
 
 // sampleOf takes a figure out of a report.

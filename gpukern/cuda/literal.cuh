@@ -393,6 +393,7 @@ GK_FN void gk_search_text(struct gk_search *s, const u8 *text, u32 len, const u8
 	s->first = s->begin - before;
 	s->end = s->begin + len;
 	mine = gk_read_first(s, at, line, of);
+	gk_warp_sync(); /* nobody reads the text before any more */
 	for (s->tile = 0;; s->tile += GK_TILE) {
 		next = gk_read_tile(s, at, s->tile + GK_TILE);
 		gk_stage_put(s->stage, GK_REACH + 16 * lane, mine);
