@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -46,7 +47,7 @@ func execute(ctx context.Context, args []string, c *console) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	var ran *failure
 	switch {
-	case err == nil && c.lost != nil: // a full disk: half a result is none
+	case err == nil && c.lost != nil && !errors.Is(c.lost, syscall.EPIPE): // a full disk: half a result is none; who closes a pipe has read enough
 		c.complain(c.lost)
 		return exitFailure
 	case err == nil:
