@@ -262,6 +262,7 @@ func TestLossWhileTablesLoad(t *testing.T) {
 // TestLoadWithoutMemory is no loss: the old tables stay.
 func TestLoadWithoutMemory(t *testing.T) {
 	b := newEngineBed(t, unkept)
+	b.e.loader.spare = nil // as for tables that have grown
 	b.drv.Fail("cuMemAlloc_v2", 1, 2)
 	if err := b.e.Load(someTables(t, 2)); !errors.Is(err, ErrOutOfMemory) {
 		t.Errorf("Load: %v", err)
