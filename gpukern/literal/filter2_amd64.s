@@ -1,17 +1,8 @@
 //go:build amd64 && !purego
 
 #include "textflag.h"
+#include "filter_amd64.h"
 
-DATA lower<>+0(SB)/4, $0x20202020
-GLOBL lower<>(SB), RODATA|NOPTR, $4
-DATA mul4<>+0(SB)/4, $0x9e3b24c5
-GLOBL mul4<>(SB), RODATA|NOPTR, $4
-DATA mul8<>+0(SB)/4, $0x85ebca6b
-GLOBL mul8<>(SB), RODATA|NOPTR, $4
-DATA mulWord8<>+0(SB)/4, $0xeb352d00 // mulWord << 8
-GLOBL mulWord8<>(SB), RODATA|NOPTR, $4
-DATA mulOdd<>+0(SB)/4, $0x846ca68b
-GLOBL mulOdd<>(SB), RODATA|NOPTR, $4
 DATA five<>+0(SB)/4, $31
 GLOBL five<>(SB), RODATA|NOPTR, $4
 DATA nibble<>+0(SB)/8, $0x0000000400000000

@@ -1,21 +1,12 @@
 //go:build amd64 && !purego
 
 #include "textflag.h"
+#include "filter_amd64.h"
 
 // The 64 positions of a block are looked at in two steps of 16 pairs: a load from text+k holds the bytes from
 // position k on in its first lane of four, those from k+4 on in the second, and so on. No byte has to be
 // moved. The masks of even and odd positions of both steps are woven together at the end.
 
-DATA lower<>+0(SB)/4, $0x20202020
-GLOBL lower<>(SB), RODATA|NOPTR, $4
-DATA mul4<>+0(SB)/4, $0x9e3b24c5
-GLOBL mul4<>(SB), RODATA|NOPTR, $4
-DATA mul8<>+0(SB)/4, $0x85ebca6b
-GLOBL mul8<>(SB), RODATA|NOPTR, $4
-DATA mulWord8<>+0(SB)/4, $0xeb352d00 // mulWord << 8
-GLOBL mulWord8<>(SB), RODATA|NOPTR, $4
-DATA mulOdd<>+0(SB)/4, $0x846ca68b
-GLOBL mulOdd<>(SB), RODATA|NOPTR, $4
 DATA five<>+0(SB)/4, $0x1f1f1f1f
 GLOBL five<>(SB), RODATA|NOPTR, $4
 DATA upper<>+0(SB)/8, $0x2020202000000000 // of two words in eight bytes, the second begins at bit 32
