@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -61,16 +60,7 @@ type headerBench struct{ e *Env }
 // contestant runs role headers on CPU 1.
 func (h headerBench) contestant(name, absent, as string, ops gpukern.Ops, files []string) Contestant {
 	argv := append([]string{h.e.Self, "role", "headers", "-as", as, "-ops", strconv.Itoa(int(ops))}, files...)
-	return Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
-		w, err := runParts(ctx, t, Part{Name: "engine", Argv: argv, CPU: 1})
-		if err != nil {
-			return Sample{}, err
-		}
-		s := w.Sample("engine", "packets")
-		s.Own, s.Version = s.Parts["engine"], w.version["engine"]
-		s.Counts["allocs"] = w.final["engine"].Counts["allocs"]
-		return s, nil
-	}}
+	return onCore(name, absent, "packets", argv...)
 }
 
 func (h headerBench) pass(name, file string) Measure {

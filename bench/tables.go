@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -80,22 +79,9 @@ func (b tableBench) measure(name, as, path string, peer Peer, bound float64) Mea
 	return Measure{
 		Name: name, Unit: "packet", Peer: dpdk,
 		Contestants: []Contestant{
-			b.contestant(ours, "", b.e.Self, "role", "tables", "-as", as, path),
-			b.contestant(dpdk, peer.Absent, peer.Path, path),
+			onCore(ours, "", "packets", b.e.Self, "role", "tables", "-as", as, path),
+			onCore(dpdk, peer.Absent, "packets", peer.Path, path),
 		},
 		Gates: []Gate{{ours, MetricPerCPU, dpdk, ">=", bound}},
 	}
-}
-
-// contestant runs a program on CPU 1.
-func (b tableBench) contestant(name, absent string, argv ...string) Contestant {
-	return Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
-		w, err := runParts(ctx, t, Part{Name: "tables", Argv: argv, CPU: 1})
-		if err != nil {
-			return Sample{}, err
-		}
-		s := w.Sample("tables", "packets")
-		s.Own, s.Version = s.Parts["tables"], w.version["tables"]
-		return s, nil
-	}}
 }

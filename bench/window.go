@@ -156,3 +156,20 @@ func cpusOf(up []*process) []int {
 	}
 	return cpus
 }
+
+// onCore is a contestant that is one program on CPU 1, which counts what count names.
+func onCore(name, absent, count string, argv ...string) Contestant {
+	const part = "program"
+	return Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
+		w, err := runParts(ctx, t, Part{Name: part, Argv: argv, CPU: 1})
+		if err != nil {
+			return Sample{}, err
+		}
+		s := w.Sample(part, count)
+		s.Own, s.Version = s.Parts[part], w.version[part]
+		if allocs, told := w.final[part].Counts["allocs"]; told {
+			s.Counts["allocs"] = allocs
+		}
+		return s, nil
+	}}
+}

@@ -166,8 +166,8 @@ func (g literalMaker) text() string {
 }
 
 // NearMisses makes texts of size bytes, total in all, of what nearly matches patterns, which compile: each
-// with its first or last byte missing or one byte changed, and one in a hundred whole. Of the patterns that
-// lie in others by chance one in a hundred stays too: texts are for searches that find little after much.
+// with its first or last byte missing or one byte changed. Of the patterns that lie there nevertheless, by
+// chance, one in a hundred stays: texts are for searches that find little after much.
 func NearMisses(seed uint64, patterns []literal.Pattern, size, total int) [][]byte {
 	r := rand.New(rand.NewPCG(seed, 2))
 	var all []byte
