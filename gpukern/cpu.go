@@ -66,12 +66,12 @@ func NewCPU(cfg Config) *CPU {
 		done: make([]*packet.Batch, cfg.Depth),
 	}
 	c.find.limit = MatchLimit(cfg.MatchLimit)
-	if cfg.Ops&OpFlow != 0 {
-		c.find.streams = cfg.Streams
-	}
 	c.key.init(&cfg.HashKey)
-	if c.ops&OpFlow != 0 && cfg.Flows != nil {
-		c.flows, c.flow = cfg.Flows, new(flowWork)
+	if c.ops&OpFlow != 0 {
+		c.find.streams = cfg.Streams
+		if cfg.Flows != nil {
+			c.flows, c.flow = cfg.Flows, new(flowWork)
+		}
 	}
 	if c.ops&OpSketch != 0 && cfg.Sketch != nil {
 		c.counts, c.sketch = cfg.Sketch, new(sketchWork)

@@ -3,6 +3,8 @@ package gpukern
 import (
 	"encoding/binary"
 	"unsafe"
+
+	"github.com/millrace/millrace/gpukern/literal"
 )
 
 // Image is a table laid out for the kernels in gpukern/cuda: the C struct that describes it, and the
@@ -14,10 +16,7 @@ type Image struct {
 }
 
 // Part is an array of an Image.
-type Part struct {
-	At   int    // offset in Image.Struct of the eight bytes that point to the array
-	Data []byte // borrowed from the table; to lie on a boundary of at least 16 bytes
-}
+type Part = literal.Part
 
 // u32 appends a field of four bytes; the caller keeps the C struct's alignment.
 func (m *Image) u32(v uint32) { m.Struct = binary.LittleEndian.AppendUint32(m.Struct, v) }
@@ -28,7 +27,7 @@ func (m *Image) u64(v uint64) { m.Struct = binary.LittleEndian.AppendUint64(m.St
 // pointer appends a pointer to data; to nothing where data is empty.
 func (m *Image) pointer(data []byte) {
 	if len(data) > 0 {
-		m.Parts = append(m.Parts, Part{len(m.Struct), data})
+		m.Parts = append(m.Parts, Part{At: len(m.Struct), Data: data})
 	}
 	m.u64(0)
 }
@@ -39,7 +38,7 @@ func (m *Image) join(o Image) {
 		m.Struct = append(m.Struct, 0)
 	}
 	for _, p := range o.Parts {
-		m.Parts = append(m.Parts, Part{p.At + len(m.Struct), p.Data})
+		m.Parts = append(m.Parts, Part{At: p.At + len(m.Struct), Data: p.Data})
 	}
 	m.Struct = append(m.Struct, o.Struct...)
 }

@@ -1,7 +1,5 @@
 package gpukern
 
-import "github.com/millrace/millrace/gpukern/literal"
-
 // Image lays t out for the kernels, with the key of the hash; all zeros is DefaultHashKey. It is struct
 // gk_tables of gpukern/cuda/tables.h. The parts that belong to t are borrowed from it.
 func (t *Tables) Image(key *[40]byte) Image {
@@ -9,7 +7,7 @@ func (t *Tables) Image(key *[40]byte) Image {
 	m.join(hashImage(key))
 	acl4, acl6 := t.ACL.Images()
 	lpm4, lpm6 := t.Routes.Images()
-	for _, o := range []Image{acl4, acl6, lpm4, lpm6, literalImage(t.Literals)} {
+	for _, o := range []Image{acl4, acl6, lpm4, lpm6, Image(t.Literals.Image())} {
 		m.join(o)
 	}
 	return m
@@ -31,15 +29,5 @@ func hashImage(key *[40]byte) Image {
 	}
 	var m Image
 	m.pointer(bytesOf(half))
-	return m
-}
-
-// literalImage is struct gk_literals of gpukern/cuda/literal.cuh.
-func literalImage(s *literal.Set) Image {
-	of := s.Image()
-	m := Image{Struct: of.Struct}
-	for _, p := range of.Parts {
-		m.Parts = append(m.Parts, Part(p))
-	}
 	return m
 }

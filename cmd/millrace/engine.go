@@ -9,7 +9,12 @@ import (
 )
 
 // engineWords are the values of --engine.
-var engineWords = []string{string(choose.KindCPU), string(choose.KindCUDA), string(choose.KindAuto)}
+var engineWords = func() (words []string) {
+	for _, k := range choose.Kinds {
+		words = append(words, string(k))
+	}
+	return words
+}()
 
 // checkEngine refuses what is none of them.
 func checkEngine(word string) error {

@@ -14,14 +14,14 @@ const scratchSlots = inFlight * smallBatch
 
 // judge measures both back ends with what cfg says, once for each set of operations.
 func (o *Opener) judge(cfg gpukern.Config) ([]gpukern.Choice, error) {
-	if o.measured && o.judged == cfg.Ops {
+	if o.choices != nil && o.judged == cfg.Ops {
 		return o.choices, nil
 	}
 	all, err := o.Judge(context.Background(), cfg, Plan{Ops: []gpukern.Ops{cfg.Ops}})
 	if err != nil {
 		return nil, err
 	}
-	o.choices, o.judged, o.measured = all, cfg.Ops, true
+	o.choices, o.judged = all, cfg.Ops
 	return all, nil
 }
 

@@ -62,9 +62,8 @@ type Opener struct {
 	device *cuda.Device // nil where the CPU does everything
 	why    error        // with KindAuto: why there is no device
 
-	judged   gpukern.Ops // what choices are about
-	choices  []gpukern.Choice
-	measured bool
+	judged  gpukern.Ops // what choices are about
+	choices []gpukern.Choice
 
 	mu   sync.Mutex
 	told []string // why GPUs were given up

@@ -53,9 +53,6 @@ func (c *Config) setDefaults() error {
 	if c.Null {
 		c.Ops &^= gpukern.OpLiterals // nothing says where texts are
 	}
-	if c.HashKey == [40]byte{} {
-		c.HashKey = gpukern.DefaultHashKey
-	}
 	orElse(&c.Depth, 8)
 	orElse(&c.Slots, min(c.Depth, maxSlots))
 	orElse(&c.Room, slotMax*(2*c.Depth+8))
