@@ -38,6 +38,18 @@ const (
 	DropImpaired                        // an Impair wrapper was told to lose it
 	DropEngine                          // the engine failed
 	DropHandover                        // the loop that it was for had no room or no frame, or has ended
+	DropNotOurs                         // neither an address of this host nor a group that it is in
+	DropNoSocket                        // no socket has this address, protocol and port
+	DropSocketFull                      // the socket's receive queue is full
+	DropSequence                        // outside of the window, or old: TCP has no use for it
+	DropState                           // not allowed in the connection's state, or forged
+	DropBacklog                         // the listener's queues are full
+	DropMemory                          // the budget of bytes for buffers is spent
+	DropAuth                            // a missing or wrong signature (TCP-AO, TCP-MD5)
+	DropReassembly                      // a fragment that overlaps, came too late or was one too many
+	DropUnresolved                      // the queue behind an unresolved neighbour is full, or the neighbour did not answer
+	DropNeighbor                        // ARP or neighbour discovery that is malformed, forged or unasked
+	DropICMP                            // an ICMP message about no packet of ours, or one that nobody serves
 	dropEnd
 )
 
@@ -61,6 +73,10 @@ var verdictNames = [Verdicts]string{
 	DropTxFull: "tx_full", DropLinkDown: "link_down", DropNoFrame: "no_frame",
 	DropDenied: "denied", DropRateLimit: "rate_limit",
 	DropImpaired: "impaired", DropEngine: "engine", DropHandover: "handover_full",
+	DropNotOurs: "not_ours", DropNoSocket: "no_socket", DropSocketFull: "socket_full",
+	DropSequence: "sequence", DropState: "state", DropBacklog: "backlog", DropMemory: "memory",
+	DropAuth: "auth", DropReassembly: "reassembly", DropUnresolved: "unresolved",
+	DropNeighbor: "neighbor", DropICMP: "icmp",
 }
 
 // String returns the name under which the verdict is counted: lower case, words joined by "_".

@@ -32,7 +32,17 @@ gpukern         : packet ring wire gpukern/literal
 gpukern/cuda    : packet ring gpukern gpukern/literal
 gpukern/choose  : packet wire ring gpukern gpukern/literal gpukern/cuda
 filter          : packet wire clock gpukern gpukern/literal
+ip              : packet wire clock
+ip/dhcp         : clock ip
+udp             : packet wire clock ip
+tcp/cc          : clock
+tcp/loss        : wire clock
+tcp             : packet wire clock ip tcp/cc tcp/loss
+tcp/netsim      : packet wire clock pmd ip tcp tcp/cc
+tcp/script      : packet wire clock ip tcp tcp/cc
 stack           : packet ring clock pmd gpukern filter
+stack/host      : packet ring clock wire pmd gpukern metrics ip ip/dhcp tcp tcp/cc udp stack
+socket          : packet ring clock wire pmd gpukern metrics ip tcp tcp/cc udp stack stack/host
 gateway/health  : clock
 gateway/quiclb  :
 gateway         : gateway/health gateway/quiclb packet ring clock wire pmd gpukern filter stack metrics
@@ -43,6 +53,8 @@ bench           : *
 examples/lab    : internal/testnet
 internal/doctor : gpukern
 internal/replay : packet wire clock ring capture pmd gpukern gpukern/* filter stack
+internal/service: 
+internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service
 internal/kernbench: packet wire clock ring capture gpukern gpukern/* metrics
 internal/hostkern:
 internal/testnet:
@@ -54,22 +66,25 @@ internal/layers :
 const rooms = `
 github.com/cilium/ebpf            : pmd/afxdp filter/ebpf bench
 github.com/gopacket/gopacket      : capture bench
-github.com/vishvananda/netlink    : gateway pmd/afxdp pmd/afpacket pmd/tap pmd/device cmd/millrace internal/doctor internal/testnet bench
+github.com/vishvananda/netlink    : gateway internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device cmd/millrace internal/doctor internal/testnet bench
 github.com/vishvananda/netns      : internal/testnet
-github.com/prometheus             : metrics gateway cmd/millrace
+github.com/prometheus             : metrics gateway cmd/millrace internal/stackd
 github.com/spf13                  : cmd/millrace
 github.com/schollz/progressbar/v3 : cmd/millrace
-go.yaml.in/yaml/v3                : gateway
+go.yaml.in/yaml/v3                : gateway internal/stackd
+github.com/insomniacslk/dhcp      : ip/dhcp
+gvisor.dev/gvisor                 : bench
+github.com/quic-go/quic-go        : bench
 golang.org/x/sys                  : *
 github.com/ebitengine/purego      : gpukern/cuda internal/hostkern bench
 gonum.org/v1/plot                 : internal/kernbench
-golang.org/x/net                  : gateway
+golang.org/x/net                  : gateway socket udp bench
 golang.org/x/term                 : cmd/millrace
 `
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb"}
+var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb", "ip", "udp", "tcp"}
 
 const (
 	root   = "../.."
