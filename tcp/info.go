@@ -1,0 +1,60 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/ip"
+)
+
+// Info is what is known of a connection at one moment.
+type Info struct {
+	Tuple      ip.Tuple
+	State      State
+	Congestion string // algorithm
+
+	RTT, RTTVar, MinRTT, RTO time.Duration // RFC 6298; 0 before the first measurement
+	Cwnd, Ssthresh           uint64        // bytes
+	InFlight                 uint64        // bytes sent and neither acknowledged nor thought lost
+	Pacing                   uint64        // bytes a second; 0 is not paced
+	DeliveryRate             uint64        // bytes a second, the latest sample
+
+	MSS     int // payload of a full segment now, bytes
+	PeerMSS int // as announced
+	PathMTU int // bytes
+
+	SendWindow, ReceiveWindow     uint32 // bytes
+	SendScale, ReceiveScale       uint8
+	SendQueue, ReceiveQueue       int // bytes: not acknowledged; not read
+	SendBuffer, ReceiveBuffer     int // bytes: their bounds now
+	Timestamps, SACK, ECN, AccECN bool
+	FastOpen                      bool // data in the SYN was taken
+
+	BytesAcked, BytesReceived uint64 // of payload
+	Retransmits               uint64 // segments
+	Reordering                uint32 // segments; 0 is none seen
+	CE                        uint32 // packets that came marked (ECN)
+}
+
+// Stats counts what happened in a Mux since it was made. Levels, which also fall, say so.
+type Stats struct {
+	Conns, HalfOpen, TimeWait int   // levels
+	Memory                    int64 // level: bytes of buffers
+
+	ActiveOpens, PassiveOpens   uint64 // RFC 4022
+	Failed, Resets              uint64 // attempts that failed; connections that a RST ended
+	SegmentsIn, SegmentsOut     uint64
+	BytesIn, BytesOut           uint64
+	Retransmits                 uint64 // segments
+	Timeouts, Probes            uint64 // retransmission timeouts; tail loss probes
+	ResetsOut                   uint64
+	ChallengeAcks               uint64 // RFC 5961
+	ZeroWindowProbes, KeepAlive uint64
+	OutOfOrder, Duplicate       uint64 // segments
+	Pruned                      uint64 // out-of-order data thrown away for lack of memory, bytes
+
+	CookiesSent, CookiesGood, CookiesBad uint64 // RFC 4987
+	FastOpens                            uint64 // SYNs with data that were taken (RFC 7413)
+	AcceptOverflow                       uint64
+	AuthFailed                           uint64
+	TimeWaitReused                       uint64 // RFC 6191
+}

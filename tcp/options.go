@@ -1,0 +1,45 @@
+package tcp
+
+import "time"
+
+// Options are what an application may choose for a connection or listener; accepted connections begin
+// with their listener's. The zero value is right for most.
+type Options struct {
+	Congestion string // "cubic" (also ""), "reno", "bbr" or "dctcp"; package tcp/cc has the list
+
+	NoDelay bool // send small segments at once (RFC 9293 3.7.4: Nagle's algorithm off)
+	Cork    bool // keep back what does not fill a segment, 200 ms at most
+
+	KeepAlive   KeepAlive     // RFC 9293 3.8.4
+	UserTimeout time.Duration // how long sent data may stay unacknowledged (RFC 5482); 0 is until retransmissions give up
+
+	SendBuffer, ReceiveBuffer int    // bytes; 0 grows with need
+	MSS                       int    // largest segment to announce and send; 0 follows the MTU
+	MaxPacing                 uint64 // bytes a second, 0 for no bound
+	TTL                       uint8  // hop limit; 0 is the host's
+
+	ECN                             ECNMode
+	FastOpen                        bool // RFC 7413
+	PathProbe                       bool // look for a larger path MTU by probes (RFC 4821)
+	NoTimestamps, NoSACK, NoScaling bool // do not offer and do not accept the option
+	NoDelayedAck                    bool // acknowledge every segment at once
+	Keys                            *Keys
+}
+
+// KeepAlive says when to probe a peer that is silent (RFC 9293 3.8.4).
+type KeepAlive struct {
+	Idle     time.Duration // silence before the first probe; 0 is no keepalive
+	Interval time.Duration // between probes; 0 is 75 s
+	Count    int           // unanswered probes that end the connection; 0 is 9
+}
+
+// ECNMode says how a connection uses explicit congestion notification.
+type ECNMode uint8
+
+// Values of ECNMode.
+const (
+	ECNPassive  ECNMode = iota // agree when the peer asks
+	ECNOff                     // never
+	ECNClassic                 // ask for RFC 3168
+	ECNAccurate                // ask for accurate ECN (RFC 9768), fall back to RFC 3168
+)
