@@ -1,0 +1,104 @@
+package udp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// Datagram is a received datagram, or several of one flow that a device or the host merged. Everything
+// in it is borrowed. Addresses are those of the IP header, ports those of the UDP header.
+type Datagram struct {
+	Payload     [][]byte   // behind the UDP header, in order
+	Len         int        // bytes of payload, in all Payload
+	SegmentSize int        // bytes of each datagram but the last, where several were merged; 0 is one datagram
+	Hash        uint32     // of the flow (packet.Desc.Hash); 0 where it is not known
+	Interface   uint32     // that it came in by, from 1; 0 where it is not known
+	TOS         uint8      // DSCP and ECN of the IP header (RFC 2474, RFC 3168)
+	TTL         uint8      // or hop limit
+	Broadcast   bool       // Local is a broadcast address
+	NoChecksum  bool       // the sender made no checksum; over IPv6 only sockets that allow it take it
+	Time        clock.Time // of arrival
+}
+
+// Message is a datagram, or several of equal size to or from one peer, as sockets read and write them.
+type Message struct {
+	Buffers [][]byte // in order; read: filled; written: sent, and borrowed for the call
+
+	// N is the number of bytes read. Before a Write it must be 0; where that stops within the message
+	// for want of room, N says how much has gone, and a further Write goes on behind it.
+	N int
+
+	// Remote is the peer. On connected sockets, a Write takes the zero value for the socket's peer.
+	Remote     ip.Addr
+	RemotePort uint16
+
+	// Local is the address that the datagram was sent to, a group's too. For a Write it is the source
+	// address; zero leaves the choice to the socket, or else the host.
+	Local ip.Addr
+
+	Interface   uint32     // came in by, or is to leave by; 0 is not known, or by the routes
+	SegmentSize int        // bytes of each datagram but the last; 0 is one datagram
+	TOS         uint8      // DSCP and ECN; for a Write, ECN is taken from here and DSCP too where it is not 0
+	TTL         uint8      // or hop limit; for a Write, 0 is the socket's
+	Truncated   bool       // Buffers were too small and the rest was lost
+	Time        clock.Time // of arrival; unused by Write
+}
+
+// ECN returns the congestion notification field.
+func (m *Message) ECN() wire.ECN { return wire.ECN(m.TOS & 3) }
+
+// Outgoing is a datagram on its way out, or as many as SegmentSize cuts it into. It is borrowed for
+// the call.
+type Outgoing struct {
+	Tuple        *ip.Tuple // Local may be zero: the Output chooses by the way
+	Payload      [][]byte
+	Len          int // bytes of payload, in all Payload
+	SegmentSize  int // bytes of each datagram but the last; Len where it is one
+	Interface    uint32
+	TOS          uint8
+	TTL          uint8   // 0 is the host's
+	DontFragment bool    // longer than the path's MTU is packet.DropTooBig, and IPv4 has the DF bit
+	Broadcast    bool    // may go to a broadcast address; otherwise that is packet.DropDenied
+	Loop         bool    // multicast: members on this host receive it too
+	NoChecksum   bool    // send the checksum 0 (RFC 768; RFC 6935 over IPv6)
+	Hint         *uint64 // eight bytes of the socket for the Output, such as which way it found; 0 at first; nil where there are none
+}
+
+// Output is where datagrams go.
+type Output interface {
+	// Send sends o, all of it or nothing. Forward says that it has gone, or waits for a neighbour.
+	// DropTxFull is no room now: try again after the next Poll. DropNoRoute is no way, DropTooBig
+	// longer than the MTU with DontFragment, DropDenied a broadcast without permission or a source
+	// address that is not this host's.
+	Send(now clock.Time, o *Outgoing) packet.Verdict
+
+	// Offload returns the most payload that one Outgoing of several datagrams may carry, in bytes; 0
+	// where it cuts nothing, and the Mux does.
+	Offload() int
+}
+
+// Groups is where multicast groups are joined and left (RFC 3376 3, RFC 3810 3). Each Join has its
+// Leave, with the same arguments: the implementer counts them.
+type Groups interface {
+	// Join has the host receive group by an interface (0: the one of the route to the group), from
+	// source, or from anywhere where that is the zero address.
+	Join(now clock.Time, iface uint32, group, source ip.Addr) error
+	Leave(now clock.Time, iface uint32, group, source ip.Addr)
+}
+
+// Events tell what has become possible on a socket.
+type Events uint16
+
+// The bits of Events.
+const (
+	Readable Events = 1 << iota // a datagram, or an error (TakeErr)
+	Writable                    // room, after a Write that found none
+)
+
+// Owner is told what happened to its socket, once at the end of each burst. It may call the socket's
+// methods.
+type Owner interface {
+	Ready(ev Events)
+}

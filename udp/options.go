@@ -1,0 +1,57 @@
+package udp
+
+import "errors"
+
+// Errors of Bind, Connect and TakeErr.
+var (
+	ErrInUse        = errors.New("address already in use")
+	ErrNoPort       = errors.New("no port is free")
+	ErrTooMany      = errors.New("too many sockets")
+	ErrAddress      = errors.New("addresses do not go together")
+	ErrRefused      = errors.New("port unreachable")               // ICMP: nobody listens
+	ErrUnreachable  = errors.New("host or network unreachable")    // ICMP
+	ErrProhibited   = errors.New("administratively prohibited")    // ICMP
+	ErrProtocol     = errors.New("protocol unreachable or broken") // ICMP
+	ErrNotMulticast = errors.New("not a multicast address")
+	ErrNotMember    = errors.New("not a member of the group")
+	ErrSteering     = errors.New("connection ID outside of its bounds")
+)
+
+// Options of a socket. The zero value is usual.
+type Options struct {
+	// ReceiveBuffer bounds the memory of the datagrams that wait, in bytes; 0 is DefaultReceiveBuffer.
+	ReceiveBuffer int
+
+	// Share lets several sockets that all say so bind one address and port. They form a group:
+	// datagrams are spread over it by flow, or as Steer says. Multicast and broadcast go to each.
+	Share bool
+
+	V6Only       bool  // the unspecified address is that of IPv6 alone, not both (RFC 3493 5.3)
+	GRO          bool  // Read merges datagrams of equal size and one flow into one Message
+	DontFragment bool  // longer than the MTU is an error; nothing is fragmented on the way (RFC 8899)
+	Broadcast    bool  // may send to broadcast addresses
+	NoLoop       bool  // multicast that is sent does not come back to members on this host
+	TOS          uint8 // DSCP and ECN of what is sent
+	TTL          uint8 // or hop limit, unicast; 0 is the host's
+	MulticastTTL uint8 // 0 is 1 (RFC 1112 6.1)
+
+	MulticastInterface uint32 // that multicast leaves by; 0 is by the routes
+	Interface          uint32 // the only one that datagrams are taken from and leave by; 0 is any
+
+	// NoChecksum sends no checksums, and takes datagrams over IPv6 that have none. It is for tunnels
+	// that meet RFC 6936 4 and 5; every other socket needs its checksums (RFC 8200 8.1). Over IPv4
+	// datagrams without checksum are always taken (RFC 768).
+	NoChecksum bool
+}
+
+// DefaultReceiveBuffer bounds the memory of a socket's queue where Options do not: 256 KiB.
+const DefaultReceiveBuffer = 256 << 10
+
+// Steering tells a group of sockets which of them a QUIC packet belongs to, by its destination
+// connection ID (RFC 9000 5.2), so that a client may change its address and stay with its socket.
+// Sockets of the group have indices (Socket.Index); connections choose their IDs so that Index tells
+// that of their socket.
+type Steering struct {
+	Length int // of connection IDs that the servers choose, bytes: 1 to 20
+	Offset int // of the byte within them that is the socket's index; -1 goes by a hash of the whole
+}
