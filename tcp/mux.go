@@ -30,10 +30,11 @@ type Config struct {
 type Mux struct {
 	cfg   Config
 	stats Stats
+	front front
 }
 
 // NewMux returns a Mux without connections.
-func NewMux(cfg Config) *Mux { return &Mux{cfg: cfg} }
+func NewMux(cfg Config) *Mux { return &Mux{cfg: cfg, front: newFront(&cfg)} }
 
 // Input takes a segment that arrived for t, which names the flow as this host sees it. Addresses and
 // checksum have been verified. The answer is Deliver or the reason of its drop. What it causes to be

@@ -1,0 +1,53 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+)
+
+// isnTick is the time in which the sequence numbers of new connections of one tuple count on by one
+// (RFC 6528 3, RFC 9293 3.4.1).
+const isnTick = 4 * time.Microsecond
+
+// timestampTick is the unit of our timestamps (RFC 7323 5.4: between 1 ms and 1 s).
+const timestampTick = time.Millisecond
+
+// secrets are the keys that make numbers unguessable from outside, all of them from Config.Secret.
+type secrets struct {
+	isn, stamp, port, cookie, fastOpen, table sipKey
+}
+
+func newSecrets(secret *[32]byte) secrets {
+	return secrets{
+		isn:      deriveKey(secret, "initial sequence numbers"),
+		stamp:    deriveKey(secret, "timestamp offsets"),
+		port:     deriveKey(secret, "local ports"),
+		cookie:   deriveKey(secret, "SYN cookies"),
+		fastOpen: deriveKey(secret, "Fast Open cookies"),
+		table:    deriveKey(secret, "tables"),
+	}
+}
+
+// isn returns the initial sequence number of a connection: a clock plus a secret function of the tuple
+// (RFC 6528 3). So successive connections of a tuple count upwards, and those of others tell nothing.
+func (s *secrets) initialSequence(now clock.Time, t *ip.Tuple) uint32 {
+	return uint32(now/clock.Time(isnTick)) + uint32(s.isn.tuple(t, 0))
+}
+
+// sequenceAbove returns iss, or where that is not above last, the sequence number that the tuple's former connection
+// stopped at, one that is, by more than a window without scaling (RFC 9293 3.10.7.4, TIME-WAIT).
+func sequenceAbove(iss, last uint32) uint32 {
+	if int32(iss-last) > 0 {
+		return iss
+	}
+	return last + 1<<16 + 1
+}
+
+// timestampOffset returns what the tuple's timestamps start from (RFC 7323 7.1). It is the same for
+// every connection of the tuple, so that their timestamps count upwards too, as RFC 6191 needs.
+func (s *secrets) timestampOffset(t *ip.Tuple) uint32 { return uint32(s.stamp.tuple(t, 0)) }
+
+// timestamp returns the timestamp clock at now, without the offset of a connection.
+func timestamp(now clock.Time) uint32 { return uint32(now / clock.Time(timestampTick)) }
