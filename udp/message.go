@@ -40,7 +40,7 @@ type Message struct {
 
 	Interface   uint32     // came in by, or is to leave by; 0 is not known, or by the routes
 	SegmentSize int        // bytes of each datagram but the last; 0 is one datagram
-	TOS         uint8      // DSCP and ECN; for a Write, ECN is taken from here and DSCP too where it is not 0
+	TOS         uint8      // DSCP and ECN; for a Write, 0 is the socket's, and so is DSCP where that is 0
 	TTL         uint8      // or hop limit; for a Write, 0 is the socket's
 	Truncated   bool       // Buffers were too small and the rest was lost
 	Time        clock.Time // of arrival; unused by Write

@@ -31,82 +31,115 @@ const DefaultBudget = 32 << 20
 
 // Mux holds the sockets of one loop.
 type Mux struct {
-	cfg Config
+	cfg     Config
+	ports   map[uint16]*port
+	flows   map[ip.Tuple]*Socket // connected sockets
+	last    *Socket              // the connected socket of the datagram before: flows come in bursts
+	sockets int
+	pool    pool
+	rng     uint64
+	stats   Stats
+
+	dirty, dirtyEnd *Socket // to be told at the next Poll
+	waiting         []*Socket
+
+	// What is passed to the Output lives here, so that nothing escapes to the heap for each call.
+	out      Outgoing
+	outTuple ip.Tuple
+	pieces   [][]byte
 }
 
-// Stats counts what a Mux did, in datagrams.
+// Stats counts what a Mux did, in datagrams. Received is what was queued on a socket at least and the
+// sum of Dropped.
 type Stats struct {
 	Received uint64                  // Input, each of those merged
-	Queued   uint64                  // copies: multicast may have several for one received
+	Queued   uint64                  // in all queues: multicast may have several for one received
 	Sent     uint64                  // taken by the Output
-	Dropped  [packet.Verdicts]uint64 // received and not queued anywhere, by reason
-	Lost     uint64                  // not queued on one socket for want of room, DropSocketFull and copies
-	Sockets  int
-	Memory   int64 // bytes of queues and leases now
+	Dropped  [packet.Verdicts]uint64 // received and queued nowhere, by reason
+	Lost     uint64                  // not queued on a socket for want of room, each copy and each of those merged
+	Sockets  int                     // open now
+	Memory   int64                   // bytes of queues and leases now
 }
 
 // NewMux returns a Mux without sockets.
-func NewMux(cfg Config) *Mux { return &Mux{cfg: cfg} }
+func NewMux(cfg Config) *Mux {
+	if cfg.Budget == 0 {
+		cfg.Budget = DefaultBudget
+	}
+	if cfg.MaxSockets == 0 {
+		cfg.MaxSockets = 65536
+	}
+	if cfg.PortFirst == 0 || cfg.PortLast < cfg.PortFirst {
+		cfg.PortFirst, cfg.PortLast = 49152, 65535
+	}
+	return &Mux{
+		cfg:   cfg,
+		ports: map[uint16]*port{},
+		flows: map[ip.Tuple]*Socket{},
+		pool:  pool{budget: cfg.Budget},
+	}
+}
 
-// Input borrows a received datagram whose checksum is right, or absent and said to be. t is the flow
-// as this host sees it: Local is the destination, a group or broadcast address too. Deliver says that
-// at least one socket has it; otherwise it is the reason of the drop, DropNoSocket where the host
-// answers that the port is unreachable (unless it came to a group or broadcast address).
-func (m *Mux) Input(now clock.Time, t *ip.Tuple, d *Datagram) packet.Verdict {
-	return packet.DropNoSocket
+// mark has the owner of s told of an event at the next Poll.
+func (s *Socket) mark(ev Events) {
+	s.events |= ev
+	if s.dirty {
+		return
+	}
+	s.dirty = true
+	m := s.m
+	if m.dirty == nil {
+		m.dirty = s
+	} else {
+		m.dirtyEnd.nextDirty = s
+	}
+	m.dirtyEnd = s
 }
 
 // Poll tells owners what happened since the last call, and returns when it wants to be called next:
-// Never, or soon when a Write waits for room.
-func (m *Mux) Poll(now clock.Time) clock.Time { return clock.Never }
-
-// Bind returns a socket that receives what comes to an address and port. The zero address is any, of
-// both versions unless V6Only; ip.From4 of 0.0.0.0 is any of IPv4. Port 0 is chosen. A multicast
-// address receives only what comes to that group.
-func (m *Mux) Bind(local ip.Addr, port uint16, o *Options, owner Owner) (*Socket, error) {
-	return nil, ErrNoPort
-}
-
-// Connect returns a socket that receives what comes from one peer and sends to it by default. Local
-// must be an address (the host's for the way to Remote, see ip.Node); LocalPort 0 is chosen so that
-// Config.Owns holds.
-func (m *Mux) Connect(t ip.Tuple, o *Options, owner Owner) (*Socket, error) {
-	return nil, ErrNoPort
+// Never, or now where owners caused more. A Write that waits for room is tried again by its owner,
+// who is told at every Poll: the loop polls after each turn in which it sent.
+func (m *Mux) Poll(now clock.Time) clock.Time {
+	for i, s := range m.waiting {
+		s.waits = false
+		s.mark(Writable)
+		m.waiting[i] = nil
+	}
+	m.waiting = m.waiting[:0]
+	s := m.dirty
+	m.dirty, m.dirtyEnd = nil, nil
+	for s != nil {
+		next, ev := s.nextDirty, s.events
+		s.nextDirty, s.dirty, s.events = nil, false, 0
+		if !s.closed && s.owner != nil {
+			s.owner.Ready(ev)
+		}
+		s = next
+	}
+	if m.dirty != nil {
+		return now
+	}
+	return clock.Never
 }
 
 // Stats returns the counters.
-func (m *Mux) Stats() Stats { return Stats{} }
+func (m *Mux) Stats() Stats {
+	m.stats.Sockets, m.stats.Memory = m.sockets, m.pool.used
+	return m.stats
+}
 
 // Each calls f with every socket, in no order. f must not open or close any.
-func (m *Mux) Each(f func(*Socket)) {}
-
-// Socket is an endpoint of a Mux.
-type Socket struct{}
-
-// Close takes the socket out of the Mux and frees its queue. Owner is told nothing any more.
-func (s *Socket) Close(now clock.Time) {}
-
-// Tuple returns the addresses: Remote is zero unless connected.
-func (s *Socket) Tuple() ip.Tuple { return ip.Tuple{} }
-
-// Read fills messages with datagrams that wait and returns how many it filled.
-func (s *Socket) Read(now clock.Time, msgs []Message) int { return 0 }
-
-// Write sends messages and returns how many have gone. Where that is not all, the verdict says why the
-// next one has not: see Output.Send. After DropTxFull the owner is told Writable when to try again.
-func (s *Socket) Write(now clock.Time, msgs []Message) (int, packet.Verdict) {
-	return 0, packet.DropTxFull
+func (m *Mux) Each(f func(*Socket)) {
+	for _, p := range m.ports {
+		for _, s := range p.all {
+			f(s)
+		}
+	}
 }
 
 // TakeErr returns and clears the error that ICMP reported to a connected socket; nil is none.
-func (s *Socket) TakeErr() error { return nil }
-
-// Join has the socket receive a group by an interface (0: by the routes), from source or, where that is
-// the zero address, from anywhere.
-func (s *Socket) Join(now clock.Time, iface uint32, group, source ip.Addr) error { return nil }
-
-// Leave undoes a Join.
-func (s *Socket) Leave(now clock.Time, iface uint32, group, source ip.Addr) error { return nil }
-
-// Steer sets how the group of s chooses among its sockets; nil goes by the flow's hash.
-func (s *Socket) Steer(st *Steering) error { return nil }
+func (s *Socket) TakeErr() error {
+	err := s.err
+	s.err = nil
+	return err
+}

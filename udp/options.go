@@ -46,12 +46,3 @@ type Options struct {
 
 // DefaultReceiveBuffer bounds the memory of a socket's queue where Options do not: 256 KiB.
 const DefaultReceiveBuffer = 256 << 10
-
-// Steering tells a group of sockets which of them a QUIC packet belongs to, by its destination
-// connection ID (RFC 9000 5.2), so that a client may change its address and stay with its socket.
-// Sockets of the group have indices (Socket.Index); connections choose their IDs so that Index tells
-// that of their socket.
-type Steering struct {
-	Length int // of connection IDs that the servers choose, bytes: 1 to 20
-	Offset int // of the byte within them that is the socket's index; -1 goes by a hash of the whole
-}

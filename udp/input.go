@@ -1,0 +1,104 @@
+package udp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+)
+
+// Input borrows a received datagram whose checksum is right, or absent and said to be. t is the flow
+// as this host sees it: Local is the destination, a group or broadcast address too. Deliver says that
+// at least one socket has it; otherwise it is the reason of the drop, DropNoSocket where the host
+// answers that the port is unreachable (unless it came to a group or broadcast address).
+func (m *Mux) Input(now clock.Time, t *ip.Tuple, d *Datagram) packet.Verdict {
+	count := d.count()
+	m.stats.Received += count
+	v := m.input(t, d)
+	if v != packet.Deliver {
+		m.stats.Dropped[v] += count
+	}
+	return v
+}
+
+// count returns how many datagrams were merged.
+func (d *Datagram) count() uint64 {
+	if d.SegmentSize <= 0 || d.Len <= d.SegmentSize {
+		return 1
+	}
+	return uint64((d.Len + d.SegmentSize - 1) / d.SegmentSize)
+}
+
+func (m *Mux) input(t *ip.Tuple, d *Datagram) packet.Verdict {
+	if d.Len < 0 || d.SegmentSize < 0 || d.Len > m.longest(d) {
+		return packet.DropMalformed
+	}
+	if d.Broadcast || isMulticast(t.Local) {
+		return m.spread(t, d)
+	}
+	if s := m.find(t, d); s != nil {
+		return s.input(t, d)
+	}
+	return packet.DropNoSocket
+}
+
+// longest returns the most payload that d may have: what one datagram of an IP packet has, or as much
+// as was merged, which is cut again.
+func (m *Mux) longest(d *Datagram) int {
+	if d.SegmentSize > 0 && d.SegmentSize < maxPayload {
+		return d.SegmentSize * maxMergedInput
+	}
+	return maxPayload
+}
+
+const (
+	maxPayload     = maxPacket - 8 // of IPv6; of IPv4 20 less
+	maxMergedInput = 1024
+)
+
+// input puts d into the queue of s.
+func (s *Socket) input(t *ip.Tuple, d *Datagram) packet.Verdict {
+	if d.NoChecksum && !t.Local.Is4() && !s.opts.NoChecksum {
+		return packet.DropL4Checksum // RFC 6935 5, RFC 6936 5
+	}
+	size := d.SegmentSize
+	if size <= 0 || size > d.Len {
+		size = d.Len
+	}
+	if !s.put(t, d, 0, size) {
+		return packet.DropSocketFull
+	}
+	for off := size; off < d.Len; off += size {
+		s.put(t, d, off, min(size, d.Len-off))
+	}
+	return packet.Deliver
+}
+
+// spread gives copies of a datagram to a group or broadcast address to every socket that wants it
+// (RFC 1122 4.1.3.5, RFC 3376 3.1).
+func (m *Mux) spread(t *ip.Tuple, d *Datagram) packet.Verdict {
+	v := packet.DropNoSocket
+	p := m.ports[t.LocalPort]
+	if p == nil {
+		return v
+	}
+	for _, s := range p.all {
+		if !s.wants(t, d) {
+			continue
+		}
+		if got := s.input(t, d); v != packet.Deliver {
+			v = got
+		}
+	}
+	return v
+}
+
+// wants reports whether s is to have a datagram to a group or broadcast address.
+func (s *Socket) wants(t *ip.Tuple, d *Datagram) bool {
+	if s.connected && (s.tuple.Remote != t.Remote || s.tuple.RemotePort != t.RemotePort) {
+		return false
+	}
+	if !s.connected && !s.scope.covers(t.Local) || !s.takes(d) {
+		return false
+	}
+	return d.Broadcast && !s.connected || s.member(t, d)
+}

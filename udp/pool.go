@@ -1,0 +1,83 @@
+package udp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+)
+
+// Buffers have a few sizes, so that those of datagrams that have been read serve for new ones.
+var classes = [...]int{256, 2048, 10240, 65536}
+
+const (
+	// nodeOverhead is what a queued datagram takes beside its buffer, rounded up: without it, floods
+	// of empty datagrams would be free.
+	nodeOverhead = 128
+
+	// spare bounds the memory that waits to be used again, bytes.
+	spare = 1 << 20
+)
+
+// node is a datagram in a queue.
+type node struct {
+	next          *node
+	buf           []byte // all of a class
+	n             int    // bytes of payload at its start
+	size          int    // memory taken: class and overhead
+	class         uint8
+	tos, ttl      uint8
+	remotePort    uint16
+	iface         uint32
+	time          clock.Time
+	remote, local ip.Addr
+}
+
+// pool gives nodes and bounds the memory of those given.
+type pool struct {
+	budget int64
+	used   int64 // bytes of nodes given
+	kept   int64 // bytes of nodes that are free
+	free   [len(classes)]*node
+}
+
+// classOf returns the smallest class for n bytes; n is at most that of the largest.
+func classOf(n int) uint8 {
+	for c, size := range classes {
+		if n <= size {
+			return uint8(c)
+		}
+	}
+	return uint8(len(classes) - 1)
+}
+
+// sizeOf returns the memory that a node for n bytes takes.
+func sizeOf(n int) int { return classes[classOf(n)] + nodeOverhead }
+
+// room returns how many bytes may still be taken.
+func (p *pool) room() int64 { return p.budget - p.used }
+
+// get returns a node for n bytes. The caller has checked room.
+func (p *pool) get(n int) *node {
+	c := classOf(n)
+	x := p.free[c]
+	if x == nil {
+		x = &node{buf: make([]byte, classes[c]), class: c, size: classes[c] + nodeOverhead}
+	} else {
+		p.free[c] = x.next
+		p.kept -= int64(x.size)
+		x.next = nil
+	}
+	p.used += int64(x.size)
+	x.n = n
+	return x
+}
+
+// put takes a node back.
+func (p *pool) put(x *node) {
+	p.used -= int64(x.size)
+	x.next = nil
+	if p.kept+int64(x.size) > spare {
+		return
+	}
+	p.kept += int64(x.size)
+	x.next, p.free[x.class] = p.free[x.class], x
+}

@@ -1,0 +1,191 @@
+package udp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+)
+
+// maxMerged is the most datagrams that a Read merges into one Message, as the Linux kernel does.
+const maxMerged = 64
+
+// maxPacket is the most bytes that a Message of merged datagrams has: as many as an IP packet.
+const maxPacket = 65535
+
+// limit returns the memory that the queue may have now: what was asked for, and no more than the Mux
+// has left for all. So n sockets that are flooded share all but one part in n+1 of the budget, and that
+// part stays for the others (Choudhury and Hahne, dynamic queue length thresholds, 1998).
+func (s *Socket) limit() int64 {
+	n := int64(s.opts.ReceiveBuffer)
+	if n == 0 {
+		n = DefaultReceiveBuffer
+	}
+	return min(n, s.m.pool.room())
+}
+
+// put copies n bytes of payload, from offset off on, into the queue; false is that there is no room.
+func (s *Socket) put(t *ip.Tuple, d *Datagram, off, n int) bool {
+	if int64(s.queued+sizeOf(n)) > s.limit() {
+		s.stats.Lost++
+		s.m.stats.Lost++
+		return false
+	}
+	x := s.m.pool.get(n)
+	gather(x.buf[:n], d.Payload, off)
+	x.remote, x.remotePort, x.local = t.Remote, t.RemotePort, t.Local
+	x.iface, x.tos, x.ttl, x.time = d.Interface, d.TOS, d.TTL, d.Time
+	s.push(x)
+	s.stats.Received++
+	s.m.stats.Queued++
+	s.mark(Readable)
+	return true
+}
+
+// gather copies bytes from offset off of src on to dst.
+func gather(dst []byte, src [][]byte, off int) {
+	for _, b := range src {
+		if off >= len(b) {
+			off -= len(b)
+			continue
+		}
+		dst = dst[copy(dst, b[off:]):]
+		off = 0
+		if len(dst) == 0 {
+			return
+		}
+	}
+}
+
+func (s *Socket) push(x *node) {
+	if s.head == nil {
+		s.head = x
+	} else {
+		s.tail.next = x
+	}
+	s.tail = x
+	s.queued += x.size
+}
+
+// pop takes the first datagram out of the queue; its memory still counts until free.
+func (s *Socket) pop() *node {
+	x := s.head
+	s.head = x.next
+	if s.head == nil {
+		s.tail = nil
+	}
+	x.next = nil
+	return x
+}
+
+func (s *Socket) free(x *node) {
+	s.queued -= x.size
+	s.m.pool.put(x)
+}
+
+// Readable reports whether Read, Lease or TakeErr has something.
+func (s *Socket) Readable() bool { return s.head != nil || s.err != nil }
+
+// Queued returns the memory of what waits to be read and of leases, in bytes.
+func (s *Socket) Queued() int { return s.queued }
+
+// Read fills messages with datagrams that wait and returns how many it filled. With GRO one Message may
+// have several of them, see SegmentSize.
+func (s *Socket) Read(now clock.Time, msgs []Message) int {
+	n := 0
+	for n < len(msgs) && s.head != nil {
+		s.fill(&msgs[n])
+		n++
+	}
+	return n
+}
+
+// fill moves the first datagram to a message, and, with GRO, those after it that go with it.
+func (s *Socket) fill(msg *Message) {
+	x := s.pop()
+	x.describe(msg)
+	room := 0
+	for _, b := range msg.Buffers {
+		room += len(b)
+	}
+	msg.N = min(x.n, room)
+	msg.Truncated = x.n > room
+	scatter(msg.Buffers, 0, x.buf[:msg.N])
+	if s.opts.GRO && x.n > 0 {
+		s.merge(msg, x, min(room, maxPacket))
+	}
+	s.free(x)
+}
+
+// merge appends the datagrams that follow x, have its size, and fit; the last may be shorter.
+func (s *Socket) merge(msg *Message, x *node, room int) {
+	for count := 1; count < maxMerged && s.head != nil; count++ {
+		y := s.head
+		if !y.follows(x) || msg.N+y.n > room {
+			return
+		}
+		s.pop()
+		scatter(msg.Buffers, msg.N, y.buf[:y.n])
+		msg.N += y.n
+		msg.SegmentSize = x.n
+		short := y.n < x.n
+		s.free(y)
+		if short {
+			return
+		}
+	}
+}
+
+// follows reports whether y may be merged behind x.
+func (y *node) follows(x *node) bool {
+	return y.n > 0 && y.n <= x.n && y.remotePort == x.remotePort && y.tos == x.tos && y.ttl == x.ttl &&
+		y.iface == x.iface && y.remote == x.remote && y.local == x.local
+}
+
+// describe writes everything but the payload to a message.
+func (x *node) describe(msg *Message) {
+	msg.Remote, msg.RemotePort, msg.Local = x.remote, x.remotePort, x.local
+	msg.Interface, msg.TOS, msg.TTL, msg.Time = x.iface, x.tos, x.ttl, x.time
+	msg.SegmentSize = 0
+}
+
+// scatter copies src to offset off of dst on.
+func scatter(dst [][]byte, off int, src []byte) {
+	for _, b := range dst {
+		if off >= len(b) {
+			off -= len(b)
+			continue
+		}
+		src = src[copy(b[off:], src):]
+		off = 0
+		if len(src) == 0 {
+			return
+		}
+	}
+}
+
+// Lease is a datagram that was taken out of a queue without copying. Its memory counts against the
+// socket until Release.
+type Lease struct {
+	s *Socket
+	x *node
+}
+
+// Lease takes the first datagram that waits.
+func (s *Socket) Lease(now clock.Time) (l Lease, ok bool) {
+	if s.head == nil {
+		return Lease{}, false
+	}
+	return Lease{s, s.pop()}, true
+}
+
+// Payload borrows the datagram's bytes until Release.
+func (l Lease) Payload() []byte { return l.x.buf[:l.x.n] }
+
+// Describe writes the datagram's addresses and the like to a message, and its length, but no payload.
+func (l Lease) Describe(msg *Message) {
+	l.x.describe(msg)
+	msg.N, msg.Truncated = l.x.n, false
+}
+
+// Release gives the memory back, once, also after the socket was closed. As all else it belongs to the
+// owner of the loop.
+func (l Lease) Release() { l.s.free(l.x) }

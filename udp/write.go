@@ -1,0 +1,155 @@
+package udp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+)
+
+// Write sends messages and returns how many have gone whole. Where that is not all, the verdict says
+// why the next one has not: see Output.Send; DropMalformed is a message without a peer. After
+// DropTxFull the owner is told Writable when to try again, and the message's N says how much of it has
+// gone, if it is several datagrams.
+func (s *Socket) Write(now clock.Time, msgs []Message) (int, packet.Verdict) {
+	for i := range msgs {
+		if v := s.send(now, &msgs[i]); v != packet.Forward {
+			if v == packet.DropTxFull && !s.waits {
+				s.waits = true
+				s.m.waiting = append(s.m.waiting, s)
+			}
+			return i, v
+		}
+	}
+	return len(msgs), packet.Forward
+}
+
+// send sends one message, from its N on.
+func (s *Socket) send(now clock.Time, msg *Message) packet.Verdict {
+	o := &s.m.out
+	if v := s.address(o, msg); v != packet.Forward {
+		return v
+	}
+	s.header(o, msg)
+	total := 0
+	for _, b := range msg.Buffers {
+		total += len(b)
+	}
+	size := msg.SegmentSize
+	if size <= 0 || size > total {
+		size = total
+	}
+	if size > longestPayload(o.Tuple.Remote) {
+		return packet.DropTooBig
+	}
+	return s.cut(now, o, msg, total, size)
+}
+
+// longestPayload returns the most bytes of a datagram to an address: its length fields have 16 bits
+// (RFC 768, RFC 791 3.1, RFC 8200 3).
+func longestPayload(remote ip.Addr) int {
+	if remote.Is4() {
+		return maxPayload - 20
+	}
+	return maxPayload
+}
+
+// cut sends the rest of a message in pieces as large as the Output takes them.
+func (s *Socket) cut(now clock.Time, o *Outgoing, msg *Message, total, size int) packet.Verdict {
+	step := size
+	if size > 0 && size < total {
+		step = max(1, s.m.cfg.Output.Offload()/size) * size
+	}
+	for {
+		o.Len = min(step, total-msg.N)
+		o.SegmentSize = min(size, o.Len)
+		o.Payload = s.m.slice(msg.Buffers, msg.N, o.Len)
+		if v := s.m.cfg.Output.Send(now, o); v != packet.Forward {
+			return v
+		}
+		sent := uint64(1)
+		if o.SegmentSize > 0 {
+			sent = uint64((o.Len + o.SegmentSize - 1) / o.SegmentSize)
+		}
+		s.stats.Sent += sent
+		s.m.stats.Sent += sent
+		if msg.N += o.Len; msg.N >= total {
+			return packet.Forward
+		}
+	}
+}
+
+// slice returns n bytes of b from offset off on; the list is valid until the next call.
+func (m *Mux) slice(b [][]byte, off, n int) [][]byte {
+	m.pieces = m.pieces[:0]
+	for _, p := range b {
+		if off >= len(p) {
+			off -= len(p)
+			continue
+		}
+		p = p[off:]
+		off = 0
+		if len(p) >= n {
+			return append(m.pieces, p[:n])
+		}
+		m.pieces = append(m.pieces, p)
+		n -= len(p)
+	}
+	return m.pieces
+}
+
+// address fills in where a message comes from and goes to.
+func (s *Socket) address(o *Outgoing, msg *Message) packet.Verdict {
+	t := &s.m.outTuple
+	*t = s.tuple
+	o.Tuple, o.Hint = t, nil
+	if s.connected {
+		o.Hint = &s.hint
+	}
+	if msg.RemotePort != 0 && (msg.Remote != t.Remote || msg.RemotePort != t.RemotePort) {
+		t.Remote, t.RemotePort = msg.Remote, msg.RemotePort
+		o.Hint = nil
+	}
+	if t.RemotePort == 0 || isAny(t.Remote) {
+		return packet.DropMalformed
+	}
+	if msg.Local != (ip.Addr{}) && msg.Local != t.Local {
+		t.Local = msg.Local
+		o.Hint = nil
+	}
+	if isAny(t.Local) || isMulticast(t.Local) {
+		t.Local = ip.Addr{}
+		if t.Remote.Is4() && s.scope.v6Only || !t.Remote.Is4() && s.scope.addr == any4 {
+			return packet.DropNoRoute
+		}
+		return packet.Forward
+	}
+	if t.Local.Is4() != t.Remote.Is4() {
+		return packet.DropNoRoute
+	}
+	return packet.Forward
+}
+
+// header fills in what the IP header says beside the addresses.
+func (s *Socket) header(o *Outgoing, msg *Message) {
+	p := &s.opts
+	o.TOS = msg.TOS
+	if msg.TOS == 0 {
+		o.TOS = p.TOS
+	} else if msg.TOS>>2 == 0 {
+		o.TOS |= p.TOS &^ 3
+	}
+	o.TTL, o.Interface, o.Loop = p.TTL, p.Interface, false
+	if isMulticast(o.Tuple.Remote) {
+		o.TTL, o.Loop = max(1, p.MulticastTTL), !p.NoLoop
+		if p.MulticastInterface != 0 {
+			o.Interface = p.MulticastInterface
+		}
+	}
+	if msg.TTL != 0 {
+		o.TTL = msg.TTL
+	}
+	if msg.Interface != 0 {
+		o.Interface = msg.Interface
+	}
+	o.DontFragment, o.Broadcast, o.NoChecksum = p.DontFragment, p.Broadcast, p.NoChecksum
+}
