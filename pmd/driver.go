@@ -91,6 +91,7 @@ type Info struct {
 	MAC     [6]byte // link address; zero where there is none
 	Caps    Caps
 	FD      int    // to sleep on with poll(2); -1 where there is none
+	Bell    *Bell  // rings when Rx has packets, of drivers without a file; nil where there is none
 	Granted string // what was asked and what the kernel granted, for people ("native, copy, need_wakeup")
 	Stats   Stats
 }

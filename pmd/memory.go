@@ -35,7 +35,8 @@ type Memory struct {
 	pool    *ring.Pool
 	in, out *pipe
 	count   Counters
-	peer    *Memory // only its counters are touched from here
+	peer    *Memory // only its counters and its bell are touched from here
+	bell    Bell
 	closed  bool
 }
 
@@ -155,7 +156,9 @@ func (m *Memory) Tx(_ clock.Time, b *packet.Batch) (int, error) {
 		return m.refuse(b), nil
 	}
 	m.count.Tx(b.D[:n])
-	return m.out.data.Push(b.D[:n]), nil
+	m.out.data.Push(b.D[:n])
+	m.peer.bell.Ring()
+	return n, nil
 }
 
 // refuse takes the first packet where it has more descriptors than the ring will ever hold.
@@ -224,7 +227,7 @@ func (m *Memory) lose(d []packet.Desc) {
 // Info implements Driver.
 func (m *Memory) Info() Info {
 	return Info{
-		Driver: "memory", Device: m.name, MTU: m.mtu, MAC: m.mac, FD: -1,
+		Driver: "memory", Device: m.name, MTU: m.mtu, MAC: m.mac, FD: -1, Bell: &m.bell,
 		Caps: CapZeroCopy | CapMultiBuf, Granted: "in process, frames change hands", Stats: m.count.Stats(),
 	}
 }

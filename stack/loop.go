@@ -58,7 +58,7 @@ type Config struct {
 	Engine   gpukern.Engine // looks at every packet before the handler
 	Handler  Handler
 	Burst    int           // packets taken from a port at once; 0 is DefaultBurst
-	Spin     time.Duration // how long the loop polls in vain before it sleeps; 0 is DefaultSpin
+	Spin     time.Duration // how long the loop polls in vain before it sleeps; 0 is DefaultSpin, of Serve ServeSpin
 	Affinity []int         // CPUs that Run's thread is bound to; empty leaves it to the kernel
 }
 
@@ -74,11 +74,15 @@ type Loop struct {
 	large   bool            // a driver may bring packets with packet.FlagOffload
 	first   int             // port that receives first
 
-	now   clock.Time // of the turn
-	tick  clock.Time // when the handler wants Tick
-	count Stats      // the loop's own; readers see the board
-	board board
-	mail  *mailbox
+	now           clock.Time // of the turn
+	tick          clock.Time // when the handler wants Tick
+	count         Stats      // the loop's own; readers see the board
+	board         board
+	mail          *mailbox
+	spin          time.Duration // of Run
+	token         token
+	until         clock.Time    // how long it sleeps at most, while it is served and sleeps
+	local, coming *packet.Batch // made here for the own handler: see Local
 
 	// With other loops: see Mesh.
 	mesh  *Mesh // nil without
@@ -112,14 +116,14 @@ func NewLoop(cfg Config) (*Loop, error) {
 	if cfg.Burst <= 0 {
 		cfg.Burst = DefaultBurst
 	}
-	if cfg.Spin == 0 {
-		cfg.Spin = DefaultSpin
-	}
 	mail, err := newMailbox()
 	if err != nil {
 		return nil, err
 	}
-	l := &Loop{cfg: cfg, mail: mail}
+	l := &Loop{cfg: cfg, mail: mail, spin: cfg.Spin}
+	if cfg.Spin == 0 {
+		l.spin = DefaultSpin
+	}
 	view := cfg.Pool.Arena().View()
 	for _, drv := range cfg.Ports {
 		l.ports = append(l.ports, port{
@@ -128,7 +132,11 @@ func NewLoop(cfg Config) (*Loop, error) {
 			info: drv.Info(),
 		})
 		l.large = l.large || drv.Info().Caps&pmd.CapOffload != 0
+		if bell := drv.Info().Bell; bell != nil {
+			bell.Attach(mail.wake)
+		}
 	}
+	l.local, l.coming = packet.NewBatch(view, backlog*cfg.Burst), packet.NewBatch(view, backlog*cfg.Burst)
 	engine := cfg.Engine.Info()
 	newBatch := engine.NewBatch
 	if newBatch == nil {
@@ -163,12 +171,14 @@ func (l *Loop) Poll(now clock.Time) int {
 	}
 	moved += l.finish(now)
 	moved += l.exchange(now)
+	moved += l.comeBack(now)
 	if now >= l.tick {
 		l.tick = l.cfg.Handler.Tick(now)
 	}
 	for i := range l.ports {
 		moved += l.transmit(now, i)
 	}
+	moved += l.local.Len()
 	l.count.Turns++
 	if moved > 0 {
 		l.count.Busy++

@@ -394,7 +394,7 @@ func TestRunTellsOfADeviceThatIsGone(t *testing.T) {
 // TestRunDoesNotSleepWhenAllPortsHaveEnded: nothing would wake it, and a short file would take 100 ms.
 func TestRunDoesNotSleepWhenAllPortsHaveEnded(t *testing.T) {
 	w := newWorld(t)
-	w.loop.cfg.Spin = 0 // the first turn in vain is already too many
+	w.loop.spin = 0 // the first turn in vain is already too many
 	w.port[0].rxErr, w.port[1].rxErr = io.EOF, io.EOF
 	if err := w.loop.Run(t.Context()); err != nil {
 		t.Error(err)

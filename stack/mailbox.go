@@ -17,8 +17,9 @@ type mailbox struct {
 
 	// mu keeps close out of ring, which comes from other goroutines as late as it likes: the number
 	// may be another file's by then. The loop itself reads fd without it, since close comes after.
-	mu sync.Mutex
-	fd int // eventfd, part of the loop's poll set; -1 once closed
+	mu   sync.Mutex
+	fd   int           // eventfd, part of the loop's poll set; -1 once closed
+	bell chan struct{} // what wakes the loop instead of fd, while it is served without files; else nil
 }
 
 // letters is how many functions the mailbox holds.
@@ -55,6 +56,13 @@ func (m *mailbox) ring() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fd < 0 {
+		return
+	}
+	if m.bell != nil {
+		select {
+		case m.bell <- struct{}{}:
+		default: // it rings already
+		}
 		return
 	}
 	one := [8]byte{1}
@@ -97,7 +105,19 @@ func (m *mailbox) sleep(wait func()) bool {
 	}
 	wait()
 	m.asleep.Store(false)
-	var count [8]byte
-	_, _ = unix.Read(m.fd, count[:]) // reset; EAGAIN when nobody rang
+	m.hush()
 	return false
+}
+
+// toll has c ring instead of the eventfd, or with nil the eventfd again.
+func (m *mailbox) toll(c chan struct{}) {
+	m.mu.Lock()
+	m.bell = c
+	m.mu.Unlock()
+}
+
+// hush resets the eventfd. Loop only.
+func (m *mailbox) hush() {
+	var count [8]byte
+	_, _ = unix.Read(m.fd, count[:]) // EAGAIN when nobody rang
 }

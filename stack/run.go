@@ -38,11 +38,11 @@ func (l *Loop) Run(ctx context.Context) error {
 	for ctx.Err() == nil && !l.ended() {
 		now := Now()
 		if l.Poll(now) > 0 {
-			idle = now.Add(l.cfg.Spin)
+			idle = now.Add(l.spin)
 			continue
 		}
 		if idle == clock.Never {
-			idle = now.Add(l.cfg.Spin)
+			idle = now.Add(l.spin)
 		}
 		if now >= idle && !l.ended() { // nobody would wake it
 			l.sleep(now)
@@ -61,7 +61,7 @@ func (l *Loop) ended() bool {
 			return false
 		}
 	}
-	if l.inside > 0 || l.waiting != nil {
+	if l.inside > 0 || l.waiting != nil || l.local.Len() > 0 {
 		return false
 	}
 	if l.mesh == nil {
@@ -95,6 +95,8 @@ func (l *Loop) drain() {
 		l.drop(l.ports[i].out.D, packet.DropTxFull)
 		l.ports[i].out.Reset()
 	}
+	l.drop(l.local.D, packet.DropTxFull)
+	l.local.Reset()
 	l.board.publish(&l.count)
 }
 
@@ -120,8 +122,28 @@ func (l *Loop) sleep(now clock.Time) {
 
 // awaits appends what wakes an idle loop to fds, and says how long it may sleep at most.
 func (l *Loop) awaits(now clock.Time, fds []unix.PollFd) ([]unix.PollFd, time.Duration) {
-	limit := min(maxSleep, max(0, l.tick.Sub(now)))
 	fds = append(fds, unix.PollFd{Fd: int32(l.mail.fd), Events: unix.POLLIN})
+	for i := range l.ports {
+		if l.wakes(i) {
+			fds = append(fds, unix.PollFd{Fd: int32(l.ports[i].info.FD), Events: unix.POLLIN})
+		}
+	}
+	return fds, l.limit(now)
+}
+
+// hasFile reports whether port i has a file to sleep on.
+func (l *Loop) hasFile(i int) bool { return l.ports[i].info.Caps&pmd.CapPoll != 0 }
+
+// wakes reports whether the file of port i is to wake the loop. That of a port that is down would do so
+// at once (POLLERR).
+func (l *Loop) wakes(i int) bool {
+	p := &l.ports[i]
+	return l.hasFile(i) && !p.ended && p.err == nil && p.out.Len() == 0
+}
+
+// limit says how long an idle loop may sleep at most.
+func (l *Loop) limit(now clock.Time) time.Duration {
+	limit := min(maxSleep, max(0, l.tick.Sub(now)))
 	if l.owes() { // a payment rings no bell
 		limit = min(limit, blindSleep)
 	}
@@ -130,21 +152,18 @@ func (l *Loop) awaits(now clock.Time, fds []unix.PollFd) ([]unix.PollFd, time.Du
 	}
 	for i := range l.ports {
 		p := &l.ports[i]
-		caps := p.info.Caps
 		switch {
 		case p.ended:
-		case p.err != nil: // poll(2) would return at once with POLLERR
+		case p.err != nil:
 			limit = min(limit, retryAfter)
-		case caps&pmd.CapPoll == 0 || p.out.Len() > 0:
+		case p.out.Len() > 0 || !l.hasFile(i) && p.info.Bell == nil:
 			limit = min(limit, blindSleep)
-		default:
-			fds = append(fds, unix.PollFd{Fd: int32(p.info.FD), Events: unix.POLLIN})
 		}
-		if caps&pmd.CapTimed != 0 {
+		if p.info.Caps&pmd.CapTimed != 0 {
 			limit = min(limit, timedSleep)
 		}
 	}
-	return fds, limit
+	return limit
 }
 
 // bind binds the calling thread to CPUs.

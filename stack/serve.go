@@ -1,0 +1,63 @@
+package stack
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// ServeSpin is how long Serve polls in vain before it sleeps, where Config.Spin says nothing. To wake a
+// goroutine that waits for a file costs more than to wake a thread in poll(2), and while a served loop
+// is awake others leave their output to it.
+const ServeSpin = 20 * time.Microsecond
+
+// Serve is Run for a loop that goroutines enter (Enter): that of sockets. It is not bound to a thread: a
+// turn that gave something to other goroutines yields to them, and what they do in answer leaves with
+// the next turn, all at once. It sleeps in the runtime's poller where ports have a file, and for a bell
+// where they have none. It ends as Run does.
+func (l *Loop) Serve(ctx context.Context) error {
+	p, err := newParker(l)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	stop := context.AfterFunc(ctx, l.mail.ring)
+	defer stop()
+	spin := l.cfg.Spin
+	if spin == 0 {
+		spin = ServeSpin
+	}
+	l.token.served.Store(true)
+	idle := clock.Never
+	for ctx.Err() == nil {
+		now := Now()
+		moved, ended := l.turn(now)
+		if ended {
+			break
+		}
+		if moved > 0 || idle == clock.Never {
+			idle = now.Add(spin)
+		}
+		if now >= idle {
+			p.park(ctx)
+			idle = clock.Never
+		}
+		runtime.Gosched()
+	}
+	l.token.mu.Lock()
+	defer l.token.mu.Unlock()
+	l.token.served.Store(false)
+	l.drain()
+	return l.lastError()
+}
+
+// turn is Poll with the token. ended is for a loop that will never have anything to do again.
+func (l *Loop) turn(now clock.Time) (moved int, ended bool) {
+	l.token.mu.Lock()
+	defer l.token.mu.Unlock()
+	now = max(now, l.now) // another owner may have read the clock later
+	moved = l.Poll(now)
+	return moved, moved == 0 && l.ended()
+}

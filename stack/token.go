@@ -1,0 +1,64 @@
+package stack
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// token says who owns a loop that is served (Serve): the goroutine that runs its turns, or another one
+// between Enter and Exit. A mutex costs 14 ns where a message to the loop's goroutine and back costs
+// two switches.
+type token struct {
+	mu     sync.Mutex
+	wanted atomic.Int32 // goroutines that wait for it
+	served atomic.Bool
+}
+
+// Enter makes the caller the owner of a loop that is served: until Exit it may do what else belongs to
+// the loop's own goroutine, such as calls of the handler's methods and of Send. It returns the time. Any
+// goroutine may call it, but not one that is the owner already, nor within Handle, Tick and Do.
+//
+// It waits for at most one turn, or for others that have entered. It is not for a loop with Run.
+func (l *Loop) Enter() clock.Time {
+	if !l.token.mu.TryLock() {
+		l.token.wanted.Add(1)
+		l.token.mu.Lock()
+		l.token.wanted.Add(-1)
+	}
+	if l.idle() {
+		l.now = max(l.now, Now())
+	}
+	return l.now
+}
+
+// Exit ends what Enter began. What that caused to be sent leaves at once where the loop sleeps, on this
+// goroutine: Tick, and one Tx for each port. Where it is awake its next turn does so, together with what
+// others have caused.
+func (l *Loop) Exit() {
+	if l.idle() {
+		l.settle()
+	} else {
+		l.Again()
+	}
+	l.token.mu.Unlock()
+}
+
+// idle reports whether the loop is served but asleep. Owner only; the answer may change to no, since a
+// bell may ring at any time, but not to yes.
+func (l *Loop) idle() bool { return l.mail.asleep.Load() && l.token.served.Load() }
+
+// settle does the second half of a turn, and wakes the loop's goroutine for what it leaves undone.
+func (l *Loop) settle() {
+	l.tick = l.cfg.Handler.Tick(l.now)
+	left := l.local.Len()
+	for i := range l.ports {
+		l.transmit(l.now, i)
+		left += l.ports[i].out.Len()
+	}
+	l.board.publish(&l.count)
+	if left > 0 || l.tick < l.until {
+		l.mail.wake()
+	}
+}
