@@ -12,12 +12,13 @@ const (
 	slots    = 1 << slotBits
 	levels   = 5
 	horizon  = 1<<(slotBits*levels) - 1
+	heads    = levels * slots
 	none     = ^uint32(0)
 )
 
 // Wheel is a hierarchical timer wheel (Varghese and Lauck, 1987) over timers named 0 to n-1, such
 // as the slots of a flow table. Arming, stopping and firing cost a few nanoseconds each whatever
-// n is; a timer takes 16 bytes, all of them allocated by NewWheel, and none is a pointer.
+// n is; a timer takes 16 bytes, all of them allocated by NewWheel and Grow, and none is a pointer.
 //
 // A timer fires at most once and never early; it is late by up to one tick and by however late
 // Advance is called.
@@ -27,8 +28,8 @@ type Wheel struct {
 	now   uint64   // the last tick that was run
 	armed int      // number of timers that will fire
 	due   []uint64 // tick at which a timer fires, by timer
-	// Doubly linked lists, one for each slot. Slot s of level l has its head at n + l*64 + s,
-	// behind the timers; a timer that is not armed has next = none.
+	// Doubly linked lists, one for each slot. Slot s of level l has its head at l*64 + s, and timer id
+	// lies at heads + id behind them; a timer that is not armed has next = none.
 	next, prev []uint32
 	used       [levels]uint64 // bit s: slot s of the level is not empty
 }
@@ -38,17 +39,29 @@ func NewWheel(n int, tick time.Duration, now Time) *Wheel {
 	w := &Wheel{
 		tick: Time(tick),
 		zero: now - ((now%Time(tick))+Time(tick))%Time(tick), // times before 0 are as good as others
-		due:  make([]uint64, n),
-		next: make([]uint32, n+levels*slots),
-		prev: make([]uint32, n+levels*slots),
+		next: make([]uint32, heads, heads+n),
+		prev: make([]uint32, heads, heads+n),
+		due:  make([]uint64, 0, n),
 	}
 	for i := range w.next {
 		w.next[i], w.prev[i] = uint32(i), uint32(i)
-		if i < n {
-			w.next[i] = none
-		}
 	}
+	w.Grow(n)
 	return w
+}
+
+// Grow makes it a wheel for n timers, those it had among them; it never shrinks.
+func (w *Wheel) Grow(n int) {
+	more := n - len(w.due)
+	if more <= 0 {
+		return
+	}
+	w.due = append(w.due, make([]uint64, more)...)
+	w.prev = append(w.prev, make([]uint32, more)...)
+	w.next = append(w.next, make([]uint32, more)...)
+	for i := len(w.next) - more; i < len(w.next); i++ {
+		w.next[i] = none
+	}
 }
 
 // Armed returns the number of timers that will fire.
@@ -63,7 +76,7 @@ func (w *Wheel) Arm(id uint32, t Time) {
 		due++
 	}
 	w.due[id] = max(due, w.now+1)
-	w.insert(id)
+	w.insert(heads + id)
 }
 
 // ticks returns the tick that t lies in, 0 for all times before.
@@ -79,38 +92,37 @@ func (w *Wheel) at(tick uint64) Time { return w.zero + Time(tick)*w.tick }
 
 // Stop disarms timer id, if it is armed.
 func (w *Wheel) Stop(id uint32) {
-	if w.next[id] == none {
+	if w.next[heads+id] == none {
 		return
 	}
 	w.armed--
-	w.unlink(id)
+	w.unlink(heads + id)
 }
 
-// insert links an armed timer into the slot of the lowest level that reaches its tick.
-func (w *Wheel) insert(id uint32) {
-	at := min(w.due[id], w.now+horizon)
+// insert links the node of an armed timer into the slot of the lowest level that reaches its tick.
+func (w *Wheel) insert(node uint32) {
+	at := min(w.due[node-heads], w.now+horizon)
 	level := max(0, bits.Len64(at^w.now)-1) / slotBits
 	level = min(level, levels-1)
 	s := uint32(at>>(slotBits*level)) % slots
 	head := w.head(level, s)
 	last := w.prev[head]
-	w.next[last], w.prev[id] = id, last
-	w.next[id], w.prev[head] = head, id
+	w.next[last], w.prev[node] = node, last
+	w.next[node], w.prev[head] = head, node
 	w.used[level] |= 1 << s
 }
 
 func (w *Wheel) head(level int, s uint32) uint32 {
-	return uint32(len(w.due)) + uint32(level)*slots + s
+	return uint32(level)*slots + s
 }
 
-// unlink takes a timer out of its list and marks the slot empty if it was the last.
-func (w *Wheel) unlink(id uint32) {
-	p, n := w.prev[id], w.next[id]
+// unlink takes a timer's node out of its list and marks the slot empty if it was the last.
+func (w *Wheel) unlink(node uint32) {
+	p, n := w.prev[node], w.next[node]
 	w.next[p], w.prev[n] = n, p
-	w.next[id] = none
+	w.next[node] = none
 	if p == n { // the head alone
-		s := p - uint32(len(w.due))
-		w.used[s/slots] &^= 1 << (s % slots)
+		w.used[p/slots] &^= 1 << (p % slots)
 	}
 }
 
@@ -136,10 +148,10 @@ func (w *Wheel) Advance(now Time, fire func(id uint32)) {
 			w.cascade(1)
 		}
 		for head := w.head(0, uint32(at)%slots); w.next[head] != head; {
-			id := w.next[head]
-			w.unlink(id)
+			node := w.next[head]
+			w.unlink(node)
 			w.armed--
-			fire(id)
+			fire(node - heads)
 		}
 	}
 }
@@ -154,11 +166,11 @@ func (w *Wheel) cascade(level int) {
 		w.cascade(level + 1)
 	}
 	head := w.head(level, s)
-	for id := w.next[head]; id != head; {
-		after := w.next[id]
-		w.unlink(id)
-		w.insert(id)
-		id = after
+	for node := w.next[head]; node != head; {
+		after := w.next[node]
+		w.unlink(node)
+		w.insert(node)
+		node = after
 	}
 }
 

@@ -193,3 +193,23 @@ func BenchmarkArmAndFire(b *testing.B) {
 		w.Advance(now, fire)
 	}
 }
+
+// TestAGrownWheelKeepsItsTimers grows a wheel while timers run on every level.
+func TestAGrownWheelKeepsItsTimers(t *testing.T) {
+	w := NewWheel(1, time.Millisecond, 0)
+	w.Arm(0, 5*ms)
+	for n := uint32(1); n < 200; n++ {
+		w.Grow(int(n) + 1)
+		w.Grow(1) // never shrinks
+		w.Arm(n, Time(n)*37*ms)
+	}
+	got := run(w, 0, 10_000*ms, ms)
+	if len(got) != 200 || got[0] != (firing{0, 5 * ms}) {
+		t.Fatalf("fired %d, the first %v", len(got), got[0])
+	}
+	for n := uint32(1); n < 200; n++ {
+		if got[n] != (firing{n, Time(n) * 37 * ms}) {
+			t.Fatalf("fired %v as number %d", got[n], n)
+		}
+	}
+}
