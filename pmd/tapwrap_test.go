@@ -240,7 +240,7 @@ func TestTapPassesErrorsAndInfoOn(t *testing.T) {
 	tap.Tx(1, w.batchOf(t, "x"))
 	got, inner := tap.Info(), w.a.Info()
 	inner.Granted += ", copied to a pcapng"
-	if d := cmp.Diff(inner, got, cmp.Comparer(func(a, b *Bell) bool { return a == b })); d != "" {
+	if d := cmp.Diff(inner, got, cmp.Comparer(func(a, b *pmd.Bell) bool { return a == b })); d != "" {
 		t.Error(d)
 	}
 	for range 2 {
