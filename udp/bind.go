@@ -8,6 +8,7 @@ import (
 // Socket is an endpoint of a Mux. Its methods belong to the owner of the Mux's loop.
 type Socket struct {
 	m         *Mux
+	id        uint32
 	owner     Owner
 	tuple     ip.Tuple // Remote is zero unless connected
 	scope     scope
@@ -63,7 +64,7 @@ func (m *Mux) Bind(local ip.Addr, port uint16, o *Options, owner Owner) (*Socket
 // must be an address (the host's for the way to Remote); LocalPort 0 is chosen so that Config.Owns
 // holds.
 func (m *Mux) Connect(t ip.Tuple, o *Options, owner Owner) (*Socket, error) {
-	if isAny(t.Local) || isAny(t.Remote) || t.RemotePort == 0 || t.Local.Is4() != t.Remote.Is4() {
+	if t.Local.Unspecified() || t.Remote.Unspecified() || t.RemotePort == 0 || t.Local.Is4() != t.Remote.Is4() {
 		return nil, ErrAddress
 	}
 	if m.sockets >= m.cfg.MaxSockets {
@@ -92,7 +93,8 @@ func (m *Mux) connectable(s *Socket) bool {
 }
 
 func (m *Mux) newSocket(o *Options, owner Owner) *Socket {
-	s := &Socket{m: m, owner: owner}
+	m.nextID++
+	s := &Socket{m: m, id: m.nextID, owner: owner}
 	if o != nil {
 		s.opts = *o
 	}

@@ -32,7 +32,7 @@ func (m *Mux) input(t *ip.Tuple, d *Datagram) packet.Verdict {
 	if d.Len < 0 || d.SegmentSize < 0 || d.Len > m.longest(d) {
 		return packet.DropMalformed
 	}
-	if d.Broadcast || isMulticast(t.Local) {
+	if d.Broadcast || t.Local.Multicast() {
 		return m.spread(t, d)
 	}
 	if s := m.find(t, d); s != nil {

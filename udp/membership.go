@@ -7,53 +7,69 @@ import (
 	"github.com/millrace/millrace/ip"
 )
 
-// membership says that a socket receives a group, from one source or any (the zero address), by one
-// interface or any (0).
+// membership says what a socket wants of a group on one interface: what comes from sources alone, or
+// from all but them (RFC 3376 3.1).
 type membership struct {
-	iface         uint32
-	group, source ip.Addr
+	iface   uint32
+	group   ip.Addr
+	include bool
+	sources []ip.Addr
 }
 
-// Join has the socket receive a group by an interface (0: by the routes), from source or, where that is
-// the zero address, from anywhere (RFC 3376 3.1, RFC 3678).
-func (s *Socket) Join(now clock.Time, iface uint32, group, source ip.Addr) error {
-	if !isMulticast(group) || s.m.cfg.Groups == nil {
+// maxSources is the most sources that a socket may name for a group.
+const maxSources = 64
+
+// Listen sets which packets to group s wants by an interface (0: any; the host joins by the one of its
+// routes), as IPMulticastListen of RFC 3376 2 and RFC 3810 3: from sources alone (include), or from all
+// but them. Including none leaves the group.
+func (s *Socket) Listen(now clock.Time, iface uint32, group ip.Addr, include bool, sources []ip.Addr) error {
+	if !group.Multicast() || s.m.cfg.Groups == nil {
 		return ErrNotMulticast
 	}
-	x := membership{iface, group, source}
-	if slices.Contains(s.members, x) {
-		return ErrInUse
+	if len(sources) > maxSources {
+		return ErrTooMany
 	}
-	if err := s.m.cfg.Groups.Join(now, iface, group, source); err != nil {
-		return err
-	}
-	s.members = append(s.members, x)
-	return nil
-}
-
-// Leave undoes a Join.
-func (s *Socket) Leave(now clock.Time, iface uint32, group, source ip.Addr) error {
-	i := slices.Index(s.members, membership{iface, group, source})
-	if i < 0 {
+	i := slices.IndexFunc(s.members, func(x membership) bool { return x.iface == iface && x.group == group })
+	leave := include && len(sources) == 0
+	if i < 0 && leave {
 		return ErrNotMember
 	}
-	s.members = slices.Delete(s.members, i, i+1)
-	s.m.cfg.Groups.Leave(now, iface, group, source)
+	if err := s.m.cfg.Groups.Listen(now, s.id, iface, group, include, sources); err != nil {
+		return err
+	}
+	if i < 0 {
+		i = len(s.members)
+		s.members = append(s.members, membership{iface: iface, group: group})
+	}
+	if s.members[i].include, s.members[i].sources = include, slices.Clone(sources); leave {
+		s.members = slices.Delete(s.members, i, i+1)
+	}
 	return nil
 }
 
-// leaveAll undoes what Join did.
+// Filter returns what Listen was told last of a group: include and no sources where s is no member.
+func (s *Socket) Filter(iface uint32, group ip.Addr) (include bool, sources []ip.Addr) {
+	for _, x := range s.members {
+		if x.iface == iface && x.group == group {
+			return x.include, slices.Clone(x.sources)
+		}
+	}
+	return true, nil
+}
+
+// leaveAll undoes what Listen did.
 func (s *Socket) leaveAll(now clock.Time) {
 	for _, x := range s.members {
-		s.m.cfg.Groups.Leave(now, x.iface, x.group, x.source)
+		// The group exists, so that nothing speaks against leaving it.
+		_ = s.m.cfg.Groups.Listen(now, s.id, x.iface, x.group, true, nil)
 	}
 	s.members = nil
 }
 
-// member reports whether s has joined the group that d came to.
+// member reports whether s wants what comes to the group from the sender of d.
 func (s *Socket) member(t *ip.Tuple, d *Datagram) bool {
 	for _, x := range s.members {
-		if x.group == t.Local && (x.iface == 0 || x.iface == d.Interface) && (x.source == ip.Addr{} || x.source == t.Remote) {
+		if x.group == t.Local && (x.iface == 0 || x.iface == d.Interface) && slices.Contains(x.sources, t.Remote) == x.include {
 			return true
 		}
 	}

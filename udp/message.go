@@ -14,7 +14,7 @@ type Datagram struct {
 	Len         int        // bytes of payload, in all Payload
 	SegmentSize int        // bytes of each datagram but the last, where several were merged; 0 is one datagram
 	Hash        uint32     // of the flow (packet.Desc.Hash); 0 where it is not known
-	Interface   uint32     // that it came in by, from 1; 0 where it is not known
+	Interface   uint32     // that it came in by: the node's port + 1; 0 where it is not known
 	TOS         uint8      // DSCP and ECN of the IP header (RFC 2474, RFC 3168)
 	TTL         uint8      // or hop limit
 	Broadcast   bool       // Local is a broadcast address
@@ -79,13 +79,11 @@ type Output interface {
 	Offload() int
 }
 
-// Groups is where multicast groups are joined and left (RFC 3376 3, RFC 3810 3). Each Join has its
-// Leave, with the same arguments: the implementer counts them.
+// Groups is where sockets say what they want of multicast groups.
 type Groups interface {
-	// Join has the host receive group by an interface (0: the one of the route to the group), from
-	// source, or from anywhere where that is the zero address.
-	Join(now clock.Time, iface uint32, group, source ip.Addr) error
-	Leave(now clock.Time, iface uint32, group, source ip.Addr)
+	// Listen sets which packets to group a socket wants by an interface (0: the one of the route to the
+	// group), as IPMulticastListen of RFC 3376 2 and RFC 3810 3. Numbers of sockets are the Mux's own.
+	Listen(now clock.Time, socket uint32, iface uint32, group ip.Addr, include bool, sources []ip.Addr) error
 }
 
 // Events tell what has become possible on a socket.

@@ -36,6 +36,7 @@ type Mux struct {
 	flows   map[ip.Tuple]*Socket // connected sockets
 	last    *Socket              // the connected socket of the datagram before: flows come in bursts
 	sockets int
+	nextID  uint32
 	pool    pool
 	rng     uint64
 	stats   Stats
@@ -135,11 +136,4 @@ func (m *Mux) Each(f func(*Socket)) {
 			f(s)
 		}
 	}
-}
-
-// TakeErr returns and clears the error that ICMP reported to a connected socket; nil is none.
-func (s *Socket) TakeErr() error {
-	err := s.err
-	s.err = nil
-	return err
 }

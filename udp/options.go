@@ -9,7 +9,6 @@ var (
 	ErrTooMany      = errors.New("too many sockets")
 	ErrAddress      = errors.New("addresses do not go together")
 	ErrRefused      = errors.New("port unreachable")               // ICMP: nobody listens
-	ErrUnreachable  = errors.New("host or network unreachable")    // ICMP
 	ErrProhibited   = errors.New("administratively prohibited")    // ICMP
 	ErrProtocol     = errors.New("protocol unreachable or broken") // ICMP
 	ErrNotMulticast = errors.New("not a multicast address")

@@ -6,20 +6,6 @@ import (
 	"github.com/millrace/millrace/ip"
 )
 
-// any4 is the unspecified address of IPv4 (RFC 1122 3.2.1.3); the zero ip.Addr is that of IPv6.
-var any4 = ip.From4([4]byte{})
-
-// isAny reports whether a is an unspecified address.
-func isAny(a ip.Addr) bool { return a == ip.Addr{} || a == any4 }
-
-// isMulticast reports whether a is a group's address (RFC 1112 4, RFC 4291 2.7).
-func isMulticast(a ip.Addr) bool {
-	if a.Is4() {
-		return a[12]&0xf0 == 0xe0
-	}
-	return a[0] == 0xff
-}
-
 // scope is what a socket is bound to.
 type scope struct {
 	addr   ip.Addr
@@ -29,7 +15,7 @@ type scope struct {
 // covers reports whether datagrams to a, which is specified, are within the scope.
 func (c scope) covers(a ip.Addr) bool {
 	switch {
-	case c.addr == any4:
+	case c.addr == ip.Unspecified4:
 		return a.Is4()
 	case c.addr == ip.Addr{}:
 		return !c.v6Only || !a.Is4()
@@ -40,9 +26,9 @@ func (c scope) covers(a ip.Addr) bool {
 // overlaps reports whether some address is within both.
 func (c scope) overlaps(d scope) bool {
 	switch {
-	case isAny(c.addr) && isAny(d.addr):
-		return !(c.addr == any4 && d.v6Only || d.addr == any4 && c.v6Only)
-	case isAny(d.addr):
+	case c.addr.Unspecified() && d.addr.Unspecified():
+		return !(c.addr == ip.Unspecified4 && d.v6Only || d.addr == ip.Unspecified4 && c.v6Only)
+	case d.addr.Unspecified():
 		return d.covers(c.addr)
 	}
 	return c.covers(d.addr)
@@ -51,9 +37,9 @@ func (c scope) overlaps(d scope) bool {
 // rank orders scopes: the more is said the earlier they are asked.
 func (c scope) rank() int {
 	switch {
-	case !isAny(c.addr):
+	case !c.addr.Unspecified():
 		return 0
-	case c.addr == any4 || c.v6Only:
+	case c.addr == ip.Unspecified4 || c.v6Only:
 		return 1
 	}
 	return 2

@@ -109,16 +109,16 @@ func (s *Socket) address(o *Outgoing, msg *Message) packet.Verdict {
 		t.Remote, t.RemotePort = msg.Remote, msg.RemotePort
 		o.Hint = nil
 	}
-	if t.RemotePort == 0 || isAny(t.Remote) {
+	if t.RemotePort == 0 || t.Remote.Unspecified() {
 		return packet.DropMalformed
 	}
 	if msg.Local != (ip.Addr{}) && msg.Local != t.Local {
 		t.Local = msg.Local
 		o.Hint = nil
 	}
-	if isAny(t.Local) || isMulticast(t.Local) {
+	if t.Local.Unspecified() || t.Local.Multicast() {
 		t.Local = ip.Addr{}
-		if t.Remote.Is4() && s.scope.v6Only || !t.Remote.Is4() && s.scope.addr == any4 {
+		if t.Remote.Is4() && s.scope.v6Only || !t.Remote.Is4() && s.scope.addr == ip.Unspecified4 {
 			return packet.DropNoRoute
 		}
 		return packet.Forward
@@ -139,7 +139,7 @@ func (s *Socket) header(o *Outgoing, msg *Message) {
 		o.TOS |= p.TOS &^ 3
 	}
 	o.TTL, o.Interface, o.Loop = p.TTL, p.Interface, false
-	if isMulticast(o.Tuple.Remote) {
+	if o.Tuple.Remote.Multicast() {
 		o.TTL, o.Loop = max(1, p.MulticastTTL), !p.NoLoop
 		if p.MulticastInterface != 0 {
 			o.Interface = p.MulticastInterface
