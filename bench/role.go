@@ -43,6 +43,9 @@ var roles = []role{
 	{"guard", openGuard},
 	{"tables", openTables},
 	{"literals", openLiterals},
+	{"tcp-serve", openTCPServe},
+	{"tcp-load", openTCPLoad},
+	{"tcp-memory", openTCPMemory},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.
@@ -58,6 +61,9 @@ type roleOptions struct {
 	cpu         int    // first of those that loops run on
 	ready       string // what a foreign program says when it is ready
 	version     string // of it
+	op, cc      string // of the tcp roles: what the client does, and congestion control
+	conns       int    // connections at once
+	loops, mtu  int
 	args        []string
 }
 
@@ -94,6 +100,11 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs.IntVar(&o.cpu, "cpu", 1, "first CPU of loops")
 	fs.StringVar(&o.ready, "ready", "", "words of a program that is ready")
 	fs.StringVar(&o.version, "version", "", "version of the program")
+	fs.StringVar(&o.op, "op", "echo", "what a client does")
+	fs.StringVar(&o.cc, "cc", "", "congestion control")
+	fs.IntVar(&o.conns, "conns", 1, "connections at once")
+	fs.IntVar(&o.loops, "loops", 1, "loops of the stack")
+	fs.IntVar(&o.mtu, "mtu", 1500, "largest IP packet, bytes")
 	o.stream.flags(fs)
 	fs.IntVar(&o.size, "size", 64, "bytes of a packet")
 	fs.IntVar(&o.ring, "ring", 4096, "entries of each ring")

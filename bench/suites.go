@@ -7,6 +7,7 @@ var suites = []Suite{
 	tables,
 	literals,
 	kern,
+	transport,
 }
 
 func suiteNamed(name string) (Suite, bool) {

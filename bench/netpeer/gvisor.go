@@ -87,7 +87,7 @@ func (g *gvisor) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) 
 }
 
 func (g *gvisor) Close() error {
-	g.s.Destroy()
+	g.s.Close() // not Wait: a dispatcher that sleeps in poll(2) ends with the process
 	for _, f := range g.undo {
 		f()
 	}

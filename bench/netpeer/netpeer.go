@@ -74,6 +74,18 @@ func (p *Pair) Close() error {
 	return err
 }
 
+// pairs are the stacks that can be joined in memory.
+var pairs = map[string]func(mtu int) (*Pair, error){"gvisor": GVisorPair}
+
+// OpenPair joins two stacks of that name in memory.
+func OpenPair(name string, mtu int) (*Pair, error) {
+	open := pairs[name]
+	if open == nil {
+		return nil, fmt.Errorf("no stack %q can be joined in memory", name)
+	}
+	return open(mtu)
+}
+
 // Addresses of pairs.
 var (
 	clientAddr = netip.MustParsePrefix("198.18.0.2/24")

@@ -1,0 +1,252 @@
+package netpeer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/metrics"
+)
+
+// Ports of the services that a server offers.
+const (
+	SinkPort   = 9001 // reads and throws away
+	SourcePort = 9002 // writes without end
+	EchoPort   = 9003 // sends back what it gets
+	GreetPort  = 9004 // writes one byte and closes
+	HoldPort   = 9005 // keeps connections open
+)
+
+// chunk is how much bulk transfers read and write at once, bytes.
+const chunk = 64 << 10
+
+// Counters count what one side did. They are read beside the work.
+type Counters struct {
+	Bytes, Ops, Conns, Failed atomic.Uint64
+	Latency                   metrics.Histogram // of operations, nanoseconds
+}
+
+// Counts returns the counters by name.
+func (c *Counters) Counts() map[string]uint64 {
+	m := map[string]uint64{"bytes": c.Bytes.Load(), "ops": c.Ops.Load(), "conns": c.Conns.Load(), "failed": c.Failed.Load()}
+	var d metrics.Distribution
+	c.Latency.AddTo(&d)
+	if d.Count() > 0 {
+		m["p50 ns"], m["p99 ns"] = d.Quantile(0.5), d.Quantile(0.99)
+	}
+	return m
+}
+
+// Serve offers all services on n until ctx ends.
+func Serve(ctx context.Context, n Net, c *Counters) error {
+	for port, serve := range map[uint16]func(net.Conn, *Counters){
+		SinkPort: sink, SourcePort: source, EchoPort: echo, GreetPort: greet, HoldPort: hold,
+	} {
+		l, err := n.Listen(port)
+		if err != nil {
+			return fmt.Errorf("listen on port %d: %w", port, err)
+		}
+		context.AfterFunc(ctx, func() { l.Close() })
+		go accept(l, c, serve)
+	}
+	return nil
+}
+
+func accept(l net.Listener, c *Counters, serve func(net.Conn, *Counters)) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		c.Conns.Add(1)
+		go func() {
+			defer conn.Close()
+			serve(conn, c)
+		}()
+	}
+}
+
+func sink(conn net.Conn, c *Counters) {
+	buf := make([]byte, chunk)
+	for {
+		n, err := conn.Read(buf)
+		c.Bytes.Add(uint64(n))
+		if err != nil {
+			return
+		}
+	}
+}
+
+func source(conn net.Conn, c *Counters) {
+	buf := make([]byte, chunk)
+	for {
+		n, err := conn.Write(buf)
+		c.Bytes.Add(uint64(n))
+		if err != nil {
+			return
+		}
+	}
+}
+
+func echo(conn net.Conn, c *Counters) {
+	buf := make([]byte, 4096)
+	for {
+		n, err := conn.Read(buf)
+		if err != nil {
+			return
+		}
+		if _, err := conn.Write(buf[:n]); err != nil {
+			return
+		}
+		c.Ops.Add(1)
+	}
+}
+
+func greet(conn net.Conn, c *Counters) {
+	if _, err := conn.Write([]byte{'.'}); err == nil {
+		c.Ops.Add(1)
+	}
+}
+
+func hold(conn net.Conn, _ *Counters) { _, _ = io.Copy(io.Discard, conn) }
+
+// A Load is what a client does.
+type Load struct {
+	Op    string // "send", "receive", "echo", "connect", "connect-echo", "hold"
+	Conns int    // at once
+	To    netip.Addr
+}
+
+// Drive puts load on a server until ctx ends. It returns when all connections of "hold" are open, and at
+// once otherwise; wait returns when all has ended.
+func Drive(ctx context.Context, n Net, l Load, c *Counters) (wait func(), err error) {
+	var all sync.WaitGroup
+	work, port, err := client(l.Op)
+	if err != nil {
+		return nil, err
+	}
+	to := netip.AddrPortFrom(l.To, port)
+	if l.Op == "hold" {
+		return all.Wait, open(ctx, n, to, l.Conns, c)
+	}
+	for range max(1, l.Conns) {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if err := work(ctx, n, to, c); err != nil && ctx.Err() == nil {
+					c.Failed.Add(1)
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+	}
+	return all.Wait, nil
+}
+
+func client(op string) (func(context.Context, Net, netip.AddrPort, *Counters) error, uint16, error) {
+	switch op {
+	case "send":
+		return overConn(source), SinkPort, nil
+	case "receive":
+		return overConn(sink), SourcePort, nil
+	case "echo":
+		return overConn(pingPong), EchoPort, nil
+	case "connect":
+		return connectRead, GreetPort, nil
+	case "connect-echo":
+		return connectEcho, EchoPort, nil
+	case "hold":
+		return nil, HoldPort, nil
+	}
+	return nil, 0, fmt.Errorf("no operation %q", op)
+}
+
+// dialTimeout is how long a client waits for a connection.
+const dialTimeout = 5 * time.Second
+
+func dial(ctx context.Context, n Net, to netip.AddrPort) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return n.Dial(ctx, to)
+}
+
+// overConn opens one connection and has f use it until ctx ends.
+func overConn(f func(net.Conn, *Counters)) func(context.Context, Net, netip.AddrPort, *Counters) error {
+	return func(ctx context.Context, n Net, to netip.AddrPort, c *Counters) error {
+		conn, err := dial(ctx, n, to)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		c.Conns.Add(1)
+		f(conn, c)
+		return errors.New("the connection ended")
+	}
+}
+
+func pingPong(conn net.Conn, c *Counters) {
+	var buf [1]byte
+	for {
+		begin := time.Now()
+		if _, err := conn.Write(buf[:]); err != nil {
+			return
+		}
+		if _, err := io.ReadFull(conn, buf[:]); err != nil {
+			return
+		}
+		c.Latency.Record(uint64(time.Since(begin)))
+		c.Ops.Add(1)
+	}
+}
+
+func connectRead(ctx context.Context, n Net, to netip.AddrPort, c *Counters) error {
+	begin := time.Now()
+	conn, err := dial(ctx, n, to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	got, err := io.ReadAll(conn)
+	if err != nil || len(got) != 1 {
+		return fmt.Errorf("%d bytes: %w", len(got), err)
+	}
+	c.Latency.Record(uint64(time.Since(begin)))
+	c.Ops.Add(1)
+	return nil
+}
+
+func connectEcho(ctx context.Context, n Net, to netip.AddrPort, c *Counters) error {
+	conn, err := dial(ctx, n, to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var buf [1]byte
+	if _, err := conn.Write(buf[:]); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(conn, buf[:]); err != nil {
+		return err
+	}
+	c.Ops.Add(1)
+	return nil
+}
+
+// open opens connections and leaves them.
+func open(ctx context.Context, n Net, to netip.AddrPort, conns int, c *Counters) error {
+	for range conns {
+		conn, err := dial(ctx, n, to)
+		if err != nil {
+			return fmt.Errorf("connection %d: %w", c.Conns.Load()+1, err)
+		}
+		c.Conns.Add(1)
+		context.AfterFunc(ctx, func() { conn.Close() })
+	}
+	return nil
+}

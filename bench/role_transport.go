@@ -1,0 +1,121 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/millrace/millrace/bench/netpeer"
+)
+
+// openTCPServe offers netpeer's services by the stack -as over -dev with address -to.
+func openTCPServe(o roleOptions) (roleWork, error) {
+	n, err := openStack(o)
+	if err != nil {
+		return roleWork{}, err
+	}
+	return stackRole(n, func(ctx context.Context, c *netpeer.Counters) (func(), error) {
+		return func() {}, netpeer.Serve(ctx, n, c)
+	})
+}
+
+// openTCPLoad puts load -op with -conns connections on the server at -to.
+func openTCPLoad(o roleOptions) (roleWork, error) {
+	to, err := netip.ParseAddr(o.stream.to)
+	if err != nil {
+		return roleWork{}, err
+	}
+	o.stream.to = "198.18.0.2/24"
+	n, err := openStack(o)
+	if err != nil {
+		return roleWork{}, err
+	}
+	return stackRole(n, func(ctx context.Context, c *netpeer.Counters) (func(), error) {
+		return netpeer.Drive(ctx, n, netpeer.Load{Op: o.op, Conns: o.conns, To: to}, c)
+	})
+}
+
+func openStack(o roleOptions) (netpeer.Net, error) {
+	addr, err := netip.ParsePrefix(o.stream.to)
+	if err != nil {
+		return nil, err
+	}
+	return netpeer.Open(o.as, netpeer.Config{Device: o.dev, Addr: addr, CC: o.cc, Loops: o.loops})
+}
+
+// stackRole runs work over a stack until the end.
+func stackRole(n netpeer.Net, work func(context.Context, *netpeer.Counters) (func(), error)) (roleWork, error) {
+	c := new(netpeer.Counters)
+	ctx, cancel := context.WithCancel(context.Background())
+	wait, err := work(ctx, c)
+	if err != nil {
+		cancel()
+		return roleWork{}, err
+	}
+	return roleWork{
+		version: buildVersions(),
+		counts:  func() (map[string]uint64, error) { return withRuntime(c.Counts()), nil },
+		stop:    func() error { cancel(); wait(); return nil },
+		close:   n.Close,
+	}, nil
+}
+
+// withRuntime adds what Go's runtime tells: allocations and pauses of the whole run.
+func withRuntime(m map[string]uint64) map[string]uint64 {
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	m["allocs"] = s.Mallocs
+	gc := debug.GCStats{PauseQuantiles: make([]time.Duration, 101)}
+	debug.ReadGCStats(&gc)
+	m["GC pause p99 ns"] = uint64(gc.PauseQuantiles[99])
+	return m
+}
+
+// openTCPMemory runs load -op over two stacks -as that are joined in memory, all on one core.
+func openTCPMemory(o roleOptions) (roleWork, error) {
+	runtime.GOMAXPROCS(1)
+	p, err := netpeer.OpenPair(o.as, cmp.Or(o.mtu, 1500))
+	if err != nil {
+		return roleWork{}, err
+	}
+	served := new(netpeer.Counters)
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := netpeer.Serve(ctx, p.Server, served); err != nil {
+		cancel()
+		return roleWork{}, err
+	}
+	w, err := stackRole(p.Client, func(ctx context.Context, c *netpeer.Counters) (func(), error) {
+		return netpeer.Drive(ctx, p.Client, netpeer.Load{Op: o.op, Conns: o.conns, To: p.ServerAddr}, c)
+	})
+	if err != nil {
+		cancel()
+		return roleWork{}, err
+	}
+	counts := w.counts
+	w.counts = func() (map[string]uint64, error) {
+		m, err := counts()
+		m["served bytes"] = served.Bytes.Load()
+		return m, err
+	}
+	w.close = func() error { cancel(); return p.Close() }
+	return w, nil
+}
+
+// buildVersions names the modules of the peers.
+func buildVersions() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return runtime.Version()
+	}
+	s := runtime.Version()
+	for _, m := range info.Deps {
+		if m.Path == "gvisor.dev/gvisor" || m.Path == "github.com/quic-go/quic-go" {
+			s += fmt.Sprintf(", %s %s", m.Path, m.Version)
+		}
+	}
+	return s
+}

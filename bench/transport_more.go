@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"strconv"
+)
+
+// lossyWay is the path of the measure of loss: 1 Gbit/s, 10 ms there and back, a queue of a little more than that, and 1 % of what the server sends is lost.
+const (
+	lossyOut  = "loss=1% rate=1gbit queue=1000 delay=5ms fifo seed=1"
+	lossyBack = "delay=5ms fifo"
+)
+
+// ccSep separates a stack from its congestion control in the name of a contestant.
+const (
+	oursBBR, kernelBBR, gvisorCubic = "millrace, bbr", "kernel, bbr", "gvisor, cubic"
+	oursCubic, kernelCubic          = "millrace, cubic", "kernel, cubic"
+)
+
+// lossy sends through `millrace forward`, which delays and loses.
+func (b *transportBench) lossy() []Measure {
+	m := Measure{Name: "1 % loss, 10 ms, server sends", Unit: "byte", Peer: kernelBBR, Gates: []Gate{
+		{oursBBR, MetricRate, gvisorCubic, ">=", 10},
+		{oursBBR, MetricRate, kernelBBR, ">=", 0.5},
+		{oursCubic, MetricRate, kernelCubic, ">=", 0.9},
+	}}
+	for _, c := range []struct{ name, stack, cc string }{
+		{oursBBR, stackOurs, "bbr"}, {kernelBBR, stackKernel, "bbr"}, {gvisorCubic, stackGVisor, "cubic"},
+		{oursCubic, stackOurs, "cubic"}, {kernelCubic, stackKernel, "cubic"},
+	} {
+		m.Contestants = append(m.Contestants, Contestant{Name: c.name, Absent: b.millrace.Absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
+			return b.runLossy(ctx, t.opening(), c.stack, c.cc)
+		}})
+	}
+	return []Measure{m}
+}
+
+func (b *transportBench) runLossy(ctx context.Context, t Timing, stack, cc string) (Sample, error) {
+	w, err := newHosts(stack, false, true)
+	if err != nil {
+		return Sample{}, err
+	}
+	defer w.net.Close()
+	parts := b.parts(w, stack, "-op", "receive")
+	parts[0].Argv = append(parts[0].Argv, "-cc", cc)
+	way := Part{Name: "way", CPU: 0, In: w.between, Argv: []string{
+		b.e.Self, "role", "run", "-ready", "", "--", b.millrace.Path, "forward", "a", "b",
+		"--impair-b", "rx: " + lossyOut, "--impair-a", "rx: " + lossyBack,
+	}}
+	win, err := runParts(ctx, t, way, parts[0], parts[1])
+	if err != nil {
+		return Sample{}, err
+	}
+	return win.served("client", "bytes")
+}
+
+// scale asks what more loops and more connections do.
+func (b *transportBench) scale() []Measure {
+	memory := func(name string, cpus int, args ...string) Contestant {
+		argv := append([]string{b.e.Self, "role", "tcp-memory", "-as", stackOurs}, args...)
+		c := onCore(name, "", "ops", argv...)
+		_ = cpus
+		return c
+	}
+	idle := func(n int) []string { return []string{"-op", "echo", "-conns", "1000", "-idle", strconv.Itoa(n)} }
+	return []Measure{{
+		Name: "in memory: idle connections beside active ones", Unit: "round trip", Peer: "1 k active",
+		Contestants: []Contestant{
+			memory("1 k active", 1, idle(0)...), memory("100 k idle + 1 k active", 1, idle(100_000)...),
+		},
+		Gates: []Gate{
+			{"100 k idle + 1 k active", MetricRate, "1 k active", ">=", 0.9},
+			{"100 k idle + 1 k active", "GC pause p99 ns", "", "<=", 200_000},
+		},
+	}}
+}
+
+func (b *transportBench) quic() []Measure { return nil }
