@@ -46,6 +46,7 @@ var roles = []role{
 	{"tcp-serve", openTCPServe},
 	{"tcp-load", openTCPLoad},
 	{"tcp-memory", openTCPMemory},
+	{"quic", openQUIC},
 }
 
 // roleOptions are the flags of all roles; each uses what it needs.

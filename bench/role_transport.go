@@ -105,6 +105,26 @@ func openTCPMemory(o roleOptions) (roleWork, error) {
 	return w, nil
 }
 
+// openQUIC sends one QUIC stream between two UDP conns of stack -as, both ends in this process.
+func openQUIC(o roleOptions) (roleWork, error) {
+	p, err := netpeer.OpenPackets(o.as)
+	if err != nil {
+		return roleWork{}, err
+	}
+	c := new(netpeer.Counters)
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := netpeer.DriveQUIC(ctx, p, c); err != nil {
+		cancel()
+		return roleWork{}, err
+	}
+	return roleWork{
+		version: buildVersions(),
+		counts:  func() (map[string]uint64, error) { return withRuntime(c.Counts()), nil },
+		stop:    func() error { cancel(); return nil },
+		close:   p.Close,
+	}, nil
+}
+
 // buildVersions names the modules of the peers.
 func buildVersions() string {
 	info, ok := debug.ReadBuildInfo()

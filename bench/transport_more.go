@@ -11,7 +11,7 @@ const (
 	lossyBack = "delay=5ms fifo"
 )
 
-// ccSep separates a stack from its congestion control in the name of a contestant.
+// Contestants of the measure of loss: a stack and its congestion control.
 const (
 	oursBBR, kernelBBR, gvisorCubic = "millrace, bbr", "kernel, bbr", "gvisor, cubic"
 	oursCubic, kernelCubic          = "millrace, cubic", "kernel, cubic"
@@ -56,17 +56,14 @@ func (b *transportBench) runLossy(ctx context.Context, t Timing, stack, cc strin
 
 // scale asks what more loops and more connections do.
 func (b *transportBench) scale() []Measure {
-	memory := func(name string, cpus int, args ...string) Contestant {
-		argv := append([]string{b.e.Self, "role", "tcp-memory", "-as", stackOurs}, args...)
-		c := onCore(name, "", "ops", argv...)
-		_ = cpus
-		return c
+	memory := func(name string, args ...string) Contestant {
+		return onCore(name, "", "ops", append([]string{b.e.Self, "role", "tcp-memory", "-as", stackOurs}, args...)...)
 	}
 	idle := func(n int) []string { return []string{"-op", "echo", "-conns", "1000", "-idle", strconv.Itoa(n)} }
 	return []Measure{{
 		Name: "in memory: idle connections beside active ones", Unit: "round trip", Peer: "1 k active",
 		Contestants: []Contestant{
-			memory("1 k active", 1, idle(0)...), memory("100 k idle + 1 k active", 1, idle(100_000)...),
+			memory("1 k active", idle(0)...), memory("100 k idle + 1 k active", idle(100_000)...),
 		},
 		Gates: []Gate{
 			{"100 k idle + 1 k active", MetricRate, "1 k active", ">=", 0.9},
@@ -75,4 +72,13 @@ func (b *transportBench) scale() []Measure {
 	}}
 }
 
-func (b *transportBench) quic() []Measure { return nil }
+// quic has quic-go send one stream over our UDP conn, and over the kernel's on loopback.
+func (b *transportBench) quic() []Measure {
+	m := Measure{Name: "QUIC, one stream, both ends on one core", Unit: "byte", Peer: stackKernel, Gates: []Gate{
+		{stackOurs, MetricRate, stackKernel, ">=", 1},
+	}}
+	for _, stack := range []string{stackOurs, stackKernel} {
+		m.Contestants = append(m.Contestants, onCore(stack, "", "bytes", b.e.Self, "role", "quic", "-as", stack))
+	}
+	return []Measure{m}
+}

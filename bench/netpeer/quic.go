@@ -1,0 +1,112 @@
+package netpeer
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+// PacketPair is two packet conns that reach each other, for QUIC.
+type PacketPair struct {
+	Client, Server net.PacketConn
+	Close          func() error
+}
+
+// packetPairs are the stacks whose UDP can carry QUIC in one process.
+var packetPairs = map[string]func() (*PacketPair, error){"kernel": kernelPackets}
+
+// OpenPackets opens a pair of UDP conns of the stack of that name.
+func OpenPackets(name string) (*PacketPair, error) {
+	open := packetPairs[name]
+	if open == nil {
+		return nil, fmt.Errorf("no UDP of a stack %q", name)
+	}
+	return open()
+}
+
+// kernelPackets are two sockets on loopback, as large as quic-go likes them.
+func kernelPackets() (*PacketPair, error) {
+	var conns [2]*net.UDPConn
+	for i := range conns {
+		c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return nil, err
+		}
+		conns[i] = c
+	}
+	return &PacketPair{conns[0], conns[1], func() error { return errors.Join(conns[0].Close(), conns[1].Close()) }}, nil
+}
+
+const alpn = "bulk"
+
+// DriveQUIC sends one stream from client to server until ctx ends; c counts what the server read.
+func DriveQUIC(ctx context.Context, p *PacketPair, c *Counters) error {
+	cert, err := selfSigned()
+	if err != nil {
+		return err
+	}
+	server := &quic.Transport{Conn: p.Server}
+	l, err := server.Listen(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{alpn}}, nil)
+	if err != nil {
+		return err
+	}
+	go serveQUIC(ctx, l, c)
+	client := &quic.Transport{Conn: p.Client}
+	conn, err := client.Dial(ctx, p.Server.LocalAddr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{alpn}}, nil)
+	if err != nil {
+		return fmt.Errorf("QUIC: %w", err)
+	}
+	stream, err := conn.OpenUniStreamSync(ctx)
+	if err != nil {
+		return fmt.Errorf("QUIC: %w", err)
+	}
+	go func() {
+		buf := make([]byte, chunk)
+		for ctx.Err() == nil {
+			if _, err := stream.Write(buf); err != nil {
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+func serveQUIC(ctx context.Context, l *quic.Listener, c *Counters) {
+	conn, err := l.Accept(ctx)
+	if err != nil {
+		return
+	}
+	stream, err := conn.AcceptUniStream(ctx)
+	if err != nil {
+		return
+	}
+	buf := make([]byte, chunk)
+	for {
+		n, err := stream.Read(buf)
+		c.Bytes.Add(uint64(n))
+		if err != nil {
+			return
+		}
+	}
+}
+
+// selfSigned makes a certificate that lasts for a run.
+func selfSigned() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	t := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
