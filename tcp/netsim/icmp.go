@@ -1,0 +1,42 @@
+package netsim
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+)
+
+// tooBig tells the sender of a packet that it is larger than mtu, as soon as a message takes back to
+// it: the delay of the pipes up to here.
+func (n *Net) tooBig(p *Packet, mtu int) {
+	t, seg, _, v := Parse(p.Bytes)
+	h, ok := n.nodes[p.From].(*Host)
+	if !ok || v != packet.Deliver {
+		return
+	}
+	n.ICMP(h, ip.ICMPError{Kind: ip.TooBig, MTU: mtu, Tuple: t.Reverse(), Quote: append([]byte(nil), seg[:8]...)})
+}
+
+// ICMP has a host learn now of an ICMP error about a packet that it sent, or is said to have sent.
+func (n *Net) ICMP(h *Host, e ip.ICMPError) {
+	n.After(0, func() {
+		if w := h.ways[e.Tuple.Remote]; w != nil && e.Kind == ip.TooBig && e.MTU < w.mtu {
+			w.mtu = max(e.MTU, minMTU(h))
+			e.MTU = w.mtu
+		}
+		if m, ok := any(h.TCP).(interface {
+			ICMP(clock.Time, *ip.Tuple, uint32, ip.ICMPError)
+		}); ok {
+			m.ICMP(n.now, &e.Tuple, e.Seq(), e)
+		}
+		h.Kick()
+	})
+}
+
+// minMTU is the least that a path is believed to take (RFC 791, RFC 8200 5).
+func minMTU(h *Host) int {
+	if h.Addr.Is4() {
+		return 68
+	}
+	return 1280
+}
