@@ -1,0 +1,126 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
+)
+
+// halfOpen is a connection in SYN-RECEIVED that a listener has not got yet. A flood of SYNs costs its
+// 64 bytes for each, up to the limit of the table, and nothing for the garbage collector.
+type halfOpen struct {
+	tuple    ip.Tuple
+	iss, irs uint32
+	tsRecent uint32
+	sent     uint32 // when the first SYN-ACK left, microseconds, low bits
+	next     uint32
+	peerMSS  uint16
+	listener uint16
+	terms    terms
+	key      uint8 // which of the listener's keys signs
+	resent   uint8 // SYN-ACKs after the first
+}
+
+func (h *halfOpen) where() *ip.Tuple { return &h.tuple }
+func (h *halfOpen) link() *uint32    { return &h.next }
+
+// terms is what the SYN offered and we took:
+//
+//	 15          9   8    7 6    5  4     3      0
+//	+-------------+------+------+------+---------+
+//	|             | resp.| SYN's|ECN   |TS| SACK | scale  |
+//
+// 0-3 the peer's window scale, 15 is none; 4 SACK; 5 timestamps; 6-7 ECN; 8-9 the code point of the SYN.
+type terms uint16
+
+const (
+	termsNoScale    terms = 15
+	termsSACK       terms = 1 << 4
+	termsTimestamps terms = 1 << 5
+	termsECNShift         = 6
+	termsSYNShift         = 8
+)
+
+func (t terms) scaling() bool    { return t&15 != termsNoScale }
+func (t terms) scale() uint8     { return uint8(t & 15) }
+func (t terms) sack() bool       { return t&termsSACK != 0 }
+func (t terms) timestamps() bool { return t&termsTimestamps != 0 }
+func (t terms) ecn() ecnAgreed   { return ecnAgreed(t >> termsECNShift & 3) }
+func (t terms) synECN() wire.ECN { return wire.ECN(t >> termsSYNShift & 3) }
+
+// How SYN-ACKs are sent again (RFC 6298 2.1, RFC 9293 3.8.3): after 1, 2, 4, ... seconds.
+const (
+	synAckTimeout     = time.Second
+	synAckRetries     = 5
+	synAckRetriesFull = 1 // when room gets scarce
+	halfOpenTick      = 8 * time.Millisecond
+)
+
+// halfOpens are the half-open connections of a Mux with their timers.
+type halfOpens struct {
+	records[halfOpen, *halfOpen]
+	wheel *clock.Wheel // timers by slot; made anew as the table grows
+	armed int          // slots that wheel has
+}
+
+// add makes a record for t whose first timer runs from now; nil says that there is no room.
+func (h *halfOpens) add(now clock.Time, t *ip.Tuple) *halfOpen {
+	slot := h.insert(t)
+	if slot == noSlot {
+		return nil
+	}
+	if h.armed != len(h.all) {
+		h.rearm(now)
+	}
+	r := h.at(slot)
+	r.sent = microseconds(now)
+	h.wheel.Arm(slot, now.Add(synAckTimeout))
+	return r
+}
+
+// rearm moves the timers to a wheel as large as the table. Each record but the newest has one.
+func (h *halfOpens) rearm(now clock.Time) {
+	h.wheel, h.armed = clock.NewWheel(len(h.all), halfOpenTick, now), len(h.all)
+	for _, n := range h.heads {
+		for ; n != 0; n = h.all[n-1].next {
+			h.wheel.Arm(n-1, h.all[n-1].due(now))
+		}
+	}
+}
+
+// drop removes the record and its timer.
+func (h *halfOpens) drop(slot uint32) {
+	h.wheel.Stop(slot)
+	h.remove(slot)
+	if h.all == nil {
+		h.wheel, h.armed = nil, 0
+	}
+}
+
+// scarce reports whether room gets scarce: cookies serve then, and records live shorter.
+func (h *halfOpens) scarce() bool { return h.used >= h.limit-h.limit/4 }
+
+// nextTimer is when a timer runs out.
+func (h *halfOpens) nextTimer() clock.Time {
+	if h.wheel == nil || h.used == 0 {
+		return clock.Never
+	}
+	return h.wheel.Next()
+}
+
+// memory is what the table takes, bytes.
+func (h *halfOpens) memory() int64 { return int64(len(h.all))*(64+16) + int64(len(h.heads))*4 }
+
+// sentAt is when the first SYN-ACK left; the record is younger than 2^32 microseconds.
+func (h *halfOpen) sentAt(now clock.Time) clock.Time {
+	return now.Add(-time.Duration(microseconds(now)-h.sent) * time.Microsecond)
+}
+
+// due is when the SYN-ACK that was sent last is given up: 2^n - 1 timeouts after the first.
+func (h *halfOpen) due(now clock.Time) clock.Time {
+	return h.sentAt(now).Add(synAckTimeout * (1<<(h.resent+1) - 1))
+}
+
+func microseconds(t clock.Time) uint32 { return uint32(t / clock.Time(time.Microsecond)) }
