@@ -204,7 +204,7 @@ func TestMD5IsThatOfRFC2385(t *testing.T) {
 	for i := range seg {
 		bad := bytes.Clone(seg)
 		bad[i] ^= 0x10
-		free := i == 16 || i == 17 // checksum
+		free := i == 16 || i == 17                                  // checksum
 		if i != 12 && i != 20 && i != 21 && s.verify(bad) != free { // not where the option is found no more
 			t.Errorf("byte %d changed: verified %v", i, !free)
 		}
