@@ -64,6 +64,7 @@ type roleOptions struct {
 	version     string // of it
 	op, cc      string // of the tcp roles: what the client does, and congestion control
 	conns       int    // connections at once
+	idle        int    // connections beside them that do nothing
 	loops, mtu  int
 	args        []string
 }
@@ -104,6 +105,7 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs.StringVar(&o.op, "op", "echo", "what a client does")
 	fs.StringVar(&o.cc, "cc", "", "congestion control")
 	fs.IntVar(&o.conns, "conns", 1, "connections at once")
+	fs.IntVar(&o.idle, "idle", 0, "idle connections beside them")
 	fs.IntVar(&o.loops, "loops", 1, "loops of the stack")
 	fs.IntVar(&o.mtu, "mtu", 1500, "largest IP packet, bytes")
 	o.stream.flags(fs)

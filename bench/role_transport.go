@@ -64,6 +64,16 @@ func stackRole(n netpeer.Net, work func(context.Context, *netpeer.Counters) (fun
 	}, nil
 }
 
+// heap returns the bytes of the heap that are in use, after collecting garbage twice, so that pools
+// are empty.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
 // withRuntime adds what Go's runtime tells: allocations and pauses of the whole run.
 func withRuntime(m map[string]uint64) map[string]uint64 {
 	var s runtime.MemStats
@@ -71,7 +81,7 @@ func withRuntime(m map[string]uint64) map[string]uint64 {
 	m["allocs"] = s.Mallocs
 	gc := debug.GCStats{PauseQuantiles: make([]time.Duration, 101)}
 	debug.ReadGCStats(&gc)
-	m["GC pause p99 ns"] = uint64(gc.PauseQuantiles[99])
+	m[gcPause] = uint64(gc.PauseQuantiles[99])
 	return m
 }
 
@@ -88,8 +98,9 @@ func openTCPMemory(o roleOptions) (roleWork, error) {
 		cancel()
 		return roleWork{}, err
 	}
+	before := heap()
 	w, err := stackRole(p.Client, func(ctx context.Context, c *netpeer.Counters) (func(), error) {
-		return netpeer.Drive(ctx, p.Client, netpeer.Load{Op: o.op, Conns: o.conns, To: p.ServerAddr}, c)
+		return netpeer.Drive(ctx, p.Client, netpeer.Load{Op: o.op, Conns: o.conns, Idle: o.idle, To: p.ServerAddr}, c)
 	})
 	if err != nil {
 		cancel()
@@ -99,6 +110,9 @@ func openTCPMemory(o roleOptions) (roleWork, error) {
 	w.counts = func() (map[string]uint64, error) {
 		m, err := counts()
 		m["served bytes"] = served.Bytes.Load()
+		if o.op == "hold" {
+			m[heapPerConn] = (heap() - before) / uint64(2*o.conns) // both ends are here
+		}
 		return m, err
 	}
 	w.close = func() error { cancel(); return p.Close() }

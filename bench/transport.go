@@ -28,6 +28,9 @@ var transport = Suite{
 
 // Names of contestants of suite tcp: those of netpeer.
 const (
+	heapPerConn = "B/conn" // Go heap, one end
+	gcPause     = "GC pause p99 ns"
+
 	stackKernel, stackOurs    = "kernel", "millrace"
 	stackGVisor, stackGXDP    = "gvisor", "gvisor-xdp"
 	stackOursGSO, stackGVGSO  = "millrace-gso", "gvisor-gso"
@@ -62,18 +65,43 @@ func (b *transportBench) inMemory() []Measure {
 		}}
 		for _, stack := range []string{stackOurs, stackGVisor} {
 			argv := append([]string{b.e.Self, "role", "tcp-memory", "-as", stack}, args...)
-			m.Contestants = append(m.Contestants, onCore(stack, "", count, argv...))
+			m.Contestants = append(m.Contestants, b.alone(stack, count, argv...))
 		}
 		return m
 	}
 	idle := measure("memory of an idle connection", "connection", "conns", 0, "-op", "hold", "-conns", "10000")
-	idle.Gates = []Gate{{stackOurs, "B/conn", "", "<=", 1024}}
+	idle.Gates = []Gate{{stackOurs, heapPerConn, "", "<=", 1024}}
 	return []Measure{
 		measure("bulk", "byte", "served bytes", 0.5, "-op", "send"),
 		measure("1-byte round trip", "round trip", "ops", 0.5, "-op", "echo"),
 		measure("connect, round trip, close", "connection", "ops", 0.4, "-op", "connect-echo"),
 		idle,
 	}
+}
+
+// alone is a contestant that is one process on CPU 1.
+func (b *transportBench) alone(name, count string, argv ...string) Contestant {
+	return Contestant{Name: name, Run: func(ctx context.Context, t Timing) (Sample, error) {
+		w, err := runParts(ctx, t, Part{Name: name, Argv: argv, CPU: 1})
+		if err != nil {
+			return Sample{}, err
+		}
+		s := w.Sample(name, count)
+		s.Own, s.Version = s.Parts[name], w.version[name]
+		end := w.last[name].Counts
+		for _, c := range []string{"p50 ns", "p99 ns", heapPerConn, gcPause, "failed"} {
+			if n, ok := end[c]; ok {
+				s.Counts[c] = n
+			}
+		}
+		if _, told := end[heapPerConn]; told { // they were all opened before the window
+			s.Units = float64(end[count])
+		}
+		if s.Units == 0 {
+			return s, errors.New("nothing arrived")
+		}
+		return s, nil
+	}}
 }
 
 // twoHosts is the network of one run: two namespaces, and what lies between.

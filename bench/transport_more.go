@@ -57,7 +57,7 @@ func (b *transportBench) runLossy(ctx context.Context, t Timing, stack, cc strin
 // scale asks what more loops and more connections do.
 func (b *transportBench) scale() []Measure {
 	memory := func(name string, args ...string) Contestant {
-		return onCore(name, "", "ops", append([]string{b.e.Self, "role", "tcp-memory", "-as", stackOurs}, args...)...)
+		return b.alone(name, "ops", append([]string{b.e.Self, "role", "tcp-memory", "-as", stackOurs}, args...)...)
 	}
 	idle := func(n int) []string { return []string{"-op", "echo", "-conns", "1000", "-idle", strconv.Itoa(n)} }
 	return []Measure{{
@@ -67,7 +67,7 @@ func (b *transportBench) scale() []Measure {
 		},
 		Gates: []Gate{
 			{"100 k idle + 1 k active", MetricRate, "1 k active", ">=", 0.9},
-			{"100 k idle + 1 k active", "GC pause p99 ns", "", "<=", 200_000},
+			{"100 k idle + 1 k active", gcPause, "", "<=", 200_000},
 		},
 	}}
 }
@@ -78,7 +78,7 @@ func (b *transportBench) quic() []Measure {
 		{stackOurs, MetricRate, stackKernel, ">=", 1},
 	}}
 	for _, stack := range []string{stackOurs, stackKernel} {
-		m.Contestants = append(m.Contestants, onCore(stack, "", "bytes", b.e.Self, "role", "quic", "-as", stack))
+		m.Contestants = append(m.Contestants, b.alone(stack, "bytes", b.e.Self, "role", "quic", "-as", stack))
 	}
 	return []Measure{m}
 }

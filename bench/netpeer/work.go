@@ -46,7 +46,7 @@ func (c *Counters) Counts() map[string]uint64 {
 // Serve offers all services on n until ctx ends.
 func Serve(ctx context.Context, n Net, c *Counters) error {
 	for port, serve := range map[uint16]func(net.Conn, *Counters){
-		SinkPort: sink, SourcePort: source, EchoPort: echo, GreetPort: greet, HoldPort: hold,
+		SinkPort: sink, SourcePort: source, EchoPort: echo, GreetPort: greet, HoldPort: nil,
 	} {
 		l, err := n.Listen(port)
 		if err != nil {
@@ -58,13 +58,22 @@ func Serve(ctx context.Context, n Net, c *Counters) error {
 	return nil
 }
 
+// accept serves each connection with a goroutine; without serve it keeps them open and has none.
 func accept(l net.Listener, c *Counters, serve func(net.Conn, *Counters)) {
+	var held []net.Conn
 	for {
 		conn, err := l.Accept()
 		if err != nil {
+			for _, h := range held {
+				h.Close()
+			}
 			return
 		}
 		c.Conns.Add(1)
+		if serve == nil {
+			held = append(held, conn)
+			continue
+		}
 		go func() {
 			defer conn.Close()
 			serve(conn, c)
@@ -114,17 +123,16 @@ func greet(conn net.Conn, c *Counters) {
 	}
 }
 
-func hold(conn net.Conn, _ *Counters) { _, _ = io.Copy(io.Discard, conn) }
-
 // A Load is what a client does.
 type Load struct {
 	Op    string // "send", "receive", "echo", "connect", "connect-echo", "hold"
 	Conns int    // at once
+	Idle  int    // connections that stay open beside them
 	To    netip.Addr
 }
 
-// Drive puts load on a server until ctx ends. It returns when all connections of "hold" are open, and at
-// once otherwise; wait returns when all has ended.
+// Drive puts load on a server until ctx ends. It returns when all idle connections, and those of "hold",
+// are open; wait returns when all has ended.
 func Drive(ctx context.Context, n Net, l Load, c *Counters) (wait func(), err error) {
 	var all sync.WaitGroup
 	work, port, err := client(l.Op)
@@ -134,6 +142,9 @@ func Drive(ctx context.Context, n Net, l Load, c *Counters) (wait func(), err er
 	to := netip.AddrPortFrom(l.To, port)
 	if l.Op == "hold" {
 		return all.Wait, open(ctx, n, to, l.Conns, c)
+	}
+	if err := open(ctx, n, netip.AddrPortFrom(l.To, HoldPort), l.Idle, c); err != nil {
+		return nil, err
 	}
 	for range max(1, l.Conns) {
 		all.Go(func() {
@@ -238,15 +249,21 @@ func connectEcho(ctx context.Context, n Net, to netip.AddrPort, c *Counters) err
 	return nil
 }
 
-// open opens connections and leaves them.
+// open opens connections, one after the other, and keeps them until ctx ends.
 func open(ctx context.Context, n Net, to netip.AddrPort, conns int, c *Counters) error {
+	held := make([]net.Conn, 0, conns)
+	context.AfterFunc(ctx, func() {
+		for _, h := range held {
+			h.Close()
+		}
+	})
 	for range conns {
 		conn, err := dial(ctx, n, to)
 		if err != nil {
 			return fmt.Errorf("connection %d: %w", c.Conns.Load()+1, err)
 		}
 		c.Conns.Add(1)
-		context.AfterFunc(ctx, func() { conn.Close() })
+		held = append(held, conn)
 	}
 	return nil
 }
