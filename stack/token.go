@@ -33,6 +33,10 @@ func (l *Loop) Enter() clock.Time {
 	return l.now
 }
 
+// Now returns the time as the loop has it: that of its turn, or of the last Enter that found it asleep.
+// It belongs to the holder of the loop.
+func (l *Loop) Now() clock.Time { return l.now }
+
 // Exit ends what Enter began. What that caused to be sent leaves at once where the loop sleeps, on this
 // goroutine: Tick, and one Tx for each port. Where it is awake its next turn does so, together with what
 // others have caused.
