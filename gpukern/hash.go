@@ -1,6 +1,10 @@
 package gpukern
 
-import "github.com/millrace/millrace/packet"
+import (
+	"encoding/binary"
+
+	"github.com/millrace/millrace/packet"
+)
 
 // DefaultHashKey is the key that Microsoft publishes with its verification vectors for receive-side
 // scaling. Who fears crafted collisions gives Config.HashKey random bytes.
@@ -93,4 +97,32 @@ func (h *hasher) word(i int, v uint32) uint32 {
 // quad hashes eight bytes of the input.
 func (h *hasher) quad(i int, v uint64) uint32 {
 	return h.word(i, uint32(v>>32)) ^ h.word(i+4, uint32(v))
+}
+
+// Hasher computes the hash that engines with its key write to Desc.Hash, for callers that have no packet
+// yet: which loop will a flow belong to? It is 36 KiB of tables and may be shared.
+type Hasher struct{ h hasher }
+
+// NewHasher returns a Hasher. A key of all zeros is DefaultHashKey.
+func NewHasher(key [40]byte) *Hasher {
+	if key == ([40]byte{}) {
+		key = DefaultHashKey
+	}
+	h := new(Hasher)
+	h.h.init(&key)
+	return h
+}
+
+// Flow4 returns the hash of packets between two ends over IPv4, in either direction.
+func (h *Hasher) Flow4(a, b [4]byte, aPort, bPort uint16) uint32 {
+	return h.h.sum4(uint64(binary.BigEndian.Uint32(a[:]))<<32|uint64(aPort), uint64(binary.BigEndian.Uint32(b[:]))<<32|uint64(bPort))
+}
+
+// Flow6 is Flow4 over IPv6.
+func (h *Hasher) Flow6(a, b [16]byte, aPort, bPort uint16) uint32 {
+	t := tuple{
+		srcHi: binary.BigEndian.Uint64(a[:]), srcLo: binary.BigEndian.Uint64(a[8:]),
+		dstHi: binary.BigEndian.Uint64(b[:]), dstLo: binary.BigEndian.Uint64(b[8:]),
+	}
+	return h.h.sum6(&t, uint32(aPort)<<16|uint32(bPort))
 }

@@ -3,7 +3,11 @@ package gpukern
 import (
 	"encoding/binary"
 	"net/netip"
+	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 // rssVectors are those of "Verifying the RSS Hash Calculation" (Microsoft, Windows hardware
@@ -71,4 +75,49 @@ func TestBothDirectionsOfAFlowHashAlike(t *testing.T) {
 	if len(different) < 1900 {
 		t.Errorf("2000 flows have only %d hashes", len(different))
 	}
+}
+
+func TestAHasherTellsWhatTheEngineWillWrite(t *testing.T) {
+	g := newGenerator(7)
+	key := [40]byte(g.bytes(40))
+	h := NewHasher(key)
+	c := NewCPU(Config{HashKey: key, Ops: OpParse | OpHash})
+	for _, text := range []string{"198.18.0.1:80 198.18.0.2:49152", "198.18.0.2:7 198.18.0.1:7", "[2001:db8::2]:443 [2001:db8::1]:5", "[2001:db8::1]:5 [2001:db8::1]:6"} {
+		from, to, _ := strings.Cut(text, " ")
+		a, b := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
+		want := engineHash(t, c, a, b)
+		var got, back uint32
+		if a.Addr().Is4() {
+			got, back = h.Flow4(a.Addr().As4(), b.Addr().As4(), a.Port(), b.Port()), h.Flow4(b.Addr().As4(), a.Addr().As4(), b.Port(), a.Port())
+		} else {
+			got, back = h.Flow6(a.Addr().As16(), b.Addr().As16(), a.Port(), b.Port()), h.Flow6(b.Addr().As16(), a.Addr().As16(), b.Port(), a.Port())
+		}
+		if got != want || back != want || want == 0 {
+			t.Errorf("%s: %08x and back %08x, the engine writes %08x", text, got, back, want)
+		}
+	}
+}
+
+// engineHash has an engine look at a UDP packet.
+func engineHash(t *testing.T, c *CPU, from, to netip.AddrPort) uint32 {
+	t.Helper()
+	arena := &packet.Arena{Mem: make([]byte, 2048), Shift: 11}
+	b := arena.Mem[:0]
+	if from.Addr().Is4() {
+		b = wire.AppendEthernet(b, wire.MAC{}, wire.MAC{}, wire.EtherTypeIPv4)
+		b = wire.AppendIPv4(b, &wire.IPv4Header{Src: from.Addr().As4(), Dst: to.Addr().As4(), Proto: wire.ProtoUDP, TTL: 1, PayloadLen: 8})
+	} else {
+		b = wire.AppendEthernet(b, wire.MAC{}, wire.MAC{}, wire.EtherTypeIPv6)
+		b = wire.AppendIPv6(b, &wire.IPv6Header{Src: from.Addr().As16(), Dst: to.Addr().As16(), NextHeader: wire.ProtoUDP, HopLimit: 1, PayloadLen: 8})
+	}
+	b = wire.AppendUDP(b, from.Port(), to.Port(), 0)
+	batch := packet.NewBatch(arena, 1)
+	batch.Append(packet.Desc{Len: uint16(len(b))})
+	if err := c.Submit(batch); err != nil {
+		t.Fatal(err)
+	}
+	if c.Poll(make([]*packet.Batch, 1)) != 1 {
+		t.Fatal("the engine keeps the batch")
+	}
+	return batch.D[0].Hash
 }
