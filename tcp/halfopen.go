@@ -26,19 +26,26 @@ type halfOpen struct {
 func (h *halfOpen) where() *ip.Tuple { return &h.tuple }
 func (h *halfOpen) link() *uint32    { return &h.next }
 
+// live reports whether the slot is in use: an address of zeros connects to nothing.
+func (h *halfOpen) live() bool { return h.tuple != ip.Tuple{} }
+
 // terms is what the SYN offered and we took:
 //
-//	 15          9   8    7 6    5  4     3      0
-//	+-------------+------+------+------+---------+
-//	|             | resp.| SYN's|ECN   |TS| SACK | scale  |
+//	 15       12  11  10  9   8 7   6  5   4  3       0
+//	+-----------+----+---+-----+-----+----+----+-------+
+//	|           | FO | A | SYN | ECN | TS | SA | scale |
+//	+-----------+----+---+-----+-----+----+----+-------+
 //
-// 0-3 the peer's window scale, 15 is none; 4 SACK; 5 timestamps; 6-7 ECN; 8-9 the code point of the SYN.
+// scale is of the peer's windows, 15 is none; SA is SACK, TS timestamps; ECN is an ecnAgreed; SYN is the
+// code point that the SYN came with; A says that the SYN came again; FO that it asked for a cookie of Fast Open.
 type terms uint16
 
 const (
 	termsNoScale    terms = 15
 	termsSACK       terms = 1 << 4
 	termsTimestamps terms = 1 << 5
+	termsAgain      terms = 1 << 10
+	termsFastOpen   terms = 1 << 11
 	termsECNShift         = 6
 	termsSYNShift         = 8
 )
@@ -47,15 +54,19 @@ func (t terms) scaling() bool    { return t&15 != termsNoScale }
 func (t terms) scale() uint8     { return uint8(t & 15) }
 func (t terms) sack() bool       { return t&termsSACK != 0 }
 func (t terms) timestamps() bool { return t&termsTimestamps != 0 }
+func (t terms) withECN(e ecnAgreed) terms {
+	return t&^(3<<termsECNShift) | terms(e)<<termsECNShift
+}
+
 func (t terms) ecn() ecnAgreed   { return ecnAgreed(t >> termsECNShift & 3) }
 func (t terms) synECN() wire.ECN { return wire.ECN(t >> termsSYNShift & 3) }
 
 // How SYN-ACKs are sent again (RFC 6298 2.1, RFC 9293 3.8.3): after 1, 2, 4, ... seconds.
 const (
-	synAckTimeout     = time.Second
-	synAckRetries     = 5
-	synAckRetriesFull = 1 // when room gets scarce
-	halfOpenTick      = 8 * time.Millisecond
+	synAckTimeout       = time.Second
+	synAckRetries       = 5
+	synAckRetriesScarce = 1 // when room gets scarce
+	halfOpenTick        = 8 * time.Millisecond
 )
 
 // halfOpens are the half-open connections of a Mux with their timers.

@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -23,7 +24,8 @@ type handshake struct {
 	ecn                     ecnAgreed
 	synECN                  wire.ECN // code point that the SYN came with (RFC 9768 3.1.1)
 
-	sent clock.Time // when the SYN-ACK left, for the first measurement of RTT; 0 where it left twice or with a cookie
+	resent bool       // the SYN-ACK left more than once (RFC 6298 5.7)
+	sent   clock.Time // when the SYN-ACK left, for the first measurement of RTT; 0 where it left twice or with a cookie
 
 	// A Fast Open SYN (RFC 7413) makes a connection in SYN-RECEIVED, whose SYN-ACK the connection sends,
 	// and again when it is lost; else the state is ESTABLISHED.
@@ -74,3 +76,12 @@ func (m *Mux) opened(now clock.Time, h *handshake) *Conn { return nil }
 
 // timeWait forgets c, which has come to TIME-WAIT, and leaves a record in its place that answers what comes late.
 func (m *Mux) timeWait(now clock.Time, c *Conn) {}
+
+// TEMPORARY until core has them
+func (m *Mux) initialReceive(o *Options) uint32                         { return 65535 }
+func (c *Conn) input(now clock.Time, s *Segment) packet.Verdict         { return 0 }
+func (c *Conn) inputFastOpen(now clock.Time, s *Segment) packet.Verdict { return 0 }
+
+const minMSS = 48
+
+func scaleFor(o *Options) uint8 { return 7 }

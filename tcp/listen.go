@@ -3,37 +3,166 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
-	"github.com/millrace/millrace/packet"
 )
 
 // Listener takes connections to a local address and port.
 type Listener struct {
-	m     *Mux
-	local ip.Addr
-	port  uint16
-	owner Owner
-	queue []*Conn
-	opts  *Options
+	m       *Mux
+	local   ip.Addr
+	port    uint16
+	id      uint16 // index in front.listeners, by which half-open records name it
+	backlog int
+	half    int // half-open records
+	opening int // Fast Open connections in the queue whose handshake is not complete
+	owner   Owner
+	opts    *Options
+	queue   []*Conn // that wait to be accepted, the oldest at head
+	head    int
+	told    bool // in front.ready
+	closed  bool
 }
 
-// Listen takes connections to port at local, any address where that is zero. At most backlog of them
-// wait to be accepted.
-func (m *Mux) Listen(local ip.Addr, port uint16, backlog int, o *Options, owner Owner) (*Listener, error) {
-	return nil, ErrInUse
+// endpoint is where listeners listen; the zero address is any.
+type endpoint struct {
+	addr ip.Addr
+	port uint16
 }
+
+// maxListeners is what an index in a half-open record can name.
+const maxListeners = 1 << 16
+
+// Listen takes connections to port at local, any address where that is zero. At most backlog of them
+// wait to be accepted; fewer than one counts as one. A nil o is the Mux's Defaults. The options are
+// those of the connections too; they must not change.
+func (m *Mux) Listen(local ip.Addr, port uint16, backlog int, o *Options, owner Owner) (*Listener, error) {
+	f := &m.front
+	at := endpoint{local, port}
+	if f.byEndpoint[at] != nil {
+		return nil, ErrInUse
+	}
+	if o == nil {
+		o = &m.cfg.Defaults
+	}
+	id := f.freeID()
+	if id < 0 {
+		return nil, ErrTooMany
+	}
+	l := &Listener{m: m, local: local, port: port, id: uint16(id), backlog: max(backlog, 1), owner: owner, opts: o}
+	f.listeners[id], f.byEndpoint[at] = l, l
+	return l, nil
+}
+
+// freeID returns an index of listeners that is free, -1 where all are taken.
+func (f *front) freeID() int {
+	for i, l := range f.listeners {
+		if l == nil {
+			return i
+		}
+	}
+	if len(f.listeners) == maxListeners {
+		return -1
+	}
+	f.listeners = append(f.listeners, nil)
+	return len(f.listeners) - 1
+}
+
+// listener returns who listens for t: at its address, else at any.
+func (f *front) listener(t *ip.Tuple) *Listener {
+	if len(f.byEndpoint) == 0 {
+		return nil
+	}
+	if l := f.byEndpoint[endpoint{t.Local, t.LocalPort}]; l != nil {
+		return l
+	}
+	return f.byEndpoint[endpoint{port: t.LocalPort}]
+}
+
+// listens reports whether a listener has the port at the address or at any.
+func (f *front) listens(t *ip.Tuple) bool { return f.listener(t) != nil }
 
 // Accept returns the connection that waits longest, nil where none does. It belongs to the caller,
 // who names its owner with SetOwner.
-func (l *Listener) Accept() *Conn { return nil }
+func (l *Listener) Accept() *Conn {
+	if l.head == len(l.queue) {
+		return nil
+	}
+	c := l.queue[l.head]
+	l.queue[l.head] = nil
+	l.head++
+	if l.head == len(l.queue) {
+		l.queue, l.head = l.queue[:0], 0
+	}
+	return c
+}
+
+// Waiting returns how many connections wait to be accepted.
+func (l *Listener) Waiting() int { return len(l.queue) - l.head }
+
+// full reports whether no more may wait.
+func (l *Listener) full() bool { return l.Waiting() >= l.backlog }
+
+// push has c wait to be accepted, and the owner hear of it.
+func (l *Listener) push(c *Conn) {
+	if l.head > 0 && len(l.queue) == cap(l.queue) {
+		n := copy(l.queue, l.queue[l.head:])
+		clear(l.queue[n:])
+		l.queue, l.head = l.queue[:n], 0
+	}
+	l.queue = append(l.queue, c)
+	if !l.told {
+		l.told = true
+		l.m.front.ready = append(l.m.front.ready, l)
+	}
+}
 
 // Addr returns the address and the port that l listens on.
 func (l *Listener) Addr() (ip.Addr, uint16) { return l.local, l.port }
 
-// Close ends l and resets the connections that nobody has accepted.
-func (l *Listener) Close(now clock.Time) {}
+// SetOwner names who is told that connections wait, and has it told at the next Poll if some do.
+func (l *Listener) SetOwner(o Owner) {
+	l.owner = o
+	if l.Waiting() > 0 && !l.told {
+		l.told = true
+		l.m.front.ready = append(l.m.front.ready, l)
+	}
+}
 
-// passive takes a segment that belongs to no connection of the table: for a listener, a half-open or a
-// TIME-WAIT record, or for nobody (RFC 9293 3.10.7.1 and 3.10.7.2).
-func (m *Mux) passive(now clock.Time, t *ip.Tuple, s *Segment) packet.Verdict {
-	return packet.DropNoSocket
+// Close ends l, forgets its half-open connections, and resets those that nobody has accepted (RFC 9293 3.10.4).
+func (l *Listener) Close(now clock.Time) {
+	if l.closed {
+		return
+	}
+	l.closed = true
+	f := &l.m.front
+	delete(f.byEndpoint, endpoint{l.local, l.port})
+	f.listeners[l.id] = nil
+	f.dropHalf(l)
+	for c := l.Accept(); c != nil; c = l.Accept() {
+		c.Abort(now)
+	}
+}
+
+// dropHalf forgets the half-open connections of l.
+func (f *front) dropHalf(l *Listener) {
+	for slot := 0; l.half > 0 && slot < len(f.half.all); slot++ {
+		if h := &f.half.all[slot]; h.live() && h.listener == l.id {
+			l.half--
+			f.half.drop(uint32(slot))
+		}
+	}
+}
+
+// announce tells the owners of listeners for which connections have come to wait, once for all of them.
+func (f *front) announce() {
+	for len(f.ready) > 0 {
+		ready := f.ready
+		f.ready = f.spare[:0]
+		for i, l := range ready {
+			ready[i], l.told = nil, false
+			if l.owner != nil && !l.closed {
+				l.owner.Ready(Acceptable)
+			}
+		}
+		f.spare = ready[:0]
+	}
 }

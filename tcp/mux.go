@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"time"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
@@ -13,10 +15,11 @@ type Config struct {
 	Secret [32]byte   // of initial sequence numbers, cookies and timestamps (RFC 6528); the same for all loops of a host
 	Seed   uint64     // of random numbers that need not be secret
 
-	Budget      int64 // bytes of all buffers; 0 is 64 MiB
-	MaxConns    int   // 0 is 1<<20
-	MaxHalfOpen int   // records of connections that are being accepted; 0 is 65 536; cookies serve beyond
-	MaxTimeWait int   // records of connections that wait for old segments; 0 is 65 536
+	Budget      int64         // bytes of all buffers; 0 is 64 MiB
+	MaxConns    int           // 0 is 1<<20
+	MaxHalfOpen int           // records of connections that are being accepted; 0 is 65 536; cookies serve beyond
+	MaxTimeWait int           // records of connections that wait for old segments; 0 is 65 536
+	TimeWait    time.Duration // how long TIME-WAIT lasts, 2 MSL; 0 is 60 s
 
 	// Owns reports whether segments of the flow come to this Mux; nil is that all do. Connect chooses a
 	// local port with which they do.
@@ -34,7 +37,11 @@ type Mux struct {
 }
 
 // NewMux returns a Mux without connections.
-func NewMux(cfg Config) *Mux { return &Mux{cfg: cfg, front: newFront(&cfg)} }
+func NewMux(cfg Config) *Mux {
+	m := &Mux{cfg: cfg}
+	m.initFront()
+	return m
+}
 
 // Input takes a segment that arrived for t, which names the flow as this host sees it. Addresses and
 // checksum have been verified. The answer is Deliver or the reason of its drop. What it causes to be

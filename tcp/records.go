@@ -72,6 +72,8 @@ func (r *records[T, P]) remove(slot uint32) {
 		at = P(&r.all[*at-1]).link()
 	}
 	*at = *p.link()
+	var zero T
+	*p = zero
 	*p.link(), r.free = r.free, slot+1
 	r.used--
 	if r.used == 0 && len(r.all) > 16*firstRecords {

@@ -1,0 +1,140 @@
+package tcp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
+)
+
+// answer sends one segment without payload that belongs to no connection. Its options are in
+// front.options, to which a, where not nil, adds a signature. Nothing is kept: what the Output has no
+// room for is lost.
+func (m *Mux) answer(now clock.Time, t *ip.Tuple, h *wire.TCPHeader, a *auth) bool {
+	f := &m.front
+	o := &f.out
+	o.Sign = nil
+	if a != nil {
+		f.options = a.appendOption(f.options)
+		o.Sign = a.signer
+	}
+	h.SrcPort, h.DstPort, h.Options = t.LocalPort, t.RemotePort, f.options
+	f.tuple = *t
+	o.Tuple, o.Header = &f.tuple, *h
+	sent := m.cfg.Output.Send(now, o)
+	o.AE, f.options = false, f.options[:0]
+	if sent {
+		m.stats.SegmentsOut++
+	}
+	return sent
+}
+
+// synOptions are the options of a SYN or SYN-ACK.
+type synOptions struct {
+	mss            uint16
+	scale          uint8
+	scaling, sack  bool
+	timestamps     bool
+	tsVal, tsEcr   uint32
+	fastOpen       bool
+	fastOpenCookie []byte
+}
+
+// appendTo appends the options, as aligned as most stacks have them: at most 20 bytes and Fast Open's.
+func (o *synOptions) appendTo(b []byte) []byte {
+	b = wire.AppendMSS(b, o.mss)
+	if o.sack {
+		b = wire.AppendSACKPermitted(b)
+	}
+	if o.timestamps {
+		b = wire.AppendTimestamps(b, o.tsVal, o.tsEcr)
+	}
+	if o.scaling {
+		b = wire.AppendWindowScale(b, o.scale)
+	}
+	if o.fastOpen && len(b)+2+len(o.fastOpenCookie) <= wire.TCPMaxOptions {
+		b = wire.AppendFastOpen(b, o.fastOpenCookie)
+	}
+	return b
+}
+
+// sendSynAck answers the SYN of h. stamp, where h has timestamps, are low bits that the timestamp has to have, plus 1.
+func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth, stamp uint32) {
+	f := &m.front
+	o := synOptions{
+		mss: m.ownMSS(&h.tuple, l.opts), scaling: h.terms.scaling(), scale: scaleFor(l.opts),
+		sack: h.terms.sack(), timestamps: h.terms.timestamps(),
+	}
+	if o.timestamps {
+		o.tsEcr, o.tsVal = h.tsRecent, timestamp(now)+f.secrets.timestampOffset(&h.tuple)
+		if stamp != 0 {
+			o.tsVal = stampTimestamp(o.tsVal, stamp-1)
+		}
+	}
+	if h.terms&termsFastOpen != 0 && a == nil {
+		f.cookie = f.secrets.fastOpenCookie(now, &h.tuple, 0)
+		o.fastOpen, o.fastOpenCookie = true, f.cookie[:]
+	}
+	f.options = o.appendTo(f.options)
+	head := wire.TCPHeader{
+		Seq: h.iss, Ack: h.irs + 1, Flags: wire.FlagSYN | wire.FlagACK, Window: uint16(m.synWindow(l.opts)),
+	}
+	f.out.AE = h.terms.markSynAck(&head)
+	m.answer(now, &h.tuple, &head, a)
+}
+
+// markSynAck sets the bits that agree to ECN: ECE (RFC 3168 6.1.1), or what tells the peer how its SYN
+// was marked (RFC 9768 3.1.2, Table 2).
+func (t terms) markSynAck(h *wire.TCPHeader) (ae bool) {
+	switch t.ecn() {
+	case ecnClassic:
+		h.Flags |= wire.FlagECE
+	case ecnAccurate:
+		switch t.synECN() {
+		case wire.NotECT:
+			h.Flags |= wire.FlagCWR
+		case wire.ECT1:
+			h.Flags |= wire.FlagCWR | wire.FlagECE
+		case wire.ECT0:
+			ae = true
+		case wire.CE:
+			h.Flags |= wire.FlagCWR
+			ae = true
+		}
+	}
+	return ae
+}
+
+// ownMSS is what our SYN-ACK says: what the way takes (RFC 9293 3.7.1, MUST-14).
+func (m *Mux) ownMSS(t *ip.Tuple, o *Options) uint16 {
+	n := m.cfg.Output.MTU(t) - headersLen(t)
+	if o.MSS > 0 {
+		n = min(n, o.MSS)
+	}
+	return uint16(max(min(n, 0xffff), minMSS))
+}
+
+// synWindow is the window of our SYN-ACK, which is not scaled.
+func (m *Mux) synWindow(o *Options) uint32 { return min(m.initialReceive(o), 0xffff) }
+
+// challenge says what is expected (RFC 5961 4.2), at a bounded rate.
+func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth) {
+	f := &m.front
+	if !f.challenges.take(now) {
+		return
+	}
+	if h.terms.timestamps() {
+		f.options = wire.AppendTimestamps(wire.AppendNOP(f.options, 2), timestamp(now)+f.secrets.timestampOffset(&h.tuple), h.tsRecent)
+	}
+	m.stats.ChallengeAcks++
+	m.answer(now, &h.tuple, &wire.TCPHeader{
+		Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagACK, Window: uint16(m.synWindow(l.opts)) >> m.shift(l, h),
+	}, a)
+}
+
+// shift is the scale of windows that we announce after the handshake.
+func (m *Mux) shift(l *Listener, h *halfOpen) uint8 {
+	if !h.terms.scaling() {
+		return 0
+	}
+	return scaleFor(l.opts)
+}

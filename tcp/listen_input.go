@@ -1,0 +1,245 @@
+package tcp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// passive takes a segment that belongs to no connection of the table: for a TIME-WAIT record, a half-open connection or a
+// listener, or for nobody (RFC 9293 3.10.7.1 to 3.10.7.4).
+func (m *Mux) passive(now clock.Time, t *ip.Tuple, s *Segment) packet.Verdict {
+	f := &m.front
+	var floor *uint32
+	if slot := f.waits.find(t); slot != noSlot {
+		v, last, again := m.timeWaitInput(now, slot, s)
+		if !again {
+			return v
+		}
+		floor = &last
+	}
+	if slot := f.half.find(t); slot != noSlot {
+		return m.halfOpenInput(now, slot, t, s)
+	}
+	if l := f.listener(t); l != nil {
+		return m.listenInput(now, l, t, s, floor)
+	}
+	m.reset(now, t, s)
+	return packet.DropNoSocket
+}
+
+// listenInput is the LISTEN state (RFC 9293 3.10.7.2).
+func (m *Mux) listenInput(now clock.Time, l *Listener, t *ip.Tuple, s *Segment, floor *uint32) packet.Verdict {
+	switch {
+	case s.Flags.Has(wire.FlagRST):
+		return packet.DropState
+	case s.Flags.Has(wire.FlagACK):
+		return m.cookieInput(now, l, t, s)
+	case !s.Flags.Has(wire.FlagSYN) || s.Flags.Has(wire.FlagFIN) || !mayConnect(t):
+		return packet.DropState
+	}
+	return m.synInput(now, l, t, s, floor)
+}
+
+// mayConnect reports whether a connection may be made with t at all: neither end is a group or everyone (RFC 9293
+// 3.9.2.3, MUST-57), and it is not one with itself.
+func mayConnect(t *ip.Tuple) bool {
+	return t.RemotePort != 0 && !group(&t.Local) && !group(&t.Remote) && t.Reverse() != *t
+}
+
+// group reports whether a is a multicast address, the broadcast address or unspecified.
+func group(a *ip.Addr) bool {
+	if a.Is4() {
+		return a[12]&0xf0 == 0xe0 || [4]byte(a[12:]) == [4]byte{255, 255, 255, 255} || [4]byte(a[12:]) == [4]byte{}
+	}
+	return a[0] == 0xff || *a == ip.Addr{}
+}
+
+// synInput answers a SYN for a listener.
+func (m *Mux) synInput(now clock.Time, l *Listener, t *ip.Tuple, s *Segment, floor *uint32) packet.Verdict {
+	f := &m.front
+	if l.full() {
+		m.stats.AcceptOverflow++
+		return packet.DropBacklog
+	}
+	iss := f.secrets.initialSequence(now, t)
+	if floor != nil {
+		iss = sequenceAbove(iss, *floor)
+	}
+	a, ok := f.authFor(l, t, iss, s)
+	if !ok {
+		m.stats.AuthFailed++
+		return packet.DropAuth
+	}
+	if l.opts.FastOpen && a == nil {
+		if v, done := m.fastOpenInput(now, l, t, s, iss); done {
+			return v
+		}
+	}
+	if f.half.scarce() || l.half >= max(l.backlog, minHalfOpen) {
+		return m.sendCookie(now, l, t, s, a)
+	}
+	h := f.half.add(now, t)
+	if h == nil {
+		return m.sendCookie(now, l, t, s, a)
+	}
+	l.half++
+	h.iss, h.irs, h.tsRecent, h.listener = iss, s.Seq, s.Options.TSVal, l.id
+	h.peerMSS = announcedBy(t, &s.Options)
+	h.terms = termsOf(l.opts, s)
+	if a != nil {
+		h.key = a.current
+	}
+	m.sendSynAck(now, l, h, a, 0)
+	return packet.Deliver
+}
+
+// minHalfOpen is how many half-open connections a listener may have whatever its backlog.
+const minHalfOpen = 16
+
+// announcedBy returns the peer's MSS as its SYN says, or the default.
+func announcedBy(t *ip.Tuple, o *wire.TCPOptions) uint16 {
+	if o.MSS == 0 {
+		return defaultMSS(t)
+	}
+	return o.MSS
+}
+
+// termsOf returns what a SYN offers and o allows.
+func termsOf(o *Options, s *Segment) terms {
+	t := termsNoScale
+	if s.Options.HasWindowScale && !o.NoScaling {
+		t = terms(s.Options.WindowScale)
+	}
+	if s.Options.SACKPermitted && !o.NoSACK {
+		t |= termsSACK
+	}
+	if s.Options.HasTimestamps && !o.NoTimestamps {
+		t |= termsTimestamps
+	}
+	if s.Options.HasFastOpen && o.FastOpen {
+		t |= termsFastOpen
+	}
+	return t | terms(ecnOf(o, s))<<termsECNShift | terms(s.ECN)<<termsSYNShift
+}
+
+// ecnOf returns the form of ECN that a SYN asks for and we agree to: RFC 9768 3.1.1, RFC 3168 6.1.1.
+func ecnOf(o *Options, s *Segment) ecnAgreed {
+	asked := s.Flags.Has(wire.FlagECE | wire.FlagCWR)
+	switch {
+	case !asked || o.ECN == ECNOff:
+		return ecnNone
+	case s.AE && o.ECN != ECNClassic:
+		return ecnAccurate
+	}
+	return ecnClassic
+}
+
+// halfOpenInput is the state SYN-RECEIVED (RFC 9293 3.10.7.4) of a half-open connection.
+func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *ip.Tuple, s *Segment) packet.Verdict {
+	f := &m.front
+	h := f.half.at(slot)
+	l := f.listeners[h.listener]
+	a := f.authOf(l, h)
+	if a != nil && !a.verify(s.Raw) {
+		m.stats.AuthFailed++
+		return packet.DropAuth
+	}
+	old := h.terms.timestamps() && s.Options.HasTimestamps && int32(s.Options.TSVal-h.tsRecent) < 0
+	switch {
+	case s.Flags.Has(wire.FlagRST):
+		return m.halfOpenReset(now, slot, l, a, s)
+	case s.Flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN && s.Seq == h.irs:
+		h.terms |= termsAgain // a measurement of RTT would not know which of them was answered (RFC 6298 3)
+		m.sendSynAck(now, l, h, a, 0)
+		return packet.Deliver
+	case s.Flags.Has(wire.FlagSYN), old, !acceptable(s, h.irs+1, m.synWindow(l.opts)):
+		// RFC 5961 4.2 and not RFC 9293 3.10.7.4, which goes back to LISTEN at a SYN in the window: blind ones would
+		// find it. A peer that has begun anew resets what the ACK tells of.
+		m.challenge(now, l, h, a)
+		return packet.DropSequence
+	case !s.Flags.Has(wire.FlagACK):
+		return packet.DropState
+	case h.terms.timestamps() && !s.Options.HasTimestamps:
+		return packet.DropState // RFC 7323 3.2
+	case s.Ack != h.iss+1:
+		m.reset(now, t, s)
+		return packet.DropState
+	}
+	return m.complete(now, slot, l, s)
+}
+
+// acceptable is the first check of RFC 9293 3.10.7.4.
+func acceptable(s *Segment, next uint32, window uint32) bool {
+	n := s.Len
+	if s.Flags.Has(wire.FlagFIN) {
+		n++
+	}
+	return s.Seq-next < window || n > 0 && s.Seq+n-1-next < window
+}
+
+// halfOpenReset takes a RST: it counts where its number is exactly the next (RFC 5961 3.2).
+func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth, s *Segment) packet.Verdict {
+	h := m.front.half.at(slot)
+	if s.Seq == h.irs+1 {
+		l.half--
+		m.front.half.drop(slot)
+		m.stats.Failed++
+		return packet.Deliver
+	}
+	if s.Seq-h.irs-1 < m.synWindow(l.opts) {
+		m.challenge(now, l, h, a)
+	}
+	return packet.DropSequence
+}
+
+// complete makes a connection of a half-open one whose SYN-ACK was acknowledged, and gives it the segment.
+func (m *Mux) complete(now clock.Time, slot uint32, l *Listener, s *Segment) packet.Verdict {
+	f := &m.front
+	if l.full() {
+		m.stats.AcceptOverflow++
+		return packet.DropBacklog // our next SYN-ACK brings the ACK again
+	}
+	h := f.half.at(slot)
+	shake := m.handshakeOf(l, &h.tuple, h.terms)
+	shake.iss, shake.irs, shake.peerMSS, shake.tsRecent = h.iss, h.irs, h.peerMSS, h.tsRecent
+	if h.resent == 0 && h.terms&termsAgain == 0 {
+		shake.sent = h.sentAt(now)
+	}
+	shake.resent = h.resent > 0
+	if a := f.authOf(l, h); a != nil {
+		shake.auth = newAuth(a.keys, &a.tuple, a.iss)
+		shake.auth.peer(h.irs)
+		shake.auth.current = h.key
+	}
+	v, ok := m.establish(now, l, &shake, s)
+	if ok {
+		l.half--
+		f.half.drop(slot)
+	}
+	return v
+}
+
+// handshakeOf returns what was agreed but for numbers.
+func (m *Mux) handshakeOf(l *Listener, t *ip.Tuple, terms terms) handshake {
+	h := handshake{
+		tuple: *t, scaling: terms.scaling(), sack: terms.sack(), timestamps: terms.timestamps(),
+		tsOffset: m.front.secrets.timestampOffset(t), ecn: terms.ecn(), synECN: terms.synECN(),
+		opts: l.opts, owner: l,
+	}
+	if h.scaling {
+		h.sendScale, h.receiveScale = terms.scale(), scaleFor(l.opts)
+	}
+	return h
+}
+
+// establish makes the connection, has it wait to be accepted, and gives it the segment.
+func (m *Mux) establish(now clock.Time, l *Listener, h *handshake, s *Segment) (v packet.Verdict, ok bool) {
+	c := m.opened(now, h)
+	if c == nil {
+		return packet.DropMemory, false
+	}
+	l.push(c)
+	return c.input(now, s), true
+}

@@ -1,0 +1,63 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
+)
+
+// limiter is a token bucket: how often something may be sent that anybody can make us send.
+type limiter struct {
+	interval time.Duration // between two in the long run
+	burst    int64
+	at       clock.Time // when the bucket will be full
+}
+
+// take reports whether one may be sent now.
+func (l *limiter) take(now clock.Time) bool {
+	at := max(l.at, now).Add(l.interval)
+	if at.Sub(now) > time.Duration(l.burst)*l.interval {
+		return false
+	}
+	l.at = at
+	return true
+}
+
+// Resets that answer segments for nobody, and ACKs that challenge: a thousand a second each, so that floods with forged
+// sources come back thinned out. The bucket of challenges is shared, which would let a stranger count how many others cause
+// (RFC 5961 7; Cao et al., 2016), did not what connections send have one for each.
+const (
+	limitInterval = time.Millisecond
+	limitBurst    = 100
+)
+
+// reset answers a segment for which there is no connection (RFC 9293 3.10.7.1), with what its sender will believe.
+func (m *Mux) reset(now clock.Time, t *ip.Tuple, s *Segment) {
+	if s.Flags.Has(wire.FlagRST) || group(&t.Local) || group(&t.Remote) || !m.front.resets.take(now) {
+		return
+	}
+	h := wire.TCPHeader{Flags: wire.FlagRST}
+	if s.Flags.Has(wire.FlagACK) {
+		h.Seq = s.Ack
+	} else {
+		h.Flags |= wire.FlagACK
+		h.Ack = s.Seq + segmentLen(s)
+	}
+	if m.answer(now, t, &h, nil) {
+		m.stats.ResetsOut++
+	}
+}
+
+// segmentLen is SEG.LEN (RFC 9293 3.3.1): SYN and FIN count.
+func segmentLen(s *Segment) uint32 {
+	n := s.Len
+	if s.Flags.Has(wire.FlagSYN) {
+		n++
+	}
+	if s.Flags.Has(wire.FlagFIN) {
+		n++
+	}
+	return n
+}
