@@ -14,6 +14,7 @@ type Packet struct {
 
 	to   ip.Addr
 	hops []*Pipe // still to be passed
+	side *side   // as the monitor knows the sender
 }
 
 // packet returns an empty packet.
@@ -32,7 +33,7 @@ func (n *Net) release(p *Packet) { n.free = append(n.free, p) }
 func (n *Net) copy(p *Packet) *Packet {
 	q := n.packet(p.From)
 	q.Bytes = append(q.Bytes, p.Bytes...)
-	q.Corrupt, q.to, q.hops = p.Corrupt, p.to, p.hops
+	q.Corrupt, q.to, q.hops, q.side = p.Corrupt, p.to, p.hops, p.side
 	return q
 }
 
