@@ -12,89 +12,162 @@ import (
 type Conn struct {
 	m     *Mux
 	owner Owner
-	tuple ip.Tuple
-	state State
+	opt   *Options     // never written: changed options are a new value
+	snd   *sendQueue   // nil with nothing queued
+	rcv   *receiveRing // nil with nothing held
+	cold  *cold        // nil for most
+	auth  *auth        // nil without keys
+	hint  uint64       // the Output's
+
+	sender sender
+	tuple  ip.Tuple
+
+	id    uint32
+	link  uint32     // the next connection in the Mux's list of dirty or free ones
+	armed clock.Time // when the timer's entry fires, at the latest when something is due
+
+	ackAt      clock.Time // delayed ACK; never
+	probeAt    clock.Time // zero-window probe, end of FIN-WAIT-2 without an application; never
+	heardAt    clock.Time // the last segment
+	progressAt clock.Time // the last new acknowledgment, or when what is unacknowledged was sent
+
+	// The send sequence space (RFC 9293 3.3.1). The FIN has number end, once the application has closed.
+	una, nxt uint32
+	end      uint32 // behind what was written
+	edge     uint32 // right edge of the peer's window: SND.UNA+SND.WND
+	wl1, wl2 uint32 // SND.WL1, SND.WL2
+	maxWnd   uint32 // the largest window that the peer had
+	short    uint32 // behind the last segment that was not full
+
+	// The receive sequence space.
+	rcvNxt   uint32
+	rcvAdv   uint32 // right edge of the window that the peer was told: RCV.NXT+RCV.WND
+	rcvLimit uint32 // bytes to hold at most
+	acked    uint32 // RCV.NXT in the last segment sent
+	tsRecent uint32 // TS.Recent (RFC 7323 4.3)
+	tsOffset uint32
+	received uint64 // bytes of payload, in order
+	dsack    seqRange2
+	peerFIN  uint32 // number of the peer's FIN, with flagPeerFIN
+
+	marks      ecnMarks
+	tune       tuning
+	challenged uint32 // timestamp of the last challenge ACK
+
+	flags   flags
+	events  Events // to be told
+	segment uint16 // options and payload of a full segment: peer's MSS, within the path MTU
+	peerMSS uint16
+	segIn   uint16 // the largest payload that came in one segment
+
+	state              State
+	why                reason
+	sndScale, rcvScale uint8
+	probes             uint8 // probes since the peer was heard: window or keepalive
+	quick              uint8 // segments to acknowledge at once
 }
 
-// Write appends a copy of b to what is to be sent and returns how many bytes had room. When that is
-// not all, the owner hears Writable later. Bytes leave with the next Poll.
-func (c *Conn) Write(now clock.Time, b []byte) int { return 0 }
+// seqRange2 is a range of sequence numbers.
+type seqRange2 struct{ left, right uint32 }
 
-// WriteMore is Write by an application that has more to come soon: what does not fill a segment stays
-// until it does, for 200 ms at most (MSG_MORE).
-func (c *Conn) WriteMore(now clock.Time, b []byte) int { return 0 }
+// cold is what few connections need.
+type cold struct {
+	corkAt      clock.Time // when held-back data leaves; never
+	sndUrgent   uint32     // SND.UP
+	rcvUrgent   uint32     // RCV.UP
+	retransmits uint64     // segments
+	cookie      []byte     // of Fast Open, for the SYN-ACK
+	probe       pathProbe
+}
 
-// WriteUrgent is Write with the last byte marked urgent (RFC 9293 3.8.5).
-func (c *Conn) WriteUrgent(now clock.Time, b []byte) int { return 0 }
+const never = clock.Never
 
-// WriteLent appends b itself, which must stay as it is until done is called: when all of it is
-// acknowledged or the connection is gone. It takes all or, where there is no room, nothing.
-func (c *Conn) WriteLent(now clock.Time, b []byte, done func()) bool { return false }
+// flags are what a connection knows in one bit each.
+type flags uint32
 
-// Writable returns how many bytes Write has room for.
-func (c *Conn) Writable() int { return 0 }
+const (
+	flagTimestamps  flags = 1 << iota // RFC 7323 3, agreed
+	flagSACK                          // RFC 2018 2, agreed
+	flagScaling                       // RFC 7323 2, agreed
+	flagDirty                         // in the Mux's list
+	flagGiven                         // the application gave the connection back
+	flagTable                         // in the Mux's table
+	flagFIN                           // the application sends no more: FIN has number end
+	flagPeerFIN                       // the peer's FIN has number peerFIN
+	flagAckNow                        // an ACK is to be sent at once
+	flagWantWrite                     // a Write had not room for all
+	flagMore                          // the last Write has more to come
+	flagDeaf                          // the application reads no more
+	flagProbing                       // a zero-window probe, one byte at nxt, is in the way
+	flagPassive                       // began in LISTEN
+	flagBlocked                       // the Output had no room
+	flagInteractive                   // data is answered by data: ACKs ride on it
+	flagSndUrgent                     // SND.UP is ahead
+	flagRcvUrgent                     // RCV.UP is ahead of what was read
+	flagFastOpen                      // data in the SYN was taken
+	flagTold                          // Closed was told
+	flagTailProbe                     // a tail loss probe is due
+	flagReset                         // a RST is to be sent
+	flagSynAck                        // the peer's SYN is to be answered
+)
 
-// Read copies received bytes to b and returns how many. 0 says that none wait: Finished tells whether
-// more can come.
-func (c *Conn) Read(now clock.Time, b []byte) int { return 0 }
+func (c *Conn) has(f flags) bool { return c.flags&f != 0 }
 
-// Peek lends the bytes that wait to be read, in order in two pieces. They are valid until the next
-// call for the connection or its Mux.
-func (c *Conn) Peek() [2][]byte { return [2][]byte{} }
+// mss is the payload of a full segment that has no options but those that all have.
+func (c *Conn) mss() int { return int(c.segment) - c.optionsLen() }
 
-// Discard drops the next n bytes, which Peek has shown.
-func (c *Conn) Discard(now clock.Time, n int) {}
+// window returns how many bytes of new sequence space the peer has room for.
+func (c *Conn) window() uint32 { return seqDistance(c.nxt, c.edge) }
 
-// Readable returns how many bytes wait to be read.
-func (c *Conn) Readable() int { return 0 }
+// unsent returns how many written bytes were not sent.
+func (c *Conn) unsent() uint32 { return seqDistance(c.nxt, c.end) }
 
-// Finished reports whether all that the peer will ever send has been read: its FIN was reached, or the
-// connection is gone (Err).
-func (c *Conn) Finished() bool { return false }
+// outstanding reports whether something sent is not acknowledged.
+func (c *Conn) outstanding() bool { return c.una != c.nxt }
 
-// CloseWrite sends a FIN after all that was written. Reading goes on.
-func (c *Conn) CloseWrite(now clock.Time) {}
+// finSent and finAcked tell how far our FIN has come.
+func (c *Conn) finSent() bool  { return c.has(flagFIN) && c.nxt == c.end+1 }
+func (c *Conn) finAcked() bool { return c.finSent() && c.una == c.nxt }
 
-// CloseRead throws away what waits to be read and what comes later.
-func (c *Conn) CloseRead(now clock.Time) {}
-
-// Close ends both directions in order and gives the Conn back. What was written is still sent, by the
-// Mux alone; unread data makes it a reset (RFC 9293 3.6, MAY-1).
-func (c *Conn) Close(now clock.Time) {}
-
-// Abort drops all that is queued, sends a RST and gives the Conn back.
-func (c *Conn) Abort(now clock.Time) {}
+// Mux returns the Mux that the connection belongs to.
+func (c *Conn) Mux() *Mux { return c.m }
 
 // State returns the state.
 func (c *Conn) State() State { return c.state }
 
 // Err returns why the connection ended: nil while it has not, or ended in order.
-func (c *Conn) Err() error { return nil }
+func (c *Conn) Err() error { return reasons[c.why] }
 
 // Tuple returns the addresses and ports.
 func (c *Conn) Tuple() ip.Tuple { return c.tuple }
 
-// Mux returns the Mux that the connection belongs to.
-func (c *Conn) Mux() *Mux { return c.m }
-
-// Info returns what is known of the connection.
-func (c *Conn) Info() Info { return Info{} }
-
-// Options returns the options in force.
-func (c *Conn) Options() Options { return Options{} }
-
-// SetOptions changes the options: those of the handshake have no effect any more.
-func (c *Conn) SetOptions(now clock.Time, o *Options) error { return nil }
-
-// SetOwner names who is told of events, and has it told at the next Poll what is possible already.
-func (c *Conn) SetOwner(o Owner) { c.owner = o }
-
 // Owner returns who is told of events.
 func (c *Conn) Owner() Owner { return c.owner }
 
-// Unacked returns how many bytes were written, and the FIN, that the peer has not acknowledged: 0 when
-// nothing lingers.
-func (c *Conn) Unacked() int { return 0 }
+// SetOwner names who is told of events, and has it told at the next Poll what is possible already.
+func (c *Conn) SetOwner(o Owner) {
+	c.owner = o
+	if c.Readable() > 0 || c.Finished() {
+		c.tell(Readable)
+	}
+	if c.has(flagTold) {
+		c.tell(Closed)
+	}
+	if c.state >= StateEstablished {
+		c.tell(Connected)
+	}
+}
 
-// AtMark reports whether the next byte to be read is the urgent one (RFC 6093).
-func (c *Conn) AtMark() bool { return false }
+// tell notes an event for the owner.
+func (c *Conn) tell(e Events) {
+	c.events |= e
+	c.m.mark(c)
+}
+
+// coldly returns the part of c that few connections have.
+func (c *Conn) coldly() *cold {
+	if c.cold == nil {
+		c.cold = &cold{corkAt: never}
+	}
+	return c.cold
+}

@@ -3,7 +3,6 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
-	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -68,20 +67,3 @@ func headersLen(t *ip.Tuple) int {
 	}
 	return wire.IPv6Len + wire.TCPLen
 }
-
-// opened makes the connection that h describes, in state ESTABLISHED (SYN-RECEIVED where h.fastOpen), and enters it
-// in the table. The segment that completed the handshake goes to the connection's input next. nil says that there is
-// no room for it.
-func (m *Mux) opened(now clock.Time, h *handshake) *Conn { return nil }
-
-// timeWait forgets c, which has come to TIME-WAIT, and leaves a record in its place that answers what comes late.
-func (m *Mux) timeWait(now clock.Time, c *Conn) {}
-
-// TEMPORARY until core has them
-func (m *Mux) initialReceive(o *Options) uint32                         { return 65535 }
-func (c *Conn) input(now clock.Time, s *Segment) packet.Verdict         { return 0 }
-func (c *Conn) inputFastOpen(now clock.Time, s *Segment) packet.Verdict { return 0 }
-
-const minMSS = 48
-
-func scaleFor(o *Options) uint8 { return 7 }

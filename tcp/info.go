@@ -58,3 +58,29 @@ type Stats struct {
 	AuthFailed                           uint64
 	TimeWaitReused                       uint64 // RFC 6191
 }
+
+// Info returns what is known of the connection.
+func (c *Conn) Info() Info {
+	b := &c.sender.board
+	return Info{
+		Tuple: c.tuple, State: c.state,
+		RTT: b.SRTT(), MinRTT: b.MinRTT(), RTO: b.RTO(),
+		Cwnd: uint64(c.sender.cc.Window()), InFlight: uint64(b.Flight()), Pacing: c.sender.cc.Pacing(),
+		MSS: c.mss(), PeerMSS: int(c.peerMSS), PathMTU: int(c.segment) + headersLen(&c.tuple),
+		SendWindow: c.edge - c.una, ReceiveWindow: c.rcvAdv - c.rcvNxt,
+		SendScale: c.sndScale, ReceiveScale: c.rcvScale,
+		SendQueue: c.Unacked(), ReceiveQueue: c.Readable(),
+		SendBuffer: c.sendLimit(), ReceiveBuffer: int(c.rcvLimit),
+		Timestamps: c.has(flagTimestamps), SACK: c.has(flagSACK),
+		ECN: c.marks.mode != ecnNone, AccECN: c.marks.mode == ecnAccurate,
+		FastOpen: c.has(flagFastOpen), BytesAcked: b.Delivered(), BytesReceived: c.received,
+		Retransmits: c.retransmits(), CE: c.marks.arrive,
+	}
+}
+
+func (c *Conn) retransmits() uint64 {
+	if c.cold == nil {
+		return 0
+	}
+	return c.cold.retransmits
+}

@@ -6,6 +6,8 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/loss"
+	"github.com/millrace/millrace/wire"
 )
 
 // Config says how a Mux works. Output is needed; the zero values of the rest are defaults.
@@ -28,18 +30,59 @@ type Config struct {
 	Defaults Options // of connections and listeners that have none
 }
 
+// Defaults and limits of Config.
+const (
+	defaultBudget   = 64 << 20
+	defaultMaxConns = 1 << 20
+)
+
+// tick is what timers are rounded up to: pacing and probes need less than a millisecond.
+const tick = 64 * time.Microsecond
+
 // Mux holds the connections and listeners of one loop. It does not lock: all calls for it and for its
 // connections come from the owner of the loop.
 type Mux struct {
 	cfg   Config
 	stats Stats
+	now   clock.Time // of the last call
+
+	slab  slab
+	table table
+	wheel *clock.Wheel
+	fire  func(id uint32) // m.expire, bound once
 	front front
+
+	buffers buffers
+	queues  []*sendQueue // to be used again
+	rings   []*receiveRing
+	losses  loss.Pool
+	random  uint64
+
+	// Connections with something to send or to tell, by Conn.link.
+	dirty, last uint32
+	waiting     []uint32 // for room in the Output
+
+	lastOptions *Options // what the last connection had whose options were its own
+
+	out     Outgoing // of the segment that is being sent
+	options [wire.TCPMaxOptions]byte
 }
 
 // NewMux returns a Mux without connections.
 func NewMux(cfg Config) *Mux {
-	m := &Mux{cfg: cfg}
+	if cfg.Budget == 0 {
+		cfg.Budget = defaultBudget
+	}
+	if cfg.MaxConns == 0 {
+		cfg.MaxConns = defaultMaxConns
+	}
+	m := &Mux{cfg: cfg, now: cfg.Now, random: cfg.Seed, dirty: none, last: none}
 	m.initFront()
+	m.slab.free = none
+	m.buffers.budget = cfg.Budget
+	m.wheel = clock.NewWheel(0, tick, cfg.Now)
+	m.fire = m.expire
+	m.table.init([2]uint64{m.front.secrets.table.k0, m.front.secrets.table.k1})
 	return m
 }
 
@@ -47,22 +90,84 @@ func NewMux(cfg Config) *Mux {
 // checksum have been verified. The answer is Deliver or the reason of its drop. What it causes to be
 // sent leaves with the next Poll.
 func (m *Mux) Input(now clock.Time, t *ip.Tuple, s *Segment) packet.Verdict {
+	m.now = now
+	m.stats.SegmentsIn += uint64(s.Packets)
+	m.stats.BytesIn += uint64(s.Len)
+	if c := m.lookup(t); c != nil {
+		return c.input(now, s)
+	}
 	return m.passive(now, t, s)
 }
 
-// Poll runs timers that are due, sends what may be sent, and tells owners what became possible. It
+// Poll runs timers that are due, tells owners what became possible, and sends what may be sent. It
 // returns when it wants to be called again at the latest; a call of Input or of a connection's methods
 // wants a Poll at once.
-func (m *Mux) Poll(now clock.Time) clock.Time { return clock.Never }
-
-// Connect begins to connect to t's remote end. Where LocalPort is 0 it chooses a free one that Owns
-// approves. The owner hears Connected, or Closed.
-func (m *Mux) Connect(now clock.Time, t ip.Tuple, o *Options, owner Owner) (*Conn, error) {
-	return nil, ErrNoPort
+func (m *Mux) Poll(now clock.Time) clock.Time {
+	m.now = now
+	m.wheel.Advance(now, m.fire)
+	m.unblock()
+	next := m.pollFront(now)
+	m.front.announce()
+	for m.dirty != none {
+		m.flushAll(now)
+		m.front.announce()
+	}
+	if len(m.waiting) > 0 {
+		return now.Add(tick)
+	}
+	return min(next, m.wheel.Next())
 }
 
-// Each calls f for every connection.
-func (m *Mux) Each(f func(*Conn)) {}
+// flushAll serves the connections that are in the list now; owners may put some into it again.
+func (m *Mux) flushAll(now clock.Time) {
+	id := m.dirty
+	m.dirty, m.last = none, none
+	for id != none {
+		c := m.conn(id)
+		id = c.link
+		c.link = none
+		c.flags &^= flagDirty
+		c.serve(now)
+	}
+}
+
+// mark puts c into the list of those to serve.
+func (m *Mux) mark(c *Conn) {
+	if c.has(flagDirty) {
+		return
+	}
+	c.flags |= flagDirty
+	c.link = none
+	if m.last == none {
+		m.dirty = c.id
+	} else {
+		m.conn(m.last).link = c.id
+	}
+	m.last = c.id
+}
+
+// rand returns a random number that is no secret (SplitMix64).
+func (m *Mux) rand() uint64 {
+	m.random += 0x9e3779b97f4a7c15
+	x := m.random
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Each calls f for every connection that did not end.
+func (m *Mux) Each(f func(*Conn)) {
+	for id := range m.slab.used {
+		if c := m.conn(id); c.state != StateClosed {
+			f(c)
+		}
+	}
+}
 
 // Stats returns the counters.
-func (m *Mux) Stats() Stats { return m.stats }
+func (m *Mux) Stats() Stats {
+	s := m.stats
+	s.Conns = m.slab.live
+	s.Memory = m.buffers.used
+	return s
+}

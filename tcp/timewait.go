@@ -67,6 +67,16 @@ func (w *waits) add(now clock.Time, t *ip.Tuple) *waiting {
 	return r
 }
 
+// keep has a signs for the record of t.
+func (w *waits) keep(t *ip.Tuple, a *auth) {
+	slot := w.find(t)
+	if w.auths == nil {
+		w.auths = map[uint32]*auth{}
+	}
+	w.auths[slot] = a
+	w.at(slot).protected = true
+}
+
 // append makes slot the newest of the list.
 func (w *waits) append(now clock.Time, slot uint32) {
 	r := w.at(slot)

@@ -1,0 +1,160 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/loss"
+	"github.com/millrace/millrace/wire"
+)
+
+// inputACK is RFC 9293 3.10.7.4, fifth.
+func (c *Conn) inputACK(now clock.Time, s *Segment) packet.Verdict {
+	if c.has(flagProbing) && s.Ack == c.nxt+1 {
+		c.probeTaken(now)
+	}
+	if c.state == StateSynReceived {
+		if !seqBefore(c.una, s.Ack) || seqBefore(c.nxt, s.Ack) {
+			c.m.reset(now, &c.tuple, s)
+			return packet.DropSequence
+		}
+		c.establish(now)
+	}
+	switch {
+	case seqBefore(c.nxt, s.Ack): // of something not sent yet
+		c.challenge(now)
+		return packet.DropSequence
+	case seqBefore(s.Ack, c.una-c.maxWnd): // RFC 5961 5.2
+		c.challenge(now)
+		return packet.DropSequence
+	case seqBefore(s.Ack, c.una): // overtaken by a newer one: nothing but its data counts
+		return packet.Deliver
+	}
+	a := loss.Ack{Una: s.Ack, Echo: c.echo(now, s), Packets: s.Packets}
+	if c.has(flagSACK) {
+		a.SACK = s.Options.SACK[:s.Options.SACKs]
+	}
+	changed := c.updateWindow(s)
+	a.Duplicate = !changed && segmentLen(s) == 0
+	c.advance(now, &a, s)
+	c.afterACK(now)
+	return packet.Deliver
+}
+
+// advance takes an acknowledgment from SND.UNA up to SND.NXT.
+func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
+	progress := a.Una != c.una
+	if !progress && !c.outstanding() {
+		return
+	}
+	ece, ce := c.marks.acked(c, s, a.Una-c.una)
+	c.sender.ack(now, a, ece, ce)
+	if progress {
+		c.una = a.Una
+		c.progressAt = now
+		c.flags &^= flagProbing
+		c.releaseSent()
+	}
+	c.m.mark(c)
+}
+
+// releaseSent drops the data that was acknowledged.
+func (c *Conn) releaseSent() {
+	if c.snd == nil {
+		return
+	}
+	c.snd.release(&c.m.buffers, seqMin(c.una, c.end))
+	if c.snd.base == c.snd.end {
+		c.m.putQueue(c.snd)
+		c.snd = nil
+	}
+	c.tellWritable()
+}
+
+// tellWritable tells that there is room again, once it is worth the while.
+func (c *Conn) tellWritable() {
+	if c.has(flagWantWrite) && 3*c.Writable() >= c.sendLimit() {
+		c.flags &^= flagWantWrite
+		c.tell(Writable)
+	}
+}
+
+// updateWindow takes the peer's window from a segment that is not older than the last that told one
+// (RFC 9293 3.10.7.4). It reports whether the window changed.
+func (c *Conn) updateWindow(s *Segment) bool {
+	if !seqBefore(c.wl1, s.Seq) && (c.wl1 != s.Seq || !seqUpTo(c.wl2, s.Ack)) {
+		return false
+	}
+	wnd := uint32(s.Window) << c.sndScale
+	old := c.edge - c.wl2
+	c.wl1, c.wl2 = s.Seq, s.Ack
+	c.edge = s.Ack + wnd
+	c.maxWnd = max(c.maxWnd, wnd)
+	if wnd == old {
+		return false
+	}
+	c.m.mark(c)
+	return true
+}
+
+// echo returns when the segment was sent whose timestamp s echoes (RFC 7323 4.1); 0 where that is not
+// known.
+func (c *Conn) echo(now clock.Time, s *Segment) clock.Time {
+	if !c.has(flagTimestamps) || !s.Options.HasTimestamps {
+		return 0
+	}
+	ago := timestamp(now) + c.tsOffset - s.Options.TSEcr
+	if ago > 1<<30 {
+		return 0
+	}
+	return (now/clock.Time(timestampTick) - clock.Time(ago)) * clock.Time(timestampTick)
+}
+
+// afterACK changes state where our FIN was acknowledged.
+func (c *Conn) afterACK(now clock.Time) {
+	if !c.finAcked() {
+		return
+	}
+	switch c.state {
+	case StateFinWait1:
+		c.state = StateFinWait2
+		if c.has(flagGiven) {
+			c.probeAt = now.Add(orphanTime)
+		}
+		c.m.mark(c)
+	case StateClosing:
+		c.toTimeWait(now)
+	case StateLastAck:
+		c.die(ended)
+	}
+}
+
+// orphanTime is how long FIN-WAIT-2 waits for the peer when nobody would read what it sends.
+const orphanTime = 60 * time.Second
+
+// fresh is PAWS (RFC 7323 5.3): it reports false for a segment that is older than one which was
+// received, and acknowledges it.
+func (c *Conn) fresh(now clock.Time, s *Segment) bool {
+	if !c.has(flagTimestamps) || s.Flags.Has(wire.FlagRST) {
+		return true
+	}
+	if !s.Options.HasTimestamps {
+		return false // RFC 7323 3.2
+	}
+	if int32(s.Options.TSVal-c.tsRecent) >= 0 || now.Sub(c.heardAt) > timestampLife {
+		return true
+	}
+	c.refuse(now, s)
+	return false
+}
+
+// timestampLife is the time after which TS.Recent says nothing (RFC 7323 5.5).
+const timestampLife = 24 * 24 * time.Hour
+
+// noteTimestamp keeps the timestamp to echo: of the segment that the last ACK asked for (RFC 7323 4.3).
+func (c *Conn) noteTimestamp(s *Segment) {
+	if c.has(flagTimestamps) && s.Options.HasTimestamps && seqUpTo(s.Seq, c.acked) {
+		c.tsRecent = s.Options.TSVal
+	}
+}

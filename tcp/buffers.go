@@ -1,0 +1,57 @@
+package tcp
+
+import "math/bits"
+
+// Buffers come in sizes of powers of two; those given back wait to be used again, by whichever
+// connection: the one given back last is the one that caches still hold.
+const (
+	minBufferShift = 9  // 512 B
+	maxBufferShift = 23 // 8 MiB
+	bufferClasses  = maxBufferShift - minBufferShift + 1
+)
+
+// buffers hands out memory within a budget.
+type buffers struct {
+	budget int64
+	used   int64 // bytes in hands of connections
+	cached int64 // bytes that wait to be used again
+	free   [bufferClasses][][]byte
+}
+
+// class returns the class whose buffers hold n bytes.
+func class(n int) int { return max(bits.Len(uint(n-1)), minBufferShift) - minBufferShift }
+
+// get returns a buffer of at least n bytes, its length a power of two; nil where the budget does not
+// allow it.
+func (p *buffers) get(n int) []byte {
+	k := class(n)
+	if k >= bufferClasses || p.used+1<<(k+minBufferShift) > p.budget {
+		return nil
+	}
+	size := int64(1) << (k + minBufferShift)
+	p.used += size
+	if l := p.free[k]; len(l) > 0 {
+		b := l[len(l)-1]
+		l[len(l)-1] = nil
+		p.free[k] = l[:len(l)-1]
+		p.cached -= size
+		return b
+	}
+	return make([]byte, size)
+}
+
+// put takes back what get returned.
+func (p *buffers) put(b []byte) {
+	size := int64(len(b))
+	p.used -= size
+	if p.cached+size > p.budget/4 {
+		return // the collector may have it
+	}
+	p.cached += size
+	k := class(len(b))
+	p.free[k] = append(p.free[k], b)
+}
+
+// Levels of pressure on the budget: above them buffers stop to grow, and then shrink.
+func (p *buffers) tight() bool    { return p.used > p.budget/2 }
+func (p *buffers) critical() bool { return p.used > p.budget-p.budget/8 }

@@ -1,0 +1,194 @@
+package tcp
+
+import (
+	"slices"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/tcp/cc"
+	"github.com/millrace/millrace/tcp/loss"
+	"github.com/millrace/millrace/wire"
+)
+
+// Connect begins to connect to t's remote end. Where LocalPort is 0 it chooses a free one that Owns
+// approves. The owner hears Connected, or Closed. A nil o is the Mux's Defaults.
+func (m *Mux) Connect(now clock.Time, t ip.Tuple, o *Options, owner Owner) (*Conn, error) {
+	m.now = now
+	if o == nil {
+		o = &m.cfg.Defaults
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if t.LocalPort == 0 {
+		if !m.choosePort(now, &t, m.connected) {
+			return nil, ErrNoPort
+		}
+	} else if m.connected(&t) {
+		return nil, ErrInUse
+	}
+	mtu := m.cfg.Output.MTU(&t)
+	if mtu == 0 {
+		return nil, ErrUnreachable
+	}
+	iss, ok := m.sequenceFor(now, &t)
+	if !ok {
+		return nil, ErrInUse
+	}
+	c, err := m.birth(now, &t, o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Keys != nil {
+		c.auth = newAuth(o.Keys, &t, iss)
+	}
+	c.owner = owner
+	c.begin(iss)
+	c.state = StateSynSent
+	m.stats.ActiveOpens++
+	return c, nil
+}
+
+func (m *Mux) connected(t *ip.Tuple) bool { return m.lookup(t) != nil }
+
+// birth makes a connection that is in the table and has neither state nor sequence numbers.
+func (m *Mux) birth(now clock.Time, t *ip.Tuple, o *Options) (*Conn, error) {
+	c := m.newConn()
+	if c == nil {
+		return nil, ErrTooMany
+	}
+	control, err := cc.New(o.Congestion, initialMSS)
+	if err != nil {
+		m.freeConn(c)
+		return nil, err
+	}
+	c.tuple, c.opt = *t, m.intern(o)
+	c.sender.cc = control
+	c.ackAt, c.probeAt, c.heardAt, c.progressAt = never, never, now, now
+	c.rcvLimit = m.initialReceive(c.opt)
+	c.quick = quickAcks
+	c.flags |= flagTable
+	m.table.insert(m.table.hashTuple(t), c.id)
+	return c, nil
+}
+
+// initialMSS is the segment size before the handshake: RFC 9293 3.7.1.
+const initialMSS = 536
+
+// begin starts an active open at sequence number iss.
+func (c *Conn) begin(iss uint32) {
+	c.una, c.nxt, c.end = iss, iss, iss+1
+	c.tsOffset = c.m.front.secrets.timestampOffset(&c.tuple)
+	c.peerMSS = defaultMSS(&c.tuple)
+	c.rcvScale = scaleFor(c.opt)
+	c.sender.init(&c.m.losses, iss, loss.Options{MSS: initialMSS}, c.sender.cc)
+	c.resize()
+	c.m.mark(c)
+}
+
+// opened makes the connection that h describes, in state ESTABLISHED (SYN-RECEIVED where h.fastOpen),
+// and enters it in the table. The segment that completed the handshake goes to the connection's input
+// next. nil says that there is no room for it.
+func (m *Mux) opened(now clock.Time, h *handshake) *Conn {
+	c, err := m.birth(now, &h.tuple, h.opts)
+	if err != nil {
+		return nil
+	}
+	c.flags |= flagPassive
+	c.auth = h.auth
+	c.tsOffset, c.tsRecent = h.tsOffset, h.tsRecent
+	c.una, c.nxt, c.end = h.iss+1, h.iss+1, h.iss+1
+	c.state = StateEstablished
+	if h.fastOpen {
+		c.una, c.nxt = h.iss, h.iss
+		c.state = StateSynReceived
+		c.flags |= flagFastOpen
+		if h.cookie != nil {
+			c.coldly().cookie = slices.Clone(h.cookie)
+		}
+	}
+	c.rcvNxt, c.acked = h.irs+1, h.irs+1
+	c.rcvAdv = c.rcvNxt + min(c.rcvLimit, 0xffff) // what the SYN-ACK said
+	c.rcvScale = h.receiveScale
+	c.agree(h)
+	c.wl1, c.wl2 = h.irs, c.una
+	c.edge = c.end + uint32(h.window)
+	c.maxWnd = uint32(h.window)
+	c.sender.init(&m.losses, c.una, c.lossOptions(), c.sender.cc)
+	c.resize()
+	if h.sent != 0 {
+		c.sender.board.Measured(now, now.Sub(h.sent))
+	}
+	m.stats.PassiveOpens++
+	m.mark(c)
+	return c
+}
+
+// agree takes what the handshake has settled.
+func (c *Conn) agree(h *handshake) {
+	c.peerMSS = max(h.peerMSS, minMSS)
+	if h.scaling {
+		c.flags |= flagScaling
+		c.sndScale = h.sendScale
+	} else {
+		c.sndScale, c.rcvScale = 0, 0
+	}
+	if h.sack {
+		c.flags |= flagSACK
+	}
+	if h.timestamps {
+		c.flags |= flagTimestamps
+	}
+	c.marks.agree(h)
+}
+
+// minMSS is the least segment size that is believed: smaller ones would make headers of all that is
+// sent.
+const minMSS = 48
+
+// lossOptions is what the board knows of the connection.
+func (c *Conn) lossOptions() loss.Options {
+	o := loss.Options{MSS: uint32(c.mss()), SACK: c.has(flagSACK)}
+	if c.has(flagTimestamps) {
+		o.Tick = timestampTick
+	}
+	return o
+}
+
+// resize sets the size of segments from the peer's MSS, the application's and the MTU of the way
+// (RFC 9293 3.7.1, MUST-16), and tells who counts in segments.
+func (c *Conn) resize() {
+	mtu := c.m.cfg.Output.MTU(&c.tuple)
+	n := min(int(c.peerMSS), c.pathMTU(mtu)-headersLen(&c.tuple))
+	if c.opt.MSS > 0 {
+		n = min(n, c.opt.MSS)
+	}
+	n = max(n, minMSS)
+	if n == int(c.segment) {
+		return
+	}
+	c.segment = uint16(n)
+	c.sender.board.SetOptions(c.lossOptions())
+	c.sender.cc.SetMSS(uint32(c.mss()))
+}
+
+// announcedMSS is what our SYN says: what the interface takes (RFC 9293 3.7.1, MUST-14).
+func (c *Conn) announcedMSS() uint16 {
+	n := c.m.cfg.Output.MTU(&c.tuple) - headersLen(&c.tuple)
+	if c.opt.MSS > 0 {
+		n = min(n, c.opt.MSS)
+	}
+	return uint16(max(min(n, 0xffff), minMSS))
+}
+
+// scaleFor returns the shift of our windows: enough for the largest buffer (RFC 7323 2.3).
+func scaleFor(o *Options) (s uint8) {
+	largest := maxReceive
+	if o.ReceiveBuffer > 0 {
+		largest = o.ReceiveBuffer
+	}
+	for s < wire.MaxWindowScale && 0xffff<<s < largest {
+		s++
+	}
+	return s
+}

@@ -1,0 +1,205 @@
+package tcp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/wire"
+)
+
+// ecnMarks is what a connection keeps of explicit congestion notification: RFC 3168, its use by DCTCP
+// (RFC 8257), and accurate ECN (RFC 9768).
+type ecnMarks struct {
+	cwrEnd  uint32 // SND.NXT when the window was last reduced: once per round trip
+	arrive  uint32 // packets that came marked: r.cep
+	told    uint32 // marked packets that the peer has reported: s.cep
+	mode    ecnAgreed
+	echo    bool // send ECN-Echo until the peer answers by CWR
+	reduced bool // answer the peer's ECN-Echo by CWR in the next new data
+	opened  bool // the ACK that ended the handshake, whose ACE field is special, was sent or received
+	synMark wire.ECN
+}
+
+// cepStart is where the counters of accurate ECN begin: neither 0 nor what a broken peer repeats (RFC 9768 3.2.2.1).
+const cepStart = 5
+
+// agree takes the outcome of the handshake.
+func (e *ecnMarks) agree(h *handshake) {
+	e.mode, e.synMark = h.ecn, h.synECN
+	if e.mode == ecnAccurate {
+		e.arrive, e.told = cepStart, cepStart
+		if h.synECN == wire.CE {
+			e.arrive++
+		}
+	}
+}
+
+// wants returns the mode to ask for.
+func (c *Conn) wantsECN() ECNMode {
+	if c.opt.ECN == ECNPassive && c.opt.Congestion == "dctcp" {
+		return ECNClassic
+	}
+	return c.opt.ECN
+}
+
+// stampSYN asks for ECN in a SYN, and agrees to what a SYN without ACK has asked for (RFC 3168 6.1.1, RFC 9768
+// 3.1.1). One that was lost twice may have been lost for it.
+func (e *ecnMarks) stampSYN(c *Conn, o *Outgoing) {
+	if c.state == StateSynReceived {
+		if e.mode == ecnClassic {
+			o.Header.Flags |= wire.FlagECE
+		}
+		return
+	}
+	want := c.wantsECN()
+	if want < ECNClassic || c.sender.board.Backoff() > 1 {
+		return
+	}
+	o.Header.Flags |= wire.FlagECE | wire.FlagCWR
+	o.AE = want == ECNAccurate
+}
+
+// answered reads what a SYN-ACK says to what our SYN asked (RFC 9768 table 2), or what a crossing SYN
+// asks.
+func (e *ecnMarks) answered(o *Options, s *Segment) ecnAgreed {
+	ace := aceField(s)
+	asked := o.ECN
+	if asked == ECNPassive && o.Congestion == "dctcp" {
+		asked = ECNClassic
+	}
+	if !s.Flags.Has(wire.FlagACK) {
+		if ace&3 == 3 && asked != ECNOff {
+			return ecnClassic
+		}
+		return ecnNone
+	}
+	switch {
+	case asked == ECNAccurate && (ace == 2 || ace == 3 || ace == 4 || ace == 6):
+		if ace == 6 {
+			e.told = cepStart + 1
+		}
+		return ecnAccurate
+	case asked >= ECNClassic && (ace == 1 || ace == 5):
+		return ecnClassic
+	}
+	return ecnNone
+}
+
+// aceField is AE, CWR and ECE as a number.
+func aceField(s *Segment) uint32 {
+	f := uint32(s.Flags >> 6 & 3)
+	if s.AE {
+		f |= 4
+	}
+	return f
+}
+
+// aceOf returns the three bits that tell how a SYN or SYN-ACK arrived (RFC 9768 tables 2 and 3).
+func aceOf(mark wire.ECN) uint32 {
+	return [4]uint32{wire.NotECT: 2, wire.ECT1: 3, wire.ECT0: 4, wire.CE: 6}[mark&3]
+}
+
+// stamp marks a segment as one whose sender hears congestion (new data alone, RFC 3168 6.1.4 and
+// 6.1.5), and says what was heard.
+func (e *ecnMarks) stamp(c *Conn, o *Outgoing, n int, fresh bool) {
+	switch e.mode {
+	case ecnClassic:
+		if e.echo {
+			o.Header.Flags |= wire.FlagECE
+		}
+		if e.reduced && n > 0 && fresh {
+			o.Header.Flags |= wire.FlagCWR
+		}
+	case ecnAccurate:
+		ace := e.arrive & 7
+		if !e.opened && !c.has(flagPassive) {
+			ace = aceOf(e.synMark)
+		}
+		o.Header.Flags |= wire.TCPFlags(ace&3) << 6
+		o.AE = ace&4 != 0
+	default:
+		return
+	}
+	if n > 0 && fresh {
+		o.ECN = wire.ECT0
+	}
+}
+
+// stamped notes that the segment has left.
+func (e *ecnMarks) stamped(c *Conn, o *Outgoing) {
+	e.opened = e.opened || !c.has(flagPassive)
+	if o.Header.Flags.Has(wire.FlagCWR) && e.mode == ecnClassic {
+		e.reduced = false
+	}
+}
+
+// arrived notes how a segment came (RFC 3168 6.1.3). DCTCP echoes every mark and every end of marks:
+// what was received before the change is acknowledged first (RFC 8257 3.2).
+func (c *Conn) arrived(now clock.Time, s *Segment) {
+	e := &c.marks
+	marked := s.ECN == wire.CE
+	switch e.mode {
+	case ecnAccurate:
+		if marked {
+			e.arrive += uint32(s.Packets)
+			c.ackNow()
+		}
+	case ecnClassic:
+		if c.opt.Congestion == "dctcp" {
+			if marked != e.echo && s.Len > 0 {
+				if c.acked != c.rcvNxt {
+					c.sendACK(now)
+				}
+				e.echo = marked
+				c.ackNow()
+			}
+			return
+		}
+		if s.Flags.Has(wire.FlagCWR) {
+			e.echo = false
+		}
+		if marked {
+			e.echo = true
+		}
+	}
+}
+
+// acked reads what an ACK for n bytes says of congestion: whether to reduce the window, and how many
+// bytes were marked.
+func (e *ecnMarks) acked(c *Conn, s *Segment, n uint32) (reduce bool, marked uint32) {
+	switch e.mode {
+	case ecnClassic:
+		if !s.Flags.Has(wire.FlagECE) || s.Flags.Has(wire.FlagSYN) {
+			return false, 0
+		}
+		marked = n
+	case ecnAccurate:
+		if s.Flags.Has(wire.FlagSYN) {
+			return false, 0
+		}
+		marked = e.reported(c, aceField(s)) * uint32(c.mss())
+		if marked == 0 {
+			return false, 0
+		}
+	default:
+		return false, 0
+	}
+	if seqBefore(s.Ack, e.cwrEnd) && e.cwrEnd != 0 {
+		return false, marked
+	}
+	e.cwrEnd = c.nxt
+	e.reduced = true
+	return true, marked
+}
+
+// reported returns how many more packets the peer says to have received marked (RFC 9768 3.2.2.5).
+func (e *ecnMarks) reported(c *Conn, ace uint32) uint32 {
+	if c.has(flagPassive) && !e.opened { // the ACK of our SYN-ACK tells how that came
+		e.opened = true
+		if ace == 6 {
+			e.told++
+		}
+		return 0
+	}
+	more := (ace - e.told) & 7
+	e.told += more
+	return more
+}

@@ -1,0 +1,129 @@
+package tcp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// input takes a segment for the connection: RFC 9293 3.10.7.
+func (c *Conn) input(now clock.Time, s *Segment) packet.Verdict {
+	if c.auth != nil && !c.auth.verify(s.Raw) {
+		c.m.stats.AuthFailed++
+		return packet.DropAuth
+	}
+	switch c.state {
+	case StateClosed:
+		return packet.DropState
+	case StateSynSent:
+		return c.inputSynSent(now, s)
+	}
+	return c.inputSynchronized(now, s)
+}
+
+// inputSynchronized is RFC 9293 3.10.7.4: all states but CLOSED, LISTEN and SYN-SENT.
+func (c *Conn) inputSynchronized(now clock.Time, s *Segment) packet.Verdict {
+	if !c.fresh(now, s) {
+		return packet.DropSequence
+	}
+	if !c.acceptable(s) {
+		return c.refuse(now, s)
+	}
+	switch {
+	case s.Flags.Has(wire.FlagRST):
+		return c.inputRST(now, s)
+	case s.Flags.Has(wire.FlagSYN):
+		c.challenge(now) // RFC 5961 4.2
+		return packet.DropState
+	case !s.Flags.Has(wire.FlagACK):
+		return packet.DropState
+	}
+	c.noteTimestamp(s)
+	c.heard(now)
+	if v := c.inputACK(now, s); v != packet.Deliver || c.over() {
+		return v
+	}
+	if s.Flags.Has(wire.FlagURG) {
+		c.inputURG(s)
+	}
+	return c.inputText(now, s)
+}
+
+// heard notes a sign of life.
+func (c *Conn) heard(now clock.Time) {
+	c.heardAt = now
+	if c.probeAt == never {
+		c.probes = 0 // of keepalive
+	}
+}
+
+// acceptable is the test of RFC 9293 3.10.7.4, first: some of the segment lies in the window, or it is
+// an empty one at its left edge. A full window lets through what stands at its edge, for its ACK, URG and RST.
+func (c *Conn) acceptable(s *Segment) bool {
+	wnd := c.rcvAdv - c.rcvNxt
+	off := s.Seq - c.rcvNxt
+	if off == 0 || off < wnd {
+		return true
+	}
+	n := segmentLen(s)
+	if n == 0 && off == wnd {
+		return true // at the right edge: a peer whose data filled the window acknowledges from there
+	}
+	return int32(off) < 0 && int32(off+n) > 0 // begins before, and ends in or behind the window
+}
+
+// refuse answers an unacceptable segment by an ACK, but for RST. What carries data is a retransmission,
+// whose sender waits for the answer; the others may be one half of a loop of ACKs (RFC 5961 7).
+func (c *Conn) refuse(now clock.Time, s *Segment) packet.Verdict {
+	if s.Flags.Has(wire.FlagRST) {
+		return packet.DropSequence
+	}
+	c.m.stats.Duplicate += uint64(s.Packets)
+	if s.Len > 0 && !s.Flags.Has(wire.FlagSYN) {
+		c.noteDuplicate(s.Seq, seqMin(s.Seq+s.Len, c.rcvNxt))
+		c.ackNow()
+	} else {
+		c.challenge(now)
+	}
+	return packet.DropSequence
+}
+
+// inputRST is RFC 9293 3.10.7.4, second, with RFC 5961 3.2: only the exact number resets, others in the
+// window are asked about.
+func (c *Conn) inputRST(now clock.Time, s *Segment) packet.Verdict {
+	if s.Seq != c.rcvNxt {
+		c.challenge(now)
+		return packet.DropSequence
+	}
+	why := reset
+	switch c.state {
+	case StateSynReceived:
+		why = refused
+	case StateClosing, StateLastAck, StateTimeWait:
+		why = ended
+	}
+	c.m.stats.Resets++
+	c.die(why)
+	return packet.Deliver
+}
+
+// challengeEvery is the least time between two challenge ACKs of a connection, in ticks of timestamps.
+const challengeEvery = 50
+
+// challenge sends an ACK in answer to what may be forged (RFC 5961), at a bounded rate (section 7). The
+// bound is the connection's own: one that many share would tell an attacker of others (CVE-2016-5696).
+func (c *Conn) challenge(now clock.Time) {
+	t := timestamp(now)
+	if c.challenged != 0 && t-c.challenged < challengeEvery {
+		return
+	}
+	c.challenged = t | 1
+	c.m.stats.ChallengeAcks++
+	c.ackNow()
+}
+
+// ackNow has an ACK leave with the next Poll.
+func (c *Conn) ackNow() {
+	c.flags |= flagAckNow
+	c.m.mark(c)
+}

@@ -1,0 +1,276 @@
+package tcp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/wire"
+)
+
+// output sends what may be sent now: what was lost, what is new, and an ACK where nothing else carried
+// it. It is false where the Output had no room.
+func (c *Conn) output(now clock.Time) bool {
+	if c.has(flagReset) {
+		return c.resetPeer(now)
+	}
+	if c.state == StateSynSent || c.state == StateSynReceived {
+		if !c.outputSYN(now) {
+			return false
+		}
+	} else if c.state != StateClosed && c.state != StateTimeWait {
+		if !c.outputData(now) {
+			return false
+		}
+	}
+	if c.has(flagAckNow) && c.state != StateSynSent && c.state != StateClosed {
+		return c.sendACK(now)
+	}
+	return true
+}
+
+// outputData sends lost ranges first, then new ones.
+func (c *Conn) outputData(now clock.Time) bool {
+	if c.has(flagTailProbe) && !c.tailProbe(now) {
+		return false
+	}
+	if !c.outstanding() && c.unsent() == 0 && (!c.has(flagFIN) || c.finSent()) {
+		return true
+	}
+	return c.outputLost(now) && c.outputNew(now)
+}
+
+// outputLost sends again what is lost, as far as the congestion window goes.
+func (c *Conn) outputLost(now clock.Time) bool {
+	for {
+		seq, n := c.sender.lost()
+		if n == 0 {
+			return true
+		}
+		room, wait := c.sender.room(now)
+		if room == 0 {
+			c.paceUntil(wait)
+			return true
+		}
+		sent, ok := c.sendRange(now, seq, min(n, room, c.most()))
+		if !ok {
+			return false
+		}
+		c.sender.resent(now, seq, sent)
+		c.countRetransmit(sent)
+	}
+}
+
+// most is the longest that one Outgoing may be.
+func (c *Conn) most() uint32 {
+	return uint32(max(c.m.cfg.Output.Offload(), c.mss()))
+}
+
+// outputNew sends new data, and the FIN behind it.
+func (c *Conn) outputNew(now clock.Time) bool {
+	for {
+		n, fin := c.nextNew(now)
+		if n == 0 && !fin {
+			return true
+		}
+		if !c.outstanding() {
+			c.progressAt = now
+		}
+		seq := c.nxt
+		sent, ok := c.sendRange(now, seq, n+b2u(fin))
+		if !ok {
+			return false
+		}
+		c.nxt += sent
+		limited := c.nxt == c.end+b2u(c.has(flagFIN)) && c.window() > 0
+		c.sender.sent(now, seq, sent, limited)
+		if sent%uint32(c.mss()) != 0 {
+			c.short = c.nxt
+		}
+	}
+}
+
+func b2u(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// nextNew returns how many new bytes may be sent now, and whether the FIN comes with them.
+func (c *Conn) nextNew(now clock.Time) (n uint32, fin bool) {
+	unsent := c.unsent()
+	fin = c.has(flagFIN) && !c.finSent()
+	if unsent == 0 && !fin {
+		return 0, false
+	}
+	window := c.window()
+	n = min(unsent, window)
+	if n < unsent || window == n {
+		fin = false // it has a number, too, and that lies behind the window
+	}
+	if n == 0 && !fin {
+		c.stall(now)
+		return 0, false
+	}
+	room, wait := c.sender.room(now)
+	if room == 0 {
+		c.paceUntil(wait)
+		return 0, false
+	}
+	if most := min(room, c.most()); n > most {
+		n, fin = most, false
+	}
+	return c.whole(now, n, unsent, fin)
+}
+
+// whole cuts n down to full segments where the rest is to wait: for more (Nagle's algorithm, cork), or
+// for a wider window (RFC 9293 3.8.6.2.1).
+func (c *Conn) whole(now clock.Time, n, unsent uint32, fin bool) (uint32, bool) {
+	mss := uint32(c.mss())
+	rest := n % mss
+	if rest == 0 && n > 0 || fin {
+		return n, fin
+	}
+	if n == unsent {
+		if c.mayBeShort(now) {
+			return n, false
+		}
+	} else if n < mss && !c.outstanding() && n >= c.maxWnd/2 {
+		return n, false
+	}
+	n -= rest
+	if n == 0 && !c.outstanding() && c.window() < unsent {
+		c.stall(now)
+	}
+	return n, false
+}
+
+// mayBeShort reports whether a last segment that is not full may leave: Nagle's algorithm in Minshall's
+// form holds it back only while another such is unacknowledged.
+func (c *Conn) mayBeShort(now clock.Time) bool {
+	if c.opt.Cork || c.has(flagMore) {
+		return c.corked(now)
+	}
+	return c.opt.NoDelay || !seqBefore(c.una, c.short)
+}
+
+// paceUntil remembers that pacing holds what could be sent.
+func (c *Conn) paceUntil(t clock.Time) {
+	if t != never {
+		c.arm(t)
+	}
+}
+
+// sendRange sends n numbers from seq on, data and perhaps the FIN; less where they lie in many chunks.
+func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
+	flags := wire.FlagACK
+	size := seqMin(seq+n, c.end) - seq // bytes of payload
+	fin := size < n
+	o := &c.m.out
+	o.Payload = [2][]byte{}
+	if size > 0 {
+		pieces, total := c.snd.slice(seq, int(size))
+		if uint32(total) < size {
+			size, fin = uint32(total), false
+		}
+		o.Payload = pieces
+		if seq+size == c.end {
+			flags |= wire.FlagPSH
+		}
+	}
+	if fin {
+		flags |= wire.FlagFIN
+	}
+	c.markUrgent(&o.Header, seq, &flags)
+	if !c.transmit(now, seq, flags, int(size), seq == c.nxt) {
+		return 0, false
+	}
+	return size + b2u(fin), true
+}
+
+// sendACK sends an ACK alone.
+func (c *Conn) sendACK(now clock.Time) bool {
+	c.m.out.Payload = [2][]byte{}
+	c.m.out.Header.Urgent = 0
+	return c.transmit(now, c.nxt, wire.FlagACK, 0, false)
+}
+
+// transmit hands one Outgoing to the Output: m.out.Payload, n bytes at seq. It is false where there is
+// no room.
+func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, fresh bool) bool {
+	m := c.m
+	o := &m.out
+	h := &o.Header
+	o.Tuple, o.Hint, o.TTL = &c.tuple, &c.hint, c.opt.TTL
+	h.SrcPort, h.DstPort = c.tuple.LocalPort, c.tuple.RemotePort
+	h.Seq, h.Ack, h.Flags = seq, c.rcvNxt, flags
+	right := c.receiveEdge()
+	h.Window = c.scaledWindow(&right)
+	h.Options = c.appendOptions(m.options[:0], now)
+	o.SegmentSize = max(int(c.segment)-len(h.Options), 1)
+	o.ECN, o.AE = wire.NotECT, false
+	c.marks.stamp(c, o, n, fresh)
+	if c.auth != nil {
+		o.Sign = c.auth.signer
+	} else {
+		o.Sign = nil
+	}
+	if !m.cfg.Output.Send(now, o) {
+		return false
+	}
+	segments := uint64(1)
+	if n > o.SegmentSize {
+		segments = uint64((n + o.SegmentSize - 1) / o.SegmentSize)
+	}
+	m.stats.SegmentsOut += segments
+	m.stats.BytesOut += uint64(n)
+	c.marks.stamped(c, o)
+	c.acknowledged(right, n > 0)
+	return true
+}
+
+// acknowledged notes what the segment that was just sent has told the peer.
+func (c *Conn) acknowledged(right uint32, data bool) {
+	if data && c.ackAt != never {
+		c.flags |= flagInteractive
+	}
+	c.rcvAdv = right
+	c.acked = c.rcvNxt
+	c.ackAt = never
+	c.flags &^= flagAckNow
+	c.dsack = seqRange2{}
+}
+
+// countRetransmit counts n bytes sent again.
+func (c *Conn) countRetransmit(n uint32) {
+	mss := uint32(c.mss())
+	segments := uint64((n + mss - 1) / mss)
+	c.coldly().retransmits += segments
+	c.m.stats.Retransmits += segments
+}
+
+// tailProbe sends one segment to find out what became of the last ones (RFC 8985 7.3): new data where
+// there is some and room for it, else the last again.
+func (c *Conn) tailProbe(now clock.Time) bool {
+	c.flags &^= flagTailProbe
+	if n := min(c.unsent(), c.window(), uint32(c.mss())); n > 0 {
+		seq := c.nxt
+		sent, ok := c.sendRange(now, seq, n)
+		if ok {
+			c.nxt += sent
+			c.sender.sent(now, seq, sent, false)
+			c.sender.board.Probed(c.nxt, true)
+		}
+		return ok
+	}
+	seq, n := c.sender.board.Probe()
+	if n == 0 {
+		return true
+	}
+	n = min(n, uint32(c.mss()))
+	sent, ok := c.sendRange(now, seq, n)
+	if ok {
+		c.sender.resent(now, seq, sent)
+		c.sender.board.Probed(seq+sent, false)
+		c.countRetransmit(sent)
+	}
+	return ok
+}

@@ -1,0 +1,143 @@
+package tcp
+
+// sendQueue holds what was written and is not acknowledged, in chunks: copies, or slices that the
+// application lends. It exists only while there is something to hold.
+type sendQueue struct {
+	base   uint32  // sequence number of the first byte held
+	end    uint32  // and behind the last
+	chunks []chunk // in order; chunks[:head] are gone
+	head   int
+}
+
+type chunk struct {
+	seq  uint32 // of its first byte
+	own  bool   // buf is ours, and more may be appended
+	data []byte
+	done func() // of a lent one
+}
+
+// Chunks of copies are as large as what is written, within these bounds.
+const (
+	minChunk = 1 << minBufferShift
+	maxChunk = 64 << 10
+)
+
+func (q *sendQueue) len() int { return int(q.end - q.base) }
+
+// write appends copies of b and returns how many bytes the budget allowed.
+func (q *sendQueue) write(p *buffers, b []byte) int {
+	total := 0
+	for len(b) > 0 {
+		n := q.fill(b)
+		if n == 0 {
+			if !q.extend(p, len(b)) {
+				break
+			}
+			continue
+		}
+		b = b[n:]
+		total += n
+	}
+	return total
+}
+
+// fill appends to the last chunk what fits.
+func (q *sendQueue) fill(b []byte) int {
+	if q.head == len(q.chunks) {
+		return 0
+	}
+	k := &q.chunks[len(q.chunks)-1]
+	if !k.own {
+		return 0
+	}
+	n := min(cap(k.data)-len(k.data), len(b))
+	k.data = append(k.data, b[:n]...)
+	q.end += uint32(n)
+	return n
+}
+
+// extend adds an empty chunk: twice the last while the queue grows.
+func (q *sendQueue) extend(p *buffers, need int) bool {
+	size := max(min(need, maxChunk), minChunk)
+	if q.head < len(q.chunks) {
+		size = max(size, min(2*cap(q.chunks[len(q.chunks)-1].data), maxChunk))
+	}
+	buf := p.get(size)
+	if buf == nil {
+		return false
+	}
+	q.push(chunk{seq: q.end, own: true, data: buf[:0]})
+	return true
+}
+
+// lend appends b itself.
+func (q *sendQueue) lend(b []byte, done func()) {
+	q.push(chunk{seq: q.end, data: b, done: done})
+	q.end += uint32(len(b))
+}
+
+func (q *sendQueue) push(k chunk) {
+	if q.head > 0 && len(q.chunks) == cap(q.chunks) {
+		n := copy(q.chunks, q.chunks[q.head:])
+		clear(q.chunks[n:])
+		q.chunks, q.head = q.chunks[:n], 0
+	}
+	q.chunks = append(q.chunks, k)
+}
+
+// find returns the index of the chunk that holds seq, which is in the queue.
+func (q *sendQueue) find(seq uint32) int {
+	lo, hi := q.head, len(q.chunks)-1
+	for lo < hi {
+		mid := (lo + hi + 1) / 2
+		if seqUpTo(q.chunks[mid].seq, seq) {
+			lo = mid
+		} else {
+			hi = mid - 1
+		}
+	}
+	return lo
+}
+
+// slice borrows at most n bytes from seq on, in two pieces; fewer where they lie in more. total is how
+// many it has.
+func (q *sendQueue) slice(seq uint32, n int) (pieces [2][]byte, total int) {
+	i := q.find(seq)
+	for k := 0; k < 2 && n > 0 && i < len(q.chunks); k++ {
+		c := &q.chunks[i]
+		b := c.data[seq-c.seq:]
+		b = b[:min(len(b), n)]
+		pieces[k] = b
+		n -= len(b)
+		total += len(b)
+		seq += uint32(len(b))
+		i++
+	}
+	return pieces, total
+}
+
+// release drops what lies before seq, and tells the lenders.
+func (q *sendQueue) release(p *buffers, seq uint32) {
+	for q.head < len(q.chunks) {
+		k := &q.chunks[q.head]
+		if seqBefore(seq, k.seq+uint32(len(k.data))) {
+			break
+		}
+		k.free(p)
+		*k = chunk{}
+		q.head++
+	}
+	q.base = seq
+	if q.head == len(q.chunks) {
+		q.chunks, q.head = q.chunks[:0], 0
+	}
+}
+
+func (k *chunk) free(p *buffers) {
+	if k.own {
+		p.put(k.data[:cap(k.data)])
+	}
+	if k.done != nil {
+		k.done()
+	}
+}

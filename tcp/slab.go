@@ -1,0 +1,53 @@
+package tcp
+
+// Connections lie in pages of 64 that are never given back, so that their number names them: the
+// table, the timers and the lists have numbers where they would have pointers.
+const (
+	pageShift = 6
+	pageSize  = 1 << pageShift
+	none      = ^uint32(0)
+)
+
+// slab is the memory of connections.
+type slab struct {
+	pages []*[pageSize]Conn
+	used  uint32 // numbers that were given out at least once
+	free  uint32 // the list of those given back, by Conn.link
+	live  int
+}
+
+// conn returns connection id.
+func (m *Mux) conn(id uint32) *Conn { return &m.slab.pages[id>>pageShift][id%pageSize] }
+
+// newConn returns a connection whose fields are zero but m, id and those that say "none"; nil at the
+// limit.
+func (m *Mux) newConn() *Conn {
+	s := &m.slab
+	if s.live >= m.cfg.MaxConns {
+		return nil
+	}
+	s.live++
+	id := s.free
+	if id != none {
+		c := m.conn(id)
+		s.free = c.link
+		*c = Conn{m: m, id: id, link: none, armed: never}
+		return c
+	}
+	id = s.used
+	s.used++
+	if id%pageSize == 0 {
+		s.pages = append(s.pages, new([pageSize]Conn))
+		m.wheel.Grow(len(s.pages) * pageSize)
+	}
+	c := m.conn(id)
+	c.m, c.id, c.link, c.armed = m, id, none, never
+	return c
+}
+
+// freeConn gives back what newConn returned. Nothing may name it any more.
+func (m *Mux) freeConn(c *Conn) {
+	m.slab.live--
+	*c = Conn{m: m, id: c.id, link: m.slab.free}
+	m.slab.free = c.id
+}

@@ -1,0 +1,153 @@
+package tcp
+
+import "github.com/millrace/millrace/clock"
+
+// Write appends a copy of b to what is to be sent and returns how many bytes had room. When that is
+// not all, the owner hears Writable later. Bytes leave with the next Poll.
+func (c *Conn) Write(now clock.Time, b []byte) int {
+	c.flags &^= flagMore
+	return c.write(now, b)
+}
+
+// WriteMore is Write by an application that has more to come soon: what does not fill a segment stays
+// until it does, for 200 ms at most (MSG_MORE).
+func (c *Conn) WriteMore(now clock.Time, b []byte) int {
+	c.flags |= flagMore
+	return c.write(now, b)
+}
+
+func (c *Conn) write(now clock.Time, b []byte) int {
+	n := min(len(b), c.Writable())
+	if n > 0 {
+		n = c.queue().write(&c.m.buffers, b[:n])
+		c.wrote(now, uint32(n))
+	}
+	if n < len(b) {
+		c.flags |= flagWantWrite
+	}
+	return n
+}
+
+// WriteLent appends b itself, which must stay as it is until done is called: when all of it is
+// acknowledged or the connection is gone. It takes all or, where there is no room, nothing. done must
+// not call the connection or its Mux.
+func (c *Conn) WriteLent(now clock.Time, b []byte, done func()) bool {
+	if len(b) == 0 || c.Writable() == 0 {
+		c.flags |= flagWantWrite
+		return false
+	}
+	c.flags &^= flagMore
+	c.queue().lend(b, done)
+	c.wrote(now, uint32(len(b)))
+	return true
+}
+
+// queue returns the send queue, a new one where there is none.
+func (c *Conn) queue() *sendQueue {
+	if c.snd == nil {
+		c.snd = c.m.getQueue()
+		c.snd.base, c.snd.end = c.end, c.end
+	}
+	return c.snd
+}
+
+func (c *Conn) wrote(now clock.Time, n uint32) {
+	c.end += n
+	if c.snd.base == c.snd.end {
+		c.m.putQueue(c.snd)
+		c.snd = nil
+		return
+	}
+	c.m.mark(c)
+}
+
+// canWrite reports whether the state takes data from the application.
+func (c *Conn) canWrite() bool {
+	if c.has(flagFIN) || c.has(flagGiven) {
+		return false
+	}
+	switch c.state {
+	case StateSynSent, StateSynReceived, StateEstablished, StateCloseWait:
+		return true
+	}
+	return false
+}
+
+// Writable returns how many bytes Write has room for.
+func (c *Conn) Writable() int {
+	if !c.canWrite() {
+		return 0
+	}
+	used := 0
+	if c.snd != nil {
+		used = c.snd.len()
+	}
+	return max(c.sendLimit()-used, 0)
+}
+
+// Read copies received bytes to b and returns how many. 0 says that none wait: Finished tells whether
+// more can come.
+func (c *Conn) Read(now clock.Time, b []byte) int {
+	p := c.Peek()
+	n := copy(b, p[0])
+	n += copy(b[n:], p[1])
+	if n > 0 {
+		c.Discard(now, n)
+	}
+	return n
+}
+
+// Peek lends the bytes that wait to be read, in order in two pieces. They are valid until the next
+// call for the connection or its Mux.
+func (c *Conn) Peek() [2][]byte {
+	if c.rcv == nil {
+		return [2][]byte{}
+	}
+	return c.rcv.peek()
+}
+
+// Discard drops the next n bytes, which Peek has shown.
+func (c *Conn) Discard(now clock.Time, n int) {
+	if n == 0 {
+		return
+	}
+	c.rcv.discard(uint32(n))
+	c.tuneReceive(now, uint32(n))
+	c.passUrgent()
+	c.freeRing()
+	c.windowOpened()
+}
+
+// freeRing gives the ring back when nothing is in it.
+func (c *Conn) freeRing() {
+	if r := c.rcv; r != nil && r.n == 0 && len(r.ranges) == 0 {
+		c.rcv = nil
+		c.m.putRing(r)
+	}
+}
+
+// Readable returns how many bytes wait to be read.
+func (c *Conn) Readable() int {
+	if c.rcv == nil {
+		return 0
+	}
+	return int(c.rcv.n)
+}
+
+// Finished reports whether all that the peer will ever send has been read: its FIN was reached, or the
+// connection is gone (Err).
+func (c *Conn) Finished() bool {
+	return c.Readable() == 0 && (c.state == StateClosed || c.peerDone())
+}
+
+// peerDone reports whether the peer's FIN was reached.
+func (c *Conn) peerDone() bool { return c.has(flagPeerFIN) && c.rcvNxt == c.peerFIN+1 }
+
+// Unacked returns how many bytes were written, and the FIN, that the peer has not acknowledged: 0 when
+// nothing lingers.
+func (c *Conn) Unacked() int {
+	if c.over() || c.finAcked() {
+		return 0
+	}
+	return int(c.end - c.una + b2u(c.has(flagFIN)))
+}

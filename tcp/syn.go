@@ -1,0 +1,54 @@
+package tcp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/wire"
+)
+
+// outputSYN sends the SYN, or the SYN-ACK of a simultaneous or fast open: once, and again when its
+// timer ran out or the peer sent its own again.
+func (c *Conn) outputSYN(now clock.Time) bool {
+	first := !c.outstanding()
+	_, lost := c.sender.lost()
+	if !first && lost == 0 && !c.has(flagSynAck) {
+		return true
+	}
+	if !c.sendSYN(now) {
+		return false
+	}
+	c.flags &^= flagSynAck
+	if first {
+		c.nxt++
+		c.progressAt = now
+		c.sender.sent(now, c.una, 1, false)
+		return true
+	}
+	c.sender.resent(now, c.una, 1)
+	c.countRetransmit(1)
+	return true
+}
+
+// sendSYN hands the SYN to the Output.
+func (c *Conn) sendSYN(now clock.Time) bool {
+	m := c.m
+	o := &m.out
+	h := &o.Header
+	*o = Outgoing{Tuple: &c.tuple, Hint: &c.hint, TTL: c.opt.TTL}
+	h.SrcPort, h.DstPort = c.tuple.LocalPort, c.tuple.RemotePort
+	h.Seq, h.Flags = c.una, wire.FlagSYN
+	if c.state == StateSynReceived {
+		h.Ack, h.Flags = c.rcvNxt, wire.FlagSYN|wire.FlagACK
+		c.acknowledged(c.rcvAdv, false)
+	}
+	h.Window = uint16(min(c.rcvLimit, 0xffff))
+	h.Options = c.appendSynOptions(m.options[:0], now)
+	c.marks.stampSYN(c, o)
+	if c.auth != nil {
+		o.Sign = c.auth.signer
+	}
+	if !m.cfg.Output.Send(now, o) {
+		return false
+	}
+	m.stats.SegmentsOut++
+	return true
+}

@@ -1,0 +1,101 @@
+package tcp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/loss"
+	"github.com/millrace/millrace/wire"
+)
+
+// inputSynSent is RFC 9293 3.10.7.3.
+func (c *Conn) inputSynSent(now clock.Time, s *Segment) packet.Verdict {
+	ack := s.Flags.Has(wire.FlagACK)
+	if ack && (!seqBefore(c.una, s.Ack) || seqBefore(c.nxt, s.Ack)) {
+		if !s.Flags.Has(wire.FlagRST) {
+			c.m.reset(now, &c.tuple, s)
+		}
+		return packet.DropSequence
+	}
+	if s.Flags.Has(wire.FlagRST) {
+		if !ack {
+			return packet.DropSequence
+		}
+		c.m.stats.Failed++
+		c.die(refused)
+		return packet.Deliver
+	}
+	if !s.Flags.Has(wire.FlagSYN) {
+		return packet.DropState
+	}
+	if c.has(flagTimestamps) && ack && s.Options.HasTimestamps && !c.echoOurs(now, s) {
+		return packet.DropSequence
+	}
+	c.takeSYN(now, s)
+	if ack {
+		c.connected(now, s)
+	} else {
+		c.bothOpen(now)
+	}
+	return packet.Deliver
+}
+
+// echoOurs reports whether a SYN-ACK echoes a timestamp that was sent (RFC 7323 5.3 says to ignore what
+// does not look right: such a segment answers another connection).
+func (c *Conn) echoOurs(now clock.Time, s *Segment) bool {
+	sent := timestamp(now) + c.tsOffset - s.Options.TSEcr
+	return sent < 1<<20
+}
+
+// takeSYN takes what the peer's SYN says.
+func (c *Conn) takeSYN(now clock.Time, s *Segment) {
+	o := &s.Options
+	h := handshake{
+		peerMSS:    o.MSS,
+		scaling:    o.HasWindowScale && !c.opt.NoScaling,
+		sendScale:  o.WindowScale,
+		sack:       o.SACKPermitted && !c.opt.NoSACK,
+		timestamps: o.HasTimestamps && !c.opt.NoTimestamps,
+		ecn:        c.marks.answered(c.opt, s),
+		synECN:     s.ECN,
+	}
+	if h.peerMSS == 0 {
+		h.peerMSS = defaultMSS(&c.tuple)
+	}
+	c.agree(&h)
+	c.rcvNxt, c.acked = s.Seq+1, s.Seq+1
+	c.rcvAdv = c.rcvNxt + min(c.rcvLimit, 0xffff)
+	c.tsRecent = o.TSVal
+	c.edge = c.una + uint32(s.Window) // of a SYN it is never scaled (RFC 7323 2.2)
+	c.maxWnd = uint32(s.Window)
+	c.wl1 = s.Seq
+	c.heardAt = now
+	c.segment = 0
+	c.resize()
+	c.ackNow()
+}
+
+// connected is the passage to ESTABLISHED by a SYN-ACK.
+func (c *Conn) connected(now clock.Time, s *Segment) {
+	c.wl2 = s.Ack
+	c.edge = s.Ack + uint32(s.Window)
+	a := loss.Ack{Una: s.Ack, Echo: c.echo(now, s)}
+	c.advance(now, &a, s)
+	c.establish(now)
+	c.inputText(now, s)
+}
+
+// establish tells that the handshake is complete.
+func (c *Conn) establish(now clock.Time) {
+	c.state = StateEstablished
+	c.tell(Connected | Writable)
+	if c.has(flagFIN) {
+		c.state = StateFinWait1
+	}
+}
+
+// bothOpen answers a SYN that crossed ours (RFC 9293 3.5, figure 7).
+func (c *Conn) bothOpen(now clock.Time) {
+	c.state = StateSynReceived
+	c.flags |= flagSynAck
+	c.m.mark(c)
+}

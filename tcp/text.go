@@ -1,0 +1,186 @@
+package tcp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// inputText takes payload and FIN: RFC 9293 3.10.7.4, seventh and eighth.
+func (c *Conn) inputText(now clock.Time, s *Segment) packet.Verdict {
+	if s.Len == 0 && !s.Flags.Has(wire.FlagFIN) {
+		return packet.Deliver
+	}
+	switch c.state {
+	case StateEstablished, StateFinWait1, StateFinWait2:
+	default:
+		return c.inputBehindFIN(now, s)
+	}
+	if s.Len > 0 && c.has(flagGiven) && seqBefore(c.rcvNxt, s.Seq+s.Len) {
+		return c.inputUnwanted(now) // RFC 9293 3.6, MAY-1
+	}
+	c.arrived(now, s)
+	v := c.takeText(now, s)
+	if v == packet.Deliver && s.Flags.Has(wire.FlagFIN) {
+		c.noteFIN(s.Seq + s.Len)
+	}
+	c.reachFIN(now)
+	return v
+}
+
+// inputBehindFIN takes text that cannot be new: the peer has sent its FIN.
+func (c *Conn) inputBehindFIN(now clock.Time, s *Segment) packet.Verdict {
+	if seqBefore(c.rcvNxt, s.Seq+s.Len) {
+		return packet.DropState
+	}
+	c.ackNow()
+	return packet.Deliver
+}
+
+// inputUnwanted resets a peer that sends data which nobody will read.
+func (c *Conn) inputUnwanted(now clock.Time) packet.Verdict {
+	c.sendReset()
+	c.die(aborted)
+	return packet.DropState
+}
+
+// takeText stores the part of the payload that lies in the window and was not there.
+func (c *Conn) takeText(now clock.Time, s *Segment) packet.Verdict {
+	if s.Len == 0 {
+		return packet.Deliver
+	}
+	left, right := s.Seq, s.Seq+s.Len
+	if c.has(flagPeerFIN) {
+		right = seqMin(right, c.peerFIN)
+	}
+	if seqUpTo(right, c.rcvNxt) {
+		c.noteDuplicate(left, right)
+		c.ackNow()
+		return packet.DropSequence
+	}
+	if seqBefore(left, c.rcvNxt) {
+		c.noteDuplicate(left, c.rcvNxt)
+		left = c.rcvNxt
+	}
+	if right = seqMin(right, c.rcvAdv); !seqBefore(left, right) {
+		c.ackNow()
+		return packet.DropSequence
+	}
+	c.segIn = max(c.segIn, uint16(s.Len/uint32(s.Packets)))
+	if c.has(flagDeaf) {
+		return c.skipText(now, left, right)
+	}
+	if !c.store(left, right, s) {
+		c.ackNow()
+		return packet.DropMemory
+	}
+	if left == c.rcvNxt {
+		c.inOrder(now, right-left, s)
+	} else {
+		c.outOfOrder(left, right)
+	}
+	return packet.Deliver
+}
+
+// store copies [left, right) of the segment to its place.
+func (c *Conn) store(left, right uint32, s *Segment) bool {
+	r := c.rcv
+	if r == nil {
+		r = c.m.getRing()
+		r.base, c.rcv = c.rcvNxt, r
+	}
+	if !r.reserve(&c.m.buffers, right-r.base) && !c.m.relieve(c, r, right-r.base) {
+		c.freeRing()
+		return false
+	}
+	r.store(left, s.Payload, left-s.Seq, right-left)
+	return true
+}
+
+// inOrder makes n bytes readable, and what they reach.
+func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
+	r := c.rcv
+	filled := len(r.ranges) > 0
+	r.join(n)
+	c.received += uint64(r.next() - c.rcvNxt)
+	c.rcvNxt = r.next()
+	if c.owner != nil {
+		c.tell(Readable)
+	}
+	c.ackText(now, s, filled)
+}
+
+// outOfOrder keeps what lies behind a hole and says at once what is missing (RFC 5681 4.2).
+func (c *Conn) outOfOrder(left, right uint32) {
+	c.m.stats.OutOfOrder++
+	dup, ok := c.rcv.add(left, right)
+	if ok && dup.left != dup.right {
+		c.noteDuplicate(dup.left, dup.right)
+	}
+	c.ackNow()
+}
+
+// skipText acknowledges data in order that the application does not want.
+func (c *Conn) skipText(now clock.Time, left, right uint32) packet.Verdict {
+	if left == c.rcvNxt {
+		c.rcvNxt = right
+		c.received += uint64(right - left)
+	}
+	c.ackNow()
+	return packet.Deliver
+}
+
+// quickAcks is how many segments are acknowledged at once at first: the peer's window is to grow.
+const quickAcks = 16
+
+// ackText decides when data is acknowledged (RFC 9293 3.8.6.3): at once for every second full segment,
+// where a hole was filled, and at the start; else with what is sent next, or after a delay.
+func (c *Conn) ackText(now clock.Time, s *Segment, filled bool) {
+	switch {
+	case filled || c.opt.NoDelayedAck || c.rcvNxt-c.acked > uint32(c.segIn):
+		c.ackNow()
+	case c.quick > 0 && !c.has(flagInteractive):
+		c.quick--
+		c.ackNow()
+	case c.ackAt == never:
+		c.ackAt = now.Add(delayedAck)
+		c.m.mark(c)
+	}
+}
+
+// noteDuplicate keeps a range that came twice, to be told in the next ACK (RFC 2883 4).
+func (c *Conn) noteDuplicate(left, right uint32) {
+	c.m.stats.Duplicate++
+	c.dsack = seqRange2{left, right}
+}
+
+// noteFIN keeps where the peer's stream ends; the first that says so is believed.
+func (c *Conn) noteFIN(seq uint32) {
+	if c.has(flagPeerFIN) || seqBefore(c.rcvAdv, seq) || seqBefore(seq, c.rcvNxt) {
+		return
+	}
+	if c.rcv != nil && seqBefore(seq, c.rcv.base+c.rcv.held()) {
+		return // data was received behind it
+	}
+	c.flags |= flagPeerFIN
+	c.peerFIN = seq
+}
+
+// reachFIN takes the peer's FIN once all before it has arrived.
+func (c *Conn) reachFIN(now clock.Time) {
+	if !c.has(flagPeerFIN) || c.rcvNxt != c.peerFIN {
+		return
+	}
+	c.rcvNxt++
+	c.rcvAdv = seqMax(c.rcvAdv, c.rcvNxt)
+	c.ackNow()
+	c.tell(Readable)
+	switch c.state {
+	case StateSynReceived, StateEstablished:
+		c.state = StateCloseWait
+	case StateFinWait1:
+		c.state = StateClosing // its ACK of ours would have made this FIN-WAIT-2
+	case StateFinWait2:
+		c.toTimeWait(now)
+	}
+}

@@ -1,0 +1,225 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/loss"
+	"github.com/millrace/millrace/wire"
+)
+
+// A connection has many deadlines and one entry in the wheel, armed for the earliest. An entry that
+// fires before a deadline, because that was moved, is armed anew: so moving one costs nothing.
+
+const (
+	delayedAck = 40 * time.Millisecond  // RFC 9293 3.8.6.3: below 0.5 s
+	maxProbe   = 60 * time.Second       // between window probes
+	giveUp     = 15 * time.Minute       // R2 of RFC 9293 3.8.3: at least 100 s
+	giveUpSYN  = 180 * time.Second      // R2 for a SYN: at least 3 minutes
+	corkTime   = 200 * time.Millisecond // that a segment is kept back for more
+)
+
+// arm has the timer fire at t at the latest.
+func (c *Conn) arm(t clock.Time) {
+	if t < c.armed {
+		c.armed = t
+		c.m.wheel.Arm(c.id, t)
+	}
+}
+
+// nextTimer returns the earliest deadline.
+func (c *Conn) nextTimer() clock.Time {
+	t := min(c.ackAt, c.probeAt, c.sender.timer(), c.endAt(), c.keepAliveAt())
+	if c.cold != nil {
+		t = min(t, c.cold.corkAt)
+	}
+	return t
+}
+
+// expire is called by the wheel.
+func (m *Mux) expire(id uint32) {
+	c := m.conn(id)
+	c.armed = never
+	if !c.over() {
+		c.onTimer(m.now)
+	}
+	m.mark(c)
+}
+
+// onTimer does what is due.
+func (c *Conn) onTimer(now clock.Time) {
+	if c.endAt() <= now {
+		c.expireConn()
+		return
+	}
+	if c.ackAt <= now {
+		c.ackAt = never
+		c.flags |= flagAckNow
+	}
+	if c.sender.timer() <= now {
+		c.retransmission(c.sender.onTimer(now))
+	}
+	if c.probeAt <= now {
+		c.onProbe(now)
+	}
+	if c.keepAliveAt() <= now {
+		c.keepAlive(now)
+	}
+}
+
+// retransmission takes what the timer of what is in flight has caused.
+func (c *Conn) retransmission(ev loss.Events) {
+	if ev&loss.Probe != 0 {
+		c.flags |= flagTailProbe
+		c.m.stats.Probes++
+	}
+	if ev&loss.Timeout != 0 {
+		c.m.stats.Timeouts++
+		c.quick = quickAcks
+		c.suspectPath()
+	}
+}
+
+// endAt is when the connection is given up: nothing sent was acknowledged, or nothing was heard, for
+// too long (RFC 9293 3.8.3, RFC 5482).
+func (c *Conn) endAt() clock.Time {
+	t := never
+	limit := c.opt.UserTimeout
+	switch {
+	case c.outstanding():
+		if limit == 0 {
+			limit = giveUp
+			if c.state == StateSynSent || c.state == StateSynReceived {
+				limit = giveUpSYN
+			}
+		}
+		t = c.progressAt.Add(limit)
+	case c.probing():
+		t = c.heardAt.Add(giveUp)
+		if limit != 0 {
+			t = min(t, c.progressAt.Add(limit))
+		}
+	}
+	return t
+}
+
+// expireConn gives the connection up.
+func (c *Conn) expireConn() {
+	if c.state == StateSynSent || c.state == StateSynReceived {
+		c.m.stats.Failed++
+	} else {
+		c.sendReset()
+	}
+	c.die(timedOut)
+}
+
+// probing reports whether probes of the peer's window run.
+func (c *Conn) probing() bool { return c.probeAt != never && c.state != StateFinWait2 }
+
+// stall begins to probe the peer's window, which has no room for what is to be sent, unless something
+// is in flight whose ACK will tell (RFC 9293 3.8.6.1).
+func (c *Conn) stall(now clock.Time) {
+	if c.probeAt != never || c.outstanding() {
+		return
+	}
+	c.probes = 0
+	c.progressAt, c.heardAt = now, now
+	c.probeAt = now.Add(c.sender.rto())
+}
+
+// onProbe sends a probe of the window, or ends a FIN-WAIT-2 that nobody would read.
+func (c *Conn) onProbe(now clock.Time) {
+	if c.state == StateFinWait2 {
+		c.sendReset()
+		c.die(timedOut)
+		return
+	}
+	if c.outstanding() || c.unsent() == 0 && (!c.has(flagFIN) || c.finSent()) {
+		c.probeAt = never
+		return
+	}
+	c.probeAt = now.Add(min(c.sender.rto()<<min(c.probes, 16), maxProbe))
+	c.probes = min(c.probes+1, 255-1)
+	c.probeWindow(now)
+}
+
+// probeWindow sends what the window has room for though it is little (RFC 9293 3.8.6.2.1, the override
+// timeout), or the byte behind a closed window.
+func (c *Conn) probeWindow(now clock.Time) {
+	c.m.stats.ZeroWindowProbes++
+	if n := min(c.unsent(), c.window(), uint32(c.mss())); n > 0 {
+		seq := c.nxt
+		if sent, ok := c.sendRange(now, seq, n); ok {
+			c.nxt += sent
+			c.probeAt = never
+			c.sender.sent(now, seq, sent, false)
+		}
+		return
+	}
+	if _, ok := c.sendRange(now, c.nxt, 1); ok {
+		c.flags |= flagProbing
+	}
+}
+
+// probeTaken notes that the peer has taken the byte of a window probe: it counts as sent, though when
+// is not known.
+func (c *Conn) probeTaken(now clock.Time) {
+	c.flags &^= flagProbing
+	c.sender.sent(now, c.nxt, 1, false)
+	c.sender.resent(now, c.nxt, 1)
+	c.nxt++
+}
+
+// Keepalive's defaults (RFC 9293 3.8.4 asks for two hours at least where nobody chose; nobody is
+// probed then).
+const (
+	keepAliveInterval = 75 * time.Second
+	keepAliveCount    = 9
+)
+
+// keepAliveAt is when the next keepalive probe is due: only where nothing is in flight or waits to be.
+func (c *Conn) keepAliveAt() clock.Time {
+	k := &c.opt.KeepAlive
+	if k.Idle == 0 || c.state < StateEstablished || c.over() || c.outstanding() || c.probeAt != never {
+		return never
+	}
+	interval := k.Interval
+	if interval == 0 {
+		interval = keepAliveInterval
+	}
+	return c.heardAt.Add(k.Idle + time.Duration(c.probes)*interval)
+}
+
+// keepAlive sends a probe: the last number that was acknowledged, again (RFC 9293 3.8.4).
+func (c *Conn) keepAlive(now clock.Time) {
+	k := &c.opt.KeepAlive
+	count := k.Count
+	if count == 0 {
+		count = keepAliveCount
+	}
+	unheard := c.opt.UserTimeout != 0 && c.probes > 0 && now.Sub(c.heardAt) >= c.opt.UserTimeout
+	if int(c.probes) >= count || unheard {
+		c.expireConn()
+		return
+	}
+	c.probes++
+	c.m.stats.KeepAlive++
+	c.m.out.Payload = [2][]byte{}
+	c.m.out.Header.Urgent = 0
+	c.transmit(now, c.nxt-1, wire.FlagACK, 0, false)
+}
+
+// corked reports whether data that was kept back for more has waited long enough.
+func (c *Conn) corked(now clock.Time) bool {
+	k := c.coldly()
+	switch {
+	case k.corkAt == never:
+		k.corkAt = now.Add(corkTime)
+		return false
+	case k.corkAt <= now:
+		k.corkAt = never
+		c.flags &^= flagMore
+		return true
+	}
+	return false
+}

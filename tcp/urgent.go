@@ -1,0 +1,75 @@
+package tcp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/wire"
+)
+
+// Urgent data is inline (RFC 6093 4): the pointer marks a place in the stream, no byte leaves it. It
+// points behind the last urgent byte (RFC 9293 3.8.5).
+
+// WriteUrgent is Write with the last byte marked urgent (RFC 9293 3.8.5).
+func (c *Conn) WriteUrgent(now clock.Time, b []byte) int {
+	n := c.Write(now, b)
+	if n > 0 {
+		c.coldly().sndUrgent = c.end
+		c.flags |= flagSndUrgent
+	}
+	return n
+}
+
+// markUrgent sets the urgent pointer of a segment at seq while urgent data is ahead of it.
+func (c *Conn) markUrgent(h *wire.TCPHeader, seq uint32, flags *wire.TCPFlags) {
+	h.Urgent = 0
+	if !c.has(flagSndUrgent) {
+		return
+	}
+	up := c.cold.sndUrgent
+	if seqUpTo(up, c.una) {
+		c.flags &^= flagSndUrgent
+		return
+	}
+	if seqBefore(seq, up) {
+		*flags |= wire.FlagURG
+		h.Urgent = uint16(min(up-seq, 0xffff))
+	}
+}
+
+// inputURG is RFC 9293 3.10.7.4, sixth: tells of urgent data that is ahead of what was read.
+func (c *Conn) inputURG(s *Segment) {
+	up := s.Seq + uint32(s.Urgent)
+	if s.Urgent == 0 || c.has(flagRcvUrgent) && !seqBefore(c.cold.rcvUrgent, up) || !seqBefore(c.readNext(), up) {
+		return
+	}
+	c.coldly().rcvUrgent = up
+	c.flags |= flagRcvUrgent
+	c.tell(Urgent)
+}
+
+// readNext is the number of the next byte to be read.
+func (c *Conn) readNext() uint32 {
+	if c.rcv == nil {
+		return c.rcvNxt
+	}
+	return c.rcv.base
+}
+
+// passUrgent forgets the mark once the application has read past it.
+func (c *Conn) passUrgent() {
+	if c.has(flagRcvUrgent) && !seqBefore(c.readNext(), c.cold.rcvUrgent) {
+		c.flags &^= flagRcvUrgent
+	}
+}
+
+// AtMark reports whether the next byte to be read is the urgent one (RFC 6093).
+func (c *Conn) AtMark() bool {
+	return c.has(flagRcvUrgent) && c.readNext() == c.cold.rcvUrgent-1
+}
+
+// ToMark returns how many bytes are to be read before the urgent one; false where none is ahead.
+func (c *Conn) ToMark() (int, bool) {
+	if !c.has(flagRcvUrgent) {
+		return 0, false
+	}
+	return int(seqDistance(c.readNext(), c.cold.rcvUrgent-1)), true
+}
