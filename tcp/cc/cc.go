@@ -1,32 +1,37 @@
 // Package cc decides how much a TCP connection may have in flight and how fast it may send.
 //
 // A Controller is chosen by name: reno (RFC 5681, 6582), cubic (RFC 9438 with HyStart++, RFC 9406), bbr
-// (after draft-ietf-ccwg-bbr) and dctcp (RFC 8257). It sees samples and events and gives a window and a pacing rate; what
-// is lost, and when, is package tcp/loss's to find.
+// (after draft-ietf-ccwg-bbr) and dctcp (RFC 8257). It sees samples and events and gives a window and a
+// pacing rate; what is lost, and when, is package tcp/loss's to find.
+//
+// The package is pure: times come in with samples and events.
 package cc
 
 import (
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/clock"
 )
 
-// Controller is the congestion control of one connection. Bytes are of sequence space.
+// Controller is the congestion control of one connection. Lengths are bytes.
 type Controller interface {
 	// OnAck takes the sample of an ACK that delivered something.
 	OnAck(s *Sample)
 
-	// OnEvent takes what happened that was no delivery. flight is the pipe before it.
+	// OnEvent takes what happened that was no delivery. flight is FlightSize (RFC 5681 2) before it:
+	// what was sent and not acknowledged.
 	OnEvent(now clock.Time, e Event, flight uint32)
 
-	// SetMSS tells the segment size, when it is known and when it changes.
+	// SetMSS tells the segment size when it changes.
 	SetMSS(mss uint32)
 
-	// Window is the congestion window, in bytes.
+	// Window is the congestion window.
 	Window() uint32
 
-	// Threshold is what the window is to come down to in recovery, by PRR (RFC 6937); 0 says that Window
-	// holds in recovery too.
+	// Threshold is what the window is to come down to in fast recovery, by PRR (RFC 9937); 0 says that
+	// Window holds in recovery too.
 	Threshold() uint32
 
 	// Pacing is the rate to send at, in bytes per second; 0 is no pacing.
@@ -40,35 +45,71 @@ type Event uint8
 const (
 	Lost       Event = iota // fast recovery begins
 	Recovered               // the loss episode is over
-	Timeout                 // the retransmission timer ran out, the first time in this episode
+	Timeout                 // the retransmission timer ran out
+	Backoff                 // it ran out again for the same data
 	Undo                    // the episode was no loss: restore what Lost or Timeout took
 	Congestion              // ECN-Echo: one reduction, as for a loss (RFC 3168 6.1.2); at most once per round trip
 	ProbeLost               // a tail loss was repaired by its probe: one reduction (RFC 8985 7.4.2)
 	Restart                 // sending begins again after an idle time above the RTO (RFC 5681 4.1)
 )
 
-// Sample is what an ACK has shown; see package tcp/loss for the meaning of the first ones.
+// Sample is what an ACK has shown; loss.Sample says more of the first ones.
 type Sample struct {
 	Now       clock.Time
 	Acked     uint32 // newly acknowledged by the cumulative ACK
 	Delivered uint32 // newly arrived, by ACK or SACK
 	Lost      uint32 // newly marked lost
-	Marked    uint32 // bytes newly reported as having met congestion (CE)
+	Marked    uint32 // newly reported as having met congestion (CE)
 
-	Flight uint32 // before this ACK
-	Sent   uint32 // SND.NXT
-	Una    uint32 // SND.UNA
+	Flight    uint32 // pipe after this ACK
+	Una, Next uint32 // SND.UNA and SND.NXT, after it
 
 	RTT, MinRTT, SRTT time.Duration // 0: none
 
-	Total, TotalLost uint64 // bytes delivered, and lost, in all
-	RateBytes        uint64
-	RateInterval     time.Duration
-	Prior, PriorLost uint64 // of Total and TotalLost, when the newest delivered segment was sent
-	SentFlight       uint32 // pipe after that segment was sent
+	Total, TotalLost uint64        // delivered, and lost, in all
+	RateBytes        uint64        // delivered within RateInterval
+	RateInterval     time.Duration // 0: no rate sample
+	Prior, PriorLost uint64        // Total and TotalLost when the newest delivered segment was sent
+	SentFlight       uint32        // pipe after it was sent
 
-	AppLimited    bool // the rate sample was limited by the application
-	WindowLimited bool // the window was the limit in the last round trip: it may grow (RFC 9438 5.8, RFC 2861)
-	Recovery      bool // within a loss episode
-	Resent        bool // the newest delivered segment was a retransmission
+	AppLimited    bool // the application had nothing to send in the time of the rate sample
+	WindowLimited bool // the window was what limited sending of late: it may grow (RFC 7661, RFC 9438 5.8)
+	FastRecovery  bool // PRR holds
 }
+
+// ErrUnknown says that no congestion control has that name.
+var ErrUnknown = errors.New("cc: unknown congestion control")
+
+// Default is the name of the congestion control that connections have unless told otherwise.
+const Default = "cubic"
+
+var known = map[string]func(mss uint32) Controller{
+	"reno":  func(mss uint32) Controller { return newReno(mss) },
+	"cubic": func(mss uint32) Controller { return newCubic(mss) },
+	"bbr":   func(mss uint32) Controller { return newBBR(mss) },
+	"dctcp": func(mss uint32) Controller { return newDCTCP(mss) },
+}
+
+// New returns the congestion control of that name for segments of mss bytes; "" is Default.
+func New(name string, mss uint32) (Controller, error) {
+	if name == "" {
+		name = Default
+	}
+	if f := known[name]; f != nil {
+		return f(mss), nil
+	}
+	return nil, ErrUnknown
+}
+
+// Names lists what New knows, sorted.
+func Names() []string {
+	names := make([]string, 0, len(known))
+	for n := range known {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Initial is the initial window for segments of mss bytes (RFC 6928 2).
+func Initial(mss uint32) uint32 { return min(10*mss, max(2*mss, 14600)) }

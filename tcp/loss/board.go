@@ -3,9 +3,263 @@
 //
 // A Board joins the retransmission timer (RFC 6298), the SACK scoreboard (RFC 6675; NewReno's duplicate
 // ACKs, RFC 6582, where the peer has no SACK), loss by time and tail loss probes (RACK-TLP, RFC 8985),
-// proportional rate reduction (RFC 6937), the undoing of what was no loss (DSACK, RFC 3708; timestamps,
-// RFC 3522 and 4015; F-RTO, RFC 5682) and delivery rate samples for congestion control (package tcp/cc).
+// proportional rate reduction (RFC 9937, which replaces RFC 6937), the undoing of what was no loss (DSACK,
+// RFC 3708; timestamps, RFC 3522 and 4015; F-RTO, RFC 5682) and delivery rate samples for congestion control
+// (package tcp/cc).
 //
 // It is pure, and knows no segments: sequence ranges go in as they are sent (Sent, Resent), ACKs come
 // back (Ack), and Lost, Probe and Timer say what to do. Sequence numbers here cover SYN and FIN.
 package loss
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// Options are what a board is to know of its connection.
+type Options struct {
+	MSS  uint32        // payload of a full segment, bytes, above 0
+	SACK bool          // the peer sends SACK
+	Tick time.Duration // of the timestamps in Ack.Echo; 0 where there are none
+}
+
+// Board is one connection's. The zero value becomes usable by Init.
+//
+// What a connection has to remember while nothing is in flight is here; the rest is in its flight, which
+// is the pool's again once all is acknowledged.
+type Board struct {
+	pool            *Pool
+	f               *flight // nil: nothing in flight
+	una, next       uint32  // SND.UNA, SND.NXT
+	opts            Options
+	rtt             estimator
+	delivered, lost uint64
+	reorder         reorder
+	probe           probe
+}
+
+// flight is the state that lives as long as something is in flight.
+type flight struct {
+	head, tail uint32 // records in order of sequence
+	old, young uint32 // those that wait, in order of transmission
+	touched    uint32 // where SACK was last, to walk from
+	firstLost  uint32 // no record before it is missing; 0: none is
+
+	pipe, missing, sacked uint32 // bytes of the records in each state
+
+	rate    rate
+	rack    rack
+	episode episode
+	prr     prr
+	reno    reno
+
+	rto, pto, reo clock.Time // deadlines, 0: not set
+}
+
+// Init makes the board ready to send from sequence number seq on, with nothing in flight, and no
+// round-trip time known.
+func (b *Board) Init(p *Pool, seq uint32, o Options) {
+	*b = Board{pool: p, una: seq, next: seq, opts: o}
+	b.reorder.mult = 1
+}
+
+// SetOptions tells what the handshake, or path MTU discovery, has changed.
+func (b *Board) SetOptions(o Options) { b.opts = o }
+
+// Release gives back all memory: the connection ends. What was in flight is forgotten.
+func (b *Board) Release() {
+	if b.f == nil {
+		return
+	}
+	for i := b.f.head; i != 0; {
+		next := b.at(i).next
+		b.pool.put(i)
+		i = next
+	}
+	b.land()
+}
+
+func (b *Board) land() {
+	b.pool.land(b.f)
+	b.f = nil
+}
+
+func (b *Board) at(i uint32) *record { return &b.pool.records[i] }
+
+// Measured takes a round-trip time that the board has not seen itself, such as a handshake's.
+func (b *Board) Measured(now clock.Time, rtt time.Duration) {
+	b.rtt.sample(now, rtt)
+	b.rtt.lower(now, rtt)
+}
+
+// Sent notes n new bytes of sequence space from seq, which is where the last ended. They become one
+// record, which may hold many segments.
+func (b *Board) Sent(now clock.Time, seq, n uint32) {
+	if n == 0 {
+		return
+	}
+	if seq != b.next {
+		panic("loss: data sent out of sequence")
+	}
+	f := b.f
+	if f == nil {
+		f = b.pool.flight()
+		b.f = f
+		f.rate.restart(now, b.delivered)
+		f.rack.high = seq
+	}
+	b.next += n
+	f.pipe += n
+	if f.episode.phase == recovery {
+		f.prr.noteSent(n)
+	}
+	if !b.extend(now, n) {
+		b.append(now, seq, n)
+	}
+	b.stamp(now, b.at(f.tail))
+	if f.rto == 0 {
+		f.rto = now.Add(b.rtt.rto()) // RFC 6298 5.1
+	}
+	b.armProbe(now)
+}
+
+// extend makes the last record longer, if it was sent at this very time too.
+func (b *Board) extend(now clock.Time, n uint32) bool {
+	f := b.f
+	if f.tail == 0 {
+		return false
+	}
+	r := b.at(f.tail)
+	if r.sent != now || r.state&^limited != 0 || r.mss != b.opts.MSS || r.len()%r.mss != 0 {
+		return false
+	}
+	r.end += n
+	return true
+}
+
+func (b *Board) append(now clock.Time, seq, n uint32) {
+	f, i := b.f, b.pool.get()
+	r := b.at(i)
+	r.seq, r.end = seq, seq+n
+	if r.prev = f.tail; r.prev != 0 {
+		b.at(r.prev).next = i
+	} else {
+		f.head = i
+	}
+	f.tail = i
+	b.wait(i)
+}
+
+// stamp notes in r all that its transmission now has to remember.
+func (b *Board) stamp(now clock.Time, r *record) {
+	f := b.f
+	r.sent, r.mss, r.flight = now, b.opts.MSS, f.pipe
+	r.delivered, r.lost = b.delivered, b.lost
+	r.deliveredAt, r.firstSent = f.rate.deliveredAt, f.rate.firstSent
+	r.state &^= limited
+	if f.rate.limited != 0 {
+		r.state |= limited
+	}
+}
+
+// Resent notes that n bytes from seq, at most what Lost or Probe returned, were sent again.
+func (b *Board) Resent(now clock.Time, seq, n uint32) {
+	i := b.find(seq)
+	if i == 0 || n == 0 {
+		return
+	}
+	if r := b.at(i); r.seq != seq {
+		i = b.split(i, seq)
+	}
+	if r := b.at(i); before(seq+n, r.end) {
+		b.split(i, seq+n)
+	}
+	f := b.f
+	r := b.at(i)
+	if r.state&sacked != 0 {
+		return
+	}
+	if r.state&missing != 0 {
+		r.state &^= missing
+		f.missing -= r.len()
+		f.pipe += r.len()
+	} else {
+		b.unwait(i)
+	}
+	r.state |= resent
+	b.stamp(now, r)
+	b.wait(i)
+	f.episode.resend(now, b, r)
+	f.prr.noteSent(r.len())
+	if seq == b.una || f.rto == 0 {
+		f.rto = now.Add(b.rtt.rto())
+	}
+}
+
+// Idle notes that the sender has nothing more to send though it might: rate samples until what is now in
+// flight is delivered are limited by the application.
+func (b *Board) Idle() {
+	if b.f != nil {
+		b.f.rate.limited = max(b.delivered+uint64(b.f.pipe), 1)
+	}
+}
+
+// Lost returns the first range that is lost and was not sent again; n is 0 where there is none. It is
+// empty too while F-RTO waits for new data to be sent (see Fresh).
+func (b *Board) Lost() (seq, n uint32) {
+	f := b.f
+	if f == nil || f.missing == 0 || f.episode.frto == frtoFresh {
+		return 0, 0
+	}
+	i := f.firstLost
+	for b.at(i).state&missing == 0 {
+		i = b.at(i).next
+	}
+	f.firstLost = i
+	r := b.at(i)
+	return r.seq, r.len()
+}
+
+// Flight is the pipe, in bytes: what was sent and is neither acknowledged, SACKed nor lost (RFC 6675 4).
+func (b *Board) Flight() uint32 {
+	if b.f == nil {
+		return 0
+	}
+	return b.f.pipe - min(b.f.pipe, b.f.reno.arrived)
+}
+
+// Missing is how many bytes are lost and not sent again.
+func (b *Board) Missing() uint32 {
+	if b.f == nil {
+		return 0
+	}
+	return b.f.missing
+}
+
+// Outstanding is SND.NXT - SND.UNA.
+func (b *Board) Outstanding() uint32 { return b.next - b.una }
+
+// SRTT is the smoothed round-trip time; 0 while none was measured.
+func (b *Board) SRTT() time.Duration { return b.rtt.srtt }
+
+// RTTVar is the mean deviation of the round-trip time.
+func (b *Board) RTTVar() time.Duration { return b.rtt.rttvar }
+
+// MinRTT is the least round-trip time of late; 0 while none was measured.
+func (b *Board) MinRTT() time.Duration { return b.rtt.least }
+
+// RTO is the retransmission timeout with its backoff.
+func (b *Board) RTO() time.Duration { return b.rtt.rto() }
+
+// Backoff is how many times in a row the timer ran out.
+func (b *Board) Backoff() int { return int(b.rtt.backoff) }
+
+// Delivered is how many bytes have arrived since Init.
+func (b *Board) Delivered() uint64 { return b.delivered }
+
+// TotalLost is how many bytes were marked lost since Init.
+func (b *Board) TotalLost() uint64 { return b.lost }
+
+// before reports whether sequence number x comes before y (RFC 9293 3.4).
+func before(x, y uint32) bool { return int32(x-y) < 0 }

@@ -33,7 +33,8 @@ type Events uint16
 const (
 	Recover   Events = 1 << iota // fast recovery began: data was lost (RFC 6675 5, RFC 8985 6.2, RFC 6582 3.2)
 	Recovered                    // all that was in flight when recovery or a timeout began is acknowledged
-	Timeout                      // the retransmission timer ran out, and a loss episode began or went on (RFC 6298 5)
+	Timeout                      // the retransmission timer ran out (RFC 6298 5)
+	Backoff                      // it ran out again for the same data
 	Undo                         // what began the episode was no loss: restore the window (RFC 4015, RFC 5682)
 	ProbeLost                    // a tail loss was repaired by its own probe: reduce once (RFC 8985 7.4.2)
 	Reneged                      // the peer has dropped data that it had SACKed (RFC 2018 8)

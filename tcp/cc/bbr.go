@@ -1,0 +1,365 @@
+package cc
+
+import (
+	"math"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// The constants of draft-ietf-ccwg-bbr 2.4 to 2.7.
+const (
+	bbrStartupGain   = 2.77 // 4*ln(2): a queue of the least size while the rate doubles each round
+	bbrDrainGain     = 0.5
+	bbrDownGain      = 0.90
+	bbrUpGain        = 1.25
+	bbrCwndGain      = 2.0
+	bbrUpCwndGain    = 2.25
+	bbrProbeRTTGain  = 0.5
+	bbrMargin        = 0.99 // of the bandwidth, so that queues drain
+	bbrLossThresh    = 0.02
+	bbrBeta          = 0.7
+	bbrHeadroom      = 0.15
+	bbrFullGrowth    = 1.25
+	bbrFullRounds    = 3
+	bbrStartupLosses = 6 // BBR.StartupFullLossCnt
+	bbrMinPipe       = 4 // segments
+	bbrProbeRTTTime  = 200 * time.Millisecond
+	bbrProbeRTTEvery = 5 * time.Second
+	bbrMinRTTFilter  = 10 * time.Second
+	bbrExtraRounds   = 10
+	bbrCoexist       = 63 // rounds between probes at most, so that Reno flows have their turn
+	bbrECNGain       = 1.0 / 16
+	bbrECNFactor     = 1.0 / 3
+	bbrECNThresh     = 0.5
+	bbrECNStartup    = 2 // rounds of much marking that end Startup
+)
+
+// phase is BBR.state.
+type phase uint8
+
+const (
+	startup phase = iota
+	drain
+	down
+	cruise
+	refill
+	up
+	probeRTT
+)
+
+// ackPhase is BBR.ack_phase: what the ACKs that now arrive tell of.
+type ackPhase uint8
+
+const (
+	acksInit ackPhase = iota
+	acksRefilling
+	acksStarting // of before the probe
+	acksFeedback // of the probe
+	acksStopping
+)
+
+// bbr is model-based control: it measures the bandwidth and the least round-trip time of the path, paces
+// at the one and keeps their product in flight (draft-ietf-ccwg-bbr). Loss and marks matter where they are
+// more than bbrLossThresh and bbrECNThresh of what was sent.
+//
+// It departs from the draft where a path loses at random: see congested.
+type bbr struct {
+	mss, cwnd    uint32
+	priorCwnd    uint32
+	state        phase
+	acks         ackPhase
+	pacing       float64 // bytes per second
+	pacingGain   float64
+	cwndGain     float64
+	seed         uint32
+	initialized  bool
+	idleRestart  bool
+	afterTimeout bool
+
+	// rounds
+	rounds        uint64
+	nextDelivered uint64
+	roundStart    bool
+
+	// the model
+	maxBW     [2]float64 // of this and the last cycle
+	latestBW  float64    // of this round
+	shortBW   float64    // BBR.bw_shortterm
+	bw        float64
+	minRTT    time.Duration
+	minRTTAt  clock.Time
+	probeMin  time.Duration // BBR.probe_rtt_min_delay
+	probeAt   clock.Time    // BBR.probe_rtt_min_stamp
+	longMost  float64       // BBR.inflight_longterm
+	shortMost float64       // BBR.inflight_shortterm
+	latest    float64       // BBR.inflight_latest
+
+	full      fullPipe
+	cycle     cycle
+	loss      lossRound
+	ecn       ecnRound
+	extra     extraAcked
+	doneAt    clock.Time // BBR.probe_rtt_done_stamp; 0: not begun
+	roundDone bool
+	expired   bool   // BBR.probe_rtt_expired
+	total     uint64 // Sample.Total of this ACK
+}
+
+func newBBR(mss uint32) *bbr {
+	b := &bbr{mss: mss, cwnd: Initial(mss)}
+	b.shortBW, b.shortMost, b.longMost = math.Inf(1), math.Inf(1), math.Inf(1)
+	b.pacingGain, b.cwndGain = bbrStartupGain, bbrCwndGain
+	return b
+}
+
+// Window implements Controller.
+func (b *bbr) Window() uint32 { return b.cwnd }
+
+// Threshold implements Controller: the model holds in recovery too.
+func (b *bbr) Threshold() uint32 { return 0 }
+
+// Pacing implements Controller.
+func (b *bbr) Pacing() uint64 { return uint64(b.pacing) }
+
+// SetMSS implements Controller.
+func (b *bbr) SetMSS(mss uint32) {
+	if b.cwnd == Initial(b.mss) {
+		b.cwnd = Initial(mss)
+	}
+	b.mss = mss
+	b.cwnd = max(b.cwnd, mss)
+}
+
+// OnAck implements Controller: BBRUpdateOnACK (5.2.3).
+func (b *bbr) OnAck(s *Sample) {
+	b.total = s.Total
+	if !b.initialized {
+		b.initialize(s)
+	}
+	rate := s.rate()
+	b.latestSignals(s, rate)
+	b.congestionSignals(s, rate)
+	b.extra.update(b, s)
+	b.checkFull(s)
+	b.checkStartup(s)
+	if b.state == drain && float64(s.Flight) <= b.inflight(1) {
+		b.startDown(s.Now)
+	}
+	b.updateCycle(s, rate)
+	b.updateMinRTT(s)
+	b.checkProbeRTT(s)
+	if b.loss.start {
+		b.latestBW, b.latest = rate, float64(s.RateBytes)
+		b.loss.begin(s)
+	}
+	b.bw = min(b.bandwidth(), b.shortBW)
+	b.setPacing(b.pacingGain)
+	b.setWindow(s)
+}
+
+// rate is the delivery rate, in bytes per second; 0 without a sample.
+func (s *Sample) rate() float64 {
+	if s.RateInterval <= 0 {
+		return 0
+	}
+	return float64(s.RateBytes) / s.RateInterval.Seconds()
+}
+
+func (b *bbr) initialize(s *Sample) {
+	b.initialized = true
+	b.seed = uint32(s.Now>>10) ^ s.Next | 1
+	b.minRTTAt, b.probeAt, b.extra.since = s.Now, s.Now, s.Now
+	b.cycle.stamp = s.Now
+	rtt := s.SRTT
+	if rtt <= 0 {
+		rtt = time.Millisecond
+	}
+	b.pacing = bbrStartupGain * float64(b.cwnd) / rtt.Seconds()
+}
+
+// random returns a number of [0, 1): when to probe is to differ between flows.
+func (b *bbr) random() float64 {
+	b.seed ^= b.seed << 13
+	b.seed ^= b.seed >> 17
+	b.seed ^= b.seed << 5
+	return float64(b.seed) / (1 << 32)
+}
+
+// bandwidth is BBR.max_bw.
+func (b *bbr) bandwidth() float64 { return max(b.maxBW[0], b.maxBW[1]) }
+
+// latestSignals is BBRUpdateLatestDeliverySignals, with the rounds (5.5.1, 5.5.10.3).
+func (b *bbr) latestSignals(s *Sample, rate float64) {
+	b.latestBW = max(b.latestBW, rate)
+	b.latest = max(b.latest, float64(s.RateBytes))
+	b.loss.start = s.Prior >= b.loss.delivered
+	b.roundStart = s.Prior >= b.nextDelivered
+	if b.roundStart {
+		b.startRound(s.Total)
+		b.rounds++
+		b.cycle.rounds++
+	}
+}
+
+func (b *bbr) startRound(delivered uint64) { b.nextDelivered = delivered }
+
+// congestionSignals is BBRUpdateCongestionSignals (5.5.10.3).
+func (b *bbr) congestionSignals(s *Sample, rate float64) {
+	if rate > 0 && (rate >= b.bandwidth() || !s.AppLimited) {
+		b.maxBW[0] = max(b.maxBW[0], rate)
+	}
+	b.loss.note(s)
+	b.ecn.note(s)
+	if !b.loss.start {
+		return
+	}
+	b.ecn.close()
+	if b.state != refill && b.state != up && b.state != startup && b.state != drain {
+		b.adaptShortTerm()
+	}
+}
+
+// congested reports whether a round has lost more than the path may lose at random. The draft lets any
+// loss lower the short-term bounds, which at a steady random loss lowers the rate by the pacing margin
+// in each round until the next probe; we ask for as much as the probe itself does.
+func (b *bbr) congested() bool { return b.loss.ratio() > bbrLossThresh && b.loss.events > 1 }
+
+// adaptShortTerm is BBRAdaptLowerBoundsFromCongestion, with what Linux's v3 does for ECN.
+func (b *bbr) adaptShortTerm() {
+	marked := b.ecn.ratio > 0
+	if !b.congested() && !marked {
+		return
+	}
+	if math.IsInf(b.shortMost, 1) {
+		b.shortMost = float64(b.cwnd)
+	}
+	if marked {
+		b.shortMost *= 1 - b.ecn.alpha*bbrECNFactor
+	}
+	if !b.congested() {
+		return
+	}
+	if math.IsInf(b.shortBW, 1) {
+		b.shortBW = b.bandwidth()
+	}
+	b.shortBW = max(b.latestBW, bbrBeta*b.shortBW)
+	b.shortMost = max(b.latest, bbrBeta*b.shortMost)
+}
+
+// resetShortTerm is BBRResetShortTermModel.
+func (b *bbr) resetShortTerm() { b.shortBW, b.shortMost = math.Inf(1), math.Inf(1) }
+
+// bdp is the product of bandwidth and least round-trip time, times gain; the initial window while
+// none was measured.
+func (b *bbr) bdp(gain float64) float64 {
+	if b.minRTT == 0 || b.bw == 0 {
+		return gain * float64(Initial(b.mss))
+	}
+	return gain * b.bw * b.minRTT.Seconds()
+}
+
+// inflight is BBRInflight (5.6.4.2): with room for what is sent in one go, and for delayed ACKs.
+func (b *bbr) inflight(gain float64) float64 { return b.quantized(b.bdp(gain)) }
+
+func (b *bbr) quantized(n float64) float64 {
+	n = max(n, 3*b.quantum(), bbrMinPipe*float64(b.mss))
+	if b.state == up {
+		n += 2 * float64(b.mss)
+	}
+	return n
+}
+
+// quantum is BBR.send_quantum: what is sent in a millisecond, at most 64 KiB (5.6.3).
+func (b *bbr) quantum() float64 {
+	floor := 2 * b.mss
+	if b.pacing < 1.2e6/8 {
+		floor = b.mss
+	}
+	return min(max(b.pacing/1000, float64(floor)), 1<<16)
+}
+
+// headroom is BBRInflightWithHeadroom: less than the most, so that other flows can enter.
+func (b *bbr) headroom() float64 {
+	if math.IsInf(b.longMost, 1) {
+		return b.longMost
+	}
+	return max(b.longMost-max(float64(b.mss), bbrHeadroom*b.longMost), bbrMinPipe*float64(b.mss))
+}
+
+// target is BBRTargetInflight.
+func (b *bbr) target() float64 { return min(b.bdp(1), float64(b.cwnd)) }
+
+func (b *bbr) setPacing(gain float64) {
+	rate := gain * b.bw * bbrMargin
+	if rate > 0 && (b.full.reached || rate > b.pacing) {
+		b.pacing = rate
+	}
+}
+
+// setWindow is BBRSetCwnd (5.6.4.6).
+func (b *bbr) setWindow(s *Sample) {
+	most := b.quantized(b.bdp(b.cwndGain) + b.extra.most())
+	w := float64(b.cwnd)
+	switch {
+	case b.full.reached:
+		w = min(w+float64(s.Delivered), most)
+	case w < most || s.Total < uint64(Initial(b.mss)):
+		w += float64(s.Delivered)
+	}
+	least := bbrMinPipe * float64(b.mss)
+	w = max(w, least)
+	if b.state == probeRTT {
+		w = min(w, b.probeRTTWindow())
+	}
+	w = min(w, max(b.bound(), least), largest)
+	b.cwnd = uint32(w)
+}
+
+// bound is BBRBoundCwndForModel: what the model says that the path holds.
+func (b *bbr) bound() float64 {
+	most := math.Inf(1)
+	switch b.state {
+	case down, refill, up:
+		most = b.longMost
+	case cruise, probeRTT:
+		most = b.headroom()
+	}
+	return min(most, b.shortMost)
+}
+
+// OnEvent implements Controller. Losses act by the model, so the beginning of recovery is none; a timeout
+// is, as long as it lasts (5.6.4.4).
+func (b *bbr) OnEvent(now clock.Time, e Event, flight uint32) {
+	switch e {
+	case Timeout:
+		if !b.afterTimeout {
+			b.priorCwnd, b.afterTimeout = b.cwnd, true
+		}
+		b.cwnd = b.mss
+	case Backoff:
+		b.cwnd = b.mss
+	case Recovered, Undo:
+		if b.afterTimeout {
+			b.cwnd, b.afterTimeout = max(b.cwnd, b.priorCwnd), false
+		}
+		if e == Undo {
+			b.resetShortTerm()
+		}
+	case Restart:
+		b.restart(now)
+	case Lost, Congestion, ProbeLost:
+	}
+}
+
+// restart is BBRHandleRestartFromIdle (5.4.2): no burst, at the bandwidth that was known.
+func (b *bbr) restart(now clock.Time) {
+	b.idleRestart = true
+	b.extra.since, b.extra.bytes = now, 0
+	switch b.state {
+	case down, cruise, refill, up:
+		b.setPacing(1)
+	case probeRTT:
+		b.checkProbeRTTDone(now)
+	}
+}

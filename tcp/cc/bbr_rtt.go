@@ -1,0 +1,101 @@
+package cc
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// updateMinRTT is BBRUpdateMinRTT (draft-ietf-ccwg-bbr 5.5.7).
+func (b *bbr) updateMinRTT(s *Sample) {
+	if s.RTT > 0 && (b.probeMin == 0 || s.RTT < b.probeMin || b.probeExpired(s.Now)) {
+		b.expired = b.probeExpired(s.Now)
+		b.probeMin, b.probeAt = s.RTT, s.Now
+	} else {
+		b.expired = b.probeExpired(s.Now)
+	}
+	if b.probeMin > 0 && (b.minRTT == 0 || b.probeMin < b.minRTT || s.Now.Sub(b.minRTTAt) > bbrMinRTTFilter) {
+		b.minRTT, b.minRTTAt = b.probeMin, b.probeAt
+	}
+}
+
+func (b *bbr) probeExpired(now clock.Time) bool { return now.Sub(b.probeAt) > bbrProbeRTTEvery }
+
+// checkProbeRTT enters ProbeRTT when no low round-trip time was seen for long, and leaves it (5.3.4.3).
+func (b *bbr) checkProbeRTT(s *Sample) {
+	if b.state != probeRTT && b.expired && !b.idleRestart {
+		b.priorCwnd = b.cwnd
+		b.doneAt = 0
+		b.acks = acksStopping
+		b.startPhase(probeRTT, 1, bbrProbeRTTGain)
+	}
+	if b.state == probeRTT {
+		b.handleProbeRTT(s)
+	}
+	if s.Delivered > 0 {
+		b.idleRestart = false
+	}
+}
+
+// handleProbeRTT waits for the flight to come down, and then a round and 200 ms.
+func (b *bbr) handleProbeRTT(s *Sample) {
+	switch {
+	case b.doneAt == 0 && float64(s.Flight) <= b.probeRTTWindow():
+		b.doneAt = s.Now.Add(bbrProbeRTTTime)
+		b.roundDone = false
+		b.nextDelivered = s.Total
+	case b.doneAt != 0:
+		b.roundDone = b.roundDone || b.roundStart
+		if b.roundDone {
+			b.checkProbeRTTDone(s.Now)
+		}
+	}
+}
+
+// checkProbeRTTDone is BBRCheckProbeRTTDone and BBRExitProbeRTT.
+func (b *bbr) checkProbeRTTDone(now clock.Time) {
+	if b.doneAt == 0 || now <= b.doneAt {
+		return
+	}
+	b.probeAt = now
+	b.cwnd = max(b.cwnd, b.priorCwnd)
+	b.resetShortTerm()
+	if !b.full.reached {
+		b.state, b.pacingGain, b.cwndGain = startup, bbrStartupGain, bbrCwndGain
+		return
+	}
+	b.startDown(now)
+	b.state, b.pacingGain, b.cwndGain = cruise, 1, bbrCwndGain
+}
+
+func (b *bbr) probeRTTWindow() float64 {
+	return max(b.bdp(bbrProbeRTTGain), bbrMinPipe*float64(b.mss))
+}
+
+// extraAcked is how much more arrives in an aggregate of ACKs than the bandwidth says (5.5.9): the most of
+// the last rounds, in two halves.
+type extraAcked struct {
+	since clock.Time
+	bytes float64
+	halfs [2]float64
+	round uint64
+}
+
+func (e *extraAcked) most() float64 { return max(e.halfs[0], e.halfs[1]) }
+
+func (e *extraAcked) update(b *bbr, s *Sample) {
+	expected := b.bw * max(s.Now.Sub(e.since), time.Duration(0)).Seconds()
+	if e.bytes <= expected {
+		e.bytes, e.since, expected = 0, s.Now, 0
+	}
+	e.bytes += float64(s.Delivered)
+	extra := min(e.bytes-expected, float64(b.cwnd))
+	window := uint64(bbrExtraRounds / 2)
+	if !b.full.reached {
+		window = 1
+	}
+	if b.rounds >= e.round+window {
+		e.halfs[1], e.halfs[0], e.round = e.halfs[0], 0, b.rounds
+	}
+	e.halfs[0] = max(e.halfs[0], extra)
+}

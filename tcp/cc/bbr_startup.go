@@ -1,0 +1,102 @@
+package cc
+
+// fullPipe is the search for the end of growth (draft-ietf-ccwg-bbr 5.3.1.2).
+type fullPipe struct {
+	bw      float64
+	count   int
+	now     bool // BBR.full_bw_now
+	reached bool // BBR.full_bw_reached
+}
+
+func (f *fullPipe) reset() { f.bw, f.count, f.now = 0, 0, false }
+
+// checkFull is BBRCheckFullBWReached: the bandwidth has not grown by a quarter in three rounds. We compare the best sample of
+// each round, not the one that begins it, which is noise on a path that loses.
+func (b *bbr) checkFull(s *Sample) {
+	f := &b.full
+	if f.now || !b.roundStart || s.AppLimited {
+		return
+	}
+	if b.latestBW >= f.bw*bbrFullGrowth {
+		f.reset()
+		f.bw = b.latestBW
+		return
+	}
+	f.count++
+	f.now = f.count >= bbrFullRounds
+	f.reached = f.reached || f.now
+}
+
+// checkStartup ends Startup: the pipe is full, or loses or marks too much (5.3.1).
+func (b *bbr) checkStartup(s *Sample) {
+	if b.state != startup {
+		return
+	}
+	lossy := b.loss.start && b.loss.ratio() > bbrLossThresh && b.loss.events >= bbrStartupLosses
+	if !b.full.reached && (lossy || b.ecn.rounds >= bbrECNStartup) {
+		b.full.reached = true
+		b.longMost = max(b.bdp(1), b.latest)
+	}
+	if b.full.reached {
+		b.state, b.pacingGain, b.cwndGain = drain, bbrDrainGain, bbrCwndGain
+	}
+}
+
+// lossRound gathers the losses of a round trip.
+type lossRound struct {
+	start     bool   // this ACK begins a round
+	delivered uint64 // Sample.Total at which the next begins
+	arrived   uint64
+	lost      uint64
+	events    int // ACKs that found losses
+}
+
+func (l *lossRound) note(s *Sample) {
+	l.arrived += uint64(s.Delivered)
+	if s.Lost > 0 {
+		l.lost += uint64(s.Lost)
+		l.events++
+	}
+}
+
+// ratio is how much of what left the network was lost.
+func (l *lossRound) ratio() float64 {
+	if l.lost == 0 {
+		return 0
+	}
+	return float64(l.lost) / float64(l.lost+l.arrived)
+}
+
+// begin starts the next round.
+func (l *lossRound) begin(s *Sample) { *l = lossRound{delivered: s.Total} }
+
+// ecnRound is how much is marked, as Linux's BBRv3 measures it.
+type ecnRound struct {
+	marked, arrived uint64
+	alpha           float64 // smoothed
+	ratio           float64 // of the last round
+	rounds          int     // in a row with much marking
+}
+
+func (e *ecnRound) note(s *Sample) {
+	e.arrived += uint64(s.Delivered)
+	e.marked += uint64(min(s.Marked, s.Delivered))
+}
+
+// close ends a round.
+func (e *ecnRound) close() {
+	if e.arrived == 0 {
+		return
+	}
+	e.ratio = float64(e.marked) / float64(e.arrived)
+	e.alpha += bbrECNGain * (e.ratio - e.alpha)
+	e.marked, e.arrived = 0, 0
+	if e.ratio < bbrECNThresh {
+		e.rounds = 0
+		return
+	}
+	e.rounds++
+}
+
+// resetSignals is BBRResetCongestionSignals.
+func (b *bbr) resetSignals() { b.latestBW, b.latest, b.loss.lost, b.loss.events = 0, 0, 0, 0 }

@@ -1,0 +1,46 @@
+package cc
+
+import "github.com/millrace/millrace/clock"
+
+// reno is the congestion control of RFC 5681 and 6582.
+type reno struct {
+	window
+	priorWindow, priorThreshold uint32 // before the last reduction
+}
+
+func newReno(mss uint32) *reno { return &reno{window: newWindow(mss)} }
+
+// OnAck implements Controller.
+func (r *reno) OnAck(s *Sample) {
+	r.srtt = s.SRTT
+	if s.FastRecovery || !s.WindowLimited {
+		return
+	}
+	if r.slowStart() {
+		r.grow(s.Delivered)
+		return
+	}
+	r.linear(s.Delivered)
+}
+
+// OnEvent implements Controller.
+func (r *reno) OnEvent(_ clock.Time, e Event, flight uint32) {
+	switch e {
+	case Lost, Congestion, ProbeLost:
+		r.save()
+		r.reduce(r.base(flight) / 2)
+	case Timeout:
+		r.save()
+		r.reduce(r.base(flight) / 2)
+		r.collapse()
+	case Backoff:
+		r.collapse()
+	case Undo:
+		r.cwnd, r.ssthresh = max(r.cwnd, r.priorWindow), max(r.ssthresh, r.priorThreshold)
+	case Recovered:
+	case Restart:
+		r.restart()
+	}
+}
+
+func (r *reno) save() { r.priorWindow, r.priorThreshold = r.cwnd, r.ssthresh }

@@ -1,0 +1,96 @@
+package cc
+
+import (
+	"math"
+	"time"
+)
+
+// window is what controllers that react to losses have in common (RFC 5681).
+type window struct {
+	cwnd, ssthresh uint32
+	mss            uint32
+	credit         uint32        // bytes arrived in congestion avoidance that the window has not grown for
+	srtt           time.Duration // for pacing
+}
+
+// infinite is the initial slow-start threshold: as high as can be (RFC 5681 3.1).
+const infinite = math.MaxUint32
+
+// largest bounds windows: no more than half the sequence space can be in flight.
+const largest = 1 << 30
+
+// pacedAbove is the round-trip time from which windows are paced. Below, a window is shorter than
+// what timers can spread.
+const pacedAbove = time.Millisecond
+
+func newWindow(mss uint32) window {
+	return window{cwnd: Initial(mss), ssthresh: infinite, mss: mss}
+}
+
+// Window implements Controller.
+func (w *window) Window() uint32 { return w.cwnd }
+
+// Threshold implements Controller.
+func (w *window) Threshold() uint32 { return w.ssthresh }
+
+// SetMSS implements Controller. A window still as it was at first follows the size of segments.
+func (w *window) SetMSS(mss uint32) {
+	if w.cwnd == Initial(w.mss) {
+		w.cwnd = Initial(mss)
+	}
+	w.mss = mss
+	w.cwnd = max(w.cwnd, mss)
+}
+
+// Pacing implements Controller: twice the window per round trip in slow start, so that it can double,
+// and a fifth more than the window after (what Linux does).
+func (w *window) Pacing() uint64 {
+	if w.srtt < pacedAbove {
+		return 0
+	}
+	rate := uint64(w.cwnd) * uint64(time.Second) / uint64(w.srtt)
+	if w.cwnd < w.ssthresh/2 {
+		return 2 * rate
+	}
+	return rate + rate/5
+}
+
+func (w *window) slowStart() bool { return w.cwnd < w.ssthresh }
+
+// grow adds n to the window.
+func (w *window) grow(n uint32) { w.cwnd = min(w.cwnd+min(n, largest), largest) }
+
+// linear grows the window by a segment for each window that has arrived (RFC 5681 3.1, counting bytes:
+// the ACKs' number does not matter, RFC 3465).
+func (w *window) linear(delivered uint32) {
+	w.credit += delivered
+	if w.credit >= w.cwnd {
+		n := w.credit / w.cwnd
+		w.credit -= n * w.cwnd
+		w.grow(n * w.mss)
+	}
+}
+
+// base is what a reduction starts from: the window, or what was in flight where that was far less, since
+// then the network has not shown that it carries the window (RFC 5681 3.1, RFC 9438 4.6).
+func (w *window) base(flight uint32) uint32 { return min(w.cwnd, max(flight, 2*w.mss)) }
+
+// reduce sets window and threshold to a part of base.
+func (w *window) reduce(to uint32) {
+	w.ssthresh = max(to, 2*w.mss)
+	w.cwnd = w.ssthresh
+	w.credit = 0
+}
+
+// collapse is a timeout: the loss window of one segment (RFC 5681 3.1).
+func (w *window) collapse() {
+	w.cwnd = w.mss
+	w.credit = 0
+}
+
+// restart is a long idle time: the path may have changed (RFC 5681 4.1, with what RFC 2861 3.2 keeps
+// as threshold).
+func (w *window) restart() {
+	w.ssthresh = max(w.ssthresh, w.cwnd/4*3)
+	w.cwnd = min(w.cwnd, Initial(w.mss))
+}

@@ -1,0 +1,89 @@
+package loss
+
+import "github.com/millrace/millrace/clock"
+
+// record is a range of sequence space that was sent at one time: a segment, several sent as one
+// super-segment, or what SACK has left of them. It has no pointers; 0 is no record.
+type record struct {
+	seq, end uint32
+	mss      uint32 // segments were cut at seq + n*mss
+	flight   uint32 // pipe when it was sent, itself included
+
+	sent      clock.Time // last transmission
+	delivered uint64     // Board.delivered then
+	lost      uint64     // Board.lost then
+
+	deliveredAt, firstSent clock.Time // flight's then (draft-cheng-iccrg-delivery-rate-estimation 3.2)
+
+	prev, next     uint32 // in order of sequence
+	earlier, later uint32 // in order of transmission: those that wait, neither SACKed nor lost
+	state          state
+}
+
+func (r *record) len() uint32 { return r.end - r.seq }
+
+// state is what is known of a record.
+type state uint8
+
+const (
+	sacked  state = 1 << iota
+	missing       // lost, and not sent again since
+	resent        // more than one transmission: no RTT sample (Karn)
+	limited       // sent while the application limited the rate
+)
+
+// trim is how many unused records a pool keeps when none is in use.
+const trim = 4096
+
+// Pool is the memory of the boards of one loop: records of what is in flight. The zero value is ready.
+// A board holds memory of it only while something is in flight, so idle connections have none.
+type Pool struct {
+	records []record // [0] stands for none
+	free    uint32   // list of unused records, by next
+	used    int
+	flights []*flight // unused
+}
+
+// get returns an unused record, all zero.
+func (p *Pool) get() uint32 {
+	p.used++
+	if i := p.free; i != 0 {
+		p.free = p.records[i].next
+		p.records[i] = record{}
+		return i
+	}
+	if len(p.records) == 0 {
+		p.records = make([]record, 1, 64)
+	}
+	p.records = append(p.records, record{})
+	return uint32(len(p.records) - 1)
+}
+
+// put takes record i back.
+func (p *Pool) put(i uint32) {
+	p.records[i].next = p.free
+	p.free = i
+	if p.used--; p.used == 0 && len(p.records) > trim {
+		p.records, p.free = nil, 0
+	}
+}
+
+func (p *Pool) flight() *flight {
+	if n := len(p.flights); n > 0 {
+		f := p.flights[n-1]
+		p.flights = p.flights[:n-1]
+		*f = flight{}
+		return f
+	}
+	return new(flight)
+}
+
+// land takes a flight back.
+func (p *Pool) land(f *flight) {
+	if len(p.flights) < trim {
+		p.flights = append(p.flights, f)
+	}
+}
+
+// Records returns how many records are in use, by all boards of the pool.
+func (p *Pool) Records() int { return p.used }

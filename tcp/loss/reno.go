@@ -1,0 +1,72 @@
+package loss
+
+// reno is what stands in for SACK where the peer has none (RFC 5681 3.2, RFC 6582).
+type reno struct {
+	duplicates uint32
+	arrived    uint32 // bytes that duplicate ACKs say have arrived, somewhere
+	bar        uint32 // RFC 6582 3.2 step 1: no recovery before this is passed, with barred
+	barred     bool
+}
+
+// acknowledge takes what an advance of SND.UNA covers out of what duplicate ACKs stood for: one segment
+// filled the hole, the others were counted before.
+func (k *reno) acknowledge(b *Board, s *Sample) {
+	k.duplicates = 0
+	if k.arrived == 0 {
+		return
+	}
+	counted := min(k.arrived, s.Acked-min(s.Acked, b.opts.MSS))
+	k.arrived -= counted
+	k.arrived = min(k.arrived, b.next-b.una-min(b.next-b.una, b.opts.MSS))
+	counted = min(counted, s.Delivered)
+	s.Delivered -= counted
+	b.delivered -= uint64(counted)
+}
+
+// countDuplicates is fast retransmit and NewReno: the third duplicate ACK says that the first segment is
+// lost, and in recovery each ACK that advances, but not to its end, says so of the next.
+func (b *Board) countDuplicates(a *Ack, s *Sample, n *news) {
+	f := b.f
+	k := &f.reno
+	if n.advanced {
+		if f.episode.phase == recovery {
+			s.Lost += b.loseFirst() // RFC 6582 3.2 step 3, partial acknowledgment
+		}
+		return
+	}
+	if !a.Duplicate {
+		return
+	}
+	for range max(a.Packets, 1) {
+		k.duplicates++
+		b.inflate(s)
+	}
+	if f.episode.phase == open && k.duplicates >= dupThresh && !(k.barred && !before(k.bar, b.una)) {
+		s.Lost += b.loseFirst()
+	}
+}
+
+// inflate counts a segment that has arrived out of order.
+func (b *Board) inflate(s *Sample) {
+	k := &b.f.reno
+	size := min(b.opts.MSS, b.Flight())
+	if most := b.next - b.una - min(b.next-b.una, b.opts.MSS); k.arrived+size > most {
+		size = most - min(most, k.arrived)
+	}
+	k.arrived += size
+	b.delivered += uint64(size)
+	s.Delivered += size
+}
+
+// loseFirst marks the first segment as lost, if it waits.
+func (b *Board) loseFirst() uint32 {
+	i := b.f.head
+	r := b.at(i)
+	if r.state&(sacked|missing) != 0 {
+		return 0
+	}
+	if r.len() > r.mss {
+		b.split(i, r.seq+r.mss)
+	}
+	return b.lose(i)
+}
