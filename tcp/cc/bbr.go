@@ -132,30 +132,30 @@ func (b *bbr) SetMSS(mss uint32) {
 }
 
 // OnAck implements Controller: BBRUpdateOnACK (5.2.3).
-func (b *bbr) OnAck(s *Sample) {
+func (b *bbr) OnAck(s Sample) {
 	b.total = s.Total
 	if !b.initialized {
-		b.initialize(s)
+		b.initialize(&s)
 	}
 	rate := s.rate()
-	b.latestSignals(s, rate)
-	b.congestionSignals(s, rate)
-	b.extra.update(b, s)
-	b.checkFull(s)
-	b.checkStartup(s)
+	b.latestSignals(&s, rate)
+	b.congestionSignals(&s, rate)
+	b.extra.update(b, &s)
+	b.checkFull(&s)
+	b.checkStartup(&s)
 	if b.state == drain && float64(s.Flight) <= b.inflight(1) {
 		b.startDown(s.Now)
 	}
-	b.updateCycle(s, rate)
-	b.updateMinRTT(s)
-	b.checkProbeRTT(s)
+	b.updateCycle(&s, rate)
+	b.updateMinRTT(&s)
+	b.checkProbeRTT(&s)
 	if b.loss.start {
 		b.latestBW, b.latest = rate, float64(s.RateBytes)
-		b.loss.begin(s)
+		b.loss.begin(&s)
 	}
 	b.bw = min(b.bandwidth(), b.shortBW)
 	b.setPacing(b.pacingGain)
-	b.setWindow(s)
+	b.setWindow(&s)
 }
 
 // rate is the delivery rate, in bytes per second; 0 without a sample.

@@ -18,7 +18,7 @@ import (
 // Controller is the congestion control of one connection. Lengths are bytes.
 type Controller interface {
 	// OnAck takes the sample of an ACK that delivered something.
-	OnAck(s *Sample)
+	OnAck(s Sample)
 
 	// OnEvent takes what happened that was no delivery. flight is FlightSize (RFC 5681 2) before it:
 	// what was sent and not acknowledged.

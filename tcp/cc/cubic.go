@@ -41,7 +41,7 @@ func newCubic(mss uint32) *cubic {
 }
 
 // OnAck implements Controller.
-func (c *cubic) OnAck(s *Sample) {
+func (c *cubic) OnAck(s Sample) {
 	c.srtt = s.SRTT
 	idle := s.Now - c.last
 	c.last = s.Now
@@ -50,14 +50,14 @@ func (c *cubic) OnAck(s *Sample) {
 	case !s.WindowLimited:
 		c.epoch += idle // the time of the curve stands still (RFC 9438 5.8)
 	case c.ssthresh == infinite: // HyStart++ is for the initial slow start (RFC 9406 4.3)
-		c.grow(c.hystart.allow(s, s.Delivered))
+		c.grow(c.hystart.allow(&s, s.Delivered))
 		if c.hystart.over() {
 			c.ssthresh = c.cwnd
 		}
 	case c.slowStart():
 		c.grow(s.Delivered)
 	default:
-		c.avoid(s)
+		c.avoid(&s)
 	}
 }
 

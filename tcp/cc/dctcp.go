@@ -18,8 +18,8 @@ type dctcp struct {
 func newDCTCP(mss uint32) *dctcp { return &dctcp{reno: *newReno(mss), alpha: 1} }
 
 // OnAck implements Controller.
-func (d *dctcp) OnAck(s *Sample) {
-	d.observe(s)
+func (d *dctcp) OnAck(s Sample) {
+	d.observe(&s)
 	d.reno.OnAck(s)
 }
 

@@ -11,7 +11,7 @@ type reno struct {
 func newReno(mss uint32) *reno { return &reno{window: newWindow(mss)} }
 
 // OnAck implements Controller.
-func (r *reno) OnAck(s *Sample) {
+func (r *reno) OnAck(s Sample) {
 	r.srtt = s.SRTT
 	if s.FastRecovery || !s.WindowLimited {
 		return

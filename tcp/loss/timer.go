@@ -93,10 +93,10 @@ func (b *Board) Probe() (seq, n uint32) {
 	return r.end - n, n
 }
 
-// Probed notes that a probe was sent: one segment of new data (fresh, also noted by Sent), or the range
-// of Probe (also Resent).
-func (b *Board) Probed(fresh bool) {
-	b.probe = probe{end: b.next, out: true, resent: !fresh}
+// Probed notes that a probe was sent that ends at SND.NXT, end: one segment of new data (fresh, also
+// noted by Sent), or the range of Probe (also Resent).
+func (b *Board) Probed(end uint32, fresh bool) {
+	b.probe = probe{end: end, out: true, resent: !fresh}
 	if b.f != nil {
 		b.f.pto = 0
 	}
