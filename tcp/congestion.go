@@ -90,7 +90,7 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, ece bool, ce uint32) loss.Even
 	if s.Delivered > 0 {
 		x.cc.OnAck(x.sample(now, a.Una, &s, ce))
 	}
-	if x.limited && seqUpTo(x.limitedBy, a.Una) {
+	if x.limited && int32(a.Una-x.limitedBy) >= 0 {
 		x.limited = false
 	}
 	x.reduce(&s)
@@ -127,7 +127,7 @@ func (x *sender) tell(now clock.Time, e loss.Events, flight uint32) {
 // congested takes a report of marks: a reduction at most once per round trip, and none in a loss episode,
 // which has reduced already (RFC 3168 6.1.2).
 func (x *sender) congested(now clock.Time, una, flight uint32) {
-	if x.inMarked && seqBefore(una, x.marked) || x.board.InRecovery() {
+	if x.inMarked && int32(una-x.marked) < 0 || x.board.InRecovery() {
 		return
 	}
 	x.inMarked, x.marked = true, una+x.board.Outstanding()
