@@ -9,7 +9,6 @@ import (
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/tcp"
-	"github.com/millrace/millrace/wire"
 )
 
 const (
@@ -50,6 +49,7 @@ type Host struct {
 	turns  int        // at this time
 	last   clock.Time
 	merge  merger
+	cut    tcp.Cut
 	rng    rand.PCG
 	refuse chance
 	port   uint16
@@ -170,11 +170,13 @@ func (h *Host) receive(p *Packet) {
 		return
 	}
 	h.net.tell(Arrived, p, "")
-	if h.cfg.NoGRO || !h.merge.append(&t, seg, ecn) {
+	if h.cfg.NoGRO {
 		h.flush()
-		h.merge.begin(&t, seg, ecn)
 	}
-	h.merge.keep(p)
+	if !h.merge.take(p, &t, seg, ecn) {
+		h.flush()
+		h.merge.take(p, &t, seg, ecn)
+	}
 }
 
 // flush passes the segment that is being put together to the Mux.
@@ -183,7 +185,7 @@ func (h *Host) flush() {
 	if len(m.packets) == 0 {
 		return
 	}
-	v := h.TCP.Input(h.net.now, &m.tuple, &m.seg)
+	v := h.TCP.Input(h.net.now, &m.tuple, &m.Segment)
 	h.Verdicts[v] += uint64(len(m.packets))
 	for _, p := range m.packets {
 		if v.Dropped() {
@@ -204,11 +206,11 @@ func (h *Host) Send(now clock.Time, o *tcp.Outgoing) bool {
 		h.pollBy(now.Add(refusedWait))
 		return false
 	}
-	cut(o, func(off, n int, hdr *wire.TCPHeader) {
+	for h.cut.Begin(o, Pseudo(o.Tuple, 0)); h.cut.Size() > 0; {
 		p := h.net.packet(h.Addr)
-		p.Bytes = appendSegment(p.Bytes, o, hdr, off, n)
+		p.Bytes = appendSegment(p.Bytes, &h.cut, o)
 		h.net.send(p, o.Tuple.Remote, w.hops)
-	})
+	}
 	return true
 }
 
