@@ -1,0 +1,442 @@
+package tcp
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// door is a Mux with an Output that keeps what is sent, for tests of what stands before connections.
+type door struct {
+	*testing.T
+	m    *Mux
+	now  clock.Time
+	sent []reply
+	full bool // the Output has no room
+	mtu  int
+}
+
+// reply is a segment that was sent.
+type reply struct {
+	tuple ip.Tuple
+	seg   wire.TCP
+	opts  wire.TCPOptions
+	ecn   wire.ECN
+	ttl   uint8
+}
+
+func (d *door) Send(now clock.Time, o *Outgoing) bool {
+	if d.full {
+		return false
+	}
+	b := wire.AppendTCP(nil, &o.Header)
+	b = append(append(b, o.Payload[0]...), o.Payload[1]...)
+	r := reply{tuple: *o.Tuple, seg: b, ecn: o.ECN, ttl: o.TTL}
+	r.seg.SetAE(o.AE)
+	if o.Sign != nil {
+		o.Sign(r.seg)
+	}
+	if !r.seg.ParseOptions(&r.opts) {
+		d.Errorf("malformed options %x", r.seg.Options())
+	}
+	if r.seg.SrcPort() != o.Tuple.LocalPort || r.seg.DstPort() != o.Tuple.RemotePort {
+		d.Errorf("ports %d to %d, tuple %v", r.seg.SrcPort(), r.seg.DstPort(), *o.Tuple)
+	}
+	d.sent = append(d.sent, r)
+	return true
+}
+
+func (d *door) MTU(*ip.Tuple) int { return d.mtu }
+func (d *door) Offload() int      { return 1 << 16 }
+
+func newDoor(t *testing.T, change ...func(*Config)) *door {
+	d := &door{T: t, now: clock.Time(100 * time.Hour), mtu: 1500}
+	cfg := Config{Output: d, Now: d.now, Secret: [32]byte{1, 2, 3}, Seed: 1}
+	for _, f := range change {
+		f(&cfg)
+	}
+	d.m = NewMux(cfg)
+	return d
+}
+
+func (d *door) listen(backlog int, o *Options) *Listener {
+	d.Helper()
+	l, err := d.m.Listen(ip.Addr{}, 80, backlog, o, nil)
+	if err != nil {
+		d.Fatal(err)
+	}
+	return l
+}
+
+// after lets time pass, with Polls when the Mux asks for them.
+func (d *door) after(t time.Duration) {
+	end := d.now.Add(t)
+	for {
+		next := d.m.Poll(d.now)
+		if next <= d.now {
+			next = d.now.Add(time.Microsecond)
+		}
+		if next > end {
+			break
+		}
+		d.now = next
+	}
+	d.now = end
+	d.m.Poll(d.now)
+}
+
+// one takes the only segment that was sent since.
+func (d *door) one() reply {
+	d.Helper()
+	if len(d.sent) != 1 {
+		d.Fatalf("%d segments were sent, want 1", len(d.sent))
+	}
+	r := d.sent[0]
+	d.sent = nil
+	return r
+}
+
+func (d *door) none() {
+	d.Helper()
+	if len(d.sent) != 0 {
+		d.Errorf("sent: %v seq %d ack %d", d.sent[0].seg.Flags(), d.sent[0].seg.Seq(), d.sent[0].seg.Ack())
+		d.sent = nil
+	}
+}
+
+// from is the tuple of client n, at our port 80.
+func from(n int) ip.Tuple {
+	return ip.Tuple{
+		Local: ip.From4([4]byte{192, 0, 2, 1}), Remote: ip.From4([4]byte{198, 18, byte(n >> 8), byte(n)}),
+		LocalPort: 80, RemotePort: 20000 + uint16(n>>16),
+	}
+}
+
+// input gives the Mux a segment of len(payload) bytes.
+func (d *door) input(t ip.Tuple, s Segment, payload ...string) packet.Verdict {
+	s.Packets = 1
+	for _, p := range payload {
+		s.Payload = append(s.Payload, []byte(p))
+		s.Len += uint32(len(p))
+	}
+	return d.m.Input(d.now, &t, &s)
+}
+
+func (d *door) want(what string, got, want packet.Verdict) {
+	d.Helper()
+	if got != want {
+		d.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// linuxSYN is the SYN of a usual client.
+func linuxSYN(seq uint32) Segment {
+	return Segment{Seq: seq, Flags: wire.FlagSYN, Window: 64240, Options: wire.TCPOptions{
+		MSS: 1460, SACKPermitted: true, HasTimestamps: true, TSVal: 7000, HasWindowScale: true, WindowScale: 7,
+	}}
+}
+
+// ackOf is the ACK that completes the handshake.
+func ackOf(r reply) Segment {
+	s := Segment{Seq: r.seg.Ack(), Ack: r.seg.Seq() + 1, Flags: wire.FlagACK, Window: 500}
+	if r.opts.HasTimestamps {
+		s.Options = wire.TCPOptions{HasTimestamps: true, TSVal: r.opts.TSEcr + 1, TSEcr: r.opts.TSVal}
+	}
+	return s
+}
+
+func TestHalfOpenIs64BytesWithoutPointers(t *testing.T) {
+	if n := unsafe.Sizeof(halfOpen{}); n > 64 {
+		t.Errorf("%d bytes", n)
+	}
+	var a, b any = halfOpen{}, halfOpen{}
+	if a != b {
+		t.Error("not comparable")
+	}
+	if n := unsafe.Sizeof(waiting{}); n > 80 {
+		t.Errorf("TIME-WAIT: %d bytes", n)
+	}
+}
+
+func TestSYNIsAnswered(t *testing.T) { // RFC 9293 3.10.7.2
+	d := newDoor(t)
+	d.listen(5, nil)
+	d.want("SYN", d.input(from(1), linuxSYN(1000)), packet.Deliver)
+	r := d.one()
+	if r.seg.Flags() != wire.FlagSYN|wire.FlagACK || r.seg.Ack() != 1001 || r.tuple != from(1) {
+		t.Errorf("%v ack %d to %v", r.seg.Flags(), r.seg.Ack(), r.tuple)
+	}
+	if r.opts.MSS != 1460 || !r.opts.SACKPermitted || !r.opts.HasWindowScale || !r.opts.HasTimestamps || r.opts.TSEcr != 7000 {
+		t.Errorf("options %+v", r.opts)
+	}
+	if got := d.m.front.secrets.timestampOffset(&r.tuple) + timestamp(d.now); r.opts.TSVal != got {
+		t.Errorf("TSVal %d, want %d", r.opts.TSVal, got)
+	}
+}
+
+func TestSYNAnswersOnlyWhatWasOffered(t *testing.T) { // RFC 7323 1.3, RFC 2018 2
+	offer := linuxSYN(1).Options
+	for name, c := range map[string]struct {
+		syn  wire.TCPOptions
+		o    Options
+		want wire.TCPOptions
+	}{
+		"nothing":       {wire.TCPOptions{}, Options{}, wire.TCPOptions{MSS: 1460}},
+		"scale alone":   {wire.TCPOptions{HasWindowScale: true}, Options{}, wire.TCPOptions{MSS: 1460, HasWindowScale: true}},
+		"sack alone":    {wire.TCPOptions{SACKPermitted: true}, Options{}, wire.TCPOptions{MSS: 1460, SACKPermitted: true}},
+		"no timestamps": {offer, Options{NoTimestamps: true}, wire.TCPOptions{MSS: 1460, HasWindowScale: true, SACKPermitted: true}},
+		"no sack":       {offer, Options{NoSACK: true}, wire.TCPOptions{MSS: 1460, HasWindowScale: true, HasTimestamps: true}},
+		"no scaling":    {offer, Options{NoScaling: true}, wire.TCPOptions{MSS: 1460, HasTimestamps: true, SACKPermitted: true}},
+		"mss":           {wire.TCPOptions{}, Options{MSS: 1000}, wire.TCPOptions{MSS: 1000}},
+	} {
+		d := newDoor(t)
+		d.listen(5, &c.o)
+		s := linuxSYN(1)
+		s.Options = c.syn
+		d.input(from(1), s)
+		got := d.one().opts
+		got.TSVal, got.TSEcr, got.WindowScale = 0, 0, 0
+		if got.MSS != c.want.MSS || got.HasWindowScale != c.want.HasWindowScale || got.HasTimestamps != c.want.HasTimestamps || got.SACKPermitted != c.want.SACKPermitted {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+func TestMSSFollowsFamilyAndMTU(t *testing.T) { // RFC 9293 3.7.1
+	for mtu, want := range map[int][2]uint16{1500: {1460, 1440}, 9000: {8960, 8940}, 576: {536, 516}} {
+		d := newDoor(t)
+		d.mtu = mtu
+		d.listen(5, nil)
+		for i, tuple := range []ip.Tuple{from(1), six(1)} {
+			d.input(tuple, linuxSYN(1))
+			if got := d.one().opts.MSS; got != want[i] {
+				t.Errorf("MTU %d: MSS %d, want %d", mtu, got, want[i])
+			}
+		}
+	}
+}
+
+func six(n byte) ip.Tuple {
+	return ip.Tuple{
+		Local: ip.Addr{0x20, 1, 0xd, 0xb8, 15: 1}, Remote: ip.Addr{0x20, 1, 0xd, 0xb8, 14: 1, 15: n},
+		LocalPort: 80, RemotePort: 30000,
+	}
+}
+
+func TestListenRefuses(t *testing.T) {
+	d := newDoor(t)
+	d.listen(5, nil)
+	loop := ip.Tuple{Local: from(1).Local, Remote: from(1).Local, LocalPort: 80, RemotePort: 80}
+	group := from(1)
+	group.Local = ip.From4([4]byte{239, 1, 2, 3})
+	zero := from(1)
+	zero.RemotePort = 0
+	for name, c := range map[string]struct {
+		t ip.Tuple
+		f wire.TCPFlags
+	}{
+		"RST": {from(1), wire.FlagRST}, "SYN RST": {from(1), wire.FlagSYN | wire.FlagRST},
+		"SYN FIN": {from(1), wire.FlagSYN | wire.FlagFIN}, "none": {from(1), 0}, "FIN": {from(1), wire.FlagFIN},
+		"to a group": {group, wire.FlagSYN}, "from itself": {loop, wire.FlagSYN}, "port 0": {zero, wire.FlagSYN},
+	} {
+		d.want(name, d.input(c.t, Segment{Seq: 1, Flags: c.f}), packet.DropState)
+		d.none()
+	}
+	if d.m.front.half.used != 0 {
+		t.Error("something is half-open")
+	}
+}
+
+func TestResetSaysWhatItsReaderBelieves(t *testing.T) { // RFC 9293 3.10.7.1
+	d := newDoor(t)
+	for name, c := range map[string]struct {
+		in       Segment
+		seq, ack uint32
+		flags    wire.TCPFlags
+	}{
+		"SYN":          {Segment{Seq: 100, Flags: wire.FlagSYN}, 0, 101, wire.FlagRST | wire.FlagACK},
+		"SYN and data": {Segment{Seq: 100, Flags: wire.FlagSYN, Len: 5, Payload: [][]byte{[]byte("12345")}}, 0, 106, wire.FlagRST | wire.FlagACK},
+		"FIN":          {Segment{Seq: 0xffffffff, Flags: wire.FlagFIN}, 0, 0, wire.FlagRST | wire.FlagACK},
+		"ACK":          {Segment{Seq: 100, Ack: 777, Flags: wire.FlagACK}, 777, 0, wire.FlagRST},
+		"SYN ACK":      {Segment{Seq: 100, Ack: 777, Flags: wire.FlagSYN | wire.FlagACK}, 777, 0, wire.FlagRST},
+	} {
+		d.want(name, d.input(from(1), c.in), packet.DropNoSocket)
+		r := d.one()
+		if r.seg.Seq() != c.seq || r.seg.Ack() != c.ack || r.seg.Flags() != c.flags {
+			t.Errorf("%s: seq %d ack %d %v", name, r.seg.Seq(), r.seg.Ack(), r.seg.Flags())
+		}
+	}
+	d.want("RST", d.input(from(1), Segment{Flags: wire.FlagRST | wire.FlagACK}), packet.DropNoSocket)
+	d.none()
+}
+
+func TestResetsAreLimited(t *testing.T) {
+	d := newDoor(t)
+	for range 5000 {
+		d.input(from(1), Segment{Seq: 1, Flags: wire.FlagSYN})
+	}
+	if n := len(d.sent); n != limitBurst {
+		t.Errorf("%d at once, want %d", n, limitBurst)
+	}
+	d.sent = nil
+	for range 1000 {
+		d.now = d.now.Add(100 * time.Microsecond)
+		d.input(from(1), Segment{Seq: 1, Flags: wire.FlagSYN})
+	}
+	if n := len(d.sent); n != 100 {
+		t.Errorf("%d in 100 ms, want 100", n)
+	}
+}
+
+func TestSynAckIsSentAgain(t *testing.T) { // RFC 9293 3.8.3, RFC 6298 5.5
+	d := newDoor(t)
+	l := d.listen(5, nil)
+	d.input(from(1), linuxSYN(1000))
+	first := d.one()
+	var at []time.Duration
+	for i := range 700 {
+		d.after(100 * time.Millisecond)
+		for _, r := range d.sent {
+			at = append(at, time.Duration(i)*100*time.Millisecond)
+			if r.seg.Seq() != first.seg.Seq() || r.seg.Flags() != first.seg.Flags() || r.opts.MSS != first.opts.MSS {
+				t.Errorf("another SYN-ACK: %+v", r)
+			}
+		}
+		d.sent = nil
+	}
+	want := []time.Duration{1, 3, 7, 15, 31}
+	if len(at) != len(want) {
+		t.Fatalf("sent at %v", at)
+	}
+	for i := range at {
+		if late := at[i] - want[i]*time.Second; late < 0 || late > 200*time.Millisecond {
+			t.Errorf("sent at %v, want %v s", at, want)
+		}
+	}
+	if d.m.front.half.used != 0 || l.half != 0 || d.m.Poll(d.now) != clock.Never {
+		t.Errorf("%d half-open are left, %d of the listener", d.m.front.half.used, l.half)
+	}
+}
+
+func TestHalfOpenTakesNothingForged(t *testing.T) { // RFC 9293 3.10.7.4, RFC 5961
+	for name, c := range map[string]struct {
+		s       func(r reply) Segment
+		v       packet.Verdict
+		flags   wire.TCPFlags // of the answer; 0 none
+		survive bool
+	}{
+		"RST exactly next":       {func(r reply) Segment { return Segment{Seq: r.seg.Ack(), Flags: wire.FlagRST} }, packet.Deliver, 0, false},
+		"RST in the window":      {func(r reply) Segment { return Segment{Seq: r.seg.Ack() + 1, Flags: wire.FlagRST} }, packet.DropSequence, wire.FlagACK, true},
+		"RST before":             {func(r reply) Segment { return Segment{Seq: r.seg.Ack() - 1, Flags: wire.FlagRST} }, packet.DropSequence, 0, true},
+		"SYN again":              {func(r reply) Segment { return linuxSYN(r.seg.Ack() - 1) }, packet.Deliver, wire.FlagSYN | wire.FlagACK, true},
+		"another SYN":            {func(r reply) Segment { return linuxSYN(r.seg.Ack()) }, packet.DropSequence, wire.FlagACK, true},
+		"SYN ACK":                {func(r reply) Segment { s := ackOf(r); s.Flags |= wire.FlagSYN; return s }, packet.DropSequence, wire.FlagACK, true},
+		"ACK too low":            {func(r reply) Segment { s := ackOf(r); s.Ack--; return s }, packet.DropState, wire.FlagRST, true},
+		"ACK too high":           {func(r reply) Segment { s := ackOf(r); s.Ack++; return s }, packet.DropState, wire.FlagRST, true},
+		"before the window":      {func(r reply) Segment { s := ackOf(r); s.Seq--; return s }, packet.DropSequence, wire.FlagACK, true},
+		"behind the window":      {func(r reply) Segment { s := ackOf(r); s.Seq += 1 << 16; return s }, packet.DropSequence, wire.FlagACK, true},
+		"old timestamp":          {func(r reply) Segment { s := ackOf(r); s.Options.TSVal -= 2; return s }, packet.DropSequence, wire.FlagACK, true},
+		"without timestamp":      {func(r reply) Segment { s := ackOf(r); s.Options = wire.TCPOptions{}; return s }, packet.DropState, 0, true},
+		"data without ACK":       {func(r reply) Segment { s := ackOf(r); s.Flags = 0; return s }, packet.DropState, 0, true},
+		"window's end is beyond": {func(r reply) Segment { s := ackOf(r); s.Seq, s.Len = s.Seq-1, 1; return s }, packet.DropSequence, wire.FlagACK, true},
+	} {
+		d := newDoor(t)
+		d.listen(5, nil)
+		d.input(from(1), linuxSYN(1000))
+		d.want(name, d.input(from(1), c.s(d.one())), c.v)
+		if c.flags == 0 {
+			d.none()
+		} else if r := d.one(); r.seg.Flags() != c.flags {
+			t.Errorf("%s: answer %v, want %v", name, r.seg.Flags(), c.flags)
+		}
+		if got := d.m.front.half.used == 1; got != c.survive {
+			t.Errorf("%s: still half-open: %v", name, got)
+		}
+	}
+}
+
+func TestECNIsAgreedAsAsked(t *testing.T) { // RFC 3168 6.1.1, RFC 9768 Table 2
+	ecnBits := wire.FlagECE | wire.FlagCWR
+	for name, c := range map[string]struct {
+		flags wire.TCPFlags
+		ae    bool
+		ip    wire.ECN
+		mode  ECNMode
+		want  wire.TCPFlags
+		wants bool
+	}{
+		"not asked":           {0, false, 0, ECNAccurate, 0, false},
+		"classic":             {ecnBits, false, 0, ECNPassive, wire.FlagECE, false},
+		"off":                 {ecnBits, true, 0, ECNOff, 0, false},
+		"only classic here":   {ecnBits, true, 0, ECNClassic, wire.FlagECE, false},
+		"accurate":            {ecnBits, true, wire.NotECT, ECNPassive, wire.FlagCWR, false},
+		"accurate, ECT(1)":    {ecnBits, true, wire.ECT1, ECNPassive, ecnBits, false},
+		"accurate, ECT(0)":    {ecnBits, true, wire.ECT0, ECNPassive, 0, true},
+		"accurate, CE":        {ecnBits, true, wire.CE, ECNPassive, wire.FlagCWR, true},
+		"ECE alone is no ask": {wire.FlagECE, false, 0, ECNPassive, 0, false},
+	} {
+		d := newDoor(t)
+		d.listen(5, &Options{ECN: c.mode})
+		s := linuxSYN(1)
+		s.Flags |= c.flags
+		s.AE, s.ECN = c.ae, c.ip
+		d.input(from(1), s)
+		r := d.one()
+		if got := r.seg.Flags() & ecnBits; got != c.want || r.seg.AE() != c.wants {
+			t.Errorf("%s: %v AE %v, want %v %v", name, got, r.seg.AE(), c.want, c.wants)
+		}
+		if r.ecn != wire.NotECT {
+			t.Errorf("%s: SYN-ACK is %v (RFC 3168 6.1.1)", name, r.ecn)
+		}
+	}
+}
+
+func TestListenersAreFoundByAddressThenByPort(t *testing.T) {
+	d := newDoor(t)
+	any := d.listen(5, nil)
+	one, err := d.m.Listen(from(1).Local, 80, 5, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.m.Listen(from(1).Local, 80, 5, nil, nil); err != ErrInUse {
+		t.Errorf("a second one: %v", err)
+	}
+	tuple := from(1)
+	for step, want := range []*Listener{one, any, nil} {
+		if got := d.m.front.listener(&tuple); got != want {
+			t.Errorf("step %d: %v, want %v", step, got, want)
+		}
+		if want != nil {
+			want.Close(d.now)
+			want.Close(d.now)
+		}
+	}
+	again := d.listen(5, nil)
+	if a, p := again.Addr(); a != (ip.Addr{}) || p != 80 {
+		t.Errorf("listens on %v %d", a, p)
+	}
+}
+
+func TestCloseForgetsHalfOpen(t *testing.T) {
+	d := newDoor(t)
+	l := d.listen(5, nil)
+	other, _ := d.m.Listen(ip.Addr{}, 81, 5, nil, nil)
+	tuple := from(9)
+	tuple.LocalPort = 81
+	d.input(tuple, linuxSYN(1))
+	for i := range 10 {
+		d.input(from(i), linuxSYN(1))
+	}
+	l.Close(d.now)
+	if n := d.m.front.half.used; n != 1 || other.half != 1 || l.half != 0 {
+		t.Errorf("%d half-open, %d and %d of listeners", n, l.half, other.half)
+	}
+	d.sent = nil
+	d.after(2 * time.Second)
+	d.one() // the other's SYN-ACK alone
+}
