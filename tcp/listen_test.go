@@ -302,7 +302,7 @@ func TestSynAckIsSentAgain(t *testing.T) { // RFC 9293 3.8.3, RFC 6298 5.5
 	for i := range 700 {
 		d.after(100 * time.Millisecond)
 		for _, r := range d.sent {
-			at = append(at, time.Duration(i)*100*time.Millisecond)
+			at = append(at, time.Duration(i+1)*100*time.Millisecond)
 			if r.seg.Seq() != first.seg.Seq() || r.seg.Flags() != first.seg.Flags() || r.opts.MSS != first.opts.MSS {
 				t.Errorf("another SYN-ACK: %+v", r)
 			}
@@ -315,7 +315,7 @@ func TestSynAckIsSentAgain(t *testing.T) { // RFC 9293 3.8.3, RFC 6298 5.5
 	}
 	for i := range at {
 		if late := at[i] - want[i]*time.Second; late < 0 || late > 200*time.Millisecond {
-			t.Errorf("sent at %v, want %v s", at, want)
+			t.Errorf("sent at %v, want %d s", at, want)
 		}
 	}
 	if d.m.front.half.used != 0 || l.half != 0 || d.m.Poll(d.now) != clock.Never {
