@@ -57,9 +57,10 @@ type Config struct {
 	Pool     *ring.Pool     // where frames of dropped packets go
 	Engine   gpukern.Engine // looks at every packet before the handler
 	Handler  Handler
-	Burst    int           // packets taken from a port at once; 0 is DefaultBurst
-	Spin     time.Duration // how long the loop polls in vain before it sleeps; 0 is DefaultSpin, of Serve ServeSpin
-	Affinity []int         // CPUs that Run's thread is bound to; empty leaves it to the kernel
+	Burst    int               // packets taken from a port at once; 0 is DefaultBurst
+	Spin     time.Duration     // how long the loop polls in vain before it sleeps; 0 is DefaultSpin, of Serve ServeSpin
+	Now      func() clock.Time // clock of Serve and Enter; nil is Now, and a test in virtual time has its own
+	Affinity []int             // CPUs that Run's thread is bound to; empty leaves it to the kernel
 }
 
 // Loop moves packets for one queue. Make it with NewLoop, run it with Run, or drive it by hand in
@@ -115,6 +116,9 @@ func NewLoop(cfg Config) (*Loop, error) {
 	}
 	if cfg.Burst <= 0 {
 		cfg.Burst = DefaultBurst
+	}
+	if cfg.Now == nil {
+		cfg.Now = Now
 	}
 	mail, err := newMailbox()
 	if err != nil {

@@ -87,7 +87,7 @@ func (p *parker) prepare() bool {
 	l := p.l
 	l.token.mu.Lock()
 	defer l.token.mu.Unlock()
-	now := max(l.now, Now())
+	now := max(l.now, l.cfg.Now())
 	if l.Poll(now) > 0 || l.inside > 0 || l.waiting != nil || l.given() {
 		return false
 	}

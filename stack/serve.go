@@ -32,7 +32,7 @@ func (l *Loop) Serve(ctx context.Context) error {
 	l.token.served.Store(true)
 	idle := clock.Never
 	for ctx.Err() == nil {
-		now := Now()
+		now := l.cfg.Now()
 		moved, ended := l.turn(now)
 		if ended {
 			break

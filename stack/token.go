@@ -27,8 +27,8 @@ func (l *Loop) Enter() clock.Time {
 		l.token.mu.Lock()
 		l.token.wanted.Add(-1)
 	}
-	if l.idle() {
-		l.now = max(l.now, Now())
+	if l.idle() || !l.token.served.Load() {
+		l.now = max(l.now, l.cfg.Now())
 	}
 	return l.now
 }

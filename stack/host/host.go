@@ -2,11 +2,15 @@ package host
 
 import (
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 // Host is the part of a host that one loop has: all of it where there is one loop. Its parts belong to
@@ -21,8 +25,78 @@ type Host struct {
 	TCP  *tcp.Mux
 	UDP  *udp.Mux
 
-	group *Group
-	self  int
+	group   *Group
+	self    int // place in the group
+	pool    *ring.Pool
+	arena   *packet.Arena
+	macs    []wire.MAC // by port
+	cuts    []bool     // by port: its device cuts large packets
+	mostMTU int        // largest IP packet that one burst has frames for
+	seed    uint64
+	other   func(now clock.Time, h *Host, g *ip.Datagram) packet.Verdict
+	changed func(now clock.Time, c ip.Change)
+	letters []letter
+
+	// For received packets.
+	burst    burst
+	near     near
+	datagram ip.Datagram
+	lone     lane   // of a datagram that is not merged
+	line     []byte // a packet in one piece
+
+	// For packets that are made here.
+	cut       tcp.Cut
+	datagrams cutter
+	stencil   stencil
+	id        uint16 // identification of the next IPv4 packet; none of them is fragmented (RFC 6864 4.1)
+	out       []packet.Desc
+	lent      lent
+	engine    *gpukern.CPU // for what comes back to this host
+	back      packet.Batch
+	lost      [packet.Verdicts]uint64
+}
+
+// newHost makes the host of loop i.
+func newHost(g *Group, i int, cfg *Config) (*Host, error) {
+	lc := cfg.Loops[i]
+	h := &Host{
+		group: g, self: i, pool: lc.Pool, seed: cfg.Seed, id: uint16(cfg.Seed >> 16),
+		other: cfg.Other, changed: cfg.Changed,
+		engine: gpukern.NewCPU(gpukern.Config{HashKey: cfg.HashKey, Depth: 1}),
+	}
+	lc.Handler = h
+	var err error
+	if h.Loop, err = stack.NewLoop(lc); err != nil {
+		return nil, err
+	}
+	h.arena = h.Loop.Arena()
+	h.back.Arena = h.arena
+	for p, drv := range lc.Ports {
+		h.macs = append(h.macs, cfg.Links[p].MAC)
+		h.cuts = append(h.cuts, drv.Info().Caps&pmd.CapOffload != 0)
+	}
+	h.mostMTU = h.room() * 32
+	h.build(cfg)
+	return h, nil
+}
+
+// build makes the layers.
+func (h *Host) build(cfg *Config) {
+	now := h.Loop.Enter()
+	defer h.Loop.Exit()
+	var owns func(*ip.Tuple) bool
+	if len(cfg.Loops) > 1 {
+		owns = func(t *ip.Tuple) bool { return h.group.Owner(t) == h }
+	}
+	seed := cfg.Seed + uint64(h.self)*0x9e3779b97f4a7c15
+	n, t, u := cfg.IP, cfg.TCP, cfg.UDP
+	n.Now, n.Seed, n.Secret, n.Links, n.Output = now, seed, cfg.Secret, cfg.Links, ipOutput{h}
+	n.Follower, n.Changed, n.Error = h.self > 0, h.change, h.icmp
+	h.IP = ip.New(n)
+	t.Now, t.Seed, t.Secret, t.Output, t.Owns = now, seed, cfg.Secret, tcpOutput{h}, owns
+	h.TCP = tcp.NewMux(t)
+	u.Seed, u.Output, u.Groups, u.Owns = seed, udpOutput{h}, groups{h}, owns
+	h.UDP = udp.NewMux(u)
 }
 
 // Enter makes the calling goroutine the owner of the loop until Exit, and returns the time. It must not
@@ -39,12 +113,18 @@ func (h *Host) Group() *Group { return h.group }
 // Index returns the place of h in its group.
 func (h *Host) Index() int { return h.self }
 
-// Handle implements stack.Handler.
-func (h *Host) Handle(now clock.Time, b *packet.Batch) {}
-
 // Tick implements stack.Handler: timers, output, and then events.
 func (h *Host) Tick(now clock.Time) clock.Time {
 	next := h.IP.Poll(now)
 	next = min(next, h.TCP.Poll(now))
-	return min(next, h.UDP.Poll(now))
+	next = min(next, h.UDP.Poll(now))
+	if len(h.letters) > 0 {
+		h.post()
+		next = now
+	}
+	return next
 }
+
+// Lost returns how many packets the layers gave up that they had made, by reason: they had no way, or
+// their neighbour does not answer. They are no packets of the loop.
+func (h *Host) Lost() [packet.Verdicts]uint64 { return h.lost }

@@ -1,0 +1,227 @@
+package host
+
+import (
+	"encoding/binary"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
+)
+
+// lanes is how many flows of a burst are merged at a time. Flows whose hashes meet in a lane take turns.
+const lanes = 8
+
+// burst is what waits in Handle for its neighbours: for each lane the packets of one flow, in order.
+type burst struct {
+	b    *packet.Batch
+	used uint8 // lanes in use, as bits
+	lane [lanes]lane
+	next []int32 // of each packet of the batch: the next one that was merged with it, -1 at the end
+}
+
+// lane holds the packets of one flow.
+type lane struct {
+	flow        flow
+	tuple       ip.Tuple
+	first, last int32 // packets, as indices in the batch
+	proto       uint8
+	tcp         tcp.Merge
+	udp         datagrams
+}
+
+// flow is what packets must have in common to be merged.
+type flow struct {
+	src, dst [2]uint64 // IPv4 in the first word alone
+	ports    uint32
+	tos, ttl uint8
+	proto    uint8
+	v4       bool
+}
+
+// begin stands g before a batch.
+func (g *burst) begin(b *packet.Batch) {
+	g.b = b
+	if len(b.D) > len(g.next) {
+		g.next = make([]int32, max(len(b.D), cap(b.D)))
+	}
+}
+
+// key fills in the flow of a.
+func (a *arrival) key(f *flow) {
+	f.tos, f.ttl, f.proto, f.v4 = a.tos, a.ttl, a.d.Proto, a.v4
+	f.ports = binary.LittleEndian.Uint32(a.l4)
+	if a.v4 {
+		f.src = [2]uint64{binary.LittleEndian.Uint64(a.l3[12:])}
+		f.dst = [2]uint64{}
+		return
+	}
+	f.src = [2]uint64{binary.LittleEndian.Uint64(a.l3[8:]), binary.LittleEndian.Uint64(a.l3[16:])}
+	f.dst = [2]uint64{binary.LittleEndian.Uint64(a.l3[24:]), binary.LittleEndian.Uint64(a.l3[32:])}
+}
+
+// add puts a packet that Join took behind the others of its lane.
+func (g *burst) add(l *lane, at int) {
+	g.next[l.last] = int32(at)
+	g.next[at] = -1
+	l.last = int32(at)
+}
+
+// start has a lane begin anew with one packet.
+func (g *burst) start(n int, f *flow, a *arrival) *lane {
+	l := &g.lane[n]
+	l.flow, l.first, l.last = *f, int32(a.at), int32(a.at)
+	g.next[a.at] = -1
+	g.used |= 1 << n
+	a.tuple(&l.tuple)
+	return l
+}
+
+// flush gives what waits in all lanes to the transports.
+func (g *burst) flush(h *Host, now clock.Time) {
+	for n := 0; g.used != 0; n++ {
+		if g.used&(1<<n) != 0 {
+			g.deliver(h, now, n)
+		}
+	}
+	g.b = nil
+}
+
+// deliver gives what waits in one lane to its transport.
+func (g *burst) deliver(h *Host, now clock.Time, n int) {
+	l := &g.lane[n]
+	g.used &^= 1 << n
+	var v packet.Verdict
+	if l.flow.proto == wire.ProtoTCP {
+		v = h.TCP.Input(now, &l.tuple, &l.tcp.Segment)
+	} else {
+		v = h.UDP.Input(now, &l.tuple, &l.udp.Datagram)
+	}
+	for i := l.first; i >= 0; i = g.next[i] {
+		d := &g.b.D[i]
+		d.Verdict = v
+		if v == packet.DropNoSocket && l.flow.proto == wire.ProtoUDP {
+			h.IP.Reject(now, d.Port, g.b.Arena.Bytes(d)[d.L3:], ip.PortUnreachable)
+		}
+	}
+}
+
+// inputTCP merges a segment with those of its flow that came just before, or has it wait for the next.
+func (h *Host) inputTCP(now clock.Time, b *packet.Batch, a *arrival) packet.Verdict {
+	seg := wire.TCP(a.l4)
+	if !seg.Valid() {
+		return packet.DropMalformed
+	}
+	g := &h.burst
+	n := int(a.d.Hash % lanes)
+	l := &g.lane[n]
+	var f flow
+	a.key(&f)
+	if g.used&(1<<n) != 0 {
+		if a.n == 1 && l.flow == f && l.tcp.Join(seg, wire.ECN(a.tos&3)) {
+			g.add(l, a.at)
+			return packet.Undecided
+		}
+		g.deliver(h, now, n)
+	}
+	l = g.start(n, &f, a)
+	l.tcp.Begin(seg, wire.ECN(a.tos&3))
+	if a.n > 1 || a.d.Flags.Has(packet.FlagOffload) {
+		h.large(b, a, &l.tcp)
+	}
+	return packet.Undecided
+}
+
+// large adds the rest of a segment that came in several frames, and how many segments it stands for where
+// a device has merged them.
+func (h *Host) large(b *packet.Batch, a *arrival, m *tcp.Merge) {
+	if a.n > tcp.MaxMerge || a.n > 1 && (m.Options.HasMD5 || m.Options.HasAO) { // what signs wants it in one piece
+		h.line = append(h.line[:0], a.l4...)
+		a.rest(b, func(p []byte) { h.line = append(h.line, p...) })
+		m.Begin(wire.TCP(h.line), m.ECN)
+	} else {
+		a.rest(b, m.Extend)
+	}
+	if a.d.Flags.Has(packet.FlagOffload) {
+		if o := b.Arena.Offload(a.d); o.GSO != 0 && o.SegmentSize > 0 {
+			m.Packets = uint16(max(1, (int(m.Len)+int(o.SegmentSize)-1)/int(o.SegmentSize)))
+		}
+	}
+}
+
+// datagrams are the neighbours of one flow that are merged: all have the size of the first but the last,
+// which may be shorter.
+type datagrams struct {
+	udp.Datagram
+	open   bool
+	pieces [tcp.MaxMerge][]byte
+}
+
+// inputUDP does for a datagram what inputTCP does for a segment.
+func (h *Host) inputUDP(now clock.Time, b *packet.Batch, a *arrival) packet.Verdict {
+	u := wire.UDP(a.l4)
+	if !u.ValidHeader() || int(u.Len()) > a.payload && !a.d.Flags.Has(packet.FlagOffload) {
+		return packet.DropMalformed
+	}
+	g := &h.burst
+	n := int(a.d.Hash % lanes)
+	l := &g.lane[n]
+	var f flow
+	a.key(&f)
+	none := u.Checksum() == 0
+	if g.used&(1<<n) != 0 {
+		if a.n == 1 && l.flow == f && l.udp.NoChecksum == none && l.udp.join(u) {
+			g.add(l, a.at)
+			return packet.Undecided
+		}
+		g.deliver(h, now, n)
+	}
+	l = g.start(n, &f, a)
+	l.udp.Datagram = udp.Datagram{
+		Hash: a.d.Hash, Interface: uint32(a.d.Port) + 1, TOS: a.tos, TTL: a.ttl, NoChecksum: none, Time: clock.Time(b.Time(a.at)),
+	}
+	l.udp.begin(b, a, u)
+	return packet.Undecided
+}
+
+// begin takes the payload of the first datagram, or of several that a device has merged.
+func (m *datagrams) begin(b *packet.Batch, a *arrival, u wire.UDP) {
+	left := int(u.Len()) - wire.UDPLen
+	m.Payload, m.open = m.pieces[:0], a.n == 1 && left > 0
+	if a.d.Flags.Has(packet.FlagOffload) {
+		if o := b.Arena.Offload(a.d); o.GSO != 0 {
+			left, m.SegmentSize, m.open = a.payload-wire.UDPLen, int(o.SegmentSize), false
+		}
+	}
+	trim := func(p []byte) {
+		p = p[:min(len(p), left)]
+		left -= len(p)
+		m.take(p)
+	}
+	trim(a.l4[wire.UDPLen:])
+	if a.n > 1 {
+		a.rest(b, trim)
+	}
+}
+
+func (m *datagrams) take(p []byte) {
+	m.Payload = append(m.Payload, p)
+	m.Len += len(p)
+}
+
+// join adds a datagram of the same flow and reports whether it could.
+func (m *datagrams) join(u wire.UDP) bool {
+	if !m.open || len(m.Payload) == len(m.pieces) {
+		return false
+	}
+	p, size := u.Payload(), len(m.Payload[0])
+	if len(p) == 0 || len(p) > size || m.Len+len(p) > 1<<16-1 {
+		return false
+	}
+	m.SegmentSize = size
+	m.open = len(p) == size
+	m.take(p)
+	return true
+}

@@ -1,0 +1,197 @@
+package host
+
+import (
+	"slices"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/wire"
+)
+
+// tcpOutput is the host as tcp sees it.
+type tcpOutput struct{ h *Host }
+
+// largest is the most payload of one tcp.Outgoing, bytes: with its headers it is an IP packet still, as
+// devices want that cut (TSO).
+const largest = 1<<16 - 1 - wire.IPv6Len - wire.TCPMaxLen
+
+// Offload implements tcp.Output.
+func (o tcpOutput) Offload() int { return largest }
+
+// MTU implements tcp.Output.
+func (o tcpOutput) MTU(t *ip.Tuple) int {
+	h := o.h
+	p, _ := h.way(h.Loop.Now(), t, ip.AnyPort, nil)
+	if p == nil {
+		return 0
+	}
+	return min(h.IP.MTU(h.Loop.Now(), p, t.Remote), h.mostMTU)
+}
+
+// Send implements tcp.Output. What has no way is lost, as it would be a hop later: the connection's timers
+// see to it.
+func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
+	h := o.h
+	p, why := h.way(now, s.Tuple, ip.AnyPort, s.Hint)
+	if p == nil {
+		h.lost[why] += uint64(s.Segments())
+		return true
+	}
+	t := s.Tuple
+	hdr := ip.Header{
+		Src: t.Local, Dst: t.Remote, Proto: wire.ProtoTCP, TTL: s.TTL, TOS: uint8(s.ECN),
+		DontFragment: true, FlowLabel: h.label(t),
+	}
+	h.cut.Begin(s, pseudo(t, wire.ProtoTCP))
+	if !p.Resolved {
+		return h.queueTCP(now, p, &hdr)
+	}
+	hdr.ID = h.id
+	h.stencil.cut(p, &hdr)
+	switch {
+	case p.Port != ip.LoopPort && h.cuts[p.Port] && s.Sign == nil:
+		return h.sendLarge(p, s)
+	case h.stencil.n+h.cut.Size() > h.room():
+		return h.sendLong(p, s)
+	}
+	return h.sendCut(p, s)
+}
+
+// sendCut sends segments that fit into a frame each.
+func (h *Host) sendCut(p *ip.Path, s *tcp.Outgoing) bool {
+	frames := h.reserve(p.Port, s.Segments())
+	if frames == nil {
+		return false
+	}
+	c, head := &h.cut, h.stencil.n
+	for _, off := range frames {
+		n := c.Size()
+		h.out = append(h.out, packet.Desc{Off: off + headroom, Len: uint16(head + n)})
+		d := &h.out[len(h.out)-1]
+		b := h.arena.Bytes(d)
+		h.stencil.put(b, n)
+		c.Next(b[head:])
+	}
+	h.id = h.stencil.id
+	h.emit(p.Port)
+	return true
+}
+
+// sendLong sends segments that are longer than a frame: in chains of frames.
+func (h *Host) sendLong(p *ip.Path, s *tcp.Outgoing) bool {
+	c, head := &h.cut, h.stencil.n
+	n := s.Segments()
+	last := len(s.Payload[0]) + len(s.Payload[1]) - (n-1)*s.SegmentSize
+	frames := h.reserve(p.Port, (n-1)*h.frames(head+c.Size())+h.frames(head+c.Head()+last))
+	if frames == nil {
+		return false
+	}
+	for c.Size() > 0 {
+		n := c.Size()
+		h.line = slices.Grow(h.line[:0], head+n)[:head+n]
+		h.stencil.put(h.line, n)
+		c.Next(h.line[head:])
+		frames = h.chain(frames, h.line)
+	}
+	h.id = h.stencil.id
+	h.emit(p.Port)
+	return true
+}
+
+// frames returns how many frames a packet of n bytes takes.
+func (h *Host) frames(n int) int { return (n + h.room() - 1) / h.room() }
+
+// chain appends one packet to h.out, in as many of the frames as it needs, and returns the rest of them.
+func (h *Host) chain(frames []uint32, b []byte) []uint32 {
+	for len(b) > 0 {
+		n := min(len(b), h.room())
+		d := packet.Desc{Off: frames[0] + headroom, Len: uint16(n)}
+		copy(h.arena.Bytes(&d), b[:n])
+		if b = b[n:]; len(b) > 0 {
+			d.Flags = packet.FlagMore
+		}
+		h.out = append(h.out, d)
+		frames = frames[1:]
+	}
+	return frames
+}
+
+// virtio_net_hdr (virtio 1.2, 5.1.6.2).
+const (
+	needsChecksum = 1
+	gsoTCP4       = 1
+	gsoUDPL4      = 5
+	gsoTCP6       = 4
+	gsoECN        = 0x80
+)
+
+// sendLarge sends one packet that the device cuts, and whose checksums it fills in.
+func (h *Host) sendLarge(p *ip.Path, s *tcp.Outgoing) bool {
+	c, head := &h.cut, h.stencil.n+h.cut.Head()
+	payload := len(s.Payload[0]) + len(s.Payload[1])
+	frames := h.reserve(p.Port, h.frames(head+payload))
+	if frames == nil {
+		return false
+	}
+	at := 0
+	for i, off := range frames {
+		d := packet.Desc{Off: off + headroom, Len: uint16(h.room())}
+		b := h.arena.Bytes(&d)
+		n := 0
+		if i == 0 {
+			h.stencil.put(b, c.Head()+payload)
+			n = h.stencil.n + c.Large(b[h.stencil.n:])
+		}
+		m := c.Payload(b[n:], at)
+		at += m
+		d.Len = uint16(n + m)
+		if i+1 < len(frames) {
+			d.Flags = packet.FlagMore
+		}
+		h.out = append(h.out, d)
+	}
+	first := &h.out[0]
+	first.Flags |= packet.FlagOffload
+	o := packet.Offload{
+		Flags: needsChecksum, HeadersEnd: uint16(headroom + head),
+		ChecksumFrom: uint16(headroom + h.stencil.n), ChecksumAt: tcp.ChecksumAt,
+	}
+	if s.Segments() > 1 {
+		o.GSO, o.SegmentSize = gsoOf(s), uint16(s.SegmentSize)
+	}
+	h.arena.SetOffload(first, &o)
+	h.id = h.stencil.id + uint16(s.Segments()) - 1
+	h.emit(p.Port)
+	return true
+}
+
+// gsoOf returns what a device is told of segments to be cut. CWR stays with the first (RFC 3168 6.1.2).
+func gsoOf(s *tcp.Outgoing) uint8 {
+	kind := uint8(gsoTCP4)
+	if !s.Tuple.Local.Is4() {
+		kind = gsoTCP6
+	}
+	if s.Header.Flags.Has(wire.FlagCWR) {
+		kind |= gsoECN
+	}
+	return kind
+}
+
+// queueTCP has segments wait for their neighbour, as far as there is room: the rest is lost, and sent
+// again when the timer says so.
+func (h *Host) queueTCP(now clock.Time, p *ip.Path, hdr *ip.Header) bool {
+	for first := true; h.cut.Size() > 0; first = false {
+		n := h.cut.Size()
+		h.line = slices.Grow(h.line[:0], n)[:n]
+		h.cut.Next(h.line)
+		switch v := h.IP.Send(now, p, hdr, h.line); {
+		case v == packet.DropNoFrame && first:
+			return false
+		case v != packet.Forward:
+			h.lost[v]++
+		}
+	}
+	return true
+}

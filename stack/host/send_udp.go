@@ -1,0 +1,198 @@
+package host
+
+import (
+	"slices"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
+)
+
+// udpOutput is the host as udp sees it.
+type udpOutput struct{ h *Host }
+
+// Offload implements udp.Output.
+func (o udpOutput) Offload() int { return 1<<16 - 1 - wire.IPv6Len - wire.UDPLen }
+
+// Send implements udp.Output.
+func (o udpOutput) Send(now clock.Time, s *udp.Outgoing) packet.Verdict {
+	h := o.h
+	port := ip.AnyPort
+	if s.Interface != 0 {
+		if port = uint8(s.Interface - 1); int(port) >= len(h.macs) {
+			return packet.DropNoRoute
+		}
+	}
+	p, why := h.way(now, s.Tuple, port, s.Hint)
+	if p == nil {
+		return why
+	}
+	t := *s.Tuple
+	switch {
+	case p.Kind == ip.Broadcast && !s.Broadcast:
+		return packet.DropDenied
+	case t.Local == ip.Addr{}:
+		src, ok := h.IP.Source(now, t.Remote, port)
+		if !ok {
+			return packet.DropNoRoute
+		}
+		t.Local = src
+	case !h.IP.Usable(t.Local):
+		return packet.DropDenied
+	}
+	hdr := ip.Header{
+		Src: t.Local, Dst: t.Remote, Proto: wire.ProtoUDP, TTL: s.TTL, TOS: s.TOS,
+		DontFragment: s.DontFragment, FlowLabel: h.label(&t),
+	}
+	h.datagrams.begin(s, &t)
+	v := h.sendUDP(now, p, &hdr, s)
+	if v == packet.Forward && s.Loop && p.Kind == ip.Multicast {
+		h.copyBack(&hdr, s)
+	}
+	return v
+}
+
+// sendUDP chooses how datagrams leave: straight into frames where each fits the path, else by way of ip,
+// which fragments them or has them wait for the neighbour.
+func (h *Host) sendUDP(now clock.Time, p *ip.Path, hdr *ip.Header, s *udp.Outgoing) packet.Verdict {
+	head := wire.IPv6Len + wire.UDPLen
+	if hdr.Src.Is4() {
+		head = wire.IPv4Len + wire.UDPLen
+	}
+	if head+s.SegmentSize > h.IP.MTU(now, p, hdr.Dst) {
+		if s.DontFragment {
+			return packet.DropTooBig
+		}
+		hdr.ID = h.IP.NextID(hdr)
+		return h.queueUDP(now, p, hdr)
+	}
+	if !p.Resolved {
+		return h.queueUDP(now, p, hdr)
+	}
+	hdr.ID = h.id
+	h.stencil.cut(p, hdr)
+	return h.frameUDP(p)
+}
+
+// frameUDP writes datagrams that fit the path into frames.
+func (h *Host) frameUDP(p *ip.Path) packet.Verdict {
+	c, head := &h.datagrams, h.stencil.n
+	frames := h.reserve(p.Port, (c.count()-1)*h.frames(head+c.size())+h.frames(head+c.lastSize()))
+	if frames == nil {
+		return packet.DropTxFull
+	}
+	for c.left() {
+		n := c.size()
+		if head+n <= h.room() {
+			h.out = append(h.out, packet.Desc{Off: frames[0] + headroom, Len: uint16(head + n)})
+			frames = frames[1:]
+			b := h.arena.Bytes(&h.out[len(h.out)-1])
+			h.stencil.put(b, n)
+			c.next(b[head:])
+		} else {
+			h.line = slices.Grow(h.line[:0], head+n)[:head+n]
+			h.stencil.put(h.line, n)
+			c.next(h.line[head:])
+			frames = h.chain(frames, h.line)
+		}
+	}
+	h.id = h.stencil.id
+	h.emit(p.Port)
+	return packet.Forward
+}
+
+// queueUDP gives datagrams to ip one by one. That all of them find room or none does is seen at the first.
+func (h *Host) queueUDP(now clock.Time, p *ip.Path, hdr *ip.Header) packet.Verdict {
+	for first := true; h.datagrams.left(); first = false {
+		h.line = slices.Grow(h.line[:0], h.datagrams.size())[:h.datagrams.size()]
+		h.datagrams.next(h.line)
+		v := h.IP.Send(now, p, hdr, h.line)
+		if v == packet.DropNoFrame {
+			v = packet.DropTxFull
+		}
+		if v != packet.Forward && first {
+			return v
+		}
+		if v != packet.Forward {
+			h.lost[v]++
+		}
+		if hdr.ID != 0 {
+			hdr.ID = h.IP.NextID(hdr)
+		}
+	}
+	return packet.Forward
+}
+
+// copyBack gives members of a group on this host what was sent to it (RFC 1112 6.1).
+func (h *Host) copyBack(hdr *ip.Header, s *udp.Outgoing) {
+	back := ip.Path{Port: ip.LoopPort, Resolved: true, Kind: ip.Multicast}
+	t := h.datagrams.t
+	h.datagrams.begin(s, &t)
+	h.stencil.cut(&back, hdr)
+	if v := h.frameUDP(&back); v != packet.Forward {
+		h.lost[v]++
+	}
+}
+
+// cutter cuts a udp.Outgoing into datagrams with their headers and checksums.
+type cutter struct {
+	o      *udp.Outgoing
+	t      ip.Tuple
+	pseudo uint32
+	at     int // payload that has been cut off
+	done   bool
+	piece  int // of o.Payload, that the next datagram begins in
+	off    int // in it
+}
+
+func (c *cutter) begin(o *udp.Outgoing, t *ip.Tuple) {
+	*c = cutter{o: o, t: *t, pseudo: pseudo(t, wire.ProtoUDP)}
+}
+
+// left reports whether there is a datagram; an empty one is the first.
+func (c *cutter) left() bool { return !c.done }
+
+// count returns how many datagrams there are in all.
+func (c *cutter) count() int {
+	if c.o.SegmentSize <= 0 || c.o.Len <= c.o.SegmentSize {
+		return 1
+	}
+	return (c.o.Len + c.o.SegmentSize - 1) / c.o.SegmentSize
+}
+
+// size returns the length of the next datagram with its header.
+func (c *cutter) size() int {
+	n := c.o.Len - c.at
+	if c.o.SegmentSize > 0 {
+		n = min(n, c.o.SegmentSize)
+	}
+	return wire.UDPLen + n
+}
+
+// lastSize returns that of the last one.
+func (c *cutter) lastSize() int {
+	if n := c.count(); n > 1 {
+		return wire.UDPLen + c.o.Len - (n-1)*c.o.SegmentSize
+	}
+	return wire.UDPLen + c.o.Len
+}
+
+// next writes the next datagram to the start of b.
+func (c *cutter) next(b []byte) {
+	n := c.size()
+	u := wire.UDP(wire.AppendUDP(b[:0], c.t.LocalPort, c.t.RemotePort, n-wire.UDPLen)[:n])
+	for rest := u[wire.UDPLen:]; len(rest) > 0; {
+		m := copy(rest, c.o.Payload[c.piece][c.off:])
+		rest = rest[m:]
+		if c.off += m; c.off == len(c.o.Payload[c.piece]) {
+			c.piece, c.off = c.piece+1, 0
+		}
+	}
+	if !c.o.NoChecksum {
+		u.FillChecksum(c.pseudo + uint32(n))
+	}
+	c.at += n - wire.UDPLen
+	c.done = c.at >= c.o.Len
+}

@@ -1,0 +1,94 @@
+package host
+
+import (
+	"errors"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
+)
+
+// letter is something that another loop of the group is to do.
+type letter struct {
+	to *Host
+	f  func(now clock.Time, h *Host)
+}
+
+// tell has another loop do something, soon.
+func (h *Host) tell(to *Host, f func(now clock.Time, h *Host)) {
+	h.letters = append(h.letters, letter{to, f})
+	h.post()
+}
+
+// post gives what waits to the mailboxes; what finds one full waits on, in order.
+func (h *Host) post() {
+	for i, l := range h.letters {
+		if !l.to.Loop.Do(func() { l.f(l.to.Loop.Now(), l.to) }) {
+			h.letters = h.letters[:copy(h.letters, h.letters[i:])]
+			h.Loop.Again()
+			return
+		}
+	}
+	clear(h.letters)
+	h.letters = h.letters[:0]
+}
+
+// change tells the other loops, and who asked for it, what one node has learned.
+func (h *Host) change(now clock.Time, c ip.Change) {
+	for _, o := range h.group.Hosts {
+		if o != h {
+			h.tell(o, func(now clock.Time, o *Host) { o.IP.Apply(now, &c) })
+		}
+	}
+	if h.changed != nil {
+		h.changed(now, c)
+	}
+}
+
+// icmp tells a transport of an ICMP error: that of the loop which the flow belongs to.
+func (h *Host) icmp(now clock.Time, e *ip.ICMPError) {
+	if e.Proto != wire.ProtoTCP && e.Proto != wire.ProtoUDP || len(e.Quote) < wire.UDPLen {
+		return
+	}
+	owner := h.group.Owner(&e.Tuple)
+	if owner == h {
+		h.hear(now, e)
+		return
+	}
+	c := *e
+	c.Quote = append([]byte(nil), e.Quote...)
+	h.tell(owner, func(now clock.Time, o *Host) { o.hear(now, &c) })
+}
+
+func (h *Host) hear(now clock.Time, e *ip.ICMPError) {
+	if e.Proto == wire.ProtoUDP {
+		h.UDP.ICMP(now, e)
+		return
+	}
+	type hearing interface {
+		ICMP(now clock.Time, t *ip.Tuple, seq uint32, e ip.ICMPError)
+	}
+	if m, ok := any(h.TCP).(hearing); ok {
+		m.ICMP(now, &e.Tuple, e.Seq(), *e)
+	}
+}
+
+// groups is the host as udp's sockets see it when they join groups.
+type groups struct{ h *Host }
+
+var errNoInterface = errors.New("no such interface")
+
+// Listen implements udp.Groups.
+func (g groups) Listen(now clock.Time, socket uint32, iface uint32, group ip.Addr, include bool, sources []ip.Addr) error {
+	port := uint8(iface - 1)
+	if iface == 0 {
+		p, _ := g.h.way(now, &ip.Tuple{Remote: group}, ip.AnyPort, nil)
+		if p == nil {
+			return errNoInterface
+		}
+		port = p.Port
+	} else if iface > uint32(len(g.h.macs)) {
+		return errNoInterface
+	}
+	return g.h.IP.Listen(now, socket, port, group, include, sources)
+}

@@ -1,0 +1,124 @@
+package host
+
+import (
+	"encoding/binary"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// headroom is the room that a frame has in front of a packet that is made here: for packet.Offload, and for
+// headers that somebody pushes. It keeps the network header aligned to four bytes.
+const headroom = 66
+
+// way returns the path of a flow: the one that hint names if it is still right, else what the routes say,
+// which hint then names.
+func (h *Host) way(now clock.Time, t *ip.Tuple, port uint8, hint *uint64) (*ip.Path, packet.Verdict) {
+	if hint != nil && *hint != 0 {
+		if p := h.IP.Path(now, ip.Ref(*hint)); p != nil {
+			return p, packet.Forward
+		}
+	}
+	p, why := h.IP.Route(now, t.Remote, t.Local, port)
+	if p == nil {
+		return nil, why
+	}
+	if hint != nil {
+		*hint = uint64(p.Ref)
+	}
+	return p, packet.Forward
+}
+
+// stencil is what the Ethernet and IP headers of the packets of one send have in common.
+type stencil struct {
+	b   [wire.EthernetLen + wire.IPv6Len]byte
+	n   int // length
+	v4  bool
+	sum uint32 // of the IPv4 header without its length, identification and checksum
+	id  uint16 // of the next packet
+}
+
+// cut makes the stencil of packets that go by path.
+func (s *stencil) cut(p *ip.Path, hdr *ip.Header) {
+	s.n = p.Put(s.b[:], hdr, 0)
+	s.v4 = hdr.Src.Is4()
+	if s.v4 {
+		q := wire.IPv4(s.b[wire.EthernetLen:s.n])
+		q.SetTotalLen(0)
+		q.SetID(0)
+		q.SetChecksum(0)
+		s.sum, s.id = wire.Sum(q, 0), hdr.ID
+	}
+}
+
+// put writes the headers of a packet with payload bytes behind them to the start of b.
+func (s *stencil) put(b []byte, payload int) {
+	copy(b, s.b[:s.n])
+	q := b[wire.EthernetLen:s.n]
+	if !s.v4 {
+		binary.BigEndian.PutUint16(q[4:], uint16(payload))
+		return
+	}
+	total := uint16(payload + wire.IPv4Len)
+	binary.BigEndian.PutUint16(q[2:], total)
+	binary.BigEndian.PutUint16(q[4:], s.id)
+	binary.BigEndian.PutUint16(q[10:], wire.Fold(s.sum+uint32(total)+uint32(s.id)))
+	s.id++
+}
+
+// pseudo returns the sum of the pseudo header of a packet without length.
+func pseudo(t *ip.Tuple, proto uint8) uint32 {
+	if t.Local.Is4() {
+		return wire.PseudoHeader4(t.Local.As4(), t.Remote.As4(), proto, 0)
+	}
+	return wire.PseudoHeader6(t.Local, t.Remote, proto, 0)
+}
+
+// label returns the flow label of a flow (RFC 6437 3): the same for all its packets, and not to be guessed.
+func (h *Host) label(t *ip.Tuple) uint32 {
+	if t.Local.Is4() {
+		return 0
+	}
+	x := h.seed ^ binary.LittleEndian.Uint64(t.Local[8:]) ^ binary.LittleEndian.Uint64(t.Remote[8:])*0x9e3779b97f4a7c15
+	x ^= binary.LittleEndian.Uint64(t.Remote[:]) + uint64(t.LocalPort)<<16 + uint64(t.RemotePort)
+	x *= 0xd1b54a32d192ed03
+	return uint32(x>>44) | 1 // 0 would say that there is none
+}
+
+// room returns how many bytes of a packet one frame holds.
+func (h *Host) room() int { return h.arena.FrameSize() - headroom }
+
+// reserve passes n frames for packets by a path to the caller; nil says that there is no room now.
+func (h *Host) reserve(port uint8, n int) []uint32 {
+	if port == ip.LoopPort {
+		return h.Loop.ReserveLocal(n)
+	}
+	return h.Loop.Reserve(port, n)
+}
+
+// emit sends the packets in h.out, in frames that reserve gave. Those that come back to this host have not
+// passed the engine of the loop, and pass one here.
+func (h *Host) emit(port uint8) {
+	if port == ip.LoopPort {
+		h.look()
+		h.Loop.Local(h.out)
+	} else {
+		h.Loop.Originate(port, h.out)
+	}
+	h.out = h.out[:0]
+}
+
+// look has the own engine make its findings about h.out.
+func (h *Host) look() {
+	for i := range h.out {
+		h.out[i].Port = ip.LoopPort
+	}
+	h.back.D = h.out
+	var done [1]*packet.Batch
+	if err := h.engine.Submit(&h.back); err != nil {
+		panic(err) // it has room for one batch, and has handed back the last
+	}
+	h.engine.Poll(done[:])
+}
