@@ -258,7 +258,7 @@ func (m *Monitor) sentData(s *side, seg wire.TCP, ecn wire.ECN, size int) {
 // sentFIN: one FIN, at one place, and nothing behind it.
 func (m *Monitor) sentFIN(s *side, fin bool, from, to uint64) {
 	if s.fin != 0 {
-		m.check(to <= s.fin, "data behind the FIN at %d", s.fin)
+		m.check(to <= s.fin || from == to, "data behind the FIN at %d", s.fin)
 		m.check(!fin || to == s.fin, "FIN at %d and before at %d", to, s.fin)
 		m.check(from <= s.fin+1, "from behind the FIN at %d", s.fin)
 	}
