@@ -103,7 +103,7 @@ func (c *Conn) leave() {
 		q.release(&m.buffers, q.end)
 		m.putQueue(q)
 	}
-	c.sender.board.Release()
+	c.sender.release()
 	c.ackAt, c.probeAt = never, never
 	if c.rcv != nil {
 		c.rcv.prune()

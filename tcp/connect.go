@@ -63,7 +63,7 @@ func (m *Mux) birth(now clock.Time, t *ip.Tuple, o *Options) (*Conn, error) {
 		return nil, err
 	}
 	c.tuple, c.opt = *t, m.intern(o)
-	c.sender.cc = control
+	c.sender.cc, c.sender.maxPacing = control, o.MaxPacing
 	c.ackAt, c.probeAt, c.heardAt, c.progressAt = never, never, now, now
 	c.rcvLimit = m.initialReceive(c.opt)
 	c.quick = quickAcks
@@ -77,12 +77,12 @@ const initialMSS = 536
 
 // begin starts an active open at sequence number iss.
 func (c *Conn) begin(iss uint32) {
-	c.una, c.nxt, c.end = iss, iss, iss+1
+	c.una, c.nxt, c.end, c.short = iss, iss, iss+1, iss
 	c.tsOffset = c.m.front.secrets.timestampOffset(&c.tuple)
 	c.peerMSS = defaultMSS(&c.tuple)
 	c.rcvScale = scaleFor(c.opt)
-	c.sender.init(&c.m.losses, iss, loss.Options{MSS: initialMSS}, c.sender.cc)
-	c.resize()
+	c.segment = uint16(c.segmentSize())
+	c.sender.init(&c.m.losses, iss, c.lossOptions(), c.sender.cc)
 	c.m.mark(c)
 }
 
@@ -107,6 +107,7 @@ func (m *Mux) opened(now clock.Time, h *handshake) *Conn {
 			c.coldly().cookie = slices.Clone(h.cookie)
 		}
 	}
+	c.short = c.una
 	c.rcvNxt, c.acked = h.irs+1, h.irs+1
 	c.rcvAdv = c.rcvNxt + min(c.rcvLimit, 0xffff) // what the SYN-ACK said
 	c.rcvScale = h.receiveScale
@@ -114,8 +115,8 @@ func (m *Mux) opened(now clock.Time, h *handshake) *Conn {
 	c.wl1, c.wl2 = h.irs, c.una
 	c.edge = c.end + uint32(h.window)
 	c.maxWnd = uint32(h.window)
+	c.segment = uint16(c.segmentSize())
 	c.sender.init(&m.losses, c.una, c.lossOptions(), c.sender.cc)
-	c.resize()
 	if h.sent != 0 {
 		c.sender.board.Measured(now, now.Sub(h.sent))
 	}
@@ -155,21 +156,21 @@ func (c *Conn) lossOptions() loss.Options {
 	return o
 }
 
-// resize sets the size of segments from the peer's MSS, the application's and the MTU of the way
-// (RFC 9293 3.7.1, MUST-16), and tells who counts in segments.
+// resize sets the size of segments anew, and tells who counts in them.
 func (c *Conn) resize() {
+	c.segment = uint16(c.segmentSize())
+	c.sender.setOptions(c.lossOptions())
+}
+
+// segmentSize is the largest that a segment may be, with its options, by the peer's MSS, the
+// application's and the MTU of the way (RFC 9293 3.7.1, MUST-16).
+func (c *Conn) segmentSize() int {
 	mtu := c.m.cfg.Output.MTU(&c.tuple)
 	n := min(int(c.peerMSS), c.pathMTU(mtu)-headersLen(&c.tuple))
 	if c.opt.MSS > 0 {
 		n = min(n, c.opt.MSS)
 	}
-	n = max(n, minMSS)
-	if n == int(c.segment) {
-		return
-	}
-	c.segment = uint16(n)
-	c.sender.board.SetOptions(c.lossOptions())
-	c.sender.cc.SetMSS(uint32(c.mss()))
+	return max(min(n, 0xffff), minMSS)
 }
 
 // announcedMSS is what our SYN says: what the interface takes (RFC 9293 3.7.1, MUST-14).

@@ -8,12 +8,10 @@ import (
 // ecnMarks is what a connection keeps of explicit congestion notification: RFC 3168, its use by DCTCP
 // (RFC 8257), and accurate ECN (RFC 9768).
 type ecnMarks struct {
-	cwrEnd  uint32 // SND.NXT when the window was last reduced: once per round trip
 	arrive  uint32 // packets that came marked: r.cep
 	told    uint32 // marked packets that the peer has reported: s.cep
 	mode    ecnAgreed
 	echo    bool // send ECN-Echo until the peer answers by CWR
-	reduced bool // answer the peer's ECN-Echo by CWR in the next new data
 	opened  bool // the ACK that ended the handshake, whose ACE field is special, was sent or received
 	synMark wire.ECN
 }
@@ -105,7 +103,7 @@ func (e *ecnMarks) stamp(c *Conn, o *Outgoing, n int, fresh bool) {
 		if e.echo {
 			o.Header.Flags |= wire.FlagECE
 		}
-		if e.reduced && n > 0 && fresh {
+		if c.sender.cwr && n > 0 && fresh {
 			o.Header.Flags |= wire.FlagCWR
 		}
 	case ecnAccurate:
@@ -127,7 +125,7 @@ func (e *ecnMarks) stamp(c *Conn, o *Outgoing, n int, fresh bool) {
 func (e *ecnMarks) stamped(c *Conn, o *Outgoing) {
 	e.opened = e.opened || !c.has(flagPassive)
 	if o.Header.Flags.Has(wire.FlagCWR) && e.mode == ecnClassic {
-		e.reduced = false
+		c.sender.cwr = false
 	}
 }
 
@@ -170,24 +168,15 @@ func (e *ecnMarks) acked(c *Conn, s *Segment, n uint32) (reduce bool, marked uin
 		if !s.Flags.Has(wire.FlagECE) || s.Flags.Has(wire.FlagSYN) {
 			return false, 0
 		}
-		marked = n
+		return true, n
 	case ecnAccurate:
 		if s.Flags.Has(wire.FlagSYN) {
 			return false, 0
 		}
 		marked = e.reported(c, aceField(s)) * uint32(c.mss())
-		if marked == 0 {
-			return false, 0
-		}
-	default:
-		return false, 0
+		return marked > 0, marked
 	}
-	if seqBefore(s.Ack, e.cwrEnd) && e.cwrEnd != 0 {
-		return false, marked
-	}
-	e.cwrEnd = c.nxt
-	e.reduced = true
-	return true, marked
+	return false, 0
 }
 
 // reported returns how many more packets the peer says to have received marked (RFC 9768 3.2.2.5).

@@ -169,7 +169,8 @@ func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 	if size > 0 {
 		pieces, total := c.snd.slice(seq, int(size))
 		if uint32(total) < size {
-			size, fin = uint32(total), false
+			size, fin = c.fewer(uint32(total)), false
+			pieces = shorten(pieces, int(size))
 		}
 		o.Payload = pieces
 		if seq+size == c.end {
@@ -184,6 +185,20 @@ func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 		return 0, false
 	}
 	return size + b2u(fin), true
+}
+
+// fewer rounds what lies in two chunks down to full segments, where there is one.
+func (c *Conn) fewer(n uint32) uint32 {
+	if mss := uint32(c.mss()); n > mss {
+		n -= n % mss
+	}
+	return n
+}
+
+// shorten returns the first n bytes of both pieces.
+func shorten(p [2][]byte, n int) [2][]byte {
+	first := min(n, len(p[0]))
+	return [2][]byte{p[0][:first], p[1][:n-first]}
 }
 
 // sendACK sends an ACK alone.

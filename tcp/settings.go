@@ -38,13 +38,14 @@ func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 		if err != nil {
 			return err
 		}
-		c.sender.cc = control
+		c.sender.setControl(control)
 	}
 	resize := o.MSS != c.opt.MSS
 	if o.ReceiveBuffer > 0 {
 		c.rcvLimit = c.m.initialReceive(o)
 	}
 	c.opt = c.m.intern(o)
+	c.sender.maxPacing = o.MaxPacing
 	if resize && !c.over() {
 		c.resize()
 	}

@@ -69,7 +69,6 @@ func (c *Conn) takeSYN(now clock.Time, s *Segment) {
 	c.maxWnd = uint32(s.Window)
 	c.wl1 = s.Seq
 	c.heardAt = now
-	c.segment = 0
 	c.resize()
 	c.ackNow()
 }
