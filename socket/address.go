@@ -1,0 +1,104 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/ip"
+)
+
+// family is the digit at the end of a network's name.
+type family byte
+
+// network takes the name of a network apart: "tcp4" is "tcp" and '4'; without a digit it is both.
+func network(name string) (proto string, f family, err error) {
+	proto = name
+	if strings.HasSuffix(name, "4") || strings.HasSuffix(name, "6") {
+		proto, f = name[:len(name)-1], family(name[len(name)-1])
+	}
+	if proto != "tcp" && proto != "udp" {
+		return "", 0, net.UnknownNetworkError(name)
+	}
+	return proto, f, nil
+}
+
+// allows reports whether a is of the family.
+func (f family) allows(a netip.Addr) bool { return f == 0 || (f == '4') == a.Unmap().Is4() }
+
+// any returns the unspecified address.
+func (f family) any() ip.Addr {
+	if f == '4' {
+		return ip.Unspecified4
+	}
+	return ip.Addr{}
+}
+
+// local returns the address to listen on; an empty host is any.
+func local(f family, p netip.AddrPort) (ip.Addr, error) {
+	a := p.Addr()
+	if !a.IsValid() {
+		return f.any(), nil
+	}
+	if !f.allows(a) {
+		return ip.Addr{}, &net.AddrError{Err: "no suitable address", Addr: p.String()}
+	}
+	return ip.From(a), nil
+}
+
+// port reads a number or the name of a service.
+func port(proto, s string) (uint16, error) {
+	if s == "" {
+		return 0, nil
+	}
+	if n, err := strconv.ParseUint(s, 10, 16); err == nil {
+		return uint16(n), nil
+	}
+	n, err := net.LookupPort(proto, s)
+	return uint16(n), err
+}
+
+// resolve returns the addresses that an address such as "host:port" stands for. An empty host is the
+// invalid netip.Addr.
+func (s *Stack) resolve(ctx context.Context, proto string, f family, address string) ([]netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	n, err := port(proto, service)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.Addr{}, n)}, nil
+	}
+	addrs, err := s.lookup(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.AddrPort
+	for _, a := range addrs {
+		if f.allows(a) {
+			out = append(out, netip.AddrPortFrom(a.Unmap(), n))
+		}
+	}
+	if len(out) == 0 {
+		return nil, &net.AddrError{Err: "no suitable address", Addr: host}
+	}
+	return out, nil
+}
+
+func (s *Stack) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(name); err == nil {
+		return []netip.Addr{a.WithZone("")}, nil
+	}
+	if s.cfg.Resolver == nil {
+		return nil, &net.DNSError{Err: errNoResolver.Error(), Name: name, IsNotFound: true}
+	}
+	return s.cfg.Resolver(ctx, name)
+}
+
+var errNoResolver = errors.New("not a numeric address, and no resolver is configured")

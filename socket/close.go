@@ -1,0 +1,115 @@
+package socket
+
+import (
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp"
+)
+
+// Close implements net.Conn. What was written is still sent, unless SetLinger said otherwise; data that
+// nobody has read makes it a reset. Goroutines that wait return net.ErrClosed.
+func (c *TCPConn) Close() error {
+	now := c.h.Enter()
+	defer c.h.Exit()
+	return c.close(now)
+}
+
+func (c *TCPConn) close(now clock.Time) error {
+	if c.c == nil {
+		return c.fault("close", net.ErrClosed)
+	}
+	t := c.c
+	c.forget()
+	switch {
+	case c.linger == 0 && c.flags&lingers != 0:
+		t.Abort(now)
+	case c.linger > 0 && c.flags&lingers != 0 && t.Unacked() > 0:
+		c.lingerFor(now, t, time.Duration(c.linger)*time.Second)
+	default:
+		t.Close(now)
+	}
+	return nil
+}
+
+// forget parts from the connection of the Mux, which the caller ends.
+func (c *TCPConn) forget() {
+	c.c = nil
+	c.rq.fail(net.ErrClosed)
+	c.wq.fail(net.ErrClosed)
+	if w := c.watch; w != nil {
+		c.watch = nil
+		w.gone(c)
+	}
+}
+
+// lingerFor gives t some time to bring away what it has, and resets it if that does not suffice.
+func (c *TCPConn) lingerFor(now clock.Time, t *tcp.Conn, d time.Duration) {
+	h := c.h
+	t.SetOwner(nil)
+	t.CloseRead(now)
+	t.CloseWrite(now)
+	time.AfterFunc(d, func() {
+		now := h.Enter()
+		defer h.Exit()
+		if t.Unacked() > 0 {
+			t.Abort(now)
+		} else {
+			t.Close(now)
+		}
+	})
+}
+
+// CloseWrite sends a FIN behind what was written; reading goes on.
+func (c *TCPConn) CloseWrite() error {
+	now := c.h.Enter()
+	defer c.h.Exit()
+	return c.closeWrite(now)
+}
+
+func (c *TCPConn) closeWrite(now clock.Time) error {
+	if c.c == nil {
+		return c.fault("close", net.ErrClosed)
+	}
+	if c.flags&writeClosed == 0 {
+		c.flags |= writeClosed
+		c.wq.fail(syscall.EPIPE)
+		c.c.CloseWrite(now)
+	}
+	return nil
+}
+
+// CloseRead has reads return io.EOF, now and later. What comes is thrown away.
+func (c *TCPConn) CloseRead() error {
+	now := c.h.Enter()
+	defer c.h.Exit()
+	if c.c == nil {
+		return c.fault("close", net.ErrClosed)
+	}
+	if c.flags&readClosed == 0 {
+		c.flags |= readClosed
+		c.c.CloseRead(now)
+		c.serveReads(now)
+	}
+	return nil
+}
+
+// Abort closes the connection with a reset, and drops what was written and not sent.
+func (c *TCPConn) Abort() error {
+	now := c.h.Enter()
+	defer c.h.Exit()
+	if c.c == nil {
+		return c.fault("close", net.ErrClosed)
+	}
+	c.abort(now)
+	return nil
+}
+
+func (c *TCPConn) abort(now clock.Time) {
+	if t := c.c; t != nil {
+		c.forget()
+		t.Abort(now)
+	}
+}

@@ -1,0 +1,165 @@
+package socket
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/udp"
+)
+
+// wants are the control messages that a program has asked for, by setsockopt on the shadow socket.
+type wants uint32
+
+const (
+	wantTOS wants = 1 << iota
+	wantTClass
+	wantInfo4
+	wantInfo6
+	wantTTL
+	wantHopLimit
+	wantGRO
+	wantTime
+)
+
+// appendControl appends what was asked for of a message to b, as recvmsg(2) on Linux does; what does not
+// fit is left out and reported.
+func appendControl(b []byte, w wants, m *udp.Message) (out []byte, fits bool) {
+	a := controls{b: b, fits: true}
+	if m.Remote.Is4() {
+		a.v4(w, m)
+	} else {
+		a.v6(w, m)
+	}
+	if w&wantGRO != 0 && m.SegmentSize > 0 {
+		a.int32(unix.IPPROTO_UDP, unix.UDP_GRO, uint32(m.SegmentSize))
+	}
+	return a.b, a.fits
+}
+
+// controls is a list of control messages that is being made.
+type controls struct {
+	b    []byte
+	fits bool
+}
+
+func (a *controls) v4(w wants, m *udp.Message) {
+	if w&wantInfo4 != 0 {
+		// struct in_pktinfo: interface, local address, destination of the header.
+		if p := a.add(unix.IPPROTO_IP, unix.IP_PKTINFO, 12); p != nil {
+			local := m.Local.As4()
+			binary.NativeEndian.PutUint32(p, m.Interface)
+			copy(p[4:], local[:])
+			copy(p[8:], local[:])
+		}
+	}
+	if w&wantTOS != 0 {
+		if p := a.add(unix.IPPROTO_IP, unix.IP_TOS, 1); p != nil {
+			p[0] = m.TOS
+		}
+	}
+	if w&wantTTL != 0 {
+		a.int32(unix.IPPROTO_IP, unix.IP_TTL, uint32(m.TTL))
+	}
+}
+
+func (a *controls) v6(w wants, m *udp.Message) {
+	if w&wantInfo6 != 0 {
+		// struct in6_pktinfo: address, interface.
+		if p := a.add(unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, 20); p != nil {
+			copy(p, m.Local[:])
+			binary.NativeEndian.PutUint32(p[16:], m.Interface)
+		}
+	}
+	if w&wantTClass != 0 {
+		a.int32(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, uint32(m.TOS))
+	}
+	if w&wantHopLimit != 0 {
+		a.int32(unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, uint32(m.TTL))
+	}
+}
+
+func (a *controls) int32(level, kind int32, v uint32) {
+	if p := a.add(level, kind, 4); p != nil {
+		binary.NativeEndian.PutUint32(p, v)
+	}
+}
+
+// add appends a header and room for n bytes of data, which it returns, zeroed; nil where they do not fit.
+func (a *controls) add(level, kind int32, n int) []byte {
+	at, space := len(a.b), unix.CmsgSpace(n)
+	if cap(a.b)-at < space {
+		a.fits = false
+		return nil
+	}
+	a.b = a.b[:at+space]
+	clear(a.b[at:])
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&a.b[at]))
+	h.Level, h.Type = level, kind
+	h.SetLen(unix.CmsgLen(n))
+	return a.b[at+unix.CmsgLen(0):][:n]
+}
+
+// parseControl reads the control messages of a datagram to be sent. Those that it does not know are an
+// error, as for sendmsg(2).
+func parseControl(b []byte, m *udp.Message) error {
+	for len(b) > 0 {
+		h, data, rest, err := unix.ParseOneSocketControlMessage(b)
+		if err != nil {
+			return unix.EINVAL
+		}
+		if !applyControl(&h, data, m) {
+			return unix.EINVAL
+		}
+		b = rest
+	}
+	return nil
+}
+
+func applyControl(h *unix.Cmsghdr, data []byte, m *udp.Message) bool {
+	switch [2]int32{h.Level, h.Type} {
+	case [2]int32{unix.IPPROTO_UDP, unix.UDP_SEGMENT}:
+		if len(data) < 2 {
+			return false
+		}
+		m.SegmentSize = int(binary.NativeEndian.Uint16(data))
+	case [2]int32{unix.IPPROTO_IP, unix.IP_TOS}, [2]int32{unix.IPPROTO_IPV6, unix.IPV6_TCLASS}:
+		return octet(data, &m.TOS)
+	case [2]int32{unix.IPPROTO_IP, unix.IP_TTL}, [2]int32{unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT}:
+		return octet(data, &m.TTL)
+	case [2]int32{unix.IPPROTO_IP, unix.IP_PKTINFO}:
+		if len(data) < 12 {
+			return false
+		}
+		m.Interface = binary.NativeEndian.Uint32(data)
+		if a := netip.AddrFrom4([4]byte(data[4:8])); !a.IsUnspecified() {
+			m.Local = ip.From(a)
+		}
+	case [2]int32{unix.IPPROTO_IPV6, unix.IPV6_PKTINFO}:
+		if len(data) < 20 {
+			return false
+		}
+		m.Local = ip.Addr(data[:16])
+		m.Interface = binary.NativeEndian.Uint32(data[16:])
+	default:
+		return false
+	}
+	return true
+}
+
+// octet reads a value that is one byte or an int.
+func octet(data []byte, v *uint8) bool {
+	switch {
+	case len(data) >= 4:
+		n := binary.NativeEndian.Uint32(data)
+		*v = uint8(n)
+		return n <= 255
+	case len(data) >= 1:
+		*v = data[0]
+		return true
+	}
+	return false
+}

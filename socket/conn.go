@@ -1,0 +1,242 @@
+package socket
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/stack/host"
+	"github.com/millrace/millrace/tcp"
+)
+
+// TCPConn is a TCP connection: a net.Conn. Any goroutine may call its methods, several at once: reads
+// among themselves and writes among themselves complete in the order of their calls.
+type TCPConn struct {
+	h     *host.Host
+	c     *tcp.Conn // nil once closed. It and all below belong to the loop
+	rq    queue
+	wq    queue
+	watch watcher // who else hears of events; nil: nobody
+	tuple ip.Tuple
+	flags connFlags
+	// linger is as SetLinger has it, in seconds.
+	linger int16
+}
+
+// connFlags are what a connection is about to do or has done.
+type connFlags uint8
+
+const (
+	connecting connFlags = 1 << iota
+	readClosed
+	writeClosed
+	lingers
+)
+
+// watcher is told of events of a connection, by the loop.
+type watcher interface {
+	ready(c *TCPConn, ev tcp.Events)
+	// gone says that c is closed and the watcher has been forgotten.
+	gone(c *TCPConn)
+}
+
+// Ready implements tcp.Owner: it does for waiting goroutines what they came for.
+func (c *TCPConn) Ready(ev tcp.Events) {
+	if c.c == nil {
+		return
+	}
+	if c.flags&connecting != 0 {
+		c.dialed(ev)
+		return
+	}
+	now := c.h.Loop.Now()
+	if ev&(tcp.Readable|tcp.Closed) != 0 {
+		c.serveReads(now)
+	}
+	if ev&(tcp.Writable|tcp.Closed) != 0 {
+		c.serveWrites(now)
+	}
+	if c.watch != nil {
+		c.watch.ready(c, ev)
+	}
+}
+
+// serveReads completes the reads that can be.
+func (c *TCPConn) serveReads(now clock.Time) {
+	for c.rq.head != nil {
+		w := c.rq.head
+		n, err := c.read(now, w.buf)
+		if n == 0 && err == nil && len(w.buf) > 0 {
+			return
+		}
+		w.n = n
+		c.rq.finish(err)
+	}
+}
+
+// serveWrites goes on with the writes that wait.
+func (c *TCPConn) serveWrites(now clock.Time) {
+	for c.wq.head != nil {
+		w := c.wq.head
+		n, err := c.write(now, w.buf)
+		w.n += n
+		w.buf = w.buf[n:]
+		if len(w.buf) > 0 && err == nil {
+			return
+		}
+		c.wq.finish(err)
+	}
+}
+
+// read takes what is there; 0 and no error is nothing yet.
+func (c *TCPConn) read(now clock.Time, b []byte) (int, error) {
+	switch {
+	case c.c == nil:
+		return 0, net.ErrClosed
+	case c.rq.expired(now):
+		return 0, os.ErrDeadlineExceeded
+	case c.flags&readClosed != 0:
+		return 0, io.EOF
+	}
+	n := c.c.Read(now, b)
+	if n == 0 && len(b) > 0 && c.c.Finished() {
+		return 0, c.ending(io.EOF)
+	}
+	return n, nil
+}
+
+// ending returns why the connection ended, or usual where it did so in order.
+func (c *TCPConn) ending(usual error) error {
+	if err := c.c.Err(); err != nil {
+		return err
+	}
+	return usual
+}
+
+// write gives what there is room for.
+func (c *TCPConn) write(now clock.Time, b []byte) (int, error) {
+	if err := c.writable(now); err != nil {
+		return 0, err
+	}
+	return c.c.Write(now, b), nil
+}
+
+// writable returns why nothing can be written any more.
+func (c *TCPConn) writable(now clock.Time) error {
+	switch {
+	case c.c == nil:
+		return net.ErrClosed
+	case c.wq.expired(now):
+		return os.ErrDeadlineExceeded
+	case c.flags&writeClosed != 0:
+		return syscall.EPIPE
+	}
+	if err := c.c.Err(); err != nil {
+		return err
+	}
+	if c.c.State() == tcp.StateClosed {
+		return syscall.EPIPE
+	}
+	return nil
+}
+
+// Read implements net.Conn: it returns at least one byte, or io.EOF, or a *net.OpError.
+func (c *TCPConn) Read(b []byte) (int, error) {
+	now := c.h.Enter()
+	if c.rq.head == nil || len(b) == 0 {
+		n, err := c.read(now, b)
+		if n > 0 || err != nil || len(b) == 0 {
+			c.h.Exit()
+			return n, c.fault("read", err)
+		}
+	}
+	w := newWaiter()
+	w.buf = b
+	c.rq.park(w, c)
+	c.h.Exit()
+	w.wait()
+	n, err := w.n, w.err
+	w.free()
+	return n, c.fault("read", err)
+}
+
+// Write implements net.Conn: it returns when all of b is in the send buffer, which says nothing about
+// the peer.
+func (c *TCPConn) Write(b []byte) (int, error) {
+	now := c.h.Enter()
+	n := 0
+	if c.wq.head == nil {
+		var err error
+		n, err = c.write(now, b)
+		if n == len(b) || err != nil {
+			c.h.Exit()
+			return n, c.fault("write", err)
+		}
+	}
+	w := newWaiter()
+	w.buf, w.n = b[n:], n
+	c.wq.park(w, c)
+	c.h.Exit()
+	w.wait()
+	n, err := w.n, w.err
+	w.free()
+	return n, c.fault("write", err)
+}
+
+// fault wraps an error of an operation; io.EOF and nil stay.
+func (c *TCPConn) fault(op string, err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	if n, ok := err.(syscall.Errno); ok {
+		err = os.NewSyscallError(op, n)
+	}
+	return opError(op, "tcp", c.LocalAddr(), c.RemoteAddr(), number(op, err))
+}
+
+// expire implements expirer.
+func (c *TCPConn) expire(w *waiter) {
+	c.h.Enter()
+	c.rq.expire(w)
+	c.wq.expire(w)
+	c.h.Exit()
+}
+
+// LocalAddr returns a *net.TCPAddr.
+func (c *TCPConn) LocalAddr() net.Addr { return tcpAddr(c.tuple.Local, c.tuple.LocalPort) }
+
+// RemoteAddr returns a *net.TCPAddr.
+func (c *TCPConn) RemoteAddr() net.Addr { return tcpAddr(c.tuple.Remote, c.tuple.RemotePort) }
+
+func tcpAddr(a ip.Addr, port uint16) net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.Netip(), port))
+}
+
+// SetDeadline implements net.Conn.
+func (c *TCPConn) SetDeadline(t time.Time) error { return c.setDeadline(t, true, true) }
+
+// SetReadDeadline implements net.Conn.
+func (c *TCPConn) SetReadDeadline(t time.Time) error { return c.setDeadline(t, true, false) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *TCPConn) SetWriteDeadline(t time.Time) error { return c.setDeadline(t, false, true) }
+
+func (c *TCPConn) setDeadline(t time.Time, read, write bool) error {
+	c.h.Enter()
+	defer c.h.Exit()
+	if c.c == nil {
+		return c.fault("set", net.ErrClosed)
+	}
+	if read {
+		c.rq.setDeadline(t)
+	}
+	if write {
+		c.wq.setDeadline(t)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package socket
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/stack/host"
+	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/udp"
+)
+
+// Dialer has what a connection may begin with, beside its address. The zero value is usual.
+type Dialer struct {
+	Local   netip.AddrPort // zero address or port: chosen
+	Timeout time.Duration  // for all of a Dial; 0 is none but the context's
+	TCP     *tcp.Options   // nil: Config.Host.TCP.Defaults
+	UDP     *udp.Options
+}
+
+// Dial connects to an address such as "198.18.0.1:80" or "[2001:db8::1]:80" in a network "tcp", "tcp4",
+// "tcp6", "udp", "udp4" or "udp6".
+func (s *Stack) Dial(network, address string) (net.Conn, error) {
+	return s.DialContext(context.Background(), network, address)
+}
+
+// DialContext is Dial until ctx ends, which does nothing to a connection that is made.
+func (s *Stack) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return s.DialWith(ctx, &Dialer{}, network, address)
+}
+
+// DialWith is DialContext with all that can be chosen. Of several addresses that a name has, the first
+// that answers is taken.
+func (s *Stack) DialWith(ctx context.Context, d *Dialer, name, address string) (net.Conn, error) {
+	if d.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
+	}
+	proto, f, err := network(name)
+	if err != nil {
+		return nil, opError("dial", name, nil, nil, err)
+	}
+	remotes, err := s.resolve(ctx, proto, f, address)
+	if err != nil {
+		return nil, opError("dial", name, nil, nil, err)
+	}
+	var first error
+	for _, r := range remotes {
+		c, err := s.dialOne(ctx, d, name, proto, r)
+		if err == nil {
+			return c, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+func (s *Stack) dialOne(ctx context.Context, d *Dialer, name, proto string, r netip.AddrPort) (net.Conn, error) {
+	if proto == "udp" {
+		c, err := s.dialUDP(ctx, d, name, r)
+		if err != nil {
+			return nil, opError("dial", name, nil, net.UDPAddrFromAddrPort(r), err)
+		}
+		return c, nil
+	}
+	c, err := s.dialTCP(ctx, d, r)
+	if err != nil {
+		return nil, opError("dial", name, nil, net.TCPAddrFromAddrPort(r), err)
+	}
+	return c, nil
+}
+
+// tuple returns the addresses of a flow to r. An address that is not given, for either end, is the
+// loopback's or what the routes say.
+func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (ip.Tuple, error) {
+	t := ip.Tuple{Remote: ip.From(r.Addr()), RemotePort: r.Port(), LocalPort: d.Local.Port()}
+	if !r.Addr().IsValid() || r.Addr().IsUnspecified() {
+		return t, &net.AddrError{Err: "missing host", Addr: r.String()}
+	}
+	if a := d.Local.Addr(); a.IsValid() && !a.IsUnspecified() {
+		t.Local = ip.From(a)
+		if t.Local.Is4() != t.Remote.Is4() {
+			return t, &net.AddrError{Err: "local and remote addresses are of different versions", Addr: r.String()}
+		}
+		return t, nil
+	}
+	h := s.group.Hosts[0]
+	now := h.Enter()
+	defer h.Exit()
+	var ok bool
+	if t.Local, ok = h.IP.Source(now, t.Remote, ip.AnyPort); !ok {
+		return t, number("connect", tcp.ErrUnreachable)
+	}
+	return t, nil
+}
+
+func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPConn, error) {
+	if ctx.Err() != nil {
+		return nil, contextError(ctx)
+	}
+	t, err := s.tuple(d, r)
+	if err != nil {
+		return nil, err
+	}
+	o := d.TCP
+	if o == nil {
+		o = &s.cfg.Host.TCP.Defaults
+	}
+	c := &TCPConn{h: s.host(&t), flags: connecting, linger: -1}
+	w := newWaiter()
+	if err := s.connect(c, w, t, o); err != nil {
+		w.free()
+		return nil, number("connect", err)
+	}
+	select {
+	case <-w.woken:
+	case <-ctx.Done():
+		if c.giveUp(w) {
+			w.free()
+			return nil, contextError(ctx)
+		}
+		w.wait()
+	}
+	err = w.err
+	w.free()
+	if err != nil {
+		return nil, number("connect", err)
+	}
+	return c, nil
+}
+
+// connect begins the handshake and leaves w to wait for its end.
+func (s *Stack) connect(c *TCPConn, w *waiter, t ip.Tuple, o *tcp.Options) error {
+	now := c.h.Enter()
+	defer c.h.Exit()
+	if s.isClosed() {
+		return net.ErrClosed
+	}
+	conn, err := c.h.TCP.Connect(now, t, o, c)
+	if err != nil {
+		return err
+	}
+	c.c, c.tuple = conn, conn.Tuple()
+	c.wq.park(w, c)
+	return nil
+}
+
+// dialed ends the wait for the handshake.
+func (c *TCPConn) dialed(ev tcp.Events) {
+	switch {
+	case ev&tcp.Connected != 0:
+		c.flags &^= connecting
+		c.wq.finish(nil)
+	case ev&tcp.Closed != 0:
+		err := c.c.Err()
+		if err == nil {
+			err = tcp.ErrReset
+		}
+		c.drop(c.h.Loop.Now(), err)
+	}
+}
+
+// drop ends a connection that was not made and tells the one who wanted it.
+func (c *TCPConn) drop(now clock.Time, err error) {
+	t := c.c
+	c.c = nil
+	c.flags &^= connecting
+	c.wq.fail(err)
+	t.Abort(now)
+}
+
+// giveUp ends an attempt that takes too long; false says that it has ended already, and w was woken.
+func (c *TCPConn) giveUp(w *waiter) bool {
+	now := c.h.Enter()
+	defer c.h.Exit()
+	if !c.wq.remove(w) {
+		return false
+	}
+	t := c.c
+	c.c = nil
+	t.Abort(now)
+	return true
+}
+
+// adopt makes a socket of an accepted connection, on its loop.
+func adopt(h *host.Host, t *tcp.Conn) *TCPConn {
+	c := &TCPConn{h: h, c: t, tuple: t.Tuple(), linger: -1}
+	t.SetOwner(c)
+	return c
+}

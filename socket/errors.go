@@ -1,0 +1,94 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/udp"
+)
+
+// numbers are the error numbers by which programs know what the transports report.
+var numbers = map[error]syscall.Errno{
+	tcp.ErrRefused:     syscall.ECONNREFUSED,
+	tcp.ErrReset:       syscall.ECONNRESET,
+	tcp.ErrAborted:     syscall.ECONNABORTED,
+	tcp.ErrTimeout:     syscall.ETIMEDOUT,
+	tcp.ErrUnreachable: syscall.ENETUNREACH,
+	tcp.ErrHost:        syscall.EHOSTUNREACH,
+	tcp.ErrAuth:        syscall.EKEYREJECTED,
+	tcp.ErrNoPort:      syscall.EADDRNOTAVAIL,
+	tcp.ErrInUse:       syscall.EADDRINUSE,
+	tcp.ErrTooMany:     syscall.ENFILE,
+	tcp.ErrMemory:      syscall.ENOBUFS,
+	tcp.ErrBadOption:   syscall.EINVAL,
+
+	udp.ErrInUse:        syscall.EADDRINUSE,
+	udp.ErrNoPort:       syscall.EADDRNOTAVAIL,
+	udp.ErrTooMany:      syscall.ENFILE,
+	udp.ErrAddress:      syscall.EINVAL,
+	udp.ErrRefused:      syscall.ECONNREFUSED,
+	udp.ErrProhibited:   syscall.EHOSTUNREACH,
+	udp.ErrProtocol:     syscall.ENOPROTOOPT,
+	udp.ErrNotMulticast: syscall.EINVAL,
+	udp.ErrNotMember:    syscall.EADDRNOTAVAIL,
+	udp.ErrSteering:     syscall.EINVAL,
+}
+
+// number returns err as a failed system call of the kernel's sockets would have it.
+func number(call string, err error) error {
+	if n, ok := numbers[err]; ok {
+		return os.NewSyscallError(call, n)
+	}
+	return err
+}
+
+// sendError returns the error of a datagram that the host would not send; nil for a loss that happens to
+// datagrams anyway.
+func sendError(v packet.Verdict) error {
+	switch v {
+	case packet.DropNoRoute:
+		return os.NewSyscallError("sendmsg", syscall.ENETUNREACH)
+	case packet.DropTooBig:
+		return os.NewSyscallError("sendmsg", syscall.EMSGSIZE)
+	case packet.DropDenied:
+		return os.NewSyscallError("sendmsg", syscall.EACCES)
+	case packet.DropMalformed:
+		return os.NewSyscallError("sendmsg", syscall.EINVAL)
+	case packet.DropLinkDown:
+		return os.NewSyscallError("sendmsg", syscall.ENETDOWN)
+	}
+	return nil
+}
+
+// canceled and timedOut are how package net names the ends of contexts.
+type canceled struct{}
+
+func (canceled) Error() string        { return "operation was canceled" }
+func (canceled) Is(target error) bool { return target == context.Canceled }
+
+type timedOut struct{}
+
+func (timedOut) Error() string   { return "i/o timeout" }
+func (timedOut) Timeout() bool   { return true }
+func (timedOut) Temporary() bool { return true }
+func (timedOut) Is(target error) bool {
+	return target == context.DeadlineExceeded || target == os.ErrDeadlineExceeded
+}
+
+// contextError returns the error of a context as package net has it.
+func contextError(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return timedOut{}
+	}
+	return canceled{}
+}
+
+// opError wraps err as package net does; io.EOF stays bare.
+func opError(op, network string, source, addr net.Addr, err error) error {
+	return &net.OpError{Op: op, Net: network, Source: source, Addr: addr, Err: err}
+}

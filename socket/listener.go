@@ -1,0 +1,284 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/stack/host"
+	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/udp"
+)
+
+// ListenConfig has what a listener or a packet socket may begin with, beside its address.
+type ListenConfig struct {
+	Backlog int          // connections that wait on each loop; 0 is Config.Backlog
+	TCP     *tcp.Options // of the connections; nil: Config.Host.TCP.Defaults
+	UDP     *udp.Options
+}
+
+// Listener takes TCP connections: a net.Listener. It listens on every loop of the host, and Accept
+// takes from them in turn.
+type Listener struct {
+	s     *Stack
+	fan   fan
+	ends  []listenerEnd
+	addr  *net.TCPAddr
+	only6 bool
+}
+
+// listenerEnd is what a Listener has on one loop.
+type listenerEnd struct {
+	l *Listener
+	i int
+	t *tcp.Listener // nil once closed. It and all below belong to the loop
+
+	accept func(in Inner)
+	watch  *interest
+	aside  *TCPConn // accepted for a Poller to know of, not yet for Accept
+}
+
+// Listen listens on an address such as ":80" in a network "tcp", "tcp4" or "tcp6". Port 0 is chosen.
+func (s *Stack) Listen(network, address string) (net.Listener, error) {
+	l, err := s.ListenWith(context.Background(), &ListenConfig{}, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// ListenWith is Listen with all that can be chosen. The context is for looking up the address.
+func (s *Stack) ListenWith(ctx context.Context, cfg *ListenConfig, name, address string) (*Listener, error) {
+	proto, f, err := network(name)
+	if err == nil && proto != "tcp" {
+		err = net.UnknownNetworkError(name)
+	}
+	if err != nil {
+		return nil, opError("listen", name, nil, nil, err)
+	}
+	at, err := s.resolve(ctx, proto, f, address)
+	if err != nil {
+		return nil, opError("listen", name, nil, nil, err)
+	}
+	l, err := s.listen(cfg, f, at[0])
+	if err != nil {
+		return nil, opError("listen", name, nil, net.TCPAddrFromAddrPort(at[0]), number("bind", err))
+	}
+	return l, nil
+}
+
+// choices is how often a port is chosen anew because another loop has it in use.
+const choices = 16
+
+func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listener, error) {
+	a, err := local(f, at)
+	if err != nil {
+		return nil, err
+	}
+	for try := 0; ; try++ {
+		l, err := s.tryListen(cfg, a, at.Port(), f)
+		if err == nil {
+			return l, nil
+		}
+		if at.Port() != 0 || !errors.Is(err, tcp.ErrInUse) || try == choices {
+			return nil, err
+		}
+	}
+}
+
+func (s *Stack) tryListen(cfg *ListenConfig, a ip.Addr, port uint16, f family) (*Listener, error) {
+	l := &Listener{s: s, ends: make([]listenerEnd, len(s.group.Hosts)), only6: f == '6'}
+	l.fan.hosts = s.group.Hosts
+	for i, h := range s.group.Hosts {
+		l.ends[i] = listenerEnd{l: l, i: i}
+		var err error
+		if port, err = l.ends[i].open(h, cfg, a, port); err != nil {
+			l.closeEnds()
+			return nil, err
+		}
+	}
+	l.addr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.Netip(), port))
+	if err := s.register(l); err != nil {
+		l.closeEnds()
+		return nil, err
+	}
+	return l, nil
+}
+
+// open listens on one loop and returns the port.
+func (e *listenerEnd) open(h *host.Host, cfg *ListenConfig, a ip.Addr, port uint16) (uint16, error) {
+	backlog, o := cfg.Backlog, cfg.TCP
+	if backlog == 0 {
+		backlog = e.l.s.cfg.Backlog
+	}
+	if o == nil {
+		o = &e.l.s.cfg.Host.TCP.Defaults
+	}
+	h.Enter()
+	defer h.Exit()
+	t, err := h.TCP.Listen(a, port, backlog, o, e)
+	if err != nil {
+		return 0, err
+	}
+	e.t = t
+	_, port = t.Addr()
+	return port, nil
+}
+
+// Ready implements tcp.Owner.
+func (e *listenerEnd) Ready(tcp.Events) {
+	if e.t == nil {
+		return
+	}
+	h := e.l.fan.hosts[e.i]
+	if e.accept != nil {
+		e.callAccept(h)
+		return
+	}
+	e.serve(h)
+	if e.watch != nil {
+		e.watch.mark(tcp.Readable)
+	}
+}
+
+// serve gives connections to those who wait for them.
+func (e *listenerEnd) serve(h *host.Host) {
+	e.l.fan.serve(e.i, func(w *waiter) bool {
+		w.conn = e.take(h)
+		return w.conn != nil
+	})
+}
+
+// callAccept gives all connections that wait to the callback.
+func (e *listenerEnd) callAccept(h *host.Host) {
+	for c := e.take(h); c != nil; c = e.take(h) {
+		e.accept(Inner{c})
+	}
+}
+
+// OnAccept has f called with each connection, by its loop, in place of Accept.
+func (l *Listener) OnAccept(f func(in Inner)) {
+	for i, h := range l.fan.hosts {
+		h.Enter()
+		l.ends[i].accept = f
+		l.ends[i].callAccept(h)
+		h.Exit()
+	}
+}
+
+// take accepts a connection, nil where none waits.
+func (e *listenerEnd) take(h *host.Host) *TCPConn {
+	if c := e.aside; c != nil {
+		e.aside = nil
+		return c
+	}
+	for e.t != nil {
+		t := e.t.Accept()
+		if t == nil {
+			return nil
+		}
+		if e.l.only6 && t.Tuple().Local.Is4() {
+			t.Abort(h.Loop.Now())
+			continue
+		}
+		return adopt(h, t)
+	}
+	return nil
+}
+
+// Accept implements net.Listener.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.AcceptTCP()
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// AcceptTCP waits for the next connection.
+func (l *Listener) AcceptTCP() (*TCPConn, error) {
+	w := newWaiter()
+	defer w.free()
+	for {
+		i, err := l.fan.next(w, &l.fan)
+		if err != nil {
+			return nil, l.fault("accept", err)
+		}
+		if i < 0 {
+			w.wait()
+			return w.conn, l.fault("accept", w.err)
+		}
+		if c := l.takeFrom(i); c != nil {
+			return c, nil
+		}
+	}
+}
+
+// takeFrom accepts from one loop, nil where none waits there.
+func (l *Listener) takeFrom(i int) *TCPConn {
+	h := l.fan.hosts[i]
+	h.Enter()
+	defer h.Exit()
+	c := l.ends[i].take(h)
+	if c != nil {
+		l.ends[i].serve(h)
+	}
+	return c
+}
+
+// Close implements net.Listener: connections that nobody has accepted are reset, those accepted stay.
+func (l *Listener) Close() error {
+	if !l.fan.close(net.ErrClosed) {
+		return l.fault("close", net.ErrClosed)
+	}
+	l.s.unregister(l)
+	l.closeEnds()
+	return nil
+}
+
+func (l *Listener) closeEnds() {
+	for i, h := range l.fan.hosts {
+		l.ends[i].close(h)
+	}
+}
+
+func (e *listenerEnd) close(h *host.Host) {
+	if e.l == nil {
+		return
+	}
+	now := h.Enter()
+	defer h.Exit()
+	e.closeAt(now)
+}
+
+func (e *listenerEnd) closeAt(now clock.Time) {
+	if e.t != nil {
+		e.t.Close(now)
+		e.t = nil
+	}
+	if c := e.aside; c != nil {
+		e.aside = nil
+		c.abort(now)
+	}
+	if e.watch != nil {
+		e.watch.dead = true
+		e.watch = nil
+	}
+}
+
+// Addr returns a *net.TCPAddr.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// SetDeadline sets until when Accept waits; the zero time is for ever.
+func (l *Listener) SetDeadline(t time.Time) error { return l.fault("set", l.fan.setDeadline(t)) }
+
+func (l *Listener) fault(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return opError(op, "tcp", nil, l.addr, err)
+}

@@ -1,0 +1,186 @@
+package socket
+
+import (
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/stack"
+	"github.com/millrace/millrace/udp"
+)
+
+// waiter is a goroutine that waits for a socket, and what it came for, so that whoever has the lock of
+// the socket's queue can do it in its stead.
+type waiter struct {
+	next  *waiter
+	woken chan struct{}
+	timer *time.Timer // made when first needed
+	timed bool        // timer has been set
+	owner expirer     // guarded by the lock of the queue, as all below
+
+	buf  []byte        // to read into, or what is left to write
+	msgs []udp.Message // instead of buf
+	n    int           // done so far
+	err  error
+	conn *TCPConn // accepted
+
+	// Memory for calls that read or write messages, whether they wait or not.
+	store    []udp.Message
+	one      [1][]byte
+	peer     *net.UDPAddr // of the message that was read last
+	peerAddr ip.Addr
+}
+
+// expirer is a socket whose queues have deadlines.
+type expirer interface {
+	// expire takes w out of its queue and wakes it if its deadline has passed; else it sets its timer
+	// anew. It takes the lock of the queue.
+	expire(w *waiter)
+}
+
+var waiters = sync.Pool{New: func() any { return &waiter{woken: make(chan struct{}, 1)} }}
+
+func newWaiter() *waiter { return waiters.Get().(*waiter) }
+
+// wait blocks until wake.
+func (w *waiter) wait() { <-w.woken }
+
+// wake ends wait. The caller has taken w out of its queue.
+func (w *waiter) wake() { w.woken <- struct{}{} }
+
+// free gives w back after it was woken. One whose timer rings at this moment is left to it.
+func (w *waiter) free() {
+	if w.timed && !w.timer.Stop() {
+		return
+	}
+	clear(w.store)
+	if cap(w.store) > keep {
+		w.store = nil
+	}
+	*w = waiter{woken: w.woken, timer: w.timer, store: w.store, peer: w.peer, peerAddr: w.peerAddr}
+	waiters.Put(w)
+}
+
+// arm sets the timer for a deadline; none is 0.
+func (w *waiter) arm(now, deadline clock.Time) {
+	if deadline == 0 {
+		if w.timed {
+			w.timer.Stop() // if it rings nevertheless, it finds that nothing is due
+		}
+		return
+	}
+	d := max(deadline.Sub(now), 0)
+	w.timed = true
+	if w.timer == nil {
+		w.timer = time.AfterFunc(d, func() { w.owner.expire(w) })
+		return
+	}
+	w.timer.Reset(d)
+}
+
+// queue holds the goroutines that wait for one direction of a socket, in order. It is guarded by what
+// guards the socket: the loop, or a mutex.
+type queue struct {
+	head     *waiter
+	deadline clock.Time // 0 is none
+}
+
+// park appends w, which then waits.
+func (q *queue) park(w *waiter, owner expirer) {
+	w.owner = owner
+	at := &q.head
+	for *at != nil {
+		at = &(*at).next
+	}
+	*at = w
+	if q.deadline != 0 {
+		w.arm(stack.Now(), q.deadline)
+	}
+}
+
+// remove takes w out and reports whether it was there.
+func (q *queue) remove(w *waiter) bool {
+	for at := &q.head; *at != nil; at = &(*at).next {
+		if *at == w {
+			*at, w.next = w.next, nil
+			return true
+		}
+	}
+	return false
+}
+
+// pop takes the first one out.
+func (q *queue) pop() *waiter {
+	w := q.head
+	q.head, w.next = w.next, nil
+	return w
+}
+
+// finish takes the first one out and wakes it.
+func (q *queue) finish(err error) {
+	w := q.pop()
+	w.err = err
+	w.wake()
+}
+
+// fail wakes all.
+func (q *queue) fail(err error) {
+	for q.head != nil {
+		q.finish(err)
+	}
+}
+
+// expired reports whether the deadline has passed.
+func (q *queue) expired(now clock.Time) bool { return q.deadline != 0 && now >= q.deadline }
+
+// expire is what an expirer does with the lock held.
+func (q *queue) expire(w *waiter) {
+	now := stack.Now()
+	switch {
+	case q.expired(now):
+		if q.remove(w) {
+			w.err = os.ErrDeadlineExceeded
+			w.wake()
+		}
+	case q.deadline != 0:
+		for x := q.head; x != nil; x = x.next {
+			if x == w {
+				w.arm(now, q.deadline)
+			}
+		}
+	}
+}
+
+// setDeadline changes the deadline, also for those that wait already. The zero time is none.
+func (q *queue) setDeadline(t time.Time) {
+	now := stack.Now()
+	q.deadline = deadline(now, t)
+	if q.expired(now) {
+		q.fail(os.ErrDeadlineExceeded)
+		return
+	}
+	for w := q.head; w != nil; w = w.next {
+		w.arm(now, q.deadline)
+	}
+}
+
+// deadline converts a calendar time to the clock of the loops.
+func deadline(now clock.Time, t time.Time) clock.Time {
+	if t.IsZero() {
+		return 0
+	}
+	d := time.Until(t)
+	if d <= 0 {
+		return 1 // long ago: the clock is that of a machine that runs
+	}
+	if d > maxWait {
+		return 0
+	}
+	return now.Add(d)
+}
+
+// maxWait is what a deadline may lie ahead; beyond, it is none.
+const maxWait = 100 * 365 * 24 * time.Hour

@@ -1,0 +1,151 @@
+package socket
+
+import (
+	"net"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/udp"
+)
+
+// shadow is a kernel's UDP socket that is bound to nothing and carries nothing. It is there for programs
+// that ask a packet socket for its file descriptor to set options with setsockopt, such as quic-go: they
+// find what they ask for, and what they have set is read back and holds for the UDPConn.
+type shadow struct {
+	mu          sync.Mutex
+	fd          int
+	open        bool
+	closed      bool
+	read, write int // sizes of buffers that were asked for before it was opened
+}
+
+// SyscallConn returns the RawConn of a kernel's socket that carries no packets. Control calls its function
+// with that socket, and then applies to c what was set: reception of TOS or traffic class, TTL or hop
+// limit, packet information and GRO; TOS, TTL and whether to fragment for what is sent. Read and Write
+// fail: nothing ever becomes readable.
+func (c *UDPConn) SyscallConn() (syscall.RawConn, error) {
+	if err := c.shadow.start(c.local.IP.To4() != nil); err != nil {
+		return nil, c.fault("raw-control", nil, err)
+	}
+	return rawConn{c}, nil
+}
+
+// start opens the socket, once.
+func (s *shadow) start(v4 bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return net.ErrClosed
+	}
+	if s.open {
+		return nil
+	}
+	domain := unix.AF_INET6
+	if v4 {
+		domain = unix.AF_INET
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil && !v4 { // a kernel without IPv6
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	}
+	if err != nil {
+		return err
+	}
+	s.fd, s.open = fd, true
+	s.resize()
+	return nil
+}
+
+// want notes the sizes of buffers, so that whoever asks the kernel's socket finds them.
+func (s *shadow) want(read, write int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read, s.write = max(s.read, read), max(s.write, write)
+	if s.open {
+		s.resize()
+	}
+}
+
+// resize tells the kernel, which may allow less: nothing depends on it.
+func (s *shadow) resize() {
+	if s.read > 0 && unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, s.read) != nil {
+		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, s.read)
+	}
+	if s.write > 0 && unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, s.write) != nil {
+		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, s.write)
+	}
+}
+
+func (s *shadow) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if !s.open {
+		return nil
+	}
+	s.open = false
+	return unix.Close(s.fd)
+}
+
+// rawConn is the shadow socket as programs get it.
+type rawConn struct{ c *UDPConn }
+
+// Control implements syscall.RawConn.
+func (r rawConn) Control(f func(fd uintptr)) error {
+	s := &r.c.shadow
+	s.mu.Lock()
+	if !s.open {
+		s.mu.Unlock()
+		return net.ErrClosed
+	}
+	f(uintptr(s.fd))
+	w, set := s.wants(), s.settings()
+	s.mu.Unlock()
+	r.c.oob.Store(uint32(w))
+	return r.c.SetOptions(func(o *udp.Options) {
+		set(o)
+		o.GRO = w&wantGRO != 0
+	})
+}
+
+// Read implements syscall.RawConn: it fails.
+func (r rawConn) Read(func(fd uintptr) bool) error { return syscall.ENOTSUP }
+
+// Write implements syscall.RawConn: it fails.
+func (r rawConn) Write(func(fd uintptr) bool) error { return syscall.ENOTSUP }
+
+// wants reads which control messages were asked for.
+func (s *shadow) wants() (w wants) {
+	for _, o := range [...]struct {
+		level, name int
+		bit         wants
+	}{
+		{unix.IPPROTO_IP, unix.IP_RECVTOS, wantTOS},
+		{unix.IPPROTO_IP, unix.IP_PKTINFO, wantInfo4},
+		{unix.IPPROTO_IP, unix.IP_RECVTTL, wantTTL},
+		{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, wantTClass},
+		{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, wantInfo6},
+		{unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, wantHopLimit},
+		{unix.IPPROTO_UDP, unix.UDP_GRO, wantGRO},
+	} {
+		if v, err := unix.GetsockoptInt(s.fd, o.level, o.name); err == nil && v != 0 {
+			w |= o.bit
+		}
+	}
+	return w
+}
+
+// settings reads what was set for datagrams that are sent.
+func (s *shadow) settings() func(o *udp.Options) {
+	tos, _ := unix.GetsockoptInt(s.fd, unix.IPPROTO_IP, unix.IP_TOS)
+	discover, err := unix.GetsockoptInt(s.fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER)
+	fragment := err != nil || discover != unix.IP_PMTUDISC_DO && discover != unix.IP_PMTUDISC_PROBE
+	return func(o *udp.Options) {
+		if tos != 0 {
+			o.TOS = uint8(tos)
+		}
+		o.DontFragment = o.DontFragment || !fragment
+	}
+}

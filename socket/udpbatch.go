@@ -1,0 +1,160 @@
+package socket
+
+import (
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/udp"
+)
+
+// ReadBatch reads as many datagrams as there are, at least one, as recvmmsg(2) does; it makes no system
+// call. OOB has the control messages that were asked for, see SyscallConn. Messages from one peer that
+// follow one another share their Addr, which is not to be changed. The one flag is MSG_DONTWAIT.
+func (c *UDPConn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
+	if len(ms) == 0 {
+		return 0, nil
+	}
+	w := newWaiter()
+	defer w.free()
+	msgs := w.scratch(len(ms))
+	for i := range ms {
+		msgs[i].Buffers = ms[i].Buffers
+	}
+	n, err := c.readMsgs(w, msgs, flags&unix.MSG_DONTWAIT != 0)
+	if err != nil {
+		return 0, c.fault("read", nil, err)
+	}
+	want := wants(c.oob.Load())
+	var last *net.UDPAddr
+	for i := range n {
+		m := &msgs[i]
+		if last == nil || m.Remote != msgs[i-1].Remote || m.RemotePort != msgs[i-1].RemotePort {
+			last = w.addr(m)
+		}
+		ms[i].Addr, ms[i].N = last, m.N
+		ms[i].NN, ms[i].Flags = control(ms[i].OOB, want, m)
+	}
+	return n, nil
+}
+
+// addr returns the peer of a message; the waiter remembers the last one.
+func (w *waiter) addr(m *udp.Message) *net.UDPAddr {
+	if w.peer == nil || w.peerAddr != m.Remote || uint16(w.peer.Port) != m.RemotePort {
+		w.peer = net.UDPAddrFromAddrPort(netip.AddrPortFrom(m.Remote.Netip(), m.RemotePort))
+		w.peerAddr = m.Remote
+	}
+	return w.peer
+}
+
+// control writes the control messages of m to b, and returns their length and the flags of the message.
+func control(b []byte, want wants, m *udp.Message) (n, flags int) {
+	out, fits := appendControl(b[:0], want, m)
+	if !fits {
+		flags |= unix.MSG_CTRUNC
+	}
+	if m.Truncated {
+		flags |= unix.MSG_TRUNC
+	}
+	return len(out), flags
+}
+
+// WriteBatch sends datagrams as sendmmsg(2) does, to several peers if need be. The flags are ignored.
+func (c *UDPConn) WriteBatch(ms []ipv4.Message, flags int) (int, error) {
+	w := newWaiter()
+	defer w.free()
+	msgs := w.scratch(len(ms))
+	for i := range ms {
+		msgs[i].Buffers = ms[i].Buffers
+		if err := c.fill(&msgs[i], ms[i].OOB, ms[i].Addr); err != nil {
+			return 0, c.fault("write", ms[i].Addr, err)
+		}
+	}
+	n, err := c.writeMsgs(w, msgs)
+	for i := range n {
+		ms[i].N = msgs[i].N
+	}
+	return n, c.fault("write", nil, err)
+}
+
+// fill writes the peer and the control messages to m.
+func (c *UDPConn) fill(m *udp.Message, oob []byte, to net.Addr) error {
+	if to != nil {
+		a, ok := to.(*net.UDPAddr)
+		if !ok {
+			return syscall.EINVAL
+		}
+		if a != nil {
+			setRemote(m, a.AddrPort())
+		}
+	}
+	return parseControl(oob, m)
+}
+
+func setRemote(m *udp.Message, to netip.AddrPort) {
+	m.Remote, m.RemotePort = ip.From(to.Addr()), to.Port()
+}
+
+// ReadMsgUDP reads one datagram, and the control messages that were asked for into oob.
+func (c *UDPConn) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error) {
+	n, oobn, flags, from, err := c.ReadMsgUDPAddrPort(b, oob)
+	if err == nil {
+		addr = net.UDPAddrFromAddrPort(from)
+	}
+	return n, oobn, flags, addr, err
+}
+
+// ReadMsgUDPAddrPort is ReadMsgUDP without memory for the address.
+func (c *UDPConn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, from netip.AddrPort, err error) {
+	w := newWaiter()
+	defer w.free()
+	m := w.message(b)
+	if _, err := c.readMsgs(w, m, false); err != nil {
+		return 0, 0, 0, netip.AddrPort{}, c.fault("read", nil, err)
+	}
+	oobn, flags = control(oob, wants(c.oob.Load()), &m[0])
+	return m[0].N, oobn, flags, netip.AddrPortFrom(m[0].Remote.Netip(), m[0].RemotePort), nil
+}
+
+// WriteMsgUDP sends a datagram, or several of equal size where oob has UDP_SEGMENT, to addr or, where
+// that is nil, the connected peer. Other control messages may be IP_TOS, IPV6_TCLASS, IP_TTL,
+// IPV6_HOPLIMIT, IP_PKTINFO and IPV6_PKTINFO.
+func (c *UDPConn) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
+	if addr == nil {
+		return c.writeMsg(b, oob, netip.AddrPort{})
+	}
+	return c.writeMsg(b, oob, addr.AddrPort())
+}
+
+// WriteMsgUDPAddrPort is WriteMsgUDP; the zero address is the connected peer.
+func (c *UDPConn) WriteMsgUDPAddrPort(b, oob []byte, to netip.AddrPort) (n, oobn int, err error) {
+	return c.writeMsg(b, oob, to)
+}
+
+func (c *UDPConn) writeMsg(b, oob []byte, to netip.AddrPort) (n, oobn int, err error) {
+	w := newWaiter()
+	defer w.free()
+	m := w.message(b)
+	switch {
+	case to.IsValid() && c.remote != nil:
+		err = net.ErrWriteToConnected
+	case !to.IsValid() && c.remote == nil:
+		err = syscall.EDESTADDRREQ
+	default:
+		if to.IsValid() {
+			setRemote(&m[0], to)
+		}
+		err = parseControl(oob, &m[0])
+	}
+	if err == nil {
+		_, err = c.writeMsgs(w, m)
+	}
+	if err != nil {
+		return 0, 0, c.fault("write", nil, err)
+	}
+	return len(b), len(oob), nil
+}

@@ -1,0 +1,405 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/stack"
+	"github.com/millrace/millrace/stack/host"
+	"github.com/millrace/millrace/udp"
+)
+
+// UDPConn is a UDP socket: a net.PacketConn, and a net.Conn where it is connected. Any goroutine may call
+// its methods.
+//
+// It lies on every loop of the host, since datagrams of any peer may come by any; a connected one lies on
+// the loop of its flow.
+type UDPConn struct {
+	s      *Stack
+	fan    fan
+	ends   []udpEnd
+	net    string
+	local  *net.UDPAddr
+	remote *net.UDPAddr // nil unless connected
+	oob    atomic.Uint32
+	shadow shadow
+}
+
+// udpEnd is what a UDPConn has on one loop, to which it belongs.
+type udpEnd struct {
+	c     *UDPConn
+	i     int
+	h     *host.Host
+	u     *udp.Socket // nil once closed
+	wq    queue
+	watch *interest
+	call  func(in InnerUDP, ev Events)
+}
+
+// ListenPacket returns a *UDPConn that receives what comes to an address such as ":53" in a network
+// "udp", "udp4" or "udp6". Port 0 is chosen.
+func (s *Stack) ListenPacket(network, address string) (net.PacketConn, error) {
+	c, err := s.ListenPacketWith(context.Background(), &ListenConfig{}, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// ListenPacketWith is ListenPacket with all that can be chosen.
+func (s *Stack) ListenPacketWith(ctx context.Context, cfg *ListenConfig, name, address string) (*UDPConn, error) {
+	proto, f, err := network(name)
+	if err == nil && proto != "udp" {
+		err = net.UnknownNetworkError(name)
+	}
+	if err != nil {
+		return nil, opError("listen", name, nil, nil, err)
+	}
+	at, err := s.resolve(ctx, proto, f, address)
+	if err != nil {
+		return nil, opError("listen", name, nil, nil, err)
+	}
+	c, err := s.bind(cfg, name, f, at[0])
+	if err != nil {
+		return nil, opError("listen", name, nil, net.UDPAddrFromAddrPort(at[0]), number("bind", err))
+	}
+	return c, nil
+}
+
+func (s *Stack) bind(cfg *ListenConfig, name string, f family, at netip.AddrPort) (*UDPConn, error) {
+	a, err := local(f, at)
+	if err != nil {
+		return nil, err
+	}
+	var o udp.Options
+	if cfg.UDP != nil {
+		o = *cfg.UDP
+	}
+	o.V6Only = o.V6Only || f == '6'
+	for try := 0; ; try++ {
+		c, err := s.tryBind(name, a, at.Port(), &o)
+		if err == nil {
+			return c, nil
+		}
+		if at.Port() != 0 || !errors.Is(err, udp.ErrInUse) || try == choices {
+			return nil, err
+		}
+	}
+}
+
+func (s *Stack) tryBind(name string, a ip.Addr, port uint16, o *udp.Options) (*UDPConn, error) {
+	c := newUDPConn(s, name, s.group.Hosts)
+	for i := range c.ends {
+		e := &c.ends[i]
+		err := e.open(func(m *udp.Mux) (*udp.Socket, error) { return m.Bind(a, port, o, e) })
+		if err != nil {
+			c.closeEnds()
+			return nil, err
+		}
+		port = e.u.Tuple().LocalPort
+	}
+	c.local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(a.Netip(), port))
+	return c, c.register()
+}
+
+func newUDPConn(s *Stack, name string, hosts []*host.Host) *UDPConn {
+	c := &UDPConn{s: s, net: name, ends: make([]udpEnd, len(hosts))}
+	c.fan.hosts = hosts
+	for i, h := range hosts {
+		c.ends[i] = udpEnd{c: c, i: i, h: h}
+	}
+	return c
+}
+
+// open makes the socket of one loop.
+func (e *udpEnd) open(make func(*udp.Mux) (*udp.Socket, error)) (err error) {
+	e.h.Enter()
+	defer e.h.Exit()
+	e.u, err = make(e.h.UDP)
+	return err
+}
+
+// register has the Stack close c with itself.
+func (c *UDPConn) register() error {
+	if err := c.s.register(c); err != nil {
+		c.closeEnds()
+		return err
+	}
+	return nil
+}
+
+func (s *Stack) dialUDP(ctx context.Context, d *Dialer, name string, r netip.AddrPort) (*UDPConn, error) {
+	if ctx.Err() != nil {
+		return nil, contextError(ctx)
+	}
+	t, err := s.tuple(d, r)
+	if err != nil {
+		return nil, err
+	}
+	c := newUDPConn(s, name, []*host.Host{s.host(&t)})
+	e := &c.ends[0]
+	err = e.open(func(m *udp.Mux) (*udp.Socket, error) { return m.Connect(t, d.UDP, e) })
+	if err != nil {
+		return nil, number("connect", err)
+	}
+	t = e.u.Tuple()
+	c.local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Local.Netip(), t.LocalPort))
+	c.remote = net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Remote.Netip(), t.RemotePort))
+	return c, c.register()
+}
+
+// Ready implements udp.Owner.
+func (e *udpEnd) Ready(ev udp.Events) {
+	if e.u == nil {
+		return
+	}
+	if e.call != nil {
+		e.call(InnerUDP{e}, Events(ev))
+		return
+	}
+	if ev&udp.Readable != 0 {
+		e.serve()
+	}
+	if ev&udp.Writable != 0 {
+		e.serveWrites()
+	}
+	if e.watch != nil {
+		e.watch.mark(Events(ev))
+	}
+}
+
+// serve fills the buffers of those who wait.
+func (e *udpEnd) serve() {
+	if !e.u.Readable() {
+		return
+	}
+	e.c.fan.serve(e.i, func(w *waiter) bool {
+		w.n, w.err = e.read(w.msgs)
+		return w.n > 0 || w.err != nil
+	})
+}
+
+// read takes what is there, or the error that ICMP reported.
+func (e *udpEnd) read(msgs []udp.Message) (int, error) {
+	if e.u == nil {
+		return 0, net.ErrClosed
+	}
+	if err := e.u.TakeErr(); err != nil {
+		return 0, err
+	}
+	return e.u.Read(e.h.Loop.Now(), msgs), nil
+}
+
+// serveWrites goes on with the writes that wait.
+func (e *udpEnd) serveWrites() {
+	for e.wq.head != nil {
+		w := e.wq.head
+		n, err := e.write(w.msgs)
+		w.n += n
+		w.msgs = w.msgs[n:]
+		if len(w.msgs) > 0 && err == nil {
+			return
+		}
+		e.wq.finish(err)
+	}
+}
+
+// write sends what there is room for. Messages that are lost as datagrams may be count as sent.
+func (e *udpEnd) write(msgs []udp.Message) (n int, err error) {
+	if e.u == nil {
+		return 0, net.ErrClosed
+	}
+	if e.wq.deadline != 0 && e.wq.expired(stack.Now()) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	if err := e.u.TakeErr(); err != nil {
+		return 0, err
+	}
+	for n < len(msgs) {
+		k, v := e.u.Write(e.h.Loop.Now(), msgs[n:])
+		n += k
+		if n == len(msgs) || v == packet.DropTxFull {
+			return n, nil
+		}
+		if err := sendError(v); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// readMsgs waits for at least one message, or, with dontWait, returns EAGAIN. w is the caller's.
+func (c *UDPConn) readMsgs(w *waiter, msgs []udp.Message, dontWait bool) (int, error) {
+	w.msgs = msgs
+	park := w
+	if dontWait {
+		park = nil
+	}
+	for {
+		i, err := c.fan.next(park, &c.fan)
+		if err != nil {
+			return 0, err
+		}
+		if i >= 0 {
+			if n, err := c.readFrom(i, msgs); n > 0 || err != nil {
+				return n, err
+			}
+			continue
+		}
+		if dontWait {
+			return 0, syscall.EAGAIN
+		}
+		w.wait()
+		return w.n, w.err
+	}
+}
+
+// readFrom reads what one loop has, and has others take the rest.
+func (c *UDPConn) readFrom(i int, msgs []udp.Message) (int, error) {
+	e := &c.ends[i]
+	e.h.Enter()
+	defer e.h.Exit()
+	n, err := e.read(msgs)
+	if e.u != nil {
+		e.serve()
+	}
+	return n, err
+}
+
+// writeMsgs sends all messages, or returns how many it sent until an error.
+func (c *UDPConn) writeMsgs(w *waiter, msgs []udp.Message) (int, error) {
+	e := c.end(msgs)
+	e.h.Enter()
+	n := 0
+	if e.wq.head == nil {
+		var err error
+		n, err = e.write(msgs)
+		if n == len(msgs) || err != nil {
+			e.h.Exit()
+			return n, err
+		}
+	}
+	w.msgs, w.n = msgs[n:], n
+	e.wq.park(w, c)
+	e.h.Exit()
+	w.wait()
+	return w.n, w.err
+}
+
+// end returns the loop that sends to a peer: always the same one, so that its datagrams keep their order.
+func (c *UDPConn) end(msgs []udp.Message) *udpEnd {
+	if len(c.ends) == 1 || len(msgs) == 0 {
+		return &c.ends[0]
+	}
+	return &c.ends[int(msgs[0].RemotePort)%len(c.ends)]
+}
+
+// expire implements expirer, for writes.
+func (c *UDPConn) expire(w *waiter) {
+	for i := range c.ends {
+		e := &c.ends[i]
+		e.h.Enter()
+		e.wq.expire(w)
+		e.h.Exit()
+	}
+}
+
+// Close implements net.PacketConn: goroutines that wait return net.ErrClosed.
+func (c *UDPConn) Close() error {
+	if !c.fan.close(net.ErrClosed) {
+		return c.fault("close", nil, net.ErrClosed)
+	}
+	c.s.unregister(c)
+	c.closeEnds()
+	return c.shadow.close()
+}
+
+func (c *UDPConn) closeEnds() {
+	for i := range c.ends {
+		c.ends[i].close()
+	}
+}
+
+func (e *udpEnd) close() {
+	now := e.h.Enter()
+	defer e.h.Exit()
+	if e.u == nil {
+		return
+	}
+	e.u.Close(now)
+	e.u = nil
+	e.wq.fail(net.ErrClosed)
+	if e.watch != nil {
+		e.watch.dead = true
+		e.watch = nil
+	}
+}
+
+// LocalAddr returns a *net.UDPAddr.
+func (c *UDPConn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr returns a *net.UDPAddr, or nil unless the socket is connected.
+func (c *UDPConn) RemoteAddr() net.Addr {
+	if c.remote == nil {
+		return nil
+	}
+	return c.remote
+}
+
+// SetDeadline implements net.Conn.
+func (c *UDPConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *UDPConn) SetReadDeadline(t time.Time) error {
+	return c.fault("set", nil, c.fan.setDeadline(t))
+}
+
+// SetWriteDeadline implements net.Conn. A write waits only while the device's queue is full.
+func (c *UDPConn) SetWriteDeadline(t time.Time) error {
+	return c.each("set", func(e *udpEnd) error {
+		e.wq.setDeadline(t)
+		return nil
+	})
+}
+
+// each calls f for each loop, holding it.
+func (c *UDPConn) each(op string, f func(e *udpEnd) error) error {
+	for i := range c.ends {
+		e := &c.ends[i]
+		e.h.Enter()
+		err := net.ErrClosed
+		if e.u != nil {
+			err = f(e)
+		}
+		e.h.Exit()
+		if err != nil {
+			return c.fault(op, nil, err)
+		}
+	}
+	return nil
+}
+
+// fault wraps an error of an operation.
+func (c *UDPConn) fault(op string, to net.Addr, err error) error {
+	if err == nil {
+		return nil
+	}
+	if n, ok := err.(syscall.Errno); ok {
+		err = os.NewSyscallError(op, n)
+	}
+	if to == nil {
+		to = c.RemoteAddr()
+	}
+	return opError(op, c.net, c.local, to, number(op, err))
+}
