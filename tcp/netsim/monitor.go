@@ -295,7 +295,8 @@ func (m *Monitor) sentAck(s *side, seg wire.TCP, o *wire.TCPOptions) {
 		shift = 0 // RFC 7323 2.2
 	}
 	right := ack + uint64(seg.Window())<<shift
-	m.check(right >= s.right || m.ShrinkOK, "the window shrinks from %d to %d", s.right, right)
+	over := s.peer.fin != 0 && ack > s.peer.fin // a window for nothing
+	m.check(right >= s.right || m.ShrinkOK || over, "the window shrinks from %d to %d", s.right, right)
 	s.right = max(s.right, right)
 	if s.owed != 0 {
 		m.check(m.now.Sub(s.owed) <= maxAckDelay, "acknowledges after %v", m.now.Sub(s.owed))
