@@ -14,17 +14,15 @@ type ChangeKind uint8
 // all others.
 const (
 	NeighborUp    ChangeKind = iota // Addr on Port is at MAC
-	NeighborDown                    // Addr on Port does not answer, or is gone
+	NeighborDown                    // Addr on Port does not answer
 	NeighborWish                    // a follower needs Addr on Port resolved or verified
-	NeighborAlive                   // a follower's connection heard from Addr on Port
-	AddrUp                          // Prefix on Port is ours, checked for duplicates
-	AddrDown
-	AddrDuplicate // another host has Prefix.Addr: it is not used; for the caller
+	AddrUp                          // Prefix on Port is ours, and checked for duplicates
+	AddrDown                        //
+	AddrDuplicate                   // another host has Prefix.Addr(): it is not used; for the user
 	RouteUp
 	RouteDown
-	PathMTU // packets to Addr have at most MTU bytes
-	GroupsChanged
-	DNSServers // RFC 8106: Servers for Lifetime; for the caller
+	PathMTU    // packets to Addr have at most MTU bytes
+	DNSServers // Servers may be asked until Until (RFC 8106); for the user
 )
 
 // Change is a change of what the nodes of one host have in common.
@@ -37,10 +35,69 @@ type Change struct {
 	Origin    Origin
 	Route     Route
 	MTU       int
-	Until     clock.Time // end of the validity of an address, a route or servers; Never
-	Preferred clock.Time // of an address
+	Until     clock.Time // end of the validity of an address or of servers; Never
+	Preferred clock.Time // end of an address's preference
 	Servers   []Addr
 }
 
 // Apply takes a change that happened at another node of the same host.
-func (n *Node) Apply(now clock.Time, c *Change) { n.apply(now, c) }
+func (n *Node) Apply(now clock.Time, c *Change) {
+	n.enter(now)
+	n.applying = c.Kind != NeighborWish
+	defer func() { n.applying = false }()
+	switch c.Kind {
+	case NeighborUp:
+		if e := n.neigh.find(c.Addr, c.Port); e != nil {
+			n.learned(e, c.MAC, nudReachable)
+		}
+	case NeighborDown:
+		if e := n.neigh.find(c.Addr, c.Port); e != nil && e.state == nudIncomplete {
+			n.failed(e)
+		}
+	case NeighborWish:
+		n.wish(c)
+	case AddrUp:
+		// An address that is known already has new times.
+		if n.addAddr(address{prefix: c.Prefix, port: c.Port, origin: c.Origin, valid: c.Until, preferred: c.Preferred}, true) == ErrExists {
+			n.prolong(n.local.find(c.Port, c.Addr), c.Until, c.Preferred)
+		}
+	case AddrDown:
+		if x := n.local.find(c.Port, c.Addr); x != nil {
+			n.removeAddr(x, n.slotOf(x))
+		}
+	case RouteUp:
+		n.addRoute(c.Route)
+	case RouteDown:
+		n.delRoute(c.Route)
+	case PathMTU:
+		n.store(c.Addr, c.MTU, now.Add(pmtuAge))
+	}
+}
+
+// prolong gives x new times.
+func (n *Node) prolong(x *address, valid, preferred clock.Time) {
+	x.valid, x.preferred = valid, preferred
+	if x.assigned() {
+		n.keep(x, n.slotOf(x))
+	}
+}
+
+// wish resolves or verifies a neighbour for a follower, and tells all of it.
+func (n *Node) wish(c *Change) {
+	if int(c.Port) >= len(n.links) || n.cfg.Follower {
+		return
+	}
+	e := n.neighbor(c.Addr, c.Port)
+	switch {
+	case e == nil:
+	case e.state == nudReachable || e.state == nudPermanent:
+		n.changed(&Change{Kind: NeighborUp, Port: c.Port, Addr: c.Addr, MAC: e.mac()})
+	case e.state.resolved():
+		if e.state != nudProbe {
+			n.setState(e, nudProbe)
+			n.probe(e)
+		}
+	default:
+		n.begin(e, Addr{})
+	}
+}

@@ -1,11 +1,18 @@
 package ip
 
+import (
+	"encoding/binary"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
 // ErrorKind is what an ICMP error says of a packet.
 type ErrorKind uint8
 
 // Kinds of errors. Hard ones say that no later packet will fare better (RFC 1122 4.2.3.9).
 const (
-	NetUnreachable   ErrorKind = iota // no route, or source route failed: soft
+	NetUnreachable   ErrorKind = iota // no route: soft
 	HostUnreachable                   // also: the neighbour does not answer: soft
 	ProtoUnreachable                  // hard
 	PortUnreachable                   // hard
@@ -15,21 +22,176 @@ const (
 	ParameterProblem
 )
 
+var errorNames = [...]string{
+	"net unreachable", "host unreachable", "protocol unreachable", "port unreachable",
+	"packet too big", "prohibited", "time exceeded", "parameter problem",
+}
+
+// String returns the kind in words.
+func (k ErrorKind) String() string { return errorNames[k] }
+
 // ICMPError is an ICMP error about a packet that this host sent, or that it gave up itself.
 type ICMPError struct {
 	Kind  ErrorKind
-	Local bool  // no message: the neighbour did not answer
-	Type  uint8 // of the message, with Code, as they came
-	Code  uint8
-	MTU   int    // of TooBig, bounded and stored already
+	Local bool   // no message: the neighbour did not answer
+	Type  uint8  // of the message, with Code, as they came
+	Code  uint8  //
+	MTU   int    // of TooBig, within bounds: what Node.MTU will say once Config.Error has vouched for it
 	From  Addr   // who sent the message
 	Proto uint8  // of the packet
-	Tuple Tuple  // of the packet, as this host sees the flow; without ports where Proto has none
+	Tuple Tuple  // of the packet, as this host sees the flow; of an echo LocalPort is the identifier; else without ports
 	Quote []byte // of the packet, from its transport header on, at least 8 bytes; borrowed
 }
 
-// Seq returns the sequence number of a TCP segment that the error is about (RFC 5927 4.1).
-func (e *ICMPError) Seq() uint32 {
+// Seq returns the sequence number of the TCP segment that the error is about (RFC 5927 4.1).
+func (e *ICMPError) Seq() uint32 { return binary.BigEndian.Uint32(e.Quote[4:]) }
+
+// kind4 returns what an ICMP error says.
+func kind4(typ, code uint8) ErrorKind {
+	switch {
+	case typ == wire.ICMPTimeExceeded:
+		return TimeExceeded
+	case typ == wire.ICMPParamProblem:
+		return ParameterProblem
+	}
+	switch code {
+	case wire.ICMPHostUnreachable, 7, 12: // RFC 1122 3.2.2.1: unknown, for this type of service
+		return HostUnreachable
+	case wire.ICMPProtoUnreachable:
+		return ProtoUnreachable
+	case wire.ICMPPortUnreachable:
+		return PortUnreachable
+	case wire.ICMPFragmentationNeeded:
+		return TooBig
+	case 9, 10, wire.ICMPAdminProhibited, 14, 15: // RFC 1122 3.2.2.1, RFC 1812 5.2.7.1
+		return Prohibited
+	}
+	return NetUnreachable
+}
+
+// kind6 returns what an ICMPv6 error says (RFC 4443 3).
+func kind6(typ, code uint8) ErrorKind {
+	switch typ {
+	case wire.ICMPv6TooBig:
+		return TooBig
+	case wire.ICMPv6TimeExceeded:
+		return TimeExceeded
+	case wire.ICMPv6ParamProblem:
+		if code == 1 { // unrecognized next header
+			return ProtoUnreachable
+		}
+		return ParameterProblem
+	}
+	switch code {
+	case wire.ICMPv6AddressUnreachable:
+		return HostUnreachable
+	case wire.ICMPv6PortUnreachable:
+		return PortUnreachable
+	case wire.ICMPv6AdminProhibited, 5, 6:
+		return Prohibited
+	}
+	return NetUnreachable
+}
+
+// heard4 takes an ICMP error.
+func (n *Node) heard4(g *Datagram, m wire.ICMP) packet.Verdict {
+	e := &n.failure
+	*e = ICMPError{Kind: kind4(m.Type(), m.Code()), Type: m.Type(), Code: m.Code(), From: g.Src, MTU: int(m.MTU())}
+	return n.heard(e, m.Payload())
+}
+
+// heard6 takes an ICMPv6 error. Unknown ones count as unreachable.
+func (n *Node) heard6(g *Datagram, m wire.ICMPv6) packet.Verdict {
+	e := &n.failure
+	*e = ICMPError{Kind: kind6(m.Type(), m.Code()), Type: m.Type(), Code: m.Code(), From: g.Src, MTU: int(m.MTU())}
+	return n.heard(e, m.Payload())
+}
+
+// heard tells of e, which quotes the start of a packet. It is about nothing of ours unless the packet is
+// from an address of ours and has the start of its transport header.
+func (n *Node) heard(e *ICMPError, quote []byte) packet.Verdict {
+	size, ok := e.read(quote)
+	if !ok || !n.own(e.Tuple.Local) {
+		return packet.DropICMP
+	}
+	if e.Kind == TooBig {
+		return n.heardTooBig(e, size)
+	}
+	if !n.tell(e) {
+		return packet.DropICMP
+	}
+	return packet.Deliver
+}
+
+// tell passes e on and reports whether somebody vouches for the packet.
+func (n *Node) tell(e *ICMPError) bool { return n.cfg.Error != nil && n.cfg.Error(n.now, e) }
+
+// heardTooBig lowers the path MTU to a destination, if that is plausible: a packet of size bytes did not
+// fit, and somebody sent it (RFC 5927 7).
+func (n *Node) heardTooBig(e *ICMPError, size int) packet.Verdict {
+	mtu, ok := n.bounded(e.Tuple.Remote, e.MTU, size)
+	if !ok {
+		n.stats.Unbelieved++
+		return packet.DropICMP
+	}
+	e.MTU = mtu
+	if !n.tell(e) {
+		n.stats.Unbelieved++
+		return packet.DropICMP
+	}
+	if n.store(e.Tuple.Remote, mtu, n.now.Add(pmtuAge)) {
+		n.changed(&Change{Kind: PathMTU, Addr: e.Tuple.Remote, MTU: mtu})
+	}
+	return packet.Deliver
+}
+
+// read takes the flow from the start of a packet of ours, and returns the packet's length.
+func (e *ICMPError) read(b []byte) (size int, ok bool) {
+	at := 0
+	switch wire.Version(b) {
+	case 4:
+		ip := wire.IPv4(b)
+		if !ip.ValidHeader() || ip.FragmentOffset() != 0 {
+			return 0, false
+		}
+		e.Proto, at, size = ip.Proto(), ip.HeaderLen(), int(ip.TotalLen())
+		e.Tuple.Local, e.Tuple.Remote = From4(ip.Src()), From4(ip.Dst())
+	case 6:
+		ip := wire.IPv6(b)
+		proto, off, frag, whole := wire.Upper6(b)
+		if !whole || frag.Offset != 0 {
+			return 0, false
+		}
+		e.Proto, at, size = proto, off, wire.IPv6Len+int(ip.PayloadLen())
+		e.Tuple.Local, e.Tuple.Remote = Addr(ip.Src()), Addr(ip.Dst())
+	default:
+		return 0, false
+	}
+	if len(b) < at+8 {
+		return 0, false
+	}
+	e.Quote = b[at:]
+	e.ports()
+	return size, true
+}
+
+// ports reads the ports of the flow, or the identifier of an echo.
+func (e *ICMPError) ports() {
 	q := e.Quote
-	return uint32(q[4])<<24 | uint32(q[5])<<16 | uint32(q[6])<<8 | uint32(q[7])
+	switch {
+	case e.Proto == wire.ProtoTCP || e.Proto == wire.ProtoUDP:
+		e.Tuple.LocalPort, e.Tuple.RemotePort = binary.BigEndian.Uint16(q), binary.BigEndian.Uint16(q[2:])
+	case e.Proto == wire.ProtoICMP && q[0] == wire.ICMPEcho, e.Proto == wire.ProtoICMPv6 && q[0] == wire.ICMPv6Echo:
+		e.Tuple.LocalPort = binary.BigEndian.Uint16(q[4:])
+	}
+}
+
+// unreachable tells the sender of the frame f, which waited for a neighbour in vain.
+func (n *Node) unreachable(f []byte) {
+	e := &n.failure
+	*e = ICMPError{Kind: HostUnreachable, Local: true}
+	if _, ok := e.read(f[wire.EthernetLen:]); ok {
+		e.From = e.Tuple.Local
+		n.tell(e)
+	}
 }

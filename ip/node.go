@@ -1,6 +1,8 @@
 package ip
 
 import (
+	"time"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -13,11 +15,11 @@ type Link struct {
 
 	// Accept takes router advertisements: default routers, prefixes, addresses (RFC 4862).
 	Accept bool
-	// NoLinkLocal leaves the IPv6 link-local address to the caller; else the node makes one.
-	NoLinkLocal bool
+	// LinkLocal has the node make an IPv6 link-local address (RFC 4291 2.5.6).
+	LinkLocal bool
 }
 
-// Output is where frames go: the host, which writes them straight into frames of its pool.
+// Output is where frames go: the host, which has them written straight into frames of its pool.
 type Output interface {
 	// Frame lends room for a frame of n bytes, from the Ethernet header on, to be sent on port. It is
 	// nil where there is none now.
@@ -30,23 +32,27 @@ type Output interface {
 // Config is what a Node is made of. Zero values of limits are the documented defaults.
 type Config struct {
 	Now    clock.Time
-	Seed   uint64   // of random delays and identifiers
+	Seed   uint64   // of random delays
 	Secret [32]byte // of what others must not guess: identifiers, stable addresses (RFC 7217)
 	Links  []Link   // by port
 	Output Output
+
+	// LoopMTU is the largest packet on LoopPort, bytes; 0 is the largest MTU of the links.
+	LoopMTU int
 
 	// Follower is one node of several on the same links: another, the leader, speaks ARP, neighbour
 	// discovery and group membership, and tells by Changed what Apply takes here. A follower's Input
 	// answers Handover to such packets.
 	Follower bool
 
-	// Changed is told of what other nodes on the same links have to know: the caller passes it to their
-	// Apply. It may be nil.
-	Changed func(now clock.Time, c Change)
+	// Changed is told of what other nodes on the same links have to know, which the caller passes to their
+	// Apply, and of what a user may want to know. c is borrowed. It may be nil.
+	Changed func(now clock.Time, c *Change)
 
 	// Error is told of ICMP errors about packets of this host, and of packets that were given up because
-	// their next hop does not answer. e is borrowed. It may be nil.
-	Error func(now clock.Time, e *ICMPError)
+	// their next hop does not answer. e is borrowed. It reports whether the packet was plausibly sent by
+	// somebody here: a path MTU that nobody vouches for is not believed (RFC 5927 7). It may be nil.
+	Error func(now clock.Time, e *ICMPError) bool
 
 	MaxNeighbors   int // entries of the neighbour table; 0 is 1024
 	MaxQueued      int // packets that wait for one neighbour; 0 is 16
@@ -55,38 +61,159 @@ type Config struct {
 	MaxReassembly  int // datagrams in reassembly; 0 is 256
 	MaxPathMTU     int // destinations with a path MTU of their own; 0 is 1024
 	MaxGroups      int // multicast groups, all ports together; 0 is 256
-	ErrorRate      int // ICMP errors and answers that the node sends, a second; 0 is 1000
+	ErrorRate      int // ICMP errors that the node sends, a second; 0 is 1000
 }
 
-// Input is given the frame that d describes, with its Ethernet header, as the engine's header pass
-// left it: d.L3, d.L4, d.Proto and d.Flags are trusted. It answers ARP, neighbour discovery and ICMP
-// itself. The verdict is one of
-//
-//   - Undecided: g is a datagram for a transport, whole (a packet, or reassembled), with valid lengths
-//     and checksum; the caller decides what becomes of it. What g points at is valid until the next call.
-//   - Deliver: the node has taken what the packet says; the frame is free.
-//   - Handover: a follower's packet that the leader must see.
-//   - a reason to drop it.
-//
-// The frame is borrowed.
-func (n *Node) Input(now clock.Time, port uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
-	return n.input(now, port, frame, d, g)
+func (c *Config) defaults() {
+	for _, d := range []struct {
+		v   *int
+		def int
+	}{
+		{&c.MaxNeighbors, 1024},
+		{&c.MaxQueued, 16},
+		{&c.MaxQueuedBytes, 256 << 10},
+		{&c.MaxFragments, 1 << 20},
+		{&c.MaxReassembly, 256},
+		{&c.MaxPathMTU, 1024},
+		{&c.MaxGroups, 256},
+		{&c.ErrorRate, 1000},
+	} {
+		if *d.v == 0 {
+			*d.v = d.def
+		}
+	}
+	if c.LoopMTU == 0 {
+		c.LoopMTU = 1280
+		for i := range c.Links {
+			c.LoopMTU = max(c.LoopMTU, c.Links[i].MTU)
+		}
+	}
 }
 
-// Datagram is what a transport gets: the payload of an IP packet. It borrows everything.
-type Datagram struct {
-	Src, Dst  Addr
-	Proto     uint8
-	TTL       uint8
-	TOS       uint8 // type of service or traffic class, with ECN in the low two bits
-	Port      uint8
-	Kind      Kind   // of Dst
-	FlowLabel uint32 // IPv6
-	Packets   uint16 // 1, or as many fragments as were put together
-	Payload   []byte // transport header and data
-	Packet    []byte // the packet from its IP header on, for Reject; only the start of it where it was reassembled
+// Node is the network layer of one loop. It belongs to one goroutine at a time.
+type Node struct {
+	cfg   Config
+	links []link
+	now   clock.Time // of the current call
+	rand  random
+
+	wheel *clock.Wheel // timers: see timers.go
+	due   func(id uint32)
+	base  timerBase
+
+	table    *Table
+	epoch    uint64 // counts changes that end paths
+	routesAt uint64 // epoch in which routes or addresses changed last
+	loop     Path   // to this host
+	scratch  Path   // to groups and everybody
+
+	local  locals
+	neigh  neighbors
+	served [4]uint64 // protocols with a consumer
+	frags  reassembly
+	pmtu   pmtuCache
+	ids    idents
+	errors bucket
+	stats  Stats
+
+	applying bool // a change that others know
+
+	head    [wire.ICMPLen]byte // of a message that is being made
+	parts   [2][]byte
+	failure ICMPError
 }
 
-// ECN returns the congestion notification field; that of a reassembled datagram is CE if one of its
-// fragments had it (RFC 3168 5.3).
-func (g *Datagram) ECN() wire.ECN { return wire.ECN(g.TOS & 3) }
+// link is the state of one port.
+type link struct {
+	Link
+	mtu       int // of IPv6 routers too (RFC 4861 6.3.4)
+	reachable time.Duration
+	retrans   time.Duration
+	hopLimit  uint8
+}
+
+// header writes the Ethernet header of packets to mac.
+func (l *link) header(p *Path, mac wire.MAC, is4 bool) {
+	t := wire.EtherTypeIPv6
+	if is4 {
+		t = wire.EtherTypeIPv4
+	}
+	wire.AppendEthernet(p.Header[:0], mac, l.MAC, t)
+}
+
+// Stats counts what descriptors do not tell: what the node did of its own, and packets that it had
+// taken and lost later.
+type Stats struct {
+	Drops        [packet.Verdicts]uint64 // of packets that were taken, or made here
+	Conflicts    uint64                  // ARP and neighbour advertisements that contradict what is known
+	Duplicates   uint64                  // addresses of ours that others claim
+	Redirects    uint64                  // ICMP redirects: ignored
+	Errors       uint64                  // ICMP errors sent
+	ErrorsHeld   uint64                  // not sent: limit
+	Echoes       uint64                  // echo requests answered
+	Reassembled  uint64                  // datagrams
+	Fragmented   uint64                  // datagrams
+	Unbelieved   uint64                  // path MTUs that nobody vouched for, or out of bounds
+	FragmentMem  int                     // bytes held for reassembly now
+	NeighborMem  int                     // bytes of packets that wait for neighbours now
+	Neighbors    int                     // entries now
+	PathMTUs     int                     // entries now
+	Reassemblies int                     // datagrams in reassembly now
+}
+
+// New returns a node. It panics where there are more than 250 links, or one without a usable MTU.
+func New(cfg Config) *Node {
+	cfg.defaults()
+	n := &Node{cfg: cfg, now: cfg.Now, rand: random(cfg.Seed)}
+	for i := range cfg.Links {
+		l := cfg.Links[i]
+		if l.MTU < 68 || i > 250 {
+			panic("ip: a link needs an MTU of at least 68 bytes")
+		}
+		n.links = append(n.links, link{Link: l, mtu: l.MTU, retrans: retransTimer, hopLimit: defaultTTL})
+		n.links[i].reachable = n.rand.between(reachableTime/2, reachableTime*3/2)
+	}
+	n.neigh = newNeighbors(cfg.MaxNeighbors, cfg.Now)
+	n.local = newLocals()
+	n.frags = newReassembly(cfg.MaxReassembly)
+	n.pmtu = pmtuCache{map[Addr]pmtuEntry{}, cfg.MaxPathMTU}
+	n.ids.key = newSipKey(cfg.Secret[:])
+	n.errors = newBucket(cfg.ErrorRate, errorBurst, cfg.Now)
+	n.startTimers()
+	n.setTable(NewTable(nil))
+	n.loop = Path{Port: LoopPort, Resolved: true, Kind: Unicast, MTU: cfg.LoopMTU, TTL: defaultTTL}
+	n.Serve(wire.ProtoTCP, true)
+	n.Serve(wire.ProtoUDP, true)
+	return n
+}
+
+// enter notes the time of a call.
+func (n *Node) enter(now clock.Time) { n.now = now }
+
+// changed tells of a change.
+func (n *Node) changed(c *Change) {
+	if n.cfg.Changed != nil && !n.applying {
+		n.cfg.Changed(n.now, c)
+	}
+}
+
+// Serve says whether datagrams of protocol proto have a consumer: Input hands them out, as it does those
+// of TCP and UDP from the start (of ICMP and ICMPv6 only echo replies). Others are refused with an ICMP
+// error.
+func (n *Node) Serve(proto uint8, on bool) {
+	if bit := uint64(1) << (proto & 63); on {
+		n.served[proto>>6] |= bit
+	} else {
+		n.served[proto>>6] &^= bit
+	}
+}
+
+func (n *Node) serves(proto uint8) bool { return n.served[proto>>6]>>(proto&63)&1 != 0 }
+
+// Stats returns the counters.
+func (n *Node) Stats() Stats {
+	s := n.stats
+	s.NeighborMem, s.Neighbors = n.neigh.queued, len(n.neigh.index)
+	s.FragmentMem, s.Reassemblies, s.PathMTUs = n.frags.held, len(n.frags.index), len(n.pmtu.entry)
+	return s
+}

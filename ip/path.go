@@ -10,71 +10,164 @@ import (
 // back to Input, as received on LoopPort. Its frames have an Ethernet header of zero addresses.
 const LoopPort uint8 = 254
 
-// LoopMTU is the MTU of LoopPort, bytes.
-const LoopMTU = 65535
+// defaultTTL is the TTL and hop limit of packets unless a router says otherwise (RFC 1700, RFC 4861
+// 6.3.2).
+const defaultTTL = 64
 
 // Ref names a path so that a connection can keep it in eight bytes and find it again without a
 // lookup. 0 is none. It outlives the path: Path then answers nil.
+//
+//	+----------------+------------------------------------------------+
+//	| slot, 16 bits  | epoch in which it was found, 48 bits           |
+//	+----------------+------------------------------------------------+
 type Ref uint64
 
+const (
+	refShift = 48
+	loopSlot = 0xffff
+)
+
 // Path is the way to a destination: what every packet to one next hop has in common. A path with a
-// Ref stays where it is, and its link addresses follow what the neighbour says, until Path answers nil
-// for it; one without is good until the node's next method.
+// Ref stays where it is, and its link addresses follow what the neighbour says, until Node.Path answers
+// nil for it; one without is good until the node's next method.
 type Path struct {
 	Ref      Ref
 	Port     uint8
-	Resolved bool                   // Header is right: frames may be sent at once; else Send queues them
-	Kind     Kind                   // Unicast, Broadcast, Multicast
-	MTU      int                    // of the link or the route, bytes of an IP packet; Node.MTU knows destinations
-	NextHop  Addr                   // neighbour, or the destination itself
-	Header   [wire.EthernetLen]byte // complete Ethernet header
+	Resolved bool  // Header is right: frames may be sent at once; else Send queues them
+	Kind     Kind  // Unicast, Broadcast, Multicast
+	TTL      uint8 // of packets for which nobody chose one
+	MTU      int   // of the link, bytes of an IP packet; Node.MTU knows destinations
+	NextHop  Addr  // neighbour, or the destination itself
+	Header   [wire.EthernetLen]byte
 }
 
 // Route returns the way to dst for packets from src (zero: any of ours) by way of port (AnyPort: as
 // the routes say). An unresolved neighbour is not an error: its resolution starts with the first packet
 // that is sent. There is no path, and a reason, where there is no route (DropNoRoute) or where the
-// neighbour table is full of busy entries (DropTableFull).
+// neighbour table has no room for now (DropUnresolved).
 func (n *Node) Route(now clock.Time, dst, src Addr, port uint8) (*Path, packet.Verdict) {
-	return n.route(now, dst, src, port)
+	n.enter(now)
+	return n.route(dst, src, port)
 }
 
-// Path returns the path of r if it is still the way that Route would find, else nil.
-func (n *Node) Path(now clock.Time, r Ref) *Path { return n.path(now, r) }
-
-// Confirm says that the next hop of r answers: a connection made progress (RFC 4861 7.3.1).
-func (n *Node) Confirm(now clock.Time, r Ref) { n.confirm(now, r) }
-
-// MTU returns the largest IP packet, in bytes, that may go to dst by path p.
-func (n *Node) MTU(now clock.Time, p *Path, dst Addr) int { return n.pmtu.mtu(now, p, dst) }
-
-// Source returns the address of this host that packets to dst are sent from when nobody chose one
-// (RFC 6724 5, RFC 1122 3.3.4.3).
-func (n *Node) Source(now clock.Time, dst Addr, port uint8) (Addr, bool) {
-	return n.source(now, dst, port)
+func (n *Node) route(dst, src Addr, port uint8) (*Path, packet.Verdict) {
+	if port == AnyPort && src.LinkLocal() && narrow(dst) {
+		port = n.portOf(src)
+	}
+	switch {
+	case port == LoopPort || n.own(dst):
+		n.loop.Ref = Ref(loopSlot<<refShift | n.epoch)
+		n.loop.Header = loopHeader(dst.Is4())
+		return &n.loop, packet.Forward
+	case dst.Multicast() || dst == Broadcast4 || n.directed(dst, port):
+		return n.wide(dst, src, port)
+	}
+	r := n.pick(dst, port)
+	if r == nil || r.Reject {
+		return nil, packet.DropNoRoute
+	}
+	hop := r.Gateway
+	if hop == (Addr{}) {
+		hop = dst
+	}
+	e := n.neighbor(hop, r.Port)
+	if e == nil {
+		return nil, packet.DropUnresolved
+	}
+	e.path.Ref = Ref(uint64(n.neigh.indexOf(e))<<refShift | n.epoch)
+	n.touch(e)
+	return &e.path, packet.Forward
 }
 
-// Header is what the IP header of a packet says beside lengths. TTL 0 is the node's own.
-type Header struct {
-	Src, Dst     Addr
-	Proto        uint8
-	TTL          uint8
-	TOS          uint8
-	DontFragment bool   // IPv4 DF; over both versions a packet larger than the path MTU is then refused
-	ID           uint16 // IPv4, of packets that may be fragmented: NextID
-	FlowLabel    uint32 // IPv6
+// loopHeader returns the Ethernet header of packets to this host.
+func loopHeader(is4 bool) (h [wire.EthernetLen]byte) {
+	t := wire.EtherTypeIPv6
+	if is4 {
+		t = wire.EtherTypeIPv4
+	}
+	wire.Ethernet(h[:]).SetEtherType(t)
+	return h
 }
 
-// Put writes the Ethernet and IP headers of a packet with payload bytes behind them to the start of b
-// and returns their length. The path is resolved; b has room for 54 bytes.
-func (p *Path) Put(b []byte, h *Header, payload int) int { return p.put(b, h, payload) }
-
-// Send sends one packet: Forward, or the reason why not: DropTooBig (DF and larger than the path
-// MTU), DropUnresolved (the neighbour's queue is full), DropNoFrame (the caller may try again). payload
-// are the pieces of transport header and data in order, with the checksum filled in; they are copied.
-// What is larger than the MTU is fragmented unless h says not to.
-func (n *Node) Send(now clock.Time, p *Path, h *Header, payload ...[]byte) packet.Verdict {
-	return n.send(now, p, h, payload)
+// portOf returns the port that has our address a, AnyPort where none has.
+func (n *Node) portOf(a Addr) uint8 {
+	for i := range n.local.slot {
+		if x := &n.local.slot[i]; x.assigned() && x.addr == a {
+			return x.port
+		}
+	}
+	return AnyPort
 }
 
-// NextID returns an identification for an IPv4 packet from src to dst that may be fragmented.
-func (n *Node) NextID(h *Header) uint16 { return n.ids.next16(h) }
+// directed reports whether dst is the broadcast address of a net of ours.
+func (n *Node) directed(dst Addr, port uint8) bool {
+	e, ok := n.local.index[keyOf(dst, port)]
+	return ok && e.kind == Broadcast
+}
+
+// wide returns the way to a group or to everybody on a link: the port is the caller's, that of src, or
+// as the routes say, or the first.
+func (n *Node) wide(dst, src Addr, port uint8) (*Path, packet.Verdict) {
+	p := &n.scratch
+	*p = Path{Resolved: true, Kind: Broadcast, NextHop: dst, TTL: defaultTTL}
+	mac := wire.Broadcast
+	switch {
+	case dst.Multicast() && dst.Is4():
+		p.Kind, p.TTL, mac = Multicast, 1, wire.MAC{0x01, 0x00, 0x5e, dst[13] & 0x7f, dst[14], dst[15]} // RFC 1112 6.4, 6.1
+	case dst.Multicast():
+		p.Kind, p.TTL, mac = Multicast, 1, wire.MulticastMAC6(dst) // RFC 3493 5.2
+	}
+	if p.Port = n.widePort(dst, src, port); int(p.Port) >= len(n.links) {
+		return nil, packet.DropNoRoute
+	}
+	p.MTU = n.links[p.Port].mtu
+	n.links[p.Port].header(p, mac, dst.Is4())
+	return p, packet.Forward
+}
+
+func (n *Node) widePort(dst, src Addr, port uint8) uint8 {
+	if port != AnyPort {
+		return port
+	}
+	if port = n.portOf(src); port != AnyPort {
+		return port
+	}
+	if e, ok := n.local.index[keyOf(dst, AnyPort)]; ok && e.kind == Broadcast {
+		return e.port
+	}
+	if r := n.pick(dst, AnyPort); r != nil {
+		return r.Port
+	}
+	return 0
+}
+
+// Path returns the path of r if it is still the way that Route would find, else nil. It counts as a use
+// of the path.
+func (n *Node) Path(now clock.Time, r Ref) *Path {
+	n.enter(now)
+	if r>>refShift == loopSlot {
+		if uint64(r)&(1<<refShift-1) < n.routesAt {
+			return nil
+		}
+		return &n.loop
+	}
+	e := n.byRef(r)
+	if e == nil {
+		return nil
+	}
+	n.touch(e)
+	return &e.path
+}
+
+// byRef returns the entry that r leads to, nil where it has changed since.
+func (n *Node) byRef(r Ref) *neighbor {
+	slot, epoch := uint64(r)>>refShift, uint64(r)&(1<<refShift-1)
+	if slot == 0 || slot >= uint64(len(n.neigh.slot)) {
+		return nil
+	}
+	e := &n.neigh.slot[slot]
+	if e.state == nudFree || epoch < e.born || epoch < n.routesAt {
+		return nil
+	}
+	return e
+}

@@ -3,6 +3,9 @@ package ip
 import (
 	"errors"
 	"net/netip"
+	"slices"
+
+	"github.com/millrace/millrace/clock"
 )
 
 // Errors of changes to a node.
@@ -19,12 +22,17 @@ type Origin uint8
 
 // Origins.
 const (
-	Static Origin = iota // given by the caller
-	Kernel               // follows from an address: the on-link route
-	RouterAdvert
-	DHCP
-	Learned // ARP, neighbour discovery
+	Static       Origin = iota // given by the caller
+	Connected                  // follows from an address: the on-link route
+	RouterAdvert               // RFC 4861 6.3.4
+	DHCP                       // RFC 2131
+	Learned                    // ARP, neighbour discovery
 )
+
+// String returns the origin as `ip route` has it.
+func (o Origin) String() string {
+	return [...]string{"static", "connected", "ra", "dhcp", "learned"}[o]
+}
 
 // Route is one route.
 type Route struct {
@@ -33,7 +41,87 @@ type Route struct {
 	Port    uint8
 	Origin  Origin
 	Metric  uint32 // of routes with the same prefix the smallest is used
-	MTU     int    // 0: the link's
-	Source  Addr   // preferred; zero: chosen
+	Source  Addr   // preferred; zero: chosen (RFC 6724)
 	Reject  bool   // destinations count as unreachable
+}
+
+// same reports whether two routes cannot be in a table together.
+func (r *Route) same(o *Route) bool {
+	return r.Prefix.Masked() == o.Prefix.Masked() && r.Gateway == o.Gateway && r.Port == o.Port && r.Metric == o.Metric
+}
+
+// AddRoute adds a route. ErrExists says that one with the same prefix, gateway, port and metric is there.
+func (n *Node) AddRoute(now clock.Time, r Route) error {
+	n.enter(now)
+	if int(r.Port) >= len(n.links) || !r.Prefix.IsValid() {
+		return ErrPort
+	}
+	if !n.addRoute(r) {
+		return ErrExists
+	}
+	return nil
+}
+
+// DelRoute removes the route with the same prefix, gateway, port and metric.
+func (n *Node) DelRoute(now clock.Time, r Route) error {
+	n.enter(now)
+	if !n.delRoute(r) {
+		return ErrMissing
+	}
+	return nil
+}
+
+// SetTable replaces all routes, those that follow from addresses too, by a table that may be shared.
+func (n *Node) SetTable(now clock.Time, t *Table) {
+	n.enter(now)
+	n.setTable(t)
+}
+
+// Routes returns the routes, which are not to be changed, sorted by prefix and metric.
+func (n *Node) Routes() []Route { return n.table.routes }
+
+func (n *Node) setTable(t *Table) {
+	n.table = t
+	n.epoch++
+	n.routesAt = n.epoch
+}
+
+func (n *Node) addRoute(r Route) bool {
+	r.Prefix = r.Prefix.Masked()
+	if slices.ContainsFunc(n.table.routes, func(o Route) bool { return o.same(&r) }) {
+		return false
+	}
+	n.setTable(NewTable(append(slices.Clip(n.table.routes), r)))
+	n.changed(&Change{Kind: RouteUp, Port: r.Port, Route: r})
+	return true
+}
+
+func (n *Node) delRoute(r Route) bool {
+	i := slices.IndexFunc(n.table.routes, func(o Route) bool { return o.same(&r) })
+	if i < 0 {
+		return false
+	}
+	n.setTable(NewTable(slices.Delete(slices.Clone(n.table.routes), i, i+1)))
+	n.changed(&Change{Kind: RouteDown, Port: r.Port, Route: r})
+	return true
+}
+
+// pick returns the route that packets to dst take: of those with the longest prefix the best whose
+// gateway is not known to be silent (RFC 4861 6.3.6), else the best.
+func (n *Node) pick(dst Addr, port uint8) *Route {
+	var best *Route
+	routes := n.table.Lookup(dst, port)
+	for i := range routes {
+		r := &routes[i]
+		if port != AnyPort && r.Port != port {
+			continue
+		}
+		if r.Gateway == (Addr{}) || !n.neigh.silent(r.Gateway, r.Port) {
+			return r
+		}
+		if best == nil {
+			best = r
+		}
+	}
+	return best
 }

@@ -1,0 +1,121 @@
+package ip
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// dadTransmits is how many solicitations ask for a duplicate of an IPv6 address (RFC 4862 5.1,
+// DupAddrDetectTransmits).
+const dadTransmits = 1
+
+// addrDue runs when the timer of an address has expired: it is being checked, announced, or too old.
+func (n *Node) addrDue(i int) {
+	x := &n.local.slot[i]
+	switch x.state {
+	case addrTentative:
+		n.checkMore(x, i)
+	case addrPreferred, addrDeprecated:
+		n.keep(x, i)
+	}
+}
+
+// checkMore sends the next probe for x, or makes it ours when nobody answered.
+func (n *Node) checkMore(x *address, i int) {
+	want, wait := uint8(probeNum), n.rand.between(probeMin, probeMax)
+	if !x.addr.Is4() {
+		want, wait = dadTransmits, n.links[x.port].retrans
+	}
+	if x.sent == want {
+		n.assign(x, i)
+		return
+	}
+	if x.sent++; x.addr.Is4() {
+		if x.sent == want {
+			wait = announceWait
+		}
+		n.probeARP(x)
+	} else {
+		n.probeND(x)
+	}
+	n.timeAddr(i, n.now.Add(wait))
+}
+
+// keep announces x, and ends its preference and its validity in time (RFC 4862 5.5.4).
+func (n *Node) keep(x *address, i int) {
+	if n.now >= x.valid {
+		n.removeAddr(x, i)
+		return
+	}
+	if n.now >= x.preferred {
+		x.state = addrDeprecated
+	} else if x.state == addrDeprecated {
+		x.state = addrPreferred
+	}
+	next := x.valid
+	if x.state == addrPreferred {
+		next = min(next, x.preferred)
+	}
+	if x.sent < announceNum && !n.cfg.Follower {
+		x.sent++
+		n.announce(x)
+		if x.sent < announceNum {
+			next = min(next, n.now.Add(announceInterval))
+		}
+	}
+	n.timeAddr(i, next)
+}
+
+// announce tells the neighbours of x.
+func (n *Node) announce(x *address) {
+	if x.addr.Is4() {
+		n.announceARP(x)
+	} else {
+		n.announceND(x)
+	}
+}
+
+// timeAddr sets the timer of address i.
+func (n *Node) timeAddr(i int, t clock.Time) {
+	if id := n.base.addrs + uint32(i); t == clock.Never {
+		n.wheel.Stop(id)
+	} else {
+		n.wheel.Arm(id, t)
+	}
+}
+
+// duplicate gives up the tentative address x: another host has it (RFC 4862 5.4.5, RFC 5227 2.1.1). A
+// stable address of our own making is tried again with the next number (RFC 7217 6).
+func (n *Node) duplicate(x *address) {
+	if x.state != addrTentative {
+		return
+	}
+	n.stats.Duplicates++
+	n.solicitedGroup(x, false)
+	x.state = addrDuplicate
+	n.timeAddr(n.slotOf(x), clock.Never)
+	old := *x
+	n.changed(&Change{Kind: AddrDuplicate, Port: x.port, Addr: x.addr, Prefix: x.prefix, Origin: x.origin})
+	if old.origin == RouterAdvert {
+		n.remake(&old)
+	}
+}
+
+// slotOf returns the slot of x.
+func (n *Node) slotOf(x *address) int {
+	for i := range n.local.slot {
+		if &n.local.slot[i] == x {
+			return i
+		}
+	}
+	return -1
+}
+
+// deadline returns the end of a lifetime of s seconds from now; 0xffffffff is for ever (RFC 4861 4.6.2).
+func (n *Node) deadline(s uint32) clock.Time {
+	if s == 0xffffffff {
+		return clock.Never
+	}
+	return n.now.Add(time.Duration(s) * time.Second)
+}

@@ -1,0 +1,106 @@
+package ip
+
+import (
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// inputICMP takes an ICMP message with a right checksum (RFC 792, RFC 1122 3.2.2).
+func (n *Node) inputICMP(g *Datagram) packet.Verdict {
+	m := wire.ICMP(g.Payload)
+	if !m.Valid() {
+		return packet.DropMalformed
+	}
+	switch m.Type() {
+	case wire.ICMPEcho:
+		return n.echo(g, wire.ICMPEchoReply)
+	case wire.ICMPEchoReply:
+		return n.offer(g)
+	case wire.ICMPUnreachable, wire.ICMPTimeExceeded, wire.ICMPParamProblem:
+		return n.heard4(g, m)
+	case wire.ICMPRedirect:
+		n.stats.Redirects++ // anybody could send them: routes do not come from there
+	}
+	return packet.DropICMP // others: source quench (RFC 6633), timestamps, address masks
+}
+
+// inputICMP6 takes an ICMPv6 message with a right checksum (RFC 4443).
+func (n *Node) inputICMP6(frame []byte, g *Datagram) packet.Verdict {
+	m := wire.ICMPv6(g.Payload)
+	if !m.Valid() {
+		return packet.DropMalformed
+	}
+	switch t := m.Type(); {
+	case m.Error():
+		return n.heard6(g, m)
+	case t == wire.ICMPv6Echo:
+		return n.echo(g, wire.ICMPv6EchoReply)
+	case t == wire.ICMPv6EchoReply:
+		return n.offer(g)
+	case t >= wire.ICMPv6RouterSolicit && t <= wire.ICMPv6Redirect:
+		return n.discovery(frame, g, m)
+	case t == mldQuery || t == mldReport1 || t == mldDone1 || t == mldReport2:
+		if n.cfg.Follower {
+			return packet.Handover
+		}
+		return n.inputMLD(g, m)
+	}
+	return packet.DropICMP
+}
+
+// discovery passes on a neighbour discovery message, which has no extension headers (RFC 6980 5: above
+// all no fragment header) and has not been put together.
+func (n *Node) discovery(frame []byte, g *Datagram, m wire.ICMPv6) packet.Verdict {
+	if len(g.Packet) != wire.IPv6Len+len(m) || g.Packets != 1 {
+		return packet.DropNeighbor
+	}
+	if n.cfg.Follower {
+		return packet.Handover
+	}
+	return n.inputND(g.Port, frame, wire.IPv6(g.Packet), m)
+}
+
+// offer passes an echo reply to who sends echo requests, if there is somebody.
+func (n *Node) offer(g *Datagram) packet.Verdict {
+	if !n.serves(g.Proto) {
+		return packet.DropICMP
+	}
+	return packet.Undecided
+}
+
+// echo answers an echo request to this host alone (RFC 1122 3.2.2.6) by the same message with type
+// reply. That the addresses change places does not change the sum of an IPv6 pseudo header.
+func (n *Node) echo(g *Datagram, reply uint8) packet.Verdict {
+	if g.Kind != Unicast || g.Src.Unspecified() {
+		return packet.DropICMP
+	}
+	m := wire.ICMP(append(n.head[:0], g.Payload[:wire.ICMPLen]...))
+	was := uint16(m.Type())<<8 | uint16(m.Code())
+	m.SetType(reply)
+	m.SetChecksum(wire.Update16(m.Checksum(), was, uint16(reply)<<8|uint16(m.Code())))
+	h := Header{Src: g.Dst, Dst: g.Src, Proto: g.Proto, TOS: g.TOS &^ 3}
+	n.parts = [2][]byte{n.head[:wire.ICMPLen], g.Payload[wire.ICMPLen:]}
+	return n.answer(g, &h)
+}
+
+// answer sends n.parts back to where g came from.
+func (n *Node) answer(g *Datagram, h *Header) packet.Verdict {
+	p, v := n.back(g)
+	if p == nil {
+		return v
+	}
+	if v := n.send(p, h, n.parts[:]); v != packet.Forward {
+		return v
+	}
+	n.stats.Echoes++
+	return packet.Deliver
+}
+
+// back returns the way to the source of g. Link-local addresses are of the link that g came from.
+func (n *Node) back(g *Datagram) (*Path, packet.Verdict) {
+	port := AnyPort
+	if g.Port == LoopPort || g.Src.LinkLocal() {
+		port = g.Port
+	}
+	return n.route(g.Src, g.Dst, port)
+}

@@ -1,0 +1,184 @@
+package ip
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// Datagram is what a transport gets: the payload of an IP packet. It borrows everything.
+type Datagram struct {
+	Src, Dst  Addr
+	Proto     uint8
+	TTL       uint8
+	TOS       uint8 // type of service or traffic class, with ECN in the low two bits
+	Port      uint8
+	Kind      Kind   // of Dst
+	FlowLabel uint32 // IPv6
+	Packets   uint16 // 1, or as many fragments as were put together
+	Payload   []byte // transport header and data
+	Packet    []byte // the packet from its IP header on, for Reject; the start of it where it was reassembled
+}
+
+// ECN returns the congestion notification field; that of a reassembled datagram is CE if one of its
+// fragments had it (RFC 3168 5.3).
+func (g *Datagram) ECN() wire.ECN { return wire.ECN(g.TOS & 3) }
+
+// Input is given the frame that d describes, with its Ethernet header, as an engine's header pass left
+// it: d.L3, d.L4, d.Payload, d.Proto and d.Flags are relied on. It answers ARP, neighbour discovery and
+// ICMP itself. The verdict is one of
+//
+//   - Undecided: g is a datagram for a transport, whole (a packet, or reassembled), with valid lengths
+//     and a right checksum (or none, in UDP); the caller decides what becomes of it. What g points at is
+//     valid until the next call.
+//   - Deliver: the node has taken what the packet says; the frame is free.
+//   - Handover: the leader must see the packet.
+//   - a reason to drop it.
+//
+// The frame is borrowed.
+func (n *Node) Input(now clock.Time, port uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
+	n.enter(now)
+	if int(port) >= len(n.links) && port != LoopPort {
+		return packet.DropNotOurs
+	}
+	switch {
+	case d.Flags.Has(packet.FlagMalformed):
+		return packet.DropMalformed
+	case d.Flags.Has(packet.FlagTruncated):
+		return packet.DropTruncated
+	case !n.accepts(port, frame):
+		return packet.DropNotOurs
+	case d.Flags.Has(packet.FlagIPv4):
+		return n.input4(port, frame, d, g)
+	case d.Flags.Has(packet.FlagIPv6):
+		return n.input6(port, frame, d, g)
+	}
+	return n.inputOther(port, frame)
+}
+
+// accepts reports whether the frame's link address is ours, a group's or everybody's.
+func (n *Node) accepts(port uint8, frame []byte) bool {
+	if port == LoopPort {
+		return true
+	}
+	if len(frame) < wire.EthernetLen {
+		return false
+	}
+	dst := wire.Ethernet(frame).Dst()
+	return dst == n.links[port].MAC || dst.Multicast()
+}
+
+// inputOther takes a frame that is not IP.
+func (n *Node) inputOther(port uint8, frame []byte) packet.Verdict {
+	t, off, ok := wire.Network(frame)
+	if !ok {
+		return packet.DropMalformed
+	}
+	if t != wire.EtherTypeARP || port == LoopPort {
+		return packet.DropUnsupported
+	}
+	if n.cfg.Follower {
+		return packet.Handover
+	}
+	return n.inputARP(port, frame[off:])
+}
+
+// martian reports whether src cannot be the source of a packet from a wire (RFC 1122 3.2.1.3, RFC 4291
+// 2.7, 2.5.3): a group, everybody, this host or its loopback.
+func (n *Node) martian(port uint8, src Addr) bool {
+	if src.Multicast() || src == Broadcast4 || n.directed(src, port) {
+		return true
+	}
+	return port != LoopPort && (src.Loopback() || n.own(src))
+}
+
+// input4 takes an IPv4 packet (RFC 791, RFC 1122 3.2).
+func (n *Node) input4(port uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
+	ip := wire.IPv4(frame[d.L3:])
+	if !ip.Valid() {
+		return packet.DropMalformed
+	}
+	if !d.Flags.Has(packet.FlagIPChecksumOK) {
+		return packet.DropIPChecksum
+	}
+	*g = Datagram{
+		Src: From4(ip.Src()), Dst: From4(ip.Dst()), Proto: ip.Proto(), TTL: ip.TTL(), TOS: ip.TOS(), Port: port,
+		Packets: 1, Payload: ip.Payload(), Packet: ip[:ip.TotalLen()],
+	}
+	if n.martian(port, g.Src) || g.Src == Unspecified4 && g.Proto != wire.ProtoIGMP {
+		return packet.DropDenied
+	}
+	if v := n.wanted(port, frame, g); v != packet.Undecided {
+		return v
+	}
+	if ip.HeaderLen() > wire.IPv4Len {
+		if v := options4(ip); v != packet.Undecided {
+			return v
+		}
+	}
+	if ip.Fragment() {
+		return n.fragment4(ip, g)
+	}
+	return n.upper(frame, g, checked(d))
+}
+
+// checked reports what the header pass found of the transport checksum.
+func checked(d *packet.Desc) bool {
+	return d.Flags&(packet.FlagL4ChecksumOK|packet.FlagL4NoChecksum) != 0
+}
+
+// wanted sets g.Kind, and refuses what is not for this host. A packet to one host in a frame to many is
+// refused (RFC 1122 3.3.6).
+func (n *Node) wanted(port uint8, frame []byte, g *Datagram) packet.Verdict {
+	g.Kind = n.Local(port, g.Dst)
+	switch {
+	case g.Kind == NotLocal:
+		return packet.DropNotOurs
+	case g.Kind == Unicast && port != LoopPort && wire.Ethernet(frame).Dst().Multicast():
+		return packet.DropNotOurs
+	}
+	return packet.Undecided
+}
+
+// options4 looks at the options of an IPv4 packet. Source routes are refused (RFC 6274 3.13.2.3); others
+// are for routers and measurements, and mean nothing here.
+func options4(ip wire.IPv4) packet.Verdict {
+	it := ip.OptionIter()
+	for it.Next() {
+		if k := it.Kind(); k == wire.IPv4LooseRoute || k == wire.IPv4StrictRoute {
+			return packet.DropDenied
+		}
+	}
+	if it.Malformed() {
+		return packet.DropMalformed
+	}
+	return packet.Undecided
+}
+
+// upper passes a whole datagram on to who serves its protocol. checked says that its checksum is right,
+// or absent from UDP.
+func (n *Node) upper(frame []byte, g *Datagram, checked bool) packet.Verdict {
+	switch {
+	case g.Proto == wire.ProtoICMP && g.Dst.Is4():
+		if !checked {
+			return packet.DropL4Checksum
+		}
+		return n.inputICMP(g)
+	case g.Proto == wire.ProtoICMPv6 && !g.Dst.Is4():
+		if !checked {
+			return packet.DropL4Checksum
+		}
+		return n.inputICMP6(frame, g)
+	case g.Proto == wire.ProtoIGMP && g.Dst.Is4():
+		if n.cfg.Follower {
+			return packet.Handover
+		}
+		return n.inputIGMP(g)
+	case !n.serves(g.Proto):
+		n.refuseProto(g)
+		return packet.DropUnsupported
+	case !checked && (g.Proto == wire.ProtoTCP || g.Proto == wire.ProtoUDP):
+		return packet.DropL4Checksum
+	}
+	return packet.Undecided
+}

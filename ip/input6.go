@@ -1,0 +1,162 @@
+package ip
+
+import (
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// input6 takes an IPv6 packet (RFC 8200).
+func (n *Node) input6(port uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
+	ip := wire.IPv6(frame[d.L3:])
+	if !ip.Valid() {
+		return packet.DropMalformed
+	}
+	ip = ip[:wire.IPv6Len+int(ip.PayloadLen())]
+	*g = Datagram{
+		Src: Addr(ip.Src()), Dst: Addr(ip.Dst()), Proto: ip.NextHeader(), TTL: ip.HopLimit(), TOS: ip.TrafficClass(), Port: port,
+		FlowLabel: ip.FlowLabel(), Packets: 1, Payload: ip.Payload(), Packet: ip,
+	}
+	if g.Src.Is4() || g.Dst.Is4() || n.martian(port, g.Src) {
+		return packet.DropDenied // mapped addresses are not for the wire (RFC 4942 2.2)
+	}
+	if v := n.wanted(port, frame, g); v != packet.Undecided {
+		return v
+	}
+	at := wire.IPv6Len
+	if extended(g.Proto) {
+		w := walk6{pkt: ip, at: wire.IPv6Len, next: ip.NextHeader(), from: 6}
+		if v := n.walk(&w, g); v != packet.Undecided {
+			return v
+		}
+		g.Proto, g.Payload, at = w.next, ip[w.at:], w.at
+	}
+	return n.upper6(frame, g, at, checked(d) && int(d.L4) == int(d.L3)+at)
+}
+
+// upper6 passes on what lies behind the extension headers.
+func (n *Node) upper6(frame []byte, g *Datagram, at int, checked bool) packet.Verdict {
+	if g.Proto == wire.ProtoNone {
+		return packet.Deliver // RFC 8200 4.7
+	}
+	if g.Src.Unspecified() && g.Proto != wire.ProtoICMPv6 {
+		return packet.DropDenied // RFC 4291 2.5.2
+	}
+	if !checked {
+		checked = checksum6(g)
+	}
+	return n.upper(frame, g, checked)
+}
+
+// checksum6 verifies the transport checksum of g itself: of packets whose headers the header pass does
+// not walk as we do, such as atomic fragments, and of reassembled ones.
+func checksum6(g *Datagram) bool {
+	if len(g.Payload) < 8 {
+		return false
+	}
+	b := g.Payload
+	if g.Proto == wire.ProtoUDP {
+		u := wire.UDP(b)
+		if !u.Valid() {
+			return false
+		}
+		b = b[:u.Len()]
+	}
+	return wire.Fold(wire.Sum(b, wire.PseudoHeader6(g.Src, g.Dst, g.Proto, uint32(len(b))))) == 0
+}
+
+// extended reports whether proto is an extension header that is walked over here (RFC 8200 4).
+func extended(proto uint8) bool {
+	switch proto {
+	case wire.ProtoHopByHop, wire.ProtoRouting, wire.ProtoFragment, wire.ProtoDestOpts:
+		return true
+	}
+	return false
+}
+
+// walk6 walks the extension headers of a packet.
+type walk6 struct {
+	pkt   []byte
+	at    int   // of the header that comes
+	next  uint8 // its protocol
+	from  int   // of the octet that says so
+	count int
+}
+
+// walk takes the extension headers one by one (RFC 8200 4). It ends at the upper layer with Undecided,
+// or with what became of the packet.
+func (n *Node) walk(w *walk6, g *Datagram) packet.Verdict {
+	for extended(w.next) {
+		h := w.pkt[w.at:]
+		if len(h) < 8 {
+			return packet.DropMalformed
+		}
+		size := (int(h[1]) + 1) * 8
+		if w.next == wire.ProtoFragment {
+			size = wire.FragmentHeaderLen
+		}
+		if w.count++; size > len(h) || w.count > wire.MaxExtHeaders {
+			return packet.DropMalformed
+		}
+		if v := n.extension(w, g, h[:size]); v != packet.Undecided {
+			return v
+		}
+		w.from, w.next, w.at = w.at, h[0], w.at+size
+	}
+	return packet.Undecided
+}
+
+// extension takes the header h of w.
+func (n *Node) extension(w *walk6, g *Datagram, h []byte) packet.Verdict {
+	switch w.next {
+	case wire.ProtoHopByHop:
+		if w.at != wire.IPv6Len { // RFC 8200 4.1: nowhere else, and 4: as an unknown header
+			n.parameterProblem(g, 1, w.from)
+			return packet.DropMalformed
+		}
+		return n.options6(w, g, h)
+	case wire.ProtoDestOpts:
+		return n.options6(w, g, h)
+	case wire.ProtoRouting:
+		if wire.Routing6(h).SegmentsLeft() == 0 {
+			return packet.Undecided
+		}
+		n.parameterProblem(g, 0, w.at+2) // RFC 8200 4.4; type 0 is forbidden (RFC 5095)
+		return packet.DropUnsupported
+	}
+	if isAtomic(h) {
+		return packet.Undecided // RFC 6946: a packet by itself
+	}
+	return n.fragment6(w, g, h)
+}
+
+// isAtomic reports whether a fragment header has offset 0 and no more to follow.
+func isAtomic(h []byte) bool { return h[2] == 0 && h[3]&0xf9 == 0 }
+
+// options6 looks at the options of a hop-by-hop or destination options header. What is done about unknown
+// ones their top two bits say (RFC 8200 4.2).
+func (n *Node) options6(w *walk6, g *Datagram, h []byte) packet.Verdict {
+	for i := 2; i < len(h); {
+		t := h[i]
+		if t == wire.Option6Pad1 {
+			i++
+			continue
+		}
+		if i+2 > len(h) || i+2+int(h[i+1]) > len(h) {
+			return packet.DropMalformed
+		}
+		if t != wire.Option6PadN && t != wire.Option6RouterAlert && t>>6 != 0 {
+			n.unknownOption(g, t, w.at+i)
+			return packet.DropUnsupported
+		}
+		i += 2 + int(h[i+1])
+	}
+	return packet.Undecided
+}
+
+// unknownOption reports an option of type t at offset off: 10 always, 11 only where the packet was for
+// this host alone.
+func (n *Node) unknownOption(g *Datagram, t uint8, off int) {
+	if t>>6 == 2 || t>>6 == 3 && !g.Dst.Multicast() {
+		n.parameterProblem(g, 2, off)
+	}
+}

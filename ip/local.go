@@ -1,0 +1,384 @@
+package ip
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/wire"
+)
+
+// maxAddrs is how many addresses a node has at most, all ports together.
+const maxAddrs = 256
+
+// addrState is what may be done with an address (RFC 4862 2).
+type addrState uint8
+
+const (
+	addrFree addrState = iota
+	addrTentative
+	addrPreferred
+	addrDeprecated // no longer chosen as source
+	addrDuplicate  // another host has it: not ours
+)
+
+var addrNames = [...]string{"free", "tentative", "preferred", "deprecated", "duplicate"}
+
+// address is one of our addresses.
+type address struct {
+	addr      Addr
+	prefix    netip.Prefix
+	port      uint8
+	origin    Origin
+	state     addrState
+	sent      uint8 // probes or announcements
+	attempt   uint8 // RFC 7217 DAD_Counter
+	valid     clock.Time
+	preferred clock.Time
+	defended  clock.Time // the last announcement against a claim
+}
+
+// assigned reports whether the address is ours to use.
+func (a *address) assigned() bool { return a.state == addrPreferred || a.state == addrDeprecated }
+
+// localKey finds an address: link-local ones are of one port, others of any (the weak host model,
+// RFC 1122 3.3.4.2).
+type localKey struct {
+	addr Addr
+	port uint8
+}
+
+func keyOf(a Addr, port uint8) localKey {
+	if !a.LinkLocal() && !a.Multicast() {
+		port = AnyPort
+	}
+	return localKey{a, port}
+}
+
+// localEntry is what a packet to an address finds.
+type localEntry struct {
+	kind Kind
+	port uint8 // of broadcasts: where they come in
+	uses uint8
+}
+
+// locals are the addresses of this host. The last lookup is kept: most packets are to the same one.
+type locals struct {
+	slot  []address // at most maxAddrs
+	index map[localKey]localEntry
+	last  struct {
+		addr Addr
+		port uint8
+		kind Kind
+		ok   bool
+	}
+}
+
+func newLocals() locals { return locals{index: map[localKey]localEntry{}} }
+
+// Local returns what a is to this host for a packet that came in on port: cheap enough to be asked for
+// each packet.
+func (n *Node) Local(port uint8, a Addr) Kind {
+	l := &n.local.last
+	if l.ok && l.addr == a && l.port == port {
+		return l.kind
+	}
+	l.addr, l.port, l.kind, l.ok = a, port, n.kind(port, a), true
+	return l.kind
+}
+
+func (n *Node) kind(port uint8, a Addr) Kind {
+	switch {
+	case a == Broadcast4:
+		return Broadcast
+	case a.Multicast():
+		return n.member(port, a)
+	case a.Loopback() && port == LoopPort:
+		return Unicast
+	}
+	e, ok := n.local.index[keyOf(a, port)]
+	switch {
+	case !ok && port == LoopPort && a.LinkLocal():
+		return n.ownLinkLocal(a)
+	case !ok || e.kind == Broadcast && e.port != port && port != LoopPort:
+		return NotLocal
+	}
+	return e.kind
+}
+
+// ownLinkLocal returns Unicast where a is the link-local address of one of the ports.
+func (n *Node) ownLinkLocal(a Addr) Kind {
+	for port := range n.links {
+		if e, ok := n.local.index[keyOf(a, uint8(port))]; ok {
+			return e.kind
+		}
+	}
+	return NotLocal
+}
+
+// own reports whether a is an assigned unicast address of ours, on whatever port.
+func (n *Node) own(a Addr) bool {
+	if a.LinkLocal() {
+		return n.ownLinkLocal(a) == Unicast
+	}
+	return a.Loopback() || n.local.index[localKey{a, AnyPort}].kind == Unicast
+}
+
+// Usable reports whether packets may be sent from a: it is ours, and neither tentative nor duplicate.
+func (n *Node) Usable(a Addr) bool { return n.own(a) }
+
+// find returns our address a on port, in whatever state.
+func (t *locals) find(port uint8, a Addr) *address {
+	for i := range t.slot {
+		if x := &t.slot[i]; x.state != addrFree && x.addr == a && x.port == port {
+			return x
+		}
+	}
+	return nil
+}
+
+// AddAddr gives port an address with the length of its on-link prefix. It is checked for duplicates first
+// (RFC 5227, RFC 4862 5.4) unless unchecked is set; Changed then tells of AddrUp or AddrDuplicate.
+func (n *Node) AddAddr(now clock.Time, port uint8, p netip.Prefix, o Origin, unchecked bool) error {
+	n.enter(now)
+	return n.addAddr(address{prefix: p, port: port, origin: o, valid: clock.Never, preferred: clock.Never}, unchecked)
+}
+
+func (n *Node) addAddr(a address, unchecked bool) error {
+	if int(a.port) >= len(n.links) {
+		return ErrPort
+	}
+	if !a.prefix.IsValid() {
+		return ErrAddress
+	}
+	a.addr = From(a.prefix.Addr())
+	if a.addr.Multicast() || a.addr.Unspecified() || a.addr.Loopback() || a.addr == Broadcast4 {
+		return ErrAddress
+	}
+	if n.local.find(a.port, a.addr) != nil {
+		return ErrExists
+	}
+	i := n.local.free()
+	if i < 0 {
+		return ErrFull
+	}
+	n.local.slot[i] = a
+	n.check(&n.local.slot[i], i, unchecked)
+	return nil
+}
+
+// free returns a free slot, -1 where there is none.
+func (t *locals) free() int {
+	for i := range t.slot {
+		if t.slot[i].state == addrFree {
+			return i
+		}
+	}
+	if len(t.slot) == maxAddrs {
+		return -1
+	}
+	t.slot = append(t.slot, address{})
+	return len(t.slot) - 1
+}
+
+// check begins with duplicate address detection, or leaves it out.
+func (n *Node) check(x *address, i int, unchecked bool) {
+	x.state = addrTentative
+	n.solicitedGroup(x, true)
+	if unchecked || n.cfg.Follower {
+		n.assign(x, i)
+		return
+	}
+	n.wheel.Arm(n.base.addrs+uint32(i), n.now.Add(n.rand.between(0, time.Second))) // PROBE_WAIT, MAX_RTR_SOLICITATION_DELAY
+}
+
+// assign makes a checked address ours.
+func (n *Node) assign(x *address, i int) {
+	x.state, x.sent = addrPreferred, 0
+	n.index(x, 1)
+	n.addRoute(Route{Prefix: x.prefix.Masked(), Port: x.port, Origin: Connected})
+	n.changed(&Change{
+		Kind: AddrUp, Port: x.port, Addr: x.addr, Prefix: x.prefix, Origin: x.origin, Until: x.valid, Preferred: x.preferred,
+	})
+	if !n.cfg.Follower {
+		n.addrDue(i)
+	}
+}
+
+// index enters an address and its broadcast addresses for lookups, or takes them out (by -1).
+func (n *Node) index(x *address, by int) {
+	n.local.count(keyOf(x.addr, x.port), Unicast, AnyPort, by)
+	if x.addr.Is4() && x.prefix.Bits() < 31 { // RFC 3021: /31 has none
+		n.local.count(keyOf(directed(x.prefix), x.port), Broadcast, x.port, by)
+	}
+	n.local.last.ok = false
+	n.epoch++
+	n.routesAt = n.epoch
+}
+
+// count counts the uses of an entry of the index.
+func (t *locals) count(k localKey, kind Kind, port uint8, by int) {
+	e, ok := t.index[k]
+	if !ok {
+		e = localEntry{kind: kind, port: port}
+	}
+	if e.uses += uint8(by); e.uses == 0 {
+		delete(t.index, k)
+	} else {
+		t.index[k] = e
+	}
+}
+
+// directed returns the broadcast address of an IPv4 prefix (RFC 922 7).
+func directed(p netip.Prefix) Addr {
+	a := p.Masked().Addr().As4()
+	for i := p.Bits(); i < 32; i++ {
+		a[i/8] |= 0x80 >> (i % 8)
+	}
+	return From4(a)
+}
+
+// DelAddr takes an address away.
+func (n *Node) DelAddr(now clock.Time, port uint8, a Addr) error {
+	n.enter(now)
+	for i := range n.local.slot {
+		if x := &n.local.slot[i]; x.state != addrFree && x.addr == a && x.port == port {
+			n.removeAddr(x, i)
+			return nil
+		}
+	}
+	return ErrMissing
+}
+
+func (n *Node) removeAddr(x *address, i int) {
+	n.wheel.Stop(n.base.addrs + uint32(i))
+	n.unassign(x)
+	old := *x
+	x.state = addrFree
+	if !n.sharesPrefix(&old) {
+		n.delRoute(Route{Prefix: old.prefix.Masked(), Port: old.port, Origin: Connected})
+	}
+	n.changed(&Change{Kind: AddrDown, Port: old.port, Addr: old.addr, Prefix: old.prefix, Origin: old.origin})
+}
+
+// unassign takes x out of the lookups.
+func (n *Node) unassign(x *address) {
+	if x.assigned() {
+		n.index(x, -1)
+	}
+	if x.state != addrDuplicate {
+		n.solicitedGroup(x, false)
+	}
+}
+
+// sharesPrefix reports whether another address of the port has the same prefix.
+func (n *Node) sharesPrefix(x *address) bool {
+	for i := range n.local.slot {
+		y := &n.local.slot[i]
+		if y.assigned() && y.port == x.port && y.prefix.Masked() == x.prefix.Masked() {
+			return true
+		}
+	}
+	return false
+}
+
+// AddrInfo is an address of this host.
+type AddrInfo struct {
+	Port             uint8
+	Prefix           netip.Prefix
+	Origin           Origin
+	State            string // tentative, preferred, deprecated, duplicate
+	Valid, Preferred clock.Time
+}
+
+// Addrs returns the addresses of this host.
+func (n *Node) Addrs() []AddrInfo {
+	var list []AddrInfo
+	for i := range n.local.slot {
+		if x := &n.local.slot[i]; x.state != addrFree {
+			list = append(list, AddrInfo{x.port, x.prefix, x.origin, addrNames[x.state], x.valid, x.preferred})
+		}
+	}
+	return list
+}
+
+// Source returns the address of this host that packets to dst, by way of port, are sent from when nobody
+// chose one (RFC 6724 5, RFC 1122 3.3.4.3).
+func (n *Node) Source(now clock.Time, dst Addr, port uint8) (Addr, bool) {
+	n.enter(now)
+	if n.own(dst) {
+		return dst, true
+	}
+	if r := n.pick(dst, port); r != nil {
+		if r.Source != (Addr{}) && n.own(r.Source) {
+			return r.Source, true
+		}
+		port = r.Port
+	}
+	return n.source(dst, port)
+}
+
+// source chooses among the assigned addresses of dst's version, those of port before others.
+func (n *Node) source(dst Addr, port uint8) (Addr, bool) {
+	var best *address
+	for i := range n.local.slot {
+		if x := &n.local.slot[i]; x.assigned() && x.addr.Is4() == dst.Is4() && n.eligible(x, dst, port) {
+			if best == nil || better(x, best, dst, port) {
+				best = x
+			}
+		}
+	}
+	if best == nil {
+		return Addr{}, false
+	}
+	return best.addr, true
+}
+
+// eligible reports whether x may be the source of packets to dst by way of port: a link-local address
+// belongs to one link.
+func (n *Node) eligible(x *address, dst Addr, port uint8) bool {
+	return port == AnyPort || x.port == port || !x.addr.LinkLocal()
+}
+
+// better reports whether x is a better source for dst than y (RFC 6724 5: rules 1, 2, 3, 5, 8).
+func better(x, y *address, dst Addr, port uint8) bool {
+	if (x.addr == dst) != (y.addr == dst) {
+		return x.addr == dst
+	}
+	if a, b := fits(x.addr, dst), fits(y.addr, dst); a != b {
+		return a
+	}
+	if x.state != y.state {
+		return x.state == addrPreferred
+	}
+	if (x.port == port) != (y.port == port) {
+		return x.port == port
+	}
+	return matching(x, dst) > matching(y, dst)
+}
+
+// fits reports whether the scope of source a is that of dst (RFC 6724 5, rule 2, for the two scopes that
+// are in use).
+func fits(a, dst Addr) bool { return a.LinkLocal() == narrow(dst) }
+
+// narrow reports whether dst is of link-local scope, as an address or as a group.
+func narrow(dst Addr) bool {
+	if dst.Multicast() && !dst.Is4() {
+		return dst[1]&0xf <= 2
+	}
+	return dst.LinkLocal()
+}
+
+// matching returns how many bits of x's prefix dst has.
+func matching(x *address, dst Addr) uint8 {
+	h1, l1 := halves(x.addr)
+	h2, l2 := halves(dst)
+	return min(common(h1, l1, h2, l2), prefixBits(x.prefix))
+}
+
+// solicitedGroup joins or leaves the group at which x is solicited (RFC 4861 7.2.1).
+func (n *Node) solicitedGroup(x *address, join bool) {
+	if !x.addr.Is4() {
+		n.solicited(x.port, Addr(wire.SolicitedNode(x.addr)), join)
+	}
+}

@@ -1,0 +1,189 @@
+package ip
+
+import (
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// The groups that every IPv6 host is in, and that of routers (RFC 4291 2.7.1).
+var (
+	allNodes   = Addr(wire.AllNodes)
+	allRouters = Addr{0: 0xff, 1: 0x02, 15: 0x02}
+)
+
+// inputND takes a neighbour discovery message: pkt is the whole IPv6 packet, m what lies behind its
+// headers, with a verified checksum (RFC 4861 6.1, 7.1, 8.1).
+func (n *Node) inputND(port uint8, frame []byte, ip wire.IPv6, m wire.ICMPv6) packet.Verdict {
+	if ip.HopLimit() != wire.NDHopLimit || m.Code() != 0 || port == LoopPort {
+		return packet.DropNeighbor // a router has forwarded it: forged
+	}
+	if wire.Ethernet(frame).Src() == n.links[port].MAC {
+		return packet.DropNeighbor // our own, looped back
+	}
+	switch m.Type() {
+	case wire.ICMPv6NeighborSolicit:
+		return n.inputNS(port, frame, ip)
+	case wire.ICMPv6NeighborAdvert:
+		return n.inputNA(port, ip, wire.NeighborAdvert(m))
+	case wire.ICMPv6RouterAdvert:
+		return n.inputRA(port, ip, wire.RouterAdvert(m))
+	case wire.ICMPv6Redirect:
+		n.stats.Redirects++
+		return packet.DropICMP
+	}
+	return packet.DropICMP // solicitations of routers are not for hosts (RFC 4861 6.2.6)
+}
+
+// inputNS answers a neighbour solicitation (RFC 4861 7.2.3). One of an address that is still tentative
+// tells of a duplicate when its sender checks the same one (RFC 4862 5.4.3).
+func (n *Node) inputNS(port uint8, frame []byte, ip wire.IPv6) packet.Verdict {
+	ns, ok := wire.NeighborRequest(ip)
+	if !ok {
+		return packet.DropNeighbor
+	}
+	x := n.local.find(port, Addr(ns.Target()))
+	if x == nil {
+		return packet.DropNotOurs
+	}
+	src := Addr(ip.Src())
+	mac, has := ns.SourceMAC()
+	if !has {
+		mac = wire.Ethernet(frame).Src()
+	}
+	switch {
+	case x.state == addrTentative && src == Addr{}:
+		n.duplicate(x)
+		return packet.Deliver
+	case !x.assigned() || mac.Multicast():
+		return packet.DropNeighbor
+	}
+	n.replyND(port, ip, mac, src == Addr{})
+	if e := n.neigh.find(src, port); e != nil && has && e.state.resolved() && e.mac() != mac {
+		n.claimed(e)
+	}
+	return packet.Deliver
+}
+
+// mac returns the link address of e; without meaning unless it is resolved.
+func (e *neighbor) mac() wire.MAC { return wire.Ethernet(e.path.Header[:]).Dst() }
+
+// replyND answers the solicitation in ip: to its sender, or to all nodes where it has no address yet.
+func (n *Node) replyND(port uint8, ip wire.IPv6, mac wire.MAC, everybody bool) {
+	if everybody {
+		mac = wire.MulticastMAC6(wire.AllNodes)
+	}
+	f := n.control(port, mac, wire.EtherTypeIPv6, wire.NDReplyLen)
+	if f == nil {
+		return
+	}
+	wire.AppendNeighborReply(f[:wire.EthernetLen], ip, n.links[port].MAC, wire.NAOverride)
+	n.cfg.Output.Send(port, len(f))
+}
+
+// inputNA takes a neighbour advertisement (RFC 4861 7.2.5). What nobody asked for is verified first when
+// it changes a link address: see claimed.
+func (n *Node) inputNA(port uint8, ip wire.IPv6, na wire.NeighborAdvert) packet.Verdict {
+	if !na.Valid() || !wholeOptions(na.OptionIter()) || Addr(na.Target()).Multicast() ||
+		na.Flags()&wire.NASolicited != 0 && Addr(ip.Dst()).Multicast() {
+		return packet.DropNeighbor
+	}
+	target := Addr(na.Target())
+	if x := n.local.find(port, target); x != nil {
+		n.rival(x)
+		return packet.Deliver
+	}
+	e := n.neigh.find(target, port)
+	if e == nil || e.state == nudFailed {
+		return packet.DropNeighbor
+	}
+	mac, has := na.TargetMAC()
+	return n.advertised(e, na.Flags(), mac, has && !mac.Multicast())
+}
+
+func wholeOptions(it wire.NDOptionIter) bool {
+	for it.Next() {
+	}
+	return !it.Malformed()
+}
+
+// rival is called when another host advertises our address x.
+func (n *Node) rival(x *address) {
+	if x.state == addrTentative {
+		n.duplicate(x) // RFC 4862 5.4.4
+		return
+	}
+	n.stats.Duplicates++
+}
+
+// advertised updates e by the table of RFC 4861 appendix C.
+func (n *Node) advertised(e *neighbor, flags wire.NAFlags, mac wire.MAC, has bool) packet.Verdict {
+	solicited := flags&wire.NASolicited != 0
+	if e.state == nudIncomplete {
+		if !has || !solicited {
+			return packet.DropNeighbor
+		}
+		e.router = flags&wire.NARouter != 0
+		n.learned(e, mac, nudReachable)
+		return packet.Deliver
+	}
+	if has && e.mac() != mac {
+		if flags&wire.NAOverride == 0 && e.state == nudReachable {
+			n.setState(e, nudStale)
+			return packet.Deliver
+		}
+		return n.claimed(e)
+	}
+	e.router = flags&wire.NARouter != 0
+	if solicited && e.state != nudPermanent {
+		n.learned(e, e.mac(), nudReachable)
+	}
+	return packet.Deliver
+}
+
+// solicit asks for e: its solicited-node group, or e itself where its link address is only to be verified
+// (RFC 4861 7.2.2).
+func (n *Node) solicit(e *neighbor) {
+	src, ok := n.asker(e)
+	if !ok {
+		return
+	}
+	dst, mac := e.key.addr, e.mac()
+	if e.state != nudProbe {
+		dst = Addr(wire.SolicitedNode(e.key.addr))
+		mac = wire.MulticastMAC6(dst)
+	}
+	n.sendNS(e.key.port, mac, src, dst, e.key.addr)
+}
+
+// sendNS sends a neighbour solicitation with our link address.
+func (n *Node) sendNS(port uint8, mac wire.MAC, src, dst, target Addr) {
+	var b [wire.NeighborSolicitLen + 8]byte
+	n.sendICMP6(port, mac, src, dst, wire.NDHopLimit, wire.AppendNeighborSolicit(b[:0], target, n.links[port].MAC))
+}
+
+// probeND asks whether somebody has x already: without an address and without ours (RFC 4862 5.4.2).
+func (n *Node) probeND(x *address) {
+	var b [wire.NeighborSolicitLen + 8]byte
+	m := wire.AppendNeighborSolicit(b[:0], x.addr, wire.MAC{})[:wire.NeighborSolicitLen]
+	dst := wire.SolicitedNode(x.addr)
+	n.sendICMP6(x.port, wire.MulticastMAC6(dst), Addr{}, dst, wire.NDHopLimit, m)
+}
+
+// announceND tells all nodes that x is ours (RFC 4861 7.2.6).
+func (n *Node) announceND(x *address) {
+	var b [wire.NeighborAdvertLen + 8]byte
+	m := wire.AppendNeighborAdvert(b[:0], x.addr, n.links[x.port].MAC, wire.NAOverride)
+	n.sendICMP6(x.port, wire.MulticastMAC6(wire.AllNodes), x.addr, allNodes, wire.NDHopLimit, m)
+}
+
+// sendICMP6 sends an ICMPv6 message of the node itself to link address mac, with its checksum.
+func (n *Node) sendICMP6(port uint8, mac wire.MAC, src, dst Addr, hops uint8, m []byte) {
+	f := n.control(port, mac, wire.EtherTypeIPv6, wire.IPv6Len+len(m))
+	if f == nil {
+		return
+	}
+	h := wire.IPv6Header{Src: src, Dst: dst, NextHeader: wire.ProtoICMPv6, HopLimit: hops, PayloadLen: len(m)}
+	b := append(wire.AppendIPv6(f[:wire.EthernetLen], &h), m...)
+	wire.ICMPv6(b[wire.EthernetLen+wire.IPv6Len:]).FillChecksum(wire.PseudoHeader6(src, dst, wire.ProtoICMPv6, uint32(len(m))))
+	n.cfg.Output.Send(port, len(f))
+}

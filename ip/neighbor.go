@@ -1,0 +1,398 @@
+package ip
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// Times of neighbour unreachability detection (RFC 4861 10), kept for ARP as well.
+const (
+	reachableTime  = 30 * time.Second // REACHABLE_TIME, before it is made random
+	delayFirst     = 5 * time.Second  // DELAY_FIRST_PROBE_TIME
+	retransTimer   = time.Second      // RETRANS_TIMER
+	maxProbes      = 3                // MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT
+	failedTime     = time.Second      // RFC 1122 2.3.2.1: at most one request a second for a silent address
+	lockTime       = time.Second      // how long a link address stays whatever others claim
+	verifyInterval = 200 * time.Millisecond
+)
+
+// nudState is the state of a neighbour (RFC 4861 7.3.2).
+type nudState uint8
+
+const (
+	nudFree       nudState = iota
+	nudIncomplete          // asked for; packets wait
+	nudFailed              // did not answer; packets are refused for a while
+	nudReachable           // heard from lately
+	nudStale               // known, not verified
+	nudDelay               // used while stale: waits for a sign of life
+	nudProbe               // asked itself whether it is still there
+	nudPermanent           // said by the caller
+)
+
+var nudNames = [...]string{"free", "incomplete", "failed", "reachable", "stale", "delay", "probe", "permanent"}
+
+func (s nudState) String() string { return nudNames[s] }
+
+// resolved reports whether the link address may be used.
+func (s nudState) resolved() bool { return s >= nudReachable }
+
+// waits reports whether the entry is in the list of those that do not answer.
+func (s nudState) waits() bool { return s == nudIncomplete || s == nudFailed }
+
+type neighborKey struct {
+	addr Addr
+	port uint8
+}
+
+// neighbor is an entry of the neighbour cache.
+type neighbor struct {
+	key      neighborKey
+	path     Path
+	state    nudState
+	router   bool // RFC 4861 5.1: IsRouter
+	recent   bool // used since the clock hand passed
+	verify   bool // nudProbe because another link address was claimed
+	asked    bool // once at least
+	probes   uint8
+	born     uint64 // epoch in which the slot got its address
+	since    clock.Time
+	locked   clock.Time // no other link address is looked at before
+	queue    packetQueue
+	src      Addr   // asks for it: of the packet that waits
+	previous uint16 // in the list of those that do not answer, by index; 0 is its head
+	next     uint16
+}
+
+// neighbors is the neighbour cache of all ports: a fixed slab. Entries that do not answer are in a list,
+// oldest first, and may fill half of it; the others leave by a clock hand (second chance). So storms of
+// addresses that nobody has displace each other and not the neighbours in use.
+type neighbors struct {
+	slot    []neighbor // slot 0 is the head of the list
+	index   map[neighborKey]uint16
+	free    []uint16
+	hand    int
+	waiting int // length of the list
+	queued  int // bytes of packets that wait
+	starts  bucket
+}
+
+func newNeighbors(max int, now clock.Time) neighbors {
+	max = min(max, maxNeighbors)
+	t := neighbors{
+		slot: make([]neighbor, max+1), index: make(map[neighborKey]uint16, max), free: make([]uint16, 0, max),
+		starts: newBucket(resolutionRate, resolutionBurst, now),
+	}
+	for i := max; i > 0; i-- {
+		t.free = append(t.free, uint16(i))
+	}
+	return t
+}
+
+// Limits of the neighbour cache.
+const (
+	maxNeighbors    = 1 << 15
+	resolutionRate  = 1000 // addresses a second that are begun to be asked for (RFC 6583 7.1)
+	resolutionBurst = 256
+)
+
+// find returns the entry of an address.
+func (t *neighbors) find(a Addr, port uint8) *neighbor {
+	if i, ok := t.index[neighborKey{a, port}]; ok {
+		return &t.slot[i]
+	}
+	return nil
+}
+
+// silent reports whether a is known not to answer.
+func (t *neighbors) silent(a Addr, port uint8) bool {
+	e := t.find(a, port)
+	return e != nil && e.state == nudFailed
+}
+
+// indexOf returns the slot of e.
+func (t *neighbors) indexOf(e *neighbor) uint16 { return t.index[e.key] }
+
+// neighbor returns the entry of next hop a, a new one where there is none; nil where all are busy, or
+// where too many were made in the last second.
+func (n *Node) neighbor(a Addr, port uint8) *neighbor {
+	t := &n.neigh
+	if e := t.find(a, port); e != nil {
+		return e
+	}
+	if !t.starts.take(n.now, 1) {
+		return nil
+	}
+	i := n.freeNeighbor()
+	if i == 0 {
+		return nil
+	}
+	n.epoch++
+	e := &t.slot[i]
+	*e = neighbor{key: neighborKey{a, port}, born: n.epoch, since: n.now}
+	t.index[e.key] = i
+	e.path = Path{Port: port, Kind: Unicast, MTU: n.links[port].mtu, NextHop: a, TTL: n.hopLimit(a, port)}
+	n.links[port].header(&e.path, wire.MAC{}, a.Is4())
+	t.wait(i, nudFailed)
+	return e
+}
+
+// freeNeighbor returns a free slot, for which another may have to go; 0 where none can.
+func (n *Node) freeNeighbor() uint16 {
+	t := &n.neigh
+	if t.waiting >= (len(t.slot)-1)/2 && t.waiting > 0 {
+		n.dropNeighbor(t.slot[0].next)
+	}
+	if len(t.free) == 0 && !n.sweep() {
+		return 0
+	}
+	i := t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	return i
+}
+
+// sweep moves the clock hand to an entry that was not used since it passed last, and drops that.
+func (n *Node) sweep() bool {
+	t := &n.neigh
+	for range 2 * len(t.slot) {
+		t.hand = t.hand%(len(t.slot)-1) + 1
+		e := &t.slot[t.hand]
+		switch {
+		case e.state == nudFree || e.state == nudPermanent:
+		case e.recent:
+			e.recent = false
+		default:
+			n.dropNeighbor(uint16(t.hand))
+			return true
+		}
+	}
+	return false
+}
+
+// dropNeighbor forgets the entry in slot i. Packets that wait for it are dropped.
+func (n *Node) dropNeighbor(i uint16) {
+	t := &n.neigh
+	e := &t.slot[i]
+	n.discard(e)
+	t.unwait(i)
+	n.wheel.Stop(uint32(i))
+	delete(t.index, e.key)
+	*e = neighbor{}
+	t.free = append(t.free, i)
+}
+
+// wait puts slot i at the end of the list of those that do not answer, in state s.
+func (t *neighbors) wait(i uint16, s nudState) {
+	e, head := &t.slot[i], &t.slot[0]
+	was := e.state
+	if e.state = s; was.waits() {
+		return
+	}
+	e.previous, e.next = head.previous, 0
+	t.slot[head.previous].next = i
+	head.previous = i
+	t.waiting++
+}
+
+// unwait takes slot i out of the list, if it is there.
+func (t *neighbors) unwait(i uint16) {
+	e := &t.slot[i]
+	if !e.state.waits() {
+		return
+	}
+	t.slot[e.previous].next = e.next
+	t.slot[e.next].previous = e.previous
+	t.waiting--
+}
+
+// setState moves e to a state in which its link address may be used.
+func (n *Node) setState(e *neighbor, s nudState) {
+	i := n.neigh.indexOf(e)
+	n.neigh.unwait(i)
+	e.state, e.since, e.probes, e.verify = s, n.now, 0, false
+	e.path.Resolved = true
+	switch s {
+	case nudReachable:
+		n.wheel.Arm(uint32(i), n.now.Add(n.links[e.key.port].reachable))
+	case nudDelay:
+		n.wheel.Arm(uint32(i), n.now.Add(delayFirst))
+	default:
+		n.wheel.Stop(uint32(i))
+	}
+}
+
+// learned stores the link address of e, in state s, and sends what waited for it.
+func (n *Node) learned(e *neighbor, mac wire.MAC, s nudState) {
+	if e.state == nudPermanent && s != nudPermanent {
+		return
+	}
+	news := !e.state.resolved() || e.mac() != mac
+	if news {
+		e.locked = n.now.Add(lockTime)
+		n.links[e.key.port].header(&e.path, mac, e.key.addr.Is4())
+	}
+	n.setState(e, s)
+	n.flush(e)
+	if !n.cfg.Follower && (news || s == nudReachable) {
+		n.changed(&Change{Kind: NeighborUp, Port: e.key.port, Addr: e.key.addr, MAC: mac})
+	}
+}
+
+// begin starts to resolve e for a packet from src. It reports whether packets may wait for it.
+func (n *Node) begin(e *neighbor, src Addr) bool {
+	if e.state == nudIncomplete {
+		return true
+	}
+	if e.asked && (n.now.Sub(e.since) < failedTime || !n.neigh.starts.take(n.now, 1)) {
+		return false
+	}
+	e.asked = true
+	i := n.neigh.indexOf(e)
+	n.neigh.wait(i, nudIncomplete)
+	e.since, e.probes, e.src = n.now, 0, src
+	e.path.Resolved = false
+	n.probe(e)
+	return true
+}
+
+// touch is called for each packet that uses e: it notes the use, and has a stale entry verified
+// (RFC 4861 7.3.3).
+func (n *Node) touch(e *neighbor) {
+	e.recent = true
+	if e.state == nudStale {
+		n.setState(e, nudDelay)
+	}
+}
+
+// neighborDue runs when the timer of slot i has expired (RFC 4861 7.3.3).
+func (n *Node) neighborDue(i uint16) {
+	e := &n.neigh.slot[i]
+	switch e.state {
+	case nudReachable:
+		n.setState(e, nudStale)
+	case nudDelay:
+		n.setState(e, nudProbe)
+		n.probe(e)
+	case nudProbe:
+		if e.probes < maxProbes {
+			n.probe(e)
+			return
+		}
+		n.neigh.wait(i, nudIncomplete) // it may have a new link address (RFC 7048 3)
+		e.since, e.probes = n.now, 0
+		e.path.Resolved = false
+		n.probe(e)
+	case nudIncomplete:
+		if e.probes < maxProbes {
+			n.probe(e)
+			return
+		}
+		n.failed(e)
+	}
+}
+
+// failed gives e up: packets that wait for it are dropped, and their senders told.
+func (n *Node) failed(e *neighbor) {
+	e.state, e.since = nudFailed, n.now
+	n.epoch++
+	e.born = n.epoch // other routers may do: cached paths end here
+	n.refuse(e)
+	if !n.cfg.Follower {
+		n.changed(&Change{Kind: NeighborDown, Port: e.key.port, Addr: e.key.addr})
+	}
+}
+
+// probe asks for the link address of e once more, and sets the timer for the next time.
+func (n *Node) probe(e *neighbor) {
+	wait := n.links[e.key.port].retrans
+	if e.verify {
+		wait = verifyInterval
+	}
+	e.probes++
+	n.wheel.Arm(uint32(n.neigh.indexOf(e)), n.now.Add(wait))
+	switch {
+	case n.cfg.Follower:
+		n.changed(&Change{Kind: NeighborWish, Port: e.key.port, Addr: e.key.addr})
+	case e.key.addr.Is4():
+		n.askARP(e)
+	default:
+		n.solicit(e)
+	}
+}
+
+// claimed is called when mac is said to be the link address of e, which has another one, by a message
+// that nobody asked for. It is not believed: e is asked at the address that is known, and only when that
+// is silent everybody is. RFC 4861 7.2.5 and RFC 826 would take it at once.
+func (n *Node) claimed(e *neighbor) packet.Verdict {
+	n.stats.Conflicts++
+	if n.now < e.locked || e.state == nudPermanent || e.verify {
+		return packet.DropNeighbor
+	}
+	e.locked = n.now.Add(lockTime)
+	n.setState(e, nudProbe)
+	e.verify = true
+	n.probe(e)
+	return packet.Deliver
+}
+
+// Confirm says that the next hop of r answers: a connection made progress (RFC 4861 7.3.1).
+func (n *Node) Confirm(now clock.Time, r Ref) {
+	n.enter(now)
+	if e := n.byRef(r); e != nil && e.state.resolved() && e.state != nudPermanent {
+		if e.state != nudReachable || now.Sub(e.since) > time.Second {
+			n.setState(e, nudReachable)
+		}
+	}
+}
+
+// AddNeighbor adds an entry that stays and is not verified.
+func (n *Node) AddNeighbor(now clock.Time, port uint8, a Addr, mac wire.MAC) error {
+	n.enter(now)
+	if int(port) >= len(n.links) {
+		return ErrPort
+	}
+	e := n.neighbor(a, port)
+	if e == nil {
+		return ErrFull
+	}
+	n.learned(e, mac, nudPermanent)
+	return nil
+}
+
+// DelNeighbor removes an entry, whatever its origin.
+func (n *Node) DelNeighbor(now clock.Time, port uint8, a Addr) error {
+	n.enter(now)
+	e := n.neigh.find(a, port)
+	if e == nil {
+		return ErrMissing
+	}
+	n.dropNeighbor(n.neigh.indexOf(e))
+	return nil
+}
+
+// NeighborInfo is an entry of the neighbour table.
+type NeighborInfo struct {
+	Port   uint8
+	Addr   Addr
+	MAC    wire.MAC // without meaning while incomplete or failed
+	State  string   // incomplete, failed, reachable, stale, delay, probe, permanent
+	Since  clock.Time
+	Router bool
+	Queued int // packets that wait
+}
+
+// Neighbors returns the neighbour table.
+func (n *Node) Neighbors() []NeighborInfo {
+	var list []NeighborInfo
+	for i := range n.neigh.slot {
+		if e := &n.neigh.slot[i]; e.state != nudFree {
+			list = append(list, NeighborInfo{
+				e.key.port, e.key.addr, wire.Ethernet(e.path.Header[:]).Dst(), e.state.String(), e.since, e.router, e.queue.n,
+			})
+		}
+	}
+	return list
+}

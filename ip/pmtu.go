@@ -1,0 +1,102 @@
+package ip
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// Bounds of path MTUs, bytes.
+const (
+	minMTU4 = 576  // what is said to be smaller counts as this: RFC 791 would allow 68, to nobody's good
+	minMTU6 = 1280 // RFC 8201 4: smaller ones are not believed
+	pmtuAge = 10 * time.Minute
+)
+
+// plateau lists usual MTUs, for routers that do not tell theirs (RFC 1191 7).
+var plateau = [...]int{32000, 17914, 8166, 4352, 2002, 1492, 1006, 576, 296, 68}
+
+// pmtuEntry is the path MTU of one destination.
+type pmtuEntry struct {
+	mtu   int
+	until clock.Time // RFC 1191 6.3, RFC 8201 4: tried again after this
+}
+
+// pmtuCache holds the destinations whose path MTU is smaller than their link's. It is bounded: a full
+// one loses an arbitrary entry.
+type pmtuCache struct {
+	entry map[Addr]pmtuEntry
+	max   int
+}
+
+// MTU returns the largest IP packet, in bytes, that may go to dst by path p.
+func (n *Node) MTU(now clock.Time, p *Path, dst Addr) int {
+	n.enter(now)
+	return n.mtu(p, dst)
+}
+
+func (n *Node) mtu(p *Path, dst Addr) int {
+	if len(n.pmtu.entry) == 0 {
+		return p.MTU
+	}
+	e, ok := n.pmtu.entry[dst]
+	if !ok {
+		return p.MTU
+	}
+	if n.now >= e.until {
+		delete(n.pmtu.entry, dst)
+		return p.MTU
+	}
+	return min(p.MTU, e.mtu)
+}
+
+// bounded returns what is believed of a report that packets to dst of more than mtu bytes do not arrive,
+// which one of size bytes has shown; false for nothing.
+func (n *Node) bounded(dst Addr, mtu, size int) (int, bool) {
+	if mtu >= size && mtu != 0 {
+		return 0, false // then it would have arrived
+	}
+	if !dst.Is4() {
+		return mtu, mtu >= minMTU6
+	}
+	if mtu == 0 {
+		mtu = below(size)
+	}
+	return max(mtu, minMTU4), true
+}
+
+// store notes a path MTU until a time; false says that it is nothing new: it never grows but with age
+// (RFC 8201 4).
+func (n *Node) store(dst Addr, mtu int, until clock.Time) bool {
+	e, ok := n.pmtu.entry[dst]
+	if ok && e.mtu <= mtu && n.now < e.until || mtu >= n.largestMTU() {
+		return false
+	}
+	if !ok && len(n.pmtu.entry) >= n.pmtu.max {
+		for a := range n.pmtu.entry {
+			delete(n.pmtu.entry, a)
+			break
+		}
+	}
+	n.pmtu.entry[dst] = pmtuEntry{mtu, until}
+	return true
+}
+
+// below returns the largest plateau that is smaller than size.
+func below(size int) int {
+	for _, p := range plateau {
+		if p < size {
+			return p
+		}
+	}
+	return minMTU4
+}
+
+// largestMTU returns the largest MTU of all ports.
+func (n *Node) largestMTU() int {
+	m := 0
+	for i := range n.links {
+		m = max(m, n.links[i].mtu)
+	}
+	return m
+}

@@ -1,0 +1,82 @@
+package ip
+
+import (
+	"github.com/millrace/millrace/packet"
+)
+
+// queued is a frame that waits for the link address of its next hop.
+type queued struct {
+	next  *queued
+	frame []byte
+}
+
+// packetQueue is what waits for one neighbour, oldest first.
+type packetQueue struct {
+	head, tail *queued
+	n          int
+}
+
+// enqueue returns room for a frame of size bytes that waits for e; nil where the budget of bytes is
+// spent. A full queue loses its oldest packet (RFC 4861 7.2.2).
+func (n *Node) enqueue(e *neighbor, size int) []byte {
+	for e.queue.n >= n.cfg.MaxQueued {
+		n.dequeue(e)
+		n.stats.Drops[packet.DropUnresolved]++
+	}
+	if n.neigh.queued+size > n.cfg.MaxQueuedBytes {
+		return nil
+	}
+	q := &queued{frame: make([]byte, size)}
+	if e.queue.tail == nil {
+		e.queue.head = q
+	} else {
+		e.queue.tail.next = q
+	}
+	e.queue.tail = q
+	e.queue.n++
+	n.neigh.queued += size
+	return q.frame
+}
+
+// dequeue takes the oldest frame that waits for e; nil where there is none.
+func (n *Node) dequeue(e *neighbor) []byte {
+	q := e.queue.head
+	if q == nil {
+		return nil
+	}
+	if e.queue.head = q.next; q.next == nil {
+		e.queue.tail = nil
+	}
+	e.queue.n--
+	n.neigh.queued -= len(q.frame)
+	return q.frame
+}
+
+// flush sends what waits for e, which is resolved.
+func (n *Node) flush(e *neighbor) {
+	for f := n.dequeue(e); f != nil; f = n.dequeue(e) {
+		copy(f, e.path.Header[:])
+		b := n.cfg.Output.Frame(e.key.port, len(f))
+		if b == nil {
+			n.stats.Drops[packet.DropNoFrame]++
+			continue
+		}
+		copy(b, f)
+		n.cfg.Output.Send(e.key.port, len(f))
+	}
+}
+
+// discard drops what waits for e.
+func (n *Node) discard(e *neighbor) {
+	for n.dequeue(e) != nil {
+		n.stats.Drops[packet.DropUnresolved]++
+	}
+}
+
+// refuse drops what waits for e, and tells the senders (RFC 4861 7.2.2, RFC 1122 2.4).
+func (n *Node) refuse(e *neighbor) {
+	for f := n.dequeue(e); f != nil; f = n.dequeue(e) {
+		n.stats.Drops[packet.DropUnresolved]++
+		n.unreachable(f)
+	}
+}

@@ -1,0 +1,206 @@
+package ip
+
+import (
+	"encoding/binary"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// Header is what the IP header of a packet says beside lengths. TTL 0 is the path's.
+type Header struct {
+	Src, Dst     Addr
+	Proto        uint8
+	TTL          uint8
+	TOS          uint8  // or traffic class, with ECN in the low two bits
+	DontFragment bool   // IPv4 DF; over both versions a packet larger than the path MTU is then refused
+	ID           uint16 // IPv4: NextID where the packet may be fragmented
+	FlowLabel    uint32 // IPv6, 20 bits
+}
+
+// headerLen returns the length of the IP header without extension headers.
+func (h *Header) headerLen() int {
+	if h.Dst.Is4() {
+		return wire.IPv4Len
+	}
+	return wire.IPv6Len
+}
+
+// Put writes the Ethernet and IP headers of a packet with payload bytes behind them to the start of b
+// and returns their length. b has room for 54 bytes.
+func (p *Path) Put(b []byte, h *Header, payload int) int {
+	copy(b, p.Header[:])
+	return wire.EthernetLen + p.putIP(b[wire.EthernetLen:], h, h.Proto, payload)
+}
+
+// putIP writes the IP header for payload bytes of protocol proto.
+func (p *Path) putIP(b []byte, h *Header, proto uint8, payload int) int {
+	ttl := h.TTL
+	if ttl == 0 {
+		ttl = p.TTL
+	}
+	if !h.Dst.Is4() {
+		wire.AppendIPv6(b[:0], &wire.IPv6Header{
+			Src: h.Src, Dst: h.Dst, NextHeader: proto, HopLimit: ttl,
+			TrafficClass: h.TOS, FlowLabel: h.FlowLabel, PayloadLen: payload,
+		})
+		return wire.IPv6Len
+	}
+	wire.AppendIPv4(b[:0], &wire.IPv4Header{
+		Src: h.Src.As4(), Dst: h.Dst.As4(), Proto: proto, TTL: ttl, TOS: h.TOS,
+		DontFragment: h.DontFragment, ID: h.ID, PayloadLen: payload,
+	})
+	return wire.IPv4Len
+}
+
+// Send sends one packet: Forward, or the reason why not: DropTooBig (not to be fragmented and larger
+// than the path MTU), DropUnresolved (the neighbour does not answer), DropMemory (the packets that wait
+// for neighbours are too many), DropNoFrame (the caller may try again). payload are the pieces of
+// transport header and data in order, with the checksum filled in; they are copied. What is larger than
+// the MTU is fragmented unless h says not to.
+func (n *Node) Send(now clock.Time, p *Path, h *Header, payload ...[]byte) packet.Verdict {
+	n.enter(now)
+	return n.send(p, h, payload)
+}
+
+func (n *Node) send(p *Path, h *Header, payload [][]byte) packet.Verdict {
+	size := 0
+	for _, b := range payload {
+		size += len(b)
+	}
+	if h.headerLen()+size > n.mtu(p, h.Dst) {
+		return n.sendFragments(p, h, payload, size)
+	}
+	f, v := n.frame(p, wire.EthernetLen+h.headerLen()+size, h.Src)
+	if f == nil {
+		return v
+	}
+	g := *h
+	if g.Dst.Is4() && !g.DontFragment && g.ID == 0 {
+		g.ID = uint16(n.ids.next(h)) // routers may cut it
+	}
+	at := p.Put(f, &g, size)
+	for _, b := range payload {
+		at += copy(f[at:], b)
+	}
+	return n.dispatch(p, at)
+}
+
+// frame returns room for a frame of size bytes by way of p: of the output, or in the queue of a neighbour
+// that is not resolved.
+func (n *Node) frame(p *Path, size int, src Addr) ([]byte, packet.Verdict) {
+	if p.Resolved {
+		f := n.cfg.Output.Frame(p.Port, size)
+		return f, packet.DropNoFrame
+	}
+	e := n.byRef(p.Ref)
+	if e == nil || !n.begin(e, src) {
+		return nil, packet.DropUnresolved
+	}
+	return n.enqueue(e, size), packet.DropMemory
+}
+
+// dispatch sends the frame that was written last, unless it waits.
+func (n *Node) dispatch(p *Path, size int) packet.Verdict {
+	if p.Resolved {
+		n.cfg.Output.Send(p.Port, size)
+	}
+	return packet.Forward
+}
+
+// sendFragments cuts a packet that is larger than the path's MTU (RFC 791 3.2, RFC 8200 4.5).
+func (n *Node) sendFragments(p *Path, h *Header, payload [][]byte, size int) packet.Verdict {
+	head := h.headerLen()
+	if !h.Dst.Is4() {
+		head += wire.FragmentHeaderLen
+	}
+	if h.DontFragment || size > 65535-head {
+		return packet.DropTooBig
+	}
+	g := *h
+	if g.Dst.Is4() && g.ID == 0 {
+		g.ID = uint16(n.ids.next(h))
+	}
+	id := uint32(0)
+	if !g.Dst.Is4() {
+		id = n.ids.next(h)
+	}
+	most := (n.mtu(p, h.Dst) - head) &^ 7
+	in := pieces{rest: payload}
+	for off := 0; off < size; off += most {
+		part := min(most, size-off)
+		f, v := n.frame(p, wire.EthernetLen+head+part, h.Src)
+		if f == nil {
+			return v
+		}
+		at := p.putFragment(f, &g, id, off, part, off+part < size)
+		in.copy(f[at : at+part])
+		n.dispatch(p, at+part)
+	}
+	n.stats.Fragmented++
+	return packet.Forward
+}
+
+// putFragment writes the headers of a fragment with part bytes from offset off.
+func (p *Path) putFragment(f []byte, h *Header, id uint32, off, part int, more bool) int {
+	copy(f, p.Header[:])
+	b := f[wire.EthernetLen:]
+	if h.Dst.Is4() {
+		p.putIP(b, h, h.Proto, part)
+		ip := wire.IPv4(b)
+		ip.SetFragmentOffset(off)
+		ip.SetMoreFragments(more)
+		ip.FillChecksum()
+		return wire.EthernetLen + wire.IPv4Len
+	}
+	p.putIP(b, h, wire.ProtoFragment, wire.FragmentHeaderLen+part)
+	x := b[wire.IPv6Len:]
+	x[0], x[1] = h.Proto, 0
+	flags := uint16(off)
+	if more {
+		flags |= 1
+	}
+	binary.BigEndian.PutUint16(x[2:], flags)
+	binary.BigEndian.PutUint32(x[4:], id)
+	return wire.EthernetLen + wire.IPv6Len + wire.FragmentHeaderLen
+}
+
+// pieces reads a payload that lies in several slices.
+type pieces struct {
+	rest [][]byte
+	off  int // in the first of them
+}
+
+// copy fills b.
+func (s *pieces) copy(b []byte) {
+	for len(b) > 0 {
+		k := copy(b, s.rest[0][s.off:])
+		b = b[k:]
+		if s.off += k; s.off == len(s.rest[0]) {
+			s.rest, s.off = s.rest[1:], 0
+		}
+	}
+}
+
+// idents gives out identifications of packets that may be fragmented: for each of many classes of
+// source, destination and protocol a counter of its own, which starts anywhere, so that nobody learns
+// from one how many packets go to others (RFC 7739 5.3).
+type idents struct {
+	key   sipKey
+	count [256]uint32
+}
+
+func (t *idents) next(h *Header) uint32 {
+	var b [33]byte
+	copy(b[:], h.Src[:])
+	copy(b[16:], h.Dst[:])
+	b[32] = h.Proto
+	x := t.key.sum(b[:])
+	c := &t.count[x&0xff]
+	*c++
+	return uint32(x>>32) + *c
+}
+
+// NextID returns an identification for an IPv4 packet that may be fragmented.
+func (n *Node) NextID(h *Header) uint16 { return uint16(n.ids.next(h)) }
