@@ -1,23 +1,211 @@
 package ip
 
 import (
-	"github.com/millrace/millrace/packet"
-	"github.com/millrace/millrace/wire"
+	"slices"
+
+	"github.com/millrace/millrace/clock"
 )
 
+// Limits of groups beside Config.MaxGroups.
 const (
-	mldQuery   uint8 = 130
-	mldReport1 uint8 = 131
-	mldDone1   uint8 = 132
-	mldReport2 uint8 = 143
+	maxGroupSources = 64  // of one socket or one interface; more are refused
+	maxGroupSockets = 256 // sockets of one group
 )
 
-func (n *Node) member(port uint8, a Addr) Kind                     { return NotLocal }
-func (n *Node) solicited(port uint8, g Addr, join bool)            {}
-func (n *Node) inputIGMP(g *Datagram) packet.Verdict               { return packet.DropUnsupported }
-func (n *Node) inputMLD(g *Datagram, m wire.ICMPv6) packet.Verdict { return packet.DropUnsupported }
-func (n *Node) inputRA(port uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Verdict {
-	return packet.DropUnsupported
+type groupKey struct {
+	addr Addr
+	port uint8
 }
-func (n *Node) remake(x *address)                 {}
-func (n *Node) hopLimit(a Addr, port uint8) uint8 { return n.links[port].hopLimit }
+
+// want is what one socket wants of a group: packets from sources alone, or from all but them.
+type want struct {
+	socket  uint32
+	include bool
+	sources []Addr
+}
+
+// group is a multicast group that a port is a member of (RFC 3376 3.2, RFC 3810 4.2: the state of an
+// interface). Its filter follows from what the sockets want, and from the node's own use.
+type group struct {
+	key     groupKey
+	used    bool
+	own     int // uses of the node itself: solicited-node groups
+	wants   []want
+	include bool
+	sources []Addr // sorted
+
+	report pending
+}
+
+// groups are the groups of all ports: a fixed slab.
+type groups struct {
+	slot  []group
+	index map[groupKey]uint16
+}
+
+func newGroups(slots int) groups {
+	return groups{slot: make([]group, slots), index: map[groupKey]uint16{}}
+}
+
+// always reports whether every host is in the group, and no report is sent of it: all systems and all
+// nodes (RFC 3376 4.2.12, RFC 3810 6).
+func always(a Addr) bool {
+	return a == Addr{10: 0xff, 11: 0xff, 12: 224, 15: 1} || a == allNodes || a == Addr{0: 0xff, 1: 1, 15: 1}
+}
+
+// member returns Multicast where port is a member of group a.
+func (n *Node) member(port uint8, a Addr) Kind {
+	if always(a) {
+		return Multicast
+	}
+	if _, ok := n.groups.index[groupKey{a, port}]; ok {
+		return Multicast
+	}
+	if port == LoopPort {
+		for p := range n.links {
+			if _, ok := n.groups.index[groupKey{a, uint8(p)}]; ok {
+				return Multicast
+			}
+		}
+	}
+	return NotLocal
+}
+
+// Member reports whether a packet from src to group a that came in on port is wanted by somebody.
+func (n *Node) Member(port uint8, a, src Addr) bool {
+	i, ok := n.groups.index[groupKey{a, port}]
+	if !ok || port == LoopPort {
+		return n.member(port, a) == Multicast
+	}
+	g := &n.groups.slot[i]
+	_, listed := slices.BinarySearchFunc(g.sources, src, compareAddrs)
+	return listed == g.include
+}
+
+func compareAddrs(a, b Addr) int { return slices.Compare(a[:], b[:]) }
+
+// Listen sets which packets to group a socket wants from port, as IPMulticastListen of RFC 3376 2 and
+// RFC 3810 3: those from sources alone (include), or all but those. Including none leaves the group. socket
+// is any number that the caller chose for one socket. ErrFull says that there are too many groups,
+// sockets in one, or sources.
+func (n *Node) Listen(now clock.Time, socket uint32, port uint8, a Addr, include bool, sources []Addr) error {
+	n.enter(now)
+	switch {
+	case int(port) >= len(n.links):
+		return ErrPort
+	case !a.Multicast():
+		return ErrAddress
+	case len(sources) > maxGroupSources:
+		return ErrFull
+	}
+	leave := include && len(sources) == 0
+	i, ok := n.groups.index[groupKey{a, port}]
+	if !ok {
+		if leave {
+			return ErrMissing
+		}
+		if i, ok = n.newGroup(groupKey{a, port}); !ok {
+			return ErrFull
+		}
+	}
+	g := &n.groups.slot[i]
+	if !leave && len(g.wants) == maxGroupSockets && !slices.ContainsFunc(g.wants, func(w want) bool { return w.socket == socket }) {
+		return ErrFull
+	}
+	g.wants = slices.DeleteFunc(g.wants, func(w want) bool { return w.socket == socket })
+	if !leave {
+		s := slices.Clone(sources)
+		slices.SortFunc(s, compareAddrs)
+		g.wants = append(g.wants, want{socket, include, slices.Compact(s)})
+	}
+	n.merge(i)
+	return nil
+}
+
+// solicited joins or leaves a group for the node itself.
+func (n *Node) solicited(port uint8, a Addr, join bool) {
+	i, ok := n.groups.index[groupKey{a, port}]
+	if !ok {
+		if !join {
+			return
+		}
+		if i, ok = n.newGroup(groupKey{a, port}); !ok {
+			return
+		}
+	}
+	if g := &n.groups.slot[i]; join {
+		g.own++
+	} else {
+		g.own--
+	}
+	n.merge(i)
+}
+
+// newGroup returns the slot of a new group, of which nothing is wanted yet.
+func (n *Node) newGroup(k groupKey) (uint16, bool) {
+	i := slices.IndexFunc(n.groups.slot, func(g group) bool { return !g.used })
+	if i < 0 {
+		return 0, false
+	}
+	n.groups.slot[i] = group{key: k, used: true, include: true}
+	n.groups.index[k] = uint16(i)
+	return uint16(i), true
+}
+
+// merge works out the filter of the group in slot i (RFC 3376 3.2), and has a change reported.
+func (n *Node) merge(i uint16) {
+	g := &n.groups.slot[i]
+	include, sources := g.filter()
+	n.local.last.ok = false
+	if include != g.include || !slices.Equal(sources, g.sources) {
+		was := *g
+		g.include, g.sources = include, sources
+		n.filterChanged(i, &was)
+	}
+	if g.empty() {
+		delete(n.groups.index, g.key)
+		if !n.reports(i) {
+			n.groups.slot[i] = group{}
+		}
+	}
+}
+
+// empty reports whether nobody wants the group.
+func (g *group) empty() bool { return g.own == 0 && len(g.wants) == 0 }
+
+// filter returns the state of the interface: if a socket excludes, it excludes what all such sockets
+// exclude and no other one includes; else it includes what any includes.
+func (g *group) filter() (include bool, sources []Addr) {
+	include = g.own == 0
+	var excluded, included []Addr
+	first := true
+	for _, w := range g.wants {
+		switch {
+		case w.include:
+			included = union(included, w.sources)
+		case first && g.own == 0:
+			include, excluded, first = false, slices.Clone(w.sources), false
+		default:
+			include, excluded = false, both(excluded, w.sources)
+		}
+	}
+	if include {
+		return true, included
+	}
+	return false, minus(excluded, included)
+}
+
+// union, minus and both are the operations on sorted sets.
+func union(a, b []Addr) []Addr {
+	u := append(slices.Clone(a), b...)
+	slices.SortFunc(u, compareAddrs)
+	return slices.Compact(u)
+}
+
+func minus(a, b []Addr) []Addr {
+	return slices.DeleteFunc(slices.Clone(a), func(x Addr) bool { return slices.Contains(b, x) })
+}
+
+func both(a, b []Addr) []Addr {
+	return slices.DeleteFunc(slices.Clone(a), func(x Addr) bool { return !slices.Contains(b, x) })
+}

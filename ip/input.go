@@ -136,6 +136,8 @@ func (n *Node) wanted(port uint8, frame []byte, g *Datagram) packet.Verdict {
 		return packet.DropNotOurs
 	case g.Kind == Unicast && port != LoopPort && wire.Ethernet(frame).Dst().Multicast():
 		return packet.DropNotOurs
+	case g.Kind == Multicast && !n.Member(port, g.Dst, g.Src):
+		return packet.DropNotOurs
 	}
 	return packet.Undecided
 }

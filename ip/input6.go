@@ -28,13 +28,13 @@ func (n *Node) input6(port uint8, frame []byte, d *packet.Desc, g *Datagram) pac
 		if v := n.walk(&w, g); v != packet.Undecided {
 			return v
 		}
-		g.Proto, g.Payload, at = w.next, ip[w.at:], w.at
+		g.Proto, g.Payload, at = w.next, w.pkt[w.at:], w.at
 	}
-	return n.upper6(frame, g, at, checked(d) && int(d.L4) == int(d.L3)+at)
+	return n.upper6(frame, g, g.Packets == 1 && checked(d) && int(d.L4) == int(d.L3)+at)
 }
 
 // upper6 passes on what lies behind the extension headers.
-func (n *Node) upper6(frame []byte, g *Datagram, at int, checked bool) packet.Verdict {
+func (n *Node) upper6(frame []byte, g *Datagram, checked bool) packet.Verdict {
 	if g.Proto == wire.ProtoNone {
 		return packet.Deliver // RFC 8200 4.7
 	}
@@ -73,7 +73,7 @@ func extended(proto uint8) bool {
 	return false
 }
 
-// walk6 walks the extension headers of a packet.
+// walk6 walks the extension headers of a packet. When a fragment completes a datagram, it goes on in that.
 type walk6 struct {
 	pkt   []byte
 	at    int   // of the header that comes
@@ -97,10 +97,13 @@ func (n *Node) walk(w *walk6, g *Datagram) packet.Verdict {
 		if w.count++; size > len(h) || w.count > wire.MaxExtHeaders {
 			return packet.DropMalformed
 		}
+		whole := w.next == wire.ProtoFragment && !isAtomic(h)
 		if v := n.extension(w, g, h[:size]); v != packet.Undecided {
 			return v
 		}
-		w.from, w.next, w.at = w.at, h[0], w.at+size
+		if !whole {
+			w.from, w.next, w.at = w.at, h[0], w.at+size
+		}
 	}
 	return packet.Undecided
 }

@@ -57,7 +57,7 @@ func (l *lan) add(id byte, change func(*Config)) *station {
 	s.engine, s.batch = gpukern.NewCPU(gpukern.Config{}), packet.NewBatch(a, 1)
 	cfg := Config{
 		Now: l.now, Seed: uint64(id), Links: []Link{{MAC: s.mac, MTU: 1500}}, Output: s,
-		Changed: func(_ clock.Time, c *Change) { s.changes = append(s.changes, *c) },
+		Changed: func(_ clock.Time, c Change) { s.changes = append(s.changes, c) },
 		Error: func(_ clock.Time, e *ICMPError) bool {
 			c := *e
 			c.Quote = append([]byte(nil), e.Quote...)

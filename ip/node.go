@@ -46,8 +46,8 @@ type Config struct {
 	Follower bool
 
 	// Changed is told of what other nodes on the same links have to know, which the caller passes to their
-	// Apply, and of what a user may want to know. c is borrowed. It may be nil.
-	Changed func(now clock.Time, c *Change)
+	// Apply, and of what a user may want to know. It may be nil.
+	Changed func(now clock.Time, c Change)
 
 	// Error is told of ICMP errors about packets of this host, and of packets that were given up because
 	// their next hop does not answer. e is borrowed. It reports whether the packet was plausibly sent by
@@ -111,6 +111,7 @@ type Node struct {
 	neigh  neighbors
 	served [4]uint64 // protocols with a consumer
 	frags  reassembly
+	groups groups
 	pmtu   pmtuCache
 	ids    idents
 	errors bucket
@@ -175,6 +176,7 @@ func New(cfg Config) *Node {
 	}
 	n.neigh = newNeighbors(cfg.MaxNeighbors, cfg.Now)
 	n.local = newLocals()
+	n.groups = newGroups(cfg.MaxGroups)
 	n.frags = newReassembly(cfg.MaxReassembly)
 	n.pmtu = pmtuCache{map[Addr]pmtuEntry{}, cfg.MaxPathMTU}
 	n.ids.key = newSipKey(cfg.Secret[:])
@@ -193,7 +195,7 @@ func (n *Node) enter(now clock.Time) { n.now = now }
 // changed tells of a change.
 func (n *Node) changed(c *Change) {
 	if n.cfg.Changed != nil && !n.applying {
-		n.cfg.Changed(n.now, c)
+		n.cfg.Changed(n.now, *c)
 	}
 }
 

@@ -18,7 +18,6 @@ const (
 	assemblyCost  = 256              // bytes that a datagram costs beside its pieces
 	maxOfOne      = 4                // a source may hold one in maxOfOne of all datagrams in reassembly
 	maxDatagram   = 65535
-	largestPacket = wire.IPv6Len + maxDatagram
 )
 
 // assemblyKey tells whose fragments belong together (RFC 791 3.2, RFC 8200 4.5): IPv6 has 32 bits of
@@ -172,7 +171,7 @@ func wholeChain(next uint8, b []byte) bool {
 	return len(b) >= need
 }
 
-// complete6 makes a the packet of w: without its fragment header.
+// complete6 makes a the packet of w: without its fragment header, behind which w goes on.
 func (n *Node) complete6(a *assembly, w *walk6, g *Datagram) packet.Verdict {
 	ecn, ok := a.congestion()
 	if !ok {
@@ -189,11 +188,7 @@ func (n *Node) complete6(a *assembly, w *walk6, g *Datagram) packet.Verdict {
 	whole.SetECN(ecn)
 	g.Packet, g.TOS, g.TTL = whole, whole.TrafficClass(), whole.HopLimit()
 	*w = walk6{pkt: whole, at: cut, next: next, from: from, count: w.count}
-	if v := n.walk(w, g); v != packet.Undecided {
-		return v
-	}
-	g.Proto, g.Payload = w.next, whole[w.at:]
-	return n.upper6(nil, g, w.at, false)
+	return packet.Undecided
 }
 
 // congestion returns the ECN field of the whole (RFC 3168 5.3): CE where a fragment had it, unless

@@ -15,11 +15,26 @@ const (
 	quote6 = minMTU6 - wire.IPv6Len - wire.ICMPLen
 )
 
-// Reject tells the sender of g why it is not taken: PortUnreachable, ProtoUnreachable, HostUnreachable,
-// NetUnreachable or Prohibited. Of g Src, Dst, Port, Kind and Packet are read. Nothing is sent where an
-// error must not be (RFC 1122 3.2.2, RFC 4443 2.4 e), or too many were.
-func (n *Node) Reject(now clock.Time, g *Datagram, k ErrorKind) {
+// Reject tells the sender of a packet that came in on port why it is not taken: PortUnreachable,
+// ProtoUnreachable, HostUnreachable, NetUnreachable or Prohibited. pkt is the packet from its IP header
+// on, or as much of its start as there is. Nothing is sent where an error must not be (RFC 1122 3.2.2,
+// RFC 4443 2.4 e), or too many were.
+func (n *Node) Reject(now clock.Time, port uint8, pkt []byte, k ErrorKind) {
 	n.enter(now)
+	g := Datagram{Port: port, Packet: pkt}
+	switch {
+	case wire.IPv4(pkt).ValidHeader():
+		g.Src, g.Dst = From4(wire.IPv4(pkt).Src()), From4(wire.IPv4(pkt).Dst())
+	case wire.IPv6(pkt).ValidHeader():
+		g.Src, g.Dst = wire.IPv6(pkt).Src(), wire.IPv6(pkt).Dst()
+	default:
+		return
+	}
+	g.Kind = n.Local(port, g.Dst)
+	n.reject(&g, k)
+}
+
+func (n *Node) reject(g *Datagram, k ErrorKind) {
 	if g.Dst.Is4() {
 		code := [...]uint8{
 			NetUnreachable: wire.ICMPNetUnreachable, HostUnreachable: wire.ICMPHostUnreachable,

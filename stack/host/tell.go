@@ -45,32 +45,37 @@ func (h *Host) change(now clock.Time, c ip.Change) {
 	}
 }
 
-// icmp tells a transport of an ICMP error: that of the loop which the flow belongs to.
-func (h *Host) icmp(now clock.Time, e *ip.ICMPError) {
+// icmp tells a transport of an ICMP error: that of the loop which the flow belongs to. It reports whether
+// the transport vouches for the packet that the error is about; another loop's does so later.
+func (h *Host) icmp(now clock.Time, e *ip.ICMPError) bool {
 	if e.Proto != wire.ProtoTCP && e.Proto != wire.ProtoUDP || len(e.Quote) < wire.UDPLen {
-		return
+		return false
 	}
 	owner := h.group.Owner(&e.Tuple)
 	if owner == h {
-		h.hear(now, e)
-		return
+		return h.hear(now, e)
 	}
 	c := *e
 	c.Quote = append([]byte(nil), e.Quote...)
-	h.tell(owner, func(now clock.Time, o *Host) { o.hear(now, &c) })
+	h.tell(owner, func(now clock.Time, o *Host) {
+		if o.hear(now, &c) && c.Kind == ip.TooBig {
+			m := ip.Change{Kind: ip.PathMTU, Addr: c.Tuple.Remote, MTU: c.MTU}
+			o.IP.Apply(now, &m)
+			o.change(now, m)
+		}
+	})
+	return false
 }
 
-func (h *Host) hear(now clock.Time, e *ip.ICMPError) {
+func (h *Host) hear(now clock.Time, e *ip.ICMPError) bool {
 	if e.Proto == wire.ProtoUDP {
-		h.UDP.ICMP(now, e)
-		return
+		return h.UDP.ICMP(now, e)
 	}
 	type hearing interface {
-		ICMP(now clock.Time, t *ip.Tuple, seq uint32, e ip.ICMPError)
+		ICMP(now clock.Time, t *ip.Tuple, seq uint32, e ip.ICMPError) bool
 	}
-	if m, ok := any(h.TCP).(hearing); ok {
-		m.ICMP(now, &e.Tuple, e.Seq(), *e)
-	}
+	m, ok := any(h.TCP).(hearing)
+	return ok && m.ICMP(now, &e.Tuple, e.Seq(), *e)
 }
 
 // groups is the host as udp's sockets see it when they join groups.
