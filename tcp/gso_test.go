@@ -3,7 +3,7 @@ package tcp
 import (
 	"bytes"
 	"math/rand/v2"
-	"net"
+	stdnet "net"
 	"testing"
 
 	"github.com/gopacket/gopacket"
@@ -144,7 +144,7 @@ func TestSegmentsAreRightInTheEyesOfAnother(t *testing.T) {
 			if !ok {
 				t.Fatalf("seed %d: segment %d is not TCP", seed, i)
 			}
-			network := &layers.IPv4{SrcIP: net.IP{198, 18, 0, 1}, DstIP: net.IP{198, 18, 0, 2}, Protocol: layers.IPProtocolTCP}
+			network := &layers.IPv4{SrcIP: stdnet.IP{198, 18, 0, 1}, DstIP: stdnet.IP{198, 18, 0, 2}, Protocol: layers.IPProtocolTCP}
 			if err := l4.SetNetworkLayerForChecksum(network); err != nil {
 				t.Fatal(err)
 			}
