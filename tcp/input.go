@@ -80,7 +80,9 @@ func (c *Conn) refuse(now clock.Time, s *Segment) packet.Verdict {
 	}
 	c.m.stats.Duplicate += uint64(s.Packets)
 	if s.Len > 0 && !s.Flags.Has(wire.FlagSYN) {
-		c.noteDuplicate(s.Seq, seqMin(s.Seq+s.Len, c.rcvNxt))
+		if seqBefore(s.Seq, c.rcvNxt) { // what PAWS refuses, or lies beyond the window, is no duplicate
+			c.noteDuplicate(s.Seq, seqMin(s.Seq+s.Len, c.rcvNxt))
+		}
 		c.ackNow()
 	} else {
 		c.challenge(now)
