@@ -1,8 +1,11 @@
 package tcp
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/wire"
 )
 
 // TestConnectionsCarryDataBothWaysAndClose is RFC 9293 3.5 and 3.6, in the ordinary order.
@@ -28,5 +31,29 @@ func TestConnectionsCarryDataBothWaysAndClose(t *testing.T) {
 	}
 	if s := n.b.m.Stats(); s.Conns != 0 || s.Memory != 0 {
 		t.Errorf("b has %d connections, %d bytes", s.Conns, s.Memory)
+	}
+}
+
+// TestStreamsSurviveLoss loses segments at random both ways.
+func TestStreamsSurviveLoss(t *testing.T) {
+	for _, congestion := range []string{"reno", "cubic", "bbr", "dctcp"} {
+		for _, rate := range []float64{0.01, 0.1, 0.25} {
+			for seed := range uint64(6) {
+				n := newNet(t)
+				r := rand.New(rand.NewPCG(seed, 1))
+				lose := func(int, wire.TCP) bool { return r.Float64() < rate }
+				o := &Options{Congestion: congestion, NoSACK: seed%3 == 1, NoTimestamps: seed%2 == 1, NoScaling: seed%5 == 2}
+				a, b, _, _ := n.open(t, o, o)
+				n.a.lose, n.b.lose = lose, lose
+				n.pour(t, a, b, 200_000, 5*time.Hour)
+				n.a.lose, n.b.lose = nil, nil
+				a.Close(n.now)
+				b.Close(n.now)
+				n.run(3 * time.Minute)
+				if s := n.a.m.Stats(); s.Conns != 0 || s.Memory != 0 {
+					t.Errorf("%s %v %d: a has %d connections, %d bytes", congestion, rate, seed, s.Conns, s.Memory)
+				}
+			}
+		}
 	}
 }

@@ -34,6 +34,13 @@ func (c *Conn) outputData(now clock.Time) bool {
 	if !c.outstanding() && c.unsent() == 0 && (!c.has(flagFIN) || c.finSent()) {
 		return true
 	}
+	if c.sender.board.WantsFresh() {
+		sent, ok := c.sendNew(now)
+		if !ok {
+			return false
+		}
+		c.sender.board.Fresh(sent > 0)
+	}
 	return c.outputLost(now) && c.outputNew(now)
 }
 
@@ -66,25 +73,33 @@ func (c *Conn) most() uint32 {
 // outputNew sends new data, and the FIN behind it.
 func (c *Conn) outputNew(now clock.Time) bool {
 	for {
-		n, fin := c.nextNew(now)
-		if n == 0 && !fin {
-			return true
-		}
-		if !c.outstanding() {
-			c.progressAt = now
-		}
-		seq := c.nxt
-		sent, ok := c.sendRange(now, seq, n+b2u(fin))
-		if !ok {
-			return false
-		}
-		c.nxt += sent
-		limited := c.nxt == c.end+b2u(c.has(flagFIN)) && c.window() > 0
-		c.sender.sent(now, seq, sent, limited)
-		if sent%uint32(c.mss()) != 0 {
-			c.short = c.nxt
+		if n, ok := c.sendNew(now); n == 0 || !ok {
+			return ok
 		}
 	}
+}
+
+// sendNew sends as much new data as one Outgoing and all the windows take, and returns how much.
+func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
+	n, fin := c.nextNew(now)
+	if n == 0 && !fin {
+		return 0, true
+	}
+	if !c.outstanding() {
+		c.progressAt = now
+	}
+	seq := c.nxt
+	sent, ok := c.sendRange(now, seq, n+b2u(fin))
+	if !ok {
+		return 0, false
+	}
+	c.nxt += sent
+	limited := c.nxt == c.end+b2u(c.has(flagFIN)) && c.window() > 0
+	c.sender.sent(now, seq, sent, limited)
+	if sent%uint32(c.mss()) != 0 {
+		c.short = c.nxt
+	}
+	return sent, true
 }
 
 func b2u(b bool) uint32 {

@@ -254,7 +254,12 @@ func (b *Board) deliver(now clock.Time, r *record, end uint32, a *Ack, s *Sample
 
 // measure takes the round-trip time of an ACK: of segments sent once (Karn's algorithm, RFC 6298 3), else
 // by the echoed timestamp, if the ACK is for new data (RFC 7323 4.1).
+//
+// Where what was sent again is acknowledged, the segments behind it may have waited for that to arrive.
 func (b *Board) measure(now clock.Time, a *Ack, s *Sample, n *news) {
+	if n.again {
+		n.oldest, s.RTT = 0, 0
+	}
 	switch {
 	case n.oldest > 0:
 		b.rtt.sample(now, n.oldest)
