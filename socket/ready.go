@@ -10,9 +10,6 @@ import (
 	"github.com/millrace/millrace/stack/host"
 )
 
-// maxLoops is how many loops a listener or a datagram socket may lie on.
-const maxLoops = 64
-
 // fan joins what one socket has on several loops: which of them have something, and who waits for it.
 //
 // Locks are taken in the order loop, fan: a loop that has news holds its own and takes the fan's; a

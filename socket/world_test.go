@@ -1,0 +1,151 @@
+package socket
+
+import (
+	"errors"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/stack"
+	"github.com/millrace/millrace/stack/host"
+	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/udp"
+)
+
+// Two hosts of this process, a and b, joined by a wire in memory for each loop, in real time.
+const (
+	addrA  = "198.18.0.1"
+	addrB  = "198.18.0.2"
+	addrA6 = "2001:db8::a"
+	addrB6 = "2001:db8::b"
+)
+
+// world is the two hosts. Closing it checks that nothing was left behind: frames, connections, bytes of
+// buffers.
+type world struct {
+	t      testing.TB
+	a, b   *Stack
+	arena  *ring.Arena
+	pools  []*ring.Pool
+	wires  []*pmd.Memory
+	frames int
+}
+
+// with is what a test chooses of its world.
+type with struct {
+	loops   int
+	mtu     int
+	frames  int // of each loop
+	backlog int
+	tcp     tcp.Config
+	udp     udp.Config
+}
+
+func newWorld(t testing.TB, w with) *world {
+	t.Helper()
+	if w.loops == 0 {
+		w.loops = 1
+	}
+	if w.frames == 0 {
+		w.frames = 4096
+	}
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 2 * w.loops * w.frames, FrameSize: 2048})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &world{t: t, arena: arena, frames: w.frames}
+	for range 2 * w.loops {
+		p, err := arena.Cut(w.frames)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.pools = append(x.pools, p)
+	}
+	var ca, cb []stack.Config
+	for i := range w.loops {
+		pa, pb := x.pools[2*i], x.pools[2*i+1]
+		ma, mb, err := pmd.NewMemory(pmd.MemoryConfig{A: pa, B: pb, MTU: w.mtu})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.wires = append(x.wires, ma, mb)
+		ca = append(ca, loopConfig(ma, pa))
+		cb = append(cb, loopConfig(mb, pb))
+	}
+	x.a = x.stack(w, ca, addrA, addrA6)
+	x.b = x.stack(w, cb, addrB, addrB6)
+	t.Cleanup(x.close)
+	return x
+}
+
+func loopConfig(d pmd.Driver, p *ring.Pool) stack.Config {
+	return stack.Config{Ports: []pmd.Driver{d}, Pool: p, Engine: gpukern.NewCPU(gpukern.Config{})}
+}
+
+func (x *world) stack(w with, loops []stack.Config, v4, v6 string) *Stack {
+	x.t.Helper()
+	s, err := New(Config{
+		Host: host.Config{Loops: loops, TCP: w.tcp, UDP: w.udp},
+		Addrs: []Address{
+			{Prefix: netip.MustParsePrefix(v4 + "/24")},
+			{Prefix: netip.MustParsePrefix(v6 + "/64")},
+		},
+		Backlog: w.backlog,
+	})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return s
+}
+
+// close ends both hosts and looks for what they left.
+func (x *world) close() {
+	err := errors.Join(x.a.Close(), x.b.Close())
+	for _, w := range x.wires {
+		err = errors.Join(err, w.Close())
+	}
+	if err != nil {
+		x.t.Error(err)
+	}
+	for i, p := range x.pools {
+		if p.Free() != x.frames {
+			x.t.Errorf("pool %d: %d of %d frames are free", i, p.Free(), x.frames)
+		}
+	}
+	if err := x.arena.Close(); err != nil {
+		x.t.Error(err)
+	}
+}
+
+// within fails the test if f takes longer than d.
+func within(t testing.TB, d time.Duration, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(d):
+		buf := make([]byte, 1<<20)
+		t.Fatalf("%s takes longer than %v\n%s", what, d, buf[:runtime.Stack(buf, true)])
+	}
+}
+
+// eventually waits until f holds.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		if f() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
+	}
+}
