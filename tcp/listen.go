@@ -31,11 +31,17 @@ type endpoint struct {
 // maxListeners is what an index in a half-open record can name.
 const maxListeners = 1 << 16
 
-// Listen takes connections to port at local, any address where that is zero. At most backlog of them
+// Listen takes connections to port at local, any address where that is zero, and any of IPv4 where it is
+// ip.Unspecified4. Port 0 is chosen, see Listener.Addr. At most backlog of them
 // wait to be accepted; fewer than one counts as one. A nil o is the Mux's Defaults. The options are
 // those of the connections too; they must not change.
 func (m *Mux) Listen(local ip.Addr, port uint16, backlog int, o *Options, owner Owner) (*Listener, error) {
 	f := &m.front
+	if port == 0 {
+		if port = m.freePort(local); port == 0 {
+			return nil, ErrNoPort
+		}
+	}
 	at := endpoint{local, port}
 	if f.byEndpoint[at] != nil {
 		return nil, ErrInUse
@@ -50,6 +56,19 @@ func (m *Mux) Listen(local ip.Addr, port uint16, backlog int, o *Options, owner 
 	l := &Listener{m: m, local: local, port: port, id: uint16(id), backlog: max(backlog, 1), owner: owner, opts: o}
 	f.listeners[id], f.byEndpoint[at] = l, l
 	return l, nil
+}
+
+// freePort returns a port at which nobody listens, 0 where there is none.
+func (m *Mux) freePort(local ip.Addr) uint16 {
+	f := &m.front
+	start := m.rand()
+	for i := range uint64(ports) {
+		port := uint16(firstPort + (start+i)%ports)
+		if f.byEndpoint[endpoint{local, port}] == nil && f.byEndpoint[endpoint{port: port}] == nil {
+			return port
+		}
+	}
+	return 0
 }
 
 // freeID returns an index of listeners that is free, -1 where all are taken.
@@ -73,6 +92,11 @@ func (f *front) listener(t *ip.Tuple) *Listener {
 	}
 	if l := f.byEndpoint[endpoint{t.Local, t.LocalPort}]; l != nil {
 		return l
+	}
+	if t.Local.Is4() {
+		if l := f.byEndpoint[endpoint{ip.Unspecified4, t.LocalPort}]; l != nil {
+			return l
+		}
 	}
 	return f.byEndpoint[endpoint{port: t.LocalPort}]
 }

@@ -440,3 +440,44 @@ func TestCloseForgetsHalfOpen(t *testing.T) {
 	d.after(2 * time.Second)
 	d.one() // the other's SYN-ACK alone
 }
+
+func TestListenChoosesAPort(t *testing.T) {
+	m := NewMux(Config{Seed: 1})
+	seen := map[uint16]bool{}
+	for range 100 {
+		l, err := m.Listen(ip.Addr{}, 0, 1, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port := l.Addr()
+		if port < firstPort || seen[port] {
+			t.Fatalf("port %d", port)
+		}
+		seen[port] = true
+	}
+}
+
+func TestListenersAreFoundByWhatTheySay(t *testing.T) {
+	m := NewMux(Config{})
+	four, six := ip.From4([4]byte{198, 18, 0, 1}), ip.Addr{0x20, 1, 0xd, 0xb8, 15: 1}
+	listen := func(a ip.Addr) *Listener {
+		l, err := m.Listen(a, 80, 1, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	find := func(a ip.Addr) *Listener { return m.front.listener(&ip.Tuple{Local: a, LocalPort: 80}) }
+	every := listen(ip.Addr{})
+	if find(four) != every || find(six) != every {
+		t.Error("any is not any")
+	}
+	every4 := listen(ip.Unspecified4)
+	if find(four) != every4 || find(six) != every {
+		t.Error("any of IPv4 is not that")
+	}
+	one := listen(four)
+	if find(four) != one || find(ip.From4([4]byte{198, 18, 0, 2})) != every4 {
+		t.Error("an address comes before any")
+	}
+}
