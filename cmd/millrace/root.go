@@ -113,7 +113,7 @@ line; 3 wrong configuration file.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return coded{suggest(cmd.Flags(), err), errUsage}
 	})
-	root.AddCommand(newDoctor(c), newReplay(c), newForward(c), newGateway(c), newBench(c), newVersion(c), newMan(c))
+	root.AddCommand(newDoctor(c), newReplay(c), newForward(c), newGateway(c), newStack(c), newNet(c), newBench(c), newVersion(c), newMan(c))
 	return root
 }
 

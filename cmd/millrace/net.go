@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/internal/stackd"
+)
+
+func newNet(c *console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "net",
+		Short: "Show the state of a running stack",
+		Long: `Show what a host that runs by stack up knows: its addresses, routes and
+neighbours in the manner of ip(8), its sockets in the manner of ss(8), and its
+counters.`,
+		Example: `  millrace net addr
+  millrace net sockets -t -i`,
+		Args: noSuchVerb,
+
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newNetAddr(c), newNetRoute(c), newNetNeigh(c), newNetSockets(c), newNetStats(c))
+	return cmd
+}
+
+// netControl is what the verbs have in common that speak to a running stack.
+type netControl struct {
+	socket    string
+	json      bool
+	four, six bool
+}
+
+// newNetControl returns a verb that speaks to a running stack; cmd has its words, do its work.
+func newNetControl(c *console, cmd *cobra.Command, do func(ctx context.Context, s *stackd.Client, f *netControl) error) *cobra.Command {
+	var f netControl
+	cmd.Flags().StringVar(&f.socket, "socket", stackd.DefaultSocket, "control socket of the stack")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	completeFiles(cmd, "socket", "sock")
+	f.families(cmd)
+	cmd.RunE = verb(func(ctx context.Context, _ []string) error {
+		err := do(ctx, stackd.NewClient(f.socket), &f)
+		if err != nil && ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		return err
+	})
+	return cmd
+}
+
+// families adds the flags that choose one.
+func (f *netControl) families(cmd *cobra.Command) {
+	if cmd.Name() == "down" || cmd.Name() == "stats" {
+		return
+	}
+	cmd.Flags().BoolVarP(&f.four, "ipv4", "4", false, "only IPv4")
+	cmd.Flags().BoolVarP(&f.six, "ipv6", "6", false, "only IPv6")
+	cmd.MarkFlagsMutuallyExclusive("ipv4", "ipv6")
+}
+
+// family returns 4, 6 or 0 for both.
+func (f *netControl) family() int {
+	switch {
+	case f.four:
+		return 4
+	case f.six:
+		return 6
+	}
+	return 0
+}
+
+// wants reports whether an address of a family is asked for.
+func (f *netControl) wants(is4 bool) bool { return f.family() == 0 || is4 == f.four }
+
+// keep returns the items that want says are asked for; never nil, so that JSON has a list.
+func keep[T any](list []T, want func(*T) bool) []T {
+	out := []T{}
+	for i := range list {
+		if want(&list[i]) {
+			out = append(out, list[i])
+		}
+	}
+	return out
+}
+
+func newNetAddr(c *console) *cobra.Command {
+	return newNetControl(c, &cobra.Command{
+		Use:   "addr",
+		Short: "List the addresses of a running stack",
+		Long: `List the addresses of a running stack, in the manner of ip addr.
+
+--json prints a list of objects: device, mac, mtu, address, origin (static, ra, dhcp, link),
+state (tentative, preferred, deprecated, duplicate), valid_seconds, preferred_seconds (null is for
+ever).`,
+		Example: `  millrace net addr
+  millrace net addr -6 --json`,
+		Args: exactly(),
+	}, func(ctx context.Context, s *stackd.Client, f *netControl) error {
+		list, err := s.Addrs(ctx)
+		if err != nil {
+			return err
+		}
+		list = keep(list, func(a *stackd.AddrReport) bool { return f.wants(a.Address.Addr().Is4()) })
+		if f.json {
+			return c.json(list)
+		}
+		showAddrs(c, list)
+		return nil
+	})
+}
+
+func newNetRoute(c *console) *cobra.Command {
+	return newNetControl(c, &cobra.Command{
+		Use:   "route",
+		Short: "List the routes of a running stack",
+		Long: `List the routes of a running stack, in the manner of ip route.
+
+--json prints a list of objects: to, via (null is on link), device, metric, mtu (0 is the link's),
+source, origin (static, ra, dhcp, link), reject.`,
+		Example: `  millrace net route
+  millrace net route -4`,
+		Args: exactly(),
+	}, func(ctx context.Context, s *stackd.Client, f *netControl) error {
+		list, err := s.Routes(ctx)
+		if err != nil {
+			return err
+		}
+		list = keep(list, func(r *stackd.RouteReport) bool { return f.wants(r.To.Addr().Is4()) })
+		if f.json {
+			return c.json(list)
+		}
+		for i := range list {
+			c.printf("%s\n", routeLine(&list[i]))
+		}
+		return nil
+	})
+}
+
+func newNetNeigh(c *console) *cobra.Command {
+	var state string
+	cmd := &cobra.Command{
+		Use:   "neigh",
+		Short: "List the neighbours of a running stack",
+		Long: `List the neighbour table (ARP, neighbour discovery) of a running stack, in the
+manner of ip neigh.
+
+--json prints a list of objects: address, device, mac, state, since_seconds, router.`,
+		Example: `  millrace net neigh
+  millrace net neigh --state reachable`,
+		Args: exactly(),
+	}
+	newNetControl(c, cmd, func(ctx context.Context, s *stackd.Client, f *netControl) error {
+		list, err := s.Neighbors(ctx)
+		if err != nil {
+			return err
+		}
+		list = keep(list, func(n *stackd.NeighReport) bool {
+			return f.wants(n.Address.Is4()) && (state == "" || strings.EqualFold(state, n.State))
+		})
+		if f.json {
+			return c.json(list)
+		}
+		for i := range list {
+			c.printf("%s\n", neighLine(&list[i]))
+		}
+		return nil
+	})
+	words := []string{"incomplete", "reachable", "stale", "delay", "probe", "failed", "permanent"}
+	cmd.Flags().StringVar(&state, "state", "", "only in this state: "+strings.Join(words, ", "))
+	completeWords(cmd, "state", words...)
+	return cmd
+}
+
+func newNetSockets(c *console) *cobra.Command {
+	var q stackd.Query
+	var onlyTCP, onlyUDP, listening, details bool
+	var states []string
+	cmd := &cobra.Command{
+		Use:   "sockets",
+		Short: "List the sockets of a running stack",
+		Long: `List the sockets of a running stack, in the manner of ss: all of them, or those that the
+flags choose. Half-open connections and those in TIME-WAIT are records, not sockets: net stats
+counts them.
+
+States: listen, syn-sent, syn-recv, estab, fin-wait-1, fin-wait-2, close-wait, closing, last-ack,
+time-wait, unconn; connected is all of TCP but listen.
+
+--json prints one object: sockets (list of protocol, state, receive_queue, send_queue, local, remote,
+loop, service, tcp), more (that --limit leaves out). tcp is what --info shows.`,
+		Example: `  millrace net sockets -t --state established
+  millrace net sockets -i --port 5201
+  millrace net sockets --json | jq -r '.sockets[].remote'`,
+		Args: exactly(),
+	}
+	newNetControl(c, cmd, func(ctx context.Context, s *stackd.Client, f *netControl) error {
+		q.Family = f.family()
+		if onlyTCP {
+			q.Protocol = "tcp"
+		}
+		if onlyUDP {
+			q.Protocol = "udp"
+		}
+		if listening {
+			states = append(states, "listen", "unconn")
+		}
+		for _, word := range states {
+			list := stackd.ParseState(word)
+			if list == nil {
+				return usage("--state %q: say %s", word, strings.ToLower(strings.Join(stackd.States, ", ")))
+			}
+			q.States = append(q.States, list...)
+		}
+		if q.Limit < 0 {
+			return usage("--limit %d: say 1 or more", q.Limit)
+		}
+		list, err := s.Sockets(ctx, q)
+		if err != nil {
+			return err
+		}
+		if f.json {
+			return c.json(list)
+		}
+		showSockets(c, &list, details)
+		return nil
+	})
+	fl := cmd.Flags()
+	fl.BoolVarP(&onlyTCP, "tcp", "t", false, "only TCP")
+	fl.BoolVarP(&onlyUDP, "udp", "u", false, "only UDP")
+	fl.BoolVarP(&listening, "listening", "l", false, "only those that take what comes")
+	fl.BoolVarP(&details, "info", "i", false, "show what TCP knows of each connection")
+	fl.StringSliceVar(&states, "state", nil, "only in this state, or in these")
+	fl.Uint16Var(&q.Port, "port", 0, "only with this port, of ours or of the other end")
+	fl.IntVarP(&q.Limit, "limit", "n", 0, "at most this many (default 10000)")
+	cmd.MarkFlagsMutuallyExclusive("tcp", "udp")
+	completeWords(cmd, "state", strings.Fields(strings.ToLower(strings.Join(stackd.States, " "))+" connected")...)
+	return cmd
+}
+
+func newNetStats(c *console) *cobra.Command {
+	return newNetControl(c, &cobra.Command{
+		Use:   "stats",
+		Short: "Show the counters of a running stack",
+		Long: `Show the counters of a running stack since its start: packets, and why any were dropped; TCP; UDP;
+devices; services; and the engine.
+
+--json prints one object: version, started, packets, tcp, udp, devices, services, engine.`,
+		Example: `  millrace net stats
+  millrace net stats --json | jq .tcp.retransmits`,
+		Args: exactly(),
+	}, func(ctx context.Context, s *stackd.Client, f *netControl) error {
+		st, err := s.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		if f.json {
+			return c.json(st)
+		}
+		showStackStats(c, &st)
+		return nil
+	})
+}

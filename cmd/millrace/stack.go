@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/gateway/daemon"
+	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/pmd/device"
+)
+
+func newStack(c *console) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "stack",
+		Short: "Run a host of our own: addresses, TCP, UDP, services",
+		Long: `Run a host of our own on a network device: it answers ping, and serves echo,
+discard, chargen, daytime, HTTP and iperf3 by Millrace's TCP and UDP, without the
+kernel's. The verb net shows its state.`,
+		Example: `  millrace stack up --dev eth1 --addr 198.18.0.2/24
+  millrace net sockets`,
+		Args: noSuchVerb,
+
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newStackUp(c), newStackDown(c))
+	return cmd
+}
+
+// stackFlags are the flags of stack up, as given.
+type stackFlags struct {
+	config, engine, socket string
+	devices, addrs, routes []string
+	check, json            bool
+}
+
+const stackUpLong = `Bring addresses up on network devices and serve them until Ctrl-C, SIGTERM or
+the verb stack down. What is served, and how, a YAML file says; --dev and --addr
+are enough to begin with: every service is at its customary port then (echo 7,
+discard 9, daytime 13, chargen 19, HTTP 80, iperf3 5201).
+
+--dev names an interface and, after a colon, its driver: auto (the default),
+afxdp, afpacket or tap. An --addr is for the --dev before it. With -c they add to the
+file's devices.
+
+Where the kernel has an address on the interface, it keeps it, and all packets
+but those to our addresses; else the host takes every packet.
+
+A mistake in the file is shown with its place and ends the start with exit
+code 3. --check looks for mistakes and does nothing else.
+
+At the end the counters are printed: received + originated = sent + delivered +
+dropped by reason.
+
+--json logs JSON and prints the counters as one object, as net stats --json does;
+with --check it prints one object: valid, mistakes (list of file, line, column,
+message, hint, source).`
+
+const stackUpExamples = `  millrace stack up --dev eth1 --addr 198.18.0.2/24 --route default=198.18.0.1
+  millrace stack up -c stack.yaml --check && millrace stack up -c stack.yaml
+  millrace stack up --dev tap0:tap --addr 198.18.7.2/24 --addr 2001:db8:7::2/64`
+
+func newStackUp(c *console) *cobra.Command {
+	f := stackFlags{}
+	cmd := &cobra.Command{
+		Use:     "up [-c FILE] [--dev DEVICE[:DRIVER] --addr ADDRESS/LENGTH]...",
+		Short:   "Serve addresses of our own on network devices",
+		Long:    stackUpLong,
+		Example: stackUpExamples,
+		Args:    exactly(),
+	}
+	fl := cmd.Flags()
+	fl.StringVarP(&f.config, "config", "c", "", "configuration file")
+	fl.StringArrayVar(&f.devices, "dev", nil, "interface to serve on, with its driver after a colon")
+	fl.Var(&addrFlag{&f}, "addr", "address of the --dev before it, or of the only one: 198.18.0.2/24; also dhcp, slaac")
+	fl.StringArrayVar(&f.routes, "route", nil, "route: NETWORK=GATEWAY, or default=GATEWAY")
+	fl.StringVar(&f.engine, "engine", "", "what looks at the headers: cpu, cuda or auto (default: as the file says)")
+	fl.StringVar(&f.socket, "socket", stackd.DefaultSocket, "control socket; \"\" is none")
+	fl.BoolVar(&f.check, "check", false, "look for mistakes and do nothing else")
+	fl.BoolVar(&f.json, "json", false, "log and print JSON")
+	completeFiles(cmd, "config", "yaml", "yml")
+	completeWords(cmd, "engine", engineWords...)
+	complete(cmd, "dev", interfaceNames)
+	cmd.RunE = verb(func(ctx context.Context, _ []string) error {
+		cfg, err := f.load(cmd.Flags().Changed("socket"))
+		if f.check {
+			return f.checked(c, cfg, err)
+		}
+		if err != nil {
+			return err
+		}
+		return runStack(ctx, c, &f, cfg)
+	})
+	return cmd
+}
+
+// addrFlag notes the addresses with the device that they follow.
+type addrFlag struct{ f *stackFlags }
+
+// String implements pflag.Value.
+func (a *addrFlag) String() string { return "" }
+
+// Type implements pflag.Value.
+func (a *addrFlag) Type() string { return "stringArray" }
+
+// Set implements pflag.Value.
+func (a *addrFlag) Set(text string) error {
+	if text != "dhcp" && text != "slaac" {
+		if _, why := stackd.ParseAddress(text); why != "" {
+			return fmt.Errorf("%s; say such as 198.18.0.2/24", why)
+		}
+	}
+	a.f.addrs = append(a.f.addrs, fmt.Sprintf("%d %s", len(a.f.devices), text))
+	return nil
+}
+
+// load puts the configuration together: the file, and then the flags.
+func (f *stackFlags) load(named bool) (*stackd.Config, error) {
+	cfg := stackd.New()
+	switch {
+	case f.config == "" && len(f.devices) == 0:
+		return nil, usage("no device: name one with --dev, or a configuration file with -c")
+	case f.config != "":
+		var err error
+		if cfg, err = stackd.Load(f.config); err != nil {
+			return nil, stackConfigured(err, f.config)
+		}
+	default:
+		cfg.Services = stackd.AllServices()
+	}
+	if f.engine != "" {
+		if err := checkEngine(f.engine); err != nil {
+			return nil, err
+		}
+		cfg.Engine = f.engine
+	}
+	if named {
+		cfg.Control.Socket = f.socket
+	}
+	if err := errors.Join(f.addDevices(cfg), f.addRoutes(cfg)); err != nil {
+		return nil, err
+	}
+	if err := cfg.Check(); err != nil {
+		return nil, coded{err, errUsage}
+	}
+	return cfg, nil
+}
+
+// addDevices adds those of --dev with their --addr.
+func (f *stackFlags) addDevices(cfg *stackd.Config) error {
+	first := len(cfg.Devices)
+	for _, text := range f.devices {
+		name, driver, ok := strings.Cut(text, ":")
+		v := stackd.NewDevice(name)
+		if ok {
+			v.Driver = driver
+		}
+		if name == "" || !slices.Contains(device.Drivers, device.Driver(v.Driver)) {
+			return usage("--dev %s: no driver %q; say auto, afxdp, afpacket or tap", text, v.Driver)
+		}
+		cfg.Devices = append(cfg.Devices, v)
+	}
+	for _, text := range f.addrs {
+		var after int
+		var what string
+		_, _ = fmt.Sscanf(text, "%d %s", &after, &what) // as Set wrote it
+		if after == 0 && len(cfg.Devices) > 1 || len(cfg.Devices) == 0 {
+			return usage("--addr %s: it is not clear on which device; name it behind its --dev", what)
+		}
+		v := &cfg.Devices[max(0, first+after-1)]
+		switch what {
+		case "dhcp":
+			v.DHCP = true
+		case "slaac":
+			v.SLAAC = true
+		default:
+			p, _ := stackd.ParseAddress(what)
+			v.Addresses = append(v.Addresses, p)
+		}
+	}
+	return nil
+}
+
+// addRoutes adds those of --route.
+func (f *stackFlags) addRoutes(cfg *stackd.Config) error {
+	for _, text := range f.routes {
+		r, err := stackd.ParseRoute(text)
+		if err != nil {
+			return usage("--route %v", err)
+		}
+		cfg.Routes = append(cfg.Routes, r)
+	}
+	return nil
+}
+
+// stackConfigured marks the errors that the configuration file is to blame for.
+func stackConfigured(err error, file string) error {
+	path := new(fs.PathError)
+	if errors.As(err, new(*stackd.ConfigError)) || errors.As(err, &path) && path.Path == file {
+		return coded{err, errConfig}
+	}
+	return err
+}
+
+// stackChecked is what --check --json prints.
+type stackChecked struct {
+	Valid    bool             `json:"valid"`
+	Mistakes []stackd.Problem `json:"mistakes"`
+}
+
+// checked tells what load has found.
+func (f *stackFlags) checked(c *console, cfg *stackd.Config, err error) error {
+	ce := new(stackd.ConfigError)
+	switch {
+	case err != nil && (!f.json || !errors.As(err, &ce)):
+		return err
+	case err != nil:
+		return errors.Join(c.json(stackChecked{Mistakes: ce.Problems}), coded{errShown, errConfig})
+	case f.json:
+		return c.json(stackChecked{Valid: true, Mistakes: []stackd.Problem{}})
+	}
+	for _, v := range cfg.Devices {
+		c.printf("%s: %s\n", v.Name, v.Plan())
+	}
+	for _, s := range cfg.Services {
+		c.printf("%s: %s\n", s.Kind, s.Plan())
+	}
+	c.printf("the configuration is valid\n")
+	return nil
+}
+
+func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config) error {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // whoever reads the log may end before we do
+	b, log := thisBuild(), c.logger(f.json)
+	d, err := stackd.Open(cfg, stackd.Options{Log: log, Version: b.Version})
+	if err != nil {
+		return engineError(err)
+	}
+	log.Info("stack", "version", b.Version, "state", "up", "control", cfg.Control.Socket)
+	if err := daemon.Notify("READY=1"); err != nil {
+		log.Warn("stack", "error", err.Error())
+	}
+	err = d.Run(ctx)
+	if err := daemon.Notify("STOPPING=1"); err != nil {
+		log.Warn("stack", "error", err.Error())
+	}
+	closed := d.Close() // first: what it sends is counted
+	s := d.Stats()
+	if f.json {
+		return errors.Join(err, closed, c.jsonLine(s))
+	}
+	showStackStats(c, &s)
+	return errors.Join(err, closed)
+}
+
+func newStackDown(c *console) *cobra.Command {
+	return newNetControl(c, &cobra.Command{
+		Use:   "down",
+		Short: "End a running stack",
+		Long: `End a running stack, as SIGTERM does. Its connections are reset, once services
+had two seconds to finish what they have begun.
+
+--json prints {}.`,
+		Example: `  millrace stack down`,
+		Args:    exactly(),
+	}, func(ctx context.Context, s *stackd.Client, f *netControl) error {
+		if err := s.Stop(ctx); err != nil {
+			return err
+		}
+		if f.json {
+			return c.jsonLine(struct{}{})
+		}
+		c.printf("the stack ends\n")
+		return nil
+	})
+}

@@ -1,0 +1,109 @@
+package stackd
+
+import (
+	"net/netip"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Check finds the mistakes that no single key shows, in a configuration that was put together from flags. They are
+// a *ConfigError.
+func (c *Config) Check() error {
+	d := &decoder{}
+	c.check(&places{}, d.fail)
+	return d.result()
+}
+
+// nth returns the place of item i, nil where it is not known.
+func nth(list []*yaml.Node, i int) *yaml.Node {
+	if i < len(list) {
+		return list[i]
+	}
+	return nil
+}
+
+// check compares the parts of the configuration.
+func (c *Config) check(at *places, fail func(n *yaml.Node, hint, format string, args ...any)) {
+	c.checkDevices(at, fail)
+	for i, r := range c.Routes {
+		n := nth(at.routes, i)
+		switch {
+		case r.Via.IsValid() && r.To.IsValid() && r.Via.Is4() != r.To.Addr().Is4():
+			fail(n, "", "the route to %s has a gateway of the other address family", r.To)
+		case r.Device != "" && c.device(r.Device) < 0:
+			fail(n, c.deviceHint(), "the route names the device %q, which is none of the host's", r.Device)
+		case c.port(r.Device, r.Via) < 0:
+			fail(n, "name the device", "it is not clear by which device the route to %s goes", r.To)
+		}
+	}
+	for i, v := range c.Neighbors {
+		if c.port(v.Device, v.Address) < 0 {
+			fail(nth(at.neighbors, i), c.deviceHint(), "it is not clear on which device the neighbour %s is", v.Address)
+		}
+	}
+	c.checkServices(at, fail)
+}
+
+func (c *Config) checkDevices(at *places, fail func(*yaml.Node, string, string, ...any)) {
+	owner := map[netip.Addr]string{}
+	for i, v := range c.Devices {
+		n := nth(at.devices, i)
+		if c.device(v.Name) != i {
+			fail(n, "", "the device %q is there twice", v.Name)
+		}
+		if v.Queues != c.Devices[0].Queues {
+			fail(n, "a loop serves one queue of each device", "%s has %d queues, and %s has %d", v.Name, v.Queues, c.Devices[0].Name, c.Devices[0].Queues)
+		}
+		if v.Take == TakeAddresses && (v.DHCP || v.SLAAC) {
+			fail(n, "write take: all, or addresses", "%s cannot learn an address while it takes only packets to known ones", v.Name)
+		}
+		if len(v.Addresses) == 0 && !v.DHCP && !v.SLAAC {
+			fail(n, "write addresses: [198.18.0.2/24], or dhcp: true, or slaac: true", "%s has no address, and no way to get one", v.Name)
+		}
+		for _, p := range v.Addresses {
+			if other, twice := owner[p.Addr()]; twice {
+				fail(n, "", "the address %s is on %s already", p.Addr(), other)
+			}
+			owner[p.Addr()] = v.Name
+		}
+	}
+}
+
+func (c *Config) checkServices(at *places, fail func(*yaml.Node, string, string, ...any)) {
+	type door struct {
+		addr netip.Addr
+		port uint16
+	}
+	taken := map[door]Service{}
+	for i, s := range c.Services {
+		n := nth(at.services, i)
+		if other, ok := taken[door{s.Address, s.Port}]; ok {
+			fail(n, "give one of them another port", "%s is at port %d, where %s is already", s.Kind, s.Port, other.Kind)
+		}
+		taken[door{s.Address, s.Port}] = s
+		if s.Address.IsValid() && !c.has(s.Address) {
+			fail(n, "leave address out for all of the host's", "%s is to be at %s, which is no address of the host", s.Kind, s.Address)
+		}
+	}
+}
+
+// has reports whether a is an address that the configuration gives the host.
+func (c *Config) has(a netip.Addr) bool {
+	for _, v := range c.Devices {
+		for _, p := range v.Addresses {
+			if p.Addr() == a {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// deviceHint lists the devices.
+func (c *Config) deviceHint() string {
+	var list []string
+	for _, v := range c.Devices {
+		list = append(list, v.Name)
+	}
+	return allowed(list)
+}

@@ -1,0 +1,230 @@
+package stackd
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/internal/service"
+	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/tcp/cc"
+)
+
+// places are the nodes of what check compares with other parts.
+type places struct {
+	devices, routes, neighbors, services []*yaml.Node
+	root                                 *yaml.Node
+}
+
+// config reads the root of the file.
+func (d *decoder) config(n *yaml.Node, c *Config) {
+	d.at.root = n
+	d.mapping(n, "the configuration",
+		field{"devices", true, func(n *yaml.Node) { d.list(n, "devices", maxDevices, func(n *yaml.Node) { d.device(n, c) }) }},
+		field{"routes", false, func(n *yaml.Node) { d.list(n, "routes", maxRoutes, func(n *yaml.Node) { d.route(n, c) }) }},
+		field{"neighbors", false, func(n *yaml.Node) { d.list(n, "neighbors", maxNeighbors, func(n *yaml.Node) { d.neighbor(n, c) }) }},
+		field{"engine", false, func(n *yaml.Node) { choice(d, n, "engine", &c.Engine, "cpu", "cuda", "auto") }},
+		field{"tcp", false, func(n *yaml.Node) { d.tcp(n, &c.TCP) }},
+		field{"services", false, func(n *yaml.Node) { d.services(n, c) }},
+		field{"control", false, func(n *yaml.Node) {
+			d.mapping(n, "control", field{"socket", false, func(n *yaml.Node) { d.text(n, "socket", &c.Control.Socket) }})
+		}},
+	)
+}
+
+func (d *decoder) device(n *yaml.Node, c *Config) {
+	v := NewDevice("")
+	d.mapping(n, "a device",
+		field{"name", true, func(n *yaml.Node) { d.text(n, "name", &v.Name) }},
+		field{"driver", false, func(n *yaml.Node) { choice(d, n, "driver", &v.Driver, "auto", "afxdp", "afpacket", "tap") }},
+		field{"mode", false, func(n *yaml.Node) { choice(d, n, "mode", &v.Mode, "auto", "native", "generic") }},
+		field{"queues", false, func(n *yaml.Node) { integer(d, n, "queues", &v.Queues, 1, maxQueues) }},
+		field{"take", false, func(n *yaml.Node) { choice(d, n, "take", &v.Take, TakeAuto, TakeAll, TakeAddresses) }},
+		field{"addresses", false, func(n *yaml.Node) {
+			d.list(n, "addresses", maxAddresses, func(n *yaml.Node) { d.address(n, &v) })
+		}},
+		field{"dhcp", false, func(n *yaml.Node) { d.truth(n, "dhcp", &v.DHCP) }},
+		field{"slaac", false, func(n *yaml.Node) { d.truth(n, "slaac", &v.SLAAC) }},
+	)
+	c.Devices, d.at.devices = append(c.Devices, v), append(d.at.devices, n)
+}
+
+// address reads an address of the host with its prefix length.
+func (d *decoder) address(n *yaml.Node, v *Device) {
+	p, err := ParseAddress(n.Value)
+	if n.Kind != yaml.ScalarNode || err != "" {
+		d.fail(n, "such as 198.18.0.2/24 or \"2001:db8::2/64\"", "%s cannot be an address: %s", kind(n), err)
+		return
+	}
+	v.Addresses = append(v.Addresses, p)
+}
+
+// ParseAddress reads an address that a host can have, with its prefix length; why says what is wrong with it, ""
+// is nothing.
+func ParseAddress(text string) (p netip.Prefix, why string) {
+	p, err := netip.ParsePrefix(text)
+	a := p.Addr()
+	switch {
+	case err != nil && !strings.Contains(text, "/"):
+		return p, "the prefix length is missing"
+	case err != nil:
+		return p, "it is none"
+	case a.Is4In6():
+		return p, "it is IPv4 in IPv6 form"
+	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return p, "no host has it on a network"
+	case a.Is4() && p.Bits() < 31 && p.Bits() > 0 && (a == p.Masked().Addr() || a == last4(p)):
+		return p, "it is the network's own or its broadcast address"
+	}
+	return p, ""
+}
+
+// last4 returns the broadcast address of an IPv4 prefix.
+func last4(p netip.Prefix) netip.Addr {
+	a := p.Addr().As4()
+	for i := p.Bits(); i < 32; i++ {
+		a[i/8] |= 0x80 >> (i % 8)
+	}
+	return netip.AddrFrom4(a)
+}
+
+func (d *decoder) route(n *yaml.Node, c *Config) {
+	var r Route
+	to := n
+	d.mapping(n, "a route",
+		field{"to", true, func(n *yaml.Node) { to = n }},
+		field{"via", false, func(n *yaml.Node) { d.addr(n, "via", &r.Via) }},
+		field{"device", false, func(n *yaml.Node) { d.text(n, "device", &r.Device) }},
+		field{"metric", false, func(n *yaml.Node) { integer(d, n, "metric", &r.Metric, 0, 1<<32-1) }},
+		field{"mtu", false, func(n *yaml.Node) { integer(d, n, "mtu", &r.MTU, 68, 65535) }},
+	)
+	if to != n {
+		d.target(to, &r)
+	}
+	c.Routes, d.at.routes = append(c.Routes, r), append(d.at.routes, n)
+}
+
+// target reads what a route leads to.
+func (d *decoder) target(n *yaml.Node, r *Route) {
+	if n.Value == "default" {
+		if !r.Via.IsValid() {
+			d.fail(n, "name a gateway with via, or write 0.0.0.0/0 or \"::/0\"", "a default route without via has no address family")
+			return
+		}
+		r.To = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		if r.Via.Is4() {
+			r.To = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		}
+		return
+	}
+	p, err := netip.ParsePrefix(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil {
+		d.fail(n, "default, or such as 198.19.0.0/16 or \"2001:db8:1::/48\"", "to must be a network, not %s", kind(n))
+		return
+	}
+	if p != p.Masked() {
+		d.fail(n, "write "+p.Masked().String(), "%s has bits set beyond its length", p)
+		return
+	}
+	r.To = p
+}
+
+func (d *decoder) neighbor(n *yaml.Node, c *Config) {
+	var v Neighbor
+	d.mapping(n, "a neighbour",
+		field{"address", true, func(n *yaml.Node) { d.addr(n, "address", &v.Address) }},
+		field{"mac", true, func(n *yaml.Node) {
+			mac, err := net.ParseMAC(n.Value)
+			if n.Kind != yaml.ScalarNode || err != nil || len(mac) != 6 || mac[0]&1 != 0 {
+				d.fail(n, "such as \"02:00:00:00:00:01\"", "mac must be a unicast link address, not %s", kind(n))
+				return
+			}
+			v.MAC = mac
+		}},
+		field{"device", false, func(n *yaml.Node) { d.text(n, "device", &v.Device) }},
+	)
+	c.Neighbors, d.at.neighbors = append(c.Neighbors, v), append(d.at.neighbors, n)
+}
+
+func (d *decoder) tcp(n *yaml.Node, t *TCP) {
+	o := &t.Options
+	buffer := func(what string, to *int) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			v := int64(*to)
+			d.bytes(n, what, &v, minBuffer, maxBuffer)
+			*to = int(v)
+		}
+	}
+	without := func(what string, to *bool) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			offer := true
+			d.truth(n, what, &offer)
+			*to = !offer
+		}
+	}
+	d.mapping(n, "tcp",
+		field{"congestion", false, func(n *yaml.Node) { choice(d, n, "congestion", &o.Congestion, cc.Names()...) }},
+		field{"send_buffer", false, buffer("send_buffer", &o.SendBuffer)},
+		field{"receive_buffer", false, buffer("receive_buffer", &o.ReceiveBuffer)},
+		field{"memory", false, func(n *yaml.Node) { d.bytes(n, "memory", &t.Memory, 1<<20, maxMemory) }},
+		field{"connections", false, func(n *yaml.Node) { integer(d, n, "connections", &t.Connections, 1, 1<<26) }},
+		field{"nodelay", false, func(n *yaml.Node) { d.truth(n, "nodelay", &o.NoDelay) }},
+		field{"keepalive", false, func(n *yaml.Node) { d.duration(n, "keepalive", &o.KeepAlive.Idle, time.Second, maxIdle) }},
+		field{"user_timeout", false, func(n *yaml.Node) { d.duration(n, "user_timeout", &o.UserTimeout, time.Second, maxIdle) }},
+		field{"mss", false, func(n *yaml.Node) { integer(d, n, "mss", &o.MSS, 88, 65495) }},
+		field{"timestamps", false, without("timestamps", &o.NoTimestamps)},
+		field{"sack", false, without("sack", &o.NoSACK)},
+		field{"scaling", false, without("scaling", &o.NoScaling)},
+		field{"fast_open", false, func(n *yaml.Node) { d.truth(n, "fast_open", &o.FastOpen) }},
+		field{"path_probe", false, func(n *yaml.Node) { d.truth(n, "path_probe", &o.PathProbe) }},
+		field{"ecn", false, func(n *yaml.Node) {
+			word := "passive"
+			choice(d, n, "ecn", &word, ecnWords...)
+			o.ECN = ecnModes[word]
+		}},
+	)
+}
+
+// ecnWords are the values of tcp.ecn, and ecnModes what they mean.
+var (
+	ecnWords = []string{"off", "passive", "classic", "accurate"}
+	ecnModes = map[string]tcp.ECNMode{
+		"off": tcp.ECNOff, "passive": tcp.ECNPassive, "classic": tcp.ECNClassic, "accurate": tcp.ECNAccurate,
+	}
+)
+
+// services reads a list of them; an item is a name, or a mapping.
+func (d *decoder) services(n *yaml.Node, c *Config) {
+	if n.Kind == yaml.ScalarNode && n.Value == "all" {
+		c.Services = AllServices()
+		for range c.Services {
+			d.at.services = append(d.at.services, n)
+		}
+		return
+	}
+	d.list(n, "services", maxServices, func(n *yaml.Node) {
+		var s Service
+		if n.Kind == yaml.ScalarNode {
+			choice(d, n, "a service", &s.Kind, service.Kinds...)
+		} else {
+			d.service(n, &s)
+		}
+		if s.Port == 0 {
+			s.Port = s.Kind.Port()
+		}
+		c.Services, d.at.services = append(c.Services, s), append(d.at.services, n)
+	})
+}
+
+func (d *decoder) service(n *yaml.Node, s *Service) {
+	d.mapping(n, "a service",
+		field{"service", true, func(n *yaml.Node) { choice(d, n, "service", &s.Kind, service.Kinds...) }},
+		field{"port", false, func(n *yaml.Node) { integer(d, n, "port", &s.Port, 1, 65535) }},
+		field{"address", false, func(n *yaml.Node) { d.addr(n, "address", &s.Address) }},
+		field{"connections", false, func(n *yaml.Node) { integer(d, n, "connections", &s.Limits.Connections, 1, 1<<20) }},
+		field{"idle", false, func(n *yaml.Node) { d.duration(n, "idle", &s.Limits.Idle, time.Second, maxIdle) }},
+	)
+}
