@@ -119,7 +119,7 @@ func newNetRoute(c *console) *cobra.Command {
 		Short: "List the routes of a running stack",
 		Long: `List the routes of a running stack, in the manner of ip route.
 
---json prints a list of objects: to, via (null is on link), device, metric, mtu (0 is the link's),
+--json prints a list of objects: to, via (null is on link), device, metric,
 source, origin (static, ra, dhcp, link), reject.`,
 		Example: `  millrace net route
   millrace net route -4`,

@@ -74,9 +74,6 @@ func routeLine(r *stackd.RouteReport) string {
 	if r.Metric != 0 {
 		fmt.Fprintf(&s, " metric %d", r.Metric)
 	}
-	if r.MTU != 0 {
-		fmt.Fprintf(&s, " mtu %d", r.MTU)
-	}
 	return s.String()
 }
 

@@ -19,11 +19,6 @@ import (
 	"github.com/millrace/millrace/udp"
 )
 
-// origins are the words for ip.Origin, as ip(8) has them.
-var origins = map[ip.Origin]string{
-	ip.Static: "static", ip.Kernel: "link", ip.RouterAdvert: "ra", ip.DHCP: "dhcp", ip.Learned: "learned",
-}
-
 // deviceName returns the name of a port.
 func (d *Daemon) deviceName(port uint8) string {
 	if port == ip.LoopPort {
@@ -66,7 +61,7 @@ func (d *Daemon) Addrs() (out []AddrReport) {
 	d.leader(func(now clock.Time, h *host.Host) {
 		for _, a := range h.IP.Addrs() {
 			r := AddrReport{
-				Device: d.deviceName(a.Port), Address: a.Prefix, Origin: origins[a.Origin], State: a.State,
+				Device: d.deviceName(a.Port), Address: a.Prefix, Origin: a.Origin.String(), State: a.State,
 				Valid: remaining(now, a.Valid), Preferred: remaining(now, a.Preferred),
 			}
 			if int(a.Port) < len(d.devices) {
@@ -87,8 +82,8 @@ func (d *Daemon) Routes() (out []RouteReport) {
 	d.leader(func(_ clock.Time, h *host.Host) {
 		for _, r := range h.IP.Routes() {
 			out = append(out, RouteReport{
-				To: r.Prefix, Via: given(r.Gateway), Device: d.deviceName(r.Port), Metric: r.Metric, MTU: r.MTU,
-				Source: given(r.Source), Origin: origins[r.Origin], Reject: r.Reject,
+				To: r.Prefix, Via: given(r.Gateway), Device: d.deviceName(r.Port), Metric: r.Metric,
+				Source: given(r.Source), Origin: r.Origin.String(), Reject: r.Reject,
 			})
 		}
 	})
@@ -102,7 +97,7 @@ func (d *Daemon) Routes() (out []RouteReport) {
 // Neighbors returns the neighbour table.
 func (d *Daemon) Neighbors() (out []NeighReport) {
 	d.leader(func(now clock.Time, h *host.Host) {
-		for _, n := range h.IP.Neighbors(now) {
+		for _, n := range h.IP.Neighbors() {
 			r := NeighReport{
 				Address: n.Addr.Netip(), Device: d.deviceName(n.Port), State: n.State, Since: now.Sub(n.Since).Seconds(), Router: n.Router,
 			}

@@ -48,7 +48,6 @@ type Route struct {
 	Via    netip.Addr   // key "via"; zero is on link
 	Device string       // key "device"; "" is the device with Via on its network, or the only one
 	Metric uint32       // key "metric": of routes with the same prefix the smallest is used
-	MTU    int          // key "mtu", bytes; 0 is the link's
 }
 
 // Neighbor is an entry of the neighbour table.

@@ -222,7 +222,7 @@ func (d *Daemon) openStack() (err error) {
 	}
 	for i, v := range d.cfg.Devices {
 		info := d.devices[i].Queues[0].Info()
-		c.Host.Links = append(c.Host.Links, ip.Link{MAC: wire.MAC(info.MAC), MTU: info.MTU, Accept: v.SLAAC, NoLinkLocal: !v.wants6()})
+		c.Host.Links = append(c.Host.Links, ip.Link{MAC: wire.MAC(info.MAC), MTU: info.MTU, Accept: v.SLAAC, LinkLocal: v.wants6()})
 		for _, p := range v.Addresses {
 			c.Addrs = append(c.Addrs, socket.Address{Port: uint8(i), Prefix: p})
 		}
@@ -253,7 +253,7 @@ func (v *Device) wants6() bool {
 
 // route returns r as the host has it.
 func (d *Daemon) route(r Route) ip.Route {
-	out := ip.Route{Prefix: r.To, Port: uint8(d.cfg.port(r.Device, r.Via)), Metric: r.Metric, MTU: r.MTU}
+	out := ip.Route{Prefix: r.To, Port: uint8(d.cfg.port(r.Device, r.Via)), Metric: r.Metric}
 	if r.Via.IsValid() {
 		out.Gateway = ip.From(r.Via)
 	}

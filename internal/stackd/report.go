@@ -42,7 +42,6 @@ type RouteReport struct {
 	Via    *netip.Addr  `json:"via"` // null: on link
 	Device string       `json:"device"`
 	Metric uint32       `json:"metric"`
-	MTU    int          `json:"mtu"` // 0: the link's
 	Source *netip.Addr  `json:"source"`
 	Origin string       `json:"origin"`
 	Reject bool         `json:"reject"`

@@ -99,7 +99,6 @@ func (d *decoder) route(n *yaml.Node, c *Config) {
 		field{"via", false, func(n *yaml.Node) { d.addr(n, "via", &r.Via) }},
 		field{"device", false, func(n *yaml.Node) { d.text(n, "device", &r.Device) }},
 		field{"metric", false, func(n *yaml.Node) { integer(d, n, "metric", &r.Metric, 0, 1<<32-1) }},
-		field{"mtu", false, func(n *yaml.Node) { integer(d, n, "mtu", &r.MTU, 68, 65535) }},
 	)
 	if to != n {
 		d.target(to, &r)
