@@ -63,7 +63,7 @@ const (
 // at the one and keeps their product in flight (draft-ietf-ccwg-bbr). Loss and marks matter where they are
 // more than bbrLossThresh and bbrECNThresh of what was sent.
 //
-// It departs from the draft where a path loses at random: see congested.
+// It departs from the draft where a path loses at random: see tooMuch and congested.
 type bbr struct {
 	mss, cwnd    uint32
 	priorCwnd    uint32
@@ -220,10 +220,21 @@ func (b *bbr) congestionSignals(s *Sample, rate float64) {
 	}
 }
 
-// congested reports whether a round has lost more than the path may lose at random. The draft lets any
-// loss lower the short-term bounds, which at a steady random loss lowers the rate by the pacing margin
-// in each round until the next probe; we ask for as much as the probe itself does.
-func (b *bbr) congested() bool { return b.loss.ratio() > bbrLossThresh && b.loss.events > 1 }
+// tooMuch reports whether lost bytes of so many sent show a loss rate above bbrLossThresh. The draft
+// compares the numbers as they are; but a few hundred segments on a path that loses one percent at random
+// exceed two percent now and then, and each time costs a part of the rate. So we ask for two
+// standard deviations more than the threshold expects.
+func (b *bbr) tooMuch(lost, sent float64) bool {
+	expected := bbrLossThresh * sent / float64(b.mss)
+	return lost/float64(b.mss) > expected+2*math.Sqrt(expected)
+}
+
+// congested reports whether a round has lost too much. The draft lets any loss lower the short-term
+// bounds, which at a steady random loss lowers the rate by the pacing margin in each round until the next
+// probe.
+func (b *bbr) congested() bool {
+	return b.loss.lost > 0 && b.tooMuch(float64(b.loss.lost), float64(b.loss.lost+b.loss.arrived))
+}
 
 // adaptShortTerm is BBRAdaptLowerBoundsFromCongestion, with what Linux's v3 does for ECN.
 func (b *bbr) adaptShortTerm() {

@@ -136,7 +136,7 @@ func (b *bbr) tooHigh(s *Sample) bool {
 		return false
 	}
 	lost := float64(s.TotalLost) - float64(s.PriorLost)
-	return lost > max(float64(s.SentFlight)*bbrLossThresh, 2*float64(b.mss)) || b.loss.start && b.ecn.ratio > bbrECNThresh
+	return b.tooMuch(lost, float64(s.SentFlight)) || b.loss.start && b.ecn.ratio > bbrECNThresh
 }
 
 // handleTooHigh is BBRHandleInflightTooHigh.

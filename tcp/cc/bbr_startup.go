@@ -32,7 +32,7 @@ func (b *bbr) checkStartup(s *Sample) {
 	if b.state != startup {
 		return
 	}
-	lossy := b.loss.start && b.loss.ratio() > bbrLossThresh && b.loss.events >= bbrStartupLosses
+	lossy := b.loss.start && b.congested() && b.loss.events >= bbrStartupLosses
 	if !b.full.reached && (lossy || b.ecn.rounds >= bbrECNStartup) {
 		b.full.reached = true
 		b.longMost = max(b.bdp(1), b.latest)
@@ -57,14 +57,6 @@ func (l *lossRound) note(s *Sample) {
 		l.lost += uint64(s.Lost)
 		l.events++
 	}
-}
-
-// ratio is how much of what left the network was lost.
-func (l *lossRound) ratio() float64 {
-	if l.lost == 0 {
-		return 0
-	}
-	return float64(l.lost) / float64(l.lost+l.arrived)
 }
 
 // begin starts the next round.

@@ -1,0 +1,285 @@
+package tcp
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/cc"
+	"github.com/millrace/millrace/tcp/loss"
+	"github.com/millrace/millrace/wire"
+)
+
+// bottleneck is a link with a queue that flows share, in virtual time: segments of each flow go through
+// it to a receiver that acknowledges every other one, and at once what is out of order.
+type bottleneck struct {
+	now    clock.Time
+	events eventHeap
+	seq    uint64
+
+	rate   float64       // bytes per second
+	delay  time.Duration // both ways together
+	queue  int           // bytes
+	mark   int           // bytes in the queue above which CE is set; 0 is never
+	loss   float64       // at random
+	random *rand.Rand
+
+	free    clock.Time // when the link has sent all that is queued
+	drops   int
+	longest int // the queue, in bytes
+}
+
+// flow is a sender that always has data, and its receiver.
+type flow struct {
+	link     *bottleneck
+	x        sender
+	next     uint32 // SND.NXT
+	una      uint32
+	pace     clock.Time
+	stop     clock.Time
+	begun    clock.Time
+	pending  bool
+	rcvNxt   uint32
+	ranges   []wire.SACKBlock // out of order, newest first
+	unacked  int
+	received uint64
+	resent   int
+	timeouts int
+	ce       uint32 // bytes marked, not yet echoed
+	burst    uint32
+	app      func(*flow) uint32 // bytes the application has now; nil: endless
+	minRTT   time.Duration
+	counted  uint64
+}
+
+const testMSS = 1448
+
+type event struct {
+	at clock.Time
+	n  uint64
+	do func()
+}
+
+type eventHeap []event
+
+func (h eventHeap) Len() int { return len(h) }
+func (h eventHeap) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].n < h[j].n
+}
+func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) Push(x any)   { *h = append(*h, x.(event)) }
+func (h *eventHeap) Pop() any     { e := (*h)[len(*h)-1]; *h = (*h)[:len(*h)-1]; return e }
+
+func newBottleneck(mbit float64, rtt time.Duration, bdps, loss float64, seed uint64) *bottleneck {
+	l := &bottleneck{now: clock.Time(time.Second), rate: mbit * 1e6 / 8, delay: rtt, loss: loss, random: rand.New(rand.NewPCG(seed, 1))}
+	l.queue = int(bdps * l.rate * rtt.Seconds())
+	return l
+}
+
+func (l *bottleneck) at(t clock.Time, do func()) {
+	l.seq++
+	heap.Push(&l.events, event{t, l.seq, do})
+}
+
+// run runs for d.
+func (l *bottleneck) run(d time.Duration) {
+	end := l.now.Add(d)
+	for len(l.events) > 0 && l.events[0].at <= end {
+		e := heap.Pop(&l.events).(event)
+		l.now = e.at
+		e.do()
+	}
+	l.now = end
+}
+
+// carry takes a segment; false is that it is lost.
+func (l *bottleneck) carry(n int, arrive func(ce bool)) bool {
+	l.free = max(l.free, l.now)
+	queued := int(l.free.Sub(l.now).Seconds() * l.rate)
+	if queued+n > l.queue+2*testMSS {
+		l.drops++
+		return false
+	}
+	l.longest = max(l.longest, queued)
+	if l.random.Float64() < l.loss {
+		return false
+	}
+	l.free += clock.Time(float64(n+52) / l.rate * 1e9)
+	ce := l.mark > 0 && queued > l.mark
+	l.at(l.free.Add(l.delay/2), func() { arrive(ce) })
+	return true
+}
+
+func newFlow(t *testing.T, l *bottleneck, name string, start time.Duration) *flow {
+	t.Helper()
+	control, err := cc.New(name, testMSS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &flow{link: l, next: 1000, una: 1000, rcvNxt: 1000, burst: 16 * testMSS}
+	f.x.init(new(loss.Pool), f.next, loss.Options{MSS: testMSS, SACK: true, Tick: time.Millisecond}, control)
+	f.x.board.Measured(l.now, l.delay)
+	l.at(l.now.Add(start), func() { f.begun = l.now; f.output() })
+	return f
+}
+
+// output sends what may be sent, and sets the timer.
+func (f *flow) output() {
+	l := f.link
+	if f.x.board.WantsFresh() {
+		f.send(2 * testMSS)
+		f.x.board.Fresh(true)
+	}
+	for {
+		room, wait := f.x.room(l.now)
+		if room == 0 {
+			if wait != clock.Never {
+				f.wake(wait)
+			}
+			break
+		}
+		if seq, n := f.x.lost(); n > 0 {
+			n = min(n, room, f.burst)
+			f.transmit(seq, n)
+			f.resent++
+			f.x.resent(l.now, seq, n)
+			continue
+		}
+		n := min(room, f.burst)
+		if f.app != nil {
+			n = min(n, f.app(f))
+		}
+		if n == 0 {
+			f.x.board.Idle()
+			break
+		}
+		f.send(n)
+	}
+	f.wake(f.x.timer())
+}
+
+func (f *flow) send(n uint32) {
+	f.transmit(f.next, n)
+	f.x.sent(f.link.now, f.next, n, false)
+	f.next += n
+}
+
+// wake has the flow looked after at t.
+func (f *flow) wake(t clock.Time) {
+	l := f.link
+	if t == clock.Never {
+		return
+	}
+	l.at(max(t, l.now), func() {
+		if f.x.timer() <= l.now {
+			e := f.x.onTimer(l.now)
+			if e&(loss.Timeout|loss.Backoff) != 0 {
+				f.timeouts++
+			}
+			if e&loss.Probe != 0 {
+				f.send(testMSS)
+				f.x.board.Probed(f.next, true)
+			}
+			f.output()
+		} else if f.x.nextSend != 0 && f.x.nextSend <= l.now {
+			f.output()
+		}
+	})
+}
+
+// transmit cuts a range into segments.
+func (f *flow) transmit(seq, n uint32) {
+	for n > 0 {
+		size := min(n, testMSS)
+		left, right := seq, seq+size
+		f.link.carry(int(size), func(ce bool) { f.receive(left, right, ce) })
+		seq += size
+		n -= size
+	}
+}
+
+// receive is the receiver.
+func (f *flow) receive(left, right uint32, ce bool) {
+	if ce {
+		f.ce += right - left
+	}
+	if int32(right-f.rcvNxt) <= 0 {
+		f.acknowledge(wire.SACKBlock{Left: left, Right: right}) // DSACK
+		return
+	}
+	b := wire.SACKBlock{Left: left, Right: right}
+	f.ranges = slices.DeleteFunc(f.ranges, func(o wire.SACKBlock) bool {
+		if int32(o.Left-b.Right) > 0 || int32(b.Left-o.Right) > 0 {
+			return false
+		}
+		if int32(o.Left-b.Left) < 0 {
+			b.Left = o.Left
+		}
+		if int32(o.Right-b.Right) > 0 {
+			b.Right = o.Right
+		}
+		return true
+	})
+	if b.Left == f.rcvNxt || int32(b.Left-f.rcvNxt) < 0 {
+		f.received += uint64(b.Right - f.rcvNxt)
+		f.rcvNxt = b.Right
+	} else {
+		f.ranges = slices.Insert(f.ranges, 0, b)
+	}
+	f.unacked++
+	if f.unacked >= 2 || len(f.ranges) > 0 || ce {
+		f.acknowledge()
+	} else {
+		f.link.at(f.link.now.Add(40*time.Millisecond), func() {
+			if f.unacked > 0 {
+				f.acknowledge()
+			}
+		})
+	}
+}
+
+// acknowledge sends an ACK with three blocks at most.
+func (f *flow) acknowledge(first ...wire.SACKBlock) {
+	f.unacked = 0
+	blocks := append(first, f.ranges[:min(len(f.ranges), 3)]...)
+	if len(blocks) > 3 {
+		blocks = blocks[:3]
+	}
+	a := loss.Ack{Una: f.rcvNxt, SACK: slices.Clone(blocks)}
+	ce := f.ce
+	f.ce = 0
+	f.link.at(f.link.now.Add(f.link.delay/2), func() {
+		if int32(a.Una-f.una) < 0 {
+			return
+		}
+		f.una = a.Una
+		f.x.ack(f.link.now, &a, false, ce)
+		f.output()
+	})
+}
+
+// rate is what the receiver has got since the last call, in Mbit/s, over d.
+func (f *flow) rate(d time.Duration) float64 {
+	n := f.received - f.counted
+	f.counted = f.received
+	return float64(n) * 8 / d.Seconds() / 1e6
+}
+
+func TestTable(t *testing.T) {
+	for _, mbit := range []float64{10, 100, 1000} {
+		for _, p := range []float64{0, 0.01, 0.02} {
+			for _, name := range []string{"bbr"} {
+				if name == "dctcp" && p > 0 { continue }
+				l := newBottleneck(mbit, 10*time.Millisecond, 1, p, 7)
+				f := newFlow(t, l, name, 0)
+				l.run(2 * time.Second)
+				a := f.rate(2 * time.Second)
+				l.run(4 * time.Second)
+				t.Logf("%5.0f Mbit/s loss %.3f %-6s: %7.1f then %7.1f Mbit/s, %d drops, %d resent, %d timeouts, queue %d of %d", mbit, p, name, a, f.rate(4*time.Second), l.drops, f.resent, f.timeouts, l.longest, l.queue)
+			}
+		}
+	}
+}
