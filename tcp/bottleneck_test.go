@@ -360,7 +360,7 @@ func TestFairness(t *testing.T) {
 // two rounds of queue: the one that the rise shows in, and the one that grows meanwhile.)
 func TestHyStart(t *testing.T) {
 	drops := func(name string) (int, uint32) {
-		l := newBottleneck(100, 20*time.Millisecond, 24, 0, 7)
+		l := newBottleneck(100, 20*time.Millisecond, 12, 0, 7)
 		f := newFlow(t, l, name, 0)
 		l.run(1500 * time.Millisecond)
 		return l.drops, f.x.cc.Threshold()
