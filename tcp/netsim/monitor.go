@@ -42,21 +42,23 @@ type side struct {
 	v4   bool
 
 	// What it sent.
-	opened bool // a SYN
-	iss    uint32
-	syn    wire.TCPOptions
-	flags  wire.TCPFlags // of the first SYN
-	end    uint64        // after the highest number sent
-	fin    uint64        // of the FIN; 0 for none
-	acked  uint64        // highest acknowledgment sent, in the peer's numbers
-	right  uint64        // highest right edge of a window sent, in the peer's numbers
-	tsval  uint32
-	tsAny  bool
-	resets int
-	reset  bool // it sent or got a RST
+	opened  bool // a SYN
+	crossed bool // that SYN was no answer
+	iss     uint32
+	syn     wire.TCPOptions
+	flags   wire.TCPFlags // of the first SYN
+	end     uint64        // after the highest number sent
+	fin     uint64        // of the FIN; 0 for none
+	acked   uint64        // highest acknowledgment sent, in the peer's numbers
+	right   uint64        // highest right edge of a window sent, in the peer's numbers
+	tsval   uint32
+	tsAny   bool
+	resets  int
+	reset   bool // it sent or got a RST
 	// What arrived at it.
 	heard   bool   // the peer's SYN
 	got     ranges // in the peer's numbers
+	sure    ranges // of got, what it had no reason to refuse
 	ackIn   uint64 // highest acknowledgment of its own numbers
 	rightIn uint64 // highest right edge of a window for its own numbers
 	tsIn    uint32
@@ -126,7 +128,7 @@ func (m *Monitor) sent(h *Host, t ip.Tuple, seg wire.TCP, ecn wire.ECN, size int
 		if s == nil || s.opened {
 			s = m.open(h, t)
 		}
-		s.opened = true
+		s.opened, s.crossed = true, !f.Has(wire.FlagACK)
 		s.iss, s.syn, s.flags, s.end = seg.Seq(), o, f, 1
 		s.syn.FastOpen = nil
 	}
@@ -139,6 +141,7 @@ func (m *Monitor) sent(h *Host, t ip.Tuple, seg wire.TCP, ecn wire.ECN, size int
 		return s
 	}
 	if f.Has(wire.FlagSYN) {
+		s.flags |= f
 		m.sentSYN(s, seg, &o, ecn)
 	} else {
 		m.sentPlain(s, seg, &o)
@@ -185,7 +188,7 @@ func (m *Monitor) sentSYN(s *side, seg wire.TCP, o *wire.TCPOptions, ecn wire.EC
 	m.check(!o.HasWindowScale || p.HasWindowScale, "window scale that was not offered")
 	m.check(!o.HasTimestamps || p.HasTimestamps, "timestamps that were not offered")
 	m.check(!o.SACKPermitted || p.SACKPermitted, "SACK that was not offered")
-	if s.flags.Has(wire.FlagACK) { // its own first SYN was an answer: what it takes is what the answer says
+	if !s.crossed {
 		m.check(o.HasWindowScale == s.syn.HasWindowScale && o.WindowScale == s.syn.WindowScale, "another window scale than before")
 	}
 }
@@ -295,13 +298,14 @@ func (m *Monitor) sentAck(s *side, seg wire.TCP, o *wire.TCPOptions) {
 		shift = 0 // RFC 7323 2.2
 	}
 	right := ack + uint64(seg.Window())<<shift
-	over := s.peer.fin != 0 && ack > s.peer.fin // a window for nothing
+	syn := seg.Flags().Has(wire.FlagSYN) && s.right > 0 // has no room for a scaled window
+	over := syn || s.peer.fin != 0 && ack > s.peer.fin  // a window for nothing
 	m.check(right >= s.right || m.ShrinkOK || over, "the window shrinks from %d to %d", s.right, right)
 	s.right = max(s.right, right)
 	if s.owed != 0 {
 		m.check(m.now.Sub(s.owed) <= maxAckDelay, "acknowledges after %v", m.now.Sub(s.owed))
 	}
-	if ack >= s.got.prefix() {
+	if ack >= s.sure.prefix() {
 		s.owed = 0
 	}
 	m.sentSACK(s, o, ack)
@@ -355,14 +359,16 @@ func (m *Monitor) arrived(s *side, seg wire.TCP) {
 	if o.HasTimestamps && (r.inputs == 1 || int32(o.TSVal-r.tsIn) > 0) {
 		r.tsIn = o.TSVal
 	}
-	m.arrivedData(r, s, seg)
+	old := o.HasTimestamps && int32(o.TSVal-r.tsIn) < 0 // PAWS may refuse it
+	old = !m.arrivedData(r, s, seg, old) || old
 	if f.Has(wire.FlagACK) {
-		m.arrivedAck(r, s, seg)
+		m.arrivedAck(r, s, seg, old)
 	}
 }
 
-// arrivedData notes the sequence space that has arrived at r.
-func (m *Monitor) arrivedData(r, s *side, seg wire.TCP) {
+// arrivedData notes the sequence space that has arrived at r, and reports whether r must take note of what
+// else the segment says: one that lies before its window is only answered (RFC 9293 3.10.7.4, first).
+func (m *Monitor) arrivedData(r, s *side, seg wire.TCP, old bool) bool {
 	before := r.got.prefix()
 	from := near(seg.Seq(), s.iss, before)
 	to := from + uint64(len(seg.Payload()))
@@ -372,19 +378,25 @@ func (m *Monitor) arrivedData(r, s *side, seg wire.TCP) {
 		}
 	}
 	r.got.add(from, to)
-	after := r.got.prefix()
-	if after > before && before > 0 && to <= r.right && r.owed == 0 && !r.reset {
-		r.owed = m.now
+	if !old && (to <= r.right || r.right == 0) {
+		sure := r.sure.prefix()
+		r.sure.add(from, to)
+		if sure > 0 && r.sure.prefix() > sure && r.owed == 0 && !r.reset {
+			r.owed = m.now
+		}
 	}
+	return to > before || from >= before
 }
 
-// arrivedAck notes what r may send now.
-func (m *Monitor) arrivedAck(r, s *side, seg wire.TCP) {
+// arrivedAck notes what r may send now; old says that r need not look at the acknowledgment.
+func (m *Monitor) arrivedAck(r, s *side, seg wire.TCP, old bool) {
 	ack := near(seg.Ack(), r.iss, max(r.ackIn, 1))
 	shift := s.scale()
 	if seg.Flags().Has(wire.FlagSYN) {
 		shift = 0
 	}
-	r.ackIn = max(r.ackIn, ack)
+	if !old {
+		r.ackIn = max(r.ackIn, ack)
+	}
 	r.rightIn = max(r.rightIn, ack+uint64(seg.Window())<<shift)
 }
