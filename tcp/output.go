@@ -196,7 +196,8 @@ func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 		flags |= wire.FlagFIN
 	}
 	c.markUrgent(&o.Header, seq, &flags)
-	if !c.transmit(now, seq, flags, int(size), seq == c.nxt) {
+	fresh := seq == c.nxt && c.window() > 0 // RFC 3168 6.1.6: a window probe is not ECN-capable
+	if !c.transmit(now, seq, flags, int(size), fresh) {
 		return 0, false
 	}
 	return size + b2u(fin), true
