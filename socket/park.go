@@ -19,6 +19,7 @@ type waiter struct {
 	woken chan struct{}
 	timer *time.Timer // made when first needed
 	timed bool        // timer has been set
+	rung  bool        // timer has rung, and its function may still run
 	owner expirer     // guarded by the lock of the queue, as all below
 
 	buf  []byte        // to read into, or what is left to write
@@ -51,9 +52,9 @@ func (w *waiter) wait() { <-w.woken }
 // wake ends wait. The caller has taken w out of its queue.
 func (w *waiter) wake() { w.woken <- struct{}{} }
 
-// free gives w back after it was woken. One whose timer rings at this moment is left to it.
+// free gives w back after it was woken. One whose timer has rung is left to the timer's function.
 func (w *waiter) free() {
-	if w.timed && !w.timer.Stop() {
+	if w.rung || w.timed && !w.timer.Stop() {
 		return
 	}
 	clear(w.store)
@@ -66,14 +67,13 @@ func (w *waiter) free() {
 
 // arm sets the timer for a deadline; none is 0.
 func (w *waiter) arm(now, deadline clock.Time) {
-	if deadline == 0 {
-		if w.timed {
-			w.timer.Stop() // if it rings nevertheless, it finds that nothing is due
-		}
+	if w.timed && !w.timer.Stop() {
+		w.rung = true
+	}
+	if w.timed = deadline != 0; !w.timed {
 		return
 	}
 	d := max(deadline.Sub(now), 0)
-	w.timed = true
 	if w.timer == nil {
 		w.timer = time.AfterFunc(d, func() { w.owner.expire(w) })
 		return

@@ -78,7 +78,26 @@ func New(cfg Config) (*Stack, error) {
 		defer close(s.served)
 		s.err = g.Serve(ctx)
 	}()
+	s.settle()
 	return s, nil
+}
+
+// settle waits until every loop knows what configure told the first.
+func (s *Stack) settle() {
+	known := make(chan struct{}, len(s.group.Hosts))
+	n := 0
+	for _, h := range s.group.Hosts {
+		if h.Loop.Do(func() { known <- struct{}{} }) {
+			n++
+		}
+	}
+	for range n {
+		select {
+		case <-known:
+		case <-s.served: // a device has gone already
+			return
+		}
+	}
 }
 
 func (s *Stack) configure() error {
