@@ -46,7 +46,7 @@ type mark struct {
 	bytes uint64
 }
 
-// firstPort is that of the first flow to a host.
+// firstPort is that of the first flow.
 const firstPort = 5001
 
 // Flow makes a flow, which starts when time passes.
@@ -58,8 +58,8 @@ func (n *Net) Flow(cfg FlowConfig) *Flow {
 			o.Congestion = cfg.Congestion
 		}
 	}
-	f := &Flow{cfg: cfg, net: n, port: firstPort + cfg.To.port}
-	cfg.To.port++
+	f := &Flow{cfg: cfg, net: n, port: firstPort + n.flows}
+	n.flows++
 	up, down := stream{mix(n.seed, uint64(f.port))}, stream{mix(n.seed, uint64(f.port)+1<<32)}
 	f.Client, f.Server = newEnd(cfg.From, cfg.Client, up, down), newEnd(cfg.To, cfg.Server, down, up)
 	f.Server.received = f.received

@@ -52,7 +52,6 @@ type Host struct {
 	cut    tcp.Cut
 	rng    rand.PCG
 	refuse chance
-	port   uint16
 }
 
 // way is how packets get to a destination.

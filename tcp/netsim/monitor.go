@@ -48,6 +48,7 @@ type side struct {
 	syn     wire.TCPOptions
 	flags   wire.TCPFlags // of the first SYN
 	end     uint64        // after the highest number sent
+	sent    uint64        // after the highest number of data, but for window probes
 	fin     uint64        // of the FIN; 0 for none
 	acked   uint64        // highest acknowledgment sent, in the peer's numbers
 	right   uint64        // highest right edge of a window sent, in the peer's numbers
@@ -239,18 +240,22 @@ func (m *Monitor) sentData(s *side, seg wire.TCP, ecn wire.ECN, size int) {
 	if f.Has(wire.FlagSYN) {
 		to++
 	}
+	before := s.sent
 	if n > 0 {
 		opt := len(seg.Options())
 		m.check(int(n)+opt <= s.mss(), "payload of %d and options of %d above the MSS %d", n, opt, s.mss())
 		if s.heard && !f.Has(wire.FlagSYN) {
 			probe := n == 1 && from <= s.rightIn
+			if to <= s.rightIn {
+				s.sent = max(s.sent, to)
+			}
 			m.check(to <= s.rightIn || probe, "%d bytes beyond the window, which ends at %d", int64(to-s.rightIn), s.rightIn)
 		}
 		m.check(to > s.ackIn || n == 1 || f.Has(wire.FlagSYN), "data that is acknowledged up to %d, from %d to %d", s.ackIn, from, to)
 		m.check(from <= s.end, "a hole in what is sent, from %d to %d", s.end, from)
 	}
 	m.sentFIN(s, f.Has(wire.FlagFIN), from, to)
-	m.sentECN(s, ecn, n, from)
+	m.sentECN(s, ecn, n, from, before)
 	s.end = max(s.end, to)
 	if f.Has(wire.FlagFIN) {
 		s.end = max(s.end, to+1)
@@ -272,7 +277,7 @@ func (m *Monitor) sentFIN(s *side, fin bool, from, to uint64) {
 }
 
 // sentECN: RFC 3168 6.1.4 and 6.1.5.
-func (m *Monitor) sentECN(s *side, ecn wire.ECN, n, from uint64) {
+func (m *Monitor) sentECN(s *side, ecn wire.ECN, n, from, sent uint64) {
 	if ecn == wire.NotECT {
 		return
 	}
@@ -280,7 +285,7 @@ func (m *Monitor) sentECN(s *side, ecn wire.ECN, n, from uint64) {
 	m.check(s.flags.Any(asked) && s.peer.flags.Any(asked), "%v that was not negotiated", ecn)
 	m.check(ecn != wire.CE, "CE from a host")
 	m.check(n > 0, "%v without data", ecn)
-	m.check(from >= s.end, "%v on a retransmission", ecn)
+	m.check(from >= sent, "%v on a retransmission", ecn)
 }
 
 // sentAck judges the acknowledgment, the window and the SACK blocks (RFC 9293 3.10.7.4, RFC 2018 4).

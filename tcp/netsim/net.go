@@ -36,6 +36,7 @@ type Net struct {
 	events events
 	nodes  map[ip.Addr]node
 	count  int // hosts made
+	flows  uint16
 	pipes  int // pipes made
 	watch  []func(*Event)
 	free   []*Packet
