@@ -21,8 +21,10 @@ const (
 	AddrDuplicate                   // another host has Prefix.Addr(): it is not used; for the user
 	RouteUp
 	RouteDown
-	PathMTU    // packets to Addr have at most MTU bytes
-	DNSServers // Servers may be asked until Until (RFC 8106); for the user
+	PathMTU     // packets to Addr have at most MTU bytes
+	LinkMTU6    // packets of IPv6 on Port have at most MTU bytes
+	GroupFilter // node From wants group Addr on Port, by Include and Servers
+	DNSServers  // Servers may be asked until Until (RFC 8106); for the user
 )
 
 // Change is a change of what the nodes of one host have in common.
@@ -37,7 +39,9 @@ type Change struct {
 	MTU       int
 	Until     clock.Time // end of the validity of an address or of servers; Never
 	Preferred clock.Time // end of an address's preference
-	Servers   []Addr
+	Servers   []Addr     // DNS servers, or sources of a group
+	Include   bool
+	From      uint32
 }
 
 // Apply takes a change that happened at another node of the same host.
@@ -69,6 +73,11 @@ func (n *Node) Apply(now clock.Time, c *Change) {
 		n.addRoute(c.Route)
 	case RouteDown:
 		n.delRoute(c.Route)
+	case LinkMTU6:
+		n.links[c.Port].mtu6 = c.MTU
+		n.refreshPaths()
+	case GroupFilter:
+		_ = n.listen(remoteSocket|c.From, c.Port, c.Addr, c.Include, c.Servers) // as at the other node
 	case PathMTU:
 		n.store(c.Addr, c.MTU, now.Add(pmtuAge))
 	}

@@ -97,7 +97,7 @@ func (n *Node) duplicate(x *address) {
 	n.timeAddr(n.slotOf(x), clock.Never)
 	old := *x
 	n.changed(&Change{Kind: AddrDuplicate, Port: x.port, Addr: x.addr, Prefix: x.prefix, Origin: x.origin})
-	if old.origin == RouterAdvert {
+	if old.origin == RouterAdvert || old.origin == Automatic {
 		n.remake(&old)
 	}
 }

@@ -58,15 +58,16 @@ func (n *Node) member(port uint8, a Addr) Kind {
 	if always(a) {
 		return Multicast
 	}
-	if _, ok := n.groups.index[groupKey{a, port}]; ok {
-		return Multicast
-	}
 	if port == LoopPort {
 		for p := range n.links {
-			if _, ok := n.groups.index[groupKey{a, uint8(p)}]; ok {
+			if n.member(uint8(p), a) == Multicast {
 				return Multicast
 			}
 		}
+		return NotLocal
+	}
+	if i, ok := n.groups.index[groupKey{a, port}]; ok && !n.groups.slot[i].empty() {
+		return Multicast
 	}
 	return NotLocal
 }
@@ -86,10 +87,33 @@ func compareAddrs(a, b Addr) int { return slices.Compare(a[:], b[:]) }
 
 // Listen sets which packets to group a socket wants from port, as IPMulticastListen of RFC 3376 2 and
 // RFC 3810 3: those from sources alone (include), or all but those. Including none leaves the group. socket
-// is any number that the caller chose for one socket. ErrFull says that there are too many groups,
+// is any number below 1<<31 that the caller chose for one socket. ErrFull says that there are too many groups,
 // sockets in one, or sources.
 func (n *Node) Listen(now clock.Time, socket uint32, port uint8, a Addr, include bool, sources []Addr) error {
 	n.enter(now)
+	err := n.listen(socket, port, a, include, sources)
+	if err == nil {
+		n.shareGroup(port, a)
+	}
+	return err
+}
+
+// remoteSocket marks what the sockets of another node want, all together.
+const remoteSocket = 1 << 31
+
+// shareGroup tells the other nodes what the sockets of this one want of a group.
+func (n *Node) shareGroup(port uint8, a Addr) {
+	c := Change{Kind: GroupFilter, Port: port, Addr: a, From: n.cfg.ID, Include: true}
+	if i, ok := n.groups.index[groupKey{a, port}]; ok {
+		g := n.groups.slot[i]
+		g.own = 0
+		g.wants = slices.DeleteFunc(slices.Clone(g.wants), func(w want) bool { return w.socket&remoteSocket != 0 })
+		c.Include, c.Servers = g.filter()
+	}
+	n.changed(&c)
+}
+
+func (n *Node) listen(socket uint32, port uint8, a Addr, include bool, sources []Addr) error {
 	switch {
 	case int(port) >= len(n.links):
 		return ErrPort
@@ -147,7 +171,7 @@ func (n *Node) newGroup(k groupKey) (uint16, bool) {
 	if i < 0 {
 		return 0, false
 	}
-	n.groups.slot[i] = group{key: k, used: true, include: true}
+	n.groups.slot[i] = group{key: k, used: true, include: true, report: pending{change: clock.Never, answer: clock.Never}}
 	n.groups.index[k] = uint16(i)
 	return uint16(i), true
 }
@@ -162,11 +186,15 @@ func (n *Node) merge(i uint16) {
 		g.include, g.sources = include, sources
 		n.filterChanged(i, &was)
 	}
-	if g.empty() {
+	n.freeGroup(i)
+}
+
+// freeGroup frees slot i once nobody wants its group and the routers were told.
+func (n *Node) freeGroup(i uint16) {
+	if g := &n.groups.slot[i]; g.empty() && !g.report.due() {
+		n.wheel.Stop(n.base.groups + uint32(i))
 		delete(n.groups.index, g.key)
-		if !n.reports(i) {
-			n.groups.slot[i] = group{}
-		}
+		*g = group{}
 	}
 }
 
@@ -189,7 +217,10 @@ func (g *group) filter() (include bool, sources []Addr) {
 			include, excluded = false, both(excluded, w.sources)
 		}
 	}
-	if include {
+	switch {
+	case include && len(included) > maxGroupSources:
+		return false, nil // the sockets filter for themselves
+	case include:
 		return true, included
 	}
 	return false, minus(excluded, included)

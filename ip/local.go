@@ -200,9 +200,10 @@ func (n *Node) assign(x *address, i int) {
 	n.changed(&Change{
 		Kind: AddrUp, Port: x.port, Addr: x.addr, Prefix: x.prefix, Origin: x.origin, Until: x.valid, Preferred: x.preferred,
 	})
-	if !n.cfg.Follower {
-		n.addrDue(i)
+	if l := &n.links[x.port]; x.origin == Automatic && l.Accept && !n.cfg.Follower {
+		n.startSolicit(x.port)
 	}
+	n.addrDue(i)
 }
 
 // index enters an address and its broadcast addresses for lookups, or takes them out (by -1).

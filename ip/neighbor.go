@@ -134,10 +134,18 @@ func (n *Node) neighbor(a Addr, port uint8) *neighbor {
 	e := &t.slot[i]
 	*e = neighbor{key: neighborKey{a, port}, born: n.epoch, since: n.now}
 	t.index[e.key] = i
-	e.path = Path{Port: port, Kind: Unicast, MTU: n.links[port].mtu, NextHop: a, TTL: n.hopLimit(a, port)}
+	e.path = Path{Port: port, Kind: Unicast, MTU: n.links[port].mtu(a.Is4()), NextHop: a, TTL: n.hopLimit(a, port)}
 	n.links[port].header(&e.path, wire.MAC{}, a.Is4())
 	t.wait(i, nudFailed)
 	return e
+}
+
+// hopLimit returns the TTL of packets by way of a.
+func (n *Node) hopLimit(a Addr, port uint8) uint8 {
+	if a.Is4() {
+		return defaultTTL
+	}
+	return n.links[port].hopLimit
 }
 
 // freeNeighbor returns a free slot, for which another may have to go; 0 where none can.

@@ -44,6 +44,7 @@ type Config struct {
 	// discovery and group membership, and tells by Changed what Apply takes here. A follower's Input
 	// answers Handover to such packets.
 	Follower bool
+	ID       uint32 // of the node among those of its host
 
 	// Changed is told of what other nodes on the same links have to know, which the caller passes to their
 	// Apply, and of what a user may want to know. It may be nil.
@@ -107,15 +108,17 @@ type Node struct {
 	loop     Path   // to this host
 	scratch  Path   // to groups and everybody
 
-	local  locals
-	neigh  neighbors
-	served [4]uint64 // protocols with a consumer
-	frags  reassembly
-	groups groups
-	pmtu   pmtuCache
-	ids    idents
-	errors bucket
-	stats  Stats
+	local   locals
+	neigh   neighbors
+	served  [4]uint64 // protocols with a consumer
+	frags   reassembly
+	groups  groups
+	routers routers
+	idKey   sipKey // RFC 7217
+	pmtu    pmtuCache
+	ids     idents
+	errors  bucket
+	stats   Stats
 
 	applying bool // a change that others know
 
@@ -127,10 +130,24 @@ type Node struct {
 // link is the state of one port.
 type link struct {
 	Link
-	mtu       int // of IPv6 routers too (RFC 4861 6.3.4)
+	mtu6      int           // IPv6: what routers say, or the link's (RFC 4861 6.3.4)
+	base      time.Duration // of reachable, before it is made random
 	reachable time.Duration
 	retrans   time.Duration
 	hopLimit  uint8
+	querier   [2]querier // of IPv6, of IPv4
+
+	solicitWait  time.Duration // RFC 7559: RT
+	servers      []Addr
+	serversUntil clock.Time
+}
+
+// mtu returns the MTU of one IP version.
+func (l *link) mtu(is4 bool) int {
+	if is4 {
+		return l.MTU
+	}
+	return l.mtu6
 }
 
 // header writes the Ethernet header of packets to mac.
@@ -171,11 +188,14 @@ func New(cfg Config) *Node {
 		if l.MTU < 68 || i > 250 {
 			panic("ip: a link needs an MTU of at least 68 bytes")
 		}
-		n.links = append(n.links, link{Link: l, mtu: l.MTU, retrans: retransTimer, hopLimit: defaultTTL})
+		n.links = append(n.links, link{Link: l, mtu6: l.MTU, base: reachableTime, retrans: retransTimer, hopLimit: defaultTTL})
+		n.links[i].querier = [2]querier{newQuerier(), newQuerier()}
 		n.links[i].reachable = n.rand.between(reachableTime/2, reachableTime*3/2)
 	}
 	n.neigh = newNeighbors(cfg.MaxNeighbors, cfg.Now)
 	n.local = newLocals()
+	n.routers.adverts = newBucket(advertRate, advertBurst, cfg.Now)
+	n.idKey = newSipKey(cfg.Secret[16:])
 	n.groups = newGroups(cfg.MaxGroups)
 	n.frags = newReassembly(cfg.MaxReassembly)
 	n.pmtu = pmtuCache{map[Addr]pmtuEntry{}, cfg.MaxPathMTU}
@@ -186,7 +206,23 @@ func New(cfg Config) *Node {
 	n.loop = Path{Port: LoopPort, Resolved: true, Kind: Unicast, MTU: cfg.LoopMTU, TTL: defaultTTL}
 	n.Serve(wire.ProtoTCP, true)
 	n.Serve(wire.ProtoUDP, true)
+	n.startLinks()
 	return n
+}
+
+// startLinks makes link-local addresses, and looks for routers.
+func (n *Node) startLinks() {
+	if n.cfg.Follower {
+		return
+	}
+	for i := range n.links {
+		switch l := &n.links[i]; {
+		case l.LinkLocal:
+			n.autoAddr(uint8(i), linkLocalPrefix, Automatic, 0, clock.Never, clock.Never)
+		case l.Accept:
+			n.startSolicit(uint8(i))
+		}
+	}
 }
 
 // enter notes the time of a call.

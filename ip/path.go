@@ -120,7 +120,7 @@ func (n *Node) wide(dst, src Addr, port uint8) (*Path, packet.Verdict) {
 	if p.Port = n.widePort(dst, src, port); int(p.Port) >= len(n.links) {
 		return nil, packet.DropNoRoute
 	}
-	p.MTU = n.links[p.Port].mtu
+	p.MTU = n.links[p.Port].mtu(dst.Is4())
 	n.links[p.Port].header(p, mac, dst.Is4())
 	return p, packet.Forward
 }

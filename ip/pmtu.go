@@ -96,7 +96,7 @@ func below(size int) int {
 func (n *Node) largestMTU() int {
 	m := 0
 	for i := range n.links {
-		m = max(m, n.links[i].mtu)
+		m = max(m, n.links[i].MTU)
 	}
 	return m
 }

@@ -11,13 +11,13 @@ import (
 
 // Limits of reassembly beside those of Config.
 const (
-	reassembly4   = 30 * time.Second // RFC 791 3.2 has 15 s, RFC 1122 3.3.2 60 to 120 s: as others do
-	reassembly6   = 60 * time.Second // RFC 8200 4.5
-	maxPieces     = 128              // of one datagram
-	pieceCost     = 64               // bytes that a piece costs beside its own
-	assemblyCost  = 256              // bytes that a datagram costs beside its pieces
-	maxOfOne      = 4                // a source may hold one in maxOfOne of all datagrams in reassembly
-	maxDatagram   = 65535
+	reassembly4  = 30 * time.Second // RFC 791 3.2 has 15 s, RFC 1122 3.3.2 60 to 120 s: as others do
+	reassembly6  = 60 * time.Second // RFC 8200 4.5
+	maxPieces    = 128              // of one datagram
+	pieceCost    = 64               // bytes that a piece costs beside its own
+	assemblyCost = 256              // bytes that a datagram costs beside its pieces
+	maxOfOne     = 4                // a source may hold one in maxOfOne of all datagrams in reassembly
+	maxDatagram  = 65535
 )
 
 // assemblyKey tells whose fragments belong together (RFC 791 3.2, RFC 8200 4.5): IPv6 has 32 bits of

@@ -17,7 +17,7 @@ var (
 	ErrFull    = errors.New("table is full")
 )
 
-// Origin is where an address, a route or a neighbour comes from.
+// Origin is where an address or a route comes from.
 type Origin uint8
 
 // Origins.
@@ -26,12 +26,12 @@ const (
 	Connected                  // follows from an address: the on-link route
 	RouterAdvert               // RFC 4861 6.3.4
 	DHCP                       // RFC 2131
-	Learned                    // ARP, neighbour discovery
+	Automatic                  // made by the node: link-local
 )
 
 // String returns the origin as `ip route` has it.
 func (o Origin) String() string {
-	return [...]string{"static", "connected", "ra", "dhcp", "learned"}[o]
+	return [...]string{"static", "connected", "ra", "dhcp", "automatic"}[o]
 }
 
 // Route is one route.

@@ -9,15 +9,23 @@ import (
 // timerBase says where the timers of each kind begin on the wheel. Those of neighbours are first: slot i
 // has timer i.
 type timerBase struct {
-	addrs uint32
-	frags uint32
-	end   uint32
+	addrs    uint32
+	groups   uint32
+	queries  uint32 // two for each port
+	routes   uint32
+	solicits uint32 // one for each port
+	frags    uint32
+	end      uint32
 }
 
 func (n *Node) startTimers() {
 	b := &n.base
 	b.addrs = uint32(len(n.neigh.slot))
-	b.frags = b.addrs + maxAddrs
+	b.groups = b.addrs + maxAddrs
+	b.queries = b.groups + uint32(n.cfg.MaxGroups)
+	b.routes = b.queries + 2*uint32(len(n.links))
+	b.solicits = b.routes + maxLearned
+	b.frags = b.solicits + uint32(len(n.links))
 	b.end = b.frags + uint32(n.cfg.MaxReassembly)
 	n.wheel = clock.NewWheel(int(b.end), time.Millisecond, n.now)
 	n.due = n.fire
@@ -37,6 +45,14 @@ func (n *Node) fire(id uint32) {
 		n.neighborDue(uint16(id))
 	case id >= n.base.frags:
 		n.assemblyDue(int(id - n.base.frags))
+	case id >= n.base.solicits:
+		n.solicitDue(uint8(id - n.base.solicits))
+	case id >= n.base.routes:
+		n.routeDue(int(id - n.base.routes))
+	case id >= n.base.queries:
+		n.generalDue(int(id - n.base.queries))
+	case id >= n.base.groups:
+		n.groupDue(uint16(id - n.base.groups))
 	default:
 		n.addrDue(int(id - n.base.addrs))
 	}

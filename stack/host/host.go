@@ -91,7 +91,7 @@ func (h *Host) build(cfg *Config) {
 	seed := cfg.Seed + uint64(h.self)*0x9e3779b97f4a7c15
 	n, t, u := cfg.IP, cfg.TCP, cfg.UDP
 	n.Now, n.Seed, n.Secret, n.Links, n.Output = now, seed, cfg.Secret, cfg.Links, ipOutput{h}
-	n.Follower, n.Changed, n.Error = h.self > 0, h.change, h.icmp
+	n.Follower, n.ID, n.Changed, n.Error = h.self > 0, uint32(h.self), h.change, h.icmp
 	h.IP = ip.New(n)
 	t.Now, t.Seed, t.Secret, t.Output, t.Owns = now, seed, cfg.Secret, tcpOutput{h}, owns
 	h.TCP = tcp.NewMux(t)

@@ -1,0 +1,152 @@
+package ip
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// IGMP message types (RFC 1112, RFC 2236, RFC 3376 4).
+const (
+	igmpQuery   uint8 = 0x11
+	igmpReport1 uint8 = 0x12
+	igmpReport2 uint8 = 0x16
+	igmpLeave2  uint8 = 0x17
+	igmpReport3 uint8 = 0x22
+
+	igmpLen      = 8
+	igmpQuery3   = 12
+	routerAlert4 = "\x94\x04\x00\x00" // RFC 2113 2.1
+)
+
+// Groups of routers.
+var (
+	allSystems4 = From4([4]byte{224, 0, 0, 1})
+	allRouters4 = From4([4]byte{224, 0, 0, 2})
+	igmpRouters = From4([4]byte{224, 0, 0, 22})
+)
+
+// inputIGMP takes an IGMP message: queries, and with older queriers the reports of others.
+func (n *Node) inputIGMP(g *Datagram) packet.Verdict {
+	b := g.Payload
+	if len(b) < igmpLen {
+		return packet.DropMalformed
+	}
+	if wire.Fold(wire.Sum(b, 0)) != 0 {
+		return packet.DropL4Checksum
+	}
+	if g.Port == LoopPort || g.TTL != 1 { // RFC 3376 4: from this link
+		return packet.DropDenied
+	}
+	group := From4([4]byte(b[4:8]))
+	switch b[0] {
+	case igmpQuery:
+		return n.inputQuery4(g, b, group)
+	case igmpReport1, igmpReport2:
+		if g.Dst == group {
+			n.overheard(g.Port, group)
+		}
+		return packet.Deliver
+	case igmpReport3, igmpLeave2:
+		return packet.Deliver // for routers
+	}
+	return packet.DropUnsupported
+}
+
+// inputQuery4 reads a query (RFC 3376 4.1 and 7.1).
+func (n *Node) inputQuery4(g *Datagram, b []byte, group Addr) packet.Verdict {
+	q := query{port: g.Port, is4: true, group: group, version: 2, most: time.Duration(b[1]) * 100 * time.Millisecond}
+	if group == Unspecified4 {
+		if q.group = (Addr{}); g.Dst != allSystems4 {
+			return packet.DropDenied // RFC 3376 9.1
+		}
+	} else if !group.Multicast() {
+		return packet.DropMalformed
+	}
+	switch {
+	case len(b) == igmpLen && b[1] == 0:
+		q.version, q.most = 1, 10*time.Second
+	case len(b) > igmpLen && len(b) < igmpQuery3:
+		return packet.DropMalformed
+	case len(b) >= igmpQuery3:
+		q.version, q.robust, q.most = 3, b[8]&7, time.Duration(float8(b[1]))*100*time.Millisecond
+		k := int(binary.BigEndian.Uint16(b[10:]))
+		if len(b) < igmpQuery3+4*k {
+			return packet.DropMalformed
+		}
+		for i := range min(k, maxQuerySources+1) {
+			q.sources = append(q.sources, From4([4]byte(b[igmpQuery3+4*i:])))
+		}
+	}
+	n.queried(&q)
+	return packet.Deliver
+}
+
+// float8 reads a number of 8 bits, from 128 on as a floating point number (RFC 3376 4.1.1).
+func float8(c uint8) int {
+	if c < 128 {
+		return int(c)
+	}
+	return (int(c&0xf) | 0x10) << (c>>4&7 + 3)
+}
+
+// sendReport4 sends a version 3 report of size bytes of records (RFC 3376 4.2).
+func (n *Node) sendReport4(port uint8, list []record, size int) {
+	b := make([]byte, igmpLen, igmpLen+size)
+	b[0] = igmpReport3
+	binary.BigEndian.PutUint16(b[6:], uint16(len(list)))
+	for i := range list {
+		b = list[i].append(b)
+	}
+	n.sendIGMP(port, igmpRouters, b)
+}
+
+// tellOlder sends a report, or the end of a membership, as older queriers know them (RFC 3376 7.2.1, RFC
+// 3810 8.2.1).
+func (n *Node) tellOlder(g *group) {
+	if !g.key.addr.Is4() {
+		n.tellOlder6(g)
+		return
+	}
+	b := make([]byte, igmpLen)
+	copy(b[4:], g.key.addr[12:])
+	dst := g.key.addr
+	v1 := n.now < n.querier(g.key).v1
+	switch {
+	case g.empty() && v1:
+		return
+	case g.empty():
+		b[0], dst = igmpLeave2, allRouters4
+	case v1:
+		b[0] = igmpReport1
+	default:
+		b[0] = igmpReport2
+	}
+	n.sendIGMP(g.key.port, dst, b)
+}
+
+// sendIGMP sends the message b, from the port's address or none, with a router alert (RFC 3376 4, 4.2.13).
+func (n *Node) sendIGMP(port uint8, dst Addr, b []byte) {
+	binary.BigEndian.PutUint16(b[2:], 0)
+	binary.BigEndian.PutUint16(b[2:], wire.Fold(wire.Sum(b, 0)))
+	src, ok := n.source(dst, port)
+	if !ok {
+		src = Unspecified4
+	}
+	var p Path
+	mac := wire.MAC{0x01, 0x00, 0x5e, dst[13] & 0x7f, dst[14], dst[15]}
+	f := n.control(port, mac, wire.EtherTypeIPv4, wire.IPv4Len+len(routerAlert4)+len(b))
+	if f == nil {
+		return
+	}
+	h := Header{Src: src, Dst: dst, Proto: wire.ProtoIGMP, TTL: 1, TOS: 0xc0, ID: uint16(n.rand.next())}
+	ip := wire.IPv4(f[wire.EthernetLen:])
+	p.putIP(ip, &h, h.Proto, len(routerAlert4)+len(b))
+	copy(ip[wire.IPv4Len:], routerAlert4)
+	copy(ip[wire.IPv4Len+len(routerAlert4):], b)
+	ip.SetHeaderLen(wire.IPv4Len + len(routerAlert4))
+	ip.FillChecksum()
+	n.cfg.Output.Send(port, len(f))
+}

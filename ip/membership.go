@@ -1,0 +1,333 @@
+package ip
+
+import (
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// Times of group membership (RFC 3376 8, RFC 3810 9).
+const (
+	robustness       = 2
+	reportInterval   = time.Second       // unsolicited reports
+	olderQuerier     = 260 * time.Second // RFC 3376 8.12: robustness x 125 s + 10 s
+	answerFloor      = 100 * time.Millisecond
+	maxQuerySources  = 64 // of a query that are remembered; with more, all sources are reported
+	recordHeaderLen4 = 8
+	recordHeaderLen6 = 20
+)
+
+// recordKind is what a group record says (RFC 3376 4.2.12, RFC 3810 5.2.12).
+type recordKind uint8
+
+const (
+	isInclude recordKind = 1 + iota
+	isExclude
+	toInclude
+	toExclude
+	allowNew
+	blockOld
+)
+
+// record is a group record of a report.
+type record struct {
+	kind    recordKind
+	group   Addr
+	sources []Addr
+}
+
+// querier is what a port knows of the multicast routers of one IP version.
+type querier struct {
+	robust   uint8      // QRV
+	v1, v2   clock.Time // older queriers count as present until then; MLD has one older version, at v2
+	general  clock.Time // an answer to a general query is due; Never
+	answered clock.Time // the last answer
+}
+
+// pending is what is to be reported of a group.
+type pending struct {
+	mode   uint8     // times that a change of the filter mode is still to be told
+	diff   []changed // changes of sources
+	change clock.Time
+	answer clock.Time // an answer to a specific query is due; Never
+	all    bool       // the query asked for the group
+	asked  []Addr     // for these sources
+}
+
+// changed is a source that is wanted now, or is no longer, to be told left times.
+type changed struct {
+	addr  Addr
+	allow bool
+	left  uint8
+}
+
+func newQuerier() querier {
+	return querier{robust: robustness, v1: -clock.Never, v2: -clock.Never, general: clock.Never, answered: -clock.Never}
+}
+
+// silentGroup reports whether no report is ever sent of a: RFC 3376 6, RFC 3810 6 (also scopes 0 and 1).
+func silentGroup(a Addr) bool { return always(a) || !a.Is4() && a[1]&0xf < 2 }
+
+// querier returns what is known of the routers of a group's port and version.
+func (n *Node) querier(k groupKey) *querier { return &n.links[k.port].querier[family(k.addr.Is4())] }
+
+// filterChanged has the change of the filter of the group in slot i reported, at once and some times
+// more (RFC 3376 5.1, RFC 3810 6.1).
+func (n *Node) filterChanged(i uint16, was *group) {
+	g := &n.groups.slot[i]
+	if n.cfg.Follower || silentGroup(g.key.addr) {
+		return
+	}
+	p, times := &g.report, n.querier(g.key).robust
+	if was.include != g.include {
+		p.mode, p.diff = times, nil
+	} else {
+		p.differ(minus(g.sources, was.sources), g.include, times)
+		p.differ(minus(was.sources, g.sources), !g.include, times)
+	}
+	n.tellChange(i)
+}
+
+// differ notes that sources are wanted, or not.
+func (p *pending) differ(sources []Addr, allow bool, times uint8) {
+	for _, a := range sources {
+		p.diff = slices.DeleteFunc(p.diff, func(c changed) bool { return c.addr == a })
+		p.diff = append(p.diff, changed{a, allow, times})
+	}
+}
+
+// due reports whether changes of the group are still to be told.
+func (p *pending) due() bool { return p.mode > 0 || len(p.diff) > 0 }
+
+// tellChange sends what has changed of the group in slot i, and sets the time of the next one.
+func (n *Node) tellChange(i uint16) {
+	g := &n.groups.slot[i]
+	p := &g.report
+	if n.older(g.key) {
+		n.tellOlder(g)
+	} else {
+		n.report3(g.key.port, g.key.addr.Is4(), g.changes())
+	}
+	p.mode = max(p.mode, 1) - 1
+	for j := range p.diff {
+		p.diff[j].left--
+	}
+	p.diff = slices.DeleteFunc(p.diff, func(c changed) bool { return c.left == 0 })
+	p.change = clock.Never
+	if p.due() {
+		p.change = n.now.Add(n.rand.between(time.Millisecond, reportInterval))
+	}
+	n.timeGroup(i)
+}
+
+// changes returns the records that tell what has changed: the filter with its mode, or single sources.
+func (g *group) changes() []record {
+	if g.report.mode > 0 {
+		if g.include {
+			return []record{{toInclude, g.key.addr, g.sources}}
+		}
+		return []record{{toExclude, g.key.addr, g.sources}}
+	}
+	var allow, block []Addr
+	for _, c := range g.report.diff {
+		if c.allow {
+			allow = append(allow, c.addr)
+		} else {
+			block = append(block, c.addr)
+		}
+	}
+	return slices.Concat(split(allowNew, g.key.addr, allow), split(blockOld, g.key.addr, block))
+}
+
+// split returns records of at most maxGroupSources sources each; none where there are no sources.
+func split(k recordKind, a Addr, sources []Addr) (list []record) {
+	for part := range slices.Chunk(sources, maxGroupSources) {
+		list = append(list, record{k, a, part})
+	}
+	return list
+}
+
+// timeGroup sets the timer of the group in slot i.
+func (n *Node) timeGroup(i uint16) {
+	p := &n.groups.slot[i].report
+	if t := min(p.change, p.answer); t != clock.Never {
+		n.wheel.Arm(n.base.groups+uint32(i), t)
+	} else {
+		n.wheel.Stop(n.base.groups + uint32(i))
+	}
+}
+
+// groupDue runs when the timer of the group in slot i has expired.
+func (n *Node) groupDue(i uint16) {
+	g := &n.groups.slot[i]
+	if g.report.answer <= n.now {
+		n.answerGroup(g)
+	}
+	if g.report.change <= n.now {
+		n.tellChange(i)
+	}
+	n.timeGroup(i)
+	n.freeGroup(i)
+}
+
+// query is what a membership query asks.
+type query struct {
+	port    uint8
+	is4     bool
+	group   Addr // zero: general
+	sources []Addr
+	most    time.Duration // the longest delay of an answer
+	robust  uint8         // 0 leaves it
+	version uint8         // of IGMP; of MLD one more
+}
+
+// queried takes a query (RFC 3376 5.2 and 7.2.1, RFC 3810 6.2 and 8.2.1): the answer is sent after a
+// random time.
+func (n *Node) queried(q *query) {
+	l := &n.links[q.port].querier[family(q.is4)]
+	switch q.version {
+	case 1:
+		l.v1 = n.now.Add(olderQuerier)
+	case 2:
+		l.v2 = n.now.Add(olderQuerier)
+	default:
+		if l.robust = q.robust; q.robust == 0 {
+			l.robust = robustness
+		}
+	}
+	at := max(n.now.Add(n.rand.between(time.Millisecond, q.most)), l.answered.Add(answerFloor))
+	if l.general <= at {
+		return
+	}
+	if q.group == (Addr{}) {
+		l.general = at
+		n.wheel.Arm(n.base.queries+uint32(q.port)*2+uint32(family(q.is4)), at)
+		return
+	}
+	if i, ok := n.groups.index[groupKey{q.group, q.port}]; ok && !n.groups.slot[i].empty() && !silentGroup(q.group) {
+		n.groups.slot[i].report.ask(q.sources, at)
+		n.timeGroup(i)
+	}
+}
+
+// ask notes a query for a group, or for sources of it.
+func (p *pending) ask(sources []Addr, at clock.Time) {
+	if p.answer == clock.Never {
+		p.all, p.asked = false, nil
+	}
+	p.asked = union(p.asked, sources)
+	if p.all = p.all || len(sources) == 0 || len(p.asked) > maxQuerySources; p.all {
+		p.asked = nil
+	}
+	p.answer = min(p.answer, at)
+}
+
+// answerGroup answers a query for a group.
+func (n *Node) answerGroup(g *group) {
+	p := &g.report
+	p.answer = clock.Never
+	switch {
+	case g.empty():
+	case n.older(g.key):
+		n.tellOlder(g)
+	case p.all:
+		n.report3(g.key.port, g.key.addr.Is4(), []record{g.current()})
+	case g.include:
+		n.report3(g.key.port, g.key.addr.Is4(), split(isInclude, g.key.addr, both(g.sources, p.asked)))
+	default:
+		n.report3(g.key.port, g.key.addr.Is4(), split(isInclude, g.key.addr, minus(p.asked, g.sources)))
+	}
+	n.querier(g.key).answered = n.now
+}
+
+// current returns the record of the filter.
+func (g *group) current() record {
+	if g.include {
+		return record{isInclude, g.key.addr, g.sources}
+	}
+	return record{isExclude, g.key.addr, g.sources}
+}
+
+// generalDue answers a general query: id counts ports and, within one, versions.
+func (n *Node) generalDue(id int) {
+	port, is4 := uint8(id/2), id%2 == 1
+	l := &n.links[port].querier[id%2]
+	l.general, l.answered = clock.Never, n.now
+	var list []record
+	for i := range n.groups.slot {
+		g := &n.groups.slot[i]
+		if !g.used || g.key.port != port || g.key.addr.Is4() != is4 || g.empty() || silentGroup(g.key.addr) {
+			continue
+		}
+		if n.older(g.key) {
+			n.tellOlder(g)
+		} else {
+			list = append(list, g.current())
+		}
+	}
+	n.report3(port, is4, list)
+}
+
+// older reports whether a querier of an older version is on the port: it would not understand records.
+func (n *Node) older(k groupKey) bool {
+	q := n.querier(k)
+	return n.now < q.v1 || n.now < q.v2
+}
+
+// overheard is called when another host has reported a group: with an older querier one report is enough
+// (RFC 2236 3, RFC 2710 4).
+func (n *Node) overheard(port uint8, a Addr) {
+	k := groupKey{a, port}
+	if i, ok := n.groups.index[k]; ok && n.older(k) && !n.groups.slot[i].report.due() {
+		n.groups.slot[i].report.answer = clock.Never
+		n.timeGroup(i)
+	}
+}
+
+// report3 sends records to the routers on a port, in as many reports as it takes.
+func (n *Node) report3(port uint8, is4 bool, list []record) {
+	for len(list) > 0 {
+		size, k := 0, 0
+		for k < len(list) && (k == 0 || size+list[k].size() <= n.links[port].mtu(is4)-reportHeaders) {
+			size += list[k].size()
+			k++
+		}
+		if is4 {
+			n.sendReport4(port, list[:k], size)
+		} else {
+			n.sendReport6(port, list[:k], size)
+		}
+		list = list[k:]
+	}
+}
+
+// reportHeaders is the room that IP header, router alert and the report's own header take, the larger of
+// the two versions.
+const reportHeaders = 40 + 8 + 8
+
+// size returns the length of a record in bytes.
+func (r *record) size() int {
+	if r.group.Is4() {
+		return recordHeaderLen4 + 4*len(r.sources)
+	}
+	return recordHeaderLen6 + 16*len(r.sources)
+}
+
+// append appends the record as it is sent (RFC 3376 4.2.4, RFC 3810 5.2.4).
+func (r *record) append(b []byte) []byte {
+	b = append(b, byte(r.kind), 0, byte(len(r.sources)>>8), byte(len(r.sources)))
+	b = appendAddr(b, r.group)
+	for _, s := range r.sources {
+		b = appendAddr(b, s)
+	}
+	return b
+}
+
+// appendAddr appends 4 or 16 bytes.
+func appendAddr(b []byte, a Addr) []byte {
+	if a.Is4() {
+		return append(b, a[12:]...)
+	}
+	return append(b, a[:]...)
+}

@@ -1,0 +1,230 @@
+package ip
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// Limits of what routers may tell: whoever is on the link may claim to be one.
+const (
+	maxLearned     = 64 // routes from advertisements, all ports together
+	maxLearnedPort = 16 // of one port: routers and prefixes
+	maxServers     = 8  // RFC 8106 5.3.1 has 3
+	advertRate     = 10 // advertisements a second
+	advertBurst    = 32 //
+	minHopLimit    = 32 // smaller ones would cut this host off
+	minRetrans     = 100 * time.Millisecond
+	maxRetrans     = 10 * time.Second
+	minReachable   = time.Second
+	maxReachable   = time.Hour // RFC 4861 6.2.1: AdvReachableTime
+	routerMetric   = 1024      // of a default router of medium preference
+)
+
+// Times of router solicitation (RFC 4861 10, RFC 7559 2).
+const (
+	solicitDelay = time.Second     // MAX_RTR_SOLICITATION_DELAY
+	solicitFirst = 4 * time.Second // IRT
+	solicitMost  = time.Hour       // MRT
+)
+
+// learnedRoute is a route that a router advertised.
+type learnedRoute struct {
+	used  bool
+	route Route
+	until clock.Time
+}
+
+// routers is what routers told.
+type routers struct {
+	route   [maxLearned]learnedRoute
+	adverts bucket
+}
+
+// inputRA takes a router advertisement (RFC 4861 6.1.2 and 6.3.4).
+func (n *Node) inputRA(port uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Verdict {
+	router := Addr(ip.Src())
+	l := &n.links[port]
+	switch {
+	case !ra.Valid() || !router.LinkLocal() || !wholeOptions(ra.OptionIter()):
+		return packet.DropNeighbor
+	case !l.Accept:
+		return packet.DropICMP
+	case !n.routers.adverts.take(n.now, 1):
+		return packet.DropRateLimit
+	}
+	n.wheel.Stop(n.base.solicits + uint32(port)) // RFC 4861 6.3.7: answered
+	n.defaultRouter(port, router, ra)
+	n.parameters(l, ra)
+	if e := n.neigh.find(router, port); e != nil {
+		e.router = ra.Lifetime() > 0 || e.router
+		if mac, ok := ra.SourceMAC(); ok && e.state.resolved() && e.mac() != mac {
+			n.claimed(e)
+		}
+	}
+	for it := ra.OptionIter(); it.Next(); {
+		n.routerOption(port, it.Type(), it.Data())
+	}
+	return packet.Deliver
+}
+
+// defaultRouter adds or removes the default route by router (RFC 4861 6.3.4, RFC 4191 3.2).
+func (n *Node) defaultRouter(port uint8, router Addr, ra wire.RouterAdvert) {
+	r := Route{
+		Prefix: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Gateway: router, Port: port, Origin: RouterAdvert,
+		Metric: uint32(routerMetric - ra.Preference()),
+	}
+	n.learn(r, n.deadline(uint32(ra.Lifetime())))
+}
+
+// parameters takes what a router says of the link, within bounds.
+func (n *Node) parameters(l *link, ra wire.RouterAdvert) {
+	if h := ra.HopLimit(); h >= minHopLimit {
+		l.hopLimit = h
+	}
+	if ms := ra.ReachableTime(); ms != 0 {
+		base := min(max(time.Duration(ms)*time.Millisecond, minReachable), maxReachable)
+		if base != l.base {
+			l.base, l.reachable = base, n.rand.between(base/2, base*3/2)
+		}
+	}
+	if ms := ra.RetransTimer(); ms != 0 {
+		l.retrans = min(max(time.Duration(ms)*time.Millisecond, minRetrans), maxRetrans)
+	}
+	n.refreshPaths()
+}
+
+// refreshPaths gives the paths of neighbours what their links say now.
+func (n *Node) refreshPaths() {
+	for i := range n.neigh.slot {
+		if e := &n.neigh.slot[i]; e.state != nudFree && !e.key.addr.Is4() {
+			l := &n.links[e.key.port]
+			e.path.TTL, e.path.MTU = l.hopLimit, l.mtu6
+		}
+	}
+}
+
+// routerOption takes an option of a router advertisement.
+func (n *Node) routerOption(port uint8, typ uint8, data []byte) {
+	switch typ {
+	case wire.NDOptMTU:
+		mtu, ok := wire.ParseNDMTU(data)
+		if l := &n.links[port]; ok && mtu >= minMTU6 && int(mtu) <= l.MTU && int(mtu) != l.mtu6 {
+			l.mtu6 = int(mtu)
+			n.refreshPaths()
+			n.changed(&Change{Kind: LinkMTU6, Port: port, MTU: l.mtu6})
+		}
+	case wire.NDOptPrefix:
+		if p, ok := wire.ParseNDPrefix(data); ok && !Addr(p.Prefix).LinkLocal() && !Addr(p.Prefix).Multicast() && !Addr(p.Prefix).Is4() {
+			n.prefix(port, &p)
+		}
+	case wire.NDOptRDNSS:
+		n.nameServers(port, data)
+	}
+}
+
+// prefix takes a prefix (RFC 4861 6.3.4, RFC 4862 5.5.3).
+func (n *Node) prefix(port uint8, p *wire.NDPrefix) {
+	prefix := netip.PrefixFrom(netip.AddrFrom16(p.Prefix), int(p.Bits)).Masked()
+	if p.OnLink && p.Bits > 0 {
+		n.learn(Route{Prefix: prefix, Port: port, Origin: RouterAdvert, Metric: routerMetric}, n.deadline(p.Valid))
+	}
+	if p.Autonomous && p.Preferred <= p.Valid && p.Bits == 64 {
+		n.autoconfigure(port, prefix, p)
+	}
+}
+
+// learn adds route r until a time, prolongs it, or removes it where the time is now.
+func (n *Node) learn(r Route, until clock.Time) {
+	free, mine := -1, 0
+	for i := range n.routers.route {
+		x := &n.routers.route[i]
+		switch {
+		case !x.used:
+			free = i
+		case x.route.Prefix == r.Prefix && x.route.Gateway == r.Gateway && x.route.Port == r.Port:
+			n.relearn(i, r, until)
+			return
+		case x.route.Port == r.Port:
+			mine++
+		}
+	}
+	if until <= n.now || free < 0 || mine >= maxLearnedPort || !n.addRoute(r) {
+		return
+	}
+	n.routers.route[free] = learnedRoute{true, r, until}
+	n.timeRoute(free)
+}
+
+// relearn changes the route in slot i.
+func (n *Node) relearn(i int, r Route, until clock.Time) {
+	x := &n.routers.route[i]
+	if until <= n.now {
+		n.routeDue(i)
+		return
+	}
+	if x.until = until; x.route.Metric != r.Metric {
+		n.delRoute(x.route)
+		n.addRoute(r)
+		x.route = r
+	}
+	n.timeRoute(i)
+}
+
+func (n *Node) timeRoute(i int) {
+	if id := n.base.routes + uint32(i); n.routers.route[i].until == clock.Never {
+		n.wheel.Stop(id)
+	} else {
+		n.wheel.Arm(id, n.routers.route[i].until)
+	}
+}
+
+// routeDue removes the route in slot i, whose lifetime is over (RFC 4861 6.3.5).
+func (n *Node) routeDue(i int) {
+	n.wheel.Stop(n.base.routes + uint32(i))
+	n.delRoute(n.routers.route[i].route)
+	n.routers.route[i] = learnedRoute{}
+}
+
+// nameServers takes a list of DNS servers (RFC 8106 5.1).
+func (n *Node) nameServers(port uint8, data []byte) {
+	if len(data) < 6+16 {
+		return
+	}
+	var list []Addr
+	for b := data[6:]; len(b) >= 16 && len(list) < maxServers; b = b[16:] {
+		list = append(list, Addr(b[:16]))
+	}
+	until := n.deadline(binary.BigEndian.Uint32(data[2:]))
+	l := &n.links[port]
+	if slices.Equal(list, l.servers) && l.serversUntil.Sub(n.now) > until.Sub(n.now)/2 && until > n.now {
+		return // nothing new
+	}
+	l.servers, l.serversUntil = list, until
+	n.changed(&Change{Kind: DNSServers, Port: port, Servers: list, Until: until})
+}
+
+// startSolicit begins to look for routers on a port (RFC 4861 6.3.7).
+func (n *Node) startSolicit(port uint8) {
+	n.links[port].solicitWait = 0
+	n.wheel.Arm(n.base.solicits+uint32(port), n.now.Add(n.rand.between(0, solicitDelay)))
+}
+
+// solicitDue asks for routers, and will again, ever less often (RFC 7559 2).
+func (n *Node) solicitDue(port uint8) {
+	l := &n.links[port]
+	src := n.linkLocal(port)
+	var b [wire.RouterSolicitLen + 8]byte
+	m := wire.AppendRouterSolicit(b[:0], l.MAC)
+	if src == (Addr{}) {
+		m = m[:wire.RouterSolicitLen] // RFC 4861 4.1: no link address without an address
+	}
+	n.sendICMP6(port, wire.MulticastMAC6(allRouters), src, allRouters, wire.NDHopLimit, m)
+	l.solicitWait = min(max(2*l.solicitWait, solicitFirst), solicitMost)
+	n.wheel.Arm(n.base.solicits+uint32(port), n.now.Add(n.rand.between(l.solicitWait*9/10, l.solicitWait*11/10)))
+}
