@@ -52,7 +52,7 @@ func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 	c.sender.ack(now, a, ece, ce)
 	if progress {
 		c.una = a.Una
-		c.progressAt = now
+		c.progressAt, c.why = now, ended
 		c.flags &^= flagProbing
 		c.releaseSent()
 	}

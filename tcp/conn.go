@@ -136,7 +136,12 @@ func (c *Conn) Mux() *Mux { return c.m }
 func (c *Conn) State() State { return c.state }
 
 // Err returns why the connection ended: nil while it has not, or ended in order.
-func (c *Conn) Err() error { return reasons[c.why] }
+func (c *Conn) Err() error {
+	if c.state != StateClosed {
+		return nil
+	}
+	return reasons[c.why]
+}
 
 // Tuple returns the addresses and ports.
 func (c *Conn) Tuple() ip.Tuple { return c.tuple }

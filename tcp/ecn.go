@@ -55,21 +55,17 @@ func (e *ecnMarks) stampSYN(c *Conn, o *Outgoing) {
 	o.AE = want == ECNAccurate
 }
 
-// answered reads what a SYN-ACK says to what our SYN asked (RFC 9768 table 2), or what a crossing SYN
-// asks.
+// answered reads what a SYN-ACK says to what our SYN asked (RFC 9768 table 2). SYNs that cross agree on
+// nothing.
 func (e *ecnMarks) answered(o *Options, s *Segment) ecnAgreed {
 	ace := aceField(s)
 	asked := o.ECN
 	if asked == ECNPassive && o.Congestion == "dctcp" {
 		asked = ECNClassic
 	}
-	if !s.Flags.Has(wire.FlagACK) {
-		if ace&3 == 3 && asked != ECNOff {
-			return ecnClassic
-		}
-		return ecnNone
-	}
 	switch {
+	case !s.Flags.Has(wire.FlagACK): // each would have to tell the other what it made of two questions
+		return ecnNone
 	case asked == ECNAccurate && (ace == 2 || ace == 3 || ace == 4 || ace == 6):
 		if ace == 6 {
 			e.told = cepStart + 1

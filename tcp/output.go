@@ -94,6 +94,7 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 		return 0, false
 	}
 	c.nxt += sent
+	c.flags &^= flagProbing
 	limited := c.nxt == c.end+b2u(c.has(flagFIN)) && c.window() > 0
 	c.sender.sent(now, seq, sent, limited)
 	if sent%uint32(c.mss()) != 0 {
@@ -196,7 +197,8 @@ func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 		flags |= wire.FlagFIN
 	}
 	c.markUrgent(&o.Header, seq, &flags)
-	fresh := seq == c.nxt && c.window() > 0 // RFC 3168 6.1.6: a window probe is not ECN-capable
+	// A window probe is not ECN-capable, and what sends its byte again is not (RFC 3168 6.1.5 and 6.1.6).
+	fresh := seq == c.nxt && c.window() > 0 && !c.has(flagProbing)
 	if !c.transmit(now, seq, flags, int(size), fresh) {
 		return 0, false
 	}

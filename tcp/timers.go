@@ -110,7 +110,11 @@ func (c *Conn) expireConn() {
 	} else {
 		c.sendReset()
 	}
-	c.die(timedOut)
+	why := timedOut
+	if c.why != ended {
+		why = c.why // an ICMP error has told
+	}
+	c.die(why)
 }
 
 // probing reports whether probes of the peer's window run.
@@ -151,6 +155,7 @@ func (c *Conn) probeWindow(now clock.Time) {
 		seq := c.nxt
 		if sent, ok := c.sendRange(now, seq, n); ok {
 			c.nxt += sent
+			c.flags &^= flagProbing
 			c.probeAt = never
 			c.sender.sent(now, seq, sent, false)
 		}

@@ -13,6 +13,9 @@ func (c *Conn) receiveSpace() uint32 {
 // 3.8.6), and to the right only by a full segment or half of the buffer (section 3.8.6.2.2).
 func (c *Conn) receiveEdge() uint32 {
 	edge := c.rcvNxt + c.receiveSpace()
+	if c.state == StateSynReceived {
+		return c.rcvAdv // what the SYN-ACK says, or will say again
+	}
 	gain := seqDistance(c.rcvAdv, edge)
 	if gain < min(c.rcvLimit/2, c.fullSegmentIn()) {
 		return seqMax(c.rcvAdv, c.rcvNxt)

@@ -25,7 +25,7 @@ func (n *Net) ICMP(h *Host, e ip.ICMPError) {
 			e.MTU = w.mtu
 		}
 		if m, ok := any(h.TCP).(interface {
-			ICMP(clock.Time, *ip.Tuple, uint32, ip.ICMPError)
+			ICMP(clock.Time, *ip.Tuple, uint32, ip.ICMPError) bool
 		}); ok {
 			m.ICMP(n.now, &e.Tuple, e.Seq(), e)
 		}

@@ -1,0 +1,60 @@
+package tcp
+
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+)
+
+// ICMP takes an ICMP error about a segment of t that began at seq. It reports whether such a segment is
+// in flight: others are forged, or too old to matter (RFC 5927 4.1).
+func (m *Mux) ICMP(now clock.Time, t *ip.Tuple, seq uint32, e ip.ICMPError) bool {
+	m.now = now
+	c := m.lookup(t)
+	if c == nil || seq-c.una >= c.nxt-c.una {
+		return false
+	}
+	switch e.Kind {
+	case ip.TooBig:
+		c.tooBig(e.MTU)
+	case ip.ParameterProblem:
+	default:
+		c.unreachable(e.Kind)
+	}
+	return true
+}
+
+// unreachable ends an attempt to connect. Established connections outlive such errors, also those that
+// RFC 1122 calls hard (RFC 5461 4, RFC 5927 5.2): they tell why in the end, if nothing else comes.
+func (c *Conn) unreachable(k ip.ErrorKind) {
+	why := hostUnreachable
+	switch k {
+	case ip.NetUnreachable:
+		why = unreachable
+	case ip.PortUnreachable, ip.ProtoUnreachable:
+		why = refused
+	}
+	if c.state == StateSynSent {
+		c.m.stats.Failed++
+		c.die(why)
+		return
+	}
+	c.why = why
+}
+
+// tooBig makes segments shorter: the path takes packets of mtu bytes (RFC 1191, RFC 8201). All that is
+// in flight was too long, and is sent again without doubt of the network.
+func (c *Conn) tooBig(mtu int) {
+	n := max(mtu-headersLen(&c.tuple), minMSS)
+	if n >= int(c.segment) {
+		return
+	}
+	c.shrink(n)
+}
+
+// shrink makes n the size of segments.
+func (c *Conn) shrink(n int) {
+	c.segment = uint16(n)
+	c.sender.setOptions(c.lossOptions())
+	c.sender.board.Retry()
+	c.m.mark(c)
+}
