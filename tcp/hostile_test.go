@@ -26,6 +26,7 @@ type siege struct {
 	heard  func(reply)
 
 	honest   *Conn // the client's end
+	began    clock.Time
 	sent     int   // bytes of the honest stream
 	back     int   // and of its echo
 	wrong    bool
@@ -38,6 +39,7 @@ type siege struct {
 
 const (
 	wayDelay   = time.Millisecond
+	honestPace = 4 * time.Microsecond // for each byte of the honest stream
 	serverPort = 80
 )
 
@@ -175,11 +177,11 @@ func (s *siege) connect() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.honest = c
+	s.honest, s.began = c, s.now
 }
 
-// pattern is byte i of the honest stream.
-func pattern(i int) byte { return byte(i>>8) ^ byte(i*7) }
+// honestByte is byte i of the honest stream.
+func honestByte(i int) byte { return byte(i>>8) ^ byte(i*7) }
 
 // act has both applications do what they can.
 func (s *siege) act() {
@@ -202,15 +204,16 @@ func (s *siege) act() {
 	}
 	for n := s.honest.Read(s.now, b[:]); n > 0; n = s.honest.Read(s.now, b[:]) {
 		for i, x := range b[:n] {
-			s.wrong = s.wrong || x != pattern(s.back+i)
+			s.wrong = s.wrong || x != honestByte(s.back+i)
 		}
 		s.back += n
 	}
-	if s.honest.State() == StateEstablished && s.sent-s.back < 1<<18 {
-		for i := range b {
-			b[i] = pattern(s.sent + i)
+	if due := int(s.now.Sub(s.began) / honestPace); s.honest.State() == StateEstablished && s.sent < due {
+		n := min(due-s.sent, len(b))
+		for i := range n {
+			b[i] = honestByte(s.sent + i)
 		}
-		s.sent += s.honest.Write(s.now, b[:])
+		s.sent += s.honest.Write(s.now, b[:n])
 	}
 }
 
@@ -272,10 +275,11 @@ func (s *siege) open(n int, window uint16, options []byte) (t ip.Tuple, seq, ack
 	return t, seq, ack
 }
 
-// progress fails where the honest stream did not move by at least want bytes, whole.
-func (s *siege) progress(want int) {
+// progress fails where the honest stream and its echo did not keep their pace, but for two seconds, or are not whole.
+func (s *siege) progress() {
 	s.Helper()
-	if s.back < want || s.wrong {
+	took := s.now.Sub(s.began)
+	if want := int((took - min(took, 2*time.Second)) / honestPace); s.back < want || s.back == 0 || s.wrong {
 		s.Errorf("the honest connection moved %d bytes, want %d; wrong: %v; state %v", s.back, want, s.wrong, s.honest.State())
 	}
 }
