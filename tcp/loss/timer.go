@@ -154,13 +154,13 @@ func (b *Board) loseLate(now clock.Time, s *Sample) {
 		late = 0
 	}
 	for i := f.old; i != 0; {
-		r := b.at(i)
 		this := i
-		i = r.later
-		if r.seq == b.una || r.sent.Add(late) <= now {
+		i = b.at(i).later
+		if b.at(this).sent.Add(late) <= now {
 			s.Lost += b.lose(this)
 		}
 	}
+	s.Lost += b.loseFirst()
 	if s.Lost > 0 {
 		s.Events |= Marked
 	}
