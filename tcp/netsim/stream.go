@@ -18,7 +18,9 @@ var tile = func() []byte {
 	for i := range tileLen {
 		b[i] = byte(rng.Uint64() >> 24)
 	}
-	copy(b[tileLen:], b[:tileMore])
+	for i := tileLen; i < len(b); i++ {
+		b[i] = b[i-tileLen] // longer than a tile: copy would not see its own bytes
+	}
 	return b
 }()
 
