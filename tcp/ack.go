@@ -119,6 +119,7 @@ func (c *Conn) afterACK(now clock.Time) {
 	switch c.state {
 	case StateFinWait1:
 		c.state = StateFinWait2
+		c.probeAt = never // of a window that has let the FIN through since
 		if c.has(flagGiven) {
 			c.probeAt = now.Add(orphanTime)
 		}

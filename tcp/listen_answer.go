@@ -126,8 +126,10 @@ func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth) {
 		f.options = wire.AppendTimestamps(wire.AppendNOP(f.options, 2), timestamp(now)+f.secrets.timestampOffset(&h.tuple), h.tsRecent)
 	}
 	m.stats.ChallengeAcks++
+	shift := m.shift(l, h)
+	window := (m.synWindow(l.opts) + 1<<shift - 1) >> shift // up: the SYN-ACK has told it all (RFC 9293 3.8.6)
 	m.answer(now, &h.tuple, &wire.TCPHeader{
-		Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagACK, Window: uint16(m.synWindow(l.opts)) >> m.shift(l, h),
+		Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagACK, Window: uint16(window),
 	}, a)
 }
 

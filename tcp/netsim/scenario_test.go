@@ -64,7 +64,7 @@ func (s *scenario) host(v6 bool) HostConfig {
 		c.Coalesce = pick(s, 10*time.Microsecond, 200*time.Microsecond, 2*time.Millisecond)
 	}
 	if s.oneIn(6) {
-		c.Refuse = pick[pmd.Percent](s, 1, 20, 60)
+		c.Refuse = pick[pmd.Percent](s, 1, 20)
 	}
 	if s.oneIn(4) {
 		c.Offload = pick(s, 1, 1460, 5000)
