@@ -108,6 +108,9 @@ func serveSum(w http.ResponseWriter, r *http.Request) {
 // pattern is a file of size bytes that need no memory: a block that has no period of its own, over and over.
 type pattern struct{ size, at int64 }
 
+// Pattern returns what GET /bytes/N sends.
+func Pattern(n int64) io.ReadSeeker { return &pattern{size: n} }
+
 // block is what pattern repeats. Its length is a prime, so that bytes swapped by whole pages or segments
 // show.
 var block = func() []byte {

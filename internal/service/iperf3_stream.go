@@ -23,7 +23,6 @@ type stream struct {
 	bytes   int64
 	base    uint64 // retransmits before what counts
 	udp     loss
-	ended   time.Time
 	info    Inspection
 	infoOK  bool
 	ignored loss // before what counts
@@ -79,10 +78,6 @@ func (st *stream) run(t *test) {
 	default:
 		st.receive()
 	}
-	info, ok := st.inspect()
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.ended, st.info, st.infoOK = time.Now(), info, ok
 }
 
 // tune sets the options that the client asked for.
@@ -134,11 +129,18 @@ func (st *stream) send(write func([]byte) (int, error)) {
 	<-t.stop // the client reads to the end, and says so
 }
 
-// interrupt ends what run waits for.
+// interrupt ends what run waits for. A connection is looked at once more before it goes.
 func (st *stream) interrupt() {
-	if st.conn != nil {
-		st.conn.Conn.Close()
+	if st.conn == nil {
+		return
 	}
+	info, ok := st.inspect()
+	st.mu.Lock()
+	if ok || !st.infoOK {
+		st.info, st.infoOK = info, ok // the second time there is no connection any more
+	}
+	st.mu.Unlock()
+	st.conn.Conn.Close()
 }
 
 // pacer spreads bytes over time.

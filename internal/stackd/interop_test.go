@@ -1,0 +1,366 @@
+package stackd
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/internal/service"
+	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/socket"
+	"github.com/millrace/millrace/tcp"
+)
+
+// size returns how much a test transfers: short in CI, and what MILLRACE_INTEROP says (bytes, or such as 10G) in
+// `make interop`.
+func size(t *testing.T, short int64) int64 {
+	t.Helper()
+	text := os.Getenv("MILLRACE_INTEROP")
+	if text == "" {
+		return short
+	}
+	shift := strings.Index("kMG", text[len(text)-1:])
+	n, err := strconv.ParseInt(strings.TrimRight(text, "kMG"), 10, 64)
+	if err != nil {
+		t.Fatalf("MILLRACE_INTEROP is %q: say such as 10G", text)
+	}
+	return n << (10 * (shift + 1))
+}
+
+// patternSum returns the SHA-256 of what /bytes/n sends.
+func patternSum(n int64) string {
+	s, _, _ := sum(service.Pattern(n))
+	return s
+}
+
+func TestProgramsOfLinuxReachTheServices(t *testing.T) {
+	for _, driver := range []string{"afxdp", "afpacket"} {
+		t.Run(driver, func(t *testing.T) {
+			s := newSite(t, "programs", siteConfig{driver: driver})
+			for _, addr := range []string{host4, host6} {
+				out := s.run("ping", "-c", "3", "-i", "0.1", "-W", "2", addr)
+				if !strings.Contains(out, " 0% packet loss") {
+					t.Errorf("ping %s:\n%s", addr, out)
+				}
+				if out := s.run("ping", "-c", "2", "-i", "0.1", "-W", "2", "-s", "4000", addr); !strings.Contains(out, " 0% packet loss") {
+					t.Errorf("ping in fragments %s:\n%s", addr, out)
+				}
+				s.nc(addr)
+			}
+			s.curl()
+			s.d.mu.Lock()
+			defer s.d.mu.Unlock()
+		})
+	}
+}
+
+// nc speaks to echo by TCP and UDP.
+func (s *site) nc(addr string) {
+	s.t.Helper()
+	testnet.Program(s.t, "nc")
+	for _, args := range [][]string{{"-N", "-w", "5"}, {"-u", "-w", "1"}} {
+		const text = "what goes comes back\n"
+		cmd := exec.Command("nc", append(args, addr, "7")...)
+		var out bytes.Buffer
+		cmd.Stdin, cmd.Stdout = strings.NewReader(text), &out
+		err := s.linux.Start(cmd)
+		if err == nil {
+			err = cmd.Wait()
+		}
+		if err != nil || out.String() != text {
+			s.t.Errorf("nc %v %s: %q, %v", args, addr, &out, err)
+		}
+	}
+}
+
+// curl gets and puts some megabytes.
+func (s *site) curl() {
+	s.t.Helper()
+	const n = 8 << 20
+	file := s.t.TempDir() + "/body"
+	f, err := os.Create(file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := io.Copy(f, newContent(n)); err != nil {
+		s.t.Fatal(err)
+	}
+	f.Close()
+	want, _, _ := sum(newContent(n))
+	for _, host := range s.hosts() {
+		url := "http://" + host
+		if got := s.run("curl", "-sS", "--fail", "-g", "-T", file, url+"/sum"); got != fmt.Sprintf("%s %d\n", want, n) {
+			s.t.Errorf("curl -T to %s: %q, want %s", host, got, want)
+		}
+		back := file + ".back"
+		s.run("curl", "-sS", "--fail", "-g", "-T", file, "-o", back, url+"/echo")
+		if got := fileSum(s.t, back); got != want {
+			s.t.Errorf("curl -T to %s/echo: %s came back, want %s", host, got, want)
+		}
+		s.run("curl", "-sS", "--fail", "-g", "-o", back, url+"/bytes/8M")
+		if got := fileSum(s.t, back); got != patternSum(n) {
+			s.t.Errorf("curl from %s: %s, want %s", host, got, patternSum(n))
+		}
+	}
+}
+
+func fileSum(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer f.Close()
+	s, _, err := sum(f)
+	if err != nil {
+		t.Error(err)
+	}
+	return s
+}
+
+// iperf3 runs the client on the Linux host and returns the bytes that were sent and received, or datagrams and lost ones.
+func (s *site) iperf3(args ...string) (sent, received, lost int64) {
+	s.t.Helper()
+	testnet.Program(s.t, "iperf3")
+	cmd := exec.Command("iperf3", append([]string{"-J", "-c", host4}, args...)...)
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	err := s.linux.Start(cmd)
+	if err == nil {
+		_ = cmd.Wait() // what was wrong is in the report
+	}
+	type total struct {
+		Bytes   int64 `json:"bytes"`
+		Packets int64 `json:"packets"`
+		Lost    int64 `json:"lost_packets"`
+	}
+	var r struct {
+		Error string `json:"error"`
+		End   struct {
+			Sent     total `json:"sum_sent"`
+			Received total `json:"sum_received"`
+			Sum      total `json:"sum"`
+		} `json:"end"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.Error != "" {
+		s.t.Errorf("iperf3 %v: %q, %v", args, r.Error, err)
+	}
+	if r.End.Sum.Packets > 0 {
+		return r.End.Sum.Packets, r.End.Sum.Packets - r.End.Sum.Lost, r.End.Sum.Lost
+	}
+	return r.End.Sent.Bytes, r.End.Received.Bytes, 0
+}
+
+func TestIperf3OfLinuxMeasuresUs(t *testing.T) {
+	s := newSite(t, "iperf3", siteConfig{})
+	const seconds = "2"
+	for _, args := range [][]string{
+		{"-t", seconds},
+		{"-R", "-t", seconds},
+		{"--bidir", "-t", "1"},
+		{"-C", "bbr", "-R", "-t", "1"},
+		{"-u", "-b", "20M", "-t", "1"},
+		{"-u", "-R", "-b", "20M", "-t", "1"},
+	} {
+		if args[0] == "-C" {
+			continue // the client sets it on its own end too, and not every kernel has it
+		}
+		sent, received, lost := s.iperf3(args...)
+		if received == 0 || received > sent || lost > sent/10 {
+			t.Errorf("iperf3 %v: sent %d, received %d, lost %d", args, sent, received, lost)
+		}
+		t.Logf("iperf3 %v: sent %d, received %d, lost %d", args, sent, received, lost)
+	}
+}
+
+func TestManyBulkFlowsAtOnce(t *testing.T) {
+	s := newSite(t, "bulk", siteConfig{queues: 2})
+	n := fmt.Sprint(size(t, 128<<20))
+	for _, args := range [][]string{{"-P", "64", "-n", n}, {"-R", "-P", "64", "-n", n}} {
+		if sent, received, _ := s.iperf3(args...); received == 0 || received > sent {
+			t.Errorf("iperf3 %v: sent %d, received %d", args, sent, received)
+		}
+	}
+}
+
+// TestManyFlowsAtOnceKeepTheirBytes: 64 connections, each with its own content, both ways.
+func TestManyFlowsAtOnceKeepTheirBytes(t *testing.T) {
+	s := newSite(t, "flows", siteConfig{queues: 2})
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			if err := s.echo("tcp", net.JoinHostPort([]string{host4, host6}[i%2], "7"), int64(1<<20+i)); err != nil {
+				t.Errorf("flow %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// echo sends n bytes to an echo service and compares what comes back.
+func (s *site) echo(network, addr string, n int64) error {
+	c, err := s.dial(network, addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
+	go func() {
+		_, _ = io.CopyBuffer(struct{ io.Writer }{c}, newContent(n), make([]byte, 32<<10))
+		_ = c.(*net.TCPConn).CloseWrite()
+	}()
+	got, m, err := sum(c)
+	if want, _, _ := sum(newContent(n)); err != nil || got != want {
+		return fmt.Errorf("%d bytes of %d came back, or others: %w", m, n, err)
+	}
+	return nil
+}
+
+// TestALongInteractiveSession: small messages of every size, each answered before the next, and some without waiting.
+func TestALongInteractiveSession(t *testing.T) {
+	s := newSite(t, "session", siteConfig{})
+	for _, addr := range []string{host4, host6} {
+		c, err := s.dial("tcp", net.JoinHostPort(addr, "7"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(60 * time.Second))
+		rounds := int(min(size(t, 3000), 100_000))
+		for i := range rounds {
+			msg := make([]byte, 8+i%1500)
+			binary.BigEndian.PutUint64(msg, uint64(i))
+			parts := 1 + i%3
+			for part := range parts {
+				if _, err := c.Write(msg[part*len(msg)/parts : (part+1)*len(msg)/parts]); err != nil {
+					t.Fatalf("round %d: %v", i, err)
+				}
+			}
+			got := make([]byte, len(msg))
+			if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, msg) {
+				t.Fatalf("round %d: %v, or another answer", i, err)
+			}
+		}
+		c.Close()
+	}
+}
+
+func TestLinksOfEveryMTU(t *testing.T) {
+	for _, mtu := range []int{576, 1500, 9000} {
+		for _, driver := range []string{"afxdp", "afpacket"} {
+			t.Run(fmt.Sprint(mtu, " ", driver), func(t *testing.T) {
+				s := newSite(t, "mtu", siteConfig{mtu: mtu, driver: driver})
+				for _, host := range s.hosts() {
+					s.bothWays(host, size(t, 3<<20))
+				}
+			})
+		}
+	}
+}
+
+// TestEveryOptionOnAndOff: what Linux offers, and what we do, in all the ways that they can meet.
+func TestEveryOptionOnAndOff(t *testing.T) {
+	off := func(name string) map[string]string { return map[string]string{"net.ipv4.tcp_" + name: "0"} }
+	for name, sc := range map[string]siteConfig{
+		"Linux without timestamps": {sysctl: off("timestamps")},
+		"Linux without SACK":       {sysctl: off("sack")},
+		"Linux without scaling":    {sysctl: off("window_scaling")},
+		"Linux without any":        {sysctl: map[string]string{"net.ipv4.tcp_timestamps": "0", "net.ipv4.tcp_sack": "0", "net.ipv4.tcp_window_scaling": "0"}},
+		"Linux asks for ECN":       {sysctl: map[string]string{"net.ipv4.tcp_ecn": "1"}, impair: "ce=1%"},
+		"without timestamps":       {config: func(c *Config) { c.TCP.Options.NoTimestamps = true }},
+		"without SACK":             {config: func(c *Config) { c.TCP.Options.NoSACK = true }, impair: "loss=0.5%"},
+		"without scaling":          {config: func(c *Config) { c.TCP.Options.NoScaling = true }},
+		"without ECN":              {config: func(c *Config) { c.TCP.Options.ECN = tcp.ECNOff }, sysctl: map[string]string{"net.ipv4.tcp_ecn": "1"}},
+		"reno":                     {config: func(c *Config) { c.TCP.Options.Congestion = "reno" }, impair: "loss=0.5%"},
+		"bbr":                      {config: func(c *Config) { c.TCP.Options.Congestion = "bbr" }, impair: "loss=0.5%"},
+		"dctcp":                    {config: func(c *Config) { c.TCP.Options.Congestion = "dctcp" }, sysctl: map[string]string{"net.ipv4.tcp_ecn": "1"}, impair: "ce=1%"},
+		"small buffers":            {config: func(c *Config) { c.TCP.Options.SendBuffer, c.TCP.Options.ReceiveBuffer = 8<<10, 8<<10 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, "options", sc)
+			for _, host := range s.hosts() {
+				s.bothWays(host, size(t, 2<<20))
+			}
+		})
+	}
+}
+
+// TestLossAndReorderingLoseNothing is the long one of `make interop`.
+func TestLossAndReorderingLoseNothing(t *testing.T) {
+	for _, profile := range []string{"loss=2% reorder=2%", "loss=2% reorder=2% dup=1% corrupt=0.1% delay=2ms±1ms"} {
+		t.Run(profile, func(t *testing.T) {
+			s := newSite(t, "loss", siteConfig{impair: profile})
+			n := size(t, 24<<20)
+			if strings.Contains(profile, "delay") {
+				n /= 8
+			}
+			s.bothWays(host4, n)
+		})
+	}
+}
+
+// TestLinuxIsTheServer: we connect, send and receive.
+func TestLinuxIsTheServer(t *testing.T) {
+	s := newSite(t, "client", siteConfig{})
+	for _, addr := range []string{net.JoinHostPort(linux4, "4000"), net.JoinHostPort(linux6, "4000")} {
+		l := s.listen(addr)
+		const n = 8 << 20
+		results := make(chan error, 1)
+		go func() {
+			c, err := l.Accept()
+			if err != nil {
+				results <- err
+				return
+			}
+			defer c.Close()
+			got, m, err := sum(io.LimitReader(c, n))
+			if want, _, _ := sum(newContent(n)); got != want {
+				results <- fmt.Errorf("Linux received %d bytes of %d, or others: %w", m, n, err)
+				return
+			}
+			_, err = io.Copy(struct{ io.Writer }{c}, service.Pattern(n))
+			results <- err
+		}()
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		c, err := s.d.stack.DialContext(ctx, "tcp", addr)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+		if _, err := io.Copy(struct{ io.Writer }{c}, newContent(n)); err != nil {
+			t.Error(err)
+		}
+		if err := c.(*socket.TCPConn).CloseWrite(); err != nil {
+			t.Error(err)
+		}
+		got, m, err := sum(c)
+		if err != nil || got != patternSum(n) {
+			t.Errorf("received %d bytes of %d, or others: %v", m, n, err)
+		}
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+		c.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if c, err := s.d.stack.DialContext(ctx, "tcp", net.JoinHostPort(linux4, "4999")); err == nil {
+		c.Close()
+		t.Error("connected to a port where nobody listens")
+	} else if errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("a closed port of Linux: %v", err)
+	}
+}
