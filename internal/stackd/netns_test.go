@@ -56,7 +56,7 @@ func newSite(t *testing.T, name string, sc siteConfig) *site {
 	t.Helper()
 	n := testnet.For(t, "mr-stack-"+name)
 	s := &site{t: t, linux: n.Namespace("linux")}
-	ours := n.Namespace("ours")
+	ours, wire := n.Namespace("ours"), (*testnet.Namespace)(nil)
 	must := func(errs ...error) {
 		t.Helper()
 		if err := errors.Join(errs...); err != nil {
@@ -67,15 +67,18 @@ func newSite(t *testing.T, name string, sc siteConfig) *site {
 	if sc.impair == "" {
 		must(n.LinkQueues(s.linux, "eth0", ours, "st0", queues))
 	} else {
-		wire := n.Namespace("wire")
+		wire = n.Namespace("wire")
 		must(n.Link(s.linux, "eth0", wire, "a"), n.Link(wire, "b", ours, "st0"), wire.Up("a"), wire.Up("b"))
 		must(wire.NoOffload("a"), wire.NoOffload("b"))
 		mtu(t, sc.mtu, wire, "a", "b")
+	}
+	must(s.linux.NoOffload("eth0"), ours.NoOffload("st0")) // before a program of XDP is on the other end
+	if sc.impair != "" {
 		bridge(t, wire, sc.impair)
 	}
 	mtu(t, sc.mtu, s.linux, "eth0")
 	mtu(t, sc.mtu, ours, "st0")
-	must(s.linux.Up("eth0", linux4+"/24"), ours.Up("st0"), s.linux.NoOffload("eth0"), ours.NoOffload("st0"))
+	must(s.linux.Up("eth0", linux4+"/24"), ours.Up("st0"))
 	if sc.mtu == 0 || sc.mtu >= 1280 {
 		must(s.linux.Up("eth0", linux6+"/64"))
 	}
