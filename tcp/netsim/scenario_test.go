@@ -172,7 +172,7 @@ func (s *scenario) end() (e EndConfig) {
 	if s.oneIn(12) {
 		e.ReadDelay = pick(s, 300*time.Millisecond, 3*time.Second)
 	}
-	e.Lent, e.More, e.Peek, e.Wait = s.oneIn(4), s.oneIn(6), s.oneIn(3), s.oneIn(6)
+	e.Lent, e.More, e.Peek, e.Wait = s.oneIn(4) && (e.Chunk == 0 || e.Chunk >= 1460), s.oneIn(6), s.oneIn(3), s.oneIn(6)
 	if s.oneIn(10) {
 		e.Mark = uint64(s.rng.IntN(5000))
 	}

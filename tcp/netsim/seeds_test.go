@@ -71,7 +71,7 @@ func attempt(seed uint64, trace *strings.Builder) (wrong string) {
 }
 
 // maxTrace bounds what a replay prints, bytes.
-const maxTrace = 400_000
+const maxTrace = 4_000_000
 
 func replay(t *testing.T, seed uint64) {
 	var trace strings.Builder
