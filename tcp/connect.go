@@ -109,7 +109,7 @@ func (m *Mux) opened(now clock.Time, h *handshake) *Conn {
 	}
 	c.short = c.una
 	c.rcvNxt, c.acked = h.irs+1, h.irs+1
-	c.rcvAdv = c.rcvNxt + min(c.rcvLimit, 0xffff) // what the SYN-ACK said
+	c.rcvAdv = c.rcvNxt + m.synWindow(c.opt) // what the SYN-ACK said
 	c.rcvScale = h.receiveScale
 	c.agree(h)
 	c.wl1, c.wl2 = h.irs, c.una

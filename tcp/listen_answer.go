@@ -114,7 +114,11 @@ func (m *Mux) ownMSS(t *ip.Tuple, o *Options) uint16 {
 }
 
 // synWindow is the window of our SYN-ACK, which is not scaled.
-func (m *Mux) synWindow(o *Options) uint32 { return min(m.initialReceive(o), 0xffff) }
+// It is a multiple of what later ones count in, so that rounding does not shrink it.
+func (m *Mux) synWindow(o *Options) uint32 {
+	s := scaleFor(o)
+	return min(m.initialReceive(o), 0xffff) >> s << s
+}
 
 // challenge says what is expected (RFC 5961 4.2), at a bounded rate.
 func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth) {

@@ -95,6 +95,7 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 	}
 	c.nxt += sent
 	c.flags &^= flagProbing
+	c.probeAt = never
 	limited := c.nxt == c.end+b2u(c.has(flagFIN)) && c.window() > 0
 	c.sender.sent(now, seq, sent, limited)
 	if sent%uint32(c.mss()) != 0 {

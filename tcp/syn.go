@@ -28,12 +28,6 @@ func (c *Conn) outputSYN(now clock.Time) bool {
 	return true
 }
 
-// synWindow is the window of a SYN, which is not scaled; a multiple of what later ones count in, so
-// that rounding does not shrink it.
-func (c *Conn) synWindow() uint16 {
-	return uint16(min(c.rcvLimit, 0xffff) >> c.rcvScale << c.rcvScale)
-}
-
 // sendSYN hands the SYN to the Output.
 func (c *Conn) sendSYN(now clock.Time) bool {
 	m := c.m
@@ -46,7 +40,7 @@ func (c *Conn) sendSYN(now clock.Time) bool {
 		h.Ack, h.Flags = c.rcvNxt, wire.FlagSYN|wire.FlagACK
 		c.acknowledged(c.rcvAdv, false)
 	}
-	h.Window = c.synWindow()
+	h.Window = uint16(c.m.synWindow(c.opt))
 	h.Options = c.appendSynOptions(m.options[:0], now)
 	c.marks.stampSYN(c, o)
 	if c.auth != nil {

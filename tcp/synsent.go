@@ -63,7 +63,7 @@ func (c *Conn) takeSYN(now clock.Time, s *Segment) {
 	}
 	c.agree(&h)
 	c.rcvNxt, c.acked = s.Seq+1, s.Seq+1
-	c.rcvAdv = c.rcvNxt + uint32(c.synWindow())
+	c.rcvAdv = c.rcvNxt + c.m.synWindow(c.opt)
 	c.tsRecent = o.TSVal
 	c.edge = c.una + uint32(s.Window) // of a SYN it is never scaled (RFC 7323 2.2)
 	c.maxWnd = uint32(s.Window)
