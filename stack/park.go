@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/millrace/millrace/clock"
 )
 
 // parker puts the goroutine of a served loop to sleep until a port has packets, a message comes or a
@@ -26,11 +24,10 @@ type parker struct {
 	raw     syscall.RawConn
 	watched []bool // of each port: whether the epoll has its file
 	timer   *time.Timer
-	due     clock.Time // when timer rings
 }
 
 func newParker(l *Loop) (*parker, error) {
-	p := &parker{l: l, watched: make([]bool, len(l.ports)), due: clock.Never}
+	p := &parker{l: l, watched: make([]bool, len(l.ports))}
 	p.timer = time.AfterFunc(time.Hour, l.mail.wake)
 	p.timer.Stop()
 	for i := range l.ports {
@@ -79,6 +76,7 @@ func (p *parker) park(ctx context.Context) {
 		p.wait()
 	}
 	l.mail.asleep.Store(false)
+	p.timer.Stop() // one that runs makes each switch between goroutines read the clock
 }
 
 // prepare makes the last turn before sleep, and sets up what ends it; false says that there is
@@ -96,10 +94,7 @@ func (p *parker) prepare() bool {
 		return false
 	}
 	l.until = now.Add(limit)
-	if p.due <= now || p.due > l.until { // one that rings too early costs less than to set it each time
-		p.due = l.until
-		p.timer.Reset(limit)
-	}
+	p.timer.Reset(limit)
 	l.count.Sleeps++
 	return true
 }

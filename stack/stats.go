@@ -43,35 +43,43 @@ func (s *Stats) InFlight() uint64 {
 
 // Add adds t to s: the sum over loops.
 func (s *Stats) Add(t Stats) {
-	for i, v := range t.words() {
-		*s.words()[i] += *v
+	a, b := s.ends(), t.ends()
+	for i := range a {
+		*a[i] += *b[i]
+	}
+	for i, n := range t.Dropped {
+		s.Dropped[i] += n
 	}
 }
 
-// statsWords is the number of counters in Stats.
-const statsWords = 10 + packet.Verdicts
-
-// words lists the counters in a fixed order, so that they can be copied and added in a loop: where
-// packets come from before where they end (see board.read).
-func (s *Stats) words() (w [statsWords]*uint64) {
-	n := copy(w[:], []*uint64{
+// ends lists the counters but Dropped, so that they can be copied and added in a loop: where packets come
+// from before where they end (see board.read).
+func (s *Stats) ends() [10]*uint64 {
+	return [...]*uint64{
 		&s.Received, &s.ReceivedBytes, &s.Originated, &s.Taken, &s.Forwarded, &s.Delivered, &s.Handed, &s.Turns, &s.Busy, &s.Sleeps,
-	})
-	for i := range s.Dropped {
-		w[n+i] = &s.Dropped[i]
 	}
-	return w
 }
 
 // board is where a loop, the one writer, publishes its counters for readers on other threads.
-type board [statsWords]atomic.Uint64
+type board struct {
+	ends    [10]atomic.Uint64
+	dropped [packet.Verdicts]atomic.Uint64
+	shown   [packet.Verdicts]uint64 // what dropped says, for the loop
+}
 
 // publish copies the counters that changed.
 func (b *board) publish(s *Stats) {
-	for i, v := range s.words() {
-		if b[i].Load() != *v {
-			b[i].Store(*v)
+	for i, v := range s.ends() {
+		if b.ends[i].Load() != *v {
+			b.ends[i].Store(*v)
 		}
+	}
+	if b.shown == s.Dropped { // nearly always
+		return
+	}
+	b.shown = s.Dropped
+	for i, v := range s.Dropped {
+		b.dropped[i].Store(v)
 	}
 }
 
@@ -79,9 +87,12 @@ func (b *board) publish(s *Stats) {
 // while the loop runs. It reads against the order in which publish writes, so that
 // no packet is seen to end that was not seen to come.
 func (b *board) read() (s Stats) {
-	w := s.words()
+	for i := range b.dropped {
+		s.Dropped[i] = b.dropped[i].Load()
+	}
+	w := s.ends()
 	for i := len(w) - 1; i >= 0; i-- {
-		*w[i] = b[i].Load()
+		*w[i] = b.ends[i].Load()
 	}
 	return s
 }
