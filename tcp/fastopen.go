@@ -62,9 +62,26 @@ func (m *Mux) fastOpenInput(now clock.Time, l *Listener, t *ip.Tuple, s *Segment
 		return 0, false
 	}
 	m.stats.FastOpens++
-	l.opening++
+	f.openFast(c, l)
 	l.push(c)
 	return c.inputFastOpen(now, s), true
+}
+
+// openFast counts c among those of l whose handshake is not complete.
+func (f *front) openFast(c *Conn, l *Listener) {
+	if f.opening == nil {
+		f.opening = map[uint32]*Listener{}
+	}
+	f.opening[c.id] = l
+	l.opening++
+}
+
+// openedFast counts c no more: its handshake is complete, or it is gone.
+func (f *front) openedFast(c *Conn) {
+	if l := f.opening[c.id]; l != nil {
+		delete(f.opening, c.id)
+		l.opening--
+	}
 }
 
 // fastOpens is what a client knows of servers.

@@ -22,8 +22,10 @@ type front struct {
 	cookies cookieJar
 	waits   waits
 	servers fastOpens
-	now     clock.Time        // for the timers of half
-	timeout func(slot uint32) // m.halfOpenTimeout, bound once
+	hoards  hoards
+	opening map[uint32]*Listener // by Conn.id, of Fast Open connections whose handshake is not complete
+	now     clock.Time           // for the timers of half
+	timeout func(slot uint32)    // m.halfOpenTimeout, bound once
 
 	resets, challenges limiter
 
@@ -61,7 +63,7 @@ func orDefault[T int | time.Duration](v, other T) T {
 // pollFront runs the timers of what belongs to no connection and returns when it wants to be called next.
 func (m *Mux) pollFront(now clock.Time) clock.Time {
 	f := &m.front
-	next := f.waits.expire(now)
+	next := min(f.waits.expire(now), m.lookForHoards(now))
 	if f.half.used == 0 {
 		return next
 	}

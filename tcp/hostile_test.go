@@ -27,8 +27,8 @@ type siege struct {
 
 	honest   *Conn // the client's end
 	began    clock.Time
-	sent     int   // bytes of the honest stream
-	back     int   // and of its echo
+	sent     int // bytes of the honest stream
+	back     int // and of its echo
 	wrong    bool
 	accepted []*Conn // the server's ends, but the echo's
 	echoes   []*Conn

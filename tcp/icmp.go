@@ -44,7 +44,7 @@ func (c *Conn) unreachable(k ip.ErrorKind) {
 // tooBig makes segments shorter: the path takes packets of mtu bytes (RFC 1191, RFC 8201). All that is
 // in flight was too long, and is sent again without doubt of the network.
 func (c *Conn) tooBig(mtu int) {
-	n := max(mtu-headersLen(&c.tuple), minMSS)
+	n := max(mtu, leastMTU(&c.tuple)) - headersLen(&c.tuple)
 	if n >= int(c.segment) {
 		return
 	}
@@ -57,4 +57,13 @@ func (c *Conn) shrink(n int) {
 	c.sender.setOptions(c.lossOptions())
 	c.sender.board.Retry()
 	c.m.mark(c)
+}
+
+// leastMTU is the smallest path MTU that a message is believed: one that says less is forged, or of a link
+// where IPv4 can do without us (RFC 8200 5; RFC 5927 7.2, RFC 879).
+func leastMTU(t *ip.Tuple) int {
+	if t.Remote.Is4() {
+		return 576
+	}
+	return 1280
 }

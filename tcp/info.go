@@ -51,6 +51,7 @@ type Stats struct {
 	ZeroWindowProbes, KeepAlive uint64
 	OutOfOrder, Duplicate       uint64 // segments
 	Pruned                      uint64 // out-of-order data thrown away for lack of memory, bytes
+	Hoards                      uint64 // connections ended because their peers kept memory for nothing
 
 	CookiesSent, CookiesGood, CookiesBad uint64 // RFC 4987
 	FastOpens                            uint64 // SYNs with data that were taken (RFC 7413)

@@ -49,6 +49,9 @@ func (m *Mux) Listen(local ip.Addr, port uint16, backlog int, o *Options, owner 
 	if o == nil {
 		o = &m.cfg.Defaults
 	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	id := f.freeID()
 	if id < 0 {
 		return nil, ErrTooMany

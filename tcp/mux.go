@@ -169,5 +169,6 @@ func (m *Mux) Stats() Stats {
 	s := m.stats
 	s.Conns = m.slab.live
 	s.Memory = m.buffers.used
+	s.HalfOpen, s.TimeWait = m.front.half.used, m.front.waits.used
 	return s
 }

@@ -44,6 +44,9 @@ func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 	if o.ReceiveBuffer > 0 {
 		c.rcvLimit = c.m.initialReceive(o)
 	}
+	if c.auth != nil && o.Keys != nil && o.Keys != c.opt.Keys {
+		c.auth.setKeys(o.Keys)
+	}
 	c.opt = c.m.intern(o)
 	c.sender.maxPacing = o.MaxPacing
 	if resize && !c.over() {

@@ -99,6 +99,9 @@ func (c *Conn) endAt() clock.Time {
 		if limit != 0 {
 			t = min(t, c.progressAt.Add(limit))
 		}
+		if c.has(flagGiven) { // nobody is left who would wait for the window to open
+			t = min(t, c.progressAt.Add(orphanTime))
+		}
 	}
 	return t
 }
