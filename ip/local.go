@@ -196,7 +196,9 @@ func (n *Node) check(x *address, i int, unchecked bool) {
 func (n *Node) assign(x *address, i int) {
 	x.state, x.sent = addrPreferred, 0
 	n.index(x, 1)
-	n.addRoute(Route{Prefix: x.prefix.Masked(), Port: x.port, Origin: Connected})
+	if x.origin != RouterAdvert { // RFC 5942 4: there the router says what is on link
+		n.addRoute(Route{Prefix: x.prefix.Masked(), Port: x.port, Origin: Connected})
+	}
 	n.changed(&Change{
 		Kind: AddrUp, Port: x.port, Addr: x.addr, Prefix: x.prefix, Origin: x.origin, Until: x.valid, Preferred: x.preferred,
 	})

@@ -72,7 +72,7 @@ github.com/prometheus             : metrics gateway cmd/millrace internal/stackd
 github.com/spf13                  : cmd/millrace
 github.com/schollz/progressbar/v3 : cmd/millrace
 go.yaml.in/yaml/v3                : gateway internal/stackd
-github.com/insomniacslk/dhcp      : ip/dhcp
+github.com/insomniacslk/dhcp      :
 gvisor.dev/gvisor                 : bench
 github.com/quic-go/quic-go        : bench
 golang.org/x/sys                  : *

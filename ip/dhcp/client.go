@@ -287,7 +287,7 @@ func (c *Client) offered(now clock.Time, r *reply) bool {
 
 // acked takes a lease: the one that was asked for, from the server that offered it.
 func (c *Client) acked(now clock.Time, r *reply) bool {
-	if r.addr != c.lease.Addr || r.lease == 0 || c.state == Requesting && r.server != c.lease.Server {
+	if r.addr != c.lease.Addr || r.lease == 0 || (c.state == Requesting || c.state == Renewing) && r.server != c.lease.Server {
 		return false
 	}
 	l := r.Lease
