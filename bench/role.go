@@ -66,6 +66,7 @@ type roleOptions struct {
 	conns       int    // connections at once
 	idle        int    // connections beside them that do nothing
 	loops, mtu  int
+	profile     string // file for a CPU profile of a tcp role
 	args        []string
 }
 
@@ -106,6 +107,7 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs.StringVar(&o.cc, "cc", "", "congestion control")
 	fs.IntVar(&o.conns, "conns", 1, "connections at once")
 	fs.IntVar(&o.idle, "idle", 0, "idle connections beside them")
+	fs.StringVar(&o.profile, "profile", "", "file for a CPU profile of a tcp role")
 	fs.IntVar(&o.loops, "loops", 1, "loops of the stack")
 	fs.IntVar(&o.mtu, "mtu", 1500, "largest IP packet, bytes")
 	o.stream.flags(fs)

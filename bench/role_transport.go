@@ -3,14 +3,37 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"time"
 
 	"github.com/millrace/millrace/bench/netpeer"
 )
+
+// profiled writes a CPU profile of the role to file, for whoever wants to know why; "" is none.
+func profiled(file string, w roleWork, err error) (roleWork, error) {
+	if err != nil || file == "" {
+		return w, err
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return w, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return w, err
+	}
+	stop := w.stop
+	w.stop = func() error {
+		pprof.StopCPUProfile()
+		return errors.Join(f.Close(), stop())
+	}
+	return w, nil
+}
 
 // openTCPServe offers netpeer's services by the stack -as over -dev with address -to.
 func openTCPServe(o roleOptions) (roleWork, error) {
@@ -18,9 +41,10 @@ func openTCPServe(o roleOptions) (roleWork, error) {
 	if err != nil {
 		return roleWork{}, err
 	}
-	return stackRole(n, func(ctx context.Context, c *netpeer.Counters) (func(), error) {
+	w, err := stackRole(n, func(ctx context.Context, c *netpeer.Counters) (func(), error) {
 		return func() {}, netpeer.Serve(ctx, n, c)
 	})
+	return profiled(o.profile, w, err)
 }
 
 // openTCPLoad puts load -op with -conns connections on the server at -to.
@@ -116,7 +140,7 @@ func openTCPMemory(o roleOptions) (roleWork, error) {
 		return m, err
 	}
 	w.close = func() error { cancel(); return p.Close() }
-	return w, nil
+	return profiled(o.profile, w, nil)
 }
 
 // openQUIC sends one QUIC stream between two UDP conns of stack -as, both ends in this process.
