@@ -1,7 +1,6 @@
 package netsim
 
 import (
-	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 )
@@ -20,14 +19,10 @@ func (n *Net) tooBig(p *Packet, mtu int) {
 // ICMP has a host learn now of an ICMP error about a packet that it sent, or is said to have sent.
 func (n *Net) ICMP(h *Host, e ip.ICMPError) {
 	n.After(0, func() {
-		if w := h.ways[e.Tuple.Remote]; w != nil && e.Kind == ip.TooBig && e.MTU < w.mtu {
-			w.mtu = max(e.MTU, minMTU(h))
-			e.MTU = w.mtu
-		}
-		if m, ok := any(h.TCP).(interface {
-			ICMP(clock.Time, *ip.Tuple, uint32, ip.ICMPError) bool
-		}); ok {
-			m.ICMP(n.now, &e.Tuple, e.Seq(), e)
+		e.MTU = max(e.MTU, minMTU(h))
+		ours := h.TCP.ICMP(n.now, &e.Tuple, e.Seq(), e)
+		if w := h.ways[e.Tuple.Remote]; ours && w != nil && e.Kind == ip.TooBig {
+			w.mtu = min(w.mtu, e.MTU)
 		}
 		h.Kick()
 	})

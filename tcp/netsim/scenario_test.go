@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/tcp"
 )
@@ -38,9 +36,7 @@ func newScenario(seed uint64) *scenario {
 	for range 1 + s.rng.IntN(5)/3 {
 		s.flow()
 	}
-	if _, ok := any(s.hosts[0].TCP).(interface {
-		ICMP(clock.Time, *ip.Tuple, uint32, ip.ICMPError)
-	}); s.oneIn(8) && ok {
+	if s.oneIn(8) {
 		s.narrow(v6)
 	}
 	return s

@@ -1,0 +1,201 @@
+package script
+
+import (
+	"encoding/hex"
+	"math"
+	"strings"
+
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
+)
+
+var ecnWords = map[string]wire.ECN{"noecn": wire.NotECT, "ect0": wire.ECT0, "ect1": wire.ECT1, "ce": wire.CE}
+
+// packet reads a segment, from its flags on.
+func (p *parser) packet(in bool) *Packet {
+	k := &Packet{In: in}
+	if p.accept("[") {
+		pos := p.tok.pos
+		ecn, ok := ecnWords[p.word()]
+		if !ok {
+			p.fail(pos, "want noecn, ect0, ect1 or ce")
+		}
+		k.ECN, k.HasECN = ecn, true
+		p.want("]")
+	}
+	p.flags(k)
+	p.sequence(k)
+	if p.accept("ack") {
+		k.Ack = p.number32()
+	} else if k.Flags.Has(wire.FlagACK) {
+		p.fail(p.tok.pos, "a segment with ACK names what it acknowledges")
+	}
+	if p.accept("win") {
+		k.Window, k.HasWindow = uint16(p.number(math.MaxUint16)), true
+	} else if in && !k.Flags.Has(wire.FlagRST) {
+		p.fail(p.tok.pos, "a segment that arrives has a window")
+	}
+	if p.accept("urg") {
+		k.Urgent, k.HasUrgent = uint16(p.number(math.MaxUint16)), true
+	}
+	if p.accept("<") {
+		p.options(k)
+	}
+	return k
+}
+
+// flags reads control bits. They may be words and full stops in any mixture, but no spaces.
+func (p *parser) flags(k *Packet) {
+	pos, text := p.tok.pos, ""
+	if p.accept("-") {
+		return
+	}
+	for text == "" || p.tok.glued && (p.tok.kind == tokWord || p.is(".")) {
+		if p.tok.kind == tokNumber || p.tok.kind == tokEnd {
+			break
+		}
+		text += p.tok.text
+		p.advance()
+	}
+	for _, c := range []byte(text) {
+		if c == 'A' {
+			k.AE = true
+			continue
+		}
+		i := strings.IndexByte("FSRP.UEW", c)
+		if i < 0 {
+			p.fail(pos, "%q is no flag", c)
+			return
+		}
+		k.Flags |= 1 << i
+	}
+	if text == "" {
+		p.fail(pos, "want flags, have %s", p.tok)
+	}
+}
+
+// sequence reads A:B(N).
+func (p *parser) sequence(k *Packet) {
+	pos := p.tok.pos
+	k.Seq = p.number32()
+	p.want(":")
+	end := p.number32()
+	p.want("(")
+	k.Len = uint32(p.number(math.MaxUint16))
+	p.want(")")
+	if end-k.Seq != k.Len {
+		p.fail(pos, "from %d to %d are not %d bytes", k.Seq, end, k.Len)
+	}
+}
+
+// options reads what is between angle brackets.
+func (p *parser) options(k *Packet) {
+	if p.accept("...") {
+		k.AnyOptions = true
+		if k.In {
+			p.fail(p.tok.pos, "options that arrive must be known")
+		}
+		p.want(">")
+		return
+	}
+	for p.err == nil {
+		k.Options = append(k.Options, p.tcpOption())
+		if !p.accept(",") {
+			break
+		}
+	}
+	p.want(">")
+	if k.In && p.err == nil && len(k.encode(0)) > wire.TCPMaxOptions {
+		p.fail(p.tok.pos, "more than %d bytes of options", wire.TCPMaxOptions)
+	}
+}
+
+// tcpOption reads one option.
+func (p *parser) tcpOption() (o Option) {
+	pos := p.tok.pos
+	switch name := p.word(); name {
+	case "nop":
+		o.Kind = wire.OptionNOP
+	case "eol":
+		o.Kind = wire.OptionEnd
+	case "mss":
+		o.Kind, o.Value = wire.TCPOptMSS, uint32(p.number(math.MaxUint16))
+	case "wscale":
+		o.Kind, o.Value = wire.TCPOptWindowScale, uint32(p.number(math.MaxUint8))
+	case "sackOK":
+		o.Kind = wire.TCPOptSACKPermitted
+	case "TS":
+		o.Kind = wire.TCPOptTimestamps
+		p.want("val")
+		o.Value = p.number32()
+		p.want("ecr")
+		o.Echo = p.number32()
+	case "sack":
+		o.Kind = wire.TCPOptSACK
+		for p.tok.kind == tokNumber && len(o.Blocks) < wire.MaxSACKBlocks {
+			left := p.number32()
+			p.want(":")
+			o.Blocks = append(o.Blocks, wire.SACKBlock{Left: left, Right: p.number32()})
+		}
+		if len(o.Blocks) == 0 {
+			p.fail(pos, "sack without blocks")
+		}
+	case "FO":
+		o.Kind, o.Data = wire.TCPOptFastOpen, p.hex()
+	case "opt":
+		o.Kind = uint8(p.number(math.MaxUint8))
+		o.Data = p.hex()
+	default:
+		p.fail(pos, "unknown TCP option %q", name)
+	}
+	return o
+}
+
+// hex reads bytes; none where a comma or the end follows. Tokens that touch are one.
+func (p *parser) hex() []byte {
+	pos, text := p.tok.pos, ""
+	for (p.tok.kind == tokNumber || p.tok.kind == tokWord) && (text == "" || p.tok.glued) {
+		text += p.tok.text
+		p.advance()
+	}
+	b, err := hex.DecodeString(text)
+	if err != nil {
+		p.fail(pos, "%q are no bytes in hexadecimal", text)
+	}
+	if len(b) > wire.TCPMaxOptions-2 {
+		p.fail(pos, "%d bytes do not fit into an option", len(b))
+	}
+	return b
+}
+
+var icmpKinds = map[string]ip.ErrorKind{
+	"net_unreachable": ip.NetUnreachable, "host_unreachable": ip.HostUnreachable,
+	"protocol_unreachable": ip.ProtoUnreachable, "port_unreachable": ip.PortUnreachable,
+	"frag_needed": ip.TooBig, "packet_too_big": ip.TooBig, "admin_prohibited": ip.Prohibited,
+}
+
+// icmp reads an ICMP error.
+func (p *parser) icmp() *ICMP {
+	m := &ICMP{Seq: 1}
+	if p.accept("time_exceeded") {
+		m.Kind = ip.TimeExceeded
+	} else {
+		p.want("unreachable")
+		pos := p.tok.pos
+		kind, ok := icmpKinds[p.word()]
+		if !ok {
+			p.fail(pos, "unknown kind of unreachable")
+		}
+		m.Kind = kind
+	}
+	if p.accept("mtu") {
+		m.MTU = int(p.number(math.MaxUint16))
+	}
+	if p.accept("[") {
+		var k Packet
+		p.sequence(&k)
+		m.Seq = k.Seq
+		p.want("]")
+	}
+	return m
+}

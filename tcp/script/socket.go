@@ -1,0 +1,337 @@
+package script
+
+import (
+	"fmt"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/tcp"
+)
+
+// file is what a descriptor stands for: a socket as programs know it, over the calls of a Mux.
+type file struct {
+	r        *run
+	opts     tcp.Options
+	port     uint16
+	listener *tcp.Listener
+	conn     *tcp.Conn
+	seen     tcp.Events
+	nonblock bool
+	linger   bool // close resets
+	shut     bool // for writing
+	told     bool // the connection's error was told
+	joined   bool // connect was told of its success
+	wrote    uint32
+	got      uint32 // sequence number of the next byte to read, from the peer's SYN
+}
+
+func (r *run) newFile() *file { return &file{r: r, opts: r.defaults, wrote: 1, got: 1} }
+
+// Ready implements tcp.Owner.
+func (f *file) Ready(ev tcp.Events) { f.seen |= ev }
+
+// outcome is what a call returns.
+type outcome struct {
+	n     int64
+	errno string
+}
+
+func fail(errno string) outcome { return outcome{-1, errno} }
+
+// blocked is a call that has not returned yet.
+type blocked struct {
+	event *Event
+	call  *Call
+	end   clock.Time // when it should
+	try   attempt
+}
+
+// attempt does a call if that is possible now, and reports whether it was.
+type attempt func() (outcome, bool)
+
+// begin makes a call. base is what its times count from.
+func (r *run) begin(e *Event, c *Call, try attempt, base clock.Time) error {
+	b := &blocked{event: e, call: c, end: base.Add(e.When.End), try: try}
+	o, done := try()
+	if !done && e.When.Blocks {
+		r.pending = append(r.pending, b)
+		return nil
+	}
+	if !done {
+		return fmt.Errorf("%s blocks", c.Name)
+	}
+	if e.When.Blocks && b.end > r.now.Add(r.tolerance()) {
+		return fmt.Errorf("%s does not block", c.Name)
+	}
+	r.wake = r.now
+	return c.check(o)
+}
+
+// check compares what a call returned with what the script says.
+func (c *Call) check(o outcome) error {
+	if c.Any || c.Result == o.n && (c.Errno == o.errno || c.Errno == "" && o.n >= 0) {
+		return nil
+	}
+	return fmt.Errorf("%s returns %d %s, not %d %s", c.Name, o.n, o.errno, c.Result, c.Errno)
+}
+
+// retry tries what blocks again, and reports whether something returned.
+func (r *run) retry() (again bool, err error) {
+	for _, b := range append([]*blocked(nil), r.pending...) {
+		o, done := b.try()
+		late := r.now > b.end.Add(r.tolerance())
+		switch {
+		case !done && late:
+			return false, r.wrong(b.event, "%s still blocks", b.call.Name)
+		case !done:
+			continue
+		case late || r.now < b.end.Add(-r.tolerance()):
+			return false, r.wrong(b.event, "%s returns at %s, not at %s", b.call.Name, seconds(r.now), seconds(b.end))
+		}
+		r.drop(b)
+		again = true
+		if err := b.call.check(o); err != nil {
+			return false, r.wrong(b.event, "%s", err)
+		}
+	}
+	return again, nil
+}
+
+// await lets time pass until a call has returned.
+func (r *run) await(b *blocked) error {
+	if err := r.until(b.end.Add(r.tolerance() + 1)); err != nil {
+		return err
+	}
+	for _, p := range r.pending {
+		if p == b {
+			return fmt.Errorf("%s still blocks", b.call.Name)
+		}
+	}
+	return nil
+}
+
+// listen begins to listen.
+func (f *file) listen(backlog int) outcome {
+	l, err := f.r.mux.Listen(ip.Addr{}, f.port, max(backlog, 1), &f.opts, f)
+	if err != nil {
+		return fail(errno(err))
+	}
+	f.listener = l
+	return outcome{}
+}
+
+// accept takes a connection from the listener.
+func (f *file) accept(name int64, flags int64) attempt {
+	return func() (outcome, bool) {
+		c := f.listener.Accept()
+		if c == nil {
+			return fail("EAGAIN"), f.nonblock
+		}
+		g := f.r.newFile()
+		g.opts, g.conn, g.nonblock, g.joined = f.opts, c, flags&nonBlocking != 0, true
+		c.SetOwner(g)
+		f.r.files[name] = g
+		f.r.last = g
+		return outcome{n: name}, true
+	}
+}
+
+// dial begins to connect; "" where that worked.
+func (f *file) dial() string {
+	t := ip.Tuple{Local: f.r.local, Remote: f.r.remote, LocalPort: f.port, RemotePort: listenPort}
+	c, err := f.r.mux.Connect(f.r.now, t, &f.opts, f)
+	if err != nil {
+		return errno(err)
+	}
+	f.conn, f.r.last = c, f
+	f.r.wake = f.r.now
+	return ""
+}
+
+// connect is connect(2): a second call of it asks how the first went.
+func (f *file) connect() attempt {
+	fresh := f.conn == nil
+	return func() (outcome, bool) {
+		if f.conn == nil {
+			if e := f.dial(); e != "" {
+				return fail(e), true
+			}
+			if f.nonblock {
+				return fail("EINPROGRESS"), true
+			}
+			return outcome{}, false
+		}
+		switch {
+		case f.joined && !fresh:
+			return fail("EISCONN"), true
+		case f.seen&tcp.Connected != 0 && f.conn.Err() == nil:
+			f.joined = true
+			return outcome{}, true
+		case f.conn.Err() != nil:
+			f.told = true
+			return fail(errno(f.conn.Err())), true
+		}
+		return fail("EALREADY"), f.nonblock
+	}
+}
+
+// broken tells the connection's error, once; then it is as if both ends had closed.
+func (f *file) broken() (string, bool) {
+	err := f.conn.Err()
+	if err == nil {
+		return "", false
+	}
+	if f.told {
+		return "", true
+	}
+	f.told = true
+	return errno(err), true
+}
+
+// read is read(2) of at most n bytes.
+func (f *file) read(n int, flags int64) attempt {
+	return func() (outcome, bool) {
+		if f.conn == nil {
+			return fail("ENOTCONN"), true
+		}
+		if f.conn.Readable() > 0 {
+			return f.take(n, flags)
+		}
+		if e, bad := f.broken(); bad {
+			if e != "" {
+				return fail(e), true
+			}
+			return outcome{}, true
+		}
+		if f.conn.Finished() {
+			return outcome{}, true
+		}
+		return fail("EAGAIN"), f.nonblock || flags&msgDontWait != 0
+	}
+}
+
+// take reads bytes that are there, and verifies them.
+func (f *file) take(n int, flags int64) (outcome, bool) {
+	b := make([]byte, min(n, f.conn.Readable()))
+	if flags&msgPeek != 0 {
+		k := 0
+		for _, part := range f.conn.Peek() {
+			k += copy(b[k:], part)
+		}
+		b = b[:k]
+	} else {
+		b = b[:f.conn.Read(f.r.now, b)]
+	}
+	if i := mismatch(b, f.got); i >= 0 {
+		return fail(fmt.Sprintf("EWRONG (byte %d is not what arrived)", i)), true
+	}
+	if flags&msgPeek == 0 {
+		f.got += uint32(len(b))
+	}
+	return outcome{n: int64(len(b))}, true
+}
+
+// write is write(2) of n bytes.
+func (f *file) write(n int, flags int64) attempt {
+	done := 0
+	return func() (outcome, bool) {
+		if f.conn == nil {
+			return fail("ENOTCONN"), true
+		}
+		if e, bad := f.broken(); bad || f.shut {
+			if e == "" {
+				e = "EPIPE"
+			}
+			return fail(e), true
+		}
+		done += f.put(n-done, flags)
+		if done == n {
+			return outcome{n: int64(n)}, true
+		}
+		if !f.nonblock && flags&msgDontWait == 0 {
+			return outcome{}, false
+		}
+		if done == 0 {
+			return fail("EAGAIN"), true
+		}
+		return outcome{n: int64(done)}, true
+	}
+}
+
+// put writes as much of n bytes as there is room for.
+func (f *file) put(n int, flags int64) int {
+	b := make([]byte, n)
+	fill(b, f.wrote)
+	var k int
+	switch {
+	case flags&msgOOB != 0:
+		k = f.conn.WriteUrgent(f.r.now, b)
+	case flags&msgMore != 0:
+		k = f.conn.WriteMore(f.r.now, b)
+	default:
+		k = f.conn.Write(f.r.now, b)
+	}
+	f.wrote += uint32(k)
+	f.r.wake = f.r.now
+	return k
+}
+
+// close is close(2).
+func (f *file) close() outcome {
+	now := f.r.now
+	switch {
+	case f.listener != nil:
+		f.listener.Close(now)
+	case f.conn != nil && f.linger:
+		f.conn.Abort(now)
+	case f.conn != nil:
+		f.conn.Close(now)
+	}
+	f.conn, f.listener = nil, nil
+	return outcome{}
+}
+
+// shutdown is shutdown(2).
+func (f *file) shutdown(how int64) outcome {
+	if f.conn == nil {
+		return fail("ENOTCONN")
+	}
+	if how != 1 {
+		f.conn.CloseRead(f.r.now)
+	}
+	if how != 0 {
+		f.shut = true
+		f.conn.CloseWrite(f.r.now)
+	}
+	return outcome{}
+}
+
+// events are what poll(2) says.
+func (f *file) events() (ev int64) {
+	if f.listener != nil {
+		if f.seen&tcp.Acceptable != 0 {
+			ev |= pollIn
+		}
+		return ev
+	}
+	c := f.conn
+	if c == nil {
+		return pollOut | pollHup
+	}
+	if c.Readable() > 0 || c.Finished() {
+		ev |= pollIn
+	}
+	if c.Finished() {
+		ev |= pollRdHup
+	}
+	if c.State() == tcp.StateClosed {
+		ev |= pollHup
+	}
+	if c.Err() != nil && !f.told {
+		ev |= pollErr
+	}
+	if c.State() >= tcp.StateEstablished && c.Writable() > 0 || c.State() == tcp.StateClosed {
+		ev |= pollOut
+	}
+	return ev
+}
