@@ -38,11 +38,11 @@ func (c *Conn) inputSynchronized(now clock.Time, s *Segment) packet.Verdict {
 	case !s.Flags.Has(wire.FlagACK):
 		return packet.DropState
 	}
-	c.noteTimestamp(s)
-	c.heard(now)
 	if v := c.inputACK(now, s); v != packet.Deliver || c.over() {
 		return v
 	}
+	c.heard(now) // not before the ACK was found right: timestamps of forged segments would have all that follow look old
+	c.noteTimestamp(s)
 	if s.Flags.Has(wire.FlagURG) {
 		c.inputURG(s)
 	}
