@@ -29,18 +29,31 @@ func (c *Conn) write(now clock.Time, b []byte) int {
 }
 
 // WriteLent appends b itself, which must stay as it is until done is called: when all of it is
-// acknowledged or the connection is gone. It takes all or, where there is no room, nothing. done must
-// not call the connection or its Mux.
+// acknowledged or the connection is gone. It takes all or, where there is no room, nothing. A short b is
+// copied, which costs less than segments made of many pieces, and done is called at once. done must not
+// call the connection or its Mux.
 func (c *Conn) WriteLent(now clock.Time, b []byte, done func()) bool {
 	if len(b) == 0 || c.Writable() == 0 {
 		c.flags |= flagWantWrite
 		return false
 	}
 	c.flags &^= flagMore
-	c.queue().lend(b, done)
-	c.wrote(now, uint32(len(b)))
+	if len(b) < minLent {
+		n := c.queue().write(&c.m.buffers, b)
+		c.wrote(now, uint32(n))
+		b = b[n:] // no memory for the rest: that is lent
+	}
+	if len(b) > 0 {
+		c.queue().lend(b, done)
+		c.wrote(now, uint32(len(b)))
+	} else if done != nil {
+		done()
+	}
 	return true
 }
+
+// minLent is the least that is worth lending, bytes.
+const minLent = 2 << 10
 
 // queue returns the send queue, a new one where there is none.
 func (c *Conn) queue() *sendQueue {
