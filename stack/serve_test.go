@@ -1,0 +1,378 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+)
+
+// serving serves the loop of w until the test ends, or stop is called, which returns what Serve did.
+func (w *world) serving(t *testing.T) (stop func() error) {
+	t.Helper()
+	for i := range w.loop.ports { // the scripts have no file, and nothing comes by itself
+		w.loop.ports[i].info.Bell = new(pmd.Bell)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.loop.Serve(ctx) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+// asleep waits until the loop sleeps.
+func (w *world) asleep(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Microsecond) {
+		w.loop.Enter()
+		idle := w.loop.idle()
+		w.loop.token.mu.Unlock()
+		if idle {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the loop does not sleep")
+		}
+	}
+}
+
+// until waits for something that other goroutines do.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !done(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: never", what)
+		}
+	}
+}
+
+func TestWhatIsMadeWhileTheLoopSleepsLeavesAtExit(t *testing.T) {
+	w := newWorld(t)
+	w.hand.every = clock.Time(time.Hour)
+	stop := w.serving(t)
+	w.asleep(t)
+	ticks := len(w.hand.ticks)
+	w.loop.Enter()
+	if err := w.loop.Send(0, []byte{1}); err != nil {
+		t.Error(err)
+	}
+	if len(w.port[0].sent) != 0 {
+		t.Error("sent before Exit")
+	}
+	w.loop.Exit()
+	w.loop.Enter()
+	if len(w.port[0].sent) != 1 || len(w.hand.ticks) != ticks+1 {
+		t.Errorf("%d sent after Exit, %d ticks", len(w.port[0].sent), len(w.hand.ticks)-ticks)
+	}
+	w.loop.Exit()
+	if s := w.loop.Stats(); s.Forwarded != 1 || s.Originated != 1 {
+		t.Errorf("%+v", s)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	w.settled(t)
+}
+
+func TestWhatIsMadeWhileTheLoopIsAwakeLeavesWithItsTurn(t *testing.T) {
+	w := newWorld(t)
+	w.loop.Poll(0)
+	w.loop.Enter()
+	w.hand.ticks = nil
+	_ = w.loop.Send(0, []byte{1})
+	w.loop.Exit()
+	if len(w.port[0].sent) != 0 || len(w.hand.ticks) != 0 {
+		t.Error("sent by one who is not the loop")
+	}
+	w.loop.Poll(1)
+	if len(w.port[0].sent) != 1 || len(w.hand.ticks) != 1 {
+		t.Errorf("%d sent, %d ticks", len(w.port[0].sent), len(w.hand.ticks))
+	}
+	w.settled(t)
+}
+
+func TestAServedLoopRunsFunctionsAndTimers(t *testing.T) {
+	w := newWorld(t)
+	w.hand.every = clock.Time(2 * time.Millisecond)
+	w.serving(t)
+	var ran atomic.Bool
+	w.asleep(t)
+	w.loop.Do(func() { ran.Store(true) })
+	until(t, "Do", ran.Load)
+	w.loop.Enter()
+	n := len(w.hand.ticks)
+	w.loop.Exit()
+	until(t, "timers", func() bool {
+		w.loop.Enter()
+		defer w.loop.token.mu.Unlock() // leave it asleep: only a timer may cause a Tick
+		return len(w.hand.ticks) > n+5
+	})
+}
+
+func TestAnEarlierTimerWakesTheLoop(t *testing.T) {
+	w := newWorld(t)
+	w.hand.every = clock.Time(time.Hour)
+	w.serving(t)
+	w.asleep(t)
+	w.loop.Enter()
+	w.loop.until = clock.Never // as if it slept for ever
+	w.hand.every = clock.Time(time.Millisecond)
+	w.loop.Exit()
+	w.loop.Enter()
+	n := len(w.hand.ticks)
+	w.loop.token.mu.Unlock()
+	until(t, "a timer that Exit armed", func() bool {
+		w.loop.Enter()
+		defer w.loop.token.mu.Unlock()
+		return len(w.hand.ticks) > n+1
+	})
+}
+
+// filed is a script whose packets are announced by a pipe.
+type filed struct {
+	script
+	pipe  *os.File
+	ready atomic.Int32
+	polls atomic.Int32
+}
+
+func (f *filed) Rx(now clock.Time, b *packet.Batch) (int, error) {
+	f.polls.Add(1)
+	if f.rxErr != nil {
+		return 0, f.rxErr
+	}
+	if f.ready.Load() == 0 {
+		return 0, nil
+	}
+	var one [1]byte
+	if n, _ := unix.Read(f.fd, one[:]); n != 1 {
+		return 0, nil
+	}
+	f.ready.Add(-1)
+	off, _ := f.pool.Get()
+	b.Append(packet.Desc{Off: off, Len: 1, Hash: uint32(packet.DropRule)})
+	return 1, nil
+}
+
+func newFiled(t *testing.T, pool *ring.Pool) (*filed, *os.File) {
+	t.Helper()
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	in := os.NewFile(uintptr(p[1]), "in")
+	t.Cleanup(func() { unix.Close(p[0]); in.Close() })
+	f := &filed{script: script{pool: pool, room: 64, fd: p[0], caps: pmd.CapPoll}}
+	return f, in
+}
+
+func TestAFileWakesAServedLoop(t *testing.T) {
+	w := newWorld(t)
+	f, in := newFiled(t, w.pool)
+	w.hand.every = clock.Time(time.Hour)
+	l, err := NewLoop(Config{Ports: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	w.loop.Close()
+	w.loop = l
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Serve(ctx) }()
+	for range 20 {
+		w.asleep(t)
+		before := l.Stats().Received
+		f.ready.Add(1)
+		if _, err := in.Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "a packet", func() bool { return l.Stats().Received == before+1 })
+	}
+	var ran atomic.Bool
+	w.asleep(t)
+	l.Do(func() { ran.Store(true) })
+	until(t, "Do", ran.Load)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAFileThatIsUpForNothingDoesNotKeepTheLoopAwake has a port whose file is readable while its link is
+// down, as an error condition is.
+func TestAFileThatIsUpForNothingDoesNotKeepTheLoopAwake(t *testing.T) {
+	w := newWorld(t)
+	f, in := newFiled(t, w.pool)
+	f.rxErr = pmd.ErrDown
+	if _, err := in.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	w.hand.every = clock.Time(time.Hour)
+	l, err := NewLoop(Config{Ports: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := l.Serve(ctx); err != nil {
+		t.Error(err)
+	}
+	if n := f.polls.Load(); n > 40 { // one every 10 ms, and those while it spins are none: the port rests
+		t.Errorf("polled %d times in 100 ms", n)
+	}
+}
+
+func TestServeEndsWithItsPorts(t *testing.T) {
+	w := newWorld(t)
+	w.hand.every = clock.Time(time.Hour)
+	gone := errors.New("gone")
+	w.port[0].rxErr, w.port[1].rxErr = io.EOF, gone
+	if err := w.loop.Serve(t.Context()); !errors.Is(err, gone) {
+		t.Errorf("%v", err)
+	}
+	w.settled(t)
+}
+
+// TestOwnersAndTheLoopTakeTurns has goroutines enter again and again while packets come without end, on
+// one processor and on several.
+func TestOwnersAndTheLoopTakeTurns(t *testing.T) {
+	for _, procs := range []int{1, 4} {
+		func() {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			a, err := ring.NewArena(ring.ArenaConfig{Frames: 1024, Huge: ring.HugeOff})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.Close()
+			pool, _ := a.Cut(0)
+			src := &source{pool}
+			l, err := NewLoop(Config{Ports: []pmd.Driver{src, src}, Pool: pool, Engine: &through{}, Handler: Bridge{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- l.Serve(ctx) }()
+			var wg sync.WaitGroup
+			entered := 0 // belongs to the owner
+			for range 4 {
+				wg.Go(func() {
+					for range 500 {
+						l.Enter()
+						entered++
+						_ = l.Send(0, []byte{1})
+						l.Exit()
+					}
+				})
+			}
+			wg.Wait()
+			turns := l.Stats().Turns
+			until(t, "turns after others", func() bool { return l.Stats().Turns > turns+10 })
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if s := l.Stats(); entered != 2000 || s.Originated != 2000 || s.InFlight() != 0 {
+				t.Errorf("%d processors: %d entered, %+v", procs, entered, s)
+			}
+		}()
+	}
+}
+
+// bounce sends back what comes, and lets others wait for it.
+type bounce struct {
+	loop  *Loop
+	came  int
+	back  bool
+	bells chan struct{}
+}
+
+func (h *bounce) Handle(_ clock.Time, b *packet.Batch) {
+	for i := range b.D {
+		h.came++
+		if b.D[i].Verdict = packet.DropRule; h.back {
+			b.D[i].Verdict = packet.Forward
+		}
+	}
+	if !h.back {
+		h.bells <- struct{}{}
+	}
+}
+func (h *bounce) Tick(clock.Time) clock.Time { return clock.Never }
+
+// TestBellsOfMemoryWakeServedLoops has a packet go there and back many times, with both loops asleep most of
+// the time: a bell that nobody hears would cost 100 ms each.
+func TestBellsOfMemoryWakeServedLoops(t *testing.T) {
+	a, err := ring.NewArena(ring.ArenaConfig{Frames: 256, Huge: ring.HugeOff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	pa, _ := a.Cut(128)
+	pb, _ := a.Cut(128)
+	da, db, err := pmd.NewMemory(pmd.MemoryConfig{A: pa, B: pb})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near := &bounce{bells: make(chan struct{}, 1)}
+	far := &bounce{back: true}
+	var loops []*Loop
+	for i, h := range []*bounce{near, far} {
+		h.loop, err = NewLoop(Config{Ports: []pmd.Driver{[]pmd.Driver{da, db}[i]}, Pool: []*ring.Pool{pa, pb}[i], Engine: &through{}, Handler: h, Spin: time.Nanosecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.loop.Close()
+		loops = append(loops, h.loop)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 2)
+	for _, l := range loops {
+		go func() { done <- l.Serve(ctx) }()
+	}
+	start := time.Now()
+	const rounds = 300
+	for range rounds {
+		near.loop.Enter()
+		if err := near.loop.Send(0, []byte{1, 2, 3}); err != nil {
+			t.Error(err)
+		}
+		near.loop.Exit()
+		<-near.bells
+	}
+	slow := time.Since(start) > rounds*maxSleep/4
+	cancel()
+	for range loops {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if near.came != rounds || far.came != rounds || slow {
+		t.Errorf("%d and %d came in %v", near.came, far.came, time.Since(start))
+	}
+	if s := far.loop.Stats(); s.Sleeps < rounds/10 {
+		t.Errorf("it slept %d times: the test shows little", s.Sleeps)
+	}
+	if err := ring.Audit(a, pa, pb, da, db); err != nil {
+		t.Error(err)
+	}
+}
