@@ -93,6 +93,9 @@ func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (ip.Tuple, error) {
 	h := s.group.Hosts[0]
 	now := h.Enter()
 	defer h.Exit()
+	if p, _ := h.IP.Route(now, t.Remote, ip.Addr{}, ip.AnyPort); p == nil {
+		return t, number("connect", tcp.ErrUnreachable)
+	}
 	var ok bool
 	if t.Local, ok = h.IP.Source(now, t.Remote, ip.AnyPort); !ok {
 		return t, number("connect", tcp.ErrUnreachable)

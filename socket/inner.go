@@ -84,21 +84,21 @@ func (c *TCPConn) OnReady(f func(in Inner, ev Events)) error {
 		return c.fault("set", net.ErrClosed)
 	}
 	if f == nil {
-		return c.setWatch(nil)
+		c.setWatch(nil)
+		return nil
 	}
-	return c.setWatch(callback(f))
+	c.setWatch(callback(f))
+	c.c.SetOwner(c) // tells what is possible already
+	return nil
 }
 
 // setWatch names who hears of events, beside goroutines that wait.
-func (c *TCPConn) setWatch(w watcher) error {
+func (c *TCPConn) setWatch(w watcher) {
 	if old := c.watch; old != nil {
 		c.watch = nil
 		old.gone(c)
 	}
-	if c.watch = w; w != nil {
-		c.c.SetOwner(c) // tells what is possible already
-	}
-	return nil
+	c.watch = w
 }
 
 // Do runs f as the loop would, on the calling goroutine: several operations for one Enter.

@@ -253,9 +253,11 @@ func (c *TCPConn) poll(p *Poller, want *Interest) error {
 		return c.fault("poll", net.ErrClosed)
 	}
 	if want == nil {
-		return c.setWatch(nil)
+		c.setWatch(nil)
+	} else {
+		c.setWatch(p.newInterest(c.h, want, c))
 	}
-	return c.setWatch(p.newInterest(c.h, want, c))
+	return nil
 }
 
 // possible returns what a connection is ready for.
