@@ -155,6 +155,9 @@ func (l *lan) settle() {
 }
 
 func (l *lan) deliver(x sent) {
+	if x.from.Node != nil {
+		decode(l.t, x.frame)
+	}
 	if l.keep {
 		l.seen = append(l.seen, x.frame)
 	}
@@ -227,7 +230,7 @@ func (s *station) gateway(a string) {
 	}
 }
 
-// send sends a datagram of UDP from port 1000 to port 2000 with the payload given, without asking for a
+// send sends a datagram of UDP from port 40001 to port 40002 with the payload given, without asking for a
 // path first.
 func (s *station) udp(src, dst string, payload []byte, change func(*Header)) packet.Verdict {
 	s.lan.t.Helper()
@@ -239,7 +242,7 @@ func (s *station) udp(src, dst string, payload []byte, change func(*Header)) pac
 	if p == nil {
 		return v
 	}
-	b := append(wire.AppendUDP(nil, 1000, 2000, len(payload)), payload...)
+	b := append(wire.AppendUDP(nil, 40001, 40002, len(payload)), payload...)
 	wire.UDP(b).FillChecksum(pseudo(&h, len(b)))
 	return s.Node.Send(s.lan.now, p, &h, b)
 }

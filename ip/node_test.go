@@ -68,7 +68,7 @@ func TestUnansweredNeighbour(t *testing.T) {
 		if len(a.errors) != 16 || !a.errors[0].Local || a.errors[0].Kind != HostUnreachable {
 			t.Fatalf("%s: errors %+v", c.name, a.errors)
 		}
-		want := Tuple{addr(c.a), addr(c.b), 1000, 2000}
+		want := Tuple{addr(c.a), addr(c.b), 40001, 40002}
 		if a.errors[0].Tuple != want {
 			t.Errorf("%s: %+v", c.name, a.errors[0].Tuple)
 		}
