@@ -19,6 +19,7 @@ type sender struct {
 
 	nextSend  clock.Time // pacing: nothing before
 	lastSent  clock.Time
+	rate      uint64 // at which data was delivered last, bytes per second
 	maxPacing uint64 // the application's bound, bytes per second; 0: none
 	mss       uint32
 	reduced   uint32 // window that PRR gives, in fast recovery
@@ -86,6 +87,9 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, ece bool, ce uint32) loss.Even
 	}
 	if ece || ce > 0 {
 		x.congested(now, a.Una, flight)
+	}
+	if s.RateInterval > 0 {
+		x.rate = s.RateBytes * uint64(time.Second) / uint64(s.RateInterval)
 	}
 	if s.Delivered > 0 {
 		x.cc.OnAck(x.sample(now, a.Una, &s, ce))

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/tcp/cc"
 )
 
 // Info is what is known of a connection at one moment.
@@ -65,8 +66,10 @@ func (c *Conn) Info() Info {
 	b := &c.sender.board
 	return Info{
 		Tuple: c.tuple, State: c.state,
-		RTT: b.SRTT(), MinRTT: b.MinRTT(), RTO: b.RTO(),
-		Cwnd: uint64(c.sender.cc.Window()), InFlight: uint64(b.Flight()), Pacing: c.sender.cc.Pacing(),
+		Congestion: congestionName(c.opt),
+		RTT:        b.SRTT(), RTTVar: b.RTTVar(), MinRTT: b.MinRTT(), RTO: b.RTO(),
+		Cwnd: uint64(c.sender.cc.Window()), Ssthresh: uint64(c.sender.cc.Threshold()), InFlight: uint64(b.Flight()),
+		Pacing: c.sender.pacing(), DeliveryRate: c.sender.rate, Reordering: b.Reordering(),
 		MSS: c.mss(), PeerMSS: int(c.peerMSS), PathMTU: int(c.segment) + headersLen(&c.tuple),
 		SendWindow: c.edge - c.una, ReceiveWindow: c.rcvAdv - c.rcvNxt,
 		SendScale: c.sndScale, ReceiveScale: c.rcvScale,
@@ -77,6 +80,14 @@ func (c *Conn) Info() Info {
 		FastOpen: c.has(flagFastOpen), BytesAcked: b.Delivered(), BytesReceived: c.received,
 		Retransmits: c.retransmits(), CE: c.marks.arrive,
 	}
+}
+
+// congestionName returns the name of the congestion control that o chooses.
+func congestionName(o *Options) string {
+	if o.Congestion == "" {
+		return cc.Default
+	}
+	return o.Congestion
 }
 
 func (c *Conn) retransmits() uint64 {

@@ -255,6 +255,14 @@ func (b *Board) RTO() time.Duration { return b.rtt.rto() }
 // Backoff is how many times in a row the timer ran out.
 func (b *Board) Backoff() int { return int(b.rtt.backoff) }
 
+// Reordering is by how many segments one was overtaken at most; 0 is that none was.
+func (b *Board) Reordering() uint32 {
+	if !b.reorder.happened {
+		return 0
+	}
+	return b.reorder.furthest/b.opts.MSS + 1
+}
+
 // Delivered is how many bytes have arrived since Init.
 func (b *Board) Delivered() uint64 { return b.delivered }
 

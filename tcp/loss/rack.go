@@ -14,12 +14,12 @@ const reoPersist = 16
 
 // reorder is what a connection knows of reordering on its way (RFC 8985 5.3, 6.2 step 3 and 4).
 type reorder struct {
-	round     uint32 // RACK.dsack_round, with inRound
-	mult      uint8  // RACK.reo_wnd_mult
-	persist   uint8  // RACK.reo_wnd_persist
-	inRound   bool
-	happened  bool // RACK.reordering_seen
-	announced bool // told by Reordered
+	round    uint32 // RACK.dsack_round, with inRound
+	mult     uint8  // RACK.reo_wnd_mult
+	persist  uint8  // RACK.reo_wnd_persist
+	inRound  bool
+	happened bool   // RACK.reordering_seen
+	furthest uint32 // bytes by which a segment was overtaken, at most
 }
 
 // dsack widens the reordering window, at most once a round trip: a retransmission was needless.
@@ -65,6 +65,7 @@ func (k *rack) deliver(now clock.Time, b *Board, r *record, end uint32, a *Ack, 
 		k.high = end
 	} else if r.state&resent == 0 && before(end, n.high) {
 		k.moved = true
+		b.reorder.furthest = max(b.reorder.furthest, n.high-end)
 	}
 	rtt := now.Sub(r.sent)
 	if r.state&resent != 0 {
