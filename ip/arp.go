@@ -61,7 +61,7 @@ func (n *Node) heardARP(e *neighbor, a wire.ARP, target Addr) packet.Verdict {
 	mac := a.SenderMAC()
 	reply := a.Op() == wire.ARPReply && n.local.find(e.key.port, target) != nil && a.TargetMAC() == n.links[e.key.port].MAC
 	switch {
-	case e.state == nudFailed, e.state == nudIncomplete && !reply:
+	case e.state == nudFailed || e.state == nudNew, e.state == nudIncomplete && !reply:
 		return packet.DropNeighbor
 	case e.state == nudIncomplete:
 		n.learned(e, mac, nudReachable)

@@ -93,7 +93,7 @@ func (n *Node) inputNA(port uint8, ip wire.IPv6, na wire.NeighborAdvert) packet.
 		return packet.Deliver
 	}
 	e := n.neigh.find(target, port)
-	if e == nil || e.state == nudFailed {
+	if e == nil || e.state == nudFailed || e.state == nudNew {
 		return packet.DropNeighbor
 	}
 	mac, has := na.TargetMAC()

@@ -24,6 +24,7 @@ type nudState uint8
 
 const (
 	nudFree       nudState = iota
+	nudNew                 // not asked for yet
 	nudIncomplete          // asked for; packets wait
 	nudFailed              // did not answer; packets are refused for a while
 	nudReachable           // heard from lately
@@ -33,7 +34,7 @@ const (
 	nudPermanent           // said by the caller
 )
 
-var nudNames = [...]string{"free", "incomplete", "failed", "reachable", "stale", "delay", "probe", "permanent"}
+var nudNames = [...]string{"free", "new", "incomplete", "failed", "reachable", "stale", "delay", "probe", "permanent"}
 
 func (s nudState) String() string { return nudNames[s] }
 
@@ -41,7 +42,7 @@ func (s nudState) String() string { return nudNames[s] }
 func (s nudState) resolved() bool { return s >= nudReachable }
 
 // waits reports whether the entry is in the list of those that do not answer.
-func (s nudState) waits() bool { return s == nudIncomplete || s == nudFailed }
+func (s nudState) waits() bool { return s == nudNew || s == nudIncomplete || s == nudFailed }
 
 type neighborKey struct {
 	addr Addr
@@ -56,7 +57,6 @@ type neighbor struct {
 	router   bool // RFC 4861 5.1: IsRouter
 	recent   bool // used since the clock hand passed
 	verify   bool // nudProbe because another link address was claimed
-	asked    bool // once at least
 	probes   uint8
 	born     uint64 // epoch in which the slot got its address
 	since    clock.Time
@@ -136,7 +136,7 @@ func (n *Node) neighbor(a Addr, port uint8) *neighbor {
 	t.index[e.key] = i
 	e.path = Path{Port: port, Kind: Unicast, MTU: n.links[port].mtu(a.Is4()), NextHop: a, TTL: n.hopLimit(a, port)}
 	n.links[port].header(&e.path, wire.MAC{}, a.Is4())
-	t.wait(i, nudFailed)
+	t.wait(i, nudNew)
 	return e
 }
 
@@ -254,10 +254,9 @@ func (n *Node) begin(e *neighbor, src Addr) bool {
 	if e.state == nudIncomplete {
 		return true
 	}
-	if e.asked && (n.now.Sub(e.since) < failedTime || !n.neigh.starts.take(n.now, 1)) {
+	if e.state != nudNew && (n.now.Sub(e.since) < failedTime || !n.neigh.starts.take(n.now, 1)) {
 		return false
 	}
-	e.asked = true
 	i := n.neigh.indexOf(e)
 	n.neigh.wait(i, nudIncomplete)
 	e.since, e.probes, e.src = n.now, 0, src
@@ -386,7 +385,7 @@ type NeighborInfo struct {
 	Port   uint8
 	Addr   Addr
 	MAC    wire.MAC // without meaning while incomplete or failed
-	State  string   // incomplete, failed, reachable, stale, delay, probe, permanent
+	State  string   // new, incomplete, failed, reachable, stale, delay, probe, permanent
 	Since  clock.Time
 	Router bool
 	Queued int // packets that wait

@@ -125,3 +125,6 @@ func (n *Node) pick(dst Addr, port uint8) *Route {
 	}
 	return best
 }
+
+// Table returns the routes as they are looked up; others may share it.
+func (n *Node) Table() *Table { return n.table }
