@@ -129,9 +129,14 @@ func TestSACKOfWhatWasNotSent(t *testing.T) {
 	s.run(10*time.Millisecond, time.Millisecond, nil)
 	c := s.accepted[0]
 	for _, b := range []wire.SACKBlock{
-		{Left: c.nxt, Right: c.nxt + 1000}, {Left: c.nxt - 1, Right: c.nxt + 1}, {Left: c.una + 100, Right: c.una + 50},
-		{Left: c.una - 1000, Right: c.una - 500}, {Left: c.una, Right: c.una}, {Left: c.una + 1<<31, Right: c.una + 1<<31 + 5},
-		{Left: c.una - 5, Right: c.nxt + 5}, {Left: 0, Right: 0xffffffff},
+		{Left: c.nxt, Right: c.nxt + 1000},
+		{Left: c.nxt - 1, Right: c.nxt + 1},
+		{Left: c.una + 100, Right: c.una + 50},
+		{Left: c.una - 1000, Right: c.una - 500},
+		{Left: c.una, Right: c.una},
+		{Left: c.una + 1<<31, Right: c.una + 1<<31 + 5},
+		{Left: c.una - 5, Right: c.nxt + 5},
+		{Left: 0, Right: 0xffffffff},
 	} {
 		flight := c.Info().InFlight
 		for range 20 {

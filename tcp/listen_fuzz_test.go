@@ -110,7 +110,7 @@ func (f *fuzzed) near(t ip.Tuple) {
 	k := f.byte()
 	switch k & 3 {
 	case 1:
-		h.Options = wire.AppendTimestamps(wire.AppendNOP(nil, 2), uint32(k), uint32(f.byte()))
+		h.Options = wire.AppendTimestamps(wire.AppendNOP(nil, 2), uint32(k)*16, uint32(f.byte()))
 	case 2:
 		h.Options = (&synOptions{mss: uint16(k) * 8, scaling: true, scale: k & 15, sack: true, timestamps: true, tsVal: uint32(k), fastOpen: k&4 != 0, fastOpenCookie: f.bytes(int(k>>3) & 14)}).appendTo(nil)
 	case 3:
@@ -339,4 +339,3 @@ func TestAnyBytesInAnyState(t *testing.T) {
 		runFuzzed(t, in)
 	}
 }
-
