@@ -1,12 +1,13 @@
 package tcp
 
-// receiveSpace is how many bytes from RCV.NXT on may arrive: the limit less what waits to be read.
+// receiveSpace is how many bytes from RCV.NXT on may arrive: the limit less what waits to be read, as far
+// as a window can say so.
 func (c *Conn) receiveSpace() uint32 {
 	held := uint32(c.Readable())
 	if held >= c.rcvLimit {
 		return 0
 	}
-	return c.rcvLimit - held
+	return min(c.rcvLimit-held, 0xffff<<c.rcvScale)
 }
 
 // receiveEdge returns the right edge of the window to tell the peer. It never moves left (RFC 9293
