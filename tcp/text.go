@@ -23,6 +23,9 @@ func (c *Conn) inputText(now clock.Time, s *Segment) packet.Verdict {
 	v := c.takeText(now, s)
 	if v == packet.Deliver && s.Flags.Has(wire.FlagFIN) {
 		c.noteFIN(s.Seq + s.Len)
+		if s.Len == 0 && c.rcvNxt != s.Seq {
+			c.ackNow() // it lies behind a hole (RFC 5681 4.2)
+		}
 	}
 	c.reachFIN(now)
 	return v

@@ -19,10 +19,12 @@ type sent struct {
 
 // translation maps what a script says to what is on the wire.
 type translation struct {
-	iss    uint32 // local initial sequence number: what the script calls 0
-	hasISS bool
-	ts     uint32 // is added to the script's local timestamps
-	hasTS  bool
+	iss      uint32 // local initial sequence number: what the script calls 0
+	hasISS   bool
+	synAck   uint32 // what the last SYN-ACK acknowledged
+	answered bool   // there was one
+	ts       uint32 // is added to the script's local timestamps
+	hasTS    bool
 }
 
 // encode returns the options of a segment that arrives; ts is added to the timestamps that it echoes.
@@ -76,8 +78,8 @@ func (k *Packet) shift(iss uint32) *Packet {
 // where nothing does. Local timestamps may be early or late by slack.
 func (tr *translation) compare(k *Packet, g *sent, slack uint32) string {
 	s := g.seg
-	if s.Flags().Has(wire.FlagSYN) && k.Flags.Has(wire.FlagSYN) && !tr.hasISS {
-		tr.iss, tr.hasISS = s.Seq()-k.Seq, true
+	if s.Flags().Has(wire.FlagSYN) && k.Flags.Has(wire.FlagSYN) {
+		tr.begin(k, s)
 	}
 	switch {
 	case s.Flags() != k.Flags || s.AE() != k.AE:
@@ -102,6 +104,18 @@ func (tr *translation) compare(k *Packet, g *sent, slack uint32) string {
 		return ""
 	}
 	return tr.compareOptions(k, s, slack)
+}
+
+// begin learns from a SYN, or from a SYN-ACK that answers another SYN than the one before, what the local
+// initial sequence number is.
+func (tr *translation) begin(k *Packet, s wire.TCP) {
+	answer := s.Flags().Has(wire.FlagACK)
+	if !tr.hasISS || answer && tr.answered && s.Ack() != tr.synAck {
+		tr.iss, tr.hasISS = s.Seq()-k.Seq, true
+	}
+	if answer {
+		tr.answered, tr.synAck = true, s.Ack()
+	}
 }
 
 // compareOptions does so for options, in any order and without padding.
