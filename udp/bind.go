@@ -23,6 +23,10 @@ type Socket struct {
 
 	head, tail *node
 	queued     int // memory of the queue and of leases, bytes
+	held       int // of the queue alone
+	shelf      uint8
+	rankNext   *Socket
+	rankPrev   *Socket
 	err        error
 	nextDirty  *Socket
 	hint       uint64

@@ -12,8 +12,8 @@ type Config struct {
 	Groups Groups // nil: no groups can be joined
 	Seed   uint64 // for choosing ports and spreading flows over groups; to be secret
 
-	// Budget bounds the memory of all queues together, in bytes; 0 is DefaultBudget. No socket may
-	// take more than is still free, so that, however many are flooded, room is left for others.
+	// Budget bounds the memory of all queues together, in bytes; 0 is DefaultBudget. When it is
+	// spent, the longest queues make room for the shorter ones.
 	Budget     int64
 	MaxSockets int // 0 is 65536
 
@@ -38,6 +38,7 @@ type Mux struct {
 	sockets int
 	nextID  uint32
 	pool    pool
+	ranking ranking
 	rng     uint64
 	stats   Stats
 
@@ -57,7 +58,7 @@ type Stats struct {
 	Queued   uint64                  // in all queues: multicast may have several for one received
 	Sent     uint64                  // taken by the Output
 	Dropped  [packet.Verdicts]uint64 // received and queued nowhere, by reason
-	Lost     uint64                  // not queued on a socket for want of room, each copy and each of those merged
+	Lost     uint64                  // not queued on a socket for want of room, or dropped from the longest queue to make room
 	Sockets  int                     // open now
 	Memory   int64                   // bytes of queues and leases now
 }

@@ -11,20 +11,17 @@ const maxMerged = 64
 // maxPacket is the most bytes that a Message of merged datagrams has: as many as an IP packet.
 const maxPacket = 65535
 
-// limit returns the memory that the queue may have now: what was asked for, and no more than the Mux
-// has left for all. So n sockets that are flooded share all but one part in n+1 of the budget, and that
-// part stays for the others (Choudhury and Hahne, dynamic queue length thresholds, 1998).
-func (s *Socket) limit() int64 {
-	n := int64(s.opts.ReceiveBuffer)
-	if n == 0 {
-		n = DefaultReceiveBuffer
+// limit returns the memory that the queue and leases may have.
+func (s *Socket) limit() int {
+	if s.opts.ReceiveBuffer == 0 {
+		return DefaultReceiveBuffer
 	}
-	return min(n, s.m.pool.room())
+	return s.opts.ReceiveBuffer
 }
 
 // put copies n bytes of payload, from offset off on, into the queue; false is that there is no room.
 func (s *Socket) put(t *ip.Tuple, d *Datagram, off, n int) bool {
-	if int64(s.queued+sizeOf(n)) > s.limit() {
+	if size := sizeOf(n); s.queued+size > s.limit() || !s.m.makeRoom(s, size) {
 		s.stats.Lost++
 		s.m.stats.Lost++
 		return false
@@ -63,6 +60,8 @@ func (s *Socket) push(x *node) {
 	}
 	s.tail = x
 	s.queued += x.size
+	s.held += x.size
+	s.m.ranking.rank(s)
 }
 
 // pop takes the first datagram out of the queue; its memory still counts until free.
@@ -73,6 +72,8 @@ func (s *Socket) pop() *node {
 		s.tail = nil
 	}
 	x.next = nil
+	s.held -= x.size
+	s.m.ranking.rank(s)
 	return x
 }
 

@@ -1,0 +1,442 @@
+package udp
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+)
+
+func TestTheMostSpecificSocketReceives(t *testing.T) {
+	m, _ := newMux(Config{})
+	share := &Options{Share: true}
+	flow := ip.Tuple{Local: ours, LocalPort: 53, Remote: theirs, RemotePort: 1000}
+	every := bind(t, m, ip.Addr{}, 53, share)
+	every4 := bind(t, m, ip.Unspecified4, 53, share)
+	one := bind(t, m, ours, 53, share)
+	joined := connect(t, m, flow, share)
+	only6 := bind(t, m, ip.Addr{}, 54, &Options{V6Only: true})
+	for _, c := range []struct {
+		local, remote ip.Addr
+		port, from    uint16
+		want          *Socket
+	}{
+		{ours, theirs, 53, 1000, joined},
+		{ours, theirs, 53, 1001, one},
+		{ours, ours2, 53, 1000, one},
+		{ours2, theirs, 53, 1000, every4},
+		{ours6, peer6, 53, 1000, every},
+		{ours6, peer6, 54, 1, only6},
+		{ours, theirs, 54, 1, nil},
+		{ours, theirs, 55, 1, nil},
+	} {
+		v := input(m, c.local, c.port, c.remote, c.from, "x")
+		if c.want == nil {
+			if v != packet.DropNoSocket {
+				t.Errorf("%v:%d: %v", c.local, c.port, v)
+			}
+			continue
+		}
+		if v != packet.Deliver || read(c.want) != "x" {
+			t.Errorf("%v:%d from %v:%d: %v, not where it belongs", c.local, c.port, c.remote, c.from, v)
+		}
+	}
+	joined.Close(0)
+	if input(m, ours, 53, theirs, 1000, "y"); read(one) != "y" {
+		t.Error("a closed socket still receives")
+	}
+}
+
+func TestAddressesInUse(t *testing.T) {
+	share, alone := &Options{Share: true}, &Options{}
+	flow := ip.Tuple{Local: ours, LocalPort: 53, Remote: theirs, RemotePort: 1}
+	for _, c := range []struct {
+		name   string
+		first  func(m *Mux) error
+		second func(m *Mux) error
+		ok     bool
+	}{
+		{"twice", try(ours, alone), try(ours, alone), false},
+		{"any and one", try(ip.Addr{}, alone), try(ours, alone), false},
+		{"one and any", try(ours, alone), try(ip.Addr{}, alone), false},
+		{"two addresses", try(ours, alone), try(ours2, alone), true},
+		{"shared", try(ours, share), try(ours, share), true},
+		{"one shares", try(ours, share), try(ours, alone), false},
+		{"the other shares", try(ours, alone), try(ours, share), false},
+		{"IPv4 and IPv6 alone", try(ip.Unspecified4, alone), try(ip.Addr{}, &Options{V6Only: true}), true},
+		{"IPv4 and both", try(ip.Unspecified4, alone), try(ip.Addr{}, alone), false},
+		{"IPv6 alone and an address of IPv4", try(ip.Addr{}, &Options{V6Only: true}), try(ours, alone), true},
+		{"bound and connected", try(ours, alone), tryConnect(flow, alone), false},
+		{"connected twice", tryConnect(flow, alone), tryConnect(flow, alone), false},
+		{"connected twice and shared", tryConnect(flow, share), tryConnect(flow, share), false},
+		{"connected to two", tryConnect(flow, alone), tryConnect(ip.Tuple{Local: ours, LocalPort: 53, Remote: ours2, RemotePort: 1}, alone), true},
+	} {
+		m, _ := newMux(Config{})
+		if err := c.first(m); err != nil {
+			t.Fatal(c.name, err)
+		}
+		if err := c.second(m); (err == nil) != c.ok || err != nil && !errors.Is(err, ErrInUse) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func try(a ip.Addr, o *Options) func(*Mux) error {
+	return func(m *Mux) error { _, err := m.Bind(a, 53, o, nil); return err }
+}
+
+func tryConnect(t ip.Tuple, o *Options) func(*Mux) error {
+	return func(m *Mux) error { _, err := m.Connect(t, o, nil); return err }
+}
+
+func TestConnectRefusesWhatIsNoFlow(t *testing.T) {
+	m, _ := newMux(Config{})
+	for _, f := range []ip.Tuple{
+		{Remote: theirs, RemotePort: 1},
+		{Local: ours, RemotePort: 1},
+		{Local: ours, Remote: theirs},
+		{Local: ours, Remote: peer6, RemotePort: 1},
+		{Local: ip.Unspecified4, Remote: theirs, RemotePort: 1},
+	} {
+		if _, err := m.Connect(f, nil, nil); !errors.Is(err, ErrAddress) {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+}
+
+func TestPortsAreChosen(t *testing.T) {
+	owned := func(t *ip.Tuple) bool { return t.LocalPort%4 == 1 }
+	m, _ := newMux(Config{PortFirst: 60000, PortLast: 60009, Owns: owned})
+	flow := ip.Tuple{Local: ours, Remote: theirs, RemotePort: 1}
+	for range 3 { // 60001, 60005, 60009
+		s := connect(t, m, flow, nil)
+		if p := s.Tuple().LocalPort; p < 60000 || p > 60009 || p%4 != 1 {
+			t.Errorf("port %d", p)
+		}
+	}
+	if _, err := m.Connect(flow, nil, nil); !errors.Is(err, ErrNoPort) {
+		t.Error(err)
+	}
+	flow.RemotePort = 2 // another peer: the ports serve again
+	connect(t, m, flow, nil)
+	seen := map[uint16]bool{}
+	for range 7 {
+		seen[bind(t, m, ip.Addr{}, 0, nil).Tuple().LocalPort] = true
+	}
+	if len(seen) != 7 || seen[60001] {
+		t.Errorf("ports %v", seen)
+	}
+	if _, err := m.Bind(ip.Addr{}, 0, nil, nil); !errors.Is(err, ErrNoPort) {
+		t.Error(err)
+	}
+}
+
+func TestSocketsAreBounded(t *testing.T) {
+	m, _ := newMux(Config{MaxSockets: 2})
+	a := bind(t, m, ip.Addr{}, 0, nil)
+	connect(t, m, ip.Tuple{Local: ours, Remote: theirs, RemotePort: 1}, nil)
+	if _, err := m.Bind(ip.Addr{}, 0, nil, nil); !errors.Is(err, ErrTooMany) {
+		t.Error(err)
+	}
+	if _, err := m.Connect(ip.Tuple{Local: ours, Remote: theirs, RemotePort: 1}, nil, nil); !errors.Is(err, ErrTooMany) {
+		t.Error(err)
+	}
+	a.Close(0)
+	a.Close(0)
+	bind(t, m, ip.Addr{}, 0, nil)
+	n := 0
+	m.Each(func(*Socket) { n++ })
+	if n != 2 || m.Stats().Sockets != 2 {
+		t.Errorf("%d sockets, %d counted", n, m.Stats().Sockets)
+	}
+}
+
+// TestChecksums: RFC 768 lets IPv4 do without, RFC 8200 8.1 and RFC 6935 let IPv6 only where a socket says so.
+func TestChecksums(t *testing.T) {
+	m, o := newMux(Config{})
+	plain := bind(t, m, ip.Addr{}, 1, nil)
+	tunnel := bind(t, m, ip.Addr{}, 2, &Options{NoChecksum: true})
+	for _, c := range []struct {
+		local, remote ip.Addr
+		port          uint16
+		want          packet.Verdict
+	}{
+		{ours, theirs, 1, packet.Deliver},
+		{ours6, peer6, 1, packet.DropL4Checksum},
+		{ours6, peer6, 2, packet.Deliver},
+	} {
+		v := m.Input(0, &ip.Tuple{Local: c.local, LocalPort: c.port, Remote: c.remote, RemotePort: 9},
+			&Datagram{NoChecksum: true})
+		if v != c.want {
+			t.Errorf("%v:%d: %v, want %v", c.local, c.port, v, c.want)
+		}
+	}
+	for _, s := range []*Socket{plain, tunnel} {
+		s.Write(0, []Message{{Remote: peer6, RemotePort: 9}})
+	}
+	if o.sent[0].NoChecksum || !o.sent[1].NoChecksum {
+		t.Error("checksums are left out where they must not be")
+	}
+	if m.Stats().Dropped[packet.DropL4Checksum] != 1 {
+		t.Error("the drop is not counted")
+	}
+}
+
+func TestInterfaces(t *testing.T) {
+	m, _ := newMux(Config{})
+	share := func(iface uint32) *Options { return &Options{Share: true, Interface: iface} }
+	first := bind(t, m, ours, 1, share(1))
+	rest := bind(t, m, ip.Addr{}, 1, share(0))
+	flow := ip.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 9}
+	joined := connect(t, m, flow, share(3))
+	for _, c := range []struct {
+		iface uint32
+		want  *Socket
+	}{{1, first}, {2, rest}, {3, joined}, {1, first}, {0, rest}} {
+		m.Input(0, &flow, &Datagram{Payload: [][]byte{{'x'}}, Len: 1, Interface: c.iface})
+		if read(c.want) != "x" {
+			t.Errorf("interface %d: not where it belongs", c.iface)
+		}
+	}
+}
+
+func TestInputRefusesLengthsThatCannotBe(t *testing.T) {
+	m, _ := newMux(Config{})
+	bind(t, m, ip.Addr{}, 1, nil)
+	for _, d := range []Datagram{{Len: -1}, {Len: 65528}, {Len: 1, SegmentSize: -1}, {Len: 2000, SegmentSize: 1}} {
+		if v := m.Input(0, &ip.Tuple{Local: ours, LocalPort: 1, Remote: theirs}, &d); v != packet.DropMalformed {
+			t.Errorf("%+v: %v", d, v)
+		}
+	}
+}
+
+func TestICMP(t *testing.T) {
+	m, _ := newMux(Config{})
+	s := connect(t, m, ip.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 2}, nil)
+	other := bind(t, m, ours, 3, nil)
+	for _, c := range []struct {
+		kind ip.ErrorKind
+		want error
+	}{
+		{ip.PortUnreachable, ErrRefused},
+		{ip.ProtoUnreachable, ErrProtocol},
+		{ip.Prohibited, ErrProhibited},
+		{ip.HostUnreachable, nil},
+		{ip.TooBig, nil},
+		{ip.TimeExceeded, nil},
+	} {
+		told := m.ICMP(0, &ip.ICMPError{Kind: c.kind, Tuple: s.Tuple()})
+		if told != (c.want != nil) || s.Readable() != told || !errors.Is(s.TakeErr(), c.want) || s.TakeErr() != nil {
+			t.Errorf("kind %d: told %v", c.kind, told)
+		}
+	}
+	for _, f := range []ip.Tuple{
+		{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 3},
+		{Local: ours, LocalPort: 3, Remote: theirs, RemotePort: 2},
+	} {
+		if m.ICMP(0, &ip.ICMPError{Kind: ip.PortUnreachable, Tuple: f}) || s.Readable() || other.Readable() {
+			t.Errorf("%+v: somebody was told", f)
+		}
+	}
+}
+
+// TestGroups follows RFC 3376 3.1 and RFC 1122 4.1.3.5.
+func TestGroups(t *testing.T) {
+	m, o := newMux(Config{})
+	share := &Options{Share: true}
+	all := bind(t, m, ip.Addr{}, 5, share)
+	some := bind(t, m, ip.Addr{}, 5, share)
+	none := bind(t, m, ip.Addr{}, 5, share)
+	own := bind(t, m, many, 5, share)
+	unicast := bind(t, m, ours, 5, share)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(all.Listen(0, 1, many, false, []ip.Addr{ours2}))
+	must(some.Listen(0, 0, many, true, []ip.Addr{ours2}))
+	must(own.Listen(0, 2, many, false, nil))
+	must(unicast.Listen(0, 0, many, false, nil))
+	for _, c := range []struct {
+		iface  uint32
+		source ip.Addr
+		want   []*Socket
+	}{
+		{1, theirs, []*Socket{all}},
+		{1, ours2, []*Socket{some}},
+		{2, theirs, []*Socket{own}},
+		{2, ours2, []*Socket{some, own}},
+		{3, theirs, nil},
+	} {
+		v := m.Input(0, &ip.Tuple{Local: many, LocalPort: 5, Remote: c.source, RemotePort: 1},
+			&Datagram{Payload: [][]byte{{'x'}}, Len: 1, Interface: c.iface})
+		if (v == packet.Deliver) != (len(c.want) > 0) {
+			t.Errorf("by %d from %v: %v", c.iface, c.source, v)
+		}
+		for _, s := range c.want {
+			if read(s) != "x" {
+				t.Errorf("by %d from %v: socket %d has nothing", c.iface, c.source, s.id)
+			}
+		}
+		for _, s := range []*Socket{all, some, none, own, unicast} {
+			if s.Readable() {
+				t.Errorf("by %d from %v: socket %d has it too", c.iface, c.source, s.id)
+			}
+		}
+	}
+	if err := none.Listen(0, 0, ours, false, nil); !errors.Is(err, ErrNotMulticast) {
+		t.Error(err)
+	}
+	if err := none.Listen(0, 0, many, true, nil); !errors.Is(err, ErrNotMember) {
+		t.Error(err)
+	}
+	must(some.Listen(0, 0, many, true, nil))
+	if include, sources := some.Filter(0, many); !include || sources != nil {
+		t.Error("a group that was left is still wanted")
+	}
+	for _, s := range []*Socket{all, some, none, own, unicast} {
+		s.Close(0)
+	}
+	if len(o.wanted) != 0 {
+		t.Errorf("closed sockets are members: %v", o.wanted)
+	}
+}
+
+func TestBroadcastGoesToEverySocketOfThePort(t *testing.T) {
+	m, _ := newMux(Config{})
+	share := &Options{Share: true}
+	a, b := bind(t, m, ip.Addr{}, 5, share), bind(t, m, ip.Unspecified4, 5, share)
+	one := bind(t, m, ours, 5, share)
+	v := m.Input(0, &ip.Tuple{Local: ip.Broadcast4, LocalPort: 5, Remote: theirs, RemotePort: 1},
+		&Datagram{Payload: [][]byte{{'x'}}, Len: 1, Broadcast: true})
+	if v != packet.Deliver || read(a) != "x" || read(b) != "x" || one.Readable() {
+		t.Error(v)
+	}
+	if s := m.Stats(); s.Received != 1 || s.Queued != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// ear is an Owner that notes what it hears, and may do something.
+type ear struct {
+	events []Events
+	do     func()
+}
+
+func (e *ear) Ready(ev Events) {
+	e.events = append(e.events, ev)
+	if e.do != nil {
+		e.do()
+	}
+}
+
+func TestOwnersAreToldOncePerBurst(t *testing.T) {
+	m, o := newMux(Config{})
+	var a, b ear
+	s, _ := m.Bind(ours, 1, nil, &a)
+	r, _ := m.Bind(ours, 2, nil, &b)
+	for range 3 {
+		input(m, ours, 1, theirs, 9, "x")
+		input(m, ours, 2, theirs, 9, "x")
+	}
+	a.do = func() { r.Close(0) } // before r's owner hears
+	if next := m.Poll(0); len(a.events) != 1 || a.events[0] != Readable || len(b.events) != 0 {
+		t.Errorf("%v %v, next %d", a.events, b.events, next)
+	}
+	a.do = nil
+	o.room = 0
+	if n, v := s.Write(0, []Message{{Remote: theirs, RemotePort: 1}}); n != 0 || v != packet.DropTxFull {
+		t.Errorf("%d, %v", n, v)
+	}
+	m.Poll(0)
+	m.Poll(0)
+	if len(a.events) != 2 || a.events[1] != Writable {
+		t.Errorf("%v", a.events)
+	}
+	late := &ear{}
+	s.SetOwner(late)
+	if m.Poll(0); len(late.events) != 1 || late.events[0] != Readable {
+		t.Errorf("a new owner hears %v", late.events)
+	}
+	late.do = func() { input(m, ours, 1, theirs, 9, "again") }
+	s.SetOwner(late)
+	if next := m.Poll(5); next != 5 {
+		t.Errorf("with news left, the next Poll is at %d", next)
+	}
+}
+
+// TestFloods: one socket is flooded, then many; memory is bounded, and another socket still receives.
+func TestFloods(t *testing.T) {
+	const budget = 1 << 20
+	m, _ := newMux(Config{Budget: budget})
+	big := strings.Repeat("x", 1400)
+	honest := bind(t, m, ours, 9999, nil)
+	for port := range uint16(100) {
+		s := bind(t, m, ours, 1+port, nil)
+		for range 1000 {
+			input(m, ours, 1+port, theirs, 7, big)
+			input(m, ours, 1+port, theirs, 7, "")
+		}
+		if s.Queued() > DefaultReceiveBuffer {
+			t.Fatalf("a socket holds %d bytes", s.Queued())
+		}
+		if v := input(m, ours, 9999, theirs, 1, "honest"); v != packet.Deliver || read(honest) != "honest" {
+			t.Fatalf("with %d sockets flooded: %v", port+1, v)
+		}
+	}
+	if st := m.Stats(); st.Memory > budget || st.Lost == 0 || st.Dropped[packet.DropSocketFull] == 0 {
+		t.Errorf("%+v", st)
+	}
+	m.Each(func(s *Socket) {
+		for read(s) != "" || s.Readable() {
+		}
+	})
+	if st := m.Stats(); st.Memory != 0 || m.pool.kept > spare {
+		t.Errorf("%d bytes are left, %d kept", st.Memory, m.pool.kept)
+	}
+}
+
+func TestEveryDatagramIsAccountedFor(t *testing.T) {
+	m, _ := newMux(Config{Budget: 20_000})
+	bind(t, m, ours, 1, &Options{ReceiveBuffer: 5000})
+	for i := range 100 {
+		input(m, ours, uint16(i%3), theirs, 7, "some data")
+	}
+	st := m.Stats()
+	total := st.Queued
+	for _, n := range st.Dropped {
+		total += n
+	}
+	if total != 100 || st.Received != 100 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestClosingGivesMemoryBack(t *testing.T) {
+	m, _ := newMux(Config{})
+	s := bind(t, m, ours, 1, nil)
+	for range 10 {
+		input(m, ours, 1, theirs, 7, "data")
+	}
+	l, ok := s.Lease(0)
+	if !ok || string(l.Payload()) != "data" {
+		t.Fatal("no lease")
+	}
+	var msg Message
+	l.Describe(&msg)
+	if msg.N != 4 || msg.Remote != theirs || msg.RemotePort != 7 || msg.Local != ours {
+		t.Errorf("%+v", msg)
+	}
+	s.Close(0)
+	if m.Stats().Memory == 0 {
+		t.Error("a lease takes no memory")
+	}
+	l.Release()
+	if n := m.Stats().Memory; n != 0 {
+		t.Errorf("%d bytes are left", n)
+	}
+}
