@@ -60,8 +60,6 @@ func TestProgramsOfLinuxReachTheServices(t *testing.T) {
 				s.nc(addr)
 			}
 			s.curl()
-			s.d.mu.Lock()
-			defer s.d.mu.Unlock()
 		})
 	}
 }
@@ -273,28 +271,78 @@ func TestLinksOfEveryMTU(t *testing.T) {
 // TestEveryOptionOnAndOff: what Linux offers, and what we do, in all the ways that they can meet.
 func TestEveryOptionOnAndOff(t *testing.T) {
 	off := func(name string) map[string]string { return map[string]string{"net.ipv4.tcp_" + name: "0"} }
-	for name, sc := range map[string]siteConfig{
-		"Linux without timestamps": {sysctl: off("timestamps")},
-		"Linux without SACK":       {sysctl: off("sack")},
-		"Linux without scaling":    {sysctl: off("window_scaling")},
-		"Linux without any":        {sysctl: map[string]string{"net.ipv4.tcp_timestamps": "0", "net.ipv4.tcp_sack": "0", "net.ipv4.tcp_window_scaling": "0"}},
-		"Linux asks for ECN":       {sysctl: map[string]string{"net.ipv4.tcp_ecn": "1"}, impair: "ce=1%"},
-		"without timestamps":       {config: func(c *Config) { c.TCP.Options.NoTimestamps = true }},
-		"without SACK":             {config: func(c *Config) { c.TCP.Options.NoSACK = true }, impair: "loss=0.5%"},
-		"without scaling":          {config: func(c *Config) { c.TCP.Options.NoScaling = true }},
-		"without ECN":              {config: func(c *Config) { c.TCP.Options.ECN = tcp.ECNOff }, sysctl: map[string]string{"net.ipv4.tcp_ecn": "1"}},
-		"reno":                     {config: func(c *Config) { c.TCP.Options.Congestion = "reno" }, impair: "loss=0.5%"},
-		"bbr":                      {config: func(c *Config) { c.TCP.Options.Congestion = "bbr" }, impair: "loss=0.5%"},
-		"dctcp":                    {config: func(c *Config) { c.TCP.Options.Congestion = "dctcp" }, sysctl: map[string]string{"net.ipv4.tcp_ecn": "1"}, impair: "ce=1%"},
-		"small buffers":            {config: func(c *Config) { c.TCP.Options.SendBuffer, c.TCP.Options.ReceiveBuffer = 8<<10, 8<<10 }},
+	type check = func(*TCPReport) bool
+	for name, tc := range map[string]struct {
+		siteConfig
+		ok check // of a connection that Linux made
+	}{
+		"as Linux comes": {siteConfig{}, func(r *TCPReport) bool {
+			return r.Timestamps && r.SACK && r.SendScale > 0 && r.RecvScale > 0 && r.MSS == 1448 && r.Congestion == "cubic"
+		}},
+		"Linux without timestamps": {siteConfig{sysctl: off("timestamps")}, func(r *TCPReport) bool { return !r.Timestamps && r.SACK && r.MSS == 1460 }},
+		"Linux without SACK":       {siteConfig{sysctl: off("sack"), impair: "loss=0.5%"}, func(r *TCPReport) bool { return !r.SACK && r.Timestamps }},
+		"Linux without scaling":    {siteConfig{sysctl: off("window_scaling")}, func(r *TCPReport) bool { return r.SendScale == 0 && r.RecvScale == 0 && r.RecvWindow < 1<<16 }},
+		"Linux without any": {
+			siteConfig{sysctl: map[string]string{"net.ipv4.tcp_timestamps": "0", "net.ipv4.tcp_sack": "0", "net.ipv4.tcp_window_scaling": "0"}},
+			func(r *TCPReport) bool { return !r.SACK && !r.Timestamps && r.SendScale == 0 },
+		},
+		"Linux asks for ECN": {
+			siteConfig{sysctl: map[string]string{"net.ipv4.tcp_ecn": "1"}, impair: "ce=1%"}, func(r *TCPReport) bool { return r.ECN },
+		},
+		"without timestamps": {siteConfig{config: func(c *Config) { c.TCP.Options.NoTimestamps = true }}, func(r *TCPReport) bool { return !r.Timestamps && r.SACK }},
+		"without SACK":       {siteConfig{config: func(c *Config) { c.TCP.Options.NoSACK = true }, impair: "loss=0.5%"}, func(r *TCPReport) bool { return !r.SACK }},
+		"without scaling":    {siteConfig{config: func(c *Config) { c.TCP.Options.NoScaling = true }}, func(r *TCPReport) bool { return r.SendScale == 0 && r.RecvScale == 0 }},
+		"without ECN": {
+			siteConfig{config: func(c *Config) { c.TCP.Options.ECN = tcp.ECNOff }, sysctl: map[string]string{"net.ipv4.tcp_ecn": "1"}},
+			func(r *TCPReport) bool { return !r.ECN && !r.AccECN },
+		},
+		"reno": {siteConfig{config: func(c *Config) { c.TCP.Options.Congestion = "reno" }, impair: "loss=0.5%"}, func(r *TCPReport) bool { return r.Congestion == "reno" }},
+		"bbr":  {siteConfig{config: func(c *Config) { c.TCP.Options.Congestion = "bbr" }, impair: "loss=0.5%"}, func(r *TCPReport) bool { return r.Congestion == "bbr" }},
+		"dctcp": {
+			siteConfig{config: func(c *Config) { c.TCP.Options.Congestion = "dctcp" }, sysctl: map[string]string{"net.ipv4.tcp_ecn": "1"}, impair: "ce=1%"},
+			func(r *TCPReport) bool { return r.ECN && r.Congestion == "dctcp" },
+		},
+		"small buffers": {
+			siteConfig{config: func(c *Config) { c.TCP.Options.SendBuffer, c.TCP.Options.ReceiveBuffer = 8<<10, 8<<10 }},
+			func(r *TCPReport) bool { return r.RecvWindow <= 8<<10 },
+		},
+		"small segments": {siteConfig{config: func(c *Config) { c.TCP.Options.MSS = 536 }}, func(r *TCPReport) bool { return r.MSS <= 536 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, "options", sc)
+			s := newSite(t, "options", tc.siteConfig)
+			if r := s.report(); r == nil || !tc.ok(r) {
+				t.Errorf("a connection is %+v", r)
+			}
 			for _, host := range s.hosts() {
 				s.bothWays(host, size(t, 2<<20))
 			}
 		})
 	}
+}
+
+// report returns what we know of a connection that Linux has made, and that has said something.
+func (s *site) report() *TCPReport {
+	s.t.Helper()
+	c, err := s.dial("tcp", net.JoinHostPort(host4, "7"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.WriteString(c, "hello"); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
+		s.t.Fatal(err)
+	}
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) { // the last acknowledgment may be late, or lost
+		for _, one := range s.d.Sockets(Query{Protocol: "tcp", States: []string{"ESTAB"}}).Sockets {
+			if one.Remote.String() == c.LocalAddr().String() && one.Service == "echo" && one.TCP.Acked == 5 && one.TCP.Received == 5 {
+				return one.TCP
+			}
+		}
+	}
+	return nil
 }
 
 // TestLossAndReorderingLoseNothing is the long one of `make interop`.
@@ -307,6 +355,9 @@ func TestLossAndReorderingLoseNothing(t *testing.T) {
 				n /= 8
 			}
 			s.bothWays(host4, n)
+			if c := s.d.Stats().TCP; c["retransmits"] == 0 || c["out_of_order"] == 0 {
+				t.Errorf("the network was a good one: %v", c)
+			}
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package stackd
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -30,14 +29,15 @@ import (
 const (
 	linux4, linux6 = "198.18.9.1", "2001:db8:9::1"
 	host4, host6   = "198.18.9.2", "2001:db8:9::2"
+	kernel4        = "198.18.9.3" // with siteConfig.kernel
 )
 
 // site is a Linux host and one of ours on one link.
 type site struct {
 	t     *testing.T
 	linux *testnet.Namespace
+	ours  *testnet.Namespace
 	d     *Daemon
-	log   bytes.Buffer
 }
 
 // siteConfig says what a site is like. Its zero value is an AF_XDP device with an MTU of 1500.
@@ -83,7 +83,7 @@ func newSite(t *testing.T, name string, sc siteConfig) *site {
 		must(s.linux.Up("eth0", linux6+"/64"))
 	}
 	if sc.kernel {
-		must(ours.Up("st0", "198.18.9.3/24"))
+		must(ours.Up("st0", kernel4+"/24"))
 	}
 	for name, value := range sc.sysctl {
 		must(s.linux.Sysctl(name, value))
@@ -102,9 +102,13 @@ func newSite(t *testing.T, name string, sc siteConfig) *site {
 	if sc.config != nil {
 		sc.config(cfg)
 	}
+	s.ours = ours
 	s.d = runDaemon(t, ours, cfg)
 	return s
 }
+
+// quiet is a log that nobody reads.
+var quiet = slog.New(slog.DiscardHandler)
 
 // mtu sets the MTU of interfaces; 0 leaves it.
 func mtu(t *testing.T, n int, ns *testnet.Namespace, names ...string) {
