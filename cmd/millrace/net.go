@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -93,9 +94,9 @@ func newNetAddr(c *console) *cobra.Command {
 		Short: "List the addresses of a running stack",
 		Long: `List the addresses of a running stack, in the manner of ip addr.
 
---json prints a list of objects: device, mac, mtu, address, origin (static, ra, dhcp, link),
-state (tentative, preferred, deprecated, duplicate), valid_seconds, preferred_seconds (null is for
-ever).`,
+--json prints a list of objects: device, mac, mtu, address, origin, state
+(tentative, preferred, deprecated, duplicate), valid_seconds, preferred_seconds
+(null is for ever).`,
 		Example: `  millrace net addr
   millrace net addr -6 --json`,
 		Args: exactly(),
@@ -120,7 +121,7 @@ func newNetRoute(c *console) *cobra.Command {
 		Long: `List the routes of a running stack, in the manner of ip route.
 
 --json prints a list of objects: to, via (null is on link), device, metric,
-source, origin (static, ra, dhcp, link), reject.`,
+source, origin, reject.`,
 		Example: `  millrace net route
   millrace net route -4`,
 		Args: exactly(),
@@ -153,7 +154,11 @@ manner of ip neigh.
   millrace net neigh --state reachable`,
 		Args: exactly(),
 	}
+	words := []string{"incomplete", "reachable", "stale", "delay", "probe", "failed", "permanent"}
 	newNetControl(c, cmd, func(ctx context.Context, s *stackd.Client, f *netControl) error {
+		if state != "" && !slices.Contains(words, strings.ToLower(state)) {
+			return usage("--state %q: say %s", state, strings.Join(words, ", "))
+		}
 		list, err := s.Neighbors(ctx)
 		if err != nil {
 			return err
@@ -169,8 +174,7 @@ manner of ip neigh.
 		}
 		return nil
 	})
-	words := []string{"incomplete", "reachable", "stale", "delay", "probe", "failed", "permanent"}
-	cmd.Flags().StringVar(&state, "state", "", "only in this state: "+strings.Join(words, ", "))
+	cmd.Flags().StringVar(&state, "state", "", "only in this state, such as reachable or stale")
 	completeWords(cmd, "state", words...)
 	return cmd
 }
@@ -182,15 +186,16 @@ func newNetSockets(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sockets",
 		Short: "List the sockets of a running stack",
-		Long: `List the sockets of a running stack, in the manner of ss: all of them, or those that the
-flags choose. Half-open connections and those in TIME-WAIT are records, not sockets: net stats
-counts them.
+		Long: `List the sockets of a running stack, in the manner of ss: all of them, or those
+that the flags choose. Half-open connections and those in TIME-WAIT are records,
+not sockets: net stats counts them.
 
-States: listen, syn-sent, syn-recv, estab, fin-wait-1, fin-wait-2, close-wait, closing, last-ack,
-time-wait, unconn; connected is all of TCP but listen.
+States: listen, syn-sent, syn-recv, estab, fin-wait-1, fin-wait-2, close-wait,
+closing, last-ack, time-wait, unconn; connected is all of TCP but listen.
 
---json prints one object: sockets (list of protocol, state, receive_queue, send_queue, local, remote,
-loop, service, tcp), more (that --limit leaves out). tcp is what --info shows.`,
+--json prints one object: sockets (list of protocol, state, receive_queue,
+send_queue, local, remote, loop, service, tcp), more (how many --limit leaves
+out). tcp is what --info shows.`,
 		Example: `  millrace net sockets -t --state established
   millrace net sockets -i --port 5201
   millrace net sockets --json | jq -r '.sockets[].remote'`,
@@ -244,8 +249,8 @@ func newNetStats(c *console) *cobra.Command {
 	return newNetControl(c, &cobra.Command{
 		Use:   "stats",
 		Short: "Show the counters of a running stack",
-		Long: `Show the counters of a running stack since its start: packets, and why any were dropped; TCP; UDP;
-devices; services; and the engine.
+		Long: `Show the counters of a running stack since its start: packets, and why any were
+dropped; TCP; UDP; devices; services; and the engine.
 
 --json prints one object: version, started, packets, tcp, udp, devices, services, engine.`,
 		Example: `  millrace net stats

@@ -13,6 +13,7 @@ import (
 var verbs = []string{
 	"", "bench", "bench kern", "doctor", "forward", "gateway", "gateway check", "gateway reload", "gateway status",
 	"gateway drain", "gateway undrain", "gateway weight", "gateway connections", "gateway announce", "gateway stop", "man", "replay", "version",
+	"stack", "stack up", "stack down", "net", "net addr", "net route", "net neigh", "net sockets", "net stats",
 }
 
 func TestHelpIsAsRecorded(t *testing.T) {
@@ -79,6 +80,22 @@ func TestWrongCommandLinesAreExplainedInOneLine(t *testing.T) {
 		{"gateway drain web", "BACKEND is missing"},
 		{"gateway connections --client x", `--client "x": say an address or a prefix`},
 		{"gateway connections --limit -1", "--limit -1"},
+		{"stack pu", `no verb "pu", did you mean up?`},
+		{"stack up", "no device: name one with --dev, or a configuration file with -c"},
+		{"stack up eth1", `"eth1" is one argument too many`},
+		{"stack up --dev eth1:dpdk", `no driver "dpdk"; say auto, afxdp, afpacket or tap`},
+		{"stack up --dev eth1 --addr 198.18.0.2", "the prefix length is missing"},
+		{"stack up --dev eth1 --addr 198.18.0.255/24", "broadcast address"},
+		{"stack up --addr 198.18.0.2/24 --dev a --dev b", "it is not clear on which device"},
+		{"stack up --dev eth1 --addr 198.18.0.2/24 --route default", "say NETWORK=GATEWAY"},
+		{"stack up --dev eth1 --addr 198.18.0.2/24 --route 198.19.0.1/16=198.18.0.1", "is no network"},
+		{"stack up --dev eth1 --addr 198.18.0.2/24 --engine gpu", `no engine "gpu"`},
+		{"net adr", `no verb "adr", did you mean addr?`},
+		{"net sockets --state x", `--state "x": say listen`},
+		{"net sockets -t -u", "tcp udp"},
+		{"net addr -4 -6", "ipv4 ipv6"},
+		{"net sockets --limit -1", "--limit -1"},
+		{"net neigh --state x", `--state "x": say incomplete`},
 		{"version x", `unknown command "x"`},
 		{"doctor --jsn", "did you mean --json?"},
 	} {
@@ -121,6 +138,15 @@ func TestExitCodesTellFailureFromUsageFromConfiguration(t *testing.T) {
 		{"gateway check --json -c " + conf, exitConfig, ""},
 		{"gateway status --socket /nonexistent/gw.sock", exitFailure, "no gateway is running there"},
 		{"gateway -c /nonexistent/gw.yaml", exitConfig, "no such file"},
+		{"stack up -c " + conf, exitConfig, conf + ":1:1: unknown key \"frobnicate\""},
+		{"stack up --check -c " + conf, exitConfig, "wrong configuration"},
+		{"stack up --check --json -c " + conf, exitConfig, ""},
+		{"stack up -c /nonexistent/stack.yaml", exitConfig, "no such file"},
+		{"stack up --socket= --dev nonexistent0 --addr 198.18.0.2/24", exitFailure, `there is no interface "nonexistent0"`},
+		{"stack up --dev eth1", exitUsage, "eth1 has no address"},
+		{"stack up --check --dev eth1 --addr 198.18.0.2/24", exitOK, ""},
+		{"stack down --socket /nonexistent/x.sock", exitFailure, "no stack is running there"},
+		{"net sockets --socket /nonexistent/x.sock", exitFailure, "no stack is running there"},
 		{"man --dir /proc/nonexistent", exitFailure, "manual pages"},
 	} {
 		code, _, err := run(strings.Fields(tc.args)...)

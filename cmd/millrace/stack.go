@@ -80,8 +80,8 @@ func newStackUp(c *console) *cobra.Command {
 	}
 	fl := cmd.Flags()
 	fl.StringVarP(&f.config, "config", "c", "", "configuration file")
-	fl.StringArrayVar(&f.devices, "dev", nil, "interface to serve on, with its driver after a colon")
-	fl.Var(&addrFlag{&f}, "addr", "address of the --dev before it, or of the only one: 198.18.0.2/24; also dhcp, slaac")
+	fl.StringArrayVar(&f.devices, "dev", nil, "interface to serve on, its driver after a colon")
+	fl.Var(&addrFlag{&f}, "addr", "address of the --dev before it: 198.18.0.2/24, dhcp, slaac")
 	fl.StringArrayVar(&f.routes, "route", nil, "route: NETWORK=GATEWAY, or default=GATEWAY")
 	fl.StringVar(&f.engine, "engine", "", "what looks at the headers: cpu, cuda or auto (default: as the file says)")
 	fl.StringVar(&f.socket, "socket", stackd.DefaultSocket, "control socket; \"\" is none")
@@ -110,7 +110,7 @@ type addrFlag struct{ f *stackFlags }
 func (a *addrFlag) String() string { return "" }
 
 // Type implements pflag.Value.
-func (a *addrFlag) Type() string { return "stringArray" }
+func (a *addrFlag) Type() string { return "address" }
 
 // Set implements pflag.Value.
 func (a *addrFlag) Set(text string) error {

@@ -143,6 +143,10 @@ func (st *stream) interrupt() {
 	st.conn.Conn.Close()
 }
 
+// catchUp is how much of the time that a sender was held up it makes good: more would be a burst that
+// overruns the receiver's buffer, and be taken for a loss of the network.
+const catchUp = 5 * time.Millisecond
+
 // pacer spreads bytes over time.
 type pacer struct {
 	rate  float64 // bytes per second; 0 is no limit
@@ -168,6 +172,7 @@ func (p *pacer) wait(stop <-chan struct{}) bool {
 			ahead = time.Duration((p.sent/p.rate)*float64(time.Second)) - time.Since(p.begun)
 		}
 		if ahead <= 0 {
+			p.begun = p.begun.Add(max(0, -ahead-catchUp))
 			return true
 		}
 		time.Sleep(min(ahead, 50*time.Millisecond))
