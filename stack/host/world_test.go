@@ -35,6 +35,8 @@ type setting struct {
 	frameSize int
 	frames    int // of each loop; 0 is 4096
 	wrap      func(pmd.Driver) pmd.Driver
+	both      bool // wrap the drivers of host b too
+	engine    gpukern.Config
 	tcp       tcp.Config
 	slots     int
 }
@@ -61,11 +63,15 @@ func newWorld(t testing.TB, s setting) *world {
 		da, db, err := pmd.NewMemory(pmd.MemoryConfig{A: pa, B: pb, MTU: s.mtu, Slots: s.slots})
 		w.must(err)
 		w.hold = append(w.hold, pa, pb, da, db)
-		ends[0][i] = w.loop(w.worsen(da, pa, &s, i), pa)
+		ends[0][i] = w.loop(w.worsen(da, pa, &s, i), pa, &s)
 		if s.cross {
 			i = (i + 1) % s.loops
 		}
-		ends[1][i] = w.loop(db, pb)
+		if s.both {
+			ends[1][i] = w.loop(s.wrap(db), pb, &s)
+		} else {
+			ends[1][i] = w.loop(db, pb, &s)
+		}
 	}
 	w.a = w.host(ends[0], &s, 1)
 	w.b = w.host(ends[1], &s, 2)
@@ -94,9 +100,9 @@ func (w *world) worsen(d pmd.Driver, pool *ring.Pool, s *setting, i int) pmd.Dri
 	return d
 }
 
-func (w *world) loop(d pmd.Driver, pool *ring.Pool) stack.Config {
+func (w *world) loop(d pmd.Driver, pool *ring.Pool, s *setting) stack.Config {
 	return stack.Config{
-		Ports: []pmd.Driver{d}, Pool: pool, Engine: gpukern.NewCPU(gpukern.Config{}),
+		Ports: []pmd.Driver{d}, Pool: pool, Engine: gpukern.NewCPU(s.engine),
 		Now: func() clock.Time { return w.now },
 	}
 }
