@@ -1,0 +1,386 @@
+package host
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/stack"
+	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
+)
+
+// bench is one host whose wire ends at the test, which sends any frames and sees what comes back.
+type bench struct {
+	*world
+	h    *Host
+	far  *pmd.Memory
+	pool *ring.Pool
+	rx   *packet.Batch
+	sent int
+}
+
+var farMAC = wire.MAC{2, 0, 0, 0, 0, 0xA}
+
+func newBench(t testing.TB, engine gpukern.Config) *bench {
+	t.Helper()
+	w := &world{t: t, now: clock.Time(time.Hour)}
+	var err error
+	w.arena, err = ring.NewArena(ring.ArenaConfig{Frames: 2048, Huge: ring.HugeOff})
+	w.must(err)
+	t.Cleanup(func() { w.arena.Close() })
+	b := &bench{world: w, rx: packet.NewBatch(w.arena.View(), 512)}
+	b.pool, _ = w.arena.Cut(1024)
+	near, _ := w.arena.Cut(1024)
+	var drv *pmd.Memory
+	b.far, drv, err = pmd.NewMemory(pmd.MemoryConfig{A: b.pool, B: near})
+	w.must(err)
+	s := setting{engine: engine}
+	w.a = w.host([]stack.Config{w.loop(drv, near, &s)}, &s, 1)
+	w.b = &Group{}
+	w.hold = append(w.hold, b.pool, near, b.far, drv)
+	b.h = w.a.Hosts[0]
+	for _, p := range []struct{ us, them string }{{"198.18.0.1", "198.18.0.2"}, {"2001:db8::1", "2001:db8::2"}} {
+		_ = p
+	}
+	w.must(w.a.AddAddr(0, addrA4, ip.Static, true))
+	w.must(w.a.AddAddr(0, addrA6, ip.Static, true))
+	w.must(w.a.AddNeighbor(0, ip.From(addrB4.Addr()), farMAC))
+	w.must(w.a.AddNeighbor(0, ip.From(addrB6.Addr()), farMAC))
+	b.turns()
+	return b
+}
+
+// inject sends a frame in pieces of the given lengths; the last piece has the rest.
+func (b *bench) inject(frame []byte, cuts ...int) {
+	b.t.Helper()
+	batch := packet.NewBatch(b.arena.View(), 64)
+	for len(frame) > 0 {
+		n := min(len(frame), 1900)
+		if len(cuts) > 0 {
+			n, cuts = min(n, cuts[0]), cuts[1:]
+		}
+		off, ok := b.pool.Get()
+		if !ok {
+			b.t.Fatal("no frame")
+		}
+		d := packet.Desc{Off: off + 100, Len: uint16(n)}
+		copy(b.arena.Bytes(&d), frame[:n])
+		if frame = frame[n:]; len(frame) > 0 {
+			d.Flags = packet.FlagMore
+		}
+		batch.Append(d)
+	}
+	if n, err := b.far.Tx(b.now, batch); err != nil || n != batch.Len() {
+		b.t.Fatalf("sent %d of %d, %v", n, batch.Len(), err)
+	}
+	b.sent++
+}
+
+// turns has the host make a few turns and returns the frames that it sent.
+func (b *bench) turns() (out [][]byte) {
+	b.t.Helper()
+	for range 4 {
+		b.h.Loop.Poll(b.now)
+		b.now += 1000
+	}
+	_, err := b.far.Rx(b.now, b.rx)
+	b.must(err)
+	for i := 0; i < len(b.rx.D); {
+		var f []byte
+		for n := pmd.Chain(b.rx.D[i:]); n > 0; n-- {
+			f = append(f, b.rx.Bytes(i)...)
+			b.pool.Put(b.rx.D[i].Off)
+			i++
+		}
+		out = append(out, f)
+	}
+	b.rx.Reset()
+	return out
+}
+
+// packetTo returns a frame from the far end.
+func packetTo(v4 bool, proto uint8, l4 []byte) []byte {
+	f := wire.AppendEthernet(nil, wire.MAC{2, 0, 0, 0, 0, 0xB}, farMAC, wire.EtherTypeIPv6)
+	if v4 {
+		wire.Ethernet(f).SetEtherType(wire.EtherTypeIPv4)
+		f = wire.AppendIPv4(f, &wire.IPv4Header{Src: addrB4.Addr().As4(), Dst: addrA4.Addr().As4(), Proto: proto, TTL: 64, TOS: 2, PayloadLen: len(l4)})
+		wire.IPv4(f[wire.EthernetLen:]).FillChecksum()
+	} else {
+		f = wire.AppendIPv6(f, &wire.IPv6Header{Src: addrB6.Addr().As16(), Dst: addrA6.Addr().As16(), NextHeader: proto, HopLimit: 64, TrafficClass: 2, PayloadLen: len(l4)})
+	}
+	return append(f, l4...)
+}
+
+func pseudoTo(v4 bool, proto uint8, n int) uint32 {
+	if v4 {
+		return wire.PseudoHeader4(addrB4.Addr().As4(), addrA4.Addr().As4(), proto, uint32(n))
+	}
+	return wire.PseudoHeader6(addrB6.Addr().As16(), addrA6.Addr().As16(), proto, uint32(n))
+}
+
+func segmentTo(v4 bool, h wire.TCPHeader, payload []byte) []byte {
+	seg := wire.TCP(append(wire.AppendTCP(nil, &h), payload...))
+	seg.FillChecksum(pseudoTo(v4, wire.ProtoTCP, len(seg)))
+	return packetTo(v4, wire.ProtoTCP, seg)
+}
+
+func datagramTo(v4 bool, src, dst uint16, payload []byte) []byte {
+	u := wire.UDP(append(wire.AppendUDP(nil, src, dst, len(payload)), payload...))
+	u.FillChecksum(pseudoTo(v4, wire.ProtoUDP, len(u)))
+	return packetTo(v4, wire.ProtoUDP, u)
+}
+
+// reader is a UDP socket's owner that takes what comes.
+type inbox struct {
+	b    *bench
+	s    *udp.Socket
+	got  [][]byte
+	msgs []udp.Message
+}
+
+func (x *inbox) Ready(udp.Events) {
+	for {
+		var buf [70000]byte
+		m := []udp.Message{{Buffers: [][]byte{buf[:]}}}
+		if n := x.s.Read(x.b.now, m); n == 0 {
+			return
+		}
+		x.got = append(x.got, bytes.Clone(buf[:m[0].N]))
+		m[0].Buffers = nil
+		x.msgs = append(x.msgs, m[0])
+	}
+}
+
+func (b *bench) bind(port uint16, o *udp.Options) *inbox {
+	b.t.Helper()
+	x := &inbox{b: b}
+	b.must(b.h.do(func(now clock.Time, h *Host) error {
+		var err error
+		x.s, err = h.UDP.Bind(ip.Addr{}, port, o, x)
+		return err
+	}))
+	return x
+}
+
+// engines are those that verify checksums and those that do not look.
+var engines = map[string]gpukern.Config{"verifying": {}, "blind": {Ops: gpukern.OpParse | gpukern.OpHash}}
+
+func TestChecksumsAreVerifiedWhoeverLooks(t *testing.T) {
+	for name, engine := range engines {
+		for _, v4 := range []bool{true, false} {
+			if name == "blind" && v4 {
+				continue // such an engine vouches for no IPv4 header either
+			}
+			b := newBench(t, engine)
+			x := b.bind(9, nil)
+			r := rand.New(rand.NewPCG(1, 2))
+			good := 0
+			for i := range 60 {
+				f := datagramTo(v4, 5, 9, text(1+r.IntN(3000), uint64(i)))
+				wrong := i%3 == 0
+				if wrong {
+					f[len(f)-1-r.IntN(8)] ^= 1 << r.IntN(8)
+				} else {
+					good++
+				}
+				if i%2 == 0 {
+					b.inject(f, 60+r.IntN(200), 1+r.IntN(200), 1+r.IntN(200))
+				} else if len(f) < 1900 {
+					b.inject(f)
+				} else {
+					b.inject(f, 1001)
+				}
+				b.turns()
+			}
+			s := b.h.Loop.Stats()
+			if len(x.got) != good || int(s.Dropped[packet.DropL4Checksum]) != 60-good {
+				t.Errorf("%s, IPv4 %v: %d of %d came, %+v", name, v4, len(x.got), good, s)
+			}
+			b.balance()
+		}
+	}
+}
+
+// balance holds the books of the one host against each other.
+func (b *bench) balance() {
+	b.t.Helper()
+	s := b.h.Loop.Stats()
+	if s.InFlight() != 0 || int(s.Received) != b.sent {
+		b.t.Errorf("%d sent: %+v", b.sent, s)
+	}
+	b.must(ring.Audit(b.arena, b.hold...))
+}
+
+func TestDatagramsOfABurstAreMerged(t *testing.T) {
+	for _, v4 := range []bool{true, false} {
+		b := newBench(t, gpukern.Config{})
+		x := b.bind(9, &udp.Options{GRO: true})
+		sizes := []int{100, 100, 100, 40, 100, 200, 200}
+		var want []byte
+		for i, n := range sizes {
+			p := text(n, uint64(i))
+			want = append(want, p...)
+			b.inject(datagramTo(v4, 5, 9, p))
+		}
+		b.turns()
+		if got := bytes.Join(x.got, nil); !bytes.Equal(got, want) {
+			t.Errorf("%d bytes came, want %d", len(got), len(want))
+		}
+		if len(x.msgs) != 3 || x.msgs[0].SegmentSize != 100 || x.msgs[0].N != 340 || x.msgs[2].SegmentSize != 200 || x.msgs[2].N != 400 {
+			t.Errorf("IPv4 %v: %+v", v4, x.msgs)
+		}
+		if m := x.msgs[0]; m.TTL != 64 || m.TOS != 2 || m.Interface != 1 || m.RemotePort != 5 || m.Remote.Is4() != v4 {
+			t.Errorf("%+v", m)
+		}
+		b.balance()
+	}
+}
+
+func TestWhatNobodyListensToIsAnswered(t *testing.T) {
+	for _, v4 := range []bool{true, false} {
+		b := newBench(t, gpukern.Config{})
+		head := wire.EthernetLen + wire.IPv6Len
+		unreachable := uint8(wire.ICMPv6Unreachable)
+		if v4 {
+			head, unreachable = wire.EthernetLen+wire.IPv4Len, wire.ICMPUnreachable
+		}
+		b.inject(segmentTo(v4, wire.TCPHeader{SrcPort: 5, DstPort: 99, Seq: 7, Flags: wire.FlagSYN, Window: 1}, nil))
+		out := b.turns()
+		if len(out) != 1 || wire.TCP(out[0][head:]).Flags() != wire.FlagRST|wire.FlagACK || wire.TCP(out[0][head:]).Ack() != 8 {
+			t.Errorf("IPv4 %v: to a segment %x", v4, out)
+		}
+		b.inject(datagramTo(v4, 5, 99, []byte("anybody?")))
+		out = b.turns()
+		if len(out) != 1 || out[0][head] != unreachable || !bytes.Contains(out[0], []byte("anybody?")) {
+			t.Errorf("IPv4 %v: to a datagram %x", v4, out)
+		}
+		s := b.h.Loop.Stats()
+		if s.Dropped[packet.DropNoSocket] != 2 {
+			t.Errorf("%+v", s)
+		}
+		b.balance()
+	}
+}
+
+func TestPaddingIsNoPayload(t *testing.T) {
+	b := newBench(t, gpukern.Config{})
+	x := b.bind(9, nil)
+	f := append(datagramTo(true, 5, 9, []byte("ab")), make([]byte, 16)...)
+	b.inject(f)
+	b.inject(f, 50)
+	b.turns()
+	if len(x.got) != 2 || string(x.got[0]) != "ab" || string(x.got[1]) != "ab" {
+		t.Errorf("%q", x.got)
+	}
+	b.balance()
+}
+
+func TestWhatIsNotForThisHostIsDropped(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(f []byte)
+		why    packet.Verdict
+	}{
+		"to another link address": {func(f []byte) { f[5]++ }, packet.DropNotOurs},
+		"to another address":      {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetDst([4]byte{198, 18, 0, 77}); refill(f) }, packet.DropNotOurs},
+		"from the loopback":       {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{127, 0, 0, 1}); refill(f) }, packet.DropDenied},
+		"from a group":            {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{224, 0, 0, 9}); refill(f) }, packet.DropDenied},
+		"from everybody":          {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{255, 255, 255, 255}); refill(f) }, packet.DropDenied},
+		"from ourselves":          {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc(ip.Dst()); refill(f) }, packet.DropDenied},
+		"with a broken IP header": {func(f []byte) { f[14+8]++ }, packet.DropIPChecksum},
+		"with a short UDP length": {func(f []byte) { wire.UDP(f[34:]).SetLen(7) }, packet.DropMalformed},
+	} {
+		b := newBench(t, gpukern.Config{})
+		x := b.bind(9, nil)
+		f := datagramTo(true, 5, 9, []byte("payload"))
+		c.change(f)
+		b.inject(f)
+		b.turns()
+		if s := b.h.Loop.Stats(); len(x.got) != 0 || s.Dropped[c.why] != 1 {
+			t.Errorf("%s: %d came, %+v", name, len(x.got), s.Dropped)
+		}
+		b.balance()
+	}
+}
+
+// refill makes the checksums of a UDP packet over IPv4 right.
+func refill(f []byte) {
+	q := wire.IPv4(f[wire.EthernetLen:])
+	q.FillChecksum()
+	wire.UDP(q.Payload()).FillChecksum(q.Pseudo())
+}
+
+func TestEchoIsAnswered(t *testing.T) {
+	b := newBench(t, gpukern.Config{})
+	m := wire.ICMP(append(wire.AppendICMP(nil, wire.ICMPEcho, 0, 0x00010002), "ping"...))
+	m.FillChecksum()
+	b.inject(packetTo(true, wire.ProtoICMP, m))
+	out := b.turns()
+	if len(out) != 1 || wire.ICMP(out[0][34:]).Type() != wire.ICMPEchoReply || string(out[0][42:46]) != "ping" {
+		t.Errorf("%x", out)
+	}
+	b.balance()
+}
+
+// TestABurstIsHandledWithoutAllocation has a host take and answer bursts of several flows.
+func TestABurstIsHandledWithoutAllocation(t *testing.T) {
+	b := newBench(t, gpukern.Config{})
+	x := b.bind(9, nil)
+	x.s.Close(b.now)
+	frames := [][]byte{}
+	for i := range 16 {
+		frames = append(frames, segmentTo(i%2 == 0, wire.TCPHeader{SrcPort: uint16(i), DstPort: 99, Seq: 7, Flags: wire.FlagACK, Ack: 3}, []byte("x")))
+	}
+	batch := packet.NewBatch(b.arena.View(), 64)
+	if n := testing.AllocsPerRun(200, func() {
+		for _, f := range frames {
+			off, _ := b.pool.Get()
+			d := packet.Desc{Off: off + 100, Len: uint16(len(f))}
+			copy(b.arena.Bytes(&d), f)
+			batch.Append(d)
+		}
+		n, _ := b.far.Tx(b.now, batch)
+		batch.Consume(n)
+		b.sent += n
+		b.h.Loop.Poll(b.now)
+		b.now += 1000
+		b.h.Loop.Poll(b.now)
+		_, _ = b.far.Rx(b.now, b.rx)
+		b.pool.PutBatch(b.rx)
+	}); n != 0 {
+		t.Errorf("%v allocations for a burst", n)
+	}
+	b.balance()
+}
+
+// FuzzHandle has any bytes come as a frame, in any pieces.
+func FuzzHandle(f *testing.F) {
+	f.Add(datagramTo(true, 5, 9, []byte("payload")), uint16(40))
+	f.Add(segmentTo(false, wire.TCPHeader{SrcPort: 5, DstPort: 7, Flags: wire.FlagSYN}, nil), uint16(0))
+	f.Add(packetTo(true, wire.ProtoICMP, wire.AppendICMP(nil, wire.ICMPEcho, 0, 1)), uint16(0))
+	f.Add(packetTo(false, wire.ProtoFragment, make([]byte, 24)), uint16(70))
+	f.Fuzz(func(t *testing.T, frame []byte, cut uint16) {
+		if len(frame) == 0 || len(frame) > 20_000 {
+			return
+		}
+		b := newBench(t, gpukern.Config{})
+		b.bind(9, nil)
+		b.listen(b.a, 7, true)
+		for range 3 {
+			if cut > 0 {
+				b.inject(frame, int(cut))
+			} else {
+				b.inject(frame)
+			}
+		}
+		b.turns()
+		b.balance()
+	})
+}
