@@ -103,10 +103,10 @@ type Node struct {
 	base  timerBase
 
 	table    *Table
-	epoch    uint64 // counts changes that end paths
-	routesAt uint64 // epoch in which routes or addresses changed last
-	loop     Path   // to this host
-	scratch  Path   // to groups and everybody
+	epoch    uint64  // counts changes that end paths
+	routesAt uint64  // epoch in which routes or addresses changed last
+	loop     [2]Path // to this host, by IPv6 and by IPv4
+	scratch  Path    // to groups and everybody
 
 	local   locals
 	neigh   neighbors
@@ -203,7 +203,9 @@ func New(cfg Config) *Node {
 	n.errors = newBucket(cfg.ErrorRate, errorBurst, cfg.Now)
 	n.startTimers()
 	n.setTable(NewTable(nil))
-	n.loop = Path{Port: LoopPort, Resolved: true, Kind: Unicast, MTU: cfg.LoopMTU, TTL: defaultTTL}
+	for v := range n.loop {
+		n.loop[v] = Path{Port: LoopPort, Resolved: true, Kind: Unicast, MTU: cfg.LoopMTU, TTL: defaultTTL}
+	}
 	n.Serve(wire.ProtoTCP, true)
 	n.Serve(wire.ProtoUDP, true)
 	n.startLinks()

@@ -24,7 +24,7 @@ type Ref uint64
 
 const (
 	refShift = 48
-	loopSlot = 0xffff
+	loopSlot = 0xfffe // of IPv6; that of IPv4 is the next
 )
 
 // Path is the way to a destination: what every packet to one next hop has in common. A path with a
@@ -56,9 +56,14 @@ func (n *Node) route(dst, src Addr, port uint8) (*Path, packet.Verdict) {
 	}
 	switch {
 	case port == LoopPort || n.own(dst):
-		n.loop.Ref = Ref(loopSlot<<refShift | n.epoch)
-		n.loop.Header = loopHeader(dst.Is4())
-		return &n.loop, packet.Forward
+		v := uint64(0)
+		if dst.Is4() {
+			v = 1
+		}
+		p := &n.loop[v]
+		p.Ref = Ref((loopSlot+v)<<refShift | n.epoch)
+		p.Header = loopHeader(dst.Is4())
+		return p, packet.Forward
 	case dst.Multicast() || dst == Broadcast4 || n.directed(dst, port):
 		return n.wide(dst, src, port)
 	}
@@ -145,11 +150,11 @@ func (n *Node) widePort(dst, src Addr, port uint8) uint8 {
 // of the path.
 func (n *Node) Path(now clock.Time, r Ref) *Path {
 	n.enter(now)
-	if r>>refShift == loopSlot {
+	if r>>refShift >= loopSlot {
 		if uint64(r)&(1<<refShift-1) < n.routesAt {
 			return nil
 		}
-		return &n.loop
+		return &n.loop[r>>refShift-loopSlot]
 	}
 	e := n.byRef(r)
 	if e == nil {

@@ -1,0 +1,154 @@
+package host
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/udp"
+)
+
+func TestSegmentsLongerThanAFrameTravelInChains(t *testing.T) {
+	w := newWorld(t, setting{mtu: 9000})
+	w.exchange(text(2<<20, 4), 20*time.Second)
+	a, b := w.settle()
+	if a.TotalDropped()+b.TotalDropped() != unasked(&a)+unasked(&b) || a.ReceivedBytes/a.Received < 5000 {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+}
+
+func TestASmallTransmitRingLosesNothing(t *testing.T) {
+	w := newWorld(t, setting{slots: 16})
+	w.exchange(text(1<<20, 5), 60*time.Second)
+	a, b := w.settle()
+	if a.TotalDropped()+b.TotalDropped() != unasked(&a)+unasked(&b) {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+}
+
+func TestAHostTalksToItself(t *testing.T) {
+	for _, loops := range []int{1, 2} {
+		w := newWorld(t, setting{loops: loops})
+		w.listen(w.a, 7, true)
+		var all []*sock
+		data := text(200<<10, 6)
+		for i := range w.a.Hosts {
+			all = append(all, w.dial(w.a, i, addrA4, addrA4, 7), w.dial(w.a, i, addrA6, addrA6, 7))
+		}
+		for _, s := range all {
+			s.send, s.shut = data, true
+		}
+		w.run(30*time.Second, func() bool {
+			for _, s := range all {
+				if !s.fin {
+					return false
+				}
+			}
+			return true
+		})
+		for i, s := range all {
+			if !bytes.Equal(s.got, data) {
+				t.Errorf("%d loops, connection %d: %d of %d bytes, %v %v", loops, i, len(s.got), len(data), s.c.State(), s.c.Err())
+			}
+			s.c.Close(w.now)
+		}
+		a, _ := w.settle()
+		if a.TotalDropped() != unasked(&a) || a.Originated < 300 {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
+// packets is a UDP socket of a world.
+type packets struct {
+	w   *world
+	s   *udp.Socket
+	got [][]byte
+	of  []udp.Message
+}
+
+func (p *packets) Ready(udp.Events) {
+	for {
+		buf := make([]byte, 1<<16)
+		m := []udp.Message{{Buffers: [][]byte{buf}}}
+		if p.s.Read(p.w.now, m) == 0 {
+			return
+		}
+		p.got, p.of = append(p.got, buf[:m[0].N]), append(p.of, m[0])
+	}
+}
+
+// bind opens a socket on every loop, as sockets are.
+func (w *world) bind(g *Group, port uint16) (all []*packets) {
+	w.t.Helper()
+	w.must(g.Each(func(now clock.Time, h *Host) error {
+		p := &packets{w: w}
+		all = append(all, p)
+		var err error
+		p.s, err = h.UDP.Bind(ip.Addr{}, port, &udp.Options{Share: true}, p)
+		return err
+	}))
+	return all
+}
+
+func (p *packets) send(to netip.Prefix, port uint16, size int, data []byte) packet.Verdict {
+	_, v := p.s.Write(p.w.now, []udp.Message{{Buffers: [][]byte{data[:len(data)/3], data[len(data)/3:]}, Remote: ip.From(to.Addr()), RemotePort: port, SegmentSize: size}})
+	return v
+}
+
+func TestDatagramsTravelWholeCutAndInFragments(t *testing.T) {
+	for _, s := range []setting{{}, {loops: 2, cross: true}, {mtu: 9000}, {loops: 3}} {
+		w := newWorld(t, s)
+		in, out := w.bind(w.b, 9), w.bind(w.a, 10)
+		for _, to := range []netip.Prefix{addrB4, addrB6} {
+			for _, c := range []struct{ n, size int }{{0, 0}, {1, 0}, {1400, 0}, {5000, 0}, {30_000, 0}, {10_000, 1000}, {9999, 1200}} {
+				data := text(c.n, uint64(c.n))
+				for _, x := range in {
+					x.got, x.of = nil, nil
+				}
+				if v := out[0].send(to, 9, c.size, data); v != packet.Forward {
+					t.Fatalf("%v", v)
+				}
+				want := 1
+				if c.size > 0 {
+					want = (c.n + c.size - 1) / c.size
+				}
+				var got [][]byte
+				w.run(5*time.Second, func() bool {
+					got = nil
+					for _, x := range in {
+						got = append(got, x.got...)
+					}
+					return len(got) == want
+				})
+				if len(got) != want || !bytes.Equal(bytes.Join(got, nil), data) {
+					t.Errorf("%+v to %v: %d datagrams of %d bytes for %+v", s, to, len(got), len(bytes.Join(got, nil)), c)
+				}
+			}
+		}
+		w.settle()
+	}
+}
+
+func TestAFloodOfDatagramsIsHeldBackNotLost(t *testing.T) {
+	w := newWorld(t, setting{slots: 16})
+	w.bind(w.b, 9)
+	out := w.bind(w.a, 10)[0]
+	out.send(addrB4, 9, 0, nil)
+	w.run(time.Second, func() bool { return false }) // the neighbour is known
+	full := false
+	for range 10_000 {
+		if v := out.send(addrB4, 9, 0, make([]byte, 1000)); v == packet.DropTxFull {
+			full = true
+			break
+		}
+	}
+	if !full {
+		t.Error("there was room without end")
+	}
+	w.settle()
+}
