@@ -55,6 +55,9 @@ func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 		c.progressAt, c.why = now, ended
 		c.flags &^= flagProbing
 		c.releaseSent()
+		if c.cold != nil {
+			c.probeArrived(now)
+		}
 	}
 	c.m.mark(c)
 }

@@ -107,6 +107,7 @@ func (c *Conn) leave() {
 		m.putQueue(q)
 	}
 	c.sender.release()
+	m.front.openedFast(c)
 	c.ackAt, c.probeAt = never, never
 	if c.rcv != nil {
 		c.rcv.prune()

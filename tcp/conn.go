@@ -86,29 +86,30 @@ const never = clock.Never
 type flags uint32
 
 const (
-	flagTimestamps  flags = 1 << iota // RFC 7323 3, agreed
-	flagSACK                          // RFC 2018 2, agreed
-	flagScaling                       // RFC 7323 2, agreed
-	flagDirty                         // in the Mux's list
-	flagGiven                         // the application gave the connection back
-	flagTable                         // in the Mux's table
-	flagFIN                           // the application sends no more: FIN has number end
-	flagPeerFIN                       // the peer's FIN has number peerFIN
-	flagAckNow                        // an ACK is to be sent at once
-	flagWantWrite                     // a Write had not room for all
-	flagMore                          // the last Write has more to come
-	flagDeaf                          // the application reads no more
-	flagProbing                       // a zero-window probe, one byte at nxt, is in the way
-	flagPassive                       // began in LISTEN
-	flagBlocked                       // the Output had no room
-	flagInteractive                   // data is answered by data: ACKs ride on it
-	flagSndUrgent                     // SND.UP is ahead
-	flagRcvUrgent                     // RCV.UP is ahead of what was read
-	flagFastOpen                      // data in the SYN was taken
-	flagTold                          // Closed was told
-	flagTailProbe                     // a tail loss probe is due
-	flagReset                         // a RST is to be sent
-	flagSynAck                        // the peer's SYN is to be answered
+	flagTimestamps    flags = 1 << iota // RFC 7323 3, agreed
+	flagSACK                            // RFC 2018 2, agreed
+	flagScaling                         // RFC 7323 2, agreed
+	flagDirty                           // in the Mux's list
+	flagGiven                           // the application gave the connection back
+	flagTable                           // in the Mux's table
+	flagFIN                             // the application sends no more: FIN has number end
+	flagPeerFIN                         // the peer's FIN has number peerFIN
+	flagAckNow                          // an ACK is to be sent at once
+	flagWantWrite                       // a Write had not room for all
+	flagMore                            // the last Write has more to come
+	flagDeaf                            // the application reads no more
+	flagProbing                         // a zero-window probe, one byte at nxt, is in the way
+	flagPassive                         // began in LISTEN
+	flagBlocked                         // the Output had no room
+	flagInteractive                     // data is answered by data: ACKs ride on it
+	flagSndUrgent                       // SND.UP is ahead
+	flagRcvUrgent                       // RCV.UP is ahead of what was read
+	flagFastOpen                        // data in the SYN was taken
+	flagTold                            // Closed was told
+	flagTailProbe                       // a tail loss probe is due
+	flagReset                           // a RST is to be sent
+	flagTriedFastOpen                   // the SYN had a Fast Open option
+	flagSynAck                          // the peer's SYN is to be answered
 )
 
 func (c *Conn) has(f flags) bool { return c.flags&f != 0 }

@@ -166,7 +166,7 @@ func (c *Conn) resize() {
 // application's and the MTU of the way (RFC 9293 3.7.1, MUST-16).
 func (c *Conn) segmentSize() int {
 	mtu := c.m.cfg.Output.MTU(&c.tuple)
-	n := min(int(c.peerMSS), c.pathMTU(mtu)-headersLen(&c.tuple))
+	n := min(int(c.peerMSS), mtu-headersLen(&c.tuple))
 	if c.opt.MSS > 0 {
 		n = min(n, c.opt.MSS)
 	}

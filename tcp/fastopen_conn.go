@@ -18,3 +18,53 @@ func (c *Conn) inputFastOpen(now clock.Time, s *Segment) packet.Verdict {
 	}
 	return v
 }
+
+// openFast adds Fast Open to a SYN: to the first of ours the cookie that the server gave, with data, or
+// the wish for one (RFC 7413 4.1.3 and 4.2.1); to a SYN-ACK a new cookie. It returns the bytes of data.
+func (c *Conn) openFast(now clock.Time, o *Outgoing, first bool) uint32 {
+	if c.state == StateSynReceived {
+		if c.cold != nil && c.cold.cookie != nil {
+			c.addCookie(o, c.cold.cookie)
+		}
+		return 0
+	}
+	if !c.opt.FastOpen || !first || c.auth != nil {
+		return 0
+	}
+	cookie, mss, ok := c.m.front.servers.cookie(now, &c.tuple.Remote)
+	if !ok || !c.addCookie(o, cookie) {
+		return 0
+	}
+	c.flags |= flagTriedFastOpen
+	if len(cookie) == 0 || c.snd == nil {
+		return 0
+	}
+	room := min(int(mss), c.segmentSize()) - len(o.Header.Options)
+	var n int
+	o.Payload, n = c.snd.slice(c.una+1, max(room, 0))
+	o.SegmentSize = n
+	return uint32(n)
+}
+
+// addCookie appends the option, if it fits.
+func (c *Conn) addCookie(o *Outgoing, cookie []byte) bool {
+	b := o.Header.Options
+	if len(b)+2+len(cookie)+3 > wire.TCPMaxOptions {
+		return false
+	}
+	b = wire.AppendFastOpen(b, cookie)
+	o.Header.Options = wire.AppendNOP(b, -len(b)&3)
+	return true
+}
+
+// answeredFast takes what a SYN-ACK says to a SYN with the option.
+func (c *Conn) answeredFast(s *Segment) {
+	f := &c.m.front.servers
+	if s.Options.HasFastOpen {
+		f.learn(&c.tuple.Remote, s.Options.FastOpen, c.peerMSS)
+	}
+	f.worked(&c.tuple.Remote)
+	if s.Ack != c.una+1 {
+		c.flags |= flagFastOpen
+	}
+}

@@ -64,8 +64,9 @@ type Mux struct {
 
 	lastOptions *Options // what the last connection had whose options were its own
 
-	out     Outgoing // of the segment that is being sent
-	options [wire.TCPMaxOptions]byte
+	out      Outgoing // of the segment that is being sent
+	oversize uint16   // its size with options, where it is a probe of the path
+	options  [wire.TCPMaxOptions]byte
 }
 
 // NewMux returns a Mux without connections.

@@ -60,6 +60,9 @@ func (c *Conn) outputLost(now clock.Time) bool {
 		if !ok {
 			return false
 		}
+		if c.cold != nil {
+			c.probeLost(now, seq)
+		}
 		c.sender.resent(now, seq, sent)
 		c.countRetransmit(sent)
 	}
@@ -89,11 +92,20 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 		c.progressAt = now
 	}
 	seq := c.nxt
+	probe := c.probeSize(now, n)
+	if probe != 0 {
+		n, fin = uint32(int(probe)-c.optionsLen()), false
+		c.m.oversize = probe
+	}
 	sent, ok := c.sendRange(now, seq, n+b2u(fin))
+	c.m.oversize = 0
 	if !ok {
 		return 0, false
 	}
 	c.nxt += sent
+	if probe != 0 && sent == n {
+		c.probeSent(probe, c.nxt)
+	}
 	c.flags &^= flagProbing
 	c.probeAt = never
 	limited := c.nxt == c.end+b2u(c.has(flagFIN)) && c.window() > 0
@@ -239,7 +251,7 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 	right := c.receiveEdge()
 	h.Window = c.scaledWindow(&right)
 	h.Options = c.appendOptions(m.options[:0], now)
-	o.SegmentSize = max(int(c.segment)-len(h.Options), 1)
+	o.SegmentSize = max(int(max(c.segment, m.oversize))-len(h.Options), 1)
 	o.ECN, o.AE = wire.NotECT, false
 	c.marks.stamp(c, o, n, fresh)
 	if c.auth != nil {

@@ -1,10 +1,117 @@
 package tcp
 
-// pathProbe looks for the path MTU by the fate of segments (RFC 4821).
-type pathProbe struct{ mtu uint16 }
+import (
+	"time"
 
-// pathMTU is the MTU to use where the way's is known to be mtu.
-func (c *Conn) pathMTU(mtu int) int { return mtu }
+	"github.com/millrace/millrace/clock"
+)
 
-// suspectPath takes a timeout, which may mean that full segments are too long.
-func (c *Conn) suspectPath() {}
+// Segments that the path does not take and nobody reports vanish each time they are sent (RFC 2923
+// 2.1). So repeated timeouts make them as short as nearly every path takes, then as short as all do.
+// With Options.PathProbe larger sizes are then looked for by single segments (RFC 4821).
+type pathProbe struct {
+	next    clock.Time // no probe before it
+	end     uint32     // behind the probe in flight, with size
+	size    uint16     // of the probe in flight with its options; 0 for none
+	ceiling uint16     // the largest size worth a try; 0 is what the way allows
+	failed  uint8      // probes of this size that were lost
+}
+
+const (
+	cautiousMTU  = 1280 // RFC 8200 5: IPv6 links, and so the tunnels of most paths
+	hostMTU      = 576  // RFC 791: what every host takes
+	probeFails   = 2    // lost probes that say that the size is too large: one may be chance
+	probeStep    = 16   // bytes: nearer to the ceiling is near enough (RFC 4821 7.3)
+	probeAgain   = 10 * time.Minute
+	probeSpacing = 4 // round trips between probes
+)
+
+// suspectPath takes a timeout in a row of them, which may mean that full segments are too long.
+func (c *Conn) suspectPath() {
+	mtu := 0
+	switch c.sender.board.Backoff() {
+	case 3:
+		mtu = cautiousMTU
+	case 5:
+		mtu = hostMTU
+	default:
+		return
+	}
+	n := mtu - headersLen(&c.tuple)
+	if n >= int(c.segment) || c.state < StateEstablished {
+		return
+	}
+	if c.opt.PathProbe {
+		c.coldly().probe = pathProbe{ceiling: c.segment - 1, next: c.m.now.Add(c.sender.rto())}
+	}
+	c.shrink(n)
+}
+
+// ceiling is the largest segment to look for.
+func (c *Conn) ceiling() int {
+	n := c.segmentSize()
+	if k := c.cold; k != nil && k.probe.ceiling != 0 {
+		n = min(n, int(k.probe.ceiling))
+	}
+	return n
+}
+
+// probeSize returns the size of a probe to send now, of n bytes that may be sent at all; 0 for none.
+// There must be data behind it, whose arrival tells that the probe alone was lost (RFC 4821 7.4).
+func (c *Conn) probeSize(now clock.Time, n uint32) uint16 {
+	if !c.opt.PathProbe || c.state < StateEstablished {
+		return 0
+	}
+	k := c.coldly()
+	p := &k.probe
+	if p.size != 0 || now < p.next || c.sender.board.InRecovery() {
+		return 0
+	}
+	top := c.ceiling()
+	if top < int(c.segment)+probeStep {
+		p.ceiling, p.failed, p.next = 0, 0, now.Add(probeAgain)
+		return 0
+	}
+	size := top
+	if p.failed == 0 && p.ceiling != 0 {
+		size = (int(c.segment) + top + 1) / 2
+	}
+	if int(n) < size || int(min(c.unsent(), c.window())) < size+2*c.mss() {
+		return 0
+	}
+	return uint16(size)
+}
+
+// probeSent notes that the segment up to end is a probe.
+func (c *Conn) probeSent(size uint16, end uint32) {
+	p := &c.cold.probe
+	p.size, p.end = size, end
+}
+
+// probeArrived takes what was acknowledged: a probe among it was not too long.
+func (c *Conn) probeArrived(now clock.Time) {
+	p := &c.cold.probe
+	if p.size == 0 || seqBefore(c.una, p.end) {
+		return
+	}
+	c.segment = p.size
+	p.size, p.failed = 0, 0
+	p.next = now.Add(probeSpacing * c.sender.board.SRTT())
+	c.sender.setOptions(c.lossOptions())
+}
+
+// probeLost takes what is sent again: a probe among it was lost, and leaves in shorter segments.
+func (c *Conn) probeLost(now clock.Time, seq uint32) {
+	p := &c.cold.probe
+	if p.size == 0 || !seqBefore(seq, p.end) || seqBefore(seq, p.end-uint32(p.size)) {
+		return
+	}
+	p.failed++
+	if p.failed >= probeFails {
+		p.ceiling, p.failed = p.size-1, 0
+	} else {
+		p.ceiling = p.size
+	}
+	p.size = 0
+	p.next = now.Add(probeSpacing * c.sender.board.SRTT())
+}

@@ -9,27 +9,34 @@ import (
 // timer ran out or the peer sent its own again.
 func (c *Conn) outputSYN(now clock.Time) bool {
 	first := !c.outstanding()
-	_, lost := c.sender.lost()
-	if !first && lost == 0 && !c.has(flagSynAck) {
+	seq, lost := c.sender.lost()
+	again := lost > 0 && seq == c.una
+	if !first && !again && !c.has(flagSynAck) {
 		return true
 	}
-	if !c.sendSYN(now) {
+	n, ok := c.sendSYN(now, first)
+	if !ok {
 		return false
 	}
 	c.flags &^= flagSynAck
 	if first {
-		c.nxt++
+		c.nxt += 1 + n
 		c.progressAt = now
-		c.sender.sent(now, c.una, 1, false)
+		c.sender.sent(now, c.una, 1+n, false)
 		return true
+	}
+	if c.has(flagTriedFastOpen) && c.state == StateSynSent {
+		c.flags &^= flagTriedFastOpen
+		c.m.front.servers.lost(now, &c.tuple.Remote)
 	}
 	c.sender.resent(now, c.una, 1)
 	c.countRetransmit(1)
 	return true
 }
 
-// sendSYN hands the SYN to the Output.
-func (c *Conn) sendSYN(now clock.Time) bool {
+// sendSYN hands the SYN to the Output, the first one with Fast Open where that may be. It returns how
+// much data it carries, and false where there was no room.
+func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 	m := c.m
 	o := &m.out
 	h := &o.Header
@@ -43,12 +50,13 @@ func (c *Conn) sendSYN(now clock.Time) bool {
 	h.Window = uint16(c.m.synWindow(c.opt))
 	h.Options = c.appendSynOptions(m.options[:0], now)
 	c.marks.stampSYN(c, o)
+	n := c.openFast(now, o, first)
 	if c.auth != nil {
 		o.Sign = c.auth.signer
 	}
 	if !m.cfg.Output.Send(now, o) {
-		return false
+		return 0, false
 	}
 	m.stats.SegmentsOut++
-	return true
+	return n, true
 }

@@ -78,7 +78,13 @@ func (c *Conn) connected(now clock.Time, s *Segment) {
 	c.wl2 = s.Ack
 	c.edge = s.Ack + uint32(s.Window)
 	a := loss.Ack{Una: s.Ack, Echo: c.echo(now, s)}
+	if c.has(flagTriedFastOpen) {
+		c.answeredFast(s)
+	}
 	c.advance(now, &a, s)
+	if c.outstanding() {
+		c.sender.board.Retry() // the data of our SYN was not taken (RFC 7413 4.2.1)
+	}
 	c.establish(now)
 	c.inputText(now, s)
 }
@@ -90,6 +96,7 @@ func (c *Conn) establish(now clock.Time) {
 		c.m.front.openedFast(c)
 	}
 	c.tell(Connected | Writable)
+	c.m.front.openedFast(c)
 	if c.has(flagFIN) {
 		c.state = StateFinWait1
 	}

@@ -73,7 +73,7 @@ func (c *Conn) retransmission(ev loss.Events) {
 		c.flags |= flagTailProbe
 		c.m.stats.Probes++
 	}
-	if ev&loss.Timeout != 0 {
+	if ev&(loss.Timeout|loss.Backoff) != 0 {
 		c.m.stats.Timeouts++
 		c.quick = quickAcks
 		c.suspectPath()

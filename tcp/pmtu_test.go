@@ -1,0 +1,73 @@
+package tcp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
+)
+
+// narrow loses segments that do not fit a path of mtu bytes, as a hole in it does that says nothing.
+func narrow(mtu *int) func(int, wire.TCP) bool {
+	return func(_ int, s wire.TCP) bool { return len(s)+wire.IPv4Len > *mtu }
+}
+
+// TestABlackHoleIsFoundAndSearched is RFC 4821 7.6 and 7.7: timeouts make segments short, and probes
+// find what the path takes.
+func TestABlackHoleIsFoundAndSearched(t *testing.T) {
+	for _, probe := range []bool{false, true} {
+		n := newNet(t)
+		a, b, _, _ := n.open(t, &Options{PathProbe: probe}, nil)
+		n.pour(t, a, b, 100_000, time.Minute)
+		if got := a.Info().PathMTU; got != 1500 {
+			t.Fatalf("at first %d", got)
+		}
+		mtu := 1420
+		n.a.lose = narrow(&mtu)
+		n.pour(t, a, b, 100_000, 10*time.Minute)
+		if got := a.Info().PathMTU; got > mtu || !probe && got != cautiousMTU {
+			t.Errorf("probing %v: %d in the black hole", probe, got)
+		}
+		n.pour(t, a, b, 5_000_000, 10*time.Minute)
+		if got := a.Info().PathMTU; probe && (got > mtu || got < mtu-probeStep) {
+			t.Errorf("found %d, the path takes %d", got, mtu)
+		}
+		mtu = 1500
+		n.run(11 * time.Minute)
+		n.pour(t, a, b, 3_000_000, 10*time.Minute)
+		if got := a.Info().PathMTU; probe && got < mtu-probeStep {
+			t.Errorf("found %d, the path takes %d again", got, mtu)
+		}
+	}
+}
+
+// TestTooBigMakesSegmentsShorter is RFC 1191 3 and RFC 5927 7: an ICMP error about what is in flight is
+// believed, others are not.
+func TestTooBigMakesSegmentsShorter(t *testing.T) {
+	n := newNet(t)
+	a, b, _, _ := n.open(t, nil, nil)
+	tuple := a.Tuple()
+	big := ip.ICMPError{Kind: ip.TooBig, MTU: 1000}
+	a.Write(n.now, make([]byte, 20_000))
+	n.a.m.Poll(n.now)
+	for _, seq := range []uint32{a.una - 1, a.nxt} {
+		if n.a.m.ICMP(n.now, &tuple, seq, big) || a.Info().PathMTU != 1500 {
+			t.Errorf("believed an error about %d, in flight are %d to %d", seq, a.una, a.nxt)
+		}
+	}
+	mtu := 1000
+	n.a.out = nil
+	n.a.lose = narrow(&mtu)
+	if !n.a.m.ICMP(n.now, &tuple, a.una, big) || a.Info().PathMTU != 1000 {
+		t.Errorf("did not believe an error about what is in flight: %d", a.Info().PathMTU)
+	}
+	cwnd := a.Info().Cwnd
+	n.run(100 * time.Millisecond)
+	if b.Readable() != 20_000 {
+		t.Errorf("%d bytes arrived", b.Readable())
+	}
+	if a.Info().Cwnd < cwnd {
+		t.Errorf("the congestion window fell from %d to %d", cwnd, a.Info().Cwnd)
+	}
+}
