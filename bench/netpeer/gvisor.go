@@ -17,6 +17,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/link/xdp"
 	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
@@ -45,15 +46,15 @@ type gvisor struct {
 // newGVisor starts a netstack over a link endpoint.
 func newGVisor(ep stack.LinkEndpoint, q stack.QueueingDiscipline, c Config) (*gvisor, error) {
 	s := stack.New(stack.Options{
-		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
-		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4},
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol, ipv6.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6},
 	})
 	g := &gvisor{s: s, addr: c.Addr}
 	cc := tcpip.CongestionControlOption("cubic")
 	if c.CC != "" {
 		cc = tcpip.CongestionControlOption(c.CC)
 	}
-	sack := tcpip.TCPSACKEnabled(true)
+	sack := tcpip.TCPSACKEnabled(!c.NoSACK)
 	buffers := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: 1 << 20, Max: 8 << 20}
 	sending := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: 1 << 20, Max: 8 << 20}
 	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &cc, &buffers, &sending} {
@@ -64,14 +65,21 @@ func newGVisor(ep stack.LinkEndpoint, q stack.QueueingDiscipline, c Config) (*gv
 	if err := s.CreateNICWithOptions(nic, ep, stack.NICOptions{QDisc: q}); err != nil {
 		return nil, fmt.Errorf("gvisor: create interface: %v", err)
 	}
-	addr := tcpip.ProtocolAddress{Protocol: ipv4.ProtocolNumber, AddressWithPrefix: tcpip.AddressWithPrefix{
+	addr := tcpip.ProtocolAddress{Protocol: protocol(c.Addr.Addr()), AddressWithPrefix: tcpip.AddressWithPrefix{
 		Address: tcpip.AddrFromSlice(c.Addr.Addr().AsSlice()), PrefixLen: c.Addr.Bits(),
 	}}
 	if err := s.AddProtocolAddress(nic, addr, stack.AddressProperties{}); err != nil {
 		return nil, fmt.Errorf("gvisor: add address: %v", err)
 	}
-	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nic}})
+	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nic}, {Destination: header.IPv6EmptySubnet, NIC: nic}})
 	return g, nil
+}
+
+func protocol(a netip.Addr) tcpip.NetworkProtocolNumber {
+	if a.Is4() {
+		return ipv4.ProtocolNumber
+	}
+	return ipv6.ProtocolNumber
 }
 
 func full(a netip.AddrPort) tcpip.FullAddress {
@@ -79,11 +87,11 @@ func full(a netip.AddrPort) tcpip.FullAddress {
 }
 
 func (g *gvisor) Listen(port uint16) (net.Listener, error) {
-	return gonet.ListenTCP(g.s, full(netip.AddrPortFrom(g.addr.Addr(), port)), ipv4.ProtocolNumber)
+	return gonet.ListenTCP(g.s, full(netip.AddrPortFrom(g.addr.Addr(), port)), protocol(g.addr.Addr()))
 }
 
 func (g *gvisor) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	return gonet.DialContextTCP(ctx, g.s, full(to), ipv4.ProtocolNumber)
+	return gonet.DialContextTCP(ctx, g.s, full(to), protocol(to.Addr()))
 }
 
 func (g *gvisor) Close() error {
@@ -99,7 +107,7 @@ const macA, macB = tcpip.LinkAddress("\x02\x00\x00\x00\x00\x0a"), tcpip.LinkAddr
 
 // GVisorPair returns two netstacks over gVisor's own wire in memory.
 func GVisorPair(mtu int) (*Pair, error) {
-	a, b := pipe.New(macA, macB, uint32(mtu))
+	a, b := pipe.New(macA, macB, uint32(mtu)+header.EthernetMinimumSize) // its MTU counts the link header
 	client, err := newGVisor(ethernet.New(a), nil, Config{Addr: clientAddr})
 	if err != nil {
 		return nil, err

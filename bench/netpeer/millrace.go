@@ -39,10 +39,10 @@ type millrace struct {
 const budget = 1 << 30
 
 // newMillrace starts a stack over loops; undo is done when it is closed.
-func newMillrace(addr netip.Prefix, cc string, loops []stack.Config, undo ...func() error) (*millrace, error) {
+func newMillrace(addr netip.Prefix, o tcp.Options, loops []stack.Config, undo ...func() error) (*millrace, error) {
 	s, err := socket.New(socket.Config{
 		Host: host.Config{Loops: loops, TCP: tcp.Config{
-			Budget: budget, MaxConns: 1 << 19, Defaults: tcp.Options{Congestion: cc},
+			Budget: budget, MaxConns: 1 << 19, Defaults: o,
 		}},
 		Addrs:   []socket.Address{{Prefix: addr}},
 		Backlog: 4096,
@@ -89,7 +89,7 @@ func openMillrace(c Config, driver device.Driver) (Net, error) {
 	}
 	if err == nil {
 		var m *millrace
-		if m, err = newMillrace(c.Addr, c.CC, loops, arena.Close, dev.Close); err == nil {
+		if m, err = newMillrace(c.Addr, tcp.Options{Congestion: c.CC}, loops, arena.Close, dev.Close); err == nil {
 			return m, nil
 		}
 	}
@@ -125,11 +125,11 @@ func MillracePair(mtu, loops int) (*Pair, error) {
 		sides[0], sides[1] = append(sides[0], loopOver(a, pools[0])), append(sides[1], loopOver(b, pools[1]))
 		undo = append(undo, a.Close, b.Close)
 	}
-	client, err := newMillrace(clientAddr, "", sides[0])
+	client, err := newMillrace(clientAddr, tcp.Options{}, sides[0])
 	if err != nil {
 		return nil, err
 	}
-	server, err := newMillrace(serverAddr, "", sides[1], undo...)
+	server, err := newMillrace(serverAddr, tcp.Options{}, sides[1], undo...)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,7 @@ type Config struct {
 	MTU    int
 	CC     string // congestion control; "" is the stack's default
 	Loops  int    // of Millrace; 0 is one
+	NoSACK bool   // of gVisor
 }
 
 // opener opens a stack.
