@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,10 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
+	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/bench/netpeer"
 )
@@ -109,10 +111,32 @@ func withRuntime(m map[string]uint64) map[string]uint64 {
 	return m
 }
 
-// openTCPMemory runs load -op over two stacks -as that are joined in memory, all on one core.
+// spread lets the threads of this process, which was started on one CPU, run on the first n where n is
+// more than one.
+func spread(n int) error {
+	if n < 2 {
+		return nil
+	}
+	var set unix.CPUSet
+	for i := range n {
+		set.Set(i)
+	}
+	tasks, err := os.ReadDir("/proc/self/task")
+	for _, t := range tasks {
+		id, _ := strconv.Atoi(t.Name())
+		err = errors.Join(err, unix.SchedSetaffinity(id, &set))
+	}
+	return err
+}
+
+// openTCPMemory runs load -op over two stacks -as that are joined in memory, all on as many cores as
+// they have loops.
 func openTCPMemory(o roleOptions) (roleWork, error) {
-	runtime.GOMAXPROCS(1)
-	p, err := netpeer.OpenPair(o.as, cmp.Or(o.mtu, 1500))
+	runtime.GOMAXPROCS(o.loops)
+	if err := spread(o.loops); err != nil {
+		return roleWork{}, err
+	}
+	p, err := netpeer.OpenPair(o.as, o.mtu, o.loops)
 	if err != nil {
 		return roleWork{}, err
 	}

@@ -65,11 +65,11 @@ func (b *transportBench) inMemory() []Measure {
 		}}
 		for _, stack := range []string{stackOurs, stackGVisor} {
 			argv := append([]string{b.e.Self, "role", "tcp-memory", "-as", stack}, args...)
-			m.Contestants = append(m.Contestants, b.alone(stack, count, argv...))
+			m.Contestants = append(m.Contestants, b.alone(stack, count, nil, argv...))
 		}
 		return m
 	}
-	idle := measure("memory of an idle connection", "connection", "conns", 0, "-op", "hold", "-conns", "10000")
+	idle := measure("memory of an idle connection", "connection", "conns", 0, "-op", "hold", "-conns", "4000")
 	idle.Gates = []Gate{{stackOurs, heapPerConn, "", "<=", 1024}}
 	return []Measure{
 		measure("bulk", "byte", "served bytes", 0.5, "-op", "send"),
@@ -79,10 +79,10 @@ func (b *transportBench) inMemory() []Measure {
 	}
 }
 
-// alone is a contestant that is one process on CPU 1.
-func (b *transportBench) alone(name, count string, argv ...string) Contestant {
+// alone is a contestant that is one process on CPU 1, and on also where that is not nil.
+func (b *transportBench) alone(name, count string, also []int, argv ...string) Contestant {
 	return Contestant{Name: name, Run: func(ctx context.Context, t Timing) (Sample, error) {
-		w, err := runParts(ctx, t, Part{Name: name, Argv: argv, CPU: 1})
+		w, err := runParts(ctx, t, Part{Name: name, Argv: argv, CPU: 1, Also: also})
 		if err != nil {
 			return Sample{}, err
 		}

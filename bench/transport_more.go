@@ -57,10 +57,21 @@ func (b *transportBench) runLossy(ctx context.Context, t Timing, stack, cc strin
 // scale asks what more loops and more connections do.
 func (b *transportBench) scale() []Measure {
 	memory := func(name string, args ...string) Contestant {
-		return b.alone(name, "ops", append([]string{b.e.Self, "role", "tcp-memory", "-as", stackOurs}, args...)...)
+		return b.alone(name, "ops", nil, append([]string{b.e.Self, "role", "tcp-memory", "-as", stackOurs}, args...)...)
 	}
 	idle := func(n int) []string { return []string{"-op", "echo", "-conns", "1000", "-idle", strconv.Itoa(n)} }
-	return []Measure{{
+	loops := func(name, op, count string, n int, also []int) Contestant {
+		return b.alone(name, count, also, b.e.Self, "role", "tcp-memory", "-as", stackOurs, "-op", op, "-conns", "64", "-loops", strconv.Itoa(n))
+	}
+	second := func(what, unit, op, count string) Measure {
+		const one, two = "1 loop, 1 core", "2 loops, 2 cores"
+		return Measure{
+			Name: "in memory: second loop, 64 flows, " + what, Unit: unit, Peer: one,
+			Contestants: []Contestant{loops(one, op, count, 1, nil), loops(two, op, count, 2, []int{0})},
+			Gates:       []Gate{{two, MetricRate, one, ">=", 1.5}},
+		}
+	}
+	return []Measure{second("bulk", "byte", "send", "served bytes"), second("round trips", "round trip", "echo", "ops"), {
 		Name: "in memory: idle connections beside active ones", Unit: "round trip", Peer: "1 k active",
 		Contestants: []Contestant{
 			memory("1 k active", idle(0)...), memory("100 k idle + 1 k active", idle(100_000)...),
@@ -78,7 +89,7 @@ func (b *transportBench) quic() []Measure {
 		{stackOurs, MetricRate, stackKernel, ">=", 1},
 	}}
 	for _, stack := range []string{stackOurs, stackKernel} {
-		m.Contestants = append(m.Contestants, b.alone(stack, "bytes", b.e.Self, "role", "quic", "-as", stack))
+		m.Contestants = append(m.Contestants, b.alone(stack, "bytes", nil, b.e.Self, "role", "quic", "-as", stack))
 	}
 	return []Measure{m}
 }

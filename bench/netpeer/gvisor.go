@@ -106,7 +106,7 @@ func (g *gvisor) Close() error {
 const macA, macB = tcpip.LinkAddress("\x02\x00\x00\x00\x00\x0a"), tcpip.LinkAddress("\x02\x00\x00\x00\x00\x0b")
 
 // GVisorPair returns two netstacks over gVisor's own wire in memory.
-func GVisorPair(mtu int) (*Pair, error) {
+func GVisorPair(mtu, _ int) (*Pair, error) {
 	a, b := pipe.New(macA, macB, uint32(mtu)+header.EthernetMinimumSize) // its MTU counts the link header
 	client, err := newGVisor(ethernet.New(a), nil, Config{Addr: clientAddr})
 	if err != nil {

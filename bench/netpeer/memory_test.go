@@ -45,7 +45,7 @@ func TestTCPInMemoryCostsLessThanGVisor(t *testing.T) {
 // cost returns the CPU nanoseconds of a unit.
 func cost(t *testing.T, stack, op string, unit func(client, server *Counters) uint64) float64 {
 	t.Helper()
-	p, err := OpenPair(stack, 1500)
+	p, err := OpenPair(stack, 1500, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

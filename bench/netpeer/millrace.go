@@ -24,7 +24,6 @@ func init() {
 		opener{"millrace", func(c Config) (Net, error) { return openMillrace(c, device.AFXDP) }},
 		opener{"millrace-gso", func(c Config) (Net, error) { return openMillrace(c, device.AFPacket) }},
 	)
-	pairs["millrace"] = func(mtu int) (*Pair, error) { return MillracePair(mtu, 1) }
 	packetPairs["millrace"] = millracePackets
 }
 

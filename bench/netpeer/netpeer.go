@@ -76,15 +76,15 @@ func (p *Pair) Close() error {
 }
 
 // pairs are the stacks that can be joined in memory.
-var pairs = map[string]func(mtu int) (*Pair, error){"gvisor": GVisorPair}
+var pairs = map[string]func(mtu, loops int) (*Pair, error){"gvisor": GVisorPair, "millrace": MillracePair}
 
-// OpenPair joins two stacks of that name in memory.
-func OpenPair(name string, mtu int) (*Pair, error) {
+// OpenPair joins two stacks of that name in memory. Loops are of ours; gVisor makes its own goroutines.
+func OpenPair(name string, mtu, loops int) (*Pair, error) {
 	open := pairs[name]
 	if open == nil {
 		return nil, fmt.Errorf("no stack %q can be joined in memory", name)
 	}
-	return open(mtu)
+	return open(mtu, loops)
 }
 
 // Addresses of pairs.

@@ -20,8 +20,10 @@ const (
 	SourcePort = 9002 // writes without end
 	EchoPort   = 9003 // sends back what it gets
 	GreetPort  = 9004 // writes one byte and closes
-	HoldPort   = 9005 // keeps connections open
+	HoldPort   = 9010 // keeps connections open; holdPorts of them, since a client has 64 K ports to each
 )
+
+const holdPorts = 4
 
 // chunk is how much bulk transfers read and write at once, bytes.
 const chunk = 64 << 10
@@ -45,9 +47,11 @@ func (c *Counters) Counts() map[string]uint64 {
 
 // Serve offers all services on n until ctx ends.
 func Serve(ctx context.Context, n Net, c *Counters) error {
-	for port, serve := range map[uint16]func(net.Conn, *Counters){
-		SinkPort: sink, SourcePort: source, EchoPort: echo, GreetPort: greet, HoldPort: nil,
-	} {
+	services := map[uint16]func(net.Conn, *Counters){SinkPort: sink, SourcePort: source, EchoPort: echo, GreetPort: greet}
+	for i := range uint16(holdPorts) {
+		services[HoldPort+i] = nil
+	}
+	for port, serve := range services {
 		l, err := n.Listen(port)
 		if err != nil {
 			return fmt.Errorf("listen on port %d: %w", port, err)
@@ -141,9 +145,9 @@ func Drive(ctx context.Context, n Net, l Load, c *Counters) (wait func(), err er
 	}
 	to := netip.AddrPortFrom(l.To, port)
 	if l.Op == "hold" {
-		return all.Wait, open(ctx, n, to, l.Conns, c)
+		return all.Wait, open(ctx, n, l.To, l.Conns, c)
 	}
-	if err := open(ctx, n, netip.AddrPortFrom(l.To, HoldPort), l.Idle, c); err != nil {
+	if err := open(ctx, n, l.To, l.Idle, c); err != nil {
 		return nil, err
 	}
 	for range max(1, l.Conns) {
@@ -250,15 +254,15 @@ func connectEcho(ctx context.Context, n Net, to netip.AddrPort, c *Counters) err
 }
 
 // open opens connections, one after the other, and keeps them until ctx ends.
-func open(ctx context.Context, n Net, to netip.AddrPort, conns int, c *Counters) error {
+func open(ctx context.Context, n Net, to netip.Addr, conns int, c *Counters) error {
 	held := make([]net.Conn, 0, conns)
 	context.AfterFunc(ctx, func() {
 		for _, h := range held {
 			h.Close()
 		}
 	})
-	for range conns {
-		conn, err := dial(ctx, n, to)
+	for i := range conns {
+		conn, err := dial(ctx, n, netip.AddrPortFrom(to, HoldPort+uint16(i%holdPorts)))
 		if err != nil {
 			return fmt.Errorf("connection %d: %w", c.Conns.Load()+1, err)
 		}
