@@ -89,7 +89,8 @@ func (m *Mux) slice(b [][]byte, off, n int) [][]byte {
 		p = p[off:]
 		off = 0
 		if len(p) >= n {
-			return append(m.pieces, p[:n])
+			m.pieces = append(m.pieces, p[:n])
+			break
 		}
 		m.pieces = append(m.pieces, p)
 		n -= len(p)
