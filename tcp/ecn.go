@@ -42,8 +42,13 @@ func (c *Conn) wantsECN() ECNMode {
 // 3.1.1). One that was lost twice may have been lost for it.
 func (e *ecnMarks) stampSYN(c *Conn, o *Outgoing) {
 	if c.state == StateSynReceived {
-		if e.mode == ecnClassic {
+		switch e.mode {
+		case ecnClassic:
 			o.Header.Flags |= wire.FlagECE
+		case ecnAccurate:
+			ace := aceOf(e.synMark)
+			o.Header.Flags |= wire.TCPFlags(ace&3) << 6
+			o.AE = ace&4 != 0
 		}
 		return
 	}

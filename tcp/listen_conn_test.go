@@ -1,0 +1,398 @@
+package tcp
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// text reads all that waits at c.
+func text(n *net, c *Conn) string {
+	var b [4096]byte
+	return string(b[:c.Read(n.now, b[:])])
+}
+
+func (n *net) listen(t *testing.T, backlog int, o *Options) (*Listener, *app) {
+	t.Helper()
+	a := &app{}
+	l, err := n.b.m.Listen(ip.Addr{}, testPort, backlog, o, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, a
+}
+
+func (n *net) dial(t *testing.T, o *Options) *Conn {
+	t.Helper()
+	c, err := n.a.m.Connect(n.now, ip.Tuple{Local: addrA, Remote: addrB, RemotePort: testPort}, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestFastOpenTakesDataWithTheSYN(t *testing.T) { // RFC 7413 4.2
+	n := newNet(t)
+	fast := &Options{FastOpen: true}
+	l, _ := n.listen(t, 5, fast)
+	first := n.dial(t, fast)
+	first.Write(n.now, []byte("first"))
+	n.run(100 * time.Millisecond)
+	s := l.Accept()
+	if s == nil || text(n, s) != "first" || s.Info().FastOpen || first.Info().FastOpen {
+		t.Fatal("the first connection has no cookie, and no data with its SYN")
+	}
+	c := n.dial(t, fast)
+	c.Write(n.now, []byte("second"))
+	n.run(6 * time.Millisecond) // one way, not yet back
+	s = l.Accept()
+	if s == nil || s.State() != StateSynReceived || text(n, s) != "second" {
+		t.Fatalf("after half a round trip the server has %v", s)
+	}
+	if l.opening != 1 || n.b.m.Stats().FastOpens != 1 {
+		t.Errorf("%d are opening, %d were taken", l.opening, n.b.m.Stats().FastOpens)
+	}
+	s.Write(n.now, []byte("answer"))
+	n.run(100 * time.Millisecond)
+	if text(n, c) != "answer" || s.State() != StateEstablished || !c.Info().FastOpen || !s.Info().FastOpen || l.opening != 0 {
+		t.Errorf("%v, %v, %d are opening", c.State(), s.State(), l.opening)
+	}
+	if n.a.m.Stats().Retransmits != 0 || n.b.m.Stats().Retransmits != 0 {
+		t.Error("something was sent twice")
+	}
+	n.pour(t, c, s, 1<<20, 10*time.Second)
+}
+
+func TestFastOpenFallsBack(t *testing.T) { // RFC 7413 4.1.3.1, 4.2
+	for name, spoil := range map[string]func(n *net, l *Listener){
+		"a cookie of another server": func(n *net, l *Listener) { n.b.m.front.secrets.fastOpen.k0++ },
+		"the server has given it up": func(n *net, l *Listener) { l.opts = &Options{} },
+		"too many are opening":       func(n *net, l *Listener) { l.opening = l.backlog },
+		"the SYN is lost": func(n *net, l *Listener) {
+			n.a.lose = func(k int, s wire.TCP) bool { return len(s.Payload()) > 0 && s.Flags().Has(wire.FlagSYN) }
+		},
+	} {
+		n := newNet(t)
+		fast := &Options{FastOpen: true}
+		l, _ := n.listen(t, 5, fast)
+		n.dial(t, fast)
+		n.run(100 * time.Millisecond)
+		l.Accept()
+		spoil(n, l)
+		c := n.dial(t, fast)
+		data := strings.Repeat("0123456789", 300)
+		c.Write(n.now, []byte(data))
+		n.run(3 * time.Second)
+		s := l.Accept()
+		if s == nil {
+			t.Fatalf("%s: no connection", name)
+		}
+		if got := text(n, s); got != data || s.Info().FastOpen || c.Info().FastOpen {
+			t.Errorf("%s: %d bytes, want %d; fast %v %v", name, len(got), len(data), s.Info().FastOpen, c.Info().FastOpen)
+		}
+		lost := name == "the SYN is lost"
+		if _, _, ok := n.a.m.front.servers.cookie(n.now, &c.tuple.Remote); ok == lost {
+			t.Errorf("%s: to be tried again: %v", name, ok)
+		}
+	}
+}
+
+func TestFastOpenConnectionsThatNeverOpenAreFew(t *testing.T) { // RFC 7413 5.1
+	d := newDoor(t)
+	l := d.listen(3, &Options{FastOpen: true})
+	for i := range 10 {
+		tuple := from(1)
+		tuple.RemotePort += uint16(i)
+		s := linuxSYN(1000)
+		c := d.m.front.secrets.fastOpenCookie(d.now, &tuple, 0)
+		s.Options.HasFastOpen, s.Options.FastOpen = true, c[:]
+		d.input(tuple, s, "data")
+		l.Accept()
+	}
+	if l.opening != 3 || d.m.Stats().Conns != 3 || d.m.front.half.used != 7 {
+		t.Errorf("%d are opening, %d connections, %d half-open", l.opening, d.m.Stats().Conns, d.m.front.half.used)
+	}
+	d.after(10 * time.Minute)
+	if l.opening != 0 {
+		t.Errorf("%d are opening after all have given up", l.opening)
+	}
+}
+
+func TestAcceptedConnectionsHaveTheListenersOptions(t *testing.T) {
+	n := newNet(t)
+	o := &Options{NoDelay: true, TTL: 9, Congestion: "reno", KeepAlive: KeepAlive{Idle: time.Hour}, UserTimeout: time.Minute}
+	_, s, _, _ := n.open(t, nil, o)
+	if s.Options() != *o {
+		t.Errorf("%+v, want %+v", s.Options(), *o)
+	}
+	if i := s.Info(); !i.SACK || !i.Timestamps || i.PeerMSS != 1460 || i.SendScale == 0 || i.ReceiveScale == 0 {
+		t.Errorf("%+v", i)
+	}
+	if rtt := s.Info().RTT; rtt < 10*time.Millisecond || rtt > 12*time.Millisecond {
+		t.Errorf("the handshake took %v, want 10 ms", rtt)
+	}
+}
+
+func TestOwnersHearOncePerPoll(t *testing.T) {
+	n := newNet(t)
+	l, a := n.listen(t, 50, nil)
+	calls := 0
+	l.SetOwner(ownerFunc(func(e Events) { a.Ready(e); calls++ }))
+	for range 20 {
+		n.dial(t, nil)
+	}
+	n.run(100 * time.Millisecond)
+	if a.events != Acceptable || l.Waiting() != 20 || calls != 1 {
+		t.Errorf("%v, %d wait, told %d times", a.events, l.Waiting(), calls)
+	}
+	ports := map[uint16]bool{}
+	for c := l.Accept(); c != nil; c = l.Accept() {
+		ports[c.Tuple().RemotePort] = true
+	}
+	if len(ports) != 20 {
+		t.Errorf("%d connections", len(ports))
+	}
+}
+
+type ownerFunc func(Events)
+
+func (f ownerFunc) Ready(e Events) { f(e) }
+
+func TestAcceptIsFirstInFirstOut(t *testing.T) {
+	d := newDoor(t)
+	l := d.listen(64, nil)
+	next, taken := 0, 0
+	for round := range 200 {
+		for range 1 + round%3 {
+			d.sent = nil
+			d.input(from(next), linuxSYN(1))
+			d.input(from(next), ackOf(d.one()))
+			next++
+		}
+		for range 1 + (round+1)%3 {
+			if c := l.Accept(); c != nil {
+				if c.Tuple() != from(taken) {
+					t.Fatalf("connection %v, want %v", c.Tuple(), from(taken))
+				}
+				taken++
+				c.Abort(d.now)
+				d.m.Poll(d.now)
+			}
+		}
+	}
+	if taken < 390 || cap(l.queue) > 64 {
+		t.Errorf("%d accepted, the queue has %d places", taken, cap(l.queue))
+	}
+}
+
+func TestTheACKOfAHandshakeMayHaveData(t *testing.T) { // RFC 9293 3.10.7.4
+	for name, resent := range map[string]bool{"at once": false, "after SYN-ACKs": true} {
+		d := newDoor(t)
+		l := d.listen(1, nil)
+		d.input(from(1), linuxSYN(1000))
+		ack := ackOf(d.one())
+		if resent {
+			d.after(4 * time.Second)
+			d.sent = nil
+		}
+		ack.Flags |= wire.FlagFIN
+		d.want(name, d.input(from(1), ack, "data"), packet.Deliver)
+		c := l.Accept()
+		if c == nil || c.State() != StateCloseWait || c.Readable() != 4 {
+			t.Fatalf("%s: %v", name, c)
+		}
+		if rtt := c.Info().RTT; resent && rtt > time.Second {
+			t.Errorf("%s: a round trip of %v was measured (RFC 6298 3)", name, rtt)
+		}
+	}
+}
+
+func TestAFullQueueKeepsHandshakesWaiting(t *testing.T) {
+	d := newDoor(t)
+	l := d.listen(1, nil)
+	var acks []Segment
+	for i := range 3 {
+		d.input(from(i), linuxSYN(1000))
+		acks = append(acks, ackOf(d.one()))
+	}
+	d.want("the first", d.input(from(0), acks[0]), packet.Deliver)
+	d.want("the second", d.input(from(1), acks[1]), packet.DropBacklog)
+	d.want("a new one", d.input(from(9), linuxSYN(1)), packet.DropBacklog)
+	l.Accept()
+	d.want("the second again", d.input(from(1), acks[1]), packet.Deliver)
+	if d.m.Stats().AcceptOverflow != 2 || d.m.front.half.used != 1 {
+		t.Errorf("%d overflowed, %d half-open", d.m.Stats().AcceptOverflow, d.m.front.half.used)
+	}
+}
+
+func TestCookiesKeepWhatWasAgreed(t *testing.T) { // RFC 4987 3.6
+	for name, c := range map[string]struct {
+		change func(*Segment)
+		o      Options
+		want   Info
+	}{
+		"all":             {func(s *Segment) {}, Options{}, Info{Timestamps: true, SACK: true, SendScale: 7, PeerMSS: 1460}},
+		"no scaling":      {func(s *Segment) { s.Options.HasWindowScale = false }, Options{}, Info{Timestamps: true, SACK: true, PeerMSS: 1460}},
+		"no sack":         {func(s *Segment) { s.Options.SACKPermitted = false }, Options{}, Info{Timestamps: true, SendScale: 7, PeerMSS: 1460}},
+		"no timestamps":   {func(s *Segment) { s.Options.HasTimestamps = false }, Options{}, Info{PeerMSS: 1460}},
+		"smaller mss":     {func(s *Segment) { s.Options.MSS = 1300 }, Options{}, Info{Timestamps: true, SACK: true, SendScale: 7, PeerMSS: 1220}},
+		"ecn":             {func(s *Segment) { s.Flags |= wire.FlagECE | wire.FlagCWR }, Options{}, Info{Timestamps: true, SACK: true, SendScale: 7, PeerMSS: 1460, ECN: true}},
+		"accurate ecn":    {func(s *Segment) { s.Flags |= wire.FlagECE | wire.FlagCWR; s.AE = true }, Options{}, Info{Timestamps: true, SACK: true, SendScale: 7, PeerMSS: 1460, ECN: true}},
+		"none taken here": {func(s *Segment) {}, Options{NoTimestamps: true}, Info{PeerMSS: 1460}},
+	} {
+		d := newDoor(t, func(c *Config) { c.MaxHalfOpen = 1 })
+		l := d.listen(5, &c.o)
+		d.input(from(1), linuxSYN(1))
+		d.sent = nil
+		s := linuxSYN(1000)
+		c.change(&s)
+		d.input(from(2), s)
+		r := d.one()
+		if d.m.Stats().CookiesSent != 1 {
+			t.Fatalf("%s: no cookie", name)
+		}
+		d.now = d.now.Add(30 * time.Second)
+		d.want(name, d.input(from(2), ackOf(r), "data"), packet.Deliver)
+		got := l.Accept()
+		if got == nil || got.Readable() != 4 {
+			t.Fatalf("%s: %v", name, got)
+		}
+		i := got.Info()
+		if i.Timestamps != c.want.Timestamps || i.SACK != c.want.SACK || i.SendScale != c.want.SendScale || i.PeerMSS != c.want.PeerMSS || (i.ECN || i.AccECN) != c.want.ECN {
+			t.Errorf("%s: %+v", name, i)
+		}
+		d.want("twice", d.input(from(2), ackOf(r)), packet.DropSequence)
+	}
+}
+
+func TestTimeWaitOfTwoEnds(t *testing.T) {
+	n := newNet(t)
+	c, s, _, _ := n.open(t, nil, nil)
+	tuple := c.Tuple()
+	s.Close(n.now)
+	n.run(50 * time.Millisecond)
+	c.Close(n.now)
+	n.run(50 * time.Millisecond)
+	if st := n.b.m.Stats(); st.TimeWait != 1 || st.Conns != 0 || n.a.m.Stats().Conns != 0 {
+		t.Fatalf("%+v", st)
+	}
+	n.run(2 * time.Second)
+	again, err := n.a.m.Connect(n.now, tuple, nil, nil) // the same ports, before the time is over
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.run(50 * time.Millisecond)
+	if again.State() != StateEstablished || n.b.m.Stats().TimeWaitReused != 1 {
+		t.Errorf("%v, %d reused", again.State(), n.b.m.Stats().TimeWaitReused)
+	}
+}
+
+func keysOf(name string) (c, s *Keys) {
+	switch name {
+	case "md5":
+		return &Keys{MD5: []byte("secret")}, &Keys{MD5: []byte("secret")}
+	case "sha1":
+		return &Keys{AO: []AOKey{{SendID: 1, ReceiveID: 2, Secret: []byte("secret")}}}, &Keys{AO: []AOKey{{SendID: 2, ReceiveID: 1, Secret: []byte("secret")}}}
+	}
+	return &Keys{AO: []AOKey{{SendID: 1, ReceiveID: 2, Secret: []byte("secret"), Algorithm: AOAES128, SkipOptions: true}}},
+		&Keys{AO: []AOKey{{SendID: 2, ReceiveID: 1, Secret: []byte("secret"), Algorithm: AOAES128, SkipOptions: true}}}
+}
+
+func TestSignedConnections(t *testing.T) { // RFC 2385, RFC 5925
+	for _, name := range []string{"md5", "sha1", "aes"} {
+		n := newNet(t)
+		kc, ks := keysOf(name)
+		c, s, _, _ := n.open(t, &Options{Keys: kc}, &Options{Keys: ks})
+		n.pour(t, c, s, 1<<18, 10*time.Second)
+		n.pour(t, s, c, 1<<18, 10*time.Second)
+		forged := Segment{Seq: s.rcvNxt, Flags: wire.FlagRST, Packets: 1}
+		tuple := s.Tuple()
+		if v := n.b.m.Input(n.now, &tuple, &forged); v != packet.DropAuth || s.State() != StateEstablished {
+			t.Errorf("%s: a RST without signature: %v, %v", name, v, s.State())
+		}
+		s.Close(n.now)
+		n.run(50 * time.Millisecond)
+		c.Close(n.now)
+		n.run(50 * time.Millisecond)
+		if st := n.b.m.Stats(); st.TimeWait != 1 || st.AuthFailed != 1 || n.a.m.Stats().AuthFailed != 0 {
+			t.Errorf("%s: %+v", name, st)
+		}
+		fin := Segment{Seq: s.rcvNxt, Flags: wire.FlagACK | wire.FlagFIN, Packets: 1}
+		if v := n.b.m.Input(n.now, &tuple, &fin); v != packet.DropAuth {
+			t.Errorf("%s: in TIME-WAIT: %v", name, v)
+		}
+	}
+}
+
+func TestSignaturesThatDoNotMatchConnectNothing(t *testing.T) {
+	kc, ks := keysOf("sha1")
+	_, other := keysOf("md5")
+	wrong := &Keys{AO: []AOKey{{SendID: 1, ReceiveID: 2, Secret: []byte("Secret")}}}
+	for name, c := range map[string][2]*Keys{
+		"none, keys":    {nil, ks},
+		"keys, none":    {kc, nil},
+		"another":       {wrong, ks},
+		"another kind":  {kc, other},
+		"another id":    {&Keys{AO: []AOKey{{SendID: 9, ReceiveID: 2, Secret: []byte("secret")}}}, ks},
+		"another again": {other, ks},
+	} {
+		n := newNet(t)
+		l, _ := n.listen(t, 5, &Options{Keys: c[1]})
+		x := n.dial(t, &Options{Keys: c[0]})
+		n.run(10 * time.Second)
+		if l.Accept() != nil || x.State() != StateSynSent {
+			t.Errorf("%s: %v", name, x.State())
+		}
+		if n.a.m.Stats().AuthFailed+n.b.m.Stats().AuthFailed == 0 {
+			t.Errorf("%s: nothing was counted", name)
+		}
+	}
+}
+
+func TestSignedConnectionsUnderCookies(t *testing.T) {
+	for _, name := range []string{"md5", "sha1", "aes"} {
+		n := newNet(t)
+		n.b.m.front.half.limit = 1
+		kc, ks := keysOf(name)
+		n.listen(t, 5, &Options{Keys: ks})
+		n.b.m.front.half.add(n.now, &ip.Tuple{RemotePort: 1}) // takes the room
+		c := n.dial(t, &Options{Keys: kc})
+		n.run(100 * time.Millisecond)
+		if st := n.b.m.Stats(); c.State() != StateEstablished || st.CookiesGood != 1 || st.Conns != 1 {
+			t.Errorf("%s: %v, %d cookies were good", name, c.State(), st.CookiesGood)
+		}
+	}
+}
+
+func TestKeysRollOverWhileDataFlows(t *testing.T) { // RFC 5925 6.1
+	n := newNet(t)
+	a := AOKey{SendID: 1, ReceiveID: 1, Secret: []byte("old")}
+	b := AOKey{SendID: 2, ReceiveID: 2, Secret: []byte("new"), Algorithm: AOAES128}
+	c, s, _, _ := n.open(t, &Options{Keys: &Keys{AO: []AOKey{a}}}, &Options{Keys: &Keys{AO: []AOKey{a}}})
+	set := func(c *Conn, keys ...AOKey) {
+		o := c.Options()
+		o.Keys = &Keys{AO: keys}
+		if err := c.SetOptions(n.now, &o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.pour(t, c, s, 1<<16, 10*time.Second)
+	set(s, b, a)
+	n.pour(t, c, s, 1<<16, 10*time.Second)
+	set(c, b, a)
+	n.pour(t, c, s, 1<<16, 10*time.Second)
+	n.pour(t, s, c, 1<<16, 10*time.Second)
+	if c.auth.keys.AO[c.auth.current].SendID != 2 || s.auth.keys.AO[s.auth.current].SendID != 2 {
+		t.Error("the old key still signs")
+	}
+	set(c, b)
+	set(s, b)
+	n.pour(t, c, s, 1<<16, 10*time.Second)
+	if n.a.m.Stats().AuthFailed+n.b.m.Stats().AuthFailed != 0 {
+		t.Errorf("%d and %d were refused", n.a.m.Stats().AuthFailed, n.b.m.Stats().AuthFailed)
+	}
+}
