@@ -9,7 +9,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 # What the build, the tests and `make run` need beyond Go and make, as Debian packages.
 BUILD_PACKAGES := ca-certificates git
 RUN_PACKAGES   := curl iproute2
-TEST_PACKAGES  := iperf3 clang-19 llvm-19 libbpf-dev gcc libc6-dev ethtool tcpdump tshark libcap2-bin man-db
+TEST_PACKAGES  := iperf3 clang-19 llvm-19 libbpf-dev gcc libc6-dev ethtool tcpdump tshark libcap2-bin man-db iputils-ping netcat-openbsd
 BENCH_PACKAGES := nginx-light libnginx-mod-stream nftables dpdk-dev libdpdk-dev libhyperscan-dev pkg-config
 
 FUZZTIME ?= 20s
@@ -22,7 +22,7 @@ export CGO_ENABLED = 0
 export MILLRACE_PCAPS ?= $(abspath $(CAPTURES))
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
+.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,7 +84,7 @@ race: deps ## all tests under the race detector, freed frames poisoned
 	CGO_ENABLED=1 $(GO) test -race ./bench # its senders fill free frames once for all: no poison there
 
 netns: deps ## only the tests that speak with the Linux kernel in network namespaces (root)
-	MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 15m ./internal/testnet ./pmd/... ./gateway/... ./cmd/... ./examples/...
+	MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 15m ./internal/testnet ./pmd/... ./gateway/... ./internal/stackd ./cmd/... ./examples/...
 
 fuzz: ## run every fuzzer for FUZZTIME (20s)
 	@for pkg in $$($(GO) list ./...); do \
@@ -99,6 +99,12 @@ bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), 
 soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, the forwarding function fuzzed
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestNoConnectionBreaks ./gateway
 	$(GO) test -timeout 0 -run '^$$' -fuzz '^FuzzHandle$$' -fuzztime $(SOAK) ./gateway
+
+INTEROP ?= 10G
+
+interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss and reordering, options, MTUs, 64 flows (root)
+	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=$(INTEROP) $(GO) test -count=1 -timeout 0 -v -run 'Loss|ManyBulk|Session' ./internal/stackd
+	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=100M $(GO) test -count=1 -timeout 0 -v -run 'MTU|EveryOption|Iperf3' ./internal/stackd
 
 GPU_PACKAGES := ./gpukern/... ./internal/kernbench ./cmd/millrace
 
