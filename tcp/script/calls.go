@@ -44,7 +44,7 @@ func (r *run) prepare(c *Call) (attempt, error) {
 		return nil, fmt.Errorf("%s: there is no descriptor %d", c.Name, c.arg(0).Number)
 	}
 	n, flags := int(c.arg(2).Number), c.arg(3).Number
-	if n < 0 || n > 1<<26 {
+	if n < 0 || n > 1<<22 {
 		return nil, fmt.Errorf("%s: %d bytes", c.Name, n)
 	}
 	switch c.Name {

@@ -82,6 +82,9 @@ func (r *run) all() error {
 			return r.wrong(p.event, "%s", err)
 		}
 	}
+	if err := r.poll(); err != nil {
+		return r.wrong(e, "%s", err)
+	}
 	if len(r.out) > 0 {
 		return r.wrong(e, "after it %s was sent, which nobody expects", r.describe(&r.out[0]))
 	}
