@@ -50,6 +50,7 @@ gateway/admin   : gateway gpukern
 gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/* filter stack metrics
 cmd/millrace    : *
 bench           : *
+bench/netpeer   : *
 examples/lab    : internal/testnet
 internal/doctor : gpukern
 internal/replay : packet wire clock ring capture pmd gpukern gpukern/* filter stack
