@@ -30,7 +30,6 @@ type pipe struct {
 	count     int
 	phases    []phase
 	longest   float64
-	limited   bool
 }
 
 // shot is a segment in flight.

@@ -25,16 +25,14 @@ type model struct {
 	delivered       uint64
 	inEpisode       bool
 
-	rackSent       clock.Time
-	rackEnd        uint32
-	rackRTT        time.Duration
-	valid          bool
-	fack           uint32
-	reordering     bool
-	minRTT, srtt   time.Duration
-	mult, persist  int
-	round          uint32
-	inRound, first bool
+	rackSent      clock.Time
+	rackEnd       uint32
+	rackRTT       time.Duration
+	valid         bool
+	fack          uint32
+	reordering    bool
+	minRTT, srtt  time.Duration
+	mult, persist int
 }
 
 func (m *model) sent(now clock.Time, n uint32) {
