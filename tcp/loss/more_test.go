@@ -1,0 +1,204 @@
+package loss
+
+import (
+	"testing"
+)
+
+// An ACK beyond what was sent, or of what was acknowledged long ago, moves nothing.
+func TestACKOutOfRange(t *testing.T) {
+	x := sack(t)
+	x.each(0, 4)
+	x.ack(100, 2)
+	for _, una := range []int{7, 1, -5} {
+		x.want("ack", x.ack(110, una), 0)
+		if x.b.Outstanding() != 2*mss || x.last.Acked != 0 {
+			t.Errorf("ACK of segment %d leaves %d outstanding", una, x.b.Outstanding())
+		}
+	}
+}
+
+// What waited behind a hole says nothing of the round-trip time when the hole is filled.
+func TestNoRTTFromBehindAHole(t *testing.T) {
+	x := newBench(t, Options{})
+	x.b.Measured(at(0), 100*ms)
+	x.each(0, 5)
+	for i := range 3 {
+		x.dup(100+i, 0)
+	}
+	x.resend(103)
+	x.ack(900, 5)
+	if x.b.SRTT() != 100*ms || x.last.RTT != 0 {
+		t.Errorf("SRTT %v, RTT %v", x.b.SRTT(), x.last.RTT)
+	}
+}
+
+// The reordering timer waits for the last segment that may be late (RFC 8985 6.2 step 5).
+func TestReorderingTimerIsOfTheLast(t *testing.T) {
+	x := sack(t)
+	x.b.Measured(at(0), 100*ms)
+	x.each(0, 3)
+	x.each(10, 4)
+	x.ack(115, 1, 4, 5)
+	// Sent at 11 and arrived at 115: 104 ms, and a quarter of the least round trip. Segments 1, 2 and 3
+	// were sent at 1, 2 and 10.
+	x.due(10 + 104 + 25)
+}
+
+// The sending side of a rate sample begins when the segment before it was sent
+// (draft-cheng-iccrg-delivery-rate-estimation 3.2): compressed ACKs do not look fast.
+func TestRateOfCompressedACKs(t *testing.T) {
+	x := sack(t)
+	x.b.Measured(at(0), 50*ms)
+	for i := range 10 {
+		x.send(20*i, 1)
+	}
+	for i := range 4 {
+		x.ack(200, i+1)
+	}
+	x.send(200, 1)
+	x.send(210, 1)
+	x.ack(300, 10)
+	x.ack(301, 12)
+	if d := x.last.RateInterval; d < 91*ms {
+		t.Errorf("interval %v is shorter than the data took to send", d)
+	}
+}
+
+// The limit by the application ends with the data that was in flight then.
+func TestLimitedUntilDelivered(t *testing.T) {
+	x := sack(t)
+	x.each(0, 10)
+	x.b.Idle()
+	x.ack(50, 10-1)
+	x.send(51, 2)
+	x.ack(52, 10)
+	x.send(60, 3)
+	x.ack(110, 12)
+	x.send(120, 1)
+	x.ack(170, 16)
+	if x.last.AppLimited {
+		t.Error("limited though all of that time is over")
+	}
+}
+
+// Eifel asks about data that was sent again; an old echo with other data says nothing.
+func TestEifelNeedsARetransmission(t *testing.T) {
+	x := stamps(t)
+	x.each(0, 10)
+	x.echo(100, 0, 0, 3, 7)
+	x.lost(0, 1)
+	x.b.Resent(at(105), seg(2), mss)
+	x.want("of the first segment, sent once", x.echo(106, 1, 0, 3, 7)&Undo, 0)
+	x.want("of the one sent again", x.echo(107, 7, 2)&Undo, Undo)
+}
+
+// What undoing calls no loss is not counted as one.
+func TestUndoneLossIsNotCounted(t *testing.T) {
+	x := stamps(t)
+	x.b.Measured(at(0), 100*ms)
+	x.each(0, 20)
+	x.echo(120, 0, 0, 10, 14)
+	if x.b.TotalLost() != 10*mss {
+		t.Fatalf("lost %d", x.b.TotalLost())
+	}
+	x.resend(120)
+	x.want("late", x.echo(121, 2, 1, 10, 14), Undo|Reordered)
+	if n := x.b.TotalLost(); n > 2*mss {
+		t.Errorf("%d bytes lost after all", n)
+	}
+	x.flight(14)
+}
+
+// RFC 6582: the ACK that fills the hole stands for one segment that was not counted before.
+func TestNewRenoDelivered(t *testing.T) {
+	x := newBench(t, Options{})
+	x.each(0, 6)
+	for i := range 5 {
+		x.dup(100+i, 0)
+	}
+	x.resend(105)
+	x.ack(200, 6)
+	if x.b.Delivered() != 6*mss || x.last.Delivered != mss {
+		t.Errorf("delivered %d, of them %d by the last ACK", x.b.Delivered(), x.last.Delivered)
+	}
+}
+
+// RFC 9937 6: the fast retransmit leaves whatever the proportion, and further loss makes no ACK safe.
+func TestPRREdges(t *testing.T) {
+	x := sack(t)
+	x.each(0, 100)
+	x.ack(200, 0, 1, 4)
+	if w := x.b.Reduce(10*mss, &x.last); w != x.b.Flight()+mss {
+		t.Errorf("window %d at flight %d: no fast retransmit", w, x.b.Flight())
+	}
+	x.resend(200)
+	if w := x.b.Reduce(10*mss, &Sample{}); w != x.b.Flight() {
+		t.Errorf("window %d at flight %d: more than one segment for nothing", w, x.b.Flight())
+	}
+
+	x = sack(t)
+	x.each(0, 20)
+	x.ack(100, 0, 16, 20)
+	x.b.Reduce(10*mss, &x.last)
+	for range 4 {
+		x.resend(100)
+	}
+	w := x.b.Reduce(10*mss, &Sample{Acked: mss, Delivered: mss, Lost: mss})
+	if w != x.b.Flight()+mss {
+		t.Errorf("window %d at flight %d after further loss", w, x.b.Flight())
+	}
+}
+
+// RFC 8985 7.4.2: only a DSACK of the probe itself is its answer.
+func TestDSACKOfOtherData(t *testing.T) {
+	x := sack(t)
+	x.b.Measured(at(0), 100*ms)
+	x.send(0, 3)
+	x.want("timer", x.timer(200), Probe)
+	seq, n := x.b.Probe()
+	x.b.Resent(at(200), seq, n)
+	x.b.Probed(x.b.next, false)
+	x.ack(300, 3)
+	x.send(310, 1)
+	x.want("DSACK of another", x.ack(320, 3, 0, 1), 0)
+	x.want("later", x.ack(410, 4), ProbeLost)
+}
+
+// A timeout within fast recovery is no case for F-RTO: data was sent twice before it.
+func TestNoFRTOInRecovery(t *testing.T) {
+	x := sack(t)
+	x.each(0, 10)
+	x.ack(100, 1)
+	x.ack(104, 1, 2, 5)
+	x.resend(104)
+	x.timer(5000)
+	x.b.Resent(at(5000), seg(1), mss)
+	x.ack(5100, 5)
+	if x.b.WantsFresh() {
+		t.Error("new data is asked for")
+	}
+}
+
+// A probe does not come after the timeout.
+func TestProbeIsNotLaterThanTheTimeout(t *testing.T) {
+	x := sack(t)
+	x.b.Measured(at(0), 500*ms)
+	for range 50 {
+		x.b.Measured(at(0), 500*ms)
+	}
+	x.send(0, 1)
+	x.due(700) // 500 + 200, where the probe alone would be at 1200
+	x.want("timer", x.timer(700), Probe)
+}
+
+// The fast retransmit of the first segment gives it a whole timeout.
+func TestRetransmissionRestartsTheTimer(t *testing.T) {
+	x := sack(t)
+	x.each(0, 10)
+	x.ack(100, 1)
+	x.ack(350, 1, 2, 5)
+	x.resend(350)
+	if d := x.b.f.rto.Sub(at(350)); d != x.b.RTO() {
+		t.Errorf("timer in %v, want %v", d, x.b.RTO())
+	}
+}
