@@ -98,6 +98,7 @@ func (n *Node) fragment4(ip wire.IPv4, g *Datagram) packet.Verdict {
 		return packet.DropReassembly
 	}
 	g.Packets = uint16(len(a.pieces))
+	n.stats.Reassembled++
 	whole := wire.IPv4(n.join(a, len(a.head)))
 	n.release(a, 0)
 	whole.SetTotalLen(uint16(len(whole)))
@@ -179,6 +180,7 @@ func (n *Node) complete6(a *assembly, w *walk6, g *Datagram) packet.Verdict {
 		return packet.DropReassembly
 	}
 	g.Packets = uint16(len(a.pieces))
+	n.stats.Reassembled++
 	cut := len(a.head) - wire.FragmentHeaderLen
 	next, from := a.head[cut], a.from
 	whole := wire.IPv6(n.join(a, cut))
@@ -255,7 +257,7 @@ func (a *assembly) place(f *fragment) (int, packet.Verdict) {
 		return 0, packet.DropReassembly
 	}
 	at, _ := slices.BinarySearchFunc(a.pieces, f.off, func(p piece, off int) int { return p.off - off })
-	if at < len(a.pieces) && a.pieces[at].off == f.off && bytes.Equal(a.pieces[at].b, f.b) {
+	if at < len(a.pieces) && a.pieces[at].off == f.off && f.more == (a.total != end) && bytes.Equal(a.pieces[at].b, f.b) {
 		return 0, packet.Forward
 	}
 	if at < len(a.pieces) && a.pieces[at].off < end || at > 0 && a.pieces[at-1].end() > f.off {

@@ -67,7 +67,7 @@ func (n *Node) refuseProto(g *Datagram) {
 // lastNextHeader returns the offset of the octet that names the upper layer of an IPv6 packet.
 func lastNextHeader(b []byte) int {
 	from := 6
-	for it := wire.ExtHeaders(b); it.Next(); {
+	for it := wire.ExtHeaders(b); it.Next() && extended(it.Proto()); {
 		from = it.Offset() - len(it.Header())
 	}
 	return from
@@ -122,7 +122,7 @@ func (n *Node) sign(m wire.ICMP, h *Header, rest []byte) {
 // reportable reports whether an error may be sent about g: not to nobody or many, not about what was for
 // many, not about errors, and of fragments only about the first (RFC 1122 3.2.2, RFC 4443 2.4 e).
 func (n *Node) reportable(g *Datagram, typ, code uint8) bool {
-	if g.Src.Unspecified() || g.Src.Multicast() || g.Src == Broadcast4 {
+	if g.Src.Unspecified() || g.Src.Multicast() || g.Src == Broadcast4 || n.directed(g.Src, g.Port) {
 		return false
 	}
 	if g.Dst.Is4() {
