@@ -29,6 +29,7 @@ func TestABlackHoleIsFoundAndSearched(t *testing.T) {
 		if got := a.Info().PathMTU; got > mtu || !probe && got != cautiousMTU {
 			t.Errorf("probing %v: %d in the black hole", probe, got)
 		}
+		n.run(5 * time.Second)
 		n.pour(t, a, b, 5_000_000, 10*time.Minute)
 		if got := a.Info().PathMTU; probe && (got > mtu || got < mtu-probeStep) {
 			t.Errorf("found %d, the path takes %d", got, mtu)
