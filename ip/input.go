@@ -136,8 +136,6 @@ func (n *Node) wanted(port uint8, frame []byte, g *Datagram) packet.Verdict {
 		return packet.DropNotOurs
 	case g.Kind == Unicast && port != LoopPort && wire.Ethernet(frame).Dst().Multicast():
 		return packet.DropNotOurs
-	case g.Kind == Multicast && !n.Member(port, g.Dst, g.Src):
-		return packet.DropNotOurs
 	}
 	return packet.Undecided
 }
@@ -176,6 +174,8 @@ func (n *Node) upper(frame []byte, g *Datagram, checked bool) packet.Verdict {
 			return packet.Handover
 		}
 		return n.inputIGMP(g)
+	case g.Kind == Multicast && !n.Member(g.Port, g.Dst, g.Src): // what is said about groups itself passes
+		return packet.DropNotOurs
 	case !n.serves(g.Proto):
 		n.refuseProto(g)
 		return packet.DropUnsupported
