@@ -60,6 +60,7 @@ type Neighbor struct {
 // TCP is how connections are unless told otherwise.
 type TCP struct {
 	Options     tcp.Options
+	Nagle       bool  // key "nodelay" is false: small segments wait (RFC 9293 3.7.4)
 	Memory      int64 // key "memory": bytes of all buffers; 0 is 64 MiB
 	Connections int   // key "connections": most at once; 0 is what package tcp says
 }

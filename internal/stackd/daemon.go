@@ -206,7 +206,7 @@ func takes(whole bool) Take {
 
 // openStack makes a loop of queue i of every device, and the host on them.
 func (d *Daemon) openStack() (err error) {
-	c := socket.Config{Host: host.Config{Changed: d.changed}}
+	c := socket.Config{Nagle: d.cfg.TCP.Nagle, Host: host.Config{Changed: d.changed}}
 	c.Host.TCP.Defaults = d.cfg.TCP.Options
 	c.Host.TCP.Budget, c.Host.TCP.MaxConns = d.cfg.TCP.Memory, d.cfg.TCP.Connections
 	for i, pool := range d.pools {

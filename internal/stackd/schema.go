@@ -170,7 +170,7 @@ func (d *decoder) tcp(n *yaml.Node, t *TCP) {
 		field{"receive_buffer", false, buffer("receive_buffer", &o.ReceiveBuffer)},
 		field{"memory", false, func(n *yaml.Node) { d.bytes(n, "memory", &t.Memory, 1<<20, maxMemory) }},
 		field{"connections", false, func(n *yaml.Node) { integer(d, n, "connections", &t.Connections, 1, 1<<26) }},
-		field{"nodelay", false, func(n *yaml.Node) { d.truth(n, "nodelay", &o.NoDelay) }},
+		field{"nodelay", false, without("nodelay", &t.Nagle)},
 		field{"keepalive", false, func(n *yaml.Node) { d.duration(n, "keepalive", &o.KeepAlive.Idle, time.Second, maxIdle) }},
 		field{"user_timeout", false, func(n *yaml.Node) { d.duration(n, "user_timeout", &o.UserTimeout, time.Second, maxIdle) }},
 		field{"mss", false, func(n *yaml.Node) { integer(d, n, "mss", &o.MSS, 88, 65495) }},
