@@ -76,9 +76,10 @@ func (l *Pipe) Set(imp pmd.Impairment) {
 // Impairment returns what the pipe does to packets.
 func (l *Pipe) Impairment() pmd.Impairment { return l.imp }
 
-// Clean has the pipe lose and harm nothing any more; its delay, rate, queue and MTU remain.
+// Clean has the pipe lose and harm nothing any more; its delay, rate
+// and MTU remain.
 func (l *Pipe) Clean() {
-	l.Set(pmd.Impairment{MTU: l.imp.MTU, Rate: l.imp.Rate, Queue: l.imp.Queue, Delay: l.imp.Delay})
+	l.Set(pmd.Impairment{MTU: l.imp.MTU, Rate: l.imp.Rate, Delay: l.imp.Delay})
 }
 
 // enter decides what becomes of a packet, which it takes.

@@ -151,7 +151,7 @@ func (s *scenario) options() (o tcp.Options) {
 		o.MaxPacing = 500_000
 	}
 	if s.oneIn(10) {
-		o.KeepAlive = tcp.KeepAlive{Idle: 100 * time.Millisecond, Interval: 50 * time.Millisecond, Count: 100}
+		o.KeepAlive = tcp.KeepAlive{Idle: 100 * time.Millisecond, Interval: 600 * time.Millisecond, Count: 100} // answers have a limit of their own (RFC 5961 7)
 	}
 	o.PathProbe = s.oneIn(10)
 	return o
