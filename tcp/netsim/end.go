@@ -201,7 +201,7 @@ func (e *End) put(now clock.Time) int {
 	b := e.out.at(e.Sent, n)
 	e.writes++
 	switch {
-	case mark && e.Conn.Writable() >= n:
+	case mark && (n == 1 || e.Conn.Writable() >= n):
 		n = e.Conn.WriteUrgent(now, b)
 	case e.cfg.Lent && e.Conn.WriteLent(now, b, func() { e.lent-- }):
 		e.lent++

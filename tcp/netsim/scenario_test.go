@@ -20,12 +20,14 @@ type scenario struct {
 	flows []*Flow
 	mon   *Monitor
 	rng   *rand.Rand
+	over  string // how a budget was overdrawn
 	notes []string
 }
 
 func newScenario(seed uint64) *scenario {
 	s := &scenario{seed: seed, net: New(seed), rng: rand.New(rand.NewPCG(seed, 0x5ce0))}
 	s.mon = s.net.Monitor()
+	s.net.Watch(s.memory)
 	v6 := s.oneIn(4)
 	for i := range s.hosts {
 		s.hosts[i] = s.net.Host(s.host(v6))
@@ -40,6 +42,19 @@ func newScenario(seed uint64) *scenario {
 		s.narrow(v6)
 	}
 	return s
+}
+
+// memory watches the bytes of buffers.
+func (s *scenario) memory(e *Event) {
+	for i, h := range s.hosts {
+		budget := h.cfg.TCP.Budget
+		if budget == 0 {
+			budget = 64 << 20
+		}
+		if used := h.TCP.Stats().Memory; used > budget && s.over == "" {
+			s.over = fmt.Sprintf("%.6f: host %d has %d bytes of buffers, its budget is %d", Seconds(e.At), i+1, used, budget)
+		}
+	}
 }
 
 func (s *scenario) note(format string, args ...any) {
@@ -61,6 +76,9 @@ func (s *scenario) host(v6 bool) HostConfig {
 	}
 	if s.oneIn(6) {
 		c.Refuse = pick[pmd.Percent](s, 1, 20)
+	}
+	if s.oneIn(6) {
+		c.TCP.Budget = pick[int64](s, 256<<10, 1<<20)
 	}
 	if s.oneIn(4) {
 		c.Offload = pick(s, 1, 1460, 5000)
@@ -231,6 +249,9 @@ func (s *scenario) run() string {
 		}
 	}
 	wrong = append(wrong, s.mon.Faults...)
+	if s.over != "" {
+		wrong = append(wrong, s.over)
+	}
 	if len(wrong) == 0 {
 		wrong = s.leaks()
 	}
