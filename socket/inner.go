@@ -83,13 +83,19 @@ func (c *TCPConn) OnReady(f func(in Inner, ev Events)) error {
 	if c.c == nil {
 		return c.fault("set", net.ErrClosed)
 	}
-	if f == nil {
+	Inner{c}.OnReady(f)
+	return nil
+}
+
+// OnReady is TCPConn.OnReady, for what runs on the loop.
+func (in Inner) OnReady(f func(in Inner, ev Events)) {
+	c := in.c
+	if f == nil || c.c == nil {
 		c.setWatch(nil)
-		return nil
+		return
 	}
 	c.setWatch(callback(f))
 	c.c.SetOwner(c) // tells what is possible already
-	return nil
 }
 
 // setWatch names who hears of events, beside goroutines that wait.

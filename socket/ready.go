@@ -66,7 +66,7 @@ func (f *fan) serve(i int, take func(w *waiter) bool) {
 		if !take(f.q.head) {
 			return
 		}
-		f.q.finish(nil)
+		f.q.finish(f.q.head.err)
 	}
 	f.ready |= 1 << i
 }
