@@ -116,7 +116,7 @@ const challengeEvery = 50
 // bound is the connection's own: one that many share would tell an attacker of others (CVE-2016-5696).
 func (c *Conn) challenge(now clock.Time) {
 	t := timestamp(now)
-	if c.challenged != 0 && int32(t-c.challenged) < challengeEvery {
+	if c.challenged != 0 && t+1-c.challenged <= challengeEvery { // it may be one ahead, to be none of 0
 		return
 	}
 	c.challenged = t | 1

@@ -27,7 +27,7 @@ func (c *Conn) inputSynSent(now clock.Time, s *Segment) packet.Verdict {
 	if !s.Flags.Has(wire.FlagSYN) {
 		return packet.DropState
 	}
-	if c.has(flagTimestamps) && ack && s.Options.HasTimestamps && !c.echoOurs(now, s) {
+	if ack && s.Options.HasTimestamps && !c.opt.NoTimestamps && !c.echoOurs(now, s) {
 		return packet.DropSequence
 	}
 	c.takeSYN(now, s)
@@ -39,9 +39,12 @@ func (c *Conn) inputSynSent(now clock.Time, s *Segment) packet.Verdict {
 	return packet.Deliver
 }
 
-// echoOurs reports whether a SYN-ACK echoes a timestamp that was sent (RFC 7323 5.3 says to ignore what
-// does not look right: such a segment answers another connection).
+// echoOurs reports whether a SYN-ACK echoes a timestamp that was sent; one that does not answers another
+// connection. 0 is of a peer that echoes nothing.
 func (c *Conn) echoOurs(now clock.Time, s *Segment) bool {
+	if s.Options.TSEcr == 0 {
+		return true
+	}
 	sent := timestamp(now) + c.tsOffset - s.Options.TSEcr
 	return sent < 1<<20
 }

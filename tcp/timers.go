@@ -145,8 +145,8 @@ func (c *Conn) onProbe(now clock.Time) {
 		c.probeAt = never
 		return
 	}
-	c.probeAt = now.Add(min(c.sender.rto()<<min(c.probes, 16), maxProbe))
-	c.probes = min(c.probes+1, 255-1)
+	c.probes = min(c.probes+1, 16)
+	c.probeAt = now.Add(min(c.sender.rto()<<c.probes, maxProbe))
 	c.probeWindow(now)
 }
 
