@@ -79,7 +79,7 @@ func (x *sender) resent(now clock.Time, seq, n uint32) {
 // reported as marked (AccECN, RFC 9768).
 func (x *sender) ack(now clock.Time, a *loss.Ack, ece bool, ce uint32) loss.Events {
 	var s loss.Sample
-	flight := x.board.Outstanding()
+	flight, recovering := x.board.Outstanding(), x.board.InFastRecovery()
 	x.board.Ack(now, a, &s)
 	x.tell(now, s.Events, flight)
 	if ece && ce == 0 {
@@ -92,7 +92,7 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, ece bool, ce uint32) loss.Even
 		x.rate = s.RateBytes * uint64(time.Second) / uint64(s.RateInterval)
 	}
 	if s.Delivered > 0 {
-		x.cc.OnAck(x.sample(now, a.Una, &s, ce))
+		x.cc.OnAck(x.sample(now, a.Una, &s, ce, recovering || x.board.InFastRecovery()))
 	}
 	if x.limited && int32(a.Una-x.limitedBy) >= 0 {
 		x.limited = false
@@ -140,7 +140,7 @@ func (x *sender) congested(now clock.Time, una, flight uint32) {
 }
 
 // sample is what congestion control sees of an ACK.
-func (x *sender) sample(now clock.Time, una uint32, s *loss.Sample, ce uint32) cc.Sample {
+func (x *sender) sample(now clock.Time, una uint32, s *loss.Sample, ce uint32, recovering bool) cc.Sample {
 	b := &x.board
 	return cc.Sample{
 		Now: now, Acked: s.Acked, Delivered: s.Delivered, Lost: s.Lost, Marked: ce,
@@ -149,7 +149,7 @@ func (x *sender) sample(now clock.Time, una uint32, s *loss.Sample, ce uint32) c
 		Total: b.Delivered(), TotalLost: b.TotalLost(),
 		RateBytes: s.RateBytes, RateInterval: s.RateInterval,
 		Prior: s.Prior, PriorLost: s.PriorLost, SentFlight: s.SentFlight,
-		AppLimited: s.AppLimited, WindowLimited: x.limited, FastRecovery: b.InFastRecovery(),
+		AppLimited: s.AppLimited, WindowLimited: x.limited, FastRecovery: recovering,
 	}
 }
 

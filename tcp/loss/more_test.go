@@ -202,3 +202,41 @@ func TestRetransmissionRestartsTheTimer(t *testing.T) {
 		t.Errorf("timer in %v, want %v", d, x.b.RTO())
 	}
 }
+
+// In a steady flow the interval is a round trip, however long it goes on.
+func TestRateOfASteadyFlow(t *testing.T) {
+	x := sack(t)
+	for i := range 500 {
+		if i >= 10 {
+			x.ack(10*i, i-9)
+		}
+		x.send(10*i, 1)
+	}
+	if x.last.RateInterval != 100*ms || x.last.RateBytes != 10*mss {
+		t.Errorf("%d bytes in %v, want 10 segments in 100 ms", x.last.RateBytes, x.last.RateInterval)
+	}
+}
+
+// RFC 6582: in a partial ACK, too, one segment is the hole's.
+func TestNewRenoPartialACK(t *testing.T) {
+	x := newBench(t, Options{})
+	x.each(0, 10)
+	for i := range 5 {
+		x.dup(100+i, 0)
+	}
+	x.resend(105)
+	x.ack(200, 2)
+	if x.last.Delivered != mss || x.b.Delivered() != 6*mss {
+		t.Errorf("delivered %d, of them %d by the partial ACK", x.b.Delivered(), x.last.Delivered)
+	}
+}
+
+// Segments of a record all begin at multiples: what follows a short one is another record.
+func TestShortSegmentEndsARecord(t *testing.T) {
+	x := sack(t)
+	x.b.Sent(at(0), seg(0), mss+mss/2)
+	x.b.Sent(at(0), seg(1)+mss/2, mss)
+	if x.p.Records() != 2 {
+		t.Errorf("%d records", x.p.Records())
+	}
+}

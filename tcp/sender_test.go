@@ -1,0 +1,211 @@
+package tcp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/cc"
+	"github.com/millrace/millrace/tcp/loss"
+	"github.com/millrace/millrace/wire"
+)
+
+// sending is a sender under a scripted test, with a round trip of 100 ms behind it.
+type sending struct {
+	sender
+	una, next uint32
+}
+
+func newSending(t *testing.T, name string) *sending {
+	t.Helper()
+	control, err := cc.New(name, testMSS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := new(sending)
+	x.init(new(loss.Pool), 0, loss.Options{MSS: testMSS, SACK: true}, control)
+	x.board.Measured(after(0), 100*time.Millisecond)
+	return x
+}
+
+// after is a time in milliseconds.
+func after(ms int) clock.Time {
+	return clock.Time(time.Hour) + clock.Time(ms)*clock.Time(time.Millisecond)
+}
+
+// fill sends all that there is room for at t and returns how many segments, and when to go on.
+func (x *sending) fill(t int) (segments int, wait clock.Time) {
+	for {
+		n, wait := x.room(after(t))
+		if n == 0 {
+			return segments, wait
+		}
+		x.sent(after(t), x.next, n, false)
+		x.next += n
+		segments += int(n / testMSS)
+	}
+}
+
+// acked acknowledges n segments at t; ece is RFC 3168's echo.
+func (x *sending) acked(t, n int, ece bool, blocks ...wire.SACKBlock) loss.Events {
+	x.una += uint32(n) * testMSS
+	return x.ack(after(t), &loss.Ack{Una: x.una, SACK: blocks}, ece, 0)
+}
+
+// The window fills, grows where it was the limit, and not where the application was.
+func TestSenderWindow(t *testing.T) {
+	x := newSending(t, "reno")
+	if n, wait := x.fill(0); n != 10 || wait != clock.Never {
+		t.Fatalf("%d segments at first, wait %v", n, wait)
+	}
+	if x.acked(100, 10, false); x.cc.Window() != 20*testMSS {
+		t.Errorf("window %d after a round trip", x.cc.Window()/testMSS)
+	}
+	for i := range 10 { // two segments each round trip
+		at := 200 + 100*i
+		x.sent(after(at), x.next, 2*testMSS, true)
+		x.next += 2 * testMSS
+		x.acked(at+100, 2, false)
+	}
+	if x.cc.Window() != 20*testMSS {
+		t.Errorf("window %d grew without need", x.cc.Window()/testMSS)
+	}
+}
+
+// Pacing lets a burst out and says when to go on; a late timer is made up for by one burst at most.
+func TestSenderPaces(t *testing.T) {
+	x := newSending(t, "reno")
+	x.fill(0)
+	x.acked(100, 10, false) // 20 segments in 100 ms, twice that: 2.5 ms a segment
+	n, wait := x.fill(100)
+	if n > 6 || wait <= after(100) || wait > after(110) {
+		t.Fatalf("%d segments leave, the next in %v", n, wait.Sub(after(100)))
+	}
+	if k, _ := x.room(wait - 1); k != 0 {
+		t.Error("room before its time")
+	}
+	if k, _ := x.room(wait); k != 2*testMSS {
+		t.Errorf("room for %d, want two segments", k)
+	}
+	if n, _ := x.fill(130); n < 2 || n > 6 {
+		t.Errorf("%d segments after a late timer", n)
+	}
+	x.maxPacing = 10 * testMSS
+	if x.pacing() != 10*testMSS {
+		t.Errorf("the application's bound of pacing is %d", x.pacing())
+	}
+}
+
+// RFC 3168 6.1.2: one reduction for all echoes of a round trip, and CWR to tell of it.
+func TestSenderECN(t *testing.T) {
+	x := newSending(t, "reno")
+	x.fill(0)
+	x.acked(100, 2, true)
+	w := x.cc.Window()
+	if w != 5*testMSS || !x.cwr {
+		t.Fatalf("window %d after an echo, CWR %v", w/testMSS, x.cwr)
+	}
+	x.acked(101, 2, true)
+	if x.acked(102, 2, true); x.cc.Window() < w {
+		t.Errorf("window %d after more echoes of the same round trip", x.cc.Window()/testMSS)
+	}
+	x.acked(103, 4, false)
+	x.fill(103)
+	w = x.cc.Window()
+	if x.acked(200, 1, true); x.cc.Window() >= w {
+		t.Error("an echo of the next round trip reduces nothing")
+	}
+}
+
+// RFC 5681 4.1: after long idle time the window is at most the initial one.
+func TestSenderRestarts(t *testing.T) {
+	x := newSending(t, "reno")
+	x.fill(0)
+	x.acked(100, 10, false)
+	for _, c := range []struct{ at, want int }{{250, 20}, {5000, 10}} {
+		if x.room(after(c.at)); int(x.cc.Window()/testMSS) != c.want {
+			t.Errorf("window %d at %d ms, want %d", x.cc.Window()/testMSS, c.at, c.want)
+		}
+	}
+}
+
+// In fast recovery PRR says how much, and the threshold holds after.
+func TestSenderRecovers(t *testing.T) {
+	x := newSending(t, "reno")
+	x.fill(0)
+	e := x.acked(100, 1, false, wire.SACKBlock{Left: 2 * testMSS, Right: 5 * testMSS})
+	if e&loss.Recover == 0 || x.window() == x.cc.Window() {
+		t.Fatalf("events %#x, window %d", e, x.window())
+	}
+	if n, _ := x.room(after(200)); n == 0 {
+		t.Fatal("no room for the fast retransmit")
+	}
+	seq, n := x.lost()
+	if seq != testMSS || n != testMSS {
+		t.Errorf("lost is %d+%d", seq, n)
+	}
+	x.resent(after(200), seq, n)
+	x.acked(300, 9, false)
+	if x.window() != 5*testMSS || x.board.InRecovery() {
+		t.Errorf("window %d after recovery", x.window()/testMSS)
+	}
+}
+
+// RFC 8985 7.4.2: a loss that the probe has repaired reduces once.
+func TestSenderProbeRepairs(t *testing.T) {
+	x := newSending(t, "reno")
+	x.fill(0)
+	if e := x.onTimer(x.timer()); e != loss.Probe {
+		t.Fatalf("events %#x", e)
+	}
+	seq, n := x.board.Probe()
+	x.resent(after(200), seq, n)
+	x.board.Probed(x.next, false)
+	x.acked(300, 10, false)
+	w := x.cc.Window()
+	x.fill(300)
+	x.acked(400, 1, false)
+	if x.cc.Window() >= w || !x.cwr {
+		t.Errorf("window %d, was %d, CWR %v", x.cc.Window(), w, x.cwr)
+	}
+}
+
+// A timeout leaves one segment; F-RTO has its two new ones whatever the window.
+func TestSenderTimesOut(t *testing.T) {
+	x := newSending(t, "reno")
+	x.fill(0)
+	x.onTimer(after(1000)) // the probe, which gets lost
+	x.board.Probed(x.next, false)
+	if e := x.onTimer(after(2000)); e&loss.Timeout == 0 || x.cc.Window() != testMSS {
+		t.Fatalf("events %#x, window %d", e, x.cc.Window())
+	}
+	seq, _ := x.lost()
+	x.resent(after(2000), seq, testMSS)
+	x.acked(2100, 1, false)
+	if !x.board.WantsFresh() {
+		t.Fatal("F-RTO asks for nothing")
+	}
+	if n, _ := x.room(after(2100)); n == 0 || n > 2*testMSS {
+		t.Errorf("room for %d", n)
+	}
+}
+
+func TestSenderAllocatesNothing(t *testing.T) {
+	for _, name := range cc.Names() {
+		x := newSending(t, name)
+		at := 0
+		a := loss.Ack{}
+		round := func() {
+			x.fill(at)
+			at += 100
+			x.una = x.next
+			a.Una = x.una
+			x.ack(after(at), &a, at%1000 == 0, 0)
+			x.onTimer(after(at))
+		}
+		round()
+		if n := testing.AllocsPerRun(100, round); n != 0 {
+			t.Errorf("%s: %v allocations a round trip", name, n)
+		}
+	}
+}
