@@ -294,3 +294,59 @@ func TestBBREvents(t *testing.T) {
 		t.Error("PRR would override the model")
 	}
 }
+
+// Losses of one percent that come together, as they do at random, are not too many; two standard deviations
+// above two percent are.
+func TestBBRTooMuch(t *testing.T) {
+	b := newBBR(mss)
+	for _, c := range []struct {
+		lost, sent float64
+		want       bool
+	}{{3, 100, false}, {4, 100, false}, {5, 100, true}, {24, 800, false}, {25, 800, true}, {1, 10, false}, {0, 1000, false}} {
+		if b.tooMuch(c.lost*mss, c.sent*mss) != c.want {
+			t.Errorf("%v of %v lost: too much is %v", c.lost, c.sent, !c.want)
+		}
+	}
+}
+
+// 5.6.2: until the pipe is full the pace does not fall; the best sample of a round is what counts.
+func TestBBRNoisySamples(t *testing.T) {
+	b := newBBR(mss)
+	total := uint64(0)
+	ack := func(prior uint64, rate uint64) {
+		total += mss
+		b.OnAck(Sample{Now: at(time.Duration(total/mss) * ms), Delivered: mss, Total: total, Prior: prior, RateBytes: rate,
+			RateInterval: time.Second, RTT: 10 * ms, SRTT: 10 * ms, Flight: 20 * mss, SentFlight: 20 * mss})
+	}
+	ack(0, 10e6)
+	pace := b.Pacing()
+	ack(0, 1e6)
+	if b.Pacing() < pace {
+		t.Errorf("the pace fell from %d to %d in Startup", pace, b.Pacing())
+	}
+	if b.latestBW != 10e6 {
+		t.Errorf("the best sample of the round is %.0f", b.latestBW)
+	}
+}
+
+// 5.3.4.3: the window that ProbeRTT has taken comes back.
+func TestBBRProbeRTTGivesBack(t *testing.T) {
+	p := newPipe(50, 40*ms)
+	p.run(2 * time.Second)
+	p.rtt = 60 * ms
+	var before uint32
+	for range 2000 {
+		was, w := p.b.state, p.b.Window()
+		p.run(5 * ms)
+		if p.b.state == probeRTT && was != probeRTT {
+			before = w
+		}
+		if was == probeRTT && p.b.state != probeRTT {
+			if p.b.Window() < before*9/10 {
+				t.Errorf("window %d after ProbeRTT, %d before", p.b.Window(), before)
+			}
+			return
+		}
+	}
+	t.Error("no ProbeRTT came and went")
+}

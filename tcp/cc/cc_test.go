@@ -397,3 +397,36 @@ func TestWindowsStayInBounds(t *testing.T) {
 		}
 	}
 }
+
+// Slow start is paced at twice the window until half of the threshold; near it the queue need not be filled.
+func TestPacingNearTheThreshold(t *testing.T) {
+	c := newReno(mss)
+	c.OnAck(Sample{SRTT: 100 * ms})
+	c.cwnd, c.ssthresh = 60*mss, 100*mss
+	if c.Pacing() != 60*mss*12 {
+		t.Errorf("%d a second for a window of %d behind half of the threshold", c.Pacing(), c.cwnd)
+	}
+}
+
+// What has arrived beyond a window counts for the next (RFC 3465 2.1).
+func TestCreditIsKept(t *testing.T) {
+	c := newReno(mss)
+	c.ssthresh = 10 * mss
+	c.OnAck(Sample{Delivered: 15 * mss, WindowLimited: true})
+	c.OnAck(Sample{Delivered: 6 * mss, WindowLimited: true})
+	wantWindow(t, "after two windows and more", c, 12*mss)
+}
+
+// RFC 9438 4.2: the target is at most half more than the window.
+func TestCubicTarget(t *testing.T) {
+	c := newCubic(mss)
+	c.cwnd, c.ssthresh = 10*mss, 10*mss
+	p := newPath(c, 100*ms)
+	p.ack(mss, 0, 0)
+	p.now += 60 * time.Second // the curve is far above now
+	before := c.Window()
+	p.ack(10*mss, 0, 0)
+	if have, most := float64(c.Window()), 1.5*float64(before); have < 0.99*most || have > 1.01*most {
+		t.Errorf("window %.0f after a window of ACKs, want %.0f", have, most)
+	}
+}
