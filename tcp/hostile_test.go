@@ -30,6 +30,7 @@ type siege struct {
 	sent     int // bytes of the honest stream
 	back     int // and of its echo
 	wrong    bool
+	starved  uint64  // of the attacker's connections that ended for lack of memory
 	accepted []*Conn // the server's ends, but the echo's
 	echoes   []*Conn
 

@@ -325,6 +325,10 @@ func TestSignedConnections(t *testing.T) { // RFC 2385, RFC 5925
 		if v := n.b.m.Input(n.now, &tuple, &fin); v != packet.DropAuth {
 			t.Errorf("%s: in TIME-WAIT: %v", name, v)
 		}
+		n.run(2 * time.Minute)
+		if w := &n.b.m.front.waits; w.used != 0 || len(w.auths) != 0 {
+			t.Errorf("%s: %d records and %d keys are left", name, w.used, len(w.auths))
+		}
 	}
 }
 
