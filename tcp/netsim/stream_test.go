@@ -1,15 +1,42 @@
 package netsim
 
-import "testing"
+import (
+	"testing"
+	"time"
 
-// A piece as long as pieces may be is the stream's, wherever it begins.
-func TestLongestPieceOfAStream(t *testing.T) {
-	var s stream
-	for _, off := range []uint64{0, 1, tileLen - 1, 5 * tileLen / 2} {
-		for i, x := range s.at(off, tileMore) {
-			if want := tile[(off+uint64(i))%tileLen]; x != want {
-				t.Fatalf("byte %d from %d is %d, want %d", i, off, x, want)
-			}
+	"github.com/millrace/millrace/ip"
+)
+
+func TestStreamsShowBytesOutOfPlace(t *testing.T) {
+	s := stream{base: 99}
+	b := append([]byte(nil), s.at(70_000, 3000)...)
+	if i := s.mismatch(70_000, b); i != -1 {
+		t.Fatalf("byte %d is wrong", i)
+	}
+	for _, off := range []uint64{1, 1448, 4096, 1 << 16, 1 << 20} {
+		if s.mismatch(70_000+off, b) < 0 {
+			t.Errorf("%d bytes out of place are not seen", off)
 		}
+	}
+	b[2999] ^= 1
+	if i := s.mismatch(70_000, b); i != 2999 {
+		t.Errorf("byte 2999 is wrong, %d is told", i)
+	}
+}
+
+func TestHostsLearnThePathMTU(t *testing.T) {
+	n := New(5)
+	a, b := n.Host(HostConfig{}), n.Host(HostConfig{})
+	l, _ := n.Join(a, b, MustProfile("delay=5ms mtu=700"))
+	l.TooBig = true
+	f := n.Flow(FlowConfig{From: a, To: b, Bytes: 50_000})
+	if !n.RunUntil(time.Minute, f.Done) || f.Err() != nil {
+		t.Fatal("not done", f.Err())
+	}
+	if mtu := a.MTU(&ip.Tuple{Local: a.Addr, Remote: b.Addr}); mtu != 700 {
+		t.Errorf("the MTU is thought to be %d", mtu)
+	}
+	if l.Count.LostMTU == 0 || l.Count.LostMTU > 40 {
+		t.Errorf("%d packets were too large", l.Count.LostMTU)
 	}
 }

@@ -74,6 +74,39 @@ func TestTheRunnerFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
+// stamped is a connection with timestamps.
+const stamped = `0    socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
++0   bind(3, ..., ...) = 0
++0   listen(3, 1) = 0
++0   < S 0:0(0) win 32792 <mss 1000,nop,nop,TS val 10 ecr 0>
++0   > S. 0:0(0) ack 1 <mss 1460,nop,nop,TS val 100 ecr 10>
++0.1 < . 1:1(0) ack 1 win 32792 <nop,nop,TS val 110 ecr 100>
++0   accept(3, ..., ...) = 4
++0   write(4, ..., 10) = 10
+`
+
+// TestTheRunnerComparesWhatTimeTells has timestamps, errors and bytes that are wrong.
+func TestTheRunnerComparesWhatTimeTells(t *testing.T) {
+	const want = "options are <TS val 200 ecr 110>"
+	for text, want := range map[string]string{
+		stamped + "+0 > P. 1:11(10) ack 1 <nop,nop,TS val 200 ecr 110>":                                                                 "",
+		stamped + "+0 > P. 1:11(10) ack 1 <nop,nop,TS val 250 ecr 110>":                                                                 want,
+		stamped + "+0 > P. 1:11(10) ack 1 <nop,nop,TS val 150 ecr 110>":                                                                 want,
+		stamped + "+0 > P. 1:11(10) ack 1 <nop,nop,TS val 200 ecr 111>":                                                                 want,
+		listening + "+0 < R. 1:1(0) ack 1 win 0\n+0 read(4, ..., 10) = -1 EPIPE":                                                        "read returns -1 ECONNRESET, not -1 EPIPE",
+		listening + "+0 < S 5:5(0) win 9\n+0 > . 1:1(0) ack 1\n+0 < P. 1:5(4) ack 1 win 9\n+0 > . 1:1(0) ack 5\n+0 read(4, ..., 9) = 4": "EWRONG",
+	} {
+		s, err := Parse("test", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.Run(nil)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s\n%v; want %q", text, err, want)
+		}
+	}
+}
+
 // TestMistakesHaveAPlace has scripts that cannot be read, and where the error must point.
 func TestMistakesHaveAPlace(t *testing.T) {
 	for text, want := range map[string]string{
@@ -81,6 +114,7 @@ func TestMistakesHaveAPlace(t *testing.T) {
 		"0 listen(3 1) = 0":                     `test:1:12: want ")", have "1"`,
 		"0 < S 0:0(0)":                          "test:1:13: a segment that arrives has a window",
 		"0 < S 0:0(1) win 5":                    "test:1:7: from 0 to 0 are not 1 bytes",
+		"0 < S 0:2(1) win 5":                    "test:1:7: from 0 to 2 are not 1 bytes",
 		"0 < . 0:0(0) win 5":                    "test:1:14: a segment with ACK names what it acknowledges",
 		"0 > X 0:0(0)":                          `test:1:5: 'X' is no flag`,
 		"0 < S 0:0(0) win 65536":                "test:1:18: 65536 is more than 65535",
