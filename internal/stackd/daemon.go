@@ -52,6 +52,7 @@ type Daemon struct {
 	engines []gpukern.Engine
 	stack   *socket.Stack
 	doors   []*door
+	lessees []*lessee
 	control net.Listener // nil without
 
 	quit    chan struct{} // Stop has been called
@@ -73,7 +74,7 @@ func Open(cfg *Config, opt Options) (*Daemon, error) {
 
 func (d *Daemon) open() error {
 	for _, step := range []func() error{
-		d.findInterfaces, d.openEngine, d.openControl, d.openDevices, d.openStack, d.steer, d.openServices,
+		d.findInterfaces, d.openEngine, d.openControl, d.openDevices, d.openStack, d.steer, d.openLeases, d.openServices,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -278,6 +279,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer cancel()
 	var background sync.WaitGroup
 	background.Go(func() { d.follow(ctx) })
+	for _, l := range d.lessees {
+		background.Go(func() { l.run(ctx) })
+	}
 	if d.control != nil {
 		background.Go(func() { d.serveControl(ctx) })
 	}

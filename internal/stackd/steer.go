@@ -63,6 +63,7 @@ func (d *Daemon) follow(ctx context.Context) {
 			return
 		case c := <-d.changes:
 			d.tell(c)
+			d.decline(c)
 			if err := d.steer(); err != nil {
 				d.opt.Log.Error("steering", "error", err.Error())
 			}
@@ -80,6 +81,18 @@ func (d *Daemon) tell(c ip.Change) {
 		d.opt.Log.Info("address", "device", where, "address", c.Prefix.String(), "state", "gone")
 	case ip.AddrDuplicate:
 		d.opt.Log.Error("address", "device", where, "address", c.Prefix.String(), "state", "duplicate: another host has it, so it is not used")
+	}
+}
+
+// decline has the address of a lease given back that another host has.
+func (d *Daemon) decline(c ip.Change) {
+	for _, l := range d.lessees {
+		if c.Kind == ip.AddrDuplicate && c.Port == l.port && c.Origin == ip.DHCP {
+			select {
+			case l.taken <- struct{}{}:
+			default: // it has been said
+			}
+		}
 	}
 }
 
