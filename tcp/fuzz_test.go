@@ -38,7 +38,6 @@ type hostile struct {
 	conns []*Conn
 	l     *Listener
 	steps int
-	tuple ip.Tuple
 }
 
 // sink is an Output that remembers the last header.
