@@ -33,12 +33,12 @@ func newBench(t testing.TB, engine gpukern.Config) *bench {
 	t.Helper()
 	w := &world{t: t, now: clock.Time(time.Hour)}
 	var err error
-	w.arena, err = ring.NewArena(ring.ArenaConfig{Frames: 2048, Huge: ring.HugeOff})
+	w.arena, err = ring.NewArena(ring.ArenaConfig{Frames: 512, Huge: ring.HugeOff})
 	w.must(err)
 	t.Cleanup(func() { w.arena.Close() })
 	b := &bench{world: w, rx: packet.NewBatch(w.arena.View(), 512)}
-	b.pool, _ = w.arena.Cut(1024)
-	near, _ := w.arena.Cut(1024)
+	b.pool, _ = w.arena.Cut(256)
+	near, _ := w.arena.Cut(256)
 	var drv *pmd.Memory
 	b.far, drv, err = pmd.NewMemory(pmd.MemoryConfig{A: b.pool, B: near})
 	w.must(err)
