@@ -125,23 +125,23 @@ func TestAServedLoopRunsFunctionsAndTimers(t *testing.T) {
 	})
 }
 
+// TestAnEarlierTimerWakesTheLoop has a loop that sleeps until some time, and an owner who wants a timer
+// before or after it.
 func TestAnEarlierTimerWakesTheLoop(t *testing.T) {
-	w := newWorld(t)
-	w.hand.every = clock.Time(time.Hour)
-	w.serving(t)
-	w.asleep(t)
-	w.loop.Enter()
-	w.loop.until = clock.Never // as if it slept for ever
-	w.hand.every = clock.Time(time.Millisecond)
-	w.loop.Exit()
-	w.loop.Enter()
-	n := len(w.hand.ticks)
-	w.loop.token.mu.Unlock()
-	until(t, "a timer that Exit armed", func() bool {
+	for every, rings := range map[clock.Time]int{clock.Time(time.Second): 1, clock.Time(time.Hour): 0} {
+		w := newWorld(t)
+		bell := make(chan struct{}, 1)
+		w.loop.mail.toll(bell)
+		w.loop.token.served.Store(true)
+		w.loop.mail.asleep.Store(true)
+		w.loop.until = Now().Add(time.Minute)
+		w.hand.every = every
 		w.loop.Enter()
-		defer w.loop.token.mu.Unlock()
-		return len(w.hand.ticks) > n+1
-	})
+		w.loop.Exit()
+		if len(bell) != rings {
+			t.Errorf("a timer in %v: the bell rang %d times", time.Duration(every), len(bell))
+		}
+	}
 }
 
 // filed is a script whose packets are announced by a pipe.

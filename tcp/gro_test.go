@@ -226,3 +226,14 @@ func FuzzMerge(f *testing.F) {
 		}
 	})
 }
+
+func TestNothingFollowsAFIN(t *testing.T) {
+	make1 := func(seq uint32, f wire.TCPFlags) wire.TCP {
+		return append(wire.AppendTCP(nil, &wire.TCPHeader{Seq: seq, Flags: wire.FlagACK | f}), 'x')
+	}
+	var m Merge
+	m.Begin(make1(1, 0), 0)
+	if !m.Join(make1(2, wire.FlagFIN), 0) || m.Join(make1(3, 0), 0) || !m.Flags.Has(wire.FlagFIN) || m.Packets != 2 {
+		t.Errorf("%+v", m.Segment)
+	}
+}

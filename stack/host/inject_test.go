@@ -360,6 +360,73 @@ func TestABurstIsHandledWithoutAllocation(t *testing.T) {
 	b.balance()
 }
 
+// TestFlowsOfABurstAreNotMixed has more flows in a burst than lanes, each going on where the one before
+// ended.
+func TestFlowsOfABurstAreNotMixed(t *testing.T) {
+	b := newBench(t, gpukern.Config{})
+	x := b.bind(9, &udp.Options{GRO: true})
+	const flows = 4 * lanes
+	for i := range flows {
+		b.inject(datagramTo(true, uint16(1000+i), 9, []byte{byte(i)}))
+		b.inject(segmentTo(true, wire.TCPHeader{SrcPort: uint16(1000 + i), DstPort: 99, Seq: uint32(i), Ack: uint32(i), Flags: wire.FlagACK}, []byte{byte(i)}))
+	}
+	resets := map[uint16]bool{}
+	for _, f := range b.turns() {
+		if r := wire.TCP(f[34:]); r.Flags().Has(wire.FlagRST) && r.Seq() == uint32(r.DstPort()-1000) {
+			resets[r.DstPort()] = true
+		}
+	}
+	if len(x.got) != flows || len(resets) != flows {
+		t.Fatalf("%d datagrams, %d resets", len(x.got), len(resets))
+	}
+	for i, m := range x.msgs {
+		if int(m.RemotePort)-1000 != int(x.got[i][0]) {
+			t.Errorf("%x from %d", x.got[i], m.RemotePort)
+		}
+	}
+	b.balance()
+}
+
+// TestNothingOvertakesWithinAFlow has packets with and without IPv4 options come in one burst.
+func TestNothingOvertakesWithinAFlow(t *testing.T) {
+	b := newBench(t, gpukern.Config{})
+	x := b.bind(9, nil)
+	for i := range 8 {
+		f := datagramTo(true, 5, 9, []byte{byte(i)})
+		if i%2 == 1 {
+			f = append(append(bytes.Clone(f[:34]), 1, 1, 1, 0), f[34:]...)
+			q := wire.IPv4(f[14:])
+			q.SetHeaderLen(24)
+			q.SetTotalLen(uint16(len(f) - 14))
+			q.FillChecksum()
+		}
+		b.inject(f)
+	}
+	b.turns()
+	if got := bytes.Join(x.got, nil); !bytes.Equal(got, []byte{0, 1, 2, 3, 4, 5, 6, 7}) {
+		t.Errorf("%x", got)
+	}
+	b.balance()
+}
+
+func TestPacketsHaveIdentificationsOfTheirOwn(t *testing.T) {
+	b := newBench(t, gpukern.Config{})
+	x := b.bind(9, nil)
+	if _, v := x.s.Write(b.now, []udp.Message{{Buffers: [][]byte{make([]byte, 300)}, Remote: ip.From(addrB4.Addr()), RemotePort: 9, SegmentSize: 100}}); v != packet.Forward {
+		t.Fatal(v)
+	}
+	ids := map[uint16]bool{}
+	for _, f := range b.turns() {
+		if q := wire.IPv4(f[14:]); q.ChecksumOK() {
+			ids[q.ID()] = true
+		}
+	}
+	if len(ids) != 3 {
+		t.Errorf("%d identifications of 3 packets", len(ids))
+	}
+	b.balance()
+}
+
 // FuzzHandle has any bytes come as a frame, in any pieces.
 func FuzzHandle(f *testing.F) {
 	f.Add(datagramTo(true, 5, 9, []byte("payload")), uint16(40))

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/udp"
 )
 
@@ -105,7 +106,7 @@ func TestDatagramsTravelWholeCutAndInFragments(t *testing.T) {
 		w := newWorld(t, s)
 		in, out := w.bind(w.b, 9), w.bind(w.a, 10)
 		for _, to := range []netip.Prefix{addrB4, addrB6} {
-			for _, c := range []struct{ n, size int }{{0, 0}, {1, 0}, {1400, 0}, {5000, 0}, {30_000, 0}, {10_000, 1000}, {9999, 1200}} {
+			for _, c := range []struct{ n, size int }{{0, 0}, {1, 0}, {1400, 0}, {5000, 0}, {30_000, 0}, {10_000, 1000}, {9999, 1200}, {11_000, 5000}} {
 				data := text(c.n, uint64(c.n))
 				for _, x := range in {
 					x.got, x.of = nil, nil
@@ -151,4 +152,27 @@ func TestAFloodOfDatagramsIsHeldBackNotLost(t *testing.T) {
 		t.Error("there was room without end")
 	}
 	w.settle()
+}
+
+// bounded is a device that looks whether packets lie within their frames.
+type bounded struct {
+	pmd.Driver
+	t testing.TB
+}
+
+func (p bounded) Tx(now clock.Time, b *packet.Batch) (int, error) {
+	for i := range b.D {
+		if b.Arena.Headroom(&b.D[i])+int(b.D[i].Len) > b.Arena.FrameSize() {
+			p.t.Errorf("a packet goes beyond its frame: %+v", b.D[i])
+		}
+	}
+	return p.Driver.Tx(now, b)
+}
+
+func TestPacketsAboutAsLongAsAFrame(t *testing.T) {
+	for mtu := 2048 - headroom - 14 - 1; mtu <= 2048-headroom-14+1; mtu++ {
+		w := newWorld(t, setting{mtu: mtu, wrap: func(d pmd.Driver) pmd.Driver { return bounded{d, t} }, both: true})
+		w.exchange(text(100<<10, 7), 20*time.Second)
+		w.settle()
+	}
 }
