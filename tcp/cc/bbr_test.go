@@ -315,8 +315,14 @@ func TestBBRNoisySamples(t *testing.T) {
 	total := uint64(0)
 	ack := func(prior uint64, rate uint64) {
 		total += mss
-		b.OnAck(Sample{Now: at(time.Duration(total/mss) * ms), Delivered: mss, Total: total, Prior: prior, RateBytes: rate,
-			RateInterval: time.Second, RTT: 10 * ms, SRTT: 10 * ms, Flight: 20 * mss, SentFlight: 20 * mss})
+		b.OnAck(Sample{
+			Now: at(time.Duration(total/mss) * ms), Delivered: mss, Total: total, Prior: prior, RateBytes: rate,
+			RateInterval: time.Second, RTT: 10 * ms, SRTT: 10 * ms, Flight: 20 * mss, SentFlight: 20 * mss,
+		})
+	}
+	ack(0, 1e4)
+	if want := bbrStartupGain * 10 * mss / 0.01; float64(b.Pacing()) < want-1 {
+		t.Errorf("the pace fell to %d by the first sample, want %.0f", b.Pacing(), want)
 	}
 	ack(0, 10e6)
 	pace := b.Pacing()
