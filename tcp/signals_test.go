@@ -1,0 +1,180 @@
+package tcp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/wire"
+)
+
+// sackPeer is a peer that has agreed to SACK.
+func sackPeer(t *testing.T) *peer {
+	p := newPeer(t, &Options{NoTimestamps: true, NoScaling: true})
+	p.expect(seg{flags: syn})
+	p.send(seg{flags: syn | ackF, ack: 1, win: 10000, opts: wire.AppendSACKPermitted(wire.AppendNOP(wire.AppendMSS(nil, 1000), 2))})
+	p.expect(seg{flags: ackF, seq: 1, ack: 1})
+	return p
+}
+
+// blocks returns the SACK blocks of a segment, from the peer's SYN on.
+func (p *peer) blocks(b wire.TCP) (out [][2]uint32) {
+	var o wire.TCPOptions
+	b.ParseOptions(&o)
+	for _, x := range o.SACK[:o.SACKs] {
+		out = append(out, [2]uint32{x.Left - p.irs, x.Right - p.irs})
+	}
+	return out
+}
+
+func (p *peer) wantBlocks(b wire.TCP, want ...[2]uint32) {
+	p.t.Helper()
+	got := p.blocks(b)
+	if len(got) != len(want) {
+		p.t.Fatalf("blocks %v, want %v", got, want)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			p.t.Fatalf("blocks %v, want %v", got, want)
+		}
+	}
+}
+
+// TestSACKBlocks is RFC 2018 4 and RFC 2883 4.
+func TestSACKBlocks(t *testing.T) {
+	p := sackPeer(t)
+	at := func(seq uint32, n int) wire.TCP {
+		p.send(seg{flags: ackF, seq: seq, ack: 1, win: 10000, n: n})
+		b := wire.TCP(p.e.out[0].bytes)
+		p.e.out = p.e.out[1:]
+		return b
+	}
+	p.wantBlocks(at(101, 100), [2]uint32{101, 201})
+	p.wantBlocks(at(301, 100), [2]uint32{301, 401}, [2]uint32{101, 201})
+	p.wantBlocks(at(501, 100), [2]uint32{501, 601}, [2]uint32{301, 401}, [2]uint32{101, 201})
+	p.wantBlocks(at(201, 50), [2]uint32{101, 251}, [2]uint32{501, 601}, [2]uint32{301, 401})
+	// a duplicate behind the hole: first what came twice, then the range that holds it
+	p.wantBlocks(at(301, 100), [2]uint32{301, 401}, [2]uint32{301, 401}, [2]uint32{101, 251}, [2]uint32{501, 601})
+	p.wantBlocks(at(1, 100), [2]uint32{301, 401}, [2]uint32{501, 601}) // the hole is filled up to 251
+	// a duplicate of what was acknowledged
+	p.wantBlocks(at(101, 100), [2]uint32{101, 201}, [2]uint32{301, 401}, [2]uint32{501, 601})
+	p.wantBlocks(at(251, 50), [2]uint32{501, 601})
+	p.wantBlocks(at(401, 100))
+	if p.c.Readable() != 600 {
+		t.Errorf("%d bytes", p.c.Readable())
+	}
+}
+
+// TestClassicECN is RFC 3168 6.1: a mark is echoed until the peer has reduced its window, and an echo
+// answered once by CWR.
+func TestClassicECN(t *testing.T) {
+	o := bare()
+	o.ECN = ECNClassic
+	p := newPeer(t, o)
+	p.expect(seg{flags: syn | ece | cwr})
+	p.send(seg{flags: syn | ackF | ece, ack: 1, win: 10000, opts: wire.AppendMSS(nil, 1000)})
+	p.expect(seg{flags: ackF, seq: 1, ack: 1})
+	p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, n: 10, ce: wire.CE})
+	p.expect(seg{flags: ackF | ece, seq: 1, ack: 11})
+	p.send(seg{flags: ackF, seq: 11, ack: 1, win: 10000, n: 10, ce: wire.ECT0})
+	p.expect(seg{flags: ackF | ece, seq: 1, ack: 21})
+	p.send(seg{flags: ackF | cwr, seq: 21, ack: 1, win: 10000, n: 10, ce: wire.ECT0})
+	p.expect(seg{flags: ackF, seq: 1, ack: 31})
+
+	p.write(4000)
+	for i := range uint32(4) {
+		p.expect(seg{flags: ackF, seq: 1 + 1000*i, ack: 31, n: 1000, ce: wire.ECT0})
+	}
+	before := p.c.Info().Cwnd
+	p.after(10 * time.Millisecond)
+	p.send(seg{flags: ackF | ece, seq: 31, ack: 1001, win: 10000})
+	after := p.c.Info().Cwnd
+	if after >= before {
+		t.Errorf("the window is %d after an echo, was %d", after, before)
+	}
+	p.send(seg{flags: ackF | ece, seq: 31, ack: 2001, win: 10000})
+	if got := p.c.Info().Cwnd; got < after {
+		t.Errorf("a second reduction in the round trip: %d, was %d", got, after)
+	}
+	p.send(seg{flags: ackF, seq: 31, ack: 4001, win: 10000})
+	p.write(2000)
+	p.expect(seg{flags: ackF | cwr, seq: 4001, ack: 31, n: 1000, ce: wire.ECT0})
+	p.expect(seg{flags: ackF, seq: 5001, ack: 31, n: 1000, ce: wire.ECT0})
+}
+
+// TestAccurateECN is RFC 9768 3.1 and 3.2: the handshake tells how SYN and SYN-ACK came, then each ACK
+// how many packets were marked.
+func TestAccurateECN(t *testing.T) {
+	o := bare()
+	o.ECN = ECNAccurate
+	p := newPeer(t, o)
+	if b := p.expect(seg{flags: syn | ece | cwr}); !b.AE() {
+		t.Error("the SYN does not ask for it")
+	}
+	p.send(seg{flags: syn | ackF | cwr, ack: 1, win: 10000, ce: wire.ECT0, opts: wire.AppendMSS(nil, 1000)})
+	if b := p.expect(seg{flags: ackF, seq: 1, ack: 1}); !b.AE() { // 0b100: the SYN-ACK came as ECT(0)
+		t.Error("the ACK does not tell how the SYN-ACK came")
+	}
+	if i := p.c.Info(); !i.AccECN {
+		t.Error("not agreed")
+	}
+	ace := func(b wire.TCP) int {
+		n := int(b.Flags() >> 6)
+		if b.AE() {
+			n |= 4
+		}
+		return n
+	}
+	for i, want := range []int{6, 7, 0, 1} {
+		p.send(seg{flags: ackF | ece, ae: true, seq: 1 + 10*uint32(i), ack: 1, win: 10000, n: 10, ce: wire.CE})
+		b := wire.TCP(p.e.out[0].bytes)
+		if p.e.out = p.e.out[1:]; ace(b) != want {
+			t.Errorf("after %d marks ACE is %d, want %d", i+1, ace(b), want)
+		}
+	}
+	p.write(3000)
+	before := p.c.Info().Cwnd
+	p.send(seg{flags: ackF | ece, ae: true, seq: 41, ack: 1001, win: 10000}) // 5: none
+	if got := p.c.Info().Cwnd; got < before {
+		t.Errorf("reduced without a mark: %d", got)
+	}
+	p.send(seg{flags: ackF | cwr, ae: true, seq: 41, ack: 2001, win: 10000}) // 6: one
+	if got := p.c.Info().Cwnd; got >= before {
+		t.Errorf("not reduced: %d, was %d", got, before)
+	}
+}
+
+// TestDCTCPEchoesEveryMark is RFC 8257 3.2: what came before a change of marks is acknowledged first.
+func TestDCTCPEchoesEveryMark(t *testing.T) {
+	o := bare()
+	o.Congestion = "dctcp"
+	p := newPeer(t, o)
+	p.expect(seg{flags: syn | ece | cwr})
+	p.send(seg{flags: syn | ackF | ece, ack: 1, win: 10000, opts: wire.AppendMSS(nil, 1000)})
+	p.expect(seg{flags: ackF, seq: 1, ack: 1})
+	p.c.quick = 0
+	p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, n: 10, ce: wire.ECT0})
+	p.quiet()
+	p.send(seg{flags: ackF, seq: 11, ack: 1, win: 10000, n: 10, ce: wire.CE})
+	p.expect(seg{flags: ackF, seq: 1, ack: 11})
+	p.expect(seg{flags: ackF | ece, seq: 1, ack: 21})
+	p.send(seg{flags: ackF, seq: 21, ack: 1, win: 10000, n: 10, ce: wire.ECT0})
+	p.expect(seg{flags: ackF, seq: 1, ack: 31})
+}
+
+// TestIdleRestart is RFC 5681 4.1: after a silence longer than the timeout sending begins slowly.
+func TestIdleRestart(t *testing.T) {
+	n := newNet(t)
+	a, b, _, _ := n.open(t, nil, nil)
+	n.pour(t, a, b, 1_000_000, time.Minute)
+	grown := a.Info().Cwnd
+	n.run(10 * time.Second)
+	a.Write(n.now, make([]byte, 200_000))
+	n.a.m.Poll(n.now)
+	sent := 0
+	for _, w := range n.a.out {
+		sent += len(wire.TCP(w.bytes).Payload())
+	}
+	if grown < 100_000 || sent > 15_000 {
+		t.Errorf("%d bytes at once after a silence; the window was %d", sent, grown)
+	}
+}
