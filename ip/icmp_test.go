@@ -72,13 +72,31 @@ func TestErrorsHeard(t *testing.T) {
 	}
 	cases := map[string][]said{
 		"IPv4": {
-			{3, 0, NetUnreachable}, {3, 1, HostUnreachable}, {3, 2, ProtoUnreachable}, {3, 3, PortUnreachable}, {3, 5, NetUnreachable},
-			{3, 6, NetUnreachable}, {3, 7, HostUnreachable}, {3, 9, Prohibited}, {3, 10, Prohibited}, {3, 11, NetUnreachable},
-			{3, 12, HostUnreachable}, {3, 13, Prohibited}, {11, 0, TimeExceeded}, {12, 0, ParameterProblem},
+			{3, 0, NetUnreachable},
+			{3, 1, HostUnreachable},
+			{3, 2, ProtoUnreachable},
+			{3, 3, PortUnreachable},
+			{3, 5, NetUnreachable},
+			{3, 6, NetUnreachable},
+			{3, 7, HostUnreachable},
+			{3, 9, Prohibited},
+			{3, 10, Prohibited},
+			{3, 11, NetUnreachable},
+			{3, 12, HostUnreachable},
+			{3, 13, Prohibited},
+			{11, 0, TimeExceeded},
+			{12, 0, ParameterProblem},
 		},
 		"IPv6": {
-			{1, 0, NetUnreachable}, {1, 1, Prohibited}, {1, 3, HostUnreachable}, {1, 4, PortUnreachable}, {1, 5, Prohibited}, {1, 6, Prohibited},
-			{3, 0, TimeExceeded}, {4, 0, ParameterProblem}, {4, 1, ProtoUnreachable},
+			{1, 0, NetUnreachable},
+			{1, 1, Prohibited},
+			{1, 3, HostUnreachable},
+			{1, 4, PortUnreachable},
+			{1, 5, Prohibited},
+			{1, 6, Prohibited},
+			{3, 0, TimeExceeded},
+			{4, 0, ParameterProblem},
+			{4, 1, ProtoUnreachable},
 		},
 	}
 	for _, c := range pairs {
@@ -143,6 +161,9 @@ func TestPathMTU(t *testing.T) {
 			a.believe = true
 			if v := hear(1490); v != packet.DropICMP || mtu() != 1500 {
 				t.Errorf("larger than what was sent: %v, %d", v, mtu())
+			}
+			if v := hear(uint32(len(quote))); v != packet.DropICMP || mtu() != 1500 {
+				t.Errorf("as large as what was sent: %v, %d", v, mtu())
 			}
 			if v := hear(1400); v != packet.Deliver || mtu() != 1400 || a.told(PathMTU) != 1 {
 				t.Errorf("%v, %d", v, mtu())

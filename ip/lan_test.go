@@ -218,18 +218,6 @@ func (s *station) give(p string) *station {
 	return s
 }
 
-// gateway gives the station a default route.
-func (s *station) gateway(a string) {
-	s.lan.t.Helper()
-	p := netip.MustParsePrefix("0.0.0.0/0")
-	if !addr(a).Is4() {
-		p = netip.MustParsePrefix("::/0")
-	}
-	if err := s.AddRoute(s.lan.now, Route{Prefix: p, Gateway: addr(a)}); err != nil {
-		s.lan.t.Fatal(err)
-	}
-}
-
 // send sends a datagram of UDP from port 40001 to port 40002 with the payload given, without asking for a
 // path first.
 func (s *station) udp(src, dst string, payload []byte, change func(*Header)) packet.Verdict {

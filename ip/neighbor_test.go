@@ -174,6 +174,7 @@ func TestPoisoning(t *testing.T) {
 			l.settle()
 			for _, pause := range []time.Duration{0, time.Second, 40 * time.Second, 10 * time.Second} {
 				l.after(pause)
+				l.keep, l.seen = true, nil
 				for range 100 {
 					mallory.inject(lie)
 					l.settle()
@@ -183,6 +184,15 @@ func TestPoisoning(t *testing.T) {
 				}
 				if e := a.entry(c.b); e.MAC != b.mac {
 					t.Fatalf("after %v: %+v", pause, e)
+				}
+				asked := 0
+				for _, f := range l.seen {
+					if f[12] == 8 && f[13] == 6 && wire.ARP(f[14:]).Op() == wire.ARPRequest || f[12] == 0x86 && f[54] == wire.ICMPv6NeighborSolicit {
+						asked++
+					}
+				}
+				if asked > 3 {
+					t.Errorf("after %v: %d questions in a second", pause, asked)
 				}
 			}
 			for _, f := range mallory.inbox {
