@@ -59,6 +59,11 @@ func TestSockstress(t *testing.T) {
 				s.heard = s.stubborn(window, func(r reply) uint32 { return min(uint32(len(r.seg.Payload())), 1) })
 				s.act()
 				s.serve()
+				for _, c := range s.accepted { // a byte each time looks like progress
+					if window > 0 && c.una != c.nxt && n%20 == 0 {
+						s.attack(c.Tuple(), wire.TCPHeader{Seq: c.rcvNxt, Ack: c.una + 1, Flags: wire.FlagACK, Window: window}, nil)
+					}
+				}
 				s.reap()
 			})
 			st := s.server.Stats()
