@@ -147,7 +147,6 @@ func TestAnEarlierTimerWakesTheLoop(t *testing.T) {
 // filed is a script whose packets are announced by a pipe.
 type filed struct {
 	script
-	pipe  *os.File
 	ready atomic.Int32
 	polls atomic.Int32
 }

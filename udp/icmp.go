@@ -7,16 +7,17 @@ import (
 
 // ICMP tells of an ICMP error about a datagram that this host sent. Only the socket that is connected
 // to the very flow hears of it (RFC 8085 5.2), and only of those errors that later datagrams would meet
-// too: a route may come back, and the path MTU is the node's business. It reports whether a socket was
-// told.
+// too: a route may come back, and the path MTU is the node's business. It reports whether there is
+// such a socket, which vouches for the error.
 func (m *Mux) ICMP(now clock.Time, e *ip.ICMPError) bool {
-	err := fatal(e.Kind)
 	s := m.flows[e.Tuple]
-	if err == nil || s == nil {
+	if s == nil {
 		return false
 	}
-	s.err = err
-	s.mark(Readable)
+	if err := fatal(e.Kind); err != nil {
+		s.err = err
+		s.mark(Readable)
+	}
 	return true
 }
 

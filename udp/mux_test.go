@@ -227,9 +227,9 @@ func TestICMP(t *testing.T) {
 		{ip.TooBig, nil},
 		{ip.TimeExceeded, nil},
 	} {
-		told := m.ICMP(0, &ip.ICMPError{Kind: c.kind, Tuple: s.Tuple()})
-		if told != (c.want != nil) || s.Readable() != told || !errors.Is(s.TakeErr(), c.want) || s.TakeErr() != nil {
-			t.Errorf("kind %d: told %v", c.kind, told)
+		vouched := m.ICMP(0, &ip.ICMPError{Kind: c.kind, Tuple: s.Tuple()})
+		if !vouched || s.Readable() != (c.want != nil) || !errors.Is(s.TakeErr(), c.want) || s.TakeErr() != nil {
+			t.Errorf("kind %d: vouched for %v", c.kind, vouched)
 		}
 	}
 	for _, f := range []ip.Tuple{

@@ -27,7 +27,6 @@ type lane struct {
 	flow        flow
 	tuple       ip.Tuple
 	first, last int32 // packets, as indices in the batch
-	proto       uint8
 	tcp         tcp.Merge
 	udp         datagrams
 }

@@ -16,7 +16,6 @@ import (
 type passer struct {
 	pmd.Driver
 	t     testing.TB
-	arena *packet.Arena
 	large map[uint32]bool // first frames of large packets on their way, of both ends
 	seen  *seen
 }

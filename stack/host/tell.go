@@ -71,11 +71,7 @@ func (h *Host) hear(now clock.Time, e *ip.ICMPError) bool {
 	if e.Proto == wire.ProtoUDP {
 		return h.UDP.ICMP(now, e)
 	}
-	type hearing interface {
-		ICMP(now clock.Time, t *ip.Tuple, seq uint32, e ip.ICMPError) bool
-	}
-	m, ok := any(h.TCP).(hearing)
-	return ok && m.ICMP(now, &e.Tuple, e.Seq(), *e)
+	return h.TCP.ICMP(now, &e.Tuple, e.Seq(), *e)
 }
 
 // groups is the host as udp's sockets see it when they join groups.
