@@ -306,7 +306,7 @@ func TestReassemblyECN(t *testing.T) {
 func TestFragmentBombs(t *testing.T) {
 	for _, c := range pairs {
 		t.Run(c.name, func(t *testing.T) {
-			_, a, x := meet(t, c, func(cfg *Config) { cfg.MaxFragments, cfg.MaxReassembly = 100_000, 64 })
+			_, a, x := meet(t, c, func(cfg *Config) { cfg.MaxFragments, cfg.MaxReassembly = 12_000, 64 })
 			b := whole(c, 2000)
 			honest := c
 			honest.b = map[string]string{"IPv4": "198.18.0.7", "IPv6": "2001:db8::7"}[c.name]
@@ -332,7 +332,7 @@ func TestFragmentBombs(t *testing.T) {
 						done++
 					}
 				}
-				if s := a.Stats(); s.FragmentMem > 100_000 || s.Reassemblies > 64 {
+				if s := a.Stats(); s.FragmentMem > 12_000 || s.Reassemblies > 64 {
 					t.Fatalf("%d bytes, %d datagrams", s.FragmentMem, s.Reassemblies)
 				}
 			}
