@@ -440,3 +440,43 @@ func TestClosingGivesMemoryBack(t *testing.T) {
 		t.Errorf("%d bytes are left", n)
 	}
 }
+
+// TestTheLongestQueueDoesNotMakeRoomForItself: what comes to it is dropped, and so is what comes to one
+// that has as much.
+func TestTheLongestQueueDoesNotMakeRoomForItself(t *testing.T) {
+	m, _ := newMux(Config{Budget: 6 * (2048 + nodeOverhead)})
+	a, b := bind(t, m, ours, 1, nil), bind(t, m, ours, 2, nil)
+	big := strings.Repeat("x", 1000)
+	for i := range 6 {
+		if v := input(m, ours, uint16(1+i%2), theirs, 7, big); v != packet.Deliver {
+			t.Fatal(v)
+		}
+	}
+	for port := range uint16(2) {
+		if v := input(m, ours, 1+port, theirs, 7, big); v != packet.DropSocketFull {
+			t.Errorf("port %d: %v", 1+port, v)
+		}
+	}
+	if a.waitingCount() != 3 || b.waitingCount() != 3 {
+		t.Errorf("%d and %d wait", a.waitingCount(), b.waitingCount())
+	}
+}
+
+// TestReadingMakesRoom passes far more than a queue holds.
+func TestReadingMakesRoom(t *testing.T) {
+	m, _ := newMux(Config{})
+	s := bind(t, m, ours, 1, &Options{ReceiveBuffer: 1000})
+	for i := range 100 {
+		if v := input(m, ours, 1, theirs, 7, "some"); v != packet.Deliver || s.Queued() == 0 {
+			t.Fatalf("datagram %d: %v", i, v)
+		}
+		if i%2 == 0 {
+			read(s)
+		} else if l, ok := s.Lease(0); ok {
+			l.Release()
+		}
+		if s.Queued() != 0 {
+			t.Fatalf("%d bytes are left", s.Queued())
+		}
+	}
+}
