@@ -333,3 +333,27 @@ func TestFloats(t *testing.T) {
 		}
 	}
 }
+
+// RFC 3376 4, RFC 3810 5: what has come from another link is not for the groups of this one.
+func TestQueriesFromFar(t *testing.T) {
+	for _, c := range groupCases {
+		is4 := c.c.name == "IPv4"
+		l := newLAN(t)
+		a := l.add(1, nil).give(c.c.a + c.c.bits)
+		l.after(5 * time.Second)
+		near := queryFrame(is4, Addr{})
+		far := slices.Clone(near)
+		if is4 {
+			wire.IPv4(far[14:]).SetTTL(2)
+			wire.IPv4(far[14:]).FillChecksum()
+		} else {
+			wire.IPv6(far[14:]).SetHopLimit(2)
+		}
+		if v := a.feed(0, far); v != packet.DropDenied {
+			t.Errorf("%s: %v", c.c.name, v)
+		}
+		if v := a.feed(0, near); v != packet.Deliver {
+			t.Errorf("%s: %v", c.c.name, v)
+		}
+	}
+}

@@ -524,3 +524,18 @@ func TestFollower(t *testing.T) {
 		})
 	}
 }
+
+// The number of extension headers is bounded whatever the engine has found.
+func TestExtensionHeaderCount(t *testing.T) {
+	l, a, x := meet(t, pairs[1], nil)
+	h := Header{Src: addr("2001:db8::2"), Dst: addr("2001:db8::1")}
+	for n, want := range map[int]packet.Verdict{wire.MaxExtHeaders: packet.Undecided, wire.MaxExtHeaders + 1: packet.DropMalformed} {
+		ext := bytes.Repeat([]byte{60, 0, 1, 4, 0, 0, 0, 0}, n)
+		ext[8*n-8] = wire.ProtoUDP
+		f := withExtensions(ipFrame(a, x, &h, udpTo(&h, 10)), 60, ext)
+		var g Datagram
+		if v := a.Input(l.now, 0, f, &packet.Desc{L3: 14, Flags: packet.FlagIPv6}, &g); v != want {
+			t.Errorf("%d headers: %v, want %v", n, v, want)
+		}
+	}
+}
