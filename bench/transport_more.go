@@ -25,8 +25,11 @@ func (b *transportBench) lossy() []Measure {
 		{oursCubic, MetricRate, kernelCubic, ">=", 0.9},
 	}}
 	for _, c := range []struct{ name, stack, cc string }{
-		{oursBBR, stackOurs, "bbr"}, {kernelBBR, stackKernel, "bbr"}, {gvisorCubic, stackGVisor, "cubic"},
-		{oursCubic, stackOurs, "cubic"}, {kernelCubic, stackKernel, "cubic"},
+		{oursBBR, stackOurs, "bbr"},
+		{kernelBBR, stackKernel, "bbr"},
+		{gvisorCubic, stackGVisor, "cubic"},
+		{oursCubic, stackOurs, "cubic"},
+		{kernelCubic, stackKernel, "cubic"},
 	} {
 		m.Contestants = append(m.Contestants, Contestant{Name: c.name, Absent: b.millrace.Absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
 			return b.runLossy(ctx, t.opening(), c.stack, c.cc)

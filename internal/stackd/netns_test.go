@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -335,15 +334,4 @@ func (s *site) bothWays(host string, n int64) {
 	if want := patternSum(n); err != nil || m != n || down != want {
 		s.t.Errorf("%s: received %d bytes of %d with SHA-256 %s, want %s (%v)", host, m, n, down, want, err)
 	}
-}
-
-// start starts a program on the Linux host, to be waited for.
-func (s *site) start(name string, args ...string) *exec.Cmd {
-	s.t.Helper()
-	testnet.Program(s.t, name)
-	cmd := exec.Command(name, args...)
-	if err := s.linux.Start(cmd); err != nil {
-		s.t.Fatal(err)
-	}
-	return cmd
 }
