@@ -2,10 +2,12 @@ package ip
 
 import (
 	"bytes"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 // pairs are two hosts of one net, by IP version.
@@ -103,6 +105,66 @@ func TestFragments(t *testing.T) {
 		l.settle()
 		if len(a.got) != 1 || !bytes.Equal(a.gotBytes[0][8:], data[:5000]) {
 			t.Fatalf("%s: a large echo: %d datagrams, %v, %v", c.name, len(a.got), a.verdicts, b.verdicts)
+		}
+	}
+}
+
+// With two links: an address is taken from either (RFC 1122 3.3.4.2), a broadcast and a link-local address
+// only from its own; routes lead to their ports.
+func TestTwoPorts(t *testing.T) {
+	l := newLAN(t)
+	a := l.add(1, func(c *Config) { c.Links = append(c.Links, Link{MAC: wire.MAC{2, 0, 0, 0, 1, 1}, MTU: 1400}) })
+	for i, p := range []string{"198.18.0.1/24", "198.19.0.1/24", "fe80::1/64", "fe80::2/64"} {
+		if err := a.AddAddr(l.now, uint8(i%2), netip.MustParsePrefix(p), Static, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		port uint8
+		addr string
+		want Kind
+	}{
+		{0, "198.18.0.1", Unicast},
+		{1, "198.18.0.1", Unicast},
+		{0, "198.18.0.255", Broadcast},
+		{1, "198.18.0.255", NotLocal},
+		{LoopPort, "198.18.0.255", Broadcast},
+		{0, "fe80::1", Unicast},
+		{1, "fe80::1", NotLocal},
+		{LoopPort, "fe80::1", Unicast},
+		{LoopPort, "127.0.0.1", Unicast},
+		{0, "127.0.0.1", NotLocal},
+		{1, "255.255.255.255", Broadcast},
+	} {
+		if got := a.Local(c.port, addr(c.addr)); got != c.want {
+			t.Errorf("%s on port %d: %v, want %v", c.addr, c.port, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		dst, src string
+		port     uint8
+		want     uint8
+	}{
+		{"198.18.0.9", "::", AnyPort, 0},
+		{"198.19.0.9", "::", AnyPort, 1},
+		{"198.19.0.255", "::", AnyPort, 1},
+		{"fe80::9", "fe80::2", AnyPort, 1},
+		{"fe80::9", "::", 1, 1},
+		{"233.252.0.1", "198.19.0.1", AnyPort, 1},
+		{"255.255.255.255", "0.0.0.0", 1, 1},
+		{"198.19.0.1", "::", AnyPort, LoopPort},
+	} {
+		p, v := a.Route(l.now, addr(c.dst), addr(c.src), c.port)
+		if p == nil || p.Port != c.want {
+			t.Errorf("to %s from %s by %d: %+v, %v", c.dst, c.src, c.port, p, v)
+		}
+	}
+	if _, v := a.Route(l.now, addr("192.0.2.1"), Addr{}, AnyPort); v != packet.DropNoRoute {
+		t.Errorf("without a route: %v", v)
+	}
+	for dst, want := range map[string]string{"198.19.0.9": "198.19.0.1", "198.18.0.9": "198.18.0.1"} {
+		if src, ok := a.Source(l.now, addr(dst), AnyPort); !ok || src != addr(want) {
+			t.Errorf("source for %s: %v", dst, src)
 		}
 	}
 }
