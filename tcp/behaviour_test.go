@@ -324,6 +324,33 @@ func TestUrgent(t *testing.T) {
 	p.expect(seg{flags: ackF, seq: 4, ack: 11, n: 5})
 }
 
+// TestScalingDoesNotShrinkTheWindow is RFC 7323 2.4 and RFC 9293 3.8.6: whatever comes, the right edge
+// that the peer is told stays or moves right.
+func TestScalingDoesNotShrinkTheWindow(t *testing.T) {
+	p := newPeer(t, &Options{NoTimestamps: true, NoSACK: true, ReceiveBuffer: 1 << 20})
+	p.expect(seg{flags: syn})
+	p.send(seg{flags: syn | ackF, ack: 1, win: 1000, opts: wire.AppendWindowScale(wire.AppendMSS(nil, 1000), 0)})
+	edge, next := uint32(0), uint32(1)
+	for i := range 300 {
+		for _, w := range p.e.out {
+			b := wire.TCP(w.bytes)
+			if e := b.Ack() - p.irs + uint32(b.Window())<<p.c.rcvScale; e < edge {
+				t.Fatalf("the edge moves from %d to %d", edge, e)
+			} else {
+				edge = e
+			}
+		}
+		p.e.out = nil
+		n := 1 + i*7%23
+		p.send(seg{flags: ackF, seq: next, ack: 1, win: 1000, n: n})
+		next += uint32(n)
+		if i%50 == 0 {
+			p.c.Discard(p.now, p.c.Readable()/2)
+		}
+		p.after(50 * ms)
+	}
+}
+
 // TestWindowScaling is RFC 7323 2.
 func TestWindowScaling(t *testing.T) {
 	p := newPeer(t, &Options{NoTimestamps: true, NoSACK: true, ReceiveBuffer: 1 << 20})

@@ -149,6 +149,9 @@ func TestSendQueueAgainstBytes(t *testing.T) {
 			all = append(all, b...)
 			from := int(q.base-base) + r.IntN(q.len())
 			pieces, total := q.slice(base+uint32(from), r.IntN(9000))
+			if total > 0 && len(pieces[0]) == 0 {
+				t.Fatalf("seed %d: the first of two pieces is empty", seed)
+			}
 			if got := slices.Concat(pieces[0], pieces[1]); len(got) != total || !slices.Equal(got, all[from:from+total]) {
 				t.Fatalf("seed %d: %d bytes from %d are wrong", seed, total, from)
 			}

@@ -13,6 +13,7 @@ type pathProbe struct {
 	next    clock.Time // no probe before it
 	end     uint32     // behind the probe in flight, with size
 	size    uint16     // of the probe in flight with its options; 0 for none
+	again   uint16     // a size to try once more; 0 for none
 	ceiling uint16     // the largest size worth a try; 0 is what the way allows
 	failed  uint8      // probes of this size that were lost
 }
@@ -69,11 +70,14 @@ func (c *Conn) probeSize(now clock.Time, n uint32) uint16 {
 	}
 	top := c.ceiling()
 	if top < int(c.segment)+probeStep {
-		p.ceiling, p.failed, p.next = 0, 0, now.Add(probeAgain)
+		p.ceiling, p.again, p.failed, p.next = 0, 0, 0, now.Add(probeAgain)
 		return 0
 	}
 	size := top
-	if p.failed == 0 && p.ceiling != 0 {
+	switch {
+	case p.again != 0:
+		size = min(int(p.again), top)
+	case p.ceiling != 0:
 		size = (int(c.segment) + top + 1) / 2
 	}
 	if int(n) < size || int(min(c.unsent(), c.window())) < size+2*c.mss() {
@@ -95,7 +99,7 @@ func (c *Conn) probeArrived(now clock.Time) {
 		return
 	}
 	c.segment = p.size
-	p.size, p.failed = 0, 0
+	p.size, p.again, p.failed = 0, 0, 0
 	p.next = now.Add(probeSpacing * c.sender.board.SRTT())
 	c.sender.setOptions(c.lossOptions())
 }
@@ -107,10 +111,9 @@ func (c *Conn) probeLost(now clock.Time, seq uint32) {
 		return
 	}
 	p.failed++
+	p.again = p.size
 	if p.failed >= probeFails {
-		p.ceiling, p.failed = p.size-1, 0
-	} else {
-		p.ceiling = p.size
+		p.ceiling, p.again, p.failed = p.size-1, 0, 0
 	}
 	p.size = 0
 	p.next = now.Add(probeSpacing * c.sender.board.SRTT())

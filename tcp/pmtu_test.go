@@ -43,6 +43,26 @@ func TestABlackHoleIsFoundAndSearched(t *testing.T) {
 	}
 }
 
+// TestALostProbeMayBeChance is RFC 4821 7.6: one loss says nothing of the size.
+func TestALostProbeMayBeChance(t *testing.T) {
+	n := newNet(t)
+	a, b, _, _ := n.open(t, &Options{PathProbe: true}, nil)
+	a.shrink(1240)
+	a.coldly().probe.ceiling = 1459
+	lost := 0
+	n.a.lose = func(_ int, s wire.TCP) bool {
+		if len(s) > 1300 && lost == 0 {
+			lost++
+			return true
+		}
+		return false
+	}
+	n.pour(t, a, b, 3_000_000, time.Minute)
+	if got := a.Info().PathMTU; lost != 1 || got < 1499-probeStep {
+		t.Errorf("after %d lost probes found %d", lost, got)
+	}
+}
+
 // TestTooBigMakesSegmentsShorter is RFC 1191 3 and RFC 5927 7: an ICMP error about what is in flight is
 // believed, others are not.
 func TestTooBigMakesSegmentsShorter(t *testing.T) {

@@ -99,6 +99,9 @@ func TestClassicECN(t *testing.T) {
 	p.write(2000)
 	p.expect(seg{flags: ackF | cwr, seq: 4001, ack: 31, n: 1000, ce: wire.ECT0})
 	p.expect(seg{flags: ackF, seq: 5001, ack: 31, n: 1000, ce: wire.ECT0})
+	p.send(seg{flags: ackF, seq: 31, ack: 6001, win: 10000})
+	p.write(1000)
+	p.expect(seg{flags: ackF, seq: 6001, ack: 31, n: 1000, ce: wire.ECT0})
 }
 
 // TestAccurateECN is RFC 9768 3.1 and 3.2: the handshake tells how SYN and SYN-ACK came, then each ACK
@@ -140,6 +143,9 @@ func TestAccurateECN(t *testing.T) {
 	p.send(seg{flags: ackF | cwr, ae: true, seq: 41, ack: 2001, win: 10000}) // 6: one
 	if got := p.c.Info().Cwnd; got >= before {
 		t.Errorf("not reduced: %d, was %d", got, before)
+	}
+	if p.c.marks.told != 6 {
+		t.Errorf("the peer has told of %d", p.c.marks.told)
 	}
 }
 

@@ -77,7 +77,7 @@ var synchronized = []State{
 // TestReset is RFC 9293 3.10.7.4, second, with RFC 5961 3.2, in every state.
 func TestReset(t *testing.T) {
 	for _, s := range synchronized {
-		for name, off := range map[string]uint32{"exact": 0, "in the window": 5, "before": ^uint32(0), "behind": 1 << 20} {
+		for name, off := range map[string]uint32{"exact": 0, "in the window": 5, "next but one": 1, "before": ^uint32(0), "behind": 1 << 20} {
 			p := inState(t, s)
 			next, sent := p.c.rcvNxt-p.irs, p.c.nxt-p.iss
 			p.send(seg{flags: rst, seq: next + off})
@@ -92,7 +92,7 @@ func TestReset(t *testing.T) {
 				}
 				p.state(StateClosed, want)
 				p.quiet()
-			case "in the window":
+			case "in the window", "next but one":
 				p.state(s, nil)
 				p.expect(seg{flags: ackF, seq: sent, ack: next})
 				p.send(seg{flags: rst, seq: next + off})
