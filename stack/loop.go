@@ -58,7 +58,7 @@ type Config struct {
 	Engine   gpukern.Engine // looks at every packet before the handler
 	Handler  Handler
 	Burst    int               // packets taken from a port at once; 0 is DefaultBurst
-	Spin     time.Duration     // how long the loop polls in vain before it sleeps; 0 is DefaultSpin, of Serve ServeSpin
+	Spin     time.Duration     // how long the loop polls in vain before it sleeps; 0 is DefaultSpin, and has Serve adapt (ServeSpin)
 	Now      func() clock.Time // clock of Serve and Enter; nil is Now, and a test in virtual time has its own
 	Affinity []int             // CPUs that Run's thread is bound to; empty leaves it to the kernel
 }

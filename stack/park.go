@@ -18,16 +18,35 @@ import (
 // are watched, with the mailbox's eventfd, by an epoll of their own, and that one file by the runtime's
 // poller. The runtime's interest is edge-triggered, ours is not: each wait looks at the epoll after the
 // runtime has been told to forget old edges, so none is lost.
+//
+// Each port is watched for one event only (EPOLLONESHOT), and anew with each sleep: for every packet that
+// comes while the loop is awake the kernel would wake a thread of the runtime, for nothing.
 type parker struct {
 	l       *Loop
 	file    *os.File // the epoll; nil without files
 	raw     syscall.RawConn
-	watched []bool // of each port: whether the epoll has its file
+	watched []watch // of each port
 	timer   *time.Timer
+
+	// Made once, so that no sleep allocates.
+	events []unix.EpollEvent
+	look   func(epoll uintptr) bool
+	follow func(epoll uintptr)
+	err    error // of follow
 }
 
+// watch says what the epoll knows of a port.
+type watch uint8
+
+const (
+	unknown watch = iota
+	spent         // it has told of the file, and does not look any more
+	armed
+)
+
 func newParker(l *Loop) (*parker, error) {
-	p := &parker{l: l, watched: make([]bool, len(l.ports))}
+	p := &parker{l: l, watched: make([]watch, len(l.ports)), events: make([]unix.EpollEvent, len(l.ports)+1)}
+	p.look, p.follow = p.poll, p.arm
 	p.timer = time.AfterFunc(time.Hour, l.mail.wake)
 	p.timer.Stop()
 	for i := range l.ports {
@@ -67,16 +86,19 @@ func (p *parker) close() {
 	}
 }
 
-// park sleeps. From the moment that the flag of the mailbox is up whoever enters the loop does what
-// there is to do, and whoever has something for it rings; the turn after that finds what came before.
-func (p *parker) park(ctx context.Context) {
+// park sleeps, and reports whether it did. From the moment that the flag of the mailbox is up whoever enters
+// the loop does what there is to do, and whoever has something for it rings; the turn after that finds what
+// came before.
+func (p *parker) park(ctx context.Context) bool {
 	l := p.l
 	l.mail.asleep.Store(true)
-	if p.prepare() && ctx.Err() == nil {
+	slept := p.prepare() && ctx.Err() == nil
+	if slept {
 		p.wait()
 	}
 	l.mail.asleep.Store(false)
 	p.timer.Stop() // one that runs makes each switch between goroutines read the clock
+	return slept
 }
 
 // prepare makes the last turn before sleep, and sets up what ends it; false says that there is
@@ -105,12 +127,26 @@ func (p *parker) wait() {
 		<-p.l.mail.bell
 		return
 	}
-	var events [1]unix.EpollEvent
-	_ = p.raw.Read(func(fd uintptr) bool {
-		n, err := unix.EpollWait(int(fd), events[:], 0)
-		return n != 0 || err != nil && !errors.Is(err, unix.EINTR)
-	})
-	p.l.mail.hush()
+	_ = p.raw.Read(p.look)
+}
+
+// poll asks the epoll what has happened, and reports whether anything has.
+func (p *parker) poll(epoll uintptr) bool {
+	n, err := unix.EpollWait(int(epoll), p.events, 0)
+	if err != nil {
+		return !errors.Is(err, unix.EINTR)
+	}
+	for _, e := range p.events[:n] {
+		if e.Fd < 0 {
+			p.l.mail.hush()
+		} else {
+			p.watched[e.Fd] = spent
+		}
+	}
+	if n > 0 {
+		p.disarm(epoll)
+	}
+	return n > 0
 }
 
 // watch has the epoll follow what awaits says: the file of a port that is down would wake it for ever.
@@ -118,31 +154,43 @@ func (p *parker) watch() error {
 	if p.file == nil {
 		return nil
 	}
-	l := p.l
-	for i := range l.ports {
-		want := l.wakes(i)
-		if want == p.watched[i] {
-			continue
-		}
-		op := unix.EPOLL_CTL_DEL
-		if want {
-			op = unix.EPOLL_CTL_ADD
-		}
-		fd := l.ports[i].info.FD
-		err := p.control(op, fd)
-		if err != nil {
-			return fmt.Errorf("loop: epoll: %w", err)
-		}
-		p.watched[i] = want
-	}
-	return nil
+	p.err = nil
+	return errors.Join(p.raw.Control(p.follow), p.err)
 }
 
-// control adds or removes fd.
-func (p *parker) control(op, fd int) error {
-	var err error
-	other := p.raw.Control(func(epoll uintptr) {
-		err = unix.EpollCtl(int(epoll), op, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
-	})
-	return errors.Join(err, other)
+// arm is watch with the epoll's number.
+func (p *parker) arm(epoll uintptr) {
+	for i, w := range p.watched {
+		wakes := p.l.wakes(i)
+		switch {
+		case wakes && w == unknown:
+			p.control(epoll, unix.EPOLL_CTL_ADD, i, armed)
+		case wakes && w == spent:
+			p.control(epoll, unix.EPOLL_CTL_MOD, i, armed)
+		case !wakes && w != unknown:
+			p.control(epoll, unix.EPOLL_CTL_DEL, i, unknown)
+		}
+	}
+}
+
+// disarm has the epoll look away from what did not end the sleep.
+func (p *parker) disarm(epoll uintptr) {
+	for i, w := range p.watched {
+		if w == armed {
+			p.control(epoll, unix.EPOLL_CTL_MOD, i, spent)
+		}
+	}
+}
+
+// control makes the epoll know of port i what w says.
+func (p *parker) control(epoll uintptr, op, i int, w watch) {
+	e := unix.EpollEvent{Events: unix.EPOLLONESHOT, Fd: int32(i)}
+	if w == armed {
+		e.Events |= unix.EPOLLIN
+	}
+	if err := unix.EpollCtl(int(epoll), op, p.l.ports[i].info.FD, &e); err != nil {
+		p.err = fmt.Errorf("loop: epoll: %w", err)
+		return
+	}
+	p.watched[i] = w
 }

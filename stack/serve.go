@@ -3,15 +3,9 @@ package stack
 import (
 	"context"
 	"runtime"
-	"time"
 
 	"github.com/millrace/millrace/clock"
 )
-
-// ServeSpin is how long Serve polls in vain before it sleeps, where Config.Spin says nothing. To wake a
-// goroutine that waits for a file costs more than to wake a thread in poll(2), and while a served loop
-// is awake others leave their output to it.
-const ServeSpin = 20 * time.Microsecond
 
 // Serve is Run for a loop that goroutines enter (Enter): that of sockets. It is not bound to a thread: a
 // turn that gave something to other goroutines yields to them, and what they do in answer leaves with
@@ -25,24 +19,22 @@ func (l *Loop) Serve(ctx context.Context) error {
 	defer p.close()
 	stop := context.AfterFunc(ctx, l.mail.ring)
 	defer stop()
-	spin := l.cfg.Spin
-	if spin == 0 {
-		spin = ServeSpin
-	}
+	pace := newPace(l.cfg.Spin, l.cfg.Now())
 	l.token.served.Store(true)
-	idle := clock.Never
 	for ctx.Err() == nil {
 		now := l.cfg.Now()
 		moved, ended := l.turn(now)
 		if ended {
 			break
 		}
-		if moved > 0 || idle == clock.Never {
-			idle = now.Add(spin)
+		if moved > 0 {
+			pace.worked(now)
 		}
-		if now >= idle {
-			p.park(ctx)
-			idle = clock.Never
+		if pace.enough(now) {
+			pace.slept = p.park(ctx)
+			if !pace.slept {
+				pace.worked(now)
+			}
 		}
 		runtime.Gosched()
 	}

@@ -375,3 +375,83 @@ func TestBellsOfMemoryWakeServedLoops(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAServedLoopIsToldOfAFileOnceForEachSleep wakes a parker by the file and by the bell: while it is awake
+// nothing of the file is told to the runtime, in the next sleep all is.
+func TestAServedLoopIsToldOfAFileOnceForEachSleep(t *testing.T) {
+	for _, byBell := range []bool{false, true} {
+		w := newWorld(t)
+		f, in := newFiled(t, w.pool)
+		w.hand.every = clock.Time(time.Hour)
+		l, err := NewLoop(Config{Ports: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		p, err := newParker(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		told := func() int {
+			n := 0
+			_ = p.raw.Control(func(epoll uintptr) {
+				n, _ = unix.Poll([]unix.PollFd{{Fd: int32(epoll), Events: unix.POLLIN}}, 0)
+			})
+			return n
+		}
+		write := func() { _, _ = in.Write([]byte{1}) }
+		for i, wake := range []func(){l.mail.ring, write, write} {
+			if i == 0 && !byBell {
+				continue
+			}
+			wake()
+			if !p.park(t.Context()) {
+				t.Fatal("it did not sleep")
+			}
+			write()
+			if told() != 0 {
+				t.Errorf("by bell %v, sleep %d: told of a file while awake", byBell, i)
+			}
+			if !p.park(t.Context()) {
+				t.Error("it did not sleep")
+			}
+			var b [8]byte
+			_, _ = unix.Read(f.fd, b[:])
+		}
+	}
+}
+
+// TestASleepAllocatesNothing parks with a file and without.
+func TestASleepAllocatesNothing(t *testing.T) {
+	for _, file := range []bool{false, true} {
+		w := newWorld(t)
+		w.hand.every = clock.Time(time.Hour)
+		l := w.loop
+		if file {
+			f, in := newFiled(t, w.pool)
+			_, _ = in.Write([]byte{1})
+			var err error
+			if l, err = NewLoop(Config{Ports: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand}); err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+		}
+		for i := range l.ports {
+			l.ports[i].info.Bell = new(pmd.Bell)
+		}
+		p, err := newParker(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		sleeps, ctx := l.count.Sleeps, t.Context()
+		n := testing.AllocsPerRun(100, func() {
+			l.mail.ring()
+			p.park(ctx)
+		})
+		if n != 0 || l.count.Sleeps != sleeps+101 {
+			t.Errorf("file %v: %v allocations, %d sleeps", file, n, l.count.Sleeps-sleeps)
+		}
+	}
+}

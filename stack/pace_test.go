@@ -1,0 +1,47 @@
+package stack
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// TestTheSpinFollowsThePackets has packets come after given times and looks at how long a loop then spins,
+// and how often it slept.
+func TestTheSpinFollowsThePackets(t *testing.T) {
+	const us = time.Microsecond
+	for name, c := range map[string]struct {
+		fixed  time.Duration
+		gaps   []time.Duration
+		spins  []time.Duration // after each
+		sleeps int
+	}{
+		"soon":            {0, []time.Duration{45 * us, 45 * us, 45 * us, 45 * us, 49 * us}, []time.Duration{40 * us, 50 * us, 50 * us, 50 * us, 50 * us}, 2},
+		"sooner than all": {0, []time.Duration{3 * us, 19 * us}, []time.Duration{20 * us, 20 * us}, 0},
+		"late":            {0, []time.Duration{time.Millisecond, 70 * us, 70 * us}, []time.Duration{10 * us, 5 * us, 5 * us}, 3},
+		"at the edge":     {0, []time.Duration{60 * us, 61 * us}, []time.Duration{40 * us, 20 * us}, 2},
+		"late, then soon": {0, []time.Duration{70 * us, 70 * us, 30 * us, 30 * us, 30 * us, 30 * us}, []time.Duration{10 * us, 5 * us, 10 * us, 20 * us, 40 * us, 40 * us}, 5},
+		"fixed":           {7 * us, []time.Duration{70 * us, 30 * us, 6 * us}, []time.Duration{7 * us, 7 * us, 7 * us}, 2},
+	} {
+		now := clock.Time(1_000)
+		p := newPace(c.fixed, now)
+		sleeps := 0
+		for i, gap := range c.gaps {
+			for wait := time.Duration(0); wait < gap; wait += us {
+				if p.enough(now.Add(wait)) {
+					p.slept = true
+					sleeps++
+					break
+				}
+			}
+			now = now.Add(gap)
+			if p.worked(now); p.spin != c.spins[i] {
+				t.Errorf("%s: it spins %v after packet %d, want %v", name, p.spin, i, c.spins[i])
+			}
+		}
+		if sleeps != c.sleeps {
+			t.Errorf("%s: %d sleeps, want %d", name, sleeps, c.sleeps)
+		}
+	}
+}
