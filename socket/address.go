@@ -61,9 +61,9 @@ func port(proto, s string) (uint16, error) {
 	return uint16(n), err
 }
 
-// resolve returns the addresses that an address such as "host:port" stands for. An empty host is the
-// invalid netip.Addr.
-func (s *Stack) resolve(ctx context.Context, proto string, f family, address string) ([]netip.AddrPort, error) {
+// resolve appends to out the addresses that an address such as "host:port" stands for. An empty host is
+// the invalid netip.Addr.
+func (s *Stack) resolve(ctx context.Context, out []netip.AddrPort, proto string, f family, address string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -73,13 +73,15 @@ func (s *Stack) resolve(ctx context.Context, proto string, f family, address str
 		return nil, err
 	}
 	if host == "" {
-		return []netip.AddrPort{netip.AddrPortFrom(netip.Addr{}, n)}, nil
+		return append(out, netip.AddrPortFrom(netip.Addr{}, n)), nil
+	}
+	if a, err := netip.ParseAddr(host); err == nil && f.allows(a) {
+		return append(out, netip.AddrPortFrom(a.WithZone("").Unmap(), n)), nil
 	}
 	addrs, err := s.lookup(ctx, host)
 	if err != nil {
 		return nil, err
 	}
-	var out []netip.AddrPort
 	for _, a := range addrs {
 		if f.allows(a) {
 			out = append(out, netip.AddrPortFrom(a.Unmap(), n))

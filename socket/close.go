@@ -24,10 +24,10 @@ func (c *TCPConn) close(now clock.Time) error {
 	t := c.c
 	c.forget()
 	switch {
-	case c.linger == 0 && c.flags&lingers != 0:
+	case c.flags&lingers != 0 && c.extra.linger == 0:
 		t.Abort(now)
-	case c.linger > 0 && c.flags&lingers != 0 && t.Unacked() > 0:
-		c.lingerFor(now, t, time.Duration(c.linger)*time.Second)
+	case c.flags&lingers != 0 && t.Unacked() > 0:
+		c.lingerFor(now, t, time.Duration(c.extra.linger)*time.Second)
 	default:
 		t.Close(now)
 	}
@@ -39,10 +39,7 @@ func (c *TCPConn) forget() {
 	c.c = nil
 	c.rq.fail(net.ErrClosed)
 	c.wq.fail(net.ErrClosed)
-	if w := c.watch; w != nil {
-		c.watch = nil
-		w.gone(c)
-	}
+	c.setWatch(nil)
 }
 
 // lingerFor gives t some time to bring away what it has, and resets it if that does not suffice.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
 )
@@ -19,13 +20,41 @@ import (
 type TCPConn struct {
 	h     *host.Host
 	c     *tcp.Conn // nil once closed. It and all below belong to the loop
-	rq    queue
-	wq    queue
-	watch watcher // who else hears of events; nil: nobody
+	rq    line
+	wq    line
+	extra *extra // nil for most
 	tuple ip.Tuple
 	flags connFlags
-	// linger is as SetLinger has it, in seconds.
-	linger int16
+}
+
+// extra is what few connections have.
+type extra struct {
+	read, write clock.Time // deadlines; 0 is none
+	watch       watcher    // who else hears of events; nil: nobody
+	linger      int        // as SetLinger has it, in seconds, where flags has lingers
+}
+
+// extras returns the part of c that few connections have.
+func (c *TCPConn) extras() *extra {
+	if c.extra == nil {
+		c.extra = new(extra)
+	}
+	return c.extra
+}
+
+// readBy and writeBy are the deadlines, 0 where there is none.
+func (c *TCPConn) readBy() clock.Time {
+	if c.extra == nil {
+		return 0
+	}
+	return c.extra.read
+}
+
+func (c *TCPConn) writeBy() clock.Time {
+	if c.extra == nil {
+		return 0
+	}
+	return c.extra.write
 }
 
 // connFlags are what a connection is about to do or has done.
@@ -61,8 +90,8 @@ func (c *TCPConn) Ready(ev tcp.Events) {
 	if ev&(tcp.Writable|tcp.Closed) != 0 {
 		c.serveWrites(now)
 	}
-	if c.watch != nil {
-		c.watch.ready(c, ev)
+	if x := c.extra; x != nil && x.watch != nil {
+		x.watch.ready(c, ev)
 	}
 }
 
@@ -98,7 +127,7 @@ func (c *TCPConn) read(now clock.Time, b []byte) (int, error) {
 	switch {
 	case c.c == nil:
 		return 0, net.ErrClosed
-	case c.rq.expired(now):
+	case passed(c.readBy(), now):
 		return 0, os.ErrDeadlineExceeded
 	case c.flags&readClosed != 0:
 		return 0, io.EOF
@@ -131,7 +160,7 @@ func (c *TCPConn) writable(now clock.Time) error {
 	switch {
 	case c.c == nil:
 		return net.ErrClosed
-	case c.wq.expired(now):
+	case passed(c.writeBy(), now):
 		return os.ErrDeadlineExceeded
 	case c.flags&writeClosed != 0:
 		return syscall.EPIPE
@@ -157,7 +186,7 @@ func (c *TCPConn) Read(b []byte) (int, error) {
 	}
 	w := newWaiter()
 	w.buf = b
-	c.rq.park(w, c)
+	c.rq.park(w, c, c.readBy())
 	c.h.Exit()
 	w.wait()
 	n, err := w.n, w.err
@@ -180,7 +209,7 @@ func (c *TCPConn) Write(b []byte) (int, error) {
 	}
 	w := newWaiter()
 	w.buf, w.n = b[n:], n
-	c.wq.park(w, c)
+	c.wq.park(w, c, c.writeBy())
 	c.h.Exit()
 	w.wait()
 	n, err := w.n, w.err
@@ -202,8 +231,8 @@ func (c *TCPConn) fault(op string, err error) error {
 // expire implements expirer.
 func (c *TCPConn) expire(w *waiter) {
 	c.h.Enter()
-	c.rq.expire(w)
-	c.wq.expire(w)
+	c.rq.expire(w, c.readBy())
+	c.wq.expire(w, c.writeBy())
 	c.h.Exit()
 }
 
@@ -232,11 +261,14 @@ func (c *TCPConn) setDeadline(t time.Time, read, write bool) error {
 	if c.c == nil {
 		return c.fault("set", net.ErrClosed)
 	}
+	x, now := c.extras(), stack.Now()
 	if read {
-		c.rq.setDeadline(t)
+		x.read = deadline(now, t)
+		c.rq.retime(now, x.read)
 	}
 	if write {
-		c.wq.setDeadline(t)
+		x.write = deadline(now, t)
+		c.wq.retime(now, x.write)
 	}
 	return nil
 }

@@ -49,3 +49,31 @@ func TestBytesGoBothWays(t *testing.T) {
 		}
 	})
 }
+
+// A connection that is made and accepted costs the two that the program gets, nothing for its address.
+func TestDialAllocatesLittle(t *testing.T) {
+	w := newWorld(t, with{})
+	l, err := w.b.Listen("tcp", addrB+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	life := func() {
+		c, err := w.a.Dial("tcp", addrB+":80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		s.Close()
+	}
+	for range 100 {
+		life()
+	}
+	if n := testing.AllocsPerRun(200, life); n > 3 && !raceEnabled {
+		t.Errorf("%v allocations for each connection", n)
+	}
+	l.Close()
+}

@@ -114,12 +114,12 @@ func (c *TCPConn) rest(to *TCPConn, n int64) (int64, *waiter, string, error) {
 	switch {
 	case c.c.Readable() > 0:
 		parked := newWaiter()
-		to.wq.park(parked, to)
+		to.wq.park(parked, to, to.writeBy())
 		return n, parked, "write", nil
 	case c.c.Finished():
 		return n, nil, "read", c.ending(io.EOF)
 	}
 	parked := newWaiter()
-	c.rq.park(parked, c)
+	c.rq.park(parked, c, c.readBy())
 	return n, parked, "read", nil
 }

@@ -44,7 +44,8 @@ func (s *Stack) DialWith(ctx context.Context, d *Dialer, name, address string) (
 	if err != nil {
 		return nil, opError("dial", name, nil, nil, err)
 	}
-	remotes, err := s.resolve(ctx, proto, f, address)
+	var one [1]netip.AddrPort
+	remotes, err := s.resolve(ctx, one[:0], proto, f, address)
 	if err != nil {
 		return nil, opError("dial", name, nil, nil, err)
 	}
@@ -115,7 +116,7 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 	if o == nil {
 		o = &s.cfg.Host.TCP.Defaults
 	}
-	c := &TCPConn{h: s.host(&t), flags: connecting, linger: -1}
+	c := &TCPConn{h: s.host(&t), flags: connecting}
 	w := newWaiter()
 	if err := s.connect(c, w, t, o); err != nil {
 		w.free()
@@ -150,7 +151,7 @@ func (s *Stack) connect(c *TCPConn, w *waiter, t ip.Tuple, o *tcp.Options) error
 		return err
 	}
 	c.c, c.tuple = conn, conn.Tuple()
-	c.wq.park(w, c)
+	c.wq.park(w, c, 0)
 	return nil
 }
 
@@ -193,7 +194,7 @@ func (c *TCPConn) giveUp(w *waiter) bool {
 
 // adopt makes a socket of an accepted connection, on its loop.
 func adopt(h *host.Host, t *tcp.Conn) *TCPConn {
-	c := &TCPConn{h: h, c: t, tuple: t.Tuple(), linger: -1}
+	c := &TCPConn{h: h, c: t, tuple: t.Tuple()}
 	t.SetOwner(c)
 	return c
 }

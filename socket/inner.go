@@ -100,11 +100,15 @@ func (in Inner) OnReady(f func(in Inner, ev Events)) {
 
 // setWatch names who hears of events, beside goroutines that wait.
 func (c *TCPConn) setWatch(w watcher) {
-	if old := c.watch; old != nil {
-		c.watch = nil
+	if c.extra == nil && w == nil {
+		return
+	}
+	x := c.extras()
+	if old := x.watch; old != nil {
+		x.watch = nil
 		old.gone(c)
 	}
-	c.watch = w
+	x.watch = w
 }
 
 // Do runs f as the loop would, on the calling goroutine: several operations for one Enter.
@@ -143,7 +147,7 @@ func (c *TCPConn) peek(f func(first, second []byte) int) (parked *waiter, err er
 		return nil, c.ending(io.EOF)
 	}
 	parked = newWaiter()
-	c.rq.park(parked, c)
+	c.rq.park(parked, c, c.readBy())
 	return parked, nil
 }
 
@@ -172,7 +176,7 @@ func (c *TCPConn) lend(b []byte, done func()) (parked *waiter, err error) {
 		return nil, nil
 	}
 	parked = newWaiter()
-	c.wq.park(parked, c)
+	c.wq.park(parked, c, c.writeBy())
 	return parked, nil
 }
 

@@ -85,7 +85,7 @@ func (c *TCPConn) SetLinger(seconds int) error {
 	c.flags &^= lingers
 	if seconds >= 0 {
 		c.flags |= lingers
-		c.linger = int16(min(seconds, 1<<15-1))
+		c.extras().linger = min(seconds, 1<<15-1)
 	}
 	return nil
 }

@@ -81,28 +81,31 @@ func (w *waiter) arm(now, deadline clock.Time) {
 	w.timer.Reset(d)
 }
 
-// queue holds the goroutines that wait for one direction of a socket, in order. It is guarded by what
-// guards the socket: the loop, or a mutex.
+// line holds the goroutines that wait for one direction of a socket, in order. It is guarded by what
+// guards the socket: the loop, or a mutex. A deadline of 0 is none.
+type line struct{ head *waiter }
+
+// queue is a line with its deadline.
 type queue struct {
-	head     *waiter
+	line
 	deadline clock.Time // 0 is none
 }
 
 // park appends w, which then waits.
-func (q *queue) park(w *waiter, owner expirer) {
+func (q *line) park(w *waiter, owner expirer, deadline clock.Time) {
 	w.owner = owner
 	at := &q.head
 	for *at != nil {
 		at = &(*at).next
 	}
 	*at = w
-	if q.deadline != 0 {
-		w.arm(stack.Now(), q.deadline)
+	if deadline != 0 {
+		w.arm(stack.Now(), deadline)
 	}
 }
 
 // remove takes w out and reports whether it was there.
-func (q *queue) remove(w *waiter) bool {
+func (q *line) remove(w *waiter) bool {
 	for at := &q.head; *at != nil; at = &(*at).next {
 		if *at == w {
 			*at, w.next = w.next, nil
@@ -113,58 +116,72 @@ func (q *queue) remove(w *waiter) bool {
 }
 
 // pop takes the first one out.
-func (q *queue) pop() *waiter {
+func (q *line) pop() *waiter {
 	w := q.head
 	q.head, w.next = w.next, nil
 	return w
 }
 
 // finish takes the first one out and wakes it.
-func (q *queue) finish(err error) {
+func (q *line) finish(err error) {
 	w := q.pop()
 	w.err = err
 	w.wake()
 }
 
 // fail wakes all.
-func (q *queue) fail(err error) {
+func (q *line) fail(err error) {
 	for q.head != nil {
 		q.finish(err)
 	}
 }
 
-// expired reports whether the deadline has passed.
-func (q *queue) expired(now clock.Time) bool { return q.deadline != 0 && now >= q.deadline }
+// passed reports whether a deadline has passed.
+func passed(deadline, now clock.Time) bool { return deadline != 0 && now >= deadline }
 
 // expire is what an expirer does with the lock held.
-func (q *queue) expire(w *waiter) {
+func (q *line) expire(w *waiter, deadline clock.Time) {
 	now := stack.Now()
 	switch {
-	case q.expired(now):
+	case passed(deadline, now):
 		if q.remove(w) {
 			w.err = os.ErrDeadlineExceeded
 			w.wake()
 		}
-	case q.deadline != 0:
+	case deadline != 0:
 		for x := q.head; x != nil; x = x.next {
 			if x == w {
-				w.arm(now, q.deadline)
+				w.arm(now, deadline)
 			}
 		}
 	}
 }
 
-// setDeadline changes the deadline, also for those that wait already. The zero time is none.
-func (q *queue) setDeadline(t time.Time) {
-	now := stack.Now()
-	q.deadline = deadline(now, t)
-	if q.expired(now) {
+// retime has those that wait already do so until deadline.
+func (q *line) retime(now, deadline clock.Time) {
+	if passed(deadline, now) {
 		q.fail(os.ErrDeadlineExceeded)
 		return
 	}
 	for w := q.head; w != nil; w = w.next {
-		w.arm(now, q.deadline)
+		w.arm(now, deadline)
 	}
+}
+
+// park is line.park.
+func (q *queue) park(w *waiter, owner expirer) { q.line.park(w, owner, q.deadline) }
+
+// expired reports whether the deadline has passed.
+func (q *queue) expired(now clock.Time) bool { return passed(q.deadline, now) }
+
+// expire is line.expire.
+func (q *queue) expire(w *waiter) { q.line.expire(w, q.deadline) }
+
+// setDeadline changes the deadline, also for those that wait already. The zero time is none.
+func (q *queue) setDeadline(t time.Time) {
+	now := stack.Now()
+	q.deadline = deadline(now, t)
+	q.retime(now, q.deadline)
 }
 
 // deadline converts a calendar time to the clock of the loops.

@@ -63,7 +63,7 @@ func (s *Stack) ListenPacketWith(ctx context.Context, cfg *ListenConfig, name, a
 	if err != nil {
 		return nil, opError("listen", name, nil, nil, err)
 	}
-	at, err := s.resolve(ctx, proto, f, address)
+	at, err := s.resolve(ctx, nil, proto, f, address)
 	if err != nil {
 		return nil, opError("listen", name, nil, nil, err)
 	}

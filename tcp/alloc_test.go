@@ -67,6 +67,7 @@ type directPair struct {
 	now    clock.Time
 	da, db direct
 	ma, mb *Mux
+	l      *Listener
 	a, b   *Conn
 }
 
@@ -79,16 +80,18 @@ func newDirectPair(t testing.TB, o Options) *directPair {
 }
 
 func (p *directPair) connect(t testing.TB) {
-	l, err := p.mb.Listen(ip.Addr{}, testPort, 16, nil, nil)
-	if err != nil {
-		t.Fatal(err)
+	var err error
+	if p.l == nil {
+		if p.l, err = p.mb.Listen(ip.Addr{}, testPort, 16, nil, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	p.a, err = p.ma.Connect(p.now, ip.Tuple{Local: addrA, Remote: addrB, RemotePort: testPort}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.turn()
-	if p.b = l.Accept(); p.b == nil {
+	if p.b = p.l.Accept(); p.b == nil {
 		t.Fatal("not connected")
 	}
 }
@@ -148,6 +151,27 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(20, func() { p.bulk(t, buf) }); n != 0 {
 			t.Errorf("%s: a megabyte allocates %v times", name, n)
 		}
+	}
+}
+
+// The whole life of a connection: handshake, a round trip, the end of both directions.
+func TestConnectionsDoNotAllocate(t *testing.T) {
+	p := newDirectPair(t, Options{})
+	life := func() {
+		p.connect(t)
+		p.roundTrip(t)
+		p.a.Close(p.now)
+		p.turn()
+		p.b.Close(p.now)
+		p.turn()
+	}
+	for range 2 * firstRecords { // TIME-WAIT's records, too, have their room then
+		life()
+		p.now = p.now.Add(2 * time.Minute)
+		p.turn()
+	}
+	if n := testing.AllocsPerRun(20, life); n != 0 {
+		t.Errorf("%v allocations for each connection", n)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
-	"github.com/millrace/millrace/tcp/cc"
 	"github.com/millrace/millrace/tcp/loss"
 	"github.com/millrace/millrace/wire"
 )
@@ -20,27 +19,29 @@ func (m *Mux) Connect(now clock.Time, t ip.Tuple, o *Options, owner Owner) (*Con
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if t.LocalPort == 0 {
-		if !m.choosePort(now, &t, m.connected) {
+	m.flow = t
+	flow := &m.flow
+	if flow.LocalPort == 0 {
+		if !m.choosePort(now, flow, m.connected) {
 			return nil, ErrNoPort
 		}
-	} else if m.connected(&t) {
+	} else if m.connected(flow) {
 		return nil, ErrInUse
 	}
-	mtu := m.cfg.Output.MTU(&t)
+	mtu := m.cfg.Output.MTU(flow)
 	if mtu == 0 {
 		return nil, ErrUnreachable
 	}
-	iss, ok := m.sequenceFor(now, &t)
+	iss, ok := m.sequenceFor(now, flow)
 	if !ok {
 		return nil, ErrInUse
 	}
-	c, err := m.birth(now, &t, o)
+	c, err := m.birth(now, flow, o)
 	if err != nil {
 		return nil, err
 	}
 	if o.Keys != nil {
-		c.auth = newAuth(o.Keys, &t, iss)
+		c.auth = newAuth(o.Keys, flow, iss)
 	}
 	c.owner = owner
 	c.begin(iss)
@@ -57,7 +58,7 @@ func (m *Mux) birth(now clock.Time, t *ip.Tuple, o *Options) (*Conn, error) {
 	if c == nil {
 		return nil, ErrTooMany
 	}
-	control, err := cc.New(o.Congestion, initialMSS)
+	control, err := m.controls.New(o.Congestion, initialMSS)
 	if err != nil {
 		m.freeConn(c)
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/cc"
 	"github.com/millrace/millrace/tcp/loss"
 	"github.com/millrace/millrace/wire"
 )
@@ -52,11 +53,12 @@ type Mux struct {
 	fire  func(id uint32) // m.expire, bound once
 	front front
 
-	buffers buffers
-	queues  []*sendQueue // to be used again
-	rings   []*receiveRing
-	losses  loss.Pool
-	random  uint64
+	buffers  buffers
+	queues   []*sendQueue // to be used again
+	rings    []*receiveRing
+	losses   loss.Pool
+	controls cc.Pool
+	random   uint64
 
 	// Connections with something to send or to tell, by Conn.link.
 	dirty, last uint32
@@ -65,6 +67,7 @@ type Mux struct {
 	lastOptions *Options // what the last connection had whose options were its own
 
 	out      Outgoing // of the segment that is being sent
+	flow     ip.Tuple // of the connection that is being made
 	oversize uint16   // its size with options, where it is a probe of the path
 	options  [wire.TCPMaxOptions]byte
 }

@@ -48,6 +48,9 @@ func (m *Mux) newConn() *Conn {
 // freeConn gives back what newConn returned. Nothing may name it any more.
 func (m *Mux) freeConn(c *Conn) {
 	m.slab.live--
+	if c.sender.cc != nil {
+		m.controls.Put(c.sender.cc)
+	}
 	*c = Conn{m: m, id: c.id, link: m.slab.free}
 	m.slab.free = c.id
 }

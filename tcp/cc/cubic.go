@@ -13,19 +13,30 @@ const (
 	alphaCubic = 3 * (1 - betaCubic) / (1 + betaCubic)
 )
 
-// cubic is the congestion control of RFC 9438; its slow start ends by HyStart++ (RFC 9406).
+// cubic is the congestion control of RFC 9438; its slow start ends by HyStart++ (RFC 9406). It is small
+// until the initial slow start is over.
 type cubic struct {
-	cubicState
+	window
 	hystart hystart
-	saved   *cubicState // before the last reduction; kept from the first one on
+	*bend // nil until congestion avoidance, or a reduction
 }
 
-// cubicState is what an undone reduction restores (RFC 9438 4.9). Windows are in segments where they
-// are floats.
-type cubicState struct {
+// bend is what congestion avoidance needs.
+type bend struct {
+	curve
+	last  clock.Time // time of the last ACK
+	saved *before    // kept from the first reduction on
+}
+
+// before is what an undone reduction restores (RFC 9438 4.9).
+type before struct {
 	window
+	curve
+}
+
+// curve is an epoch of congestion avoidance. Windows are in segments where they are floats.
+type curve struct {
 	epoch   clock.Time // t_epoch, with begun
-	last    clock.Time // time of the last ACK
 	max     float64    // W_max
 	k       float64    // K, seconds
 	est     float64    // W_est
@@ -43,12 +54,14 @@ func newCubic(mss uint32) *cubic {
 // OnAck implements Controller.
 func (c *cubic) OnAck(s Sample) {
 	c.srtt = s.SRTT
-	idle := s.Now - c.last
-	c.last = s.Now
+	if b := c.bend; b != nil {
+		if !s.FastRecovery && !s.WindowLimited {
+			b.epoch += s.Now - b.last // the time of the curve stands still (RFC 9438 5.8)
+		}
+		b.last = s.Now
+	}
 	switch {
-	case s.FastRecovery:
-	case !s.WindowLimited:
-		c.epoch += idle // the time of the curve stands still (RFC 9438 5.8)
+	case s.FastRecovery, !s.WindowLimited:
 	case c.ssthresh == infinite: // HyStart++ is for the initial slow start (RFC 9406 4.3)
 		c.grow(c.hystart.allow(&s, s.Delivered))
 		if c.hystart.over() {
@@ -64,17 +77,20 @@ func (c *cubic) OnAck(s Sample) {
 // avoid is congestion avoidance (RFC 9438 4.2 to 4.5).
 func (c *cubic) avoid(s *Sample) {
 	cwnd := float64(c.cwnd) / float64(c.mss)
+	if c.bend == nil {
+		c.bend = &bend{last: s.Now}
+	}
 	if !c.begun {
 		c.begin(s.Now, cwnd)
 	}
 	arrived := float64(s.Delivered) / float64(c.mss)
 	t := s.Now.Sub(c.epoch).Seconds()
 	c.friendly(arrived, cwnd)
-	if now := c.curve(t); now < c.est {
+	if now := c.cubic(t); now < c.est {
 		c.set(max(c.est, cwnd)) // 4.3: Reno would have more
 		return
 	}
-	target := min(max(c.curve(t+s.SRTT.Seconds()), cwnd), 1.5*cwnd)
+	target := min(max(c.cubic(t+s.SRTT.Seconds()), cwnd), 1.5*cwnd)
 	c.set(cwnd + (target-cwnd)/cwnd*min(arrived, cwnd))
 }
 
@@ -89,8 +105,8 @@ func (c *cubic) begin(now clock.Time, cwnd float64) {
 	c.est = cwnd
 }
 
-// curve is W_cubic(t).
-func (c *cubic) curve(t float64) float64 {
+// cubic is W_cubic(t).
+func (c *curve) cubic(t float64) float64 {
 	d := t - c.k
 	return scaleCubic*d*d*d + c.max
 }
@@ -126,9 +142,16 @@ func (c *cubic) OnEvent(_ clock.Time, e Event, flight uint32) {
 	case Undo:
 		c.restore()
 	case Recovered:
-		c.begun = false
+		c.stop()
 	case Restart:
 		c.restart()
+		c.stop()
+	}
+}
+
+// stop ends the epoch.
+func (c *cubic) stop() {
+	if c.bend != nil {
 		c.begun = false
 	}
 }
@@ -148,18 +171,21 @@ func (c *cubic) decrease(flight uint32) {
 }
 
 func (c *cubic) save() {
-	if c.saved == nil {
-		c.saved = new(cubicState)
+	if c.bend == nil {
+		c.bend = new(bend)
 	}
-	*c.saved = c.cubicState
+	if c.saved == nil {
+		c.saved = new(before)
+	}
+	*c.saved = before{c.window, c.curve}
 }
 
 // restore undoes the last reduction (4.9).
 func (c *cubic) restore() {
-	if c.saved == nil || c.saved.cwnd < c.cwnd {
+	if c.bend == nil || c.saved == nil || c.saved.cwnd < c.cwnd {
 		return
 	}
-	last, srtt, mss := c.last, c.srtt, c.mss
-	c.cubicState = *c.saved
-	c.last, c.srtt, c.mss = last, srtt, mss
+	srtt, mss := c.srtt, c.mss
+	c.window, c.curve = c.saved.window, c.saved.curve
+	c.srtt, c.mss = srtt, mss
 }
