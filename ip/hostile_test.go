@@ -57,7 +57,7 @@ func TestNeighbourStorm(t *testing.T) {
 				if i%20 == 0 {
 					l.after(time.Millisecond)
 				}
-				if s := a.Stats(); s.Neighbors > 1024 || s.NeighborMem > 256<<10 {
+				if s := a.Stats(); s.Neighbors > 1024 || s.NeighborMem > 512<<10 {
 					t.Fatalf("%d entries, %d bytes", s.Neighbors, s.NeighborMem)
 				}
 			}

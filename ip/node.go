@@ -56,8 +56,8 @@ type Config struct {
 	Error func(now clock.Time, e *ICMPError) bool
 
 	MaxNeighbors   int // entries of the neighbour table; 0 is 1024
-	MaxQueued      int // packets that wait for one neighbour; 0 is 16
-	MaxQueuedBytes int // of packets that wait for neighbours, all together; 0 is 256 KiB
+	MaxQueued      int // packets that wait for one neighbour; 0 is 128: the fragments of any datagram
+	MaxQueuedBytes int // of packets that wait for neighbours, all together; 0 is 512 KiB, of which one neighbour gets half
 	MaxFragments   int // bytes held for reassembly; 0 is 1 MiB
 	MaxReassembly  int // datagrams in reassembly; 0 is 256
 	MaxPathMTU     int // destinations with a path MTU of their own; 0 is 1024
@@ -71,8 +71,8 @@ func (c *Config) defaults() {
 		def int
 	}{
 		{&c.MaxNeighbors, 1024},
-		{&c.MaxQueued, 16},
-		{&c.MaxQueuedBytes, 256 << 10},
+		{&c.MaxQueued, 128},
+		{&c.MaxQueuedBytes, 512 << 10},
 		{&c.MaxFragments, 1 << 20},
 		{&c.MaxReassembly, 256},
 		{&c.MaxPathMTU, 1024},

@@ -58,7 +58,7 @@ func TestUnansweredNeighbour(t *testing.T) {
 	for _, c := range pairs {
 		l := newLAN(t)
 		a := l.add(1, nil).give(c.a + c.bits)
-		for i := range 20 {
+		for i := range 132 {
 			if v := a.udp(c.a, c.b, []byte{byte(i)}, nil); v != packet.Forward {
 				t.Fatal(v)
 			}
@@ -67,15 +67,38 @@ func TestUnansweredNeighbour(t *testing.T) {
 			t.Errorf("%s: with a full queue %d drops, %d bytes", c.name, s.Drops[packet.DropUnresolved], s.NeighborMem)
 		}
 		l.after(10 * time.Second)
-		if len(a.errors) != 16 || !a.errors[0].Local || a.errors[0].Kind != HostUnreachable {
+		if len(a.errors) != 128 || !a.errors[0].Local || a.errors[0].Kind != HostUnreachable {
 			t.Fatalf("%s: errors %+v", c.name, a.errors)
 		}
 		want := Tuple{addr(c.a), addr(c.b), 40001, 40002}
 		if a.errors[0].Tuple != want {
 			t.Errorf("%s: %+v", c.name, a.errors[0].Tuple)
 		}
-		if s := a.Stats(); s.Drops[packet.DropUnresolved] != 20 || s.NeighborMem != 0 {
+		if s := a.Stats(); s.Drops[packet.DropUnresolved] != 132 || s.NeighborMem != 0 {
 			t.Errorf("%s: at last %d drops, %d bytes", c.name, s.Drops[packet.DropUnresolved], s.NeighborMem)
+		}
+	}
+}
+
+// Neighbours that do not answer leave room for those that do.
+func TestQueuesShareTheirBudget(t *testing.T) {
+	for _, c := range pairs {
+		l := newLAN(t)
+		a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
+		for dead := range 5 {
+			for range 200 {
+				a.udp(c.a, nth(c, 100+dead).String(), make([]byte, 1400), nil)
+			}
+		}
+		if m := a.Stats().NeighborMem; m > 512<<10 || m < 256<<10 {
+			t.Errorf("%s: %d bytes wait", c.name, m)
+		}
+		if v := a.udp(c.a, c.b, make([]byte, 1400), nil); v != packet.Forward {
+			t.Errorf("%s: %v", c.name, v)
+		}
+		l.settle()
+		if len(b.got) != 1 {
+			t.Errorf("%s: %d datagrams arrived", c.name, len(b.got))
 		}
 	}
 }
@@ -84,19 +107,19 @@ func TestFragments(t *testing.T) {
 	for _, c := range pairs {
 		l := newLAN(t)
 		a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
-		data := make([]byte, 60000)
+		data := make([]byte, maxDatagram-8-map[bool]int{true: 20}[addr(c.a).Is4()]) // the longest that there is
 		for i := range data {
 			data[i] = byte(i * 7 >> 3)
 		}
 		if v := a.udp(c.a, c.b, data, nil); v != packet.Forward {
 			t.Fatal(v)
 		}
-		l.settle()
-		// The queue held 16 of the fragments; once the neighbour is known all arrive.
-		a.udp(c.a, c.b, data, nil)
-		l.settle()
+		l.settle() // the fragments have waited for the neighbour
 		if len(b.got) != 1 || !bytes.Equal(b.gotBytes[0][8:], data) {
 			t.Fatalf("%s: %d datagrams, %v", c.name, len(b.got), b.verdicts)
+		}
+		if v := a.udp(c.a, c.b, append(data, 0), nil); v != packet.DropTooBig {
+			t.Errorf("%s: one byte more: %v", c.name, v)
 		}
 		if v := a.udp(c.a, c.b, data, func(h *Header) { h.DontFragment = true }); v != packet.DropTooBig {
 			t.Errorf("%s: %v", c.name, v)

@@ -13,13 +13,15 @@ type queued struct {
 // packetQueue is what waits for one neighbour, oldest first.
 type packetQueue struct {
 	head, tail *queued
-	n          int
+	n, bytes   int
 }
 
 // enqueue returns room for a frame of size bytes that waits for e; nil where the budget of bytes is
-// spent. A full queue loses its oldest packet (RFC 4861 7.2.2).
+// spent. A full queue loses its oldest packet (RFC 4861 7.2.2). It is full, too, when it would have more
+// bytes than are left for all others: so one neighbour that does not answer leaves half of the budget, and
+// the next half of that.
 func (n *Node) enqueue(e *neighbor, size int) []byte {
-	for e.queue.n >= n.cfg.MaxQueued {
+	for e.queue.n >= n.cfg.MaxQueued || e.queue.n > 0 && e.queue.bytes+size > n.cfg.MaxQueuedBytes-n.neigh.queued-size {
 		n.dequeue(e)
 		n.stats.Drops[packet.DropUnresolved]++
 	}
@@ -34,6 +36,7 @@ func (n *Node) enqueue(e *neighbor, size int) []byte {
 	}
 	e.queue.tail = q
 	e.queue.n++
+	e.queue.bytes += size
 	n.neigh.queued += size
 	return q.frame
 }
@@ -48,6 +51,7 @@ func (n *Node) dequeue(e *neighbor) []byte {
 		e.queue.tail = nil
 	}
 	e.queue.n--
+	e.queue.bytes -= len(q.frame)
 	n.neigh.queued -= len(q.frame)
 	return q.frame
 }

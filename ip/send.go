@@ -111,11 +111,13 @@ func (n *Node) dispatch(p *Path, size int) packet.Verdict {
 
 // sendFragments cuts a packet that is larger than the path's MTU (RFC 791 3.2, RFC 8200 4.5).
 func (n *Node) sendFragments(p *Path, h *Header, payload [][]byte, size int) packet.Verdict {
-	head := h.headerLen()
-	if !h.Dst.Is4() {
-		head += wire.FragmentHeaderLen
+	head, longest := h.headerLen(), maxDatagram
+	if h.Dst.Is4() {
+		longest -= head // RFC 791 3.1: the total length counts the header
+	} else {
+		head += wire.FragmentHeaderLen // RFC 8200 3: the payload length does not, and the whole has no fragment header
 	}
-	if h.DontFragment || size > 65535-head {
+	if h.DontFragment || size > longest {
 		return packet.DropTooBig
 	}
 	g := *h

@@ -19,12 +19,14 @@ type shadow struct {
 	open        bool
 	closed      bool
 	read, write int // sizes of buffers that were asked for before it was opened
+	ttl, hops   int // what the kernel uses where nobody has set any
 }
 
 // SyscallConn returns the RawConn of a kernel's socket that carries no packets. Control calls its function
 // with that socket, and then applies to c what was set: reception of TOS or traffic class, TTL or hop
-// limit, packet information and GRO; TOS, TTL and whether to fragment for what is sent. Read and Write
-// fail: nothing ever becomes readable.
+// limit, packet information and GRO; TOS or traffic class, TTL or hop limit of unicast, and whether to
+// fragment, for what is sent. Other options have no effect. Read and Write fail: nothing ever becomes
+// readable.
 func (c *UDPConn) SyscallConn() (syscall.RawConn, error) {
 	if err := c.shadow.start(c.local.IP.To4() != nil); err != nil {
 		return nil, c.fault("raw-control", nil, err)
@@ -54,6 +56,7 @@ func (s *shadow) start(v4 bool) error {
 		return err
 	}
 	s.fd, s.open = fd, true
+	s.ttl, s.hops = s.option(unix.IPPROTO_IP, unix.IP_TTL), s.option(unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS)
 	s.resize()
 	return nil
 }
@@ -137,15 +140,44 @@ func (s *shadow) wants() (w wants) {
 	return w
 }
 
-// settings reads what was set for datagrams that are sent.
+// option reads an option, 0 where the socket has none of that kind.
+func (s *shadow) option(level, name int) int {
+	v, err := unix.GetsockoptInt(s.fd, level, name)
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+// settings reads what was set for datagrams that are sent. A socket of both versions may have set it for
+// either.
 func (s *shadow) settings() func(o *udp.Options) {
-	tos, _ := unix.GetsockoptInt(s.fd, unix.IPPROTO_IP, unix.IP_TOS)
-	discover, err := unix.GetsockoptInt(s.fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER)
-	fragment := err != nil || discover != unix.IP_PMTUDISC_DO && discover != unix.IP_PMTUDISC_PROBE
+	tos := s.option(unix.IPPROTO_IP, unix.IP_TOS)
+	if v := s.option(unix.IPPROTO_IPV6, unix.IPV6_TCLASS); v > 0 {
+		tos = v
+	}
+	ttl := 0
+	if v := s.option(unix.IPPROTO_IP, unix.IP_TTL); v != s.ttl {
+		ttl = v
+	}
+	if v := s.option(unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS); v != s.hops {
+		ttl = v
+	}
+	whole := s.whole(unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO, unix.IP_PMTUDISC_PROBE) ||
+		s.whole(unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO, unix.IPV6_PMTUDISC_PROBE)
 	return func(o *udp.Options) {
 		if tos != 0 {
 			o.TOS = uint8(tos)
 		}
-		o.DontFragment = o.DontFragment || !fragment
+		if ttl > 0 {
+			o.TTL = uint8(ttl)
+		}
+		o.DontFragment = o.DontFragment || whole
 	}
+}
+
+// whole reports whether an option says, by one of two values, that datagrams are not to be fragmented.
+func (s *shadow) whole(level, name, do, probe int) bool {
+	v := s.option(level, name)
+	return v == do || v == probe
 }

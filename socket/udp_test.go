@@ -141,7 +141,7 @@ func TestFragments(t *testing.T) {
 	for _, c := range []struct {
 		to   string
 		size int
-	}{{addrB, 3000}, {addrB6, 3000}, {addrB, 65507}, {addrB6, 65479}} { // neighbours come to be known by the small ones
+	}{{addrB, 65507}, {addrB6, 65527}, {addrB, 3000}, {addrB6, 3000}} { // the first of each wait for the neighbour
 		_ = b.SetReadDeadline(time.Now().Add(5 * time.Second))
 		data := bytes.Repeat([]byte("abc"), c.size/3+1)[:c.size]
 		if _, err := a.WriteTo(data, net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.to), 1))); err != nil {
@@ -252,6 +252,20 @@ func TestOptionsOfTheShadowHold(t *testing.T) {
 	setOption(t, a, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	o := a.ends[0].u.Options()
 	if !o.DontFragment || o.TOS != 0x20 || !o.GRO {
+		t.Errorf("%+v", o)
+	}
+	if o.TTL != 0 {
+		t.Errorf("TTL %d, which nobody has set", o.TTL)
+	}
+	setOption(t, a, unix.IPPROTO_IP, unix.IP_TTL, 9)
+	if o := a.ends[0].u.Options(); o.TTL != 9 || o.TOS != 0x20 {
+		t.Errorf("%+v", o)
+	}
+	b := x.packets(t, x.b, "udp6", ":0", nil)
+	setOption(t, b, unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 7)
+	setOption(t, b, unix.IPPROTO_IPV6, unix.IPV6_TCLASS, 0xb8)
+	setOption(t, b, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
+	if o := b.ends[0].u.Options(); o.TTL != 7 || o.TOS != 0xb8 || !o.DontFragment {
 		t.Errorf("%+v", o)
 	}
 	_ = a.SetReadBuffer(100_000)
