@@ -112,12 +112,9 @@ func TestTheClientOfIperf3MeasuresAllItsWays(t *testing.T) {
 			}
 			return nil
 		}},
-		{"-u -b 8M -l 1000 -t 1", datagrams},
-		{"-u -R -b 8M -l 1000 -t 1", datagrams},
-		{"-u --udp-counters-64bit -R -b 8M -l 1000 -P 2 -t 1", func(r *report) error {
-			r.End.Sum.Packets /= 2
-			return datagrams(r)
-		}},
+		{"-u -b 600k -l 1000 -t 1", datagrams},
+		{"-u -R -b 600k -l 1000 -t 1", datagrams},
+		{"-u --udp-counters-64bit -R -b 300k -l 1000 -P 2 -t 1", datagrams},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			t.Parallel()
@@ -140,10 +137,10 @@ func both(sent, received int64) error {
 	return nil
 }
 
-// datagrams wants about 1000 of them.
+// datagrams wants some, and none lost: all of them together fit a socket's buffer, however late their reader is.
 func datagrams(r *report) error {
 	s := r.End.Sum
-	if s.Packets < 300 || s.Packets > 1300 || s.Lost > s.Packets/4 || s.Bytes == 0 || s.Jitter == 0 {
+	if s.Packets < 10 || s.Packets > 100 || s.Lost != 0 || s.Bytes == 0 || s.Jitter == 0 {
 		return fmt.Errorf("%+v", s)
 	}
 	return nil

@@ -123,6 +123,20 @@ func TestDatagramsAreAnswered(t *testing.T) {
 	}
 }
 
+func TestChargenAmplifiesBoundedly(t *testing.T) {
+	longest := map[int]int{}
+	for range 5000 {
+		for _, n := range []int{0, 1, 10, 1000} {
+			longest[n] = max(longest[n], len(chargenDatagram(nil, make([]byte, n))))
+		}
+	}
+	for n, want := range map[int]int{0: 0, 1: 3, 10: 30, 1000: 512} {
+		if got := longest[n]; got > want || got < want/2 {
+			t.Errorf("%d bytes are answered with up to %d, want %d", n, got, want)
+		}
+	}
+}
+
 // silent is a packet conn that keeps what is sent.
 type silent struct {
 	net.PacketConn

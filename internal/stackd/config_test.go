@@ -150,6 +150,17 @@ func TestAMistakeIsShownWithItsLine(t *testing.T) {
 	}
 }
 
+func TestAddressesOfEveryLengthOfPrefix(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"198.18.0.2/31": true, "198.18.0.3/31": true, "198.18.0.2/32": true, "198.18.0.4/30": false, "198.18.0.7/30": false, "198.18.0.5/30": true,
+		"2001:db8::/64": true, "::ffff:198.18.0.1/120": false, "0.0.0.0/0": false,
+	} {
+		if _, why := ParseAddress(text); (why == "") != ok {
+			t.Errorf("%s: %q", text, why)
+		}
+	}
+}
+
 func TestDefaultsAndChoices(t *testing.T) {
 	c, err := Parse("f", []byte(least+"services: all\ntcp: {ecn: accurate, nodelay: false, sack: false, timestamps: false, scaling: false, receive_buffer: 64k}\n"))
 	if err != nil {

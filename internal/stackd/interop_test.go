@@ -164,20 +164,15 @@ func (s *site) iperf3(args ...string) (sent, received, lost int64) {
 
 func TestIperf3OfLinuxMeasuresUs(t *testing.T) {
 	s := newSite(t, "iperf3", siteConfig{})
-	const seconds = "2"
+	seconds := "1"
+	if os.Getenv("MILLRACE_INTEROP") != "" {
+		seconds = "10"
+	}
 	for _, args := range [][]string{
-		{"-t", seconds},
-		{"-R", "-t", seconds},
-		{"--bidir", "-t", "1"},
-		{"-C", "bbr", "-R", "-t", "1"},
-		{"-u", "-b", "20M", "-t", "1"},
-		{"-u", "-R", "-b", "20M", "-t", "1"},
+		{"-t", seconds}, {"-R", "-t", seconds}, {"--bidir", "-t", seconds}, {"-u", "-b", "1M", "-t", seconds}, {"-u", "-R", "-b", "1M", "-t", seconds},
 	} {
-		if args[0] == "-C" {
-			continue // the client sets it on its own end too, and not every kernel has it
-		}
 		sent, received, lost := s.iperf3(args...)
-		if received == 0 || received > sent || lost > sent/10 {
+		if received == 0 || received > sent || lost > 0 {
 			t.Errorf("iperf3 %v: sent %d, received %d, lost %d", args, sent, received, lost)
 		}
 		t.Logf("iperf3 %v: sent %d, received %d, lost %d", args, sent, received, lost)

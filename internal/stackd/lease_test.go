@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +50,7 @@ func bare(t *testing.T, name string, prepare func(linux *testnet.Namespace), cha
 type lender struct {
 	mu    sync.Mutex
 	asked []dhcpv4.MessageType
+	peers []string // who asked, the broadcast address for nobody
 	give  net.IP
 }
 
@@ -63,9 +65,9 @@ func (l *lender) heard(m dhcpv4.MessageType) bool {
 	return false
 }
 
-func (l *lender) answer(conn net.PacketConn, _ net.Addr, m *dhcpv4.DHCPv4) {
+func (l *lender) answer(conn net.PacketConn, peer net.Addr, m *dhcpv4.DHCPv4) {
 	l.mu.Lock()
-	l.asked = append(l.asked, m.MessageType())
+	l.asked, l.peers = append(l.asked, m.MessageType()), append(l.peers, peer.String())
 	give := l.give
 	if m.MessageType() == dhcpv4.MessageTypeDecline {
 		l.give = net.IP{198, 18, 9, 51}
@@ -108,6 +110,9 @@ func TestAnAddressComesByDHCPAndGoesBack(t *testing.T) {
 		}
 	})
 	until(t, "DHCPRELEASE", func() bool { return l.heard(dhcpv4.MessageTypeRelease) })
+	if peers := l.peers; peers[0] != "255.255.255.255:68" || peers[len(peers)-1] != "198.18.9.50:68" {
+		t.Errorf("messages came from %v", peers)
+	}
 }
 
 // serve answers on the Linux host's interface.
@@ -199,7 +204,7 @@ func advertise(t *testing.T, linux *testnet.Namespace, stop <-chan struct{}) {
 		if err != nil {
 			return err
 		}
-		zone = "eth0"
+		zone = strconv.Itoa(eth.Index) // package net remembers names, of whichever namespace
 		p := c.IPv6PacketConn()
 		return errors.Join(p.SetMulticastHopLimit(255), p.SetMulticastInterface(eth))
 	})
@@ -224,10 +229,7 @@ func advertise(t *testing.T, linux *testnet.Namespace, stop <-chan struct{}) {
 		return
 	}
 	for {
-		if _, err := c.WriteTo(b, &net.IPAddr{IP: net.ParseIP("ff02::1"), Zone: zone}); err != nil {
-			t.Error(err)
-			return
-		}
+		_, _ = c.WriteTo(b, &net.IPAddr{IP: net.ParseIP("ff02::1"), Zone: zone}) // at first the kernel may have no address to send from
 		select {
 		case <-stop:
 			return

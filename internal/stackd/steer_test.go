@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +120,9 @@ func TestTheControlSocketTellsWhatThereIs(t *testing.T) {
 		c.Routes = []Route{{To: netip.MustParsePrefix("198.19.0.0/16"), Via: netip.MustParseAddr(linux4), Metric: 7}}
 		c.Neighbors = []Neighbor{{Address: netip.MustParseAddr("198.18.9.99"), MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}}}
 	}})
+	if fi, err := os.Stat(s.d.cfg.Control.Socket); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("the socket is %v, %v", fi.Mode(), err)
+	}
 	ctx, cl := t.Context(), NewClient(s.d.cfg.Control.Socket)
 	c, err := s.dial("tcp", net.JoinHostPort(host4, "7"))
 	if err != nil {
@@ -181,6 +185,7 @@ func TestTheControlSocketTellsWhatThereIs(t *testing.T) {
 		{Query{States: []string{"LISTEN"}}, 6},
 		{Query{Protocol: "tcp", Port: 7}, 2},
 		{Query{Port: 80}, 1},
+		{Query{Port: uint16(c.LocalAddr().(*net.TCPAddr).Port)}, 1},
 		{Query{Family: 6, States: []string{"ESTAB"}}, 0},
 		{Query{Family: 4, States: []string{"ESTAB"}}, 1},
 	} {
