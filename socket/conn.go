@@ -180,14 +180,14 @@ func (c *TCPConn) Read(b []byte) (int, error) {
 	if c.rq.head == nil || len(b) == 0 {
 		n, err := c.read(now, b)
 		if n > 0 || err != nil || len(b) == 0 {
-			c.h.Exit()
+			c.h.ExitReader()
 			return n, c.fault("read", err)
 		}
 	}
 	w := newWaiter()
 	w.buf = b
 	c.rq.park(w, c, c.readBy())
-	c.h.Exit()
+	c.h.ExitReader()
 	w.wait()
 	n, err := w.n, w.err
 	w.free()

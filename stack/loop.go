@@ -83,6 +83,8 @@ type Loop struct {
 	spin          time.Duration // of Run
 	token         token
 	until         clock.Time    // how long it sleeps at most, while it is served and sleeps
+	unshown       int           // turns since the counters were published
+	lone          bool          // one packet came with the last burst, and its answer has not left: see Exit
 	local, coming *packet.Batch // made here for the own handler: see Local
 
 	// With other loops: see Mesh.
@@ -162,6 +164,19 @@ func (l *Loop) Stats() Stats { return l.board.read() }
 // returns the number of descriptors that it moved, 0 for a turn in vain. Run calls it; tests in virtual time call it
 // themselves, with times that never go back.
 func (l *Loop) Poll(now clock.Time) int {
+	moved := l.poll(now)
+	l.publish()
+	return moved
+}
+
+// publish shows the counters to other goroutines.
+func (l *Loop) publish() {
+	l.board.publish(&l.count)
+	l.unshown = 0
+}
+
+// poll is Poll without the counters being published.
+func (l *Loop) poll(now clock.Time) int {
 	l.now = now
 	if l.mail.run() {
 		l.rearm()
@@ -187,7 +202,6 @@ func (l *Loop) Poll(now clock.Time) int {
 	if moved > 0 {
 		l.count.Busy++
 	}
-	l.board.publish(&l.count)
 	return moved
 }
 
@@ -216,6 +230,7 @@ func (l *Loop) receive(now clock.Time, i int) int {
 	}
 	l.free = l.free[:len(l.free)-1]
 	l.account(b, uint8(i))
+	l.lone = n == 1
 	l.waiting = b
 	l.resubmit()
 	return n

@@ -108,7 +108,7 @@ func (p *parker) prepare() bool {
 	l.token.mu.Lock()
 	defer l.token.mu.Unlock()
 	now := max(l.now, l.cfg.Now())
-	if l.Poll(now) > 0 || l.inside > 0 || l.waiting != nil || l.given() {
+	if l.poll(now) > 0 || l.inside > 0 || l.waiting != nil || l.given() {
 		return false
 	}
 	limit := l.limit(now)
@@ -118,6 +118,7 @@ func (p *parker) prepare() bool {
 	l.until = now.Add(limit)
 	p.timer.Reset(limit)
 	l.count.Sleeps++
+	l.publish()
 	return true
 }
 

@@ -97,7 +97,7 @@ func (l *Loop) drain() {
 	}
 	l.drop(l.local.D, packet.DropTxFull)
 	l.local.Reset()
-	l.board.publish(&l.count)
+	l.publish()
 }
 
 // sleep waits in poll(2) until a port has packets, a message comes, or a timer is due. A loop whose

@@ -455,3 +455,84 @@ func TestASleepAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestTheAnswerToALonePacketLeavesAtExit has a loop that is awake and received packets: what others make
+// after one packet leaves on their goroutine, once; after several, or without Serve, with the next turn.
+func TestTheAnswerToALonePacketLeavesAtExit(t *testing.T) {
+	for _, c := range []struct {
+		served  bool
+		packets int
+		want    [3]int // sent after each of two answers, and after the next turn
+	}{
+		{true, 1, [3]int{1, 1, 2}},
+		{true, 2, [3]int{0, 0, 2}},
+		{false, 1, [3]int{0, 0, 2}},
+	} {
+		w := newWorld(t)
+		w.port[0].in = [][]packet.Desc{w.packets(t, c.packets, packet.DropRule, 0)}
+		w.loop.Poll(0)
+		w.loop.Poll(1) // turns in vain change nothing
+		w.loop.token.served.Store(c.served)
+		var got [3]int
+		for i := range 2 {
+			w.loop.Enter()
+			_ = w.loop.Send(0, []byte{1})
+			w.loop.Exit()
+			got[i] = len(w.port[0].sent)
+		}
+		w.loop.token.served.Store(false)
+		w.loop.Poll(2)
+		got[2] = len(w.port[0].sent)
+		if got != c.want {
+			t.Errorf("%+v: sent %v", c, got)
+		}
+		w.settled(t)
+	}
+}
+
+// TestWhoLeavesCausesNothing looks at a loop that is left instead of exited, asleep and awake.
+func TestWhoLeavesCausesNothing(t *testing.T) {
+	for _, asleep := range []bool{true, false} {
+		w := newWorld(t)
+		w.hand.every = clock.Time(time.Hour)
+		w.loop.Poll(0)
+		ticks := len(w.hand.ticks)
+		w.loop.mail.asleep.Store(asleep)
+		w.loop.token.served.Store(true)
+		w.loop.Enter()
+		w.loop.Leave()
+		w.loop.token.served.Store(false)
+		w.loop.mail.asleep.Store(false)
+		w.loop.Enter() // it is free
+		w.loop.Leave()
+		if w.loop.Poll(1); len(w.hand.ticks) != ticks {
+			t.Errorf("asleep %v: %d ticks more", asleep, len(w.hand.ticks)-ticks)
+		}
+	}
+}
+
+// TestAServedLoopShowsItsCountersNowAndThen counts turns until the counters are seen, awake and before sleep.
+func TestAServedLoopShowsItsCountersNowAndThen(t *testing.T) {
+	w := newWorld(t)
+	w.hand.every = clock.Time(time.Hour)
+	for i := range 2*showEvery + 1 {
+		w.loop.turn(clock.Time(i))
+		if shown, want := w.loop.Stats().Turns, uint64((i+1)/showEvery*showEvery); shown != want {
+			t.Errorf("%d turns shown after %d, want %d", shown, i+1, want)
+		}
+	}
+	for i := range w.loop.ports {
+		w.loop.ports[i].info.Bell = new(pmd.Bell)
+	}
+	p, err := newParker(w.loop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if !p.prepare() {
+		t.Fatal("it does not sleep")
+	}
+	if s := w.loop.Stats(); s.Turns != 2*showEvery+2 || s.Sleeps != 1 {
+		t.Errorf("before sleep: %+v", s)
+	}
+}

@@ -39,15 +39,23 @@ func (l *Loop) Now() clock.Time { return l.now }
 
 // Exit ends what Enter began. What that caused to be sent leaves at once where the loop sleeps, on this
 // goroutine: Tick, and one Tx for each port. Where it is awake its next turn does so, together with what
-// others have caused.
+// others have caused: unless the last burst was one packet, for which one answer at most can be awaited.
 func (l *Loop) Exit() {
-	if l.idle() {
+	switch {
+	case l.idle():
 		l.settle()
-	} else {
+		l.publish()
+	case l.lone && l.token.served.Load():
+		l.lone = false
+		l.settle()
+	default:
 		l.Again()
 	}
 	l.token.mu.Unlock()
 }
+
+// Leave is Exit for those who have caused nothing: no output, no timer and no event.
+func (l *Loop) Leave() { l.token.mu.Unlock() }
 
 // idle reports whether the loop is served but asleep. Owner only; the answer may change to no, since a
 // bell may ring at any time, but not to yes.
@@ -61,7 +69,6 @@ func (l *Loop) settle() {
 		l.transmit(l.now, i)
 		left += l.ports[i].out.Len()
 	}
-	l.board.publish(&l.count)
 	if left > 0 || l.tick < l.until {
 		l.mail.wake()
 	}

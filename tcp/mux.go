@@ -122,6 +122,10 @@ func (m *Mux) Poll(now clock.Time) clock.Time {
 	return min(next, m.wheel.Next())
 }
 
+// Idle reports whether no connection has anything to send or to tell, so that Poll would do nothing but run
+// timers.
+func (m *Mux) Idle() bool { return m.dirty == none && len(m.waiting) == 0 && len(m.front.ready) == 0 }
+
 // flushAll serves the connections that are in the list now; owners may put some into it again.
 func (m *Mux) flushAll(now clock.Time) {
 	id := m.dirty

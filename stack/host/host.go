@@ -107,6 +107,15 @@ func (h *Host) Enter() clock.Time { return h.Loop.Enter() }
 // Exit gives the loop back. What is to be sent leaves now where the loop sleeps, else with its turn.
 func (h *Host) Exit() { h.Loop.Exit() }
 
+// ExitReader is Exit for those who have done nothing but read from TCP connections.
+func (h *Host) ExitReader() {
+	if h.TCP.Idle() {
+		h.Loop.Leave()
+	} else {
+		h.Loop.Exit()
+	}
+}
+
 // Group returns the group that h is of.
 func (h *Host) Group() *Group { return h.group }
 
