@@ -107,6 +107,9 @@ func (a *controls) add(level, kind int32, n int) []byte {
 // error, as for sendmsg(2).
 func parseControl(b []byte, m *udp.Message) error {
 	for len(b) > 0 {
+		if len(b) < unix.SizeofCmsghdr { // the parser would read behind it
+			return unix.EINVAL
+		}
 		h, data, rest, err := unix.ParseOneSocketControlMessage(b)
 		if err != nil {
 			return unix.EINVAL

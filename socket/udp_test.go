@@ -522,6 +522,7 @@ func TestDatagramsAllocateNothing(t *testing.T) {
 // FuzzControl parses any bytes as control messages; what parses, and is made again, says the same.
 func FuzzControl(f *testing.F) {
 	f.Add(tosMessage(unix.IPPROTO_IP, unix.IP_TOS, 3), uint8(1), uint8(2), true)
+	f.Add([]byte{1}, uint8(1), uint8(2), true) // less than a header
 	f.Add((&ipv6.ControlMessage{HopLimit: 9, TrafficClass: 3, IfIndex: 1}).Marshal(), uint8(0), uint8(0), false)
 	f.Fuzz(func(t *testing.T, oob []byte, tos, ttl uint8, v4 bool) {
 		var m Message

@@ -30,6 +30,14 @@ func (e *ecnMarks) agree(h *handshake) {
 	}
 }
 
+// received is how many packets came marked.
+func (e *ecnMarks) received() uint32 {
+	if e.mode == ecnAccurate {
+		return e.arrive - cepStart
+	}
+	return e.arrive
+}
+
 // wants returns the mode to ask for.
 func (c *Conn) wantsECN() ECNMode {
 	if c.opt.ECN == ECNPassive && c.opt.Congestion == "dctcp" {

@@ -46,6 +46,15 @@ func (c *Conn) openFast(now clock.Time, o *Outgoing, first bool) uint32 {
 	return uint32(n)
 }
 
+// outputEarly sends data behind the SYN-ACK, before that is acknowledged: the cookie has shown that the peer is at its
+// address (RFC 7413 4.2.2). Once the SYN-ACK was lost, the rest waits for the handshake, and so does a FIN.
+func (c *Conn) outputEarly(now clock.Time) bool {
+	if c.state != StateSynReceived || c.m.front.opening[c.id] == nil || c.has(flagFIN) || c.sender.board.Backoff() > 0 {
+		return true
+	}
+	return c.outputNew(now)
+}
+
 // addCookie appends the option, if it fits.
 func (c *Conn) addCookie(o *Outgoing, cookie []byte) bool {
 	b := o.Header.Options

@@ -78,7 +78,7 @@ func (c *Conn) Info() Info {
 		Timestamps: c.has(flagTimestamps), SACK: c.has(flagSACK),
 		ECN: c.marks.mode != ecnNone, AccECN: c.marks.mode == ecnAccurate,
 		FastOpen: c.has(flagFastOpen), BytesAcked: b.Delivered(), BytesReceived: c.received,
-		Retransmits: c.retransmits(), CE: c.marks.arrive,
+		Retransmits: c.retransmits(), CE: c.marks.received(),
 	}
 }
 

@@ -20,7 +20,7 @@ type Config struct {
 
 	Budget      int64         // bytes of all buffers; 0 is 64 MiB
 	MaxConns    int           // 0 is 1<<20
-	MaxHalfOpen int           // records of connections that are being accepted; 0 is 65 536; cookies serve beyond
+	MaxHalfOpen int           // records of connections that are being accepted; 0 is 65 536, less than 0 none; cookies serve beyond
 	MaxTimeWait int           // records of connections that wait for old segments; 0 is 65 536
 	TimeWait    time.Duration // how long TIME-WAIT lasts, 2 MSL; 0 is 60 s
 

@@ -12,7 +12,7 @@ func (c *Conn) output(now clock.Time) bool {
 		return c.resetPeer(now)
 	}
 	if c.state == StateSynSent || c.state == StateSynReceived {
-		if !c.outputSYN(now) {
+		if !c.outputSYN(now) || !c.outputEarly(now) {
 			return false
 		}
 	} else if c.state != StateClosed && c.state != StateTimeWait {

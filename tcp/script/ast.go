@@ -28,8 +28,8 @@
 // field or urg, any will do. <...> stands for any options; without brackets there must be none. The
 // order and padding of options do not count.
 //
-// Options: mss N, wscale N, sackOK, sack A:B A:B, TS val N ecr N, FO hex, FO (a request), nop, eol,
-// and any other as "opt KIND hex". The first "TS val" that is expected fixes where the local
+// Options: mss N, wscale N, sackOK, sack A:B A:B, TS val N ecr N, FO hex, FO (a request), FO last (the cookie
+// that was sent last), nop, eol, and any other as "opt KIND hex". The first "TS val" that is expected fixes where the local
 // timestamps begin; the others, and each "ecr" that arrives, count from it.
 //
 // Payload is a known pattern in both directions: what is read and what is sent is compared with it.
@@ -52,7 +52,7 @@
 //
 // # Options of a script
 //
-// Lines at the start: --tolerance_usecs=N, --ip_version=ipv4|ipv6, --mtu=N, --seed=N.
+// Lines at the start: --tolerance_usecs=N, --ip_version=ipv4|ipv6, --mtu=N, --seed=N, --syncookies=0|1.
 //
 // What needs a kernel's internals is missing: other sysctls, cmsgs, epoll, splice, and the code that
 // Python would run.
@@ -94,6 +94,7 @@ type Options struct {
 	IPv6      bool
 	MTU       int // 0 is 1500
 	Seed      uint64
+	Cookies   bool // no half-open connections are kept: each SYN-ACK is a SYN cookie
 }
 
 // Event is one line: a time and what happens. Do is *Packet, *ICMP, *Call, *Assertion or *Command.
@@ -146,6 +147,7 @@ type Option struct {
 	Echo   uint32 // TS ecr
 	Blocks []wire.SACKBlock
 	Data   []byte // FO, opt
+	Last   bool   // FO last
 }
 
 // ICMP is an ICMP error that arrives.

@@ -58,9 +58,9 @@ func (k *Packet) encode(ts uint32) (b []byte) {
 	return b
 }
 
-// shift returns the packet's options with the peer's view of local sequence numbers: SACK blocks that
-// arrive are about what we sent.
-func (k *Packet) shift(iss uint32) *Packet {
+// shift returns the packet's options with the peer's view of local sequence numbers, since SACK blocks that
+// arrive are about what we sent, and with the cookie that it was given.
+func (k *Packet) shift(iss uint32, cookie []byte) *Packet {
 	c := *k
 	c.Options = slices.Clone(k.Options)
 	for i := range c.Options {
@@ -70,6 +70,9 @@ func (k *Packet) shift(iss uint32) *Packet {
 			blocks[j].Right += iss
 		}
 		c.Options[i].Blocks = blocks
+		if c.Options[i].Last {
+			c.Options[i].Data = cookie
+		}
 	}
 	return &c
 }

@@ -141,7 +141,10 @@ func (p *parser) tcpOption() (o Option) {
 			p.fail(pos, "sack without blocks")
 		}
 	case "FO":
-		o.Kind, o.Data = wire.TCPOptFastOpen, p.hex()
+		o.Kind = wire.TCPOptFastOpen
+		if o.Last = p.accept("last"); !o.Last {
+			o.Data = p.hex()
+		}
 	case "opt":
 		o.Kind = uint8(p.number(math.MaxUint8))
 		o.Data = p.hex()

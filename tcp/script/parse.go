@@ -125,6 +125,8 @@ func (p *parser) option(o *Options, late bool) {
 		o.MTU = int(p.number(65535))
 	case "seed":
 		o.Seed = p.number(math.MaxUint64)
+	case "syncookies":
+		o.Cookies = p.number(1) == 1
 	case "ip_version":
 		switch v := p.word(); v {
 		case "ipv4":

@@ -37,6 +37,7 @@ type run struct {
 	remotePort    uint16
 	peerISS       uint32
 	mtu           int
+	cookie        []byte // of Fast Open, as it was sent last
 
 	files    map[int64]*file
 	last     *file // the connection that assertions are about
@@ -58,7 +59,11 @@ func (s *Script) Run(log io.Writer) error {
 	if s.Options.MTU != 0 {
 		r.mtu = s.Options.MTU
 	}
-	r.mux = tcp.NewMux(tcp.Config{Output: r, Now: begin, Seed: s.Options.Seed, Secret: [32]byte{byte(s.Options.Seed), 1}})
+	cfg := tcp.Config{Output: r, Now: begin, Seed: s.Options.Seed, Secret: [32]byte{byte(s.Options.Seed), 1}}
+	if s.Options.Cookies {
+		cfg.MaxHalfOpen = -1
+	}
+	r.mux = tcp.NewMux(cfg)
 	return r.all()
 }
 
@@ -209,7 +214,7 @@ func (r *run) arrive(k *Packet) {
 	}
 	b := wire.AppendTCP(nil, &wire.TCPHeader{
 		SrcPort: r.remotePort, DstPort: r.localPort, Seq: k.Seq, Ack: ack, Flags: k.Flags,
-		Window: k.Window, Urgent: k.Urgent, Options: k.shift(r.iss).encode(r.ts),
+		Window: k.Window, Urgent: k.Urgent, Options: k.shift(r.iss, r.cookie).encode(r.ts),
 	})
 	at := len(b)
 	b = append(b, make([]byte, k.Len)...)
@@ -250,6 +255,7 @@ func (r *run) Send(now clock.Time, o *tcp.Outgoing) bool {
 		b := make([]byte, r.cut.Size())
 		r.cut.Next(b)
 		g := sent{now, b, o.ECN}
+		r.keepCookie(g.seg)
 		r.localPort, r.remotePort = o.Tuple.LocalPort, o.Tuple.RemotePort
 		r.out = append(r.out, g)
 		if r.log != nil {
@@ -268,6 +274,14 @@ func (r *run) MTU(*ip.Tuple) int { return r.mtu }
 
 // Offload implements tcp.Output.
 func (r *run) Offload() int { return 65_535 - 100 }
+
+// keepCookie notes the cookie that a SYN-ACK brings.
+func (r *run) keepCookie(s wire.TCP) {
+	var o wire.TCPOptions
+	if s.ParseOptions(&o); o.HasFastOpen && len(o.FastOpen) > 0 {
+		r.cookie = slices.Clone(o.FastOpen)
+	}
+}
 
 // drop removes a call that no longer blocks.
 func (r *run) drop(b *blocked) {
