@@ -91,8 +91,9 @@ func NewMux(cfg Config) *Mux {
 }
 
 // Input takes a segment that arrived for t, which names the flow as this host sees it. Addresses and
-// checksum have been verified. The answer is Deliver or the reason of its drop. What it causes to be
-// sent leaves with the next Poll.
+// checksum have been verified. The answer is Deliver or the reason of its drop. What a connection has to
+// send because of it leaves with the next Poll; what is said for no connection (SYN-ACK, RST, the ACKs of
+// TIME-WAIT) leaves at once.
 func (m *Mux) Input(now clock.Time, t *ip.Tuple, s *Segment) packet.Verdict {
 	m.now = now
 	m.stats.SegmentsIn += uint64(s.Packets)

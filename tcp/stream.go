@@ -111,7 +111,7 @@ func (c *Conn) Read(now clock.Time, b []byte) int {
 }
 
 // Peek lends the bytes that wait to be read, in order in two pieces. They are valid until the next
-// call for the connection or its Mux.
+// call for the connection, or of Input or Poll of its Mux; other connections may be written to meanwhile.
 func (c *Conn) Peek() [2][]byte {
 	if c.rcv == nil {
 		return [2][]byte{}

@@ -8,11 +8,12 @@ import (
 // ICMP tells of an ICMP error about a datagram that this host sent. Only the socket that is connected
 // to the very flow hears of it (RFC 8085 5.2), and only of those errors that later datagrams would meet
 // too: a route may come back, and the path MTU is the node's business. It reports whether there is
-// such a socket, which vouches for the error.
+// such a socket, which vouches for the error; for one about the path MTU it is enough that an unconnected
+// socket has sent to the peer lately.
 func (m *Mux) ICMP(now clock.Time, e *ip.ICMPError) bool {
 	s := m.flows[e.Tuple]
 	if s == nil {
-		return false
+		return e.Kind == ip.TooBig && m.recent.has(&e.Tuple, m.cfg.Seed)
 	}
 	if err := fatal(e.Kind); err != nil {
 		s.err = err

@@ -39,6 +39,7 @@ type Mux struct {
 	nextID  uint32
 	pool    pool
 	ranking ranking
+	recent  recent // peers of unconnected sockets
 	rng     uint64
 	stats   Stats
 

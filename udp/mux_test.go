@@ -242,6 +242,47 @@ func TestICMP(t *testing.T) {
 	}
 }
 
+// What an unconnected socket has sent is vouched for, if it was too long; and nothing that it has not sent.
+func TestPathMTUOfUnconnectedSockets(t *testing.T) {
+	for _, to := range []ip.Addr{theirs, peer6} {
+		m, _ := newMux(Config{})
+		s := bind(t, m, ip.Addr{}, 3, nil)
+		from := ours
+		if to == peer6 {
+			from = ours6
+		}
+		sent := ip.Tuple{Local: from, LocalPort: 3, Remote: to, RemotePort: 2}
+		vouched := func(k ip.ErrorKind, x ip.Tuple) bool { return m.ICMP(0, &ip.ICMPError{Kind: k, Tuple: x}) }
+		if vouched(ip.TooBig, sent) {
+			t.Error("vouched for what was never sent")
+		}
+		s.Write(0, []Message{{Remote: to, RemotePort: 2}})
+		if !vouched(ip.TooBig, sent) {
+			t.Error("not vouched for what was sent")
+		}
+		for _, f := range []func(x *ip.Tuple){
+			func(x *ip.Tuple) { x.LocalPort++ },
+			func(x *ip.Tuple) { x.RemotePort++ },
+			func(x *ip.Tuple) { x.Remote[15]++ },
+			func(x *ip.Tuple) { x.Remote[7]++ },
+		} {
+			x := sent
+			if f(&x); vouched(ip.TooBig, x) {
+				t.Errorf("vouched for %+v", x)
+			}
+		}
+		if vouched(ip.PortUnreachable, sent) || s.Readable() {
+			t.Error("an unconnected socket was told of an error")
+		}
+		for i := range 100 * recentPeers {
+			s.Write(0, []Message{{Remote: to, RemotePort: uint16(i>>8) | 1, Local: from}, {Remote: to, RemotePort: 2}})
+		}
+		if !vouched(ip.TooBig, sent) || len(m.recent) != recentPeers {
+			t.Errorf("among many peers: %d places", len(m.recent))
+		}
+	}
+}
+
 // TestGroups follows RFC 3376 3.1 and RFC 1122 4.1.3.5.
 func TestGroups(t *testing.T) {
 	m, o := newMux(Config{})

@@ -41,6 +41,9 @@ func (s *Socket) send(now clock.Time, msg *Message) packet.Verdict {
 	if size > longestPayload(o.Tuple.Remote) {
 		return packet.DropTooBig
 	}
+	if o.Hint == nil {
+		s.m.recent.note(o.Tuple, s.m.cfg.Seed)
+	}
 	return s.cut(now, o, msg, total, size)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 func TestSegmentsLongerThanAFrameTravelInChains(t *testing.T) {
@@ -133,6 +134,46 @@ func TestDatagramsTravelWholeCutAndInFragments(t *testing.T) {
 		}
 		w.settle()
 	}
+}
+
+// Whichever loop an unconnected socket has sent by, and whichever hears that its datagram was too long: all
+// loops come to know. A report about a datagram that nobody has sent changes nothing.
+func TestPathMTUOfDatagramsIsToldToAllLoops(t *testing.T) {
+	w := newWorld(t, setting{loops: 3})
+	out := w.bind(w.a, 10)
+	to := ip.From(addrB4.Addr())
+	mtu := func(h *Host) int {
+		p, _ := h.IP.Route(w.now, to, ip.Addr{}, ip.AnyPort)
+		return h.IP.MTU(w.now, p, to)
+	}
+	for i, h := range w.a.Hosts {
+		port, said := uint16(100+i), 1400-i
+		hear := func(port uint16) {
+			h.icmp(w.now, &ip.ICMPError{
+				Kind: ip.TooBig, Proto: wire.ProtoUDP, MTU: said, Quote: make([]byte, 8),
+				Tuple: ip.Tuple{Local: ip.From(addrA4.Addr()), LocalPort: 10, Remote: to, RemotePort: port},
+			})
+			w.run(20*time.Millisecond, func() bool { return false })
+		}
+		out[(i+1)%3].send(addrB4, port, 0, []byte("x"))
+		hear(port + 50)
+		if mtu(h) <= said {
+			t.Errorf("loop %d: what nobody has sent was believed", i)
+		}
+		hear(port)
+		for k, o := range w.a.Hosts {
+			if k != i && mtu(o) != said { // the loop itself is told by its node, where that asks
+				t.Errorf("heard by loop %d: %d on loop %d, not %d", i, mtu(o), k, said)
+			}
+		}
+	}
+	for range 2 * maxLetters { // nobody takes them
+		w.a.Hosts[0].icmp(w.now, &ip.ICMPError{Kind: ip.TooBig, Proto: wire.ProtoUDP, Quote: make([]byte, 8)})
+	}
+	if n := len(w.a.Hosts[0].letters); n > maxLetters+2 {
+		t.Errorf("%d letters wait", n)
+	}
+	w.settle()
 }
 
 func TestAFloodOfDatagramsIsHeldBackNotLost(t *testing.T) {

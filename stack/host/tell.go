@@ -52,19 +52,33 @@ func (h *Host) icmp(now clock.Time, e *ip.ICMPError) bool {
 		return false
 	}
 	owner := h.group.Owner(&e.Tuple)
-	if owner == h {
-		return h.hear(now, e)
+	anyone := e.Proto == wire.ProtoUDP && e.Kind == ip.TooBig // unconnected sockets send by any loop
+	if (owner == h || anyone) && h.hear(now, e) {
+		return true
 	}
+	for _, o := range h.group.Hosts {
+		if o != h && (o == owner || anyone) && len(h.letters) < maxLetters {
+			h.pass(o, e)
+		}
+	}
+	return false
+}
+
+// maxLetters is how many letters may wait before ICMP errors, of which anybody may send any number, are
+// no longer passed on.
+const maxLetters = 1024
+
+// pass tells another loop of an ICMP error.
+func (h *Host) pass(to *Host, e *ip.ICMPError) {
 	c := *e
 	c.Quote = append([]byte(nil), e.Quote...)
-	h.tell(owner, func(now clock.Time, o *Host) {
+	h.tell(to, func(now clock.Time, o *Host) {
 		if o.hear(now, &c) && c.Kind == ip.TooBig {
 			m := ip.Change{Kind: ip.PathMTU, Addr: c.Tuple.Remote, MTU: c.MTU}
 			o.IP.Apply(now, &m)
 			o.change(now, m)
 		}
 	})
-	return false
 }
 
 func (h *Host) hear(now clock.Time, e *ip.ICMPError) bool {
