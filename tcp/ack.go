@@ -19,6 +19,7 @@ func (c *Conn) inputACK(now clock.Time, s *Segment) packet.Verdict {
 			c.m.reset(now, &c.tuple, s)
 			return packet.DropSequence
 		}
+		c.openedBy(s)
 		c.establish(now)
 	}
 	switch {
@@ -48,7 +49,7 @@ func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 	if !progress && !c.outstanding() {
 		return
 	}
-	ece, ce := c.marks.acked(c, s, a.Una-c.una)
+	ece, ce := c.marks.acked(c, s, a.Una-c.una, progress || c.later(s))
 	c.sender.ack(now, a, ece, ce)
 	if progress {
 		c.una = a.Una
@@ -60,6 +61,15 @@ func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 		}
 	}
 	c.m.mark(c)
+}
+
+// later reports whether a segment that acknowledges nothing new was sent after all others, as far as its timestamp, or
+// what it SACKs, can tell.
+func (c *Conn) later(s *Segment) bool {
+	if c.has(flagTimestamps) {
+		return int32(s.Options.TSVal-c.tsRecent) > 0
+	}
+	return s.Options.SACKs > 0
 }
 
 // releaseSent drops the data that was acknowledged.

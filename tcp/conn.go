@@ -110,6 +110,7 @@ const (
 	flagReset                           // a RST is to be sent
 	flagTriedFastOpen                   // the SYN had a Fast Open option
 	flagSynAck                          // the peer's SYN is to be answered
+	flagNotECT                          // the path clears what accurate ECN says: nothing is sent ECN-capable
 )
 
 func (c *Conn) has(f flags) bool { return c.flags&f != 0 }

@@ -12,7 +12,7 @@ type ecnMarks struct {
 	told    uint32 // marked packets that the peer has reported: s.cep
 	mode    ecnAgreed
 	echo    bool // send ECN-Echo until the peer answers by CWR
-	opened  bool // the ACK that ended the handshake, whose ACE field is special, was sent or received
+	opened  bool // the ACK that ended the handshake, whose ACE field is special, was sent
 	synMark wire.ECN
 }
 
@@ -121,11 +121,11 @@ func (e *ecnMarks) stamp(c *Conn, o *Outgoing, n int, fresh bool) {
 			ace = aceOf(e.synMark)
 		}
 		o.Header.Flags |= wire.TCPFlags(ace&3) << 6
-		o.AE = ace&4 != 0
+		o.AE, o.ACE = ace&4 != 0, true
 	default:
 		return
 	}
-	if n > 0 && fresh {
+	if n > 0 && fresh && !c.has(flagNotECT) {
 		o.ECN = wire.ECT0
 	}
 }
@@ -138,17 +138,22 @@ func (e *ecnMarks) stamped(c *Conn, o *Outgoing) {
 	}
 }
 
+// countMarks counts packets that came marked (RFC 9768 3.2.2). With data they are answered at once. Without, one in four
+// is: ACKs of ACKs that are marked in their turn must come to an end (section 3.2.2.5.1).
+func (c *Conn) countMarks(s *Segment) {
+	e := &c.marks
+	e.arrive += uint32(s.Packets)
+	if segmentLen(s) > 0 || e.arrive&3 == 0 {
+		c.ackNow()
+	}
+}
+
 // arrived notes how a segment came (RFC 3168 6.1.3). DCTCP echoes every mark and every end of marks:
 // what was received before the change is acknowledged first (RFC 8257 3.2).
 func (c *Conn) arrived(now clock.Time, s *Segment) {
 	e := &c.marks
 	marked := s.ECN == wire.CE
 	switch e.mode {
-	case ecnAccurate:
-		if marked {
-			e.arrive += uint32(s.Packets)
-			c.ackNow()
-		}
 	case ecnClassic:
 		if c.opt.Congestion == "dctcp" {
 			if marked != e.echo && s.Len > 0 {
@@ -170,8 +175,9 @@ func (c *Conn) arrived(now clock.Time, s *Segment) {
 }
 
 // acked reads what an ACK for n bytes says of congestion: whether to reduce the window, and how many
-// bytes were marked.
-func (e *ecnMarks) acked(c *Conn, s *Segment, n uint32) (reduce bool, marked uint32) {
+// bytes were marked. The counter of accurate ECN may be older than the last where fresh is not set: the ACK brings
+// nothing new (RFC 9768 3.2.2.5).
+func (e *ecnMarks) acked(c *Conn, s *Segment, n uint32, fresh bool) (reduce bool, marked uint32) {
 	switch e.mode {
 	case ecnClassic:
 		if !s.Flags.Has(wire.FlagECE) || s.Flags.Has(wire.FlagSYN) {
@@ -179,25 +185,32 @@ func (e *ecnMarks) acked(c *Conn, s *Segment, n uint32) (reduce bool, marked uin
 		}
 		return true, n
 	case ecnAccurate:
-		if s.Flags.Has(wire.FlagSYN) {
+		if s.Flags.Has(wire.FlagSYN) || !fresh {
 			return false, 0
 		}
-		marked = e.reported(c, aceField(s)) * uint32(c.mss())
+		marked = e.reported(aceField(s)) * uint32(c.mss())
 		return marked > 0, marked
 	}
 	return false, 0
 }
 
 // reported returns how many more packets the peer says to have received marked (RFC 9768 3.2.2.5).
-func (e *ecnMarks) reported(c *Conn, ace uint32) uint32 {
-	if c.has(flagPassive) && !e.opened { // the ACK of our SYN-ACK tells how that came
-		e.opened = true
-		if ace == 6 {
-			e.told++
-		}
-		return 0
-	}
+func (e *ecnMarks) reported(ace uint32) uint32 {
 	more := (ace - e.told) & 7
 	e.told += more
 	return more
+}
+
+// openedBy takes the ACK that ends a handshake, which tells how our SYN-ACK came (RFC 9768 table 4). 0 is what is left of it
+// where something in the way clears the bits.
+func (c *Conn) openedBy(s *Segment) {
+	if c.marks.mode != ecnAccurate {
+		return
+	}
+	switch aceField(s) {
+	case 6:
+		c.marks.told++
+	case 0:
+		c.flags |= flagNotECT
+	}
 }

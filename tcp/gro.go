@@ -25,6 +25,10 @@ type Merge struct {
 	pieces [MaxMerge][]byte
 }
 
+// maxMarked is how many segments are merged that all came marked: more could not be told apart in the three bits of
+// accurate ECN, and what ECN has to say does not wait (RFC 9768 3.2.2.5.1).
+const maxMarked = 6
+
 // layout is what the options of a segment look like, as far as merging cares.
 type layout uint8
 
@@ -67,7 +71,7 @@ func (g *Merge) Extend(piece []byte) {
 func (g *Merge) Join(b wire.TCP, ecn wire.ECN) bool {
 	p := b.Payload()
 	if !g.open || len(p) == 0 || b.Seq() != g.next || ecn != g.ECN || b.AE() != g.AE ||
-		len(g.Payload) == len(g.pieces) || g.Len+uint32(len(p)) > maxMergeLen {
+		len(g.Payload) == len(g.pieces) || ecn == wire.CE && len(g.Payload) == maxMarked || g.Len+uint32(len(p)) > maxMergeLen {
 		return false
 	}
 	const free = wire.FlagPSH | wire.FlagFIN

@@ -159,6 +159,19 @@ func TestMarksAreNotMixed(t *testing.T) {
 	}
 }
 
+// A report of marks has three bits (RFC 9768 3.2.2.5.1).
+func TestMarkedSegmentsAreMergedInSixes(t *testing.T) {
+	var all []wire.TCP
+	for i := range 13 {
+		h := wire.TCPHeader{Seq: uint32(i), Flags: wire.FlagACK}
+		all = append(all, append(wire.AppendTCP(nil, &h), 0))
+	}
+	got := mergeAll(all, wire.CE)
+	if len(got) != 3 || got[0].Packets != 6 || got[1].Packets != 6 || got[2].Packets != 1 {
+		t.Errorf("%d merged segments, the first of %d", len(got), got[0].Packets)
+	}
+}
+
 func TestAMergeHasBounds(t *testing.T) {
 	segs := func(n, size int) (all []wire.TCP) {
 		for i := range n {

@@ -32,6 +32,9 @@ func (c *Cut) Begin(o *Outgoing, pseudo uint32) {
 	c.o, c.at, c.done = o, 0, false
 	c.total = len(o.Payload[0]) + len(o.Payload[1])
 	c.flags, c.pseudo = o.Header.Flags&^ofOne, pseudo
+	if o.ACE {
+		c.flags |= o.Header.Flags & wire.FlagCWR
+	}
 	b := wire.TCP(wire.AppendTCP(c.header[:0], &o.Header))
 	b.SetAE(o.AE)
 	b.SetSeq(0)
@@ -106,7 +109,7 @@ func (c *Cut) put(seg wire.TCP) uint32 {
 // the last FIN and PSH, and those before the end of urgent data URG, whose pointer counts from each
 // segment's own first byte (RFC 9293 3.8.5).
 func (c *Cut) own() wire.TCPFlags {
-	f := c.o.Header.Flags & ofOne
+	f := c.o.Header.Flags & ofOne &^ c.flags
 	if c.at > 0 {
 		f &^= wire.FlagCWR
 	}

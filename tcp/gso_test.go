@@ -43,7 +43,7 @@ func cutPlainly(o *Outgoing) (all []wire.TCP) {
 		}
 		h := o.Header
 		h.Seq += uint32(at)
-		if at > 0 {
+		if at > 0 && !o.ACE {
 			h.Flags &^= wire.FlagCWR
 		}
 		if at+n < len(data) {
@@ -100,6 +100,7 @@ func randomOutgoing(r *rand.Rand) *Outgoing {
 	case 1:
 		o.Header.Options = text(r.IntN(wire.TCPMaxOptions + 1))
 	}
+	o.ACE = r.IntN(4) == 0
 	if r.IntN(8) == 0 {
 		o.SegmentSize = 0
 	}

@@ -240,6 +240,7 @@ func (m *Mux) establish(now clock.Time, l *Listener, h *handshake, s *Segment) (
 	if c == nil {
 		return packet.DropMemory, false
 	}
+	c.openedBy(s)
 	l.push(c)
 	return c.input(now, s), true
 }

@@ -252,7 +252,7 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 	h.Window = c.scaledWindow(&right)
 	h.Options = c.appendOptions(m.options[:0], now)
 	o.SegmentSize = max(int(max(c.segment, m.oversize))-len(h.Options), 1)
-	o.ECN, o.AE = wire.NotECT, false
+	o.ECN, o.AE, o.ACE = wire.NotECT, false, false
 	c.marks.stamp(c, o, n, fresh)
 	if c.auth != nil {
 		o.Sign = c.auth.signer

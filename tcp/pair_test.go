@@ -21,15 +21,16 @@ type wireSegment struct {
 
 // end is one of two hosts: a Mux whose segments go to the other after a delay.
 type end struct {
-	m    *Mux
-	mtu  int
-	most int // Offload
-	full bool
-	out  []wireSegment
-	lose func(n int, t wire.TCP) bool // drops segment number n
-	sent int
-	last packet.Verdict
-	t    testing.TB
+	m       *Mux
+	mtu     int
+	most    int // Offload
+	full    bool
+	out     []wireSegment
+	lose    func(n int, t wire.TCP) bool // drops segment number n
+	rewrite func(t wire.TCP)             // changes segments on their way; nil does not
+	sent    int
+	last    packet.Verdict
+	t       testing.TB
 }
 
 func (e *end) MTU(*ip.Tuple) int { return e.mtu }
@@ -54,7 +55,7 @@ func (e *end) Send(now clock.Time, o *Outgoing) bool {
 		if n < len(data) {
 			x.Flags &^= wire.FlagFIN | wire.FlagPSH
 		}
-		if !first {
+		if !first && !o.ACE {
 			x.Flags &^= wire.FlagCWR
 		}
 		seg := wire.TCP(append(wire.AppendTCP(nil, &x), data[:n]...))
@@ -64,6 +65,9 @@ func (e *end) Send(now clock.Time, o *Outgoing) bool {
 		}
 		if len(seg)+headersLen(o.Tuple)-wire.TCPLen > e.mtu {
 			e.t.Fatalf("a segment of %d bytes for an MTU of %d", len(seg), e.mtu)
+		}
+		if e.rewrite != nil {
+			e.rewrite(seg)
 		}
 		if e.lose == nil || !e.lose(e.sent, seg) {
 			e.out = append(e.out, wireSegment{o.Tuple.Reverse(), now, o.ECN, seg})

@@ -35,8 +35,9 @@ type Segment struct {
 // borrowed for the call.
 type Outgoing struct {
 	Tuple       *ip.Tuple
-	Header      wire.TCPHeader // of the first; the next ones count on Seq, and only the last has FIN and PSH, only the first CWR
+	Header      wire.TCPHeader // of the first; the next ones count on Seq, and only the last has FIN and PSH, only the first CWR (but see ACE)
 	AE          bool
+	ACE         bool // AE, CWR and ECE are one number (RFC 9768 3.2.2), which all segments have
 	ECN         wire.ECN
 	TTL         uint8     // hop limit; 0 is the host's
 	Payload     [2][]byte // in order; either may be empty

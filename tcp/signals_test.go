@@ -149,6 +149,71 @@ func TestAccurateECN(t *testing.T) {
 	}
 }
 
+// accurate is a peer that has agreed to accurate ECN, and has got the ACK of its SYN-ACK.
+func accurate(t *testing.T) *peer {
+	o := bare()
+	o.ECN = ECNAccurate
+	p := newPeer(t, o)
+	p.expect(seg{flags: syn | ece | cwr})
+	p.send(seg{flags: syn | ackF | cwr, ack: 1, win: 10000, opts: wire.AppendMSS(nil, 1000)})
+	p.expect(seg{flags: ackF | cwr, seq: 1, ack: 1})
+	return p
+}
+
+// TestMarksOfPureACKsCount is RFC 9768 3.2.2: r.cep counts every packet of the peer, but each of those without data is
+// not answered, as two such ends would never be silent again (section 3.2.2.5.1).
+func TestMarksOfPureACKsCount(t *testing.T) {
+	p := accurate(t)
+	p.send(seg{flags: ackF | ece, ae: true, seq: 1, ack: 1, win: 10000, ce: wire.CE})
+	p.send(seg{flags: ackF | ece, ae: true, seq: 1, ack: 1, win: 10000, ce: wire.CE})
+	p.quiet()
+	p.write(10)
+	p.expect(seg{flags: ackF | ece | cwr, seq: 1, ack: 1, n: 10}) // 5 and 2 are 7
+	p.send(seg{flags: ackF | ece, ae: true, seq: 1, ack: 11, win: 10000, ce: wire.CE})
+	p.expect(seg{flags: ackF, seq: 11, ack: 1}) // one in four is
+}
+
+// TestACKsThatAreLateTellNoMarks is RFC 9768 3.2.2.5: the field of an ACK that brings nothing new may be older than the
+// last, and would look like seven marks.
+func TestACKsThatAreLateTellNoMarks(t *testing.T) {
+	p := accurate(t)
+	p.write(4000)
+	p.send(seg{flags: ackF | cwr, ae: true, seq: 1, ack: 1001, win: 10000}) // 6: one
+	reduced := p.c.Info().Cwnd
+	p.send(seg{flags: ackF | cwr, ae: true, seq: 1, ack: 4001, win: 10000})
+	p.write(4000)
+	grown := p.c.Info().Cwnd
+	if grown < reduced {
+		t.Fatalf("%d, then %d", reduced, grown)
+	}
+	p.send(seg{flags: ackF | ece, ae: true, seq: 1, ack: 4001, win: 10000}) // 5: from before
+	if got := p.c.Info().Cwnd; got < grown {
+		t.Errorf("reduced from %d to %d by an ACK that was overtaken", grown, got)
+	}
+}
+
+// TestClearedACEEndsECN is RFC 9768 3.2.2.4: where the first ACE field has been cleared on its way, nothing that is
+// sent is ECN-capable.
+func TestClearedACEEndsECN(t *testing.T) {
+	for _, c := range []struct {
+		flags wire.TCPFlags
+		want  wire.ECN
+	}{{cwr, wire.ECT0}, {0, wire.NotECT}} {
+		n := newNet(t)
+		n.a.rewrite = func(s wire.TCP) {
+			if !s.Flags().Has(syn) {
+				s.SetFlags(s.Flags()&^(ece|cwr) | c.flags)
+			}
+		}
+		_, b, _, _ := n.open(t, &Options{ECN: ECNAccurate}, &Options{ECN: ECNAccurate})
+		b.Write(n.now, []byte("text"))
+		b.m.Poll(n.now)
+		if got := n.b.out[len(n.b.out)-1].ecn; got != c.want {
+			t.Errorf("flags %v: sent %v, want %v", c.flags, got, c.want)
+		}
+	}
+}
+
 // TestDCTCPEchoesEveryMark is RFC 8257 3.2: what came before a change of marks is acknowledged first.
 func TestDCTCPEchoesEveryMark(t *testing.T) {
 	o := bare()

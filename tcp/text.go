@@ -8,6 +8,9 @@ import (
 
 // inputText takes payload and FIN: RFC 9293 3.10.7.4, seventh and eighth.
 func (c *Conn) inputText(now clock.Time, s *Segment) packet.Verdict {
+	if s.ECN == wire.CE && c.marks.mode == ecnAccurate {
+		c.countMarks(s)
+	}
 	if s.Len == 0 && !s.Flags.Has(wire.FlagFIN) {
 		return packet.Deliver
 	}

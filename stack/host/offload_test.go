@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -99,6 +100,24 @@ func (p *passer) segment(seg []byte, from, at, off, total int) {
 	}
 	if n := len(t) - t.DataOffset(); n > 1460 {
 		p.t.Errorf("a segment of %d bytes", n)
+	}
+}
+
+func TestDevicesCutWhatTheyUnderstand(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		o    tcp.Outgoing
+		want bool
+	}{
+		{"plain", tcp.Outgoing{}, true},
+		{"the first has CWR", tcp.Outgoing{Header: wire.TCPHeader{Flags: wire.FlagCWR}}, true},
+		{"ACE without CWR", tcp.Outgoing{ACE: true, AE: true, Header: wire.TCPHeader{Flags: wire.FlagECE}}, true},
+		{"ACE with CWR", tcp.Outgoing{ACE: true, Header: wire.TCPHeader{Flags: wire.FlagCWR}}, false},
+		{"signed", tcp.Outgoing{Sign: func(wire.TCP) {}}, false},
+	} {
+		if deviceCuts(&c.o) != c.want {
+			t.Errorf("%s: not %v", c.what, c.want)
+		}
 	}
 }
 

@@ -51,7 +51,7 @@ func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
 	hdr.ID = h.id
 	h.stencil.cut(p, &hdr)
 	switch {
-	case p.Port != ip.LoopPort && h.cuts[p.Port] && s.Sign == nil:
+	case p.Port != ip.LoopPort && h.cuts[p.Port] && deviceCuts(s):
 		return h.sendLarge(p, s)
 	case h.stencil.n+h.cut.Size() > h.room():
 		return h.sendLong(p, s)
@@ -165,6 +165,12 @@ func (h *Host) sendLarge(p *ip.Path, s *tcp.Outgoing) bool {
 	h.id = h.stencil.id + uint16(s.Segments()) - 1
 	h.emit(p.Port)
 	return true
+}
+
+// deviceCuts reports whether a device can cut s: it knows nothing of signatures, and takes CWR for what only the
+// first segment has.
+func deviceCuts(s *tcp.Outgoing) bool {
+	return s.Sign == nil && !(s.ACE && s.Header.Flags.Has(wire.FlagCWR))
 }
 
 // gsoOf returns what a device is told of segments to be cut. CWR stays with the first (RFC 3168 6.1.2).
