@@ -240,6 +240,12 @@ func (x *sender) lost() (seq, n uint32) { return x.board.Lost() }
 // timer is when onTimer wants to be called (retransmission, probe, reordering; pacing is output's own).
 func (x *sender) timer() clock.Time { return x.board.Timer() }
 
+// forgive takes back the reduction for a loss that was of the sender's own making (RFC 4821 7.5).
+func (x *sender) forgive(now clock.Time) {
+	x.cwr = false
+	x.cc.OnEvent(now, cc.Undo, 0)
+}
+
 // onTimer does what is due. Probe in the result: send one segment now, whatever room says: new data if
 // the peer's window has room, else the range of board.Probe; then board.Probed.
 func (x *sender) onTimer(now clock.Time) loss.Events {

@@ -110,6 +110,9 @@ func (c *Conn) probeLost(now clock.Time, seq uint32) {
 	if p.size == 0 || !seqBefore(seq, p.end) || seqBefore(seq, p.end-uint32(p.size)) {
 		return
 	}
+	if c.sender.board.LostAlone(uint32(int(p.size) - c.optionsLen())) {
+		c.sender.forgive(now)
+	}
 	p.failed++
 	p.again = p.size
 	if p.failed >= probeFails {

@@ -57,9 +57,39 @@ func TestALostProbeMayBeChance(t *testing.T) {
 		}
 		return false
 	}
-	n.pour(t, a, b, 3_000_000, time.Minute)
+	for range 20 { // some round trips each, as probes keep a distance
+		n.pour(t, a, b, 400_000, time.Minute)
+	}
 	if got := a.Info().PathMTU; lost != 1 || got < 1499-probeStep {
 		t.Errorf("after %d lost probes found %d", lost, got)
+	}
+}
+
+// TestALostProbeIsNoCongestion is RFC 4821 7.5: where the probe alone is lost, that says nothing of the path's load.
+func TestALostProbeIsNoCongestion(t *testing.T) {
+	for _, name := range []string{"reno", "cubic", "bbr"} {
+		n := newNet(t)
+		a, b, _, _ := n.open(t, &Options{PathProbe: true, Congestion: name}, nil)
+		mtu := 1280
+		n.a.lose = narrow(&mtu)
+		n.pour(t, a, b, 100_000, time.Minute) // finds the black hole by timeouts
+		n.run(5 * time.Second)
+		probes := 0
+		n.a.lose = func(i int, s wire.TCP) bool {
+			lost := narrow(&mtu)(i, s)
+			if lost {
+				probes++
+			}
+			return lost
+		}
+		before := a.Info().Cwnd
+		for probes == 0 {
+			n.pour(t, a, b, 100_000, time.Minute)
+		}
+		n.pour(t, a, b, 20_000, time.Minute)
+		if got := a.Info().Cwnd; got < before {
+			t.Errorf("%s: the window fell from %d to %d by a probe of the path", name, before, got)
+		}
 	}
 }
 

@@ -237,6 +237,11 @@ func (b *Board) Missing() uint32 {
 	return b.f.missing
 }
 
+// LostAlone reports whether n bytes are all that fast recovery has found lost, and were not sent again yet.
+func (b *Board) LostAlone(n uint32) bool {
+	return b.f != nil && b.f.episode.phase == recovery && !b.f.episode.again && b.f.missing == n
+}
+
 // Outstanding is SND.NXT - SND.UNA.
 func (b *Board) Outstanding() uint32 { return b.next - b.una }
 
