@@ -22,8 +22,8 @@ func TestListsLookLikeThoseOfIPAndSS(t *testing.T) {
 	seconds := 3600.0
 	via, src := netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
 	showAddrs(c, []stackd.AddrReport{
-		{Device: "eth1", MAC: "02:00:00:00:00:01", MTU: 1500, Address: netip.MustParsePrefix("198.18.0.2/24"), Origin: "static", State: "preferred"},
-		{Device: "eth1", MAC: "02:00:00:00:00:01", MTU: 1500, Address: netip.MustParsePrefix("fe80::1/64"), Origin: "static", State: "tentative", Valid: &seconds, Preferred: &seconds},
+		{Device: "eth1", MAC: "02:00:00:00:00:01", MTU: 1500, Link: "up", Address: netip.MustParsePrefix("198.18.0.2/24"), Origin: "static", State: "preferred"},
+		{Device: "eth1", MAC: "02:00:00:00:00:01", MTU: 1500, Link: "up", Address: netip.MustParsePrefix("fe80::1/64"), Origin: "static", State: "tentative", Valid: &seconds, Preferred: &seconds},
 		{Device: "eth2", MAC: "02:00:00:00:00:02", MTU: 9000, Address: netip.MustParsePrefix("2001:db8::2/64"), Origin: "ra", State: "deprecated", Valid: &seconds},
 	})
 	for _, r := range []stackd.RouteReport{
@@ -45,7 +45,7 @@ func TestListsLookLikeThoseOfIPAndSS(t *testing.T) {
 		{
 			Protocol: "tcp", State: "ESTAB", Local: netip.MustParseAddrPort("[2001:db8::2]:80"), Remote: netip.MustParseAddrPort("[2001:db8::1]:40000"), Send: 1448, Loop: 1,
 			Service: "http", TCP: &stackd.TCPReport{
-				Congestion: "cubic", Cwnd: 14480, Ssthresh: 1<<63 - 1, RTT: 0.25, RTTVar: 0.125, MinRTT: 0.1, RTO: 200.25, MSS: 1448, PathMTU: 1500, Acked: 5,
+				Congestion: "cubic", Cwnd: 14480, Ssthresh: 1<<63 - 1, RTT: 0.25, RTTVar: 0.125, MinRTT: 0.1, RTO: 200.25, MSS: 1448, PathMTU: 1500, Link: "up", Acked: 5,
 				InFlight: 1448, Delivery: 1_000_000, SendScale: 7, RecvScale: 8, Timestamps: true, SACK: true, RecvWindow: 65536,
 			},
 		},

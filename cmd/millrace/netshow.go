@@ -17,7 +17,7 @@ func showAddrs(c *console, list []stackd.AddrReport) {
 	for i := range list {
 		a := &list[i]
 		if i == 0 || a.Device != last {
-			c.printf("%s\n", c.paint(bold, fmt.Sprintf("%s: mtu %d link/ether %s", a.Device, a.MTU, a.MAC)))
+			c.printf("%s\n", c.paint(bold, fmt.Sprintf("%s: mtu %d state %s link/ether %s", a.Device, a.MTU, strings.ToUpper(a.Link), a.MAC)))
 			last = a.Device
 		}
 		family := "inet6"

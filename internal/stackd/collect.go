@@ -66,7 +66,7 @@ func (d *Daemon) Addrs() (out []AddrReport) {
 			}
 			if int(a.Port) < len(d.devices) {
 				info := d.devices[a.Port].Queues[0].Info()
-				r.MAC, r.MTU = macText(info.MAC), info.MTU
+				r.MAC, r.MTU, r.Link = macText(info.MAC), info.MTU, d.links.of(r.Device)
 			}
 			out = append(out, r)
 		}

@@ -47,6 +47,7 @@ type Daemon struct {
 	arena   *ring.Arena
 	pools   []*ring.Pool
 	devices []*device.Device
+	links   *links
 	whole   []bool // by device: every packet is ours
 	opener  *choose.Opener
 	engines []gpukern.Engine
@@ -74,7 +75,7 @@ func Open(cfg *Config, opt Options) (*Daemon, error) {
 
 func (d *Daemon) open() error {
 	for _, step := range []func() error{
-		d.findInterfaces, d.openEngine, d.openControl, d.openDevices, d.openStack, d.steer, d.openLeases, d.openServices,
+		d.findInterfaces, d.openEngine, d.openControl, d.openDevices, d.openLinks, d.openStack, d.steer, d.openLeases, d.openServices,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -318,6 +319,9 @@ func (d *Daemon) Close() error {
 	}
 	if d.stack != nil {
 		errs = append(errs, d.stack.Close())
+	}
+	if d.links != nil {
+		d.links.close()
 	}
 	for _, dev := range slices.Backward(d.devices) {
 		errs = append(errs, dev.Close())

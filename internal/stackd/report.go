@@ -29,6 +29,7 @@ type AddrReport struct {
 	Device    string       `json:"device"`
 	MAC       string       `json:"mac"`
 	MTU       int          `json:"mtu"`
+	Link      string       `json:"link"` // up, down, no carrier, gone
 	Address   netip.Prefix `json:"address"`
 	Origin    string       `json:"origin"`            // static, router, dhcp, link
 	State     string       `json:"state"`             // tentative, preferred, deprecated, duplicate
