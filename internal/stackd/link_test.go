@@ -25,8 +25,10 @@ func TestLinkStates(t *testing.T) {
 		dev, set  string
 		afterward string
 	}{
-		{true, "st0", "down", "down"}, {true, "st0", "up", "up"},
-		{false, "eth0", "down", "no carrier"}, {false, "eth0", "up", "up"},
+		{true, "st0", "down", "down"},
+		{true, "st0", "up", "up"},
+		{false, "eth0", "down", "no carrier"},
+		{false, "eth0", "up", "up"},
 	} {
 		ns := s.linux
 		if c.ours {
