@@ -410,3 +410,20 @@ func TestLinuxIsTheServer(t *testing.T) {
 		t.Errorf("a closed port of Linux: %v", err)
 	}
 }
+
+// TestNagleIsAsTheConfigurationSays: on connections that are accepted and on those that are made.
+func TestNagleIsAsTheConfigurationSays(t *testing.T) {
+	for _, nagle := range []bool{false, true} {
+		s := newSite(t, "nagle", siteConfig{config: func(c *Config) { c.TCP.Nagle = nagle }})
+		l := s.listen(net.JoinHostPort(linux4, "4000"))
+		c, err := s.d.stack.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got bool
+		if err := c.(*socket.TCPConn).SetOptions(func(o *tcp.Options) { got = o.NoDelay }); err != nil || got == nagle {
+			t.Errorf("Nagle %v: NoDelay is %v, %v", nagle, got, err)
+		}
+		c.Close()
+	}
+}
