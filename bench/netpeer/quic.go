@@ -90,14 +90,7 @@ func serveQUIC(ctx context.Context, l *quic.Listener, c *Counters) {
 	if err != nil {
 		return
 	}
-	buf := make([]byte, chunk)
-	for {
-		n, err := stream.Read(buf)
-		c.Bytes.Add(uint64(n))
-		if err != nil {
-			return
-		}
-	}
+	bulk(stream.Read, c)
 }
 
 // selfSigned makes a certificate that lasts for a run.

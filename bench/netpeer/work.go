@@ -85,21 +85,14 @@ func accept(l net.Listener, c *Counters, serve func(net.Conn, *Counters)) {
 	}
 }
 
-func sink(conn net.Conn, c *Counters) {
-	buf := make([]byte, chunk)
-	for {
-		n, err := conn.Read(buf)
-		c.Bytes.Add(uint64(n))
-		if err != nil {
-			return
-		}
-	}
-}
+func sink(conn net.Conn, c *Counters)   { bulk(conn.Read, c) }
+func source(conn net.Conn, c *Counters) { bulk(conn.Write, c) }
 
-func source(conn net.Conn, c *Counters) {
+// bulk moves chunks until it fails.
+func bulk(move func([]byte) (int, error), c *Counters) {
 	buf := make([]byte, chunk)
 	for {
-		n, err := conn.Write(buf)
+		n, err := move(buf)
 		c.Bytes.Add(uint64(n))
 		if err != nil {
 			return
