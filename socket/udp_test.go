@@ -338,7 +338,13 @@ func readBatches(t *testing.T, c *UDPConn, n int) (got []byte, messages int, mer
 }
 
 func TestMulticast(t *testing.T) {
-	x := newWorld(t, with{})
+	for _, loops := range []int{1, 2} {
+		testMulticast(t, with{loops: loops})
+	}
+}
+
+func testMulticast(t *testing.T, w with) {
+	x := newWorld(t, w)
 	group := netip.MustParseAddr("239.1.2.3")
 	source := netip.MustParseAddr(addrA)
 	b := x.packets(t, x.b, "udp4", ":5", nil)
@@ -376,7 +382,13 @@ func TestMulticast(t *testing.T) {
 }
 
 func TestBroadcast(t *testing.T) {
-	x := newWorld(t, with{})
+	for _, loops := range []int{1, 2} {
+		testBroadcast(t, with{loops: loops})
+	}
+}
+
+func testBroadcast(t *testing.T, w with) {
+	x := newWorld(t, w)
 	b := x.packets(t, x.b, "udp4", ":5", nil)
 	a := x.packets(t, x.a, "udp4", ":0", nil)
 	to := netip.MustParseAddrPort("198.18.0.255:5")
