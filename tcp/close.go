@@ -26,6 +26,7 @@ func (c *Conn) CloseWrite(now clock.Time) {
 
 // CloseRead throws away what waits to be read and what comes later.
 func (c *Conn) CloseRead(now clock.Time) {
+	c.wake()
 	c.flags |= flagDeaf
 	c.dropReceived()
 	c.windowOpened()
@@ -42,6 +43,7 @@ func (c *Conn) dropReceived() {
 // Close ends both directions in order and gives the Conn back. What was written is still sent, by the
 // Mux alone; unread data makes it a reset (RFC 9293 3.6, MAY-1), as does data that arrives later.
 func (c *Conn) Close(now clock.Time) {
+	c.wake()
 	unread := c.Readable() > 0
 	switch {
 	case c.state == StateClosed, c.state == StateTimeWait:
@@ -61,6 +63,7 @@ func (c *Conn) Close(now clock.Time) {
 
 // Abort drops all that is queued, sends a RST and gives the Conn back.
 func (c *Conn) Abort(now clock.Time) {
+	c.wake()
 	switch c.state {
 	case StateClosed, StateTimeWait:
 	case StateSynSent:

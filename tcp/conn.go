@@ -10,26 +10,21 @@ import (
 // Whoever holds a Conn ends with exactly one call of Close or Abort, whatever happened before, also
 // after Closed: it gives the Conn back, which must not be used after.
 type Conn struct {
-	m     *Mux
-	owner Owner
-	opt   *Options     // never written: changed options are a new value
-	snd   *sendQueue   // nil with nothing queued
-	rcv   *receiveRing // nil with nothing held
-	cold  *cold        // nil for most
-	auth  *auth        // nil without keys
-	hint  uint64       // the Output's
+	m      *Mux
+	owner  Owner
+	opt    *Options // never written: changed options are a new value
+	*awake          // nil at rest
+	cold   *cold    // nil for most
+	auth   *auth    // nil without keys
+	rest   rest     // while awake is nil
 
-	sender sender
-	tuple  ip.Tuple
+	tuple ip.Tuple
 
 	id    uint32
 	link  uint32     // the next connection in the Mux's list of dirty or free ones
 	armed clock.Time // when the timer's entry fires, at the latest when something is due
 
-	ackAt      clock.Time // delayed ACK; never
-	probeAt    clock.Time // zero-window probe, end of FIN-WAIT-2 without an application; never
-	heardAt    clock.Time // the last segment
-	progressAt clock.Time // the last new acknowledgment, or when what is unacknowledged was sent
+	heardAt clock.Time // the last segment
 
 	// The send sequence space (RFC 9293 3.3.1). The FIN has number end, once the application has closed.
 	una, nxt uint32
@@ -37,21 +32,17 @@ type Conn struct {
 	edge     uint32 // right edge of the peer's window: SND.UNA+SND.WND
 	wl1, wl2 uint32 // SND.WL1, SND.WL2
 	maxWnd   uint32 // the largest window that the peer had
-	short    uint32 // behind the last segment that was not full
 
 	// The receive sequence space.
 	rcvNxt   uint32
 	rcvAdv   uint32 // right edge of the window that the peer was told: RCV.NXT+RCV.WND
 	rcvLimit uint32 // bytes to hold at most
-	acked    uint32 // RCV.NXT in the last segment sent
 	tsRecent uint32 // TS.Recent (RFC 7323 4.3)
 	tsOffset uint32
 	received uint64 // bytes of payload, in order
-	dsack    seqRange2
 	peerFIN  uint32 // number of the peer's FIN, with flagPeerFIN
 
 	marks      ecnMarks
-	tune       tuning
 	challenged uint32 // timestamp of the last challenge ACK
 
 	flags   flags

@@ -175,8 +175,15 @@ func (h *hostile) check() {
 			h.t.Fatalf("%v: SND.NXT %d behind the end %d", c.state, c.nxt, c.end)
 		case c.state >= StateEstablished && seqBefore(c.rcvAdv, c.rcvNxt):
 			h.t.Fatalf("%v: RCV.NXT %d behind the window %d", c.state, c.rcvNxt, c.rcvAdv)
+		case c.awake == nil:
+			if c.outstanding() || c.unsent() != 0 || c.has(flagDirty) {
+				h.t.Fatalf("%v: at rest with work to do", c.state)
+			}
 		case c.sender.board.Outstanding() != c.nxt-c.una:
 			h.t.Fatalf("%v: %d outstanding, the board has %d", c.state, c.nxt-c.una, c.sender.board.Outstanding())
+		}
+		if c.awake == nil {
+			return
 		}
 		if r := c.rcv; r != nil {
 			h.checkRing(c, r)

@@ -56,7 +56,7 @@ func (m *Mux) findHoards() {
 	h.seen, h.still = make(map[uint32]uint32, len(seen)), h.still[:0]
 	for id := range m.slab.used {
 		c := m.conn(id)
-		if c.over() {
+		if c.over() || c.awake == nil {
 			continue
 		}
 		if c.rcv != nil && len(c.rcv.ranges) > 0 {

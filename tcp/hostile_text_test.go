@@ -84,7 +84,7 @@ func TestTinySegmentsWithHoles(t *testing.T) {
 	s.act()
 	ranges := 0
 	for _, c := range s.accepted {
-		if c.rcv != nil {
+		if c.awake != nil && c.rcv != nil {
 			ranges = max(ranges, len(c.rcv.ranges))
 		}
 	}

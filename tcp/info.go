@@ -63,6 +63,7 @@ type Stats struct {
 
 // Info returns what is known of the connection.
 func (c *Conn) Info() Info {
+	c.wake()
 	b := &c.sender.board
 	return Info{
 		Tuple: c.tuple, State: c.state,

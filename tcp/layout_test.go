@@ -9,8 +9,11 @@ import (
 
 // TestIdleConnectionsAreSmall bounds what a connection takes that neither sends nor holds anything.
 func TestIdleConnectionsAreSmall(t *testing.T) {
-	t.Logf("Conn %d sender %d board %d", unsafe.Sizeof(Conn{}), unsafe.Sizeof(sender{}), unsafe.Sizeof(loss.Board{}))
-	if n := unsafe.Sizeof(Conn{}); n > 512 {
-		t.Errorf("a Conn is %d bytes", n)
+	t.Logf("Conn %d awake %d sender %d board %d", unsafe.Sizeof(Conn{}), unsafe.Sizeof(awake{}), unsafe.Sizeof(sender{}), unsafe.Sizeof(loss.Board{}))
+	if n := unsafe.Sizeof([pageSize]Conn{}); n > 20480 { // a size class of the allocator
+		t.Errorf("a page of Conns is %d bytes", n)
+	}
+	if n := unsafe.Sizeof(awake{}); n > 320 {
+		t.Errorf("what an active connection has beside is %d bytes", n)
 	}
 }

@@ -56,6 +56,7 @@ type Mux struct {
 	buffers  buffers
 	queues   []*sendQueue // to be used again
 	rings    []*receiveRing
+	awakes   []*awake
 	losses   loss.Pool
 	controls cc.Pool
 	random   uint64
@@ -99,6 +100,7 @@ func (m *Mux) Input(now clock.Time, t *ip.Tuple, s *Segment) packet.Verdict {
 	m.stats.SegmentsIn += uint64(s.Packets)
 	m.stats.BytesIn += uint64(s.Len)
 	if c := m.lookup(t); c != nil {
+		c.wake()
 		return c.input(now, s)
 	}
 	return m.passive(now, t, s)

@@ -5,6 +5,9 @@ import "github.com/millrace/millrace/clock"
 // serve tells the owner what happened, so that what it does about it leaves together with the ACK,
 // sends, and sets the timer.
 func (c *Conn) serve(now clock.Time) {
+	if c.awake == nil {
+		c.rouse()
+	}
 	if e := c.events; e != 0 {
 		c.events = 0
 		if c.owner != nil {
@@ -15,6 +18,9 @@ func (c *Conn) serve(now clock.Time) {
 		c.m.block(c)
 	}
 	if !c.over() {
+		if c.idle() && c.restAt() <= now {
+			c.doze()
+		}
 		c.arm(c.nextTimer())
 	} else if c.has(flagGiven) && c.flags&(flagDirty|flagBlocked) == 0 {
 		c.m.dropConn(c)

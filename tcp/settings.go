@@ -33,6 +33,7 @@ func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	c.wake()
 	if o.Congestion != c.opt.Congestion {
 		control, err := cc.New(o.Congestion, uint32(c.mss()))
 		if err != nil {

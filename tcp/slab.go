@@ -31,7 +31,7 @@ func (m *Mux) newConn() *Conn {
 	if id != none {
 		c := m.conn(id)
 		s.free = c.link
-		*c = Conn{m: m, id: id, link: none, armed: never}
+		*c = Conn{m: m, id: id, link: none, armed: never, awake: m.getAwake()}
 		return c
 	}
 	id = s.used
@@ -41,15 +41,20 @@ func (m *Mux) newConn() *Conn {
 		m.wheel.Grow(len(s.pages) * pageSize)
 	}
 	c := m.conn(id)
-	c.m, c.id, c.link, c.armed = m, id, none, never
+	c.m, c.id, c.link, c.armed, c.awake = m, id, none, never, m.getAwake()
 	return c
 }
 
 // freeConn gives back what newConn returned. Nothing may name it any more.
 func (m *Mux) freeConn(c *Conn) {
 	m.slab.live--
-	if c.sender.cc != nil {
-		m.controls.Put(c.sender.cc)
+	control := c.rest.cc
+	if c.awake != nil {
+		control = c.sender.cc
+		m.putAwake(c.awake)
+	}
+	if control != nil {
+		m.controls.Put(control)
 	}
 	*c = Conn{m: m, id: c.id, link: m.slab.free}
 	m.slab.free = c.id

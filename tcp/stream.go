@@ -17,6 +17,7 @@ func (c *Conn) WriteMore(now clock.Time, b []byte) int {
 }
 
 func (c *Conn) write(now clock.Time, b []byte) int {
+	c.wake()
 	n := min(len(b), c.Writable())
 	if n > 0 {
 		n = c.queue().write(&c.m.buffers, b[:n])
@@ -91,6 +92,7 @@ func (c *Conn) Writable() int {
 	if !c.canWrite() {
 		return 0
 	}
+	c.wake()
 	used := 0
 	if c.snd != nil {
 		used = c.snd.len()
@@ -113,7 +115,7 @@ func (c *Conn) Read(now clock.Time, b []byte) int {
 // Peek lends the bytes that wait to be read, in order in two pieces. They are valid until the next
 // call for the connection, or of Input or Poll of its Mux; other connections may be written to meanwhile.
 func (c *Conn) Peek() [2][]byte {
-	if c.rcv == nil {
+	if c.awake == nil || c.rcv == nil {
 		return [2][]byte{}
 	}
 	return c.rcv.peek()
@@ -141,7 +143,7 @@ func (c *Conn) freeRing() {
 
 // Readable returns how many bytes wait to be read.
 func (c *Conn) Readable() int {
-	if c.rcv == nil {
+	if c.awake == nil || c.rcv == nil {
 		return 0
 	}
 	return int(c.rcv.n)

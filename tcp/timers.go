@@ -29,9 +29,15 @@ func (c *Conn) arm(t clock.Time) {
 
 // nextTimer returns the earliest deadline.
 func (c *Conn) nextTimer() clock.Time {
+	if c.awake == nil {
+		return c.keepAliveAt()
+	}
 	t := min(c.ackAt, c.probeAt, c.sender.timer(), c.endAt(), c.keepAliveAt())
 	if c.cold != nil {
 		t = min(t, c.cold.corkAt)
+	}
+	if c.idle() {
+		t = min(t, c.restAt())
 	}
 	return t
 }
@@ -40,6 +46,13 @@ func (c *Conn) nextTimer() clock.Time {
 func (m *Mux) expire(id uint32) {
 	c := m.conn(id)
 	c.armed = never
+	if c.awake == nil {
+		if t := c.keepAliveAt(); t > m.now {
+			c.arm(t)
+			return
+		}
+		c.rouse()
+	}
 	if !c.over() {
 		c.onTimer(m.now)
 	}
@@ -188,7 +201,7 @@ const (
 // keepAliveAt is when the next keepalive probe is due: only where nothing is in flight or waits to be.
 func (c *Conn) keepAliveAt() clock.Time {
 	k := &c.opt.KeepAlive
-	if k.Idle == 0 || c.state < StateEstablished || c.over() || c.outstanding() || c.probeAt != never {
+	if k.Idle == 0 || c.state < StateEstablished || c.over() || c.outstanding() || c.awake != nil && c.probeAt != never {
 		return never
 	}
 	interval := k.Interval

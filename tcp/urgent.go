@@ -48,7 +48,7 @@ func (c *Conn) inputURG(s *Segment) {
 
 // readNext is the number of the next byte to be read.
 func (c *Conn) readNext() uint32 {
-	if c.rcv == nil {
+	if c.awake == nil || c.rcv == nil {
 		return c.rcvNxt
 	}
 	return c.rcv.base

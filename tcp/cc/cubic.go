@@ -18,7 +18,7 @@ const (
 type cubic struct {
 	window
 	hystart hystart
-	*bend // nil until congestion avoidance, or a reduction
+	*bend   // nil until congestion avoidance, or a reduction
 }
 
 // bend is what congestion avoidance needs.
@@ -53,7 +53,7 @@ func newCubic(mss uint32) *cubic {
 
 // OnAck implements Controller.
 func (c *cubic) OnAck(s Sample) {
-	c.srtt = s.SRTT
+	c.measured(s.SRTT)
 	if b := c.bend; b != nil {
 		if !s.FastRecovery && !s.WindowLimited {
 			b.epoch += s.Now - b.last // the time of the curve stands still (RFC 9438 5.8)

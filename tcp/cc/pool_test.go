@@ -46,7 +46,7 @@ func TestControllersAreUsedAgain(t *testing.T) {
 
 // A connection has a controller as long as it lives, most of them idle.
 func TestControllersAreSmall(t *testing.T) {
-	if n := unsafe.Sizeof(cubic{}); n > 64 {
+	if n := unsafe.Sizeof(cubic{}); n > 48 {
 		t.Errorf("cubic begins with %d bytes", n)
 	}
 }

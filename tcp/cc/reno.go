@@ -12,7 +12,7 @@ func newReno(mss uint32) *reno { return &reno{window: newWindow(mss)} }
 
 // OnAck implements Controller.
 func (r *reno) OnAck(s Sample) {
-	r.srtt = s.SRTT
+	r.measured(s.SRTT)
 	if s.FastRecovery || !s.WindowLimited {
 		return
 	}

@@ -9,8 +9,8 @@ import (
 type window struct {
 	cwnd, ssthresh uint32
 	mss            uint32
-	credit         uint32        // bytes arrived in congestion avoidance that the window has not grown for
-	srtt           time.Duration // for pacing
+	credit         uint32 // bytes arrived in congestion avoidance that the window has not grown for
+	srtt           uint32 // nanoseconds, for pacing; no more than fit
 }
 
 // infinite is the initial slow-start threshold: as high as can be (RFC 5681 3.1).
@@ -26,6 +26,9 @@ const pacedAbove = time.Millisecond
 func newWindow(mss uint32) window {
 	return window{cwnd: Initial(mss), ssthresh: infinite, mss: mss}
 }
+
+// measured takes the smoothed round-trip time.
+func (w *window) measured(srtt time.Duration) { w.srtt = uint32(min(srtt, math.MaxUint32)) }
 
 // Window implements Controller.
 func (w *window) Window() uint32 { return w.cwnd }
@@ -45,7 +48,7 @@ func (w *window) SetMSS(mss uint32) {
 // Pacing implements Controller: twice the window per round trip in slow start, so that it can double,
 // and a fifth more than the window after (what Linux does).
 func (w *window) Pacing() uint64 {
-	if w.srtt < pacedAbove {
+	if time.Duration(w.srtt) < pacedAbove {
 		return 0
 	}
 	rate := uint64(w.cwnd) * uint64(time.Second) / uint64(w.srtt)

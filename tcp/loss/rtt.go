@@ -22,11 +22,16 @@ const minRTTWindow = 30 * time.Second
 
 // estimator is the round-trip time and what follows from it (RFC 6298).
 type estimator struct {
+	estimates
+	backoff   uint8 // timeouts in a row
+	uncertain bool  // the SYN was sent more than once, and its ACK tells no time
+}
+
+// estimates are what measurements have given.
+type estimates struct {
 	srtt, rttvar time.Duration
 	least        time.Duration // least sample of late, 0: none
 	leastAt      clock.Time
-	backoff      uint8 // timeouts in a row
-	uncertain    bool  // the SYN was sent more than once, and its ACK tells no time
 }
 
 // sample takes a measurement of a segment that was sent once (Karn's rule is the caller's), or of an echoed

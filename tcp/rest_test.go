@@ -1,0 +1,105 @@
+package tcp
+
+import (
+	"testing"
+	"time"
+)
+
+// Connections that nothing happens to give up what only work needs, and work again as if they had not.
+func TestIdleConnectionsRest(t *testing.T) {
+	for name, o := range map[string]*Options{"cubic": nil, "bbr": {Congestion: "bbr"}, "no SACK": {NoSACK: true, NoTimestamps: true}} {
+		n := newNet(t)
+		a, b, _, _ := n.open(t, o, o)
+		n.pour(t, a, b, 1<<18, 10*time.Second)
+		n.run(restAfter / 2)
+		if a.awake == nil || b.awake == nil {
+			t.Errorf("%s: at rest too soon", name)
+		}
+		want := [2]Info{a.Info(), b.Info()}
+		n.run(2 * restAfter)
+		if a.awake != nil || b.awake != nil {
+			t.Fatalf("%s: still awake", name)
+		}
+		if a.Readable() != 0 || a.Unacked() != 0 || a.Finished() || a.Peek()[0] != nil {
+			t.Errorf("%s: %d to read, %d not acknowledged", name, a.Readable(), a.Unacked())
+		}
+		if got := [2]Info{a.Info(), b.Info()}; got != want {
+			t.Errorf("%s: before it rested\n%+v\nafter\n%+v", name, want, got)
+		}
+		n.run(2 * restAfter)
+		if a.awake != nil || b.awake != nil {
+			t.Errorf("%s: being looked at keeps it awake", name)
+		}
+		n.pour(t, b, a, 1<<18, 10*time.Second)
+		n.pour(t, a, b, 1<<18, 10*time.Second)
+		if r := a.Info().Retransmits + b.Info().Retransmits; r != 0 {
+			t.Errorf("%s: %d segments were sent again", name, r)
+		}
+		n.run(2 * restAfter)
+		a.Close(n.now)
+		n.run(100 * time.Millisecond)
+		if !b.Finished() || b.awake == nil {
+			t.Errorf("%s: %v after the end", name, b.State())
+		}
+		n.run(2 * restAfter) // half closed, at rest
+		if b.awake != nil || !b.Finished() {
+			t.Errorf("%s: half closed, awake", name)
+		}
+		b.Close(n.now)
+		n.run(100 * time.Millisecond)
+		if s := n.a.m.Stats(); s.Conns != 0 || n.b.m.Stats().Conns != 0 || s.TimeWait != 1 {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+// What a connection has yet to do keeps it awake.
+func TestConnectionsWithWorkDoNotRest(t *testing.T) {
+	for name, work := range map[string]func(n *net, a, b *Conn) *Conn{
+		"data not read": func(n *net, a, b *Conn) *Conn { a.Write(n.now, []byte("x")); return b },
+		"data not acknowledged": func(n *net, a, b *Conn) *Conn {
+			n.delay = time.Hour
+			a.Write(n.now, []byte("x"))
+			return a
+		},
+		"a pace to keep": func(n *net, a, b *Conn) *Conn {
+			o := a.Options()
+			o.MaxPacing = 100
+			if a.SetOptions(n.now, &o) != nil {
+				return nil
+			}
+			a.Write(n.now, make([]byte, 5000))
+			n.run(20 * time.Millisecond)
+			b.Discard(n.now, b.Readable())
+			return a
+		},
+		"a reduction to tell": func(n *net, a, b *Conn) *Conn { a.sender.cwr = true; return a },
+	} {
+		n := newNet(t)
+		a, b, _, _ := n.open(t, nil, nil)
+		if c := work(n, a, b); c == nil {
+			t.Errorf("%s: refused", name)
+		} else if n.run(3 * restAfter); c.awake == nil {
+			t.Errorf("%s: at rest", name)
+		}
+	}
+}
+
+// At rest a connection has no timer but keepalive's, which does not wake it before it is due.
+func TestKeepAliveOfConnectionsAtRest(t *testing.T) {
+	n := newNet(t)
+	o := &Options{KeepAlive: KeepAlive{Idle: time.Minute}}
+	a, b, _, _ := n.open(t, o, nil)
+	n.run(30 * time.Second)
+	if a.awake != nil || b.awake != nil || n.a.m.Stats().KeepAlive != 0 {
+		t.Fatal("awake, or probed early")
+	}
+	n.run(31 * time.Second)
+	if s := n.a.m.Stats(); s.KeepAlive != 1 || a.State() != StateEstablished {
+		t.Errorf("%d probes, %v", s.KeepAlive, a.State())
+	}
+	n.run(3 * restAfter)
+	if a.awake != nil || b.awake != nil {
+		t.Error("awake after the answer")
+	}
+}
