@@ -45,7 +45,7 @@ func TestListsLookLikeThoseOfIPAndSS(t *testing.T) {
 		{
 			Protocol: "tcp", State: "ESTAB", Local: netip.MustParseAddrPort("[2001:db8::2]:80"), Remote: netip.MustParseAddrPort("[2001:db8::1]:40000"), Send: 1448, Loop: 1,
 			Service: "http", TCP: &stackd.TCPReport{
-				Congestion: "cubic", Cwnd: 14480, Ssthresh: 1<<63 - 1, RTT: 0.25, RTTVar: 0.125, MinRTT: 0.1, RTO: 200.25, MSS: 1448, PathMTU: 1500, Acked: 5,
+				Congestion: "cubic", Cwnd: 14480, RTT: 0.25, RTTVar: 0.125, MinRTT: 0.1, RTO: 200.25, MSS: 1448, PathMTU: 1500, Acked: 5,
 				InFlight: 1448, Delivery: 1_000_000, SendScale: 7, RecvScale: 8, Timestamps: true, SACK: true, RecvWindow: 65536,
 			},
 		},

@@ -158,7 +158,7 @@ func infoLine(t *stackd.TCPReport) string {
 		{"snd_wnd", uint64(t.SendWindow)},
 		{"rcv_wnd", uint64(t.RecvWindow)},
 	} {
-		if o.n != 0 && o.n < 1<<62 { // ssthresh is as large as it can be until the first loss
+		if o.n != 0 {
 			s = append(s, fmt.Sprintf("%s:%d", o.name, o.n))
 		}
 	}

@@ -2,6 +2,7 @@ package stackd
 
 import (
 	"cmp"
+	"math"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -169,7 +170,7 @@ func (d *Daemon) tcpSocket(loop int, c *tcp.Conn) SocketReport {
 	r.Local, r.Remote = ends(i.Tuple)
 	r.Service = d.service(r.Local)
 	r.TCP = &TCPReport{
-		Congestion: i.Congestion, Cwnd: i.Cwnd, Ssthresh: i.Ssthresh, RTT: ms(i.RTT), RTTVar: ms(i.RTTVar), MinRTT: ms(i.MinRTT),
+		Congestion: i.Congestion, Cwnd: i.Cwnd, Ssthresh: threshold(i.Ssthresh), RTT: ms(i.RTT), RTTVar: ms(i.RTTVar), MinRTT: ms(i.MinRTT),
 		RTO: ms(i.RTO), MSS: i.MSS, PathMTU: i.PathMTU, Acked: i.BytesAcked, Received: i.BytesReceived, Retransmits: i.Retransmits,
 		InFlight: i.InFlight, Pacing: i.Pacing, Delivery: i.DeliveryRate, SendWindow: i.SendWindow, RecvWindow: i.ReceiveWindow,
 		SendScale: i.SendScale, RecvScale: i.ReceiveScale, Timestamps: i.Timestamps, SACK: i.SACK, ECN: i.ECN, AccECN: i.AccECN, CE: i.CE,
@@ -303,4 +304,12 @@ func snake(name string) string {
 		s.WriteRune(unicode.ToLower(r))
 	}
 	return s.String()
+}
+
+// threshold returns the slow-start threshold, 0 where it is as large as it can be: before the first loss.
+func threshold(bytes uint64) uint64 {
+	if bytes >= math.MaxUint32 {
+		return 0
+	}
+	return bytes
 }

@@ -55,3 +55,11 @@ func TestLinkStates(t *testing.T) {
 	s.d.linkChanged(s.d.links, &u)
 	is("gone")
 }
+
+func TestThreshold(t *testing.T) {
+	for _, c := range [][2]uint64{{0, 0}, {14480, 14480}, {1<<32 - 2, 1<<32 - 2}, {1<<32 - 1, 0}} {
+		if got := threshold(c[0]); got != c[1] {
+			t.Errorf("threshold(%d) = %d", c[0], got)
+		}
+	}
+}

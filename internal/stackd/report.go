@@ -75,7 +75,7 @@ type SocketReport struct {
 type TCPReport struct {
 	Congestion  string  `json:"congestion"`
 	Cwnd        uint64  `json:"cwnd_bytes"`
-	Ssthresh    uint64  `json:"ssthresh_bytes"`
+	Ssthresh    uint64  `json:"ssthresh_bytes"` // 0: none before the first loss
 	RTT         float64 `json:"rtt_ms"`
 	RTTVar      float64 `json:"rttvar_ms"`
 	MinRTT      float64 `json:"minrtt_ms"`
