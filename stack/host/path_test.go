@@ -148,12 +148,13 @@ func TestPathMTUOfDatagramsIsToldToAllLoops(t *testing.T) {
 	}
 	for i, h := range w.a.Hosts {
 		port, said := uint16(100+i), 1400-i
-		hear := func(port uint16) {
-			h.icmp(w.now, &ip.ICMPError{
+		hear := func(port uint16) (vouched bool) {
+			vouched = h.icmp(w.now, &ip.ICMPError{
 				Kind: ip.TooBig, Proto: wire.ProtoUDP, MTU: said, Quote: make([]byte, 8),
 				Tuple: ip.Tuple{Local: ip.From(addrA4.Addr()), LocalPort: 10, Remote: to, RemotePort: port},
 			})
 			w.run(20*time.Millisecond, func() bool { return false })
+			return vouched
 		}
 		out[(i+1)%3].send(addrB4, port, 0, []byte("x"))
 		hear(port + 50)
@@ -161,6 +162,9 @@ func TestPathMTUOfDatagramsIsToldToAllLoops(t *testing.T) {
 			t.Errorf("loop %d: what nobody has sent was believed", i)
 		}
 		hear(port)
+		if out[i].send(addrB4, port+200, 0, []byte("x")); !hear(port + 200) {
+			t.Errorf("loop %d does not vouch for what it has sent itself", i)
+		}
 		for k, o := range w.a.Hosts {
 			if k != i && mtu(o) != said { // the loop itself is told by its node, where that asks
 				t.Errorf("heard by loop %d: %d on loop %d, not %d", i, mtu(o), k, said)
