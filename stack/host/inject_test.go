@@ -387,6 +387,38 @@ func TestFlowsOfABurstAreNotMixed(t *testing.T) {
 	b.balance()
 }
 
+// TestEmptyDatagramsStayApart has one between others that are merged: it is a message of its own.
+func TestEmptyDatagramsStayApart(t *testing.T) {
+	b := newBench(t, gpukern.Config{})
+	x := b.bind(9, &udp.Options{GRO: true})
+	for _, n := range []int{100, 0, 100, 100} {
+		b.inject(datagramTo(true, 5, 9, make([]byte, n)))
+	}
+	b.turns()
+	if len(x.msgs) != 3 || x.msgs[0].N != 100 || x.msgs[1].N != 0 || x.msgs[2].N != 200 {
+		t.Errorf("%+v", x.msgs)
+	}
+	b.balance()
+}
+
+// TestWhatLiesBehindADatagramIsNotOfIt has IP packets that are longer than the datagrams in them.
+func TestWhatLiesBehindADatagramIsNotOfIt(t *testing.T) {
+	for name, engine := range engines {
+		b := newBench(t, engine)
+		x := b.bind(9, nil)
+		for n := 1; n < 20; n++ {
+			u := wire.UDP(append(wire.AppendUDP(nil, 5, 9, 3), "abc"...))
+			u.FillChecksum(pseudoTo(false, wire.ProtoUDP, len(u)))
+			b.inject(packetTo(false, wire.ProtoUDP, append(u, bytes.Repeat([]byte{0xee}, n)...)))
+			b.turns()
+			if len(x.got) != n || string(x.got[n-1]) != "abc" {
+				t.Fatalf("%s, %d bytes behind it: %q", name, n, x.got)
+			}
+		}
+		b.balance()
+	}
+}
+
 // TestNothingOvertakesWithinAFlow has packets with and without IPv4 options come in one burst.
 func TestNothingOvertakesWithinAFlow(t *testing.T) {
 	b := newBench(t, gpukern.Config{})

@@ -19,6 +19,17 @@ type passer struct {
 	t     testing.TB
 	large map[uint32]bool // first frames of large packets on their way, of both ends
 	seen  *seen
+	id    uint16 // identification that the next IPv4 packet has at least, with known
+	known bool
+
+	offered []offer // large IPv4 packets of this Tx
+}
+
+// offer is a large packet: its place, its identification, and how many segments it stands for.
+type offer struct {
+	at       int
+	id       uint16
+	segments int
 }
 
 // seen is what passed.
@@ -31,6 +42,7 @@ func (p *passer) Info() pmd.Info {
 }
 
 func (p *passer) Tx(now clock.Time, b *packet.Batch) (int, error) {
+	p.offered = p.offered[:0]
 	for i := 0; i < len(b.D); i += pmd.Chain(b.D[i:]) {
 		if d := &b.D[i]; d.Flags.Has(packet.FlagOffload) {
 			p.check(b, i)
@@ -39,7 +51,13 @@ func (p *passer) Tx(now clock.Time, b *packet.Batch) (int, error) {
 			p.seen.small++
 		}
 	}
-	return p.Driver.Tx(now, b)
+	n, err := p.Driver.Tx(now, b)
+	for _, o := range p.offered {
+		if o.at < n {
+			p.identify(o.id, o.segments)
+		}
+	}
+	return n, err
 }
 
 func (p *passer) Rx(now clock.Time, b *packet.Batch) (int, error) {
@@ -64,6 +82,13 @@ func (p *passer) check(b *packet.Batch, i int) {
 	o, start := b.Arena.Offload(&b.D[i]), b.Arena.Headroom(&b.D[i])
 	from, head := int(o.ChecksumFrom)-start, int(o.HeadersEnd)-start
 	p.seen.large++
+	if q := wire.IPv4(whole[wire.EthernetLen:]); wire.Version(q) == 4 {
+		n := 1
+		if o.GSO != 0 {
+			n = (len(whole) - head + int(o.SegmentSize) - 1) / int(o.SegmentSize)
+		}
+		p.offered = append(p.offered, offer{i, q.ID(), n})
+	}
 	for at := 0; at == 0 || at < len(whole)-head; {
 		size := len(whole) - head - at
 		if o.GSO != 0 {
@@ -74,6 +99,14 @@ func (p *passer) check(b *packet.Batch, i int) {
 		p.seen.segments++
 		at += max(size, 1)
 	}
+}
+
+// identify sees to it that the segments of a large packet, which count on from its identification, have none of others.
+func (p *passer) identify(id uint16, segments int) {
+	if p.known && int16(id-p.id) < 0 {
+		p.t.Errorf("identification %d comes again, the next is %d", id, p.id)
+	}
+	p.id, p.known = id+uint16(max(segments, 1)), true
 }
 
 // segment completes one segment, as a device does, and looks at it.

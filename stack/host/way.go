@@ -43,13 +43,13 @@ type stencil struct {
 // cut makes the stencil of packets that go by path.
 func (s *stencil) cut(p *ip.Path, hdr *ip.Header) {
 	s.n = p.Put(s.b[:], hdr, 0)
-	s.v4 = hdr.Src.Is4()
+	s.v4, s.id = hdr.Src.Is4(), hdr.ID
 	if s.v4 {
 		q := wire.IPv4(s.b[wire.EthernetLen:s.n])
 		q.SetTotalLen(0)
 		q.SetID(0)
 		q.SetChecksum(0)
-		s.sum, s.id = wire.Sum(q, 0), hdr.ID
+		s.sum = wire.Sum(q, 0)
 	}
 }
 
