@@ -20,9 +20,10 @@ type Conn struct {
 
 	tuple ip.Tuple
 
-	id    uint32
-	link  uint32     // the next connection in the Mux's list of dirty or free ones
-	armed clock.Time // when the timer's entry fires, at the latest when something is due
+	id      uint32
+	link    uint32     // the next connection in the Mux's list of dirty or free ones
+	peerFIN uint32     // number of the peer's FIN, with flagPeerFIN
+	armed   clock.Time // when the timer's entry fires, at the latest when something is due
 
 	heardAt clock.Time // the last segment
 
@@ -40,10 +41,8 @@ type Conn struct {
 	tsRecent uint32 // TS.Recent (RFC 7323 4.3)
 	tsOffset uint32
 	received uint64 // bytes of payload, in order
-	peerFIN  uint32 // number of the peer's FIN, with flagPeerFIN
 
-	marks      ecnMarks
-	challenged uint32 // timestamp of the last challenge ACK
+	marks ecnMarks
 
 	flags   flags
 	events  Events // to be told
@@ -67,6 +66,7 @@ type cold struct {
 	sndUrgent   uint32     // SND.UP
 	rcvUrgent   uint32     // RCV.UP
 	retransmits uint64     // segments
+	challenged  uint32     // timestamp of the last challenge ACK
 	cookie      []byte     // of Fast Open, for the SYN-ACK
 	probe       pathProbe
 }

@@ -116,10 +116,11 @@ const challengeEvery = 50
 // bound is the connection's own: one that many share would tell an attacker of others (CVE-2016-5696).
 func (c *Conn) challenge(now clock.Time) {
 	t := timestamp(now)
-	if c.challenged != 0 && t+1-c.challenged <= challengeEvery { // it may be one ahead, to be none of 0
+	k := c.coldly()
+	if k.challenged != 0 && t+1-k.challenged <= challengeEvery { // it may be one ahead, to be none of 0
 		return
 	}
-	c.challenged = t | 1
+	k.challenged = t | 1
 	c.m.stats.ChallengeAcks++
 	c.ackNow()
 }

@@ -10,7 +10,7 @@ import (
 // TestIdleConnectionsAreSmall bounds what a connection takes that neither sends nor holds anything.
 func TestIdleConnectionsAreSmall(t *testing.T) {
 	t.Logf("Conn %d awake %d sender %d board %d", unsafe.Sizeof(Conn{}), unsafe.Sizeof(awake{}), unsafe.Sizeof(sender{}), unsafe.Sizeof(loss.Board{}))
-	if n := unsafe.Sizeof([pageSize]Conn{}); n > 20480 { // a size class of the allocator
+	if n := unsafe.Sizeof([pageSize]Conn{}); n > 9728 { // a size class of the allocator
 		t.Errorf("a page of Conns is %d bytes", n)
 	}
 	if n := unsafe.Sizeof(awake{}); n > 320 {

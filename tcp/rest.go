@@ -42,7 +42,7 @@ type rest struct {
 }
 
 // spareAwake is how many of awake wait to be used again: connections that rest are to free memory.
-const spareAwake = 128
+const spareAwake = 64
 
 // idle reports whether the connection has nothing to do that rest would forget.
 func (c *Conn) idle() bool {

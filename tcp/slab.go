@@ -1,9 +1,9 @@
 package tcp
 
-// Connections lie in pages of 64 that are never given back, so that their number names them: the
+// Connections lie in pages of 32 that are never given back, so that their number names them: the
 // table, the timers and the lists have numbers where they would have pointers.
 const (
-	pageShift = 6
+	pageShift = 5
 	pageSize  = 1 << pageShift
 	none      = ^uint32(0)
 )
