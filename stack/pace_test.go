@@ -45,3 +45,10 @@ func TestTheSpinFollowsThePackets(t *testing.T) {
 		}
 	}
 }
+
+func TestTheSpinEndsInTime(t *testing.T) {
+	p := newPace(7*time.Microsecond, 1_000)
+	if p.enough(7_999) || !p.enough(8_000) {
+		t.Errorf("at the edge: %v, %v", p.enough(7_999), p.enough(8_000))
+	}
+}
