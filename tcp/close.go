@@ -89,9 +89,6 @@ func (c *Conn) die(why reason) {
 		return
 	}
 	c.state, c.why = StateClosed, why
-	if c.has(flagFastOpen) {
-		c.m.front.openedFast(c)
-	}
 	c.leave()
 	c.flags &^= flagAckNow
 	c.tellEnd()

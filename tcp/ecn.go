@@ -23,7 +23,7 @@ const cepStart = 5
 func (e *ecnMarks) agree(h *handshake) {
 	e.mode, e.synMark = h.ecn, h.synECN
 	if e.mode == ecnAccurate {
-		e.arrive, e.told = cepStart, cepStart
+		e.arrive, e.told = cepStart, max(e.told, cepStart) // answered may have counted our SYN
 		if h.synECN == wire.CE {
 			e.arrive++
 		}

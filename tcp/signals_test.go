@@ -173,6 +173,25 @@ func TestMarksOfPureACKsCount(t *testing.T) {
 	p.expect(seg{flags: ackF, seq: 11, ack: 1}) // one in four is
 }
 
+// TestAMarkedSYNCountsOnce is RFC 9768 3.2.2.1: a SYN-ACK that tells of a marked SYN has the peer's counter begin at 6.
+func TestAMarkedSYNCountsOnce(t *testing.T) {
+	o := bare()
+	o.ECN = ECNAccurate
+	p := newPeer(t, o)
+	p.expect(seg{flags: syn | ece | cwr})
+	p.send(seg{flags: syn | ackF | cwr, ae: true, ack: 1, win: 10000, opts: wire.AppendMSS(nil, 1000)}) // 6
+	p.write(4000)
+	before := p.c.Info().Cwnd
+	p.send(seg{flags: ackF | cwr, ae: true, seq: 1, ack: 1001, win: 10000}) // 6 still
+	if got := p.c.Info().Cwnd; got < before {
+		t.Errorf("reduced from %d to %d without a mark", before, got)
+	}
+	p.send(seg{flags: ackF | cwr | ece, ae: true, seq: 1, ack: 2001, win: 10000}) // 7
+	if got := p.c.Info().Cwnd; got >= before {
+		t.Errorf("not reduced by a mark: %d, was %d", got, before)
+	}
+}
+
 // TestACKsThatAreLateTellNoMarks is RFC 9768 3.2.2.5: the field of an ACK that brings nothing new may be older than the
 // last, and would look like seven marks.
 func TestACKsThatAreLateTellNoMarks(t *testing.T) {

@@ -95,11 +95,8 @@ func (c *Conn) connected(now clock.Time, s *Segment) {
 // establish tells that the handshake is complete.
 func (c *Conn) establish(now clock.Time) {
 	c.state = StateEstablished
-	if c.has(flagFastOpen) {
-		c.m.front.openedFast(c)
-	}
-	c.tell(Connected | Writable)
 	c.m.front.openedFast(c)
+	c.tell(Connected | Writable)
 	if c.has(flagFIN) {
 		c.state = StateFinWait1
 	}
