@@ -83,10 +83,14 @@ func TestALostProbeIsNoCongestion(t *testing.T) {
 			return lost
 		}
 		before := a.Info().Cwnd
+		a.sender.cwr = false
 		for probes == 0 {
 			n.pour(t, a, b, 100_000, time.Minute)
 		}
 		n.pour(t, a, b, 20_000, time.Minute)
+		if a.sender.cwr {
+			t.Errorf("%s: tells of a reduction", name)
+		}
 		if got := a.Info().Cwnd; got < before {
 			t.Errorf("%s: the window fell from %d to %d by a probe of the path", name, before, got)
 		}

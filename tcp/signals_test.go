@@ -160,6 +160,19 @@ func accurate(t *testing.T) *peer {
 	return p
 }
 
+// TestEverySegmentHasTheCounter is RFC 9768 3.2.2: CWR is a bit of a number, which offload must not take for RFC 3168's.
+func TestEverySegmentHasTheCounter(t *testing.T) {
+	p := accurate(t)
+	p.send(seg{flags: ackF | ece, ae: true, seq: 1, ack: 1, win: 10000, n: 10, ce: wire.CE})
+	p.expect(seg{flags: ackF | cwr, seq: 1, ack: 11})
+	p.write(3000)
+	for i := range uint32(3) {
+		if b := p.expect(seg{flags: ackF | cwr, seq: 1 + 1000*i, ack: 11, n: 1000}); !b.AE() {
+			t.Error("not 6")
+		}
+	}
+}
+
 // TestMarksOfPureACKsCount is RFC 9768 3.2.2: r.cep counts every packet of the peer, but each of those without data is
 // not answered, as two such ends would never be silent again (section 3.2.2.5.1).
 func TestMarksOfPureACKsCount(t *testing.T) {
@@ -171,6 +184,14 @@ func TestMarksOfPureACKsCount(t *testing.T) {
 	p.expect(seg{flags: ackF | ece | cwr, seq: 1, ack: 1, n: 10}) // 5 and 2 are 7
 	p.send(seg{flags: ackF | ece, ae: true, seq: 1, ack: 11, win: 10000, ce: wire.CE})
 	p.expect(seg{flags: ackF, seq: 11, ack: 1}) // one in four is
+	for range 4 {
+		p.quiet()
+		p.send(seg{flags: ackF | ece, ae: true, seq: 1, ack: 11, win: 10000, ce: wire.CE})
+	}
+	p.expect(seg{flags: ackF, seq: 11, ack: 1})
+	p.c.quick = 0
+	p.send(seg{flags: ackF | ece, ae: true, seq: 1, ack: 11, win: 10000, n: 10, ce: wire.CE})
+	p.expect(seg{flags: ackF | ece, seq: 11, ack: 11}) // with data at once
 }
 
 // TestAMarkedSYNCountsOnce is RFC 9768 3.2.2.1: a SYN-ACK that tells of a marked SYN has the peer's counter begin at 6.
@@ -211,20 +232,53 @@ func TestACKsThatAreLateTellNoMarks(t *testing.T) {
 	}
 }
 
+// TestWhatTellsThatAnACKIsLater: a newer timestamp does, and where there are none what is SACKed.
+func TestWhatTellsThatAnACKIsLater(t *testing.T) {
+	for _, c := range []struct {
+		stamps bool
+		val    uint32
+		sacks  uint8
+		want   bool
+	}{
+		{true, 101, 0, true},
+		{true, 100, 0, false},
+		{true, 100, 1, false},
+		{true, 99, 1, false},
+		{false, 0, 1, true},
+		{false, 0, 0, false},
+	} {
+		x := Conn{tsRecent: 100}
+		if c.stamps {
+			x.flags = flagTimestamps
+		}
+		var s Segment
+		s.Options.TSVal, s.Options.SACKs = c.val, c.sacks
+		if x.later(&s) != c.want {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
 // TestClearedACEEndsECN is RFC 9768 3.2.2.4: where the first ACE field has been cleared on its way, nothing that is
 // sent is ECN-capable.
 func TestClearedACEEndsECN(t *testing.T) {
 	for _, c := range []struct {
 		flags wire.TCPFlags
+		ae    bool
 		want  wire.ECN
-	}{{cwr, wire.ECT0}, {0, wire.NotECT}} {
+		told  uint32
+	}{{cwr, false, wire.ECT0, 5}, {cwr, true, wire.ECT0, 6}, {0, false, wire.NotECT, 5}} {
 		n := newNet(t)
 		n.a.rewrite = func(s wire.TCP) {
 			if !s.Flags().Has(syn) {
 				s.SetFlags(s.Flags()&^(ece|cwr) | c.flags)
+				s.SetAE(c.ae)
 			}
 		}
 		_, b, _, _ := n.open(t, &Options{ECN: ECNAccurate}, &Options{ECN: ECNAccurate})
+		if c.told != b.marks.told {
+			t.Errorf("flags %v: %d counted, want %d", c.flags, b.marks.told, c.told)
+		}
 		b.Write(n.now, []byte("text"))
 		b.m.Poll(n.now)
 		if got := n.b.out[len(n.b.out)-1].ecn; got != c.want {

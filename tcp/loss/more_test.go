@@ -2,6 +2,10 @@ package loss
 
 import (
 	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/wire"
 )
 
 // An ACK beyond what was sent, or of what was acknowledged long ago, moves nothing.
@@ -238,5 +242,32 @@ func TestShortSegmentEndsARecord(t *testing.T) {
 	x.b.Sent(at(0), seg(1)+mss/2, mss)
 	if x.p.Records() != 2 {
 		t.Errorf("%d records", x.p.Records())
+	}
+}
+
+// TestLostAlone: a loss is alone while nothing else is lost in its recovery, nor was sent again.
+func TestLostAlone(t *testing.T) {
+	b := new(Board)
+	b.Init(new(Pool), 0, Options{MSS: 1000, SACK: true})
+	b.Measured(1, time.Millisecond)
+	b.Sent(clock.Time(time.Second), 0, 8000)
+	ack := func(ms int, blocks ...wire.SACKBlock) {
+		var s Sample
+		b.Ack(clock.Time(time.Second).Add(time.Duration(ms)*time.Millisecond), &Ack{SACK: blocks}, &s)
+	}
+	if b.LostAlone(0) {
+		t.Error("without recovery")
+	}
+	ack(5, wire.SACKBlock{Left: 1000, Right: 5000})
+	if !b.LostAlone(1000) || b.LostAlone(999) || b.LostAlone(1001) {
+		t.Errorf("%d missing", b.Missing())
+	}
+	ack(6, wire.SACKBlock{Left: 6000, Right: 8000}, wire.SACKBlock{Left: 1000, Right: 5000})
+	if b.Missing() != 2000 || b.LostAlone(1000) {
+		t.Errorf("%d missing", b.Missing())
+	}
+	b.Resent(clock.Time(time.Second).Add(7*time.Millisecond), 0, 1000)
+	if b.Missing() != 1000 || b.LostAlone(1000) {
+		t.Errorf("%d missing, after one was sent again", b.Missing())
 	}
 }
