@@ -26,6 +26,9 @@ func TestIdleConnectionsRest(t *testing.T) {
 		if got := [2]Info{a.Info(), b.Info()}; got != want {
 			t.Errorf("%s: before it rested\n%+v\nafter\n%+v", name, want, got)
 		}
+		if a.sender.mss != uint32(a.mss()) {
+			t.Errorf("%s: segments of %d, want %d", name, a.sender.mss, a.mss())
+		}
 		n.run(2 * restAfter)
 		if a.awake != nil || b.awake != nil {
 			t.Errorf("%s: being looked at keeps it awake", name)
