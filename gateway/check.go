@@ -68,7 +68,7 @@ func (d *decoder) unique(lines map[string]int, name string, n *yaml.Node, what s
 		return
 	}
 	if line, ok := lines[name]; ok {
-		d.fail(n, "", "%s %q is already on line %d", what, name, line)
+		d.Fail(n, "", "%s %q is already on line %d", what, name, line)
 		return
 	}
 	lines[name] = n.Line
@@ -79,7 +79,7 @@ func (d *decoder) checkDevices() {
 	for _, p := range d.places.devices {
 		d.unique(names, p.value.Name, p.node, "device")
 		if first := d.places.devices[0]; p.value.Queues != first.value.Queues {
-			d.fail(p.node, "loop i serves queue i of every device",
+			d.Fail(p.node, "loop i serves queue i of every device",
 				"device %q has %s queues, but %q has %s", p.value.Name, p.value.queues(), first.value.Name, first.value.queues())
 		}
 	}
@@ -99,7 +99,7 @@ func (d *decoder) checkSNAT(c *Config) {
 		d.unique(lines, p.value.String(), p.node, "snat address")
 	}
 	if len(c.Devices) > 0 && len(d.places.snat) > 0 && c.SNATPorts.Size() < c.Loops() {
-		d.fail(d.places.snat[0].node, "", "snat_ports has %d ports for %d loops", c.SNATPorts.Size(), c.Loops())
+		d.Fail(d.places.snat[0].node, "", "snat_ports has %d ports for %d loops", c.SNATPorts.Size(), c.Loops())
 	}
 }
 
@@ -117,13 +117,13 @@ func (d *decoder) checkFronts(c *Config) map[front]int {
 		for j, ap := range c.Services[i].Addresses {
 			n, f := d.places.services[i].addresses[j], front{ap, c.Services[i].Protocol}
 			if line, ok := lines[f]; ok {
-				d.fail(n, "", "address %s/%s is already served on line %d", ap, f.proto, line)
+				d.Fail(n, "", "address %s/%s is already served on line %d", ap, f.proto, line)
 				continue
 			}
 			lines[f] = n.Line
 			for _, s := range d.places.snat {
 				if s.value == ap.Addr() && c.SNATPorts.Contains(ap.Port()) {
-					d.fail(n, "take another address, or narrow snat_ports",
+					d.Fail(n, "take another address, or narrow snat_ports",
 						"address %s overlaps the ports of the snat address on line %d", ap, s.node.Line)
 				}
 			}
@@ -138,13 +138,13 @@ func (d *decoder) checkBackends(s *Service, at *servicePlace, fronts map[front]i
 		b, p := &s.Backends[i], &at.backends[i]
 		d.unique(names, b.Name, p.name, "backend")
 		if len(b.Addresses) == 2 && b.Addresses[0].Addr().Is4() == b.Addresses[1].Addr().Is4() {
-			d.fail(p.addresses[1], "write one backend for each", "backend %q has two addresses of one family", b.Name)
+			d.Fail(p.addresses[1], "write one backend for each", "backend %q has two addresses of one family", b.Name)
 		}
 		for j, ap := range b.Addresses {
 			n := p.addresses[j]
 			d.unique(addrs, nameOf(ap), n, "backend address")
 			if line, ok := fronts[front{ap, s.Protocol}]; ok {
-				d.fail(n, "", "backend %s is the gateway itself: it is the address of a service on line %d", ap, line)
+				d.Fail(n, "", "backend %s is the gateway itself: it is the address of a service on line %d", ap, line)
 			}
 		}
 	}
@@ -162,18 +162,18 @@ func (d *decoder) checkFamilies(c *Config, s *Service, at *servicePlace) {
 		for j, ap := range b.Addresses {
 			back[ap.Addr().Is4()] = true
 			if len(front) > 0 && !front[ap.Addr().Is4()] {
-				d.fail(at.backends[i].addresses[j], "NAT needs backends of the same address family",
+				d.Fail(at.backends[i].addresses[j], "NAT needs backends of the same address family",
 					"backend %s is %s, but service %q has no %s address", ap, family(ap.Addr()), s.Name, family(ap.Addr()))
 			}
 		}
 	}
 	for j, ap := range s.Addresses {
 		if len(back) > 0 && !back[ap.Addr().Is4()] {
-			d.fail(at.addresses[j], "NAT needs backends of the same address family",
+			d.Fail(at.addresses[j], "NAT needs backends of the same address family",
 				"address %s is %s, but service %q has no %s backend", ap, family(ap.Addr()), s.Name, family(ap.Addr()))
 		}
 		if s.Source == SourceGateway && !d.places.snatWrong && !hasFamily(c.SNAT, ap.Addr()) {
-			d.fail(at.addresses[j], "add one to snat, or set `source: client`",
+			d.Fail(at.addresses[j], "add one to snat, or set `source: client`",
 				"service %q needs an %s snat address", s.Name, family(ap.Addr()))
 		}
 	}

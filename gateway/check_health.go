@@ -21,16 +21,16 @@ func (d *decoder) checkHealth(s *Service, at *servicePlace) {
 	}
 	for key, types := range typesOf {
 		if n := at.health[key]; n != nil && !slices.Contains(types, c.Type) {
-			d.fail(n, "set `type: "+string(types[0])+"`, or remove it", "%s is not for checks of type %s", key, c.Type)
+			d.Fail(n, "set `type: "+string(types[0])+"`, or remove it", "%s is not for checks of type %s", key, c.Type)
 		}
 	}
 	d.problemsOf(c.Validate(), at.health)
 	if s.Protocol == "udp" && c.Network() == "tcp" && c.Port == 0 {
-		d.fail(at.node, "name a TCP port of the backend that shows its health, or set the check's type to udp",
+		d.Fail(at.node, "name a TCP port of the backend that shows its health, or set the check's type to udp",
 			"service %q is udp: its %s health check needs a port", s.Name, c.Type)
 	}
 	if n := at.health["device"]; n != nil && c.Type == health.TypeCommand {
-		d.fail(n, "", "device is not for checks of type command")
+		d.Fail(n, "", "device is not for checks of type command")
 	}
 	d.checkDevice(c.Device, at)
 }
@@ -42,7 +42,7 @@ func (d *decoder) checkDevice(name string, at *servicePlace) {
 		devices = append(devices, p.value.Name)
 	}
 	if name != "" && !slices.Contains(devices, name) {
-		d.fail(at.health["device"], suggest(name, devices), "unknown device %q", name)
+		d.Fail(at.health["device"], d.Hint(name, devices), "unknown device %q", name)
 	}
 }
 
@@ -52,7 +52,7 @@ func (d *decoder) checkPassive(s *Service, at *servicePlace) {
 		return
 	}
 	if s.Mode.Direct() {
-		d.fail(at.passive.at(""), "take health", "passive needs `mode: nat`: with mode %s the gateway does not see what backends answer", s.Mode)
+		d.Fail(at.passive.at(""), "take health", "passive needs `mode: nat`: with mode %s the gateway does not see what backends answer", s.Mode)
 	}
 	d.problemsOf(s.Passive.Validate(), at.passive)
 }
@@ -61,8 +61,8 @@ func (d *decoder) checkPassive(s *Service, at *servicePlace) {
 func (d *decoder) problemsOf(list []health.Problem, k keyPlaces) {
 	for _, p := range list {
 		n := k.at(p.Key)
-		if !slices.ContainsFunc(d.problems, func(old Problem) bool { return old.Line == n.Line && old.Column == n.Column }) {
-			d.fail(n, p.Hint, "%s", p.Message)
+		if !slices.ContainsFunc(d.Problems, func(old Problem) bool { return old.Line == n.Line && old.Column == n.Column }) {
+			d.Fail(n, p.Hint, "%s", p.Message)
 		}
 	}
 }

@@ -1,17 +1,21 @@
 package gateway
 
-import "encoding/hex"
+import (
+	"encoding/hex"
+
+	"github.com/millrace/millrace/internal/strictyaml"
+)
 
 // checkTable reports what of the table and the loops does not fit together.
 func (d *decoder) checkTable(c *Config) {
 	if n := d.places.halfOpen; n != nil && c.Table.HalfOpen > c.Table.Size {
-		d.fail(n, "", "half_open is %d, more than the table's size %d", c.Table.HalfOpen, c.Table.Size)
+		d.Fail(n, "", "half_open is %d, more than the table's size %d", c.Table.HalfOpen, c.Table.Size)
 	}
 	if c.Table.HalfOpen == 0 {
 		c.Table.HalfOpen = max(c.Table.Size/4, 256)
 	}
 	if n := d.places.cpus; n != nil && len(c.CPUs.List) > 0 && len(c.Devices) > 0 && c.Loops() != QueuesAuto && len(c.CPUs.List) != c.Loops() {
-		d.fail(n, "name one for each loop", "cpus names %d CPUs for %d loops", len(c.CPUs.List), c.Loops())
+		d.Fail(n, "name one for each loop", "cpus names %d CPUs for %d loops", len(c.CPUs.List), c.Loops())
 	}
 }
 
@@ -19,24 +23,24 @@ func (d *decoder) checkTable(c *Config) {
 func (d *decoder) checkMode(c *Config, s *Service, at *servicePlace) {
 	direct := s.Mode.Direct()
 	if direct && at.source != nil {
-		d.fail(at.source, "leave it out", "source is for `mode: nat`: with mode %s backends see the client", s.Mode)
+		d.Fail(at.source, "leave it out", "source is for `mode: nat`: with mode %s backends see the client", s.Mode)
 	}
 	for i, b := range s.Backends {
 		for j, ap := range b.Addresses {
 			n := at.backends[i].addresses[j]
 			switch {
 			case direct && ap.Port() != 0:
-				d.fail(n, "write "+ap.Addr().String(), "backend %s has a port, but mode %s does not change ports", ap, s.Mode)
+				d.Fail(n, "write "+ap.Addr().String(), "backend %s has a port, but mode %s does not change ports", ap, s.Mode)
 			case !direct && ap.Port() == 0:
-				d.fail(n, addrPortHint(n.Value), "address must be an IP address and a port, not %s", kind(n))
+				d.Fail(n, addrPortHint(n.Value), "address must be an IP address and a port, not %s", strictyaml.Kind(n))
 			}
 			if (s.Mode == ModeIPIP || s.Mode == ModeGUE) && !c.Tunnel.hasFamily(ap.Addr().Is4()) {
-				d.fail(n, "add a prefix to tunnel.source", "backend %s needs an %s tunnel source", ap.Addr(), family(ap.Addr()))
+				d.Fail(n, "add a prefix to tunnel.source", "backend %s needs an %s tunnel source", ap.Addr(), family(ap.Addr()))
 			}
 		}
 	}
 	if s.MSS != 0 && s.Protocol != "tcp" {
-		d.fail(at.mss, "", "mss is for tcp, and service %q is %s", s.Name, s.Protocol)
+		d.Fail(at.mss, "", "mss is for tcp, and service %q is %s", s.Name, s.Protocol)
 	}
 	if direct && s.Health != nil && s.Health.Port == 0 {
 		s.Health.Port = s.firstPort()
@@ -68,25 +72,25 @@ func (d *decoder) checkQUIC(s *Service, at *servicePlace) {
 	if q == nil {
 		for i := range s.Backends {
 			if n := at.backends[i].serverID; n != nil {
-				d.fail(n, "add quic to the service", "server_id is for services with quic")
+				d.Fail(n, "add quic to the service", "server_id is for services with quic")
 			}
 		}
 		return
 	}
 	if s.Protocol != "udp" {
-		d.fail(at.quic, "set `protocol: udp`", "quic is for udp, and service %q is %s", s.Name, s.Protocol)
+		d.Fail(at.quic, "set `protocol: udp`", "quic is for udp, and service %q is %s", s.Name, s.Protocol)
 	}
 	if q.ServerID+q.Nonce > 19 {
-		d.fail(at.quic, "", "server_id_length and nonce_length are %d together; at most 19 are allowed", q.ServerID+q.Nonce)
+		d.Fail(at.quic, "", "server_id_length and nonce_length are %d together; at most 19 are allowed", q.ServerID+q.Nonce)
 	}
 	lines := map[string]int{}
 	for i, b := range s.Backends {
 		p := at.backends[i]
 		switch {
 		case p.serverID == nil:
-			d.fail(p.node, "", "backend %q lacks a server_id", b.Name)
+			d.Fail(p.node, "", "backend %q lacks a server_id", b.Name)
 		case len(b.ServerID) != q.ServerID && b.ServerID != nil:
-			d.fail(p.serverID, "", "server_id has %d octets, server_id_length says %d", len(b.ServerID), q.ServerID)
+			d.Fail(p.serverID, "", "server_id has %d octets, server_id_length says %d", len(b.ServerID), q.ServerID)
 		default:
 			d.unique(lines, hex.EncodeToString(b.ServerID), p.serverID, "server_id")
 		}

@@ -8,7 +8,7 @@ func (d *decoder) checkOverlaps(c *Config) {
 	for _, p := range d.places.tunnel {
 		for _, a := range d.places.snat {
 			if p.value.Contains(a.value) {
-				d.fail(p.node, "outer sources need addresses of their own", "tunnel source %s holds the snat address %s on line %d", p.value, a.value, a.node.Line)
+				d.Fail(p.node, "outer sources need addresses of their own", "tunnel source %s holds the snat address %s on line %d", p.value, a.value, a.node.Line)
 			}
 		}
 	}
@@ -16,7 +16,7 @@ func (d *decoder) checkOverlaps(c *Config) {
 		s, at := &c.Services[i], &d.places.services[i]
 		for j, ap := range s.Addresses {
 			if p, ok := d.tunnelOf(ap.Addr()); ok {
-				d.fail(at.addresses[j], "outer sources need addresses of their own: a backend drops what comes from an address that it has",
+				d.Fail(at.addresses[j], "outer sources need addresses of their own: a backend drops what comes from an address that it has",
 					"address %s lies in the tunnel source %s on line %d", ap.Addr(), p.value, p.node.Line)
 			}
 		}
@@ -61,13 +61,13 @@ func (d *decoder) checkRoles(s *Service, b *Backend, at *backendPlace, r roles) 
 	for i, ap := range b.Addresses {
 		n, a := at.addresses[i], ap.Addr()
 		if line, ok := r.snats[a]; ok {
-			d.fail(n, "", "backend %s is the gateway itself: it is the snat address on line %d", a, line)
+			d.Fail(n, "", "backend %s is the gateway itself: it is the snat address on line %d", a, line)
 		}
 		if line, ok := r.fronts[a]; ok && s.Mode.Direct() {
-			d.fail(n, "write an address that the backend alone has", "backend %s is the gateway itself: it is the address of a service on line %d", a, line)
+			d.Fail(n, "write an address that the backend alone has", "backend %s is the gateway itself: it is the address of a service on line %d", a, line)
 		}
 		if p, ok := d.tunnelOf(a); ok {
-			d.fail(n, "outer sources need addresses of their own: a backend drops what comes from an address that it has",
+			d.Fail(n, "outer sources need addresses of their own: a backend drops what comes from an address that it has",
 				"backend %s lies in the tunnel source %s on line %d", a, p.value, p.node.Line)
 		}
 	}

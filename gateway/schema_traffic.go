@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/internal/strictyaml"
 )
 
 // cpus reads "auto", "none" or a list of CPU numbers.
@@ -17,13 +19,14 @@ func (d *decoder) cpus(n *yaml.Node, c *CPUs) {
 		return
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
-		d.fail(n, "auto, none, or a list such as [2, 3]", "cpus cannot be %s", kind(n))
+		d.Fail(n, "auto, none, or a list such as [2, 3]", "cpus cannot be %s", strictyaml.Kind(n))
 		return
 	}
 	*c = CPUs{}
 	lines := map[string]int{}
-	d.oneOrMore(n, "cpus", MaxQueues, func(n *yaml.Node) {
-		if v, ok := d.integer(n, "a CPU", 0, 8191); ok {
+	d.OneOrMore(n, "cpus", MaxQueues, func(n *yaml.Node) {
+		var v int
+		if strictyaml.Integer(d.Decoder, n, "a CPU", &v, 0, 8191) {
 			d.unique(lines, strconv.Itoa(v), n, "CPU")
 			c.List = append(c.List, v)
 		}
@@ -32,19 +35,19 @@ func (d *decoder) cpus(n *yaml.Node, c *CPUs) {
 
 func (d *decoder) tunnel(n *yaml.Node, t *Tunnel) {
 	port := int(t.GUEPort)
-	d.mapping(n, "tunnel",
-		field{"source", true, func(n *yaml.Node) {
-			d.oneOrMore(n, "source", 2, func(n *yaml.Node) {
+	d.Mapping(n, "tunnel",
+		strictyaml.Required("source", func(n *yaml.Node) {
+			d.OneOrMore(n, "source", 2, func(n *yaml.Node) {
 				if p, ok := d.prefix(n, "source"); ok && d.unicast(n, "source", p.Addr()) {
 					if len(t.Sources) == 1 && t.Sources[0].Addr().Is4() == p.Addr().Is4() {
-						d.fail(n, "give one for each family", "two tunnel sources are %s", family(p.Addr()))
+						d.Fail(n, "give one for each family", "two tunnel sources are %s", family(p.Addr()))
 					}
 					t.Sources = append(t.Sources, p)
 					d.places.tunnel = append(d.places.tunnel, place[netip.Prefix]{p, n})
 				}
 			})
-		}},
-		field{"gue_port", false, func(n *yaml.Node) { d.integerTo(n, "gue_port", &port, 1, 65535) }},
+		}),
+		strictyaml.Optional("gue_port", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "gue_port", &port, 1, 65535) }),
 	)
 	t.GUEPort = uint16(port)
 }
@@ -53,11 +56,11 @@ func (d *decoder) tunnel(n *yaml.Node, t *Tunnel) {
 func (d *decoder) prefix(n *yaml.Node, what string) (netip.Prefix, bool) {
 	p, err := parsePrefix(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
-		d.fail(n, "such as 198.18.0.0/24, 2001:db8::/64 or one address", "%s must be a prefix, not %s", what, kind(n))
+		d.Fail(n, "such as 198.18.0.0/24, 2001:db8::/64 or one address", "%s must be a prefix, not %s", what, strictyaml.Kind(n))
 		return p, false
 	}
 	if p != p.Masked() {
-		d.fail(n, "write "+p.Masked().String(), "%s %s has bits beyond its length", what, p)
+		d.Fail(n, "write "+p.Masked().String(), "%s %s has bits beyond its length", what, p)
 		return p, false
 	}
 	return p, true
@@ -76,26 +79,26 @@ func parsePrefix(s string) (netip.Prefix, error) {
 }
 
 func (d *decoder) sources(n *yaml.Node, s *Sources) {
-	d.mapping(n, "sources",
-		field{"deny", false, func(n *yaml.Node) { s.Deny = d.sourceLists(n, "deny") }},
-		field{"allow", false, func(n *yaml.Node) { s.Allow = d.sourceLists(n, "allow") }},
-		field{"default", false, func(n *yaml.Node) { choice(d, n, "default", &s.Default, "allow", "deny") }},
+	d.Mapping(n, "sources",
+		strictyaml.Optional("deny", func(n *yaml.Node) { s.Deny = d.sourceLists(n, "deny") }),
+		strictyaml.Optional("allow", func(n *yaml.Node) { s.Allow = d.sourceLists(n, "allow") }),
+		strictyaml.Optional("default", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "default", &s.Default, "allow", "deny") }),
 	)
 }
 
 // sourceLists reads prefixes and names of files. What looks like neither is a mistyped prefix.
 func (d *decoder) sourceLists(n *yaml.Node, what string) (lists []SourceList) {
-	d.oneOrMore(n, what, maxLists, func(n *yaml.Node) {
+	d.OneOrMore(n, what, maxLists, func(n *yaml.Node) {
 		if _, err := parsePrefix(n.Value); err != nil && strings.ContainsAny(n.Value, "./") && !addressLike(n.Value) {
 			if file, ok := d.text(n, what); ok {
 				lists = append(lists, SourceList{File: file})
-				d.listAt[file] = d.place(n.Line, n.Column)
+				d.listAt[file] = d.Place(n.Line, n.Column)
 			}
 			return
 		}
 		if p, ok := d.prefix(n, what); ok {
 			lists = append(lists, SourceList{Prefix: p})
-			d.listAt[p.String()] = d.place(n.Line, n.Column)
+			d.listAt[p.String()] = d.Place(n.Line, n.Column)
 		}
 	})
 	return lists
@@ -106,20 +109,20 @@ func addressLike(s string) bool { return strings.Trim(s, "0123456789abcdefABCDEF
 
 // limits reads limits of one client; those of all services also say how many clients are followed.
 func (d *decoder) limits(n *yaml.Node, l *Limits, all bool) {
-	fields := []field{
-		{"packets", false, func(n *yaml.Node) { d.integerTo(n, "packets", &l.Packets, 0, maxRate) }},
-		{"connections", false, func(n *yaml.Node) { d.integerTo(n, "connections", &l.Connections, 0, maxRate) }},
-		{"burst", false, func(n *yaml.Node) { d.duration(n, "burst", &l.Burst, 10*time.Millisecond, time.Minute) }},
+	fields := []strictyaml.Field{
+		strictyaml.Optional("packets", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "packets", &l.Packets, 0, maxRate) }),
+		strictyaml.Optional("connections", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "connections", &l.Connections, 0, maxRate) }),
+		strictyaml.Optional("burst", func(n *yaml.Node) { d.Duration(n, "burst", &l.Burst, 10*time.Millisecond, time.Minute) }),
 	}
 	if all {
-		fields = append(fields, field{"clients", false, func(n *yaml.Node) { d.integerTo(n, "clients", &l.Clients, 1024, maxClients) }})
+		fields = append(fields, strictyaml.Optional("clients", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "clients", &l.Clients, 1024, maxClients) }))
 	}
-	d.mapping(n, "limits", fields...)
+	d.Mapping(n, "limits", fields...)
 }
 
 func (d *decoder) unavailable(n *yaml.Node, reject *bool) {
 	word := "drop"
-	choice(d, n, "unavailable", &word, "drop", "reject")
+	strictyaml.Choice(d.Decoder, n, "unavailable", &word, "drop", "reject")
 	*reject = word == "reject"
 }
 
@@ -131,16 +134,16 @@ func (d *decoder) mss(n *yaml.Node, to *int) {
 	case "none":
 		*to = 0
 	default:
-		d.integerTo(n, "mss", to, 536, 65495)
+		strictyaml.Integer(d.Decoder, n, "mss", to, 536, 65495)
 	}
 }
 
 func (d *decoder) quic(n *yaml.Node, q *QUIC) {
-	d.mapping(n, "quic",
-		field{"rotation", false, func(n *yaml.Node) { d.integerTo(n, "rotation", &q.Rotation, 0, 6) }},
-		field{"server_id_length", true, func(n *yaml.Node) { d.integerTo(n, "server_id_length", &q.ServerID, 1, 15) }},
-		field{"nonce_length", true, func(n *yaml.Node) { d.integerTo(n, "nonce_length", &q.Nonce, 4, 18) }},
-		field{"key", false, func(n *yaml.Node) { d.hex(n, "key", &q.Key, 16, 16) }},
+	d.Mapping(n, "quic",
+		strictyaml.Optional("rotation", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "rotation", &q.Rotation, 0, 6) }),
+		strictyaml.Required("server_id_length", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "server_id_length", &q.ServerID, 1, 15) }),
+		strictyaml.Required("nonce_length", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "nonce_length", &q.Nonce, 4, 18) }),
+		strictyaml.Optional("key", func(n *yaml.Node) { d.hex(n, "key", &q.Key, 16, 16) }),
 	)
 }
 
@@ -148,7 +151,7 @@ func (d *decoder) quic(n *yaml.Node, q *QUIC) {
 func (d *decoder) hex(n *yaml.Node, what string, to *[]byte, least, most int) {
 	b, err := hex.DecodeString(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || len(b) < least || len(b) > most {
-		d.fail(n, "two hexadecimal digits for each octet, in quotes", "%s must be %s octets, not %s", what, span(least, most), kind(n))
+		d.Fail(n, "two hexadecimal digits for each octet, in quotes", "%s must be %s octets, not %s", what, span(least, most), strictyaml.Kind(n))
 		return
 	}
 	*to = b
@@ -164,7 +167,7 @@ func span(least, most int) string {
 // backendAddrs reads one or two addresses, with ports for NAT and without for the direct modes:
 // which it is the service tells when all of it has been read.
 func (d *decoder) backendAddrs(n *yaml.Node) (list []netip.AddrPort, at []*yaml.Node) {
-	d.oneOrMore(n, "address", 2, func(n *yaml.Node) {
+	d.OneOrMore(n, "address", 2, func(n *yaml.Node) {
 		if a, err := netip.ParseAddr(n.Value); err == nil && n.Kind == yaml.ScalarNode {
 			if d.unicast(n, "address", a) {
 				list, at = append(list, netip.AddrPortFrom(a, 0)), append(at, n)

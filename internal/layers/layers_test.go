@@ -45,7 +45,7 @@ stack/host      : packet ring clock wire pmd gpukern metrics ip ip/dhcp tcp tcp/
 socket          : packet ring clock wire pmd gpukern metrics ip tcp tcp/cc udp stack stack/host
 gateway/health  : clock
 gateway/quiclb  :
-gateway         : gateway/health gateway/quiclb packet ring clock wire pmd gpukern filter stack metrics
+gateway         : gateway/health gateway/quiclb packet ring clock wire pmd gpukern filter stack metrics internal/strictyaml
 gateway/admin   : gateway gpukern
 gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/* filter stack metrics
 cmd/millrace    : *
@@ -55,7 +55,8 @@ examples/lab    : internal/testnet
 internal/doctor : gpukern
 internal/replay : packet wire clock ring capture pmd gpukern gpukern/* filter stack
 internal/service: 
-internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service
+internal/strictyaml:
+internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service internal/strictyaml
 internal/kernbench: packet wire clock ring capture gpukern gpukern/* metrics
 internal/hostkern:
 internal/testnet:
@@ -72,7 +73,7 @@ github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : metrics gateway cmd/millrace internal/stackd
 github.com/spf13                  : cmd/millrace
 github.com/schollz/progressbar/v3 : cmd/millrace
-go.yaml.in/yaml/v3                : gateway internal/stackd
+go.yaml.in/yaml/v3                : internal/strictyaml gateway internal/stackd
 github.com/insomniacslk/dhcp      :
 gvisor.dev/gvisor                 : bench
 github.com/quic-go/quic-go        : bench

@@ -4,14 +4,16 @@ import (
 	"net/netip"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/internal/strictyaml"
 )
 
 // Check finds the mistakes that no single key shows, in a configuration that was put together from flags. They are
 // a *ConfigError.
 func (c *Config) Check() error {
-	d := &decoder{}
-	c.check(&places{}, d.fail)
-	return d.result()
+	d := strictyaml.New("", nil)
+	c.check(&places{}, d.Fail)
+	return d.Err()
 }
 
 // nth returns the place of item i, nil where it is not known.
@@ -105,5 +107,5 @@ func (c *Config) deviceHint() string {
 	for _, v := range c.Devices {
 		list = append(list, v.Name)
 	}
-	return allowed(list)
+	return strictyaml.Allowed(list)
 }

@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/internal/service"
+	"github.com/millrace/millrace/internal/strictyaml"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/tcp/cc"
 )
@@ -22,32 +23,34 @@ type places struct {
 // config reads the root of the file.
 func (d *decoder) config(n *yaml.Node, c *Config) {
 	d.at.root = n
-	d.mapping(n, "the configuration",
-		field{"devices", true, func(n *yaml.Node) { d.list(n, "devices", maxDevices, func(n *yaml.Node) { d.device(n, c) }) }},
-		field{"routes", false, func(n *yaml.Node) { d.list(n, "routes", maxRoutes, func(n *yaml.Node) { d.route(n, c) }) }},
-		field{"neighbors", false, func(n *yaml.Node) { d.list(n, "neighbors", maxNeighbors, func(n *yaml.Node) { d.neighbor(n, c) }) }},
-		field{"engine", false, func(n *yaml.Node) { choice(d, n, "engine", &c.Engine, "cpu", "cuda", "auto") }},
-		field{"tcp", false, func(n *yaml.Node) { d.tcp(n, &c.TCP) }},
-		field{"services", false, func(n *yaml.Node) { d.services(n, c) }},
-		field{"control", false, func(n *yaml.Node) {
-			d.mapping(n, "control", field{"socket", false, func(n *yaml.Node) { d.text(n, "socket", &c.Control.Socket) }})
-		}},
+	d.Mapping(n, "the configuration",
+		strictyaml.Required("devices", func(n *yaml.Node) { d.List(n, "devices", maxDevices, func(n *yaml.Node) { d.device(n, c) }) }),
+		strictyaml.Optional("routes", func(n *yaml.Node) { d.List(n, "routes", maxRoutes, func(n *yaml.Node) { d.route(n, c) }) }),
+		strictyaml.Optional("neighbors", func(n *yaml.Node) { d.List(n, "neighbors", maxNeighbors, func(n *yaml.Node) { d.neighbor(n, c) }) }),
+		strictyaml.Optional("engine", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "engine", &c.Engine, "cpu", "cuda", "auto") }),
+		strictyaml.Optional("tcp", func(n *yaml.Node) { d.tcp(n, &c.TCP) }),
+		strictyaml.Optional("services", func(n *yaml.Node) { d.services(n, c) }),
+		strictyaml.Optional("control", func(n *yaml.Node) {
+			d.Mapping(n, "control", strictyaml.Optional("socket", func(n *yaml.Node) { d.text(n, "socket", &c.Control.Socket) }))
+		}),
 	)
 }
 
 func (d *decoder) device(n *yaml.Node, c *Config) {
 	v := NewDevice("")
-	d.mapping(n, "a device",
-		field{"name", true, func(n *yaml.Node) { d.text(n, "name", &v.Name) }},
-		field{"driver", false, func(n *yaml.Node) { choice(d, n, "driver", &v.Driver, "auto", "afxdp", "afpacket", "tap") }},
-		field{"mode", false, func(n *yaml.Node) { choice(d, n, "mode", &v.Mode, "auto", "native", "generic") }},
-		field{"queues", false, func(n *yaml.Node) { integer(d, n, "queues", &v.Queues, 1, maxQueues) }},
-		field{"take", false, func(n *yaml.Node) { choice(d, n, "take", &v.Take, TakeAuto, TakeAll, TakeAddresses) }},
-		field{"addresses", false, func(n *yaml.Node) {
-			d.list(n, "addresses", maxAddresses, func(n *yaml.Node) { d.address(n, &v) })
-		}},
-		field{"dhcp", false, func(n *yaml.Node) { d.truth(n, "dhcp", &v.DHCP) }},
-		field{"slaac", false, func(n *yaml.Node) { d.truth(n, "slaac", &v.SLAAC) }},
+	d.Mapping(n, "a device",
+		strictyaml.Required("name", func(n *yaml.Node) { d.text(n, "name", &v.Name) }),
+		strictyaml.Optional("driver", func(n *yaml.Node) {
+			strictyaml.Choice(d.Decoder, n, "driver", &v.Driver, "auto", "afxdp", "afpacket", "tap")
+		}),
+		strictyaml.Optional("mode", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "mode", &v.Mode, "auto", "native", "generic") }),
+		strictyaml.Optional("queues", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "queues", &v.Queues, 1, maxQueues) }),
+		strictyaml.Optional("take", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "take", &v.Take, TakeAuto, TakeAll, TakeAddresses) }),
+		strictyaml.Optional("addresses", func(n *yaml.Node) {
+			d.List(n, "addresses", maxAddresses, func(n *yaml.Node) { d.address(n, &v) })
+		}),
+		strictyaml.Optional("dhcp", func(n *yaml.Node) { d.truth(n, "dhcp", &v.DHCP) }),
+		strictyaml.Optional("slaac", func(n *yaml.Node) { d.truth(n, "slaac", &v.SLAAC) }),
 	)
 	c.Devices, d.at.devices = append(c.Devices, v), append(d.at.devices, n)
 }
@@ -56,7 +59,7 @@ func (d *decoder) device(n *yaml.Node, c *Config) {
 func (d *decoder) address(n *yaml.Node, v *Device) {
 	p, err := ParseAddress(n.Value)
 	if n.Kind != yaml.ScalarNode || err != "" {
-		d.fail(n, "such as 198.18.0.2/24 or \"2001:db8::2/64\"", "%s cannot be an address: %s", kind(n), err)
+		d.Fail(n, "such as 198.18.0.2/24 or \"2001:db8::2/64\"", "%s cannot be an address: %s", strictyaml.Kind(n), err)
 		return
 	}
 	v.Addresses = append(v.Addresses, p)
@@ -94,11 +97,11 @@ func last4(p netip.Prefix) netip.Addr {
 func (d *decoder) route(n *yaml.Node, c *Config) {
 	var r Route
 	to := n
-	d.mapping(n, "a route",
-		field{"to", true, func(n *yaml.Node) { to = n }},
-		field{"via", false, func(n *yaml.Node) { d.addr(n, "via", &r.Via) }},
-		field{"device", false, func(n *yaml.Node) { d.text(n, "device", &r.Device) }},
-		field{"metric", false, func(n *yaml.Node) { integer(d, n, "metric", &r.Metric, 0, 1<<32-1) }},
+	d.Mapping(n, "a route",
+		strictyaml.Required("to", func(n *yaml.Node) { to = n }),
+		strictyaml.Optional("via", func(n *yaml.Node) { d.addr(n, "via", &r.Via) }),
+		strictyaml.Optional("device", func(n *yaml.Node) { d.text(n, "device", &r.Device) }),
+		strictyaml.Optional("metric", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "metric", &r.Metric, 0, 1<<32-1) }),
 	)
 	if to != n {
 		d.target(to, &r)
@@ -110,7 +113,7 @@ func (d *decoder) route(n *yaml.Node, c *Config) {
 func (d *decoder) target(n *yaml.Node, r *Route) {
 	if n.Value == "default" {
 		if !r.Via.IsValid() {
-			d.fail(n, "name a gateway with via, or write 0.0.0.0/0 or \"::/0\"", "a default route without via has no address family")
+			d.Fail(n, "name a gateway with via, or write 0.0.0.0/0 or \"::/0\"", "a default route without via has no address family")
 			return
 		}
 		r.To = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
@@ -121,11 +124,11 @@ func (d *decoder) target(n *yaml.Node, r *Route) {
 	}
 	p, err := netip.ParsePrefix(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
-		d.fail(n, "default, or such as 198.19.0.0/16 or \"2001:db8:1::/48\"", "to must be a network, not %s", kind(n))
+		d.Fail(n, "default, or such as 198.19.0.0/16 or \"2001:db8:1::/48\"", "to must be a network, not %s", strictyaml.Kind(n))
 		return
 	}
 	if p != p.Masked() {
-		d.fail(n, "write "+p.Masked().String(), "%s has bits set beyond its length", p)
+		d.Fail(n, "write "+p.Masked().String(), "%s has bits set beyond its length", p)
 		return
 	}
 	r.To = p
@@ -133,17 +136,17 @@ func (d *decoder) target(n *yaml.Node, r *Route) {
 
 func (d *decoder) neighbor(n *yaml.Node, c *Config) {
 	var v Neighbor
-	d.mapping(n, "a neighbour",
-		field{"address", true, func(n *yaml.Node) { d.addr(n, "address", &v.Address) }},
-		field{"mac", true, func(n *yaml.Node) {
+	d.Mapping(n, "a neighbour",
+		strictyaml.Required("address", func(n *yaml.Node) { d.addr(n, "address", &v.Address) }),
+		strictyaml.Required("mac", func(n *yaml.Node) {
 			mac, err := net.ParseMAC(n.Value)
 			if n.Kind != yaml.ScalarNode || err != nil || len(mac) != 6 || mac[0]&1 != 0 {
-				d.fail(n, "such as \"02:00:00:00:00:01\"", "mac must be a unicast link address, not %s", kind(n))
+				d.Fail(n, "such as \"02:00:00:00:00:01\"", "mac must be a unicast link address, not %s", strictyaml.Kind(n))
 				return
 			}
 			v.MAC = mac
-		}},
-		field{"device", false, func(n *yaml.Node) { d.text(n, "device", &v.Device) }},
+		}),
+		strictyaml.Optional("device", func(n *yaml.Node) { d.text(n, "device", &v.Device) }),
 	)
 	c.Neighbors, d.at.neighbors = append(c.Neighbors, v), append(d.at.neighbors, n)
 }
@@ -164,26 +167,26 @@ func (d *decoder) tcp(n *yaml.Node, t *TCP) {
 			*to = !offer
 		}
 	}
-	d.mapping(n, "tcp",
-		field{"congestion", false, func(n *yaml.Node) { choice(d, n, "congestion", &o.Congestion, cc.Names()...) }},
-		field{"send_buffer", false, buffer("send_buffer", &o.SendBuffer)},
-		field{"receive_buffer", false, buffer("receive_buffer", &o.ReceiveBuffer)},
-		field{"memory", false, func(n *yaml.Node) { d.bytes(n, "memory", &t.Memory, 1<<20, maxMemory) }},
-		field{"connections", false, func(n *yaml.Node) { integer(d, n, "connections", &t.Connections, 1, 1<<26) }},
-		field{"nodelay", false, without("nodelay", &t.Nagle)},
-		field{"keepalive", false, func(n *yaml.Node) { d.duration(n, "keepalive", &o.KeepAlive.Idle, time.Second, maxIdle) }},
-		field{"user_timeout", false, func(n *yaml.Node) { d.duration(n, "user_timeout", &o.UserTimeout, time.Second, maxIdle) }},
-		field{"mss", false, func(n *yaml.Node) { integer(d, n, "mss", &o.MSS, 88, 65495) }},
-		field{"timestamps", false, without("timestamps", &o.NoTimestamps)},
-		field{"sack", false, without("sack", &o.NoSACK)},
-		field{"scaling", false, without("scaling", &o.NoScaling)},
-		field{"fast_open", false, func(n *yaml.Node) { d.truth(n, "fast_open", &o.FastOpen) }},
-		field{"path_probe", false, func(n *yaml.Node) { d.truth(n, "path_probe", &o.PathProbe) }},
-		field{"ecn", false, func(n *yaml.Node) {
+	d.Mapping(n, "tcp",
+		strictyaml.Optional("congestion", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "congestion", &o.Congestion, cc.Names()...) }),
+		strictyaml.Optional("send_buffer", buffer("send_buffer", &o.SendBuffer)),
+		strictyaml.Optional("receive_buffer", buffer("receive_buffer", &o.ReceiveBuffer)),
+		strictyaml.Optional("memory", func(n *yaml.Node) { d.bytes(n, "memory", &t.Memory, 1<<20, maxMemory) }),
+		strictyaml.Optional("connections", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "connections", &t.Connections, 1, 1<<26) }),
+		strictyaml.Optional("nodelay", without("nodelay", &t.Nagle)),
+		strictyaml.Optional("keepalive", func(n *yaml.Node) { d.Duration(n, "keepalive", &o.KeepAlive.Idle, time.Second, maxIdle) }),
+		strictyaml.Optional("user_timeout", func(n *yaml.Node) { d.Duration(n, "user_timeout", &o.UserTimeout, time.Second, maxIdle) }),
+		strictyaml.Optional("mss", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "mss", &o.MSS, 88, 65495) }),
+		strictyaml.Optional("timestamps", without("timestamps", &o.NoTimestamps)),
+		strictyaml.Optional("sack", without("sack", &o.NoSACK)),
+		strictyaml.Optional("scaling", without("scaling", &o.NoScaling)),
+		strictyaml.Optional("fast_open", func(n *yaml.Node) { d.truth(n, "fast_open", &o.FastOpen) }),
+		strictyaml.Optional("path_probe", func(n *yaml.Node) { d.truth(n, "path_probe", &o.PathProbe) }),
+		strictyaml.Optional("ecn", func(n *yaml.Node) {
 			word := "passive"
-			choice(d, n, "ecn", &word, ecnWords...)
+			strictyaml.Choice(d.Decoder, n, "ecn", &word, ecnWords...)
 			o.ECN = ecnModes[word]
-		}},
+		}),
 	)
 }
 
@@ -204,10 +207,10 @@ func (d *decoder) services(n *yaml.Node, c *Config) {
 		}
 		return
 	}
-	d.list(n, "services", maxServices, func(n *yaml.Node) {
+	d.List(n, "services", maxServices, func(n *yaml.Node) {
 		var s Service
 		if n.Kind == yaml.ScalarNode {
-			choice(d, n, "a service", &s.Kind, service.Kinds...)
+			strictyaml.Choice(d.Decoder, n, "a service", &s.Kind, service.Kinds...)
 		} else {
 			d.service(n, &s)
 		}
@@ -219,11 +222,11 @@ func (d *decoder) services(n *yaml.Node, c *Config) {
 }
 
 func (d *decoder) service(n *yaml.Node, s *Service) {
-	d.mapping(n, "a service",
-		field{"service", true, func(n *yaml.Node) { choice(d, n, "service", &s.Kind, service.Kinds...) }},
-		field{"port", false, func(n *yaml.Node) { integer(d, n, "port", &s.Port, 1, 65535) }},
-		field{"address", false, func(n *yaml.Node) { d.addr(n, "address", &s.Address) }},
-		field{"connections", false, func(n *yaml.Node) { integer(d, n, "connections", &s.Limits.Connections, 1, 1<<20) }},
-		field{"idle", false, func(n *yaml.Node) { d.duration(n, "idle", &s.Limits.Idle, time.Second, maxIdle) }},
+	d.Mapping(n, "a service",
+		strictyaml.Required("service", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "service", &s.Kind, service.Kinds...) }),
+		strictyaml.Optional("port", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "port", &s.Port, 1, 65535) }),
+		strictyaml.Optional("address", func(n *yaml.Node) { d.addr(n, "address", &s.Address) }),
+		strictyaml.Optional("connections", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "connections", &s.Limits.Connections, 1, 1<<20) }),
+		strictyaml.Optional("idle", func(n *yaml.Node) { d.Duration(n, "idle", &s.Limits.Idle, time.Second, maxIdle) }),
 	)
 }

@@ -1,0 +1,131 @@
+// Package strictyaml reads YAML that must be right: every key known, every value of its kind and in its range. It collects all
+// mistakes of a file, each with its line, its column, the line with a caret under it, and what would be right. Schemas are the
+// callers': they walk the nodes with Mapping and List and read the scalars.
+package strictyaml
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Decoder walks the nodes of a YAML document and collects mistakes with their places. It serves one file, and one goroutine.
+type Decoder struct {
+	Problems []Problem // in the order they were found
+
+	// Example is where an empty file's author is sent; "" is nowhere.
+	Example string
+	// Near measures how far a wrong word is from an allowed one: hints then name the nearest. Nil: they only list the allowed.
+	Near func(word, allowed string) int
+	// Cause finds what on these lines likely upset the YAML parser and returns a hint, or "". The parser often notices it only
+	// later, or blames the start of the block, so it gets all lines. May be nil.
+	Cause func(lines []string) string
+
+	file  string
+	lines []string
+}
+
+// New returns a decoder of src; file names it in messages.
+func New(file string, src []byte) *Decoder {
+	return &Decoder{file: file, lines: strings.Split(string(src), "\n")}
+}
+
+// Err returns the mistakes in the order of the file, as an *Error; nil when there are none.
+func (d *Decoder) Err() error {
+	if len(d.Problems) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(d.Problems, func(a, b Problem) int {
+		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
+	})
+	return &Error{Problems: d.Problems}
+}
+
+// Fail notes a mistake at n; nil is no place of the file.
+func (d *Decoder) Fail(n *yaml.Node, hint, format string, args ...any) {
+	if n == nil {
+		n = &yaml.Node{}
+	}
+	d.FailAt(n.Line, n.Column, hint, fmt.Sprintf(format, args...))
+}
+
+// FailAt notes a mistake at a line and a column, both from 1.
+func (d *Decoder) FailAt(line, column int, hint, message string) {
+	p := d.Place(line, column)
+	p.Message, p.Hint = message, hint
+	d.Problems = append(d.Problems, p)
+}
+
+// Place returns a problem at a place of the file, without a message.
+func (d *Decoder) Place(line, column int) Problem {
+	p := Problem{File: d.file, Line: line, Column: column}
+	if 1 <= line && line <= len(d.lines) {
+		p.Source = strings.TrimRight(d.lines[line-1], "\r")
+	}
+	return p
+}
+
+// Document returns the root of the one document in src, nil when there is none.
+func (d *Decoder) Document(src []byte) *yaml.Node {
+	dec := yaml.NewDecoder(bytes.NewReader(src))
+	var doc, second yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		d.syntax(err)
+		return nil
+	}
+	if err := dec.Decode(&second); err == nil {
+		d.Fail(&second, "remove the \"---\" and what follows", "a second document")
+	} else if !errors.Is(err, io.EOF) {
+		d.syntax(err)
+	}
+	return doc.Content[0]
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s+)?line (\d+): `)
+
+// syntax notes an error of the YAML parser, which knows only the line, if that.
+func (d *Decoder) syntax(err error) {
+	if errors.Is(err, io.EOF) {
+		d.FailAt(1, 1, d.exampleHint(), "the file is empty")
+		return
+	}
+	line, message := 1, err.Error()
+	if m := yamlLine.FindStringSubmatch(message); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		message = message[len(m[0]):]
+	}
+	column := 1
+	if line <= len(d.lines) {
+		column += len(leading(d.lines[line-1]))
+	}
+	d.FailAt(line, column, d.syntaxHint(line), "not YAML: "+strings.TrimPrefix(message, "yaml: "))
+}
+
+// leading returns the white space that a line begins with.
+func leading(line string) string { return line[:len(line)-len(strings.TrimLeft(line, " \t"))] }
+
+func (d *Decoder) exampleHint() string {
+	if d.Example == "" {
+		return ""
+	}
+	return "see " + d.Example
+}
+
+// syntaxHint returns the likely cause of an error near a line.
+func (d *Decoder) syntaxHint(line int) string {
+	switch {
+	case 1 <= line && line <= len(d.lines) && strings.Contains(leading(d.lines[line-1]), "\t"):
+		return "indent with spaces"
+	case d.Cause != nil:
+		return d.Cause(d.lines)
+	}
+	return ""
+}

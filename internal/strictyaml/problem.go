@@ -1,0 +1,83 @@
+package strictyaml
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// Problem is one mistake in a file.
+type Problem struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`   // from 1; 0 where no file is to blame
+	Column  int    `json:"column"` // from 1, in characters
+	Message string `json:"message"`
+	Hint    string `json:"hint"`   // what would be right; may be empty
+	Source  string `json:"source"` // the line of the file
+}
+
+// String renders the problem as file:line:column: message, the line, a caret and the hint.
+func (p Problem) String() string {
+	var s strings.Builder
+	if p.Line > 0 {
+		fmt.Fprintf(&s, "%s:%d:%d: ", p.File, p.Line, p.Column)
+	}
+	s.WriteString(p.Message + "\n")
+	if strings.TrimSpace(p.Source) != "" {
+		line, column := excerpt(p.Source, p.Column-1)
+		fmt.Fprintf(&s, "  %s\n  %s^\n", line, margin(line, column))
+	}
+	if p.Hint != "" {
+		fmt.Fprintf(&s, "  %s\n", p.Hint)
+	}
+	return s.String()
+}
+
+// excerptWidth is how much of a line is shown, and excerptBefore how much of that before the caret.
+const (
+	excerptWidth  = 120
+	excerptBefore = 80
+)
+
+// excerpt returns the part of a line around its character at, and where that character is in it:
+// a file may be one long line. What a terminal could take for a command is replaced.
+func excerpt(line string, at int) (string, int) {
+	rs := []rune(line)
+	for i, r := range rs {
+		if r != '\t' && !unicode.IsPrint(r) {
+			rs[i] = unicode.ReplacementChar
+		}
+	}
+	if len(rs) <= excerptWidth {
+		return string(rs), at
+	}
+	first := min(max(at-excerptBefore, 0), len(rs)-excerptWidth)
+	return string(rs[first : first+excerptWidth]), at - first
+}
+
+// margin returns the white space as wide as the first n characters of line: tabs stay tabs.
+func margin(line string, n int) string {
+	var s strings.Builder
+	for i, r := range []rune(line) {
+		if i >= n {
+			break
+		}
+		if r != '\t' {
+			r = ' '
+		}
+		s.WriteRune(r)
+	}
+	return s.String()
+}
+
+// Error holds every mistake of a file, in the order of the file.
+type Error struct{ Problems []Problem }
+
+// Error renders all problems.
+func (e *Error) Error() string {
+	var s strings.Builder
+	for _, p := range e.Problems {
+		s.WriteString(p.String())
+	}
+	return strings.TrimSuffix(s.String(), "\n")
+}

@@ -1,0 +1,111 @@
+package strictyaml
+
+import (
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Field is one key of a mapping.
+type Field struct {
+	Name     string
+	Required bool
+	Read     func(n *yaml.Node) // called with the key's value
+}
+
+// Required is a key that must be there.
+func Required(name string, read func(n *yaml.Node)) Field { return Field{name, true, read} }
+
+// Optional is a key that may be absent.
+func Optional(name string, read func(n *yaml.Node)) Field { return Field{name, false, read} }
+
+// Mapping reads the keys of n and reports unknown, repeated and missing ones. what names the
+// mapping in messages.
+func (d *Decoder) Mapping(n *yaml.Node, what string, fields ...Field) {
+	n = follow(n)
+	if n.Kind != yaml.MappingNode {
+		d.Fail(n, "", "%s must be a mapping, not %s", what, Kind(n))
+		return
+	}
+	seen := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if first := seen[key.Value]; first != nil {
+			d.Fail(key, "", "key %q is repeated: it is already on line %d", key.Value, first.Line)
+			continue
+		}
+		seen[key.Value] = key
+		j := slices.IndexFunc(fields, func(f Field) bool { return f.Name == key.Value })
+		if j < 0 {
+			d.Fail(key, d.Hint(key.Value, names(fields)), "unknown key %q in %s", key.Value, what)
+			continue
+		}
+		fields[j].Read(follow(value))
+	}
+	for _, f := range fields {
+		if f.Required && seen[f.Name] == nil {
+			d.Fail(n, "", "%s lacks the key %q", what, f.Name)
+		}
+	}
+}
+
+func names(fields []Field) []string {
+	var s []string
+	for _, f := range fields {
+		s = append(s, f.Name)
+	}
+	return s
+}
+
+// List calls read for each item of the sequence n, of which there may be 1 to limit.
+func (d *Decoder) List(n *yaml.Node, what string, limit int, read func(n *yaml.Node)) {
+	switch {
+	case n.Kind != yaml.SequenceNode:
+		d.Fail(n, "", "%s must be a list, not %s", what, Kind(n))
+	case len(n.Content) == 0:
+		d.Fail(n, "", "%s is empty", what)
+	case len(n.Content) > limit:
+		d.Fail(n, "", "%s has %d items; at most %d are allowed", what, len(n.Content), limit)
+	default:
+		for _, item := range n.Content {
+			read(follow(item))
+		}
+	}
+}
+
+// OneOrMore is List, but also takes a single scalar.
+func (d *Decoder) OneOrMore(n *yaml.Node, what string, limit int, read func(n *yaml.Node)) {
+	if n.Kind == yaml.ScalarNode {
+		read(n)
+		return
+	}
+	d.List(n, what, limit, read)
+}
+
+// follow returns the node that an alias stands for.
+func follow(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// Kind says what n is, for messages: "a list", "the number 7", or its text in quotes.
+func Kind(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.Tag {
+	case "!!null":
+		return "empty"
+	case "!!int", "!!float":
+		return "the number " + n.Value
+	case "!!bool":
+		return "the truth value " + n.Value
+	}
+	return strconv.Quote(n.Value)
+}
