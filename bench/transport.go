@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"time"
 
 	"github.com/millrace/millrace/internal/testnet"
 )
@@ -82,6 +83,9 @@ func (b *transportBench) inMemory() []Measure {
 // alone is a contestant that is one process on CPU 1, and on also where that is not nil.
 func (b *transportBench) alone(name, count string, also []int, argv ...string) Contestant {
 	return Contestant{Name: name, Run: func(ctx context.Context, t Timing) (Sample, error) {
+		if count == "conns" { // a connection rests after a second
+			t.Warmup = max(t.Warmup, 2*time.Second)
+		}
 		w, err := runParts(ctx, t, Part{Name: name, Argv: argv, CPU: 1, Also: also})
 		if err != nil {
 			return Sample{}, err
