@@ -24,7 +24,7 @@ func TestListsLookLikeThoseOfIPAndSS(t *testing.T) {
 	showAddrs(c, []stackd.AddrReport{
 		{Device: "eth1", MAC: "02:00:00:00:00:01", MTU: 1500, Link: "up", Address: netip.MustParsePrefix("198.18.0.2/24"), Origin: "static", State: "preferred"},
 		{Device: "eth1", MAC: "02:00:00:00:00:01", MTU: 1500, Link: "up", Address: netip.MustParsePrefix("fe80::1/64"), Origin: "static", State: "tentative", Valid: &seconds, Preferred: &seconds},
-		{Device: "eth2", MAC: "02:00:00:00:00:02", MTU: 9000, Address: netip.MustParsePrefix("2001:db8::2/64"), Origin: "ra", State: "deprecated", Valid: &seconds},
+		{Device: "eth2", Link: "down", MAC: "02:00:00:00:00:02", MTU: 9000, Address: netip.MustParsePrefix("2001:db8::2/64"), Origin: "ra", State: "deprecated", Valid: &seconds},
 	})
 	for _, r := range []stackd.RouteReport{
 		{To: netip.MustParsePrefix("0.0.0.0/0"), Via: &via, Device: "eth1", Origin: "static", Metric: 100},
