@@ -17,11 +17,11 @@ func TestTheSpinFollowsThePackets(t *testing.T) {
 		spins  []time.Duration // after each
 		sleeps int
 	}{
-		"soon":            {0, []time.Duration{45 * us, 45 * us, 45 * us, 45 * us, 49 * us}, []time.Duration{40 * us, 50 * us, 50 * us, 50 * us, 50 * us}, 2},
+		"soon":            {0, []time.Duration{95 * us, 95 * us, 95 * us, 95 * us, 99 * us}, []time.Duration{40 * us, 80 * us, 100 * us, 100 * us, 100 * us}, 3},
 		"sooner than all": {0, []time.Duration{3 * us, 19 * us}, []time.Duration{20 * us, 20 * us}, 0},
-		"late":            {0, []time.Duration{time.Millisecond, 70 * us, 70 * us}, []time.Duration{10 * us, 5 * us, 5 * us}, 3},
-		"at the edge":     {0, []time.Duration{60 * us, 61 * us}, []time.Duration{40 * us, 20 * us}, 2},
-		"late, then soon": {0, []time.Duration{70 * us, 70 * us, 30 * us, 30 * us, 30 * us, 30 * us}, []time.Duration{10 * us, 5 * us, 10 * us, 20 * us, 40 * us, 40 * us}, 5},
+		"late":            {0, []time.Duration{time.Millisecond, 140 * us, 140 * us}, []time.Duration{10 * us, 5 * us, 5 * us}, 3},
+		"at the edge":     {0, []time.Duration{130 * us, 131 * us}, []time.Duration{40 * us, 20 * us}, 2},
+		"late, then soon": {0, []time.Duration{140 * us, 140 * us, 30 * us, 30 * us, 30 * us, 30 * us}, []time.Duration{10 * us, 5 * us, 10 * us, 20 * us, 40 * us, 40 * us}, 5},
 		"fixed":           {7 * us, []time.Duration{70 * us, 30 * us, 6 * us}, []time.Duration{7 * us, 7 * us, 7 * us}, 2},
 	} {
 		now := clock.Time(1_000)
