@@ -82,9 +82,8 @@ func (s *Server) admit(c net.Conn) *conn {
 		s.refused.Add(1)
 		return nil
 	}
-	t := &conn{Conn: c, s: s}
+	t := &conn{Conn: c, s: s, number: s.accepted.Add(1)}
 	s.conns[t] = true
-	s.accepted.Add(1)
 	s.work.Add(1)
 	return t
 }
@@ -92,9 +91,10 @@ func (s *Server) admit(c net.Conn) *conn {
 // conn is a connection of a Server: it counts bytes, and ends when it is idle for too long.
 type conn struct {
 	net.Conn
-	s    *Server
-	idle atomic.Int64 // when the deadline was set last, Unix ns
-	free sync.Once
+	s      *Server
+	number uint64       // in the order of Accept, from 1
+	idle   atomic.Int64 // when the deadline was set last, Unix ns
+	free   sync.Once
 }
 
 // touch moves the deadline on, now and then: setting one costs more than a read.

@@ -1,9 +1,11 @@
 package service
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,10 +96,23 @@ func (t *test) attach(st *stream) *stream {
 	st.over = make(chan struct{})
 	t.streams = append(t.streams, st)
 	if len(t.streams) == len(sends) {
+		t.number(sends)
 		t.open = false
 		close(t.full)
 	}
 	return st
+}
+
+// number gives TCP streams their numbers in the order in which the client connected; their goroutines may have
+// read the cookies in another.
+func (t *test) number(sends []bool) {
+	if t.UDP {
+		return
+	}
+	slices.SortFunc(t.streams, func(a, b *stream) int { return cmp.Compare(a.conn.number, b.conn.number) })
+	for i, st := range t.streams {
+		st.id, st.sends = streamID(i), sends[i]
+	}
 }
 
 // transfer lets the streams run until the client says that it is over. Its time, and grace beyond, is all

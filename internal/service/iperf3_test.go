@@ -191,6 +191,23 @@ func TestTheClientIsToldWhatCannotBe(t *testing.T) {
 	}
 }
 
+// TestStreamsAreNumberedAsTheyConnected has the cookies of streams read in another order than their connections
+// were accepted in.
+func TestStreamsAreNumberedAsTheyConnected(t *testing.T) {
+	x := &test{p: &iperf{}, open: true, params: params{TCP: true, Parallel: 2, Bidirectional: true}, full: make(chan struct{})}
+	byNumber := map[uint64]*stream{}
+	for _, n := range []uint64{7, 5, 9, 6} {
+		byNumber[n] = x.attach(&stream{conn: &conn{number: n}})
+	}
+	<-x.full
+	for i, n := range []uint64{5, 6, 7, 9} {
+		st := byNumber[n]
+		if st.id != streamID(i) || st.sends != (i >= 2) {
+			t.Errorf("connection %d is stream %d, sends %v", n, st.id, st.sends)
+		}
+	}
+}
+
 func TestParametersHaveLimits(t *testing.T) {
 	good := params{TCP: true, Parallel: 1, Time: 1}
 	for name, tc := range map[string]struct {
