@@ -1,6 +1,8 @@
 package pmd
 
 import (
+	"slices"
+
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -17,22 +19,13 @@ func (l *link) flip(d []packet.Desc) {
 	l.count.corrupted.Add(1)
 	var done [maxCorruptBits]uint64
 	for i := range min(uint64(l.CorruptBits), total) {
-		bit := l.src.below(causeBits, total)
-		for contains(done[:i], bit) {
+		bit := l.src.Below(CauseBits, total)
+		for slices.Contains(done[:i], bit) {
 			bit = (bit + 1) % total
 		}
 		done[i] = bit
 		l.flipBit(d, bit)
 	}
-}
-
-func contains(s []uint64, v uint64) bool {
-	for _, have := range s {
-		if have == v {
-			return true
-		}
-	}
-	return false
 }
 
 func (l *link) flipBit(d []packet.Desc, bit uint64) {
@@ -56,23 +49,9 @@ func markCE(b []byte) bool {
 	}
 	switch p := b[off:]; etherType {
 	case wire.EtherTypeIPv4:
-		ip := wire.IPv4(p)
-		if !ip.ValidHeader() || !capable(ip.ECN()) {
-			return false
-		}
-		before := uint16(p[0])<<8 | uint16(p[1])
-		ip.SetECN(wire.CE)
-		ip.SetChecksum(wire.Update16(ip.Checksum(), before, uint16(p[0])<<8|uint16(p[1])))
-		return true
+		return wire.IPv4(p).ValidHeader() && wire.IPv4(p).MarkCE()
 	case wire.EtherTypeIPv6:
-		ip := wire.IPv6(p)
-		if !ip.ValidHeader() || !capable(ip.ECN()) {
-			return false
-		}
-		ip.SetECN(wire.CE)
-		return true
+		return wire.IPv6(p).ValidHeader() && wire.IPv6(p).MarkCE()
 	}
 	return false
 }
-
-func capable(e wire.ECN) bool { return e == wire.ECT0 || e == wire.ECT1 }

@@ -54,21 +54,21 @@ func (c *impairCount) load() ImpairCount {
 // link is one direction of an Impair wrapper.
 type link struct {
 	Impairment
-	loss, dup, corrupt, ce, reorder  chance
-	toBad, toGood, lostBad, lostGood chance
+	loss, dup, corrupt, ce, reorder  Chance
+	toBad, toGood, lostBad, lostGood Chance
 
 	arena *packet.Arena
 	pool  *ring.Pool
 	limit int // frames that may be held
-	src   *source
+	src   *Draws
 	bad   bool // the state of Gilbert and Elliott
 	last  clock.Time
-	wire  serializer
+	wire  Serializer
 	held  *heap
 	count impairCount
 }
 
-func newLink(d Impairment, pool *ring.Pool, limit int, src *source) *link {
+func newLink(d Impairment, pool *ring.Pool, limit int, src *Draws) *link {
 	if d.CorruptBits == 0 {
 		d.CorruptBits = 1
 	}
@@ -77,12 +77,12 @@ func newLink(d Impairment, pool *ring.Pool, limit int, src *source) *link {
 	}
 	return &link{
 		Impairment: d,
-		loss:       newChance(d.Loss), dup: newChance(d.Dup), corrupt: newChance(d.Corrupt),
-		ce: newChance(d.CE), reorder: newChance(d.Reorder),
-		toBad: newChance(d.Burst.Start), toGood: newChance(d.Burst.End),
-		lostBad: newChance(d.Burst.LostBad), lostGood: newChance(d.Burst.LostGood),
+		loss:       NewChance(d.Loss), dup: NewChance(d.Dup), corrupt: NewChance(d.Corrupt),
+		ce: NewChance(d.CE), reorder: NewChance(d.Reorder),
+		toBad: NewChance(d.Burst.Start), toGood: NewChance(d.Burst.End),
+		lostBad: NewChance(d.Burst.LostBad), lostGood: NewChance(d.Burst.LostGood),
 		arena: pool.Arena().View(), pool: pool, limit: limit, src: src,
-		wire: serializer{rate: uint64(d.Rate), queue: d.Queue, waiting: make([]sent, 0, limit)},
+		wire: Serializer{Rate: uint64(d.Rate), Queue: d.Queue, waiting: make([]sent, 0, limit)},
 		held: newHeap(limit),
 	}
 }
@@ -105,12 +105,12 @@ func (l *link) packet(now clock.Time, d []packet.Desc) {
 	switch {
 	case l.MTU != 0 && l.network(d) > l.MTU || len(d) > l.limit:
 		l.lose(d, &l.count.mtu)
-	case l.src.hit(causeLoss, l.loss):
+	case l.src.Hit(CauseLoss, l.loss):
 		l.lose(d, &l.count.random)
 	case l.burst():
 		l.lose(d, &l.count.burst)
 	default:
-		if l.src.hit(causeDup, l.dup) {
+		if l.src.Hit(CauseDup, l.dup) {
 			l.twice(now, d)
 			return
 		}
@@ -136,14 +136,14 @@ func (l *link) network(d []packet.Desc) int {
 // burst moves the state of the link on by one packet and says whether it is lost.
 func (l *link) burst() bool {
 	if l.bad {
-		l.bad = !l.src.hit(causeBurst, l.toGood)
+		l.bad = !l.src.Hit(CauseBurst, l.toGood)
 	} else {
-		l.bad = l.src.hit(causeBurst, l.toBad)
+		l.bad = l.src.Hit(CauseBurst, l.toBad)
 	}
 	if l.bad {
-		return l.src.hit(causeBurstLoss, l.lostBad)
+		return l.src.Hit(CauseBurstLoss, l.lostBad)
 	}
-	return l.src.hit(causeBurstLoss, l.lostGood)
+	return l.src.Hit(CauseBurstLoss, l.lostGood)
 }
 
 // maxCopy is the largest packet, in descriptors, that is duplicated: 64 KiB in frames of 2 KiB.
@@ -171,17 +171,17 @@ func (l *link) twice(now clock.Time, d []packet.Desc) {
 
 // send puts a packet that was not lost on the wire.
 func (l *link) send(now clock.Time, d []packet.Desc) {
-	if l.src.hit(causeCorrupt, l.corrupt) {
+	if l.src.Hit(CauseCorrupt, l.corrupt) {
 		l.flip(d)
 	}
-	if l.ce != (chance{}) && l.src.hit(causeCE, l.ce) && markCE(l.arena.Bytes(&d[0])) {
+	if l.ce != (Chance{}) && l.src.Hit(CauseCE, l.ce) && markCE(l.arena.Bytes(&d[0])) {
 		l.count.marked.Add(1)
 	}
 	left := now
 	if l.Rate != 0 {
 		_, bytes := Count(d)
 		var ok bool
-		if left, ok = l.wire.send(now, int(bytes)); !ok {
+		if left, ok = l.wire.Send(now, int(bytes)); !ok {
 			l.lose(d, &l.count.queue)
 			return
 		}
@@ -191,12 +191,12 @@ func (l *link) send(now clock.Time, d []packet.Desc) {
 
 // due returns when a packet arrives that has left at the given time.
 func (l *link) due(left clock.Time) clock.Time {
-	due := left.Add(max(0, l.Delay+l.src.jitter(l.Jitter, l.Shape)))
+	due := left.Add(max(0, l.Delay+l.src.Jitter(l.Jitter, l.Shape)))
 	if l.FIFO {
 		due = max(due, l.last)
 	}
 	l.last = due
-	if l.src.hit(causeReorder, l.reorder) {
+	if l.src.Hit(CauseReorder, l.reorder) {
 		l.count.reordered.Add(1)
 		due = due.Add(l.ReorderHold)
 	}

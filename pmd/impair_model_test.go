@@ -26,7 +26,7 @@ type modelPacket struct {
 // model is the slow, obvious form of one direction: it sees all packets at once, keeps a plain list
 // and sorts it. It draws the same numbers from the same streams.
 func model(d Impairment, seed uint64, offered []modelPacket) (out []modelPacket) {
-	src := newSource(seed, 1)
+	src := NewDraws(seed, 1)
 	bad := false
 	var leaving []modelPacket // when the wire is done with each
 	free, last := new(big.Rat), clock.Time(0)
@@ -50,35 +50,35 @@ func model(d Impairment, seed uint64, offered []modelPacket) (out []modelPacket)
 			up := new(big.Int).Add(free.Num(), new(big.Int).Sub(free.Denom(), big.NewInt(1)))
 			left = clock.Time(up.Div(up, free.Denom()).Int64())
 		}
-		due := left.Add(max(0, d.Delay+src.jitter(d.Jitter, d.Shape)))
+		due := left.Add(max(0, d.Delay+src.Jitter(d.Jitter, d.Shape)))
 		if d.FIFO && due < last {
 			due = last
 		}
 		last = due
-		if src.hit(causeReorder, newChance(d.Reorder)) {
+		if src.Hit(CauseReorder, NewChance(d.Reorder)) {
 			due = due.Add(d.ReorderHold)
 		}
 		leaving = append(leaving, modelPacket{p.Seq, p.Size, left})
 		out = append(out, modelPacket{p.Seq, p.Size, due})
 	}
 	for _, p := range offered {
-		if d.MTU != 0 && p.Size-14 > d.MTU || src.hit(causeLoss, newChance(d.Loss)) {
+		if d.MTU != 0 && p.Size-14 > d.MTU || src.Hit(CauseLoss, NewChance(d.Loss)) {
 			continue
 		}
 		turn, lose := d.Burst.Start, d.Burst.LostGood
 		if bad {
 			turn = d.Burst.End
 		}
-		if src.hit(causeBurst, newChance(turn)) {
+		if src.Hit(CauseBurst, NewChance(turn)) {
 			bad = !bad
 		}
 		if bad {
 			lose = d.Burst.LostBad
 		}
-		if src.hit(causeBurstLoss, newChance(lose)) {
+		if src.Hit(CauseBurstLoss, NewChance(lose)) {
 			continue
 		}
-		twice := src.hit(causeDup, newChance(d.Dup))
+		twice := src.Hit(CauseDup, NewChance(d.Dup))
 		place(p)
 		if twice {
 			place(p)

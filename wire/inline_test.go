@@ -16,7 +16,7 @@ import (
 // their callers.
 var called = map[string]bool{
 	"ARP.ReplyFrom":   true,
-	"IPv4.ChecksumOK": true, "IPv4.FillChecksum": true, "IPv4.Pseudo": true, "IPv4.sumHeader": true,
+	"IPv4.ChecksumOK": true, "IPv4.FillChecksum": true, "IPv4.Pseudo": true, "IPv4.sumHeader": true, "IPv4.MarkCE": true,
 	"IPv6.Pseudo":    true,
 	"UDP.ChecksumOK": true, "UDP.FillChecksum": true,
 	"TCP.ChecksumOK": true, "TCP.FillChecksum": true, "TCP.ParseOptions": true,

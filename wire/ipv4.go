@@ -116,6 +116,18 @@ func (b IPv4) SetDSCP(v uint8) { b[1] = v<<2 | b[1]&3 }
 // SetECN writes the congestion notification field and keeps DSCP.
 func (b IPv4) SetECN(e ECN) { b[1] = b[1]&^3 | byte(e&3) }
 
+// MarkCE sets Congestion Experienced and mends the checksum, if the sender's transport is capable of it
+// (RFC 3168 5, 23.1), and reports whether it did: a packet that says Not-ECT, or CE already, is left as it is.
+func (b IPv4) MarkCE() bool {
+	if !b.ECN().capable() {
+		return false
+	}
+	before := u16(b, 0)
+	b.SetECN(CE)
+	b.SetChecksum(Update16(b.Checksum(), before, u16(b, 0)))
+	return true
+}
+
 // SetTotalLen writes the length of header and payload in bytes.
 func (b IPv4) SetTotalLen(n uint16) { put16(b, 2, n) }
 
@@ -221,6 +233,9 @@ const (
 	ECT0   ECN = 2
 	CE     ECN = 3 // congestion experienced
 )
+
+// capable reports whether a router may replace e by CE.
+func (e ECN) capable() bool { return e == ECT0 || e == ECT1 }
 
 // String returns the name that RFC 3168 gives the code point.
 func (e ECN) String() string { return [4]string{"Not-ECT", "ECT(1)", "ECT(0)", "CE"}[e&3] }

@@ -83,6 +83,15 @@ func (b IPv6) SetTrafficClass(v uint8) { put16(b, 0, u16(b, 0)&0xf00f|uint16(v)<
 // SetECN writes the congestion notification field and keeps DSCP.
 func (b IPv6) SetECN(e ECN) { b[1] = b[1]&^0x30 | byte(e&3)<<4 }
 
+// MarkCE sets Congestion Experienced if the sender's transport is capable of it, and reports whether it did.
+func (b IPv6) MarkCE() bool {
+	if !b.ECN().capable() {
+		return false
+	}
+	b.SetECN(CE)
+	return true
+}
+
 // SetFlowLabel writes the low 20 bits of v as flow label.
 func (b IPv6) SetFlowLabel(v uint32) { put32(b, 0, u32(b, 0)&^0xfffff|v&0xfffff) }
 

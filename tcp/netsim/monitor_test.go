@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -184,13 +185,13 @@ func TestTheMonitorSeesFaultsOfHandshakes(t *testing.T) {
 
 func TestRanges(t *testing.T) {
 	// A set of numbers as a slice of bools is the slow form.
-	rng := newSource(5, 0)
+	rng := pmd.NewDraws(5, 0)
 	for range 300 {
 		var r ranges
 		var slow [64]bool
 		for range 12 {
-			from := rng.below(causeLoss, 60)
-			to := from + rng.below(causeLoss, 5)
+			from := rng.Below(pmd.CauseLoss, 60)
+			to := from + rng.Below(pmd.CauseLoss, 5)
 			r.add(from, to)
 			for i := from; i < to; i++ {
 				slow[i] = true
@@ -217,10 +218,10 @@ func TestRanges(t *testing.T) {
 
 func TestEventsComeInOrder(t *testing.T) {
 	var q events
-	rng := newSource(9, 0)
+	rng := pmd.NewDraws(9, 0)
 	at := map[clock.Time]int{}
 	for range 2000 {
-		x := clock.Time(rng.below(causeLoss, 300))
+		x := clock.Time(rng.Below(pmd.CauseLoss, 300))
 		at[x]++
 		n := at[x]
 		q.push(event{at: x, host: &Host{turns: n}})

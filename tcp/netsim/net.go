@@ -158,3 +158,11 @@ func (n *Net) add(a ip.Addr, x node) {
 	}
 	n.nodes[a] = x
 }
+
+// mix makes one seed out of two.
+func mix(a, b uint64) uint64 {
+	x := a ^ b*0x9e3779b97f4a7c15
+	x ^= x >> 32
+	x *= 0xd6e8feb86659fd93
+	return x ^ x>>32
+}

@@ -1,6 +1,7 @@
 package netsim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -37,23 +38,23 @@ type Pipe struct {
 
 	net  *Net
 	imp  pmd.Impairment
-	draw *source
-	rate serializer
+	draw *pmd.Draws
+	rate pmd.Serializer
 	bad  bool // the state of Gilbert and Elliott
 	last clock.Time
 
-	loss, dup, corrupt, ce, reorder  chance
-	toBad, toGood, lostBad, lostGood chance
+	loss, dup, corrupt, ce, reorder  pmd.Chance
+	toBad, toGood, lostBad, lostGood pmd.Chance
 }
 
 // Pipe returns a new pipe. Its random draws follow from the seed of the net, the number of the pipe
 // and seed.
 func (n *Net) Pipe(imp pmd.Impairment, seed uint64) *Pipe {
 	n.pipes++
-	return newPipe(n, imp, newSource(mix(n.seed, seed), uint64(n.pipes)))
+	return newPipe(n, imp, pmd.NewDraws(mix(n.seed, seed), uint64(n.pipes)))
 }
 
-func newPipe(n *Net, imp pmd.Impairment, draw *source) *Pipe {
+func newPipe(n *Net, imp pmd.Impairment, draw *pmd.Draws) *Pipe {
 	l := &Pipe{net: n, draw: draw}
 	l.Set(imp)
 	return l
@@ -66,11 +67,11 @@ func (l *Pipe) Set(imp pmd.Impairment) {
 		imp.ReorderHold = defaultReorderHold
 	}
 	l.imp = imp
-	l.loss, l.dup, l.corrupt = newChance(imp.Loss), newChance(imp.Dup), newChance(imp.Corrupt)
-	l.ce, l.reorder = newChance(imp.CE), newChance(imp.Reorder)
-	l.toBad, l.toGood = newChance(imp.Burst.Start), newChance(imp.Burst.End)
-	l.lostBad, l.lostGood = newChance(imp.Burst.LostBad), newChance(imp.Burst.LostGood)
-	l.rate.bits, l.rate.queue = uint64(imp.Rate), imp.Queue
+	l.loss, l.dup, l.corrupt = pmd.NewChance(imp.Loss), pmd.NewChance(imp.Dup), pmd.NewChance(imp.Corrupt)
+	l.ce, l.reorder = pmd.NewChance(imp.CE), pmd.NewChance(imp.Reorder)
+	l.toBad, l.toGood = pmd.NewChance(imp.Burst.Start), pmd.NewChance(imp.Burst.End)
+	l.lostBad, l.lostGood = pmd.NewChance(imp.Burst.LostBad), pmd.NewChance(imp.Burst.LostGood)
+	l.rate.Rate, l.rate.Queue = uint64(imp.Rate), imp.Queue
 }
 
 // Impairment returns what the pipe does to packets.
@@ -91,11 +92,11 @@ func (l *Pipe) enter(p *Packet) {
 			l.net.tooBig(p, l.imp.MTU)
 		}
 		l.lose(p, &l.Count.LostMTU, "mtu")
-	case l.draw.hit(causeLoss, l.loss):
+	case l.draw.Hit(pmd.CauseLoss, l.loss):
 		l.lose(p, &l.Count.LostRandom, "loss")
 	case l.burst():
 		l.lose(p, &l.Count.LostBurst, "burst")
-	case l.draw.hit(causeDup, l.dup):
+	case l.draw.Hit(pmd.CauseDup, l.dup):
 		l.Count.Duplicated++
 		twin := l.net.copy(p)
 		l.send(p)
@@ -114,30 +115,30 @@ func (l *Pipe) lose(p *Packet, why *uint64, word string) {
 // burst moves the state of the link on by one packet and says whether it is lost.
 func (l *Pipe) burst() bool {
 	if l.bad {
-		l.bad = !l.draw.hit(causeBurst, l.toGood)
+		l.bad = !l.draw.Hit(pmd.CauseBurst, l.toGood)
 	} else {
-		l.bad = l.draw.hit(causeBurst, l.toBad)
+		l.bad = l.draw.Hit(pmd.CauseBurst, l.toBad)
 	}
 	if l.bad {
-		return l.draw.hit(causeBurstLoss, l.lostBad)
+		return l.draw.Hit(pmd.CauseBurstLoss, l.lostBad)
 	}
-	return l.draw.hit(causeBurstLoss, l.lostGood)
+	return l.draw.Hit(pmd.CauseBurstLoss, l.lostGood)
 }
 
 // send puts a packet that was not lost on the wire.
 func (l *Pipe) send(p *Packet) {
-	if l.draw.hit(causeCorrupt, l.corrupt) {
+	if l.draw.Hit(pmd.CauseCorrupt, l.corrupt) {
 		l.Count.Corrupted++
 		p.Corrupt = true
 		l.flip(p.Bytes)
 	}
-	if l.draw.hit(causeCE, l.ce) && markCE(p.Bytes) {
+	if l.draw.Hit(pmd.CauseCE, l.ce) && markCE(p.Bytes) {
 		l.Count.Marked++
 	}
 	left := l.net.now
-	if l.rate.bits != 0 {
+	if l.rate.Rate != 0 {
 		var ok bool
-		if left, ok = l.rate.send(left, len(p.Bytes)+linkHeader); !ok {
+		if left, ok = l.rate.Send(left, len(p.Bytes)+linkHeader); !ok {
 			l.lose(p, &l.Count.LostQueue, "queue")
 			return
 		}
@@ -149,12 +150,12 @@ func (l *Pipe) send(p *Packet) {
 
 // due returns when a packet arrives that has left at the given time.
 func (l *Pipe) due(left clock.Time) clock.Time {
-	due := left.Add(max(0, l.imp.Delay+l.draw.jitter(l.imp.Jitter, l.imp.Shape)))
+	due := left.Add(max(0, l.imp.Delay+l.draw.Jitter(l.imp.Jitter, l.imp.Shape)))
 	if l.imp.FIFO {
 		due = max(due, l.last)
 	}
 	l.last = due
-	if l.draw.hit(causeReorder, l.reorder) {
+	if l.draw.Hit(pmd.CauseReorder, l.reorder) {
 		l.Count.Reordered++
 		due = due.Add(l.imp.ReorderHold)
 	}
@@ -166,8 +167,8 @@ func (l *Pipe) flip(b []byte) {
 	total := uint64(len(b)) * 8
 	done := make([]uint64, 0, 8)
 	for range min(uint64(l.imp.CorruptBits), total) {
-		bit := l.draw.below(causeBits, total)
-		for contains(done, bit) {
+		bit := l.draw.Below(pmd.CauseBits, total)
+		for slices.Contains(done, bit) {
 			bit = (bit + 1) % total
 		}
 		done = append(done, bit)
@@ -175,38 +176,19 @@ func (l *Pipe) flip(b []byte) {
 	}
 }
 
-func contains(s []uint64, v uint64) bool {
-	for _, have := range s {
-		if have == v {
-			return true
-		}
+// markCE sets Congestion Experienced in an IP packet whose sender is capable of it, and reports whether it is.
+func markCE(b []byte) bool {
+	switch {
+	case wire.IPv4(b).ValidHeader():
+		return wire.IPv4(b).MarkCE()
+	case wire.IPv6(b).ValidHeader():
+		return wire.IPv6(b).MarkCE()
 	}
 	return false
 }
 
-// markCE sets Congestion Experienced in a packet whose sender is capable of it, and reports whether it
-// did (RFC 3168 5). The bytes may have been corrupted.
-func markCE(b []byte) bool {
-	switch {
-	case wire.IPv4(b).ValidHeader():
-		p := wire.IPv4(b)
-		if p.ECN() != wire.ECT0 && p.ECN() != wire.ECT1 {
-			return false
-		}
-		before := uint16(b[0])<<8 | uint16(b[1])
-		p.SetECN(wire.CE)
-		p.SetChecksum(wire.Update16(p.Checksum(), before, uint16(b[0])<<8|uint16(b[1])))
-		return true
-	case wire.IPv6(b).ValidHeader():
-		p := wire.IPv6(b)
-		if p.ECN() != wire.ECT0 && p.ECN() != wire.ECT1 {
-			return false
-		}
-		p.SetECN(wire.CE)
-		return true
-	}
-	return false
-}
+// Queued returns the bytes that wait for the rate of the pipe, with the packet that is being sent.
+func (l *Pipe) Queued() int { return l.rate.Waiting(l.net.now) }
 
 // forward lets a packet enter its next pipe, or arrive.
 func (n *Net) forward(p *Packet) {
