@@ -25,6 +25,7 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/control"
 )
 
 // Target names a backend of a service.
@@ -137,13 +138,7 @@ func ParseClient(s string) (netip.Prefix, error) {
 }
 
 // Error is what a request is answered with that could not be done.
-type Error struct {
-	Message string `json:"error"`
-	Code    int    `json:"-"` // HTTP status
-}
-
-// Error implements error.
-func (e *Error) Error() string { return e.Message }
+type Error = control.Error
 
 // Duration is a time.Duration that reads and writes itself as "30s".
 type Duration time.Duration

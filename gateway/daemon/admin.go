@@ -6,78 +6,35 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"log/slog"
-	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/internal/control"
 	"github.com/millrace/millrace/stack"
 )
 
-// openAdmin takes the control socket, so that a start that cannot have it touches no interface. A
-// socket that nobody listens on is what a killed gateway has left.
-func (d *Daemon) openAdmin(path string) error {
+// openAdmin takes the control socket, so that a start that cannot have it touches no interface.
+func (d *Daemon) openAdmin(path string) (err error) {
 	if path == "" {
 		return nil
 	}
-	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("admin.socket: %w", err)
-	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		c.Close()
-		return fmt.Errorf("admin.socket: a gateway is running at %s (give this one another socket, or \"\")", path)
-	} else if info, e := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && e == nil && info.Mode()&fs.ModeSocket != 0 {
-		if err := os.Remove(path); err != nil {
-			return fmt.Errorf("admin.socket: %w", err)
-		}
-	}
-	l, err := net.Listen("unix", path)
-	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("admin.socket: %w (it belongs to another user or is no socket: be that user, or name another path)", err)
-	}
-	if err != nil {
-		return fmt.Errorf("admin.socket: %w", err)
-	}
-	d.admin = l
-	if err := os.Chmod(path, 0o600); err != nil {
+	if d.admin, err = control.Listen(path, "a gateway is running at %s (give this one another socket, or \"\")"); err != nil {
 		return fmt.Errorf("admin.socket: %w", err)
 	}
 	return nil
 }
 
-// serveAdmin answers requests until ctx ends, and those under way to their end, if that comes soon.
+// serveAdmin answers requests until ctx ends.
 func (d *Daemon) serveAdmin(ctx context.Context) {
-	srv := &http.Server{
-		Handler: d.adminHandler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		ErrorLog: slog.NewLogLogger(d.opt.Log.Handler(), slog.LevelWarn),
-	}
-	done := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(done)
-		late, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if srv.Shutdown(late) != nil {
-			srv.Close()
-		}
-	})
-	err := srv.Serve(d.admin)
-	if stop() {
-		d.opt.Log.Error("admin", "error", err.Error())
-		return
-	}
-	<-done
+	control.Serve(ctx, d.admin, d.adminHandler(), d.opt.Log, "admin")
 }
 
 // adminHandler serves what the package admin describes.
 func (d *Daemon) adminHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.status()) })
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { control.Reply(w, d.status()) })
 	mux.HandleFunc("GET /v1/connections", d.serveConnections)
 	mux.HandleFunc("POST /v1/reload", d.command("reload", func(*http.Request) error { return d.Reload() }))
 	mux.HandleFunc("POST /v1/announce", d.command("announce", func(*http.Request) error { d.Announce(); return nil }))
@@ -101,7 +58,7 @@ func (d *Daemon) command(name string, do func(*http.Request) error) http.Handler
 			return
 		}
 		d.opt.Log.Info("admin", "command", name, "result", "done")
-		reply(w, struct{}{})
+		control.Reply(w, struct{}{})
 	}
 }
 
@@ -223,16 +180,9 @@ func badRequest(format string, args ...any) error {
 	return &admin.Error{Message: fmt.Errorf(format, args...).Error(), Code: http.StatusBadRequest}
 }
 
-func reply(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // an error is the client's absence
-}
-
 // refuse answers with an error.
 func refuse(w http.ResponseWriter, err error) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(codeOf(err))
-	_ = json.NewEncoder(w).Encode(admin.Error{Message: err.Error()})
+	control.Refuse(w, codeOf(err), err.Error())
 }
 
 // codeOf returns the HTTP status of an error.

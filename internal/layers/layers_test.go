@@ -46,17 +46,18 @@ socket          : packet ring clock wire pmd gpukern metrics ip tcp tcp/cc udp s
 gateway/health  : clock
 gateway/quiclb  :
 gateway         : gateway/health gateway/quiclb packet ring clock wire pmd gpukern filter stack metrics internal/strictyaml
-gateway/admin   : gateway gpukern
-gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/* filter stack metrics
+gateway/admin   : gateway gpukern internal/control
+gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/* filter stack metrics internal/control
 cmd/millrace    : *
 bench           : *
 bench/netpeer   : *
 examples/lab    : internal/testnet
+internal/control:
 internal/doctor : gpukern
 internal/replay : packet wire clock ring capture pmd gpukern gpukern/* filter stack
 internal/service: 
 internal/strictyaml:
-internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service internal/strictyaml
+internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service internal/strictyaml internal/control
 internal/kernbench: packet wire clock ring capture gpukern gpukern/* metrics
 internal/hostkern:
 internal/testnet:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/control"
 	"github.com/millrace/millrace/internal/service"
 	"github.com/millrace/millrace/tcp"
 )
@@ -301,10 +302,4 @@ func (q *Query) wants(s *SocketReport) bool {
 }
 
 // Error is what a request is answered with that could not be done.
-type Error struct {
-	Message string `json:"error"`
-	Code    int    `json:"-"` // HTTP status
-}
-
-// Error implements error.
-func (e *Error) Error() string { return e.Message }
+type Error = control.Error

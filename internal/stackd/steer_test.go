@@ -211,10 +211,10 @@ func TestTheControlSocketTellsWhatThereIs(t *testing.T) {
 	if err := NewClient("/nonexistent/x.sock").Stop(ctx); err == nil || !strings.Contains(err.Error(), "no stack is running there") {
 		t.Error(err)
 	}
-	if err := cl.call(ctx, "GET", "/v1/sockets?state=x", &got); err == nil || !strings.Contains(err.Error(), `no state "x"`) {
+	if err := cl.control.Call(ctx, "GET", "/v1/sockets?state=x", nil, &got); err == nil || !strings.Contains(err.Error(), `no state "x"`) {
 		t.Error(err)
 	}
-	if err := cl.call(ctx, "GET", "/v1/nothing", &got); err == nil || !strings.Contains(err.Error(), "no GET /v1/nothing here") {
+	if err := cl.control.Call(ctx, "GET", "/v1/nothing", nil, &got); err == nil || !strings.Contains(err.Error(), "no GET /v1/nothing here") {
 		t.Error(err)
 	}
 	if err := cl.Stop(ctx); err != nil {

@@ -1,0 +1,93 @@
+// Package control is the control socket of a program that runs for long: a Unix socket on which it answers
+// HTTP with JSON, and the client of the commands that ask. What is asked is the business of gateway/admin
+// and internal/stackd.
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Error is what the other end refuses, and why.
+type Error struct {
+	Message string `json:"error"`
+	Code    int    `json:"-"` // HTTP status
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Message }
+
+// Listen takes the socket at path, which only its user may open, and makes the folder that it lies in. A socket
+// that nobody listens on is what a killed process has left. Where somebody does, the error says running, with
+// the path in the place of its %s.
+func Listen(path, running string) (net.Listener, error) {
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		c.Close()
+		return nil, fmt.Errorf(running, path)
+	} else if info, e := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && e == nil && info.Mode()&fs.ModeSocket != 0 {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	l, err := net.Listen("unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("%w (it belongs to another user or is no socket: be that user, or name another path)", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Serve answers requests until ctx ends, and those under way to their end, if that comes soon. name is the
+// log's word for it.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger, name string) {
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(done)
+		late, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if srv.Shutdown(late) != nil {
+			srv.Close()
+		}
+	})
+	err := srv.Serve(l)
+	if stop() {
+		log.Error(name, "error", err.Error())
+		return
+	}
+	<-done
+}
+
+// Reply answers with v.
+func Reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // an error is the client's absence
+}
+
+// Refuse answers with an error.
+func Refuse(w http.ResponseWriter, code int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(Error{Message: message})
+}
