@@ -38,8 +38,6 @@ udp             : packet wire clock ip
 tcp/cc          : clock
 tcp/loss        : wire clock
 tcp             : packet wire clock ip tcp/cc tcp/loss
-tcp/netsim      : packet wire clock pmd ip tcp tcp/cc
-tcp/script      : packet wire clock ip tcp tcp/cc
 stack           : packet ring clock pmd gpukern filter
 stack/host      : packet ring clock wire pmd gpukern metrics ip ip/dhcp tcp tcp/cc udp stack
 socket          : packet ring clock wire pmd gpukern metrics ip tcp tcp/cc udp stack stack/host
@@ -61,6 +59,8 @@ internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* metrics ip 
 internal/kernbench: packet wire clock ring capture gpukern gpukern/* metrics
 internal/hostkern:
 internal/testnet:
+internal/netsim : packet wire clock pmd ip tcp tcp/cc
+internal/script : packet wire clock ip tcp tcp/cc
 internal/layers :
 `
 
@@ -87,7 +87,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb", "ip", "udp", "tcp"}
+var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
 
 const (
 	root   = "../.."

@@ -45,7 +45,7 @@ func TestSeeds(t *testing.T) {
 			for seed := w; seed < n && failed < maxFailed; seed += workers {
 				if wrong := attempt(uint64(seed), nil); wrong != "" {
 					failed++
-					t.Errorf("seed %d: %s\nMILLRACE_SEED=%d go test -run TestSeeds ./tcp/netsim", seed, wrong, seed)
+					t.Errorf("seed %d: %s\nMILLRACE_SEED=%d go test -run TestSeeds ./internal/netsim", seed, wrong, seed)
 				}
 			}
 		})

@@ -109,7 +109,7 @@ func (r goldenRow) String() string {
 // TestGoldenThroughput compares the throughput of each algorithm over loss, round trip and buffer, and
 // how flows share a link, with what it was. After a change that is meant to change it:
 //
-//	go test ./tcp/netsim -run Golden -update
+//	go test ./internal/netsim -run Golden -update
 func TestGoldenThroughput(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds; run without -short")
@@ -156,7 +156,7 @@ func fairness(t *testing.T) (rows []goldenRow) {
 }
 
 const goldenHead = `# Goodput in Mbit/s over a link of 20 Mbit/s, 10 s, one seed: reno cubic bbr dctcp; then pairs of flows: the
-# first's, the second's, and Jain's index. Written by: go test ./tcp/netsim -run Golden -update
+# first's, the second's, and Jain's index. Written by: go test ./internal/netsim -run Golden -update
 `
 
 func writeGolden(t *testing.T, rows []goldenRow) {
