@@ -12,7 +12,7 @@ import (
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
-	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/stack"
 )
@@ -47,7 +47,7 @@ func openHeaders(o roleOptions) (roleWork, error) {
 type headers struct {
 	arena    *ring.Arena
 	pool     *ring.Pool
-	drv      *pmd.Pcap
+	drv      *pcap.Driver
 	engine   *gpukern.CPU
 	ops      gpukern.Ops
 	lists    gpukern.Lists
@@ -78,7 +78,7 @@ func newHeaders(o roleOptions) (*headers, error) {
 	if h.pool, err = h.arena.Cut(0); err != nil {
 		return nil, errors.Join(err, h.close())
 	}
-	h.drv, err = pmd.OpenPcap(h.pool, pmd.PcapConfig{Files: o.args, Mode: pmd.PcapResident, Laps: -1, DropLong: true})
+	h.drv, err = pcap.Open(h.pool, pcap.Config{Files: o.args, Mode: pcap.Resident, Laps: -1, DropLong: true})
 	if err != nil {
 		return nil, errors.Join(err, h.close())
 	}
@@ -91,7 +91,7 @@ func newHeaders(o roleOptions) (*headers, error) {
 
 // readLap keeps the batches of one lap: those of a second driver over the same captures.
 func (h *headers) readLap(files []string) error {
-	drv, err := pmd.OpenPcap(h.pool, pmd.PcapConfig{Files: files, Mode: pmd.PcapResident, DropLong: true})
+	drv, err := pcap.Open(h.pool, pcap.Config{Files: files, Mode: pcap.Resident, DropLong: true})
 	if err != nil {
 		return err
 	}

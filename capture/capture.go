@@ -3,7 +3,7 @@
 //
 // Captures come from files, pipes and memory (Open, NewReader, NewMemory) and go to files and pipes
 // (Create, NewWriter). A Reader is streaming: it holds one window of the file, hands out each
-// record without copying it and allocates nothing per record. pmd.Pcap turns records into batches
+// record without copying it and allocates nothing per record. pmd/pcap turns records into batches
 // and back; ToEthernet gives packets of other link types the Ethernet header that the pipeline
 // expects.
 //

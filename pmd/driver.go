@@ -1,10 +1,9 @@
 // Package pmd holds the poll-mode drivers: the way of packets into and out of an arena.
 //
 // A Driver is one queue of one device. Nothing is pushed: a loop polls Rx, gets a batch of frames
-// that are now its own, and hands frames back by Tx. The package holds the interface, the drivers
-// without a device (Memory, Pcap) and the wrappers (Impair, Tap), which are Drivers around Drivers.
-// Drivers with a device live one folder down (afxdp, afpacket, tap), so that their dependencies
-// stay there.
+// that are now its own, and hands frames back by Tx. The package holds the interface, the memory
+// driver and the wrapper Impair, which is a Driver around a Driver. Drivers with a device or a file
+// live one folder down (afxdp, afpacket, tap, pcap), so that their dependencies stay there.
 package pmd
 
 import (

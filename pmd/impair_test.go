@@ -3,7 +3,6 @@ package pmd_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -858,35 +857,6 @@ func BenchmarkImpairDelay(b *testing.B) {
 		l.b.Rx(now, l.rx)
 		l.poolB.PutBatch(l.rx)
 		l.im.Rx(now, l.rx)
-	}
-}
-
-// TestImpairLeavesLongPacketsWithTheWrappedDriver has packets of three frames wait in a driver that
-// drops what the batch could never hold: that there is little room now must not look like that.
-func TestImpairLeavesLongPacketsWithTheWrappedDriver(t *testing.T) {
-	const total = 50
-	all := make([]seen, total)
-	for i := range all {
-		all[i] = seen{int64(i), string(make([]byte, 2048*(1+i%3)))}
-	}
-	r := newRig(t, 64, pmd.PcapConfig{Files: []string{writeCapture(t, all...)}, StampNow: true})
-	profile, err := pmd.ParseProfile("delay=1ms")
-	if err != nil {
-		t.Fatal(err)
-	}
-	im, err := pmd.NewImpair(r.d, pmd.ImpairConfig{Profile: profile, Pool: r.pool, Hold: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for now := clock.Time(0); ; now += 100_000 {
-		_, err := im.Rx(now, r.b)
-		if r.audit(im, held{r.b}); errors.Is(err, io.EOF) {
-			break
-		}
-		r.pool.PutBatch(r.b)
-	}
-	if s := im.Info().Stats; s.RxPackets != total || s.RxInvalid != 0 {
-		t.Errorf("%+v, want all %d", s, total)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/device"
+	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/stack"
 )
@@ -184,7 +185,7 @@ func (b *bridge) tap(path string, names []string) error {
 	}
 	b.undo = append(b.undo, out.Close)
 	for i := range b.drivers {
-		t := pmd.NewTap(b.drivers[i][0], out, pmd.TapConfig{Rx: true, Epoch: stack.Wall(0).UnixNano(), Interface: i})
+		t := pcap.NewCapture(b.drivers[i][0], out, pcap.CaptureConfig{Rx: true, Epoch: stack.Wall(0).UnixNano(), Interface: i})
 		b.undo = append(b.undo, t.Close)
 		b.drivers[i][0] = t
 	}

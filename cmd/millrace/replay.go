@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/internal/replay"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/pcap"
 )
 
 // replayFlags are the flags of replay, as given.
@@ -137,7 +138,7 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 		return cfg, usage("--verify looks at every packet once and sends nothing: leave --to, --loop, --rate and --limit out")
 	}
 	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit}
-	if cfg.Rate, err = pmd.ParseRate(f.rate); err != nil {
+	if cfg.Rate, err = pcap.ParseRate(f.rate); err != nil {
 		return cfg, coded{err, errUsage}
 	}
 	if cfg.Rules, err = readList("rules", f.rules, filter.Parse); err != nil {

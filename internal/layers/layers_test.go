@@ -21,7 +21,8 @@ clock           :
 metrics         :
 ring            : packet
 capture         : packet clock wire
-pmd             : packet ring capture clock wire
+pmd             : packet ring clock wire
+pmd/pcap        : packet ring clock capture pmd
 pmd/afxdp       : packet ring clock pmd
 pmd/afpacket    : packet ring clock pmd wire
 pmd/tap         : packet ring clock pmd wire
@@ -52,7 +53,7 @@ bench/netpeer   : *
 examples/lab    : internal/testnet
 internal/control:
 internal/doctor : gpukern
-internal/replay : packet wire clock ring capture pmd gpukern gpukern/* filter stack
+internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack
 internal/service: 
 internal/strictyaml:
 internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service internal/strictyaml internal/control

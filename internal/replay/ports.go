@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/stack"
 )
 
@@ -34,8 +35,8 @@ const window = 4 * stack.DefaultBurst
 // source is a capture as the loop's first port. Damage in the file ends it as the file's end does,
 // and is kept. All of it belongs to the loop.
 type source struct {
-	*pmd.Pcap
-	mode   pmd.PcapMode
+	*pcap.Driver
+	mode   pcap.Mode
 	left   uint64 // packets until the limit; 0 is no limit
 	window bool   // keep to the window
 	inside int    // descriptors between Rx and the output device or a drop
@@ -52,7 +53,7 @@ func (s *source) Rx(now clock.Time, b *packet.Batch) (int, error) {
 		return 0, nil
 	}
 	first := len(b.D)
-	_, err := s.Pcap.Rx(now, b)
+	_, err := s.Driver.Rx(now, b)
 	if err != nil {
 		s.ended = true
 		if err != io.EOF {

@@ -1,6 +1,6 @@
 // Package replay pushes captures through the packet path and counts what is in them.
 //
-//	capture -> pmd.Pcap -> stack.Loop: engine -> filter -> count -> Out | dropped
+//	capture -> pcap.Driver -> stack.Loop: engine -> filter -> count -> Out | dropped
 //
 // Run does that for a list of files, one after the other, and reports what it saw: protocols, flows,
 // checksum errors, rule hits, drops and the time that it took. Verify compares, for every packet,
@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/stack"
 )
@@ -25,7 +26,7 @@ import (
 type Config struct {
 	Files []string
 	Laps  int          // how often each file is replayed; 0 is once
-	Rate  pmd.Rate     // the zero value is as fast as possible
+	Rate  pcap.Rate    // the zero value is as fast as possible
 	Limit uint64       // packets after which to stop, over all files; 0 is no limit
 	Rules *filter.List // nil passes everything
 	Flows int          // most flows that are told apart; 0 is DefaultFlows
@@ -257,48 +258,48 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 func (r *runner) open(path string) (*source, *ring.Pool, func() error, error) {
 	mode := r.mode(path)
 	src, pool, closeAll, err := r.openAs(path, mode)
-	if err != nil && mode == pmd.PcapResident {
-		return r.openAs(path, pmd.PcapPreload)
+	if err != nil && mode == pcap.Resident {
+		return r.openAs(path, pcap.Preload)
 	}
 	return src, pool, closeAll, err
 }
 
 // mode returns where the packets of a file wait.
-func (r *runner) mode(path string) pmd.PcapMode {
+func (r *runner) mode(path string) pcap.Mode {
 	switch {
 	case r.cfg.Laps <= 1:
-		return pmd.PcapStream
+		return pcap.Stream
 	case r.out == nil && fits(path):
-		return pmd.PcapResident
+		return pcap.Resident
 	}
-	return pmd.PcapPreload
+	return pcap.Preload
 }
 
 // openAs opens a file in a mode, with an arena of its own where nothing is sent.
-func (r *runner) openAs(path string, mode pmd.PcapMode) (*source, *ring.Pool, func() error, error) {
-	pc := pmd.PcapConfig{
+func (r *runner) openAs(path string, mode pcap.Mode) (*source, *ring.Pool, func() error, error) {
+	pc := pcap.Config{
 		Files: []string{path}, Mode: mode, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate,
 		StampNow: true, // nobody asks for capture times, and gaps of seconds between them would end batches early
 	}
 	if r.out != nil {
-		p, err := pmd.OpenPcap(r.cfg.Pool, pc)
+		p, err := pcap.Open(r.cfg.Pool, pc)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		return &source{Pcap: p, mode: mode}, r.cfg.Pool, p.Close, nil
+		return &source{Driver: p, mode: mode}, r.cfg.Pool, p.Close, nil
 	}
-	if mode != pmd.PcapResident {
+	if mode != pcap.Resident {
 		return r.openStream(pc)
 	}
 	arena, pool, err := newPool(loopFrames + residentFrames(path))
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	p, err := pmd.OpenPcap(pool, pc)
+	p, err := pcap.Open(pool, pc)
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, arena.Close())
 	}
-	return &source{Pcap: p, mode: mode}, pool, func() error {
+	return &source{Driver: p, mode: mode}, pool, func() error {
 		var err error
 		if r.memory == arena {
 			err = r.closeEngine()
@@ -309,7 +310,7 @@ func (r *runner) openAs(path string, mode pmd.PcapMode) (*source, *ring.Pool, fu
 
 // openStream opens a file whose packets wait outside of frames. All such files have one arena, so that
 // one engine does them all.
-func (r *runner) openStream(pc pmd.PcapConfig) (*source, *ring.Pool, func() error, error) {
+func (r *runner) openStream(pc pcap.Config) (*source, *ring.Pool, func() error, error) {
 	if r.stream == nil {
 		_, pool, err := newPool(loopFrames)
 		if err != nil {
@@ -318,11 +319,11 @@ func (r *runner) openStream(pc pmd.PcapConfig) (*source, *ring.Pool, func() erro
 		r.stream = pool
 	}
 	pool := r.stream
-	p, err := pmd.OpenPcap(pool, pc)
+	p, err := pcap.Open(pool, pc)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return &source{Pcap: p, mode: pc.Mode}, pool, func() error {
+	return &source{Driver: p, mode: pc.Mode}, pool, func() error {
 		return errors.Join(ring.Audit(pool.Arena(), pool, p), p.Close())
 	}, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/wire"
 )
@@ -350,12 +351,12 @@ func TestCountingAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer arena.Close()
-	p, err := pmd.OpenPcap(pool, pmd.PcapConfig{Files: []string{captures(t)[0]}})
+	p, err := pcap.Open(pool, pcap.Config{Files: []string{captures(t)[0]}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	h := &handler{src: &source{Pcap: p}, filter: filter.NewFilter(checks, &filter.List{}), flows: newFlows(0), found: newFinds(&Config{}), sum: newSum()}
+	h := &handler{src: &source{Driver: p}, filter: filter.NewFilter(checks, &filter.List{}), flows: newFlows(0), found: newFinds(&Config{}), sum: newSum()}
 	h.flows.begin()
 	b := packet.NewBatch(arena.View(), packet.BatchSize)
 	if _, err := h.src.Rx(0, b); err != nil && err != io.EOF {

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
-	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/stack"
 )
 
@@ -85,7 +85,7 @@ func newReport() *Report {
 }
 
 // take reads the counters of a loop that has ended.
-func (f *File) take(h *handler, s stack.Stats, rec pmd.PcapStats) {
+func (f *File) take(h *handler, s stack.Stats, rec pcap.RecordStats) {
 	f.Sum = *h.sum
 	f.Records = Records{rec.Records, rec.Truncated, rec.Unsupported, rec.NotIP, rec.Empty, rec.TooLong}
 	f.byVerdicts, f.Passed = s.Dropped, s.Forwarded

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
-	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/ring"
 )
 
@@ -195,7 +195,7 @@ func TestALimitCountsOverAllFilesAndLaps(t *testing.T) {
 }
 
 func TestARateIsKept(t *testing.T) {
-	rep, err := Run(context.Background(), Config{Files: []string{numbered(t, 300)}, Rate: pmd.Rate{Packets: 3000}})
+	rep, err := Run(context.Background(), Config{Files: []string{numbered(t, 300)}, Rate: pcap.Rate{Packets: 3000}})
 	if err != nil || rep.Total.Packets != 300 || rep.Total.Seconds < 0.09 {
 		t.Errorf("%d packets in %v s at 3000 a second: %v", rep.Total.Packets, rep.Total.Seconds, err)
 	}

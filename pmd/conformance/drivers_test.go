@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pmd/afpacket"
 	"github.com/millrace/millrace/pmd/afxdp"
 	"github.com/millrace/millrace/pmd/conformance"
+	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/pmd/tap"
 	"github.com/millrace/millrace/ring"
 )
@@ -32,9 +33,9 @@ func TestMemoryOfLongPackets(t *testing.T) {
 }
 
 func TestPcap(t *testing.T) {
-	for _, mode := range []pmd.PcapMode{pmd.PcapStream, pmd.PcapPreload, pmd.PcapResident} {
+	for _, mode := range []pcap.Mode{pcap.Stream, pcap.Preload, pcap.Resident} {
 		t.Run(mode.String(), func(t *testing.T) {
-			conformance.Run(t, conformance.Subject{Open: openPcap(mode), Caps: pmd.CapMultiBuf, Lends: mode == pmd.PcapResident, Longer: true, Shorter: true})
+			conformance.Run(t, conformance.Subject{Open: openPcap(mode), Caps: pmd.CapMultiBuf, Lends: mode == pcap.Resident, Longer: true, Shorter: true})
 		})
 	}
 }
@@ -84,12 +85,12 @@ func TestImpairAroundAFPacket(t *testing.T) {
 	conformance.Run(t, conformance.Subject{Open: impaired(openAFPacket(1500)), Caps: kernel | pmd.CapTimed, Flood: 3000, Link: true, Goes: true})
 }
 
-func TestTapAroundMemory(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: tapped(openMemoryOf(9000)), Caps: memory, Longer: true, Shorter: true, Goes: true, Longest: 9014})
+func TestCaptureAroundMemory(t *testing.T) {
+	conformance.Run(t, conformance.Subject{Open: captured(openMemoryOf(9000)), Caps: memory, Longer: true, Shorter: true, Goes: true, Longest: 9014})
 }
 
-func TestTapAroundAFXDP(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: tapped(openAFXDP(afxdp.ModeNative, 1500)), Caps: xdp, Flood: 300, Link: true, Goes: true})
+func TestCaptureAroundAFXDP(t *testing.T) {
+	conformance.Run(t, conformance.Subject{Open: captured(openAFXDP(afxdp.ModeNative, 1500)), Caps: xdp, Flood: 300, Link: true, Goes: true})
 }
 
 func openMemory(t testing.TB, s conformance.Setup) conformance.Rig { return openMemoryOf(1500)(t, s) }
@@ -167,7 +168,7 @@ func split(b *packet.Batch) (list [][]byte) {
 }
 
 // openPcap replays a capture of what is to come in, and writes what goes out to another.
-func openPcap(mode pmd.PcapMode) func(testing.TB, conformance.Setup) conformance.Rig {
+func openPcap(mode pcap.Mode) func(testing.TB, conformance.Setup) conformance.Rig {
 	return func(t testing.TB, s conformance.Setup) conformance.Rig {
 		in, out := filepath.Join(t.TempDir(), "in.pcapng"), filepath.Join(t.TempDir(), "out.pcap")
 		w, err := capture.Create(in, ethernet)
@@ -176,10 +177,10 @@ func openPcap(mode pmd.PcapMode) func(testing.TB, conformance.Setup) conformance
 			must(t, w.Write(&capture.Record{Data: p, Len: len(p), Time: int64(i)}))
 		}
 		must(t, w.Close())
-		q, err := pmd.OpenPcap(s.Pool, pmd.PcapConfig{Files: []string{in}, Out: out, Mode: mode, StampNow: true})
+		q, err := pcap.Open(s.Pool, pcap.Config{Files: []string{in}, Out: out, Mode: mode, StampNow: true})
 		must(t, err)
 		rig := conformance.Rig{Queue: q, Late: true, Recv: reader(t, out)}
-		if mode == pmd.PcapResident {
+		if mode == pcap.Resident {
 			rig.Release = q.Release
 		}
 		return rig
@@ -285,15 +286,15 @@ func impaired(open opener) opener {
 	}
 }
 
-// tapped wraps a queue in a Tap that writes a capture.
-func tapped(open opener) opener {
+// captured wraps a queue in a pcap.Capture that writes a capture.
+func captured(open opener) opener {
 	return func(t testing.TB, s conformance.Setup) conformance.Rig {
 		rig := open(t, s)
 		w, err := capture.Create(filepath.Join(t.TempDir(), "tap.pcapng"), ethernet)
 		must(t, err)
 		t.Cleanup(func() { must(t, w.Close()) })
 		rig.Holders = append(rig.Holders, rig.Queue.(ring.Holder))
-		rig.Queue = pmd.NewTap(rig.Queue, w, pmd.TapConfig{})
+		rig.Queue = pcap.NewCapture(rig.Queue, w, pcap.CaptureConfig{})
 		return rig
 	}
 }

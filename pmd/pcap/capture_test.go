@@ -1,4 +1,4 @@
-package pmd_test
+package pcap_test
 
 import (
 	"bytes"
@@ -12,11 +12,13 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/pcap"
+	"github.com/millrace/millrace/ring"
 )
 
-var _ pmd.Driver = (*pmd.Tap)(nil)
+var _ pmd.Driver = (*pcap.Capture)(nil)
 
-// copied is a packet in a Tap's capture.
+// copied is a packet in a Capture's capture.
 type copied struct {
 	Time int64
 	Len  int
@@ -43,13 +45,44 @@ func readCopies(t *testing.T, b []byte) []copied {
 	}
 }
 
-func newTapWriter(t testing.TB, out io.Writer) *capture.Writer {
+func newWriter(t testing.TB, out io.Writer) *capture.Writer {
 	t.Helper()
 	w, err := capture.NewWriter(out, capture.WriterConfig{Interfaces: []capture.Interface{{LinkType: capture.LinkTypeEthernet, Name: "a"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// pair is a memory pair with its pools.
+type pair struct {
+	arena        *ring.Arena
+	poolA, poolB *ring.Pool
+	a, b         *pmd.Memory
+}
+
+func newPair(t testing.TB, framesA, framesB, slots int) *pair {
+	t.Helper()
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: framesA + framesB, Huge: ring.HugeOff})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { arena.Close() })
+	w := &pair{arena: arena}
+	w.poolA, _ = arena.Cut(framesA)
+	w.poolB, _ = arena.Cut(framesB)
+	w.a, w.b, err = pmd.NewMemory(pmd.MemoryConfig{A: w.poolA, B: w.poolB, Slots: slots})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *pair) audit(t testing.TB, more ...ring.Holder) {
+	t.Helper()
+	if err := ring.Audit(w.arena, append(more, w.poolA, w.poolB, w.a, w.b)...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // batchOf fills frames of the pair's first pool: a packet per text, cut into pieces at '|'.
@@ -73,14 +106,14 @@ func (w *pair) batchOf(t testing.TB, texts ...string) *packet.Batch {
 	return b
 }
 
-func TestTapCopiesBothDirections(t *testing.T) {
+func TestCaptureCopiesBothDirections(t *testing.T) {
 	w := newPair(t, 32, 32, 16)
 	var file bytes.Buffer
-	out := newTapWriter(t, &file)
-	tap := pmd.NewTap(w.a, out, pmd.TapConfig{Epoch: 1_000_000})
+	out := newWriter(t, &file)
+	c := pcap.NewCapture(w.a, out, pcap.CaptureConfig{Epoch: 1_000_000})
 
 	sent := w.batchOf(t, "ping", "two|frames", "bye")
-	if n, err := tap.Tx(5, sent); n != 4 || err != nil {
+	if n, err := c.Tx(5, sent); n != 4 || err != nil {
 		t.Fatal(n, err)
 	}
 	got := packet.NewBatch(w.arena.View(), 16)
@@ -89,12 +122,12 @@ func TestTapCopiesBothDirections(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	got.Reset()
-	if n, err := tap.Rx(1<<33, got); n != 4 || err != nil {
+	if n, err := c.Rx(1<<33, got); n != 4 || err != nil {
 		t.Fatal(n, err)
 	}
-	w.audit(t, tap, held{got})
+	w.audit(t, c, held{got})
 	w.poolA.PutBatch(got)
-	if err := tap.Close(); err != nil {
+	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := out.Close(); err != nil {
@@ -112,7 +145,7 @@ func TestTapCopiesBothDirections(t *testing.T) {
 	if d := cmp.Diff(want, readCopies(t, file.Bytes())); d != "" {
 		t.Error(d)
 	}
-	if s := tap.Copied(); s != (pmd.TapStats{Written: 6}) {
+	if s := c.Copied(); s != (pcap.CaptureStats{Written: 6}) {
 		t.Errorf("%+v", s)
 	}
 	r, _ := capture.NewMemory(file.Bytes())
@@ -124,37 +157,37 @@ func TestTapCopiesBothDirections(t *testing.T) {
 	}
 }
 
-func TestTapCopiesOnlyTheDirectionAsked(t *testing.T) {
-	for _, c := range []struct {
-		cfg  pmd.TapConfig
+func TestCaptureCopiesOnlyTheDirectionAsked(t *testing.T) {
+	for _, tt := range []struct {
+		cfg  pcap.CaptureConfig
 		want []copied
 	}{
-		{pmd.TapConfig{Rx: true}, []copied{{9, 2, "in", capture.FlagInbound}}},
-		{pmd.TapConfig{Tx: true}, []copied{{1, 3, "out", capture.FlagOutbound}}},
+		{pcap.CaptureConfig{Rx: true}, []copied{{9, 2, "in", capture.FlagInbound}}},
+		{pcap.CaptureConfig{Tx: true}, []copied{{1, 3, "out", capture.FlagOutbound}}},
 	} {
 		w := newPair(t, 8, 8, 16)
 		var file bytes.Buffer
-		tap := pmd.NewTap(w.a, newTapWriter(t, &file), c.cfg)
-		tap.Tx(1, w.batchOf(t, "out"))
+		c := pcap.NewCapture(w.a, newWriter(t, &file), tt.cfg)
+		c.Tx(1, w.batchOf(t, "out"))
 		w.b.Tx(2, w.batchOf(t, "in"))
 		got := w.batchOf(t, "there before")
-		tap.Rx(9, got)
-		tap.Close()
-		if d := cmp.Diff(c.want, readCopies(t, file.Bytes())); d != "" {
+		c.Rx(9, got)
+		c.Close()
+		if d := cmp.Diff(tt.want, readCopies(t, file.Bytes())); d != "" {
 			t.Error(d)
 		}
 	}
 }
 
-func TestTapCopiesWhatWasTakenAndOnce(t *testing.T) {
+func TestCaptureCopiesWhatWasTakenAndOnce(t *testing.T) {
 	w := newPair(t, 16, 16, 2)
 	var file bytes.Buffer
-	out := newTapWriter(t, &file)
-	tap := pmd.NewTap(w.a, out, pmd.TapConfig{})
+	out := newWriter(t, &file)
+	c := pcap.NewCapture(w.a, out, pcap.CaptureConfig{})
 	b := w.batchOf(t, "a", "b", "c|d", "e")
 	peer := packet.NewBatch(w.arena.View(), 16)
 	for now := clock.Time(1); b.Len() > 0; now++ {
-		n, err := tap.Tx(now, b)
+		n, err := c.Tx(now, b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,14 +202,14 @@ func TestTapCopiesWhatWasTakenAndOnce(t *testing.T) {
 	}
 }
 
-func TestTapKeepsTheSnapLength(t *testing.T) {
+func TestCaptureKeepsTheSnapLength(t *testing.T) {
 	w := newPair(t, 8, 8, 8)
 	var file bytes.Buffer
-	tap := pmd.NewTap(w.a, newTapWriter(t, &file), pmd.TapConfig{SnapLen: 5})
-	tap.Tx(1, w.batchOf(t, "0123456789", "012|345|678"))
+	c := pcap.NewCapture(w.a, newWriter(t, &file), pcap.CaptureConfig{SnapLen: 5})
+	c.Tx(1, w.batchOf(t, "0123456789", "012|345|678"))
 	w.b.Tx(1, w.batchOf(t, "0123456789"))
-	tap.Rx(2, packet.NewBatch(w.arena.View(), 8))
-	tap.Close()
+	c.Rx(2, packet.NewBatch(w.arena.View(), 8))
+	c.Close()
 	want := []copied{{1, 10, "01234", 2}, {1, 9, "01234", 2}, {2, 10, "01234", 1}}
 	if d := cmp.Diff(want, readCopies(t, file.Bytes())); d != "" {
 		t.Error(d)
@@ -190,14 +223,14 @@ var errDisk = errors.New("disk on fire")
 
 func (brokenDisk) Write([]byte) (int, error) { return 0, errDisk }
 
-func TestTapDisturbsNoTrafficWhenTheDiskFails(t *testing.T) {
+func TestCaptureDisturbsNoTrafficWhenTheDiskFails(t *testing.T) {
 	w := newPair(t, 8, 8, 8)
-	tap := pmd.NewTap(w.a, newTapWriter(t, brokenDisk{}), pmd.TapConfig{})
+	c := pcap.NewCapture(w.a, newWriter(t, brokenDisk{}), pcap.CaptureConfig{})
 	peer := packet.NewBatch(w.arena.View(), 8)
 	long := string(make([]byte, 2000))
 	const all = 200 // more than the writer holds back
 	for range all {
-		if n, err := tap.Tx(1, w.batchOf(t, long)); n != 1 || err != nil {
+		if n, err := c.Tx(1, w.batchOf(t, long)); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		if n, err := w.b.Rx(1, peer); n != 1 || err != nil {
@@ -205,54 +238,54 @@ func TestTapDisturbsNoTrafficWhenTheDiskFails(t *testing.T) {
 		}
 		w.poolB.PutBatch(peer)
 	}
-	if s := tap.Copied(); s.Lost == 0 || s.Written+s.Lost != all {
+	if s := c.Copied(); s.Lost == 0 || s.Written+s.Lost != all {
 		t.Errorf("%+v", s)
 	}
-	if err := tap.Close(); !errors.Is(err, errDisk) {
+	if err := c.Close(); !errors.Is(err, errDisk) {
 		t.Errorf("Close: %v", err)
 	}
 	w.audit(t)
 }
 
-func TestTapStopsAtItsBound(t *testing.T) {
+func TestCaptureStopsAtItsBound(t *testing.T) {
 	w := newPair(t, 8, 8, 8)
 	var file bytes.Buffer
-	out := newTapWriter(t, &file)
-	tap := pmd.NewTap(w.a, out, pmd.TapConfig{MaxBytes: 4300})
+	out := newWriter(t, &file)
+	c := pcap.NewCapture(w.a, out, pcap.CaptureConfig{MaxBytes: 4300})
 	peer := packet.NewBatch(w.arena.View(), 8)
 	for range 10 {
-		tap.Tx(1, w.batchOf(t, string(make([]byte, 1000))))
+		c.Tx(1, w.batchOf(t, string(make([]byte, 1000))))
 		w.b.Rx(1, peer)
 		w.poolB.PutBatch(peer)
 	}
-	tap.Close()
+	c.Close()
 	out.Close()
-	if s := tap.Copied(); s.Written != 3 || s.Lost != 7 || file.Len() > 4300 {
+	if s := c.Copied(); s.Written != 3 || s.Lost != 7 || file.Len() > 4300 {
 		t.Errorf("%+v, %d bytes", s, file.Len())
 	}
 }
 
-func TestTapPassesErrorsAndInfoOn(t *testing.T) {
+func TestCapturePassesErrorsAndInfoOn(t *testing.T) {
 	w := newPair(t, 8, 8, 8)
 	var file bytes.Buffer
-	out := newTapWriter(t, &file)
-	tap := pmd.NewTap(w.a, out, pmd.TapConfig{})
-	tap.Tx(1, w.batchOf(t, "x"))
-	got, inner := tap.Info(), w.a.Info()
+	out := newWriter(t, &file)
+	c := pcap.NewCapture(w.a, out, pcap.CaptureConfig{})
+	c.Tx(1, w.batchOf(t, "x"))
+	got, inner := c.Info(), w.a.Info()
 	inner.Granted += ", copied to a pcapng"
 	if d := cmp.Diff(inner, got, cmp.Comparer(func(a, b *pmd.Bell) bool { return a == b })); d != "" {
 		t.Error(d)
 	}
 	for range 2 {
-		if err := tap.Close(); err != nil {
+		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
 	}
 	b := packet.NewBatch(w.arena.View(), 8)
-	if _, err := tap.Rx(1, b); !errors.Is(err, pmd.ErrClosed) {
+	if _, err := c.Rx(1, b); !errors.Is(err, pmd.ErrClosed) {
 		t.Error(err)
 	}
-	if _, err := tap.Tx(1, b); !errors.Is(err, pmd.ErrClosed) {
+	if _, err := c.Tx(1, b); !errors.Is(err, pmd.ErrClosed) {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package pmd
+package pcap
 
 import (
 	"errors"
@@ -8,19 +8,19 @@ import (
 	"github.com/millrace/millrace/capture"
 )
 
-// pcapPacket is one packet on its way from a file to frames: an Ethernet header where one had to be
+// sourcePacket is one packet on its way from a file to frames: an Ethernet header where one had to be
 // made, and the bytes of the file behind it.
-type pcapPacket struct {
+type sourcePacket struct {
 	head  capture.EthernetHeader
 	nhead int // bytes of head that count: all or none
 	data  []byte
 	time  int64
 }
 
-func (k *pcapPacket) size() int { return k.nhead + len(k.data) }
+func (k *sourcePacket) size() int { return k.nhead + len(k.data) }
 
 // copyTo fills dst with the packet's bytes from offset from on.
-func (k *pcapPacket) copyTo(dst []byte, from int) {
+func (k *sourcePacket) copyTo(dst []byte, from int) {
 	if from < k.nhead {
 		n := copy(dst, k.head[from:k.nhead])
 		copy(dst[n:], k.data)
@@ -29,31 +29,31 @@ func (k *pcapPacket) copyTo(dst []byte, from int) {
 	copy(dst, k.data[from-k.nhead:])
 }
 
-// pcapSource yields the packets of one lap.
-type pcapSource interface {
+// source yields the packets of one lap.
+type source interface {
 	// next stores the next packet, whose bytes hold until the call after: io.EOF after the last.
-	next(k *pcapPacket) error
+	next(k *sourcePacket) error
 	// rewind starts the next lap.
 	rewind() error
 	close() error
 }
 
-// pcapFiles reads files, one after the other.
-type pcapFiles struct {
+// fileSource reads files, one after the other.
+type fileSource struct {
 	paths   []string
 	at      int // of the file that r reads
 	r       *capture.Reader
-	count   *pcapCounters
+	count   *recordCounters
 	invalid *atomic.Uint64
 }
 
-func (f *pcapFiles) rewind() error {
+func (f *fileSource) rewind() error {
 	f.at = 0
 	return f.open()
 }
 
 // open opens file at, if there is one.
-func (f *pcapFiles) open() (err error) {
+func (f *fileSource) open() (err error) {
 	if err := f.close(); err != nil || f.at == len(f.paths) {
 		return err
 	}
@@ -61,7 +61,7 @@ func (f *pcapFiles) open() (err error) {
 	return err
 }
 
-func (f *pcapFiles) close() error {
+func (f *fileSource) close() error {
 	if f.r == nil {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (f *pcapFiles) close() error {
 	return err
 }
 
-func (f *pcapFiles) next(k *pcapPacket) error {
+func (f *fileSource) next(k *sourcePacket) error {
 	for f.r != nil {
 		rec, err := f.r.Next()
 		if err == nil {
@@ -91,7 +91,7 @@ func (f *pcapFiles) next(k *pcapPacket) error {
 }
 
 // convert makes an Ethernet packet of a record; false counts why it cannot be one.
-func (f *pcapFiles) convert(rec *capture.Record, k *pcapPacket) bool {
+func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	f.count.records.Add(1)
 	if rec.Truncated() {
 		f.count.truncated.Add(1)
@@ -114,42 +114,42 @@ func (f *pcapFiles) convert(rec *capture.Record, k *pcapPacket) bool {
 	return true
 }
 
-func (f *pcapFiles) refuse(why *atomic.Uint64) bool {
+func (f *fileSource) refuse(why *atomic.Uint64) bool {
 	why.Add(1)
 	f.invalid.Add(1)
 	return false
 }
 
-// pcapMemory holds the packets of a lap in memory: their bytes one after the other, so that the
+// memorySource holds the packets of a lap in memory: their bytes one after the other, so that the
 // CPU's prefetcher follows, and an index.
-type pcapMemory struct {
+type memorySource struct {
 	bytes []byte
-	index []pcapEntry
+	index []indexEntry
 	at    int
 	err   error // what follows the last packet: io.EOF, or the damage of a file
 }
 
-type pcapEntry struct {
+type indexEntry struct {
 	off  int
 	size int32
 	time int64
 }
 
-// loadPcap reads all of f, and closes it.
-func loadPcap(f *pcapFiles) (*pcapMemory, error) {
-	m := &pcapMemory{}
-	var k pcapPacket
+// preload reads all of f, and closes it.
+func preload(f *fileSource) (*memorySource, error) {
+	m := &memorySource{}
+	var k sourcePacket
 	for {
 		if m.err = f.next(&k); m.err != nil {
 			return m, f.close()
 		}
-		m.index = append(m.index, pcapEntry{len(m.bytes), int32(k.size()), k.time})
+		m.index = append(m.index, indexEntry{len(m.bytes), int32(k.size()), k.time})
 		m.bytes = append(m.bytes, k.head[:k.nhead]...)
 		m.bytes = append(m.bytes, k.data...)
 	}
 }
 
-func (m *pcapMemory) next(k *pcapPacket) error {
+func (m *memorySource) next(k *sourcePacket) error {
 	if m.at == len(m.index) {
 		return m.err
 	}
@@ -159,9 +159,9 @@ func (m *pcapMemory) next(k *pcapPacket) error {
 	return nil
 }
 
-func (m *pcapMemory) rewind() error {
+func (m *memorySource) rewind() error {
 	m.at = 0
 	return nil
 }
 
-func (m *pcapMemory) close() error { return nil }
+func (m *memorySource) close() error { return nil }

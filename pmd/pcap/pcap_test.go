@@ -1,4 +1,4 @@
-package pmd_test
+package pcap_test
 
 import (
 	"bytes"
@@ -16,13 +16,23 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/ring"
 )
 
 var (
-	_ pmd.Driver  = (*pmd.Pcap)(nil)
-	_ ring.Holder = (*pmd.Pcap)(nil)
+	_ pmd.Driver  = (*pcap.Driver)(nil)
+	_ ring.Holder = (*pcap.Driver)(nil)
 )
+
+// held makes a batch a holder.
+type held struct{ *packet.Batch }
+
+func (h held) Holds(visit func(off uint32)) {
+	for i := range h.D {
+		visit(h.D[i].Off)
+	}
+}
 
 // seen is a packet as a test compares it.
 type seen struct {
@@ -35,7 +45,7 @@ func sampleCaptures(t testing.TB) []string {
 	t.Helper()
 	dir := os.Getenv("MILLRACE_PCAPS")
 	if dir == "" {
-		dir = "../../shared/pcaps"
+		dir = "../../../shared/pcaps"
 	}
 	all, _ := filepath.Glob(filepath.Join(dir, "*.pcap*"))
 	if len(all) == 0 {
@@ -98,11 +108,11 @@ type rig struct {
 	t     testing.TB
 	arena *ring.Arena
 	pool  *ring.Pool
-	d     *pmd.Pcap
+	d     *pcap.Driver
 	b     *packet.Batch
 }
 
-func newRig(t testing.TB, frames int, cfg pmd.PcapConfig) *rig {
+func newRig(t testing.TB, frames int, cfg pcap.Config) *rig {
 	t.Helper()
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: frames, Huge: ring.HugeOff})
 	if err != nil {
@@ -113,7 +123,7 @@ func newRig(t testing.TB, frames int, cfg pmd.PcapConfig) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := pmd.OpenPcap(pool, cfg)
+	d, err := pcap.Open(pool, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +170,7 @@ func (r *rig) drain() ([]seen, error) {
 }
 
 // expected are the packets of a capture as Ethernet frames, by the reader alone.
-func expected(t testing.TB, path string) (all []seen, bad pmd.PcapStats) {
+func expected(t testing.TB, path string) (all []seen, bad pcap.RecordStats) {
 	t.Helper()
 	r, err := capture.Open(path)
 	if err != nil {
@@ -193,11 +203,11 @@ func expected(t testing.TB, path string) (all []seen, bad pmd.PcapStats) {
 	}
 }
 
-func TestPcapReplaysEveryCaptureInEveryMode(t *testing.T) {
+func TestDriverReplaysEveryCaptureInEveryMode(t *testing.T) {
 	for _, path := range sampleCaptures(t) {
 		want, bad := expected(t, path)
-		for _, mode := range []pmd.PcapMode{pmd.PcapStream, pmd.PcapPreload, pmd.PcapResident} {
-			r := newRig(t, 4096, pmd.PcapConfig{Files: []string{path}, Mode: mode})
+		for _, mode := range []pcap.Mode{pcap.Stream, pcap.Preload, pcap.Resident} {
+			r := newRig(t, 4096, pcap.Config{Files: []string{path}, Mode: mode})
 			got, err := r.drain()
 			if err != io.EOF {
 				t.Fatalf("%s %v: %v", path, mode, err)
@@ -222,21 +232,21 @@ func TestPcapReplaysEveryCaptureInEveryMode(t *testing.T) {
 	}
 }
 
-var everyMode = []pmd.PcapMode{pmd.PcapStream, pmd.PcapPreload, pmd.PcapResident}
+var everyMode = []pcap.Mode{pcap.Stream, pcap.Preload, pcap.Resident}
 
 // inEveryMode runs f as a subtest for each mode.
-func inEveryMode(t *testing.T, f func(t *testing.T, mode pmd.PcapMode)) {
+func inEveryMode(t *testing.T, f func(t *testing.T, mode pcap.Mode)) {
 	t.Helper()
 	for _, mode := range everyMode {
 		t.Run(mode.String(), func(t *testing.T) { f(t, mode) })
 	}
 }
 
-func TestPcapMakesLapsOverSeveralFiles(t *testing.T) {
+func TestDriverMakesLapsOverSeveralFiles(t *testing.T) {
 	a := writeCapture(t, seen{10, "alpha"}, seen{20, "beta"})
 	b := writeCapture(t, seen{5, "gamma"})
-	inEveryMode(t, func(t *testing.T, mode pmd.PcapMode) {
-		r := newRig(t, 16, pmd.PcapConfig{Files: []string{a, b}, Mode: mode, Laps: 3})
+	inEveryMode(t, func(t *testing.T, mode pcap.Mode) {
+		r := newRig(t, 16, pcap.Config{Files: []string{a, b}, Mode: mode, Laps: 3})
 		got, err := r.drain()
 		if err != io.EOF {
 			t.Fatal(err)
@@ -252,13 +262,13 @@ func TestPcapMakesLapsOverSeveralFiles(t *testing.T) {
 	})
 }
 
-func TestPcapWithoutEndStopsWhereALapBringsNothing(t *testing.T) {
+func TestDriverWithoutEndStopsWhereALapBringsNothing(t *testing.T) {
 	empty := writeCapture(t)
 	useless := writeLink(t, capture.LinkTypeUSBLinux, seen{1, "usb"})
 	long := writeCapture(t, seen{1, string(make([]byte, 40_000))})
 	for _, path := range []string{empty, useless, long} {
-		inEveryMode(t, func(t *testing.T, mode pmd.PcapMode) {
-			r := newRig(t, 16, pmd.PcapConfig{Files: []string{path}, Mode: mode, Laps: -1, DropLong: true})
+		inEveryMode(t, func(t *testing.T, mode pcap.Mode) {
+			r := newRig(t, 16, pcap.Config{Files: []string{path}, Mode: mode, Laps: -1, DropLong: true})
 			if n, err := r.d.Rx(0, r.b); n != 0 || err != io.EOF {
 				t.Errorf("%d, %v", n, err)
 			}
@@ -266,9 +276,9 @@ func TestPcapWithoutEndStopsWhereALapBringsNothing(t *testing.T) {
 	}
 }
 
-func TestPcapWithoutEndStopsWhereItsFileIsEmptied(t *testing.T) {
+func TestDriverWithoutEndStopsWhereItsFileIsEmptied(t *testing.T) {
 	path := writeCapture(t, seen{1, "once"})
-	r := newRig(t, 16, pmd.PcapConfig{Files: []string{path}, Laps: -1})
+	r := newRig(t, 16, pcap.Config{Files: []string{path}, Laps: -1})
 	if n, err := r.d.Rx(0, packet.NewBatch(r.arena.View(), 1)); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -285,11 +295,11 @@ func TestPcapWithoutEndStopsWhereItsFileIsEmptied(t *testing.T) {
 	t.Error("no end")
 }
 
-func TestPcapEndsABatchTwoSecondsFromItsBase(t *testing.T) {
+func TestDriverEndsABatchTwoSecondsFromItsBase(t *testing.T) {
 	const s = 1_000_000_000
 	path := writeCapture(t, seen{10 * s, "a"}, seen{12 * s, "b"}, seen{12*s + 1, "c"}, seen{11 * s, "d"}, seen{10 * s, "e"})
-	inEveryMode(t, func(t *testing.T, mode pmd.PcapMode) {
-		r := newRig(t, 16, pmd.PcapConfig{Files: []string{path}, Mode: mode})
+	inEveryMode(t, func(t *testing.T, mode pcap.Mode) {
+		r := newRig(t, 16, pcap.Config{Files: []string{path}, Mode: mode})
 		var lens []int
 		var got []seen
 		for {
@@ -309,10 +319,10 @@ func TestPcapEndsABatchTwoSecondsFromItsBase(t *testing.T) {
 	})
 }
 
-func TestPcapStampsNowWhereAsked(t *testing.T) {
+func TestDriverStampsNowWhereAsked(t *testing.T) {
 	path := writeCapture(t, seen{10, "a"}, seen{1 << 60, "b"})
-	inEveryMode(t, func(t *testing.T, mode pmd.PcapMode) {
-		r := newRig(t, 16, pmd.PcapConfig{Files: []string{path}, Mode: mode, StampNow: true})
+	inEveryMode(t, func(t *testing.T, mode pcap.Mode) {
+		r := newRig(t, 16, pcap.Config{Files: []string{path}, Mode: mode, StampNow: true})
 		if n, err := r.d.Rx(1<<40+5, r.b); n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
@@ -339,7 +349,7 @@ func (r *rig) arrivals(from clock.Time) []int {
 	}
 }
 
-func TestPcapKeepsTheRate(t *testing.T) {
+func TestDriverKeepsTheRate(t *testing.T) {
 	data := string(make([]byte, 125)) // 1000 bits
 	const us = 1000
 	path := writeCapture(t, seen{5000 * us, data}, seen{5004 * us, data}, seen{5010 * us, data})
@@ -355,12 +365,12 @@ func TestPcapKeepsTheRate(t *testing.T) {
 		{"2x", 2, []int{0, 2, 5, 5, 7, 10}},
 		{"0.5x", 1, []int{0, 8, 20}},
 	} {
-		rate, err := pmd.ParseRate(c.rate)
+		rate, err := pcap.ParseRate(c.rate)
 		if err != nil {
 			t.Fatal(err)
 		}
-		inEveryMode(t, func(t *testing.T, mode pmd.PcapMode) {
-			r := newRig(t, 64, pmd.PcapConfig{Files: []string{path}, Mode: mode, Rate: rate, Laps: c.laps})
+		inEveryMode(t, func(t *testing.T, mode pcap.Mode) {
+			r := newRig(t, 64, pcap.Config{Files: []string{path}, Mode: mode, Rate: rate, Laps: c.laps})
 			if d := cmp.Diff(c.want, r.arrivals(1<<50)); d != "" {
 				t.Errorf("%s: %s", c.rate, d)
 			}
@@ -371,10 +381,10 @@ func TestPcapKeepsTheRate(t *testing.T) {
 	}
 }
 
-func TestPcapPacesPacketsAndNotTheirPieces(t *testing.T) {
+func TestDriverPacesPacketsAndNotTheirPieces(t *testing.T) {
 	path := writeCapture(t, seen{1, string(make([]byte, 5000))}, seen{2, "a"}, seen{3, "b"})
-	inEveryMode(t, func(t *testing.T, mode pmd.PcapMode) {
-		r := newRig(t, 64, pmd.PcapConfig{Files: []string{path}, Mode: mode, Rate: pmd.Rate{Packets: 1e5}, Laps: 2})
+	inEveryMode(t, func(t *testing.T, mode pcap.Mode) {
+		r := newRig(t, 64, pcap.Config{Files: []string{path}, Mode: mode, Rate: pcap.Rate{Packets: 1e5}, Laps: 2})
 		want := []int{0, 0, 0, 10, 20, 30, 30, 30, 40, 50}
 		if d := cmp.Diff(want, r.arrivals(0)); d != "" {
 			t.Error(d)
@@ -383,34 +393,34 @@ func TestPcapPacesPacketsAndNotTheirPieces(t *testing.T) {
 }
 
 func TestParseRate(t *testing.T) {
-	for s, want := range map[string]pmd.Rate{
+	for s, want := range map[string]pcap.Rate{
 		"": {}, "max": {}, "1pps": {Packets: 1}, "1.5Mpps": {Packets: 1.5e6}, "10Gbps": {Bits: 1e10},
 		"500kbps": {Bits: 5e5}, "2x": {Speed: 2}, "0.25x": {Speed: 0.25},
 	} {
-		got, err := pmd.ParseRate(s)
+		got, err := pcap.ParseRate(s)
 		if err != nil || got != want {
 			t.Errorf("%q: %+v, %v", s, got, err)
 		}
-		if again, err := pmd.ParseRate(got.String()); err != nil || again != want {
+		if again, err := pcap.ParseRate(got.String()); err != nil || again != want {
 			t.Errorf("%q: %q reads as %+v, %v", s, got, again, err)
 		}
 	}
 	for _, s := range []string{"fast", "x", "pps", "-1pps", "0x", "10", "1Tbps", "1kx", "NaNpps", "Infbps", "1kMpps"} {
-		if r, err := pmd.ParseRate(s); err == nil {
+		if r, err := pcap.ParseRate(s); err == nil {
 			t.Errorf("%q: %+v", s, r)
 		}
 	}
 }
 
-func TestPcapSpansFramesWithALongPacket(t *testing.T) {
+func TestDriverSpansFramesWithALongPacket(t *testing.T) {
 	long := make([]byte, 9000)
 	for i := range long {
 		long[i] = byte(i * 7)
 	}
 	want := []seen{{1, "before"}, {2, string(long)}, {3, "after"}}
 	path := writeCapture(t, want...)
-	inEveryMode(t, func(t *testing.T, mode pmd.PcapMode) {
-		r := newRig(t, 16, pmd.PcapConfig{Files: []string{path}, Mode: mode})
+	inEveryMode(t, func(t *testing.T, mode pcap.Mode) {
+		r := newRig(t, 16, pcap.Config{Files: []string{path}, Mode: mode})
 		got, err := r.drain()
 		if err != io.EOF || !cmp.Equal(want, got) {
 			t.Error(err, cmp.Diff(want, got))
@@ -420,12 +430,12 @@ func TestPcapSpansFramesWithALongPacket(t *testing.T) {
 		}
 		r.audit()
 
-		r = newRig(t, 16, pmd.PcapConfig{Files: []string{path}, Mode: mode, DropLong: true})
+		r = newRig(t, 16, pcap.Config{Files: []string{path}, Mode: mode, DropLong: true})
 		if got, _ = r.drain(); len(got) != 2 || r.d.Info().Stats.RxInvalid != 1 || r.d.Records().TooLong != 1 {
 			t.Errorf("with DropLong %d packets, %+v", len(got), r.d.Records())
 		}
 
-		r = newRig(t, 16, pmd.PcapConfig{Files: []string{path}, Mode: mode})
+		r = newRig(t, 16, pcap.Config{Files: []string{path}, Mode: mode})
 		r.b = packet.NewBatch(r.arena.View(), 4) // five frames never fit
 		if got, _ = r.drain(); len(got) != 2 || r.d.Info().Stats.RxInvalid != 1 {
 			t.Errorf("into a small batch %d packets, %+v", len(got), r.d.Records())
@@ -434,15 +444,15 @@ func TestPcapSpansFramesWithALongPacket(t *testing.T) {
 	})
 }
 
-func TestPcapSpansFramesWithASynthesizedHeader(t *testing.T) {
+func TestDriverSpansFramesWithASynthesizedHeader(t *testing.T) {
 	ip := make([]byte, 5000)
 	for i := range ip {
 		ip[i] = byte(i*3) | 1
 	}
 	ip[0] = 0x45
 	path := writeLink(t, capture.LinkTypeRaw, seen{1, string(ip)})
-	inEveryMode(t, func(t *testing.T, mode pmd.PcapMode) {
-		r := newRig(t, 16, pmd.PcapConfig{Files: []string{path}, Mode: mode})
+	inEveryMode(t, func(t *testing.T, mode pcap.Mode) {
+		r := newRig(t, 16, pcap.Config{Files: []string{path}, Mode: mode})
 		got, _ := r.drain()
 		if want := string(make([]byte, 12)) + "\x08\x00" + string(ip); len(got) != 1 || got[0].Data != want {
 			t.Errorf("%d packets", len(got))
@@ -450,10 +460,10 @@ func TestPcapSpansFramesWithASynthesizedHeader(t *testing.T) {
 	})
 }
 
-func TestPcapLeavesHeadroom(t *testing.T) {
+func TestDriverLeavesHeadroom(t *testing.T) {
 	path := writeCapture(t, seen{1, "a"}, seen{2, string(make([]byte, 3000))})
-	for _, mode := range []pmd.PcapMode{pmd.PcapStream, pmd.PcapPreload} {
-		r := newRig(t, 16, pmd.PcapConfig{Files: []string{path}, Mode: mode, Headroom: 128})
+	for _, mode := range []pcap.Mode{pcap.Stream, pcap.Preload} {
+		r := newRig(t, 16, pcap.Config{Files: []string{path}, Mode: mode, Headroom: 128})
 		r.d.Rx(0, r.b)
 		for i := range r.b.D {
 			if h := r.b.Arena.Headroom(&r.b.D[i]); h != 128 {
@@ -466,14 +476,14 @@ func TestPcapLeavesHeadroom(t *testing.T) {
 	}
 }
 
-func TestPcapReceivesUpToTheDamage(t *testing.T) {
+func TestDriverReceivesUpToTheDamage(t *testing.T) {
 	path := writeCapture(t, seen{1, "first"}, seen{2, "second"}, seen{3, "third"})
 	b, _ := os.ReadFile(path)
 	if err := os.WriteFile(path, b[:len(b)-2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	inEveryMode(t, func(t *testing.T, mode pmd.PcapMode) {
-		r := newRig(t, 16, pmd.PcapConfig{Files: []string{path}, Mode: mode, Laps: 2})
+	inEveryMode(t, func(t *testing.T, mode pcap.Mode) {
+		r := newRig(t, 16, pcap.Config{Files: []string{path}, Mode: mode, Laps: 2})
 		got, err := r.drain()
 		if len(got) != 2 || !errors.Is(err, capture.ErrTruncated) {
 			t.Fatalf("%d packets, %v", len(got), err)
@@ -488,18 +498,18 @@ func TestPcapReceivesUpToTheDamage(t *testing.T) {
 	})
 }
 
-func TestOpenPcapRefusesWhatCannotWork(t *testing.T) {
+func TestOpenRefusesWhatCannotWork(t *testing.T) {
 	good := writeCapture(t, seen{1, string(make([]byte, 2000))}, seen{1, string(make([]byte, 2000))})
 	notes := filepath.Join(t.TempDir(), "notes.txt")
 	os.WriteFile(notes, []byte("not a capture"), 0o600)
-	for name, cfg := range map[string]pmd.PcapConfig{
+	for name, cfg := range map[string]pcap.Config{
 		"a missing file":              {Files: []string{good + ".no"}},
 		"a text file":                 {Files: []string{notes}},
 		"a directory to write to":     {Out: t.TempDir()},
-		"two rates":                   {Files: []string{good}, Rate: pmd.Rate{Packets: 1, Bits: 1}},
+		"two rates":                   {Files: []string{good}, Rate: pcap.Rate{Packets: 1, Bits: 1}},
 		"headroom of a whole frame":   {Files: []string{good}, Headroom: 2048},
 		"standard input twice":        {Files: []string{"-"}, Laps: 2},
-		"more resident than the pool": {Files: []string{good}, Mode: pmd.PcapResident},
+		"more resident than the pool": {Files: []string{good}, Mode: pcap.Resident},
 		"an unknown mode":             {Mode: 9},
 	} {
 		arena, err := ring.NewArena(ring.ArenaConfig{Frames: 2, Huge: ring.HugeOff})
@@ -507,7 +517,7 @@ func TestOpenPcapRefusesWhatCannotWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		pool, _ := arena.Cut(1)
-		d, err := pmd.OpenPcap(pool, cfg)
+		d, err := pcap.Open(pool, cfg)
 		var op *pmd.OpError
 		if d != nil || !errors.As(err, &op) {
 			t.Errorf("%s: %v", name, err)
@@ -519,12 +529,12 @@ func TestOpenPcapRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestPcapWritesWhatIsSent(t *testing.T) {
+func TestDriverWritesWhatIsSent(t *testing.T) {
 	long := string(bytes.Repeat([]byte("0123456789"), 500))
 	in := writeCapture(t, seen{100, "one"}, seen{200, long}, seen{300, "three"})
 	out := filepath.Join(t.TempDir(), "out.pcap")
-	inEveryMode(t, func(t *testing.T, mode pmd.PcapMode) {
-		r := newRig(t, 16, pmd.PcapConfig{Files: []string{in}, Out: out, Mode: mode, Epoch: 1_000})
+	inEveryMode(t, func(t *testing.T, mode pcap.Mode) {
+		r := newRig(t, 16, pcap.Config{Files: []string{in}, Out: out, Mode: mode, Epoch: 1_000})
 		if n, err := r.d.Rx(0, r.b); n != 5 || err != nil {
 			t.Fatal(n, err)
 		}
@@ -546,12 +556,12 @@ func TestPcapWritesWhatIsSent(t *testing.T) {
 	})
 }
 
-func TestPcapTellsThatTheOutputFailed(t *testing.T) {
+func TestDriverTellsThatTheOutputFailed(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("no /dev/full here")
 	}
 	in := writeCapture(t, seen{100, string(make([]byte, 1000))})
-	r := newRig(t, 16, pmd.PcapConfig{Files: []string{in}, Out: "/dev/full", Laps: -1})
+	r := newRig(t, 16, pcap.Config{Files: []string{in}, Out: "/dev/full", Laps: -1})
 	for range 1000 {
 		r.d.Rx(0, r.b)
 		n, err := r.d.Tx(0, r.b)
@@ -568,15 +578,15 @@ func TestPcapTellsThatTheOutputFailed(t *testing.T) {
 	t.Error("a full disk was not noticed")
 }
 
-func TestPcapAllocatesNothingPerPacket(t *testing.T) {
+func TestDriverAllocatesNothingPerPacket(t *testing.T) {
 	var packets []seen
 	for i := range 300 {
 		packets = append(packets, seen{int64(i), string(make([]byte, 60+i))})
 	}
 	path := writeCapture(t, packets...)
-	for _, mode := range []pmd.PcapMode{pmd.PcapPreload, pmd.PcapResident} {
-		for _, rate := range []pmd.Rate{{}, {Packets: 1e12}} {
-			r := newRig(t, 1024, pmd.PcapConfig{Files: []string{path}, Mode: mode, Laps: -1, Rate: rate})
+	for _, mode := range []pcap.Mode{pcap.Preload, pcap.Resident} {
+		for _, rate := range []pcap.Rate{{}, {Packets: 1e12}} {
+			r := newRig(t, 1024, pcap.Config{Files: []string{path}, Mode: mode, Laps: -1, Rate: rate})
 			now := clock.Time(0)
 			allocs := testing.AllocsPerRun(100, func() {
 				now += 1000
@@ -592,7 +602,7 @@ func TestPcapAllocatesNothingPerPacket(t *testing.T) {
 	for i := range 200 * 256 {
 		many = append(many, seen{int64(i), "0123456789abcdef"})
 	}
-	r := newRig(t, 1024, pmd.PcapConfig{Files: []string{writeCapture(t, many...)}, Out: filepath.Join(t.TempDir(), "o.pcapng")})
+	r := newRig(t, 1024, pcap.Config{Files: []string{writeCapture(t, many...)}, Out: filepath.Join(t.TempDir(), "o.pcapng")})
 	allocs := testing.AllocsPerRun(100, func() {
 		r.d.Rx(0, r.b)
 		n, _ := r.d.Tx(0, r.b)
@@ -606,11 +616,40 @@ func TestPcapAllocatesNothingPerPacket(t *testing.T) {
 	}
 }
 
-func BenchmarkPcapRx(b *testing.B) {
+// TestImpairLeavesLongPacketsWithTheWrappedDriver has packets of three frames wait in a driver that
+// drops what the batch could never hold: that there is little room now must not look like that.
+func TestImpairLeavesLongPacketsWithTheWrappedDriver(t *testing.T) {
+	const total = 50
+	all := make([]seen, total)
+	for i := range all {
+		all[i] = seen{int64(i), string(make([]byte, 2048*(1+i%3)))}
+	}
+	r := newRig(t, 64, pcap.Config{Files: []string{writeCapture(t, all...)}, StampNow: true})
+	profile, err := pmd.ParseProfile("delay=1ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := pmd.NewImpair(r.d, pmd.ImpairConfig{Profile: profile, Pool: r.pool, Hold: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for now := clock.Time(0); ; now += 100_000 {
+		_, err := im.Rx(now, r.b)
+		if r.audit(im, held{r.b}); errors.Is(err, io.EOF) {
+			break
+		}
+		r.pool.PutBatch(r.b)
+	}
+	if s := im.Info().Stats; s.RxPackets != total || s.RxInvalid != 0 {
+		t.Errorf("%+v, want all %d", s, total)
+	}
+}
+
+func BenchmarkDriverRx(b *testing.B) {
 	path := filepath.Join(filepath.Dir(sampleCaptures(b)[0]), "1kxun.pcap")
 	for _, mode := range everyMode {
 		b.Run(mode.String(), func(b *testing.B) {
-			r := newRig(b, 4096, pmd.PcapConfig{Files: []string{path}, Mode: mode, Laps: -1, StampNow: true})
+			r := newRig(b, 4096, pcap.Config{Files: []string{path}, Mode: mode, Laps: -1, StampNow: true})
 			b.ReportAllocs()
 			n := 0
 			for n < b.N {

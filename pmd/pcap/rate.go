@@ -1,4 +1,4 @@
-package pmd
+package pcap
 
 import (
 	"fmt"

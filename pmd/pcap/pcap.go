@@ -1,4 +1,9 @@
-package pmd
+// Package pcap replays capture files as a driver, and copies the packets of other drivers to captures.
+//
+// Driver is a device whose Rx reads pcap and pcapng files and whose Tx writes one. Capture wraps any
+// other driver and writes what passes it to a capture. The two are a package of their own so that a
+// program that only moves packets does not link the readers and writers of package capture.
+package pcap
 
 import (
 	"errors"
@@ -11,35 +16,36 @@ import (
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
 )
 
-// PcapMode says where packets wait until Rx hands them out.
-type PcapMode uint8
+// Mode says where packets wait until Rx hands them out.
+type Mode uint8
 
 // The modes, slowest first.
 const (
-	// PcapStream reads the files as packets are wanted, in bounded memory.
-	PcapStream PcapMode = iota
-	// PcapPreload reads the files into memory at first; Rx copies each packet into a frame.
-	PcapPreload
-	// PcapResident puts the packets into frames of the pool at first, several to a frame where
+	// Stream reads the files as packets are wanted, in bounded memory.
+	Stream Mode = iota
+	// Preload reads the files into memory at first; Rx copies each packet into a frame.
+	Preload
+	// Resident puts the packets into frames of the pool at first, several to a frame where
 	// they fit, and keeps those frames until Close. Rx lends them: it copies descriptors only.
 	// The caller hands a batch back with Release or Tx, never to the pool, and does not write to
 	// the packets, because the next lap shows the same bytes.
-	PcapResident
+	Resident
 )
 
-var pcapModes = [...]string{"stream", "preload", "resident"}
+var modeNames = [...]string{"stream", "preload", "resident"}
 
 // String returns the mode's name.
-func (m PcapMode) String() string { return pcapModes[m] }
+func (m Mode) String() string { return modeNames[m] }
 
-// PcapConfig describes a driver over capture files. With neither Files nor Out it is a sink.
-type PcapConfig struct {
+// Config describes a driver over capture files. With neither Files nor Out it is a sink.
+type Config struct {
 	Files    []string // received, one after the other; "-" is standard input, in stream mode once
 	Out      string   // what Tx writes; "": packets sent are counted and their frames freed
-	Mode     PcapMode // where packets wait
+	Mode     Mode     // where packets wait
 	Laps     int      // how often Files are received; 0 is once, negative without end
 	Rate     Rate     // the zero value is as fast as possible
 	Headroom int      // bytes left free in front of each packet in its frame; 0 in resident mode
@@ -48,9 +54,9 @@ type PcapConfig struct {
 	Epoch    int64    // ns since the Unix epoch at clock zero: Tx writes now + Epoch
 }
 
-// PcapStats counts what became of the records of the files. A file that is preloaded is counted
+// RecordStats counts what became of the records of the files. A file that is preloaded is counted
 // once, however many laps it makes. RxInvalid is Unsupported + NotIP + Empty + TooLong.
-type PcapStats struct {
+type RecordStats struct {
 	Records     uint64 // read
 	Truncated   uint64 // cut by the capturing program, handed out as they are
 	Unsupported uint64 // of a link type that carries neither Ethernet nor IP
@@ -59,7 +65,7 @@ type PcapStats struct {
 	TooLong     uint64 // longer than a frame, with DropLong, or than the pool or batch can ever hold
 }
 
-// Pcap is a driver over capture files: Rx replays Files, Tx writes Out. Packets of other link
+// Driver is a driver over capture files: Rx replays Files, Tx writes Out. Packets of other link
 // types get an Ethernet header (capture.Replace).
 //
 // Unless StampNow is set, packets arrive at their capture time: Rx sets Base to that of the first
@@ -69,42 +75,42 @@ type PcapStats struct {
 //
 // After the last packet Rx returns io.EOF, and at damage in a file what capture says, after all
 // packets before it.
-type Pcap struct {
-	cfg     PcapConfig
+type Driver struct {
+	cfg     Config
 	pool    *ring.Pool
 	room    int // bytes of a packet in one frame
-	src     pcapSource
-	next    pcapPacket
+	src     source
+	next    sourcePacket
 	ready   bool // next is to be handed out
 	pace    pacer
-	lap     pcapLap
+	lap     lapState
 	res     *resident
 	out     *capture.Writer
 	gather  []byte // a packet of several frames, for out
 	sent    capture.Record
-	count   Counters
-	records pcapCounters
+	count   pmd.Counters
+	records recordCounters
 	err     error // the end of Rx
 	closed  bool
 }
 
-// pcapLap tells when laps are over.
-type pcapLap struct {
+// lapState tells when laps are over.
+type lapState struct {
 	left int
 	n    uint64 // packets of this lap
 }
 
-type pcapCounters struct {
+type recordCounters struct {
 	records, truncated, unsupported, notIP, empty, tooLong atomic.Uint64
 }
 
 // within is how far from a batch's Base a Stamp is still right, with a margin (packet.Batch.Time).
 const within = 2_000_000_000
 
-// OpenPcap opens the files. It borrows pool until Close. A file that cannot be opened, or whose
-// header cannot be read, is an error here; in the modes other than PcapStream all are read here.
-func OpenPcap(pool *ring.Pool, cfg PcapConfig) (*Pcap, error) {
-	p := &Pcap{cfg: cfg, pool: pool, lap: pcapLap{left: max(cfg.Laps, 1)}}
+// Open opens the files. It borrows pool until Close. A file that cannot be opened, or whose
+// header cannot be read, is an error here; in the modes other than Stream all are read here.
+func Open(pool *ring.Pool, cfg Config) (*Driver, error) {
+	p := &Driver{cfg: cfg, pool: pool, lap: lapState{left: max(cfg.Laps, 1)}}
 	if cfg.Laps < 0 {
 		p.lap.left = -1
 	}
@@ -123,20 +129,20 @@ func OpenPcap(pool *ring.Pool, cfg PcapConfig) (*Pcap, error) {
 }
 
 // check refuses a configuration that cannot work.
-func (p *Pcap) check(frameSize int) error {
+func (p *Driver) check(frameSize int) error {
 	switch {
-	case int(p.cfg.Mode) >= len(pcapModes):
+	case int(p.cfg.Mode) >= len(modeNames):
 		return fmt.Errorf("unknown mode %d", p.cfg.Mode)
 	case p.cfg.Headroom < 0 || p.room < 64:
 		return fmt.Errorf("headroom of %d bytes in frames of %d", p.cfg.Headroom, frameSize)
-	case p.cfg.Mode == PcapStream && p.lap.left != 1 && slices.Contains(p.cfg.Files, "-"):
+	case p.cfg.Mode == Stream && p.lap.left != 1 && slices.Contains(p.cfg.Files, "-"):
 		return errors.New("standard input can be read once: preload it for several laps")
 	}
 	return p.cfg.Rate.check()
 }
 
 // create starts Out.
-func (p *Pcap) create() (err error) {
+func (p *Driver) create() (err error) {
 	if p.cfg.Out == "" {
 		return nil
 	}
@@ -148,41 +154,41 @@ func (p *Pcap) create() (err error) {
 }
 
 // load prepares the source of packets that the mode asks for.
-func (p *Pcap) load() error {
-	files := &pcapFiles{paths: p.cfg.Files, count: &p.records, invalid: &p.count.RxInvalid}
+func (p *Driver) load() error {
+	files := &fileSource{paths: p.cfg.Files, count: &p.records, invalid: &p.count.RxInvalid}
 	if err := files.rewind(); err != nil {
 		return err
 	}
 	p.src = files
-	if p.cfg.Mode == PcapStream {
+	if p.cfg.Mode == Stream {
 		return nil
 	}
-	mem, err := loadPcap(files)
+	mem, err := preload(files)
 	if err != nil {
 		return err
 	}
 	p.src = mem
-	if p.cfg.Mode == PcapResident {
+	if p.cfg.Mode == Resident {
 		p.res, err = p.settle(mem)
 	}
 	return err
 }
 
-func (p *Pcap) device() string {
+func (p *Driver) device() string {
 	if len(p.cfg.Files) == 0 {
 		return p.cfg.Out
 	}
 	return strings.Join(p.cfg.Files, ",")
 }
 
-func (p *Pcap) fail(op string, err error) error {
-	return &OpError{Op: op, Device: p.device(), Err: err}
+func (p *Driver) fail(op string, err error) error {
+	return &pmd.OpError{Op: op, Device: p.device(), Err: err}
 }
 
-// Rx implements Driver.
-func (p *Pcap) Rx(now clock.Time, b *packet.Batch) (int, error) {
+// Rx implements pmd.Driver.
+func (p *Driver) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	if p.closed {
-		return 0, p.fail("rx", ErrClosed)
+		return 0, p.fail("rx", pmd.ErrClosed)
 	}
 	first := len(b.D)
 	if p.res != nil {
@@ -201,7 +207,7 @@ func (p *Pcap) Rx(now clock.Time, b *packet.Batch) (int, error) {
 }
 
 // due makes sure that there is a next packet and reports whether its time has come.
-func (p *Pcap) due(now clock.Time) bool {
+func (p *Driver) due(now clock.Time) bool {
 	if !p.ready && !p.fetch() {
 		return false
 	}
@@ -209,7 +215,7 @@ func (p *Pcap) due(now clock.Time) bool {
 }
 
 // fetch brings the next packet, of the next lap where this one is over.
-func (p *Pcap) fetch() bool {
+func (p *Driver) fetch() bool {
 	for p.err == nil {
 		err := p.src.next(&p.next)
 		if err == nil {
@@ -224,7 +230,7 @@ func (p *Pcap) fetch() bool {
 
 // endLap starts the next lap, or ends receiving: after the last lap, at damage, and where a lap
 // without end brought nothing.
-func (p *Pcap) endLap(err error) {
+func (p *Driver) endLap(err error) {
 	if err != io.EOF {
 		p.err = p.fail("rx", err)
 		return
@@ -242,7 +248,7 @@ func (p *Pcap) endLap(err error) {
 
 // place copies the next packet into frames and appends it; false says that b or the pool has no
 // room, or that the packet is too far from b.Base.
-func (p *Pcap) place(now clock.Time, b *packet.Batch) bool {
+func (p *Driver) place(now clock.Time, b *packet.Batch) bool {
 	size := p.next.size()
 	frames := 1
 	if size > p.room {
@@ -277,7 +283,7 @@ func (p *Pcap) place(now clock.Time, b *packet.Batch) bool {
 }
 
 // stamp sets b.Base where b is empty, and reports whether the next packet may join b.
-func (p *Pcap) stamp(now clock.Time, b *packet.Batch) bool {
+func (p *Driver) stamp(now clock.Time, b *packet.Batch) bool {
 	if p.cfg.StampNow {
 		b.Base = int64(now)
 		return true
@@ -295,14 +301,14 @@ func near(a, b int64) bool {
 	return d >= -within && d <= within
 }
 
-// Tx implements Driver: packets go to Out, at now + Epoch.
-func (p *Pcap) Tx(now clock.Time, b *packet.Batch) (int, error) {
+// Tx implements pmd.Driver: packets go to Out, at now + Epoch.
+func (p *Driver) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	if p.closed {
-		return 0, p.fail("tx", ErrClosed)
+		return 0, p.fail("tx", pmd.ErrClosed)
 	}
-	n := Whole(b.D, len(b.D))
+	n := pmd.Whole(b.D, len(b.D))
 	for done := 0; p.out != nil && done < n; {
-		chain := Chain(b.D[done:n])
+		chain := pmd.Chain(b.D[done:n])
 		if err := p.write(now, b, b.D[done:done+chain]); err != nil {
 			n = done
 			if n == 0 {
@@ -320,13 +326,13 @@ func (p *Pcap) Tx(now clock.Time, b *packet.Batch) (int, error) {
 }
 
 // write writes the packet whose descriptors are d. What the format cannot hold counts as TxInvalid.
-func (p *Pcap) write(now clock.Time, b *packet.Batch, d []packet.Desc) error {
+func (p *Driver) write(now clock.Time, b *packet.Batch, d []packet.Desc) error {
 	data := b.Arena.Bytes(&d[0])
 	if len(d) > 1 {
 		p.gather = gatherChain(p.gather[:0], b.Arena, d, capture.MaxRecord)
 		data = p.gather
 	}
-	_, size := Count(d)
+	_, size := pmd.Count(d)
 	p.sent = capture.Record{Data: data, Time: int64(now) + p.cfg.Epoch, Len: int(size)}
 	err := p.out.Write(&p.sent)
 	if errors.Is(err, capture.ErrRange) {
@@ -347,7 +353,7 @@ func gatherChain(dst []byte, a *packet.Arena, d []packet.Desc, limit int) []byte
 }
 
 // Release takes the frames of b back and empties it: the way back for the batches of every mode.
-func (p *Pcap) Release(b *packet.Batch) {
+func (p *Driver) Release(b *packet.Batch) {
 	for i := range b.D {
 		p.free(b.D[i].Off)
 	}
@@ -355,17 +361,17 @@ func (p *Pcap) Release(b *packet.Batch) {
 }
 
 // free puts a frame into the pool, unless it is resident: the driver never passed that on.
-func (p *Pcap) free(off uint32) {
+func (p *Driver) free(off uint32) {
 	if p.res == nil || !p.res.owns(off) {
 		p.pool.Put(off)
 	}
 }
 
-// Info implements Driver.
-func (p *Pcap) Info() Info {
-	caps := CapMultiBuf
+// Info implements pmd.Driver.
+func (p *Driver) Info() pmd.Info {
+	caps := pmd.CapMultiBuf
 	if p.cfg.Rate != (Rate{}) {
-		caps |= CapTimed
+		caps |= pmd.CapTimed
 	}
 	granted := p.cfg.Mode.String() + ", rate " + p.cfg.Rate.String()
 	if p.cfg.Out == "" {
@@ -373,29 +379,29 @@ func (p *Pcap) Info() Info {
 	} else {
 		granted += ", writes " + p.cfg.Out
 	}
-	return Info{Driver: "pcap", Device: p.device(), Caps: caps, FD: -1, Granted: granted, Stats: p.count.Stats()}
+	return pmd.Info{Driver: "pcap", Device: p.device(), Caps: caps, FD: -1, Granted: granted, Stats: p.count.Stats()}
 }
 
 // Records tells what became of the records of the files. Any goroutine may call it.
-func (p *Pcap) Records() PcapStats {
+func (p *Driver) Records() RecordStats {
 	c := &p.records
-	return PcapStats{
+	return RecordStats{
 		Records: c.records.Load(), Truncated: c.truncated.Load(), Unsupported: c.unsupported.Load(),
 		NotIP: c.notIP.Load(), Empty: c.empty.Load(), TooLong: c.tooLong.Load(),
 	}
 }
 
-// Packets returns how many packets one lap has, 0 where the mode is PcapStream: not known.
-func (p *Pcap) Packets() int {
-	if m, ok := p.src.(*pcapMemory); ok {
+// Packets returns how many packets one lap has, 0 where the mode is Stream: not known.
+func (p *Driver) Packets() int {
+	if m, ok := p.src.(*memorySource); ok {
 		return len(m.index)
 	}
 	return 0
 }
 
-// Close implements Driver. It completes Out and tells whether that worked, and puts resident frames
+// Close implements pmd.Driver. It completes Out and tells whether that worked, and puts resident frames
 // into the pool: no batch that holds them may be used any more.
-func (p *Pcap) Close() error {
+func (p *Driver) Close() error {
 	if p.closed {
 		return nil
 	}
@@ -418,7 +424,7 @@ func (p *Pcap) Close() error {
 
 // Holds implements ring.Holder: the resident frames. In other modes the driver holds none, because
 // Rx passes each frame on as soon as it is filled and Tx frees it.
-func (p *Pcap) Holds(visit func(off uint32)) {
+func (p *Driver) Holds(visit func(off uint32)) {
 	if p.res != nil {
 		p.res.Holds(visit)
 	}

@@ -1,10 +1,11 @@
-package pmd
+package pcap
 
 import (
 	"fmt"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
 )
 
@@ -24,11 +25,11 @@ type resident struct {
 }
 
 // settle moves the packets of m into frames of the pool.
-func (p *Pcap) settle(m *pcapMemory) (*resident, error) {
+func (p *Driver) settle(m *memorySource) (*resident, error) {
 	a := p.pool.Arena()
 	r := &resident{mine: make([]bool, a.Frames()), shift: a.Shift}
 	used := a.FrameSize() // bytes used in the last frame
-	var k pcapPacket
+	var k sourcePacket
 	for m.next(&k) == nil {
 		if k.size() > p.room && p.cfg.DropLong {
 			p.records.tooLong.Add(1)
@@ -60,8 +61,8 @@ func (p *Pcap) settle(m *pcapMemory) (*resident, error) {
 	return r, nil
 }
 
-func (p *Pcap) tooSmall(bytes int) error {
-	return &OpError{
+func (p *Driver) tooSmall(bytes int) error {
+	return &pmd.OpError{
 		Op: "load", Device: p.device(),
 		Err:    fmt.Errorf("%d bytes of packets do not fit the %d frames of the pool", bytes, p.pool.Size()),
 		Remedy: "give a larger arena, or preload instead of resident",
@@ -92,11 +93,11 @@ func (r *resident) close(pool *ring.Pool) {
 
 // lend appends descriptors of resident packets, across laps, until b is full or a packet is not due
 // or too far from b.Base.
-func (p *Pcap) lend(now clock.Time, b *packet.Batch) {
+func (p *Driver) lend(now clock.Time, b *packet.Batch) {
 	for p.err == nil && b.Room() > 0 {
 		if p.res.at == len(p.res.d) {
 			p.lap.n = uint64(len(p.res.d))
-			p.endLap(p.src.(*pcapMemory).err)
+			p.endLap(p.src.(*memorySource).err)
 			p.res.at = 0
 			continue
 		}
@@ -117,8 +118,8 @@ func (p *Pcap) lend(now clock.Time, b *packet.Batch) {
 }
 
 // skipLong passes over a packet of more descriptors than any batch of the caller's size holds.
-func (p *Pcap) skipLong(most int) bool {
-	n := Chain(p.res.d[p.res.at:])
+func (p *Driver) skipLong(most int) bool {
+	n := pmd.Chain(p.res.d[p.res.at:])
 	if n <= most {
 		return false
 	}
@@ -130,7 +131,7 @@ func (p *Pcap) skipLong(most int) bool {
 }
 
 // run returns how many of the next descriptors may be lent in one piece.
-func (p *Pcap) run(now clock.Time, b *packet.Batch) int {
+func (p *Driver) run(now clock.Time, b *packet.Batch) int {
 	r := p.res
 	limit := min(b.Room(), len(r.d)-r.at)
 	if p.cfg.StampNow {
@@ -147,7 +148,7 @@ func (p *Pcap) run(now clock.Time, b *packet.Batch) int {
 			}
 		}
 	}
-	limit = Whole(r.d[r.at:], limit)
+	limit = pmd.Whole(r.d[r.at:], limit)
 	if p.cfg.Rate == (Rate{}) {
 		return limit
 	}
@@ -155,7 +156,7 @@ func (p *Pcap) run(now clock.Time, b *packet.Batch) int {
 }
 
 // paced returns how many of the next limit descriptors are due.
-func (p *Pcap) paced(now clock.Time, limit int) int {
+func (p *Driver) paced(now clock.Time, limit int) int {
 	r := p.res
 	for i := 0; i < limit; {
 		if !p.ready {
@@ -166,7 +167,7 @@ func (p *Pcap) paced(now clock.Time, limit int) int {
 			return i
 		}
 		p.ready = false
-		i += Chain(r.d[r.at+i:])
+		i += pmd.Chain(r.d[r.at+i:])
 	}
 	return limit
 }

@@ -1,0 +1,177 @@
+package pcap
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/millrace/millrace/capture"
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+)
+
+// CaptureConfig describes a Capture wrapper. With neither Rx nor Tx set, both are copied.
+type CaptureConfig struct {
+	Rx, Tx    bool
+	Epoch     int64 // ns since the Unix epoch at clock zero: a packet's capture time is its clock time + Epoch
+	SnapLen   int   // bytes kept of each packet; 0 is all, up to capture.MaxRecord
+	MaxBytes  int64 // the capture ends before it is longer; 0 is no limit
+	Interface int   // interface of the writer
+}
+
+// CaptureStats counts packets that passed a Capture.
+type CaptureStats struct {
+	Written uint64 // given to the writer, which may hold back the last of them
+	Lost    uint64 // not written: MaxBytes was reached, the writer failed or cannot hold them
+}
+
+// Capture is a pmd.Driver around another that copies what passes to a capture, with the direction as the
+// packet's flags. Traffic never notices: what cannot be written is counted.
+//
+// Received packets carry their arrival time, sent ones the now of the Tx that took them. Packets
+// that the wrapped driver does not take are not copied until it does.
+type Capture struct {
+	inner   pmd.Driver
+	w       *capture.Writer
+	cfg     CaptureConfig
+	rec     capture.Record
+	stage   []byte         // the bytes of the packets of one Tx, before the wrapped driver takes them
+	spans   []stagedPacket // the packets in stage
+	written atomic.Uint64
+	lost    atomic.Uint64
+	closed  bool
+}
+
+// stagedPacket is a packet in Capture.stage: where it ends, its length, and the descriptors up to its end.
+type stagedPacket struct{ end, size, descs int }
+
+// NewCapture wraps inner, which it closes with itself. It borrows w, which the caller closes after it
+// and nobody else uses meanwhile.
+func NewCapture(inner pmd.Driver, w *capture.Writer, cfg CaptureConfig) *Capture {
+	if !cfg.Rx && !cfg.Tx {
+		cfg.Rx, cfg.Tx = true, true
+	}
+	if cfg.SnapLen <= 0 || cfg.SnapLen > capture.MaxRecord {
+		cfg.SnapLen = capture.MaxRecord
+	}
+	return &Capture{inner: inner, w: w, cfg: cfg}
+}
+
+// Rx implements pmd.Driver: the wrapped driver's, and a copy of what it brought.
+func (c *Capture) Rx(now clock.Time, b *packet.Batch) (int, error) {
+	first := len(b.D)
+	n, err := c.inner.Rx(now, b)
+	if !c.cfg.Rx {
+		return n, err
+	}
+	for at := first; at < len(b.D); {
+		chain := max(pmd.Chain(b.D[at:]), 1)
+		data, size := c.bytes(b, b.D[at:at+chain])
+		c.write(data, size, b.Time(at), capture.FlagInbound)
+		at += chain
+	}
+	return n, err
+}
+
+// Tx implements pmd.Driver: the wrapped driver's, and a copy of what it took. The copy is made before,
+// because the frames are the wrapped driver's afterwards, and written after, because only then it
+// is known what it took.
+func (c *Capture) Tx(now clock.Time, b *packet.Batch) (int, error) {
+	if !c.cfg.Tx {
+		return c.inner.Tx(now, b)
+	}
+	c.stage = c.stage[:0]
+	for at := 0; at < len(b.D); {
+		chain := max(pmd.Chain(b.D[at:]), 1)
+		d := b.D[at : at+chain]
+		_, size := pmd.Count(d)
+		at += chain
+		c.stage = gatherChain(c.stage, b.Arena, d, c.cfg.SnapLen)
+		c.spans = append(c.spans, stagedPacket{end: len(c.stage), size: int(size), descs: at})
+	}
+	n, err := c.inner.Tx(now, b)
+	c.settle(now, n)
+	return n, err
+}
+
+// settle writes those staged packets that the first n descriptors are, and forgets the others.
+func (c *Capture) settle(now clock.Time, n int) {
+	from := 0
+	for _, s := range c.spans {
+		if s.descs > n {
+			break
+		}
+		c.write(c.stage[from:s.end], s.size, int64(now), capture.FlagOutbound)
+		from = s.end
+	}
+	c.stage, c.spans = c.stage[:0], c.spans[:0]
+}
+
+// bytes returns what is kept of the packet whose descriptors are d, and its length. Only a packet
+// of several frames is copied for that.
+func (c *Capture) bytes(b *packet.Batch, d []packet.Desc) ([]byte, int) {
+	if len(d) == 1 {
+		data := b.Arena.Bytes(&d[0])
+		return data[:min(len(data), c.cfg.SnapLen)], len(data)
+	}
+	_, size := pmd.Count(d)
+	c.stage = gatherChain(c.stage[:0], b.Arena, d, c.cfg.SnapLen)
+	return c.stage, int(size)
+}
+
+// write gives one packet to the writer.
+func (c *Capture) write(data []byte, size int, at int64, dir capture.PacketFlags) {
+	const overhead = 64 + 128 // bytes around a packet, and of the counters at the end, at most
+	if c.cfg.MaxBytes > 0 && c.w.Written()+int64(len(data))+overhead > c.cfg.MaxBytes {
+		c.lost.Add(1)
+		return
+	}
+	c.rec = capture.Record{
+		Data: data, Len: size, Time: at + c.cfg.Epoch, Interface: c.cfg.Interface,
+		Meta: capture.Meta{Has: capture.HasFlags, Flags: dir},
+	}
+	if c.w.Write(&c.rec) != nil {
+		c.lost.Add(1)
+		return
+	}
+	c.written.Add(1)
+}
+
+// Copied tells what became of the copies. Any goroutine may call it.
+func (c *Capture) Copied() CaptureStats {
+	return CaptureStats{Written: c.written.Load(), Lost: c.lost.Load()}
+}
+
+// Info implements pmd.Driver: the wrapped driver's, with the capture named in Granted.
+func (c *Capture) Info() pmd.Info {
+	info := c.inner.Info()
+	if info.Granted != "" {
+		info.Granted += ", "
+	}
+	info.Granted += "copied to a " + c.w.Format().String()
+	return info
+}
+
+// Close implements pmd.Driver. It closes the wrapped driver, gives the writer the interface's counters
+// and flushes it; a capture that is not complete is an error here, and only here.
+func (c *Capture) Close() error {
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	err := c.inner.Close()
+	info := c.inner.Info()
+	s := info.Stats
+	flush := errors.Join(c.w.SetCounters(c.cfg.Interface, capture.Counters{
+		Received: s.RxPackets + s.RxDropped, Dropped: s.RxDropped, Accepted: s.RxPackets, Delivered: c.written.Load(),
+	}), c.w.Flush())
+	if flush != nil {
+		flush = &pmd.OpError{Op: "capture", Device: info.Device, Queue: info.Queue, Err: fmt.Errorf("%d packets written, %d lost: %w", c.written.Load(), c.lost.Load(), flush)}
+	}
+	return errors.Join(err, flush)
+}
+
+// Holds implements ring.Holder: nothing. A Capture keeps copies, never frames; those of the wrapped
+// driver are its own to tell.
+func (c *Capture) Holds(func(off uint32)) {}
