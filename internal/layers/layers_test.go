@@ -27,7 +27,6 @@ pmd/afxdp       : packet ring clock pmd
 pmd/afpacket    : packet ring clock pmd wire
 pmd/tap         : packet ring clock pmd wire
 pmd/device      : ring pmd pmd/*
-pmd/conformance : packet ring clock pmd
 gpukern/literal : packet
 gpukern         : packet ring wire gpukern/literal
 gpukern/cuda    : packet ring gpukern gpukern/literal
@@ -51,6 +50,7 @@ cmd/millrace    : *
 bench           : *
 bench/netpeer   : *
 examples/lab    : internal/testnet
+internal/conformance: packet ring clock pmd
 internal/control:
 internal/doctor : gpukern
 internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afpacket"
 	"github.com/millrace/millrace/pmd/afxdp"
-	"github.com/millrace/millrace/pmd/conformance"
+	"github.com/millrace/millrace/internal/conformance"
 	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/pmd/tap"
 	"github.com/millrace/millrace/ring"
