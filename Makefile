@@ -1,6 +1,7 @@
 # Millrace. `make help` lists the targets.
 
 GO       ?= go
+TOOL     := tool -modfile=internal/tools/go.mod
 BIN      := bin
 CAPTURES ?= ../shared/pcaps
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -131,9 +132,9 @@ gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, 
 	done
 
 lint: ## gofumpt, vet, staticcheck
-	@out=$$($(GO) tool gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi
+	@out=$$($(GO) $(TOOL) gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./... && $(GO) vet -tags debug ./ring
-	$(GO) tool staticcheck ./...
+	$(GO) $(TOOL) staticcheck ./...
 
 # Kernels are PTX for sm_80 and later; the driver translates them for the GPU that it finds. NAME.sm_90.cu
 # is built for sm_90 alone. Files that no .cu includes directly (.cuh, .h) are parts of all.
