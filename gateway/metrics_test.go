@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"net/http/httptest"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -12,12 +10,15 @@ import (
 func (w *world) scrape() string {
 	reg := metrics.NewRegistry(metrics.Build{Version: "test"})
 	reg.Add(w.g.WriteMetrics)
-	rec := httptest.NewRecorder()
-	reg.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
-	if rec.Code != 200 {
-		w.t.Fatalf("%d: %s", rec.Code, rec.Body)
+	series, err := reg.Gather()
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	return rec.Body.String()
+	var text strings.Builder
+	for _, s := range series {
+		text.WriteString(s.String())
+	}
+	return text.String()
 }
 
 func TestMetricsCountWhatHappened(t *testing.T) {
@@ -47,21 +48,21 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		}
 	}
 	if t.Failed() {
-		t.Log(regexp.MustCompile(`(?m)^(#|go_|process_).*\n`).ReplaceAllString(body, ""))
+		t.Log(body)
 	}
 }
 
 // What clients send must not make new series.
 func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 	w := newWorld(t, fill(""))
-	few := strings.Count(w.scrape(), "\nmillrace")
+	few := strings.Count(w.scrape(), "\n")
 	for i := range 200 {
 		w.send(0, client(host, "198.18.1.1:80", []string{"S", "A", "R"}[i%3]).bytes())
 		c := client("198.18.3.4:7", dns, "")
 		c.ttl = uint8(i)
 		w.send(0, c.bytes())
 	}
-	if many := strings.Count(w.scrape(), "\nmillrace"); many > few+20 {
+	if many := strings.Count(w.scrape(), "\n"); many > few+20 {
 		t.Errorf("%d series became %d", few, many)
 	}
 }

@@ -1,5 +1,5 @@
-// Package metrics holds the counters and histograms that loops write while they run, and their
-// rendering in the Prometheus text format.
+// Package metrics holds the counters and histograms that loops write while they run, and the series
+// that a scrape reads from them.
 //
 // A loop owns what it writes: a Counter, Block or Histogram has one writer, which uses plain atomic
 // stores and never a locked instruction, and any number of readers, which sum over the loops. What
@@ -10,7 +10,10 @@
 //		w.Counter("millrace_gateway_connections_total", "Connections accepted.", opened.Sum(),
 //			metrics.Label{Name: "service", Value: "web"})
 //	})
-//	http.Handle("/metrics", reg.Handler())
+//	series, err := reg.Gather()
+//
+// Serving them over HTTP is up to the program: cmd/prom does it with Prometheus's client library,
+// which a program that imports this package need not link.
 //
 // Names are millrace_<layer>_<thing>_<unit>, with _total behind counters; units are the base units
 // (seconds, bytes). The package imports nothing of ours, so that everything may import it.

@@ -1,14 +1,11 @@
 package metrics
 
 import (
-	"net/http"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"sync"
 )
 
 // Label is a name and a value that tell one series of a metric from another.
@@ -18,23 +15,22 @@ type Label struct{ Name, Value string }
 // goroutine, and reads counters that loops go on writing.
 type Source func(w *Writer)
 
-// Build says which program is running; it becomes the metric millrace_build_info.
+// Build identifies the running program; it becomes the metric millrace_build_info.
 type Build struct {
 	Version string // "1.2.0"; "devel" outside of a release
 	Commit  string // of the source, "" where it is not known
 }
 
-// Registry collects the metrics of one process. Two in one process do not know of each other.
-type Registry struct{ reg *prometheus.Registry }
+// Registry collects the metrics of one process. Two registries are independent. Its methods may be
+// called from any goroutine.
+type Registry struct {
+	mu      sync.Mutex
+	sources []Source
+}
 
-// NewRegistry returns a registry that has the figures of the process and of the Go runtime, and
-// millrace_build_info.
+// NewRegistry returns a registry that has millrace_build_info.
 func NewRegistry(b Build) *Registry {
-	r := &Registry{prometheus.NewRegistry()}
-	r.reg.MustRegister(
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		collectors.NewGoCollector(),
-	)
+	r := &Registry{}
 	r.Add(func(w *Writer) {
 		w.Gauge("millrace_build_info", "The running program; the value is 1.", 1,
 			Label{"commit", b.Commit}, Label{"go", runtime.Version()}, Label{"version", b.Version})
@@ -42,48 +38,63 @@ func NewRegistry(b Build) *Registry {
 	return r
 }
 
-// Add registers a source. Sources that write the same metric with the same labels make the scrape
-// fail with an error that names them.
-func (r *Registry) Add(s Source) { r.reg.MustRegister(source(s)) }
-
-// Handler serves the metrics in the format that the scraper asks for: text or OpenMetrics. A source
-// that fails takes the scrape down with status 500 rather than hide values.
-func (r *Registry) Handler() http.Handler {
-	return promhttp.HandlerFor(r.reg, promhttp.HandlerOpts{EnableOpenMetrics: true})
+// Add registers a source.
+func (r *Registry) Add(s Source) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sources = append(r.sources, s)
 }
 
-// source makes a Source a collector without fixed series: services and backends come and go.
-type source Source
-
-func (s source) Describe(chan<- *prometheus.Desc)     {}
-func (s source) Collect(out chan<- prometheus.Metric) { s(&Writer{out}) }
+// Gather asks every source and returns all series, in the order of the sources. It fails when a
+// series was written twice: a scraper would keep one of the values and hide the other.
+func (r *Registry) Gather() ([]Series, error) {
+	r.mu.Lock()
+	sources := slices.Clone(r.sources)
+	r.mu.Unlock()
+	var w Writer
+	for _, s := range sources {
+		s(&w)
+	}
+	seen := make(map[string]bool, len(w.series))
+	for i := range w.series {
+		id := w.series[i].id("")
+		if seen[id] {
+			return nil, fmt.Errorf("metrics: %s was written twice", id)
+		}
+		seen[id] = true
+	}
+	return w.series, nil
+}
 
 // Writer takes the values of one scrape from a Source.
-type Writer struct{ out chan<- prometheus.Metric }
+type Writer struct{ series []Series }
 
 // Counter writes a count that only grows; its name ends in _total.
 func (w *Writer) Counter(name, help string, v uint64, labels ...Label) {
-	w.put(name, help, prometheus.CounterValue, float64(v), labels)
+	w.put(Series{Name: name, Help: help, Kind: CounterKind, Value: float64(v)}, labels)
 }
 
 // Gauge writes a value that goes up and down.
 func (w *Writer) Gauge(name, help string, v float64, labels ...Label) {
-	w.put(name, help, prometheus.GaugeValue, v, labels)
+	w.put(Series{Name: name, Help: help, Kind: GaugeKind, Value: v}, labels)
 }
 
-func (w *Writer) put(name, help string, kind prometheus.ValueType, v float64, labels []Label) {
-	names, values := split(labels)
-	desc := prometheus.NewDesc(name, help, names, nil)
-	m, err := prometheus.NewConstMetric(desc, kind, v, values...)
-	w.send(desc, m, err)
-}
-
-// send passes a metric on; a wrong one becomes the error of the scrape.
-func (w *Writer) send(desc *prometheus.Desc, m prometheus.Metric, err error) {
-	if err != nil {
-		m = prometheus.NewInvalidMetric(desc, err)
+// Histogram writes a distribution as cumulative buckets.
+func (w *Writer) Histogram(name, help string, d *Distribution, sc Scale, labels ...Label) {
+	s := Series{Name: name, Help: help, Kind: HistogramKind, Count: d.n, Sum: float64(d.sum) * sc.Unit}
+	for exp := sc.From; exp <= sc.To; exp++ {
+		s.Buckets = append(s.Buckets, Bucket{UpTo: float64(uint64(1)<<exp-1) * sc.Unit, Count: d.below(exp)})
 	}
-	w.out <- m
+	w.put(s, labels)
+}
+
+// put appends a series with its labels sorted by name: the order in which a source gives them does
+// not matter.
+func (w *Writer) put(s Series, labels []Label) {
+	s.Labels = slices.SortedFunc(slices.Values(labels), func(a, b Label) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	w.series = append(w.series, s)
 }
 
 // Scale says how recorded values are shown: their unit, and which buckets there are. Bucket k ends
@@ -99,27 +110,3 @@ var (
 	Packets     = Scale{Unit: 1, From: 0, To: 9}      // of a batch, 0 to 511
 	Bytes       = Scale{Unit: 1, From: 6, To: 30}     // 63 B to 1 GiB
 )
-
-// Histogram writes a distribution as cumulative buckets.
-func (w *Writer) Histogram(name, help string, d *Distribution, sc Scale, labels ...Label) {
-	names, values := split(labels)
-	desc := prometheus.NewDesc(name, help, names, nil)
-	ends := make(map[float64]uint64, sc.To-sc.From+1)
-	for exp := sc.From; exp <= sc.To; exp++ {
-		ends[float64(uint64(1)<<exp-1)*sc.Unit] = d.below(exp)
-	}
-	m, err := prometheus.NewConstHistogram(desc, d.n, float64(d.sum)*sc.Unit, ends, values...)
-	w.send(desc, m, err)
-}
-
-// split sorts labels by name, so that the order in which a source gives them does not matter, and
-// returns names and values apart.
-func split(labels []Label) (names, values []string) {
-	sorted := slices.SortedFunc(slices.Values(labels), func(a, b Label) int {
-		return strings.Compare(a.Name, b.Name)
-	})
-	for _, l := range sorted {
-		names, values = append(names, l.Name), append(values, l.Value)
-	}
-	return names, values
-}

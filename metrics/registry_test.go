@@ -1,73 +1,54 @@
 package metrics
 
 import (
-	"net/http"
-	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"github.com/google/go-cmp/cmp"
 )
 
-// scrape returns the status and the parsed families of one scrape of r.
-func scrape(t *testing.T, r *Registry) (int, map[string]*dto.MetricFamily) {
+// text renders all series but millrace_build_info.
+func text(t *testing.T, r *Registry) string {
 	t.Helper()
-	rec := httptest.NewRecorder()
-	r.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if rec.Code != http.StatusOK {
-		return rec.Code, nil
-	}
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(rec.Body)
+	series, err := r.Gather()
 	if err != nil {
-		t.Fatalf("the scrape does not parse: %v", err)
+		t.Fatal(err)
 	}
-	return rec.Code, families
-}
-
-// labels renders the labels of a parsed metric as name=value, in the order of the exposition.
-func labels(m *dto.Metric) string {
-	var s []string
-	for _, l := range m.GetLabel() {
-		s = append(s, l.GetName()+"="+l.GetValue())
-	}
-	return strings.Join(s, ",")
-}
-
-func TestAScrapeShowsWhatTheSourcesWrote(t *testing.T) {
-	r := NewRegistry(Build{Version: "1.2.3", Commit: "abc"})
-	dropped := NewSharded(2)
-	dropped.Shard(0).Add(40)
-	dropped.Shard(1).Add(2)
-	r.Add(func(w *Writer) {
-		w.Counter("millrace_loop_dropped_packets_total", "Packets dropped.", dropped.Sum(), Label{"reason", "ttl"}, Label{"loop", "0"})
-		w.Counter("millrace_loop_dropped_packets_total", "Packets dropped.", 7, Label{"loop", "0"}, Label{"reason", "rule"})
-		w.Gauge("millrace_pool_free_frames", "Frames free.", 12.5)
-	})
-	_, got := scrape(t, r)
-
-	c := got["millrace_loop_dropped_packets_total"].GetMetric()
-	if len(c) != 2 || labels(c[0]) != "loop=0,reason=rule" || c[0].GetCounter().GetValue() != 7 ||
-		labels(c[1]) != "loop=0,reason=ttl" || c[1].GetCounter().GetValue() != 42 {
-		t.Errorf("dropped packets: %v", c)
-	}
-	if v := got["millrace_pool_free_frames"].GetMetric()[0].GetGauge().GetValue(); v != 12.5 {
-		t.Errorf("free frames %v, want 12.5", v)
-	}
-	info := got["millrace_build_info"].GetMetric()[0]
-	if l := labels(info); !strings.HasPrefix(l, "commit=abc,go=go1.") || !strings.HasSuffix(l, ",version=1.2.3") {
-		t.Errorf("build info has labels %s", l)
-	}
-	for _, name := range []string{"process_cpu_seconds_total", "go_goroutines"} {
-		if got[name] == nil {
-			t.Errorf("%s is missing", name)
+	var b strings.Builder
+	for _, s := range series {
+		if s.Name != "millrace_build_info" {
+			b.WriteString(s.String())
 		}
 	}
+	return b.String()
 }
 
-func TestAHistogramIsShownExactlyAndInBaseUnits(t *testing.T) {
+func TestGatherReturnsWhatTheSourcesWrote(t *testing.T) {
+	r := NewRegistry(Build{Version: "1.2.3", Commit: "abc"})
+	r.Add(func(w *Writer) {
+		w.Counter("millrace_dropped_total", "Packets dropped.", 42, Label{"reason", "ttl"}, Label{"loop", "0"})
+		w.Gauge("millrace_free_frames", "Frames free.", 12.5)
+	})
+	r.Add(func(w *Writer) { w.Counter("millrace_dropped_total", "Packets dropped.", 7, Label{"loop", "0"}, Label{"reason", "rule"}) })
+	series, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := series[0].String(); !strings.HasPrefix(info, `millrace_build_info{commit="abc",go="go1.`) || !strings.HasSuffix(info, `",version="1.2.3"} 1`+"\n") {
+		t.Errorf("build info is %s", info)
+	}
+	want := []Series{
+		{Name: "millrace_dropped_total", Help: "Packets dropped.", Kind: CounterKind, Value: 42, Labels: []Label{{"loop", "0"}, {"reason", "ttl"}}},
+		{Name: "millrace_free_frames", Help: "Frames free.", Kind: GaugeKind, Value: 12.5},
+		{Name: "millrace_dropped_total", Help: "Packets dropped.", Kind: CounterKind, Value: 7, Labels: []Label{{"loop", "0"}, {"reason", "rule"}}},
+	}
+	if diff := cmp.Diff(want, series[1:]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSeriesAreRenderedInTheTextFormat(t *testing.T) {
 	r := NewRegistry(Build{})
 	var h Histogram
 	for _, v := range []uint64{0, 1, 2, 3, 4, 511, 512} {
@@ -76,48 +57,36 @@ func TestAHistogramIsShownExactlyAndInBaseUnits(t *testing.T) {
 	r.Add(func(w *Writer) {
 		var d Distribution
 		h.AddTo(&d)
-		w.Histogram("millrace_loop_batch_packets", "Packets of a batch.", &d, Packets)
-		w.Histogram("millrace_loop_batch_seconds", "Time of a batch.", &d, Nanoseconds)
+		w.Gauge("millrace_x", "X.", 1.5e9, Label{"path", `C:\"new"` + "\n"})
+		w.Histogram("millrace_batch_packets", "Packets of a batch.", &d, Scale{Unit: 1, From: 0, To: 2}, Label{"loop", "1"})
+		w.Histogram("millrace_batch_bytes", "Bytes of a batch.", &d, Scale{Unit: 0.5, From: 9, To: 9})
 	})
-	_, got := scrape(t, r)
-	p := got["millrace_loop_batch_packets"].GetMetric()[0].GetHistogram()
-	want := map[float64]uint64{0: 1, 1: 2, 3: 4, 7: 5, 255: 5, 511: 6}
-	for _, b := range p.GetBucket() {
-		if n, ok := want[b.GetUpperBound()]; ok && n != b.GetCumulativeCount() {
-			t.Errorf("%d values up to %v, want %d", b.GetCumulativeCount(), b.GetUpperBound(), n)
-		}
-		delete(want, b.GetUpperBound())
-	}
-	if len(want) != 0 {
-		t.Errorf("no buckets for %v", want)
-	}
-	if p.GetSampleCount() != 7 || p.GetSampleSum() != 1033 {
-		t.Errorf("count %d sum %v, want 7 and 1033", p.GetSampleCount(), p.GetSampleSum())
-	}
-	s := got["millrace_loop_batch_seconds"].GetMetric()[0].GetHistogram()
-	if sum := s.GetSampleSum(); sum < 1.0329e-6 || sum > 1.0331e-6 {
-		t.Errorf("sum %v s, want 1033 ns", sum)
+	want := `millrace_x{path="C:\\\"new\"\n"} 1.5e+09
+millrace_batch_packets_bucket{loop="1",le="0"} 1
+millrace_batch_packets_bucket{loop="1",le="1"} 2
+millrace_batch_packets_bucket{loop="1",le="3"} 4
+millrace_batch_packets_bucket{loop="1",le="+Inf"} 7
+millrace_batch_packets_sum{loop="1"} 1033
+millrace_batch_packets_count{loop="1"} 7
+millrace_batch_bytes_bucket{le="255.5"} 6
+millrace_batch_bytes_bucket{le="+Inf"} 7
+millrace_batch_bytes_sum 516.5
+millrace_batch_bytes_count 7
+`
+	if diff := cmp.Diff(want, text(t, r)); diff != "" {
+		t.Error(diff)
 	}
 }
 
-func TestAWrongMetricFailsTheScrape(t *testing.T) {
-	for name, s := range map[string]Source{
-		"twice the same series": func(w *Writer) {
-			w.Gauge("millrace_x_y", "X.", 1)
-			w.Gauge("millrace_x_y", "X.", 2)
-		},
-		"a name that is not allowed": func(w *Writer) { w.Gauge("", "X.", 1) },
-		"a label that is not allowed": func(w *Writer) {
-			w.Gauge("millrace_x_y", "X.", 1, Label{"\xff", "v"})
-		},
-		"a value that is not UTF-8": func(w *Writer) {
-			w.Counter("millrace_x_total", "X.", 1, Label{"a", "\xff"})
-		},
-	} {
-		r := NewRegistry(Build{})
-		r.Add(s)
-		if code, _ := scrape(t, r); code != http.StatusInternalServerError {
-			t.Errorf("%s: status %d, want 500", name, code)
-		}
+func TestTheSameSeriesTwiceIsAnError(t *testing.T) {
+	r := NewRegistry(Build{})
+	r.Add(func(w *Writer) { w.Gauge("millrace_x", "X.", 1, Label{"a", "1"}, Label{"b", "2"}) })
+	if _, err := r.Gather(); err != nil {
+		t.Fatal(err)
+	}
+	r.Add(func(w *Writer) { w.Gauge("millrace_x", "X.", 2, Label{"b", "2"}, Label{"a", "1"}) })
+	series, err := r.Gather()
+	if err == nil || !strings.Contains(err.Error(), `millrace_x{a="1",b="2"}`) || slices.ContainsFunc(series, func(s Series) bool { return s.Value == 2 }) {
+		t.Errorf("%v, error %v", series, err)
 	}
 }

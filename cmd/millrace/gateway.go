@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/prom"
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/metrics"
@@ -85,7 +86,10 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	defer signal.Stop(hup)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // whoever reads the log may end before we do; children do not inherit it
 	b, log := thisBuild(), c.logger(f.json)
-	d, err := daemon.Open(f.config, daemon.Options{Log: log, Admin: true, Engine: f.engine, Build: metrics.Build{Version: b.Version, Commit: b.Commit}})
+	d, err := daemon.Open(f.config, daemon.Options{
+		Log: log, Admin: true, Engine: f.engine, Metrics: prom.Handler,
+		Build: metrics.Build{Version: b.Version, Commit: b.Commit},
+	})
 	if err != nil {
 		return engineError(configured(err, f.config))
 	}

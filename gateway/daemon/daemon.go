@@ -39,6 +39,7 @@ const steerEvery = time.Second
 type Options struct {
 	Log      *slog.Logger // of changes; required
 	Build    metrics.Build
+	Metrics  func(*metrics.Registry) http.Handler // serves the metrics where the configuration has an address for them
 	Admin    bool    // serve the control socket that the configuration names
 	Affinity [][]int // CPUs of each loop; nil is by the configuration's cpus
 	Engine   string  // instead of the configuration's engine; "" is that one
@@ -137,6 +138,9 @@ func (d *Daemon) open(cfg *gateway.Config) error {
 func (d *Daemon) openMetrics(at string) (err error) {
 	if at == "" {
 		return nil
+	}
+	if d.opt.Metrics == nil {
+		return errors.New("metrics: this program cannot serve them; remove `metrics` from the configuration")
 	}
 	if d.listen, err = net.Listen("tcp", at); err != nil {
 		return fmt.Errorf("metrics: %w", err)
@@ -295,7 +299,7 @@ func (d *Daemon) Stop() {
 // serveMetrics answers scrapes until ctx ends.
 func (d *Daemon) serveMetrics(ctx context.Context) {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", d.registry().Handler())
+	mux.Handle("/metrics", d.opt.Metrics(d.registry()))
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http/httptest"
-	"regexp"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -91,18 +88,16 @@ func (d *Daemon) scrape(t *testing.T) map[string]float64 {
 	t.Helper()
 	r := metrics.NewRegistry(metrics.Build{})
 	r.Add(d.writeEngines)
-	w := httptest.NewRecorder()
-	r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	if w.Code != 200 {
-		t.Fatalf("status %d: %s", w.Code, w.Body)
+	series, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
 	}
 	all := map[string]float64{}
-	for _, m := range regexp.MustCompile(`(?m)^millrace_engine_(\S+\{.*\}) (\S+)$`).FindAllStringSubmatch(w.Body.String(), -1) {
-		v, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
-			t.Fatal(err)
+	for _, s := range series {
+		id, _, _ := strings.Cut(s.String(), "} ")
+		if id, ok := strings.CutPrefix(id, "millrace_engine_"); ok {
+			all[id+"}"] = s.Value
 		}
-		all[m[1]] = v
 	}
 	return all
 }
