@@ -3,6 +3,9 @@
 GO       ?= go
 TOOL     := tool -modfile=internal/tools/go.mod
 BIN      := bin
+
+# Every Go module of the repository that has tests; the tools of internal/tools have none.
+MODULES := . cmd bench bench/asavie internal/kernbench
 CAPTURES ?= ../shared/pcaps
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
@@ -44,7 +47,7 @@ endef
 
 deps: ## install what the tests need (apt when root, otherwise print the line)
 	$(call install-packages,$(BUILD_PACKAGES) $(RUN_PACKAGES) $(TEST_PACKAGES))
-	@$(GO) mod download
+	@for m in $(MODULES) internal/tools; do $(GO) -C $$m mod download || exit 1; done
 	@$(MAKE) -s ptxas || echo "note: no ptxas, so the PTX is not assembled (it needs Python with pip, and the network once)"
 
 deps-run:
@@ -55,7 +58,7 @@ deps-bench: deps
 
 build: ## build bin/millrace
 	@mkdir -p $(BIN)
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/millrace ./cmd/millrace
+	$(GO) -C cmd build -trimpath -ldflags '$(LDFLAGS)' -o ../$(BIN)/millrace ./millrace
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -78,24 +81,25 @@ run: deps-run build ## load-balance real connections between namespaces (KEEP=1 
 test: deps generate-check ## all tests that need no GPU
 	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
 	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
-	$(GO) vet ./... && $(GO) test -timeout 15m ./...
+	for m in $(MODULES); do $(GO) -C $$m vet ./... && $(GO) -C $$m test -timeout 15m ./... || exit 1; done
 
 race: deps ## all tests under the race detector, freed frames poisoned
-	CGO_ENABLED=1 $(GO) test -race -tags debug -timeout 30m $$($(GO) list ./... | grep -v /bench$$)
-	CGO_ENABLED=1 $(GO) test -race ./bench # its senders fill free frames once for all: no poison there
+	@for m in $(filter-out bench,$(MODULES)); do CGO_ENABLED=1 $(GO) -C $$m test -race -tags debug -timeout 30m ./... || exit 1; done
+	CGO_ENABLED=1 $(GO) -C bench test -race ./... # its senders fill free frames once for all: no poison there
 
 netns: deps ## only the tests that speak with the Linux kernel in network namespaces (root)
-	MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 15m ./internal/testnet ./pmd/... ./gateway/... ./internal/stackd ./cmd/... ./examples/...
+	MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 15m ./internal/testnet ./pmd/... ./gateway/... ./internal/stackd ./examples/...
+	MILLRACE_MUST_NETNS=1 $(GO) -C cmd test -count=1 -timeout 15m ./...
 
 fuzz: ## run every fuzzer for FUZZTIME (20s)
-	@for pkg in $$($(GO) list ./...); do \
-		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
-			echo "== $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	@for m in $(MODULES); do for pkg in $$($(GO) -C $$m list ./...); do \
+		for f in $$($(GO) -C $$m test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+			echo "== $$pkg $$f"; $(GO) -C $$m test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 		done; \
-	done
+	done; done
 
 bench: deps-bench build ## measure a suite against its peers (SUITE=packet-io), into bench/results
-	$(GO) run ./bench -suite $(SUITE) $(BENCHFLAGS)
+	$(GO) -C bench run . -suite $(SUITE) $(BENCHFLAGS)
 
 soak: ## the long forms of tests, for SOAK (60s) each: the configuration changes under load, the forwarding function fuzzed
 	MILLRACE_MUST_NETNS=1 MILLRACE_SOAK=$(SOAK) $(GO) test -count=1 -timeout 0 -v -run TestNoConnectionBreaks ./gateway
@@ -107,18 +111,17 @@ interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss an
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=$(INTEROP) $(GO) test -count=1 -timeout 0 -v -run 'Loss|ManyBulk|Session' ./internal/stackd
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=100M $(GO) test -count=1 -timeout 0 -v -run 'MTU|EveryOption|Iperf3' ./internal/stackd
 
-GPU_PACKAGES := ./gpukern/... ./internal/kernbench ./cmd/millrace
-
 gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
 	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \
 	case "$$out" in \
 	*"--- SKIP"*) echo "$$out" | sed -n 's/.*_test.go:[0-9]*: /no GPU can be used: /p'; \
-		echo "nothing was tested; \`$(GO) run ./cmd/millrace doctor\` says more, MUST_GPU=1 makes this a failure" ;; \
-	*) MILLRACE_MUST_GPU=1 $(GO) test -count=1 -timeout 15m $(GPU_PACKAGES) ;; \
+		echo "nothing was tested; \`$(GO) -C cmd run ./millrace doctor\` says more, MUST_GPU=1 makes this a failure" ;; \
+	*) export MILLRACE_MUST_GPU=1; $(GO) test -count=1 -timeout 15m ./gpukern/... && \
+		$(GO) -C internal/kernbench test -count=1 -timeout 15m ./... && $(GO) -C cmd test -count=1 -timeout 15m ./millrace ;; \
 	esac
 
 gpu-bench: build ## measure the batch engine on the GPU (suite kern), into bench/results
-	$(GO) run ./bench -suite kern $(BENCHFLAGS)
+	$(GO) -C bench run . -suite kern $(BENCHFLAGS)
 
 # The sanitizer reads what each kernel touches: the tests that run on the GPU but for those that run for
 # long, and the one that has the driver refuse a module.
@@ -133,8 +136,9 @@ gpu-sanitize: ## the tests of the GPU under NVIDIA's compute-sanitizer: memory, 
 
 lint: ## gofumpt, vet, staticcheck
 	@out=$$($(GO) $(TOOL) gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi
-	$(GO) vet ./... && $(GO) vet -tags debug ./ring
-	$(GO) $(TOOL) staticcheck ./...
+	$(GO) vet -tags debug ./ring
+	@mkdir -p $(BIN) && $(GO) build -modfile=internal/tools/go.mod -o $(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
+	for m in $(MODULES); do $(GO) -C $$m vet ./... && (cd $$m && $(CURDIR)/$(BIN)/staticcheck ./...) || exit 1; done
 
 # Kernels are PTX for sm_80 and later; the driver translates them for the GPU that it finds. NAME.sm_90.cu
 # is built for sm_90 alone. Files that no .cu includes directly (.cuh, .h) are parts of all.

@@ -106,7 +106,7 @@ func firstLine(name string, args ...string) string {
 // buildMillrace builds the program that is measured, as it ships.
 func (e *Env) buildMillrace() Peer {
 	out := filepath.Join(e.Root, "bin", "bench-millrace")
-	return e.build(out, e.Root, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "./cmd/millrace")
+	return e.build(out, filepath.Join(e.Root, "cmd"), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "./millrace")
 }
 
 // run is the part of a program that knows nothing of the harness.

@@ -1,7 +1,7 @@
 // Command bench measures Millrace against its peers.
 //
-//	go run ./bench -list
-//	go run ./bench -suite packet-io [-rounds 5] [-duration 1s] [-only rx] [-json] [-strict]
+//	go -C bench run . -list
+//	go -C bench run . -suite packet-io [-rounds 5] [-duration 1s] [-only rx] [-json] [-strict]
 //
 // A suite is a set of measures; every contestant of a measure runs in each round, pinned, in turn,
 // with the first place rotating. Results go to bench/results/SUITE.{json,md}. Progress goes to

@@ -11,7 +11,7 @@ import (
 func (r *Result) Markdown() string {
 	w := new(strings.Builder)
 	fmt.Fprintf(w, "# %s\n\n", r.Title)
-	fmt.Fprintf(w, "Written by `go run ./bench -suite %s`; do not edit. Raw rounds: %s.json.\n\n", r.Suite, r.Suite)
+	fmt.Fprintf(w, "Written by `go -C bench run . -suite %s`; do not edit. Raw rounds: %s.json.\n\n", r.Suite, r.Suite)
 	for _, p := range r.About {
 		fmt.Fprintf(w, "%s\n\n", p)
 	}

@@ -1,4 +1,4 @@
-package literal_test
+package kernbench_test
 
 import (
 	"fmt"
