@@ -30,7 +30,9 @@ func TestGatherReturnsWhatTheSourcesWrote(t *testing.T) {
 		w.Counter("millrace_dropped_total", "Packets dropped.", 42, Label{"reason", "ttl"}, Label{"loop", "0"})
 		w.Gauge("millrace_free_frames", "Frames free.", 12.5)
 	})
-	r.Add(func(w *Writer) { w.Counter("millrace_dropped_total", "Packets dropped.", 7, Label{"loop", "0"}, Label{"reason", "rule"}) })
+	r.Add(func(w *Writer) {
+		w.Counter("millrace_dropped_total", "Packets dropped.", 7, Label{"loop", "0"}, Label{"reason", "rule"})
+	})
 	series, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)

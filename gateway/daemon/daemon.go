@@ -40,9 +40,9 @@ type Options struct {
 	Log      *slog.Logger // of changes; required
 	Build    metrics.Build
 	Metrics  func(*metrics.Registry) http.Handler // serves the metrics where the configuration has an address for them
-	Admin    bool    // serve the control socket that the configuration names
-	Affinity [][]int // CPUs of each loop; nil is by the configuration's cpus
-	Engine   string  // instead of the configuration's engine; "" is that one
+	Admin    bool                                 // serve the control socket that the configuration names
+	Affinity [][]int                              // CPUs of each loop; nil is by the configuration's cpus
+	Engine   string                               // instead of the configuration's engine; "" is that one
 	GPU      cuda.Options
 }
 

@@ -65,6 +65,7 @@ internal/testnet:
 internal/netsim : packet wire clock pmd ip tcp tcp/cc
 internal/script : packet wire clock ip tcp tcp/cc
 internal/layers :
+internal/tools  :
 `
 
 // rooms names the folders (and those below them) in which a third-party module may be imported.
