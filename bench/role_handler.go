@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
@@ -60,11 +61,11 @@ func (g *inMemory) open(cfg *gateway.Config, size int) (err error) {
 	if g.first, err = g.stream.probe(size); err != nil {
 		return err
 	}
-	hops := gateway.StaticResolver{}
+	hops := nexthop.Static{}
 	for _, s := range cfg.Services {
 		for _, b := range s.Backends {
 			for _, at := range b.Addresses {
-				hops[at.Addr()] = gateway.Hop{MAC: [6]byte{2, 0, 0, 0, 0, 0xb0}, Port: 1, State: gateway.HopReady}
+				hops[at.Addr()] = nexthop.Hop{MAC: [6]byte{2, 0, 0, 0, 0, 0xb0}, Dev: 1, State: nexthop.Ready}
 			}
 		}
 	}

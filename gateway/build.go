@@ -203,7 +203,7 @@ func (g *Gateway) buildEndpoints(s *snapshot, id uint32) {
 			e.client = e.client || b.present && sv.fromClient && !sv.mode.Direct()
 		}
 		e.wasClient = e.wasClient || e.client
-		e.hop = g.hops[e.addr]
+		e.hop = hopOf(g.hops[e.addr])
 		if e != *s.endpoints[to] {
 			s.endpoints[to] = &e
 		}

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/gateway/nexthop"
 )
 
 // One goroutine is the loop; others reload, change health and hops, and read. Under the race
@@ -35,7 +37,7 @@ func TestTheLoopRunsOnWhileAllElseChanges(t *testing.T) {
 		}
 	})
 	every(func(i int) {
-		w.g.hopChanged(netip.MustParseAddr("198.18.2.14"), Hop{MAC: macBackend, Port: 1, State: HopState(i % 2)})
+		w.g.hopChanged(netip.MustParseAddr("198.18.2.14"), nexthop.Hop{MAC: macBackend, Dev: 1, State: nexthop.State(i % 2)})
 	})
 	every(func(int) { w.g.Status(); w.g.Steering(); time.Sleep(time.Millisecond) })
 	for range 20 {

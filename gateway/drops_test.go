@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -24,7 +25,7 @@ func TestEveryDropOfAServicesPacketIsCountedForIt(t *testing.T) {
 		{"a wrong checksum", "dns", packet.DropL4Checksum, func(w *world) { w.refused(0, damaged, packet.DropL4Checksum) }},
 		{"an error for a backend without next hop", "dns", packet.DropNoNeighbor, func(w *world) {
 			x := w.exchange(host, dns, "", "")
-			w.g.hopChanged(netip.MustParseAddr("198.18.2.11"), Hop{State: HopUnresolved})
+			w.g.hopChanged(netip.MustParseAddr("198.18.2.11"), nexthop.Hop{State: nexthop.Unresolved})
 			m := message{
 				src: "198.18.7.7", dst: "198.18.1.1", kind: wire.ICMPUnreachable, code: 1, about: x.toClient, from: macClient, to: macGw0,
 			}

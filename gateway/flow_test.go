@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -348,16 +349,16 @@ func TestHopsDecideWhetherAPacketLeaves(t *testing.T) {
 	c := parse(t, fill(""))
 	hops := hopsOf(c)
 	for a, hop := range hops {
-		hop.State = HopUnresolved
+		hop.State = nexthop.Unresolved
 		hops[a] = hop
 	}
 	w := newWorldWith(t, c, hops)
 	w.refused(0, client(host, dns, "").bytes(), packet.DropNoNeighbor)
-	w.g.hopChanged(netip.MustParseAddr("198.18.2.11"), Hop{State: HopNoRoute})
+	w.g.hopChanged(netip.MustParseAddr("198.18.2.11"), nexthop.Hop{State: nexthop.NoRoute})
 	w.refused(0, client(host, dns, "").bytes(), packet.DropNoRoute)
-	w.g.hopChanged(netip.MustParseAddr("198.18.2.11"), Hop{MAC: macBackend, Port: 9, State: HopReady})
+	w.g.hopChanged(netip.MustParseAddr("198.18.2.11"), nexthop.Hop{MAC: macBackend, Dev: 9, State: nexthop.Ready})
 	w.refused(0, client(host, dns, "").bytes(), packet.DropNoRoute) // a port that is not there
-	w.g.hopChanged(netip.MustParseAddr("198.18.2.11"), Hop{MAC: macClient, Port: 0, State: HopReady})
+	w.g.hopChanged(netip.MustParseAddr("198.18.2.11"), nexthop.Hop{MAC: macClient, Dev: 0, State: nexthop.Ready})
 	got := flowOf(w.expect(0, client(host, dns, "").bytes(), 0))
 	if [6]byte(got.dstMAC) != macClient {
 		t.Errorf("to %v", got.dstMAC)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/gateway/nexthop"
 )
 
 // Errors of the gateway.
@@ -32,10 +33,10 @@ type Port struct {
 
 // Options are what the configuration file does not say.
 type Options struct {
-	Ports    []Port        // as all loops have them; required
-	Resolver Resolver      // of the next hops to backends; required, closed by Close
-	Dialer   health.Dialer // of health checks; nil is the kernel's stack
-	OnEvent  func(Event)   // told of changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
+	Ports    []Port           // as all loops have them; required
+	Resolver nexthop.Resolver // of the next hops to backends; required, closed by Close
+	Dialer   health.Dialer    // of health checks; nil is the kernel's stack
+	OnEvent  func(Event)      // told of changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
 }
 
 // Event is a change of a backend.
@@ -73,13 +74,13 @@ type Gateway struct {
 	alarm   time.Time            // when timer runs; zero is never
 	timer   *time.Timer
 
-	dirty  map[addr]Hop // hops that changed and are not in the snapshot yet: with those of before
-	held   bool         // they wait for flushHops
-	window time.Time    // when burst began to count changes of hops
+	dirty  map[addr]nexthop.Hop // hops that changed and are not in the snapshot yet: with those of before
+	held   bool                 // they wait for flushHops
+	window time.Time            // when burst began to count changes of hops
 	burst  int
 	down   map[uint32]bool // backends that fail their checks
 	cut    map[uint32]bool // backends that a reload removed, with `removed: drop`
-	hops   map[addr]Hop
+	hops   map[addr]nexthop.Hop
 	closed bool
 
 	checks  *health.Checker
@@ -109,8 +110,8 @@ func Open(c *Config, opt Options) (*Gateway, error) {
 	g := &Gateway{
 		opt: opt, cfg: c,
 		reg:    newRegistry(loops),
-		wanted: map[uint32]*Service{}, planned: map[uint32]time.Time{}, dirty: map[addr]Hop{},
-		down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[addr]Hop{},
+		wanted: map[uint32]*Service{}, planned: map[uint32]time.Time{}, dirty: map[addr]nexthop.Hop{},
+		down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[addr]nexthop.Hop{},
 		ejected: map[uint32]*ejection{}, wake: make(chan struct{}, 1),
 	}
 	g.checks = g.newChecker()
@@ -234,11 +235,11 @@ func backendsOf(s *Service) []backendName {
 }
 
 // hopChanged is called by the resolver.
-func (g *Gateway) hopChanged(a netip.Addr, hop Hop) {
+func (g *Gateway) hopChanged(a netip.Addr, hop nexthop.Hop) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if hop.State == HopReady && int(hop.Port) >= len(g.opt.Ports) {
-		hop = Hop{State: HopNoRoute}
+	if hop.State == nexthop.Ready && int(hop.Dev) >= len(g.opt.Ports) {
+		hop = nexthop.Hop{State: nexthop.NoRoute}
 	}
 	key := addrOf(a)
 	old, known := g.hops[key]
@@ -256,6 +257,14 @@ func (g *Gateway) hopChanged(a netip.Addr, hop Hop) {
 		g.flushHops()
 	}
 }
+
+// hopOf returns what handlers know of a next hop.
+func hopOf(h nexthop.Hop) Hop {
+	return Hop{MAC: h.MAC, VLAN: h.VLAN, Port: h.Dev, State: HopState(h.State)}
+}
+
+// hopUnknown is the state of a hop that the resolver has not reported yet. No Hop has it.
+const hopUnknown nexthop.State = 255
 
 // A resolver that starts tells of thousands of hops, one by one. So hopBurst changes in hopWindow are
 // entered at once, and more wait for its end.
@@ -292,7 +301,7 @@ func (g *Gateway) flushHops() {
 	for a, old := range g.dirty {
 		hop := g.hops[a]
 		for _, n := range g.reg.byAddr[a] {
-			replace(s.endpoints, n).hop = hop
+			replace(s.endpoints, n).hop = hopOf(hop)
 			if old.State == hop.State {
 				continue
 			}

@@ -132,7 +132,9 @@ func (h *Handler) counted(c *conn, v packet.Verdict) packet.Verdict {
 }
 
 // clientHop returns the way back to the client: where its packets came from.
-func (c *conn) clientHop() Hop { return Hop{MAC: c.mac, VLAN: c.vlan, Port: c.port, State: HopReady} }
+func (c *conn) clientHop() Hop {
+	return Hop{MAC: c.mac, VLAN: c.vlan, Port: c.port, State: HopReady}
+}
 
 // leave gives a rewritten packet the link header of hop.
 func (h *Handler) leave(v *view, hop *Hop) packet.Verdict {

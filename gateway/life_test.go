@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -76,7 +77,7 @@ func (w *world) told() (list []string) {
 	w.g.mu.Lock()
 	defer w.g.mu.Unlock()
 	for _, e := range w.events {
-		if e.What != HopReady.String() {
+		if e.What != nexthop.Ready.String() {
 			list = append(list, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Backend, e.What, e.Why)))
 		}
 	}
@@ -187,14 +188,14 @@ func TestAShortSlowStartHasFewSteps(t *testing.T) {
 
 func TestANewBackendFillsOnceItsNextHopIsKnown(t *testing.T) {
 	life(t, strings.Replace(lived("slow_start: 10s", ""), "      - {name: b12, address: 198.18.2.12:80}\n", "", 1), func(w *world) {
-		delete(w.g.opt.Resolver.(StaticResolver), parse(w.t, lived("", "")).Services[0].Backends[1].Addresses[0].Addr())
+		delete(w.g.opt.Resolver.(nexthop.Static), parse(w.t, lived("", "")).Services[0].Backends[1].Addresses[0].Addr())
 		w.reload(lived("slow_start: 10s", ""))
 		w.told()
 		elapse(time.Minute)
 		if got := w.pools(); got != [2]int{0, 0} {
 			w.t.Errorf("without a next hop %v", got)
 		}
-		w.g.hopChanged(w.b12().Address.Addr(), Hop{MAC: macBackend, Port: 1, State: HopReady})
+		w.g.hopChanged(w.b12().Address.Addr(), nexthop.Hop{MAC: macBackend, Dev: 1, State: nexthop.Ready})
 		if got := w.pools(); got != [2]int{2, 0} { // a 21st of its share
 			w.t.Errorf("at first %v", got)
 		}
@@ -485,7 +486,7 @@ func TestStatusNamesEveryState(t *testing.T) {
 func TestAStormOfHopsIsEnteredTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := parse(t, many(100, ""))
-		w := newWorldWith(t, c, StaticResolver{})
+		w := newWorldWith(t, c, nexthop.Static{})
 		last, snapshots := w.g.snap.Load(), 0
 		for a, hop := range hopsOf(c) {
 			w.g.hopChanged(a, hop)
@@ -503,7 +504,7 @@ func TestAStormOfHopsIsEnteredTogether(t *testing.T) {
 			}
 		}
 		elapse(hopWindow)
-		w.g.hopChanged(last.endpoints[0].addr.Addr(), Hop{State: HopNoRoute})
+		w.g.hopChanged(last.endpoints[0].addr.Addr(), nexthop.Hop{State: nexthop.NoRoute})
 		if w.g.snap.Load().endpoints[0].hop.State != HopNoRoute {
 			t.Error("a lone change waits")
 		}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/gateway/nexthop"
 )
 
 // pair is two gateways with one configuration, and flows that come by the one or the other.
@@ -49,9 +51,9 @@ func pairConfig(mode string, states ...string) string {
 
 func newPair(t *testing.T, config string) *pair {
 	p := &pair{t: t, rng: rand.New(rand.NewPCG(5, 6))}
-	hops := StaticResolver{}
+	hops := nexthop.Static{}
 	for i := byte(1); i <= 5; i++ {
-		hops[netip.AddrFrom4([4]byte{198, 18, 2, i})] = Hop{MAC: [6]byte{2, 0, 0, 0, 0, i}, Port: 1, State: HopReady}
+		hops[netip.AddrFrom4([4]byte{198, 18, 2, i})] = nexthop.Hop{MAC: [6]byte{2, 0, 0, 0, 0, i}, Dev: 1, State: nexthop.Ready}
 	}
 	for i := range p.gates {
 		p.gates[i] = newWorldWith(t, parse(t, config), hops)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gateway/quiclb"
 	"github.com/millrace/millrace/packet"
 )
@@ -91,10 +92,10 @@ func quicWorlds(t *testing.T, state string, f func(t *testing.T, w *world, c *ci
 		}{{"plain", "", 6}, {"four passes", quicKey, 6}, {"single pass", quicKey, 14}} {
 			t.Run(mode.name+" "+key.name, func(t *testing.T) {
 				cfg := parse(t, fmt.Sprintf(quicConfig, mode.keys, key.nonce, key.key, mode.port, state))
-				hops := StaticResolver{}
+				hops := nexthop.Static{}
 				for a := range hopsOf(cfg) {
 					b := a.As4()
-					hops[a] = Hop{MAC: [6]byte{2, 0, 0, 0, 0, b[3]}, Port: 1, State: HopReady}
+					hops[a] = nexthop.Hop{MAC: [6]byte{2, 0, 0, 0, 0, b[3]}, Dev: 1, State: nexthop.Ready}
 				}
 				w := newWorldWith(t, cfg, hops)
 				f(t, w, newCids(t, w))

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/gateway/health"
+	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -81,7 +82,7 @@ func TestAReloadKeepsEveryConnection(t *testing.T) {
 // wait for nobody and go to the others.
 func TestANewBackendTakesConnectionsOnceItsNextHopIsKnown(t *testing.T) {
 	w := newWorld(t, withBackends("keep", 11))
-	hop := func(host string, h Hop) { w.g.hopChanged(netip.MustParseAddr(host), h) }
+	hop := func(host string, h nexthop.Hop) { w.g.hopChanged(netip.MustParseAddr(host), h) }
 	const first, second = "198.18.2.11:80", "198.18.2.12:80"
 	served := func() map[string]bool {
 		at := map[string]bool{}
@@ -96,22 +97,22 @@ func TestANewBackendTakesConnectionsOnceItsNextHopIsKnown(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what string
-		hop  Hop
+		hop  nexthop.Hop
 		want map[string]bool
 	}{
-		{"no route", Hop{State: HopNoRoute}, map[string]bool{first: true}},
-		{"unresolved", Hop{Port: 1}, map[string]bool{first: true}},
-		{"ready", Hop{MAC: macBackend, Port: 1, State: HopReady}, map[string]bool{first: true, second: true}},
-		{"lost", Hop{Port: 1}, map[string]bool{first: true}},
+		{"no route", nexthop.Hop{State: nexthop.NoRoute}, map[string]bool{first: true}},
+		{"unresolved", nexthop.Hop{Dev: 1}, map[string]bool{first: true}},
+		{"ready", nexthop.Hop{MAC: macBackend, Dev: 1, State: nexthop.Ready}, map[string]bool{first: true, second: true}},
+		{"lost", nexthop.Hop{Dev: 1}, map[string]bool{first: true}},
 	} {
 		hop("198.18.2.12", c.hop)
 		if diff := cmp.Diff(c.want, served()); diff != "" {
 			t.Errorf("%s: %s", c.what, diff)
 		}
 	}
-	hop("198.18.2.11", Hop{Port: 1})
+	hop("198.18.2.11", nexthop.Hop{Dev: 1})
 	w.refused(0, client("198.18.0.11:1", web, "S").bytes(), packet.DropNoNeighbor)
-	hop("198.18.2.12", Hop{MAC: macBackend, Port: 1, State: HopReady})
+	hop("198.18.2.12", nexthop.Hop{MAC: macBackend, Dev: 1, State: nexthop.Ready})
 	w.expect(0, client("198.18.0.11:2", web, "S").bytes(), 1)
 }
 
@@ -119,9 +120,9 @@ func TestANewBackendTakesConnectionsOnceItsNextHopIsKnown(t *testing.T) {
 func TestReadyBackendsWithoutWeightDoNotCount(t *testing.T) {
 	config := strings.Replace(withBackends("keep", 11, 12), "2.11:80}", "2.11:80, weight: 0}", 1)
 	c := parse(t, config)
-	w := newWorldWith(t, c, StaticResolver{
-		netip.MustParseAddr("198.18.2.11"): {MAC: macBackend, Port: 1, State: HopReady},
-		netip.MustParseAddr("198.18.2.12"): {Port: 1},
+	w := newWorldWith(t, c, nexthop.Static{
+		netip.MustParseAddr("198.18.2.11"): {MAC: macBackend, Dev: 1, State: nexthop.Ready},
+		netip.MustParseAddr("198.18.2.12"): {Dev: 1},
 	})
 	w.refused(0, client(host, web, "S").bytes(), packet.DropNoNeighbor)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -138,7 +139,7 @@ func (g *Gateway) backendStatus(s *snapshot, id uint32) BackendStatus {
 	g.healthStatus(id, &st)
 	st.Removed = !b.present
 	g.memberStatus(&st, b.service, id)
-	st.Hop = s.endpoints[b.endpoint].hop.State.String()
+	st.Hop = nexthop.State(s.endpoints[b.endpoint].hop.State).String()
 	st.Connections, st.Opened = b.flows(), b.count(opened)
 	st.ToPackets, st.ToBytes = b.count(toPackets), b.count(toBytes)
 	st.FromPackets, st.FromBytes = b.count(fromPackets), b.count(fromBytes)

@@ -13,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -69,13 +70,13 @@ func parse(t testing.TB, src string) *Config {
 }
 
 // hopsOf leads to every backend of the configurations by port 1.
-func hopsOf(cs ...*Config) StaticResolver {
-	hops := StaticResolver{}
+func hopsOf(cs ...*Config) nexthop.Static {
+	hops := nexthop.Static{}
 	for _, c := range cs {
 		for _, s := range c.Services {
 			for _, b := range s.Backends {
 				for _, ap := range b.Addresses {
-					hops[ap.Addr()] = Hop{MAC: macBackend, Port: 1, State: HopReady}
+					hops[ap.Addr()] = nexthop.Hop{MAC: macBackend, Dev: 1, State: nexthop.Ready}
 				}
 			}
 		}
@@ -93,7 +94,7 @@ func newWorld(t testing.TB, config string, more ...string) *world {
 	return newWorldWith(t, c, hopsOf(all...))
 }
 
-func newWorldWith(t testing.TB, c *Config, r Resolver) *world {
+func newWorldWith(t testing.TB, c *Config, r nexthop.Resolver) *world {
 	t.Helper()
 	w := &world{
 		t: t, now: clock.Time(time.Hour),

@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
@@ -26,10 +27,10 @@ import (
 
 // controlled is a gateway without devices and loops behind a control socket.
 func controlled(t *testing.T) (*Daemon, *admin.Client, string) {
-	return controlledBy(t, gateway.StaticResolver{})
+	return controlledBy(t, nexthop.Static{})
 }
 
-func controlledBy(t *testing.T, r gateway.Resolver) (*Daemon, *admin.Client, string) {
+func controlledBy(t *testing.T, r nexthop.Resolver) (*Daemon, *admin.Client, string) {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gw.yaml")
@@ -267,7 +268,7 @@ type slowResolver struct {
 	came, release chan struct{}
 }
 
-func (r *slowResolver) Watch([]netip.Addr, func(netip.Addr, gateway.Hop)) {
+func (r *slowResolver) Watch([]netip.Addr, func(netip.Addr, nexthop.Hop)) {
 	if r.calls++; r.calls == 2 {
 		close(r.came)
 		<-r.release

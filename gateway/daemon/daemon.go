@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
@@ -198,7 +199,7 @@ func (d *Daemon) openGateway(cfg *gateway.Config) error {
 		ports = append(ports, gateway.Port{Name: cfg.Devices[i].Name, MAC: info.MAC, MTU: info.MTU})
 		names = append(names, cfg.Devices[i].Name)
 	}
-	resolver, err := gateway.NewKernelResolver(names)
+	resolver, err := nexthop.NewKernel(names)
 	if err != nil {
 		return err
 	}
@@ -252,9 +253,9 @@ func (d *Daemon) event(e gateway.Event) {
 	}
 	level := slog.LevelInfo
 	switch e.What {
-	case gateway.HopReady.String(), gateway.HopUnresolved.String():
+	case nexthop.Ready.String(), nexthop.Unresolved.String():
 		level = slog.LevelDebug // comes with every start; the health check tells what it means
-	case gateway.HopNoRoute.String(), "unhealthy", "ejected":
+	case nexthop.NoRoute.String(), "unhealthy", "ejected":
 		level = slog.LevelWarn
 	}
 	d.opt.Log.Log(context.Background(), level, "backend", args...)

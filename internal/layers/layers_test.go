@@ -43,7 +43,8 @@ stack/host      : packet ring clock wire pmd gpukern metrics ip ip/dhcp tcp tcp/
 socket          : packet ring clock wire pmd gpukern metrics ip tcp tcp/cc udp stack stack/host
 gateway/health  : clock
 gateway/quiclb  :
-gateway         : gateway/health gateway/quiclb packet ring clock wire pmd gpukern filter stack metrics internal/strictyaml
+gateway/nexthop :
+gateway         : gateway/health gateway/quiclb gateway/nexthop packet ring clock wire pmd gpukern filter stack metrics internal/strictyaml
 gateway/admin   : gateway gpukern internal/control
 gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/* filter stack metrics internal/control
 cmd/millrace    : *
@@ -74,7 +75,7 @@ const rooms = `
 github.com/asavie/xdp             : bench/asavie
 github.com/cilium/ebpf            : pmd/afxdp filter/ebpf bench
 github.com/gopacket/gopacket      : capture bench
-github.com/vishvananda/netlink    : gateway internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device cmd/millrace internal/doctor internal/testnet bench
+github.com/vishvananda/netlink    : gateway/nexthop gateway/daemon internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device cmd/millrace internal/doctor internal/testnet bench
 github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : cmd/prom
 github.com/spf13                  : cmd/millrace
