@@ -1,10 +1,3 @@
-// Package ip is the network layer of a host: addresses, routes, neighbours, fragments, ICMP, groups.
-//
-// A host (stack/host) passes it each received packet that is not for TCP or UDP straight away, asks it
-// for the way to a destination, and polls it for its timers. It knows nothing of sockets, and nothing
-// of loops: each loop has a Node of its own.
-//
-// The package is pure: packets and times come in as arguments.
 package ip
 
 import "net/netip"
@@ -15,15 +8,15 @@ type Addr [16]byte
 
 var v4Prefix = [12]byte{10: 0xff, 11: 0xff}
 
-// From4 returns the address of IPv4 address a.
-func From4(a [4]byte) (x Addr) {
+// AddrFrom4 returns the address of IPv4 address a.
+func AddrFrom4(a [4]byte) (x Addr) {
 	copy(x[:], v4Prefix[:])
 	copy(x[12:], a[:])
 	return x
 }
 
-// From returns a without its zone.
-func From(a netip.Addr) Addr { return Addr(a.As16()) }
+// AddrFrom returns a without its zone.
+func AddrFrom(a netip.Addr) Addr { return Addr(a.As16()) }
 
 // Is4 reports whether a is an IPv4 address.
 func (a Addr) Is4() bool { return [12]byte(a[:12]) == v4Prefix }
@@ -47,3 +40,38 @@ type Tuple struct {
 func (t Tuple) Reverse() Tuple {
 	return Tuple{t.Remote, t.Local, t.RemotePort, t.LocalPort}
 }
+
+// Multicast reports whether a is a group: 224.0.0.0/4 or ff00::/8.
+func (a Addr) Multicast() bool {
+	if a.Is4() {
+		return a[12]&0xf0 == 0xe0
+	}
+	return a[0] == 0xff
+}
+
+// LinkLocal reports whether a is of link-local scope: 169.254.0.0/16, fe80::/10.
+func (a Addr) LinkLocal() bool {
+	if a.Is4() {
+		return a[12] == 169 && a[13] == 254
+	}
+	return a[0] == 0xfe && a[1]&0xc0 == 0x80
+}
+
+// Loopback reports whether a is of 127.0.0.0/8 or ::1: never on a wire (RFC 1122 3.2.1.3, RFC 4291 2.5.3).
+func (a Addr) Loopback() bool {
+	if a.Is4() {
+		return a[12] == 127
+	}
+	return a == Addr{15: 1}
+}
+
+// Unspecified reports whether a is 0.0.0.0 or ::.
+func (a Addr) Unspecified() bool {
+	return a == Addr{} || a == Unspecified4
+}
+
+// The addresses that mean nobody in particular, and everybody.
+var (
+	Unspecified4 = AddrFrom4([4]byte{})
+	Broadcast4   = AddrFrom4([4]byte{255, 255, 255, 255})
+)

@@ -31,7 +31,7 @@ func (n *Node) inputARP(port uint8, b []byte) packet.Verdict {
 	if mac == n.links[port].MAC {
 		return packet.DropNeighbor // our own, looped back
 	}
-	sender, target := From4(a.Sender()), From4(a.Target())
+	sender, target := AddrFrom4(a.Sender()), AddrFrom4(a.Target())
 	if n.conflict(port, sender, target, a) {
 		return packet.Deliver
 	}

@@ -51,9 +51,9 @@ func TestDuplicateAddressDetection(t *testing.T) {
 			for _, f := range l.seen {
 				p := f[14:]
 				switch {
-				case c.name == "IPv4" && From4(wire.ARP(p).Sender()) == Unspecified4 && From4(wire.ARP(p).Target()) == addr(c.a):
+				case c.name == "IPv4" && AddrFrom4(wire.ARP(p).Sender()) == Unspecified4 && AddrFrom4(wire.ARP(p).Target()) == addr(c.a):
 					probes++
-				case c.name == "IPv4" && From4(wire.ARP(p).Sender()) == addr(c.a) && From4(wire.ARP(p).Target()) == addr(c.a):
+				case c.name == "IPv4" && AddrFrom4(wire.ARP(p).Sender()) == addr(c.a) && AddrFrom4(wire.ARP(p).Target()) == addr(c.a):
 					announcements++
 				case c.name == "IPv6" && p[40] == wire.ICMPv6NeighborSolicit && Addr(wire.IPv6(p).Src()) == Addr{}:
 					probes++
@@ -174,7 +174,7 @@ func TestStatelessAutoconfiguration(t *testing.T) {
 	if p, _ := a.Route(l.now, addr("2001:db8:1::5"), Addr{}, AnyPort); p == nil || p.NextHop != addr("2001:db8:1::5") {
 		t.Errorf("on link: %+v", p)
 	}
-	if src, ok := a.Source(l.now, addr("2001:db8:ffff::1"), AnyPort); !ok || src != From(got.Prefix.Addr()) {
+	if src, ok := a.Source(l.now, addr("2001:db8:ffff::1"), AnyPort); !ok || src != AddrFrom(got.Prefix.Addr()) {
 		t.Errorf("source %v", src)
 	}
 	if src, _ := a.Source(l.now, addr("fe80::99"), AnyPort); !src.LinkLocal() {

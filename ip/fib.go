@@ -92,7 +92,7 @@ func family(is4 bool) int {
 
 // insert adds the node of p with its routes.
 func (t *Table) insert(p netip.Prefix, first, end int32) {
-	hi, lo := halves(From(p.Addr()))
+	hi, lo := halves(AddrFrom(p.Addr()))
 	n := fibNode{hi: hi, lo: lo, bits: prefixBits(p), first: first, end: end}
 	at := &t.root[family(p.Addr().Is4())]
 	for *at != 0 {

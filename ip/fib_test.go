@@ -42,7 +42,7 @@ func TestTableAgainstObviousForm(t *testing.T) {
 		}
 		table := NewTable(routes)
 		for range 300 {
-			dst, port := From(randomAddr(r, r.IntN(2) == 0)), uint8(r.IntN(4))
+			dst, port := AddrFrom(randomAddr(r, r.IntN(2) == 0)), uint8(r.IntN(4))
 			if port == 3 {
 				port = AnyPort
 			}
@@ -84,7 +84,7 @@ func FuzzTable(f *testing.F) {
 		table := NewTable(routes)
 		for _, r := range routes {
 			for _, port := range []uint8{AnyPort, 0, 1} {
-				dst := From(r.Prefix.Addr())
+				dst := AddrFrom(r.Prefix.Addr())
 				want, ok := lookup(routes, dst, port)
 				if got := table.Lookup(dst, port); ok != (len(got) > 0) || ok && got[0].Prefix != want {
 					t.Fatalf("%v: got %v, want %v %v", dst, got, want, ok)

@@ -67,7 +67,7 @@ func reportsOf(t *testing.T, frames [][]byte, group Addr) (list []told) {
 		switch {
 		case f[12] == 8 && f[13] == 0 && f[23] == wire.ProtoIGMP && f[38] == igmpReport3:
 			m = f[38:]
-			if f[22] != 1 || f[14] != 0x46 || f[34] != 148 || From4(wire.IPv4(f[14:]).Dst()) != igmpRouters || wire.SumPlain(m, 0) != 0xffff {
+			if f[22] != 1 || f[14] != 0x46 || f[34] != 148 || AddrFrom4(wire.IPv4(f[14:]).Dst()) != igmpRouters || wire.SumPlain(m, 0) != 0xffff {
 				t.Fatalf("%x", f)
 			}
 		case f[12] == 0x86 && f[20] == 0 && f[62] == mldReport2:
@@ -84,7 +84,7 @@ func reportsOf(t *testing.T, frames [][]byte, group Addr) (list []told) {
 			n := int(binary.BigEndian.Uint16(m[2:]))
 			var g Addr
 			if size == 4 {
-				g = From4([4]byte(m[4:8]))
+				g = AddrFrom4([4]byte(m[4:8]))
 			} else {
 				g = Addr(m[4:20])
 			}

@@ -155,7 +155,7 @@ func (e *ICMPError) read(b []byte) (size int, ok bool) {
 			return 0, false
 		}
 		e.Proto, at, size = ip.Proto(), ip.HeaderLen(), int(ip.TotalLen())
-		e.Tuple.Local, e.Tuple.Remote = From4(ip.Src()), From4(ip.Dst())
+		e.Tuple.Local, e.Tuple.Remote = AddrFrom4(ip.Src()), AddrFrom4(ip.Dst())
 	case 6:
 		ip := wire.IPv6(b)
 		proto, off, frag, whole := wire.Upper6(b)

@@ -23,9 +23,9 @@ const (
 
 // Groups of routers.
 var (
-	allSystems4 = From4([4]byte{224, 0, 0, 1})
-	allRouters4 = From4([4]byte{224, 0, 0, 2})
-	igmpRouters = From4([4]byte{224, 0, 0, 22})
+	allSystems4 = AddrFrom4([4]byte{224, 0, 0, 1})
+	allRouters4 = AddrFrom4([4]byte{224, 0, 0, 2})
+	igmpRouters = AddrFrom4([4]byte{224, 0, 0, 22})
 )
 
 // inputIGMP takes an IGMP message: queries, and with older queriers the reports of others.
@@ -40,7 +40,7 @@ func (n *Node) inputIGMP(g *Datagram) packet.Verdict {
 	if g.Port == LoopPort || g.TTL != 1 { // RFC 3376 4: from this link
 		return packet.DropDenied
 	}
-	group := From4([4]byte(b[4:8]))
+	group := AddrFrom4([4]byte(b[4:8]))
 	switch b[0] {
 	case igmpQuery:
 		return n.inputQuery4(g, b, group)
@@ -77,7 +77,7 @@ func (n *Node) inputQuery4(g *Datagram, b []byte, group Addr) packet.Verdict {
 			return packet.DropMalformed
 		}
 		for i := range min(k, maxQuerySources+1) {
-			q.sources = append(q.sources, From4([4]byte(b[igmpQuery3+4*i:])))
+			q.sources = append(q.sources, AddrFrom4([4]byte(b[igmpQuery3+4*i:])))
 		}
 	}
 	n.queried(&q)

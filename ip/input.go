@@ -102,7 +102,7 @@ func (n *Node) input4(port uint8, frame []byte, d *packet.Desc, g *Datagram) pac
 		return packet.DropIPChecksum
 	}
 	*g = Datagram{
-		Src: From4(ip.Src()), Dst: From4(ip.Dst()), Proto: ip.Proto(), TTL: ip.TTL(), TOS: ip.TOS(), Port: port,
+		Src: AddrFrom4(ip.Src()), Dst: AddrFrom4(ip.Dst()), Proto: ip.Proto(), TTL: ip.TTL(), TOS: ip.TOS(), Port: port,
 		Packets: 1, Payload: ip.Payload(), Packet: ip[:ip.TotalLen()],
 	}
 	if n.martian(port, g.Src) || g.Src == Unspecified4 && g.Proto != wire.ProtoIGMP {

@@ -151,7 +151,7 @@ func (n *Node) addAddr(a address, unchecked bool) error {
 	if !a.prefix.IsValid() {
 		return ErrAddress
 	}
-	a.addr = From(a.prefix.Addr())
+	a.addr = AddrFrom(a.prefix.Addr())
 	if a.addr.Multicast() || a.addr.Unspecified() || a.addr.Loopback() || a.addr == Broadcast4 {
 		return ErrAddress
 	}
@@ -238,7 +238,7 @@ func directed(p netip.Prefix) Addr {
 	for i := p.Bits(); i < 32; i++ {
 		a[i/8] |= 0x80 >> (i % 8)
 	}
-	return From4(a)
+	return AddrFrom4(a)
 }
 
 // DelAddr takes an address away.

@@ -249,8 +249,8 @@ func TestARPAnswers(t *testing.T) {
 		t.Fatalf("%d answers", len(x.inbox))
 	}
 	r := wire.ARP(x.inbox[0][14:])
-	if r.Op() != wire.ARPReply || r.SenderMAC() != (wire.MAC{2, 0, 0, 0, 0, 1}) || From4(r.Sender()) != addr("198.18.0.1") ||
-		r.TargetMAC() != x.mac || From4(r.Target()) != addr("198.18.0.9") || wire.Ethernet(x.inbox[0]).Dst() != x.mac {
+	if r.Op() != wire.ARPReply || r.SenderMAC() != (wire.MAC{2, 0, 0, 0, 0, 1}) || AddrFrom4(r.Sender()) != addr("198.18.0.1") ||
+		r.TargetMAC() != x.mac || AddrFrom4(r.Target()) != addr("198.18.0.9") || wire.Ethernet(x.inbox[0]).Dst() != x.mac {
 		t.Errorf("%x", r)
 	}
 }

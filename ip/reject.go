@@ -24,7 +24,7 @@ func (n *Node) Reject(now clock.Time, port uint8, pkt []byte, k ErrorKind) {
 	g := Datagram{Port: port, Packet: pkt}
 	switch {
 	case wire.IPv4(pkt).ValidHeader():
-		g.Src, g.Dst = From4(wire.IPv4(pkt).Src()), From4(wire.IPv4(pkt).Dst())
+		g.Src, g.Dst = AddrFrom4(wire.IPv4(pkt).Src()), AddrFrom4(wire.IPv4(pkt).Dst())
 	case wire.IPv6(pkt).ValidHeader():
 		g.Src, g.Dst = wire.IPv6(pkt).Src(), wire.IPv6(pkt).Dst()
 	default:

@@ -46,7 +46,7 @@ func local(f family, p netip.AddrPort) (ip.Addr, error) {
 	if !f.allows(a) {
 		return ip.Addr{}, &net.AddrError{Err: "no suitable address", Addr: p.String()}
 	}
-	return ip.From(a), nil
+	return ip.AddrFrom(a), nil
 }
 
 // port reads a number or the name of a service.

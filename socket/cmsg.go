@@ -139,7 +139,7 @@ func applyControl(h *unix.Cmsghdr, data []byte, m *udp.Message) bool {
 		}
 		m.Interface = binary.NativeEndian.Uint32(data)
 		if a := netip.AddrFrom4([4]byte(data[4:8])); !a.IsUnspecified() {
-			m.Local = ip.From(a)
+			m.Local = ip.AddrFrom(a)
 		}
 	case [2]int32{unix.IPPROTO_IPV6, unix.IPV6_PKTINFO}:
 		if len(data) < 20 {

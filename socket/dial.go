@@ -80,12 +80,12 @@ func (s *Stack) dialOne(ctx context.Context, d *Dialer, name, proto string, r ne
 // tuple returns the addresses of a flow to r. An address that is not given, for either end, is the
 // loopback's or what the routes say.
 func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (ip.Tuple, error) {
-	t := ip.Tuple{Remote: ip.From(r.Addr()), RemotePort: r.Port(), LocalPort: d.Local.Port()}
+	t := ip.Tuple{Remote: ip.AddrFrom(r.Addr()), RemotePort: r.Port(), LocalPort: d.Local.Port()}
 	if !r.Addr().IsValid() || r.Addr().IsUnspecified() {
 		return t, &net.AddrError{Err: "missing host", Addr: r.String()}
 	}
 	if a := d.Local.Addr(); a.IsValid() && !a.IsUnspecified() {
-		t.Local = ip.From(a)
+		t.Local = ip.AddrFrom(a)
 		if t.Local.Is4() != t.Remote.Is4() {
 			return t, &net.AddrError{Err: "local and remote addresses are of different versions", Addr: r.String()}
 		}

@@ -541,7 +541,7 @@ func FuzzControl(f *testing.F) {
 		_ = parseControl(oob, &m)
 		in := Message{TOS: tos, TTL: ttl, Interface: 5, Remote: ip.Addr{1}, Local: ip.Addr{2}}
 		if v4 {
-			in.Remote, in.Local = ip.From4([4]byte{1}), ip.From4([4]byte{2})
+			in.Remote, in.Local = ip.AddrFrom4([4]byte{1}), ip.AddrFrom4([4]byte{2})
 		}
 		room := make([]byte, 0, len(oob))
 		b, fits := appendControl(room, ^wants(wantGRO), &in)

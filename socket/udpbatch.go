@@ -96,7 +96,7 @@ func (c *UDPConn) fill(m *udp.Message, oob []byte, to net.Addr) error {
 }
 
 func setRemote(m *udp.Message, to netip.AddrPort) {
-	m.Remote, m.RemotePort = ip.From(to.Addr()), to.Port()
+	m.Remote, m.RemotePort = ip.AddrFrom(to.Addr()), to.Port()
 }
 
 // ReadMsgUDP reads one datagram, and the control messages that were asked for into oob.

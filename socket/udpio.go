@@ -69,7 +69,7 @@ func (c *UDPConn) writeTo(b []byte, addr net.Addr, to netip.AddrPort) (int, erro
 	defer w.free()
 	m := w.message(b)
 	if to.IsValid() {
-		m[0].Remote, m[0].RemotePort = ip.From(to.Addr()), to.Port()
+		m[0].Remote, m[0].RemotePort = ip.AddrFrom(to.Addr()), to.Port()
 	}
 	if _, err := c.writeMsgs(w, m); err != nil {
 		if addr == nil && to.IsValid() {
@@ -167,7 +167,7 @@ func (c *UDPConn) Index() int {
 // routes), from source, or from anywhere where that is the zero address (RFC 3678).
 func (c *UDPConn) Join(iface int, group, source netip.Addr) error {
 	return c.membership(iface, group, func(include bool, sources []ip.Addr) (bool, []ip.Addr, error) {
-		switch s := ip.From(source.WithZone("")); {
+		switch s := ip.AddrFrom(source.WithZone("")); {
 		case !source.IsValid() && include && len(sources) == 0:
 			return false, nil, nil
 		case source.IsValid() && include:
@@ -184,7 +184,7 @@ func (c *UDPConn) Leave(iface int, group, source netip.Addr) error {
 			return true, nil, nil
 		}
 		for i, x := range sources {
-			if include && x == ip.From(source) {
+			if include && x == ip.AddrFrom(source) {
 				return true, append(sources[:i], sources[i+1:]...), nil
 			}
 		}
@@ -198,7 +198,7 @@ func (c *UDPConn) Block(iface int, group, source netip.Addr) error {
 		if include {
 			return include, sources, udp.ErrNotMember
 		}
-		return false, append(sources, ip.From(source)), nil
+		return false, append(sources, ip.AddrFrom(source)), nil
 	})
 }
 
@@ -206,7 +206,7 @@ func (c *UDPConn) membership(iface int, group netip.Addr, change func(bool, []ip
 	if !group.IsValid() || iface < 0 || iface > 255 {
 		return c.fault("set", nil, syscall.EINVAL)
 	}
-	g := ip.From(group)
+	g := ip.AddrFrom(group)
 	return c.each("setsockopt", func(e *udpEnd) error {
 		include, sources, err := change(e.u.Filter(uint32(iface), g))
 		if err == nil {

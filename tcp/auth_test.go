@@ -77,7 +77,7 @@ func vectors(t *testing.T) (all []vector) {
 func parse(b []byte) (t ip.Tuple, seg wire.TCP) {
 	if b[0]>>4 == 4 {
 		h := wire.IPv4(b)
-		t.Local, t.Remote = ip.From4(h.Dst()), ip.From4(h.Src())
+		t.Local, t.Remote = ip.AddrFrom4(h.Dst()), ip.AddrFrom4(h.Src())
 		seg = wire.TCP(h.Payload())
 	} else {
 		h := wire.IPv6(b)
@@ -164,7 +164,7 @@ func TestAOCoversEachByteThatItShould(t *testing.T) {
 // pairOf returns the auths of the two ends of a connection, as they are after the handshake.
 func pairOf(client, server *Keys) (c, s *auth) {
 	tuple := ip.Tuple{
-		Local: ip.From4([4]byte{198, 18, 0, 1}), Remote: ip.From4([4]byte{198, 18, 0, 2}),
+		Local: ip.AddrFrom4([4]byte{198, 18, 0, 1}), Remote: ip.AddrFrom4([4]byte{198, 18, 0, 2}),
 		LocalPort: 40000, RemotePort: 179,
 	}
 	rev := tuple.Reverse()

@@ -14,7 +14,7 @@ import (
 )
 
 var cutTuple = ip.Tuple{
-	Local: ip.From4([4]byte{198, 18, 0, 1}), Remote: ip.From4([4]byte{198, 18, 0, 2}),
+	Local: ip.AddrFrom4([4]byte{198, 18, 0, 1}), Remote: ip.AddrFrom4([4]byte{198, 18, 0, 2}),
 	LocalPort: 49152, RemotePort: 80,
 }
 

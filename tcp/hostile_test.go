@@ -45,8 +45,8 @@ const (
 )
 
 var (
-	serverAddr = ip.From4([4]byte{192, 0, 2, 1})
-	clientAddr = ip.From4([4]byte{192, 0, 2, 2})
+	serverAddr = ip.AddrFrom4([4]byte{192, 0, 2, 1})
+	clientAddr = ip.AddrFrom4([4]byte{192, 0, 2, 2})
 )
 
 // letter is a segment on its way.
@@ -256,7 +256,7 @@ func (s *siege) attack(t ip.Tuple, h wire.TCPHeader, payload []byte) packet.Verd
 // attacker is the tuple of the attacker's connection n.
 func attacker(n int) ip.Tuple {
 	return ip.Tuple{
-		Local: serverAddr, Remote: ip.From4([4]byte{198, 18, byte(n >> 8), byte(n)}),
+		Local: serverAddr, Remote: ip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)}),
 		LocalPort: serverPort, RemotePort: 1024 + uint16(n>>16),
 	}
 }

@@ -67,7 +67,7 @@ func slotOf(t *ip.Tuple) int { return int(t.LocalPort%5*2 + t.RemotePort%2) }
 // tuple is one of 2 clients of one of 4 listeners, or of a port where nobody listens, from which connections are begun.
 func (f *fuzzed) tuple(b byte) ip.Tuple {
 	return ip.Tuple{
-		Local: ip.From4([4]byte{192, 0, 2, 1}), Remote: ip.From4([4]byte{198, 18, 0, 1}),
+		Local: ip.AddrFrom4([4]byte{192, 0, 2, 1}), Remote: ip.AddrFrom4([4]byte{198, 18, 0, 1}),
 		LocalPort: 80 + uint16(b>>1%5), RemotePort: 1000 + uint16(b%2),
 	}
 }

@@ -112,7 +112,7 @@ func (d *door) none() {
 // from is the tuple of client n, at our port 80.
 func from(n int) ip.Tuple {
 	return ip.Tuple{
-		Local: ip.From4([4]byte{192, 0, 2, 1}), Remote: ip.From4([4]byte{198, 18, byte(n >> 8), byte(n)}),
+		Local: ip.AddrFrom4([4]byte{192, 0, 2, 1}), Remote: ip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)}),
 		LocalPort: 80, RemotePort: 20000 + uint16(n>>16),
 	}
 }
@@ -233,7 +233,7 @@ func TestListenRefuses(t *testing.T) {
 	d.listen(5, nil)
 	loop := ip.Tuple{Local: from(1).Local, Remote: from(1).Local, LocalPort: 80, RemotePort: 80}
 	group := from(1)
-	group.Local = ip.From4([4]byte{239, 1, 2, 3})
+	group.Local = ip.AddrFrom4([4]byte{239, 1, 2, 3})
 	zero := from(1)
 	zero.RemotePort = 0
 	for name, c := range map[string]struct {
@@ -459,7 +459,7 @@ func TestListenChoosesAPort(t *testing.T) {
 
 func TestListenersAreFoundByWhatTheySay(t *testing.T) {
 	m := NewMux(Config{})
-	four, six := ip.From4([4]byte{198, 18, 0, 1}), ip.Addr{0x20, 1, 0xd, 0xb8, 15: 1}
+	four, six := ip.AddrFrom4([4]byte{198, 18, 0, 1}), ip.Addr{0x20, 1, 0xd, 0xb8, 15: 1}
 	listen := func(a ip.Addr) *Listener {
 		l, err := m.Listen(a, 80, 1, nil, nil)
 		if err != nil {
@@ -477,7 +477,7 @@ func TestListenersAreFoundByWhatTheySay(t *testing.T) {
 		t.Error("any of IPv4 is not that")
 	}
 	one := listen(four)
-	if find(four) != one || find(ip.From4([4]byte{198, 18, 0, 2})) != every4 {
+	if find(four) != one || find(ip.AddrFrom4([4]byte{198, 18, 0, 2})) != every4 {
 		t.Error("an address comes before any")
 	}
 }

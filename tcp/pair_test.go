@@ -103,8 +103,8 @@ type net struct {
 }
 
 var (
-	addrA = ip.From4([4]byte{198, 18, 0, 1})
-	addrB = ip.From4([4]byte{198, 18, 0, 2})
+	addrA = ip.AddrFrom4([4]byte{198, 18, 0, 1})
+	addrB = ip.AddrFrom4([4]byte{198, 18, 0, 2})
 )
 
 const testPort = 80

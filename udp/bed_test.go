@@ -9,12 +9,12 @@ import (
 )
 
 var (
-	ours   = ip.From4([4]byte{198, 18, 0, 1})
-	ours2  = ip.From4([4]byte{198, 18, 0, 2})
-	theirs = ip.From4([4]byte{198, 18, 0, 9})
+	ours   = ip.AddrFrom4([4]byte{198, 18, 0, 1})
+	ours2  = ip.AddrFrom4([4]byte{198, 18, 0, 2})
+	theirs = ip.AddrFrom4([4]byte{198, 18, 0, 9})
 	ours6  = ip.Addr{0x20, 1, 0xd, 0xb8, 15: 1}
 	peer6  = ip.Addr{0x20, 1, 0xd, 0xb8, 15: 9}
-	many   = ip.From4([4]byte{239, 1, 2, 3})
+	many   = ip.AddrFrom4([4]byte{239, 1, 2, 3})
 )
 
 // outbox is an Output that keeps what is sent, and Groups that keeps what is wanted.

@@ -148,7 +148,7 @@ func (n *Net) addr() ip.Addr {
 	if n.count > 0x1fffe {
 		panic("netsim: too many nodes")
 	}
-	return ip.From4([4]byte{198, byte(18 + n.count>>16), byte(n.count >> 8), byte(n.count)})
+	return ip.AddrFrom4([4]byte{198, byte(18 + n.count>>16), byte(n.count >> 8), byte(n.count)})
 }
 
 // add gives a node its address.

@@ -83,7 +83,7 @@ func Parse(b []byte) (t ip.Tuple, seg wire.TCP, ecn wire.ECN, v packet.Verdict) 
 		case h.Proto() != wire.ProtoTCP:
 			return t, nil, 0, packet.DropUnsupported
 		}
-		t.Local, t.Remote = ip.From4(h.Dst()), ip.From4(h.Src())
+		t.Local, t.Remote = ip.AddrFrom4(h.Dst()), ip.AddrFrom4(h.Src())
 		body, sum, ecn = h.Payload(), h.Pseudo(), h.ECN()
 	case 6:
 		h := wire.IPv6(b)

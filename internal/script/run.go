@@ -51,7 +51,7 @@ type run struct {
 func (s *Script) Run(log io.Writer) error {
 	r := &run{
 		script: s, now: begin, wake: clock.Never, log: log, mtu: defaultMTU, files: map[int64]*file{},
-		local: ip.From4([4]byte{198, 18, 0, 1}), remote: ip.From4([4]byte{198, 18, 0, 2}), localPort: listenPort, remotePort: peerPort,
+		local: ip.AddrFrom4([4]byte{198, 18, 0, 1}), remote: ip.AddrFrom4([4]byte{198, 18, 0, 2}), localPort: listenPort, remotePort: peerPort,
 	}
 	if s.Options.IPv6 {
 		r.local, r.remote = ip.Addr{0x20, 1, 0xd, 0xb8, 15: 1}, ip.Addr{0x20, 1, 0xd, 0xb8, 15: 2}

@@ -115,7 +115,7 @@ func reply4(m *oracle.DHCPv4, typ oracle.MessageType, lease time.Duration, more 
 	return r
 }
 
-var addrGiven = ip.From4([4]byte{198, 18, 0, 77})
+var addrGiven = ip.AddrFrom4([4]byte{198, 18, 0, 77})
 
 // RFC 2131 3.1: discover, offer, request, acknowledgment.
 func TestLease(t *testing.T) {
@@ -142,7 +142,7 @@ func TestLease(t *testing.T) {
 	}
 	l := n.bound[0]
 	if l.Addr != addrGiven || l.Bits != 24 || len(l.Routers) != 1 || len(l.DNS) != 2 || l.Domain != "example.net" ||
-		l.DNS[1] != ip.From4([4]byte{198, 18, 0, 54}) || l.Until.Sub(n.now) < 59*time.Minute || l.Until.Sub(n.now) > time.Hour {
+		l.DNS[1] != ip.AddrFrom4([4]byte{198, 18, 0, 54}) || l.Until.Sub(n.now) < 59*time.Minute || l.Until.Sub(n.now) > time.Hour {
 		t.Errorf("%+v", l)
 	}
 }
@@ -153,7 +153,7 @@ func TestRenewRebindExpire(t *testing.T) {
 	n.respond = serve(time.Hour)
 	n.after(5 * time.Second)
 	n.after(32 * time.Minute)
-	if len(n.bound) != 2 || len(n.sent) != 3 || n.to[2] != ip.From4([4]byte{198, 18, 0, 1}) {
+	if len(n.bound) != 2 || len(n.sent) != 3 || n.to[2] != ip.AddrFrom4([4]byte{198, 18, 0, 1}) {
 		t.Fatalf("%d leases, sent %v to %v", len(n.bound), n.types(), n.to)
 	}
 	m := n.sent[2]
@@ -211,7 +211,7 @@ func TestRelease(t *testing.T) {
 	n.after(5 * time.Second)
 	n.c.Release(n.now)
 	m := n.sent[2]
-	if m.MessageType() != oracle.MessageTypeRelease || !m.ClientIPAddr.Equal(given) || n.to[2] != ip.From4([4]byte{198, 18, 0, 1}) {
+	if m.MessageType() != oracle.MessageTypeRelease || !m.ClientIPAddr.Equal(given) || n.to[2] != ip.AddrFrom4([4]byte{198, 18, 0, 1}) {
 		t.Fatalf("%v to %v", m, n.to[2])
 	}
 	n.after(24 * time.Hour)
@@ -334,7 +334,7 @@ func TestClasslessRoutes(t *testing.T) {
 		t.Fatalf("sent %v", n.types())
 	}
 	l := n.bound[0]
-	want := Route{ip.From4([4]byte{198, 19, 0, 0}), 24, ip.From4([4]byte{198, 18, 0, 1})}
+	want := Route{ip.AddrFrom4([4]byte{198, 19, 0, 0}), 24, ip.AddrFrom4([4]byte{198, 18, 0, 1})}
 	if len(l.Routers) != 0 || len(l.Routes) != maxListed || l.Routes[0] != want || l.Routes[1].Bits != 0 {
 		t.Errorf("%+v", l)
 	}

@@ -100,7 +100,7 @@ func parse(b []byte) (r reply, ok bool) {
 	}
 	r.xid = binary.BigEndian.Uint32(b[4:])
 	r.mac = [6]byte(b[atCHAddr:])
-	r.addr = ip.From4([4]byte(b[atYIAddr:]))
+	r.addr = ip.AddrFrom4([4]byte(b[atYIAddr:]))
 	opts, ok := options(b)
 	if !ok {
 		return r, false
@@ -189,7 +189,7 @@ func set[T any](p *T, v T) bool {
 
 func number(v []byte, p *uint32) bool { return len(v) == 4 && set(p, binary.BigEndian.Uint32(v)) }
 
-func one(v []byte, p *ip.Addr) bool { return len(v) == 4 && set(p, ip.From4([4]byte(v))) }
+func one(v []byte, p *ip.Addr) bool { return len(v) == 4 && set(p, ip.AddrFrom4([4]byte(v))) }
 
 // list reads addresses, the first few of them.
 func list(v []byte, p *[]ip.Addr) bool {
@@ -197,7 +197,7 @@ func list(v []byte, p *[]ip.Addr) bool {
 		return false
 	}
 	for ; len(v) > 0 && len(*p) < maxListed; v = v[4:] {
-		*p = append(*p, ip.From4([4]byte(v)))
+		*p = append(*p, ip.AddrFrom4([4]byte(v)))
 	}
 	return true
 }
@@ -219,7 +219,7 @@ func classless(v []byte) (routes []Route, ok bool) {
 		var a [4]byte
 		copy(a[:], v[1:1+n])
 		if len(routes) < maxListed {
-			routes = append(routes, Route{Prefix: ip.From4(a), Bits: int(v[0]), Router: ip.From4([4]byte(v[1+n:]))})
+			routes = append(routes, Route{Prefix: ip.AddrFrom4(a), Bits: int(v[0]), Router: ip.AddrFrom4([4]byte(v[1+n:]))})
 		}
 		v = v[1+n+4:]
 	}

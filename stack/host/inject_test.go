@@ -52,8 +52,8 @@ func newBench(t testing.TB, engine gpukern.Config) *bench {
 	}
 	w.must(w.a.AddAddr(0, addrA4, ip.Static, true))
 	w.must(w.a.AddAddr(0, addrA6, ip.Static, true))
-	w.must(w.a.AddNeighbor(0, ip.From(addrB4.Addr()), farMAC))
-	w.must(w.a.AddNeighbor(0, ip.From(addrB6.Addr()), farMAC))
+	w.must(w.a.AddNeighbor(0, ip.AddrFrom(addrB4.Addr()), farMAC))
+	w.must(w.a.AddNeighbor(0, ip.AddrFrom(addrB6.Addr()), farMAC))
 	b.turns()
 	return b
 }
@@ -444,7 +444,7 @@ func TestNothingOvertakesWithinAFlow(t *testing.T) {
 func TestPacketsHaveIdentificationsOfTheirOwn(t *testing.T) {
 	b := newBench(t, gpukern.Config{})
 	x := b.bind(9, nil)
-	if _, v := x.s.Write(b.now, []udp.Message{{Buffers: [][]byte{make([]byte, 300)}, Remote: ip.From(addrB4.Addr()), RemotePort: 9, SegmentSize: 100}}); v != packet.Forward {
+	if _, v := x.s.Write(b.now, []udp.Message{{Buffers: [][]byte{make([]byte, 300)}, Remote: ip.AddrFrom(addrB4.Addr()), RemotePort: 9, SegmentSize: 100}}); v != packet.Forward {
 		t.Fatal(v)
 	}
 	ids := map[uint16]bool{}

@@ -98,7 +98,7 @@ func (w *world) bind(g *Group, port uint16) (all []*packets) {
 }
 
 func (p *packets) send(to netip.Prefix, port uint16, size int, data []byte) packet.Verdict {
-	_, v := p.s.Write(p.w.now, []udp.Message{{Buffers: [][]byte{data[:len(data)/3], data[len(data)/3:]}, Remote: ip.From(to.Addr()), RemotePort: port, SegmentSize: size}})
+	_, v := p.s.Write(p.w.now, []udp.Message{{Buffers: [][]byte{data[:len(data)/3], data[len(data)/3:]}, Remote: ip.AddrFrom(to.Addr()), RemotePort: port, SegmentSize: size}})
 	return v
 }
 
@@ -141,7 +141,7 @@ func TestDatagramsTravelWholeCutAndInFragments(t *testing.T) {
 func TestPathMTUOfDatagramsIsToldToAllLoops(t *testing.T) {
 	w := newWorld(t, setting{loops: 3})
 	out := w.bind(w.a, 10)
-	to := ip.From(addrB4.Addr())
+	to := ip.AddrFrom(addrB4.Addr())
 	mtu := func(h *Host) int {
 		p, _ := h.IP.Route(w.now, to, ip.Addr{}, ip.AnyPort)
 		return h.IP.MTU(w.now, p, to)
@@ -151,7 +151,7 @@ func TestPathMTUOfDatagramsIsToldToAllLoops(t *testing.T) {
 		hear := func(port uint16) (vouched bool) {
 			vouched = h.icmp(w.now, &ip.ICMPError{
 				Kind: ip.TooBig, Proto: wire.ProtoUDP, MTU: said, Quote: make([]byte, 8),
-				Tuple: ip.Tuple{Local: ip.From(addrA4.Addr()), LocalPort: 10, Remote: to, RemotePort: port},
+				Tuple: ip.Tuple{Local: ip.AddrFrom(addrA4.Addr()), LocalPort: 10, Remote: to, RemotePort: port},
 			})
 			w.run(20*time.Millisecond, func() bool { return false })
 			return vouched

@@ -151,7 +151,7 @@ func (h *Host) ours4(q wire.IPv4, port uint8) bool {
 	if src[0] == 0 || src[0] == 127 || src[0] >= 224 || src == q.Dst() {
 		return false
 	}
-	return h.ours(port, ip.From4(q.Dst()))
+	return h.ours(port, ip.AddrFrom4(q.Dst()))
 }
 
 // ours6 is ours4 for IPv6; ::/8 has the unspecified address, the loopback and embedded ones (RFC 4291 2.5).
@@ -224,7 +224,7 @@ func (s *sum) add(p []byte) {
 func (a *arrival) tuple(t *ip.Tuple) {
 	if a.v4 {
 		q := wire.IPv4(a.l3)
-		t.Local, t.Remote = ip.From4(q.Dst()), ip.From4(q.Src())
+		t.Local, t.Remote = ip.AddrFrom4(q.Dst()), ip.AddrFrom4(q.Src())
 	} else {
 		q := wire.IPv6(a.l3)
 		t.Local, t.Remote = q.Dst(), q.Src()

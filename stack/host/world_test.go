@@ -256,7 +256,7 @@ func (w *world) dial(g *Group, i int, from, to netip.Prefix, port uint16) *sock 
 	s := &sock{w: w, h: g.Hosts[i]}
 	w.must(g.Hosts[i].do(func(now clock.Time, h *Host) error {
 		var err error
-		t := ip.Tuple{Local: ip.From(from.Addr()), Remote: ip.From(to.Addr()), RemotePort: port}
+		t := ip.Tuple{Local: ip.AddrFrom(from.Addr()), Remote: ip.AddrFrom(to.Addr()), RemotePort: port}
 		s.c, err = h.TCP.Connect(now, t, nil, s)
 		return err
 	}))
