@@ -25,7 +25,7 @@ func TestNoAllocations(t *testing.T) {
 		a.cfg.Output = &sink{}
 		out := Header{Src: addr(c.a), Dst: addr(c.b), Proto: wire.ProtoUDP, DontFragment: true}
 		payload := make([]byte, 100)
-		p, _ := a.Route(l.now, addr(c.b), Addr{}, AnyPort)
+		p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyPort)
 		ref := p.Ref
 		var g Datagram
 		for name, f := range map[string]func(){
@@ -76,7 +76,7 @@ func TestNoAllocationsOfNeighbours(t *testing.T) {
 		var g Datagram
 		a.Input(l.now, 0, answer, &d, &g)
 		a.cfg.Output, a.cfg.Changed = &sink{}, nil
-		p, _ := a.Route(l.now, addr(c.b), Addr{}, AnyPort)
+		p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyPort)
 		ref := p.Ref
 		if n := testing.AllocsPerRun(100, func() {
 			for range 60 { // reachable, stale, delay, probe

@@ -31,7 +31,7 @@ func (n *Node) inputARP(port uint8, b []byte) packet.Verdict {
 	if mac == n.links[port].MAC {
 		return packet.DropNeighbor // our own, looped back
 	}
-	sender, target := AddrFrom4(a.Sender()), AddrFrom4(a.Target())
+	sender, target := wire.AddrFrom4(a.Sender()), wire.AddrFrom4(a.Target())
 	if n.conflict(port, sender, target, a) {
 		return packet.Deliver
 	}
@@ -50,14 +50,14 @@ func (n *Node) inputARP(port uint8, b []byte) packet.Verdict {
 }
 
 // answers reports whether ARP requests for a on port are ours to answer: it is assigned to that port.
-func (n *Node) answers(port uint8, a Addr) bool {
+func (n *Node) answers(port uint8, a wire.Addr) bool {
 	x := n.local.find(port, a)
 	return x != nil && x.assigned()
 }
 
 // heardARP takes what an ARP packet says of a neighbour that we have an entry for. Only a reply to us
 // resolves it; another link address than the one known is verified first.
-func (n *Node) heardARP(e *neighbor, a wire.ARP, target Addr) packet.Verdict {
+func (n *Node) heardARP(e *neighbor, a wire.ARP, target wire.Addr) packet.Verdict {
 	mac := a.SenderMAC()
 	reply := a.Op() == wire.ARPReply && n.local.find(e.key.port, target) != nil && a.TargetMAC() == n.links[e.key.port].MAC
 	switch {
@@ -75,7 +75,7 @@ func (n *Node) heardARP(e *neighbor, a wire.ARP, target Addr) packet.Verdict {
 
 // conflict reports whether an ARP packet is about an address of ours that another host has, or probes
 // for, and acts on it (RFC 5227 2.1.1 and 2.4).
-func (n *Node) conflict(port uint8, sender, target Addr, a wire.ARP) bool {
+func (n *Node) conflict(port uint8, sender, target wire.Addr, a wire.ARP) bool {
 	x := n.local.find(port, sender)
 	switch {
 	case x != nil && x.assigned():
@@ -90,7 +90,7 @@ func (n *Node) conflict(port uint8, sender, target Addr, a wire.ARP) bool {
 		return true
 	}
 	probed := n.local.find(port, target)
-	if sender == Unspecified4 && a.Op() == wire.ARPRequest && probed != nil && probed.state == addrTentative {
+	if sender == wire.Unspecified4 && a.Op() == wire.ARPRequest && probed != nil && probed.state == addrTentative {
 		n.duplicate(probed)
 		return true
 	}
@@ -123,7 +123,7 @@ func (n *Node) askARP(e *neighbor) {
 }
 
 // asker returns our address that asks for e: the source of the packet that waits, if it is of that port.
-func (n *Node) asker(e *neighbor) (Addr, bool) {
+func (n *Node) asker(e *neighbor) (wire.Addr, bool) {
 	if x := n.local.find(e.key.port, e.src); x != nil && x.assigned() {
 		return e.src, true
 	}

@@ -51,11 +51,11 @@ func TestDuplicateAddressDetection(t *testing.T) {
 			for _, f := range l.seen {
 				p := f[14:]
 				switch {
-				case c.name == "IPv4" && AddrFrom4(wire.ARP(p).Sender()) == Unspecified4 && AddrFrom4(wire.ARP(p).Target()) == addr(c.a):
+				case c.name == "IPv4" && wire.AddrFrom4(wire.ARP(p).Sender()) == wire.Unspecified4 && wire.AddrFrom4(wire.ARP(p).Target()) == addr(c.a):
 					probes++
-				case c.name == "IPv4" && AddrFrom4(wire.ARP(p).Sender()) == addr(c.a) && AddrFrom4(wire.ARP(p).Target()) == addr(c.a):
+				case c.name == "IPv4" && wire.AddrFrom4(wire.ARP(p).Sender()) == addr(c.a) && wire.AddrFrom4(wire.ARP(p).Target()) == addr(c.a):
 					announcements++
-				case c.name == "IPv6" && p[40] == wire.ICMPv6NeighborSolicit && Addr(wire.IPv6(p).Src()) == Addr{}:
+				case c.name == "IPv6" && p[40] == wire.ICMPv6NeighborSolicit && wire.Addr(wire.IPv6(p).Src()) == wire.Addr{}:
 					probes++
 				case c.name == "IPv6" && p[40] == wire.ICMPv6NeighborAdvert:
 					announcements++
@@ -147,7 +147,7 @@ func TestStatelessAutoconfiguration(t *testing.T) {
 	for _, f := range router.inbox {
 		if f[20] == wire.ProtoICMPv6 && f[54] == wire.ICMPv6RouterSolicit {
 			solicits++
-			if s := wire.RouterSolicit(f[54:]); !Addr(wire.IPv6(f[14:]).Src()).LinkLocal() || f[21] != 255 {
+			if s := wire.RouterSolicit(f[54:]); !wire.Addr(wire.IPv6(f[14:]).Src()).LinkLocal() || f[21] != 255 {
 				t.Errorf("%x", s)
 			}
 		}
@@ -167,14 +167,14 @@ func TestStatelessAutoconfiguration(t *testing.T) {
 	if got == nil || got.State != "preferred" || !netip.MustParsePrefix("2001:db8:1::/64").Contains(got.Prefix.Addr()) {
 		t.Fatalf("%v", a.Addrs())
 	}
-	p, v := a.Route(l.now, addr("2001:db8:ffff::1"), Addr{}, AnyPort)
+	p, v := a.Route(l.now, addr("2001:db8:ffff::1"), wire.Addr{}, AnyPort)
 	if p == nil || p.NextHop != addr("fe80::99") || p.TTL != 77 || p.MTU != 1480 {
 		t.Fatalf("%+v, %v", p, v)
 	}
-	if p, _ := a.Route(l.now, addr("2001:db8:1::5"), Addr{}, AnyPort); p == nil || p.NextHop != addr("2001:db8:1::5") {
+	if p, _ := a.Route(l.now, addr("2001:db8:1::5"), wire.Addr{}, AnyPort); p == nil || p.NextHop != addr("2001:db8:1::5") {
 		t.Errorf("on link: %+v", p)
 	}
-	if src, ok := a.Source(l.now, addr("2001:db8:ffff::1"), AnyPort); !ok || src != AddrFrom(got.Prefix.Addr()) {
+	if src, ok := a.Source(l.now, addr("2001:db8:ffff::1"), AnyPort); !ok || src != wire.AddrFrom(got.Prefix.Addr()) {
 		t.Errorf("source %v", src)
 	}
 	if src, _ := a.Source(l.now, addr("fe80::99"), AnyPort); !src.LinkLocal() {
@@ -191,7 +191,7 @@ func TestStatelessAutoconfiguration(t *testing.T) {
 		}
 	}
 	l.after(25 * time.Minute)
-	if p, v := a.Route(l.now, addr("2001:db8:ffff::1"), Addr{}, AnyPort); p != nil {
+	if p, v := a.Route(l.now, addr("2001:db8:ffff::1"), wire.Addr{}, AnyPort); p != nil {
 		t.Errorf("the router's time is over: %v %v", p, v)
 	}
 	l.after(30 * time.Minute)
@@ -202,7 +202,7 @@ func TestStatelessAutoconfiguration(t *testing.T) {
 	if s := a.stateOf(got.Prefix.Addr().String()); s != "none" {
 		t.Errorf("after two hours: %s", s)
 	}
-	if p, _ := a.Route(l.now, addr("2001:db8:1::5"), Addr{}, AnyPort); p != nil {
+	if p, _ := a.Route(l.now, addr("2001:db8:1::5"), wire.Addr{}, AnyPort); p != nil {
 		t.Error("the prefix stays on link")
 	}
 }
@@ -243,7 +243,7 @@ func TestNextStableAddress(t *testing.T) {
 	x := l.tap(9)
 	first := a.Addrs()[0].Prefix.Addr().String()
 	l.lose = func(f []byte) bool {
-		if f[20] == wire.ProtoICMPv6 && f[54] == wire.ICMPv6NeighborSolicit && Addr(wire.NeighborSolicit(f[54:]).Target()) == addr(first) {
+		if f[20] == wire.ProtoICMPv6 && f[54] == wire.ICMPv6NeighborSolicit && wire.Addr(wire.NeighborSolicit(f[54:]).Target()) == addr(first) {
 			l.lose = nil
 			x.inject(naFrame(x.mac, addr(first), allNodes, addr(first), x.mac, wire.NAOverride, wire.MulticastMAC6(wire.AllNodes)))
 		}
@@ -295,10 +295,10 @@ func TestPrefixFlags(t *testing.T) {
 	if n := len(a.Addrs()); n != 2 {
 		t.Errorf("%v", a.Addrs())
 	}
-	if p, _ := a.Route(l.now, addr("2001:db8:1::1"), Addr{}, AnyPort); p != nil {
+	if p, _ := a.Route(l.now, addr("2001:db8:1::1"), wire.Addr{}, AnyPort); p != nil {
 		t.Error("on link without the flag")
 	}
-	if p, _ := a.Route(l.now, addr("2001:db8:4::1"), Addr{}, AnyPort); p == nil {
+	if p, _ := a.Route(l.now, addr("2001:db8:4::1"), wire.Addr{}, AnyPort); p == nil {
 		t.Error("not on link with the flag")
 	}
 }
@@ -331,7 +331,7 @@ func TestForgedAdvertisements(t *testing.T) {
 	wire.ICMPv6(low[54:]).FillChecksum(wire.IPv6(low[14:]).Pseudo())
 	b.feed(0, low)
 	b.feed(0, raFrame(wire.MAC{2, 0, 0, 0, 0, 9}, 1800, []byte{wire.NDOptMTU, 1, 0, 0, 0, 0, 2, 64}))
-	if p, _ := b.Route(l.now, addr("2001:db8::1"), Addr{}, AnyPort); p == nil || p.TTL != 77 || p.MTU != 1500 {
+	if p, _ := b.Route(l.now, addr("2001:db8::1"), wire.Addr{}, AnyPort); p == nil || p.TTL != 77 || p.MTU != 1500 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -349,8 +349,8 @@ func TestDefaultRouters(t *testing.T) {
 	a.feed(0, raFrame(wire.MAC{2, 0, 0, 0, 0, 9}, 1800))
 	l.after(3 * time.Second)
 	a.give("2001:db8::1/64")
-	hop := func() Addr {
-		p, _ := a.Route(l.now, addr("2001:db8:ff::1"), Addr{}, AnyPort)
+	hop := func() wire.Addr {
+		p, _ := a.Route(l.now, addr("2001:db8:ff::1"), wire.Addr{}, AnyPort)
 		return p.NextHop
 	}
 	if hop() != addr("fe80::99") {

@@ -31,15 +31,15 @@ const (
 type Change struct {
 	Kind      ChangeKind
 	Port      uint8
-	Addr      Addr
+	Addr      wire.Addr
 	MAC       wire.MAC
 	Prefix    netip.Prefix
 	Origin    Origin
 	Route     Route
 	MTU       int
-	Until     clock.Time // end of the validity of an address or of servers; Never
-	Preferred clock.Time // end of an address's preference
-	Servers   []Addr     // DNS servers, or sources of a group
+	Until     clock.Time  // end of the validity of an address or of servers; Never
+	Preferred clock.Time  // end of an address's preference
+	Servers   []wire.Addr // DNS servers, or sources of a group
 	Include   bool
 	From      uint32
 }
@@ -107,6 +107,6 @@ func (n *Node) wish(c *Change) {
 			n.probe(e)
 		}
 	default:
-		n.begin(e, Addr{})
+		n.begin(e, wire.Addr{})
 	}
 }

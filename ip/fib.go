@@ -6,6 +6,8 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
+
+	"github.com/millrace/millrace/wire"
 )
 
 // Table is a set of routes, immutable: nodes of several loops may share one. A lookup walks a binary
@@ -54,7 +56,7 @@ func compareRoutes(a, b Route) int {
 func (t *Table) Routes() []Route { return t.routes }
 
 // halves returns an address as two numbers.
-func halves(a Addr) (hi, lo uint64) {
+func halves(a wire.Addr) (hi, lo uint64) {
 	return binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
 }
 
@@ -92,7 +94,7 @@ func family(is4 bool) int {
 
 // insert adds the node of p with its routes.
 func (t *Table) insert(p netip.Prefix, first, end int32) {
-	hi, lo := halves(AddrFrom(p.Addr()))
+	hi, lo := halves(wire.AddrFrom(p.Addr()))
 	n := fibNode{hi: hi, lo: lo, bits: prefixBits(p), first: first, end: end}
 	at := &t.root[family(p.Addr().Is4())]
 	for *at != 0 {
@@ -134,7 +136,7 @@ func (t *Table) add(n fibNode) int32 {
 
 // Lookup returns the routes of the longest prefix that covers dst and has a route by way of port
 // (AnyPort: any), the best first; none where there is none. Routes by other ports may be among them.
-func (t *Table) Lookup(dst Addr, port uint8) []Route {
+func (t *Table) Lookup(dst wire.Addr, port uint8) []Route {
 	hi, lo := halves(dst)
 	var best []Route
 	for i := t.root[family(dst.Is4())]; i != 0; {

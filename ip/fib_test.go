@@ -4,11 +4,13 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+
+	"github.com/millrace/millrace/wire"
 )
 
 // lookup is the obvious form of Table.Lookup: of all routes that cover dst, those with the longest prefix
 // that has one by way of port.
-func lookup(routes []Route, dst Addr, port uint8) (best netip.Prefix, ok bool) {
+func lookup(routes []Route, dst wire.Addr, port uint8) (best netip.Prefix, ok bool) {
 	bits := -1
 	for _, r := range routes {
 		if r.Prefix.Masked().Contains(dst.Netip()) && (port == AnyPort || r.Port == port) && r.Prefix.Bits() > bits {
@@ -42,7 +44,7 @@ func TestTableAgainstObviousForm(t *testing.T) {
 		}
 		table := NewTable(routes)
 		for range 300 {
-			dst, port := AddrFrom(randomAddr(r, r.IntN(2) == 0)), uint8(r.IntN(4))
+			dst, port := wire.AddrFrom(randomAddr(r, r.IntN(2) == 0)), uint8(r.IntN(4))
 			if port == 3 {
 				port = AnyPort
 			}
@@ -84,7 +86,7 @@ func FuzzTable(f *testing.F) {
 		table := NewTable(routes)
 		for _, r := range routes {
 			for _, port := range []uint8{AnyPort, 0, 1} {
-				dst := AddrFrom(r.Prefix.Addr())
+				dst := wire.AddrFrom(r.Prefix.Addr())
 				want, ok := lookup(routes, dst, port)
 				if got := table.Lookup(dst, port); ok != (len(got) > 0) || ok && got[0].Prefix != want {
 					t.Fatalf("%v: got %v, want %v %v", dst, got, want, ok)

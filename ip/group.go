@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/wire"
 )
 
 // Limits of groups beside Config.MaxGroups.
@@ -13,7 +14,7 @@ const (
 )
 
 type groupKey struct {
-	addr Addr
+	addr wire.Addr
 	port uint8
 }
 
@@ -21,7 +22,7 @@ type groupKey struct {
 type want struct {
 	socket  uint32
 	include bool
-	sources []Addr
+	sources []wire.Addr
 }
 
 // group is a multicast group that a port is a member of (RFC 3376 3.2, RFC 3810 4.2: the state of an
@@ -32,7 +33,7 @@ type group struct {
 	own     int // uses of the node itself: solicited-node groups
 	wants   []want
 	include bool
-	sources []Addr // sorted
+	sources []wire.Addr // sorted
 
 	report pending
 }
@@ -49,12 +50,12 @@ func newGroups(slots int) groups {
 
 // always reports whether every host is in the group, and no report is sent of it: all systems and all
 // nodes (RFC 3376 4.2.12, RFC 3810 6).
-func always(a Addr) bool {
-	return a == Addr{10: 0xff, 11: 0xff, 12: 224, 15: 1} || a == allNodes || a == Addr{0: 0xff, 1: 1, 15: 1}
+func always(a wire.Addr) bool {
+	return a == wire.Addr{10: 0xff, 11: 0xff, 12: 224, 15: 1} || a == allNodes || a == wire.Addr{0: 0xff, 1: 1, 15: 1}
 }
 
 // member returns Multicast where port is a member of group a.
-func (n *Node) member(port uint8, a Addr) Kind {
+func (n *Node) member(port uint8, a wire.Addr) Kind {
 	if always(a) {
 		return Multicast
 	}
@@ -73,7 +74,7 @@ func (n *Node) member(port uint8, a Addr) Kind {
 }
 
 // Member reports whether a packet from src to group a that came in on port is wanted by somebody.
-func (n *Node) Member(port uint8, a, src Addr) bool {
+func (n *Node) Member(port uint8, a, src wire.Addr) bool {
 	i, ok := n.groups.index[groupKey{a, port}]
 	if !ok || port == LoopPort {
 		return n.member(port, a) == Multicast
@@ -83,13 +84,13 @@ func (n *Node) Member(port uint8, a, src Addr) bool {
 	return listed == g.include
 }
 
-func compareAddrs(a, b Addr) int { return slices.Compare(a[:], b[:]) }
+func compareAddrs(a, b wire.Addr) int { return slices.Compare(a[:], b[:]) }
 
 // Listen sets which packets to group a socket wants from port, as IPMulticastListen of RFC 3376 2 and
 // RFC 3810 3: those from sources alone (include), or all but those. Including none leaves the group. socket
 // is any number below 1<<31 that the caller chose for one socket. ErrFull says that there are too many groups,
 // sockets in one, or sources.
-func (n *Node) Listen(now clock.Time, socket uint32, port uint8, a Addr, include bool, sources []Addr) error {
+func (n *Node) Listen(now clock.Time, socket uint32, port uint8, a wire.Addr, include bool, sources []wire.Addr) error {
 	n.enter(now)
 	err := n.listen(socket, port, a, include, sources)
 	if err == nil {
@@ -102,7 +103,7 @@ func (n *Node) Listen(now clock.Time, socket uint32, port uint8, a Addr, include
 const remoteSocket = 1 << 31
 
 // shareGroup tells the other nodes what the sockets of this one want of a group.
-func (n *Node) shareGroup(port uint8, a Addr) {
+func (n *Node) shareGroup(port uint8, a wire.Addr) {
 	c := Change{Kind: GroupFilter, Port: port, Addr: a, From: n.cfg.ID, Include: true}
 	if i, ok := n.groups.index[groupKey{a, port}]; ok {
 		g := n.groups.slot[i]
@@ -113,7 +114,7 @@ func (n *Node) shareGroup(port uint8, a Addr) {
 	n.changed(&c)
 }
 
-func (n *Node) listen(socket uint32, port uint8, a Addr, include bool, sources []Addr) error {
+func (n *Node) listen(socket uint32, port uint8, a wire.Addr, include bool, sources []wire.Addr) error {
 	switch {
 	case int(port) >= len(n.links):
 		return ErrPort
@@ -147,7 +148,7 @@ func (n *Node) listen(socket uint32, port uint8, a Addr, include bool, sources [
 }
 
 // solicited joins or leaves a group for the node itself.
-func (n *Node) solicited(port uint8, a Addr, join bool) {
+func (n *Node) solicited(port uint8, a wire.Addr, join bool) {
 	i, ok := n.groups.index[groupKey{a, port}]
 	if !ok {
 		if !join {
@@ -203,9 +204,9 @@ func (g *group) empty() bool { return g.own == 0 && len(g.wants) == 0 }
 
 // filter returns the state of the interface: if a socket excludes, it excludes what all such sockets
 // exclude and no other one includes; else it includes what any includes.
-func (g *group) filter() (include bool, sources []Addr) {
+func (g *group) filter() (include bool, sources []wire.Addr) {
 	include = g.own == 0
-	var excluded, included []Addr
+	var excluded, included []wire.Addr
 	first := true
 	for _, w := range g.wants {
 		switch {
@@ -227,16 +228,16 @@ func (g *group) filter() (include bool, sources []Addr) {
 }
 
 // union, minus and both are the operations on sorted sets.
-func union(a, b []Addr) []Addr {
+func union(a, b []wire.Addr) []wire.Addr {
 	u := append(slices.Clone(a), b...)
 	slices.SortFunc(u, compareAddrs)
 	return slices.Compact(u)
 }
 
-func minus(a, b []Addr) []Addr {
-	return slices.DeleteFunc(slices.Clone(a), func(x Addr) bool { return slices.Contains(b, x) })
+func minus(a, b []wire.Addr) []wire.Addr {
+	return slices.DeleteFunc(slices.Clone(a), func(x wire.Addr) bool { return slices.Contains(b, x) })
 }
 
-func both(a, b []Addr) []Addr {
-	return slices.DeleteFunc(slices.Clone(a), func(x Addr) bool { return !slices.Contains(b, x) })
+func both(a, b []wire.Addr) []wire.Addr {
+	return slices.DeleteFunc(slices.Clone(a), func(x wire.Addr) bool { return !slices.Contains(b, x) })
 }

@@ -21,16 +21,16 @@ func igmpFrame(m []byte, dst string) []byte {
 }
 
 // mldFrame makes a query from fe80::9.
-func mldFrame(m []byte, dst Addr) []byte {
+func mldFrame(m []byte, dst wire.Addr) []byte {
 	return icmp6Frame(wire.MulticastMAC6(dst), wire.MAC{2, 0, 0, 0, 0, 9}, addr("fe80::9"), dst, 1, m)
 }
 
 // query makes a general or specific query of the newest version.
-func queryFrame(is4 bool, group Addr, sources ...Addr) []byte {
+func queryFrame(is4 bool, group wire.Addr, sources ...wire.Addr) []byte {
 	if is4 {
 		m := []byte{0x11, 10, 0, 0, 0, 0, 0, 0, 2, 125, 0, byte(len(sources))}
 		dst := "224.0.0.1"
-		if group != (Addr{}) {
+		if group != (wire.Addr{}) {
 			copy(m[4:], group[12:])
 			dst = group.String()
 		}
@@ -45,7 +45,7 @@ func queryFrame(is4 bool, group Addr, sources ...Addr) []byte {
 	for _, s := range sources {
 		m = append(m, s[:]...)
 	}
-	if group == (Addr{}) {
+	if group == (wire.Addr{}) {
 		group = allNodes
 	}
 	return mldFrame(m, group)
@@ -54,12 +54,12 @@ func queryFrame(is4 bool, group Addr, sources ...Addr) []byte {
 // told is a group record as it was sent.
 type told struct {
 	kind    recordKind
-	group   Addr
+	group   wire.Addr
 	sources int
 }
 
 // reportsOf reads the reports among frames, as RFC 3376 4.2 and RFC 3810 5.2 have them.
-func reportsOf(t *testing.T, frames [][]byte, group Addr) (list []told) {
+func reportsOf(t *testing.T, frames [][]byte, group wire.Addr) (list []told) {
 	t.Helper()
 	for _, f := range frames {
 		var m []byte
@@ -67,12 +67,12 @@ func reportsOf(t *testing.T, frames [][]byte, group Addr) (list []told) {
 		switch {
 		case f[12] == 8 && f[13] == 0 && f[23] == wire.ProtoIGMP && f[38] == igmpReport3:
 			m = f[38:]
-			if f[22] != 1 || f[14] != 0x46 || f[34] != 148 || AddrFrom4(wire.IPv4(f[14:]).Dst()) != igmpRouters || wire.SumPlain(m, 0) != 0xffff {
+			if f[22] != 1 || f[14] != 0x46 || f[34] != 148 || wire.AddrFrom4(wire.IPv4(f[14:]).Dst()) != igmpRouters || wire.SumPlain(m, 0) != 0xffff {
 				t.Fatalf("%x", f)
 			}
 		case f[12] == 0x86 && f[20] == 0 && f[62] == mldReport2:
 			m, size = f[62:], 16
-			if f[21] != 1 || Addr(wire.IPv6(f[14:]).Dst()) != mldRouters {
+			if f[21] != 1 || wire.Addr(wire.IPv6(f[14:]).Dst()) != mldRouters {
 				t.Fatalf("%x", f)
 			}
 		default:
@@ -82,11 +82,11 @@ func reportsOf(t *testing.T, frames [][]byte, group Addr) (list []told) {
 		m = m[8:]
 		for range k {
 			n := int(binary.BigEndian.Uint16(m[2:]))
-			var g Addr
+			var g wire.Addr
 			if size == 4 {
-				g = AddrFrom4([4]byte(m[4:8]))
+				g = wire.AddrFrom4([4]byte(m[4:8]))
 			} else {
-				g = Addr(m[4:20])
+				g = wire.Addr(m[4:20])
 			}
 			if g == group {
 				list = append(list, told{recordKind(m[0]), g, n})
@@ -116,7 +116,7 @@ func TestFilterOfInterface(t *testing.T) {
 		sources []int
 	}
 	for _, c := range groupCases {
-		src := []Addr{addr(c.s1), addr(c.s2), addr(c.s3)}
+		src := []wire.Addr{addr(c.s1), addr(c.s2), addr(c.s3)}
 		for _, k := range []struct {
 			sockets []want
 			pass    []bool
@@ -132,7 +132,7 @@ func TestFilterOfInterface(t *testing.T) {
 			l := newLAN(t)
 			a := l.add(1, nil).give(c.c.a + c.c.bits)
 			for i, w := range k.sockets {
-				var list []Addr
+				var list []wire.Addr
 				for _, s := range w.sources {
 					list = append(list, src[s])
 				}
@@ -167,7 +167,7 @@ func TestStateChangeReports(t *testing.T) {
 			l.after(5 * time.Second)
 			l.keep = true
 			g := addr(c.group)
-			step := func(what string, include bool, sources []Addr, want ...told) {
+			step := func(what string, include bool, sources []wire.Addr, want ...told) {
 				l.seen = nil
 				if err := a.Listen(l.now, 7, 0, g, include, sources); err != nil {
 					t.Fatal(err)
@@ -181,13 +181,13 @@ func TestStateChangeReports(t *testing.T) {
 					t.Errorf("%s: in all %v", what, got)
 				}
 			}
-			one, two := []Addr{addr(c.s1)}, []Addr{addr(c.s1), addr(c.s2)}
+			one, two := []wire.Addr{addr(c.s1)}, []wire.Addr{addr(c.s1), addr(c.s2)}
 			step("join", false, nil, told{toExclude, g, 0})
 			step("exclude", false, two, told{blockOld, g, 2})
 			step("exclude one", false, one, told{allowNew, g, 1})
 			step("include", true, two, told{toInclude, g, 2})
 			step("include one", true, one, told{blockOld, g, 1})
-			step("include other", true, []Addr{addr(c.s2)}, told{allowNew, g, 1}, told{blockOld, g, 1})
+			step("include other", true, []wire.Addr{addr(c.s2)}, told{allowNew, g, 1}, told{blockOld, g, 1})
 			step("leave", true, nil, told{blockOld, g, 1})
 			step("join", false, nil, told{toExclude, g, 0})
 			step("leave", true, nil, told{toInclude, g, 0})
@@ -205,7 +205,7 @@ func TestQueries(t *testing.T) {
 			l := newLAN(t)
 			a := l.add(1, nil).give(c.c.a + c.c.bits)
 			g := addr(c.group)
-			if err := a.Listen(l.now, 1, 0, g, true, []Addr{addr(c.s1), addr(c.s2)}); err != nil {
+			if err := a.Listen(l.now, 1, 0, g, true, []wire.Addr{addr(c.s1), addr(c.s2)}); err != nil {
 				t.Fatal(err)
 			}
 			l.after(5 * time.Second)
@@ -222,17 +222,17 @@ func TestQueries(t *testing.T) {
 					t.Errorf("%v, want %v", got, want)
 				}
 			}
-			ask(queryFrame(is4, Addr{}), told{isInclude, g, 2})
+			ask(queryFrame(is4, wire.Addr{}), told{isInclude, g, 2})
 			ask(queryFrame(is4, g), told{isInclude, g, 2})
 			ask(queryFrame(is4, g, addr(c.s1), addr(c.s3)), told{isInclude, g, 1})
 			ask(queryFrame(is4, g, addr(c.s3)))
-			_ = a.Listen(l.now, 1, 0, g, false, []Addr{addr(c.s1)})
+			_ = a.Listen(l.now, 1, 0, g, false, []wire.Addr{addr(c.s1)})
 			l.after(5 * time.Second)
-			ask(queryFrame(is4, Addr{}), told{isExclude, g, 1})
+			ask(queryFrame(is4, wire.Addr{}), told{isExclude, g, 1})
 			ask(queryFrame(is4, g, addr(c.s1), addr(c.s3)), told{isInclude, g, 1})
 			// Queries without end are answered at most ten times a second.
 			l.seen = nil
-			q := queryFrame(is4, Addr{})
+			q := queryFrame(is4, wire.Addr{})
 			if is4 {
 				q = igmpFrame([]byte{0x11, 1, 0, 0, 0, 0, 0, 0, 2, 125, 0, 0}, "224.0.0.1")
 			}
@@ -313,7 +313,7 @@ func TestGroupLimits(t *testing.T) {
 	if failed != 10 {
 		t.Errorf("%d of 20 groups refused", failed)
 	}
-	if err := a.Listen(l.now, 1, 0, addr("233.252.0.1"), true, make([]Addr, maxGroupSources+1)); err != ErrFull {
+	if err := a.Listen(l.now, 1, 0, addr("233.252.0.1"), true, make([]wire.Addr, maxGroupSources+1)); err != ErrFull {
 		t.Error(err)
 	}
 	if err := a.Listen(l.now, 1, 0, addr("198.18.0.7"), false, nil); err != ErrAddress {
@@ -341,7 +341,7 @@ func TestQueriesFromFar(t *testing.T) {
 		l := newLAN(t)
 		a := l.add(1, nil).give(c.c.a + c.c.bits)
 		l.after(5 * time.Second)
-		near := queryFrame(is4, Addr{})
+		near := queryFrame(is4, wire.Addr{})
 		far := slices.Clone(near)
 		if is4 {
 			wire.IPv4(far[14:]).SetTTL(2)

@@ -20,7 +20,7 @@ func heap() int64 {
 }
 
 // nth returns address i of the net of c.
-func nth(c struct{ name, a, b, bits string }, i int) Addr {
+func nth(c struct{ name, a, b, bits string }, i int) wire.Addr {
 	a := addr(c.a)
 	binary.BigEndian.PutUint16(a[14:], uint16(i))
 	return a
@@ -95,7 +95,7 @@ func TestNeighbourFlood(t *testing.T) {
 					a.feed(0, arpFrame(wire.ARPRequest, wire.Broadcast, mac, wire.ARPHost{MAC: mac, Addr: addr(who).As4()}, wire.ARPHost{Addr: nth(c, r.IntN(3000)).As4()}))
 				} else {
 					tgt := nth(c, r.IntN(3000))
-					a.feed(0, icmp6Frame(wire.MulticastMAC6(wire.SolicitedNode(tgt)), mac, addr(who), Addr(wire.SolicitedNode(tgt)), 255, wire.AppendNeighborSolicit(nil, tgt, mac)))
+					a.feed(0, icmp6Frame(wire.MulticastMAC6(wire.SolicitedNode(tgt)), mac, addr(who), wire.Addr(wire.SolicitedNode(tgt)), 255, wire.AppendNeighborSolicit(nil, tgt, mac)))
 				}
 				l.air = nil
 				if i%100 == 0 {

@@ -34,7 +34,7 @@ func ipFrame(a, x *station, h *Header, payload []byte) []byte {
 		t = wire.EtherTypeIPv4
 	}
 	mac := a.mac
-	if h.Dst.Multicast() || h.Dst == Broadcast4 {
+	if h.Dst.Multicast() || h.Dst == wire.Broadcast4 {
 		mac = wire.Broadcast
 	}
 	wire.AppendEthernet(p.Header[:0], mac, x.mac, t)
@@ -111,7 +111,7 @@ func TestErrorsHeard(t *testing.T) {
 				t.Fatalf("%s %v: %v, %v", c.name, e, v, a.errors)
 			}
 			got := a.errors[0]
-			want := Tuple{addr(c.a), addr(c.b), 40001, 40002}
+			want := wire.Tuple{Local: addr(c.a), Remote: addr(c.b), LocalPort: 40001, RemotePort: 40002}
 			if got.Kind != e.kind || got.Tuple != want || got.Proto != wire.ProtoUDP || got.From != addr(c.b) || got.Local || !bytes.Contains(got.Quote, []byte("to be")) {
 				t.Errorf("%s %v: %+v", c.name, e, got)
 			}
@@ -147,7 +147,7 @@ func TestPathMTU(t *testing.T) {
 			l.settle()
 			quote := l.seen[len(l.seen)-1][14:]
 			mtu := func() int {
-				p, _ := a.Route(l.now, addr(c.b), Addr{}, AnyPort)
+				p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyPort)
 				return a.MTU(l.now, p, addr(c.b))
 			}
 			hear := func(said uint32) packet.Verdict {
@@ -342,7 +342,7 @@ func TestRedirects(t *testing.T) {
 				t.Errorf("%s: %v", c.name, v)
 			}
 		}
-		p, _ := a.Route(l.now, addr(c.b), Addr{}, AnyPort)
+		p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyPort)
 		if p == nil || p.NextHop != addr(c.b) || len(a.Routes()) != before || a.Stats().Redirects != 10 {
 			t.Errorf("%s: %+v, %d redirects", c.name, p, a.Stats().Redirects)
 		}

@@ -33,14 +33,14 @@ func (k ErrorKind) String() string { return errorNames[k] }
 // ICMPError is an ICMP error about a packet that this host sent, or that it gave up itself.
 type ICMPError struct {
 	Kind  ErrorKind
-	Local bool   // no message: the neighbour did not answer
-	Type  uint8  // of the message, with Code, as they came
-	Code  uint8  //
-	MTU   int    // of TooBig, within bounds: what Node.MTU will say once Config.Error has vouched for it
-	From  Addr   // who sent the message
-	Proto uint8  // of the packet
-	Tuple Tuple  // of the packet, as this host sees the flow; of an echo LocalPort is the identifier; else without ports
-	Quote []byte // of the packet, from its transport header on, at least 8 bytes; borrowed
+	Local bool       // no message: the neighbour did not answer
+	Type  uint8      // of the message, with Code, as they came
+	Code  uint8      //
+	MTU   int        // of TooBig, within bounds: what Node.MTU will say once Config.Error has vouched for it
+	From  wire.Addr  // who sent the message
+	Proto uint8      // of the packet
+	Tuple wire.Tuple // of the packet, as this host sees the flow; of an echo LocalPort is the identifier; else without ports
+	Quote []byte     // of the packet, from its transport header on, at least 8 bytes; borrowed
 }
 
 // Seq returns the sequence number of the TCP segment that the error is about (RFC 5927 4.1).
@@ -155,7 +155,7 @@ func (e *ICMPError) read(b []byte) (size int, ok bool) {
 			return 0, false
 		}
 		e.Proto, at, size = ip.Proto(), ip.HeaderLen(), int(ip.TotalLen())
-		e.Tuple.Local, e.Tuple.Remote = AddrFrom4(ip.Src()), AddrFrom4(ip.Dst())
+		e.Tuple.Local, e.Tuple.Remote = wire.AddrFrom4(ip.Src()), wire.AddrFrom4(ip.Dst())
 	case 6:
 		ip := wire.IPv6(b)
 		proto, off, frag, whole := wire.Upper6(b)
@@ -163,7 +163,7 @@ func (e *ICMPError) read(b []byte) (size int, ok bool) {
 			return 0, false
 		}
 		e.Proto, at, size = proto, off, wire.IPv6Len+int(ip.PayloadLen())
-		e.Tuple.Local, e.Tuple.Remote = Addr(ip.Src()), Addr(ip.Dst())
+		e.Tuple.Local, e.Tuple.Remote = wire.Addr(ip.Src()), wire.Addr(ip.Dst())
 	default:
 		return 0, false
 	}

@@ -23,9 +23,9 @@ const (
 
 // Groups of routers.
 var (
-	allSystems4 = AddrFrom4([4]byte{224, 0, 0, 1})
-	allRouters4 = AddrFrom4([4]byte{224, 0, 0, 2})
-	igmpRouters = AddrFrom4([4]byte{224, 0, 0, 22})
+	allSystems4 = wire.AddrFrom4([4]byte{224, 0, 0, 1})
+	allRouters4 = wire.AddrFrom4([4]byte{224, 0, 0, 2})
+	igmpRouters = wire.AddrFrom4([4]byte{224, 0, 0, 22})
 )
 
 // inputIGMP takes an IGMP message: queries, and with older queriers the reports of others.
@@ -40,7 +40,7 @@ func (n *Node) inputIGMP(g *Datagram) packet.Verdict {
 	if g.Port == LoopPort || g.TTL != 1 { // RFC 3376 4: from this link
 		return packet.DropDenied
 	}
-	group := AddrFrom4([4]byte(b[4:8]))
+	group := wire.AddrFrom4([4]byte(b[4:8]))
 	switch b[0] {
 	case igmpQuery:
 		return n.inputQuery4(g, b, group)
@@ -56,10 +56,10 @@ func (n *Node) inputIGMP(g *Datagram) packet.Verdict {
 }
 
 // inputQuery4 reads a query (RFC 3376 4.1 and 7.1).
-func (n *Node) inputQuery4(g *Datagram, b []byte, group Addr) packet.Verdict {
+func (n *Node) inputQuery4(g *Datagram, b []byte, group wire.Addr) packet.Verdict {
 	q := query{port: g.Port, is4: true, group: group, version: 2, most: time.Duration(b[1]) * 100 * time.Millisecond}
-	if group == Unspecified4 {
-		if q.group = (Addr{}); g.Dst != allSystems4 {
+	if group == wire.Unspecified4 {
+		if q.group = (wire.Addr{}); g.Dst != allSystems4 {
 			return packet.DropDenied // RFC 3376 9.1
 		}
 	} else if !group.Multicast() {
@@ -77,7 +77,7 @@ func (n *Node) inputQuery4(g *Datagram, b []byte, group Addr) packet.Verdict {
 			return packet.DropMalformed
 		}
 		for i := range min(k, maxQuerySources+1) {
-			q.sources = append(q.sources, AddrFrom4([4]byte(b[igmpQuery3+4*i:])))
+			q.sources = append(q.sources, wire.AddrFrom4([4]byte(b[igmpQuery3+4*i:])))
 		}
 	}
 	n.queried(&q)
@@ -128,12 +128,12 @@ func (n *Node) tellOlder(g *group) {
 }
 
 // sendIGMP sends the message b, from the port's address or none, with a router alert (RFC 3376 4, 4.2.13).
-func (n *Node) sendIGMP(port uint8, dst Addr, b []byte) {
+func (n *Node) sendIGMP(port uint8, dst wire.Addr, b []byte) {
 	binary.BigEndian.PutUint16(b[2:], 0)
 	binary.BigEndian.PutUint16(b[2:], wire.Fold(wire.Sum(b, 0)))
 	src, ok := n.source(dst, port)
 	if !ok {
-		src = Unspecified4
+		src = wire.Unspecified4
 	}
 	var p Path
 	mac := wire.MAC{0x01, 0x00, 0x5e, dst[13] & 0x7f, dst[14], dst[15]}

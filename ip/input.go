@@ -8,7 +8,7 @@ import (
 
 // Datagram is what a transport gets: the payload of an IP packet. It borrows everything.
 type Datagram struct {
-	Src, Dst  Addr
+	Src, Dst  wire.Addr
 	Proto     uint8
 	TTL       uint8
 	TOS       uint8 // type of service or traffic class, with ECN in the low two bits
@@ -85,8 +85,8 @@ func (n *Node) inputOther(port uint8, frame []byte) packet.Verdict {
 
 // martian reports whether src cannot be the source of a packet from a wire (RFC 1122 3.2.1.3, RFC 4291
 // 2.7, 2.5.3): a group, everybody, this host or its loopback.
-func (n *Node) martian(port uint8, src Addr) bool {
-	if src.Multicast() || src == Broadcast4 || n.directed(src, port) {
+func (n *Node) martian(port uint8, src wire.Addr) bool {
+	if src.Multicast() || src == wire.Broadcast4 || n.directed(src, port) {
 		return true
 	}
 	return port != LoopPort && (src.Loopback() || n.own(src))
@@ -102,10 +102,10 @@ func (n *Node) input4(port uint8, frame []byte, d *packet.Desc, g *Datagram) pac
 		return packet.DropIPChecksum
 	}
 	*g = Datagram{
-		Src: AddrFrom4(ip.Src()), Dst: AddrFrom4(ip.Dst()), Proto: ip.Proto(), TTL: ip.TTL(), TOS: ip.TOS(), Port: port,
+		Src: wire.AddrFrom4(ip.Src()), Dst: wire.AddrFrom4(ip.Dst()), Proto: ip.Proto(), TTL: ip.TTL(), TOS: ip.TOS(), Port: port,
 		Packets: 1, Payload: ip.Payload(), Packet: ip[:ip.TotalLen()],
 	}
-	if n.martian(port, g.Src) || g.Src == Unspecified4 && g.Proto != wire.ProtoIGMP {
+	if n.martian(port, g.Src) || g.Src == wire.Unspecified4 && g.Proto != wire.ProtoIGMP {
 		return packet.DropDenied
 	}
 	if v := n.wanted(port, frame, g); v != packet.Undecided {

@@ -13,7 +13,7 @@ func (n *Node) input6(port uint8, frame []byte, d *packet.Desc, g *Datagram) pac
 	}
 	ip = ip[:wire.IPv6Len+int(ip.PayloadLen())]
 	*g = Datagram{
-		Src: Addr(ip.Src()), Dst: Addr(ip.Dst()), Proto: ip.NextHeader(), TTL: ip.HopLimit(), TOS: ip.TrafficClass(), Port: port,
+		Src: wire.Addr(ip.Src()), Dst: wire.Addr(ip.Dst()), Proto: ip.NextHeader(), TTL: ip.HopLimit(), TOS: ip.TrafficClass(), Port: port,
 		FlowLabel: ip.FlowLabel(), Packets: 1, Payload: ip.Payload(), Packet: ip,
 	}
 	if g.Src.Is4() || g.Dst.Is4() || n.martian(port, g.Src) {

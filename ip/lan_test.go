@@ -207,7 +207,7 @@ func (l *lan) after(d time.Duration) {
 }
 
 // addr is an address in short.
-func addr(s string) Addr { return AddrFrom(netip.MustParseAddr(s)) }
+func addr(s string) wire.Addr { return wire.AddrFrom(netip.MustParseAddr(s)) }
 
 // give gives the station an address at once.
 func (s *station) give(p string) *station {

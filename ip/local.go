@@ -26,7 +26,7 @@ var addrNames = [...]string{"free", "tentative", "preferred", "deprecated", "dup
 
 // address is one of our addresses.
 type address struct {
-	addr      Addr
+	addr      wire.Addr
 	prefix    netip.Prefix
 	port      uint8
 	origin    Origin
@@ -44,11 +44,11 @@ func (a *address) assigned() bool { return a.state == addrPreferred || a.state =
 // localKey finds an address: link-local ones are of one port, others of any (the weak host model,
 // RFC 1122 3.3.4.2).
 type localKey struct {
-	addr Addr
+	addr wire.Addr
 	port uint8
 }
 
-func keyOf(a Addr, port uint8) localKey {
+func keyOf(a wire.Addr, port uint8) localKey {
 	if !a.LinkLocal() && !a.Multicast() {
 		port = AnyPort
 	}
@@ -67,7 +67,7 @@ type locals struct {
 	slot  []address // at most maxAddrs
 	index map[localKey]localEntry
 	last  struct {
-		addr Addr
+		addr wire.Addr
 		port uint8
 		kind Kind
 		ok   bool
@@ -78,7 +78,7 @@ func newLocals() locals { return locals{index: map[localKey]localEntry{}} }
 
 // Local returns what a is to this host for a packet that came in on port: cheap enough to be asked for
 // each packet.
-func (n *Node) Local(port uint8, a Addr) Kind {
+func (n *Node) Local(port uint8, a wire.Addr) Kind {
 	l := &n.local.last
 	if l.ok && l.addr == a && l.port == port {
 		return l.kind
@@ -87,9 +87,9 @@ func (n *Node) Local(port uint8, a Addr) Kind {
 	return l.kind
 }
 
-func (n *Node) kind(port uint8, a Addr) Kind {
+func (n *Node) kind(port uint8, a wire.Addr) Kind {
 	switch {
-	case a == Broadcast4:
+	case a == wire.Broadcast4:
 		return Broadcast
 	case a.Multicast():
 		return n.member(port, a)
@@ -107,7 +107,7 @@ func (n *Node) kind(port uint8, a Addr) Kind {
 }
 
 // ownLinkLocal returns Unicast where a is the link-local address of one of the ports.
-func (n *Node) ownLinkLocal(a Addr) Kind {
+func (n *Node) ownLinkLocal(a wire.Addr) Kind {
 	for port := range n.links {
 		if e, ok := n.local.index[keyOf(a, uint8(port))]; ok {
 			return e.kind
@@ -117,7 +117,7 @@ func (n *Node) ownLinkLocal(a Addr) Kind {
 }
 
 // own reports whether a is an assigned unicast address of ours, on whatever port.
-func (n *Node) own(a Addr) bool {
+func (n *Node) own(a wire.Addr) bool {
 	if a.LinkLocal() {
 		return n.ownLinkLocal(a) == Unicast
 	}
@@ -125,10 +125,10 @@ func (n *Node) own(a Addr) bool {
 }
 
 // Usable reports whether packets may be sent from a: it is ours, and neither tentative nor duplicate.
-func (n *Node) Usable(a Addr) bool { return n.own(a) }
+func (n *Node) Usable(a wire.Addr) bool { return n.own(a) }
 
 // find returns our address a on port, in whatever state.
-func (t *locals) find(port uint8, a Addr) *address {
+func (t *locals) find(port uint8, a wire.Addr) *address {
 	for i := range t.slot {
 		if x := &t.slot[i]; x.state != addrFree && x.addr == a && x.port == port {
 			return x
@@ -151,8 +151,8 @@ func (n *Node) addAddr(a address, unchecked bool) error {
 	if !a.prefix.IsValid() {
 		return ErrAddress
 	}
-	a.addr = AddrFrom(a.prefix.Addr())
-	if a.addr.Multicast() || a.addr.Unspecified() || a.addr.Loopback() || a.addr == Broadcast4 {
+	a.addr = wire.AddrFrom(a.prefix.Addr())
+	if a.addr.Multicast() || a.addr.Unspecified() || a.addr.Loopback() || a.addr == wire.Broadcast4 {
 		return ErrAddress
 	}
 	if n.local.find(a.port, a.addr) != nil {
@@ -233,16 +233,16 @@ func (t *locals) count(k localKey, kind Kind, port uint8, by int) {
 }
 
 // directed returns the broadcast address of an IPv4 prefix (RFC 922 7).
-func directed(p netip.Prefix) Addr {
+func directed(p netip.Prefix) wire.Addr {
 	a := p.Masked().Addr().As4()
 	for i := p.Bits(); i < 32; i++ {
 		a[i/8] |= 0x80 >> (i % 8)
 	}
-	return AddrFrom4(a)
+	return wire.AddrFrom4(a)
 }
 
 // DelAddr takes an address away.
-func (n *Node) DelAddr(now clock.Time, port uint8, a Addr) error {
+func (n *Node) DelAddr(now clock.Time, port uint8, a wire.Addr) error {
 	n.enter(now)
 	for i := range n.local.slot {
 		if x := &n.local.slot[i]; x.state != addrFree && x.addr == a && x.port == port {
@@ -307,13 +307,13 @@ func (n *Node) Addrs() []AddrInfo {
 
 // Source returns the address of this host that packets to dst, by way of port, are sent from when nobody
 // chose one (RFC 6724 5, RFC 1122 3.3.4.3).
-func (n *Node) Source(now clock.Time, dst Addr, port uint8) (Addr, bool) {
+func (n *Node) Source(now clock.Time, dst wire.Addr, port uint8) (wire.Addr, bool) {
 	n.enter(now)
 	if n.own(dst) {
 		return dst, true
 	}
 	if r := n.pick(dst, port); r != nil {
-		if r.Source != (Addr{}) && n.own(r.Source) {
+		if r.Source != (wire.Addr{}) && n.own(r.Source) {
 			return r.Source, true
 		}
 		port = r.Port
@@ -322,7 +322,7 @@ func (n *Node) Source(now clock.Time, dst Addr, port uint8) (Addr, bool) {
 }
 
 // source chooses among the assigned addresses of dst's version, those of port before others.
-func (n *Node) source(dst Addr, port uint8) (Addr, bool) {
+func (n *Node) source(dst wire.Addr, port uint8) (wire.Addr, bool) {
 	var best *address
 	for i := range n.local.slot {
 		if x := &n.local.slot[i]; x.assigned() && x.addr.Is4() == dst.Is4() && n.eligible(x, dst, port) {
@@ -332,19 +332,19 @@ func (n *Node) source(dst Addr, port uint8) (Addr, bool) {
 		}
 	}
 	if best == nil {
-		return Addr{}, false
+		return wire.Addr{}, false
 	}
 	return best.addr, true
 }
 
 // eligible reports whether x may be the source of packets to dst by way of port: a link-local address
 // belongs to one link.
-func (n *Node) eligible(x *address, dst Addr, port uint8) bool {
+func (n *Node) eligible(x *address, dst wire.Addr, port uint8) bool {
 	return port == AnyPort || x.port == port || !x.addr.LinkLocal()
 }
 
 // better reports whether x is a better source for dst than y (RFC 6724 5: rules 1, 2, 3, 5, 8).
-func better(x, y *address, dst Addr, port uint8) bool {
+func better(x, y *address, dst wire.Addr, port uint8) bool {
 	if (x.addr == dst) != (y.addr == dst) {
 		return x.addr == dst
 	}
@@ -362,10 +362,10 @@ func better(x, y *address, dst Addr, port uint8) bool {
 
 // fits reports whether the scope of source a is that of dst (RFC 6724 5, rule 2, for the two scopes that
 // are in use).
-func fits(a, dst Addr) bool { return a.LinkLocal() == narrow(dst) }
+func fits(a, dst wire.Addr) bool { return a.LinkLocal() == narrow(dst) }
 
 // narrow reports whether dst is of link-local scope, as an address or as a group.
-func narrow(dst Addr) bool {
+func narrow(dst wire.Addr) bool {
 	if dst.Multicast() && !dst.Is4() {
 		return dst[1]&0xf <= 2
 	}
@@ -373,7 +373,7 @@ func narrow(dst Addr) bool {
 }
 
 // matching returns how many bits of x's prefix dst has.
-func matching(x *address, dst Addr) uint8 {
+func matching(x *address, dst wire.Addr) uint8 {
 	h1, l1 := halves(x.addr)
 	h2, l2 := halves(dst)
 	return min(common(h1, l1, h2, l2), prefixBits(x.prefix))
@@ -382,6 +382,6 @@ func matching(x *address, dst Addr) uint8 {
 // solicitedGroup joins or leaves the group at which x is solicited (RFC 4861 7.2.1).
 func (n *Node) solicitedGroup(x *address, join bool) {
 	if !x.addr.Is4() {
-		n.solicited(x.port, Addr(wire.SolicitedNode(x.addr)), join)
+		n.solicited(x.port, wire.Addr(wire.SolicitedNode(x.addr)), join)
 	}
 }

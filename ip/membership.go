@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/wire"
 )
 
 // Times of group membership (RFC 3376 8, RFC 3810 9).
@@ -33,8 +34,8 @@ const (
 // record is a group record of a report.
 type record struct {
 	kind    recordKind
-	group   Addr
-	sources []Addr
+	group   wire.Addr
+	sources []wire.Addr
 }
 
 // querier is what a port knows of the multicast routers of one IP version.
@@ -50,14 +51,14 @@ type pending struct {
 	mode   uint8     // times that a change of the filter mode is still to be told
 	diff   []changed // changes of sources
 	change clock.Time
-	answer clock.Time // an answer to a specific query is due; Never
-	all    bool       // the query asked for the group
-	asked  []Addr     // for these sources
+	answer clock.Time  // an answer to a specific query is due; Never
+	all    bool        // the query asked for the group
+	asked  []wire.Addr // for these sources
 }
 
 // changed is a source that is wanted now, or is no longer, to be told left times.
 type changed struct {
-	addr  Addr
+	addr  wire.Addr
 	allow bool
 	left  uint8
 }
@@ -67,7 +68,7 @@ func newQuerier() querier {
 }
 
 // silentGroup reports whether no report is ever sent of a: RFC 3376 6, RFC 3810 6 (also scopes 0 and 1).
-func silentGroup(a Addr) bool { return always(a) || !a.Is4() && a[1]&0xf < 2 }
+func silentGroup(a wire.Addr) bool { return always(a) || !a.Is4() && a[1]&0xf < 2 }
 
 // querier returns what is known of the routers of a group's port and version.
 func (n *Node) querier(k groupKey) *querier { return &n.links[k.port].querier[family(k.addr.Is4())] }
@@ -90,7 +91,7 @@ func (n *Node) filterChanged(i uint16, was *group) {
 }
 
 // differ notes that sources are wanted, or not.
-func (p *pending) differ(sources []Addr, allow bool, times uint8) {
+func (p *pending) differ(sources []wire.Addr, allow bool, times uint8) {
 	for _, a := range sources {
 		p.diff = slices.DeleteFunc(p.diff, func(c changed) bool { return c.addr == a })
 		p.diff = append(p.diff, changed{a, allow, times})
@@ -129,7 +130,7 @@ func (g *group) changes() []record {
 		}
 		return []record{{toExclude, g.key.addr, g.sources}}
 	}
-	var allow, block []Addr
+	var allow, block []wire.Addr
 	for _, c := range g.report.diff {
 		if c.allow {
 			allow = append(allow, c.addr)
@@ -141,7 +142,7 @@ func (g *group) changes() []record {
 }
 
 // split returns records of at most maxGroupSources sources each; none where there are no sources.
-func split(k recordKind, a Addr, sources []Addr) (list []record) {
+func split(k recordKind, a wire.Addr, sources []wire.Addr) (list []record) {
 	for part := range slices.Chunk(sources, maxGroupSources) {
 		list = append(list, record{k, a, part})
 	}
@@ -175,8 +176,8 @@ func (n *Node) groupDue(i uint16) {
 type query struct {
 	port    uint8
 	is4     bool
-	group   Addr // zero: general
-	sources []Addr
+	group   wire.Addr // zero: general
+	sources []wire.Addr
 	most    time.Duration // the longest delay of an answer
 	robust  uint8         // 0 leaves it
 	version uint8         // of IGMP; of MLD one more
@@ -200,7 +201,7 @@ func (n *Node) queried(q *query) {
 	if l.general <= at {
 		return
 	}
-	if q.group == (Addr{}) {
+	if q.group == (wire.Addr{}) {
 		l.general = at
 		n.wheel.Arm(n.base.queries+uint32(q.port)*2+uint32(family(q.is4)), at)
 		return
@@ -212,7 +213,7 @@ func (n *Node) queried(q *query) {
 }
 
 // ask notes a query for a group, or for sources of it.
-func (p *pending) ask(sources []Addr, at clock.Time) {
+func (p *pending) ask(sources []wire.Addr, at clock.Time) {
 	if p.answer == clock.Never {
 		p.all, p.asked = false, nil
 	}
@@ -277,7 +278,7 @@ func (n *Node) older(k groupKey) bool {
 
 // overheard is called when another host has reported a group: with an older querier one report is enough
 // (RFC 2236 3, RFC 2710 4).
-func (n *Node) overheard(port uint8, a Addr) {
+func (n *Node) overheard(port uint8, a wire.Addr) {
 	k := groupKey{a, port}
 	if i, ok := n.groups.index[k]; ok && n.older(k) && !n.groups.slot[i].report.due() {
 		n.groups.slot[i].report.answer = clock.Never
@@ -325,7 +326,7 @@ func (r *record) append(b []byte) []byte {
 }
 
 // appendAddr appends 4 or 16 bytes.
-func appendAddr(b []byte, a Addr) []byte {
+func appendAddr(b []byte, a wire.Addr) []byte {
 	if a.Is4() {
 		return append(b, a[12:]...)
 	}

@@ -20,7 +20,7 @@ const (
 	routerAlert = "\x3a\x00\x05\x02\x00\x00\x01\x00" // hop-by-hop header: next is ICMPv6, router alert 0, PadN (RFC 2711 2.1)
 )
 
-var mldRouters = Addr{0: 0xff, 1: 0x02, 15: 0x16}
+var mldRouters = wire.Addr{0: 0xff, 1: 0x02, 15: 0x16}
 
 // inputMLD takes an MLD message, whose checksum is right: from this link, or it is forged (RFC 3810 5.1.14,
 // 5.2.13).
@@ -34,7 +34,7 @@ func (n *Node) inputMLD(g *Datagram, m wire.ICMPv6) packet.Verdict {
 	if len(m) < mldLen {
 		return packet.DropMalformed
 	}
-	group := Addr(m[8:24])
+	group := wire.Addr(m[8:24])
 	switch {
 	case m.Type() == mldQuery:
 		return n.inputQuery6(g, m, group)
@@ -45,15 +45,15 @@ func (n *Node) inputMLD(g *Datagram, m wire.ICMPv6) packet.Verdict {
 }
 
 // inputQuery6 reads a query (RFC 3810 5.1 and 8.1).
-func (n *Node) inputQuery6(g *Datagram, m wire.ICMPv6, group Addr) packet.Verdict {
+func (n *Node) inputQuery6(g *Datagram, m wire.ICMPv6, group wire.Addr) packet.Verdict {
 	code := binary.BigEndian.Uint16(m[4:])
 	q := query{port: g.Port, group: group, version: 2, most: time.Duration(code) * time.Millisecond}
 	switch {
 	case !g.Src.LinkLocal():
 		return packet.DropDenied
-	case group == Addr{} && g.Dst != allNodes:
+	case group == wire.Addr{} && g.Dst != allNodes:
 		return packet.DropDenied
-	case group != Addr{} && !group.Multicast(), len(m) > mldLen && len(m) < mldQuery2:
+	case group != wire.Addr{} && !group.Multicast(), len(m) > mldLen && len(m) < mldQuery2:
 		return packet.DropMalformed
 	case len(m) >= mldQuery2:
 		q.version, q.robust, q.most = 3, m[24]&7, time.Duration(float16(code))*time.Millisecond
@@ -62,7 +62,7 @@ func (n *Node) inputQuery6(g *Datagram, m wire.ICMPv6, group Addr) packet.Verdic
 			return packet.DropMalformed
 		}
 		for i := range min(k, maxQuerySources+1) {
-			q.sources = append(q.sources, Addr(m[mldQuery2+16*i:][:16]))
+			q.sources = append(q.sources, wire.Addr(m[mldQuery2+16*i:][:16]))
 		}
 	}
 	n.queried(&q)
@@ -102,7 +102,7 @@ func (n *Node) tellOlder6(g *group) {
 
 // sendMLD sends the message b, from the port's link-local address or none, with a router alert (RFC 3810
 // 5, 5.2.13).
-func (n *Node) sendMLD(port uint8, dst Addr, b []byte) {
+func (n *Node) sendMLD(port uint8, dst wire.Addr, b []byte) {
 	src := n.linkLocal(port)
 	h := Header{Src: src, Dst: dst, Proto: wire.ProtoHopByHop, TTL: 1}
 	f := n.control(port, wire.MulticastMAC6(dst), wire.EtherTypeIPv6, wire.IPv6Len+len(routerAlert)+len(b))
@@ -120,11 +120,11 @@ func (n *Node) sendMLD(port uint8, dst Addr, b []byte) {
 }
 
 // linkLocal returns the assigned link-local address of a port, or zero.
-func (n *Node) linkLocal(port uint8) Addr {
+func (n *Node) linkLocal(port uint8) wire.Addr {
 	for i := range n.local.slot {
 		if x := &n.local.slot[i]; x.port == port && x.assigned() && !x.addr.Is4() && x.addr.LinkLocal() {
 			return x.addr
 		}
 	}
-	return Addr{}
+	return wire.Addr{}
 }

@@ -7,8 +7,8 @@ import (
 
 // The groups that every IPv6 host is in, and that of routers (RFC 4291 2.7.1).
 var (
-	allNodes   = Addr(wire.AllNodes)
-	allRouters = Addr{0: 0xff, 1: 0x02, 15: 0x02}
+	allNodes   = wire.Addr(wire.AllNodes)
+	allRouters = wire.Addr{0: 0xff, 1: 0x02, 15: 0x02}
 )
 
 // inputND takes a neighbour discovery message: pkt is the whole IPv6 packet, m what lies behind its
@@ -41,23 +41,23 @@ func (n *Node) inputNS(port uint8, frame []byte, ip wire.IPv6) packet.Verdict {
 	if !ok {
 		return packet.DropNeighbor
 	}
-	x := n.local.find(port, Addr(ns.Target()))
+	x := n.local.find(port, wire.Addr(ns.Target()))
 	if x == nil {
 		return packet.DropNotOurs
 	}
-	src := Addr(ip.Src())
+	src := wire.Addr(ip.Src())
 	mac, has := ns.SourceMAC()
 	if !has {
 		mac = wire.Ethernet(frame).Src()
 	}
 	switch {
-	case x.state == addrTentative && src == Addr{}:
+	case x.state == addrTentative && src == wire.Addr{}:
 		n.duplicate(x)
 		return packet.Deliver
 	case !x.assigned() || mac.Multicast():
 		return packet.DropNeighbor
 	}
-	n.replyND(port, ip, mac, src == Addr{})
+	n.replyND(port, ip, mac, src == wire.Addr{})
 	if e := n.neigh.find(src, port); e != nil && has && e.state.resolved() && e.mac() != mac {
 		n.claimed(e)
 	}
@@ -83,11 +83,11 @@ func (n *Node) replyND(port uint8, ip wire.IPv6, mac wire.MAC, everybody bool) {
 // inputNA takes a neighbour advertisement (RFC 4861 7.2.5). What nobody asked for is verified first when
 // it changes a link address: see claimed.
 func (n *Node) inputNA(port uint8, ip wire.IPv6, na wire.NeighborAdvert) packet.Verdict {
-	if !na.Valid() || !wholeOptions(na.OptionIter()) || Addr(na.Target()).Multicast() ||
-		na.Flags()&wire.NASolicited != 0 && Addr(ip.Dst()).Multicast() {
+	if !na.Valid() || !wholeOptions(na.OptionIter()) || wire.Addr(na.Target()).Multicast() ||
+		na.Flags()&wire.NASolicited != 0 && wire.Addr(ip.Dst()).Multicast() {
 		return packet.DropNeighbor
 	}
-	target := Addr(na.Target())
+	target := wire.Addr(na.Target())
 	if x := n.local.find(port, target); x != nil {
 		n.rival(x)
 		return packet.Deliver
@@ -149,14 +149,14 @@ func (n *Node) solicit(e *neighbor) {
 	}
 	dst, mac := e.key.addr, e.mac()
 	if e.state != nudProbe {
-		dst = Addr(wire.SolicitedNode(e.key.addr))
+		dst = wire.Addr(wire.SolicitedNode(e.key.addr))
 		mac = wire.MulticastMAC6(dst)
 	}
 	n.sendNS(e.key.port, mac, src, dst, e.key.addr)
 }
 
 // sendNS sends a neighbour solicitation with our link address.
-func (n *Node) sendNS(port uint8, mac wire.MAC, src, dst, target Addr) {
+func (n *Node) sendNS(port uint8, mac wire.MAC, src, dst, target wire.Addr) {
 	var b [wire.NeighborSolicitLen + 8]byte
 	n.sendICMP6(port, mac, src, dst, wire.NDHopLimit, wire.AppendNeighborSolicit(b[:0], target, n.links[port].MAC))
 }
@@ -166,7 +166,7 @@ func (n *Node) probeND(x *address) {
 	var b [wire.NeighborSolicitLen + 8]byte
 	m := wire.AppendNeighborSolicit(b[:0], x.addr, wire.MAC{})[:wire.NeighborSolicitLen]
 	dst := wire.SolicitedNode(x.addr)
-	n.sendICMP6(x.port, wire.MulticastMAC6(dst), Addr{}, dst, wire.NDHopLimit, m)
+	n.sendICMP6(x.port, wire.MulticastMAC6(dst), wire.Addr{}, dst, wire.NDHopLimit, m)
 }
 
 // announceND tells all nodes that x is ours (RFC 4861 7.2.6).
@@ -177,7 +177,7 @@ func (n *Node) announceND(x *address) {
 }
 
 // sendICMP6 sends an ICMPv6 message of the node itself to link address mac, with its checksum.
-func (n *Node) sendICMP6(port uint8, mac wire.MAC, src, dst Addr, hops uint8, m []byte) {
+func (n *Node) sendICMP6(port uint8, mac wire.MAC, src, dst wire.Addr, hops uint8, m []byte) {
 	f := n.control(port, mac, wire.EtherTypeIPv6, wire.IPv6Len+len(m))
 	if f == nil {
 		return

@@ -45,7 +45,7 @@ func (s nudState) resolved() bool { return s >= nudReachable }
 func (s nudState) waits() bool { return s == nudNew || s == nudIncomplete || s == nudFailed }
 
 type neighborKey struct {
-	addr Addr
+	addr wire.Addr
 	port uint8
 }
 
@@ -62,8 +62,8 @@ type neighbor struct {
 	since    clock.Time
 	locked   clock.Time // no other link address is looked at before
 	queue    packetQueue
-	src      Addr   // asks for it: of the packet that waits
-	previous uint16 // in the list of those that do not answer, by index; 0 is its head
+	src      wire.Addr // asks for it: of the packet that waits
+	previous uint16    // in the list of those that do not answer, by index; 0 is its head
 	next     uint16
 }
 
@@ -100,7 +100,7 @@ const (
 )
 
 // find returns the entry of an address.
-func (t *neighbors) find(a Addr, port uint8) *neighbor {
+func (t *neighbors) find(a wire.Addr, port uint8) *neighbor {
 	if i, ok := t.index[neighborKey{a, port}]; ok {
 		return &t.slot[i]
 	}
@@ -108,7 +108,7 @@ func (t *neighbors) find(a Addr, port uint8) *neighbor {
 }
 
 // silent reports whether a is known not to answer.
-func (t *neighbors) silent(a Addr, port uint8) bool {
+func (t *neighbors) silent(a wire.Addr, port uint8) bool {
 	e := t.find(a, port)
 	return e != nil && e.state == nudFailed
 }
@@ -118,7 +118,7 @@ func (t *neighbors) indexOf(e *neighbor) uint16 { return t.index[e.key] }
 
 // neighbor returns the entry of next hop a, a new one where there is none; nil where all are busy, or
 // where too many were made in the last second.
-func (n *Node) neighbor(a Addr, port uint8) *neighbor {
+func (n *Node) neighbor(a wire.Addr, port uint8) *neighbor {
 	t := &n.neigh
 	if e := t.find(a, port); e != nil {
 		return e
@@ -141,7 +141,7 @@ func (n *Node) neighbor(a Addr, port uint8) *neighbor {
 }
 
 // hopLimit returns the TTL of packets by way of a.
-func (n *Node) hopLimit(a Addr, port uint8) uint8 {
+func (n *Node) hopLimit(a wire.Addr, port uint8) uint8 {
 	if a.Is4() {
 		return defaultTTL
 	}
@@ -250,7 +250,7 @@ func (n *Node) learned(e *neighbor, mac wire.MAC, s nudState) {
 }
 
 // begin starts to resolve e for a packet from src. It reports whether packets may wait for it.
-func (n *Node) begin(e *neighbor, src Addr) bool {
+func (n *Node) begin(e *neighbor, src wire.Addr) bool {
 	if e.state == nudIncomplete {
 		return true
 	}
@@ -356,7 +356,7 @@ func (n *Node) Confirm(now clock.Time, r Ref) {
 }
 
 // AddNeighbor adds an entry that stays and is not verified.
-func (n *Node) AddNeighbor(now clock.Time, port uint8, a Addr, mac wire.MAC) error {
+func (n *Node) AddNeighbor(now clock.Time, port uint8, a wire.Addr, mac wire.MAC) error {
 	n.enter(now)
 	if int(port) >= len(n.links) {
 		return ErrPort
@@ -370,7 +370,7 @@ func (n *Node) AddNeighbor(now clock.Time, port uint8, a Addr, mac wire.MAC) err
 }
 
 // DelNeighbor removes an entry, whatever its origin.
-func (n *Node) DelNeighbor(now clock.Time, port uint8, a Addr) error {
+func (n *Node) DelNeighbor(now clock.Time, port uint8, a wire.Addr) error {
 	n.enter(now)
 	e := n.neigh.find(a, port)
 	if e == nil {
@@ -383,7 +383,7 @@ func (n *Node) DelNeighbor(now clock.Time, port uint8, a Addr) error {
 // NeighborInfo is an entry of the neighbour table.
 type NeighborInfo struct {
 	Port   uint8
-	Addr   Addr
+	Addr   wire.Addr
 	MAC    wire.MAC // without meaning while incomplete or failed
 	State  string   // new, incomplete, failed, reachable, stale, delay, probe, permanent
 	Since  clock.Time

@@ -24,12 +24,12 @@ func arpFrame(op uint16, dst, src wire.MAC, sender wire.ARPHost, target wire.ARP
 }
 
 // advert makes a neighbour advertisement from src to dst.
-func naFrame(mac wire.MAC, src, dst, target Addr, said wire.MAC, flags wire.NAFlags, to wire.MAC) []byte {
+func naFrame(mac wire.MAC, src, dst, target wire.Addr, said wire.MAC, flags wire.NAFlags, to wire.MAC) []byte {
 	return icmp6Frame(to, mac, src, dst, 255, wire.AppendNeighborAdvert(nil, target, said, flags))
 }
 
 // icmp6Frame makes a frame of an ICMPv6 message without checksum.
-func icmp6Frame(to, from wire.MAC, src, dst Addr, hops uint8, m []byte) []byte {
+func icmp6Frame(to, from wire.MAC, src, dst wire.Addr, hops uint8, m []byte) []byte {
 	b := wire.AppendEthernet(nil, to, from, wire.EtherTypeIPv6)
 	b = wire.AppendIPv6(b, &wire.IPv6Header{Src: src, Dst: dst, NextHeader: wire.ProtoICMPv6, HopLimit: hops, PayloadLen: len(m)})
 	b = append(b, m...)
@@ -91,7 +91,7 @@ func TestNeighbourGone(t *testing.T) {
 			a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
 			a.udp(c.a, c.b, nil, nil)
 			l.after(50 * time.Second)
-			p, _ := a.Route(l.now, addr(c.b), Addr{}, AnyPort)
+			p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyPort)
 			ref := p.Ref
 			if a.Path(l.now, ref) == nil {
 				t.Fatal("the path is not found again")
@@ -141,7 +141,7 @@ func TestConfirm(t *testing.T) {
 		l.after(3 * time.Second)
 		a.udp(c.a, c.b, nil, nil)
 		l.settle()
-		p, _ := a.Route(l.now, addr(c.b), Addr{}, AnyPort)
+		p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyPort)
 		l.keep = true
 		for range 200 {
 			l.after(time.Second)
@@ -249,8 +249,8 @@ func TestARPAnswers(t *testing.T) {
 		t.Fatalf("%d answers", len(x.inbox))
 	}
 	r := wire.ARP(x.inbox[0][14:])
-	if r.Op() != wire.ARPReply || r.SenderMAC() != (wire.MAC{2, 0, 0, 0, 0, 1}) || AddrFrom4(r.Sender()) != addr("198.18.0.1") ||
-		r.TargetMAC() != x.mac || AddrFrom4(r.Target()) != addr("198.18.0.9") || wire.Ethernet(x.inbox[0]).Dst() != x.mac {
+	if r.Op() != wire.ARPReply || r.SenderMAC() != (wire.MAC{2, 0, 0, 0, 0, 1}) || wire.AddrFrom4(r.Sender()) != addr("198.18.0.1") ||
+		r.TargetMAC() != x.mac || wire.AddrFrom4(r.Target()) != addr("198.18.0.9") || wire.Ethernet(x.inbox[0]).Dst() != x.mac {
 		t.Errorf("%x", r)
 	}
 }
@@ -261,7 +261,7 @@ func TestNeighbourDiscoveryChecks(t *testing.T) {
 	a := l.add(1, nil).give("2001:db8::1/64")
 	x := wire.MAC{2, 0, 0, 0, 0, 9}
 	from, ours := addr("2001:db8::9"), addr("2001:db8::1")
-	group := Addr(wire.SolicitedNode(ours))
+	group := wire.Addr(wire.SolicitedNode(ours))
 	ns := wire.AppendNeighborSolicit(nil, ours, x)
 	all := wire.MulticastMAC6(group)
 	short := append([]byte(nil), ns...)

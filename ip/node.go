@@ -138,7 +138,7 @@ type link struct {
 	querier   [2]querier // of IPv6, of IPv4
 
 	solicitWait  time.Duration // RFC 7559: RT
-	servers      []Addr
+	servers      []wire.Addr
 	serversUntil clock.Time
 }
 
@@ -198,7 +198,7 @@ func New(cfg Config) *Node {
 	n.idKey = newSipKey(cfg.Secret[16:])
 	n.groups = newGroups(cfg.MaxGroups)
 	n.frags = newReassembly(cfg.MaxReassembly)
-	n.pmtu = pmtuCache{map[Addr]pmtuEntry{}, cfg.MaxPathMTU}
+	n.pmtu = pmtuCache{map[wire.Addr]pmtuEntry{}, cfg.MaxPathMTU}
 	n.ids.key = newSipKey(cfg.Secret[:])
 	n.errors = newBucket(cfg.ErrorRate, errorBurst, cfg.Now)
 	n.startTimers()

@@ -70,7 +70,7 @@ func TestUnansweredNeighbour(t *testing.T) {
 		if len(a.errors) != 128 || !a.errors[0].Local || a.errors[0].Kind != HostUnreachable {
 			t.Fatalf("%s: errors %+v", c.name, a.errors)
 		}
-		want := Tuple{addr(c.a), addr(c.b), 40001, 40002}
+		want := wire.Tuple{Local: addr(c.a), Remote: addr(c.b), LocalPort: 40001, RemotePort: 40002}
 		if a.errors[0].Tuple != want {
 			t.Errorf("%s: %+v", c.name, a.errors[0].Tuple)
 		}
@@ -182,7 +182,7 @@ func TestTwoPorts(t *testing.T) {
 			t.Errorf("to %s from %s by %d: %+v, %v", c.dst, c.src, c.port, p, v)
 		}
 	}
-	if _, v := a.Route(l.now, addr("192.0.2.1"), Addr{}, AnyPort); v != packet.DropNoRoute {
+	if _, v := a.Route(l.now, addr("192.0.2.1"), wire.Addr{}, AnyPort); v != packet.DropNoRoute {
 		t.Errorf("without a route: %v", v)
 	}
 	for dst, want := range map[string]string{"198.19.0.9": "198.19.0.1", "198.18.0.9": "198.18.0.1"} {

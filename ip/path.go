@@ -33,11 +33,11 @@ const (
 type Path struct {
 	Ref      Ref
 	Port     uint8
-	Resolved bool  // Header is right: frames may be sent at once; else Send queues them
-	Kind     Kind  // Unicast, Broadcast, Multicast
-	TTL      uint8 // of packets for which nobody chose one
-	MTU      int   // of the link, bytes of an IP packet; Node.MTU knows destinations
-	NextHop  Addr  // neighbour, or the destination itself
+	Resolved bool      // Header is right: frames may be sent at once; else Send queues them
+	Kind     Kind      // Unicast, Broadcast, Multicast
+	TTL      uint8     // of packets for which nobody chose one
+	MTU      int       // of the link, bytes of an IP packet; Node.MTU knows destinations
+	NextHop  wire.Addr // neighbour, or the destination itself
 	Header   [wire.EthernetLen]byte
 }
 
@@ -45,12 +45,12 @@ type Path struct {
 // the routes say). An unresolved neighbour is not an error: its resolution starts with the first packet
 // that is sent. There is no path, and a reason, where there is no route (DropNoRoute) or where the
 // neighbour table has no room for now (DropUnresolved).
-func (n *Node) Route(now clock.Time, dst, src Addr, port uint8) (*Path, packet.Verdict) {
+func (n *Node) Route(now clock.Time, dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
 	n.enter(now)
 	return n.route(dst, src, port)
 }
 
-func (n *Node) route(dst, src Addr, port uint8) (*Path, packet.Verdict) {
+func (n *Node) route(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
 	if port == AnyPort && src.LinkLocal() && narrow(dst) {
 		port = n.portOf(src)
 	}
@@ -64,7 +64,7 @@ func (n *Node) route(dst, src Addr, port uint8) (*Path, packet.Verdict) {
 		p.Ref = Ref((loopSlot+v)<<refShift | n.epoch)
 		p.Header = loopHeader(dst.Is4())
 		return p, packet.Forward
-	case dst.Multicast() || dst == Broadcast4 || n.directed(dst, port):
+	case dst.Multicast() || dst == wire.Broadcast4 || n.directed(dst, port):
 		return n.wide(dst, src, port)
 	}
 	r := n.pick(dst, port)
@@ -72,7 +72,7 @@ func (n *Node) route(dst, src Addr, port uint8) (*Path, packet.Verdict) {
 		return nil, packet.DropNoRoute
 	}
 	hop := r.Gateway
-	if hop == (Addr{}) {
+	if hop == (wire.Addr{}) {
 		hop = dst
 	}
 	e := n.neighbor(hop, r.Port)
@@ -95,7 +95,7 @@ func loopHeader(is4 bool) (h [wire.EthernetLen]byte) {
 }
 
 // portOf returns the port that has our address a, AnyPort where none has.
-func (n *Node) portOf(a Addr) uint8 {
+func (n *Node) portOf(a wire.Addr) uint8 {
 	for i := range n.local.slot {
 		if x := &n.local.slot[i]; x.assigned() && x.addr == a {
 			return x.port
@@ -105,14 +105,14 @@ func (n *Node) portOf(a Addr) uint8 {
 }
 
 // directed reports whether dst is the broadcast address of a net of ours.
-func (n *Node) directed(dst Addr, port uint8) bool {
+func (n *Node) directed(dst wire.Addr, port uint8) bool {
 	e, ok := n.local.index[keyOf(dst, port)]
 	return ok && e.kind == Broadcast
 }
 
 // wide returns the way to a group or to everybody on a link: the port is the caller's, that of src, or
 // as the routes say, or the first.
-func (n *Node) wide(dst, src Addr, port uint8) (*Path, packet.Verdict) {
+func (n *Node) wide(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
 	p := &n.scratch
 	*p = Path{Resolved: true, Kind: Broadcast, NextHop: dst, TTL: defaultTTL}
 	mac := wire.Broadcast
@@ -130,7 +130,7 @@ func (n *Node) wide(dst, src Addr, port uint8) (*Path, packet.Verdict) {
 	return p, packet.Forward
 }
 
-func (n *Node) widePort(dst, src Addr, port uint8) uint8 {
+func (n *Node) widePort(dst, src wire.Addr, port uint8) uint8 {
 	if port != AnyPort {
 		return port
 	}

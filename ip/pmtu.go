@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/wire"
 )
 
 // Bounds of path MTUs, bytes.
@@ -25,17 +26,17 @@ type pmtuEntry struct {
 // pmtuCache holds the destinations whose path MTU is smaller than their link's. It is bounded: a full
 // one loses an arbitrary entry.
 type pmtuCache struct {
-	entry map[Addr]pmtuEntry
+	entry map[wire.Addr]pmtuEntry
 	max   int
 }
 
 // MTU returns the largest IP packet, in bytes, that may go to dst by path p.
-func (n *Node) MTU(now clock.Time, p *Path, dst Addr) int {
+func (n *Node) MTU(now clock.Time, p *Path, dst wire.Addr) int {
 	n.enter(now)
 	return n.mtu(p, dst)
 }
 
-func (n *Node) mtu(p *Path, dst Addr) int {
+func (n *Node) mtu(p *Path, dst wire.Addr) int {
 	if len(n.pmtu.entry) == 0 {
 		return p.MTU
 	}
@@ -52,7 +53,7 @@ func (n *Node) mtu(p *Path, dst Addr) int {
 
 // bounded returns what is believed of a report that packets to dst of more than mtu bytes do not arrive,
 // which one of size bytes has shown; false for nothing.
-func (n *Node) bounded(dst Addr, mtu, size int) (int, bool) {
+func (n *Node) bounded(dst wire.Addr, mtu, size int) (int, bool) {
 	if mtu >= size && mtu != 0 {
 		return 0, false // then it would have arrived
 	}
@@ -67,7 +68,7 @@ func (n *Node) bounded(dst Addr, mtu, size int) (int, bool) {
 
 // store notes a path MTU until a time; false says that it is nothing new: it never grows but with age
 // (RFC 8201 4).
-func (n *Node) store(dst Addr, mtu int, until clock.Time) bool {
+func (n *Node) store(dst wire.Addr, mtu int, until clock.Time) bool {
 	e, ok := n.pmtu.entry[dst]
 	if ok && e.mtu <= mtu && n.now < e.until || mtu >= n.largestMTU() {
 		return false

@@ -23,7 +23,7 @@ const (
 // assemblyKey tells whose fragments belong together (RFC 791 3.2, RFC 8200 4.5): IPv6 has 32 bits of
 // identification and no protocol.
 type assemblyKey struct {
-	src, dst Addr
+	src, dst wire.Addr
 	id       uint32
 	proto    uint8
 	port     uint8
@@ -58,14 +58,14 @@ type assembly struct {
 type reassembly struct {
 	slot           []assembly
 	index          map[assemblyKey]uint16
-	bySource       map[Addr]uint16
+	bySource       map[wire.Addr]uint16
 	oldest, newest uint16 // slot+1; 0 is none
 	held           int
 	whole          []byte // the datagram that was completed last
 }
 
 func newReassembly(slots int) reassembly {
-	return reassembly{slot: make([]assembly, slots), index: map[assemblyKey]uint16{}, bySource: map[Addr]uint16{}}
+	return reassembly{slot: make([]assembly, slots), index: map[assemblyKey]uint16{}, bySource: map[wire.Addr]uint16{}}
 }
 
 // fragment is one fragment, as the headers say.

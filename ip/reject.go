@@ -24,7 +24,7 @@ func (n *Node) Reject(now clock.Time, port uint8, pkt []byte, k ErrorKind) {
 	g := Datagram{Port: port, Packet: pkt}
 	switch {
 	case wire.IPv4(pkt).ValidHeader():
-		g.Src, g.Dst = AddrFrom4(wire.IPv4(pkt).Src()), AddrFrom4(wire.IPv4(pkt).Dst())
+		g.Src, g.Dst = wire.AddrFrom4(wire.IPv4(pkt).Src()), wire.AddrFrom4(wire.IPv4(pkt).Dst())
 	case wire.IPv6(pkt).ValidHeader():
 		g.Src, g.Dst = wire.IPv6(pkt).Src(), wire.IPv6(pkt).Dst()
 	default:
@@ -122,7 +122,7 @@ func (n *Node) sign(m wire.ICMP, h *Header, rest []byte) {
 // reportable reports whether an error may be sent about g: not to nobody or many, not about what was for
 // many, not about errors, and of fragments only about the first (RFC 1122 3.2.2, RFC 4443 2.4 e).
 func (n *Node) reportable(g *Datagram, typ, code uint8) bool {
-	if g.Src.Unspecified() || g.Src.Multicast() || g.Src == Broadcast4 || n.directed(g.Src, g.Port) {
+	if g.Src.Unspecified() || g.Src.Multicast() || g.Src == wire.Broadcast4 || n.directed(g.Src, g.Port) {
 		return false
 	}
 	if g.Dst.Is4() {

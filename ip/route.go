@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/wire"
 )
 
 // Errors of changes to a node.
@@ -37,12 +38,12 @@ func (o Origin) String() string {
 // Route is one route.
 type Route struct {
 	Prefix  netip.Prefix
-	Gateway Addr // zero: on link
+	Gateway wire.Addr // zero: on link
 	Port    uint8
 	Origin  Origin
-	Metric  uint32 // of routes with the same prefix the smallest is used
-	Source  Addr   // preferred; zero: chosen (RFC 6724)
-	Reject  bool   // destinations count as unreachable
+	Metric  uint32    // of routes with the same prefix the smallest is used
+	Source  wire.Addr // preferred; zero: chosen (RFC 6724)
+	Reject  bool      // destinations count as unreachable
 }
 
 // same reports whether two routes cannot be in a table together.
@@ -108,7 +109,7 @@ func (n *Node) delRoute(r Route) bool {
 
 // pick returns the route that packets to dst take: of those with the longest prefix the best whose
 // gateway is not known to be silent (RFC 4861 6.3.6), else the best.
-func (n *Node) pick(dst Addr, port uint8) *Route {
+func (n *Node) pick(dst wire.Addr, port uint8) *Route {
 	var best *Route
 	routes := n.table.Lookup(dst, port)
 	for i := range routes {
@@ -116,7 +117,7 @@ func (n *Node) pick(dst Addr, port uint8) *Route {
 		if port != AnyPort && r.Port != port {
 			continue
 		}
-		if r.Gateway == (Addr{}) || !n.neigh.silent(r.Gateway, r.Port) {
+		if r.Gateway == (wire.Addr{}) || !n.neigh.silent(r.Gateway, r.Port) {
 			return r
 		}
 		if best == nil {

@@ -48,7 +48,7 @@ type routers struct {
 
 // inputRA takes a router advertisement (RFC 4861 6.1.2 and 6.3.4).
 func (n *Node) inputRA(port uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Verdict {
-	router := Addr(ip.Src())
+	router := wire.Addr(ip.Src())
 	l := &n.links[port]
 	switch {
 	case !ra.Valid() || !router.LinkLocal() || !wholeOptions(ra.OptionIter()):
@@ -74,7 +74,7 @@ func (n *Node) inputRA(port uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Ve
 }
 
 // defaultRouter adds or removes the default route by router (RFC 4861 6.3.4, RFC 4191 3.2).
-func (n *Node) defaultRouter(port uint8, router Addr, ra wire.RouterAdvert) {
+func (n *Node) defaultRouter(port uint8, router wire.Addr, ra wire.RouterAdvert) {
 	r := Route{
 		Prefix: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Gateway: router, Port: port, Origin: RouterAdvert,
 		Metric: uint32(routerMetric - ra.Preference()),
@@ -120,7 +120,7 @@ func (n *Node) routerOption(port uint8, typ uint8, data []byte) {
 			n.changed(&Change{Kind: LinkMTU6, Port: port, MTU: l.mtu6})
 		}
 	case wire.NDOptPrefix:
-		if p, ok := wire.ParseNDPrefix(data); ok && !Addr(p.Prefix).LinkLocal() && !Addr(p.Prefix).Multicast() && !Addr(p.Prefix).Is4() {
+		if p, ok := wire.ParseNDPrefix(data); ok && !wire.Addr(p.Prefix).LinkLocal() && !wire.Addr(p.Prefix).Multicast() && !wire.Addr(p.Prefix).Is4() {
 			n.prefix(port, &p)
 		}
 	case wire.NDOptRDNSS:
@@ -196,9 +196,9 @@ func (n *Node) nameServers(port uint8, data []byte) {
 	if len(data) < 6+16 {
 		return
 	}
-	var list []Addr
+	var list []wire.Addr
 	for b := data[6:]; len(b) >= 16 && len(list) < maxServers; b = b[16:] {
-		list = append(list, Addr(b[:16]))
+		list = append(list, wire.Addr(b[:16]))
 	}
 	until := n.deadline(binary.BigEndian.Uint32(data[2:]))
 	l := &n.links[port]
@@ -221,7 +221,7 @@ func (n *Node) solicitDue(port uint8) {
 	src := n.linkLocal(port)
 	var b [wire.RouterSolicitLen + 8]byte
 	m := wire.AppendRouterSolicit(b[:0], l.MAC)
-	if src == (Addr{}) {
+	if src == (wire.Addr{}) {
 		m = m[:wire.RouterSolicitLen] // RFC 4861 4.1: no link address without an address
 	}
 	n.sendICMP6(port, wire.MulticastMAC6(allRouters), src, allRouters, wire.NDHopLimit, m)

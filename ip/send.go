@@ -10,7 +10,7 @@ import (
 
 // Header is what the IP header of a packet says beside lengths. TTL 0 is the path's.
 type Header struct {
-	Src, Dst     Addr
+	Src, Dst     wire.Addr
 	Proto        uint8
 	TTL          uint8
 	TOS          uint8  // or traffic class, with ECN in the low two bits
@@ -89,7 +89,7 @@ func (n *Node) send(p *Path, h *Header, payload [][]byte) packet.Verdict {
 
 // frame returns room for a frame of size bytes by way of p: of the output, or in the queue of a neighbour
 // that is not resolved.
-func (n *Node) frame(p *Path, size int, src Addr) ([]byte, packet.Verdict) {
+func (n *Node) frame(p *Path, size int, src wire.Addr) ([]byte, packet.Verdict) {
 	if p.Resolved {
 		f := n.cfg.Output.Frame(p.Port, size)
 		return f, packet.DropNoFrame

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // family is the digit at the end of a network's name.
@@ -30,23 +30,23 @@ func network(name string) (proto string, f family, err error) {
 func (f family) allows(a netip.Addr) bool { return f == 0 || (f == '4') == a.Unmap().Is4() }
 
 // any returns the unspecified address.
-func (f family) any() ip.Addr {
+func (f family) any() wire.Addr {
 	if f == '4' {
-		return ip.Unspecified4
+		return wire.Unspecified4
 	}
-	return ip.Addr{}
+	return wire.Addr{}
 }
 
 // local returns the address to listen on; an empty host is any.
-func local(f family, p netip.AddrPort) (ip.Addr, error) {
+func local(f family, p netip.AddrPort) (wire.Addr, error) {
 	a := p.Addr()
 	if !a.IsValid() {
 		return f.any(), nil
 	}
 	if !f.allows(a) {
-		return ip.Addr{}, &net.AddrError{Err: "no suitable address", Addr: p.String()}
+		return wire.Addr{}, &net.AddrError{Err: "no suitable address", Addr: p.String()}
 	}
-	return ip.AddrFrom(a), nil
+	return wire.AddrFrom(a), nil
 }
 
 // port reads a number or the name of a service.

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 // wants are the control messages that a program has asked for, by setsockopt on the shadow socket.
@@ -139,13 +139,13 @@ func applyControl(h *unix.Cmsghdr, data []byte, m *udp.Message) bool {
 		}
 		m.Interface = binary.NativeEndian.Uint32(data)
 		if a := netip.AddrFrom4([4]byte(data[4:8])); !a.IsUnspecified() {
-			m.Local = ip.AddrFrom(a)
+			m.Local = wire.AddrFrom(a)
 		}
 	case [2]int32{unix.IPPROTO_IPV6, unix.IPV6_PKTINFO}:
 		if len(data) < 20 {
 			return false
 		}
-		m.Local = ip.Addr(data[:16])
+		m.Local = wire.Addr(data[:16])
 		m.Interface = binary.NativeEndian.Uint32(data[16:])
 	default:
 		return false

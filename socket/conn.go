@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/wire"
 )
 
 // TCPConn is a TCP connection: a net.Conn. Any goroutine may call its methods, several at once: reads
@@ -23,7 +23,7 @@ type TCPConn struct {
 	rq    line
 	wq    line
 	extra *extra // nil for most
-	tuple ip.Tuple
+	tuple wire.Tuple
 	flags connFlags
 }
 
@@ -242,7 +242,7 @@ func (c *TCPConn) LocalAddr() net.Addr { return tcpAddr(c.tuple.Local, c.tuple.L
 // RemoteAddr returns a *net.TCPAddr.
 func (c *TCPConn) RemoteAddr() net.Addr { return tcpAddr(c.tuple.Remote, c.tuple.RemotePort) }
 
-func tcpAddr(a ip.Addr, port uint16) net.Addr {
+func tcpAddr(a wire.Addr, port uint16) net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.Netip(), port))
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 // Dialer has what a connection may begin with, beside its address. The zero value is usual.
@@ -79,13 +80,13 @@ func (s *Stack) dialOne(ctx context.Context, d *Dialer, name, proto string, r ne
 
 // tuple returns the addresses of a flow to r. An address that is not given, for either end, is the
 // loopback's or what the routes say.
-func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (ip.Tuple, error) {
-	t := ip.Tuple{Remote: ip.AddrFrom(r.Addr()), RemotePort: r.Port(), LocalPort: d.Local.Port()}
+func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (wire.Tuple, error) {
+	t := wire.Tuple{Remote: wire.AddrFrom(r.Addr()), RemotePort: r.Port(), LocalPort: d.Local.Port()}
 	if !r.Addr().IsValid() || r.Addr().IsUnspecified() {
 		return t, &net.AddrError{Err: "missing host", Addr: r.String()}
 	}
 	if a := d.Local.Addr(); a.IsValid() && !a.IsUnspecified() {
-		t.Local = ip.AddrFrom(a)
+		t.Local = wire.AddrFrom(a)
 		if t.Local.Is4() != t.Remote.Is4() {
 			return t, &net.AddrError{Err: "local and remote addresses are of different versions", Addr: r.String()}
 		}
@@ -94,7 +95,7 @@ func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (ip.Tuple, error) {
 	h := s.group.Hosts[0]
 	now := h.Enter()
 	defer h.Exit()
-	if p, _ := h.IP.Route(now, t.Remote, ip.Addr{}, ip.AnyPort); p == nil {
+	if p, _ := h.IP.Route(now, t.Remote, wire.Addr{}, ip.AnyPort); p == nil {
 		return t, number("connect", tcp.ErrUnreachable)
 	}
 	var ok bool
@@ -140,7 +141,7 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 }
 
 // connect begins the handshake and leaves w to wait for its end.
-func (s *Stack) connect(c *TCPConn, w *waiter, t ip.Tuple, o *tcp.Options) error {
+func (s *Stack) connect(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) error {
 	now := c.h.Enter()
 	defer c.h.Exit()
 	if s.isClosed() {

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 // ListenConfig has what a listener or a packet socket may begin with, beside its address.
@@ -90,7 +90,7 @@ func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listene
 	}
 }
 
-func (s *Stack) tryListen(cfg *ListenConfig, a ip.Addr, port uint16, f family) (*Listener, error) {
+func (s *Stack) tryListen(cfg *ListenConfig, a wire.Addr, port uint16, f family) (*Listener, error) {
 	l := &Listener{s: s, ends: make([]listenerEnd, len(s.group.Hosts)), only6: f == '6'}
 	l.fan.hosts = s.group.Hosts
 	for i, h := range s.group.Hosts {
@@ -110,7 +110,7 @@ func (s *Stack) tryListen(cfg *ListenConfig, a ip.Addr, port uint16, f family) (
 }
 
 // open listens on one loop and returns the port.
-func (e *listenerEnd) open(h *host.Host, cfg *ListenConfig, a ip.Addr, port uint16) (uint16, error) {
+func (e *listenerEnd) open(h *host.Host, cfg *ListenConfig, a wire.Addr, port uint16) (uint16, error) {
 	backlog, o := cfg.Backlog, cfg.TCP
 	if backlog == 0 {
 		backlog = e.l.s.cfg.Backlog

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 // waiter is a goroutine that waits for a socket, and what it came for, so that whoever has the lock of
@@ -32,7 +32,7 @@ type waiter struct {
 	store    []udp.Message
 	one      [1][]byte
 	peer     *net.UDPAddr // of the message that was read last
-	peerAddr ip.Addr
+	peerAddr wire.Addr
 }
 
 // expirer is a socket whose queues have deadlines.

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 // Config describes a Stack. Host.Loops is required.
@@ -183,7 +184,7 @@ func (s *Stack) isClosed() bool {
 
 // host returns the loop for a new connection: all in turn, or the one that segments of t come to, where
 // its ports are chosen already.
-func (s *Stack) host(t *ip.Tuple) *host.Host {
+func (s *Stack) host(t *wire.Tuple) *host.Host {
 	if t.LocalPort != 0 {
 		return s.group.Owner(t)
 	}

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 func (x *world) packets(t *testing.T, s *Stack, network, addr string, o *udp.Options) *UDPConn {
@@ -539,9 +539,9 @@ func FuzzControl(f *testing.F) {
 	f.Fuzz(func(t *testing.T, oob []byte, tos, ttl uint8, v4 bool) {
 		var m Message
 		_ = parseControl(oob, &m)
-		in := Message{TOS: tos, TTL: ttl, Interface: 5, Remote: ip.Addr{1}, Local: ip.Addr{2}}
+		in := Message{TOS: tos, TTL: ttl, Interface: 5, Remote: wire.Addr{1}, Local: wire.Addr{2}}
 		if v4 {
-			in.Remote, in.Local = ip.AddrFrom4([4]byte{1}), ip.AddrFrom4([4]byte{2})
+			in.Remote, in.Local = wire.AddrFrom4([4]byte{1}), wire.AddrFrom4([4]byte{2})
 		}
 		room := make([]byte, 0, len(oob))
 		b, fits := appendControl(room, ^wants(wantGRO), &in)

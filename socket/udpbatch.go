@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 // ReadBatch reads as many datagrams as there are, at least one, as recvmmsg(2) does; it makes no system
@@ -96,7 +96,7 @@ func (c *UDPConn) fill(m *udp.Message, oob []byte, to net.Addr) error {
 }
 
 func setRemote(m *udp.Message, to netip.AddrPort) {
-	m.Remote, m.RemotePort = ip.AddrFrom(to.Addr()), to.Port()
+	m.Remote, m.RemotePort = wire.AddrFrom(to.Addr()), to.Port()
 }
 
 // ReadMsgUDP reads one datagram, and the control messages that were asked for into oob.

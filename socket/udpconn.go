@@ -10,11 +10,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 // UDPConn is a UDP socket: a net.PacketConn, and a net.Conn where it is connected. Any goroutine may call
@@ -95,7 +95,7 @@ func (s *Stack) bind(cfg *ListenConfig, name string, f family, at netip.AddrPort
 	}
 }
 
-func (s *Stack) tryBind(name string, a ip.Addr, port uint16, o *udp.Options) (*UDPConn, error) {
+func (s *Stack) tryBind(name string, a wire.Addr, port uint16, o *udp.Options) (*UDPConn, error) {
 	c := newUDPConn(s, name, s.group.Hosts)
 	for i := range c.ends {
 		e := &c.ends[i]

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 // ReadFrom implements net.PacketConn. What does not fit b is lost.
@@ -69,7 +69,7 @@ func (c *UDPConn) writeTo(b []byte, addr net.Addr, to netip.AddrPort) (int, erro
 	defer w.free()
 	m := w.message(b)
 	if to.IsValid() {
-		m[0].Remote, m[0].RemotePort = ip.AddrFrom(to.Addr()), to.Port()
+		m[0].Remote, m[0].RemotePort = wire.AddrFrom(to.Addr()), to.Port()
 	}
 	if _, err := c.writeMsgs(w, m); err != nil {
 		if addr == nil && to.IsValid() {
@@ -166,8 +166,8 @@ func (c *UDPConn) Index() int {
 // Join has the socket receive a multicast group by an interface (a port of the host + 1; 0: by the
 // routes), from source, or from anywhere where that is the zero address (RFC 3678).
 func (c *UDPConn) Join(iface int, group, source netip.Addr) error {
-	return c.membership(iface, group, func(include bool, sources []ip.Addr) (bool, []ip.Addr, error) {
-		switch s := ip.AddrFrom(source.WithZone("")); {
+	return c.membership(iface, group, func(include bool, sources []wire.Addr) (bool, []wire.Addr, error) {
+		switch s := wire.AddrFrom(source.WithZone("")); {
 		case !source.IsValid() && include && len(sources) == 0:
 			return false, nil, nil
 		case source.IsValid() && include:
@@ -179,12 +179,12 @@ func (c *UDPConn) Join(iface int, group, source netip.Addr) error {
 
 // Leave undoes a Join.
 func (c *UDPConn) Leave(iface int, group, source netip.Addr) error {
-	return c.membership(iface, group, func(include bool, sources []ip.Addr) (bool, []ip.Addr, error) {
+	return c.membership(iface, group, func(include bool, sources []wire.Addr) (bool, []wire.Addr, error) {
 		if !source.IsValid() {
 			return true, nil, nil
 		}
 		for i, x := range sources {
-			if include && x == ip.AddrFrom(source) {
+			if include && x == wire.AddrFrom(source) {
 				return true, append(sources[:i], sources[i+1:]...), nil
 			}
 		}
@@ -194,19 +194,19 @@ func (c *UDPConn) Leave(iface int, group, source netip.Addr) error {
 
 // Block has a socket that has joined a group from anywhere receive nothing from source.
 func (c *UDPConn) Block(iface int, group, source netip.Addr) error {
-	return c.membership(iface, group, func(include bool, sources []ip.Addr) (bool, []ip.Addr, error) {
+	return c.membership(iface, group, func(include bool, sources []wire.Addr) (bool, []wire.Addr, error) {
 		if include {
 			return include, sources, udp.ErrNotMember
 		}
-		return false, append(sources, ip.AddrFrom(source)), nil
+		return false, append(sources, wire.AddrFrom(source)), nil
 	})
 }
 
-func (c *UDPConn) membership(iface int, group netip.Addr, change func(bool, []ip.Addr) (bool, []ip.Addr, error)) error {
+func (c *UDPConn) membership(iface int, group netip.Addr, change func(bool, []wire.Addr) (bool, []wire.Addr, error)) error {
 	if !group.IsValid() || iface < 0 || iface > 255 {
 		return c.fault("set", nil, syscall.EINVAL)
 	}
-	g := ip.AddrFrom(group)
+	g := wire.AddrFrom(group)
 	return c.each("setsockopt", func(e *udpEnd) error {
 		include, sources, err := change(e.u.Filter(uint32(iface), g))
 		if err == nil {

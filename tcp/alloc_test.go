@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -17,14 +16,14 @@ type direct struct {
 }
 
 type directSegment struct {
-	tuple ip.Tuple
+	tuple wire.Tuple
 	seg   Segment
 	buf   []byte
 	one   [1][]byte
 }
 
-func (d *direct) MTU(*ip.Tuple) int { return 1500 }
-func (d *direct) Offload() int      { return 64 << 10 }
+func (d *direct) MTU(*wire.Tuple) int { return 1500 }
+func (d *direct) Offload() int        { return 64 << 10 }
 
 func (d *direct) Send(now clock.Time, o *Outgoing) bool {
 	if d.head == len(d.queue) {
@@ -82,11 +81,11 @@ func newDirectPair(t testing.TB, o Options) *directPair {
 func (p *directPair) connect(t testing.TB) {
 	var err error
 	if p.l == nil {
-		if p.l, err = p.mb.Listen(ip.Addr{}, testPort, 16, nil, nil); err != nil {
+		if p.l, err = p.mb.Listen(wire.Addr{}, testPort, 16, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.a, err = p.ma.Connect(p.now, ip.Tuple{Local: addrA, Remote: addrB, RemotePort: testPort}, nil, nil)
+	p.a, err = p.ma.Connect(p.now, wire.Tuple{Local: addrA, Remote: addrB, RemotePort: testPort}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"hash"
 
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -23,7 +22,7 @@ const (
 // that, by TCP-MD5 (RFC 2385).
 type auth struct {
 	keys     *Keys
-	tuple    ip.Tuple
+	tuple    wire.Tuple
 	iss, irs uint32 // initial sequence numbers, from which traffic keys come (RFC 5925 5.2)
 	hasIRS   bool   // irs is known
 
@@ -48,13 +47,13 @@ type trafficKey struct {
 }
 
 // newAuth returns what signs for the connection t whose initial sequence number is iss.
-func newAuth(k *Keys, t *ip.Tuple, iss uint32) *auth {
+func newAuth(k *Keys, t *wire.Tuple, iss uint32) *auth {
 	a := &auth{}
 	a.init(k, t, iss)
 	return a
 }
 
-func (a *auth) init(k *Keys, t *ip.Tuple, iss uint32) {
+func (a *auth) init(k *Keys, t *wire.Tuple, iss uint32) {
 	*a = auth{keys: k, tuple: *t, iss: iss, sent: extended(iss)}
 	a.signer = a.sign
 	if len(k.AO) == 0 {
@@ -292,7 +291,7 @@ func (k *trafficKey) derive(a *auth, i uint8, syn bool, from, to uint32, in bool
 }
 
 // kdfContext is the context of RFC 5925 5.2.
-func kdfContext(t *ip.Tuple, from, to uint32) []byte {
+func kdfContext(t *wire.Tuple, from, to uint32) []byte {
 	b := make([]byte, 0, 44)
 	if t.Local.Is4() {
 		b = append(append(b, t.Local[12:]...), t.Remote[12:]...)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -74,14 +73,14 @@ func vectors(t *testing.T) (all []vector) {
 }
 
 // parse takes an IP packet apart: the tuple as its receiver sees it, and the segment.
-func parse(b []byte) (t ip.Tuple, seg wire.TCP) {
+func parse(b []byte) (t wire.Tuple, seg wire.TCP) {
 	if b[0]>>4 == 4 {
 		h := wire.IPv4(b)
-		t.Local, t.Remote = ip.AddrFrom4(h.Dst()), ip.AddrFrom4(h.Src())
+		t.Local, t.Remote = wire.AddrFrom4(h.Dst()), wire.AddrFrom4(h.Src())
 		seg = wire.TCP(h.Payload())
 	} else {
 		h := wire.IPv6(b)
-		t.Local, t.Remote = ip.Addr(h.Dst()), ip.Addr(h.Src())
+		t.Local, t.Remote = wire.Addr(h.Dst()), wire.Addr(h.Src())
 		seg = wire.TCP(h.Payload())
 	}
 	t.LocalPort, t.RemotePort = seg.DstPort(), seg.SrcPort()
@@ -163,8 +162,8 @@ func TestAOCoversEachByteThatItShould(t *testing.T) {
 
 // pairOf returns the auths of the two ends of a connection, as they are after the handshake.
 func pairOf(client, server *Keys) (c, s *auth) {
-	tuple := ip.Tuple{
-		Local: ip.AddrFrom4([4]byte{198, 18, 0, 1}), Remote: ip.AddrFrom4([4]byte{198, 18, 0, 2}),
+	tuple := wire.Tuple{
+		Local: wire.AddrFrom4([4]byte{198, 18, 0, 1}), Remote: wire.AddrFrom4([4]byte{198, 18, 0, 2}),
 		LocalPort: 40000, RemotePort: 179,
 	}
 	rev := tuple.Reverse()

@@ -2,7 +2,7 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // Conn is one connection. It belongs to its Mux, and calls of its methods to the Mux's loop.
@@ -18,7 +18,7 @@ type Conn struct {
 	auth   *auth    // nil without keys
 	rest   rest     // while awake is nil
 
-	tuple ip.Tuple
+	tuple wire.Tuple
 
 	id      uint32
 	link    uint32     // the next connection in the Mux's list of dirty or free ones
@@ -137,7 +137,7 @@ func (c *Conn) Err() error {
 }
 
 // Tuple returns the addresses and ports.
-func (c *Conn) Tuple() ip.Tuple { return c.tuple }
+func (c *Conn) Tuple() wire.Tuple { return c.tuple }
 
 // Owner returns who is told of events.
 func (c *Conn) Owner() Owner { return c.owner }

@@ -4,14 +4,13 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/tcp/loss"
 	"github.com/millrace/millrace/wire"
 )
 
 // Connect begins to connect to t's remote end. Where LocalPort is 0 it chooses a free one that Owns
 // approves. The owner hears Connected, or Closed. A nil o is the Mux's Defaults.
-func (m *Mux) Connect(now clock.Time, t ip.Tuple, o *Options, owner Owner) (*Conn, error) {
+func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*Conn, error) {
 	m.now = now
 	if o == nil {
 		o = &m.cfg.Defaults
@@ -50,10 +49,10 @@ func (m *Mux) Connect(now clock.Time, t ip.Tuple, o *Options, owner Owner) (*Con
 	return c, nil
 }
 
-func (m *Mux) connected(t *ip.Tuple) bool { return m.lookup(t) != nil }
+func (m *Mux) connected(t *wire.Tuple) bool { return m.lookup(t) != nil }
 
 // birth makes a connection that is in the table and has neither state nor sequence numbers.
-func (m *Mux) birth(now clock.Time, t *ip.Tuple, o *Options) (*Conn, error) {
+func (m *Mux) birth(now clock.Time, t *wire.Tuple, o *Options) (*Conn, error) {
 	c := m.newConn()
 	if c == nil {
 		return nil, ErrTooMany

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 // TCP Fast Open (RFC 7413): who has shown before that an address is his, by the cookie that was sent to
@@ -21,14 +21,14 @@ const (
 )
 
 // fastOpenCookie returns the cookie of t's remote end, of this hour or of one before.
-func (s *secrets) fastOpenCookie(now clock.Time, t *ip.Tuple, before clock.Time) (c [fastOpenCookieLen]byte) {
+func (s *secrets) fastOpenCookie(now clock.Time, t *wire.Tuple, before clock.Time) (c [fastOpenCookieLen]byte) {
 	epoch := uint64(now/clock.Time(fastOpenPeriod) - before)
 	binary.BigEndian.PutUint64(c[:], s.fastOpen.addrs(&t.Local, &t.Remote, epoch))
 	return c
 }
 
 // knows reports whether cookie is one that t's remote end was given; old that it is the former hour's.
-func (s *secrets) knows(now clock.Time, t *ip.Tuple, cookie []byte) (ok, old bool) {
+func (s *secrets) knows(now clock.Time, t *wire.Tuple, cookie []byte) (ok, old bool) {
 	for before := range clock.Time(2) {
 		c := s.fastOpenCookie(now, t, before)
 		if subtle.ConstantTimeCompare(c[:], cookie) == 1 {
@@ -40,7 +40,7 @@ func (s *secrets) knows(now clock.Time, t *ip.Tuple, cookie []byte) (ok, old boo
 
 // fastOpenInput takes a SYN that comes with a cookie of ours: its connection begins at once, and the application may have it
 // before the handshake is complete (RFC 7413 4.2.2). done is false where the handshake has to come first.
-func (m *Mux) fastOpenInput(now clock.Time, l *Listener, t *ip.Tuple, s *Segment, iss uint32) (v packet.Verdict, done bool) {
+func (m *Mux) fastOpenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, iss uint32) (v packet.Verdict, done bool) {
 	f := &m.front
 	if !s.Options.HasFastOpen {
 		return 0, false
@@ -86,8 +86,8 @@ func (f *front) openedFast(c *Conn) {
 
 // fastOpens is what a client knows of servers.
 type fastOpens struct {
-	known map[ip.Addr]*fastOpenServer
-	order []ip.Addr // as they came, a ring once it is full
+	known map[wire.Addr]*fastOpenServer
+	order []wire.Addr // as they came, a ring once it is full
 	next  int
 }
 
@@ -107,7 +107,7 @@ const (
 
 // cookie returns what a SYN to the server says: its cookie and the MSS that it announced, or no cookie, which asks for one. ok
 // is false where Fast Open is not to be tried.
-func (f *fastOpens) cookie(now clock.Time, server *ip.Addr) (cookie []byte, mss uint16, ok bool) {
+func (f *fastOpens) cookie(now clock.Time, server *wire.Addr) (cookie []byte, mss uint16, ok bool) {
 	s := f.known[*server]
 	if s == nil {
 		return nil, 0, true
@@ -119,7 +119,7 @@ func (f *fastOpens) cookie(now clock.Time, server *ip.Addr) (cookie []byte, mss 
 }
 
 // learn notes what a SYN-ACK brought (RFC 7413 4.1.3).
-func (f *fastOpens) learn(server *ip.Addr, cookie []byte, mss uint16) {
+func (f *fastOpens) learn(server *wire.Addr, cookie []byte, mss uint16) {
 	if len(cookie) < 4 || len(cookie) > 16 || len(cookie)%2 != 0 {
 		return
 	}
@@ -129,7 +129,7 @@ func (f *fastOpens) learn(server *ip.Addr, cookie []byte, mss uint16) {
 }
 
 // worked notes that a SYN with an option came through.
-func (f *fastOpens) worked(server *ip.Addr) {
+func (f *fastOpens) worked(server *wire.Addr) {
 	if s := f.known[*server]; s != nil {
 		s.losses = 0
 	}
@@ -137,19 +137,19 @@ func (f *fastOpens) worked(server *ip.Addr) {
 
 // lost notes that a SYN with an option was not answered: something in the way may drop such ones, so
 // that they are not tried for a while, twice as long each time (RFC 7413 4.1.3.1).
-func (f *fastOpens) lost(now clock.Time, server *ip.Addr) {
+func (f *fastOpens) lost(now clock.Time, server *wire.Addr) {
 	s := f.server(server)
 	s.quiet = now.Add(fastOpenQuiet << s.losses)
 	s.losses = min(s.losses+1, 8)
 }
 
 // server returns what is kept of the server, with room made for it.
-func (f *fastOpens) server(server *ip.Addr) *fastOpenServer {
+func (f *fastOpens) server(server *wire.Addr) *fastOpenServer {
 	if s := f.known[*server]; s != nil {
 		return s
 	}
 	if f.known == nil {
-		f.known = map[ip.Addr]*fastOpenServer{}
+		f.known = map[wire.Addr]*fastOpenServer{}
 	}
 	s := &fastOpenServer{}
 	if len(f.order) < maxFastOpens {

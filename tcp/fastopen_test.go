@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 func TestFastOpenCookiesAreOfAddressAndHour(t *testing.T) { // RFC 7413 4.1.2
@@ -17,7 +17,7 @@ func TestFastOpenCookiesAreOfAddressAndHour(t *testing.T) { // RFC 7413 4.1.2
 	port := a
 	port.RemotePort++
 	for name, x := range map[string]struct {
-		t        *ip.Tuple
+		t        *wire.Tuple
 		after    time.Duration
 		cookie   []byte
 		ok, old_ bool
@@ -40,7 +40,7 @@ func TestFastOpenCookiesAreOfAddressAndHour(t *testing.T) { // RFC 7413 4.1.2
 
 func TestFastOpenRemembersServersWithinBounds(t *testing.T) { // RFC 7413 4.1.3
 	var f fastOpens
-	server := func(n int) *ip.Addr { a := from(n).Remote; a[10] = byte(n >> 16); return &a }
+	server := func(n int) *wire.Addr { a := from(n).Remote; a[10] = byte(n >> 16); return &a }
 	if c, _, ok := f.cookie(0, server(0)); c != nil || !ok {
 		t.Error("a server that is not known has to be asked")
 	}

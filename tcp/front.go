@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // front is the part of a Mux that stands before its connections: listeners, half-open and TIME-WAIT
@@ -30,7 +30,7 @@ type front struct {
 	resets, challenges limiter
 
 	out     Outgoing // of what answer sends
-	tuple   ip.Tuple
+	tuple   wire.Tuple
 	options []byte
 	cookie  [fastOpenCookieLen]byte
 	auth    auth // of the half-open connection at hand
@@ -91,7 +91,7 @@ func (m *Mux) halfOpenTimeout(slot uint32) {
 
 // authFor returns what signs for a SYN that came to l: nil without keys; not ok where the SYN is not signed.
 // It is good until the next one.
-func (f *front) authFor(l *Listener, t *ip.Tuple, iss uint32, s *Segment) (a *auth, ok bool) {
+func (f *front) authFor(l *Listener, t *wire.Tuple, iss uint32, s *Segment) (a *auth, ok bool) {
 	if l.opts.Keys == nil {
 		return nil, true
 	}
@@ -116,15 +116,15 @@ func (f *front) authOf(l *Listener, h *halfOpen) *auth {
 
 // choosePort sets t.LocalPort to a port that Owns approves and neither a connection, a listener nor a
 // TIME-WAIT record needs; connected reports whether there is a connection of a tuple.
-func (m *Mux) choosePort(now clock.Time, t *ip.Tuple, connected func(*ip.Tuple) bool) bool {
+func (m *Mux) choosePort(now clock.Time, t *wire.Tuple, connected func(*wire.Tuple) bool) bool {
 	f := &m.front
-	return f.ports.choose(t, func(t *ip.Tuple) bool {
+	return f.ports.choose(t, func(t *wire.Tuple) bool {
 		return (m.cfg.Owns == nil || m.cfg.Owns(t)) && !connected(t) && !f.listens(t) && f.free(now, t)
 	})
 }
 
 // free reports whether no TIME-WAIT record keeps a new connection from t.
-func (f *front) free(now clock.Time, t *ip.Tuple) bool {
+func (f *front) free(now clock.Time, t *wire.Tuple) bool {
 	slot := f.waits.find(t)
 	return slot == noSlot || f.waits.reusable(now, f.waits.at(slot))
 }

@@ -47,8 +47,8 @@ type sink struct {
 	ports    [2]uint16
 }
 
-func (s *sink) MTU(*ip.Tuple) int { return 1500 }
-func (s *sink) Offload() int      { return 64 << 10 }
+func (s *sink) MTU(*wire.Tuple) int { return 1500 }
+func (s *sink) Offload() int        { return 64 << 10 }
 
 func (s *sink) Send(now clock.Time, o *Outgoing) bool {
 	if !s.full && o.Header.Flags&wire.FlagRST == 0 {
@@ -66,7 +66,7 @@ const hostileBudget = 1 << 20
 func newHostile(t testing.TB) *hostile {
 	h := &hostile{t: t, now: clock.Time(time.Hour), out: &sink{}}
 	h.m = NewMux(Config{Output: h.out, Now: h.now, Secret: [32]byte{7}, Budget: hostileBudget, MaxConns: 64})
-	l, err := h.m.Listen(ip.Addr{}, testPort, 4, &Options{FastOpen: true}, nil)
+	l, err := h.m.Listen(wire.Addr{}, testPort, 4, &Options{FastOpen: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func newHostile(t testing.TB) *hostile {
 }
 
 func (h *hostile) connect() {
-	c, err := h.m.Connect(h.now, ip.Tuple{Local: addrA, Remote: addrB, RemotePort: 7}, nil, nil)
+	c, err := h.m.Connect(h.now, wire.Tuple{Local: addrA, Remote: addrB, RemotePort: 7}, nil, nil)
 	if err == nil {
 		h.conns = append(h.conns, c)
 	}
@@ -111,7 +111,7 @@ func (h *hostile) segment(b []byte) {
 			SACK: [4]wire.SACKBlock{{Left: h.out.seq - uint32(b[4]), Right: h.out.seq - uint32(b[3])}, {Left: s.Ack, Right: s.Ack + 9}},
 		}
 	}
-	t := ip.Tuple{Local: addrA, Remote: addrB, LocalPort: h.out.ports[0], RemotePort: h.out.ports[1]}
+	t := wire.Tuple{Local: addrA, Remote: addrB, LocalPort: h.out.ports[0], RemotePort: h.out.ports[1]}
 	if b[0]&8 != 0 {
 		t.LocalPort, t.RemotePort = testPort, 1000+uint16(b[5])
 	}

@@ -9,12 +9,11 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/wire"
 )
 
-var cutTuple = ip.Tuple{
-	Local: ip.AddrFrom4([4]byte{198, 18, 0, 1}), Remote: ip.AddrFrom4([4]byte{198, 18, 0, 2}),
+var cutTuple = wire.Tuple{
+	Local: wire.AddrFrom4([4]byte{198, 18, 0, 1}), Remote: wire.AddrFrom4([4]byte{198, 18, 0, 2}),
 	LocalPort: 49152, RemotePort: 80,
 }
 

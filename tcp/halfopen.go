@@ -4,14 +4,13 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/wire"
 )
 
 // halfOpen is a connection in SYN-RECEIVED that a listener has not got yet. A flood of SYNs costs its
 // 64 bytes for each, up to the limit of the table, and nothing for the garbage collector.
 type halfOpen struct {
-	tuple    ip.Tuple
+	tuple    wire.Tuple
 	iss, irs uint32
 	tsRecent uint32
 	sent     uint32 // when the first SYN-ACK left, microseconds, low bits
@@ -23,11 +22,11 @@ type halfOpen struct {
 	resent   uint8 // SYN-ACKs after the first
 }
 
-func (h *halfOpen) where() *ip.Tuple { return &h.tuple }
-func (h *halfOpen) link() *uint32    { return &h.next }
+func (h *halfOpen) where() *wire.Tuple { return &h.tuple }
+func (h *halfOpen) link() *uint32      { return &h.next }
 
 // live reports whether the slot is in use: an address of zeros connects to nothing.
-func (h *halfOpen) live() bool { return h.tuple != ip.Tuple{} }
+func (h *halfOpen) live() bool { return h.tuple != wire.Tuple{} }
 
 // terms is what the SYN offered and we took:
 //
@@ -77,7 +76,7 @@ type halfOpens struct {
 }
 
 // add makes a record for t whose first timer runs from now; nil says that there is no room.
-func (h *halfOpens) add(now clock.Time, t *ip.Tuple) *halfOpen {
+func (h *halfOpens) add(now clock.Time, t *wire.Tuple) *halfOpen {
 	slot := h.insert(t)
 	if slot == noSlot {
 		return nil

@@ -2,13 +2,12 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/wire"
 )
 
 // handshake is what the two ends of a connection agreed on as it was opened.
 type handshake struct {
-	tuple    ip.Tuple
+	tuple    wire.Tuple
 	iss, irs uint32
 
 	peerMSS uint16 // as announced, or the default
@@ -53,7 +52,7 @@ const (
 )
 
 // defaultMSS is the peer's where its SYN does not say.
-func defaultMSS(t *ip.Tuple) uint16 {
+func defaultMSS(t *wire.Tuple) uint16 {
 	if t.Remote.Is4() {
 		return defaultMSS4
 	}
@@ -61,7 +60,7 @@ func defaultMSS(t *ip.Tuple) uint16 {
 }
 
 // headersLen is the length of the IP and TCP headers without options, bytes.
-func headersLen(t *ip.Tuple) int {
+func headersLen(t *wire.Tuple) int {
 	if t.Remote.Is4() {
 		return wire.IPv4Len + wire.TCPLen
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // echo returns the server's end of the honest connection, and its tuple as the server sees it.
-func (s *siege) echo() (*Conn, ip.Tuple) {
+func (s *siege) echo() (*Conn, wire.Tuple) {
 	s.Helper()
 	if len(s.echoes) != 1 {
 		s.Fatalf("%d honest connections", len(s.echoes))

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -45,8 +44,8 @@ const (
 )
 
 var (
-	serverAddr = ip.AddrFrom4([4]byte{192, 0, 2, 1})
-	clientAddr = ip.AddrFrom4([4]byte{192, 0, 2, 2})
+	serverAddr = wire.AddrFrom4([4]byte{192, 0, 2, 1})
+	clientAddr = wire.AddrFrom4([4]byte{192, 0, 2, 2})
 )
 
 // letter is a segment on its way.
@@ -54,7 +53,7 @@ type letter struct {
 	at    clock.Time
 	order int
 	to    *Mux
-	tuple ip.Tuple
+	tuple wire.Tuple
 	seg   wire.TCP
 	ecn   wire.ECN
 }
@@ -81,8 +80,8 @@ type exit struct {
 	mine bool // the server's
 }
 
-func (e exit) MTU(*ip.Tuple) int { return 1500 }
-func (e exit) Offload() int      { return 1 << 16 }
+func (e exit) MTU(*wire.Tuple) int { return 1500 }
+func (e exit) Offload() int        { return 1 << 16 }
 
 func (e exit) Send(now clock.Time, o *Outgoing) bool {
 	s := e.s
@@ -110,7 +109,7 @@ func (e exit) Send(now clock.Time, o *Outgoing) bool {
 }
 
 // post brings a segment to whoever it is for.
-func (s *siege) post(t ip.Tuple, seg wire.TCP, e wire.ECN) {
+func (s *siege) post(t wire.Tuple, seg wire.TCP, e wire.ECN) {
 	to := s.client
 	switch t.Local {
 	case serverAddr:
@@ -131,7 +130,7 @@ func (s *siege) post(t ip.Tuple, seg wire.TCP, e wire.ECN) {
 }
 
 // deliver gives a Mux a segment as a host does.
-func deliver(now clock.Time, m *Mux, t ip.Tuple, seg wire.TCP, e wire.ECN) packet.Verdict {
+func deliver(now clock.Time, m *Mux, t wire.Tuple, seg wire.TCP, e wire.ECN) packet.Verdict {
 	if !seg.Valid() {
 		return packet.DropMalformed
 	}
@@ -155,7 +154,7 @@ func newSiege(t *testing.T, backlog int, change ...func(*Config, *Options)) *sie
 	}
 	s.server = NewMux(cfg)
 	s.client = NewMux(Config{Output: exit{s, false}, Now: s.now, Secret: [32]byte{8}, Seed: 8})
-	l, err := s.server.Listen(ip.Addr{}, serverPort, backlog, &o, nil)
+	l, err := s.server.Listen(wire.Addr{}, serverPort, backlog, &o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +173,7 @@ func heapInUse() uint64 {
 // connect begins the honest connection.
 func (s *siege) connect() {
 	s.Helper()
-	c, err := s.client.Connect(s.now, ip.Tuple{Local: clientAddr, Remote: serverAddr, RemotePort: serverPort}, nil, nil)
+	c, err := s.client.Connect(s.now, wire.Tuple{Local: clientAddr, Remote: serverAddr, RemotePort: serverPort}, nil, nil)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -247,23 +246,23 @@ func (s *siege) run(d, step time.Duration, attack func()) {
 }
 
 // attack gives the server a segment of the attacker's at once.
-func (s *siege) attack(t ip.Tuple, h wire.TCPHeader, payload []byte) packet.Verdict {
+func (s *siege) attack(t wire.Tuple, h wire.TCPHeader, payload []byte) packet.Verdict {
 	h.SrcPort, h.DstPort = t.RemotePort, t.LocalPort
 	seg := wire.TCP(append(wire.AppendTCP(nil, &h), payload...))
 	return deliver(s.now, s.server, t, seg, wire.NotECT)
 }
 
 // attacker is the tuple of the attacker's connection n.
-func attacker(n int) ip.Tuple {
-	return ip.Tuple{
-		Local: serverAddr, Remote: ip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)}),
+func attacker(n int) wire.Tuple {
+	return wire.Tuple{
+		Local: serverAddr, Remote: wire.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)}),
 		LocalPort: serverPort, RemotePort: 1024 + uint16(n>>16),
 	}
 }
 
 // open completes the attacker's handshake n with the window and options, and returns the tuple and the
 // numbers to go on with: his next and the server's.
-func (s *siege) open(n int, window uint16, options []byte) (t ip.Tuple, seq, ack uint32) {
+func (s *siege) open(n int, window uint16, options []byte) (t wire.Tuple, seq, ack uint32) {
 	t = attacker(n)
 	s.caught = nil
 	s.attack(t, wire.TCPHeader{Seq: 1000, Flags: wire.FlagSYN, Window: window, Options: options}, nil)

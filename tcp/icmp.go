@@ -3,11 +3,12 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // ICMP takes an ICMP error about a segment of t that began at seq. It reports whether such a segment is
 // in flight: others are forged, or too old to matter (RFC 5927 4.1).
-func (m *Mux) ICMP(now clock.Time, t *ip.Tuple, seq uint32, e ip.ICMPError) bool {
+func (m *Mux) ICMP(now clock.Time, t *wire.Tuple, seq uint32, e ip.ICMPError) bool {
 	m.now = now
 	c := m.lookup(t)
 	if c == nil || seq-c.una >= c.nxt-c.una {
@@ -61,7 +62,7 @@ func (c *Conn) shrink(n int) {
 
 // leastMTU is the smallest path MTU that a message is believed: one that says less is forged, or of a link
 // where IPv4 can do without us (RFC 8200 5; RFC 5927 7.2, RFC 879).
-func leastMTU(t *ip.Tuple) int {
+func leastMTU(t *wire.Tuple) int {
 	if t.Remote.Is4() {
 		return 576
 	}

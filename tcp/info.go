@@ -3,13 +3,13 @@ package tcp
 import (
 	"time"
 
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/tcp/cc"
+	"github.com/millrace/millrace/wire"
 )
 
 // Info is what is known of a connection at one moment.
 type Info struct {
-	Tuple      ip.Tuple
+	Tuple      wire.Tuple
 	State      State
 	Congestion string // algorithm
 

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // isnTick is the time in which the sequence numbers of new connections of one tuple count on by one
@@ -32,7 +32,7 @@ func newSecrets(secret *[32]byte) secrets {
 
 // isn returns the initial sequence number of a connection: a clock plus a secret function of the tuple
 // (RFC 6528 3). So successive connections of a tuple count upwards, and those of others tell nothing.
-func (s *secrets) initialSequence(now clock.Time, t *ip.Tuple) uint32 {
+func (s *secrets) initialSequence(now clock.Time, t *wire.Tuple) uint32 {
 	return uint32(now/clock.Time(isnTick)) + uint32(s.isn.tuple(t, 0))
 }
 
@@ -47,7 +47,7 @@ func sequenceAbove(iss, last uint32) uint32 {
 
 // timestampOffset returns what the tuple's timestamps start from (RFC 7323 7.1). It is the same for
 // every connection of the tuple, so that their timestamps count upwards too, as RFC 6191 needs.
-func (s *secrets) timestampOffset(t *ip.Tuple) uint32 { return uint32(s.stamp.tuple(t, 0)) }
+func (s *secrets) timestampOffset(t *wire.Tuple) uint32 { return uint32(s.stamp.tuple(t, 0)) }
 
 // timestamp returns the timestamp clock at now, without the offset of a connection.
 func timestamp(now clock.Time) uint32 { return uint32(now / clock.Time(timestampTick)) }

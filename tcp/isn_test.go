@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 func TestInitialSequenceIsAClockPlusASecret(t *testing.T) { // RFC 6528 3
@@ -56,7 +56,7 @@ func TestPortsAreEachTriedOnce(t *testing.T) { // RFC 6056 3.3.4
 	p := portChooser{key: sipKey{1, 2}}
 	tuple := from(1)
 	seen := map[uint16]int{}
-	if p.choose(&tuple, func(t *ip.Tuple) bool { seen[t.LocalPort]++; return false }) || tuple.LocalPort != 0 {
+	if p.choose(&tuple, func(t *wire.Tuple) bool { seen[t.LocalPort]++; return false }) || tuple.LocalPort != 0 {
 		t.Errorf("chose %d", tuple.LocalPort)
 	}
 	if len(seen) != ports || seen[firstPort] != 1 || seen[lastPort] != 1 {
@@ -66,7 +66,7 @@ func TestPortsAreEachTriedOnce(t *testing.T) { // RFC 6056 3.3.4
 
 func TestPortsFollowOnForOneDestinationAndTellNothingToOthers(t *testing.T) {
 	p := portChooser{key: sipKey{1, 2}}
-	yes := func(*ip.Tuple) bool { return true }
+	yes := func(*wire.Tuple) bool { return true }
 	a, last := from(1), 0
 	for i := range 100 {
 		if !p.choose(&a, yes) {
@@ -89,11 +89,11 @@ func TestPortsFollowOnForOneDestinationAndTellNothingToOthers(t *testing.T) {
 }
 
 func TestConnectTakesPortsThatOwnsApproves(t *testing.T) {
-	d := newDoor(t, func(c *Config) { c.Owns = func(t *ip.Tuple) bool { return t.LocalPort%8 == 3 } })
-	l, _ := d.m.Listen(ip.Addr{}, firstPort+3, 1, nil, nil)
+	d := newDoor(t, func(c *Config) { c.Owns = func(t *wire.Tuple) bool { return t.LocalPort%8 == 3 } })
+	l, _ := d.m.Listen(wire.Addr{}, firstPort+3, 1, nil, nil)
 	for range 2 * ports / 8 {
 		tuple := from(1)
-		if !d.m.choosePort(d.now, &tuple, func(t *ip.Tuple) bool { return t.LocalPort == firstPort+11 }) {
+		if !d.m.choosePort(d.now, &tuple, func(t *wire.Tuple) bool { return t.LocalPort == firstPort+11 }) {
 			t.Fatal("none")
 		}
 		if p := tuple.LocalPort; p%8 != 3 || p == firstPort+3 || p == firstPort+11 {

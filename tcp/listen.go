@@ -2,13 +2,13 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // Listener takes connections to a local address and port.
 type Listener struct {
 	m       *Mux
-	local   ip.Addr
+	local   wire.Addr
 	port    uint16
 	id      uint16 // index in front.listeners, by which half-open records name it
 	backlog int
@@ -24,7 +24,7 @@ type Listener struct {
 
 // endpoint is where listeners listen; the zero address is any.
 type endpoint struct {
-	addr ip.Addr
+	addr wire.Addr
 	port uint16
 }
 
@@ -35,7 +35,7 @@ const maxListeners = 1 << 16
 // ip.Unspecified4. Port 0 is chosen, see Listener.Addr. At most backlog of them
 // wait to be accepted; fewer than one counts as one. A nil o is the Mux's Defaults. The options are
 // those of the connections too; they must not change.
-func (m *Mux) Listen(local ip.Addr, port uint16, backlog int, o *Options, owner Owner) (*Listener, error) {
+func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owner Owner) (*Listener, error) {
 	f := &m.front
 	if port == 0 {
 		if port = m.freePort(local); port == 0 {
@@ -62,7 +62,7 @@ func (m *Mux) Listen(local ip.Addr, port uint16, backlog int, o *Options, owner 
 }
 
 // freePort returns a port at which nobody listens, 0 where there is none.
-func (m *Mux) freePort(local ip.Addr) uint16 {
+func (m *Mux) freePort(local wire.Addr) uint16 {
 	f := &m.front
 	start := m.rand()
 	for i := range uint64(ports) {
@@ -89,7 +89,7 @@ func (f *front) freeID() int {
 }
 
 // listener returns who listens for t: at its address, else at any.
-func (f *front) listener(t *ip.Tuple) *Listener {
+func (f *front) listener(t *wire.Tuple) *Listener {
 	if len(f.byEndpoint) == 0 {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (f *front) listener(t *ip.Tuple) *Listener {
 		return l
 	}
 	if t.Local.Is4() {
-		if l := f.byEndpoint[endpoint{ip.Unspecified4, t.LocalPort}]; l != nil {
+		if l := f.byEndpoint[endpoint{wire.Unspecified4, t.LocalPort}]; l != nil {
 			return l
 		}
 	}
@@ -105,7 +105,7 @@ func (f *front) listener(t *ip.Tuple) *Listener {
 }
 
 // listens reports whether a listener has the port at the address or at any.
-func (f *front) listens(t *ip.Tuple) bool { return f.listener(t) != nil }
+func (f *front) listens(t *wire.Tuple) bool { return f.listener(t) != nil }
 
 // Accept returns the connection that waits longest, nil where none does. It belongs to the caller,
 // who names its owner with SetOwner.
@@ -143,7 +143,7 @@ func (l *Listener) push(c *Conn) {
 }
 
 // Addr returns the address and the port that l listens on.
-func (l *Listener) Addr() (ip.Addr, uint16) { return l.local, l.port }
+func (l *Listener) Addr() (wire.Addr, uint16) { return l.local, l.port }
 
 // SetOwner names who is told that connections wait, and has it told at the next Poll if some do.
 func (l *Listener) SetOwner(o Owner) {

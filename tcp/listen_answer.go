@@ -2,14 +2,13 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/wire"
 )
 
 // answer sends one segment without payload that belongs to no connection. Its options are in
 // front.options, to which a, where not nil, adds a signature. Nothing is kept: what the Output has no
 // room for is lost.
-func (m *Mux) answer(now clock.Time, t *ip.Tuple, h *wire.TCPHeader, a *auth) bool {
+func (m *Mux) answer(now clock.Time, t *wire.Tuple, h *wire.TCPHeader, a *auth) bool {
 	f := &m.front
 	o := &f.out
 	o.Sign = nil
@@ -105,7 +104,7 @@ func (t terms) markSynAck(h *wire.TCPHeader) (ae bool) {
 }
 
 // ownMSS is what our SYN-ACK says: what the way takes (RFC 9293 3.7.1, MUST-14).
-func (m *Mux) ownMSS(t *ip.Tuple, o *Options) uint16 {
+func (m *Mux) ownMSS(t *wire.Tuple, o *Options) uint16 {
 	n := m.cfg.Output.MTU(t) - headersLen(t)
 	if o.MSS > 0 {
 		n = min(n, o.MSS)

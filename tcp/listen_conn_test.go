@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -19,7 +18,7 @@ func text(n *net, c *Conn) string {
 func (n *net) listen(t *testing.T, backlog int, o *Options) (*Listener, *app) {
 	t.Helper()
 	a := &app{}
-	l, err := n.b.m.Listen(ip.Addr{}, testPort, backlog, o, a)
+	l, err := n.b.m.Listen(wire.Addr{}, testPort, backlog, o, a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +27,7 @@ func (n *net) listen(t *testing.T, backlog int, o *Options) (*Listener, *app) {
 
 func (n *net) dial(t *testing.T, o *Options) *Conn {
 	t.Helper()
-	c, err := n.a.m.Connect(n.now, ip.Tuple{Local: addrA, Remote: addrB, RemotePort: testPort}, o, nil)
+	c, err := n.a.m.Connect(n.now, wire.Tuple{Local: addrA, Remote: addrB, RemotePort: testPort}, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +362,7 @@ func TestSignedConnectionsUnderCookies(t *testing.T) {
 		n.b.m.front.half.limit = 1
 		kc, ks := keysOf(name)
 		n.listen(t, 5, &Options{Keys: ks})
-		n.b.m.front.half.add(n.now, &ip.Tuple{RemotePort: 1}) // takes the room
+		n.b.m.front.half.add(n.now, &wire.Tuple{RemotePort: 1}) // takes the room
 		c := n.dial(t, &Options{Keys: kc})
 		n.run(100 * time.Millisecond)
 		if st := n.b.m.Stats(); c.State() != StateEstablished || st.CookiesGood != 1 || st.Conns != 1 {

@@ -2,13 +2,12 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
 // sendCookie answers a SYN without keeping anything of it.
-func (m *Mux) sendCookie(now clock.Time, l *Listener, t *ip.Tuple, s *Segment, a *auth) packet.Verdict {
+func (m *Mux) sendCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, a *auth) packet.Verdict {
 	terms := termsOf(l.opts, s)
 	stamp := uint32(0)
 	if terms.timestamps() {
@@ -32,7 +31,7 @@ func (m *Mux) sendCookie(now clock.Time, l *Listener, t *ip.Tuple, s *Segment, a
 
 // cookieInput takes an ACK for a listener: it may bring a cookie back, else it is reset (RFC 9293
 // 3.10.7.2). A connection that is refused for want of room may come again with the peer's next segment.
-func (m *Mux) cookieInput(now clock.Time, l *Listener, t *ip.Tuple, s *Segment) packet.Verdict {
+func (m *Mux) cookieInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment) packet.Verdict {
 	iss, irs := s.Ack-1, s.Seq-1
 	stamp, terms := uint32(0), termsNoScale
 	if s.Options.HasTimestamps && !l.opts.NoTimestamps {
@@ -58,7 +57,7 @@ func (m *Mux) cookieInput(now clock.Time, l *Listener, t *ip.Tuple, s *Segment) 
 }
 
 // redeem makes a connection of a good cookie.
-func (m *Mux) redeem(now clock.Time, l *Listener, t *ip.Tuple, s *Segment, mss uint16, terms terms) packet.Verdict {
+func (m *Mux) redeem(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, mss uint16, terms terms) packet.Verdict {
 	h := m.handshakeOf(l, t, terms)
 	h.iss, h.irs, h.peerMSS, h.tsRecent = s.Ack-1, s.Seq-1, mss, s.Options.TSVal
 	if k := l.opts.Keys; k != nil {

@@ -23,8 +23,8 @@ type fuzzed struct {
 	last      [10]wire.TCP // what was sent last, by tuple
 }
 
-func (f *fuzzed) MTU(*ip.Tuple) int { return 1500 }
-func (f *fuzzed) Offload() int      { return 1 << 16 }
+func (f *fuzzed) MTU(*wire.Tuple) int { return 1500 }
+func (f *fuzzed) Offload() int        { return 1 << 16 }
 
 func (f *fuzzed) Send(now clock.Time, o *Outgoing) bool {
 	if f.full {
@@ -62,18 +62,18 @@ func (f *fuzzed) bytes(n int) []byte {
 	return b
 }
 
-func slotOf(t *ip.Tuple) int { return int(t.LocalPort%5*2 + t.RemotePort%2) }
+func slotOf(t *wire.Tuple) int { return int(t.LocalPort%5*2 + t.RemotePort%2) }
 
 // tuple is one of 2 clients of one of 4 listeners, or of a port where nobody listens, from which connections are begun.
-func (f *fuzzed) tuple(b byte) ip.Tuple {
-	return ip.Tuple{
-		Local: ip.AddrFrom4([4]byte{192, 0, 2, 1}), Remote: ip.AddrFrom4([4]byte{198, 18, 0, 1}),
+func (f *fuzzed) tuple(b byte) wire.Tuple {
+	return wire.Tuple{
+		Local: wire.AddrFrom4([4]byte{192, 0, 2, 1}), Remote: wire.AddrFrom4([4]byte{198, 18, 0, 1}),
 		LocalPort: 80 + uint16(b>>1%5), RemotePort: 1000 + uint16(b%2),
 	}
 }
 
 // raw gives the Mux bytes as they are.
-func (f *fuzzed) raw(t ip.Tuple, b []byte) {
+func (f *fuzzed) raw(t wire.Tuple, b []byte) {
 	if seg := wire.TCP(b); seg.Valid() {
 		deliver(f.now, f.m, t, seg, wire.ECN(len(b)&3))
 	}
@@ -93,7 +93,7 @@ func (f *fuzzed) flags() wire.TCPFlags {
 }
 
 // near gives the Mux a segment whose numbers are near those that the tuple's connection uses.
-func (f *fuzzed) near(t ip.Tuple) {
+func (f *fuzzed) near(t wire.Tuple) {
 	h := wire.TCPHeader{Flags: f.flags(), Window: uint16(f.byte()) << 4}
 	if last := f.last[slotOf(&t)]; last != nil {
 		h.Seq, h.Ack = last.Ack(), last.Seq()+uint32(len(last.Payload()))
@@ -128,7 +128,7 @@ func (f *fuzzed) near(t ip.Tuple) {
 var fuzzKeys = Keys{MD5: []byte("x")}
 
 // send gives the Mux a segment with n bytes of payload, signed where that is asked for.
-func (f *fuzzed) send(t ip.Tuple, h *wire.TCPHeader, n int) {
+func (f *fuzzed) send(t wire.Tuple, h *wire.TCPHeader, n int) {
 	h.SrcPort, h.DstPort = t.RemotePort, t.LocalPort
 	if t.LocalPort == 82 {
 		rev := t.Reverse()
@@ -145,7 +145,7 @@ func (f *fuzzed) send(t ip.Tuple, h *wire.TCPHeader, n int) {
 }
 
 // handshake opens a connection as peers do.
-func (f *fuzzed) handshake(t ip.Tuple, k byte) {
+func (f *fuzzed) handshake(t wire.Tuple, k byte) {
 	slot := slotOf(&t)
 	if t.LocalPort == 84 {
 		if c, err := f.m.Connect(f.now, t, nil, nil); err == nil {
@@ -282,7 +282,7 @@ func runFuzzed(t *testing.T, in []byte) {
 	for i, o := range []Options{
 		{}, {FastOpen: true, ECN: ECNAccurate}, {Keys: &fuzzKeys}, {NoTimestamps: true, Congestion: "reno", NoDelay: true},
 	} {
-		l, err := f.m.Listen(ip.Addr{}, 80+uint16(i), 3, &o, nil)
+		l, err := f.m.Listen(wire.Addr{}, 80+uint16(i), 3, &o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -330,7 +330,7 @@ func TestAnyBytesInAnyState(t *testing.T) {
 		d := newSecrets(&[32]byte{byte(seed), byte(seed >> 8)})
 		in := make([]byte, 0, 600)
 		for i := range 75 {
-			x := d.isn.addrs(&ip.Addr{}, &ip.Addr{}, uint64(i))
+			x := d.isn.addrs(&wire.Addr{}, &wire.Addr{}, uint64(i))
 			for range 8 {
 				in = append(in, byte(x))
 				x >>= 8

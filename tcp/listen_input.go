@@ -2,14 +2,13 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
 // passive takes a segment that belongs to no connection of the table: for a TIME-WAIT record, a half-open connection or a
 // listener, or for nobody (RFC 9293 3.10.7.1 to 3.10.7.4).
-func (m *Mux) passive(now clock.Time, t *ip.Tuple, s *Segment) packet.Verdict {
+func (m *Mux) passive(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
 	f := &m.front
 	var floor *uint32
 	if slot := f.waits.find(t); slot != noSlot {
@@ -30,7 +29,7 @@ func (m *Mux) passive(now clock.Time, t *ip.Tuple, s *Segment) packet.Verdict {
 }
 
 // listenInput is the LISTEN state (RFC 9293 3.10.7.2).
-func (m *Mux) listenInput(now clock.Time, l *Listener, t *ip.Tuple, s *Segment, floor *uint32) packet.Verdict {
+func (m *Mux) listenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, floor *uint32) packet.Verdict {
 	switch {
 	case s.Flags.Has(wire.FlagRST):
 		return packet.DropState
@@ -44,20 +43,20 @@ func (m *Mux) listenInput(now clock.Time, l *Listener, t *ip.Tuple, s *Segment, 
 
 // mayConnect reports whether a connection may be made with t at all: neither end is a group or everyone (RFC 9293
 // 3.9.2.3, MUST-57), and it is not one with itself.
-func mayConnect(t *ip.Tuple) bool {
+func mayConnect(t *wire.Tuple) bool {
 	return t.RemotePort != 0 && !group(&t.Local) && !group(&t.Remote) && t.Reverse() != *t
 }
 
 // group reports whether a is a multicast address, the broadcast address or unspecified.
-func group(a *ip.Addr) bool {
+func group(a *wire.Addr) bool {
 	if a.Is4() {
 		return a[12]&0xf0 == 0xe0 || [4]byte(a[12:]) == [4]byte{255, 255, 255, 255} || [4]byte(a[12:]) == [4]byte{}
 	}
-	return a[0] == 0xff || *a == ip.Addr{}
+	return a[0] == 0xff || *a == wire.Addr{}
 }
 
 // synInput answers a SYN for a listener.
-func (m *Mux) synInput(now clock.Time, l *Listener, t *ip.Tuple, s *Segment, floor *uint32) packet.Verdict {
+func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, floor *uint32) packet.Verdict {
 	f := &m.front
 	if l.full() {
 		m.stats.AcceptOverflow++
@@ -99,7 +98,7 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *ip.Tuple, s *Segment, flo
 const minHalfOpen = 16
 
 // announcedBy returns the peer's MSS as its SYN says, or the default.
-func announcedBy(t *ip.Tuple, o *wire.TCPOptions) uint16 {
+func announcedBy(t *wire.Tuple, o *wire.TCPOptions) uint16 {
 	if o.MSS == 0 {
 		return defaultMSS(t)
 	}
@@ -137,7 +136,7 @@ func ecnOf(o *Options, s *Segment) ecnAgreed {
 }
 
 // halfOpenInput is the state SYN-RECEIVED (RFC 9293 3.10.7.4) of a half-open connection.
-func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *ip.Tuple, s *Segment) packet.Verdict {
+func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segment) packet.Verdict {
 	f := &m.front
 	h := f.half.at(slot)
 	l := f.listeners[h.listener]
@@ -222,7 +221,7 @@ func (m *Mux) complete(now clock.Time, slot uint32, l *Listener, s *Segment) pac
 }
 
 // handshakeOf returns what was agreed but for numbers.
-func (m *Mux) handshakeOf(l *Listener, t *ip.Tuple, terms terms) handshake {
+func (m *Mux) handshakeOf(l *Listener, t *wire.Tuple, terms terms) handshake {
 	h := handshake{
 		tuple: *t, scaling: terms.scaling(), sack: terms.sack(), timestamps: terms.timestamps(),
 		tsOffset: m.front.secrets.timestampOffset(t), ecn: terms.ecn(), synECN: terms.synECN(),

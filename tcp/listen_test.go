@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -23,7 +22,7 @@ type door struct {
 
 // reply is a segment that was sent.
 type reply struct {
-	tuple ip.Tuple
+	tuple wire.Tuple
 	seg   wire.TCP
 	opts  wire.TCPOptions
 	ecn   wire.ECN
@@ -51,8 +50,8 @@ func (d *door) Send(now clock.Time, o *Outgoing) bool {
 	return true
 }
 
-func (d *door) MTU(*ip.Tuple) int { return d.mtu }
-func (d *door) Offload() int      { return 1 << 16 }
+func (d *door) MTU(*wire.Tuple) int { return d.mtu }
+func (d *door) Offload() int        { return 1 << 16 }
 
 func newDoor(t *testing.T, change ...func(*Config)) *door {
 	d := &door{T: t, now: clock.Time(100 * time.Hour), mtu: 1500}
@@ -66,7 +65,7 @@ func newDoor(t *testing.T, change ...func(*Config)) *door {
 
 func (d *door) listen(backlog int, o *Options) *Listener {
 	d.Helper()
-	l, err := d.m.Listen(ip.Addr{}, 80, backlog, o, nil)
+	l, err := d.m.Listen(wire.Addr{}, 80, backlog, o, nil)
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -110,15 +109,15 @@ func (d *door) none() {
 }
 
 // from is the tuple of client n, at our port 80.
-func from(n int) ip.Tuple {
-	return ip.Tuple{
-		Local: ip.AddrFrom4([4]byte{192, 0, 2, 1}), Remote: ip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)}),
+func from(n int) wire.Tuple {
+	return wire.Tuple{
+		Local: wire.AddrFrom4([4]byte{192, 0, 2, 1}), Remote: wire.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)}),
 		LocalPort: 80, RemotePort: 20000 + uint16(n>>16),
 	}
 }
 
 // input gives the Mux a segment of len(payload) bytes.
-func (d *door) input(t ip.Tuple, s Segment, payload ...string) packet.Verdict {
+func (d *door) input(t wire.Tuple, s Segment, payload ...string) packet.Verdict {
 	s.Packets = 1
 	for _, p := range payload {
 		s.Payload = append(s.Payload, []byte(p))
@@ -212,7 +211,7 @@ func TestMSSFollowsFamilyAndMTU(t *testing.T) { // RFC 9293 3.7.1
 		d := newDoor(t)
 		d.mtu = mtu
 		d.listen(5, nil)
-		for i, tuple := range []ip.Tuple{from(1), six(1)} {
+		for i, tuple := range []wire.Tuple{from(1), six(1)} {
 			d.input(tuple, linuxSYN(1))
 			if got := d.one().opts.MSS; got != want[i] {
 				t.Errorf("MTU %d: MSS %d, want %d", mtu, got, want[i])
@@ -221,9 +220,9 @@ func TestMSSFollowsFamilyAndMTU(t *testing.T) { // RFC 9293 3.7.1
 	}
 }
 
-func six(n byte) ip.Tuple {
-	return ip.Tuple{
-		Local: ip.Addr{0x20, 1, 0xd, 0xb8, 15: 1}, Remote: ip.Addr{0x20, 1, 0xd, 0xb8, 14: 1, 15: n},
+func six(n byte) wire.Tuple {
+	return wire.Tuple{
+		Local: wire.Addr{0x20, 1, 0xd, 0xb8, 15: 1}, Remote: wire.Addr{0x20, 1, 0xd, 0xb8, 14: 1, 15: n},
 		LocalPort: 80, RemotePort: 30000,
 	}
 }
@@ -231,13 +230,13 @@ func six(n byte) ip.Tuple {
 func TestListenRefuses(t *testing.T) {
 	d := newDoor(t)
 	d.listen(5, nil)
-	loop := ip.Tuple{Local: from(1).Local, Remote: from(1).Local, LocalPort: 80, RemotePort: 80}
+	loop := wire.Tuple{Local: from(1).Local, Remote: from(1).Local, LocalPort: 80, RemotePort: 80}
 	group := from(1)
-	group.Local = ip.AddrFrom4([4]byte{239, 1, 2, 3})
+	group.Local = wire.AddrFrom4([4]byte{239, 1, 2, 3})
 	zero := from(1)
 	zero.RemotePort = 0
 	for name, c := range map[string]struct {
-		t ip.Tuple
+		t wire.Tuple
 		f wire.TCPFlags
 	}{
 		"RST": {from(1), wire.FlagRST}, "SYN RST": {from(1), wire.FlagSYN | wire.FlagRST},
@@ -417,7 +416,7 @@ func TestListenersAreFoundByAddressThenByPort(t *testing.T) {
 		}
 	}
 	again := d.listen(5, nil)
-	if a, p := again.Addr(); a != (ip.Addr{}) || p != 80 {
+	if a, p := again.Addr(); a != (wire.Addr{}) || p != 80 {
 		t.Errorf("listens on %v %d", a, p)
 	}
 }
@@ -425,7 +424,7 @@ func TestListenersAreFoundByAddressThenByPort(t *testing.T) {
 func TestCloseForgetsHalfOpen(t *testing.T) {
 	d := newDoor(t)
 	l := d.listen(5, nil)
-	other, _ := d.m.Listen(ip.Addr{}, 81, 5, nil, nil)
+	other, _ := d.m.Listen(wire.Addr{}, 81, 5, nil, nil)
 	tuple := from(9)
 	tuple.LocalPort = 81
 	d.input(tuple, linuxSYN(1))
@@ -445,7 +444,7 @@ func TestListenChoosesAPort(t *testing.T) {
 	m := NewMux(Config{Seed: 1})
 	seen := map[uint16]bool{}
 	for range 100 {
-		l, err := m.Listen(ip.Addr{}, 0, 1, nil, nil)
+		l, err := m.Listen(wire.Addr{}, 0, 1, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -459,25 +458,25 @@ func TestListenChoosesAPort(t *testing.T) {
 
 func TestListenersAreFoundByWhatTheySay(t *testing.T) {
 	m := NewMux(Config{})
-	four, six := ip.AddrFrom4([4]byte{198, 18, 0, 1}), ip.Addr{0x20, 1, 0xd, 0xb8, 15: 1}
-	listen := func(a ip.Addr) *Listener {
+	four, six := wire.AddrFrom4([4]byte{198, 18, 0, 1}), wire.Addr{0x20, 1, 0xd, 0xb8, 15: 1}
+	listen := func(a wire.Addr) *Listener {
 		l, err := m.Listen(a, 80, 1, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return l
 	}
-	find := func(a ip.Addr) *Listener { return m.front.listener(&ip.Tuple{Local: a, LocalPort: 80}) }
-	every := listen(ip.Addr{})
+	find := func(a wire.Addr) *Listener { return m.front.listener(&wire.Tuple{Local: a, LocalPort: 80}) }
+	every := listen(wire.Addr{})
 	if find(four) != every || find(six) != every {
 		t.Error("any is not any")
 	}
-	every4 := listen(ip.Unspecified4)
+	every4 := listen(wire.Unspecified4)
 	if find(four) != every4 || find(six) != every {
 		t.Error("any of IPv4 is not that")
 	}
 	one := listen(four)
-	if find(four) != one || find(ip.AddrFrom4([4]byte{198, 18, 0, 2})) != every4 {
+	if find(four) != one || find(wire.AddrFrom4([4]byte{198, 18, 0, 2})) != every4 {
 		t.Error("an address comes before any")
 	}
 }

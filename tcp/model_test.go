@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // TestSequenceNumbers compares the arithmetic of the circle with that of whole numbers.
@@ -176,10 +176,10 @@ func TestSendQueueAgainstBytes(t *testing.T) {
 func TestTableAgainstAMap(t *testing.T) {
 	m := NewMux(Config{Output: &sink{}, MaxConns: 1 << 12})
 	r := rand.New(rand.NewPCG(5, 5))
-	model := map[ip.Tuple]*Conn{}
-	var tuples []ip.Tuple
+	model := map[wire.Tuple]*Conn{}
+	var tuples []wire.Tuple
 	for range 40_000 {
-		tuple := ip.Tuple{Local: addrA, Remote: addrB, LocalPort: uint16(r.IntN(60)), RemotePort: uint16(r.IntN(60))}
+		tuple := wire.Tuple{Local: addrA, Remote: addrB, LocalPort: uint16(r.IntN(60)), RemotePort: uint16(r.IntN(60))}
 		c := model[tuple]
 		if got := m.lookup(&tuple); got != c {
 			t.Fatalf("found %p, want %p", got, c)

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/tcp/cc"
 	"github.com/millrace/millrace/tcp/loss"
@@ -26,7 +25,7 @@ type Config struct {
 
 	// Owns reports whether segments of the flow come to this Mux; nil is that all do. Connect chooses a
 	// local port with which they do.
-	Owns func(t *ip.Tuple) bool
+	Owns func(t *wire.Tuple) bool
 
 	Defaults Options // of connections and listeners that have none
 }
@@ -67,9 +66,9 @@ type Mux struct {
 
 	lastOptions *Options // what the last connection had whose options were its own
 
-	out      Outgoing // of the segment that is being sent
-	flow     ip.Tuple // of the connection that is being made
-	oversize uint16   // its size with options, where it is a probe of the path
+	out      Outgoing   // of the segment that is being sent
+	flow     wire.Tuple // of the connection that is being made
+	oversize uint16     // its size with options, where it is a probe of the path
 	options  [wire.TCPMaxOptions]byte
 }
 
@@ -95,7 +94,7 @@ func NewMux(cfg Config) *Mux {
 // checksum have been verified. The answer is Deliver or the reason of its drop. What a connection has to
 // send because of it leaves with the next Poll; what is said for no connection (SYN-ACK, RST, the ACKs of
 // TIME-WAIT) leaves at once.
-func (m *Mux) Input(now clock.Time, t *ip.Tuple, s *Segment) packet.Verdict {
+func (m *Mux) Input(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
 	m.now = now
 	m.stats.SegmentsIn += uint64(s.Packets)
 	m.stats.BytesIn += uint64(s.Len)

@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
 // wireSegment is a segment on its way, as bytes of TCP.
 type wireSegment struct {
-	tuple ip.Tuple // as the receiver sees the flow
+	tuple wire.Tuple // as the receiver sees the flow
 	at    clock.Time
 	ecn   wire.ECN
 	bytes []byte
@@ -33,8 +32,8 @@ type end struct {
 	t       testing.TB
 }
 
-func (e *end) MTU(*ip.Tuple) int { return e.mtu }
-func (e *end) Offload() int      { return e.most }
+func (e *end) MTU(*wire.Tuple) int { return e.mtu }
+func (e *end) Offload() int        { return e.most }
 
 // Send cuts what it gets into segments and checks what every Output may rely on.
 func (e *end) Send(now clock.Time, o *Outgoing) bool {
@@ -103,8 +102,8 @@ type net struct {
 }
 
 var (
-	addrA = ip.AddrFrom4([4]byte{198, 18, 0, 1})
-	addrB = ip.AddrFrom4([4]byte{198, 18, 0, 2})
+	addrA = wire.AddrFrom4([4]byte{198, 18, 0, 1})
+	addrB = wire.AddrFrom4([4]byte{198, 18, 0, 2})
 )
 
 const testPort = 80
@@ -159,11 +158,11 @@ func (a *app) Ready(e Events) { a.events |= e }
 func (n *net) open(t testing.TB, oa, ob *Options) (ca, cb *Conn, aa, ab *app) {
 	t.Helper()
 	aa, ab = &app{}, &app{}
-	l, err := n.b.m.Listen(ip.Addr{}, testPort, 16, ob, ab)
+	l, err := n.b.m.Listen(wire.Addr{}, testPort, 16, ob, ab)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err = n.a.m.Connect(n.now, ip.Tuple{Local: addrA, Remote: addrB, RemotePort: testPort}, oa, aa)
+	ca, err = n.a.m.Connect(n.now, wire.Tuple{Local: addrA, Remote: addrB, RemotePort: testPort}, oa, aa)
 	if err != nil {
 		t.Fatal(err)
 	}

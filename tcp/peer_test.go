@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -18,7 +17,7 @@ type peer struct {
 	now      clock.Time
 	c        *Conn
 	app      *app
-	tuple    ip.Tuple
+	tuple    wire.Tuple
 	iss, irs uint32 // ours, the peer's
 	stamp    uint32 // the peer's timestamp, with stamps
 	stamps   bool
@@ -54,7 +53,7 @@ const peerISS = 0xfffffff0 // numbers wrap soon
 func newPeer(t *testing.T, o *Options) *peer {
 	p := &peer{t: t, e: newEnd(t, clock.Time(time.Hour), 1), now: clock.Time(time.Hour), app: &app{}, irs: peerISS}
 	var err error
-	p.c, err = p.e.m.Connect(p.now, ip.Tuple{Local: addrA, Remote: addrB, RemotePort: testPort}, o, p.app)
+	p.c, err = p.e.m.Connect(p.now, wire.Tuple{Local: addrA, Remote: addrB, RemotePort: testPort}, o, p.app)
 	if err != nil {
 		t.Fatal(err)
 	}

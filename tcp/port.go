@@ -1,6 +1,6 @@
 package tcp
 
-import "github.com/millrace/millrace/ip"
+import "github.com/millrace/millrace/wire"
 
 // The local ports that are chosen for connections: as many as can be, without those that services are
 // usually given (RFC 6056 3.2).
@@ -19,7 +19,7 @@ type portChooser struct {
 }
 
 // choose sets t.LocalPort to a port for which suitable is true, and reports whether there is one.
-func (p *portChooser) choose(t *ip.Tuple, suitable func(*ip.Tuple) bool) bool {
+func (p *portChooser) choose(t *wire.Tuple, suitable func(*wire.Tuple) bool) bool {
 	t.LocalPort = 0
 	h := p.key.tuple(t, 0)
 	count := &p.counts[h>>56]

@@ -1,11 +1,11 @@
 package tcp
 
-import "github.com/millrace/millrace/ip"
+import "github.com/millrace/millrace/wire"
 
 // record is what a table of records holds: it has a tuple and a place for a link.
 type record[T any] interface {
 	*T
-	where() *ip.Tuple
+	where() *wire.Tuple
 	link() *uint32
 }
 
@@ -29,12 +29,12 @@ const firstRecords = 64
 
 func (r *records[T, P]) at(slot uint32) P { return &r.all[slot] }
 
-func (r *records[T, P]) head(t *ip.Tuple) *uint32 {
+func (r *records[T, P]) head(t *wire.Tuple) *uint32 {
 	return &r.heads[uint32(r.key.tuple(t, 0))&uint32(len(r.heads)-1)]
 }
 
 // find returns the slot of t's record, noSlot where there is none.
-func (r *records[T, P]) find(t *ip.Tuple) uint32 {
+func (r *records[T, P]) find(t *wire.Tuple) uint32 {
 	if r.used == 0 {
 		return noSlot
 	}
@@ -48,7 +48,7 @@ func (r *records[T, P]) find(t *ip.Tuple) uint32 {
 
 // insert returns the slot of a new record for t, of which it sets the tuple alone: the rest is zero.
 // noSlot says that the table is at its limit. Slots stay, pointers to records do not.
-func (r *records[T, P]) insert(t *ip.Tuple) uint32 {
+func (r *records[T, P]) insert(t *wire.Tuple) uint32 {
 	if r.free == 0 && !r.grow() {
 		return noSlot
 	}

@@ -4,14 +4,14 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // TestRecordsAreAMap does at random to a table and a map what can be done to both.
 func TestRecordsAreAMap(t *testing.T) {
 	g := rand.New(rand.NewPCG(1, 2))
 	r := records[halfOpen, *halfOpen]{key: sipKey{1, 2}, limit: 3000}
-	want := map[ip.Tuple]uint32{}
+	want := map[wire.Tuple]uint32{}
 	for round := range 200000 {
 		tuple := from(g.IntN(4000))
 		slot, there := want[tuple]

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -34,7 +33,7 @@ const (
 )
 
 // reset answers a segment for which there is no connection (RFC 9293 3.10.7.1), with what its sender will believe.
-func (m *Mux) reset(now clock.Time, t *ip.Tuple, s *Segment) {
+func (m *Mux) reset(now clock.Time, t *wire.Tuple, s *Segment) {
 	if s.Flags.Has(wire.FlagRST) || group(&t.Local) || group(&t.Remote) || !m.front.resets.take(now) {
 		return
 	}

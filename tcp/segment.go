@@ -11,7 +11,6 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -34,7 +33,7 @@ type Segment struct {
 // Outgoing is what a connection sends: one segment, or as many as SegmentSize cuts it into. It is
 // borrowed for the call.
 type Outgoing struct {
-	Tuple       *ip.Tuple
+	Tuple       *wire.Tuple
 	Header      wire.TCPHeader // of the first; the next ones count on Seq, and only the last has FIN and PSH, only the first CWR (but see ACE)
 	AE          bool
 	ACE         bool // AE, CWR and ECE are one number (RFC 9768 3.2.2), which all segments have
@@ -57,7 +56,7 @@ type Output interface {
 
 	// MTU returns the largest IP packet that the way of t takes, in bytes, from what is known now; 0 is
 	// that there is no way.
-	MTU(t *ip.Tuple) int
+	MTU(t *wire.Tuple) int
 
 	// Offload returns the most payload that one Outgoing may carry, in bytes: large where segments are
 	// cut behind the Output.

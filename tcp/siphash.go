@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // sipKey keys SipHash (Aumasson and Bernstein, 2012), a short-input pseudorandom function: who does not
@@ -63,13 +63,13 @@ func (s *sipState) sum(n int, rest uint64) uint64 {
 	return s.v0 ^ s.v1 ^ s.v2 ^ s.v3
 }
 
-func (s *sipState) addr(a *ip.Addr) {
+func (s *sipState) addr(a *wire.Addr) {
 	s.word(binary.LittleEndian.Uint64(a[:8]))
 	s.word(binary.LittleEndian.Uint64(a[8:]))
 }
 
 // tuple hashes the flow and one word more.
-func (k sipKey) tuple(t *ip.Tuple, extra uint64) uint64 {
+func (k sipKey) tuple(t *wire.Tuple, extra uint64) uint64 {
 	s := k.start()
 	s.addr(&t.Local)
 	s.addr(&t.Remote)
@@ -78,7 +78,7 @@ func (k sipKey) tuple(t *ip.Tuple, extra uint64) uint64 {
 }
 
 // addrs hashes two addresses and one word.
-func (k sipKey) addrs(a, b *ip.Addr, extra uint64) uint64 {
+func (k sipKey) addrs(a, b *wire.Addr, extra uint64) uint64 {
 	s := k.start()
 	s.addr(a)
 	s.addr(b)

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // SYN cookies (RFC 4987 3.6): when half-open records get scarce, a SYN-ACK's sequence number says all
@@ -58,23 +58,23 @@ func cookieMSSIndex(mss uint16) uint32 {
 func cookieEpoch(now clock.Time) uint32 { return uint32(now / clock.Time(cookiePeriod)) }
 
 // mac covers what the cookie stands for; low is MSS and period as they lie in it.
-func (j *cookieJar) mac(t *ip.Tuple, irs, epoch, mss, stamp uint32) uint32 {
+func (j *cookieJar) mac(t *wire.Tuple, irs, epoch, mss, stamp uint32) uint32 {
 	h := j.key.tuple(t, uint64(irs)<<32|uint64(epoch&(1<<23-1))<<9|uint64(mss)<<6|uint64(stamp))
 	return uint32(h) & cookieMAC
 }
 
-func (j *cookieJar) offset(t *ip.Tuple) uint32 { return uint32(j.key.tuple(t, 1<<63-1) >> 32) }
+func (j *cookieJar) offset(t *wire.Tuple) uint32 { return uint32(j.key.tuple(t, 1<<63-1) >> 32) }
 
 // bake returns the sequence number of a SYN-ACK that answers a SYN with irs; stamp are the low bits of
 // the timestamp, 0 without.
-func (j *cookieJar) bake(now clock.Time, t *ip.Tuple, irs uint32, peerMSS uint16, stamp uint32) uint32 {
+func (j *cookieJar) bake(now clock.Time, t *wire.Tuple, irs uint32, peerMSS uint16, stamp uint32) uint32 {
 	j.until = now.Add(2 * cookiePeriod)
 	epoch, mss := cookieEpoch(now), cookieMSSIndex(peerMSS)
 	return mss<<29 | epoch&3<<cookieMACBits | j.mac(t, irs, epoch, mss, stamp) + j.offset(t)
 }
 
 // taste checks what an ACK acknowledges, less one, and returns the MSS that it says.
-func (j *cookieJar) taste(now clock.Time, t *ip.Tuple, iss, irs, stamp uint32) (mss uint16, ok bool) {
+func (j *cookieJar) taste(now clock.Time, t *wire.Tuple, iss, irs, stamp uint32) (mss uint16, ok bool) {
 	if !now.Before(j.until) {
 		return 0, false
 	}

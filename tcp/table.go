@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // table finds connections by their tuple: open addressing with linear probing. An entry has no
@@ -29,7 +29,7 @@ func (h *table) init(seed [2]uint64) {
 }
 
 // hashTuple mixes the tuple with secret numbers, by 128-bit products.
-func (h *table) hashTuple(t *ip.Tuple) uint32 {
+func (h *table) hashTuple(t *wire.Tuple) uint32 {
 	x := mix(binary.LittleEndian.Uint64(t.Remote[8:])^h.seed[0], binary.LittleEndian.Uint64(t.Remote[:])^h.seed[1])
 	x = mix(x^binary.LittleEndian.Uint64(t.Local[8:]), binary.LittleEndian.Uint64(t.Local[:])^h.seed[0])
 	x = mix(x^h.seed[1], uint64(t.RemotePort)<<32|uint64(t.LocalPort)|1<<63)
@@ -90,7 +90,7 @@ func (h *table) remove(hash, id uint32) {
 }
 
 // lookup returns the connection of t, nil where there is none.
-func (m *Mux) lookup(t *ip.Tuple) *Conn {
+func (m *Mux) lookup(t *wire.Tuple) *Conn {
 	h := &m.table
 	hash, mask := h.hashTuple(t), uint32(len(h.entries)-1)
 	for i := hash & mask; ; i = (i + 1) & mask {

@@ -4,14 +4,13 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
 // waiting is what is left of a connection in TIME-WAIT (RFC 9293 3.3.2): enough to answer what its peer sends late.
 type waiting struct {
-	tuple     ip.Tuple
+	tuple     wire.Tuple
 	sndNxt    uint32
 	rcvNxt    uint32
 	tsRecent  uint32
@@ -27,8 +26,8 @@ type waiting struct {
 	protected bool // in auths
 }
 
-func (w *waiting) where() *ip.Tuple { return &w.tuple }
-func (w *waiting) link() *uint32    { return &w.next }
+func (w *waiting) where() *wire.Tuple { return &w.tuple }
+func (w *waiting) link() *uint32      { return &w.next }
 
 // waits are the TIME-WAIT records of a Mux. All last equally long, so that a list has them in order.
 type waits struct {
@@ -49,7 +48,7 @@ const (
 func milliseconds(t clock.Time) uint32 { return uint32(t / clock.Time(time.Millisecond)) }
 
 // add makes a record, in place of the oldest where there is no room for more.
-func (w *waits) add(now clock.Time, t *ip.Tuple) *waiting {
+func (w *waits) add(now clock.Time, t *wire.Tuple) *waiting {
 	if slot := w.find(t); slot != noSlot {
 		w.end(slot)
 	}
@@ -68,7 +67,7 @@ func (w *waits) add(now clock.Time, t *ip.Tuple) *waiting {
 }
 
 // keep has a signs for the record of t.
-func (w *waits) keep(t *ip.Tuple, a *auth) {
+func (w *waits) keep(t *wire.Tuple, a *auth) {
 	slot := w.find(t)
 	if w.auths == nil {
 		w.auths = map[uint32]*auth{}
@@ -205,7 +204,7 @@ func (m *Mux) timeWaitAck(now clock.Time, slot uint32) {
 // sequenceFor returns the initial sequence number of a connection that we begin, and ok where its tuple is free: where a
 // record of its last connection is left, timestamps must tell the two apart (RFC 6191 2, seen from the other
 // side), and the record is gone then.
-func (m *Mux) sequenceFor(now clock.Time, t *ip.Tuple) (iss uint32, ok bool) {
+func (m *Mux) sequenceFor(now clock.Time, t *wire.Tuple) (iss uint32, ok bool) {
 	f := &m.front
 	iss = f.secrets.initialSequence(now, t)
 	slot := f.waits.find(t)

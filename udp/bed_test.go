@@ -4,17 +4,17 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 var (
-	ours   = ip.AddrFrom4([4]byte{198, 18, 0, 1})
-	ours2  = ip.AddrFrom4([4]byte{198, 18, 0, 2})
-	theirs = ip.AddrFrom4([4]byte{198, 18, 0, 9})
-	ours6  = ip.Addr{0x20, 1, 0xd, 0xb8, 15: 1}
-	peer6  = ip.Addr{0x20, 1, 0xd, 0xb8, 15: 9}
-	many   = ip.AddrFrom4([4]byte{239, 1, 2, 3})
+	ours   = wire.AddrFrom4([4]byte{198, 18, 0, 1})
+	ours2  = wire.AddrFrom4([4]byte{198, 18, 0, 2})
+	theirs = wire.AddrFrom4([4]byte{198, 18, 0, 9})
+	ours6  = wire.Addr{0x20, 1, 0xd, 0xb8, 15: 1}
+	peer6  = wire.Addr{0x20, 1, 0xd, 0xb8, 15: 9}
+	many   = wire.AddrFrom4([4]byte{239, 1, 2, 3})
 )
 
 // outbox is an Output that keeps what is sent, and Groups that keeps what is wanted.
@@ -23,18 +23,18 @@ type outbox struct {
 	offload int
 	verdict packet.Verdict // Undecided is Forward
 	room    int            // datagrams until DropTxFull; below 0 is no bound
-	wanted  map[want][]ip.Addr
+	wanted  map[want][]wire.Addr
 	include map[want]bool
 }
 
 type want struct {
 	socket, iface uint32
-	group         ip.Addr
+	group         wire.Addr
 }
 
 type sent struct {
 	Outgoing
-	t    ip.Tuple
+	t    wire.Tuple
 	data string
 }
 
@@ -57,23 +57,23 @@ func (o *outbox) Send(_ clock.Time, d *Outgoing) packet.Verdict {
 	return packet.Forward
 }
 
-func (o *outbox) Listen(_ clock.Time, socket, iface uint32, group ip.Addr, include bool, sources []ip.Addr) error {
+func (o *outbox) Listen(_ clock.Time, socket, iface uint32, group wire.Addr, include bool, sources []wire.Addr) error {
 	w := want{socket, iface, group}
 	if include && len(sources) == 0 {
 		delete(o.wanted, w)
 		return nil
 	}
-	o.wanted[w], o.include[w] = append([]ip.Addr(nil), sources...), include
+	o.wanted[w], o.include[w] = append([]wire.Addr(nil), sources...), include
 	return nil
 }
 
 func newMux(cfg Config) (*Mux, *outbox) {
-	o := &outbox{room: -1, wanted: map[want][]ip.Addr{}, include: map[want]bool{}}
+	o := &outbox{room: -1, wanted: map[want][]wire.Addr{}, include: map[want]bool{}}
 	cfg.Output, cfg.Groups, cfg.Seed = o, o, 1
 	return NewMux(cfg), o
 }
 
-func bind(t testing.TB, m *Mux, a ip.Addr, port uint16, o *Options) *Socket {
+func bind(t testing.TB, m *Mux, a wire.Addr, port uint16, o *Options) *Socket {
 	t.Helper()
 	s, err := m.Bind(a, port, o, nil)
 	if err != nil {
@@ -82,7 +82,7 @@ func bind(t testing.TB, m *Mux, a ip.Addr, port uint16, o *Options) *Socket {
 	return s
 }
 
-func connect(t testing.TB, m *Mux, tuple ip.Tuple, o *Options) *Socket {
+func connect(t testing.TB, m *Mux, tuple wire.Tuple, o *Options) *Socket {
 	t.Helper()
 	s, err := m.Connect(tuple, o, nil)
 	if err != nil {
@@ -92,8 +92,8 @@ func connect(t testing.TB, m *Mux, tuple ip.Tuple, o *Options) *Socket {
 }
 
 // input gives m a datagram.
-func input(m *Mux, local ip.Addr, port uint16, remote ip.Addr, from uint16, data string) packet.Verdict {
-	return m.Input(0, &ip.Tuple{Local: local, LocalPort: port, Remote: remote, RemotePort: from},
+func input(m *Mux, local wire.Addr, port uint16, remote wire.Addr, from uint16, data string) packet.Verdict {
+	return m.Input(0, &wire.Tuple{Local: local, LocalPort: port, Remote: remote, RemotePort: from},
 		&Datagram{Payload: [][]byte{[]byte(data)}, Len: len(data)})
 }
 

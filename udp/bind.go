@@ -2,7 +2,7 @@ package udp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // Socket is an endpoint of a Mux. Its methods belong to the owner of the Mux's loop.
@@ -10,7 +10,7 @@ type Socket struct {
 	m         *Mux
 	id        uint32
 	owner     Owner
-	tuple     ip.Tuple // Remote is zero unless connected
+	tuple     wire.Tuple // Remote is zero unless connected
 	scope     scope
 	connected bool
 	closed    bool
@@ -44,10 +44,10 @@ type SocketStats struct {
 // Bind returns a socket that receives what comes to an address and port. The zero address is any, of
 // both versions unless V6Only; ip.AddrFrom4 of 0.0.0.0 is any of IPv4. Port 0 is chosen. A multicast
 // address receives only what comes to that group.
-func (m *Mux) Bind(local ip.Addr, port uint16, o *Options, owner Owner) (*Socket, error) {
+func (m *Mux) Bind(local wire.Addr, port uint16, o *Options, owner Owner) (*Socket, error) {
 	s := m.newSocket(o, owner)
-	s.scope = scope{local, s.opts.V6Only && local == ip.Addr{}}
-	s.tuple = ip.Tuple{Local: local, LocalPort: port}
+	s.scope = scope{local, s.opts.V6Only && local == wire.Addr{}}
+	s.tuple = wire.Tuple{Local: local, LocalPort: port}
 	if m.sockets >= m.cfg.MaxSockets {
 		return nil, ErrTooMany
 	}
@@ -67,7 +67,7 @@ func (m *Mux) Bind(local ip.Addr, port uint16, o *Options, owner Owner) (*Socket
 // Connect returns a socket that receives what comes from one peer and sends to it by default. Local
 // must be an address (the host's for the way to Remote); LocalPort 0 is chosen so that Config.Owns
 // holds.
-func (m *Mux) Connect(t ip.Tuple, o *Options, owner Owner) (*Socket, error) {
+func (m *Mux) Connect(t wire.Tuple, o *Options, owner Owner) (*Socket, error) {
 	if t.Local.Unspecified() || t.Remote.Unspecified() || t.RemotePort == 0 || t.Local.Is4() != t.Remote.Is4() {
 		return nil, ErrAddress
 	}
@@ -138,7 +138,7 @@ func (s *Socket) Close(now clock.Time) {
 }
 
 // Tuple returns the addresses: Remote is zero unless connected.
-func (s *Socket) Tuple() ip.Tuple { return s.tuple }
+func (s *Socket) Tuple() wire.Tuple { return s.tuple }
 
 // Mux returns the Mux that the socket belongs to.
 func (s *Socket) Mux() *Mux { return s.m }

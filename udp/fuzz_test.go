@@ -3,8 +3,8 @@ package udp
 import (
 	"testing"
 
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 // FuzzMux runs operations that bytes name on a Mux, next to a slow model that has the queues as lists of
@@ -60,7 +60,7 @@ func (w *model) step(op, arg byte) {
 	}
 }
 
-var places = []ip.Addr{{}, ip.Unspecified4, ours, ours2, ours6, many}
+var places = []wire.Addr{{}, wire.Unspecified4, ours, ours2, ours6, many}
 
 func (w *model) bind(arg byte) {
 	o := &Options{Share: arg&1 != 0, GRO: arg&2 != 0, V6Only: arg&4 != 0, ReceiveBuffer: int(arg>>3&1) * 4000}
@@ -71,7 +71,7 @@ func (w *model) bind(arg byte) {
 }
 
 func (w *model) connect(arg byte) {
-	t := ip.Tuple{Local: ours, LocalPort: uint16(arg >> 7), Remote: theirs, RemotePort: uint16(1 + arg&3)}
+	t := wire.Tuple{Local: ours, LocalPort: uint16(arg >> 7), Remote: theirs, RemotePort: uint16(1 + arg&3)}
 	s, err := w.m.Connect(t, &Options{Share: arg&4 != 0}, nil)
 	if err == nil {
 		w.open = append(w.open, &entry{s: s})
@@ -80,7 +80,7 @@ func (w *model) connect(arg byte) {
 
 // input gives a datagram and finds who has it by the rules written out.
 func (w *model) input(arg byte) {
-	t := ip.Tuple{Local: []ip.Addr{ours, ours2, ours6, many}[arg&3], LocalPort: uint16(1 + arg>>7), Remote: theirs, RemotePort: uint16(1 + arg>>2&3)}
+	t := wire.Tuple{Local: []wire.Addr{ours, ours2, ours6, many}[arg&3], LocalPort: uint16(1 + arg>>7), Remote: theirs, RemotePort: uint16(1 + arg>>2&3)}
 	if !t.Local.Is4() {
 		t.Remote = peer6
 	}
@@ -116,7 +116,7 @@ func (s *Socket) waitingCount() (n int) {
 	return n
 }
 
-func (w *model) somebody(t *ip.Tuple) bool {
+func (w *model) somebody(t *wire.Tuple) bool {
 	for _, e := range w.open {
 		if w.mayHave(e, t) {
 			return true
@@ -126,7 +126,7 @@ func (w *model) somebody(t *ip.Tuple) bool {
 }
 
 // mayHave reports whether a unicast datagram may be for e: it fits, and no socket fits better.
-func (w *model) mayHave(e *entry, t *ip.Tuple) bool {
+func (w *model) mayHave(e *entry, t *wire.Tuple) bool {
 	best := 0
 	for _, x := range w.open {
 		best = max(best, fits(x.s, t))
@@ -134,7 +134,7 @@ func (w *model) mayHave(e *entry, t *ip.Tuple) bool {
 	return best > 0 && fits(e.s, t) == best && !t.Local.Multicast()
 }
 
-func fits(s *Socket, t *ip.Tuple) int {
+func fits(s *Socket, t *wire.Tuple) int {
 	a := s.tuple.Local
 	switch {
 	case s.tuple.LocalPort != t.LocalPort:
@@ -146,9 +146,9 @@ func fits(s *Socket, t *ip.Tuple) int {
 		return 0
 	case a == t.Local:
 		return 3
-	case a == ip.Unspecified4 && t.Local.Is4(), a == ip.Addr{} && s.opts.V6Only && !t.Local.Is4():
+	case a == wire.Unspecified4 && t.Local.Is4(), a == wire.Addr{} && s.opts.V6Only && !t.Local.Is4():
 		return 2
-	case a == ip.Addr{} && !s.opts.V6Only:
+	case a == wire.Addr{} && !s.opts.V6Only:
 		return 1
 	}
 	return 0

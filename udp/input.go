@@ -2,15 +2,15 @@ package udp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 // Input borrows a received datagram whose checksum is right, or absent and said to be. t is the flow
 // as this host sees it: Local is the destination, a group or broadcast address too. Deliver says that
 // at least one socket has it; otherwise it is the reason of the drop, DropNoSocket where the host
 // answers that the port is unreachable (unless it came to a group or broadcast address).
-func (m *Mux) Input(now clock.Time, t *ip.Tuple, d *Datagram) packet.Verdict {
+func (m *Mux) Input(now clock.Time, t *wire.Tuple, d *Datagram) packet.Verdict {
 	count := d.count()
 	m.stats.Received += count
 	v := m.input(t, d)
@@ -28,7 +28,7 @@ func (d *Datagram) count() uint64 {
 	return uint64((d.Len + d.SegmentSize - 1) / d.SegmentSize)
 }
 
-func (m *Mux) input(t *ip.Tuple, d *Datagram) packet.Verdict {
+func (m *Mux) input(t *wire.Tuple, d *Datagram) packet.Verdict {
 	if d.Len < 0 || d.SegmentSize < 0 || d.Len > m.longest(d) {
 		return packet.DropMalformed
 	}
@@ -56,7 +56,7 @@ const (
 )
 
 // input puts d into the queue of s.
-func (s *Socket) input(t *ip.Tuple, d *Datagram) packet.Verdict {
+func (s *Socket) input(t *wire.Tuple, d *Datagram) packet.Verdict {
 	if d.NoChecksum && !t.Local.Is4() && !s.opts.NoChecksum {
 		return packet.DropL4Checksum // RFC 6935 5, RFC 6936 5
 	}
@@ -75,7 +75,7 @@ func (s *Socket) input(t *ip.Tuple, d *Datagram) packet.Verdict {
 
 // spread gives copies of a datagram to a group or broadcast address to every socket that wants it
 // (RFC 1122 4.1.3.5, RFC 3376 3.1).
-func (m *Mux) spread(t *ip.Tuple, d *Datagram) packet.Verdict {
+func (m *Mux) spread(t *wire.Tuple, d *Datagram) packet.Verdict {
 	v := packet.DropNoSocket
 	p := m.ports[t.LocalPort]
 	if p == nil {
@@ -93,7 +93,7 @@ func (m *Mux) spread(t *ip.Tuple, d *Datagram) packet.Verdict {
 }
 
 // wants reports whether s is to have a datagram to a group or broadcast address.
-func (s *Socket) wants(t *ip.Tuple, d *Datagram) bool {
+func (s *Socket) wants(t *wire.Tuple, d *Datagram) bool {
 	if s.connected && (s.tuple.Remote != t.Remote || s.tuple.RemotePort != t.RemotePort) {
 		return false
 	}

@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
 func TestReadTellsWhatTheHeadersSay(t *testing.T) {
 	m, _ := newMux(Config{})
-	s := bind(t, m, ip.Addr{}, 1, nil)
-	m.Input(0, &ip.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 9},
+	s := bind(t, m, wire.Addr{}, 1, nil)
+	m.Input(0, &wire.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 9},
 		&Datagram{Payload: [][]byte{[]byte("ab"), nil, []byte("cde")}, Len: 5, Interface: 3, TOS: 0xb9, TTL: 7, Time: 11})
 	a, b := make([]byte, 2), make([]byte, 2)
 	msg := []Message{{Buffers: [][]byte{a, nil, b}}, {}}
@@ -33,8 +32,8 @@ func TestReadTellsWhatTheHeadersSay(t *testing.T) {
 // TestMergedInputIsCut: what a device or the host has merged waits as single datagrams.
 func TestMergedInputIsCut(t *testing.T) {
 	m, _ := newMux(Config{})
-	s := bind(t, m, ip.Addr{}, 1, nil)
-	v := m.Input(0, &ip.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 9},
+	s := bind(t, m, wire.Addr{}, 1, nil)
+	v := m.Input(0, &wire.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 9},
 		&Datagram{Payload: [][]byte{[]byte("abcd"), []byte("efg")}, Len: 7, SegmentSize: 3})
 	got := []string{read(s), read(s), read(s), read(s)}
 	if v != packet.Deliver || fmt.Sprint(got) != "[abc def g ]" || m.Stats().Received != 3 {
@@ -53,8 +52,8 @@ func TestGROEqualsNoGRO(t *testing.T) {
 			d := Datagram{Payload: [][]byte{bytes.Repeat([]byte{byte(i)}, rnd.IntN(4)*100)}, TOS: uint8(rnd.IntN(8) / 7)}
 			d.Len = len(d.Payload[0])
 			from := uint16(rnd.IntN(8) / 7)
-			for _, local := range []ip.Addr{ours, ours2} {
-				m.Input(0, &ip.Tuple{Local: local, LocalPort: 1, Remote: theirs, RemotePort: from}, &d)
+			for _, local := range []wire.Addr{ours, ours2} {
+				m.Input(0, &wire.Tuple{Local: local, LocalPort: 1, Remote: theirs, RemotePort: from}, &d)
 			}
 		}
 		want, _ := drain(plain, 65535)
@@ -94,7 +93,7 @@ func drain(s *Socket, room int) (out []string, messages int) {
 }
 
 func TestGROKeepsApart(t *testing.T) {
-	flow := ip.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 9}
+	flow := wire.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 9}
 	other := flow
 	other.RemotePort = 8
 	elsewhere := flow
@@ -102,7 +101,7 @@ func TestGROKeepsApart(t *testing.T) {
 	ab := Datagram{Payload: [][]byte{[]byte("ab")}, Len: 2, TTL: 5}
 	for _, c := range []struct {
 		name   string
-		tuple  ip.Tuple
+		tuple  wire.Tuple
 		change func(d *Datagram)
 		sizes  string
 	}{
@@ -163,7 +162,7 @@ func TestWriteCuts(t *testing.T) {
 	for range 500 {
 		m, o := newMux(Config{})
 		o.offload = rnd.IntN(2) * rnd.IntN(3000)
-		s := connect(t, m, ip.Tuple{Local: ours, Remote: theirs, RemotePort: 9}, nil)
+		s := connect(t, m, wire.Tuple{Local: ours, Remote: theirs, RemotePort: 9}, nil)
 		var all []byte
 		msg := []Message{{SegmentSize: rnd.IntN(500)}}
 		for range rnd.IntN(4) {
@@ -217,11 +216,11 @@ func checkCut(t *testing.T, o *outbox, all []byte, size int) {
 func TestWriteAddresses(t *testing.T) {
 	for _, c := range []struct {
 		name        string
-		bound       ip.Addr
+		bound       wire.Addr
 		o           Options
 		msg         Message
 		v           packet.Verdict
-		from, to    ip.Addr
+		from, to    wire.Addr
 		ttl, tos    uint8
 		iface       uint32
 		hint, loops bool
@@ -231,9 +230,9 @@ func TestWriteAddresses(t *testing.T) {
 		{name: "packet info", msg: Message{Remote: theirs, RemotePort: 1, Local: ours2}, v: packet.Forward, from: ours2, to: theirs},
 		{name: "to nobody", v: packet.DropMalformed},
 		{name: "to port 0", msg: Message{Remote: theirs}, v: packet.DropMalformed},
-		{name: "to any", msg: Message{Remote: ip.Unspecified4, RemotePort: 1}, v: packet.DropMalformed},
+		{name: "to any", msg: Message{Remote: wire.Unspecified4, RemotePort: 1}, v: packet.DropMalformed},
 		{name: "from IPv4 to IPv6", bound: ours, msg: Message{Remote: peer6, RemotePort: 1}, v: packet.DropNoRoute},
-		{name: "from any IPv4 to IPv6", bound: ip.Unspecified4, msg: Message{Remote: peer6, RemotePort: 1}, v: packet.DropNoRoute},
+		{name: "from any IPv4 to IPv6", bound: wire.Unspecified4, msg: Message{Remote: peer6, RemotePort: 1}, v: packet.DropNoRoute},
 		{name: "from IPv6 alone to IPv4", o: Options{V6Only: true}, msg: Message{Remote: theirs, RemotePort: 1}, v: packet.DropNoRoute},
 		{name: "options", o: Options{TTL: 3, TOS: 0xb8, Interface: 2}, msg: Message{Remote: theirs, RemotePort: 1}, v: packet.Forward, to: theirs, ttl: 3, tos: 0xb8, iface: 2},
 		{name: "ECN beside DSCP", o: Options{TOS: 0xb8}, msg: Message{Remote: theirs, RemotePort: 1, TOS: 2}, v: packet.Forward, to: theirs, tos: 0xba},
@@ -260,7 +259,7 @@ func TestWriteAddresses(t *testing.T) {
 
 func TestHintsAreOfConnectedSockets(t *testing.T) {
 	m, o := newMux(Config{})
-	s := connect(t, m, ip.Tuple{Local: ours, Remote: theirs, RemotePort: 9}, nil)
+	s := connect(t, m, wire.Tuple{Local: ours, Remote: theirs, RemotePort: 9}, nil)
 	s.Write(0, []Message{{}, {Remote: theirs, RemotePort: 9}, {Remote: ours2, RemotePort: 9}, {Local: ours2}})
 	var hints []bool
 	for _, d := range o.sent {
@@ -273,9 +272,9 @@ func TestHintsAreOfConnectedSockets(t *testing.T) {
 
 func TestWriteLimits(t *testing.T) {
 	m, o := newMux(Config{})
-	s := bind(t, m, ip.Addr{}, 1, nil)
+	s := bind(t, m, wire.Addr{}, 1, nil)
 	for _, c := range []struct {
-		to   ip.Addr
+		to   wire.Addr
 		n    int
 		want packet.Verdict
 	}{
@@ -303,12 +302,12 @@ func TestWriteLimits(t *testing.T) {
 // TestSteadyStateAllocatesNothing receives, reads, leases and sends.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	m := NewMux(Config{Output: nowhere{}})
-	s := bind(t, m, ip.Addr{}, 1, &Options{GRO: true})
-	c := connect(t, m, ip.Tuple{Local: ours, LocalPort: 2, Remote: theirs, RemotePort: 9}, nil)
+	s := bind(t, m, wire.Addr{}, 1, &Options{GRO: true})
+	c := connect(t, m, wire.Tuple{Local: ours, LocalPort: 2, Remote: theirs, RemotePort: 9}, nil)
 	payload := make([]byte, 1200)
 	d := &Datagram{Payload: [][]byte{payload}, Len: len(payload)}
-	t1 := &ip.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 9}
-	t2 := &ip.Tuple{Local: ours, LocalPort: 2, Remote: theirs, RemotePort: 9}
+	t1 := &wire.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 9}
+	t2 := &wire.Tuple{Local: ours, LocalPort: 2, Remote: theirs, RemotePort: 9}
 	in := []Message{{Buffers: [][]byte{make([]byte, 65535)}}}
 	out := []Message{{Buffers: [][]byte{make([]byte, 65000)}, SegmentSize: 1200, Remote: theirs, RemotePort: 3}}
 	n := testing.AllocsPerRun(100, func() {

@@ -4,16 +4,16 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // membership says what a socket wants of a group on one interface: what comes from sources alone, or
 // from all but them (RFC 3376 3.1).
 type membership struct {
 	iface   uint32
-	group   ip.Addr
+	group   wire.Addr
 	include bool
-	sources []ip.Addr
+	sources []wire.Addr
 }
 
 // maxSources is the most sources that a socket may name for a group.
@@ -22,7 +22,7 @@ const maxSources = 64
 // Listen sets which packets to group s wants by an interface (0: any; the host joins by the one of its
 // routes), as IPMulticastListen of RFC 3376 2 and RFC 3810 3: from sources alone (include), or from all
 // but them. Including none leaves the group.
-func (s *Socket) Listen(now clock.Time, iface uint32, group ip.Addr, include bool, sources []ip.Addr) error {
+func (s *Socket) Listen(now clock.Time, iface uint32, group wire.Addr, include bool, sources []wire.Addr) error {
 	if !group.Multicast() || s.m.cfg.Groups == nil {
 		return ErrNotMulticast
 	}
@@ -48,7 +48,7 @@ func (s *Socket) Listen(now clock.Time, iface uint32, group ip.Addr, include boo
 }
 
 // Filter returns what Listen was told last of a group: include and no sources where s is no member.
-func (s *Socket) Filter(iface uint32, group ip.Addr) (include bool, sources []ip.Addr) {
+func (s *Socket) Filter(iface uint32, group wire.Addr) (include bool, sources []wire.Addr) {
 	for _, x := range s.members {
 		if x.iface == iface && x.group == group {
 			return x.include, slices.Clone(x.sources)
@@ -67,7 +67,7 @@ func (s *Socket) leaveAll(now clock.Time) {
 }
 
 // member reports whether s wants what comes to the group from the sender of d.
-func (s *Socket) member(t *ip.Tuple, d *Datagram) bool {
+func (s *Socket) member(t *wire.Tuple, d *Datagram) bool {
 	for _, x := range s.members {
 		if x.group == t.Local && (x.iface == 0 || x.iface == d.Interface) && slices.Contains(x.sources, t.Remote) == x.include {
 			return true

@@ -2,7 +2,6 @@ package udp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -31,12 +30,12 @@ type Message struct {
 	N int
 
 	// Remote is the peer. On connected sockets, a Write takes the zero value for the socket's peer.
-	Remote     ip.Addr
+	Remote     wire.Addr
 	RemotePort uint16
 
 	// Local is the address that the datagram was sent to, a group's too. For a Write it is the source
 	// address; zero leaves the choice to the socket, or else the host.
-	Local ip.Addr
+	Local wire.Addr
 
 	Interface   uint32     // came in by, or is to leave by; 0 is not known, or by the routes
 	SegmentSize int        // bytes of each datagram but the last; 0 is one datagram
@@ -52,7 +51,7 @@ func (m *Message) ECN() wire.ECN { return wire.ECN(m.TOS & 3) }
 // Outgoing is a datagram on its way out, or as many as SegmentSize cuts it into. It is borrowed for
 // the call.
 type Outgoing struct {
-	Tuple        *ip.Tuple // Local may be zero: the Output chooses by the way
+	Tuple        *wire.Tuple // Local may be zero: the Output chooses by the way
 	Payload      [][]byte
 	Len          int // bytes of payload, in all Payload
 	SegmentSize  int // bytes of each datagram but the last; Len where it is one
@@ -83,7 +82,7 @@ type Output interface {
 type Groups interface {
 	// Listen sets which packets to group a socket wants by an interface (0: the one of the route to the
 	// group), as IPMulticastListen of RFC 3376 2 and RFC 3810 3. Numbers of sockets are the Mux's own.
-	Listen(now clock.Time, socket uint32, iface uint32, group ip.Addr, include bool, sources []ip.Addr) error
+	Listen(now clock.Time, socket uint32, iface uint32, group wire.Addr, include bool, sources []wire.Addr) error
 }
 
 // Events tell what has become possible on a socket.

@@ -2,8 +2,8 @@ package udp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 // Config describes a Mux. Output is required.
@@ -19,7 +19,7 @@ type Config struct {
 
 	// Owns says whether datagrams of a flow come to this Mux: Connect chooses its port by it. Nil is
 	// always.
-	Owns func(*ip.Tuple) bool
+	Owns func(*wire.Tuple) bool
 
 	// PortFirst and PortLast bound the ports that Bind and Connect choose. 0 is the dynamic ports,
 	// 49152 to 65535 (RFC 6335 6).
@@ -33,8 +33,8 @@ const DefaultBudget = 32 << 20
 type Mux struct {
 	cfg     Config
 	ports   map[uint16]*port
-	flows   map[ip.Tuple]*Socket // connected sockets
-	last    *Socket              // the connected socket of the datagram before: flows come in bursts
+	flows   map[wire.Tuple]*Socket // connected sockets
+	last    *Socket                // the connected socket of the datagram before: flows come in bursts
 	sockets int
 	nextID  uint32
 	pool    pool
@@ -48,7 +48,7 @@ type Mux struct {
 
 	// What is passed to the Output lives here, so that nothing escapes to the heap for each call.
 	out      Outgoing
-	outTuple ip.Tuple
+	outTuple wire.Tuple
 	pieces   [][]byte
 }
 
@@ -78,7 +78,7 @@ func NewMux(cfg Config) *Mux {
 	return &Mux{
 		cfg:   cfg,
 		ports: map[uint16]*port{},
-		flows: map[ip.Tuple]*Socket{},
+		flows: map[wire.Tuple]*Socket{},
 		pool:  pool{budget: cfg.Budget},
 	}
 }

@@ -7,19 +7,20 @@ import (
 
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 func TestTheMostSpecificSocketReceives(t *testing.T) {
 	m, _ := newMux(Config{})
 	share := &Options{Share: true}
-	flow := ip.Tuple{Local: ours, LocalPort: 53, Remote: theirs, RemotePort: 1000}
-	every := bind(t, m, ip.Addr{}, 53, share)
-	every4 := bind(t, m, ip.Unspecified4, 53, share)
+	flow := wire.Tuple{Local: ours, LocalPort: 53, Remote: theirs, RemotePort: 1000}
+	every := bind(t, m, wire.Addr{}, 53, share)
+	every4 := bind(t, m, wire.Unspecified4, 53, share)
 	one := bind(t, m, ours, 53, share)
 	joined := connect(t, m, flow, share)
-	only6 := bind(t, m, ip.Addr{}, 54, &Options{V6Only: true})
+	only6 := bind(t, m, wire.Addr{}, 54, &Options{V6Only: true})
 	for _, c := range []struct {
-		local, remote ip.Addr
+		local, remote wire.Addr
 		port, from    uint16
 		want          *Socket
 	}{
@@ -51,7 +52,7 @@ func TestTheMostSpecificSocketReceives(t *testing.T) {
 
 func TestAddressesInUse(t *testing.T) {
 	share, alone := &Options{Share: true}, &Options{}
-	flow := ip.Tuple{Local: ours, LocalPort: 53, Remote: theirs, RemotePort: 1}
+	flow := wire.Tuple{Local: ours, LocalPort: 53, Remote: theirs, RemotePort: 1}
 	for _, c := range []struct {
 		name   string
 		first  func(m *Mux) error
@@ -59,19 +60,19 @@ func TestAddressesInUse(t *testing.T) {
 		ok     bool
 	}{
 		{"twice", try(ours, alone), try(ours, alone), false},
-		{"any and one", try(ip.Addr{}, alone), try(ours, alone), false},
-		{"one and any", try(ours, alone), try(ip.Addr{}, alone), false},
+		{"any and one", try(wire.Addr{}, alone), try(ours, alone), false},
+		{"one and any", try(ours, alone), try(wire.Addr{}, alone), false},
 		{"two addresses", try(ours, alone), try(ours2, alone), true},
 		{"shared", try(ours, share), try(ours, share), true},
 		{"one shares", try(ours, share), try(ours, alone), false},
 		{"the other shares", try(ours, alone), try(ours, share), false},
-		{"IPv4 and IPv6 alone", try(ip.Unspecified4, alone), try(ip.Addr{}, &Options{V6Only: true}), true},
-		{"IPv4 and both", try(ip.Unspecified4, alone), try(ip.Addr{}, alone), false},
-		{"IPv6 alone and an address of IPv4", try(ip.Addr{}, &Options{V6Only: true}), try(ours, alone), true},
+		{"IPv4 and IPv6 alone", try(wire.Unspecified4, alone), try(wire.Addr{}, &Options{V6Only: true}), true},
+		{"IPv4 and both", try(wire.Unspecified4, alone), try(wire.Addr{}, alone), false},
+		{"IPv6 alone and an address of IPv4", try(wire.Addr{}, &Options{V6Only: true}), try(ours, alone), true},
 		{"bound and connected", try(ours, alone), tryConnect(flow, alone), false},
 		{"connected twice", tryConnect(flow, alone), tryConnect(flow, alone), false},
 		{"connected twice and shared", tryConnect(flow, share), tryConnect(flow, share), false},
-		{"connected to two", tryConnect(flow, alone), tryConnect(ip.Tuple{Local: ours, LocalPort: 53, Remote: ours2, RemotePort: 1}, alone), true},
+		{"connected to two", tryConnect(flow, alone), tryConnect(wire.Tuple{Local: ours, LocalPort: 53, Remote: ours2, RemotePort: 1}, alone), true},
 	} {
 		m, _ := newMux(Config{})
 		if err := c.first(m); err != nil {
@@ -83,22 +84,22 @@ func TestAddressesInUse(t *testing.T) {
 	}
 }
 
-func try(a ip.Addr, o *Options) func(*Mux) error {
+func try(a wire.Addr, o *Options) func(*Mux) error {
 	return func(m *Mux) error { _, err := m.Bind(a, 53, o, nil); return err }
 }
 
-func tryConnect(t ip.Tuple, o *Options) func(*Mux) error {
+func tryConnect(t wire.Tuple, o *Options) func(*Mux) error {
 	return func(m *Mux) error { _, err := m.Connect(t, o, nil); return err }
 }
 
 func TestConnectRefusesWhatIsNoFlow(t *testing.T) {
 	m, _ := newMux(Config{})
-	for _, f := range []ip.Tuple{
+	for _, f := range []wire.Tuple{
 		{Remote: theirs, RemotePort: 1},
 		{Local: ours, RemotePort: 1},
 		{Local: ours, Remote: theirs},
 		{Local: ours, Remote: peer6, RemotePort: 1},
-		{Local: ip.Unspecified4, Remote: theirs, RemotePort: 1},
+		{Local: wire.Unspecified4, Remote: theirs, RemotePort: 1},
 	} {
 		if _, err := m.Connect(f, nil, nil); !errors.Is(err, ErrAddress) {
 			t.Errorf("%+v: %v", f, err)
@@ -107,9 +108,9 @@ func TestConnectRefusesWhatIsNoFlow(t *testing.T) {
 }
 
 func TestPortsAreChosen(t *testing.T) {
-	owned := func(t *ip.Tuple) bool { return t.LocalPort%4 == 1 }
+	owned := func(t *wire.Tuple) bool { return t.LocalPort%4 == 1 }
 	m, _ := newMux(Config{PortFirst: 60000, PortLast: 60009, Owns: owned})
-	flow := ip.Tuple{Local: ours, Remote: theirs, RemotePort: 1}
+	flow := wire.Tuple{Local: ours, Remote: theirs, RemotePort: 1}
 	for range 3 { // 60001, 60005, 60009
 		s := connect(t, m, flow, nil)
 		if p := s.Tuple().LocalPort; p < 60000 || p > 60009 || p%4 != 1 {
@@ -123,29 +124,29 @@ func TestPortsAreChosen(t *testing.T) {
 	connect(t, m, flow, nil)
 	seen := map[uint16]bool{}
 	for range 7 {
-		seen[bind(t, m, ip.Addr{}, 0, nil).Tuple().LocalPort] = true
+		seen[bind(t, m, wire.Addr{}, 0, nil).Tuple().LocalPort] = true
 	}
 	if len(seen) != 7 || seen[60001] {
 		t.Errorf("ports %v", seen)
 	}
-	if _, err := m.Bind(ip.Addr{}, 0, nil, nil); !errors.Is(err, ErrNoPort) {
+	if _, err := m.Bind(wire.Addr{}, 0, nil, nil); !errors.Is(err, ErrNoPort) {
 		t.Error(err)
 	}
 }
 
 func TestSocketsAreBounded(t *testing.T) {
 	m, _ := newMux(Config{MaxSockets: 2})
-	a := bind(t, m, ip.Addr{}, 0, nil)
-	connect(t, m, ip.Tuple{Local: ours, Remote: theirs, RemotePort: 1}, nil)
-	if _, err := m.Bind(ip.Addr{}, 0, nil, nil); !errors.Is(err, ErrTooMany) {
+	a := bind(t, m, wire.Addr{}, 0, nil)
+	connect(t, m, wire.Tuple{Local: ours, Remote: theirs, RemotePort: 1}, nil)
+	if _, err := m.Bind(wire.Addr{}, 0, nil, nil); !errors.Is(err, ErrTooMany) {
 		t.Error(err)
 	}
-	if _, err := m.Connect(ip.Tuple{Local: ours, Remote: theirs, RemotePort: 1}, nil, nil); !errors.Is(err, ErrTooMany) {
+	if _, err := m.Connect(wire.Tuple{Local: ours, Remote: theirs, RemotePort: 1}, nil, nil); !errors.Is(err, ErrTooMany) {
 		t.Error(err)
 	}
 	a.Close(0)
 	a.Close(0)
-	bind(t, m, ip.Addr{}, 0, nil)
+	bind(t, m, wire.Addr{}, 0, nil)
 	n := 0
 	m.Each(func(*Socket) { n++ })
 	if n != 2 || m.Stats().Sockets != 2 {
@@ -156,10 +157,10 @@ func TestSocketsAreBounded(t *testing.T) {
 // TestChecksums: RFC 768 lets IPv4 do without, RFC 8200 8.1 and RFC 6935 let IPv6 only where a socket says so.
 func TestChecksums(t *testing.T) {
 	m, o := newMux(Config{})
-	plain := bind(t, m, ip.Addr{}, 1, nil)
-	tunnel := bind(t, m, ip.Addr{}, 2, &Options{NoChecksum: true})
+	plain := bind(t, m, wire.Addr{}, 1, nil)
+	tunnel := bind(t, m, wire.Addr{}, 2, &Options{NoChecksum: true})
 	for _, c := range []struct {
-		local, remote ip.Addr
+		local, remote wire.Addr
 		port          uint16
 		want          packet.Verdict
 	}{
@@ -167,7 +168,7 @@ func TestChecksums(t *testing.T) {
 		{ours6, peer6, 1, packet.DropL4Checksum},
 		{ours6, peer6, 2, packet.Deliver},
 	} {
-		v := m.Input(0, &ip.Tuple{Local: c.local, LocalPort: c.port, Remote: c.remote, RemotePort: 9},
+		v := m.Input(0, &wire.Tuple{Local: c.local, LocalPort: c.port, Remote: c.remote, RemotePort: 9},
 			&Datagram{NoChecksum: true})
 		if v != c.want {
 			t.Errorf("%v:%d: %v, want %v", c.local, c.port, v, c.want)
@@ -188,8 +189,8 @@ func TestInterfaces(t *testing.T) {
 	m, _ := newMux(Config{})
 	share := func(iface uint32) *Options { return &Options{Share: true, Interface: iface} }
 	first := bind(t, m, ours, 1, share(1))
-	rest := bind(t, m, ip.Addr{}, 1, share(0))
-	flow := ip.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 9}
+	rest := bind(t, m, wire.Addr{}, 1, share(0))
+	flow := wire.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 9}
 	joined := connect(t, m, flow, share(3))
 	for _, c := range []struct {
 		iface uint32
@@ -204,9 +205,9 @@ func TestInterfaces(t *testing.T) {
 
 func TestInputRefusesLengthsThatCannotBe(t *testing.T) {
 	m, _ := newMux(Config{})
-	bind(t, m, ip.Addr{}, 1, nil)
+	bind(t, m, wire.Addr{}, 1, nil)
 	for _, d := range []Datagram{{Len: -1}, {Len: 65528}, {Len: 1, SegmentSize: -1}, {Len: 2000, SegmentSize: 1}} {
-		if v := m.Input(0, &ip.Tuple{Local: ours, LocalPort: 1, Remote: theirs}, &d); v != packet.DropMalformed {
+		if v := m.Input(0, &wire.Tuple{Local: ours, LocalPort: 1, Remote: theirs}, &d); v != packet.DropMalformed {
 			t.Errorf("%+v: %v", d, v)
 		}
 	}
@@ -214,7 +215,7 @@ func TestInputRefusesLengthsThatCannotBe(t *testing.T) {
 
 func TestICMP(t *testing.T) {
 	m, _ := newMux(Config{})
-	s := connect(t, m, ip.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 2}, nil)
+	s := connect(t, m, wire.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 2}, nil)
 	other := bind(t, m, ours, 3, nil)
 	for _, c := range []struct {
 		kind ip.ErrorKind
@@ -232,7 +233,7 @@ func TestICMP(t *testing.T) {
 			t.Errorf("kind %d: vouched for %v", c.kind, vouched)
 		}
 	}
-	for _, f := range []ip.Tuple{
+	for _, f := range []wire.Tuple{
 		{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 3},
 		{Local: ours, LocalPort: 3, Remote: theirs, RemotePort: 2},
 	} {
@@ -244,15 +245,15 @@ func TestICMP(t *testing.T) {
 
 // What an unconnected socket has sent is vouched for, if it was too long; and nothing that it has not sent.
 func TestPathMTUOfUnconnectedSockets(t *testing.T) {
-	for _, to := range []ip.Addr{theirs, peer6} {
+	for _, to := range []wire.Addr{theirs, peer6} {
 		m, _ := newMux(Config{})
-		s := bind(t, m, ip.Addr{}, 3, nil)
+		s := bind(t, m, wire.Addr{}, 3, nil)
 		from := ours
 		if to == peer6 {
 			from = ours6
 		}
-		sent := ip.Tuple{Local: from, LocalPort: 3, Remote: to, RemotePort: 2}
-		vouched := func(k ip.ErrorKind, x ip.Tuple) bool { return m.ICMP(0, &ip.ICMPError{Kind: k, Tuple: x}) }
+		sent := wire.Tuple{Local: from, LocalPort: 3, Remote: to, RemotePort: 2}
+		vouched := func(k ip.ErrorKind, x wire.Tuple) bool { return m.ICMP(0, &ip.ICMPError{Kind: k, Tuple: x}) }
 		if vouched(ip.TooBig, sent) {
 			t.Error("vouched for what was never sent")
 		}
@@ -260,11 +261,11 @@ func TestPathMTUOfUnconnectedSockets(t *testing.T) {
 		if !vouched(ip.TooBig, sent) {
 			t.Error("not vouched for what was sent")
 		}
-		for _, f := range []func(x *ip.Tuple){
-			func(x *ip.Tuple) { x.LocalPort++ },
-			func(x *ip.Tuple) { x.RemotePort++ },
-			func(x *ip.Tuple) { x.Remote[15]++ },
-			func(x *ip.Tuple) { x.Remote[7]++ },
+		for _, f := range []func(x *wire.Tuple){
+			func(x *wire.Tuple) { x.LocalPort++ },
+			func(x *wire.Tuple) { x.RemotePort++ },
+			func(x *wire.Tuple) { x.Remote[15]++ },
+			func(x *wire.Tuple) { x.Remote[7]++ },
 		} {
 			x := sent
 			if f(&x); vouched(ip.TooBig, x) {
@@ -287,9 +288,9 @@ func TestPathMTUOfUnconnectedSockets(t *testing.T) {
 func TestGroups(t *testing.T) {
 	m, o := newMux(Config{})
 	share := &Options{Share: true}
-	all := bind(t, m, ip.Addr{}, 5, share)
-	some := bind(t, m, ip.Addr{}, 5, share)
-	none := bind(t, m, ip.Addr{}, 5, share)
+	all := bind(t, m, wire.Addr{}, 5, share)
+	some := bind(t, m, wire.Addr{}, 5, share)
+	none := bind(t, m, wire.Addr{}, 5, share)
 	own := bind(t, m, many, 5, share)
 	unicast := bind(t, m, ours, 5, share)
 	must := func(err error) {
@@ -298,13 +299,13 @@ func TestGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(all.Listen(0, 1, many, false, []ip.Addr{ours2}))
-	must(some.Listen(0, 0, many, true, []ip.Addr{ours2}))
+	must(all.Listen(0, 1, many, false, []wire.Addr{ours2}))
+	must(some.Listen(0, 0, many, true, []wire.Addr{ours2}))
 	must(own.Listen(0, 2, many, false, nil))
 	must(unicast.Listen(0, 0, many, false, nil))
 	for _, c := range []struct {
 		iface  uint32
-		source ip.Addr
+		source wire.Addr
 		want   []*Socket
 	}{
 		{1, theirs, []*Socket{all}},
@@ -313,7 +314,7 @@ func TestGroups(t *testing.T) {
 		{2, ours2, []*Socket{some, own}},
 		{3, theirs, nil},
 	} {
-		v := m.Input(0, &ip.Tuple{Local: many, LocalPort: 5, Remote: c.source, RemotePort: 1},
+		v := m.Input(0, &wire.Tuple{Local: many, LocalPort: 5, Remote: c.source, RemotePort: 1},
 			&Datagram{Payload: [][]byte{{'x'}}, Len: 1, Interface: c.iface})
 		if (v == packet.Deliver) != (len(c.want) > 0) {
 			t.Errorf("by %d from %v: %v", c.iface, c.source, v)
@@ -350,9 +351,9 @@ func TestGroups(t *testing.T) {
 func TestBroadcastGoesToEverySocketOfThePort(t *testing.T) {
 	m, _ := newMux(Config{})
 	share := &Options{Share: true}
-	a, b := bind(t, m, ip.Addr{}, 5, share), bind(t, m, ip.Unspecified4, 5, share)
+	a, b := bind(t, m, wire.Addr{}, 5, share), bind(t, m, wire.Unspecified4, 5, share)
 	one := bind(t, m, ours, 5, share)
-	v := m.Input(0, &ip.Tuple{Local: ip.Broadcast4, LocalPort: 5, Remote: theirs, RemotePort: 1},
+	v := m.Input(0, &wire.Tuple{Local: wire.Broadcast4, LocalPort: 5, Remote: theirs, RemotePort: 1},
 		&Datagram{Payload: [][]byte{{'x'}}, Len: 1, Broadcast: true})
 	if v != packet.Deliver || read(a) != "x" || read(b) != "x" || one.Readable() {
 		t.Error(v)

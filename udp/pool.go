@@ -2,7 +2,7 @@ package udp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // Buffers have a few sizes, so that those of datagrams that have been read serve for new ones.
@@ -28,7 +28,7 @@ type node struct {
 	remotePort    uint16
 	iface         uint32
 	time          clock.Time
-	remote, local ip.Addr
+	remote, local wire.Addr
 }
 
 // pool gives nodes and bounds the memory of those given.

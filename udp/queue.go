@@ -2,7 +2,7 @@ package udp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // maxMerged is the most datagrams that a Read merges into one Message, as the Linux kernel does.
@@ -20,7 +20,7 @@ func (s *Socket) limit() int {
 }
 
 // put copies n bytes of payload, from offset off on, into the queue; false is that there is no room.
-func (s *Socket) put(t *ip.Tuple, d *Datagram, off, n int) bool {
+func (s *Socket) put(t *wire.Tuple, d *Datagram, off, n int) bool {
 	if size := sizeOf(n); s.queued+size > s.limit() || !s.m.makeRoom(s, size) {
 		s.stats.Lost++
 		s.m.stats.Lost++

@@ -3,7 +3,7 @@ package udp
 import (
 	"encoding/binary"
 
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // recent remembers to whom unconnected sockets sent last, so that a report that such a datagram was too
@@ -16,7 +16,7 @@ type recent []uint64
 const recentPeers = 1024
 
 // note remembers a flow. Its local address may not be chosen yet, and does not count.
-func (r *recent) note(t *ip.Tuple, seed uint64) {
+func (r *recent) note(t *wire.Tuple, seed uint64) {
 	if *r == nil {
 		*r = make(recent, recentPeers)
 	}
@@ -25,13 +25,13 @@ func (r *recent) note(t *ip.Tuple, seed uint64) {
 }
 
 // has reports whether a flow is remembered.
-func (r recent) has(t *ip.Tuple, seed uint64) bool {
+func (r recent) has(t *wire.Tuple, seed uint64) bool {
 	x := hashPeer(t, seed)
 	return r != nil && r[x>>1%recentPeers] == x
 }
 
 // hashPeer hashes what a flow has without its local address.
-func hashPeer(t *ip.Tuple, seed uint64) uint64 {
+func hashPeer(t *wire.Tuple, seed uint64) uint64 {
 	h := mix(seed, uint64(t.LocalPort)<<16|uint64(t.RemotePort))
 	h = mix(h, binary.LittleEndian.Uint64(t.Remote[0:]))
 	return mix(h, binary.LittleEndian.Uint64(t.Remote[8:])) | 1 // 0 is an empty place

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // Steering tells a group of sockets which of them a QUIC packet belongs to, by its destination
@@ -112,7 +112,7 @@ func hashBytes(b []byte, seed uint64) uint64 {
 }
 
 // hashFlow hashes a flow with a secret.
-func hashFlow(t *ip.Tuple, seed uint64) uint64 {
+func hashFlow(t *wire.Tuple, seed uint64) uint64 {
 	h := mix(seed, uint64(t.LocalPort)<<16|uint64(t.RemotePort))
 	h = mix(h, binary.LittleEndian.Uint64(t.Remote[0:]))
 	h = mix(h, binary.LittleEndian.Uint64(t.Remote[8:]))

@@ -5,15 +5,15 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 // share returns n sockets of one address and port.
 func share(t *testing.T, m *Mux, n int) (s []*Socket) {
 	t.Helper()
 	for range n {
-		s = append(s, bind(t, m, ip.Addr{}, 443, &Options{Share: true}))
+		s = append(s, bind(t, m, wire.Addr{}, 443, &Options{Share: true}))
 	}
 	return s
 }
@@ -58,7 +58,7 @@ func TestFlowsStayWithTheirSocket(t *testing.T) {
 			t.Errorf("flow %d moved from %d to %d", from, i, j)
 		}
 	}
-	if s := bind(t, m, ip.Addr{}, 443, &Options{Share: true}); s.Index() != 2 {
+	if s := bind(t, m, wire.Addr{}, 443, &Options{Share: true}); s.Index() != 2 {
 		t.Errorf("a new socket has index %d", s.Index())
 	}
 }
@@ -69,7 +69,7 @@ func TestHashOfTheEngineSpreads(t *testing.T) {
 	all := share(t, m, 2)
 	var used [2]bool
 	for h := range uint32(64) {
-		m.Input(0, &ip.Tuple{Local: ours, LocalPort: 443, Remote: theirs, RemotePort: 1}, &Datagram{Hash: h + 1})
+		m.Input(0, &wire.Tuple{Local: ours, LocalPort: 443, Remote: theirs, RemotePort: 1}, &Datagram{Hash: h + 1})
 		for i, s := range all {
 			used[i] = used[i] || s.Readable()
 			read(s)
@@ -149,7 +149,7 @@ func TestSteeringBounds(t *testing.T) {
 			t.Errorf("%+v: %v", st, err)
 		}
 	}
-	c := connect(t, m, ip.Tuple{Local: ours, Remote: theirs, RemotePort: 1}, nil)
+	c := connect(t, m, wire.Tuple{Local: ours, Remote: theirs, RemotePort: 1}, nil)
 	if err := c.Steer(nil); !errors.Is(err, ErrSteering) {
 		t.Error(err)
 	}

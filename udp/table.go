@@ -3,21 +3,21 @@ package udp
 import (
 	"slices"
 
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // scope is what a socket is bound to.
 type scope struct {
-	addr   ip.Addr
+	addr   wire.Addr
 	v6Only bool // addr is unspecified and means IPv6 alone
 }
 
 // covers reports whether datagrams to a, which is specified, are within the scope.
-func (c scope) covers(a ip.Addr) bool {
+func (c scope) covers(a wire.Addr) bool {
 	switch {
-	case c.addr == ip.Unspecified4:
+	case c.addr == wire.Unspecified4:
 		return a.Is4()
-	case c.addr == ip.Addr{}:
+	case c.addr == wire.Addr{}:
 		return !c.v6Only || !a.Is4()
 	}
 	return c.addr == a
@@ -27,7 +27,7 @@ func (c scope) covers(a ip.Addr) bool {
 func (c scope) overlaps(d scope) bool {
 	switch {
 	case c.addr.Unspecified() && d.addr.Unspecified():
-		return !(c.addr == ip.Unspecified4 && d.v6Only || d.addr == ip.Unspecified4 && c.v6Only)
+		return !(c.addr == wire.Unspecified4 && d.v6Only || d.addr == wire.Unspecified4 && c.v6Only)
 	case d.addr.Unspecified():
 		return d.covers(c.addr)
 	}
@@ -39,7 +39,7 @@ func (c scope) rank() int {
 	switch {
 	case !c.addr.Unspecified():
 		return 0
-	case c.addr == ip.Unspecified4 || c.v6Only:
+	case c.addr == wire.Unspecified4 || c.v6Only:
 		return 1
 	}
 	return 2
@@ -82,7 +82,7 @@ func (g *group) from(i int) *Socket {
 }
 
 // pick chooses the member for a datagram.
-func (g *group) pick(t *ip.Tuple, d *Datagram, seed uint64) *Socket {
+func (g *group) pick(t *wire.Tuple, d *Datagram, seed uint64) *Socket {
 	if len(g.members) == 1 {
 		return g.members[0]
 	}
@@ -167,7 +167,7 @@ func (m *Mux) remove(s *Socket) {
 
 // find returns the socket for a datagram to one of the host's addresses: connected to its source, or
 // bound to its address, or to any.
-func (m *Mux) find(t *ip.Tuple, d *Datagram) *Socket {
+func (m *Mux) find(t *wire.Tuple, d *Datagram) *Socket {
 	if m.last != nil && m.last.tuple == *t && m.last.takes(d) {
 		return m.last
 	}

@@ -2,8 +2,8 @@ package udp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 // Write sends messages and returns how many have gone whole. Where that is not all, the verdict says
@@ -49,7 +49,7 @@ func (s *Socket) send(now clock.Time, msg *Message) packet.Verdict {
 
 // longestPayload returns the most bytes of a datagram to an address: its length fields have 16 bits
 // (RFC 768, RFC 791 3.1, RFC 8200 3).
-func longestPayload(remote ip.Addr) int {
+func longestPayload(remote wire.Addr) int {
 	if remote.Is4() {
 		return maxPayload - 20
 	}
@@ -116,13 +116,13 @@ func (s *Socket) address(o *Outgoing, msg *Message) packet.Verdict {
 	if t.RemotePort == 0 || t.Remote.Unspecified() {
 		return packet.DropMalformed
 	}
-	if msg.Local != (ip.Addr{}) && msg.Local != t.Local {
+	if msg.Local != (wire.Addr{}) && msg.Local != t.Local {
 		t.Local = msg.Local
 		o.Hint = nil
 	}
 	if t.Local.Unspecified() || t.Local.Multicast() {
-		t.Local = ip.Addr{}
-		if t.Remote.Is4() && s.scope.v6Only || !t.Remote.Is4() && s.scope.addr == ip.Unspecified4 {
+		t.Local = wire.Addr{}
+		if t.Remote.Is4() && s.scope.v6Only || !t.Remote.Is4() && s.scope.addr == wire.Unspecified4 {
 			return packet.DropNoRoute
 		}
 		return packet.Forward

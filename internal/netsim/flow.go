@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/wire"
 )
 
 // FlowConfig describes a flow: a connection, and the programs at its ends. Bytes and Back are short for
@@ -77,7 +77,7 @@ func (f *Flow) start() {
 		return
 	}
 	var err error
-	f.listener, err = f.cfg.To.TCP.Listen(ip.Addr{}, f.port, 16, &f.cfg.Accept, accepter{f})
+	f.listener, err = f.cfg.To.TCP.Listen(wire.Addr{}, f.port, 16, &f.cfg.Accept, accepter{f})
 	if err != nil {
 		f.err = fmt.Errorf("listen: %w", err)
 		return
@@ -85,8 +85,8 @@ func (f *Flow) start() {
 	f.connect(f.Client, 0, f.Server.host.Addr, f.port, &f.cfg.Options)
 }
 
-func (f *Flow) connect(e *End, local uint16, to ip.Addr, remote uint16, o *tcp.Options) {
-	t := ip.Tuple{Local: e.host.Addr, Remote: to, LocalPort: local, RemotePort: remote}
+func (f *Flow) connect(e *End, local uint16, to wire.Addr, remote uint16, o *tcp.Options) {
+	t := wire.Tuple{Local: e.host.Addr, Remote: to, LocalPort: local, RemotePort: remote}
 	c, err := e.host.TCP.Connect(f.net.now, t, o, e)
 	if err != nil {
 		f.err = fmt.Errorf("connect: %w", err)

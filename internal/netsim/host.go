@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/wire"
 )
 
 const (
@@ -36,14 +36,14 @@ type HostConfig struct {
 // Host is a Mux with an address, and stands for all that is around a Mux in a real host.
 type Host struct {
 	TCP  *tcp.Mux
-	Addr ip.Addr
+	Addr wire.Addr
 
 	// Verdicts counts what became of packets that arrived.
 	Verdicts [packet.Verdicts]uint64
 
 	net    *Net
 	cfg    HostConfig
-	ways   map[ip.Addr]*way
+	ways   map[wire.Addr]*way
 	inbox  []*Packet
 	pollAt clock.Time // of the event that is pending, Never for none
 	turns  int        // at this time
@@ -62,7 +62,7 @@ type way struct {
 
 // Host adds a host to the network.
 func (n *Net) Host(cfg HostConfig) *Host {
-	h := &Host{net: n, cfg: cfg, Addr: n.addr(), ways: map[ip.Addr]*way{}, pollAt: clock.Never, refuse: pmd.NewChance(cfg.Refuse)}
+	h := &Host{net: n, cfg: cfg, Addr: n.addr(), ways: map[wire.Addr]*way{}, pollAt: clock.Never, refuse: pmd.NewChance(cfg.Refuse)}
 	if cfg.IPv6 {
 		h.Addr = v6(h.Addr)
 	}
@@ -93,15 +93,15 @@ func (h *Host) config(c tcp.Config) tcp.Config {
 }
 
 // v6 returns the IPv6 address of the host that has a as its IPv4 address.
-func v6(a ip.Addr) ip.Addr {
-	x := ip.Addr{0x20, 0x01, 0x0d, 0xb8}
+func v6(a wire.Addr) wire.Addr {
+	x := wire.Addr{0x20, 0x01, 0x0d, 0xb8}
 	copy(x[12:], a[12:])
 	return x
 }
 
-func (h *Host) address() ip.Addr { return h.Addr }
+func (h *Host) address() wire.Addr { return h.Addr }
 
-func (h *Host) way(to ip.Addr, hops []*Pipe) { h.ways[to] = &way{hops, h.cfg.MTU} }
+func (h *Host) way(to wire.Addr, hops []*Pipe) { h.ways[to] = &way{hops, h.cfg.MTU} }
 
 // SetMTU changes the largest IP packet that the host's interface takes, and forgets what was learned
 // of paths.
@@ -214,7 +214,7 @@ func (h *Host) Send(now clock.Time, o *tcp.Outgoing) bool {
 }
 
 // MTU implements tcp.Output.
-func (h *Host) MTU(t *ip.Tuple) int {
+func (h *Host) MTU(t *wire.Tuple) int {
 	if w := h.ways[t.Remote]; w != nil {
 		return w.mtu
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -29,7 +28,7 @@ type Monitor struct {
 	ShrinkOK bool
 
 	net   *Net
-	sides map[ip.Tuple]*side // by the sender's tuple
+	sides map[wire.Tuple]*side // by the sender's tuple
 	now   clock.Time
 	line  func() string // describes the packet at hand
 }
@@ -69,7 +68,7 @@ type side struct {
 
 // Monitor returns a monitor of all that happens from now on.
 func (n *Net) Monitor() *Monitor {
-	m := &Monitor{net: n, sides: map[ip.Tuple]*side{}}
+	m := &Monitor{net: n, sides: map[wire.Tuple]*side{}}
 	n.Watch(m.event)
 	return m
 }
@@ -120,7 +119,7 @@ func near(seq, base uint32, ref uint64) uint64 {
 }
 
 // sent judges a segment that a host sends, and returns the side that it belongs to.
-func (m *Monitor) sent(h *Host, t ip.Tuple, seg wire.TCP, ecn wire.ECN, size int) *side {
+func (m *Monitor) sent(h *Host, t wire.Tuple, seg wire.TCP, ecn wire.ECN, size int) *side {
 	s := m.sides[t]
 	var o wire.TCPOptions
 	m.check(seg.ParseOptions(&o), "options are malformed")
@@ -156,7 +155,7 @@ func (m *Monitor) sent(h *Host, t ip.Tuple, seg wire.TCP, ecn wire.ECN, size int
 }
 
 // open begins to follow a connection from its first SYN on, in either direction.
-func (m *Monitor) open(h *Host, t ip.Tuple) *side {
+func (m *Monitor) open(h *Host, t wire.Tuple) *side {
 	s := &side{host: h, v4: t.Local.Is4()}
 	s.peer = &side{v4: s.v4, peer: s}
 	s.peer.host, _ = m.net.nodes[t.Remote].(*Host)

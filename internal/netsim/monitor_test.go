@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/wire"
 )
@@ -30,7 +29,7 @@ func newStage() *stage {
 
 // say has host i send a segment, which arrives unless it is lost.
 func (s *stage) say(i int, h wire.TCPHeader, n int, ecn wire.ECN, lost bool) {
-	t := ip.Tuple{Local: s.host[i].Addr, Remote: s.host[1-i].Addr, LocalPort: uint16(10 + i), RemotePort: uint16(11 - i)}
+	t := wire.Tuple{Local: s.host[i].Addr, Remote: s.host[1-i].Addr, LocalPort: uint16(10 + i), RemotePort: uint16(11 - i)}
 	h.SrcPort, h.DstPort = t.LocalPort, t.RemotePort
 	b := AppendIP(nil, &t, wire.TCPLen+(len(h.Options)+3)&^3+n, ecn, 0)
 	at := len(b)

@@ -22,8 +22,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/wire"
 )
 
 // start is when a Net begins. It is not 0, so that code which takes 0 for "never" is found out.
@@ -34,7 +34,7 @@ type Net struct {
 	now    clock.Time
 	seed   uint64
 	events events
-	nodes  map[ip.Addr]node
+	nodes  map[wire.Addr]node
 	count  int // hosts made
 	flows  uint16
 	pipes  int // pipes made
@@ -50,7 +50,7 @@ type node interface {
 
 // New returns a network without nodes.
 func New(seed uint64) *Net {
-	return &Net{now: start, seed: seed, nodes: map[ip.Addr]node{}}
+	return &Net{now: start, seed: seed, nodes: map[wire.Addr]node{}}
 }
 
 // MustProfile parses a profile that is part of the program; it panics where that is wrong.
@@ -138,21 +138,21 @@ func (n *Net) Dumbbell(left, right []Endpoint, p pmd.Profile) (lr, rl *Pipe) {
 // Endpoint is a node that packets can be sent from and to: a Host or a Raw.
 type Endpoint interface {
 	node
-	address() ip.Addr
-	way(to ip.Addr, pipes []*Pipe)
+	address() wire.Addr
+	way(to wire.Addr, pipes []*Pipe)
 }
 
 // addr returns the address of the next node.
-func (n *Net) addr() ip.Addr {
+func (n *Net) addr() wire.Addr {
 	n.count++
 	if n.count > 0x1fffe {
 		panic("netsim: too many nodes")
 	}
-	return ip.AddrFrom4([4]byte{198, byte(18 + n.count>>16), byte(n.count >> 8), byte(n.count)})
+	return wire.AddrFrom4([4]byte{198, byte(18 + n.count>>16), byte(n.count >> 8), byte(n.count)})
 }
 
 // add gives a node its address.
-func (n *Net) add(a ip.Addr, x node) {
+func (n *Net) add(a wire.Addr, x node) {
 	if n.nodes[a] != nil {
 		panic(fmt.Sprintf("netsim: two nodes have the address %v", a))
 	}

@@ -1,7 +1,6 @@
 package netsim
 
 import (
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -9,16 +8,16 @@ import (
 // Packet is an IP packet on its way.
 type Packet struct {
 	Bytes   []byte // from the IP header on
-	From    ip.Addr
+	From    wire.Addr
 	Corrupt bool // bits of it were flipped on the way
 
-	to   ip.Addr
+	to   wire.Addr
 	hops []*Pipe // still to be passed
 	side *side   // as the monitor knows the sender
 }
 
 // packet returns an empty packet.
-func (n *Net) packet(from ip.Addr) *Packet {
+func (n *Net) packet(from wire.Addr) *Packet {
 	if k := len(n.free); k > 0 {
 		p := n.free[k-1]
 		n.free = n.free[:k-1]
@@ -41,7 +40,7 @@ const defaultTTL = 64
 
 // AppendIP appends an IP header for payload bytes of TCP that follow; IPv4 or IPv6 as the tuple's
 // addresses are. The tuple is the sender's.
-func AppendIP(b []byte, t *ip.Tuple, payload int, ecn wire.ECN, ttl uint8) []byte {
+func AppendIP(b []byte, t *wire.Tuple, payload int, ecn wire.ECN, ttl uint8) []byte {
 	if ttl == 0 {
 		ttl = defaultTTL
 	}
@@ -58,7 +57,7 @@ func AppendIP(b []byte, t *ip.Tuple, payload int, ecn wire.ECN, ttl uint8) []byt
 }
 
 // Pseudo returns the sum of the pseudo header for a TCP segment of n bytes.
-func Pseudo(t *ip.Tuple, n int) uint32 {
+func Pseudo(t *wire.Tuple, n int) uint32 {
 	if t.Local.Is4() {
 		return wire.PseudoHeader4(t.Local.As4(), t.Remote.As4(), wire.ProtoTCP, uint32(n))
 	}
@@ -67,7 +66,7 @@ func Pseudo(t *ip.Tuple, n int) uint32 {
 
 // Parse reads an IP packet with a TCP segment as a host does that trusts nothing: t is the flow as
 // the receiver sees it. The segment borrows b. The verdict is Deliver or the reason not to.
-func Parse(b []byte) (t ip.Tuple, seg wire.TCP, ecn wire.ECN, v packet.Verdict) {
+func Parse(b []byte) (t wire.Tuple, seg wire.TCP, ecn wire.ECN, v packet.Verdict) {
 	var body []byte
 	var sum uint32
 	switch wire.Version(b) {
@@ -83,7 +82,7 @@ func Parse(b []byte) (t ip.Tuple, seg wire.TCP, ecn wire.ECN, v packet.Verdict) 
 		case h.Proto() != wire.ProtoTCP:
 			return t, nil, 0, packet.DropUnsupported
 		}
-		t.Local, t.Remote = ip.AddrFrom4(h.Dst()), ip.AddrFrom4(h.Src())
+		t.Local, t.Remote = wire.AddrFrom4(h.Dst()), wire.AddrFrom4(h.Src())
 		body, sum, ecn = h.Payload(), h.Pseudo(), h.ECN()
 	case 6:
 		h := wire.IPv6(b)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/wire"
 )
@@ -208,7 +207,7 @@ func (n *Net) forward(p *Packet) {
 }
 
 // send has a packet leave a node by a path.
-func (n *Net) send(p *Packet, to ip.Addr, hops []*Pipe) {
+func (n *Net) send(p *Packet, to wire.Addr, hops []*Pipe) {
 	p.to, p.hops = to, hops
 	n.tell(Sent, p, "")
 	n.forward(p)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
@@ -36,7 +35,7 @@ func capable(k int) wire.ECN {
 
 func datagram(k int) []byte {
 	_, n := script(k)
-	t := ip.Tuple{Local: ip.AddrFrom4([4]byte{198, 18, 0, 1}), Remote: ip.AddrFrom4([4]byte{198, 18, 0, 2})}
+	t := wire.Tuple{Local: wire.AddrFrom4([4]byte{198, 18, 0, 1}), Remote: wire.AddrFrom4([4]byte{198, 18, 0, 2})}
 	b := AppendIP(nil, &t, n-20, capable(k), 0)
 	for len(b) < n {
 		b = append(b, byte(k), byte(k>>8))

@@ -1,32 +1,31 @@
 package netsim
 
 import (
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/wire"
 )
 
 // Raw is a node without TCP: an attacker, or a peer that a test plays by hand. It sees each packet that
 // arrives and sends what it likes, from any address.
 type Raw struct {
-	Addr ip.Addr
+	Addr wire.Addr
 
 	// Receive is called with each packet, which it borrows; nil throws them away.
 	Receive func(b []byte)
 
 	net  *Net
-	ways map[ip.Addr][]*Pipe
+	ways map[wire.Addr][]*Pipe
 }
 
 // Raw adds such a node.
 func (n *Net) Raw() *Raw {
-	r := &Raw{net: n, Addr: n.addr(), ways: map[ip.Addr][]*Pipe{}}
+	r := &Raw{net: n, Addr: n.addr(), ways: map[wire.Addr][]*Pipe{}}
 	n.add(r.Addr, r)
 	return r
 }
 
-func (r *Raw) address() ip.Addr { return r.Addr }
+func (r *Raw) address() wire.Addr { return r.Addr }
 
-func (r *Raw) way(to ip.Addr, hops []*Pipe) { r.ways[to] = hops }
+func (r *Raw) way(to wire.Addr, hops []*Pipe) { r.ways[to] = hops }
 
 // arrive implements node.
 func (r *Raw) arrive(p *Packet) {
@@ -38,7 +37,7 @@ func (r *Raw) arrive(p *Packet) {
 }
 
 // Also has packets to address a arrive at r too, which has no node: one address of a flood, say.
-func (r *Raw) Also(a ip.Addr) { r.net.add(a, r) }
+func (r *Raw) Also(a wire.Addr) { r.net.add(a, r) }
 
 // Send sends an IP packet to a node, whatever addresses it names. Without a path it arrives at once.
 func (r *Raw) Send(to Endpoint, b []byte) {
@@ -48,7 +47,7 @@ func (r *Raw) Send(to Endpoint, b []byte) {
 }
 
 // Segment returns an IP packet with a TCP segment, with right checksums; t is the sender's.
-func Segment(t ip.Tuple, h wire.TCPHeader, payload []byte) []byte {
+func Segment(t wire.Tuple, h wire.TCPHeader, payload []byte) []byte {
 	h.SrcPort, h.DstPort = t.LocalPort, t.RemotePort
 	b := AppendIP(nil, &t, wire.TCPLen+(len(h.Options)+3)&^3+len(payload), wire.NotECT, 0)
 	at := len(b)

@@ -1,7 +1,6 @@
 package netsim
 
 import (
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/wire"
 )
@@ -9,13 +8,13 @@ import (
 // merger puts packets together that follow each other.
 type merger struct {
 	tcp.Merge
-	tuple   ip.Tuple
+	tuple   wire.Tuple
 	packets []*Packet // whose bytes the segment borrows
 }
 
 // take adds a packet's segment to the one at hand, or begins with it where there is none, and reports
 // whether it could. It keeps the packet then.
-func (m *merger) take(p *Packet, t *ip.Tuple, s wire.TCP, ecn wire.ECN) bool {
+func (m *merger) take(p *Packet, t *wire.Tuple, s wire.TCP, ecn wire.ECN) bool {
 	switch {
 	case len(m.packets) == 0:
 		m.tuple = *t

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 func TestStreamsShowBytesOutOfPlace(t *testing.T) {
@@ -33,7 +33,7 @@ func TestHostsLearnThePathMTU(t *testing.T) {
 	if !n.RunUntil(time.Minute, f.Done) || f.Err() != nil {
 		t.Fatal("not done", f.Err())
 	}
-	if mtu := a.MTU(&ip.Tuple{Local: a.Addr, Remote: b.Addr}); mtu != 700 {
+	if mtu := a.MTU(&wire.Tuple{Local: a.Addr, Remote: b.Addr}); mtu != 700 {
 		t.Errorf("the MTU is thought to be %d", mtu)
 	}
 	if l.Count.LostMTU == 0 || l.Count.LostMTU > 40 {

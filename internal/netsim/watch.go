@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -129,7 +128,7 @@ func flags(s wire.TCP) string {
 	return string(letters)
 }
 
-func port(a ip.Addr, p uint16) string {
+func port(a wire.Addr, p uint16) string {
 	s := a.String()
 	return fmt.Sprintf("%s:%d", s[strings.LastIndexAny(s, ".:")+1:], p)
 }

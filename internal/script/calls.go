@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/wire"
 )
 
 // arg returns argument i; one that stands for anything where there is none.
@@ -345,7 +346,7 @@ func (r *run) sysctl(name, value string) error {
 }
 
 // tell has the Mux learn of an ICMP error.
-func (r *run) tell(t *ip.Tuple, e *ip.ICMPError) {
+func (r *run) tell(t *wire.Tuple, e *ip.ICMPError) {
 	if r.mux.ICMP(r.now, t, e.Seq(), *e) && e.Kind == ip.TooBig {
 		r.mtu = min(r.mtu, e.MTU)
 	}

@@ -32,7 +32,7 @@ type run struct {
 	out    []sent     // not expected yet
 	log    io.Writer
 
-	local, remote ip.Addr
+	local, remote wire.Addr
 	localPort     uint16 // of the connection, as what was sent last says
 	remotePort    uint16
 	peerISS       uint32
@@ -51,10 +51,10 @@ type run struct {
 func (s *Script) Run(log io.Writer) error {
 	r := &run{
 		script: s, now: begin, wake: clock.Never, log: log, mtu: defaultMTU, files: map[int64]*file{},
-		local: ip.AddrFrom4([4]byte{198, 18, 0, 1}), remote: ip.AddrFrom4([4]byte{198, 18, 0, 2}), localPort: listenPort, remotePort: peerPort,
+		local: wire.AddrFrom4([4]byte{198, 18, 0, 1}), remote: wire.AddrFrom4([4]byte{198, 18, 0, 2}), localPort: listenPort, remotePort: peerPort,
 	}
 	if s.Options.IPv6 {
-		r.local, r.remote = ip.Addr{0x20, 1, 0xd, 0xb8, 15: 1}, ip.Addr{0x20, 1, 0xd, 0xb8, 15: 2}
+		r.local, r.remote = wire.Addr{0x20, 1, 0xd, 0xb8, 15: 1}, wire.Addr{0x20, 1, 0xd, 0xb8, 15: 2}
 	}
 	if s.Options.MTU != 0 {
 		r.mtu = s.Options.MTU
@@ -236,8 +236,8 @@ func (r *run) arrive(k *Packet) {
 }
 
 // tuple is the connection that the peer speaks to.
-func (r *run) tuple() ip.Tuple {
-	return ip.Tuple{Local: r.local, Remote: r.remote, LocalPort: r.localPort, RemotePort: r.remotePort}
+func (r *run) tuple() wire.Tuple {
+	return wire.Tuple{Local: r.local, Remote: r.remote, LocalPort: r.localPort, RemotePort: r.remotePort}
 }
 
 // icmp has an ICMP error arrive.
@@ -270,7 +270,7 @@ func (r *run) Send(now clock.Time, o *tcp.Outgoing) bool {
 }
 
 // MTU implements tcp.Output.
-func (r *run) MTU(*ip.Tuple) int { return r.mtu }
+func (r *run) MTU(*wire.Tuple) int { return r.mtu }
 
 // Offload implements tcp.Output.
 func (r *run) Offload() int { return 65_535 - 100 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/wire"
 )
 
 // file is what a descriptor stands for: a socket as programs know it, over the calls of a Mux.
@@ -112,7 +112,7 @@ func (r *run) await(b *blocked) error {
 
 // listen begins to listen.
 func (f *file) listen(backlog int) outcome {
-	l, err := f.r.mux.Listen(ip.Addr{}, f.port, max(backlog, 1), &f.opts, f)
+	l, err := f.r.mux.Listen(wire.Addr{}, f.port, max(backlog, 1), &f.opts, f)
 	if err != nil {
 		return fail(errno(err))
 	}
@@ -138,7 +138,7 @@ func (f *file) accept(name int64, flags int64) attempt {
 
 // dial begins to connect; "" where that worked.
 func (f *file) dial() string {
-	t := ip.Tuple{Local: f.r.local, Remote: f.r.remote, LocalPort: f.port, RemotePort: listenPort}
+	t := wire.Tuple{Local: f.r.local, Remote: f.r.remote, LocalPort: f.port, RemotePort: listenPort}
 	c, err := f.r.mux.Connect(f.r.now, t, &f.opts, f)
 	if err != nil {
 		return errno(err)

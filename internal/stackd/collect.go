@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/udp"
+	"github.com/millrace/millrace/wire"
 )
 
 // deviceName returns the name of a port.
@@ -49,8 +50,8 @@ func remaining(now, t clock.Time) *float64 {
 }
 
 // given returns a, nil where it is the zero address.
-func given(a ip.Addr) *netip.Addr {
-	if a == (ip.Addr{}) {
+func given(a wire.Addr) *netip.Addr {
+	if a == (wire.Addr{}) {
 		return nil
 	}
 	n := a.Netip()
@@ -159,7 +160,7 @@ func (d *Daemon) service(local netip.AddrPort) string {
 	return ""
 }
 
-func ends(t ip.Tuple) (local, remote netip.AddrPort) {
+func ends(t wire.Tuple) (local, remote netip.AddrPort) {
 	return netip.AddrPortFrom(t.Local.Netip(), t.LocalPort), netip.AddrPortFrom(t.Remote.Netip(), t.RemotePort)
 }
 

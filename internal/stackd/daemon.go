@@ -236,7 +236,7 @@ func (d *Daemon) openStack() (err error) {
 		return fmt.Errorf("host: %w", err)
 	}
 	for _, n := range d.cfg.Neighbors {
-		if err := d.stack.Group().AddNeighbor(uint8(d.cfg.port(n.Device, n.Address)), ip.AddrFrom(n.Address), wire.MAC(n.MAC)); err != nil {
+		if err := d.stack.Group().AddNeighbor(uint8(d.cfg.port(n.Device, n.Address)), wire.AddrFrom(n.Address), wire.MAC(n.MAC)); err != nil {
 			return fmt.Errorf("neighbour %s: %w", n.Address, err)
 		}
 	}
@@ -257,7 +257,7 @@ func (v *Device) wants6() bool {
 func (d *Daemon) route(r Route) ip.Route {
 	out := ip.Route{Prefix: r.To, Port: uint8(d.cfg.port(r.Device, r.Via)), Metric: r.Metric}
 	if r.Via.IsValid() {
-		out.Gateway = ip.AddrFrom(r.Via)
+		out.Gateway = wire.AddrFrom(r.Via)
 	}
 	return out
 }

@@ -76,7 +76,7 @@ func (l *lessee) listen() error {
 	o := udp.Options{Interface: uint32(l.port) + 1, ReceiveBuffer: 16 << 10}
 	return l.d.stack.Group().Each(func(_ clock.Time, h *host.Host) (err error) {
 		m := &mailman{l: l, h: h}
-		m.s, err = h.UDP.Bind(ip.Unspecified4, dhcp.ClientPort, &o, m)
+		m.s, err = h.UDP.Bind(wire.Unspecified4, dhcp.ClientPort, &o, m)
 		return err
 	})
 }
@@ -103,9 +103,9 @@ func (l *lessee) run(ctx context.Context) {
 
 // send sends a message: to everybody from no address, or to the server from the lease's. Sockets send from no
 // address but the host's, so the datagram is made here. One that does not go is sent again by the client.
-func (l *lessee) send(_ clock.Time, server ip.Addr, msg []byte) {
-	src, dst := ip.Unspecified4, ip.Broadcast4
-	if server != (ip.Addr{}) {
+func (l *lessee) send(_ clock.Time, server wire.Addr, msg []byte) {
+	src, dst := wire.Unspecified4, wire.Broadcast4
+	if server != (wire.Addr{}) {
 		src, dst = l.lease.Addr, server
 	}
 	segment := make([]byte, wire.UDPLen+len(msg))
@@ -172,7 +172,7 @@ func (l *lessee) routesOf(n *dhcp.Lease) (out []ip.Route) {
 	}
 	for _, r := range n.Routes {
 		one := ip.Route{Prefix: netip.PrefixFrom(r.Prefix.Netip(), r.Bits), Port: l.port, Origin: ip.DHCP}
-		if r.Router != ip.Unspecified4 {
+		if r.Router != wire.Unspecified4 {
 			one.Gateway = r.Router
 		}
 		out = append(out, one)
@@ -188,7 +188,7 @@ func (l *lessee) lost(_ clock.Time, old dhcp.Lease) {
 
 // drop takes the address and its routes from the host.
 func (l *lessee) drop() {
-	if l.lease.Addr == (ip.Addr{}) {
+	if l.lease.Addr == (wire.Addr{}) {
 		return
 	}
 	g := l.d.stack.Group()

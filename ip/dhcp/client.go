@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // Times (RFC 2131 4.1, 4.4.5).
@@ -27,21 +27,21 @@ const (
 
 // Route is a classless static route (RFC 3442).
 type Route struct {
-	Prefix ip.Addr
+	Prefix wire.Addr
 	Bits   int
-	Router ip.Addr // 0.0.0.0: on link
+	Router wire.Addr // 0.0.0.0: on link
 }
 
 // Lease is what a server gave.
 type Lease struct {
-	Addr    ip.Addr
+	Addr    wire.Addr
 	Bits    int // length of the prefix; 32 where the server told none
-	Routers []ip.Addr
+	Routers []wire.Addr
 	Routes  []Route // where there are some, Routers is empty
-	DNS     []ip.Addr
+	DNS     []wire.Addr
 	Domain  string
 	MTU     int // of the link, bytes; 0 where the server told none
-	Server  ip.Addr
+	Server  wire.Addr
 	Until   clock.Time // Never: for ever
 }
 
@@ -50,12 +50,12 @@ type Config struct {
 	Now      clock.Time
 	Seed     uint64 // of transaction numbers and delays; to be secret
 	MAC      [6]byte
-	Hostname string  // told to the server, at most 63 bytes; empty is not
-	Last     ip.Addr // asked for first, as it was ours before; zero is none (RFC 2131 3.2)
+	Hostname string    // told to the server, at most 63 bytes; empty is not
+	Last     wire.Addr // asked for first, as it was ours before; zero is none (RFC 2131 3.2)
 
 	// Send sends a message: from 0.0.0.0 to 255.255.255.255, or from the lease's address to server, where
 	// that is not zero. msg is borrowed.
-	Send func(now clock.Time, server ip.Addr, msg []byte)
+	Send func(now clock.Time, server wire.Addr, msg []byte)
 	// Bound is told of a new lease, and of one that was prolonged or has changed.
 	Bound func(now clock.Time, l Lease)
 	// Lost is told that the address must not be used any more.
@@ -164,7 +164,7 @@ func (c *Client) due(now clock.Time) {
 func (c *Client) begin(now clock.Time) {
 	c.xid, c.began, c.wait, c.sent = uint32(c.random()), now, firstWait, 0
 	c.state = Selecting
-	if c.lease.Addr != (ip.Addr{}) {
+	if c.lease.Addr != (wire.Addr{}) {
 		c.state = Rebooting
 	}
 	c.send(now)
@@ -212,7 +212,7 @@ func retry(now, end clock.Time) clock.Time {
 
 // send sends the message of the state (RFC 2131 table 5).
 func (c *Client) send(now clock.Time) {
-	typ, server := uint8(request), ip.Addr{}
+	typ, server := uint8(request), wire.Addr{}
 	if c.state == Selecting {
 		typ = discover
 	}
@@ -268,7 +268,7 @@ func (c *Client) Input(now clock.Time, b []byte) bool {
 }
 
 // host reports whether a can be the address of a host.
-func host(a ip.Addr) bool {
+func host(a wire.Addr) bool {
 	v := a.As4()
 	return a.Is4() && v[0] != 0 && !a.Loopback() && v[0] < 224
 }
@@ -352,7 +352,7 @@ func (c *Client) giveUp(now clock.Time, typ uint8, wait time.Duration) {
 	}
 	l := c.lease
 	w := message(typ, uint32(c.random()), 0, c.cfg.MAC)
-	to := ip.Addr{}
+	to := wire.Addr{}
 	if typ == release {
 		a := l.Addr.As4()
 		copy(w.b[atCIAddr:], a[:])

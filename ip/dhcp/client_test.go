@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/wire"
+
 	oracle "github.com/insomniacslk/dhcp/dhcpv4"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/ip"
 )
 
 var (
@@ -26,7 +27,7 @@ type network struct {
 	now     clock.Time
 	c       *Client
 	sent    []*oracle.DHCPv4
-	to      []ip.Addr
+	to      []wire.Addr
 	bound   []Lease
 	lost    []Lease
 	respond func(m *oracle.DHCPv4) *oracle.DHCPv4 // nil is silence
@@ -37,7 +38,7 @@ func newNetwork(t *testing.T, change func(*Config)) *network {
 	n := &network{t: t, now: clock.Time(time.Hour)}
 	cfg := Config{
 		Now: n.now, Seed: 7, MAC: mac, Hostname: "mill",
-		Send: func(_ clock.Time, to ip.Addr, b []byte) {
+		Send: func(_ clock.Time, to wire.Addr, b []byte) {
 			m, err := oracle.FromBytes(b)
 			if err != nil {
 				t.Fatalf("the oracle cannot read %x: %v", b, err)
@@ -115,7 +116,7 @@ func reply4(m *oracle.DHCPv4, typ oracle.MessageType, lease time.Duration, more 
 	return r
 }
 
-var addrGiven = ip.AddrFrom4([4]byte{198, 18, 0, 77})
+var addrGiven = wire.AddrFrom4([4]byte{198, 18, 0, 77})
 
 // RFC 2131 3.1: discover, offer, request, acknowledgment.
 func TestLease(t *testing.T) {
@@ -126,7 +127,7 @@ func TestLease(t *testing.T) {
 		t.Fatalf("sent %v", n.types())
 	}
 	d, r := n.sent[0], n.sent[1]
-	if !d.IsBroadcast() || !bytes.Equal(d.ClientHWAddr, mac[:]) || d.HostName() != "mill" || n.to[0] != (ip.Addr{}) {
+	if !d.IsBroadcast() || !bytes.Equal(d.ClientHWAddr, mac[:]) || d.HostName() != "mill" || n.to[0] != (wire.Addr{}) {
 		t.Errorf("discover: %v", d)
 	}
 	if !r.RequestedIPAddress().Equal(given) || !r.ServerIdentifier().Equal(server) || r.TransactionID != d.TransactionID {
@@ -142,7 +143,7 @@ func TestLease(t *testing.T) {
 	}
 	l := n.bound[0]
 	if l.Addr != addrGiven || l.Bits != 24 || len(l.Routers) != 1 || len(l.DNS) != 2 || l.Domain != "example.net" ||
-		l.DNS[1] != ip.AddrFrom4([4]byte{198, 18, 0, 54}) || l.Until.Sub(n.now) < 59*time.Minute || l.Until.Sub(n.now) > time.Hour {
+		l.DNS[1] != wire.AddrFrom4([4]byte{198, 18, 0, 54}) || l.Until.Sub(n.now) < 59*time.Minute || l.Until.Sub(n.now) > time.Hour {
 		t.Errorf("%+v", l)
 	}
 }
@@ -153,7 +154,7 @@ func TestRenewRebindExpire(t *testing.T) {
 	n.respond = serve(time.Hour)
 	n.after(5 * time.Second)
 	n.after(32 * time.Minute)
-	if len(n.bound) != 2 || len(n.sent) != 3 || n.to[2] != ip.AddrFrom4([4]byte{198, 18, 0, 1}) {
+	if len(n.bound) != 2 || len(n.sent) != 3 || n.to[2] != wire.AddrFrom4([4]byte{198, 18, 0, 1}) {
 		t.Fatalf("%d leases, sent %v to %v", len(n.bound), n.types(), n.to)
 	}
 	m := n.sent[2]
@@ -179,7 +180,7 @@ func TestRenewRebindExpire(t *testing.T) {
 	if last := n.sent[len(n.sent)-1]; last.MessageType() != oracle.MessageTypeDiscover {
 		t.Errorf("then %v", last.MessageType())
 	}
-	if n.to[len(n.to)-2] != (ip.Addr{}) {
+	if n.to[len(n.to)-2] != (wire.Addr{}) {
 		t.Error("a rebinding client speaks to one server")
 	}
 }
@@ -211,7 +212,7 @@ func TestRelease(t *testing.T) {
 	n.after(5 * time.Second)
 	n.c.Release(n.now)
 	m := n.sent[2]
-	if m.MessageType() != oracle.MessageTypeRelease || !m.ClientIPAddr.Equal(given) || n.to[2] != ip.AddrFrom4([4]byte{198, 18, 0, 1}) {
+	if m.MessageType() != oracle.MessageTypeRelease || !m.ClientIPAddr.Equal(given) || n.to[2] != wire.AddrFrom4([4]byte{198, 18, 0, 1}) {
 		t.Fatalf("%v to %v", m, n.to[2])
 	}
 	n.after(24 * time.Hour)
@@ -334,7 +335,7 @@ func TestClasslessRoutes(t *testing.T) {
 		t.Fatalf("sent %v", n.types())
 	}
 	l := n.bound[0]
-	want := Route{ip.AddrFrom4([4]byte{198, 19, 0, 0}), 24, ip.AddrFrom4([4]byte{198, 18, 0, 1})}
+	want := Route{wire.AddrFrom4([4]byte{198, 19, 0, 0}), 24, wire.AddrFrom4([4]byte{198, 18, 0, 1})}
 	if len(l.Routers) != 0 || len(l.Routes) != maxListed || l.Routes[0] != want || l.Routes[1].Bits != 0 {
 		t.Errorf("%+v", l)
 	}
@@ -388,7 +389,7 @@ func FuzzInput(f *testing.F) {
 		var bound []Lease
 		c := New(Config{
 			MAC:   mac,
-			Send:  func(_ clock.Time, _ ip.Addr, m []byte) { sent++; b = answerTo(m, b) },
+			Send:  func(_ clock.Time, _ wire.Addr, m []byte) { sent++; b = answerTo(m, b) },
 			Bound: func(_ clock.Time, l Lease) { bound = append(bound, l) },
 			Lost:  func(clock.Time, Lease) {},
 		})

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // Ports of UDP (RFC 2131 4.1).
@@ -86,8 +86,8 @@ type reply struct {
 	typ    uint8
 	xid    uint32
 	mac    [6]byte
-	addr   ip.Addr // yiaddr
-	server ip.Addr
+	addr   wire.Addr // yiaddr
+	server wire.Addr
 	lease  uint32 // seconds
 	t1, t2 uint32 // 0 where there is none
 	Lease
@@ -100,7 +100,7 @@ func parse(b []byte) (r reply, ok bool) {
 	}
 	r.xid = binary.BigEndian.Uint32(b[4:])
 	r.mac = [6]byte(b[atCHAddr:])
-	r.addr = ip.AddrFrom4([4]byte(b[atYIAddr:]))
+	r.addr = wire.AddrFrom4([4]byte(b[atYIAddr:]))
 	opts, ok := options(b)
 	if !ok {
 		return r, false
@@ -189,15 +189,15 @@ func set[T any](p *T, v T) bool {
 
 func number(v []byte, p *uint32) bool { return len(v) == 4 && set(p, binary.BigEndian.Uint32(v)) }
 
-func one(v []byte, p *ip.Addr) bool { return len(v) == 4 && set(p, ip.AddrFrom4([4]byte(v))) }
+func one(v []byte, p *wire.Addr) bool { return len(v) == 4 && set(p, wire.AddrFrom4([4]byte(v))) }
 
 // list reads addresses, the first few of them.
-func list(v []byte, p *[]ip.Addr) bool {
+func list(v []byte, p *[]wire.Addr) bool {
 	if len(v) == 0 || len(v)%4 != 0 {
 		return false
 	}
 	for ; len(v) > 0 && len(*p) < maxListed; v = v[4:] {
-		*p = append(*p, ip.AddrFrom4([4]byte(v)))
+		*p = append(*p, wire.AddrFrom4([4]byte(v)))
 	}
 	return true
 }
@@ -219,7 +219,7 @@ func classless(v []byte) (routes []Route, ok bool) {
 		var a [4]byte
 		copy(a[:], v[1:1+n])
 		if len(routes) < maxListed {
-			routes = append(routes, Route{Prefix: ip.AddrFrom4(a), Bits: int(v[0]), Router: ip.AddrFrom4([4]byte(v[1+n:]))})
+			routes = append(routes, Route{Prefix: wire.AddrFrom4(a), Bits: int(v[0]), Router: wire.AddrFrom4([4]byte(v[1+n:]))})
 		}
 		v = v[1+n+4:]
 	}
@@ -246,7 +246,7 @@ func (w *writer) option(code uint8, v ...byte) {
 	w.b = append(append(w.b, code, byte(len(v))), v...)
 }
 
-func (w *writer) addr(code uint8, a ip.Addr) {
+func (w *writer) addr(code uint8, a wire.Addr) {
 	v := a.As4()
 	w.option(code, v[:]...)
 }

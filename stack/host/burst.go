@@ -25,7 +25,7 @@ type burst struct {
 // lane holds the packets of one flow.
 type lane struct {
 	flow        flow
-	tuple       ip.Tuple
+	tuple       wire.Tuple
 	first, last int32 // packets, as indices in the batch
 	tcp         tcp.Merge
 	udp         datagrams

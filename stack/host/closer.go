@@ -56,7 +56,7 @@ func (h *Host) transport(now clock.Time, g *ip.Datagram) packet.Verdict {
 		return packet.DropMalformed
 	}
 	u := wire.UDP(g.Payload)
-	t := ip.Tuple{Local: g.Dst, Remote: g.Src, LocalPort: u.DstPort(), RemotePort: u.SrcPort()}
+	t := wire.Tuple{Local: g.Dst, Remote: g.Src, LocalPort: u.DstPort(), RemotePort: u.SrcPort()}
 	if g.Packets > 1 {
 		if owner := h.group.Owner(&t); owner != h {
 			return owner.lend(now, &t, g)
@@ -66,7 +66,7 @@ func (h *Host) transport(now clock.Time, g *ip.Datagram) packet.Verdict {
 }
 
 // lend has another loop take a reassembled datagram: a copy. It is rare enough.
-func (h *Host) lend(now clock.Time, t *ip.Tuple, g *ip.Datagram) packet.Verdict {
+func (h *Host) lend(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
 	c, u := *g, *t
 	c.Payload = append([]byte(nil), g.Payload...)
 	c.Packet = append([]byte(nil), g.Packet...)
@@ -77,7 +77,7 @@ func (h *Host) lend(now clock.Time, t *ip.Tuple, g *ip.Datagram) packet.Verdict 
 }
 
 // give gives a datagram to its transport.
-func (h *Host) give(now clock.Time, t *ip.Tuple, g *ip.Datagram) packet.Verdict {
+func (h *Host) give(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
 	if g.Proto == wire.ProtoUDP {
 		return h.giveUDP(now, t, g)
 	}
@@ -92,7 +92,7 @@ func (h *Host) give(now clock.Time, t *ip.Tuple, g *ip.Datagram) packet.Verdict 
 	return h.TCP.Input(now, t, &h.lone.tcp.Segment)
 }
 
-func (h *Host) giveUDP(now clock.Time, t *ip.Tuple, g *ip.Datagram) packet.Verdict {
+func (h *Host) giveUDP(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
 	u := wire.UDP(g.Payload)
 	if !u.Valid() {
 		return packet.DropMalformed

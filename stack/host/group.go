@@ -141,7 +141,7 @@ func (g *Group) Close() error {
 }
 
 // Owner returns the host to whose loop segments of the flow come.
-func (g *Group) Owner(t *ip.Tuple) *Host {
+func (g *Group) Owner(t *wire.Tuple) *Host {
 	if len(g.Hosts) == 1 {
 		return g.Hosts[0]
 	}
@@ -149,7 +149,7 @@ func (g *Group) Owner(t *ip.Tuple) *Host {
 }
 
 // hash returns what the engines write to Desc.Hash of packets of a flow.
-func (g *Group) hash(t *ip.Tuple) uint32 {
+func (g *Group) hash(t *wire.Tuple) uint32 {
 	if t.Local.Is4() {
 		return g.hasher.Flow4(t.Local.As4(), t.Remote.As4(), t.LocalPort, t.RemotePort)
 	}
@@ -184,7 +184,7 @@ func (g *Group) AddAddr(port uint8, p netip.Prefix, o ip.Origin, noDAD bool) err
 }
 
 // DelAddr takes an address away.
-func (g *Group) DelAddr(port uint8, a ip.Addr) error {
+func (g *Group) DelAddr(port uint8, a wire.Addr) error {
 	return g.lead(func(now clock.Time, n *ip.Node) error { return n.DelAddr(now, port, a) })
 }
 
@@ -199,6 +199,6 @@ func (g *Group) DelRoute(r ip.Route) error {
 }
 
 // AddNeighbor adds a neighbour that stays.
-func (g *Group) AddNeighbor(port uint8, a ip.Addr, mac wire.MAC) error {
+func (g *Group) AddNeighbor(port uint8, a wire.Addr, mac wire.MAC) error {
 	return g.lead(func(now clock.Time, n *ip.Node) error { return n.AddNeighbor(now, port, a, mac) })
 }

@@ -84,9 +84,9 @@ func newHost(g *Group, i int, cfg *Config) (*Host, error) {
 func (h *Host) build(cfg *Config) {
 	now := h.Loop.Enter()
 	defer h.Loop.Exit()
-	var owns func(*ip.Tuple) bool
+	var owns func(*wire.Tuple) bool
 	if len(cfg.Loops) > 1 {
-		owns = func(t *ip.Tuple) bool { return h.group.Owner(t) == h }
+		owns = func(t *wire.Tuple) bool { return h.group.Owner(t) == h }
 	}
 	seed := cfg.Seed + uint64(h.self)*0x9e3779b97f4a7c15
 	n, t, u := cfg.IP, cfg.TCP, cfg.UDP

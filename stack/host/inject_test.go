@@ -52,8 +52,8 @@ func newBench(t testing.TB, engine gpukern.Config) *bench {
 	}
 	w.must(w.a.AddAddr(0, addrA4, ip.Static, true))
 	w.must(w.a.AddAddr(0, addrA6, ip.Static, true))
-	w.must(w.a.AddNeighbor(0, ip.AddrFrom(addrB4.Addr()), farMAC))
-	w.must(w.a.AddNeighbor(0, ip.AddrFrom(addrB6.Addr()), farMAC))
+	w.must(w.a.AddNeighbor(0, wire.AddrFrom(addrB4.Addr()), farMAC))
+	w.must(w.a.AddNeighbor(0, wire.AddrFrom(addrB6.Addr()), farMAC))
 	b.turns()
 	return b
 }
@@ -164,7 +164,7 @@ func (b *bench) bind(port uint16, o *udp.Options) *inbox {
 	x := &inbox{b: b}
 	b.must(b.h.do(func(now clock.Time, h *Host) error {
 		var err error
-		x.s, err = h.UDP.Bind(ip.Addr{}, port, o, x)
+		x.s, err = h.UDP.Bind(wire.Addr{}, port, o, x)
 		return err
 	}))
 	return x
@@ -444,7 +444,7 @@ func TestNothingOvertakesWithinAFlow(t *testing.T) {
 func TestPacketsHaveIdentificationsOfTheirOwn(t *testing.T) {
 	b := newBench(t, gpukern.Config{})
 	x := b.bind(9, nil)
-	if _, v := x.s.Write(b.now, []udp.Message{{Buffers: [][]byte{make([]byte, 300)}, Remote: ip.AddrFrom(addrB4.Addr()), RemotePort: 9, SegmentSize: 100}}); v != packet.Forward {
+	if _, v := x.s.Write(b.now, []udp.Message{{Buffers: [][]byte{make([]byte, 300)}, Remote: wire.AddrFrom(addrB4.Addr()), RemotePort: 9, SegmentSize: 100}}); v != packet.Forward {
 		t.Fatal(v)
 	}
 	ids := map[uint16]bool{}

@@ -91,14 +91,14 @@ func (w *world) bind(g *Group, port uint16) (all []*packets) {
 		p := &packets{w: w}
 		all = append(all, p)
 		var err error
-		p.s, err = h.UDP.Bind(ip.Addr{}, port, &udp.Options{Share: true}, p)
+		p.s, err = h.UDP.Bind(wire.Addr{}, port, &udp.Options{Share: true}, p)
 		return err
 	}))
 	return all
 }
 
 func (p *packets) send(to netip.Prefix, port uint16, size int, data []byte) packet.Verdict {
-	_, v := p.s.Write(p.w.now, []udp.Message{{Buffers: [][]byte{data[:len(data)/3], data[len(data)/3:]}, Remote: ip.AddrFrom(to.Addr()), RemotePort: port, SegmentSize: size}})
+	_, v := p.s.Write(p.w.now, []udp.Message{{Buffers: [][]byte{data[:len(data)/3], data[len(data)/3:]}, Remote: wire.AddrFrom(to.Addr()), RemotePort: port, SegmentSize: size}})
 	return v
 }
 
@@ -141,9 +141,9 @@ func TestDatagramsTravelWholeCutAndInFragments(t *testing.T) {
 func TestPathMTUOfDatagramsIsToldToAllLoops(t *testing.T) {
 	w := newWorld(t, setting{loops: 3})
 	out := w.bind(w.a, 10)
-	to := ip.AddrFrom(addrB4.Addr())
+	to := wire.AddrFrom(addrB4.Addr())
 	mtu := func(h *Host) int {
-		p, _ := h.IP.Route(w.now, to, ip.Addr{}, ip.AnyPort)
+		p, _ := h.IP.Route(w.now, to, wire.Addr{}, ip.AnyPort)
 		return h.IP.MTU(w.now, p, to)
 	}
 	for i, h := range w.a.Hosts {
@@ -151,7 +151,7 @@ func TestPathMTUOfDatagramsIsToldToAllLoops(t *testing.T) {
 		hear := func(port uint16) (vouched bool) {
 			vouched = h.icmp(w.now, &ip.ICMPError{
 				Kind: ip.TooBig, Proto: wire.ProtoUDP, MTU: said, Quote: make([]byte, 8),
-				Tuple: ip.Tuple{Local: ip.AddrFrom(addrA4.Addr()), LocalPort: 10, Remote: to, RemotePort: port},
+				Tuple: wire.Tuple{Local: wire.AddrFrom(addrA4.Addr()), LocalPort: 10, Remote: to, RemotePort: port},
 			})
 			w.run(20*time.Millisecond, func() bool { return false })
 			return vouched

@@ -130,14 +130,14 @@ func (h *Host) plain(b *packet.Batch, a *arrival) bool {
 
 // near is the address of ours that was asked for last, in this burst.
 type near struct {
-	addr  ip.Addr
+	addr  wire.Addr
 	port  uint8
 	known bool
 	ours  bool
 }
 
 // ours reports whether a is an address of this host when a packet comes in on port.
-func (h *Host) ours(port uint8, a ip.Addr) bool {
+func (h *Host) ours(port uint8, a wire.Addr) bool {
 	if !h.near.known || h.near.port != port || h.near.addr != a {
 		h.near = near{a, port, true, h.IP.Local(port, a) == ip.Unicast}
 	}
@@ -151,7 +151,7 @@ func (h *Host) ours4(q wire.IPv4, port uint8) bool {
 	if src[0] == 0 || src[0] == 127 || src[0] >= 224 || src == q.Dst() {
 		return false
 	}
-	return h.ours(port, ip.AddrFrom4(q.Dst()))
+	return h.ours(port, wire.AddrFrom4(q.Dst()))
 }
 
 // ours6 is ours4 for IPv6; ::/8 has the unspecified address, the loopback and embedded ones (RFC 4291 2.5).
@@ -221,10 +221,10 @@ func (s *sum) add(p []byte) {
 }
 
 // tuple returns the flow of a as this host sees it.
-func (a *arrival) tuple(t *ip.Tuple) {
+func (a *arrival) tuple(t *wire.Tuple) {
 	if a.v4 {
 		q := wire.IPv4(a.l3)
-		t.Local, t.Remote = ip.AddrFrom4(q.Dst()), ip.AddrFrom4(q.Src())
+		t.Local, t.Remote = wire.AddrFrom4(q.Dst()), wire.AddrFrom4(q.Src())
 	} else {
 		q := wire.IPv6(a.l3)
 		t.Local, t.Remote = q.Dst(), q.Src()

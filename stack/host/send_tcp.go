@@ -21,7 +21,7 @@ const largest = 1<<16 - 1 - wire.IPv6Len - wire.TCPMaxLen
 func (o tcpOutput) Offload() int { return largest }
 
 // MTU implements tcp.Output.
-func (o tcpOutput) MTU(t *ip.Tuple) int {
+func (o tcpOutput) MTU(t *wire.Tuple) int {
 	h := o.h
 	p, _ := h.way(h.Loop.Now(), t, ip.AnyPort, nil)
 	if p == nil {

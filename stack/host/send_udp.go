@@ -33,7 +33,7 @@ func (o udpOutput) Send(now clock.Time, s *udp.Outgoing) packet.Verdict {
 	switch {
 	case p.Kind == ip.Broadcast && !s.Broadcast:
 		return packet.DropDenied
-	case t.Local == ip.Addr{}:
+	case t.Local == wire.Addr{}:
 		src, ok := h.IP.Source(now, t.Remote, port)
 		if !ok {
 			return packet.DropNoRoute
@@ -139,7 +139,7 @@ func (h *Host) copyBack(hdr *ip.Header, s *udp.Outgoing) {
 // cutter cuts a udp.Outgoing into datagrams with their headers and checksums.
 type cutter struct {
 	o      *udp.Outgoing
-	t      ip.Tuple
+	t      wire.Tuple
 	pseudo uint32
 	at     int // payload that has been cut off
 	done   bool
@@ -147,7 +147,7 @@ type cutter struct {
 	off    int // in it
 }
 
-func (c *cutter) begin(o *udp.Outgoing, t *ip.Tuple) {
+func (c *cutter) begin(o *udp.Outgoing, t *wire.Tuple) {
 	*c = cutter{o: o, t: *t, pseudo: pseudo(t, wire.ProtoUDP)}
 }
 

@@ -94,10 +94,10 @@ type groups struct{ h *Host }
 var errNoInterface = errors.New("no such interface")
 
 // Listen implements udp.Groups.
-func (g groups) Listen(now clock.Time, socket uint32, iface uint32, group ip.Addr, include bool, sources []ip.Addr) error {
+func (g groups) Listen(now clock.Time, socket uint32, iface uint32, group wire.Addr, include bool, sources []wire.Addr) error {
 	port := uint8(iface - 1)
 	if iface == 0 {
-		p, _ := g.h.way(now, &ip.Tuple{Remote: group}, ip.AnyPort, nil)
+		p, _ := g.h.way(now, &wire.Tuple{Remote: group}, ip.AnyPort, nil)
 		if p == nil {
 			return errNoInterface
 		}

@@ -15,7 +15,7 @@ const headroom = 66
 
 // way returns the path of a flow: the one that hint names if it is still right, else what the routes say,
 // which hint then names.
-func (h *Host) way(now clock.Time, t *ip.Tuple, port uint8, hint *uint64) (*ip.Path, packet.Verdict) {
+func (h *Host) way(now clock.Time, t *wire.Tuple, port uint8, hint *uint64) (*ip.Path, packet.Verdict) {
 	if hint != nil && *hint != 0 {
 		if p := h.IP.Path(now, ip.Ref(*hint)); p != nil {
 			return p, packet.Forward
@@ -69,7 +69,7 @@ func (s *stencil) put(b []byte, payload int) {
 }
 
 // pseudo returns the sum of the pseudo header of a packet without length.
-func pseudo(t *ip.Tuple, proto uint8) uint32 {
+func pseudo(t *wire.Tuple, proto uint8) uint32 {
 	if t.Local.Is4() {
 		return wire.PseudoHeader4(t.Local.As4(), t.Remote.As4(), proto, 0)
 	}
@@ -77,7 +77,7 @@ func pseudo(t *ip.Tuple, proto uint8) uint32 {
 }
 
 // label returns the flow label of a flow (RFC 6437 3): the same for all its packets, and not to be guessed.
-func (h *Host) label(t *ip.Tuple) uint32 {
+func (h *Host) label(t *wire.Tuple) uint32 {
 	if t.Local.Is4() {
 		return 0
 	}

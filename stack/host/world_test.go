@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/wire"
 )
 
 // world is two hosts in virtual time, each of one or more loops, joined by a wire for each pair of loops.
@@ -244,7 +245,7 @@ func (w *world) listen(g *Group, port uint16, echo bool) *[]*sock {
 	w.must(g.Each(func(now clock.Time, h *Host) error {
 		a := &acceptor{w: w, h: h, echo: echo, all: all}
 		var err error
-		a.l, err = h.TCP.Listen(ip.Addr{}, port, 128, nil, a)
+		a.l, err = h.TCP.Listen(wire.Addr{}, port, 128, nil, a)
 		return err
 	}))
 	return all
@@ -256,7 +257,7 @@ func (w *world) dial(g *Group, i int, from, to netip.Prefix, port uint16) *sock 
 	s := &sock{w: w, h: g.Hosts[i]}
 	w.must(g.Hosts[i].do(func(now clock.Time, h *Host) error {
 		var err error
-		t := ip.Tuple{Local: ip.AddrFrom(from.Addr()), Remote: ip.AddrFrom(to.Addr()), RemotePort: port}
+		t := wire.Tuple{Local: wire.AddrFrom(from.Addr()), Remote: wire.AddrFrom(to.Addr()), RemotePort: port}
 		s.c, err = h.TCP.Connect(now, t, nil, s)
 		return err
 	}))

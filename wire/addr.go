@@ -1,4 +1,4 @@
-package ip
+package wire
 
 import "net/netip"
 
@@ -29,17 +29,6 @@ func (a Addr) Netip() netip.Addr { return netip.AddrFrom16(a).Unmap() }
 
 // String returns the address as people write it.
 func (a Addr) String() string { return a.Netip().String() }
-
-// Tuple names a flow as this host sees it. It has no pointers and serves as map key.
-type Tuple struct {
-	Local, Remote         Addr
-	LocalPort, RemotePort uint16
-}
-
-// Reverse returns the tuple as the other end sees it.
-func (t Tuple) Reverse() Tuple {
-	return Tuple{t.Remote, t.Local, t.RemotePort, t.LocalPort}
-}
 
 // Multicast reports whether a is a group: 224.0.0.0/4 or ff00::/8.
 func (a Addr) Multicast() bool {
@@ -75,3 +64,15 @@ var (
 	Unspecified4 = AddrFrom4([4]byte{})
 	Broadcast4   = AddrFrom4([4]byte{255, 255, 255, 255})
 )
+
+// Tuple names a flow as this host sees it: the 5-tuple without the protocol, since a table
+// of flows holds one protocol only. It has no pointers and serves as map key.
+type Tuple struct {
+	Local, Remote         Addr
+	LocalPort, RemotePort uint16
+}
+
+// Reverse returns the tuple as the other end sees it.
+func (t Tuple) Reverse() Tuple {
+	return Tuple{t.Remote, t.Local, t.RemotePort, t.LocalPort}
+}
