@@ -33,7 +33,7 @@ gpukern/cuda    : packet ring gpukern gpukern/literal
 gpukern/choose  : packet wire ring gpukern gpukern/literal gpukern/cuda
 filter          : packet wire clock gpukern gpukern/literal
 ip              : packet wire clock
-ip/dhcp         : clock ip
+ip/dhcp         : wire clock
 udp             : packet wire clock ip
 tcp/cc          : clock
 tcp/loss        : wire clock
