@@ -5,7 +5,7 @@ TOOL     := tool -modfile=internal/tools/go.mod
 BIN      := bin
 
 # Every Go module of the repository that has tests; the tools of internal/tools have none.
-MODULES := . cmd bench bench/asavie internal/kernbench
+MODULES := . cmd bench bench/asavie internal/interop internal/kernbench
 CAPTURES ?= ../shared/pcaps
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)

@@ -557,3 +557,10 @@ func FuzzControl(f *testing.F) {
 		}
 	})
 }
+
+// tosOf returns the TOS or traffic class that control messages carry.
+func tosOf(oob []byte) uint8 {
+	var m Message
+	_ = parseControl(oob, &m)
+	return m.TOS
+}

@@ -65,6 +65,7 @@ internal/hostkern:
 internal/testnet:
 internal/netsim : packet wire clock pmd ip tcp tcp/cc
 internal/script : packet wire clock ip tcp tcp/cc
+internal/interop:
 internal/layers :
 internal/tools  :
 `

@@ -1,4 +1,4 @@
-package dhcp
+package interop
 
 import (
 	"bytes"
@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/wire"
-
 	oracle "github.com/insomniacslk/dhcp/dhcpv4"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip/dhcp"
+	"github.com/millrace/millrace/wire"
 )
 
 var (
@@ -25,18 +25,18 @@ var (
 type network struct {
 	t       *testing.T
 	now     clock.Time
-	c       *Client
+	c       *dhcp.Client
 	sent    []*oracle.DHCPv4
 	to      []wire.Addr
-	bound   []Lease
-	lost    []Lease
+	bound   []dhcp.Lease
+	lost    []dhcp.Lease
 	respond func(m *oracle.DHCPv4) *oracle.DHCPv4 // nil is silence
 	replies [][]byte
 }
 
-func newNetwork(t *testing.T, change func(*Config)) *network {
+func newNetwork(t *testing.T, change func(*dhcp.Config)) *network {
 	n := &network{t: t, now: clock.Time(time.Hour)}
-	cfg := Config{
+	cfg := dhcp.Config{
 		Now: n.now, Seed: 7, MAC: mac, Hostname: "mill",
 		Send: func(_ clock.Time, to wire.Addr, b []byte) {
 			m, err := oracle.FromBytes(b)
@@ -50,13 +50,13 @@ func newNetwork(t *testing.T, change func(*Config)) *network {
 				}
 			}
 		},
-		Bound: func(_ clock.Time, l Lease) { n.bound = append(n.bound, l) },
-		Lost:  func(_ clock.Time, l Lease) { n.lost = append(n.lost, l) },
+		Bound: func(_ clock.Time, l dhcp.Lease) { n.bound = append(n.bound, l) },
+		Lost:  func(_ clock.Time, l dhcp.Lease) { n.lost = append(n.lost, l) },
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	n.c = New(cfg)
+	n.c = dhcp.New(cfg)
 	return n
 }
 
@@ -138,7 +138,7 @@ func TestLease(t *testing.T) {
 			t.Errorf("%v is not asked for", o)
 		}
 	}
-	if len(n.bound) != 1 || n.c.State() != Bound {
+	if len(n.bound) != 1 || n.c.State() != dhcp.Bound {
 		t.Fatalf("bound %v, state %v", n.bound, n.c.State())
 	}
 	l := n.bound[0]
@@ -164,7 +164,7 @@ func TestRenewRebindExpire(t *testing.T) {
 	n.respond = nil
 	renewed := n.bound[1].Until
 	n.sent, n.to = nil, nil
-	for n.c.State() != Rebinding && n.now < renewed {
+	for n.c.State() != dhcp.Rebinding && n.now < renewed {
 		n.after(time.Minute)
 	}
 	if left := renewed.Sub(n.now); left > time.Hour/8+time.Minute || left < time.Hour/16 {
@@ -229,7 +229,7 @@ func TestRelease(t *testing.T) {
 // RFC 2131 4.4.2, 3.2: the last address is asked for at once; a refusal sends the client to the start.
 func TestReboot(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
-		n := newNetwork(t, func(c *Config) { c.Last = addrGiven })
+		n := newNetwork(t, func(c *dhcp.Config) { c.Last = addrGiven })
 		n.respond = func(m *oracle.DHCPv4) *oracle.DHCPv4 {
 			if refuse && len(n.sent) == 1 {
 				return reply4(m, oracle.MessageTypeNak, 0)
@@ -335,8 +335,8 @@ func TestClasslessRoutes(t *testing.T) {
 		t.Fatalf("sent %v", n.types())
 	}
 	l := n.bound[0]
-	want := Route{wire.AddrFrom4([4]byte{198, 19, 0, 0}), 24, wire.AddrFrom4([4]byte{198, 18, 0, 1})}
-	if len(l.Routers) != 0 || len(l.Routes) != maxListed || l.Routes[0] != want || l.Routes[1].Bits != 0 {
+	want := dhcp.Route{Prefix: wire.AddrFrom4([4]byte{198, 19, 0, 0}), Bits: 24, Router: wire.AddrFrom4([4]byte{198, 18, 0, 1})}
+	if len(l.Routers) != 0 || len(l.Routes) != 16 || l.Routes[0] != want || l.Routes[1].Bits != 0 {
 		t.Errorf("%+v", l)
 	}
 }
@@ -346,11 +346,12 @@ func TestOverload(t *testing.T) {
 	n := newNetwork(t, nil)
 	n.after(2 * time.Second)
 	b := reply4(n.sent[0], oracle.MessageTypeOffer, time.Hour).ToBytes()
-	opts := append([]byte{optOverload, 1, 3}, optEnd)
-	b = append(b[:headerLen], opts...)
-	copy(b[atFile:], []byte{optType, 1, offer, optLease, 4, 0, 0, 14, 16, optEnd})
-	copy(b[atSName:], []byte{optServer, 4, 198, 18, 0, 1, optEnd})
-	if !n.c.Input(n.now, b) || n.c.State() != Requesting {
+	const overload, messageType, leaseTime, serverID, end = 52, 53, 51, 54, 255 // RFC 2132
+	const sname, file, options, offer = 44, 108, 240, 2                         // RFC 2131 2, RFC 2132 9.6
+	b = append(b[:options], overload, 1, 3, end)
+	copy(b[file:], []byte{messageType, 1, offer, leaseTime, 4, 0, 0, 14, 16, end})
+	copy(b[sname:], []byte{serverID, 4, 198, 18, 0, 1, end})
+	if !n.c.Input(n.now, b) || n.c.State() != dhcp.Requesting {
 		t.Errorf("state %v", n.c.State())
 	}
 }
@@ -375,48 +376,4 @@ func TestForEver(t *testing.T) {
 	if len(n.bound) != 1 || n.bound[0].Until != clock.Never || n.c.Poll(n.now) != clock.Never {
 		t.Errorf("%+v", n.bound)
 	}
-}
-
-// FuzzInput gives a client any message in the states in which it waits for one.
-func FuzzInput(f *testing.F) {
-	n := newNetwork(&testing.T{}, nil)
-	n.after(2 * time.Second)
-	for _, typ := range []oracle.MessageType{oracle.MessageTypeOffer, oracle.MessageTypeAck, oracle.MessageTypeNak} {
-		f.Add(reply4(n.sent[0], typ, time.Hour).ToBytes())
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		now, sent := clock.Time(0), 0
-		var bound []Lease
-		c := New(Config{
-			MAC:   mac,
-			Send:  func(_ clock.Time, _ wire.Addr, m []byte) { sent++; b = answerTo(m, b) },
-			Bound: func(_ clock.Time, l Lease) { bound = append(bound, l) },
-			Lost:  func(clock.Time, Lease) {},
-		})
-		for range 100 {
-			now = max(now, c.Poll(now))
-			c.Input(now, b)
-			if now == clock.Never {
-				break
-			}
-		}
-		for _, l := range bound {
-			if !host(l.Addr) || l.Bits > 32 || l.Bits < 0 || l.Until <= 0 {
-				t.Fatalf("%+v", l)
-			}
-		}
-		if now < clock.Time(time.Minute) {
-			t.Fatalf("%d messages in %v", sent, time.Duration(now))
-		}
-	})
-}
-
-// answerTo gives the message b the transaction of m.
-func answerTo(m, b []byte) []byte {
-	b = bytes.Clone(b)
-	if len(b) >= headerLen {
-		copy(b[4:8], m[4:8])
-		copy(b[atCHAddr:], mac[:])
-	}
-	return b
 }

@@ -1,8 +1,10 @@
-package stackd
+package interop
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strconv"
@@ -16,8 +18,11 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv6"
 
+	"github.com/millrace/millrace/internal/stackd"
 	"github.com/millrace/millrace/internal/testnet"
 )
+
+const linux4, linux6 = "198.18.9.1", "2001:db8:9::1"
 
 // until waits until ok holds.
 func until(t *testing.T, what string, ok func() bool) {
@@ -30,7 +35,7 @@ func until(t *testing.T, what string, ok func() bool) {
 }
 
 // bare makes a link with a Linux host at its end, and our host as change says.
-func bare(t *testing.T, name string, prepare func(linux *testnet.Namespace), change func(*Device)) (*testnet.Namespace, *Daemon) {
+func bare(t *testing.T, name string, prepare func(linux *testnet.Namespace), change func(*stackd.Device)) (*testnet.Namespace, *stackd.Daemon) {
 	t.Helper()
 	n := testnet.For(t, "mr-stack-"+name)
 	linux, ours := n.Namespace("linux"), n.Namespace("ours")
@@ -38,12 +43,51 @@ func bare(t *testing.T, name string, prepare func(linux *testnet.Namespace), cha
 		t.Fatal(err)
 	}
 	prepare(linux)
-	v := NewDevice("st0")
+	v := stackd.NewDevice("st0")
 	v.Driver = "afxdp"
 	change(&v)
-	cfg := New()
-	cfg.Devices, cfg.Services, cfg.Control.Socket = []Device{v}, AllServices(), t.TempDir()+"/stack.sock"
+	cfg := stackd.New()
+	cfg.Devices, cfg.Services, cfg.Control.Socket = []stackd.Device{v}, stackd.AllServices(), t.TempDir()+"/stack.sock"
 	return linux, runDaemon(t, ours, cfg)
+}
+
+// runDaemon runs a host in a namespace until the test ends. Frames that are lost are an error of Close.
+func runDaemon(t *testing.T, ns *testnet.Namespace, cfg *stackd.Config) *stackd.Daemon {
+	t.Helper()
+	var d *stackd.Daemon
+	var log strings.Builder
+	err := ns.Do(func() (err error) {
+		d, err = stackd.Open(cfg, stackd.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-done, d.Close()); err != nil {
+			t.Errorf("the host ends with %v", err)
+		}
+		p := d.Stats().Packets
+		if sum := p.Forwarded + p.Delivered + total(p.Dropped); p.Received+p.Originated != sum {
+			t.Errorf("the counters do not balance: %+v", p)
+		}
+		if t.Failed() {
+			t.Logf("log of the host:\n%s\n%+v", &log, d.Stats())
+		}
+	})
+	return d
+}
+
+// total adds up what was dropped.
+func total(m map[string]uint64) (n uint64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
 }
 
 // lender is a DHCP server: an independent one. It notes what it is asked.
@@ -91,10 +135,10 @@ func (l *lender) answer(conn net.PacketConn, peer net.Addr, m *dhcpv4.DHCPv4) {
 
 func TestAnAddressComesByDHCPAndGoesBack(t *testing.T) {
 	l := &lender{give: net.IP{198, 18, 9, 50}}
-	var d *Daemon
+	var d *stackd.Daemon
 	var linux *testnet.Namespace
 	t.Run("use", func(t *testing.T) {
-		linux, d = bare(t, "dhcp", l.serve(t), func(v *Device) { v.DHCP = true })
+		linux, d = bare(t, "dhcp", l.serve(t), func(v *stackd.Device) { v.DHCP = true })
 		until(t, "an address", func() bool { return usable(d, "198.18.9.50/24", "dhcp") })
 		for _, r := range d.Routes() {
 			if r.To.Bits() == 0 && (r.Via == nil || r.Via.String() != linux4 || r.Origin != "dhcp") {
@@ -133,7 +177,7 @@ func (l *lender) serve(t *testing.T) func(linux *testnet.Namespace) {
 }
 
 // usable reports whether the host has an address that packets may be sent from.
-func usable(d *Daemon, prefix, origin string) bool {
+func usable(d *stackd.Daemon, prefix, origin string) bool {
 	for _, a := range d.Addrs() {
 		if a.Address.String() == prefix && a.State == "preferred" && a.Origin == origin {
 			return true
@@ -150,7 +194,7 @@ func TestAnAddressThatAnotherHostHasIsDeclined(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.serve(t)(linux)
-	}, func(v *Device) { v.DHCP = true })
+	}, func(v *stackd.Device) { v.DHCP = true })
 	until(t, "DHCPDECLINE", func() bool { return l.heard(dhcpv4.MessageTypeDecline) })
 	if usable(d, "198.18.9.50/24", "dhcp") {
 		t.Error("the address is used all the same")
@@ -159,7 +203,7 @@ func TestAnAddressThatAnotherHostHasIsDeclined(t *testing.T) {
 
 // TestAddressesComeFromRouters: a router advertisement brings an IPv6 address and a default route.
 func TestAddressesComeFromRouters(t *testing.T) {
-	linux, d := bare(t, "slaac", func(*testnet.Namespace) {}, func(v *Device) { v.SLAAC = true })
+	linux, d := bare(t, "slaac", func(*testnet.Namespace) {}, func(v *stackd.Device) { v.SLAAC = true })
 	stop := make(chan struct{})
 	var routers sync.WaitGroup
 	routers.Go(func() { advertise(t, linux, stop) })

@@ -1,4 +1,4 @@
-package socket
+package interop
 
 import (
 	"context"
@@ -45,7 +45,7 @@ var echoService = grpc.ServiceDesc{
 }
 
 func TestGRPC(t *testing.T) {
-	x := newWorld(t, with{})
+	x := newWorld(t, 1)
 	l, err := x.b.Listen("tcp", ":50051")
 	if err != nil {
 		t.Fatal(err)

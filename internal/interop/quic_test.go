@@ -1,4 +1,4 @@
-package socket
+package interop
 
 import (
 	"bytes"
@@ -13,11 +13,14 @@ import (
 
 	"github.com/quic-go/quic-go"
 	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/socket"
 )
 
 // observed is a UDPConn that counts how quic-go uses it.
 type observed struct {
-	*UDPConn
+	*socket.UDPConn
 	batches, read atomic.Int64 // calls of ReadBatch, and messages
 	gso, sent     atomic.Int64 // calls of WriteMsgUDP of several datagrams, and all
 	marked        atomic.Int64 // messages that came with ECN
@@ -28,7 +31,7 @@ func (o *observed) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	o.batches.Add(1)
 	o.read.Add(int64(n))
 	for _, m := range ms[:n] {
-		if tosOf(m.OOB[:m.NN])&3 != 0 {
+		if trafficClass(m.OOB[:m.NN])&3 != 0 {
 			o.marked.Add(1)
 		}
 	}
@@ -36,28 +39,43 @@ func (o *observed) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 }
 
 func (o *observed) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (int, int, error) {
-	var m Message
-	if parseControl(oob, &m) == nil && m.SegmentSize > 0 {
+	if control(oob, unix.IPPROTO_UDP, unix.UDP_SEGMENT) != nil {
 		o.gso.Add(1)
 	}
 	o.sent.Add(1)
 	return o.UDPConn.WriteMsgUDP(b, oob, addr)
 }
 
-// tosOf returns the TOS or traffic class that control messages tell.
-func tosOf(oob []byte) uint8 {
-	var m Message
-	_ = parseControl(oob, &m)
-	return m.TOS
+// control returns the value of a control message, nil where there is none.
+func control(oob []byte, level, typ int32) []byte {
+	messages, _ := unix.ParseSocketControlMessage(oob)
+	for _, m := range messages {
+		if m.Header.Level == level && m.Header.Type == typ {
+			return m.Data
+		}
+	}
+	return nil
 }
 
-func (x *world) observe(t *testing.T, s *Stack, addr string) *observed {
+// trafficClass returns the TOS or traffic class of a message that was received; ECN is its two low bits.
+func trafficClass(oob []byte) byte {
+	b := control(oob, unix.IPPROTO_IP, unix.IP_TOS)
+	if b == nil {
+		b = control(oob, unix.IPPROTO_IPV6, unix.IPV6_TCLASS)
+	}
+	if b == nil {
+		return 0
+	}
+	return b[0]
+}
+
+func (x *world) observe(t *testing.T, s *socket.Stack, addr string) *observed {
 	t.Helper()
 	c, err := s.ListenPacket("udp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &observed{UDPConn: c.(*UDPConn)}
+	return &observed{UDPConn: c.(*socket.UDPConn)}
 }
 
 // TestQUIC has quic-go carry a stream each way, over its interface for batches, with GSO and ECN.
@@ -71,7 +89,7 @@ func TestQUIC(t *testing.T) {
 		{"any address, two loops", ":443", addrB, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := newWorld(t, with{loops: c.loops})
+			x := newWorld(t, c.loops)
 			b, a := x.observe(t, x.b, c.at), x.observe(t, x.a, ":0")
 			within(t, 30*time.Second, "QUIC", func() { quicEcho(t, a, b, c.to) })
 			for _, o := range []*observed{a, b} {
@@ -167,4 +185,4 @@ func quicClient(t *testing.T, tr *quic.Transport, conf *tls.Config, addr string)
 	}
 }
 
-var _ quic.OOBCapablePacketConn = (*UDPConn)(nil)
+var _ quic.OOBCapablePacketConn = (*socket.UDPConn)(nil)

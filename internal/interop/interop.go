@@ -1,0 +1,3 @@
+// Package interop has no code: its tests run Millrace against other implementations of the same
+// protocols (quic-go, gRPC, an independent DHCP server), whose modules are no requirement of Millrace.
+package interop
