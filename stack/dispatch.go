@@ -1,0 +1,274 @@
+package stack
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// Dispatcher is the Handler of a loop that serves several: it gives each packet to the handler that
+// an AddressTable names. Packets of one flow stay in order; packets for different handlers do not.
+//
+// A batch whose packets are all for one handler is passed on as it is. A mixed one costs a copy of 32
+// bytes a packet there and back, so that each handler sees a whole burst, which GRO needs.
+type Dispatcher struct {
+	table    *AddressTable
+	handlers []Handler
+	fallback []Target // by device: of packets that no claim names; 0 is none
+
+	targets []Target        // of the batch, by descriptor
+	parts   []packet.Batch  // of a mixed batch, by handler
+	recent  recentTarget    // of the packet before
+	frags   fragmentTargets // of datagrams whose first fragment has passed
+}
+
+// NewDispatcher returns the handler of one loop over handlers; ToHandler(i) names handlers[i]. All
+// dispatchers of a process share the table.
+func NewDispatcher(table *AddressTable, handlers ...Handler) (*Dispatcher, error) {
+	if table == nil || len(handlers) == 0 {
+		return nil, errors.New("dispatcher: a table and a handler are required")
+	}
+	if len(handlers) > maxHandlers {
+		return nil, fmt.Errorf("dispatcher: %d handlers, at most %d", len(handlers), maxHandlers)
+	}
+	return &Dispatcher{table: table, handlers: handlers, parts: make([]packet.Batch, len(handlers))}, nil
+}
+
+// SetFallback gives packets of a device that no claim names to a target: for a device whose every
+// packet a handler wants, multicast included. It is called before the loop runs.
+func (d *Dispatcher) SetFallback(dev uint8, to Target) {
+	for len(d.fallback) <= int(dev) {
+		d.fallback = append(d.fallback, 0)
+	}
+	d.fallback[dev] = to
+}
+
+// Tick implements Handler.
+func (d *Dispatcher) Tick(now clock.Time) clock.Time {
+	next := clock.Never
+	for _, h := range d.handlers {
+		next = min(next, h.Tick(now))
+	}
+	return next
+}
+
+// Handle implements Handler.
+func (d *Dispatcher) Handle(now clock.Time, b *packet.Batch) {
+	first, mixed := d.classify(now, b)
+	if i, ok := first.handler(); ok && !mixed {
+		d.handlers[i].Handle(now, b)
+		return
+	}
+	d.split(b)
+	n := d.reject(b)
+	for i := range d.parts {
+		p := &d.parts[i]
+		if len(p.D) == 0 {
+			continue
+		}
+		p.Arena, p.Base = b.Arena, b.Base
+		d.handlers[i].Handle(now, p)
+		n += copy(b.D[n:], p.D)
+		p.D, p.Matches = p.D[:0], p.Matches[:0]
+	}
+}
+
+// classify finds the target of each packet. It returns that of the first one, and whether another
+// packet has a different target.
+func (d *Dispatcher) classify(now clock.Time, b *packet.Batch) (first Target, mixed bool) {
+	table := d.table.current.Load()
+	d.recent = recentTarget{} // of another table, perhaps
+	d.targets = d.targets[:0]
+	more := false // the packet before goes on in this descriptor
+	for i := range b.D {
+		desc := &b.D[i]
+		to := first
+		switch {
+		case more:
+			to = d.targets[i-1]
+		default:
+			to = d.target(table, now, desc, b.Arena.Bytes(desc))
+		}
+		if i == 0 {
+			first = to
+		}
+		mixed = mixed || to != first
+		d.targets = append(d.targets, to)
+		more = desc.Flags.Has(packet.FlagMore)
+	}
+	return first, mixed
+}
+
+// split copies the packets of each handler into a batch of its own, with their literal matches.
+func (d *Dispatcher) split(b *packet.Batch) {
+	matches := b.Matches
+	for at := range b.D {
+		i, ok := d.targets[at].handler()
+		n := 0
+		for n < len(matches) && int(matches[n].D) == at {
+			n++
+		}
+		if ok {
+			p := &d.parts[i]
+			for _, m := range matches[:n] {
+				m.D = uint32(len(p.D))
+				p.Matches = append(p.Matches, m)
+			}
+			p.D = append(p.D, b.D[at])
+		}
+		matches = matches[n:]
+	}
+}
+
+// reject moves the packets without a handler to the front of b, with the reason why they are dropped,
+// and returns how many descriptors they have. A packet for the kernel comes here only while steering
+// changes, or from a device that takes every packet: nothing can give it back.
+func (d *Dispatcher) reject(b *packet.Batch) (n int) {
+	for at, to := range d.targets {
+		if _, ok := to.handler(); ok {
+			continue
+		}
+		desc := b.D[at]
+		desc.Verdict = packet.DropNotOurs
+		if to == ToDrop {
+			desc.Verdict = packet.DropRule
+		}
+		b.D[n] = desc // n <= at: split has copied what stood there
+		n++
+	}
+	return n
+}
+
+// recentTarget is the result of the last look-up by destination port, for the packets of one flow
+// that follow each other in a burst.
+type recentTarget struct {
+	key portKey
+	to  Target
+}
+
+// notFast are the findings of the header pass that need the whole selector.
+const notFast = packet.FlagFragment | packet.FlagFragmentRest | packet.FlagMalformed | packet.FlagTruncated | packet.FlagTunnel
+
+// target returns the target of one packet; 0 is none.
+func (d *Dispatcher) target(t *lookup, now clock.Time, desc *packet.Desc, frame []byte) Target {
+	var to Target
+	if desc.Flags&notFast == 0 && desc.L4 != 0 && (desc.Proto == wire.ProtoTCP || desc.Proto == wire.ProtoUDP) {
+		to = d.fastTarget(t, desc, frame)
+	} else if s, ok := selectorOf(frame); ok {
+		to = d.slowTarget(t, now, &s)
+	}
+	if h, ok := to.handler(); ok && h >= len(d.handlers) {
+		return 0 // the table names a handler that this loop does not have
+	}
+	if to == 0 && int(desc.Port) < len(d.fallback) {
+		return d.fallback[desc.Port]
+	}
+	return to
+}
+
+// fastTarget is for whole TCP and UDP packets, whose headers the engine has found.
+func (d *Dispatcher) fastTarget(t *lookup, desc *packet.Desc, frame []byte) Target {
+	l3, l4 := frame[desc.L3:], frame[desc.L4:]
+	k := portKey{proto: desc.Proto, port: wire.UDP(l4).DstPort()} // TCP has its ports in the same place
+	v4 := desc.Flags.Has(packet.FlagIPv4)
+	if v4 {
+		k.addr = mapped(wire.IPv4(l3).Dst())
+	} else {
+		k.addr = wire.IPv6(l3).Dst()
+	}
+	if d.recent.to != 0 && d.recent.key == k {
+		return d.recent.to
+	}
+	if to := t.find(k.addr, sideTo, k.proto, k.port, true, false); to != 0 {
+		d.recent = recentTarget{k, to}
+		return to
+	}
+	if to := t.findPrefix(k.addr, k.proto); to != 0 {
+		return to
+	}
+	src := addrKey{}
+	if v4 {
+		src = mapped(wire.IPv4(l3).Src())
+	} else {
+		src = wire.IPv6(l3).Src()
+	}
+	return t.find(src, sideFrom, k.proto, wire.UDP(l4).SrcPort(), true, false)
+}
+
+// slowTarget is for all other packets. Fragments after the first have no ports, so they follow the
+// first fragment of their datagram where that has passed this loop.
+func (d *Dispatcher) slowTarget(t *lookup, now clock.Time, s *selector) Target {
+	if s.fragment && s.rest {
+		if to := d.frags.find(now, s); to != 0 {
+			return to
+		}
+	}
+	to := t.target(s)
+	if s.fragment && !s.rest && to != 0 {
+		d.frags.store(now, s, to)
+	}
+	return to
+}
+
+// target applies the order of precedence that AddressTable describes.
+func (t *lookup) target(s *selector) Target {
+	if s.neighbor {
+		return t.findNeighbor(s.about)
+	}
+	if s.quoted { // an ICMP error belongs to the sender of the packet that it is about
+		if to := t.find(s.about, sideTo, s.quotedProto, s.quotedPort, s.quotedHasPort, false); to != 0 {
+			return to
+		}
+	}
+	if to := t.find(s.dst, sideTo, s.proto, s.dport, s.hasPorts, s.rest); to != 0 {
+		return to
+	}
+	if to := t.findPrefix(s.dst, s.proto); to != 0 {
+		return to
+	}
+	return t.find(s.src, sideFrom, s.proto, s.sport, s.hasPorts, s.rest)
+}
+
+// fragmentTargets remembers where first fragments went, for the others of the same datagram. Two
+// datagrams may share a place; the later first fragment takes it, and what is left of the earlier one
+// is dropped or claimed by its address alone.
+type fragmentTargets struct {
+	entry [256]struct {
+		datagram
+		to    Target
+		until clock.Time
+	}
+}
+
+// datagram identifies the fragments of one datagram (RFC 791 3.2, RFC 8200 4.5).
+type datagram struct {
+	src, dst addrKey
+	id       uint32
+	proto    uint8
+}
+
+// fragmentLife is how long fragments may follow the first: as long as ip keeps an incomplete datagram.
+const fragmentLife = 30e9
+
+// slot returns the place of a datagram. Its addresses are mixed in by their last bytes: a burst of
+// fragments comes from few hosts, whose identifications differ.
+func (d *datagram) slot() uint8 {
+	h := d.id*0x9e3779b1 ^ uint32(d.src[15])<<8 ^ uint32(d.dst[15])<<16 ^ uint32(d.proto)
+	return uint8(h>>24 ^ h>>8)
+}
+
+func (f *fragmentTargets) store(now clock.Time, s *selector, to Target) {
+	e := &f.entry[s.datagram.slot()]
+	e.datagram, e.to, e.until = s.datagram, to, now+fragmentLife
+}
+
+func (f *fragmentTargets) find(now clock.Time, s *selector) Target {
+	e := &f.entry[s.datagram.slot()]
+	if e.to == 0 || e.datagram != s.datagram || now > e.until {
+		return 0
+	}
+	return e.to
+}
