@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -12,11 +13,11 @@ import (
 type Conn struct {
 	m      *Mux
 	owner  Owner
-	opt    *Options // never written: changed options are a new value
-	*awake          // nil at rest
-	cold   *cold    // nil for most
-	auth   *auth    // nil without keys
-	rest   rest     // while awake is nil
+	opt    *Options    // never written: changed options are a new value
+	*awake             // nil at rest
+	cold   *cold       // nil for most
+	auth   *auth.State // nil without keys
+	rest   rest        // while awake is nil
 
 	tuple wire.Tuple
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/tcp/loss"
 	"github.com/millrace/millrace/wire"
 )
@@ -40,7 +41,7 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 		return nil, err
 	}
 	if o.Keys != nil {
-		c.auth = newAuth(o.Keys, flow, iss)
+		c.auth = auth.New(o.Keys, flow, iss)
 	}
 	c.owner = owner
 	c.begin(iss)

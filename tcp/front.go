@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -33,7 +34,7 @@ type front struct {
 	tuple   wire.Tuple
 	options []byte
 	cookie  [fastOpenCookieLen]byte
-	auth    auth // of the half-open connection at hand
+	auth    auth.State // of the half-open connection at hand
 }
 
 func (m *Mux) initFront() {
@@ -91,26 +92,26 @@ func (m *Mux) halfOpenTimeout(slot uint32) {
 
 // authFor returns what signs for a SYN that came to l: nil without keys; not ok where the SYN is not signed.
 // It is good until the next one.
-func (f *front) authFor(l *Listener, t *wire.Tuple, iss uint32, s *Segment) (a *auth, ok bool) {
+func (f *front) authFor(l *Listener, t *wire.Tuple, iss uint32, s *Segment) (a *auth.State, ok bool) {
 	if l.opts.Keys == nil {
 		return nil, true
 	}
-	f.auth.init(l.opts.Keys, t, iss)
-	if !f.auth.verify(s.Raw) {
+	f.auth.Init(l.opts.Keys, t, iss)
+	if !f.auth.Verify(s.Raw) {
 		return nil, false
 	}
-	f.auth.peer(s.Seq)
+	f.auth.SetPeerISN(s.Seq)
 	return &f.auth, true
 }
 
 // authOf returns what signs for h, nil without keys. It is good until the next one.
-func (f *front) authOf(l *Listener, h *halfOpen) *auth {
+func (f *front) authOf(l *Listener, h *halfOpen) *auth.State {
 	if l.opts.Keys == nil {
 		return nil
 	}
-	f.auth.init(l.opts.Keys, &h.tuple, h.iss)
-	f.auth.peer(h.irs)
-	f.auth.current = h.key
+	f.auth.Init(l.opts.Keys, &h.tuple, h.iss)
+	f.auth.SetPeerISN(h.irs)
+	f.auth.UseKey(h.key)
 	return &f.auth
 }
 

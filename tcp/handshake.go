@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -32,7 +33,7 @@ type handshake struct {
 
 	opts  *Options
 	owner *Listener
-	auth  *auth // signs and verifies; nil without keys
+	auth  *auth.State // signs and verifies; nil without keys
 }
 
 // ecnAgreed says which form of ECN a connection uses.

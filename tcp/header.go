@@ -13,7 +13,7 @@ func (c *Conn) optionsLen() (n int) {
 		n = timestampsLen
 	}
 	if c.auth != nil {
-		n += (c.auth.optionLen() + 3) &^ 3
+		n += (c.auth.OptionLen() + 3) &^ 3
 	}
 	return n
 }
@@ -22,7 +22,7 @@ func (c *Conn) optionsLen() (n int) {
 // as there is room.
 func (c *Conn) appendOptions(b []byte, now clock.Time) []byte {
 	if c.auth != nil {
-		b = c.auth.appendOption(b)
+		b = c.auth.AppendOption(b)
 		b = wire.AppendNOP(b, -len(b)&3)
 	}
 	if c.has(flagTimestamps) {
@@ -82,7 +82,7 @@ func (c *Conn) appendSynOptions(b []byte, now clock.Time) []byte {
 		b = wire.AppendWindowScale(wire.AppendNOP(b, 1), c.rcvScale)
 	}
 	if c.auth != nil {
-		b = c.auth.appendOption(b)
+		b = c.auth.AppendOption(b)
 	}
 	return b
 }

@@ -8,7 +8,7 @@ import (
 
 // input takes a segment for the connection: RFC 9293 3.10.7.
 func (c *Conn) input(now clock.Time, s *Segment) packet.Verdict {
-	if c.auth != nil && !c.auth.verify(s.Raw) {
+	if c.auth != nil && !c.auth.Verify(s.Raw) {
 		c.m.stats.AuthFailed++
 		return packet.DropAuth
 	}

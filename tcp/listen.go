@@ -32,7 +32,7 @@ type endpoint struct {
 const maxListeners = 1 << 16
 
 // Listen takes connections to port at local, any address where that is zero, and any of IPv4 where it is
-// ip.Unspecified4. Port 0 is chosen, see Listener.Addr. At most backlog of them
+// wire.Unspecified4. Port 0 is chosen, see Listener.Addr. At most backlog of them
 // wait to be accepted; fewer than one counts as one. A nil o is the Mux's Defaults. The options are
 // those of the connections too; they must not change.
 func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owner Owner) (*Listener, error) {

@@ -2,19 +2,20 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
 )
 
 // answer sends one segment without payload that belongs to no connection. Its options are in
 // front.options, to which a, where not nil, adds a signature. Nothing is kept: what the Output has no
 // room for is lost.
-func (m *Mux) answer(now clock.Time, t *wire.Tuple, h *wire.TCPHeader, a *auth) bool {
+func (m *Mux) answer(now clock.Time, t *wire.Tuple, h *wire.TCPHeader, a *auth.State) bool {
 	f := &m.front
 	o := &f.out
 	o.Sign = nil
 	if a != nil {
-		f.options = a.appendOption(f.options)
-		o.Sign = a.signer
+		f.options = a.AppendOption(f.options)
+		o.Sign = a.Sign
 	}
 	h.SrcPort, h.DstPort, h.Options = t.LocalPort, t.RemotePort, f.options
 	f.tuple = *t
@@ -57,7 +58,7 @@ func (o *synOptions) appendTo(b []byte) []byte {
 }
 
 // sendSynAck answers the SYN of h. stamp, where h has timestamps, are low bits that the timestamp has to have, plus 1.
-func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth, stamp uint32) {
+func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State, stamp uint32) {
 	f := &m.front
 	o := synOptions{
 		mss: m.ownMSS(&h.tuple, l.opts), scaling: h.terms.scaling(), scale: scaleFor(l.opts),
@@ -120,7 +121,7 @@ func (m *Mux) synWindow(o *Options) uint32 {
 }
 
 // challenge says what is expected (RFC 5961 4.2), at a bounded rate.
-func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth) {
+func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State) {
 	f := &m.front
 	if !f.challenges.take(now) {
 		return

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -290,15 +291,15 @@ func TestTimeWaitOfTwoEnds(t *testing.T) {
 	}
 }
 
-func keysOf(name string) (c, s *Keys) {
+func keysOf(name string) (c, s *auth.Keys) {
 	switch name {
 	case "md5":
-		return &Keys{MD5: []byte("secret")}, &Keys{MD5: []byte("secret")}
+		return &auth.Keys{MD5: []byte("secret")}, &auth.Keys{MD5: []byte("secret")}
 	case "sha1":
-		return &Keys{AO: []AOKey{{SendID: 1, ReceiveID: 2, Secret: []byte("secret")}}}, &Keys{AO: []AOKey{{SendID: 2, ReceiveID: 1, Secret: []byte("secret")}}}
+		return &auth.Keys{AO: []auth.AOKey{{SendID: 1, ReceiveID: 2, Secret: []byte("secret")}}}, &auth.Keys{AO: []auth.AOKey{{SendID: 2, ReceiveID: 1, Secret: []byte("secret")}}}
 	}
-	return &Keys{AO: []AOKey{{SendID: 1, ReceiveID: 2, Secret: []byte("secret"), Algorithm: AOAES128, SkipOptions: true}}},
-		&Keys{AO: []AOKey{{SendID: 2, ReceiveID: 1, Secret: []byte("secret"), Algorithm: AOAES128, SkipOptions: true}}}
+	return &auth.Keys{AO: []auth.AOKey{{SendID: 1, ReceiveID: 2, Secret: []byte("secret"), Algorithm: auth.AOAES128, SkipOptions: true}}},
+		&auth.Keys{AO: []auth.AOKey{{SendID: 2, ReceiveID: 1, Secret: []byte("secret"), Algorithm: auth.AOAES128, SkipOptions: true}}}
 }
 
 func TestSignedConnections(t *testing.T) { // RFC 2385, RFC 5925
@@ -334,13 +335,13 @@ func TestSignedConnections(t *testing.T) { // RFC 2385, RFC 5925
 func TestSignaturesThatDoNotMatchConnectNothing(t *testing.T) {
 	kc, ks := keysOf("sha1")
 	_, other := keysOf("md5")
-	wrong := &Keys{AO: []AOKey{{SendID: 1, ReceiveID: 2, Secret: []byte("Secret")}}}
-	for name, c := range map[string][2]*Keys{
+	wrong := &auth.Keys{AO: []auth.AOKey{{SendID: 1, ReceiveID: 2, Secret: []byte("Secret")}}}
+	for name, c := range map[string][2]*auth.Keys{
 		"none, keys":    {nil, ks},
 		"keys, none":    {kc, nil},
 		"another":       {wrong, ks},
 		"another kind":  {kc, other},
-		"another id":    {&Keys{AO: []AOKey{{SendID: 9, ReceiveID: 2, Secret: []byte("secret")}}}, ks},
+		"another id":    {&auth.Keys{AO: []auth.AOKey{{SendID: 9, ReceiveID: 2, Secret: []byte("secret")}}}, ks},
 		"another again": {other, ks},
 	} {
 		n := newNet(t)
@@ -373,12 +374,12 @@ func TestSignedConnectionsUnderCookies(t *testing.T) {
 
 func TestKeysRollOverWhileDataFlows(t *testing.T) { // RFC 5925 6.1
 	n := newNet(t)
-	a := AOKey{SendID: 1, ReceiveID: 1, Secret: []byte("old")}
-	b := AOKey{SendID: 2, ReceiveID: 2, Secret: []byte("new"), Algorithm: AOAES128}
-	c, s, _, _ := n.open(t, &Options{Keys: &Keys{AO: []AOKey{a}}}, &Options{Keys: &Keys{AO: []AOKey{a}}})
-	set := func(c *Conn, keys ...AOKey) {
+	a := auth.AOKey{SendID: 1, ReceiveID: 1, Secret: []byte("old")}
+	b := auth.AOKey{SendID: 2, ReceiveID: 2, Secret: []byte("new"), Algorithm: auth.AOAES128}
+	c, s, _, _ := n.open(t, &Options{Keys: &auth.Keys{AO: []auth.AOKey{a}}}, &Options{Keys: &auth.Keys{AO: []auth.AOKey{a}}})
+	set := func(c *Conn, keys ...auth.AOKey) {
 		o := c.Options()
-		o.Keys = &Keys{AO: keys}
+		o.Keys = &auth.Keys{AO: keys}
 		if err := c.SetOptions(n.now, &o); err != nil {
 			t.Fatal(err)
 		}
@@ -389,7 +390,7 @@ func TestKeysRollOverWhileDataFlows(t *testing.T) { // RFC 5925 6.1
 	set(c, b, a)
 	n.pour(t, c, s, 1<<16, 10*time.Second)
 	n.pour(t, s, c, 1<<16, 10*time.Second)
-	if c.auth.keys.AO[c.auth.current].SendID != 2 || s.auth.keys.AO[s.auth.current].SendID != 2 {
+	if c.auth.Key() != 0 || s.auth.Key() != 0 { // of {b, a}
 		t.Error("the old key still signs")
 	}
 	set(c, b)

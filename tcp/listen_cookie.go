@@ -3,11 +3,12 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
 )
 
 // sendCookie answers a SYN without keeping anything of it.
-func (m *Mux) sendCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, a *auth) packet.Verdict {
+func (m *Mux) sendCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, a *auth.State) packet.Verdict {
 	terms := termsOf(l.opts, s)
 	stamp := uint32(0)
 	if terms.timestamps() {
@@ -21,8 +22,8 @@ func (m *Mux) sendCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment,
 	h := halfOpen{tuple: *t, irs: s.Seq, tsRecent: s.Options.TSVal, terms: terms}
 	h.iss = m.front.cookies.bake(now, t, s.Seq, announcedBy(t, &s.Options), stamp)
 	if a != nil {
-		a.init(a.keys, t, h.iss)
-		a.peer(h.irs)
+		a.Init(l.opts.Keys, t, h.iss)
+		a.SetPeerISN(h.irs)
 	}
 	m.stats.CookiesSent++
 	m.sendSynAck(now, l, &h, a, stamp+1)
@@ -61,9 +62,9 @@ func (m *Mux) redeem(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, mss
 	h := m.handshakeOf(l, t, terms)
 	h.iss, h.irs, h.peerMSS, h.tsRecent = s.Ack-1, s.Seq-1, mss, s.Options.TSVal
 	if k := l.opts.Keys; k != nil {
-		h.auth = newAuth(k, t, h.iss)
-		h.auth.peer(h.irs)
-		if !h.auth.verify(s.Raw) {
+		h.auth = auth.New(k, t, h.iss)
+		h.auth.SetPeerISN(h.irs)
+		if !h.auth.Verify(s.Raw) {
 			m.stats.AuthFailed++
 			return packet.DropAuth
 		}

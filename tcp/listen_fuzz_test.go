@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -125,19 +126,19 @@ func (f *fuzzed) near(t wire.Tuple) {
 }
 
 // fuzzKeys sign on one of the ports.
-var fuzzKeys = Keys{MD5: []byte("x")}
+var fuzzKeys = auth.Keys{MD5: []byte("x")}
 
 // send gives the Mux a segment with n bytes of payload, signed where that is asked for.
 func (f *fuzzed) send(t wire.Tuple, h *wire.TCPHeader, n int) {
 	h.SrcPort, h.DstPort = t.RemotePort, t.LocalPort
 	if t.LocalPort == 82 {
 		rev := t.Reverse()
-		a := newAuth(&fuzzKeys, &rev, 0)
-		if h.Options = a.appendOption(h.Options); len(h.Options) > wire.TCPMaxOptions {
+		a := auth.New(&fuzzKeys, &rev, 0)
+		if h.Options = a.AppendOption(h.Options); len(h.Options) > wire.TCPMaxOptions {
 			return
 		}
 		b := append(wire.AppendTCP(nil, h), make([]byte, n)...)
-		a.sign(b)
+		a.Sign(b)
 		f.raw(t, b)
 		return
 	}

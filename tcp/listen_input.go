@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -88,7 +89,7 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 	h.peerMSS = announcedBy(t, &s.Options)
 	h.terms = termsOf(l.opts, s)
 	if a != nil {
-		h.key = a.current
+		h.key = a.Key()
 	}
 	m.sendSynAck(now, l, h, a, 0)
 	return packet.Deliver
@@ -141,7 +142,7 @@ func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segme
 	h := f.half.at(slot)
 	l := f.listeners[h.listener]
 	a := f.authOf(l, h)
-	if a != nil && !a.verify(s.Raw) {
+	if a != nil && !a.Verify(s.Raw) {
 		m.stats.AuthFailed++
 		return packet.DropAuth
 	}
@@ -179,7 +180,7 @@ func acceptable(s *Segment, next uint32, window uint32) bool {
 }
 
 // halfOpenReset takes a RST: it counts where its number is exactly the next (RFC 5961 3.2).
-func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth, s *Segment) packet.Verdict {
+func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.State, s *Segment) packet.Verdict {
 	h := m.front.half.at(slot)
 	if s.Seq == h.irs+1 {
 		l.half--
@@ -207,10 +208,10 @@ func (m *Mux) complete(now clock.Time, slot uint32, l *Listener, s *Segment) pac
 		shake.sent = h.sentAt(now)
 	}
 	shake.resent = h.resent > 0
-	if a := f.authOf(l, h); a != nil {
-		shake.auth = newAuth(a.keys, &a.tuple, a.iss)
-		shake.auth.peer(h.irs)
-		shake.auth.current = h.key
+	if k := l.opts.Keys; k != nil {
+		shake.auth = auth.New(k, &h.tuple, h.iss)
+		shake.auth.SetPeerISN(h.irs)
+		shake.auth.UseKey(h.key)
 	}
 	v, ok := m.establish(now, l, &shake, s)
 	if ok {

@@ -1,6 +1,10 @@
 package tcp
 
-import "time"
+import (
+	"time"
+
+	"github.com/millrace/millrace/tcp/auth"
+)
 
 // Options are what an application may choose for a connection or listener; accepted connections begin
 // with their listener's. The zero value is right for most.
@@ -23,7 +27,7 @@ type Options struct {
 	PathProbe                       bool // look for a larger path MTU by probes (RFC 4821)
 	NoTimestamps, NoSACK, NoScaling bool // do not offer and do not accept the option
 	NoDelayedAck                    bool // acknowledge every segment at once
-	Keys                            *Keys
+	Keys                            *auth.Keys
 }
 
 // KeepAlive says when to probe a peer that is silent (RFC 9293 3.8.4).

@@ -255,7 +255,7 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 	o.ECN, o.AE, o.ACE = wire.NotECT, false, false
 	c.marks.stamp(c, o, n, fresh)
 	if c.auth != nil {
-		o.Sign = c.auth.signer
+		o.Sign = c.auth.Sign
 	} else {
 		o.Sign = nil
 	}

@@ -46,7 +46,7 @@ func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 		c.rcvLimit = c.m.initialReceive(o)
 	}
 	if c.auth != nil && o.Keys != nil && o.Keys != c.opt.Keys {
-		c.auth.setKeys(o.Keys)
+		c.auth.SetKeys(o.Keys)
 	}
 	c.opt = c.m.intern(o)
 	c.sender.maxPacing = o.MaxPacing

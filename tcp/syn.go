@@ -52,7 +52,7 @@ func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 	c.marks.stampSYN(c, o)
 	n := c.openFast(now, o, first)
 	if c.auth != nil {
-		o.Sign = c.auth.signer
+		o.Sign = c.auth.Sign
 	}
 	if !m.cfg.Output.Send(now, o) {
 		return 0, false

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -33,8 +34,8 @@ func (w *waiting) link() *uint32      { return &w.next }
 type waits struct {
 	records[waiting, *waiting]
 	length         time.Duration
-	newest, oldest uint32           // slot+1
-	auths          map[uint32]*auth // by slot; nil where no connection signs
+	newest, oldest uint32                 // slot+1
+	auths          map[uint32]*auth.State // by slot; nil where no connection signs
 }
 
 // Defaults of TIME-WAIT.
@@ -67,10 +68,10 @@ func (w *waits) add(now clock.Time, t *wire.Tuple) *waiting {
 }
 
 // keep has a signs for the record of t.
-func (w *waits) keep(t *wire.Tuple, a *auth) {
+func (w *waits) keep(t *wire.Tuple, a *auth.State) {
 	slot := w.find(t)
 	if w.auths == nil {
-		w.auths = map[uint32]*auth{}
+		w.auths = map[uint32]*auth.State{}
 	}
 	w.auths[slot] = a
 	w.at(slot).protected = true
@@ -138,7 +139,7 @@ func (w *waits) memory() int64 { return int64(len(w.all))*72 + int64(len(w.heads
 func (m *Mux) timeWaitInput(now clock.Time, slot uint32, s *Segment) (v packet.Verdict, last uint32, again bool) {
 	w := &m.front.waits
 	r := w.at(slot)
-	if r.protected && !w.auths[slot].verify(s.Raw) {
+	if r.protected && !w.auths[slot].Verify(s.Raw) {
 		m.stats.AuthFailed++
 		return packet.DropAuth, 0, false
 	}

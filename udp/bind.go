@@ -42,7 +42,7 @@ type SocketStats struct {
 }
 
 // Bind returns a socket that receives what comes to an address and port. The zero address is any, of
-// both versions unless V6Only; ip.AddrFrom4 of 0.0.0.0 is any of IPv4. Port 0 is chosen. A multicast
+// both versions unless V6Only; wire.AddrFrom4 of 0.0.0.0 is any of IPv4. Port 0 is chosen. A multicast
 // address receives only what comes to that group.
 func (m *Mux) Bind(local wire.Addr, port uint16, o *Options, owner Owner) (*Socket, error) {
 	s := m.newSocket(o, owner)

@@ -37,7 +37,8 @@ ip/dhcp         : wire clock
 udp             : packet wire clock ip
 tcp/cc          : clock
 tcp/loss        : wire clock
-tcp             : packet wire clock ip tcp/cc tcp/loss
+tcp/auth        : wire
+tcp             : packet wire clock ip tcp/auth tcp/cc tcp/loss
 stack           : packet wire ring clock pmd gpukern filter
 stack/host      : packet ring clock wire pmd gpukern metrics ip ip/dhcp tcp tcp/cc udp stack
 socket          : packet ring clock wire pmd gpukern metrics ip tcp tcp/cc udp stack stack/host

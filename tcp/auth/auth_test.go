@@ -1,4 +1,4 @@
-package tcp
+package auth
 
 import (
 	"bytes"
@@ -88,7 +88,7 @@ func parse(b []byte) (t wire.Tuple, seg wire.TCP) {
 }
 
 // ends returns the auths of a vector's two ends: that of the sender of its packet, and of its receiver.
-func (v *vector) ends() (from, to *auth, seg wire.TCP) {
+func (v *vector) ends() (from, to *State, seg wire.TCP) {
 	tuple, seg := parse(bytes.Clone(v.packet))
 	k := AOKey{SendID: 61, ReceiveID: 84, Secret: []byte("testvector"), SkipOptions: v.section[2] == '2'}
 	if v.section[0] == '5' || v.section[0] == '7' {
@@ -101,10 +101,10 @@ func (v *vector) ends() (from, to *auth, seg wire.TCP) {
 		k, r, here, there = r, k, there, here
 	}
 	rev := tuple.Reverse()
-	from, to = newAuth(&Keys{AO: []AOKey{k}}, &rev, here), newAuth(&Keys{AO: []AOKey{r}}, &tuple, there)
+	from, to = New(&Keys{AO: []AOKey{k}}, &rev, here), New(&Keys{AO: []AOKey{r}}, &tuple, there)
 	if seg.Flags().Has(wire.FlagACK) {
-		from.peer(there)
-		to.peer(here)
+		from.SetPeerISN(there)
+		to.SetPeerISN(here)
 	}
 	return from, to, seg
 }
@@ -113,12 +113,12 @@ func TestAOHasTheVectorsOfRFC9235(t *testing.T) {
 	for _, v := range vectors(t) {
 		from, to, seg := v.ends()
 		want := bytes.Clone(seg)
-		if !to.verify(seg) {
+		if !to.Verify(seg) {
 			t.Errorf("%s: does not verify", v.section)
 		}
 		opt := option(seg, wire.TCPOptAO, aoOptionLen)
 		clear(opt[4:])
-		from.sign(seg)
+		from.signSegment(seg)
 		if !bytes.Equal(seg, want) {
 			t.Errorf("%s: signed %x, want %x", v.section, seg, want)
 		}
@@ -153,7 +153,7 @@ func TestAOCoversEachByteThatItShould(t *testing.T) {
 			if i == 12 || opt == nil {
 				continue // another header length: no option there
 			}
-			if got := to.verify(seg); got != free {
+			if got := to.Verify(seg); got != free {
 				t.Errorf("%s: byte %d changed: verified %v, want %v", v.section, i, got, free)
 			}
 		}
@@ -161,26 +161,26 @@ func TestAOCoversEachByteThatItShould(t *testing.T) {
 }
 
 // pairOf returns the auths of the two ends of a connection, as they are after the handshake.
-func pairOf(client, server *Keys) (c, s *auth) {
+func pairOf(client, server *Keys) (c, s *State) {
 	tuple := wire.Tuple{
 		Local: wire.AddrFrom4([4]byte{198, 18, 0, 1}), Remote: wire.AddrFrom4([4]byte{198, 18, 0, 2}),
 		LocalPort: 40000, RemotePort: 179,
 	}
 	rev := tuple.Reverse()
-	c, s = newAuth(client, &tuple, 0xffffff00), newAuth(server, &rev, 77)
-	c.peer(77)
-	s.peer(0xffffff00)
+	c, s = New(client, &tuple, 0xffffff00), New(server, &rev, 77)
+	c.SetPeerISN(77)
+	s.SetPeerISN(0xffffff00)
 	return c, s
 }
 
 // segmentOf returns a segment of c with its signature.
-func segmentOf(c *auth, seq uint32, payload string) wire.TCP {
+func segmentOf(c *State, seq uint32, payload string) wire.TCP {
 	b := wire.AppendTCP(nil, &wire.TCPHeader{
 		SrcPort: c.tuple.LocalPort, DstPort: c.tuple.RemotePort, Seq: seq, Ack: c.irs + 1,
-		Flags: wire.FlagACK, Window: 1000, Options: c.appendOption(wire.AppendNOP(nil, 2)),
+		Flags: wire.FlagACK, Window: 1000, Options: c.AppendOption(wire.AppendNOP(nil, 2)),
 	})
 	seg := wire.TCP(append(b, payload...))
-	c.sign(seg)
+	c.signSegment(seg)
 	return seg
 }
 
@@ -197,22 +197,22 @@ func TestMD5IsThatOfRFC2385(t *testing.T) {
 	if got := option(seg, wire.TCPOptMD5, md5OptionLen)[2:]; !bytes.Equal(got, h.Sum(nil)) {
 		t.Errorf("digest %x, want %x", got, h.Sum(nil))
 	}
-	if !s.verify(seg) {
+	if !s.Verify(seg) {
 		t.Error("a right digest was refused")
 	}
 	for i := range seg {
 		bad := bytes.Clone(seg)
 		bad[i] ^= 0x10
 		free := i == 16 || i == 17                                  // checksum
-		if i != 12 && i != 20 && i != 21 && s.verify(bad) != free { // not where the option is found no more
+		if i != 12 && i != 20 && i != 21 && s.Verify(bad) != free { // not where the option is found no more
 			t.Errorf("byte %d changed: verified %v", i, !free)
 		}
 	}
 	other, _ := pairOf(&Keys{MD5: []byte("Secret")}, k)
-	if s.verify(segmentOf(other, 1000, "payload")) {
+	if s.Verify(segmentOf(other, 1000, "payload")) {
 		t.Error("another password verified")
 	}
-	if s.verify(nil) {
+	if s.Verify(nil) {
 		t.Error("a merged segment verified")
 	}
 }
@@ -227,19 +227,19 @@ func TestAOCountsSequenceNumbersBeyond32Bits(t *testing.T) { // RFC 5925 6.2
 		if first == nil {
 			first = bytes.Clone(seg)
 		}
-		if !s.verify(seg) {
+		if !s.Verify(seg) {
 			t.Fatalf("at %#x: refused", seq)
 		}
 		if got := s.received.of(uint32(seq)); got != uint32(seq>>32) {
 			t.Fatalf("at %#x: extension %d", seq, got)
 		}
 		old := segmentOf(c, uint32(seq)-1<<20, "old")
-		if seq > 1<<33 && !s.verify(old) {
+		if seq > 1<<33 && !s.Verify(old) {
 			t.Fatalf("at %#x: one from before was refused", seq)
 		}
 		seq += 1 << 30
 	}
-	if s.verify(first) {
+	if s.Verify(first) {
 		t.Error("a segment of 8 GiB ago verified: replay")
 	}
 }
@@ -249,31 +249,31 @@ func TestAORollsKeysOver(t *testing.T) { // RFC 5925 6.1
 	b := AOKey{SendID: 3, ReceiveID: 4, Secret: []byte("new"), Algorithm: AOAES128}
 	mirror := func(k AOKey) AOKey { k.SendID, k.ReceiveID = k.ReceiveID, k.SendID; return k }
 	c, s := pairOf(&Keys{AO: []AOKey{a}}, &Keys{AO: []AOKey{mirror(a)}})
-	exchange := func(step string, from, to *auth, id, next uint8) {
+	exchange := func(step string, from, to *State, id, next uint8) {
 		t.Helper()
 		seg := segmentOf(from, from.iss+1, step)
 		opt := option(seg, wire.TCPOptAO, aoOptionLen)
 		if opt[2] != id || opt[3] != next {
 			t.Errorf("%s: KeyID %d, RNextKeyID %d; want %d, %d", step, opt[2], opt[3], id, next)
 		}
-		if !to.verify(seg) {
+		if !to.Verify(seg) {
 			t.Errorf("%s: refused", step)
 		}
 	}
 	exchange("old", c, s, 1, 2)
-	s.setKeys(&Keys{AO: []AOKey{mirror(b), mirror(a)}})
+	s.SetKeys(&Keys{AO: []AOKey{mirror(b), mirror(a)}})
 	exchange("server signs with the old key, asks for the new", s, c, 2, 3)
 	exchange("client has none", c, s, 1, 2)
-	c.setKeys(&Keys{AO: []AOKey{b, a}})
+	c.SetKeys(&Keys{AO: []AOKey{b, a}})
 	exchange("client still signs with the old, asks for the new", c, s, 1, 4)
 	exchange("server does as asked", s, c, 4, 3)
 	exchange("client does as asked", c, s, 3, 4)
-	c.setKeys(&Keys{AO: []AOKey{b}})
-	s.setKeys(&Keys{AO: []AOKey{mirror(b)}})
+	c.SetKeys(&Keys{AO: []AOKey{b}})
+	s.SetKeys(&Keys{AO: []AOKey{mirror(b)}})
 	exchange("the old key is gone", s, c, 4, 3)
 	exchange("on both sides", c, s, 3, 4)
 	old, _ := pairOf(&Keys{AO: []AOKey{a}}, &Keys{AO: []AOKey{a}})
-	if s.verify(segmentOf(old, 1, "late")) {
+	if s.Verify(segmentOf(old, 1, "late")) {
 		t.Error("a key that is gone verified")
 	}
 }
@@ -287,8 +287,8 @@ func TestSignaturesAllocateNothing(t *testing.T) {
 		c, s := pairOf(k, k)
 		seg := segmentOf(c, 1000, strings.Repeat("x", 1400))
 		if n := testing.AllocsPerRun(20, func() {
-			c.sign(seg)
-			if !s.verify(seg) {
+			c.signSegment(seg)
+			if !s.Verify(seg) {
 				t.Fatal("refused")
 			}
 		}); n != 0 {

@@ -1,4 +1,4 @@
-package tcp
+package auth
 
 import (
 	"crypto/aes"
