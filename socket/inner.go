@@ -58,7 +58,7 @@ func (in Inner) WriteLent(b []byte, done func()) (bool, error) {
 	if err := in.c.writable(now); err != nil {
 		return false, in.c.fault("write", err)
 	}
-	return in.c.c.WriteLent(now, b, done), nil
+	return in.c.c.WriteZeroCopy(now, b, done), nil
 }
 
 // CloseWrite sends a FIN behind what was written.
@@ -172,7 +172,7 @@ func (c *TCPConn) lend(b []byte, done func()) (parked *waiter, err error) {
 	if err := c.writable(now); err != nil {
 		return nil, err
 	}
-	if c.wq.head == nil && c.c.WriteLent(now, b, done) {
+	if c.wq.head == nil && c.c.WriteZeroCopy(now, b, done) {
 		return nil, nil
 	}
 	parked = newWaiter()

@@ -11,15 +11,15 @@ import (
 
 // inputACK is RFC 9293 3.10.7.4, fifth.
 func (c *Conn) inputACK(now clock.Time, s *Segment) packet.Verdict {
-	if c.has(flagProbing) && s.Ack == c.nxt+1 {
-		c.probeTaken(now)
+	if c.has(flagWindowProbe) && s.Ack == c.nxt+1 {
+		c.windowProbeAccepted(now)
 	}
 	if c.state == StateSynReceived {
 		if !seqBefore(c.una, s.Ack) || seqBefore(c.nxt, s.Ack) {
 			c.m.reset(now, &c.tuple, s)
 			return packet.DropSequence
 		}
-		c.openedBy(s)
+		c.inputFinalACK(s)
 		c.establish(now)
 	}
 	switch {
@@ -49,18 +49,18 @@ func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 	if !progress && !c.outstanding() {
 		return
 	}
-	ece, ce := c.marks.acked(c, s, a.Una-c.una, progress || c.later(s))
+	ece, ce := c.ecn.parseACK(c, s, a.Una-c.una, progress || c.later(s))
 	c.sender.ack(now, a, ece, ce)
 	if progress {
 		c.una = a.Una
-		c.progressAt, c.why = now, ended
-		c.flags &^= flagProbing
+		c.progressAt, c.reason = now, closedInOrder
+		c.flags &^= flagWindowProbe
 		c.releaseSent()
-		if c.cold != nil {
-			c.probeArrived(now)
+		if c.rare != nil {
+			c.pathProbeAcked(now)
 		}
 	}
-	c.m.mark(c)
+	c.m.markDirty(c)
 }
 
 // later reports whether a segment that acknowledges nothing new was sent after all others, as far as its timestamp, or
@@ -82,14 +82,14 @@ func (c *Conn) releaseSent() {
 		c.m.putQueue(c.snd)
 		c.snd = nil
 	}
-	c.tellWritable()
+	c.reportWritable()
 }
 
-// tellWritable tells that there is room again, once it is worth the while.
-func (c *Conn) tellWritable() {
+// reportWritable tells that there is room again, once it is worth the while.
+func (c *Conn) reportWritable() {
 	if c.has(flagWantWrite) && 3*c.Writable() >= c.sendLimit() {
 		c.flags &^= flagWantWrite
-		c.tell(Writable)
+		c.report(Writable)
 	}
 }
 
@@ -100,14 +100,14 @@ func (c *Conn) updateWindow(s *Segment) bool {
 		return false
 	}
 	wnd := uint32(s.Window) << c.sndScale
-	old := c.edge - c.wl2
+	old := c.sndEdge - c.wl2
 	c.wl1, c.wl2 = s.Seq, s.Ack
-	c.edge = s.Ack + wnd
+	c.sndEdge = s.Ack + wnd
 	c.maxWnd = max(c.maxWnd, wnd)
 	if wnd == old {
 		return false
 	}
-	c.m.mark(c)
+	c.m.markDirty(c)
 	return true
 }
 
@@ -133,33 +133,33 @@ func (c *Conn) afterACK(now clock.Time) {
 	case StateFinWait1:
 		c.state = StateFinWait2
 		c.probeAt = never // of a window that has let the FIN through since
-		if c.has(flagGiven) {
+		if c.has(flagOrphaned) {
 			c.probeAt = now.Add(orphanTime)
 		}
-		c.m.mark(c)
+		c.m.markDirty(c)
 	case StateClosing:
-		c.toTimeWait(now)
+		c.enterTimeWait(now)
 	case StateLastAck:
-		c.die(ended)
+		c.enterClosed(closedInOrder)
 	}
 }
 
 // orphanTime is how long FIN-WAIT-2 waits for the peer when nobody would read what it sends.
 const orphanTime = 60 * time.Second
 
-// fresh is PAWS (RFC 7323 5.3): it reports false for a segment that is older than one which was
+// passesPAWS is PAWS (RFC 7323 5.3): it reports false for a segment that is older than one which was
 // received, and acknowledges it.
-func (c *Conn) fresh(now clock.Time, s *Segment) bool {
+func (c *Conn) passesPAWS(now clock.Time, s *Segment) bool {
 	if !c.has(flagTimestamps) || s.Flags.Has(wire.FlagRST) {
 		return true
 	}
 	if !s.Options.HasTimestamps {
 		return false // RFC 7323 3.2
 	}
-	if int32(s.Options.TSVal-c.tsRecent) >= 0 || now.Sub(c.heardAt) > timestampLife {
+	if int32(s.Options.TSVal-c.tsRecent) >= 0 || now.Sub(c.aliveAt) > timestampLife {
 		return true
 	}
-	c.refuse(now, s)
+	c.rejectUnacceptable(now, s)
 	return false
 }
 
@@ -168,7 +168,7 @@ const timestampLife = 24 * 24 * time.Hour
 
 // noteTimestamp keeps the timestamp to echo: of the segment that the last ACK asked for (RFC 7323 4.3).
 func (c *Conn) noteTimestamp(s *Segment) {
-	if c.has(flagTimestamps) && s.Options.HasTimestamps && seqUpTo(s.Seq, c.acked) {
+	if c.has(flagTimestamps) && s.Options.HasTimestamps && seqUpTo(s.Seq, c.lastAcked) {
 		c.tsRecent = s.Options.TSVal
 	}
 }

@@ -164,7 +164,7 @@ func TestConnectionsDoNotAllocate(t *testing.T) {
 		p.b.Close(p.now)
 		p.turn()
 	}
-	for range 2 * firstRecords { // TIME-WAIT's records, too, have their room then
+	for range 2 * minRecords { // TIME-WAIT's records, too, have their room then
 		life()
 		p.now = p.now.Add(2 * time.Minute)
 		p.turn()

@@ -4,15 +4,15 @@ import "github.com/millrace/millrace/clock"
 
 // Bounds of buffers that grow with need.
 const (
-	firstReceive = 128 << 10
-	maxReceive   = 6 << 20
-	firstSend    = 256 << 10
-	maxSend      = 4 << 20
-	leastBuffer  = 8 << 10 // what remains when memory is short
+	initialReceiveBuffer = 128 << 10
+	maxReceiveBuffer     = 6 << 20
+	initialSendBuffer    = 256 << 10
+	maxSendBuffer        = 4 << 20
+	minBuffer            = 8 << 10 // what remains when memory is short
 )
 
-// tuning watches how fast the application reads.
-type tuning struct {
+// receiveTuning watches how fast the application reads.
+type receiveTuning struct {
 	since clock.Time // the round trip began
 	bytes uint32     // read in it
 }
@@ -22,7 +22,7 @@ func (m *Mux) initialReceive(o *Options) uint32 {
 	if o.ReceiveBuffer > 0 {
 		return uint32(min(o.ReceiveBuffer, 1<<30))
 	}
-	return uint32(max(min(firstReceive, m.buffers.budget/16), leastBuffer))
+	return uint32(max(min(initialReceiveBuffer, m.buffers.budget/16), minBuffer))
 }
 
 // tuneReceive grows the receive buffer to twice what the application has read in a round trip: the
@@ -31,23 +31,23 @@ func (c *Conn) tuneReceive(now clock.Time, n uint32) {
 	if c.opt.ReceiveBuffer > 0 {
 		return
 	}
-	c.tune.bytes += n
-	if now.Sub(c.tune.since) < c.sender.board.SRTT() {
+	c.tuning.bytes += n
+	if now.Sub(c.tuning.since) < c.sender.scoreboard.SRTT() {
 		return
 	}
-	want := 2*uint64(c.tune.bytes) + 16*uint64(c.fullSegmentIn())
-	if most := c.m.mostReceive(); want > uint64(c.rcvLimit) && c.rcvLimit < most {
+	want := 2*uint64(c.tuning.bytes) + 16*uint64(c.fullSegmentIn())
+	if most := c.m.maxReceiveNow(); want > uint64(c.rcvLimit) && c.rcvLimit < most {
 		c.rcvLimit = uint32(min(want+want/2, uint64(most)))
 	}
-	c.tune.since, c.tune.bytes = now, 0
+	c.tuning.since, c.tuning.bytes = now, 0
 }
 
-// mostReceive is what a receive buffer may grow to now.
-func (m *Mux) mostReceive() uint32 {
+// maxReceiveNow is what a receive buffer may grow to now.
+func (m *Mux) maxReceiveNow() uint32 {
 	if m.buffers.tight() {
 		return 0
 	}
-	return uint32(min(maxReceive, m.buffers.budget/8))
+	return uint32(min(maxReceiveBuffer, m.buffers.budget/8))
 }
 
 // sendLimit is how many bytes the send queue holds at most: twice the congestion window, so that what
@@ -58,19 +58,19 @@ func (c *Conn) sendLimit() int {
 		return c.opt.SendBuffer
 	}
 	if p.critical() {
-		return leastBuffer
+		return minBuffer
 	}
-	n := max(firstSend, min(2*int(c.sender.cc.Window()), maxSend))
+	n := max(initialSendBuffer, min(2*int(c.sender.cc.Window()), maxSendBuffer))
 	if p.tight() {
-		n = firstSend / 4
+		n = initialSendBuffer / 4
 	}
-	return max(min(n, int(p.budget/8)), leastBuffer)
+	return max(min(n, int(p.budget/8)), minBuffer)
 }
 
-// relieve makes room for c's ring, which the budget has refused: what came out of order is dropped, as
+// reserveAfterPrune makes room for c's ring, which the budget has refused: what came out of order is dropped, as
 // the peer keeps it until it is acknowledged (RFC 2018 8).
-func (m *Mux) relieve(c *Conn, r *receiveRing, need uint32) bool {
-	if len(r.ranges) > 0 && r.n == 0 {
+func (m *Mux) reserveAfterPrune(c *Conn, r *receiveRing, need uint32) bool {
+	if len(r.ooo) > 0 && r.n == 0 {
 		m.stats.Pruned += uint64(r.prune())
 	}
 	return r.reserve(&m.buffers, need)

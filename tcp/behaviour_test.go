@@ -82,7 +82,7 @@ func TestCork(t *testing.T) {
 // TestDelayedAck is RFC 9293 3.8.6.3: within half a second, and for every second full segment at once.
 func TestDelayedAck(t *testing.T) {
 	p := established(t, bare())
-	p.c.quick = 0
+	p.c.quickACKs = 0
 	p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, n: 1000})
 	p.quiet()
 	p.send(seg{flags: ackF, seq: 1001, ack: 1, win: 10000, n: 1000})
@@ -99,11 +99,11 @@ func TestDelayedAck(t *testing.T) {
 	p.quiet()
 
 	p = established(t, bare()) // at the start the window is to grow
-	for i := range uint32(quickAcks) {
+	for i := range uint32(initialQuickACKs) {
 		p.send(seg{flags: ackF, seq: 1 + i, ack: 1, win: 10000, n: 1})
 		p.expect(seg{flags: ackF, seq: 1, ack: 2 + i})
 	}
-	p.send(seg{flags: ackF, seq: 1 + quickAcks, ack: 1, win: 10000, n: 1})
+	p.send(seg{flags: ackF, seq: 1 + initialQuickACKs, ack: 1, win: 10000, n: 1})
 	p.quiet()
 }
 
@@ -126,12 +126,12 @@ func TestZeroWindow(t *testing.T) {
 		p.send(seg{flags: ackF, seq: 1, ack: 1, win: 0})
 	}
 	for i := 1; i < len(gaps); i++ {
-		if gaps[i] < gaps[i-1] || i > 1 && gaps[i] < maxProbe-time.Second && gaps[i] < gaps[i-1]*3/2 {
+		if gaps[i] < gaps[i-1] || i > 1 && gaps[i] < maxProbeInterval-time.Second && gaps[i] < gaps[i-1]*3/2 {
 			t.Errorf("gaps %v", gaps)
 		}
 	}
 	for range 20 { // hours, when it is answered
-		p.after(maxProbe + time.Second)
+		p.after(maxProbeInterval + time.Second)
 		p.send(seg{flags: ackF, seq: 1, ack: 1, win: 0})
 	}
 	p.state(StateEstablished, nil)
@@ -140,7 +140,7 @@ func TestZeroWindow(t *testing.T) {
 	p.expect(seg{flags: ackF, seq: 2, ack: 1, n: 99})
 	p.send(seg{flags: ackF, seq: 1, ack: 101, win: 0})
 	p.write(10)
-	p.after(giveUp + 2*maxProbe)
+	p.after(retransmitLimit + 2*maxProbeInterval)
 	p.state(StateClosed, ErrTimeout)
 }
 
@@ -217,7 +217,7 @@ func TestUserTimeout(t *testing.T) {
 		p.write(10)
 		want := limit
 		if limit == 0 {
-			want = giveUp
+			want = retransmitLimit
 		}
 		p.after(want - ms)
 		p.state(StateEstablished, nil)
@@ -270,7 +270,7 @@ func TestPAWS(t *testing.T) {
 // TestTimestampToEcho is RFC 7323 4.3: the one of the segment that the last ACK has asked for.
 func TestTimestampToEcho(t *testing.T) {
 	p := stampedPeer(t)
-	p.c.quick = 0
+	p.c.quickACKs = 0
 	echo := func(want uint32) {
 		t.Helper()
 		var o wire.TCPOptions

@@ -118,7 +118,7 @@ func newFlow(t *testing.T, l *bottleneck, name string, start time.Duration) *flo
 	}
 	f := &flow{link: l, next: 1000, una: 1000, rcvNxt: 1000, burst: 16 * testMSS}
 	f.x.init(new(loss.Pool), f.next, loss.Options{MSS: testMSS, SACK: true, Tick: time.Millisecond}, control)
-	f.x.board.Measured(l.now, l.delay)
+	f.x.scoreboard.MeasuredRTT(l.now, l.delay)
 	l.at(l.now.Add(start), func() { f.output() })
 	return f
 }
@@ -126,9 +126,9 @@ func newFlow(t *testing.T, l *bottleneck, name string, start time.Duration) *flo
 // output sends what may be sent, and sets the timer.
 func (f *flow) output() {
 	l := f.link
-	if f.x.board.WantsFresh() {
+	if f.x.scoreboard.WantsNewData() {
 		f.send(2 * testMSS)
-		f.x.board.Fresh(true)
+		f.x.scoreboard.NewDataSent(true)
 	}
 	for {
 		room, wait := f.x.room(l.now)
@@ -150,7 +150,7 @@ func (f *flow) output() {
 			n = min(n, f.app(f))
 		}
 		if n == 0 {
-			f.x.board.Idle()
+			f.x.scoreboard.SetAppLimited()
 			break
 		}
 		f.send(n)
@@ -200,13 +200,13 @@ func (f *flow) probe() {
 	f.probes++
 	if f.app == nil || f.app(f) > 0 {
 		f.send(testMSS)
-		f.x.board.Probed(f.next, true)
+		f.x.scoreboard.Probed(f.next, true)
 		return
 	}
-	seq, n := f.x.board.Probe()
+	seq, n := f.x.scoreboard.Probe()
 	f.transmit(seq, n)
 	f.x.resent(f.link.now, seq, n)
-	f.x.board.Probed(f.next, false)
+	f.x.scoreboard.Probed(f.next, false)
 }
 
 // transmit cuts a range into segments.

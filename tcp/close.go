@@ -21,13 +21,13 @@ func (c *Conn) CloseWrite(now clock.Time) {
 	}
 	c.flags |= flagFIN
 	c.flags &^= flagMore | flagWantWrite
-	c.m.mark(c)
+	c.m.markDirty(c)
 }
 
 // CloseRead throws away what waits to be read and what comes later.
 func (c *Conn) CloseRead(now clock.Time) {
-	c.wake()
-	c.flags |= flagDeaf
+	c.ensureActive()
+	c.flags |= flagReadShutdown
 	c.dropReceived()
 	c.windowOpened()
 }
@@ -43,59 +43,59 @@ func (c *Conn) dropReceived() {
 // Close ends both directions in order and gives the Conn back. What was written is still sent, by the
 // Mux alone; unread data makes it a reset (RFC 9293 3.6, MAY-1), as does data that arrives later.
 func (c *Conn) Close(now clock.Time) {
-	c.wake()
+	c.ensureActive()
 	unread := c.Readable() > 0
 	switch {
 	case c.state == StateClosed, c.state == StateTimeWait:
 	case c.state == StateSynSent:
-		c.die(aborted)
+		c.enterClosed(aborted)
 	case unread:
 		c.sendReset()
-		c.die(aborted)
+		c.enterClosed(aborted)
 	default:
 		c.CloseWrite(now)
 		if c.state == StateFinWait2 {
 			c.probeAt = now.Add(orphanTime)
 		}
 	}
-	c.give()
+	c.orphan()
 }
 
 // Abort drops all that is queued, sends a RST and gives the Conn back.
 func (c *Conn) Abort(now clock.Time) {
-	c.wake()
+	c.ensureActive()
 	switch c.state {
 	case StateClosed, StateTimeWait:
 	case StateSynSent:
-		c.die(aborted) // RFC 9293 3.10.5: nobody knows of it
+		c.enterClosed(aborted) // RFC 9293 3.10.5: nobody knows of it
 	default:
 		c.sendReset()
-		c.die(aborted)
+		c.enterClosed(aborted)
 	}
-	c.give()
+	c.orphan()
 }
 
-// give takes the connection back from the application.
-func (c *Conn) give() {
+// orphan takes the connection back from the application.
+func (c *Conn) orphan() {
 	c.owner, c.events = nil, 0
-	c.flags |= flagGiven
+	c.flags |= flagOrphaned
 	c.dropReceived()
-	c.m.mark(c)
+	c.m.markDirty(c)
 }
 
-// die ends the connection at once, and keeps what can still be read.
-func (c *Conn) die(why reason) {
+// enterClosed ends the connection at once, and keeps what can still be read.
+func (c *Conn) enterClosed(why reason) {
 	if c.state == StateClosed {
 		return
 	}
-	c.state, c.why = StateClosed, why
-	c.leave()
+	c.state, c.reason = StateClosed, why
+	c.detach()
 	c.flags &^= flagAckNow
-	c.tellEnd()
+	c.reportClosed()
 }
 
-// leave takes the connection out of the table and frees what it needed to send.
-func (c *Conn) leave() {
+// detach takes the connection out of the table and frees what it needed to send.
+func (c *Conn) detach() {
 	m := c.m
 	if c.has(flagTable) {
 		c.flags &^= flagTable
@@ -107,7 +107,7 @@ func (c *Conn) leave() {
 		m.putQueue(q)
 	}
 	c.sender.release()
-	m.front.openedFast(c)
+	m.passive.untrackFastOpen(c)
 	c.ackAt, c.probeAt = never, never
 	if c.rcv != nil {
 		c.rcv.prune()
@@ -115,39 +115,39 @@ func (c *Conn) leave() {
 	}
 }
 
-// tellEnd tells the owner that nothing more will happen.
-func (c *Conn) tellEnd() {
-	c.flags |= flagTold
-	c.tell(Closed | Readable | Writable)
+// reportClosed tells the owner that nothing more will happen.
+func (c *Conn) reportClosed() {
+	c.flags |= flagClosedReported
+	c.report(Closed | Readable | Writable)
 }
 
-// toTimeWait leaves a record in the connection's place that answers what comes late (RFC 9293 3.6.1).
+// enterTimeWait leaves a record in the connection's place that answers what comes late (RFC 9293 3.6.1).
 // What was received can still be read.
-func (c *Conn) toTimeWait(now clock.Time) {
+func (c *Conn) enterTimeWait(now clock.Time) {
 	c.state = StateTimeWait
 	c.m.timeWait(now, c)
-	c.leave()
-	c.tellEnd()
+	c.detach()
+	c.reportClosed()
 }
 
 // timeWait makes the record that answers for c from now on.
 func (m *Mux) timeWait(now clock.Time, c *Conn) {
-	w := &m.front.waits
+	w := &m.passive.timeWait
 	r := w.add(now, &c.tuple)
 	if r == nil {
 		return
 	}
-	r.sndNxt, r.rcvNxt, r.tsRecent, r.stamps = c.nxt, c.rcvNxt, c.tsRecent, c.has(flagTimestamps)
+	r.sndNxt, r.rcvNxt, r.tsRecent, r.timestamps = c.nxt, c.rcvNxt, c.tsRecent, c.has(flagTimestamps)
 	r.window = uint16(min((c.rcvAdv-c.rcvNxt)>>c.rcvScale, 0xffff))
 	if c.auth != nil {
-		w.keep(&c.tuple, c.auth)
+		w.sign(&c.tuple, c.auth)
 	}
 }
 
 // sendReset has a RST leave with the next Poll.
 func (c *Conn) sendReset() {
 	c.flags |= flagReset
-	c.m.mark(c)
+	c.m.markDirty(c)
 }
 
 // resetPeer sends the RST (RFC 9293 3.10.5).

@@ -14,33 +14,33 @@ import (
 // Input: ack, for each acceptable ACK. Output: while room says so, first the ranges of lost (then
 // resent), then new data (then sent). Timers: timer is when onTimer wants to be called.
 type sender struct {
-	board loss.Board
-	cc    cc.Controller
+	scoreboard loss.Scoreboard
+	cc         cc.Controller
 
-	nextSend  clock.Time // pacing: nothing before
-	lastSent  clock.Time
-	rate      uint64 // at which data was delivered last, bytes per second
-	maxPacing uint64 // the application's bound, bytes per second; 0: none
-	mss       uint32
-	reduced   uint32 // window that PRR gives, in fast recovery
-	marked    uint32 // SND.NXT at the last reduction by ECN, with inMarked (RFC 3168 6.1.2)
-	limitedBy uint32 // SND.NXT when the window last limited sending, with limited
-	inMarked  bool
-	limited   bool
-	cwr       bool // the window was reduced: the next new segment is to say so (RFC 3168 6.1.2)
+	nextSend      clock.Time // pacing: nothing before
+	lastSent      clock.Time
+	deliveryRate  uint64 // at which data was delivered last, bytes per second
+	maxPacing     uint64 // the application's bound, bytes per second; 0: none
+	mss           uint32
+	prrWindow     uint32 // window that PRR gives, in fast recovery
+	ecnRecover    uint32 // SND.NXT at the last reduction by ECN, with inECNRecovery (RFC 3168 6.1.2)
+	limitedBy     uint32 // SND.NXT when the window last limited sending, with limited
+	inECNRecovery bool
+	windowLimited bool
+	cwr           bool // the window was reduced: the next new segment is to say so (RFC 3168 6.1.2)
 }
 
 // init makes the sender ready from sequence number seq, which the SYN takes.
 func (x *sender) init(p *loss.Pool, seq uint32, o loss.Options, control cc.Controller) {
 	*x = sender{cc: control, maxPacing: x.maxPacing}
-	x.board.Init(p, seq, o)
+	x.scoreboard.Init(p, seq, o)
 	x.setOptions(o)
 }
 
 // setOptions tells what the handshake, or a change of the path MTU, has settled.
 func (x *sender) setOptions(o loss.Options) {
 	x.mss = o.MSS
-	x.board.SetOptions(o)
+	x.scoreboard.SetOptions(o)
 	x.cc.SetMSS(o.MSS)
 }
 
@@ -54,24 +54,24 @@ func (x *sender) setControl(control cc.Controller) {
 // sent notes n bytes of new sequence space from seq (SYN and FIN count); limited says that there is
 // nothing more to send though window and receiver would allow it.
 func (x *sender) sent(now clock.Time, seq, n uint32, limited bool) {
-	x.board.Sent(now, seq, n)
+	x.scoreboard.Sent(now, seq, n)
 	x.pace(now, n)
 	if limited {
-		x.board.Idle()
+		x.scoreboard.SetAppLimited()
 	}
 	window := x.window()
 	slow := x.cc.Window() < x.cc.Threshold()
-	if f := x.board.Flight(); f+x.mss > window || slow && 2*f > window {
-		x.full(seq + n)
+	if f := x.scoreboard.Flight(); f+x.mss > window || slow && 2*f > window {
+		x.noteWindowLimited(seq + n)
 	}
 }
 
-// full notes that the window, not the application, limits sending: it may grow.
-func (x *sender) full(next uint32) { x.limited, x.limitedBy = true, next }
+// noteWindowLimited notes that the window, not the application, limits sending: it may grow.
+func (x *sender) noteWindowLimited(next uint32) { x.windowLimited, x.limitedBy = true, next }
 
 // resent notes that n bytes from seq, as lost or probe said, were sent again.
 func (x *sender) resent(now clock.Time, seq, n uint32) {
-	x.board.Resent(now, seq, n)
+	x.scoreboard.Resent(now, seq, n)
 	x.pace(now, n)
 }
 
@@ -79,9 +79,9 @@ func (x *sender) resent(now clock.Time, seq, n uint32) {
 // reported as marked (AccECN, RFC 9768).
 func (x *sender) ack(now clock.Time, a *loss.Ack, ece bool, ce uint32) loss.Events {
 	var s loss.Sample
-	flight, recovering := x.board.Outstanding(), x.board.InFastRecovery()
-	x.board.Ack(now, a, &s)
-	x.tell(now, s.Events, flight)
+	flight, recovering := x.scoreboard.Outstanding(), x.scoreboard.InFastRecovery()
+	x.scoreboard.Ack(now, a, &s)
+	x.reportEvents(now, s.Events, flight)
 	if ece && ce == 0 {
 		ce = s.Delivered // RFC 8257 3.3
 	}
@@ -89,20 +89,20 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, ece bool, ce uint32) loss.Even
 		x.congested(now, a.Una, flight)
 	}
 	if s.RateInterval > 0 {
-		x.rate = s.RateBytes * uint64(time.Second) / uint64(s.RateInterval)
+		x.deliveryRate = s.RateBytes * uint64(time.Second) / uint64(s.RateInterval)
 	}
 	if s.Delivered > 0 {
-		x.cc.OnAck(x.sample(now, a.Una, &s, ce, recovering || x.board.InFastRecovery()))
+		x.cc.OnAck(x.sample(now, a.Una, &s, ce, recovering || x.scoreboard.InFastRecovery()))
 	}
-	if x.limited && int32(a.Una-x.limitedBy) >= 0 {
-		x.limited = false
+	if x.windowLimited && int32(a.Una-x.limitedBy) >= 0 {
+		x.windowLimited = false
 	}
 	x.reduce(&s)
 	return s.Events
 }
 
-// tell passes on what an ACK or a timer has changed.
-func (x *sender) tell(now clock.Time, e loss.Events, flight uint32) {
+// reportEvents passes on what an ACK or a timer has changed.
+func (x *sender) reportEvents(now clock.Time, e loss.Events, flight uint32) {
 	if e == 0 {
 		return
 	}
@@ -120,7 +120,7 @@ func (x *sender) tell(now clock.Time, e loss.Events, flight uint32) {
 			x.cc.OnEvent(now, m.to, flight)
 		}
 	}
-	if e&loss.ProbeLost != 0 && !x.board.InRecovery() {
+	if e&loss.ProbeLost != 0 && !x.scoreboard.InRecovery() {
 		x.cc.OnEvent(now, cc.ProbeLost, flight)
 	}
 	if e&(loss.Recover|loss.Timeout|loss.ProbeLost) != 0 {
@@ -131,17 +131,17 @@ func (x *sender) tell(now clock.Time, e loss.Events, flight uint32) {
 // congested takes a report of marks: a reduction at most once per round trip, and none in a loss episode,
 // which has reduced already (RFC 3168 6.1.2).
 func (x *sender) congested(now clock.Time, una, flight uint32) {
-	if x.inMarked && int32(una-x.marked) < 0 || x.board.InRecovery() {
+	if x.inECNRecovery && int32(una-x.ecnRecover) < 0 || x.scoreboard.InRecovery() {
 		return
 	}
-	x.inMarked, x.marked = true, una+x.board.Outstanding()
+	x.inECNRecovery, x.ecnRecover = true, una+x.scoreboard.Outstanding()
 	x.cwr = true
 	x.cc.OnEvent(now, cc.Congestion, flight)
 }
 
 // sample is what congestion control sees of an ACK.
 func (x *sender) sample(now clock.Time, una uint32, s *loss.Sample, ce uint32, recovering bool) cc.Sample {
-	b := &x.board
+	b := &x.scoreboard
 	return cc.Sample{
 		Now: now, Acked: s.Acked, Delivered: s.Delivered, Lost: s.Lost, Marked: ce,
 		Flight: b.Flight(), Una: una, Next: una + b.Outstanding(),
@@ -149,23 +149,23 @@ func (x *sender) sample(now clock.Time, una uint32, s *loss.Sample, ce uint32, r
 		Total: b.Delivered(), TotalLost: b.TotalLost(),
 		RateBytes: s.RateBytes, RateInterval: s.RateInterval,
 		Prior: s.Prior, PriorLost: s.PriorLost, SentFlight: s.SentFlight,
-		AppLimited: s.AppLimited, WindowLimited: x.limited, FastRecovery: recovering,
+		AppLimited: s.AppLimited, WindowLimited: x.windowLimited, FastRecovery: recovering,
 	}
 }
 
 // reduce has PRR set the window of fast recovery, where the controller leaves it to that.
 func (x *sender) reduce(s *loss.Sample) {
-	if x.board.InFastRecovery() {
+	if x.scoreboard.InFastRecovery() {
 		if t := x.cc.Threshold(); t != 0 {
-			x.reduced = x.board.Reduce(t, s)
+			x.prrWindow = x.scoreboard.Reduce(t, s)
 		}
 	}
 }
 
 // window is how much may be in flight.
 func (x *sender) window() uint32 {
-	if x.board.InFastRecovery() && x.cc.Threshold() != 0 {
-		return x.reduced
+	if x.scoreboard.InFastRecovery() && x.cc.Threshold() != 0 {
+		return x.prrWindow
 	}
 	return x.cc.Window()
 }
@@ -174,13 +174,13 @@ func (x *sender) window() uint32 {
 // what holds, wait is when to ask again; else it is clock.Never.
 func (x *sender) room(now clock.Time) (n uint32, wait clock.Time) {
 	x.afterIdle(now)
-	pipe := x.board.Flight()
+	pipe := x.scoreboard.Flight()
 	n = x.window()
 	n -= min(n, pipe)
 	if pipe == 0 {
 		n = max(n, x.mss)
 	}
-	if x.board.WantsFresh() {
+	if x.scoreboard.WantsNewData() {
 		n = 2 * x.mss // RFC 5682 2.1 step 2b
 	}
 	if n < x.mss {
@@ -197,7 +197,7 @@ func (x *sender) room(now clock.Time) (n uint32, wait clock.Time) {
 
 // afterIdle tells congestion control that the path was not seen for long (RFC 5681 4.1).
 func (x *sender) afterIdle(now clock.Time) {
-	if x.board.Outstanding() == 0 && x.lastSent != 0 && now.Sub(x.lastSent) > x.board.RTO() {
+	if x.scoreboard.Outstanding() == 0 && x.lastSent != 0 && now.Sub(x.lastSent) > x.scoreboard.RTO() {
 		x.lastSent = now
 		x.cc.OnEvent(now, cc.Restart, 0)
 	}
@@ -235,13 +235,13 @@ func duration(n uint32, rate uint64) time.Duration {
 }
 
 // lost returns the first range to send again, n = 0 for none.
-func (x *sender) lost() (seq, n uint32) { return x.board.Lost() }
+func (x *sender) lost() (seq, n uint32) { return x.scoreboard.Lost() }
 
 // timer is when onTimer wants to be called (retransmission, probe, reordering; pacing is output's own).
-func (x *sender) timer() clock.Time { return x.board.Timer() }
+func (x *sender) timer() clock.Time { return x.scoreboard.Timer() }
 
-// forgive takes back the reduction for a loss that was of the sender's own making (RFC 4821 7.5).
-func (x *sender) forgive(now clock.Time) {
+// undoReduction takes back the reduction for a loss that was of the sender's own making (RFC 4821 7.5).
+func (x *sender) undoReduction(now clock.Time) {
 	x.cwr = false
 	x.cc.OnEvent(now, cc.Undo, 0)
 }
@@ -250,15 +250,15 @@ func (x *sender) forgive(now clock.Time) {
 // the peer's window has room, else the range of board.Probe; then board.Probed.
 func (x *sender) onTimer(now clock.Time) loss.Events {
 	var s loss.Sample
-	flight := x.board.Outstanding()
-	x.board.OnTimer(now, &s)
-	x.tell(now, s.Events, flight)
+	flight := x.scoreboard.Outstanding()
+	x.scoreboard.OnTimer(now, &s)
+	x.reportEvents(now, s.Events, flight)
 	x.reduce(&s)
 	return s.Events
 }
 
 // rto is the timeout that the next transmission gets.
-func (x *sender) rto() time.Duration { return x.board.RTO() }
+func (x *sender) rto() time.Duration { return x.scoreboard.RTO() }
 
 // release gives the memory of what is in flight back.
-func (x *sender) release() { x.board.Release() }
+func (x *sender) release() { x.scoreboard.Release() }

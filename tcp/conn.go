@@ -11,27 +11,27 @@ import (
 // Whoever holds a Conn ends with exactly one call of Close or Abort, whatever happened before, also
 // after Closed: it gives the Conn back, which must not be used after.
 type Conn struct {
-	m      *Mux
-	owner  Owner
-	opt    *Options    // never written: changed options are a new value
-	*awake             // nil at rest
-	cold   *cold       // nil for most
-	auth   *auth.State // nil without keys
-	rest   rest        // while awake is nil
+	m         *Mux
+	owner     Owner
+	opt       *Options    // never written: changed options are a new value
+	*active               // nil at rest
+	rare      *rare       // nil for most
+	auth      *auth.State // nil without keys
+	compacted compacted   // while awake is nil
 
 	tuple wire.Tuple
 
 	id      uint32
 	link    uint32     // the next connection in the Mux's list of dirty or free ones
 	peerFIN uint32     // number of the peer's FIN, with flagPeerFIN
-	armed   clock.Time // when the timer's entry fires, at the latest when something is due
+	armedAt clock.Time // when the timer's entry fires, at the latest when something is due
 
-	heardAt clock.Time // the last segment
+	aliveAt clock.Time // the last segment
 
 	// The send sequence space (RFC 9293 3.3.1). The FIN has number end, once the application has closed.
 	una, nxt uint32
 	end      uint32 // behind what was written
-	edge     uint32 // right edge of the peer's window: SND.UNA+SND.WND
+	sndEdge  uint32 // right edge of the peer's window: SND.UNA+SND.WND
 	wl1, wl2 uint32 // SND.WL1, SND.WL2
 	maxWnd   uint32 // the largest window that the peer had
 
@@ -43,33 +43,33 @@ type Conn struct {
 	tsOffset uint32
 	received uint64 // bytes of payload, in order
 
-	marks ecnMarks
+	ecn ecnState
 
-	flags   flags
-	events  Events // to be told
-	segment uint16 // options and payload of a full segment: peer's MSS, within the path MTU
-	peerMSS uint16
-	segIn   uint16 // the largest payload that came in one segment
+	flags     flags
+	events    Events // to be told
+	segment   uint16 // options and payload of a full segment: peer's MSS, within the path MTU
+	peerMSS   uint16
+	largestIn uint16 // the largest payload that came in one segment
 
 	state              State
-	why                reason
+	reason             reason
 	sndScale, rcvScale uint8
-	probes             uint8 // probes since the peer was heard: window or keepalive
-	quick              uint8 // segments to acknowledge at once
+	unansweredProbes   uint8 // probes since the peer was heard: window or keepalive
+	quickACKs          uint8 // segments to acknowledge at once
 }
 
-// seqRange2 is a range of sequence numbers.
-type seqRange2 struct{ left, right uint32 }
+// byteRange is a range of sequence numbers.
+type byteRange struct{ left, right uint32 }
 
-// cold is what few connections need.
-type cold struct {
-	corkAt      clock.Time // when held-back data leaves; never
-	sndUrgent   uint32     // SND.UP
-	rcvUrgent   uint32     // RCV.UP
-	retransmits uint64     // segments
-	challenged  uint32     // timestamp of the last challenge ACK
-	cookie      []byte     // of Fast Open, for the SYN-ACK
-	probe       pathProbe
+// rare is what few connections need.
+type rare struct {
+	corkAt       clock.Time // when held-back data leaves; never
+	sndUrgent    uint32     // SND.UP
+	rcvUrgent    uint32     // RCV.UP
+	retransmits  uint64     // segments
+	challengedAt uint32     // timestamp of the last challenge ACK
+	cookie       []byte     // of Fast Open, for the SYN-ACK
+	probe        pathProbe
 }
 
 const never = clock.Never
@@ -78,31 +78,31 @@ const never = clock.Never
 type flags uint32
 
 const (
-	flagTimestamps    flags = 1 << iota // RFC 7323 3, agreed
-	flagSACK                            // RFC 2018 2, agreed
-	flagScaling                         // RFC 7323 2, agreed
-	flagDirty                           // in the Mux's list
-	flagGiven                           // the application gave the connection back
-	flagTable                           // in the Mux's table
-	flagFIN                             // the application sends no more: FIN has number end
-	flagPeerFIN                         // the peer's FIN has number peerFIN
-	flagAckNow                          // an ACK is to be sent at once
-	flagWantWrite                       // a Write had not room for all
-	flagMore                            // the last Write has more to come
-	flagDeaf                            // the application reads no more
-	flagProbing                         // a zero-window probe, one byte at nxt, is in the way
-	flagPassive                         // began in LISTEN
-	flagBlocked                         // the Output had no room
-	flagInteractive                     // data is answered by data: ACKs ride on it
-	flagSndUrgent                       // SND.UP is ahead
-	flagRcvUrgent                       // RCV.UP is ahead of what was read
-	flagFastOpen                        // data in the SYN was taken
-	flagTold                            // Closed was told
-	flagTailProbe                       // a tail loss probe is due
-	flagReset                           // a RST is to be sent
-	flagTriedFastOpen                   // the SYN had a Fast Open option
-	flagSynAck                          // the peer's SYN is to be answered
-	flagNotECT                          // the path clears what accurate ECN says: nothing is sent ECN-capable
+	flagTimestamps     flags = 1 << iota // RFC 7323 3, agreed
+	flagSACK                             // RFC 2018 2, agreed
+	flagScaling                          // RFC 7323 2, agreed
+	flagDirty                            // in the Mux's list
+	flagOrphaned                         // the application gave the connection back
+	flagTable                            // in the Mux's table
+	flagFIN                              // the application sends no more: FIN has number end
+	flagPeerFIN                          // the peer's FIN has number peerFIN
+	flagAckNow                           // an ACK is to be sent at once
+	flagWantWrite                        // a Write had not room for all
+	flagMore                             // the last Write has more to come
+	flagReadShutdown                     // the application reads no more
+	flagWindowProbe                      // a zero-window probe, one byte at nxt, is in the way
+	flagPassive                          // began in LISTEN
+	flagBlocked                          // the Output had no room
+	flagInteractive                      // data is answered by data: ACKs ride on it
+	flagSndUrgent                        // SND.UP is ahead
+	flagRcvUrgent                        // RCV.UP is ahead of what was read
+	flagFastOpen                         // data in the SYN was taken
+	flagClosedReported                   // Closed was told
+	flagTailProbe                        // a tail loss probe is due
+	flagReset                            // a RST is to be sent
+	flagTriedFastOpen                    // the SYN had a Fast Open option
+	flagSynAck                           // the peer's SYN is to be answered
+	flagNotECT                           // the path clears what accurate ECN says: nothing is sent ECN-capable
 )
 
 func (c *Conn) has(f flags) bool { return c.flags&f != 0 }
@@ -111,7 +111,7 @@ func (c *Conn) has(f flags) bool { return c.flags&f != 0 }
 func (c *Conn) mss() int { return int(c.segment) - c.optionsLen() }
 
 // window returns how many bytes of new sequence space the peer has room for.
-func (c *Conn) window() uint32 { return seqDistance(c.nxt, c.edge) }
+func (c *Conn) window() uint32 { return seqDistance(c.nxt, c.sndEdge) }
 
 // unsent returns how many written bytes were not sent.
 func (c *Conn) unsent() uint32 { return seqDistance(c.nxt, c.end) }
@@ -134,7 +134,7 @@ func (c *Conn) Err() error {
 	if c.state != StateClosed {
 		return nil
 	}
-	return reasons[c.why]
+	return reasonErrors[c.reason]
 }
 
 // Tuple returns the addresses and ports.
@@ -147,26 +147,26 @@ func (c *Conn) Owner() Owner { return c.owner }
 func (c *Conn) SetOwner(o Owner) {
 	c.owner = o
 	if c.Readable() > 0 || c.Finished() {
-		c.tell(Readable)
+		c.report(Readable)
 	}
-	if c.has(flagTold) {
-		c.tell(Closed)
+	if c.has(flagClosedReported) {
+		c.report(Closed)
 	}
 	if c.state >= StateEstablished {
-		c.tell(Connected)
+		c.report(Connected)
 	}
 }
 
-// tell notes an event for the owner.
-func (c *Conn) tell(e Events) {
+// report notes an event for the owner.
+func (c *Conn) report(e Events) {
 	c.events |= e
-	c.m.mark(c)
+	c.m.markDirty(c)
 }
 
-// coldly returns the part of c that few connections have.
-func (c *Conn) coldly() *cold {
-	if c.cold == nil {
-		c.cold = &cold{corkAt: never}
+// ensureRare returns the part of c that few connections have.
+func (c *Conn) ensureRare() *rare {
+	if c.rare == nil {
+		c.rare = &rare{corkAt: never}
 	}
-	return c.cold
+	return c.rare
 }

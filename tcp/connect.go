@@ -36,7 +36,7 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 	if !ok {
 		return nil, ErrInUse
 	}
-	c, err := m.birth(now, flow, o)
+	c, err := m.createConn(now, flow, o)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 		c.auth = auth.New(o.Keys, flow, iss)
 	}
 	c.owner = owner
-	c.begin(iss)
+	c.startActiveOpen(iss)
 	c.state = StateSynSent
 	m.stats.ActiveOpens++
 	return c, nil
@@ -52,9 +52,9 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 
 func (m *Mux) connected(t *wire.Tuple) bool { return m.lookup(t) != nil }
 
-// birth makes a connection that is in the table and has neither state nor sequence numbers.
-func (m *Mux) birth(now clock.Time, t *wire.Tuple, o *Options) (*Conn, error) {
-	c := m.newConn()
+// createConn makes a connection that is in the table and has neither state nor sequence numbers.
+func (m *Mux) createConn(now clock.Time, t *wire.Tuple, o *Options) (*Conn, error) {
+	c := m.allocConn()
 	if c == nil {
 		return nil, ErrTooMany
 	}
@@ -65,9 +65,9 @@ func (m *Mux) birth(now clock.Time, t *wire.Tuple, o *Options) (*Conn, error) {
 	}
 	c.tuple, c.opt = *t, m.intern(o)
 	c.sender.cc, c.sender.maxPacing = control, o.MaxPacing
-	c.ackAt, c.probeAt, c.heardAt, c.progressAt = never, never, now, now
+	c.ackAt, c.probeAt, c.aliveAt, c.progressAt = never, never, now, now
 	c.rcvLimit = m.initialReceive(c.opt)
-	c.quick = quickAcks
+	c.quickACKs = initialQuickACKs
 	c.flags |= flagTable
 	m.table.insert(m.table.hashTuple(t), c.id)
 	return c, nil
@@ -76,22 +76,22 @@ func (m *Mux) birth(now clock.Time, t *wire.Tuple, o *Options) (*Conn, error) {
 // initialMSS is the segment size before the handshake: RFC 9293 3.7.1.
 const initialMSS = 536
 
-// begin starts an active open at sequence number iss.
-func (c *Conn) begin(iss uint32) {
-	c.una, c.nxt, c.end, c.short = iss, iss, iss+1, iss
-	c.tsOffset = c.m.front.secrets.timestampOffset(&c.tuple)
+// startActiveOpen starts an active open at sequence number iss.
+func (c *Conn) startActiveOpen(iss uint32) {
+	c.una, c.nxt, c.end, c.partialEnd = iss, iss, iss+1, iss
+	c.tsOffset = c.m.passive.secrets.timestampOffset(&c.tuple)
 	c.peerMSS = defaultMSS(&c.tuple)
 	c.rcvScale = scaleFor(c.opt)
 	c.segment = uint16(c.segmentSize())
 	c.sender.init(&c.m.losses, iss, c.lossOptions(), c.sender.cc)
-	c.m.mark(c)
+	c.m.markDirty(c)
 }
 
-// opened makes the connection that h describes, in state ESTABLISHED (SYN-RECEIVED where h.fastOpen),
+// newPassiveConn makes the connection that h describes, in state ESTABLISHED (SYN-RECEIVED where h.fastOpen),
 // and enters it in the table. The segment that completed the handshake goes to the connection's input
 // next. nil says that there is no room for it.
-func (m *Mux) opened(now clock.Time, h *handshake) *Conn {
-	c, err := m.birth(now, &h.tuple, h.opts)
+func (m *Mux) newPassiveConn(now clock.Time, h *handshake) *Conn {
+	c, err := m.createConn(now, &h.tuple, h.opts)
 	if err != nil {
 		return nil
 	}
@@ -105,29 +105,29 @@ func (m *Mux) opened(now clock.Time, h *handshake) *Conn {
 		c.state = StateSynReceived
 		c.flags |= flagFastOpen
 		if h.cookie != nil {
-			c.coldly().cookie = slices.Clone(h.cookie)
+			c.ensureRare().cookie = slices.Clone(h.cookie)
 		}
 	}
-	c.short = c.una
-	c.rcvNxt, c.acked = h.irs+1, h.irs+1
+	c.partialEnd = c.una
+	c.rcvNxt, c.lastAcked = h.irs+1, h.irs+1
 	c.rcvAdv = c.rcvNxt + m.synWindow(c.opt) // what the SYN-ACK said
 	c.rcvScale = h.receiveScale
-	c.agree(h)
+	c.setNegotiated(h)
 	c.wl1, c.wl2 = h.irs, c.una
-	c.edge = c.end + uint32(h.window)
+	c.sndEdge = c.end + uint32(h.window)
 	c.maxWnd = uint32(h.window)
 	c.segment = uint16(c.segmentSize())
 	c.sender.init(&m.losses, c.una, c.lossOptions(), c.sender.cc)
 	if h.sent != 0 {
-		c.sender.board.Measured(now, now.Sub(h.sent))
+		c.sender.scoreboard.MeasuredRTT(now, now.Sub(h.sent))
 	}
 	m.stats.PassiveOpens++
-	m.mark(c)
+	m.markDirty(c)
 	return c
 }
 
-// agree takes what the handshake has settled.
-func (c *Conn) agree(h *handshake) {
+// setNegotiated takes what the handshake has settled.
+func (c *Conn) setNegotiated(h *handshake) {
 	c.peerMSS = max(h.peerMSS, minMSS)
 	if h.scaling {
 		c.flags |= flagScaling
@@ -141,7 +141,7 @@ func (c *Conn) agree(h *handshake) {
 	if h.timestamps {
 		c.flags |= flagTimestamps
 	}
-	c.marks.agree(h)
+	c.ecn.setNegotiated(h)
 }
 
 // minMSS is the least segment size that is believed: smaller ones would make headers of all that is
@@ -157,8 +157,8 @@ func (c *Conn) lossOptions() loss.Options {
 	return o
 }
 
-// resize sets the size of segments anew, and tells who counts in them.
-func (c *Conn) resize() {
+// updateSegmentSize sets the size of segments anew, and tells who counts in them.
+func (c *Conn) updateSegmentSize() {
 	c.segment = uint16(c.segmentSize())
 	c.sender.setOptions(c.lossOptions())
 }
@@ -185,7 +185,7 @@ func (c *Conn) announcedMSS() uint16 {
 
 // scaleFor returns the shift of our windows: enough for the largest buffer (RFC 7323 2.3).
 func scaleFor(o *Options) (s uint8) {
-	largest := maxReceive
+	largest := maxReceiveBuffer
 	if o.ReceiveBuffer > 0 {
 		largest = o.ReceiveBuffer
 	}

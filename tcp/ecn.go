@@ -5,37 +5,37 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// ecnMarks is what a connection keeps of explicit congestion notification: RFC 3168, its use by DCTCP
+// ecnState is what a connection keeps of explicit congestion notification: RFC 3168, its use by DCTCP
 // (RFC 8257), and accurate ECN (RFC 9768).
-type ecnMarks struct {
-	arrive  uint32 // packets that came marked: r.cep
-	told    uint32 // marked packets that the peer has reported: s.cep
-	mode    ecnAgreed
-	echo    bool // send ECN-Echo until the peer answers by CWR
-	opened  bool // the ACK that ended the handshake, whose ACE field is special, was sent
-	synMark wire.ECN
+type ecnState struct {
+	ceReceived       uint32 // packets that came marked: r.cep
+	ceReported       uint32 // marked packets that the peer has reported: s.cep
+	mode             ecnAgreed
+	echo             bool // send ECN-Echo until the peer answers by CWR
+	handshakeACKSent bool // the ACK that ended the handshake, whose ACE field is special, was sent
+	synECN           wire.ECN
 }
 
 // cepStart is where the counters of accurate ECN begin: neither 0 nor what a broken peer repeats (RFC 9768 3.2.2.1).
 const cepStart = 5
 
-// agree takes the outcome of the handshake.
-func (e *ecnMarks) agree(h *handshake) {
-	e.mode, e.synMark = h.ecn, h.synECN
+// setNegotiated takes the outcome of the handshake.
+func (e *ecnState) setNegotiated(h *handshake) {
+	e.mode, e.synECN = h.ecn, h.synECN
 	if e.mode == ecnAccurate {
-		e.arrive, e.told = cepStart, max(e.told, cepStart) // answered may have counted our SYN
+		e.ceReceived, e.ceReported = cepStart, max(e.ceReported, cepStart) // answered may have counted our SYN
 		if h.synECN == wire.CE {
-			e.arrive++
+			e.ceReceived++
 		}
 	}
 }
 
-// received is how many packets came marked.
-func (e *ecnMarks) received() uint32 {
+// cePackets is how many packets came marked.
+func (e *ecnState) cePackets() uint32 {
 	if e.mode == ecnAccurate {
-		return e.arrive - cepStart
+		return e.ceReceived - cepStart
 	}
-	return e.arrive
+	return e.ceReceived
 }
 
 // wants returns the mode to ask for.
@@ -46,31 +46,31 @@ func (c *Conn) wantsECN() ECNMode {
 	return c.opt.ECN
 }
 
-// stampSYN asks for ECN in a SYN, and agrees to what a SYN without ACK has asked for (RFC 3168 6.1.1, RFC 9768
+// markSYN asks for ECN in a SYN, and agrees to what a SYN without ACK has asked for (RFC 3168 6.1.1, RFC 9768
 // 3.1.1). One that was lost twice may have been lost for it.
-func (e *ecnMarks) stampSYN(c *Conn, o *Outgoing) {
+func (e *ecnState) markSYN(c *Conn, o *Outgoing) {
 	if c.state == StateSynReceived {
 		switch e.mode {
 		case ecnClassic:
 			o.Header.Flags |= wire.FlagECE
 		case ecnAccurate:
-			ace := aceOf(e.synMark)
+			ace := aceOf(e.synECN)
 			o.Header.Flags |= wire.TCPFlags(ace&3) << 6
 			o.AE = ace&4 != 0
 		}
 		return
 	}
 	want := c.wantsECN()
-	if want < ECNClassic || c.sender.board.Backoff() > 1 {
+	if want < ECNClassic || c.sender.scoreboard.Backoff() > 1 {
 		return
 	}
 	o.Header.Flags |= wire.FlagECE | wire.FlagCWR
 	o.AE = want == ECNAccurate
 }
 
-// answered reads what a SYN-ACK says to what our SYN asked (RFC 9768 table 2). SYNs that cross agree on
+// parseSynAck reads what a SYN-ACK says to what our SYN asked (RFC 9768 table 2). SYNs that cross agree on
 // nothing.
-func (e *ecnMarks) answered(o *Options, s *Segment) ecnAgreed {
+func (e *ecnState) parseSynAck(o *Options, s *Segment) ecnAgreed {
 	ace := aceField(s)
 	asked := o.ECN
 	if asked == ECNPassive && o.Congestion == "dctcp" {
@@ -81,7 +81,7 @@ func (e *ecnMarks) answered(o *Options, s *Segment) ecnAgreed {
 		return ecnNone
 	case asked == ECNAccurate && (ace == 2 || ace == 3 || ace == 4 || ace == 6):
 		if ace == 6 {
-			e.told = cepStart + 1
+			e.ceReported = cepStart + 1
 		}
 		return ecnAccurate
 	case asked >= ECNClassic && (ace == 1 || ace == 5):
@@ -104,9 +104,9 @@ func aceOf(mark wire.ECN) uint32 {
 	return [4]uint32{wire.NotECT: 2, wire.ECT1: 3, wire.ECT0: 4, wire.CE: 6}[mark&3]
 }
 
-// stamp marks a segment as one whose sender hears congestion (new data alone, RFC 3168 6.1.4 and
+// markSegment marks a segment as one whose sender hears congestion (new data alone, RFC 3168 6.1.4 and
 // 6.1.5), and says what was heard.
-func (e *ecnMarks) stamp(c *Conn, o *Outgoing, n int, fresh bool) {
+func (e *ecnState) markSegment(c *Conn, o *Outgoing, n int, fresh bool) {
 	switch e.mode {
 	case ecnClassic:
 		if e.echo {
@@ -116,9 +116,9 @@ func (e *ecnMarks) stamp(c *Conn, o *Outgoing, n int, fresh bool) {
 			o.Header.Flags |= wire.FlagCWR
 		}
 	case ecnAccurate:
-		ace := e.arrive & 7
-		if !e.opened && !c.has(flagPassive) {
-			ace = aceOf(e.synMark)
+		ace := e.ceReceived & 7
+		if !e.handshakeACKSent && !c.has(flagPassive) {
+			ace = aceOf(e.synECN)
 		}
 		o.Header.Flags |= wire.TCPFlags(ace&3) << 6
 		o.AE, o.ACE = ace&4 != 0, true
@@ -130,34 +130,34 @@ func (e *ecnMarks) stamp(c *Conn, o *Outgoing, n int, fresh bool) {
 	}
 }
 
-// stamped notes that the segment has left.
-func (e *ecnMarks) stamped(c *Conn, o *Outgoing) {
-	e.opened = e.opened || !c.has(flagPassive)
+// segmentSent notes that the segment has left.
+func (e *ecnState) segmentSent(c *Conn, o *Outgoing) {
+	e.handshakeACKSent = e.handshakeACKSent || !c.has(flagPassive)
 	if o.Header.Flags.Has(wire.FlagCWR) && e.mode == ecnClassic {
 		c.sender.cwr = false
 	}
 }
 
-// countMarks counts packets that came marked (RFC 9768 3.2.2). With data they are answered at once. Without, one in four
+// countCE counts packets that came marked (RFC 9768 3.2.2). With data they are answered at once. Without, one in four
 // is: ACKs of ACKs that are marked in their turn must come to an end (section 3.2.2.5.1).
-func (c *Conn) countMarks(s *Segment) {
-	e := &c.marks
-	e.arrive += uint32(s.Packets)
-	if segmentLen(s) > 0 || e.arrive&3 == 0 {
+func (c *Conn) countCE(s *Segment) {
+	e := &c.ecn
+	e.ceReceived += uint32(s.Packets)
+	if segmentLen(s) > 0 || e.ceReceived&3 == 0 {
 		c.ackNow()
 	}
 }
 
-// arrived notes how a segment came (RFC 3168 6.1.3). DCTCP echoes every mark and every end of marks:
+// inputECN notes how a segment came (RFC 3168 6.1.3). DCTCP echoes every mark and every end of marks:
 // what was received before the change is acknowledged first (RFC 8257 3.2).
-func (c *Conn) arrived(now clock.Time, s *Segment) {
-	e := &c.marks
+func (c *Conn) inputECN(now clock.Time, s *Segment) {
+	e := &c.ecn
 	marked := s.ECN == wire.CE
 	switch e.mode {
 	case ecnClassic:
 		if c.opt.Congestion == "dctcp" {
 			if marked != e.echo && s.Len > 0 {
-				if c.acked != c.rcvNxt {
+				if c.lastAcked != c.rcvNxt {
 					c.sendACK(now)
 				}
 				e.echo = marked
@@ -174,10 +174,10 @@ func (c *Conn) arrived(now clock.Time, s *Segment) {
 	}
 }
 
-// acked reads what an ACK for n bytes says of congestion: whether to reduce the window, and how many
+// parseACK reads what an ACK for n bytes says of congestion: whether to reduce the window, and how many
 // bytes were marked. The counter of accurate ECN may be older than the last where fresh is not set: the ACK brings
 // nothing new (RFC 9768 3.2.2.5).
-func (e *ecnMarks) acked(c *Conn, s *Segment, n uint32, fresh bool) (reduce bool, marked uint32) {
+func (e *ecnState) parseACK(c *Conn, s *Segment, n uint32, fresh bool) (reduce bool, marked uint32) {
 	switch e.mode {
 	case ecnClassic:
 		if !s.Flags.Has(wire.FlagECE) || s.Flags.Has(wire.FlagSYN) {
@@ -188,28 +188,28 @@ func (e *ecnMarks) acked(c *Conn, s *Segment, n uint32, fresh bool) (reduce bool
 		if s.Flags.Has(wire.FlagSYN) || !fresh {
 			return false, 0
 		}
-		marked = e.reported(aceField(s)) * uint32(c.mss())
+		marked = e.newlyReported(aceField(s)) * uint32(c.mss())
 		return marked > 0, marked
 	}
 	return false, 0
 }
 
-// reported returns how many more packets the peer says to have received marked (RFC 9768 3.2.2.5).
-func (e *ecnMarks) reported(ace uint32) uint32 {
-	more := (ace - e.told) & 7
-	e.told += more
+// newlyReported returns how many more packets the peer says to have received marked (RFC 9768 3.2.2.5).
+func (e *ecnState) newlyReported(ace uint32) uint32 {
+	more := (ace - e.ceReported) & 7
+	e.ceReported += more
 	return more
 }
 
-// openedBy takes the ACK that ends a handshake, which tells how our SYN-ACK came (RFC 9768 table 4). 0 is what is left of it
+// inputFinalACK takes the ACK that ends a handshake, which tells how our SYN-ACK came (RFC 9768 table 4). 0 is what is left of it
 // where something in the way clears the bits.
-func (c *Conn) openedBy(s *Segment) {
-	if c.marks.mode != ecnAccurate {
+func (c *Conn) inputFinalACK(s *Segment) {
+	if c.ecn.mode != ecnAccurate {
 		return
 	}
 	switch aceField(s) {
 	case 6:
-		c.marks.told++
+		c.ecn.ceReported++
 	case 0:
 		c.flags |= flagNotECT
 	}

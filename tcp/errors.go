@@ -22,17 +22,17 @@ var (
 type reason uint8
 
 const (
-	ended reason = iota // in order, or not at all
+	closedInOrder reason = iota // in order, or not at all
 	refused
 	reset
 	aborted
 	timedOut
 	unreachable
 	hostUnreachable
-	starved
+	outOfMemory
 )
 
-var reasons = [...]error{
+var reasonErrors = [...]error{
 	refused: ErrRefused, reset: ErrReset, aborted: ErrAborted, timedOut: ErrTimeout,
-	unreachable: ErrUnreachable, hostUnreachable: ErrHost, starved: ErrMemory,
+	unreachable: ErrUnreachable, hostUnreachable: ErrHost, outOfMemory: ErrMemory,
 }

@@ -11,28 +11,28 @@ func (c *Conn) inputFastOpen(now clock.Time, s *Segment) packet.Verdict {
 	x := *s
 	x.Seq++
 	x.Flags &^= wire.FlagSYN
-	v := c.takeText(now, &x)
+	v := c.acceptData(now, &x)
 	if v == packet.Deliver && x.Flags.Has(wire.FlagFIN) {
 		c.noteFIN(x.Seq + x.Len)
-		c.reachFIN(now)
+		c.processFIN(now)
 	}
 	return v
 }
 
-// openFast adds Fast Open to a SYN: to the first of ours the cookie that the server gave, with data, or
+// addFastOpenOption adds Fast Open to a SYN: to the first of ours the cookie that the server gave, with data, or
 // the wish for one (RFC 7413 4.1.3 and 4.2.1); to a SYN-ACK a new cookie. It returns the bytes of data.
-func (c *Conn) openFast(now clock.Time, o *Outgoing, first bool) uint32 {
+func (c *Conn) addFastOpenOption(now clock.Time, o *Outgoing, first bool) uint32 {
 	if c.state == StateSynReceived {
-		if c.cold != nil && c.cold.cookie != nil {
-			c.addCookie(o, c.cold.cookie)
+		if c.rare != nil && c.rare.cookie != nil {
+			c.appendFastOpenCookie(o, c.rare.cookie)
 		}
 		return 0
 	}
 	if !c.opt.FastOpen || !first || c.auth != nil {
 		return 0
 	}
-	cookie, mss, ok := c.m.front.servers.cookie(now, &c.tuple.Remote)
-	if !ok || !c.addCookie(o, cookie) {
+	cookie, mss, ok := c.m.passive.fastOpenCache.cookie(now, &c.tuple.Remote)
+	if !ok || !c.appendFastOpenCookie(o, cookie) {
 		return 0
 	}
 	c.flags |= flagTriedFastOpen
@@ -46,17 +46,17 @@ func (c *Conn) openFast(now clock.Time, o *Outgoing, first bool) uint32 {
 	return uint32(n)
 }
 
-// outputEarly sends data behind the SYN-ACK, before that is acknowledged: the cookie has shown that the peer is at its
+// outputFastOpenData sends data behind the SYN-ACK, before that is acknowledged: the cookie has shown that the peer is at its
 // address (RFC 7413 4.2.2). Once the SYN-ACK was lost, the rest waits for the handshake, and so does a FIN.
-func (c *Conn) outputEarly(now clock.Time) bool {
-	if c.state != StateSynReceived || c.m.front.opening[c.id] == nil || c.has(flagFIN) || c.sender.board.Backoff() > 0 {
+func (c *Conn) outputFastOpenData(now clock.Time) bool {
+	if c.state != StateSynReceived || c.m.passive.fastOpenPending[c.id] == nil || c.has(flagFIN) || c.sender.scoreboard.Backoff() > 0 {
 		return true
 	}
 	return c.outputNew(now)
 }
 
-// addCookie appends the option, if it fits.
-func (c *Conn) addCookie(o *Outgoing, cookie []byte) bool {
+// appendFastOpenCookie appends the option, if it fits.
+func (c *Conn) appendFastOpenCookie(o *Outgoing, cookie []byte) bool {
 	b := o.Header.Options
 	if len(b)+2+len(cookie)+3 > wire.TCPMaxOptions {
 		return false
@@ -66,13 +66,13 @@ func (c *Conn) addCookie(o *Outgoing, cookie []byte) bool {
 	return true
 }
 
-// answeredFast takes what a SYN-ACK says to a SYN with the option.
-func (c *Conn) answeredFast(s *Segment) {
-	f := &c.m.front.servers
+// inputFastOpenReply takes what a SYN-ACK says to a SYN with the option.
+func (c *Conn) inputFastOpenReply(s *Segment) {
+	f := &c.m.passive.fastOpenCache
 	if s.Options.HasFastOpen {
-		f.learn(&c.tuple.Remote, s.Options.FastOpen, c.peerMSS)
+		f.store(&c.tuple.Remote, s.Options.FastOpen, c.peerMSS)
 	}
-	f.worked(&c.tuple.Remote)
+	f.markWorking(&c.tuple.Remote)
 	if s.Ack != c.una+1 {
 		c.flags |= flagFastOpen
 	}

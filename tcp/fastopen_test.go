@@ -32,31 +32,31 @@ func TestFastOpenCookiesAreOfAddressAndHour(t *testing.T) { // RFC 7413 4.1.2
 		"none":            {&a, 0, nil, false, false},
 		"longer":          {&a, 0, append(c[:8:8], 0), false, false},
 	} {
-		if ok, old := s.knows(now.Add(x.after), x.t, x.cookie); ok != x.ok || old != x.old_ {
+		if ok, old := s.verifyFastOpenCookie(now.Add(x.after), x.t, x.cookie); ok != x.ok || old != x.old_ {
 			t.Errorf("%s: %v, old %v", name, ok, old)
 		}
 	}
 }
 
 func TestFastOpenRemembersServersWithinBounds(t *testing.T) { // RFC 7413 4.1.3
-	var f fastOpens
+	var f fastOpenCache
 	server := func(n int) *wire.Addr { a := from(n).Remote; a[10] = byte(n >> 16); return &a }
 	if c, _, ok := f.cookie(0, server(0)); c != nil || !ok {
 		t.Error("a server that is not known has to be asked")
 	}
 	for _, bad := range []int{0, 2, 3, 5, 17, 18} {
-		f.learn(server(0), make([]byte, bad), 1)
+		f.store(server(0), make([]byte, bad), 1)
 	}
-	if len(f.known) != 0 {
+	if len(f.servers) != 0 {
 		t.Error("a cookie of a wrong length was kept")
 	}
-	for n := range maxFastOpens + 100 {
-		f.learn(server(n), []byte{byte(n), byte(n >> 8), 3, 4}, uint16(n))
+	for n := range maxFastOpenServers + 100 {
+		f.store(server(n), []byte{byte(n), byte(n >> 8), 3, 4}, uint16(n))
 	}
-	if len(f.known) != maxFastOpens || len(f.order) != maxFastOpens {
-		t.Errorf("%d servers, %d in order", len(f.known), len(f.order))
+	if len(f.servers) != maxFastOpenServers || len(f.order) != maxFastOpenServers {
+		t.Errorf("%d servers, %d in order", len(f.servers), len(f.order))
 	}
-	for n, want := range map[int]bool{99: false, 100: true, maxFastOpens + 99: true} {
+	for n, want := range map[int]bool{99: false, 100: true, maxFastOpenServers + 99: true} {
 		c, mss, _ := f.cookie(0, server(n))
 		if (len(c) == 4) != want || want && (!bytes.Equal(c, []byte{byte(n), byte(n >> 8), 3, 4}) || mss != uint16(n)) {
 			t.Errorf("server %d: %x, MSS %d", n, c, mss)
@@ -65,13 +65,13 @@ func TestFastOpenRemembersServersWithinBounds(t *testing.T) { // RFC 7413 4.1.3
 }
 
 func TestFastOpenKeepsOffWhereItWasLost(t *testing.T) { // RFC 7413 4.1.3.1
-	var f fastOpens
+	var f fastOpenCache
 	a := from(1).Remote
 	now := clock.Time(0)
 	tried := func() bool { _, _, ok := f.cookie(now, &a); return ok }
 	for round := range 3 {
-		f.lost(now, &a)
-		quiet := fastOpenQuiet << round
+		f.markLost(now, &a)
+		quiet := fastOpenPause << round
 		now = now.Add(quiet - 1)
 		if tried() {
 			t.Errorf("loss %d: tried within %v", round, quiet)
@@ -80,9 +80,9 @@ func TestFastOpenKeepsOffWhereItWasLost(t *testing.T) { // RFC 7413 4.1.3.1
 			t.Errorf("loss %d: not tried after %v", round, quiet)
 		}
 	}
-	f.worked(&a)
-	f.lost(now, &a)
-	if now = now.Add(fastOpenQuiet); !tried() {
+	f.markWorking(&a)
+	f.markLost(now, &a)
+	if now = now.Add(fastOpenPause); !tried() {
 		t.Error("what worked still counts as lost")
 	}
 }

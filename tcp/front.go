@@ -8,9 +8,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// front is the part of a Mux that stands before its connections: listeners, half-open and TIME-WAIT
+// passive is the part of a Mux that stands before its connections: listeners, half-open and TIME-WAIT
 // records, cookies, and the numbers that must not be guessed.
-type front struct {
+type passive struct {
 	secrets secrets
 	ports   portChooser
 
@@ -19,16 +19,16 @@ type front struct {
 	ready      []*Listener // whose owners are to hear that connections wait
 	spare      []*Listener
 
-	half    halfOpens
-	cookies cookieJar
-	waits   waits
-	servers fastOpens
-	hoards  hoards
-	opening map[uint32]*Listener // by Conn.id, of Fast Open connections whose handshake is not complete
-	now     clock.Time           // for the timers of half
-	timeout func(slot uint32)    // m.halfOpenTimeout, bound once
+	synQueue        synQueue
+	cookies         cookieJar
+	timeWait        timeWaitTable
+	fastOpenCache   fastOpenCache
+	stalled         stalledPeers
+	fastOpenPending map[uint32]*Listener // by Conn.id, of Fast Open connections whose handshake is not complete
+	now             clock.Time           // for the timers of half
+	onSYNTimer      func(slot uint32)    // m.halfOpenTimeout, bound once
 
-	resets, challenges limiter
+	resetLimit, challengeLimit tokenBucket
 
 	out     Outgoing // of what answer sends
 	tuple   wire.Tuple
@@ -37,62 +37,62 @@ type front struct {
 	auth    auth.State // of the half-open connection at hand
 }
 
-func (m *Mux) initFront() {
-	cfg, f := &m.cfg, &m.front
+func (m *Mux) initPassive() {
+	cfg, f := &m.cfg, &m.passive
 	f.secrets = newSecrets(&cfg.Secret)
 	f.ports.key = f.secrets.port
 	f.cookies.key = f.secrets.cookie
 	f.byEndpoint = map[endpoint]*Listener{}
-	f.half.key, f.half.limit = f.secrets.table, orDefault(cfg.MaxHalfOpen, defaultMaxHalfOpen)
-	f.waits.key, f.waits.limit = f.secrets.table, orDefault(cfg.MaxTimeWait, defaultMaxTimeWait)
-	f.waits.length = orDefault(cfg.TimeWait, defaultTimeWait)
-	f.resets = limiter{interval: limitInterval, burst: limitBurst}
-	f.challenges = f.resets
+	f.synQueue.key, f.synQueue.limit = f.secrets.table, valueOr(cfg.MaxHalfOpen, defaultMaxHalfOpen)
+	f.timeWait.key, f.timeWait.limit = f.secrets.table, valueOr(cfg.MaxTimeWait, defaultMaxTimeWait)
+	f.timeWait.duration = valueOr(cfg.TimeWait, defaultTimeWait)
+	f.resetLimit = tokenBucket{interval: replyInterval, burst: replyBurst}
+	f.challengeLimit = f.resetLimit
 	f.options = make([]byte, 0, 64)
-	f.timeout = m.halfOpenTimeout
+	f.onSYNTimer = m.halfOpenTimeout
 }
 
 const defaultMaxHalfOpen = 1 << 16
 
-func orDefault[T int | time.Duration](v, other T) T {
+func valueOr[T int | time.Duration](v, other T) T {
 	if v == 0 {
 		return other
 	}
 	return v
 }
 
-// pollFront runs the timers of what belongs to no connection and returns when it wants to be called next.
-func (m *Mux) pollFront(now clock.Time) clock.Time {
-	f := &m.front
-	next := min(f.waits.expire(now), m.lookForHoards(now))
-	if f.half.used == 0 {
+// pollPassive runs the timers of what belongs to no connection and returns when it wants to be called next.
+func (m *Mux) pollPassive(now clock.Time) clock.Time {
+	f := &m.passive
+	next := min(f.timeWait.expire(now), m.checkStalled(now))
+	if f.synQueue.used == 0 {
 		return next
 	}
 	f.now = now
-	f.half.wheel.Advance(now, f.timeout)
-	return min(next, f.half.nextTimer())
+	f.synQueue.wheel.Advance(now, f.onSYNTimer)
+	return min(next, f.synQueue.nextTimer())
 }
 
 // halfOpenTimeout sends a SYN-ACK again, or gives up (RFC 9293 3.8.3).
 func (m *Mux) halfOpenTimeout(slot uint32) {
-	f := &m.front
-	h := f.half.at(slot)
-	l := f.listeners[h.listener]
-	if h.resent >= synAckRetries || f.half.scarce() && h.resent >= synAckRetriesScarce {
-		l.half--
-		f.half.drop(slot)
+	f := &m.passive
+	h := f.synQueue.at(slot)
+	l := f.listeners[h.listenerID]
+	if h.resent >= synAckRetries || f.synQueue.scarce() && h.resent >= synAckRetriesScarce {
+		l.halfOpen--
+		f.synQueue.drop(slot)
 		m.stats.Failed++
 		return
 	}
 	h.resent++
-	f.half.wheel.Arm(slot, h.due(f.now))
+	f.synQueue.wheel.Arm(slot, h.due(f.now))
 	m.stats.Retransmits++
 	m.sendSynAck(f.now, l, h, f.authOf(l, h), 0)
 }
 
 // authFor returns what signs for a SYN that came to l: nil without keys; not ok where the SYN is not signed.
 // It is good until the next one.
-func (f *front) authFor(l *Listener, t *wire.Tuple, iss uint32, s *Segment) (a *auth.State, ok bool) {
+func (f *passive) authFor(l *Listener, t *wire.Tuple, iss uint32, s *Segment) (a *auth.State, ok bool) {
 	if l.opts.Keys == nil {
 		return nil, true
 	}
@@ -105,27 +105,27 @@ func (f *front) authFor(l *Listener, t *wire.Tuple, iss uint32, s *Segment) (a *
 }
 
 // authOf returns what signs for h, nil without keys. It is good until the next one.
-func (f *front) authOf(l *Listener, h *halfOpen) *auth.State {
+func (f *passive) authOf(l *Listener, h *halfOpen) *auth.State {
 	if l.opts.Keys == nil {
 		return nil
 	}
 	f.auth.Init(l.opts.Keys, &h.tuple, h.iss)
 	f.auth.SetPeerISN(h.irs)
-	f.auth.UseKey(h.key)
+	f.auth.UseKey(h.keyIndex)
 	return &f.auth
 }
 
 // choosePort sets t.LocalPort to a port that Owns approves and neither a connection, a listener nor a
 // TIME-WAIT record needs; connected reports whether there is a connection of a tuple.
 func (m *Mux) choosePort(now clock.Time, t *wire.Tuple, connected func(*wire.Tuple) bool) bool {
-	f := &m.front
+	f := &m.passive
 	return f.ports.choose(t, func(t *wire.Tuple) bool {
-		return (m.cfg.Owns == nil || m.cfg.Owns(t)) && !connected(t) && !f.listens(t) && f.free(now, t)
+		return (m.cfg.Owns == nil || m.cfg.Owns(t)) && !connected(t) && !f.listens(t) && f.tupleFree(now, t)
 	})
 }
 
-// free reports whether no TIME-WAIT record keeps a new connection from t.
-func (f *front) free(now clock.Time, t *wire.Tuple) bool {
-	slot := f.waits.find(t)
-	return slot == noSlot || f.waits.reusable(now, f.waits.at(slot))
+// tupleFree reports whether no TIME-WAIT record keeps a new connection from t.
+func (f *passive) tupleFree(now clock.Time, t *wire.Tuple) bool {
+	slot := f.timeWait.find(t)
+	return slot == noSlot || f.timeWait.reusable(now, f.timeWait.at(slot))
 }

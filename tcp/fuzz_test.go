@@ -139,7 +139,7 @@ func (h *hostile) application(b []byte) {
 	case 1:
 		c.WriteMore(h.now, buf)
 	case 2:
-		c.WriteLent(h.now, buf, nil)
+		c.WriteZeroCopy(h.now, buf, nil)
 	case 3:
 		c.WriteUrgent(h.now, buf)
 	case 4, 5:
@@ -168,21 +168,21 @@ func (h *hostile) check() {
 	}
 	h.m.Each(func(c *Conn) {
 		switch {
-		case c.over():
+		case c.ended():
 		case seqBefore(c.nxt, c.una):
 			h.t.Fatalf("%v: SND.NXT %d before SND.UNA %d", c.state, c.nxt, c.una)
 		case seqBefore(c.end+1, c.nxt):
 			h.t.Fatalf("%v: SND.NXT %d behind the end %d", c.state, c.nxt, c.end)
 		case c.state >= StateEstablished && seqBefore(c.rcvAdv, c.rcvNxt):
 			h.t.Fatalf("%v: RCV.NXT %d behind the window %d", c.state, c.rcvNxt, c.rcvAdv)
-		case c.awake == nil:
+		case c.active == nil:
 			if c.outstanding() || c.unsent() != 0 || c.has(flagDirty) {
 				h.t.Fatalf("%v: at rest with work to do", c.state)
 			}
-		case c.sender.board.Outstanding() != c.nxt-c.una:
-			h.t.Fatalf("%v: %d outstanding, the board has %d", c.state, c.nxt-c.una, c.sender.board.Outstanding())
+		case c.sender.scoreboard.Outstanding() != c.nxt-c.una:
+			h.t.Fatalf("%v: %d outstanding, the board has %d", c.state, c.nxt-c.una, c.sender.scoreboard.Outstanding())
 		}
-		if c.awake == nil {
+		if c.active == nil {
 			return
 		}
 		if r := c.rcv; r != nil {
@@ -196,7 +196,7 @@ func (h *hostile) checkRing(c *Conn, r *receiveRing) {
 		h.t.Fatalf("%d bytes in a ring of %d", r.held(), len(r.buf))
 	}
 	at := r.next()
-	for _, g := range r.ranges {
+	for _, g := range r.ooo {
 		if !seqBefore(at, g.left) || !seqBefore(g.left, g.right) {
 			h.t.Fatalf("range %d-%d after %d", g.left, g.right, at)
 		}
@@ -219,8 +219,8 @@ func (h *hostile) end() {
 		h.now = h.now.Add(time.Minute)
 		h.m.Poll(h.now)
 	}
-	if s := h.m.Stats(); s.Conns != 0 || s.Memory != 0 || h.m.table.n != 0 {
-		h.t.Fatalf("left: %d connections, %d bytes, %d in the table", s.Conns, s.Memory, h.m.table.n)
+	if s := h.m.Stats(); s.Conns != 0 || s.Memory != 0 || h.m.table.used != 0 {
+		h.t.Fatalf("left: %d connections, %d bytes, %d in the table", s.Conns, s.Memory, h.m.table.used)
 	}
 }
 

@@ -6,44 +6,44 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// MaxMerge is the most segments that are merged into one.
-const MaxMerge = 64
+// MaxCoalesced is the most segments that are merged into one.
+const MaxCoalesced = 64
 
-// maxMergeLen is the most payload of merged segments, bytes: what the largest super-segment has.
-const maxMergeLen = 1<<16 - 1
+// maxCoalescedLen is the most payload of merged segments, bytes: what the largest super-segment has.
+const maxCoalescedLen = 1<<16 - 1
 
-// Merge turns neighbouring segments of one flow into one Segment, as they came off the wire (generic
+// Coalescer turns neighbouring segments of one flow into one Segment, as they came off the wire (generic
 // receive offload): a burst then costs its connection about what one segment does. The zero value is
 // ready for Begin.
 //
 // The Segment is valid until the next Begin, and as long as the bytes of what was merged.
-type Merge struct {
+type Coalescer struct {
 	Segment
 	next   uint32 // sequence number that goes on
 	layout layout
 	open   bool // more may join
-	pieces [MaxMerge][]byte
+	pieces [MaxCoalesced][]byte
 }
 
-// maxMarked is how many segments are merged that all came marked: more could not be told apart in the three bits of
+// maxCoalescedCE is how many segments are merged that all came marked: more could not be told apart in the three bits of
 // accurate ECN, and what ECN has to say does not wait (RFC 9768 3.2.2.5.1).
-const maxMarked = 6
+const maxCoalescedCE = 6
 
 // layout is what the options of a segment look like, as far as merging cares.
 type layout uint8
 
 const (
-	layoutNone  layout = iota // no options
-	layoutTimes               // timestamps alone, as RFC 7323 Appendix A aligns them
-	layoutOther               // nothing may join: SACK blocks, signatures and the like belong to one segment
+	layoutNone       layout = iota // no options
+	layoutTimestamps               // timestamps alone, as RFC 7323 Appendix A aligns them
+	layoutOther                    // nothing may join: SACK blocks, signatures and the like belong to one segment
 )
 
-// neverMerged are the flags of segments that stay alone (the last of merged ones may have FIN).
-const neverMerged = wire.FlagSYN | wire.FlagRST | wire.FlagURG
+// neverCoalesced are the flags of segments that stay alone (the last of merged ones may have FIN).
+const neverCoalesced = wire.FlagSYN | wire.FlagRST | wire.FlagURG
 
 // Begin starts anew with one segment, which is Valid: its header, and behind it its payload as far as it
 // is contiguous. More of it may be given to Extend at once.
-func (g *Merge) Begin(b wire.TCP, ecn wire.ECN) {
+func (g *Coalescer) Begin(b wire.TCP, ecn wire.ECN) {
 	g.Seq, g.Ack, g.Window, g.Urgent = b.Seq(), b.Ack(), b.Window(), b.Urgent()
 	g.Flags, g.AE, g.ECN, g.Packets = b.Flags(), b.AE(), ecn, 1
 	b.ParseOptions(&g.Options)
@@ -54,12 +54,12 @@ func (g *Merge) Begin(b wire.TCP, ecn wire.ECN) {
 	}
 	g.layout = layoutOf(b)
 	g.next = g.Seq + g.Len
-	g.open = g.Len > 0 && g.layout != layoutOther && !g.Flags.Any(neverMerged|wire.FlagFIN) && g.Flags.Has(wire.FlagACK)
+	g.open = g.Len > 0 && g.layout != layoutOther && !g.Flags.Any(neverCoalesced|wire.FlagFIN) && g.Flags.Has(wire.FlagACK)
 }
 
 // Extend adds a further piece of the payload of the segment that Begin was given, which came in several.
-// Nothing joins it after. The segment has at most MaxMerge pieces.
-func (g *Merge) Extend(piece []byte) {
+// Nothing joins it after. The segment has at most MaxCoalesced pieces.
+func (g *Coalescer) Extend(piece []byte) {
 	g.Payload = append(g.Payload, piece)
 	g.Len += uint32(len(piece))
 	g.Raw, g.open = nil, false
@@ -68,10 +68,10 @@ func (g *Merge) Extend(piece []byte) {
 // Join adds a segment of the same flow, which is Valid and contiguous, and reports whether it could: it
 // must follow what there is, have the same flags (but PSH, and FIN, which ends it), the same ECN bits, and
 // options that differ by nothing but later timestamps.
-func (g *Merge) Join(b wire.TCP, ecn wire.ECN) bool {
+func (g *Coalescer) Join(b wire.TCP, ecn wire.ECN) bool {
 	p := b.Payload()
 	if !g.open || len(p) == 0 || b.Seq() != g.next || ecn != g.ECN || b.AE() != g.AE ||
-		len(g.Payload) == len(g.pieces) || ecn == wire.CE && len(g.Payload) == maxMarked || g.Len+uint32(len(p)) > maxMergeLen {
+		len(g.Payload) == len(g.pieces) || ecn == wire.CE && len(g.Payload) == maxCoalescedCE || g.Len+uint32(len(p)) > maxCoalescedLen {
 		return false
 	}
 	const free = wire.FlagPSH | wire.FlagFIN
@@ -79,7 +79,7 @@ func (g *Merge) Join(b wire.TCP, ecn wire.ECN) bool {
 	if (flags^g.Flags)&^free != 0 || int32(b.Ack()-g.Ack) < 0 || layoutOf(b) != g.layout {
 		return false
 	}
-	if g.layout == layoutTimes {
+	if g.layout == layoutTimestamps {
 		val := binary.BigEndian.Uint32(b[24:])
 		if int32(val-g.Options.TSVal) < 0 { // PAWS judges each alone (RFC 7323 5.3)
 			return false
@@ -104,7 +104,7 @@ func layoutOf(b wire.TCP) layout {
 		return layoutNone
 	case wire.TCPLen + 12:
 		if binary.BigEndian.Uint32(b[wire.TCPLen:]) == 0x0101080a { // NOP, NOP, timestamps, 10 bytes
-			return layoutTimes
+			return layoutTimestamps
 		}
 	}
 	return layoutOther

@@ -11,7 +11,7 @@ import (
 
 // mergeAll merges segments of one flow, in order, as a host does.
 func mergeAll(segs []wire.TCP, ecn wire.ECN) (all []Segment) {
-	var m *Merge
+	var m *Coalescer
 	for _, s := range segs {
 		if m != nil && m.Join(s, ecn) {
 			continue
@@ -19,7 +19,7 @@ func mergeAll(segs []wire.TCP, ecn wire.ECN) (all []Segment) {
 		if m != nil {
 			all = append(all, m.Segment)
 		}
-		m = new(Merge)
+		m = new(Coalescer)
 		m.Begin(s, ecn)
 	}
 	if m != nil {
@@ -107,7 +107,7 @@ func TestNeighboursAreMergedWhereTheSlowFormSaysSo(t *testing.T) {
 		if !a.Valid() || !b.Valid() {
 			continue
 		}
-		var m Merge
+		var m Coalescer
 		m.Begin(a, wire.ECT0)
 		got := m.Join(b, wire.ECT0)
 		if want := mergeable(a, b); got != want {
@@ -124,7 +124,7 @@ func TestNeighboursAreMergedWhereTheSlowFormSaysSo(t *testing.T) {
 }
 
 // checkMerged looks at what a and b together are.
-func checkMerged(t *testing.T, seed uint64, m *Merge, a, b wire.TCP) {
+func checkMerged(t *testing.T, seed uint64, m *Coalescer, a, b wire.TCP) {
 	t.Helper()
 	var last wire.TCPOptions
 	b.ParseOptions(&last)
@@ -140,7 +140,7 @@ func checkMerged(t *testing.T, seed uint64, m *Merge, a, b wire.TCP) {
 func TestASegmentAloneIsAsReceived(t *testing.T) {
 	h := wire.TCPHeader{Seq: 9, Ack: 8, Window: 7, Urgent: 3, Flags: wire.FlagACK | wire.FlagURG, Options: wire.AppendMSS(nil, 1460)}
 	raw := wire.TCP(append(wire.AppendTCP(nil, &h), "payload"...))
-	var m Merge
+	var m Coalescer
 	m.Begin(raw, wire.CE)
 	if m.Seq != 9 || m.Ack != 8 || m.Window != 7 || m.Urgent != 3 || m.Flags != h.Flags || m.ECN != wire.CE || m.Packets != 1 ||
 		m.Len != 7 || m.Options.MSS != 1460 || !bytes.Equal(m.Raw, raw) || string(bytes.Join(m.Payload, nil)) != "payload" {
@@ -153,7 +153,7 @@ func TestMarksAreNotMixed(t *testing.T) {
 	a := wire.TCP(append(wire.AppendTCP(nil, &h), 1))
 	h.Seq = 2
 	b := wire.TCP(append(wire.AppendTCP(nil, &h), 2))
-	var m Merge
+	var m Coalescer
 	if m.Begin(a, wire.ECT0); m.Join(b, wire.CE) {
 		t.Error("a marked segment joined one that is not")
 	}
@@ -180,7 +180,7 @@ func TestAMergeHasBounds(t *testing.T) {
 		}
 		return all
 	}
-	if got := mergeAll(segs(MaxMerge+1, 10), 0); len(got) != 2 || got[0].Packets != MaxMerge {
+	if got := mergeAll(segs(MaxCoalesced+1, 10), 0); len(got) != 2 || got[0].Packets != MaxCoalesced {
 		t.Errorf("%d merged segments, the first of %d", len(got), got[0].Packets)
 	}
 	if got := mergeAll(segs(9, 8191), 0); len(got) != 2 || got[0].Len != 8*8191 {
@@ -194,7 +194,7 @@ func TestAMergeHasBounds(t *testing.T) {
 func TestNothingFollowsWhatCameInPieces(t *testing.T) {
 	h := wire.TCPHeader{Seq: 1, Flags: wire.FlagACK}
 	a := wire.TCP(append(wire.AppendTCP(nil, &h), 'a', 'b'))
-	var m Merge
+	var m Coalescer
 	m.Begin(a, 0)
 	m.Extend([]byte("cd"))
 	m.Extend([]byte("e"))
@@ -209,7 +209,7 @@ func TestMergingDoesNotAllocate(t *testing.T) {
 	a := wire.TCP(append(wire.AppendTCP(nil, &h), 1))
 	b := bytes.Clone(a)
 	binary.BigEndian.PutUint32(b[4:], 2)
-	var m Merge
+	var m Coalescer
 	if n := testing.AllocsPerRun(100, func() {
 		m.Begin(a, 0)
 		if !m.Join(b, 0) {
@@ -227,10 +227,10 @@ func FuzzMerge(f *testing.F) {
 		f.Add([]byte(a), []byte(b))
 	}
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		if !wire.TCP(a).Valid() || !wire.TCP(b).Valid() || len(a)+len(b) > maxMergeLen {
+		if !wire.TCP(a).Valid() || !wire.TCP(b).Valid() || len(a)+len(b) > maxCoalescedLen {
 			return
 		}
-		var m Merge
+		var m Coalescer
 		m.Begin(a, 0)
 		if got, want := m.Join(b, 0), mergeable(a, b); got != want {
 			t.Fatalf("merged %v, want %v", got, want)
@@ -244,7 +244,7 @@ func TestNothingFollowsAFIN(t *testing.T) {
 	make1 := func(seq uint32, f wire.TCPFlags) wire.TCP {
 		return append(wire.AppendTCP(nil, &wire.TCPHeader{Seq: seq, Flags: wire.FlagACK | f}), 'x')
 	}
-	var m Merge
+	var m Coalescer
 	m.Begin(make1(1, 0), 0)
 	if !m.Join(make1(2, wire.FlagFIN), 0) || m.Join(make1(3, 0), 0) || !m.Flags.Has(wire.FlagFIN) || m.Packets != 2 {
 		t.Errorf("%+v", m.Segment)

@@ -4,34 +4,34 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Cut turns an Outgoing into segments, each with its header, payload and checksum (generic segmentation
+// Segmenter turns an Outgoing into segments, each with its header, payload and checksum (generic segmentation
 // offload). It is for Outputs: the connection above decides once for many segments.
 //
 //	for c.Begin(o, pseudo); c.Size() > 0; {
 //		n := c.Next(frame[headers:])
 //	}
-type Cut struct {
-	o      *Outgoing
-	at     int // payload that has been cut off
-	total  int // payload in all
-	size   int // payload of the next segment
-	head   int // length of the header
-	done   bool
-	flags  wire.TCPFlags // of all segments
-	pseudo uint32        // without the length
-	sum    uint32        // of pseudo and header, as far as all segments have them in common
-	header [wire.TCPMaxLen]byte
+type Segmenter struct {
+	o         *Outgoing
+	at        int // payload that has been cut off
+	total     int // payload in all
+	size      int // payload of the next segment
+	headerLen int // length of the header
+	done      bool
+	flags     wire.TCPFlags // of all segments
+	pseudo    uint32        // without the length
+	sum       uint32        // of pseudo and header, as far as all segments have them in common
+	header    [wire.TCPMaxLen]byte
 }
 
-// ofOne are the flags that not every segment of several has.
-const ofOne = wire.FlagFIN | wire.FlagPSH | wire.FlagCWR | wire.FlagURG
+// perSegmentFlags are the flags that not every segment of several has.
+const perSegmentFlags = wire.FlagFIN | wire.FlagPSH | wire.FlagCWR | wire.FlagURG
 
 // Begin stands c before the first segment of o. pseudo is the sum of the pseudo header for a segment of
 // no length.
-func (c *Cut) Begin(o *Outgoing, pseudo uint32) {
+func (c *Segmenter) Begin(o *Outgoing, pseudo uint32) {
 	c.o, c.at, c.done = o, 0, false
 	c.total = len(o.Payload[0]) + len(o.Payload[1])
-	c.flags, c.pseudo = o.Header.Flags&^ofOne, pseudo
+	c.flags, c.pseudo = o.Header.Flags&^perSegmentFlags, pseudo
 	if o.ACE {
 		c.flags |= o.Header.Flags & wire.FlagCWR
 	}
@@ -40,13 +40,13 @@ func (c *Cut) Begin(o *Outgoing, pseudo uint32) {
 	b.SetSeq(0)
 	b.SetFlags(c.flags)
 	b.SetUrgent(0)
-	c.head = len(b)
+	c.headerLen = len(b)
 	c.sum = wire.Sum(b, pseudo)
-	c.plan()
+	c.planNext()
 }
 
-// plan chooses the payload of the next segment.
-func (c *Cut) plan() {
+// planNext chooses the payload of the next segment.
+func (c *Segmenter) planNext() {
 	c.size = c.total - c.at
 	if c.o.SegmentSize > 0 {
 		c.size = min(c.size, c.o.SegmentSize)
@@ -62,41 +62,41 @@ func (o *Outgoing) Segments() int {
 	return (n + o.SegmentSize - 1) / o.SegmentSize
 }
 
-// Head returns the length of each segment's header.
-func (c *Cut) Head() int { return c.head }
+// HeaderLen returns the length of each segment's header.
+func (c *Segmenter) HeaderLen() int { return c.headerLen }
 
 // Size returns the length of the next segment with its header, 0 after the last.
-func (c *Cut) Size() int {
+func (c *Segmenter) Size() int {
 	if c.done {
 		return 0
 	}
-	return c.head + c.size
+	return c.headerLen + c.size
 }
 
 // Next writes the next segment to the start of b, which has room for it, and returns its length.
-func (c *Cut) Next(b []byte) int {
-	n := c.head + c.size
+func (c *Segmenter) Next(b []byte) int {
+	n := c.headerLen + c.size
 	seg := wire.TCP(b[:n:n])
-	acc := c.put(seg)
-	c.copy(seg[c.head:], c.at)
+	acc := c.writeHeader(seg)
+	c.copy(seg[c.headerLen:], c.at)
 	if c.o.Sign != nil {
 		c.o.Sign(seg)
 		seg.FillChecksum(c.pseudo + uint32(n))
 	} else {
-		seg.SetChecksum(wire.Fold(wire.Sum(seg[c.head:], acc)))
+		seg.SetChecksum(wire.Fold(wire.Sum(seg[c.headerLen:], acc)))
 	}
-	c.skip()
+	c.advance()
 	return n
 }
 
-// put writes the header of the next segment, and returns its running sum with pseudo header and length.
-func (c *Cut) put(seg wire.TCP) uint32 {
-	copy(seg, c.header[:c.head])
+// writeHeader writes the header of the next segment, and returns its running sum with pseudo header and length.
+func (c *Segmenter) writeHeader(seg wire.TCP) uint32 {
+	copy(seg, c.header[:c.headerLen])
 	seq := c.o.Header.Seq + uint32(c.at)
 	seg.SetSeq(seq)
-	more := c.own()
+	more := c.extraFlags()
 	seg[13] |= byte(more)
-	acc := c.sum + seq>>16 + seq&0xffff + uint32(more) + uint32(c.head+c.size)
+	acc := c.sum + seq>>16 + seq&0xffff + uint32(more) + uint32(c.headerLen+c.size)
 	if more.Has(wire.FlagURG) {
 		urgent := c.o.Header.Urgent - uint16(c.at)
 		seg.SetUrgent(urgent)
@@ -105,11 +105,11 @@ func (c *Cut) put(seg wire.TCP) uint32 {
 	return acc
 }
 
-// own returns the flags that the next segment has beside those of all: the first has CWR (RFC 3168 6.1.2),
+// extraFlags returns the flags that the next segment has beside those of all: the first has CWR (RFC 3168 6.1.2),
 // the last FIN and PSH, and those before the end of urgent data URG, whose pointer counts from each
 // segment's own first byte (RFC 9293 3.8.5).
-func (c *Cut) own() wire.TCPFlags {
-	f := c.o.Header.Flags & ofOne &^ c.flags
+func (c *Segmenter) extraFlags() wire.TCPFlags {
+	f := c.o.Header.Flags & perSegmentFlags &^ c.flags
 	if c.at > 0 {
 		f &^= wire.FlagCWR
 	}
@@ -123,7 +123,7 @@ func (c *Cut) own() wire.TCPFlags {
 }
 
 // copy copies the payload from offset at on to b.
-func (c *Cut) copy(b []byte, at int) {
+func (c *Segmenter) copy(b []byte, at int) {
 	first := c.o.Payload[0]
 	if at >= len(first) {
 		copy(b, c.o.Payload[1][at-len(first):])
@@ -133,28 +133,28 @@ func (c *Cut) copy(b []byte, at int) {
 	copy(b[n:], c.o.Payload[1])
 }
 
-// skip goes to the next segment.
-func (c *Cut) skip() {
+// advance goes to the next segment.
+func (c *Segmenter) advance() {
 	c.at += c.size
 	c.done = c.at >= c.total
-	c.plan()
+	c.planNext()
 }
 
-// Large writes the header of one segment with all of the payload, which a device cuts (TSO), to the start
+// WriteTSO writes the header of one segment with all of the payload, which a device cuts (TSO), to the start
 // of b and returns its length. Its checksum field is what such a device wants: the sum of the pseudo
 // header with the whole length, not complemented.
-func (c *Cut) Large(b []byte) int {
+func (c *Segmenter) WriteTSO(b []byte) int {
 	c.size = c.total
-	seg := wire.TCP(b[:c.head:c.head])
-	c.put(seg)
-	n := uint32(c.head + c.total)
+	seg := wire.TCP(b[:c.headerLen:c.headerLen])
+	c.writeHeader(seg)
+	n := uint32(c.headerLen + c.total)
 	seg.SetChecksum(^wire.Fold(c.pseudo + n))
 	c.done = true
-	return c.head
+	return c.headerLen
 }
 
 // Payload copies payload from offset at on to b, as much as there is, and returns how much.
-func (c *Cut) Payload(b []byte, at int) int {
+func (c *Segmenter) Payload(b []byte, at int) int {
 	n := min(len(b), c.total-at)
 	c.copy(b[:n], at)
 	return n

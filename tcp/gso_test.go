@@ -23,7 +23,7 @@ func cutPseudo(n int) uint32 {
 
 // cutAll cuts o by Cut.
 func cutAll(o *Outgoing) (all []wire.TCP) {
-	var c Cut
+	var c Segmenter
 	for c.Begin(o, cutPseudo(0)); c.Size() > 0; {
 		b := make([]byte, c.Size()+3)
 		n := c.Next(b)
@@ -167,10 +167,10 @@ func TestALargeSegmentIsWhatADeviceWants(t *testing.T) {
 		o := randomOutgoing(rand.New(rand.NewPCG(seed, 3)))
 		o.Header.Flags &^= wire.FlagURG
 		o.Header.Urgent = 0
-		var c Cut
+		var c Segmenter
 		c.Begin(o, cutPseudo(0))
 		b := make([]byte, 64<<10)
-		head := c.Large(b)
+		head := c.WriteTSO(b)
 		n, total := 0, len(o.Payload[0])+len(o.Payload[1])
 		for n < total { // in pieces, as frames are
 			n += c.Payload(b[head+n:min(len(b), head+n+700)], n)

@@ -10,25 +10,25 @@ import (
 // halfOpen is a connection in SYN-RECEIVED that a listener has not got yet. A flood of SYNs costs its
 // 64 bytes for each, up to the limit of the table, and nothing for the garbage collector.
 type halfOpen struct {
-	tuple    wire.Tuple
-	iss, irs uint32
-	tsRecent uint32
-	sent     uint32 // when the first SYN-ACK left, microseconds, low bits
-	next     uint32
-	peerMSS  uint16
-	listener uint16
-	terms    terms
-	key      uint8 // which of the listener's keys signs
-	resent   uint8 // SYN-ACKs after the first
+	tuple      wire.Tuple
+	iss, irs   uint32
+	tsRecent   uint32
+	sent       uint32 // when the first SYN-ACK left, microseconds, low bits
+	next       uint32
+	peerMSS    uint16
+	listenerID uint16
+	terms      synTerms
+	keyIndex   uint8 // which of the listener's keys signs
+	resent     uint8 // SYN-ACKs after the first
 }
 
-func (h *halfOpen) where() *wire.Tuple { return &h.tuple }
-func (h *halfOpen) link() *uint32      { return &h.next }
+func (h *halfOpen) key() *wire.Tuple { return &h.tuple }
+func (h *halfOpen) link() *uint32    { return &h.next }
 
 // live reports whether the slot is in use: an address of zeros connects to nothing.
 func (h *halfOpen) live() bool { return h.tuple != wire.Tuple{} }
 
-// terms is what the SYN offered and we took:
+// synTerms is what the SYN offered and we took:
 //
 //	 15       12  11  10  9   8 7   6  5   4  3       0
 //	+-----------+----+---+-----+-----+----+----+-------+
@@ -37,28 +37,28 @@ func (h *halfOpen) live() bool { return h.tuple != wire.Tuple{} }
 //
 // scale is of the peer's windows, 15 is none; SA is SACK, TS timestamps; ECN is an ecnAgreed; SYN is the
 // code point that the SYN came with; A says that the SYN came again; FO that it asked for a cookie of Fast Open.
-type terms uint16
+type synTerms uint16
 
 const (
-	termsNoScale    terms = 15
-	termsSACK       terms = 1 << 4
-	termsTimestamps terms = 1 << 5
-	termsAgain      terms = 1 << 10
-	termsFastOpen   terms = 1 << 11
-	termsECNShift         = 6
-	termsSYNShift         = 8
+	termsNoScale     synTerms = 15
+	termsSACK        synTerms = 1 << 4
+	termsTimestamps  synTerms = 1 << 5
+	termsSYNRepeated synTerms = 1 << 10
+	termsFastOpen    synTerms = 1 << 11
+	termsECNShift             = 6
+	termsSYNShift             = 8
 )
 
-func (t terms) scaling() bool    { return t&15 != termsNoScale }
-func (t terms) scale() uint8     { return uint8(t & 15) }
-func (t terms) sack() bool       { return t&termsSACK != 0 }
-func (t terms) timestamps() bool { return t&termsTimestamps != 0 }
-func (t terms) withECN(e ecnAgreed) terms {
-	return t&^(3<<termsECNShift) | terms(e)<<termsECNShift
+func (t synTerms) scaling() bool    { return t&15 != termsNoScale }
+func (t synTerms) scale() uint8     { return uint8(t & 15) }
+func (t synTerms) sack() bool       { return t&termsSACK != 0 }
+func (t synTerms) timestamps() bool { return t&termsTimestamps != 0 }
+func (t synTerms) withECN(e ecnAgreed) synTerms {
+	return t&^(3<<termsECNShift) | synTerms(e)<<termsECNShift
 }
 
-func (t terms) ecn() ecnAgreed   { return ecnAgreed(t >> termsECNShift & 3) }
-func (t terms) synECN() wire.ECN { return wire.ECN(t >> termsSYNShift & 3) }
+func (t synTerms) ecn() ecnAgreed   { return ecnAgreed(t >> termsECNShift & 3) }
+func (t synTerms) synECN() wire.ECN { return wire.ECN(t >> termsSYNShift & 3) }
 
 // How SYN-ACKs are sent again (RFC 6298 2.1, RFC 9293 3.8.3): after 1, 2, 4, ... seconds.
 const (
@@ -68,21 +68,21 @@ const (
 	halfOpenTick        = 8 * time.Millisecond
 )
 
-// halfOpens are the half-open connections of a Mux with their timers.
-type halfOpens struct {
+// synQueue are the half-open connections of a Mux with their timers.
+type synQueue struct {
 	records[halfOpen, *halfOpen]
 	wheel *clock.Wheel // timers by slot; made anew as the table grows
 	armed int          // slots that wheel has
 }
 
 // add makes a record for t whose first timer runs from now; nil says that there is no room.
-func (h *halfOpens) add(now clock.Time, t *wire.Tuple) *halfOpen {
+func (h *synQueue) add(now clock.Time, t *wire.Tuple) *halfOpen {
 	slot := h.insert(t)
 	if slot == noSlot {
 		return nil
 	}
-	if h.armed != len(h.all) {
-		h.rearm(now)
+	if h.armed != len(h.slots) {
+		h.rebuildTimers(now)
 	}
 	r := h.at(slot)
 	r.sent = microseconds(now)
@@ -90,30 +90,30 @@ func (h *halfOpens) add(now clock.Time, t *wire.Tuple) *halfOpen {
 	return r
 }
 
-// rearm moves the timers to a wheel as large as the table. Each record but the newest has one.
-func (h *halfOpens) rearm(now clock.Time) {
-	h.wheel, h.armed = clock.NewWheel(len(h.all), halfOpenTick, now), len(h.all)
-	for _, n := range h.heads {
-		for ; n != 0; n = h.all[n-1].next {
-			h.wheel.Arm(n-1, h.all[n-1].due(now))
+// rebuildTimers moves the timers to a wheel as large as the table. Each record but the newest has one.
+func (h *synQueue) rebuildTimers(now clock.Time) {
+	h.wheel, h.armed = clock.NewWheel(len(h.slots), halfOpenTick, now), len(h.slots)
+	for _, n := range h.buckets {
+		for ; n != 0; n = h.slots[n-1].next {
+			h.wheel.Arm(n-1, h.slots[n-1].due(now))
 		}
 	}
 }
 
 // drop removes the record and its timer.
-func (h *halfOpens) drop(slot uint32) {
+func (h *synQueue) drop(slot uint32) {
 	h.wheel.Stop(slot)
 	h.remove(slot)
-	if h.all == nil {
+	if h.slots == nil {
 		h.wheel, h.armed = nil, 0
 	}
 }
 
 // scarce reports whether room gets scarce: cookies serve then, and records live shorter.
-func (h *halfOpens) scarce() bool { return h.used >= h.limit-h.limit/4 }
+func (h *synQueue) scarce() bool { return h.used >= h.limit-h.limit/4 }
 
 // nextTimer is when a timer runs out.
-func (h *halfOpens) nextTimer() clock.Time {
+func (h *synQueue) nextTimer() clock.Time {
 	if h.wheel == nil || h.used == 0 {
 		return clock.Never
 	}
@@ -121,7 +121,7 @@ func (h *halfOpens) nextTimer() clock.Time {
 }
 
 // memory is what the table takes, bytes.
-func (h *halfOpens) memory() int64 { return int64(len(h.all))*(64+16) + int64(len(h.heads))*4 }
+func (h *synQueue) memory() int64 { return int64(len(h.slots))*(64+16) + int64(len(h.buckets))*4 }
 
 // sentAt is when the first SYN-ACK left; the record is younger than 2^32 microseconds.
 func (h *halfOpen) sentAt(now clock.Time) clock.Time {

@@ -29,7 +29,7 @@ func (c *Conn) appendOptions(b []byte, now clock.Time) []byte {
 		b = wire.AppendNOP(b, 2)
 		b = wire.AppendTimestamps(b, timestamp(now)+c.tsOffset, c.tsRecent)
 	}
-	if c.has(flagSACK) && (c.dsack.left != c.dsack.right || c.rcv != nil && len(c.rcv.ranges) > 0) {
+	if c.has(flagSACK) && (c.dsack.left != c.dsack.right || c.rcv != nil && len(c.rcv.ooo) > 0) {
 		b = c.appendSACK(b)
 	}
 	return b
@@ -48,8 +48,8 @@ func (c *Conn) appendSACK(b []byte) []byte {
 		n = 1
 	}
 	if c.rcv != nil {
-		var ranges [wire.MaxSACKBlocks]seqRange
-		for _, g := range ranges[:c.rcv.recent(ranges[:most-n])] {
+		var ranges [wire.MaxSACKBlocks]oooRange
+		for _, g := range ranges[:c.rcv.newestRanges(ranges[:most-n])] {
 			blocks[n] = wire.SACKBlock{Left: g.left, Right: g.right}
 			n++
 		}

@@ -12,20 +12,20 @@ import (
 // second for those that do not move, and takes the memory back. A window that stays closed is no
 // reason else: the peer may keep it so for ever (RFC 9293 3.8.6.1), but not at the cost of all others (RFC 6429 4).
 const (
-	hoardLook  = time.Second
-	hoardDrain = 60 // looks in which what is queued would have to leave
+	stalledInterval = time.Second
+	stalledDrain    = 60 // looks in which what is queued would have to leave
 )
 
-// hoards is what the last look has found.
-type hoards struct {
+// stalledPeers is what the last look has found.
+type stalledPeers struct {
 	next  clock.Time        // look
 	seen  map[uint32]uint32 // SND.UNA by Conn.id, of those that had data queued
 	still []uint32          // those that did not move, in the present look
 }
 
-// lookForHoards looks, where it is time, and returns when it wants to be called next.
-func (m *Mux) lookForHoards(now clock.Time) clock.Time {
-	h := &m.front.hoards
+// checkStalled looks, where it is time, and returns when it wants to be called next.
+func (m *Mux) checkStalled(now clock.Time) clock.Time {
+	h := &m.passive.stalled
 	if !m.buffers.critical() {
 		h.seen = nil
 		return clock.Never
@@ -33,33 +33,33 @@ func (m *Mux) lookForHoards(now clock.Time) clock.Time {
 	if now < h.next {
 		return h.next
 	}
-	h.next = now.Add(hoardLook)
-	m.findHoards()
+	h.next = now.Add(stalledInterval)
+	m.findStalled()
 	slices.SortFunc(h.still, func(a, b uint32) int { return m.conn(b).snd.len() - m.conn(a).snd.len() })
 	for _, id := range h.still {
 		if m.buffers.used <= m.buffers.budget/2 {
 			break
 		}
 		c := m.conn(id)
-		m.stats.Hoards++
+		m.stats.StalledPeers++
 		c.sendReset()
-		c.die(starved)
+		c.enterClosed(outOfMemory)
 	}
 	return h.next
 }
 
-// findHoards lists connections whose queue did not move since the last look, and drops what came out of
+// findStalled lists connections whose queue did not move since the last look, and drops what came out of
 // order: its sender keeps it until it is acknowledged (RFC 2018 8).
-func (m *Mux) findHoards() {
-	h := &m.front.hoards
+func (m *Mux) findStalled() {
+	h := &m.passive.stalled
 	seen := h.seen
 	h.seen, h.still = make(map[uint32]uint32, len(seen)), h.still[:0]
 	for id := range m.slab.used {
 		c := m.conn(id)
-		if c.over() || c.awake == nil {
+		if c.ended() || c.active == nil {
 			continue
 		}
-		if c.rcv != nil && len(c.rcv.ranges) > 0 {
+		if c.rcv != nil && len(c.rcv.ooo) > 0 {
 			m.stats.Pruned += uint64(c.rcv.prune())
 			c.freeRing()
 		}
@@ -67,7 +67,7 @@ func (m *Mux) findHoards() {
 			continue
 		}
 		h.seen[id] = c.una
-		if una, ok := seen[id]; ok && c.una-una < uint32(c.snd.len()/hoardDrain)+1 {
+		if una, ok := seen[id]; ok && c.una-una < uint32(c.snd.len()/stalledDrain)+1 {
 			h.still = append(h.still, id)
 		}
 	}

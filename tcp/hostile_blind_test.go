@@ -159,8 +159,8 @@ func TestForgedICMP(t *testing.T) {
 // TestMTUFloorOfIPv6 is 1280 (RFC 8200 5).
 func TestMTUFloorOfIPv6(t *testing.T) {
 	four, six := from(1), six(1)
-	if leastMTU(&four) != 576 || leastMTU(&six) != 1280 {
-		t.Errorf("%d, %d", leastMTU(&four), leastMTU(&six))
+	if minPathMTU(&four) != 576 || minPathMTU(&six) != 1280 {
+		t.Errorf("%d, %d", minPathMTU(&four), minPathMTU(&six))
 	}
 }
 
@@ -169,7 +169,7 @@ func TestForgedICMPWhileHalfOpen(t *testing.T) {
 	s := newSiege(t, 64)
 	tuple := attacker(1)
 	s.attack(tuple, wire.TCPHeader{Seq: 1, Flags: wire.FlagSYN}, nil)
-	if s.server.ICMP(s.now, &tuple, s.caught[0].seg.Seq(), ip.ICMPError{Kind: ip.PortUnreachable}) || s.server.front.half.used != 1 {
+	if s.server.ICMP(s.now, &tuple, s.caught[0].seg.Seq(), ip.ICMPError{Kind: ip.PortUnreachable}) || s.server.passive.synQueue.used != 1 {
 		t.Error("heeded")
 	}
 }

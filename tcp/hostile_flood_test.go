@@ -25,15 +25,15 @@ func TestSYNFlood(t *testing.T) {
 	if st.CookiesSent < uint64(n)/2 || st.CookiesGood != 1 || st.CookiesBad != 0 {
 		t.Errorf("%d SYNs, cookies: %d sent, %d good, %d bad", n, st.CookiesSent, st.CookiesGood, st.CookiesBad)
 	}
-	if got := s.server.front.half.used; got > 4096 {
+	if got := s.server.passive.synQueue.used; got > 4096 {
 		t.Errorf("%d half-open", got)
 	}
 	s.progress()
 	s.memory(4096*(64+16+8) + 1<<20)
 	s.heard = nil
 	s.run(2*time.Minute, time.Second, nil)
-	if got := s.server.front.half.used; got != 0 || s.listener.half != 0 {
-		t.Errorf("after the flood %d are half-open, %d of the listener", got, s.listener.half)
+	if got := s.server.passive.synQueue.used; got != 0 || s.listener.halfOpen != 0 {
+		t.Errorf("after the flood %d are half-open, %d of the listener", got, s.listener.halfOpen)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestSYNFloodAcrossListeners(t *testing.T) {
 		}
 	}
 	s.run(time.Second, time.Millisecond, flood)
-	if got := s.server.front.half.used; got != 750 {
+	if got := s.server.passive.synQueue.used; got != 750 {
 		t.Errorf("%d half-open of 1000, cookies are to serve beyond 750", got)
 	}
 	s.connect()
@@ -158,7 +158,7 @@ func TestTimeWaitExhaustion(t *testing.T) {
 		s.server.Poll(s.now)
 		s.attack(tuple, wire.TCPHeader{Seq: seq, Ack: ack + 1, Flags: wire.FlagACK | wire.FlagFIN, Window: 60000}, nil)
 	})
-	w := &s.server.front.waits
+	w := &s.server.passive.timeWait
 	if n < 4000 || w.used != 1000 {
 		t.Errorf("%d connections, %d records", n, w.used)
 	}

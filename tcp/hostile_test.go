@@ -234,7 +234,7 @@ func (s *siege) run(d, step time.Duration, attack func()) {
 		wake := min(s.server.Poll(s.now), s.client.Poll(s.now), end)
 		s.act()
 		wake = min(wake, s.server.Poll(s.now), s.client.Poll(s.now))
-		s.worst = max(s.worst, s.server.Stats().Memory+s.server.front.half.memory()+s.server.front.waits.memory())
+		s.worst = max(s.worst, s.server.Stats().Memory+s.server.passive.synQueue.memory()+s.server.passive.timeWait.memory())
 		if attack != nil {
 			wake = min(wake, next)
 		}

@@ -84,11 +84,11 @@ func TestTinySegmentsWithHoles(t *testing.T) {
 	s.act()
 	ranges := 0
 	for _, c := range s.accepted {
-		if c.awake != nil && c.rcv != nil {
-			ranges = max(ranges, len(c.rcv.ranges))
+		if c.active != nil && c.rcv != nil {
+			ranges = max(ranges, len(c.rcv.ooo))
 		}
 	}
-	if n < 90 || ranges == 0 || ranges > maxRanges {
+	if n < 90 || ranges == 0 || ranges > maxOOORanges {
 		t.Errorf("%d connections, up to %d ranges", n, ranges)
 	}
 	s.progress()

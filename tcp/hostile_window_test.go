@@ -68,12 +68,12 @@ func TestSockstress(t *testing.T) {
 			})
 			st := s.server.Stats()
 			s.reap()
-			if n < 1900 || st.Hoards < 100 || s.starved != st.Hoards {
-				t.Errorf("%d connections were opened, %d ended as hoards", n, st.Hoards)
+			if n < 1900 || st.StalledPeers < 100 || s.starved != st.StalledPeers {
+				t.Errorf("%d connections were opened, %d ended as hoards", n, st.StalledPeers)
 			}
 			s.progress()
 			s.memory(siegeBudget + 1<<20)
-			t.Logf("most memory %d bytes of a budget of %d, %d hoards of %d connections", s.worst, siegeBudget, st.Hoards, n)
+			t.Logf("most memory %d bytes of a budget of %d, %d hoards of %d connections", s.worst, siegeBudget, st.StalledPeers, n)
 		})
 	}
 }

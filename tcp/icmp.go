@@ -36,33 +36,33 @@ func (c *Conn) unreachable(k ip.ErrorKind) {
 	}
 	if c.state == StateSynSent {
 		c.m.stats.Failed++
-		c.die(why)
+		c.enterClosed(why)
 		return
 	}
-	c.why = why
+	c.reason = why
 }
 
 // tooBig makes segments shorter: the path takes packets of mtu bytes (RFC 1191, RFC 8201). All that is
 // in flight was too long, and is sent again without doubt of the network.
 func (c *Conn) tooBig(mtu int) {
-	n := max(mtu, leastMTU(&c.tuple)) - headersLen(&c.tuple)
+	n := max(mtu, minPathMTU(&c.tuple)) - headersLen(&c.tuple)
 	if n >= int(c.segment) {
 		return
 	}
-	c.shrink(n)
+	c.reduceSegmentSize(n)
 }
 
-// shrink makes n the size of segments.
-func (c *Conn) shrink(n int) {
+// reduceSegmentSize makes n the size of segments.
+func (c *Conn) reduceSegmentSize(n int) {
 	c.segment = uint16(n)
 	c.sender.setOptions(c.lossOptions())
-	c.sender.board.Retry()
-	c.m.mark(c)
+	c.sender.scoreboard.RetransmitAll()
+	c.m.markDirty(c)
 }
 
-// leastMTU is the smallest path MTU that a message is believed: one that says less is forged, or of a link
+// minPathMTU is the smallest path MTU that a message is believed: one that says less is forged, or of a link
 // where IPv4 can do without us (RFC 8200 5; RFC 5927 7.2, RFC 879).
-func leastMTU(t *wire.Tuple) int {
+func minPathMTU(t *wire.Tuple) int {
 	if t.Remote.Is4() {
 		return 576
 	}

@@ -52,7 +52,7 @@ type Stats struct {
 	ZeroWindowProbes, KeepAlive uint64
 	OutOfOrder, Duplicate       uint64 // segments
 	Pruned                      uint64 // out-of-order data thrown away for lack of memory, bytes
-	Hoards                      uint64 // connections ended because their peers kept memory for nothing
+	StalledPeers                uint64 // connections ended because their peers kept memory for nothing
 
 	CookiesSent, CookiesGood, CookiesBad uint64 // RFC 4987
 	FastOpens                            uint64 // SYNs with data that were taken (RFC 7413)
@@ -63,23 +63,23 @@ type Stats struct {
 
 // Info returns what is known of the connection.
 func (c *Conn) Info() Info {
-	c.wake()
-	b := &c.sender.board
+	c.ensureActive()
+	b := &c.sender.scoreboard
 	return Info{
 		Tuple: c.tuple, State: c.state,
 		Congestion: congestionName(c.opt),
 		RTT:        b.SRTT(), RTTVar: b.RTTVar(), MinRTT: b.MinRTT(), RTO: b.RTO(),
 		Cwnd: uint64(c.sender.cc.Window()), Ssthresh: uint64(c.sender.cc.Threshold()), InFlight: uint64(b.Flight()),
-		Pacing: c.sender.pacing(), DeliveryRate: c.sender.rate, Reordering: b.Reordering(),
+		Pacing: c.sender.pacing(), DeliveryRate: c.sender.deliveryRate, Reordering: b.Reordering(),
 		MSS: c.mss(), PeerMSS: int(c.peerMSS), PathMTU: int(c.segment) + headersLen(&c.tuple),
-		SendWindow: c.edge - c.una, ReceiveWindow: c.rcvAdv - c.rcvNxt,
+		SendWindow: c.sndEdge - c.una, ReceiveWindow: c.rcvAdv - c.rcvNxt,
 		SendScale: c.sndScale, ReceiveScale: c.rcvScale,
 		SendQueue: c.Unacked(), ReceiveQueue: c.Readable(),
 		SendBuffer: c.sendLimit(), ReceiveBuffer: int(c.rcvLimit),
 		Timestamps: c.has(flagTimestamps), SACK: c.has(flagSACK),
-		ECN: c.marks.mode != ecnNone, AccECN: c.marks.mode == ecnAccurate,
+		ECN: c.ecn.mode != ecnNone, AccECN: c.ecn.mode == ecnAccurate,
 		FastOpen: c.has(flagFastOpen), BytesAcked: b.Delivered(), BytesReceived: c.received,
-		Retransmits: c.retransmits(), CE: c.marks.received(),
+		Retransmits: c.retransmits(), CE: c.ecn.cePackets(),
 	}
 }
 
@@ -92,8 +92,8 @@ func congestionName(o *Options) string {
 }
 
 func (c *Conn) retransmits() uint64 {
-	if c.cold == nil {
+	if c.rare == nil {
 		return 0
 	}
-	return c.cold.retransmits
+	return c.rare.retransmits
 }

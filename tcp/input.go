@@ -23,11 +23,11 @@ func (c *Conn) input(now clock.Time, s *Segment) packet.Verdict {
 
 // inputSynchronized is RFC 9293 3.10.7.4: all states but CLOSED, LISTEN and SYN-SENT.
 func (c *Conn) inputSynchronized(now clock.Time, s *Segment) packet.Verdict {
-	if !c.fresh(now, s) {
+	if !c.passesPAWS(now, s) {
 		return packet.DropSequence
 	}
 	if !c.acceptable(s) {
-		return c.refuse(now, s)
+		return c.rejectUnacceptable(now, s)
 	}
 	switch {
 	case s.Flags.Has(wire.FlagRST):
@@ -38,22 +38,22 @@ func (c *Conn) inputSynchronized(now clock.Time, s *Segment) packet.Verdict {
 	case !s.Flags.Has(wire.FlagACK):
 		return packet.DropState
 	}
-	if v := c.inputACK(now, s); v != packet.Deliver || c.over() {
+	if v := c.inputACK(now, s); v != packet.Deliver || c.ended() {
 		return v
 	}
-	c.heard(now) // not before the ACK was found right: timestamps of forged segments would have all that follow look old
+	c.markAlive(now) // not before the ACK was found right: timestamps of forged segments would have all that follow look old
 	c.noteTimestamp(s)
 	if s.Flags.Has(wire.FlagURG) {
 		c.inputURG(s)
 	}
-	return c.inputText(now, s)
+	return c.inputData(now, s)
 }
 
-// heard notes a sign of life.
-func (c *Conn) heard(now clock.Time) {
-	c.heardAt = now
+// markAlive notes a sign of life.
+func (c *Conn) markAlive(now clock.Time) {
+	c.aliveAt = now
 	if c.probeAt == never {
-		c.probes = 0 // of keepalive
+		c.unansweredProbes = 0 // of keepalive
 	}
 }
 
@@ -72,9 +72,9 @@ func (c *Conn) acceptable(s *Segment) bool {
 	return int32(off) < 0 && int32(off+n) > 0 // begins before, and ends in or behind the window
 }
 
-// refuse answers an unacceptable segment by an ACK, but for RST. What carries data is a retransmission,
+// rejectUnacceptable answers an unacceptable segment by an ACK, but for RST. What carries data is a retransmission,
 // whose sender waits for the answer; the others may be one half of a loop of ACKs (RFC 5961 7).
-func (c *Conn) refuse(now clock.Time, s *Segment) packet.Verdict {
+func (c *Conn) rejectUnacceptable(now clock.Time, s *Segment) packet.Verdict {
 	if s.Flags.Has(wire.FlagRST) {
 		return packet.DropSequence
 	}
@@ -102,10 +102,10 @@ func (c *Conn) inputRST(now clock.Time, s *Segment) packet.Verdict {
 	case StateSynReceived:
 		why = refused
 	case StateClosing, StateLastAck, StateTimeWait:
-		why = ended
+		why = closedInOrder
 	}
 	c.m.stats.Resets++
-	c.die(why)
+	c.enterClosed(why)
 	return packet.Deliver
 }
 
@@ -116,11 +116,11 @@ const challengeEvery = 50
 // bound is the connection's own: one that many share would tell an attacker of others (CVE-2016-5696).
 func (c *Conn) challenge(now clock.Time) {
 	t := timestamp(now)
-	k := c.coldly()
-	if k.challenged != 0 && t+1-k.challenged <= challengeEvery { // it may be one ahead, to be none of 0
+	k := c.ensureRare()
+	if k.challengedAt != 0 && t+1-k.challengedAt <= challengeEvery { // it may be one ahead, to be none of 0
 		return
 	}
-	k.challenged = t | 1
+	k.challengedAt = t | 1
 	c.m.stats.ChallengeAcks++
 	c.ackNow()
 }
@@ -128,5 +128,5 @@ func (c *Conn) challenge(now clock.Time) {
 // ackNow has an ACK leave with the next Poll.
 func (c *Conn) ackNow() {
 	c.flags |= flagAckNow
-	c.m.mark(c)
+	c.m.markDirty(c)
 }

@@ -16,17 +16,17 @@ const timestampTick = time.Millisecond
 
 // secrets are the keys that make numbers unguessable from outside, all of them from Config.Secret.
 type secrets struct {
-	isn, stamp, port, cookie, fastOpen, table sipKey
+	isn, timestamp, port, cookie, fastOpen, table sipKey
 }
 
 func newSecrets(secret *[32]byte) secrets {
 	return secrets{
-		isn:      deriveKey(secret, "initial sequence numbers"),
-		stamp:    deriveKey(secret, "timestamp offsets"),
-		port:     deriveKey(secret, "local ports"),
-		cookie:   deriveKey(secret, "SYN cookies"),
-		fastOpen: deriveKey(secret, "Fast Open cookies"),
-		table:    deriveKey(secret, "tables"),
+		isn:       deriveKey(secret, "initial sequence numbers"),
+		timestamp: deriveKey(secret, "timestamp offsets"),
+		port:      deriveKey(secret, "local ports"),
+		cookie:    deriveKey(secret, "SYN cookies"),
+		fastOpen:  deriveKey(secret, "Fast Open cookies"),
+		table:     deriveKey(secret, "tables"),
 	}
 }
 
@@ -47,7 +47,7 @@ func sequenceAbove(iss, last uint32) uint32 {
 
 // timestampOffset returns what the tuple's timestamps start from (RFC 7323 7.1). It is the same for
 // every connection of the tuple, so that their timestamps count upwards too, as RFC 6191 needs.
-func (s *secrets) timestampOffset(t *wire.Tuple) uint32 { return uint32(s.stamp.tuple(t, 0)) }
+func (s *secrets) timestampOffset(t *wire.Tuple) uint32 { return uint32(s.timestamp.tuple(t, 0)) }
 
 // timestamp returns the timestamp clock at now, without the offset of a connection.
 func timestamp(now clock.Time) uint32 { return uint32(now / clock.Time(timestampTick)) }

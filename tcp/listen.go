@@ -7,19 +7,19 @@ import (
 
 // Listener takes connections to a local address and port.
 type Listener struct {
-	m       *Mux
-	local   wire.Addr
-	port    uint16
-	id      uint16 // index in front.listeners, by which half-open records name it
-	backlog int
-	half    int // half-open records
-	opening int // Fast Open connections in the queue whose handshake is not complete
-	owner   Owner
-	opts    *Options
-	queue   []*Conn // that wait to be accepted, the oldest at head
-	head    int
-	told    bool // in front.ready
-	closed  bool
+	m               *Mux
+	local           wire.Addr
+	port            uint16
+	id              uint16 // index in front.listeners, by which half-open records name it
+	backlog         int
+	halfOpen        int // half-open records
+	fastOpenPending int // Fast Open connections in the queue whose handshake is not complete
+	owner           Owner
+	opts            *Options
+	queue           []*Conn // that wait to be accepted, the oldest at head
+	head            int
+	reportPending   bool // in front.ready
+	closed          bool
 }
 
 // endpoint is where listeners listen; the zero address is any.
@@ -36,7 +36,7 @@ const maxListeners = 1 << 16
 // wait to be accepted; fewer than one counts as one. A nil o is the Mux's Defaults. The options are
 // those of the connections too; they must not change.
 func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owner Owner) (*Listener, error) {
-	f := &m.front
+	f := &m.passive
 	if port == 0 {
 		if port = m.freePort(local); port == 0 {
 			return nil, ErrNoPort
@@ -63,7 +63,7 @@ func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owne
 
 // freePort returns a port at which nobody listens, 0 where there is none.
 func (m *Mux) freePort(local wire.Addr) uint16 {
-	f := &m.front
+	f := &m.passive
 	start := m.rand()
 	for i := range uint64(ports) {
 		port := uint16(firstPort + (start+i)%ports)
@@ -75,7 +75,7 @@ func (m *Mux) freePort(local wire.Addr) uint16 {
 }
 
 // freeID returns an index of listeners that is free, -1 where all are taken.
-func (f *front) freeID() int {
+func (f *passive) freeID() int {
 	for i, l := range f.listeners {
 		if l == nil {
 			return i
@@ -88,8 +88,8 @@ func (f *front) freeID() int {
 	return len(f.listeners) - 1
 }
 
-// listener returns who listens for t: at its address, else at any.
-func (f *front) listener(t *wire.Tuple) *Listener {
+// listenerFor returns who listens for t: at its address, else at any.
+func (f *passive) listenerFor(t *wire.Tuple) *Listener {
 	if len(f.byEndpoint) == 0 {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (f *front) listener(t *wire.Tuple) *Listener {
 }
 
 // listens reports whether a listener has the port at the address or at any.
-func (f *front) listens(t *wire.Tuple) bool { return f.listener(t) != nil }
+func (f *passive) listens(t *wire.Tuple) bool { return f.listenerFor(t) != nil }
 
 // Accept returns the connection that waits longest, nil where none does. It belongs to the caller,
 // who names its owner with SetOwner.
@@ -128,17 +128,17 @@ func (l *Listener) Waiting() int { return len(l.queue) - l.head }
 // full reports whether no more may wait.
 func (l *Listener) full() bool { return l.Waiting() >= l.backlog }
 
-// push has c wait to be accepted, and the owner hear of it.
-func (l *Listener) push(c *Conn) {
+// enqueue has c wait to be accepted, and the owner hear of it.
+func (l *Listener) enqueue(c *Conn) {
 	if l.head > 0 && len(l.queue) == cap(l.queue) {
 		n := copy(l.queue, l.queue[l.head:])
 		clear(l.queue[n:])
 		l.queue, l.head = l.queue[:n], 0
 	}
 	l.queue = append(l.queue, c)
-	if !l.told {
-		l.told = true
-		l.m.front.ready = append(l.m.front.ready, l)
+	if !l.reportPending {
+		l.reportPending = true
+		l.m.passive.ready = append(l.m.passive.ready, l)
 	}
 }
 
@@ -148,9 +148,9 @@ func (l *Listener) Addr() (wire.Addr, uint16) { return l.local, l.port }
 // SetOwner names who is told that connections wait, and has it told at the next Poll if some do.
 func (l *Listener) SetOwner(o Owner) {
 	l.owner = o
-	if l.Waiting() > 0 && !l.told {
-		l.told = true
-		l.m.front.ready = append(l.m.front.ready, l)
+	if l.Waiting() > 0 && !l.reportPending {
+		l.reportPending = true
+		l.m.passive.ready = append(l.m.passive.ready, l)
 	}
 }
 
@@ -160,32 +160,32 @@ func (l *Listener) Close(now clock.Time) {
 		return
 	}
 	l.closed = true
-	f := &l.m.front
+	f := &l.m.passive
 	delete(f.byEndpoint, endpoint{l.local, l.port})
 	f.listeners[l.id] = nil
-	f.dropHalf(l)
+	f.dropHalfOpen(l)
 	for c := l.Accept(); c != nil; c = l.Accept() {
 		c.Abort(now)
 	}
 }
 
-// dropHalf forgets the half-open connections of l.
-func (f *front) dropHalf(l *Listener) {
-	for slot := 0; l.half > 0 && slot < len(f.half.all); slot++ {
-		if h := &f.half.all[slot]; h.live() && h.listener == l.id {
-			l.half--
-			f.half.drop(uint32(slot))
+// dropHalfOpen forgets the half-open connections of l.
+func (f *passive) dropHalfOpen(l *Listener) {
+	for slot := 0; l.halfOpen > 0 && slot < len(f.synQueue.slots); slot++ {
+		if h := &f.synQueue.slots[slot]; h.live() && h.listenerID == l.id {
+			l.halfOpen--
+			f.synQueue.drop(uint32(slot))
 		}
 	}
 }
 
-// announce tells the owners of listeners for which connections have come to wait, once for all of them.
-func (f *front) announce() {
+// reportAcceptable tells the owners of listeners for which connections have come to wait, once for all of them.
+func (f *passive) reportAcceptable() {
 	for len(f.ready) > 0 {
 		ready := f.ready
 		f.ready = f.spare[:0]
 		for i, l := range ready {
-			ready[i], l.told = nil, false
+			ready[i], l.reportPending = nil, false
 			if l.owner != nil && !l.closed {
 				l.owner.Ready(Acceptable)
 			}

@@ -6,11 +6,11 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// answer sends one segment without payload that belongs to no connection. Its options are in
+// reply sends one segment without payload that belongs to no connection. Its options are in
 // front.options, to which a, where not nil, adds a signature. Nothing is kept: what the Output has no
 // room for is lost.
-func (m *Mux) answer(now clock.Time, t *wire.Tuple, h *wire.TCPHeader, a *auth.State) bool {
-	f := &m.front
+func (m *Mux) reply(now clock.Time, t *wire.Tuple, h *wire.TCPHeader, a *auth.State) bool {
+	f := &m.passive
 	o := &f.out
 	o.Sign = nil
 	if a != nil {
@@ -59,7 +59,7 @@ func (o *synOptions) appendTo(b []byte) []byte {
 
 // sendSynAck answers the SYN of h. stamp, where h has timestamps, are low bits that the timestamp has to have, plus 1.
 func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State, stamp uint32) {
-	f := &m.front
+	f := &m.passive
 	o := synOptions{
 		mss: m.ownMSS(&h.tuple, l.opts), scaling: h.terms.scaling(), scale: scaleFor(l.opts),
 		sack: h.terms.sack(), timestamps: h.terms.timestamps(),
@@ -79,12 +79,12 @@ func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State
 		Seq: h.iss, Ack: h.irs + 1, Flags: wire.FlagSYN | wire.FlagACK, Window: uint16(m.synWindow(l.opts)),
 	}
 	f.out.AE = h.terms.markSynAck(&head)
-	m.answer(now, &h.tuple, &head, a)
+	m.reply(now, &h.tuple, &head, a)
 }
 
 // markSynAck sets the bits that agree to ECN: ECE (RFC 3168 6.1.1), or what tells the peer how its SYN
 // was marked (RFC 9768 3.1.2, Table 2).
-func (t terms) markSynAck(h *wire.TCPHeader) (ae bool) {
+func (t synTerms) markSynAck(h *wire.TCPHeader) (ae bool) {
 	switch t.ecn() {
 	case ecnClassic:
 		h.Flags |= wire.FlagECE
@@ -122,23 +122,23 @@ func (m *Mux) synWindow(o *Options) uint32 {
 
 // challenge says what is expected (RFC 5961 4.2), at a bounded rate.
 func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State) {
-	f := &m.front
-	if !f.challenges.take(now) {
+	f := &m.passive
+	if !f.challengeLimit.take(now) {
 		return
 	}
 	if h.terms.timestamps() {
 		f.options = wire.AppendTimestamps(wire.AppendNOP(f.options, 2), timestamp(now)+f.secrets.timestampOffset(&h.tuple), h.tsRecent)
 	}
 	m.stats.ChallengeAcks++
-	shift := m.shift(l, h)
+	shift := m.windowScale(l, h)
 	window := (m.synWindow(l.opts) + 1<<shift - 1) >> shift // up: the SYN-ACK has told it all (RFC 9293 3.8.6)
-	m.answer(now, &h.tuple, &wire.TCPHeader{
+	m.reply(now, &h.tuple, &wire.TCPHeader{
 		Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagACK, Window: uint16(window),
 	}, a)
 }
 
-// shift is the scale of windows that we announce after the handshake.
-func (m *Mux) shift(l *Listener, h *halfOpen) uint8 {
+// windowScale is the scale of windows that we announce after the handshake.
+func (m *Mux) windowScale(l *Listener, h *halfOpen) uint8 {
 	if !h.terms.scaling() {
 		return 0
 	}

@@ -53,13 +53,13 @@ func TestFastOpenTakesDataWithTheSYN(t *testing.T) { // RFC 7413 4.2
 	if s == nil || s.State() != StateSynReceived || text(n, s) != "second" {
 		t.Fatalf("after half a round trip the server has %v", s)
 	}
-	if l.opening != 1 || n.b.m.Stats().FastOpens != 1 {
-		t.Errorf("%d are opening, %d were taken", l.opening, n.b.m.Stats().FastOpens)
+	if l.fastOpenPending != 1 || n.b.m.Stats().FastOpens != 1 {
+		t.Errorf("%d are opening, %d were taken", l.fastOpenPending, n.b.m.Stats().FastOpens)
 	}
 	s.Write(n.now, []byte("answer"))
 	n.run(100 * time.Millisecond)
-	if text(n, c) != "answer" || s.State() != StateEstablished || !c.Info().FastOpen || !s.Info().FastOpen || l.opening != 0 {
-		t.Errorf("%v, %v, %d are opening", c.State(), s.State(), l.opening)
+	if text(n, c) != "answer" || s.State() != StateEstablished || !c.Info().FastOpen || !s.Info().FastOpen || l.fastOpenPending != 0 {
+		t.Errorf("%v, %v, %d are opening", c.State(), s.State(), l.fastOpenPending)
 	}
 	if n.a.m.Stats().Retransmits != 0 || n.b.m.Stats().Retransmits != 0 {
 		t.Error("something was sent twice")
@@ -69,9 +69,9 @@ func TestFastOpenTakesDataWithTheSYN(t *testing.T) { // RFC 7413 4.2
 
 func TestFastOpenFallsBack(t *testing.T) { // RFC 7413 4.1.3.1, 4.2
 	for name, spoil := range map[string]func(n *net, l *Listener){
-		"a cookie of another server": func(n *net, l *Listener) { n.b.m.front.secrets.fastOpen.k0++ },
+		"a cookie of another server": func(n *net, l *Listener) { n.b.m.passive.secrets.fastOpen.k0++ },
 		"the server has given it up": func(n *net, l *Listener) { l.opts = &Options{} },
-		"too many are opening":       func(n *net, l *Listener) { l.opening = l.backlog },
+		"too many are opening":       func(n *net, l *Listener) { l.fastOpenPending = l.backlog },
 		"the SYN is lost": func(n *net, l *Listener) {
 			n.a.lose = func(k int, s wire.TCP) bool { return len(s.Payload()) > 0 && s.Flags().Has(wire.FlagSYN) }
 		},
@@ -95,7 +95,7 @@ func TestFastOpenFallsBack(t *testing.T) { // RFC 7413 4.1.3.1, 4.2
 			t.Errorf("%s: %d bytes, want %d; fast %v %v", name, len(got), len(data), s.Info().FastOpen, c.Info().FastOpen)
 		}
 		lost := name == "the SYN is lost"
-		if _, _, ok := n.a.m.front.servers.cookie(n.now, &c.tuple.Remote); ok == lost {
+		if _, _, ok := n.a.m.passive.fastOpenCache.cookie(n.now, &c.tuple.Remote); ok == lost {
 			t.Errorf("%s: to be tried again: %v", name, ok)
 		}
 	}
@@ -108,17 +108,17 @@ func TestFastOpenConnectionsThatNeverOpenAreFew(t *testing.T) { // RFC 7413 5.1
 		tuple := from(1)
 		tuple.RemotePort += uint16(i)
 		s := linuxSYN(1000)
-		c := d.m.front.secrets.fastOpenCookie(d.now, &tuple, 0)
+		c := d.m.passive.secrets.fastOpenCookie(d.now, &tuple, 0)
 		s.Options.HasFastOpen, s.Options.FastOpen = true, c[:]
 		d.input(tuple, s, "data")
 		l.Accept()
 	}
-	if l.opening != 3 || d.m.Stats().Conns != 3 || d.m.front.half.used != 7 {
-		t.Errorf("%d are opening, %d connections, %d half-open", l.opening, d.m.Stats().Conns, d.m.front.half.used)
+	if l.fastOpenPending != 3 || d.m.Stats().Conns != 3 || d.m.passive.synQueue.used != 7 {
+		t.Errorf("%d are opening, %d connections, %d half-open", l.fastOpenPending, d.m.Stats().Conns, d.m.passive.synQueue.used)
 	}
 	d.after(10 * time.Minute)
-	if l.opening != 0 {
-		t.Errorf("%d are opening after all have given up", l.opening)
+	if l.fastOpenPending != 0 {
+		t.Errorf("%d are opening after all have given up", l.fastOpenPending)
 	}
 }
 
@@ -224,8 +224,8 @@ func TestAFullQueueKeepsHandshakesWaiting(t *testing.T) {
 	d.want("a new one", d.input(from(9), linuxSYN(1)), packet.DropBacklog)
 	l.Accept()
 	d.want("the second again", d.input(from(1), acks[1]), packet.Deliver)
-	if d.m.Stats().AcceptOverflow != 2 || d.m.front.half.used != 1 {
-		t.Errorf("%d overflowed, %d half-open", d.m.Stats().AcceptOverflow, d.m.front.half.used)
+	if d.m.Stats().AcceptOverflow != 2 || d.m.passive.synQueue.used != 1 {
+		t.Errorf("%d overflowed, %d half-open", d.m.Stats().AcceptOverflow, d.m.passive.synQueue.used)
 	}
 }
 
@@ -326,8 +326,8 @@ func TestSignedConnections(t *testing.T) { // RFC 2385, RFC 5925
 			t.Errorf("%s: in TIME-WAIT: %v", name, v)
 		}
 		n.run(2 * time.Minute)
-		if w := &n.b.m.front.waits; w.used != 0 || len(w.auths) != 0 {
-			t.Errorf("%s: %d records and %d keys are left", name, w.used, len(w.auths))
+		if w := &n.b.m.passive.timeWait; w.used != 0 || len(w.signers) != 0 {
+			t.Errorf("%s: %d records and %d keys are left", name, w.used, len(w.signers))
 		}
 	}
 }
@@ -360,10 +360,10 @@ func TestSignaturesThatDoNotMatchConnectNothing(t *testing.T) {
 func TestSignedConnectionsUnderCookies(t *testing.T) {
 	for _, name := range []string{"md5", "sha1", "aes"} {
 		n := newNet(t)
-		n.b.m.front.half.limit = 1
+		n.b.m.passive.synQueue.limit = 1
 		kc, ks := keysOf(name)
 		n.listen(t, 5, &Options{Keys: ks})
-		n.b.m.front.half.add(n.now, &wire.Tuple{RemotePort: 1}) // takes the room
+		n.b.m.passive.synQueue.add(n.now, &wire.Tuple{RemotePort: 1}) // takes the room
 		c := n.dial(t, &Options{Keys: kc})
 		n.run(100 * time.Millisecond)
 		if st := n.b.m.Stats(); c.State() != StateEstablished || st.CookiesGood != 1 || st.Conns != 1 {

@@ -20,7 +20,7 @@ func (m *Mux) sendCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment,
 		terms = termsNoScale
 	}
 	h := halfOpen{tuple: *t, irs: s.Seq, tsRecent: s.Options.TSVal, terms: terms}
-	h.iss = m.front.cookies.bake(now, t, s.Seq, announcedBy(t, &s.Options), stamp)
+	h.iss = m.passive.cookies.bake(now, t, s.Seq, announcedBy(t, &s.Options), stamp)
 	if a != nil {
 		a.Init(l.opts.Keys, t, h.iss)
 		a.SetPeerISN(h.irs)
@@ -41,10 +41,10 @@ func (m *Mux) cookieInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment
 	}
 	mss, ok := uint16(0), false
 	if !s.Flags.Has(wire.FlagSYN) && mayConnect(t) {
-		mss, ok = m.front.cookies.taste(now, t, iss, irs, stamp)
+		mss, ok = m.passive.cookies.taste(now, t, iss, irs, stamp)
 	}
 	if !ok {
-		if now.Before(m.front.cookies.until) {
+		if now.Before(m.passive.cookies.until) {
 			m.stats.CookiesBad++
 		}
 		m.reset(now, t, s)
@@ -54,11 +54,11 @@ func (m *Mux) cookieInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment
 		m.stats.AcceptOverflow++
 		return packet.DropBacklog
 	}
-	return m.redeem(now, l, t, s, mss, terms)
+	return m.acceptCookie(now, l, t, s, mss, terms)
 }
 
-// redeem makes a connection of a good cookie.
-func (m *Mux) redeem(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, mss uint16, terms terms) packet.Verdict {
+// acceptCookie makes a connection of a good cookie.
+func (m *Mux) acceptCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, mss uint16, terms synTerms) packet.Verdict {
 	h := m.handshakeOf(l, t, terms)
 	h.iss, h.irs, h.peerMSS, h.tsRecent = s.Ack-1, s.Seq-1, mss, s.Options.TSVal
 	if k := l.opts.Keys; k != nil {

@@ -211,7 +211,7 @@ func (f *fuzzed) app(b byte) {
 	case 6:
 		c.WriteUrgent(f.now, buf[:1])
 	case 7:
-		c.WriteLent(f.now, buf[:], func() {})
+		c.WriteZeroCopy(f.now, buf[:], func() {})
 	}
 }
 
@@ -241,15 +241,15 @@ func (f *fuzzed) step() {
 
 // check looks for what must hold at any time.
 func (f *fuzzed) check() {
-	fr, half, st := &f.m.front, 0, f.m.Stats()
+	fr, half, st := &f.m.passive, 0, f.m.Stats()
 	for _, l := range f.listeners {
-		half += l.half
-		if l.half < 0 || l.Waiting() > l.backlog || l.opening < 0 || l.opening > l.backlog {
-			f.Fatalf("%d half-open, %d wait, %d open fast", l.half, l.Waiting(), l.opening)
+		half += l.halfOpen
+		if l.halfOpen < 0 || l.Waiting() > l.backlog || l.fastOpenPending < 0 || l.fastOpenPending > l.backlog {
+			f.Fatalf("%d half-open, %d wait, %d open fast", l.halfOpen, l.Waiting(), l.fastOpenPending)
 		}
 	}
-	if half != fr.half.used || fr.half.used > fr.half.limit || fr.waits.used > fr.waits.limit {
-		f.Fatalf("%d half-open, listeners have %d; %d wait", fr.half.used, half, fr.waits.used)
+	if half != fr.synQueue.used || fr.synQueue.used > fr.synQueue.limit || fr.timeWait.used > fr.timeWait.limit {
+		f.Fatalf("%d half-open, listeners have %d; %d wait", fr.synQueue.used, half, fr.timeWait.used)
 	}
 	if st.Memory < 0 || st.Memory > f.m.cfg.Budget || st.Conns < len(f.conns) || st.Conns > f.m.cfg.MaxConns {
 		f.Fatalf("%d bytes, %d connections", st.Memory, st.Conns)

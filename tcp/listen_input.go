@@ -7,22 +7,22 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// passive takes a segment that belongs to no connection of the table: for a TIME-WAIT record, a half-open connection or a
+// inputUnmatched takes a segment that belongs to no connection of the table: for a TIME-WAIT record, a half-open connection or a
 // listener, or for nobody (RFC 9293 3.10.7.1 to 3.10.7.4).
-func (m *Mux) passive(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
-	f := &m.front
+func (m *Mux) inputUnmatched(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
+	f := &m.passive
 	var floor *uint32
-	if slot := f.waits.find(t); slot != noSlot {
+	if slot := f.timeWait.find(t); slot != noSlot {
 		v, last, again := m.timeWaitInput(now, slot, s)
 		if !again {
 			return v
 		}
 		floor = &last
 	}
-	if slot := f.half.find(t); slot != noSlot {
+	if slot := f.synQueue.find(t); slot != noSlot {
 		return m.halfOpenInput(now, slot, t, s)
 	}
-	if l := f.listener(t); l != nil {
+	if l := f.listenerFor(t); l != nil {
 		return m.listenInput(now, l, t, s, floor)
 	}
 	m.reset(now, t, s)
@@ -58,7 +58,7 @@ func group(a *wire.Addr) bool {
 
 // synInput answers a SYN for a listener.
 func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, floor *uint32) packet.Verdict {
-	f := &m.front
+	f := &m.passive
 	if l.full() {
 		m.stats.AcceptOverflow++
 		return packet.DropBacklog
@@ -77,19 +77,19 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 			return v
 		}
 	}
-	if f.half.scarce() || l.half >= max(l.backlog, minHalfOpen) {
+	if f.synQueue.scarce() || l.halfOpen >= max(l.backlog, minHalfOpen) {
 		return m.sendCookie(now, l, t, s, a)
 	}
-	h := f.half.add(now, t)
+	h := f.synQueue.add(now, t)
 	if h == nil {
 		return m.sendCookie(now, l, t, s, a)
 	}
-	l.half++
-	h.iss, h.irs, h.tsRecent, h.listener = iss, s.Seq, s.Options.TSVal, l.id
+	l.halfOpen++
+	h.iss, h.irs, h.tsRecent, h.listenerID = iss, s.Seq, s.Options.TSVal, l.id
 	h.peerMSS = announcedBy(t, &s.Options)
 	h.terms = termsOf(l.opts, s)
 	if a != nil {
-		h.key = a.Key()
+		h.keyIndex = a.Key()
 	}
 	m.sendSynAck(now, l, h, a, 0)
 	return packet.Deliver
@@ -107,10 +107,10 @@ func announcedBy(t *wire.Tuple, o *wire.TCPOptions) uint16 {
 }
 
 // termsOf returns what a SYN offers and o allows.
-func termsOf(o *Options, s *Segment) terms {
+func termsOf(o *Options, s *Segment) synTerms {
 	t := termsNoScale
 	if s.Options.HasWindowScale && !o.NoScaling {
-		t = terms(s.Options.WindowScale)
+		t = synTerms(s.Options.WindowScale)
 	}
 	if s.Options.SACKPermitted && !o.NoSACK {
 		t |= termsSACK
@@ -121,7 +121,7 @@ func termsOf(o *Options, s *Segment) terms {
 	if s.Options.HasFastOpen && o.FastOpen {
 		t |= termsFastOpen
 	}
-	return t | terms(ecnOf(o, s))<<termsECNShift | terms(s.ECN)<<termsSYNShift
+	return t | synTerms(ecnOf(o, s))<<termsECNShift | synTerms(s.ECN)<<termsSYNShift
 }
 
 // ecnOf returns the form of ECN that a SYN asks for and we agree to: RFC 9768 3.1.1, RFC 3168 6.1.1.
@@ -138,9 +138,9 @@ func ecnOf(o *Options, s *Segment) ecnAgreed {
 
 // halfOpenInput is the state SYN-RECEIVED (RFC 9293 3.10.7.4) of a half-open connection.
 func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segment) packet.Verdict {
-	f := &m.front
-	h := f.half.at(slot)
-	l := f.listeners[h.listener]
+	f := &m.passive
+	h := f.synQueue.at(slot)
+	l := f.listeners[h.listenerID]
 	a := f.authOf(l, h)
 	if a != nil && !a.Verify(s.Raw) {
 		m.stats.AuthFailed++
@@ -151,7 +151,7 @@ func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segme
 	case s.Flags.Has(wire.FlagRST):
 		return m.halfOpenReset(now, slot, l, a, s)
 	case s.Flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN && s.Seq == h.irs:
-		h.terms |= termsAgain // a measurement of RTT would not know which of them was answered (RFC 6298 3)
+		h.terms |= termsSYNRepeated // a measurement of RTT would not know which of them was answered (RFC 6298 3)
 		m.sendSynAck(now, l, h, a, 0)
 		return packet.Deliver
 	case s.Flags.Has(wire.FlagSYN), old, !acceptable(s, h.irs+1, m.synWindow(l.opts)):
@@ -167,7 +167,7 @@ func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segme
 		m.reset(now, t, s)
 		return packet.DropState
 	}
-	return m.complete(now, slot, l, s)
+	return m.completeHandshake(now, slot, l, s)
 }
 
 // acceptable is the first check of RFC 9293 3.10.7.4.
@@ -181,10 +181,10 @@ func acceptable(s *Segment, next uint32, window uint32) bool {
 
 // halfOpenReset takes a RST: it counts where its number is exactly the next (RFC 5961 3.2).
 func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.State, s *Segment) packet.Verdict {
-	h := m.front.half.at(slot)
+	h := m.passive.synQueue.at(slot)
 	if s.Seq == h.irs+1 {
-		l.half--
-		m.front.half.drop(slot)
+		l.halfOpen--
+		m.passive.synQueue.drop(slot)
 		m.stats.Failed++
 		return packet.Deliver
 	}
@@ -194,38 +194,38 @@ func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.St
 	return packet.DropSequence
 }
 
-// complete makes a connection of a half-open one whose SYN-ACK was acknowledged, and gives it the segment.
-func (m *Mux) complete(now clock.Time, slot uint32, l *Listener, s *Segment) packet.Verdict {
-	f := &m.front
+// completeHandshake makes a connection of a half-open one whose SYN-ACK was acknowledged, and gives it the segment.
+func (m *Mux) completeHandshake(now clock.Time, slot uint32, l *Listener, s *Segment) packet.Verdict {
+	f := &m.passive
 	if l.full() {
 		m.stats.AcceptOverflow++
 		return packet.DropBacklog // our next SYN-ACK brings the ACK again
 	}
-	h := f.half.at(slot)
+	h := f.synQueue.at(slot)
 	shake := m.handshakeOf(l, &h.tuple, h.terms)
 	shake.iss, shake.irs, shake.peerMSS, shake.tsRecent = h.iss, h.irs, h.peerMSS, h.tsRecent
-	if h.resent == 0 && h.terms&termsAgain == 0 {
+	if h.resent == 0 && h.terms&termsSYNRepeated == 0 {
 		shake.sent = h.sentAt(now)
 	}
 	shake.resent = h.resent > 0
 	if k := l.opts.Keys; k != nil {
 		shake.auth = auth.New(k, &h.tuple, h.iss)
 		shake.auth.SetPeerISN(h.irs)
-		shake.auth.UseKey(h.key)
+		shake.auth.UseKey(h.keyIndex)
 	}
 	v, ok := m.establish(now, l, &shake, s)
 	if ok {
-		l.half--
-		f.half.drop(slot)
+		l.halfOpen--
+		f.synQueue.drop(slot)
 	}
 	return v
 }
 
 // handshakeOf returns what was agreed but for numbers.
-func (m *Mux) handshakeOf(l *Listener, t *wire.Tuple, terms terms) handshake {
+func (m *Mux) handshakeOf(l *Listener, t *wire.Tuple, terms synTerms) handshake {
 	h := handshake{
 		tuple: *t, scaling: terms.scaling(), sack: terms.sack(), timestamps: terms.timestamps(),
-		tsOffset: m.front.secrets.timestampOffset(t), ecn: terms.ecn(), synECN: terms.synECN(),
+		tsOffset: m.passive.secrets.timestampOffset(t), ecn: terms.ecn(), synECN: terms.synECN(),
 		opts: l.opts, owner: l,
 	}
 	if h.scaling {
@@ -236,11 +236,11 @@ func (m *Mux) handshakeOf(l *Listener, t *wire.Tuple, terms terms) handshake {
 
 // establish makes the connection, has it wait to be accepted, and gives it the segment.
 func (m *Mux) establish(now clock.Time, l *Listener, h *handshake, s *Segment) (v packet.Verdict, ok bool) {
-	c := m.opened(now, h)
+	c := m.newPassiveConn(now, h)
 	if c == nil {
 		return packet.DropMemory, false
 	}
-	c.openedBy(s)
-	l.push(c)
+	c.inputFinalACK(s)
+	l.enqueue(c)
 	return c.input(now, s), true
 }

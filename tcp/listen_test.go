@@ -157,7 +157,7 @@ func TestHalfOpenIs64BytesWithoutPointers(t *testing.T) {
 	if a != b {
 		t.Error("not comparable")
 	}
-	if n := unsafe.Sizeof(waiting{}); n > 80 {
+	if n := unsafe.Sizeof(timeWaitRecord{}); n > 80 {
 		t.Errorf("TIME-WAIT: %d bytes", n)
 	}
 }
@@ -173,7 +173,7 @@ func TestSYNIsAnswered(t *testing.T) { // RFC 9293 3.10.7.2
 	if r.opts.MSS != 1460 || !r.opts.SACKPermitted || !r.opts.HasWindowScale || !r.opts.HasTimestamps || r.opts.TSEcr != 7000 {
 		t.Errorf("options %+v", r.opts)
 	}
-	if got := d.m.front.secrets.timestampOffset(&r.tuple) + timestamp(d.now); r.opts.TSVal != got {
+	if got := d.m.passive.secrets.timestampOffset(&r.tuple) + timestamp(d.now); r.opts.TSVal != got {
 		t.Errorf("TSVal %d, want %d", r.opts.TSVal, got)
 	}
 }
@@ -246,7 +246,7 @@ func TestListenRefuses(t *testing.T) {
 		d.want(name, d.input(c.t, Segment{Seq: 1, Flags: c.f}), packet.DropState)
 		d.none()
 	}
-	if d.m.front.half.used != 0 {
+	if d.m.passive.synQueue.used != 0 {
 		t.Error("something is half-open")
 	}
 }
@@ -279,8 +279,8 @@ func TestResetsAreLimited(t *testing.T) {
 	for range 5000 {
 		d.input(from(1), Segment{Seq: 1, Flags: wire.FlagSYN})
 	}
-	if n := len(d.sent); n != limitBurst {
-		t.Errorf("%d at once, want %d", n, limitBurst)
+	if n := len(d.sent); n != replyBurst {
+		t.Errorf("%d at once, want %d", n, replyBurst)
 	}
 	d.sent = nil
 	for range 1000 {
@@ -317,8 +317,8 @@ func TestSynAckIsSentAgain(t *testing.T) { // RFC 9293 3.8.3, RFC 6298 5.5
 			t.Errorf("sent at %v, want %d s", at, want)
 		}
 	}
-	if d.m.front.half.used != 0 || l.half != 0 || d.m.Poll(d.now) != clock.Never {
-		t.Errorf("%d half-open are left, %d of the listener", d.m.front.half.used, l.half)
+	if d.m.passive.synQueue.used != 0 || l.halfOpen != 0 || d.m.Poll(d.now) != clock.Never {
+		t.Errorf("%d half-open are left, %d of the listener", d.m.passive.synQueue.used, l.halfOpen)
 	}
 }
 
@@ -353,7 +353,7 @@ func TestHalfOpenTakesNothingForged(t *testing.T) { // RFC 9293 3.10.7.4, RFC 59
 		} else if r := d.one(); r.seg.Flags() != c.flags {
 			t.Errorf("%s: answer %v, want %v", name, r.seg.Flags(), c.flags)
 		}
-		if got := d.m.front.half.used == 1; got != c.survive {
+		if got := d.m.passive.synQueue.used == 1; got != c.survive {
 			t.Errorf("%s: still half-open: %v", name, got)
 		}
 	}
@@ -407,7 +407,7 @@ func TestListenersAreFoundByAddressThenByPort(t *testing.T) {
 	}
 	tuple := from(1)
 	for step, want := range []*Listener{one, any, nil} {
-		if got := d.m.front.listener(&tuple); got != want {
+		if got := d.m.passive.listenerFor(&tuple); got != want {
 			t.Errorf("step %d: %v, want %v", step, got, want)
 		}
 		if want != nil {
@@ -432,8 +432,8 @@ func TestCloseForgetsHalfOpen(t *testing.T) {
 		d.input(from(i), linuxSYN(1))
 	}
 	l.Close(d.now)
-	if n := d.m.front.half.used; n != 1 || other.half != 1 || l.half != 0 {
-		t.Errorf("%d half-open, %d and %d of listeners", n, l.half, other.half)
+	if n := d.m.passive.synQueue.used; n != 1 || other.halfOpen != 1 || l.halfOpen != 0 {
+		t.Errorf("%d half-open, %d and %d of listeners", n, l.halfOpen, other.halfOpen)
 	}
 	d.sent = nil
 	d.after(2 * time.Second)
@@ -466,7 +466,7 @@ func TestListenersAreFoundByWhatTheySay(t *testing.T) {
 		}
 		return l
 	}
-	find := func(a wire.Addr) *Listener { return m.front.listener(&wire.Tuple{Local: a, LocalPort: 80}) }
+	find := func(a wire.Addr) *Listener { return m.passive.listenerFor(&wire.Tuple{Local: a, LocalPort: 80}) }
 	every := listen(wire.Addr{})
 	if find(four) != every || find(six) != every {
 		t.Error("any is not any")

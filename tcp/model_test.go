@@ -51,11 +51,11 @@ func TestReceiveRingAgainstAMap(t *testing.T) {
 			}
 			cut := r.IntN(len(payload) + 1)
 			ring.store(left, [][]byte{payload[:cut], nil, payload[cut:]}, 0, right-left)
-			want := seqRange{}
+			want := oooRange{}
 			for s := left; s != right; s++ {
 				_, had := model[s]
 				if had && want.left == want.right && (s == left || want.right != s) {
-					want = seqRange{left: s, right: s}
+					want = oooRange{left: s, right: s}
 				}
 				if had && want.right == s {
 					want.right++
@@ -64,7 +64,7 @@ func TestReceiveRingAgainstAMap(t *testing.T) {
 			}
 			if left == next {
 				ring.join(right - left)
-			} else if dup, ok := ring.add(left, right); !ok || dup.left != dup.right && (dup.left != want.left || dup.right != want.right) || dup.left == dup.right && want.left != want.right {
+			} else if dup, ok := ring.addRange(left, right); !ok || dup.left != dup.right && (dup.left != want.left || dup.right != want.right) || dup.left == dup.right && want.left != want.right {
 				t.Fatalf("seed %d: [%d,%d) was said to be there from %d to %d, was from %d to %d", seed, left-base, right-base, dup.left-base, dup.right-base, want.left-base, want.right-base)
 			}
 			for _, ok := model[next]; ok; _, ok = model[next] {
@@ -95,7 +95,7 @@ func TestReceiveRingAgainstAMap(t *testing.T) {
 // checkRanges compares what the ring says to hold out of order with the model.
 func checkRanges(t *testing.T, ring *receiveRing, model map[uint32]byte, next uint32) {
 	held := map[uint32]bool{}
-	for _, g := range ring.ranges {
+	for _, g := range ring.ooo {
 		for s := g.left; s != g.right; s++ {
 			held[s] = true
 		}
@@ -114,14 +114,14 @@ func checkRanges(t *testing.T, ring *receiveRing, model map[uint32]byte, next ui
 func TestRecentRanges(t *testing.T) {
 	r := &receiveRing{}
 	for _, g := range [][2]uint32{{10, 20}, {30, 40}, {50, 60}, {70, 80}, {90, 100}, {40, 45}} {
-		r.add(g[0], g[1])
+		r.addRange(g[0], g[1])
 	}
-	var got [3]seqRange
-	n := r.recent(got[:])
+	var got [3]oooRange
+	n := r.newestRanges(got[:])
 	if n != 3 || got[0].left != 30 || got[0].right != 45 || got[1].left != 90 || got[2].left != 70 {
 		t.Errorf("%d: %v", n, got)
 	}
-	if n = r.recent(make([]seqRange, 9)); n != 5 {
+	if n = r.newestRanges(make([]oooRange, 9)); n != 5 {
 		t.Errorf("%d ranges", n)
 	}
 }
@@ -142,7 +142,7 @@ func TestSendQueueAgainstBytes(t *testing.T) {
 			}
 			if r.IntN(3) == 0 {
 				lent++
-				q.lend(b, func() { done++ })
+				q.appendZeroCopy(b, func() { done++ })
 			} else if n := q.write(p, b); n != len(b) {
 				t.Fatalf("wrote %d of %d", n, len(b))
 			}
@@ -190,7 +190,7 @@ func TestTableAgainstAMap(t *testing.T) {
 			m.freeConn(c)
 			delete(model, tuple)
 		case c == nil:
-			c = m.newConn()
+			c = m.allocConn()
 			c.tuple = tuple
 			m.table.insert(m.table.hashTuple(&tuple), c.id)
 			model[tuple] = c
@@ -202,8 +202,8 @@ func TestTableAgainstAMap(t *testing.T) {
 			t.Fatalf("found %p, want %p", got, model[tuple])
 		}
 	}
-	if m.table.n != len(model) || m.slab.live != len(model) {
-		t.Errorf("%d in the table, %d in the slab, want %d", m.table.n, m.slab.live, len(model))
+	if m.table.used != len(model) || m.slab.live != len(model) {
+		t.Errorf("%d in the table, %d in the slab, want %d", m.table.used, m.slab.live, len(model))
 	}
 }
 

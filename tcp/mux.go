@@ -46,30 +46,30 @@ type Mux struct {
 	stats Stats
 	now   clock.Time // of the last call
 
-	slab  slab
-	table table
-	wheel *clock.Wheel
-	fire  func(id uint32) // m.expire, bound once
-	front front
+	slab    slab
+	table   table
+	wheel   *clock.Wheel
+	fire    func(id uint32) // m.expire, bound once
+	passive passive
 
-	buffers  buffers
-	queues   []*sendQueue // to be used again
-	rings    []*receiveRing
-	awakes   []*awake
-	losses   loss.Pool
-	controls cc.Pool
-	random   uint64
+	buffers     buffers
+	queues      []*sendQueue // to be used again
+	rings       []*receiveRing
+	spareActive []*active
+	losses      loss.Pool
+	controls    cc.Pool
+	random      uint64
 
 	// Connections with something to send or to tell, by Conn.link.
 	dirty, last uint32
-	waiting     []uint32 // for room in the Output
+	blocked     []uint32 // for room in the Output
 
 	lastOptions *Options // what the last connection had whose options were its own
 
-	out      Outgoing   // of the segment that is being sent
-	flow     wire.Tuple // of the connection that is being made
-	oversize uint16     // its size with options, where it is a probe of the path
-	options  [wire.TCPMaxOptions]byte
+	out       Outgoing   // of the segment that is being sent
+	flow      wire.Tuple // of the connection that is being made
+	probeSize uint16     // its size with options, where it is a probe of the path
+	options   [wire.TCPMaxOptions]byte
 }
 
 // NewMux returns a Mux without connections.
@@ -80,13 +80,13 @@ func NewMux(cfg Config) *Mux {
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = defaultMaxConns
 	}
-	m := &Mux{cfg: cfg, now: cfg.Now, random: cfg.Seed, dirty: none, last: none}
-	m.initFront()
-	m.slab.free = none
+	m := &Mux{cfg: cfg, now: cfg.Now, random: cfg.Seed, dirty: noConn, last: noConn}
+	m.initPassive()
+	m.slab.free = noConn
 	m.buffers.budget = cfg.Budget
 	m.wheel = clock.NewWheel(0, tick, cfg.Now)
 	m.fire = m.expire
-	m.table.init([2]uint64{m.front.secrets.table.k0, m.front.secrets.table.k1})
+	m.table.init([2]uint64{m.passive.secrets.table.k0, m.passive.secrets.table.k1})
 	return m
 }
 
@@ -99,10 +99,10 @@ func (m *Mux) Input(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
 	m.stats.SegmentsIn += uint64(s.Packets)
 	m.stats.BytesIn += uint64(s.Len)
 	if c := m.lookup(t); c != nil {
-		c.wake()
+		c.ensureActive()
 		return c.input(now, s)
 	}
-	return m.passive(now, t, s)
+	return m.inputUnmatched(now, t, s)
 }
 
 // Poll runs timers that are due, tells owners what became possible, and sends what may be sent. It
@@ -112,13 +112,13 @@ func (m *Mux) Poll(now clock.Time) clock.Time {
 	m.now = now
 	m.wheel.Advance(now, m.fire)
 	m.unblock()
-	next := m.pollFront(now)
-	m.front.announce()
-	for m.dirty != none {
-		m.flushAll(now)
-		m.front.announce()
+	next := m.pollPassive(now)
+	m.passive.reportAcceptable()
+	for m.dirty != noConn {
+		m.flushDirty(now)
+		m.passive.reportAcceptable()
 	}
-	if len(m.waiting) > 0 {
+	if len(m.blocked) > 0 {
 		return now.Add(tick)
 	}
 	return min(next, m.wheel.Next())
@@ -126,29 +126,31 @@ func (m *Mux) Poll(now clock.Time) clock.Time {
 
 // Idle reports whether no connection has anything to send or to tell, so that Poll would do nothing but run
 // timers.
-func (m *Mux) Idle() bool { return m.dirty == none && len(m.waiting) == 0 && len(m.front.ready) == 0 }
+func (m *Mux) Idle() bool {
+	return m.dirty == noConn && len(m.blocked) == 0 && len(m.passive.ready) == 0
+}
 
-// flushAll serves the connections that are in the list now; owners may put some into it again.
-func (m *Mux) flushAll(now clock.Time) {
+// flushDirty serves the connections that are in the list now; owners may put some into it again.
+func (m *Mux) flushDirty(now clock.Time) {
 	id := m.dirty
-	m.dirty, m.last = none, none
-	for id != none {
+	m.dirty, m.last = noConn, noConn
+	for id != noConn {
 		c := m.conn(id)
 		id = c.link
-		c.link = none
+		c.link = noConn
 		c.flags &^= flagDirty
-		c.serve(now)
+		c.flush(now)
 	}
 }
 
-// mark puts c into the list of those to serve.
-func (m *Mux) mark(c *Conn) {
+// markDirty puts c into the list of those to serve.
+func (m *Mux) markDirty(c *Conn) {
 	if c.has(flagDirty) {
 		return
 	}
 	c.flags |= flagDirty
-	c.link = none
-	if m.last == none {
+	c.link = noConn
+	if m.last == noConn {
 		m.dirty = c.id
 	} else {
 		m.conn(m.last).link = c.id
@@ -179,6 +181,6 @@ func (m *Mux) Stats() Stats {
 	s := m.stats
 	s.Conns = m.slab.live
 	s.Memory = m.buffers.used
-	s.HalfOpen, s.TimeWait = m.front.half.used, m.front.waits.used
+	s.HalfOpen, s.TimeWait = m.passive.synQueue.used, m.passive.timeWait.used
 	return s
 }

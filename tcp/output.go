@@ -12,7 +12,7 @@ func (c *Conn) output(now clock.Time) bool {
 		return c.resetPeer(now)
 	}
 	if c.state == StateSynSent || c.state == StateSynReceived {
-		if !c.outputSYN(now) || !c.outputEarly(now) {
+		if !c.outputSYN(now) || !c.outputFastOpenData(now) {
 			return false
 		}
 	} else if c.state != StateClosed && c.state != StateTimeWait {
@@ -34,12 +34,12 @@ func (c *Conn) outputData(now clock.Time) bool {
 	if !c.outstanding() && c.unsent() == 0 && (!c.has(flagFIN) || c.finSent()) {
 		return true
 	}
-	if c.sender.board.WantsFresh() {
+	if c.sender.scoreboard.WantsNewData() {
 		sent, ok := c.sendNew(now)
 		if !ok {
 			return false
 		}
-		c.sender.board.Fresh(sent > 0)
+		c.sender.scoreboard.NewDataSent(sent > 0)
 	}
 	return c.outputLost(now) && c.outputNew(now)
 }
@@ -53,23 +53,23 @@ func (c *Conn) outputLost(now clock.Time) bool {
 		}
 		room, wait := c.sender.room(now)
 		if room == 0 {
-			c.paceUntil(wait)
+			c.armPacing(wait)
 			return true
 		}
-		sent, ok := c.sendRange(now, seq, min(n, room, c.most()))
+		sent, ok := c.sendRange(now, seq, min(n, room, c.maxOutgoing()))
 		if !ok {
 			return false
 		}
-		if c.cold != nil {
-			c.probeLost(now, seq)
+		if c.rare != nil {
+			c.pathProbeLost(now, seq)
 		}
 		c.sender.resent(now, seq, sent)
 		c.countRetransmit(sent)
 	}
 }
 
-// most is the longest that one Outgoing may be.
-func (c *Conn) most() uint32 {
+// maxOutgoing is the longest that one Outgoing may be.
+func (c *Conn) maxOutgoing() uint32 {
 	return uint32(max(c.m.cfg.Output.Offload(), c.mss()))
 }
 
@@ -92,31 +92,31 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 		c.progressAt = now
 	}
 	seq := c.nxt
-	probe := c.probeSize(now, n)
+	probe := c.pathProbeSize(now, n)
 	if probe != 0 {
 		n, fin = uint32(int(probe)-c.optionsLen()), false
-		c.m.oversize = probe
+		c.m.probeSize = probe
 	}
-	sent, ok := c.sendRange(now, seq, n+b2u(fin))
-	c.m.oversize = 0
+	sent, ok := c.sendRange(now, seq, n+seqLen(fin))
+	c.m.probeSize = 0
 	if !ok {
 		return 0, false
 	}
 	c.nxt += sent
 	if probe != 0 && sent == n {
-		c.probeSent(probe, c.nxt)
+		c.pathProbeSent(probe, c.nxt)
 	}
-	c.flags &^= flagProbing
+	c.flags &^= flagWindowProbe
 	c.probeAt = never
-	limited := c.nxt == c.end+b2u(c.has(flagFIN)) && c.window() > 0
+	limited := c.nxt == c.end+seqLen(c.has(flagFIN)) && c.window() > 0
 	c.sender.sent(now, seq, sent, limited)
 	if sent%uint32(c.mss()) != 0 {
-		c.short = c.nxt
+		c.partialEnd = c.nxt
 	}
 	return sent, true
 }
 
-func b2u(b bool) uint32 {
+func seqLen(b bool) uint32 {
 	if b {
 		return 1
 	}
@@ -136,30 +136,30 @@ func (c *Conn) nextNew(now clock.Time) (n uint32, fin bool) {
 		fin = false // it has a number, too, and that lies behind the window
 	}
 	if n == 0 && !fin {
-		c.stall(now)
+		c.startWindowProbes(now)
 		return 0, false
 	}
 	room, wait := c.sender.room(now)
 	if room == 0 {
-		c.paceUntil(wait)
+		c.armPacing(wait)
 		return 0, false
 	}
-	if most := min(room, c.most()); n > most {
+	if most := min(room, c.maxOutgoing()); n > most {
 		n, fin = most, false
 	}
-	return c.whole(now, n, unsent, fin)
+	return c.fullSegments(now, n, unsent, fin)
 }
 
-// whole cuts n down to full segments where the rest is to wait: for more (Nagle's algorithm, cork), or
+// fullSegments cuts n down to full segments where the rest is to wait: for more (Nagle's algorithm, cork), or
 // for a wider window (RFC 9293 3.8.6.2.1).
-func (c *Conn) whole(now clock.Time, n, unsent uint32, fin bool) (uint32, bool) {
+func (c *Conn) fullSegments(now clock.Time, n, unsent uint32, fin bool) (uint32, bool) {
 	mss := uint32(c.mss())
 	rest := n % mss
 	if rest == 0 && n > 0 || fin {
 		return n, fin
 	}
 	if n == unsent {
-		if c.mayBeShort(now) {
+		if c.maySendPartial(now) {
 			return n, false
 		}
 	} else if n < mss && !c.outstanding() && n >= c.maxWnd/2 {
@@ -167,22 +167,22 @@ func (c *Conn) whole(now clock.Time, n, unsent uint32, fin bool) (uint32, bool) 
 	}
 	n -= rest
 	if n == 0 && !c.outstanding() && c.window() < unsent {
-		c.stall(now)
+		c.startWindowProbes(now)
 	}
 	return n, false
 }
 
-// mayBeShort reports whether a last segment that is not full may leave: Nagle's algorithm in Minshall's
+// maySendPartial reports whether a last segment that is not full may leave: Nagle's algorithm in Minshall's
 // form holds it back only while another such is unacknowledged.
-func (c *Conn) mayBeShort(now clock.Time) bool {
+func (c *Conn) maySendPartial(now clock.Time) bool {
 	if c.opt.Cork || c.has(flagMore) {
 		return c.corked(now)
 	}
-	return c.opt.NoDelay || !seqBefore(c.una, c.short)
+	return c.opt.NoDelay || !seqBefore(c.una, c.partialEnd)
 }
 
-// paceUntil remembers that pacing holds what could be sent.
-func (c *Conn) paceUntil(t clock.Time) {
+// armPacing remembers that pacing holds what could be sent.
+func (c *Conn) armPacing(t clock.Time) {
 	if t != never {
 		c.arm(t)
 	}
@@ -198,8 +198,8 @@ func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 	if size > 0 {
 		pieces, total := c.snd.slice(seq, int(size))
 		if uint32(total) < size {
-			size, fin = c.fewer(uint32(total)), false
-			pieces = shorten(pieces, int(size))
+			size, fin = c.roundToSegments(uint32(total)), false
+			pieces = truncatePieces(pieces, int(size))
 		}
 		o.Payload = pieces
 		if seq+size == c.end {
@@ -211,23 +211,23 @@ func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 	}
 	c.markUrgent(&o.Header, seq, &flags)
 	// A window probe is not ECN-capable, and what sends its byte again is not (RFC 3168 6.1.5 and 6.1.6).
-	fresh := seq == c.nxt && c.window() > 0 && !c.has(flagProbing)
+	fresh := seq == c.nxt && c.window() > 0 && !c.has(flagWindowProbe)
 	if !c.transmit(now, seq, flags, int(size), fresh) {
 		return 0, false
 	}
-	return size + b2u(fin), true
+	return size + seqLen(fin), true
 }
 
-// fewer rounds what lies in two chunks down to full segments, where there is one.
-func (c *Conn) fewer(n uint32) uint32 {
+// roundToSegments rounds what lies in two chunks down to full segments, where there is one.
+func (c *Conn) roundToSegments(n uint32) uint32 {
 	if mss := uint32(c.mss()); n > mss {
 		n -= n % mss
 	}
 	return n
 }
 
-// shorten returns the first n bytes of both pieces.
-func shorten(p [2][]byte, n int) [2][]byte {
+// truncatePieces returns the first n bytes of both pieces.
+func truncatePieces(p [2][]byte, n int) [2][]byte {
 	first := min(n, len(p[0]))
 	return [2][]byte{p[0][:first], p[1][:n-first]}
 }
@@ -245,15 +245,15 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 	m := c.m
 	o := &m.out
 	h := &o.Header
-	o.Tuple, o.Hint, o.TTL = &c.tuple, &c.hint, c.opt.TTL
+	o.Tuple, o.RouteCache, o.TTL = &c.tuple, &c.routeCache, c.opt.TTL
 	h.SrcPort, h.DstPort = c.tuple.LocalPort, c.tuple.RemotePort
 	h.Seq, h.Ack, h.Flags = seq, c.rcvNxt, flags
 	right := c.receiveEdge()
 	h.Window = c.scaledWindow(&right)
 	h.Options = c.appendOptions(m.options[:0], now)
-	o.SegmentSize = max(int(max(c.segment, m.oversize))-len(h.Options), 1)
+	o.SegmentSize = max(int(max(c.segment, m.probeSize))-len(h.Options), 1)
 	o.ECN, o.AE, o.ACE = wire.NotECT, false, false
-	c.marks.stamp(c, o, n, fresh)
+	c.ecn.markSegment(c, o, n, fresh)
 	if c.auth != nil {
 		o.Sign = c.auth.Sign
 	} else {
@@ -268,7 +268,7 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 	}
 	m.stats.SegmentsOut += segments
 	m.stats.BytesOut += uint64(n)
-	c.marks.stamped(c, o)
+	c.ecn.segmentSent(c, o)
 	c.acknowledged(right, n > 0)
 	return true
 }
@@ -279,17 +279,17 @@ func (c *Conn) acknowledged(right uint32, data bool) {
 		c.flags |= flagInteractive
 	}
 	c.rcvAdv = right
-	c.acked = c.rcvNxt
+	c.lastAcked = c.rcvNxt
 	c.ackAt = never
 	c.flags &^= flagAckNow
-	c.dsack = seqRange2{}
+	c.dsack = byteRange{}
 }
 
 // countRetransmit counts n bytes sent again.
 func (c *Conn) countRetransmit(n uint32) {
 	mss := uint32(c.mss())
 	segments := uint64((n + mss - 1) / mss)
-	c.coldly().retransmits += segments
+	c.ensureRare().retransmits += segments
 	c.m.stats.Retransmits += segments
 }
 
@@ -303,11 +303,11 @@ func (c *Conn) tailProbe(now clock.Time) bool {
 		if ok {
 			c.nxt += sent
 			c.sender.sent(now, seq, sent, false)
-			c.sender.board.Probed(c.nxt, true)
+			c.sender.scoreboard.Probed(c.nxt, true)
 		}
 		return ok
 	}
-	seq, n := c.sender.board.Probe()
+	seq, n := c.sender.scoreboard.Probe()
 	if n == 0 {
 		return true
 	}
@@ -315,7 +315,7 @@ func (c *Conn) tailProbe(now clock.Time) bool {
 	sent, ok := c.sendRange(now, seq, n)
 	if ok {
 		c.sender.resent(now, seq, sent)
-		c.sender.board.Probed(seq+sent, false)
+		c.sender.scoreboard.Probed(seq+sent, false)
 		c.countRetransmit(sent)
 	}
 	return ok

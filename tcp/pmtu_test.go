@@ -26,18 +26,18 @@ func TestABlackHoleIsFoundAndSearched(t *testing.T) {
 		mtu := 1420
 		n.a.lose = narrow(&mtu)
 		n.pour(t, a, b, 100_000, 10*time.Minute)
-		if got := a.Info().PathMTU; got > mtu || !probe && got != cautiousMTU {
+		if got := a.Info().PathMTU; got > mtu || !probe && got != blackHoleMTU {
 			t.Errorf("probing %v: %d in the black hole", probe, got)
 		}
 		n.run(5 * time.Second)
 		n.pour(t, a, b, 5_000_000, 10*time.Minute)
-		if got := a.Info().PathMTU; probe && (got > mtu || got < mtu-probeStep) {
+		if got := a.Info().PathMTU; probe && (got > mtu || got < mtu-probeGranularity) {
 			t.Errorf("found %d, the path takes %d", got, mtu)
 		}
 		mtu = 1500
 		n.run(11 * time.Minute)
 		n.pour(t, a, b, 3_000_000, 10*time.Minute)
-		if got := a.Info().PathMTU; probe && got < mtu-probeStep {
+		if got := a.Info().PathMTU; probe && got < mtu-probeGranularity {
 			t.Errorf("found %d, the path takes %d again", got, mtu)
 		}
 	}
@@ -47,8 +47,8 @@ func TestABlackHoleIsFoundAndSearched(t *testing.T) {
 func TestALostProbeMayBeChance(t *testing.T) {
 	n := newNet(t)
 	a, b, _, _ := n.open(t, &Options{PathProbe: true}, nil)
-	a.shrink(1240)
-	a.coldly().probe.ceiling = 1459
+	a.reduceSegmentSize(1240)
+	a.ensureRare().probe.ceiling = 1459
 	lost := 0
 	n.a.lose = func(_ int, s wire.TCP) bool {
 		if len(s) > 1300 && lost == 0 {
@@ -60,7 +60,7 @@ func TestALostProbeMayBeChance(t *testing.T) {
 	for range 20 { // some round trips each, as probes keep a distance
 		n.pour(t, a, b, 400_000, time.Minute)
 	}
-	if got := a.Info().PathMTU; lost != 1 || got < 1499-probeStep {
+	if got := a.Info().PathMTU; lost != 1 || got < 1499-probeGranularity {
 		t.Errorf("after %d lost probes found %d", lost, got)
 	}
 }

@@ -9,29 +9,29 @@ import "slices"
 //	base          base+n                      (sequence numbers)
 //	 | readable     | hole | ranges[0] | hole | ranges[1] | ...
 type receiveRing struct {
-	buf    []byte // length a power of two; nil while nothing is held
-	base   uint32 // the first byte that was not read
-	n      uint32 // bytes that can be read
-	ranges []seqRange
-	clock  uint32 // counts arrivals out of order
+	buf   []byte // length a power of two; nil while nothing is held
+	base  uint32 // the first byte that was not read
+	n     uint32 // bytes that can be read
+	ooo   []oooRange
+	clock uint32 // counts arrivals out of order
 }
 
-// seqRange is data that arrived before what lies ahead of it.
-type seqRange struct {
+// oooRange is data that arrived before what lies ahead of it.
+type oooRange struct {
 	left, right uint32
 	touched     uint32 // receiveRing.clock when it last grew
 }
 
-// maxRanges bounds the list of ranges: a peer that sends many tiny ones gains nothing beyond it.
-const maxRanges = 1024
+// maxOOORanges bounds the list of ranges: a peer that sends many tiny ones gains nothing beyond it.
+const maxOOORanges = 1024
 
 // next returns the sequence number behind the readable bytes.
 func (r *receiveRing) next() uint32 { return r.base + r.n }
 
 // held returns how far data reaches from base.
 func (r *receiveRing) held() uint32 {
-	if k := len(r.ranges); k > 0 {
-		return r.ranges[k-1].right - r.base
+	if k := len(r.ooo); k > 0 {
+		return r.ooo[k-1].right - r.base
 	}
 	return r.n
 }
@@ -50,16 +50,16 @@ func (r *receiveRing) reserve(p *buffers, need uint32) bool {
 	if old == nil {
 		return true
 	}
-	r.move(old, r.base, r.n)
-	for _, g := range r.ranges {
-		r.move(old, g.left, g.right-g.left)
+	r.copyFrom(old, r.base, r.n)
+	for _, g := range r.ooo {
+		r.copyFrom(old, g.left, g.right-g.left)
 	}
 	p.put(old)
 	return true
 }
 
-// move copies n bytes at seq from a smaller ring.
-func (r *receiveRing) move(old []byte, seq, n uint32) {
+// copyFrom copies n bytes at seq from a smaller ring.
+func (r *receiveRing) copyFrom(old []byte, seq, n uint32) {
 	at := int(seq) & (len(old) - 1)
 	first := min(int(n), len(old)-at)
 	r.put(seq, old[at:at+first])
@@ -98,45 +98,45 @@ func (r *receiveRing) store(seq uint32, payload [][]byte, skip, n uint32) {
 func (r *receiveRing) join(n uint32) {
 	r.n += n
 	k := 0
-	for k < len(r.ranges) && seqUpTo(r.ranges[k].left, r.next()) {
-		r.n += seqDistance(r.next(), r.ranges[k].right)
+	for k < len(r.ooo) && seqUpTo(r.ooo[k].left, r.next()) {
+		r.n += seqDistance(r.next(), r.ooo[k].right)
 		k++
 	}
 	if k > 0 {
-		r.ranges = slices.Delete(r.ranges, 0, k)
+		r.ooo = slices.Delete(r.ooo, 0, k)
 	}
 }
 
-// add notes that [left, right) was stored behind a hole. dup is what of it had been there, the first
+// addRange notes that [left, right) was stored behind a hole. dup is what of it had been there, the first
 // such range. It is false when the list is full.
-func (r *receiveRing) add(left, right uint32) (dup seqRange, ok bool) {
-	i := len(r.ranges)
-	for i > 0 && seqUpTo(left, r.ranges[i-1].right) {
+func (r *receiveRing) addRange(left, right uint32) (dup oooRange, ok bool) {
+	i := len(r.ooo)
+	for i > 0 && seqUpTo(left, r.ooo[i-1].right) {
 		i-- // the newest data is most often the last
 	}
 	j := i
 	r.clock++
-	g := seqRange{left, right, r.clock}
-	for j < len(r.ranges) && seqUpTo(r.ranges[j].left, right) {
-		o := r.ranges[j]
+	g := oooRange{left, right, r.clock}
+	for j < len(r.ooo) && seqUpTo(r.ooo[j].left, right) {
+		o := r.ooo[j]
 		if dup.left == dup.right {
-			dup = seqRange{left: seqMax(left, o.left), right: seqMin(right, o.right)}
+			dup = oooRange{left: seqMax(left, o.left), right: seqMin(right, o.right)}
 		}
 		g.left, g.right = seqMin(g.left, o.left), seqMax(g.right, o.right)
 		j++
 	}
-	if i == j && len(r.ranges) >= maxRanges {
+	if i == j && len(r.ooo) >= maxOOORanges {
 		return dup, false
 	}
-	r.ranges = slices.Replace(r.ranges, i, j, g)
+	r.ooo = slices.Replace(r.ooo, i, j, g)
 	return dup, true
 }
 
-// recent fills blocks with the ranges that grew last, the last one first (RFC 2018 4), and returns how
+// newestRanges fills blocks with the ranges that grew last, the last one first (RFC 2018 4), and returns how
 // many there are.
-func (r *receiveRing) recent(blocks []seqRange) int {
+func (r *receiveRing) newestRanges(blocks []oooRange) int {
 	n := 0
-	for _, g := range r.ranges {
+	for _, g := range r.ooo {
 		i := n
 		for i > 0 && int32(g.touched-blocks[i-1].touched) > 0 {
 			i--
@@ -169,9 +169,9 @@ func (r *receiveRing) discard(n uint32) {
 
 // prune drops what is out of order and returns how many bytes that were.
 func (r *receiveRing) prune() (n uint32) {
-	for _, g := range r.ranges {
+	for _, g := range r.ooo {
 		n += g.right - g.left
 	}
-	r.ranges = r.ranges[:0]
+	r.ooo = r.ooo[:0]
 	return n
 }

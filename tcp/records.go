@@ -5,7 +5,7 @@ import "github.com/millrace/millrace/wire"
 // record is what a table of records holds: it has a tuple and a place for a link.
 type record[T any] interface {
 	*T
-	where() *wire.Tuple
+	key() *wire.Tuple
 	link() *uint32
 }
 
@@ -13,24 +13,24 @@ type record[T any] interface {
 // to its limit, and gives its memory back when the last record of many goes. The hash is keyed: nobody
 // outside can make chains long.
 type records[T any, P record[T]] struct {
-	key   sipKey
-	limit int
-	used  int
-	all   []T
-	heads []uint32 // chains by hash: slot+1, 0 ends
-	free  uint32   // chain of free slots
+	key     sipKey
+	limit   int
+	used    int
+	slots   []T
+	buckets []uint32 // chains by hash: slot+1, 0 ends
+	free    uint32   // chain of free slots
 }
 
 // noSlot is the slot of no record.
 const noSlot = ^uint32(0)
 
-// firstRecords is how many records the table begins with; one with more gives them back when empty.
-const firstRecords = 64
+// minRecords is how many records the table begins with; one with more gives them back when empty.
+const minRecords = 64
 
-func (r *records[T, P]) at(slot uint32) P { return &r.all[slot] }
+func (r *records[T, P]) at(slot uint32) P { return &r.slots[slot] }
 
-func (r *records[T, P]) head(t *wire.Tuple) *uint32 {
-	return &r.heads[uint32(r.key.tuple(t, 0))&uint32(len(r.heads)-1)]
+func (r *records[T, P]) bucket(t *wire.Tuple) *uint32 {
+	return &r.buckets[uint32(r.key.tuple(t, 0))&uint32(len(r.buckets)-1)]
 }
 
 // find returns the slot of t's record, noSlot where there is none.
@@ -38,8 +38,8 @@ func (r *records[T, P]) find(t *wire.Tuple) uint32 {
 	if r.used == 0 {
 		return noSlot
 	}
-	for n := *r.head(t); n != 0; n = *P(&r.all[n-1]).link() {
-		if *P(&r.all[n-1]).where() == *t {
+	for n := *r.bucket(t); n != 0; n = *P(&r.slots[n-1]).link() {
+		if *P(&r.slots[n-1]).key() == *t {
 			return n - 1
 		}
 	}
@@ -53,12 +53,12 @@ func (r *records[T, P]) insert(t *wire.Tuple) uint32 {
 		return noSlot
 	}
 	n := r.free
-	p := P(&r.all[n-1])
+	p := P(&r.slots[n-1])
 	r.free = *p.link()
 	var zero T
 	*p = zero
-	*p.where() = *t
-	h := r.head(t)
+	*p.key() = *t
+	h := r.bucket(t)
 	*p.link(), *h = *h, n
 	r.used++
 	return n - 1
@@ -66,34 +66,34 @@ func (r *records[T, P]) insert(t *wire.Tuple) uint32 {
 
 // remove frees a slot.
 func (r *records[T, P]) remove(slot uint32) {
-	p := P(&r.all[slot])
-	at := r.head(p.where())
+	p := P(&r.slots[slot])
+	at := r.bucket(p.key())
 	for *at != slot+1 {
-		at = P(&r.all[*at-1]).link()
+		at = P(&r.slots[*at-1]).link()
 	}
 	*at = *p.link()
 	var zero T
 	*p = zero
 	*p.link(), r.free = r.free, slot+1
 	r.used--
-	if r.used == 0 && len(r.all) > 16*firstRecords {
-		r.all, r.heads, r.free = nil, nil, 0
+	if r.used == 0 && len(r.slots) > 16*minRecords {
+		r.slots, r.buckets, r.free = nil, nil, 0
 	}
 }
 
 // grow doubles the table.
 func (r *records[T, P]) grow() bool {
-	old := len(r.all)
-	n := min(max(2*old, firstRecords), r.limit)
+	old := len(r.slots)
+	n := min(max(2*old, minRecords), r.limit)
 	if n <= old {
 		return false
 	}
 	all := make([]T, n)
-	copy(all, r.all)
-	r.all = all
+	copy(all, r.slots)
+	r.slots = all
 	r.rehash(old)
 	for i := n; i > old; i-- {
-		*P(&r.all[i-1]).link(), r.free = r.free, uint32(i)
+		*P(&r.slots[i-1]).link(), r.free = r.free, uint32(i)
 	}
 	return true
 }
@@ -101,13 +101,13 @@ func (r *records[T, P]) grow() bool {
 // rehash builds the chains of the first n slots anew, all of which are in use.
 func (r *records[T, P]) rehash(n int) {
 	size := 1
-	for size < len(r.all) {
+	for size < len(r.slots) {
 		size *= 2
 	}
-	r.heads = make([]uint32, size)
+	r.buckets = make([]uint32, size)
 	for i := range n {
-		p := P(&r.all[i])
-		h := r.head(p.where())
+		p := P(&r.slots[i])
+		h := r.bucket(p.key())
 		*p.link(), *h = *h, uint32(i+1)
 	}
 }

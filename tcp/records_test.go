@@ -46,8 +46,8 @@ func TestRecordsAreAMap(t *testing.T) {
 		}
 		r.remove(slot)
 	}
-	if r.used != 0 || r.all != nil || r.heads != nil {
-		t.Errorf("%d used, %d slots are kept", r.used, len(r.all))
+	if r.used != 0 || r.slots != nil || r.buckets != nil {
+		t.Errorf("%d used, %d slots are kept", r.used, len(r.slots))
 	}
 }
 

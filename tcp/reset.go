@@ -7,20 +7,20 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// limiter is a token bucket: how often something may be sent that anybody can make us send.
-type limiter struct {
+// tokenBucket is a token bucket: how often something may be sent that anybody can make us send.
+type tokenBucket struct {
 	interval time.Duration // between two in the long run
 	burst    int64
-	at       clock.Time // when the bucket will be full
+	fullAt   clock.Time // when the bucket will be full
 }
 
 // take reports whether one may be sent now.
-func (l *limiter) take(now clock.Time) bool {
-	at := max(l.at, now).Add(l.interval)
+func (l *tokenBucket) take(now clock.Time) bool {
+	at := max(l.fullAt, now).Add(l.interval)
 	if at.Sub(now) > time.Duration(l.burst)*l.interval {
 		return false
 	}
-	l.at = at
+	l.fullAt = at
 	return true
 }
 
@@ -28,13 +28,13 @@ func (l *limiter) take(now clock.Time) bool {
 // sources come back thinned out. The bucket of challenges is shared, which would let a stranger count how many others cause
 // (RFC 5961 7; Cao et al., 2016), did not what connections send have one for each.
 const (
-	limitInterval = time.Millisecond
-	limitBurst    = 100
+	replyInterval = time.Millisecond
+	replyBurst    = 100
 )
 
 // reset answers a segment for which there is no connection (RFC 9293 3.10.7.1), with what its sender will believe.
 func (m *Mux) reset(now clock.Time, t *wire.Tuple, s *Segment) {
-	if s.Flags.Has(wire.FlagRST) || group(&t.Local) || group(&t.Remote) || !m.front.resets.take(now) {
+	if s.Flags.Has(wire.FlagRST) || group(&t.Local) || group(&t.Remote) || !m.passive.resetLimit.take(now) {
 		return
 	}
 	h := wire.TCPHeader{Flags: wire.FlagRST}
@@ -44,7 +44,7 @@ func (m *Mux) reset(now clock.Time, t *wire.Tuple, s *Segment) {
 		h.Flags |= wire.FlagACK
 		h.Ack = s.Seq + segmentLen(s)
 	}
-	if m.answer(now, t, &h, nil) {
+	if m.reply(now, t, &h, nil) {
 		m.stats.ResetsOut++
 	}
 }

@@ -11,13 +11,13 @@ func TestIdleConnectionsRest(t *testing.T) {
 		n := newNet(t)
 		a, b, _, _ := n.open(t, o, o)
 		n.pour(t, a, b, 1<<18, 10*time.Second)
-		n.run(restAfter / 2)
-		if a.awake == nil || b.awake == nil {
+		n.run(compactAfter / 2)
+		if a.active == nil || b.active == nil {
 			t.Errorf("%s: at rest too soon", name)
 		}
 		want := [2]Info{a.Info(), b.Info()}
-		n.run(2 * restAfter)
-		if a.awake != nil || b.awake != nil {
+		n.run(2 * compactAfter)
+		if a.active != nil || b.active != nil {
 			t.Fatalf("%s: still awake", name)
 		}
 		if a.Readable() != 0 || a.Unacked() != 0 || a.Finished() || a.Peek()[0] != nil {
@@ -29,8 +29,8 @@ func TestIdleConnectionsRest(t *testing.T) {
 		if a.sender.mss != uint32(a.mss()) {
 			t.Errorf("%s: segments of %d, want %d", name, a.sender.mss, a.mss())
 		}
-		n.run(2 * restAfter)
-		if a.awake != nil || b.awake != nil {
+		n.run(2 * compactAfter)
+		if a.active != nil || b.active != nil {
 			t.Errorf("%s: being looked at keeps it awake", name)
 		}
 		n.pour(t, b, a, 1<<18, 10*time.Second)
@@ -38,14 +38,14 @@ func TestIdleConnectionsRest(t *testing.T) {
 		if r := a.Info().Retransmits + b.Info().Retransmits; r != 0 {
 			t.Errorf("%s: %d segments were sent again", name, r)
 		}
-		n.run(2 * restAfter)
+		n.run(2 * compactAfter)
 		a.Close(n.now)
 		n.run(100 * time.Millisecond)
-		if !b.Finished() || b.awake == nil {
+		if !b.Finished() || b.active == nil {
 			t.Errorf("%s: %v after the end", name, b.State())
 		}
-		n.run(2 * restAfter) // half closed, at rest
-		if b.awake != nil || !b.Finished() {
+		n.run(2 * compactAfter) // half closed, at rest
+		if b.active != nil || !b.Finished() {
 			t.Errorf("%s: half closed, awake", name)
 		}
 		b.Close(n.now)
@@ -82,7 +82,7 @@ func TestConnectionsWithWorkDoNotRest(t *testing.T) {
 		a, b, _, _ := n.open(t, nil, nil)
 		if c := work(n, a, b); c == nil {
 			t.Errorf("%s: refused", name)
-		} else if n.run(3 * restAfter); c.awake == nil {
+		} else if n.run(3 * compactAfter); c.active == nil {
 			t.Errorf("%s: at rest", name)
 		}
 	}
@@ -94,15 +94,15 @@ func TestKeepAliveOfConnectionsAtRest(t *testing.T) {
 	o := &Options{KeepAlive: KeepAlive{Idle: time.Minute}}
 	a, b, _, _ := n.open(t, o, nil)
 	n.run(30 * time.Second)
-	if a.awake != nil || b.awake != nil || n.a.m.Stats().KeepAlive != 0 {
+	if a.active != nil || b.active != nil || n.a.m.Stats().KeepAlive != 0 {
 		t.Fatal("awake, or probed early")
 	}
 	n.run(31 * time.Second)
 	if s := n.a.m.Stats(); s.KeepAlive != 1 || a.State() != StateEstablished {
 		t.Errorf("%d probes, %v", s.KeepAlive, a.State())
 	}
-	n.run(3 * restAfter)
-	if a.awake != nil || b.awake != nil {
+	n.run(3 * compactAfter)
+	if a.active != nil || b.active != nil {
 		t.Error("awake after the answer")
 	}
 }

@@ -41,7 +41,7 @@ type Outgoing struct {
 	TTL         uint8     // hop limit; 0 is the host's
 	Payload     [2][]byte // in order; either may be empty
 	SegmentSize int       // payload of each segment but the last, at most the peer's MSS less options; the whole payload where it is one
-	Hint        *uint64   // eight bytes of the connection for the Output, such as which way it found; 0 at first; nil where there is no connection
+	RouteCache  *uint64   // eight bytes of the connection for the Output, such as which way it found; 0 at first; nil where there is no connection
 
 	// Sign, where not nil, completes the options of each segment with its signature after it was cut,
 	// and before its checksum is filled in.

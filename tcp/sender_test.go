@@ -24,7 +24,7 @@ func newSending(t *testing.T, name string) *sending {
 	}
 	x := new(sending)
 	x.init(new(loss.Pool), 0, loss.Options{MSS: testMSS, SACK: true}, control)
-	x.board.Measured(after(0), 100*time.Millisecond)
+	x.scoreboard.MeasuredRTT(after(0), 100*time.Millisecond)
 	return x
 }
 
@@ -146,7 +146,7 @@ func TestSenderRecovers(t *testing.T) {
 	}
 	x.resent(after(200), seq, n)
 	x.acked(300, 9, false)
-	if x.window() != 5*testMSS || x.board.InRecovery() {
+	if x.window() != 5*testMSS || x.scoreboard.InRecovery() {
 		t.Errorf("window %d after recovery", x.window()/testMSS)
 	}
 }
@@ -158,9 +158,9 @@ func TestSenderProbeRepairs(t *testing.T) {
 	if e := x.onTimer(x.timer()); e != loss.Probe {
 		t.Fatalf("events %#x", e)
 	}
-	seq, n := x.board.Probe()
+	seq, n := x.scoreboard.Probe()
 	x.resent(after(200), seq, n)
-	x.board.Probed(x.next, false)
+	x.scoreboard.Probed(x.next, false)
 	x.acked(300, 10, false)
 	w := x.cc.Window()
 	x.fill(300)
@@ -175,14 +175,14 @@ func TestSenderTimesOut(t *testing.T) {
 	x := newSending(t, "reno")
 	x.fill(0)
 	x.onTimer(after(1000)) // the probe, which gets lost
-	x.board.Probed(x.next, false)
+	x.scoreboard.Probed(x.next, false)
 	if e := x.onTimer(after(2000)); e&loss.Timeout == 0 || x.cc.Window() != testMSS {
 		t.Fatalf("events %#x, window %d", e, x.cc.Window())
 	}
 	seq, _ := x.lost()
 	x.resent(after(2000), seq, testMSS)
 	x.acked(2100, 1, false)
-	if !x.board.WantsFresh() {
+	if !x.scoreboard.WantsNewData() {
 		t.Fatal("F-RTO asks for nothing")
 	}
 	if n, _ := x.room(after(2100)); n == 0 || n > 2*testMSS {

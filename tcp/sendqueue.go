@@ -10,10 +10,10 @@ type sendQueue struct {
 }
 
 type chunk struct {
-	seq  uint32 // of its first byte
-	own  bool   // buf is ours, and more may be appended
-	data []byte
-	done func() // of a lent one
+	seq   uint32 // of its first byte
+	owned bool   // buf is ours, and more may be appended
+	data  []byte
+	done  func() // of a lent one
 }
 
 // Chunks of copies are as large as what is written, within these bounds.
@@ -47,7 +47,7 @@ func (q *sendQueue) fill(b []byte) int {
 		return 0
 	}
 	k := &q.chunks[len(q.chunks)-1]
-	if !k.own {
+	if !k.owned {
 		return 0
 	}
 	n := min(cap(k.data)-len(k.data), len(b))
@@ -66,12 +66,12 @@ func (q *sendQueue) extend(p *buffers, need int) bool {
 	if buf == nil {
 		return false
 	}
-	q.push(chunk{seq: q.end, own: true, data: buf[:0]})
+	q.push(chunk{seq: q.end, owned: true, data: buf[:0]})
 	return true
 }
 
-// lend appends b itself.
-func (q *sendQueue) lend(b []byte, done func()) {
+// appendZeroCopy appends b itself.
+func (q *sendQueue) appendZeroCopy(b []byte, done func()) {
 	q.push(chunk{seq: q.end, data: b, done: done})
 	q.end += uint32(len(b))
 }
@@ -134,7 +134,7 @@ func (q *sendQueue) release(p *buffers, seq uint32) {
 }
 
 func (k *chunk) free(p *buffers) {
-	if k.own {
+	if k.owned {
 		p.put(k.data[:cap(k.data)])
 	}
 	if k.done != nil {

@@ -2,11 +2,11 @@ package tcp
 
 import "github.com/millrace/millrace/clock"
 
-// serve tells the owner what happened, so that what it does about it leaves together with the ACK,
+// flush tells the owner what happened, so that what it does about it leaves together with the ACK,
 // sends, and sets the timer.
-func (c *Conn) serve(now clock.Time) {
-	if c.awake == nil {
-		c.rouse()
+func (c *Conn) flush(now clock.Time) {
+	if c.active == nil {
+		c.restore()
 	}
 	if e := c.events; e != 0 {
 		c.events = 0
@@ -17,18 +17,18 @@ func (c *Conn) serve(now clock.Time) {
 	if !c.output(now) {
 		c.m.block(c)
 	}
-	if !c.over() {
-		if c.idle() && c.restAt() <= now {
-			c.doze()
+	if !c.ended() {
+		if c.idle() && c.compactAt() <= now {
+			c.compact()
 		}
 		c.arm(c.nextTimer())
-	} else if c.has(flagGiven) && c.flags&(flagDirty|flagBlocked) == 0 {
+	} else if c.has(flagOrphaned) && c.flags&(flagDirty|flagBlocked) == 0 {
 		c.m.dropConn(c)
 	}
 }
 
-// over reports whether the connection has nothing left to do.
-func (c *Conn) over() bool { return c.state == StateClosed || c.state == StateTimeWait }
+// ended reports whether the connection has nothing left to do.
+func (c *Conn) ended() bool { return c.state == StateClosed || c.state == StateTimeWait }
 
 // dropConn frees all that is left of c.
 func (m *Mux) dropConn(c *Conn) {
@@ -41,18 +41,18 @@ func (m *Mux) dropConn(c *Conn) {
 func (m *Mux) block(c *Conn) {
 	if !c.has(flagBlocked) {
 		c.flags |= flagBlocked
-		m.waiting = append(m.waiting, c.id)
+		m.blocked = append(m.blocked, c.id)
 	}
 }
 
 // unblock has those that waited for the Output try again.
 func (m *Mux) unblock() {
-	for _, id := range m.waiting {
+	for _, id := range m.blocked {
 		c := m.conn(id)
 		c.flags &^= flagBlocked
-		m.mark(c)
+		m.markDirty(c)
 	}
-	m.waiting = m.waiting[:0]
+	m.blocked = m.blocked[:0]
 }
 
 // The structures of buffers are used again, with the slices that they have grown.
@@ -86,7 +86,7 @@ func (m *Mux) putRing(r *receiveRing) {
 	if r.buf != nil {
 		m.buffers.put(r.buf)
 	}
-	*r = receiveRing{ranges: r.ranges[:0]}
+	*r = receiveRing{ooo: r.ooo[:0]}
 	if len(m.rings) < maxSpare {
 		m.rings = append(m.rings, r)
 	}

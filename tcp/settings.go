@@ -33,7 +33,7 @@ func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	c.wake()
+	c.ensureActive()
 	if o.Congestion != c.opt.Congestion {
 		control, err := cc.New(o.Congestion, uint32(c.mss()))
 		if err != nil {
@@ -50,9 +50,9 @@ func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 	}
 	c.opt = c.m.intern(o)
 	c.sender.maxPacing = o.MaxPacing
-	if resize && !c.over() {
-		c.resize()
+	if resize && !c.ended() {
+		c.updateSegmentSize()
 	}
-	c.m.mark(c)
+	c.m.markDirty(c)
 	return nil
 }

@@ -144,8 +144,8 @@ func TestAccurateECN(t *testing.T) {
 	if got := p.c.Info().Cwnd; got >= before {
 		t.Errorf("not reduced: %d, was %d", got, before)
 	}
-	if p.c.marks.told != 6 {
-		t.Errorf("the peer has told of %d", p.c.marks.told)
+	if p.c.ecn.ceReported != 6 {
+		t.Errorf("the peer has told of %d", p.c.ecn.ceReported)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestMarksOfPureACKsCount(t *testing.T) {
 		p.send(seg{flags: ackF | ece, ae: true, seq: 1, ack: 11, win: 10000, ce: wire.CE})
 	}
 	p.expect(seg{flags: ackF, seq: 11, ack: 1})
-	p.c.quick = 0
+	p.c.quickACKs = 0
 	p.send(seg{flags: ackF | ece, ae: true, seq: 1, ack: 11, win: 10000, n: 10, ce: wire.CE})
 	p.expect(seg{flags: ackF | ece, seq: 11, ack: 11}) // with data at once
 }
@@ -276,8 +276,8 @@ func TestClearedACEEndsECN(t *testing.T) {
 			}
 		}
 		_, b, _, _ := n.open(t, &Options{ECN: ECNAccurate}, &Options{ECN: ECNAccurate})
-		if c.told != b.marks.told {
-			t.Errorf("flags %v: %d counted, want %d", c.flags, b.marks.told, c.told)
+		if c.told != b.ecn.ceReported {
+			t.Errorf("flags %v: %d counted, want %d", c.flags, b.ecn.ceReported, c.told)
 		}
 		b.Write(n.now, []byte("text"))
 		b.m.Poll(n.now)
@@ -295,7 +295,7 @@ func TestDCTCPEchoesEveryMark(t *testing.T) {
 	p.expect(seg{flags: syn | ece | cwr})
 	p.send(seg{flags: syn | ackF | ece, ack: 1, win: 10000, opts: wire.AppendMSS(nil, 1000)})
 	p.expect(seg{flags: ackF, seq: 1, ack: 1})
-	p.c.quick = 0
+	p.c.quickACKs = 0
 	p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, n: 10, ce: wire.ECT0})
 	p.quiet()
 	p.send(seg{flags: ackF, seq: 11, ack: 1, win: 10000, n: 10, ce: wire.CE})

@@ -5,7 +5,7 @@ package tcp
 const (
 	pageShift = 5
 	pageSize  = 1 << pageShift
-	none      = ^uint32(0)
+	noConn    = ^uint32(0)
 )
 
 // slab is the memory of connections.
@@ -19,19 +19,19 @@ type slab struct {
 // conn returns connection id.
 func (m *Mux) conn(id uint32) *Conn { return &m.slab.pages[id>>pageShift][id%pageSize] }
 
-// newConn returns a connection whose fields are zero but m, id and those that say "none"; nil at the
+// allocConn returns a connection whose fields are zero but m, id and those that say "none"; nil at the
 // limit.
-func (m *Mux) newConn() *Conn {
+func (m *Mux) allocConn() *Conn {
 	s := &m.slab
 	if s.live >= m.cfg.MaxConns {
 		return nil
 	}
 	s.live++
 	id := s.free
-	if id != none {
+	if id != noConn {
 		c := m.conn(id)
 		s.free = c.link
-		*c = Conn{m: m, id: id, link: none, armed: never, awake: m.getAwake()}
+		*c = Conn{m: m, id: id, link: noConn, armedAt: never, active: m.getActive()}
 		return c
 	}
 	id = s.used
@@ -41,17 +41,17 @@ func (m *Mux) newConn() *Conn {
 		m.wheel.Grow(len(s.pages) * pageSize)
 	}
 	c := m.conn(id)
-	c.m, c.id, c.link, c.armed, c.awake = m, id, none, never, m.getAwake()
+	c.m, c.id, c.link, c.armedAt, c.active = m, id, noConn, never, m.getActive()
 	return c
 }
 
-// freeConn gives back what newConn returned. Nothing may name it any more.
+// freeConn gives back what allocConn returned. Nothing may name it any more.
 func (m *Mux) freeConn(c *Conn) {
 	m.slab.live--
-	control := c.rest.cc
-	if c.awake != nil {
+	control := c.compacted.cc
+	if c.active != nil {
 		control = c.sender.cc
-		m.putAwake(c.awake)
+		m.putActive(c.active)
 	}
 	if control != nil {
 		m.controls.Put(control)

@@ -17,7 +17,7 @@ func (c *Conn) WriteMore(now clock.Time, b []byte) int {
 }
 
 func (c *Conn) write(now clock.Time, b []byte) int {
-	c.wake()
+	c.ensureActive()
 	n := min(len(b), c.Writable())
 	if n > 0 {
 		n = c.queue().write(&c.m.buffers, b[:n])
@@ -29,23 +29,23 @@ func (c *Conn) write(now clock.Time, b []byte) int {
 	return n
 }
 
-// WriteLent appends b itself, which must stay as it is until done is called: when all of it is
+// WriteZeroCopy appends b itself, which must stay as it is until done is called: when all of it is
 // acknowledged or the connection is gone. It takes all or, where there is no room, nothing. A short b is
 // copied, which costs less than segments made of many pieces, and done is called at once. done must not
 // call the connection or its Mux.
-func (c *Conn) WriteLent(now clock.Time, b []byte, done func()) bool {
+func (c *Conn) WriteZeroCopy(now clock.Time, b []byte, done func()) bool {
 	if len(b) == 0 || c.Writable() == 0 {
 		c.flags |= flagWantWrite
 		return false
 	}
 	c.flags &^= flagMore
-	if len(b) < minLent {
+	if len(b) < minZeroCopy {
 		n := c.queue().write(&c.m.buffers, b)
 		c.wrote(now, uint32(n))
 		b = b[n:] // no memory for the rest: that is lent
 	}
 	if len(b) > 0 {
-		c.queue().lend(b, done)
+		c.queue().appendZeroCopy(b, done)
 		c.wrote(now, uint32(len(b)))
 	} else if done != nil {
 		done()
@@ -53,8 +53,8 @@ func (c *Conn) WriteLent(now clock.Time, b []byte, done func()) bool {
 	return true
 }
 
-// minLent is the least that is worth lending, bytes.
-const minLent = 2 << 10
+// minZeroCopy is the least that is worth lending, bytes.
+const minZeroCopy = 2 << 10
 
 // queue returns the send queue, a new one where there is none.
 func (c *Conn) queue() *sendQueue {
@@ -72,12 +72,12 @@ func (c *Conn) wrote(now clock.Time, n uint32) {
 		c.snd = nil
 		return
 	}
-	c.m.mark(c)
+	c.m.markDirty(c)
 }
 
 // canWrite reports whether the state takes data from the application.
 func (c *Conn) canWrite() bool {
-	if c.has(flagFIN) || c.has(flagGiven) {
+	if c.has(flagFIN) || c.has(flagOrphaned) {
 		return false
 	}
 	switch c.state {
@@ -92,7 +92,7 @@ func (c *Conn) Writable() int {
 	if !c.canWrite() {
 		return 0
 	}
-	c.wake()
+	c.ensureActive()
 	used := 0
 	if c.snd != nil {
 		used = c.snd.len()
@@ -115,7 +115,7 @@ func (c *Conn) Read(now clock.Time, b []byte) int {
 // Peek lends the bytes that wait to be read, in order in two pieces. They are valid until the next
 // call for the connection, or of Input or Poll of its Mux; other connections may be written to meanwhile.
 func (c *Conn) Peek() [2][]byte {
-	if c.awake == nil || c.rcv == nil {
+	if c.active == nil || c.rcv == nil {
 		return [2][]byte{}
 	}
 	return c.rcv.peek()
@@ -135,7 +135,7 @@ func (c *Conn) Discard(now clock.Time, n int) {
 
 // freeRing gives the ring back when nothing is in it.
 func (c *Conn) freeRing() {
-	if r := c.rcv; r != nil && r.n == 0 && len(r.ranges) == 0 {
+	if r := c.rcv; r != nil && r.n == 0 && len(r.ooo) == 0 {
 		c.rcv = nil
 		c.m.putRing(r)
 	}
@@ -143,7 +143,7 @@ func (c *Conn) freeRing() {
 
 // Readable returns how many bytes wait to be read.
 func (c *Conn) Readable() int {
-	if c.awake == nil || c.rcv == nil {
+	if c.active == nil || c.rcv == nil {
 		return 0
 	}
 	return int(c.rcv.n)
@@ -161,8 +161,8 @@ func (c *Conn) peerDone() bool { return c.has(flagPeerFIN) && c.rcvNxt == c.peer
 // Unacked returns how many bytes were written, and the FIN, that the peer has not acknowledged: 0 when
 // nothing lingers.
 func (c *Conn) Unacked() int {
-	if c.over() || c.finAcked() {
+	if c.ended() || c.finAcked() {
 		return 0
 	}
-	return int(c.end - c.una + b2u(c.has(flagFIN)))
+	return int(c.end - c.una + seqLen(c.has(flagFIN)))
 }

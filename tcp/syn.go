@@ -27,7 +27,7 @@ func (c *Conn) outputSYN(now clock.Time) bool {
 	}
 	if c.has(flagTriedFastOpen) && c.state == StateSynSent {
 		c.flags &^= flagTriedFastOpen
-		c.m.front.servers.lost(now, &c.tuple.Remote)
+		c.m.passive.fastOpenCache.markLost(now, &c.tuple.Remote)
 	}
 	c.sender.resent(now, c.una, 1)
 	c.countRetransmit(1)
@@ -40,7 +40,7 @@ func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 	m := c.m
 	o := &m.out
 	h := &o.Header
-	*o = Outgoing{Tuple: &c.tuple, Hint: &c.hint, TTL: c.opt.TTL}
+	*o = Outgoing{Tuple: &c.tuple, RouteCache: &c.routeCache, TTL: c.opt.TTL}
 	h.SrcPort, h.DstPort = c.tuple.LocalPort, c.tuple.RemotePort
 	h.Seq, h.Flags = c.una, wire.FlagSYN
 	if c.state == StateSynReceived {
@@ -49,8 +49,8 @@ func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 	}
 	h.Window = uint16(c.m.synWindow(c.opt))
 	h.Options = c.appendSynOptions(m.options[:0], now)
-	c.marks.stampSYN(c, o)
-	n := c.openFast(now, o, first)
+	c.ecn.markSYN(c, o)
+	n := c.addFastOpenOption(now, o, first)
 	if c.auth != nil {
 		o.Sign = c.auth.Sign
 	}

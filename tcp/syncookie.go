@@ -89,7 +89,7 @@ func (j *cookieJar) taste(now clock.Time, t *wire.Tuple, iss, irs, stamp uint32)
 }
 
 // cookieStamp returns what of terms the low bits of a timestamp say.
-func cookieStamp(t terms) uint32 {
+func cookieStamp(t synTerms) uint32 {
 	s := uint32(t & 15)
 	if t.sack() {
 		s |= 1 << 4
@@ -101,13 +101,13 @@ func cookieStamp(t terms) uint32 {
 }
 
 // cookieTerms is the reverse of cookieStamp. A cookie has no room for the form of ECN: it is classic.
-func cookieTerms(s uint32) terms {
-	t := terms(s&15) | termsTimestamps
+func cookieTerms(s uint32) synTerms {
+	t := synTerms(s&15) | termsTimestamps
 	if s&(1<<4) != 0 {
 		t |= termsSACK
 	}
 	if s&(1<<5) != 0 {
-		t |= terms(ecnClassic) << termsECNShift
+		t |= synTerms(ecnClassic) << termsECNShift
 	}
 	return t
 }

@@ -86,8 +86,8 @@ func TestStampsDoNotRunBackwards(t *testing.T) {
 }
 
 func TestTermsFitIntoAStamp(t *testing.T) {
-	for scale := range terms(16) {
-		for _, sack := range []terms{0, termsSACK} {
+	for scale := range synTerms(16) {
+		for _, sack := range []synTerms{0, termsSACK} {
 			for _, e := range []ecnAgreed{ecnNone, ecnClassic} {
 				want := (scale | sack | termsTimestamps).withECN(e)
 				if got := cookieTerms(cookieStamp(want)); got != want {

@@ -21,27 +21,27 @@ func (c *Conn) inputSynSent(now clock.Time, s *Segment) packet.Verdict {
 			return packet.DropSequence
 		}
 		c.m.stats.Failed++
-		c.die(refused)
+		c.enterClosed(refused)
 		return packet.Deliver
 	}
 	if !s.Flags.Has(wire.FlagSYN) {
 		return packet.DropState
 	}
-	if ack && s.Options.HasTimestamps && !c.opt.NoTimestamps && !c.echoOurs(now, s) {
+	if ack && s.Options.HasTimestamps && !c.opt.NoTimestamps && !c.echoesOurTimestamp(now, s) {
 		return packet.DropSequence
 	}
-	c.takeSYN(now, s)
+	c.acceptSYN(now, s)
 	if ack {
 		c.connected(now, s)
 	} else {
-		c.bothOpen(now)
+		c.simultaneousOpen(now)
 	}
 	return packet.Deliver
 }
 
-// echoOurs reports whether a SYN-ACK echoes a timestamp that was sent; one that does not answers another
+// echoesOurTimestamp reports whether a SYN-ACK echoes a timestamp that was sent; one that does not answers another
 // connection. 0 is of a peer that echoes nothing.
-func (c *Conn) echoOurs(now clock.Time, s *Segment) bool {
+func (c *Conn) echoesOurTimestamp(now clock.Time, s *Segment) bool {
 	if s.Options.TSEcr == 0 {
 		return true
 	}
@@ -49,8 +49,8 @@ func (c *Conn) echoOurs(now clock.Time, s *Segment) bool {
 	return sent < 1<<20
 }
 
-// takeSYN takes what the peer's SYN says.
-func (c *Conn) takeSYN(now clock.Time, s *Segment) {
+// acceptSYN takes what the peer's SYN says.
+func (c *Conn) acceptSYN(now clock.Time, s *Segment) {
 	o := &s.Options
 	h := handshake{
 		peerMSS:    o.MSS,
@@ -58,53 +58,53 @@ func (c *Conn) takeSYN(now clock.Time, s *Segment) {
 		sendScale:  o.WindowScale,
 		sack:       o.SACKPermitted && !c.opt.NoSACK,
 		timestamps: o.HasTimestamps && !c.opt.NoTimestamps,
-		ecn:        c.marks.answered(c.opt, s),
+		ecn:        c.ecn.parseSynAck(c.opt, s),
 		synECN:     s.ECN,
 	}
 	if h.peerMSS == 0 {
 		h.peerMSS = defaultMSS(&c.tuple)
 	}
-	c.agree(&h)
-	c.rcvNxt, c.acked = s.Seq+1, s.Seq+1
+	c.setNegotiated(&h)
+	c.rcvNxt, c.lastAcked = s.Seq+1, s.Seq+1
 	c.rcvAdv = c.rcvNxt + c.m.synWindow(c.opt)
 	c.tsRecent = o.TSVal
-	c.edge = c.una + uint32(s.Window) // of a SYN it is never scaled (RFC 7323 2.2)
+	c.sndEdge = c.una + uint32(s.Window) // of a SYN it is never scaled (RFC 7323 2.2)
 	c.maxWnd = uint32(s.Window)
 	c.wl1 = s.Seq
-	c.heardAt = now
-	c.resize()
+	c.aliveAt = now
+	c.updateSegmentSize()
 	c.ackNow()
 }
 
 // connected is the passage to ESTABLISHED by a SYN-ACK.
 func (c *Conn) connected(now clock.Time, s *Segment) {
 	c.wl2 = s.Ack
-	c.edge = s.Ack + uint32(s.Window)
+	c.sndEdge = s.Ack + uint32(s.Window)
 	a := loss.Ack{Una: s.Ack, Echo: c.echo(now, s)}
 	if c.has(flagTriedFastOpen) {
-		c.answeredFast(s)
+		c.inputFastOpenReply(s)
 	}
 	c.advance(now, &a, s)
 	if c.outstanding() {
-		c.sender.board.Retry() // the data of our SYN was not taken (RFC 7413 4.2.1)
+		c.sender.scoreboard.RetransmitAll() // the data of our SYN was not taken (RFC 7413 4.2.1)
 	}
 	c.establish(now)
-	c.inputText(now, s)
+	c.inputData(now, s)
 }
 
 // establish tells that the handshake is complete.
 func (c *Conn) establish(now clock.Time) {
 	c.state = StateEstablished
-	c.m.front.openedFast(c)
-	c.tell(Connected | Writable)
+	c.m.passive.untrackFastOpen(c)
+	c.report(Connected | Writable)
 	if c.has(flagFIN) {
 		c.state = StateFinWait1
 	}
 }
 
-// bothOpen answers a SYN that crossed ours (RFC 9293 3.5, figure 7).
-func (c *Conn) bothOpen(now clock.Time) {
+// simultaneousOpen answers a SYN that crossed ours (RFC 9293 3.5, figure 7).
+func (c *Conn) simultaneousOpen(now clock.Time) {
 	c.state = StateSynReceived
 	c.flags |= flagSynAck
-	c.m.mark(c)
+	c.m.markDirty(c)
 }

@@ -11,7 +11,7 @@ import (
 // pointer, so that the collector never reads the table.
 type table struct {
 	entries []entry // a power of two, at most 3/4 used
-	n       int
+	used    int
 	seed    [2]uint64 // a peer cannot choose tuples that collide
 }
 
@@ -43,10 +43,10 @@ func mix(a, b uint64) uint64 {
 
 // insert adds connection id, whose tuple is not in the table.
 func (h *table) insert(hash, id uint32) {
-	if 4*(h.n+1) > 3*len(h.entries) {
+	if 4*(h.used+1) > 3*len(h.entries) {
 		h.grow()
 	}
-	h.n++
+	h.used++
 	h.place(entry{hash, id + 1})
 }
 
@@ -79,7 +79,7 @@ func (h *table) remove(hash, id uint32) {
 		}
 		i = (i + 1) & mask
 	}
-	h.n--
+	h.used--
 	for j := (i + 1) & mask; h.entries[j].id != 0; j = (j + 1) & mask {
 		if (j-h.entries[j].hash)&mask >= (j-i)&mask {
 			h.entries[i] = h.entries[j]

@@ -6,10 +6,10 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// inputText takes payload and FIN: RFC 9293 3.10.7.4, seventh and eighth.
-func (c *Conn) inputText(now clock.Time, s *Segment) packet.Verdict {
-	if s.ECN == wire.CE && c.marks.mode == ecnAccurate {
-		c.countMarks(s)
+// inputData takes payload and FIN: RFC 9293 3.10.7.4, seventh and eighth.
+func (c *Conn) inputData(now clock.Time, s *Segment) packet.Verdict {
+	if s.ECN == wire.CE && c.ecn.mode == ecnAccurate {
+		c.countCE(s)
 	}
 	if s.Len == 0 && !s.Flags.Has(wire.FlagFIN) {
 		return packet.Deliver
@@ -17,25 +17,25 @@ func (c *Conn) inputText(now clock.Time, s *Segment) packet.Verdict {
 	switch c.state {
 	case StateEstablished, StateFinWait1, StateFinWait2:
 	default:
-		return c.inputBehindFIN(now, s)
+		return c.inputAfterFIN(now, s)
 	}
-	if s.Len > 0 && c.has(flagGiven) && seqBefore(c.rcvNxt, s.Seq+s.Len) {
-		return c.inputUnwanted(now) // RFC 9293 3.6, MAY-1
+	if s.Len > 0 && c.has(flagOrphaned) && seqBefore(c.rcvNxt, s.Seq+s.Len) {
+		return c.inputOrphaned(now) // RFC 9293 3.6, MAY-1
 	}
-	c.arrived(now, s)
-	v := c.takeText(now, s)
+	c.inputECN(now, s)
+	v := c.acceptData(now, s)
 	if v == packet.Deliver && s.Flags.Has(wire.FlagFIN) {
 		c.noteFIN(s.Seq + s.Len)
 		if s.Len == 0 && c.rcvNxt != s.Seq {
 			c.ackNow() // it lies behind a hole (RFC 5681 4.2)
 		}
 	}
-	c.reachFIN(now)
+	c.processFIN(now)
 	return v
 }
 
-// inputBehindFIN takes text that cannot be new: the peer has sent its FIN.
-func (c *Conn) inputBehindFIN(now clock.Time, s *Segment) packet.Verdict {
+// inputAfterFIN takes text that cannot be new: the peer has sent its FIN.
+func (c *Conn) inputAfterFIN(now clock.Time, s *Segment) packet.Verdict {
 	if seqBefore(c.rcvNxt, s.Seq+s.Len) {
 		return packet.DropState
 	}
@@ -43,15 +43,15 @@ func (c *Conn) inputBehindFIN(now clock.Time, s *Segment) packet.Verdict {
 	return packet.Deliver
 }
 
-// inputUnwanted resets a peer that sends data which nobody will read.
-func (c *Conn) inputUnwanted(now clock.Time) packet.Verdict {
+// inputOrphaned resets a peer that sends data which nobody will read.
+func (c *Conn) inputOrphaned(now clock.Time) packet.Verdict {
 	c.sendReset()
-	c.die(aborted)
+	c.enterClosed(aborted)
 	return packet.DropState
 }
 
-// takeText stores the part of the payload that lies in the window and was not there.
-func (c *Conn) takeText(now clock.Time, s *Segment) packet.Verdict {
+// acceptData stores the part of the payload that lies in the window and was not there.
+func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 	if s.Len == 0 {
 		return packet.Deliver
 	}
@@ -72,9 +72,9 @@ func (c *Conn) takeText(now clock.Time, s *Segment) packet.Verdict {
 		c.ackNow()
 		return packet.DropSequence
 	}
-	c.segIn = max(c.segIn, uint16(s.Len/uint32(s.Packets)))
-	if c.has(flagDeaf) {
-		return c.skipText(now, left, right)
+	c.largestIn = max(c.largestIn, uint16(s.Len/uint32(s.Packets)))
+	if c.has(flagReadShutdown) {
+		return c.discardData(now, left, right)
 	}
 	if !c.store(left, right, s) {
 		c.ackNow()
@@ -95,7 +95,7 @@ func (c *Conn) store(left, right uint32, s *Segment) bool {
 		r = c.m.getRing()
 		r.base, c.rcv = c.rcvNxt, r
 	}
-	if !r.reserve(&c.m.buffers, right-r.base) && !c.m.relieve(c, r, right-r.base) {
+	if !r.reserve(&c.m.buffers, right-r.base) && !c.m.reserveAfterPrune(c, r, right-r.base) {
 		c.freeRing()
 		return false
 	}
@@ -106,28 +106,28 @@ func (c *Conn) store(left, right uint32, s *Segment) bool {
 // inOrder makes n bytes readable, and what they reach.
 func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 	r := c.rcv
-	filled := len(r.ranges) > 0
+	filled := len(r.ooo) > 0
 	r.join(n)
 	c.received += uint64(r.next() - c.rcvNxt)
 	c.rcvNxt = r.next()
 	if c.owner != nil {
-		c.tell(Readable)
+		c.report(Readable)
 	}
-	c.ackText(now, s, filled)
+	c.scheduleACK(now, s, filled)
 }
 
 // outOfOrder keeps what lies behind a hole and says at once what is missing (RFC 5681 4.2).
 func (c *Conn) outOfOrder(left, right uint32) {
 	c.m.stats.OutOfOrder++
-	dup, ok := c.rcv.add(left, right)
+	dup, ok := c.rcv.addRange(left, right)
 	if ok && dup.left != dup.right {
 		c.noteDuplicate(dup.left, dup.right)
 	}
 	c.ackNow()
 }
 
-// skipText acknowledges data in order that the application does not want.
-func (c *Conn) skipText(now clock.Time, left, right uint32) packet.Verdict {
+// discardData acknowledges data in order that the application does not want.
+func (c *Conn) discardData(now clock.Time, left, right uint32) packet.Verdict {
 	if left == c.rcvNxt {
 		c.rcvNxt = right
 		c.received += uint64(right - left)
@@ -136,28 +136,28 @@ func (c *Conn) skipText(now clock.Time, left, right uint32) packet.Verdict {
 	return packet.Deliver
 }
 
-// quickAcks is how many segments are acknowledged at once at first: the peer's window is to grow.
-const quickAcks = 16
+// initialQuickACKs is how many segments are acknowledged at once at first: the peer's window is to grow.
+const initialQuickACKs = 16
 
-// ackText decides when data is acknowledged (RFC 9293 3.8.6.3): at once for every second full segment,
+// scheduleACK decides when data is acknowledged (RFC 9293 3.8.6.3): at once for every second full segment,
 // where a hole was filled, and at the start; else with what is sent next, or after a delay.
-func (c *Conn) ackText(now clock.Time, s *Segment, filled bool) {
+func (c *Conn) scheduleACK(now clock.Time, s *Segment, filled bool) {
 	switch {
-	case filled || c.opt.NoDelayedAck || c.rcvNxt-c.acked > uint32(c.segIn):
+	case filled || c.opt.NoDelayedAck || c.rcvNxt-c.lastAcked > uint32(c.largestIn):
 		c.ackNow()
-	case c.quick > 0 && !c.has(flagInteractive):
-		c.quick--
+	case c.quickACKs > 0 && !c.has(flagInteractive):
+		c.quickACKs--
 		c.ackNow()
 	case c.ackAt == never:
 		c.ackAt = now.Add(delayedAck)
-		c.m.mark(c)
+		c.m.markDirty(c)
 	}
 }
 
 // noteDuplicate keeps a range that came twice, to be told in the next ACK (RFC 2883 4).
 func (c *Conn) noteDuplicate(left, right uint32) {
 	c.m.stats.Duplicate++
-	c.dsack = seqRange2{left, right}
+	c.dsack = byteRange{left, right}
 }
 
 // noteFIN keeps where the peer's stream ends; the first that says so is believed.
@@ -172,21 +172,21 @@ func (c *Conn) noteFIN(seq uint32) {
 	c.peerFIN = seq
 }
 
-// reachFIN takes the peer's FIN once all before it has arrived.
-func (c *Conn) reachFIN(now clock.Time) {
+// processFIN takes the peer's FIN once all before it has arrived.
+func (c *Conn) processFIN(now clock.Time) {
 	if !c.has(flagPeerFIN) || c.rcvNxt != c.peerFIN {
 		return
 	}
 	c.rcvNxt++
 	c.rcvAdv = seqMax(c.rcvAdv, c.rcvNxt)
 	c.ackNow()
-	c.tell(Readable)
+	c.report(Readable)
 	switch c.state {
 	case StateSynReceived, StateEstablished:
 		c.state = StateCloseWait
 	case StateFinWait1:
 		c.state = StateClosing // its ACK of ours would have made this FIN-WAIT-2
 	case StateFinWait2:
-		c.toTimeWait(now)
+		c.enterTimeWait(now)
 	}
 }

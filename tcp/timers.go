@@ -12,32 +12,32 @@ import (
 // fires before a deadline, because that was moved, is armed anew: so moving one costs nothing.
 
 const (
-	delayedAck = 40 * time.Millisecond  // RFC 9293 3.8.6.3: below 0.5 s
-	maxProbe   = 60 * time.Second       // between window probes
-	giveUp     = 15 * time.Minute       // R2 of RFC 9293 3.8.3: at least 100 s
-	giveUpSYN  = 180 * time.Second      // R2 for a SYN: at least 3 minutes
-	corkTime   = 200 * time.Millisecond // that a segment is kept back for more
+	delayedAck         = 40 * time.Millisecond  // RFC 9293 3.8.6.3: below 0.5 s
+	maxProbeInterval   = 60 * time.Second       // between window probes
+	retransmitLimit    = 15 * time.Minute       // R2 of RFC 9293 3.8.3: at least 100 s
+	synRetransmitLimit = 180 * time.Second      // R2 for a SYN: at least 3 minutes
+	corkTime           = 200 * time.Millisecond // that a segment is kept back for more
 )
 
 // arm has the timer fire at t at the latest.
 func (c *Conn) arm(t clock.Time) {
-	if t < c.armed {
-		c.armed = t
+	if t < c.armedAt {
+		c.armedAt = t
 		c.m.wheel.Arm(c.id, t)
 	}
 }
 
 // nextTimer returns the earliest deadline.
 func (c *Conn) nextTimer() clock.Time {
-	if c.awake == nil {
+	if c.active == nil {
 		return c.keepAliveAt()
 	}
-	t := min(c.ackAt, c.probeAt, c.sender.timer(), c.endAt(), c.keepAliveAt())
-	if c.cold != nil {
-		t = min(t, c.cold.corkAt)
+	t := min(c.ackAt, c.probeAt, c.sender.timer(), c.timeoutAt(), c.keepAliveAt())
+	if c.rare != nil {
+		t = min(t, c.rare.corkAt)
 	}
 	if c.idle() {
-		t = min(t, c.restAt())
+		t = min(t, c.compactAt())
 	}
 	return t
 }
@@ -45,24 +45,24 @@ func (c *Conn) nextTimer() clock.Time {
 // expire is called by the wheel.
 func (m *Mux) expire(id uint32) {
 	c := m.conn(id)
-	c.armed = never
-	if c.awake == nil {
+	c.armedAt = never
+	if c.active == nil {
 		if t := c.keepAliveAt(); t > m.now {
 			c.arm(t)
 			return
 		}
-		c.rouse()
+		c.restore()
 	}
-	if !c.over() {
+	if !c.ended() {
 		c.onTimer(m.now)
 	}
-	m.mark(c)
+	m.markDirty(c)
 }
 
 // onTimer does what is due.
 func (c *Conn) onTimer(now clock.Time) {
-	if c.endAt() <= now {
-		c.expireConn()
+	if c.timeoutAt() <= now {
+		c.timeOutConn()
 		return
 	}
 	if c.ackAt <= now {
@@ -73,7 +73,7 @@ func (c *Conn) onTimer(now clock.Time) {
 		c.retransmission(c.sender.onTimer(now))
 	}
 	if c.probeAt <= now {
-		c.onProbe(now)
+		c.onProbeTimer(now)
 	}
 	if c.keepAliveAt() <= now {
 		c.keepAlive(now)
@@ -88,78 +88,78 @@ func (c *Conn) retransmission(ev loss.Events) {
 	}
 	if ev&(loss.Timeout|loss.Backoff) != 0 {
 		c.m.stats.Timeouts++
-		c.quick = quickAcks
-		c.suspectPath()
+		c.quickACKs = initialQuickACKs
+		c.detectBlackHole()
 	}
 }
 
-// endAt is when the connection is given up: nothing sent was acknowledged, or nothing was heard, for
+// timeoutAt is when the connection is given up: nothing sent was acknowledged, or nothing was heard, for
 // too long (RFC 9293 3.8.3, RFC 5482).
-func (c *Conn) endAt() clock.Time {
+func (c *Conn) timeoutAt() clock.Time {
 	t := never
 	limit := c.opt.UserTimeout
 	switch {
 	case c.outstanding():
 		if limit == 0 {
-			limit = giveUp
+			limit = retransmitLimit
 			if c.state == StateSynSent || c.state == StateSynReceived {
-				limit = giveUpSYN
+				limit = synRetransmitLimit
 			}
 		}
 		t = c.progressAt.Add(limit)
-	case c.probing():
-		t = c.heardAt.Add(giveUp)
+	case c.windowProbing():
+		t = c.aliveAt.Add(retransmitLimit)
 		if limit != 0 {
 			t = min(t, c.progressAt.Add(limit))
 		}
-		if c.has(flagGiven) { // nobody is left who would wait for the window to open
+		if c.has(flagOrphaned) { // nobody is left who would wait for the window to open
 			t = min(t, c.progressAt.Add(orphanTime))
 		}
 	}
 	return t
 }
 
-// expireConn gives the connection up.
-func (c *Conn) expireConn() {
+// timeOutConn gives the connection up.
+func (c *Conn) timeOutConn() {
 	if c.state == StateSynSent || c.state == StateSynReceived {
 		c.m.stats.Failed++
 	} else {
 		c.sendReset()
 	}
 	why := timedOut
-	if c.why != ended {
-		why = c.why // an ICMP error has told
+	if c.reason != closedInOrder {
+		why = c.reason // an ICMP error has told
 	}
-	c.die(why)
+	c.enterClosed(why)
 }
 
-// probing reports whether probes of the peer's window run.
-func (c *Conn) probing() bool { return c.probeAt != never && c.state != StateFinWait2 }
+// windowProbing reports whether probes of the peer's window run.
+func (c *Conn) windowProbing() bool { return c.probeAt != never && c.state != StateFinWait2 }
 
-// stall begins to probe the peer's window, which has no room for what is to be sent, unless something
+// startWindowProbes begins to probe the peer's window, which has no room for what is to be sent, unless something
 // is in flight whose ACK will tell (RFC 9293 3.8.6.1).
-func (c *Conn) stall(now clock.Time) {
+func (c *Conn) startWindowProbes(now clock.Time) {
 	if c.probeAt != never || c.outstanding() {
 		return
 	}
-	c.probes = 0
-	c.progressAt, c.heardAt = now, now
+	c.unansweredProbes = 0
+	c.progressAt, c.aliveAt = now, now
 	c.probeAt = now.Add(c.sender.rto())
 }
 
-// onProbe sends a probe of the window, or ends a FIN-WAIT-2 that nobody would read.
-func (c *Conn) onProbe(now clock.Time) {
+// onProbeTimer sends a probe of the window, or ends a FIN-WAIT-2 that nobody would read.
+func (c *Conn) onProbeTimer(now clock.Time) {
 	if c.state == StateFinWait2 {
 		c.sendReset()
-		c.die(timedOut)
+		c.enterClosed(timedOut)
 		return
 	}
 	if c.outstanding() || c.unsent() == 0 && (!c.has(flagFIN) || c.finSent()) {
 		c.probeAt = never
 		return
 	}
-	c.probes = min(c.probes+1, 16)
-	c.probeAt = now.Add(min(c.sender.rto()<<c.probes, maxProbe))
+	c.unansweredProbes = min(c.unansweredProbes+1, 16)
+	c.probeAt = now.Add(min(c.sender.rto()<<c.unansweredProbes, maxProbeInterval))
 	c.probeWindow(now)
 }
 
@@ -171,21 +171,21 @@ func (c *Conn) probeWindow(now clock.Time) {
 		seq := c.nxt
 		if sent, ok := c.sendRange(now, seq, n); ok {
 			c.nxt += sent
-			c.flags &^= flagProbing
+			c.flags &^= flagWindowProbe
 			c.probeAt = never
 			c.sender.sent(now, seq, sent, false)
 		}
 		return
 	}
 	if _, ok := c.sendRange(now, c.nxt, 1); ok {
-		c.flags |= flagProbing
+		c.flags |= flagWindowProbe
 	}
 }
 
-// probeTaken notes that the peer has taken the byte of a window probe: it counts as sent, though when
+// windowProbeAccepted notes that the peer has taken the byte of a window probe: it counts as sent, though when
 // is not known.
-func (c *Conn) probeTaken(now clock.Time) {
-	c.flags &^= flagProbing
+func (c *Conn) windowProbeAccepted(now clock.Time) {
+	c.flags &^= flagWindowProbe
 	c.sender.sent(now, c.nxt, 1, false)
 	c.sender.resent(now, c.nxt, 1)
 	c.nxt++
@@ -201,14 +201,14 @@ const (
 // keepAliveAt is when the next keepalive probe is due: only where nothing is in flight or waits to be.
 func (c *Conn) keepAliveAt() clock.Time {
 	k := &c.opt.KeepAlive
-	if k.Idle == 0 || c.state < StateEstablished || c.over() || c.outstanding() || c.awake != nil && c.probeAt != never {
+	if k.Idle == 0 || c.state < StateEstablished || c.ended() || c.outstanding() || c.active != nil && c.probeAt != never {
 		return never
 	}
 	interval := k.Interval
 	if interval == 0 {
 		interval = keepAliveInterval
 	}
-	return c.heardAt.Add(k.Idle + time.Duration(c.probes)*interval)
+	return c.aliveAt.Add(k.Idle + time.Duration(c.unansweredProbes)*interval)
 }
 
 // keepAlive sends a probe: the last number that was acknowledged, again (RFC 9293 3.8.4).
@@ -218,12 +218,12 @@ func (c *Conn) keepAlive(now clock.Time) {
 	if count == 0 {
 		count = keepAliveCount
 	}
-	unheard := c.opt.UserTimeout != 0 && c.probes > 0 && now.Sub(c.heardAt) >= c.opt.UserTimeout
-	if int(c.probes) >= count || unheard {
-		c.expireConn()
+	unheard := c.opt.UserTimeout != 0 && c.unansweredProbes > 0 && now.Sub(c.aliveAt) >= c.opt.UserTimeout
+	if int(c.unansweredProbes) >= count || unheard {
+		c.timeOutConn()
 		return
 	}
-	c.probes++
+	c.unansweredProbes++
 	c.m.stats.KeepAlive++
 	c.m.out.Payload = [2][]byte{}
 	c.m.out.Header.Urgent = 0
@@ -232,7 +232,7 @@ func (c *Conn) keepAlive(now clock.Time) {
 
 // corked reports whether data that was kept back for more has waited long enough.
 func (c *Conn) corked(now clock.Time) bool {
-	k := c.coldly()
+	k := c.ensureRare()
 	switch {
 	case k.corkAt == never:
 		k.corkAt = now.Add(corkTime)

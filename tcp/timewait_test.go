@@ -11,8 +11,8 @@ import (
 // wait puts a TIME-WAIT record of client n: next numbers 5000 of ours, 1000 of the peer's.
 func (d *door) wait(n int, stamps bool) {
 	t := from(n)
-	r := d.m.front.waits.add(d.now, &t)
-	r.sndNxt, r.rcvNxt, r.tsRecent, r.stamps, r.window = 5000, 1000, 7000, stamps, 321
+	r := d.m.passive.timeWait.add(d.now, &t)
+	r.sndNxt, r.rcvNxt, r.tsRecent, r.timestamps, r.window = 5000, 1000, 7000, stamps, 321
 }
 
 func stamped(s Segment, v uint32) Segment {
@@ -54,7 +54,7 @@ func TestTimeWaitAnswers(t *testing.T) { // RFC 9293 3.10.7.4, RFC 1337, RFC 619
 		d.wait(1, c.stamps)
 		tuple := from(1)
 		d.want(name, d.input(tuple, c.in), c.v)
-		if stays := d.m.front.waits.find(&tuple) != noSlot; stays != c.stays {
+		if stays := d.m.passive.timeWait.find(&tuple) != noSlot; stays != c.stays {
 			t.Errorf("%s: record stays: %v", name, stays)
 		}
 		if c.sent == 0 {
@@ -96,7 +96,7 @@ func TestTimeWaitAnswersForgeriesSeldom(t *testing.T) { // RFC 5961 7
 
 func TestTimeWaitLastsItsTimeAndAFINBeginsItAnew(t *testing.T) {
 	d := newDoor(t, func(c *Config) { c.TimeWait = 10 * time.Second })
-	w := &d.m.front.waits
+	w := &d.m.passive.timeWait
 	for n := range 3 {
 		d.wait(n, false)
 		d.after(time.Second)
@@ -118,9 +118,9 @@ func TestTimeWaitTakesTheOldestsPlace(t *testing.T) {
 	for n := range 1000 {
 		d.wait(n, false)
 	}
-	w := &d.m.front.waits
-	if w.used != 100 || len(w.all) != 100 {
-		t.Errorf("%d records, %d slots", w.used, len(w.all))
+	w := &d.m.passive.timeWait
+	if w.used != 100 || len(w.slots) != 100 {
+		t.Errorf("%d records, %d slots", w.used, len(w.slots))
 	}
 	for n, want := range map[int]bool{899: false, 900: true, 999: true} {
 		tuple := from(n)
@@ -143,19 +143,19 @@ func TestConnectReusesTimeWaitWhereTimestampsTell(t *testing.T) { // RFC 6191
 		ok     bool
 	}{{false, 50 * time.Second, false}, {true, 500 * time.Millisecond, false}, {true, 1100 * time.Millisecond, true}} {
 		d.wait(1, c.stamps)
-		d.m.front.waits.at(d.m.front.waits.find(&tuple)).sndNxt = d.m.front.secrets.initialSequence(d.now, &tuple) + 1<<30
-		last := d.m.front.waits.at(d.m.front.waits.find(&tuple)).sndNxt
+		d.m.passive.timeWait.at(d.m.passive.timeWait.find(&tuple)).sndNxt = d.m.passive.secrets.initialSequence(d.now, &tuple) + 1<<30
+		last := d.m.passive.timeWait.at(d.m.passive.timeWait.find(&tuple)).sndNxt
 		d.now = d.now.Add(c.after)
-		free := d.m.front.free(d.now, &tuple)
+		free := d.m.passive.tupleFree(d.now, &tuple)
 		iss, ok := d.m.sequenceFor(d.now, &tuple)
 		if ok != c.ok || free != c.ok || ok && int32(iss-last) <= 0 {
 			t.Errorf("%+v: %v, free %v, begins %d after the last", c, ok, free, int32(iss-last))
 		}
 	}
-	if d.m.front.waits.used != 0 {
+	if d.m.passive.timeWait.used != 0 {
 		t.Error("the record is left")
 	}
-	if iss, ok := d.m.sequenceFor(d.now, &tuple); !ok || iss != d.m.front.secrets.initialSequence(d.now, &tuple) {
+	if iss, ok := d.m.sequenceFor(d.now, &tuple); !ok || iss != d.m.passive.secrets.initialSequence(d.now, &tuple) {
 		t.Error("a free tuple")
 	}
 }

@@ -12,7 +12,7 @@ import (
 func (c *Conn) WriteUrgent(now clock.Time, b []byte) int {
 	n := c.Write(now, b)
 	if n > 0 {
-		c.coldly().sndUrgent = c.end
+		c.ensureRare().sndUrgent = c.end
 		c.flags |= flagSndUrgent
 	}
 	return n
@@ -24,7 +24,7 @@ func (c *Conn) markUrgent(h *wire.TCPHeader, seq uint32, flags *wire.TCPFlags) {
 	if !c.has(flagSndUrgent) {
 		return
 	}
-	up := c.cold.sndUrgent
+	up := c.rare.sndUrgent
 	if seqUpTo(up, c.una) {
 		c.flags &^= flagSndUrgent
 		return
@@ -38,17 +38,17 @@ func (c *Conn) markUrgent(h *wire.TCPHeader, seq uint32, flags *wire.TCPFlags) {
 // inputURG is RFC 9293 3.10.7.4, sixth: tells of urgent data that is ahead of what was read.
 func (c *Conn) inputURG(s *Segment) {
 	up := s.Seq + uint32(s.Urgent)
-	if s.Urgent == 0 || c.has(flagRcvUrgent) && !seqBefore(c.cold.rcvUrgent, up) || !seqBefore(c.readNext(), up) {
+	if s.Urgent == 0 || c.has(flagRcvUrgent) && !seqBefore(c.rare.rcvUrgent, up) || !seqBefore(c.readNext(), up) {
 		return
 	}
-	c.coldly().rcvUrgent = up
+	c.ensureRare().rcvUrgent = up
 	c.flags |= flagRcvUrgent
-	c.tell(Urgent)
+	c.report(Urgent)
 }
 
 // readNext is the number of the next byte to be read.
 func (c *Conn) readNext() uint32 {
-	if c.awake == nil || c.rcv == nil {
+	if c.active == nil || c.rcv == nil {
 		return c.rcvNxt
 	}
 	return c.rcv.base
@@ -56,14 +56,14 @@ func (c *Conn) readNext() uint32 {
 
 // passUrgent forgets the mark once the application has read past it.
 func (c *Conn) passUrgent() {
-	if c.has(flagRcvUrgent) && !seqBefore(c.readNext(), c.cold.rcvUrgent) {
+	if c.has(flagRcvUrgent) && !seqBefore(c.readNext(), c.rare.rcvUrgent) {
 		c.flags &^= flagRcvUrgent
 	}
 }
 
 // AtMark reports whether the next byte to be read is the urgent one (RFC 6093).
 func (c *Conn) AtMark() bool {
-	return c.has(flagRcvUrgent) && c.readNext() == c.cold.rcvUrgent-1
+	return c.has(flagRcvUrgent) && c.readNext() == c.rare.rcvUrgent-1
 }
 
 // ToMark returns how many bytes are to be read before the urgent one; false where none is ahead.
@@ -71,5 +71,5 @@ func (c *Conn) ToMark() (int, bool) {
 	if !c.has(flagRcvUrgent) {
 		return 0, false
 	}
-	return int(seqDistance(c.readNext(), c.cold.rcvUrgent-1)), true
+	return int(seqDistance(c.readNext(), c.rare.rcvUrgent-1)), true
 }

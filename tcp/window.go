@@ -26,7 +26,7 @@ func (c *Conn) receiveEdge() uint32 {
 
 // fullSegmentIn is the size of the peer's full segments, as far as is known.
 func (c *Conn) fullSegmentIn() uint32 {
-	return max(uint32(c.segIn), uint32(c.mss()))
+	return max(uint32(c.largestIn), uint32(c.mss()))
 }
 
 // scaledWindow returns the window field for the right edge, and moves the edge to what the field says:

@@ -7,31 +7,31 @@ import (
 
 // Socket is an endpoint of a Mux. Its methods belong to the owner of the Mux's loop.
 type Socket struct {
-	m         *Mux
-	id        uint32
-	owner     Owner
-	tuple     wire.Tuple // Remote is zero unless connected
-	scope     scope
-	connected bool
-	closed    bool
-	dirty     bool // in the list of those to be told
-	waits     bool // a Write found no room
-	events    Events
-	opts      Options
-	group     *group // nil when connected
-	index     int
+	m            *Mux
+	id           uint32
+	owner        Owner
+	tuple        wire.Tuple // Remote is zero unless connected
+	scope        scope
+	connected    bool
+	closed       bool
+	pending      bool // in the list of those to be told
+	writeBlocked bool // a Write found no room
+	events       Events
+	opts         Options
+	group        *group // nil when connected
+	index        int
 
-	head, tail *node
-	queued     int // memory of the queue and of leases, bytes
-	held       int // of the queue alone
-	shelf      uint8
-	rankNext   *Socket
-	rankPrev   *Socket
-	err        error
-	nextDirty  *Socket
-	hint       uint64
-	members    []membership
-	stats      SocketStats
+	head, tail  *node
+	usedBytes   int // memory of the queue and of leases, bytes
+	queueBytes  int // of the queue alone
+	bucket      uint8
+	bucketNext  *Socket
+	bucketPrev  *Socket
+	err         error
+	nextPending *Socket
+	routeCache  uint64
+	members     []membership
+	stats       SocketStats
 }
 
 // SocketStats counts what a socket did, in datagrams.

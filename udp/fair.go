@@ -8,59 +8,59 @@ import "math/bits"
 //
 // Sockets with a queue lie in lists by the logarithm of its memory, so that a long one is found at once.
 
-// shelves is the number of lists: queues have less than 1<<shelves bytes.
-const shelves = 48
+// numBuckets is the number of lists: queues have less than 1<<shelves bytes.
+const numBuckets = 48
 
-// ranking is the lists.
-type ranking struct {
-	first [shelves]*Socket
+// lengthBuckets is the lists.
+type lengthBuckets struct {
+	heads [numBuckets]*Socket
 	used  uint64 // bit i: list i is not empty
 }
 
-// rank moves s to the list that its queue belongs to.
-func (r *ranking) rank(s *Socket) {
-	shelf := uint8(min(bits.Len(uint(s.held)), shelves-1))
-	if shelf == s.shelf {
+// update moves s to the list that its queue belongs to.
+func (r *lengthBuckets) update(s *Socket) {
+	shelf := uint8(min(bits.Len(uint(s.queueBytes)), numBuckets-1))
+	if shelf == s.bucket {
 		return
 	}
-	if s.shelf > 0 {
-		r.take(s)
+	if s.bucket > 0 {
+		r.remove(s)
 	}
-	if s.shelf = shelf; shelf > 0 {
-		s.rankPrev, s.rankNext = nil, r.first[shelf]
-		if s.rankNext != nil {
-			s.rankNext.rankPrev = s
+	if s.bucket = shelf; shelf > 0 {
+		s.bucketPrev, s.bucketNext = nil, r.heads[shelf]
+		if s.bucketNext != nil {
+			s.bucketNext.bucketPrev = s
 		}
-		r.first[shelf] = s
+		r.heads[shelf] = s
 		r.used |= 1 << shelf
 	}
 }
 
-func (r *ranking) take(s *Socket) {
-	if s.rankNext != nil {
-		s.rankNext.rankPrev = s.rankPrev
+func (r *lengthBuckets) remove(s *Socket) {
+	if s.bucketNext != nil {
+		s.bucketNext.bucketPrev = s.bucketPrev
 	}
-	if s.rankPrev != nil {
-		s.rankPrev.rankNext = s.rankNext
-	} else if r.first[s.shelf] = s.rankNext; s.rankNext == nil {
-		r.used &^= 1 << s.shelf
+	if s.bucketPrev != nil {
+		s.bucketPrev.bucketNext = s.bucketNext
+	} else if r.heads[s.bucket] = s.bucketNext; s.bucketNext == nil {
+		r.used &^= 1 << s.bucket
 	}
-	s.rankPrev, s.rankNext = nil, nil
+	s.bucketPrev, s.bucketNext = nil, nil
 }
 
 // longest returns a socket whose queue is at least half as long as any.
-func (r *ranking) longest() *Socket {
+func (r *lengthBuckets) longest() *Socket {
 	if r.used == 0 {
 		return nil
 	}
-	return r.first[bits.Len64(r.used)-1]
+	return r.heads[bits.Len64(r.used)-1]
 }
 
 // makeRoom reports whether there are n bytes for a datagram to s, at the cost of longer queues if need be.
 func (m *Mux) makeRoom(s *Socket, n int) bool {
 	for m.pool.room() < int64(n) {
-		h := m.ranking.longest()
-		if h == nil || h.held <= s.held+n {
+		h := m.longest.longest()
+		if h == nil || h.queueBytes <= s.queueBytes+n {
 			return false
 		}
 		h.free(h.pop())

@@ -232,8 +232,8 @@ func (w *model) finish() {
 	for len(w.open) > 0 {
 		w.close(0)
 	}
-	if w.m.pool.used != 0 || len(w.m.ports) != 0 || len(w.m.flows) != 0 || w.m.ranking.used != 0 || w.m.sockets != 0 {
-		w.t.Fatalf("left behind: %d bytes, %d ports, %d flows, lists %b", w.m.pool.used, len(w.m.ports), len(w.m.flows), w.m.ranking.used)
+	if w.m.pool.used != 0 || len(w.m.ports) != 0 || len(w.m.flows) != 0 || w.m.longest.used != 0 || w.m.sockets != 0 {
+		w.t.Fatalf("left behind: %d bytes, %d ports, %d flows, lists %b", w.m.pool.used, len(w.m.ports), len(w.m.flows), w.m.longest.used)
 	}
 }
 

@@ -13,17 +13,17 @@ import (
 func (m *Mux) ICMP(now clock.Time, e *ip.ICMPError) bool {
 	s := m.flows[e.Tuple]
 	if s == nil {
-		return e.Kind == ip.TooBig && m.recent.has(&e.Tuple, m.cfg.Seed)
+		return e.Kind == ip.TooBig && m.recentPeers.has(&e.Tuple, m.cfg.Seed)
 	}
-	if err := fatal(e.Kind); err != nil {
+	if err := hardError(e.Kind); err != nil {
 		s.err = err
 		s.mark(Readable)
 	}
 	return true
 }
 
-// fatal returns the error that a kind stands for, nil for the soft ones (RFC 1122 4.1.3.3, 4.2.3.9).
-func fatal(k ip.ErrorKind) error {
+// hardError returns the error that a kind stands for, nil for the soft ones (RFC 1122 4.1.3.3, 4.2.3.9).
+func hardError(k ip.ErrorKind) error {
 	switch k {
 	case ip.PortUnreachable:
 		return ErrRefused

@@ -11,7 +11,7 @@ import (
 // at least one socket has it; otherwise it is the reason of the drop, DropNoSocket where the host
 // answers that the port is unreachable (unless it came to a group or broadcast address).
 func (m *Mux) Input(now clock.Time, t *wire.Tuple, d *Datagram) packet.Verdict {
-	count := d.count()
+	count := d.segments()
 	m.stats.Received += count
 	v := m.input(t, d)
 	if v != packet.Deliver {
@@ -20,8 +20,8 @@ func (m *Mux) Input(now clock.Time, t *wire.Tuple, d *Datagram) packet.Verdict {
 	return v
 }
 
-// count returns how many datagrams were merged.
-func (d *Datagram) count() uint64 {
+// segments returns how many datagrams were merged.
+func (d *Datagram) segments() uint64 {
 	if d.SegmentSize <= 0 || d.Len <= d.SegmentSize {
 		return 1
 	}
@@ -29,11 +29,11 @@ func (d *Datagram) count() uint64 {
 }
 
 func (m *Mux) input(t *wire.Tuple, d *Datagram) packet.Verdict {
-	if d.Len < 0 || d.SegmentSize < 0 || d.Len > m.longest(d) {
+	if d.Len < 0 || d.SegmentSize < 0 || d.Len > m.maxPayload(d) {
 		return packet.DropMalformed
 	}
 	if d.Broadcast || t.Local.Multicast() {
-		return m.spread(t, d)
+		return m.inputGroup(t, d)
 	}
 	if s := m.find(t, d); s != nil {
 		return s.input(t, d)
@@ -41,18 +41,18 @@ func (m *Mux) input(t *wire.Tuple, d *Datagram) packet.Verdict {
 	return packet.DropNoSocket
 }
 
-// longest returns the most payload that d may have: what one datagram of an IP packet has, or as much
+// maxPayload returns the most payload that d may have: what one datagram of an IP packet has, or as much
 // as was merged, which is cut again.
-func (m *Mux) longest(d *Datagram) int {
+func (m *Mux) maxPayload(d *Datagram) int {
 	if d.SegmentSize > 0 && d.SegmentSize < maxPayload {
-		return d.SegmentSize * maxMergedInput
+		return d.SegmentSize * maxCoalescedInput
 	}
 	return maxPayload
 }
 
 const (
-	maxPayload     = maxPacket - 8 // of IPv6; of IPv4 20 less
-	maxMergedInput = 1024
+	maxPayload        = maxPacket - 8 // of IPv6; of IPv4 20 less
+	maxCoalescedInput = 1024
 )
 
 // input puts d into the queue of s.
@@ -64,25 +64,25 @@ func (s *Socket) input(t *wire.Tuple, d *Datagram) packet.Verdict {
 	if size <= 0 || size > d.Len {
 		size = d.Len
 	}
-	if !s.put(t, d, 0, size) {
+	if !s.enqueue(t, d, 0, size) {
 		return packet.DropSocketFull
 	}
 	for off := size; off < d.Len; off += size {
-		s.put(t, d, off, min(size, d.Len-off))
+		s.enqueue(t, d, off, min(size, d.Len-off))
 	}
 	return packet.Deliver
 }
 
-// spread gives copies of a datagram to a group or broadcast address to every socket that wants it
+// inputGroup gives copies of a datagram to a group or broadcast address to every socket that wants it
 // (RFC 1122 4.1.3.5, RFC 3376 3.1).
-func (m *Mux) spread(t *wire.Tuple, d *Datagram) packet.Verdict {
+func (m *Mux) inputGroup(t *wire.Tuple, d *Datagram) packet.Verdict {
 	v := packet.DropNoSocket
 	p := m.ports[t.LocalPort]
 	if p == nil {
 		return v
 	}
 	for _, s := range p.all {
-		if !s.wants(t, d) {
+		if !s.acceptsGroup(t, d) {
 			continue
 		}
 		if got := s.input(t, d); v != packet.Deliver {
@@ -92,13 +92,13 @@ func (m *Mux) spread(t *wire.Tuple, d *Datagram) packet.Verdict {
 	return v
 }
 
-// wants reports whether s is to have a datagram to a group or broadcast address.
-func (s *Socket) wants(t *wire.Tuple, d *Datagram) bool {
+// acceptsGroup reports whether s is to have a datagram to a group or broadcast address.
+func (s *Socket) acceptsGroup(t *wire.Tuple, d *Datagram) bool {
 	if s.connected && (s.tuple.Remote != t.Remote || s.tuple.RemotePort != t.RemotePort) {
 		return false
 	}
-	if !s.connected && !s.scope.covers(t.Local) || !s.takes(d) {
+	if !s.connected && !s.scope.covers(t.Local) || !s.acceptsInterface(d) {
 		return false
 	}
-	return d.Broadcast && !s.connected || s.member(t, d)
+	return d.Broadcast && !s.connected || s.isMember(t, d)
 }

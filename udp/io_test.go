@@ -151,7 +151,7 @@ func TestGROStaysWithinTheBuffer(t *testing.T) {
 	}
 	msg[0].Buffers[0] = make([]byte, 1000)
 	s.Read(0, msg)
-	if s.Read(0, msg); msg[0].N != maxMerged {
+	if s.Read(0, msg); msg[0].N != maxCoalesced {
 		t.Errorf("%d datagrams in one message", msg[0].N)
 	}
 }
@@ -251,7 +251,7 @@ func TestWriteAddresses(t *testing.T) {
 			continue
 		}
 		d := o.sent[0]
-		if d.t.Local != c.from || d.t.LocalPort != 7 || d.t.Remote != c.to || d.TTL != c.ttl || d.TOS != c.tos || d.Interface != c.iface || d.Loop != c.loops || d.Hint != nil {
+		if d.t.Local != c.from || d.t.LocalPort != 7 || d.t.Remote != c.to || d.TTL != c.ttl || d.TOS != c.tos || d.Interface != c.iface || d.Loop != c.loops || d.RouteCache != nil {
 			t.Errorf("%s: %+v", c.name, d)
 		}
 	}
@@ -263,7 +263,7 @@ func TestHintsAreOfConnectedSockets(t *testing.T) {
 	s.Write(0, []Message{{}, {Remote: theirs, RemotePort: 9}, {Remote: ours2, RemotePort: 9}, {Local: ours2}})
 	var hints []bool
 	for _, d := range o.sent {
-		hints = append(hints, d.Hint != nil)
+		hints = append(hints, d.RouteCache != nil)
 	}
 	if fmt.Sprint(hints) != "[true true false false]" {
 		t.Error(hints)

@@ -66,8 +66,8 @@ func (s *Socket) leaveAll(now clock.Time) {
 	s.members = nil
 }
 
-// member reports whether s wants what comes to the group from the sender of d.
-func (s *Socket) member(t *wire.Tuple, d *Datagram) bool {
+// isMember reports whether s wants what comes to the group from the sender of d.
+func (s *Socket) isMember(t *wire.Tuple, d *Datagram) bool {
 	for _, x := range s.members {
 		if x.group == t.Local && (x.iface == 0 || x.iface == d.Interface) && slices.Contains(x.sources, t.Remote) == x.include {
 			return true

@@ -62,7 +62,7 @@ type Outgoing struct {
 	Broadcast    bool    // may go to a broadcast address; otherwise that is packet.DropDenied
 	Loop         bool    // multicast: members on this host receive it too
 	NoChecksum   bool    // send the checksum 0 (RFC 768; RFC 6935 over IPv6)
-	Hint         *uint64 // eight bytes of the socket for the Output, such as which way it found; 0 at first; nil where there are none
+	RouteCache   *uint64 // eight bytes of the socket for the Output, such as which way it found; 0 at first; nil where there are none
 }
 
 // Output is where datagrams go.

@@ -31,20 +31,20 @@ const DefaultBudget = 32 << 20
 
 // Mux holds the sockets of one loop.
 type Mux struct {
-	cfg     Config
-	ports   map[uint16]*port
-	flows   map[wire.Tuple]*Socket // connected sockets
-	last    *Socket                // the connected socket of the datagram before: flows come in bursts
-	sockets int
-	nextID  uint32
-	pool    pool
-	ranking ranking
-	recent  recent // peers of unconnected sockets
-	rng     uint64
-	stats   Stats
+	cfg         Config
+	ports       map[uint16]*port
+	flows       map[wire.Tuple]*Socket // connected sockets
+	lastMatch   *Socket                // the connected socket of the datagram before: flows come in bursts
+	sockets     int
+	nextID      uint32
+	pool        pool
+	longest     lengthBuckets
+	recentPeers peerCache // peers of unconnected sockets
+	rng         uint64
+	stats       Stats
 
-	dirty, dirtyEnd *Socket // to be told at the next Poll
-	waiting         []*Socket
+	pendingHead, pendingTail *Socket // to be told at the next Poll
+	writeBlocked             []*Socket
 
 	// What is passed to the Output lives here, so that nothing escapes to the heap for each call.
 	out      Outgoing
@@ -86,40 +86,40 @@ func NewMux(cfg Config) *Mux {
 // mark has the owner of s told of an event at the next Poll.
 func (s *Socket) mark(ev Events) {
 	s.events |= ev
-	if s.dirty {
+	if s.pending {
 		return
 	}
-	s.dirty = true
+	s.pending = true
 	m := s.m
-	if m.dirty == nil {
-		m.dirty = s
+	if m.pendingHead == nil {
+		m.pendingHead = s
 	} else {
-		m.dirtyEnd.nextDirty = s
+		m.pendingTail.nextPending = s
 	}
-	m.dirtyEnd = s
+	m.pendingTail = s
 }
 
 // Poll tells owners what happened since the last call, and returns when it wants to be called next:
 // Never, or now where owners caused more. A Write that waits for room is tried again by its owner,
 // who is told at every Poll: the loop polls after each turn in which it sent.
 func (m *Mux) Poll(now clock.Time) clock.Time {
-	for i, s := range m.waiting {
-		s.waits = false
+	for i, s := range m.writeBlocked {
+		s.writeBlocked = false
 		s.mark(Writable)
-		m.waiting[i] = nil
+		m.writeBlocked[i] = nil
 	}
-	m.waiting = m.waiting[:0]
-	s := m.dirty
-	m.dirty, m.dirtyEnd = nil, nil
+	m.writeBlocked = m.writeBlocked[:0]
+	s := m.pendingHead
+	m.pendingHead, m.pendingTail = nil, nil
 	for s != nil {
-		next, ev := s.nextDirty, s.events
-		s.nextDirty, s.dirty, s.events = nil, false, 0
+		next, ev := s.nextPending, s.events
+		s.nextPending, s.pending, s.events = nil, false, 0
 		if !s.closed && s.owner != nil {
 			s.owner.Ready(ev)
 		}
 		s = next
 	}
-	if m.dirty != nil {
+	if m.pendingHead != nil {
 		return now
 	}
 	return clock.Never

@@ -275,11 +275,11 @@ func TestPathMTUOfUnconnectedSockets(t *testing.T) {
 		if vouched(ip.PortUnreachable, sent) || s.Readable() {
 			t.Error("an unconnected socket was told of an error")
 		}
-		for i := range 100 * recentPeers {
+		for i := range 100 * peerCacheSize {
 			s.Write(0, []Message{{Remote: to, RemotePort: uint16(i>>8) | 1, Local: from}, {Remote: to, RemotePort: 2}})
 		}
-		if !vouched(ip.TooBig, sent) || len(m.recent) != recentPeers {
-			t.Errorf("among many peers: %d places", len(m.recent))
+		if !vouched(ip.TooBig, sent) || len(m.recentPeers) != peerCacheSize {
+			t.Errorf("among many peers: %d places", len(m.recentPeers))
 		}
 	}
 }
@@ -437,8 +437,8 @@ func TestFloods(t *testing.T) {
 		for read(s) != "" || s.Readable() {
 		}
 	})
-	if st := m.Stats(); st.Memory != 0 || m.pool.kept > spare {
-		t.Errorf("%d bytes are left, %d kept", st.Memory, m.pool.kept)
+	if st := m.Stats(); st.Memory != 0 || m.pool.cached > maxCached {
+		t.Errorf("%d bytes are left, %d kept", st.Memory, m.pool.cached)
 	}
 }
 

@@ -13,8 +13,8 @@ const (
 	// of empty datagrams would be free.
 	nodeOverhead = 128
 
-	// spare bounds the memory that waits to be used again, bytes.
-	spare = 1 << 20
+	// maxCached bounds the memory that waits to be used again, bytes.
+	maxCached = 1 << 20
 )
 
 // node is a datagram in a queue.
@@ -35,7 +35,7 @@ type node struct {
 type pool struct {
 	budget int64
 	used   int64 // bytes of nodes given
-	kept   int64 // bytes of nodes that are free
+	cached int64 // bytes of nodes that are free
 	free   [len(classes)]*node
 }
 
@@ -63,7 +63,7 @@ func (p *pool) get(n int) *node {
 		x = &node{buf: make([]byte, classes[c]), class: c, size: classes[c] + nodeOverhead}
 	} else {
 		p.free[c] = x.next
-		p.kept -= int64(x.size)
+		p.cached -= int64(x.size)
 		x.next = nil
 	}
 	p.used += int64(x.size)
@@ -75,9 +75,9 @@ func (p *pool) get(n int) *node {
 func (p *pool) put(x *node) {
 	p.used -= int64(x.size)
 	x.next = nil
-	if p.kept+int64(x.size) > spare {
+	if p.cached+int64(x.size) > maxCached {
 		return
 	}
-	p.kept += int64(x.size)
+	p.cached += int64(x.size)
 	x.next, p.free[x.class] = p.free[x.class], x
 }

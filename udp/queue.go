@@ -5,8 +5,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// maxMerged is the most datagrams that a Read merges into one Message, as the Linux kernel does.
-const maxMerged = 64
+// maxCoalesced is the most datagrams that a Read merges into one Message, as the Linux kernel does.
+const maxCoalesced = 64
 
 // maxPacket is the most bytes that a Message of merged datagrams has: as many as an IP packet.
 const maxPacket = 65535
@@ -19,9 +19,9 @@ func (s *Socket) limit() int {
 	return s.opts.ReceiveBuffer
 }
 
-// put copies n bytes of payload, from offset off on, into the queue; false is that there is no room.
-func (s *Socket) put(t *wire.Tuple, d *Datagram, off, n int) bool {
-	if size := sizeOf(n); s.queued+size > s.limit() || !s.m.makeRoom(s, size) {
+// enqueue copies n bytes of payload, from offset off on, into the queue; false is that there is no room.
+func (s *Socket) enqueue(t *wire.Tuple, d *Datagram, off, n int) bool {
+	if size := sizeOf(n); s.usedBytes+size > s.limit() || !s.m.makeRoom(s, size) {
 		s.stats.Lost++
 		s.m.stats.Lost++
 		return false
@@ -59,9 +59,9 @@ func (s *Socket) push(x *node) {
 		s.tail.next = x
 	}
 	s.tail = x
-	s.queued += x.size
-	s.held += x.size
-	s.m.ranking.rank(s)
+	s.usedBytes += x.size
+	s.queueBytes += x.size
+	s.m.longest.update(s)
 }
 
 // pop takes the first datagram out of the queue; its memory still counts until free.
@@ -72,13 +72,13 @@ func (s *Socket) pop() *node {
 		s.tail = nil
 	}
 	x.next = nil
-	s.held -= x.size
-	s.m.ranking.rank(s)
+	s.queueBytes -= x.size
+	s.m.longest.update(s)
 	return x
 }
 
 func (s *Socket) free(x *node) {
-	s.queued -= x.size
+	s.usedBytes -= x.size
 	s.m.pool.put(x)
 }
 
@@ -86,23 +86,23 @@ func (s *Socket) free(x *node) {
 func (s *Socket) Readable() bool { return s.head != nil || s.err != nil }
 
 // Queued returns the memory of what waits to be read and of leases, in bytes.
-func (s *Socket) Queued() int { return s.queued }
+func (s *Socket) Queued() int { return s.usedBytes }
 
 // Read fills messages with datagrams that wait and returns how many it filled. With GRO one Message may
 // have several of them, see SegmentSize.
 func (s *Socket) Read(now clock.Time, msgs []Message) int {
 	n := 0
 	for n < len(msgs) && s.head != nil {
-		s.fill(&msgs[n])
+		s.readOne(&msgs[n])
 		n++
 	}
 	return n
 }
 
-// fill moves the first datagram to a message, and, with GRO, those after it that go with it.
-func (s *Socket) fill(msg *Message) {
+// readOne moves the first datagram to a message, and, with GRO, those after it that go with it.
+func (s *Socket) readOne(msg *Message) {
 	x := s.pop()
-	x.describe(msg)
+	x.fillMessage(msg)
 	room := 0
 	for _, b := range msg.Buffers {
 		room += len(b)
@@ -111,14 +111,14 @@ func (s *Socket) fill(msg *Message) {
 	msg.Truncated = x.n > room
 	scatter(msg.Buffers, 0, x.buf[:msg.N])
 	if s.opts.GRO && x.n > 0 {
-		s.merge(msg, x, min(room, maxPacket))
+		s.coalesceRead(msg, x, min(room, maxPacket))
 	}
 	s.free(x)
 }
 
-// merge appends the datagrams that follow x, have its size, and fit; the last may be shorter.
-func (s *Socket) merge(msg *Message, x *node, room int) {
-	for count := 1; count < maxMerged && s.head != nil; count++ {
+// coalesceRead appends the datagrams that follow x, have its size, and fit; the last may be shorter.
+func (s *Socket) coalesceRead(msg *Message, x *node, room int) {
+	for count := 1; count < maxCoalesced && s.head != nil; count++ {
 		y := s.head
 		if !y.follows(x) || msg.N+y.n > room {
 			return
@@ -141,8 +141,8 @@ func (y *node) follows(x *node) bool {
 		y.iface == x.iface && y.remote == x.remote && y.local == x.local
 }
 
-// describe writes everything but the payload to a message.
-func (x *node) describe(msg *Message) {
+// fillMessage writes everything but the payload to a message.
+func (x *node) fillMessage(msg *Message) {
 	msg.Remote, msg.RemotePort, msg.Local = x.remote, x.remotePort, x.local
 	msg.Interface, msg.TOS, msg.TTL, msg.Time = x.iface, x.tos, x.ttl, x.time
 	msg.SegmentSize = 0
@@ -183,7 +183,7 @@ func (l Lease) Payload() []byte { return l.x.buf[:l.x.n] }
 
 // Describe writes the datagram's addresses and the like to a message, and its length, but no payload.
 func (l Lease) Describe(msg *Message) {
-	l.x.describe(msg)
+	l.x.fillMessage(msg)
 	msg.N, msg.Truncated = l.x.n, false
 }
 

@@ -34,8 +34,8 @@ func (c scope) overlaps(d scope) bool {
 	return c.covers(d.addr)
 }
 
-// rank orders scopes: the more is said the earlier they are asked.
-func (c scope) rank() int {
+// specificity orders scopes: the more is said the earlier they are asked.
+func (c scope) specificity() int {
 	switch {
 	case !c.addr.Unspecified():
 		return 0
@@ -125,7 +125,7 @@ func (p *port) group(c scope) *group {
 		}
 	}
 	g := &group{scope: c}
-	at, _ := slices.BinarySearchFunc(p.groups, c.rank()+1, func(g *group, rank int) int { return g.scope.rank() - rank })
+	at, _ := slices.BinarySearchFunc(p.groups, c.specificity()+1, func(g *group, rank int) int { return g.scope.specificity() - rank })
 	p.groups = slices.Insert(p.groups, at, g)
 	return g
 }
@@ -139,7 +139,7 @@ func (m *Mux) insert(s *Socket) {
 	}
 	p.all = append(p.all, s)
 	m.sockets++
-	m.last = nil
+	m.lastMatch = nil
 	if s.connected {
 		p.connected++
 		m.flows[s.tuple] = s
@@ -153,7 +153,7 @@ func (m *Mux) remove(s *Socket) {
 	p := m.ports[s.tuple.LocalPort]
 	p.all = slices.DeleteFunc(p.all, func(o *Socket) bool { return o == s })
 	m.sockets--
-	m.last = nil
+	m.lastMatch = nil
 	if s.connected {
 		p.connected--
 		delete(m.flows, s.tuple)
@@ -168,22 +168,22 @@ func (m *Mux) remove(s *Socket) {
 // find returns the socket for a datagram to one of the host's addresses: connected to its source, or
 // bound to its address, or to any.
 func (m *Mux) find(t *wire.Tuple, d *Datagram) *Socket {
-	if m.last != nil && m.last.tuple == *t && m.last.takes(d) {
-		return m.last
+	if m.lastMatch != nil && m.lastMatch.tuple == *t && m.lastMatch.acceptsInterface(d) {
+		return m.lastMatch
 	}
 	p := m.ports[t.LocalPort]
 	if p == nil {
 		return nil
 	}
 	if p.connected > 0 {
-		if s := m.flows[*t]; s != nil && s.takes(d) {
-			m.last = s
+		if s := m.flows[*t]; s != nil && s.acceptsInterface(d) {
+			m.lastMatch = s
 			return s
 		}
 	}
 	for _, g := range p.groups {
 		if g.scope.covers(t.Local) {
-			if s := g.pick(t, d, m.cfg.Seed); s.takes(d) {
+			if s := g.pick(t, d, m.cfg.Seed); s.acceptsInterface(d) {
 				return s
 			}
 		}
@@ -191,7 +191,7 @@ func (m *Mux) find(t *wire.Tuple, d *Datagram) *Socket {
 	return nil
 }
 
-// takes reports whether s takes datagrams from the interface that d came by.
-func (s *Socket) takes(d *Datagram) bool {
+// acceptsInterface reports whether s takes datagrams from the interface that d came by.
+func (s *Socket) acceptsInterface(d *Datagram) bool {
 	return s.opts.Interface == 0 || s.opts.Interface == d.Interface
 }

@@ -13,9 +13,9 @@ import (
 func (s *Socket) Write(now clock.Time, msgs []Message) (int, packet.Verdict) {
 	for i := range msgs {
 		if v := s.send(now, &msgs[i]); v != packet.Forward {
-			if v == packet.DropTxFull && !s.waits {
-				s.waits = true
-				s.m.waiting = append(s.m.waiting, s)
+			if v == packet.DropTxFull && !s.writeBlocked {
+				s.writeBlocked = true
+				s.m.writeBlocked = append(s.m.writeBlocked, s)
 			}
 			return i, v
 		}
@@ -26,10 +26,10 @@ func (s *Socket) Write(now clock.Time, msgs []Message) (int, packet.Verdict) {
 // send sends one message, from its N on.
 func (s *Socket) send(now clock.Time, msg *Message) packet.Verdict {
 	o := &s.m.out
-	if v := s.address(o, msg); v != packet.Forward {
+	if v := s.fillAddresses(o, msg); v != packet.Forward {
 		return v
 	}
-	s.header(o, msg)
+	s.fillHeader(o, msg)
 	total := 0
 	for _, b := range msg.Buffers {
 		total += len(b)
@@ -38,26 +38,26 @@ func (s *Socket) send(now clock.Time, msg *Message) packet.Verdict {
 	if size <= 0 || size > total {
 		size = total
 	}
-	if size > longestPayload(o.Tuple.Remote) {
+	if size > maxPayloadTo(o.Tuple.Remote) {
 		return packet.DropTooBig
 	}
-	if o.Hint == nil {
-		s.m.recent.note(o.Tuple, s.m.cfg.Seed)
+	if o.RouteCache == nil {
+		s.m.recentPeers.add(o.Tuple, s.m.cfg.Seed)
 	}
-	return s.cut(now, o, msg, total, size)
+	return s.sendSegments(now, o, msg, total, size)
 }
 
-// longestPayload returns the most bytes of a datagram to an address: its length fields have 16 bits
+// maxPayloadTo returns the most bytes of a datagram to an address: its length fields have 16 bits
 // (RFC 768, RFC 791 3.1, RFC 8200 3).
-func longestPayload(remote wire.Addr) int {
+func maxPayloadTo(remote wire.Addr) int {
 	if remote.Is4() {
 		return maxPayload - 20
 	}
 	return maxPayload
 }
 
-// cut sends the rest of a message in pieces as large as the Output takes them.
-func (s *Socket) cut(now clock.Time, o *Outgoing, msg *Message, total, size int) packet.Verdict {
+// sendSegments sends the rest of a message in pieces as large as the Output takes them.
+func (s *Socket) sendSegments(now clock.Time, o *Outgoing, msg *Message, total, size int) packet.Verdict {
 	step := size
 	if size > 0 && size < total {
 		step = max(1, s.m.cfg.Output.Offload()/size) * size
@@ -65,7 +65,7 @@ func (s *Socket) cut(now clock.Time, o *Outgoing, msg *Message, total, size int)
 	for {
 		o.Len = min(step, total-msg.N)
 		o.SegmentSize = min(size, o.Len)
-		o.Payload = s.m.slice(msg.Buffers, msg.N, o.Len)
+		o.Payload = s.m.slicePieces(msg.Buffers, msg.N, o.Len)
 		if v := s.m.cfg.Output.Send(now, o); v != packet.Forward {
 			return v
 		}
@@ -81,8 +81,8 @@ func (s *Socket) cut(now clock.Time, o *Outgoing, msg *Message, total, size int)
 	}
 }
 
-// slice returns n bytes of b from offset off on; the list is valid until the next call.
-func (m *Mux) slice(b [][]byte, off, n int) [][]byte {
+// slicePieces returns n bytes of b from offset off on; the list is valid until the next call.
+func (m *Mux) slicePieces(b [][]byte, off, n int) [][]byte {
 	m.pieces = m.pieces[:0]
 	for _, p := range b {
 		if off >= len(p) {
@@ -101,24 +101,24 @@ func (m *Mux) slice(b [][]byte, off, n int) [][]byte {
 	return m.pieces
 }
 
-// address fills in where a message comes from and goes to.
-func (s *Socket) address(o *Outgoing, msg *Message) packet.Verdict {
+// fillAddresses fills in where a message comes from and goes to.
+func (s *Socket) fillAddresses(o *Outgoing, msg *Message) packet.Verdict {
 	t := &s.m.outTuple
 	*t = s.tuple
-	o.Tuple, o.Hint = t, nil
+	o.Tuple, o.RouteCache = t, nil
 	if s.connected {
-		o.Hint = &s.hint
+		o.RouteCache = &s.routeCache
 	}
 	if msg.RemotePort != 0 && (msg.Remote != t.Remote || msg.RemotePort != t.RemotePort) {
 		t.Remote, t.RemotePort = msg.Remote, msg.RemotePort
-		o.Hint = nil
+		o.RouteCache = nil
 	}
 	if t.RemotePort == 0 || t.Remote.Unspecified() {
 		return packet.DropMalformed
 	}
 	if msg.Local != (wire.Addr{}) && msg.Local != t.Local {
 		t.Local = msg.Local
-		o.Hint = nil
+		o.RouteCache = nil
 	}
 	if t.Local.Unspecified() || t.Local.Multicast() {
 		t.Local = wire.Addr{}
@@ -133,8 +133,8 @@ func (s *Socket) address(o *Outgoing, msg *Message) packet.Verdict {
 	return packet.Forward
 }
 
-// header fills in what the IP header says beside the addresses.
-func (s *Socket) header(o *Outgoing, msg *Message) {
+// fillHeader fills in what the IP header says beside the addresses.
+func (s *Socket) fillHeader(o *Outgoing, msg *Message) {
 	p := &s.opts
 	o.TOS = msg.TOS
 	if msg.TOS == 0 {

@@ -203,7 +203,7 @@ func (e *End) put(now clock.Time) int {
 	switch {
 	case mark && (n == 1 || e.Conn.Writable() >= n):
 		n = e.Conn.WriteUrgent(now, b)
-	case e.cfg.Lent && e.Conn.WriteLent(now, b, func() { e.lent-- }):
+	case e.cfg.Lent && e.Conn.WriteZeroCopy(now, b, func() { e.lent-- }):
 		e.lent++
 	case e.cfg.More && e.writes%2 == 0 && e.Sent+uint64(n) < e.cfg.Bytes:
 		n = e.Conn.WriteMore(now, b)

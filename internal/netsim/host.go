@@ -49,7 +49,7 @@ type Host struct {
 	turns  int        // at this time
 	last   clock.Time
 	merge  merger
-	cut    tcp.Cut
+	cut    tcp.Segmenter
 	rng    rand.PCG
 	refuse pmd.Chance
 }

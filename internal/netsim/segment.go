@@ -7,7 +7,7 @@ import (
 
 // merger puts packets together that follow each other.
 type merger struct {
-	tcp.Merge
+	tcp.Coalescer
 	tuple   wire.Tuple
 	packets []*Packet // whose bytes the segment borrows
 }
@@ -27,7 +27,7 @@ func (m *merger) take(p *Packet, t *wire.Tuple, s wire.TCP, ecn wire.ECN) bool {
 }
 
 // appendSegment appends the IP packet of the next segment of c.
-func appendSegment(b []byte, c *tcp.Cut, o *tcp.Outgoing) []byte {
+func appendSegment(b []byte, c *tcp.Segmenter, o *tcp.Outgoing) []byte {
 	b = AppendIP(b, o.Tuple, c.Size(), o.ECN, o.TTL)
 	n, at := c.Size(), len(b)
 	b = append(b, make([]byte, n)...)

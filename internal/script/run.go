@@ -43,7 +43,7 @@ type run struct {
 	last     *file // the connection that assertions are about
 	defaults tcp.Options
 	pending  []*blocked
-	cut      tcp.Cut
+	cut      tcp.Segmenter
 }
 
 // Run runs a script on a Mux of its own. Its errors are of type *Error. What is sent and what arrives is
@@ -226,7 +226,7 @@ func (r *run) arrive(k *Packet) {
 	seg := wire.TCP(b)
 	seg.SetAE(k.AE)
 	t := r.tuple()
-	var m tcp.Merge
+	var m tcp.Coalescer
 	m.Begin(seg, k.ECN)
 	v := r.mux.Input(r.now, &t, &m.Segment)
 	if r.log != nil {

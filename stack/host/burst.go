@@ -27,7 +27,7 @@ type lane struct {
 	flow        flow
 	tuple       wire.Tuple
 	first, last int32 // packets, as indices in the batch
-	tcp         tcp.Merge
+	tcp         tcp.Coalescer
 	udp         datagrams
 }
 
@@ -135,8 +135,8 @@ func (h *Host) inputTCP(now clock.Time, b *packet.Batch, a *arrival) packet.Verd
 
 // large adds the rest of a segment that came in several frames, and how many segments it stands for where
 // a device has merged them.
-func (h *Host) large(b *packet.Batch, a *arrival, m *tcp.Merge) {
-	if a.n > tcp.MaxMerge || a.n > 1 && (m.Options.HasMD5 || m.Options.HasAO) { // what signs wants it in one piece
+func (h *Host) large(b *packet.Batch, a *arrival, m *tcp.Coalescer) {
+	if a.n > tcp.MaxCoalesced || a.n > 1 && (m.Options.HasMD5 || m.Options.HasAO) { // what signs wants it in one piece
 		h.line = append(h.line[:0], a.l4...)
 		a.rest(b, func(p []byte) { h.line = append(h.line, p...) })
 		m.Begin(wire.TCP(h.line), m.ECN)
@@ -155,7 +155,7 @@ func (h *Host) large(b *packet.Batch, a *arrival, m *tcp.Merge) {
 type datagrams struct {
 	udp.Datagram
 	open   bool
-	pieces [tcp.MaxMerge][]byte
+	pieces [tcp.MaxCoalesced][]byte
 }
 
 // inputUDP does for a datagram what inputTCP does for a segment.

@@ -45,7 +45,7 @@ type Host struct {
 	line     []byte // a packet in one piece
 
 	// For packets that are made here.
-	cut       tcp.Cut
+	cut       tcp.Segmenter
 	datagrams cutter
 	stencil   stencil
 	id        uint16 // identification of the next IPv4 packet; none of them is fragmented (RFC 6864 4.1)

@@ -34,7 +34,7 @@ func (o tcpOutput) MTU(t *wire.Tuple) int {
 // see to it.
 func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
 	h := o.h
-	p, why := h.way(now, s.Tuple, ip.AnyPort, s.Hint)
+	p, why := h.way(now, s.Tuple, ip.AnyPort, s.RouteCache)
 	if p == nil {
 		h.lost[why] += uint64(s.Segments())
 		return true
@@ -84,7 +84,7 @@ func (h *Host) sendLong(p *ip.Path, s *tcp.Outgoing) bool {
 	c, head := &h.cut, h.stencil.n
 	n := s.Segments()
 	last := len(s.Payload[0]) + len(s.Payload[1]) - (n-1)*s.SegmentSize
-	frames := h.reserve(p.Port, (n-1)*h.frames(head+c.Size())+h.frames(head+c.Head()+last))
+	frames := h.reserve(p.Port, (n-1)*h.frames(head+c.Size())+h.frames(head+c.HeaderLen()+last))
 	if frames == nil {
 		return false
 	}
@@ -129,7 +129,7 @@ const (
 
 // sendLarge sends one packet that the device cuts, and whose checksums it fills in.
 func (h *Host) sendLarge(p *ip.Path, s *tcp.Outgoing) bool {
-	c, head := &h.cut, h.stencil.n+h.cut.Head()
+	c, head := &h.cut, h.stencil.n+h.cut.HeaderLen()
 	payload := len(s.Payload[0]) + len(s.Payload[1])
 	frames := h.reserve(p.Port, h.frames(head+payload))
 	if frames == nil {
@@ -141,8 +141,8 @@ func (h *Host) sendLarge(p *ip.Path, s *tcp.Outgoing) bool {
 		b := h.arena.Bytes(&d)
 		n := 0
 		if i == 0 {
-			h.stencil.put(b, c.Head()+payload)
-			n = h.stencil.n + c.Large(b[h.stencil.n:])
+			h.stencil.put(b, c.HeaderLen()+payload)
+			n = h.stencil.n + c.WriteTSO(b[h.stencil.n:])
 		}
 		m := c.Payload(b[n:], at)
 		at += m

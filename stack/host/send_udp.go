@@ -25,7 +25,7 @@ func (o udpOutput) Send(now clock.Time, s *udp.Outgoing) packet.Verdict {
 			return packet.DropNoRoute
 		}
 	}
-	p, why := h.way(now, s.Tuple, port, s.Hint)
+	p, why := h.way(now, s.Tuple, port, s.RouteCache)
 	if p == nil {
 		return why
 	}

@@ -63,7 +63,7 @@ const (
 // at the one and keeps their product in flight (draft-ietf-ccwg-bbr). Loss and marks matter where they are
 // more than bbrLossThresh and bbrECNThresh of what was sent.
 //
-// It departs from the draft where a path loses at random: see tooMuch and congested.
+// It departs from the draft where a path loses at random: see lossTooHigh and congested.
 type bbr struct {
 	mss, cwnd    uint32
 	priorCwnd    uint32
@@ -83,32 +83,32 @@ type bbr struct {
 	roundStart    bool
 
 	// the model
-	maxBW     [2]float64 // of this and the last cycle
-	latestBW  float64    // of this round
-	shortBW   float64    // BBR.bw_shortterm
-	bw        float64
-	minRTT    time.Duration
-	minRTTAt  clock.Time
-	probeMin  time.Duration // BBR.probe_rtt_min_delay
-	probeAt   clock.Time    // BBR.probe_rtt_min_stamp
-	longMost  float64       // BBR.inflight_longterm
-	shortMost float64       // BBR.inflight_shortterm
-	latest    float64       // BBR.inflight_latest
+	maxBW          [2]float64 // of this and the last cycle
+	latestBW       float64    // of this round
+	shortTermBW    float64    // BBR.bw_shortterm
+	bw             float64
+	minRTT         time.Duration
+	minRTTAt       clock.Time
+	probeRTTMin    time.Duration // BBR.probe_rtt_min_delay
+	probeRTTMinAt  clock.Time    // BBR.probe_rtt_min_stamp
+	inflightLong   float64       // BBR.inflight_longterm
+	inflightShort  float64       // BBR.inflight_shortterm
+	latestInflight float64       // BBR.inflight_latest
 
-	full      fullPipe
-	cycle     cycle
-	loss      lossRound
-	ecn       ecnRound
-	extra     extraAcked
-	doneAt    clock.Time // BBR.probe_rtt_done_stamp; 0: not begun
-	roundDone bool
-	expired   bool   // BBR.probe_rtt_expired
-	total     uint64 // Sample.Total of this ACK
+	fullPipe          fullPipe
+	cycle             cycle
+	loss              lossRound
+	ecn               ecnRound
+	extra             extraAcked
+	probeRTTDoneAt    clock.Time // BBR.probe_rtt_done_stamp; 0: not begun
+	probeRTTRoundDone bool
+	probeRTTExpired   bool   // BBR.probe_rtt_expired
+	delivered         uint64 // Sample.Total of this ACK
 }
 
 func newBBR(mss uint32) *bbr {
 	b := &bbr{mss: mss, cwnd: Initial(mss)}
-	b.shortBW, b.shortMost, b.longMost = math.Inf(1), math.Inf(1), math.Inf(1)
+	b.shortTermBW, b.inflightShort, b.inflightLong = math.Inf(1), math.Inf(1), math.Inf(1)
 	b.pacingGain, b.cwndGain = bbrStartupGain, bbrCwndGain
 	return b
 }
@@ -133,7 +133,7 @@ func (b *bbr) SetMSS(mss uint32) {
 
 // OnAck implements Controller: BBRUpdateOnACK (5.2.3).
 func (b *bbr) OnAck(s Sample) {
-	b.total = s.Total
+	b.delivered = s.Total
 	if !b.initialized {
 		b.initialize(&s)
 	}
@@ -150,10 +150,10 @@ func (b *bbr) OnAck(s Sample) {
 	b.updateMinRTT(&s)
 	b.checkProbeRTT(&s)
 	if b.loss.start {
-		b.latestBW, b.latest = rate, float64(s.RateBytes)
+		b.latestBW, b.latestInflight = rate, float64(s.RateBytes)
 		b.loss.begin(&s)
 	}
-	b.bw = min(b.bandwidth(), b.shortBW)
+	b.bw = min(b.bandwidth(), b.shortTermBW)
 	b.setPacing(b.pacingGain)
 	b.setWindow(&s)
 }
@@ -169,7 +169,7 @@ func (s *Sample) rate() float64 {
 func (b *bbr) initialize(s *Sample) {
 	b.initialized = true
 	b.seed = uint32(s.Now>>10) ^ s.Next | 1
-	b.minRTTAt, b.probeAt, b.extra.since = s.Now, s.Now, s.Now
+	b.minRTTAt, b.probeRTTMinAt, b.extra.since = s.Now, s.Now, s.Now
 	b.cycle.stamp = s.Now
 	rtt := s.SRTT
 	if rtt <= 0 {
@@ -192,7 +192,7 @@ func (b *bbr) bandwidth() float64 { return max(b.maxBW[0], b.maxBW[1]) }
 // latestSignals is BBRUpdateLatestDeliverySignals, with the rounds (5.5.1, 5.5.10.3).
 func (b *bbr) latestSignals(s *Sample, rate float64) {
 	b.latestBW = max(b.latestBW, rate)
-	b.latest = max(b.latest, float64(s.RateBytes))
+	b.latestInflight = max(b.latestInflight, float64(s.RateBytes))
 	b.loss.start = s.Prior >= b.loss.delivered
 	b.roundStart = s.Prior >= b.nextDelivered
 	if b.roundStart {
@@ -220,11 +220,11 @@ func (b *bbr) congestionSignals(s *Sample, rate float64) {
 	}
 }
 
-// tooMuch reports whether lost bytes of so many sent show a loss rate above bbrLossThresh. The draft
+// lossTooHigh reports whether lost bytes of so many sent show a loss rate above bbrLossThresh. The draft
 // compares the numbers as they are; but a few hundred segments on a path that loses one percent at random
 // exceed two percent now and then, and each time costs a part of the rate. So we ask for two
 // standard deviations more than the threshold expects.
-func (b *bbr) tooMuch(lost, sent float64) bool {
+func (b *bbr) lossTooHigh(lost, sent float64) bool {
 	expected := bbrLossThresh * sent / float64(b.mss)
 	return lost/float64(b.mss) > expected+2*math.Sqrt(expected)
 }
@@ -233,7 +233,7 @@ func (b *bbr) tooMuch(lost, sent float64) bool {
 // bounds, which at a steady random loss lowers the rate by the pacing margin in each round until the next
 // probe.
 func (b *bbr) congested() bool {
-	return b.loss.lost > 0 && b.tooMuch(float64(b.loss.lost), float64(b.loss.lost+b.loss.arrived))
+	return b.loss.lost > 0 && b.lossTooHigh(float64(b.loss.lost), float64(b.loss.lost+b.loss.arrived))
 }
 
 // adaptShortTerm is BBRAdaptLowerBoundsFromCongestion, with what Linux's v3 does for ECN.
@@ -242,24 +242,24 @@ func (b *bbr) adaptShortTerm() {
 	if !b.congested() && !marked {
 		return
 	}
-	if math.IsInf(b.shortMost, 1) {
-		b.shortMost = float64(b.cwnd)
+	if math.IsInf(b.inflightShort, 1) {
+		b.inflightShort = float64(b.cwnd)
 	}
 	if marked {
-		b.shortMost *= 1 - b.ecn.alpha*bbrECNFactor
+		b.inflightShort *= 1 - b.ecn.alpha*bbrECNFactor
 	}
 	if !b.congested() {
 		return
 	}
-	if math.IsInf(b.shortBW, 1) {
-		b.shortBW = b.bandwidth()
+	if math.IsInf(b.shortTermBW, 1) {
+		b.shortTermBW = b.bandwidth()
 	}
-	b.shortBW = max(b.latestBW, bbrBeta*b.shortBW)
-	b.shortMost = max(b.latest, bbrBeta*b.shortMost)
+	b.shortTermBW = max(b.latestBW, bbrBeta*b.shortTermBW)
+	b.inflightShort = max(b.latestInflight, bbrBeta*b.inflightShort)
 }
 
 // resetShortTerm is BBRResetShortTermModel.
-func (b *bbr) resetShortTerm() { b.shortBW, b.shortMost = math.Inf(1), math.Inf(1) }
+func (b *bbr) resetShortTerm() { b.shortTermBW, b.inflightShort = math.Inf(1), math.Inf(1) }
 
 // bdp is the product of bandwidth and least round-trip time, times gain; the initial window while
 // none was measured.
@@ -292,10 +292,10 @@ func (b *bbr) quantum() float64 {
 
 // headroom is BBRInflightWithHeadroom: less than the most, so that other flows can enter.
 func (b *bbr) headroom() float64 {
-	if math.IsInf(b.longMost, 1) {
-		return b.longMost
+	if math.IsInf(b.inflightLong, 1) {
+		return b.inflightLong
 	}
-	return max(b.longMost-max(float64(b.mss), bbrHeadroom*b.longMost), bbrMinPipe*float64(b.mss))
+	return max(b.inflightLong-max(float64(b.mss), bbrHeadroom*b.inflightLong), bbrMinPipe*float64(b.mss))
 }
 
 // target is BBRTargetInflight.
@@ -303,17 +303,17 @@ func (b *bbr) target() float64 { return min(b.bdp(1), float64(b.cwnd)) }
 
 func (b *bbr) setPacing(gain float64) {
 	rate := gain * b.bw * bbrMargin
-	if rate > 0 && (b.full.reached || rate > b.pacing) {
+	if rate > 0 && (b.fullPipe.reached || rate > b.pacing) {
 		b.pacing = rate
 	}
 }
 
 // setWindow is BBRSetCwnd (5.6.4.6).
 func (b *bbr) setWindow(s *Sample) {
-	most := b.quantized(b.bdp(b.cwndGain) + b.extra.most())
+	most := b.quantized(b.bdp(b.cwndGain) + b.extra.max())
 	w := float64(b.cwnd)
 	switch {
-	case b.full.reached:
+	case b.fullPipe.reached:
 		w = min(w+float64(s.Delivered), most)
 	case w < most || s.Total < uint64(Initial(b.mss)):
 		w += float64(s.Delivered)
@@ -323,7 +323,7 @@ func (b *bbr) setWindow(s *Sample) {
 	if b.state == probeRTT {
 		w = min(w, b.probeRTTWindow())
 	}
-	w = min(w, max(b.bound(), least), largest)
+	w = min(w, max(b.bound(), least), maxWindow)
 	b.cwnd = uint32(w)
 }
 
@@ -332,11 +332,11 @@ func (b *bbr) bound() float64 {
 	most := math.Inf(1)
 	switch b.state {
 	case down, refill, up:
-		most = b.longMost
+		most = b.inflightLong
 	case cruise, probeRTT:
 		most = b.headroom()
 	}
-	return min(most, b.shortMost)
+	return min(most, b.inflightShort)
 }
 
 // OnEvent implements Controller. Losses act by the model, so the beginning of recovery is none; a timeout

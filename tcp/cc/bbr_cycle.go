@@ -22,7 +22,7 @@ func (b *bbr) inProbeBW() bool { return b.state >= down && b.state <= up }
 
 // updateCycle is BBRUpdateProbeBWCyclePhase (5.3.3.6).
 func (b *bbr) updateCycle(s *Sample, rate float64) {
-	if !b.full.reached {
+	if !b.fullPipe.reached {
 		return
 	}
 	b.adaptLongTerm(s)
@@ -67,7 +67,7 @@ func (b *bbr) timeToProbe(now clock.Time) bool {
 // startPhase begins a phase, and a round.
 func (b *bbr) startPhase(p phase, pacing, cwnd float64) {
 	b.state, b.pacingGain, b.cwndGain = p, pacing, cwnd
-	b.nextDelivered = b.total
+	b.nextDelivered = b.delivered
 }
 
 // startDown begins ProbeBW_DOWN: the queue that a probe has built drains.
@@ -84,8 +84,8 @@ func (b *bbr) startDown(now clock.Time) {
 // startUp begins ProbeBW_UP.
 func (b *bbr) startUp(s *Sample, rate float64) {
 	b.acks = acksStarting
-	b.full.reset()
-	b.full.bw = rate
+	b.fullPipe.reset()
+	b.fullPipe.bw = rate
 	b.cycle.stamp = s.Now
 	b.startPhase(up, bbrUpGain, bbrUpCwndGain)
 	b.raiseSlope()
@@ -94,12 +94,12 @@ func (b *bbr) startUp(s *Sample, rate float64) {
 // timeToGoDown is BBRIsTimeToGoDown: the probe has found no more bandwidth, and was not held by what
 // the path was thought to hold.
 func (b *bbr) timeToGoDown(s *Sample, rate float64) bool {
-	if s.WindowLimited && float64(b.cwnd) >= b.longMost {
-		b.full.reset()
-		b.full.bw = rate
+	if s.WindowLimited && float64(b.cwnd) >= b.inflightLong {
+		b.fullPipe.reset()
+		b.fullPipe.bw = rate
 		return false
 	}
-	return b.full.now
+	return b.fullPipe.now
 }
 
 // adaptLongTerm is BBRAdaptLongTermModel: what the path holds, by what a probe has met.
@@ -120,10 +120,10 @@ func (b *bbr) adaptLongTerm(s *Sample) {
 		}
 		return
 	}
-	if math.IsInf(b.longMost, 1) {
+	if math.IsInf(b.inflightLong, 1) {
 		return
 	}
-	b.longMost = max(b.longMost, float64(s.SentFlight))
+	b.inflightLong = max(b.inflightLong, float64(s.SentFlight))
 	if b.state == up {
 		b.probeUpward(s)
 	}
@@ -136,14 +136,14 @@ func (b *bbr) tooHigh(s *Sample) bool {
 		return false
 	}
 	lost := float64(s.TotalLost) - float64(s.PriorLost)
-	return b.tooMuch(lost, float64(s.SentFlight)) || b.loss.start && b.ecn.ratio > bbrECNThresh
+	return b.lossTooHigh(lost, float64(s.SentFlight)) || b.loss.start && b.ecn.ratio > bbrECNThresh
 }
 
 // handleTooHigh is BBRHandleInflightTooHigh.
 func (b *bbr) handleTooHigh(s *Sample) {
 	b.cycle.probing = false
 	if !s.AppLimited {
-		b.longMost = max(float64(s.SentFlight), b.target()*bbrBeta)
+		b.inflightLong = max(float64(s.SentFlight), b.target()*bbrBeta)
 	}
 	if b.state == up {
 		b.startDown(s.Now)
@@ -153,12 +153,12 @@ func (b *bbr) handleTooHigh(s *Sample) {
 // probeUpward is BBRProbeInflightLongtermUpward: growth that doubles each round.
 func (b *bbr) probeUpward(s *Sample) {
 	c := &b.cycle
-	if s.WindowLimited && float64(b.cwnd) >= b.longMost {
+	if s.WindowLimited && float64(b.cwnd) >= b.inflightLong {
 		c.upAcks += float64(s.Delivered) / float64(b.mss)
 		if c.upAcks >= c.upCount {
 			n := math.Floor(c.upAcks / c.upCount)
 			c.upAcks -= n * c.upCount
-			b.longMost += n * float64(b.mss)
+			b.inflightLong += n * float64(b.mss)
 		}
 	}
 	if b.roundStart {

@@ -8,24 +8,24 @@ import (
 
 // updateMinRTT is BBRUpdateMinRTT (draft-ietf-ccwg-bbr 5.5.7).
 func (b *bbr) updateMinRTT(s *Sample) {
-	if s.RTT > 0 && (b.probeMin == 0 || s.RTT < b.probeMin || b.probeExpired(s.Now)) {
-		b.expired = b.probeExpired(s.Now)
-		b.probeMin, b.probeAt = s.RTT, s.Now
+	if s.RTT > 0 && (b.probeRTTMin == 0 || s.RTT < b.probeRTTMin || b.probeRTTDue(s.Now)) {
+		b.probeRTTExpired = b.probeRTTDue(s.Now)
+		b.probeRTTMin, b.probeRTTMinAt = s.RTT, s.Now
 	} else {
-		b.expired = b.probeExpired(s.Now)
+		b.probeRTTExpired = b.probeRTTDue(s.Now)
 	}
-	if b.probeMin > 0 && (b.minRTT == 0 || b.probeMin < b.minRTT || s.Now.Sub(b.minRTTAt) > bbrMinRTTFilter) {
-		b.minRTT, b.minRTTAt = b.probeMin, b.probeAt
+	if b.probeRTTMin > 0 && (b.minRTT == 0 || b.probeRTTMin < b.minRTT || s.Now.Sub(b.minRTTAt) > bbrMinRTTFilter) {
+		b.minRTT, b.minRTTAt = b.probeRTTMin, b.probeRTTMinAt
 	}
 }
 
-func (b *bbr) probeExpired(now clock.Time) bool { return now.Sub(b.probeAt) > bbrProbeRTTEvery }
+func (b *bbr) probeRTTDue(now clock.Time) bool { return now.Sub(b.probeRTTMinAt) > bbrProbeRTTEvery }
 
 // checkProbeRTT enters ProbeRTT when no low round-trip time was seen for long, and leaves it (5.3.4.3).
 func (b *bbr) checkProbeRTT(s *Sample) {
-	if b.state != probeRTT && b.expired && !b.idleRestart {
+	if b.state != probeRTT && b.probeRTTExpired && !b.idleRestart {
 		b.priorCwnd = b.cwnd
-		b.doneAt = 0
+		b.probeRTTDoneAt = 0
 		b.acks = acksStopping
 		b.startPhase(probeRTT, 1, bbrProbeRTTGain)
 	}
@@ -40,13 +40,13 @@ func (b *bbr) checkProbeRTT(s *Sample) {
 // handleProbeRTT waits for the flight to come down, and then a round and 200 ms.
 func (b *bbr) handleProbeRTT(s *Sample) {
 	switch {
-	case b.doneAt == 0 && float64(s.Flight) <= b.probeRTTWindow():
-		b.doneAt = s.Now.Add(bbrProbeRTTTime)
-		b.roundDone = false
+	case b.probeRTTDoneAt == 0 && float64(s.Flight) <= b.probeRTTWindow():
+		b.probeRTTDoneAt = s.Now.Add(bbrProbeRTTTime)
+		b.probeRTTRoundDone = false
 		b.nextDelivered = s.Total
-	case b.doneAt != 0:
-		b.roundDone = b.roundDone || b.roundStart
-		if b.roundDone {
+	case b.probeRTTDoneAt != 0:
+		b.probeRTTRoundDone = b.probeRTTRoundDone || b.roundStart
+		if b.probeRTTRoundDone {
 			b.checkProbeRTTDone(s.Now)
 		}
 	}
@@ -54,13 +54,13 @@ func (b *bbr) handleProbeRTT(s *Sample) {
 
 // checkProbeRTTDone is BBRCheckProbeRTTDone and BBRExitProbeRTT.
 func (b *bbr) checkProbeRTTDone(now clock.Time) {
-	if b.doneAt == 0 || now <= b.doneAt {
+	if b.probeRTTDoneAt == 0 || now <= b.probeRTTDoneAt {
 		return
 	}
-	b.probeAt = now
+	b.probeRTTMinAt = now
 	b.cwnd = max(b.cwnd, b.priorCwnd)
 	b.resetShortTerm()
-	if !b.full.reached {
+	if !b.fullPipe.reached {
 		b.state, b.pacingGain, b.cwndGain = startup, bbrStartupGain, bbrCwndGain
 		return
 	}
@@ -75,13 +75,13 @@ func (b *bbr) probeRTTWindow() float64 {
 // extraAcked is how much more arrives in an aggregate of ACKs than the bandwidth says (5.5.9): the most of
 // the last rounds, in two halves.
 type extraAcked struct {
-	since clock.Time
-	bytes float64
-	halfs [2]float64
-	round uint64
+	since  clock.Time
+	bytes  float64
+	halves [2]float64
+	round  uint64
 }
 
-func (e *extraAcked) most() float64 { return max(e.halfs[0], e.halfs[1]) }
+func (e *extraAcked) max() float64 { return max(e.halves[0], e.halves[1]) }
 
 func (e *extraAcked) update(b *bbr, s *Sample) {
 	expected := b.bw * max(s.Now.Sub(e.since), time.Duration(0)).Seconds()
@@ -91,11 +91,11 @@ func (e *extraAcked) update(b *bbr, s *Sample) {
 	e.bytes += float64(s.Delivered)
 	extra := min(e.bytes-expected, float64(b.cwnd))
 	window := uint64(bbrExtraRounds / 2)
-	if !b.full.reached {
+	if !b.fullPipe.reached {
 		window = 1
 	}
 	if b.rounds >= e.round+window {
-		e.halfs[1], e.halfs[0], e.round = e.halfs[0], 0, b.rounds
+		e.halves[1], e.halves[0], e.round = e.halves[0], 0, b.rounds
 	}
-	e.halfs[0] = max(e.halfs[0], extra)
+	e.halves[0] = max(e.halves[0], extra)
 }

@@ -13,7 +13,7 @@ func (f *fullPipe) reset() { f.bw, f.count, f.now = 0, 0, false }
 // checkFull is BBRCheckFullBWReached: the bandwidth has not grown by a quarter in three rounds. We compare the best sample of
 // each round, not the one that begins it, which is noise on a path that loses.
 func (b *bbr) checkFull(s *Sample) {
-	f := &b.full
+	f := &b.fullPipe
 	if f.now || !b.roundStart || s.AppLimited {
 		return
 	}
@@ -33,11 +33,11 @@ func (b *bbr) checkStartup(s *Sample) {
 		return
 	}
 	lossy := b.loss.start && b.congested() && b.loss.events >= bbrStartupLosses
-	if !b.full.reached && (lossy || b.ecn.rounds >= bbrECNStartup) {
-		b.full.reached = true
-		b.longMost = max(b.bdp(1), b.latest)
+	if !b.fullPipe.reached && (lossy || b.ecn.rounds >= bbrECNStartup) {
+		b.fullPipe.reached = true
+		b.inflightLong = max(b.bdp(1), b.latestInflight)
 	}
-	if b.full.reached {
+	if b.fullPipe.reached {
 		b.state, b.pacingGain, b.cwndGain = drain, bbrDrainGain, bbrCwndGain
 	}
 }
@@ -91,4 +91,4 @@ func (e *ecnRound) close() {
 }
 
 // resetSignals is BBRResetCongestionSignals.
-func (b *bbr) resetSignals() { b.latestBW, b.latest, b.loss.lost, b.loss.events = 0, 0, 0, 0 }
+func (b *bbr) resetSignals() { b.latestBW, b.latestInflight, b.loss.lost, b.loss.events = 0, 0, 0, 0 }

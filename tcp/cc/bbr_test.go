@@ -215,14 +215,14 @@ func TestBBRLosses(t *testing.T) {
 	p := newPipe(100, 20*ms)
 	p.drop = 100
 	p.run(6 * time.Second)
-	if !math.IsInf(p.b.shortBW, 1) || !near(p.b.bw, p.rate, 0.05) {
-		t.Errorf("at one percent: bandwidth %.0f of %.0f, short-term bound %.0f", p.b.bw, p.rate, p.b.shortBW)
+	if !math.IsInf(p.b.shortTermBW, 1) || !near(p.b.bw, p.rate, 0.05) {
+		t.Errorf("at one percent: bandwidth %.0f of %.0f, short-term bound %.0f", p.b.bw, p.rate, p.b.shortTermBW)
 	}
 	p = newPipe(100, 20*ms)
 	p.queue = p.bdp() / 20
 	p.run(3 * time.Second)
-	if math.IsInf(p.b.longMost, 1) || p.b.longMost > 1.5*p.bdp() {
-		t.Errorf("a short queue: at most %.0f in flight, the product is %.0f", p.b.longMost, p.bdp())
+	if math.IsInf(p.b.inflightLong, 1) || p.b.inflightLong > 1.5*p.bdp() {
+		t.Errorf("a short queue: at most %.0f in flight, the product is %.0f", p.b.inflightLong, p.bdp())
 	}
 	lost, delivered := p.lost, p.delivered
 	p.run(5 * time.Second)
@@ -232,7 +232,7 @@ func TestBBRLosses(t *testing.T) {
 	p = newPipe(100, 20*ms)
 	p.drop = 8
 	p.run(3 * time.Second)
-	if math.IsInf(p.b.longMost, 1) && math.IsInf(p.b.shortBW, 1) {
+	if math.IsInf(p.b.inflightLong, 1) && math.IsInf(p.b.shortTermBW, 1) {
 		t.Error("twelve percent lost bounds nothing")
 	}
 }
@@ -262,12 +262,12 @@ func TestBBRApplicationLimited(t *testing.T) {
 	p := newPipe(100, 20*ms)
 	p.limit = 3
 	p.run(2 * time.Second)
-	if p.b.state == drain || p.b.full.reached {
+	if p.b.state == drain || p.b.fullPipe.reached {
 		t.Errorf("Startup ended in %v by what the application did", p.b.state)
 	}
 	p.limit = 0
 	p.run(time.Second)
-	if !p.b.full.reached || !near(p.b.bandwidth(), p.rate, 0.05) {
+	if !p.b.fullPipe.reached || !near(p.b.bandwidth(), p.rate, 0.05) {
 		t.Errorf("bandwidth %.0f of %.0f", p.b.bandwidth(), p.rate)
 	}
 }
@@ -303,7 +303,7 @@ func TestBBRTooMuch(t *testing.T) {
 		lost, sent float64
 		want       bool
 	}{{3, 100, false}, {4, 100, false}, {5, 100, true}, {24, 800, false}, {25, 800, true}, {1, 10, false}, {0, 1000, false}} {
-		if b.tooMuch(c.lost*mss, c.sent*mss) != c.want {
+		if b.lossTooHigh(c.lost*mss, c.sent*mss) != c.want {
 			t.Errorf("%v of %v lost: too much is %v", c.lost, c.sent, !c.want)
 		}
 	}

@@ -83,7 +83,7 @@ var ErrUnknown = errors.New("cc: unknown congestion control")
 // Default is the name of the congestion control that connections have unless told otherwise.
 const Default = "cubic"
 
-var known = map[string]func(mss uint32) Controller{
+var controllers = map[string]func(mss uint32) Controller{
 	"reno":  func(mss uint32) Controller { return newReno(mss) },
 	"cubic": func(mss uint32) Controller { return newCubic(mss) },
 	"bbr":   func(mss uint32) Controller { return newBBR(mss) },
@@ -95,7 +95,7 @@ func New(name string, mss uint32) (Controller, error) {
 	if name == "" {
 		name = Default
 	}
-	if f := known[name]; f != nil {
+	if f := controllers[name]; f != nil {
 		return f(mss), nil
 	}
 	return nil, ErrUnknown
@@ -105,8 +105,8 @@ func New(name string, mss uint32) (Controller, error) {
 // ready; it belongs to one loop.
 type Pool struct{ cubics []*cubic }
 
-// spare is how many controllers wait in a Pool.
-const spare = 4096
+// maxSpare is how many controllers wait in a Pool.
+const maxSpare = 4096
 
 // New is the function New.
 func (p *Pool) New(name string, mss uint32) (Controller, error) {
@@ -121,15 +121,15 @@ func (p *Pool) New(name string, mss uint32) (Controller, error) {
 
 // Put takes back what New returned, which must not be used any more.
 func (p *Pool) Put(c Controller) {
-	if c, ok := c.(*cubic); ok && len(p.cubics) < spare {
+	if c, ok := c.(*cubic); ok && len(p.cubics) < maxSpare {
 		p.cubics = append(p.cubics, c)
 	}
 }
 
 // Names lists what New knows, sorted.
 func Names() []string {
-	names := make([]string, 0, len(known))
-	for n := range known {
+	names := make([]string, 0, len(controllers))
+	for n := range controllers {
 		names = append(names, n)
 	}
 	slices.Sort(names)

@@ -288,12 +288,12 @@ func TestHyStartPlusPlus(t *testing.T) {
 	round(130*ms, 20)
 	round(150*ms, 20)
 	for i := range cssRounds {
-		if h.over() {
+		if h.done() {
 			t.Fatalf("over after %d rounds", i)
 		}
 		round(150*ms, 20)
 	}
-	if !h.over() {
+	if !h.done() {
 		t.Error("not over after five rounds")
 	}
 }
@@ -388,7 +388,7 @@ func TestWindowsStayInBounds(t *testing.T) {
 					RateInterval: time.Duration(x%1e7 + 1), SentFlight: x % (1 << 22), Marked: x % 1000, WindowLimited: x&4 == 0,
 				})
 			}
-			if w := c.Window(); w < mss || w > largest {
+			if w := c.Window(); w < mss || w > maxWindow {
 				t.Fatalf("%s: window %d after %d steps", n, w, i)
 			}
 			if c.Pacing() > 1<<50 {

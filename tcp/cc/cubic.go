@@ -17,19 +17,19 @@ const (
 // until the initial slow start is over.
 type cubic struct {
 	window
-	hystart hystart
-	*bend   // nil until congestion avoidance, or a reduction
+	hystart    hystart
+	*avoidance // nil until congestion avoidance, or a reduction
 }
 
-// bend is what congestion avoidance needs.
-type bend struct {
+// avoidance is what congestion avoidance needs.
+type avoidance struct {
 	curve
 	last  clock.Time // time of the last ACK
-	saved *before    // kept from the first reduction on
+	saved *undoState // kept from the first reduction on
 }
 
-// before is what an undone reduction restores (RFC 9438 4.9).
-type before struct {
+// undoState is what an undone reduction restores (RFC 9438 4.9).
+type undoState struct {
 	window
 	curve
 }
@@ -39,7 +39,7 @@ type curve struct {
 	epoch   clock.Time // t_epoch, with begun
 	max     float64    // W_max
 	k       float64    // K, seconds
-	est     float64    // W_est
+	renoEst float64    // W_est
 	prior   float32    // cwnd_prior
 	begun   bool       // congestion avoidance goes on
 	reduced bool       // the last reduction was for a loss or mark: max holds
@@ -53,8 +53,8 @@ func newCubic(mss uint32) *cubic {
 
 // OnAck implements Controller.
 func (c *cubic) OnAck(s Sample) {
-	c.measured(s.SRTT)
-	if b := c.bend; b != nil {
+	c.setSRTT(s.SRTT)
+	if b := c.avoidance; b != nil {
 		if !s.FastRecovery && !s.WindowLimited {
 			b.epoch += s.Now - b.last // the time of the curve stands still (RFC 9438 5.8)
 		}
@@ -62,68 +62,68 @@ func (c *cubic) OnAck(s Sample) {
 	}
 	switch {
 	case s.FastRecovery, !s.WindowLimited:
-	case c.ssthresh == infinite: // HyStart++ is for the initial slow start (RFC 9406 4.3)
-		c.grow(c.hystart.allow(&s, s.Delivered))
-		if c.hystart.over() {
+	case c.ssthresh == infiniteThreshold: // HyStart++ is for the initial slow start (RFC 9406 4.3)
+		c.increase(c.hystart.allow(&s, s.Delivered))
+		if c.hystart.done() {
 			c.ssthresh = c.cwnd
 		}
 	case c.slowStart():
-		c.grow(s.Delivered)
+		c.increase(s.Delivered)
 	default:
-		c.avoid(&s)
+		c.avoidCongestion(&s)
 	}
 }
 
-// avoid is congestion avoidance (RFC 9438 4.2 to 4.5).
-func (c *cubic) avoid(s *Sample) {
+// increaseLinearly is congestion avoidance (RFC 9438 4.2 to 4.5).
+func (c *cubic) avoidCongestion(s *Sample) {
 	cwnd := float64(c.cwnd) / float64(c.mss)
-	if c.bend == nil {
-		c.bend = &bend{last: s.Now}
+	if c.avoidance == nil {
+		c.avoidance = &avoidance{last: s.Now}
 	}
 	if !c.begun {
-		c.begin(s.Now, cwnd)
+		c.beginEpoch(s.Now, cwnd)
 	}
 	arrived := float64(s.Delivered) / float64(c.mss)
 	t := s.Now.Sub(c.epoch).Seconds()
-	c.friendly(arrived, cwnd)
-	if now := c.cubic(t); now < c.est {
-		c.set(max(c.est, cwnd)) // 4.3: Reno would have more
+	c.updateRenoEstimate(arrived, cwnd)
+	if now := c.windowAt(t); now < c.renoEst {
+		c.setWindow(max(c.renoEst, cwnd)) // 4.3: Reno would have more
 		return
 	}
-	target := min(max(c.cubic(t+s.SRTT.Seconds()), cwnd), 1.5*cwnd)
-	c.set(cwnd + (target-cwnd)/cwnd*min(arrived, cwnd))
+	target := min(max(c.windowAt(t+s.SRTT.Seconds()), cwnd), 1.5*cwnd)
+	c.setWindow(cwnd + (target-cwnd)/cwnd*min(arrived, cwnd))
 }
 
-// begin starts an epoch. Without a reduction before it, the window is its own maximum (4.8, 4.10).
-func (c *cubic) begin(now clock.Time, cwnd float64) {
+// beginEpoch starts an epoch. Without a reduction before it, the window is its own maximum (4.8, 4.10).
+func (c *cubic) beginEpoch(now clock.Time, cwnd float64) {
 	c.begun, c.epoch = true, now
 	if !c.reduced || c.max < cwnd {
 		c.max = cwnd
 	}
 	c.reduced = false
 	c.k = math.Cbrt((c.max - cwnd) / scaleCubic)
-	c.est = cwnd
+	c.renoEst = cwnd
 }
 
-// cubic is W_cubic(t).
-func (c *curve) cubic(t float64) float64 {
+// windowAt is W_cubic(t).
+func (c *curve) windowAt(t float64) float64 {
 	d := t - c.k
 	return scaleCubic*d*d*d + c.max
 }
 
-// friendly advances W_est, the window Reno would have (4.3).
-func (c *cubic) friendly(arrived, cwnd float64) {
+// updateRenoEstimate advances W_est, the window Reno would have (4.3).
+func (c *cubic) updateRenoEstimate(arrived, cwnd float64) {
 	alpha := alphaCubic
-	if c.est >= float64(c.prior) {
+	if c.renoEst >= float64(c.prior) {
 		alpha = 1
 	}
-	c.est += alpha * arrived / cwnd
+	c.renoEst += alpha * arrived / cwnd
 }
 
-// set sets the window, in segments, and keeps what is below a byte for the next time.
-func (c *cubic) set(segments float64) {
+// setWindow sets the window, in segments, and keeps what is below a byte for the next time.
+func (c *cubic) setWindow(segments float64) {
 	bytes := segments*float64(c.mss) + float64(c.credit)/(1<<16)
-	whole := math.Floor(min(bytes, largest))
+	whole := math.Floor(min(bytes, maxWindow))
 	c.credit = uint32((bytes - whole) * (1 << 16))
 	c.cwnd = max(uint32(whole), c.mss)
 }
@@ -142,16 +142,16 @@ func (c *cubic) OnEvent(_ clock.Time, e Event, flight uint32) {
 	case Undo:
 		c.restore()
 	case Recovered:
-		c.stop()
+		c.endEpoch()
 	case Restart:
 		c.restart()
-		c.stop()
+		c.endEpoch()
 	}
 }
 
-// stop ends the epoch.
-func (c *cubic) stop() {
-	if c.bend != nil {
+// endEpoch ends the epoch.
+func (c *cubic) endEpoch() {
+	if c.avoidance != nil {
 		c.begun = false
 	}
 }
@@ -159,7 +159,7 @@ func (c *cubic) stop() {
 // decrease is multiplicative decrease with fast convergence (RFC 9438 4.6, 4.7).
 func (c *cubic) decrease(flight uint32) {
 	c.save()
-	base := c.base(flight)
+	base := c.reductionBase(flight)
 	cwnd := float64(base) / float64(c.mss)
 	c.prior = float32(cwnd)
 	if cwnd < c.max {
@@ -171,18 +171,18 @@ func (c *cubic) decrease(flight uint32) {
 }
 
 func (c *cubic) save() {
-	if c.bend == nil {
-		c.bend = new(bend)
+	if c.avoidance == nil {
+		c.avoidance = new(avoidance)
 	}
 	if c.saved == nil {
-		c.saved = new(before)
+		c.saved = new(undoState)
 	}
-	*c.saved = before{c.window, c.curve}
+	*c.saved = undoState{c.window, c.curve}
 }
 
 // restore undoes the last reduction (4.9).
 func (c *cubic) restore() {
-	if c.bend == nil || c.saved == nil || c.saved.cwnd < c.cwnd {
+	if c.avoidance == nil || c.saved == nil || c.saved.cwnd < c.cwnd {
 		return
 	}
 	srtt, mss := c.srtt, c.mss

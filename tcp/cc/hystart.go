@@ -35,7 +35,7 @@ func (h *hystart) allow(s *Sample, n uint32) uint32 {
 		h.samples = min(h.samples+1, rttSamples)
 	}
 	if h.samples >= rttSamples {
-		h.judge()
+		h.evaluate()
 	}
 	if h.baseline != 0 {
 		return n / cssGrowth
@@ -52,9 +52,9 @@ func (h *hystart) startRound(next uint32) {
 	h.last, h.current, h.samples = h.current, 0, 0
 }
 
-// judge enters conservative slow start when the round-trip time has risen, and leaves it for slow start
+// evaluate enters conservative slow start when the round-trip time has risen, and leaves it for slow start
 // when it fell below what it was then.
-func (h *hystart) judge() {
+func (h *hystart) evaluate() {
 	if h.baseline != 0 {
 		if h.current < h.baseline {
 			h.baseline, h.round = 0, 0
@@ -70,5 +70,5 @@ func (h *hystart) judge() {
 	}
 }
 
-// over reports whether conservative slow start has lasted its rounds.
-func (h *hystart) over() bool { return h.baseline != 0 && h.round >= cssRounds }
+// done reports whether conservative slow start has lasted its rounds.
+func (h *hystart) done() bool { return h.baseline != 0 && h.round >= cssRounds }

@@ -24,7 +24,7 @@ func TestControllersAreUsedAgain(t *testing.T) {
 	if second != first {
 		t.Error("a new one, though one was free")
 	}
-	if second.Window() != Initial(1000) || second.Threshold() != infinite || second.(*cubic).bend != nil {
+	if second.Window() != Initial(1000) || second.Threshold() != infiniteThreshold || second.(*cubic).avoidance != nil {
 		t.Errorf("%+v remembers", second)
 	}
 	if c := take(""); c == first {
@@ -33,10 +33,10 @@ func TestControllersAreUsedAgain(t *testing.T) {
 	if _, err := p.New("no such", 1000); err != ErrUnknown {
 		t.Error(err)
 	}
-	for range spare + 1 {
+	for range maxSpare + 1 {
 		p.Put(newCubic(1000))
 	}
-	if len(p.cubics) != spare {
+	if len(p.cubics) != maxSpare {
 		t.Errorf("%d wait", len(p.cubics))
 	}
 	if n := testing.AllocsPerRun(100, func() { p.Put(take("")) }); n != 0 {

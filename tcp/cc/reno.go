@@ -12,15 +12,15 @@ func newReno(mss uint32) *reno { return &reno{window: newWindow(mss)} }
 
 // OnAck implements Controller.
 func (r *reno) OnAck(s Sample) {
-	r.measured(s.SRTT)
+	r.setSRTT(s.SRTT)
 	if s.FastRecovery || !s.WindowLimited {
 		return
 	}
 	if r.slowStart() {
-		r.grow(s.Delivered)
+		r.increase(s.Delivered)
 		return
 	}
-	r.linear(s.Delivered)
+	r.increaseLinearly(s.Delivered)
 }
 
 // OnEvent implements Controller.
@@ -28,10 +28,10 @@ func (r *reno) OnEvent(_ clock.Time, e Event, flight uint32) {
 	switch e {
 	case Lost, Congestion, ProbeLost:
 		r.save()
-		r.reduce(r.base(flight) / 2)
+		r.reduce(r.reductionBase(flight) / 2)
 	case Timeout:
 		r.save()
-		r.reduce(r.base(flight) / 2)
+		r.reduce(r.reductionBase(flight) / 2)
 		r.collapse()
 	case Backoff:
 		r.collapse()

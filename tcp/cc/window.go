@@ -13,22 +13,22 @@ type window struct {
 	srtt           uint32 // nanoseconds, for pacing; no more than fit
 }
 
-// infinite is the initial slow-start threshold: as high as can be (RFC 5681 3.1).
-const infinite = math.MaxUint32
+// infiniteThreshold is the initial slow-start threshold: as high as can be (RFC 5681 3.1).
+const infiniteThreshold = math.MaxUint32
 
-// largest bounds windows: no more than half the sequence space can be in flight.
-const largest = 1 << 30
+// maxWindow bounds windows: no more than half the sequence space can be in flight.
+const maxWindow = 1 << 30
 
-// pacedAbove is the round-trip time from which windows are paced. Below, a window is shorter than
+// minPacedRTT is the round-trip time from which windows are paced. Below, a window is shorter than
 // what timers can spread.
-const pacedAbove = time.Millisecond
+const minPacedRTT = time.Millisecond
 
 func newWindow(mss uint32) window {
-	return window{cwnd: Initial(mss), ssthresh: infinite, mss: mss}
+	return window{cwnd: Initial(mss), ssthresh: infiniteThreshold, mss: mss}
 }
 
-// measured takes the smoothed round-trip time.
-func (w *window) measured(srtt time.Duration) { w.srtt = uint32(min(srtt, math.MaxUint32)) }
+// setSRTT takes the smoothed round-trip time.
+func (w *window) setSRTT(srtt time.Duration) { w.srtt = uint32(min(srtt, math.MaxUint32)) }
 
 // Window implements Controller.
 func (w *window) Window() uint32 { return w.cwnd }
@@ -48,7 +48,7 @@ func (w *window) SetMSS(mss uint32) {
 // Pacing implements Controller: twice the window per round trip in slow start, so that it can double,
 // and a fifth more than the window after (what Linux does).
 func (w *window) Pacing() uint64 {
-	if time.Duration(w.srtt) < pacedAbove {
+	if time.Duration(w.srtt) < minPacedRTT {
 		return 0
 	}
 	rate := uint64(w.cwnd) * uint64(time.Second) / uint64(w.srtt)
@@ -60,23 +60,23 @@ func (w *window) Pacing() uint64 {
 
 func (w *window) slowStart() bool { return w.cwnd < w.ssthresh }
 
-// grow adds n to the window.
-func (w *window) grow(n uint32) { w.cwnd = min(w.cwnd+min(n, largest), largest) }
+// increase adds n to the window.
+func (w *window) increase(n uint32) { w.cwnd = min(w.cwnd+min(n, maxWindow), maxWindow) }
 
-// linear grows the window by a segment for each window that has arrived (RFC 5681 3.1, counting bytes:
+// increaseLinearly grows the window by a segment for each window that has arrived (RFC 5681 3.1, counting bytes:
 // the ACKs' number does not matter, RFC 3465).
-func (w *window) linear(delivered uint32) {
+func (w *window) increaseLinearly(delivered uint32) {
 	w.credit += delivered
 	if w.credit >= w.cwnd {
 		n := w.credit / w.cwnd
 		w.credit -= n * w.cwnd
-		w.grow(n * w.mss)
+		w.increase(n * w.mss)
 	}
 }
 
-// base is what a reduction starts from: the window, or what was in flight where that was far less, since
+// reductionBase is what a reduction starts from: the window, or what was in flight where that was far less, since
 // then the network has not shown that it carries the window (RFC 5681 3.1, RFC 9438 4.6).
-func (w *window) base(flight uint32) uint32 { return min(w.cwnd, max(flight, 2*w.mss)) }
+func (w *window) reductionBase(flight uint32) uint32 { return min(w.cwnd, max(flight, 2*w.mss)) }
 
 // reduce sets window and threshold to a part of base.
 func (w *window) reduce(to uint32) {

@@ -7,96 +7,96 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// news gathers what one ACK has newly shown.
-type news struct {
-	advanced bool          // SND.UNA moved
-	again    bool          // data that was sent more than once is now cumulatively acknowledged
-	original bool          // data that was sent once, before the episode's recovery point, has arrived
-	oldest   time.Duration // round-trip time of the first sent of the segments sent once, 0: none
-	high     uint32        // RACK.fack before this ACK
-	dsack    bool
-	dup      wire.SACKBlock // what came twice, with dsack
-	sacked   uint32         // bytes newly SACKed
+// ackResult gathers what one ACK has newly shown.
+type ackResult struct {
+	advanced        bool          // SND.UNA moved
+	resentAcked     bool          // data that was sent more than once is now cumulatively acknowledged
+	originalArrived bool          // data that was sent once, before the episode's recovery point, has arrived
+	longestRTT      time.Duration // round-trip time of the first sent of the segments sent once, 0: none
+	priorFACK       uint32        // RACK.fack before this ACK
+	dsack           bool
+	duplicate       wire.SACKBlock // what came twice, with dsack
+	sacked          uint32         // bytes newly SACKed
 }
 
 // Ack applies an ACK and fills s. Blocks of SACK that make no sense are ignored.
-func (b *Board) Ack(now clock.Time, a *Ack, s *Sample) {
+func (b *Scoreboard) Ack(now clock.Time, a *Ack, s *Sample) {
 	*s = Sample{Flight: b.Flight()}
-	var n news
+	var n ackResult
 	una := a.Una
 	if before(una, b.una) || before(b.next, una) {
 		una = b.una
 	}
-	n.dup, n.dsack = duplicate(a.SACK, una)
-	b.reorder.dsack(b, una, &n)
+	n.duplicate, n.dsack = findDSACK(a.SACK, una)
+	b.reorder.noteDSACK(b, una, &n)
 	if b.f == nil {
 		b.probeAcked(una, a, &n, s)
 		return
 	}
-	n.high = b.f.rack.high
+	n.priorFACK = b.f.rack.fack
 	b.f.rate.begin()
-	b.cumulative(now, una, a, s, &n)
-	b.selective(now, a, s, &n)
+	b.applyCumulative(now, una, a, s, &n)
+	b.applySACK(now, a, s, &n)
 	b.measure(now, a, s, &n)
 	b.f.rate.finish(b, s)
 	b.probeAcked(una, a, &n, s)
-	b.f.rack.detectReordering(b, s)
+	b.f.rack.noteReordering(b, s)
 	if b.una == b.next {
-		b.finish(now, a, s, &n)
+		b.endFlight(now, a, s, &n)
 		return
 	}
-	b.judge(now, a, s, &n)
-	b.rearm(now, &n, s)
+	b.updateEpisode(now, a, s, &n)
+	b.rearmTimers(now, &n, s)
 }
 
-// finish ends the flight: all is acknowledged.
-func (b *Board) finish(now clock.Time, a *Ack, s *Sample, n *news) {
+// endFlight ends the flight: all is acknowledged.
+func (b *Scoreboard) endFlight(now clock.Time, a *Ack, s *Sample, n *ackResult) {
 	if b.f.episode.phase != open {
-		b.doubt(now, a, s, n)
+		b.detectSpurious(now, a, s, n)
 	}
 	if b.f.episode.phase != open {
 		s.Events |= Recovered
-		b.reorder.recovered()
+		b.reorder.noteRecovered()
 	}
-	b.land()
+	b.freeFlight()
 }
 
-// judge decides on loss episodes: what ended, what was none, what begins.
-func (b *Board) judge(now clock.Time, a *Ack, s *Sample, n *news) {
+// updateEpisode decides on loss episodes: what ended, what was none, what begins.
+func (b *Scoreboard) updateEpisode(now clock.Time, a *Ack, s *Sample, n *ackResult) {
 	e := &b.f.episode
 	if e.phase != open {
-		b.doubt(now, a, s, n)
+		b.detectSpurious(now, a, s, n)
 	}
-	if e.phase != open && !before(b.una, e.high) {
-		b.recovered(s)
+	if e.phase != open && !before(b.una, e.recoveryPoint) {
+		b.exitRecovery(s)
 	}
 	lost := s.Lost
 	if b.opts.SACK {
-		b.detect(now, s)
+		b.detectLoss(now, s)
 	} else {
 		b.countDuplicates(a, s, n)
 	}
 	if s.Lost > lost {
 		s.Events |= Marked
-		b.enter(s)
+		b.enterRecovery(s)
 		b.f.prr.begin(b, s, n)
 	}
 }
 
-// rearm sets the timers after an ACK.
-func (b *Board) rearm(now clock.Time, n *news, s *Sample) {
+// rearmTimers sets the timers after an ACK.
+func (b *Scoreboard) rearmTimers(now clock.Time, n *ackResult, s *Sample) {
 	f := b.f
 	if n.advanced {
-		f.rto = now.Add(b.rtt.rto()) // RFC 6298 5.3
+		f.rtoTimer = now.Add(b.rtt.rto()) // RFC 6298 5.3
 	}
 	if n.advanced || s.Delivered > 0 {
 		b.armProbe(now)
 	}
 }
 
-// duplicate returns the block that reports a duplicate, if the first one does: it lies below the
+// findDSACK returns the block that reports a duplicate, if the first one does: it lies below the
 // cumulative ACK or within the second block (RFC 2883 4).
-func duplicate(blocks []wire.SACKBlock, una uint32) (wire.SACKBlock, bool) {
+func findDSACK(blocks []wire.SACKBlock, una uint32) (wire.SACKBlock, bool) {
 	if len(blocks) == 0 || !before(blocks[0].Left, blocks[0].Right) {
 		return wire.SACKBlock{}, false
 	}
@@ -110,17 +110,17 @@ func duplicate(blocks []wire.SACKBlock, una uint32) (wire.SACKBlock, bool) {
 	return wire.SACKBlock{}, false
 }
 
-// cumulative takes all below una out of flight.
-func (b *Board) cumulative(now clock.Time, una uint32, a *Ack, s *Sample, n *news) {
+// applyCumulative takes all below una out of flight.
+func (b *Scoreboard) applyCumulative(now clock.Time, una uint32, a *Ack, s *Sample, n *ackResult) {
 	if una == b.una {
 		return
 	}
 	n.advanced = true
 	s.Acked = una - b.una
 	f := b.f
-	for f.head != 0 && before(b.at(f.head).seq, una) {
+	for f.head != 0 && before(b.record(f.head).seq, una) {
 		i := f.head
-		r := b.at(i)
+		r := b.record(i)
 		end := r.end
 		if before(una, end) {
 			end = una
@@ -128,17 +128,17 @@ func (b *Board) cumulative(now clock.Time, una uint32, a *Ack, s *Sample, n *new
 		if r.state&sacked == 0 {
 			b.deliver(now, r, end, a, s, n)
 		}
-		n.again = n.again || r.state&resent != 0
-		b.remove(i, end)
+		n.resentAcked = n.resentAcked || r.state&resent != 0
+		b.removeAcked(i, end)
 	}
 	b.una = una
-	f.reno.acknowledge(b, s)
+	f.reno.deflate(b, s)
 }
 
-// remove takes the part of the first record before end out of the flight.
-func (b *Board) remove(i, end uint32) {
+// removeAcked takes the part of the first record before end out of the flight.
+func (b *Scoreboard) removeAcked(i, end uint32) {
 	f := b.f
-	r := b.at(i)
+	r := b.record(i)
 	size := end - r.seq
 	switch {
 	case r.state&sacked != 0:
@@ -153,13 +153,13 @@ func (b *Board) remove(i, end uint32) {
 		return
 	}
 	if r.state&(sacked|missing) == 0 {
-		b.unwait(i)
+		b.removeOutstanding(i)
 	}
-	b.drop(i)
+	b.freeRecord(i)
 }
 
-// selective applies the blocks of SACK (RFC 2018, RFC 6675 4 Update).
-func (b *Board) selective(now clock.Time, a *Ack, s *Sample, n *news) {
+// applySACK applies the blocks of SACK (RFC 2018, RFC 6675 4 Update).
+func (b *Scoreboard) applySACK(now clock.Time, a *Ack, s *Sample, n *ackResult) {
 	if !b.opts.SACK {
 		return
 	}
@@ -172,35 +172,35 @@ func (b *Board) selective(now clock.Time, a *Ack, s *Sample, n *news) {
 			x.Left = b.una // an old block, overtaken by the cumulative ACK
 		}
 		if before(x.Left, x.Right) && !before(b.next, x.Right) {
-			b.arrived(now, x.Left, x.Right, a, s, n)
+			b.markSACKed(now, x.Left, x.Right, a, s, n)
 		}
 	}
 }
 
-// arrived marks whole segments within [left, right) as SACKed.
-func (b *Board) arrived(now clock.Time, left, right uint32, a *Ack, s *Sample, n *news) {
-	for i := b.find(left); i != 0 && before(b.at(i).seq, right); i = b.at(i).next {
-		r := b.at(i)
+// markSACKed marks whole segments within [left, right) as SACKed.
+func (b *Scoreboard) markSACKed(now clock.Time, left, right uint32, a *Ack, s *Sample, n *ackResult) {
+	for i := b.find(left); i != 0 && before(b.record(i).seq, right); i = b.record(i).next {
+		r := b.record(i)
 		if r.state&sacked != 0 {
 			continue
 		}
-		from, to := r.whole(left, right)
+		from, to := r.wholeSegments(left, right)
 		if !before(from, to) {
 			continue
 		}
 		if from != r.seq {
 			i = b.split(i, from)
 		}
-		if to != b.at(i).end {
+		if to != b.record(i).end {
 			b.split(i, to)
 		}
 		b.sackRecord(now, i, a, s, n)
 	}
 }
 
-// whole returns what of the record [left, right) covers, in whole segments as they were sent, so that a
+// wholeSegments returns what of the record [left, right) covers, in whole segments as they were sent, so that a
 // peer cannot have records cut finer than segments.
-func (r *record) whole(left, right uint32) (from, to uint32) {
+func (r *record) wholeSegments(left, right uint32) (from, to uint32) {
 	from, to = r.seq, r.end
 	if before(from, left) {
 		from += (left - from + r.mss - 1) / r.mss * r.mss
@@ -215,9 +215,9 @@ func (r *record) whole(left, right uint32) (from, to uint32) {
 }
 
 // sackRecord marks record i as SACKed.
-func (b *Board) sackRecord(now clock.Time, i uint32, a *Ack, s *Sample, n *news) {
+func (b *Scoreboard) sackRecord(now clock.Time, i uint32, a *Ack, s *Sample, n *ackResult) {
 	f := b.f
-	r := b.at(i)
+	r := b.record(i)
 	b.deliver(now, r, r.end, a, s, n)
 	n.sacked += r.len()
 	if r.state&missing != 0 {
@@ -225,15 +225,15 @@ func (b *Board) sackRecord(now clock.Time, i uint32, a *Ack, s *Sample, n *news)
 		r.state &^= missing
 	} else {
 		f.pipe -= r.len()
-		b.unwait(i)
+		b.removeOutstanding(i)
 	}
 	f.sacked += r.len()
 	r.state |= sacked
-	b.join(i)
+	b.mergeSACKed(i)
 }
 
 // deliver notes that the part of r before end has newly arrived.
-func (b *Board) deliver(now clock.Time, r *record, end uint32, a *Ack, s *Sample, n *news) {
+func (b *Scoreboard) deliver(now clock.Time, r *record, end uint32, a *Ack, s *Sample, n *ackResult) {
 	size := end - r.seq
 	b.delivered += uint64(size)
 	s.Delivered += size
@@ -243,12 +243,12 @@ func (b *Board) deliver(now clock.Time, r *record, end uint32, a *Ack, s *Sample
 		return
 	}
 	rtt := max(now.Sub(r.sent), 1)
-	n.oldest = max(n.oldest, rtt)
+	n.longestRTT = max(n.longestRTT, rtt)
 	if s.RTT == 0 || rtt < s.RTT {
 		s.RTT = rtt
 	}
-	if !before(b.f.episode.high, end) {
-		n.original = true
+	if !before(b.f.episode.recoveryPoint, end) {
+		n.originalArrived = true
 	}
 }
 
@@ -256,14 +256,14 @@ func (b *Board) deliver(now clock.Time, r *record, end uint32, a *Ack, s *Sample
 // by the echoed timestamp, if the ACK is for new data (RFC 7323 4.1).
 //
 // Where what was sent again is acknowledged, the segments behind it may have waited for that to arrive.
-func (b *Board) measure(now clock.Time, a *Ack, s *Sample, n *news) {
-	if n.again {
-		n.oldest, s.RTT = 0, 0
+func (b *Scoreboard) measure(now clock.Time, a *Ack, s *Sample, n *ackResult) {
+	if n.resentAcked {
+		n.longestRTT, s.RTT = 0, 0
 	}
 	switch {
-	case n.oldest > 0:
-		b.rtt.sample(now, n.oldest)
-		b.rtt.lower(now, s.RTT)
+	case n.longestRTT > 0:
+		b.rtt.sample(now, n.longestRTT)
+		b.rtt.updateMin(now, s.RTT)
 	case n.advanced && a.Echo > 0 && a.Echo <= now && b.opts.Tick > 0:
 		s.RTT = max(now.Sub(a.Echo), 1)
 		b.rtt.sample(now, s.RTT)

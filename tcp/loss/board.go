@@ -24,11 +24,11 @@ type Options struct {
 	Tick time.Duration // of the timestamps in Ack.Echo; 0 where there are none
 }
 
-// Board is one connection's. The zero value becomes usable by Init.
+// Scoreboard is one connection's. The zero value becomes usable by Init.
 //
 // What a connection has to remember while nothing is in flight is here; the rest is in its flight, which
 // is the pool's again once all is acknowledged.
-type Board struct {
+type Scoreboard struct {
 	pool            *Pool
 	f               *flight // nil: nothing in flight
 	una, next       uint32  // SND.UNA, SND.NXT
@@ -41,10 +41,10 @@ type Board struct {
 
 // flight is the state that lives as long as something is in flight.
 type flight struct {
-	head, tail uint32 // records in order of sequence
-	old, young uint32 // those that wait, in order of transmission
-	touched    uint32 // where SACK was last, to walk from
-	firstLost  uint32 // no record before it is missing; 0: none is
+	head, tail     uint32 // records in order of sequence
+	oldest, newest uint32 // those that wait, in order of transmission
+	cursor         uint32 // where SACK was last, to walk from
+	firstLost      uint32 // no record before it is missing; 0: none is
 
 	pipe, missing, sacked uint32 // bytes of the records in each state
 
@@ -54,48 +54,48 @@ type flight struct {
 	prr     prr
 	reno    reno
 
-	rto, pto, reo clock.Time // deadlines, 0: not set
+	rtoTimer, ptoTimer, reoTimer clock.Time // deadlines, 0: not set
 }
 
 // Init makes the board ready to send from sequence number seq on, with nothing in flight, and no
 // round-trip time known.
-func (b *Board) Init(p *Pool, seq uint32, o Options) {
-	*b = Board{pool: p, una: seq, next: seq, opts: o}
+func (b *Scoreboard) Init(p *Pool, seq uint32, o Options) {
+	*b = Scoreboard{pool: p, una: seq, next: seq, opts: o}
 	b.reorder.mult = 1
 }
 
 // SetOptions tells what the handshake, or path MTU discovery, has changed.
-func (b *Board) SetOptions(o Options) { b.opts = o }
+func (b *Scoreboard) SetOptions(o Options) { b.opts = o }
 
 // Release gives back all memory: the connection ends. What was in flight is forgotten.
-func (b *Board) Release() {
+func (b *Scoreboard) Release() {
 	if b.f == nil {
 		return
 	}
 	for i := b.f.head; i != 0; {
-		next := b.at(i).next
+		next := b.record(i).next
 		b.pool.put(i)
 		i = next
 	}
-	b.land()
+	b.freeFlight()
 }
 
-func (b *Board) land() {
-	b.pool.land(b.f)
+func (b *Scoreboard) freeFlight() {
+	b.pool.putFlight(b.f)
 	b.f = nil
 }
 
-func (b *Board) at(i uint32) *record { return &b.pool.records[i] }
+func (b *Scoreboard) record(i uint32) *record { return &b.pool.records[i] }
 
-// Measured takes a round-trip time that the board has not seen itself, such as a handshake's.
-func (b *Board) Measured(now clock.Time, rtt time.Duration) {
+// MeasuredRTT takes a round-trip time that the board has not seen itself, such as a handshake's.
+func (b *Scoreboard) MeasuredRTT(now clock.Time, rtt time.Duration) {
 	b.rtt.sample(now, rtt)
-	b.rtt.lower(now, rtt)
+	b.rtt.updateMin(now, rtt)
 }
 
 // Sent notes n new bytes of sequence space from seq, which is where the last ended. They become one
 // record, which may hold many segments.
-func (b *Board) Sent(now clock.Time, seq, n uint32) {
+func (b *Scoreboard) Sent(now clock.Time, seq, n uint32) {
 	if n == 0 {
 		return
 	}
@@ -104,10 +104,10 @@ func (b *Board) Sent(now clock.Time, seq, n uint32) {
 	}
 	f := b.f
 	if f == nil {
-		f = b.pool.flight()
+		f = b.pool.getFlight()
 		b.f = f
 		f.rate.restart(now, b.delivered)
-		f.rack.high = seq
+		f.rack.fack = seq
 	}
 	b.next += n
 	f.pipe += n
@@ -117,66 +117,66 @@ func (b *Board) Sent(now clock.Time, seq, n uint32) {
 	if !b.extend(now, n) {
 		b.append(now, seq, n)
 	}
-	b.stamp(now, b.at(f.tail))
-	if f.rto == 0 {
-		f.rto = now.Add(b.rtt.rto()) // RFC 6298 5.1
+	b.noteTransmission(now, b.record(f.tail))
+	if f.rtoTimer == 0 {
+		f.rtoTimer = now.Add(b.rtt.rto()) // RFC 6298 5.1
 	}
 	b.armProbe(now)
 }
 
 // extend makes the last record longer, if it was sent at this very time too.
-func (b *Board) extend(now clock.Time, n uint32) bool {
+func (b *Scoreboard) extend(now clock.Time, n uint32) bool {
 	f := b.f
 	if f.tail == 0 {
 		return false
 	}
-	r := b.at(f.tail)
-	if r.sent != now || r.state&^limited != 0 || r.mss != b.opts.MSS || r.len()%r.mss != 0 {
+	r := b.record(f.tail)
+	if r.sent != now || r.state&^appLimited != 0 || r.mss != b.opts.MSS || r.len()%r.mss != 0 {
 		return false
 	}
 	r.end += n
 	return true
 }
 
-func (b *Board) append(now clock.Time, seq, n uint32) {
+func (b *Scoreboard) append(now clock.Time, seq, n uint32) {
 	f, i := b.f, b.pool.get()
-	r := b.at(i)
+	r := b.record(i)
 	r.seq, r.end = seq, seq+n
 	if r.prev = f.tail; r.prev != 0 {
-		b.at(r.prev).next = i
+		b.record(r.prev).next = i
 	} else {
 		f.head = i
 	}
 	f.tail = i
-	b.wait(i)
+	b.appendOutstanding(i)
 }
 
-// stamp notes in r all that its transmission now has to remember.
-func (b *Board) stamp(now clock.Time, r *record) {
+// noteTransmission notes in r all that its transmission now has to remember.
+func (b *Scoreboard) noteTransmission(now clock.Time, r *record) {
 	f := b.f
 	r.sent, r.mss, r.flight = now, b.opts.MSS, f.pipe
 	r.delivered, r.lost = b.delivered, b.lost
 	r.deliveredAt, r.firstSent = f.rate.deliveredAt, f.rate.firstSent
-	r.state &^= limited
-	if f.rate.limited != 0 {
-		r.state |= limited
+	r.state &^= appLimited
+	if f.rate.appLimited != 0 {
+		r.state |= appLimited
 	}
 }
 
 // Resent notes that n bytes from seq, at most what Lost or Probe returned, were sent again.
-func (b *Board) Resent(now clock.Time, seq, n uint32) {
+func (b *Scoreboard) Resent(now clock.Time, seq, n uint32) {
 	i := b.find(seq)
 	if i == 0 || n == 0 {
 		return
 	}
-	if r := b.at(i); r.seq != seq {
+	if r := b.record(i); r.seq != seq {
 		i = b.split(i, seq)
 	}
-	if r := b.at(i); before(seq+n, r.end) {
+	if r := b.record(i); before(seq+n, r.end) {
 		b.split(i, seq+n)
 	}
 	f := b.f
-	r := b.at(i)
+	r := b.record(i)
 	if r.state&sacked != 0 {
 		return
 	}
@@ -185,44 +185,44 @@ func (b *Board) Resent(now clock.Time, seq, n uint32) {
 		f.missing -= r.len()
 		f.pipe += r.len()
 	} else {
-		b.unwait(i)
+		b.removeOutstanding(i)
 	}
 	r.state |= resent
-	b.stamp(now, r)
-	b.wait(i)
-	f.episode.resend(now, b, r)
+	b.noteTransmission(now, r)
+	b.appendOutstanding(i)
+	f.episode.noteResent(now, b, r)
 	f.prr.noteSent(r.len())
-	if seq == b.una || f.rto == 0 {
-		f.rto = now.Add(b.rtt.rto())
+	if seq == b.una || f.rtoTimer == 0 {
+		f.rtoTimer = now.Add(b.rtt.rto())
 	}
 }
 
-// Idle notes that the sender has nothing more to send though it might: rate samples until what is now in
+// SetAppLimited notes that the sender has nothing more to send though it might: rate samples until what is now in
 // flight is delivered are limited by the application.
-func (b *Board) Idle() {
+func (b *Scoreboard) SetAppLimited() {
 	if b.f != nil {
-		b.f.rate.limited = max(b.delivered+uint64(b.f.pipe), 1)
+		b.f.rate.appLimited = max(b.delivered+uint64(b.f.pipe), 1)
 	}
 }
 
 // Lost returns the first range that is lost and was not sent again; n is 0 where there is none. It is
 // empty too while F-RTO waits for new data to be sent (see Fresh).
-func (b *Board) Lost() (seq, n uint32) {
+func (b *Scoreboard) Lost() (seq, n uint32) {
 	f := b.f
-	if f == nil || f.missing == 0 || f.episode.frto == frtoFresh {
+	if f == nil || f.missing == 0 || f.episode.frto == frtoSendNew {
 		return 0, 0
 	}
 	i := f.firstLost
-	for b.at(i).state&missing == 0 {
-		i = b.at(i).next
+	for b.record(i).state&missing == 0 {
+		i = b.record(i).next
 	}
 	f.firstLost = i
-	r := b.at(i)
+	r := b.record(i)
 	return r.seq, r.len()
 }
 
 // Flight is the pipe, in bytes: what was sent and is neither acknowledged, SACKed nor lost (RFC 6675 4).
-func (b *Board) Flight() uint32 {
+func (b *Scoreboard) Flight() uint32 {
 	if b.f == nil {
 		return 0
 	}
@@ -230,49 +230,49 @@ func (b *Board) Flight() uint32 {
 }
 
 // Missing is how many bytes are lost and not sent again.
-func (b *Board) Missing() uint32 {
+func (b *Scoreboard) Missing() uint32 {
 	if b.f == nil {
 		return 0
 	}
 	return b.f.missing
 }
 
-// LostAlone reports whether n bytes are all that fast recovery has found lost, and were not sent again yet.
-func (b *Board) LostAlone(n uint32) bool {
-	return b.f != nil && b.f.episode.phase == recovery && !b.f.episode.again && b.f.missing == n
+// LostExactly reports whether n bytes are all that fast recovery has found lost, and were not sent again yet.
+func (b *Scoreboard) LostExactly(n uint32) bool {
+	return b.f != nil && b.f.episode.phase == recovery && !b.f.episode.resentAny && b.f.missing == n
 }
 
 // Outstanding is SND.NXT - SND.UNA.
-func (b *Board) Outstanding() uint32 { return b.next - b.una }
+func (b *Scoreboard) Outstanding() uint32 { return b.next - b.una }
 
 // SRTT is the smoothed round-trip time; 0 while none was measured.
-func (b *Board) SRTT() time.Duration { return b.rtt.srtt }
+func (b *Scoreboard) SRTT() time.Duration { return b.rtt.srtt }
 
 // RTTVar is the mean deviation of the round-trip time.
-func (b *Board) RTTVar() time.Duration { return b.rtt.rttvar }
+func (b *Scoreboard) RTTVar() time.Duration { return b.rtt.rttvar }
 
 // MinRTT is the least round-trip time of late; 0 while none was measured.
-func (b *Board) MinRTT() time.Duration { return b.rtt.least }
+func (b *Scoreboard) MinRTT() time.Duration { return b.rtt.min }
 
 // RTO is the retransmission timeout with its backoff.
-func (b *Board) RTO() time.Duration { return b.rtt.rto() }
+func (b *Scoreboard) RTO() time.Duration { return b.rtt.rto() }
 
 // Backoff is how many times in a row the timer ran out.
-func (b *Board) Backoff() int { return int(b.rtt.backoff) }
+func (b *Scoreboard) Backoff() int { return int(b.rtt.backoff) }
 
 // Reordering is by how many segments one was overtaken at most; 0 is that none was.
-func (b *Board) Reordering() uint32 {
-	if !b.reorder.happened {
+func (b *Scoreboard) Reordering() uint32 {
+	if !b.reorder.seen {
 		return 0
 	}
-	return b.reorder.furthest/b.opts.MSS + 1
+	return b.reorder.maxDistance/b.opts.MSS + 1
 }
 
 // Delivered is how many bytes have arrived since Init.
-func (b *Board) Delivered() uint64 { return b.delivered }
+func (b *Scoreboard) Delivered() uint64 { return b.delivered }
 
 // TotalLost is how many bytes were marked lost since Init.
-func (b *Board) TotalLost() uint64 { return b.lost }
+func (b *Scoreboard) TotalLost() uint64 { return b.lost }
 
 // before reports whether sequence number x comes before y (RFC 9293 3.4).
 func before(x, y uint32) bool { return int32(x-y) < 0 }

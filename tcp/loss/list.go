@@ -1,75 +1,75 @@
 package loss
 
-// wait appends record i to those that wait for their ACK, as the last that was sent.
-func (b *Board) wait(i uint32) {
+// appendOutstanding appends record i to those that wait for their ACK, as the last that was sent.
+func (b *Scoreboard) appendOutstanding(i uint32) {
 	f := b.f
-	r := b.at(i)
-	r.earlier, r.later = f.young, 0
-	if f.young != 0 {
-		b.at(f.young).later = i
+	r := b.record(i)
+	r.earlier, r.later = f.newest, 0
+	if f.newest != 0 {
+		b.record(f.newest).later = i
 	} else {
-		f.old = i
+		f.oldest = i
 	}
-	f.young = i
+	f.newest = i
 }
 
-// unwait takes record i out of that list.
-func (b *Board) unwait(i uint32) {
+// removeOutstanding takes record i out of that list.
+func (b *Scoreboard) removeOutstanding(i uint32) {
 	f := b.f
-	r := b.at(i)
+	r := b.record(i)
 	if r.earlier != 0 {
-		b.at(r.earlier).later = r.later
+		b.record(r.earlier).later = r.later
 	} else {
-		f.old = r.later
+		f.oldest = r.later
 	}
 	if r.later != 0 {
-		b.at(r.later).earlier = r.earlier
+		b.record(r.later).earlier = r.earlier
 	} else {
-		f.young = r.earlier
+		f.newest = r.earlier
 	}
 	r.earlier, r.later = 0, 0
 }
 
 // split cuts record i at seq, which lies within it, and returns the second part.
-func (b *Board) split(i, seq uint32) uint32 {
+func (b *Scoreboard) split(i, seq uint32) uint32 {
 	f, j := b.f, b.pool.get()
-	r, n := b.at(i), b.at(j)
+	r, n := b.record(i), b.record(j)
 	*n = *r
 	r.end, n.seq = seq, seq
 	r.next, n.prev = j, i
 	if n.next != 0 {
-		b.at(n.next).prev = j
+		b.record(n.next).prev = j
 	} else {
 		f.tail = j
 	}
 	if r.state&(sacked|missing) == 0 {
 		r.later, n.earlier = j, i
 		if n.later != 0 {
-			b.at(n.later).earlier = j
+			b.record(n.later).earlier = j
 		} else {
-			f.young = j
+			f.newest = j
 		}
 	}
 	return j
 }
 
-// drop unlinks record i from the order of sequence and gives it back. It waits no more.
-func (b *Board) drop(i uint32) {
+// freeRecord unlinks record i from the order of sequence and gives it back. It waits no more.
+func (b *Scoreboard) freeRecord(i uint32) {
 	f := b.f
-	r := b.at(i)
-	if f.touched == i {
-		f.touched = r.prev
+	r := b.record(i)
+	if f.cursor == i {
+		f.cursor = r.prev
 	}
 	if f.firstLost == i {
 		f.firstLost = r.next
 	}
 	if r.prev != 0 {
-		b.at(r.prev).next = r.next
+		b.record(r.prev).next = r.next
 	} else {
 		f.head = r.next
 	}
 	if r.next != 0 {
-		b.at(r.next).prev = r.prev
+		b.record(r.next).prev = r.prev
 	} else {
 		f.tail = r.prev
 	}
@@ -77,38 +77,38 @@ func (b *Board) drop(i uint32) {
 }
 
 // find returns the record that holds seq, or 0. It walks from where SACK was last: ACKs cluster.
-func (b *Board) find(seq uint32) uint32 {
+func (b *Scoreboard) find(seq uint32) uint32 {
 	f := b.f
 	if f == nil || before(seq, b.una) || !before(seq, b.next) {
 		return 0
 	}
-	i := f.touched
+	i := f.cursor
 	if i == 0 {
 		i = f.head
 	}
-	if before(seq, b.at(i).seq) && seq-b.una < b.at(i).seq-seq {
+	if before(seq, b.record(i).seq) && seq-b.una < b.record(i).seq-seq {
 		i = f.head
 	}
-	for before(seq, b.at(i).seq) {
-		i = b.at(i).prev
+	for before(seq, b.record(i).seq) {
+		i = b.record(i).prev
 	}
-	for !before(seq, b.at(i).end) {
-		i = b.at(i).next
+	for !before(seq, b.record(i).end) {
+		i = b.record(i).next
 	}
-	f.touched = i
+	f.cursor = i
 	return i
 }
 
-// join makes one record of SACKed record i and SACKed neighbours, so that there are no more records
+// mergeSACKed makes one record of SACKed record i and SACKed neighbours, so that there are no more records
 // than holes and what waits.
-func (b *Board) join(i uint32) {
-	if p := b.at(i).prev; p != 0 && b.at(p).state&sacked != 0 {
-		b.at(i).seq = b.at(p).seq
-		b.drop(p)
+func (b *Scoreboard) mergeSACKed(i uint32) {
+	if p := b.record(i).prev; p != 0 && b.record(p).state&sacked != 0 {
+		b.record(i).seq = b.record(p).seq
+		b.freeRecord(p)
 	}
-	if n := b.at(i).next; n != 0 && b.at(n).state&sacked != 0 {
-		b.at(i).end = b.at(n).end
-		b.drop(n)
+	if n := b.record(i).next; n != 0 && b.record(n).state&sacked != 0 {
+		b.record(i).end = b.record(n).end
+		b.freeRecord(n)
 	}
-	b.f.touched = i
+	b.f.cursor = i
 }

@@ -18,7 +18,7 @@ const (
 // from iss on.
 type bench struct {
 	t    *testing.T
-	b    Board
+	b    Scoreboard
 	p    Pool
 	last Sample
 }
@@ -153,13 +153,13 @@ func TestEstimator(t *testing.T) {
 
 func TestLeastRTTExpires(t *testing.T) {
 	var e estimator
-	e.lower(at(0), 10*ms)
-	e.lower(at(1000), 20*ms)
-	if e.least != 10*ms {
-		t.Errorf("least is %v", e.least)
+	e.updateMin(at(0), 10*ms)
+	e.updateMin(at(1000), 20*ms)
+	if e.min != 10*ms {
+		t.Errorf("least is %v", e.min)
 	}
-	if e.lower(at(31_000), 20*ms); e.least != 20*ms {
-		t.Errorf("after 30 s least is %v", e.least)
+	if e.updateMin(at(31_000), 20*ms); e.min != 20*ms {
+		t.Errorf("after 30 s least is %v", e.min)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestThreeSACKedSegments(t *testing.T) {
 // RFC 8985 6.2: with fewer SACKed segments a quarter of the round trip passes first.
 func TestReorderingTimer(t *testing.T) {
 	x := sack(t)
-	x.b.Measured(at(0), 100*ms)
+	x.b.MeasuredRTT(at(0), 100*ms)
 	x.each(0, 4)
 	x.ack(100, 1)
 	x.want("ack", x.ack(102, 1, 2, 3), 0)
@@ -292,7 +292,7 @@ func TestEarlyACKOfRetransmission(t *testing.T) {
 // RFC 8985 6.2 step 4: each round trip with a DSACK widens the window, and sixteen recoveries narrow it.
 func TestReorderingWindowAdapts(t *testing.T) {
 	x := sack(t)
-	x.b.Measured(at(0), 100*ms)
+	x.b.MeasuredRTT(at(0), 100*ms)
 	x.each(0, 30)
 	x.ack(100, 10)
 	x.ack(101, 10, 2, 3)
@@ -308,7 +308,7 @@ func TestReorderingWindowAdapts(t *testing.T) {
 		if x.b.reorder.mult != 3 {
 			t.Fatalf("narrowed after %d recoveries", i)
 		}
-		x.b.reorder.recovered()
+		x.b.reorder.noteRecovered()
 	}
 	if x.b.reorder.mult != 1 {
 		t.Errorf("reo_wnd_mult is %d after sixteen recoveries", x.b.reorder.mult)
@@ -325,8 +325,8 @@ func TestProbeTimer(t *testing.T) {
 	x.send(110, 2)
 	x.due(110 + 200)
 	x.want("timer", x.timer(310), Probe)
-	if x.b.f.rto != at(310+300) {
-		t.Errorf("RTO after the probe in %v", x.b.f.rto-at(0))
+	if x.b.f.rtoTimer != at(310+300) {
+		t.Errorf("RTO after the probe in %v", x.b.f.rtoTimer-at(0))
 	}
 	seq, n := x.b.Probe()
 	if seq != seg(3) || n != mss {
@@ -338,9 +338,9 @@ func TestProbeTimer(t *testing.T) {
 func TestProbeOutcomes(t *testing.T) {
 	probe := func(t *testing.T) *bench {
 		x := sack(t)
-		x.b.Measured(at(0), 100*ms)
+		x.b.MeasuredRTT(at(0), 100*ms)
 		x.send(0, 3)
-		if x.want("timer", x.timer(200), Probe); x.b.f.pto != 0 {
+		if x.want("timer", x.timer(200), Probe); x.b.f.ptoTimer != 0 {
 			t.Error("a second probe is armed")
 		}
 		return x
@@ -389,7 +389,7 @@ func TestProbeOutcomes(t *testing.T) {
 		x.each(0, 10)
 		x.ack(100, 1)
 		x.ack(104, 1, 2, 5)
-		if x.b.f.pto != 0 {
+		if x.b.f.ptoTimer != 0 {
 			t.Error("a probe is armed in recovery")
 		}
 	})
@@ -440,7 +440,7 @@ func TestNewRenoBar(t *testing.T) {
 // RFC 3522 3.2, RFC 4015 3: the echo tells that the first transmission had arrived.
 func TestEifel(t *testing.T) {
 	x := stamps(t)
-	x.b.Measured(at(0), 100*ms)
+	x.b.MeasuredRTT(at(0), 100*ms)
 	x.each(0, 3)
 	x.timer(210) // probe
 	x.want("timer", x.timer(510), Timeout|Marked)
@@ -453,7 +453,7 @@ func TestEifel(t *testing.T) {
 	}
 
 	x = stamps(t)
-	x.b.Measured(at(0), 100*ms)
+	x.b.MeasuredRTT(at(0), 100*ms)
 	x.each(0, 3)
 	x.timer(210)
 	x.timer(510)
@@ -461,7 +461,7 @@ func TestEifel(t *testing.T) {
 	x.want("ack of the retransmission", x.echo(610, 3, 510), Recovered)
 
 	x = stamps(t) // all at once
-	x.b.Measured(at(0), 100*ms)
+	x.b.MeasuredRTT(at(0), 100*ms)
 	x.send(0, 1)
 	x.timer(300)
 	x.timer(600)
@@ -499,7 +499,7 @@ func TestDSACKUndoes(t *testing.T) {
 func TestFRTO(t *testing.T) {
 	start := func(t *testing.T) *bench {
 		x := sack(t)
-		x.b.Measured(at(0), 100*ms)
+		x.b.MeasuredRTT(at(0), 100*ms)
 		x.each(0, 6)
 		x.timer(205) // probe
 		x.b.Probed(x.b.next, false)
@@ -513,12 +513,12 @@ func TestFRTO(t *testing.T) {
 			break
 		}
 		x.want("first", x.ack(520, 1), 0)
-		if !x.b.WantsFresh() {
+		if !x.b.WantsNewData() {
 			t.Fatal("no new data is asked for")
 		}
 		x.lost(0, 0)
 		x.send(520, 2)
-		x.b.Fresh(true)
+		x.b.NewDataSent(true)
 		x.want("second", x.ack(521, 2), Undo)
 	})
 	t.Run("real", func(t *testing.T) {
@@ -526,7 +526,7 @@ func TestFRTO(t *testing.T) {
 		x.b.Resent(at(505), seg(0), mss)
 		x.ack(605, 1)
 		x.send(605, 2)
-		x.b.Fresh(true)
+		x.b.NewDataSent(true)
 		x.want("new data alone", x.ack(705, 1, 6, 8), 0)
 		x.lost(1, 1)
 		if !x.b.InRecovery() {
@@ -537,7 +537,7 @@ func TestFRTO(t *testing.T) {
 		x := start(t)
 		x.b.Resent(at(505), seg(0), mss)
 		x.ack(605, 1)
-		x.b.Fresh(false)
+		x.b.NewDataSent(false)
 		x.lost(1, 1)
 	})
 	t.Run("all at once", func(t *testing.T) {
@@ -601,7 +601,7 @@ func TestCrumbs(t *testing.T) {
 // draft-cheng-iccrg-delivery-rate-estimation 3: the rate between sending and delivery.
 func TestDeliveryRate(t *testing.T) {
 	x := sack(t)
-	x.b.Measured(at(0), 100*ms)
+	x.b.MeasuredRTT(at(0), 100*ms)
 	x.send(0, 10)
 	x.ack(100, 10)
 	if !x.last.AppLimited {
@@ -617,7 +617,7 @@ func TestDeliveryRate(t *testing.T) {
 	if x.last.RateBytes != 20*mss || x.last.RateInterval != 100*ms || x.last.AppLimited {
 		t.Errorf("rate %d bytes in %v, limited %v; want 20 segments in 100 ms", x.last.RateBytes, x.last.RateInterval, x.last.AppLimited)
 	}
-	x.b.Idle()
+	x.b.SetAppLimited()
 	x.send(1210, 1)
 	x.ack(1211, 50) // 106 ms after it was sent
 	x.ack(1310, 51)
@@ -676,7 +676,7 @@ func TestPRR(t *testing.T) {
 // Whatever runs on, memory does not grow.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	var p Pool
-	var b Board
+	var b Scoreboard
 	b.Init(&p, 0, Options{MSS: mss, SACK: true})
 	var s Sample
 	now := at(0)
@@ -730,7 +730,7 @@ func TestSuperSegments(t *testing.T) {
 func TestRetry(t *testing.T) {
 	x := sack(t)
 	x.each(0, 5)
-	x.b.Retry()
+	x.b.RetransmitAll()
 	x.lost(0, 1)
 	x.flight(0)
 	if x.b.TotalLost() != 0 || x.b.InRecovery() {
@@ -744,12 +744,12 @@ func TestRetry(t *testing.T) {
 
 func TestPoolGivesMemoryBack(t *testing.T) {
 	var p Pool
-	var b Board
+	var b Scoreboard
 	b.Init(&p, 0, Options{MSS: mss, SACK: true})
-	for i := range uint32(2 * trim) {
+	for i := range uint32(2 * maxSpare) {
 		b.Sent(at(int(i)), i*mss, mss)
 	}
-	if p.Records() != 2*trim {
+	if p.Records() != 2*maxSpare {
 		t.Errorf("%d records", p.Records())
 	}
 	b.Release()

@@ -176,7 +176,7 @@ func (m *model) counts() (pipe, lost, sacked uint32) {
 }
 
 // check compares board and model.
-func (m *model) check(t *testing.T, b *Board, what string) {
+func (m *model) check(t *testing.T, b *Scoreboard, what string) {
 	t.Helper()
 	pipe, lost, sacked := m.counts()
 	var have [3]uint32
@@ -196,7 +196,7 @@ func (m *model) check(t *testing.T, b *Board, what string) {
 	seq, n := b.Lost()
 	for _, s := range m.segs {
 		if s.lost {
-			if b.WantsFresh() {
+			if b.WantsNewData() {
 				break
 			}
 			if n == 0 || seq != s.seq {
@@ -208,16 +208,16 @@ func (m *model) check(t *testing.T, b *Board, what string) {
 }
 
 // checkLists checks that the records cover the flight, in both orders.
-func checkLists(t *testing.T, b *Board) {
+func checkLists(t *testing.T, b *Scoreboard) {
 	t.Helper()
 	f := b.f
 	at, waiting := b.una, 0
-	for i := f.head; i != 0; i = b.at(i).next {
-		r := b.at(i)
+	for i := f.head; i != 0; i = b.record(i).next {
+		r := b.record(i)
 		if r.seq != at || !before(r.seq, r.end) {
 			t.Fatalf("record [%d, %d) at %d", r.seq, r.end, at)
 		}
-		if n := r.next; n != 0 && b.at(n).prev != i || n == 0 && f.tail != i {
+		if n := r.next; n != 0 && b.record(n).prev != i || n == 0 && f.tail != i {
 			t.Fatalf("record %d: list broken", i)
 		}
 		at = r.end
@@ -229,8 +229,8 @@ func checkLists(t *testing.T, b *Board) {
 		t.Fatalf("records end at %d, SND.NXT is %d", at, b.next)
 	}
 	var last *record
-	for i := f.old; i != 0; i = b.at(i).later {
-		r := b.at(i)
+	for i := f.oldest; i != 0; i = b.record(i).later {
+		r := b.record(i)
 		if r.state&(sacked|missing) != 0 || last != nil && r.sent < last.sent {
 			t.Fatalf("order of transmission broken at [%d, %d)", r.seq, r.end)
 		}
@@ -247,7 +247,7 @@ func drive(t *testing.T, data []byte) {
 	const mss = 100
 	start := uint32(0xffffff00) // wraps early
 	var p Pool
-	var b Board
+	var b Scoreboard
 	b.Init(&p, start, Options{MSS: mss, SACK: true})
 	m := &model{una: start, next: start, mss: mss, mult: 1}
 	now := clock.Time(time.Second)
@@ -282,8 +282,8 @@ func drive(t *testing.T, data []byte) {
 			now += clock.Time(y) * clock.Time(time.Millisecond)
 			driveTimer(t, &b, m, now)
 		case 7:
-			b.Fresh(x&1 == 0)
-			if seq, n := b.Probe(); n > 0 && y&1 == 0 && b.at(b.f.tail).state&(sacked|missing) == 0 {
+			b.NewDataSent(x&1 == 0)
+			if seq, n := b.Probe(); n > 0 && y&1 == 0 && b.record(b.f.tail).state&(sacked|missing) == 0 {
 				b.Resent(now, seq, n)
 				m.resent(now, seq, n)
 				m.check(t, &b, "Probe")
@@ -296,12 +296,12 @@ func drive(t *testing.T, data []byte) {
 	}
 }
 
-func driveTimer(t *testing.T, b *Board, m *model, now clock.Time) {
+func driveTimer(t *testing.T, b *Scoreboard, m *model, now clock.Time) {
 	var s Sample
 	if b.Timer() > now {
 		return
 	}
-	reo := b.f.reo != 0 && b.f.reo <= now
+	reo := b.f.reoTimer != 0 && b.f.reoTimer <= now
 	b.OnTimer(now, &s)
 	if reo && m.detect(now) && !m.inEpisode {
 		m.begin()
@@ -313,7 +313,7 @@ func driveTimer(t *testing.T, b *Board, m *model, now clock.Time) {
 }
 
 // driveAck makes an ACK up to the x-th segment in flight, with up to three blocks of whole segments.
-func driveAck(t *testing.T, b *Board, m *model, now clock.Time, x, y uint32, op byte) {
+func driveAck(t *testing.T, b *Scoreboard, m *model, now clock.Time, x, y uint32, op byte) {
 	var a Ack
 	a.Una = m.una
 	if len(m.segs) > 0 && op&1 == 0 {

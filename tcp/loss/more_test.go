@@ -24,7 +24,7 @@ func TestACKOutOfRange(t *testing.T) {
 // What waited behind a hole says nothing of the round-trip time when the hole is filled.
 func TestNoRTTFromBehindAHole(t *testing.T) {
 	x := newBench(t, Options{})
-	x.b.Measured(at(0), 100*ms)
+	x.b.MeasuredRTT(at(0), 100*ms)
 	x.each(0, 5)
 	for i := range 3 {
 		x.dup(100+i, 0)
@@ -39,7 +39,7 @@ func TestNoRTTFromBehindAHole(t *testing.T) {
 // The reordering timer waits for the last segment that may be late (RFC 8985 6.2 step 5).
 func TestReorderingTimerIsOfTheLast(t *testing.T) {
 	x := sack(t)
-	x.b.Measured(at(0), 100*ms)
+	x.b.MeasuredRTT(at(0), 100*ms)
 	x.each(0, 3)
 	x.each(10, 4)
 	x.ack(115, 1, 4, 5)
@@ -52,7 +52,7 @@ func TestReorderingTimerIsOfTheLast(t *testing.T) {
 // (draft-cheng-iccrg-delivery-rate-estimation 3.2): compressed ACKs do not look fast.
 func TestRateOfCompressedACKs(t *testing.T) {
 	x := sack(t)
-	x.b.Measured(at(0), 50*ms)
+	x.b.MeasuredRTT(at(0), 50*ms)
 	for i := range 10 {
 		x.send(20*i, 1)
 	}
@@ -72,7 +72,7 @@ func TestRateOfCompressedACKs(t *testing.T) {
 func TestLimitedUntilDelivered(t *testing.T) {
 	x := sack(t)
 	x.each(0, 10)
-	x.b.Idle()
+	x.b.SetAppLimited()
 	x.ack(50, 10-1)
 	x.send(51, 2)
 	x.ack(52, 10)
@@ -99,7 +99,7 @@ func TestEifelNeedsARetransmission(t *testing.T) {
 // What undoing calls no loss is not counted as one.
 func TestUndoneLossIsNotCounted(t *testing.T) {
 	x := stamps(t)
-	x.b.Measured(at(0), 100*ms)
+	x.b.MeasuredRTT(at(0), 100*ms)
 	x.each(0, 20)
 	x.echo(120, 0, 0, 10, 14)
 	if x.b.TotalLost() != 10*mss {
@@ -156,7 +156,7 @@ func TestPRREdges(t *testing.T) {
 // RFC 8985 7.4.2: only a DSACK of the probe itself is its answer.
 func TestDSACKOfOtherData(t *testing.T) {
 	x := sack(t)
-	x.b.Measured(at(0), 100*ms)
+	x.b.MeasuredRTT(at(0), 100*ms)
 	x.send(0, 3)
 	x.want("timer", x.timer(200), Probe)
 	seq, n := x.b.Probe()
@@ -178,7 +178,7 @@ func TestNoFRTOInRecovery(t *testing.T) {
 	x.timer(5000)
 	x.b.Resent(at(5000), seg(1), mss)
 	x.ack(5100, 5)
-	if x.b.WantsFresh() {
+	if x.b.WantsNewData() {
 		t.Error("new data is asked for")
 	}
 }
@@ -186,9 +186,9 @@ func TestNoFRTOInRecovery(t *testing.T) {
 // A probe does not come after the timeout.
 func TestProbeIsNotLaterThanTheTimeout(t *testing.T) {
 	x := sack(t)
-	x.b.Measured(at(0), 500*ms)
+	x.b.MeasuredRTT(at(0), 500*ms)
 	for range 50 {
-		x.b.Measured(at(0), 500*ms)
+		x.b.MeasuredRTT(at(0), 500*ms)
 	}
 	x.send(0, 1)
 	x.due(700) // 500 + 200, where the probe alone would be at 1200
@@ -202,7 +202,7 @@ func TestRetransmissionRestartsTheTimer(t *testing.T) {
 	x.ack(100, 1)
 	x.ack(350, 1, 2, 5)
 	x.resend(350)
-	if d := x.b.f.rto.Sub(at(350)); d != x.b.RTO() {
+	if d := x.b.f.rtoTimer.Sub(at(350)); d != x.b.RTO() {
 		t.Errorf("timer in %v, want %v", d, x.b.RTO())
 	}
 }
@@ -247,27 +247,27 @@ func TestShortSegmentEndsARecord(t *testing.T) {
 
 // TestLostAlone: a loss is alone while nothing else is lost in its recovery, nor was sent again.
 func TestLostAlone(t *testing.T) {
-	b := new(Board)
+	b := new(Scoreboard)
 	b.Init(new(Pool), 0, Options{MSS: 1000, SACK: true})
-	b.Measured(1, time.Millisecond)
+	b.MeasuredRTT(1, time.Millisecond)
 	b.Sent(clock.Time(time.Second), 0, 8000)
 	ack := func(ms int, blocks ...wire.SACKBlock) {
 		var s Sample
 		b.Ack(clock.Time(time.Second).Add(time.Duration(ms)*time.Millisecond), &Ack{SACK: blocks}, &s)
 	}
-	if b.LostAlone(0) {
+	if b.LostExactly(0) {
 		t.Error("without recovery")
 	}
 	ack(5, wire.SACKBlock{Left: 1000, Right: 5000})
-	if !b.LostAlone(1000) || b.LostAlone(999) || b.LostAlone(1001) {
+	if !b.LostExactly(1000) || b.LostExactly(999) || b.LostExactly(1001) {
 		t.Errorf("%d missing", b.Missing())
 	}
 	ack(6, wire.SACKBlock{Left: 6000, Right: 8000}, wire.SACKBlock{Left: 1000, Right: 5000})
-	if b.Missing() != 2000 || b.LostAlone(1000) {
+	if b.Missing() != 2000 || b.LostExactly(1000) {
 		t.Errorf("%d missing", b.Missing())
 	}
 	b.Resent(clock.Time(time.Second).Add(7*time.Millisecond), 0, 1000)
-	if b.Missing() != 1000 || b.LostAlone(1000) {
+	if b.Missing() != 1000 || b.LostExactly(1000) {
 		t.Errorf("%d missing, after one was sent again", b.Missing())
 	}
 }

@@ -26,14 +26,14 @@ func (r *record) len() uint32 { return r.end - r.seq }
 type state uint8
 
 const (
-	sacked  state = 1 << iota
-	missing       // lost, and not sent again since
-	resent        // more than one transmission: no RTT sample (Karn)
-	limited       // sent while the application limited the rate
+	sacked     state = 1 << iota
+	missing          // lost, and not sent again since
+	resent           // more than one transmission: no RTT sample (Karn)
+	appLimited       // sent while the application limited the rate
 )
 
-// trim is how many unused records a pool keeps when none is in use.
-const trim = 4096
+// maxSpare is how many unused records a pool keeps when none is in use.
+const maxSpare = 4096
 
 // Pool is the memory of the boards of one loop: records of what is in flight. The zero value is ready.
 // A board holds memory of it only while something is in flight, so idle connections have none.
@@ -63,12 +63,12 @@ func (p *Pool) get() uint32 {
 func (p *Pool) put(i uint32) {
 	p.records[i].next = p.free
 	p.free = i
-	if p.used--; p.used == 0 && len(p.records) > trim {
+	if p.used--; p.used == 0 && len(p.records) > maxSpare {
 		p.records, p.free = nil, 0
 	}
 }
 
-func (p *Pool) flight() *flight {
+func (p *Pool) getFlight() *flight {
 	if n := len(p.flights); n > 0 {
 		f := p.flights[n-1]
 		p.flights = p.flights[:n-1]
@@ -78,9 +78,9 @@ func (p *Pool) flight() *flight {
 	return new(flight)
 }
 
-// land takes a flight back.
-func (p *Pool) land(f *flight) {
-	if len(p.flights) < trim {
+// putFlight takes a flight back.
+func (p *Pool) putFlight(f *flight) {
+	if len(p.flights) < maxSpare {
 		p.flights = append(p.flights, f)
 	}
 }

@@ -3,28 +3,28 @@ package loss
 // prr is proportional rate reduction (RFC 9937 6, which replaces RFC 6937): in fast recovery data leaves in
 // proportion to what arrives, so that the flight comes down to the threshold within a round trip.
 type prr struct {
-	start     uint32 // RecoverFS
+	recoverFS uint32 // RecoverFS
 	delivered uint64 // prr_delivered
-	out       uint32 // prr_out
+	sent      uint32 // prr_out
 }
 
 // begin starts a recovery with the ACK that found the loss.
-func (p *prr) begin(b *Board, s *Sample, n *news) {
+func (p *prr) begin(b *Scoreboard, s *Sample, n *ackResult) {
 	if s.Events&Recover == 0 {
 		return
 	}
-	*p = prr{start: b.next - b.una - (b.f.sacked - min(b.f.sacked, n.sacked)) + s.Acked}
+	*p = prr{recoverFS: b.next - b.una - (b.f.sacked - min(b.f.sacked, n.sacked)) + s.Acked}
 }
 
 // Reduce returns the window for fast recovery, given the threshold to come down to, after the ACK of s or,
 // with an empty s, after a timer. It is to be called once for each, while InFastRecovery.
-func (b *Board) Reduce(threshold uint32, s *Sample) uint32 {
+func (b *Scoreboard) Reduce(threshold uint32, s *Sample) uint32 {
 	p, pipe, mss := &b.f.prr, b.Flight(), b.opts.MSS
 	p.delivered += uint64(s.Delivered)
 	var send uint64
-	out := uint64(p.out)
+	out := uint64(p.sent)
 	if pipe > threshold { // proportional
-		want := (p.delivered*uint64(threshold) + uint64(p.start) - 1) / uint64(max(p.start, 1))
+		want := (p.delivered*uint64(threshold) + uint64(p.recoverFS) - 1) / uint64(max(p.recoverFS, 1))
 		send = want - min(want, out)
 	} else {
 		send = max(p.delivered-min(p.delivered, out), uint64(s.Delivered)) // conservative: PRR-CRB
@@ -33,11 +33,11 @@ func (b *Board) Reduce(threshold uint32, s *Sample) uint32 {
 		}
 		send = min(send, uint64(threshold-pipe))
 	}
-	if p.out == 0 {
+	if p.sent == 0 {
 		send = max(send, uint64(mss)) // the fast retransmit itself
 	}
 	return pipe + uint32(send)
 }
 
 // noteSent counts new data that fast recovery has let out.
-func (p *prr) noteSent(n uint32) { p.out += n }
+func (p *prr) noteSent(n uint32) { p.sent += n }

@@ -14,16 +14,16 @@ const reoPersist = 16
 
 // reorder is what a connection knows of reordering on its way (RFC 8985 5.3, 6.2 step 3 and 4).
 type reorder struct {
-	round    uint32 // RACK.dsack_round, with inRound
-	mult     uint8  // RACK.reo_wnd_mult
-	persist  uint8  // RACK.reo_wnd_persist
-	inRound  bool
-	happened bool   // RACK.reordering_seen
-	furthest uint32 // bytes by which a segment was overtaken, at most
+	round       uint32 // RACK.dsack_round, with inRound
+	mult        uint8  // RACK.reo_wnd_mult
+	persist     uint8  // RACK.reo_wnd_persist
+	inRound     bool
+	seen        bool   // RACK.reordering_seen
+	maxDistance uint32 // bytes by which a segment was overtaken, at most
 }
 
-// dsack widens the reordering window, at most once a round trip: a retransmission was needless.
-func (o *reorder) dsack(b *Board, una uint32, n *news) {
+// noteDSACK widens the reordering window, at most once a round trip: a retransmission was needless.
+func (o *reorder) noteDSACK(b *Scoreboard, una uint32, n *ackResult) {
 	if o.inRound && !before(una, o.round) {
 		o.inRound = false
 	}
@@ -34,8 +34,8 @@ func (o *reorder) dsack(b *Board, una uint32, n *news) {
 	}
 }
 
-// recovered counts the end of a recovery; after so many the window is as it was.
-func (o *reorder) recovered() {
+// noteRecovered counts the end of a recovery; after so many the window is as it was.
+func (o *reorder) noteRecovered() {
 	if o.persist > 0 {
 		o.persist--
 	}
@@ -46,12 +46,12 @@ func (o *reorder) recovered() {
 
 // rack is the state of loss detection by time (RFC 8985 5.3).
 type rack struct {
-	valid bool
-	sent  clock.Time    // RACK.segment.xmit_ts: of the newest segment that has arrived
-	end   uint32        // RACK.segment.end_seq
-	rtt   time.Duration // RACK.rtt
-	high  uint32        // RACK.fack
-	moved bool          // a segment was overtaken, in this ACK
+	valid     bool
+	sent      clock.Time    // RACK.segment.xmit_ts: of the newest segment that has arrived
+	end       uint32        // RACK.segment.end_seq
+	rtt       time.Duration // RACK.rtt
+	fack      uint32        // RACK.fack
+	overtaken bool          // a segment was overtaken, in this ACK
 }
 
 // sentAfter is RACK_sent_after: whether the first was sent after the second.
@@ -60,16 +60,16 @@ func sentAfter(t clock.Time, end uint32, u clock.Time, other uint32) bool {
 }
 
 // deliver is step 2 and 3 of RFC 8985 6.2 for the part of r before end.
-func (k *rack) deliver(now clock.Time, b *Board, r *record, end uint32, a *Ack, n *news) {
-	if before(k.high, end) {
-		k.high = end
-	} else if r.state&resent == 0 && before(end, n.high) {
-		k.moved = true
-		b.reorder.furthest = max(b.reorder.furthest, n.high-end)
+func (k *rack) deliver(now clock.Time, b *Scoreboard, r *record, end uint32, a *Ack, n *ackResult) {
+	if before(k.fack, end) {
+		k.fack = end
+	} else if r.state&resent == 0 && before(end, n.priorFACK) {
+		k.overtaken = true
+		b.reorder.maxDistance = max(b.reorder.maxDistance, n.priorFACK-end)
 	}
 	rtt := now.Sub(r.sent)
 	if r.state&resent != 0 {
-		if b.echoBefore(a.Echo, r.sent) || rtt < b.rtt.least {
+		if b.echoBefore(a.Echo, r.sent) || rtt < b.rtt.min {
 			return // of the first transmission more likely
 		}
 	}
@@ -79,40 +79,40 @@ func (k *rack) deliver(now clock.Time, b *Board, r *record, end uint32, a *Ack, 
 }
 
 // echoBefore reports whether the echoed timestamp is from before t, as far as ticks can tell.
-func (b *Board) echoBefore(echo, t clock.Time) bool {
+func (b *Scoreboard) echoBefore(echo, t clock.Time) bool {
 	tick := clock.Time(b.opts.Tick)
 	return tick > 0 && echo > 0 && echo < t-t%tick
 }
 
-// detectReordering is step 3 of RFC 8985 6.2: whether a segment sent once arrived after one with a higher sequence.
-func (k *rack) detectReordering(b *Board, s *Sample) {
-	if k.moved {
-		k.moved = false
-		b.reorder.happened = true
+// noteReordering is step 3 of RFC 8985 6.2: whether a segment sent once arrived after one with a higher sequence.
+func (k *rack) noteReordering(b *Scoreboard, s *Sample) {
+	if k.overtaken {
+		k.overtaken = false
+		b.reorder.seen = true
 		s.Events |= Reordered
 	}
 }
 
-// window is how long a segment may be late (RFC 8985 6.2 step 4).
-func (b *Board) window() time.Duration {
-	if !b.reorder.happened && (b.f.episode.phase != open || b.f.sacked > (dupThresh-1)*b.opts.MSS) {
+// reoWindow is how long a segment may be late (RFC 8985 6.2 step 4).
+func (b *Scoreboard) reoWindow() time.Duration {
+	if !b.reorder.seen && (b.f.episode.phase != open || b.f.sacked > (dupThresh-1)*b.opts.MSS) {
 		return 0
 	}
-	return min(time.Duration(b.reorder.mult)*b.rtt.least/4, b.rtt.srtt)
+	return min(time.Duration(b.reorder.mult)*b.rtt.min/4, b.rtt.srtt)
 }
 
-// detect is step 5 of RFC 8985 6.2: segments sent before one that has arrived are lost once they are
+// detectLoss is step 5 of RFC 8985 6.2: segments sent before one that has arrived are lost once they are
 // late, and a timer waits for those that are not yet.
-func (b *Board) detect(now clock.Time, s *Sample) {
+func (b *Scoreboard) detectLoss(now clock.Time, s *Sample) {
 	f := b.f
-	f.reo = 0
+	f.reoTimer = 0
 	k := &f.rack
 	if !k.valid {
 		return
 	}
-	late := k.rtt + b.window()
-	for i := f.old; i != 0; {
-		r := b.at(i)
+	late := k.rtt + b.reoWindow()
+	for i := f.oldest; i != 0; {
+		r := b.record(i)
 		this := i
 		i = r.later
 		if !sentAfter(k.sent, k.end, r.sent, r.end) {
@@ -122,23 +122,23 @@ func (b *Board) detect(now clock.Time, s *Sample) {
 			continue // sent at the same time, in another order
 		}
 		if due := r.sent.Add(late); due > now {
-			f.reo = max(f.reo, due)
+			f.reoTimer = max(f.reoTimer, due)
 			continue
 		}
-		s.Lost += b.lose(this)
+		s.Lost += b.markLost(this)
 	}
 }
 
-// lose marks waiting record i as lost and returns its length.
-func (b *Board) lose(i uint32) uint32 {
+// markLost marks waiting record i as lost and returns its length.
+func (b *Scoreboard) markLost(i uint32) uint32 {
 	f := b.f
-	r := b.at(i)
-	b.unwait(i)
+	r := b.record(i)
+	b.removeOutstanding(i)
 	r.state |= missing
 	f.pipe -= r.len()
 	f.missing += r.len()
 	b.lost += uint64(r.len())
-	if f.firstLost == 0 || before(r.seq, b.at(f.firstLost).seq) {
+	if f.firstLost == 0 || before(r.seq, b.record(f.firstLost).seq) {
 		f.firstLost = i
 	}
 	return r.len()

@@ -6,10 +6,10 @@ import "github.com/millrace/millrace/clock"
 type rate struct {
 	deliveredAt clock.Time // C.delivered_time
 	firstSent   clock.Time // C.first_sent_time
-	limited     uint64     // C.app_limited: Delivered at which a limit by the application is over; 0: there is none
+	appLimited  uint64     // C.app_limited: Delivered at which a limit by the application is over; 0: there is none
 
 	// of the newest segment that this ACK has delivered
-	found          bool
+	sampled        bool
 	sent           clock.Time
 	end            uint32
 	priorAt, first clock.Time
@@ -18,37 +18,37 @@ type rate struct {
 // restart begins a flight after nothing was in flight: the application is the limit (3.2, 3.4).
 func (k *rate) restart(now clock.Time, delivered uint64) {
 	k.deliveredAt, k.firstSent = now, now
-	k.limited = max(delivered, 1)
+	k.appLimited = max(delivered, 1)
 }
 
-func (k *rate) begin() { k.found = false }
+func (k *rate) begin() { k.sampled = false }
 
 // deliver is UpdateRateSample of 3.3: the sample is of the segment sent last.
 func (k *rate) deliver(now clock.Time, r *record, end uint32, s *Sample) {
 	k.deliveredAt = now
-	if k.found && !sentAfter(r.sent, end, k.sent, k.end) {
+	if k.sampled && !sentAfter(r.sent, end, k.sent, k.end) {
 		return
 	}
-	k.found = true
+	k.sampled = true
 	k.sent, k.end = r.sent, end
 	k.priorAt, k.first = r.deliveredAt, r.firstSent
 	s.Prior, s.PriorLost, s.SentFlight = r.delivered, r.lost, r.flight
-	s.AppLimited, s.Resent = r.state&limited != 0, r.state&resent != 0
+	s.AppLimited, s.Resent = r.state&appLimited != 0, r.state&resent != 0
 }
 
 // finish is GenerateRateSample of 3.3. The longer of the time in which the data was sent and that in
 // which it was acknowledged counts, so that neither bunched ACKs nor bursts look fast; an interval
 // below the least round-trip time is no sample.
-func (k *rate) finish(b *Board, s *Sample) {
-	if k.limited != 0 && b.delivered > k.limited {
-		k.limited = 0
+func (k *rate) finish(b *Scoreboard, s *Sample) {
+	if k.appLimited != 0 && b.delivered > k.appLimited {
+		k.appLimited = 0
 	}
-	if !k.found {
+	if !k.sampled {
 		return
 	}
 	k.firstSent = k.sent
 	interval := max(k.sent.Sub(k.first), k.deliveredAt.Sub(k.priorAt))
-	if interval <= 0 || interval < b.rtt.least {
+	if interval <= 0 || interval < b.rtt.min {
 		return
 	}
 	s.RateBytes, s.RateInterval = b.delivered-s.Prior, interval

@@ -4,13 +4,13 @@ package loss
 type reno struct {
 	duplicates uint32
 	arrived    uint32 // bytes that duplicate ACKs say have arrived, somewhere
-	bar        uint32 // RFC 6582 3.2 step 1: no recovery before this is passed, with barred
-	barred     bool
+	recover    uint32 // RFC 6582 3.2 step 1: no recovery before this is passed, with barred
+	hasRecover bool
 }
 
-// acknowledge takes what an advance of SND.UNA covers out of what duplicate ACKs stood for: one segment
+// deflate takes what an advance of SND.UNA covers out of what duplicate ACKs stood for: one segment
 // filled the hole, the others were counted before.
-func (k *reno) acknowledge(b *Board, s *Sample) {
+func (k *reno) deflate(b *Scoreboard, s *Sample) {
 	k.duplicates = 0
 	if k.arrived == 0 {
 		return
@@ -25,12 +25,12 @@ func (k *reno) acknowledge(b *Board, s *Sample) {
 
 // countDuplicates is fast retransmit and NewReno: the third duplicate ACK says that the first segment is
 // lost, and in recovery each ACK that advances, but not to its end, says so of the next.
-func (b *Board) countDuplicates(a *Ack, s *Sample, n *news) {
+func (b *Scoreboard) countDuplicates(a *Ack, s *Sample, n *ackResult) {
 	f := b.f
 	k := &f.reno
 	if n.advanced {
 		if f.episode.phase == recovery {
-			s.Lost += b.loseFirst() // RFC 6582 3.2 step 3, partial acknowledgment
+			s.Lost += b.markFirstLost() // RFC 6582 3.2 step 3, partial acknowledgment
 		}
 		return
 	}
@@ -39,15 +39,15 @@ func (b *Board) countDuplicates(a *Ack, s *Sample, n *news) {
 	}
 	for range max(a.Packets, 1) {
 		k.duplicates++
-		b.inflate(s)
+		b.countArrived(s)
 	}
-	if f.episode.phase == open && k.duplicates >= dupThresh && !(k.barred && !before(k.bar, b.una)) {
-		s.Lost += b.loseFirst()
+	if f.episode.phase == open && k.duplicates >= dupThresh && !(k.hasRecover && !before(k.recover, b.una)) {
+		s.Lost += b.markFirstLost()
 	}
 }
 
-// inflate counts a segment that has arrived out of order.
-func (b *Board) inflate(s *Sample) {
+// countArrived counts a segment that has arrived out of order.
+func (b *Scoreboard) countArrived(s *Sample) {
 	k := &b.f.reno
 	size := min(b.opts.MSS, b.Flight())
 	if most := b.next - b.una - min(b.next-b.una, b.opts.MSS); k.arrived+size > most {
@@ -58,15 +58,15 @@ func (b *Board) inflate(s *Sample) {
 	s.Delivered += size
 }
 
-// loseFirst marks the first segment as lost, if it waits.
-func (b *Board) loseFirst() uint32 {
+// markFirstLost marks the first segment as lost, if it waits.
+func (b *Scoreboard) markFirstLost() uint32 {
 	i := b.f.head
-	r := b.at(i)
+	r := b.record(i)
 	if r.state&(sacked|missing) != 0 {
 		return 0
 	}
 	if r.len() > r.mss {
 		b.split(i, r.seq+r.mss)
 	}
-	return b.lose(i)
+	return b.markLost(i)
 }

@@ -30,8 +30,8 @@ type estimator struct {
 // estimates are what measurements have given.
 type estimates struct {
 	srtt, rttvar time.Duration
-	least        time.Duration // least sample of late, 0: none
-	leastAt      clock.Time
+	min          time.Duration // least sample of late, 0: none
+	minAt        clock.Time
 }
 
 // sample takes a measurement of a segment that was sent once (Karn's rule is the caller's), or of an echoed
@@ -51,10 +51,10 @@ func (e *estimator) sample(now clock.Time, rtt time.Duration) {
 	e.backoff = 0 // RFC 6298 5: a new measurement collapses the backed-off timer
 }
 
-// lower keeps the least round-trip time, from the newest delivered segment of an ACK.
-func (e *estimator) lower(now clock.Time, rtt time.Duration) {
-	if rtt = max(rtt, 1); e.least == 0 || rtt <= e.least || now.Sub(e.leastAt) > minRTTWindow {
-		e.least, e.leastAt = rtt, now
+// updateMin keeps the least round-trip time, from the newest delivered segment of an ACK.
+func (e *estimator) updateMin(now clock.Time, rtt time.Duration) {
+	if rtt = max(rtt, 1); e.min == 0 || rtt <= e.min || now.Sub(e.minAt) > minRTTWindow {
+		e.min, e.minAt = rtt, now
 	}
 }
 

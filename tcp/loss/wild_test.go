@@ -22,7 +22,7 @@ func wild(t *testing.T, data []byte) {
 		o.Tick = time.Millisecond
 	}
 	var p Pool
-	var b Board
+	var b Scoreboard
 	start := uint32(data[1]) << 24
 	b.Init(&p, start, o)
 	now := clock.Time(time.Minute)
@@ -52,11 +52,11 @@ func wild(t *testing.T, data []byte) {
 		case 7:
 			switch y % 4 {
 			case 0:
-				b.Idle()
+				b.SetAppLimited()
 			case 1:
-				b.Fresh(x&1 == 0)
+				b.NewDataSent(x&1 == 0)
 			case 2:
-				b.Retry()
+				b.RetransmitAll()
 			case 3:
 				o.MSS = size + uint32(data[1])
 				b.SetOptions(o)
@@ -71,7 +71,7 @@ func wild(t *testing.T, data []byte) {
 }
 
 // wildAck makes an ACK whose numbers lie around those in flight.
-func wildAck(b *Board, data []byte) *Ack {
+func wildAck(b *Scoreboard, data []byte) *Ack {
 	y := binary.LittleEndian.Uint32(data[4:])
 	span := b.Outstanding() + 2000
 	a := &Ack{Una: b.una + uint32(data[1])%64*(b.Outstanding()/63), Duplicate: data[0]&8 == 0, Packets: uint16(data[0] >> 6)}
@@ -88,7 +88,7 @@ func wildAck(b *Board, data []byte) *Ack {
 	return a
 }
 
-func checkWild(t *testing.T, b *Board, p *Pool) {
+func checkWild(t *testing.T, b *Scoreboard, p *Pool) {
 	t.Helper()
 	f := b.f
 	if (f == nil) != (b.una == b.next) || f == nil && p.Records() != 0 {
@@ -103,8 +103,8 @@ func checkWild(t *testing.T, b *Board, p *Pool) {
 	checkLists(t, b)
 	var have [3]uint32
 	first := uint32(0)
-	for i := f.head; i != 0; i = b.at(i).next {
-		r := b.at(i)
+	for i := f.head; i != 0; i = b.record(i).next {
+		r := b.record(i)
 		switch r.state & (sacked | missing) {
 		case 0:
 			have[0] += r.len()
@@ -122,10 +122,10 @@ func checkWild(t *testing.T, b *Board, p *Pool) {
 	if have != [3]uint32{f.pipe, f.missing, f.sacked} {
 		t.Fatalf("pipe, missing, SACKed are %v, want %v", [3]uint32{f.pipe, f.missing, f.sacked}, have)
 	}
-	if seq, n := b.Lost(); n > 0 && seq != b.at(first).seq || n == 0 && first != 0 && !b.WantsFresh() {
+	if seq, n := b.Lost(); n > 0 && seq != b.record(first).seq || n == 0 && first != 0 && !b.WantsNewData() {
 		t.Fatalf("Lost is %d+%d, the first is record %d", seq, n, first)
 	}
-	if b.Timer() == clock.Never || f.rto == 0 {
+	if b.Timer() == clock.Never || f.rtoTimer == 0 {
 		t.Fatal("no timer with data in flight")
 	}
 	if b.opts.SACK && b.delivered < uint64(f.sacked) {
