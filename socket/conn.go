@@ -29,9 +29,10 @@ type TCPConn struct {
 
 // extra is what few connections have.
 type extra struct {
-	read, write clock.Time // deadlines; 0 is none
-	watch       watcher    // who else hears of events; nil: nobody
-	linger      int        // as SetLinger has it, in seconds, where flags has lingers
+	read, write clock.Time    // deadlines; 0 is none
+	watch       watcher       // who else hears of events; nil: nobody
+	idle        time.Duration // of keepalive, while it is off
+	linger      int           // as SetLinger has it, in seconds, where flags has lingers
 }
 
 // extras returns the part of c that few connections have.

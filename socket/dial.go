@@ -10,16 +10,25 @@ import (
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
-	"github.com/millrace/millrace/udp"
 	"github.com/millrace/millrace/wire"
 )
 
-// Dialer has what a connection may begin with, beside its address. The zero value is usual.
+// Dialer is what DialWith may be told beside an address. The zero value is usual.
+//
+// Options begin as the stack's defaults, and the functions change what they assign:
+//
+//	d := socket.Dialer{TCPOptions: func(o *socket.TCPOptions) { o.Congestion = "bbr" }}
 type Dialer struct {
 	Local   netip.AddrPort // zero address or port: chosen
 	Timeout time.Duration  // for all of a Dial; 0 is none but the context's
-	TCP     *tcp.Options   // nil: Config.Host.TCP.Defaults
-	UDP     *udp.Options
+
+	// KeepAlive and KeepAliveConfig are those of net.Dialer: where the latter is not enabled, KeepAlive is
+	// the silence before the first probe. 0 is Config.KeepAlive, negative is no keepalive.
+	KeepAlive       time.Duration
+	KeepAliveConfig net.KeepAliveConfig
+
+	TCPOptions func(o *TCPOptions) // nil changes nothing
+	UDPOptions func(o *UDPOptions)
 }
 
 // Dial connects to an address such as "198.18.0.1:80" or "[2001:db8::1]:80" in a network "tcp", "tcp4",
@@ -67,15 +76,26 @@ func (s *Stack) dialOne(ctx context.Context, d *Dialer, name, proto string, r ne
 	if proto == "udp" {
 		c, err := s.dialUDP(ctx, d, name, r)
 		if err != nil {
-			return nil, opError("dial", name, nil, net.UDPAddrFromAddrPort(r), err)
+			return nil, opError("dial", name, d.source(proto), net.UDPAddrFromAddrPort(r), err)
 		}
 		return c, nil
 	}
 	c, err := s.dialTCP(ctx, d, r)
 	if err != nil {
-		return nil, opError("dial", name, nil, net.TCPAddrFromAddrPort(r), err)
+		return nil, opError("dial", name, d.source(proto), net.TCPAddrFromAddrPort(r), err)
 	}
 	return c, nil
+}
+
+// source returns Local for a net.OpError, nil where it is chosen.
+func (d *Dialer) source(proto string) net.Addr {
+	switch {
+	case !d.Local.IsValid():
+		return nil
+	case proto == "udp":
+		return net.UDPAddrFromAddrPort(d.Local)
+	}
+	return net.TCPAddrFromAddrPort(d.Local)
 }
 
 // tuple returns the addresses of a flow to r. An address that is not given, for either end, is the
@@ -113,10 +133,7 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 	if err != nil {
 		return nil, err
 	}
-	o := d.TCP
-	if o == nil {
-		o = &s.cfg.Host.TCP.Defaults
-	}
+	o := s.tcpOptions(d.KeepAlive, d.KeepAliveConfig, d.TCPOptions)
 	c := &TCPConn{h: s.host(&t), flags: connecting}
 	w := newWaiter()
 	if err := s.connect(c, w, t, o); err != nil {

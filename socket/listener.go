@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -10,15 +11,20 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
-	"github.com/millrace/millrace/udp"
 	"github.com/millrace/millrace/wire"
 )
 
-// ListenConfig has what a listener or a packet socket may begin with, beside its address.
+// ListenConfig is what ListenWith and ListenPacketWith may be told beside an address. The zero value is
+// usual. Options begin as the stack's defaults, as those of a Dialer do.
 type ListenConfig struct {
-	Backlog int          // connections that wait on each loop; 0 is Config.Backlog
-	TCP     *tcp.Options // of the connections; nil: Config.Host.TCP.Defaults
-	UDP     *udp.Options
+	Backlog int // connections that wait on each loop; 0 is Config.Backlog
+
+	// KeepAlive and KeepAliveConfig are those of net.ListenConfig, see Dialer.
+	KeepAlive       time.Duration
+	KeepAliveConfig net.KeepAliveConfig
+
+	TCPOptions func(o *TCPOptions) // of the accepted connections; nil changes nothing
+	UDPOptions func(o *UDPOptions)
 }
 
 // Listener takes TCP connections: a net.Listener. It listens on every loop of the host, and Accept
@@ -79,8 +85,9 @@ func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listene
 	if err != nil {
 		return nil, err
 	}
+	o := s.tcpOptions(cfg.KeepAlive, cfg.KeepAliveConfig, cfg.TCPOptions)
 	for try := 0; ; try++ {
-		l, err := s.tryListen(cfg, a, at.Port(), f)
+		l, err := s.tryListen(cmp.Or(cfg.Backlog, s.cfg.Backlog), o, a, at.Port(), f)
 		if err == nil {
 			return l, nil
 		}
@@ -90,13 +97,13 @@ func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listene
 	}
 }
 
-func (s *Stack) tryListen(cfg *ListenConfig, a wire.Addr, port uint16, f family) (*Listener, error) {
+func (s *Stack) tryListen(backlog int, o *tcp.Options, a wire.Addr, port uint16, f family) (*Listener, error) {
 	l := &Listener{s: s, ends: make([]listenerEnd, len(s.group.Hosts)), only6: f == '6'}
 	l.fan.hosts = s.group.Hosts
 	for i, h := range s.group.Hosts {
 		l.ends[i] = listenerEnd{l: l, i: i}
 		var err error
-		if port, err = l.ends[i].open(h, cfg, a, port); err != nil {
+		if port, err = l.ends[i].open(h, backlog, o, a, port); err != nil {
 			l.closeEnds()
 			return nil, err
 		}
@@ -110,14 +117,7 @@ func (s *Stack) tryListen(cfg *ListenConfig, a wire.Addr, port uint16, f family)
 }
 
 // open listens on one loop and returns the port.
-func (e *listenerEnd) open(h *host.Host, cfg *ListenConfig, a wire.Addr, port uint16) (uint16, error) {
-	backlog, o := cfg.Backlog, cfg.TCP
-	if backlog == 0 {
-		backlog = e.l.s.cfg.Backlog
-	}
-	if o == nil {
-		o = &e.l.s.cfg.Host.TCP.Defaults
-	}
+func (e *listenerEnd) open(h *host.Host, backlog int, o *tcp.Options, a wire.Addr, port uint16) (uint16, error) {
 	h.Enter()
 	defer h.Exit()
 	t, err := h.TCP.Listen(a, port, backlog, o, e)

@@ -1,14 +1,51 @@
 package socket
 
 import (
+	"cmp"
 	"net"
 	"time"
 
 	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/udp"
 )
 
+// TCPOptions are the options of a connection, or of those that a Listener accepts.
+type TCPOptions = tcp.Options
+
+// UDPOptions are the options of a UDPConn.
+type UDPOptions = udp.Options
+
+// tcpOptions returns the stack's defaults, changed by what a Dialer or ListenConfig sets. Where that is
+// nothing the defaults are shared, so that most connections need no memory for options.
+func (s *Stack) tcpOptions(idle time.Duration, k net.KeepAliveConfig, change func(*TCPOptions)) *tcp.Options {
+	if idle == 0 && !k.Enable && change == nil {
+		return &s.cfg.Host.TCP.Defaults
+	}
+	o := s.cfg.Host.TCP.Defaults
+	switch {
+	case k.Enable:
+		setKeepAlive(&o.KeepAlive, k)
+	case idle > 0:
+		setKeepAlive(&o.KeepAlive, net.KeepAliveConfig{Idle: idle})
+	case idle < 0:
+		o.KeepAlive.Idle = 0
+	}
+	if change != nil {
+		change(&o)
+	}
+	return &o
+}
+
+// udpOptions returns the defaults, changed by change.
+func udpOptions(change func(*UDPOptions)) (o udp.Options) {
+	if change != nil {
+		change(&o)
+	}
+	return o
+}
+
 // SetOptions changes the options of the connection by a function, which runs on its loop.
-func (c *TCPConn) SetOptions(change func(o *tcp.Options)) error {
+func (c *TCPConn) SetOptions(change func(o *TCPOptions)) error {
 	now := c.h.Enter()
 	defer c.h.Exit()
 	if c.c == nil {
@@ -24,43 +61,26 @@ func (c *TCPConn) SetOptions(change func(o *tcp.Options)) error {
 
 // SetNoDelay says whether small segments are sent at once (the default), or by Nagle's algorithm.
 func (c *TCPConn) SetNoDelay(on bool) error {
-	return c.SetOptions(func(o *tcp.Options) { o.NoDelay = on })
+	return c.SetOptions(func(o *TCPOptions) { o.NoDelay = on })
 }
 
 // SetCork keeps back what does not fill a segment, 200 ms at most, until it is set to false.
 func (c *TCPConn) SetCork(on bool) error {
-	return c.SetOptions(func(o *tcp.Options) { o.Cork = on })
+	return c.SetOptions(func(o *TCPOptions) { o.Cork = on })
 }
 
-// Keepalive as package net has it by default.
+// Keepalive of package net by default.
 const (
 	defaultIdle     = 15 * time.Second
 	defaultInterval = 15 * time.Second
 	defaultCount    = 9
 )
 
-// SetKeepAlive turns probes of a silent peer on, with the defaults of package net, or off.
-func (c *TCPConn) SetKeepAlive(on bool) error {
-	return c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: on})
-}
-
-// SetKeepAlivePeriod sets the silence before the first probe and the time between probes.
-func (c *TCPConn) SetKeepAlivePeriod(d time.Duration) error {
-	return c.SetOptions(func(o *tcp.Options) { o.KeepAlive.Idle, o.KeepAlive.Interval = d, d })
-}
-
-// SetKeepAliveConfig sets all of it. Fields that are 0 are the defaults of package net; those below 0
-// stay as they are.
-func (c *TCPConn) SetKeepAliveConfig(k net.KeepAliveConfig) error {
-	return c.SetOptions(func(o *tcp.Options) {
-		if !k.Enable {
-			o.KeepAlive = tcp.KeepAlive{}
-			return
-		}
-		o.KeepAlive.Idle = pick(k.Idle, defaultIdle, o.KeepAlive.Idle)
-		o.KeepAlive.Interval = pick(k.Interval, defaultInterval, o.KeepAlive.Interval)
-		o.KeepAlive.Count = pick(k.Count, defaultCount, o.KeepAlive.Count)
-	})
+// setKeepAlive turns keepalive on. As in package net, 0 is the default and negative is no change.
+func setKeepAlive(k *tcp.KeepAlive, c net.KeepAliveConfig) {
+	k.Idle = pick(c.Idle, defaultIdle, cmp.Or(k.Idle, defaultIdle))
+	k.Interval = pick(c.Interval, defaultInterval, k.Interval)
+	k.Count = pick(c.Count, defaultCount, k.Count)
 }
 
 // pick returns v, or what 0 and negative values stand for.
@@ -72,6 +92,40 @@ func pick[T int | time.Duration](v, zero, negative T) T {
 		return negative
 	}
 	return v
+}
+
+// unchanged is a KeepAliveConfig of which only Enable has a meaning.
+var unchanged = net.KeepAliveConfig{Idle: -1, Interval: -1, Count: -1}
+
+// SetKeepAlive turns keepalive probes of a silent peer on or off.
+func (c *TCPConn) SetKeepAlive(on bool) error {
+	return c.SetOptions(func(o *TCPOptions) { c.changeKeepAlive(o, on, unchanged) })
+}
+
+// SetKeepAlivePeriod sets the silence before the first probe.
+func (c *TCPConn) SetKeepAlivePeriod(d time.Duration) error {
+	return c.SetOptions(func(o *TCPOptions) {
+		k := unchanged
+		k.Idle = d
+		c.changeKeepAlive(o, o.KeepAlive.Idle != 0, k)
+	})
+}
+
+// SetKeepAliveConfig sets all of keepalive. Fields that are 0 are the defaults of package net, those below
+// 0 do not change.
+func (c *TCPConn) SetKeepAliveConfig(k net.KeepAliveConfig) error {
+	return c.SetOptions(func(o *TCPOptions) { c.changeKeepAlive(o, k.Enable, k) })
+}
+
+// changeKeepAlive applies k and turns keepalive on or off. tcp.Options has no idle time while it is off, so
+// that the connection keeps it for SetKeepAlive.
+func (c *TCPConn) changeKeepAlive(o *TCPOptions, on bool, k net.KeepAliveConfig) {
+	x := c.extras()
+	o.KeepAlive.Idle = cmp.Or(o.KeepAlive.Idle, x.idle)
+	setKeepAlive(&o.KeepAlive, k)
+	if !on {
+		x.idle, o.KeepAlive.Idle = o.KeepAlive.Idle, 0
+	}
 }
 
 // SetLinger says what Close does with data that is not acknowledged yet: below 0 (the default) it is
@@ -92,23 +146,23 @@ func (c *TCPConn) SetLinger(seconds int) error {
 
 // SetReadBuffer bounds the bytes that wait to be read; 0 lets the bound follow the need.
 func (c *TCPConn) SetReadBuffer(bytes int) error {
-	return c.SetOptions(func(o *tcp.Options) { o.ReceiveBuffer = bytes })
+	return c.SetOptions(func(o *TCPOptions) { o.ReceiveBuffer = bytes })
 }
 
 // SetWriteBuffer bounds the bytes that wait to be acknowledged; 0 lets the bound follow the need.
 func (c *TCPConn) SetWriteBuffer(bytes int) error {
-	return c.SetOptions(func(o *tcp.Options) { o.SendBuffer = bytes })
+	return c.SetOptions(func(o *TCPOptions) { o.SendBuffer = bytes })
 }
 
 // SetCongestion chooses the congestion control by name: "cubic", "reno", "bbr", "dctcp".
 func (c *TCPConn) SetCongestion(name string) error {
-	return c.SetOptions(func(o *tcp.Options) { o.Congestion = name })
+	return c.SetOptions(func(o *TCPOptions) { o.Congestion = name })
 }
 
 // SetUserTimeout says how long sent data may stay unacknowledged (RFC 5482); 0 is until
 // retransmissions give up.
 func (c *TCPConn) SetUserTimeout(d time.Duration) error {
-	return c.SetOptions(func(o *tcp.Options) { o.UserTimeout = d })
+	return c.SetOptions(func(o *TCPOptions) { o.UserTimeout = d })
 }
 
 // Info returns what the stack knows of the connection.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
@@ -26,8 +27,13 @@ type Config struct {
 	// say; 0 is 1024.
 	Backlog int
 
-	// Nagle has Nagle's algorithm on from the start; package net has it off.
+	// Nagle turns Nagle's algorithm on from the start; package net turns it off.
 	Nagle bool
+
+	// KeepAlive is the silence, in connections for which neither a Dialer nor a ListenConfig says otherwise,
+	// before the first keepalive probe. 0 is 15 s, as in package net; negative is no keepalive. It has no
+	// effect where Host.TCP.Defaults has a keepalive.
+	KeepAlive time.Duration
 
 	// Resolver returns the addresses of a name. Without it only numeric addresses are understood.
 	Resolver func(ctx context.Context, name string) ([]netip.Addr, error)
@@ -63,7 +69,11 @@ func New(cfg Config) (*Stack, error) {
 	if cfg.Backlog == 0 {
 		cfg.Backlog = 1024
 	}
-	cfg.Host.TCP.Defaults.NoDelay = cfg.Host.TCP.Defaults.NoDelay || !cfg.Nagle
+	d := &cfg.Host.TCP.Defaults
+	d.NoDelay = d.NoDelay || !cfg.Nagle
+	if d.KeepAlive.Idle == 0 && cfg.KeepAlive >= 0 {
+		setKeepAlive(&d.KeepAlive, net.KeepAliveConfig{Idle: cfg.KeepAlive})
+	}
 	g, err := host.New(cfg.Host)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,12 @@ import (
 
 func (x *world) packets(t *testing.T, s *Stack, network, addr string, o *udp.Options) *UDPConn {
 	t.Helper()
-	c, err := s.ListenPacketWith(t.Context(), &ListenConfig{UDP: o}, network, addr)
+	lc := &ListenConfig{UDPOptions: func(to *UDPOptions) {
+		if o != nil {
+			*to = *o
+		}
+	}}
+	c, err := s.ListenPacketWith(t.Context(), lc, network, addr)
 	if err != nil {
 		t.Fatal(err)
 	}

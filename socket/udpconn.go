@@ -79,10 +79,7 @@ func (s *Stack) bind(cfg *ListenConfig, name string, f family, at netip.AddrPort
 	if err != nil {
 		return nil, err
 	}
-	var o udp.Options
-	if cfg.UDP != nil {
-		o = *cfg.UDP
-	}
+	o := udpOptions(cfg.UDPOptions)
 	o.V6Only = o.V6Only || f == '6'
 	for try := 0; ; try++ {
 		c, err := s.tryBind(name, a, at.Port(), &o)
@@ -144,9 +141,10 @@ func (s *Stack) dialUDP(ctx context.Context, d *Dialer, name string, r netip.Add
 	if err != nil {
 		return nil, err
 	}
+	o := udpOptions(d.UDPOptions)
 	c := newUDPConn(s, name, []*host.Host{s.host(&t)})
 	e := &c.ends[0]
-	err = e.open(func(m *udp.Mux) (*udp.Socket, error) { return m.Connect(t, d.UDP, e) })
+	err = e.open(func(m *udp.Mux) (*udp.Socket, error) { return m.Connect(t, &o, e) })
 	if err != nil {
 		return nil, number("connect", err)
 	}

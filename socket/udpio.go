@@ -125,7 +125,7 @@ func (c *UDPConn) WriteMessages(msgs []Message) (int, error) {
 }
 
 // SetOptions changes the options by a function, which may be called several times.
-func (c *UDPConn) SetOptions(change func(o *udp.Options)) error {
+func (c *UDPConn) SetOptions(change func(o *UDPOptions)) error {
 	return c.each("set", func(e *udpEnd) error {
 		o := e.u.Options()
 		change(&o)
@@ -137,7 +137,7 @@ func (c *UDPConn) SetOptions(change func(o *udp.Options)) error {
 // SetReadBuffer bounds the memory of datagrams that wait on each loop, in bytes.
 func (c *UDPConn) SetReadBuffer(bytes int) error {
 	c.shadow.want(bytes, 0)
-	return c.SetOptions(func(o *udp.Options) { o.ReceiveBuffer = bytes })
+	return c.SetOptions(func(o *UDPOptions) { o.ReceiveBuffer = bytes })
 }
 
 // SetWriteBuffer has no effect: datagrams wait in the queue of the device, which all sockets share.

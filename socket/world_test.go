@@ -43,6 +43,8 @@ type with struct {
 	backlog int
 	tcp     tcp.Config
 	udp     udp.Config
+
+	keepAlive time.Duration
 }
 
 func newWorld(t testing.TB, w with) *world {
@@ -94,7 +96,8 @@ func (x *world) stack(w with, loops []stack.Config, v4, v6 string) *Stack {
 			{Prefix: netip.MustParsePrefix(v4 + "/24")},
 			{Prefix: netip.MustParsePrefix(v6 + "/64")},
 		},
-		Backlog: w.backlog,
+		Backlog:   w.backlog,
+		KeepAlive: w.keepAlive,
 	})
 	if err != nil {
 		x.t.Fatal(err)

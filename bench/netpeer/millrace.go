@@ -43,8 +43,9 @@ func newMillrace(addr netip.Prefix, o tcp.Options, loops []stack.Config, undo ..
 		Host: host.Config{Loops: loops, TCP: tcp.Config{
 			Budget: budget, MaxConns: 1 << 19, Defaults: o,
 		}},
-		Addrs:   []socket.Address{{Prefix: addr}},
-		Backlog: 4096,
+		Addrs:     []socket.Address{{Prefix: addr}},
+		Backlog:   4096,
+		KeepAlive: -1, // the other stacks in user space have none by default
 	})
 	if err != nil {
 		return nil, err

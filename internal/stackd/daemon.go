@@ -210,6 +210,7 @@ func takes(whole bool) Take {
 func (d *Daemon) openStack() (err error) {
 	c := socket.Config{Nagle: d.cfg.TCP.Nagle, Host: host.Config{Changed: d.changed}}
 	c.Host.TCP.Defaults = d.cfg.TCP.Options
+	c.KeepAlive = -1 // the configuration says so where it wants it
 	c.Host.TCP.Budget, c.Host.TCP.MaxConns = d.cfg.TCP.Memory, d.cfg.TCP.Connections
 	for i, pool := range d.pools {
 		l := stack.Config{Pool: pool}

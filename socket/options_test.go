@@ -1,0 +1,181 @@
+package socket
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/stack/host"
+	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/udp"
+)
+
+// options returns the options in force of a connection.
+func options(t *testing.T, c *TCPConn) (got TCPOptions) {
+	t.Helper()
+	if err := c.SetOptions(func(o *TCPOptions) { got = *o }); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// dialWith connects a to a new listener of b and returns both ends.
+func (x *world) dialWith(t *testing.T, d *Dialer, lc *ListenConfig) (client, server *TCPConn) {
+	t.Helper()
+	l, err := x.b.ListenWith(t.Context(), lc, "tcp", addrB+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := x.a.DialWith(t.Context(), d, "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := l.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.(*TCPConn), s
+}
+
+// TestOptionsStartFromDefaults sets one option and expects all others as the stack has them.
+func TestOptionsStartFromDefaults(t *testing.T) {
+	defaults := tcp.Options{Congestion: "reno", ECN: tcp.ECNOff, UserTimeout: time.Minute}
+	x := newWorld(t, with{tcp: tcp.Config{Defaults: defaults}})
+	bbr := func(o *TCPOptions) { o.Congestion = "bbr" }
+	c, s := x.dialWith(t, &Dialer{TCPOptions: bbr}, &ListenConfig{TCPOptions: bbr})
+	usual, _ := x.pair(t)
+	want := options(t, usual)
+	if !want.NoDelay || want.UserTimeout != time.Minute {
+		t.Errorf("defaults %+v, want NoDelay and those of the stack", want)
+	}
+	want.Congestion = "bbr"
+	for _, c := range []*TCPConn{c, s} {
+		if got := options(t, c); got != want {
+			t.Errorf("options %+v, want %+v", got, want)
+		}
+	}
+}
+
+// TestUDPOptions sets options of a connected and of an unconnected socket.
+func TestUDPOptions(t *testing.T) {
+	x := newWorld(t, with{})
+	set := func(o *UDPOptions) { o.TOS = 0x20 }
+	c, err := x.a.DialWith(t.Context(), &Dialer{UDPOptions: set}, "udp", addrB+":1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := x.a.ListenPacketWith(t.Context(), &ListenConfig{UDPOptions: set}, "udp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*UDPConn{c.(*UDPConn), p} {
+		var got udp.Options
+		if err := c.SetOptions(func(o *UDPOptions) { got = *o }); err != nil || got != (udp.Options{TOS: 0x20}) {
+			t.Errorf("options %+v, %v", got, err)
+		}
+	}
+}
+
+// netKeepAlive is the keepalive of a connection of package net by default.
+var netKeepAlive = tcp.KeepAlive{Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 9}
+
+// TestKeepAliveAsNet holds the fields of Dialer and ListenConfig against their meaning in package net.
+func TestKeepAliveAsNet(t *testing.T) {
+	custom := net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: 2 * time.Second, Count: 3}
+	for _, c := range []struct {
+		name   string
+		period time.Duration
+		config net.KeepAliveConfig
+		want   tcp.KeepAlive
+	}{
+		{"zero", 0, net.KeepAliveConfig{}, netKeepAlive},
+		{"period", time.Minute, net.KeepAliveConfig{}, tcp.KeepAlive{Idle: time.Minute, Interval: 15 * time.Second, Count: 9}},
+		{"negative", -1, net.KeepAliveConfig{}, tcp.KeepAlive{}},
+		{"config", -1, custom, tcp.KeepAlive{Idle: time.Second, Interval: 2 * time.Second, Count: 3}},
+		{"config of zeros", 0, net.KeepAliveConfig{Enable: true}, netKeepAlive},
+		{"config of negatives", 0, net.KeepAliveConfig{Enable: true, Idle: -1, Interval: -1, Count: -1}, netKeepAlive},
+		{"config not enabled", time.Minute, net.KeepAliveConfig{Idle: 1}, tcp.KeepAlive{Idle: time.Minute, Interval: 15 * time.Second, Count: 9}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := newWorld(t, with{})
+			client, server := x.dialWith(t,
+				&Dialer{KeepAlive: c.period, KeepAliveConfig: c.config},
+				&ListenConfig{KeepAlive: c.period, KeepAliveConfig: c.config})
+			for _, conn := range []*TCPConn{client, server} {
+				if got := options(t, conn).KeepAlive; got.Idle != c.want.Idle || got.Idle != 0 && got != c.want {
+					t.Errorf("keepalive %+v, want %+v", got, c.want)
+				}
+			}
+		})
+	}
+}
+
+// TestKeepAliveOfTheStack has defaults of its own, and none.
+func TestKeepAliveOfTheStack(t *testing.T) {
+	own := tcp.KeepAlive{Idle: time.Minute, Interval: time.Second, Count: 2}
+	x := newWorld(t, with{tcp: tcp.Config{Defaults: tcp.Options{KeepAlive: own}}, keepAlive: -1})
+	c, _ := x.pair(t)
+	if got := options(t, c).KeepAlive; got != own {
+		t.Errorf("keepalive %+v, want the options' %+v", got, own)
+	}
+	c, _ = x.dialWith(t, &Dialer{KeepAlive: time.Hour}, &ListenConfig{})
+	if got := options(t, c).KeepAlive; got != (tcp.KeepAlive{Idle: time.Hour, Interval: 15 * time.Second, Count: 9}) {
+		t.Errorf("keepalive %+v, want the Dialer's", got)
+	}
+	x = newWorld(t, with{keepAlive: -1})
+	c, _ = x.pair(t)
+	if got := options(t, c).KeepAlive; got.Idle != 0 {
+		t.Errorf("keepalive %+v, want none", got)
+	}
+}
+
+// TestSetKeepAlive calls the setters of a connection as programs do on a *net.TCPConn.
+func TestSetKeepAlive(t *testing.T) {
+	x := newWorld(t, with{})
+	c, _ := x.pair(t)
+	const sec = time.Second
+	check := func(what string, err error, want tcp.KeepAlive) {
+		t.Helper()
+		if got := options(t, c).KeepAlive; got != want || err != nil {
+			t.Errorf("%s: %+v, %v, want %+v", what, got, err, want)
+		}
+	}
+	check("period", c.SetKeepAlivePeriod(20*sec), tcp.KeepAlive{Idle: 20 * sec, Interval: 15 * sec, Count: 9})
+	check("on again", c.SetKeepAlive(true), tcp.KeepAlive{Idle: 20 * sec, Interval: 15 * sec, Count: 9})
+	check("config", c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: sec, Interval: -1, Count: 4}),
+		tcp.KeepAlive{Idle: sec, Interval: 15 * sec, Count: 4})
+	if err := c.SetKeepAlive(false); err != nil || options(t, c).KeepAlive.Idle != 0 {
+		t.Errorf("off: %+v, %v", options(t, c).KeepAlive, err)
+	}
+	check("on", c.SetKeepAlive(true), tcp.KeepAlive{Idle: sec, Interval: 15 * sec, Count: 4})
+	if err := c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: false, Idle: 7 * sec}); err != nil || options(t, c).KeepAlive.Idle != 0 {
+		t.Errorf("config off: %+v, %v", options(t, c).KeepAlive, err)
+	}
+	check("on after config", c.SetKeepAlive(true), tcp.KeepAlive{Idle: 7 * sec, Interval: 15 * sec, Count: 9})
+	_ = c.Close()
+	op(t, c.SetKeepAlive(true), "set", net.ErrClosed)
+}
+
+// TestKeepAliveProbes sees a probe on an idle connection.
+func TestKeepAliveProbes(t *testing.T) {
+	x := newWorld(t, with{})
+	idle := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Millisecond, Interval: 10 * time.Millisecond}
+	c, err := x.b.Listen("tcp", addrB+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := x.a.DialWith(context.Background(), &Dialer{KeepAliveConfig: idle}, "tcp", addrB+":80"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "no probe was sent", func() (sent bool) {
+		_ = x.a.group.Each(func(_ clock.Time, h *host.Host) error {
+			sent = sent || h.TCP.Stats().KeepAlive > 0
+			return nil
+		})
+		return sent
+	})
+}
