@@ -5,9 +5,12 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -47,6 +50,21 @@ func local(f family, p netip.AddrPort) (wire.Addr, error) {
 		return wire.Addr{}, &net.AddrError{Err: "no suitable address", Addr: p.String()}
 	}
 	return wire.AddrFrom(a), nil
+}
+
+// checkLocal returns EADDRNOTAVAIL for an address that sockets of this stack cannot have. Datagrams may
+// also be received at multicast and broadcast addresses.
+func (s *Stack) checkLocal(a wire.Addr, datagrams bool) error {
+	if a.Unspecified() || datagrams && a.Multicast() {
+		return nil
+	}
+	h := s.group.Hosts[0] // it has all addresses; the other loops follow it
+	h.Enter()
+	defer h.Exit()
+	if h.IP.Usable(a) || datagrams && h.IP.Local(ip.LoopPort, a) == ip.Broadcast {
+		return nil
+	}
+	return os.NewSyscallError("bind", syscall.EADDRNOTAVAIL)
 }
 
 // port reads a number or the name of a service.

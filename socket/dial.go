@@ -110,7 +110,7 @@ func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (wire.Tuple, error) {
 		if t.Local.Is4() != t.Remote.Is4() {
 			return t, &net.AddrError{Err: "local and remote addresses are of different versions", Addr: r.String()}
 		}
-		return t, nil
+		return t, s.checkLocal(t.Local, false)
 	}
 	h := s.group.Hosts[0]
 	now := h.Enter()

@@ -17,7 +17,8 @@ import (
 // ListenConfig is what ListenWith and ListenPacketWith may be told beside an address. The zero value is
 // usual. Options begin as the stack's defaults, as those of a Dialer do.
 type ListenConfig struct {
-	Backlog int // connections that wait on each loop; 0 is Config.Backlog
+	Backlog  int  // connections that wait on each loop; 0 is Config.Backlog
+	FreeBind bool // the address need not be the stack's, as with IP_FREEBIND of ip(7)
 
 	// KeepAlive and KeepAliveConfig are those of net.ListenConfig, see Dialer.
 	KeepAlive       time.Duration
@@ -82,6 +83,9 @@ const choices = 16
 
 func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listener, error) {
 	a, err := local(f, at)
+	if err == nil && !cfg.FreeBind {
+		err = s.checkLocal(a, false)
+	}
 	if err != nil {
 		return nil, err
 	}

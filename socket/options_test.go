@@ -2,7 +2,11 @@ package socket
 
 import (
 	"context"
+	"errors"
 	"net"
+	"net/netip"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,6 +80,99 @@ func TestUDPOptions(t *testing.T) {
 		if err := c.SetOptions(func(o *UDPOptions) { got = *o }); err != nil || got != (udp.Options{TOS: 0x20}) {
 			t.Errorf("options %+v, %v", got, err)
 		}
+	}
+}
+
+// TestBindToForeignAddress uses local addresses that the stack does not have.
+func TestBindToForeignAddress(t *testing.T) {
+	x := newWorld(t, with{loops: 2})
+	for _, c := range []struct{ network, local, remote string }{
+		{"tcp", "198.18.0.77", addrB},
+		{"tcp4", "192.0.2.1", addrB},
+		{"tcp", addrB, addrB},
+		{"tcp6", "2001:db8::77", addrB6},
+		{"udp", "198.18.0.77", addrB},
+		{"udp6", "2001:db8::77", addrB6},
+	} {
+		local := net.JoinHostPort(c.local, "0")
+		d := Dialer{Local: netip.MustParseAddrPort(local), Timeout: 5 * time.Second}
+		_, err := x.a.DialWith(t.Context(), &d, c.network, net.JoinHostPort(c.remote, "9"))
+		notAvailable(t, err, "dial")
+		var e *net.OpError
+		if errors.As(err, &e) && (e.Source == nil || e.Source.String() != local) {
+			t.Errorf("%s from %s: source %v", c.network, local, e.Source)
+		}
+		if c.network[:3] == "tcp" {
+			_, err = x.a.Listen(c.network, local)
+		} else {
+			_, err = x.a.ListenPacket(c.network, local)
+		}
+		notAvailable(t, err, "listen")
+	}
+	_, err := x.a.Listen("tcp", "239.1.2.3:1")
+	notAvailable(t, err, "listen")
+	_ = x.a.group.Each(func(_ clock.Time, h *host.Host) error {
+		if n := h.TCP.Stats().ActiveOpens; n != 0 {
+			t.Errorf("%d SYNs left from addresses of others", n)
+		}
+		return nil
+	})
+	x.empty(t)
+}
+
+// notAvailable checks that err is what package net returns for an address of another host.
+func notAvailable(t *testing.T, err error, name string) {
+	t.Helper()
+	op(t, err, name, syscall.EADDRNOTAVAIL)
+	var call *os.SyscallError
+	if !errors.As(err, &call) || call.Syscall != "bind" {
+		t.Errorf("%v, want an error of bind", err)
+	}
+}
+
+// TestBindToOwnAddress uses every kind of local address that is allowed.
+func TestBindToOwnAddress(t *testing.T) {
+	x := newWorld(t, with{})
+	for _, c := range []struct {
+		network, local string
+		freeBind       bool
+	}{
+		{"udp", addrA, false},
+		{"udp", addrA6, false},
+		{"udp", "127.0.0.1", false},
+		{"udp", "::1", false},
+		{"udp", "0.0.0.0", false},
+		{"udp", "::", false},
+		{"udp", "239.1.2.3", false},
+		{"udp", "ff02::99", false},
+		{"udp", "198.18.0.255", false},
+		{"udp", "255.255.255.255", false},
+		{"udp", "192.0.2.1", true},
+		{"tcp", addrA, false},
+		{"tcp", addrA6, false},
+		{"tcp", "127.0.0.1", false},
+		{"tcp", "::1", false},
+		{"tcp", "192.0.2.1", true},
+	} {
+		at := net.JoinHostPort(c.local, "0")
+		var s interface{ Close() error }
+		var err error
+		if lc := (&ListenConfig{FreeBind: c.freeBind}); c.network == "tcp" {
+			s, err = x.a.ListenWith(t.Context(), lc, c.network, at)
+		} else {
+			s, err = x.a.ListenPacketWith(t.Context(), lc, c.network, at)
+		}
+		if err != nil {
+			t.Errorf("%s %s: %v", c.network, at, err)
+			continue
+		}
+		_ = s.Close()
+	}
+	d := Dialer{Local: netip.MustParseAddrPort(addrA + ":0")}
+	if c, err := x.a.DialWith(t.Context(), &d, "udp", addrB+":9"); err != nil {
+		t.Error(err)
+	} else {
+		_ = c.Close()
 	}
 }
 

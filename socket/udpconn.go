@@ -76,6 +76,9 @@ func (s *Stack) ListenPacketWith(ctx context.Context, cfg *ListenConfig, name, a
 
 func (s *Stack) bind(cfg *ListenConfig, name string, f family, at netip.AddrPort) (*UDPConn, error) {
 	a, err := local(f, at)
+	if err == nil && !cfg.FreeBind {
+		err = s.checkLocal(a, true)
+	}
 	if err != nil {
 		return nil, err
 	}
