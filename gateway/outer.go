@@ -19,10 +19,7 @@ func (o *outer) look(a *packet.Arena, chain []packet.Desc) {
 	if o.engine == nil {
 		o.engine = gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse | gpukern.OpChecksum, Depth: 1})
 	}
-	n := 1
-	for n < len(chain) && chain[n-1].Flags.Has(packet.FlagMore) {
-		n++
-	}
+	n := max(1, packet.Chain(chain))
 	handed := chain[0].Flags & (packet.FlagHanded | packet.FlagHandedAgain)
 	o.batch.Arena, o.batch.D = a, chain[:n]
 	if o.engine.Submit(&o.batch) == nil { // it holds one, and that is taken back at once

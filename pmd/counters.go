@@ -16,14 +16,14 @@ type Counters struct {
 
 // Rx counts the packets of d, which have been handed to the caller.
 func (c *Counters) Rx(d []packet.Desc) {
-	packets, bytes := Count(d)
+	packets, bytes := packet.Count(d)
 	c.RxPackets.Add(packets)
 	c.RxBytes.Add(bytes)
 }
 
 // Tx counts the packets of d, which have been taken from the caller.
 func (c *Counters) Tx(d []packet.Desc) {
-	packets, bytes := Count(d)
+	packets, bytes := packet.Count(d)
 	c.TxPackets.Add(packets)
 	c.TxBytes.Add(bytes)
 }
@@ -36,35 +36,4 @@ func (c *Counters) Stats() Stats {
 		RxDropped: c.RxDropped.Load(), RxInvalid: c.RxInvalid.Load(),
 		TxInvalid: c.TxInvalid.Load(), Wakeups: c.Wakeups.Load(),
 	}
-}
-
-// Count returns the packets and bytes of d. A packet of several descriptors is one packet.
-func Count(d []packet.Desc) (packets, bytes uint64) {
-	for i := range d {
-		bytes += uint64(d[i].Len)
-		if !d[i].Flags.Has(packet.FlagMore) {
-			packets++
-		}
-	}
-	return packets, bytes
-}
-
-// Whole returns how many of the first limit descriptors of d belong to packets that are whole
-// within that limit.
-func Whole(d []packet.Desc, limit int) int {
-	n := min(limit, len(d))
-	for n > 0 && d[n-1].Flags.Has(packet.FlagMore) {
-		n--
-	}
-	return n
-}
-
-// Chain returns the number of descriptors of the packet that starts d, 0 where its end is missing.
-func Chain(d []packet.Desc) int {
-	for i := range d {
-		if !d[i].Flags.Has(packet.FlagMore) {
-			return i + 1
-		}
-	}
-	return 0
 }

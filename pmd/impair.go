@@ -101,9 +101,9 @@ func (m *Impair) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	if err := m.flush(now); err != nil {
 		return 0, err
 	}
-	n := Whole(b.D, m.tx.room()-m.out.Len())
-	if n == 0 && Chain(b.D) > m.tx.limit {
-		n = Chain(b.D) // never fits: the link counts it as too large
+	n := packet.Whole(b.D, m.tx.room()-m.out.Len())
+	if n == 0 && packet.Chain(b.D) > m.tx.limit {
+		n = packet.Chain(b.D) // never fits: the link counts it as too large
 	}
 	m.count.Tx(b.D[:n])
 	m.tx.enter(now, b.D[:n])
@@ -188,7 +188,7 @@ func (m *Impair) Close() error {
 	m.closed = true
 	m.rx.discard()
 	m.tx.discard()
-	packets, _ := Count(m.out.D)
+	packets := packet.Packets(m.out.D)
 	m.tx.count.passed.Add(-packets)
 	m.tx.count.discarded.Add(packets)
 	m.pool.PutBatch(m.out)

@@ -11,7 +11,7 @@ const maxCorruptBits = 64
 
 // flip inverts CorruptBits different bits of the packet, or all of a shorter one.
 func (l *link) flip(d []packet.Desc) {
-	_, bytes := Count(d)
+	_, bytes := packet.Count(d)
 	total := bytes * 8
 	if total == 0 {
 		return

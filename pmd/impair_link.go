@@ -93,7 +93,7 @@ func (l *link) room() int { return max(0, l.limit-l.held.frames) }
 // enter takes the packets of d. The last descriptor ends a packet.
 func (l *link) enter(now clock.Time, d []packet.Desc) {
 	for len(d) > 0 {
-		n := Chain(d)
+		n := packet.Chain(d)
 		l.packet(now, d[:n])
 		d = d[n:]
 	}
@@ -128,7 +128,7 @@ func (l *link) lose(d []packet.Desc, why *atomic.Uint64) {
 
 // network returns the bytes of a packet from the network header on.
 func (l *link) network(d []packet.Desc) int {
-	_, bytes := Count(d)
+	_, bytes := packet.Count(d)
 	_, off, _ := wire.Network(l.arena.Bytes(&d[0]))
 	return int(bytes) - off
 }
@@ -179,7 +179,7 @@ func (l *link) send(now clock.Time, d []packet.Desc) {
 	}
 	left := now
 	if l.Rate != 0 {
-		_, bytes := Count(d)
+		_, bytes := packet.Count(d)
 		var ok bool
 		if left, ok = l.wire.Send(now, int(bytes)); !ok {
 			l.lose(d, &l.count.queue)

@@ -112,7 +112,7 @@ func (m *Memory) receive(b *packet.Batch) {
 	if have := len(p.stage); have < limit {
 		p.stage = p.stage[:have+p.data.Pop(p.stage[have:limit])]
 	}
-	n := Whole(p.stage, limit)
+	n := packet.Whole(p.stage, limit)
 	if n == 0 && limit > 0 && limit == cap(b.D) && len(p.stage) >= limit {
 		m.refuseLong()
 		return
@@ -133,7 +133,7 @@ func (m *Memory) refuseLong() {
 	p := m.in
 	have := len(p.stage)
 	p.stage = p.stage[:have+p.data.Pop(p.stage[have:cap(p.stage)])]
-	n := Chain(p.stage)
+	n := packet.Chain(p.stage)
 	if n > p.paid.Room() {
 		return // until the sender has collected
 	}
@@ -151,7 +151,7 @@ func (m *Memory) Tx(_ clock.Time, b *packet.Batch) (int, error) {
 	if err := m.check("tx"); err != nil {
 		return 0, err
 	}
-	n := Whole(b.D, m.out.data.Room())
+	n := packet.Whole(b.D, m.out.data.Room())
 	if n == 0 {
 		return m.refuse(b), nil
 	}
@@ -163,7 +163,7 @@ func (m *Memory) Tx(_ clock.Time, b *packet.Batch) (int, error) {
 
 // refuse takes the first packet where it has more descriptors than the ring will ever hold.
 func (m *Memory) refuse(b *packet.Batch) int {
-	n := Chain(b.D)
+	n := packet.Chain(b.D)
 	if n <= m.out.data.Cap() {
 		return 0
 	}
@@ -217,8 +217,7 @@ func (m *Memory) empty() {
 }
 
 func (m *Memory) lose(d []packet.Desc) {
-	packets, _ := Count(d)
-	m.peer.count.RxDropped.Add(packets)
+	m.peer.count.RxDropped.Add(packet.Packets(d))
 	for i := range d {
 		m.pool.Put(d[i].Off)
 	}

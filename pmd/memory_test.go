@@ -299,7 +299,7 @@ func TestMemoryPassesOverAPacketThatNoBatchHolds(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.audit(t, held{rx})
-			packets, _ := pmd.Count(rx.D)
+			packets := packet.Packets(rx.D)
 			got += packets
 			w.poolB.PutBatch(rx)
 			w.a.Rx(0, tx) // collects

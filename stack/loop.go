@@ -307,7 +307,7 @@ func (l *Loop) sort(now clock.Time, b *packet.Batch) {
 		case v == packet.Handover:
 			l.hand(d[:n])
 		case v == packet.Deliver:
-			l.count.Delivered += packets(d[:n])
+			l.count.Delivered += packet.Packets(d[:n])
 		case v.Dropped():
 			l.drop(d[:n], v)
 		default:
@@ -338,7 +338,7 @@ func (l *Loop) forward(now clock.Time, out int, d []packet.Desc) {
 		return
 	}
 	for len(d) > 0 {
-		n := max(1, pmd.Chain(d))
+		n := max(1, packet.Chain(d))
 		if d[0].Flags.Has(packet.FlagOffload) {
 			l.drop(d[:n], packet.DropTooBig)
 		} else {
@@ -357,7 +357,7 @@ func (l *Loop) enqueue(now clock.Time, out int, d []packet.Desc) {
 	}
 	n := len(d)
 	if n > q.Room() {
-		n = pmd.Whole(d, q.Room())
+		n = packet.Whole(d, q.Room())
 		l.drop(d[n:], packet.DropTxFull)
 	}
 	q.D = append(q.D, d[:n]...)
@@ -365,7 +365,7 @@ func (l *Loop) enqueue(now clock.Time, out int, d []packet.Desc) {
 
 // drop gives the frames of whole packets back and counts them under their reason.
 func (l *Loop) drop(d []packet.Desc, why packet.Verdict) {
-	l.count.Dropped[why] += packets(d)
+	l.count.Dropped[why] += packet.Packets(d)
 	for i := range d {
 		l.cfg.Pool.Put(d[i].Off)
 	}
@@ -379,18 +379,12 @@ func (l *Loop) transmit(now clock.Time, i int) int {
 		return 0
 	}
 	n, err := p.drv.Tx(now, p.out)
-	l.count.Forwarded += packets(p.out.D[:n])
+	l.count.Forwarded += packet.Packets(p.out.D[:n])
 	p.out.Consume(n)
 	if err != nil {
 		l.drop(p.out.D, packet.DropLinkDown)
 		p.out.Reset()
 	}
-	return n
-}
-
-// packets counts the packets, of one or more descriptors each, in a run of whole ones.
-func packets(d []packet.Desc) uint64 {
-	n, _ := pmd.Count(d)
 	return n
 }
 

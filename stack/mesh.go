@@ -7,7 +7,6 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
-	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
 )
 
@@ -107,7 +106,7 @@ func newPipe(most int) *pipe {
 // hand sorts packets to be handed over by their loop. What no loop can get is unsupported.
 func (l *Loop) hand(d []packet.Desc) {
 	for len(d) > 0 {
-		n := max(1, pmd.Chain(d))
+		n := max(1, packet.Chain(d))
 		to := uint64(d[0].Flow)
 		if to >= uint64(len(l.peers)) || int(to) == l.self || d[0].Flags.Has(packet.FlagHandedAgain) {
 			l.drop(d[:n], packet.DropUnsupported)
@@ -139,12 +138,12 @@ func (l *Loop) flush() {
 			if p.to.most-p.owed < len(p.out) {
 				l.collect(p)
 			}
-			n = pmd.Whole(p.out, p.to.most-p.owed)
+			n = packet.Whole(p.out, p.to.most-p.owed)
 		}
 		if n > 0 {
 			p.to.data.Push(p.out[:n])
 			p.owed += n
-			l.count.Handed += packets(p.out[:n])
+			l.count.Handed += packet.Packets(p.out[:n])
 			p.loop.mail.wake()
 		}
 		l.drop(p.out[n:], packet.DropHandover)
@@ -182,7 +181,7 @@ func (l *Loop) take(now clock.Time, p *pipe) int {
 		p.taking.Store(false)
 		return 0
 	}
-	b.D = b.D[:pmd.Whole(b.D[:cap(b.D)], p.data.Peek(b.D[:cap(b.D)]))]
+	b.D = b.D[:packet.Whole(b.D[:cap(b.D)], p.data.Peek(b.D[:cap(b.D)]))]
 	p.data.Skip(len(b.D))
 	unpaid := l.pay(p, b)
 	p.taking.Store(false)
@@ -190,7 +189,7 @@ func (l *Loop) take(now clock.Time, p *pipe) int {
 	n := len(b.D) + unpaid
 	b.Base = int64(now)
 	if len(b.D) > 0 {
-		l.count.Taken += packets(b.D)
+		l.count.Taken += packet.Packets(b.D)
 		l.handle(now, b)
 		b.Reset()
 	}
@@ -200,14 +199,14 @@ func (l *Loop) take(now clock.Time, p *pipe) int {
 // pay gives the sender a free frame for each descriptor of b. Packets that there is no frame for are
 // dropped: their own frames go back. It returns how many descriptors those were.
 func (l *Loop) pay(p *pipe, b *packet.Batch) (unpaid int) {
-	n := pmd.Whole(b.D, l.cfg.Pool.Free())
+	n := packet.Whole(b.D, l.cfg.Pool.Free())
 	p.paid.Push(l.cfg.Pool.GetBatch(n))
 	rest := b.D[n:]
 	b.D = b.D[:n]
 	for i := range rest {
 		p.paid.Push([]uint32{rest[i].Off})
 	}
-	lost := packets(rest)
+	lost := packet.Packets(rest)
 	l.count.Taken += lost
 	l.count.Dropped[packet.DropHandover] += lost
 	return len(rest)
@@ -234,7 +233,7 @@ func (l *Loop) takeBack(p *peer) {
 	for p.owed > 0 {
 		n := p.to.data.Pop(l.taken.D[:cap(l.taken.D)])
 		d := l.taken.D[:n]
-		l.count.Taken += packets(d)
+		l.count.Taken += packet.Packets(d)
 		l.drop(d, packet.DropHandover)
 		p.owed -= n
 	}

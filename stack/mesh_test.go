@@ -41,7 +41,7 @@ type planner struct {
 
 func (h *planner) Handle(_ clock.Time, b *packet.Batch) {
 	for i := 0; i < len(b.D); {
-		n := pmd.Chain(b.D[i:])
+		n := packet.Chain(b.D[i:])
 		if n == 0 {
 			h.t.Fatalf("a packet without its end: %+v", b.D[i:])
 		}

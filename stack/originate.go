@@ -3,7 +3,6 @@ package stack
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
-	"github.com/millrace/millrace/pmd"
 )
 
 // Reserve passes n free frames of the pool to the caller, who writes packets straight into them and
@@ -30,7 +29,7 @@ func (l *Loop) Originate(port uint8, d []packet.Desc) {
 	for i := range d {
 		d[i].Port, d[i].Verdict, d[i].Stamp = port, packet.Forward, uint32(l.now)
 	}
-	l.count.Originated += packets(d)
+	l.count.Originated += packet.Packets(d)
 	l.enqueue(l.now, int(port), d)
 }
 
@@ -49,7 +48,7 @@ func (l *Loop) Local(d []packet.Desc) {
 	for i := range d {
 		d[i].Verdict, d[i].Stamp = packet.Undecided, uint32(l.now)
 	}
-	l.count.Originated += packets(d)
+	l.count.Originated += packet.Packets(d)
 	l.local.D = append(l.local.D, d...)
 }
 
@@ -64,7 +63,7 @@ func (l *Loop) comeBack(now clock.Time) int {
 	b := l.coming
 	b.Base = int64(now)
 	for at := 0; at < n; {
-		part := packet.Batch{Arena: b.Arena, Base: b.Base, D: b.D[at : at+pmd.Whole(b.D[at:], l.cfg.Burst)]}
+		part := packet.Batch{Arena: b.Arena, Base: b.Base, D: b.D[at : at+packet.Whole(b.D[at:], l.cfg.Burst)]}
 		l.handle(now, &part)
 		at += len(part.D)
 	}

@@ -57,7 +57,7 @@ type judge struct {
 }
 
 func (j judge) Handle(now clock.Time, b *packet.Batch) {
-	for i := 0; i < len(b.D); i += pmd.Chain(b.D[i:]) {
+	for i := 0; i < len(b.D); i += packet.Chain(b.D[i:]) {
 		d := &b.D[i]
 		good := d.Flags.Has(packet.FlagIPv4 | packet.FlagIPChecksumOK | packet.FlagL4ChecksumOK)
 		if p := b.Bytes(i); good == (p[dgBad] != 0) || d.L4 != wire.EthernetLen+wire.IPv4Len {
@@ -202,7 +202,7 @@ func (l *line) receive(h *host, now clock.Time) {
 	sum := fnv.New64a()
 	for i := 0; i < n; {
 		var p []byte
-		for chain := pmd.Chain(h.rx.D[i:]); chain > 0; chain-- {
+		for chain := packet.Chain(h.rx.D[i:]); chain > 0; chain-- {
 			p = append(p, h.rx.Bytes(i)...)
 			i++
 		}

@@ -126,11 +126,7 @@ func cut(d []packet.Desc) int {
 	if len(d) <= slotMax {
 		return len(d)
 	}
-	n := slotMax
-	for n > 0 && d[n-1].Flags&packet.FlagMore != 0 {
-		n--
-	}
-	return n
+	return packet.Whole(d, slotMax)
 }
 
 // post hands the device what there is room for, in order.

@@ -249,7 +249,7 @@ func (b *bed) send(from *packet.Batch) int {
 	case !slices.Equal(from.D[n:], b.before[n:]):
 		b.Fatal("Tx changed what it left to the caller")
 	}
-	packets, size := pmd.Count(b.before[:n])
+	packets, size := packet.Count(b.before[:n])
 	b.tx.TxPackets += packets
 	b.tx.TxBytes += size
 	from.Consume(n)

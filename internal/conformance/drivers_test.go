@@ -5,11 +5,11 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/capture"
+	"github.com/millrace/millrace/internal/conformance"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afpacket"
 	"github.com/millrace/millrace/pmd/afxdp"
-	"github.com/millrace/millrace/internal/conformance"
 	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/pmd/tap"
 	"github.com/millrace/millrace/ring"

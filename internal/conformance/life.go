@@ -204,7 +204,7 @@ func (b *bed) state(want error) {
 	var err error
 	b.eventually("Rx to tell the state", func() bool {
 		n, e := b.Queue.Rx(b.now(), b.received)
-		packets, size := pmd.Count(b.received.D[:n])
+		packets, size := packet.Count(b.received.D[:n])
 		b.got.all += packets
 		b.got.bytes += size
 		b.giveBack(b.received)
@@ -232,7 +232,7 @@ func (b *bed) refusesTx(want error) {
 	if !errors.Is(err, want) || n != 0 && b.s.Caps&pmd.CapTimed == 0 {
 		b.Errorf("Tx = %d, %v; Rx said %v", n, err, want)
 	}
-	packets, size := pmd.Count(out.D[:n])
+	packets, size := packet.Count(out.D[:n])
 	b.tx.TxPackets += packets
 	b.tx.TxBytes += size
 	out.Consume(n)
@@ -286,7 +286,7 @@ func closesWhileDown(t testing.TB, s *Subject) {
 		if err != nil && !errors.Is(err, pmd.ErrDown) {
 			t.Errorf("Tx = %d, %v", n, err)
 		}
-		packets, size := pmd.Count(out.D[:n])
+		packets, size := packet.Count(out.D[:n])
 		b.tx.TxPackets += packets
 		b.tx.TxBytes += size
 		out.Consume(n)

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/packet"
-	"github.com/millrace/millrace/pmd"
 )
 
 func sendsAll(t testing.TB, s *Subject) {
@@ -76,7 +75,7 @@ func refusesOdd(t testing.TB, s *Subject) {
 	b.add(out, s.longest())
 	b.fill(out, stub)
 	b.add(out, shortest)
-	if packets, _ := pmd.Count(out.D); packets != 5 {
+	if packets := packet.Packets(out.D); packets != 5 {
 		t.Fatalf("%d packets of up to %d bytes do not fit frames of %d", packets, s.longest()+100, s.frameSize())
 	}
 	pass, want := 3, uint64(0)

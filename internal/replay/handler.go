@@ -34,12 +34,9 @@ func (h *handler) Handle(_ clock.Time, b *packet.Batch) {
 	h.found.batch(b)
 	for i := 0; i < len(b.D); {
 		d, first := &b.D[i], i
-		size, more := int(d.Len), d.Flags.Has(packet.FlagMore)
-		for i++; more && i < len(b.D); i++ {
-			size += int(b.D[i].Len)
-			more = b.D[i].Flags.Has(packet.FlagMore)
-		}
-		h.count(b.Arena, d, size)
+		i += max(1, packet.Chain(b.D[i:]))
+		_, size := packet.Count(b.D[first:i])
+		h.count(b.Arena, d, int(size))
 		h.found.packet(i, d)
 		if h.forward && d.Verdict == packet.Undecided {
 			d.Verdict, d.Port = packet.Forward, outPort

@@ -68,15 +68,12 @@ func (s *source) Rx(now clock.Time, b *packet.Batch) (int, error) {
 
 // cut gives back what is beyond the limit of the packets received from descriptor first on.
 func (s *source) cut(b *packet.Batch, first int) {
-	packets, _ := pmd.Count(b.D[first:])
+	packets := packet.Packets(b.D[first:])
 	if s.left == 0 || packets < s.left {
 		s.left -= min(s.left, packets)
 		return
 	}
-	keep := first
-	for range s.left {
-		keep += pmd.Chain(b.D[keep:])
-	}
+	keep := first + packet.Chains(b.D[first:], s.left)
 	s.Release(&packet.Batch{Arena: b.Arena, D: b.D[keep:]})
 	b.D = b.D[:keep]
 	s.left, s.ended = 0, true

@@ -41,7 +41,7 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	for {
 		packets, used := q.out.fill(b.Arena, b.D[taken:])
 		if packets == 0 {
-			n := pmd.Chain(b.D[taken:])
+			n := packet.Chain(b.D[taken:])
 			if n < len(q.out.pieces) {
 				return taken, nil
 			}
@@ -51,14 +51,14 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 		sent, errno := q.send(packets)
 		n := used
 		if sent < packets {
-			n = descriptors(b.D[taken:], sent)
+			n = packet.Chains(b.D[taken:], uint64(sent))
 		}
 		q.release(b.D[taken:][:n])
 		taken += n
 		switch {
 		case errno == 0:
 		case invalid(errno):
-			taken += q.refuse(b.D[taken:][:pmd.Chain(b.D[taken:])])
+			taken += q.refuse(b.D[taken:][:packet.Chain(b.D[taken:])])
 		case errno == unix.ENETDOWN, errno == unix.ENXIO, errno == unix.ENODEV:
 			return taken, q.dev.explain("tx", q.id, errno)
 		default:
@@ -72,7 +72,7 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 func (o *outbox) fill(arena *packet.Arena, d []packet.Desc) (packets, used int) {
 	at := 0 // of pieces
 	for packets < len(o.msgs) {
-		n := pmd.Chain(d[used:])
+		n := packet.Chain(d[used:])
 		if n == 0 || at+n+1 > len(o.pieces) {
 			break
 		}
@@ -150,12 +150,4 @@ func (q *Queue) refuse(d []packet.Desc) int {
 	q.count.TxInvalid.Add(1)
 	q.release(d)
 	return len(d)
-}
-
-// descriptors returns how many descriptors the first n packets of d have.
-func descriptors(d []packet.Desc, n int) (used int) {
-	for range n {
-		used += pmd.Chain(d[used:])
-	}
-	return used
 }

@@ -36,7 +36,7 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 		}
 	}
 	q.reap()
-	n := pmd.Whole(b.D, int(q.tx.room(uint32(len(b.D)))))
+	n := packet.Whole(b.D, int(q.tx.room(uint32(len(b.D)))))
 	if n > 0 {
 		q.put(b.D[:n])
 	}
@@ -59,7 +59,7 @@ func (q *Queue) put(ds []packet.Desc) {
 		k := q.putPlain(n, ds)
 		n += uint32(k)
 		if ds = ds[k:]; len(ds) > 0 {
-			end := chain(ds)
+			end := packet.Chain(ds)
 			n += q.putChain(n, ds[:end])
 			ds = ds[end:]
 		}
@@ -87,16 +87,6 @@ func (q *Queue) putPlain(n uint32, ds []packet.Desc) int {
 	q.stat.txPackets.Add(uint64(i))
 	q.stat.txBytes.Add(bytes)
 	return i
-}
-
-// chain returns the number of descriptors of the first packet of ds, which is complete.
-func chain(ds []packet.Desc) int {
-	for i := range ds {
-		if ds[i].Flags&packet.FlagMore == 0 {
-			return i + 1
-		}
-	}
-	return len(ds)
 }
 
 // putChain writes one packet into the tx ring, of one frame or several, n entries behind the head,
@@ -129,7 +119,7 @@ func (q *Queue) putChain(n uint32, ds []packet.Desc) uint32 {
 
 // tooLong reports whether the packet passes the MTU: the device would drop it and not tell.
 func (q *Queue) tooLong(ds []packet.Desc) bool {
-	_, size := pmd.Count(ds)
+	_, size := packet.Count(ds)
 	return size > uint64(q.longest)
 }
 
@@ -141,7 +131,7 @@ func (q *Queue) fits(d *packet.Desc) bool {
 // refuse takes a packet that cannot be sent. A frame that the kernel holds already, because it was
 // given twice, stays with the kernel.
 func (q *Queue) refuse(ds []packet.Desc) {
-	_, size := pmd.Count(ds)
+	_, size := packet.Count(ds)
 	q.stat.txPackets.Add(1)
 	q.stat.txBytes.Add(size)
 	q.stat.txInvalid.Add(1)

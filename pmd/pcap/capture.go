@@ -66,7 +66,7 @@ func (c *Capture) Rx(now clock.Time, b *packet.Batch) (int, error) {
 		return n, err
 	}
 	for at := first; at < len(b.D); {
-		chain := max(pmd.Chain(b.D[at:]), 1)
+		chain := max(packet.Chain(b.D[at:]), 1)
 		data, size := c.bytes(b, b.D[at:at+chain])
 		c.write(data, size, b.Time(at), capture.FlagInbound)
 		at += chain
@@ -83,11 +83,11 @@ func (c *Capture) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	}
 	c.stage = c.stage[:0]
 	for at := 0; at < len(b.D); {
-		chain := max(pmd.Chain(b.D[at:]), 1)
+		chain := max(packet.Chain(b.D[at:]), 1)
 		d := b.D[at : at+chain]
-		_, size := pmd.Count(d)
+		_, size := packet.Count(d)
 		at += chain
-		c.stage = gatherChain(c.stage, b.Arena, d, c.cfg.SnapLen)
+		c.stage = b.Arena.Gather(c.stage, d, c.cfg.SnapLen)
 		c.spans = append(c.spans, stagedPacket{end: len(c.stage), size: int(size), descs: at})
 	}
 	n, err := c.inner.Tx(now, b)
@@ -115,8 +115,8 @@ func (c *Capture) bytes(b *packet.Batch, d []packet.Desc) ([]byte, int) {
 		data := b.Arena.Bytes(&d[0])
 		return data[:min(len(data), c.cfg.SnapLen)], len(data)
 	}
-	_, size := pmd.Count(d)
-	c.stage = gatherChain(c.stage[:0], b.Arena, d, c.cfg.SnapLen)
+	_, size := packet.Count(d)
+	c.stage = b.Arena.Gather(c.stage[:0], d, c.cfg.SnapLen)
 	return c.stage, int(size)
 }
 

@@ -306,9 +306,9 @@ func (p *Driver) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	if p.closed {
 		return 0, p.fail("tx", pmd.ErrClosed)
 	}
-	n := pmd.Whole(b.D, len(b.D))
+	n := packet.Whole(b.D, len(b.D))
 	for done := 0; p.out != nil && done < n; {
-		chain := pmd.Chain(b.D[done:n])
+		chain := packet.Chain(b.D[done:n])
 		if err := p.write(now, b, b.D[done:done+chain]); err != nil {
 			n = done
 			if n == 0 {
@@ -329,10 +329,10 @@ func (p *Driver) Tx(now clock.Time, b *packet.Batch) (int, error) {
 func (p *Driver) write(now clock.Time, b *packet.Batch, d []packet.Desc) error {
 	data := b.Arena.Bytes(&d[0])
 	if len(d) > 1 {
-		p.gather = gatherChain(p.gather[:0], b.Arena, d, capture.MaxRecord)
+		p.gather = b.Arena.Gather(p.gather[:0], d, capture.MaxRecord)
 		data = p.gather
 	}
-	_, size := pmd.Count(d)
+	_, size := packet.Count(d)
 	p.sent = capture.Record{Data: data, Time: int64(now) + p.cfg.Epoch, Len: int(size)}
 	err := p.out.Write(&p.sent)
 	if errors.Is(err, capture.ErrRange) {
@@ -340,16 +340,6 @@ func (p *Driver) write(now clock.Time, b *packet.Batch, d []packet.Desc) error {
 		return nil
 	}
 	return err
-}
-
-// gatherChain appends the first limit bytes of the packet whose descriptors are d to dst.
-func gatherChain(dst []byte, a *packet.Arena, d []packet.Desc, limit int) []byte {
-	start := len(dst)
-	for i := range d {
-		piece := a.Bytes(&d[i])
-		dst = append(dst, piece[:min(len(piece), limit-(len(dst)-start))]...)
-	}
-	return dst
 }
 
 // Release takes the frames of b back and empties it: the way back for the batches of every mode.

@@ -144,7 +144,7 @@ func (r *rig) packets() []seen {
 	var all []seen
 	for at := 0; at < len(r.b.D); {
 		p := seen{Time: r.b.Time(at)}
-		for n := pmd.Chain(r.b.D[at:]); n > 0; n-- {
+		for n := packet.Chain(r.b.D[at:]); n > 0; n-- {
 			p.Data += string(r.b.Bytes(at))
 			at++
 		}

@@ -119,7 +119,7 @@ func (p *Driver) lend(now clock.Time, b *packet.Batch) {
 
 // skipLong passes over a packet of more descriptors than any batch of the caller's size holds.
 func (p *Driver) skipLong(most int) bool {
-	n := pmd.Chain(p.res.d[p.res.at:])
+	n := packet.Chain(p.res.d[p.res.at:])
 	if n <= most {
 		return false
 	}
@@ -148,7 +148,7 @@ func (p *Driver) run(now clock.Time, b *packet.Batch) int {
 			}
 		}
 	}
-	limit = pmd.Whole(r.d[r.at:], limit)
+	limit = packet.Whole(r.d[r.at:], limit)
 	if p.cfg.Rate == (Rate{}) {
 		return limit
 	}
@@ -167,7 +167,7 @@ func (p *Driver) paced(now clock.Time, limit int) int {
 			return i
 		}
 		p.ready = false
-		i += pmd.Chain(r.d[r.at+i:])
+		i += packet.Chain(r.d[r.at+i:])
 	}
 	return limit
 }

@@ -175,7 +175,7 @@ func (q *Queue) Tx(_ clock.Time, b *packet.Batch) (int, error) {
 	}
 	taken := 0
 	for {
-		n := pmd.Chain(b.D[taken:])
+		n := packet.Chain(b.D[taken:])
 		if n == 0 {
 			return taken, nil
 		}

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"math"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
@@ -14,10 +16,7 @@ func (h *Host) closer(now clock.Time, b *packet.Batch, i, n int) packet.Verdict 
 	d := b.D[i]
 	frame := b.Arena.Bytes(&d)
 	if n > 1 {
-		h.line = h.line[:0]
-		for k := range n {
-			h.line = append(h.line, b.Arena.Bytes(&b.D[i+k])...)
-		}
+		h.line = b.Arena.Gather(h.line[:0], b.D[i:i+n], math.MaxInt)
 		frame = h.line
 		d.Len = uint16(min(len(frame), 1<<16-1))
 		d.Flags &^= packet.FlagMore

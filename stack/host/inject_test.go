@@ -95,7 +95,7 @@ func (b *bench) turns() (out [][]byte) {
 	b.must(err)
 	for i := 0; i < len(b.rx.D); {
 		var f []byte
-		for n := pmd.Chain(b.rx.D[i:]); n > 0; n-- {
+		for n := packet.Chain(b.rx.D[i:]); n > 0; n-- {
 			f = append(f, b.rx.Bytes(i)...)
 			b.pool.Put(b.rx.D[i].Off)
 			i++

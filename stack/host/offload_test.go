@@ -43,7 +43,7 @@ func (p *passer) Info() pmd.Info {
 
 func (p *passer) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	p.offered = p.offered[:0]
-	for i := 0; i < len(b.D); i += pmd.Chain(b.D[i:]) {
+	for i := 0; i < len(b.D); i += packet.Chain(b.D[i:]) {
 		if d := &b.D[i]; d.Flags.Has(packet.FlagOffload) {
 			p.check(b, i)
 			p.large[d.Off] = true
@@ -74,7 +74,7 @@ func (p *passer) Rx(now clock.Time, b *packet.Batch) (int, error) {
 
 // check does what a device does with a large packet, and judges the segments that it gets.
 func (p *passer) check(b *packet.Batch, i int) {
-	n := pmd.Chain(b.D[i:])
+	n := packet.Chain(b.D[i:])
 	var whole []byte
 	for k := range n {
 		whole = append(whole, b.Bytes(i+k)...)

@@ -4,7 +4,6 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
-	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -14,7 +13,7 @@ func (h *Host) Handle(now clock.Time, b *packet.Batch) {
 	h.burst.begin(b)
 	h.near.known = false
 	for i, n := 0, 0; i < len(b.D); i += n {
-		n = max(1, pmd.Chain(b.D[i:]))
+		n = max(1, packet.Chain(b.D[i:]))
 		d := &b.D[i]
 		if d.Verdict == packet.Undecided {
 			d.Verdict = h.input(now, b, i, n)
