@@ -70,7 +70,7 @@ const (
 
 // watcher is told of events of a connection, by the loop.
 type watcher interface {
-	ready(c *TCPConn, ev tcp.Events)
+	ready(c *TCPConn, ev Events)
 	// gone says that c is closed and the watcher has been forgotten.
 	gone(c *TCPConn)
 }
@@ -91,8 +91,8 @@ func (c *TCPConn) Ready(ev tcp.Events) {
 	if ev&(tcp.Writable|tcp.Closed) != 0 {
 		c.serveWrites(now)
 	}
-	if x := c.extra; x != nil && x.watch != nil {
-		x.watch.ready(c, ev)
+	if x := c.extra; x != nil && x.watch != nil && readiness(ev) != 0 {
+		x.watch.ready(c, readiness(ev))
 	}
 }
 

@@ -4,17 +4,6 @@ import (
 	"io"
 	"net"
 
-	"github.com/millrace/millrace/tcp"
-)
-
-// Events tell what is possible on a socket: Readable, Writable, Closed. A listener with a connection to
-// accept is Readable.
-type Events = tcp.Events
-
-const (
-	readable = tcp.Readable
-	writable = tcp.Writable
-	closed   = tcp.Closed
 )
 
 // Inner is a connection as what runs on its loop sees it. No method blocks: 0 bytes and no error is

@@ -145,7 +145,7 @@ func (e *listenerEnd) Ready(tcp.Events) {
 	}
 	e.serve(h)
 	if e.watch != nil {
-		e.watch.mark(tcp.Readable)
+		e.watch.mark(Readable)
 	}
 }
 

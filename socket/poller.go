@@ -9,7 +9,23 @@ import (
 
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/udp"
 )
+
+// Events say what a socket is ready for.
+type Events uint16
+
+// The bits of Events. They are those of tcp and udp, so that a loop converts them for nothing.
+const (
+	Readable = Events(tcp.Readable) // data, its end or an error can be read, or a connection accepted
+	Writable = Events(tcp.Writable) // there is room to write
+	Closed   = Events(tcp.Closed)   // the connection is closed or reset
+)
+
+var _ = [1]struct{}{}[Readable^Events(udp.Readable)|Writable^Events(udp.Writable)]
+
+// readiness returns those of the events of a connection that Events has.
+func readiness(ev tcp.Events) Events { return Events(ev) & (Readable | Writable | Closed) }
 
 // Poller tells one goroutine which of many sockets are ready, as epoll does: there is no goroutine per
 // socket, and the cost goes by those that are ready.
@@ -97,7 +113,7 @@ func (p *Poller) newInterest(h *host.Host, want *Interest, src source) *interest
 
 // mark notes that something happened. The loop calls it.
 func (x *interest) mark(ev Events) {
-	ev &= x.Events | closed
+	ev &= x.Events | Closed
 	if ev == 0 || x.dead {
 		return
 	}
@@ -186,7 +202,7 @@ func (p *Poller) take(i int, events []Event) (n int) {
 		ev := x.bits
 		x.bits = 0
 		if !x.Edge {
-			if ev = x.src.possible() & (x.Events | closed); ev != 0 {
+			if ev = x.src.possible() & (x.Events | Closed); ev != 0 {
 				s.push(x)
 			}
 		}
@@ -263,16 +279,16 @@ func (c *TCPConn) poll(p *Poller, want *Interest) error {
 // possible returns what a connection is ready for.
 func (c *TCPConn) possible() (ev Events) {
 	if c.c == nil {
-		return closed
+		return Closed
 	}
 	if c.c.Readable() > 0 || c.c.Finished() || c.flags&readClosed != 0 {
-		ev |= readable
+		ev |= Readable
 	}
 	if c.c.Writable() > 0 {
-		ev |= writable
+		ev |= Writable
 	}
 	if c.c.State() == tcp.StateClosed {
-		ev |= closed
+		ev |= Closed
 	}
 	return ev
 }
@@ -310,7 +326,7 @@ func (e *listenerEnd) possible() Events {
 		e.aside = e.take(e.l.fan.hosts[e.i])
 	}
 	if e.aside != nil {
-		return readable
+		return Readable
 	}
 	return 0
 }

@@ -43,7 +43,7 @@ func (s *pollServer) run(n int) {
 func (s *pollServer) accept() {
 	c, err := s.l.AcceptTCP()
 	if err == nil {
-		err = s.p.Add(c, Interest{Events: tcp.Readable, Edge: s.edge, Data: c})
+		err = s.p.Add(c, Interest{Events: Readable, Edge: s.edge, Data: c})
 	}
 	if err != nil {
 		s.t.Error(err)
@@ -87,7 +87,7 @@ func TestPoller(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := x.b.NewPoller()
-			if err := p.Add(l.(*Listener), Interest{Events: tcp.Readable}); err != nil {
+			if err := p.Add(l.(*Listener), Interest{Events: Readable}); err != nil {
 				t.Fatal(err)
 			}
 			before := runtime.NumGoroutine()
@@ -159,40 +159,40 @@ func TestPollerLevelsAndEdges(t *testing.T) {
 	_, _ = c.Write([]byte("ab"))
 	eventually(t, "nothing came", func() bool { i, _ := s.Info(); return i.ReceiveQueue == 2 })
 
-	if err := p.Add(s, Interest{Events: tcp.Readable}); err != nil {
+	if err := p.Add(s, Interest{Events: Readable}); err != nil {
 		t.Fatal(err)
 	}
-	wait(tcp.Readable, "data was there before Add")
-	wait(tcp.Readable, "level: still there")
+	wait(Readable, "data was there before Add")
+	wait(Readable, "level: still there")
 	_, _ = s.Read(make([]byte, 1))
-	wait(tcp.Readable, "level: a byte is left")
+	wait(Readable, "level: a byte is left")
 	_, _ = s.Read(make([]byte, 1))
 	wait(0, "level: nothing is left")
 	_, _ = c.Write([]byte("c"))
-	wait(tcp.Readable, "level: new data")
+	wait(Readable, "level: new data")
 
-	if err := p.Mod(s, Interest{Events: tcp.Readable, Edge: true}); err != nil {
+	if err := p.Mod(s, Interest{Events: Readable, Edge: true}); err != nil {
 		t.Fatal(err)
 	}
-	wait(tcp.Readable, "edge: what is there at first")
+	wait(Readable, "edge: what is there at first")
 	wait(0, "edge: told once")
 	_, _ = c.Write([]byte("d"))
-	wait(tcp.Readable, "edge: new data")
-	if err := p.Mod(s, Interest{Events: tcp.Readable | tcp.Writable}); err != nil {
+	wait(Readable, "edge: new data")
+	if err := p.Mod(s, Interest{Events: Readable | Writable}); err != nil {
 		t.Fatal(err)
 	}
-	wait(tcp.Readable|tcp.Writable, "both ways")
+	wait(Readable|Writable, "both ways")
 	if err := p.Del(s); err != nil {
 		t.Fatal(err)
 	}
 	wait(0, "deleted")
-	if err := p.Add(s, Interest{Events: tcp.Readable}); err != nil {
+	if err := p.Add(s, Interest{Events: Readable}); err != nil {
 		t.Fatal(err)
 	}
-	wait(tcp.Readable, "again")
+	wait(Readable, "again")
 	_ = c.Abort()
 	eventually(t, "no reset", func() bool { i, err := s.Info(); return err != nil || i.State == tcp.StateClosed })
-	wait(tcp.Readable|tcp.Closed, "reset")
+	wait(Readable|Closed, "reset")
 	_ = s.Close()
 	wait(0, "closed by the program")
 	op(t, p.Add(s, Interest{}), "poll", net.ErrClosed)

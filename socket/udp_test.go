@@ -482,7 +482,7 @@ func TestDatagramPoller(t *testing.T) {
 	var c [2]*UDPConn
 	for i := range c {
 		c[i] = x.packets(t, x.b, "udp", fmt.Sprint(":", i+1), nil)
-		if err := p.Add(c[i], Interest{Events: readable, Data: i}); err != nil {
+		if err := p.Add(c[i], Interest{Events: Readable, Data: i}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -270,9 +270,9 @@ func (c *UDPConn) poll(p *Poller, want *Interest) error {
 func (e *udpEnd) possible() Events {
 	switch {
 	case e.u == nil:
-		return closed
+		return Closed
 	case e.u.Readable():
-		return readable | writable
+		return Readable | Writable
 	}
-	return writable
+	return Writable
 }

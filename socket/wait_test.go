@@ -76,7 +76,7 @@ func TestPollerTellsOfTheEndUnasked(t *testing.T) {
 	_ = s.Abort()
 	var events [4]Event
 	n, err := p.Wait(events[:], 10*time.Second)
-	if n != 1 || err != nil || events[0].Events != closed || events[0].Data != "c" {
+	if n != 1 || err != nil || events[0].Events != Closed || events[0].Data != "c" {
 		t.Errorf("%v, %v", events[:n], err)
 	}
 }
