@@ -15,6 +15,9 @@ type TCPOptions = tcp.Options
 // UDPOptions are the options of a UDPConn.
 type UDPOptions = udp.Options
 
+// TCPInfo is the state of a connection, with its counters.
+type TCPInfo = tcp.Info
+
 // tcpOptions returns the stack's defaults, changed by what a Dialer or ListenConfig sets. Where that is
 // nothing the defaults are shared, so that most connections need no memory for options.
 func (s *Stack) tcpOptions(idle time.Duration, k net.KeepAliveConfig, change func(*TCPOptions)) *tcp.Options {
@@ -165,12 +168,12 @@ func (c *TCPConn) SetUserTimeout(d time.Duration) error {
 	return c.SetOptions(func(o *TCPOptions) { o.UserTimeout = d })
 }
 
-// Info returns what the stack knows of the connection.
-func (c *TCPConn) Info() (tcp.Info, error) {
+// Info returns the state and the counters of the connection, as TCP_INFO of tcp(7) does.
+func (c *TCPConn) Info() (TCPInfo, error) {
 	c.h.Enter()
 	defer c.h.Exit()
 	if c.c == nil {
-		return tcp.Info{}, c.fault("get", net.ErrClosed)
+		return TCPInfo{}, c.fault("get", net.ErrClosed)
 	}
 	return c.c.Info(), nil
 }

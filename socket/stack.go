@@ -39,12 +39,11 @@ type Config struct {
 	Resolver func(ctx context.Context, name string) ([]netip.Addr, error)
 }
 
-// Address is an address of a port, with the length of its on-link prefix. It is used at once, without
-// looking for duplicates, unless Detect is set.
+// Address is an address of the stack.
 type Address struct {
-	Port   uint8
-	Prefix netip.Prefix
-	Detect bool
+	Device uint8        // index of the device that has it, as in the Ports of each of Host.Loops
+	Prefix netip.Prefix // with the length of the on-link prefix
+	Detect bool         // first look for another host that has it (RFC 5227, RFC 4862 5.4)
 }
 
 // Stack is a host with its sockets.
@@ -113,7 +112,7 @@ func (s *Stack) settle() {
 
 func (s *Stack) configure() error {
 	for _, a := range s.cfg.Addrs {
-		if err := s.group.AddAddr(a.Port, a.Prefix, ip.Static, !a.Detect); err != nil {
+		if err := s.group.AddAddr(a.Device, a.Prefix, ip.Static, !a.Detect); err != nil {
 			return err
 		}
 	}

@@ -146,9 +146,12 @@ func (c *UDPConn) SetWriteBuffer(bytes int) error {
 	return nil
 }
 
+// Steering is the rule by which sockets that share an address and port divide datagrams.
+type Steering = udp.Steering
+
 // SetSteering says how datagrams are spread over the sockets that share an address and port (the option
 // Share): by QUIC connection ID, or, where it is nil, by flow.
-func (c *UDPConn) SetSteering(st *udp.Steering) error {
+func (c *UDPConn) SetSteering(st *Steering) error {
 	return c.each("set", func(e *udpEnd) error { return e.u.Steer(st) })
 }
 
@@ -234,10 +237,13 @@ func (in InnerUDP) Write(msgs []Message) (int, error) {
 	return n, in.e.c.fault("write", nil, err)
 }
 
-// Lease takes the next datagram without copying; see udp.Lease.
-func (in InnerUDP) Lease() (udp.Lease, bool) {
+// Lease is a received datagram in the memory of the loop, until Release.
+type Lease = udp.Lease
+
+// Lease takes the next datagram without copying; false is that none waits.
+func (in InnerUDP) Lease() (Lease, bool) {
 	if in.e.u == nil {
-		return udp.Lease{}, false
+		return Lease{}, false
 	}
 	return in.e.u.Lease(in.e.h.Loop.Now())
 }

@@ -227,7 +227,7 @@ func (d *Daemon) openStack() (err error) {
 		info := d.devices[i].Queues[0].Info()
 		c.Host.Links = append(c.Host.Links, ip.Link{MAC: wire.MAC(info.MAC), MTU: info.MTU, Accept: v.SLAAC, LinkLocal: v.wants6()})
 		for _, p := range v.Addresses {
-			c.Addrs = append(c.Addrs, socket.Address{Port: uint8(i), Prefix: p})
+			c.Addrs = append(c.Addrs, socket.Address{Device: uint8(i), Prefix: p})
 		}
 	}
 	for _, r := range d.cfg.Routes {
