@@ -63,7 +63,7 @@ func (h *Handler) pairQueue(c *conn) *queue {
 func (h *Handler) idlest(n int) int {
 	t, best, most := h.table, -1, uint32(0)
 	for i := 0; i < sampled || best < 0; i++ {
-		k := int(t.rand.next() >> 32 * uint64(t.high) >> 32)
+		k := int(t.rand.Uint64() >> 32 * uint64(t.high) >> 32)
 		c := &t.conns[k]
 		if k == n || c.state == stateFree || c.half != 0 {
 			continue

@@ -312,7 +312,7 @@ func (h *Handler) keepPort(c *conn) bool {
 		return true
 	}
 	for range 64 * h.loops {
-		c.sourcePort = h.span.First + uint16(h.table.rand.next()%uint64(h.span.Size()))
+		c.sourcePort = h.span.First + uint16(h.table.rand.Uint64()%uint64(h.span.Size()))
 		if owner(c.client, c.sourcePort, h.loops) == h.loop && c.state != stateAdopted && h.unused(c) {
 			return true
 		}

@@ -1,6 +1,10 @@
 package gateway
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/millrace/millrace/internal/random"
+)
 
 // ports allocates the source ports of one loop. A port of an SNAT address may be in use once for
 // each endpoint (backend address, port and protocol), since the five-tuples then differ: one map of
@@ -10,7 +14,7 @@ type ports struct {
 	pairs map[portPair]*portMap
 	list  []*portMap // the same by number, from 1 on, so that connections need not look them up
 	spare []uint32   // numbers of pairs that are forgotten
-	rand  xorshift
+	rand  random.Source
 }
 
 // portPair is an SNAT address and an endpoint, by their numbers.
@@ -29,7 +33,7 @@ type portMap struct {
 }
 
 func newPorts(span PortRange, seed uint64) *ports {
-	return &ports{span: span, pairs: map[portPair]*portMap{}, list: make([]*portMap, 1), rand: xorshift(seed | 1)}
+	return &ports{span: span, pairs: map[portPair]*portMap{}, list: make([]*portMap, 1), rand: random.Source(seed)}
 }
 
 // take returns a port that the pair does not use, and the pair's number; false when it uses all. Ports are
@@ -40,13 +44,13 @@ func (p *ports) take(pair portPair) (number uint32, port uint16, ok bool) {
 	if m == nil {
 		m = p.enter(pair)
 	}
-	bit, ok := m.take(int(p.rand.next() & 7))
+	bit, ok := m.take(int(p.rand.Uint64() & 7))
 	return m.number, p.span.First + uint16(bit), ok
 }
 
 // enter gives a pair a number and its ports.
 func (p *ports) enter(pair portPair) *portMap {
-	m := newPortMap(p.span.Size(), int(p.rand.next()%uint64(p.span.Size())))
+	m := newPortMap(p.span.Size(), int(p.rand.Uint64()%uint64(p.span.Size())))
 	if n := len(p.spare); n > 0 {
 		m.number, p.spare = p.spare[n-1], p.spare[:n-1]
 		p.list[m.number] = m
@@ -74,18 +78,6 @@ func (p *ports) trim(keep func(portPair) bool) {
 			p.spare = append(p.spare, m.number)
 		}
 	}
-}
-
-// xorshift is a generator of random numbers (Marsaglia 2003); it is not 0.
-type xorshift uint64
-
-func (x *xorshift) next() uint64 {
-	r := *x
-	r ^= r << 13
-	r ^= r >> 7
-	r ^= r << 17
-	*x = r
-	return uint64(r)
 }
 
 // newPortMap returns a map of size free bits, the bits behind them marked as used.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/random"
 )
 
 // conn is a connection: 64 bytes, one cache line, no pointer. It says all that rewriting a packet
@@ -103,7 +104,7 @@ type table struct {
 	high  int // conns from here on have never been used: the kernel need not back them yet
 	free  int // first of the list of free conns below high; -1 when empty
 	hand  int
-	rand  xorshift
+	rand  random.Source
 
 	halves    halves
 	confirmed int // most confirmed connections
@@ -119,7 +120,7 @@ func newTable(size, half int) *table {
 		key:   hashKey{rand.Uint64(), rand.Uint64(), rand.Uint64()},
 		mask:  uint32(slots - 1),
 		free:  -1,
-		rand:  xorshift(rand.Uint64() | 1),
+		rand:  random.Source(rand.Uint64()),
 
 		halves:    halves{slots: slice[halfOpen](&m, half+1), high: 1},
 		confirmed: size - min(half, size/2),

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"net/netip"
 
+	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -68,32 +69,18 @@ type flowHasher [10]uint32
 
 // seeded returns a hasher for a seed.
 func (h *flowHasher) seeded(seed uint64) {
+	src := random.Source(seed)
 	for i := range h {
-		h[i] = uint32(splitMix(&seed) >> 32)
+		h[i] = uint32(src.Uint64() >> 32)
 	}
 }
 
 // sum hashes k. Multiplications of 32 bits, because GPUs have no others.
 func (h *flowHasher) sum(k *flowKey) uint64 {
 	s := h.pair(0, k.aHi) + h.pair(2, k.aLo) + h.pair(4, k.bHi) + h.pair(6, k.bLo) + h.pair(8, k.rest)
-	return finish(s)
+	return random.Mix(s)
 }
 
 func (h *flowHasher) pair(i int, v uint64) uint64 {
 	return uint64(uint32(v)+h[i]) * uint64(uint32(v>>32)+h[i+1])
-}
-
-// finish is the finalizer of SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number
-// Generators", 2014, with the constants of Stafford's variant 13): a bijection in which each bit of
-// the input changes each bit of the output with probability close to 1/2.
-func finish(v uint64) uint64 {
-	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
-	v = (v ^ v>>27) * 0x94d049bb133111eb
-	return v ^ v>>31
-}
-
-// splitMix returns the next number of the generator whose state is s.
-func splitMix(s *uint64) uint64 {
-	*s += 0x9e3779b97f4a7c15
-	return finish(*s)
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
+	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/ring"
 )
 
@@ -69,8 +70,9 @@ func NewSketch(cfg SketchConfig) (*Sketch, error) {
 		cfg.Seed = rand.Uint64()
 	}
 	s := &Sketch{width: uint32(cfg.Width), precision: uint32(cfg.Precision)}
+	src := random.Source(cfg.Seed)
 	for i := range s.key {
-		s.key[i] = splitMix(&cfg.Seed)
+		s.key[i] = src.Uint64()
 	}
 	s.key[2] |= 1 // a multiplier loses nothing when it is odd
 	cells := sketchDepth * cfg.Width
@@ -105,7 +107,7 @@ func (s *Sketch) hash(v4 bool, hi uint64) uint64 {
 	if v4 {
 		key = s.key[0]
 	}
-	return finish((hi ^ key) * s.key[2])
+	return random.Mix((hi ^ key) * s.key[2])
 }
 
 // rows returns the index of a hash's counter in each row. Two halves of a hash, combined, do as well as

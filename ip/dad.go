@@ -23,7 +23,7 @@ func (n *Node) addrDue(i int) {
 
 // checkMore sends the next probe for x, or makes it ours when nobody answered.
 func (n *Node) checkMore(x *address, i int) {
-	want, wait := uint8(probeNum), n.rand.between(probeMin, probeMax)
+	want, wait := uint8(probeNum), n.rand.Between(probeMin, probeMax)
 	if !x.addr.Is4() {
 		want, wait = dadTransmits, n.links[x.port].retrans
 	}

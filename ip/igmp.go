@@ -141,7 +141,7 @@ func (n *Node) sendIGMP(port uint8, dst wire.Addr, b []byte) {
 	if f == nil {
 		return
 	}
-	h := Header{Src: src, Dst: dst, Proto: wire.ProtoIGMP, TTL: 1, TOS: 0xc0, ID: uint16(n.rand.next())}
+	h := Header{Src: src, Dst: dst, Proto: wire.ProtoIGMP, TTL: 1, TOS: 0xc0, ID: uint16(n.rand.Uint64())}
 	ip := wire.IPv4(f[wire.EthernetLen:])
 	p.putIP(ip, &h, h.Proto, len(routerAlert4)+len(b))
 	copy(ip[wire.IPv4Len:], routerAlert4)

@@ -189,7 +189,7 @@ func (n *Node) check(x *address, i int, unchecked bool) {
 		n.assign(x, i)
 		return
 	}
-	n.wheel.Arm(n.base.addrs+uint32(i), n.now.Add(n.rand.between(0, time.Second))) // PROBE_WAIT, MAX_RTR_SOLICITATION_DELAY
+	n.wheel.Arm(n.base.addrs+uint32(i), n.now.Add(n.rand.Between(0, time.Second))) // PROBE_WAIT, MAX_RTR_SOLICITATION_DELAY
 }
 
 // assign makes a checked address ours.

@@ -117,7 +117,7 @@ func (n *Node) tellChange(i uint16) {
 	p.diff = slices.DeleteFunc(p.diff, func(c changed) bool { return c.left == 0 })
 	p.change = clock.Never
 	if p.due() {
-		p.change = n.now.Add(n.rand.between(time.Millisecond, reportInterval))
+		p.change = n.now.Add(n.rand.Between(time.Millisecond, reportInterval))
 	}
 	n.timeGroup(i)
 }
@@ -197,7 +197,7 @@ func (n *Node) queried(q *query) {
 			l.robust = robustness
 		}
 	}
-	at := max(n.now.Add(n.rand.between(time.Millisecond, q.most)), l.answered.Add(answerFloor))
+	at := max(n.now.Add(n.rand.Between(time.Millisecond, q.most)), l.answered.Add(answerFloor))
 	if l.general <= at {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -96,7 +97,7 @@ type Node struct {
 	cfg   Config
 	links []link
 	now   clock.Time // of the current call
-	rand  random
+	rand  random.Source
 
 	wheel *clock.Wheel // timers: see timers.go
 	due   func(id uint32)
@@ -114,7 +115,7 @@ type Node struct {
 	frags   reassembly
 	groups  groups
 	routers routers
-	idKey   sipKey // RFC 7217
+	idKey   random.Key // RFC 7217
 	pmtu    pmtuCache
 	ids     idents
 	errors  bucket
@@ -182,7 +183,7 @@ type Stats struct {
 // New returns a node. It panics where there are more than 250 links, or one without a usable MTU.
 func New(cfg Config) *Node {
 	cfg.defaults()
-	n := &Node{cfg: cfg, now: cfg.Now, rand: random(cfg.Seed)}
+	n := &Node{cfg: cfg, now: cfg.Now, rand: random.Source(cfg.Seed)}
 	for i := range cfg.Links {
 		l := cfg.Links[i]
 		if l.MTU < 68 || i > 250 {
@@ -190,16 +191,16 @@ func New(cfg Config) *Node {
 		}
 		n.links = append(n.links, link{Link: l, mtu6: l.MTU, base: reachableTime, retrans: retransTimer, hopLimit: defaultTTL})
 		n.links[i].querier = [2]querier{newQuerier(), newQuerier()}
-		n.links[i].reachable = n.rand.between(reachableTime/2, reachableTime*3/2)
+		n.links[i].reachable = n.rand.Between(reachableTime/2, reachableTime*3/2)
 	}
 	n.neigh = newNeighbors(cfg.MaxNeighbors, cfg.Now)
 	n.local = newLocals()
 	n.routers.adverts = newBucket(advertRate, advertBurst, cfg.Now)
-	n.idKey = newSipKey(cfg.Secret[16:])
+	n.idKey = random.KeyFrom(cfg.Secret[16:])
 	n.groups = newGroups(cfg.MaxGroups)
 	n.frags = newReassembly(cfg.MaxReassembly)
 	n.pmtu = pmtuCache{map[wire.Addr]pmtuEntry{}, cfg.MaxPathMTU}
-	n.ids.key = newSipKey(cfg.Secret[:])
+	n.ids.key = random.KeyFrom(cfg.Secret[:])
 	n.errors = newBucket(cfg.ErrorRate, errorBurst, cfg.Now)
 	n.startTimers()
 	n.setTable(NewTable(nil))

@@ -90,7 +90,7 @@ func (n *Node) parameters(l *link, ra wire.RouterAdvert) {
 	if ms := ra.ReachableTime(); ms != 0 {
 		base := min(max(time.Duration(ms)*time.Millisecond, minReachable), maxReachable)
 		if base != l.base {
-			l.base, l.reachable = base, n.rand.between(base/2, base*3/2)
+			l.base, l.reachable = base, n.rand.Between(base/2, base*3/2)
 		}
 	}
 	if ms := ra.RetransTimer(); ms != 0 {
@@ -212,7 +212,7 @@ func (n *Node) nameServers(port uint8, data []byte) {
 // startSolicit begins to look for routers on a port (RFC 4861 6.3.7).
 func (n *Node) startSolicit(port uint8) {
 	n.links[port].solicitWait = 0
-	n.wheel.Arm(n.base.solicits+uint32(port), n.now.Add(n.rand.between(0, solicitDelay)))
+	n.wheel.Arm(n.base.solicits+uint32(port), n.now.Add(n.rand.Between(0, solicitDelay)))
 }
 
 // solicitDue asks for routers, and will again, ever less often (RFC 7559 2).
@@ -226,5 +226,5 @@ func (n *Node) solicitDue(port uint8) {
 	}
 	n.sendICMP6(port, wire.MulticastMAC6(allRouters), src, allRouters, wire.NDHopLimit, m)
 	l.solicitWait = min(max(2*l.solicitWait, solicitFirst), solicitMost)
-	n.wheel.Arm(n.base.solicits+uint32(port), n.now.Add(n.rand.between(l.solicitWait*9/10, l.solicitWait*11/10)))
+	n.wheel.Arm(n.base.solicits+uint32(port), n.now.Add(n.rand.Between(l.solicitWait*9/10, l.solicitWait*11/10)))
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -189,7 +190,7 @@ func (s *pieces) copy(b []byte) {
 // source, destination and protocol a counter of its own, which starts anywhere, so that nobody learns
 // from one how many packets go to others (RFC 7739 5.3).
 type idents struct {
-	key   sipKey
+	key   random.Key
 	count [256]uint32
 }
 
@@ -198,7 +199,7 @@ func (t *idents) next(h *Header) uint32 {
 	copy(b[:], h.Src[:])
 	copy(b[16:], h.Dst[:])
 	b[32] = h.Proto
-	x := t.key.sum(b[:])
+	x := t.key.Sum(b[:])
 	c := &t.count[x&0xff]
 	*c++
 	return uint32(x>>32) + *c

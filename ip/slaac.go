@@ -25,7 +25,7 @@ func (n *Node) interfaceID(port uint8, prefix netip.Prefix, attempt uint8) (id [
 	copy(b[8:], mac[:])
 	for ; ; attempt++ {
 		b[14] = attempt
-		binary.BigEndian.PutUint64(id[:], n.idKey.sum(b[:]))
+		binary.BigEndian.PutUint64(id[:], n.idKey.Sum(b[:]))
 		if !reservedID(id) {
 			return id, attempt
 		}

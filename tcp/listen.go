@@ -64,7 +64,7 @@ func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owne
 // freePort returns a port at which nobody listens, 0 where there is none.
 func (m *Mux) freePort(local wire.Addr) uint16 {
 	f := &m.passive
-	start := m.rand()
+	start := m.random.Uint64()
 	for i := range uint64(ports) {
 		port := uint16(firstPort + (start+i)%ports)
 		if f.byEndpoint[endpoint{local, port}] == nil && f.byEndpoint[endpoint{port: port}] == nil {

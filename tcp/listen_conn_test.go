@@ -69,7 +69,7 @@ func TestFastOpenTakesDataWithTheSYN(t *testing.T) { // RFC 7413 4.2
 
 func TestFastOpenFallsBack(t *testing.T) { // RFC 7413 4.1.3.1, 4.2
 	for name, spoil := range map[string]func(n *net, l *Listener){
-		"a cookie of another server": func(n *net, l *Listener) { n.b.m.passive.secrets.fastOpen.k0++ },
+		"a cookie of another server": func(n *net, l *Listener) { n.b.m.passive.secrets.fastOpen[0]++ },
 		"the server has given it up": func(n *net, l *Listener) { l.opts = &Options{} },
 		"too many are opening":       func(n *net, l *Listener) { l.fastOpenPending = l.backlog },
 		"the SYN is lost": func(n *net, l *Listener) {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/tcp/cc"
 	"github.com/millrace/millrace/tcp/loss"
@@ -58,7 +59,7 @@ type Mux struct {
 	spareActive []*active
 	losses      loss.Pool
 	controls    cc.Pool
-	random      uint64
+	random      random.Source // of what need not be secret
 
 	// Connections with something to send or to tell, by Conn.link.
 	dirty, last uint32
@@ -80,13 +81,13 @@ func NewMux(cfg Config) *Mux {
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = defaultMaxConns
 	}
-	m := &Mux{cfg: cfg, now: cfg.Now, random: cfg.Seed, dirty: noConn, last: noConn}
+	m := &Mux{cfg: cfg, now: cfg.Now, random: random.Source(cfg.Seed), dirty: noConn, last: noConn}
 	m.initPassive()
 	m.slab.free = noConn
 	m.buffers.budget = cfg.Budget
 	m.wheel = clock.NewWheel(0, tick, cfg.Now)
 	m.fire = m.expire
-	m.table.init([2]uint64{m.passive.secrets.table.k0, m.passive.secrets.table.k1})
+	m.table.init(m.passive.secrets.table)
 	return m
 }
 
@@ -156,15 +157,6 @@ func (m *Mux) markDirty(c *Conn) {
 		m.conn(m.last).link = c.id
 	}
 	m.last = c.id
-}
-
-// rand returns a random number that is no secret (SplitMix64).
-func (m *Mux) rand() uint64 {
-	m.random += 0x9e3779b97f4a7c15
-	x := m.random
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }
 
 // Each calls f for every connection that did not end.

@@ -50,7 +50,7 @@ func TestCookiesAreRefused(t *testing.T) {
 		"four periods old":      {&late, func(j *cookieJar) bool { _, ok := j.taste(now.Add(4*cookiePeriod), &tuple, iss, 77, 5); return ok }},
 		"another key": {&j, func(j *cookieJar) bool {
 			k := *j
-			k.key.k0++
+			k.key[0]++
 			_, ok := k.taste(now, &tuple, iss, 77, 5)
 			return ok
 		}},

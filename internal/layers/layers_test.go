@@ -28,24 +28,24 @@ pmd/afpacket    : packet ring clock pmd wire
 pmd/tap         : packet ring clock pmd wire
 pmd/device      : ring pmd pmd/*
 gpukern/literal : packet
-gpukern         : packet ring wire gpukern/literal
+gpukern         : packet ring wire gpukern/literal internal/random
 gpukern/cuda    : packet ring gpukern gpukern/literal
 gpukern/choose  : packet wire ring gpukern gpukern/literal gpukern/cuda
 filter          : packet wire clock gpukern gpukern/literal
-ip              : packet wire clock
-ip/dhcp         : wire clock
+ip              : packet wire clock internal/random
+ip/dhcp         : wire clock internal/random
 udp             : packet wire clock ip
 tcp/cc          : clock
 tcp/loss        : wire clock
 tcp/auth        : wire
-tcp             : packet wire clock ip tcp/auth tcp/cc tcp/loss
+tcp             : packet wire clock ip tcp/auth tcp/cc tcp/loss internal/random
 stack           : packet wire ring clock pmd gpukern filter
 stack/host      : packet ring clock wire pmd gpukern metrics ip ip/dhcp tcp tcp/cc udp stack
 socket          : packet ring clock wire pmd gpukern metrics ip tcp tcp/cc udp stack stack/host
 gateway/health  : clock
 gateway/quiclb  :
 gateway/nexthop :
-gateway         : gateway/health gateway/quiclb gateway/nexthop packet ring clock wire pmd gpukern filter stack metrics internal/strictyaml
+gateway         : gateway/health gateway/quiclb gateway/nexthop packet ring clock wire pmd gpukern filter stack metrics internal/strictyaml internal/random
 gateway/admin   : gateway gpukern internal/control
 gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/* filter stack metrics internal/control
 cmd/millrace    : *
@@ -63,6 +63,7 @@ internal/strictyaml:
 internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service internal/strictyaml internal/control
 internal/kernbench: packet wire clock ring capture gpukern gpukern/* metrics
 internal/hostkern:
+internal/random :
 internal/testnet:
 internal/netsim : packet wire clock pmd ip tcp tcp/cc
 internal/script : packet wire clock ip tcp tcp/cc
@@ -95,7 +96,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb", "internal/random", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
 
 const (
 	root   = "../.."

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -92,13 +93,13 @@ type Client struct {
 	sent   int
 	lease  Lease // offered, or ours
 	t1, t2 clock.Time
-	rand   uint64
+	rand   random.Source
 }
 
 // New returns a client, which begins with the next Poll.
 func New(cfg Config) *Client {
-	c := &Client{cfg: cfg, rand: cfg.Seed, lease: Lease{Addr: cfg.Last}}
-	c.restart(cfg.Now, c.between(0, startDelay))
+	c := &Client{cfg: cfg, rand: random.Source(cfg.Seed), lease: Lease{Addr: cfg.Last}}
+	c.restart(cfg.Now, c.rand.Between(0, startDelay))
 	return c
 }
 
@@ -107,19 +108,6 @@ func (c *Client) State() State { return c.state }
 
 // Lease returns the lease; without meaning before Bound.
 func (c *Client) Lease() Lease { return c.lease }
-
-// random is splitmix64.
-func (c *Client) random() uint64 {
-	c.rand += 0x9e3779b97f4a7c15
-	x := c.rand
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
-func (c *Client) between(lo, hi time.Duration) time.Duration {
-	return lo + time.Duration(c.random()%uint64(hi-lo+1))
-}
 
 // restart goes to Init, from which the client starts again after a time.
 func (c *Client) restart(now clock.Time, after time.Duration) {
@@ -150,7 +138,7 @@ func (c *Client) due(now clock.Time) {
 	case Requesting:
 		if c.sent == requests {
 			c.lease = Lease{}
-			c.restart(now, c.between(0, startDelay)+time.Second)
+			c.restart(now, c.rand.Between(0, startDelay)+time.Second)
 			return
 		}
 		c.send(now)
@@ -162,7 +150,7 @@ func (c *Client) due(now clock.Time) {
 
 // begin looks for a server, or asks for the address of the last time (RFC 2131 4.4.1, 4.4.2).
 func (c *Client) begin(now clock.Time) {
-	c.xid, c.began, c.wait, c.sent = uint32(c.random()), now, firstWait, 0
+	c.xid, c.began, c.wait, c.sent = uint32(c.rand.Uint64()), now, firstWait, 0
 	c.state = Selecting
 	if c.lease.Addr != (wire.Addr{}) {
 		c.state = Rebooting
@@ -173,7 +161,7 @@ func (c *Client) begin(now clock.Time) {
 
 // backoff sets the time of the next attempt (RFC 2131 4.1): twice as long, and a second more or less.
 func (c *Client) backoff(now clock.Time) {
-	c.next = now.Add(c.between(c.wait-time.Second, c.wait+time.Second))
+	c.next = now.Add(c.rand.Between(c.wait-time.Second, c.wait+time.Second))
 	c.wait = min(2*c.wait, mostWait)
 	c.sent++
 }
@@ -201,7 +189,7 @@ func (c *Client) prolong(now clock.Time) {
 // enter goes to a state, in which a new transaction begins.
 func (c *Client) enter(now clock.Time, s State) {
 	if c.state != s {
-		c.state, c.xid, c.began = s, uint32(c.random()), now
+		c.state, c.xid, c.began = s, uint32(c.rand.Uint64()), now
 	}
 }
 
@@ -312,7 +300,7 @@ func (c *Client) acked(now clock.Time, r *reply) bool {
 func (c *Client) times(now clock.Time, d time.Duration, r *reply) {
 	t1, t2 := time.Duration(r.t1)*time.Second, time.Duration(r.t2)*time.Second
 	if t1 < leaseFloor/4 || t2 <= t1 || t2 >= d {
-		fuzz := c.between(0, d/50)
+		fuzz := c.rand.Between(0, d/50)
 		t1, t2 = d/2+fuzz, d*7/8+fuzz
 	}
 	c.t1, c.t2 = now.Add(t1), now.Add(t2)
@@ -325,7 +313,7 @@ func (c *Client) refused(now clock.Time, r *reply) bool {
 	}
 	l, had := c.lease, c.state == Renewing || c.state == Rebinding
 	c.lease = Lease{}
-	c.restart(now, c.between(0, startDelay)+time.Second)
+	c.restart(now, c.rand.Between(0, startDelay)+time.Second)
 	if had {
 		c.cfg.Lost(now, l)
 	}
@@ -351,7 +339,7 @@ func (c *Client) giveUp(now clock.Time, typ uint8, wait time.Duration) {
 		return
 	}
 	l := c.lease
-	w := message(typ, uint32(c.random()), 0, c.cfg.MAC)
+	w := message(typ, uint32(c.rand.Uint64()), 0, c.cfg.MAC)
 	to := wire.Addr{}
 	if typ == release {
 		a := l.Addr.As4()
