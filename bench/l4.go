@@ -10,7 +10,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 )
 
 // l4 compares the gateway with the kernel's NAT, nginx and testpmd on the way of a packet from a
@@ -129,7 +129,7 @@ func (b *l4Bench) gatewayOf(name string, c gatewayConfig) forwarder {
 	f := forwarder{name: name, options: siteOptions{sums: true, gro: c.Driver == "afpacket"}}
 	if err != nil {
 		f.absent = err.Error()
-	} else if _, err := gateway.Load(file); err != nil {
+	} else if _, err := config.Load(file); err != nil {
 		line, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
 		f.absent = "the configuration is refused: " + line
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 )
 
 // Sizes of the flatness measures.
@@ -90,7 +90,7 @@ func (b *l4Bench) inMemory(c flatCase, as string) Contestant {
 	}
 	file, err := c.config.write(b.dir, "memory-"+as+"-"+fileName(c.name))
 	if err == nil {
-		_, err = gateway.Load(file)
+		_, err = config.Load(file)
 	}
 	out := Contestant{Name: c.name}
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 )
 
 // Names of the contestants of the second loop.
@@ -33,7 +33,7 @@ func (b *l4Bench) loopsOf(name string, n int, as string) Contestant {
 	c.Queues, c.HalfOpen = n, c.Table
 	file, err := c.write(b.dir, fmt.Sprintf("loops-%d-%s", n, as))
 	if err == nil {
-		_, err = gateway.Load(file)
+		_, err = config.Load(file)
 	}
 	if err != nil {
 		return Contestant{Name: name, Absent: err.Error()}

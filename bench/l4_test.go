@@ -17,9 +17,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"github.com/millrace/millrace/gateway/config"
 	"golang.org/x/sys/unix"
-
-	"github.com/millrace/millrace/gateway"
 )
 
 func testEnv(t *testing.T) *Env {
@@ -132,7 +131,7 @@ func TestTheGatewaysConfigurationsAreValid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := gateway.Load(file)
+		got, err := config.Load(file)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
@@ -39,7 +40,7 @@ func openInMemory(o roleOptions) (*inMemory, error) {
 	if len(o.args) != 1 {
 		return nil, errors.New("which configuration?")
 	}
-	cfg, err := gateway.Load(o.args[0])
+	cfg, err := config.Load(o.args[0])
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +57,7 @@ func openInMemory(o roleOptions) (*inMemory, error) {
 // memoryFrames is the size of the arena.
 const memoryFrames = 8192
 
-func (g *inMemory) open(cfg *gateway.Config, size int) (err error) {
+func (g *inMemory) open(cfg *config.Config, size int) (err error) {
 	g.stream.mac = memoryMAC
 	if g.first, err = g.stream.probe(size); err != nil {
 		return err

@@ -5,15 +5,16 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/quiclb"
 )
 
 // origin is what a service was made of, to tell what a reload changes, and its members.
 type origin struct {
-	config  *Service // nil: not in the configuration
-	round   int      // the reload that saw it last
-	fronts  []uint32 // its addresses
-	ids     []uint32 // its backends, those that are gone included
+	config  *config.Service // nil: not in the configuration
+	round   int             // the reload that saw it last
+	fronts  []uint32        // its addresses
+	ids     []uint32        // its backends, those that are gone included
 	members map[string]*member
 }
 
@@ -34,10 +35,10 @@ func replace[T any](list []*T, i uint32) *T {
 // build returns a snapshot of configuration c with the present health and hops, on top of the
 // places that old has given. Services that c has as they were keep all they have. The caller holds
 // g.mu.
-func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
+func (g *Gateway) build(old *snapshot, c *config.Config) *snapshot {
 	s := old.fork()
 	s.fronts, s.snats, s.endpoints = slices.Clone(old.fronts), slices.Clone(old.snats), slices.Clone(old.endpoints)
-	s.timeouts, s.tunnel, s.dropL4 = newTimeouts(&c.Table), newTunnel(&c.Tunnel), c.Checksum == "drop"
+	s.timeouts, s.tunnel, s.dropL4 = newTimeouts(idleTimes(&c.Table)), newTunnel(c.Tunnel.GUEPort, c.Tunnel.Sources), c.Checksum == "drop"
 	s.snat4, s.snat6 = nil, nil
 	for _, a := range c.SNAT {
 		n := g.reg.snat(s, a)
@@ -67,9 +68,13 @@ func (g *Gateway) build(old *snapshot, c *Config) *snapshot {
 	return s
 }
 
+func idleTimes(t *config.Table) IdleTimes {
+	return IdleTimes{UDP: t.UDP, TCPSYN: t.TCPSYN, TCPEstablished: t.TCPEstablished, TCPFIN: t.TCPFIN}
+}
+
 // changedServices enters the services of c and returns the numbers of those that are new, not as
 // they were, or gone.
-func (g *Gateway) changedServices(s *snapshot, c *Config) (changed []uint32) {
+func (g *Gateway) changedServices(s *snapshot, c *config.Config) (changed []uint32) {
 	g.round++
 	for i := range c.Services {
 		sv := &c.Services[i]
@@ -133,8 +138,11 @@ func (g *Gateway) enterService(s *snapshot, id uint32) {
 	o := g.origins[id]
 	sv, proto := o.config, protoOf(o.config.Protocol)
 	to := replace(s.services, id)
-	to.mode, to.fromClient, to.reject = sv.Mode, sv.Mode.Direct() || sv.Source == SourceClient, sv.Reject
+	to.way, to.fromClient, to.reject = wayOf(sv.Mode), sv.Mode.Direct() || sv.Source == config.SourceClient, sv.Reject
 	to.mss = sv.MSS
+	if sv.MSS == config.MSSAuto {
+		to.mss = mssAuto
+	}
 	for _, ap := range sv.Addresses {
 		n := g.reg.front(s, transport{ap, proto})
 		s.fronts[n].service = int32(id)
@@ -171,12 +179,42 @@ func (g *Gateway) enterRoute(s *snapshot, to *service, o *origin) {
 	}
 }
 
+// buildSources returns the lists of a configuration for the services of s. Tables of unchanged lists
+// are compiled once: the mark, which makes handlers look at open connections again, stays then.
+func (g *Gateway) buildSources(s *snapshot, c *config.Config) sources {
+	lists, services := c.Lists(), make([]*sourceTable, len(s.services))
+	for name, t := range lists.Services {
+		services[g.reg.services[name]] = sourcesOf(t)
+	}
+	changed := g.lists != lists && (s.sources.mark != 0 || lists.All != nil || len(lists.Services) > 0)
+	g.lists = lists
+	return s.sources.next(sourcesOf(lists.All), services, changed)
+}
+
+func sourcesOf(t *config.SourceTable) *sourceTable {
+	if t == nil {
+		return nil
+	}
+	return &sourceTable{prefixes: t.Prefixes, denied: config.SourceDeny, deny: t.Deny}
+}
+
+// buildLimits returns the limits of a configuration for the services of s.
+func (g *Gateway) buildLimits(s *snapshot, c *config.Config) limitTable {
+	services := make([]limits, len(s.services))
+	for i := range c.Services {
+		services[g.reg.services[c.Services[i].Name]] = limitsOf(&c.Services[i].Limits)
+	}
+	return newLimitTable(c.Limits.Clients, limitsOf(&c.Limits), services)
+}
+
+func limitsOf(l *config.Limits) limits { return newLimits(l.Packets, l.Connections, l.Burst) }
+
 // serverOf returns the addresses of a backend.
-func (g *Gateway) serverOf(sv *Service, b *Backend) (to server) {
+func (g *Gateway) serverOf(sv *config.Service, b *config.Backend) (to server) {
 	for f := range families {
 		for _, ap := range b.Addresses {
-			if b.serves(sv.Mode, ap, f == family4) {
-				to[f].id, to[f].has = g.reg.backends[sv.nameOf(b.Name, ap)], true
+			if b.Serves(sv.Mode, ap, f == family4) {
+				to[f].id, to[f].has = g.reg.backends[nameOfBackend(sv, b.Name, ap)], true
 			}
 		}
 	}
@@ -184,8 +222,8 @@ func (g *Gateway) serverOf(sv *Service, b *Backend) (to server) {
 }
 
 // hadBackend reports whether a service had the backend of a label.
-func hadBackend(sv *Service, label *label) bool {
-	return slices.ContainsFunc(sv.Backends, func(b Backend) bool {
+func hadBackend(sv *config.Service, label *label) bool {
+	return slices.ContainsFunc(sv.Backends, func(b config.Backend) bool {
 		return b.Name == label.Name && slices.Contains(b.Addresses, label.Address)
 	})
 }
@@ -200,7 +238,7 @@ func (g *Gateway) buildEndpoints(s *snapshot, id uint32) {
 			b := s.backends[user]
 			e.inUse = e.inUse || b.present
 			sv := s.services[b.service]
-			e.client = e.client || b.present && sv.fromClient && !sv.mode.Direct()
+			e.client = e.client || b.present && sv.fromClient && !sv.way.direct()
 		}
 		e.wasClient = e.wasClient || e.client
 		e.hop = hopOf(g.hops[e.addr])
@@ -212,7 +250,7 @@ func (g *Gateway) buildEndpoints(s *snapshot, id uint32) {
 
 // buildIndex makes the index of everything that a packet may be for or from. Service addresses and
 // endpoints that are gone from the configuration stay: connections may use them.
-func (g *Gateway) buildIndex(s *snapshot, c *Config) index {
+func (g *Gateway) buildIndex(s *snapshot, c *config.Config) index {
 	var all []indexSlot
 	for i, f := range s.fronts {
 		all = append(all, indexSlot{f.addr, tagOf(kindFront, f.port, f.proto), uint32(i)})
@@ -271,4 +309,17 @@ func (b *backend) count(what int) (n uint64) {
 		n += block.Load(what)
 	}
 	return n
+}
+
+// wayOf returns the way of a checked configuration's mode.
+func wayOf(m config.Mode) way {
+	switch m {
+	case config.ModeIPIP:
+		return wayIPIP
+	case config.ModeGUE:
+		return wayGUE
+	case config.ModeL2:
+		return wayL2
+	}
+	return wayNAT
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/nexthop"
 )
 
@@ -30,7 +31,7 @@ func TestTheLoopRunsOnWhileAllElseChanges(t *testing.T) {
 			}
 		})
 	}
-	configs := []*Config{parse(t, b), parse(t, a)}
+	configs := []*config.Config{parse(t, b), parse(t, a)}
 	every(func(i int) {
 		if err := w.g.Reload(configs[i%2]); err != nil {
 			t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/internal/testnet"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -255,7 +256,7 @@ func TestTheDescriptorDescribesTheInnerPacket(t *testing.T) {
 		in := client(host, web, "S").bytes()
 		b := w.batch(0, in)
 		w.run(b)
-		d, grow := b.D[0], wayOf(Mode(c.mode)).overhead(c.backend == backend4)
+		d, grow := b.D[0], wayOf(config.Mode(c.mode)).overhead(c.backend == backend4)
 		if !d.Flags.Has(packet.FlagTunnel) || int(d.L3) != 14+grow || int(d.L4) != 34+grow || int(d.Payload) != 54+grow {
 			t.Errorf("%s to %s: %+v", c.mode, c.backend, d)
 		}
@@ -282,7 +283,7 @@ func TestHostsOfAPrefix(t *testing.T) {
 		{"2001:db8::7/128", "2001:db8::7", "2001:db8::7"},
 	} {
 		p := netip.MustParsePrefix(c.prefix)
-		tun := newTunnel(&Tunnel{Sources: []netip.Prefix{p}})
+		tun := newTunnel(0, []netip.Prefix{p})
 		is4 := p.Addr().Is4()
 		if low, high := tun.source(0, is4).Addr().String(), tun.source(^uint64(0)>>0, is4).Addr().String(); low != c.low || is4 && high != c.high {
 			t.Errorf("%s: %s to %s", c.prefix, low, high)
@@ -314,7 +315,7 @@ func TestWithoutHeadroomThePacketIsDropped(t *testing.T) {
 	for _, c := range tunnels {
 		w := newWorld(t, fmt.Sprintf(tunnelConfig, c.mode, c.backend))
 		in := client("198.18.0.9:40000", "198.18.1.1:80", "S").bytes()
-		need := wayOf(Mode(c.mode)).overhead(c.backend == backend4)
+		need := wayOf(config.Mode(c.mode)).overhead(c.backend == backend4)
 		for _, room := range []int{0, need - 1, need} {
 			b := w.batch(0, in)
 			b.D[0].Off = uint32(room)

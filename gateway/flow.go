@@ -260,7 +260,7 @@ func (h *Handler) reachable(c *conn, s *service, v *view) packet.Verdict {
 	if verdict := h.passable(v, &to.hop, h.snap.backends[c.backend].way.overhead(to.addr.is4())); verdict != packet.Forward {
 		return verdict
 	}
-	if s.mode.Direct() {
+	if s.way.direct() {
 		c.flags |= connDirect
 		return packet.Forward
 	}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/health"
 	"github.com/millrace/millrace/gateway/nexthop"
 )
@@ -60,15 +61,16 @@ type Gateway struct {
 	reload sync.Mutex // one Reload at a time, so that the resolver watches for the last
 
 	mu     sync.Mutex // guards all below; never taken by a loop
-	cfg    *Config
+	cfg    *config.Config
 	reg    *registry
 	shapes shapes
 
-	origins []*origin           // of services, by number
-	seats   []seat              // of backends, by number
-	wanted  map[uint32]*Service // while a snapshot is built: services that change
-	indexed []netip.Addr        // SNAT addresses of the last index
-	round   int                 // reloads so far
+	origins []*origin                  // of services, by number
+	seats   []seat                     // of backends, by number
+	wanted  map[uint32]*config.Service // while a snapshot is built: services that change
+	indexed []netip.Addr               // SNAT addresses of the last index
+	round   int                        // reloads so far
+	lists   *config.SourceTables       // of the last snapshot
 
 	planned map[uint32]time.Time // services that time alone will change
 	alarm   time.Time            // when timer runs; zero is never
@@ -93,15 +95,15 @@ type Gateway struct {
 
 // Open starts a gateway with a checked configuration: its health checks, the search for next hops,
 // and one handler per loop, which the caller runs.
-func Open(c *Config, opt Options) (*Gateway, error) {
+func Open(c *config.Config, opt Options) (*Gateway, error) {
 	if len(opt.Ports) == 0 || len(opt.Ports) > 255 || opt.Resolver == nil {
 		return nil, fmt.Errorf("gateway: 1 to 255 ports and a resolver are required")
 	}
-	if err := c.readLists(); err != nil {
+	if err := c.ReadLists(); err != nil {
 		return nil, err
 	}
 	loops := c.Loops()
-	if loops == QueuesAuto {
+	if loops == config.QueuesAuto {
 		return nil, fmt.Errorf("gateway: `queues: auto` is to be settled by Config.SetQueues before")
 	}
 	if len(c.SNAT) > 0 && c.SNATPorts.Size() < loops {
@@ -110,14 +112,14 @@ func Open(c *Config, opt Options) (*Gateway, error) {
 	g := &Gateway{
 		opt: opt, cfg: c,
 		reg:    newRegistry(loops),
-		wanted: map[uint32]*Service{}, planned: map[uint32]time.Time{}, dirty: map[addr]nexthop.Hop{},
+		wanted: map[uint32]*config.Service{}, planned: map[uint32]time.Time{}, dirty: map[addr]nexthop.Hop{},
 		down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[addr]nexthop.Hop{},
 		ejected: map[uint32]*ejection{}, wake: make(chan struct{}, 1),
 	}
 	g.checks = g.newChecker()
 	g.snap.Store(g.build(&snapshot{ports: slices.Clone(opt.Ports), snats: make([]addr, 1)}, c))
 	for i := range loops {
-		g.handlers = append(g.handlers, newHandler(g, i, perLoop(c.Table.Size, loops), c.SNATPorts.loop(i, loops)))
+		g.handlers = append(g.handlers, newHandler(g, i, perLoop(c.Table.Size, loops), PortRange(c.SNATPorts).Part(i, loops)))
 	}
 	g.mu.Lock()
 	g.startChecks()
@@ -141,10 +143,10 @@ func (g *Gateway) Handlers() []*Handler { return g.handlers }
 // configuration lacks, unless their service says `removed: drop`; new connections follow the new
 // configuration. ErrRestart is returned, and the old configuration stays, when devices, the size of
 // the table, the SNAT ports or the metrics endpoint change.
-func (g *Gateway) Reload(c *Config) error {
+func (g *Gateway) Reload(c *config.Config) error {
 	g.reload.Lock()
 	defer g.reload.Unlock()
-	if err := c.readLists(); err != nil {
+	if err := c.ReadLists(); err != nil {
 		return err
 	}
 	g.mu.Lock()
@@ -190,7 +192,7 @@ func (g *Gateway) SetPort(i int, p Port) {
 }
 
 // mayReload reports what of c cannot take effect while the loops run.
-func (g *Gateway) mayReload(c *Config) error {
+func (g *Gateway) mayReload(c *config.Config) error {
 	switch {
 	case g.closed:
 		return ErrClosed
@@ -218,17 +220,17 @@ func (g *Gateway) mayReload(c *Config) error {
 	return nil
 }
 
-// nameOf returns what names an address of a backend of the service.
-func (s *Service) nameOf(backend string, at netip.AddrPort) backendName {
+// nameOfBackend returns what names an address of a backend of a service.
+func nameOfBackend(s *config.Service, backend string, at netip.AddrPort) backendName {
 	return backendName{s.Name, backend, at, protoOf(s.Protocol)}
 }
 
 // backendsOf returns the backends of a service, one for each address.
-func backendsOf(s *Service) []backendName {
+func backendsOf(s *config.Service) []backendName {
 	var list []backendName
 	for _, b := range s.Backends {
 		for _, ap := range b.Addresses {
-			list = append(list, s.nameOf(b.Name, ap))
+			list = append(list, nameOfBackend(s, b.Name, ap))
 		}
 	}
 	return list

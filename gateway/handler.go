@@ -51,7 +51,7 @@ type tally [backendCounts]uint32
 func newHandler(g *Gateway, i, tableSize int, span PortRange) *Handler {
 	t := newTable(tableSize, perLoop(g.cfg.Table.HalfOpen, g.cfg.Loops()))
 	h := &Handler{g: g, loop: i, table: t, ports: newPorts(span, t.key[0]), counts: metrics.NewBlock(packet.Verdicts)}
-	h.loops, h.span = g.cfg.Loops(), g.cfg.SNATPorts
+	h.loops, h.span = g.cfg.Loops(), PortRange(g.cfg.SNATPorts)
 	h.outlook.from = manyConns
 	h.said = metrics.NewBlock(answerKinds)
 	h.fragments = newFragments(g.cfg.Table.Fragments / h.loops)

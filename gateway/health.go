@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/health"
 	"github.com/millrace/millrace/stack"
 )
@@ -41,7 +42,7 @@ func (g *Gateway) watch(ctx context.Context) {
 
 // forgetHealth forgets what was found of backends that nobody looks at any more in c. The caller
 // holds g.mu, and builds a snapshot after it.
-func (g *Gateway) forgetHealth(c *Config) {
+func (g *Gateway) forgetHealth(c *config.Config) {
 	probed, passive := map[uint32]bool{}, map[uint32]bool{}
 	for i := range c.Services {
 		s := &c.Services[i]

@@ -75,7 +75,7 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 // table does not know the connection: it may have begun on another gateway.
 func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
 	id := h.snap.fronts[front].service
-	if id < 0 || q.proto != wire.ProtoTCP || h.snap.services[id].mode == ModeNAT {
+	if id < 0 || q.proto != wire.ProtoTCP || h.snap.services[id].way == wayNAT {
 		return packet.DropNoFlow
 	}
 	chosen, ok := h.pick(f, h.snap.services[id], true)

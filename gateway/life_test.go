@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/packet"
 )
@@ -133,7 +134,7 @@ func TestABackendThatComesBackFillsSlowly(t *testing.T) {
 		w.tells("b12 unhealthy")
 		w.setHealth("b12", true)
 		w.tells("b12 healthy", "b12 filling health")
-		if st := w.b12(); st.State != StateFilling || st.ConfigState != StateActive || st.Share != 4 || !st.Since.Equal(time.Now()) {
+		if st := w.b12(); st.State != config.StateFilling || st.ConfigState != config.StateActive || st.Share != 4 || !st.Since.Equal(time.Now()) {
 			w.t.Errorf("%+v", st)
 		}
 		was, tables := [2]int{}, 0
@@ -158,12 +159,12 @@ func TestABackendThatComesBackFillsSlowly(t *testing.T) {
 			w.t.Errorf("%d tables", tables)
 		}
 		w.tells("b12 active slow start is over")
-		if st := w.b12(); st.State != StateActive || st.Share != 100 || len(w.g.planned) != 0 {
+		if st := w.b12(); st.State != config.StateActive || st.Share != 100 || len(w.g.planned) != 0 {
 			w.t.Errorf("%+v, planned %v", st, w.g.planned)
 		}
 		w.setHealth("b12", false)
 		w.setHealth("b12", true)
-		if st := w.b12(); st.State != StateFilling || st.Share != 4 {
+		if st := w.b12(); st.State != config.StateFilling || st.Share != 4 {
 			w.t.Errorf("the second time: %+v", st)
 		}
 	})
@@ -212,7 +213,7 @@ func TestTheBackendsOfANewServiceDoNotFill(t *testing.T) {
 	life(t, strings.Replace(lived("slow_start: 10s", ""), "name: web", "name: other", 1), func(w *world) {
 		w.reload(lived("slow_start: 10s", ""))
 		for _, b := range w.g.Status().Services[0].Backends {
-			if b.State != StateActive {
+			if b.State != config.StateActive {
 				w.t.Errorf("%s is %s", b.Name, b.State)
 			}
 		}
@@ -227,7 +228,7 @@ func TestADrainingBackendKeepsItsConnectionsUntilTheDeadline(t *testing.T) {
 		}
 		w.tells("b12 draining operator")
 		st := w.b12()
-		if st.State != StateDraining || !st.Drained || st.DrainUntil == nil || !st.DrainUntil.Equal(time.Now().Add(30*time.Second)) || st.Connections == 0 {
+		if st.State != config.StateDraining || !st.Drained || st.DrainUntil == nil || !st.DrainUntil.Equal(time.Now().Add(30*time.Second)) || st.Connections == 0 {
 			w.t.Errorf("%+v", st)
 		}
 		if got := w.pools(); got != [2]int{0, 33} {
@@ -249,7 +250,7 @@ func TestADrainingBackendKeepsItsConnectionsUntilTheDeadline(t *testing.T) {
 		elapse(2 * time.Second)
 		w.tells("b12 inactive drained")
 		goesOn(false)
-		if st := w.b12(); st.State != StateInactive || st.DrainUntil != nil {
+		if st := w.b12(); st.State != config.StateInactive || st.DrainUntil != nil {
 			w.t.Errorf("%+v", st)
 		}
 		w.after(5 * time.Second) // their room is free long before their idle time is over
@@ -384,15 +385,15 @@ func TestADrainOutlivesReloadsUntilTheFileChangesTheState(t *testing.T) {
 			w.t.Fatal(err)
 		}
 		w.reload(lived("removed: drop", ", weight: 3"))
-		if st := w.b12(); st.State != StateDraining || !st.Drained || st.DrainUntil == nil {
+		if st := w.b12(); st.State != config.StateDraining || !st.Drained || st.DrainUntil == nil {
 			w.t.Errorf("%+v", st)
 		}
 		w.reload(lived("", ", state: filling"))
-		if st := w.b12(); st.State != StateFilling || st.Drained {
+		if st := w.b12(); st.State != config.StateFilling || st.Drained {
 			w.t.Errorf("%+v", st)
 		}
 		elapse(2 * time.Hour)
-		if st := w.b12(); st.State != StateFilling {
+		if st := w.b12(); st.State != config.StateFilling {
 			w.t.Errorf("an old deadline counts: %+v", st)
 		}
 	})

@@ -26,8 +26,8 @@ type allowance struct{ cost, burst uint64 }
 // limits are what one client may send: to all services, or to one.
 type limits struct{ packets, connections allowance }
 
-func newLimits(l *Limits) limits {
-	return limits{newAllowance(l.Packets, l.Burst), newAllowance(l.Connections, l.Burst)}
+func newLimits(packets, connections int, burst time.Duration) limits {
+	return limits{newAllowance(packets, burst), newAllowance(connections, burst)}
 }
 
 // newAllowance returns an allowance of rate a second; 0 is no limit. One is always allowed.
@@ -47,13 +47,10 @@ type limitTable struct {
 	services []limits // by number; those of one without are zero
 }
 
-// buildLimits returns the limits of a configuration for the services of s.
-func (g *Gateway) buildLimits(s *snapshot, c *Config) limitTable {
-	t := limitTable{clients: c.Limits.Clients, all: newLimits(&c.Limits), services: make([]limits, len(s.services))}
+func newLimitTable(clients int, all limits, services []limits) limitTable {
+	t := limitTable{clients: clients, all: all, services: services}
 	t.on = t.all != limits{}
-	for i := range c.Services {
-		l := newLimits(&c.Services[i].Limits)
-		t.services[g.reg.services[c.Services[i].Name]] = l
+	for _, l := range services {
 		t.on = t.on || l != limits{}
 	}
 	return t

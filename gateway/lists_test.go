@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -31,9 +32,9 @@ func listConfig(t testing.TB, sources string, files map[string]string) string {
 	return path
 }
 
-func load(t testing.TB, path string) *Config {
+func load(t testing.TB, path string) *config.Config {
 	t.Helper()
-	c, err := Load(path)
+	c, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,64 +123,15 @@ func TestMarksOfListsMayWrap(t *testing.T) {
 	}
 }
 
-func TestMistakesInListsAreShown(t *testing.T) {
-	files := map[string]string{
-		"deny.txt":  "198.18.0.0/15\n  198.18.0.1/24 # bits\nnonsense\n::ffff:198.18.0.1/128\n198.18.0.0/33\n10.0.0.0/8\n",
-		"allow.txt": "198.18.0.0/15\n172.16.0.0/12",
-	}
-	path := listConfig(t, "sources:\n  deny: [deny.txt, 172.16.0.0/12]\n  allow:\n    - allow.txt\n    - missing.txt\n    - 192.0.2.0/24\n    - 10.0.0.0/8", files)
-	_, err := Load(path)
-	var ce *ConfigError
-	if !errors.As(err, &ce) {
-		t.Fatalf("%v", err)
-	}
-	got := strings.ReplaceAll(err.Error(), filepath.Dir(path)+"/", "")
-	want := `gateway.yaml:5:7: the list cannot be read: stat missing.txt: no such file or directory
-      - missing.txt
-        ^
-deny.txt:2:3: 198.18.0.1/24 has bits beyond its length
-    198.18.0.1/24 # bits
-    ^
-  write 198.18.0.0/24
-deny.txt:3:1: not a prefix: "nonsense"
-  nonsense
-  ^
-  one on each line, such as 198.18.0.0/24, 2001:db8::/64 or one address
-deny.txt:4:1: ::ffff:198.18.0.1/128 is an IPv4 address in IPv6 form
-  ::ffff:198.18.0.1/128
-  ^
-  write it as 198.18.0.1
-deny.txt:5:1: not a prefix: "198.18.0.0/33"
-  198.18.0.0/33
-  ^
-  one on each line, such as 198.18.0.0/24, 2001:db8::/64 or one address
-deny.txt:6:1: 10.0.0.0/8 is already allowed by the configuration
-  10.0.0.0/8
-  ^
-allow.txt:2:1: 172.16.0.0/12 is already denied by the configuration
-  172.16.0.0/12
-  ^
-deny.txt:1:1: 198.18.0.0/15 is already allowed by allow.txt:1
-  198.18.0.0/15
-  ^`
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
-// A list of mistakes shows the first and counts the others; a mistake refuses the reload.
+// A wrong list rejects the reload.
 func TestAWrongListRefusesTheReload(t *testing.T) {
 	path := listConfig(t, "sources: {deny: deny.txt}", map[string]string{"deny.txt": "198.18.0.9"})
 	c := load(t, path)
 	w := newWorldWith(t, c, hopsOf(c))
 	w.refused(0, client(host, dns, "").bytes(), packet.DropDenied)
 	os.WriteFile(filepath.Join(filepath.Dir(path), "deny.txt"), []byte(strings.Repeat("x\n", 200)), 0o644)
-	_, err := Load(path)
-	var ce *ConfigError
-	if !errors.As(err, &ce) || len(ce.Problems) != maxListProblems || ce.Problems[maxListProblems-1].Hint != "and 150 more mistakes in lists" {
-		t.Errorf("%v", err)
-	}
-	bad, err := Parse(path, mustRead(t, path))
+	var ce *config.Error
+	bad, err := config.Parse(path, mustRead(t, path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,20 +148,6 @@ func mustRead(t testing.TB, path string) []byte {
 		t.Fatal(err)
 	}
 	return b
-}
-
-// What is no list of prefixes is refused before it takes memory or time.
-func TestOddListFilesAreRefused(t *testing.T) {
-	for name, sources := range map[string]string{
-		"a device": "deny: /dev/zero", "a folder": "deny: /tmp", "a long line": "deny: long.txt",
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := listConfig(t, "sources: {"+sources+"}", map[string]string{"long.txt": strings.Repeat("1", maxListLine+1)})
-			if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "gateway.yaml:1:17: the list cannot be read") {
-				t.Errorf("%v", err)
-			}
-		})
-	}
 }
 
 // A list of a million prefixes of both families, as a file.
@@ -235,7 +173,7 @@ func millionPrefixes(t testing.TB) (path string, some []netip.Addr) {
 // BenchmarkLists loads a list of a million prefixes and looks clients up in it.
 func BenchmarkLists(b *testing.B) {
 	path, some := millionPrefixes(b)
-	var c *Config
+	var c *config.Config
 	b.Run("load", func(b *testing.B) {
 		var before, after runtime.MemStats
 		for b.Loop() {
@@ -248,10 +186,11 @@ func BenchmarkLists(b *testing.B) {
 			runtime.ReadMemStats(&after)
 			b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/1e6, "MB-allocated")
 		}
-		b.ReportMetric(float64(c.lists.all.prefixes.Size())/1e6, "MB")
-		b.ReportMetric(float64(c.lists.all.prefixes.Len()), "prefixes")
+		b.ReportMetric(float64(c.Lists().All.Prefixes.Size())/1e6, "MB")
+		b.ReportMetric(float64(c.Lists().All.Prefixes.Len()), "prefixes")
 	})
 	c = load(b, path)
+	all := sourcesOf(c.Lists().All)
 	list := make([]addr, len(some))
 	for i, a := range some {
 		list[i] = addrOf(a)
@@ -259,7 +198,7 @@ func BenchmarkLists(b *testing.B) {
 	b.Run("lookup", func(b *testing.B) {
 		i, denied := 0, 0
 		for b.Loop() {
-			if i = (i + 7919) % len(list); c.lists.all.denies(list[i]) {
+			if i = (i + 7919) % len(list); all.denies(list[i]) {
 				denied++
 			}
 		}

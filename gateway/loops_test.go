@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -113,7 +114,7 @@ func TestWhatIsNobodysEndsWhereItCame(t *testing.T) {
 
 func TestAutomaticQueuesAreSettledBeforeTheStart(t *testing.T) {
 	c := parse(t, strings.Replace(withLoops("", 2), "queues: 2", "queues: auto", 2))
-	if c.Loops() != QueuesAuto {
+	if c.Loops() != config.QueuesAuto {
 		t.Fatalf("%d loops before they are known", c.Loops())
 	}
 	opt := Options{Ports: []Port{{}}, Resolver: hopsOf(c)}
@@ -121,7 +122,7 @@ func TestAutomaticQueuesAreSettledBeforeTheStart(t *testing.T) {
 		t.Error("a gateway with an unknown number of loops was opened")
 	}
 	c.SetQueues(3)
-	c.SNATPorts = PortRange{5000, 5001}
+	c.SNATPorts = config.PortRange{First: 5000, Last: 5001}
 	if _, err := Open(c, opt); err == nil {
 		t.Error("three loops share two ports")
 	}

@@ -1,12 +1,16 @@
 package gateway
 
-import "time"
+import (
+	"time"
+
+	"github.com/millrace/millrace/gateway/config"
+)
 
 // member is what is wanted of a backend of a service, over all its addresses: by the configuration,
 // and by an operator, whose word outlives reloads until it is taken back or the file changes that
 // very key.
 type member struct {
-	config Backend
+	config config.Backend
 	weight int  // an operator's; -1 is none
 	told   bool // an operator drains it
 	over   bool // its time of draining is over
@@ -17,19 +21,19 @@ type member struct {
 
 // seat is the state of one address of a backend.
 type seat struct {
-	state State     // as last told; "" before it was ever in the configuration
-	since time.Time // of that state
-	grows bool      // its share grows from nothing
-	from  time.Time // since when; zero while its next hop is not known
+	state config.State // as last told; "" before it was ever in the configuration
+	since time.Time    // of that state
+	grows bool         // its share grows from nothing
+	from  time.Time    // since when; zero while its next hop is not known
 }
 
 // want returns the state that a member should be in, the growth of its share aside.
-func (m *member) want() State {
+func (m *member) want() config.State {
 	switch {
 	case m.over:
-		return StateInactive
+		return config.StateInactive
 	case m.told:
-		return StateDraining
+		return config.StateDraining
 	}
 	return m.config.State
 }
@@ -53,7 +57,7 @@ func (m *member) drain(now time.Time, d time.Duration) {
 // settle makes the times of draining follow the wanted state.
 func (m *member) settle(now time.Time, d time.Duration) {
 	switch {
-	case !m.told && m.config.State != StateDraining:
+	case !m.told && m.config.State != config.StateDraining:
 		m.over, m.drainSince, m.until = false, time.Time{}, time.Time{}
 	case m.drainSince.IsZero():
 		m.drain(now, d)
@@ -61,7 +65,7 @@ func (m *member) settle(now time.Time, d time.Duration) {
 }
 
 // follow takes the configuration's word for what it changes, also against an operator's.
-func (m *member) follow(b Backend) {
+func (m *member) follow(b config.Backend) {
 	if b.Weight != m.config.Weight {
 		m.weight = -1
 	}

@@ -8,6 +8,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
+// mssAuto is the service.mss that means: what fits the path to the backend.
+const mssAuto = -1
+
 // clamp lowers the MSS option of a SYN to most, as Service.MSS: a number, or what fits into a packet that
 // leaves by hop with overhead bytes in front (RFC 9293 3.7.1, RFC 6691). A SYN without the option stays so: its sender takes 536 or 1220 bytes (RFC 9293 3.7.1), which fits everywhere.
 //
@@ -18,7 +21,7 @@ func (h *Handler) clamp(v *view, most int, hop *Hop, overhead int) {
 	if most == 0 {
 		return
 	}
-	if most == MSSAuto {
+	if most == mssAuto {
 		most = h.fits(v, hop, overhead)
 	}
 	if most == 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/gateway/config"
 )
 
 // Drain makes a backend take no new connections. Those that it has go on until they end or, when
@@ -36,8 +37,8 @@ func (g *Gateway) Undrain(service, backend string) error {
 // SetWeight gives a backend another weight than the configuration's, 0 to 1000, or with one below 0
 // the configuration's again. This outlives reloads until the file changes the backend's weight.
 func (g *Gateway) SetWeight(service, backend string, weight int) error {
-	if weight > MaxWeight {
-		return fmt.Errorf("weight is %d; it must lie between 0 and %d", weight, MaxWeight)
+	if weight > config.MaxWeight {
+		return fmt.Errorf("weight is %d; it must lie between 0 and %d", weight, config.MaxWeight)
 	}
 	return g.operate(service, backend, func(_ *origin, m *member) { m.weight = max(weight, -1) })
 }
@@ -58,7 +59,7 @@ func (g *Gateway) operate(service, backend string, change func(*origin, *member)
 		if g.reg.labels[n].Name != backend || !s.backends[n].present {
 			continue
 		}
-		if was == StateInactive && m.want() == StateActive {
+		if was == config.StateInactive && m.want() == config.StateActive {
 			g.grow(n, true)
 		}
 		if e := g.event(n, "weight", nil); m.share() != weight {

@@ -1,6 +1,8 @@
 package gateway
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestOwnersAreSpreadEvenly(t *testing.T) {
 	const n, clients = 3, 30000
@@ -19,7 +21,7 @@ func TestEveryPortOfARangeNamesTheLoopWhosePartHoldsIt(t *testing.T) {
 	r := PortRange{1024, 65535}
 	for n := 1; n <= 7; n++ {
 		for i := range n {
-			part := r.loop(i, n)
+			part := r.Part(i, n)
 			for _, port := range []uint16{part.First, part.Last} {
 				if got := r.loopOf(port, n); got != i {
 					t.Errorf("port %d of %d loops belongs to %d, not %d", port, n, got, i)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/health"
 	"github.com/millrace/millrace/wire"
 )
@@ -90,7 +91,7 @@ func (g *Gateway) judge(now clock.Time) {
 func (g *Gateway) takesNew(s *snapshot, id uint32) bool {
 	b, state := s.backends[id], g.seats[id].state
 	m := g.origins[b.service].members[g.reg.labels[id].Name]
-	return g.alive(id) && (state == StateActive || state == StateFilling) && m.share() > 0 &&
+	return g.alive(id) && (state == config.StateActive || state == config.StateFilling) && m.share() > 0 &&
 		s.endpoints[b.endpoint].hop.State == HopReady
 }
 

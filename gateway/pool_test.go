@@ -5,52 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"testing"
 )
-
-func TestAutoHashSizeGoesByBackendsAndWeights(t *testing.T) {
-	equal := func(n int) (b []Backend) {
-		for range n {
-			b = append(b, Backend{Weight: 1})
-		}
-		return b
-	}
-	for _, c := range []struct {
-		name     string
-		backends []Backend
-		want     int
-	}{
-		{"one backend", equal(1), 1021},
-		{"ten", equal(10), 1021},
-		{"eleven", equal(11), 8191},
-		{"81", equal(81), 8191},
-		{"82", equal(82), 65537},
-		{"655", equal(655), 65537},
-		{"656", equal(656), 524287},
-		{"the most", equal(maxBackends), 524287},
-		{"larger weights of one proportion", []Backend{{Weight: 1000}, {Weight: 1000}}, 1021},
-		{"1:1000", []Backend{{Weight: 1}, {Weight: 1000}}, 8191},
-		{"1:1000:1000", []Backend{{Weight: 1}, {Weight: 1000}, {Weight: 1000}}, 65537},
-		{"no weight at all", []Backend{{}, {}}, 1021},
-		{"a state does not count", []Backend{{Weight: 1, State: StateInactive}, {Weight: 1}}, 1021},
-	} {
-		if got := autoHashSize(c.backends); got != c.want {
-			t.Errorf("%s: %d, want %d", c.name, got, c.want)
-		}
-	}
-	for _, size := range hashSizes {
-		if !prime(size) {
-			t.Errorf("%d is not a prime", size)
-		}
-	}
-	for _, given := range []string{"", "hash_size: auto", "hash_size: 65537"} {
-		c := parse(t, strings.Replace(withBackends("keep", 11, 12), "removed: keep", "removed: keep\n    "+given, 1))
-		if want := map[bool]int{true: 65537, false: 1021}[strings.Contains(given, "65537")]; c.Services[0].HashSize != want {
-			t.Errorf("%q is %d", given, c.Services[0].HashSize)
-		}
-	}
-}
 
 // The share of a backend in a table that auto chose is its weight's, within two slots, and what hashes
 // choose is within five standard deviations of that.
@@ -68,14 +24,20 @@ func TestFlowsFollowTheWeights(t *testing.T) {
 	}
 	for _, weights := range cases {
 		var shares []share
-		var backends []Backend
-		sum := 0
+		sum, least := 0, 1000
 		for i, w := range weights {
 			shares = append(shares, share{fmt.Sprintf("b%d", i), w, uint32(i)})
-			backends = append(backends, Backend{Weight: w})
 			sum += w
+			if w > 0 {
+				least = min(least, w)
+			}
 		}
-		size := autoHashSize(backends)
+		size := 0
+		for _, size = range []int{1021, 8191, 65537, 524287} { // as `hash_size: auto` chooses
+			if size >= max(100*len(weights), 8*sum/least) {
+				break
+			}
+		}
 		p := new(shapes).pool(shares, size)
 		slots := counts(&p.maglev)
 		const flows = 200_000

@@ -6,6 +6,28 @@ import (
 	"github.com/millrace/millrace/internal/random"
 )
 
+// PortRange is a closed range of ports.
+type PortRange struct{ First, Last uint16 }
+
+// Size returns the number of ports.
+func (r PortRange) Size() int { return int(r.Last) - int(r.First) + 1 }
+
+// Part returns the part of the range that belongs to loop i of n: the parts are disjoint and equal, so
+// that a reply's destination port names its loop.
+func (r PortRange) Part(i, n int) PortRange {
+	each := r.Size() / n
+	first := int(r.First) + i*each
+	return PortRange{First: uint16(first), Last: uint16(first + each - 1)}
+}
+
+// Contains reports whether port lies inside.
+func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
+
+// loopOf returns the loop that a port of the range belongs to; see Part.
+func (r PortRange) loopOf(port uint16, n int) int {
+	return min(int(port-r.First)/(r.Size()/n), n-1)
+}
+
 // ports allocates the source ports of one loop. A port of an SNAT address may be in use once for
 // each endpoint (backend address, port and protocol), since the five-tuples then differ: one map of
 // bits for each pair in use, made at the pair's first connection.

@@ -81,7 +81,7 @@ func TestLoopsHaveDisjointPorts(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 64} {
 		last := all.First - 1
 		for i := range n {
-			r := all.loop(i, n)
+			r := all.Part(i, n)
 			if r.First != last+1 || r.Last > all.Last || r.Size() != all.Size()/n {
 				t.Errorf("loop %d of %d has %v", i, n, r)
 			}

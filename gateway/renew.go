@@ -5,11 +5,13 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/gateway/config"
 )
 
 // keepMembers makes the members of a service those of its configuration. The addresses of a backend
 // that is new in a service that was there before start slowly.
-func (g *Gateway) keepMembers(id uint32, was *Service) {
+func (g *Gateway) keepMembers(id uint32, was *config.Service) {
 	o, now := g.origins[id], time.Now()
 	if o.config == nil {
 		clear(o.members)
@@ -61,7 +63,7 @@ func (g *Gateway) renew(s *snapshot, id uint32, why string) {
 func (g *Gateway) renewSeat(s *snapshot, n uint32, now time.Time, why string) {
 	b, t := s.backends[n], &g.seats[n]
 	state := g.stateOf(s, n, now)
-	ended := state == StateInactive
+	ended := state == config.StateInactive
 	usable, ejected := g.usable(n) && !ended, g.ejected[n] != nil
 	if b.usable != usable || b.ended != ended || b.ejected != ejected {
 		b = replace(s.backends, n)
@@ -75,9 +77,9 @@ func (g *Gateway) renewSeat(s *snapshot, n uint32, now time.Time, why string) {
 	switch {
 	case len(g.handlers) == 0: // the start
 		return
-	case was == StateFilling && state == StateActive:
+	case was == config.StateFilling && state == config.StateActive:
 		why = "slow start is over"
-	case was == StateDraining && state == StateInactive && why == "time":
+	case was == config.StateDraining && state == config.StateInactive && why == "time":
 		why = "drained"
 	}
 	e := g.event(n, string(state), nil)
@@ -116,17 +118,17 @@ func (g *Gateway) usableChanged(back map[uint32]bool, why string) {
 
 // stateOf returns the state of a backend's address, "" when it is not in the configuration, and
 // starts the growth of its share when it can take connections.
-func (g *Gateway) stateOf(s *snapshot, n uint32, now time.Time) State {
+func (g *Gateway) stateOf(s *snapshot, n uint32, now time.Time) config.State {
 	b, t := s.backends[n], &g.seats[n]
 	o := g.origins[b.service]
 	if !b.present || o.config == nil {
 		return ""
 	}
 	state := o.members[g.reg.labels[n].Name].want()
-	if state == StateFilling && t.state != StateFilling {
+	if state == config.StateFilling && t.state != config.StateFilling {
 		t.grows, t.from = true, time.Time{}
 	}
-	if state != StateFilling && state != StateActive {
+	if state != config.StateFilling && state != config.StateActive {
 		t.grows = false
 		return state
 	}
@@ -137,7 +139,7 @@ func (g *Gateway) stateOf(s *snapshot, n uint32, now time.Time) State {
 		t.grows = false
 	}
 	if t.grows {
-		return StateFilling
+		return config.StateFilling
 	}
 	return state
 }
@@ -145,7 +147,7 @@ func (g *Gateway) stateOf(s *snapshot, n uint32, now time.Time) State {
 // candidate is a backend that may be in a pool.
 type candidate struct {
 	share
-	state   State
+	state   config.State
 	ready   bool // its next hop is known
 	ejected bool // it takes nothing new, but keeps what it has
 }
@@ -163,10 +165,10 @@ func (g *Gateway) pools(s *snapshot, id uint32, f int, now time.Time) (pool, bef
 		if !ok {
 			continue
 		}
-		if !c.ejected && (c.state == StateFilling || c.state == StateActive) {
+		if !c.ejected && (c.state == config.StateFilling || c.state == config.StateActive) {
 			opens = append(opens, c)
 		}
-		if c.state == StateActive || c.state == StateDraining {
+		if c.state == config.StateActive || c.state == config.StateDraining {
 			goesOn = append(goesOn, c)
 		}
 	}
@@ -176,12 +178,12 @@ func (g *Gateway) pools(s *snapshot, id uint32, f int, now time.Time) (pool, bef
 }
 
 // candidate returns a backend as it stands for packets of a family, false when it takes none.
-func (g *Gateway) candidate(s *snapshot, o *origin, b *Backend, f int, now time.Time) (c candidate, ok bool) {
-	at := slices.IndexFunc(b.Addresses, func(ap netip.AddrPort) bool { return b.serves(o.config.Mode, ap, f == family4) })
+func (g *Gateway) candidate(s *snapshot, o *origin, b *config.Backend, f int, now time.Time) (c candidate, ok bool) {
+	at := slices.IndexFunc(b.Addresses, func(ap netip.AddrPort) bool { return b.Serves(o.config.Mode, ap, f == family4) })
 	if at < 0 {
 		return c, false
 	}
-	c.id = g.reg.backends[o.config.nameOf(b.Name, b.Addresses[at])]
+	c.id = g.reg.backends[nameOfBackend(o.config, b.Name, b.Addresses[at])]
 	if !s.backends[c.id].usable {
 		return c, false
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/health"
 )
 
@@ -33,7 +34,7 @@ func many(n int, first string) string {
 	return s.String()
 }
 
-func openMany(tb testing.TB, n int) (*world, *Config) {
+func openMany(tb testing.TB, n int) (*world, *config.Config) {
 	c := parse(tb, many(n, ""))
 	return newWorldWith(tb, c, hopsOf(c)), c
 }
@@ -67,7 +68,7 @@ func BenchmarkReloadOf10000Services(b *testing.B) {
 func BenchmarkParse10000Services(b *testing.B) {
 	src := []byte(many(10_000, ""))
 	for b.Loop() {
-		if _, err := Parse("f", src); err != nil {
+		if _, err := config.Parse("f", src); err != nil {
 			b.Fatal(err)
 		}
 	}

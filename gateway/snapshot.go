@@ -38,7 +38,7 @@ type frontend struct {
 // service is what new connections are spread by.
 type service struct {
 	name       string
-	mode       Mode
+	way        way
 	fromClient bool             // backends see the client's address
 	mss        int              // as Service.MSS
 	quic       *route           // nil: packets say nothing of backends

@@ -1,6 +1,10 @@
 package gateway
 
-import "github.com/millrace/millrace/wire"
+import (
+	"time"
+
+	"github.com/millrace/millrace/wire"
+)
 
 // state is how far a connection has come. It chooses the timeout, and tells when the other side has
 // been heard: sequence numbers are not checked, so nothing here may end a connection that its two
@@ -58,10 +62,18 @@ func (s state) fromBackend(flags wire.TCPFlags) state {
 	return s
 }
 
+// IdleTimes say how long a connection without packets is remembered: by how far it has come.
+type IdleTimes struct {
+	UDP            time.Duration
+	TCPSYN         time.Duration // before the handshake is done
+	TCPEstablished time.Duration
+	TCPFIN         time.Duration // after a FIN or RST
+}
+
 // timeouts are the idle times by state.
 type timeouts [states]ticks
 
-func newTimeouts(t *Table) timeouts {
+func newTimeouts(t IdleTimes) timeouts {
 	return timeouts{
 		stateUDP:         ticksIn(t.UDP),
 		stateSynSent:     ticksIn(t.TCPSYN),

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/packet"
 )
@@ -27,7 +28,7 @@ type Status struct {
 type ServiceStatus struct {
 	Name      string            `json:"name"`
 	Protocol  string            `json:"protocol"`
-	Mode      Mode              `json:"mode"`
+	Mode      config.Mode       `json:"mode"`
 	Addresses []netip.AddrPort  `json:"addresses"`
 	Dropped   map[string]uint64 `json:"dropped_packets"` // by reason, of packets that were the service's
 	Evicted   Evicted           `json:"evicted_connections"`
@@ -44,9 +45,9 @@ type Evicted struct {
 type BackendStatus struct {
 	Name         string         `json:"name"`
 	Address      netip.AddrPort `json:"address"`
-	State        State          `json:"state"`           // filling, active, draining or inactive; "" when removed
+	State        config.State   `json:"state"`           // filling, active, draining or inactive; "" when removed
 	Since        time.Time      `json:"since"`           // of that state
-	ConfigState  State          `json:"config_state"`    // what the file says
+	ConfigState  config.State   `json:"config_state"`    // what the file says
 	Drained      bool           `json:"drained"`         // an operator drains it, whatever the file says
 	DrainUntil   *time.Time     `json:"drain_until"`     // when it will be inactive; null: not draining, or until its connections end
 	Weight       int            `json:"weight"`          // in force
@@ -114,7 +115,7 @@ func addDrops(m map[string]uint64, count func(int) uint64) {
 
 // serviceStatus returns the state of a service, backends with connections that a reload removed
 // included.
-func (g *Gateway) serviceStatus(s *snapshot, sv *Service) ServiceStatus {
+func (g *Gateway) serviceStatus(s *snapshot, sv *config.Service) ServiceStatus {
 	id := g.reg.services[sv.Name]
 	st := ServiceStatus{Name: sv.Name, Protocol: sv.Protocol, Mode: sv.Mode, Addresses: sv.Addresses, Dropped: map[string]uint64{}}
 	for _, block := range s.services[id].drops {

@@ -170,7 +170,7 @@ func (g *Gateway) steerSNAT(s *snapshot) (list []Steer) {
 		for _, proto := range []uint8{protoOf("tcp"), protoOf("udp")} {
 			for i := range g.handlers {
 				list = append(list, Steer{
-					Addr: a.Addr(), Proto: proto, Ports: g.cfg.SNATPorts.loop(i, len(g.handlers)),
+					Addr: a.Addr(), Proto: proto, Ports: PortRange(g.cfg.SNATPorts).Part(i, len(g.handlers)),
 					Neighbor: neighbor, Loop: i,
 				})
 			}

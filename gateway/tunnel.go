@@ -16,24 +16,8 @@ const (
 	wayL2
 )
 
-// wayOf returns the way of a checked configuration's mode.
-func wayOf(m Mode) way {
-	switch m {
-	case ModeIPIP:
-		return wayIPIP
-	case ModeGUE:
-		return wayGUE
-	case ModeL2:
-		return wayL2
-	}
-	return wayNAT
-}
-
-// serves reports whether packets of one family go to the backend at its address ap. NAT needs the
-// same family; direct modes take the address of that family if there is one, and the other otherwise.
-func (b *Backend) serves(m Mode, ap netip.AddrPort, is4 bool) bool {
-	return ap.Addr().Is4() == is4 || m.Direct() && len(b.Addresses) == 1
-}
+// direct reports whether backends answer clients directly, with the service's own address and port.
+func (w way) direct() bool { return w != wayNAT }
 
 // longestPacket is how long an outer packet can be: lengths have 16 bits.
 const longestPacket = 0xffff
@@ -70,9 +54,9 @@ type tunnel struct {
 // hosts are the addresses of a prefix.
 type hosts struct{ base, free addr } // free has ones where addresses differ
 
-func newTunnel(c *Tunnel) (t tunnel) {
-	t.port = c.GUEPort
-	for _, p := range c.Sources {
+func newTunnel(guePort uint16, sources []netip.Prefix) (t tunnel) {
+	t.port = guePort
+	for _, p := range sources {
 		if p.Addr().Is4() {
 			t.src4 = hostsOf(p)
 		} else {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -29,7 +30,7 @@ func untag(t *testing.T, p []byte, tci uint16) []byte {
 }
 
 // hopsOn leads to all backends by a VLAN.
-func hopsOn(c *Config, vlan uint16) nexthop.Static {
+func hopsOn(c *config.Config, vlan uint16) nexthop.Static {
 	r := hopsOf(c)
 	for a, hop := range r {
 		hop.VLAN = vlan

@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
@@ -38,6 +40,9 @@ var (
 	macBackend = [6]byte{2, 0, 0, 0, 0, 0xb1} // the next hop to all backends
 )
 
+// addrs makes netip values comparable for cmp.
+var addrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
 const frameBits = 11
 
 // services of the world; %s is replaced by `source: ...` or nothing.
@@ -60,9 +65,9 @@ services:
       - {name: d1, address: [198.18.2.11:5353, "[2001:db8:2::11]:5353"]}
 `
 
-func parse(t testing.TB, src string) *Config {
+func parse(t testing.TB, src string) *config.Config {
 	t.Helper()
-	c, err := Parse("test.yaml", []byte(src))
+	c, err := config.Parse("test.yaml", []byte(src))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +75,7 @@ func parse(t testing.TB, src string) *Config {
 }
 
 // hopsOf leads to every backend of the configurations by port 1.
-func hopsOf(cs ...*Config) nexthop.Static {
+func hopsOf(cs ...*config.Config) nexthop.Static {
 	hops := nexthop.Static{}
 	for _, c := range cs {
 		for _, s := range c.Services {
@@ -84,17 +89,17 @@ func hopsOf(cs ...*Config) nexthop.Static {
 	return hops
 }
 
-func newWorld(t testing.TB, config string, more ...string) *world {
+func newWorld(t testing.TB, src string, more ...string) *world {
 	t.Helper()
-	c := parse(t, config)
-	all := []*Config{c}
+	c := parse(t, src)
+	all := []*config.Config{c}
 	for _, m := range more {
 		all = append(all, parse(t, m))
 	}
 	return newWorldWith(t, c, hopsOf(all...))
 }
 
-func newWorldWith(t testing.TB, c *Config, r nexthop.Resolver) *world {
+func newWorldWith(t testing.TB, c *config.Config, r nexthop.Resolver) *world {
 	t.Helper()
 	w := &world{
 		t: t, now: clock.Time(time.Hour),

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/prom"
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/metrics"
 )
@@ -117,7 +117,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 // configured marks the errors that the configuration file is to blame for.
 func configured(err error, file string) error {
 	path := new(fs.PathError)
-	if errors.As(err, new(*gateway.ConfigError)) || errors.As(err, &path) && path.Path == file {
+	if errors.As(err, new(*config.Error)) || errors.As(err, &path) && path.Path == file {
 		return coded{err, errConfig}
 	}
 	return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/internal/testnet"
 )
@@ -246,17 +247,17 @@ func controls(t *testing.T, socket, file string, served func()) {
 	expect(exitOK, "one", "status")
 	expect(exitOK, "active", "status", "web")
 	expect(exitFailure, `no service "wbe"`, "status", "wbe")
-	if b := backend(); b.State != gateway.StateActive || b.Weight != 1 || !b.Healthy || b.Opened == 0 {
+	if b := backend(); b.State != config.StateActive || b.Weight != 1 || !b.Healthy || b.Opened == 0 {
 		t.Errorf("backend %+v", b)
 	}
 
 	expect(exitOK, "drains", "drain", "web", "one")
-	if b := backend(); b.State != gateway.StateDraining && b.State != gateway.StateInactive {
+	if b := backend(); b.State != config.StateDraining && b.State != config.StateInactive {
 		t.Errorf("drained: %+v", b)
 	}
 	expect(exitOK, "takes connections", "undrain", "web", "one")
 	expect(exitOK, "weight 7", "weight", "web", "one", "7")
-	if b := backend(); b.State != gateway.StateActive || b.Weight != 7 {
+	if b := backend(); b.State != config.StateActive || b.Weight != 7 {
 		t.Errorf("undrained with weight 7: %+v", b)
 	}
 	expect(exitOK, "weight config", "weight", "web", "one", "config")

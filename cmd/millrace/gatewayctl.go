@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/gateway/config"
 )
 
 // control is what the verbs have in common that speak to a running gateway.
@@ -22,7 +22,7 @@ type control struct {
 // newControl returns a verb that speaks to a running gateway; cmd has its words, do its work.
 func newControl(c *console, cmd *cobra.Command, do func(ctx context.Context, g *admin.Client, f *control, args []string) error) *cobra.Command {
 	var f control
-	cmd.Flags().StringVar(&f.socket, "socket", gateway.DefaultSocket, "control socket of the gateway")
+	cmd.Flags().StringVar(&f.socket, "socket", config.DefaultSocket, "control socket of the gateway")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	completeFiles(cmd, "socket", "sock")
 	cmd.RunE = verb(func(ctx context.Context, args []string) error {
@@ -90,20 +90,20 @@ source, hint).`,
 
 // checked is what check --json prints.
 type checked struct {
-	Valid    bool              `json:"valid"`
-	Mistakes []gateway.Problem `json:"mistakes"`
+	Valid    bool             `json:"valid"`
+	Mistakes []config.Problem `json:"mistakes"`
 }
 
 func check(c *console, file string, asJSON bool) error {
-	_, err := gateway.Load(file)
-	ce := new(gateway.ConfigError)
+	_, err := config.Load(file)
+	ce := new(config.Error)
 	switch {
 	case err != nil && (!asJSON || !errors.As(err, &ce)):
 		return configured(err, file)
 	case err != nil:
 		return errors.Join(c.json(checked{Mistakes: ce.Problems}), coded{errShown, errConfig})
 	case asJSON:
-		return c.json(checked{Valid: true, Mistakes: []gateway.Problem{}})
+		return c.json(checked{Valid: true, Mistakes: []config.Problem{}})
 	}
 	c.printf("%s: the configuration is valid\n", file)
 	return nil
@@ -230,8 +230,8 @@ the weight, or until the gateway ends. Open connections stay where they are.
 		w := admin.Weight{Target: admin.Target{Service: args[0], Backend: args[1]}}
 		if args[2] != "config" {
 			n, err := strconv.Atoi(args[2])
-			if err != nil || n < 0 || n > gateway.MaxWeight {
-				return usage("weight %q: say 0 to %d, or config", args[2], gateway.MaxWeight)
+			if err != nil || n < 0 || n > config.MaxWeight {
+				return usage("weight %q: say 0 to %d, or config", args[2], config.MaxWeight)
 			}
 			w.Weight = &n
 		}

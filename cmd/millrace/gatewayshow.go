@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/gateway/config"
 )
 
 func newGatewayStatus(c *console) *cobra.Command {
@@ -130,7 +131,7 @@ func stateOf(b *gateway.BackendStatus) string {
 		return "removed"
 	case b.Drained && b.DrainUntil != nil:
 		return fmt.Sprintf("%s until %s", b.State, b.DrainUntil.Local().Format(time.TimeOnly))
-	case b.State == gateway.StateFilling && b.Share < 100:
+	case b.State == config.StateFilling && b.Share < 100:
 		return fmt.Sprintf("filling, %d %%", b.Share)
 	}
 	return string(b.State)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/internal/control"
 	"github.com/millrace/millrace/stack"
 )
@@ -88,8 +89,8 @@ func (d *Daemon) weight(r *http.Request) error {
 	}
 	weight := -1
 	if req.Weight != nil {
-		if weight = *req.Weight; weight < 0 || weight > gateway.MaxWeight {
-			return badRequest("weight is %d; it must lie between 0 and %d", weight, gateway.MaxWeight)
+		if weight = *req.Weight; weight < 0 || weight > config.MaxWeight {
+			return badRequest("weight is %d; it must lie between 0 and %d", weight, config.MaxWeight)
 		}
 	}
 	return d.gate.SetWeight(req.Service, req.Backend, weight)
@@ -195,7 +196,7 @@ func codeOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, gateway.ErrRestart):
 		return http.StatusConflict
-	case errors.As(err, new(*gateway.ConfigError)):
+	case errors.As(err, new(*config.Error)):
 		return http.StatusUnprocessableEntity
 	}
 	return http.StatusInternalServerError

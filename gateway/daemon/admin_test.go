@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/pmd"
@@ -35,7 +36,7 @@ func controlledBy(t *testing.T, r nexthop.Resolver) (*Daemon, *admin.Client, str
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gw.yaml")
 	write(t, file, adminConfig)
-	cfg, err := gateway.Load(file)
+	cfg, err := config.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 )
 
 // placement is where loops run, and why.
@@ -25,7 +25,7 @@ type placement struct {
 // one needs. The cores of the NUMA node that the first device is at come first; of those that of CPU 0, to which
 // kernels send what has no other place, comes last. Somebody else must be able to run as well, so there
 // have to be more CPUs than loops.
-func place(want gateway.CPUs, loops int, device string, may []int, sys fs.FS) (placement, error) {
+func place(want config.CPUs, loops int, device string, may []int, sys fs.FS) (placement, error) {
 	if len(want.List) > 0 {
 		for _, cpu := range want.List {
 			if !slices.Contains(may, cpu) {
@@ -179,7 +179,7 @@ func ownCPUs() (may []int, err error) {
 }
 
 // placeLoops sets Options.Affinity by the configuration, unless the caller has, and tells of it.
-func (d *Daemon) placeLoops(cfg *gateway.Config) error {
+func (d *Daemon) placeLoops(cfg *config.Config) error {
 	if d.opt.Affinity != nil {
 		return nil
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/choose"
@@ -83,9 +84,9 @@ type reload struct {
 }
 
 // Open reads the configuration and opens everything that it names. A mistake in the file is a
-// *gateway.ConfigError; nothing is opened then.
+// *config.Error; nothing is opened then.
 func Open(file string, opt Options) (*Daemon, error) {
-	cfg, err := gateway.Load(file)
+	cfg, err := config.Load(file)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func Open(file string, opt Options) (*Daemon, error) {
 	return d, nil
 }
 
-func (d *Daemon) open(cfg *gateway.Config) error {
+func (d *Daemon) open(cfg *config.Config) error {
 	if err := findInterfaces(cfg.Devices); err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func (d *Daemon) openMetrics(at string) (err error) {
 }
 
 // openDevices makes the memory of all loops and opens the interfaces, which steer nothing yet.
-func (d *Daemon) openDevices(cfg *gateway.Config) (err error) {
+func (d *Daemon) openDevices(cfg *config.Config) (err error) {
 	var names []string
 	for _, dev := range cfg.Devices {
 		names = append(names, dev.Name)
@@ -191,7 +192,7 @@ func (d *Daemon) compareMTUs() {
 	}
 }
 
-func (d *Daemon) openGateway(cfg *gateway.Config) error {
+func (d *Daemon) openGateway(cfg *config.Config) error {
 	var ports []gateway.Port
 	var names []string
 	for i, dev := range d.devices {
@@ -324,7 +325,7 @@ func (d *Daemon) Reload() error {
 }
 
 func (d *Daemon) tryReload() error {
-	cfg, err := gateway.Load(d.file)
+	cfg, err := config.Load(d.file)
 	if err != nil {
 		return err
 	}

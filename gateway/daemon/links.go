@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd/device"
 )
@@ -133,7 +134,7 @@ func (d *Daemon) writeLinks(w *metrics.Writer) {
 
 // findInterfaces reports a device whose interface does not exist, before any is touched. A TAP
 // device is made by its driver.
-func findInterfaces(devices []gateway.Device) error {
+func findInterfaces(devices []config.Device) error {
 	for _, dev := range devices {
 		if device.Driver(dev.Driver) == device.TAP {
 			continue

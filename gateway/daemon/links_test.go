@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 )
 
 func TestALinkThatWasReplacedIsGoneForGood(t *testing.T) {
@@ -61,11 +61,11 @@ func TestALinkFollowsItsInterfaceAsFarAsThatIsOurs(t *testing.T) {
 }
 
 func TestAMissingInterfaceIsNamedBesideThoseThereAre(t *testing.T) {
-	err := findInterfaces([]gateway.Device{{Name: "lo", Driver: "auto"}, {Name: "absent0", Driver: "auto"}})
+	err := findInterfaces([]config.Device{{Name: "lo", Driver: "auto"}, {Name: "absent0", Driver: "auto"}})
 	if err == nil || !strings.Contains(err.Error(), `"absent0"`) || !strings.Contains(err.Error(), "lo") {
 		t.Errorf("got %v", err)
 	}
-	if err := findInterfaces([]gateway.Device{{Name: "absent0", Driver: "tap"}}); err != nil {
+	if err := findInterfaces([]config.Device{{Name: "absent0", Driver: "tap"}}); err != nil {
 		t.Errorf("a TAP device is made when it is missing: %v", err)
 	}
 }

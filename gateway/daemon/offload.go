@@ -3,7 +3,7 @@ package daemon
 import (
 	"slices"
 
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/stack"
@@ -13,9 +13,9 @@ import (
 // and no service needs a tunnel: no device cuts what lies in one.
 
 // tunnels reports whether packets of any service travel in others.
-func tunnels(cfg *gateway.Config) bool {
-	return slices.ContainsFunc(cfg.Services, func(s gateway.Service) bool {
-		return s.Mode == gateway.ModeIPIP || s.Mode == gateway.ModeGUE
+func tunnels(cfg *config.Config) bool {
+	return slices.ContainsFunc(cfg.Services, func(s config.Service) bool {
+		return s.Mode == config.ModeIPIP || s.Mode == config.ModeGUE
 	})
 }
 
@@ -29,7 +29,7 @@ func (d *Daemon) setOffload(whole bool) error {
 
 // reconfigure has the gateway take a new configuration. Devices cut large packets before the first
 // service with a tunnel is there; large ones that a loop has already are dropped and sent again.
-func (d *Daemon) reconfigure(cfg *gateway.Config) error {
+func (d *Daemon) reconfigure(cfg *config.Config) error {
 	d.mu.Lock()
 	was := d.whole
 	d.mu.Unlock()

@@ -3,14 +3,14 @@ package daemon
 import (
 	"fmt"
 
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/config"
 )
 
 // settleQueues finds out what `queues: auto` is. count tells how many queues an interface receives
 // on. Loop i serves queue i of every device, and packets on a queue that no loop serves would go to the
 // kernel: so all have to have as many.
-func settleQueues(cfg *gateway.Config, count func(device string) (int, error)) error {
-	if cfg.Loops() != gateway.QueuesAuto {
+func settleQueues(cfg *config.Config, count func(device string) (int, error)) error {
+	if cfg.Loops() != config.QueuesAuto {
 		return nil
 	}
 	var least int
@@ -33,8 +33,8 @@ func settleQueues(cfg *gateway.Config, count func(device string) (int, error)) e
 	if other != "" {
 		return fmt.Errorf("queues: auto: %s receives on %d queues and %s on more ("+remedy+")", first, least, other, other, least)
 	}
-	if least > gateway.MaxQueues {
-		return fmt.Errorf("queues: auto: %s receives on %d queues, at most %d are served ("+remedy+")", first, least, gateway.MaxQueues, first, gateway.MaxQueues)
+	if least > config.MaxQueues {
+		return fmt.Errorf("queues: auto: %s receives on %d queues, at most %d are served ("+remedy+")", first, least, config.MaxQueues, first, config.MaxQueues)
 	}
 	cfg.SetQueues(least)
 	if list := cfg.CPUs.List; len(list) > 0 && len(list) != least {

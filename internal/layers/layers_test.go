@@ -45,8 +45,9 @@ socket          : packet ring clock wire pmd gpukern metrics ip tcp tcp/cc udp s
 gateway/health  : clock
 gateway/quiclb  :
 gateway/nexthop :
-gateway         : gateway/health gateway/quiclb gateway/nexthop packet ring clock wire pmd gpukern filter stack metrics internal/strictyaml internal/random
-gateway/admin   : gateway gpukern internal/control
+gateway/config  : gateway/health gpukern filter stack internal/strictyaml
+gateway         : gateway/health gateway/quiclb gateway/nexthop gateway/config packet clock wire gpukern filter stack metrics internal/random
+gateway/admin   : gateway gateway/config gpukern internal/control
 gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/* filter stack metrics internal/control
 cmd/millrace    : *
 cmd/prom        : metrics
@@ -83,7 +84,7 @@ github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : cmd/prom
 github.com/spf13                  : cmd/millrace
 github.com/schollz/progressbar/v3 : cmd/millrace
-go.yaml.in/yaml/v3                : internal/strictyaml gateway internal/stackd
+go.yaml.in/yaml/v3                : internal/strictyaml gateway/config internal/stackd
 github.com/insomniacslk/dhcp      :
 gvisor.dev/gvisor                 : bench
 github.com/quic-go/quic-go        : bench

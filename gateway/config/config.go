@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"net/netip"
@@ -43,7 +43,7 @@ type Config struct {
 	Services []Service     // key "services", required
 
 	file   string             // it was read from
-	lists  *sourceTables      // nil until they have been read
+	lists  *SourceTables      // nil until they have been read
 	listAt map[string]Problem // where a file or prefix of lists stands, without a message
 }
 
@@ -201,6 +201,12 @@ type Backend struct {
 	ServerID  []byte           // key "server_id", hex, with Service.QUIC: what its connection IDs carry
 }
 
+// Serves reports whether packets of one family go to the backend at its address ap. NAT needs the
+// same family; direct modes take the address of that family if there is one, and the other otherwise.
+func (b *Backend) Serves(m Mode, ap netip.AddrPort, is4 bool) bool {
+	return ap.Addr().Is4() == is4 || m.Direct() && len(b.Addresses) == 1
+}
+
 // PortRange is a closed range of ports.
 type PortRange struct{ First, Last uint16 }
 
@@ -209,14 +215,6 @@ func (r PortRange) Size() int { return int(r.Last) - int(r.First) + 1 }
 
 // Contains reports whether port lies inside.
 func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
-
-// loop returns the part of the range that belongs to loop i of n: the parts are disjoint and equal,
-// so that a reply's destination port names its loop.
-func (r PortRange) loop(i, n int) PortRange {
-	each := r.Size() / n
-	first := int(r.First) + i*each
-	return PortRange{First: uint16(first), Last: uint16(first + each - 1)}
-}
 
 // MaxWeight is the largest weight of a backend.
 const MaxWeight = 1000

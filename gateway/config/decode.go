@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 )
 
 // Load reads and checks a configuration file and the lists that it names. Mistakes in them are a
-// *ConfigError.
+// *Error.
 func Load(path string) (*Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -31,14 +31,14 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.readLists(); err != nil {
+	if err := c.ReadLists(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
 // Parse checks the configuration in src; file names it in messages. All mistakes are reported at
-// once, as a *ConfigError. Lists that it names are read by Open or Reload.
+// once, as a *Error. Lists that it names are read by Open or Reload.
 func Parse(file string, src []byte) (*Config, error) {
 	d := &decoder{Decoder: strictyaml.New(file, src), listAt: map[string]Problem{}}
 	d.Example, d.Near, d.Cause = "examples/gateway.yaml", filter.Distance, bareAddress

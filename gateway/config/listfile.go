@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"bufio"
@@ -29,15 +29,18 @@ type listReader struct {
 	more     int // problems beyond maxListProblems
 }
 
-// readLists reads and compiles the lists of c, once. Mistakes in them are a *ConfigError.
-func (c *Config) readLists() error {
+// Lists returns the compiled lists. ReadLists has read them.
+func (c *Config) Lists() *SourceTables { return c.lists }
+
+// ReadLists reads and compiles the lists of c, once. Mistakes in them are a *Error.
+func (c *Config) ReadLists() error {
 	if c.lists != nil {
 		return nil
 	}
 	r := &listReader{c: c, files: []string{c.file}, read: map[string][]listed{}}
-	t := &sourceTables{services: map[string]*sourceTable{}}
-	made := map[string]*sourceTable{} // services with equal lists share a table
-	table := func(s *Sources) *sourceTable {
+	t := &SourceTables{Services: map[string]*SourceTable{}}
+	made := map[string]*SourceTable{} // services with equal lists share a table
+	table := func(s *Sources) *SourceTable {
 		if len(s.Allow) == 0 && len(s.Deny) == 0 && s.Default != "deny" {
 			return nil
 		}
@@ -47,17 +50,17 @@ func (c *Config) readLists() error {
 		}
 		return made[key]
 	}
-	t.all = table(&c.Sources)
+	t.All = table(&c.Sources)
 	for i := range c.Services {
 		if one := table(&c.Services[i].Sources); one != nil {
-			t.services[c.Services[i].Name] = one
+			t.Services[c.Services[i].Name] = one
 		}
 	}
 	if len(r.problems) > 0 {
 		if r.more > 0 {
 			r.problems[len(r.problems)-1].Hint = fmt.Sprintf("and %d more mistakes in lists", r.more)
 		}
-		return &ConfigError{Problems: r.problems}
+		return &Error{Problems: r.problems}
 	}
 	c.lists = t
 	return nil
@@ -82,8 +85,8 @@ func (r *listReader) all(s *Sources) []listed {
 			all[from+i].kind |= kind
 		}
 	}
-	add(s.Allow, sourceAllow)
-	add(s.Deny, sourceDeny)
+	add(s.Allow, SourceAllow)
+	add(s.Deny, SourceDeny)
 	return all
 }
 

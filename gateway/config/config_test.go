@@ -1,4 +1,4 @@
-package gateway
+package config
 
 import (
 	"errors"
@@ -18,11 +18,11 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// addrs makes netip values comparable for cmp.
-var addrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+// sameAddrs makes netip values comparable for cmp.
+var sameAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
 func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
-	c, err := Load("../examples/gateway.yaml")
+	c, err := Load("../../examples/gateway.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 	if diff := cmp.Diff(*health.New(), h); diff != "" {
 		t.Errorf("the example states other health defaults than the code: %s", diff)
 	}
-	src, err := os.ReadFile("../examples/gateway.yaml")
+	src, err := os.ReadFile("../../examples/gateway.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ services:
 	}
 	same := cmp.Options{
 		cmpopts.IgnoreUnexported(Config{}),
-		addrs, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+		sameAddrs, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	}
 	if diff := cmp.Diff(want, got, same); diff != "" {
 		t.Error(diff)
@@ -161,10 +161,10 @@ func prefix(s string) netip.Prefix {
 	return p
 }
 
-// TestMistakesAreShown compares the messages for each file of testdata/config with its golden
+// TestMistakesAreShown compares the messages for each file of testdata with its golden
 // file. Run with -update to write them, and read the difference.
 func TestMistakesAreShown(t *testing.T) {
-	files, err := filepath.Glob("testdata/config/*.yaml")
+	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) < 10 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
@@ -175,9 +175,9 @@ func TestMistakesAreShown(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = Parse(filepath.Base(file), src)
-			var ce *ConfigError
+			var ce *Error
 			if !errors.As(err, &ce) {
-				t.Fatalf("got %v, want a ConfigError", err)
+				t.Fatalf("got %v, want a Error", err)
 			}
 			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
 			if *update {
@@ -197,8 +197,8 @@ func TestMistakesAreShown(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	files, _ := filepath.Glob("testdata/config/*.yaml")
-	for _, file := range append(files, "../examples/gateway.yaml") {
+	files, _ := filepath.Glob("testdata/*.yaml")
+	for _, file := range append(files, "../../examples/gateway.yaml") {
 		src, err := os.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)
@@ -207,22 +207,22 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, src []byte) {
 		c, err := Parse("f", src)
-		var ce *ConfigError
+		var ce *Error
 		switch {
 		case err == nil && (len(c.Devices) == 0 || len(c.Services) == 0):
 			t.Error("accepted a configuration without devices or services")
 		case err != nil && !errors.As(err, &ce):
-			t.Errorf("not a ConfigError: %v", err)
+			t.Errorf("not a Error: %v", err)
 		}
 	})
 }
 
 func TestTheExamplesOfModesAreValid(t *testing.T) {
-	files, err := filepath.Glob("../examples/modes/*.yaml")
+	files, err := filepath.Glob("../../examples/modes/*.yaml")
 	if err != nil || len(files) != 6 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
-	page, err := os.ReadFile("../docs/modes.md")
+	page, err := os.ReadFile("../../docs/modes.md")
 	if err != nil {
 		t.Fatal(err)
 	}

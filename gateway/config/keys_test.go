@@ -1,0 +1,114 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/gateway/health"
+)
+
+// referencePage is the page that lists keys and metrics.
+func referencePage(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+// keyRows returns the first two cells of the rows of the page whose first matches.
+func keyRows(page, first string) (names []string, second map[string]string) {
+	second = map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `("+first+")` \\| ([^|]*) \\|").FindAllStringSubmatch(page, -1) {
+		names, second[m[1]] = append(names, m[1]), strings.Trim(m[2], " `")
+	}
+	slices.Sort(names)
+	return names, second
+}
+
+// keysOf asks the decoder which keys each mapping has, by a key that none has.
+func keysOf(t *testing.T) []string {
+	t.Helper()
+	const src = `
+wrong: 0 # root
+devices: [{wrong: 0}] # devices[]
+table: # table
+  wrong: 0
+  tcp: {wrong: 0} # table.tcp
+metrics: {wrong: 0} # metrics
+tunnel: {wrong: 0} # tunnel
+sources: {wrong: 0} # sources
+limits: {wrong: 0} # limits
+admin: {wrong: 0} # admin
+services:
+  - wrong: 0 # services[]
+    backends: [{wrong: 0}] # services[].backends[]
+    health: {wrong: 0, http: {wrong: 0}, udp: {wrong: 0}} # services[].health
+    passive: {wrong: 0} # services[].passive
+    quic: {wrong: 0} # services[].quic
+`
+	at := map[string]string{
+		"the configuration": "", "a device": "devices[].", "table": "table.", "tcp": "table.tcp.", "metrics": "metrics.",
+		"a service": "services[].", "a backend": "services[].backends[].", "health": "services[].health.",
+		"http": "services[].health.http.", "udp": "services[].health.udp.", "passive": "services[].passive.",
+		"tunnel": "tunnel.", "sources": "sources.", "limits": "limits.", "admin": "admin.", "quic": "services[].quic.",
+	}
+	var ce *Error
+	if _, err := Parse("f", []byte(src)); !errors.As(err, &ce) {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, p := range ce.Problems {
+		what, ok := strings.CutPrefix(p.Message, `unknown key "wrong" in `)
+		if !ok {
+			continue
+		}
+		_, list, _ := strings.Cut(p.Hint, "allowed: ")
+		for key := range strings.SplitSeq(list, ", ") {
+			keys = append(keys, at[what]+key)
+		}
+		delete(at, what)
+	}
+	if len(at) > 0 {
+		t.Fatalf("no keys of %v", at)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
+	names, defaults := keyRows(referencePage(t), `(?:devices|snat|checksum|engine|cpus|spin|tunnel|sources|limits|table|admin|metrics|services)[a-z_.\[\]]*`)
+	if diff := cmp.Diff(keysOf(t), names); diff != "" {
+		t.Errorf("docs/gateway.md lists other keys than the code has: %s", diff)
+	}
+	c, dev, sv, h := newConfig(), newDevice(), newService(), health.New()
+	p := health.NewPassive()
+	for key, want := range map[string]any{
+		"devices[].driver": dev.Driver, "devices[].mode": dev.Mode, "devices[].queues": dev.Queues,
+		"snat_ports": fmt.Sprintf("%d-%d", c.SNATPorts.First, c.SNATPorts.Last), "checksum": c.Checksum, "engine": c.Engine,
+		"table.size": c.Table.Size, "table.tcp.established": c.Table.TCPEstablished, "table.tcp.syn": c.Table.TCPSYN,
+		"table.tcp.fin": c.Table.TCPFIN, "table.udp": c.Table.UDP,
+		"spin": c.Spin, "tunnel.gue_port": c.Tunnel.GUEPort, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
+		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "admin.socket": c.Admin.Socket,
+		"services[].mode": sv.Mode, "services[].slow_start": sv.SlowStart, "services[].drain": sv.Drain,
+		"services[].protocol": sv.Protocol, "services[].source": sv.Source, "services[].removed": sv.Removed,
+		"services[].hash_size": map[int]string{0: "auto"}[sv.HashSize], "services[].health.type": h.Type, "services[].health.interval": h.Interval,
+		"services[].health.timeout": h.Timeout, "services[].health.rise": h.Rise, "services[].health.fall": h.Fall,
+		"services[].health.http.method": h.HTTP.Method, "services[].health.http.path": h.HTTP.Path,
+		"services[].health.http.status": h.HTTP.Status[0], "services[].health.http.insecure": h.HTTP.Insecure,
+		"services[].health.udp.silence": h.UDP.Silence, "services[].passive.failures": p.Failures, "services[].passive.window": p.Window,
+		"services[].passive.down": p.Down, "services[].passive.max_down": p.MaxDown, "services[].passive.max_ejected": p.MaxEjected,
+	} {
+		if got := defaults[key]; got != fmt.Sprint(want) {
+			t.Errorf("the default of %s is %v, docs/gateway.md says %q", key, want, got)
+		}
+	}
+}
