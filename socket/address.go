@@ -17,8 +17,8 @@ import (
 // family is the digit at the end of a network's name.
 type family byte
 
-// network takes the name of a network apart: "tcp4" is "tcp" and '4'; without a digit it is both.
-func network(name string) (proto string, f family, err error) {
+// parseNetwork takes the name of a network apart: "tcp4" is "tcp" and '4'; without a digit it is both.
+func parseNetwork(name string) (proto string, f family, err error) {
 	proto = name
 	if strings.HasSuffix(name, "4") || strings.HasSuffix(name, "6") {
 		proto, f = name[:len(name)-1], family(name[len(name)-1])
@@ -32,19 +32,19 @@ func network(name string) (proto string, f family, err error) {
 // allows reports whether a is of the family.
 func (f family) allows(a netip.Addr) bool { return f == 0 || (f == '4') == a.Unmap().Is4() }
 
-// any returns the unspecified address.
-func (f family) any() wire.Addr {
+// unspecified returns the unspecified address.
+func (f family) unspecified() wire.Addr {
 	if f == '4' {
 		return wire.Unspecified4
 	}
 	return wire.Addr{}
 }
 
-// local returns the address to listen on; an empty host is any.
-func local(f family, p netip.AddrPort) (wire.Addr, error) {
+// localAddr returns the address to listen on; an empty host is any.
+func localAddr(f family, p netip.AddrPort) (wire.Addr, error) {
 	a := p.Addr()
 	if !a.IsValid() {
-		return f.any(), nil
+		return f.unspecified(), nil
 	}
 	if !f.allows(a) {
 		return wire.Addr{}, &net.AddrError{Err: "no suitable address", Addr: p.String()}
@@ -67,8 +67,8 @@ func (s *Stack) checkLocal(a wire.Addr, datagrams bool) error {
 	return os.NewSyscallError("bind", syscall.EADDRNOTAVAIL)
 }
 
-// port reads a number or the name of a service.
-func port(proto, s string) (uint16, error) {
+// parsePort reads a number or the name of a service.
+func parsePort(proto, s string) (uint16, error) {
 	if s == "" {
 		return 0, nil
 	}
@@ -86,7 +86,7 @@ func (s *Stack) resolve(ctx context.Context, out []netip.AddrPort, proto string,
 	if err != nil {
 		return nil, err
 	}
-	n, err := port(proto, service)
+	n, err := parsePort(proto, service)
 	if err != nil {
 		return nil, err
 	}

@@ -19,31 +19,31 @@ func (c *TCPConn) Close() error {
 
 func (c *TCPConn) close(now clock.Time) error {
 	if c.c == nil {
-		return c.fault("close", net.ErrClosed)
+		return c.wrapError("close", net.ErrClosed)
 	}
 	t := c.c
-	c.forget()
+	c.detach()
 	switch {
-	case c.flags&lingers != 0 && c.extra.linger == 0:
+	case c.flags&lingerSet != 0 && c.extra.linger == 0:
 		t.Abort(now)
-	case c.flags&lingers != 0 && t.Unacked() > 0:
-		c.lingerFor(now, t, time.Duration(c.extra.linger)*time.Second)
+	case c.flags&lingerSet != 0 && t.Unacked() > 0:
+		c.linger(now, t, time.Duration(c.extra.linger)*time.Second)
 	default:
 		t.Close(now)
 	}
 	return nil
 }
 
-// forget parts from the connection of the Mux, which the caller ends.
-func (c *TCPConn) forget() {
+// detach parts from the connection of the Mux, which the caller ends.
+func (c *TCPConn) detach() {
 	c.c = nil
-	c.rq.fail(net.ErrClosed)
-	c.wq.fail(net.ErrClosed)
+	c.rq.wakeAll(net.ErrClosed)
+	c.wq.wakeAll(net.ErrClosed)
 	c.setWatch(nil)
 }
 
-// lingerFor gives t some time to bring away what it has, and resets it if that does not suffice.
-func (c *TCPConn) lingerFor(now clock.Time, t *tcp.Conn, d time.Duration) {
+// linger gives t some time to bring away what it has, and resets it if that does not suffice.
+func (c *TCPConn) linger(now clock.Time, t *tcp.Conn, d time.Duration) {
 	h := c.h
 	t.SetOwner(nil)
 	t.CloseRead(now)
@@ -68,11 +68,11 @@ func (c *TCPConn) CloseWrite() error {
 
 func (c *TCPConn) closeWrite(now clock.Time) error {
 	if c.c == nil {
-		return c.fault("close", net.ErrClosed)
+		return c.wrapError("close", net.ErrClosed)
 	}
 	if c.flags&writeClosed == 0 {
 		c.flags |= writeClosed
-		c.wq.fail(syscall.EPIPE)
+		c.wq.wakeAll(syscall.EPIPE)
 		c.c.CloseWrite(now)
 	}
 	return nil
@@ -83,12 +83,12 @@ func (c *TCPConn) CloseRead() error {
 	now := c.h.Enter()
 	defer c.h.Exit()
 	if c.c == nil {
-		return c.fault("close", net.ErrClosed)
+		return c.wrapError("close", net.ErrClosed)
 	}
 	if c.flags&readClosed == 0 {
 		c.flags |= readClosed
 		c.c.CloseRead(now)
-		c.serveReads(now)
+		c.completeReads(now)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (c *TCPConn) Abort() error {
 	now := c.h.Enter()
 	defer c.h.Exit()
 	if c.c == nil {
-		return c.fault("close", net.ErrClosed)
+		return c.wrapError("close", net.ErrClosed)
 	}
 	c.abort(now)
 	return nil
@@ -106,7 +106,7 @@ func (c *TCPConn) Abort() error {
 
 func (c *TCPConn) abort(now clock.Time) {
 	if t := c.c; t != nil {
-		c.forget()
+		c.detach()
 		t.Abort(now)
 	}
 }

@@ -11,43 +11,42 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// wants are the control messages that a program has asked for, by setsockopt on the shadow socket.
-type wants uint32
+// cmsgSet are the control messages that a program has asked for, by setsockopt on the shadow socket.
+type cmsgSet uint32
 
 const (
-	wantTOS wants = 1 << iota
-	wantTClass
-	wantInfo4
-	wantInfo6
-	wantTTL
-	wantHopLimit
-	wantGRO
-	wantTime
+	cmsgTOS cmsgSet = 1 << iota
+	cmsgTrafficClass
+	cmsgPktInfo4
+	cmsgPktInfo6
+	cmsgTTL
+	cmsgHopLimit
+	cmsgGRO
 )
 
 // appendControl appends what was asked for of a message to b, as recvmsg(2) on Linux does; what does not
 // fit is left out and reported.
-func appendControl(b []byte, w wants, m *udp.Message) (out []byte, fits bool) {
-	a := controls{b: b, fits: true}
+func appendControl(b []byte, w cmsgSet, m *udp.Message) (out []byte, fits bool) {
+	a := cmsgBuilder{b: b, fits: true}
 	if m.Remote.Is4() {
 		a.v4(w, m)
 	} else {
 		a.v6(w, m)
 	}
-	if w&wantGRO != 0 && m.SegmentSize > 0 {
+	if w&cmsgGRO != 0 && m.SegmentSize > 0 {
 		a.int32(unix.IPPROTO_UDP, unix.UDP_GRO, uint32(m.SegmentSize))
 	}
 	return a.b, a.fits
 }
 
-// controls is a list of control messages that is being made.
-type controls struct {
+// cmsgBuilder is a list of control messages that is being made.
+type cmsgBuilder struct {
 	b    []byte
 	fits bool
 }
 
-func (a *controls) v4(w wants, m *udp.Message) {
-	if w&wantInfo4 != 0 {
+func (a *cmsgBuilder) v4(w cmsgSet, m *udp.Message) {
+	if w&cmsgPktInfo4 != 0 {
 		// struct in_pktinfo: interface, local address, destination of the header.
 		if p := a.add(unix.IPPROTO_IP, unix.IP_PKTINFO, 12); p != nil {
 			local := m.Local.As4()
@@ -56,40 +55,40 @@ func (a *controls) v4(w wants, m *udp.Message) {
 			copy(p[8:], local[:])
 		}
 	}
-	if w&wantTOS != 0 {
+	if w&cmsgTOS != 0 {
 		if p := a.add(unix.IPPROTO_IP, unix.IP_TOS, 1); p != nil {
 			p[0] = m.TOS
 		}
 	}
-	if w&wantTTL != 0 {
+	if w&cmsgTTL != 0 {
 		a.int32(unix.IPPROTO_IP, unix.IP_TTL, uint32(m.TTL))
 	}
 }
 
-func (a *controls) v6(w wants, m *udp.Message) {
-	if w&wantInfo6 != 0 {
+func (a *cmsgBuilder) v6(w cmsgSet, m *udp.Message) {
+	if w&cmsgPktInfo6 != 0 {
 		// struct in6_pktinfo: address, interface.
 		if p := a.add(unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, 20); p != nil {
 			copy(p, m.Local[:])
 			binary.NativeEndian.PutUint32(p[16:], m.Interface)
 		}
 	}
-	if w&wantTClass != 0 {
+	if w&cmsgTrafficClass != 0 {
 		a.int32(unix.IPPROTO_IPV6, unix.IPV6_TCLASS, uint32(m.TOS))
 	}
-	if w&wantHopLimit != 0 {
+	if w&cmsgHopLimit != 0 {
 		a.int32(unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT, uint32(m.TTL))
 	}
 }
 
-func (a *controls) int32(level, kind int32, v uint32) {
+func (a *cmsgBuilder) int32(level, kind int32, v uint32) {
 	if p := a.add(level, kind, 4); p != nil {
 		binary.NativeEndian.PutUint32(p, v)
 	}
 }
 
 // add appends a header and room for n bytes of data, which it returns, zeroed; nil where they do not fit.
-func (a *controls) add(level, kind int32, n int) []byte {
+func (a *cmsgBuilder) add(level, kind int32, n int) []byte {
 	at, space := len(a.b), unix.CmsgSpace(n)
 	if cap(a.b)-at < space {
 		a.fits = false

@@ -20,8 +20,8 @@ import (
 type TCPConn struct {
 	h     *host.Host
 	c     *tcp.Conn // nil once closed. It and all below belong to the loop
-	rq    line
-	wq    line
+	rq    waitQueue
+	wq    waitQueue
 	extra *extra // nil for most
 	tuple wire.Tuple
 	flags connFlags
@@ -43,15 +43,15 @@ func (c *TCPConn) extras() *extra {
 	return c.extra
 }
 
-// readBy and writeBy are the deadlines, 0 where there is none.
-func (c *TCPConn) readBy() clock.Time {
+// readDeadline and writeDeadline are the deadlines, 0 where there is none.
+func (c *TCPConn) readDeadline() clock.Time {
 	if c.extra == nil {
 		return 0
 	}
 	return c.extra.read
 }
 
-func (c *TCPConn) writeBy() clock.Time {
+func (c *TCPConn) writeDeadline() clock.Time {
 	if c.extra == nil {
 		return 0
 	}
@@ -65,14 +65,14 @@ const (
 	connecting connFlags = 1 << iota
 	readClosed
 	writeClosed
-	lingers
+	lingerSet
 )
 
 // watcher is told of events of a connection, by the loop.
 type watcher interface {
 	ready(c *TCPConn, ev Events)
-	// gone says that c is closed and the watcher has been forgotten.
-	gone(c *TCPConn)
+	// detached says that c is closed and the watcher has been forgotten.
+	detached(c *TCPConn)
 }
 
 // Ready implements tcp.Owner: it does for waiting goroutines what they came for.
@@ -81,23 +81,23 @@ func (c *TCPConn) Ready(ev tcp.Events) {
 		return
 	}
 	if c.flags&connecting != 0 {
-		c.dialed(ev)
+		c.handshakeDone(ev)
 		return
 	}
 	now := c.h.Loop.Now()
 	if ev&(tcp.Readable|tcp.Closed) != 0 {
-		c.serveReads(now)
+		c.completeReads(now)
 	}
 	if ev&(tcp.Writable|tcp.Closed) != 0 {
-		c.serveWrites(now)
+		c.completeWrites(now)
 	}
 	if x := c.extra; x != nil && x.watch != nil && readiness(ev) != 0 {
 		x.watch.ready(c, readiness(ev))
 	}
 }
 
-// serveReads completes the reads that can be.
-func (c *TCPConn) serveReads(now clock.Time) {
+// completeReads completes the reads that can be.
+func (c *TCPConn) completeReads(now clock.Time) {
 	for c.rq.head != nil {
 		w := c.rq.head
 		n, err := c.read(now, w.buf)
@@ -105,12 +105,12 @@ func (c *TCPConn) serveReads(now clock.Time) {
 			return
 		}
 		w.n = n
-		c.rq.finish(err)
+		c.rq.wakeFirst(err)
 	}
 }
 
-// serveWrites goes on with the writes that wait.
-func (c *TCPConn) serveWrites(now clock.Time) {
+// completeWrites goes on with the writes that wait.
+func (c *TCPConn) completeWrites(now clock.Time) {
 	for c.wq.head != nil {
 		w := c.wq.head
 		n, err := c.write(now, w.buf)
@@ -119,7 +119,7 @@ func (c *TCPConn) serveWrites(now clock.Time) {
 		if len(w.buf) > 0 && err == nil {
 			return
 		}
-		c.wq.finish(err)
+		c.wq.wakeFirst(err)
 	}
 }
 
@@ -128,20 +128,20 @@ func (c *TCPConn) read(now clock.Time, b []byte) (int, error) {
 	switch {
 	case c.c == nil:
 		return 0, net.ErrClosed
-	case passed(c.readBy(), now):
+	case passed(c.readDeadline(), now):
 		return 0, os.ErrDeadlineExceeded
 	case c.flags&readClosed != 0:
 		return 0, io.EOF
 	}
 	n := c.c.Read(now, b)
 	if n == 0 && len(b) > 0 && c.c.Finished() {
-		return 0, c.ending(io.EOF)
+		return 0, c.endError(io.EOF)
 	}
 	return n, nil
 }
 
-// ending returns why the connection ended, or usual where it did so in order.
-func (c *TCPConn) ending(usual error) error {
+// endError returns why the connection ended, or usual where it did so in order.
+func (c *TCPConn) endError(usual error) error {
 	if err := c.c.Err(); err != nil {
 		return err
 	}
@@ -150,18 +150,18 @@ func (c *TCPConn) ending(usual error) error {
 
 // write gives what there is room for.
 func (c *TCPConn) write(now clock.Time, b []byte) (int, error) {
-	if err := c.writable(now); err != nil {
+	if err := c.writeError(now); err != nil {
 		return 0, err
 	}
 	return c.c.Write(now, b), nil
 }
 
-// writable returns why nothing can be written any more.
-func (c *TCPConn) writable(now clock.Time) error {
+// writeError returns why nothing can be written any more.
+func (c *TCPConn) writeError(now clock.Time) error {
 	switch {
 	case c.c == nil:
 		return net.ErrClosed
-	case passed(c.writeBy(), now):
+	case passed(c.writeDeadline(), now):
 		return os.ErrDeadlineExceeded
 	case c.flags&writeClosed != 0:
 		return syscall.EPIPE
@@ -182,17 +182,17 @@ func (c *TCPConn) Read(b []byte) (int, error) {
 		n, err := c.read(now, b)
 		if n > 0 || err != nil || len(b) == 0 {
 			c.h.ExitReader()
-			return n, c.fault("read", err)
+			return n, c.wrapError("read", err)
 		}
 	}
 	w := newWaiter()
 	w.buf = b
-	c.rq.park(w, c, c.readBy())
+	c.rq.park(w, c, c.readDeadline())
 	c.h.ExitReader()
 	w.wait()
 	n, err := w.n, w.err
 	w.free()
-	return n, c.fault("read", err)
+	return n, c.wrapError("read", err)
 }
 
 // Write implements net.Conn: it returns when all of b is in the send buffer, which says nothing about
@@ -205,35 +205,35 @@ func (c *TCPConn) Write(b []byte) (int, error) {
 		n, err = c.write(now, b)
 		if n == len(b) || err != nil {
 			c.h.Exit()
-			return n, c.fault("write", err)
+			return n, c.wrapError("write", err)
 		}
 	}
 	w := newWaiter()
 	w.buf, w.n = b[n:], n
-	c.wq.park(w, c, c.writeBy())
+	c.wq.park(w, c, c.writeDeadline())
 	c.h.Exit()
 	w.wait()
 	n, err := w.n, w.err
 	w.free()
-	return n, c.fault("write", err)
+	return n, c.wrapError("write", err)
 }
 
-// fault wraps an error of an operation; io.EOF and nil stay.
-func (c *TCPConn) fault(op string, err error) error {
+// wrapError wraps an error of an operation; io.EOF and nil stay.
+func (c *TCPConn) wrapError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
 	if n, ok := err.(syscall.Errno); ok {
 		err = os.NewSyscallError(op, n)
 	}
-	return opError(op, "tcp", c.LocalAddr(), c.RemoteAddr(), number(op, err))
+	return opError(op, "tcp", c.LocalAddr(), c.RemoteAddr(), errnoError(op, err))
 }
 
 // expire implements expirer.
 func (c *TCPConn) expire(w *waiter) {
 	c.h.Enter()
-	c.rq.expire(w, c.readBy())
-	c.wq.expire(w, c.writeBy())
+	c.rq.expire(w, c.readDeadline())
+	c.wq.expire(w, c.writeDeadline())
 	c.h.Exit()
 }
 
@@ -260,16 +260,16 @@ func (c *TCPConn) setDeadline(t time.Time, read, write bool) error {
 	c.h.Enter()
 	defer c.h.Exit()
 	if c.c == nil {
-		return c.fault("set", net.ErrClosed)
+		return c.wrapError("set", net.ErrClosed)
 	}
 	x, now := c.extras(), stack.Now()
 	if read {
 		x.read = deadline(now, t)
-		c.rq.retime(now, x.read)
+		c.rq.setDeadline(now, x.read)
 	}
 	if write {
 		x.write = deadline(now, t)
-		c.wq.retime(now, x.write)
+		c.wq.setDeadline(now, x.write)
 	}
 	return nil
 }

@@ -64,32 +64,32 @@ func (c *TCPConn) WriteTo(w io.Writer) (int64, error) {
 func (c *TCPConn) splice(to *TCPConn) (int64, error) {
 	var total int64
 	for {
-		n, parked, op, err := c.move(to)
+		n, parked, op, err := c.spliceOnce(to)
 		total += n
 		if parked != nil {
-			err = parked.end()
+			err = parked.waitAndFree()
 		}
 		if err == io.EOF {
 			return total, nil
 		}
 		if err != nil && op == "write" {
-			return total, to.fault(op, err)
+			return total, to.wrapError(op, err)
 		}
 		if err != nil {
-			return total, c.fault(op, err)
+			return total, c.wrapError(op, err)
 		}
 	}
 }
 
-// move moves what is there, or returns what waits: for data of c, or for room in the other one. op says
+// spliceOnce moves what is there, or returns what waits: for data of c, or for room in the other one. op says
 // for which of them, and whose error it is.
-func (c *TCPConn) move(to *TCPConn) (n int64, parked *waiter, op string, err error) {
+func (c *TCPConn) spliceOnce(to *TCPConn) (n int64, parked *waiter, op string, err error) {
 	now := c.h.Enter()
 	defer c.h.Exit()
 	if _, err := c.read(now, nil); err != nil {
 		return 0, nil, "read", err
 	}
-	if err := to.writable(now); err != nil {
+	if err := to.writeError(now); err != nil {
 		return 0, nil, "write", err
 	}
 	for _, p := range c.c.Peek() {
@@ -106,20 +106,20 @@ func (c *TCPConn) move(to *TCPConn) (n int64, parked *waiter, op string, err err
 		}
 	}
 	c.c.Discard(now, int(n))
-	return c.rest(to, n)
+	return c.spliceNext(to, n)
 }
 
-// rest decides how move goes on after n bytes.
-func (c *TCPConn) rest(to *TCPConn, n int64) (int64, *waiter, string, error) {
+// spliceNext decides how move goes on after n bytes.
+func (c *TCPConn) spliceNext(to *TCPConn, n int64) (int64, *waiter, string, error) {
 	switch {
 	case c.c.Readable() > 0:
 		parked := newWaiter()
-		to.wq.park(parked, to, to.writeBy())
+		to.wq.park(parked, to, to.writeDeadline())
 		return n, parked, "write", nil
 	case c.c.Finished():
-		return n, nil, "read", c.ending(io.EOF)
+		return n, nil, "read", c.endError(io.EOF)
 	}
 	parked := newWaiter()
-	c.rq.park(parked, c, c.readBy())
+	c.rq.park(parked, c, c.readDeadline())
 	return n, parked, "read", nil
 }

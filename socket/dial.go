@@ -50,7 +50,7 @@ func (s *Stack) DialWith(ctx context.Context, d *Dialer, name, address string) (
 		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
 		defer cancel()
 	}
-	proto, f, err := network(name)
+	proto, f, err := parseNetwork(name)
 	if err != nil {
 		return nil, opError("dial", name, nil, nil, err)
 	}
@@ -76,19 +76,19 @@ func (s *Stack) dialOne(ctx context.Context, d *Dialer, name, proto string, r ne
 	if proto == "udp" {
 		c, err := s.dialUDP(ctx, d, name, r)
 		if err != nil {
-			return nil, opError("dial", name, d.source(proto), net.UDPAddrFromAddrPort(r), err)
+			return nil, opError("dial", name, d.sourceAddr(proto), net.UDPAddrFromAddrPort(r), err)
 		}
 		return c, nil
 	}
 	c, err := s.dialTCP(ctx, d, r)
 	if err != nil {
-		return nil, opError("dial", name, d.source(proto), net.TCPAddrFromAddrPort(r), err)
+		return nil, opError("dial", name, d.sourceAddr(proto), net.TCPAddrFromAddrPort(r), err)
 	}
 	return c, nil
 }
 
-// source returns Local for a net.OpError, nil where it is chosen.
-func (d *Dialer) source(proto string) net.Addr {
+// sourceAddr returns Local for a net.OpError, nil where it is chosen.
+func (d *Dialer) sourceAddr(proto string) net.Addr {
 	switch {
 	case !d.Local.IsValid():
 		return nil
@@ -116,11 +116,11 @@ func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (wire.Tuple, error) {
 	now := h.Enter()
 	defer h.Exit()
 	if p, _ := h.IP.Route(now, t.Remote, wire.Addr{}, ip.AnyPort); p == nil {
-		return t, number("connect", tcp.ErrUnreachable)
+		return t, errnoError("connect", tcp.ErrUnreachable)
 	}
 	var ok bool
 	if t.Local, ok = h.IP.Source(now, t.Remote, ip.AnyPort); !ok {
-		return t, number("connect", tcp.ErrUnreachable)
+		return t, errnoError("connect", tcp.ErrUnreachable)
 	}
 	return t, nil
 }
@@ -134,16 +134,16 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 		return nil, err
 	}
 	o := s.tcpOptions(d.KeepAlive, d.KeepAliveConfig, d.TCPOptions)
-	c := &TCPConn{h: s.host(&t), flags: connecting}
+	c := &TCPConn{h: s.pickHost(&t), flags: connecting}
 	w := newWaiter()
 	if err := s.connect(c, w, t, o); err != nil {
 		w.free()
-		return nil, number("connect", err)
+		return nil, errnoError("connect", err)
 	}
 	select {
 	case <-w.woken:
 	case <-ctx.Done():
-		if c.giveUp(w) {
+		if c.cancelDial(w) {
 			w.free()
 			return nil, contextError(ctx)
 		}
@@ -152,7 +152,7 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 	err = w.err
 	w.free()
 	if err != nil {
-		return nil, number("connect", err)
+		return nil, errnoError("connect", err)
 	}
 	return c, nil
 }
@@ -173,32 +173,32 @@ func (s *Stack) connect(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) err
 	return nil
 }
 
-// dialed ends the wait for the handshake.
-func (c *TCPConn) dialed(ev tcp.Events) {
+// handshakeDone ends the wait for the handshake.
+func (c *TCPConn) handshakeDone(ev tcp.Events) {
 	switch {
 	case ev&tcp.Connected != 0:
 		c.flags &^= connecting
-		c.wq.finish(nil)
+		c.wq.wakeFirst(nil)
 	case ev&tcp.Closed != 0:
 		err := c.c.Err()
 		if err == nil {
 			err = tcp.ErrReset
 		}
-		c.drop(c.h.Loop.Now(), err)
+		c.failDial(c.h.Loop.Now(), err)
 	}
 }
 
-// drop ends a connection that was not made and tells the one who wanted it.
-func (c *TCPConn) drop(now clock.Time, err error) {
+// failDial ends a connection that was not made and tells the one who wanted it.
+func (c *TCPConn) failDial(now clock.Time, err error) {
 	t := c.c
 	c.c = nil
 	c.flags &^= connecting
-	c.wq.fail(err)
+	c.wq.wakeAll(err)
 	t.Abort(now)
 }
 
-// giveUp ends an attempt that takes too long; false says that it has ended already, and w was woken.
-func (c *TCPConn) giveUp(w *waiter) bool {
+// cancelDial ends an attempt that takes too long; false says that it has ended already, and w was woken.
+func (c *TCPConn) cancelDial(w *waiter) bool {
 	now := c.h.Enter()
 	defer c.h.Exit()
 	if !c.wq.remove(w) {
@@ -210,8 +210,8 @@ func (c *TCPConn) giveUp(w *waiter) bool {
 	return true
 }
 
-// adopt makes a socket of an accepted connection, on its loop.
-func adopt(h *host.Host, t *tcp.Conn) *TCPConn {
+// newAccepted makes a socket of an accepted connection, on its loop.
+func newAccepted(h *host.Host, t *tcp.Conn) *TCPConn {
 	c := &TCPConn{h: h, c: t, tuple: t.Tuple()}
 	t.SetOwner(c)
 	return c

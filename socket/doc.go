@@ -14,7 +14,7 @@
 //
 // # Callbacks
 //
-// What runs on a loop (TCPConn.OnReady, TCPConn.Do, the function given to Peek, done of WriteLent) holds
+// What runs on a loop (TCPConn.OnReady, TCPConn.Do, the function given to Peek, done of WriteZeroCopy) holds
 // it already. It may use the Inner that it is given, and must neither block nor call methods of sockets,
 // which would wait for the loop for ever.
 //

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/udp"
 )
 
-// numbers are the error numbers by which programs know what the transports report.
-var numbers = map[error]syscall.Errno{
+// errnos are the error numbers by which programs know what the transports report.
+var errnos = map[error]syscall.Errno{
 	tcp.ErrRefused:     syscall.ECONNREFUSED,
 	tcp.ErrReset:       syscall.ECONNRESET,
 	tcp.ErrAborted:     syscall.ECONNABORTED,
@@ -39,9 +39,9 @@ var numbers = map[error]syscall.Errno{
 	udp.ErrSteering:     syscall.EINVAL,
 }
 
-// number returns err as a failed system call of the kernel's sockets would have it.
-func number(call string, err error) error {
-	if n, ok := numbers[err]; ok {
+// errnoError returns err as a failed system call of the kernel's sockets would have it.
+func errnoError(call string, err error) error {
+	if n, ok := errnos[err]; ok {
 		return os.NewSyscallError(call, n)
 	}
 	return err

@@ -31,22 +31,22 @@ type ListenConfig struct {
 // Listener takes TCP connections: a net.Listener. It listens on every loop of the host, and Accept
 // takes from them in turn.
 type Listener struct {
-	s     *Stack
-	fan   fan
-	ends  []listenerEnd
-	addr  *net.TCPAddr
-	only6 bool
+	s      *Stack
+	fan    fanIn
+	shards []listenerShard
+	addr   *net.TCPAddr
+	only6  bool
 }
 
-// listenerEnd is what a Listener has on one loop.
-type listenerEnd struct {
+// listenerShard is what a Listener has on one loop.
+type listenerShard struct {
 	l *Listener
 	i int
 	t *tcp.Listener // nil once closed. It and all below belong to the loop
 
-	accept func(in Inner)
-	watch  *interest
-	aside  *TCPConn // accepted for a Poller to know of, not yet for Accept
+	onAccept func(in LoopConn)
+	watch    *interest
+	pending  *TCPConn // accepted for a Poller to know of, not yet for Accept
 }
 
 // Listen listens on an address such as ":80" in a network "tcp", "tcp4" or "tcp6". Port 0 is chosen.
@@ -60,7 +60,7 @@ func (s *Stack) Listen(network, address string) (net.Listener, error) {
 
 // ListenWith is Listen with all that can be chosen. The context is for looking up the address.
 func (s *Stack) ListenWith(ctx context.Context, cfg *ListenConfig, name, address string) (*Listener, error) {
-	proto, f, err := network(name)
+	proto, f, err := parseNetwork(name)
 	if err == nil && proto != "tcp" {
 		err = net.UnknownNetworkError(name)
 	}
@@ -73,16 +73,16 @@ func (s *Stack) ListenWith(ctx context.Context, cfg *ListenConfig, name, address
 	}
 	l, err := s.listen(cfg, f, at[0])
 	if err != nil {
-		return nil, opError("listen", name, nil, net.TCPAddrFromAddrPort(at[0]), number("bind", err))
+		return nil, opError("listen", name, nil, net.TCPAddrFromAddrPort(at[0]), errnoError("bind", err))
 	}
 	return l, nil
 }
 
-// choices is how often a port is chosen anew because another loop has it in use.
-const choices = 16
+// maxPortTries is how often a port is chosen anew because another loop has it in use.
+const maxPortTries = 16
 
 func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listener, error) {
-	a, err := local(f, at)
+	a, err := localAddr(f, at)
 	if err == nil && !cfg.FreeBind {
 		err = s.checkLocal(a, false)
 	}
@@ -95,33 +95,33 @@ func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listene
 		if err == nil {
 			return l, nil
 		}
-		if at.Port() != 0 || !errors.Is(err, tcp.ErrInUse) || try == choices {
+		if at.Port() != 0 || !errors.Is(err, tcp.ErrInUse) || try == maxPortTries {
 			return nil, err
 		}
 	}
 }
 
 func (s *Stack) tryListen(backlog int, o *tcp.Options, a wire.Addr, port uint16, f family) (*Listener, error) {
-	l := &Listener{s: s, ends: make([]listenerEnd, len(s.group.Hosts)), only6: f == '6'}
+	l := &Listener{s: s, shards: make([]listenerShard, len(s.group.Hosts)), only6: f == '6'}
 	l.fan.hosts = s.group.Hosts
 	for i, h := range s.group.Hosts {
-		l.ends[i] = listenerEnd{l: l, i: i}
+		l.shards[i] = listenerShard{l: l, i: i}
 		var err error
-		if port, err = l.ends[i].open(h, backlog, o, a, port); err != nil {
-			l.closeEnds()
+		if port, err = l.shards[i].open(h, backlog, o, a, port); err != nil {
+			l.closeShards()
 			return nil, err
 		}
 	}
 	l.addr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.Netip(), port))
 	if err := s.register(l); err != nil {
-		l.closeEnds()
+		l.closeShards()
 		return nil, err
 	}
 	return l, nil
 }
 
 // open listens on one loop and returns the port.
-func (e *listenerEnd) open(h *host.Host, backlog int, o *tcp.Options, a wire.Addr, port uint16) (uint16, error) {
+func (e *listenerShard) open(h *host.Host, backlog int, o *tcp.Options, a wire.Addr, port uint16) (uint16, error) {
 	h.Enter()
 	defer h.Exit()
 	t, err := h.TCP.Listen(a, port, backlog, o, e)
@@ -134,50 +134,50 @@ func (e *listenerEnd) open(h *host.Host, backlog int, o *tcp.Options, a wire.Add
 }
 
 // Ready implements tcp.Owner.
-func (e *listenerEnd) Ready(tcp.Events) {
+func (e *listenerShard) Ready(tcp.Events) {
 	if e.t == nil {
 		return
 	}
 	h := e.l.fan.hosts[e.i]
-	if e.accept != nil {
+	if e.onAccept != nil {
 		e.callAccept(h)
 		return
 	}
-	e.serve(h)
+	e.serveWaiters(h)
 	if e.watch != nil {
 		e.watch.mark(Readable)
 	}
 }
 
-// serve gives connections to those who wait for them.
-func (e *listenerEnd) serve(h *host.Host) {
+// serveWaiters gives connections to those who wait for them.
+func (e *listenerShard) serveWaiters(h *host.Host) {
 	e.l.fan.serve(e.i, func(w *waiter) bool {
-		w.conn = e.take(h)
+		w.conn = e.next(h)
 		return w.conn != nil
 	})
 }
 
 // callAccept gives all connections that wait to the callback.
-func (e *listenerEnd) callAccept(h *host.Host) {
-	for c := e.take(h); c != nil; c = e.take(h) {
-		e.accept(Inner{c})
+func (e *listenerShard) callAccept(h *host.Host) {
+	for c := e.next(h); c != nil; c = e.next(h) {
+		e.onAccept(LoopConn{c})
 	}
 }
 
 // OnAccept has f called with each connection, by its loop, in place of Accept.
-func (l *Listener) OnAccept(f func(in Inner)) {
+func (l *Listener) OnAccept(f func(in LoopConn)) {
 	for i, h := range l.fan.hosts {
 		h.Enter()
-		l.ends[i].accept = f
-		l.ends[i].callAccept(h)
+		l.shards[i].onAccept = f
+		l.shards[i].callAccept(h)
 		h.Exit()
 	}
 }
 
-// take accepts a connection, nil where none waits.
-func (e *listenerEnd) take(h *host.Host) *TCPConn {
-	if c := e.aside; c != nil {
-		e.aside = nil
+// next accepts a connection, nil where none waits.
+func (e *listenerShard) next(h *host.Host) *TCPConn {
+	if c := e.pending; c != nil {
+		e.pending = nil
 		return c
 	}
 	for e.t != nil {
@@ -189,7 +189,7 @@ func (e *listenerEnd) take(h *host.Host) *TCPConn {
 			t.Abort(h.Loop.Now())
 			continue
 		}
-		return adopt(h, t)
+		return newAccepted(h, t)
 	}
 	return nil
 }
@@ -210,26 +210,26 @@ func (l *Listener) AcceptTCP() (*TCPConn, error) {
 	for {
 		i, err := l.fan.next(w, &l.fan)
 		if err != nil {
-			return nil, l.fault("accept", err)
+			return nil, l.wrapError("accept", err)
 		}
 		if i < 0 {
 			w.wait()
-			return w.conn, l.fault("accept", w.err)
+			return w.conn, l.wrapError("accept", w.err)
 		}
-		if c := l.takeFrom(i); c != nil {
+		if c := l.acceptFrom(i); c != nil {
 			return c, nil
 		}
 	}
 }
 
-// takeFrom accepts from one loop, nil where none waits there.
-func (l *Listener) takeFrom(i int) *TCPConn {
+// acceptFrom accepts from one loop, nil where none waits there.
+func (l *Listener) acceptFrom(i int) *TCPConn {
 	h := l.fan.hosts[i]
 	h.Enter()
 	defer h.Exit()
-	c := l.ends[i].take(h)
+	c := l.shards[i].next(h)
 	if c != nil {
-		l.ends[i].serve(h)
+		l.shards[i].serveWaiters(h)
 	}
 	return c
 }
@@ -237,20 +237,20 @@ func (l *Listener) takeFrom(i int) *TCPConn {
 // Close implements net.Listener: connections that nobody has accepted are reset, those accepted stay.
 func (l *Listener) Close() error {
 	if !l.fan.close(net.ErrClosed) {
-		return l.fault("close", net.ErrClosed)
+		return l.wrapError("close", net.ErrClosed)
 	}
 	l.s.unregister(l)
-	l.closeEnds()
+	l.closeShards()
 	return nil
 }
 
-func (l *Listener) closeEnds() {
+func (l *Listener) closeShards() {
 	for i, h := range l.fan.hosts {
-		l.ends[i].close(h)
+		l.shards[i].close(h)
 	}
 }
 
-func (e *listenerEnd) close(h *host.Host) {
+func (e *listenerShard) close(h *host.Host) {
 	if e.l == nil {
 		return
 	}
@@ -259,17 +259,17 @@ func (e *listenerEnd) close(h *host.Host) {
 	e.closeAt(now)
 }
 
-func (e *listenerEnd) closeAt(now clock.Time) {
+func (e *listenerShard) closeAt(now clock.Time) {
 	if e.t != nil {
 		e.t.Close(now)
 		e.t = nil
 	}
-	if c := e.aside; c != nil {
-		e.aside = nil
+	if c := e.pending; c != nil {
+		e.pending = nil
 		c.abort(now)
 	}
 	if e.watch != nil {
-		e.watch.dead = true
+		e.watch.removed = true
 		e.watch = nil
 	}
 }
@@ -278,9 +278,9 @@ func (e *listenerEnd) closeAt(now clock.Time) {
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // SetDeadline sets until when Accept waits; the zero time is for ever.
-func (l *Listener) SetDeadline(t time.Time) error { return l.fault("set", l.fan.setDeadline(t)) }
+func (l *Listener) SetDeadline(t time.Time) error { return l.wrapError("set", l.fan.setDeadline(t)) }
 
-func (l *Listener) fault(op string, err error) error {
+func (l *Listener) wrapError(op string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -52,12 +52,12 @@ func (c *TCPConn) SetOptions(change func(o *TCPOptions)) error {
 	now := c.h.Enter()
 	defer c.h.Exit()
 	if c.c == nil {
-		return c.fault("set", net.ErrClosed)
+		return c.wrapError("set", net.ErrClosed)
 	}
 	o := c.c.Options()
 	change(&o)
 	if err := c.c.SetOptions(now, &o); err != nil {
-		return c.fault("setsockopt", err)
+		return c.wrapError("setsockopt", err)
 	}
 	return nil
 }
@@ -137,11 +137,11 @@ func (c *TCPConn) SetLinger(seconds int) error {
 	c.h.Enter()
 	defer c.h.Exit()
 	if c.c == nil {
-		return c.fault("set", net.ErrClosed)
+		return c.wrapError("set", net.ErrClosed)
 	}
-	c.flags &^= lingers
+	c.flags &^= lingerSet
 	if seconds >= 0 {
-		c.flags |= lingers
+		c.flags |= lingerSet
 		c.extras().linger = min(seconds, 1<<15-1)
 	}
 	return nil
@@ -173,7 +173,7 @@ func (c *TCPConn) Info() (TCPInfo, error) {
 	c.h.Enter()
 	defer c.h.Exit()
 	if c.c == nil {
-		return TCPInfo{}, c.fault("get", net.ErrClosed)
+		return TCPInfo{}, c.wrapError("get", net.ErrClosed)
 	}
 	return c.c.Info(), nil
 }

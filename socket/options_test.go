@@ -26,7 +26,7 @@ func options(t *testing.T, c *TCPConn) (got TCPOptions) {
 }
 
 // dialWith connects a to a new listener of b and returns both ends.
-func (x *world) dialWith(t *testing.T, d *Dialer, lc *ListenConfig) (client, server *TCPConn) {
+func (x *testbed) dialWith(t *testing.T, d *Dialer, lc *ListenConfig) (client, server *TCPConn) {
 	t.Helper()
 	l, err := x.b.ListenWith(t.Context(), lc, "tcp", addrB+":0")
 	if err != nil {
@@ -47,7 +47,7 @@ func (x *world) dialWith(t *testing.T, d *Dialer, lc *ListenConfig) (client, ser
 // TestOptionsStartFromDefaults sets one option and expects all others as the stack has them.
 func TestOptionsStartFromDefaults(t *testing.T) {
 	defaults := tcp.Options{Congestion: "reno", ECN: tcp.ECNOff, UserTimeout: time.Minute}
-	x := newWorld(t, with{tcp: tcp.Config{Defaults: defaults}})
+	x := newTestbed(t, testbedConfig{tcp: tcp.Config{Defaults: defaults}})
 	bbr := func(o *TCPOptions) { o.Congestion = "bbr" }
 	c, s := x.dialWith(t, &Dialer{TCPOptions: bbr}, &ListenConfig{TCPOptions: bbr})
 	usual, _ := x.pair(t)
@@ -65,7 +65,7 @@ func TestOptionsStartFromDefaults(t *testing.T) {
 
 // TestUDPOptions sets options of a connected and of an unconnected socket.
 func TestUDPOptions(t *testing.T) {
-	x := newWorld(t, with{})
+	x := newTestbed(t, testbedConfig{})
 	set := func(o *UDPOptions) { o.TOS = 0x20 }
 	c, err := x.a.DialWith(t.Context(), &Dialer{UDPOptions: set}, "udp", addrB+":1")
 	if err != nil {
@@ -85,7 +85,7 @@ func TestUDPOptions(t *testing.T) {
 
 // TestBindToForeignAddress uses local addresses that the stack does not have.
 func TestBindToForeignAddress(t *testing.T) {
-	x := newWorld(t, with{loops: 2})
+	x := newTestbed(t, testbedConfig{loops: 2})
 	for _, c := range []struct{ network, local, remote string }{
 		{"tcp", "198.18.0.77", addrB},
 		{"tcp4", "192.0.2.1", addrB},
@@ -117,13 +117,13 @@ func TestBindToForeignAddress(t *testing.T) {
 		}
 		return nil
 	})
-	x.empty(t)
+	x.checkEmpty(t)
 }
 
 // notAvailable checks that err is what package net returns for an address of another host.
 func notAvailable(t *testing.T, err error, name string) {
 	t.Helper()
-	op(t, err, name, syscall.EADDRNOTAVAIL)
+	checkOpError(t, err, name, syscall.EADDRNOTAVAIL)
 	var call *os.SyscallError
 	if !errors.As(err, &call) || call.Syscall != "bind" {
 		t.Errorf("%v, want an error of bind", err)
@@ -132,7 +132,7 @@ func notAvailable(t *testing.T, err error, name string) {
 
 // TestBindToOwnAddress uses every kind of local address that is allowed.
 func TestBindToOwnAddress(t *testing.T) {
-	x := newWorld(t, with{})
+	x := newTestbed(t, testbedConfig{})
 	for _, c := range []struct {
 		network, local string
 		freeBind       bool
@@ -197,7 +197,7 @@ func TestKeepAliveAsNet(t *testing.T) {
 		{"config not enabled", time.Minute, net.KeepAliveConfig{Idle: 1}, tcp.KeepAlive{Idle: time.Minute, Interval: 15 * time.Second, Count: 9}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := newWorld(t, with{})
+			x := newTestbed(t, testbedConfig{})
 			client, server := x.dialWith(t,
 				&Dialer{KeepAlive: c.period, KeepAliveConfig: c.config},
 				&ListenConfig{KeepAlive: c.period, KeepAliveConfig: c.config})
@@ -213,7 +213,7 @@ func TestKeepAliveAsNet(t *testing.T) {
 // TestKeepAliveOfTheStack has defaults of its own, and none.
 func TestKeepAliveOfTheStack(t *testing.T) {
 	own := tcp.KeepAlive{Idle: time.Minute, Interval: time.Second, Count: 2}
-	x := newWorld(t, with{tcp: tcp.Config{Defaults: tcp.Options{KeepAlive: own}}, keepAlive: -1})
+	x := newTestbed(t, testbedConfig{tcp: tcp.Config{Defaults: tcp.Options{KeepAlive: own}}, keepAlive: -1})
 	c, _ := x.pair(t)
 	if got := options(t, c).KeepAlive; got != own {
 		t.Errorf("keepalive %+v, want the options' %+v", got, own)
@@ -222,7 +222,7 @@ func TestKeepAliveOfTheStack(t *testing.T) {
 	if got := options(t, c).KeepAlive; got != (tcp.KeepAlive{Idle: time.Hour, Interval: 15 * time.Second, Count: 9}) {
 		t.Errorf("keepalive %+v, want the Dialer's", got)
 	}
-	x = newWorld(t, with{keepAlive: -1})
+	x = newTestbed(t, testbedConfig{keepAlive: -1})
 	c, _ = x.pair(t)
 	if got := options(t, c).KeepAlive; got.Idle != 0 {
 		t.Errorf("keepalive %+v, want none", got)
@@ -231,7 +231,7 @@ func TestKeepAliveOfTheStack(t *testing.T) {
 
 // TestSetKeepAlive calls the setters of a connection as programs do on a *net.TCPConn.
 func TestSetKeepAlive(t *testing.T) {
-	x := newWorld(t, with{})
+	x := newTestbed(t, testbedConfig{})
 	c, _ := x.pair(t)
 	const sec = time.Second
 	check := func(what string, err error, want tcp.KeepAlive) {
@@ -253,12 +253,12 @@ func TestSetKeepAlive(t *testing.T) {
 	}
 	check("on after config", c.SetKeepAlive(true), tcp.KeepAlive{Idle: 7 * sec, Interval: 15 * sec, Count: 9})
 	_ = c.Close()
-	op(t, c.SetKeepAlive(true), "set", net.ErrClosed)
+	checkOpError(t, c.SetKeepAlive(true), "set", net.ErrClosed)
 }
 
 // TestKeepAliveProbes sees a probe on an idle connection.
 func TestKeepAliveProbes(t *testing.T) {
-	x := newWorld(t, with{})
+	x := newTestbed(t, testbedConfig{})
 	idle := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Millisecond, Interval: 10 * time.Millisecond}
 	c, err := x.b.Listen("tcp", addrB+":80")
 	if err != nil {

@@ -35,11 +35,11 @@ func readiness(ev tcp.Events) Events { return Events(ev) & (Readable | Writable 
 //
 // A listener or packet socket lies on several loops, and may be reported once for each of them.
 type Poller struct {
-	s      *Stack
-	shards []pollShard // by loop
-	ready  atomic.Uint64
-	asleep atomic.Bool
-	woken  chan struct{}
+	s        *Stack
+	shards   []pollShard // by loop
+	ready    atomic.Uint64
+	sleeping atomic.Bool
+	woken    chan struct{}
 
 	wait  sync.Mutex // held by Wait
 	timer *time.Timer
@@ -68,13 +68,13 @@ type Interest struct {
 // interest is a socket of a Poller on one loop.
 type interest struct {
 	Interest
-	p      *Poller
-	i      int // loop
-	src    source
-	bits   Events // what happened since it was reported
-	listed bool
-	dead   bool
-	next   *interest
+	p       *Poller
+	i       int // loop
+	source  source
+	pending Events // what happened since it was reported
+	queued  bool
+	removed bool
+	next    *interest
 }
 
 // NewPoller returns a Poller without sockets.
@@ -84,8 +84,8 @@ func (s *Stack) NewPoller() *Poller {
 
 // source is a socket, or its part on one loop.
 type source interface {
-	// possible returns what it is ready for. The loop calls it.
-	possible() Events
+	// readyEvents returns what it is ready for. The loop calls it.
+	readyEvents() Events
 }
 
 // Pollable is a socket of this package: *TCPConn, *Listener or *UDPConn.
@@ -106,32 +106,32 @@ func (p *Poller) Del(c Pollable) error { return c.poll(p, nil) }
 
 // newInterest makes an interest for a loop, whose holder calls it, and marks it to be looked at.
 func (p *Poller) newInterest(h *host.Host, want *Interest, src source) *interest {
-	x := &interest{Interest: *want, p: p, i: h.Index(), src: src}
-	x.mark(src.possible())
+	x := &interest{Interest: *want, p: p, i: h.Index(), source: src}
+	x.mark(src.readyEvents())
 	return x
 }
 
 // mark notes that something happened. The loop calls it.
 func (x *interest) mark(ev Events) {
 	ev &= x.Events | Closed
-	if ev == 0 || x.dead {
+	if ev == 0 || x.removed {
 		return
 	}
-	x.bits |= ev
-	if !x.listed {
+	x.pending |= ev
+	if !x.queued {
 		x.p.shards[x.i].push(x)
 	}
-	x.p.ring(x.i)
+	x.p.notify(x.i)
 }
 
 // ready implements watcher.
 func (x *interest) ready(_ *TCPConn, ev Events) { x.mark(ev) }
 
-// gone implements watcher: it is dropped when its turn comes.
-func (x *interest) gone(*TCPConn) { x.dead = true }
+// detached implements watcher: it is dropped when its turn comes.
+func (x *interest) detached(*TCPConn) { x.removed = true }
 
 func (s *pollShard) push(x *interest) {
-	x.listed, x.next = true, nil
+	x.queued, x.next = true, nil
 	if s.head == nil {
 		s.head = x
 	} else {
@@ -143,15 +143,15 @@ func (s *pollShard) push(x *interest) {
 
 func (s *pollShard) pop() *interest {
 	x := s.head
-	s.head, x.next, x.listed = x.next, nil, false
+	s.head, x.next, x.queued = x.next, nil, false
 	s.n--
 	return x
 }
 
-// ring says that loop i has something, and ends the sleep of Wait.
-func (p *Poller) ring(i int) {
+// notify says that loop i has something, and ends the sleep of Wait.
+func (p *Poller) notify(i int) {
 	p.ready.Or(1 << i)
-	if p.asleep.Load() && p.asleep.CompareAndSwap(true, false) {
+	if p.sleeping.Load() && p.sleeping.CompareAndSwap(true, false) {
 		p.woken <- struct{}{}
 	}
 }
@@ -185,24 +185,24 @@ func (p *Poller) collect(events []Event) (n int) {
 		i := bits.TrailingZeros64(set)
 		h := p.s.group.Hosts[i]
 		h.Enter()
-		n += p.take(i, events[n:])
+		n += p.report(i, events[n:])
 		h.Exit()
 	}
 	return n
 }
 
-// take reports sockets of one loop. Level-triggered ones that were ready are looked at again next time.
-func (p *Poller) take(i int, events []Event) (n int) {
+// report reports sockets of one loop. Level-triggered ones that were ready are looked at again next time.
+func (p *Poller) report(i int, events []Event) (n int) {
 	s := &p.shards[i]
 	for left := s.n; left > 0 && n < len(events); left-- {
 		x := s.pop()
-		if x.dead {
+		if x.removed {
 			continue
 		}
-		ev := x.bits
-		x.bits = 0
+		ev := x.pending
+		x.pending = 0
 		if !x.Edge {
-			if ev = x.src.possible() & (x.Events | Closed); ev != 0 {
+			if ev = x.source.readyEvents() & (x.Events | Closed); ev != 0 {
 				s.push(x)
 			}
 		}
@@ -219,9 +219,9 @@ func (p *Poller) take(i int, events []Event) (n int) {
 
 // sleep waits for a ring; false is that the time is over.
 func (p *Poller) sleep(timeout time.Duration, until time.Time) bool {
-	p.asleep.Store(true)
+	p.sleeping.Store(true)
 	if p.ready.Load() != 0 || p.done.Load() {
-		p.awake()
+		p.cancelSleep()
 		return true
 	}
 	if timeout < 0 {
@@ -238,14 +238,14 @@ func (p *Poller) sleep(timeout time.Duration, until time.Time) bool {
 		p.timer.Stop()
 		return true
 	case <-p.timer.C:
-		p.awake()
+		p.cancelSleep()
 		return false
 	}
 }
 
-// awake takes back that Wait sleeps; a ring that came first is taken too.
-func (p *Poller) awake() {
-	if !p.asleep.CompareAndSwap(true, false) {
+// cancelSleep takes back that Wait sleeps; a ring that came first is taken too.
+func (p *Poller) cancelSleep() {
+	if !p.sleeping.CompareAndSwap(true, false) {
 		<-p.woken
 	}
 }
@@ -255,7 +255,7 @@ func (p *Poller) Close() error {
 	if p.done.Swap(true) {
 		return net.ErrClosed
 	}
-	if p.asleep.CompareAndSwap(true, false) {
+	if p.sleeping.CompareAndSwap(true, false) {
 		p.woken <- struct{}{}
 	}
 	return nil
@@ -266,7 +266,7 @@ func (c *TCPConn) poll(p *Poller, want *Interest) error {
 	c.h.Enter()
 	defer c.h.Exit()
 	if c.c == nil {
-		return c.fault("poll", net.ErrClosed)
+		return c.wrapError("poll", net.ErrClosed)
 	}
 	if want == nil {
 		c.setWatch(nil)
@@ -276,8 +276,8 @@ func (c *TCPConn) poll(p *Poller, want *Interest) error {
 	return nil
 }
 
-// possible returns what a connection is ready for.
-func (c *TCPConn) possible() (ev Events) {
+// readyEvents returns what a connection is ready for.
+func (c *TCPConn) readyEvents() (ev Events) {
 	if c.c == nil {
 		return Closed
 	}
@@ -296,21 +296,21 @@ func (c *TCPConn) possible() (ev Events) {
 // poll implements Pollable.
 func (l *Listener) poll(p *Poller, want *Interest) error {
 	for i, h := range l.fan.hosts {
-		if err := l.ends[i].poll(h, p, want); err != nil {
-			return l.fault("poll", err)
+		if err := l.shards[i].poll(h, p, want); err != nil {
+			return l.wrapError("poll", err)
 		}
 	}
 	return nil
 }
 
-func (e *listenerEnd) poll(h *host.Host, p *Poller, want *Interest) error {
+func (e *listenerShard) poll(h *host.Host, p *Poller, want *Interest) error {
 	h.Enter()
 	defer h.Exit()
 	if e.t == nil {
 		return net.ErrClosed
 	}
 	if e.watch != nil {
-		e.watch.dead = true
+		e.watch.removed = true
 		e.watch = nil
 	}
 	if want != nil {
@@ -319,14 +319,39 @@ func (e *listenerEnd) poll(h *host.Host, p *Poller, want *Interest) error {
 	return nil
 }
 
-// possible returns Readable where a connection waits on the loop: one is taken aside, so that Accept is
+// readyEvents returns Readable where a connection waits on the loop: one is taken aside, so that Accept is
 // certain to find it.
-func (e *listenerEnd) possible() Events {
-	if e.aside == nil {
-		e.aside = e.take(e.l.fan.hosts[e.i])
+func (e *listenerShard) readyEvents() Events {
+	if e.pending == nil {
+		e.pending = e.next(e.l.fan.hosts[e.i])
 	}
-	if e.aside != nil {
+	if e.pending != nil {
 		return Readable
 	}
 	return 0
+}
+
+// poll implements Pollable.
+func (c *UDPConn) poll(p *Poller, want *Interest) error {
+	return c.each("poll", func(e *udpShard) error {
+		if e.watch != nil {
+			e.watch.removed = true
+			e.watch = nil
+		}
+		if want != nil {
+			e.watch = p.newInterest(e.h, want, e)
+		}
+		return nil
+	})
+}
+
+// readyEvents implements source. A datagram can always be written, or waits for the device a moment.
+func (e *udpShard) readyEvents() Events {
+	switch {
+	case e.u == nil:
+		return Closed
+	case e.u.Readable():
+		return Readable | Writable
+	}
+	return Writable
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"runtime"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func (s *pollServer) accept() {
 
 // echo sends back what there is. It does not block: whoever sends little waits for the answer.
 func (s *pollServer) echo(c *TCPConn) {
-	c.Do(func(in Inner) {
+	c.Do(func(in LoopConn) {
 		var b [512]byte
 		for {
 			n, err := in.Read(b[:])
@@ -81,7 +82,7 @@ func TestPoller(t *testing.T) {
 	const conns = 1000
 	for _, edge := range []bool{false, true} {
 		t.Run(fmt.Sprintf("edge %v", edge), func(t *testing.T) {
-			x := newWorld(t, with{loops: 2, backlog: conns})
+			x := newTestbed(t, testbedConfig{loops: 2, backlog: conns})
 			l, err := x.b.Listen("tcp", addrB+":80")
 			if err != nil {
 				t.Fatal(err)
@@ -109,7 +110,7 @@ func TestPoller(t *testing.T) {
 				t.Error(err)
 			}
 			_ = l.Close()
-			x.empty(t)
+			x.checkEmpty(t)
 		})
 	}
 }
@@ -140,8 +141,8 @@ func pollClient(s *Stack, i int) error {
 	return nil
 }
 
-func TestPollerLevelsAndEdges(t *testing.T) {
-	x := newWorld(t, with{})
+func TestPollerLevelAndEdge(t *testing.T) {
+	x := newTestbed(t, testbedConfig{})
 	p := x.b.NewPoller()
 	events := make([]Event, 8)
 	wait := func(want Events, what string) {
@@ -195,11 +196,11 @@ func TestPollerLevelsAndEdges(t *testing.T) {
 	wait(Readable|Closed, "reset")
 	_ = s.Close()
 	wait(0, "closed by the program")
-	op(t, p.Add(s, Interest{}), "poll", net.ErrClosed)
+	checkOpError(t, p.Add(s, Interest{}), "poll", net.ErrClosed)
 }
 
 func TestPollerTimeouts(t *testing.T) {
-	x := newWorld(t, with{})
+	x := newTestbed(t, testbedConfig{})
 	p := x.a.NewPoller()
 	if n, err := p.Wait(make([]Event, 1), 0); n != 0 || err != nil {
 		t.Errorf("%d, %v", n, err)
@@ -214,4 +215,50 @@ func TestPollerTimeouts(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestPollerAlwaysReportsClosed waits for nothing but what is always told.
+func TestPollerAlwaysReportsClosed(t *testing.T) {
+	x := newTestbed(t, testbedConfig{})
+	c, s := x.pair(t)
+	p := x.a.NewPoller()
+	defer p.Close()
+	if err := p.Add(c, Interest{Edge: true, Data: "c"}); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Abort()
+	var events [4]Event
+	n, err := p.Wait(events[:], 10*time.Second)
+	if n != 1 || err != nil || events[0].Events != Closed || events[0].Data != "c" {
+		t.Errorf("%v, %v", events[:n], err)
+	}
+}
+
+// TestDatagramPoller waits for two sockets.
+func TestDatagramPoller(t *testing.T) {
+	x := newTestbed(t, testbedConfig{loops: 2})
+	p := x.b.NewPoller()
+	var c [2]*UDPConn
+	for i := range c {
+		c[i] = x.listenPacket(t, x.b, "udp", fmt.Sprint(":", i+1), nil)
+		if err := p.Add(c[i], Interest{Events: Readable, Data: i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := x.listenPacket(t, x.a, "udp", ":0", nil)
+	for i := range 10 {
+		to := i % 2
+		_, _ = a.WriteToUDPAddrPort([]byte("x"), netip.MustParseAddrPort(fmt.Sprint(addrB, ":", to+1)))
+		ev := make([]Event, 4)
+		n, err := p.Wait(ev, 5*time.Second)
+		if n != 1 || err != nil || ev[0].Data != to {
+			t.Fatal(n, err, ev[0])
+		}
+		if n, _, err := c[to].ReadFrom(make([]byte, 10)); n != 1 || err != nil {
+			t.Error(n, err)
+		}
+	}
+	if n, err := p.Wait(make([]Event, 1), 0); n != 0 || err != nil {
+		t.Error(n, err)
+	}
 }

@@ -19,6 +19,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/net/nettest"
 )
 
 // Programs that know nothing of this stack run over it as they are.
@@ -52,7 +54,7 @@ func certificate(t *testing.T, protos ...string) (server, client *tls.Config) {
 }
 
 func TestTLS(t *testing.T) {
-	x := newWorld(t, with{})
+	x := newTestbed(t, testbedConfig{})
 	server, client := certificate(t)
 	data := make([]byte, 1<<20)
 	_, _ = rand.Read(data)
@@ -108,13 +110,13 @@ func TestHTTP(t *testing.T) {
 		{"2 with TLS", "https", "HTTP/2.0", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := newWorld(t, with{loops: 2})
+			x := newTestbed(t, testbedConfig{loops: 2})
 			within(t, 30*time.Second, "HTTP", func() { x.http(t, c.scheme, c.proto, c.h2) })
 		})
 	}
 }
 
-func (x *world) http(t *testing.T, scheme, proto string, h2 bool) {
+func (x *testbed) http(t *testing.T, scheme, proto string, h2 bool) {
 	l, err := x.b.Listen("tcp", ":8080")
 	if err != nil {
 		t.Fatal(err)
@@ -178,3 +180,25 @@ func get(c *http.Client, url string) (int64, error) {
 }
 
 var _ net.Listener = (*Listener)(nil)
+
+// TestNetConn runs the conformance tests of golang.org/x/net on connections between the two hosts.
+func TestNetConn(t *testing.T) {
+	for _, network := range []struct{ name, addr string }{{"tcp4", addrB}, {"tcp6", addrB6}} {
+		t.Run(network.name, func(t *testing.T) {
+			x := newTestbed(t, testbedConfig{loops: 2})
+			l, err := x.b.Listen(network.name, net.JoinHostPort(network.addr, "0"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+				if c1, err = x.a.Dial(network.name, l.Addr().String()); err != nil {
+					return nil, nil, nil, err
+				}
+				if c2, err = l.Accept(); err != nil {
+					return nil, nil, nil, err
+				}
+				return c1, c2, func() { _, _ = c1.Close(), c2.Close() }, nil
+			})
+		})
+	}
+}

@@ -48,16 +48,16 @@ type Address struct {
 
 // Stack is a host with its sockets.
 type Stack struct {
-	cfg    Config
-	group  *host.Group
-	stop   context.CancelFunc
-	served chan struct{} // closed when the loops have ended
-	err    error         // of the loops, once served is closed
-	next   atomic.Uint32 // loop of the next connection
+	cfg   Config
+	group *host.Group
+	stop  context.CancelFunc
+	done  chan struct{} // closed when the loops have ended
+	err   error         // of the loops, once served is closed
+	next  atomic.Uint32 // loop of the next connection
 
-	mu     sync.Mutex
-	closed bool
-	open   map[closer]struct{} // listeners and the like, which lie on several loops
+	mu      sync.Mutex
+	closed  bool
+	sockets map[closer]struct{} // listeners and the like, which lie on several loops
 }
 
 // closer is what Close has to close beside connections.
@@ -77,7 +77,7 @@ func New(cfg Config) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{cfg: cfg, group: g, served: make(chan struct{}), open: map[closer]struct{}{}}
+	s := &Stack{cfg: cfg, group: g, done: make(chan struct{}), sockets: map[closer]struct{}{}}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	if err := s.configure(); err != nil {
@@ -85,15 +85,15 @@ func New(cfg Config) (*Stack, error) {
 		return nil, errors.Join(err, g.Close())
 	}
 	go func() {
-		defer close(s.served)
+		defer close(s.done)
 		s.err = g.Serve(ctx)
 	}()
-	s.settle()
+	s.syncLoops()
 	return s, nil
 }
 
-// settle waits until every loop knows what configure told the first.
-func (s *Stack) settle() {
+// syncLoops waits until every loop knows what configure told the first.
+func (s *Stack) syncLoops() {
 	known := make(chan struct{}, len(s.group.Hosts))
 	n := 0
 	for _, h := range s.group.Hosts {
@@ -104,7 +104,7 @@ func (s *Stack) settle() {
 	for range n {
 		select {
 		case <-known:
-		case <-s.served: // a device has gone already
+		case <-s.done: // a device has gone already
 			return
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Stack) configure() error {
 func (s *Stack) Group() *host.Group { return s.group }
 
 // Done is closed when the loops have ended, by Close or because their devices did.
-func (s *Stack) Done() <-chan struct{} { return s.served }
+func (s *Stack) Done() <-chan struct{} { return s.done }
 
 // Close closes all sockets: connections are reset, and goroutines that wait return net.ErrClosed. Then
 // it ends the loops and returns what ended them, if it was not Close. It may be called twice.
@@ -136,12 +136,12 @@ func (s *Stack) Close() error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		<-s.served
+		<-s.done
 		return nil
 	}
 	s.closed = true
-	open := s.open
-	s.open = nil
+	open := s.sockets
+	s.sockets = nil
 	s.mu.Unlock()
 	for c := range open {
 		_ = c.Close() // it was open
@@ -151,7 +151,7 @@ func (s *Stack) Close() error {
 		return nil
 	})
 	s.stop()
-	<-s.served
+	<-s.done
 	return errors.Join(s.err, s.group.Close())
 }
 
@@ -175,14 +175,14 @@ func (s *Stack) register(c closer) error {
 	if s.closed {
 		return net.ErrClosed
 	}
-	s.open[c] = struct{}{}
+	s.sockets[c] = struct{}{}
 	return nil
 }
 
 func (s *Stack) unregister(c closer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.open, c)
+	delete(s.sockets, c)
 }
 
 func (s *Stack) isClosed() bool {
@@ -191,9 +191,9 @@ func (s *Stack) isClosed() bool {
 	return s.closed
 }
 
-// host returns the loop for a new connection: all in turn, or the one that segments of t come to, where
+// pickHost returns the loop for a new connection: all in turn, or the one that segments of t come to, where
 // its ports are chosen already.
-func (s *Stack) host(t *wire.Tuple) *host.Host {
+func (s *Stack) pickHost(t *wire.Tuple) *host.Host {
 	if t.LocalPort != 0 {
 		return s.group.Owner(t)
 	}
@@ -202,5 +202,5 @@ func (s *Stack) host(t *wire.Tuple) *host.Host {
 
 var (
 	_ tcp.Owner = (*TCPConn)(nil)
-	_ udp.Owner = (*udpEnd)(nil)
+	_ udp.Owner = (*udpShard)(nil)
 )

@@ -21,29 +21,29 @@ func (c *UDPConn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	}
 	w := newWaiter()
 	defer w.free()
-	msgs := w.scratch(len(ms))
+	msgs := w.messages(len(ms))
 	for i := range ms {
 		msgs[i].Buffers = ms[i].Buffers
 	}
 	n, err := c.readMsgs(w, msgs, flags&unix.MSG_DONTWAIT != 0)
 	if err != nil {
-		return 0, c.fault("read", nil, err)
+		return 0, c.wrapError("read", nil, err)
 	}
-	want := wants(c.oob.Load())
+	want := cmsgSet(c.cmsgs.Load())
 	var last *net.UDPAddr
 	for i := range n {
 		m := &msgs[i]
 		if last == nil || m.Remote != msgs[i-1].Remote || m.RemotePort != msgs[i-1].RemotePort {
-			last = w.addr(m)
+			last = w.peerOf(m)
 		}
 		ms[i].Addr, ms[i].N = last, m.N
-		ms[i].NN, ms[i].Flags = control(ms[i].OOB, want, m)
+		ms[i].NN, ms[i].Flags = writeControl(ms[i].OOB, want, m)
 	}
 	return n, nil
 }
 
-// addr returns the peer of a message; the waiter remembers the last one.
-func (w *waiter) addr(m *udp.Message) *net.UDPAddr {
+// peerOf returns the peer of a message; the waiter remembers the last one.
+func (w *waiter) peerOf(m *udp.Message) *net.UDPAddr {
 	if w.peer == nil || w.peerAddr != m.Remote || uint16(w.peer.Port) != m.RemotePort {
 		w.peer = net.UDPAddrFromAddrPort(netip.AddrPortFrom(m.Remote.Netip(), m.RemotePort))
 		w.peerAddr = m.Remote
@@ -51,8 +51,8 @@ func (w *waiter) addr(m *udp.Message) *net.UDPAddr {
 	return w.peer
 }
 
-// control writes the control messages of m to b, and returns their length and the flags of the message.
-func control(b []byte, want wants, m *udp.Message) (n, flags int) {
+// writeControl writes the control messages of m to b, and returns their length and the flags of the message.
+func writeControl(b []byte, want cmsgSet, m *udp.Message) (n, flags int) {
 	out, fits := appendControl(b[:0], want, m)
 	if !fits {
 		flags |= unix.MSG_CTRUNC
@@ -67,22 +67,22 @@ func control(b []byte, want wants, m *udp.Message) (n, flags int) {
 func (c *UDPConn) WriteBatch(ms []ipv4.Message, flags int) (int, error) {
 	w := newWaiter()
 	defer w.free()
-	msgs := w.scratch(len(ms))
+	msgs := w.messages(len(ms))
 	for i := range ms {
 		msgs[i].Buffers = ms[i].Buffers
-		if err := c.fill(&msgs[i], ms[i].OOB, ms[i].Addr); err != nil {
-			return 0, c.fault("write", ms[i].Addr, err)
+		if err := c.fillMessage(&msgs[i], ms[i].OOB, ms[i].Addr); err != nil {
+			return 0, c.wrapError("write", ms[i].Addr, err)
 		}
 	}
 	n, err := c.writeMsgs(w, msgs)
 	for i := range n {
 		ms[i].N = msgs[i].N
 	}
-	return n, c.fault("write", nil, err)
+	return n, c.wrapError("write", nil, err)
 }
 
-// fill writes the peer and the control messages to m.
-func (c *UDPConn) fill(m *udp.Message, oob []byte, to net.Addr) error {
+// fillMessage writes the peer and the control messages to m.
+func (c *UDPConn) fillMessage(m *udp.Message, oob []byte, to net.Addr) error {
 	if to != nil {
 		a, ok := to.(*net.UDPAddr)
 		if !ok {
@@ -114,9 +114,9 @@ func (c *UDPConn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, from ne
 	defer w.free()
 	m := w.message(b)
 	if _, err := c.readMsgs(w, m, false); err != nil {
-		return 0, 0, 0, netip.AddrPort{}, c.fault("read", nil, err)
+		return 0, 0, 0, netip.AddrPort{}, c.wrapError("read", nil, err)
 	}
-	oobn, flags = control(oob, wants(c.oob.Load()), &m[0])
+	oobn, flags = writeControl(oob, cmsgSet(c.cmsgs.Load()), &m[0])
 	return m[0].N, oobn, flags, netip.AddrPortFrom(m[0].Remote.Netip(), m[0].RemotePort), nil
 }
 
@@ -154,7 +154,7 @@ func (c *UDPConn) writeMsg(b, oob []byte, to netip.AddrPort) (n, oobn int, err e
 		_, err = c.writeMsgs(w, m)
 	}
 	if err != nil {
-		return 0, 0, c.fault("write", nil, err)
+		return 0, 0, c.wrapError("write", nil, err)
 	}
 	return len(b), len(oob), nil
 }

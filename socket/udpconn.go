@@ -23,25 +23,25 @@ import (
 // It lies on every loop of the host, since datagrams of any peer may come by any; a connected one lies on
 // the loop of its flow.
 type UDPConn struct {
-	s      *Stack
-	fan    fan
-	ends   []udpEnd
-	net    string
-	local  *net.UDPAddr
-	remote *net.UDPAddr // nil unless connected
-	oob    atomic.Uint32
-	shadow shadow
+	s       *Stack
+	fan     fanIn
+	shards  []udpShard
+	net     string
+	local   *net.UDPAddr
+	remote  *net.UDPAddr // nil unless connected
+	cmsgs   atomic.Uint32
+	options optionSocket
 }
 
-// udpEnd is what a UDPConn has on one loop, to which it belongs.
-type udpEnd struct {
-	c     *UDPConn
-	i     int
-	h     *host.Host
-	u     *udp.Socket // nil once closed
-	wq    queue
-	watch *interest
-	call  func(in InnerUDP, ev Events)
+// udpShard is what a UDPConn has on one loop, to which it belongs.
+type udpShard struct {
+	c       *UDPConn
+	i       int
+	h       *host.Host
+	u       *udp.Socket // nil once closed
+	wq      deadlineQueue
+	watch   *interest
+	onReady func(in LoopUDPConn, ev Events)
 }
 
 // ListenPacket returns a *UDPConn that receives what comes to an address such as ":53" in a network
@@ -56,7 +56,7 @@ func (s *Stack) ListenPacket(network, address string) (net.PacketConn, error) {
 
 // ListenPacketWith is ListenPacket with all that can be chosen.
 func (s *Stack) ListenPacketWith(ctx context.Context, cfg *ListenConfig, name, address string) (*UDPConn, error) {
-	proto, f, err := network(name)
+	proto, f, err := parseNetwork(name)
 	if err == nil && proto != "udp" {
 		err = net.UnknownNetworkError(name)
 	}
@@ -69,13 +69,13 @@ func (s *Stack) ListenPacketWith(ctx context.Context, cfg *ListenConfig, name, a
 	}
 	c, err := s.bind(cfg, name, f, at[0])
 	if err != nil {
-		return nil, opError("listen", name, nil, net.UDPAddrFromAddrPort(at[0]), number("bind", err))
+		return nil, opError("listen", name, nil, net.UDPAddrFromAddrPort(at[0]), errnoError("bind", err))
 	}
 	return c, nil
 }
 
 func (s *Stack) bind(cfg *ListenConfig, name string, f family, at netip.AddrPort) (*UDPConn, error) {
-	a, err := local(f, at)
+	a, err := localAddr(f, at)
 	if err == nil && !cfg.FreeBind {
 		err = s.checkLocal(a, true)
 	}
@@ -89,7 +89,7 @@ func (s *Stack) bind(cfg *ListenConfig, name string, f family, at netip.AddrPort
 		if err == nil {
 			return c, nil
 		}
-		if at.Port() != 0 || !errors.Is(err, udp.ErrInUse) || try == choices {
+		if at.Port() != 0 || !errors.Is(err, udp.ErrInUse) || try == maxPortTries {
 			return nil, err
 		}
 	}
@@ -97,11 +97,11 @@ func (s *Stack) bind(cfg *ListenConfig, name string, f family, at netip.AddrPort
 
 func (s *Stack) tryBind(name string, a wire.Addr, port uint16, o *udp.Options) (*UDPConn, error) {
 	c := newUDPConn(s, name, s.group.Hosts)
-	for i := range c.ends {
-		e := &c.ends[i]
+	for i := range c.shards {
+		e := &c.shards[i]
 		err := e.open(func(m *udp.Mux) (*udp.Socket, error) { return m.Bind(a, port, o, e) })
 		if err != nil {
-			c.closeEnds()
+			c.closeShards()
 			return nil, err
 		}
 		port = e.u.Tuple().LocalPort
@@ -111,16 +111,16 @@ func (s *Stack) tryBind(name string, a wire.Addr, port uint16, o *udp.Options) (
 }
 
 func newUDPConn(s *Stack, name string, hosts []*host.Host) *UDPConn {
-	c := &UDPConn{s: s, net: name, ends: make([]udpEnd, len(hosts))}
+	c := &UDPConn{s: s, net: name, shards: make([]udpShard, len(hosts))}
 	c.fan.hosts = hosts
 	for i, h := range hosts {
-		c.ends[i] = udpEnd{c: c, i: i, h: h}
+		c.shards[i] = udpShard{c: c, i: i, h: h}
 	}
 	return c
 }
 
 // open makes the socket of one loop.
-func (e *udpEnd) open(make func(*udp.Mux) (*udp.Socket, error)) (err error) {
+func (e *udpShard) open(make func(*udp.Mux) (*udp.Socket, error)) (err error) {
 	e.h.Enter()
 	defer e.h.Exit()
 	e.u, err = make(e.h.UDP)
@@ -130,7 +130,7 @@ func (e *udpEnd) open(make func(*udp.Mux) (*udp.Socket, error)) (err error) {
 // register has the Stack close c with itself.
 func (c *UDPConn) register() error {
 	if err := c.s.register(c); err != nil {
-		c.closeEnds()
+		c.closeShards()
 		return err
 	}
 	return nil
@@ -145,11 +145,11 @@ func (s *Stack) dialUDP(ctx context.Context, d *Dialer, name string, r netip.Add
 		return nil, err
 	}
 	o := udpOptions(d.UDPOptions)
-	c := newUDPConn(s, name, []*host.Host{s.host(&t)})
-	e := &c.ends[0]
+	c := newUDPConn(s, name, []*host.Host{s.pickHost(&t)})
+	e := &c.shards[0]
 	err = e.open(func(m *udp.Mux) (*udp.Socket, error) { return m.Connect(t, &o, e) })
 	if err != nil {
-		return nil, number("connect", err)
+		return nil, errnoError("connect", err)
 	}
 	t = e.u.Tuple()
 	c.local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Local.Netip(), t.LocalPort))
@@ -158,27 +158,27 @@ func (s *Stack) dialUDP(ctx context.Context, d *Dialer, name string, r netip.Add
 }
 
 // Ready implements udp.Owner.
-func (e *udpEnd) Ready(ev udp.Events) {
+func (e *udpShard) Ready(ev udp.Events) {
 	if e.u == nil {
 		return
 	}
-	if e.call != nil {
-		e.call(InnerUDP{e}, Events(ev))
+	if e.onReady != nil {
+		e.onReady(LoopUDPConn{e}, Events(ev))
 		return
 	}
 	if ev&udp.Readable != 0 {
-		e.serve()
+		e.serveWaiters()
 	}
 	if ev&udp.Writable != 0 {
-		e.serveWrites()
+		e.completeWrites()
 	}
 	if e.watch != nil {
 		e.watch.mark(Events(ev))
 	}
 }
 
-// serve fills the buffers of those who wait.
-func (e *udpEnd) serve() {
+// serveWaiters fills the buffers of those who wait.
+func (e *udpShard) serveWaiters() {
 	if !e.u.Readable() {
 		return
 	}
@@ -189,7 +189,7 @@ func (e *udpEnd) serve() {
 }
 
 // read takes what is there, or the error that ICMP reported.
-func (e *udpEnd) read(msgs []udp.Message) (int, error) {
+func (e *udpShard) read(msgs []udp.Message) (int, error) {
 	if e.u == nil {
 		return 0, net.ErrClosed
 	}
@@ -199,8 +199,8 @@ func (e *udpEnd) read(msgs []udp.Message) (int, error) {
 	return e.u.Read(e.h.Loop.Now(), msgs), nil
 }
 
-// serveWrites goes on with the writes that wait.
-func (e *udpEnd) serveWrites() {
+// completeWrites goes on with the writes that wait.
+func (e *udpShard) completeWrites() {
 	for e.wq.head != nil {
 		w := e.wq.head
 		n, err := e.write(w.msgs)
@@ -209,12 +209,12 @@ func (e *udpEnd) serveWrites() {
 		if len(w.msgs) > 0 && err == nil {
 			return
 		}
-		e.wq.finish(err)
+		e.wq.wakeFirst(err)
 	}
 }
 
 // write sends what there is room for. Messages that are lost as datagrams may be count as sent.
-func (e *udpEnd) write(msgs []udp.Message) (n int, err error) {
+func (e *udpShard) write(msgs []udp.Message) (n int, err error) {
 	if e.u == nil {
 		return 0, net.ErrClosed
 	}
@@ -266,19 +266,19 @@ func (c *UDPConn) readMsgs(w *waiter, msgs []udp.Message, dontWait bool) (int, e
 
 // readFrom reads what one loop has, and has others take the rest.
 func (c *UDPConn) readFrom(i int, msgs []udp.Message) (int, error) {
-	e := &c.ends[i]
+	e := &c.shards[i]
 	e.h.Enter()
 	defer e.h.Exit()
 	n, err := e.read(msgs)
 	if e.u != nil {
-		e.serve()
+		e.serveWaiters()
 	}
 	return n, err
 }
 
 // writeMsgs sends all messages, or returns how many it sent until an error.
 func (c *UDPConn) writeMsgs(w *waiter, msgs []udp.Message) (int, error) {
-	e := c.end(msgs)
+	e := c.sender(msgs)
 	e.h.Enter()
 	n := 0
 	if e.wq.head == nil {
@@ -296,18 +296,18 @@ func (c *UDPConn) writeMsgs(w *waiter, msgs []udp.Message) (int, error) {
 	return w.n, w.err
 }
 
-// end returns the loop that sends to a peer: always the same one, so that its datagrams keep their order.
-func (c *UDPConn) end(msgs []udp.Message) *udpEnd {
-	if len(c.ends) == 1 || len(msgs) == 0 {
-		return &c.ends[0]
+// sender returns the loop that sends to a peer: always the same one, so that its datagrams keep their order.
+func (c *UDPConn) sender(msgs []udp.Message) *udpShard {
+	if len(c.shards) == 1 || len(msgs) == 0 {
+		return &c.shards[0]
 	}
-	return &c.ends[int(msgs[0].RemotePort)%len(c.ends)]
+	return &c.shards[int(msgs[0].RemotePort)%len(c.shards)]
 }
 
 // expire implements expirer, for writes.
 func (c *UDPConn) expire(w *waiter) {
-	for i := range c.ends {
-		e := &c.ends[i]
+	for i := range c.shards {
+		e := &c.shards[i]
 		e.h.Enter()
 		e.wq.expire(w)
 		e.h.Exit()
@@ -317,20 +317,20 @@ func (c *UDPConn) expire(w *waiter) {
 // Close implements net.PacketConn: goroutines that wait return net.ErrClosed.
 func (c *UDPConn) Close() error {
 	if !c.fan.close(net.ErrClosed) {
-		return c.fault("close", nil, net.ErrClosed)
+		return c.wrapError("close", nil, net.ErrClosed)
 	}
 	c.s.unregister(c)
-	c.closeEnds()
-	return c.shadow.close()
+	c.closeShards()
+	return c.options.close()
 }
 
-func (c *UDPConn) closeEnds() {
-	for i := range c.ends {
-		c.ends[i].close()
+func (c *UDPConn) closeShards() {
+	for i := range c.shards {
+		c.shards[i].close()
 	}
 }
 
-func (e *udpEnd) close() {
+func (e *udpShard) close() {
 	now := e.h.Enter()
 	defer e.h.Exit()
 	if e.u == nil {
@@ -338,9 +338,9 @@ func (e *udpEnd) close() {
 	}
 	e.u.Close(now)
 	e.u = nil
-	e.wq.fail(net.ErrClosed)
+	e.wq.wakeAll(net.ErrClosed)
 	if e.watch != nil {
-		e.watch.dead = true
+		e.watch.removed = true
 		e.watch = nil
 	}
 }
@@ -363,21 +363,21 @@ func (c *UDPConn) SetDeadline(t time.Time) error {
 
 // SetReadDeadline implements net.Conn.
 func (c *UDPConn) SetReadDeadline(t time.Time) error {
-	return c.fault("set", nil, c.fan.setDeadline(t))
+	return c.wrapError("set", nil, c.fan.setDeadline(t))
 }
 
 // SetWriteDeadline implements net.Conn. A write waits only while the device's queue is full.
 func (c *UDPConn) SetWriteDeadline(t time.Time) error {
-	return c.each("set", func(e *udpEnd) error {
+	return c.each("set", func(e *udpShard) error {
 		e.wq.setDeadline(t)
 		return nil
 	})
 }
 
 // each calls f for each loop, holding it.
-func (c *UDPConn) each(op string, f func(e *udpEnd) error) error {
-	for i := range c.ends {
-		e := &c.ends[i]
+func (c *UDPConn) each(op string, f func(e *udpShard) error) error {
+	for i := range c.shards {
+		e := &c.shards[i]
 		e.h.Enter()
 		err := net.ErrClosed
 		if e.u != nil {
@@ -385,14 +385,14 @@ func (c *UDPConn) each(op string, f func(e *udpEnd) error) error {
 		}
 		e.h.Exit()
 		if err != nil {
-			return c.fault(op, nil, err)
+			return c.wrapError(op, nil, err)
 		}
 	}
 	return nil
 }
 
-// fault wraps an error of an operation.
-func (c *UDPConn) fault(op string, to net.Addr, err error) error {
+// wrapError wraps an error of an operation.
+func (c *UDPConn) wrapError(op string, to net.Addr, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -402,5 +402,5 @@ func (c *UDPConn) fault(op string, to net.Addr, err error) error {
 	if to == nil {
 		to = c.RemoteAddr()
 	}
-	return opError(op, c.net, c.local, to, number(op, err))
+	return opError(op, c.net, c.local, to, errnoError(op, err))
 }

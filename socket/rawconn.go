@@ -10,10 +10,10 @@ import (
 	"github.com/millrace/millrace/udp"
 )
 
-// shadow is a kernel's UDP socket that is bound to nothing and carries nothing. It is there for programs
+// optionSocket is a kernel's UDP socket that is bound to nothing and carries nothing. It is there for programs
 // that ask a packet socket for its file descriptor to set options with setsockopt, such as quic-go: they
 // find what they ask for, and what they have set is read back and holds for the UDPConn.
-type shadow struct {
+type optionSocket struct {
 	mu          sync.Mutex
 	fd          int
 	open        bool
@@ -28,14 +28,14 @@ type shadow struct {
 // fragment, for what is sent. Other options have no effect. Read and Write fail: nothing ever becomes
 // readable.
 func (c *UDPConn) SyscallConn() (syscall.RawConn, error) {
-	if err := c.shadow.start(c.local.IP.To4() != nil); err != nil {
-		return nil, c.fault("raw-control", nil, err)
+	if err := c.options.init(c.local.IP.To4() != nil); err != nil {
+		return nil, c.wrapError("raw-control", nil, err)
 	}
 	return rawConn{c}, nil
 }
 
-// start opens the socket, once.
-func (s *shadow) start(v4 bool) error {
+// init opens the socket, once.
+func (s *optionSocket) init(v4 bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -56,23 +56,23 @@ func (s *shadow) start(v4 bool) error {
 		return err
 	}
 	s.fd, s.open = fd, true
-	s.ttl, s.hops = s.option(unix.IPPROTO_IP, unix.IP_TTL), s.option(unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS)
-	s.resize()
+	s.ttl, s.hops = s.getsockopt(unix.IPPROTO_IP, unix.IP_TTL), s.getsockopt(unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS)
+	s.applyBuffers()
 	return nil
 }
 
-// want notes the sizes of buffers, so that whoever asks the kernel's socket finds them.
-func (s *shadow) want(read, write int) {
+// setBuffers notes the sizes of buffers, so that whoever asks the kernel's socket finds them.
+func (s *optionSocket) setBuffers(read, write int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read, s.write = max(s.read, read), max(s.write, write)
 	if s.open {
-		s.resize()
+		s.applyBuffers()
 	}
 }
 
-// resize tells the kernel, which may allow less: nothing depends on it.
-func (s *shadow) resize() {
+// applyBuffers tells the kernel, which may allow less: nothing depends on it.
+func (s *optionSocket) applyBuffers() {
 	if s.read > 0 && unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, s.read) != nil {
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, s.read)
 	}
@@ -81,7 +81,7 @@ func (s *shadow) resize() {
 	}
 }
 
-func (s *shadow) close() error {
+func (s *optionSocket) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -97,19 +97,19 @@ type rawConn struct{ c *UDPConn }
 
 // Control implements syscall.RawConn.
 func (r rawConn) Control(f func(fd uintptr)) error {
-	s := &r.c.shadow
+	s := &r.c.options
 	s.mu.Lock()
 	if !s.open {
 		s.mu.Unlock()
 		return net.ErrClosed
 	}
 	f(uintptr(s.fd))
-	w, set := s.wants(), s.settings()
+	w, set := s.requested(), s.sendOptions()
 	s.mu.Unlock()
-	r.c.oob.Store(uint32(w))
+	r.c.cmsgs.Store(uint32(w))
 	return r.c.SetOptions(func(o *udp.Options) {
 		set(o)
-		o.GRO = w&wantGRO != 0
+		o.GRO = w&cmsgGRO != 0
 	})
 }
 
@@ -119,19 +119,19 @@ func (r rawConn) Read(func(fd uintptr) bool) error { return syscall.ENOTSUP }
 // Write implements syscall.RawConn: it fails.
 func (r rawConn) Write(func(fd uintptr) bool) error { return syscall.ENOTSUP }
 
-// wants reads which control messages were asked for.
-func (s *shadow) wants() (w wants) {
+// requested reads which control messages were asked for.
+func (s *optionSocket) requested() (w cmsgSet) {
 	for _, o := range [...]struct {
 		level, name int
-		bit         wants
+		bit         cmsgSet
 	}{
-		{unix.IPPROTO_IP, unix.IP_RECVTOS, wantTOS},
-		{unix.IPPROTO_IP, unix.IP_PKTINFO, wantInfo4},
-		{unix.IPPROTO_IP, unix.IP_RECVTTL, wantTTL},
-		{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, wantTClass},
-		{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, wantInfo6},
-		{unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, wantHopLimit},
-		{unix.IPPROTO_UDP, unix.UDP_GRO, wantGRO},
+		{unix.IPPROTO_IP, unix.IP_RECVTOS, cmsgTOS},
+		{unix.IPPROTO_IP, unix.IP_PKTINFO, cmsgPktInfo4},
+		{unix.IPPROTO_IP, unix.IP_RECVTTL, cmsgTTL},
+		{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, cmsgTrafficClass},
+		{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, cmsgPktInfo6},
+		{unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, cmsgHopLimit},
+		{unix.IPPROTO_UDP, unix.UDP_GRO, cmsgGRO},
 	} {
 		if v, err := unix.GetsockoptInt(s.fd, o.level, o.name); err == nil && v != 0 {
 			w |= o.bit
@@ -140,8 +140,8 @@ func (s *shadow) wants() (w wants) {
 	return w
 }
 
-// option reads an option, 0 where the socket has none of that kind.
-func (s *shadow) option(level, name int) int {
+// getsockopt reads an option, 0 where the socket has none of that kind.
+func (s *optionSocket) getsockopt(level, name int) int {
 	v, err := unix.GetsockoptInt(s.fd, level, name)
 	if err != nil {
 		return 0
@@ -149,22 +149,22 @@ func (s *shadow) option(level, name int) int {
 	return v
 }
 
-// settings reads what was set for datagrams that are sent. A socket of both versions may have set it for
+// sendOptions reads what was set for datagrams that are sent. A socket of both versions may have set it for
 // either.
-func (s *shadow) settings() func(o *udp.Options) {
-	tos := s.option(unix.IPPROTO_IP, unix.IP_TOS)
-	if v := s.option(unix.IPPROTO_IPV6, unix.IPV6_TCLASS); v > 0 {
+func (s *optionSocket) sendOptions() func(o *udp.Options) {
+	tos := s.getsockopt(unix.IPPROTO_IP, unix.IP_TOS)
+	if v := s.getsockopt(unix.IPPROTO_IPV6, unix.IPV6_TCLASS); v > 0 {
 		tos = v
 	}
 	ttl := 0
-	if v := s.option(unix.IPPROTO_IP, unix.IP_TTL); v != s.ttl {
+	if v := s.getsockopt(unix.IPPROTO_IP, unix.IP_TTL); v != s.ttl {
 		ttl = v
 	}
-	if v := s.option(unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS); v != s.hops {
+	if v := s.getsockopt(unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS); v != s.hops {
 		ttl = v
 	}
-	whole := s.whole(unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO, unix.IP_PMTUDISC_PROBE) ||
-		s.whole(unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO, unix.IPV6_PMTUDISC_PROBE)
+	whole := s.dontFragment(unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO, unix.IP_PMTUDISC_PROBE) ||
+		s.dontFragment(unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO, unix.IPV6_PMTUDISC_PROBE)
 	return func(o *udp.Options) {
 		if tos != 0 {
 			o.TOS = uint8(tos)
@@ -176,8 +176,8 @@ func (s *shadow) settings() func(o *udp.Options) {
 	}
 }
 
-// whole reports whether an option says, by one of two values, that datagrams are not to be fragmented.
-func (s *shadow) whole(level, name, do, probe int) bool {
-	v := s.option(level, name)
+// dontFragment reports whether an option says, by one of two values, that datagrams are not to be fragmented.
+func (s *optionSocket) dontFragment(level, name, do, probe int) bool {
+	v := s.getsockopt(level, name)
 	return v == do || v == probe
 }

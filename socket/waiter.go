@@ -18,8 +18,8 @@ type waiter struct {
 	next  *waiter
 	woken chan struct{}
 	timer *time.Timer // made when first needed
-	timed bool        // timer has been set
-	rung  bool        // timer has rung, and its function may still run
+	armed bool        // timer has been set
+	fired bool        // timer has rung, and its function may still run
 	owner expirer     // guarded by the lock of the queue, as all below
 
 	buf  []byte        // to read into, or what is left to write
@@ -29,8 +29,8 @@ type waiter struct {
 	conn *TCPConn // accepted
 
 	// Memory for calls that read or write messages, whether they wait or not.
-	store    []udp.Message
-	one      [1][]byte
+	msgBuf   []udp.Message
+	bufBuf   [1][]byte
 	peer     *net.UDPAddr // of the message that was read last
 	peerAddr wire.Addr
 }
@@ -54,23 +54,23 @@ func (w *waiter) wake() { w.woken <- struct{}{} }
 
 // free gives w back after it was woken. One whose timer has rung is left to the timer's function.
 func (w *waiter) free() {
-	if w.rung || w.timed && !w.timer.Stop() {
+	if w.fired || w.armed && !w.timer.Stop() {
 		return
 	}
-	clear(w.store)
-	if cap(w.store) > keep {
-		w.store = nil
+	clear(w.msgBuf)
+	if cap(w.msgBuf) > maxMsgBuf {
+		w.msgBuf = nil
 	}
-	*w = waiter{woken: w.woken, timer: w.timer, store: w.store, peer: w.peer, peerAddr: w.peerAddr}
+	*w = waiter{woken: w.woken, timer: w.timer, msgBuf: w.msgBuf, peer: w.peer, peerAddr: w.peerAddr}
 	waiters.Put(w)
 }
 
 // arm sets the timer for a deadline; none is 0.
 func (w *waiter) arm(now, deadline clock.Time) {
-	if w.timed && !w.timer.Stop() {
-		w.rung = true
+	if w.armed && !w.timer.Stop() {
+		w.fired = true
 	}
-	if w.timed = deadline != 0; !w.timed {
+	if w.armed = deadline != 0; !w.armed {
 		return
 	}
 	d := max(deadline.Sub(now), 0)
@@ -81,18 +81,18 @@ func (w *waiter) arm(now, deadline clock.Time) {
 	w.timer.Reset(d)
 }
 
-// line holds the goroutines that wait for one direction of a socket, in order. It is guarded by what
+// waitQueue holds the goroutines that wait for one direction of a socket, in order. It is guarded by what
 // guards the socket: the loop, or a mutex. A deadline of 0 is none.
-type line struct{ head *waiter }
+type waitQueue struct{ head *waiter }
 
-// queue is a line with its deadline.
-type queue struct {
-	line
+// deadlineQueue is a line with its deadline.
+type deadlineQueue struct {
+	waitQueue
 	deadline clock.Time // 0 is none
 }
 
 // park appends w, which then waits.
-func (q *line) park(w *waiter, owner expirer, deadline clock.Time) {
+func (q *waitQueue) park(w *waiter, owner expirer, deadline clock.Time) {
 	w.owner = owner
 	at := &q.head
 	for *at != nil {
@@ -105,7 +105,7 @@ func (q *line) park(w *waiter, owner expirer, deadline clock.Time) {
 }
 
 // remove takes w out and reports whether it was there.
-func (q *line) remove(w *waiter) bool {
+func (q *waitQueue) remove(w *waiter) bool {
 	for at := &q.head; *at != nil; at = &(*at).next {
 		if *at == w {
 			*at, w.next = w.next, nil
@@ -116,23 +116,23 @@ func (q *line) remove(w *waiter) bool {
 }
 
 // pop takes the first one out.
-func (q *line) pop() *waiter {
+func (q *waitQueue) pop() *waiter {
 	w := q.head
 	q.head, w.next = w.next, nil
 	return w
 }
 
-// finish takes the first one out and wakes it.
-func (q *line) finish(err error) {
+// wakeFirst takes the first one out and wakes it.
+func (q *waitQueue) wakeFirst(err error) {
 	w := q.pop()
 	w.err = err
 	w.wake()
 }
 
-// fail wakes all.
-func (q *line) fail(err error) {
+// wakeAll wakes all.
+func (q *waitQueue) wakeAll(err error) {
 	for q.head != nil {
-		q.finish(err)
+		q.wakeFirst(err)
 	}
 }
 
@@ -140,7 +140,7 @@ func (q *line) fail(err error) {
 func passed(deadline, now clock.Time) bool { return deadline != 0 && now >= deadline }
 
 // expire is what an expirer does with the lock held.
-func (q *line) expire(w *waiter, deadline clock.Time) {
+func (q *waitQueue) expire(w *waiter, deadline clock.Time) {
 	now := stack.Now()
 	switch {
 	case passed(deadline, now):
@@ -157,10 +157,10 @@ func (q *line) expire(w *waiter, deadline clock.Time) {
 	}
 }
 
-// retime has those that wait already do so until deadline.
-func (q *line) retime(now, deadline clock.Time) {
+// setDeadline has those that wait already do so until deadline.
+func (q *waitQueue) setDeadline(now, deadline clock.Time) {
 	if passed(deadline, now) {
-		q.fail(os.ErrDeadlineExceeded)
+		q.wakeAll(os.ErrDeadlineExceeded)
 		return
 	}
 	for w := q.head; w != nil; w = w.next {
@@ -169,19 +169,19 @@ func (q *line) retime(now, deadline clock.Time) {
 }
 
 // park is line.park.
-func (q *queue) park(w *waiter, owner expirer) { q.line.park(w, owner, q.deadline) }
+func (q *deadlineQueue) park(w *waiter, owner expirer) { q.waitQueue.park(w, owner, q.deadline) }
 
 // expired reports whether the deadline has passed.
-func (q *queue) expired(now clock.Time) bool { return passed(q.deadline, now) }
+func (q *deadlineQueue) expired(now clock.Time) bool { return passed(q.deadline, now) }
 
 // expire is line.expire.
-func (q *queue) expire(w *waiter) { q.line.expire(w, q.deadline) }
+func (q *deadlineQueue) expire(w *waiter) { q.waitQueue.expire(w, q.deadline) }
 
 // setDeadline changes the deadline, also for those that wait already. The zero time is none.
-func (q *queue) setDeadline(t time.Time) {
+func (q *deadlineQueue) setDeadline(t time.Time) {
 	now := stack.Now()
 	q.deadline = deadline(now, t)
-	q.retime(now, q.deadline)
+	q.waitQueue.setDeadline(now, q.deadline)
 }
 
 // deadline converts a calendar time to the clock of the loops.
@@ -201,3 +201,11 @@ func deadline(now clock.Time, t time.Time) clock.Time {
 
 // maxWait is what a deadline may lie ahead; beyond, it is none.
 const maxWait = 100 * 365 * 24 * time.Hour
+
+// waitAndFree waits and gives w back.
+func (w *waiter) waitAndFree() error {
+	w.wait()
+	err := w.err
+	w.free()
+	return err
+}

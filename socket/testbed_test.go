@@ -2,11 +2,13 @@ package socket
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"runtime"
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
@@ -24,9 +26,9 @@ const (
 	addrB6 = "2001:db8::b"
 )
 
-// world is the two hosts. Closing it checks that nothing was left behind: frames, connections, bytes of
+// testbed is the two hosts. Closing it checks that nothing was left behind: frames, connections, bytes of
 // buffers.
-type world struct {
+type testbed struct {
 	t      testing.TB
 	a, b   *Stack
 	arena  *ring.Arena
@@ -35,8 +37,8 @@ type world struct {
 	frames int
 }
 
-// with is what a test chooses of its world.
-type with struct {
+// testbedConfig is what a test chooses of its world.
+type testbedConfig struct {
 	loops   int
 	mtu     int
 	frames  int // of each loop
@@ -47,7 +49,7 @@ type with struct {
 	keepAlive time.Duration
 }
 
-func newWorld(t testing.TB, w with) *world {
+func newTestbed(t testing.TB, w testbedConfig) *testbed {
 	t.Helper()
 	if w.loops == 0 {
 		w.loops = 1
@@ -59,7 +61,7 @@ func newWorld(t testing.TB, w with) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &world{t: t, arena: arena, frames: w.frames}
+	x := &testbed{t: t, arena: arena, frames: w.frames}
 	for range 2 * w.loops {
 		p, err := arena.Cut(w.frames)
 		if err != nil {
@@ -88,7 +90,7 @@ func loopConfig(d pmd.Driver, p *ring.Pool) stack.Config {
 	return stack.Config{Ports: []pmd.Driver{d}, Pool: p, Engine: gpukern.NewCPU(gpukern.Config{})}
 }
 
-func (x *world) stack(w with, loops []stack.Config, v4, v6 string) *Stack {
+func (x *testbed) stack(w testbedConfig, loops []stack.Config, v4, v6 string) *Stack {
 	x.t.Helper()
 	s, err := New(Config{
 		Host: host.Config{Loops: loops, TCP: w.tcp, UDP: w.udp},
@@ -106,7 +108,7 @@ func (x *world) stack(w with, loops []stack.Config, v4, v6 string) *Stack {
 }
 
 // close ends both hosts and looks for what they left.
-func (x *world) close() {
+func (x *testbed) close() {
 	err := errors.Join(x.a.Close(), x.b.Close())
 	for _, w := range x.wires {
 		err = errors.Join(err, w.Close())
@@ -151,4 +153,54 @@ func eventually(t testing.TB, what string, f func() bool) {
 			t.Fatal(what)
 		}
 	}
+}
+
+// checkOpError checks that err is a *net.OpError of an operation which is target.
+func checkOpError(t *testing.T, err error, name string, target error) {
+	t.Helper()
+	var e *net.OpError
+	if !errors.As(err, &e) || e.Op != name || !errors.Is(err, target) {
+		t.Errorf("%#v (%v), want a net.OpError of %s that is %v", err, err, name, target)
+	}
+}
+
+// usage returns what the two hosts hold now.
+func (x *testbed) usage() (conns, memory int) {
+	for _, s := range []*Stack{x.a, x.b} {
+		_ = s.group.Each(func(_ clock.Time, h *host.Host) error {
+			st, u := h.TCP.Stats(), h.UDP.Stats()
+			conns += st.Conns + st.HalfOpen + u.Sockets
+			memory += int(st.Memory) + int(u.Memory)
+			return nil
+		})
+	}
+	return conns, memory
+}
+
+// checkEmpty waits until nothing is held any more.
+func (x *testbed) checkEmpty(t *testing.T) {
+	t.Helper()
+	eventually(t, "connections or memory are left", func() bool {
+		conns, memory := x.usage()
+		return conns == 0 && memory == 0
+	})
+}
+
+// pair returns the two ends of a connection from a to b.
+func (x *testbed) pair(t testing.TB) (client, server *TCPConn) {
+	t.Helper()
+	l, err := x.b.Listen("tcp", net.JoinHostPort(addrB, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := x.a.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.(*TCPConn), s.(*TCPConn)
 }

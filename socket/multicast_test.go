@@ -1,0 +1,77 @@
+package socket
+
+import (
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/udp"
+)
+
+func TestMulticast(t *testing.T) {
+	for _, loops := range []int{1, 2} {
+		testMulticast(t, testbedConfig{loops: loops})
+	}
+}
+
+func testMulticast(t *testing.T, w testbedConfig) {
+	x := newTestbed(t, w)
+	group := netip.MustParseAddr("239.1.2.3")
+	source := netip.MustParseAddr(addrA)
+	b := x.listenPacket(t, x.b, "udp4", ":5", nil)
+	a := x.listenPacket(t, x.a, "udp4", ":0", &udp.Options{MulticastInterface: 1, NoLoop: true})
+	heard := func() bool {
+		if _, err := a.WriteToUDPAddrPort([]byte("all"), netip.AddrPortFrom(group, 5)); err != nil {
+			t.Fatal(err)
+		}
+		_ = b.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		_, from, err := b.ReadFromUDPAddrPort(make([]byte, 10))
+		return err == nil && from.Addr() == source
+	}
+	for _, c := range []struct {
+		what string
+		do   func() error
+		want bool
+	}{
+		{"before", func() error { return nil }, false},
+		{"joined", func() error { return b.Join(1, group, netip.Addr{}) }, true},
+		{"source blocked", func() error { return b.Block(1, group, source) }, false},
+		{"left", func() error { return b.Leave(1, group, netip.Addr{}) }, false},
+		{"joined another source", func() error { return b.Join(1, group, netip.MustParseAddr(addrB)) }, false},
+		{"joined the source", func() error { return b.Join(1, group, source) }, true},
+		{"left the source", func() error { return b.Leave(1, group, source) }, false},
+	} {
+		if err := c.do(); err != nil {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		if got := heard(); got != c.want {
+			t.Errorf("%s: heard %v", c.what, got)
+		}
+	}
+	checkOpError(t, b.Leave(1, group, source), "setsockopt", syscall.EADDRNOTAVAIL)
+	checkOpError(t, b.Join(1, source, netip.Addr{}), "setsockopt", syscall.EINVAL)
+}
+
+func TestBroadcast(t *testing.T) {
+	for _, loops := range []int{1, 2} {
+		testBroadcast(t, testbedConfig{loops: loops})
+	}
+}
+
+func testBroadcast(t *testing.T, w testbedConfig) {
+	x := newTestbed(t, w)
+	b := x.listenPacket(t, x.b, "udp4", ":5", nil)
+	a := x.listenPacket(t, x.a, "udp4", ":0", nil)
+	to := netip.MustParseAddrPort("198.18.0.255:5")
+	_, err := a.WriteToUDPAddrPort([]byte("x"), to)
+	checkOpError(t, err, "write", syscall.EACCES)
+	_ = a.SetOptions(func(o *udp.Options) { o.Broadcast = true })
+	if _, err := a.WriteToUDPAddrPort([]byte("all"), to); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 10)
+	if n, _, err := b.ReadFrom(buf); err != nil || string(buf[:n]) != "all" {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+}
