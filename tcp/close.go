@@ -103,14 +103,13 @@ func (c *Conn) detach() {
 	}
 	if q := c.snd; q != nil {
 		c.snd = nil
-		q.release(&m.buffers, q.end)
 		m.putQueue(q)
 	}
 	c.sender.release()
 	m.passive.untrackFastOpen(c)
 	c.ackAt, c.probeAt = never, never
 	if c.rcv != nil {
-		c.rcv.prune()
+		c.rcv.Prune()
 		c.freeRing()
 	}
 }
@@ -128,20 +127,6 @@ func (c *Conn) enterTimeWait(now clock.Time) {
 	c.m.timeWait(now, c)
 	c.detach()
 	c.reportClosed()
-}
-
-// timeWait makes the record that answers for c from now on.
-func (m *Mux) timeWait(now clock.Time, c *Conn) {
-	w := &m.passive.timeWait
-	r := w.add(now, &c.tuple)
-	if r == nil {
-		return
-	}
-	r.sndNxt, r.rcvNxt, r.tsRecent, r.timestamps = c.nxt, c.rcvNxt, c.tsRecent, c.has(flagTimestamps)
-	r.window = uint16(min((c.rcvAdv-c.rcvNxt)>>c.rcvScale, 0xffff))
-	if c.auth != nil {
-		w.sign(&c.tuple, c.auth)
-	}
 }
 
 // sendReset has a RST leave with the next Poll.

@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/auth"
+	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -111,10 +112,10 @@ func (c *Conn) has(f flags) bool { return c.flags&f != 0 }
 func (c *Conn) mss() int { return int(c.segment) - c.optionsLen() }
 
 // window returns how many bytes of new sequence space the peer has room for.
-func (c *Conn) window() uint32 { return seqDistance(c.nxt, c.sndEdge) }
+func (c *Conn) window() uint32 { return seqnum.Distance(c.nxt, c.sndEdge) }
 
 // unsent returns how many written bytes were not sent.
-func (c *Conn) unsent() uint32 { return seqDistance(c.nxt, c.end) }
+func (c *Conn) unsent() uint32 { return seqnum.Distance(c.nxt, c.end) }
 
 // outstanding reports whether something sent is not acknowledged.
 func (c *Conn) outstanding() bool { return c.una != c.nxt }

@@ -1,88 +1,11 @@
 package tcp
 
 import (
-	"crypto/subtle"
-	"encoding/binary"
 	"time"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
-
-// TCP Fast Open (RFC 7413): who has shown before that an address is his, by the cookie that was sent to
-// it, may send data with his SYN.
-
-// The server's cookies are a MAC of both addresses and the hour: good for one to two of them, which
-// changes their key as RFC 7413 4.1.2 wants without a list of keys.
-const (
-	fastOpenCookieLen = 8
-	fastOpenPeriod    = time.Hour
-)
-
-// fastOpenCookie returns the cookie of t's remote end, of this hour or of one before.
-func (s *secrets) fastOpenCookie(now clock.Time, t *wire.Tuple, before clock.Time) (c [fastOpenCookieLen]byte) {
-	epoch := uint64(now/clock.Time(fastOpenPeriod) - before)
-	binary.BigEndian.PutUint64(c[:], s.fastOpen.addrs(&t.Local, &t.Remote, epoch))
-	return c
-}
-
-// verifyFastOpenCookie reports whether cookie is one that t's remote end was given; old that it is the former hour's.
-func (s *secrets) verifyFastOpenCookie(now clock.Time, t *wire.Tuple, cookie []byte) (ok, old bool) {
-	for before := range clock.Time(2) {
-		c := s.fastOpenCookie(now, t, before)
-		if subtle.ConstantTimeCompare(c[:], cookie) == 1 {
-			return true, before > 0
-		}
-	}
-	return false, false
-}
-
-// fastOpenInput takes a SYN that comes with a cookie of ours: its connection begins at once, and the application may have it
-// before the handshake is complete (RFC 7413 4.2.2). done is false where the handshake has to come first.
-func (m *Mux) fastOpenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, iss uint32) (v packet.Verdict, done bool) {
-	f := &m.passive
-	if !s.Options.HasFastOpen {
-		return 0, false
-	}
-	ok, old := f.secrets.verifyFastOpenCookie(now, t, s.Options.FastOpen)
-	if !ok || l.fastOpenPending >= l.backlog { // RFC 7413 5.1: SYNs with stolen cookies must not fill the queue
-		return 0, false
-	}
-	terms := termsOf(l.opts, s)
-	h := m.handshakeOf(l, t, terms)
-	h.iss, h.irs, h.peerMSS, h.tsRecent, h.window = iss, s.Seq, announcedBy(t, &s.Options), s.Options.TSVal, s.Window
-	h.fastOpen, h.sent = true, now
-	if old {
-		c := f.secrets.fastOpenCookie(now, t, 0)
-		h.cookie = c[:]
-	}
-	c := m.newPassiveConn(now, &h)
-	if c == nil {
-		return 0, false
-	}
-	m.stats.FastOpens++
-	f.trackFastOpen(c, l)
-	l.enqueue(c)
-	return c.inputFastOpen(now, s), true
-}
-
-// addFastOpenOption counts c among those of l whose handshake is not complete.
-func (f *passive) trackFastOpen(c *Conn, l *Listener) {
-	if f.fastOpenPending == nil {
-		f.fastOpenPending = map[uint32]*Listener{}
-	}
-	f.fastOpenPending[c.id] = l
-	l.fastOpenPending++
-}
-
-// untrackFastOpen counts c no more: its handshake is complete, or it is gone.
-func (f *passive) untrackFastOpen(c *Conn) {
-	if l := f.fastOpenPending[c.id]; l != nil {
-		delete(f.fastOpenPending, c.id)
-		l.fastOpenPending--
-	}
-}
 
 // fastOpenCache is what a client knows of servers.
 type fastOpenCache struct {
@@ -161,4 +84,54 @@ func (f *fastOpenCache) server(server *wire.Addr) *fastOpenServer {
 	}
 	f.servers[*server] = s
 	return s
+}
+
+// addFastOpenOption adds Fast Open to a SYN: to the first of ours the cookie that the server gave, with data, or
+// the wish for one (RFC 7413 4.1.3 and 4.2.1); to a SYN-ACK a new cookie. It returns the bytes of data.
+func (c *Conn) addFastOpenOption(now clock.Time, o *Outgoing, first bool) uint32 {
+	if c.state == StateSynReceived {
+		if c.rare != nil && c.rare.cookie != nil {
+			c.appendFastOpenCookie(o, c.rare.cookie)
+		}
+		return 0
+	}
+	if !c.opt.FastOpen || !first || c.auth != nil {
+		return 0
+	}
+	cookie, mss, ok := c.m.passive.fastOpenCache.cookie(now, &c.tuple.Remote)
+	if !ok || !c.appendFastOpenCookie(o, cookie) {
+		return 0
+	}
+	c.flags |= flagTriedFastOpen
+	if len(cookie) == 0 || c.snd == nil {
+		return 0
+	}
+	room := min(int(mss), c.segmentSize()) - len(o.Header.Options)
+	var n int
+	o.Payload, n = c.snd.Slice(c.una+1, max(room, 0))
+	o.SegmentSize = n
+	return uint32(n)
+}
+
+// appendFastOpenCookie appends the option, if it fits.
+func (c *Conn) appendFastOpenCookie(o *Outgoing, cookie []byte) bool {
+	b := o.Header.Options
+	if len(b)+2+len(cookie)+3 > wire.TCPMaxOptions {
+		return false
+	}
+	b = wire.AppendFastOpen(b, cookie)
+	o.Header.Options = wire.AppendNOP(b, -len(b)&3)
+	return true
+}
+
+// inputFastOpenReply takes what a SYN-ACK says to a SYN with the option.
+func (c *Conn) inputFastOpenReply(s *Segment) {
+	f := &c.m.passive.fastOpenCache
+	if s.Options.HasFastOpen {
+		f.store(&c.tuple.Remote, s.Options.FastOpen, c.peerMSS)
+	}
+	f.markWorking(&c.tuple.Remote)
+	if s.Ack != c.una+1 {
+		c.flags |= flagFastOpen
+	}
 }

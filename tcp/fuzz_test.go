@@ -8,6 +8,8 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/tcp/buffer"
+	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -163,17 +165,17 @@ func (h *hostile) application(b []byte) {
 
 // check looks at the invariants of the Mux.
 func (h *hostile) check() {
-	if h.m.buffers.used > hostileBudget || h.m.buffers.used < 0 {
-		h.t.Fatalf("%d bytes of buffers", h.m.buffers.used)
+	if h.m.buffers.Used() > hostileBudget || h.m.buffers.Used() < 0 {
+		h.t.Fatalf("%d bytes of buffers", h.m.buffers.Used())
 	}
 	h.m.Each(func(c *Conn) {
 		switch {
 		case c.ended():
-		case seqBefore(c.nxt, c.una):
+		case seqnum.Before(c.nxt, c.una):
 			h.t.Fatalf("%v: SND.NXT %d before SND.UNA %d", c.state, c.nxt, c.una)
-		case seqBefore(c.end+1, c.nxt):
+		case seqnum.Before(c.end+1, c.nxt):
 			h.t.Fatalf("%v: SND.NXT %d behind the end %d", c.state, c.nxt, c.end)
-		case c.state >= StateEstablished && seqBefore(c.rcvAdv, c.rcvNxt):
+		case c.state >= StateEstablished && seqnum.Before(c.rcvAdv, c.rcvNxt):
 			h.t.Fatalf("%v: RCV.NXT %d behind the window %d", c.state, c.rcvNxt, c.rcvAdv)
 		case c.active == nil:
 			if c.outstanding() || c.unsent() != 0 || c.has(flagDirty) {
@@ -191,18 +193,18 @@ func (h *hostile) check() {
 	})
 }
 
-func (h *hostile) checkRing(c *Conn, r *receiveRing) {
-	if int(r.held()) > len(r.buf) {
-		h.t.Fatalf("%d bytes in a ring of %d", r.held(), len(r.buf))
+func (h *hostile) checkRing(c *Conn, r *buffer.Ring) {
+	if int(r.End()-r.Base()) > r.Capacity() {
+		h.t.Fatalf("%d bytes in a ring of %d", r.End()-r.Base(), r.Capacity())
 	}
-	at := r.next()
-	for _, g := range r.ooo {
-		if !seqBefore(at, g.left) || !seqBefore(g.left, g.right) {
-			h.t.Fatalf("range %d-%d after %d", g.left, g.right, at)
+	at := r.Next()
+	for _, g := range r.OutOfOrder() {
+		if !seqnum.Before(at, g.Left) || !seqnum.Before(g.Left, g.Right) {
+			h.t.Fatalf("range %d-%d after %d", g.Left, g.Right, at)
 		}
-		at = g.right
+		at = g.Right
 	}
-	if seqBefore(c.rcvAdv, at) {
+	if seqnum.Before(c.rcvAdv, at) {
 		h.t.Fatalf("data up to %d beyond the window %d", at, c.rcvAdv)
 	}
 }

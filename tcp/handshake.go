@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/auth"
+	"github.com/millrace/millrace/tcp/loss"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -39,11 +40,27 @@ type handshake struct {
 // ecnAgreed says which form of ECN a connection uses.
 type ecnAgreed uint8
 
-const (
-	ecnNone     ecnAgreed = iota
-	ecnClassic            // RFC 3168
-	ecnAccurate           // RFC 9768
-)
+// setNegotiated takes what the handshake has settled.
+func (c *Conn) setNegotiated(h *handshake) {
+	c.peerMSS = max(h.peerMSS, minMSS)
+	if h.scaling {
+		c.flags |= flagScaling
+		c.sndScale = h.sendScale
+	} else {
+		c.sndScale, c.rcvScale = 0, 0
+	}
+	if h.sack {
+		c.flags |= flagSACK
+	}
+	if h.timestamps {
+		c.flags |= flagTimestamps
+	}
+	c.ecn.setNegotiated(h)
+}
+
+// minMSS is the least segment size that is believed: smaller ones would make headers of all that is
+// sent.
+const minMSS = 48
 
 // Sizes of segments where the peer announces none (RFC 9293 3.7.1, MUST-15): the smallest MTU without
 // the headers.
@@ -67,3 +84,63 @@ func headersLen(t *wire.Tuple) int {
 	}
 	return wire.IPv6Len + wire.TCPLen
 }
+
+// lossOptions is what the board knows of the connection.
+func (c *Conn) lossOptions() loss.Options {
+	o := loss.Options{MSS: uint32(c.mss()), SACK: c.has(flagSACK)}
+	if c.has(flagTimestamps) {
+		o.Tick = timestampTick
+	}
+	return o
+}
+
+// updateSegmentSize sets the size of segments anew, and tells who counts in them.
+func (c *Conn) updateSegmentSize() {
+	c.segment = uint16(c.segmentSize())
+	c.sender.setOptions(c.lossOptions())
+}
+
+// segmentSize is the largest that a segment may be, with its options, by the peer's MSS, the
+// application's and the MTU of the way (RFC 9293 3.7.1, MUST-16).
+func (c *Conn) segmentSize() int {
+	mtu := c.m.cfg.Output.MTU(&c.tuple)
+	n := min(int(c.peerMSS), mtu-headersLen(&c.tuple))
+	if c.opt.MSS > 0 {
+		n = min(n, c.opt.MSS)
+	}
+	return max(min(n, 0xffff), minMSS)
+}
+
+// announcedMSS is what our SYN-ACK says: what the way takes (RFC 9293 3.7.1, MUST-14).
+func (m *Mux) announcedMSS(t *wire.Tuple, o *Options) uint16 {
+	n := m.cfg.Output.MTU(t) - headersLen(t)
+	if o.MSS > 0 {
+		n = min(n, o.MSS)
+	}
+	return uint16(max(min(n, 0xffff), minMSS))
+}
+
+// scaleFor returns the shift of our windows: enough for the largest buffer (RFC 7323 2.3).
+func scaleFor(o *Options) (s uint8) {
+	largest := maxReceiveBuffer
+	if o.ReceiveBuffer > 0 {
+		largest = o.ReceiveBuffer
+	}
+	for s < wire.MaxWindowScale && 0xffff<<s < largest {
+		s++
+	}
+	return s
+}
+
+// synWindow is the window of our SYN-ACK, which is not scaled.
+// It is a multiple of what later ones count in, so that rounding does not shrink it.
+func (m *Mux) synWindow(o *Options) uint32 {
+	s := scaleFor(o)
+	return min(m.initialReceive(o), 0xffff) >> s << s
+}
+
+const (
+	ecnNone     ecnAgreed = iota
+	ecnClassic            // RFC 3168
+	ecnAccurate           // RFC 9768
+)

@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -80,8 +81,8 @@ func (c *Conn) rejectUnacceptable(now clock.Time, s *Segment) packet.Verdict {
 	}
 	c.m.stats.Duplicate += uint64(s.Packets)
 	if s.Len > 0 && !s.Flags.Has(wire.FlagSYN) {
-		if seqBefore(s.Seq, c.rcvNxt) { // what PAWS refuses, or lies beyond the window, is no duplicate
-			c.noteDuplicate(s.Seq, seqMin(s.Seq+s.Len, c.rcvNxt))
+		if seqnum.Before(s.Seq, c.rcvNxt) { // what PAWS refuses, or lies beyond the window, is no duplicate
+			c.noteDuplicate(s.Seq, seqnum.Earliest(s.Seq+s.Len, c.rcvNxt))
 		}
 		c.ackNow()
 	} else {

@@ -6,6 +6,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/buffer"
 	"github.com/millrace/millrace/tcp/cc"
 	"github.com/millrace/millrace/tcp/loss"
 	"github.com/millrace/millrace/wire"
@@ -53,9 +54,9 @@ type Mux struct {
 	fire    func(id uint32) // m.expire, bound once
 	passive passive
 
-	buffers     buffers
-	queues      []*sendQueue // to be used again
-	rings       []*receiveRing
+	buffers     buffer.Pool
+	queues      []*buffer.Queue // to be used again
+	rings       []*buffer.Ring
 	spareActive []*active
 	losses      loss.Pool
 	controls    cc.Pool
@@ -84,7 +85,7 @@ func NewMux(cfg Config) *Mux {
 	m := &Mux{cfg: cfg, now: cfg.Now, random: random.Source(cfg.Seed), dirty: noConn, last: noConn}
 	m.initPassive()
 	m.slab.free = noConn
-	m.buffers.budget = cfg.Budget
+	m.buffers.Budget = cfg.Budget
 	m.wheel = clock.NewWheel(0, tick, cfg.Now)
 	m.fire = m.expire
 	m.table.init(m.passive.secrets.table)
@@ -144,6 +145,34 @@ func (m *Mux) flushDirty(now clock.Time) {
 	}
 }
 
+// flush tells the owner what happened, so that what it does about it leaves together with the ACK,
+// sends, and sets the timer.
+func (c *Conn) flush(now clock.Time) {
+	if c.active == nil {
+		c.restore()
+	}
+	if e := c.events; e != 0 {
+		c.events = 0
+		if c.owner != nil {
+			c.owner.Ready(e)
+		}
+	}
+	if !c.output(now) {
+		c.m.block(c)
+	}
+	if !c.ended() {
+		if c.idle() && c.compactAt() <= now {
+			c.compact()
+		}
+		c.arm(c.nextTimer())
+	} else if c.has(flagOrphaned) && c.flags&(flagDirty|flagBlocked) == 0 {
+		c.m.dropConn(c)
+	}
+}
+
+// ended reports whether the connection has nothing left to do.
+func (c *Conn) ended() bool { return c.state == StateClosed || c.state == StateTimeWait }
+
 // markDirty puts c into the list of those to serve.
 func (m *Mux) markDirty(c *Conn) {
 	if c.has(flagDirty) {
@@ -159,6 +188,24 @@ func (m *Mux) markDirty(c *Conn) {
 	m.last = c.id
 }
 
+// block keeps c, for which the Output had no room, until the next Poll.
+func (m *Mux) block(c *Conn) {
+	if !c.has(flagBlocked) {
+		c.flags |= flagBlocked
+		m.blocked = append(m.blocked, c.id)
+	}
+}
+
+// unblock has those that waited for the Output try again.
+func (m *Mux) unblock() {
+	for _, id := range m.blocked {
+		c := m.conn(id)
+		c.flags &^= flagBlocked
+		m.markDirty(c)
+	}
+	m.blocked = m.blocked[:0]
+}
+
 // Each calls f for every connection that did not end.
 func (m *Mux) Each(f func(*Conn)) {
 	for id := range m.slab.used {
@@ -172,7 +219,7 @@ func (m *Mux) Each(f func(*Conn)) {
 func (m *Mux) Stats() Stats {
 	s := m.stats
 	s.Conns = m.slab.live
-	s.Memory = m.buffers.used
+	s.Memory = m.buffers.Used()
 	s.HalfOpen, s.TimeWait = m.passive.synQueue.used, m.passive.timeWait.used
 	return s
 }

@@ -2,7 +2,7 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/wire"
+	"github.com/millrace/millrace/tcp/seqnum"
 )
 
 // output sends what may be sent now: what was lost, what is new, and an ACK where nothing else carried
@@ -178,7 +178,22 @@ func (c *Conn) maySendPartial(now clock.Time) bool {
 	if c.opt.Cork || c.has(flagMore) {
 		return c.corked(now)
 	}
-	return c.opt.NoDelay || !seqBefore(c.una, c.partialEnd)
+	return c.opt.NoDelay || !seqnum.Before(c.una, c.partialEnd)
+}
+
+// corked reports whether data that was kept back for more has waited long enough.
+func (c *Conn) corked(now clock.Time) bool {
+	k := c.ensureRare()
+	switch {
+	case k.corkAt == never:
+		k.corkAt = now.Add(corkTime)
+		return false
+	case k.corkAt <= now:
+		k.corkAt = never
+		c.flags &^= flagMore
+		return true
+	}
+	return false
 }
 
 // armPacing remembers that pacing holds what could be sent.
@@ -186,111 +201,6 @@ func (c *Conn) armPacing(t clock.Time) {
 	if t != never {
 		c.arm(t)
 	}
-}
-
-// sendRange sends n numbers from seq on, data and perhaps the FIN; less where they lie in many chunks.
-func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
-	flags := wire.FlagACK
-	size := seqMin(seq+n, c.end) - seq // bytes of payload
-	fin := size < n
-	o := &c.m.out
-	o.Payload = [2][]byte{}
-	if size > 0 {
-		pieces, total := c.snd.slice(seq, int(size))
-		if uint32(total) < size {
-			size, fin = c.roundToSegments(uint32(total)), false
-			pieces = truncatePieces(pieces, int(size))
-		}
-		o.Payload = pieces
-		if seq+size == c.end {
-			flags |= wire.FlagPSH
-		}
-	}
-	if fin {
-		flags |= wire.FlagFIN
-	}
-	c.markUrgent(&o.Header, seq, &flags)
-	// A window probe is not ECN-capable, and what sends its byte again is not (RFC 3168 6.1.5 and 6.1.6).
-	fresh := seq == c.nxt && c.window() > 0 && !c.has(flagWindowProbe)
-	if !c.transmit(now, seq, flags, int(size), fresh) {
-		return 0, false
-	}
-	return size + seqLen(fin), true
-}
-
-// roundToSegments rounds what lies in two chunks down to full segments, where there is one.
-func (c *Conn) roundToSegments(n uint32) uint32 {
-	if mss := uint32(c.mss()); n > mss {
-		n -= n % mss
-	}
-	return n
-}
-
-// truncatePieces returns the first n bytes of both pieces.
-func truncatePieces(p [2][]byte, n int) [2][]byte {
-	first := min(n, len(p[0]))
-	return [2][]byte{p[0][:first], p[1][:n-first]}
-}
-
-// sendACK sends an ACK alone.
-func (c *Conn) sendACK(now clock.Time) bool {
-	c.m.out.Payload = [2][]byte{}
-	c.m.out.Header.Urgent = 0
-	return c.transmit(now, c.nxt, wire.FlagACK, 0, false)
-}
-
-// transmit hands one Outgoing to the Output: m.out.Payload, n bytes at seq. It is false where there is
-// no room.
-func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, fresh bool) bool {
-	m := c.m
-	o := &m.out
-	h := &o.Header
-	o.Tuple, o.RouteCache, o.TTL = &c.tuple, &c.routeCache, c.opt.TTL
-	h.SrcPort, h.DstPort = c.tuple.LocalPort, c.tuple.RemotePort
-	h.Seq, h.Ack, h.Flags = seq, c.rcvNxt, flags
-	right := c.receiveEdge()
-	h.Window = c.scaledWindow(&right)
-	h.Options = c.appendOptions(m.options[:0], now)
-	o.SegmentSize = max(int(max(c.segment, m.probeSize))-len(h.Options), 1)
-	o.ECN, o.AE, o.ACE = wire.NotECT, false, false
-	c.ecn.markSegment(c, o, n, fresh)
-	if c.auth != nil {
-		o.Sign = c.auth.Sign
-	} else {
-		o.Sign = nil
-	}
-	if !m.cfg.Output.Send(now, o) {
-		return false
-	}
-	segments := uint64(1)
-	if n > o.SegmentSize {
-		segments = uint64((n + o.SegmentSize - 1) / o.SegmentSize)
-	}
-	m.stats.SegmentsOut += segments
-	m.stats.BytesOut += uint64(n)
-	c.ecn.segmentSent(c, o)
-	c.acknowledged(right, n > 0)
-	return true
-}
-
-// acknowledged notes what the segment that was just sent has told the peer.
-func (c *Conn) acknowledged(right uint32, data bool) {
-	if data && c.ackAt != never {
-		c.flags |= flagInteractive
-	}
-	c.rcvAdv = right
-	c.lastAcked = c.rcvNxt
-	c.ackAt = never
-	c.flags &^= flagAckNow
-	c.dsack = byteRange{}
-}
-
-// countRetransmit counts n bytes sent again.
-func (c *Conn) countRetransmit(n uint32) {
-	mss := uint32(c.mss())
-	segments := uint64((n + mss - 1) / mss)
-	c.ensureRare().retransmits += segments
-	c.m.stats.Retransmits += segments
 }
 
 // tailProbe sends one segment to find out what became of the last ones (RFC 8985 7.3): new data where

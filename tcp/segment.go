@@ -81,3 +81,15 @@ const (
 type Owner interface {
 	Ready(ev Events)
 }
+
+// segmentLen is SEG.LEN (RFC 9293 3.3.1): SYN and FIN count.
+func segmentLen(s *Segment) uint32 {
+	n := s.Len
+	if s.Flags.Has(wire.FlagSYN) {
+		n++
+	}
+	if s.Flags.Has(wire.FlagFIN) {
+		n++
+	}
+	return n
+}

@@ -59,3 +59,10 @@ func (m *Mux) freeConn(c *Conn) {
 	*c = Conn{m: m, id: c.id, link: m.slab.free}
 	m.slab.free = c.id
 }
+
+// dropConn frees all that is left of c.
+func (m *Mux) dropConn(c *Conn) {
+	m.wheel.Stop(c.id)
+	c.dropReceived()
+	m.freeConn(c)
+}

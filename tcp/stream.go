@@ -1,6 +1,9 @@
 package tcp
 
-import "github.com/millrace/millrace/clock"
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/buffer"
+)
 
 // Write appends a copy of b to what is to be sent and returns how many bytes had room. When that is
 // not all, the owner hears Writable later. Bytes leave with the next Poll.
@@ -20,7 +23,7 @@ func (c *Conn) write(now clock.Time, b []byte) int {
 	c.ensureActive()
 	n := min(len(b), c.Writable())
 	if n > 0 {
-		n = c.queue().write(&c.m.buffers, b[:n])
+		n = c.queue().Write(&c.m.buffers, b[:n])
 		c.wrote(now, uint32(n))
 	}
 	if n < len(b) {
@@ -40,12 +43,12 @@ func (c *Conn) WriteZeroCopy(now clock.Time, b []byte, done func()) bool {
 	}
 	c.flags &^= flagMore
 	if len(b) < minZeroCopy {
-		n := c.queue().write(&c.m.buffers, b)
+		n := c.queue().Write(&c.m.buffers, b)
 		c.wrote(now, uint32(n))
 		b = b[n:] // no memory for the rest: that is lent
 	}
 	if len(b) > 0 {
-		c.queue().appendZeroCopy(b, done)
+		c.queue().AppendZeroCopy(b, done)
 		c.wrote(now, uint32(len(b)))
 	} else if done != nil {
 		done()
@@ -57,17 +60,17 @@ func (c *Conn) WriteZeroCopy(now clock.Time, b []byte, done func()) bool {
 const minZeroCopy = 2 << 10
 
 // queue returns the send queue, a new one where there is none.
-func (c *Conn) queue() *sendQueue {
+func (c *Conn) queue() *buffer.Queue {
 	if c.snd == nil {
 		c.snd = c.m.getQueue()
-		c.snd.base, c.snd.end = c.end, c.end
+		c.snd.Reset(c.end)
 	}
 	return c.snd
 }
 
 func (c *Conn) wrote(now clock.Time, n uint32) {
 	c.end += n
-	if c.snd.base == c.snd.end {
+	if c.snd.Empty() {
 		c.m.putQueue(c.snd)
 		c.snd = nil
 		return
@@ -95,7 +98,7 @@ func (c *Conn) Writable() int {
 	c.ensureActive()
 	used := 0
 	if c.snd != nil {
-		used = c.snd.len()
+		used = c.snd.Len()
 	}
 	return max(c.sendLimit()-used, 0)
 }
@@ -118,7 +121,7 @@ func (c *Conn) Peek() [2][]byte {
 	if c.active == nil || c.rcv == nil {
 		return [2][]byte{}
 	}
-	return c.rcv.peek()
+	return c.rcv.Peek()
 }
 
 // Discard drops the next n bytes, which Peek has shown.
@@ -126,7 +129,7 @@ func (c *Conn) Discard(now clock.Time, n int) {
 	if n == 0 {
 		return
 	}
-	c.rcv.discard(uint32(n))
+	c.rcv.Discard(uint32(n))
 	c.tuneReceive(now, uint32(n))
 	c.passUrgent()
 	c.freeRing()
@@ -135,7 +138,7 @@ func (c *Conn) Discard(now clock.Time, n int) {
 
 // freeRing gives the ring back when nothing is in it.
 func (c *Conn) freeRing() {
-	if r := c.rcv; r != nil && r.n == 0 && len(r.ooo) == 0 {
+	if r := c.rcv; r != nil && r.Empty() {
 		c.rcv = nil
 		c.m.putRing(r)
 	}
@@ -146,7 +149,7 @@ func (c *Conn) Readable() int {
 	if c.active == nil || c.rcv == nil {
 		return 0
 	}
-	return int(c.rcv.n)
+	return int(c.rcv.Readable())
 }
 
 // Finished reports whether all that the peer will ever send has been read: its FIN was reached, or the
@@ -165,4 +168,39 @@ func (c *Conn) Unacked() int {
 		return 0
 	}
 	return int(c.end - c.una + seqLen(c.has(flagFIN)))
+}
+
+// sendLimit is how many bytes the send queue holds at most: twice the congestion window, so that what
+// is acknowledged is replaced at once.
+func (c *Conn) sendLimit() int {
+	p := &c.m.buffers
+	if c.opt.SendBuffer > 0 {
+		return c.opt.SendBuffer
+	}
+	if p.Critical() {
+		return minBuffer
+	}
+	n := max(initialSendBuffer, min(2*int(c.sender.cc.Window()), maxSendBuffer))
+	if p.Tight() {
+		n = initialSendBuffer / 4
+	}
+	return max(min(n, int(p.Budget/8)), minBuffer)
+}
+
+// The structures of buffers are used again, with the slices that they have grown.
+
+func (m *Mux) getQueue() *buffer.Queue {
+	if n := len(m.queues); n > 0 {
+		q := m.queues[n-1]
+		m.queues = m.queues[:n-1]
+		return q
+	}
+	return new(buffer.Queue)
+}
+
+func (m *Mux) putQueue(q *buffer.Queue) {
+	q.ReleaseAll(&m.buffers)
+	if len(m.queues) < maxSpare {
+		m.queues = append(m.queues, q)
+	}
 }

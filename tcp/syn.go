@@ -2,6 +2,9 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/loss"
+	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -59,4 +62,106 @@ func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 	}
 	m.stats.SegmentsOut++
 	return n, true
+}
+
+// inputSynSent is RFC 9293 3.10.7.3.
+func (c *Conn) inputSynSent(now clock.Time, s *Segment) packet.Verdict {
+	ack := s.Flags.Has(wire.FlagACK)
+	if ack && (!seqnum.Before(c.una, s.Ack) || seqnum.Before(c.nxt, s.Ack)) {
+		if !s.Flags.Has(wire.FlagRST) {
+			c.m.reset(now, &c.tuple, s)
+		}
+		return packet.DropSequence
+	}
+	if s.Flags.Has(wire.FlagRST) {
+		if !ack {
+			return packet.DropSequence
+		}
+		c.m.stats.Failed++
+		c.enterClosed(refused)
+		return packet.Deliver
+	}
+	if !s.Flags.Has(wire.FlagSYN) {
+		return packet.DropState
+	}
+	if ack && s.Options.HasTimestamps && !c.opt.NoTimestamps && !c.echoesOurTimestamp(now, s) {
+		return packet.DropSequence
+	}
+	c.acceptSYN(now, s)
+	if ack {
+		c.connected(now, s)
+	} else {
+		c.simultaneousOpen(now)
+	}
+	return packet.Deliver
+}
+
+// echoesOurTimestamp reports whether a SYN-ACK echoes a timestamp that was sent; one that does not answers another
+// connection. 0 is of a peer that echoes nothing.
+func (c *Conn) echoesOurTimestamp(now clock.Time, s *Segment) bool {
+	if s.Options.TSEcr == 0 {
+		return true
+	}
+	sent := timestamp(now) + c.tsOffset - s.Options.TSEcr
+	return sent < 1<<20
+}
+
+// acceptSYN takes what the peer's SYN says.
+func (c *Conn) acceptSYN(now clock.Time, s *Segment) {
+	o := &s.Options
+	h := handshake{
+		peerMSS:    o.MSS,
+		scaling:    o.HasWindowScale && !c.opt.NoScaling,
+		sendScale:  o.WindowScale,
+		sack:       o.SACKPermitted && !c.opt.NoSACK,
+		timestamps: o.HasTimestamps && !c.opt.NoTimestamps,
+		ecn:        c.ecn.parseSynAck(c.opt, s),
+		synECN:     s.ECN,
+	}
+	if h.peerMSS == 0 {
+		h.peerMSS = defaultMSS(&c.tuple)
+	}
+	c.setNegotiated(&h)
+	c.rcvNxt, c.lastAcked = s.Seq+1, s.Seq+1
+	c.rcvAdv = c.rcvNxt + c.m.synWindow(c.opt)
+	c.tsRecent = o.TSVal
+	c.sndEdge = c.una + uint32(s.Window) // of a SYN it is never scaled (RFC 7323 2.2)
+	c.maxWnd = uint32(s.Window)
+	c.wl1 = s.Seq
+	c.aliveAt = now
+	c.updateSegmentSize()
+	c.ackNow()
+}
+
+// connected is the passage to ESTABLISHED by a SYN-ACK.
+func (c *Conn) connected(now clock.Time, s *Segment) {
+	c.wl2 = s.Ack
+	c.sndEdge = s.Ack + uint32(s.Window)
+	a := loss.Ack{Una: s.Ack, Echo: c.echo(now, s)}
+	if c.has(flagTriedFastOpen) {
+		c.inputFastOpenReply(s)
+	}
+	c.advance(now, &a, s)
+	if c.outstanding() {
+		c.sender.scoreboard.RetransmitAll() // the data of our SYN was not taken (RFC 7413 4.2.1)
+	}
+	c.establish(now)
+	c.inputData(now, s)
+}
+
+// establish tells that the handshake is complete.
+func (c *Conn) establish(now clock.Time) {
+	c.state = StateEstablished
+	c.m.passive.untrackFastOpen(c)
+	c.report(Connected | Writable)
+	if c.has(flagFIN) {
+		c.state = StateFinWait1
+	}
+}
+
+// simultaneousOpen answers a SYN that crossed ours (RFC 9293 3.5, figure 7).
+func (c *Conn) simultaneousOpen(now clock.Time) {
+	c.state = StateSynReceived
+	c.flags |= flagSynAck
+	c.m.markDirty(c)
 }

@@ -133,64 +133,6 @@ func (c *Conn) timeOutConn() {
 	c.enterClosed(why)
 }
 
-// windowProbing reports whether probes of the peer's window run.
-func (c *Conn) windowProbing() bool { return c.probeAt != never && c.state != StateFinWait2 }
-
-// startWindowProbes begins to probe the peer's window, which has no room for what is to be sent, unless something
-// is in flight whose ACK will tell (RFC 9293 3.8.6.1).
-func (c *Conn) startWindowProbes(now clock.Time) {
-	if c.probeAt != never || c.outstanding() {
-		return
-	}
-	c.unansweredProbes = 0
-	c.progressAt, c.aliveAt = now, now
-	c.probeAt = now.Add(c.sender.rto())
-}
-
-// onProbeTimer sends a probe of the window, or ends a FIN-WAIT-2 that nobody would read.
-func (c *Conn) onProbeTimer(now clock.Time) {
-	if c.state == StateFinWait2 {
-		c.sendReset()
-		c.enterClosed(timedOut)
-		return
-	}
-	if c.outstanding() || c.unsent() == 0 && (!c.has(flagFIN) || c.finSent()) {
-		c.probeAt = never
-		return
-	}
-	c.unansweredProbes = min(c.unansweredProbes+1, 16)
-	c.probeAt = now.Add(min(c.sender.rto()<<c.unansweredProbes, maxProbeInterval))
-	c.probeWindow(now)
-}
-
-// probeWindow sends what the window has room for though it is little (RFC 9293 3.8.6.2.1, the override
-// timeout), or the byte behind a closed window.
-func (c *Conn) probeWindow(now clock.Time) {
-	c.m.stats.ZeroWindowProbes++
-	if n := min(c.unsent(), c.window(), uint32(c.mss())); n > 0 {
-		seq := c.nxt
-		if sent, ok := c.sendRange(now, seq, n); ok {
-			c.nxt += sent
-			c.flags &^= flagWindowProbe
-			c.probeAt = never
-			c.sender.sent(now, seq, sent, false)
-		}
-		return
-	}
-	if _, ok := c.sendRange(now, c.nxt, 1); ok {
-		c.flags |= flagWindowProbe
-	}
-}
-
-// windowProbeAccepted notes that the peer has taken the byte of a window probe: it counts as sent, though when
-// is not known.
-func (c *Conn) windowProbeAccepted(now clock.Time) {
-	c.flags &^= flagWindowProbe
-	c.sender.sent(now, c.nxt, 1, false)
-	c.sender.resent(now, c.nxt, 1)
-	c.nxt++
-}
-
 // Keepalive's defaults (RFC 9293 3.8.4 asks for two hours at least where nobody chose; nobody is
 // probed then).
 const (
@@ -228,19 +170,4 @@ func (c *Conn) keepAlive(now clock.Time) {
 	c.m.out.Payload = [2][]byte{}
 	c.m.out.Header.Urgent = 0
 	c.transmit(now, c.nxt-1, wire.FlagACK, 0, false)
-}
-
-// corked reports whether data that was kept back for more has waited long enough.
-func (c *Conn) corked(now clock.Time) bool {
-	k := c.ensureRare()
-	switch {
-	case k.corkAt == never:
-		k.corkAt = now.Add(corkTime)
-		return false
-	case k.corkAt <= now:
-		k.corkAt = never
-		c.flags &^= flagMore
-		return true
-	}
-	return false
 }

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -25,11 +26,11 @@ func (c *Conn) markUrgent(h *wire.TCPHeader, seq uint32, flags *wire.TCPFlags) {
 		return
 	}
 	up := c.rare.sndUrgent
-	if seqUpTo(up, c.una) {
+	if seqnum.AtOrBefore(up, c.una) {
 		c.flags &^= flagSndUrgent
 		return
 	}
-	if seqBefore(seq, up) {
+	if seqnum.Before(seq, up) {
 		*flags |= wire.FlagURG
 		h.Urgent = uint16(min(up-seq, 0xffff))
 	}
@@ -38,7 +39,7 @@ func (c *Conn) markUrgent(h *wire.TCPHeader, seq uint32, flags *wire.TCPFlags) {
 // inputURG is RFC 9293 3.10.7.4, sixth: tells of urgent data that is ahead of what was read.
 func (c *Conn) inputURG(s *Segment) {
 	up := s.Seq + uint32(s.Urgent)
-	if s.Urgent == 0 || c.has(flagRcvUrgent) && !seqBefore(c.rare.rcvUrgent, up) || !seqBefore(c.readNext(), up) {
+	if s.Urgent == 0 || c.has(flagRcvUrgent) && !seqnum.Before(c.rare.rcvUrgent, up) || !seqnum.Before(c.readNext(), up) {
 		return
 	}
 	c.ensureRare().rcvUrgent = up
@@ -51,12 +52,12 @@ func (c *Conn) readNext() uint32 {
 	if c.active == nil || c.rcv == nil {
 		return c.rcvNxt
 	}
-	return c.rcv.base
+	return c.rcv.Base()
 }
 
 // passUrgent forgets the mark once the application has read past it.
 func (c *Conn) passUrgent() {
-	if c.has(flagRcvUrgent) && !seqBefore(c.readNext(), c.rare.rcvUrgent) {
+	if c.has(flagRcvUrgent) && !seqnum.Before(c.readNext(), c.rare.rcvUrgent) {
 		c.flags &^= flagRcvUrgent
 	}
 }
@@ -71,5 +72,5 @@ func (c *Conn) ToMark() (int, bool) {
 	if !c.has(flagRcvUrgent) {
 		return 0, false
 	}
-	return int(seqDistance(c.readNext(), c.rare.rcvUrgent-1)), true
+	return int(seqnum.Distance(c.readNext(), c.rare.rcvUrgent-1)), true
 }

@@ -1,5 +1,11 @@
 package tcp
 
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/buffer"
+	"github.com/millrace/millrace/tcp/seqnum"
+)
+
 // receiveSpace is how many bytes from RCV.NXT on may arrive: the limit less what waits to be read, as far
 // as a window can say so.
 func (c *Conn) receiveSpace() uint32 {
@@ -17,9 +23,9 @@ func (c *Conn) receiveEdge() uint32 {
 	if c.state == StateSynReceived {
 		return c.rcvAdv // what the SYN-ACK says, or will say again
 	}
-	gain := seqDistance(c.rcvAdv, edge)
+	gain := seqnum.Distance(c.rcvAdv, edge)
 	if gain < min(c.rcvLimit/2, c.fullSegmentIn()) {
-		return seqMax(c.rcvAdv, c.rcvNxt)
+		return seqnum.Latest(c.rcvAdv, c.rcvNxt)
 	}
 	return edge
 }
@@ -34,11 +40,11 @@ func (c *Conn) fullSegmentIn() uint32 {
 func (c *Conn) scaledWindow(right *uint32) uint16 {
 	wnd := *right - c.rcvNxt
 	field := wnd >> c.rcvScale
-	if c.rcvNxt+field<<c.rcvScale != *right && seqBefore(c.rcvNxt+field<<c.rcvScale, c.rcvAdv) {
+	if c.rcvNxt+field<<c.rcvScale != *right && seqnum.Before(c.rcvNxt+field<<c.rcvScale, c.rcvAdv) {
 		field++
 	}
 	field = min(field, 0xffff)
-	*right = seqMax(c.rcvNxt+field<<c.rcvScale, c.rcvNxt)
+	*right = seqnum.Latest(c.rcvNxt+field<<c.rcvScale, c.rcvNxt)
 	return uint16(field)
 }
 
@@ -48,9 +54,85 @@ func (c *Conn) windowOpened() {
 	if c.state != StateEstablished && c.state != StateFinWait1 && c.state != StateFinWait2 {
 		return
 	}
-	gain := seqDistance(c.rcvAdv, c.rcvNxt+c.receiveSpace())
-	left := seqDistance(c.rcvNxt, c.rcvAdv)
+	gain := seqnum.Distance(c.rcvAdv, c.rcvNxt+c.receiveSpace())
+	left := seqnum.Distance(c.rcvNxt, c.rcvAdv)
 	if gain >= min(c.rcvLimit/2, 2*c.fullSegmentIn()) && left < c.rcvLimit/2 {
 		c.ackNow()
 	}
 }
+
+// receiveTuning watches how fast the application reads.
+type receiveTuning struct {
+	since clock.Time // the round trip began
+	bytes uint32     // read in it
+}
+
+// initialReceive is how many bytes a connection with these options holds at first.
+func (m *Mux) initialReceive(o *Options) uint32 {
+	if o.ReceiveBuffer > 0 {
+		return uint32(min(o.ReceiveBuffer, 1<<30))
+	}
+	return uint32(max(min(initialReceiveBuffer, m.buffers.Budget/16), minBuffer))
+}
+
+// tuneReceive grows the receive buffer to twice what the application has read in a round trip: the
+// sender's window doubles in that time (dynamic right-sizing, Fisk and Feng 2001).
+func (c *Conn) tuneReceive(now clock.Time, n uint32) {
+	if c.opt.ReceiveBuffer > 0 {
+		return
+	}
+	c.tuning.bytes += n
+	if now.Sub(c.tuning.since) < c.sender.scoreboard.SRTT() {
+		return
+	}
+	want := 2*uint64(c.tuning.bytes) + 16*uint64(c.fullSegmentIn())
+	if most := c.m.maxReceiveNow(); want > uint64(c.rcvLimit) && c.rcvLimit < most {
+		c.rcvLimit = uint32(min(want+want/2, uint64(most)))
+	}
+	c.tuning.since, c.tuning.bytes = now, 0
+}
+
+// maxReceiveNow is what a receive buffer may grow to now.
+func (m *Mux) maxReceiveNow() uint32 {
+	if m.buffers.Tight() {
+		return 0
+	}
+	return uint32(min(maxReceiveBuffer, m.buffers.Budget/8))
+}
+
+// Bounds of buffers that grow with need.
+const (
+	initialReceiveBuffer = 128 << 10
+	maxReceiveBuffer     = 6 << 20
+	initialSendBuffer    = 256 << 10
+	maxSendBuffer        = 4 << 20
+	minBuffer            = 8 << 10 // what remains when memory is short
+)
+
+// reserveAfterPrune makes room for c's ring, which the budget has refused: what came out of order is dropped, as
+// the peer keeps it until it is acknowledged (RFC 2018 8).
+func (m *Mux) reserveAfterPrune(c *Conn, r *buffer.Ring, right uint32) bool {
+	if len(r.OutOfOrder()) > 0 && r.Readable() == 0 {
+		m.stats.Pruned += uint64(r.Prune())
+	}
+	return r.Reserve(&m.buffers, right)
+}
+
+func (m *Mux) getRing() *buffer.Ring {
+	if n := len(m.rings); n > 0 {
+		r := m.rings[n-1]
+		m.rings = m.rings[:n-1]
+		return r
+	}
+	return new(buffer.Ring)
+}
+
+func (m *Mux) putRing(r *buffer.Ring) {
+	r.Free(&m.buffers)
+	if len(m.rings) < maxSpare {
+		m.rings = append(m.rings, r)
+	}
+}
+
+// maxSpare is how many structures of each kind wait to be used again.
+const maxSpare = 4096

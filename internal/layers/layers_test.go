@@ -36,9 +36,11 @@ ip              : packet wire clock internal/random
 ip/dhcp         : wire clock internal/random
 udp             : packet wire clock ip
 tcp/cc          : clock
-tcp/loss        : wire clock
+tcp/seqnum      :
+tcp/buffer      : tcp/seqnum
+tcp/loss        : wire clock tcp/seqnum
 tcp/auth        : wire
-tcp             : packet wire clock ip tcp/auth tcp/cc tcp/loss internal/random
+tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/loss tcp/seqnum internal/random
 stack           : packet wire ring clock pmd gpukern filter
 stack/host      : packet ring clock wire pmd gpukern metrics ip ip/dhcp tcp tcp/cc udp stack
 socket          : packet ring clock wire pmd gpukern metrics ip tcp tcp/cc udp stack stack/host

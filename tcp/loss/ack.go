@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -24,7 +25,7 @@ func (b *Scoreboard) Ack(now clock.Time, a *Ack, s *Sample) {
 	*s = Sample{Flight: b.Flight()}
 	var n ackResult
 	una := a.Una
-	if before(una, b.una) || before(b.next, una) {
+	if seqnum.Before(una, b.una) || seqnum.Before(b.next, una) {
 		una = b.una
 	}
 	n.duplicate, n.dsack = findDSACK(a.SACK, una)
@@ -67,7 +68,7 @@ func (b *Scoreboard) updateEpisode(now clock.Time, a *Ack, s *Sample, n *ackResu
 	if e.phase != open {
 		b.detectSpurious(now, a, s, n)
 	}
-	if e.phase != open && !before(b.una, e.recoveryPoint) {
+	if e.phase != open && !seqnum.Before(b.una, e.recoveryPoint) {
 		b.exitRecovery(s)
 	}
 	lost := s.Lost
@@ -97,14 +98,14 @@ func (b *Scoreboard) rearmTimers(now clock.Time, n *ackResult, s *Sample) {
 // findDSACK returns the block that reports a duplicate, if the first one does: it lies below the
 // cumulative ACK or within the second block (RFC 2883 4).
 func findDSACK(blocks []wire.SACKBlock, una uint32) (wire.SACKBlock, bool) {
-	if len(blocks) == 0 || !before(blocks[0].Left, blocks[0].Right) {
+	if len(blocks) == 0 || !seqnum.Before(blocks[0].Left, blocks[0].Right) {
 		return wire.SACKBlock{}, false
 	}
 	x := blocks[0]
-	if !before(una, x.Right) {
+	if !seqnum.Before(una, x.Right) {
 		return x, true
 	}
-	if len(blocks) > 1 && !before(x.Left, blocks[1].Left) && !before(blocks[1].Right, x.Right) {
+	if len(blocks) > 1 && !seqnum.Before(x.Left, blocks[1].Left) && !seqnum.Before(blocks[1].Right, x.Right) {
 		return x, true
 	}
 	return wire.SACKBlock{}, false
@@ -118,11 +119,11 @@ func (b *Scoreboard) applyCumulative(now clock.Time, una uint32, a *Ack, s *Samp
 	n.advanced = true
 	s.Acked = una - b.una
 	f := b.f
-	for f.head != 0 && before(b.record(f.head).seq, una) {
+	for f.head != 0 && seqnum.Before(b.record(f.head).seq, una) {
 		i := f.head
 		r := b.record(i)
 		end := r.end
-		if before(una, end) {
+		if seqnum.Before(una, end) {
 			end = una
 		}
 		if r.state&sacked == 0 {
@@ -168,10 +169,10 @@ func (b *Scoreboard) applySACK(now clock.Time, a *Ack, s *Sample, n *ackResult) 
 		blocks = blocks[1:]
 	}
 	for _, x := range blocks {
-		if before(x.Left, b.una) {
+		if seqnum.Before(x.Left, b.una) {
 			x.Left = b.una // an old block, overtaken by the cumulative ACK
 		}
-		if before(x.Left, x.Right) && !before(b.next, x.Right) {
+		if seqnum.Before(x.Left, x.Right) && !seqnum.Before(b.next, x.Right) {
 			b.markSACKed(now, x.Left, x.Right, a, s, n)
 		}
 	}
@@ -179,13 +180,13 @@ func (b *Scoreboard) applySACK(now clock.Time, a *Ack, s *Sample, n *ackResult) 
 
 // markSACKed marks whole segments within [left, right) as SACKed.
 func (b *Scoreboard) markSACKed(now clock.Time, left, right uint32, a *Ack, s *Sample, n *ackResult) {
-	for i := b.find(left); i != 0 && before(b.record(i).seq, right); i = b.record(i).next {
+	for i := b.find(left); i != 0 && seqnum.Before(b.record(i).seq, right); i = b.record(i).next {
 		r := b.record(i)
 		if r.state&sacked != 0 {
 			continue
 		}
 		from, to := r.wholeSegments(left, right)
-		if !before(from, to) {
+		if !seqnum.Before(from, to) {
 			continue
 		}
 		if from != r.seq {
@@ -202,12 +203,12 @@ func (b *Scoreboard) markSACKed(now clock.Time, left, right uint32, a *Ack, s *S
 // peer cannot have records cut finer than segments.
 func (r *record) wholeSegments(left, right uint32) (from, to uint32) {
 	from, to = r.seq, r.end
-	if before(from, left) {
+	if seqnum.Before(from, left) {
 		from += (left - from + r.mss - 1) / r.mss * r.mss
 	}
-	if before(right, to) {
+	if seqnum.Before(right, to) {
 		to = r.seq
-		if before(r.seq, right) {
+		if seqnum.Before(r.seq, right) {
 			to += (right - r.seq) / r.mss * r.mss
 		}
 	}
@@ -247,7 +248,7 @@ func (b *Scoreboard) deliver(now clock.Time, r *record, end uint32, a *Ack, s *S
 	if s.RTT == 0 || rtt < s.RTT {
 		s.RTT = rtt
 	}
-	if !before(b.f.episode.recoveryPoint, end) {
+	if !seqnum.Before(b.f.episode.recoveryPoint, end) {
 		n.originalArrived = true
 	}
 }

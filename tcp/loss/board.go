@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/seqnum"
 )
 
 // Options are what a board is to know of its connection.
@@ -172,7 +173,7 @@ func (b *Scoreboard) Resent(now clock.Time, seq, n uint32) {
 	if r := b.record(i); r.seq != seq {
 		i = b.split(i, seq)
 	}
-	if r := b.record(i); before(seq+n, r.end) {
+	if r := b.record(i); seqnum.Before(seq+n, r.end) {
 		b.split(i, seq+n)
 	}
 	f := b.f
@@ -273,6 +274,3 @@ func (b *Scoreboard) Delivered() uint64 { return b.delivered }
 
 // TotalLost is how many bytes were marked lost since Init.
 func (b *Scoreboard) TotalLost() uint64 { return b.lost }
-
-// before reports whether sequence number x comes before y (RFC 9293 3.4).
-func before(x, y uint32) bool { return int32(x-y) < 0 }

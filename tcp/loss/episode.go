@@ -1,6 +1,9 @@
 package loss
 
-import "github.com/millrace/millrace/clock"
+import (
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/seqnum"
+)
 
 // phase is where a connection is with respect to losses.
 type phase uint8
@@ -82,7 +85,7 @@ func (b *Scoreboard) detectSpurious(now clock.Time, a *Ack, s *Sample, n *ackRes
 // dsackCoversAll counts a DSACK against what the episode has sent again.
 func (b *Scoreboard) dsackCoversAll(n *ackResult) bool {
 	e := &b.f.episode
-	if !e.resentAny || before(n.duplicate.Left, e.startUna) || before(e.recoveryPoint, n.duplicate.Right) {
+	if !e.resentAny || seqnum.Before(n.duplicate.Left, e.startUna) || seqnum.Before(e.recoveryPoint, n.duplicate.Right) {
 		return false
 	}
 	e.unconfirmed -= int64(n.duplicate.Right - n.duplicate.Left)
@@ -94,7 +97,7 @@ func (b *Scoreboard) frto(n *ackResult) bool {
 	e := &b.f.episode
 	switch e.frto {
 	case frtoFirst:
-		if !before(b.una, e.recoveryPoint) { // step 2a
+		if !seqnum.Before(b.una, e.recoveryPoint) { // step 2a
 			e.frto = frtoOff
 		} else if n.advanced {
 			e.frto = frtoSendNew // step 2b

@@ -1,5 +1,7 @@
 package loss
 
+import "github.com/millrace/millrace/tcp/seqnum"
+
 // appendOutstanding appends record i to those that wait for their ACK, as the last that was sent.
 func (b *Scoreboard) appendOutstanding(i uint32) {
 	f := b.f
@@ -79,20 +81,20 @@ func (b *Scoreboard) freeRecord(i uint32) {
 // find returns the record that holds seq, or 0. It walks from where SACK was last: ACKs cluster.
 func (b *Scoreboard) find(seq uint32) uint32 {
 	f := b.f
-	if f == nil || before(seq, b.una) || !before(seq, b.next) {
+	if f == nil || seqnum.Before(seq, b.una) || !seqnum.Before(seq, b.next) {
 		return 0
 	}
 	i := f.cursor
 	if i == 0 {
 		i = f.head
 	}
-	if before(seq, b.record(i).seq) && seq-b.una < b.record(i).seq-seq {
+	if seqnum.Before(seq, b.record(i).seq) && seq-b.una < b.record(i).seq-seq {
 		i = f.head
 	}
-	for before(seq, b.record(i).seq) {
+	for seqnum.Before(seq, b.record(i).seq) {
 		i = b.record(i).prev
 	}
-	for !before(seq, b.record(i).end) {
+	for !seqnum.Before(seq, b.record(i).end) {
 		i = b.record(i).next
 	}
 	f.cursor = i

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -49,7 +50,7 @@ func (m *model) sent(now clock.Time, n uint32) {
 
 func (m *model) resent(now clock.Time, seq, n uint32) {
 	for i := range m.segs {
-		if s := &m.segs[i]; !before(s.seq, seq) && before(s.seq, seq+n) {
+		if s := &m.segs[i]; !seqnum.Before(s.seq, seq) && seqnum.Before(s.seq, seq+n) {
 			s.sent, s.resent, s.lost = now, true, false
 		}
 	}
@@ -62,9 +63,9 @@ func (m *model) ack(now clock.Time, una uint32, blocks []wire.SACKBlock, srtt, l
 	prior := m.fack
 	for i := range m.segs {
 		s := &m.segs[i]
-		arrived := !before(una, s.end)
+		arrived := !seqnum.Before(una, s.end)
 		for _, x := range blocks {
-			arrived = arrived || !before(s.seq, x.Left) && !before(x.Right, s.end)
+			arrived = arrived || !seqnum.Before(s.seq, x.Left) && !seqnum.Before(x.Right, s.end)
 		}
 		if arrived && !s.sacked {
 			s.sacked, s.lost = true, false
@@ -74,10 +75,10 @@ func (m *model) ack(now clock.Time, una uint32, blocks []wire.SACKBlock, srtt, l
 	}
 	m.minRTT = least
 	m.una = una
-	for len(m.segs) > 0 && !before(una, m.segs[0].end) {
+	for len(m.segs) > 0 && !seqnum.Before(una, m.segs[0].end) {
 		m.segs = m.segs[1:]
 	}
-	if m.inEpisode && !before(una, m.high) {
+	if m.inEpisode && !seqnum.Before(una, m.high) {
 		m.inEpisode = false
 		m.recovered()
 	}
@@ -91,17 +92,17 @@ func (m *model) recovered() {
 }
 
 func (m *model) arrived(now clock.Time, s *segment, prior uint32) {
-	if before(m.fack, s.end) {
+	if seqnum.Before(m.fack, s.end) {
 		m.fack = s.end
 	}
-	if before(s.end, prior) && !s.resent {
+	if seqnum.Before(s.end, prior) && !s.resent {
 		m.reordering = true
 	}
 	rtt := now.Sub(s.sent)
 	if s.resent && rtt < m.minRTT {
 		return
 	}
-	if !m.valid || s.sent > m.rackSent || s.sent == m.rackSent && before(m.rackEnd, s.end) {
+	if !m.valid || s.sent > m.rackSent || s.sent == m.rackSent && seqnum.Before(m.rackEnd, s.end) {
 		m.valid, m.rackSent, m.rackEnd, m.rackRTT = true, s.sent, s.end, rtt
 	}
 }
@@ -117,7 +118,7 @@ func (m *model) detect(now clock.Time) (found bool) {
 		if s.sacked || s.lost {
 			continue
 		}
-		earlier := s.sent < m.rackSent || s.sent == m.rackSent && before(s.end, m.rackEnd)
+		earlier := s.sent < m.rackSent || s.sent == m.rackSent && seqnum.Before(s.end, m.rackEnd)
 		if earlier && s.sent.Add(late) <= now {
 			s.lost, found = true, true
 		}
@@ -214,7 +215,7 @@ func checkLists(t *testing.T, b *Scoreboard) {
 	at, waiting := b.una, 0
 	for i := f.head; i != 0; i = b.record(i).next {
 		r := b.record(i)
-		if r.seq != at || !before(r.seq, r.end) {
+		if r.seq != at || !seqnum.Before(r.seq, r.end) {
 			t.Fatalf("record [%d, %d) at %d", r.seq, r.end, at)
 		}
 		if n := r.next; n != 0 && b.record(n).prev != i || n == 0 && f.tail != i {
@@ -322,8 +323,8 @@ func driveAck(t *testing.T, b *Scoreboard, m *model, now clock.Time, x, y uint32
 	for k := uint32(0); k < uint32(op>>1)%4 && len(m.segs) > 0; k++ {
 		i := int((x*7 + y*(k+1)) % uint32(len(m.segs)))
 		j := min(i+int(y%5)+1, len(m.segs)) - 1
-		if x := (wire.SACKBlock{Left: m.segs[i].seq, Right: m.segs[j].end}); before(a.Una, x.Left) {
-			if len(a.SACK) > 0 && before(a.SACK[len(a.SACK)-1].Left, x.Right) {
+		if x := (wire.SACKBlock{Left: m.segs[i].seq, Right: m.segs[j].end}); seqnum.Before(a.Una, x.Left) {
+			if len(a.SACK) > 0 && seqnum.Before(a.SACK[len(a.SACK)-1].Left, x.Right) {
 				continue // blocks are disjoint; the first is no DSACK
 			}
 			a.SACK = append(a.SACK, x)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/seqnum"
 )
 
 // dupThresh is how many segments SACKed, or duplicate ACKs, stand for a loss (RFC 5681 3.2, RFC 8985 6.2).
@@ -24,7 +25,7 @@ type reorder struct {
 
 // noteDSACK widens the reordering window, at most once a round trip: a retransmission was needless.
 func (o *reorder) noteDSACK(b *Scoreboard, una uint32, n *ackResult) {
-	if o.inRound && !before(una, o.round) {
+	if o.inRound && !seqnum.Before(una, o.round) {
 		o.inRound = false
 	}
 	if n.dsack && !o.inRound {
@@ -56,14 +57,14 @@ type rack struct {
 
 // sentAfter is RACK_sent_after: whether the first was sent after the second.
 func sentAfter(t clock.Time, end uint32, u clock.Time, other uint32) bool {
-	return t > u || t == u && before(other, end)
+	return t > u || t == u && seqnum.Before(other, end)
 }
 
 // deliver is step 2 and 3 of RFC 8985 6.2 for the part of r before end.
 func (k *rack) deliver(now clock.Time, b *Scoreboard, r *record, end uint32, a *Ack, n *ackResult) {
-	if before(k.fack, end) {
+	if seqnum.Before(k.fack, end) {
 		k.fack = end
-	} else if r.state&resent == 0 && before(end, n.priorFACK) {
+	} else if r.state&resent == 0 && seqnum.Before(end, n.priorFACK) {
 		k.overtaken = true
 		b.reorder.maxDistance = max(b.reorder.maxDistance, n.priorFACK-end)
 	}
@@ -138,7 +139,7 @@ func (b *Scoreboard) markLost(i uint32) uint32 {
 	f.pipe -= r.len()
 	f.missing += r.len()
 	b.lost += uint64(r.len())
-	if f.firstLost == 0 || before(r.seq, b.record(f.firstLost).seq) {
+	if f.firstLost == 0 || seqnum.Before(r.seq, b.record(f.firstLost).seq) {
 		f.firstLost = i
 	}
 	return r.len()

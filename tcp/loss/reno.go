@@ -1,5 +1,7 @@
 package loss
 
+import "github.com/millrace/millrace/tcp/seqnum"
+
 // reno is what stands in for SACK where the peer has none (RFC 5681 3.2, RFC 6582).
 type reno struct {
 	duplicates uint32
@@ -41,7 +43,7 @@ func (b *Scoreboard) countDuplicates(a *Ack, s *Sample, n *ackResult) {
 		k.duplicates++
 		b.countArrived(s)
 	}
-	if f.episode.phase == open && k.duplicates >= dupThresh && !(k.hasRecover && !before(k.recover, b.una)) {
+	if f.episode.phase == open && k.duplicates >= dupThresh && !(k.hasRecover && !seqnum.Before(k.recover, b.una)) {
 		s.Lost += b.markFirstLost()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/seqnum"
 )
 
 // maxAckDelay is how long the peer may hold an ACK back, where it has a single segment to wait for
@@ -105,7 +106,7 @@ func (b *Scoreboard) Probed(end uint32, fresh bool) {
 // probeAcked finds out what became of the probe (RFC 8985 7.4.2).
 func (b *Scoreboard) probeAcked(una uint32, a *Ack, n *ackResult, s *Sample) {
 	p := &b.probe
-	if !p.out || before(una, p.end) {
+	if !p.out || seqnum.Before(una, p.end) {
 		return
 	}
 	switch {

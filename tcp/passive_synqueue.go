@@ -23,42 +23,11 @@ type halfOpen struct {
 }
 
 func (h *halfOpen) key() *wire.Tuple { return &h.tuple }
-func (h *halfOpen) link() *uint32    { return &h.next }
+
+func (h *halfOpen) link() *uint32 { return &h.next }
 
 // live reports whether the slot is in use: an address of zeros connects to nothing.
 func (h *halfOpen) live() bool { return h.tuple != wire.Tuple{} }
-
-// synTerms is what the SYN offered and we took:
-//
-//	 15       12  11  10  9   8 7   6  5   4  3       0
-//	+-----------+----+---+-----+-----+----+----+-------+
-//	|           | FO | A | SYN | ECN | TS | SA | scale |
-//	+-----------+----+---+-----+-----+----+----+-------+
-//
-// scale is of the peer's windows, 15 is none; SA is SACK, TS timestamps; ECN is an ecnAgreed; SYN is the
-// code point that the SYN came with; A says that the SYN came again; FO that it asked for a cookie of Fast Open.
-type synTerms uint16
-
-const (
-	termsNoScale     synTerms = 15
-	termsSACK        synTerms = 1 << 4
-	termsTimestamps  synTerms = 1 << 5
-	termsSYNRepeated synTerms = 1 << 10
-	termsFastOpen    synTerms = 1 << 11
-	termsECNShift             = 6
-	termsSYNShift             = 8
-)
-
-func (t synTerms) scaling() bool    { return t&15 != termsNoScale }
-func (t synTerms) scale() uint8     { return uint8(t & 15) }
-func (t synTerms) sack() bool       { return t&termsSACK != 0 }
-func (t synTerms) timestamps() bool { return t&termsTimestamps != 0 }
-func (t synTerms) withECN(e ecnAgreed) synTerms {
-	return t&^(3<<termsECNShift) | synTerms(e)<<termsECNShift
-}
-
-func (t synTerms) ecn() ecnAgreed   { return ecnAgreed(t >> termsECNShift & 3) }
-func (t synTerms) synECN() wire.ECN { return wire.ECN(t >> termsSYNShift & 3) }
 
 // How SYN-ACKs are sent again (RFC 6298 2.1, RFC 9293 3.8.3): after 1, 2, 4, ... seconds.
 const (
@@ -134,3 +103,20 @@ func (h *halfOpen) due(now clock.Time) clock.Time {
 }
 
 func microseconds(t clock.Time) uint32 { return uint32(t / clock.Time(time.Microsecond)) }
+
+// halfOpenTimeout sends a SYN-ACK again, or gives up (RFC 9293 3.8.3).
+func (m *Mux) halfOpenTimeout(slot uint32) {
+	f := &m.passive
+	h := f.synQueue.at(slot)
+	l := f.listeners[h.listenerID]
+	if h.resent >= synAckRetries || f.synQueue.scarce() && h.resent >= synAckRetriesScarce {
+		l.halfOpen--
+		f.synQueue.drop(slot)
+		m.stats.Failed++
+		return
+	}
+	h.resent++
+	f.synQueue.wheel.Arm(slot, h.due(f.now))
+	m.stats.Retransmits++
+	m.sendSynAck(f.now, l, h, f.authOf(l, h), 0)
+}

@@ -28,7 +28,8 @@ type timeWaitRecord struct {
 }
 
 func (w *timeWaitRecord) key() *wire.Tuple { return &w.tuple }
-func (w *timeWaitRecord) link() *uint32    { return &w.next }
+
+func (w *timeWaitRecord) link() *uint32 { return &w.next }
 
 // timeWaitTable are the TIME-WAIT records of a Mux. All last equally long, so that a list has them in order.
 type timeWaitTable struct {
@@ -225,4 +226,18 @@ func (m *Mux) sequenceFor(now clock.Time, t *wire.Tuple) (iss uint32, ok bool) {
 // reusable reports whether we may begin a connection with the tuple of r.
 func (w *timeWaitTable) reusable(now clock.Time, r *timeWaitRecord) bool {
 	return r.timestamps && time.Duration(milliseconds(now)-r.since)*time.Millisecond > timeWaitReuse
+}
+
+// timeWait makes the record that answers for c from now on.
+func (m *Mux) timeWait(now clock.Time, c *Conn) {
+	w := &m.passive.timeWait
+	r := w.add(now, &c.tuple)
+	if r == nil {
+		return
+	}
+	r.sndNxt, r.rcvNxt, r.tsRecent, r.timestamps = c.nxt, c.rcvNxt, c.tsRecent, c.has(flagTimestamps)
+	r.window = uint16(min((c.rcvAdv-c.rcvNxt)>>c.rcvScale, 0xffff))
+	if c.auth != nil {
+		w.sign(&c.tuple, c.auth)
+	}
 }

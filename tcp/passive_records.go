@@ -1,6 +1,8 @@
 package tcp
 
-import "github.com/millrace/millrace/wire"
+import (
+	"github.com/millrace/millrace/wire"
+)
 
 // record is what a table of records holds: it has a tuple and a place for a link.
 type record[T any] interface {

@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"time"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
@@ -61,7 +63,7 @@ func (o *synOptions) appendTo(b []byte) []byte {
 func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State, stamp uint32) {
 	f := &m.passive
 	o := synOptions{
-		mss: m.ownMSS(&h.tuple, l.opts), scaling: h.terms.scaling(), scale: scaleFor(l.opts),
+		mss: m.announcedMSS(&h.tuple, l.opts), scaling: h.terms.scaling(), scale: scaleFor(l.opts),
 		sack: h.terms.sack(), timestamps: h.terms.timestamps(),
 	}
 	if o.timestamps {
@@ -104,22 +106,6 @@ func (t synTerms) markSynAck(h *wire.TCPHeader) (ae bool) {
 	return ae
 }
 
-// ownMSS is what our SYN-ACK says: what the way takes (RFC 9293 3.7.1, MUST-14).
-func (m *Mux) ownMSS(t *wire.Tuple, o *Options) uint16 {
-	n := m.cfg.Output.MTU(t) - headersLen(t)
-	if o.MSS > 0 {
-		n = min(n, o.MSS)
-	}
-	return uint16(max(min(n, 0xffff), minMSS))
-}
-
-// synWindow is the window of our SYN-ACK, which is not scaled.
-// It is a multiple of what later ones count in, so that rounding does not shrink it.
-func (m *Mux) synWindow(o *Options) uint32 {
-	s := scaleFor(o)
-	return min(m.initialReceive(o), 0xffff) >> s << s
-}
-
 // challenge says what is expected (RFC 5961 4.2), at a bounded rate.
 func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State) {
 	f := &m.passive
@@ -143,4 +129,46 @@ func (m *Mux) windowScale(l *Listener, h *halfOpen) uint8 {
 		return 0
 	}
 	return scaleFor(l.opts)
+}
+
+// tokenBucket is a token bucket: how often something may be sent that anybody can make us send.
+type tokenBucket struct {
+	interval time.Duration // between two in the long run
+	burst    int64
+	fullAt   clock.Time // when the bucket will be full
+}
+
+// take reports whether one may be sent now.
+func (l *tokenBucket) take(now clock.Time) bool {
+	at := max(l.fullAt, now).Add(l.interval)
+	if at.Sub(now) > time.Duration(l.burst)*l.interval {
+		return false
+	}
+	l.fullAt = at
+	return true
+}
+
+// Resets that answer segments for nobody, and ACKs that challenge: a thousand a second each, so that floods with forged
+// sources come back thinned out. The bucket of challenges is shared, which would let a stranger count how many others cause
+// (RFC 5961 7; Cao et al., 2016), did not what connections send have one for each.
+const (
+	replyInterval = time.Millisecond
+	replyBurst    = 100
+)
+
+// reset answers a segment for which there is no connection (RFC 9293 3.10.7.1), with what its sender will believe.
+func (m *Mux) reset(now clock.Time, t *wire.Tuple, s *Segment) {
+	if s.Flags.Has(wire.FlagRST) || group(&t.Local) || group(&t.Remote) || !m.passive.resetLimit.take(now) {
+		return
+	}
+	h := wire.TCPHeader{Flags: wire.FlagRST}
+	if s.Flags.Has(wire.FlagACK) {
+		h.Seq = s.Ack
+	} else {
+		h.Flags |= wire.FlagACK
+		h.Ack = s.Seq + segmentLen(s)
+	}
+	if m.reply(now, t, &h, nil) {
+		m.stats.ResetsOut++
+	}
 }

@@ -1,4 +1,11 @@
-package tcp
+// Package buffer holds a connection's bytes: those that wait to be read or to be acknowledged, in memory from a Pool.
+//
+// A Queue keeps what was written until the peer acknowledges it; a Ring keeps what was received until the application
+// reads it, with the gaps between what arrived out of order. Both take memory only while they hold something, and
+// every byte of it counts against the budget of the Pool.
+//
+// The package is pure and does not lock: a Pool and all that is made from it belong to one loop.
+package buffer
 
 import "math/bits"
 
@@ -10,22 +17,25 @@ const (
 	bufferClasses  = maxBufferShift - minBufferShift + 1
 )
 
-// buffers hands out memory within a budget.
-type buffers struct {
-	budget int64
+// pool hands out memory within a budget.
+type Pool struct {
+	Budget int64
 	used   int64 // bytes in hands of connections
 	cached int64 // bytes that wait to be used again
 	free   [bufferClasses][][]byte
 }
+
+// Used returns the bytes that connections hold.
+func (p *Pool) Used() int64 { return p.used }
 
 // class returns the class whose buffers hold n bytes.
 func class(n int) int { return max(bits.Len(uint(n-1)), minBufferShift) - minBufferShift }
 
 // get returns a buffer of at least n bytes, its length a power of two; nil where the budget does not
 // allow it.
-func (p *buffers) get(n int) []byte {
+func (p *Pool) get(n int) []byte {
 	k := class(n)
-	if k >= bufferClasses || p.used+1<<(k+minBufferShift) > p.budget {
+	if k >= bufferClasses || p.used+1<<(k+minBufferShift) > p.Budget {
 		return nil
 	}
 	size := int64(1) << (k + minBufferShift)
@@ -41,10 +51,10 @@ func (p *buffers) get(n int) []byte {
 }
 
 // put takes back what get returned.
-func (p *buffers) put(b []byte) {
+func (p *Pool) put(b []byte) {
 	size := int64(len(b))
 	p.used -= size
-	if p.cached+size > p.budget/4 {
+	if p.cached+size > p.Budget/4 {
 		return // the collector may have it
 	}
 	p.cached += size
@@ -53,5 +63,5 @@ func (p *buffers) put(b []byte) {
 }
 
 // Levels of pressure on the budget: above them buffers stop to grow, and then shrink.
-func (p *buffers) tight() bool    { return p.used > p.budget/2 }
-func (p *buffers) critical() bool { return p.used > p.budget-p.budget/8 }
+func (p *Pool) Tight() bool    { return p.used > p.Budget/2 }
+func (p *Pool) Critical() bool { return p.used > p.Budget-p.Budget/8 }

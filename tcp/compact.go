@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/buffer"
 	"github.com/millrace/millrace/tcp/cc"
 	"github.com/millrace/millrace/tcp/loss"
 )
@@ -19,9 +20,9 @@ const compactAfter = time.Second
 // active is the state of a connection that is at work, or was of late.
 type active struct {
 	sender     sender
-	snd        *sendQueue   // nil with nothing queued
-	rcv        *receiveRing // nil with nothing held
-	routeCache uint64       // the Output's
+	snd        *buffer.Queue // nil with nothing queued
+	rcv        *buffer.Ring  // nil with nothing held
+	routeCache uint64        // the Output's
 	tuning     receiveTuning
 
 	ackAt      clock.Time // delayed ACK; never

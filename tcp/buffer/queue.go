@@ -1,8 +1,10 @@
-package tcp
+package buffer
 
-// sendQueue holds what was written and is not acknowledged, in chunks: copies, or slices that the
+import "github.com/millrace/millrace/tcp/seqnum"
+
+// queue holds what was written and is not acknowledged, in chunks: copies, or slices that the
 // application lends. It exists only while there is something to hold.
-type sendQueue struct {
+type Queue struct {
 	base   uint32  // sequence number of the first byte held
 	end    uint32  // and behind the last
 	chunks []chunk // in order; chunks[:head] are gone
@@ -22,10 +24,19 @@ const (
 	maxChunk = 64 << 10
 )
 
-func (q *sendQueue) len() int { return int(q.end - q.base) }
+func (q *Queue) Len() int { return int(q.end - q.base) }
+
+// empty reports whether the queue holds nothing.
+func (q *Queue) Empty() bool { return q.base == q.end }
+
+// reset prepares an empty queue whose first byte has number seq.
+func (q *Queue) Reset(seq uint32) { q.base, q.end = seq, seq }
+
+// releaseAll drops all that is held.
+func (q *Queue) ReleaseAll(p *Pool) { q.Release(p, q.end) }
 
 // write appends copies of b and returns how many bytes the budget allowed.
-func (q *sendQueue) write(p *buffers, b []byte) int {
+func (q *Queue) Write(p *Pool, b []byte) int {
 	total := 0
 	for len(b) > 0 {
 		n := q.fill(b)
@@ -42,7 +53,7 @@ func (q *sendQueue) write(p *buffers, b []byte) int {
 }
 
 // fill appends to the last chunk what fits.
-func (q *sendQueue) fill(b []byte) int {
+func (q *Queue) fill(b []byte) int {
 	if q.head == len(q.chunks) {
 		return 0
 	}
@@ -57,7 +68,7 @@ func (q *sendQueue) fill(b []byte) int {
 }
 
 // extend adds an empty chunk: twice the last while the queue grows.
-func (q *sendQueue) extend(p *buffers, need int) bool {
+func (q *Queue) extend(p *Pool, need int) bool {
 	size := max(min(need, maxChunk), minChunk)
 	if q.head < len(q.chunks) {
 		size = max(size, min(2*cap(q.chunks[len(q.chunks)-1].data), maxChunk))
@@ -71,12 +82,12 @@ func (q *sendQueue) extend(p *buffers, need int) bool {
 }
 
 // appendZeroCopy appends b itself.
-func (q *sendQueue) appendZeroCopy(b []byte, done func()) {
+func (q *Queue) AppendZeroCopy(b []byte, done func()) {
 	q.push(chunk{seq: q.end, data: b, done: done})
 	q.end += uint32(len(b))
 }
 
-func (q *sendQueue) push(k chunk) {
+func (q *Queue) push(k chunk) {
 	if q.head > 0 && len(q.chunks) == cap(q.chunks) {
 		n := copy(q.chunks, q.chunks[q.head:])
 		clear(q.chunks[n:])
@@ -86,11 +97,11 @@ func (q *sendQueue) push(k chunk) {
 }
 
 // find returns the index of the chunk that holds seq, which is in the queue.
-func (q *sendQueue) find(seq uint32) int {
+func (q *Queue) find(seq uint32) int {
 	lo, hi := q.head, len(q.chunks)-1
 	for lo < hi {
 		mid := (lo + hi + 1) / 2
-		if seqUpTo(q.chunks[mid].seq, seq) {
+		if seqnum.AtOrBefore(q.chunks[mid].seq, seq) {
 			lo = mid
 		} else {
 			hi = mid - 1
@@ -101,7 +112,7 @@ func (q *sendQueue) find(seq uint32) int {
 
 // slice borrows at most n bytes from seq on, in two pieces; fewer where they lie in more. total is how
 // many it has.
-func (q *sendQueue) slice(seq uint32, n int) (pieces [2][]byte, total int) {
+func (q *Queue) Slice(seq uint32, n int) (pieces [2][]byte, total int) {
 	i := q.find(seq)
 	for k := 0; k < 2 && n > 0 && i < len(q.chunks); k++ {
 		c := &q.chunks[i]
@@ -117,10 +128,10 @@ func (q *sendQueue) slice(seq uint32, n int) (pieces [2][]byte, total int) {
 }
 
 // release drops what lies before seq, and tells the lenders.
-func (q *sendQueue) release(p *buffers, seq uint32) {
+func (q *Queue) Release(p *Pool, seq uint32) {
 	for q.head < len(q.chunks) {
 		k := &q.chunks[q.head]
-		if seqBefore(seq, k.seq+uint32(len(k.data))) {
+		if seqnum.Before(seq, k.seq+uint32(len(k.data))) {
 			break
 		}
 		k.free(p)
@@ -133,7 +144,7 @@ func (q *sendQueue) release(p *buffers, seq uint32) {
 	}
 }
 
-func (k *chunk) free(p *buffers) {
+func (k *chunk) free(p *Pool) {
 	if k.owned {
 		p.put(k.data[:cap(k.data)])
 	}

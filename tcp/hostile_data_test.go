@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/tcp/buffer"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -85,10 +86,10 @@ func TestTinySegmentsWithHoles(t *testing.T) {
 	ranges := 0
 	for _, c := range s.accepted {
 		if c.active != nil && c.rcv != nil {
-			ranges = max(ranges, len(c.rcv.ooo))
+			ranges = max(ranges, len(c.rcv.OutOfOrder()))
 		}
 	}
-	if n < 90 || ranges == 0 || ranges > maxOOORanges {
+	if n < 90 || ranges == 0 || ranges > buffer.MaxRanges {
 		t.Errorf("%d connections, up to %d ranges", n, ranges)
 	}
 	s.progress()

@@ -98,44 +98,6 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 // minHalfOpen is how many half-open connections a listener may have whatever its backlog.
 const minHalfOpen = 16
 
-// announcedBy returns the peer's MSS as its SYN says, or the default.
-func announcedBy(t *wire.Tuple, o *wire.TCPOptions) uint16 {
-	if o.MSS == 0 {
-		return defaultMSS(t)
-	}
-	return o.MSS
-}
-
-// termsOf returns what a SYN offers and o allows.
-func termsOf(o *Options, s *Segment) synTerms {
-	t := termsNoScale
-	if s.Options.HasWindowScale && !o.NoScaling {
-		t = synTerms(s.Options.WindowScale)
-	}
-	if s.Options.SACKPermitted && !o.NoSACK {
-		t |= termsSACK
-	}
-	if s.Options.HasTimestamps && !o.NoTimestamps {
-		t |= termsTimestamps
-	}
-	if s.Options.HasFastOpen && o.FastOpen {
-		t |= termsFastOpen
-	}
-	return t | synTerms(ecnOf(o, s))<<termsECNShift | synTerms(s.ECN)<<termsSYNShift
-}
-
-// ecnOf returns the form of ECN that a SYN asks for and we agree to: RFC 9768 3.1.1, RFC 3168 6.1.1.
-func ecnOf(o *Options, s *Segment) ecnAgreed {
-	asked := s.Flags.Has(wire.FlagECE | wire.FlagCWR)
-	switch {
-	case !asked || o.ECN == ECNOff:
-		return ecnNone
-	case s.AE && o.ECN != ECNClassic:
-		return ecnAccurate
-	}
-	return ecnClassic
-}
-
 // halfOpenInput is the state SYN-RECEIVED (RFC 9293 3.10.7.4) of a half-open connection.
 func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segment) packet.Verdict {
 	f := &m.passive

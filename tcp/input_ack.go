@@ -6,6 +6,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/tcp/loss"
+	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -15,7 +16,7 @@ func (c *Conn) inputACK(now clock.Time, s *Segment) packet.Verdict {
 		c.windowProbeAccepted(now)
 	}
 	if c.state == StateSynReceived {
-		if !seqBefore(c.una, s.Ack) || seqBefore(c.nxt, s.Ack) {
+		if !seqnum.Before(c.una, s.Ack) || seqnum.Before(c.nxt, s.Ack) {
 			c.m.reset(now, &c.tuple, s)
 			return packet.DropSequence
 		}
@@ -23,13 +24,13 @@ func (c *Conn) inputACK(now clock.Time, s *Segment) packet.Verdict {
 		c.establish(now)
 	}
 	switch {
-	case seqBefore(c.nxt, s.Ack): // of something not sent yet
+	case seqnum.Before(c.nxt, s.Ack): // of something not sent yet
 		c.challenge(now)
 		return packet.DropSequence
-	case seqBefore(s.Ack, c.una-c.maxWnd): // RFC 5961 5.2
+	case seqnum.Before(s.Ack, c.una-c.maxWnd): // RFC 5961 5.2
 		c.challenge(now)
 		return packet.DropSequence
-	case seqBefore(s.Ack, c.una): // overtaken by a newer one: nothing but its data counts
+	case seqnum.Before(s.Ack, c.una): // overtaken by a newer one: nothing but its data counts
 		return packet.Deliver
 	}
 	a := loss.Ack{Una: s.Ack, Echo: c.echo(now, s), Packets: s.Packets}
@@ -77,8 +78,8 @@ func (c *Conn) releaseSent() {
 	if c.snd == nil {
 		return
 	}
-	c.snd.release(&c.m.buffers, seqMin(c.una, c.end))
-	if c.snd.base == c.snd.end {
+	c.snd.Release(&c.m.buffers, seqnum.Earliest(c.una, c.end))
+	if c.snd.Empty() {
 		c.m.putQueue(c.snd)
 		c.snd = nil
 	}
@@ -96,7 +97,7 @@ func (c *Conn) reportWritable() {
 // updateWindow takes the peer's window from a segment that is not older than the last that told one
 // (RFC 9293 3.10.7.4). It reports whether the window changed.
 func (c *Conn) updateWindow(s *Segment) bool {
-	if !seqBefore(c.wl1, s.Seq) && (c.wl1 != s.Seq || !seqUpTo(c.wl2, s.Ack)) {
+	if !seqnum.Before(c.wl1, s.Seq) && (c.wl1 != s.Seq || !seqnum.AtOrBefore(c.wl2, s.Ack)) {
 		return false
 	}
 	wnd := uint32(s.Window) << c.sndScale
@@ -168,7 +169,7 @@ const timestampLife = 24 * 24 * time.Hour
 
 // noteTimestamp keeps the timestamp to echo: of the segment that the last ACK asked for (RFC 7323 4.3).
 func (c *Conn) noteTimestamp(s *Segment) {
-	if c.has(flagTimestamps) && s.Options.HasTimestamps && seqUpTo(s.Seq, c.lastAcked) {
+	if c.has(flagTimestamps) && s.Options.HasTimestamps && seqnum.AtOrBefore(s.Seq, c.lastAcked) {
 		c.tsRecent = s.Options.TSVal
 	}
 }

@@ -1,43 +1,74 @@
-package tcp
+package buffer
 
-import "slices"
+import (
+	"slices"
 
-// receiveRing holds the bytes that were received and not read, each at its sequence number modulo the
+	"github.com/millrace/millrace/tcp/seqnum"
+)
+
+// ring holds the bytes that were received and not read, each at its sequence number modulo the
 // ring's size, so that what comes out of order lies where it will be read. It exists only while there
 // is something to hold.
 //
 //	base          base+n                      (sequence numbers)
 //	 | readable     | hole | ranges[0] | hole | ranges[1] | ...
-type receiveRing struct {
+type Ring struct {
 	buf   []byte // length a power of two; nil while nothing is held
 	base  uint32 // the first byte that was not read
 	n     uint32 // bytes that can be read
-	ooo   []oooRange
+	ooo   []Span
 	clock uint32 // counts arrivals out of order
 }
 
-// oooRange is data that arrived before what lies ahead of it.
-type oooRange struct {
-	left, right uint32
-	touched     uint32 // receiveRing.clock when it last grew
+// span is data that arrived before what lies ahead of it.
+type Span struct {
+	Left, Right uint32
+	grownAt     uint32 // ring.clock when it last grew
 }
 
 // maxOOORanges bounds the list of ranges: a peer that sends many tiny ones gains nothing beyond it.
-const maxOOORanges = 1024
+const MaxRanges = 1024
 
 // next returns the sequence number behind the readable bytes.
-func (r *receiveRing) next() uint32 { return r.base + r.n }
+func (r *Ring) Next() uint32 { return r.base + r.n }
 
-// held returns how far data reaches from base.
-func (r *receiveRing) held() uint32 {
+// end returns the sequence number behind all that is held.
+func (r *Ring) End() uint32 {
 	if k := len(r.ooo); k > 0 {
-		return r.ooo[k-1].right - r.base
+		return r.ooo[k-1].Right
 	}
-	return r.n
+	return r.Next()
 }
 
-// reserve makes room for need bytes from base on; false says that the budget is spent.
-func (r *receiveRing) reserve(p *buffers, need uint32) bool {
+// start returns the sequence number of the first byte that was not read.
+func (r *Ring) Base() uint32 { return r.base }
+
+// readable returns how many bytes can be read.
+func (r *Ring) Readable() uint32 { return r.n }
+
+// outOfOrder returns the ranges behind the first hole, by sequence number. They are borrowed until the next call.
+func (r *Ring) OutOfOrder() []Span { return r.ooo }
+
+// empty reports whether nothing is held, in order or not.
+func (r *Ring) Empty() bool { return r.n == 0 && len(r.ooo) == 0 }
+
+// capacity returns the bytes of memory that the ring has.
+func (r *Ring) Capacity() int { return len(r.buf) }
+
+// reset prepares an empty ring for bytes from seq on.
+func (r *Ring) Reset(seq uint32) { r.base = seq }
+
+// free returns the ring's memory to p and forgets what it held; the ring can be used again after reset.
+func (r *Ring) Free(p *Pool) {
+	if r.buf != nil {
+		p.put(r.buf)
+	}
+	*r = Ring{ooo: r.ooo[:0]}
+}
+
+// reserve makes room for bytes up to right; false says that the budget is spent.
+func (r *Ring) Reserve(p *Pool, right uint32) bool {
+	need := right - r.base
 	if int(need) <= len(r.buf) {
 		return true
 	}
@@ -52,14 +83,14 @@ func (r *receiveRing) reserve(p *buffers, need uint32) bool {
 	}
 	r.copyFrom(old, r.base, r.n)
 	for _, g := range r.ooo {
-		r.copyFrom(old, g.left, g.right-g.left)
+		r.copyFrom(old, g.Left, g.Right-g.Left)
 	}
 	p.put(old)
 	return true
 }
 
 // copyFrom copies n bytes at seq from a smaller ring.
-func (r *receiveRing) copyFrom(old []byte, seq, n uint32) {
+func (r *Ring) copyFrom(old []byte, seq, n uint32) {
 	at := int(seq) & (len(old) - 1)
 	first := min(int(n), len(old)-at)
 	r.put(seq, old[at:at+first])
@@ -67,14 +98,14 @@ func (r *receiveRing) copyFrom(old []byte, seq, n uint32) {
 }
 
 // put copies b to where seq lies.
-func (r *receiveRing) put(seq uint32, b []byte) {
+func (r *Ring) put(seq uint32, b []byte) {
 	at := int(seq) & (len(r.buf) - 1)
 	n := copy(r.buf[at:], b)
 	copy(r.buf, b[n:])
 }
 
 // store copies bytes skip to skip+n of payload to seq on.
-func (r *receiveRing) store(seq uint32, payload [][]byte, skip, n uint32) {
+func (r *Ring) Store(seq uint32, payload [][]byte, skip, n uint32) {
 	for _, b := range payload {
 		if skip >= uint32(len(b)) {
 			skip -= uint32(len(b))
@@ -95,11 +126,11 @@ func (r *receiveRing) store(seq uint32, payload [][]byte, skip, n uint32) {
 }
 
 // join makes readable what is next: n bytes that were stored, and the ranges they reach.
-func (r *receiveRing) join(n uint32) {
+func (r *Ring) Advance(n uint32) {
 	r.n += n
 	k := 0
-	for k < len(r.ooo) && seqUpTo(r.ooo[k].left, r.next()) {
-		r.n += seqDistance(r.next(), r.ooo[k].right)
+	for k < len(r.ooo) && seqnum.AtOrBefore(r.ooo[k].Left, r.Next()) {
+		r.n += seqnum.Distance(r.Next(), r.ooo[k].Right)
 		k++
 	}
 	if k > 0 {
@@ -109,23 +140,23 @@ func (r *receiveRing) join(n uint32) {
 
 // addRange notes that [left, right) was stored behind a hole. dup is what of it had been there, the first
 // such range. It is false when the list is full.
-func (r *receiveRing) addRange(left, right uint32) (dup oooRange, ok bool) {
+func (r *Ring) AddRange(left, right uint32) (dup Span, ok bool) {
 	i := len(r.ooo)
-	for i > 0 && seqUpTo(left, r.ooo[i-1].right) {
+	for i > 0 && seqnum.AtOrBefore(left, r.ooo[i-1].Right) {
 		i-- // the newest data is most often the last
 	}
 	j := i
 	r.clock++
-	g := oooRange{left, right, r.clock}
-	for j < len(r.ooo) && seqUpTo(r.ooo[j].left, right) {
+	g := Span{left, right, r.clock}
+	for j < len(r.ooo) && seqnum.AtOrBefore(r.ooo[j].Left, right) {
 		o := r.ooo[j]
-		if dup.left == dup.right {
-			dup = oooRange{left: seqMax(left, o.left), right: seqMin(right, o.right)}
+		if dup.Left == dup.Right {
+			dup = Span{Left: seqnum.Latest(left, o.Left), Right: seqnum.Earliest(right, o.Right)}
 		}
-		g.left, g.right = seqMin(g.left, o.left), seqMax(g.right, o.right)
+		g.Left, g.Right = seqnum.Earliest(g.Left, o.Left), seqnum.Latest(g.Right, o.Right)
 		j++
 	}
-	if i == j && len(r.ooo) >= maxOOORanges {
+	if i == j && len(r.ooo) >= MaxRanges {
 		return dup, false
 	}
 	r.ooo = slices.Replace(r.ooo, i, j, g)
@@ -134,11 +165,11 @@ func (r *receiveRing) addRange(left, right uint32) (dup oooRange, ok bool) {
 
 // newestRanges fills blocks with the ranges that grew last, the last one first (RFC 2018 4), and returns how
 // many there are.
-func (r *receiveRing) newestRanges(blocks []oooRange) int {
+func (r *Ring) NewestRanges(blocks []Span) int {
 	n := 0
 	for _, g := range r.ooo {
 		i := n
-		for i > 0 && int32(g.touched-blocks[i-1].touched) > 0 {
+		for i > 0 && int32(g.grownAt-blocks[i-1].grownAt) > 0 {
 			i--
 		}
 		if i == len(blocks) {
@@ -152,7 +183,7 @@ func (r *receiveRing) newestRanges(blocks []oooRange) int {
 }
 
 // peek lends the readable bytes.
-func (r *receiveRing) peek() [2][]byte {
+func (r *Ring) Peek() [2][]byte {
 	if r.n == 0 {
 		return [2][]byte{}
 	}
@@ -162,15 +193,15 @@ func (r *receiveRing) peek() [2][]byte {
 }
 
 // discard drops n readable bytes.
-func (r *receiveRing) discard(n uint32) {
+func (r *Ring) Discard(n uint32) {
 	r.base += n
 	r.n -= n
 }
 
 // prune drops what is out of order and returns how many bytes that were.
-func (r *receiveRing) prune() (n uint32) {
+func (r *Ring) Prune() (n uint32) {
 	for _, g := range r.ooo {
-		n += g.right - g.left
+		n += g.Right - g.Left
 	}
 	r.ooo = r.ooo[:0]
 	return n

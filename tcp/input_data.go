@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -19,7 +20,7 @@ func (c *Conn) inputData(now clock.Time, s *Segment) packet.Verdict {
 	default:
 		return c.inputAfterFIN(now, s)
 	}
-	if s.Len > 0 && c.has(flagOrphaned) && seqBefore(c.rcvNxt, s.Seq+s.Len) {
+	if s.Len > 0 && c.has(flagOrphaned) && seqnum.Before(c.rcvNxt, s.Seq+s.Len) {
 		return c.inputOrphaned(now) // RFC 9293 3.6, MAY-1
 	}
 	c.inputECN(now, s)
@@ -36,7 +37,7 @@ func (c *Conn) inputData(now clock.Time, s *Segment) packet.Verdict {
 
 // inputAfterFIN takes text that cannot be new: the peer has sent its FIN.
 func (c *Conn) inputAfterFIN(now clock.Time, s *Segment) packet.Verdict {
-	if seqBefore(c.rcvNxt, s.Seq+s.Len) {
+	if seqnum.Before(c.rcvNxt, s.Seq+s.Len) {
 		return packet.DropState
 	}
 	c.ackNow()
@@ -57,18 +58,18 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 	}
 	left, right := s.Seq, s.Seq+s.Len
 	if c.has(flagPeerFIN) {
-		right = seqMin(right, c.peerFIN)
+		right = seqnum.Earliest(right, c.peerFIN)
 	}
-	if seqUpTo(right, c.rcvNxt) {
+	if seqnum.AtOrBefore(right, c.rcvNxt) {
 		c.noteDuplicate(left, right)
 		c.ackNow()
 		return packet.DropSequence
 	}
-	if seqBefore(left, c.rcvNxt) {
+	if seqnum.Before(left, c.rcvNxt) {
 		c.noteDuplicate(left, c.rcvNxt)
 		left = c.rcvNxt
 	}
-	if right = seqMin(right, c.rcvAdv); !seqBefore(left, right) {
+	if right = seqnum.Earliest(right, c.rcvAdv); !seqnum.Before(left, right) {
 		c.ackNow()
 		return packet.DropSequence
 	}
@@ -93,23 +94,24 @@ func (c *Conn) store(left, right uint32, s *Segment) bool {
 	r := c.rcv
 	if r == nil {
 		r = c.m.getRing()
-		r.base, c.rcv = c.rcvNxt, r
+		c.rcv = r
+		r.Reset(c.rcvNxt)
 	}
-	if !r.reserve(&c.m.buffers, right-r.base) && !c.m.reserveAfterPrune(c, r, right-r.base) {
+	if !r.Reserve(&c.m.buffers, right) && !c.m.reserveAfterPrune(c, r, right) {
 		c.freeRing()
 		return false
 	}
-	r.store(left, s.Payload, left-s.Seq, right-left)
+	r.Store(left, s.Payload, left-s.Seq, right-left)
 	return true
 }
 
 // inOrder makes n bytes readable, and what they reach.
 func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 	r := c.rcv
-	filled := len(r.ooo) > 0
-	r.join(n)
-	c.received += uint64(r.next() - c.rcvNxt)
-	c.rcvNxt = r.next()
+	filled := len(r.OutOfOrder()) > 0
+	r.Advance(n)
+	c.received += uint64(r.Next() - c.rcvNxt)
+	c.rcvNxt = r.Next()
 	if c.owner != nil {
 		c.report(Readable)
 	}
@@ -119,9 +121,9 @@ func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 // outOfOrder keeps what lies behind a hole and says at once what is missing (RFC 5681 4.2).
 func (c *Conn) outOfOrder(left, right uint32) {
 	c.m.stats.OutOfOrder++
-	dup, ok := c.rcv.addRange(left, right)
-	if ok && dup.left != dup.right {
-		c.noteDuplicate(dup.left, dup.right)
+	dup, ok := c.rcv.AddRange(left, right)
+	if ok && dup.Left != dup.Right {
+		c.noteDuplicate(dup.Left, dup.Right)
 	}
 	c.ackNow()
 }
@@ -162,10 +164,10 @@ func (c *Conn) noteDuplicate(left, right uint32) {
 
 // noteFIN keeps where the peer's stream ends; the first that says so is believed.
 func (c *Conn) noteFIN(seq uint32) {
-	if c.has(flagPeerFIN) || seqBefore(c.rcvAdv, seq) || seqBefore(seq, c.rcvNxt) {
+	if c.has(flagPeerFIN) || seqnum.Before(c.rcvAdv, seq) || seqnum.Before(seq, c.rcvNxt) {
 		return
 	}
-	if c.rcv != nil && seqBefore(seq, c.rcv.base+c.rcv.held()) {
+	if c.rcv != nil && seqnum.Before(seq, c.rcv.End()) {
 		return // data was received behind it
 	}
 	c.flags |= flagPeerFIN
@@ -178,7 +180,7 @@ func (c *Conn) processFIN(now clock.Time) {
 		return
 	}
 	c.rcvNxt++
-	c.rcvAdv = seqMax(c.rcvAdv, c.rcvNxt)
+	c.rcvAdv = seqnum.Latest(c.rcvAdv, c.rcvNxt)
 	c.ackNow()
 	c.report(Readable)
 	switch c.state {

@@ -73,23 +73,6 @@ func (m *Mux) pollPassive(now clock.Time) clock.Time {
 	return min(next, f.synQueue.nextTimer())
 }
 
-// halfOpenTimeout sends a SYN-ACK again, or gives up (RFC 9293 3.8.3).
-func (m *Mux) halfOpenTimeout(slot uint32) {
-	f := &m.passive
-	h := f.synQueue.at(slot)
-	l := f.listeners[h.listenerID]
-	if h.resent >= synAckRetries || f.synQueue.scarce() && h.resent >= synAckRetriesScarce {
-		l.halfOpen--
-		f.synQueue.drop(slot)
-		m.stats.Failed++
-		return
-	}
-	h.resent++
-	f.synQueue.wheel.Arm(slot, h.due(f.now))
-	m.stats.Retransmits++
-	m.sendSynAck(f.now, l, h, f.authOf(l, h), 0)
-}
-
 // authFor returns what signs for a SYN that came to l: nil without keys; not ok where the SYN is not signed.
 // It is good until the next one.
 func (f *passive) authFor(l *Listener, t *wire.Tuple, iss uint32, s *Segment) (a *auth.State, ok bool) {

@@ -1,0 +1,107 @@
+package tcp
+
+import (
+	"crypto/subtle"
+	"encoding/binary"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// TCP Fast Open (RFC 7413): who has shown before that an address is his, by the cookie that was sent to
+// it, may send data with his SYN.
+
+// The server's cookies are a MAC of both addresses and the hour: good for one to two of them, which
+// changes their key as RFC 7413 4.1.2 wants without a list of keys.
+const (
+	fastOpenCookieLen = 8
+	fastOpenPeriod    = time.Hour
+)
+
+// fastOpenCookie returns the cookie of t's remote end, of this hour or of one before.
+func (s *secrets) fastOpenCookie(now clock.Time, t *wire.Tuple, before clock.Time) (c [fastOpenCookieLen]byte) {
+	epoch := uint64(now/clock.Time(fastOpenPeriod) - before)
+	binary.BigEndian.PutUint64(c[:], s.fastOpen.addrs(&t.Local, &t.Remote, epoch))
+	return c
+}
+
+// verifyFastOpenCookie reports whether cookie is one that t's remote end was given; old that it is the former hour's.
+func (s *secrets) verifyFastOpenCookie(now clock.Time, t *wire.Tuple, cookie []byte) (ok, old bool) {
+	for before := range clock.Time(2) {
+		c := s.fastOpenCookie(now, t, before)
+		if subtle.ConstantTimeCompare(c[:], cookie) == 1 {
+			return true, before > 0
+		}
+	}
+	return false, false
+}
+
+// fastOpenInput takes a SYN that comes with a cookie of ours: its connection begins at once, and the application may have it
+// before the handshake is complete (RFC 7413 4.2.2). done is false where the handshake has to come first.
+func (m *Mux) fastOpenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, iss uint32) (v packet.Verdict, done bool) {
+	f := &m.passive
+	if !s.Options.HasFastOpen {
+		return 0, false
+	}
+	ok, old := f.secrets.verifyFastOpenCookie(now, t, s.Options.FastOpen)
+	if !ok || l.fastOpenPending >= l.backlog { // RFC 7413 5.1: SYNs with stolen cookies must not fill the queue
+		return 0, false
+	}
+	terms := termsOf(l.opts, s)
+	h := m.handshakeOf(l, t, terms)
+	h.iss, h.irs, h.peerMSS, h.tsRecent, h.window = iss, s.Seq, announcedBy(t, &s.Options), s.Options.TSVal, s.Window
+	h.fastOpen, h.sent = true, now
+	if old {
+		c := f.secrets.fastOpenCookie(now, t, 0)
+		h.cookie = c[:]
+	}
+	c := m.newPassiveConn(now, &h)
+	if c == nil {
+		return 0, false
+	}
+	m.stats.FastOpens++
+	f.trackFastOpen(c, l)
+	l.enqueue(c)
+	return c.inputFastOpen(now, s), true
+}
+
+// addFastOpenOption counts c among those of l whose handshake is not complete.
+func (f *passive) trackFastOpen(c *Conn, l *Listener) {
+	if f.fastOpenPending == nil {
+		f.fastOpenPending = map[uint32]*Listener{}
+	}
+	f.fastOpenPending[c.id] = l
+	l.fastOpenPending++
+}
+
+// untrackFastOpen counts c no more: its handshake is complete, or it is gone.
+func (f *passive) untrackFastOpen(c *Conn) {
+	if l := f.fastOpenPending[c.id]; l != nil {
+		delete(f.fastOpenPending, c.id)
+		l.fastOpenPending--
+	}
+}
+
+// inputFastOpen takes the payload of the SYN that made the connection (RFC 7413 4.2.2).
+func (c *Conn) inputFastOpen(now clock.Time, s *Segment) packet.Verdict {
+	x := *s
+	x.Seq++
+	x.Flags &^= wire.FlagSYN
+	v := c.acceptData(now, &x)
+	if v == packet.Deliver && x.Flags.Has(wire.FlagFIN) {
+		c.noteFIN(x.Seq + x.Len)
+		c.processFIN(now)
+	}
+	return v
+}
+
+// outputFastOpenData sends data behind the SYN-ACK, before that is acknowledged: the cookie has shown that the peer is at its
+// address (RFC 7413 4.2.2). Once the SYN-ACK was lost, the rest waits for the handshake, and so does a FIN.
+func (c *Conn) outputFastOpenData(now clock.Time) bool {
+	if c.state != StateSynReceived || c.m.passive.fastOpenPending[c.id] == nil || c.has(flagFIN) || c.sender.scoreboard.Backoff() > 0 {
+		return true
+	}
+	return c.outputNew(now)
+}
