@@ -52,8 +52,8 @@ func NewImpair(inner Driver, cfg ImpairConfig) (*Impair, error) {
 	arena := cfg.Pool.Arena().View()
 	return &Impair{
 		inner: inner, pool: cfg.Pool, text: text,
-		rx: newLink(cfg.Profile.Rx, cfg.Pool, hold, NewDraws(cfg.Profile.Seed, 0)),
-		tx: newLink(cfg.Profile.Tx, cfg.Pool, hold, NewDraws(cfg.Profile.Seed, 1)),
+		rx: newLink(cfg.Profile.Rx, cfg.Pool, hold, NewRandomSource(cfg.Profile.Seed, 0)),
+		tx: newLink(cfg.Profile.Tx, cfg.Pool, hold, NewRandomSource(cfg.Profile.Seed, 1)),
 		in: packet.NewBatch(arena, 0), buf: make([]packet.Desc, packet.BatchSize), out: packet.NewBatch(arena, packet.BatchSize),
 	}, nil
 }

@@ -19,7 +19,7 @@ func (l *link) flip(d []packet.Desc) {
 	l.count.corrupted.Add(1)
 	var done [maxCorruptBits]uint64
 	for i := range min(uint64(l.CorruptBits), total) {
-		bit := l.src.Below(CauseBits, total)
+		bit := l.random.Uint64N(CauseBits, total)
 		for slices.Contains(done[:i], bit) {
 			bit = (bit + 1) % total
 		}

@@ -54,21 +54,21 @@ func (c *impairCount) load() ImpairCount {
 // link is one direction of an Impair wrapper.
 type link struct {
 	Impairment
-	loss, dup, corrupt, ce, reorder  Chance
-	toBad, toGood, lostBad, lostGood Chance
+	loss, dup, corrupt, ce, reorder  Probability
+	toBad, toGood, lostBad, lostGood Probability
 
-	arena *packet.Arena
-	pool  *ring.Pool
-	limit int // frames that may be held
-	src   *Draws
-	bad   bool // the state of Gilbert and Elliott
-	last  clock.Time
-	wire  Serializer
-	held  *heap
-	count impairCount
+	arena  *packet.Arena
+	pool   *ring.Pool
+	limit  int // frames that may be held
+	random *RandomSource
+	bad    bool // the state of Gilbert and Elliott
+	last   clock.Time
+	wire   Serializer
+	held   *heap
+	count  impairCount
 }
 
-func newLink(d Impairment, pool *ring.Pool, limit int, src *Draws) *link {
+func newLink(d Impairment, pool *ring.Pool, limit int, random *RandomSource) *link {
 	if d.CorruptBits == 0 {
 		d.CorruptBits = 1
 	}
@@ -77,11 +77,11 @@ func newLink(d Impairment, pool *ring.Pool, limit int, src *Draws) *link {
 	}
 	return &link{
 		Impairment: d,
-		loss:       NewChance(d.Loss), dup: NewChance(d.Dup), corrupt: NewChance(d.Corrupt),
-		ce: NewChance(d.CE), reorder: NewChance(d.Reorder),
-		toBad: NewChance(d.Burst.Start), toGood: NewChance(d.Burst.End),
-		lostBad: NewChance(d.Burst.LostBad), lostGood: NewChance(d.Burst.LostGood),
-		arena: pool.Arena().View(), pool: pool, limit: limit, src: src,
+		loss:       NewProbability(d.Loss), dup: NewProbability(d.Dup), corrupt: NewProbability(d.Corrupt),
+		ce: NewProbability(d.CE), reorder: NewProbability(d.Reorder),
+		toBad: NewProbability(d.Burst.Start), toGood: NewProbability(d.Burst.End),
+		lostBad: NewProbability(d.Burst.LostBad), lostGood: NewProbability(d.Burst.LostGood),
+		arena: pool.Arena().View(), pool: pool, limit: limit, random: random,
 		wire: Serializer{Rate: uint64(d.Rate), Queue: d.Queue, waiting: make([]sent, 0, limit)},
 		held: newHeap(limit),
 	}
@@ -105,12 +105,12 @@ func (l *link) packet(now clock.Time, d []packet.Desc) {
 	switch {
 	case l.MTU != 0 && l.network(d) > l.MTU || len(d) > l.limit:
 		l.lose(d, &l.count.mtu)
-	case l.src.Hit(CauseLoss, l.loss):
+	case l.random.Sample(CauseLoss, l.loss):
 		l.lose(d, &l.count.random)
 	case l.burst():
 		l.lose(d, &l.count.burst)
 	default:
-		if l.src.Hit(CauseDup, l.dup) {
+		if l.random.Sample(CauseDup, l.dup) {
 			l.twice(now, d)
 			return
 		}
@@ -136,14 +136,14 @@ func (l *link) network(d []packet.Desc) int {
 // burst moves the state of the link on by one packet and says whether it is lost.
 func (l *link) burst() bool {
 	if l.bad {
-		l.bad = !l.src.Hit(CauseBurst, l.toGood)
+		l.bad = !l.random.Sample(CauseBurst, l.toGood)
 	} else {
-		l.bad = l.src.Hit(CauseBurst, l.toBad)
+		l.bad = l.random.Sample(CauseBurst, l.toBad)
 	}
 	if l.bad {
-		return l.src.Hit(CauseBurstLoss, l.lostBad)
+		return l.random.Sample(CauseBurstLoss, l.lostBad)
 	}
-	return l.src.Hit(CauseBurstLoss, l.lostGood)
+	return l.random.Sample(CauseBurstLoss, l.lostGood)
 }
 
 // maxCopy is the largest packet, in descriptors, that is duplicated: 64 KiB in frames of 2 KiB.
@@ -171,10 +171,10 @@ func (l *link) twice(now clock.Time, d []packet.Desc) {
 
 // send puts a packet that was not lost on the wire.
 func (l *link) send(now clock.Time, d []packet.Desc) {
-	if l.src.Hit(CauseCorrupt, l.corrupt) {
+	if l.random.Sample(CauseCorrupt, l.corrupt) {
 		l.flip(d)
 	}
-	if l.ce != (Chance{}) && l.src.Hit(CauseCE, l.ce) && markCE(l.arena.Bytes(&d[0])) {
+	if l.ce != (Probability{}) && l.random.Sample(CauseCE, l.ce) && markCE(l.arena.Bytes(&d[0])) {
 		l.count.marked.Add(1)
 	}
 	left := now
@@ -191,12 +191,12 @@ func (l *link) send(now clock.Time, d []packet.Desc) {
 
 // due returns when a packet arrives that has left at the given time.
 func (l *link) due(left clock.Time) clock.Time {
-	due := left.Add(max(0, l.Delay+l.src.Jitter(l.Jitter, l.Shape)))
+	due := left.Add(max(0, l.Delay+l.random.Jitter(l.Jitter, l.Shape)))
 	if l.FIFO {
 		due = max(due, l.last)
 	}
 	l.last = due
-	if l.src.Hit(CauseReorder, l.reorder) {
+	if l.random.Sample(CauseReorder, l.reorder) {
 		l.count.reordered.Add(1)
 		due = due.Add(l.ReorderHold)
 	}

@@ -26,7 +26,7 @@ type modelPacket struct {
 // model is the slow, obvious form of one direction: it sees all packets at once, keeps a plain list
 // and sorts it. It draws the same numbers from the same streams.
 func model(d Impairment, seed uint64, offered []modelPacket) (out []modelPacket) {
-	src := NewDraws(seed, 1)
+	src := NewRandomSource(seed, 1)
 	bad := false
 	var leaving []modelPacket // when the wire is done with each
 	free, last := new(big.Rat), clock.Time(0)
@@ -55,30 +55,30 @@ func model(d Impairment, seed uint64, offered []modelPacket) (out []modelPacket)
 			due = last
 		}
 		last = due
-		if src.Hit(CauseReorder, NewChance(d.Reorder)) {
+		if src.Sample(CauseReorder, NewProbability(d.Reorder)) {
 			due = due.Add(d.ReorderHold)
 		}
 		leaving = append(leaving, modelPacket{p.Seq, p.Size, left})
 		out = append(out, modelPacket{p.Seq, p.Size, due})
 	}
 	for _, p := range offered {
-		if d.MTU != 0 && p.Size-14 > d.MTU || src.Hit(CauseLoss, NewChance(d.Loss)) {
+		if d.MTU != 0 && p.Size-14 > d.MTU || src.Sample(CauseLoss, NewProbability(d.Loss)) {
 			continue
 		}
 		turn, lose := d.Burst.Start, d.Burst.LostGood
 		if bad {
 			turn = d.Burst.End
 		}
-		if src.Hit(CauseBurst, NewChance(turn)) {
+		if src.Sample(CauseBurst, NewProbability(turn)) {
 			bad = !bad
 		}
 		if bad {
 			lose = d.Burst.LostBad
 		}
-		if src.Hit(CauseBurstLoss, NewChance(lose)) {
+		if src.Sample(CauseBurstLoss, NewProbability(lose)) {
 			continue
 		}
-		twice := src.Hit(CauseDup, NewChance(d.Dup))
+		twice := src.Sample(CauseDup, NewProbability(d.Dup))
 		place(p)
 		if twice {
 			place(p)

@@ -35,7 +35,7 @@ import (
 //	                   standard deviation of a normal or pareto one ("+-" serves as "±")
 //	reorder=1%[,D]     hold the packet for D (1ms) longer than the others, which overtake it
 //	fifo               jitter never lets a packet overtake another; reorder still does
-//	seed=7             of the random draws, for both directions
+//	seed=7             of the random source, for both directions
 type Profile struct {
 	Rx, Tx Impairment
 	Seed   uint64

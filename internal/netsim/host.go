@@ -51,7 +51,7 @@ type Host struct {
 	merge  merger
 	cut    tcp.Segmenter
 	rng    rand.PCG
-	refuse pmd.Chance
+	refuse pmd.Probability
 }
 
 // way is how packets get to a destination.
@@ -62,7 +62,7 @@ type way struct {
 
 // Host adds a host to the network.
 func (n *Net) Host(cfg HostConfig) *Host {
-	h := &Host{net: n, cfg: cfg, Addr: n.addr(), ways: map[wire.Addr]*way{}, pollAt: clock.Never, refuse: pmd.NewChance(cfg.Refuse)}
+	h := &Host{net: n, cfg: cfg, Addr: n.addr(), ways: map[wire.Addr]*way{}, pollAt: clock.Never, refuse: pmd.NewProbability(cfg.Refuse)}
 	if cfg.IPv6 {
 		h.Addr = v6(h.Addr)
 	}
@@ -201,7 +201,7 @@ func (h *Host) Send(now clock.Time, o *tcp.Outgoing) bool {
 	if w == nil {
 		return true // no way: lost, as behind any router
 	}
-	if h.refuse != (pmd.Chance{}) && h.refuse.Of(h.rng.Uint64()) {
+	if h.refuse != (pmd.Probability{}) && h.refuse.Sample(h.rng.Uint64()) {
 		h.pollBy(now.Add(refusedWait))
 		return false
 	}

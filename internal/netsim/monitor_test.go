@@ -184,13 +184,13 @@ func TestTheMonitorSeesFaultsOfHandshakes(t *testing.T) {
 
 func TestRanges(t *testing.T) {
 	// A set of numbers as a slice of bools is the slow form.
-	rng := pmd.NewDraws(5, 0)
+	rng := pmd.NewRandomSource(5, 0)
 	for range 300 {
 		var r ranges
 		var slow [64]bool
 		for range 12 {
-			from := rng.Below(pmd.CauseLoss, 60)
-			to := from + rng.Below(pmd.CauseLoss, 5)
+			from := rng.Uint64N(pmd.CauseLoss, 60)
+			to := from + rng.Uint64N(pmd.CauseLoss, 5)
 			r.add(from, to)
 			for i := from; i < to; i++ {
 				slow[i] = true
@@ -217,10 +217,10 @@ func TestRanges(t *testing.T) {
 
 func TestEventsComeInOrder(t *testing.T) {
 	var q events
-	rng := pmd.NewDraws(9, 0)
+	rng := pmd.NewRandomSource(9, 0)
 	at := map[clock.Time]int{}
 	for range 2000 {
-		x := clock.Time(rng.Below(pmd.CauseLoss, 300))
+		x := clock.Time(rng.Uint64N(pmd.CauseLoss, 300))
 		at[x]++
 		n := at[x]
 		q.push(event{at: x, host: &Host{turns: n}})

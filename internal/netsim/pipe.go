@@ -35,26 +35,26 @@ type Pipe struct {
 	// be, by ICMP. Without it the pipe is a black hole for large packets.
 	TooBig bool
 
-	net  *Net
-	imp  pmd.Impairment
-	draw *pmd.Draws
-	rate pmd.Serializer
-	bad  bool // the state of Gilbert and Elliott
-	last clock.Time
+	net    *Net
+	imp    pmd.Impairment
+	random *pmd.RandomSource
+	rate   pmd.Serializer
+	bad    bool // the state of Gilbert and Elliott
+	last   clock.Time
 
-	loss, dup, corrupt, ce, reorder  pmd.Chance
-	toBad, toGood, lostBad, lostGood pmd.Chance
+	loss, dup, corrupt, ce, reorder  pmd.Probability
+	toBad, toGood, lostBad, lostGood pmd.Probability
 }
 
-// Pipe returns a new pipe. Its random draws follow from the seed of the net, the number of the pipe
+// Pipe returns a new pipe. Its random numbers follow from the seed of the net, the number of the pipe
 // and seed.
 func (n *Net) Pipe(imp pmd.Impairment, seed uint64) *Pipe {
 	n.pipes++
-	return newPipe(n, imp, pmd.NewDraws(mix(n.seed, seed), uint64(n.pipes)))
+	return newPipe(n, imp, pmd.NewRandomSource(mix(n.seed, seed), uint64(n.pipes)))
 }
 
-func newPipe(n *Net, imp pmd.Impairment, draw *pmd.Draws) *Pipe {
-	l := &Pipe{net: n, draw: draw}
+func newPipe(n *Net, imp pmd.Impairment, random *pmd.RandomSource) *Pipe {
+	l := &Pipe{net: n, random: random}
 	l.Set(imp)
 	return l
 }
@@ -66,10 +66,10 @@ func (l *Pipe) Set(imp pmd.Impairment) {
 		imp.ReorderHold = defaultReorderHold
 	}
 	l.imp = imp
-	l.loss, l.dup, l.corrupt = pmd.NewChance(imp.Loss), pmd.NewChance(imp.Dup), pmd.NewChance(imp.Corrupt)
-	l.ce, l.reorder = pmd.NewChance(imp.CE), pmd.NewChance(imp.Reorder)
-	l.toBad, l.toGood = pmd.NewChance(imp.Burst.Start), pmd.NewChance(imp.Burst.End)
-	l.lostBad, l.lostGood = pmd.NewChance(imp.Burst.LostBad), pmd.NewChance(imp.Burst.LostGood)
+	l.loss, l.dup, l.corrupt = pmd.NewProbability(imp.Loss), pmd.NewProbability(imp.Dup), pmd.NewProbability(imp.Corrupt)
+	l.ce, l.reorder = pmd.NewProbability(imp.CE), pmd.NewProbability(imp.Reorder)
+	l.toBad, l.toGood = pmd.NewProbability(imp.Burst.Start), pmd.NewProbability(imp.Burst.End)
+	l.lostBad, l.lostGood = pmd.NewProbability(imp.Burst.LostBad), pmd.NewProbability(imp.Burst.LostGood)
 	l.rate.Rate, l.rate.Queue = uint64(imp.Rate), imp.Queue
 }
 
@@ -91,11 +91,11 @@ func (l *Pipe) enter(p *Packet) {
 			l.net.tooBig(p, l.imp.MTU)
 		}
 		l.lose(p, &l.Count.LostMTU, "mtu")
-	case l.draw.Hit(pmd.CauseLoss, l.loss):
+	case l.random.Sample(pmd.CauseLoss, l.loss):
 		l.lose(p, &l.Count.LostRandom, "loss")
 	case l.burst():
 		l.lose(p, &l.Count.LostBurst, "burst")
-	case l.draw.Hit(pmd.CauseDup, l.dup):
+	case l.random.Sample(pmd.CauseDup, l.dup):
 		l.Count.Duplicated++
 		twin := l.net.copy(p)
 		l.send(p)
@@ -114,24 +114,24 @@ func (l *Pipe) lose(p *Packet, why *uint64, word string) {
 // burst moves the state of the link on by one packet and says whether it is lost.
 func (l *Pipe) burst() bool {
 	if l.bad {
-		l.bad = !l.draw.Hit(pmd.CauseBurst, l.toGood)
+		l.bad = !l.random.Sample(pmd.CauseBurst, l.toGood)
 	} else {
-		l.bad = l.draw.Hit(pmd.CauseBurst, l.toBad)
+		l.bad = l.random.Sample(pmd.CauseBurst, l.toBad)
 	}
 	if l.bad {
-		return l.draw.Hit(pmd.CauseBurstLoss, l.lostBad)
+		return l.random.Sample(pmd.CauseBurstLoss, l.lostBad)
 	}
-	return l.draw.Hit(pmd.CauseBurstLoss, l.lostGood)
+	return l.random.Sample(pmd.CauseBurstLoss, l.lostGood)
 }
 
 // send puts a packet that was not lost on the wire.
 func (l *Pipe) send(p *Packet) {
-	if l.draw.Hit(pmd.CauseCorrupt, l.corrupt) {
+	if l.random.Sample(pmd.CauseCorrupt, l.corrupt) {
 		l.Count.Corrupted++
 		p.Corrupt = true
 		l.flip(p.Bytes)
 	}
-	if l.draw.Hit(pmd.CauseCE, l.ce) && markCE(p.Bytes) {
+	if l.random.Sample(pmd.CauseCE, l.ce) && markCE(p.Bytes) {
 		l.Count.Marked++
 	}
 	left := l.net.now
@@ -149,12 +149,12 @@ func (l *Pipe) send(p *Packet) {
 
 // due returns when a packet arrives that has left at the given time.
 func (l *Pipe) due(left clock.Time) clock.Time {
-	due := left.Add(max(0, l.imp.Delay+l.draw.Jitter(l.imp.Jitter, l.imp.Shape)))
+	due := left.Add(max(0, l.imp.Delay+l.random.Jitter(l.imp.Jitter, l.imp.Shape)))
 	if l.imp.FIFO {
 		due = max(due, l.last)
 	}
 	l.last = due
-	if l.draw.Hit(pmd.CauseReorder, l.reorder) {
+	if l.random.Sample(pmd.CauseReorder, l.reorder) {
 		l.Count.Reordered++
 		due = due.Add(l.imp.ReorderHold)
 	}
@@ -166,7 +166,7 @@ func (l *Pipe) flip(b []byte) {
 	total := uint64(len(b)) * 8
 	done := make([]uint64, 0, 8)
 	for range min(uint64(l.imp.CorruptBits), total) {
-		bit := l.draw.Below(pmd.CauseBits, total)
+		bit := l.random.Uint64N(pmd.CauseBits, total)
 		for slices.Contains(done, bit) {
 			bit = (bit + 1) % total
 		}

@@ -109,7 +109,7 @@ func viaImpair(t *testing.T, p pmd.Profile) (got []fate, count pmd.ImpairCount) 
 func viaPipe(p pmd.Profile) (got []fate, count Count) {
 	n := New(0)
 	a, b := n.Raw(), n.Raw()
-	l := newPipe(n, p.Tx, pmd.NewDraws(p.Seed, 1))
+	l := newPipe(n, p.Tx, pmd.NewRandomSource(p.Seed, 1))
 	n.Path(a, b, l)
 	b.Receive = func(x []byte) { got = append(got, fate{n.Now(), string(x)}) }
 	for k := range scripted {
