@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/suggest"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -143,7 +144,7 @@ func (p *parser) rule() ([]Rule, error) {
 	case "drop":
 		r.Action = Drop
 	default:
-		return nil, fmt.Errorf("a rule begins with pass or drop, not %q%s", w, suggest(w, "pass", "drop"))
+		return nil, fmt.Errorf("a rule begins with pass or drop, not %q%s", w, didYouMean(w, "pass", "drop"))
 	}
 	m := &r.Match
 	if w := p.peek(); w != "" && !slices.Contains(clauses, w) {
@@ -180,7 +181,7 @@ func (p *parser) surplus(w string) error {
 	if slices.Contains(clauses, w) {
 		return fmt.Errorf("%q is one word too many: from, to and name come once and in this order", w)
 	}
-	if s := suggest(w, "from", "to", "port", "name"); s != "" {
+	if s := didYouMean(w, "from", "to", "port", "name"); s != "" {
 		return fmt.Errorf("%q is not known%s", w, s)
 	}
 	return fmt.Errorf("%q is one word too many; a rule is ACTION [PROTOCOL] [from PLACE] [to PLACE] [name \"TEXT\"]", w)
@@ -231,7 +232,7 @@ func (p *parser) protocol() (uint8, error) {
 	}
 	n, ok := protocols[w]
 	if !ok {
-		if s := suggest(w, append(slices.Sorted(maps.Keys(protocols)), "proto", "from", "to")...); s != "" {
+		if s := didYouMean(w, append(slices.Sorted(maps.Keys(protocols)), "proto", "from", "to")...); s != "" {
 			return 0, fmt.Errorf("%q is not a protocol%s", w, s)
 		}
 		return 0, fmt.Errorf("%q is not a protocol; say tcp, udp, icmp, icmpv6, sctp, gre, esp, ah, ipip or proto NUMBER", w)
@@ -284,7 +285,7 @@ func prefix(w string) (netip.Prefix, error) {
 	if !strings.Contains(w, "/") {
 		a, err := netip.ParseAddr(w)
 		if err != nil || a.Zone() != "" {
-			return netip.Prefix{}, fmt.Errorf("%q is not an address%s", w, suggest(w, "any"))
+			return netip.Prefix{}, fmt.Errorf("%q is not an address%s", w, didYouMean(w, "any"))
 		}
 		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), nil
 	}
@@ -316,4 +317,12 @@ func portRange(w string) (gpukern.Ports, error) {
 		return gpukern.Ports{}, fmt.Errorf("ports %s: the first is above the last", w)
 	}
 	return gpukern.PortRange(uint16(lo), uint16(hi)), nil
+}
+
+// didYouMean returns "; did you mean X?" for the word that w was probably meant to be, "" where none is close.
+func didYouMean(w string, words ...string) string {
+	if best := suggest.Nearest(w, 2, words...); best != "" {
+		return fmt.Sprintf("; did you mean %s?", best)
+	}
+	return ""
 }

@@ -114,7 +114,7 @@ func (p *parser) patterns() (list []literal.Pattern, rule PatternRule, err error
 		}
 	}
 	if w := p.word(); w != "" {
-		if s := suggest(w, "nocase", "name"); s != "" {
+		if s := didYouMean(w, "nocase", "name"); s != "" {
 			return nil, rule, fmt.Errorf("%q is not known%s", w, s)
 		}
 		return nil, rule, fmt.Errorf("%q is one word too many; a line is \"TEXT\"... [nocase] [name \"NAME\"]", w)

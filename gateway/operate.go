@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/internal/suggest"
 )
 
 // Drain makes a backend take no new connections. Those that it has go on until they end or, when
@@ -101,12 +101,7 @@ func (g *Gateway) unknownService(name string) error {
 
 // nearby returns the name that is most like word, if one is, and up to nearbyNames of all.
 func nearby(word string, all []string) string {
-	best, least := "", len(word)/3+1
-	for _, name := range all {
-		if n := filter.Distance(strings.ToLower(word), strings.ToLower(name)); n < least {
-			best, least = name, n
-		}
-	}
+	best := suggest.Nearest(word, len(word)/3, all...)
 	list := "there is " + strings.Join(all[:min(len(all), nearbyNames)], ", ")
 	if more := len(all) - nearbyNames; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)

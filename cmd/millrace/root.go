@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/millrace/millrace/internal/suggest"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -111,7 +112,7 @@ line; 3 wrong configuration file.`,
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return coded{suggest(cmd.Flags(), err), errUsage}
+		return coded{suggestFlag(cmd.Flags(), err), errUsage}
 	})
 	root.AddCommand(newDoctor(c), newReplay(c), newForward(c), newGateway(c), newStack(c), newNet(c), newBench(c), newVersion(c), newMan(c))
 	return root
@@ -128,41 +129,17 @@ func noSuchVerb(cmd *cobra.Command, args []string) error {
 	return usage("no verb %q", args[0])
 }
 
-// suggest adds the flag that was probably meant to the error of an unknown one.
-func suggest(flags *pflag.FlagSet, err error) error {
+// suggestFlag adds the flag that was probably meant to the error of an unknown one.
+func suggestFlag(flags *pflag.FlagSet, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return err
 	}
-	wrong, best, near := unknown.GetSpecifiedName(), "", 3
-	flags.VisitAll(func(f *pflag.Flag) {
-		if d := distance(wrong, f.Name); d < near {
-			best, near = f.Name, d
-		}
-	})
+	var names []string
+	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	best := suggest.Nearest(unknown.GetSpecifiedName(), 2, names...)
 	if best == "" {
 		return err
 	}
 	return fmt.Errorf("%w, did you mean --%s?", err, best)
-}
-
-// distance is the number of letters to change, add or leave out to make b of a (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -156,17 +156,6 @@ func TestExitCodesTellFailureFromUsageFromConfiguration(t *testing.T) {
 	}
 }
 
-func TestDistanceIsThatOfLevenshtein(t *testing.T) {
-	for _, tc := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"loop", "lopo", 2}, {"kitten", "sitting", 3}, {"json", "json", 0}} {
-		if got := distance(tc.a, tc.b); got != tc.want {
-			t.Errorf("%q to %q: %d, want %d", tc.a, tc.b, got, tc.want)
-		}
-	}
-}
-
 func TestVersionIsTheSameForPeopleAndPrograms(t *testing.T) {
 	code, text, _ := run("version")
 	if code != exitOK || !strings.HasPrefix(text, "millrace ") {

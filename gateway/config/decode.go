@@ -11,7 +11,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/millrace/millrace/filter"
 	"github.com/millrace/millrace/internal/strictyaml"
 )
 
@@ -41,7 +40,7 @@ func Load(path string) (*Config, error) {
 // once, as a *Error. Lists that it names are read by Open or Reload.
 func Parse(file string, src []byte) (*Config, error) {
 	d := &decoder{Decoder: strictyaml.New(file, src), listAt: map[string]Problem{}}
-	d.Example, d.Near, d.Cause = "examples/gateway.yaml", filter.Distance, bareAddress
+	d.Example, d.Cause = "examples/gateway.yaml", bareAddress
 	c := newConfig()
 	c.file, c.listAt = file, d.listAt
 	if len(src) > maxFileBytes {

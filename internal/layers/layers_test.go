@@ -31,7 +31,7 @@ gpukern/literal : packet
 gpukern         : packet ring wire gpukern/literal internal/random
 gpukern/cuda    : packet ring gpukern gpukern/literal
 gpukern/choose  : packet wire ring gpukern gpukern/literal gpukern/cuda
-filter          : packet wire clock gpukern gpukern/literal
+filter          : packet wire clock gpukern gpukern/literal internal/suggest
 ip              : packet wire clock internal/random
 ip/dhcp         : wire clock internal/random
 udp             : packet wire clock ip
@@ -48,7 +48,7 @@ gateway/health  : clock
 gateway/quiclb  :
 gateway/nexthop :
 gateway/config  : gateway/health gpukern filter stack internal/strictyaml
-gateway         : gateway/health gateway/quiclb gateway/nexthop gateway/config packet clock wire gpukern filter stack metrics internal/random
+gateway         : gateway/health gateway/quiclb gateway/nexthop gateway/config packet clock wire gpukern filter stack metrics internal/random internal/suggest
 gateway/admin   : gateway gateway/config gpukern internal/control
 gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/* filter stack metrics internal/control
 cmd/millrace    : *
@@ -62,11 +62,12 @@ internal/control:
 internal/doctor : gpukern
 internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack
 internal/service: 
-internal/strictyaml:
+internal/strictyaml: internal/suggest
 internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service internal/strictyaml internal/control
 internal/kernbench: packet wire clock ring capture gpukern gpukern/* metrics
 internal/hostkern:
 internal/random :
+internal/suggest :
 internal/testnet:
 internal/netsim : packet wire clock pmd ip tcp tcp/cc
 internal/script : packet wire clock ip tcp tcp/cc

@@ -140,7 +140,7 @@ func TestMistakesAreShownWithTheirPlace(t *testing.T) {
 
 func TestAMistakeIsShownWithItsLine(t *testing.T) {
 	_, err := Parse("f.yaml", []byte(least+"engine: gpu\n"))
-	const want = "f.yaml:2:9: engine cannot be \"gpu\"\n  engine: gpu\n          ^\n  allowed: cpu, cuda, auto"
+	const want = "f.yaml:2:9: engine cannot be \"gpu\"\n  engine: gpu\n          ^\n  did you mean \"cpu\"? allowed: cpu, cuda, auto"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant\n%s", err, want)
 	}

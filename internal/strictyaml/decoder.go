@@ -23,8 +23,6 @@ type Decoder struct {
 
 	// Example is where an empty file's author is sent; "" is nowhere.
 	Example string
-	// Near measures how far a wrong word is from an allowed one: hints then name the nearest. Nil: they only list the allowed.
-	Near func(word, allowed string) int
 	// Cause finds what on these lines likely upset the YAML parser and returns a hint, or "". The parser often notices it only
 	// later, or blames the start of the block, so it gets all lines. May be nil.
 	Cause func(lines []string) string

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/internal/suggest"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -56,17 +57,9 @@ func (d *Decoder) Duration(n *yaml.Node, what string, to *time.Duration, least, 
 	*to = v
 }
 
-// Hint returns the allowed words, after the one that is nearest to word if one is near (see Near).
+// Hint lists the allowed words, after the one that word was probably meant to be.
 func (d *Decoder) Hint(word string, allowed []string) string {
-	best, least := "", len(word)/3+1
-	for _, a := range allowed {
-		if d.Near == nil {
-			break
-		}
-		if n := d.Near(strings.ToLower(word), a); n < least {
-			best, least = a, n
-		}
-	}
+	best := suggest.Nearest(word, len(word)/3, allowed...)
 	if best == "" {
 		return Allowed(allowed)
 	}
