@@ -5,6 +5,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"sync"
@@ -246,4 +247,28 @@ func TestLingerSendsAllData(t *testing.T) {
 			t.Errorf("%d bytes, %v", n, err)
 		}
 	})
+}
+
+// TestPairFreesItsLink closes the stacks in both orders, and twice.
+func TestPairFreesItsLink(t *testing.T) {
+	for first := range 2 {
+		a, b, err := Pair(netip.MustParsePrefix(addrA+"/24"), netip.MustParsePrefix(addrB+"/24"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stacks := [2]*Stack{a, b}
+		c, err := a.Dial("udp", addrB+":9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte("in flight"))
+		for _, s := range []*Stack{stacks[first], stacks[1-first], a, b} {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if _, _, err := Pair(netip.Prefix{}, netip.Prefix{}); err == nil {
+		t.Error("a stack has an address that is none")
+	}
 }

@@ -52,12 +52,13 @@ type Stack struct {
 	group *host.Group
 	stop  context.CancelFunc
 	done  chan struct{} // closed when the loops have ended
-	err   error         // of the loops, once served is closed
+	err   error         // of the loops, once done is closed
 	next  atomic.Uint32 // loop of the next connection
 
 	mu      sync.Mutex
 	closed  bool
-	sockets map[closer]struct{} // listeners and the like, which lie on several loops
+	sockets map[closer]struct{} // listeners and UDP sockets, which have shards on several loops
+	release func() error        // frees what the loops used; nil where the caller does
 }
 
 // closer is what Close has to close beside connections.
@@ -152,7 +153,11 @@ func (s *Stack) Close() error {
 	})
 	s.stop()
 	<-s.done
-	return errors.Join(s.err, s.group.Close())
+	err := errors.Join(s.err, s.group.Close())
+	if s.release != nil {
+		err = errors.Join(err, s.release())
+	}
+	return err
 }
 
 // abortAll resets the connections of a loop, those too that nobody holds any more.

@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -8,12 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/pmd"
-	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/socket"
-	"github.com/millrace/millrace/stack"
-	"github.com/millrace/millrace/stack/host"
 )
 
 func cpu() float64 {
@@ -25,33 +21,14 @@ func cpu() float64 {
 // pair returns two stacks with sockets, in real time.
 func pair(t testing.TB) (a, b *socket.Stack) {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+	a, b, err := socket.Pair(netip.MustParsePrefix("198.18.0.1/24"), netip.MustParsePrefix("198.18.0.2/24"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 8192})
-	must(err)
-	pa, _ := arena.Cut(4096)
-	pb, _ := arena.Cut(4096)
-	da, db, err := pmd.NewMemory(pmd.MemoryConfig{A: pa, B: pb})
-	must(err)
-	open := func(d pmd.Driver, pool *ring.Pool, addr string) *socket.Stack {
-		s, err := socket.New(socket.Config{
-			Host:  host.Config{Loops: []stack.Config{{Ports: []pmd.Driver{d}, Pool: pool, Engine: gpukern.NewCPU(gpukern.Config{})}}},
-			Addrs: []socket.Address{{Prefix: netip.MustParsePrefix(addr)}},
-		})
-		must(err)
-		return s
-	}
-	a, b = open(da, pa, "198.18.0.1/24"), open(db, pb, "198.18.0.2/24")
 	t.Cleanup(func() {
-		must(a.Close())
-		must(b.Close())
-		must(da.Close())
-		must(db.Close())
-		must(arena.Close())
+		if err := errors.Join(a.Close(), b.Close()); err != nil {
+			t.Error(err)
+		}
 	})
 	return a, b
 }
