@@ -6,7 +6,6 @@ BIN      := bin
 
 # Every Go module of the repository that has tests; the tools of internal/tools have none.
 MODULES := . cmd bench bench/asavie internal/interop internal/kernbench
-CAPTURES ?= ../shared/pcaps
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 
@@ -23,7 +22,6 @@ KEEP     ?=
 MUST_GPU ?=
 
 export CGO_ENABLED = 0
-export MILLRACE_PCAPS ?= $(abspath $(CAPTURES))
 
 .DEFAULT_GOAL := help
 .PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 
@@ -74,14 +73,6 @@ func failures(r *kernbench.Report) error {
 		return errors.New(strings.Join(f, "; "))
 	}
 	return nil
-}
-
-// captureDir is where captures are looked for.
-func captureDir(root string) string {
-	if dir := os.Getenv("MILLRACE_PCAPS"); dir != "" {
-		return dir
-	}
-	return filepath.Join(root, "..", "shared", "pcaps")
 }
 
 // promise is what was promised about a path of a row, or about a batch.

@@ -17,8 +17,10 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
-	"github.com/millrace/millrace/gateway/config"
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/internal/checkout"
 )
 
 func testEnv(t *testing.T) *Env {
@@ -30,7 +32,7 @@ func testEnv(t *testing.T) *Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := findRoot()
+	root, err := checkout.Root()
 	if err != nil {
 		t.Fatal(err)
 	}

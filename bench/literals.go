@@ -47,10 +47,9 @@ type literalBench struct {
 }
 
 func (b literalBench) measures() ([]Measure, error) {
-	folder := os.Getenv("MILLRACE_PCAPS")
-	captured, err := kernbench.Payloads(folder)
+	captured, err := kernbench.Payloads(captureDir(b.e.Root))
 	if err != nil {
-		b.e.Log("%v: set MILLRACE_PCAPS", err)
+		return nil, err
 	}
 	var all []Measure
 	for _, n := range []int{100, 1000, 10000} {

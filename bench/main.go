@@ -22,6 +22,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/millrace/millrace/internal/checkout"
 )
 
 // Exit codes.
@@ -134,7 +136,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func (f flags) execute(ctx context.Context, s Suite, stderr io.Writer) (*Result, error) {
-	root, err := findRoot()
+	root, err := checkout.Root()
 	if err != nil {
 		return nil, err
 	}
@@ -175,29 +177,11 @@ func (f flags) report(res *Result, stdout io.Writer) error {
 	}
 	out := f.out
 	if out == "" {
-		root, err := findRoot()
+		root, err := checkout.Root()
 		if err != nil {
 			return err
 		}
 		out = filepath.Join(root, "bench", "results")
 	}
 	return res.Write(out)
-}
-
-// findRoot returns the nearest folder upwards that holds go.mod and bench/peers.
-func findRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "bench", "peers")); err == nil {
-			return dir, nil
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return "", errors.New("run it inside of the repository")
-		}
-		dir = up
-	}
 }

@@ -64,13 +64,18 @@ func segment(rng *rand.Rand, size int) []byte {
 	return p
 }
 
-// sampleCaptures returns the captures of the folder $MILLRACE_PCAPS (default ../shared/pcaps beside
-// the repository) that can be read to their end. reason says why there are none.
-func sampleCaptures(root string) (files []string, reason string) {
-	dir := os.Getenv("MILLRACE_PCAPS")
-	if dir == "" {
-		dir = filepath.Join(root, "..", "shared", "pcaps")
+// captureDir returns the folder of captures: $MILLRACE_PCAPS, or those of the repository's tests.
+func captureDir(root string) string {
+	if dir := os.Getenv("MILLRACE_PCAPS"); dir != "" {
+		return dir
 	}
+	return filepath.Join(root, "internal", "testpcaps", "testdata")
+}
+
+// sampleCaptures returns the captures of captureDir that can be read to their end. reason says why
+// there are none.
+func sampleCaptures(root string) (files []string, reason string) {
+	dir := captureDir(root)
 	all, _ := filepath.Glob(filepath.Join(dir, "*.pcap*"))
 	for _, f := range all {
 		if readable(f) {

@@ -16,25 +16,9 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
-)
 
-// captures returns the sample captures, or skips the test where there are none.
-func captures(t testing.TB) []string {
-	t.Helper()
-	dir := os.Getenv("MILLRACE_PCAPS")
-	if dir == "" {
-		dir = "../../shared/pcaps"
-	}
-	var all []string
-	for _, ext := range []string{"*.pcap", "*.pcapng"} {
-		found, _ := filepath.Glob(filepath.Join(dir, ext))
-		all = append(all, found...)
-	}
-	if len(all) == 0 {
-		t.Skipf("no captures in %s: set MILLRACE_PCAPS to a folder of pcap files", dir)
-	}
-	return all
-}
+	"github.com/millrace/millrace/internal/testpcaps"
+)
 
 // plain is a record as both our reader and the oracle can tell it.
 type plain struct {
@@ -113,7 +97,7 @@ func countByTcpdump(t *testing.T, path string) int {
 }
 
 func TestEveryCaptureReadsLikePcapgo(t *testing.T) {
-	for _, path := range captures(t) {
+	for _, path := range testpcaps.Files(t) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			r, err := Open(path)
 			if err != nil {
@@ -147,7 +131,7 @@ func TestEveryCaptureReadsLikePcapgo(t *testing.T) {
 }
 
 func TestMemoryAndStreamReadAlike(t *testing.T) {
-	for _, path := range captures(t) {
+	for _, path := range testpcaps.Files(t) {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

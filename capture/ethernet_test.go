@@ -8,6 +8,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/millrace/millrace/internal/testpcaps"
 )
 
 const (
@@ -109,7 +111,7 @@ func upper(data []byte, first gopacket.Decoder) string {
 	var names []string
 	for _, l := range gopacket.NewPacket(data, first, gopacket.NoCopy).Layers() {
 		switch l.LayerType() {
-		case layers.LayerTypeEthernet, layers.LayerTypeLinuxSLL, layers.LayerTypeLoopback, layers.LayerTypePPP:
+		case layers.LayerTypeEthernet, layers.LayerTypeLinuxSLL, layers.LayerTypeLinuxSLL2, layers.LayerTypeLoopback, layers.LayerTypePPP:
 		default:
 			names = append(names, l.LayerType().String()+" "+string(l.LayerContents()))
 		}
@@ -119,7 +121,7 @@ func upper(data []byte, first gopacket.Decoder) string {
 
 func TestConvertedPacketsDecodeAsBefore(t *testing.T) {
 	checked := map[LinkType]int{}
-	for _, path := range captures(t) {
+	for _, path := range testpcaps.Files(t) {
 		r, err := Open(path)
 		if err != nil {
 			t.Fatal(err)

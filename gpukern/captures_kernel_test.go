@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/internal/testpcaps"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -53,7 +54,7 @@ func TestCapturesGoThroughTheHeadersKernel(t *testing.T) {
 	tables := l.compile(t)
 	k := newHeadersKernel(t, "gk_headers", tables, &l.HashKey)
 	tunnels, chains := 0, 0
-	for at, path := range captures(t) {
+	for at, path := range testpcaps.Files(t) {
 		all := frames(t, path)
 		for _, shift := range []uint8{11, 16} {
 			b := laid(all[:min(len(all), 96)], shift, at)

@@ -4,38 +4,16 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/millrace/millrace/capture"
+	"github.com/millrace/millrace/internal/testpcaps"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
-
-// captures returns the sample captures, or skips the test where there are none.
-func captures(t testing.TB) []string {
-	t.Helper()
-	dir := os.Getenv("MILLRACE_PCAPS")
-	if dir == "" {
-		dir = "../../shared/pcaps"
-	}
-	var all []string
-	for _, ext := range []string{"*.pcap", "*.pcapng"} {
-		found, err := filepath.Glob(filepath.Join(dir, ext))
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, found...)
-	}
-	if len(all) == 0 {
-		t.Skipf("no captures in %s: set MILLRACE_PCAPS to a folder of pcap files", dir)
-	}
-	return all
-}
 
 // frames returns the packets of a capture as Ethernet frames, up to the first damage, and at most
 // a thousand; a hundred in short tests.
@@ -85,7 +63,7 @@ func TestCapturesAgreeWithTheReferenceAndGopacket(t *testing.T) {
 	l.Rules = append(l.Rules, Rule{DstPorts: PortRange(443, 443)}, Rule{Proto: wire.ProtoTCP}, Rule{SrcPorts: PortRange(53, 53)})
 	c := NewCPU(Config{Tables: l.compile(t)})
 	var seen, judged, ok int
-	for _, path := range captures(t) {
+	for _, path := range testpcaps.Files(t) {
 		for all := frames(t, path); len(all) > 0; {
 			n := min(len(all), 64)
 			b := largeBatch(all[:n])

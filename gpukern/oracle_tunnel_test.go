@@ -7,6 +7,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/millrace/millrace/internal/testpcaps"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -62,7 +63,7 @@ func oracleInside(t *testing.T, name string, p []byte, d packet.Desc) bool {
 func TestTunnelsInCapturesAgreeWithTheReferenceAndGopacket(t *testing.T) {
 	c := NewCPU(Config{Ops: tunnelOps})
 	seen, judged, right := 0, 0, 0
-	for _, path := range captures(t) {
+	for _, path := range testpcaps.Files(t) {
 		for all := frames(t, path); len(all) > 0; {
 			n := min(len(all), 64)
 			b := largeBatch(all[:n])

@@ -11,6 +11,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/millrace/millrace/internal/testpcaps"
 )
 
 // perCapture bounds the packets that are read of a capture.
@@ -19,16 +21,8 @@ const perCapture = 500
 // TestCapturesReadAsGopacketReadsThem reads real packets with views and with gopacket, and compares every
 // field of the headers up to the transport, the verdict on checksums included.
 func TestCapturesReadAsGopacketReadsThem(t *testing.T) {
-	dir := os.Getenv("MILLRACE_PCAPS")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared", "pcaps")
-	}
-	files, _ := filepath.Glob(filepath.Join(dir, "*.pcap*"))
-	if len(files) == 0 {
-		t.Skipf("no captures under %s: set MILLRACE_PCAPS", dir)
-	}
 	seen := map[string]int{}
-	for _, name := range files {
+	for _, name := range testpcaps.Files(t) {
 		t.Run(filepath.Base(name), func(t *testing.T) { compareCapture(t, name, seen) })
 	}
 	t.Log("compared:", seen)

@@ -17,6 +17,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/millrace/millrace/internal/checkout"
 )
 
 // Library is the kernels, compiled for this machine.
@@ -46,8 +48,11 @@ func Open(t testing.TB, files ...string) *Library {
 
 // Sources returns the folder of the kernels.
 func Sources() string {
-	_, here, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(here), "../../gpukern/cuda")
+	root, err := checkout.Root()
+	if err != nil {
+		panic(err) // a test runs elsewhere
+	}
+	return filepath.Join(root, "gpukern", "cuda")
 }
 
 func build(files []string) (*Library, error) {

@@ -8,18 +8,22 @@ import (
 
 	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/internal/kernbench"
+	"github.com/millrace/millrace/internal/testpcaps"
 )
 
-// payloads returns those of the sample captures, or none where there are no captures.
+// payloads returns those of the captures in $MILLRACE_PCAPS, or else of the repository's.
 func payloads(t testing.TB) [][]byte {
 	t.Helper()
-	dir := os.Getenv("MILLRACE_PCAPS")
+	dir := os.Getenv(testpcaps.Corpus)
 	if dir == "" {
-		dir = "../../../shared/pcaps"
+		var err error
+		if dir, err = testpcaps.Dir(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	texts, err := kernbench.Payloads(dir)
 	if err != nil {
-		t.Log(err)
+		t.Fatal(err)
 	}
 	return texts
 }

@@ -65,10 +65,13 @@ internal/service:
 internal/strictyaml: internal/suggest
 internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service internal/strictyaml internal/control
 internal/kernbench: packet wire clock ring capture gpukern gpukern/* metrics
-internal/hostkern:
 internal/random :
 internal/suggest :
+internal/checkout:
+internal/hostkern: internal/checkout
 internal/testnet:
+internal/testpcaps: internal/checkout
+internal/derivepcaps:
 internal/netsim : packet wire clock pmd ip tcp tcp/cc
 internal/script : packet wire clock ip tcp tcp/cc
 internal/interop:
@@ -81,7 +84,7 @@ internal/tools  :
 const rooms = `
 github.com/asavie/xdp             : bench/asavie
 github.com/cilium/ebpf            : pmd/afxdp filter/ebpf bench
-github.com/gopacket/gopacket      : capture bench
+github.com/gopacket/gopacket      : capture bench internal/derivepcaps
 github.com/vishvananda/netlink    : gateway/nexthop gateway/daemon internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device cmd/millrace internal/doctor internal/testnet bench
 github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : cmd/prom

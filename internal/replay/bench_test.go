@@ -3,12 +3,14 @@ package replay
 import (
 	"context"
 	"testing"
+
+	"github.com/millrace/millrace/internal/testpcaps"
 )
 
 // BenchmarkCapturesInMemory replays the sample captures as `millrace replay --loop` does, and tells
 // what a packet costs, all operations and all counting included.
 func BenchmarkCapturesInMemory(b *testing.B) {
-	files := captures(b)
+	files := testpcaps.Files(b)
 	var total Part
 	for b.Loop() {
 		rep, err := Run(context.Background(), Config{Files: files, Laps: 200})

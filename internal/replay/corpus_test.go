@@ -2,27 +2,14 @@ package replay
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/millrace/millrace/internal/testpcaps"
 )
 
-// captures returns the sample captures, or skips the test where there are none.
-func captures(t testing.TB) []string {
-	t.Helper()
-	dir := os.Getenv("MILLRACE_PCAPS")
-	if dir == "" {
-		dir = "../../../shared/pcaps"
-	}
-	files, _ := filepath.Glob(filepath.Join(dir, "*.pcap*"))
-	if len(files) == 0 {
-		t.Skipf("no captures in %s: set MILLRACE_PCAPS", dir)
-	}
-	return files
-}
-
 func TestEveryCaptureIsVerified(t *testing.T) {
-	v, err := Verify(context.Background(), Config{Files: captures(t)})
+	v, err := Verify(context.Background(), Config{Files: testpcaps.Files(t)})
 	if err != nil {
 		t.Error(err)
 	}

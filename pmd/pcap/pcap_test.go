@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/testpcaps"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/pcap"
@@ -38,20 +39,6 @@ func (h held) Holds(visit func(off uint32)) {
 type seen struct {
 	Time int64
 	Data string
-}
-
-// sampleCaptures returns the sample captures, or skips the test where there are none.
-func sampleCaptures(t testing.TB) []string {
-	t.Helper()
-	dir := os.Getenv("MILLRACE_PCAPS")
-	if dir == "" {
-		dir = "../../../shared/pcaps"
-	}
-	all, _ := filepath.Glob(filepath.Join(dir, "*.pcap*"))
-	if len(all) == 0 {
-		t.Skipf("no captures in %s: set MILLRACE_PCAPS to a folder of pcap files", dir)
-	}
-	return all
 }
 
 // writeCapture makes a capture of Ethernet packets.
@@ -204,7 +191,7 @@ func expected(t testing.TB, path string) (all []seen, bad pcap.RecordStats) {
 }
 
 func TestDriverReplaysEveryCaptureInEveryMode(t *testing.T) {
-	for _, path := range sampleCaptures(t) {
+	for _, path := range testpcaps.Files(t) {
 		want, bad := expected(t, path)
 		for _, mode := range []pcap.Mode{pcap.Stream, pcap.Preload, pcap.Resident} {
 			r := newRig(t, 4096, pcap.Config{Files: []string{path}, Mode: mode})
@@ -646,7 +633,7 @@ func TestImpairLeavesLongPacketsWithTheWrappedDriver(t *testing.T) {
 }
 
 func BenchmarkDriverRx(b *testing.B) {
-	path := filepath.Join(filepath.Dir(sampleCaptures(b)[0]), "1kxun.pcap")
+	path := testpcaps.File(b, "jumbo.pcap")
 	for _, mode := range everyMode {
 		b.Run(mode.String(), func(b *testing.B) {
 			r := newRig(b, 4096, pcap.Config{Files: []string{path}, Mode: mode, Laps: -1, StampNow: true})
