@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/auth"
+	"github.com/millrace/millrace/tcp/syncookie"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -20,7 +21,7 @@ type passive struct {
 	spare      []*Listener
 
 	synQueue        synQueue
-	cookies         cookieJar
+	cookies         syncookie.Codec
 	timeWait        timeWaitTable
 	fastOpenCache   fastOpenCache
 	stalled         stalledPeers
@@ -41,7 +42,6 @@ func (m *Mux) initPassive() {
 	cfg, f := &m.cfg, &m.passive
 	f.secrets = newSecrets(&cfg.Secret)
 	f.ports.key = f.secrets.port
-	f.cookies.key = f.secrets.cookie
 	f.byEndpoint = map[endpoint]*Listener{}
 	f.synQueue.key, f.synQueue.limit = f.secrets.table, valueOr(cfg.MaxHalfOpen, defaultMaxHalfOpen)
 	f.timeWait.key, f.timeWait.limit = f.secrets.table, valueOr(cfg.MaxTimeWait, defaultMaxTimeWait)

@@ -4,29 +4,30 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/tcp/auth"
+	"github.com/millrace/millrace/tcp/syncookie"
 	"github.com/millrace/millrace/wire"
 )
 
 // sendCookie answers a SYN without keeping anything of it.
 func (m *Mux) sendCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, a *auth.State) packet.Verdict {
 	terms := termsOf(l.opts, s)
-	stamp := uint32(0)
+	var stamp syncookie.Stamp
 	if terms.timestamps() {
 		if terms.ecn() == ecnAccurate { // a cookie cannot say how it was agreed: RFC 3168's, which every such peer takes
 			terms = terms.withECN(ecnClassic)
 		}
-		stamp = cookieStamp(terms)
+		stamp = stampOf(terms)
 	} else {
 		terms = termsNoScale
 	}
 	h := halfOpen{tuple: *t, irs: s.Seq, tsRecent: s.Options.TSVal, terms: terms}
-	h.iss = m.passive.cookies.bake(now, t, s.Seq, announcedBy(t, &s.Options), stamp)
+	h.iss = m.passive.cookies.Encode(now, m.passive.secrets.cookie.flow(t), s.Seq, announcedBy(t, &s.Options), stamp)
 	if a != nil {
 		a.Init(l.opts.Keys, t, h.iss)
 		a.SetPeerISN(h.irs)
 	}
 	m.stats.CookiesSent++
-	m.sendSynAck(now, l, &h, a, stamp+1)
+	m.sendSynAck(now, l, &h, a, &stamp)
 	return packet.Deliver
 }
 
@@ -34,17 +35,18 @@ func (m *Mux) sendCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment,
 // 3.10.7.2). A connection that is refused for want of room may come again with the peer's next segment.
 func (m *Mux) cookieInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment) packet.Verdict {
 	iss, irs := s.Ack-1, s.Seq-1
-	stamp, terms := uint32(0), termsNoScale
+	var stamp syncookie.Stamp
+	terms := termsNoScale
 	if s.Options.HasTimestamps && !l.opts.NoTimestamps {
-		stamp = s.Options.TSEcr & cookieTS
-		terms = cookieTerms(stamp)
+		stamp = syncookie.StampOf(s.Options.TSEcr)
+		terms = termsOfStamp(stamp)
 	}
 	mss, ok := uint16(0), false
 	if !s.Flags.Has(wire.FlagSYN) && mayConnect(t) {
-		mss, ok = m.passive.cookies.taste(now, t, iss, irs, stamp)
+		mss, ok = m.passive.cookies.Verify(now, m.passive.secrets.cookie.flow(t), iss, irs, stamp)
 	}
 	if !ok {
-		if now.Before(m.passive.cookies.until) {
+		if m.passive.cookies.Expects(now) {
 			m.stats.CookiesBad++
 		}
 		m.reset(now, t, s)
@@ -72,4 +74,22 @@ func (m *Mux) acceptCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segmen
 	m.stats.CookiesGood++
 	v, _ := m.establish(now, l, &h, s)
 	return v
+}
+
+// stampOf returns what the timestamp of a SYN-ACK with a cookie says of terms.
+func stampOf(t synTerms) syncookie.Stamp {
+	return syncookie.NewStamp(t.scale(), t.sack(), t.ecn() != ecnNone)
+}
+
+// termsOfStamp is the reverse of stampOf. A Stamp has no room for the form of ECN: it is classic.
+func termsOfStamp(s syncookie.Stamp) synTerms {
+	scale, sack, ecn := s.Options()
+	t := synTerms(scale) | termsTimestamps
+	if sack {
+		t |= termsSACK
+	}
+	if ecn {
+		t = t.withECN(ecnClassic)
+	}
+	return t
 }

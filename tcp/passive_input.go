@@ -91,7 +91,7 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 	if a != nil {
 		h.keyIndex = a.Key()
 	}
-	m.sendSynAck(now, l, h, a, 0)
+	m.sendSynAck(now, l, h, a, nil)
 	return packet.Deliver
 }
 
@@ -114,7 +114,7 @@ func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segme
 		return m.halfOpenReset(now, slot, l, a, s)
 	case s.Flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN && s.Seq == h.irs:
 		h.terms |= termsSYNRepeated // a measurement of RTT would not know which of them was answered (RFC 6298 3)
-		m.sendSynAck(now, l, h, a, 0)
+		m.sendSynAck(now, l, h, a, nil)
 		return packet.Deliver
 	case s.Flags.Has(wire.FlagSYN), old, !acceptable(s, h.irs+1, m.synWindow(l.opts)):
 		// RFC 5961 4.2 and not RFC 9293 3.10.7.4, which goes back to LISTEN at a SYN in the window: blind ones would

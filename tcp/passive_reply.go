@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/auth"
+	"github.com/millrace/millrace/tcp/syncookie"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -60,7 +61,7 @@ func (o *synOptions) appendTo(b []byte) []byte {
 }
 
 // sendSynAck answers the SYN of h. stamp, where h has timestamps, are low bits that the timestamp has to have, plus 1.
-func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State, stamp uint32) {
+func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State, stamp *syncookie.Stamp) {
 	f := &m.passive
 	o := synOptions{
 		mss: m.announcedMSS(&h.tuple, l.opts), scaling: h.terms.scaling(), scale: scaleFor(l.opts),
@@ -68,8 +69,8 @@ func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State
 	}
 	if o.timestamps {
 		o.tsEcr, o.tsVal = h.tsRecent, timestamp(now)+f.secrets.timestampOffset(&h.tuple)
-		if stamp != 0 {
-			o.tsVal = stampTimestamp(o.tsVal, stamp-1)
+		if stamp != nil {
+			o.tsVal = stamp.Timestamp(o.tsVal)
 		}
 	}
 	if h.terms&termsFastOpen != 0 && a == nil {

@@ -118,5 +118,5 @@ func (m *Mux) halfOpenTimeout(slot uint32) {
 	h.resent++
 	f.synQueue.wheel.Arm(slot, h.due(f.now))
 	m.stats.Retransmits++
-	m.sendSynAck(f.now, l, h, f.authOf(l, h), 0)
+	m.sendSynAck(f.now, l, h, f.authOf(l, h), nil)
 }

@@ -1,11 +1,58 @@
 package tcp
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/wire"
 )
+
+// sipKey keys the hashes of flows and addresses that a peer must neither predict nor steer into collisions.
+type sipKey random.Key
+
+// deriveKey returns the key for one use of a secret; label names the use.
+func deriveKey(secret *[32]byte, label string) sipKey {
+	h := sha256.New()
+	h.Write(secret[:])
+	h.Write([]byte(label))
+	return sipKey(random.KeyFrom(h.Sum(nil)))
+}
+
+// hashAddr adds an address to a hash.
+func hashAddr(h *random.Hash, a *wire.Addr) {
+	h.Word(binary.LittleEndian.Uint64(a[:8]))
+	h.Word(binary.LittleEndian.Uint64(a[8:]))
+}
+
+// flow returns a hash that has taken in the flow, in syncookie.FlowLen bytes.
+func (k sipKey) flow(t *wire.Tuple) random.Hash {
+	h := random.Key(k).Start()
+	hashAddr(&h, &t.Local)
+	hashAddr(&h, &t.Remote)
+	h.Word(uint64(t.LocalPort)<<16 | uint64(t.RemotePort))
+	return h
+}
+
+// tuple hashes the flow and one word more: 44 bytes.
+func (k sipKey) tuple(t *wire.Tuple, extra uint64) uint64 {
+	h := random.Key(k).Start()
+	hashAddr(&h, &t.Local)
+	hashAddr(&h, &t.Remote)
+	h.Word(extra)
+	return h.Sum(44, uint64(t.LocalPort)<<16|uint64(t.RemotePort))
+}
+
+// addrs hashes two addresses and one word: 40 bytes.
+func (k sipKey) addrs(a, b *wire.Addr, extra uint64) uint64 {
+	h := random.Key(k).Start()
+	hashAddr(&h, a)
+	hashAddr(&h, b)
+	h.Word(extra)
+	return h.Sum(40, 0)
+}
 
 // isnTick is the time in which the sequence numbers of new connections of one tuple count on by one
 // (RFC 6528 3, RFC 9293 3.4.1).

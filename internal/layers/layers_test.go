@@ -40,7 +40,8 @@ tcp/seqnum      :
 tcp/buffer      : tcp/seqnum
 tcp/loss        : wire clock tcp/seqnum
 tcp/auth        : wire
-tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/loss tcp/seqnum internal/random
+tcp/syncookie   : clock internal/random
+tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/loss tcp/seqnum tcp/syncookie internal/random
 stack           : packet wire ring clock pmd gpukern filter
 stack/host      : packet ring clock wire pmd gpukern metrics ip ip/dhcp tcp tcp/cc udp stack
 socket          : packet ring clock wire pmd gpukern metrics ip tcp tcp/cc udp stack stack/host
