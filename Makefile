@@ -4,7 +4,7 @@ GO       ?= go
 TOOL     := tool -modfile=internal/tools/go.mod
 BIN      := bin
 
-# Every Go module of the repository that has tests; the tools of internal/tools have none.
+# The Go modules of the repository that have code; internal/tools only names the linters and generators.
 MODULES := . cmd bench bench/asavie internal/interop internal/kernbench
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
@@ -24,6 +24,28 @@ MUST_GPU ?=
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
+
+# What a target cannot do without is checked before anything is built or installed. A Go that is too old
+# may not even read go.mod, so its version is asked for without it.
+goals := $(filter-out help clean,$(MAKECMDGOALS))
+ifneq ($(goals),)
+go-needed := $(shell sed -n 's/^go //p' go.mod)
+go-found  := $(shell cd / && $(GO) version 2>/dev/null | sed -n 's/^go version .*go\([0-9.]*\).*/\1/p')
+ifeq ($(go-found),)
+$(error Go is not installed: install Go $(go-needed) or later from https://go.dev/dl)
+endif
+# Since 1.21 an older Go fetches the one that go.mod names, unless GOTOOLCHAIN says local.
+go-oldest := $(if $(filter local,$(shell cd / && $(GO) env GOTOOLCHAIN 2>/dev/null)),$(go-needed),1.21)
+ifneq ($(shell printf '%s\n' $(go-oldest) $(go-found) | sort -V | head -n 1),$(go-oldest))
+$(error Go $(go-needed) or later is needed, and `$(GO)` is $(go-found): install it from https://go.dev/dl and put it first in PATH)
+endif
+endif
+ifneq ($(filter run,$(goals)),)
+ifneq ($(shell id -u),0)
+$(error `make run` makes network namespaces, which needs root: sudo env PATH="$$PATH" make run)
+endif
+endif
+
 .PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
 
 help: ## list the targets
@@ -79,7 +101,9 @@ run: deps-run build ## load-balance real connections between namespaces (KEEP=1 
 test: deps generate-check ## all tests that need no GPU
 	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
 	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
-	for m in $(MODULES); do $(GO) -C $$m vet ./... && $(GO) -C $$m test -timeout 15m ./... || exit 1; done
+	for m in $(MODULES); do \
+		echo "== module $$m"; $(GO) -C $$m vet ./... && $(GO) -C $$m test -timeout 15m ./... || exit 1; \
+	done
 
 race: deps ## all tests under the race detector, freed frames poisoned
 	@for m in $(filter-out bench,$(MODULES)); do CGO_ENABLED=1 $(GO) -C $$m test -race -tags debug -timeout 30m ./... || exit 1; done
@@ -136,7 +160,7 @@ lint: ## gofumpt, vet, staticcheck
 	@out=$$($(GO) $(TOOL) gofumpt -l .); if [ -n "$$out" ]; then echo "not gofumpt-clean:"; echo "$$out"; exit 1; fi
 	$(GO) vet -tags debug ./ring
 	@mkdir -p $(BIN) && $(GO) build -modfile=internal/tools/go.mod -o $(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
-	for m in $(MODULES); do $(GO) -C $$m vet ./... && (cd $$m && $(CURDIR)/$(BIN)/staticcheck ./...) || exit 1; done
+	@for m in $(MODULES); do echo "== module $$m"; $(GO) -C $$m vet ./... && (cd $$m && $(CURDIR)/$(BIN)/staticcheck ./...) || exit 1; done
 
 # Kernels are PTX for sm_80 and later; the driver translates them for the GPU that it finds. NAME.sm_90.cu
 # is built for sm_90 alone. Files that no .cu includes directly (.cuh, .h) are parts of all.
