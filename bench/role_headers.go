@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd/pcap"
 	"github.com/millrace/millrace/ring"
@@ -50,7 +51,7 @@ type headers struct {
 	drv      *pcap.Driver
 	engine   *gpukern.CPU
 	ops      gpukern.Ops
-	lists    gpukern.Lists
+	lists    kernref.Lists
 	batches  []*packet.Batch // of one lap; borrowed from the driver
 	at       int             // next of batches
 	rx       *packet.Batch
@@ -164,7 +165,7 @@ func (h *headers) replay() {
 	h.drv.Release(h.rx)
 }
 
-func (h *headers) reference() { gpukern.Reference(h.next(), h.ops, h.lists) }
+func (h *headers) reference() { kernref.Reference(h.next(), h.ops, h.lists) }
 
 // decoder is gopacket at its fastest: decoders that are made once and used again.
 type decoder struct {

@@ -6,7 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/gpukern/lpm"
+	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -69,21 +71,21 @@ func openRules(path string) (*tableRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules := make([]gpukern.Rule, len(entries))
+	rules := make([]acl.Rule, len(entries))
 	for i := range rules {
 		rules[i] = entries[i].rule()
 	}
 	t := &tableRun{batches: len(questions) / packet.BatchSize}
 	start := time.Now()
-	acl, err := gpukern.CompileACL(rules)
+	acl, err := acl.Compile(rules)
 	if err != nil {
 		return nil, err
 	}
 	t.compiled, t.bytes = time.Since(start), acl.Size()
-	flows := make([]gpukern.Tuple, len(questions))
+	flows := make([]tuple.Tuple, len(questions))
 	for i, q := range questions {
 		src, dst := prefixOf(q.Src, 32).Addr(), prefixOf(q.Dst, 32).Addr()
-		flows[i] = gpukern.NewTuple(netip.AddrPortFrom(src, q.SrcPort), netip.AddrPortFrom(dst, q.DstPort), q.Proto)
+		flows[i] = tuple.New(netip.AddrPortFrom(src, q.SrcPort), netip.AddrPortFrom(dst, q.DstPort), q.Proto)
 		t.want = append(t.want, q.To)
 	}
 	t.ask = func(from, to int) { acl.Match(flows[from:to], true, t.found[:]) }
@@ -95,13 +97,13 @@ func openRoutes(path string) (*tableRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	routes := make([]gpukern.Route, len(entries))
+	routes := make([]lpm.Route, len(entries))
 	for i := range routes {
 		routes[i] = entries[i].route(family)
 	}
 	t := &tableRun{batches: len(questions) / packet.BatchSize}
 	start := time.Now()
-	table, err := gpukern.CompileLPM(routes)
+	table, err := lpm.Compile(routes)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/lpm"
 )
 
 // tables compares the tables of the engine with those of DPDK.
@@ -62,7 +62,7 @@ func (b tableBench) measures(dir string) ([]Measure, error) {
 	}
 	for _, r := range []struct {
 		family, n int
-		make      func(*rand.Rand, int) []gpukern.Route
+		make      func(*rand.Rand, int) []lpm.Route
 	}{{4, 1_000_000, internet4}, {6, 200_000, internet6}} {
 		path := filepath.Join(dir, fmt.Sprint("routes-", r.family))
 		routes := r.make(rand.New(rand.NewPCG(uint64(r.n), 13)), r.n)

@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/gpukern/lpm"
+	"github.com/millrace/millrace/gpukern/tuple"
 )
 
 // A table file is a table and questions with the answers that are wanted, for contestants in C
@@ -78,7 +80,7 @@ func readTable[E, Q any](path string) (family int, entries []E, questions []Q, e
 func writeRules(path string, n, flows int) error {
 	rng := rand.New(rand.NewPCG(uint64(n), 11))
 	rules := accessList(rng, n)
-	acl, err := gpukern.CompileACL(rules)
+	acl, err := acl.Compile(rules)
 	if err != nil {
 		return err
 	}
@@ -86,10 +88,10 @@ func writeRules(path string, n, flows int) error {
 	for i := range entries {
 		entries[i] = ruleEntry(&rules[i])
 	}
-	tuples, found := make([]gpukern.Tuple, flows), make([]uint16, flows)
+	tuples, found := make([]tuple.Tuple, flows), make([]uint16, flows)
 	for i := range questions {
 		src, dst, proto := flowThrough(rng, rules)
-		tuples[i] = gpukern.NewTuple(src, dst, proto)
+		tuples[i] = tuple.New(src, dst, proto)
 		questions[i] = fileFlow{Src: word(src.Addr()), Dst: word(dst.Addr()), SrcPort: src.Port(), DstPort: dst.Port(), Proto: proto}
 	}
 	acl.Match(tuples, true, found)
@@ -99,7 +101,7 @@ func writeRules(path string, n, flows int) error {
 	return writeTable(path, 4, entries, questions)
 }
 
-func ruleEntry(r *gpukern.Rule) fileRule {
+func ruleEntry(r *acl.Rule) fileRule {
 	e := fileRule{SrcPorts: [2]uint16{0, 65535}, DstPorts: [2]uint16{0, 65535}, Proto: r.Proto}
 	e.Src, e.SrcBits = word(r.Src.Addr()), uint8(r.Src.Bits())
 	e.Dst, e.DstBits = word(r.Dst.Addr()), uint8(r.Dst.Bits())
@@ -113,14 +115,14 @@ func ruleEntry(r *gpukern.Rule) fileRule {
 }
 
 // rule is the inverse of ruleEntry.
-func (e *fileRule) rule() gpukern.Rule {
-	r := gpukern.Rule{Src: prefixOf(e.Src, int(e.SrcBits)), Dst: prefixOf(e.Dst, int(e.DstBits)), Proto: e.Proto}
+func (e *fileRule) rule() acl.Rule {
+	r := acl.Rule{Src: prefixOf(e.Src, int(e.SrcBits)), Dst: prefixOf(e.Dst, int(e.DstBits)), Proto: e.Proto}
 	all := [2]uint16{0, 65535}
 	if e.SrcPorts != all {
-		r.SrcPorts = gpukern.PortRange(e.SrcPorts[0], e.SrcPorts[1])
+		r.SrcPorts = acl.PortRange(e.SrcPorts[0], e.SrcPorts[1])
 	}
 	if e.DstPorts != all {
-		r.DstPorts = gpukern.PortRange(e.DstPorts[0], e.DstPorts[1])
+		r.DstPorts = acl.PortRange(e.DstPorts[0], e.DstPorts[1])
 	}
 	return r
 }
@@ -132,9 +134,9 @@ func word(a netip.Addr) uint32 {
 }
 
 // writeRoutes writes routes and addresses inside of them, each route as likely as any other.
-func writeRoutes(path string, family int, routes []gpukern.Route, addrs int) error {
+func writeRoutes(path string, family int, routes []lpm.Route, addrs int) error {
 	rng := rand.New(rand.NewPCG(uint64(len(routes)), 12))
-	table, err := gpukern.CompileLPM(routes)
+	table, err := lpm.Compile(routes)
 	if err != nil {
 		return err
 	}
@@ -162,10 +164,10 @@ func addrWords(a netip.Addr) (hi, lo uint64) {
 }
 
 // route is the inverse of what writeRoutes does.
-func (e *fileRoute) route(family int) gpukern.Route {
+func (e *fileRoute) route(family int) lpm.Route {
 	a := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(e.Hi>>32))))
 	if family == 6 {
 		a = netip.AddrFrom16([16]byte(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, e.Hi), e.Lo)))
 	}
-	return gpukern.Route{Prefix: netip.PrefixFrom(a, int(e.Bits)), NextHop: uint16(e.Hop)}
+	return lpm.Route{Prefix: netip.PrefixFrom(a, int(e.Bits)), NextHop: uint16(e.Hop)}
 }

@@ -5,19 +5,20 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/gpukern/lpm"
 	"github.com/millrace/millrace/wire"
 )
 
 // accessList makes n rules with the shape of access lists in use, after the published seeds of
 // ClassBench: most name both addresses with long prefixes out of some networks, few name source ports,
 // most name TCP or UDP and one destination port or range.
-func accessList(rng *rand.Rand, n int) []gpukern.Rule {
+func accessList(rng *rand.Rand, n int) []acl.Rule {
 	nets := make([]uint32, max(4, n/24))
 	for i := range nets {
 		nets[i] = rng.Uint32()
 	}
-	rules := make([]gpukern.Rule, n)
+	rules := make([]acl.Rule, n)
 	for i := range rules {
 		r := &rules[i]
 		r.Src, r.Dst = listPrefix(rng, nets), listPrefix(rng, nets)
@@ -42,32 +43,32 @@ func prefixOf(a uint32, bits int) netip.Prefix {
 }
 
 // listPorts returns the ports that a rule asks for, in so many of a hundred for some.
-func listPorts(rng *rand.Rand, named int) gpukern.Ports {
+func listPorts(rng *rand.Rand, named int) acl.Ports {
 	if rng.IntN(100) >= named {
-		return gpukern.Ports{}
+		return acl.Ports{}
 	}
 	switch rng.IntN(10) {
 	case 0:
-		return gpukern.PortRange(1024, 65535)
+		return acl.PortRange(1024, 65535)
 	case 1:
 		lo := uint16(rng.IntN(60000))
-		return gpukern.PortRange(lo, lo+uint16(rng.IntN(4000)))
+		return acl.PortRange(lo, lo+uint16(rng.IntN(4000)))
 	}
 	well := [...]uint16{20, 21, 22, 23, 25, 53, 80, 110, 123, 135, 137, 143, 161, 389, 443, 445, 993, 1433, 1521, 3306, 3389, 5060, 5900, 8080}
 	p := well[rng.IntN(len(well))]
-	return gpukern.PortRange(p, p)
+	return acl.PortRange(p, p)
 }
 
 // flowThrough returns a packet inside of one of rules; one in ten is random altogether.
-func flowThrough(rng *rand.Rand, rules []gpukern.Rule) (src, dst netip.AddrPort, proto uint8) {
-	var r gpukern.Rule
+func flowThrough(rng *rand.Rand, rules []acl.Rule) (src, dst netip.AddrPort, proto uint8) {
+	var r acl.Rule
 	if rng.IntN(10) > 0 {
 		r = rules[rng.IntN(len(rules))]
 	}
 	if proto = r.Proto; proto == 0 {
 		proto = [...]uint8{wire.ProtoTCP, wire.ProtoUDP}[rng.IntN(2)]
 	}
-	end := func(p netip.Prefix, ports gpukern.Ports) netip.AddrPort {
+	end := func(p netip.Prefix, ports acl.Ports) netip.AddrPort {
 		if p == (netip.Prefix{}) {
 			p = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		}
@@ -93,7 +94,7 @@ func inside(rng *rand.Rand, p netip.Prefix) netip.Addr {
 }
 
 // internet4 makes n routes with the lengths of a full IPv4 table: six in ten are /24.
-func internet4(rng *rand.Rand, n int) []gpukern.Route {
+func internet4(rng *rand.Rand, n int) []lpm.Route {
 	return distinct(n, func() netip.Prefix {
 		bits := [...]int{24, 24, 24, 24, 24, 24, 23, 22, 22, 22, 21, 20, 20, 19, 18, 16}[rng.IntN(16)]
 		if rng.IntN(50) == 0 {
@@ -105,7 +106,7 @@ func internet4(rng *rand.Rand, n int) []gpukern.Route {
 
 // internet6 makes n routes with the shape of a full IPv6 table: allocations of /29 to /32 out of the
 // blocks that the registries have, announced whole or, most often, in parts of up to /48.
-func internet6(rng *rand.Rand, n int) []gpukern.Route {
+func internet6(rng *rand.Rand, n int) []lpm.Route {
 	blocks := [...]uint32{0x20010000, 0x24000000, 0x26000000, 0x28000000, 0x2a000000, 0x2a100000, 0x2c000000}
 	wide := [...]int{16, 12, 12, 12, 12, 13, 12}
 	allocated := make([]uint32, n/8)
@@ -128,13 +129,13 @@ func internet6(rng *rand.Rand, n int) []gpukern.Route {
 }
 
 // distinct makes routes to n different prefixes.
-func distinct(n int, next func() netip.Prefix) []gpukern.Route {
+func distinct(n int, next func() netip.Prefix) []lpm.Route {
 	seen := make(map[netip.Prefix]bool, n)
-	routes := make([]gpukern.Route, 0, n)
+	routes := make([]lpm.Route, 0, n)
 	for len(routes) < n {
 		if p := next(); !seen[p] {
 			seen[p] = true
-			routes = append(routes, gpukern.Route{Prefix: p, NextHop: uint16(1 + len(routes)*7919%250)})
+			routes = append(routes, lpm.Route{Prefix: p, NextHop: uint16(1 + len(routes)*7919%250)})
 		}
 	}
 	return routes

@@ -12,6 +12,9 @@ import (
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/gpukern/lpm"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -108,13 +111,13 @@ const (
 )
 
 // headerLists are the rules and routes of the header pass, the same at every call.
-func headerLists() gpukern.Lists {
+func headerLists() kernref.Lists {
 	rng := rand.New(rand.NewPCG(2, 3))
-	var l gpukern.Lists
+	var l kernref.Lists
 	for range tableRules {
-		r := gpukern.Rule{Src: prefix(rng, 8, 24), Dst: prefix(rng, 8, 32), Proto: wire.ProtoTCP}
+		r := acl.Rule{Src: prefix(rng, 8, 24), Dst: prefix(rng, 8, 32), Proto: wire.ProtoTCP}
 		if lo := uint16(rng.Uint32()); rng.Uint32()&1 == 0 {
-			r.DstPorts = gpukern.PortRange(lo, lo|0xff)
+			r.DstPorts = acl.PortRange(lo, lo|0xff)
 		}
 		l.Rules = append(l.Rules, r)
 	}
@@ -123,7 +126,7 @@ func headerLists() gpukern.Lists {
 		p := prefix(rng, 8, 28)
 		if !seen[p] {
 			seen[p] = true
-			l.Routes = append(l.Routes, gpukern.Route{Prefix: p, NextHop: uint16(1 + len(l.Routes)%250)})
+			l.Routes = append(l.Routes, lpm.Route{Prefix: p, NextHop: uint16(1 + len(l.Routes)%250)})
 		}
 	}
 	return l
@@ -138,11 +141,11 @@ func prefix(rng *rand.Rand, lo, hi int) netip.Prefix {
 
 func headerTables() (gpukern.Tables, error) {
 	l := headerLists()
-	acl, err := gpukern.CompileACL(l.Rules)
+	acl, err := acl.Compile(l.Rules)
 	if err != nil {
 		return gpukern.Tables{}, fmt.Errorf("rules: %w", err)
 	}
-	routes, err := gpukern.CompileLPM(l.Routes)
+	routes, err := lpm.Compile(l.Routes)
 	if err != nil {
 		return gpukern.Tables{}, fmt.Errorf("routes: %w", err)
 	}

@@ -13,7 +13,7 @@ package filter
 import (
 	"fmt"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
 )
 
 // Action is what a rule does with the packets that it matches.
@@ -36,7 +36,7 @@ func (a Action) String() string {
 // Rule is an action for the packets of a 5-tuple.
 type Rule struct {
 	Action Action
-	Match  gpukern.Rule
+	Match  acl.Rule
 	Text   string // as it was written, without comment
 	Line   int    // where, counted from 1; 0 for a rule that was not read from text
 	Name   string // for people and counters; "" where none was given
@@ -46,16 +46,16 @@ type Rule struct {
 // matches passes. A List is immutable; the zero value passes everything.
 type List struct {
 	rules []Rule
-	acl   *gpukern.ACL
+	acl   *acl.List
 }
 
 // New compiles rules.
 func New(rules []Rule) (*List, error) {
-	match := make([]gpukern.Rule, len(rules))
+	match := make([]acl.Rule, len(rules))
 	for i := range rules {
 		match[i] = rules[i].Match
 	}
-	acl, err := gpukern.CompileACL(match)
+	acl, err := acl.Compile(match)
 	if err != nil {
 		return nil, fmt.Errorf("filter: %w", err)
 	}
@@ -67,4 +67,4 @@ func New(rules []Rule) (*List, error) {
 func (l *List) Rules() []Rule { return l.rules }
 
 // ACL returns the compiled form, for gpukern.Tables; nil for an empty list.
-func (l *List) ACL() *gpukern.ACL { return l.acl }
+func (l *List) ACL() *acl.List { return l.acl }

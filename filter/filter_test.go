@@ -9,12 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
 // ports compares port ranges, whose fields are not exported.
-var ports = cmp.Comparer(func(a, b gpukern.Ports) bool { return a == b })
+var ports = cmp.Comparer(func(a, b acl.Ports) bool { return a == b })
 
 var addrs = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 
@@ -23,21 +24,21 @@ func TestRulesAreReadAsWritten(t *testing.T) {
 	for text, want := range map[string]Rule{
 		"drop": {Action: Drop},
 		"pass": {Action: Pass},
-		"drop tcp to 198.18.0.0/15 port 22": {Action: Drop, Match: gpukern.Rule{
-			Proto: wire.ProtoTCP, Dst: netip.MustParsePrefix("198.18.0.0/15"), DstPorts: gpukern.PortRange(22, 22),
+		"drop tcp to 198.18.0.0/15 port 22": {Action: Drop, Match: acl.Rule{
+			Proto: wire.ProtoTCP, Dst: netip.MustParsePrefix("198.18.0.0/15"), DstPorts: acl.PortRange(22, 22),
 		}},
-		"pass udp from any port 1024-65535 to 2001:db8::53 port 53": {Match: gpukern.Rule{
-			Proto: wire.ProtoUDP, Src: any, SrcPorts: gpukern.PortRange(1024, 65535),
-			Dst: netip.MustParsePrefix("2001:db8::53/128"), DstPorts: gpukern.PortRange(53, 53),
+		"pass udp from any port 1024-65535 to 2001:db8::53 port 53": {Match: acl.Rule{
+			Proto: wire.ProtoUDP, Src: any, SrcPorts: acl.PortRange(1024, 65535),
+			Dst: netip.MustParsePrefix("2001:db8::53/128"), DstPorts: acl.PortRange(53, 53),
 		}},
-		"drop from 192.0.2.7":                    {Action: Drop, Match: gpukern.Rule{Src: netip.MustParsePrefix("192.0.2.7/32")}},
-		"drop proto 89":                          {Action: Drop, Match: gpukern.Rule{Proto: 89}},
-		"drop icmpv6 to any":                     {Action: Drop, Match: gpukern.Rule{Proto: wire.ProtoICMPv6}},
-		"pass to port 80":                        {Match: gpukern.Rule{DstPorts: gpukern.PortRange(80, 80)}},
-		"pass to ::ffff:192.0.2.0/120":           {Match: gpukern.Rule{Dst: netip.MustParsePrefix("192.0.2.0/24")}},
-		"pass to ::ffff:0.0.0.0/96":              {Match: gpukern.Rule{Dst: netip.MustParsePrefix("0.0.0.0/0")}},
-		"pass to ::fffe:0:0/95":                  {Match: gpukern.Rule{Dst: netip.MustParsePrefix("::fffe:0:0/95")}},
-		"drop from port 0-9 to ::ffff:192.0.2.1": {Action: Drop, Match: gpukern.Rule{SrcPorts: gpukern.PortRange(0, 9), Dst: netip.MustParsePrefix("192.0.2.1/32")}},
+		"drop from 192.0.2.7":                    {Action: Drop, Match: acl.Rule{Src: netip.MustParsePrefix("192.0.2.7/32")}},
+		"drop proto 89":                          {Action: Drop, Match: acl.Rule{Proto: 89}},
+		"drop icmpv6 to any":                     {Action: Drop, Match: acl.Rule{Proto: wire.ProtoICMPv6}},
+		"pass to port 80":                        {Match: acl.Rule{DstPorts: acl.PortRange(80, 80)}},
+		"pass to ::ffff:192.0.2.0/120":           {Match: acl.Rule{Dst: netip.MustParsePrefix("192.0.2.0/24")}},
+		"pass to ::ffff:0.0.0.0/96":              {Match: acl.Rule{Dst: netip.MustParsePrefix("0.0.0.0/0")}},
+		"pass to ::fffe:0:0/95":                  {Match: acl.Rule{Dst: netip.MustParsePrefix("::fffe:0:0/95")}},
+		"drop from port 0-9 to ::ffff:192.0.2.1": {Action: Drop, Match: acl.Rule{SrcPorts: acl.PortRange(0, 9), Dst: netip.MustParsePrefix("192.0.2.1/32")}},
 	} {
 		l, err := Parse("rules", "# comment\n\n \t"+strings.ReplaceAll(text, " ", " \t ")+"  # why\r\n")
 		if err != nil {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/literal"
+	"github.com/millrace/millrace/gpukern/lpm"
 )
 
 func TestPatternsAreRead(t *testing.T) {
@@ -50,7 +50,7 @@ func TestRoutesAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []gpukern.Route{
+	want := []lpm.Route{
 		{Prefix: netip.MustParsePrefix("198.18.0.0/15"), NextHop: 3},
 		{Prefix: netip.MustParsePrefix("2001:db8::/32"), NextHop: 65535},
 		{Prefix: netip.MustParsePrefix("192.0.2.7/32"), NextHop: 1},

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/internal/suggest"
 	"github.com/millrace/millrace/wire"
 )
@@ -59,8 +59,8 @@ func Parse(name, text string) (*List, error) {
 	err := lines(name, text, "rules", uncomment, func(p *parser, line int, _ string) error {
 		code := strings.Join(strings.Fields(p.rest), " ")
 		read, err := p.rule()
-		if err == nil && len(rules)+len(read) > gpukern.MaxRules {
-			err = fmt.Errorf("a list has at most %d rules, counting each port of a line", gpukern.MaxRules)
+		if err == nil && len(rules)+len(read) > acl.MaxRules {
+			err = fmt.Errorf("a list has at most %d rules, counting each port of a line", acl.MaxRules)
 			p.at = 0
 		}
 		for _, r := range read {
@@ -73,7 +73,7 @@ func Parse(name, text string) (*List, error) {
 		return nil, err
 	}
 	l, err := New(rules)
-	if bad := new(gpukern.TableError); errors.As(err, &bad) && bad.N <= len(rules) {
+	if bad := new(acl.RuleError); errors.As(err, &bad) && bad.N <= len(rules) {
 		r := rules[bad.N-1]
 		return nil, &SyntaxError{name, r.Line, 1, r.Text, bad.Reason}
 	}
@@ -152,7 +152,7 @@ func (p *parser) rule() ([]Rule, error) {
 			return nil, err
 		}
 	}
-	from, to := []gpukern.Ports{{}}, []gpukern.Ports{{}}
+	from, to := []acl.Ports{{}}, []acl.Ports{{}}
 	if p.took("from") {
 		if m.Src, from, err = p.place(m.Proto); err != nil {
 			return nil, err
@@ -188,7 +188,7 @@ func (p *parser) surplus(w string) error {
 }
 
 // spread returns r once for each pair of ports.
-func spread(r Rule, from, to []gpukern.Ports) ([]Rule, error) {
+func spread(r Rule, from, to []acl.Ports) ([]Rule, error) {
 	if len(from)*len(to) > maxSpread {
 		return nil, fmt.Errorf("the ports of one line make %d rules, at most %d are taken", len(from)*len(to), maxSpread)
 	}
@@ -241,8 +241,8 @@ func (p *parser) protocol() (uint8, error) {
 }
 
 // place reads an address or prefix, and ports.
-func (p *parser) place(proto uint8) (a netip.Prefix, ports []gpukern.Ports, err error) {
-	ports = []gpukern.Ports{{}}
+func (p *parser) place(proto uint8) (a netip.Prefix, ports []acl.Ports, err error) {
+	ports = []acl.Ports{{}}
 	if w := p.peek(); w != "port" {
 		if a, err = prefix(p.word()); err != nil {
 			return a, ports, err
@@ -259,8 +259,8 @@ func (p *parser) place(proto uint8) (a netip.Prefix, ports []gpukern.Ports, err 
 }
 
 // ports reads a list of ports and ranges, with commas between them.
-func (p *parser) ports() ([]gpukern.Ports, error) {
-	var ports []gpukern.Ports
+func (p *parser) ports() ([]acl.Ports, error) {
+	var ports []acl.Ports
 	start := p.size - len(strings.TrimLeft(p.rest, " \t"))
 	for w := range strings.SplitSeq(p.word(), ",") {
 		p.at = start
@@ -303,7 +303,7 @@ func prefix(w string) (netip.Prefix, error) {
 }
 
 // portRange reads "N" or "N-M".
-func portRange(w string) (gpukern.Ports, error) {
+func portRange(w string) (acl.Ports, error) {
 	from, to, ranged := strings.Cut(w, "-")
 	if !ranged {
 		to = from
@@ -311,12 +311,12 @@ func portRange(w string) (gpukern.Ports, error) {
 	lo, err1 := strconv.ParseUint(from, 10, 16)
 	hi, err2 := strconv.ParseUint(to, 10, 16)
 	if err1 != nil || err2 != nil {
-		return gpukern.Ports{}, fmt.Errorf("%q is not a port or a range of ports, 0 to 65535", w)
+		return acl.Ports{}, fmt.Errorf("%q is not a port or a range of ports, 0 to 65535", w)
 	}
 	if lo > hi {
-		return gpukern.Ports{}, fmt.Errorf("ports %s: the first is above the last", w)
+		return acl.Ports{}, fmt.Errorf("ports %s: the first is above the last", w)
 	}
-	return gpukern.PortRange(uint16(lo), uint16(hi)), nil
+	return acl.PortRange(uint16(lo), uint16(hi)), nil
 }
 
 // didYouMean returns "; did you mean X?" for the word that w was probably meant to be, "" where none is close.

@@ -6,20 +6,20 @@ import (
 	"net/netip"
 	"strconv"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/lpm"
 )
 
 // Routes is a routing table as it was read, and compiled. It is immutable.
 type Routes struct {
-	list []gpukern.Route
-	lpm  *gpukern.LPM
+	list []lpm.Route
+	lpm  *lpm.Table
 }
 
 // LPM returns the compiled table.
-func (r *Routes) LPM() *gpukern.LPM { return r.lpm }
+func (r *Routes) LPM() *lpm.Table { return r.lpm }
 
 // List borrows the routes as they were read: what a reference takes.
-func (r *Routes) List() []gpukern.Route { return r.list }
+func (r *Routes) List() []lpm.Route { return r.list }
 
 // ParseRoutes reads routes, one on a line; what follows a "#" is comment.
 //
@@ -45,8 +45,8 @@ func ParseRoutes(name, text string) (*Routes, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.lpm, err = gpukern.CompileLPM(r.list)
-	if bad := new(gpukern.TableError); errors.As(err, &bad) && bad.N <= len(sources) {
+	r.lpm, err = lpm.Compile(r.list)
+	if bad := new(lpm.RouteError); errors.As(err, &bad) && bad.N <= len(sources) {
 		e := sources[bad.N-1]
 		e.Msg = bad.Reason
 		return nil, &e
@@ -55,7 +55,7 @@ func ParseRoutes(name, text string) (*Routes, error) {
 }
 
 // route reads a whole line.
-func (p *parser) route() (r gpukern.Route, err error) {
+func (p *parser) route() (r lpm.Route, err error) {
 	if r.Prefix, err = prefix(p.word()); err != nil {
 		return r, err
 	}

@@ -1,10 +1,10 @@
 package gateway
 
-import "github.com/millrace/millrace/gpukern"
+import "github.com/millrace/millrace/gpukern/lpm"
 
 // sourceTable says which clients may use a service: the longest prefix that holds one decides.
 type sourceTable struct {
-	prefixes *gpukern.LPM
+	prefixes *lpm.Table
 	denied   uint16 // what prefixes of denied clients lead to; 0 is the result for clients that no prefix holds
 	deny     bool   // clients that no prefix holds are denied
 }

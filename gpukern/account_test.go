@@ -1,7 +1,9 @@
-package gpukern
+package gpukern_test
 
 import (
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"

@@ -1,9 +1,13 @@
-package gpukern
+package gpukern_test
 
 import (
 	"bytes"
 	"slices"
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/internal/kernref"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -49,9 +53,9 @@ func copied(b *packet.Batch) *packet.Batch {
 // TestCapturesGoThroughTheHeadersKernel compares the kernel, the CPU form and the reference, descriptors and
 // the bytes that are written, over packets at any place in small frames and in large ones.
 func TestCapturesGoThroughTheHeadersKernel(t *testing.T) {
-	g := newGenerator(5)
-	l := Lists{Rules: append(g.rules(20), Rule{DstPorts: PortRange(443, 443)}, Rule{Proto: wire.ProtoTCP}), Routes: g.routes(20)}
-	tables := l.compile(t)
+	g := kernref.NewGenerator(5)
+	l := kernref.Lists{Rules: append(g.Rules(20), acl.Rule{DstPorts: acl.PortRange(443, 443)}, acl.Rule{Proto: wire.ProtoTCP}), Routes: g.Routes(20)}
+	tables := compile(t, l)
 	k := newHeadersKernel(t, "gk_headers", tables, &l.HashKey)
 	tunnels, chains := 0, 0
 	for at, path := range testpcaps.Files(t) {
@@ -61,7 +65,7 @@ func TestCapturesGoThroughTheHeadersKernel(t *testing.T) {
 			for _, ops := range []Ops{tunnelOps, OpsHeader, OpTunnel | OpFill, OpFill} {
 				b := copied(b)
 				if ops&OpFill != 0 {
-					g.unsum(b)
+					g.Unsum(b)
 				}
 				onCPU := copied(b)
 				k.same(t, b, ops, l)

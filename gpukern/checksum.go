@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
+	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -14,9 +15,9 @@ import (
 // (packet.FlagOffload) counts as right. The pseudo-header has the destination of
 // the IP header, so that the checksum of a packet whose routing header has segments left comes out
 // wrong: it is for the node that the last segment names (RFC 8200 8.1).
-func (w *chunk) checksum(b *packet.Batch) {
-	for k := range w.n {
-		d, t := &b.D[w.at[k]], &w.tuple[k]
+func checksum(w *tuple.Chunk, b *packet.Batch) {
+	for k := range w.N {
+		d, t := &b.D[w.At[k]], &w.Tuple[k]
 		p := b.Arena.Bytes(d)
 		f := d.Flags
 		switch {
@@ -26,23 +27,23 @@ func (w *chunk) checksum(b *packet.Batch) {
 			f |= packet.FlagIPChecksumOK
 		}
 		switch {
-		case d.Payload == 0 || t.end == 0 || f&packet.FlagFragment != 0 || t.proto == wire.ProtoSCTP: // CRC32c, not a sum
+		case d.Payload == 0 || t.End == 0 || f&packet.FlagFragment != 0 || t.Proto == wire.ProtoSCTP: // CRC32c, not a sum
 		case f&packet.FlagOffload != 0: // not there yet, so nothing can have broken it
 			f |= packet.FlagL4ChecksumOK
 		case f&packet.FlagMore == 0:
-			f |= verify(f, t, p[d.L4:t.end])
+			f |= verify(f, t, p[d.L4:t.End])
 		default:
-			f |= verifyChain(b, int(w.at[k]), t)
+			f |= verifyChain(b, int(w.At[k]), t)
 		}
 		d.Flags = f
 	}
 }
 
 // verifyHeaders judges the IPv4 headers of a tunnel, the outer and the inner one.
-func verifyHeaders(d *packet.Desc, t *tuple, p []byte) packet.Flags {
+func verifyHeaders(d *packet.Desc, t *tuple.Tuple, p []byte) packet.Flags {
 	inner := d.Flags&packet.FlagIPv4 != 0
-	if t.outer == 0 && !inner ||
-		t.outer != 0 && !right(headerSum(p[t.outer:])) ||
+	if t.Outer == 0 && !inner ||
+		t.Outer != 0 && !right(headerSum(p[t.Outer:])) ||
 		inner && !right(headerSum(p[d.L3:])) {
 		return 0
 	}
@@ -67,12 +68,12 @@ func right(s uint64) bool { return s%0xffff == 0 && s != 0 }
 const low = 1<<32 - 1
 
 // verify judges the transport checksum of the segment l4 in a packet with flags f.
-func verify(f packet.Flags, t *tuple, l4 []byte) packet.Flags {
+func verify(f packet.Flags, t *tuple.Tuple, l4 []byte) packet.Flags {
 	n, size := len(l4), int(binary.BigEndian.Uint16(l4[4:]))
-	if t.proto == wire.ProtoUDP {
+	if t.Proto == wire.ProtoUDP {
 		n = size // a move, not a jump: TCP and UDP come at random
 	}
-	if binary.LittleEndian.Uint16(l4[6:]) == 0 && t.proto == wire.ProtoUDP {
+	if binary.LittleEndian.Uint16(l4[6:]) == 0 && t.Proto == wire.ProtoUDP {
 		return noChecksum(f)
 	}
 	if right(sum(l4[:n]) + pseudo(t, n)) {
@@ -90,13 +91,13 @@ func noChecksum(f packet.Flags) packet.Flags {
 }
 
 // verifyChain is verify for a packet of several descriptors, the first of them at i.
-func verifyChain(b *packet.Batch, i int, t *tuple) packet.Flags {
+func verifyChain(b *packet.Batch, i int, t *tuple.Tuple) packet.Flags {
 	d := &b.D[i]
 	l4 := b.Arena.Bytes(d)[d.L4:]
-	if t.proto == wire.ProtoUDP && l4[6]|l4[7] == 0 {
+	if t.Proto == wire.ProtoUDP && l4[6]|l4[7] == 0 {
 		return noChecksum(d.Flags)
 	}
-	n := t.covered(d, l4)
+	n := covered(t, d, l4)
 	if right(pseudo(t, n) + sumChain(b, i, n)) {
 		return packet.FlagL4ChecksumOK
 	}
@@ -104,11 +105,11 @@ func verifyChain(b *packet.Batch, i int, t *tuple) packet.Flags {
 }
 
 // covered returns how many bytes the transport checksum covers; l4 begins with the transport header.
-func (t *tuple) covered(d *packet.Desc, l4 []byte) int {
-	if t.proto == wire.ProtoUDP {
+func covered(t *tuple.Tuple, d *packet.Desc, l4 []byte) int {
+	if t.Proto == wire.ProtoUDP {
 		return int(binary.BigEndian.Uint16(l4[4:]))
 	}
-	return int(t.end) - int(d.L4)
+	return int(t.End) - int(d.L4)
 }
 
 // sumChain adds up n bytes from the transport header on of a packet of several descriptors, the first of
@@ -131,14 +132,14 @@ func sumChain(b *packet.Batch, i, n int) uint64 {
 // pseudo returns the sum of the pseudo-header of t with an upper-layer length of n, in the byte
 // order of sumLE: to swap the bytes of a word is to multiply it by 256, modulo 65535. ICMP over IPv4
 // has none.
-func pseudo(t *tuple, n int) uint64 {
-	if t.proto == wire.ProtoICMP {
+func pseudo(t *tuple.Tuple, n int) uint64 {
+	if t.Proto == wire.ProtoICMP {
 		return 0
 	}
-	s, c := bits.Add64(t.srcHi, t.srcLo, 0)
-	s, c = bits.Add64(s, t.dstHi, c)
-	s, c = bits.Add64(s, t.dstLo, c)
-	return (s>>32 + s&low + c + uint64(t.proto) + uint64(n)) << 8
+	s, c := bits.Add64(t.SrcHi, t.SrcLo, 0)
+	s, c = bits.Add64(s, t.DstHi, c)
+	s, c = bits.Add64(s, t.DstLo, c)
+	return (s>>32 + s&low + c + uint64(t.Proto) + uint64(n)) << 8
 }
 
 // long is the length from which the vector form of package wire wins, calls and all.

@@ -4,6 +4,9 @@ import (
 	"runtime"
 	"sync/atomic"
 
+	"github.com/millrace/millrace/gpukern/flow"
+	"github.com/millrace/millrace/gpukern/sketch"
+	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -23,8 +26,8 @@ type Config struct {
 	// more than MaxMatchLimit is that.
 	MatchLimit int
 
-	Flows  *FlowTable // of OpFlow, the caller's; nil leaves Desc.Flow alone
-	Sketch *Sketch    // of OpSketch, the caller's; nil counts nothing
+	Flows  *flow.Table    // of OpFlow, the caller's; nil leaves Desc.Flow alone
+	Sketch *sketch.Sketch // of OpSketch, the caller's; nil counts nothing
 }
 
 // CPU is the engine that works on the calling core: Submit does the pass, Poll hands the batches
@@ -33,12 +36,13 @@ type CPU struct {
 	ops    Ops
 	tables atomic.Pointer[loaded]
 	key    hasher
-	work   *chunk
+	work   *tuple.Chunk
+	look   *lookup
 	find   inspector
-	flows  *FlowTable
-	flow   *flowWork
-	counts *Sketch
-	sketch *sketchWork
+	flows  *flow.Table
+	flow   *flow.Stage
+	counts *sketch.Sketch
+	sketch *sketch.Stage
 
 	packets, batches atomic.Uint64 // done, for Info
 
@@ -62,7 +66,8 @@ func NewCPU(cfg Config) *CPU {
 	}
 	c := &CPU{
 		ops:  cfg.Ops | OpParse,
-		work: new(chunk),
+		work: new(tuple.Chunk),
+		look: new(lookup),
 		done: make([]*packet.Batch, cfg.Depth),
 	}
 	c.find.limit = MatchLimit(cfg.MatchLimit)
@@ -70,11 +75,11 @@ func NewCPU(cfg Config) *CPU {
 	if c.ops&OpFlow != 0 {
 		c.find.streams = cfg.Streams
 		if cfg.Flows != nil {
-			c.flows, c.flow = cfg.Flows, new(flowWork)
+			c.flows, c.flow = cfg.Flows, new(flow.Stage)
 		}
 	}
 	if c.ops&OpSketch != 0 && cfg.Sketch != nil {
-		c.counts, c.sketch = cfg.Sketch, new(sketchWork)
+		c.counts, c.sketch = cfg.Sketch, new(sketch.Stage)
 	}
 	c.tables.Store(&loaded{cfg.Tables, NextGeneration()})
 	return c

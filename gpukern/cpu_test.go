@@ -1,38 +1,16 @@
-package gpukern
+package gpukern_test
 
 import (
 	"encoding/hex"
 	"errors"
 	"testing"
 
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
+
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
-
-// batchOf lays packets into an arena of 2 KiB frames, one piece a frame, and returns them as a
-// batch.
-func batchOf(packets ...[][]byte) *packet.Batch {
-	const shift = 11
-	n := 0
-	for _, pieces := range packets {
-		n += len(pieces)
-	}
-	a := &packet.Arena{Mem: make([]byte, max(n, 1)<<shift), Shift: shift}
-	b := packet.NewBatch(a, n)
-	for _, pieces := range packets {
-		for i, p := range pieces {
-			off := len(b.D) << shift
-			d := packet.Desc{Off: uint32(off), Len: uint16(copy(a.Mem[off:off+1<<shift], p))}
-			if i < len(pieces)-1 {
-				d.Flags = packet.FlagMore
-			}
-			b.Append(d)
-		}
-	}
-	return b
-}
-
-func one(p []byte) [][]byte { return [][]byte{p} }
 
 // fromHex decodes hex with spaces.
 func fromHex(t testing.TB, s string) []byte {
@@ -52,7 +30,7 @@ func fromHex(t testing.TB, s string) []byte {
 
 func TestTheEngineHoldsDepthBatchesAndReturnsThemInOrder(t *testing.T) {
 	c := NewCPU(Config{Depth: 2})
-	b := []*packet.Batch{batchOf(), batchOf(), batchOf()}
+	b := []*packet.Batch{kernref.BatchOf(), kernref.BatchOf(), kernref.BatchOf()}
 	for i, want := range []error{nil, nil, ErrFull} {
 		if err := c.Submit(b[i]); !errors.Is(err, want) {
 			t.Fatalf("submit %d: %v, want %v", i, err, want)
@@ -87,7 +65,7 @@ const dnsQuery = `
 	1000 0035 0025 0000 1234 0100 0001 0000 0000 0000 0765 7861 6d70 6c65 0363 6f6d 0000 0100 01`
 
 func TestAUDPPacketIsParsed(t *testing.T) {
-	b := batchOf(one(fromHex(t, dnsQuery)))
+	b := kernref.BatchOf(kernref.One(fromHex(t, dnsQuery)))
 	c := NewCPU(Config{})
 	if err := c.Submit(b); err != nil {
 		t.Fatal(err)

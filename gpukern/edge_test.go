@@ -1,7 +1,10 @@
-package gpukern
+package gpukern_test
 
 import (
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -37,9 +40,9 @@ func TestSinglePacketsAtTheEdgeOfARule(t *testing.T) {
 		{"an IPv4 packet of 21 bytes", ip(wire.ProtoESP, 21, 1), v4, 34},
 		{"an IPv4 packet of 21 bytes, one missing", ip(wire.ProtoESP, 21), v4 | packet.FlagTruncated, 0},
 	} {
-		c, b := NewCPU(Config{}), batchOf(one(tc.p))
-		kernel.same(t, b, OpsHeader, Lists{})
-		agree(t, b, c, Lists{})
+		c, b := NewCPU(Config{}), kernref.BatchOf(kernref.One(tc.p))
+		kernel.same(t, b, OpsHeader, kernref.Lists{})
+		agree(t, b, c, kernref.Lists{})
 		if d := &b.D[0]; d.Flags != tc.flags || d.L4 != tc.l4 {
 			t.Errorf("%s: flags %#04x, L4 %d; want %#04x, %d", tc.name, d.Flags, d.L4, tc.flags, tc.l4)
 		}

@@ -10,7 +10,9 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/gpukern/literal"
+	"github.com/millrace/millrace/gpukern/lpm"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -55,8 +57,8 @@ var (
 
 // Tables are what the operations look up. They are immutable: a change is a new Tables.
 type Tables struct {
-	ACL      *ACL         // nil matches nothing
-	Routes   *LPM         // nil finds nothing
+	ACL      *acl.List    // nil matches nothing
+	Routes   *lpm.Table   // nil finds nothing
 	Literals *literal.Set // nil finds nothing
 }
 

@@ -3,14 +3,15 @@ package gpukern
 import (
 	"encoding/binary"
 
+	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
 // fill is the stage that writes checksums into packets, where the checksum stage would verify them.
-func (w *chunk) fill(b *packet.Batch) {
-	for k := range w.n {
-		d, t := &b.D[w.at[k]], &w.tuple[k]
+func fill(w *tuple.Chunk, b *packet.Batch) {
+	for k := range w.N {
+		d, t := &b.D[w.At[k]], &w.Tuple[k]
 		f := d.Flags
 		if f&(packet.FlagMalformed|packet.FlagTruncated) != 0 {
 			continue
@@ -20,13 +21,13 @@ func (w *chunk) fill(b *packet.Batch) {
 			fillHeader(p[d.L3:])
 			f |= packet.FlagIPChecksumOK
 		}
-		if f&packet.FlagTunnel != 0 && t.outer != 0 {
-			fillHeader(p[t.outer:])
+		if f&packet.FlagTunnel != 0 && t.Outer != 0 {
+			fillHeader(p[t.Outer:])
 			f |= packet.FlagIPChecksumOK
 		}
-		if d.Payload != 0 && f&packet.FlagFragment == 0 && t.proto != wire.ProtoSCTP {
+		if d.Payload != 0 && f&packet.FlagFragment == 0 && t.Proto != wire.ProtoSCTP {
 			if f&packet.FlagOffload == 0 {
-				fillTransport(b, int(w.at[k]), t)
+				fillTransport(b, int(w.At[k]), t)
 			}
 			f |= packet.FlagL4ChecksumOK
 		}
@@ -41,12 +42,12 @@ func fillHeader(h []byte) {
 }
 
 // fillTransport writes the transport checksum of the packet whose first descriptor is i.
-func fillTransport(b *packet.Batch, i int, t *tuple) {
+func fillTransport(b *packet.Batch, i int, t *tuple.Tuple) {
 	d := &b.D[i]
 	l4 := b.Arena.Bytes(d)[d.L4:]
-	field := l4[checksumAt(t.proto):][:2]
+	field := l4[checksumAt(t.Proto):][:2]
 	field[0], field[1] = 0, 0
-	n := t.covered(d, l4)
+	n := covered(t, d, l4)
 	acc := pseudo(t, n)
 	if d.Flags&packet.FlagMore == 0 {
 		acc += sum(l4[:n])
@@ -54,7 +55,7 @@ func fillTransport(b *packet.Batch, i int, t *tuple) {
 		acc += sumChain(b, i, n)
 	}
 	c := ^fold(acc)
-	if c == 0 && t.proto == wire.ProtoUDP {
+	if c == 0 && t.Proto == wire.ProtoUDP {
 		c = 0xffff // RFC 768: 0 says that there is none
 	}
 	binary.LittleEndian.PutUint16(field, c)

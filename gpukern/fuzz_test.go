@@ -1,10 +1,13 @@
-package gpukern
+package gpukern_test
 
 import (
 	"encoding/binary"
 	"os"
 	"sync"
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 
 	"golang.org/x/sys/unix"
 
@@ -13,9 +16,9 @@ import (
 )
 
 // fuzzTables are small tables that packets of a generator meet.
-var fuzzTables = sync.OnceValue(func() Lists {
-	g := newGenerator(9)
-	return Lists{Rules: g.rules(30), Routes: g.routes(30)}
+var fuzzTables = sync.OnceValue(func() kernref.Lists {
+	g := kernref.NewGenerator(9)
+	return kernref.Lists{Rules: g.Rules(30), Routes: g.Routes(30)}
 })
 
 // fuzzBatch reads a batch from bytes: for each descriptor a byte of length, a byte whose low bit is
@@ -55,12 +58,12 @@ func fuzzInput(packets ...[][]byte) []byte {
 }
 
 func FuzzEngine(f *testing.F) {
-	g := newGenerator(7)
+	g := kernref.NewGenerator(7)
 	for range 40 {
-		f.Add(fuzzInput(g.split(g.packet()), g.split(g.damage(g.packet()))))
+		f.Add(fuzzInput(g.Split(g.Packet()), g.Split(g.Damage(g.Packet()))))
 	}
 	l := fuzzTables()
-	c := NewCPU(Config{Tables: l.compile(f)})
+	c := NewCPU(Config{Tables: compile(f, l)})
 	f.Fuzz(func(t *testing.T, data []byte) { agree(t, fuzzBatch(data), c, l) })
 }
 
@@ -81,13 +84,13 @@ func guarded(t *testing.T, size int) []byte {
 
 // FuzzTunnels is FuzzEngine for what looks into tunnels and what fills.
 func FuzzTunnels(f *testing.F) {
-	g := newGenerator(8)
+	g := kernref.NewGenerator(8)
 	for range 60 {
-		f.Add(fuzzInput(g.split(g.tunnel()), one(g.damageTunnel(g.tunnel()))))
+		f.Add(fuzzInput(g.Split(g.Tunnel()), kernref.One(g.DamageTunnel(g.Tunnel()))))
 	}
 	l := fuzzTables()
-	find := NewCPU(Config{Ops: tunnelOps, Tables: l.compile(f)})
-	fill := NewCPU(Config{Ops: OpTunnel | OpFill, Tables: l.compile(f)})
+	find := NewCPU(Config{Ops: tunnelOps, Tables: compile(f, l)})
+	fill := NewCPU(Config{Ops: OpTunnel | OpFill, Tables: compile(f, l)})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		b := fuzzBatch(data)
 		agree(t, b, find, l)
@@ -100,9 +103,9 @@ func FuzzTunnels(f *testing.F) {
 func TestNothingBeyondAPacketIsRead(t *testing.T) {
 	const size = 1 << 12
 	mem := guarded(t, size)
-	g := newGenerator(11)
+	g := kernref.NewGenerator(11)
 	l := fuzzTables()
-	c := NewCPU(Config{Ops: tunnelOps, Tables: l.compile(t)})
+	c := NewCPU(Config{Ops: tunnelOps, Tables: compile(t, l)})
 	done := make([]*packet.Batch, 1)
 	b := packet.NewBatch(&packet.Arena{Mem: mem, Shift: 12}, 1)
 	try := func(p []byte) packet.Desc {
@@ -117,9 +120,9 @@ func TestNothingBeyondAPacketIsRead(t *testing.T) {
 		return b.D[0]
 	}
 	for i := range 300 {
-		p := g.packet()
+		p := g.Packet()
 		if i%2 == 0 {
-			p = g.tunnel()
+			p = g.Tunnel()
 		}
 		for n := range len(p) + 1 {
 			clear(mem[:size])
@@ -137,20 +140,20 @@ func TestNothingBeyondAPacketIsRead(t *testing.T) {
 // TestAPacketMayEndBeyond64KiB covers lengths that no test with small frames reaches: a packet of
 // several pieces whose IP length is the largest there is.
 func TestAPacketMayEndBeyond64KiB(t *testing.T) {
-	g := newGenerator(1)
+	g := kernref.NewGenerator(1)
 	p := make([]byte, 14+65535)
 	binary.BigEndian.PutUint16(p[12:], wire.EtherTypeIPv4)
 	p[14], p[16], p[17], p[23] = 0x45, 0xff, 0xff, 17
-	copy(p[26:], g.bytes(8))
+	copy(p[26:], g.Bytes(8))
 	binary.BigEndian.PutUint16(p[38:], 65515)
-	copy(p[42:], g.bytes(len(p)-42))
+	copy(p[42:], g.Bytes(len(p)-42))
 	var pieces [][]byte
 	for rest := p; len(rest) > 0; {
 		n := min(len(rest), 1501)
 		pieces, rest = append(pieces, rest[:n]), rest[n:]
 	}
-	b := batchOf(pieces)
-	agree(t, b, NewCPU(Config{}), Lists{})
+	b := kernref.BatchOf(pieces)
+	agree(t, b, NewCPU(Config{}), kernref.Lists{})
 	if b.D[0].Flags&(packet.FlagTruncated|packet.FlagMalformed) != 0 {
 		t.Errorf("flags %b", b.D[0].Flags)
 	}
@@ -159,17 +162,17 @@ func TestAPacketMayEndBeyond64KiB(t *testing.T) {
 	p[40], p[41] = 0, 0
 	binary.BigEndian.PutUint16(p[40:], wire.Fold(wire.SumPlain(p[34:], pseudo)))
 	copy(b.Arena.Mem, pieces[0])
-	agree(t, b, NewCPU(Config{}), Lists{})
+	agree(t, b, NewCPU(Config{}), kernref.Lists{})
 	if !b.D[0].Flags.Has(packet.FlagL4ChecksumOK) {
 		t.Error("the checksum over all pieces is not found right")
 	}
 }
 
 func TestTheEngineAllocatesNothing(t *testing.T) {
-	g := newGenerator(4)
+	g := kernref.NewGenerator(4)
 	l := fuzzTables()
-	c := NewCPU(Config{Tables: l.compile(t)})
-	b := g.batch(600)
+	c := NewCPU(Config{Tables: compile(t, l)})
+	b := g.Batch(600)
 	done := make([]*packet.Batch, 4)
 	if n := testing.AllocsPerRun(20, func() {
 		if err := c.Submit(b); err != nil {
@@ -182,11 +185,11 @@ func TestTheEngineAllocatesNothing(t *testing.T) {
 }
 
 func TestTablesAreReplacedWhileBatchesGoThrough(t *testing.T) {
-	g := newGenerator(6)
-	rules := g.rules(50)
-	t1 := Lists{Rules: rules}.compile(t)
+	g := kernref.NewGenerator(6)
+	rules := g.Rules(50)
+	t1 := compile(t, kernref.Lists{Rules: rules})
 	c := NewCPU(Config{})
-	b := g.batch(100)
+	b := g.Batch(100)
 	done := make([]*packet.Batch, 1)
 	submit := func() {
 		if err := c.Submit(b); err != nil {

@@ -3,6 +3,7 @@ package gpukern
 import (
 	"encoding/binary"
 
+	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -42,18 +43,18 @@ func (h *hasher) init(key *[40]byte) {
 // symmetric by itself repeats every 16 bits and can produce no more than 65536 different hashes.)
 // Ports count where there are any, but not in fragments, so that all fragments of a datagram hash
 // alike; the hash of absent ports is that of the addresses alone.
-func (w *chunk) hash(b *packet.Batch, h *hasher) {
-	for k := range w.n {
-		d, t := &b.D[w.at[k]], &w.tuple[k]
-		if t.known == knowsNothing {
+func hash(w *tuple.Chunk, b *packet.Batch, h *hasher) {
+	for k := range w.N {
+		d, t := &b.D[w.At[k]], &w.Tuple[k]
+		if t.Known == tuple.None {
 			continue
 		}
-		ports := t.ports
+		ports := t.Ports
 		if d.Flags&packet.FlagFragment != 0 {
 			ports = 0
 		}
 		if d.Flags&packet.FlagIPv4 != 0 {
-			d.Hash = h.sum4(t.srcHi|uint64(ports>>16), t.dstHi|uint64(ports&0xffff))
+			d.Hash = h.sum4(t.SrcHi|uint64(ports>>16), t.DstHi|uint64(ports&0xffff))
 			continue
 		}
 		d.Hash = h.sum6(t, ports)
@@ -67,25 +68,14 @@ func (h *hasher) sum4(a, b uint64) uint32 {
 }
 
 // sum6 is sum4 for the addresses of t.
-func (h *hasher) sum6(t *tuple, ports uint32) uint32 {
+func (h *hasher) sum6(t *tuple.Tuple, ports uint32) uint32 {
 	src, dst := 0, 16
-	if after(t, ports) {
+	if t.After(ports) {
 		src, dst = 16, 0
 		ports = ports>>16 | ports<<16
 	}
-	return h.quad(src, t.srcHi) ^ h.quad(src+8, t.srcLo) ^
-		h.quad(dst, t.dstHi) ^ h.quad(dst+8, t.dstLo) ^ h.word(32, ports)
-}
-
-// after reports whether the source end of t comes after the destination end.
-func after(t *tuple, ports uint32) bool {
-	if t.srcHi != t.dstHi {
-		return t.srcHi > t.dstHi
-	}
-	if t.srcLo != t.dstLo {
-		return t.srcLo > t.dstLo
-	}
-	return ports>>16 > ports&0xffff
+	return h.quad(src, t.SrcHi) ^ h.quad(src+8, t.SrcLo) ^
+		h.quad(dst, t.DstHi) ^ h.quad(dst+8, t.DstLo) ^ h.word(32, ports)
 }
 
 // word hashes four bytes of the input, the first of them at index i.
@@ -120,9 +110,9 @@ func (h *Hasher) Flow4(a, b [4]byte, aPort, bPort uint16) uint32 {
 
 // Flow6 is Flow4 over IPv6.
 func (h *Hasher) Flow6(a, b [16]byte, aPort, bPort uint16) uint32 {
-	t := tuple{
-		srcHi: binary.BigEndian.Uint64(a[:]), srcLo: binary.BigEndian.Uint64(a[8:]),
-		dstHi: binary.BigEndian.Uint64(b[:]), dstLo: binary.BigEndian.Uint64(b[8:]),
+	t := tuple.Tuple{
+		SrcHi: binary.BigEndian.Uint64(a[:]), SrcLo: binary.BigEndian.Uint64(a[8:]),
+		DstHi: binary.BigEndian.Uint64(b[:]), DstLo: binary.BigEndian.Uint64(b[8:]),
 	}
 	return h.h.sum6(&t, uint32(aPort)<<16|uint32(bPort))
 }

@@ -1,10 +1,13 @@
-package gpukern
+package gpukern_test
 
 import (
 	"encoding/binary"
 	"net/netip"
 	"strings"
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -27,50 +30,43 @@ var rssVectors = []struct {
 }
 
 func TestToeplitzGivesMicrosoftsVectors(t *testing.T) {
-	var h hasher
-	h.init(&DefaultHashKey)
+	h := NewHasher(DefaultHashKey)
 	for _, v := range rssVectors {
 		src, dst := netip.MustParseAddrPort(v.src), netip.MustParseAddrPort(v.dst)
 		in := append(src.Addr().AsSlice(), dst.Addr().AsSlice()...)
-		if got := toeplitz(DefaultHashKey[:], in); got != v.plain {
+		if got := kernref.Toeplitz(DefaultHashKey[:], in); got != v.plain {
 			t.Errorf("%s > %s: reference %08x, want %08x", v.src, v.dst, got, v.plain)
 		}
 		in = binary.BigEndian.AppendUint16(in, src.Port())
 		in = binary.BigEndian.AppendUint16(in, dst.Port())
-		if got := toeplitz(DefaultHashKey[:], in); got != v.ports {
+		if got := kernref.Toeplitz(DefaultHashKey[:], in); got != v.ports {
 			t.Errorf("%s > %s with ports: reference %08x, want %08x", v.src, v.dst, got, v.ports)
 		}
-		var got uint32
-		for i := 0; i < len(in); i += 4 {
-			got ^= h.word(i, binary.BigEndian.Uint32(in[i:]))
-		}
-		if got != v.ports {
+		if got := h.Tables(in); got != v.ports {
 			t.Errorf("%s > %s: tables %08x, want %08x", v.src, v.dst, got, v.ports)
 		}
 	}
 }
 
 func TestBothDirectionsOfAFlowHashAlike(t *testing.T) {
-	var h hasher
-	g := newGenerator(1)
-	h.init((*[40]byte)(g.bytes(40)))
+	g := kernref.NewGenerator(1)
+	h := NewHasher([40]byte(g.Bytes(40)))
 	different := map[uint32]bool{}
 	for i := range 2000 {
-		_, u := refOf(g, i%2 == 0)
+		q := g.Query(i%2 == 0)
 		if i%50 == 0 {
-			u.srcHi, u.srcLo = u.dstHi, u.dstLo
+			q.Src = q.Dst
 		}
-		back := *u
-		back.srcHi, back.srcLo, back.dstHi, back.dstLo = u.dstHi, u.dstLo, u.srcHi, u.srcLo
-		back.ports = u.ports>>16 | u.ports<<16
-		if a, b := h.sum6(u, u.ports), h.sum6(&back, back.ports); a != b {
-			t.Fatalf("%+v: %08x, back %08x", *u, a, b)
+		sport, dport := uint16(q.SrcPort), uint16(q.DstPort)
+		src6, dst6 := q.Src.As16(), q.Dst.As16()
+		if a, b := h.Flow6(src6, dst6, sport, dport), h.Flow6(dst6, src6, dport, sport); a != b {
+			t.Fatalf("%+v: %08x, back %08x", q, a, b)
 		}
-		src, dst := u.srcHi&^0xffffffff|uint64(u.ports>>16), u.dstHi&^0xffffffff|uint64(u.ports&0xffff)
-		if a, b := h.sum4(src, dst), h.sum4(dst, src); a != b {
-			t.Fatalf("%+v: %08x, back %08x", *u, a, b)
+		src4, dst4 := [4]byte(src6[12:]), [4]byte(dst6[12:])
+		if a, b := h.Flow4(src4, dst4, sport, dport), h.Flow4(dst4, src4, dport, sport); a != b {
+			t.Fatalf("%+v: %08x, back %08x", q, a, b)
 		}
-		different[h.sum6(u, u.ports)] = true
+		different[h.Flow6(src6, dst6, sport, dport)] = true
 	}
 	if len(different) < 1900 {
 		t.Errorf("2000 flows have only %d hashes", len(different))
@@ -78,8 +74,8 @@ func TestBothDirectionsOfAFlowHashAlike(t *testing.T) {
 }
 
 func TestAHasherTellsWhatTheEngineWillWrite(t *testing.T) {
-	g := newGenerator(7)
-	key := [40]byte(g.bytes(40))
+	g := kernref.NewGenerator(7)
+	key := [40]byte(g.Bytes(40))
 	h := NewHasher(key)
 	c := NewCPU(Config{HashKey: key, Ops: OpParse | OpHash})
 	for _, text := range []string{"198.18.0.1:80 198.18.0.2:49152", "198.18.0.2:7 198.18.0.1:7", "[2001:db8::2]:443 [2001:db8::1]:5", "[2001:db8::1]:5 [2001:db8::1]:6"} {

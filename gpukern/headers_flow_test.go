@@ -1,8 +1,14 @@
-package gpukern
+package gpukern_test
 
 import (
 	"slices"
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/gpukern/flow"
+	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/internal/kernref"
 
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -11,37 +17,37 @@ import (
 // load gives the kernel other tables, of a generation.
 func (k *headersKernel) load(tables Tables, generation uint32) {
 	k.image = tables.Image(new([40]byte))
-	k.tables, k.generation = k.image.place(), generation
+	k.tables, k.generation = hostkern.Place(k.image), generation
 }
 
 // withFlows gives the kernel a flow table.
 func (k *headersKernel) withFlows(t testing.TB) *headersKernel {
-	k.flows = newFlows(t, FlowConfig{Flows: 4096, Seed: 1})
+	k.flows = newFlows(t, flow.Config{Flows: 4096, Seed: 1})
 	k.state = State(k.flows, nil)
-	k.structOfState = k.state.place()
+	k.structOfState = hostkern.Place(k.state)
 	return k
 }
 
 // rules are what two sets of tables say of every packet, and the other way round.
 var (
-	rulesOneWay   = Lists{Rules: []Rule{{DstPorts: PortRange(443, 443)}, {}}}
-	rulesOtherWay = Lists{Rules: []Rule{{SrcPorts: PortRange(443, 443)}, {Proto: 250}, {}}}
+	rulesOneWay   = kernref.Lists{Rules: []acl.Rule{{DstPorts: acl.PortRange(443, 443)}, {}}}
+	rulesOtherWay = kernref.Lists{Rules: []acl.Rule{{SrcPorts: acl.PortRange(443, 443)}, {Proto: 250}, {}}}
 )
 
 // TestFlowsRememberWhatTheTablesOfAGenerationSay changes the tables under the kernel: what it says of a packet
 // then shows whether it asked them.
 func TestFlowsRememberWhatTheTablesOfAGenerationSay(t *testing.T) {
-	g := newGenerator(17)
+	g := kernref.NewGenerator(17)
 	one, other := rulesOneWay, rulesOtherWay
-	one.Routes, other.Routes = g.routes(80), g.routes(90)
+	one.Routes, other.Routes = g.Routes(80), g.Routes(90)
 	k := newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte)).withFlows(t)
 	const ops = OpACL | OpLPM | OpFlow
-	b := g.batch(300)
+	b := g.Batch(300)
 	var remembered, asked int
 	for _, step := range []struct {
-		tables     Lists
+		tables     kernref.Lists
 		generation uint32
-		memory     Lists // of the flows
+		memory     kernref.Lists // of the flows
 	}{
 		{one, 1, one},
 		{other, 1, one},
@@ -50,11 +56,11 @@ func TestFlowsRememberWhatTheTablesOfAGenerationSay(t *testing.T) {
 		{one, 2, other},
 		{one, 3, one},
 	} {
-		k.load(step.tables.compile(t), step.generation)
+		k.load(compile(t, step.tables), step.generation)
 		got, known, unknown := copied(b), copied(b), copied(b)
 		k.run(t, got, ops)
-		Reference(known, ops, step.memory)
-		Reference(unknown, ops, step.tables)
+		kernref.Reference(known, ops, step.memory)
+		kernref.Reference(unknown, ops, step.tables)
 		for i, d := range got.D {
 			want := unknown.D[i]
 			if d.Flow != 0 && !d.Flags.Has(packet.FlagFragment) {
@@ -83,10 +89,10 @@ func TestFragmentsAndTheirFlowsRememberNothingOfEachOther(t *testing.T) {
 	wire.IPv4(cut[14:]).SetMoreFragments(false)
 	for _, order := range [][][]byte{{fragment, cut, fragment}, {cut, fragment, cut}} {
 		k := newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte)).withFlows(t)
-		k.load(rulesOneWay.compile(t), 1)
+		k.load(compile(t, rulesOneWay), 1)
 		var flow uint32
 		for i, p := range order {
-			b := batchOf(one(p))
+			b := kernref.BatchOf(kernref.One(p))
 			k.run(t, b, OpACL|OpFlow)
 			want := map[bool]uint16{true: 1, false: 2}[len(p) == len(fragment)]
 			if d := b.D[0]; d.Flow == 0 || i > 0 && d.Flow != flow || d.Rule != want {

@@ -1,4 +1,4 @@
-package gpukern
+package gpukern_test
 
 import (
 	"bytes"
@@ -12,24 +12,17 @@ import (
 	"testing"
 	"unsafe"
 
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/flow"
+	"github.com/millrace/millrace/gpukern/image"
+	"github.com/millrace/millrace/gpukern/sketch"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"
 )
-
-// gkPass is struct gk_pass of gpukern/cuda/pass.h.
-type gkPass struct {
-	mem               unsafe.Pointer
-	size              uint64
-	desc              unsafe.Pointer
-	tables, state     unsafe.Pointer
-	n, ops            uint32
-	shift, epoch      uint32
-	generation, spare uint32
-	texts             unsafe.Pointer
-	lines, pieces     unsafe.Pointer
-}
 
 // threads are those of a block: fewer than may be, so that there are several blocks.
 const threads = 64
@@ -38,11 +31,11 @@ const threads = 64
 type headersKernel struct {
 	l      *hostkern.Library
 	name   string
-	image  Image
+	image  image.Image
 	tables []byte
 
-	flows         *FlowTable // nil is none
-	state         Image
+	flows         *flow.Table // nil is none
+	state         image.Image
 	structOfState []byte
 	generation    uint32
 
@@ -52,7 +45,7 @@ type headersKernel struct {
 func newHeadersKernel(t testing.TB, name string, tables Tables, key *[40]byte) *headersKernel {
 	t.Helper()
 	k := &headersKernel{l: hostkern.Open(t), name: name, image: tables.Image(key)}
-	k.tables = k.image.place()
+	k.tables = hostkern.Place(k.image)
 	return k
 }
 
@@ -64,32 +57,32 @@ func (k *headersKernel) run(t testing.TB, b *packet.Batch, ops Ops) {
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
-	p := &gkPass{
-		mem: unsafe.Pointer(&b.Arena.Mem[0]), size: uint64(len(b.Arena.Mem)), desc: unsafe.Pointer(&b.D[0]),
-		tables: unsafe.Pointer(&k.tables[0]), generation: k.generation, n: uint32(len(b.D)), ops: uint32(ops), shift: uint32(b.Arena.Shift),
-		texts: k.list.texts, lines: k.list.lines, pieces: k.list.pieces,
+	p := &hostkern.Pass{
+		Mem: unsafe.Pointer(&b.Arena.Mem[0]), Size: uint64(len(b.Arena.Mem)), Desc: unsafe.Pointer(&b.D[0]),
+		Tables: unsafe.Pointer(&k.tables[0]), Generation: k.generation, N: uint32(len(b.D)), Ops: uint32(ops), Shift: uint32(b.Arena.Shift),
+		Texts: k.list.texts, Lines: k.list.lines, Pieces: k.list.pieces,
 	}
-	for _, at := range []unsafe.Pointer{p.mem, p.desc, p.tables} {
+	for _, at := range []unsafe.Pointer{p.Mem, p.Desc, p.Tables} {
 		if uintptr(at)%16 != 0 {
 			t.Fatalf("%#x is on no boundary of 16", at)
 		}
 		pin.Pin(at)
 	}
 	if k.structOfState != nil {
-		p.state = unsafe.Pointer(&k.structOfState[0])
-		pin.Pin(p.state)
-		p.epoch = k.flows.Epoch()
+		p.State = unsafe.Pointer(&k.structOfState[0])
+		pin.Pin(p.State)
+		p.Epoch = k.flows.Epoch()
 	}
 	k.l.Run(t, k.name, unsafe.Pointer(p), (len(b.D)+threads-1)/threads, threads, 0)
 	runtime.KeepAlive(k)
 }
 
 // same fails where the kernel and the reference differ over b, in descriptors or in the arena.
-func (k *headersKernel) same(t testing.TB, b *packet.Batch, ops Ops, l Lists) {
+func (k *headersKernel) same(t testing.TB, b *packet.Batch, ops Ops, l kernref.Lists) {
 	t.Helper()
 	ref := &packet.Batch{Arena: &packet.Arena{Mem: slices.Clone(b.Arena.Mem), Shift: b.Arena.Shift}, D: slices.Clone(b.D)}
 	k.run(t, b, ops)
-	Reference(ref, ops, l)
+	kernref.Reference(ref, ops, l)
 	for i := range b.D {
 		if b.D[i] != ref.D[i] {
 			t.Fatalf("%v: packet %d of %d: kernel -, reference +:\n%s\n% x", ops, i, len(b.D), cmp.Diff(b.D[i], ref.D[i]), b.Bytes(i))
@@ -111,12 +104,12 @@ func TestTheHeadersKernelGivesTheGoldenVectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := ReadVectors(bytes.NewReader(text))
+	v, err := kernref.ReadVectors(bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := newHeadersKernel(t, "gk_headers", v.Lists.compile(t), new([40]byte))
-	b := batchOf(v.Packets...)
+	k := newHeadersKernel(t, "gk_headers", compile(t, v.Lists), new([40]byte))
+	b := kernref.BatchOf(v.Packets...)
 	k.run(t, b, OpsHeader)
 	for i, got := range finds(b) {
 		if want := v.Finds[i]; got != want {
@@ -127,15 +120,15 @@ func TestTheHeadersKernelGivesTheGoldenVectors(t *testing.T) {
 
 func TestTheHeadersKernelAgreesWithTheReference(t *testing.T) {
 	for seed := range uint64(12) {
-		g := newGenerator(seed + 100)
-		l := Lists{Rules: g.rules(g.IntN(200)), Routes: g.routes(g.IntN(500))}
+		g := kernref.NewGenerator(seed + 100)
+		l := kernref.Lists{Rules: g.Rules(g.IntN(200)), Routes: g.Routes(g.IntN(500))}
 		if seed%3 == 0 {
-			copy(l.HashKey[:], g.bytes(40))
+			copy(l.HashKey[:], g.Bytes(40))
 		}
-		all := newHeadersKernel(t, "gk_headers", l.compile(t), &l.HashKey)
-		core := newHeadersKernel(t, "gk_headers_core", l.compile(t), &l.HashKey)
+		all := newHeadersKernel(t, "gk_headers", compile(t, l), &l.HashKey)
+		core := newHeadersKernel(t, "gk_headers_core", compile(t, l), &l.HashKey)
 		for _, n := range []int{1, 31, 32, 33, 64, 65, 200} {
-			b := g.batch(n)
+			b := g.Batch(n)
 			again := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
 			all.same(t, b, OpsHeader, l)
 			core.same(t, again, coreOps, l)
@@ -148,13 +141,13 @@ var allOps = []Ops{tunnelOps, OpsHeader, OpTunnel | OpFill | OpHash, OpFill, OpT
 
 func TestTheHeadersKernelFindsInTunnelsWhatTheReferenceFinds(t *testing.T) {
 	for seed := range uint64(10) {
-		g := newGenerator(seed + 2000)
-		l := Lists{Rules: g.rules(g.IntN(50)), Routes: g.routes(g.IntN(50))}
-		k := newHeadersKernel(t, "gk_headers", l.compile(t), &l.HashKey)
+		g := kernref.NewGenerator(seed + 2000)
+		l := kernref.Lists{Rules: g.Rules(g.IntN(50)), Routes: g.Routes(g.IntN(50))}
+		k := newHeadersKernel(t, "gk_headers", compile(t, l), &l.HashKey)
 		for _, ops := range allOps {
-			for _, b := range []*packet.Batch{g.tunnels(150), g.batch(60)} {
+			for _, b := range []*packet.Batch{g.Tunnels(150), g.Batch(60)} {
 				if ops&OpFill != 0 {
-					g.unsum(b)
+					g.Unsum(b)
 				}
 				k.same(t, b, ops, l)
 			}
@@ -164,19 +157,19 @@ func TestTheHeadersKernelFindsInTunnelsWhatTheReferenceFinds(t *testing.T) {
 
 // TestCutPacketsInTheHeadersKernel cuts packets at every byte, and lays them on every place of a sixteen.
 func TestCutPacketsInTheHeadersKernel(t *testing.T) {
-	g := newGenerator(13)
+	g := kernref.NewGenerator(13)
 	k := newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte))
 	for i := range 24 {
-		p := g.packet()
+		p := g.Packet()
 		if i%2 == 0 {
-			p = g.tunnel()
+			p = g.Tunnel()
 		}
 		p = p[:min(len(p), 400)]
 		var packets [][][]byte
 		for n := range len(p) + 1 {
-			packets = append(packets, one(p[:n]), [][]byte{p[:n], p[n:]})
+			packets = append(packets, kernref.One(p[:n]), [][]byte{p[:n], p[n:]})
 		}
-		b := batchOf(packets...)
+		b := kernref.BatchOf(packets...)
 		for i := range b.D {
 			d := &b.D[i]
 			by := uint32(g.IntN(64))
@@ -185,7 +178,7 @@ func TestCutPacketsInTheHeadersKernel(t *testing.T) {
 		}
 		for _, ops := range allOps[:3] {
 			again := &packet.Batch{Arena: &packet.Arena{Mem: slices.Clone(b.Arena.Mem), Shift: b.Arena.Shift}, D: slices.Clone(b.D)}
-			k.same(t, again, ops, Lists{})
+			k.same(t, again, ops, kernref.Lists{})
 		}
 	}
 }
@@ -196,18 +189,18 @@ func TestTheHeadersKernelReadsNothingOutsideOfFrames(t *testing.T) {
 	const size = 1 << 12
 	mem := guarded(t, size)
 	k := newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte))
-	g := newGenerator(14)
+	g := kernref.NewGenerator(14)
 	b := packet.NewBatch(&packet.Arena{Mem: mem, Shift: 12}, 4)
 	for i := range 60 {
-		p := g.packet()
+		p := g.Packet()
 		if i%2 == 0 {
-			p = g.tunnel()
+			p = g.Tunnel()
 		}
 		for n := 0; n <= len(p); n += 1 + g.IntN(8) {
 			b.Reset()
 			copy(mem[size-n:], p[:n])
 			b.Append(packet.Desc{Off: uint32(size - n), Len: uint16(n)})
-			k.same(t, b, tunnelOps, Lists{})
+			k.same(t, b, tunnelOps, kernref.Lists{})
 		}
 	}
 	for _, d := range []packet.Desc{
@@ -265,24 +258,24 @@ func TestTheHeadersKernelSeesOffsetsThatWrap(t *testing.T) {
 
 // TestTheHeadersKernelKeepsFlowsAndSketches does all operations at once, over packets whose flows come back.
 func TestTheHeadersKernelKeepsFlowsAndSketches(t *testing.T) {
-	g := newGenerator(15)
+	g := kernref.NewGenerator(15)
 	ops := tunnelOps | OpFlow | OpSketch
-	l := Lists{Rules: g.rules(60), Routes: g.routes(60), Flows: &RefFlows{Idle: 8}}
-	k := newHeadersKernel(t, "gk_headers", l.compile(t), &l.HashKey)
-	k.flows = newFlows(t, FlowConfig{Flows: 4096, Seed: 1})
-	cfg := SketchConfig{Width: 256, Precision: 10, Seed: 2}
+	l := kernref.Lists{Rules: g.Rules(60), Routes: g.Routes(60), Flows: &kernref.Flows{Idle: 8}}
+	k := newHeadersKernel(t, "gk_headers", compile(t, l), &l.HashKey)
+	k.flows = newFlows(t, flow.Config{Flows: 4096, Seed: 1})
+	cfg := sketch.Config{Width: 256, Precision: 10, Seed: 2}
 	mine, theirs := newSketch(t, cfg), newSketch(t, cfg)
 	k.state = State(k.flows, mine)
-	k.structOfState, k.generation = k.state.place(), 1
-	c := NewCPU(Config{Ops: ops, Tables: l.compile(t), Flows: newFlows(t, FlowConfig{Flows: 4096, Seed: 1}), Sketch: theirs})
+	k.structOfState, k.generation = hostkern.Place(k.state), 1
+	c := NewCPU(Config{Ops: ops, Tables: compile(t, l), Flows: newFlows(t, flow.Config{Flows: 4096, Seed: 1}), Sketch: theirs})
 	slots, names := map[uint32]uint32{}, map[uint32]uint32{}
 	for round := range 6 {
-		g := generator{rand.New(rand.NewPCG(uint64(round/2), 9))} // each twice
-		b := g.tunnels(150)
+		g := kernref.Generator{Rand: rand.New(rand.NewPCG(uint64(round/2), 9))} // each twice
+		b := g.Tunnels(150)
 		ref := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
 		cpu := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
 		k.run(t, b, ops)
-		Reference(ref, ops, l)
+		kernref.Reference(ref, ops, l)
 		if err := c.Submit(cpu); err != nil {
 			t.Fatal(err)
 		}
@@ -320,11 +313,11 @@ func TestTablesLieAsTheKernelsReadThem(t *testing.T) {
 	tables := new(Tables)
 	v4, _ := tables.ACL.Images()
 	r4, _ := tables.Routes.Images()
-	hash := hashImage(&DefaultHashKey)
+	hash := HashImage(&DefaultHashKey)
 	at, text := 0, "#include \"tables.h\"\n"
 	for _, f := range []struct {
 		name string
-		m    Image
+		m    image.Image
 	}{{"hash", hash}, {"acl4", v4}, {"acl6", v4}, {"lpm4", r4}, {"lpm6", r4}} {
 		text += fmt.Sprintf("static_assert(offsetof(struct gk_tables, %s) == %d, \"\");\n", f.name, at)
 		text += fmt.Sprintf("static_assert(sizeof(((struct gk_tables *)0)->%s) == %d, \"\");\n", f.name, len(f.m.Struct))
@@ -343,12 +336,12 @@ func TestTablesLieAsTheKernelsReadThem(t *testing.T) {
 
 // FuzzHeadersKernel compares the kernel with the reference over packets of any bytes.
 func FuzzHeadersKernel(f *testing.F) {
-	g := newGenerator(16)
+	g := kernref.NewGenerator(16)
 	for range 20 {
-		f.Add(fuzzInput(g.split(g.tunnel()), g.split(g.damage(g.packet())), one(g.damageTunnel(g.tunnel()))), byte(g.Uint32()))
+		f.Add(fuzzInput(g.Split(g.Tunnel()), g.Split(g.Damage(g.Packet())), kernref.One(g.DamageTunnel(g.Tunnel()))), byte(g.Uint32()))
 	}
 	l := fuzzTables()
-	k := newHeadersKernel(f, "gk_headers", l.compile(f), &l.HashKey)
+	k := newHeadersKernel(f, "gk_headers", compile(f, l), &l.HashKey)
 	f.Fuzz(func(t *testing.T, data []byte, by byte) {
 		b := fuzzBatch(data)
 		for i := range b.D { // anywhere in a sixteen
@@ -361,4 +354,15 @@ func FuzzHeadersKernel(f *testing.F) {
 		k.same(t, b, tunnelOps, l)
 		k.same(t, again, OpTunnel|OpFill, l)
 	})
+}
+
+// sameSketch fails where two sketches of one seed differ.
+func sameSketch(t *testing.T, got, want *sketch.Sketch) {
+	t.Helper()
+	a, b := got.Image(), want.Image()
+	for i := range a.Parts {
+		if !bytes.Equal(a.Parts[i].Data, b.Parts[i].Data) {
+			t.Fatal("the kernel's sketch differs from that of the CPU")
+		}
+	}
 }

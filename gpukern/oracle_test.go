@@ -1,10 +1,14 @@
-package gpukern
+package gpukern_test
 
 import (
 	"errors"
 	"io"
 	"net"
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/internal/kernref"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -58,10 +62,10 @@ func largeBatch(packets [][]byte) *packet.Batch {
 }
 
 func TestCapturesAgreeWithTheReferenceAndGopacket(t *testing.T) {
-	g := newGenerator(5)
-	l := Lists{Rules: g.rules(50), Routes: g.routes(50)}
-	l.Rules = append(l.Rules, Rule{DstPorts: PortRange(443, 443)}, Rule{Proto: wire.ProtoTCP}, Rule{SrcPorts: PortRange(53, 53)})
-	c := NewCPU(Config{Tables: l.compile(t)})
+	g := kernref.NewGenerator(5)
+	l := kernref.Lists{Rules: g.Rules(50), Routes: g.Routes(50)}
+	l.Rules = append(l.Rules, acl.Rule{DstPorts: acl.PortRange(443, 443)}, acl.Rule{Proto: wire.ProtoTCP}, acl.Rule{SrcPorts: acl.PortRange(53, 53)})
+	c := NewCPU(Config{Tables: compile(t, l)})
 	var seen, judged, ok int
 	for _, path := range testpcaps.Files(t) {
 		for all := frames(t, path); len(all) > 0; {
@@ -262,7 +266,7 @@ func TestPacketsThatGopacketMakesAreReadAndVerified(t *testing.T) {
 		if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ls...); err != nil {
 			t.Fatal(name, err)
 		}
-		b := batchOf(one(buf.Bytes()))
+		b := kernref.BatchOf(kernref.One(buf.Bytes()))
 		if err := NewCPU(Config{Ops: OpChecksum}).Submit(b); err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,11 @@
-package gpukern
+package gpukern_test
 
 import (
 	"net"
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -67,7 +70,7 @@ func TestTunnelsInCapturesAgreeWithTheReferenceAndGopacket(t *testing.T) {
 		for all := frames(t, path); len(all) > 0; {
 			n := min(len(all), 64)
 			b := largeBatch(all[:n])
-			agree(t, b, c, Lists{})
+			agree(t, b, c, kernref.Lists{})
 			for i := range b.D {
 				if !b.D[i].Flags.Has(packet.FlagTunnel) {
 					continue
@@ -93,8 +96,8 @@ func TestTunnelsInCapturesAgreeWithTheReferenceAndGopacket(t *testing.T) {
 func TestTunnelsThatGopacketMakesAreReadAndVerified(t *testing.T) {
 	c := NewCPU(Config{Ops: tunnelOps})
 	for name, p := range gopacketTunnels(t) {
-		b := batchOf(one(p))
-		agree(t, b, c, Lists{})
+		b := kernref.BatchOf(kernref.One(p))
+		agree(t, b, c, kernref.Lists{})
 		if !oracleInside(t, name, p, b.D[0]) {
 			t.Errorf("%s: not judged: %+v", name, b.D[0])
 		}
@@ -106,7 +109,7 @@ func TestTunnelsThatGopacketMakesAreReadAndVerified(t *testing.T) {
 				b.Bytes(0)[i] ^= 0x55
 			}
 		}
-		agree(t, b, NewCPU(Config{Ops: OpFill | OpTunnel}), Lists{})
+		agree(t, b, NewCPU(Config{Ops: OpFill | OpTunnel}), kernref.Lists{})
 		if string(b.Bytes(0)) != string(p) {
 			t.Errorf("%s: filled\n% x, made\n% x", name, b.Bytes(0), p)
 		}

@@ -3,6 +3,7 @@ package gpukern
 import (
 	"encoding/binary"
 
+	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -71,33 +72,12 @@ var (
 	header6 = [256]uint8{wire.ProtoICMPv6: 8, wire.ProtoTCP: 20, wire.ProtoUDP: 8, wire.ProtoSCTP: 12}
 )
 
-// known says how much of a tuple a packet has.
-type known uint8
-
-const (
-	knowsNothing   known = iota // not IP, or malformed: no lookups
-	knowsAddresses              // no ports: other protocols, later fragments, headers cut off
-	knowsPorts
-)
-
-// tuple is what a packet is looked up by, between the stages of the pass. An IPv4 address fills the
-// upper half of the first word, as the left end of an IPv6 address does.
-type tuple struct {
-	srcHi, srcLo uint64
-	dstHi, dstLo uint64
-	ports        uint32 // source << 16 | destination
-	end          uint32 // of the IP packet, where it lies within the total, else 0
-	proto        uint8
-	known        known
-	outer        uint8 // with FlagTunnel, L3 of an outer IPv4 header; 0 where it is none
-}
-
 // parser is one packet on its way through the parse stage.
 type parser struct {
 	d       *packet.Desc
 	p       []byte // captured bytes
 	total   int    // bytes in all descriptors
-	t       *tuple
+	t       *tuple.Tuple
 	limit   int  // where an inner packet ends at the latest; boundless for others
 	tunnels bool // to be looked into
 }
@@ -123,7 +103,7 @@ func (s parser) lacks(off, n, end int) bool {
 func (s parser) malformed() {
 	s.d.Flags |= packet.FlagMalformed
 	s.d.L4, s.d.Payload = 0, 0
-	s.t.known = knowsNothing
+	s.t.Known = tuple.None
 }
 
 // link reads Ethernet and its tags at off, and what they carry.
@@ -179,10 +159,10 @@ func (s parser) ipv4(l3 int) {
 		d.Flags |= packet.FlagOptions
 	}
 	d.Flags |= packet.FlagIPv4
-	t.srcHi = uint64(binary.BigEndian.Uint32(h[12:])) << 32
-	t.dstHi = uint64(binary.BigEndian.Uint32(h[16:])) << 32
-	t.srcLo, t.dstLo = 0, 0
-	t.known = knowsAddresses
+	t.SrcHi = uint64(binary.BigEndian.Uint32(h[12:])) << 32
+	t.DstHi = uint64(binary.BigEndian.Uint32(h[16:])) << 32
+	t.SrcLo, t.DstLo = 0, 0
+	t.Known = tuple.Addresses
 	s.ends(l3 + size)
 
 	d.Proto = h[9]
@@ -213,7 +193,7 @@ func (s parser) ends(end int) {
 		s.d.Flags |= packet.FlagTruncated
 		return
 	}
-	s.t.end = uint32(end)
+	s.t.End = uint32(end)
 }
 
 // ipv6 reads an IPv6 header (RFC 8200 3) at l3 and the extension headers behind it.
@@ -233,9 +213,9 @@ func (s parser) ipv6(l3 int) {
 		return
 	}
 	d.Flags |= packet.FlagIPv6
-	t.srcHi, t.srcLo = binary.BigEndian.Uint64(h[8:]), binary.BigEndian.Uint64(h[16:])
-	t.dstHi, t.dstLo = binary.BigEndian.Uint64(h[24:]), binary.BigEndian.Uint64(h[32:])
-	t.known = knowsAddresses
+	t.SrcHi, t.SrcLo = binary.BigEndian.Uint64(h[8:]), binary.BigEndian.Uint64(h[16:])
+	t.DstHi, t.DstLo = binary.BigEndian.Uint64(h[24:]), binary.BigEndian.Uint64(h[32:])
+	t.Known = tuple.Addresses
 	s.ends(end)
 	d.Proto = h[6]
 	off := l3 + 40
@@ -350,9 +330,9 @@ func (s parser) transport(off, end, header int) {
 		return
 	}
 	d.L4, d.Payload = uint16(off), uint16(off+header)
-	s.t.ports = binary.BigEndian.Uint32(h)
-	s.t.known = knowsPorts
-	if s.tunnels && s.t.toVXLAN(d.Proto) && d.Flags&packet.FlagFragment == 0 {
+	s.t.Ports = binary.BigEndian.Uint32(h)
+	s.t.Known = tuple.Ports
+	if s.tunnels && toVXLAN(s.t, d.Proto) && d.Flags&packet.FlagFragment == 0 {
 		s.vxlan(off+wire.UDPLen, off+int(binary.BigEndian.Uint16(h[4:])))
 	}
 }

@@ -1,46 +1,43 @@
 package gpukern
 
-import "github.com/millrace/millrace/packet"
+import (
+	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/gpukern/lpm"
+	"github.com/millrace/millrace/gpukern/tuple"
+	"github.com/millrace/millrace/packet"
+)
 
-// chunkSize is how many packets go through one stage before the next begins: enough for memory
-// reads of many packets to be under way at once, few enough for their tuples to stay in the
-// first-level cache.
-const chunkSize = packet.BatchSize
-
-// chunk is the memory between the stages: the packets that are under way.
-type chunk struct {
-	n     int
-	at    [chunkSize]int32 // index of the packet's first descriptor
-	tuple [chunkSize]tuple
-	match matcher           // of the rules; of the routes its walk
-	who   [chunkSize]uint8  // the packets of the family that is looked up
-	place [chunkSize]uint16 // of their rules
+// lookup is the memory of the stages that ask the tables.
+type lookup struct {
+	match acl.Matcher             // of the rules; of the routes its walk
+	who   [tuple.ChunkSize]uint8  // the packets of the family that is looked up
+	place [tuple.ChunkSize]uint16 // of their rules
 }
 
 // pass does the header pass over b, chunk by chunk and stage by stage.
 func (c *CPU) pass(b *packet.Batch, t *loaded) {
 	for i := 0; i < len(b.D); {
-		i = c.work.parse(b, i, c.ops&OpTunnel != 0)
+		i = parse(c.work, b, i, c.ops&OpTunnel != 0)
 		switch {
 		case c.ops&OpFill != 0:
-			c.work.fill(b)
+			fill(c.work, b)
 		case c.ops&OpChecksum != 0:
-			c.work.checksum(b)
+			checksum(c.work, b)
 		}
 		if c.ops&OpHash != 0 {
-			c.work.hash(b, &c.key)
+			hash(c.work, b, &c.key)
 		}
 		if c.sketch != nil {
-			c.sketch.sketch(c.work, b, c.counts)
+			c.sketch.Count(c.work, b, c.counts)
 		}
 		if c.flow == nil {
 			c.lookups(c.work, b, t)
 			continue
 		}
-		c.flow.flow(c.work, b, c.flows)
-		rest := c.flow.recall(c.work, b, c.flows, t.generation)
+		c.flow.Assign(c.work, b, c.flows)
+		rest := c.flow.Recall(c.work, b, c.flows, t.generation)
 		c.lookups(rest, b, t)
-		rest.keep(b, c.flows, t.generation)
+		c.flow.Remember(rest, b, c.flows, t.generation)
 	}
 	if c.ops&OpLiterals != 0 {
 		c.find.inspect(b, t.Literals)
@@ -50,29 +47,29 @@ func (c *CPU) pass(b *packet.Batch, t *loaded) {
 }
 
 // lookups are the stages that ask the tables.
-func (c *CPU) lookups(w *chunk, b *packet.Batch, t *loaded) {
+func (c *CPU) lookups(w *tuple.Chunk, b *packet.Batch, t *loaded) {
 	if c.ops&OpACL != 0 && t.ACL != nil {
-		w.acl(b, t.ACL)
+		c.look.acl(w, b, t.ACL)
 	}
 	if c.ops&OpLPM != 0 && t.Routes != nil {
-		w.lpm(b, t.Routes)
+		c.look.lpm(w, b, t.Routes)
 	}
 }
 
 // parse is the first stage: it reads the headers of packets from descriptor i on, fills the chunk
 // with their tuples, and returns the first descriptor that it left.
-func (w *chunk) parse(b *packet.Batch, i int, tunnels bool) int {
-	w.n = 0
-	for i < len(b.D) && w.n < chunkSize {
-		d, t := &b.D[i], &w.tuple[w.n]
-		w.at[w.n] = int32(i)
-		w.n++
+func parse(w *tuple.Chunk, b *packet.Batch, i int, tunnels bool) int {
+	w.N = 0
+	for i < len(b.D) && w.N < tuple.ChunkSize {
+		d, t := &b.D[i], &w.Tuple[w.N]
+		w.At[w.N] = int32(i)
+		w.N++
 		p := b.Arena.Bytes(d)
 		more := d.Flags&packet.FlagMore != 0
 		clearFindings(d)
 		i++
-		if !more && t.usual(d, p) {
-			if !tunnels || !t.toVXLAN(t.proto) {
+		if !more && usual(t, d, p) {
+			if !tunnels || !toVXLAN(t, t.Proto) {
 				continue
 			}
 			clearFindings(d)
@@ -85,9 +82,9 @@ func (w *chunk) parse(b *packet.Batch, i int, tunnels bool) int {
 			clearFindings(rest)
 			i++
 		}
-		t.ports, t.end, t.known = 0, 0, knowsNothing
+		t.Ports, t.End, t.Known = 0, 0, tuple.None
 		parser{d, p, total, t, boundless, tunnels}.link(0)
-		t.proto = d.Proto
+		t.Proto = d.Proto
 	}
 	return i
 }
@@ -100,53 +97,45 @@ func clearFindings(d *packet.Desc) {
 	d.Proto = 0
 }
 
-// family stores in w.who the packets of one family that have addresses.
-func (w *chunk) family(b *packet.Batch, v4 bool) []uint8 {
+// family stores in l.who the packets of one family that have addresses.
+func (l *lookup) family(w *tuple.Chunk, b *packet.Batch, v4 bool) []uint8 {
 	n := 0
-	for k := range w.n {
-		w.who[n] = uint8(k)
-		if w.tuple[k].known != knowsNothing && (b.D[w.at[k]].Flags&packet.FlagIPv4 != 0) == v4 {
+	for k := range w.N {
+		l.who[n] = uint8(k)
+		if w.Tuple[k].Known != tuple.None && (b.D[w.At[k]].Flags&packet.FlagIPv4 != 0) == v4 {
 			n++
 		}
 	}
-	return w.who[:n]
+	return l.who[:n]
 }
 
 // acl is the stage that writes Rule: of the IPv4 packets first, then of those of IPv6.
-func (w *chunk) acl(b *packet.Batch, a *ACL) {
+func (l *lookup) acl(w *tuple.Chunk, b *packet.Batch, a *acl.List) {
 	for _, v4 := range [2]bool{true, false} {
-		who := w.family(b, v4)
+		who := l.family(w, b, v4)
 		if len(who) == 0 {
 			continue
 		}
-		a.of(v4).match(&w.match, w.tuple[:], who, &w.place)
+		a.Places(&l.match, v4, w.Tuple[:], who, &l.place)
 		for _, k := range who {
-			b.D[w.at[k]].Rule = w.place[k] + 1
+			b.D[w.At[k]].Rule = l.place[k] + 1
 		}
 	}
-}
-
-// of returns the rules of a family.
-func (a *ACL) of(v4 bool) *family {
-	if v4 {
-		return &a.v4
-	}
-	return &a.v6
 }
 
 // lpm is the stage that writes NextHop.
-func (w *chunk) lpm(b *packet.Batch, r *LPM) {
+func (l *lookup) lpm(w *tuple.Chunk, b *packet.Batch, r *lpm.Table) {
 	for _, v4 := range [2]bool{true, false} {
-		who := w.family(b, v4)
+		who := l.family(w, b, v4)
 		if len(who) == 0 {
 			continue
 		}
 		for i, k := range who {
-			w.match.walk.x[i], w.match.walk.lo[i] = w.tuple[k].dstHi, w.tuple[k].dstLo
+			l.match.Walk.X[i], l.match.Walk.Lo[i] = w.Tuple[k].DstHi, w.Tuple[k].DstLo
 		}
-		hops := r.lookup(&w.match.walk, v4, len(who))
+		hops := r.LookupChunk(&l.match.Walk, v4, len(who))
 		for i, k := range who {
-			b.D[w.at[k]].NextHop = hops[i]
+			b.D[w.At[k]].NextHop = hops[i]
 		}
 	}
 }

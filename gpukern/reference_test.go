@@ -1,4 +1,4 @@
-package gpukern
+package gpukern_test
 
 import (
 	"bytes"
@@ -7,35 +7,30 @@ import (
 	"slices"
 	"testing"
 
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/millrace/millrace/gpukern/literal"
+	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
 // compile returns l as an engine takes it.
-func (l Lists) compile(t testing.TB) Tables {
+func compile(t testing.TB, l kernref.Lists) Tables {
 	t.Helper()
-	acl, err := CompileACL(l.Rules)
+	tables, err := l.Tables()
 	if err != nil {
 		t.Fatal(err)
 	}
-	routes, err := CompileLPM(l.Routes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	literals, err := literal.Compile(l.Literals)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Tables{ACL: acl, Routes: routes, Literals: literals}
+	return tables
 }
 
 // agree runs the engine and the reference over b and fails where they differ. The reference writes
 // checksums with OpFill and nothing else.
-func agree(t testing.TB, b *packet.Batch, c *CPU, l Lists) {
+func agree(t testing.TB, b *packet.Batch, c *CPU, l kernref.Lists) {
 	t.Helper()
 	arena := *b.Arena
 	arena.Mem = slices.Clone(arena.Mem)
@@ -44,7 +39,7 @@ func agree(t testing.TB, b *packet.Batch, c *CPU, l Lists) {
 		t.Fatal(err)
 	}
 	c.Poll(make([]*packet.Batch, 1))
-	Reference(ref, c.ops, l)
+	kernref.Reference(ref, c.Info().Ops, l)
 	if !bytes.Equal(arena.Mem, b.Arena.Mem) {
 		for i := range b.D {
 			if !bytes.Equal(b.Bytes(i), ref.Bytes(i)) {
@@ -66,45 +61,45 @@ func agree(t testing.TB, b *packet.Batch, c *CPU, l Lists) {
 func TestTheEngineAgreesWithTheReference(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			g := newGenerator(seed)
-			l := Lists{Rules: g.rules(g.IntN(200)), Routes: g.routes(g.IntN(500))}
+			g := kernref.NewGenerator(seed)
+			l := kernref.Lists{Rules: g.Rules(g.IntN(200)), Routes: g.Routes(g.IntN(500))}
 			if seed%3 == 0 {
-				copy(l.HashKey[:], g.bytes(40))
+				copy(l.HashKey[:], g.Bytes(40))
 			}
-			c := NewCPU(Config{Tables: l.compile(t), HashKey: l.HashKey})
-			for _, n := range []int{0, 1, 100, chunkSize, chunkSize + 1, 1000} {
-				agree(t, g.batch(n), c, l)
+			c := NewCPU(Config{Tables: compile(t, l), HashKey: l.HashKey})
+			for _, n := range []int{0, 1, 100, tuple.ChunkSize, tuple.ChunkSize + 1, 1000} {
+				agree(t, g.Batch(n), c, l)
 			}
 		})
 	}
 }
 
 func TestOperationsThatAreOffLeaveZeros(t *testing.T) {
-	g := newGenerator(1)
-	l := Lists{Rules: g.rules(100), Routes: g.routes(100)}
+	g := kernref.NewGenerator(1)
+	l := kernref.Lists{Rules: g.Rules(100), Routes: g.Routes(100)}
 	for ops := OpParse; ops <= OpsHeader; ops++ {
-		agree(t, g.batch(300), NewCPU(Config{Ops: ops, Tables: l.compile(t)}), l)
+		agree(t, g.Batch(300), NewCPU(Config{Ops: ops, Tables: compile(t, l)}), l)
 	}
 }
 
 // TestCutAndChangedPackets cuts each packet at every byte and changes every header byte.
 func TestCutAndChangedPacketsAgreeWithTheReference(t *testing.T) {
-	g := newGenerator(2)
+	g := kernref.NewGenerator(2)
 	c := NewCPU(Config{})
 	for range 60 {
-		p := g.packet()
+		p := g.Packet()
 		var packets [][][]byte
 		for n := range len(p) {
-			packets = append(packets, one(p[:n]), [][]byte{p[:n], p[n:]})
+			packets = append(packets, kernref.One(p[:n]), [][]byte{p[:n], p[n:]})
 		}
 		for at := range min(len(p), 90) {
 			for _, delta := range []byte{1, 0xff, 0x10, 0x80} {
 				q := slices.Clone(p)
 				q[at] += delta
-				packets = append(packets, one(q))
+				packets = append(packets, kernref.One(q))
 			}
 		}
-		agree(t, batchOf(packets...), c, Lists{})
+		agree(t, kernref.BatchOf(packets...), c, kernref.Lists{})
 	}
 }
 
@@ -123,8 +118,8 @@ func TestTheWalkAlongExtensionHeadersEnds(t *testing.T) {
 		p[next] = wire.ProtoUDP
 		p = append(p, 0, 1, 0, 2, 0, 8, 0, 0)
 		wire.IPv6(p[14:]).SetPayloadLen(uint16(len(p) - 54))
-		b := batchOf(one(p))
-		agree(t, b, NewCPU(Config{}), Lists{})
+		b := kernref.BatchOf(kernref.One(p))
+		agree(t, b, NewCPU(Config{}), kernref.Lists{})
 		if got, want := b.D[0].Flags&packet.FlagMalformed != 0, n > wire.MaxExtHeaders; got != want {
 			t.Errorf("%d extension headers: malformed %v", n, got)
 		}
@@ -135,8 +130,8 @@ func TestTheWalkAlongExtensionHeadersEnds(t *testing.T) {
 // the driver set stays; of every other finding nothing changes.
 func TestAChecksumLeftToTheDeviceCountsAsRight(t *testing.T) {
 	for seed := range uint64(20) {
-		g := newGenerator(seed)
-		b := g.batch(300)
+		g := kernref.NewGenerator(seed)
+		b := g.Batch(300)
 		first := true
 		for i := range b.D {
 			if first && i%2 == 0 {
@@ -145,7 +140,7 @@ func TestAChecksumLeftToTheDeviceCountsAsRight(t *testing.T) {
 			first = b.D[i].Flags&packet.FlagMore == 0
 		}
 		marked := slices.Clone(b.D)
-		agree(t, b, NewCPU(Config{}), Lists{})
+		agree(t, b, NewCPU(Config{}), kernref.Lists{})
 		right := 0
 		for i := range b.D {
 			f := b.D[i].Flags

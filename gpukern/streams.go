@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -62,7 +63,7 @@ type Streams struct {
 }
 
 // MaxStreams is how many slots a Streams has room for at most.
-const MaxStreams = 2 * MaxFlows
+const MaxStreams = 2 * flow.MaxFlows
 
 // NewStreams returns room for the streams of flows in slots 1 to slots: FlowTable.Slots. The error says
 // that the system has no memory, or that slots is not between 1 and MaxStreams. Close frees it.

@@ -1,4 +1,4 @@
-package gpukern
+package gpukern_test
 
 import (
 	"bytes"
@@ -6,6 +6,9 @@ import (
 	"slices"
 	"testing"
 	"unsafe"
+
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 
 	"github.com/millrace/millrace/packet"
 )
@@ -71,16 +74,16 @@ func (k *headersKernel) sameLine(t testing.TB, b *packet.Batch, i int, has bool,
 func TestTheHeadersKernelListsTheTexts(t *testing.T) {
 	texts, none := 0, 0
 	for seed := range uint64(10) {
-		g := newGenerator(seed + 300)
-		l := Lists{Rules: g.rules(20), Routes: g.routes(20)}
-		k := newHeadersKernel(t, "gk_headers", l.compile(t), &l.HashKey)
-		for i, b := range []*packet.Batch{g.batch(130), g.tunnels(130), g.batch(130)} {
+		g := kernref.NewGenerator(seed + 300)
+		l := kernref.Lists{Rules: g.Rules(20), Routes: g.Routes(20)}
+		k := newHeadersKernel(t, "gk_headers", compile(t, l), &l.HashKey)
+		for i, b := range []*packet.Batch{g.Batch(130), g.Tunnels(130), g.Batch(130)} {
 			for i := range b.D {
 				b.D[i].Flags &^= packet.FlagMore
 			}
 			ops := []Ops{OpsHeader, tunnelOps, OpParse}[i]
 			ref := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
-			Reference(ref, ops, l)
+			kernref.Reference(ref, ops, l)
 			got, pieces := k.texts(t, b, ops)
 			if pieces || !slices.Equal(b.D, ref.D) {
 				t.Fatalf("%v: told of pieces: %v, or other descriptors than without a list", ops, pieces)
@@ -109,10 +112,10 @@ func TestTheHeadersKernelListsTheTexts(t *testing.T) {
 
 // TestTheHeadersKernelTellsOfPieces has one descriptor of many that goes on.
 func TestTheHeadersKernelTellsOfPieces(t *testing.T) {
-	g := newGenerator(17)
+	g := kernref.NewGenerator(17)
 	k := newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte))
 	for _, at := range []int{-1, 0, 31, 32, 98} {
-		b := g.batch(99)
+		b := g.Batch(99)
 		for i := range b.D {
 			b.D[i].Flags = 0
 			if i == at {

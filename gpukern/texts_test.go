@@ -1,51 +1,30 @@
-package gpukern
+package gpukern_test
 
 import (
 	"bytes"
 	"fmt"
 	"testing"
 
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
+
 	"github.com/millrace/millrace/packet"
 )
-
-// refText returns the text of a packet as the sentences in texts.go say it, and its offset: captured
-// are the bytes of the first descriptor, all those of every one.
-func refText(captured, all []byte) ([]byte, int) {
-	r := look(captured, all)
-	start := r.payload
-	if start == 0 {
-		start = r.l4
-	}
-	if r.flags&packet.FlagMalformed != 0 || start == 0 {
-		return nil, 0
-	}
-	return all[start:max(start, min(r.end, len(all)))], start
-}
-
-// wholePacket returns the captured and all bytes of the packet that begins at descriptor i, and the
-// descriptor behind it.
-func wholePacket(b *packet.Batch, i int) (captured, all []byte, next int) {
-	captured = b.Bytes(i)
-	for all = bytes.Clone(captured); b.D[i].Flags&packet.FlagMore != 0 && i+1 < len(b.D); i++ {
-		all = append(all, b.Bytes(i+1)...)
-	}
-	return captured, all, i + 1
-}
 
 func TestTextsAreThePayloadsOfPackets(t *testing.T) {
 	var texts Texts
 	several, padded := 0, 0
 	for seed := range uint64(40) {
-		g := newGenerator(seed)
-		b := g.batch(300)
+		g := kernref.NewGenerator(seed)
+		b := g.Batch(300)
 		if err := NewCPU(Config{Ops: OpParse}).Submit(b); err != nil {
 			t.Fatal(err)
 		}
 		texts.Begin(b, nil)
 		more := texts.Next()
 		for i := 0; i < len(b.D); {
-			captured, all, next := wholePacket(b, i)
-			want, start := refText(captured, all)
+			captured, all, next := kernref.WholePacket(b, i)
+			want, start := kernref.Text(captured, all)
 			var got []byte
 			at := 0 // of descriptor i in the packet
 			for pieces := 0; i < next; i++ {
@@ -84,16 +63,16 @@ func TestTextsAreThePayloadsOfPackets(t *testing.T) {
 }
 
 func TestATailIsTheLastBytesOfWhatWasPushed(t *testing.T) {
-	g := newGenerator(1)
+	g := kernref.NewGenerator(1)
 	for range 200 {
-		var tl tail
+		var tl Tail
 		var all []byte
 		for range 12 {
-			p := g.bytes(g.IntN(1 + []int{3, 20, 63, 64, 65, 200}[g.IntN(6)]))
-			tl.push(p)
+			p := g.Bytes(g.IntN(1 + []int{3, 20, 63, 64, 65, 200}[g.IntN(6)]))
+			tl.Push(p)
 			all = append(all, p...)
-			if want := all[max(len(all)-TailLen, 0):]; !bytes.Equal(tl.bytes(), want) {
-				t.Fatalf("tail %x, want %x", tl.bytes(), want)
+			if want := all[max(len(all)-TailLen, 0):]; !bytes.Equal(tl.Bytes(), want) {
+				t.Fatalf("tail %x, want %x", tl.Bytes(), want)
 			}
 		}
 	}
@@ -115,9 +94,9 @@ func inFlow(t *testing.T, flows []uint32, packets ...[]byte) *packet.Batch {
 	t.Helper()
 	var all [][][]byte
 	for _, p := range packets {
-		all = append(all, one(p))
+		all = append(all, kernref.One(p))
 	}
-	b := batchOf(all...)
+	b := kernref.BatchOf(all...)
 	if err := NewCPU(Config{Ops: OpParse}).Submit(b); err != nil {
 		t.Fatal(err)
 	}

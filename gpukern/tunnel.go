@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
+	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -13,8 +14,8 @@ import (
 const maxInner = 255 - 22
 
 // toVXLAN reports whether a packet of protocol proto is a datagram to VXLAN's port.
-func (t *tuple) toVXLAN(proto uint8) bool {
-	return proto == wire.ProtoUDP && uint16(t.ports) == wire.PortVXLAN
+func toVXLAN(t *tuple.Tuple, proto uint8) bool {
+	return proto == wire.ProtoUDP && uint16(t.Ports) == wire.PortVXLAN
 }
 
 // tunnel looks into what is not TCP, UDP or the like: it begins at off and ends at end.
@@ -69,13 +70,13 @@ func (s parser) enter(off, end int, ether uint16) {
 		return
 	}
 	d, t := s.d, s.t
-	t.outer = 0
+	t.Outer = 0
 	if d.Flags&packet.FlagIPv4 != 0 {
-		t.outer = d.L3
+		t.Outer = d.L3
 	}
 	d.L3, d.L4, d.Payload, d.Proto = 0, 0, 0, 0
 	d.Flags = d.Flags&(packet.FlagMore|packet.FlagOffload|packet.FlagTruncated) | packet.FlagTunnel
-	t.ports, t.end, t.known = 0, 0, knowsNothing
+	t.Ports, t.End, t.Known = 0, 0, tuple.None
 	s.limit, s.tunnels = end, false
 	if ether == wire.EtherTypeTEB {
 		s.link(off)

@@ -1,8 +1,11 @@
-package gpukern
+package gpukern_test
 
 import (
 	"encoding/binary"
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -139,9 +142,9 @@ func TestSingleTunnelsAtTheEdgeOfARule(t *testing.T) {
 		{"GRE, key not captured", frame4(gre, cat(g(0x20, 0, 8, 0, 1, 2, 3, 4), in4)...)[:40], tunnel | cut | ok, 42, 0, 0, 0},
 		{"GRE with nothing", frame4(gre, 0, 0, 8, 0), tunnel | bad | ok, 38, 0, 0, 0},
 	} {
-		b := batchOf(one(tc.p))
-		kernel.same(t, b, tunnelOps, Lists{})
-		agree(t, b, NewCPU(Config{Ops: tunnelOps}), Lists{})
+		b := kernref.BatchOf(kernref.One(tc.p))
+		kernel.same(t, b, tunnelOps, kernref.Lists{})
+		agree(t, b, NewCPU(Config{Ops: tunnelOps}), kernref.Lists{})
 		want := packet.Desc{Len: uint16(len(tc.p)), L3: tc.l3, L4: tc.l4, Payload: tc.payload, Proto: tc.proto, Flags: tc.flags}
 		got := b.D[0]
 		got.Hash = 0
@@ -170,12 +173,12 @@ func TestChecksumsThatAreFilled(t *testing.T) {
 	} {
 		for by := range uint32(2) {
 			for _, run := range []func(*packet.Batch){
-				func(b *packet.Batch) { agree(t, b, NewCPU(Config{Ops: OpFill | OpTunnel}), Lists{}) },
+				func(b *packet.Batch) { agree(t, b, NewCPU(Config{Ops: OpFill | OpTunnel}), kernref.Lists{}) },
 				func(b *packet.Batch) {
-					newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte)).same(t, b, OpFill|OpTunnel, Lists{})
+					newHeadersKernel(t, "gk_headers", Tables{}, new([40]byte)).same(t, b, OpFill|OpTunnel, kernref.Lists{})
 				},
 			} {
-				b := batchOf(one(append(make([]byte, by), tc.p...)))
+				b := kernref.BatchOf(kernref.One(append(make([]byte, by), tc.p...)))
 				b.D[0].Off, b.D[0].Len = by, uint16(len(tc.p))
 				run(b)
 				if got := [2]byte(b.Bytes(0)[tc.at:]); got != tc.bytes {

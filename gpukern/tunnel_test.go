@@ -1,9 +1,12 @@
-package gpukern
+package gpukern_test
 
 import (
 	"fmt"
 	"slices"
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -14,14 +17,14 @@ const tunnelOps = OpsHeader | OpTunnel
 func TestTheEngineFindsInTunnelsWhatTheReferenceFinds(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			g := newGenerator(seed + 1000)
-			l := Lists{Rules: g.rules(g.IntN(100)), Routes: g.routes(g.IntN(100))}
+			g := kernref.NewGenerator(seed + 1000)
+			l := kernref.Lists{Rules: g.Rules(g.IntN(100)), Routes: g.Routes(g.IntN(100))}
 			for _, ops := range []Ops{tunnelOps, OpsHeader, OpTunnel | OpFill | OpHash, OpFill} {
-				b := g.tunnels(400)
+				b := g.Tunnels(400)
 				if ops&OpFill != 0 {
-					g.unsum(b)
+					g.Unsum(b)
 				}
-				agree(t, b, NewCPU(Config{Ops: ops, Tables: l.compile(t)}), l)
+				agree(t, b, NewCPU(Config{Ops: ops, Tables: compile(t, l)}), l)
 			}
 		})
 	}
@@ -29,11 +32,11 @@ func TestTheEngineFindsInTunnelsWhatTheReferenceFinds(t *testing.T) {
 
 // TestTunnelsOfEveryKindAreGenerated keeps the generator from making less than the tests need.
 func TestTunnelsOfEveryKindAreGenerated(t *testing.T) {
-	g := newGenerator(3)
+	g := kernref.NewGenerator(3)
 	count := map[string]int{}
 	for range 40 {
-		b := g.tunnels(300)
-		Reference(b, tunnelOps, Lists{})
+		b := g.Tunnels(300)
+		kernref.Reference(b, tunnelOps, kernref.Lists{})
 		for i := range b.D {
 			d := &b.D[i]
 			f := d.Flags
@@ -79,12 +82,12 @@ func TestTunnelsOfEveryKindAreGenerated(t *testing.T) {
 func TestFilledPacketsAreRight(t *testing.T) {
 	right := 0
 	for seed := range uint64(10) {
-		g := newGenerator(seed + 50)
-		b := g.unsum(g.tunnels(400))
+		g := kernref.NewGenerator(seed + 50)
+		b := g.Unsum(g.Tunnels(400))
 		fill, verify := NewCPU(Config{Ops: OpTunnel | OpFill}), NewCPU(Config{Ops: OpTunnel | OpChecksum})
-		agree(t, b, fill, Lists{})
+		agree(t, b, fill, kernref.Lists{})
 		filled := slices.Clone(b.D)
-		agree(t, b, verify, Lists{})
+		agree(t, b, verify, kernref.Lists{})
 		const sums = packet.FlagIPChecksumOK | packet.FlagL4ChecksumOK
 		for i := range b.D {
 			got, want := b.D[i].Flags, filled[i].Flags
@@ -102,22 +105,22 @@ func TestFilledPacketsAreRight(t *testing.T) {
 }
 
 func TestCutTunnelsAgreeWithTheReference(t *testing.T) {
-	g := newGenerator(12)
+	g := kernref.NewGenerator(12)
 	c := NewCPU(Config{Ops: tunnelOps})
 	for range 40 {
-		p := g.tunnel()
+		p := g.Tunnel()
 		p = p[:min(len(p), 400)]
 		var packets [][][]byte
 		for n := range len(p) {
-			packets = append(packets, one(p[:n]), [][]byte{p[:n], p[n:]})
+			packets = append(packets, kernref.One(p[:n]), [][]byte{p[:n], p[n:]})
 		}
 		for at := range min(len(p), 150) {
 			for _, delta := range []byte{1, 0xff, 0x10, 0x80} {
 				q := slices.Clone(p)
 				q[at] += delta
-				packets = append(packets, one(q))
+				packets = append(packets, kernref.One(q))
 			}
 		}
-		agree(t, batchOf(packets...), c, Lists{})
+		agree(t, kernref.BatchOf(packets...), c, kernref.Lists{})
 	}
 }

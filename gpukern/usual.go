@@ -3,6 +3,7 @@ package gpukern
 import (
 	"encoding/binary"
 
+	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -11,7 +12,7 @@ import (
 // IPv4 without options or IPv6 without extension headers, untagged, in one descriptor and all there.
 // It reports false, with nothing written to d, for any other, which the parser reads. TCP and UDP take
 // the same instructions here, because a branch that packets take at random costs more than they do.
-func (t *tuple) usual(d *packet.Desc, p []byte) bool {
+func usual(t *tuple.Tuple, d *packet.Desc, p []byte) bool {
 	if len(p) < 54 {
 		return false
 	}
@@ -24,16 +25,16 @@ func (t *tuple) usual(d *packet.Desc, p []byte) bool {
 			return false
 		}
 		l4, end, proto, flags = 34, 14+int(binary.BigEndian.Uint16(h[2:])), h[9], packet.FlagIPv4
-		t.srcHi = uint64(binary.BigEndian.Uint32(h[12:])) << 32
-		t.dstHi = uint64(binary.BigEndian.Uint32(h[16:])) << 32
-		t.srcLo, t.dstLo = 0, 0
+		t.SrcHi = uint64(binary.BigEndian.Uint32(h[12:])) << 32
+		t.DstHi = uint64(binary.BigEndian.Uint32(h[16:])) << 32
+		t.SrcLo, t.DstLo = 0, 0
 	case wire.EtherTypeIPv6:
 		if h[0]>>4 != 6 {
 			return false
 		}
 		l4, end, proto, flags = 54, 54+int(binary.BigEndian.Uint16(h[4:])), h[6], packet.FlagIPv6
-		t.srcHi, t.srcLo = binary.BigEndian.Uint64(h[8:]), binary.BigEndian.Uint64(h[16:])
-		t.dstHi, t.dstLo = binary.BigEndian.Uint64(h[24:]), binary.BigEndian.Uint64(h[32:])
+		t.SrcHi, t.SrcLo = binary.BigEndian.Uint64(h[8:]), binary.BigEndian.Uint64(h[16:])
+		t.DstHi, t.DstLo = binary.BigEndian.Uint64(h[24:]), binary.BigEndian.Uint64(h[32:])
 	default:
 		return false
 	}
@@ -51,7 +52,7 @@ func (t *tuple) usual(d *packet.Desc, p []byte) bool {
 	}
 	d.L3, d.L4, d.Payload = 14, uint16(l4), uint16(l4+header)
 	d.Flags, d.Proto = d.Flags|flags, proto
-	t.ports, t.end = binary.BigEndian.Uint32(h), uint32(end)
-	t.proto, t.known = proto, knowsPorts
+	t.Ports, t.End = binary.BigEndian.Uint32(h), uint32(end)
+	t.Proto, t.Known = proto, tuple.Ports
 	return true
 }

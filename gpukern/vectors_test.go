@@ -1,4 +1,4 @@
-package gpukern
+package gpukern_test
 
 import (
 	"bytes"
@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/internal/kernref"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -26,32 +30,32 @@ const goldenHead = `# What every engine finds. Written by: go test ./gpukern -ru
 // writeGolden makes vectors from a generator and the reference.
 func writeGolden(t *testing.T) {
 	t.Helper()
-	g := newGenerator(2026)
-	v := &Vectors{Lists: Lists{Rules: g.rules(12), Routes: g.routes(12)}}
-	v.Lists.Rules = append(v.Lists.Rules, Rule{Proto: 6}, Rule{DstPorts: PortRange(0, 1023)})
+	g := kernref.NewGenerator(2026)
+	v := &kernref.Vectors{Lists: kernref.Lists{Rules: g.Rules(12), Routes: g.Routes(12)}}
+	v.Lists.Rules = append(v.Lists.Rules, acl.Rule{Proto: 6}, acl.Rule{DstPorts: acl.PortRange(0, 1023)})
 	for i := range 160 {
-		p := g.packet()
+		p := g.Packet()
 		if i%2 == 0 {
-			p = g.damage(p)
+			p = g.Damage(p)
 		}
-		v.Packets = append(v.Packets, g.split(p[:min(len(p), 200)]))
+		v.Packets = append(v.Packets, g.Split(p[:min(len(p), 200)]))
 	}
-	v.Lists.Literals = g.patterns(40)
+	v.Lists.Literals = g.Patterns(40)
 	for i, pieces := range v.Packets {
-		b := batchOf(pieces)
+		b := kernref.BatchOf(pieces)
 		if i%3 == 0 {
-			g.plant(b, v.Lists.Literals)
+			g.Plant(b, v.Lists.Literals)
 		}
 		for k := range pieces {
 			pieces[k] = b.Bytes(k)
 		}
 	}
 	for range 3 {
-		p := udp(1, 2, 9, g.letters(60)) // more matches than the limit
-		v.Packets = append(v.Packets, one(p), [][]byte{p[:50], p[50:70], p[70:]})
+		p := udp(1, 2, 9, g.Letters(60)) // more matches than the limit
+		v.Packets = append(v.Packets, kernref.One(p), [][]byte{p[:50], p[50:70], p[70:]})
 	}
-	b := batchOf(v.Packets...)
-	Reference(b, OpsHeader|OpLiterals, v.Lists)
+	b := kernref.BatchOf(v.Packets...)
+	kernref.Reference(b, OpsHeader|OpLiterals, v.Lists)
 	v.Finds, v.Matches, v.Filled = finds(b), matches(b), make([][][]byte, len(v.Packets))
 	if err := os.MkdirAll("testdata", 0o755); err != nil {
 		t.Fatal(err)
@@ -79,7 +83,7 @@ func finds(b *packet.Batch) []packet.Desc {
 func matches(b *packet.Batch) (all [][]packet.Match) {
 	left := b.Matches
 	for i := 0; i < len(b.D); {
-		_, _, next := wholePacket(b, i)
+		_, _, next := kernref.WholePacket(b, i)
 		var here []packet.Match
 		for ; len(left) > 0 && int(left[0].D) < next; left = left[1:] {
 			m := left[0]
@@ -100,19 +104,19 @@ func TestGoldenVectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := ReadVectors(bytes.NewReader(text))
+	v, err := kernref.ReadVectors(bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := append([]byte(goldenHead), v.Bytes()...); !bytes.Equal(got, text) {
 		t.Error("what is read, written out, differs from the file")
 	}
-	b := batchOf(v.Packets...)
-	ref := batchOf(v.Packets...)
-	if err := NewCPU(Config{Ops: OpsHeader | OpLiterals, Tables: v.Lists.compile(t)}).Submit(b); err != nil {
+	b := kernref.BatchOf(v.Packets...)
+	ref := kernref.BatchOf(v.Packets...)
+	if err := NewCPU(Config{Ops: OpsHeader | OpLiterals, Tables: compile(t, v.Lists)}).Submit(b); err != nil {
 		t.Fatal(err)
 	}
-	Reference(ref, OpsHeader|OpLiterals, v.Lists)
+	kernref.Reference(ref, OpsHeader|OpLiterals, v.Lists)
 	if d := cmp.Diff(matches(b), v.Matches); d != "" {
 		t.Errorf("matches: engine -, want +:\n%s", d)
 	}
@@ -162,7 +166,7 @@ func TestVectorsThatCannotBeReadAreRefused(t *testing.T) {
 		"literal 1 exact 0":            "line 1",
 		"literal 1 any 414243":         `"any" is neither exact nor nocase`,
 	} {
-		if _, err := ReadVectors(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := kernref.ReadVectors(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}

@@ -1,10 +1,13 @@
-package gpukern
+package gpukern_test
 
 import (
 	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
+
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 
 	"github.com/millrace/millrace/packet"
 )
@@ -20,8 +23,8 @@ var tunnelFiles = map[string]Ops{
 	"fill.txt":    OpParse | OpHash | OpTunnel | OpFill,
 }
 
-// pieces returns copies of the bytes of each packet of b, which has them as v has.
-func (v *Vectors) pieces(b *packet.Batch) (all [][][]byte) {
+// piecesOf returns copies of the bytes of each packet of b, which has them as v has.
+func piecesOf(v *kernref.Vectors, b *packet.Batch) (all [][][]byte) {
 	at := 0
 	for _, pieces := range v.Packets {
 		var now [][]byte
@@ -34,10 +37,10 @@ func (v *Vectors) pieces(b *packet.Batch) (all [][][]byte) {
 	return all
 }
 
-// changed returns the packets of all that are not those of v, and nil for the others.
-func (v *Vectors) changed(all [][][]byte) [][][]byte {
+// changedIn returns the packets of all that are not those of v, and nil for the others.
+func changedIn(v *kernref.Vectors, all [][][]byte) [][][]byte {
 	for i := range all {
-		if textOf(all[i]) == textOf(v.Packets[i]) {
+		if kernref.Hex(all[i]) == kernref.Hex(v.Packets[i]) {
 			all[i] = nil
 		}
 	}
@@ -47,38 +50,38 @@ func (v *Vectors) changed(all [][][]byte) [][][]byte {
 // writeTunnels makes vectors of tunnels.
 func writeTunnels(t *testing.T, name string, ops Ops) {
 	t.Helper()
-	g := newGenerator(2027)
-	v := &Vectors{Ops: ops, Lists: Lists{Rules: g.rules(12), Routes: g.routes(12)}}
+	g := kernref.NewGenerator(2027)
+	v := &kernref.Vectors{Ops: ops, Lists: kernref.Lists{Rules: g.Rules(12), Routes: g.Routes(12)}}
 	for i := range 160 {
-		p := g.tunnel()
+		p := g.Tunnel()
 		if i%3 == 0 {
-			p = g.damageTunnel(p)
+			p = g.DamageTunnel(p)
 		}
 		if i%8 == 0 {
-			p = g.packet()
+			p = g.Packet()
 		}
-		v.Packets = append(v.Packets, g.split(p[:min(len(p), 400)]))
+		v.Packets = append(v.Packets, g.Split(p[:min(len(p), 400)]))
 	}
-	b := batchOf(v.Packets...)
+	b := kernref.BatchOf(v.Packets...)
 	if ops&OpFill != 0 {
-		v.Packets = v.pieces(g.unsum(b))
-		b = batchOf(v.Packets...)
+		v.Packets = piecesOf(v, g.Unsum(b))
+		b = kernref.BatchOf(v.Packets...)
 	}
-	Reference(b, ops, v.Lists)
-	v.Finds, v.Matches, v.Filled = finds(b), matches(b), v.changed(v.pieces(b))
+	kernref.Reference(b, ops, v.Lists)
+	v.Finds, v.Matches, v.Filled = finds(b), matches(b), changedIn(v, piecesOf(v, b))
 	if err := os.WriteFile(filepath.Join("testdata", name), append([]byte(tunnelHead), v.Bytes()...), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // readTunnels reads a file of vectors.
-func readTunnels(t *testing.T, name string) *Vectors {
+func readTunnels(t *testing.T, name string) *kernref.Vectors {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := ReadVectors(bytes.NewReader(text))
+	v, err := kernref.ReadVectors(bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,16 +92,16 @@ func readTunnels(t *testing.T, name string) *Vectors {
 }
 
 // gives fails where run does not find in the packets of v what v says, or leaves them otherwise.
-func (v *Vectors) gives(t *testing.T, run func(*packet.Batch)) {
+func gives(v *kernref.Vectors, t *testing.T, run func(*packet.Batch)) {
 	t.Helper()
-	b := batchOf(v.Packets...)
+	b := kernref.BatchOf(v.Packets...)
 	run(b)
-	filled := v.changed(v.pieces(b))
+	filled := changedIn(v, piecesOf(v, b))
 	for i, got := range finds(b) {
 		if got != v.Finds[i] {
 			t.Errorf("packet %d: %+v, want %+v", i, got, v.Finds[i])
 		}
-		if got, want := textOf(filled[i]), textOf(v.Filled[i]); got != want {
+		if got, want := kernref.Hex(filled[i]), kernref.Hex(v.Filled[i]); got != want {
 			t.Errorf("packet %d: %s, want %s", i, got, want)
 		}
 	}
@@ -114,19 +117,19 @@ func TestGoldenVectorsOfTunnels(t *testing.T) {
 			t.Errorf("%s is for %v, not %v", name, v.Ops, ops)
 		}
 		t.Run(name+"/reference", func(t *testing.T) {
-			v.gives(t, func(b *packet.Batch) { Reference(b, v.Ops, v.Lists) })
+			gives(v, t, func(b *packet.Batch) { kernref.Reference(b, v.Ops, v.Lists) })
 		})
 		t.Run(name+"/cpu", func(t *testing.T) {
-			c := NewCPU(Config{Ops: v.Ops, Tables: v.Lists.compile(t)})
-			v.gives(t, func(b *packet.Batch) {
+			c := NewCPU(Config{Ops: v.Ops, Tables: compile(t, v.Lists)})
+			gives(v, t, func(b *packet.Batch) {
 				if err := c.Submit(b); err != nil {
 					t.Fatal(err)
 				}
 			})
 		})
 		t.Run(name+"/kernel", func(t *testing.T) {
-			k := newHeadersKernel(t, "gk_headers", v.Lists.compile(t), new([40]byte))
-			v.gives(t, func(b *packet.Batch) { k.run(t, b, v.Ops) })
+			k := newHeadersKernel(t, "gk_headers", compile(t, v.Lists), new([40]byte))
+			gives(v, t, func(b *packet.Batch) { k.run(t, b, v.Ops) })
 		})
 	}
 }

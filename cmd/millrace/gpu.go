@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/gpukern/literal"
+	"github.com/millrace/millrace/gpukern/lpm"
 	"github.com/millrace/millrace/internal/doctor"
 	"github.com/millrace/millrace/internal/kernbench"
 )
@@ -69,10 +71,10 @@ var probedOps = []gpukern.Ops{gpukern.OpParse | gpukern.OpChecksum, gpukern.OpsH
 // probeVerdicts measures both back ends with packets of some sizes.
 func probeVerdicts(o cuda.Options, sizes []int) (_ []gpukern.Verdict, err error) {
 	var t gpukern.Tables
-	if t.ACL, err = gpukern.CompileACL(kernbench.Rules(1, probeRules)); err != nil {
+	if t.ACL, err = acl.Compile(kernbench.Rules(1, probeRules)); err != nil {
 		return nil, err
 	}
-	if t.Routes, err = gpukern.CompileLPM(kernbench.Routes(1, probeRoutes, probeRoutes/10)); err != nil {
+	if t.Routes, err = lpm.Compile(kernbench.Routes(1, probeRoutes, probeRoutes/10)); err != nil {
 		return nil, err
 	}
 	if t.Literals, err = literal.Compile(kernbench.Literals(1, probeTexts, nil)); err != nil {

@@ -7,13 +7,13 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/lpm"
 )
 
 // SourceTable says which clients may use a service: the longest prefix that holds one decides.
 type SourceTable struct {
-	Prefixes *gpukern.LPM // each leads to SourceAllow or SourceDeny
-	Deny     bool         // clients that no prefix holds are denied
+	Prefixes *lpm.Table // each leads to SourceAllow or SourceDeny
+	Deny     bool       // clients that no prefix holds are denied
 }
 
 // What the prefixes of a SourceTable lead to.
@@ -74,7 +74,7 @@ func (l *listed) orderPrefix(o *listed) int {
 // allowed and denied is a mistake.
 func (r *listReader) compile(all []listed, deny bool) *SourceTable {
 	slices.SortFunc(all, func(a, b listed) int { return a.order(&b) })
-	routes := make([]gpukern.Route, 0, len(all))
+	routes := make([]lpm.Route, 0, len(all))
 	for i := range all {
 		l := &all[i]
 		if i > 0 && l.orderPrefix(&all[i-1]) == 0 {
@@ -83,13 +83,13 @@ func (r *listReader) compile(all []listed, deny bool) *SourceTable {
 			}
 			continue
 		}
-		routes = append(routes, gpukern.Route{Prefix: l.prefix(), NextHop: uint16(l.kind &^ listed4)})
+		routes = append(routes, lpm.Route{Prefix: l.prefix(), NextHop: uint16(l.kind &^ listed4)})
 	}
-	lpm, err := gpukern.CompileLPM(routes)
+	table, err := lpm.Compile(routes)
 	if err != nil {
 		panic(err) // prefixes are checked, and each is there once
 	}
-	return &SourceTable{Prefixes: lpm, Deny: deny}
+	return &SourceTable{Prefixes: table, Deny: deny}
 }
 
 // conflict notes that l says another thing than before.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/image"
 	"github.com/millrace/millrace/internal/hostkern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
@@ -176,7 +176,7 @@ func use(d *Device) (err error) {
 	for i := range 16 {
 		b.Append(packet.Desc{Off: uint32(i) * 2048, Len: 64})
 	}
-	table, err := d.Upload(gpukern.Image{Struct: make([]byte, 8), Parts: []gpukern.Part{{Data: make([]byte, 100)}}})
+	table, err := d.Upload(image.Image{Struct: make([]byte, 8), Parts: []image.Part{{Data: make([]byte, 100)}}})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/packet"
 )
@@ -47,8 +48,8 @@ func literalBedOn(t *testing.T, on opener, streams bool) *engineBed {
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
-	newFlows := func() *gpukern.FlowTable {
-		f, err := gpukern.NewFlowTable(gpukern.FlowConfig{Flows: 5000, Seed: 3})
+	newFlows := func() *flow.Table {
+		f, err := flow.New(flow.Config{Flows: 5000, Seed: 3})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/flow"
+	"github.com/millrace/millrace/gpukern/sketch"
 )
 
 // state is what the device keeps from batch to batch, the flow table and the sketches: struct gk_state.
@@ -20,7 +22,7 @@ type statePart struct {
 }
 
 // newState brings a flow table and sketches to the device, as they are.
-func newState(l *loader, flows *gpukern.FlowTable, sketch *gpukern.Sketch) (*state, error) {
+func newState(l *loader, flows *flow.Table, sketch *sketch.Sketch) (*state, error) {
 	m := gpukern.State(flows, sketch)
 	mem, where, err := l.put(m)
 	if err != nil {

@@ -6,22 +6,24 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/flow"
+	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/packet"
 )
 
 // stateBed is an engine with a flow table and a sketch of its own; the oracle has others of the same seed.
-func stateBed(t *testing.T, on opener) (b *engineBed, flows *gpukern.FlowTable, mine, its *gpukern.Sketch) {
+func stateBed(t *testing.T, on opener) (b *engineBed, flows *flow.Table, mine, its *sketch.Sketch) {
 	t.Helper()
-	newFlows := func() *gpukern.FlowTable {
-		f, err := gpukern.NewFlowTable(gpukern.FlowConfig{Flows: 5000, Seed: 3})
+	newFlows := func() *flow.Table {
+		f, err := flow.New(flow.Config{Flows: 5000, Seed: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
-	newSketch := func() *gpukern.Sketch {
-		s, err := gpukern.NewSketch(gpukern.SketchConfig{Width: 1024, Precision: 10, Seed: 4})
+	newSketch := func() *sketch.Sketch {
+		s, err := sketch.New(sketch.Config{Width: 1024, Precision: 10, Seed: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +105,7 @@ func (b *engineBed) readSketch() {
 }
 
 // equalSketches compares what two sketches tell, counter by counter as far as they can be asked.
-func (b *engineBed) equalSketches(a, z *gpukern.Sketch) {
+func (b *engineBed) equalSketches(a, z *sketch.Sketch) {
 	b.t.Helper()
 	ap, ab := a.Total()
 	zp, zb := z.Total()

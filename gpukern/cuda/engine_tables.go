@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/image"
 )
 
 // loaded is tables in use, and where the device has them.
@@ -104,7 +105,7 @@ type loader struct {
 }
 
 // put brings an image to the device and tells where each part lies. The struct is at the buffer's start.
-func (l *loader) put(m gpukern.Image) (*Buffer, []Ptr, error) {
+func (l *loader) put(m image.Image) (*Buffer, []Ptr, error) {
 	at, size := layout(m)
 	b, err := l.room(size)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/gpukern/lpm"
 	"github.com/millrace/millrace/internal/hostkern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -125,23 +127,23 @@ func fillFrame(rng *rand.Rand, p []byte) {
 // someTables compiles tables that differ by seed in every answer.
 func someTables(t *testing.T, seed int) gpukern.Tables {
 	t.Helper()
-	var rules []gpukern.Rule
+	var rules []acl.Rule
 	for range seed { // rules that nothing matches move the others' numbers
-		rules = append(rules, gpukern.Rule{Proto: 253})
+		rules = append(rules, acl.Rule{Proto: 253})
 	}
 	for port := uint16(80); port < 84; port++ {
-		rules = append(rules, gpukern.Rule{DstPorts: gpukern.PortRange(port, port)})
+		rules = append(rules, acl.Rule{DstPorts: acl.PortRange(port, port)})
 	}
-	acl, err := gpukern.CompileACL(append(rules, gpukern.Rule{}))
+	acl, err := acl.Compile(append(rules, acl.Rule{}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	routes := []gpukern.Route{
+	routes := []lpm.Route{
 		{Prefix: netip.MustParsePrefix("0.0.0.0/0"), NextHop: uint16(100 * seed)},
 		{Prefix: netip.MustParsePrefix("::/0"), NextHop: uint16(100*seed + 1)},
 		{Prefix: netip.MustParsePrefix("10.9.2.0/24"), NextHop: uint16(100*seed + 2)},
 	}
-	lpm, err := gpukern.CompileLPM(routes)
+	lpm, err := lpm.Compile(routes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/image"
 	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -71,7 +73,7 @@ func TestLiteralStructsAreLaidOutAsInC(t *testing.T) {
 
 // imaged is a set where kernels read it.
 type imaged struct {
-	image literal.Image
+	image image.Image
 	mem   []uint64 // the struct
 }
 
@@ -95,7 +97,7 @@ func literalSet(t testing.TB, patterns []literal.Pattern) *imaged {
 
 // set is the set as launches take it.
 func (m *imaged) set() LiteralSet {
-	return LiteralSetOf(gpukern.Image{Struct: m.words()}, Ptr(address(&m.mem[0])))
+	return LiteralSetOf(image.Image{Struct: m.words()}, Ptr(address(&m.mem[0])))
 }
 
 func (m *imaged) words() []byte {
@@ -247,8 +249,8 @@ func (g maker) bytes(n int, letters string) []byte {
 }
 
 // patterns returns n patterns of lengths from lo to hi, many of few letters.
-func (g maker) patterns(n, lo, hi int) literal.Reference {
-	var all literal.Reference
+func (g maker) patterns(n, lo, hi int) kernref.Patterns {
+	var all kernref.Patterns
 	for i := range n {
 		letters := []string{"", "abAB", "ab01"}[g.IntN(3)]
 		all = append(all, literal.Pattern{
@@ -259,7 +261,7 @@ func (g maker) patterns(n, lo, hi int) literal.Reference {
 }
 
 // text returns n bytes: patterns, near misses and noise.
-func (g maker) text(n int, all literal.Reference) []byte {
+func (g maker) text(n int, all kernref.Patterns) []byte {
 	var out []byte
 	for len(out) < n {
 		p := bytes.Clone(all[g.IntN(len(all))].Bytes)
@@ -285,7 +287,7 @@ type one struct {
 }
 
 // compareOnes searches texts that lie anywhere, each with a tail, and compares with the plain search.
-func compareOnes(t testing.TB, all literal.Reference, m *imaged, limit int, ones []one) {
+func compareOnes(t testing.TB, all kernref.Patterns, m *imaged, limit int, ones []one) {
 	t.Helper()
 	size := 0
 	for _, o := range ones {
@@ -349,7 +351,7 @@ func TestTheKernelFindsWhatAPlainSearchFinds(t *testing.T) {
 // across the ends of tiles.
 func TestEveryAlignmentAndLength(t *testing.T) {
 	g := newMaker(1)
-	all := literal.Reference{
+	all := kernref.Patterns{
 		{Bytes: []byte("abc"), Rule: 1},
 		{Bytes: []byte("bcde"), Rule: 2},
 		{Bytes: g.bytes(64, "xyz"), Rule: 3},
@@ -373,7 +375,7 @@ func TestEveryAlignmentAndLength(t *testing.T) {
 // texts that have nothing else.
 func TestAPatternMayBeTheWholeText(t *testing.T) {
 	g := newMaker(6)
-	var all literal.Reference
+	var all kernref.Patterns
 	var ones []one
 	for i := range 60 {
 		n := []int{3, 4, 5, 8, 9, 9, 10, 16, 17, 64}[i%10]
@@ -388,7 +390,7 @@ func TestAPatternMayBeTheWholeText(t *testing.T) {
 // is none of it.
 func TestAPatternMayReachFromTileToTile(t *testing.T) {
 	common, rare := newMaker(5).bytes(56, " etaoinsr\x00"), []byte("\xf1\xe5\xd9\xcb\xb7\xa3\x95\x87")
-	all := literal.Reference{{Bytes: slices.Concat(common, rare), Rule: 1}, {Bytes: slices.Concat(rare[4:], rare[:4], common), Rule: 2}}
+	all := kernref.Patterns{{Bytes: slices.Concat(common, rare), Rule: 1}, {Bytes: slices.Concat(rare[4:], rare[:4], common), Rule: 2}}
 	var ones []one
 	for n := 430; n < 530; n++ {
 		ones = append(ones, one{0, nil, slices.Concat(bytes.Repeat([]byte("."), n), all[n%2].Bytes, []byte("..."))})
@@ -400,7 +402,7 @@ func TestAPatternMayReachFromTileToTile(t *testing.T) {
 // TestAListKeepsItsRoom has texts whose 32 windows at a time match far more often than the list has room for,
 // at limits for which nothing but the next warp's memory, or the block's end, lies behind it.
 func TestAListKeepsItsRoom(t *testing.T) {
-	all := literal.Reference{{Bytes: []byte("aaa"), Rule: 1}, {Bytes: []byte("aaaa"), Rule: 2}, {Bytes: []byte("aaaaaaaaa"), Rule: 3}}
+	all := kernref.Patterns{{Bytes: []byte("aaa"), Rule: 1}, {Bytes: []byte("aaaa"), Rule: 2}, {Bytes: []byte("aaaaaaaaa"), Rule: 3}}
 	m := literalSet(t, all)
 	var ones []one
 	for i := range 40 {
@@ -425,7 +427,7 @@ func TestManyPatternsAndALongText(t *testing.T) {
 // TestAdversaries are texts in which every window passes the filter: all near misses, or all matches.
 func TestAdversaries(t *testing.T) {
 	long := append(bytes.Repeat([]byte("a"), 63), 'b')
-	all := literal.Reference{
+	all := kernref.Patterns{
 		{Bytes: long, Rule: 1}, {Bytes: []byte("aaa!"), Rule: 2}, {Bytes: []byte("aa?"), Rule: 3}, {Bytes: []byte("aaaaaaaac"), Rule: 4},
 	}
 	near, clump := bytes.Repeat([]byte("a"), 700), bytes.Repeat([]byte("."), 1400)
@@ -489,7 +491,7 @@ func (g maker) batchOf(t testing.TB, packets ...[][]byte) *packet.Batch {
 }
 
 // packet returns a packet with a text, padded, cut or damaged.
-func (g maker) packet(all literal.Reference) []byte {
+func (g maker) packet(all kernref.Patterns) []byte {
 	p := udp(g.IntN(2) == 0, g.text(g.IntN(600), all))
 	switch g.IntN(6) {
 	case 0:
@@ -517,10 +519,10 @@ func (g maker) split(p []byte) [][]byte {
 }
 
 // sameAsReference compares the matches of b with those of the reference.
-func sameAsReference(t testing.TB, b *packet.Batch, all literal.Reference, limit int) {
+func sameAsReference(t testing.TB, b *packet.Batch, all kernref.Patterns, limit int) {
 	t.Helper()
 	ref := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
-	gpukern.Reference(ref, gpukern.OpLiterals, gpukern.Lists{Literals: all, MatchLimit: limit})
+	kernref.Reference(ref, gpukern.OpLiterals, kernref.Lists{Literals: all, MatchLimit: limit})
 	if d := cmp.Diff(b.Matches, ref.Matches, cmpopts.EquateEmpty()); d != "" {
 		t.Fatalf("kernel -, reference +:\n%s", d)
 	}
@@ -576,7 +578,7 @@ func TestTheKernelFindsTheLiteralsOfTheGoldenVectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := gpukern.ReadVectors(bytes.NewReader(text))
+	v, err := kernref.ReadVectors(bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -661,7 +663,7 @@ func TestTheKernelReadsNothingOutsideOfTheArena(t *testing.T) {
 		}
 	}
 	arena := mem[page : 2*page : 2*page]
-	all := literal.Reference{{Bytes: []byte("abc"), Rule: 1}, {Bytes: []byte("bcdefghi"), Rule: 2}}
+	all := kernref.Patterns{{Bytes: []byte("abc"), Rule: 1}, {Bytes: []byte("bcdefghi"), Rule: 2}}
 	m := literalSet(t, all)
 	p := literalPass{Mem: address(&arena[0]), Size: page}
 	tails, list, lies := onDevice[byte](tailSize), onDevice[literalText](3), onDevice[literalText](5)

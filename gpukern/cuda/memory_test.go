@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/image"
 	"github.com/millrace/millrace/internal/hostkern"
 	"github.com/millrace/millrace/ring"
 )
@@ -258,9 +258,9 @@ func TestRegionsOutliveTheDeviceThatRegisteredThem(t *testing.T) {
 func TestUploadPatchesPointers(t *testing.T) {
 	devices(t, func(t *testing.T, d *Device) {
 		parts := [][]byte{randomBytes(1, 6), randomBytes(5*stageHalf/2+17, 7), nil, randomBytes(4096, 8)}
-		m := gpukern.Image{Struct: randomBytes(48, 9)}
+		m := image.Image{Struct: randomBytes(48, 9)}
 		for i, p := range parts {
-			m.Parts = append(m.Parts, gpukern.Part{At: 8 + 8*i, Data: p})
+			m.Parts = append(m.Parts, image.Part{At: 8 + 8*i, Data: p})
 		}
 		before := bytes.Clone(m.Struct)
 		table := must(d.Upload(m))(t)
@@ -324,8 +324,8 @@ func TestRetiredTablesGoWhenKernelsHaveStopped(t *testing.T) {
 	d, drv := openFake(t)
 	drv.Set("stall", 200)
 	e := startEcho(t, d, 10e9)
-	one := must(d.Upload(gpukern.Image{Struct: make([]byte, 8)}))(t)
-	two := must(d.Upload(gpukern.Image{Struct: make([]byte, 8)}))(t)
+	one := must(d.Upload(image.Image{Struct: make([]byte, 8)}))(t)
+	two := must(d.Upload(image.Image{Struct: make([]byte, 8)}))(t)
 	one.Retire()
 	two.Retire()
 	if n := drv.Calls("cuMemFree_v2"); n != 0 {

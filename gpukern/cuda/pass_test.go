@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/gpukern/lpm"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/wire"
@@ -109,11 +111,11 @@ func ipPacket(p []byte, r *rand.Rand) {
 // headerTables are rules and routes for the packets of ipPackets.
 func headerTables(t testing.TB) gpukern.Tables {
 	t.Helper()
-	acl := must(gpukern.CompileACL([]gpukern.Rule{
+	acl := must(acl.Compile([]acl.Rule{
 		{Src: netip.MustParsePrefix("10.0.0.3/32"), Proto: 6},
 		{Dst: netip.MustParsePrefix("10.1.2.0/24")},
 	}))(t)
-	routes := must(gpukern.CompileLPM([]gpukern.Route{
+	routes := must(lpm.Compile([]lpm.Route{
 		{Prefix: netip.MustParsePrefix("10.1.0.0/16"), NextHop: 7},
 		{Prefix: netip.MustParsePrefix("10.1.3.0/24"), NextHop: 9},
 	}))(t)

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/image"
 	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/packet"
 )
@@ -28,7 +29,7 @@ const (
 )
 
 // LiteralSetOf returns the set of tables whose image m lies at ptr.
-func LiteralSetOf(m gpukern.Image, ptr Ptr) LiteralSet {
+func LiteralSetOf(m image.Image, ptr Ptr) LiteralSet {
 	at := len(m.Struct) - literalSetSize
 	s := LiteralSet{Ptr: ptr + Ptr(at)}
 	if binary.LittleEndian.Uint32(m.Struct[at+literalClassAt:]) != 0 {

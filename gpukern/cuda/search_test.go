@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/literal"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -23,7 +24,7 @@ type searchBed struct {
 	set    LiteralSet
 }
 
-func newSearchBed(t *testing.T, d *Device, b *packet.Batch, all literal.Reference, limit int, cfg BulkConfig) *searchBed {
+func newSearchBed(t *testing.T, d *Device, b *packet.Batch, all kernref.Patterns, limit int, cfg BulkConfig) *searchBed {
 	t.Helper()
 	set, err := literal.Compile(all)
 	if err != nil {
@@ -89,7 +90,7 @@ func TestSearch(t *testing.T) {
 				b := g.batchOf(t, packets...)
 				s := newSearchBed(t, d, b, all, 3, cfg)
 				ref := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
-				gpukern.Reference(ref, gpukern.OpLiterals, gpukern.Lists{Literals: all, MatchLimit: 3})
+				kernref.Reference(ref, gpukern.OpLiterals, kernref.Lists{Literals: all, MatchLimit: 3})
 				for range 2 {
 					if d := cmp.Diff(s.direct(), ref.Matches); d != "" {
 						t.Fatalf("found by descriptors -, reference +:\n%s", d)
@@ -105,7 +106,7 @@ func TestSearch(t *testing.T) {
 
 func TestSearchAlongStreams(t *testing.T) {
 	devices(t, func(t *testing.T, d *Device) {
-		all := literal.Reference{{Bytes: []byte("abcdefgh"), Rule: 5}}
+		all := kernref.Patterns{{Bytes: []byte("abcdefgh"), Rule: 5}}
 		g := newMaker(4)
 		b := g.batchOf(t, [][]byte{udp(false, []byte("efghabcd"))}, [][]byte{udp(false, nil)}, [][]byte{udp(false, []byte("ef"))})
 		s := newSearchBed(t, d, b, all, 16, BulkConfig{Packets: 64})
@@ -131,7 +132,7 @@ func TestSearchAlongStreams(t *testing.T) {
 func TestASearchOfNoTextsFindsNothing(t *testing.T) {
 	d, _ := openFake(t)
 	g := newMaker(1)
-	all := literal.Reference{{Bytes: []byte("abc"), Rule: 1}}
+	all := kernref.Patterns{{Bytes: []byte("abc"), Rule: 1}}
 	b := g.batchOf(t, [][]byte{udp(false, []byte("abc"))})
 	s := newSearchBed(t, d, b, all, 16, BulkConfig{Packets: 64})
 	if m := s.direct(); len(m) != 1 {
@@ -152,7 +153,7 @@ func TestASearchRefusesWhatItIsNotFor(t *testing.T) {
 	}
 	g := newMaker(1)
 	b := g.batchOf(t, [][]byte{udp(false, nil)}, [][]byte{udp(false, nil)})
-	s := newSearchBed(t, d, b, literal.Reference{{Bytes: []byte("abc"), Rule: 1}}, 16, BulkConfig{Packets: 64})
+	s := newSearchBed(t, d, b, kernref.Patterns{{Bytes: []byte("abc"), Rule: 1}}, 16, BulkConfig{Packets: 64})
 	s.search.most = 1
 	for _, put := range []func(r *Recorder, w Work) error{s.header.Put, func(r *Recorder, w Work) error { return s.search.Put(r, w, s.set) }} {
 		if err := s.bulk.Submit(b, put); !errors.Is(err, ErrNoRoom) {

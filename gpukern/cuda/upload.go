@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/image"
 )
 
 // Table is an image that lies on the device, in one piece:
@@ -28,7 +28,7 @@ const partAlign = 256
 
 // Upload brings an image to the device. What it borrows may change when Upload has returned. The caller
 // closes the table, or retires it where a kernel may run that still reads it.
-func (d *Device) Upload(m gpukern.Image) (*Table, error) {
+func (d *Device) Upload(m image.Image) (*Table, error) {
 	at, size := layout(m)
 	buf, err := d.Alloc(size)
 	if err != nil {
@@ -52,7 +52,7 @@ func (d *Device) Upload(m gpukern.Image) (*Table, error) {
 }
 
 // layout returns where the parts of an image go, and the bytes of all.
-func layout(m gpukern.Image) (at []int, size int) {
+func layout(m image.Image) (at []int, size int) {
 	size = len(m.Struct)
 	for _, p := range m.Parts {
 		size = (size + partAlign - 1) &^ (partAlign - 1)

@@ -71,7 +71,7 @@ func equalForms(t *testing.T) {
 					memory := slices.Concat([]byte("."), set[0].Bytes)
 					memory[1+i] ^= flip
 					text := memory[1:]
-					want := set[0].equals(text)
+					want := len(Reference(set).Scan(nil, text, 0, nil)) == 1
 					if equal(record, text) != want || equalPlain(record, text) != want {
 						t.Fatalf("%v and %q: %v, plain %v, want %v", set, text, equal(record, text), equalPlain(record, text), want)
 					}

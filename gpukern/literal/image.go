@@ -2,21 +2,9 @@ package literal
 
 import (
 	"encoding/binary"
-	"unsafe"
+
+	"github.com/millrace/millrace/gpukern/image"
 )
-
-// Image is a set laid out for kernels: the C struct gk_literals, and the arrays that its pointers lead
-// to. It has the form of gpukern.Image, which says more.
-type Image struct {
-	Struct []byte // little-endian, with zeros where pointers go
-	Parts  []Part
-}
-
-// Part is an array of an Image.
-type Part struct {
-	At   int    // offset in Image.Struct of the eight bytes that point to the array
-	Data []byte // borrowed from the set; to lie on a boundary of at least 16 bytes
-}
 
 // Offsets in struct gk_literals and its size. tables.go says what the arrays hold.
 //
@@ -37,23 +25,18 @@ const (
 )
 
 // Image returns the set as kernels read it. A nil set has no classes: it finds nothing.
-func (s *Set) Image() Image {
+func (s *Set) Image() image.Image {
 	if s == nil {
-		return Image{Struct: make([]byte, imageSize)}
+		return image.Image{Struct: make([]byte, imageSize)}
 	}
-	m := Image{Struct: make([]byte, imageSize-16)}
+	m := image.Image{Struct: make([]byte, imageSize-16)}
 	for _, v := range []uint32{s.bits(), s.slotShift, uint32(len(s.slots) - 1), s.classes} {
 		m.Struct = binary.LittleEndian.AppendUint32(m.Struct, v)
 	}
-	m.Parts = []Part{
-		{imageFilter, bytesOf(s.filter)},
-		{imageSlots, bytesOf(s.slots)},
-		{imageRecords, bytesOf(s.records)},
+	m.Parts = []image.Part{
+		{At: imageFilter, Data: image.Bytes(s.filter)},
+		{At: imageSlots, Data: image.Bytes(s.slots)},
+		{At: imageRecords, Data: image.Bytes(s.records)},
 	}
 	return m
-}
-
-// bytesOf borrows the memory of s, which is not empty.
-func bytesOf[T any](s []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), len(s)*int(unsafe.Sizeof(s[0])))
 }

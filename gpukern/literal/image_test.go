@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/millrace/millrace/gpukern/image"
 )
 
 // kernel is a search written from what tables.go and image.go say alone, over the bytes of an Image.
@@ -13,7 +15,7 @@ type kernel struct {
 	bits, shift, mask, classFlag uint32
 }
 
-func newKernel(t testing.TB, m Image) kernel {
+func newKernel(t testing.TB, m image.Image) kernel {
 	t.Helper()
 	if len(m.Struct) != 40 || len(m.Parts) != 3 {
 		t.Fatalf("a struct of %d bytes and %d parts", len(m.Struct), len(m.Parts))

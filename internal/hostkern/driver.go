@@ -21,8 +21,8 @@ type Driver struct {
 	handle uintptr
 }
 
-// image compiles the driver, once in a process.
-var image = sync.OnceValues(func() ([]byte, error) {
+// driverFile compiles the driver, once in a process.
+var driverFile = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "millrace-driver-")
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func OpenDriver(t testing.TB) *Driver {
 	if _, err := exec.LookPath(compiler); err != nil {
 		t.Skipf("%v: run `make deps`", err)
 	}
-	lib, err := image()
+	lib, err := driverFile()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -50,7 +50,7 @@ func sourceOf(p []byte, d *packet.Desc) (netip.Addr, bool) {
 
 // compareSketch compares a sketch, of an engine that went over the load so many times, with what the CPU's
 // says after one time: counters are sums.
-func (e *expectation) compareSketch(s *gpukern.Sketch, times uint64) error {
+func (e *expectation) compareSketch(s *sketch.Sketch, times uint64) error {
 	for _, want := range e.counted {
 		var packets, bytes uint64
 		if want.source.IsValid() {

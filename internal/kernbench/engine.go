@@ -6,14 +6,16 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/flow"
+	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/packet"
 )
 
 // engine is an engine with the state that it was given, which goes when it goes.
 type engine struct {
 	gpukern.Engine
-	flows  *gpukern.FlowTable
-	sketch *gpukern.Sketch
+	flows  *flow.Table
+	sketch *sketch.Sketch
 }
 
 // stateful reports whether an operation remembers packets: each engine has a state of its own then.
@@ -28,12 +30,12 @@ func (t *tables) open(o *Op, depth int, start func(gpukern.Config) (gpukern.Engi
 		}
 	}()
 	if o.ops&gpukern.OpFlow != 0 {
-		if e.flows, err = gpukern.NewFlowTable(gpukern.FlowConfig{Flows: o.tableSize(), Seed: t.seed}); err != nil {
+		if e.flows, err = flow.New(flow.Config{Flows: o.tableSize(), Seed: t.seed}); err != nil {
 			return nil, err
 		}
 	}
 	if o.ops&gpukern.OpSketch != 0 {
-		if e.sketch, err = gpukern.NewSketch(gpukern.SketchConfig{Seed: t.seed}); err != nil {
+		if e.sketch, err = sketch.New(sketch.Config{Seed: t.seed}); err != nil {
 			return nil, err
 		}
 	}
@@ -50,7 +52,7 @@ func (o *Op) tableSize() int {
 	if o.flows == 0 {
 		return 2 * usualFlows
 	}
-	return min(o.flows+o.flows/16, gpukern.MaxFlows)
+	return min(o.flows+o.flows/16, flow.MaxFlows)
 }
 
 // Close ends the engine and gives its state back.

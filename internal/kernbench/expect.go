@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -100,7 +101,7 @@ func (e *expectation) sample(l *load, o *Op, t *tables) error {
 		b.D = append(b.D, d)
 	}
 	b.Arena.Mem = mem
-	gpukern.Reference(b, o.ops, t.lists)
+	kernref.Reference(b, o.ops, t.lists)
 	if err := e.sampledMatches(b, which); err != nil {
 		return err
 	}

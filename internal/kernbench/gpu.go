@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/gpukern/image"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -136,8 +137,8 @@ func (r *resident) open() (err error) {
 		return err
 	}
 	key := gpukern.DefaultHashKey
-	image := r.c.tables.compiled.Image(&key)
-	for _, m := range []gpukern.Image{image, gpukern.State(r.state.flows, r.state.sketch)} {
+	tables := r.c.tables.compiled.Image(&key)
+	for _, m := range []image.Image{tables, gpukern.State(r.state.flows, r.state.sketch)} {
 		t, err := r.g.dev.Upload(m)
 		if err != nil {
 			return err
@@ -151,7 +152,7 @@ func (r *resident) open() (err error) {
 		r.pass.Epoch = r.state.flows.Epoch()
 	}
 	if r.c.op.text() {
-		r.set = cuda.LiteralSetOf(image, r.lists[0].Ptr)
+		r.set = cuda.LiteralSetOf(tables, r.lists[0].Ptr)
 		r.search, err = r.g.dev.NewSearch(len(r.c.load.desc), gpukern.DefaultMatchLimit)
 		r.pass.Texts = r.search
 	}
@@ -204,7 +205,7 @@ func (r *resident) settle(e *expectation, times uint64) error {
 }
 
 // readBack copies the parts of a state from the device.
-func (g *gpu) readBack(t *cuda.Table, m gpukern.Image) error {
+func (g *gpu) readBack(t *cuda.Table, m image.Image) error {
 	for i, p := range m.Parts {
 		if err := g.dev.Download(p.Data, t.Part(i)); err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -285,7 +286,7 @@ func TestPacketsThatAreMadeAreWhole(t *testing.T) {
 	for _, tc := range []struct{ op, size string }{{"checksum", Size64}, {"checksum", SizeIMIX}, {"checksum", Size1408}, {"lpm", Size64}, {"tunnel", Size64}, {"tunnel", Size256}} {
 		c := newTrial(t, tc.op, tc.size, 600)
 		b := &packet.Batch{Arena: c.load.arena.View(), D: slices.Clone(c.load.desc)}
-		gpukern.Reference(b, gpukern.OpParse|gpukern.OpTunnel|gpukern.OpChecksum, gpukern.Lists{})
+		kernref.Reference(b, gpukern.OpParse|gpukern.OpTunnel|gpukern.OpChecksum, kernref.Lists{})
 		six, tunnels := 0, map[byte]int{}
 		for i, d := range b.D {
 			if d.Flags.Has(packet.FlagIPv6) {

@@ -7,7 +7,10 @@ import (
 	"net/netip"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/gpukern/literal"
+	"github.com/millrace/millrace/gpukern/lpm"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -24,16 +27,16 @@ func newGenerator(seed uint64, what string) generator {
 
 // Rules returns n rules as they stand in filters of networks: prefixes of 8 to 32 bits, of which
 // many lie inside of others, exact ports, the usual ranges and any; TCP, UDP and any.
-func Rules(seed uint64, n int) []gpukern.Rule {
+func Rules(seed uint64, n int) []acl.Rule {
 	g := newGenerator(seed, "rules")
-	rules := make([]gpukern.Rule, n)
+	rules := make([]acl.Rule, n)
 	for i := range rules {
-		rules[i] = gpukern.Rule{
+		rules[i] = acl.Rule{
 			Src: g.prefix4(8, 32), Dst: g.prefix4(16, 32), DstPorts: g.ports(),
 			Proto: [...]uint8{wire.ProtoTCP, wire.ProtoTCP, wire.ProtoUDP, 0}[g.IntN(4)],
 		}
 		if g.IntN(4) == 0 {
-			rules[i].SrcPorts = gpukern.PortRange(1024, 65535)
+			rules[i].SrcPorts = acl.PortRange(1024, 65535)
 		}
 		if g.IntN(8) == 0 {
 			rules[i].Src = netip.Prefix{}
@@ -43,15 +46,15 @@ func Rules(seed uint64, n int) []gpukern.Rule {
 }
 
 // ports returns an exact port, one of the usual ranges, or any.
-func (g generator) ports() gpukern.Ports {
+func (g generator) ports() acl.Ports {
 	switch g.IntN(4) {
 	case 0:
-		return gpukern.Ports{}
+		return acl.Ports{}
 	case 1:
-		return [...]gpukern.Ports{gpukern.PortRange(0, 1023), gpukern.PortRange(1024, 65535), gpukern.PortRange(6000, 6063)}[g.IntN(3)]
+		return [...]acl.Ports{acl.PortRange(0, 1023), acl.PortRange(1024, 65535), acl.PortRange(6000, 6063)}[g.IntN(3)]
 	}
 	p := [...]uint16{22, 25, 53, 80, 123, 443, 993, 3306, 5060, 8080, uint16(g.Uint32())}[g.IntN(11)]
-	return gpukern.PortRange(p, p)
+	return acl.PortRange(p, p)
 }
 
 // prefix4 returns a prefix of lo to hi bits, of the addresses that are in use on the Internet.
@@ -64,15 +67,15 @@ func (g generator) prefix4(lo, hi int) netip.Prefix {
 
 // Routes returns a table as a router of the Internet has it: more than half of the IPv4 prefixes
 // have 24 bits and most others 16 to 23, half of the IPv6 prefixes have 48. No prefix is there twice.
-func Routes(seed uint64, n4, n6 int) []gpukern.Route {
+func Routes(seed uint64, n4, n6 int) []lpm.Route {
 	g := newGenerator(seed, "routes")
-	routes := make([]gpukern.Route, 0, n4+n6)
+	routes := make([]lpm.Route, 0, n4+n6)
 	seen := make(map[netip.Prefix]bool, n4+n6)
 	add := func(n int, make func() netip.Prefix) {
 		for end := len(routes) + n; len(routes) < end; {
 			if p := make(); !seen[p] {
 				seen[p] = true
-				routes = append(routes, gpukern.Route{Prefix: p, NextHop: uint16(1 + g.IntN(250))})
+				routes = append(routes, lpm.Route{Prefix: p, NextHop: uint16(1 + g.IntN(250))})
 			}
 		}
 	}
@@ -116,7 +119,7 @@ func (g generator) inside(p netip.Prefix) netip.Addr {
 }
 
 // port returns a random port of p.
-func (g generator) port(p gpukern.Ports) uint16 {
+func (g generator) port(p acl.Ports) uint16 {
 	lo, hi, set := p.Range()
 	if !set {
 		return uint16(1024 + g.IntN(64512))
@@ -127,7 +130,7 @@ func (g generator) port(p gpukern.Ports) uint16 {
 // tables are those of one operation, compiled, and as the lists that the reference scans.
 type tables struct {
 	seed     uint64
-	lists    gpukern.Lists
+	lists    kernref.Lists
 	compiled gpukern.Tables
 }
 
@@ -144,7 +147,7 @@ func makeTables(o *Op, seed uint64, texts func() [][]byte) (*tables, error) {
 	}
 	if o.rules > 0 {
 		t.lists.Rules = Rules(seed, o.rules)
-		acl, err := gpukern.CompileACL(t.lists.Rules)
+		acl, err := acl.Compile(t.lists.Rules)
 		if err != nil {
 			return nil, fmt.Errorf("rules: %w", err)
 		}
@@ -152,7 +155,7 @@ func makeTables(o *Op, seed uint64, texts func() [][]byte) (*tables, error) {
 	}
 	if o.routes4+o.routes6 > 0 {
 		t.lists.Routes = Routes(seed, o.routes4, o.routes6)
-		lpm, err := gpukern.CompileLPM(t.lists.Routes)
+		lpm, err := lpm.Compile(t.lists.Routes)
 		if err != nil {
 			return nil, fmt.Errorf("routes: %w", err)
 		}

@@ -6,7 +6,8 @@ import (
 	"net/netip"
 	"strconv"
 
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/acl"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -25,13 +26,13 @@ func (t tuple) back() tuple {
 // of the others 7 in 8 have a route, where there are routes.
 type traffic struct {
 	seed  uint64
-	lists gpukern.Lists
+	lists kernref.Lists
 }
 
 // flow returns flow i, always the same.
 func (f *traffic) flow(i int) tuple {
 	g := generator{rand.New(rand.NewPCG(f.seed, uint64(i)))}
-	var r gpukern.Rule
+	var r acl.Rule
 	switch rules, routes := f.lists.Rules, f.lists.Routes; {
 	case len(rules) > 0 && g.IntN(2) == 0:
 		r = rules[g.IntN(len(rules))]

@@ -27,11 +27,17 @@ pmd/afxdp       : packet ring clock pmd
 pmd/afpacket    : packet ring clock pmd wire
 pmd/tap         : packet ring clock pmd wire
 pmd/device      : ring pmd pmd/*
-gpukern/literal : packet
-gpukern         : packet ring wire gpukern/literal internal/random
-gpukern/cuda    : packet ring gpukern gpukern/literal
-gpukern/choose  : packet wire ring gpukern gpukern/literal gpukern/cuda
-filter          : packet wire clock gpukern gpukern/literal internal/suggest
+gpukern/image   :
+gpukern/tuple   :
+gpukern/lpm     : gpukern/image gpukern/tuple
+gpukern/acl     : gpukern/image gpukern/lpm gpukern/tuple
+gpukern/flow    : packet ring gpukern/image gpukern/tuple internal/random
+gpukern/sketch  : packet ring gpukern/image gpukern/tuple internal/random
+gpukern/literal : gpukern/image
+gpukern         : packet wire gpukern/acl gpukern/flow gpukern/image gpukern/literal gpukern/lpm gpukern/sketch gpukern/tuple
+gpukern/cuda    : packet gpukern gpukern/flow gpukern/image gpukern/literal gpukern/sketch
+gpukern/choose  : packet wire ring gpukern gpukern/cuda
+filter          : packet wire gpukern/acl gpukern/literal gpukern/lpm internal/suggest
 ip              : packet wire clock internal/random
 ip/dhcp         : wire clock internal/random
 udp             : packet wire clock ip
@@ -48,8 +54,8 @@ socket          : packet ring clock wire pmd gpukern metrics ip tcp tcp/cc udp s
 gateway/health  : clock
 gateway/quiclb  :
 gateway/nexthop :
-gateway/config  : gateway/health gpukern filter stack internal/strictyaml
-gateway         : gateway/health gateway/quiclb gateway/nexthop gateway/config packet clock wire gpukern filter stack metrics internal/random internal/suggest
+gateway/config  : gateway/health gpukern gpukern/lpm filter stack internal/strictyaml
+gateway         : gateway/health gateway/quiclb gateway/nexthop gateway/config packet clock wire gpukern gpukern/lpm filter stack metrics internal/random internal/suggest
 gateway/admin   : gateway gateway/config gpukern internal/control
 gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/* filter stack metrics internal/control
 cmd/millrace    : *
@@ -61,15 +67,17 @@ examples/lab    : internal/testnet
 internal/conformance: packet ring clock pmd
 internal/control:
 internal/doctor : gpukern
-internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack
+internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack internal/kernref
 internal/service: 
 internal/strictyaml: internal/suggest
 internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service internal/strictyaml internal/control
-internal/kernbench: packet wire clock ring capture gpukern gpukern/* metrics
+internal/kernbench: packet wire clock ring capture gpukern gpukern/* metrics internal/kernref
+internal/kernref: packet wire gpukern gpukern/* internal/litref
+internal/litref :
 internal/random :
 internal/suggest :
 internal/checkout:
-internal/hostkern: internal/checkout
+internal/hostkern: gpukern/image gpukern/tuple internal/checkout
 internal/testnet:
 internal/testpcaps: internal/checkout
 internal/derivepcaps:

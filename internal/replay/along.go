@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/flow"
 )
 
 // alongFlows is how many flows literals are followed in at once: 60 MiB with both tables, of which
@@ -12,13 +13,13 @@ const alongFlows = 1 << 18
 
 // along is what an engine needs to find literals that begin in one packet of a flow and end in a later one.
 type along struct {
-	flows   *gpukern.FlowTable
+	flows   *flow.Table
 	streams *gpukern.Streams
 }
 
 // newAlong makes the tables and adds them to the configuration of the engine, which is closed before them.
 func newAlong(cfg *gpukern.Config) (*along, error) {
-	flows, err := gpukern.NewFlowTable(gpukern.FlowConfig{Flows: alongFlows})
+	flows, err := flow.New(flow.Config{Flows: alongFlows})
 	if err != nil {
 		return nil, err
 	}

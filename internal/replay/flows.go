@@ -37,8 +37,8 @@ func mix(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// flow is a slot of the table.
-type flow struct {
+// flowSlot is a slot of the table.
+type flowSlot struct {
 	key  flowKey
 	file uint32 // the last file that it was seen in; 0 is an empty slot
 }
@@ -47,7 +47,7 @@ type flow struct {
 // each run, so that no capture can be made whose flows all meet in one slot.
 type flows struct {
 	seed   flowKey
-	slots  []flow
+	slots  []flowSlot
 	most   int
 	used   int
 	file   uint32
@@ -59,7 +59,7 @@ func newFlows(most int) *flows {
 	if most <= 0 {
 		most = DefaultFlows
 	}
-	f := &flows{slots: make([]flow, 1024), most: most}
+	f := &flows{slots: make([]flowSlot, 1024), most: most}
 	for i := range f.seed {
 		f.seed[i] = rand.Uint64()
 	}
@@ -94,12 +94,12 @@ func (f *flows) add(p []byte, d *packet.Desc) {
 }
 
 // insert puts a new flow into an empty slot, or counts it as beyond the bound.
-func (f *flows) insert(s *flow, k *flowKey) {
+func (f *flows) insert(s *flowSlot, k *flowKey) {
 	if f.used == f.most {
 		f.beyond++
 		return
 	}
-	*s = flow{*k, f.file}
+	*s = flowSlot{*k, f.file}
 	f.used++
 	f.inFile++
 	if f.used*2 > len(f.slots) {
@@ -110,7 +110,7 @@ func (f *flows) insert(s *flow, k *flowKey) {
 // grow doubles the table.
 func (f *flows) grow() {
 	old := f.slots
-	f.slots = make([]flow, 2*len(old))
+	f.slots = make([]flowSlot, 2*len(old))
 	mask := uint64(len(f.slots) - 1)
 	for i := range old {
 		if old[i].file == 0 {

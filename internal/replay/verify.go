@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/wire"
@@ -68,7 +69,7 @@ type verifier struct {
 	arena   *ring.Arena
 	engine  gpukern.Engine
 	ops     gpukern.Ops
-	lists   gpukern.Lists
+	lists   kernref.Lists
 	batch   *packet.Batch
 	again   *packet.Batch // the same packets, for the reference
 	records []int64
@@ -158,7 +159,7 @@ func (v *verifier) add(frame []byte, record int64) error {
 // compare runs the three over the batch and empties it. Its error is the engine's.
 func (v *verifier) compare() error {
 	v.again.D = append(v.again.D[:0], v.batch.D...)
-	gpukern.Reference(v.again, v.ops, v.lists)
+	kernref.Reference(v.again, v.ops, v.lists)
 	if err := v.submit(); err != nil {
 		v.batch.Reset()
 		v.records = v.records[:0]

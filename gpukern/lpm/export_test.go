@@ -1,0 +1,7 @@
+package lpm
+
+const (
+	DirectBits   = directBits
+	DirectRoutes = directRoutes
+	AskTrie      = askTrie
+)
