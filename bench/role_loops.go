@@ -62,7 +62,7 @@ func (l *loopsBench) open(o roleOptions) error {
 			return err
 		}
 		loop, err := stack.NewLoop(stack.Config{
-			Ports: []pmd.Driver{front, back}, Pool: pool, Engine: newGatewayEngine(), Handler: h, Affinity: []int{o.cpu + i},
+			Devices: []pmd.Driver{front, back}, Pool: pool, Engine: newGatewayEngine(), Handler: h, Affinity: []int{o.cpu + i},
 		})
 		if err != nil {
 			return err

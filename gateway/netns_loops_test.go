@@ -54,7 +54,7 @@ func TestLoopsServeWhateverQueueAPacketComesBy(t *testing.T) {
 			if got := s.opened() - before; got != 8*each {
 				t.Errorf("%d connections were opened, not %d", got, 8*each)
 			}
-			for _, what := range []string{"received", "forwarded", "taken", "handed"} {
+			for _, what := range []string{"received", "forwarded", "taken_over", "handed_over"} {
 				for loop, n := range s.loops(what) {
 					if n == 0 {
 						t.Errorf("loop %d: no packets %s", loop, what)

@@ -84,7 +84,7 @@ func (c *TCPConn) Ready(ev tcp.Events) {
 		c.handshakeDone(ev)
 		return
 	}
-	now := c.h.Loop.Now()
+	now := c.h.Now()
 	if ev&(tcp.Readable|tcp.Closed) != 0 {
 		c.completeReads(now)
 	}

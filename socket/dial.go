@@ -184,7 +184,7 @@ func (c *TCPConn) handshakeDone(ev tcp.Events) {
 		if err == nil {
 			err = tcp.ErrReset
 		}
-		c.failDial(c.h.Loop.Now(), err)
+		c.failDial(c.h.Now(), err)
 	}
 }
 

@@ -2,7 +2,7 @@
 // net.PacketConn, and beside them a Poller for many sockets, callbacks on the loop, and bytes that are
 // read and written without copying.
 //
-//	s, err := socket.New(socket.Config{Host: host.Config{Loops: loops}, Addrs: addrs})
+//	s, err := socket.New(socket.Config{Loops: loops, Addrs: addrs})
 //	c, err := s.DialContext(ctx, "tcp", "198.18.0.2:80")
 //	l, err := s.Listen("tcp", ":80")
 //	p, err := s.ListenPacket("udp", ":443")

@@ -91,7 +91,7 @@ func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listene
 	}
 	o := s.tcpOptions(cfg.KeepAlive, cfg.KeepAliveConfig, cfg.TCPOptions)
 	for try := 0; ; try++ {
-		l, err := s.tryListen(cmp.Or(cfg.Backlog, s.cfg.Backlog), o, a, at.Port(), f)
+		l, err := s.tryListen(cmp.Or(cfg.Backlog, s.backlog), o, a, at.Port(), f)
 		if err == nil {
 			return l, nil
 		}
@@ -186,7 +186,7 @@ func (e *listenerShard) next(h *host.Host) *TCPConn {
 			return nil
 		}
 		if e.l.only6 && t.Tuple().Local.Is4() {
-			t.Abort(h.Loop.Now())
+			t.Abort(h.Now())
 			continue
 		}
 		return newAccepted(h, t)

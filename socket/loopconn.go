@@ -15,13 +15,13 @@ func (in LoopConn) Conn() *TCPConn { return in.c }
 
 // Read copies what has arrived to b; the end is io.EOF, or why the connection failed.
 func (in LoopConn) Read(b []byte) (int, error) {
-	n, err := in.c.read(in.c.h.Loop.Now(), b)
+	n, err := in.c.read(in.c.h.Now(), b)
 	return n, in.c.wrapError("read", err)
 }
 
 // Write copies of b what there is room for.
 func (in LoopConn) Write(b []byte) (int, error) {
-	n, err := in.c.write(in.c.h.Loop.Now(), b)
+	n, err := in.c.write(in.c.h.Now(), b)
 	return n, in.c.wrapError("write", err)
 }
 
@@ -36,14 +36,14 @@ func (in LoopConn) Peek() [2][]byte {
 // Discard drops the next n bytes, which Peek has lent.
 func (in LoopConn) Discard(n int) {
 	if in.c.c != nil {
-		in.c.c.Discard(in.c.h.Loop.Now(), n)
+		in.c.c.Discard(in.c.h.Now(), n)
 	}
 }
 
 // WriteZeroCopy gives b itself, which must stay as it is until done is called, by the loop: when the peer has
 // all of it or the connection has ended. False is that there is no room now; then done is not called.
 func (in LoopConn) WriteZeroCopy(b []byte, done func()) (bool, error) {
-	now := in.c.h.Loop.Now()
+	now := in.c.h.Now()
 	if err := in.c.writeError(now); err != nil {
 		return false, in.c.wrapError("write", err)
 	}
@@ -51,10 +51,10 @@ func (in LoopConn) WriteZeroCopy(b []byte, done func()) (bool, error) {
 }
 
 // CloseWrite sends a FIN behind what was written.
-func (in LoopConn) CloseWrite() error { return in.c.closeWrite(in.c.h.Loop.Now()) }
+func (in LoopConn) CloseWrite() error { return in.c.closeWrite(in.c.h.Now()) }
 
 // Close closes the connection as TCPConn.Close does.
-func (in LoopConn) Close() error { return in.c.close(in.c.h.Loop.Now()) }
+func (in LoopConn) Close() error { return in.c.close(in.c.h.Now()) }
 
 // callback is a watcher that is a function.
 type callback func(in LoopConn, ev Events)
@@ -133,7 +133,7 @@ func (in LoopUDPConn) Lease() (Lease, bool) {
 	if in.e.u == nil {
 		return Lease{}, false
 	}
-	return in.e.u.Lease(in.e.h.Loop.Now())
+	return in.e.u.Lease(in.e.h.Now())
 }
 
 // OnReady has f called by each loop when something is possible there, in place of goroutines that wait

@@ -55,7 +55,7 @@ func (c *UDPConn) membership(iface int, group netip.Addr, change func(bool, []wi
 	return c.each("setsockopt", func(e *udpShard) error {
 		include, sources, err := change(e.u.Filter(uint32(iface), g))
 		if err == nil {
-			err = e.u.Listen(e.h.Loop.Now(), uint32(iface), g, include, sources)
+			err = e.u.Listen(e.h.Now(), uint32(iface), g, include, sources)
 		}
 		return err
 	})

@@ -22,9 +22,9 @@ type TCPInfo = tcp.Info
 // nothing the defaults are shared, so that most connections need no memory for options.
 func (s *Stack) tcpOptions(idle time.Duration, k net.KeepAliveConfig, change func(*TCPOptions)) *tcp.Options {
 	if idle == 0 && !k.Enable && change == nil {
-		return &s.cfg.Host.TCP.Defaults
+		return &s.defaults
 	}
-	o := s.cfg.Host.TCP.Defaults
+	o := s.defaults
 	switch {
 	case k.Enable:
 		setKeepAlive(&o.KeepAlive, k)

@@ -9,7 +9,6 @@ import (
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/stack"
-	"github.com/millrace/millrace/stack/host"
 )
 
 // pairFrames is the number of frames of each stack of a Pair: 8 MiB.
@@ -63,9 +62,9 @@ func newLink() (l *link, err error) {
 
 // stack starts the stack of one end.
 func (l *link) stack(i int, addr netip.Prefix) (*Stack, error) {
-	loop := stack.Config{Ports: []pmd.Driver{l.ends[i]}, Pool: l.pools[i], Engine: gpukern.NewCPU(gpukern.Config{})}
+	loop := stack.Config{Devices: []pmd.Driver{l.ends[i]}, Pool: l.pools[i], Engine: gpukern.NewCPU(gpukern.Config{})}
 	return New(Config{
-		Host:  host.Config{Loops: []stack.Config{loop}},
+		Loops: []stack.Config{loop},
 		Addrs: []Address{{Prefix: addr}},
 	})
 }

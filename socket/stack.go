@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -11,15 +12,17 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/udp"
 	"github.com/millrace/millrace/wire"
 )
 
-// Config describes a Stack. Host.Loops is required.
+// Config describes a Stack with loops of its own. Loops is required.
 type Config struct {
-	Host   host.Config
+	Loops  []stack.Config // without Handler: each loop runs a part of the host
+	Host   host.Config    // without Loops
 	Addrs  []Address
 	Routes []ip.Route
 
@@ -39,21 +42,33 @@ type Config struct {
 	Resolver func(ctx context.Context, name string) ([]netip.Addr, error)
 }
 
+// AttachConfig describes a Stack over a host that exists. The fields that Config has too mean the same.
+type AttachConfig struct {
+	Backlog   int
+	Nagle     bool
+	KeepAlive time.Duration // without effect where the host's TCP.Defaults have a keepalive
+	Resolver  func(ctx context.Context, name string) ([]netip.Addr, error)
+
+	// Done is closed when the loops have ended. It may be nil.
+	Done <-chan struct{}
+}
+
 // Address is an address of the stack.
 type Address struct {
-	Device uint8        // index of the device that has it, as in the Ports of each of Host.Loops
+	Device uint8        // index of the device that has it, as in the Devices of each of Loops
 	Prefix netip.Prefix // with the length of the on-link prefix
 	Detect bool         // first look for another host that has it (RFC 5227, RFC 4862 5.4)
 }
 
 // Stack is a host with its sockets.
 type Stack struct {
-	cfg   Config
-	group *host.Group
-	stop  context.CancelFunc
-	done  chan struct{} // closed when the loops have ended
-	err   error         // of the loops, once done is closed
-	next  atomic.Uint32 // loop of the next connection
+	backlog  int
+	resolver func(ctx context.Context, name string) ([]netip.Addr, error)
+	defaults tcp.Options // of connections for which nothing else is said
+	group    *host.Group
+	done     <-chan struct{} // closed when the loops have ended
+	own      *ownLoops       // nil if attached
+	next     atomic.Uint32   // loop of the next connection
 
 	mu      sync.Mutex
 	closed  bool
@@ -61,64 +76,73 @@ type Stack struct {
 	release func() error        // frees what the loops used; nil where the caller does
 }
 
+// ownLoops are the loops that New has made, and Close ends.
+type ownLoops struct {
+	loops []*stack.Loop
+	stop  context.CancelFunc
+	err   error // what ended them, once Stack.done is closed
+}
+
 // closer is what Close has to close beside connections.
 type closer interface{ Close() error }
 
-// New returns a Stack whose loops run. The caller closes it, and then what Host.Loops is made of.
+// New returns a Stack whose loops run. The caller closes it, and then the parts of the loops.
 func New(cfg Config) (*Stack, error) {
-	if cfg.Backlog == 0 {
-		cfg.Backlog = 1024
-	}
-	d := &cfg.Host.TCP.Defaults
-	d.NoDelay = d.NoDelay || !cfg.Nagle
-	if d.KeepAlive.Idle == 0 && cfg.KeepAlive >= 0 {
-		setKeepAlive(&d.KeepAlive, net.KeepAliveConfig{Idle: cfg.KeepAlive})
-	}
-	g, err := host.New(cfg.Host)
+	a := AttachConfig{Backlog: cfg.Backlog, Nagle: cfg.Nagle, KeepAlive: cfg.KeepAlive, Resolver: cfg.Resolver}
+	a.complete(&cfg.Host.TCP.Defaults)
+	loops, err := stack.NewLoops(cfg.Loops...)
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{cfg: cfg, group: g, done: make(chan struct{}), sockets: map[closer]struct{}{}}
-	ctx, stop := context.WithCancel(context.Background())
-	s.stop = stop
-	if err := s.configure(); err != nil {
-		stop()
-		return nil, errors.Join(err, g.Close())
+	cfg.Host.Loops = loops
+	g, err := host.New(cfg.Host)
+	if err == nil {
+		err = configure(g, &cfg)
 	}
+	if err != nil {
+		return nil, errors.Join(err, stack.CloseAll(loops...))
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	a.Done = done
+	s := Attach(g, a)
+	s.own = &ownLoops{loops: loops, stop: stop}
 	go func() {
-		defer close(s.done)
-		s.err = g.Serve(ctx)
+		defer close(done)
+		defer stop()
+		s.own.err = stack.ServeAll(ctx, loops...)
 	}()
-	s.syncLoops()
+	_ = g.Sync(ctx) // an error means that a device has gone already, which Done reports
 	return s, nil
 }
 
-// syncLoops waits until every loop knows what configure told the first.
-func (s *Stack) syncLoops() {
-	known := make(chan struct{}, len(s.group.Hosts))
-	n := 0
-	for _, h := range s.group.Hosts {
-		if h.Loop.Do(func() { known <- struct{}{} }) {
-			n++
-		}
+// Attach returns a Stack over a host whose loops the caller serves (stack.ServeAll), before or after, and
+// closes, after the Stack. A host has one Stack at a time: Close resets all its connections.
+func Attach(g *host.Group, cfg AttachConfig) *Stack {
+	s := &Stack{
+		backlog: cmp.Or(cfg.Backlog, 1024), resolver: cfg.Resolver, defaults: g.TCPDefaults(),
+		group: g, done: cfg.Done, sockets: map[closer]struct{}{},
 	}
-	for range n {
-		select {
-		case <-known:
-		case <-s.done: // a device has gone already
-			return
-		}
+	cfg.complete(&s.defaults)
+	return s
+}
+
+// complete sets what package net has as the default of a connection.
+func (c *AttachConfig) complete(d *tcp.Options) {
+	d.NoDelay = d.NoDelay || !c.Nagle
+	if d.KeepAlive.Idle == 0 && c.KeepAlive >= 0 {
+		setKeepAlive(&d.KeepAlive, net.KeepAliveConfig{Idle: c.KeepAlive})
 	}
 }
 
-func (s *Stack) configure() error {
-	for _, a := range s.cfg.Addrs {
-		if err := s.group.AddAddr(a.Device, a.Prefix, ip.Static, !a.Detect); err != nil {
+func configure(g *host.Group, cfg *Config) error {
+	for _, a := range cfg.Addrs {
+		if err := g.AddAddr(a.Device, a.Prefix, ip.Static, !a.Detect); err != nil {
 			return err
 		}
 	}
-	for _, r := range s.cfg.Routes {
-		if err := s.group.AddRoute(r); err != nil {
+	for _, r := range cfg.Routes {
+		if err := g.AddRoute(r); err != nil {
 			return err
 		}
 	}
@@ -128,16 +152,28 @@ func (s *Stack) configure() error {
 // Group returns the host, for what Stack does not do itself: addresses, routes, statistics.
 func (s *Stack) Group() *host.Group { return s.group }
 
-// Done is closed when the loops have ended, by Close or because their devices did.
+// Loops borrows the loops that New has made, for their statistics; nil if attached.
+func (s *Stack) Loops() []*stack.Loop {
+	if s.own == nil {
+		return nil
+	}
+	return s.own.loops
+}
+
+// Done is closed when the loops have ended, by Close or because their devices did. Of an attached
+// Stack it is AttachConfig.Done.
 func (s *Stack) Done() <-chan struct{} { return s.done }
 
-// Close closes all sockets: connections are reset, and goroutines that wait return net.ErrClosed. Then
-// it ends the loops and returns what ended them, if it was not Close. It may be called twice.
+// Close closes all sockets: connections are reset, and goroutines that wait return net.ErrClosed. It
+// then ends the loops that New has made and returns what ended them, if it was not Close; those of an
+// attached Stack go on. It may be called twice.
 func (s *Stack) Close() error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		<-s.done
+		if s.own != nil {
+			<-s.done
+		}
 		return nil
 	}
 	s.closed = true
@@ -151,9 +187,12 @@ func (s *Stack) Close() error {
 		abortAll(now, h)
 		return nil
 	})
-	s.stop()
+	if s.own == nil {
+		return nil
+	}
+	s.own.stop()
 	<-s.done
-	err := errors.Join(s.err, s.group.Close())
+	err := errors.Join(s.own.err, stack.CloseAll(s.own.loops...))
 	if s.release != nil {
 		err = errors.Join(err, s.release())
 	}

@@ -87,13 +87,13 @@ func newTestbed(t testing.TB, w testbedConfig) *testbed {
 }
 
 func loopConfig(d pmd.Driver, p *ring.Pool) stack.Config {
-	return stack.Config{Ports: []pmd.Driver{d}, Pool: p, Engine: gpukern.NewCPU(gpukern.Config{})}
+	return stack.Config{Devices: []pmd.Driver{d}, Pool: p, Engine: gpukern.NewCPU(gpukern.Config{})}
 }
 
 func (x *testbed) stack(w testbedConfig, loops []stack.Config, v4, v6 string) *Stack {
 	x.t.Helper()
 	s, err := New(Config{
-		Host: host.Config{Loops: loops, TCP: w.tcp, UDP: w.udp},
+		Loops: loops, Host: host.Config{TCP: w.tcp, UDP: w.udp},
 		Addrs: []Address{
 			{Prefix: netip.MustParsePrefix(v4 + "/24")},
 			{Prefix: netip.MustParsePrefix(v6 + "/64")},

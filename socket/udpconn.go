@@ -196,7 +196,7 @@ func (e *udpShard) read(msgs []udp.Message) (int, error) {
 	if err := e.u.TakeErr(); err != nil {
 		return 0, err
 	}
-	return e.u.Read(e.h.Loop.Now(), msgs), nil
+	return e.u.Read(e.h.Now(), msgs), nil
 }
 
 // completeWrites goes on with the writes that wait.
@@ -225,7 +225,7 @@ func (e *udpShard) write(msgs []udp.Message) (n int, err error) {
 		return 0, err
 	}
 	for n < len(msgs) {
-		k, v := e.u.Write(e.h.Loop.Now(), msgs[n:])
+		k, v := e.u.Write(e.h.Now(), msgs[n:])
 		n += k
 		if n == len(msgs) || v == packet.DropTxFull {
 			return n, nil

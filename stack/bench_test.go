@@ -63,7 +63,7 @@ func BenchmarkLoop(b *testing.B) {
 	defer a.Close()
 	pool, _ := a.Cut(0)
 	src := &source{pool}
-	l, err := NewLoop(Config{Ports: []pmd.Driver{src, src}, Pool: pool, Engine: &through{}, Handler: Bridge{}})
+	l, err := NewLoop(Config{Devices: []pmd.Driver{src, src}, Pool: pool, Engine: &through{}, Handler: Bridge{}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func BenchmarkHandover(b *testing.B) {
 		if i == 1 {
 			ports = []pmd.Driver{&sink{*src}}
 		}
-		l, err := NewLoop(Config{Ports: ports, Pool: pool, Engine: &through{}, Handler: handOn{}})
+		l, err := NewLoop(Config{Devices: ports, Pool: pool, Engine: &through{}, Handler: handOn{}})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -122,10 +122,10 @@ func BenchmarkHandover(b *testing.B) {
 		loops[1].Poll(clock.Time(n))
 	}
 	s := loops[1].Stats()
-	if s.Forwarded != s.Taken || s.Taken == 0 || loops[0].Stats().Dropped[packet.DropHandover] != 0 {
+	if s.Forwarded != s.TakenOver || s.TakenOver == 0 || loops[0].Stats().Dropped[packet.DropHandover] != 0 {
 		b.Fatalf("%+v of %+v", s, loops[0].Stats())
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(s.Taken), "ns/packet")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(s.TakenOver), "ns/packet")
 }
 
 // sink is a source that has dried up.

@@ -143,7 +143,7 @@ func newWorld(t *testing.T) *world {
 		w.port[i] = &script{pool: pool, room: 1 << 20, fd: -1}
 	}
 	w.loop, err = NewLoop(Config{
-		Ports: []pmd.Driver{w.port[0], w.port[1]}, Pool: pool, Engine: w.eng, Handler: w.hand, Burst: 8,
+		Devices: []pmd.Driver{w.port[0], w.port[1]}, Pool: pool, Engine: w.eng, Handler: w.hand, Burst: 8,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -233,19 +233,19 @@ func TestAPacketOfSeveralFramesHasOneEnd(t *testing.T) {
 func TestAFullTransmitRingHoldsPacketsBackThenDrops(t *testing.T) {
 	w := newWorld(t)
 	w.port[1].room = 0
-	for range backlog + 3 {
+	for range txBacklog + 3 {
 		w.port[0].in = append(w.port[0].in, w.packets(t, 8, packet.Forward, 1))
 		w.loop.Poll(0)
 	}
 	s := w.loop.Stats()
-	if s.InFlight() != backlog*8 || s.Dropped[packet.DropTxFull] != 24 {
-		t.Errorf("%d wait, %d dropped; want %d and 24", s.InFlight(), s.Dropped[packet.DropTxFull], backlog*8)
+	if s.InFlight() != txBacklog*8 || s.Dropped[packet.DropTxFull] != 24 {
+		t.Errorf("%d wait, %d dropped; want %d and 24", s.InFlight(), s.Dropped[packet.DropTxFull], txBacklog*8)
 	}
 	w.port[1].room = 5
 	for range 100 {
 		w.loop.Poll(0)
 	}
-	if s := w.settled(t); s.Forwarded != backlog*8 {
+	if s := w.settled(t); s.Forwarded != txBacklog*8 {
 		t.Errorf("forwarded %d", s.Forwarded)
 	}
 }
@@ -253,14 +253,14 @@ func TestAFullTransmitRingHoldsPacketsBackThenDrops(t *testing.T) {
 func TestAQueueThatFillsIsSentBeforeAnythingIsDropped(t *testing.T) {
 	w := newWorld(t)
 	w.port[1].room = 0
-	for range backlog {
+	for range txBacklog {
 		w.port[0].in = append(w.port[0].in, w.packets(t, 8, packet.Forward, 1))
 		w.loop.Poll(0)
 	}
 	w.port[1].room = 1 << 20
 	w.port[0].in = append(w.port[0].in, w.packets(t, 8, packet.Forward, 1))
 	w.loop.Poll(0)
-	if s := w.settled(t); s.Forwarded != 8*(backlog+1) {
+	if s := w.settled(t); s.Forwarded != 8*(txBacklog+1) {
 		t.Errorf("forwarded %d, dropped %d", s.Forwarded, s.TotalDropped())
 	}
 }
@@ -269,14 +269,14 @@ func TestTheEndOfTheFilesWaitsForASlowPort(t *testing.T) {
 	w := newWorld(t)
 	w.port[0].rxErr, w.port[1].rxErr = io.EOF, io.EOF
 	w.port[1].room = 1
-	for range backlog {
+	for range txBacklog {
 		w.port[0].in = append(w.port[0].in, w.packets(t, 8, packet.Forward, 1))
 	}
 	if err := w.loop.Run(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if s := w.settled(t); s.Forwarded != 8*backlog {
-		t.Errorf("forwarded %d of %d", s.Forwarded, 8*backlog)
+	if s := w.settled(t); s.Forwarded != 8*txBacklog {
+		t.Errorf("forwarded %d of %d", s.Forwarded, 8*txBacklog)
 	}
 }
 
@@ -294,7 +294,7 @@ func (h *witness) Handle(now clock.Time, b *packet.Batch) {
 func TestTheHandlerSeesThePortAndNoOldVerdict(t *testing.T) {
 	w := newWorld(t)
 	h := &witness{}
-	w.loop.cfg.Handler = h
+	w.loop.handler = h
 	for i := range w.port {
 		d := w.packets(t, 1, packet.DropRule, 0)
 		d[0].Verdict, d[0].Port = packet.Deliver, 9
@@ -394,7 +394,7 @@ func TestRunTellsOfADeviceThatIsGone(t *testing.T) {
 // TestRunDoesNotSleepWhenAllPortsHaveEnded: nothing would wake it, and a short file would take 100 ms.
 func TestRunDoesNotSleepWhenAllPortsHaveEnded(t *testing.T) {
 	w := newWorld(t)
-	w.loop.spin = 0 // the first turn in vain is already too many
+	w.loop.cfg.Spin = time.Nanosecond // the first turn in vain is already too many
 	w.port[0].rxErr, w.port[1].rxErr = io.EOF, io.EOF
 	if err := w.loop.Run(t.Context()); err != nil {
 		t.Error(err)
@@ -439,7 +439,7 @@ func TestDoRunsOnASleepingLoop(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- w.loop.Run(ctx) }()
-	for w.loop.Stats().Turns == 0 {
+	for w.loop.Stats().Iterations == 0 {
 		runtime.Gosched()
 	}
 	var ran atomic.Int32
@@ -476,9 +476,9 @@ func TestNewLoopWantsAllParts(t *testing.T) {
 	w := newWorld(t)
 	whole := w.loop.cfg
 	for name, breakIt := range map[string]func(*Config){
-		"ports": func(c *Config) { c.Ports = nil }, "pool": func(c *Config) { c.Pool = nil },
-		"engine": func(c *Config) { c.Engine = nil }, "handler": func(c *Config) { c.Handler = nil },
-		"256 ports": func(c *Config) { c.Ports = make([]pmd.Driver, 256) },
+		"ports": func(c *Config) { c.Devices = nil }, "pool": func(c *Config) { c.Pool = nil },
+		"engine":    func(c *Config) { c.Engine = nil },
+		"256 ports": func(c *Config) { c.Devices = make([]pmd.Driver, 256) },
 	} {
 		cfg := whole
 		breakIt(&cfg)
@@ -516,7 +516,7 @@ func (h *placed) Tick(clock.Time) clock.Time {
 	return clock.Never
 }
 
-func TestRunStaysOnTheCPUsThatItIsGiven(t *testing.T) {
+func TestARunnerStaysOnTheCPUsOfItsAffinity(t *testing.T) {
 	var may unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &may); err != nil {
 		t.Fatal(err)
@@ -525,21 +525,57 @@ func TestRunStaysOnTheCPUsThatItIsGiven(t *testing.T) {
 		if !may.IsSet(cpu) {
 			continue
 		}
-		w, h := newWorld(t), &placed{}
-		w.loop.cfg.Handler, w.loop.cfg.Affinity = h, []int{cpu}
-		w.port[0].rxErr, w.port[1].rxErr = io.EOF, io.EOF
-		ended := make(chan error)
-		go func() { ended <- w.loop.Run(t.Context()) }() // the thread ends with the goroutine
-		if err := errors.Join(<-ended, h.err); err != nil || h.cpus.Count() != 1 || !h.cpus.IsSet(cpu) {
-			t.Errorf("CPU %d: %v, on %d CPUs", cpu, err, h.cpus.Count())
+		for name, runner := range map[string]func(*Loop, context.Context) error{"Run": (*Loop).Run, "Serve": (*Loop).Serve} {
+			w, h := newWorld(t), &placed{}
+			w.loop.handler, w.loop.cfg.Affinity = h, []int{cpu}
+			w.port[0].rxErr, w.port[1].rxErr = io.EOF, io.EOF
+			var after unix.CPUSet
+			ended := make(chan error)
+			go func() {
+				runtime.LockOSThread() // to look at the same thread
+				err := runner(w.loop, t.Context())
+				ended <- errors.Join(err, unix.SchedGetaffinity(0, &after))
+			}()
+			if err := errors.Join(<-ended, h.err); err != nil || h.cpus.Count() != 1 || !h.cpus.IsSet(cpu) {
+				t.Errorf("%s, CPU %d: %v, on %d CPUs", name, cpu, err, h.cpus.Count())
+			}
+			if after != may {
+				t.Errorf("%s, CPU %d: the thread stays on %d CPUs", name, cpu, after.Count())
+			}
 		}
 	}
+}
+
+func TestALoopNeedsAHandlerBeforeItRuns(t *testing.T) {
+	w := newWorld(t)
+	w.loop.handler = nil
+	if err := w.loop.Run(t.Context()); !errors.Is(err, errNoHandler) {
+		t.Errorf("Run: %v", err)
+	}
+	if err := w.loop.Serve(t.Context()); !errors.Is(err, errNoHandler) {
+		t.Errorf("Serve: %v", err)
+	}
+	panics := func(what string, f func()) {
+		t.Helper()
+		defer func() {
+			if recover() == nil {
+				t.Errorf("%s does not panic", what)
+			}
+		}()
+		f()
+	}
+	panics("Poll without a handler", func() { w.loop.Poll(0) })
+	panics("SetHandler without one", func() { w.loop.SetHandler(nil) })
+	w.loop.SetHandler(w.hand)
+	w.loop.Poll(0)
+	panics("SetHandler of a loop that runs", func() { w.loop.SetHandler(w.hand) })
+	w.settled(t)
 }
 
 func TestStatsAddUp(t *testing.T) {
 	var sum Stats
 	for range 3 {
-		one := Stats{Received: 1, ReceivedBytes: 2, Forwarded: 3, Delivered: 4, Turns: 5, Busy: 6, Sleeps: 7}
+		one := Stats{Received: 1, ReceivedBytes: 2, Forwarded: 3, Delivered: 4, Iterations: 5, Busy: 6, Sleeps: 7}
 		for i := range one.Dropped {
 			one.Dropped[i] = uint64(i)
 		}
@@ -575,7 +611,7 @@ func TestLargePacketsLeaveOnlyByDriversThatCutThem(t *testing.T) {
 	w := newWorld(t)
 	w.port[0].caps = pmd.CapOffload
 	var err error
-	if w.loop, err = NewLoop(Config{Ports: []pmd.Driver{w.port[0], w.port[1]}, Pool: w.pool, Engine: w.eng, Handler: w.hand}); err != nil {
+	if w.loop, err = NewLoop(Config{Devices: []pmd.Driver{w.port[0], w.port[1]}, Pool: w.pool, Engine: w.eng, Handler: w.hand}); err != nil {
 		t.Fatal(err)
 	}
 	defer w.loop.Close()
@@ -613,7 +649,7 @@ func TestBatchesAreTheEngines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loop, err := NewLoop(Config{Ports: []pmd.Driver{&script{}}, Pool: pool, Engine: eng, Handler: &handler{}, Burst: 7})
+	loop, err := NewLoop(Config{Devices: []pmd.Driver{&script{}}, Pool: pool, Engine: eng, Handler: &handler{}, Burst: 7})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package stack
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 
 	"github.com/millrace/millrace/clock"
@@ -11,43 +12,50 @@ import (
 )
 
 // Mesh joins loops, so that a packet can be decided by another loop than the one that received it:
-// a device spreads packets over queues as it likes, but both directions of a flow are to meet the
-// same tables. A Handler says packet.Handover, and the loop that Desc.Flow names (by its place in
-// Join) gives the packet to its own Handler, with what the engine found and the port it came by.
+// a device spreads packets over queues as it likes, but both directions of a flow have to meet the
+// same tables. A Handler returns packet.Handover, and the loop that Desc.Flow names (by its place in
+// Join) passes the packet to its own Handler, with the engine's findings and the device it came by.
 //
-//	loop 0 --- data: descriptors, a burst at once ---> loop 1 ---> Handler, ports of loop 1
-//	pool 0 <-- paid: free frames, one for each ------- pool 1
+//	loop 0 --- data: descriptors, a burst at once ---> loop 1 ---> Handler, devices of loop 1
+//	pool 0 <-- returned: free frames, one for each --- pool 1
 //
 // For each pair of loops and direction there is one ring of descriptors and one of frames: nothing
-// is shared by more than two, nothing is locked and nothing is allocated. A frame that changes
-// hands is paid for with a free one, so no pool drains, whichever way the traffic goes. Where the ring
-// is full or no frame is free the packet is dropped (packet.DropHandover): a loop never waits for another.
+// is shared by more than two, nothing is locked and nothing is allocated. The receiver returns a
+// free frame for each that it takes over, so no pool drains, whichever way the traffic goes. Where
+// the ring is full or no frame is free the packet is dropped (packet.DropHandover): a loop never
+// waits for another.
 //
 // A packet may be handed over twice, for instance to where the fragments of a datagram meet and from
-// there to their flow. The third loop decides for good, so no packet wanders for ever.
-type Mesh struct{ loops []*Loop }
+// there to their flow. The third loop decides for good, so no packet circulates.
+type Mesh struct {
+	loops      []*Loop
+	quiescence *quiescence
+}
 
-// inFlight is about how many packets one loop may have handed over, to all others together, that
-// they have not looked at: 1 ms at 2 Mpps.
-const inFlight = 2048
+// meshWindow is about how many packets one loop may have handed over, to all others together, that
+// they have not taken over: 1 ms at 2 Mpps.
+const meshWindow = 2048
 
 // peer is another loop as one loop sees it.
 type peer struct {
 	loop     *Loop
 	to, from *pipe         // nil in a loop's entry for itself
 	out      []packet.Desc // decided in this batch
-	owed     int           // frames handed over that have not been paid back
+	credits  int           // frames handed over that have not been returned
 }
 
 // pipe is one direction between two loops. The frames in it are the sender's: those of packets that
-// the receiver has not looked at (data), and those that it has paid (paid).
+// the receiver has not taken over (data), and those that it has returned (returned).
+//
+// The two rings order their contents by themselves (SPSC, release and acquire). The flags serve the
+// end of a loop alone, and are sequentially consistent.
 type pipe struct {
-	data *ring.SPSC[packet.Desc]
-	paid *ring.SPSC[uint32]
-	most int // frames that the sender may be owed: as many fit into either ring
+	data     *ring.SPSC[packet.Desc]
+	returned *ring.SPSC[uint32]
+	credits  int // how many frames the sender may hand over in advance: as many fit into either ring
 
-	_      [128]byte
-	taking atomic.Bool // by the receiver: it is between Peek and the payment
+	_      [128]byte   // the flags of the receiver and of the sender lie on cache lines of their own
+	taking atomic.Bool // by the receiver: it is between Peek and the return of frames
 	_      [128]byte
 	end    atomic.Int32 // by the receiver: one of the constants below
 	shut   atomic.Bool  // by the sender: the receiver must take no more, since the sender takes back
@@ -57,11 +65,11 @@ type pipe struct {
 const (
 	pipeOpen    = iota
 	pipeClosing // the receiver takes what is there, nothing may be added
-	pipeLeft    // the receiver will not look again
+	pipeLeft    // the receiver will take nothing any more
 )
 
-// Join joins loops with different pools of one arena, before they run. All of them are to be run:
-// one whose ports have ended goes on for the others.
+// Join joins loops with different pools of one arena, before they run. All of them have to run: one
+// whose devices have ended goes on for the others.
 func Join(loops ...*Loop) (*Mesh, error) {
 	pools, burst := map[*ring.Pool]bool{}, 0
 	for i, l := range loops {
@@ -79,17 +87,17 @@ func Join(loops ...*Loop) (*Mesh, error) {
 	if len(loops) == 0 {
 		return nil, errors.New("join: no loops")
 	}
-	m := &Mesh{loops}
+	m := &Mesh{loops: loops}
+	m.quiescence = newQuiescence(len(loops), m.pending)
 	for i, l := range loops {
-		l.mesh, l.self = m, i
+		l.mesh, l.self, l.activity = m, i, m.quiescence.loops[i]
 		l.peers = make([]peer, len(loops))
 		l.taken = packet.NewBatch(l.cfg.Pool.Arena().View(), burst)
-		l.looks = make([]uint32, len(loops))
 	}
 	for i, a := range loops {
 		for j, b := range loops {
 			if i != j {
-				p := newPipe(max(inFlight/len(loops), 4*burst))
+				p := newPipe(max(meshWindow/len(loops), 4*burst))
 				a.peers[j].loop, a.peers[j].to = b, p
 				a.peers[j].out = make([]packet.Desc, 0, burst)
 				b.peers[i].from = p
@@ -99,17 +107,31 @@ func Join(loops ...*Loop) (*Mesh, error) {
 	return m, nil
 }
 
-func newPipe(most int) *pipe {
-	return &pipe{data: ring.NewSPSC[packet.Desc](most), paid: ring.NewSPSC[uint32](most), most: most}
+func newPipe(credits int) *pipe {
+	return &pipe{data: ring.NewSPSC[packet.Desc](credits), returned: ring.NewSPSC[uint32](credits), credits: credits}
 }
 
-// hand sorts packets to be handed over by their loop. What no loop can get is unsupported.
-func (l *Loop) hand(d []packet.Desc) {
+// Loops borrows the loops of the mesh, in the order of Join.
+func (m *Mesh) Loops() []*Loop { return m.loops }
+
+// pending reports whether packets are between two loops.
+func (m *Mesh) pending() bool {
+	for _, l := range m.loops {
+		if l.handedOver() {
+			return true
+		}
+	}
+	return false
+}
+
+// handOver collects packets for the loops that they name. A packet that names none, its own, or has
+// been handed over twice, is unsupported.
+func (l *Loop) handOver(d []packet.Desc) {
 	for len(d) > 0 {
 		n := max(1, packet.Chain(d))
 		to := uint64(d[0].Flow)
 		if to >= uint64(len(l.peers)) || int(to) == l.self || d[0].Flags.Has(packet.FlagHandedAgain) {
-			l.drop(d[:n], packet.DropUnsupported)
+			l.out.drop(d[:n], packet.DropUnsupported)
 			d = d[n:]
 			continue
 		}
@@ -126,8 +148,9 @@ func (l *Loop) hand(d []packet.Desc) {
 	}
 }
 
-// flush hands over what the batch had for other loops, a burst for each, and wakes those that sleep.
-func (l *Loop) flush() {
+// flushPeers hands over what the batch had for other loops, a burst for each, and wakes those that
+// sleep.
+func (l *Loop) flushPeers() {
 	for i := range l.peers {
 		p := &l.peers[i]
 		if len(p.out) == 0 {
@@ -135,46 +158,50 @@ func (l *Loop) flush() {
 		}
 		n := 0
 		if p.to.end.Load() == pipeOpen {
-			if p.to.most-p.owed < len(p.out) {
-				l.collect(p)
+			if p.to.credits-p.credits < len(p.out) {
+				l.reclaim(p)
 			}
-			n = packet.Whole(p.out, p.to.most-p.owed)
+			n = packet.Whole(p.out, p.to.credits-p.credits)
 		}
 		if n > 0 {
 			p.to.data.Push(p.out[:n])
-			p.owed += n
-			l.count.Handed += packet.Packets(p.out[:n])
-			p.loop.mail.wake()
+			p.credits += n
+			l.count.HandedOver += packet.Packets(p.out[:n])
+			p.loop.notifier.wake()
 		}
-		l.drop(p.out[n:], packet.DropHandover)
+		l.out.drop(p.out[n:], packet.DropHandover)
 		p.out = p.out[:0]
 	}
 }
 
-// exchange takes what the other loops have for this one, a burst of each, and collects payments.
+// exchange takes over what the other loops have for this one, a burst of each, and reclaims returned
+// frames.
 func (l *Loop) exchange(now clock.Time) int {
 	moved := 0
 	for i := range l.peers {
 		p := &l.peers[i]
-		if p.owed > 0 {
-			l.collect(p)
+		if p.credits > 0 {
+			l.reclaim(p)
 			if p.to.end.Load() == pipeLeft {
 				l.takeBack(p)
 			}
 		}
 		if p.from != nil {
-			moved += l.take(now, p.from)
+			moved += l.takeOver(now, p.from)
 		}
 	}
 	return moved
 }
 
-// take decides a burst that another loop handed over.
-func (l *Loop) take(now clock.Time, p *pipe) int {
+// takeOver passes a burst that another loop handed over to the handler.
+//
+// The sender may end at the same time and take back what is in the ring. taking and shut decide who
+// has it (Dekker's protocol): each side sets its own flag and then reads the other's.
+func (l *Loop) takeOver(now clock.Time, p *pipe) int {
 	if p.data.Len() == 0 || p.end.Load() == pipeLeft {
 		return 0
 	}
-	l.quiet.stir()
+	l.activity.busy()
 	b := l.taken
 	p.taking.Store(true)
 	if p.shut.Load() {
@@ -183,58 +210,124 @@ func (l *Loop) take(now clock.Time, p *pipe) int {
 	}
 	b.D = b.D[:packet.Whole(b.D[:cap(b.D)], p.data.Peek(b.D[:cap(b.D)]))]
 	p.data.Skip(len(b.D))
-	unpaid := l.pay(p, b)
+	dropped := l.returnFrames(p, b)
 	p.taking.Store(false)
 
-	n := len(b.D) + unpaid
+	n := len(b.D) + dropped
 	b.Base = int64(now)
 	if len(b.D) > 0 {
-		l.count.Taken += packet.Packets(b.D)
+		l.count.TakenOver += packet.Packets(b.D)
 		l.handle(now, b)
 		b.Reset()
 	}
 	return n
 }
 
-// pay gives the sender a free frame for each descriptor of b. Packets that there is no frame for are
-// dropped: their own frames go back. It returns how many descriptors those were.
-func (l *Loop) pay(p *pipe, b *packet.Batch) (unpaid int) {
+// returnFrames gives the sender a free frame for each descriptor of b. Packets for which there is no
+// frame are dropped: their own frames go back. It returns how many descriptors those were.
+func (l *Loop) returnFrames(p *pipe, b *packet.Batch) (dropped int) {
 	n := packet.Whole(b.D, l.cfg.Pool.Free())
-	p.paid.Push(l.cfg.Pool.GetBatch(n))
+	p.returned.Push(l.cfg.Pool.GetBatch(n))
 	rest := b.D[n:]
 	b.D = b.D[:n]
 	for i := range rest {
-		p.paid.Push([]uint32{rest[i].Off})
+		p.returned.Push([]uint32{rest[i].Off})
 	}
 	lost := packet.Packets(rest)
-	l.count.Taken += lost
+	l.count.TakenOver += lost
 	l.count.Dropped[packet.DropHandover] += lost
 	return len(rest)
 }
 
-// collect puts the frames that a peer has paid into the pool.
-func (l *Loop) collect(p *peer) {
+// reclaim puts the frames that a peer has returned into the pool.
+func (l *Loop) reclaim(p *peer) {
 	for {
-		n := p.to.paid.Pop(l.home[:])
-		for _, off := range l.home[:n] {
+		n := p.to.returned.Pop(l.returned[:])
+		for _, off := range l.returned[:n] {
 			l.cfg.Pool.Put(off)
 		}
-		p.owed -= n
-		if n < len(l.home) {
+		p.credits -= n
+		if n < len(l.returned) {
 			return
 		}
 	}
 }
 
-// takeBack drops what was handed to a peer that will not look at it. The peer stands away from the
-// pipe for good.
+// takeBack drops what was handed over to a peer that will not take it. The peer does not touch the
+// pipe any more.
 func (l *Loop) takeBack(p *peer) {
-	l.collect(p)
-	for p.owed > 0 {
+	l.reclaim(p)
+	for p.credits > 0 {
 		n := p.to.data.Pop(l.taken.D[:cap(l.taken.D)])
 		d := l.taken.D[:n]
-		l.count.Taken += packet.Packets(d)
-		l.drop(d, packet.DropHandover)
-		p.owed -= n
+		l.count.TakenOver += packet.Packets(d)
+		l.out.drop(d, packet.DropHandover)
+		p.credits -= n
 	}
+}
+
+// leave ends a loop's part in the mesh: it decides what was handed to it and takes back what it
+// handed over and no loop has taken. It waits for no loop but one that is just taking a burst.
+func (l *Loop) leave() {
+	if l.mesh == nil {
+		return
+	}
+	for i := range l.peers {
+		if p := l.peers[i].from; p != nil {
+			p.end.Store(pipeClosing)
+		}
+	}
+	for l.exchange(l.out.now) > 0 {
+		l.out.flush()
+	}
+	for i := range l.peers {
+		p := &l.peers[i]
+		if p.to == nil {
+			continue
+		}
+		p.from.end.Store(pipeLeft)
+		p.to.shut.Store(true)
+		for p.to.taking.Load() {
+			runtime.Gosched()
+		}
+		l.takeBack(p)
+	}
+	l.activity.idle()
+}
+
+// handedOver reports whether another loop has packets for this one.
+func (l *Loop) handedOver() bool {
+	for i := range l.peers {
+		if p := l.peers[i].from; p != nil && p.data.Len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// hasCredits reports whether a peer has frames of this loop.
+func (l *Loop) hasCredits() bool {
+	for i := range l.peers {
+		if l.peers[i].credits > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Holds implements ring.Holder: the frames between two loops. The loops must stand still.
+func (m *Mesh) Holds(visit func(off uint32)) {
+	for _, l := range m.loops {
+		for i := range l.peers {
+			if p := l.peers[i].from; p != nil {
+				p.holds(visit)
+			}
+		}
+	}
+}
+
+// holds visits the frames of both rings.
+func (p *pipe) holds(visit func(off uint32)) {
+	p.data.Visit(func(d packet.Desc) { visit(d.Off) })
+	p.returned.Visit(visit)
 }

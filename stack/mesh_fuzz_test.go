@@ -95,7 +95,7 @@ func (w *net) event(next func() byte, ended []bool) {
 		}
 		n.hand.kept = n.hand.kept[:0]
 	case 9:
-		_ = n.loop.Send(op&1, []byte{0, 0, 0, 0}) // holds what Hash and Stamp 0 want
+		_ = n.loop.out.Send(op&1, []byte{0, 0, 0, 0}) // holds what Hash and Stamp 0 want
 	case 10:
 		if next() < 20 {
 			n.loop.drain()
@@ -169,7 +169,7 @@ func threads(t testing.TB, loops, frames, packets int, steps func(loop int, n ui
 		if tt, ok := t.(*testing.T); ok {
 			h.t = tt
 		}
-		l, err := NewLoop(Config{Ports: []pmd.Driver{src}, Pool: pool, Engine: &through{}, Handler: h})
+		l, err := NewLoop(Config{Devices: []pmd.Driver{src}, Pool: pool, Engine: &through{}, Handler: h})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func settledMesh(t testing.TB, a *ring.Arena, m *Mesh, loops []*Loop, pools []*r
 	if err := ring.Audit(a, holders...); err != nil {
 		t.Error(err)
 	}
-	if sum.Handed != sum.Taken || sum.Received != sum.Forwarded+sum.TotalDropped() {
+	if sum.HandedOver != sum.TakenOver || sum.Received != sum.Forwarded+sum.TotalDropped() {
 		t.Errorf("sum %+v", sum)
 	}
 	return sum
@@ -218,10 +218,10 @@ func TestThreadsHandOverUntilTheFilesEnd(t *testing.T) {
 		t.Error(err)
 	}
 	s := settledMesh(t, a, m, all, pools)
-	if s.Received != loops*packets || s.Handed+s.Dropped[packet.DropHandover] < loops*packets/3 || s.Forwarded < loops*packets/3 {
+	if s.Received != loops*packets || s.HandedOver+s.Dropped[packet.DropHandover] < loops*packets/3 || s.Forwarded < loops*packets/3 {
 		t.Errorf("sum %+v", s)
 	}
-	t.Logf("%d handed over, %d found no room", s.Handed, s.Dropped[packet.DropHandover])
+	t.Logf("%d handed over, %d found no room", s.HandedOver, s.Dropped[packet.DropHandover])
 }
 
 // TestThreadsEndInTheMiddle cancels loops that hand everything over, one before the others.
@@ -242,7 +242,7 @@ func TestThreadsEndInTheMiddle(t *testing.T) {
 				}
 			})
 		}
-		for all[round%loops].Stats().Taken < 500 {
+		for all[round%loops].Stats().TakenOver < 500 {
 			time.Sleep(50 * time.Microsecond)
 		}
 		for i := range stops {
@@ -265,10 +265,10 @@ func TestAHandoverWakesASleepingLoop(t *testing.T) {
 	a, b := w.nodes[0], w.nodes[1]
 	for _, n := range w.nodes {
 		for i := range n.port {
-			n.loop.ports[i].info = pmd.Info{Caps: pmd.CapPoll, FD: -1}
+			n.loop.devices[i].info = pmd.Info{Caps: pmd.CapPoll, FD: -1}
 		}
 	}
-	b.loop.tick = clock.Never
+	b.loop.out.tick = clock.Never
 	var taken atomic.Uint64
 	b.port[0].onTx = func(packet.Desc) { taken.Add(1) }
 	ctx, cancel := context.WithCancel(t.Context())
@@ -277,7 +277,7 @@ func TestAHandoverWakesASleepingLoop(t *testing.T) {
 	quick := 0
 	const rounds = 20
 	for n := uint64(1); n <= rounds; n++ {
-		for asleep := b.loop.Stats().Sleeps; b.loop.Stats().Sleeps == asleep || !b.loop.mail.asleep.Load(); {
+		for asleep := b.loop.Stats().Sleeps; b.loop.Stats().Sleeps == asleep || !b.loop.notifier.armed.Load(); {
 			time.Sleep(100 * time.Microsecond)
 		}
 		start := time.Now()

@@ -143,7 +143,7 @@ func newNet(t *testing.T, loops, frames int) *net {
 			n.port[i] = &script{pool: n.pool, room: 1 << 20, fd: -1, onTx: func(d packet.Desc) { whole(t, a.View(), &d) }}
 		}
 		n.loop, err = NewLoop(Config{
-			Ports: []pmd.Driver{n.port[0], n.port[1]}, Pool: n.pool, Engine: &through{}, Handler: n.hand, Burst: 8,
+			Devices: []pmd.Driver{n.port[0], n.port[1]}, Pool: n.pool, Engine: &through{}, Handler: n.hand, Burst: 8,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -203,7 +203,7 @@ func (w *net) Holds(visit func(uint32)) {
 					visit(d.Off)
 				}
 			}
-			for _, d := range n.loop.ports[i].out.D {
+			for _, d := range n.loop.out.queues[i].out.D {
 				visit(d.Off)
 			}
 		}
@@ -241,7 +241,7 @@ func (w *net) balance() (sum Stats) {
 		}
 		sum.Add(s)
 	}
-	if sum.Handed != sum.Taken || sum.Received+sum.Originated != sum.Forwarded+sum.Delivered+sum.TotalDropped() {
+	if sum.HandedOver != sum.TakenOver || sum.Received+sum.Originated != sum.Forwarded+sum.Delivered+sum.TotalDropped() {
 		w.t.Errorf("the loops together: %+v", sum)
 	}
 	return sum
@@ -259,11 +259,11 @@ func TestAPacketIsDecidedByTheLoopItIsHandedTo(t *testing.T) {
 	w.give(0, plan(2, planForward), plan(planForward), plan(1, planDrop), plan(2, planDeliver), plan(2, planForward))
 	w.poll(2)
 	for i, want := range []Stats{
-		{Received: 5, Forwarded: 1, Handed: 4}, {Taken: 1}, {Taken: 3, Forwarded: 2, Delivered: 1},
+		{Received: 5, Forwarded: 1, HandedOver: 4}, {TakenOver: 1}, {TakenOver: 3, Forwarded: 2, Delivered: 1},
 	} {
 		got := w.nodes[i].loop.Stats()
 		got = Stats{
-			Received: got.Received, Forwarded: got.Forwarded, Delivered: got.Delivered, Handed: got.Handed, Taken: got.Taken,
+			Received: got.Received, Forwarded: got.Forwarded, Delivered: got.Delivered, HandedOver: got.HandedOver, TakenOver: got.TakenOver,
 		}
 		if got != want {
 			t.Errorf("loop %d: %+v, want %+v", i, got, want)
@@ -287,7 +287,7 @@ func TestOnlyTheThirdLoopMustDecide(t *testing.T) {
 	w.give(0, plan(1, 2, planForward), plan(1, 0, planForward), plan(1, 2, 0, planForward), plan(1, 0, 1), plan(0), plan(3))
 	w.poll(4)
 	s := w.balance()
-	if s.Forwarded != 2 || s.Dropped[packet.DropUnsupported] != 4 || s.Handed != 8 {
+	if s.Forwarded != 2 || s.Dropped[packet.DropUnsupported] != 4 || s.HandedOver != 8 {
 		t.Errorf("stats %+v", s)
 	}
 	for _, d := range w.nodes[2].hand.seen {
@@ -322,7 +322,7 @@ func TestPacketsOfSeveralFramesAreHandedOverWhole(t *testing.T) {
 		w.audit()
 	}
 	w.poll(1)
-	if s := w.balance(); s.Received != 40 || s.Handed != 40 || s.Taken != 40 || s.Forwarded != 40 || len(w.nodes[1].port[0].sent) != 130 {
+	if s := w.balance(); s.Received != 40 || s.HandedOver != 40 || s.TakenOver != 40 || s.Forwarded != 40 || len(w.nodes[1].port[0].sent) != 130 {
 		t.Errorf("%d descriptors sent, stats %+v", len(w.nodes[1].port[0].sent), s)
 	}
 }
@@ -332,7 +332,7 @@ func (w *net) squeeze(most int) {
 	for _, n := range w.nodes {
 		for i := range n.loop.peers {
 			if p := n.loop.peers[i].to; p != nil {
-				p.most = most
+				p.credits = most
 			}
 		}
 	}
@@ -347,7 +347,7 @@ func TestAFullRingDropsWhatDoesNotFit(t *testing.T) {
 	a.loop.Poll(0)
 	a.port[0].in = [][]packet.Desc{append(w.chain(0, 1, 0, to), w.chain(0, 2, 0, to)...)}
 	a.loop.Poll(0) // 9 fit, and the packet of two does not
-	if s := a.loop.Stats(); s.Handed != 9 || s.Dropped[packet.DropHandover] != 1 {
+	if s := a.loop.Stats(); s.HandedOver != 9 || s.Dropped[packet.DropHandover] != 1 {
 		t.Errorf("stats %+v", s)
 	}
 	w.audit()
@@ -375,7 +375,7 @@ func TestALoopWithoutFreeFramesGivesBackWhatItCannotPay(t *testing.T) {
 	w.audit()
 	a.loop.Poll(0)
 	s := w.balance()
-	if s.Forwarded != 1 || s.Dropped[packet.DropHandover] != 1 || b.loop.Stats().Taken != 2 || a.pool.Free() != 64 {
+	if s.Forwarded != 1 || s.Dropped[packet.DropHandover] != 1 || b.loop.Stats().TakenOver != 2 || a.pool.Free() != 64 {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -387,7 +387,7 @@ func TestWhatNobodyTookIsTakenBackAtTheEnd(t *testing.T) {
 	w.give(0, to, to, to)
 	a.loop.Poll(0)
 	a.loop.drain()
-	if s := a.loop.Stats(); s.Handed != 3 || s.Taken != 3 || s.Dropped[packet.DropHandover] != 3 || a.pool.Free() != 64 {
+	if s := a.loop.Stats(); s.HandedOver != 3 || s.TakenOver != 3 || s.Dropped[packet.DropHandover] != 3 || a.pool.Free() != 64 {
 		t.Errorf("stats %+v", s)
 	}
 	if b.loop.Poll(0) != 0 {
@@ -405,13 +405,13 @@ func TestALoopThatHasEndedGetsNothing(t *testing.T) {
 	b.loop.drain() // it decides those
 	w.give(0, to, to)
 	a.loop.Poll(0)
-	if s := w.balance(); s.Forwarded != 3 || s.Dropped[packet.DropHandover] != 2 || b.loop.Stats().Taken != 3 || s.Handed != 3 {
+	if s := w.balance(); s.Forwarded != 3 || s.Dropped[packet.DropHandover] != 2 || b.loop.Stats().TakenOver != 3 || s.HandedOver != 3 {
 		t.Errorf("stats %+v", s)
 	}
 	// One that was on its way while the other ended.
 	p := &a.loop.peers[1]
 	p.to.data.Push(w.chain(0, 1, 0, to))
-	p.owed, a.loop.count.Handed, a.loop.count.Received = p.owed+1, a.loop.count.Handed+1, a.loop.count.Received+1
+	p.credits, a.loop.count.HandedOver, a.loop.count.Received = p.credits+1, a.loop.count.HandedOver+1, a.loop.count.Received+1
 	a.loop.Poll(0)
 	if s := w.balance(); s.Dropped[packet.DropHandover] != 3 || a.pool.Free() != 64 {
 		t.Errorf("stats %+v", s)
@@ -443,7 +443,7 @@ func TestLoopsGoOnUntilAllHaveNothingLeft(t *testing.T) {
 func TestJoinRefusesWhatCannotWork(t *testing.T) {
 	w, other := newNet(t, 2, 64), newNet(t, 1, 64)
 	fresh := func(p *ring.Pool) *Loop {
-		l, err := NewLoop(Config{Ports: []pmd.Driver{w.nodes[0].port[0]}, Pool: p, Engine: &through{}, Handler: Bridge{}})
+		l, err := NewLoop(Config{Devices: []pmd.Driver{w.nodes[0].port[0]}, Pool: p, Engine: &through{}, Handler: Bridge{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -480,7 +480,7 @@ func TestAHandoverDoesNotAllocate(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations for a burst", n)
 	}
-	if s := w.balance(); s.Handed != s.Received || s.Forwarded != s.Received {
+	if s := w.balance(); s.HandedOver != s.Received || s.Forwarded != s.Received {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -488,11 +488,11 @@ func TestAHandoverDoesNotAllocate(t *testing.T) {
 func TestALoopThatIsOwedFramesSleepsShort(t *testing.T) {
 	w := newNet(t, 2, 64)
 	a, b := w.nodes[0].loop, w.nodes[1].loop
-	for i := range a.ports {
-		a.ports[i].info = pmd.Info{Caps: pmd.CapPoll, FD: -1}
+	for i := range a.devices {
+		a.devices[i].info = pmd.Info{Caps: pmd.CapPoll, FD: -1}
 	}
-	sleeps := func() time.Duration { _, limit := a.awaits(0, nil); return limit }
-	a.tick = clock.Never
+	sleeps := func() time.Duration { _, limit := newThread(a).awaits(0, nil); return limit }
+	a.out.tick = clock.Never
 	if got := sleeps(); got != maxSleep {
 		t.Errorf("at rest %v", got)
 	}
@@ -506,7 +506,7 @@ func TestALoopThatIsOwedFramesSleepsShort(t *testing.T) {
 	if got := sleeps(); got != maxSleep {
 		t.Errorf("with the frame back %v", got)
 	}
-	if a.quiet.calm(); sleeps() != timedSleep {
+	if a.activity.idle(); sleeps() != timedSleep {
 		t.Errorf("while it waits for the others' end %v", sleeps())
 	}
 	w.balance()
@@ -517,20 +517,20 @@ func TestAMeshIsSettledWhenNobodyCanBeginAgain(t *testing.T) {
 	a, b := w.nodes[0].loop, w.nodes[1].loop
 	settled := func(what string, want bool) {
 		t.Helper()
-		if got := w.mesh.settled(a.looks); got != want {
+		if got := w.mesh.quiescence.reached(a.activity); got != want {
 			t.Errorf("%s: settled %v", what, got)
 		}
 	}
 	settled("at the start", false)
-	b.quiet.calm()
+	b.activity.idle()
 	settled("one is quiet", false)
 	w.give(0, plan(1, planForward))
 	a.Poll(0)
-	a.quiet.calm()
+	a.activity.idle()
 	settled("with a packet between them", false)
 	b.Poll(0)
 	settled("when it has been taken", false) // what it causes is not known before the end of the turn
-	b.quiet.calm()
+	b.activity.idle()
 	settled("when nothing came of it", true)
 	a.Poll(0)
 	w.balance()
@@ -568,7 +568,7 @@ func TestNobodyTakesWhatItsSenderTakesBack(t *testing.T) {
 	a.loop.drain()
 	d, to := w.chain(0, 1, 0, plan(planForward)), a.loop.peers[1].to
 	to.data.Push(d)
-	if b.loop.Poll(0); to.data.Len() != 1 || to.taking.Load() || b.loop.Stats().Taken != 0 {
+	if b.loop.Poll(0); to.data.Len() != 1 || to.taking.Load() || b.loop.Stats().TakenOver != 0 {
 		t.Errorf("the receiver took it: %+v", b.loop.Stats())
 	}
 	to.data.Pop(d)
@@ -582,7 +582,7 @@ func TestNobodyTakesWhatItsSenderTakesBack(t *testing.T) {
 func TestAMeshIsNotSettledWhileAPacketIsOnItsWay(t *testing.T) {
 	w := newNet(t, 3, 64)
 	for _, n := range w.nodes {
-		n.loop.quiet.calm()
+		n.loop.activity.idle()
 	}
 	d := w.chain(0, 1, 0, 0)
 	one := [2]*pipe{w.nodes[0].loop.peers[1].to, w.nodes[1].loop.peers[0].to}
@@ -591,19 +591,19 @@ func TestAMeshIsNotSettledWhileAPacketIsOnItsWay(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := 1; !stop.Load(); i ^= 1 {
-			q := &w.nodes[i].loop.quiet
-			q.stir()
+			q := w.nodes[i].loop.activity
+			q.busy()
 			one[i^1].data.Pop(d)
 			for range 200 { // long enough for a look at the rings while both are empty
 				_ = stop.Load()
 			}
 			one[i].data.Push(d)
-			q.calm()
+			q.idle()
 		}
 	})
-	looks := w.nodes[2].loop.looks
+	self := w.nodes[2].loop.activity
 	for range 300_000 {
-		if w.mesh.settled(looks) {
+		if w.mesh.quiescence.reached(self) {
 			t.Error("settled with a packet on its way")
 			break
 		}

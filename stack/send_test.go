@@ -16,7 +16,7 @@ func TestAPacketMadeHereLeavesInTheSameTurn(t *testing.T) {
 	var got []byte
 	w.port[1].onTx = func(d packet.Desc) { got = bytes.Clone(w.a.View().Bytes(&d)) }
 	w.loop.Do(func() {
-		if err := w.loop.Send(1, frame); err != nil {
+		if err := w.loop.out.Send(1, frame); err != nil {
 			t.Error(err)
 		}
 		clear(frame[:5]) // the bytes were copied
@@ -34,18 +34,18 @@ func TestAPacketMadeHereLeavesInTheSameTurn(t *testing.T) {
 func TestSendRefusesWhatCannotLeave(t *testing.T) {
 	w := newWorld(t)
 	size := w.a.FrameSize()
-	if err := w.loop.Send(2, nil); !errors.Is(err, ErrPort) {
+	if err := w.loop.out.Send(2, nil); !errors.Is(err, ErrPort) {
 		t.Errorf("to port 2 of 2: %v", err)
 	}
-	if err := w.loop.Send(0, make([]byte, size+1)); !errors.Is(err, ErrTooLong) {
+	if err := w.loop.out.Send(0, make([]byte, size+1)); !errors.Is(err, ErrTooLong) {
 		t.Errorf("longer than a frame: %v", err)
 	}
-	if err := w.loop.Send(0, make([]byte, size)); err != nil {
+	if err := w.loop.out.Send(0, make([]byte, size)); err != nil {
 		t.Errorf("as long as a frame: %v", err)
 	}
 	w.loop.Poll(0)
 	all := w.packets(t, w.pool.Free(), packet.DropRule, 0)
-	if err := w.loop.Send(0, nil); !errors.Is(err, ErrNoFrame) {
+	if err := w.loop.out.Send(0, nil); !errors.Is(err, ErrNoFrame) {
 		t.Errorf("without a free frame: %v", err)
 	}
 	for _, d := range all {
@@ -59,14 +59,14 @@ func TestSendRefusesWhatCannotLeave(t *testing.T) {
 func TestWhatIsMadeForAFullPortIsDroppedAndCounted(t *testing.T) {
 	w := newWorld(t)
 	w.port[0].room = 0
-	for range 8*backlog + 3 {
-		if err := w.loop.Send(0, []byte{1}); err != nil {
+	for range 8*txBacklog + 3 {
+		if err := w.loop.out.Send(0, []byte{1}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.port[0].room = 1 << 20
 	w.loop.Poll(0)
-	if s := w.settled(t); s.Originated != 8*backlog+3 || s.Dropped[packet.DropTxFull] != 3 {
+	if s := w.settled(t); s.Originated != 8*txBacklog+3 || s.Dropped[packet.DropTxFull] != 3 {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -79,14 +79,14 @@ type ticker struct {
 
 func (h *ticker) Tick(now clock.Time) clock.Time {
 	h.ticks = append(h.ticks, now)
-	_ = h.loop.Send(0, []byte{1}) // its absence is seen
+	_ = h.loop.out.Send(0, []byte{1}) // its absence is seen
 	return clock.Never
 }
 
 func TestAHandlerThatWantsNoTickIsAskedAgainWhenSomethingHappens(t *testing.T) {
 	w := newWorld(t)
 	h := &ticker{loop: w.loop}
-	w.loop.cfg.Handler = h
+	w.loop.handler = h
 	step := func(what string, now clock.Time, want int) {
 		t.Helper()
 		w.loop.Poll(now)
@@ -101,8 +101,8 @@ func TestAHandlerThatWantsNoTickIsAskedAgainWhenSomethingHappens(t *testing.T) {
 	step("nothing more", 2_000_000, 2)
 	w.loop.Do(func() {})
 	step("a function", 2_000_001, 3)
-	w.loop.mail.box.Push(func() {}) // as Do does, just before the loop sleeps
-	w.loop.sleep(2_000_002)
+	w.loop.commands.ring.Push(func() {}) // as Do does, just before the loop sleeps
+	newThread(w.loop).sleep(2_000_002)
 	step("a function instead of sleep", 2_000_003, 4)
 	w.settled(t)
 }

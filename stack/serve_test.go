@@ -22,8 +22,8 @@ import (
 // serving serves the loop of w until the test ends, or stop is called, which returns what Serve did.
 func (w *world) serving(t *testing.T) (stop func() error) {
 	t.Helper()
-	for i := range w.loop.ports { // the scripts have no file, and nothing comes by itself
-		w.loop.ports[i].info.Bell = new(pmd.Bell)
+	for i := range w.loop.devices { // the scripts have no file, and nothing comes by itself
+		w.loop.devices[i].info.Bell = new(pmd.Bell)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -40,9 +40,9 @@ func (w *world) serving(t *testing.T) (stop func() error) {
 func (w *world) asleep(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Microsecond) {
-		w.loop.Enter()
-		idle := w.loop.idle()
-		w.loop.token.mu.Unlock()
+		w.loop.lock.Enter()
+		idle := w.loop.lock.asleep()
+		w.loop.lock.mu.Unlock()
 		if idle {
 			return
 		}
@@ -68,19 +68,19 @@ func TestWhatIsMadeWhileTheLoopSleepsLeavesAtExit(t *testing.T) {
 	stop := w.serving(t)
 	w.asleep(t)
 	ticks := len(w.hand.ticks)
-	w.loop.Enter()
-	if err := w.loop.Send(0, []byte{1}); err != nil {
+	w.loop.lock.Enter()
+	if err := w.loop.out.Send(0, []byte{1}); err != nil {
 		t.Error(err)
 	}
 	if len(w.port[0].sent) != 0 {
 		t.Error("sent before Exit")
 	}
-	w.loop.Exit()
-	w.loop.Enter()
+	w.loop.lock.Exit()
+	w.loop.lock.Enter()
 	if len(w.port[0].sent) != 1 || len(w.hand.ticks) != ticks+1 {
 		t.Errorf("%d sent after Exit, %d ticks", len(w.port[0].sent), len(w.hand.ticks)-ticks)
 	}
-	w.loop.Exit()
+	w.loop.lock.Exit()
 	if s := w.loop.Stats(); s.Forwarded != 1 || s.Originated != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -93,10 +93,10 @@ func TestWhatIsMadeWhileTheLoopSleepsLeavesAtExit(t *testing.T) {
 func TestWhatIsMadeWhileTheLoopIsAwakeLeavesWithItsTurn(t *testing.T) {
 	w := newWorld(t)
 	w.loop.Poll(0)
-	w.loop.Enter()
+	w.loop.lock.Enter()
 	w.hand.ticks = nil
-	_ = w.loop.Send(0, []byte{1})
-	w.loop.Exit()
+	_ = w.loop.out.Send(0, []byte{1})
+	w.loop.lock.Exit()
 	if len(w.port[0].sent) != 0 || len(w.hand.ticks) != 0 {
 		t.Error("sent by one who is not the loop")
 	}
@@ -115,12 +115,12 @@ func TestAServedLoopRunsFunctionsAndTimers(t *testing.T) {
 	w.asleep(t)
 	w.loop.Do(func() { ran.Store(true) })
 	until(t, "Do", ran.Load)
-	w.loop.Enter()
+	w.loop.lock.Enter()
 	n := len(w.hand.ticks)
-	w.loop.Exit()
+	w.loop.lock.Exit()
 	until(t, "timers", func() bool {
-		w.loop.Enter()
-		defer w.loop.token.mu.Unlock() // leave it asleep: only a timer may cause a Tick
+		w.loop.lock.Enter()
+		defer w.loop.lock.mu.Unlock() // leave it asleep: only a timer may cause a Tick
 		return len(w.hand.ticks) > n+5
 	})
 }
@@ -131,13 +131,13 @@ func TestAnEarlierTimerWakesTheLoop(t *testing.T) {
 	for every, rings := range map[clock.Time]int{clock.Time(time.Second): 1, clock.Time(time.Hour): 0} {
 		w := newWorld(t)
 		bell := make(chan struct{}, 1)
-		w.loop.mail.toll(bell)
-		w.loop.token.served.Store(true)
-		w.loop.mail.asleep.Store(true)
-		w.loop.until = Now().Add(time.Minute)
+		w.loop.notifier.useChannel(bell)
+		w.loop.lock.served.Store(true)
+		w.loop.notifier.armed.Store(true)
+		w.loop.lock.wakeAt = Now().Add(time.Minute)
 		w.hand.every = every
-		w.loop.Enter()
-		w.loop.Exit()
+		w.loop.lock.Enter()
+		w.loop.lock.Exit()
 		if len(bell) != rings {
 			t.Errorf("a timer in %v: the bell rang %d times", time.Duration(every), len(bell))
 		}
@@ -185,7 +185,7 @@ func TestAFileWakesAServedLoop(t *testing.T) {
 	w := newWorld(t)
 	f, in := newFiled(t, w.pool)
 	w.hand.every = clock.Time(time.Hour)
-	l, err := NewLoop(Config{Ports: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand})
+	l, err := NewLoop(Config{Devices: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestAFileThatIsUpForNothingDoesNotKeepTheLoopAwake(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.hand.every = clock.Time(time.Hour)
-	l, err := NewLoop(Config{Ports: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand})
+	l, err := NewLoop(Config{Devices: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestOwnersAndTheLoopTakeTurns(t *testing.T) {
 			defer a.Close()
 			pool, _ := a.Cut(0)
 			src := &source{pool}
-			l, err := NewLoop(Config{Ports: []pmd.Driver{src, src}, Pool: pool, Engine: &through{}, Handler: Bridge{}})
+			l, err := NewLoop(Config{Devices: []pmd.Driver{src, src}, Pool: pool, Engine: &through{}, Handler: Bridge{}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -276,16 +276,16 @@ func TestOwnersAndTheLoopTakeTurns(t *testing.T) {
 			for range 4 {
 				wg.Go(func() {
 					for range 500 {
-						l.Enter()
+						l.lock.Enter()
 						entered++
-						_ = l.Send(0, []byte{1})
-						l.Exit()
+						_ = l.out.Send(0, []byte{1})
+						l.lock.Exit()
 					}
 				})
 			}
 			wg.Wait()
-			turns := l.Stats().Turns
-			until(t, "turns after others", func() bool { return l.Stats().Turns > turns+10 })
+			turns := l.Stats().Iterations
+			until(t, "turns after others", func() bool { return l.Stats().Iterations > turns+10 })
 			cancel()
 			if err := <-done; err != nil {
 				t.Error(err)
@@ -336,7 +336,7 @@ func TestBellsOfMemoryWakeServedLoops(t *testing.T) {
 	far := &bounce{back: true}
 	var loops []*Loop
 	for i, h := range []*bounce{near, far} {
-		h.loop, err = NewLoop(Config{Ports: []pmd.Driver{[]pmd.Driver{da, db}[i]}, Pool: []*ring.Pool{pa, pb}[i], Engine: &through{}, Handler: h, Spin: time.Nanosecond})
+		h.loop, err = NewLoop(Config{Devices: []pmd.Driver{[]pmd.Driver{da, db}[i]}, Pool: []*ring.Pool{pa, pb}[i], Engine: &through{}, Handler: h, Spin: time.Nanosecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -351,11 +351,11 @@ func TestBellsOfMemoryWakeServedLoops(t *testing.T) {
 	start := time.Now()
 	const rounds = 300
 	for range rounds {
-		near.loop.Enter()
-		if err := near.loop.Send(0, []byte{1, 2, 3}); err != nil {
+		near.loop.lock.Enter()
+		if err := near.loop.out.Send(0, []byte{1, 2, 3}); err != nil {
 			t.Error(err)
 		}
-		near.loop.Exit()
+		near.loop.lock.Exit()
 		<-near.bells
 	}
 	slow := time.Since(start) > rounds*maxSleep/4
@@ -383,12 +383,12 @@ func TestAServedLoopIsToldOfAFileOnceForEachSleep(t *testing.T) {
 		w := newWorld(t)
 		f, in := newFiled(t, w.pool)
 		w.hand.every = clock.Time(time.Hour)
-		l, err := NewLoop(Config{Ports: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand})
+		l, err := NewLoop(Config{Devices: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		p, err := newParker(l)
+		p, err := newSleeper(l)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -401,19 +401,19 @@ func TestAServedLoopIsToldOfAFileOnceForEachSleep(t *testing.T) {
 			return n
 		}
 		write := func() { _, _ = in.Write([]byte{1}) }
-		for i, wake := range []func(){l.mail.ring, write, write} {
+		for i, wake := range []func(){l.notifier.notify, write, write} {
 			if i == 0 && !byBell {
 				continue
 			}
 			wake()
-			if !p.park(t.Context()) {
+			if !p.sleep(t.Context()) {
 				t.Fatal("it did not sleep")
 			}
 			write()
 			if told() != 0 {
 				t.Errorf("by bell %v, sleep %d: told of a file while awake", byBell, i)
 			}
-			if !p.park(t.Context()) {
+			if !p.sleep(t.Context()) {
 				t.Error("it did not sleep")
 			}
 			var b [8]byte
@@ -432,23 +432,23 @@ func TestASleepAllocatesNothing(t *testing.T) {
 			f, in := newFiled(t, w.pool)
 			_, _ = in.Write([]byte{1})
 			var err error
-			if l, err = NewLoop(Config{Ports: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand}); err != nil {
+			if l, err = NewLoop(Config{Devices: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand}); err != nil {
 				t.Fatal(err)
 			}
 			defer l.Close()
 		}
-		for i := range l.ports {
-			l.ports[i].info.Bell = new(pmd.Bell)
+		for i := range l.devices {
+			l.devices[i].info.Bell = new(pmd.Bell)
 		}
-		p, err := newParker(l)
+		p, err := newSleeper(l)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer p.close()
 		sleeps, ctx := l.count.Sleeps, t.Context()
 		n := testing.AllocsPerRun(100, func() {
-			l.mail.ring()
-			p.park(ctx)
+			l.notifier.notify()
+			p.sleep(ctx)
 		})
 		if n != 0 && !raceEnabled || l.count.Sleeps != sleeps+101 {
 			t.Errorf("file %v: %v allocations, %d sleeps", file, n, l.count.Sleeps-sleeps)
@@ -472,15 +472,15 @@ func TestTheAnswerToALonePacketLeavesAtExit(t *testing.T) {
 		w.port[0].in = [][]packet.Desc{w.packets(t, c.packets, packet.DropRule, 0)}
 		w.loop.Poll(0)
 		w.loop.Poll(1) // turns in vain change nothing
-		w.loop.token.served.Store(c.served)
+		w.loop.lock.served.Store(c.served)
 		var got [3]int
 		for i := range 2 {
-			w.loop.Enter()
-			_ = w.loop.Send(0, []byte{1})
-			w.loop.Exit()
+			w.loop.lock.Enter()
+			_ = w.loop.out.Send(0, []byte{1})
+			w.loop.lock.Exit()
 			got[i] = len(w.port[0].sent)
 		}
-		w.loop.token.served.Store(false)
+		w.loop.lock.served.Store(false)
 		w.loop.Poll(2)
 		got[2] = len(w.port[0].sent)
 		if got != c.want {
@@ -497,14 +497,14 @@ func TestWhoLeavesCausesNothing(t *testing.T) {
 		w.hand.every = clock.Time(time.Hour)
 		w.loop.Poll(0)
 		ticks := len(w.hand.ticks)
-		w.loop.mail.asleep.Store(asleep)
-		w.loop.token.served.Store(true)
-		w.loop.Enter()
-		w.loop.Leave()
-		w.loop.token.served.Store(false)
-		w.loop.mail.asleep.Store(false)
-		w.loop.Enter() // it is free
-		w.loop.Leave()
+		w.loop.notifier.armed.Store(asleep)
+		w.loop.lock.served.Store(true)
+		w.loop.lock.Enter()
+		w.loop.lock.ExitUnchanged()
+		w.loop.lock.served.Store(false)
+		w.loop.notifier.armed.Store(false)
+		w.loop.lock.Enter() // it is free
+		w.loop.lock.ExitUnchanged()
 		if w.loop.Poll(1); len(w.hand.ticks) != ticks {
 			t.Errorf("asleep %v: %d ticks more", asleep, len(w.hand.ticks)-ticks)
 		}
@@ -515,16 +515,16 @@ func TestWhoLeavesCausesNothing(t *testing.T) {
 func TestAServedLoopShowsItsCountersNowAndThen(t *testing.T) {
 	w := newWorld(t)
 	w.hand.every = clock.Time(time.Hour)
-	for i := range 2*showEvery + 1 {
-		w.loop.turn(clock.Time(i))
-		if shown, want := w.loop.Stats().Turns, uint64((i+1)/showEvery*showEvery); shown != want {
+	for i := range 2*publishEvery + 1 {
+		w.loop.lock.iterate(clock.Time(i))
+		if shown, want := w.loop.Stats().Iterations, uint64((i+1)/publishEvery*publishEvery); shown != want {
 			t.Errorf("%d turns shown after %d, want %d", shown, i+1, want)
 		}
 	}
-	for i := range w.loop.ports {
-		w.loop.ports[i].info.Bell = new(pmd.Bell)
+	for i := range w.loop.devices {
+		w.loop.devices[i].info.Bell = new(pmd.Bell)
 	}
-	p, err := newParker(w.loop)
+	p, err := newSleeper(w.loop)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -532,7 +532,7 @@ func TestAServedLoopShowsItsCountersNowAndThen(t *testing.T) {
 	if !p.prepare() {
 		t.Fatal("it does not sleep")
 	}
-	if s := w.loop.Stats(); s.Turns != 2*showEvery+2 || s.Sleeps != 1 {
+	if s := w.loop.Stats(); s.Iterations != 2*publishEvery+2 || s.Sleeps != 1 {
 		t.Errorf("before sleep: %+v", s)
 	}
 }

@@ -21,25 +21,25 @@ func TestWhatAnIdleLoopWaitsFor(t *testing.T) {
 		limit  time.Duration
 	}{
 		"nothing special":       {func(*Loop) {}, []int32{70, 71}, maxSleep},
-		"a timer":               {func(l *Loop) { l.tick = 1_000 + 5_000 }, []int32{70, 71}, 5_000},
-		"a timer that is due":   {func(l *Loop) { l.tick = 900 }, []int32{70, 71}, 0},
-		"no timer":              {func(l *Loop) { l.tick = clock.Never }, []int32{70, 71}, maxSleep},
-		"a port that is down":   {func(l *Loop) { l.ports[0].fail(1_000, pmd.ErrDown) }, []int32{71}, retryAfter},
-		"a port that has ended": {func(l *Loop) { l.ports[0].ended = true }, []int32{71}, maxSleep},
-		"a port without file":   {func(l *Loop) { l.ports[0].info.Caps = 0 }, []int32{71}, blindSleep},
-		"packets by time":       {func(l *Loop) { l.ports[1].info.Caps |= pmd.CapTimed }, []int32{70, 71}, timedSleep},
+		"a timer":               {func(l *Loop) { l.out.tick = 1_000 + 5_000 }, []int32{70, 71}, 5_000},
+		"a timer that is due":   {func(l *Loop) { l.out.tick = 900 }, []int32{70, 71}, 0},
+		"no timer":              {func(l *Loop) { l.out.tick = clock.Never }, []int32{70, 71}, maxSleep},
+		"a port that is down":   {func(l *Loop) { l.devices[0].fail(1_000, pmd.ErrDown) }, []int32{71}, retryAfter},
+		"a port that has ended": {func(l *Loop) { l.devices[0].ended = true }, []int32{71}, maxSleep},
+		"a port without file":   {func(l *Loop) { l.devices[0].info.Caps = 0 }, []int32{71}, blindSleep},
+		"packets by time":       {func(l *Loop) { l.devices[1].info.Caps |= pmd.CapTimed }, []int32{70, 71}, timedSleep},
 		"packets to send": {func(l *Loop) {
-			l.ports[1].out.Append(packet.Desc{})
+			l.out.queues[1].out.Append(packet.Desc{})
 		}, []int32{70}, blindSleep},
 	} {
 		w := newWorld(t)
-		for i := range w.loop.ports {
-			w.loop.ports[i].info = pmd.Info{Caps: pmd.CapPoll, FD: 70 + i}
+		for i := range w.loop.devices {
+			w.loop.devices[i].info = pmd.Info{Caps: pmd.CapPoll, FD: 70 + i}
 		}
-		w.loop.tick = clock.Never
+		w.loop.out.tick = clock.Never
 		c.change(w.loop)
-		fds, limit := w.loop.awaits(1_000, nil)
-		if limit != c.limit || len(fds) != len(c.fds)+1 || fds[0].Fd != int32(w.loop.mail.fd) {
+		fds, limit := newThread(w.loop).awaits(1_000, nil)
+		if limit != c.limit || len(fds) != len(c.fds)+1 || fds[0].Fd != int32(w.loop.notifier.fd) {
 			t.Errorf("%s: %v for %v; want ports %v for %v", name, fds, limit, c.fds, c.limit)
 			continue
 		}
@@ -56,11 +56,11 @@ func TestALoopWhoseEngineIsAtWorkDoesNotSleep(t *testing.T) {
 	w.eng.late = 1
 	w.port[0].in = [][]packet.Desc{w.packets(t, 1, packet.DropRule, 0)}
 	w.loop.Poll(0)
-	if w.loop.sleep(0); w.loop.count.Sleeps != 0 {
+	if newThread(w.loop).sleep(0); w.loop.count.Sleeps != 0 {
 		t.Error("it slept")
 	}
 	w.loop.Poll(0)
-	if w.loop.sleep(0); w.loop.count.Sleeps != 1 {
+	if newThread(w.loop).sleep(0); w.loop.count.Sleeps != 1 {
 		t.Error("it did not sleep with nothing to do")
 	}
 	w.settled(t)
@@ -68,39 +68,39 @@ func TestALoopWhoseEngineIsAtWorkDoesNotSleep(t *testing.T) {
 
 func TestAPortThatIsUpAgainWakesTheLoop(t *testing.T) {
 	w := newWorld(t)
-	w.loop.ports[0].info = pmd.Info{Caps: pmd.CapPoll, FD: 70}
+	w.loop.devices[0].info = pmd.Info{Caps: pmd.CapPoll, FD: 70}
 	w.port[0].rxErr = pmd.ErrDown
 	w.loop.Poll(0)
-	down, _ := w.loop.awaits(0, nil)
+	down, _ := newThread(w.loop).awaits(0, nil)
 	w.port[0].rxErr = nil
 	w.loop.Poll(clock.Time(retryAfter))
-	if up, _ := w.loop.awaits(0, nil); len(down) != 1 || len(up) != 2 {
+	if up, _ := newThread(w.loop).awaits(0, nil); len(down) != 1 || len(up) != 2 {
 		t.Errorf("it waits for %v while the link is down, for %v then", down, up)
 	}
 }
 
-func TestALetterBeforeTheBellIsReadInsteadOfSleeping(t *testing.T) {
+func TestACommandQueuedBeforeTheNotifierIsArmedRunsInsteadOfSleeping(t *testing.T) {
 	w := newWorld(t)
-	m, read := w.loop.mail, false
-	m.box.Push(func() { read = true }) // as Do does, just before the flag is up
-	m.sleep(func() { t.Error("it slept over a letter") })
-	if !read || m.asleep.Load() {
-		t.Errorf("read: %v, asleep: %v", read, m.asleep.Load())
+	read := false
+	w.loop.commands.ring.Push(func() { read = true }) // as Do does, just before the notifier is armed
+	newThread(w.loop).sleep(0)
+	if !read || w.loop.notifier.armed.Load() || w.loop.count.Sleeps != 0 {
+		t.Errorf("run: %v, armed: %v, %d sleeps", read, w.loop.notifier.armed.Load(), w.loop.count.Sleeps)
 	}
 }
 
 func TestALoopDoesNotSleepOverWhatItWasGiven(t *testing.T) {
 	w := newNet(t, 2, 64)
 	a, b := w.nodes[0].loop, w.nodes[1].loop
-	b.tick = 1 // due: a loop that sleeps all the same does so for no time
+	b.out.tick = 1 // due: a loop that sleeps all the same does so for no time
 	w.give(0, plan(1, planForward))
 	a.Poll(0) // rings no bell: b is awake until it sleeps
-	if b.sleep(1); b.count.Sleeps != 0 {
+	if newThread(b).sleep(1); b.count.Sleeps != 0 {
 		t.Error("it slept with a packet before it")
 	}
 	b.Poll(1)
-	b.tick = 1
-	if b.sleep(1); b.count.Sleeps != 1 {
+	b.out.tick = 1
+	if newThread(b).sleep(1); b.count.Sleeps != 1 {
 		t.Error("it did not sleep with nothing to do")
 	}
 	a.Poll(1)
@@ -110,14 +110,14 @@ func TestALoopDoesNotSleepOverWhatItWasGiven(t *testing.T) {
 func TestABellWakesOnce(t *testing.T) {
 	w := newWorld(t)
 	readable := func() bool {
-		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(w.loop.mail.fd), Events: unix.POLLIN}}, 0)
+		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(w.loop.notifier.fd), Events: unix.POLLIN}}, 0)
 		return n == 1
 	}
-	w.loop.mail.ring()
+	w.loop.notifier.notify()
 	if !readable() {
 		t.Error("the bell makes no sound")
 	}
-	if w.loop.mail.sleep(func() {}); readable() {
+	if newThread(w.loop).sleep(0); readable() {
 		t.Error("it rings for ever")
 	}
 }

@@ -9,22 +9,23 @@ import (
 // Stats counts what a loop did with packets (not descriptors: a packet of several frames counts
 // once). At rest, when no packet is inside the engine or waits for a transmit ring,
 //
-//	Received + Originated + Taken = Forwarded + Delivered + sum of Dropped + Handed
+//	Received + Originated + TakenOver = Forwarded + Delivered + sum of Dropped + HandedOver
 //
-// exactly. Over all loops of a Mesh Taken = Handed. A running loop has InFlight packets between the two sides.
+// exactly. Over all loops of a Mesh TakenOver = HandedOver. A running loop has InFlight packets
+// between the two sides.
 type Stats struct {
 	Received      uint64
 	ReceivedBytes uint64
-	Originated    uint64 // made here, by Loop.Send
-	Taken         uint64 // handed over by other loops; and back, from one that has ended
+	Originated    uint64 // by the handler, through Output
+	TakenOver     uint64 // from other loops; and taken back, from one that has ended
 	Forwarded     uint64 // taken by a driver's Tx
 	Delivered     uint64 // taken by the handler
-	Handed        uint64 // to other loops
+	HandedOver    uint64 // to other loops
 	Dropped       [packet.Verdicts]uint64
 
-	Turns  uint64 // times the loop polled its ports
-	Busy   uint64 // turns that moved packets
-	Sleeps uint64 // times it went to sleep in poll(2)
+	Iterations uint64 // times the loop polled its devices
+	Busy       uint64 // iterations that moved packets
+	Sleeps     uint64 // times its runner went to sleep
 }
 
 // TotalDropped is the sum over all reasons.
@@ -35,15 +36,16 @@ func (s *Stats) TotalDropped() (n uint64) {
 	return n
 }
 
-// InFlight is what was received, made or taken and has not met its end yet. What lies between two
-// loops is in flight in none of them: it is Handed and not Taken.
+// InFlight is the number of packets received, originated or taken over that are not accounted for on
+// the other side yet. What lies between two loops is in flight in none of them: it is HandedOver and
+// not TakenOver.
 func (s *Stats) InFlight() uint64 {
-	return s.Received + s.Originated + s.Taken - s.Forwarded - s.Delivered - s.TotalDropped() - s.Handed
+	return s.Received + s.Originated + s.TakenOver - s.Forwarded - s.Delivered - s.TotalDropped() - s.HandedOver
 }
 
 // Add adds t to s: the sum over loops.
 func (s *Stats) Add(t Stats) {
-	a, b := s.ends(), t.ends()
+	a, b := s.scalars(), t.scalars()
 	for i := range a {
 		*a[i] += *b[i]
 	}
@@ -52,47 +54,50 @@ func (s *Stats) Add(t Stats) {
 	}
 }
 
-// ends lists the counters but Dropped, so that they can be copied and added in a loop: where packets come
-// from before where they end (see board.read).
-func (s *Stats) ends() [10]*uint64 {
+// scalars lists the counters but Dropped, so that they can be copied and added in a loop: the sources
+// of packets before their ends (see published.load).
+func (s *Stats) scalars() [10]*uint64 {
 	return [...]*uint64{
-		&s.Received, &s.ReceivedBytes, &s.Originated, &s.Taken, &s.Forwarded, &s.Delivered, &s.Handed, &s.Turns, &s.Busy, &s.Sleeps,
+		&s.Received, &s.ReceivedBytes, &s.Originated, &s.TakenOver,
+		&s.Forwarded, &s.Delivered, &s.HandedOver, &s.Iterations, &s.Busy, &s.Sleeps,
 	}
 }
 
-// board is where a loop, the one writer, publishes its counters for readers on other threads.
-type board struct {
-	ends    [10]atomic.Uint64
+// published is the copy of a loop's counters that readers on other threads see. The loop is the only
+// writer, so plain loads tell it what readers see, and unchanged counters cost no store: a store
+// would take the cache line from every reader.
+type published struct {
+	scalars [10]atomic.Uint64
 	dropped [packet.Verdicts]atomic.Uint64
-	shown   [packet.Verdicts]uint64 // what dropped says, for the loop
+	last    [packet.Verdicts]uint64 // what dropped holds, for the loop
 }
 
-// publish copies the counters that changed.
-func (b *board) publish(s *Stats) {
-	for i, v := range s.ends() {
-		if b.ends[i].Load() != *v {
-			b.ends[i].Store(*v)
+// store publishes the counters that changed: the sources of packets first, their ends last.
+func (b *published) store(s *Stats) {
+	for i, v := range s.scalars() {
+		if b.scalars[i].Load() != *v {
+			b.scalars[i].Store(*v)
 		}
 	}
-	if b.shown == s.Dropped { // nearly always
+	if b.last == s.Dropped { // nearly always
 		return
 	}
-	b.shown = s.Dropped
+	b.last = s.Dropped
 	for i, v := range s.Dropped {
 		b.dropped[i].Store(v)
 	}
 }
 
-// read returns the counters as last published. Each is right; together they may be a turn apart
-// while the loop runs. It reads against the order in which publish writes, so that
-// no packet is seen to end that was not seen to come.
-func (b *board) read() (s Stats) {
+// load returns the counters as last published. Each is right; together they may be an iteration apart
+// while the loop runs. It reads against the order in which store writes, so that no reader sees a
+// packet end that it does not see arrive.
+func (b *published) load() (s Stats) {
 	for i := range b.dropped {
 		s.Dropped[i] = b.dropped[i].Load()
 	}
-	w := s.ends()
+	w := s.scalars()
 	for i := len(w) - 1; i >= 0; i-- {
-		*w[i] = b.ends[i].Load()
+		*w[i] = b.scalars[i].Load()
 	}
 	return s
 }

@@ -96,7 +96,7 @@ func newLine(t *testing.T, seed uint64) *line {
 			t.Fatal(err)
 		}
 		l.hosts[i] = h
-		cfg.Ports = append(cfg.Ports, held{l.bad[i], near})
+		cfg.Devices = append(cfg.Devices, held{l.bad[i], near})
 	}
 	if l.loop, err = NewLoop(cfg); err != nil {
 		t.Fatal(err)
@@ -118,8 +118,8 @@ func (h held) Holds(visit func(uint32)) {
 
 // Holds tells the frames that wait in the loop. Between two turns none is in the engine of a CPU.
 func (l *line) Holds(visit func(uint32)) {
-	for i := range l.loop.ports {
-		for _, d := range l.loop.ports[i].out.D {
+	for i := range l.loop.devices {
+		for _, d := range l.loop.out.queues[i].out.D {
 			visit(d.Off)
 		}
 	}
@@ -134,7 +134,7 @@ func (l *line) audit() {
 	l.t.Helper()
 	holders := []ring.Holder{l.pool, l}
 	for i, h := range l.hosts {
-		holders = append(holders, h.pool, h.drv, l.loop.ports[i].drv.(held))
+		holders = append(holders, h.pool, h.drv, l.loop.devices[i].drv.(held))
 	}
 	if err := ring.Audit(l.arena, holders...); err != nil {
 		l.t.Fatal(err)

@@ -40,7 +40,8 @@ const budget = 1 << 30
 // newMillrace starts a stack over loops; undo is done when it is closed.
 func newMillrace(addr netip.Prefix, o tcp.Options, loops []stack.Config, undo ...func() error) (*millrace, error) {
 	s, err := socket.New(socket.Config{
-		Host: host.Config{Loops: loops, TCP: tcp.Config{
+		Loops: loops,
+		Host: host.Config{TCP: tcp.Config{
 			Budget: budget, MaxConns: 1 << 19, Defaults: o,
 		}},
 		Addrs:     []socket.Address{{Prefix: addr}},
@@ -97,7 +98,7 @@ func openMillrace(c Config, driver device.Driver) (Net, error) {
 }
 
 func loopOver(d pmd.Driver, p *ring.Pool) stack.Config {
-	return stack.Config{Ports: []pmd.Driver{d}, Pool: p, Engine: gpukern.NewCPU(gpukern.Config{})}
+	return stack.Config{Devices: []pmd.Driver{d}, Pool: p, Engine: gpukern.NewCPU(gpukern.Config{})}
 }
 
 // framesOf is how many frames each loop of a pair has.

@@ -221,7 +221,7 @@ func (b *bridge) join(pools []*ring.Pool) error {
 		b.looking = append(b.looking, engine)
 		b.undo = append(b.undo, engine.Close)
 		l, err := stack.NewLoop(stack.Config{
-			Ports:   []pmd.Driver{b.drivers[0][q], b.drivers[1][q]},
+			Devices: []pmd.Driver{b.drivers[0][q], b.drivers[1][q]},
 			Pool:    pools[q],
 			Engine:  engine,
 			Handler: stack.Bridge{},

@@ -351,7 +351,7 @@ func TestNothingRunsOnALoopThatHasEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := stack.NewLoop(stack.Config{Ports: []pmd.Driver{near}, Pool: pool, Engine: gpukern.NewCPU(gpukern.Config{}), Handler: stack.Bridge{}})
+	l, err := stack.NewLoop(stack.Config{Devices: []pmd.Driver{near}, Pool: pool, Engine: gpukern.NewCPU(gpukern.Config{}), Handler: stack.Bridge{}})
 	if err != nil {
 		t.Fatal(err)
 	}

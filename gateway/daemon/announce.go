@@ -61,7 +61,7 @@ func (d *Daemon) sendAnnouncements(ctx context.Context) {
 	for part := range slices.Chunk(list, announceBurst) {
 		sent := d.loops[0].Do(func() {
 			for _, a := range part {
-				if err := d.loops[0].Send(a.Port, a.Frame); err != nil {
+				if err := d.loops[0].Output().Send(a.Port, a.Frame); err != nil {
 					d.opt.Log.Warn("announce", "address", a.Addr.String(), "error", err.Error())
 					return
 				}

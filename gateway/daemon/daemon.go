@@ -222,7 +222,7 @@ func (d *Daemon) openLoops(spin time.Duration) error {
 		if err != nil {
 			return err
 		}
-		cfg := stack.Config{Ports: ports, Pool: pool, Engine: engine, Handler: d.gate.Handlers()[i], Burst: d.burst()}
+		cfg := stack.Config{Devices: ports, Pool: pool, Engine: engine, Handler: d.gate.Handlers()[i], Burst: d.burst()}
 		if i < len(d.opt.Affinity) {
 			cfg.Affinity = d.opt.Affinity[i]
 		}

@@ -144,13 +144,13 @@ func (d *Daemon) writeLoops(w *metrics.Writer) {
 		w.Counter("millrace_loop_received_packets_total", "Packets taken from drivers.", s.Received, loop)
 		w.Counter("millrace_loop_received_bytes_total", "Bytes of packets taken from drivers.", s.ReceivedBytes, loop)
 		w.Counter("millrace_loop_originated_packets_total", "Packets that the loop made itself.", s.Originated, loop)
-		w.Counter("millrace_loop_taken_packets_total", "Packets that other loops handed over.", s.Taken, loop)
-		w.Counter("millrace_loop_handed_packets_total", "Packets handed over to other loops.", s.Handed, loop)
+		w.Counter("millrace_loop_taken_over_packets_total", "Packets taken over from other loops.", s.TakenOver, loop)
+		w.Counter("millrace_loop_handed_over_packets_total", "Packets handed over to other loops.", s.HandedOver, loop)
 		w.Counter("millrace_loop_forwarded_packets_total", "Packets taken by drivers.", s.Forwarded, loop)
 		w.Counter("millrace_loop_delivered_packets_total", "Packets taken by local consumers.", s.Delivered, loop)
-		w.Counter("millrace_loop_turns_total", "Times the loop polled its ports.", s.Turns, loop)
-		w.Counter("millrace_loop_busy_turns_total", "Turns that moved packets.", s.Busy, loop)
-		w.Counter("millrace_loop_sleeps_total", "Times the loop slept in poll(2).", s.Sleeps, loop)
+		w.Counter("millrace_loop_iterations_total", "Times the loop polled its devices.", s.Iterations, loop)
+		w.Counter("millrace_loop_busy_iterations_total", "Iterations that moved packets.", s.Busy, loop)
+		w.Counter("millrace_loop_sleeps_total", "Times the loop slept.", s.Sleeps, loop)
 		for v := packet.Drop; int(v) < packet.Verdicts; v++ {
 			w.Counter("millrace_loop_dropped_packets_total", "Packets dropped, by reason.", s.Dropped[v],
 				loop, metrics.Label{Name: "reason", Value: v.String()})

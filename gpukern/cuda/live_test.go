@@ -102,7 +102,7 @@ func testLivePackets(t *testing.T, on opener) {
 	}
 	j := &judge{oracle: gpukern.NewCPU(cfg.Config), place: e.words.place}
 	loop, err := stack.NewLoop(stack.Config{
-		Ports: []pmd.Driver{ends[0].Queues[0], ends[1].Queues[0]}, Pool: pools[0], Engine: e, Handler: j,
+		Devices: []pmd.Driver{ends[0].Queues[0], ends[1].Queues[0]}, Pool: pools[0], Engine: e, Handler: j,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,6 @@ import (
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/stack"
-	"github.com/millrace/millrace/stack/host"
 )
 
 const (
@@ -71,13 +70,13 @@ func (x *world) pool() *ring.Pool {
 }
 
 func loopConfig(d pmd.Driver, p *ring.Pool) stack.Config {
-	return stack.Config{Ports: []pmd.Driver{d}, Pool: p, Engine: gpukern.NewCPU(gpukern.Config{})}
+	return stack.Config{Devices: []pmd.Driver{d}, Pool: p, Engine: gpukern.NewCPU(gpukern.Config{})}
 }
 
 func (x *world) stack(loops []stack.Config, v4, v6 string) *socket.Stack {
 	x.t.Helper()
 	s, err := socket.New(socket.Config{
-		Host:  host.Config{Loops: loops},
+		Loops: loops,
 		Addrs: []socket.Address{{Prefix: netip.MustParsePrefix(v4 + "/24")}, {Prefix: netip.MustParsePrefix(v6 + "/64")}},
 	})
 	if err != nil {

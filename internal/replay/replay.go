@@ -237,7 +237,7 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 		ports = append(ports, r.out)
 		h.forward = true
 	}
-	loop, err := stack.NewLoop(stack.Config{Ports: ports, Pool: pool, Engine: r.engine, Handler: h})
+	loop, err := stack.NewLoop(stack.Config{Devices: ports, Pool: pool, Engine: r.engine, Handler: h})
 	if err != nil {
 		return err
 	}

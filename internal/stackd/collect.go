@@ -199,8 +199,8 @@ func (d *Daemon) Stats() Stats {
 		addFields(&t, h.TCP.Stats())
 		addFields(&u, h.UDP.Stats())
 	})
-	for _, h := range d.stack.Group().Hosts {
-		loops.Add(h.Loop.Stats())
+	for _, l := range d.stack.Loops() {
+		loops.Add(l.Stats())
 	}
 	s := Stats{
 		Version: d.opt.Version, Started: d.started, TCP: counters(t), Engine: d.account(),

@@ -215,13 +215,13 @@ func (d *Daemon) openStack() (err error) {
 	for i, pool := range d.pools {
 		l := stack.Config{Pool: pool}
 		for _, dev := range d.devices {
-			l.Ports = append(l.Ports, dev.Queues[i])
+			l.Devices = append(l.Devices, dev.Queues[i])
 		}
 		if l.Engine, err = d.opener.Open(gpukern.Config{Ops: engineOps}, d.arena); err != nil {
 			return fmt.Errorf("engine: %w", err)
 		}
 		d.engines = append(d.engines, l.Engine)
-		c.Host.Loops = append(c.Host.Loops, l)
+		c.Loops = append(c.Loops, l)
 	}
 	for i, v := range d.cfg.Devices {
 		info := d.devices[i].Queues[0].Info()

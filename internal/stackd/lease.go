@@ -61,7 +61,7 @@ type mailman struct {
 func (m *mailman) Ready(udp.Events) {
 	for {
 		msg := [1]udp.Message{{Buffers: [][]byte{m.buf[:]}}}
-		if m.s.Read(m.h.Loop.Now(), msg[:]) == 0 {
+		if m.s.Read(m.h.Now(), msg[:]) == 0 {
 			return
 		}
 		select {

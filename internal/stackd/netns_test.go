@@ -197,7 +197,7 @@ func bridge(t *testing.T, ns *testnet.Namespace, profile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := stack.NewLoop(stack.Config{Ports: ports, Pool: pool, Engine: gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse}), Handler: stack.Bridge{}})
+	l, err := stack.NewLoop(stack.Config{Devices: ports, Pool: pool, Engine: gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse}), Handler: stack.Bridge{}})
 	if err != nil {
 		t.Fatal(err)
 	}

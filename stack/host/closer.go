@@ -69,7 +69,7 @@ func (h *Host) lend(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdic
 	c, u := *g, *t
 	c.Payload = append([]byte(nil), g.Payload...)
 	c.Packet = append([]byte(nil), g.Packet...)
-	if !h.Loop.Do(func() { h.give(max(now, h.Loop.Now()), &u, &c) }) {
+	if !h.Do(func() { h.give(max(now, h.Now()), &u, &c) }) {
 		return packet.DropHandover
 	}
 	return packet.Deliver

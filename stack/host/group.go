@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
@@ -20,11 +22,16 @@ import (
 
 // Config describes a host. Loops is required.
 type Config struct {
-	// Loops are the loops of the host, each with its own ports, pool and engine. Handler is left nil.
-	// Port i of each loop is a queue of the same device.
-	Loops []stack.Config
+	// Loops are the loops of the host, which have not run yet, in the order of their mesh. Device i of
+	// each loop is a queue of the same device. New joins them where they are several and not joined
+	// yet. The caller runs and closes them.
+	Loops []*stack.Loop
 
-	// Links are the ports as ip sees them. nil takes what the drivers say, and accepts no router
+	// Dispatched leaves the handlers of the loops to the caller, whose own calls the hosts' Handle
+	// and Tick. Otherwise New makes each host the handler of its loop.
+	Dispatched bool
+
+	// Links are the devices as ip sees them. nil takes what the drivers say, and accepts no router
 	// advertisements.
 	Links []ip.Link
 
@@ -49,31 +56,20 @@ type Config struct {
 // leader, which tells the others.
 type Group struct {
 	Hosts []*Host // by loop
-	Mesh  *stack.Mesh
 
-	hasher *gpukern.Hasher
+	hasher      *gpukern.Hasher
+	tcpDefaults tcp.Options
 }
 
-// New returns a host. The caller serves it, closes it, and then closes the parts of the loops.
+// New returns a host on loops that the caller has made. It is ready once the loops run, for instance
+// by stack.ServeAll.
 func New(cfg Config) (*Group, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("host: %w", err)
 	}
-	g := &Group{hasher: gpukern.NewHasher(cfg.HashKey)}
-	loops := make([]*stack.Loop, 0, len(cfg.Loops))
+	g := &Group{hasher: gpukern.NewHasher(cfg.HashKey), tcpDefaults: cfg.TCP.Defaults}
 	for i := range cfg.Loops {
-		h, err := newHost(g, i, &cfg)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("host: loop %d: %w", i, err), g.Close())
-		}
-		g.Hosts, loops = append(g.Hosts, h), append(loops, h.Loop)
-	}
-	if len(loops) == 1 {
-		return g, nil
-	}
-	var err error
-	if g.Mesh, err = stack.Join(loops...); err != nil {
-		return nil, errors.Join(fmt.Errorf("host: %w", err), g.Close())
+		g.Hosts = append(g.Hosts, newHost(g, i, &cfg))
 	}
 	return g, nil
 }
@@ -83,19 +79,23 @@ func (c *Config) complete() error {
 	if len(c.Loops) == 0 {
 		return errors.New("a loop is needed")
 	}
-	for i := range c.Loops {
-		if n := len(c.Loops[i].Ports); n != len(c.Loops[0].Ports) || n > int(ip.LoopPort) {
-			return fmt.Errorf("loop %d has %d ports, the first %d, of at most %d", i, n, len(c.Loops[0].Ports), ip.LoopPort)
+	devices := c.Loops[0].Devices()
+	for i, l := range c.Loops {
+		if n := len(l.Devices()); n != len(devices) || n > int(ip.LoopPort) {
+			return fmt.Errorf("loop %d has %d devices, the first %d, of at most %d", i, n, len(devices), ip.LoopPort)
 		}
 	}
+	if err := c.join(); err != nil {
+		return err
+	}
 	if c.Links == nil {
-		for _, drv := range c.Loops[0].Ports {
+		for _, drv := range devices {
 			info := drv.Info()
 			c.Links = append(c.Links, ip.Link{MAC: info.MAC, MTU: info.MTU})
 		}
 	}
-	if len(c.Links) != len(c.Loops[0].Ports) {
-		return fmt.Errorf("%d links for %d ports", len(c.Links), len(c.Loops[0].Ports))
+	if len(c.Links) != len(devices) {
+		return fmt.Errorf("%d links for %d devices", len(c.Links), len(devices))
 	}
 	for i := range c.Links {
 		if c.Links[i].MTU == 0 {
@@ -113,32 +113,22 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Serve serves all loops until ctx ends, or one of them fails.
-func (g *Group) Serve(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	results := make(chan error, len(g.Hosts))
-	for _, h := range g.Hosts {
-		go func() { results <- h.Loop.Serve(ctx) }()
+// join joins the loops where they are several. Those that are joined already are all of their mesh:
+// Owner counts on it that a flow's hash names the place of its loop.
+func (c *Config) join() error {
+	m := c.Loops[0].Mesh()
+	if m == nil && len(c.Loops) > 1 {
+		_, err := stack.Join(c.Loops...)
+		return err
 	}
-	var errs []error
-	for range g.Hosts {
-		if err := <-results; err != nil {
-			errs = append(errs, err)
-			cancel()
-		}
+	if m != nil && !slices.Equal(m.Loops(), c.Loops) {
+		return errors.New("the loops are not those of their mesh, in its order")
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
-// Close ends the loops' mailboxes. Call it after Serve has returned.
-func (g *Group) Close() error {
-	var errs []error
-	for _, h := range g.Hosts {
-		errs = append(errs, h.Loop.Close())
-	}
-	return errors.Join(errs...)
-}
+// TCPDefaults returns the options of connections and listeners that have none, as they were given to New.
+func (g *Group) TCPDefaults() tcp.Options { return g.tcpDefaults }
 
 // Owner returns the host to whose loop segments of the flow come.
 func (g *Group) Owner(t *wire.Tuple) *Host {
@@ -159,15 +149,38 @@ func (g *Group) hash(t *wire.Tuple) uint32 {
 // Each calls f for each host in turn, as the owner of its loop, and returns the first error.
 func (g *Group) Each(f func(now clock.Time, h *Host) error) error {
 	for _, h := range g.Hosts {
-		if err := h.do(f); err != nil {
+		if err := h.locked(f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// do calls f as the owner of the loop.
-func (h *Host) do(f func(now clock.Time, h *Host) error) error {
+// Sync waits until every loop has run the commands that were queued before, and so knows what was
+// configured before. The loops run, or will; ctx ends the wait. Any goroutine may call it that holds no loop.
+func (g *Group) Sync(ctx context.Context) error {
+	done := make(chan struct{}, len(g.Hosts))
+	for _, h := range g.Hosts {
+		for !h.Do(func() { done <- struct{}{} }) { // 256 commands wait: the loop is about to run them
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	for range g.Hosts {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// locked calls f as the owner of the loop.
+func (h *Host) locked(f func(now clock.Time, h *Host) error) error {
 	now := h.Enter()
 	defer h.Exit()
 	return f(now, h)
@@ -175,7 +188,7 @@ func (h *Host) do(f func(now clock.Time, h *Host) error) error {
 
 // lead calls f as the owner of the leader's loop.
 func (g *Group) lead(f func(now clock.Time, n *ip.Node) error) error {
-	return g.Hosts[0].do(func(now clock.Time, h *Host) error { return f(now, h.IP) })
+	return g.Hosts[0].locked(func(now clock.Time, h *Host) error { return f(now, h.IP) })
 }
 
 // AddAddr gives port an address: see ip.Node.AddAddr.

@@ -20,10 +20,13 @@ import (
 //	n := conn.Write(now, b)
 //	h.Exit()
 type Host struct {
-	Loop *stack.Loop
-	IP   *ip.Node
-	TCP  *tcp.Mux
-	UDP  *udp.Mux
+	IP  *ip.Node
+	TCP *tcp.Mux
+	UDP *udp.Mux
+
+	output   *stack.Output
+	lock     *stack.LoopLock
+	commands *stack.CommandQueue
 
 	group   *Group
 	self    int // place in the group
@@ -57,33 +60,31 @@ type Host struct {
 }
 
 // newHost makes the host of loop i.
-func newHost(g *Group, i int, cfg *Config) (*Host, error) {
-	lc := cfg.Loops[i]
+func newHost(g *Group, i int, cfg *Config) *Host {
+	l := cfg.Loops[i]
 	h := &Host{
-		group: g, self: i, pool: lc.Pool, seed: cfg.Seed, id: uint16(cfg.Seed >> 16),
+		output: l.Output(), lock: l.Lock(), commands: l.Commands(),
+		group: g, self: i, pool: l.Output().Pool(), arena: l.Output().Arena(), seed: cfg.Seed, id: uint16(cfg.Seed >> 16),
 		other: cfg.Other, changed: cfg.Changed,
 		engine: gpukern.NewCPU(gpukern.Config{HashKey: cfg.HashKey, Depth: 1}),
 	}
-	lc.Handler = h
-	var err error
-	if h.Loop, err = stack.NewLoop(lc); err != nil {
-		return nil, err
-	}
-	h.arena = h.Loop.Arena()
 	h.back.Arena = h.arena
-	for p, drv := range lc.Ports {
+	for p, drv := range l.Devices() {
 		h.macs = append(h.macs, cfg.Links[p].MAC)
 		h.cuts = append(h.cuts, drv.Info().Caps&pmd.CapOffload != 0)
 	}
 	h.mostMTU = h.room() * 32
 	h.build(cfg)
-	return h, nil
+	if !cfg.Dispatched {
+		l.SetHandler(h)
+	}
+	return h
 }
 
 // build makes the layers.
 func (h *Host) build(cfg *Config) {
-	now := h.Loop.Enter()
-	defer h.Loop.Exit()
+	now := h.Enter()
+	defer h.Exit()
 	var owns func(*wire.Tuple) bool
 	if len(cfg.Loops) > 1 {
 		owns = func(t *wire.Tuple) bool { return h.group.Owner(t) == h }
@@ -102,19 +103,27 @@ func (h *Host) build(cfg *Config) {
 // Enter makes the calling goroutine the owner of the loop until Exit, and returns the time. It must not
 // be called by the owner, which those are already who are called by the loop: tcp.Owner.Ready and the
 // like.
-func (h *Host) Enter() clock.Time { return h.Loop.Enter() }
+func (h *Host) Enter() clock.Time { return h.lock.Enter() }
 
 // Exit gives the loop back. What is to be sent leaves now where the loop sleeps, else with its turn.
-func (h *Host) Exit() { h.Loop.Exit() }
+func (h *Host) Exit() { h.lock.Exit() }
 
 // ExitReader is Exit for those who have done nothing but read from TCP connections.
 func (h *Host) ExitReader() {
 	if h.TCP.Idle() {
-		h.Loop.Leave()
+		h.lock.ExitUnchanged()
 	} else {
-		h.Loop.Exit()
+		h.lock.Exit()
 	}
 }
+
+// Now returns the loop's time: that of its iteration, or of the last Enter that found it asleep. It
+// belongs to the holder of the loop.
+func (h *Host) Now() clock.Time { return h.output.Now() }
+
+// Do has f run by the loop's goroutine, between two iterations; false means that too many commands
+// wait already. Any goroutine may call it.
+func (h *Host) Do(f func()) bool { return h.commands.Do(f) }
 
 // Group returns the group that h is of.
 func (h *Host) Group() *Group { return h.group }

@@ -49,7 +49,7 @@ func (w *world) exchange(data []byte, limit time.Duration) {
 		if !bytes.Equal(s.got, data) {
 			w.t.Errorf("connection %d: %d bytes came back, not the %d that were sent", i, len(s.got), len(data))
 		}
-		w.must(s.h.do(func(now clock.Time, _ *Host) error { s.c.Close(now); return nil }))
+		w.must(s.h.locked(func(now clock.Time, _ *Host) error { s.c.Close(now); return nil }))
 	}
 }
 
@@ -85,8 +85,8 @@ func TestTwoHostsOfSeveralLoopsTalk(t *testing.T) {
 			w := newWorld(t, setting{loops: loops, cross: cross})
 			w.exchange(text(300<<10, 3), 20*time.Second)
 			a, b := w.settle()
-			if cross && (a.Handed < 50 || b.Handed < 50) || !cross && a.Handed+b.Handed > 20 {
-				t.Errorf("%d loops, crossed %v: %d and %d handed over", loops, cross, a.Handed, b.Handed)
+			if cross && (a.HandedOver < 50 || b.HandedOver < 50) || !cross && a.HandedOver+b.HandedOver > 20 {
+				t.Errorf("%d loops, crossed %v: %d and %d handed over", loops, cross, a.HandedOver, b.HandedOver)
 			}
 			if lost := a.TotalDropped() + b.TotalDropped() - unasked(&a) - unasked(&b); lost != 0 {
 				t.Errorf("%d loops, crossed %v: %d lost\n%+v\n%+v", loops, cross, lost, a, b)

@@ -21,6 +21,7 @@ import (
 type bench struct {
 	*world
 	h    *Host
+	loop *stack.Loop
 	far  *pmd.Memory
 	pool *ring.Pool
 	rx   *packet.Batch
@@ -46,7 +47,7 @@ func newBench(t testing.TB, engine gpukern.Config) *bench {
 	w.a = w.host([]stack.Config{w.loop(drv, near, &s)}, &s, 1)
 	w.b = &Group{}
 	w.hold = append(w.hold, b.pool, near, b.far, drv)
-	b.h = w.a.Hosts[0]
+	b.h, b.loop = w.a.Hosts[0], w.loops[w.a][0]
 	for _, p := range []struct{ us, them string }{{"198.18.0.1", "198.18.0.2"}, {"2001:db8::1", "2001:db8::2"}} {
 		_ = p
 	}
@@ -88,7 +89,7 @@ func (b *bench) inject(frame []byte, cuts ...int) {
 func (b *bench) turns() (out [][]byte) {
 	b.t.Helper()
 	for range 4 {
-		b.h.Loop.Poll(b.now)
+		b.loop.Poll(b.now)
 		b.now += 1000
 	}
 	_, err := b.far.Rx(b.now, b.rx)
@@ -162,7 +163,7 @@ func (x *inbox) Ready(udp.Events) {
 func (b *bench) bind(port uint16, o *udp.Options) *inbox {
 	b.t.Helper()
 	x := &inbox{b: b}
-	b.must(b.h.do(func(now clock.Time, h *Host) error {
+	b.must(b.h.locked(func(now clock.Time, h *Host) error {
 		var err error
 		x.s, err = h.UDP.Bind(wire.Addr{}, port, o, x)
 		return err
@@ -200,7 +201,7 @@ func TestChecksumsAreVerifiedWhoeverLooks(t *testing.T) {
 				}
 				b.turns()
 			}
-			s := b.h.Loop.Stats()
+			s := b.loop.Stats()
 			if len(x.got) != good || int(s.Dropped[packet.DropL4Checksum]) != 60-good {
 				t.Errorf("%s, IPv4 %v: %d of %d came, %+v", name, v4, len(x.got), good, s)
 			}
@@ -212,7 +213,7 @@ func TestChecksumsAreVerifiedWhoeverLooks(t *testing.T) {
 // balance holds the books of the one host against each other.
 func (b *bench) balance() {
 	b.t.Helper()
-	s := b.h.Loop.Stats()
+	s := b.loop.Stats()
 	if s.InFlight() != 0 || int(s.Received) != b.sent {
 		b.t.Errorf("%d sent: %+v", b.sent, s)
 	}
@@ -262,7 +263,7 @@ func TestWhatNobodyListensToIsAnswered(t *testing.T) {
 		if len(out) != 1 || out[0][head] != unreachable || !bytes.Contains(out[0], []byte("anybody?")) {
 			t.Errorf("IPv4 %v: to a datagram %x", v4, out)
 		}
-		s := b.h.Loop.Stats()
+		s := b.loop.Stats()
 		if s.Dropped[packet.DropNoSocket] != 2 {
 			t.Errorf("%+v", s)
 		}
@@ -303,7 +304,7 @@ func TestWhatIsNotForThisHostIsDropped(t *testing.T) {
 		c.change(f)
 		b.inject(f)
 		b.turns()
-		if s := b.h.Loop.Stats(); len(x.got) != 0 || s.Dropped[c.why] != 1 {
+		if s := b.loop.Stats(); len(x.got) != 0 || s.Dropped[c.why] != 1 {
 			t.Errorf("%s: %d came, %+v", name, len(x.got), s.Dropped)
 		}
 		b.balance()
@@ -349,9 +350,9 @@ func TestABurstIsHandledWithoutAllocation(t *testing.T) {
 		n, _ := b.far.Tx(b.now, batch)
 		batch.Consume(n)
 		b.sent += n
-		b.h.Loop.Poll(b.now)
+		b.loop.Poll(b.now)
 		b.now += 1000
-		b.h.Loop.Poll(b.now)
+		b.loop.Poll(b.now)
 		_, _ = b.far.Rx(b.now, b.rx)
 		b.pool.PutBatch(b.rx)
 	}); n != 0 {

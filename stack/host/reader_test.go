@@ -17,7 +17,7 @@ func TestAReaderCausesATurnOnlyWithWhatItCaused(t *testing.T) {
 		t.Fatal("no connection")
 	}
 	w.run(time.Second, func() bool { return false })
-	h, loop := w.a.Hosts[0], w.a.Hosts[0].Loop
+	h, loop := w.a.Hosts[0], w.loops[w.a][0]
 	for want := range 2 {
 		now := h.Enter()
 		if n := s.c.Write(now, make([]byte, want)); n != want || h.TCP.Idle() != (want == 0) {

@@ -21,7 +21,7 @@ func (h *Host) Handle(now clock.Time, b *packet.Batch) {
 	}
 	h.burst.flush(h, now)
 	h.free(b)
-	h.Loop.Again()
+	h.output.RequestTick()
 }
 
 // free gives the frames of what was delivered back to the pool.

@@ -23,11 +23,11 @@ func (o tcpOutput) Offload() int { return largest }
 // MTU implements tcp.Output.
 func (o tcpOutput) MTU(t *wire.Tuple) int {
 	h := o.h
-	p, _ := h.way(h.Loop.Now(), t, ip.AnyPort, nil)
+	p, _ := h.way(h.Now(), t, ip.AnyPort, nil)
 	if p == nil {
 		return 0
 	}
-	return min(h.IP.MTU(h.Loop.Now(), p, t.Remote), h.mostMTU)
+	return min(h.IP.MTU(h.Now(), p, t.Remote), h.mostMTU)
 }
 
 // Send implements tcp.Output. What has no way is lost, as it would be a hop later: the connection's timers

@@ -23,9 +23,9 @@ func (h *Host) tell(to *Host, f func(now clock.Time, h *Host)) {
 // post gives what waits to the mailboxes; what finds one full waits on, in order.
 func (h *Host) post() {
 	for i, l := range h.letters {
-		if !l.to.Loop.Do(func() { l.f(l.to.Loop.Now(), l.to) }) {
+		if !l.to.Do(func() { l.f(l.to.Now(), l.to) }) {
 			h.letters = h.letters[:copy(h.letters, h.letters[i:])]
-			h.Loop.Again()
+			h.output.RequestTick()
 			return
 		}
 	}

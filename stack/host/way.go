@@ -93,9 +93,9 @@ func (h *Host) room() int { return h.arena.FrameSize() - headroom }
 // reserve passes n frames for packets by a path to the caller; nil says that there is no room now.
 func (h *Host) reserve(port uint8, n int) []uint32 {
 	if port == ip.LoopPort {
-		return h.Loop.ReserveLocal(n)
+		return h.output.ReserveLoopback(n)
 	}
-	return h.Loop.Reserve(port, n)
+	return h.output.Reserve(port, n)
 }
 
 // emit sends the packets in h.out, in frames that reserve gave. Those that come back to this host have not
@@ -103,9 +103,9 @@ func (h *Host) reserve(port uint8, n int) []uint32 {
 func (h *Host) emit(port uint8) {
 	if port == ip.LoopPort {
 		h.look()
-		h.Loop.Local(h.out)
+		h.output.Loopback(h.out)
 	} else {
-		h.Loop.Originate(port, h.out)
+		h.output.Originate(port, h.out)
 	}
 	h.out = h.out[:0]
 }

@@ -24,6 +24,7 @@ type world struct {
 	now   clock.Time
 	arena *ring.Arena
 	a, b  *Group
+	loops map[*Group][]*stack.Loop
 	hold  []ring.Holder
 }
 
@@ -103,20 +104,26 @@ func (w *world) worsen(d pmd.Driver, pool *ring.Pool, s *setting, i int) pmd.Dri
 
 func (w *world) loop(d pmd.Driver, pool *ring.Pool, s *setting) stack.Config {
 	return stack.Config{
-		Ports: []pmd.Driver{d}, Pool: pool, Engine: gpukern.NewCPU(s.engine),
+		Devices: []pmd.Driver{d}, Pool: pool, Engine: gpukern.NewCPU(s.engine),
 		Now: func() clock.Time { return w.now },
 	}
 }
 
-func (w *world) host(loops []stack.Config, s *setting, seed byte) *Group {
+func (w *world) host(configs []stack.Config, s *setting, seed byte) *Group {
+	loops, err := stack.NewLoops(configs...)
+	w.must(err)
+	w.t.Cleanup(func() { w.must(stack.CloseAll(loops...)) })
 	g, err := New(Config{Loops: loops, Secret: [32]byte{seed}, Seed: uint64(seed), TCP: s.tcp})
 	w.must(err)
-	w.t.Cleanup(func() { w.must(g.Close()) })
-	for _, h := range g.Hosts {
-		w.hold = append(w.hold, h, h.Loop)
+	if w.loops == nil {
+		w.loops = map[*Group][]*stack.Loop{}
 	}
-	if g.Mesh != nil {
-		w.hold = append(w.hold, g.Mesh)
+	w.loops[g] = loops
+	for i, h := range g.Hosts {
+		w.hold = append(w.hold, h, loops[i])
+	}
+	if m := loops[0].Mesh(); m != nil {
+		w.hold = append(w.hold, m)
 	}
 	return g
 }
@@ -131,8 +138,8 @@ func (w *world) must(err error) {
 // turn has every loop make one turn, and returns what moved.
 func (w *world) turn() (moved int) {
 	for _, g := range []*Group{w.a, w.b} {
-		for _, h := range g.Hosts {
-			moved += h.Loop.Poll(w.now)
+		for _, l := range w.loops[g] {
+			moved += l.Poll(w.now)
 		}
 	}
 	return moved
@@ -160,14 +167,14 @@ func (w *world) settle() (a, b stack.Stats) {
 	w.run(2*time.Second, func() bool { return false })
 	for _, g := range []*Group{w.a, w.b} {
 		var s stack.Stats
-		for i, h := range g.Hosts {
-			x := h.Loop.Stats()
-			if g.Mesh == nil && x.InFlight() != 0 {
+		for i, l := range w.loops[g] {
+			x := l.Stats()
+			if l.Mesh() == nil && x.InFlight() != 0 {
 				w.t.Errorf("host %d: %d in flight at rest: %+v", i, x.InFlight(), x)
 			}
 			s.Add(x)
 		}
-		if s.InFlight() != 0 || s.Taken != s.Handed {
+		if s.InFlight() != 0 || s.TakenOver != s.HandedOver {
 			w.t.Errorf("%d in flight at rest: %+v", s.InFlight(), s)
 		}
 		a, b = b, s
@@ -255,7 +262,7 @@ func (w *world) listen(g *Group, port uint16, echo bool) *[]*sock {
 func (w *world) dial(g *Group, i int, from, to netip.Prefix, port uint16) *sock {
 	w.t.Helper()
 	s := &sock{w: w, h: g.Hosts[i]}
-	w.must(g.Hosts[i].do(func(now clock.Time, h *Host) error {
+	w.must(g.Hosts[i].locked(func(now clock.Time, h *Host) error {
 		var err error
 		t := wire.Tuple{Local: wire.AddrFrom(from.Addr()), Remote: wire.AddrFrom(to.Addr()), RemotePort: port}
 		s.c, err = h.TCP.Connect(now, t, nil, s)

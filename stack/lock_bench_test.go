@@ -21,11 +21,11 @@ func BenchmarkReach(b *testing.B) {
 		a, _ := ring.NewArena(ring.ArenaConfig{Frames: 64, Huge: ring.HugeOff})
 		pool, _ := a.Cut(0)
 		dry := &sink{source{pool}}
-		l, err := NewLoop(Config{Ports: []pmd.Driver{dry}, Pool: pool, Engine: gpukern.NewCPU(gpukern.Config{}), Handler: Bridge{}, Spin: spin})
+		l, err := NewLoop(Config{Devices: []pmd.Driver{dry}, Pool: pool, Engine: gpukern.NewCPU(gpukern.Config{}), Handler: Bridge{}, Spin: spin})
 		if err != nil {
 			b.Fatal(err)
 		}
-		l.ports[0].info.Bell = new(pmd.Bell)
+		l.devices[0].info.Bell = new(pmd.Bell)
 		ctx, cancel := context.WithCancel(b.Context())
 		done := make(chan error, 1)
 		go func() { done <- l.Serve(ctx) }()
@@ -40,9 +40,9 @@ func BenchmarkReach(b *testing.B) {
 		})
 		b.Run(name+"/token", func(b *testing.B) {
 			for b.Loop() {
-				l.Enter()
+				l.lock.Enter()
 				n++
-				l.Exit()
+				l.lock.Exit()
 			}
 		})
 		cancel()

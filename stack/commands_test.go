@@ -12,7 +12,7 @@ import (
 // eventfd is another file's by then.
 func TestALateBellIsNoLongerHeard(t *testing.T) {
 	w := newWorld(t)
-	fd := w.loop.mail.fd
+	fd := w.loop.notifier.fd
 	for range 2 {
 		if err := w.loop.Close(); err != nil {
 			t.Fatal(err)
@@ -29,7 +29,7 @@ func TestALateBellIsNoLongerHeard(t *testing.T) {
 		}
 		defer unix.Close(fd)
 	}
-	w.loop.mail.ring()
+	w.loop.notifier.notify()
 	if info, err := f.Stat(); err != nil || info.Size() != 0 {
 		t.Errorf("the bell wrote %d bytes into a stranger's file, %v", info.Size(), err)
 	}
@@ -40,7 +40,7 @@ func TestAFunctionThatSendsItselfAgainLetsTheLoopTurn(t *testing.T) {
 	ran := 0
 	var again func()
 	again = func() {
-		if ran++; ran > 10*letters {
+		if ran++; ran > 10*commandQueueLen {
 			t.Fatal("the turn never ends")
 		}
 		w.loop.Do(again)
@@ -54,7 +54,7 @@ func TestAFunctionThatSendsItselfAgainLetsTheLoopTurn(t *testing.T) {
 
 // TestNoReaderSeesMorePacketsEndThanCome reads the counters while a loop would publish them.
 func TestNoReaderSeesMorePacketsEndThanCome(t *testing.T) {
-	var b board
+	var b published
 	var stop sync.WaitGroup
 	stop.Go(func() {
 		var s Stats
@@ -62,12 +62,12 @@ func TestNoReaderSeesMorePacketsEndThanCome(t *testing.T) {
 			s.Received += 3
 			s.Forwarded += 2
 			s.Dropped[len(s.Dropped)-1]++
-			b.publish(&s)
+			b.store(&s)
 		}
 	})
 	defer stop.Wait()
 	for range 20_000 {
-		s := b.read()
+		s := b.load()
 		if s.Forwarded+s.Delivered+s.TotalDropped() > s.Received {
 			t.Fatalf("%d forwarded and %d dropped of %d received", s.Forwarded, s.TotalDropped(), s.Received)
 		}

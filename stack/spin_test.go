@@ -25,7 +25,7 @@ func TestTheSpinFollowsThePackets(t *testing.T) {
 		"fixed":           {7 * us, []time.Duration{70 * us, 30 * us, 6 * us}, []time.Duration{7 * us, 7 * us, 7 * us}, 2},
 	} {
 		now := clock.Time(1_000)
-		p := newPace(c.fixed, now)
+		p := newSpin(c.fixed, now)
 		sleeps := 0
 		for i, gap := range c.gaps {
 			for wait := time.Duration(0); wait < gap; wait += us {
@@ -36,8 +36,8 @@ func TestTheSpinFollowsThePackets(t *testing.T) {
 				}
 			}
 			now = now.Add(gap)
-			if p.worked(now); p.spin != c.spins[i] {
-				t.Errorf("%s: it spins %v after packet %d, want %v", name, p.spin, i, c.spins[i])
+			if p.worked(now); p.length != c.spins[i] {
+				t.Errorf("%s: it spins %v after packet %d, want %v", name, p.length, i, c.spins[i])
 			}
 		}
 		if sleeps != c.sleeps {
@@ -47,7 +47,7 @@ func TestTheSpinFollowsThePackets(t *testing.T) {
 }
 
 func TestTheSpinEndsInTime(t *testing.T) {
-	p := newPace(7*time.Microsecond, 1_000)
+	p := newSpin(7*time.Microsecond, 1_000)
 	if p.enough(7_999) || !p.enough(8_000) {
 		t.Errorf("at the edge: %v, %v", p.enough(7_999), p.enough(8_000))
 	}
