@@ -53,3 +53,12 @@ func (a *Arena) offload(d *Desc) []byte {
 	frame := d.Off &^ (1<<a.Shift - 1)
 	return a.Mem[frame:][:OffloadLen:OffloadLen]
 }
+
+// Segments returns how many segments n bytes of payload make where each but the last has size bytes. It is one where
+// nothing is to be segmented: for size 0, and for no payload, since a header alone is a segment too.
+func Segments(n, size int) int {
+	if size <= 0 || n <= size {
+		return 1
+	}
+	return (n + size - 1) / size
+}

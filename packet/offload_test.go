@@ -19,3 +19,11 @@ func TestOffloadStaysWhereItIsWhenThePacketStartMoves(t *testing.T) {
 		}
 	}
 }
+
+func TestSegments(t *testing.T) {
+	for _, c := range [][3]int{{0, 0, 1}, {0, 10, 1}, {9, 0, 1}, {9, -1, 1}, {9, 10, 1}, {10, 10, 1}, {11, 10, 2}, {20, 10, 2}, {21, 10, 3}} {
+		if got := Segments(c[0], c[1]); got != c[2] {
+			t.Errorf("%d bytes in segments of %d: %d, want %d", c[0], c[1], got, c[2])
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -55,11 +56,7 @@ func (c *Segmenter) planNext() {
 
 // Segments returns how many segments an Outgoing is cut into: at least one.
 func (o *Outgoing) Segments() int {
-	n := len(o.Payload[0]) + len(o.Payload[1])
-	if o.SegmentSize <= 0 || n <= o.SegmentSize {
-		return 1
-	}
-	return (n + o.SegmentSize - 1) / o.SegmentSize
+	return packet.Segments(len(o.Payload[0])+len(o.Payload[1]), o.SegmentSize)
 }
 
 // HeaderLen returns the length of each segment's header.
@@ -71,6 +68,11 @@ func (c *Segmenter) Size() int {
 		return 0
 	}
 	return c.headerLen + c.size
+}
+
+// LastSize returns the length of the last segment with its header.
+func (c *Segmenter) LastSize() int {
+	return c.headerLen + c.total - (c.o.Segments()-1)*c.o.SegmentSize
 }
 
 // Next writes the next segment to the start of b, which has room for it, and returns its length.

@@ -22,10 +22,7 @@ func (m *Mux) Input(now clock.Time, t *wire.Tuple, d *Datagram) packet.Verdict {
 
 // segments returns how many datagrams were merged.
 func (d *Datagram) segments() uint64 {
-	if d.SegmentSize <= 0 || d.Len <= d.SegmentSize {
-		return 1
-	}
-	return uint64((d.Len + d.SegmentSize - 1) / d.SegmentSize)
+	return uint64(packet.Segments(d.Len, d.SegmentSize))
 }
 
 func (m *Mux) input(t *wire.Tuple, d *Datagram) packet.Verdict {

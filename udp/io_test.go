@@ -151,7 +151,7 @@ func TestGROStaysWithinTheBuffer(t *testing.T) {
 	}
 	msg[0].Buffers[0] = make([]byte, 1000)
 	s.Read(0, msg)
-	if s.Read(0, msg); msg[0].N != maxCoalesced {
+	if s.Read(0, msg); msg[0].N != MaxCoalesced {
 		t.Errorf("%d datagrams in one message", msg[0].N)
 	}
 }

@@ -5,12 +5,6 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// maxCoalesced is the most datagrams that a Read merges into one Message, as the Linux kernel does.
-const maxCoalesced = 64
-
-// maxPacket is the most bytes that a Message of merged datagrams has: as many as an IP packet.
-const maxPacket = 65535
-
 // limit returns the memory that the queue and leases may have.
 func (s *Socket) limit() int {
 	if s.opts.ReceiveBuffer == 0 {
@@ -114,31 +108,6 @@ func (s *Socket) readOne(msg *Message) {
 		s.coalesceRead(msg, x, min(room, maxPacket))
 	}
 	s.free(x)
-}
-
-// coalesceRead appends the datagrams that follow x, have its size, and fit; the last may be shorter.
-func (s *Socket) coalesceRead(msg *Message, x *node, room int) {
-	for count := 1; count < maxCoalesced && s.head != nil; count++ {
-		y := s.head
-		if !y.follows(x) || msg.N+y.n > room {
-			return
-		}
-		s.pop()
-		scatter(msg.Buffers, msg.N, y.buf[:y.n])
-		msg.N += y.n
-		msg.SegmentSize = x.n
-		short := y.n < x.n
-		s.free(y)
-		if short {
-			return
-		}
-	}
-}
-
-// follows reports whether y may be merged behind x.
-func (y *node) follows(x *node) bool {
-	return y.n > 0 && y.n <= x.n && y.remotePort == x.remotePort && y.tos == x.tos && y.ttl == x.ttl &&
-		y.iface == x.iface && y.remote == x.remote && y.local == x.local
 }
 
 // fillMessage writes everything but the payload to a message.

@@ -56,51 +56,6 @@ func maxPayloadTo(remote wire.Addr) int {
 	return maxPayload
 }
 
-// sendSegments sends the rest of a message in pieces as large as the Output takes them.
-func (s *Socket) sendSegments(now clock.Time, o *Outgoing, msg *Message, total, size int) packet.Verdict {
-	step := size
-	if size > 0 && size < total {
-		step = max(1, s.m.cfg.Output.Offload()/size) * size
-	}
-	for {
-		o.Len = min(step, total-msg.N)
-		o.SegmentSize = min(size, o.Len)
-		o.Payload = s.m.slicePieces(msg.Buffers, msg.N, o.Len)
-		if v := s.m.cfg.Output.Send(now, o); v != packet.Forward {
-			return v
-		}
-		sent := uint64(1)
-		if o.SegmentSize > 0 {
-			sent = uint64((o.Len + o.SegmentSize - 1) / o.SegmentSize)
-		}
-		s.stats.Sent += sent
-		s.m.stats.Sent += sent
-		if msg.N += o.Len; msg.N >= total {
-			return packet.Forward
-		}
-	}
-}
-
-// slicePieces returns n bytes of b from offset off on; the list is valid until the next call.
-func (m *Mux) slicePieces(b [][]byte, off, n int) [][]byte {
-	m.pieces = m.pieces[:0]
-	for _, p := range b {
-		if off >= len(p) {
-			off -= len(p)
-			continue
-		}
-		p = p[off:]
-		off = 0
-		if len(p) >= n {
-			m.pieces = append(m.pieces, p[:n])
-			break
-		}
-		m.pieces = append(m.pieces, p)
-		n -= len(p)
-	}
-	return m.pieces
-}
-
 // fillAddresses fills in where a message comes from and goes to.
 func (s *Socket) fillAddresses(o *Outgoing, msg *Message) packet.Verdict {
 	t := &s.m.outTuple

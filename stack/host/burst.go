@@ -28,7 +28,7 @@ type lane struct {
 	tuple       wire.Tuple
 	first, last int32 // packets, as indices in the batch
 	tcp         tcp.Coalescer
-	udp         datagrams
+	udp         udp.Coalescer
 }
 
 // flow is what packets must have in common to be merged.
@@ -145,17 +145,9 @@ func (h *Host) large(b *packet.Batch, a *arrival, m *tcp.Coalescer) {
 	}
 	if a.d.Flags.Has(packet.FlagOffload) {
 		if o := b.Arena.Offload(a.d); o.GSO != 0 && o.SegmentSize > 0 {
-			m.Packets = uint16(max(1, (int(m.Len)+int(o.SegmentSize)-1)/int(o.SegmentSize)))
+			m.Packets = uint16(packet.Segments(int(m.Len), int(o.SegmentSize)))
 		}
 	}
-}
-
-// datagrams are the neighbours of one flow that are merged: all have the size of the first but the last,
-// which may be shorter.
-type datagrams struct {
-	udp.Datagram
-	open   bool
-	pieces [tcp.MaxCoalesced][]byte
 }
 
 // inputUDP does for a datagram what inputTCP does for a segment.
@@ -171,7 +163,7 @@ func (h *Host) inputUDP(now clock.Time, b *packet.Batch, a *arrival) packet.Verd
 	a.key(&f)
 	none := u.Checksum() == 0
 	if g.used&(1<<n) != 0 {
-		if a.n == 1 && l.flow == f && l.udp.NoChecksum == none && l.udp.join(u) {
+		if a.n == 1 && l.flow == f && l.udp.NoChecksum == none && l.udp.Join(u) {
 			g.add(l, a.at)
 			return packet.Undecided
 		}
@@ -181,46 +173,22 @@ func (h *Host) inputUDP(now clock.Time, b *packet.Batch, a *arrival) packet.Verd
 	l.udp.Datagram = udp.Datagram{
 		Hash: a.d.Hash, Interface: uint32(a.d.Port) + 1, TOS: a.tos, TTL: a.ttl, NoChecksum: none, Time: clock.Time(b.Time(a.at)),
 	}
-	l.udp.begin(b, a, u)
+	beginUDP(&l.udp, b, a, u)
 	return packet.Undecided
 }
 
-// begin takes the payload of the first datagram, or of several that a device has merged.
-func (m *datagrams) begin(b *packet.Batch, a *arrival, u wire.UDP) {
-	left := int(u.Len()) - wire.UDPLen
-	m.Payload, m.open = m.pieces[:0], a.n == 1 && left > 0
+// beginUDP gives m the payload of the first datagram, or of several that a device has merged.
+func beginUDP(m *udp.Coalescer, b *packet.Batch, a *arrival, u wire.UDP) {
+	o := packet.Offload{}
 	if a.d.Flags.Has(packet.FlagOffload) {
-		if o := b.Arena.Offload(a.d); o.GSO != 0 {
-			left, m.SegmentSize, m.open = a.payload-wire.UDPLen, int(o.SegmentSize), false
-		}
+		o = b.Arena.Offload(a.d)
 	}
-	trim := func(p []byte) {
-		p = p[:min(len(p), left)]
-		left -= len(p)
-		m.take(p)
+	if o.GSO != 0 {
+		m.BeginMerged(u, a.payload-wire.UDPLen, int(o.SegmentSize))
+	} else {
+		m.Begin(u)
 	}
-	trim(a.l4[wire.UDPLen:])
 	if a.n > 1 {
-		a.rest(b, trim)
+		a.rest(b, m.Extend)
 	}
-}
-
-func (m *datagrams) take(p []byte) {
-	m.Payload = append(m.Payload, p)
-	m.Len += len(p)
-}
-
-// join adds a datagram of the same flow and reports whether it could.
-func (m *datagrams) join(u wire.UDP) bool {
-	if !m.open || len(m.Payload) == len(m.pieces) {
-		return false
-	}
-	p, size := u.Payload(), len(m.Payload[0])
-	if len(p) == 0 || len(p) > size || m.Len+len(p) > 1<<16-1 {
-		return false
-	}
-	m.SegmentSize = size
-	m.open = len(p) == size
-	m.take(p)
-	return true
 }

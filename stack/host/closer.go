@@ -98,10 +98,10 @@ func (h *Host) giveUDP(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Ver
 	}
 	m := &h.lone.udp
 	m.Datagram = udp.Datagram{
-		Payload: m.pieces[:0], Interface: uint32(g.Port) + 1, TOS: g.TOS, TTL: g.TTL,
+		Interface: uint32(g.Port) + 1, TOS: g.TOS, TTL: g.TTL,
 		Broadcast: g.Kind == ip.Broadcast, NoChecksum: u.Checksum() == 0, Time: now,
 	}
-	m.take(u.Payload())
+	m.Begin(u)
 	v := h.UDP.Input(now, t, &m.Datagram)
 	if v == packet.DropNoSocket && g.Kind == ip.Unicast {
 		h.IP.Reject(now, g.Port, g.Packet, ip.PortUnreachable)

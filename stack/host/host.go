@@ -49,7 +49,7 @@ type Host struct {
 
 	// For packets that are made here.
 	cut       tcp.Segmenter
-	datagrams cutter
+	datagrams udp.Segmenter
 	stencil   stencil
 	id        uint16 // identification of the next IPv4 packet; none of them is fragmented (RFC 6864 4.1)
 	out       []packet.Desc

@@ -83,8 +83,7 @@ func (h *Host) sendCut(p *ip.Path, s *tcp.Outgoing) bool {
 func (h *Host) sendLong(p *ip.Path, s *tcp.Outgoing) bool {
 	c, head := &h.cut, h.stencil.n
 	n := s.Segments()
-	last := len(s.Payload[0]) + len(s.Payload[1]) - (n-1)*s.SegmentSize
-	frames := h.reserve(p.Port, (n-1)*h.frames(head+c.Size())+h.frames(head+c.HeaderLen()+last))
+	frames := h.reserve(p.Port, (n-1)*h.frames(head+c.Size())+h.frames(head+c.LastSize()))
 	if frames == nil {
 		return false
 	}

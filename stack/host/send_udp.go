@@ -46,7 +46,7 @@ func (o udpOutput) Send(now clock.Time, s *udp.Outgoing) packet.Verdict {
 		Src: t.Local, Dst: t.Remote, Proto: wire.ProtoUDP, TTL: s.TTL, TOS: s.TOS,
 		DontFragment: s.DontFragment, FlowLabel: h.label(&t),
 	}
-	h.datagrams.begin(s, &t)
+	h.datagrams.Begin(s, &t, pseudo(&t, wire.ProtoUDP))
 	v := h.sendUDP(now, p, &hdr, s)
 	if v == packet.Forward && s.Loop && p.Kind == ip.Multicast {
 		h.copyBack(&hdr, s)
@@ -73,28 +73,28 @@ func (h *Host) sendUDP(now clock.Time, p *ip.Path, hdr *ip.Header, s *udp.Outgoi
 	}
 	hdr.ID = h.id
 	h.stencil.cut(p, hdr)
-	return h.frameUDP(p)
+	return h.frameUDP(p, s)
 }
 
 // frameUDP writes datagrams that fit the path into frames.
-func (h *Host) frameUDP(p *ip.Path) packet.Verdict {
+func (h *Host) frameUDP(p *ip.Path, s *udp.Outgoing) packet.Verdict {
 	c, head := &h.datagrams, h.stencil.n
-	frames := h.reserve(p.Port, (c.count()-1)*h.frames(head+c.size())+h.frames(head+c.lastSize()))
+	frames := h.reserve(p.Port, (s.Segments()-1)*h.frames(head+c.Size())+h.frames(head+c.LastSize()))
 	if frames == nil {
 		return packet.DropTxFull
 	}
-	for c.left() {
-		n := c.size()
+	for c.Size() > 0 {
+		n := c.Size()
 		if head+n <= h.room() {
 			h.out = append(h.out, packet.Desc{Off: frames[0] + headroom, Len: uint16(head + n)})
 			frames = frames[1:]
 			b := h.arena.Bytes(&h.out[len(h.out)-1])
 			h.stencil.put(b, n)
-			c.next(b[head:])
+			c.Next(b[head:])
 		} else {
 			h.line = slices.Grow(h.line[:0], head+n)[:head+n]
 			h.stencil.put(h.line, n)
-			c.next(h.line[head:])
+			c.Next(h.line[head:])
 			frames = h.chain(frames, h.line)
 		}
 	}
@@ -105,9 +105,9 @@ func (h *Host) frameUDP(p *ip.Path) packet.Verdict {
 
 // queueUDP gives datagrams to ip one by one. That all of them find room or none does is seen at the first.
 func (h *Host) queueUDP(now clock.Time, p *ip.Path, hdr *ip.Header) packet.Verdict {
-	for first := true; h.datagrams.left(); first = false {
-		h.line = slices.Grow(h.line[:0], h.datagrams.size())[:h.datagrams.size()]
-		h.datagrams.next(h.line)
+	for first := true; h.datagrams.Size() > 0; first = false {
+		h.line = slices.Grow(h.line[:0], h.datagrams.Size())[:h.datagrams.Size()]
+		h.datagrams.Next(h.line)
 		v := h.IP.Send(now, p, hdr, h.line)
 		if v == packet.DropNoFrame {
 			v = packet.DropTxFull
@@ -128,71 +128,11 @@ func (h *Host) queueUDP(now clock.Time, p *ip.Path, hdr *ip.Header) packet.Verdi
 // copyBack gives members of a group on this host what was sent to it (RFC 1112 6.1).
 func (h *Host) copyBack(hdr *ip.Header, s *udp.Outgoing) {
 	back := ip.Path{Port: ip.LoopPort, Resolved: true, Kind: ip.Multicast}
-	t := h.datagrams.t
-	h.datagrams.begin(s, &t)
+	t := *s.Tuple
+	t.Local = hdr.Src
+	h.datagrams.Begin(s, &t, pseudo(&t, wire.ProtoUDP))
 	h.stencil.cut(&back, hdr)
-	if v := h.frameUDP(&back); v != packet.Forward {
+	if v := h.frameUDP(&back, s); v != packet.Forward {
 		h.lost[v]++
 	}
-}
-
-// cutter cuts a udp.Outgoing into datagrams with their headers and checksums.
-type cutter struct {
-	o      *udp.Outgoing
-	t      wire.Tuple
-	pseudo uint32
-	at     int // payload that has been cut off
-	done   bool
-	piece  int // of o.Payload, that the next datagram begins in
-	off    int // in it
-}
-
-func (c *cutter) begin(o *udp.Outgoing, t *wire.Tuple) {
-	*c = cutter{o: o, t: *t, pseudo: pseudo(t, wire.ProtoUDP)}
-}
-
-// left reports whether there is a datagram; an empty one is the first.
-func (c *cutter) left() bool { return !c.done }
-
-// count returns how many datagrams there are in all.
-func (c *cutter) count() int {
-	if c.o.SegmentSize <= 0 || c.o.Len <= c.o.SegmentSize {
-		return 1
-	}
-	return (c.o.Len + c.o.SegmentSize - 1) / c.o.SegmentSize
-}
-
-// size returns the length of the next datagram with its header.
-func (c *cutter) size() int {
-	n := c.o.Len - c.at
-	if c.o.SegmentSize > 0 {
-		n = min(n, c.o.SegmentSize)
-	}
-	return wire.UDPLen + n
-}
-
-// lastSize returns that of the last one.
-func (c *cutter) lastSize() int {
-	if n := c.count(); n > 1 {
-		return wire.UDPLen + c.o.Len - (n-1)*c.o.SegmentSize
-	}
-	return wire.UDPLen + c.o.Len
-}
-
-// next writes the next datagram to the start of b.
-func (c *cutter) next(b []byte) {
-	n := c.size()
-	u := wire.UDP(wire.AppendUDP(b[:0], c.t.LocalPort, c.t.RemotePort, n-wire.UDPLen)[:n])
-	for rest := u[wire.UDPLen:]; len(rest) > 0; {
-		m := copy(rest, c.o.Payload[c.piece][c.off:])
-		rest = rest[m:]
-		if c.off += m; c.off == len(c.o.Payload[c.piece]) {
-			c.piece, c.off = c.piece+1, 0
-		}
-	}
-	if !c.o.NoChecksum {
-		u.FillChecksum(c.pseudo + uint32(n))
-	}
-	c.at += n - wire.UDPLen
-	c.done = c.at >= c.o.Len
 }
