@@ -67,7 +67,7 @@ endef
 
 deps: ## install what the tests need (apt when root, otherwise print the line)
 	$(call install-packages,$(BUILD_PACKAGES) $(RUN_PACKAGES) $(TEST_PACKAGES))
-	@for m in $(MODULES) internal/tools; do $(GO) -C $$m mod download || exit 1; done
+	@for m in $(MODULES) internal/tools; do $(GO) -C $$m mod download && $(GO) -C $$m list -m all >/dev/null || exit 1; done
 	@$(MAKE) -s ptxas || echo "note: no ptxas, so the PTX is not assembled (it needs Python with pip, and the network once)"
 
 deps-run:
