@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,12 +21,12 @@ wire            :
 clock           :
 metrics         :
 ring            : packet
-capture         : packet clock wire
+capture         :
 pmd             : packet ring clock wire
 pmd/pcap        : packet ring clock capture pmd
 pmd/afxdp       : packet ring clock pmd
 pmd/afpacket    : packet ring clock pmd wire
-pmd/tap         : packet ring clock pmd wire
+pmd/tap         : packet ring clock pmd
 pmd/device      : ring pmd pmd/*
 gpukern/image   :
 gpukern/tuple   :
@@ -48,16 +49,16 @@ tcp/loss        : wire clock tcp/seqnum
 tcp/auth        : wire
 tcp/syncookie   : clock internal/random
 tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/loss tcp/seqnum tcp/syncookie internal/random
-stack           : packet wire ring clock pmd gpukern filter
-stack/host      : packet ring clock wire pmd gpukern metrics ip ip/dhcp tcp tcp/cc udp stack
-socket          : packet ring clock wire pmd gpukern metrics ip tcp tcp/cc udp stack stack/host
+stack           : packet wire ring clock pmd gpukern
+stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
+socket          : packet ring clock wire pmd gpukern ip tcp udp stack stack/host
 gateway/health  : clock
 gateway/quiclb  :
 gateway/nexthop :
-gateway/config  : gateway/health gpukern gpukern/lpm filter stack internal/strictyaml
-gateway         : gateway/health gateway/quiclb gateway/nexthop gateway/config packet clock wire gpukern gpukern/lpm filter stack metrics internal/random internal/suggest
-gateway/admin   : gateway gateway/config gpukern internal/control
-gateway/daemon  : gateway gateway/* packet ring clock pmd pmd/* gpukern gpukern/* filter stack metrics internal/control
+gateway/config  : gateway/health gpukern/lpm stack internal/strictyaml
+gateway         : gateway/health gateway/quiclb gateway/nexthop gateway/config packet clock wire gpukern gpukern/lpm stack metrics internal/random internal/suggest
+gateway/admin   : gateway gpukern internal/control
+gateway/daemon  : gateway gateway/* packet ring pmd pmd/* gpukern gpukern/* stack metrics internal/control
 cmd/millrace    : *
 cmd/prom        : metrics
 bench           : *
@@ -68,10 +69,10 @@ internal/conformance: packet ring clock pmd
 internal/control:
 internal/doctor : gpukern
 internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack internal/kernref
-internal/service: 
+internal/service:
 internal/strictyaml: internal/suggest
-internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service internal/strictyaml internal/control
-internal/kernbench: packet wire clock ring capture gpukern gpukern/* metrics internal/kernref
+internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service internal/strictyaml internal/control
+internal/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/kernref: packet wire gpukern gpukern/* internal/litref
 internal/litref :
 internal/random :
@@ -81,8 +82,8 @@ internal/hostkern: gpukern/image gpukern/tuple internal/checkout
 internal/testnet:
 internal/testpcaps: internal/checkout
 internal/derivepcaps:
-internal/netsim : packet wire clock pmd ip tcp tcp/cc
-internal/script : packet wire clock ip tcp tcp/cc
+internal/netsim : packet wire clock pmd ip tcp
+internal/script : wire clock ip tcp
 internal/interop:
 internal/layers :
 internal/tools  :
@@ -92,9 +93,9 @@ internal/tools  :
 // Tests may import oracles anywhere.
 const rooms = `
 github.com/asavie/xdp             : bench/asavie
-github.com/cilium/ebpf            : pmd/afxdp filter/ebpf bench
+github.com/cilium/ebpf            : pmd/afxdp bench
 github.com/gopacket/gopacket      : capture bench internal/derivepcaps
-github.com/vishvananda/netlink    : gateway/nexthop gateway/daemon internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device cmd/millrace internal/doctor internal/testnet bench
+github.com/vishvananda/netlink    : gateway/nexthop gateway/daemon internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device internal/doctor internal/testnet bench
 github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : cmd/prom
 github.com/spf13                  : cmd/millrace
@@ -104,9 +105,9 @@ github.com/insomniacslk/dhcp      :
 gvisor.dev/gvisor                 : bench
 github.com/quic-go/quic-go        : bench
 golang.org/x/sys                  : *
-github.com/ebitengine/purego      : gpukern/cuda internal/hostkern bench
+github.com/ebitengine/purego      : gpukern/cuda internal/hostkern
 gonum.org/v1/plot                 : internal/kernbench
-golang.org/x/net                  : gateway socket udp bench
+golang.org/x/net                  : socket
 golang.org/x/term                 : cmd/millrace
 `
 
@@ -238,6 +239,57 @@ func inRoom(may map[string][]string, path, dir string) bool {
 		}
 	}
 	return false
+}
+
+// TestNoAllowanceIsUnused fails for what policy and rooms permit and no code needs: such a line invites
+// the import that it was to prevent.
+func TestNoAllowanceIsUnused(t *testing.T) {
+	ours, third, tests := map[string][]string{}, map[string][]string{}, map[string][]string{} // importing folders, or imports of folders
+	for _, f := range sources(t) {
+		ours[f.dir] = append(ours[f.dir], "")
+		for _, imp := range f.ast.Imports {
+			path, _ := strconv.Unquote(imp.Path.Value)
+			dir, isOurs := strings.CutPrefix(path, module)
+			switch {
+			case isOurs && !f.test:
+				ours[f.dir] = append(ours[f.dir], dir)
+			case !isOurs && f.test:
+				tests[path] = append(tests[path], f.dir)
+			case !isOurs:
+				third[path] = append(third[path], f.dir)
+			}
+		}
+	}
+	for dir, patterns := range table(policy) {
+		if ours[dir] == nil {
+			t.Errorf("policy has a line for %s, which has no source", dir)
+		}
+		for _, p := range patterns {
+			if !slices.ContainsFunc(ours[dir], func(imp string) bool { return allows([]string{p}, imp) }) {
+				t.Errorf("policy: %s does not import %s", dir, p)
+			}
+		}
+	}
+	for mod, folders := range table(rooms) {
+		if len(folders) == 0 && importers(tests, mod) == nil {
+			t.Errorf("rooms: no test imports %s", mod)
+		}
+		for _, room := range folders {
+			if !slices.ContainsFunc(importers(third, mod), func(dir string) bool { return below([]string{room}, dir) }) {
+				t.Errorf("rooms: nothing in %s imports %s", room, mod)
+			}
+		}
+	}
+}
+
+// importers returns the folders that import a module's packages.
+func importers(imports map[string][]string, mod string) (dirs []string) {
+	for path, from := range imports {
+		if path == mod || strings.HasPrefix(path, mod+"/") {
+			dirs = append(dirs, from...)
+		}
+	}
+	return dirs
 }
 
 func TestPureLayersHaveNoConcurrencyTimeOrFiles(t *testing.T) {
