@@ -65,12 +65,12 @@ func (p *port) close() error {
 	return err
 }
 
-func (p *port) version() string { return p.drv.Info().Driver + ", " + p.drv.Info().Granted }
+func (p *port) version() string { return p.drv.Info().Driver + ", " + p.drv.Info().Negotiated }
 
 // with adds what the driver itself counted.
 func (p *port) with(c map[string]uint64) map[string]uint64 {
 	s := p.drv.Info().Stats
-	c["wakeups"], c["dropped"] = s.Wakeups, s.RxDropped
+	c["wakeups"], c["dropped"] = s.Wakeups, s.RxMissed
 	return c
 }
 

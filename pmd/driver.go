@@ -1,7 +1,7 @@
-// Package pmd holds the poll-mode drivers: the way of packets into and out of an arena.
+// Package pmd holds the poll-mode drivers, which move packets into and out of an arena.
 //
-// A Driver is one queue of one device. Nothing is pushed: a loop polls Rx, gets a batch of frames
-// that are now its own, and hands frames back by Tx. The package holds the interface, the memory
+// A Driver is one queue of one device. Nothing is pushed: a loop polls Rx, owns the frames of the
+// batch that it gets, and passes frames on by Tx. The package holds the interface, the memory
 // driver and the wrapper Impair, which is a Driver around a Driver. Drivers with a device or a file
 // live one folder down (afxdp, afpacket, tap, pcap), so that their dependencies stay there.
 package pmd
@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
@@ -25,28 +26,30 @@ var (
 	ErrNotSupported = errors.New("not supported")
 )
 
-// Driver moves packets between one device queue and an arena. It belongs to one loop: no method
-// but Info may be called from two goroutines at once.
+// Driver moves packets between one device queue and an arena, as a DPDK poll-mode driver does for one
+// queue pair. It belongs to one loop: no method but Info may be called from two goroutines at once.
+// So nothing on the way of a packet needs a lock.
 type Driver interface {
 	// Rx appends received packets to b, at most b.Room(), and passes their frames to the caller.
-	// It never blocks; no packet is 0, nil. It sets b.Base to now and each Stamp to the packet's
-	// arrival. A packet of several descriptors (packet.FlagMore) comes whole; one of more than
-	// cap(b.D) is dropped and counted as invalid.
+	// It never blocks; no packet is 0, nil. The count is of descriptors. It sets b.Base to now and each
+	// Stamp to the packet's arrival. A packet of several descriptors (packet.FlagMore) comes whole; one
+	// of more than cap(b.D) is dropped and counted as invalid, because waiting would block the queue
+	// behind it for ever.
 	//
 	// An error concerns the device, not a packet. ErrDown repeats until the link is up, and then
-	// Rx works again. Every other error is final, such as ErrGone, because an interface that comes
-	// back is another one and wants a driver of its own, io.EOF after the last packet of a file and
-	// ErrClosed after Close.
+	// Rx works again. Every other error is final: ErrGone, because an interface that comes back has
+	// another index and needs a new driver, io.EOF after the last packet of a file, and ErrClosed
+	// after Close.
 	Rx(now clock.Time, b *packet.Batch) (int, error)
 
-	// Tx takes the frames of the first n packets of b, in order, and returns n; the others stay
-	// the caller's, who tries again or drops them. It never blocks. Frames go to the pool that
-	// the driver was opened with as soon as the device is done with them. A packet of several
+	// Tx takes the frames of the first n descriptors of b, in order, and returns n. The others stay
+	// the caller's, which tries again or drops them. It never blocks. Frames go to the pool that
+	// the driver was opened with as soon as the device has sent or copied them: until then the device
+	// may still read them, so the caller must not touch a frame after Tx. A packet of several
 	// descriptors (packet.FlagMore) is taken whole or not at all.
 	Tx(now clock.Time, b *packet.Batch) (int, error)
 
-	// Info describes the queue and counts what it did. It may be called at any time, from any
-	// goroutine.
+	// Info describes the queue and returns its counters. Any goroutine may call it at any time.
 	Info() Info
 
 	// Close stops the queue and gives every frame that it holds to its pool. Close is final and
@@ -60,10 +63,10 @@ type Caps uint32
 // The bits of Caps.
 const (
 	CapPoll       Caps = 1 << iota // Info.FD becomes readable when Rx has packets: a loop may sleep on it
-	CapTimed                       // packets become ready by the passage of time: poll at least every millisecond
+	CapTimed                       // packets become ready as time passes, without an event: poll at least every millisecond
 	CapZeroCopy                    // the device reads and writes frames itself
 	CapMultiBuf                    // packets may span several frames
-	CapNeedWakeup                  // the kernel asks for wake-ups; idle queues cost no system call
+	CapNeedWakeup                  // the kernel sets a flag when it needs a system call (XDP_USE_NEED_WAKEUP): busy queues need none
 	CapBusyPoll                    // the kernel's busy polling is on
 	CapOffload                     // Tx takes packets with packet.FlagOffload; no other driver is ever given one
 )
@@ -83,26 +86,39 @@ func (c Caps) String() string {
 
 // Info describes a queue.
 type Info struct {
-	Driver  string  // "afxdp", "afpacket", "tap", "memory", "pcap"
-	Device  string  // interface or file
-	Queue   int     // number of the queue on its device
-	MTU     int     // largest network-layer packet, bytes; 0 is unknown
-	MAC     [6]byte // link address; zero where there is none
-	Caps    Caps
-	FD      int    // to sleep on with poll(2); -1 where there is none
-	Bell    *Bell  // rings when Rx has packets, of drivers without a file; nil where there is none
-	Granted string // what was asked and what the kernel granted, for people ("native, copy, need_wakeup")
-	Stats   Stats
+	Driver     string  // "afxdp", "afpacket", "tap", "memory", "pcap"
+	Device     string  // interface or file
+	Queue      int     // number of the queue on its device
+	MTU        int     // largest network-layer packet, bytes; 0 is unknown
+	MAC        [6]byte // link address; zero where there is none
+	Caps       Caps
+	FD         int       // to sleep on with poll(2); -1 where there is none
+	Notifier   *Notifier // called when Rx has packets, of drivers without a file; nil where there is none
+	Negotiated string    // modes and features in use, for people ("native, copy, need_wakeup")
+	Stats      Stats
 }
 
-// Stats counts what a queue did since it was opened. Packets, not descriptors.
-type Stats struct {
-	RxPackets, RxBytes uint64 // handed to the caller
-	TxPackets, TxBytes uint64 // taken from the caller
-	RxDropped          uint64 // lost before Rx: ring full or no frame, as told by the device
-	RxInvalid          uint64 // refused by the device or the driver as unusable
-	TxInvalid          uint64 // taken by Tx but refused by the device
-	Wakeups            uint64 // system calls made to move packets
+// Notifier wakes the loop that receives from a driver without a file to sleep on, because the sender
+// is in the same process: the sender calls Notify after each Tx. A driver that has one reports it in
+// Info.Notifier; a wrapper passes it on.
+type Notifier struct{ wake atomic.Pointer[func()] }
+
+// Attach makes Notify call wake from now on, in the goroutine of the sender. wake must not block, and
+// should be cheap while the receiver is awake. nil detaches.
+func (n *Notifier) Attach(wake func()) {
+	if wake == nil {
+		n.wake.Store(nil)
+		return
+	}
+	n.wake.Store(&wake)
+}
+
+// Notify reports an arrival. Drivers call it once the packet can be received: a receiver that polls
+// before it sleeps then misses none.
+func (n *Notifier) Notify() {
+	if f := n.wake.Load(); f != nil {
+		(*f)()
+	}
 }
 
 // OpError is an error with the place where it happened.
@@ -110,8 +126,8 @@ type OpError struct {
 	Op     string // "open", "bind", "rx", "tx", ...
 	Device string
 	Queue  int
-	Err    error  // matches one of the package's errors where one fits
-	Remedy string // what the user can do, if anything is known; one sentence
+	Err    error  // wraps one of the package's errors where one fits
+	Remedy string // what the user can do, one sentence; "" where nothing is known
 }
 
 // Error implements error: what failed, why, and the remedy.

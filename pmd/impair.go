@@ -158,22 +158,22 @@ func (m *Impair) Next() clock.Time {
 }
 
 // Counts returns what happened to the packets of each direction. Any goroutine may call it.
-func (m *Impair) Counts() (rx, tx ImpairCount) { return m.rx.count.load(), m.tx.count.load() }
+func (m *Impair) Counts() (rx, tx ImpairStats) { return m.rx.count.load(), m.tx.count.load() }
 
-// Info implements Driver. What was lost on receive counts as RxDropped, or
+// Info implements Driver. What was lost on receive counts as RxMissed, or
 // RxInvalid where no batch holds it, on transmit as TxInvalid.
 func (m *Impair) Info() Info {
 	i := m.inner.Info()
 	rx, tx := m.Counts()
 	i.Caps |= CapTimed
-	if i.Granted != "" {
-		i.Granted += "; "
+	if i.Negotiated != "" {
+		i.Negotiated += "; "
 	}
-	i.Granted += "impaired: " + m.text
+	i.Negotiated += "impaired: " + m.text
 	s, c := &i.Stats, m.count.Stats()
 	s.RxPackets, s.RxBytes, s.TxPackets, s.TxBytes = c.RxPackets, c.RxBytes, c.TxPackets, c.TxBytes
 	long := m.rx.count.long.Load()
-	s.RxDropped += rx.Lost() - long
+	s.RxMissed += rx.Lost() - long
 	s.RxInvalid += long
 	s.TxInvalid += tx.Lost()
 	return i

@@ -12,10 +12,10 @@ import (
 
 const defaultReorderHold = time.Millisecond
 
-// ImpairCount says what happened to the packets of one direction since the wrapper was made.
+// ImpairStats says what happened to the packets of one direction since the wrapper was made.
 //
 //	Packets + Duplicated = Passed + LostRandom + LostBurst + LostQueue + LostMTU + Discarded + held now
-type ImpairCount struct {
+type ImpairStats struct {
 	Packets    uint64 // came in
 	Passed     uint64 // went out
 	LostRandom uint64 // word loss
@@ -31,7 +31,7 @@ type ImpairCount struct {
 }
 
 // Lost returns the packets that did not arrive.
-func (c ImpairCount) Lost() uint64 {
+func (c ImpairStats) Lost() uint64 {
 	return c.LostRandom + c.LostBurst + c.LostQueue + c.LostMTU + c.Discarded
 }
 
@@ -41,8 +41,8 @@ type impairCount struct {
 	long                                                  atomic.Uint64 // of mtu: received, and no batch holds it
 }
 
-func (c *impairCount) load() ImpairCount {
-	return ImpairCount{
+func (c *impairCount) load() ImpairStats {
+	return ImpairStats{
 		Packets: c.packets.Load(), Passed: c.passed.Load(),
 		LostRandom: c.random.Load(), LostBurst: c.burst.Load(), LostQueue: c.queue.Load(),
 		LostMTU: c.mtu.Load(), Discarded: c.discarded.Load(),

@@ -115,7 +115,7 @@ func (l *path) until(t testing.TB, end clock.Time) {
 }
 
 // finish lets everything arrive and checks that nothing was lost but by the profile.
-func (l *path) finish(t testing.TB) pmd.ImpairCount {
+func (l *path) finish(t testing.TB) pmd.ImpairStats {
 	t.Helper()
 	l.until(t, clock.Never-1)
 	_, c := l.im.Counts()
@@ -142,7 +142,7 @@ func within(t testing.TB, what string, got, n int, p float64) {
 }
 
 // run sends total packets of 100 bytes, one every gap.
-func (l *path) run(t testing.TB, total int, gap time.Duration) pmd.ImpairCount {
+func (l *path) run(t testing.TB, total int, gap time.Duration) pmd.ImpairStats {
 	t.Helper()
 	l.got = make([]arrival, 0, total+total/8)
 	for i := range total {
@@ -154,7 +154,7 @@ func (l *path) run(t testing.TB, total int, gap time.Duration) pmd.ImpairCount {
 }
 
 // flood sends total packets of 100 bytes, many at once.
-func (l *path) flood(t testing.TB, total int) pmd.ImpairCount {
+func (l *path) flood(t testing.TB, total int) pmd.ImpairStats {
 	t.Helper()
 	l.got = make([]arrival, 0, total+total/8)
 	for i := 0; i < total; i += 250 {
@@ -607,7 +607,7 @@ func TestImpairDirectionsAreApart(t *testing.T) {
 	if rx.LostRandom != 3 || tx.LostRandom != 0 {
 		t.Errorf("rx %+v, tx %+v", rx, tx)
 	}
-	if s := l.im.Info().Stats; s.RxPackets != 0 || s.RxDropped != 3 || s.TxPackets != 4 {
+	if s := l.im.Info().Stats; s.RxPackets != 0 || s.RxMissed != 3 || s.TxPackets != 4 {
 		t.Errorf("stats %+v", s)
 	}
 	if i := l.im.Info(); i.Caps&pmd.CapTimed == 0 || i.Driver != "memory" {

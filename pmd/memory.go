@@ -29,15 +29,15 @@ type MemoryConfig struct {
 //
 // Each end belongs to one goroutine; both may belong to the same, as in virtual time.
 type Memory struct {
-	name    string
-	mtu     int
-	mac     [6]byte
-	pool    *ring.Pool
-	in, out *pipe
-	count   Counters
-	peer    *Memory // only its counters and its bell are touched from here
-	bell    Bell
-	closed  bool
+	name     string
+	mtu      int
+	mac      [6]byte
+	pool     *ring.Pool
+	in, out  *pipe
+	count    Counters
+	peer     *Memory // only its counters and its bell are touched from here
+	notifier Notifier
+	closed   bool
 }
 
 // pipe is one direction. The sender owns every frame in it: what it has sent and the receiver has
@@ -157,7 +157,7 @@ func (m *Memory) Tx(_ clock.Time, b *packet.Batch) (int, error) {
 	}
 	m.count.Tx(b.D[:n])
 	m.out.data.Push(b.D[:n])
-	m.peer.bell.Ring()
+	m.peer.notifier.Notify()
 	return n, nil
 }
 
@@ -217,7 +217,7 @@ func (m *Memory) empty() {
 }
 
 func (m *Memory) lose(d []packet.Desc) {
-	m.peer.count.RxDropped.Add(packet.Packets(d))
+	m.peer.count.RxMissed.Add(packet.Packets(d))
 	for i := range d {
 		m.pool.Put(d[i].Off)
 	}
@@ -226,13 +226,13 @@ func (m *Memory) lose(d []packet.Desc) {
 // Info implements Driver.
 func (m *Memory) Info() Info {
 	return Info{
-		Driver: "memory", Device: m.name, MTU: m.mtu, MAC: m.mac, FD: -1, Bell: &m.bell,
-		Caps: CapZeroCopy | CapMultiBuf, Granted: "in process, frames change hands", Stats: m.count.Stats(),
+		Driver: "memory", Device: m.name, MTU: m.mtu, MAC: m.mac, FD: -1, Notifier: &m.notifier,
+		Caps: CapZeroCopy | CapMultiBuf, Negotiated: "in process, frames change hands", Stats: m.count.Stats(),
 	}
 }
 
 // Close implements Driver. It takes back what the peer has not received yet; the peer counts those
-// packets as RxDropped and sees ErrGone from then on.
+// packets as RxMissed and sees ErrGone from then on.
 func (m *Memory) Close() error {
 	if m.closed {
 		return nil

@@ -174,7 +174,7 @@ func TestMemoryCloseGivesFramesBack(t *testing.T) {
 				t.Errorf("pools hold %d and %d frames after Close, want 16 and 16", w.poolA.Free(), w.poolB.Free())
 			}
 			a, b := w.a.Info().Stats, w.b.Info().Stats
-			if a.TxPackets != b.RxPackets+b.RxDropped || b.TxPackets != a.RxPackets+a.RxDropped {
+			if a.TxPackets != b.RxPackets+b.RxMissed || b.TxPackets != a.RxPackets+a.RxMissed {
 				t.Errorf("sent is not received and lost: a %+v, b %+v", a, b)
 			}
 		})

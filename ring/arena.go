@@ -1,7 +1,6 @@
 // Package ring holds the memory that packets live in and the queues that hand it on: Arena (frames
 // in one mapping that AF_XDP, DPDK and CUDA can all register), Pool (the free frames of one loop),
-// Ledger (the frames that a device holds), Audit (every frame is somewhere, exactly once) and two
-// rings, SPSC and MPSC.
+// Audit (every frame has exactly one owner) and two rings, SPSC and MPSC.
 //
 // Packets come from here (a driver takes free frames from a Pool to receive into) and end here (the
 // last owner puts the frame back). The package knows nothing of devices.

@@ -3,73 +3,20 @@ package ring
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 )
 
-// Ledger is a set of an arena's frames, a bit for each: what somebody holds, for a check or for giving
-// it all back. A debug build keeps one of the free frames; pmd/afxdp has a form of its own, with bytes.
-type Ledger struct {
-	shift uint8
-	words []uint64
-	n     int
-}
-
-// NewLedger returns an empty set for the frames of a.
-func NewLedger(a *Arena) *Ledger {
-	return &Ledger{shift: a.Shift, words: make([]uint64, (a.Frames()+63)/64)}
-}
-
-// Add puts the frame with byte offset off into the set; false says that it was there already.
-func (l *Ledger) Add(off uint32) bool {
-	f := off >> l.shift
-	w, bit := &l.words[f>>6], uint64(1)<<(f&63)
-	if *w&bit != 0 {
-		return false
-	}
-	*w |= bit
-	l.n++
-	return true
-}
-
-// Remove takes the frame with byte offset off out of the set; false says that it was not there or
-// is not of this arena.
-func (l *Ledger) Remove(off uint32) bool {
-	f := off >> l.shift
-	if int(f>>6) >= len(l.words) {
-		return false
-	}
-	w, bit := &l.words[f>>6], uint64(1)<<(f&63)
-	if *w&bit == 0 {
-		return false
-	}
-	*w &^= bit
-	l.n--
-	return true
-}
-
-// Len returns the number of frames in the set.
-func (l *Ledger) Len() int { return l.n }
-
-// Holds implements Holder.
-func (l *Ledger) Holds(visit func(off uint32)) {
-	for i, w := range l.words {
-		for ; w != 0; w &= w - 1 {
-			visit(uint32(i<<6+bits.TrailingZeros64(w)) << l.shift)
-		}
-	}
-}
-
-// Holder is something that owns frames: a pool, a driver, a batch on its way.
+// Holder owns frames: a pool, a driver, a batch between two of them.
 type Holder interface {
 	// Holds calls visit once for each frame owned, with any byte offset inside of the frame.
 	Holds(visit func(off uint32))
 }
 
-// ErrAudit says that a frame is nowhere or in two places.
+// ErrAudit says that a frame has no owner or more than one.
 var ErrAudit = errors.New("frame audit")
 
-// Audit checks that each of a's frames that was cut into pools is held exactly once among the
-// holders, and no other. Everything that holds frames must be named and stand still.
+// Audit checks the rule that a frame has one owner: each of a's frames that was cut into pools is held
+// exactly once among the holders, and no other frame is. A frame that nobody holds is leaked and one that
+// two hold will be overwritten while it is read. Every owner must be named, and idle during the call.
 func Audit(a *Arena, holders ...Holder) error {
 	seen := make([]uint8, a.cut)
 	var twice, outside int

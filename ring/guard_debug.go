@@ -4,23 +4,23 @@ package ring
 
 import "fmt"
 
-// poison fills a freed frame, so that a reader of a stale descriptor sees nonsense at once.
+// poison fills a freed frame, so that a reader of a stale descriptor finds no packet in it.
 const poison = 0xDB
 
 // guard checks the order of ownership in a debug build (-tags debug): a frame is put once for each
 // time it was got, and nobody writes to it while it is free.
 type guard struct {
 	arena *Arena
-	free  *Ledger
+	free  []bool // by frame index
 }
 
-func newGuard(a *Arena) guard { return guard{a, NewLedger(a)} }
+func newGuard(a *Arena) guard { return guard{a, make([]bool, a.Frames())} }
 
 func (g guard) frame(off uint32) []byte { return g.arena.Mem[off:][:g.arena.FrameSize()] }
 
 // got checks that the frame still holds the poison that put left in it.
 func (g guard) got(off uint32) {
-	g.free.Remove(off)
+	g.free[g.arena.Frame(off)] = false
 	for i, v := range g.frame(off) {
 		if v != poison {
 			panic(fmt.Sprintf("ring: frame %#x was written at byte %d while it was free", off, i))
@@ -36,9 +36,10 @@ func (g guard) gotBatch(offs []uint32) {
 
 // put checks that the frame is not free already and poisons it.
 func (g guard) put(off uint32) {
-	if !g.free.Add(off) {
+	if g.free[g.arena.Frame(off)] {
 		panic(fmt.Sprintf("ring: frame %#x put twice", off))
 	}
+	g.free[g.arena.Frame(off)] = true
 	f := g.frame(off)
 	for i := range f {
 		f[i] = poison

@@ -47,9 +47,9 @@ func TestBatchesOfFramesAreTheSameAsOneByOne(t *testing.T) {
 		if batched.PutBatch(b); batched.Free() != 16 || b.Len() != 0 {
 			t.Errorf("%d frames are back of 16", batched.Free())
 		}
-		seen := NewLedger(arena)
+		seen := frameSet{a: arena, held: map[uint32]bool{}}
 		batched.Holds(func(off uint32) {
-			if off&2047 != 0 || !seen.Add(off) {
+			if off&2047 != 0 || !seen.add(off) {
 				t.Errorf("frame %#x is in the pool twice or not by its start", off)
 			}
 		})

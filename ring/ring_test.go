@@ -100,6 +100,26 @@ func number(text []byte) int {
 	return n
 }
 
+// frameSet holds frames by their index.
+type frameSet struct {
+	a    *Arena
+	held map[uint32]bool
+}
+
+// add reports whether the frame at off was not in the set before.
+func (s frameSet) add(off uint32) bool {
+	f := s.a.Frame(off)
+	was := s.held[f]
+	s.held[f] = true
+	return !was
+}
+
+func (s frameSet) Holds(visit func(off uint32)) {
+	for f := range s.held {
+		visit(f << s.a.Shift)
+	}
+}
+
 func TestPoolGivesEachFrameOnce(t *testing.T) {
 	a := newArena(t, ArenaConfig{Frames: 64, Huge: HugeOff})
 	p, q := cut(t, a, 40), cut(t, a, 0)
@@ -111,20 +131,20 @@ func TestPoolGivesEachFrameOnce(t *testing.T) {
 			t.Errorf("Cut(%d) of an arena that is all cut", n)
 		}
 	}
-	held := NewLedger(a)
+	held := frameSet{a: a, held: map[uint32]bool{}}
 	for _, pool := range []*Pool{p, q} {
 		for {
 			off, ok := pool.Get()
 			if !ok {
 				break
 			}
-			if off%2048 != 0 || !held.Add(off) {
+			if off%2048 != 0 || !held.add(off) {
 				t.Fatalf("frame %#x given twice or crooked", off)
 			}
 		}
 	}
-	if held.Len() != a.Frames() {
-		t.Errorf("%d frames given, want %d", held.Len(), a.Frames())
+	if len(held.held) != a.Frames() {
+		t.Errorf("%d frames given, want %d", len(held.held), a.Frames())
 	}
 	if err := Audit(a, p, q, held); err != nil {
 		t.Error(err)
@@ -233,25 +253,6 @@ func TestSPSCLenIsPossibleForAStranger(t *testing.T) {
 		if n := r.Len(); n < 0 || n > r.Cap() {
 			t.Fatalf("%d elements in a ring of %d", n, r.Cap())
 		}
-	}
-}
-
-func TestLedger(t *testing.T) {
-	a := newArena(t, ArenaConfig{Frames: 130, Huge: HugeOff})
-	l := NewLedger(a)
-	for _, f := range []uint32{0, 63, 64, 129} {
-		if !l.Add(f<<11+7) || l.Add(f<<11) {
-			t.Errorf("frame %d: added wrongly", f)
-		}
-	}
-	past := uint32(len(l.words)*64) << 11
-	if l.Remove(1<<11) || l.Remove(1<<31) || l.Remove(past) || !l.Remove(63<<11) || l.Remove(63<<11) {
-		t.Error("Remove does not tell what was there")
-	}
-	var got []uint32
-	l.Holds(func(off uint32) { got = append(got, off>>11) })
-	if len(got) != 3 || got[0] != 0 || got[1] != 64 || got[2] != 129 || l.Len() != 3 {
-		t.Errorf("holds %v, Len %d", got, l.Len())
 	}
 }
 
@@ -398,15 +399,13 @@ func TestMPSCKeepsEachProducersOrder(t *testing.T) {
 
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	a := newArena(t, ArenaConfig{Frames: 64, Huge: HugeOff})
-	p, held := cut(t, a, 0), NewLedger(a)
+	p := cut(t, a, 0)
 	r := NewSPSC[packet.Desc](64)
 	buf := make([]packet.Desc, 32)
 	if n := testing.AllocsPerRun(100, func() {
 		off, _ := p.Get()
-		held.Add(off)
 		r.Push(buf)
 		r.Pop(buf)
-		held.Remove(off)
 		p.Put(off)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

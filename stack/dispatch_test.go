@@ -153,8 +153,8 @@ func tableOf(t testing.TB, claims ...Claim) *AddressTable {
 
 func TestTheMoreSpecificClaimWins(t *testing.T) {
 	a, b, c := ToHandler(0), ToHandler(1), ToHandler(2)
-	neighbor := Claim{pmd.Rule{Addr: netip.MustParseAddr("198.18.0.10"), Match: pmd.Neighbor}, b}
-	from := Claim{pmd.Rule{Addr: netip.MustParseAddr("198.18.5.5"), Match: pmd.From, Proto: udp, PortLo: 8080, PortHi: 8080}, c}
+	neighbor := Claim{pmd.Rule{Addr: netip.MustParseAddr("198.18.0.10"), Kind: pmd.Neighbor}, b}
+	from := Claim{pmd.Rule{Addr: netip.MustParseAddr("198.18.5.5"), Kind: pmd.From, Proto: udp, PortLo: 8080, PortHi: 8080}, c}
 	prefix := Claim{pmd.Rule{Addr: netip.MustParseAddr("198.18.9.0"), Bits: 24}, a}
 	longer := Claim{pmd.Rule{Addr: netip.MustParseAddr("198.18.9.128"), Bits: 25}, b}
 	table := tableOf(t,
@@ -214,7 +214,7 @@ func slowReference(claims []Claim, s *selector) Target {
 func rankOf(c *Claim, s *selector) (rank int, ok bool) {
 	addr, port := s.dst, s.dport
 	rank = 3 << 20
-	if c.Match == pmd.From {
+	if c.Kind == pmd.From {
 		addr, port, rank = s.src, s.sport, 1<<20
 	}
 	if c.Bits != 0 {
@@ -247,7 +247,7 @@ func TestTableAgreesWithTheSlowReference(t *testing.T) {
 			case 0:
 				c.Bits = uint8(20 + r.IntN(13))
 			case 1:
-				c.Match = pmd.From
+				c.Kind = pmd.From
 				fallthrough
 			default:
 				if c.Proto = []uint8{0, tcp, udp}[r.IntN(3)]; c.Proto != 0 && r.IntN(3) > 0 {
@@ -292,10 +292,10 @@ func TestClaimsThatContradictAreRefusedAndTheTableStays(t *testing.T) {
 		"an address for two":            {to("198.18.0.10", 0, 0, 0, ToHandler(0)), to("198.18.0.10", 0, 0, 0, ToKernel)},
 		"no target":                     {to("198.18.0.10", 0, 0, 0, 0)},
 		"no address":                    {{pmd.Rule{}, ToHandler(0)}},
-		"a rule for the kernel":         {{pmd.Rule{Addr: netip.MustParseAddr("198.18.0.10"), Match: pmd.Keep}, ToKernel}},
+		"a rule for the kernel":         {{pmd.Rule{Addr: netip.MustParseAddr("198.18.0.10"), Kind: pmd.Keep}, ToKernel}},
 		"ports without a protocol":      {to("198.18.0.10", 0, 5, 5, ToHandler(0))},
 		"the same prefix for two":       {{pmd.Rule{Addr: netip.MustParseAddr("198.18.0.0"), Bits: 24}, ToHandler(0)}, {pmd.Rule{Addr: netip.MustParseAddr("198.18.0.0"), Bits: 24}, ToHandler(1)}},
-		"the neighbour of two handlers": {{pmd.Rule{Addr: netip.MustParseAddr("198.18.0.10"), Match: pmd.Neighbor}, ToHandler(0)}, {pmd.Rule{Addr: netip.MustParseAddr("198.18.0.10"), Match: pmd.Neighbor}, ToHandler(1)}},
+		"the neighbour of two handlers": {{pmd.Rule{Addr: netip.MustParseAddr("198.18.0.10"), Kind: pmd.Neighbor}, ToHandler(0)}, {pmd.Rule{Addr: netip.MustParseAddr("198.18.0.10"), Kind: pmd.Neighbor}, ToHandler(1)}},
 	} {
 		if err := table.Replace(claims); !errors.Is(err, ErrClaim) {
 			t.Errorf("%s: %v, want ErrClaim", what, err)
@@ -309,10 +309,10 @@ func TestClaimsThatContradictAreRefusedAndTheTableStays(t *testing.T) {
 func TestRulesBringDriversWhatHandlersServe(t *testing.T) {
 	addr := netip.MustParseAddr("198.18.0.10")
 	web := to("198.18.0.10", tcp, 80, 80, ToHandler(0))
-	got := Rules([]Claim{web, web, to("198.18.0.11", 0, 0, 0, ToKernel), to("198.18.0.10", tcp, 81, 81, ToDrop), {pmd.Rule{Addr: addr, Match: pmd.Neighbor}, ToHandler(1)}})
+	got := Rules([]Claim{web, web, to("198.18.0.11", 0, 0, 0, ToKernel), to("198.18.0.10", tcp, 81, 81, ToDrop), {pmd.Rule{Addr: addr, Kind: pmd.Neighbor}, ToHandler(1)}})
 	want := []pmd.Rule{
-		web.Rule, {Addr: netip.MustParseAddr("198.18.0.11"), Match: pmd.Keep},
-		{Addr: addr, Proto: tcp, PortLo: 81, PortHi: 81}, {Addr: addr, Match: pmd.Neighbor},
+		web.Rule, {Addr: netip.MustParseAddr("198.18.0.11"), Kind: pmd.Keep},
+		{Addr: addr, Proto: tcp, PortLo: 81, PortHi: 81}, {Addr: addr, Kind: pmd.Neighbor},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("rules %v, want %v", got, want)
@@ -482,7 +482,7 @@ func TestErrorsGoToWhoSentThePacketThatTheyAreAbout(t *testing.T) {
 
 func TestNeighborDiscoveryGoesToTheOwnerOfTheAddress(t *testing.T) {
 	mine := netip.MustParseAddr("2001:db8::10")
-	d, _ := NewDispatcher(tableOf(t, Claim{pmd.Rule{Addr: mine, Match: pmd.Neighbor}, ToHandler(0)}, to("2001:db8::10", 0, 0, 0, ToHandler(1))), new(recorder), new(recorder))
+	d, _ := NewDispatcher(tableOf(t, Claim{pmd.Rule{Addr: mine, Kind: pmd.Neighbor}, ToHandler(0)}, to("2001:db8::10", 0, 0, 0, ToHandler(1))), new(recorder), new(recorder))
 	message := func(dst string, typ uint8, target string) []byte {
 		h := &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6, SrcIP: gonet.ParseIP("2001:db8::1"), DstIP: gonet.ParseIP(dst)}
 		icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(typ, 0)}

@@ -25,7 +25,7 @@ func BenchmarkReach(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		l.devices[0].info.Bell = new(pmd.Bell)
+		l.devices[0].info.Notifier = new(pmd.Notifier)
 		ctx, cancel := context.WithCancel(b.Context())
 		done := make(chan error, 1)
 		go func() { done <- l.Serve(ctx) }()

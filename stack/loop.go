@@ -126,8 +126,8 @@ func NewLoop(cfg Config) (*Loop, error) {
 	for _, drv := range cfg.Devices {
 		info := drv.Info()
 		l.devices = append(l.devices, rxDevice{drv: drv, info: info})
-		if info.Bell != nil {
-			info.Bell.Attach(n.wake)
+		if info.Notifier != nil {
+			info.Notifier.Attach(n.wake)
 		}
 	}
 	l.newBatches()

@@ -23,7 +23,7 @@ import (
 func (w *world) serving(t *testing.T) (stop func() error) {
 	t.Helper()
 	for i := range w.loop.devices { // the scripts have no file, and nothing comes by itself
-		w.loop.devices[i].info.Bell = new(pmd.Bell)
+		w.loop.devices[i].info.Notifier = new(pmd.Notifier)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -438,7 +438,7 @@ func TestASleepAllocatesNothing(t *testing.T) {
 			defer l.Close()
 		}
 		for i := range l.devices {
-			l.devices[i].info.Bell = new(pmd.Bell)
+			l.devices[i].info.Notifier = new(pmd.Notifier)
 		}
 		p, err := newSleeper(l)
 		if err != nil {
@@ -522,7 +522,7 @@ func TestAServedLoopShowsItsCountersNowAndThen(t *testing.T) {
 		}
 	}
 	for i := range w.loop.devices {
-		w.loop.devices[i].info.Bell = new(pmd.Bell)
+		w.loop.devices[i].info.Notifier = new(pmd.Notifier)
 	}
 	p, err := newSleeper(w.loop)
 	if err != nil {

@@ -45,7 +45,7 @@ func (l *Loop) sleepLimit(now clock.Time) time.Duration {
 		case p.ended:
 		case p.err != nil:
 			limit = min(limit, retryAfter)
-		case l.out.queues[i].out.Len() > 0 || !l.hasFile(i) && p.info.Bell == nil:
+		case l.out.queues[i].out.Len() > 0 || !l.hasFile(i) && p.info.Notifier == nil:
 			limit = min(limit, blindSleep)
 		}
 		if p.info.Caps&pmd.CapTimed != 0 {

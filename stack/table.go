@@ -105,7 +105,7 @@ func Rules(claims []Claim) (rules []pmd.Rule) {
 	for _, c := range claims {
 		r := c.Rule
 		if c.Target == ToKernel {
-			r = pmd.Rule{Addr: c.Addr, Match: pmd.Keep, Proto: c.Proto, PortLo: c.PortLo, PortHi: c.PortHi}
+			r = pmd.Rule{Addr: c.Addr, Kind: pmd.Keep, Proto: c.Proto, PortLo: c.PortLo, PortHi: c.PortHi}
 		}
 		if !seen[r] {
 			seen[r] = true
@@ -185,10 +185,10 @@ func (l *lookup) add(c Claim) error {
 	case c.Bits != 0:
 		p := netip.PrefixFrom(a, int(c.Bits)).Masked()
 		return l.addPrefix(prefixClaim{p, c.Proto, c.Target})
-	case c.Match == pmd.Neighbor:
+	case c.Kind == pmd.Neighbor:
 		return set(&l.at(a).neighbor, c)
 	case c.Proto == 0:
-		return set(&l.at(a).sides[sideOf(c.Match)].all, c)
+		return set(&l.at(a).sides[sideOf(c.Kind)].all, c)
 	}
 	lo, hi := c.PortLo, c.PortHi
 	switch {
@@ -197,28 +197,28 @@ func (l *lookup) add(c Claim) error {
 	case hi == 0:
 		hi = lo
 	}
-	if lo == hi && !c.Rest {
-		k := portKey{a.As16(), lo, c.Proto, sideOf(c.Match)}
+	if lo == hi && !c.LaterFragments {
+		k := portKey{a.As16(), lo, c.Proto, sideOf(c.Kind)}
 		to := l.ports[k]
 		err := set(&to, c)
 		l.ports[k] = to
 		return err
 	}
-	s := &l.at(a).sides[sideOf(c.Match)]
-	s.protos = append(s.protos, protoClaim{c.Proto, c.Rest, lo, hi, c.Target})
+	s := &l.at(a).sides[sideOf(c.Kind)]
+	s.protos = append(s.protos, protoClaim{c.Proto, c.LaterFragments, lo, hi, c.Target})
 	return nil
 }
 
 // wrong says why a claim means nothing; "" if it means something.
 func (c *Claim) wrong() string {
 	r := c.Rule
-	if r.Bits != 0 && r.Proto == 0 { // a prefix of every protocol, which Rule.Wrong does not know
+	if r.Bits != 0 && r.Proto == 0 { // a prefix of every protocol, which Rule.Validate rejects
 		r.Bits = 0
 	}
-	switch why := r.Wrong(); {
-	case why != "":
-		return why
-	case c.Match == pmd.Keep:
+	switch err := r.Validate(); {
+	case err != nil:
+		return err.Error()
+	case c.Kind == pmd.Keep:
 		return "a claim for the kernel has the target ToKernel"
 	case c.Target == 0:
 		return "the claim has no target"
@@ -227,7 +227,7 @@ func (c *Claim) wrong() string {
 }
 
 // sideOf returns the side that a match looks at.
-func sideOf(m pmd.Match) side {
+func sideOf(m pmd.RuleKind) side {
 	if m == pmd.From {
 		return sideFrom
 	}

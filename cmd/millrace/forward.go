@@ -294,5 +294,5 @@ func (b *bridge) watch(c *console, asJSON bool, start time.Time, done <-chan err
 
 func granted(d pmd.Driver) string {
 	info := d.Info()
-	return info.Driver + " (" + info.Granted + ")"
+	return info.Driver + " (" + info.Negotiated + ")"
 }

@@ -65,11 +65,11 @@ func (b *bridge) count(start time.Time) Forwarded {
 		p := &f.Interfaces[i]
 		for _, d := range b.drivers[i] {
 			info := d.Info()
-			p.Device, p.Driver, p.Granted = info.Device, info.Driver, info.Granted
+			p.Device, p.Driver, p.Granted = info.Device, info.Driver, info.Negotiated
 			s := info.Stats
 			p.RxPackets += s.RxPackets
 			p.RxBytes += s.RxBytes
-			p.RxDropped += s.RxDropped
+			p.RxDropped += s.RxMissed
 			p.RxInvalid += s.RxInvalid
 			p.TxPackets += s.TxPackets
 			p.TxBytes += s.TxBytes
@@ -88,7 +88,7 @@ func impaired(queues []*pmd.Impair) *Impaired {
 	sum := &Impaired{}
 	for _, m := range queues {
 		rx, tx := m.Counts()
-		for _, c := range []pmd.ImpairCount{rx, tx} {
+		for _, c := range []pmd.ImpairStats{rx, tx} {
 			sum.Lost += c.Lost()
 			sum.Duplicated += c.Duplicated
 			sum.Corrupted += c.Corrupted

@@ -172,7 +172,7 @@ func (d *Daemon) openDevices(cfg *config.Config) (err error) {
 		d.links = append(d.links, l)
 		info := dev.Queues[0].Info()
 		d.opt.Log.Info("device", "name", c.Name, "driver", string(dev.Driver), "queues", len(dev.Queues),
-			"mtu", info.MTU, "granted", info.Granted)
+			"mtu", info.MTU, "granted", info.Negotiated)
 		if dev.Why != "" {
 			d.opt.Log.Warn("not AF_XDP", "device", c.Name, "using", string(dev.Driver), "why", dev.Why)
 		}

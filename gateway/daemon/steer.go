@@ -15,18 +15,18 @@ import (
 func rules(list []gateway.Steer) (out []pmd.Rule) {
 	for _, s := range list {
 		if s.Keep {
-			out = append(out, pmd.Rule{Addr: s.Addr, Match: pmd.Keep})
+			out = append(out, pmd.Rule{Addr: s.Addr, Kind: pmd.Keep})
 			continue
 		}
 		r := pmd.Rule{
-			Addr: s.Addr, Proto: s.Proto, PortLo: s.Ports.First, PortHi: s.Ports.Last, Rest: s.Rest, Bits: uint8(s.Bits),
+			Addr: s.Addr, Proto: s.Proto, PortLo: s.Ports.First, PortHi: s.Ports.Last, LaterFragments: s.Rest, Bits: uint8(s.Bits),
 		}
 		if s.Source {
-			r.Match = pmd.From
+			r.Kind = pmd.From
 		}
 		out = append(out, r)
 		if s.Neighbor {
-			out = append(out, pmd.Rule{Addr: s.Addr, Match: pmd.Neighbor})
+			out = append(out, pmd.Rule{Addr: s.Addr, Kind: pmd.Neighbor})
 		}
 	}
 	return out

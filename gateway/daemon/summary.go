@@ -51,12 +51,12 @@ func (d *Daemon) Summary() Summary {
 	}
 	for _, dev := range d.devices {
 		info := dev.Queues[0].Info()
-		one := DeviceSummary{Name: info.Device, Driver: info.Driver, Granted: info.Granted}
+		one := DeviceSummary{Name: info.Device, Driver: info.Driver, Granted: info.Negotiated}
 		for _, q := range dev.Queues {
 			st := q.Info().Stats
 			one.RxPackets += st.RxPackets
 			one.TxPackets += st.TxPackets
-			one.RxDropped += st.RxDropped
+			one.RxDropped += st.RxMissed
 			one.TxInvalid += st.TxInvalid
 		}
 		s.Devices = append(s.Devices, one)
@@ -177,7 +177,7 @@ func writeQueue(w *metrics.Writer, info pmd.Info) {
 	}{
 		{"millrace_rx_packets_total", "Packets received.", s.RxPackets},
 		{"millrace_rx_bytes_total", "Bytes received.", s.RxBytes},
-		{"millrace_rx_dropped_packets_total", "Packets lost before the driver saw them.", s.RxDropped},
+		{"millrace_rx_dropped_packets_total", "Packets lost before the driver saw them.", s.RxMissed},
 		{"millrace_rx_invalid_packets_total", "Packets that the driver could not use.", s.RxInvalid},
 		{"millrace_tx_packets_total", "Packets sent.", s.TxPackets},
 		{"millrace_tx_bytes_total", "Bytes sent.", s.TxBytes},

@@ -36,7 +36,7 @@ func saysWhatItCanDo(t testing.TB, s *Subject) {
 	if (i.FD >= 0) != polled(s) {
 		t.Errorf("FD is %d of a queue that can do %q", i.FD, i.Caps)
 	}
-	if i.Driver == "" || i.Device == "" || i.Granted == "" {
+	if i.Driver == "" || i.Device == "" || i.Negotiated == "" {
 		t.Errorf("it does not say what it is: %+v", i)
 	}
 	if i.MTU != 0 && i.MTU+14 != s.longest() {

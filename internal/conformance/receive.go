@@ -16,7 +16,7 @@ func receivesAll(t testing.TB, s *Subject) {
 		b.offer(min(inFlight, total-b.sent))
 		b.receiveAll(b.sent)
 	}
-	if st := b.Queue.Info().Stats; st.RxDropped+st.RxInvalid > 0 {
+	if st := b.Queue.Info().Stats; st.RxMissed+st.RxInvalid > 0 {
 		t.Errorf("lost without need: %+v", st)
 	}
 }
@@ -77,7 +77,7 @@ func survivesExhaustion(t testing.TB, s *Subject) {
 	if s.Flood > 0 {
 		b.eventually("losses to be counted", func() bool {
 			b.receive()
-			return b.Queue.Info().Stats.RxDropped > 0
+			return b.Queue.Info().Stats.RxMissed > 0
 		})
 	}
 	b.accounted()
@@ -96,7 +96,7 @@ func survivesExhaustion(t testing.TB, s *Subject) {
 // uncounted is how many of the packets that were sent the queue or the wire tell to be lost.
 func (b *bed) uncounted() uint64 {
 	st := b.Queue.Info().Stats
-	return st.RxDropped + st.RxInvalid + b.lost()
+	return st.RxMissed + st.RxInvalid + b.lost()
 }
 
 // accounted waits until every packet that the wire took is received or counted as lost.

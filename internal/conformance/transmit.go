@@ -135,7 +135,7 @@ func countsBothWays(t testing.TB, s *Subject) {
 	}
 	b.arrive(int(b.number))
 	st := b.Queue.Info().Stats
-	if st.RxPackets != uint64(b.sent+b.extra)-b.lost() || st.RxDropped+st.RxInvalid != 0 {
+	if st.RxPackets != uint64(b.sent+b.extra)-b.lost() || st.RxMissed+st.RxInvalid != 0 {
 		t.Errorf("%d packets were sent to it: %+v", b.sent+b.extra, st)
 	}
 	if st.TxPackets != b.far.all || st.TxBytes != b.far.bytes || st.TxInvalid != 0 {

@@ -44,7 +44,7 @@ func datagram(k int) []byte {
 }
 
 // viaImpair is what the wrapper for drivers makes of the script.
-func viaImpair(t *testing.T, p pmd.Profile) (got []fate, count pmd.ImpairCount) {
+func viaImpair(t *testing.T, p pmd.Profile) (got []fate, count pmd.ImpairStats) {
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 8192, FrameSize: 2048})
 	if err != nil {
 		t.Fatal(err)

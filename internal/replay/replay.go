@@ -179,7 +179,7 @@ func (r *runner) openOut() {
 	}
 	r.out = &sink{Driver: r.cfg.Out}
 	info := r.out.Info()
-	r.rep.Output = &Output{Device: info.Device, Driver: info.Driver, Granted: info.Granted}
+	r.rep.Output = &Output{Device: info.Device, Driver: info.Driver, Granted: info.Negotiated}
 }
 
 // closeOut waits for the output device and reads its counters. The device stays open.

@@ -237,7 +237,7 @@ func (d *Daemon) deviceStats(i int) DeviceStats {
 		n := q.Info().Stats
 		s.RxPackets += n.RxPackets
 		s.RxBytes += n.RxBytes
-		s.RxDropped += n.RxDropped
+		s.RxDropped += n.RxMissed
 		s.RxInvalid += n.RxInvalid
 		s.TxPackets += n.TxPackets
 		s.TxBytes += n.TxBytes

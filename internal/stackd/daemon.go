@@ -190,7 +190,7 @@ func (d *Daemon) openDevices() (err error) {
 		d.devices = append(d.devices, dev)
 		info := dev.Queues[0].Info()
 		d.opt.Log.Info("device", "name", v.Name, "driver", string(dev.Driver), "queues", len(dev.Queues),
-			"mtu", info.MTU, "granted", info.Granted, "takes", takes(d.whole[i]))
+			"mtu", info.MTU, "granted", info.Negotiated, "takes", takes(d.whole[i]))
 		if dev.Why != "" {
 			d.opt.Log.Warn("not AF_XDP", "device", v.Name, "using", string(dev.Driver), "why", dev.Why)
 		}

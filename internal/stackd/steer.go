@@ -18,7 +18,7 @@ func rules(addrs []netip.Addr) (out []pmd.Rule) {
 	addrs = slices.Clone(addrs)
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	for _, a := range slices.Compact(addrs) {
-		out = append(out, pmd.Rule{Addr: a}, pmd.Rule{Addr: a, Match: pmd.Neighbor})
+		out = append(out, pmd.Rule{Addr: a}, pmd.Rule{Addr: a, Kind: pmd.Neighbor})
 	}
 	return out
 }

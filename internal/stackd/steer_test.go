@@ -20,7 +20,7 @@ import (
 func TestRulesAreAddressesAndTheirNeighbours(t *testing.T) {
 	a, b := netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("2001:db8::2")
 	got := rules([]netip.Addr{b, a, b})
-	want := []pmd.Rule{{Addr: a}, {Addr: a, Match: pmd.Neighbor}, {Addr: b}, {Addr: b, Match: pmd.Neighbor}}
+	want := []pmd.Rule{{Addr: a}, {Addr: a, Kind: pmd.Neighbor}, {Addr: b}, {Addr: b, Kind: pmd.Neighbor}}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Error(diff)
 	}

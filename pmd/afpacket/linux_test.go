@@ -398,7 +398,7 @@ func TestSharedWithTheKernelBothSeeThePacket(t *testing.T) {
 	r := bareRig(t)
 	must(t, r.here.Up("mr0", "198.18.0.2/24"))
 	r.open(t, 1, 256, func(c *afpacket.Config) {
-		c.All, c.Rules = false, []afpacket.Rule{{Addr: ourAddr, Proto: wire.ProtoTCP, PortLo: 80}, {Addr: ourAddr, Match: pmd.Neighbor}}
+		c.All, c.Rules = false, []afpacket.Rule{{Addr: ourAddr, Proto: wire.ProtoTCP, PortLo: 80}, {Addr: ourAddr, Kind: pmd.Neighbor}}
 	})
 	if !r.refused("198.18.0.2:80") {
 		t.Error("the kernel did not answer")

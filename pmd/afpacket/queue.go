@@ -61,11 +61,11 @@ func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err err
 	}
 	q.info = pmd.Info{
 		Driver: "afpacket", Device: d.cfg.Interface, Queue: id, MTU: d.iface.mtu, MAC: d.iface.mac,
-		Caps: pmd.CapPoll | pmd.CapMultiBuf, FD: q.rx, Granted: granted,
+		Caps: pmd.CapPoll | pmd.CapMultiBuf, FD: q.rx, Negotiated: granted,
 	}
 	if d.cfg.Offload {
 		q.info.Caps |= pmd.CapOffload
-		q.info.Granted += ", segmentation offload"
+		q.info.Negotiated += ", segmentation offload"
 	}
 	return q, "", nil
 }
@@ -214,7 +214,7 @@ func (q *Queue) Info() pmd.Info {
 	i.Stats = q.count.Stats()
 	q.mu.Lock()
 	q.tally()
-	i.Stats.RxDropped += q.drops
+	i.Stats.RxMissed += q.drops
 	q.mu.Unlock()
 	return i
 }

@@ -69,8 +69,8 @@ const (
 // that takes the packet, or leaves it, or goes on with the next.
 func compile(rules []Rule) (*matcher, error) {
 	for _, r := range rules {
-		if why := r.Wrong(); why != "" {
-			return nil, fmt.Errorf("%w %v: %s", ErrRule, r, why)
+		if err := r.Validate(); err != nil {
+			return nil, fmt.Errorf("%w %v: %w", ErrRule, r, err)
 		}
 	}
 	rules = slices.Clone(rules)
@@ -78,9 +78,9 @@ func compile(rules []Rule) (*matcher, error) {
 	v4, v6, arp := prologue4(), prologue6(), code{}
 	for _, r := range rules {
 		switch v := r.Addr.Unmap(); {
-		case r.Match == pmd.Neighbor && v.Is4():
+		case r.Kind == pmd.Neighbor && v.Is4():
 			arp = append(arp, block(code{ldw(arpTarget), jeq(word(v.AsSlice()))})...)
-		case r.Match == pmd.Neighbor:
+		case r.Kind == pmd.Neighbor:
 			v6 = append(v6, solicited(v.AsSlice())...)
 		case v.Is4():
 			v4 = append(v4, pair(r, 12, v.AsSlice())...)
@@ -99,9 +99,9 @@ func compile(rules []Rule) (*matcher, error) {
 // packets from.
 func place(r Rule) int {
 	switch {
-	case r.Match == pmd.Keep:
+	case r.Kind == pmd.Keep:
 		return 1
-	case r.Match == pmd.From || r.Bits != 0:
+	case r.Kind == pmd.From || r.Bits != 0:
 		return 2
 	}
 	return 0
@@ -110,14 +110,14 @@ func place(r Rule) int {
 // pair returns the code of a rule for an IP packet whose addresses begin at src in the header.
 func pair(r Rule, src uint32, addr []byte) code {
 	at, port := ip+src, uint32(ip)
-	if r.Match != pmd.From {
+	if r.Kind != pmd.From {
 		at, port = at+uint32(len(addr)), port+2
 	}
 	c := equal(at, addr)
 	if r.Bits != 0 {
 		c = within(at, netip.PrefixFrom(r.Addr.Unmap(), int(r.Bits)).Masked())
 	}
-	if r.Match == pmd.Keep {
+	if r.Kind == pmd.Keep {
 		return ending(c, left)
 	}
 	if r.Proto != 0 {
@@ -128,7 +128,7 @@ func pair(r Rule, src uint32, addr []byte) code {
 	}
 	lo, hi := uint32(r.PortLo), uint32(max(r.PortLo, r.PortHi))
 	switch {
-	case r.Rest:
+	case r.LaterFragments:
 		c = append(c, ldm(memRest), jge(1))
 	case hi != 0 && pmd.HasTypes(r.Proto):
 		c = append(c, ldm(memRest), jeq(0), ldxb(ip), jge(lo), jle(hi))

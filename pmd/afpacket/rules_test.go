@@ -42,10 +42,10 @@ func takes(rules []Rule, p []byte) bool {
 	keep, wide := false, false
 	for _, r := range rules {
 		switch {
-		case r.Match == pmd.Keep:
+		case r.Kind == pmd.Keep:
 			keep = keep || dstOf(p) == r.Addr
 		case !matches(r, p):
-		case r.Match == pmd.From || r.Bits != 0:
+		case r.Kind == pmd.From || r.Bits != 0:
 			wide = true
 		default:
 			return true
@@ -68,7 +68,7 @@ func dstOf(p []byte) netip.Addr {
 func matches(r Rule, p []byte) bool {
 	switch binary.BigEndian.Uint16(p[12:]) {
 	case wire.EtherTypeARP:
-		return r.Match == pmd.Neighbor && netip.AddrFrom4([4]byte(p[38:42])) == r.Addr
+		return r.Kind == pmd.Neighbor && netip.AddrFrom4([4]byte(p[38:42])) == r.Addr
 	case wire.EtherTypeIPv4:
 		ip := wire.IPv4(p[14:])
 		return matchesIP(r, ip.SrcAddr(), ip.DstAddr(), ip.Proto(), p[14+ip.HeaderLen():], ip.FragmentOffset() != 0)
@@ -85,18 +85,18 @@ func matches(r Rule, p []byte) bool {
 
 func matchesIP(r Rule, src, dst netip.Addr, proto uint8, transport []byte, rest bool) bool {
 	addr, port := src, 0
-	if r.Match == pmd.To {
+	if r.Kind == pmd.To {
 		addr, port = dst, 2
 	}
 	discovery := dst.Is6() && proto == wire.ProtoICMPv6 && !rest && transport[0] >= 133 && transport[0] <= 137
 	switch {
-	case r.Match == pmd.Neighbor:
+	case r.Kind == pmd.Neighbor:
 		return discovery && (transport[0] == 135 && netip.AddrFrom16([16]byte(transport[8:24])) == r.Addr || transport[0] == 136 && dst == r.Addr)
 	case r.Bits != 0 && !netip.PrefixFrom(r.Addr, int(r.Bits)).Contains(addr), r.Bits == 0 && addr != r.Addr:
 		return false
 	case r.Proto != 0 && (r.Proto != proto || discovery):
 		return false
-	case r.Rest:
+	case r.LaterFragments:
 		return rest
 	case r.PortLo == 0 && r.PortHi == 0:
 		return true
@@ -125,8 +125,8 @@ func (w world) addr(v6 bool) netip.Addr {
 func (w world) proto() uint8 { return []uint8{6, 17, 58, 132, 1}[w.IntN(5)] }
 
 func (w world) rule() Rule {
-	r := Rule{Addr: w.addr(w.IntN(2) == 0), Match: pmd.Match(w.IntN(4))}
-	if r.Match >= pmd.Neighbor {
+	r := Rule{Addr: w.addr(w.IntN(2) == 0), Kind: pmd.RuleKind(w.IntN(4))}
+	if r.Kind >= pmd.Neighbor {
 		return r
 	}
 	if w.IntN(2) == 0 {
@@ -143,8 +143,8 @@ func (w world) rule() Rule {
 			r.PortHi = 0
 		}
 	case ports && w.IntN(2) == 0:
-		r.Rest = pmd.HasPorts(r.Proto)
-		if r.Proto == wire.ProtoICMPv6 && r.Match == pmd.To {
+		r.LaterFragments = pmd.HasPorts(r.Proto)
+		if r.Proto == wire.ProtoICMPv6 && r.Kind == pmd.To {
 			if r.Addr.Is4() {
 				r.Proto = wire.ProtoICMP
 			}
@@ -262,7 +262,7 @@ func TestFilterLeavesShortPackets(t *testing.T) {
 
 func TestRulesThatMeanNothingAreRefused(t *testing.T) {
 	a := netip.MustParseAddr("192.0.2.1")
-	for _, r := range []Rule{{}, {Addr: a, Match: 4}, {Addr: a, Match: pmd.Keep, Proto: 6}, {Addr: a, Proto: 6, Bits: 8}, {Addr: a, Proto: 6, Rest: true, PortLo: 5}, {Addr: a, Match: pmd.Neighbor, Proto: 6}, {Addr: a, PortLo: 80}, {Addr: a, Proto: 1, PortLo: 256}, {Addr: a, Proto: 6, PortLo: 80, PortHi: 79}} {
+	for _, r := range []Rule{{}, {Addr: a, Kind: 4}, {Addr: a, Kind: pmd.Keep, Proto: 6}, {Addr: a, Proto: 6, Bits: 8}, {Addr: a, Proto: 6, LaterFragments: true, PortLo: 5}, {Addr: a, Kind: pmd.Neighbor, Proto: 6}, {Addr: a, PortLo: 80}, {Addr: a, Proto: 1, PortLo: 256}, {Addr: a, Proto: 6, PortLo: 80, PortHi: 79}} {
 		if _, err := compile([]Rule{r}); !errors.Is(err, ErrRule) {
 			t.Errorf("%+v: %v", r, err)
 		}

@@ -132,7 +132,7 @@ func TestFramesPassBothWaysUnchanged(t *testing.T) {
 			c.cfg.Pools = []*ring.Pool{cut(t, newArena(t, 1024, c.frame), 0)}
 			r := w.open(t, c.cfg)
 			info := r.Queues[0].Info()
-			t.Log(info.Granted)
+			t.Log(info.Negotiated)
 			if info.Caps != c.caps {
 				t.Errorf("caps are %v, want %v", info.Caps, c.caps)
 			}

@@ -3,7 +3,7 @@ package afxdp
 import "github.com/millrace/millrace/ring"
 
 // lent is the set of frames that the kernel holds for one purpose, a byte for each frame of the
-// arena. It is ring.Ledger with another trade: bytes of neighbouring frames do not wait for each
+// arena. A bit for each would be smaller, but bytes of neighbouring frames do not wait for each
 // other as bits of one word do, and loops count for themselves.
 type lent struct {
 	held  []bool

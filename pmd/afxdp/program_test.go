@@ -34,7 +34,7 @@ func TestAutoFallsBackToGenericAndSaysWhy(t *testing.T) {
 
 func (w *network) wantGranted(t *testing.T, name, want string) {
 	t.Helper()
-	if got := w.open(t, Config{Interface: name}).Queues[0].Info().Granted; !strings.HasPrefix(got, want) {
+	if got := w.open(t, Config{Interface: name}).Queues[0].Info().Negotiated; !strings.HasPrefix(got, want) {
 		t.Errorf("granted is %q, want %q", got, want)
 	}
 }
@@ -89,7 +89,7 @@ func TestProgramIsTheOneThatItsSourceMakes(t *testing.T) {
 	testnet.Program(t, "clang-19", "llvm-strip-19")
 	for _, below := range []string{"a", "another/name"} {
 		root := filepath.Join(t.TempDir(), below)
-		for _, name := range []string{"go.mod", "go.sum", "pmd/afxdp/program.go", "pmd/afxdp/bpf/steer.c"} {
+		for _, name := range []string{"go.mod", "go.sum", "internal/tools/go.mod", "internal/tools/go.sum", "pmd/afxdp/program.go", "pmd/afxdp/bpf/steer.c"} {
 			text, err := os.ReadFile(filepath.Join("../..", name))
 			must(t, err)
 			must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))

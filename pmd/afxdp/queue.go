@@ -78,7 +78,7 @@ func (q *Queue) Info() pmd.Info {
 		RxBytes:   s.rxBytes.Load(),
 		TxPackets: s.txPackets.Load(),
 		TxBytes:   s.txBytes.Load(),
-		RxDropped: k.Rx_dropped + k.Rx_ring_full,
+		RxMissed:  k.Rx_dropped + k.Rx_ring_full,
 		RxInvalid: s.rxInvalid.Load() + k.Rx_invalid_descs,
 		TxInvalid: s.txInvalid.Load() + k.Tx_invalid_descs,
 		Wakeups:   s.wakeups.Load(),

@@ -32,10 +32,10 @@ func reference(rules []Rule, frame []byte) bool {
 		r, err := normal(r)
 		switch {
 		case err != nil:
-		case r.Match == pmd.Keep:
+		case r.Kind == pmd.Keep:
 			keep = keep || f.dst == r.Addr
 		case !f.meets(r):
-		case r.Match == pmd.From || r.Bits != 0:
+		case r.Kind == pmd.From || r.Bits != 0:
 			wide = true
 		default:
 			return true
@@ -47,12 +47,12 @@ func reference(rules []Rule, frame []byte) bool {
 // meets reports whether a packet is what a rule names.
 func (f flow) meets(r Rule) bool {
 	addr, port := f.dst, f.dport
-	if r.Match == pmd.From {
+	if r.Kind == pmd.From {
 		addr, port = f.src, f.sport
 	}
 	discovery := f.proto == 58 && f.dport >= 133 && f.dport <= 137
 	switch {
-	case r.Match == pmd.Neighbor:
+	case r.Kind == pmd.Neighbor:
 		return f.neighbor == r.Addr
 	case r.Bits != 0:
 		return f.proto == int(r.Proto) && !discovery && netip.PrefixFrom(r.Addr, int(r.Bits)).Contains(addr)
@@ -62,7 +62,7 @@ func (f flow) meets(r Rule) bool {
 		return true
 	case f.proto != int(r.Proto) || discovery:
 		return false
-	case r.Rest:
+	case r.LaterFragments:
 		return f.rest
 	}
 	return r.PortHi == 0 || port >= int(r.PortLo) && port <= int(r.PortHi)
@@ -177,10 +177,10 @@ var fuzzRules = []Rule{
 
 // moreRules are sixteen of the kinds that came later: the upper half of the mask.
 var moreRules = []Rule{
-	{Addr: hostAddr, Match: pmd.Keep},
-	{Addr: our6, Match: pmd.Keep},
-	{Addr: ourAddr, Match: pmd.Keep},
-	{Addr: backend, Match: pmd.Keep},
+	{Addr: hostAddr, Kind: pmd.Keep},
+	{Addr: our6, Kind: pmd.Keep},
+	{Addr: ourAddr, Kind: pmd.Keep},
+	{Addr: backend, Kind: pmd.Keep},
 	to(ourAddr, 1, 3, 12), to(ourAddr, 1, 8), to(our6, 58, 1, 4), to(our6, 58, 128), from(backend, 1, 3, 12), from(backend6, 58, 1, 4),
 	fragments(to(ourAddr, 17)), fragments(from(backend, 17)), fragments(to(our6, 17)), fragments(from(backend6, 6)),
 	prefix(ourAddr, 1, 24), prefix(our6, 58, 64),

@@ -119,7 +119,7 @@ func (s *Steering) Rules() []Rule {
 		}
 	}
 	slices.SortFunc(out, func(a, b Rule) int {
-		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Match, b.Match),
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.PortLo, b.PortLo), cmp.Compare(a.PortHi, b.PortHi),
 			cmp.Compare(a.Bits, b.Bits), cmp.Compare(rest(a), rest(b)))
 	})
@@ -195,7 +195,7 @@ func (s *Steering) draft(addr netip.Addr) *entry {
 }
 
 func rest(r Rule) uint8 {
-	if r.Rest {
+	if r.LaterFragments {
 		return sideRest
 	}
 	return 0
@@ -203,8 +203,8 @@ func rest(r Rule) uint8 {
 
 // normal checks r and returns the one form that stands for all that mean the same.
 func normal(r Rule) (Rule, error) {
-	if why := r.Wrong(); why != "" {
-		return r, fmt.Errorf("%w %v: %s", ErrRule, r, why)
+	if err := r.Validate(); err != nil {
+		return r, fmt.Errorf("%w %v: %w", ErrRule, r, err)
 	}
 	r.Addr = r.Addr.Unmap().WithZone("")
 	if r.PortHi == 0 {
@@ -225,10 +225,10 @@ func (e *entry) compile() error {
 	lists := make(map[rangeKey][]portRange)
 	for r := range e.rules {
 		switch {
-		case r.Match == pmd.Neighbor:
+		case r.Kind == pmd.Neighbor:
 			e.flags |= flagNeighbor
 			continue
-		case r.Match == pmd.Keep:
+		case r.Kind == pmd.Keep:
 			e.flags |= flagKeep
 			continue
 		case r.Bits != 0:
@@ -236,7 +236,7 @@ func (e *entry) compile() error {
 			continue
 		}
 		all, some := uint32(flagToAll), uint32(flagToSome)
-		if r.Match == pmd.From {
+		if r.Kind == pmd.From {
 			all, some = flagFromAll, flagFromSome
 		}
 		if r.Proto == 0 {
@@ -244,9 +244,9 @@ func (e *entry) compile() error {
 			continue
 		}
 		e.flags |= some
-		key := rangeKey{Addr: r.Addr.As16(), Side: uint8(r.Match), Proto: r.Proto}
+		key := rangeKey{Addr: r.Addr.As16(), Side: uint8(r.Kind), Proto: r.Proto}
 		switch {
-		case r.Rest:
+		case r.LaterFragments:
 			e.ports[portKey{Addr: key.Addr, Proto: r.Proto, Side: key.Side + sideRest}] = true
 		case r.PortHi == 0:
 			lists[key] = append(lists[key], anyPort)

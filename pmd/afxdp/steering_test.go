@@ -121,8 +121,8 @@ func to(a netip.Addr, proto uint8, ports ...uint16) Rule { return ruleFor(pmd.To
 
 func from(a netip.Addr, proto uint8, ports ...uint16) Rule { return ruleFor(pmd.From, a, proto, ports) }
 
-func ruleFor(m pmd.Match, a netip.Addr, proto uint8, ports []uint16) Rule {
-	r := Rule{Addr: a, Match: m, Proto: proto}
+func ruleFor(m pmd.RuleKind, a netip.Addr, proto uint8, ports []uint16) Rule {
+	r := Rule{Addr: a, Kind: m, Proto: proto}
 	if len(ports) > 0 {
 		r.PortLo, r.PortHi = ports[0], ports[len(ports)-1]
 	}
@@ -130,15 +130,15 @@ func ruleFor(m pmd.Match, a netip.Addr, proto uint8, ports []uint16) Rule {
 }
 
 func fragments(r Rule) Rule {
-	r.Rest = true
+	r.LaterFragments = true
 	return r
 }
 
 func prefix(a netip.Addr, proto, bits uint8) Rule { return Rule{Addr: a, Proto: proto, Bits: bits} }
 
-func keep(a netip.Addr) Rule { return Rule{Addr: a, Match: pmd.Keep} }
+func keep(a netip.Addr) Rule { return Rule{Addr: a, Kind: pmd.Keep} }
 
-func neighbor(a netip.Addr) Rule { return Rule{Addr: a, Match: pmd.Neighbor} }
+func neighbor(a netip.Addr) Rule { return Rule{Addr: a, Kind: pmd.Neighbor} }
 
 // options is an IPv4 header with options.
 func options(h *layers.IPv4) {
@@ -330,17 +330,17 @@ func TestRulesThatMeanNothingAreRefused(t *testing.T) {
 	nine := append(eightRanges(), to(ourAddr, 17, 9000, 9001))
 	for name, rules := range map[string][]Rule{
 		"no address":                {good, {Proto: 6}},
-		"unknown match":             {good, {Addr: ourAddr, Match: 9}},
+		"unknown match":             {good, {Addr: ourAddr, Kind: 9}},
 		"ports the wrong way round": {good, to(ourAddr, 6, 80, 70)},
 		"ports without protocol":    {good, to(ourAddr, 0, 80)},
 		"a type above 255":          {good, to(ourAddr, 1, 256)},
 		"ports of ESP":              {good, to(ourAddr, 50, 80)},
-		"kept ports":                {good, {Addr: ourAddr, Match: pmd.Keep, Proto: 6}},
+		"kept ports":                {good, {Addr: ourAddr, Kind: pmd.Keep, Proto: 6}},
 		"fragments of no protocol":  {good, fragments(to(ourAddr, 0))},
 		"fragments with ports":      {good, fragments(to(ourAddr, 6, 80))},
 		"a prefix of TCP":           {good, prefix(ourAddr, 6, 24)},
 		"a prefix of 33 bits":       {good, prefix(ourAddr, 1, 33)},
-		"neighbour with protocol":   {good, {Addr: ourAddr, Match: pmd.Neighbor, Proto: 6}},
+		"neighbour with protocol":   {good, {Addr: ourAddr, Kind: pmd.Neighbor, Proto: 6}},
 		"too many ranges":           append(nine, good),
 	} {
 		if err := s.Add(rules...); !errors.Is(err, ErrRule) {

@@ -107,7 +107,7 @@ func TestVethFromKernel(t *testing.T) {
 				}
 			}
 			r.pools[0].PutBatch(b)
-			if lost := r.Queues[0].Info().Stats.RxDropped; lost != uint64(1-min(c.segments, 1)) {
+			if lost := r.Queues[0].Info().Stats.RxMissed; lost != uint64(1-min(c.segments, 1)) {
 				t.Errorf("RxDropped is %d", lost)
 			}
 		})

@@ -75,7 +75,7 @@ func TestModesReachTheKernel(t *testing.T) {
 	ns := site(t)
 	for _, mode := range []string{"native", "generic"} {
 		err := open(t, ns, 2, device.Config{Driver: device.AFXDP, Mode: mode}, func(d *device.Device) {
-			if g := d.Queues[0].Info().Granted; !strings.HasPrefix(g, mode) {
+			if g := d.Queues[0].Info().Negotiated; !strings.HasPrefix(g, mode) {
 				t.Errorf("granted %q, want %s", g, mode)
 			}
 		})

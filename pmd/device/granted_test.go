@@ -33,7 +33,7 @@ func TestAFPacketHidesWhatRulesNameAndNeverEverything(t *testing.T) {
 			if all {
 				want = "seen by the kernel too"
 			}
-			if g := d.Queues[0].Info().Granted; !strings.Contains(g, want) {
+			if g := d.Queues[0].Info().Negotiated; !strings.Contains(g, want) {
 				t.Errorf("all %v: granted %q, want %q", all, g, want)
 			}
 			if promiscuous() != all {

@@ -138,18 +138,18 @@ func (c *Capture) write(data []byte, size int, at int64, dir capture.PacketFlags
 	c.written.Add(1)
 }
 
-// Copied tells what became of the copies. Any goroutine may call it.
-func (c *Capture) Copied() CaptureStats {
+// Stats tells what became of the copies. Any goroutine may call it.
+func (c *Capture) Stats() CaptureStats {
 	return CaptureStats{Written: c.written.Load(), Lost: c.lost.Load()}
 }
 
 // Info implements pmd.Driver: the wrapped driver's, with the capture named in Granted.
 func (c *Capture) Info() pmd.Info {
 	info := c.inner.Info()
-	if info.Granted != "" {
-		info.Granted += ", "
+	if info.Negotiated != "" {
+		info.Negotiated += ", "
 	}
-	info.Granted += "copied to a " + c.w.Format().String()
+	info.Negotiated += "copied to a " + c.w.Format().String()
 	return info
 }
 
@@ -164,7 +164,7 @@ func (c *Capture) Close() error {
 	info := c.inner.Info()
 	s := info.Stats
 	flush := errors.Join(c.w.SetCounters(c.cfg.Interface, capture.Counters{
-		Received: s.RxPackets + s.RxDropped, Dropped: s.RxDropped, Accepted: s.RxPackets, Delivered: c.written.Load(),
+		Received: s.RxPackets + s.RxMissed, Dropped: s.RxMissed, Accepted: s.RxPackets, Delivered: c.written.Load(),
 	}), c.w.Flush())
 	if flush != nil {
 		flush = &pmd.OpError{Op: "capture", Device: info.Device, Queue: info.Queue, Err: fmt.Errorf("%d packets written, %d lost: %w", c.written.Load(), c.lost.Load(), flush)}

@@ -145,7 +145,7 @@ func TestCaptureCopiesBothDirections(t *testing.T) {
 	if d := cmp.Diff(want, readCopies(t, file.Bytes())); d != "" {
 		t.Error(d)
 	}
-	if s := c.Copied(); s != (pcap.CaptureStats{Written: 6}) {
+	if s := c.Stats(); s != (pcap.CaptureStats{Written: 6}) {
 		t.Errorf("%+v", s)
 	}
 	r, _ := capture.NewMemory(file.Bytes())
@@ -238,7 +238,7 @@ func TestCaptureDisturbsNoTrafficWhenTheDiskFails(t *testing.T) {
 		}
 		w.poolB.PutBatch(peer)
 	}
-	if s := c.Copied(); s.Lost == 0 || s.Written+s.Lost != all {
+	if s := c.Stats(); s.Lost == 0 || s.Written+s.Lost != all {
 		t.Errorf("%+v", s)
 	}
 	if err := c.Close(); !errors.Is(err, errDisk) {
@@ -260,7 +260,7 @@ func TestCaptureStopsAtItsBound(t *testing.T) {
 	}
 	c.Close()
 	out.Close()
-	if s := c.Copied(); s.Written != 3 || s.Lost != 7 || file.Len() > 4300 {
+	if s := c.Stats(); s.Written != 3 || s.Lost != 7 || file.Len() > 4300 {
 		t.Errorf("%+v, %d bytes", s, file.Len())
 	}
 }
@@ -272,8 +272,8 @@ func TestCapturePassesErrorsAndInfoOn(t *testing.T) {
 	c := pcap.NewCapture(w.a, out, pcap.CaptureConfig{})
 	c.Tx(1, w.batchOf(t, "x"))
 	got, inner := c.Info(), w.a.Info()
-	inner.Granted += ", copied to a pcapng"
-	if d := cmp.Diff(inner, got, cmp.Comparer(func(a, b *pmd.Bell) bool { return a == b })); d != "" {
+	inner.Negotiated += ", copied to a pcapng"
+	if d := cmp.Diff(inner, got, cmp.Comparer(func(a, b *pmd.Notifier) bool { return a == b })); d != "" {
 		t.Error(d)
 	}
 	for range 2 {

@@ -369,7 +369,7 @@ func (p *Driver) Info() pmd.Info {
 	} else {
 		granted += ", writes " + p.cfg.Out
 	}
-	return pmd.Info{Driver: "pcap", Device: p.device(), Caps: caps, FD: -1, Granted: granted, Stats: p.count.Stats()}
+	return pmd.Info{Driver: "pcap", Device: p.device(), Caps: caps, FD: -1, Negotiated: granted, Stats: p.count.Stats()}
 }
 
 // Records tells what became of the records of the files. Any goroutine may call it.

@@ -222,14 +222,14 @@ func (q *Queue) release(d []packet.Desc) {
 func (q *Queue) Info() pmd.Info {
 	i := pmd.Info{
 		Driver: "tap", Device: q.dev.Name, Queue: q.id, MTU: q.dev.mtu, MAC: q.dev.mac,
-		Caps: pmd.CapPoll | pmd.CapMultiBuf, FD: q.fd, Granted: "copy, a system call for each packet",
+		Caps: pmd.CapPoll | pmd.CapMultiBuf, FD: q.fd, Negotiated: "copy, a system call for each packet",
 		Stats: q.count.Stats(),
 	}
 	if len(q.dev.Queues) > 1 {
-		i.Granted += ", multi-queue"
+		i.Negotiated += ", multi-queue"
 	}
 	if q.id == 0 {
-		i.Stats.RxDropped += q.dev.drops()
+		i.Stats.RxMissed += q.dev.drops()
 	}
 	return i
 }

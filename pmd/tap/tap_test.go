@@ -371,7 +371,7 @@ func TestQueuesKeepFlowsTogether(t *testing.T) {
 	if got != flows*each || share[0] == 0 || share[1] == 0 {
 		t.Errorf("%d of %d packets, by queue %v", got, flows*each, share)
 	}
-	if !strings.Contains(r.dev.Queues[1].Info().Granted, "multi-queue") || r.dev.Queues[1].Info().Queue != 1 {
+	if !strings.Contains(r.dev.Queues[1].Info().Negotiated, "multi-queue") || r.dev.Queues[1].Info().Queue != 1 {
 		t.Errorf("%+v", r.dev.Queues[1].Info())
 	}
 	r.audit(t)

@@ -6,11 +6,21 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
+// Stats counts what a queue did since it was opened: packets, not descriptors.
+type Stats struct {
+	RxPackets, RxBytes uint64 // handed to the caller
+	TxPackets, TxBytes uint64 // taken from the caller
+	RxMissed           uint64 // lost before Rx, as the device counts them: ring full or no free frame (DPDK: imissed)
+	RxInvalid          uint64 // rejected by the device or the driver as unusable
+	TxInvalid          uint64 // taken by Tx and rejected by the device: never sent
+	Wakeups            uint64 // system calls made to move packets
+}
+
 // Counters are the Stats of a queue while it runs: one loop adds, any goroutine reads. Drivers add
-// once for each batch, so the price of the atomic additions is shared by all its packets.
+// once for each batch, so its packets share the cost of the atomic additions.
 type Counters struct {
 	RxPackets, RxBytes, TxPackets, TxBytes atomic.Uint64
-	RxDropped, RxInvalid, TxInvalid        atomic.Uint64
+	RxMissed, RxInvalid, TxInvalid         atomic.Uint64
 	Wakeups                                atomic.Uint64
 }
 
@@ -28,12 +38,12 @@ func (c *Counters) Tx(d []packet.Desc) {
 	c.TxBytes.Add(bytes)
 }
 
-// Stats returns what was counted so far. The numbers of one batch may be seen in part.
+// Stats returns what was counted so far. A call that runs beside Rx or Tx may see only some of the counters of a batch.
 func (c *Counters) Stats() Stats {
 	return Stats{
 		RxPackets: c.RxPackets.Load(), RxBytes: c.RxBytes.Load(),
 		TxPackets: c.TxPackets.Load(), TxBytes: c.TxBytes.Load(),
-		RxDropped: c.RxDropped.Load(), RxInvalid: c.RxInvalid.Load(),
+		RxMissed: c.RxMissed.Load(), RxInvalid: c.RxInvalid.Load(),
 		TxInvalid: c.TxInvalid.Load(), Wakeups: c.Wakeups.Load(),
 	}
 }
