@@ -186,32 +186,32 @@ func (h *Host) locked(f func(now clock.Time, h *Host) error) error {
 	return f(now, h)
 }
 
-// lead calls f as the owner of the leader's loop.
-func (g *Group) lead(f func(now clock.Time, n *ip.Node) error) error {
+// onLeader calls f as the owner of the leader's loop.
+func (g *Group) onLeader(f func(now clock.Time, n *ip.Node) error) error {
 	return g.Hosts[0].locked(func(now clock.Time, h *Host) error { return f(now, h.IP) })
 }
 
 // AddAddr gives port an address: see ip.Node.AddAddr.
 func (g *Group) AddAddr(port uint8, p netip.Prefix, o ip.Origin, noDAD bool) error {
-	return g.lead(func(now clock.Time, n *ip.Node) error { return n.AddAddr(now, port, p, o, noDAD) })
+	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.AddAddr(now, port, p, o, noDAD) })
 }
 
 // DelAddr takes an address away.
 func (g *Group) DelAddr(port uint8, a wire.Addr) error {
-	return g.lead(func(now clock.Time, n *ip.Node) error { return n.DelAddr(now, port, a) })
+	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.DelAddr(now, port, a) })
 }
 
 // AddRoute adds a route.
 func (g *Group) AddRoute(r ip.Route) error {
-	return g.lead(func(now clock.Time, n *ip.Node) error { return n.AddRoute(now, r) })
+	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.AddRoute(now, r) })
 }
 
 // DelRoute removes a route.
 func (g *Group) DelRoute(r ip.Route) error {
-	return g.lead(func(now clock.Time, n *ip.Node) error { return n.DelRoute(now, r) })
+	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.DelRoute(now, r) })
 }
 
 // AddNeighbor adds a neighbour that stays.
 func (g *Group) AddNeighbor(port uint8, a wire.Addr, mac wire.MAC) error {
-	return g.lead(func(now clock.Time, n *ip.Node) error { return n.AddNeighbor(now, port, a, mac) })
+	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.AddNeighbor(now, port, a, mac) })
 }

@@ -28,35 +28,35 @@ type Host struct {
 	lock     *stack.LoopLock
 	commands *stack.CommandQueue
 
-	group   *Group
-	self    int // place in the group
-	pool    *ring.Pool
-	arena   *packet.Arena
-	macs    []wire.MAC // by port
-	cuts    []bool     // by port: its device cuts large packets
-	mostMTU int        // largest IP packet that one burst has frames for
-	seed    uint64
-	other   func(now clock.Time, h *Host, g *ip.Datagram) packet.Verdict
-	changed func(now clock.Time, c ip.Change)
-	letters []letter
+	group         *Group
+	self          int // place in the group
+	pool          *ring.Pool
+	arena         *packet.Arena
+	macs          []wire.MAC // by port
+	tso           []bool     // by port: its device cuts large packets
+	maxMTU        int        // largest IP packet that one burst has frames for
+	seed          uint64
+	otherProtocol func(now clock.Time, h *Host, g *ip.Datagram) packet.Verdict
+	changed       func(now clock.Time, c ip.Change)
+	pending       []command
 
 	// For received packets.
-	burst    burst
-	near     near
+	gro      gro
+	local    localCache
 	datagram ip.Datagram
-	lone     lane   // of a datagram that is not merged
-	line     []byte // a packet in one piece
+	single   groSlot // of a datagram that is not merged
+	linear   []byte  // a packet in one piece
 
 	// For packets that are made here.
-	cut       tcp.Segmenter
-	datagrams udp.Segmenter
-	stencil   stencil
-	id        uint16 // identification of the next IPv4 packet; none of them is fragmented (RFC 6864 4.1)
-	out       []packet.Desc
-	lent      lent
-	engine    *gpukern.CPU // for what comes back to this host
-	back      packet.Batch
-	lost      [packet.Verdicts]uint64
+	segmenter      tcp.Segmenter
+	udpSegmenter   udp.Segmenter
+	header         headerTemplate
+	id             uint16 // identification of the next IPv4 packet; none of them is fragmented (RFC 6864 4.1)
+	tx             []packet.Desc
+	ipFrame        ipFrame
+	loopbackEngine *gpukern.CPU // for what comes back to this host
+	loopback       packet.Batch
+	txDropped      [packet.Verdicts]uint64
 }
 
 // newHost makes the host of loop i.
@@ -65,15 +65,15 @@ func newHost(g *Group, i int, cfg *Config) *Host {
 	h := &Host{
 		output: l.Output(), lock: l.Lock(), commands: l.Commands(),
 		group: g, self: i, pool: l.Output().Pool(), arena: l.Output().Arena(), seed: cfg.Seed, id: uint16(cfg.Seed >> 16),
-		other: cfg.Other, changed: cfg.Changed,
-		engine: gpukern.NewCPU(gpukern.Config{HashKey: cfg.HashKey, Depth: 1}),
+		otherProtocol: cfg.Other, changed: cfg.Changed,
+		loopbackEngine: gpukern.NewCPU(gpukern.Config{HashKey: cfg.HashKey, Depth: 1}),
 	}
-	h.back.Arena = h.arena
+	h.loopback.Arena = h.arena
 	for p, drv := range l.Devices() {
 		h.macs = append(h.macs, cfg.Links[p].MAC)
-		h.cuts = append(h.cuts, drv.Info().Caps&pmd.CapOffload != 0)
+		h.tso = append(h.tso, drv.Info().Caps&pmd.CapOffload != 0)
 	}
-	h.mostMTU = h.room() * 32
+	h.maxMTU = h.frameRoom() * 32
 	h.build(cfg)
 	if !cfg.Dispatched {
 		l.SetHandler(h)
@@ -92,11 +92,11 @@ func (h *Host) build(cfg *Config) {
 	seed := cfg.Seed + uint64(h.self)*0x9e3779b97f4a7c15
 	n, t, u := cfg.IP, cfg.TCP, cfg.UDP
 	n.Now, n.Seed, n.Secret, n.Links, n.Output = now, seed, cfg.Secret, cfg.Links, ipOutput{h}
-	n.Follower, n.ID, n.Changed, n.Error = h.self > 0, uint32(h.self), h.change, h.icmp
+	n.Follower, n.ID, n.Changed, n.Error = h.self > 0, uint32(h.self), h.onChange, h.onICMP
 	h.IP = ip.New(n)
 	t.Now, t.Seed, t.Secret, t.Output, t.Owns = now, seed, cfg.Secret, tcpOutput{h}, owns
 	h.TCP = tcp.NewMux(t)
-	u.Seed, u.Output, u.Groups, u.Owns = seed, udpOutput{h}, groups{h}, owns
+	u.Seed, u.Output, u.Groups, u.Owns = seed, udpOutput{h}, udpGroups{h}, owns
 	h.UDP = udp.NewMux(u)
 }
 
@@ -136,8 +136,8 @@ func (h *Host) Tick(now clock.Time) clock.Time {
 	next := h.IP.Poll(now)
 	next = min(next, h.TCP.Poll(now))
 	next = min(next, h.UDP.Poll(now))
-	if len(h.letters) > 0 {
-		h.post()
+	if len(h.pending) > 0 {
+		h.flushCommands()
 		next = now
 	}
 	return next
@@ -145,4 +145,4 @@ func (h *Host) Tick(now clock.Time) clock.Time {
 
 // Lost returns how many packets the layers gave up that they had made, by reason: they had no way, or
 // their neighbour does not answer. They are no packets of the loop.
-func (h *Host) Lost() [packet.Verdicts]uint64 { return h.lost }
+func (h *Host) Lost() [packet.Verdicts]uint64 { return h.txDropped }

@@ -366,7 +366,7 @@ func TestABurstIsHandledWithoutAllocation(t *testing.T) {
 func TestFlowsOfABurstAreNotMixed(t *testing.T) {
 	b := newBench(t, gpukern.Config{})
 	x := b.bind(9, &udp.Options{GRO: true})
-	const flows = 4 * lanes
+	const flows = 4 * groSlots
 	for i := range flows {
 		b.inject(datagramTo(true, uint16(1000+i), 9, []byte{byte(i)}))
 		b.inject(segmentTo(true, wire.TCPHeader{SrcPort: uint16(1000 + i), DstPort: 99, Seq: uint32(i), Ack: uint32(i), Flags: wire.FlagACK}, []byte{byte(i)}))

@@ -148,7 +148,7 @@ func TestDevicesCutWhatTheyUnderstand(t *testing.T) {
 		{"ACE with CWR", tcp.Outgoing{ACE: true, Header: wire.TCPHeader{Flags: wire.FlagCWR}}, false},
 		{"signed", tcp.Outgoing{Sign: func(wire.TCP) {}}, false},
 	} {
-		if deviceCuts(&c.o) != c.want {
+		if deviceSegments(&c.o) != c.want {
 			t.Errorf("%s: not %v", c.what, c.want)
 		}
 	}

@@ -149,7 +149,7 @@ func TestPathMTUOfDatagramsIsToldToAllLoops(t *testing.T) {
 	for i, h := range w.a.Hosts {
 		port, said := uint16(100+i), 1400-i
 		hear := func(port uint16) (vouched bool) {
-			vouched = h.icmp(w.now, &ip.ICMPError{
+			vouched = h.onICMP(w.now, &ip.ICMPError{
 				Kind: ip.TooBig, Proto: wire.ProtoUDP, MTU: said, Quote: make([]byte, 8),
 				Tuple: wire.Tuple{Local: wire.AddrFrom(addrA4.Addr()), LocalPort: 10, Remote: to, RemotePort: port},
 			})
@@ -171,10 +171,10 @@ func TestPathMTUOfDatagramsIsToldToAllLoops(t *testing.T) {
 			}
 		}
 	}
-	for range 2 * maxLetters { // nobody takes them
-		w.a.Hosts[0].icmp(w.now, &ip.ICMPError{Kind: ip.TooBig, Proto: wire.ProtoUDP, Quote: make([]byte, 8)})
+	for range 2 * maxPending { // nobody takes them
+		w.a.Hosts[0].onICMP(w.now, &ip.ICMPError{Kind: ip.TooBig, Proto: wire.ProtoUDP, Quote: make([]byte, 8)})
 	}
-	if n := len(w.a.Hosts[0].letters); n > maxLetters+2 {
+	if n := len(w.a.Hosts[0].pending); n > maxPending+2 {
 		t.Errorf("%d letters wait", n)
 	}
 	w.settle()

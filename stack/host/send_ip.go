@@ -10,28 +10,28 @@ import (
 // that waited for a neighbour.
 type ipOutput struct{ h *Host }
 
-// lent is the frame that ip is writing.
-type lent struct {
-	off  uint32
-	held bool   // off is a frame that nothing was sent in
-	long bool   // what is written does not fit a frame, and lies in line
-	line []byte // for that
+// ipFrame is the frame that ip is writing.
+type ipFrame struct {
+	off      uint32
+	reserved bool   // off is a frame that nothing was sent in
+	long     bool   // what is written does not fit a frame, and lies in line
+	line     []byte // for that
 }
 
 // Frame implements ip.Output.
 func (o ipOutput) Frame(port uint8, n int) []byte {
 	h := o.h
-	l := &h.lent
-	if l.long = n > h.room(); l.long {
+	l := &h.ipFrame
+	if l.long = n > h.frameRoom(); l.long {
 		l.line = slices.Grow(l.line[:0], n)[:n]
 		return l.line
 	}
-	if !l.held {
+	if !l.reserved {
 		frames := h.reserve(port, 1)
 		if frames == nil {
 			return nil
 		}
-		l.off, l.held = frames[0], true
+		l.off, l.reserved = frames[0], true
 	}
 	d := packet.Desc{Off: l.off + headroom, Len: uint16(n)}
 	return h.arena.Bytes(&d)
@@ -41,25 +41,25 @@ func (o ipOutput) Frame(port uint8, n int) []byte {
 // was not told before.
 func (o ipOutput) Send(port uint8, n int) {
 	h := o.h
-	l := &h.lent
+	l := &h.ipFrame
 	if !l.long {
-		l.held = false
-		h.out = append(h.out, packet.Desc{Off: l.off + headroom, Len: uint16(n)})
-		h.emit(port)
+		l.reserved = false
+		h.tx = append(h.tx, packet.Desc{Off: l.off + headroom, Len: uint16(n)})
+		h.transmit(port)
 		return
 	}
 	frames := h.reserve(port, h.frames(n))
 	if frames == nil {
-		h.lost[packet.DropNoFrame]++
+		h.txDropped[packet.DropNoFrame]++
 		return
 	}
 	h.chain(frames, l.line[:n])
-	h.emit(port)
+	h.transmit(port)
 }
 
 // Holds implements ring.Holder: the frame that ip was lent and has not sent.
 func (h *Host) Holds(visit func(off uint32)) {
-	if h.lent.held {
-		visit(h.lent.off)
+	if h.ipFrame.reserved {
+		visit(h.ipFrame.off)
 	}
 }

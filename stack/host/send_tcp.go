@@ -13,75 +13,75 @@ import (
 // tcpOutput is the host as tcp sees it.
 type tcpOutput struct{ h *Host }
 
-// largest is the most payload of one tcp.Outgoing, bytes: with its headers it is an IP packet still, as
+// maxPayload is the most payload of one tcp.Outgoing, bytes: with its headers it is an IP packet still, as
 // devices want that cut (TSO).
-const largest = 1<<16 - 1 - wire.IPv6Len - wire.TCPMaxLen
+const maxPayload = 1<<16 - 1 - wire.IPv6Len - wire.TCPMaxLen
 
 // Offload implements tcp.Output.
-func (o tcpOutput) Offload() int { return largest }
+func (o tcpOutput) Offload() int { return maxPayload }
 
 // MTU implements tcp.Output.
 func (o tcpOutput) MTU(t *wire.Tuple) int {
 	h := o.h
-	p, _ := h.way(h.Now(), t, ip.AnyPort, nil)
+	p, _ := h.route(h.Now(), t, ip.AnyPort, nil)
 	if p == nil {
 		return 0
 	}
-	return min(h.IP.MTU(h.Now(), p, t.Remote), h.mostMTU)
+	return min(h.IP.MTU(h.Now(), p, t.Remote), h.maxMTU)
 }
 
 // Send implements tcp.Output. What has no way is lost, as it would be a hop later: the connection's timers
 // see to it.
 func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
 	h := o.h
-	p, why := h.way(now, s.Tuple, ip.AnyPort, s.RouteCache)
+	p, why := h.route(now, s.Tuple, ip.AnyPort, s.RouteCache)
 	if p == nil {
-		h.lost[why] += uint64(s.Segments())
+		h.txDropped[why] += uint64(s.Segments())
 		return true
 	}
 	t := s.Tuple
 	hdr := ip.Header{
 		Src: t.Local, Dst: t.Remote, Proto: wire.ProtoTCP, TTL: s.TTL, TOS: uint8(s.ECN),
-		DontFragment: true, FlowLabel: h.label(t),
+		DontFragment: true, FlowLabel: h.flowLabel(t),
 	}
-	h.cut.Begin(s, pseudo(t, wire.ProtoTCP))
+	h.segmenter.Begin(s, pseudo(t, wire.ProtoTCP))
 	if !p.Resolved {
 		return h.queueTCP(now, p, &hdr)
 	}
 	hdr.ID = h.id
-	h.stencil.cut(p, &hdr)
+	h.header.init(p, &hdr)
 	switch {
-	case p.Port != ip.LoopPort && h.cuts[p.Port] && deviceCuts(s):
-		return h.sendLarge(p, s)
-	case h.stencil.n+h.cut.Size() > h.room():
-		return h.sendLong(p, s)
+	case p.Port != ip.LoopPort && h.tso[p.Port] && deviceSegments(s):
+		return h.sendTSO(p, s)
+	case h.header.n+h.segmenter.Size() > h.frameRoom():
+		return h.sendChained(p, s)
 	}
-	return h.sendCut(p, s)
+	return h.sendSegments(p, s)
 }
 
-// sendCut sends segments that fit into a frame each.
-func (h *Host) sendCut(p *ip.Path, s *tcp.Outgoing) bool {
+// sendSegments sends segments that fit into a frame each.
+func (h *Host) sendSegments(p *ip.Path, s *tcp.Outgoing) bool {
 	frames := h.reserve(p.Port, s.Segments())
 	if frames == nil {
 		return false
 	}
-	c, head := &h.cut, h.stencil.n
+	c, head := &h.segmenter, h.header.n
 	for _, off := range frames {
 		n := c.Size()
-		h.out = append(h.out, packet.Desc{Off: off + headroom, Len: uint16(head + n)})
-		d := &h.out[len(h.out)-1]
+		h.tx = append(h.tx, packet.Desc{Off: off + headroom, Len: uint16(head + n)})
+		d := &h.tx[len(h.tx)-1]
 		b := h.arena.Bytes(d)
-		h.stencil.put(b, n)
+		h.header.write(b, n)
 		c.Next(b[head:])
 	}
-	h.id = h.stencil.id
-	h.emit(p.Port)
+	h.id = h.header.id
+	h.transmit(p.Port)
 	return true
 }
 
-// sendLong sends segments that are longer than a frame: in chains of frames.
-func (h *Host) sendLong(p *ip.Path, s *tcp.Outgoing) bool {
-	c, head := &h.cut, h.stencil.n
+// sendChained sends segments that are longer than a frame: in chains of frames.
+func (h *Host) sendChained(p *ip.Path, s *tcp.Outgoing) bool {
+	c, head := &h.segmenter, h.header.n
 	n := s.Segments()
 	frames := h.reserve(p.Port, (n-1)*h.frames(head+c.Size())+h.frames(head+c.LastSize()))
 	if frames == nil {
@@ -89,29 +89,29 @@ func (h *Host) sendLong(p *ip.Path, s *tcp.Outgoing) bool {
 	}
 	for c.Size() > 0 {
 		n := c.Size()
-		h.line = slices.Grow(h.line[:0], head+n)[:head+n]
-		h.stencil.put(h.line, n)
-		c.Next(h.line[head:])
-		frames = h.chain(frames, h.line)
+		h.linear = slices.Grow(h.linear[:0], head+n)[:head+n]
+		h.header.write(h.linear, n)
+		c.Next(h.linear[head:])
+		frames = h.chain(frames, h.linear)
 	}
-	h.id = h.stencil.id
-	h.emit(p.Port)
+	h.id = h.header.id
+	h.transmit(p.Port)
 	return true
 }
 
 // frames returns how many frames a packet of n bytes takes.
-func (h *Host) frames(n int) int { return (n + h.room() - 1) / h.room() }
+func (h *Host) frames(n int) int { return (n + h.frameRoom() - 1) / h.frameRoom() }
 
 // chain appends one packet to h.out, in as many of the frames as it needs, and returns the rest of them.
 func (h *Host) chain(frames []uint32, b []byte) []uint32 {
 	for len(b) > 0 {
-		n := min(len(b), h.room())
+		n := min(len(b), h.frameRoom())
 		d := packet.Desc{Off: frames[0] + headroom, Len: uint16(n)}
 		copy(h.arena.Bytes(&d), b[:n])
 		if b = b[n:]; len(b) > 0 {
 			d.Flags = packet.FlagMore
 		}
-		h.out = append(h.out, d)
+		h.tx = append(h.tx, d)
 		frames = frames[1:]
 	}
 	return frames
@@ -126,9 +126,9 @@ const (
 	gsoECN        = 0x80
 )
 
-// sendLarge sends one packet that the device cuts, and whose checksums it fills in.
-func (h *Host) sendLarge(p *ip.Path, s *tcp.Outgoing) bool {
-	c, head := &h.cut, h.stencil.n+h.cut.HeaderLen()
+// sendTSO sends one packet that the device cuts, and whose checksums it fills in.
+func (h *Host) sendTSO(p *ip.Path, s *tcp.Outgoing) bool {
+	c, head := &h.segmenter, h.header.n+h.segmenter.HeaderLen()
 	payload := len(s.Payload[0]) + len(s.Payload[1])
 	frames := h.reserve(p.Port, h.frames(head+payload))
 	if frames == nil {
@@ -136,12 +136,12 @@ func (h *Host) sendLarge(p *ip.Path, s *tcp.Outgoing) bool {
 	}
 	at := 0
 	for i, off := range frames {
-		d := packet.Desc{Off: off + headroom, Len: uint16(h.room())}
+		d := packet.Desc{Off: off + headroom, Len: uint16(h.frameRoom())}
 		b := h.arena.Bytes(&d)
 		n := 0
 		if i == 0 {
-			h.stencil.put(b, c.HeaderLen()+payload)
-			n = h.stencil.n + c.WriteTSO(b[h.stencil.n:])
+			h.header.write(b, c.HeaderLen()+payload)
+			n = h.header.n + c.WriteTSO(b[h.header.n:])
 		}
 		m := c.Payload(b[n:], at)
 		at += m
@@ -149,31 +149,31 @@ func (h *Host) sendLarge(p *ip.Path, s *tcp.Outgoing) bool {
 		if i+1 < len(frames) {
 			d.Flags = packet.FlagMore
 		}
-		h.out = append(h.out, d)
+		h.tx = append(h.tx, d)
 	}
-	first := &h.out[0]
+	first := &h.tx[0]
 	first.Flags |= packet.FlagOffload
 	o := packet.Offload{
 		Flags: needsChecksum, HeadersEnd: uint16(headroom + head),
-		ChecksumFrom: uint16(headroom + h.stencil.n), ChecksumAt: tcp.ChecksumAt,
+		ChecksumFrom: uint16(headroom + h.header.n), ChecksumAt: tcp.ChecksumAt,
 	}
 	if s.Segments() > 1 {
-		o.GSO, o.SegmentSize = gsoOf(s), uint16(s.SegmentSize)
+		o.GSO, o.SegmentSize = gsoType(s), uint16(s.SegmentSize)
 	}
 	h.arena.SetOffload(first, &o)
-	h.id = h.stencil.id + uint16(s.Segments()) - 1
-	h.emit(p.Port)
+	h.id = h.header.id + uint16(s.Segments()) - 1
+	h.transmit(p.Port)
 	return true
 }
 
-// deviceCuts reports whether a device can cut s: it knows nothing of signatures, and takes CWR for what only the
+// deviceSegments reports whether a device can cut s: it knows nothing of signatures, and takes CWR for what only the
 // first segment has.
-func deviceCuts(s *tcp.Outgoing) bool {
+func deviceSegments(s *tcp.Outgoing) bool {
 	return s.Sign == nil && !(s.ACE && s.Header.Flags.Has(wire.FlagCWR))
 }
 
-// gsoOf returns what a device is told of segments to be cut. CWR stays with the first (RFC 3168 6.1.2).
-func gsoOf(s *tcp.Outgoing) uint8 {
+// gsoType returns what a device is told of segments to be cut. CWR stays with the first (RFC 3168 6.1.2).
+func gsoType(s *tcp.Outgoing) uint8 {
 	kind := uint8(gsoTCP4)
 	if !s.Tuple.Local.Is4() {
 		kind = gsoTCP6
@@ -187,15 +187,15 @@ func gsoOf(s *tcp.Outgoing) uint8 {
 // queueTCP has segments wait for their neighbour, as far as there is room: the rest is lost, and sent
 // again when the timer says so.
 func (h *Host) queueTCP(now clock.Time, p *ip.Path, hdr *ip.Header) bool {
-	for first := true; h.cut.Size() > 0; first = false {
-		n := h.cut.Size()
-		h.line = slices.Grow(h.line[:0], n)[:n]
-		h.cut.Next(h.line)
-		switch v := h.IP.Send(now, p, hdr, h.line); {
+	for first := true; h.segmenter.Size() > 0; first = false {
+		n := h.segmenter.Size()
+		h.linear = slices.Grow(h.linear[:0], n)[:n]
+		h.segmenter.Next(h.linear)
+		switch v := h.IP.Send(now, p, hdr, h.linear); {
 		case v == packet.DropNoFrame && first:
 			return false
 		case v != packet.Forward:
-			h.lost[v]++
+			h.txDropped[v]++
 		}
 	}
 	return true

@@ -25,7 +25,7 @@ func (o udpOutput) Send(now clock.Time, s *udp.Outgoing) packet.Verdict {
 			return packet.DropNoRoute
 		}
 	}
-	p, why := h.way(now, s.Tuple, port, s.RouteCache)
+	p, why := h.route(now, s.Tuple, port, s.RouteCache)
 	if p == nil {
 		return why
 	}
@@ -44,12 +44,12 @@ func (o udpOutput) Send(now clock.Time, s *udp.Outgoing) packet.Verdict {
 	}
 	hdr := ip.Header{
 		Src: t.Local, Dst: t.Remote, Proto: wire.ProtoUDP, TTL: s.TTL, TOS: s.TOS,
-		DontFragment: s.DontFragment, FlowLabel: h.label(&t),
+		DontFragment: s.DontFragment, FlowLabel: h.flowLabel(&t),
 	}
-	h.datagrams.Begin(s, &t, pseudo(&t, wire.ProtoUDP))
+	h.udpSegmenter.Begin(s, &t, pseudo(&t, wire.ProtoUDP))
 	v := h.sendUDP(now, p, &hdr, s)
 	if v == packet.Forward && s.Loop && p.Kind == ip.Multicast {
-		h.copyBack(&hdr, s)
+		h.loopMulticast(&hdr, s)
 	}
 	return v
 }
@@ -72,43 +72,43 @@ func (h *Host) sendUDP(now clock.Time, p *ip.Path, hdr *ip.Header, s *udp.Outgoi
 		return h.queueUDP(now, p, hdr)
 	}
 	hdr.ID = h.id
-	h.stencil.cut(p, hdr)
+	h.header.init(p, hdr)
 	return h.frameUDP(p, s)
 }
 
 // frameUDP writes datagrams that fit the path into frames.
 func (h *Host) frameUDP(p *ip.Path, s *udp.Outgoing) packet.Verdict {
-	c, head := &h.datagrams, h.stencil.n
+	c, head := &h.udpSegmenter, h.header.n
 	frames := h.reserve(p.Port, (s.Segments()-1)*h.frames(head+c.Size())+h.frames(head+c.LastSize()))
 	if frames == nil {
 		return packet.DropTxFull
 	}
 	for c.Size() > 0 {
 		n := c.Size()
-		if head+n <= h.room() {
-			h.out = append(h.out, packet.Desc{Off: frames[0] + headroom, Len: uint16(head + n)})
+		if head+n <= h.frameRoom() {
+			h.tx = append(h.tx, packet.Desc{Off: frames[0] + headroom, Len: uint16(head + n)})
 			frames = frames[1:]
-			b := h.arena.Bytes(&h.out[len(h.out)-1])
-			h.stencil.put(b, n)
+			b := h.arena.Bytes(&h.tx[len(h.tx)-1])
+			h.header.write(b, n)
 			c.Next(b[head:])
 		} else {
-			h.line = slices.Grow(h.line[:0], head+n)[:head+n]
-			h.stencil.put(h.line, n)
-			c.Next(h.line[head:])
-			frames = h.chain(frames, h.line)
+			h.linear = slices.Grow(h.linear[:0], head+n)[:head+n]
+			h.header.write(h.linear, n)
+			c.Next(h.linear[head:])
+			frames = h.chain(frames, h.linear)
 		}
 	}
-	h.id = h.stencil.id
-	h.emit(p.Port)
+	h.id = h.header.id
+	h.transmit(p.Port)
 	return packet.Forward
 }
 
 // queueUDP gives datagrams to ip one by one. That all of them find room or none does is seen at the first.
 func (h *Host) queueUDP(now clock.Time, p *ip.Path, hdr *ip.Header) packet.Verdict {
-	for first := true; h.datagrams.Size() > 0; first = false {
-		h.line = slices.Grow(h.line[:0], h.datagrams.Size())[:h.datagrams.Size()]
-		h.datagrams.Next(h.line)
-		v := h.IP.Send(now, p, hdr, h.line)
+	for first := true; h.udpSegmenter.Size() > 0; first = false {
+		h.linear = slices.Grow(h.linear[:0], h.udpSegmenter.Size())[:h.udpSegmenter.Size()]
+		h.udpSegmenter.Next(h.linear)
+		v := h.IP.Send(now, p, hdr, h.linear)
 		if v == packet.DropNoFrame {
 			v = packet.DropTxFull
 		}
@@ -116,7 +116,7 @@ func (h *Host) queueUDP(now clock.Time, p *ip.Path, hdr *ip.Header) packet.Verdi
 			return v
 		}
 		if v != packet.Forward {
-			h.lost[v]++
+			h.txDropped[v]++
 		}
 		if hdr.ID != 0 {
 			hdr.ID = h.IP.NextID(hdr)
@@ -125,14 +125,14 @@ func (h *Host) queueUDP(now clock.Time, p *ip.Path, hdr *ip.Header) packet.Verdi
 	return packet.Forward
 }
 
-// copyBack gives members of a group on this host what was sent to it (RFC 1112 6.1).
-func (h *Host) copyBack(hdr *ip.Header, s *udp.Outgoing) {
+// loopMulticast gives members of a group on this host what was sent to it (RFC 1112 6.1).
+func (h *Host) loopMulticast(hdr *ip.Header, s *udp.Outgoing) {
 	back := ip.Path{Port: ip.LoopPort, Resolved: true, Kind: ip.Multicast}
 	t := *s.Tuple
 	t.Local = hdr.Src
-	h.datagrams.Begin(s, &t, pseudo(&t, wire.ProtoUDP))
-	h.stencil.cut(&back, hdr)
+	h.udpSegmenter.Begin(s, &t, pseudo(&t, wire.ProtoUDP))
+	h.header.init(&back, hdr)
 	if v := h.frameUDP(&back, s); v != packet.Forward {
-		h.lost[v]++
+		h.txDropped[v]++
 	}
 }

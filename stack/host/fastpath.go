@@ -10,8 +10,8 @@ import (
 // Handle implements stack.Handler: it decides what becomes of each packet of a burst, and takes the
 // frames of those that were for this host.
 func (h *Host) Handle(now clock.Time, b *packet.Batch) {
-	h.burst.begin(b)
-	h.near.known = false
+	h.gro.reset(b)
+	h.local.known = false
 	for i, n := 0, 0; i < len(b.D); i += n {
 		n = max(1, packet.Chain(b.D[i:]))
 		d := &b.D[i]
@@ -19,13 +19,13 @@ func (h *Host) Handle(now clock.Time, b *packet.Batch) {
 			d.Verdict = h.input(now, b, i, n)
 		}
 	}
-	h.burst.flush(h, now)
-	h.free(b)
+	h.gro.flush(h, now)
+	h.release(b)
 	h.output.RequestTick()
 }
 
-// free gives the frames of what was delivered back to the pool.
-func (h *Host) free(b *packet.Batch) {
+// release gives the frames of what was delivered back to the pool.
+func (h *Host) release(b *packet.Batch) {
 	for i := 0; i < len(b.D); i++ {
 		mine := b.D[i].Verdict == packet.Deliver
 		for ; ; i++ {
@@ -41,14 +41,14 @@ func (h *Host) free(b *packet.Batch) {
 
 // The findings of the header pass with which a packet needs no closer look than that of arrival.
 const (
-	plainFlags = packet.FlagVLAN | packet.FlagFragment | packet.FlagFragmentRest | packet.FlagOptions |
+	slowPathFlags = packet.FlagVLAN | packet.FlagFragment | packet.FlagFragmentRest | packet.FlagOptions |
 		packet.FlagMalformed | packet.FlagTruncated | packet.FlagTunnel
-	plain4 = packet.FlagIPv4 | packet.FlagIPChecksumOK
+	fastPath4 = packet.FlagIPv4 | packet.FlagIPChecksumOK
 )
 
-// arrival is a received packet that is plain: TCP or UDP behind an IP header without options, all of it
+// rxPacket is a received packet that is plain: TCP or UDP behind an IP header without options, all of it
 // there, from a host to an address of ours.
-type arrival struct {
+type rxPacket struct {
 	l3      []byte // from the IP header on, in the first frame
 	l4      []byte // from the transport header to the end of the packet, in the first frame
 	d       *packet.Desc
@@ -63,14 +63,14 @@ type arrival struct {
 // input decides the packet of n descriptors that begins at i. Undecided is one that waits for its
 // neighbours in the burst.
 func (h *Host) input(now clock.Time, b *packet.Batch, i, n int) packet.Verdict {
-	a := arrival{d: &b.D[i], at: i, n: n}
-	if v, owner := h.foreign(a.d); owner {
+	a := rxPacket{d: &b.D[i], at: i, n: n}
+	if v, owner := h.handover(a.d); owner {
 		return v
 	}
-	if !h.plain(b, &a) {
-		return h.closer(now, b, i, n)
+	if !h.fastPath(b, &a) {
+		return h.slowPath(now, b, i, n)
 	}
-	if !a.d.Flags.Has(packet.FlagL4ChecksumOK) && !h.verify(b, &a) {
+	if !a.d.Flags.Has(packet.FlagL4ChecksumOK) && !h.checksumOK(b, &a) {
 		return packet.DropL4Checksum
 	}
 	if a.d.Proto == wire.ProtoTCP {
@@ -79,9 +79,9 @@ func (h *Host) input(now clock.Time, b *packet.Batch, i, n int) packet.Verdict {
 	return h.inputUDP(now, b, &a)
 }
 
-// foreign hands a packet over whose flow belongs to another loop, and a fragment to where those of its
+// handover hands a packet over whose flow belongs to another loop, and a fragment to where those of its
 // datagram meet. One that was handed over has come to the loop that its hash names, or to the leader.
-func (h *Host) foreign(d *packet.Desc) (packet.Verdict, bool) {
+func (h *Host) handover(d *packet.Desc) (packet.Verdict, bool) {
 	n := uint32(len(h.group.Hosts))
 	if n == 1 || d.Flags&(packet.FlagHanded|packet.FlagMalformed) != 0 || d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0 {
 		return packet.Undecided, false
@@ -96,10 +96,10 @@ func (h *Host) foreign(d *packet.Desc) (packet.Verdict, bool) {
 	return packet.Undecided, false
 }
 
-// plain reports whether a packet is what most are, and fills in the rest of a.
-func (h *Host) plain(b *packet.Batch, a *arrival) bool {
+// fastPath reports whether a packet is what most are, and fills in the rest of a.
+func (h *Host) fastPath(b *packet.Batch, a *rxPacket) bool {
 	d := a.d
-	if d.Flags&plainFlags != 0 || d.Payload == 0 || d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP || int(d.Port) >= len(h.macs) {
+	if d.Flags&slowPathFlags != 0 || d.Payload == 0 || d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP || int(d.Port) >= len(h.macs) {
 		return false
 	}
 	frame := b.Arena.Bytes(d)
@@ -108,16 +108,16 @@ func (h *Host) plain(b *packet.Batch, a *arrival) bool {
 	}
 	a.l3 = frame[d.L3:]
 	switch {
-	case d.Flags.Has(plain4):
+	case d.Flags.Has(fastPath4):
 		q := wire.IPv4(a.l3)
 		a.v4, a.tos, a.ttl, a.payload = true, q.TOS(), q.TTL(), int(q.TotalLen())-wire.IPv4Len
-		if !h.ours4(q, d.Port) {
+		if !h.addressed4(q, d.Port) {
 			return false
 		}
 	case d.Flags.Has(packet.FlagIPv6):
 		q := wire.IPv6(a.l3)
 		a.tos, a.ttl, a.payload = q.TrafficClass(), q.HopLimit(), int(q.PayloadLen())
-		if !h.ours6(q, d.Port) {
+		if !h.addressed6(q, d.Port) {
 			return false
 		}
 	default:
@@ -127,44 +127,44 @@ func (h *Host) plain(b *packet.Batch, a *arrival) bool {
 	return a.payload > 0 && (a.n == 1) == (len(a.l4) == a.payload)
 }
 
-// near is the address of ours that was asked for last, in this burst.
-type near struct {
+// localCache is the address of ours that was asked for last, in this burst.
+type localCache struct {
 	addr  wire.Addr
 	port  uint8
 	known bool
-	ours  bool
+	local bool
 }
 
-// ours reports whether a is an address of this host when a packet comes in on port.
-func (h *Host) ours(port uint8, a wire.Addr) bool {
-	if !h.near.known || h.near.port != port || h.near.addr != a {
-		h.near = near{a, port, true, h.IP.Local(port, a) == ip.Unicast}
+// isLocal reports whether a is an address of this host when a packet comes in on port.
+func (h *Host) isLocal(port uint8, a wire.Addr) bool {
+	if !h.local.known || h.local.port != port || h.local.addr != a {
+		h.local = localCache{a, port, true, h.IP.Local(port, a) == ip.Unicast}
 	}
-	return h.near.ours
+	return h.local.local
 }
 
-// ours4 reports whether a packet goes from what can be another host to an address of ours. Sources such as
+// addressed4 reports whether a packet goes from what can be another host to an address of ours. Sources such as
 // a group's or the loopback's, and our own, are left to the closer look (RFC 1122 3.2.1.3).
-func (h *Host) ours4(q wire.IPv4, port uint8) bool {
+func (h *Host) addressed4(q wire.IPv4, port uint8) bool {
 	src := q.Src()
 	if src[0] == 0 || src[0] == 127 || src[0] >= 224 || src == q.Dst() {
 		return false
 	}
-	return h.ours(port, wire.AddrFrom4(q.Dst()))
+	return h.isLocal(port, wire.AddrFrom4(q.Dst()))
 }
 
-// ours6 is ours4 for IPv6; ::/8 has the unspecified address, the loopback and embedded ones (RFC 4291 2.5).
-func (h *Host) ours6(q wire.IPv6, port uint8) bool {
+// addressed6 is ours4 for IPv6; ::/8 has the unspecified address, the loopback and embedded ones (RFC 4291 2.5).
+func (h *Host) addressed6(q wire.IPv6, port uint8) bool {
 	src := q.Src()
 	if src[0] == 0 || src[0] == 0xff || src == q.Dst() {
 		return false
 	}
-	return h.ours(port, q.Dst())
+	return h.isLocal(port, q.Dst())
 }
 
-// verify computes the transport checksum of a packet that the engine has not found right: because it is
+// checksumOK computes the transport checksum of a packet that the engine has not found right: because it is
 // wrong, or because it did not look.
-func (h *Host) verify(b *packet.Batch, a *arrival) bool {
+func (h *Host) checksumOK(b *packet.Batch, a *rxPacket) bool {
 	if a.d.Proto == wire.ProtoUDP && wire.UDP(a.l4).ValidHeader() {
 		if wire.UDP(a.l4).Checksum() == 0 {
 			return true // there is none: whether that may be is the socket's to say (RFC 768, RFC 6935)
@@ -177,14 +177,14 @@ func (h *Host) verify(b *packet.Batch, a *arrival) bool {
 	if a.d.Flags.Has(packet.FlagOffload) {
 		return true // it never was on a wire
 	}
-	s := sum{acc: acc}
+	s := checksummer{acc: acc}
 	s.add(a.l4)
-	a.rest(b, s.add)
+	a.eachRest(b, s.add)
 	return wire.Fold(s.acc) == 0
 }
 
 // pseudo returns the sum of the pseudo header.
-func (a *arrival) pseudo() uint32 {
+func (a *rxPacket) pseudo() uint32 {
 	if a.v4 {
 		q := wire.IPv4(a.l3)
 		return wire.PseudoHeader4(q.Src(), q.Dst(), a.d.Proto, uint32(a.payload))
@@ -193,8 +193,8 @@ func (a *arrival) pseudo() uint32 {
 	return wire.PseudoHeader6(q.Src(), q.Dst(), a.d.Proto, uint32(a.payload))
 }
 
-// rest calls f with the pieces of the payload that lie in frames behind the first.
-func (a *arrival) rest(b *packet.Batch, f func([]byte)) {
+// eachRest calls f with the pieces of the payload that lie in frames behind the first.
+func (a *rxPacket) eachRest(b *packet.Batch, f func([]byte)) {
 	left := a.payload - len(a.l4)
 	for i := a.at + 1; i < a.at+a.n && left > 0; i++ {
 		p := b.Arena.Bytes(&b.D[i])
@@ -204,13 +204,13 @@ func (a *arrival) rest(b *packet.Batch, f func([]byte)) {
 	}
 }
 
-// sum is a running sum over pieces of any length.
-type sum struct {
+// checksummer is a running sum over pieces of any length.
+type checksummer struct {
 	acc uint32
 	odd bool
 }
 
-func (s *sum) add(p []byte) {
+func (s *checksummer) add(p []byte) {
 	if s.odd && len(p) > 0 {
 		s.acc = wire.Sum([]byte{0, p[0]}, s.acc)
 		p, s.odd = p[1:], false
@@ -219,8 +219,8 @@ func (s *sum) add(p []byte) {
 	s.odd = s.odd != (len(p)&1 == 1)
 }
 
-// tuple returns the flow of a as this host sees it.
-func (a *arrival) tuple(t *wire.Tuple) {
+// fillTuple returns the flow of a as this host sees it.
+func (a *rxPacket) fillTuple(t *wire.Tuple) {
 	if a.v4 {
 		q := wire.IPv4(a.l3)
 		t.Local, t.Remote = wire.AddrFrom4(q.Dst()), wire.AddrFrom4(q.Src())

@@ -10,22 +10,22 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// closer has the network layer look at a packet that is not plain. What it finds to be for a transport, a
+// slowPath has the network layer look at a packet that is not plain. What it finds to be for a transport, a
 // reassembled datagram for instance, goes on to that.
-func (h *Host) closer(now clock.Time, b *packet.Batch, i, n int) packet.Verdict {
+func (h *Host) slowPath(now clock.Time, b *packet.Batch, i, n int) packet.Verdict {
 	d := b.D[i]
 	frame := b.Arena.Bytes(&d)
 	if n > 1 {
-		h.line = b.Arena.Gather(h.line[:0], b.D[i:i+n], math.MaxInt)
-		frame = h.line
+		h.linear = b.Arena.Gather(h.linear[:0], b.D[i:i+n], math.MaxInt)
+		frame = h.linear
 		d.Len = uint16(min(len(frame), 1<<16-1))
 		d.Flags &^= packet.FlagMore
 	}
-	h.burst.order(h, now, d.Hash)
+	h.gro.flushFlow(h, now, d.Hash)
 	v := h.IP.Input(now, d.Port, frame, &d, &h.datagram)
 	switch v {
 	case packet.Undecided:
-		return h.transport(now, &h.datagram)
+		return h.deliver(now, &h.datagram)
 	case packet.Handover:
 		b.D[i].Flow = 0 // the leader
 		if h.self == 0 {
@@ -35,21 +35,21 @@ func (h *Host) closer(now clock.Time, b *packet.Batch, i, n int) packet.Verdict 
 	return v
 }
 
-// order delivers what waits in the lane of a flow, so that nothing of that overtakes it.
-func (g *burst) order(h *Host, now clock.Time, hash uint32) {
-	if n := int(hash % lanes); g.used&(1<<n) != 0 {
-		g.deliver(h, now, n)
+// flushFlow delivers what waits in the lane of a flow, so that nothing of that overtakes it.
+func (g *gro) flushFlow(h *Host, now clock.Time, hash uint32) {
+	if n := int(hash % groSlots); g.used&(1<<n) != 0 {
+		g.flushSlot(h, now, n)
 	}
 }
 
-// transport gives a datagram that ip has looked at to whom it is for. One that was reassembled may belong to
+// deliver gives a datagram that ip has looked at to whom it is for. One that was reassembled may belong to
 // a flow of another loop: its fragments have met by their addresses alone.
-func (h *Host) transport(now clock.Time, g *ip.Datagram) packet.Verdict {
+func (h *Host) deliver(now clock.Time, g *ip.Datagram) packet.Verdict {
 	if g.Proto != wire.ProtoTCP && g.Proto != wire.ProtoUDP {
-		if h.other == nil {
+		if h.otherProtocol == nil {
 			return packet.DropUnsupported
 		}
-		return h.other(now, h, g)
+		return h.otherProtocol(now, h, g)
 	}
 	if len(g.Payload) < wire.UDPLen {
 		return packet.DropMalformed
@@ -58,27 +58,27 @@ func (h *Host) transport(now clock.Time, g *ip.Datagram) packet.Verdict {
 	t := wire.Tuple{Local: g.Dst, Remote: g.Src, LocalPort: u.DstPort(), RemotePort: u.SrcPort()}
 	if g.Packets > 1 {
 		if owner := h.group.Owner(&t); owner != h {
-			return owner.lend(now, &t, g)
+			return owner.deliverToOwner(now, &t, g)
 		}
 	}
-	return h.give(now, &t, g)
+	return h.inputDatagram(now, &t, g)
 }
 
-// lend has another loop take a reassembled datagram: a copy. It is rare enough.
-func (h *Host) lend(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
+// deliverToOwner has another loop take a reassembled datagram: a copy. It is rare enough.
+func (h *Host) deliverToOwner(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
 	c, u := *g, *t
 	c.Payload = append([]byte(nil), g.Payload...)
 	c.Packet = append([]byte(nil), g.Packet...)
-	if !h.Do(func() { h.give(max(now, h.Now()), &u, &c) }) {
+	if !h.Do(func() { h.inputDatagram(max(now, h.Now()), &u, &c) }) {
 		return packet.DropHandover
 	}
 	return packet.Deliver
 }
 
-// give gives a datagram to its transport.
-func (h *Host) give(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
+// inputDatagram gives a datagram to its transport.
+func (h *Host) inputDatagram(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
 	if g.Proto == wire.ProtoUDP {
-		return h.giveUDP(now, t, g)
+		return h.inputDatagramUDP(now, t, g)
 	}
 	seg := wire.TCP(g.Payload)
 	if !seg.Valid() {
@@ -87,16 +87,16 @@ func (h *Host) give(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdic
 	if g.Kind != ip.Unicast { // RFC 9293 3.9.2.3, MUST-57
 		return packet.DropNotOurs
 	}
-	h.lone.tcp.Begin(seg, g.ECN())
-	return h.TCP.Input(now, t, &h.lone.tcp.Segment)
+	h.single.tcp.Begin(seg, g.ECN())
+	return h.TCP.Input(now, t, &h.single.tcp.Segment)
 }
 
-func (h *Host) giveUDP(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
+func (h *Host) inputDatagramUDP(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
 	u := wire.UDP(g.Payload)
 	if !u.Valid() {
 		return packet.DropMalformed
 	}
-	m := &h.lone.udp
+	m := &h.single.udp
 	m.Datagram = udp.Datagram{
 		Interface: uint32(g.Port) + 1, TOS: g.TOS, TTL: g.TTL,
 		Broadcast: g.Kind == ip.Broadcast, NoChecksum: u.Checksum() == 0, Time: now,

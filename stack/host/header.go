@@ -13,9 +13,9 @@ import (
 // headers that somebody pushes. It keeps the network header aligned to four bytes.
 const headroom = 66
 
-// way returns the path of a flow: the one that hint names if it is still right, else what the routes say,
+// route returns the path of a flow: the one that hint names if it is still right, else what the routes say,
 // which hint then names.
-func (h *Host) way(now clock.Time, t *wire.Tuple, port uint8, hint *uint64) (*ip.Path, packet.Verdict) {
+func (h *Host) route(now clock.Time, t *wire.Tuple, port uint8, hint *uint64) (*ip.Path, packet.Verdict) {
 	if hint != nil && *hint != 0 {
 		if p := h.IP.Path(now, ip.Ref(*hint)); p != nil {
 			return p, packet.Forward
@@ -31,8 +31,8 @@ func (h *Host) way(now clock.Time, t *wire.Tuple, port uint8, hint *uint64) (*ip
 	return p, packet.Forward
 }
 
-// stencil is what the Ethernet and IP headers of the packets of one send have in common.
-type stencil struct {
+// headerTemplate is what the Ethernet and IP headers of the packets of one send have in common.
+type headerTemplate struct {
 	b   [wire.EthernetLen + wire.IPv6Len]byte
 	n   int // length
 	v4  bool
@@ -40,8 +40,8 @@ type stencil struct {
 	id  uint16 // of the next packet
 }
 
-// cut makes the stencil of packets that go by path.
-func (s *stencil) cut(p *ip.Path, hdr *ip.Header) {
+// init makes the stencil of packets that go by path.
+func (s *headerTemplate) init(p *ip.Path, hdr *ip.Header) {
 	s.n = p.Put(s.b[:], hdr, 0)
 	s.v4, s.id = hdr.Src.Is4(), hdr.ID
 	if s.v4 {
@@ -53,8 +53,8 @@ func (s *stencil) cut(p *ip.Path, hdr *ip.Header) {
 	}
 }
 
-// put writes the headers of a packet with payload bytes behind them to the start of b.
-func (s *stencil) put(b []byte, payload int) {
+// write writes the headers of a packet with payload bytes behind them to the start of b.
+func (s *headerTemplate) write(b []byte, payload int) {
 	copy(b, s.b[:s.n])
 	q := b[wire.EthernetLen:s.n]
 	if !s.v4 {
@@ -76,8 +76,8 @@ func pseudo(t *wire.Tuple, proto uint8) uint32 {
 	return wire.PseudoHeader6(t.Local, t.Remote, proto, 0)
 }
 
-// label returns the flow label of a flow (RFC 6437 3): the same for all its packets, and not to be guessed.
-func (h *Host) label(t *wire.Tuple) uint32 {
+// flowLabel returns the flow label of a flow (RFC 6437 3): the same for all its packets, and not to be guessed.
+func (h *Host) flowLabel(t *wire.Tuple) uint32 {
 	if t.Local.Is4() {
 		return 0
 	}
@@ -87,8 +87,8 @@ func (h *Host) label(t *wire.Tuple) uint32 {
 	return uint32(x>>44) | 1 // 0 would say that there is none
 }
 
-// room returns how many bytes of a packet one frame holds.
-func (h *Host) room() int { return h.arena.FrameSize() - headroom }
+// frameRoom returns how many bytes of a packet one frame holds.
+func (h *Host) frameRoom() int { return h.arena.FrameSize() - headroom }
 
 // reserve passes n frames for packets by a path to the caller; nil says that there is no room now.
 func (h *Host) reserve(port uint8, n int) []uint32 {
@@ -98,27 +98,27 @@ func (h *Host) reserve(port uint8, n int) []uint32 {
 	return h.output.Reserve(port, n)
 }
 
-// emit sends the packets in h.out, in frames that reserve gave. Those that come back to this host have not
+// transmit sends the packets in h.out, in frames that reserve gave. Those that come back to this host have not
 // passed the engine of the loop, and pass one here.
-func (h *Host) emit(port uint8) {
+func (h *Host) transmit(port uint8) {
 	if port == ip.LoopPort {
-		h.look()
-		h.output.Loopback(h.out)
+		h.classify()
+		h.output.Loopback(h.tx)
 	} else {
-		h.output.Originate(port, h.out)
+		h.output.Originate(port, h.tx)
 	}
-	h.out = h.out[:0]
+	h.tx = h.tx[:0]
 }
 
-// look has the own engine make its findings about h.out.
-func (h *Host) look() {
-	for i := range h.out {
-		h.out[i].Port = ip.LoopPort
+// classify has the own engine make its findings about h.out.
+func (h *Host) classify() {
+	for i := range h.tx {
+		h.tx[i].Port = ip.LoopPort
 	}
-	h.back.D = h.out
+	h.loopback.D = h.tx
 	var done [1]*packet.Batch
-	if err := h.engine.Submit(&h.back); err != nil {
+	if err := h.loopbackEngine.Submit(&h.loopback); err != nil {
 		panic(err) // it has room for one batch, and has handed back the last
 	}
-	h.engine.Poll(done[:])
+	h.loopbackEngine.Poll(done[:])
 }
