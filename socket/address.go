@@ -17,7 +17,7 @@ import (
 // family is the digit at the end of a network's name.
 type family byte
 
-// parseNetwork takes the name of a network apart: "tcp4" is "tcp" and '4'; without a digit it is both.
+// parseNetwork splits a network name: "tcp4" is "tcp" and '4'. Without a digit both families are allowed.
 func parseNetwork(name string) (proto string, f family, err error) {
 	proto = name
 	if strings.HasSuffix(name, "4") || strings.HasSuffix(name, "6") {
@@ -32,7 +32,8 @@ func parseNetwork(name string) (proto string, f family, err error) {
 // allows reports whether a is of the family.
 func (f family) allows(a netip.Addr) bool { return f == 0 || (f == '4') == a.Unmap().Is4() }
 
-// unspecified returns the unspecified address.
+// unspecified returns the unspecified address of the family. Of both it is that of IPv6, as for a
+// dual-stack socket (RFC 3493 5.3).
 func (f family) unspecified() wire.Addr {
 	if f == '4' {
 		return wire.Unspecified4
@@ -40,7 +41,7 @@ func (f family) unspecified() wire.Addr {
 	return wire.Addr{}
 }
 
-// localAddr returns the address to listen on; an empty host is any.
+// localAddr returns the address to bind to. An empty host is the unspecified address.
 func localAddr(f family, p netip.AddrPort) (wire.Addr, error) {
 	a := p.Addr()
 	if !a.IsValid() {
@@ -52,8 +53,9 @@ func localAddr(f family, p netip.AddrPort) (wire.Addr, error) {
 	return wire.AddrFrom(a), nil
 }
 
-// checkLocal returns EADDRNOTAVAIL for an address that sockets of this stack cannot have. Datagrams may
-// also be received at multicast and broadcast addresses.
+// checkLocal returns EADDRNOTAVAIL for an address that a socket of this stack cannot bind to: without the
+// check, packets would leave with the address of another host. UDP sockets may also bind to multicast and
+// broadcast addresses.
 func (s *Stack) checkLocal(a wire.Addr, datagrams bool) error {
 	if a.Unspecified() || datagrams && a.Multicast() {
 		return nil
@@ -79,8 +81,8 @@ func parsePort(proto, s string) (uint16, error) {
 	return uint16(n), err
 }
 
-// resolve appends to out the addresses that an address such as "host:port" stands for. An empty host is
-// the invalid netip.Addr.
+// resolve appends the addresses of a "host:port" to out. For an empty host it appends the invalid
+// netip.Addr.
 func (s *Stack) resolve(ctx context.Context, out []netip.AddrPort, proto string, f family, address string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/tcp"
 )
 
-// Close implements net.Conn. What was written is still sent, unless SetLinger said otherwise; data that
-// nobody has read makes it a reset. Goroutines that wait return net.ErrClosed.
+// Close implements net.Conn. Written data is still sent, unless SetLinger said otherwise. Unread data makes
+// it a reset (RFC 2525 2.17). Blocked calls return net.ErrClosed.
 func (c *TCPConn) Close() error {
 	now := c.h.Enter()
 	defer c.h.Exit()
@@ -34,7 +34,7 @@ func (c *TCPConn) close(now clock.Time) error {
 	return nil
 }
 
-// detach parts from the connection of the Mux, which the caller ends.
+// detach separates c from its tcp.Conn, which the caller closes or aborts.
 func (c *TCPConn) detach() {
 	c.c = nil
 	c.rq.wakeAll(net.ErrClosed)
@@ -42,7 +42,7 @@ func (c *TCPConn) detach() {
 	c.setWatch(nil)
 }
 
-// linger gives t some time to bring away what it has, and resets it if that does not suffice.
+// linger closes t, and resets it when d has passed and the peer has not acknowledged all data.
 func (c *TCPConn) linger(now clock.Time, t *tcp.Conn, d time.Duration) {
 	h := c.h
 	t.SetOwner(nil)
@@ -59,7 +59,7 @@ func (c *TCPConn) linger(now clock.Time, t *tcp.Conn, d time.Duration) {
 	})
 }
 
-// CloseWrite sends a FIN behind what was written; reading goes on.
+// CloseWrite sends a FIN after the written data. Reads still work.
 func (c *TCPConn) CloseWrite() error {
 	now := c.h.Enter()
 	defer c.h.Exit()
@@ -78,7 +78,7 @@ func (c *TCPConn) closeWrite(now clock.Time) error {
 	return nil
 }
 
-// CloseRead has reads return io.EOF, now and later. What comes is thrown away.
+// CloseRead makes reads return io.EOF from now on. Data that still arrives is discarded.
 func (c *TCPConn) CloseRead() error {
 	now := c.h.Enter()
 	defer c.h.Exit()
@@ -93,7 +93,7 @@ func (c *TCPConn) CloseRead() error {
 	return nil
 }
 
-// Abort closes the connection with a reset, and drops what was written and not sent.
+// Abort resets the connection and discards data that was not sent.
 func (c *TCPConn) Abort() error {
 	now := c.h.Enter()
 	defer c.h.Exit()

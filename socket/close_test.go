@@ -116,7 +116,7 @@ func TestCloseRaces(t *testing.T) {
 	x.checkEmpty(t)
 }
 
-// TestChurn opens and closes connections by the thousand and looks for what they leave.
+// TestChurn opens and closes a thousand connections and expects no memory or goroutines to be left.
 func TestChurn(t *testing.T) {
 	x := newTestbed(t, testbedConfig{loops: 2})
 	l, err := x.b.Listen("tcp", addrB+":80")

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// cmsgSet are the control messages that a program has asked for, by setsockopt on the shadow socket.
+// cmsgSet is the set of control messages that the program requested by setsockopt, see optionSocket.
 type cmsgSet uint32
 
 const (
@@ -24,8 +24,8 @@ const (
 	cmsgGRO
 )
 
-// appendControl appends what was asked for of a message to b, as recvmsg(2) on Linux does; what does not
-// fit is left out and reported.
+// appendControl appends the requested control messages of m to b, as recvmsg(2) on Linux does. It omits and
+// reports those that do not fit.
 func appendControl(b []byte, w cmsgSet, m *udp.Message) (out []byte, fits bool) {
 	a := cmsgBuilder{b: b, fits: true}
 	if m.Remote.Is4() {
@@ -39,7 +39,7 @@ func appendControl(b []byte, w cmsgSet, m *udp.Message) (out []byte, fits bool) 
 	return a.b, a.fits
 }
 
-// cmsgBuilder is a list of control messages that is being made.
+// cmsgBuilder appends control messages to a buffer.
 type cmsgBuilder struct {
 	b    []byte
 	fits bool
@@ -87,7 +87,7 @@ func (a *cmsgBuilder) int32(level, kind int32, v uint32) {
 	}
 }
 
-// add appends a header and room for n bytes of data, which it returns, zeroed; nil where they do not fit.
+// add appends a header and n zero bytes of data, which it returns; nil if they do not fit.
 func (a *cmsgBuilder) add(level, kind int32, n int) []byte {
 	at, space := len(a.b), unix.CmsgSpace(n)
 	if cap(a.b)-at < space {
@@ -102,8 +102,7 @@ func (a *cmsgBuilder) add(level, kind int32, n int) []byte {
 	return a.b[at+unix.CmsgLen(0):][:n]
 }
 
-// parseControl reads the control messages of a datagram to be sent. Those that it does not know are an
-// error, as for sendmsg(2).
+// parseControl reads the control messages of an outgoing datagram. Like sendmsg(2), it rejects unknown ones.
 func parseControl(b []byte, m *udp.Message) error {
 	for len(b) > 0 {
 		if len(b) < unix.SizeofCmsghdr { // the parser would read behind it
@@ -152,7 +151,7 @@ func applyControl(h *unix.Cmsghdr, data []byte, m *udp.Message) bool {
 	return true
 }
 
-// octet reads a value that is one byte or an int.
+// octet reads a value that programs pass as one byte or as an int.
 func octet(data []byte, v *uint8) bool {
 	switch {
 	case len(data) >= 4:

@@ -15,11 +15,11 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// TCPConn is a TCP connection: a net.Conn. Any goroutine may call its methods, several at once: reads
-// among themselves and writes among themselves complete in the order of their calls.
+// TCPConn is a TCP connection and implements net.Conn. Its methods may be called by several goroutines at
+// once: concurrent reads complete in the order of their calls, and so do concurrent writes.
 type TCPConn struct {
 	h     *host.Host
-	c     *tcp.Conn // nil once closed. It and all below belong to the loop
+	c     *tcp.Conn // nil after Close. The loop guards it and the fields below
 	rq    waitQueue
 	wq    waitQueue
 	extra *extra // nil for most
@@ -27,15 +27,15 @@ type TCPConn struct {
 	flags connFlags
 }
 
-// extra is what few connections have.
+// extra has the fields that few connections need, so that an idle TCPConn stays small.
 type extra struct {
 	read, write clock.Time    // deadlines; 0 is none
-	watch       watcher       // who else hears of events; nil: nobody
+	watch       watcher       // also receives events; nil for none
 	idle        time.Duration // of keepalive, while it is off
-	linger      int           // as SetLinger has it, in seconds, where flags has lingers
+	linger      int           // in seconds; valid if flags has lingerSet
 }
 
-// extras returns the part of c that few connections have.
+// extras returns c.extra and allocates it first if needed.
 func (c *TCPConn) extras() *extra {
 	if c.extra == nil {
 		c.extra = new(extra)
@@ -43,7 +43,7 @@ func (c *TCPConn) extras() *extra {
 	return c.extra
 }
 
-// readDeadline and writeDeadline are the deadlines, 0 where there is none.
+// readDeadline returns the deadline of reads, 0 for none.
 func (c *TCPConn) readDeadline() clock.Time {
 	if c.extra == nil {
 		return 0
@@ -51,6 +51,7 @@ func (c *TCPConn) readDeadline() clock.Time {
 	return c.extra.read
 }
 
+// writeDeadline returns the deadline of writes, 0 for none.
 func (c *TCPConn) writeDeadline() clock.Time {
 	if c.extra == nil {
 		return 0
@@ -58,7 +59,7 @@ func (c *TCPConn) writeDeadline() clock.Time {
 	return c.extra.write
 }
 
-// connFlags are what a connection is about to do or has done.
+// connFlags is the part of a connection's state that package tcp does not have.
 type connFlags uint8
 
 const (
@@ -68,14 +69,14 @@ const (
 	lingerSet
 )
 
-// watcher is told of events of a connection, by the loop.
+// watcher receives the events of a connection, on the loop: a Poller's interest or a callback.
 type watcher interface {
 	ready(c *TCPConn, ev Events)
-	// detached says that c is closed and the watcher has been forgotten.
+	// detached reports that the connection was closed or has another watcher now.
 	detached(c *TCPConn)
 }
 
-// Ready implements tcp.Owner: it does for waiting goroutines what they came for.
+// Ready implements tcp.Owner. It completes the calls of blocked goroutines, on the loop.
 func (c *TCPConn) Ready(ev tcp.Events) {
 	if c.c == nil {
 		return
@@ -96,7 +97,7 @@ func (c *TCPConn) Ready(ev tcp.Events) {
 	}
 }
 
-// completeReads completes the reads that can be.
+// completeReads copies received data to blocked readers and wakes them.
 func (c *TCPConn) completeReads(now clock.Time) {
 	for c.rq.head != nil {
 		w := c.rq.head
@@ -109,7 +110,8 @@ func (c *TCPConn) completeReads(now clock.Time) {
 	}
 }
 
-// completeWrites goes on with the writes that wait.
+// completeWrites copies from blocked writers what the send buffer has room for, and wakes those that are
+// done.
 func (c *TCPConn) completeWrites(now clock.Time) {
 	for c.wq.head != nil {
 		w := c.wq.head
@@ -123,7 +125,7 @@ func (c *TCPConn) completeWrites(now clock.Time) {
 	}
 }
 
-// read takes what is there; 0 and no error is nothing yet.
+// read copies received data without blocking. 0 and no error means that there is none yet.
 func (c *TCPConn) read(now clock.Time, b []byte) (int, error) {
 	switch {
 	case c.c == nil:
@@ -140,7 +142,7 @@ func (c *TCPConn) read(now clock.Time, b []byte) (int, error) {
 	return n, nil
 }
 
-// endError returns why the connection ended, or usual where it did so in order.
+// endError returns why the connection ended, or usual after an orderly end.
 func (c *TCPConn) endError(usual error) error {
 	if err := c.c.Err(); err != nil {
 		return err
@@ -148,7 +150,7 @@ func (c *TCPConn) endError(usual error) error {
 	return usual
 }
 
-// write gives what there is room for.
+// write copies what the send buffer has room for, without blocking.
 func (c *TCPConn) write(now clock.Time, b []byte) (int, error) {
 	if err := c.writeError(now); err != nil {
 		return 0, err
@@ -156,7 +158,7 @@ func (c *TCPConn) write(now clock.Time, b []byte) (int, error) {
 	return c.c.Write(now, b), nil
 }
 
-// writeError returns why nothing can be written any more.
+// writeError returns why nothing can be written any more, or nil.
 func (c *TCPConn) writeError(now clock.Time) error {
 	switch {
 	case c.c == nil:
@@ -195,8 +197,8 @@ func (c *TCPConn) Read(b []byte) (int, error) {
 	return n, c.wrapError("read", err)
 }
 
-// Write implements net.Conn: it returns when all of b is in the send buffer, which says nothing about
-// the peer.
+// Write implements net.Conn. It returns when all of b is in the send buffer, which does not mean that the
+// peer has received it.
 func (c *TCPConn) Write(b []byte) (int, error) {
 	now := c.h.Enter()
 	n := 0
@@ -218,7 +220,7 @@ func (c *TCPConn) Write(b []byte) (int, error) {
 	return n, c.wrapError("write", err)
 }
 
-// wrapError wraps an error of an operation; io.EOF and nil stay.
+// wrapError wraps an error in a net.OpError. It leaves io.EOF and nil as they are.
 func (c *TCPConn) wrapError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err

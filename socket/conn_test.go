@@ -98,7 +98,7 @@ func TestDeadlines(t *testing.T) {
 	checkOpError(t, err, "read", os.ErrDeadlineExceeded)
 }
 
-// blockedRead has a goroutine read from c, and returns when it waits.
+// blockedRead starts a goroutine that reads from c, and returns when it is blocked.
 func blockedRead(t *testing.T, c *TCPConn) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)

@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// copySize is the length of a buffer between a connection and what is no connection.
+// copySize is the size of the buffer between a connection and another kind of reader or writer.
 const copySize = 64 << 10
 
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
-// ReadFrom implements io.ReaderFrom: it sends what r has until its end.
+// ReadFrom implements io.ReaderFrom. It sends the data of r until io.EOF.
 func (c *TCPConn) ReadFrom(r io.Reader) (int64, error) {
 	buf := copyBuffers.Get().(*[copySize]byte)
 	defer copyBuffers.Put(buf)
@@ -33,8 +33,8 @@ func (c *TCPConn) ReadFrom(r io.Reader) (int64, error) {
 	}
 }
 
-// WriteTo implements io.WriterTo: it gives w what comes until the end. Where w is a connection on the same
-// loop, bytes go from one to the other there, without a buffer between them.
+// WriteTo implements io.WriterTo. It writes received data to w until io.EOF. If w is a connection on the
+// same loop, the bytes are copied once, from its receive buffer to w's send buffer.
 func (c *TCPConn) WriteTo(w io.Writer) (int64, error) {
 	if to, ok := w.(*TCPConn); ok && to.h == c.h && to != c {
 		return c.splice(to)
@@ -60,7 +60,7 @@ func (c *TCPConn) WriteTo(w io.Writer) (int64, error) {
 	}
 }
 
-// splice moves what comes from c to another connection on its loop.
+// splice copies received data to another connection on the same loop until io.EOF.
 func (c *TCPConn) splice(to *TCPConn) (int64, error) {
 	var total int64
 	for {
@@ -81,8 +81,8 @@ func (c *TCPConn) splice(to *TCPConn) (int64, error) {
 	}
 }
 
-// spliceOnce moves what is there, or returns what waits: for data of c, or for room in the other one. op says
-// for which of them, and whose error it is.
+// spliceOnce copies the data that is there. If it cannot continue it returns a parked waiter, for data of c
+// or for room in to. op is the operation, "read" of c or "write" of to, that the waiter or the error is for.
 func (c *TCPConn) spliceOnce(to *TCPConn) (n int64, parked *waiter, op string, err error) {
 	now := c.h.Enter()
 	defer c.h.Exit()
@@ -109,7 +109,7 @@ func (c *TCPConn) spliceOnce(to *TCPConn) (n int64, parked *waiter, op string, e
 	return c.spliceNext(to, n)
 }
 
-// spliceNext decides how move goes on after n bytes.
+// spliceNext parks a waiter for the next step of splice, after n bytes.
 func (c *TCPConn) spliceNext(to *TCPConn, n int64) (int64, *waiter, string, error) {
 	switch {
 	case c.c.Readable() > 0:

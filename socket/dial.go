@@ -13,17 +13,17 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Dialer is what DialWith may be told beside an address. The zero value is usual.
+// Dialer has the parameters of DialWith besides the address. The zero value is ready to use.
 //
-// Options begin as the stack's defaults, and the functions change what they assign:
+// Options start as the defaults of the stack. The functions change only the options that they assign:
 //
 //	d := socket.Dialer{TCPOptions: func(o *socket.TCPOptions) { o.Congestion = "bbr" }}
 type Dialer struct {
 	Local   netip.AddrPort // zero address or port: chosen
 	Timeout time.Duration  // for all of a Dial; 0 is none but the context's
 
-	// KeepAlive and KeepAliveConfig are those of net.Dialer: where the latter is not enabled, KeepAlive is
-	// the silence before the first probe. 0 is Config.KeepAlive, negative is no keepalive.
+	// KeepAlive and KeepAliveConfig are as in net.Dialer. Unless KeepAliveConfig.Enable is set, KeepAlive is
+	// the idle time before the first probe: 0 is Config.KeepAlive, negative disables keepalive.
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 
@@ -37,13 +37,14 @@ func (s *Stack) Dial(network, address string) (net.Conn, error) {
 	return s.DialContext(context.Background(), network, address)
 }
 
-// DialContext is Dial until ctx ends, which does nothing to a connection that is made.
+// DialContext is Dial with a context. The end of ctx cancels the dial, and has no effect on a connection
+// that is established.
 func (s *Stack) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return s.DialWith(ctx, &Dialer{}, network, address)
 }
 
-// DialWith is DialContext with all that can be chosen. Of several addresses that a name has, the first
-// that answers is taken.
+// DialWith is DialContext with the parameters of d. It tries the addresses of a name in order and returns
+// the first connection, or the first error.
 func (s *Stack) DialWith(ctx context.Context, d *Dialer, name, address string) (net.Conn, error) {
 	if d.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -87,7 +88,7 @@ func (s *Stack) dialOne(ctx context.Context, d *Dialer, name, proto string, r ne
 	return c, nil
 }
 
-// sourceAddr returns Local for a net.OpError, nil where it is chosen.
+// sourceAddr returns Local for a net.OpError, nil if it is not set.
 func (d *Dialer) sourceAddr(proto string) net.Addr {
 	switch {
 	case !d.Local.IsValid():
@@ -98,8 +99,8 @@ func (d *Dialer) sourceAddr(proto string) net.Addr {
 	return net.TCPAddrFromAddrPort(d.Local)
 }
 
-// tuple returns the addresses of a flow to r. An address that is not given, for either end, is the
-// loopback's or what the routes say.
+// tuple returns the 5-tuple of a connection to r. The local address, if it is not set, is chosen by RFC 6724
+// source selection.
 func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (wire.Tuple, error) {
 	t := wire.Tuple{Remote: wire.AddrFrom(r.Addr()), RemotePort: r.Port(), LocalPort: d.Local.Port()}
 	if !r.Addr().IsValid() || r.Addr().IsUnspecified() {
@@ -157,7 +158,7 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 	return c, nil
 }
 
-// connect begins the handshake and leaves w to wait for its end.
+// connect sends the SYN and parks w until the end of the handshake.
 func (s *Stack) connect(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) error {
 	now := c.h.Enter()
 	defer c.h.Exit()
@@ -173,7 +174,7 @@ func (s *Stack) connect(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) err
 	return nil
 }
 
-// handshakeDone ends the wait for the handshake.
+// handshakeDone wakes the dialer when the handshake has succeeded or failed.
 func (c *TCPConn) handshakeDone(ev tcp.Events) {
 	switch {
 	case ev&tcp.Connected != 0:
@@ -188,7 +189,7 @@ func (c *TCPConn) handshakeDone(ev tcp.Events) {
 	}
 }
 
-// failDial ends a connection that was not made and tells the one who wanted it.
+// failDial ends a connection that was not established, and returns err to the dialer.
 func (c *TCPConn) failDial(now clock.Time, err error) {
 	t := c.c
 	c.c = nil
@@ -197,7 +198,8 @@ func (c *TCPConn) failDial(now clock.Time, err error) {
 	t.Abort(now)
 }
 
-// cancelDial ends an attempt that takes too long; false says that it has ended already, and w was woken.
+// cancelDial aborts a dial whose context has ended. It returns false if the handshake ended first, in which
+// case w is woken.
 func (c *TCPConn) cancelDial(w *waiter) bool {
 	now := c.h.Enter()
 	defer c.h.Exit()
@@ -210,7 +212,7 @@ func (c *TCPConn) cancelDial(w *waiter) bool {
 	return true
 }
 
-// newAccepted makes a socket of an accepted connection, on its loop.
+// newAccepted returns the socket of an accepted connection. The caller holds the loop.
 func newAccepted(h *host.Host, t *tcp.Conn) *TCPConn {
 	c := &TCPConn{h: h, c: t, tuple: t.Tuple()}
 	t.SetOwner(c)

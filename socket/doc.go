@@ -1,25 +1,30 @@
-// Package socket gives programs the host of a stack as they know one: net.Conn, net.Listener,
-// net.PacketConn, and beside them a Poller for many sockets, callbacks on the loop, and bytes that are
-// read and written without copying.
+// Package socket implements the interfaces of package net over the TCP/IP stack of this process: net.Conn,
+// net.Listener and net.PacketConn. Programs over package net, such as net/http and crypto/tls, run on it
+// unchanged.
 //
-//	s, err := socket.New(socket.Config{Loops: loops, Addrs: addrs})
-//	c, err := s.DialContext(ctx, "tcp", "198.18.0.2:80")
-//	l, err := s.Listen("tcp", ":80")
-//	p, err := s.ListenPacket("udp", ":443")
+//	c, err := stack.DialContext(ctx, "tcp", "198.18.0.2:80")
+//	l, err := stack.Listen("tcp", ":80")
+//	p, err := stack.ListenPacket("udp", ":443")
 //
-// A call of a socket's method enters its loop (host.Host.Enter), does there what it is for, and leaves.
-// A goroutine that has to wait leaves its buffer behind: the loop fills or empties it at the end of a
-// burst (Owner.Ready) and wakes the goroutine once, when its call is complete. There is no goroutine
-// per connection, and no buffer of ours.
+// Beyond package net there are a Poller for many sockets, callbacks on the loop (OnReady), reads and writes
+// without copies (Peek, WriteZeroCopy), and batches of datagrams (ReadMessages, ReadBatch).
+//
+// # Loops
+//
+// The stack has one loop per receive queue of its devices. A call enters the loop of its socket (it takes
+// the loop's lock), works on the connection there, and leaves. A goroutine that has to wait parks its buffer
+// with the connection. The loop fills or empties the buffer at the end of a burst and wakes the goroutine
+// once, when its call is complete. There is no goroutine per connection and no intermediate buffer.
 //
 // # Callbacks
 //
-// What runs on a loop (TCPConn.OnReady, TCPConn.Do, the function given to Peek, done of WriteZeroCopy) holds
-// it already. It may use the Inner that it is given, and must neither block nor call methods of sockets,
-// which would wait for the loop for ever.
+// Functions that are called on a loop (by OnReady, OnAccept, Do and Peek, and done of WriteZeroCopy) hold its
+// lock. They use the LoopConn or LoopUDPConn that they receive. They must not block, and must not call
+// methods of sockets, which would wait for the same lock forever.
 //
-// # What differs from the kernel's sockets
+// # Differences from package net
 //
-// Names are resolved only where Config.Resolver does. There are no file descriptors; SyscallConn of a
-// UDPConn says what it is. Nagle's algorithm is off by default, as package net has it.
+// Host names are resolved by Config.Resolver only. Sockets have no file descriptor; SyscallConn of a UDPConn
+// returns a kernel socket for options. Defaults are those of package net: Nagle's algorithm is off, and
+// keepalive probes are sent after 15 s.
 package socket

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/udp"
 )
 
-// errnos are the error numbers by which programs know what the transports report.
+// errnos are the error numbers of Linux for the errors of tcp and udp.
 var errnos = map[error]syscall.Errno{
 	tcp.ErrRefused:     syscall.ECONNREFUSED,
 	tcp.ErrReset:       syscall.ECONNRESET,
@@ -39,7 +39,7 @@ var errnos = map[error]syscall.Errno{
 	udp.ErrSteering:     syscall.EINVAL,
 }
 
-// errnoError returns err as a failed system call of the kernel's sockets would have it.
+// errnoError returns err as a failed system call on a kernel socket would.
 func errnoError(call string, err error) error {
 	if n, ok := errnos[err]; ok {
 		return os.NewSyscallError(call, n)
@@ -47,8 +47,8 @@ func errnoError(call string, err error) error {
 	return err
 }
 
-// sendError returns the error of a datagram that the host would not send; nil for a loss that happens to
-// datagrams anyway.
+// sendError returns the error of a datagram that the host did not send. It is nil for losses that UDP
+// permits, such as a full queue.
 func sendError(v packet.Verdict) error {
 	switch v {
 	case packet.DropNoRoute:
@@ -65,7 +65,7 @@ func sendError(v packet.Verdict) error {
 	return nil
 }
 
-// canceled and timedOut are how package net names the ends of contexts.
+// canceled and timedOut are the errors of package net for contexts that have ended.
 type canceled struct{}
 
 func (canceled) Error() string        { return "operation was canceled" }
@@ -80,7 +80,7 @@ func (timedOut) Is(target error) bool {
 	return target == context.DeadlineExceeded || target == os.ErrDeadlineExceeded
 }
 
-// contextError returns the error of a context as package net has it.
+// contextError returns the error of ctx as package net does.
 func contextError(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return timedOut{}
@@ -88,7 +88,7 @@ func contextError(ctx context.Context) error {
 	return canceled{}
 }
 
-// opError wraps err as package net does; io.EOF stays bare.
+// opError wraps err as package net does.
 func opError(op, network string, source, addr net.Addr, err error) error {
 	return &net.OpError{Op: op, Net: network, Source: source, Addr: addr, Err: err}
 }

@@ -10,22 +10,23 @@ import (
 	"github.com/millrace/millrace/stack/host"
 )
 
-// fanIn joins what one socket has on several loops: which of them have something, and who waits for it.
+// fanIn joins the shards that one socket has on several loops. It knows which shards may have something to
+// read, and has the queue of the goroutines that wait for any of them.
 //
-// Locks are taken in the order loop, fan: a loop that has news holds its own and takes the fan's; a
-// goroutine that looks for work takes the fan's, lets it go, and enters a loop.
+// Locks are taken in the order loop, fanIn: a loop with new data holds its own lock and takes the fanIn's. A
+// goroutine that looks for data takes the fanIn's lock, releases it, and enters a loop.
 type fanIn struct {
 	hosts []*host.Host
 
 	mu    sync.Mutex
-	ready uint64 // bit i: loop i may have something
+	ready uint64 // bit i: loop i may have data
 	last  int    // loop that was served last
 	q     deadlineQueue
-	err   error // closed: why nobody gets anything any more
+	err   error // why it is closed
 }
 
-// next returns a loop that may have something, each in turn, and takes its bit away: whoever finds
-// more there says so again. Without one, w is parked, and -1 returned.
+// next returns a loop that may have data, round-robin, and clears its ready bit: a reader that leaves data
+// there sets it again (serve). If there is none, it parks w and returns -1.
 func (f *fanIn) next(w *waiter, owner expirer) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,7 +46,7 @@ func (f *fanIn) next(w *waiter, owner expirer) (int, error) {
 	return i, nil
 }
 
-// checkErr returns why nothing can be had: closed, or the deadline has passed.
+// checkErr returns the error of a closed socket or an expired deadline.
 func (f *fanIn) checkErr() error {
 	if f.err != nil {
 		return f.err
@@ -56,9 +57,9 @@ func (f *fanIn) checkErr() error {
 	return nil
 }
 
-// serve is called by the holder of loop i when it has something, and when it has taken some of it: take
-// does for each goroutine that waits what it came for, and returns false when there is nothing left. What
-// remains is for those who come.
+// serve hands data of loop i to waiting goroutines. The holder of the loop calls it when data has arrived
+// and when it has read a part of it. take fills one waiter and returns false if nothing is left. Data that
+// no goroutine waits for stays, and sets the ready bit.
 func (f *fanIn) serve(i int, take func(w *waiter) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,7 +72,7 @@ func (f *fanIn) serve(i int, take func(w *waiter) bool) {
 	f.ready |= 1 << i
 }
 
-// close has everybody fail; false says that it was closed already.
+// close wakes all waiting goroutines with err. It returns false if it was closed before.
 func (f *fanIn) close(err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,13 +14,13 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// ListenConfig is what ListenWith and ListenPacketWith may be told beside an address. The zero value is
-// usual. Options begin as the stack's defaults, as those of a Dialer do.
+// ListenConfig has the parameters of ListenWith and ListenPacketWith besides the address. The zero value is
+// ready to use. Options start as the defaults of the stack, as those of a Dialer.
 type ListenConfig struct {
 	Backlog  int  // connections that wait on each loop; 0 is Config.Backlog
 	FreeBind bool // the address need not be the stack's, as with IP_FREEBIND of ip(7)
 
-	// KeepAlive and KeepAliveConfig are those of net.ListenConfig, see Dialer.
+	// KeepAlive and KeepAliveConfig are as in net.ListenConfig, see Dialer.
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 
@@ -28,8 +28,8 @@ type ListenConfig struct {
 	UDPOptions func(o *UDPOptions)
 }
 
-// Listener takes TCP connections: a net.Listener. It listens on every loop of the host, and Accept
-// takes from them in turn.
+// Listener implements net.Listener for TCP. It listens on every loop of the host, because the loop of a
+// connection follows from its 5-tuple. Accept takes from the loops round-robin.
 type Listener struct {
 	s      *Stack
 	fan    fanIn
@@ -38,18 +38,19 @@ type Listener struct {
 	only6  bool
 }
 
-// listenerShard is what a Listener has on one loop.
+// listenerShard is the part of a Listener on one loop.
 type listenerShard struct {
 	l *Listener
 	i int
-	t *tcp.Listener // nil once closed. It and all below belong to the loop
+	t *tcp.Listener // nil after Close. The loop guards it and the fields below
 
 	onAccept func(in LoopConn)
 	watch    *interest
-	pending  *TCPConn // accepted for a Poller to know of, not yet for Accept
+	pending  *TCPConn // taken from the accept queue for a Poller, see readyEvents
 }
 
-// Listen listens on an address such as ":80" in a network "tcp", "tcp4" or "tcp6". Port 0 is chosen.
+// Listen listens on an address such as ":80" in a network "tcp", "tcp4" or "tcp6". For port 0 the stack
+// chooses one.
 func (s *Stack) Listen(network, address string) (net.Listener, error) {
 	l, err := s.ListenWith(context.Background(), &ListenConfig{}, network, address)
 	if err != nil {
@@ -58,7 +59,7 @@ func (s *Stack) Listen(network, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// ListenWith is Listen with all that can be chosen. The context is for looking up the address.
+// ListenWith is Listen with the parameters of cfg. ctx limits the resolution of the address.
 func (s *Stack) ListenWith(ctx context.Context, cfg *ListenConfig, name, address string) (*Listener, error) {
 	proto, f, err := parseNetwork(name)
 	if err == nil && proto != "tcp" {
@@ -78,7 +79,7 @@ func (s *Stack) ListenWith(ctx context.Context, cfg *ListenConfig, name, address
 	return l, nil
 }
 
-// maxPortTries is how often a port is chosen anew because another loop has it in use.
+// maxPortTries limits how often a chosen port is replaced because another loop uses it.
 const maxPortTries = 16
 
 func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listener, error) {
@@ -149,7 +150,7 @@ func (e *listenerShard) Ready(tcp.Events) {
 	}
 }
 
-// serveWaiters gives connections to those who wait for them.
+// serveWaiters hands accepted connections to goroutines blocked in Accept.
 func (e *listenerShard) serveWaiters(h *host.Host) {
 	e.l.fan.serve(e.i, func(w *waiter) bool {
 		w.conn = e.next(h)
@@ -157,14 +158,14 @@ func (e *listenerShard) serveWaiters(h *host.Host) {
 	})
 }
 
-// callAccept gives all connections that wait to the callback.
+// callAccept calls the callback with every connection in the accept queue.
 func (e *listenerShard) callAccept(h *host.Host) {
 	for c := e.next(h); c != nil; c = e.next(h) {
 		e.onAccept(LoopConn{c})
 	}
 }
 
-// OnAccept has f called with each connection, by its loop, in place of Accept.
+// OnAccept makes the loops call f with each new connection. Accept then returns none.
 func (l *Listener) OnAccept(f func(in LoopConn)) {
 	for i, h := range l.fan.hosts {
 		h.Enter()
@@ -174,7 +175,7 @@ func (l *Listener) OnAccept(f func(in LoopConn)) {
 	}
 }
 
-// next accepts a connection, nil where none waits.
+// next returns a connection from the accept queue, nil if it is empty.
 func (e *listenerShard) next(h *host.Host) *TCPConn {
 	if c := e.pending; c != nil {
 		e.pending = nil
@@ -222,7 +223,7 @@ func (l *Listener) AcceptTCP() (*TCPConn, error) {
 	}
 }
 
-// acceptFrom accepts from one loop, nil where none waits there.
+// acceptFrom accepts a connection from one loop, nil if it has none.
 func (l *Listener) acceptFrom(i int) *TCPConn {
 	h := l.fan.hosts[i]
 	h.Enter()
@@ -234,7 +235,7 @@ func (l *Listener) acceptFrom(i int) *TCPConn {
 	return c
 }
 
-// Close implements net.Listener: connections that nobody has accepted are reset, those accepted stay.
+// Close implements net.Listener. Connections in the accept queue are reset, accepted ones stay open.
 func (l *Listener) Close() error {
 	if !l.fan.close(net.ErrClosed) {
 		return l.wrapError("close", net.ErrClosed)
@@ -277,7 +278,7 @@ func (e *listenerShard) closeAt(now clock.Time) {
 // Addr returns a *net.TCPAddr.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// SetDeadline sets until when Accept waits; the zero time is for ever.
+// SetDeadline sets the deadline of Accept. The zero time is none.
 func (l *Listener) SetDeadline(t time.Time) error { return l.wrapError("set", l.fan.setDeadline(t)) }
 
 func (l *Listener) wrapError(op string, err error) error {

@@ -75,7 +75,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// reaches reports whether somebody at addr sends a byte.
+// reaches reports whether a server at addr sends a byte.
 func reaches(s *Stack, addr string) bool {
 	c, err := s.Dial("tcp", addr)
 	if err != nil {
@@ -135,8 +135,7 @@ func TestListenerCloseWhileAccepting(t *testing.T) {
 	x.checkEmpty(t)
 }
 
-// TestBacklogOverflow connects more often than a listener that does not accept has room for, and then
-// accepts those that got in.
+// TestBacklogOverflow makes more connections than the accept queue holds, and then accepts.
 func TestBacklogOverflow(t *testing.T) {
 	x := newTestbed(t, testbedConfig{backlog: 4})
 	l, err := x.b.Listen("tcp", addrB+":80")

@@ -6,26 +6,27 @@ import (
 	"github.com/millrace/millrace/udp"
 )
 
-// LoopConn is a connection as what runs on its loop sees it. No method blocks: 0 bytes and no error is
-// nothing now, and an event will come. It must not be used after the function that it was given to.
+// LoopConn is a connection for callbacks, which run on its loop. No method blocks: 0 bytes without an error
+// means that nothing is possible now, and that an event will follow. It is valid until the callback returns.
 type LoopConn struct{ c *TCPConn }
 
-// Conn returns the connection, for those that do not run on the loop.
+// Conn returns the connection, for goroutines outside the loop.
 func (in LoopConn) Conn() *TCPConn { return in.c }
 
-// Read copies what has arrived to b; the end is io.EOF, or why the connection failed.
+// Read copies received data to b. After the last byte it returns io.EOF, or why the connection failed.
 func (in LoopConn) Read(b []byte) (int, error) {
 	n, err := in.c.read(in.c.h.Now(), b)
 	return n, in.c.wrapError("read", err)
 }
 
-// Write copies of b what there is room for.
+// Write copies what the send buffer has room for.
 func (in LoopConn) Write(b []byte) (int, error) {
 	n, err := in.c.write(in.c.h.Now(), b)
 	return n, in.c.wrapError("write", err)
 }
 
-// Peek lends what has arrived, in two pieces in order, until the function returns or Discard is called.
+// Peek returns the received data as two slices of the receive buffer, in order. They are valid until the
+// callback returns or calls Discard.
 func (in LoopConn) Peek() [2][]byte {
 	if in.c.c == nil {
 		return [2][]byte{}
@@ -33,15 +34,15 @@ func (in LoopConn) Peek() [2][]byte {
 	return in.c.c.Peek()
 }
 
-// Discard drops the next n bytes, which Peek has lent.
+// Discard drops the first n bytes of the received data.
 func (in LoopConn) Discard(n int) {
 	if in.c.c != nil {
 		in.c.c.Discard(in.c.h.Now(), n)
 	}
 }
 
-// WriteZeroCopy gives b itself, which must stay as it is until done is called, by the loop: when the peer has
-// all of it or the connection has ended. False is that there is no room now; then done is not called.
+// WriteZeroCopy queues b itself. b must not change until the loop calls done: when the peer has acknowledged
+// all of it or the connection has ended. False means that there is no room, and done is not called.
 func (in LoopConn) WriteZeroCopy(b []byte, done func()) (bool, error) {
 	now := in.c.h.Now()
 	if err := in.c.writeError(now); err != nil {
@@ -50,22 +51,22 @@ func (in LoopConn) WriteZeroCopy(b []byte, done func()) (bool, error) {
 	return in.c.c.WriteZeroCopy(now, b, done), nil
 }
 
-// CloseWrite sends a FIN behind what was written.
+// CloseWrite sends a FIN after the written data.
 func (in LoopConn) CloseWrite() error { return in.c.closeWrite(in.c.h.Now()) }
 
 // Close closes the connection as TCPConn.Close does.
 func (in LoopConn) Close() error { return in.c.close(in.c.h.Now()) }
 
-// callback is a watcher that is a function.
+// callback is a watcher that calls a function.
 type callback func(in LoopConn, ev Events)
 
 func (f callback) ready(c *TCPConn, ev Events) { f(LoopConn{c}, ev) }
 
 func (f callback) detached(c *TCPConn) {}
 
-// OnReady has f called by the loop when something becomes possible, once at the end of a burst, and once
-// soon for what is possible already. Nil ends it. It takes the place of a Poller. After Closed, and Close
-// by the program, f is called no more.
+// OnReady makes the loop call f with the events of the connection: at the end of each burst that has some,
+// and once for what is possible already. Nil removes f. It replaces a Poller. The last call is that with
+// Closed; after Close there is none.
 func (c *TCPConn) OnReady(f func(in LoopConn, ev Events)) error {
 	c.h.Enter()
 	defer c.h.Exit()
@@ -76,7 +77,7 @@ func (c *TCPConn) OnReady(f func(in LoopConn, ev Events)) error {
 	return nil
 }
 
-// OnReady is TCPConn.OnReady, for what runs on the loop.
+// OnReady is TCPConn.OnReady for callbacks.
 func (in LoopConn) OnReady(f func(in LoopConn, ev Events)) {
 	c := in.c
 	if f == nil || c.c == nil {
@@ -84,10 +85,10 @@ func (in LoopConn) OnReady(f func(in LoopConn, ev Events)) {
 		return
 	}
 	c.setWatch(callback(f))
-	c.c.SetOwner(c) // tells what is possible already
+	c.c.SetOwner(c) // reports what is possible already
 }
 
-// setWatch names who hears of events, beside goroutines that wait.
+// setWatch replaces the watcher.
 func (c *TCPConn) setWatch(w watcher) {
 	if c.extra == nil && w == nil {
 		return
@@ -100,35 +101,36 @@ func (c *TCPConn) setWatch(w watcher) {
 	x.watch = w
 }
 
-// Do runs f as the loop would, on the calling goroutine: several operations for one Enter.
+// Do calls f on the calling goroutine, which holds the loop for that time: several operations for the price
+// of one entry.
 func (c *TCPConn) Do(f func(in LoopConn)) {
 	c.h.Enter()
 	defer c.h.Exit()
 	f(LoopConn{c})
 }
 
-// LoopUDPConn is the part of a UDPConn on one loop, as what runs on that loop sees it. No method blocks.
+// LoopUDPConn is the shard of a UDPConn on one loop, for callbacks of that loop. No method blocks.
 type LoopUDPConn struct{ e *udpShard }
 
-// Conn returns the socket, for those that do not run on the loop.
+// Conn returns the socket, for goroutines outside the loop.
 func (in LoopUDPConn) Conn() *UDPConn { return in.e.c }
 
-// Read fills messages with what waits on this loop.
+// Read fills msgs with datagrams that arrived on this loop.
 func (in LoopUDPConn) Read(msgs []Message) (int, error) {
 	n, err := in.e.read(msgs)
 	return n, in.e.c.wrapError("read", nil, err)
 }
 
-// Write sends messages; without an error, what it does not count had no room, and Writable will come.
+// Write sends msgs. Messages that it does not count without an error found no room; Writable will follow.
 func (in LoopUDPConn) Write(msgs []Message) (int, error) {
 	n, err := in.e.write(msgs)
 	return n, in.e.c.wrapError("write", nil, err)
 }
 
-// Lease is a received datagram in the memory of the loop, until Release.
+// Lease is a received datagram in the memory of the loop, valid until Release.
 type Lease = udp.Lease
 
-// Lease takes the next datagram without copying; false is that none waits.
+// Lease returns the next datagram without copying it. False means that there is none.
 func (in LoopUDPConn) Lease() (Lease, bool) {
 	if in.e.u == nil {
 		return Lease{}, false
@@ -136,8 +138,8 @@ func (in LoopUDPConn) Lease() (Lease, bool) {
 	return in.e.u.Lease(in.e.h.Now())
 }
 
-// OnReady has f called by each loop when something is possible there, in place of goroutines that wait
-// and of a Poller. Nil ends it.
+// OnReady makes each loop call f with its events, in place of blocked goroutines and of a Poller. Nil
+// removes f.
 func (c *UDPConn) OnReady(f func(in LoopUDPConn, ev Events)) error {
 	return c.each("set", func(e *udpShard) error {
 		e.onReady = f

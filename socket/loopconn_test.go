@@ -16,7 +16,7 @@ func TestPeekAndWriteZeroCopy(t *testing.T) {
 	c, s := x.pair(t)
 	data := make([]byte, 1<<20)
 	_, _ = rand.Read(data)
-	within(t, 20*time.Second, "lending", func() {
+	within(t, 20*time.Second, "zero-copy write", func() {
 		var done sync.WaitGroup
 		go func() {
 			for rest := data; len(rest) > 0; {
@@ -74,7 +74,7 @@ func TestPeekAndWriteZeroCopy(t *testing.T) {
 	x.checkEmpty(t)
 }
 
-// TestCallbacks has the loop of b echo, without any goroutine of the server.
+// TestCallbacks echoes on the loops of b, without goroutines of the server.
 func TestCallbacks(t *testing.T) {
 	x := newTestbed(t, testbedConfig{loops: 2})
 	l, err := x.b.Listen("tcp", addrB+":80")

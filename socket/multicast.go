@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Join has the socket receive a multicast group by an interface (a port of the host + 1; 0: by the
-// routes), from source, or from anywhere where that is the zero address (RFC 3678).
+// Join joins a multicast group on an interface (index of the device + 1; 0 follows the routes). If source is
+// valid, only its datagrams are received (RFC 3678).
 func (c *UDPConn) Join(iface int, group, source netip.Addr) error {
 	return c.membership(iface, group, func(include bool, sources []wire.Addr) (bool, []wire.Addr, error) {
 		switch s := wire.AddrFrom(source.WithZone("")); {
@@ -37,7 +37,7 @@ func (c *UDPConn) Leave(iface int, group, source netip.Addr) error {
 	})
 }
 
-// Block has a socket that has joined a group from anywhere receive nothing from source.
+// Block stops reception from source in a group that was joined for all sources.
 func (c *UDPConn) Block(iface int, group, source netip.Addr) error {
 	return c.membership(iface, group, func(include bool, sources []wire.Addr) (bool, []wire.Addr, error) {
 		if include {

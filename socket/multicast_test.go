@@ -21,7 +21,7 @@ func testMulticast(t *testing.T, w testbedConfig) {
 	source := netip.MustParseAddr(addrA)
 	b := x.listenPacket(t, x.b, "udp4", ":5", nil)
 	a := x.listenPacket(t, x.a, "udp4", ":0", &udp.Options{MulticastInterface: 1, NoLoop: true})
-	heard := func() bool {
+	received := func() bool {
 		if _, err := a.WriteToUDPAddrPort([]byte("all"), netip.AddrPortFrom(group, 5)); err != nil {
 			t.Fatal(err)
 		}
@@ -45,8 +45,8 @@ func testMulticast(t *testing.T, w testbedConfig) {
 		if err := c.do(); err != nil {
 			t.Errorf("%s: %v", c.what, err)
 		}
-		if got := heard(); got != c.want {
-			t.Errorf("%s: heard %v", c.what, got)
+		if got := received(); got != c.want {
+			t.Errorf("%s: received %v", c.what, got)
 		}
 	}
 	checkOpError(t, b.Leave(1, group, source), "setsockopt", syscall.EADDRNOTAVAIL)

@@ -18,8 +18,8 @@ type UDPOptions = udp.Options
 // TCPInfo is the state of a connection, with its counters.
 type TCPInfo = tcp.Info
 
-// tcpOptions returns the stack's defaults, changed by what a Dialer or ListenConfig sets. Where that is
-// nothing the defaults are shared, so that most connections need no memory for options.
+// tcpOptions returns the defaults of the stack with the changes of a Dialer or ListenConfig. Without changes
+// it returns the defaults themselves, so that most connections need no memory for options.
 func (s *Stack) tcpOptions(idle time.Duration, k net.KeepAliveConfig, change func(*TCPOptions)) *tcp.Options {
 	if idle == 0 && !k.Enable && change == nil {
 		return &s.defaults
@@ -47,7 +47,7 @@ func udpOptions(change func(*UDPOptions)) (o udp.Options) {
 	return o
 }
 
-// SetOptions changes the options of the connection by a function, which runs on its loop.
+// SetOptions changes the options of the connection. change runs with the loop held.
 func (c *TCPConn) SetOptions(change func(o *TCPOptions)) error {
 	now := c.h.Enter()
 	defer c.h.Exit()
@@ -62,12 +62,12 @@ func (c *TCPConn) SetOptions(change func(o *TCPOptions)) error {
 	return nil
 }
 
-// SetNoDelay says whether small segments are sent at once (the default), or by Nagle's algorithm.
+// SetNoDelay turns Nagle's algorithm off (the default) or on.
 func (c *TCPConn) SetNoDelay(on bool) error {
 	return c.SetOptions(func(o *TCPOptions) { o.NoDelay = on })
 }
 
-// SetCork keeps back what does not fill a segment, 200 ms at most, until it is set to false.
+// SetCork delays segments that are not full, for at most 200 ms, until it is set to false (TCP_CORK).
 func (c *TCPConn) SetCork(on bool) error {
 	return c.SetOptions(func(o *TCPOptions) { o.Cork = on })
 }
@@ -86,7 +86,7 @@ func setKeepAlive(k *tcp.KeepAlive, c net.KeepAliveConfig) {
 	k.Count = pick(c.Count, defaultCount, k.Count)
 }
 
-// pick returns v, or what 0 and negative values stand for.
+// pick returns v, or its replacement if it is 0 or negative.
 func pick[T int | time.Duration](v, zero, negative T) T {
 	switch {
 	case v == 0:
@@ -97,7 +97,7 @@ func pick[T int | time.Duration](v, zero, negative T) T {
 	return v
 }
 
-// unchanged is a KeepAliveConfig of which only Enable has a meaning.
+// unchanged changes nothing but Enable.
 var unchanged = net.KeepAliveConfig{Idle: -1, Interval: -1, Count: -1}
 
 // SetKeepAlive turns keepalive probes of a silent peer on or off.
@@ -114,14 +114,14 @@ func (c *TCPConn) SetKeepAlivePeriod(d time.Duration) error {
 	})
 }
 
-// SetKeepAliveConfig sets all of keepalive. Fields that are 0 are the defaults of package net, those below
-// 0 do not change.
+// SetKeepAliveConfig sets all parameters of keepalive. As in package net, 0 is the default and negative is
+// no change.
 func (c *TCPConn) SetKeepAliveConfig(k net.KeepAliveConfig) error {
 	return c.SetOptions(func(o *TCPOptions) { c.changeKeepAlive(o, k.Enable, k) })
 }
 
-// changeKeepAlive applies k and turns keepalive on or off. tcp.Options has no idle time while it is off, so
-// that the connection keeps it for SetKeepAlive.
+// changeKeepAlive applies k and turns keepalive on or off. While it is off tcp.Options has no idle time, so
+// that the connection keeps it for the next SetKeepAlive(true).
 func (c *TCPConn) changeKeepAlive(o *TCPOptions, on bool, k net.KeepAliveConfig) {
 	x := c.extras()
 	o.KeepAlive.Idle = cmp.Or(o.KeepAlive.Idle, x.idle)
@@ -131,8 +131,8 @@ func (c *TCPConn) changeKeepAlive(o *TCPOptions, on bool, k net.KeepAliveConfig)
 	}
 }
 
-// SetLinger says what Close does with data that is not acknowledged yet: below 0 (the default) it is
-// sent as long as it takes, 0 drops it and resets the connection, above 0 it has so many seconds.
+// SetLinger sets what Close does with data that is not acknowledged. Negative (the default) sends it in the
+// background, 0 discards it and resets the connection, a positive value is a limit in seconds.
 func (c *TCPConn) SetLinger(seconds int) error {
 	c.h.Enter()
 	defer c.h.Exit()
@@ -147,23 +147,23 @@ func (c *TCPConn) SetLinger(seconds int) error {
 	return nil
 }
 
-// SetReadBuffer bounds the bytes that wait to be read; 0 lets the bound follow the need.
+// SetReadBuffer limits the bytes of the receive buffer. 0 tunes the limit automatically.
 func (c *TCPConn) SetReadBuffer(bytes int) error {
 	return c.SetOptions(func(o *TCPOptions) { o.ReceiveBuffer = bytes })
 }
 
-// SetWriteBuffer bounds the bytes that wait to be acknowledged; 0 lets the bound follow the need.
+// SetWriteBuffer limits the bytes of the send buffer. 0 tunes the limit automatically.
 func (c *TCPConn) SetWriteBuffer(bytes int) error {
 	return c.SetOptions(func(o *TCPOptions) { o.SendBuffer = bytes })
 }
 
-// SetCongestion chooses the congestion control by name: "cubic", "reno", "bbr", "dctcp".
+// SetCongestion sets the congestion control algorithm: "cubic", "reno", "bbr" or "dctcp".
 func (c *TCPConn) SetCongestion(name string) error {
 	return c.SetOptions(func(o *TCPOptions) { o.Congestion = name })
 }
 
-// SetUserTimeout says how long sent data may stay unacknowledged (RFC 5482); 0 is until
-// retransmissions give up.
+// SetUserTimeout sets how long data may stay unacknowledged (RFC 5482). 0 waits until retransmission gives
+// up.
 func (c *TCPConn) SetUserTimeout(d time.Duration) error {
 	return c.SetOptions(func(o *TCPOptions) { o.UserTimeout = d })
 }

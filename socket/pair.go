@@ -14,8 +14,8 @@ import (
 // pairFrames is the number of frames of each stack of a Pair: 8 MiB.
 const pairFrames = 4096
 
-// link is the memory link of a Pair. The stack that is closed last frees it, because the frames of both lie
-// in one arena.
+// link is the memory link of a Pair. The stack that closes last frees it, because both have frames in one
+// arena.
 type link struct {
 	arena *ring.Arena
 	ends  [2]*pmd.Memory

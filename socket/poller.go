@@ -12,28 +12,29 @@ import (
 	"github.com/millrace/millrace/udp"
 )
 
-// Events say what a socket is ready for.
+// Events are the operations that a socket is ready for.
 type Events uint16
 
-// The bits of Events. They are those of tcp and udp, so that a loop converts them for nothing.
+// The bits of Events. They have the values of those of tcp and udp, so that converting them costs nothing.
 const (
 	Readable = Events(tcp.Readable) // data, its end or an error can be read, or a connection accepted
 	Writable = Events(tcp.Writable) // there is room to write
 	Closed   = Events(tcp.Closed)   // the connection is closed or reset
 )
 
+// It does not compile unless the values are equal.
 var _ = [1]struct{}{}[Readable^Events(udp.Readable)|Writable^Events(udp.Writable)]
 
-// readiness returns those of the events of a connection that Events has.
+// readiness converts the events of package tcp.
 func readiness(ev tcp.Events) Events { return Events(ev) & (Readable | Writable | Closed) }
 
-// Poller tells one goroutine which of many sockets are ready, as epoll does: there is no goroutine per
-// socket, and the cost goes by those that are ready.
+// Poller reports to one goroutine which of many sockets are ready, as epoll does. There is no goroutine per
+// socket, and the cost depends on the number of ready sockets only.
 //
-// Level-triggered sockets (the default) are reported by each Wait as long as they are ready;
-// edge-triggered ones once for each change, so whoever is told reads until nothing is left.
+// By default a socket is level-triggered: each Wait reports it as long as it is ready. An edge-triggered
+// socket is reported once for each change, so that the program has to read until nothing is left.
 //
-// A listener or packet socket lies on several loops, and may be reported once for each of them.
+// A Listener or UDPConn has a shard on each loop, and may be reported once for each of them.
 type Poller struct {
 	s        *Stack
 	shards   []pollShard // by loop
@@ -46,23 +47,23 @@ type Poller struct {
 	done  atomic.Bool
 }
 
-// pollShard is what a Poller has on one loop, to which it belongs.
+// pollShard is the part of a Poller on one loop, which guards it.
 type pollShard struct {
-	head, tail *interest // those that may be ready
+	head, tail *interest // queue of those that may be ready
 	n          int
 }
 
-// Event says that a socket is ready.
+// Event is a ready socket.
 type Event struct {
 	Events Events
-	Data   any // as given to Add
+	Data   any // of the Interest
 }
 
-// Interest says what of a socket is to be reported.
+// Interest is what to report of a socket.
 type Interest struct {
 	Events Events // Readable, Writable; Closed always is
 	Edge   bool   // report changes, not states
-	Data   any    // given back with each event
+	Data   any    // copied to each event
 }
 
 // interest is a socket of a Poller on one loop.
@@ -71,47 +72,47 @@ type interest struct {
 	p       *Poller
 	i       int // loop
 	source  source
-	pending Events // what happened since it was reported
+	pending Events // events since the last report
 	queued  bool
 	removed bool
 	next    *interest
 }
 
-// NewPoller returns a Poller without sockets.
+// NewPoller returns an empty Poller.
 func (s *Stack) NewPoller() *Poller {
 	return &Poller{s: s, shards: make([]pollShard, len(s.group.Hosts)), woken: make(chan struct{}, 1)}
 }
 
-// source is a socket, or its part on one loop.
+// source is a connection, or the shard of another socket on one loop.
 type source interface {
-	// readyEvents returns what it is ready for. The loop calls it.
+	// readyEvents returns what it is ready for. The caller holds the loop.
 	readyEvents() Events
 }
 
 // Pollable is a socket of this package: *TCPConn, *Listener or *UDPConn.
 type Pollable interface {
-	// poll gives every loop that the socket lies on an interest, nil takes it away.
+	// poll sets the interest of each shard of the socket; nil removes it.
 	poll(p *Poller, want *Interest) error
 }
 
-// Add has p report a socket of its Stack. What is possible already is reported too. A socket has one
-// Poller at a time.
+// Add adds a socket of the Poller's Stack. If it is ready already, it is reported. A socket has one Poller
+// at a time.
 func (p *Poller) Add(c Pollable, want Interest) error { return c.poll(p, &want) }
 
-// Mod changes what is reported of a socket.
+// Mod changes the interest of a socket.
 func (p *Poller) Mod(c Pollable, want Interest) error { return c.poll(p, &want) }
 
-// Del has p forget a socket; closing it does too. An event that Wait has taken already may still be seen.
+// Del removes a socket, as closing it does. A concurrent Wait may still report it.
 func (p *Poller) Del(c Pollable) error { return c.poll(p, nil) }
 
-// newInterest makes an interest for a loop, whose holder calls it, and marks it to be looked at.
+// newInterest returns an interest for a loop, which the caller holds, with the events that are ready now.
 func (p *Poller) newInterest(h *host.Host, want *Interest, src source) *interest {
 	x := &interest{Interest: *want, p: p, i: h.Index(), source: src}
 	x.mark(src.readyEvents())
 	return x
 }
 
-// mark notes that something happened. The loop calls it.
+// mark records events and queues the interest. The caller holds the loop.
 func (x *interest) mark(ev Events) {
 	ev &= x.Events | Closed
 	if ev == 0 || x.removed {
@@ -127,7 +128,7 @@ func (x *interest) mark(ev Events) {
 // ready implements watcher.
 func (x *interest) ready(_ *TCPConn, ev Events) { x.mark(ev) }
 
-// detached implements watcher: it is dropped when its turn comes.
+// detached implements watcher. The interest leaves the queue when report meets it.
 func (x *interest) detached(*TCPConn) { x.removed = true }
 
 func (s *pollShard) push(x *interest) {
@@ -148,7 +149,7 @@ func (s *pollShard) pop() *interest {
 	return x
 }
 
-// notify says that loop i has something, and ends the sleep of Wait.
+// notify sets the ready bit of loop i and wakes Wait.
 func (p *Poller) notify(i int) {
 	p.ready.Or(1 << i)
 	if p.sleeping.Load() && p.sleeping.CompareAndSwap(true, false) {
@@ -156,9 +157,9 @@ func (p *Poller) notify(i int) {
 	}
 }
 
-// Wait fills events with sockets that are ready, and returns how many. Without any it waits: until the
-// timeout has passed, for ever if that is negative, not at all if it is 0. After Close it returns
-// net.ErrClosed. Calls of several goroutines follow one another.
+// Wait fills events with ready sockets and returns their number. If there are none it blocks until the
+// timeout has passed; a negative timeout is none, and 0 does not block. After Close it returns
+// net.ErrClosed. Concurrent calls run one after another.
 func (p *Poller) Wait(events []Event, timeout time.Duration) (int, error) {
 	p.wait.Lock()
 	defer p.wait.Unlock()
@@ -174,12 +175,12 @@ func (p *Poller) Wait(events []Event, timeout time.Duration) (int, error) {
 			return n, nil
 		}
 		if !p.sleep(timeout, until) {
-			timeout = 0 // one more look
+			timeout = 0 // collect once more
 		}
 	}
 }
 
-// collect looks at the loops that may have something.
+// collect enters the loops whose ready bit is set.
 func (p *Poller) collect(events []Event) (n int) {
 	for set := p.ready.Load(); set != 0 && n < len(events); set &= set - 1 {
 		i := bits.TrailingZeros64(set)
@@ -191,7 +192,8 @@ func (p *Poller) collect(events []Event) (n int) {
 	return n
 }
 
-// report reports sockets of one loop. Level-triggered ones that were ready are looked at again next time.
+// report fills events with the ready sockets of one loop. Level-triggered sockets that are ready stay in the
+// queue for the next Wait.
 func (p *Poller) report(i int, events []Event) (n int) {
 	s := &p.shards[i]
 	for left := s.n; left > 0 && n < len(events); left-- {
@@ -217,7 +219,7 @@ func (p *Poller) report(i int, events []Event) (n int) {
 	return n
 }
 
-// sleep waits for a ring; false is that the time is over.
+// sleep blocks until notify. It returns false after the timeout.
 func (p *Poller) sleep(timeout time.Duration, until time.Time) bool {
 	p.sleeping.Store(true)
 	if p.ready.Load() != 0 || p.done.Load() {
@@ -243,14 +245,14 @@ func (p *Poller) sleep(timeout time.Duration, until time.Time) bool {
 	}
 }
 
-// cancelSleep takes back that Wait sleeps; a ring that came first is taken too.
+// cancelSleep clears sleeping. If a concurrent notify was first, it consumes the wakeup.
 func (p *Poller) cancelSleep() {
 	if !p.sleeping.CompareAndSwap(true, false) {
 		<-p.woken
 	}
 }
 
-// Close ends Wait, now and later. Sockets stay open.
+// Close makes Wait return net.ErrClosed from now on. Sockets stay open.
 func (p *Poller) Close() error {
 	if p.done.Swap(true) {
 		return net.ErrClosed
@@ -276,7 +278,7 @@ func (c *TCPConn) poll(p *Poller, want *Interest) error {
 	return nil
 }
 
-// readyEvents returns what a connection is ready for.
+// readyEvents implements source.
 func (c *TCPConn) readyEvents() (ev Events) {
 	if c.c == nil {
 		return Closed
@@ -319,8 +321,8 @@ func (e *listenerShard) poll(h *host.Host, p *Poller, want *Interest) error {
 	return nil
 }
 
-// readyEvents returns Readable where a connection waits on the loop: one is taken aside, so that Accept is
-// certain to find it.
+// readyEvents implements source. It moves a connection from the accept queue to pending, because one in the
+// queue may still be rejected (only6): Accept must not block after Readable.
 func (e *listenerShard) readyEvents() Events {
 	if e.pending == nil {
 		e.pending = e.next(e.l.fan.hosts[e.i])
@@ -345,7 +347,7 @@ func (c *UDPConn) poll(p *Poller, want *Interest) error {
 	})
 }
 
-// readyEvents implements source. A datagram can always be written, or waits for the device a moment.
+// readyEvents implements source. A datagram can always be written, or blocks shortly for the device.
 func (e *udpShard) readyEvents() Events {
 	switch {
 	case e.u == nil:

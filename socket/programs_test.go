@@ -23,7 +23,7 @@ import (
 	"golang.org/x/net/nettest"
 )
 
-// Programs that know nothing of this stack run over it as they are.
+// Programs over package net run on the stack unchanged.
 
 // certificate returns a TLS configuration of a server named "b", and one of clients that trust it.
 func certificate(t *testing.T, protos ...string) (server, client *tls.Config) {

@@ -10,23 +10,22 @@ import (
 	"github.com/millrace/millrace/udp"
 )
 
-// optionSocket is a kernel's UDP socket that is bound to nothing and carries nothing. It is there for programs
-// that ask a packet socket for its file descriptor to set options with setsockopt, such as quic-go: they
-// find what they ask for, and what they have set is read back and holds for the UDPConn.
+// optionSocket is an unbound UDP socket of the kernel, which carries no packets. It is for programs that set
+// options by setsockopt on the file descriptor of a packet socket, such as quic-go: the UDPConn reads back
+// what they set.
 type optionSocket struct {
 	mu          sync.Mutex
 	fd          int
 	open        bool
 	closed      bool
-	read, write int // sizes of buffers that were asked for before it was opened
-	ttl, hops   int // what the kernel uses where nobody has set any
+	read, write int // buffer sizes that were set before it was opened
+	ttl, hops   int // the kernel's defaults
 }
 
-// SyscallConn returns the RawConn of a kernel's socket that carries no packets. Control calls its function
-// with that socket, and then applies to c what was set: reception of TOS or traffic class, TTL or hop
-// limit, packet information and GRO; TOS or traffic class, TTL or hop limit of unicast, and whether to
-// fragment, for what is sent. Other options have no effect. Read and Write fail: nothing ever becomes
-// readable.
+// SyscallConn returns a RawConn over a kernel socket that carries no packets. After its function, Control
+// reads the options of that socket and applies them to c: the control messages to receive (TOS or traffic
+// class, TTL or hop limit, packet information, GRO), and TOS, TTL and fragmentation of sent datagrams. Other
+// options have no effect. Read and Write fail.
 func (c *UDPConn) SyscallConn() (syscall.RawConn, error) {
 	if err := c.options.init(c.local.IP.To4() != nil); err != nil {
 		return nil, c.wrapError("raw-control", nil, err)
@@ -34,7 +33,7 @@ func (c *UDPConn) SyscallConn() (syscall.RawConn, error) {
 	return rawConn{c}, nil
 }
 
-// init opens the socket, once.
+// init opens the socket on first use.
 func (s *optionSocket) init(v4 bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +60,7 @@ func (s *optionSocket) init(v4 bool) error {
 	return nil
 }
 
-// setBuffers notes the sizes of buffers, so that whoever asks the kernel's socket finds them.
+// setBuffers sets the buffer sizes that getsockopt returns.
 func (s *optionSocket) setBuffers(read, write int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +70,7 @@ func (s *optionSocket) setBuffers(read, write int) {
 	}
 }
 
-// applyBuffers tells the kernel, which may allow less: nothing depends on it.
+// applyBuffers sets the sizes on the kernel socket. The kernel may allow less, which has no effect on c.
 func (s *optionSocket) applyBuffers() {
 	if s.read > 0 && unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, s.read) != nil {
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, s.read)
@@ -92,7 +91,7 @@ func (s *optionSocket) close() error {
 	return unix.Close(s.fd)
 }
 
-// rawConn is the shadow socket as programs get it.
+// rawConn is the syscall.RawConn of a UDPConn.
 type rawConn struct{ c *UDPConn }
 
 // Control implements syscall.RawConn.
@@ -119,7 +118,7 @@ func (r rawConn) Read(func(fd uintptr) bool) error { return syscall.ENOTSUP }
 // Write implements syscall.RawConn: it fails.
 func (r rawConn) Write(func(fd uintptr) bool) error { return syscall.ENOTSUP }
 
-// requested reads which control messages were asked for.
+// requested returns the control messages that the program requested.
 func (s *optionSocket) requested() (w cmsgSet) {
 	for _, o := range [...]struct {
 		level, name int
@@ -140,7 +139,7 @@ func (s *optionSocket) requested() (w cmsgSet) {
 	return w
 }
 
-// getsockopt reads an option, 0 where the socket has none of that kind.
+// getsockopt returns an option, 0 if the socket does not have it.
 func (s *optionSocket) getsockopt(level, name int) int {
 	v, err := unix.GetsockoptInt(s.fd, level, name)
 	if err != nil {
@@ -149,8 +148,8 @@ func (s *optionSocket) getsockopt(level, name int) int {
 	return v
 }
 
-// sendOptions reads what was set for datagrams that are sent. A socket of both versions may have set it for
-// either.
+// sendOptions returns a function that sets the options for sent datagrams. On a dual-stack socket the
+// program may have set them for either version of IP.
 func (s *optionSocket) sendOptions() func(o *udp.Options) {
 	tos := s.getsockopt(unix.IPPROTO_IP, unix.IP_TOS)
 	if v := s.getsockopt(unix.IPPROTO_IPV6, unix.IPV6_TCLASS); v > 0 {
@@ -176,7 +175,7 @@ func (s *optionSocket) sendOptions() func(o *udp.Options) {
 	}
 }
 
-// dontFragment reports whether an option says, by one of two values, that datagrams are not to be fragmented.
+// dontFragment reports whether an option has one of the two values that forbid fragmentation.
 func (s *optionSocket) dontFragment(level, name, do, probe int) bool {
 	v := s.getsockopt(level, name)
 	return v == do || v == probe

@@ -19,26 +19,25 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Config describes a Stack with loops of its own. Loops is required.
+// Config is the configuration of a Stack with loops of its own. Loops is required.
 type Config struct {
 	Loops  []stack.Config // without Handler: each loop runs a part of the host
 	Host   host.Config    // without Loops
 	Addrs  []Address
 	Routes []ip.Route
 
-	// Backlog is how many connections may wait to be accepted on each loop, where a ListenConfig does not
-	// say; 0 is 1024.
+	// Backlog is the length of the accept queue of a listener on each loop, unless its ListenConfig sets one.
+	// 0 is 1024.
 	Backlog int
 
-	// Nagle turns Nagle's algorithm on from the start; package net turns it off.
+	// Nagle turns Nagle's algorithm on by default. As in package net, it is off otherwise.
 	Nagle bool
 
-	// KeepAlive is the silence, in connections for which neither a Dialer nor a ListenConfig says otherwise,
-	// before the first keepalive probe. 0 is 15 s, as in package net; negative is no keepalive. It has no
-	// effect where Host.TCP.Defaults has a keepalive.
+	// KeepAlive is the default idle time of a connection before the first keepalive probe. As in package net, 0
+	// is 15 s and negative disables keepalive. It has no effect if Host.TCP.Defaults enables keepalive.
 	KeepAlive time.Duration
 
-	// Resolver returns the addresses of a name. Without it only numeric addresses are understood.
+	// Resolver returns the addresses of a host name. If it is nil, only numeric addresses are accepted.
 	Resolver func(ctx context.Context, name string) ([]netip.Addr, error)
 }
 
@@ -60,7 +59,7 @@ type Address struct {
 	Detect bool         // first look for another host that has it (RFC 5227, RFC 4862 5.4)
 }
 
-// Stack is a host with its sockets.
+// Stack is a TCP/IP stack with its sockets.
 type Stack struct {
 	backlog  int
 	resolver func(ctx context.Context, name string) ([]netip.Addr, error)
@@ -73,20 +72,20 @@ type Stack struct {
 	mu      sync.Mutex
 	closed  bool
 	sockets map[closer]struct{} // listeners and UDP sockets, which have shards on several loops
-	release func() error        // frees what the loops used; nil where the caller does
+	release func() error        // frees the memory of the loops; nil if the caller does
 }
 
-// ownLoops are the loops that New has made, and Close ends.
+// ownLoops are the loops that New starts and Close ends.
 type ownLoops struct {
 	loops []*stack.Loop
 	stop  context.CancelFunc
 	err   error // what ended them, once Stack.done is closed
 }
 
-// closer is what Close has to close beside connections.
+// closer is a socket that Close closes besides connections.
 type closer interface{ Close() error }
 
-// New returns a Stack whose loops run. The caller closes it, and then the parts of the loops.
+// New returns a running Stack. The caller closes it, and then the drivers and pools of Loops.
 func New(cfg Config) (*Stack, error) {
 	a := AttachConfig{Backlog: cfg.Backlog, Nagle: cfg.Nagle, KeepAlive: cfg.KeepAlive, Resolver: cfg.Resolver}
 	a.complete(&cfg.Host.TCP.Defaults)
@@ -116,8 +115,8 @@ func New(cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// Attach returns a Stack over a host whose loops the caller serves (stack.ServeAll), before or after, and
-// closes, after the Stack. A host has one Stack at a time: Close resets all its connections.
+// Attach returns a Stack over a host on loops of the caller, which serves them (stack.ServeAll), and closes
+// them after the Stack. A host has one Stack at a time, because Close resets all its connections.
 func Attach(g *host.Group, cfg AttachConfig) *Stack {
 	s := &Stack{
 		backlog: cmp.Or(cfg.Backlog, 1024), resolver: cfg.Resolver, defaults: g.TCPDefaults(),
@@ -149,10 +148,10 @@ func configure(g *host.Group, cfg *Config) error {
 	return nil
 }
 
-// Group returns the host, for what Stack does not do itself: addresses, routes, statistics.
+// Group returns the host below the sockets: addresses, routes, neighbours, statistics.
 func (s *Stack) Group() *host.Group { return s.group }
 
-// Loops borrows the loops that New has made, for their statistics; nil if attached.
+// Loops returns the loops that New started, for their statistics; nil if attached.
 func (s *Stack) Loops() []*stack.Loop {
 	if s.own == nil {
 		return nil
@@ -160,13 +159,13 @@ func (s *Stack) Loops() []*stack.Loop {
 	return s.own.loops
 }
 
-// Done is closed when the loops have ended, by Close or because their devices did. Of an attached
+// Done is closed when the loops have ended, after Close or because their devices failed. For an attached
 // Stack it is AttachConfig.Done.
 func (s *Stack) Done() <-chan struct{} { return s.done }
 
-// Close closes all sockets: connections are reset, and goroutines that wait return net.ErrClosed. It
-// then ends the loops that New has made and returns what ended them, if it was not Close; those of an
-// attached Stack go on. It may be called twice.
+// Close closes all sockets. Connections are reset and blocked calls return net.ErrClosed. It then ends the
+// loops that New started, and returns the error that ended them before. Loops of an attached Stack go on. It
+// may be called twice.
 func (s *Stack) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -199,7 +198,7 @@ func (s *Stack) Close() error {
 	return err
 }
 
-// abortAll resets the connections of a loop, those too that nobody holds any more.
+// abortAll resets all connections of a loop, including those that the program has not accepted.
 func abortAll(now clock.Time, h *host.Host) {
 	var all []*TCPConn
 	h.TCP.Each(func(t *tcp.Conn) {
@@ -212,7 +211,7 @@ func abortAll(now clock.Time, h *host.Host) {
 	}
 }
 
-// register has Close close c too; it fails when that has happened already.
+// register adds c to the sockets that Close closes. It fails if the Stack is closed.
 func (s *Stack) register(c closer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,8 +234,8 @@ func (s *Stack) isClosed() bool {
 	return s.closed
 }
 
-// pickHost returns the loop for a new connection: all in turn, or the one that segments of t come to, where
-// its ports are chosen already.
+// pickHost returns the loop for a new connection: round-robin, or, if the local port is given, the loop that
+// receives its packets.
 func (s *Stack) pickHost(t *wire.Tuple) *host.Host {
 	if t.LocalPort != 0 {
 		return s.group.Owner(t)

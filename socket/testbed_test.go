@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/udp"
 )
 
-// Two hosts of this process, a and b, joined by a wire in memory for each loop, in real time.
+// Two stacks of this process, a and b, with a memory link for each loop, in real time.
 const (
 	addrA  = "198.18.0.1"
 	addrB  = "198.18.0.2"
@@ -26,8 +26,7 @@ const (
 	addrB6 = "2001:db8::b"
 )
 
-// testbed is the two hosts. Closing it checks that nothing was left behind: frames, connections, bytes of
-// buffers.
+// testbed is the two stacks. Its cleanup checks that all frames are back in their pools.
 type testbed struct {
 	t      testing.TB
 	a, b   *Stack
@@ -37,7 +36,7 @@ type testbed struct {
 	frames int
 }
 
-// testbedConfig is what a test chooses of its world.
+// testbedConfig has the parameters of a testbed.
 type testbedConfig struct {
 	loops   int
 	mtu     int
@@ -107,7 +106,7 @@ func (x *testbed) stack(w testbedConfig, loops []stack.Config, v4, v6 string) *S
 	return s
 }
 
-// close ends both hosts and looks for what they left.
+// close closes both stacks and counts the free frames.
 func (x *testbed) close() {
 	err := errors.Join(x.a.Close(), x.b.Close())
 	for _, w := range x.wires {
@@ -155,7 +154,7 @@ func eventually(t testing.TB, what string, f func() bool) {
 	}
 }
 
-// checkOpError checks that err is a *net.OpError of an operation which is target.
+// checkOpError checks that err is a *net.OpError of the operation name and wraps target.
 func checkOpError(t *testing.T, err error, name string, target error) {
 	t.Helper()
 	var e *net.OpError
@@ -164,7 +163,7 @@ func checkOpError(t *testing.T, err error, name string, target error) {
 	}
 }
 
-// usage returns what the two hosts hold now.
+// usage returns the sockets and the bytes of buffers of both stacks.
 func (x *testbed) usage() (conns, memory int) {
 	for _, s := range []*Stack{x.a, x.b} {
 		_ = s.group.Each(func(_ clock.Time, h *host.Host) error {
@@ -177,7 +176,7 @@ func (x *testbed) usage() (conns, memory int) {
 	return conns, memory
 }
 
-// checkEmpty waits until nothing is held any more.
+// checkEmpty waits until no socket and no buffer is left.
 func (x *testbed) checkEmpty(t *testing.T) {
 	t.Helper()
 	eventually(t, "connections or memory are left", func() bool {

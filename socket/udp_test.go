@@ -85,7 +85,7 @@ func TestDatagramErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = a.SetDeadline(time.Now().Add(10 * time.Second))
-	_, _ = a.Write([]byte("anybody?"))
+	_, _ = a.Write([]byte("request"))
 	_, err = a.Read(make([]byte, 1))
 	checkOpError(t, err, "read", syscall.ECONNREFUSED)
 

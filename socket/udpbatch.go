@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// ReadBatch reads as many datagrams as there are, at least one, as recvmmsg(2) does; it makes no system
-// call. OOB has the control messages that were asked for, see SyscallConn. Messages from one peer that
-// follow one another share their Addr, which is not to be changed. The one flag is MSG_DONTWAIT.
+// ReadBatch reads the datagrams that have arrived, at least one, as recvmmsg(2) does, without a system call.
+// OOB receives the control messages that were requested by SyscallConn. Consecutive messages from one peer
+// share their Addr, which must not be changed. The only flag is MSG_DONTWAIT.
 func (c *UDPConn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	if len(ms) == 0 {
 		return 0, nil
@@ -42,7 +42,7 @@ func (c *UDPConn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	return n, nil
 }
 
-// peerOf returns the peer of a message; the waiter remembers the last one.
+// peerOf returns the peer of m. It keeps the last one, because most batches come from one peer.
 func (w *waiter) peerOf(m *udp.Message) *net.UDPAddr {
 	if w.peer == nil || w.peerAddr != m.Remote || uint16(w.peer.Port) != m.RemotePort {
 		w.peer = net.UDPAddrFromAddrPort(netip.AddrPortFrom(m.Remote.Netip(), m.RemotePort))
@@ -51,7 +51,7 @@ func (w *waiter) peerOf(m *udp.Message) *net.UDPAddr {
 	return w.peer
 }
 
-// writeControl writes the control messages of m to b, and returns their length and the flags of the message.
+// writeControl writes the control messages of m to b. It returns their length and the flags of the message.
 func writeControl(b []byte, want cmsgSet, m *udp.Message) (n, flags int) {
 	out, fits := appendControl(b[:0], want, m)
 	if !fits {
@@ -63,7 +63,7 @@ func writeControl(b []byte, want cmsgSet, m *udp.Message) (n, flags int) {
 	return len(out), flags
 }
 
-// WriteBatch sends datagrams as sendmmsg(2) does, to several peers if need be. The flags are ignored.
+// WriteBatch sends datagrams as sendmmsg(2) does. It ignores flags.
 func (c *UDPConn) WriteBatch(ms []ipv4.Message, flags int) (int, error) {
 	w := newWaiter()
 	defer w.free()
@@ -81,7 +81,7 @@ func (c *UDPConn) WriteBatch(ms []ipv4.Message, flags int) (int, error) {
 	return n, c.wrapError("write", nil, err)
 }
 
-// fillMessage writes the peer and the control messages to m.
+// fillMessage sets the peer and the control messages of m.
 func (c *UDPConn) fillMessage(m *udp.Message, oob []byte, to net.Addr) error {
 	if to != nil {
 		a, ok := to.(*net.UDPAddr)
@@ -99,7 +99,7 @@ func setRemote(m *udp.Message, to netip.AddrPort) {
 	m.Remote, m.RemotePort = wire.AddrFrom(to.Addr()), to.Port()
 }
 
-// ReadMsgUDP reads one datagram, and the control messages that were asked for into oob.
+// ReadMsgUDP reads one datagram, and its control messages to oob, see SyscallConn.
 func (c *UDPConn) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error) {
 	n, oobn, flags, from, err := c.ReadMsgUDPAddrPort(b, oob)
 	if err == nil {
@@ -108,7 +108,7 @@ func (c *UDPConn) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAd
 	return n, oobn, flags, addr, err
 }
 
-// ReadMsgUDPAddrPort is ReadMsgUDP without memory for the address.
+// ReadMsgUDPAddrPort is ReadMsgUDP without an allocation for the address.
 func (c *UDPConn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, from netip.AddrPort, err error) {
 	w := newWaiter()
 	defer w.free()
@@ -120,9 +120,9 @@ func (c *UDPConn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, from ne
 	return m[0].N, oobn, flags, netip.AddrPortFrom(m[0].Remote.Netip(), m[0].RemotePort), nil
 }
 
-// WriteMsgUDP sends a datagram, or several of equal size where oob has UDP_SEGMENT, to addr or, where
-// that is nil, the connected peer. Other control messages may be IP_TOS, IPV6_TCLASS, IP_TTL,
-// IPV6_HOPLIMIT, IP_PKTINFO and IPV6_PKTINFO.
+// WriteMsgUDP sends a datagram to addr, or to the connected peer if that is nil. The control messages in oob
+// may be UDP_SEGMENT, which splits b, IP_TOS, IPV6_TCLASS, IP_TTL, IPV6_HOPLIMIT, IP_PKTINFO and
+// IPV6_PKTINFO.
 func (c *UDPConn) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
 	if addr == nil {
 		return c.writeMsg(b, oob, netip.AddrPort{})
@@ -130,7 +130,7 @@ func (c *UDPConn) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, er
 	return c.writeMsg(b, oob, addr.AddrPort())
 }
 
-// WriteMsgUDPAddrPort is WriteMsgUDP; the zero address is the connected peer.
+// WriteMsgUDPAddrPort is WriteMsgUDP. The zero address is the connected peer.
 func (c *UDPConn) WriteMsgUDPAddrPort(b, oob []byte, to netip.AddrPort) (n, oobn int, err error) {
 	return c.writeMsg(b, oob, to)
 }

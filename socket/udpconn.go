@@ -17,11 +17,11 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// UDPConn is a UDP socket: a net.PacketConn, and a net.Conn where it is connected. Any goroutine may call
-// its methods.
+// UDPConn is a UDP socket. It implements net.PacketConn, and net.Conn if it is connected. Its methods may be
+// called by several goroutines at once.
 //
-// It lies on every loop of the host, since datagrams of any peer may come by any; a connected one lies on
-// the loop of its flow.
+// An unconnected socket has a shard on each loop of the host, because the loop of a datagram follows from its
+// 5-tuple. A connected one has a shard on the loop of its 5-tuple.
 type UDPConn struct {
 	s       *Stack
 	fan     fanIn
@@ -33,19 +33,19 @@ type UDPConn struct {
 	options optionSocket
 }
 
-// udpShard is what a UDPConn has on one loop, to which it belongs.
+// udpShard is the part of a UDPConn on one loop, which guards it.
 type udpShard struct {
 	c       *UDPConn
 	i       int
 	h       *host.Host
-	u       *udp.Socket // nil once closed
+	u       *udp.Socket // nil after Close
 	wq      deadlineQueue
 	watch   *interest
 	onReady func(in LoopUDPConn, ev Events)
 }
 
-// ListenPacket returns a *UDPConn that receives what comes to an address such as ":53" in a network
-// "udp", "udp4" or "udp6". Port 0 is chosen.
+// ListenPacket returns a *UDPConn that receives datagrams to an address such as ":53" in a network "udp",
+// "udp4" or "udp6". For port 0 the stack chooses one.
 func (s *Stack) ListenPacket(network, address string) (net.PacketConn, error) {
 	c, err := s.ListenPacketWith(context.Background(), &ListenConfig{}, network, address)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Stack) ListenPacket(network, address string) (net.PacketConn, error) {
 	return c, nil
 }
 
-// ListenPacketWith is ListenPacket with all that can be chosen.
+// ListenPacketWith is ListenPacket with the parameters of cfg.
 func (s *Stack) ListenPacketWith(ctx context.Context, cfg *ListenConfig, name, address string) (*UDPConn, error) {
 	proto, f, err := parseNetwork(name)
 	if err == nil && proto != "udp" {
@@ -127,7 +127,7 @@ func (e *udpShard) open(make func(*udp.Mux) (*udp.Socket, error)) (err error) {
 	return err
 }
 
-// register has the Stack close c with itself.
+// register adds c to the sockets that Stack.Close closes.
 func (c *UDPConn) register() error {
 	if err := c.s.register(c); err != nil {
 		c.closeShards()
@@ -177,7 +177,7 @@ func (e *udpShard) Ready(ev udp.Events) {
 	}
 }
 
-// serveWaiters fills the buffers of those who wait.
+// serveWaiters copies received datagrams to the buffers of blocked readers.
 func (e *udpShard) serveWaiters() {
 	if !e.u.Readable() {
 		return
@@ -188,7 +188,7 @@ func (e *udpShard) serveWaiters() {
 	})
 }
 
-// read takes what is there, or the error that ICMP reported.
+// read copies received datagrams without blocking, or returns the error of an ICMP message.
 func (e *udpShard) read(msgs []udp.Message) (int, error) {
 	if e.u == nil {
 		return 0, net.ErrClosed
@@ -199,7 +199,7 @@ func (e *udpShard) read(msgs []udp.Message) (int, error) {
 	return e.u.Read(e.h.Now(), msgs), nil
 }
 
-// completeWrites goes on with the writes that wait.
+// completeWrites sends the messages of blocked writers that there is room for.
 func (e *udpShard) completeWrites() {
 	for e.wq.head != nil {
 		w := e.wq.head
@@ -213,7 +213,7 @@ func (e *udpShard) completeWrites() {
 	}
 }
 
-// write sends what there is room for. Messages that are lost as datagrams may be count as sent.
+// write sends the messages that there is room for. It counts those that are lost in a way that UDP permits.
 func (e *udpShard) write(msgs []udp.Message) (n int, err error) {
 	if e.u == nil {
 		return 0, net.ErrClosed
@@ -238,7 +238,8 @@ func (e *udpShard) write(msgs []udp.Message) (n int, err error) {
 	return n, nil
 }
 
-// readMsgs waits for at least one message, or, with dontWait, returns EAGAIN. w is the caller's.
+// readMsgs blocks until it has read at least one message. With dontWait it returns EAGAIN instead. The caller
+// owns w.
 func (c *UDPConn) readMsgs(w *waiter, msgs []udp.Message, dontWait bool) (int, error) {
 	w.msgs = msgs
 	park := w
@@ -264,7 +265,7 @@ func (c *UDPConn) readMsgs(w *waiter, msgs []udp.Message, dontWait bool) (int, e
 	}
 }
 
-// readFrom reads what one loop has, and has others take the rest.
+// readFrom reads from one loop, and lets other readers have the rest.
 func (c *UDPConn) readFrom(i int, msgs []udp.Message) (int, error) {
 	e := &c.shards[i]
 	e.h.Enter()
@@ -276,7 +277,7 @@ func (c *UDPConn) readFrom(i int, msgs []udp.Message) (int, error) {
 	return n, err
 }
 
-// writeMsgs sends all messages, or returns how many it sent until an error.
+// writeMsgs sends all messages, or returns how many it sent before an error.
 func (c *UDPConn) writeMsgs(w *waiter, msgs []udp.Message) (int, error) {
 	e := c.sender(msgs)
 	e.h.Enter()
@@ -296,7 +297,8 @@ func (c *UDPConn) writeMsgs(w *waiter, msgs []udp.Message) (int, error) {
 	return w.n, w.err
 }
 
-// sender returns the loop that sends to a peer: always the same one, so that its datagrams keep their order.
+// sender returns the shard that sends to a peer. It is the same one for all datagrams of the peer, because
+// the order of datagrams is kept on one loop only.
 func (c *UDPConn) sender(msgs []udp.Message) *udpShard {
 	if len(c.shards) == 1 || len(msgs) == 0 {
 		return &c.shards[0]
@@ -314,7 +316,7 @@ func (c *UDPConn) expire(w *waiter) {
 	}
 }
 
-// Close implements net.PacketConn: goroutines that wait return net.ErrClosed.
+// Close implements net.PacketConn. Blocked calls return net.ErrClosed.
 func (c *UDPConn) Close() error {
 	if !c.fan.close(net.ErrClosed) {
 		return c.wrapError("close", nil, net.ErrClosed)
@@ -348,7 +350,7 @@ func (e *udpShard) close() {
 // LocalAddr returns a *net.UDPAddr.
 func (c *UDPConn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr returns a *net.UDPAddr, or nil unless the socket is connected.
+// RemoteAddr returns a *net.UDPAddr, or nil if the socket is not connected.
 func (c *UDPConn) RemoteAddr() net.Addr {
 	if c.remote == nil {
 		return nil
@@ -366,7 +368,7 @@ func (c *UDPConn) SetReadDeadline(t time.Time) error {
 	return c.wrapError("set", nil, c.fan.setDeadline(t))
 }
 
-// SetWriteDeadline implements net.Conn. A write waits only while the device's queue is full.
+// SetWriteDeadline implements net.Conn. A write blocks only while the transmit queue of the device is full.
 func (c *UDPConn) SetWriteDeadline(t time.Time) error {
 	return c.each("set", func(e *udpShard) error {
 		e.wq.setDeadline(t)
@@ -374,7 +376,7 @@ func (c *UDPConn) SetWriteDeadline(t time.Time) error {
 	})
 }
 
-// each calls f for each loop, holding it.
+// each calls f for each shard, with its loop held.
 func (c *UDPConn) each(op string, f func(e *udpShard) error) error {
 	for i := range c.shards {
 		e := &c.shards[i]
@@ -391,7 +393,7 @@ func (c *UDPConn) each(op string, f func(e *udpShard) error) error {
 	return nil
 }
 
-// wrapError wraps an error of an operation.
+// wrapError wraps an error in a net.OpError.
 func (c *UDPConn) wrapError(op string, to net.Addr, err error) error {
 	if err == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// ReadFrom implements net.PacketConn. What does not fit b is lost.
+// ReadFrom implements net.PacketConn. Bytes that do not fit in b are lost.
 func (c *UDPConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	n, from, err := c.ReadFromUDPAddrPort(b)
 	if err != nil {
@@ -18,7 +18,7 @@ func (c *UDPConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	return n, net.UDPAddrFromAddrPort(from), nil
 }
 
-// ReadFromUDPAddrPort is ReadFrom without memory for the address.
+// ReadFromUDPAddrPort is ReadFrom without an allocation for the address.
 func (c *UDPConn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
 	w := newWaiter()
 	defer w.free()
@@ -55,7 +55,7 @@ func (c *UDPConn) WriteTo(b []byte, to net.Addr) (int, error) {
 	return c.writeTo(b, to, a.AddrPort())
 }
 
-// WriteToUDPAddrPort is WriteTo without memory for the address.
+// WriteToUDPAddrPort is WriteTo without an allocation for the address.
 func (c *UDPConn) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
 	if c.remote != nil {
 		return 0, c.wrapError("write", net.UDPAddrFromAddrPort(to), net.ErrWriteToConnected)
@@ -63,7 +63,7 @@ func (c *UDPConn) WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error) {
 	return c.writeTo(b, nil, to)
 }
 
-// writeTo sends one datagram; the zero address is the connected peer.
+// writeTo sends one datagram. The zero address is the connected peer.
 func (c *UDPConn) writeTo(b []byte, addr net.Addr, to netip.AddrPort) (int, error) {
 	w := newWaiter()
 	defer w.free()
@@ -80,15 +80,15 @@ func (c *UDPConn) writeTo(b []byte, addr net.Addr, to netip.AddrPort) (int, erro
 	return len(b), nil
 }
 
-// message returns a list of one message with one buffer, which lie in w.
+// message returns one message with the buffer b, in memory of w.
 func (w *waiter) message(b []byte) []udp.Message {
 	m := w.messages(1)
-	w.bufBuf[0] = b
-	m[0].Buffers = w.bufBuf[:]
+	w.oneBuffer[0] = b
+	m[0].Buffers = w.oneBuffer[:]
 	return m
 }
 
-// messages returns n empty messages, which lie in w.
+// messages returns n empty messages in memory of w.
 func (w *waiter) messages(n int) []udp.Message {
 	if cap(w.msgBuf) < n {
 		w.msgBuf = make([]udp.Message, n)
@@ -98,14 +98,14 @@ func (w *waiter) messages(n int) []udp.Message {
 	return m
 }
 
-// maxMsgBuf is how many messages the scratch of a waiter keeps room for.
+// maxMsgBuf is the largest number of messages that a pooled waiter keeps memory for.
 const maxMsgBuf = 64
 
-// Message is a datagram, or several of equal size to or from one peer, with what the headers say.
+// Message is a datagram with its metadata, or several of equal size from or to one peer.
 type Message = udp.Message
 
-// ReadMessages waits for datagrams and fills messages with as many as there are. With the option GRO a
-// message may have several of one flow.
+// ReadMessages blocks until datagrams arrive and fills msgs with them. With the option GRO one message may
+// hold several datagrams of one flow.
 func (c *UDPConn) ReadMessages(msgs []Message) (int, error) {
 	if len(msgs) == 0 {
 		return 0, nil
@@ -116,7 +116,8 @@ func (c *UDPConn) ReadMessages(msgs []Message) (int, error) {
 	return n, c.wrapError("read", nil, err)
 }
 
-// WriteMessages sends messages and returns how many have gone. Those with a SegmentSize are cut.
+// WriteMessages sends msgs and returns how many were sent. A message with a SegmentSize becomes several
+// datagrams.
 func (c *UDPConn) WriteMessages(msgs []Message) (int, error) {
 	w := newWaiter()
 	defer w.free()
@@ -124,7 +125,7 @@ func (c *UDPConn) WriteMessages(msgs []Message) (int, error) {
 	return n, c.wrapError("write", nil, err)
 }
 
-// SetOptions changes the options by a function, which may be called several times.
+// SetOptions changes the options of the socket. change runs with a loop held, once for each loop.
 func (c *UDPConn) SetOptions(change func(o *UDPOptions)) error {
 	return c.each("set", func(e *udpShard) error {
 		o := e.u.Options()
@@ -134,28 +135,28 @@ func (c *UDPConn) SetOptions(change func(o *UDPOptions)) error {
 	})
 }
 
-// SetReadBuffer bounds the memory of datagrams that wait on each loop, in bytes.
+// SetReadBuffer limits the memory of unread datagrams on each loop, in bytes.
 func (c *UDPConn) SetReadBuffer(bytes int) error {
 	c.options.setBuffers(bytes, 0)
 	return c.SetOptions(func(o *UDPOptions) { o.ReceiveBuffer = bytes })
 }
 
-// SetWriteBuffer has no effect: datagrams wait in the queue of the device, which all sockets share.
+// SetWriteBuffer has no effect: datagrams wait in the transmit queue of the device, which all sockets share.
 func (c *UDPConn) SetWriteBuffer(bytes int) error {
 	c.options.setBuffers(0, bytes)
 	return nil
 }
 
-// Steering is the rule by which sockets that share an address and port divide datagrams.
+// Steering is a rule that distributes datagrams over sockets that share an address and port.
 type Steering = udp.Steering
 
-// SetSteering says how datagrams are spread over the sockets that share an address and port (the option
-// Share): by QUIC connection ID, or, where it is nil, by flow.
+// SetSteering sets how datagrams are distributed over the sockets that share an address and port (the option
+// Share): by QUIC connection ID, or by flow if st is nil.
 func (c *UDPConn) SetSteering(st *Steering) error {
 	return c.each("set", func(e *udpShard) error { return e.u.Steer(st) })
 }
 
-// Index returns the place of the socket among those that share its address and port.
+// Index returns the index of the socket among those that share its address and port, -1 if it is closed.
 func (c *UDPConn) Index() int {
 	e := &c.shards[0]
 	e.h.Enter()

@@ -12,33 +12,33 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// waiter is a goroutine that waits for a socket, and what it came for, so that whoever has the lock of
-// the socket's queue can do it in its stead.
+// waiter is a goroutine that is blocked in a call on a socket. It has the buffers of the call, so that the
+// holder of the queue's lock can complete the call on its behalf, without waking it first.
 type waiter struct {
 	next  *waiter
 	woken chan struct{}
-	timer *time.Timer // made when first needed
+	timer *time.Timer // made on first use
 	armed bool        // timer has been set
-	fired bool        // timer has rung, and its function may still run
+	fired bool        // timer has fired, and its function may still run
 	owner expirer     // guarded by the lock of the queue, as all below
 
-	buf  []byte        // to read into, or what is left to write
+	buf  []byte        // to read into, or left to write
 	msgs []udp.Message // instead of buf
-	n    int           // done so far
+	n    int           // bytes or messages done so far
 	err  error
 	conn *TCPConn // accepted
 
-	// Memory for calls that read or write messages, whether they wait or not.
-	msgBuf   []udp.Message
-	bufBuf   [1][]byte
-	peer     *net.UDPAddr // of the message that was read last
-	peerAddr wire.Addr
+	// Memory for calls that read or write messages, whether they block or not.
+	msgBuf    []udp.Message
+	oneBuffer [1][]byte
+	peer      *net.UDPAddr // of the last message
+	peerAddr  wire.Addr
 }
 
 // expirer is a socket whose queues have deadlines.
 type expirer interface {
-	// expire takes w out of its queue and wakes it if its deadline has passed; else it sets its timer
-	// anew. It takes the lock of the queue.
+	// expire removes w from its queue and wakes it if the deadline has passed. Otherwise it sets the timer
+	// again. It takes the lock of the queue.
 	expire(w *waiter)
 }
 
@@ -49,10 +49,11 @@ func newWaiter() *waiter { return waiters.Get().(*waiter) }
 // wait blocks until wake.
 func (w *waiter) wait() { <-w.woken }
 
-// wake ends wait. The caller has taken w out of its queue.
+// wake ends wait. The caller has removed w from its queue.
 func (w *waiter) wake() { w.woken <- struct{}{} }
 
-// free gives w back after it was woken. One whose timer has rung is left to the timer's function.
+// free returns w to the pool after wake. If its timer has fired, the timer's function may still use w, so
+// that w is left to the garbage collector.
 func (w *waiter) free() {
 	if w.fired || w.armed && !w.timer.Stop() {
 		return
@@ -65,7 +66,7 @@ func (w *waiter) free() {
 	waiters.Put(w)
 }
 
-// arm sets the timer for a deadline; none is 0.
+// arm sets the timer for a deadline, 0 for none.
 func (w *waiter) arm(now, deadline clock.Time) {
 	if w.armed && !w.timer.Stop() {
 		w.fired = true
@@ -81,17 +82,18 @@ func (w *waiter) arm(now, deadline clock.Time) {
 	w.timer.Reset(d)
 }
 
-// waitQueue holds the goroutines that wait for one direction of a socket, in order. It is guarded by what
-// guards the socket: the loop, or a mutex. A deadline of 0 is none.
+// waitQueue is the FIFO queue of the goroutines that wait for one direction of a socket. It is guarded by the
+// lock of the socket: its loop, or a mutex. Methods take a deadline as an argument, because idle connections
+// should not have one; 0 is none.
 type waitQueue struct{ head *waiter }
 
-// deadlineQueue is a line with its deadline.
+// deadlineQueue is a waitQueue with its deadline.
 type deadlineQueue struct {
 	waitQueue
 	deadline clock.Time // 0 is none
 }
 
-// park appends w, which then waits.
+// park appends w. The caller releases the lock and calls w.wait.
 func (q *waitQueue) park(w *waiter, owner expirer, deadline clock.Time) {
 	w.owner = owner
 	at := &q.head
@@ -104,7 +106,7 @@ func (q *waitQueue) park(w *waiter, owner expirer, deadline clock.Time) {
 	}
 }
 
-// remove takes w out and reports whether it was there.
+// remove removes w and reports whether it was in the queue.
 func (q *waitQueue) remove(w *waiter) bool {
 	for at := &q.head; *at != nil; at = &(*at).next {
 		if *at == w {
@@ -115,21 +117,21 @@ func (q *waitQueue) remove(w *waiter) bool {
 	return false
 }
 
-// pop takes the first one out.
+// pop removes the first waiter.
 func (q *waitQueue) pop() *waiter {
 	w := q.head
 	q.head, w.next = w.next, nil
 	return w
 }
 
-// wakeFirst takes the first one out and wakes it.
+// wakeFirst removes the first waiter and wakes it.
 func (q *waitQueue) wakeFirst(err error) {
 	w := q.pop()
 	w.err = err
 	w.wake()
 }
 
-// wakeAll wakes all.
+// wakeAll removes all waiters and wakes them.
 func (q *waitQueue) wakeAll(err error) {
 	for q.head != nil {
 		q.wakeFirst(err)
@@ -139,7 +141,7 @@ func (q *waitQueue) wakeAll(err error) {
 // passed reports whether a deadline has passed.
 func passed(deadline, now clock.Time) bool { return deadline != 0 && now >= deadline }
 
-// expire is what an expirer does with the lock held.
+// expire implements expirer with the lock held.
 func (q *waitQueue) expire(w *waiter, deadline clock.Time) {
 	now := stack.Now()
 	switch {
@@ -157,7 +159,7 @@ func (q *waitQueue) expire(w *waiter, deadline clock.Time) {
 	}
 }
 
-// setDeadline has those that wait already do so until deadline.
+// setDeadline applies a new deadline to the waiters.
 func (q *waitQueue) setDeadline(now, deadline clock.Time) {
 	if passed(deadline, now) {
 		q.wakeAll(os.ErrDeadlineExceeded)
@@ -168,23 +170,23 @@ func (q *waitQueue) setDeadline(now, deadline clock.Time) {
 	}
 }
 
-// park is line.park.
+// park is waitQueue.park.
 func (q *deadlineQueue) park(w *waiter, owner expirer) { q.waitQueue.park(w, owner, q.deadline) }
 
 // expired reports whether the deadline has passed.
 func (q *deadlineQueue) expired(now clock.Time) bool { return passed(q.deadline, now) }
 
-// expire is line.expire.
+// expire is waitQueue.expire.
 func (q *deadlineQueue) expire(w *waiter) { q.waitQueue.expire(w, q.deadline) }
 
-// setDeadline changes the deadline, also for those that wait already. The zero time is none.
+// setDeadline sets the deadline, also for the waiters. The zero time is none.
 func (q *deadlineQueue) setDeadline(t time.Time) {
 	now := stack.Now()
 	q.deadline = deadline(now, t)
 	q.waitQueue.setDeadline(now, q.deadline)
 }
 
-// deadline converts a calendar time to the clock of the loops.
+// deadline converts a wall-clock time to the clock of the loops.
 func deadline(now clock.Time, t time.Time) clock.Time {
 	if t.IsZero() {
 		return 0
@@ -199,10 +201,10 @@ func deadline(now clock.Time, t time.Time) clock.Time {
 	return now.Add(d)
 }
 
-// maxWait is what a deadline may lie ahead; beyond, it is none.
+// maxWait is the longest wait: a later deadline is none.
 const maxWait = 100 * 365 * 24 * time.Hour
 
-// waitAndFree waits and gives w back.
+// waitAndFree waits, frees w and returns its error.
 func (w *waiter) waitAndFree() error {
 	w.wait()
 	err := w.err

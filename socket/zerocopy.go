@@ -4,8 +4,8 @@ import (
 	"io"
 )
 
-// Peek waits for data and calls f on the loop with all of it, in two pieces in order, lent until f
-// returns. f says how much of it is done with; the rest stays.
+// Peek blocks until data arrives and calls f with all of it, as two slices of the receive buffer in order.
+// They are valid until f returns. f runs with the loop held and returns how many bytes to discard.
 func (c *TCPConn) Peek(f func(first, second []byte) (done int)) error {
 	for {
 		parked, err := c.tryPeek(f)
@@ -18,7 +18,7 @@ func (c *TCPConn) Peek(f func(first, second []byte) (done int)) error {
 	}
 }
 
-// tryPeek calls f, or returns what waits for data.
+// tryPeek calls f, or parks a waiter for data and returns it.
 func (c *TCPConn) tryPeek(f func(first, second []byte) int) (parked *waiter, err error) {
 	now := c.h.Enter()
 	defer c.h.Exit()
@@ -37,8 +37,8 @@ func (c *TCPConn) tryPeek(f func(first, second []byte) int) (parked *waiter, err
 	return parked, nil
 }
 
-// WriteZeroCopy waits for room and gives b itself, which must stay as it is until done is called, on the
-// loop: when the peer has all of it or the connection has ended. After an error done is not called.
+// WriteZeroCopy blocks until there is room and queues b itself. b must not change until the loop calls done:
+// when the peer has acknowledged all of it or the connection has ended. After an error done is not called.
 func (c *TCPConn) WriteZeroCopy(b []byte, done func()) error {
 	for {
 		parked, err := c.tryWriteZeroCopy(b, done)
@@ -51,7 +51,7 @@ func (c *TCPConn) WriteZeroCopy(b []byte, done func()) error {
 	}
 }
 
-// tryWriteZeroCopy gives b, or returns what waits for room.
+// tryWriteZeroCopy queues b, or parks a waiter for room and returns it.
 func (c *TCPConn) tryWriteZeroCopy(b []byte, done func()) (parked *waiter, err error) {
 	now := c.h.Enter()
 	defer c.h.Exit()
