@@ -51,7 +51,7 @@ func (s *pollServer) accept() {
 	}
 }
 
-// echo sends back what there is. It does not block: whoever sends little waits for the answer.
+// echo sends back what there is. It does not block, because the clients send less than the send buffer holds.
 func (s *pollServer) echo(c *TCPConn) {
 	c.Do(func(in LoopConn) {
 		var b [512]byte
@@ -115,7 +115,8 @@ func TestPoller(t *testing.T) {
 	}
 }
 
-// pollClient has some bytes echoed. Every tenth waits before it sends, so that many are open at a time.
+// pollClient sends bytes and reads them back. Every tenth waits before it sends, so that many connections are
+// open at once.
 func pollClient(s *Stack, i int) error {
 	c, err := s.Dial("tcp", addrB+":80")
 	if err != nil {
@@ -217,7 +218,7 @@ func TestPollerTimeouts(t *testing.T) {
 	})
 }
 
-// TestPollerAlwaysReportsClosed waits for nothing but what is always told.
+// TestPollerAlwaysReportsClosed requests no event, and receives Closed.
 func TestPollerAlwaysReportsClosed(t *testing.T) {
 	x := newTestbed(t, testbedConfig{})
 	c, s := x.pair(t)

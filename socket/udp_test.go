@@ -192,7 +192,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// readBatches reads n bytes; merged tells whether a control message gave the size of several datagrams.
+// readBatches reads n bytes; merged reports whether a control message gave the size of several datagrams.
 func readBatches(t *testing.T, c *UDPConn, n int) (got []byte, messages int, merged bool) {
 	t.Helper()
 	ms := make([]ipv4.Message, 8)
@@ -217,7 +217,7 @@ func readBatches(t *testing.T, c *UDPConn, n int) (got []byte, messages int, mer
 	return got, messages, merged
 }
 
-// TestSteering has datagrams of one connection ID meet one socket, wherever they come from.
+// TestSteering sends datagrams of one connection ID from several ports, and expects them at one socket.
 func TestSteering(t *testing.T) {
 	x := newTestbed(t, testbedConfig{loops: 2})
 	var all []*UDPConn
