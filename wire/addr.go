@@ -1,17 +1,18 @@
 package wire
 
-import "net/netip"
+import (
+	"encoding/binary"
+	"net/netip"
+)
 
 // Addr is an IPv4 or IPv6 address without a zone. IPv4 is kept as ::ffff:a.b.c.d (RFC 4291 2.5.5.2),
 // so that addresses have one size, no pointers, and compare with ==.
 type Addr [16]byte
 
-var v4Prefix = [12]byte{10: 0xff, 11: 0xff}
-
 // AddrFrom4 returns the address of IPv4 address a.
 func AddrFrom4(a [4]byte) (x Addr) {
-	copy(x[:], v4Prefix[:])
-	copy(x[12:], a[:])
+	// One store of the lower half: a comparison that loads eight bytes soon after would wait for two.
+	binary.BigEndian.PutUint64(x[8:], 0xffff<<32|uint64(binary.BigEndian.Uint32(a[:])))
 	return x
 }
 
@@ -19,7 +20,9 @@ func AddrFrom4(a [4]byte) (x Addr) {
 func AddrFrom(a netip.Addr) Addr { return Addr(a.As16()) }
 
 // Is4 reports whether a is an IPv4 address.
-func (a Addr) Is4() bool { return [12]byte(a[:12]) == v4Prefix }
+func (a Addr) Is4() bool {
+	return binary.BigEndian.Uint64(a[:]) == 0 && binary.BigEndian.Uint32(a[8:]) == 0xffff
+}
 
 // As4 returns the IPv4 address; without meaning unless Is4.
 func (a Addr) As4() [4]byte { return [4]byte(a[12:]) }
@@ -58,6 +61,29 @@ func (a Addr) Loopback() bool {
 func (a Addr) Unspecified() bool {
 	return a == Addr{} || a == Unspecified4
 }
+
+// Martian reports whether no packet from another host may have source a. For IPv4 that is "this network", loopback,
+// multicast, class E and the limited broadcast (RFC 1122 3.2.1.3, RFC 1812 5.3.7, RFC 6890 2.2.2); for IPv6 multicast and
+// all of ::/64: unspecified, loopback, IPv4-mapped and IPv4-compatible (RFC 4291 2.5.2 to 2.5.5, 2.7; RFC 4942 2.2).
+//
+// The unspecified address has uses that the caller knows: duplicate address detection (RFC 4862 5.4.2), DHCP, IGMP and
+// MLD (RFC 3376 4.2.13, RFC 3810 5.2.13). Addresses of the caller itself and directed broadcasts are not known here.
+func (a Addr) Martian() bool {
+	if a.Is4() {
+		return martian4(a[12])
+	}
+	return martian6(a[:])
+}
+
+// MartianSrc is Addr.Martian for the source, without making an Addr of it.
+func (b IPv4) MartianSrc() bool { return martian4(b[12]) }
+
+// MartianSrc is Addr.Martian for the source.
+func (b IPv6) MartianSrc() bool { return martian6(b[8:24]) }
+
+func martian4(first byte) bool { return first == 0 || first == 127 || first >= 224 }
+
+func martian6(a []byte) bool { return a[0] == 0xff || binary.BigEndian.Uint64(a) == 0 }
 
 // The addresses that mean nobody in particular, and everybody.
 var (

@@ -45,6 +45,14 @@ func fold16(acc uint32) uint32 {
 	return acc>>16 + acc&0xffff
 }
 
+// PseudoHeader returns PseudoHeader4 or PseudoHeader6, by the version of src. Both addresses are of one version.
+func PseudoHeader(src, dst Addr, proto uint8, n uint32) uint32 {
+	if src.Is4() {
+		return PseudoHeader4(src.As4(), dst.As4(), proto, n)
+	}
+	return PseudoHeader6(src, dst, proto, n)
+}
+
 // PseudoHeader4 returns the running sum of the IPv4 pseudo header; n is the length of transport header
 // and data in bytes.
 //

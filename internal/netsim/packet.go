@@ -58,10 +58,7 @@ func AppendIP(b []byte, t *wire.Tuple, payload int, ecn wire.ECN, ttl uint8) []b
 
 // Pseudo returns the sum of the pseudo header for a TCP segment of n bytes.
 func Pseudo(t *wire.Tuple, n int) uint32 {
-	if t.Local.Is4() {
-		return wire.PseudoHeader4(t.Local.As4(), t.Remote.As4(), wire.ProtoTCP, uint32(n))
-	}
-	return wire.PseudoHeader6(t.Local, t.Remote, wire.ProtoTCP, uint32(n))
+	return wire.PseudoHeader(t.Local, t.Remote, wire.ProtoTCP, uint32(n))
 }
 
 // Parse reads an IP packet with a TCP segment as a host does that trusts nothing: t is the flow as
