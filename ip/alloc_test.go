@@ -34,6 +34,12 @@ func TestNoAllocations(t *testing.T) {
 					t.Error("not answered")
 				}
 			},
+			"fast path": func() {
+				var p FastPacket
+				if !a.FastPath(datagram, &dd, &p) {
+					t.Error("slow")
+				}
+			},
 			"datagram": func() {
 				if a.Input(l.now, 0, datagram, &dd, &g) != packet.Undecided {
 					t.Error("not passed on")

@@ -181,7 +181,7 @@ func (n *Node) newGroup(k groupKey) (uint16, bool) {
 func (n *Node) merge(i uint16) {
 	g := &n.groups.slot[i]
 	include, sources := g.filter()
-	n.local.last.ok = false
+	n.local.forget()
 	if include != g.include || !slices.Equal(sources, g.sources) {
 		was := *g
 		g.include, g.sources = include, sources

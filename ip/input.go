@@ -83,13 +83,15 @@ func (n *Node) inputOther(port uint8, frame []byte) packet.Verdict {
 	return n.inputARP(port, frame[off:])
 }
 
-// martian reports whether src cannot be the source of a packet from a wire (RFC 1122 3.2.1.3, RFC 4291
-// 2.7, 2.5.3): a group, everybody, this host or its loopback.
+// martian reports whether src cannot be the source of a packet that came in on port: an address that no host has
+// (wire.Addr.Martian), a directed broadcast of ours, or an address of this host, which only the loopback queue carries.
+// Accepting one would let an outsider speak as this host (RFC 1122 3.2.1.3). The unspecified address is left to the
+// caller, since some protocols begin with it.
 func (n *Node) martian(port uint8, src wire.Addr) bool {
 	if src.Multicast() || src == wire.Broadcast4 || n.directed(src, port) {
 		return true
 	}
-	return port != LoopPort && (src.Loopback() || n.own(src))
+	return port != LoopPort && (src.Martian() && !src.Unspecified() || n.own(src))
 }
 
 // input4 takes an IPv4 packet (RFC 791, RFC 1122 3.2).

@@ -66,25 +66,35 @@ type localEntry struct {
 type locals struct {
 	slot  []address // at most maxAddrs
 	index map[localKey]localEntry
-	last  struct {
-		addr wire.Addr
-		port uint8
+	last  struct { // the answer of Local that was asked for last
+		key  localKey // of Local's arguments; AnyPort and :: where there is none, which is NotLocal
 		kind Kind
-		ok   bool
 	}
 }
 
-func newLocals() locals { return locals{index: map[localKey]localEntry{}} }
+func newLocals() locals {
+	t := locals{index: map[localKey]localEntry{}}
+	t.forget()
+	return t
+}
+
+// forget drops the last answer, which a change of addresses or groups may have made wrong.
+func (t *locals) forget() { t.last.key, t.last.kind = localKey{port: AnyPort}, NotLocal }
 
 // Local returns what a is to this host for a packet that came in on port: cheap enough to be asked for
 // each packet.
 func (n *Node) Local(port uint8, a wire.Addr) Kind {
-	l := &n.local.last
-	if l.ok && l.addr == a && l.port == port {
-		return l.kind
+	if n.local.last.key == (localKey{a, port}) {
+		return n.local.last.kind
 	}
-	l.addr, l.port, l.kind, l.ok = a, port, n.kind(port, a), true
-	return l.kind
+	return n.lookUp(port, a)
+}
+
+// lookUp is Local without the last answer, which it replaces. It is apart so that Local is inlined.
+func (n *Node) lookUp(port uint8, a wire.Addr) Kind {
+	kind := n.kind(port, a)
+	n.local.last.key, n.local.last.kind = localKey{a, port}, kind
+	return kind
 }
 
 func (n *Node) kind(port uint8, a wire.Addr) Kind {
@@ -214,7 +224,7 @@ func (n *Node) index(x *address, by int) {
 	if x.addr.Is4() && x.prefix.Bits() < 31 { // RFC 3021: /31 has none
 		n.local.count(keyOf(directed(x.prefix), x.port), Broadcast, x.port, by)
 	}
-	n.local.last.ok = false
+	n.local.forget()
 	n.epoch++
 	n.routesAt = n.epoch
 }

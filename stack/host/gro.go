@@ -50,15 +50,15 @@ func (g *gro) reset(b *packet.Batch) {
 
 // groKey fills in the flow of a.
 func (a *rxPacket) groKey(f *groKey) {
-	f.tos, f.ttl, f.proto, f.v4 = a.tos, a.ttl, a.d.Proto, a.v4
+	f.tos, f.ttl, f.proto, f.v4 = a.TOS, a.TTL, a.d.Proto, a.Is4
 	f.ports = binary.LittleEndian.Uint32(a.l4)
-	if a.v4 {
-		f.src = [2]uint64{binary.LittleEndian.Uint64(a.l3[12:])}
+	if a.Is4 {
+		f.src = [2]uint64{binary.LittleEndian.Uint64(a.L3[12:])}
 		f.dst = [2]uint64{}
 		return
 	}
-	f.src = [2]uint64{binary.LittleEndian.Uint64(a.l3[8:]), binary.LittleEndian.Uint64(a.l3[16:])}
-	f.dst = [2]uint64{binary.LittleEndian.Uint64(a.l3[24:]), binary.LittleEndian.Uint64(a.l3[32:])}
+	f.src = [2]uint64{binary.LittleEndian.Uint64(a.L3[8:]), binary.LittleEndian.Uint64(a.L3[16:])}
+	f.dst = [2]uint64{binary.LittleEndian.Uint64(a.L3[24:]), binary.LittleEndian.Uint64(a.L3[32:])}
 }
 
 // append puts a packet that Join took behind the others of its lane.
@@ -119,14 +119,14 @@ func (h *Host) inputTCP(now clock.Time, b *packet.Batch, a *rxPacket) packet.Ver
 	var f groKey
 	a.groKey(&f)
 	if g.used&(1<<n) != 0 {
-		if a.n == 1 && l.key == f && l.tcp.Join(seg, wire.ECN(a.tos&3)) {
+		if a.n == 1 && l.key == f && l.tcp.Join(seg, wire.ECN(a.TOS&3)) {
 			g.append(l, a.at)
 			return packet.Undecided
 		}
 		g.flushSlot(h, now, n)
 	}
 	l = g.open(n, &f, a)
-	l.tcp.Begin(seg, wire.ECN(a.tos&3))
+	l.tcp.Begin(seg, wire.ECN(a.TOS&3))
 	if a.n > 1 || a.d.Flags.Has(packet.FlagOffload) {
 		h.completeTCP(b, a, &l.tcp)
 	}
@@ -153,7 +153,7 @@ func (h *Host) completeTCP(b *packet.Batch, a *rxPacket, m *tcp.Coalescer) {
 // inputUDP does for a datagram what inputTCP does for a segment.
 func (h *Host) inputUDP(now clock.Time, b *packet.Batch, a *rxPacket) packet.Verdict {
 	u := wire.UDP(a.l4)
-	if !u.ValidHeader() || int(u.Len()) > a.payload && !a.d.Flags.Has(packet.FlagOffload) {
+	if !u.ValidHeader() || int(u.Len()) > a.Payload && !a.d.Flags.Has(packet.FlagOffload) {
 		return packet.DropMalformed
 	}
 	g := &h.gro
@@ -171,7 +171,7 @@ func (h *Host) inputUDP(now clock.Time, b *packet.Batch, a *rxPacket) packet.Ver
 	}
 	l = g.open(n, &f, a)
 	l.udp.Datagram = udp.Datagram{
-		Hash: a.d.Hash, Interface: uint32(a.d.Port) + 1, TOS: a.tos, TTL: a.ttl, NoChecksum: none, Time: clock.Time(b.Time(a.at)),
+		Hash: a.d.Hash, Interface: uint32(a.d.Port) + 1, TOS: a.TOS, TTL: a.TTL, NoChecksum: none, Time: clock.Time(b.Time(a.at)),
 	}
 	beginUDP(&l.udp, b, a, u)
 	return packet.Undecided
@@ -184,7 +184,7 @@ func beginUDP(m *udp.Coalescer, b *packet.Batch, a *rxPacket, u wire.UDP) {
 		o = b.Arena.Offload(a.d)
 	}
 	if o.GSO != 0 {
-		m.BeginMerged(u, a.payload-wire.UDPLen, int(o.SegmentSize))
+		m.BeginMerged(u, a.Payload-wire.UDPLen, int(o.SegmentSize))
 	} else {
 		m.Begin(u)
 	}

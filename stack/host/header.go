@@ -68,14 +68,6 @@ func (s *headerTemplate) write(b []byte, payload int) {
 	s.id++
 }
 
-// pseudo returns the sum of the pseudo header of a packet without length.
-func pseudo(t *wire.Tuple, proto uint8) uint32 {
-	if t.Local.Is4() {
-		return wire.PseudoHeader4(t.Local.As4(), t.Remote.As4(), proto, 0)
-	}
-	return wire.PseudoHeader6(t.Local, t.Remote, proto, 0)
-}
-
 // flowLabel returns the flow label of a flow (RFC 6437 3): the same for all its packets, and not to be guessed.
 func (h *Host) flowLabel(t *wire.Tuple) uint32 {
 	if t.Local.Is4() {

@@ -42,7 +42,6 @@ type Host struct {
 
 	// For received packets.
 	gro      gro
-	local    localCache
 	datagram ip.Datagram
 	single   groSlot // of a datagram that is not merged
 	linear   []byte  // a packet in one piece

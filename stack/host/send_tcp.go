@@ -44,7 +44,7 @@ func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
 		Src: t.Local, Dst: t.Remote, Proto: wire.ProtoTCP, TTL: s.TTL, TOS: uint8(s.ECN),
 		DontFragment: true, FlowLabel: h.flowLabel(t),
 	}
-	h.segmenter.Begin(s, pseudo(t, wire.ProtoTCP))
+	h.segmenter.Begin(s, wire.PseudoHeader(t.Local, t.Remote, wire.ProtoTCP, 0))
 	if !p.Resolved {
 		return h.queueTCP(now, p, &hdr)
 	}

@@ -46,7 +46,7 @@ func (o udpOutput) Send(now clock.Time, s *udp.Outgoing) packet.Verdict {
 		Src: t.Local, Dst: t.Remote, Proto: wire.ProtoUDP, TTL: s.TTL, TOS: s.TOS,
 		DontFragment: s.DontFragment, FlowLabel: h.flowLabel(&t),
 	}
-	h.udpSegmenter.Begin(s, &t, pseudo(&t, wire.ProtoUDP))
+	h.udpSegmenter.Begin(s, &t, wire.PseudoHeader(t.Local, t.Remote, wire.ProtoUDP, 0))
 	v := h.sendUDP(now, p, &hdr, s)
 	if v == packet.Forward && s.Loop && p.Kind == ip.Multicast {
 		h.loopMulticast(&hdr, s)
@@ -130,7 +130,7 @@ func (h *Host) loopMulticast(hdr *ip.Header, s *udp.Outgoing) {
 	back := ip.Path{Port: ip.LoopPort, Resolved: true, Kind: ip.Multicast}
 	t := *s.Tuple
 	t.Local = hdr.Src
-	h.udpSegmenter.Begin(s, &t, pseudo(&t, wire.ProtoUDP))
+	h.udpSegmenter.Begin(s, &t, wire.PseudoHeader(t.Local, t.Remote, wire.ProtoUDP, 0))
 	h.header.init(&back, hdr)
 	if v := h.frameUDP(&back, s); v != packet.Forward {
 		h.txDropped[v]++
