@@ -4,11 +4,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/role"
 )
 
 // kern measures the batch engine: against the libraries that a user would take instead on one core, and on
 // the GPU, where there is one.
-var kern = Suite{
+var kern = harness.Suite{
 	Name:   "kern",
 	Title:  "The batch engine",
 	Rounds: 3,
@@ -23,22 +26,22 @@ var kern = Suite{
 	Open: openKern,
 }
 
-func openKern(e *Env) (*Bench, error) {
+func openKern(e *harness.Env) (*harness.Bench, error) {
 	dir, err := os.MkdirTemp("", "millrace-bench-")
 	if err != nil {
 		return nil, err
 	}
 	closeAll := func() error { return os.RemoveAll(dir) }
 	small := filepath.Join(dir, "small.pcap")
-	if err := writeTraffic(small, 4096, []int{64}); err != nil {
+	if err := role.WriteTraffic(small, 4096, []int{64}); err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
-	tb := tableBench{e: e, acl: e.buildC("rte_acl", "libdpdk"), fib: e.buildC("rte_fib", "libdpdk")}
+	tb := tableBench{e: e, acl: e.BuildC("rte_acl", "libdpdk"), fib: e.BuildC("rte_fib", "libdpdk")}
 	tables, err := tb.measures(dir)
 	if err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
-	lb := literalBench{e: e, peer: e.buildC("hyperscan", "libhs"), dir: dir}
+	lb := literalBench{e: e, peer: e.BuildC("hyperscan", "libhs"), dir: dir}
 	literals, err := lb.measures()
 	if err != nil {
 		return nil, errors.Join(err, closeAll())
@@ -47,7 +50,7 @@ func openKern(e *Env) (*Bench, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
-	measures := append([]Measure{headerBench{e}.pass("header pass, one core, 64 B", small)}, literals...)
+	measures := append([]harness.Measure{headerBench{e}.pass("header pass, one core, 64 B", small)}, literals...)
 	measures = append(append(measures, tables...), k.measures()...)
-	return &Bench{Measures: measures, Pages: k.pages, Close: closeAll}, nil
+	return &harness.Bench{Measures: measures, Pages: k.pages, Close: closeAll}, nil
 }

@@ -10,20 +10,22 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/internal/kernbench"
 )
 
 // kernRun is one run of all operations, or the report of one on another machine.
 type kernRun struct {
-	e      *Env
+	e      *harness.Env
 	gpu    string // why there is none; "" where there is
 	once   sync.Once
 	report *kernbench.Report
 	err    error
 }
 
-func newKernRun(e *Env) (*kernRun, error) {
+func newKernRun(e *harness.Env) (*kernRun, error) {
 	k := &kernRun{e: e}
 	if e.Merge != "" {
 		b, err := os.ReadFile(e.Merge)
@@ -57,7 +59,7 @@ func (k *kernRun) get(ctx context.Context) (*kernbench.Report, error) {
 			return
 		}
 		k.report, k.err = kernbench.Run(ctx, kernbench.Config{
-			Captures: captureDir(k.e.Root), Version: commit(k.e.Root), Quick: k.e.Quick,
+			Captures: role.CaptureDir(k.e.Root), Version: harness.Commit(k.e.Root), Quick: k.e.Quick,
 			Progress: func(at, of int, what string) { k.e.Log("kern %d/%d  %s", at+1, of, what) },
 		})
 		if k.err == nil {
@@ -79,16 +81,16 @@ func failures(r *kernbench.Report) error {
 type promise struct {
 	op, size, path string
 	batch          int // of a latency; 0 is a rate
-	metric         Metric
+	metric         harness.Metric
 	op2            string
 	bound          float64
 }
 
 // promises are those of the GPU and of one core.
 var promises = []promise{
-	{"header", "64", kernbench.PathOne, 0, MetricRate, ">=", 10e6},
-	{"fused", "64", kernbench.PathHost, 0, MetricRate, ">=", 300e6},
-	{"fused", "64", kernbench.PathResident, 0, MetricRate, ">=", 4e9},
+	{"header", "64", kernbench.PathOne, 0, harness.MetricRate, ">=", 10e6},
+	{"fused", "64", kernbench.PathHost, 0, harness.MetricRate, ">=", 300e6},
+	{"fused", "64", kernbench.PathResident, 0, harness.MetricRate, ">=", 4e9},
 	{"literals-10k", "captures", kernbench.PathHost, 0, metricMB, ">=", 30_000},
 	{"literals-10k", "adversarial", kernbench.PathHost, 0, metricMB, ">=", 30_000},
 	{"literals-10k", "captures", kernbench.PathResident, 0, metricMB, ">=", 150_000},
@@ -99,14 +101,14 @@ var promises = []promise{
 
 // Counts of the samples of a kernRun.
 const (
-	metricMB  Metric = "MB/s"
-	metricP50 Metric = "p50 ns"
-	metricP99 Metric = "p99 ns"
+	metricMB  harness.Metric = "MB/s"
+	metricP50 harness.Metric = "p50 ns"
+	metricP99 harness.Metric = "p99 ns"
 )
 
 // measures are one for each operation and size that something was promised about, with all paths.
-func (k *kernRun) measures() []Measure {
-	var all []Measure
+func (k *kernRun) measures() []harness.Measure {
+	var all []harness.Measure
 	at := map[string]int{}
 	for _, p := range promises {
 		name := p.name()
@@ -116,7 +118,7 @@ func (k *kernRun) measures() []Measure {
 			at[name] = i
 			all = append(all, k.measure(p))
 		}
-		all[i].Gates = append(all[i].Gates, Gate{Contestant: p.path, Metric: p.metric, Op: p.op2, Bound: p.bound})
+		all[i].Gates = append(all[i].Gates, harness.Gate{Contestant: p.path, Metric: p.metric, Op: p.op2, Bound: p.bound})
 	}
 	return all
 }
@@ -128,8 +130,8 @@ func (p promise) name() string {
 	return p.op + ", " + p.size
 }
 
-func (k *kernRun) measure(p promise) Measure {
-	m := Measure{Name: p.name(), Unit: "packet", Peer: kernbench.PathOne}
+func (k *kernRun) measure(p promise) harness.Measure {
+	m := harness.Measure{Name: p.name(), Unit: "packet", Peer: kernbench.PathOne}
 	for _, path := range kernbench.Paths() {
 		if !p.goes(path) {
 			continue
@@ -138,10 +140,10 @@ func (k *kernRun) measure(p promise) Measure {
 		if strings.HasPrefix(path, "cuda") {
 			absent = k.gpu
 		}
-		m.Contestants = append(m.Contestants, Contestant{Name: path, Absent: absent, Run: func(ctx context.Context, _ Timing) (Sample, error) {
+		m.Contestants = append(m.Contestants, harness.Contestant{Name: path, Absent: absent, Run: func(ctx context.Context, _ harness.Timing) (harness.Sample, error) {
 			r, err := k.get(ctx)
 			if r == nil {
-				return Sample{}, err
+				return harness.Sample{}, err
 			}
 			return sampleOf(r, p, path)
 		}})
@@ -159,10 +161,10 @@ func (p promise) goes(path string) bool {
 }
 
 // sampleOf takes a figure out of a report.
-func sampleOf(r *kernbench.Report, p promise, path string) (Sample, error) {
+func sampleOf(r *kernbench.Report, p promise, path string) (harness.Sample, error) {
 	for _, l := range r.Latency {
 		if p.batch > 0 && l.Op == p.op && l.Size == p.size && l.Path == path && l.Batch == p.batch && l.N > 0 {
-			return Sample{
+			return harness.Sample{
 				Units: float64(l.Batch), Seconds: l.P50 / 1e6,
 				Counts: map[string]uint64{string(metricP50): uint64(l.P50 * 1e3), string(metricP99): uint64(l.P99 * 1e3), "verified": l.Verified},
 			}, nil
@@ -178,12 +180,12 @@ func sampleOf(r *kernbench.Report, p promise, path string) (Sample, error) {
 		if path == kernbench.PathAll { // the thread that waits for the others says nothing
 			cpu = 0
 		}
-		return Sample{
+		return harness.Sample{
 			Units: f.PacketsPerSecond, Seconds: 1, CPU: cpu, Own: cpu,
 			Counts: map[string]uint64{string(metricMB): uint64(f.BytesPerSecond / 1e6), "verified": f.Verified},
 		}, nil
 	}
-	return Sample{}, errors.New("no figure: " + cmp.Or(reason(r, p, path), "it was not measured"))
+	return harness.Sample{}, errors.New("no figure: " + cmp.Or(reason(r, p, path), "it was not measured"))
 }
 
 // reason returns why a path has no figure.

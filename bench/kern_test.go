@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/internal/kernbench"
 )
 
@@ -37,18 +38,18 @@ func TestAReportOfAnotherMachineIsJudged(t *testing.T) {
 	if err := os.WriteFile(file, b, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	k, err := newKernRun(&Env{Merge: file})
+	k, err := newKernRun(&harness.Env{Merge: file})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
 	for _, m := range k.measures() {
-		res, err := runMeasure(context.Background(), m, Plan{Rounds: 1}, func(string, ...any) {})
+		res, err := harness.RunMeasure(context.Background(), m, harness.Plan{Rounds: 1}, func(string, ...any) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, v := range res.Gates {
-			got[m.Name+"/"+v.Gate] = v.word()
+			got[m.Name+"/"+v.Gate] = v.Word()
 		}
 	}
 	for gate, want := range map[string]string{
@@ -76,11 +77,11 @@ func TestAReportThatCannotBeMergedIsRefused(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newKernRun(&Env{Merge: file}); err == nil || !strings.Contains(err.Error(), file) {
+		if _, err := newKernRun(&harness.Env{Merge: file}); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if _, err := newKernRun(&Env{Merge: file + "x"}); err == nil {
+	if _, err := newKernRun(&harness.Env{Merge: file + "x"}); err == nil {
 		t.Error("a file that is not there is merged")
 	}
 }

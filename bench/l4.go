@@ -10,12 +10,14 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/gateway/config"
 )
 
 // l4 compares the gateway with the kernel's NAT, nginx and testpmd on the way of a packet from a
 // client through a gateway to a backend.
-var l4 = Suite{
+var l4 = harness.Suite{
 	Name:   "l4",
 	Title:  "The L4 gateway",
 	Rounds: 3,
@@ -47,10 +49,10 @@ const (
 
 // l4Bench is the opened suite.
 type l4Bench struct {
-	e                 *Env
+	e                 *harness.Env
 	dir               string // of configurations
-	millrace          Peer
-	packet            Peer
+	millrace          harness.Peer
+	packet            harness.Peer
 	nft, nginx, iperf string // why it is not there; empty where it is
 	testpmd           string
 	nginxVersion      string
@@ -58,7 +60,7 @@ type l4Bench struct {
 	iperfVersion      string
 }
 
-func openL4(e *Env) (*Bench, error) {
+func openL4(e *harness.Env) (*harness.Bench, error) {
 	if runtime.NumCPU() < 2 {
 		return nil, errors.New("two CPUs are needed, one for the client and one for the gateway")
 	}
@@ -70,7 +72,7 @@ func openL4(e *Env) (*Bench, error) {
 		return nil, err
 	}
 	b := &l4Bench{
-		e: e, dir: dir, millrace: e.buildMillrace(), packet: e.buildC("packet"),
+		e: e, dir: dir, millrace: e.BuildMillrace(), packet: e.BuildC("packet"),
 		nft: missing("nft"), nginx: missing("nginx"), iperf: missing("iperf3"), testpmd: missing("dpdk-testpmd"),
 	}
 	if b.millrace.Absent != "" {
@@ -78,15 +80,15 @@ func openL4(e *Env) (*Bench, error) {
 	}
 	b.nginxVersion, b.testpmdVersion = firstLine("nginx", "-v"), firstLine("dpkg-query", "-W", "dpdk-dev")
 	b.iperfVersion = firstLine("iperf3", "--version")
-	var measures []Measure
-	for _, group := range []func() ([]Measure, error){b.udp, b.forward, b.bulk, b.flat, b.syn, b.memory, b.loops} {
+	var measures []harness.Measure
+	for _, group := range []func() ([]harness.Measure, error){b.udp, b.forward, b.bulk, b.flat, b.syn, b.memory, b.loops} {
 		m, err := group()
 		if err != nil {
 			return nil, errors.Join(err, os.RemoveAll(dir))
 		}
 		measures = append(measures, m...)
 	}
-	return &Bench{Measures: measures, Close: func() error { return os.RemoveAll(dir) }}, nil
+	return &harness.Bench{Measures: measures, Close: func() error { return os.RemoveAll(dir) }}, nil
 }
 
 // missing says why a program cannot run, empty when it can.
@@ -103,24 +105,18 @@ func firstLine(name string, args ...string) string {
 	return line
 }
 
-// buildMillrace builds the program that is measured, as it ships.
-func (e *Env) buildMillrace() Peer {
-	out := filepath.Join(e.Root, "bin", "bench-millrace")
-	return e.build(out, filepath.Join(e.Root, "cmd"), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "./millrace")
-}
-
 // run is the part of a program that knows nothing of the harness.
-func (b *l4Bench) run(s *site, version, ready string, argv ...string) Part {
-	role := []string{b.e.Self, "role", "run", "-version", version, "-ready", ready, "--"}
-	return Part{Name: "gateway", Argv: append(role, argv...), CPU: 1, In: s.gateway}
+func (b *l4Bench) run(s *site, version, ready string, argv ...string) harness.Part {
+	runner := []string{b.e.Self, "role", "run", "-version", version, "-ready", ready, "--"}
+	return harness.Part{Name: "gateway", Argv: append(runner, argv...), CPU: 1, In: s.gateway}
 }
 
 // A forwarder is a contestant between client and backend.
 type forwarder struct {
 	name, absent string
 	options      siteOptions
-	part         func(*site) []Part // none where the kernel forwards on the sender's back
-	to           string             // what clients send to; empty is the service
+	part         func(*site) []harness.Part // none where the kernel forwards on the sender's back
+	to           string                     // what clients send to; empty is the service
 }
 
 // gatewayOf is our gateway with a configuration.
@@ -133,16 +129,16 @@ func (b *l4Bench) gatewayOf(name string, c gatewayConfig) forwarder {
 		line, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
 		f.absent = "the configuration is refused: " + line
 	}
-	f.part = func(s *site) []Part {
-		return []Part{b.run(s, c.Driver, "msg=gateway", b.millrace.Path, "gateway", "-c", file)}
+	f.part = func(s *site) []harness.Part {
+		return []harness.Part{b.run(s, c.Driver, "msg=gateway", b.millrace.Path, "gateway", "-c", file)}
 	}
 	return f
 }
 
 // bare is our bump in the wire.
 func (b *l4Bench) bare() forwarder {
-	return forwarder{name: oursFwd, options: siteOptions{sums: true}, part: func(s *site) []Part {
-		return []Part{b.run(s, "afxdp", "Ctrl-C ends", b.millrace.Path, "forward", "--driver", "afxdp", frontDev, backDev)}
+	return forwarder{name: oursFwd, options: siteOptions{sums: true}, part: func(s *site) []harness.Part {
+		return []harness.Part{b.run(s, "afxdp", "Ctrl-C ends", b.millrace.Path, "forward", "--driver", "afxdp", role.FrontDev, role.BackDev)}
 	}}
 }
 
@@ -154,11 +150,11 @@ func (b *l4Bench) netfilter(name, rules string, thread bool) forwarder {
 	if rules == "" {
 		f.absent, f.to = "", backendAddr
 	}
-	f.part = func(s *site) []Part {
+	f.part = func(s *site) []harness.Part {
 		if !thread {
 			return nil
 		}
-		return []Part{{Name: "gateway", Argv: []string{b.e.Self, "role", "napi", "-dev", frontDev}, CPU: 1, In: s.gateway}}
+		return []harness.Part{{Name: "gateway", Argv: []string{b.e.Self, "role", "napi", "-dev", role.FrontDev}, CPU: 1, In: s.gateway}}
 	}
 	return f
 }
@@ -170,8 +166,8 @@ func (b *l4Bench) nginxOf(name string) forwarder {
 	if err := os.WriteFile(conf, []byte(fmt.Sprintf(nginxConf, b.dir)), 0o644); err != nil {
 		f.absent = err.Error()
 	}
-	f.part = func(s *site) []Part {
-		return []Part{b.run(s, b.nginxVersion, "", "nginx", "-c", conf, "-e", filepath.Join(b.dir, "nginx.log"))}
+	f.part = func(s *site) []harness.Part {
+		return []harness.Part{b.run(s, b.nginxVersion, "", "nginx", "-c", conf, "-e", filepath.Join(b.dir, "nginx.log"))}
 	}
 	return f
 }
@@ -205,18 +201,18 @@ stream {
 `
 
 // onSite runs f with a site of its own.
-func onSite(o siteOptions, f func(*site) (Sample, error)) (Sample, error) {
+func onSite(o siteOptions, f func(*site) (harness.Sample, error)) (harness.Sample, error) {
 	s, err := newSite(o)
 	if err != nil {
-		return Sample{}, err
+		return harness.Sample{}, err
 	}
 	sample, err := f(s)
 	return sample, errors.Join(err, s.close())
 }
 
 // contestant runs a forwarder between what run puts at its ends.
-func (f forwarder) contestant(run func(ctx context.Context, t Timing, s *site, f forwarder) (Sample, error)) Contestant {
-	return Contestant{Name: f.name, Absent: f.absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
-		return onSite(f.options, func(s *site) (Sample, error) { return run(ctx, t, s, f) })
+func (f forwarder) contestant(run func(ctx context.Context, t harness.Timing, s *site, f forwarder) (harness.Sample, error)) harness.Contestant {
+	return harness.Contestant{Name: f.name, Absent: f.absent, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
+		return onSite(f.options, func(s *site) (harness.Sample, error) { return run(ctx, t, s, f) })
 	}}
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"text/template"
+
+	"github.com/millrace/millrace/bench/role"
 )
 
 // gatewayConfig is what the configurations of our gateway differ in.
@@ -59,7 +61,7 @@ func (c gatewayConfig) render() (string, error) {
 		Front, Back, Address, Backend string
 		HashSize                      int
 		Ports                         []int
-	}{gatewayConfig: c, Front: frontDev, Back: backDev, Address: serviceAddr, Backend: backendAddr, HashSize: 65537}
+	}{gatewayConfig: c, Front: role.FrontDev, Back: role.BackDev, Address: serviceAddr, Backend: backendAddr, HashSize: 65537}
 	if c.Services > 1 {
 		data.HashSize = 251
 	}
@@ -130,7 +132,7 @@ func prefixes(n int) iter.Seq[netip.Prefix] {
 		}
 		seen := map[netip.Prefix]bool{}
 		for i := uint64(0); len(seen) < n-1<<14; i++ {
-			x := mix(i)
+			x := role.Mix(i)
 			var b [4]byte
 			binary.BigEndian.PutUint32(b[:], uint32(x>>32))
 			p := netip.PrefixFrom(netip.AddrFrom4(b), 16+int(uint32(x)%17)).Masked()

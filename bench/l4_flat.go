@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/gateway/config"
 )
 
@@ -29,7 +31,7 @@ type flatCase struct {
 
 // flat asks whether a packet costs the same whatever the gateway has to know: over veth, by the CPU
 // time of the gateway's process, and in memory, by that of engine and handler alone.
-func (b *l4Bench) flat() ([]Measure, error) {
+func (b *l4Bench) flat() ([]harness.Measure, error) {
 	deny, err := writePrefixes(b.dir, million1)
 	if err != nil {
 		return nil, err
@@ -41,7 +43,7 @@ func (b *l4Bench) flat() ([]Measure, error) {
 		{"services", flatCase{"1 service, 10 000 flows", one, manyService, 1}, flatCase{"10 000 services, 1 flow each", services, 1, manyService}},
 		{"prefixes", flatCase{"no prefixes", million("afxdp"), listFlows, 1}, flatCase{"1 M prefixes", listed, listFlows, 1}},
 	}
-	var all []Measure
+	var all []harness.Measure
 	for _, p := range pairs {
 		all = append(all, b.flatOverVeth(p))
 	}
@@ -51,29 +53,29 @@ func (b *l4Bench) flat() ([]Measure, error) {
 	return append(all, b.flatInMemory(flatPair{"prefixes, new connections", pairs[2].little, pairs[2].much}, "new")), nil
 }
 
-func (b *l4Bench) flatOverVeth(p flatPair) Measure {
-	m := Measure{
+func (b *l4Bench) flatOverVeth(p flatPair) harness.Measure {
+	m := harness.Measure{
 		Name: "flat over veth: " + p.what, Unit: "packet", Peer: p.little.name,
-		Gates: []Gate{{p.much.name, MetricOwn, p.little.name, "<=", 1.3}},
+		Gates: []harness.Gate{gate(p.much.name, harness.MetricOwn, p.little.name, "<=", 1.3)},
 	}
 	for _, c := range []flatCase{p.little, p.much} {
 		c.config.HalfOpen = c.config.Table
 		f := b.gatewayOf("flat "+p.what+" "+c.name, c.config)
 		f.name = c.name
-		m.Contestants = append(m.Contestants, f.contestant(func(ctx context.Context, t Timing, s *site, f forwarder) (Sample, error) {
-			w, err := runParts(ctx, t.opening(), append(append([]Part{b.sinkPart(s)}, f.part(s)...), b.liveFrames(s, s.streamTo(f, c.flows, c.services)))...)
+		m.Contestants = append(m.Contestants, f.contestant(func(ctx context.Context, t harness.Timing, s *site, f forwarder) (harness.Sample, error) {
+			w, err := harness.RunParts(ctx, t.Opening(), append(append([]harness.Part{b.sinkPart(s)}, f.part(s)...), b.liveFrames(s, s.streamTo(f, c.flows, c.services)))...)
 			if err != nil {
-				return Sample{}, err
+				return harness.Sample{}, err
 			}
-			return w.delivered("source", "gateway", "sink")
+			return w.Delivered("source", "gateway", "sink")
 		}))
 	}
 	return m
 }
 
 // flatInMemory has no gate: it is printed beside those over veth, which have the kernel's part in them.
-func (b *l4Bench) flatInMemory(p flatPair, as string) Measure {
-	m := Measure{Name: "flat in memory: " + p.what, Unit: "packet", Peer: p.little.name}
+func (b *l4Bench) flatInMemory(p flatPair, as string) harness.Measure {
+	m := harness.Measure{Name: "flat in memory: " + p.what, Unit: "packet", Peer: p.little.name}
 	for _, c := range []flatCase{p.little, p.much} {
 		if as == "new" {
 			c.flows = 1 << 31
@@ -84,7 +86,7 @@ func (b *l4Bench) flatInMemory(p flatPair, as string) Measure {
 }
 
 // inMemory is a contestant without a network.
-func (b *l4Bench) inMemory(c flatCase, as string) Contestant {
+func (b *l4Bench) inMemory(c flatCase, as string) harness.Contestant {
 	if as != "new" {
 		c.config.HalfOpen = c.config.Table // nothing answers: all stay half-open
 	}
@@ -92,19 +94,19 @@ func (b *l4Bench) inMemory(c flatCase, as string) Contestant {
 	if err == nil {
 		_, err = config.Load(file)
 	}
-	out := Contestant{Name: c.name}
+	out := harness.Contestant{Name: c.name}
 	if err != nil {
 		out.Absent = err.Error()
 		return out
 	}
-	argv := append([]string{b.e.Self, "role", "handler", "-as", as}, memoryStream(c.flows, c.services).args()...)
-	out.Run = func(ctx context.Context, t Timing) (Sample, error) {
-		w, err := runParts(ctx, t, Part{Name: "handler", Argv: append(argv, file), CPU: 1})
+	argv := append([]string{b.e.Self, "role", "handler", "-as", as}, memoryStream(c.flows, c.services).Args()...)
+	out.Run = func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
+		w, err := harness.RunParts(ctx, t, harness.Part{Name: "handler", Argv: append(argv, file), CPU: 1})
 		if err != nil {
-			return Sample{}, err
+			return harness.Sample{}, err
 		}
-		s, end := w.Sample("handler", "packets"), w.final["handler"].Counts
-		s.Own, s.Version = float64(w.last["handler"].Counts[ownNanos]-w.first["handler"].Counts[ownNanos])/1e9, w.version["handler"]
+		s, end := w.Sample("handler", "packets"), w.Final["handler"].Counts
+		s.Own, s.Version = float64(w.Last["handler"].Counts[role.OwnNanos]-w.First["handler"].Counts[role.OwnNanos])/1e9, w.Version["handler"]
 		for _, name := range []string{"refused", "rss", "heap"} {
 			if n, ok := end[name]; ok {
 				s.Counts[name] = n
@@ -119,19 +121,19 @@ func (b *l4Bench) inMemory(c flatCase, as string) Contestant {
 }
 
 // memoryStream is the stream that reaches our gateway from clients.
-func memoryStream(flows, services uint) stream {
-	return stream{mac: memoryMAC, from: manyClients + ":1024", to: fmt.Sprintf("%s:%d", serviceAddr, udpPort), flows: flows, services: services}
+func memoryStream(flows, services uint) role.Stream {
+	return role.Stream{MAC: role.MemoryMAC, From: manyClients + ":1024", To: fmt.Sprintf("%s:%d", serviceAddr, udpPort), Flows: flows, Services: services}
 }
 
 func fileName(s string) string { return filepath.Base(fmt.Sprintf("%x", s)) }
 
 // memory is what a million connections take.
-func (b *l4Bench) memory() ([]Measure, error) {
+func (b *l4Bench) memory() ([]harness.Measure, error) {
 	c := million("afxdp")
 	c.Table = million1
 	run := b.inMemory(flatCase{name: "a million connections", config: c, flows: million1, services: 1}, "known")
-	return []Measure{{
-		Name: "memory", Unit: "packet", Peer: run.Name, Contestants: []Contestant{run},
-		Gates: []Gate{{run.Name, "rss", "", "<=", 128e6}},
+	return []harness.Measure{{
+		Name: "memory", Unit: "packet", Peer: run.Name, Contestants: []harness.Contestant{run},
+		Gates: []harness.Gate{gate(run.Name, "rss", "", "<=", 128e6)},
 	}}, nil
 }

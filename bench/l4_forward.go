@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/role"
 )
 
 // Names of the contestants of DPDK.
@@ -16,34 +19,34 @@ const (
 )
 
 // forward is the bump in the wire against DPDK's, both on AF_XDP.
-func (b *l4Bench) forward() ([]Measure, error) {
-	run := func(ctx context.Context, t Timing, s *site, f forwarder) (Sample, error) {
-		w, err := runParts(ctx, t, append(append([]Part{b.sinkPart(s)}, f.part(s)...), b.liveFrames(s, s.streamTo(f, 1, 1)))...)
+func (b *l4Bench) forward() ([]harness.Measure, error) {
+	run := func(ctx context.Context, t harness.Timing, s *site, f forwarder) (harness.Sample, error) {
+		w, err := harness.RunParts(ctx, t, append(append([]harness.Part{b.sinkPart(s)}, f.part(s)...), b.liveFrames(s, s.streamTo(f, 1, 1)))...)
 		if err != nil {
-			return Sample{}, err
+			return harness.Sample{}, err
 		}
-		return w.delivered("source", "gateway", "sink")
+		return w.Delivered("source", "gateway", "sink")
 	}
-	huge := func(ctx context.Context, t Timing, s *site, f forwarder) (sample Sample, err error) {
+	huge := func(ctx context.Context, t harness.Timing, s *site, f forwarder) (sample harness.Sample, err error) {
 		put, err := hugePages(300)
 		if err != nil {
-			return Sample{}, err
+			return harness.Sample{}, err
 		}
 		defer func() { err = errors.Join(err, put()) }()
 		return run(ctx, t, s, f)
 	}
-	m := Measure{Name: "plain forwarding 64 B", Unit: "packet", Peer: testpmd}
+	m := harness.Measure{Name: "plain forwarding 64 B", Unit: "packet", Peer: testpmd}
 	for _, peer := range []string{testpmd, testpmdBusy, testpmdHuge} {
-		m.Gates = append(m.Gates, Gate{oursFwd, MetricRate, peer, ">=", 0.95})
+		m.Gates = append(m.Gates, gate(oursFwd, harness.MetricRate, peer, ">=", 0.95))
 	}
 	const noHuge, inMemory = "--no-huge --no-shconf", "--in-memory"
-	m.Contestants = []Contestant{
+	m.Contestants = []harness.Contestant{
 		b.bare().contestant(run),
 		b.testpmdOf(testpmd, noHuge, 0).contestant(run),
 		b.testpmdOf(testpmdBusy, noHuge, 64).contestant(run),
 		b.testpmdOf(testpmdHuge, inMemory, 64).contestant(huge),
 	}
-	return []Measure{m}, nil
+	return []harness.Measure{m}, nil
 }
 
 // testpmdOf is testpmd with one forwarding core, which swaps the link addresses. With a budget its
@@ -56,22 +59,22 @@ func (b *l4Bench) testpmdOf(name, memory string, budget int) forwarder {
 	argv := []string{"stdbuf", "-oL", testpmd} // it says when it is ready in a buffer otherwise
 	argv = append(argv, strings.Fields(memory)...)
 	argv = append(argv, "-m", "512", "--no-pci", "--no-telemetry", "--file-prefix", "millrace-bench",
-		"--lcores", "0@1,1@1", "--main-lcore", "0", vdev(0, frontDev), vdev(1, backDev),
+		"--lcores", "0@1,1@1", "--main-lcore", "0", vdev(0, role.FrontDev), vdev(1, role.BackDev),
 		"--", "--forward-mode=macswap", "--auto-start", "--total-num-mbufs=32768", "--rxd=4096", "--txd=4096", "--burst=64")
-	return forwarder{name: name, absent: b.testpmd, options: siteOptions{sums: true}, part: func(s *site) []Part {
-		return []Part{b.run(s, b.testpmdVersion, "Press enter to exit", argv...)}
+	return forwarder{name: name, absent: b.testpmd, options: siteOptions{sums: true}, part: func(s *site) []harness.Part {
+		return []harness.Part{b.run(s, b.testpmdVersion, "Press enter to exit", argv...)}
 	}}
 }
 
 // hugePages has the kernel reserve pages of 2 MiB until put is called.
 func hugePages(n int) (put func() error, err error) {
 	const file = "/proc/sys/vm/nr_hugepages"
-	before := readFile(file)
+	before := harness.ReadFile(file)
 	if err := os.WriteFile(file, fmt.Append(nil, n), 0o644); err != nil {
 		return nil, err
 	}
 	put = func() error { return os.WriteFile(file, []byte(before), 0o644) }
-	if got := readFile(file); got != fmt.Sprint(n) {
+	if got := harness.ReadFile(file); got != fmt.Sprint(n) {
 		return nil, errors.Join(fmt.Errorf("%s of %d huge pages were to be had", got, n), put())
 	}
 	return put, nil

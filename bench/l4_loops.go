@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/gateway/config"
 )
 
@@ -16,8 +17,8 @@ const (
 
 // loops asks what a second loop on a second CPU brings. Ports are in memory: a packet is made, parsed,
 // handled and swallowed on the loop's own CPU, and with hand-over half of them on the other.
-func (b *l4Bench) loops() ([]Measure, error) {
-	m := Measure{Name: "loops", Unit: "packet", Peer: oneLoop, Gates: []Gate{{twoLoops, MetricRate, oneLoop, ">=", 1.7}}}
+func (b *l4Bench) loops() ([]harness.Measure, error) {
+	m := harness.Measure{Name: "loops", Unit: "packet", Peer: oneLoop, Gates: []harness.Gate{gate(twoLoops, harness.MetricRate, oneLoop, ">=", 1.7)}}
 	for _, c := range []struct {
 		name  string
 		loops int
@@ -25,10 +26,10 @@ func (b *l4Bench) loops() ([]Measure, error) {
 	}{{oneLoop, 1, "any"}, {twoLoops, 2, "own"}, {handLoops, 2, "any"}} {
 		m.Contestants = append(m.Contestants, b.loopsOf(c.name, c.loops, c.as))
 	}
-	return []Measure{m}, nil
+	return []harness.Measure{m}, nil
 }
 
-func (b *l4Bench) loopsOf(name string, n int, as string) Contestant {
+func (b *l4Bench) loopsOf(name string, n int, as string) harness.Contestant {
 	c := million("afxdp")
 	c.Queues, c.HalfOpen = n, c.Table
 	file, err := c.write(b.dir, fmt.Sprintf("loops-%d-%s", n, as))
@@ -36,22 +37,22 @@ func (b *l4Bench) loopsOf(name string, n int, as string) Contestant {
 		_, err = config.Load(file)
 	}
 	if err != nil {
-		return Contestant{Name: name, Absent: err.Error()}
+		return harness.Contestant{Name: name, Absent: err.Error()}
 	}
-	part := Part{Name: "loops", CPU: 1}
+	part := harness.Part{Name: "loops", CPU: 1}
 	argv := []string{b.e.Self, "role", "loops", "-as", as, "-cpu", "1"}
 	if n == 2 {
 		argv[len(argv)-1], part.Also = "0", []int{0}
 	}
-	part.Argv = append(append(argv, memoryStream(1024, 1).args()...), file)
-	return Contestant{Name: name, Run: func(ctx context.Context, t Timing) (Sample, error) {
-		w, err := runParts(ctx, t, part)
+	part.Argv = append(append(argv, memoryStream(1024, 1).Args()...), file)
+	return harness.Contestant{Name: name, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
+		w, err := harness.RunParts(ctx, t, part)
 		if err != nil {
-			return Sample{}, err
+			return harness.Sample{}, err
 		}
 		s := w.Sample("loops", "packets")
-		s.Own, s.Version = s.Parts["loops"], w.version["loops"]
-		end := w.final["loops"].Counts
+		s.Own, s.Version = s.Parts["loops"], w.Version["loops"]
+		end := w.Final["loops"].Counts
 		for name, n := range end {
 			if name != "packets" {
 				s.Counts[name] = n

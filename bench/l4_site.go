@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/internal/testnet"
 )
 
@@ -23,11 +24,9 @@ const (
 	manyClients = "198.18.64.0" // a /18 and the next, of sources of probes
 	spoofed     = "198.19.0.0"  // a /16 of sources of floods
 
-	frontDev, backDev = "front", "back"
-
-	udpPort, echoPort   = 53, 5353   // of the UDP service, and of the backend's end of it
-	tcpPort, servePort  = 80, 8080   // of the TCP service
-	bulkPort, iperfPort = 5201, 5201 // of iperf3
+	udpPort, echoPort  = 53, 5353 // of the UDP service, and of the backend's end of it
+	tcpPort, servePort = 80, 8080 // of the TCP service
+	iperfPort          = role.BulkPort
 )
 
 // A site is the network of suite l4, made anew for every run so that nothing of a contestant meets
@@ -76,7 +75,7 @@ func (s *site) close() error { return s.net.Close() }
 // links joins the namespaces. IPv6 is off so that nothing but the contestants' packets is on the
 // wires.
 func (s *site) links(o siteOptions) error {
-	err := errors.Join(s.net.Link(s.client, devName, s.gateway, frontDev), s.net.Link(s.gateway, backDev, s.backend, devName))
+	err := errors.Join(s.net.Link(s.client, devName, s.gateway, role.FrontDev), s.net.Link(s.gateway, role.BackDev, s.backend, devName))
 	if err != nil {
 		return err
 	}
@@ -99,7 +98,7 @@ func (s *site) links(o siteOptions) error {
 			return err
 		}
 	}
-	for _, dev := range []string{frontDev, backDev} {
+	for _, dev := range []string{role.FrontDev, role.BackDev} {
 		if !o.gro {
 			break
 		}
@@ -117,7 +116,7 @@ func (s *site) links(o siteOptions) error {
 	}
 	return errors.Join(
 		s.client.Up(devName, clientAddr+"/24"), s.backend.Up(devName, backend...),
-		s.gateway.Up(frontDev, front...), s.gateway.Up(backDev, backAddr+"/24"),
+		s.gateway.Up(role.FrontDev, front...), s.gateway.Up(role.BackDev, backAddr+"/24"),
 	)
 }
 
@@ -125,7 +124,7 @@ func (s *site) links(o siteOptions) error {
 func (s *site) neighbours(siteOptions) error {
 	var client, backend, front, back net.HardwareAddr
 	err := errors.Join(macOf(s.client, devName, &client), macOf(s.backend, devName, &backend),
-		macOf(s.gateway, frontDev, &front), macOf(s.gateway, backDev, &back))
+		macOf(s.gateway, role.FrontDev, &front), macOf(s.gateway, role.BackDev, &back))
 	if err != nil {
 		return err
 	}
@@ -146,10 +145,10 @@ func (s *site) neighbours(siteOptions) error {
 		return err
 	}
 	return s.gateway.Do(func() error {
-		err := known(frontDev, client, clientAddr)
-		err = errors.Join(err, known(backDev, backend, backendAddr))
+		err := known(role.FrontDev, client, clientAddr)
+		err = errors.Join(err, known(role.BackDev, backend, backendAddr))
 		for i := range manyBackends {
-			err = errors.Join(err, known(backDev, backend, backendN(i)))
+			err = errors.Join(err, known(role.BackDev, backend, backendN(i)))
 		}
 		return err
 	})
@@ -235,7 +234,7 @@ const (
 	snatRules = dnatRules + `table ip bench {
 	chain postrouting {
 		type nat hook postrouting priority srcnat; policy accept;
-		oifname "` + backDev + `" snat to ` + backAddr + `
+		oifname "` + role.BackDev + `" snat to ` + backAddr + `
 	}
 }
 `

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -30,14 +32,14 @@ const (
 
 // syn asks what a flood of SYNs with forged sources does: to the connections of others, and to the
 // gateway's CPU.
-func (b *l4Bench) syn() ([]Measure, error) {
-	return []Measure{b.legit(), b.synCost()}, nil
+func (b *l4Bench) syn() ([]harness.Measure, error) {
+	return []harness.Measure{b.legit(), b.synCost()}, nil
 }
 
 // synFlood is the sender of a flood.
-func (b *l4Bench) synFlood(s *site, pps int) (Part, error) {
+func (b *l4Bench) synFlood(s *site, pps int) (harness.Part, error) {
 	p, err := synPacket(s.frontMAC)
-	return b.packetTx(s, p, stream{flows: floodFlows, services: 1}, floodBatch, pps), err
+	return b.packetTx(s, p, role.Stream{Flows: floodFlows, Services: 1}, floodBatch, pps), err
 }
 
 // synPacket returns the first packet of a flood: a SYN with an MSS option, marked by its TOS. The
@@ -51,7 +53,7 @@ func synPacket(mac string) ([]byte, error) {
 	copy(p, to)
 	copy(p[6:], []byte{2, 0, 0, 0, 0, 1, 0x08, 0x00})
 	ip := p[14:34]
-	copy(ip, []byte{0x45, floodMark, 0, 44, 0, 0, 0, 0, 64, wire.ProtoTCP})
+	copy(ip, []byte{0x45, role.FloodMark, 0, 44, 0, 0, 0, 0, 64, wire.ProtoTCP})
 	src, dst := netip.MustParseAddr(spoofed).As4(), netip.MustParseAddr(serviceAddr).As4()
 	copy(ip[12:], src[:])
 	copy(ip[16:], dst[:])
@@ -66,16 +68,16 @@ func synPacket(mac string) ([]byte, error) {
 
 // legit counts the connections that clients get, with and without a flood. The flood ends at the
 // backend's interface: what SYNs cost a backend is not the gateway's doing.
-func (b *l4Bench) legit() Measure {
-	m := Measure{Name: "SYN flood, connections of others", Unit: "connection", Peer: ours, Gates: []Gate{
-		{oursFlood, MetricRate, ours, ">=", 0.9},
+func (b *l4Bench) legit() harness.Measure {
+	m := harness.Measure{Name: "SYN flood, connections of others", Unit: "connection", Peer: ours, Gates: []harness.Gate{
+		gate(oursFlood, harness.MetricRate, ours, ">=", 0.9),
 	}}
 	add := func(f forwarder, name string, flood bool) {
 		f.name = name
 		if flood && f.absent == "" {
 			f.absent = b.packet.Absent
 		}
-		m.Contestants = append(m.Contestants, f.contestant(func(ctx context.Context, t Timing, s *site, f forwarder) (Sample, error) {
+		m.Contestants = append(m.Contestants, f.contestant(func(ctx context.Context, t harness.Timing, s *site, f forwarder) (harness.Sample, error) {
 			return b.runLegit(ctx, t, s, f, flood)
 		}))
 	}
@@ -88,45 +90,45 @@ func (b *l4Bench) legit() Measure {
 	return m
 }
 
-func (b *l4Bench) runLegit(ctx context.Context, t Timing, s *site, f forwarder, flood bool) (Sample, error) {
-	t = t.opening() // tables are full before the window
-	role := func(name string, more ...string) []string { return append([]string{b.e.Self, "role", name}, more...) }
-	guard := Part{Name: "guard", Argv: role("guard", "-dev", devName), CPU: 0, In: s.backend}
-	server := Part{Name: "server", Argv: role("serve", "-to", fmt.Sprintf("%s:%d", backendAddr, servePort)), CPU: 0, In: s.backend}
-	client := Part{
+func (b *l4Bench) runLegit(ctx context.Context, t harness.Timing, s *site, f forwarder, flood bool) (harness.Sample, error) {
+	t = t.Opening() // tables are full before the window
+	argvOf := func(name string, more ...string) []string { return append([]string{b.e.Self, "role", name}, more...) }
+	guard := harness.Part{Name: "guard", Argv: argvOf("guard", "-dev", devName), CPU: 0, In: s.backend}
+	server := harness.Part{Name: "server", Argv: argvOf("serve", "-to", fmt.Sprintf("%s:%d", backendAddr, servePort)), CPU: 0, In: s.backend}
+	client := harness.Part{
 		Name: "client", CPU: 0, In: s.client,
-		Argv: role("connect", "-to", fmt.Sprintf("%s:%d", serviceAddr, tcpPort), "-rate", fmt.Sprint(legitRate)),
+		Argv: argvOf("connect", "-to", fmt.Sprintf("%s:%d", serviceAddr, tcpPort), "-rate", fmt.Sprint(legitRate)),
 	}
-	parts := append(append([]Part{guard, server}, f.part(s)...), client)
+	parts := append(append([]harness.Part{guard, server}, f.part(s)...), client)
 	if flood {
 		sender, err := b.synFlood(s, floodRate)
 		if err != nil {
-			return Sample{}, err
+			return harness.Sample{}, err
 		}
 		parts = append(parts, sender)
 	}
-	w, err := runParts(ctx, t, parts...)
+	w, err := harness.RunParts(ctx, t, parts...)
 	if err != nil {
-		return Sample{}, err
+		return harness.Sample{}, err
 	}
 	sample := w.Sample("client", "connections")
-	sample.Own, sample.Version = sample.Parts["gateway"], w.version["gateway"]
-	first, last := w.first["client"].Counts, w.last["client"].Counts
+	sample.Own, sample.Version = sample.Parts["gateway"], w.Version["gateway"]
+	first, last := w.First["client"].Counts, w.Last["client"].Counts
 	sample.Counts["failed"] = last["failed"] - first["failed"]
 	if n := last["connections"] - first["connections"]; n > 0 {
 		sample.Counts["mean us"] = (last["micros"] - first["micros"]) / n
 	}
 	if flood {
-		sample.Counts["flood"] = w.last["source"].Counts["packets"] - w.first["source"].Counts["packets"]
+		sample.Counts["flood"] = w.Last["source"].Counts["packets"] - w.First["source"].Counts["packets"]
 	}
 	return sample, nil
 }
 
 // synCost is what a SYN of a flood costs. At 150 kpps the gateway has time to wait for packets, which
 // is in its CPU time, so the flood as fast as it can be sent is beside it.
-func (b *l4Bench) synCost() Measure {
-	m := Measure{Name: "SYN flood, CPU time", Unit: "packet", Peer: nftFlat, Gates: []Gate{
-		{oursPaced, MetricOwn, "", "<=", 1000}, {oursFlat, MetricOwn, "", "<=", 1000},
+func (b *l4Bench) synCost() harness.Measure {
+	m := harness.Measure{Name: "SYN flood, CPU time", Unit: "packet", Peer: nftFlat, Gates: []harness.Gate{
+		gate(oursPaced, harness.MetricOwn, "", "<=", 1000), gate(oursFlat, harness.MetricOwn, "", "<=", 1000),
 	}}
 	c := usual("afxdp")
 	c.Table = million1
@@ -135,17 +137,17 @@ func (b *l4Bench) synCost() Measure {
 		if f.absent == "" {
 			f.absent = b.packet.Absent
 		}
-		m.Contestants = append(m.Contestants, f.contestant(func(ctx context.Context, t Timing, s *site, f forwarder) (Sample, error) {
-			t = t.opening()
+		m.Contestants = append(m.Contestants, f.contestant(func(ctx context.Context, t harness.Timing, s *site, f forwarder) (harness.Sample, error) {
+			t = t.Opening()
 			sender, err := b.synFlood(s, pps)
 			if err != nil {
-				return Sample{}, err
+				return harness.Sample{}, err
 			}
-			w, err := runParts(ctx, t, append(append([]Part{b.sinkPart(s)}, f.part(s)...), sender)...)
+			w, err := harness.RunParts(ctx, t, append(append([]harness.Part{b.sinkPart(s)}, f.part(s)...), sender)...)
 			if err != nil {
-				return Sample{}, err
+				return harness.Sample{}, err
 			}
-			return w.arrived()
+			return w.Arrived()
 		}))
 	}
 	add(b.gatewayOf("millrace under attack", c), oursPaced, floodRate)
@@ -153,17 +155,4 @@ func (b *l4Bench) synCost() Measure {
 	add(b.netfilter(nftDNAT, dnatRules, true), nftPaced, floodRate)
 	add(b.netfilter(nftDNAT, dnatRules, true), nftFlat, 0)
 	return m
-}
-
-// arrived makes the sample of packets without numbers.
-func (w *Window) arrived() (Sample, error) {
-	s := w.Sample("sink", "packets")
-	s.Own, s.Version = s.Parts["gateway"], w.version["gateway"]
-	offered, received := w.final["source"].Counts["packets"], w.final["sink"].Counts["packets"]
-	s.Counts["offered"], s.Counts["received"] = offered, received
-	if received == 0 || received > offered {
-		return s, fmt.Errorf("%d packets arrived of %d sent", received, offered)
-	}
-	s.Counts["lost"] = offered - received
-	return s, nil
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -19,11 +18,13 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/internal/checkout"
 )
 
-func testEnv(t *testing.T) *Env {
+func testEnv(t *testing.T) *harness.Env {
 	t.Helper()
 	if os.Geteuid() != 0 || runtime.NumCPU() < 2 {
 		t.Skip("needs root and two CPUs")
@@ -36,7 +37,7 @@ func testEnv(t *testing.T) *Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Env{Root: root, Self: self, Log: func(format string, args ...any) { t.Logf(format, args...) }}
+	return &harness.Env{Root: root, Self: self, Log: func(format string, args ...any) { t.Logf(format, args...) }}
 }
 
 // A contestant of every kind delivers, and its books balance. Speed is not looked at.
@@ -47,7 +48,7 @@ func TestL4Delivers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	plan := Plan{Rounds: 1, Timing: Timing{Warmup: 100 * time.Millisecond, Window: 100 * time.Millisecond}}
+	plan := harness.Plan{Rounds: 1, Timing: harness.Timing{Warmup: 100 * time.Millisecond, Window: 100 * time.Millisecond}}
 	wanted := map[string][]string{
 		"UDP 64 B, 1 flow":                       {ours, oursAFP, nftDNAT, nginxUDP, routing},
 		"UDP 64 B, 16 384 flows, socket sender":  {nftThread},
@@ -62,11 +63,11 @@ func TestL4Delivers(t *testing.T) {
 	for _, m := range b.Measures {
 		names := wanted[m.Name]
 		delete(wanted, m.Name)
-		m.Contestants = slices.DeleteFunc(m.Contestants, func(c Contestant) bool { return !slices.Contains(names, c.Name) })
+		m.Contestants = slices.DeleteFunc(m.Contestants, func(c harness.Contestant) bool { return !slices.Contains(names, c.Name) })
 		if len(m.Contestants) != len(names) {
 			t.Errorf("%s: not all of %q are there", m.Name, names)
 		}
-		res, err := runMeasure(context.Background(), m, plan, e.Log)
+		res, err := harness.RunMeasure(context.Background(), m, plan, e.Log)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +80,7 @@ func TestL4Delivers(t *testing.T) {
 	}
 }
 
-func checkL4(t *testing.T, measure string, o Outcome) {
+func checkL4(t *testing.T, measure string, o harness.Outcome) {
 	t.Helper()
 	for _, f := range o.Failures {
 		t.Errorf("%s, %s: %s", measure, o.Name, f.Error)
@@ -97,19 +98,19 @@ func checkL4(t *testing.T, measure string, o Outcome) {
 
 func TestAnInterruptedRunLeavesNoNamespace(t *testing.T) {
 	e := testEnv(t)
-	b := &l4Bench{e: e, dir: t.TempDir(), millrace: e.buildMillrace()}
+	b := &l4Bench{e: e, dir: t.TempDir(), millrace: e.BuildMillrace()}
 	if b.millrace.Absent != "" {
 		t.Fatal(b.millrace.Absent)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(300*time.Millisecond, cancel)
 	f, name := b.gatewayOf(ours, usual("afxdp")), ""
-	c := f.contestant(func(ctx context.Context, t Timing, s *site, f forwarder) (Sample, error) {
+	c := f.contestant(func(ctx context.Context, t harness.Timing, s *site, f forwarder) (harness.Sample, error) {
 		name = s.gateway.Name
-		_, err := runParts(ctx, t, append([]Part{b.sinkPart(s)}, f.part(s)...)...)
-		return Sample{}, err
+		_, err := harness.RunParts(ctx, t, append([]harness.Part{b.sinkPart(s)}, f.part(s)...)...)
+		return harness.Sample{}, err
 	})
-	if _, err := c.Run(ctx, Timing{Window: time.Hour}); !errors.Is(err, context.Canceled) {
+	if _, err := c.Run(ctx, harness.Timing{Window: time.Hour}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want that of the context", err)
 	}
 	if left, _ := filepath.Glob("/run/netns/" + name); name == "" || len(left) > 0 {
@@ -157,14 +158,14 @@ func TestNoClientIsListed(t *testing.T) {
 		t.Errorf("%d prefixes, want %d", len(listed), n)
 	}
 	s := memoryStream(million1, 1)
-	first, err := s.probe(64)
+	first, err := s.Probe(64)
 	if err != nil {
 		t.Fatal(err)
 	}
 	between := false
 	p := bytes.Clone(first)
 	for flow := uint32(0); flow < million1; flow += 29 {
-		s.set(p, first, flow, 0)
+		s.Set(p, first, flow, 0)
 		src := netip.AddrFrom4([4]byte(p[26:30]))
 		for bits := range 33 {
 			if listed[netip.PrefixFrom(src, bits).Masked()] {
@@ -181,7 +182,7 @@ func TestNoClientIsListed(t *testing.T) {
 // The C sender writes the packets that vary makes, and valid SYNs.
 func TestTheSocketSenderWritesWhatVaryMakes(t *testing.T) {
 	e := testEnv(t)
-	b := &l4Bench{e: e, packet: e.buildC("packet")}
+	b := &l4Bench{e: e, packet: e.BuildC("packet")}
 	if b.packet.Absent != "" {
 		t.Skip(b.packet.Absent)
 	}
@@ -190,19 +191,18 @@ func TestTheSocketSenderWritesWhatVaryMakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	st := millionFlows
-	st.mac = s.frontMAC
-	first, err := st.probe(64)
+	st := role.Stream{MAC: s.frontMAC, From: "198.18.64.0:1024", To: "198.18.0.10:53", Flows: 1 << 20, Services: 10_000}
+	first, err := st.Probe(64)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := sniff(t, s, b.packetTx(s, first, st, 8, 10_000), 100)
 	missed := uint64(0) // before the socket listened
-	for missed < 10_000 && !bytes.Equal(got[0], packetN(t, st, missed)) {
+	for missed < 10_000 && !bytes.Equal(got[0], packetOf(st, first, missed)) {
 		missed++
 	}
 	for i, p := range got {
-		if want := packetN(t, st, missed+uint64(i)); !bytes.Equal(p, want) {
+		if want := packetOf(st, first, missed+uint64(i)); !bytes.Equal(p, want) {
 			t.Fatalf("packet %d is\n%x, want\n%x", i, p, want)
 		}
 	}
@@ -225,8 +225,16 @@ func TestTheSocketSenderWritesWhatVaryMakes(t *testing.T) {
 	}
 }
 
+// packetOf returns packet number n of a stream by the plain version.
+func packetOf(s role.Stream, first []byte, n uint64) []byte {
+	p := bytes.Clone(first)
+	s.Vary(p, first, n)
+	role.Stamp(p, n)
+	return p
+}
+
 // sniff returns the first n IPv4 packets of a sender that come to the gateway.
-func sniff(t *testing.T, s *site, sender Part, n int) (got [][]byte) {
+func sniff(t *testing.T, s *site, sender harness.Part, n int) (got [][]byte) {
 	t.Helper()
 	fd := -1
 	err := s.gateway.Do(func() (err error) {
@@ -241,11 +249,11 @@ func sniff(t *testing.T, s *site, sender Part, n int) (got [][]byte) {
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := sender.start(t.Context())
+	p, err := sender.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.kill()
+	defer p.Kill()
 	buf := make([]byte, 2048)
 	for len(got) < n {
 		k, err := unix.Read(fd, buf)
@@ -272,32 +280,11 @@ func TestAProgramThatFailsSaysWhy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			part := Part{Name: "part", Argv: []string{self, "role", "run", "-ready", "up", "--", "sh", "-c", c.script}}
-			_, err = runParts(context.Background(), Timing{Window: 300 * time.Millisecond}, part)
+			part := harness.Part{Name: "part", Argv: []string{self, "role", "run", "-ready", "up", "--", "sh", "-c", c.script}}
+			_, err = harness.RunParts(context.Background(), harness.Timing{Window: 300 * time.Millisecond}, part)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q in it", err, c.want)
 			}
 		})
-	}
-}
-
-func TestAProgramIsReadyWhenItSaysSo(t *testing.T) {
-	f := &foreign{
-		cmd: exec.Command("sh", "-c", "echo starting; sleep 0.2; echo it is up; sleep 60"), want: "is up", ready: make(chan struct{}),
-	}
-	if err := f.start(); err != nil {
-		t.Fatal(err)
-	}
-	f.mu.Lock()
-	said := f.said.String()
-	f.mu.Unlock()
-	if want := "starting\nit is up\n"; said != want {
-		t.Errorf("it had said %q, want %q", said, want)
-	}
-	if err := f.stop(); err != nil {
-		t.Error(err)
-	}
-	if cpu, err := f.cpu(); err != nil || cpu <= 0 {
-		t.Errorf("CPU time of an ended program: %d ns, %v", cpu, err)
 	}
 }

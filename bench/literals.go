@@ -6,12 +6,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/internal/kernbench"
 )
 
 // literals compares the search for sets of literals with Hyperscan.
-var literals = Suite{
+var literals = harness.Suite{
 	Name:  "literals",
 	Title: "Sets of literals",
 	About: []string{
@@ -27,31 +29,31 @@ var literals = Suite{
 
 const hyperscan = "Hyperscan"
 
-func openLiteralSuite(e *Env) (*Bench, error) {
+func openLiteralSuite(e *harness.Env) (*harness.Bench, error) {
 	dir, err := os.MkdirTemp("", "millrace-bench-")
 	if err != nil {
 		return nil, err
 	}
-	b := literalBench{e: e, dir: dir, peer: e.buildC("hyperscan", "libhs")}
+	b := literalBench{e: e, dir: dir, peer: e.BuildC("hyperscan", "libhs")}
 	measures, err := b.measures()
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	return &Bench{Measures: measures, Close: func() error { return os.RemoveAll(dir) }}, nil
+	return &harness.Bench{Measures: measures, Close: func() error { return os.RemoveAll(dir) }}, nil
 }
 
 type literalBench struct {
-	e    *Env
+	e    *harness.Env
 	dir  string
-	peer Peer
+	peer harness.Peer
 }
 
-func (b literalBench) measures() ([]Measure, error) {
-	captured, err := kernbench.Payloads(captureDir(b.e.Root))
+func (b literalBench) measures() ([]harness.Measure, error) {
+	captured, err := kernbench.Payloads(role.CaptureDir(b.e.Root))
 	if err != nil {
 		return nil, err
 	}
-	var all []Measure
+	var all []harness.Measure
 	for _, n := range []int{100, 1000, 10000} {
 		patterns := kernbench.Literals(1, n, captured)
 		for _, in := range []struct {
@@ -75,31 +77,21 @@ func (b literalBench) measures() ([]Measure, error) {
 	return all, nil
 }
 
-func (b literalBench) measure(name string, patterns []literal.Pattern, texts [][]byte) (Measure, error) {
+func (b literalBench) measure(name string, patterns []literal.Pattern, texts [][]byte) (harness.Measure, error) {
 	s, err := literal.Compile(patterns)
 	if err != nil {
-		return Measure{}, err
+		return harness.Measure{}, err
 	}
 	p, t := filepath.Join(b.dir, name+" patterns"), filepath.Join(b.dir, name+" texts")
-	if err := kernbench.WriteLiterals(p, t, patterns, texts, countMatches(s, texts)); err != nil {
-		return Measure{}, err
+	if err := kernbench.WriteLiterals(p, t, patterns, texts, role.CountMatches(s, texts)); err != nil {
+		return harness.Measure{}, err
 	}
-	return Measure{
+	return harness.Measure{
 		Name: name, Unit: "byte", Peer: hyperscan,
-		Contestants: []Contestant{
-			onCore(ours, "", "bytes", b.e.Self, "role", "literals", p, t),
-			onCore(hyperscan, b.peer.Absent, "bytes", b.peer.Path, p, t),
+		Contestants: []harness.Contestant{
+			harness.OnCore(ours, "", "bytes", b.e.Self, "role", "literals", p, t),
+			harness.OnCore(hyperscan, b.peer.Absent, "bytes", b.peer.Path, p, t),
 		},
-		Gates: []Gate{{ours, MetricPerCPU, hyperscan, ">=", 1 / 3.0}},
+		Gates: []harness.Gate{gate(ours, harness.MetricPerCPU, hyperscan, ">=", 1/3.0)},
 	}, nil
-}
-
-// countMatches returns how many matches there are in all texts.
-func countMatches(s *literal.Set, texts [][]byte) (n uint64) {
-	var found []literal.Match
-	for _, t := range texts {
-		found = s.Scan(nil, t, 0, found[:0])
-		n += uint64(len(found))
-	}
-	return n
 }

@@ -23,6 +23,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/internal/checkout"
 )
 
@@ -37,7 +39,7 @@ const (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "role" {
-		os.Exit(runRole(os.Args[2:]))
+		os.Exit(role.Run(os.Args[2:]))
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -135,7 +137,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-func (f flags) execute(ctx context.Context, s Suite, stderr io.Writer) (*Result, error) {
+func (f flags) execute(ctx context.Context, s harness.Suite, stderr io.Writer) (*harness.Result, error) {
 	root, err := checkout.Root()
 	if err != nil {
 		return nil, err
@@ -145,14 +147,14 @@ func (f flags) execute(ctx context.Context, s Suite, stderr io.Writer) (*Result,
 		return nil, err
 	}
 	begin := time.Now()
-	e := &Env{Root: root, Self: self, Merge: f.merge, Quick: f.quick, Log: func(format string, args ...any) {
+	e := &harness.Env{Root: root, Self: self, Merge: f.merge, Quick: f.quick, Log: func(format string, args ...any) {
 		fmt.Fprintf(stderr, "%6.1fs  "+format+"\n", append([]any{time.Since(begin).Seconds()}, args...)...)
 	}}
-	return runSuite(ctx, s, e, f.plan(s))
+	return harness.Run(ctx, s, e, f.plan(s))
 }
 
-func (f flags) plan(s Suite) Plan {
-	p := Plan{Rounds: f.rounds, Repeat: f.repeat, Only: f.only, Timing: Timing{Warmup: f.warmup, Window: f.duration}}
+func (f flags) plan(s harness.Suite) harness.Plan {
+	p := harness.Plan{Rounds: f.rounds, Repeat: f.repeat, Only: f.only, Timing: harness.Timing{Warmup: f.warmup, Window: f.duration}}
 	if !f.ownRounds {
 		p.Rounds = cmp.Or(s.Rounds, defaultRounds)
 	}
@@ -160,7 +162,7 @@ func (f flags) plan(s Suite) Plan {
 }
 
 // report prints the result and, when the whole suite was run, stores it.
-func (f flags) report(res *Result, stdout io.Writer) error {
+func (f flags) report(res *harness.Result, stdout io.Writer) error {
 	text := res.Markdown()
 	if f.json {
 		b, err := res.Encode()

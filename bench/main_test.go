@@ -7,16 +7,15 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/role"
 )
 
-// TestMain lets the test program play roles, as the program itself does, and the broken ones that
-// the tests of processes need.
+// TestMain lets the test program play roles, as the program itself does.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == "fake" {
-		os.Exit(playFake(os.Args[2]))
-	}
 	if len(os.Args) > 1 && os.Args[1] == "role" {
-		os.Exit(runRole(os.Args[2:]))
+		os.Exit(role.Run(os.Args[2:]))
 	}
 	os.Exit(m.Run())
 }
@@ -61,7 +60,7 @@ func TestASuiteMayHaveItsOwnNumberOfRounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := [2]int{f.plan(Suite{}).Rounds, f.plan(Suite{Rounds: 3}).Rounds}; got != want {
+		if got := [2]int{f.plan(harness.Suite{}).Rounds, f.plan(harness.Suite{Rounds: 3}).Rounds}; got != want {
 			t.Errorf("%s: %v rounds, want %v", args, got, want)
 		}
 	}

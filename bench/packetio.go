@@ -3,17 +3,17 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"runtime"
 	"strconv"
 
+	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/internal/testnet"
 )
 
 // packetIO compares our AF_XDP driver with a C program on raw rings, with asavie/xdp and with
 // packet sockets, on one veth pair.
-var packetIO = Suite{
+var packetIO = harness.Suite{
 	Name:  "packet-io",
 	Title: "Packets in, packets out",
 	About: []string{
@@ -42,12 +42,12 @@ const (
 
 // packetBench is the opened suite: namespace a sends and sinks, b is where rx and forward run.
 type packetBench struct {
-	e                   *Env
+	e                   *harness.Env
 	a, b                *testnet.Namespace
-	xsk, packet, asavie Peer
+	xsk, packet, asavie harness.Peer
 }
 
-func openPacketIO(e *Env) (*Bench, error) {
+func openPacketIO(e *harness.Env) (*harness.Bench, error) {
 	if runtime.NumCPU() < 2 {
 		return nil, errors.New("two CPUs are needed, one for each side")
 	}
@@ -59,7 +59,7 @@ func openPacketIO(e *Env) (*Bench, error) {
 	if err := p.link(net); err != nil {
 		return nil, errors.Join(err, net.Close())
 	}
-	p.xsk, p.packet, p.asavie = e.buildC("xsk"), e.buildC("packet"), e.buildGo("asavie")
+	p.xsk, p.packet, p.asavie = e.BuildC("xsk"), e.BuildC("packet"), e.BuildGo("asavie")
 	dir, err := os.MkdirTemp("", "millrace-bench-")
 	if err != nil {
 		return nil, errors.Join(err, net.Close())
@@ -69,9 +69,9 @@ func openPacketIO(e *Env) (*Bench, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
-	return &Bench{
+	return &harness.Bench{
 		Notes: notes,
-		Measures: append([]Measure{
+		Measures: append([]harness.Measure{
 			p.rx("rx 64 B, live frames", 64, p.source),
 			p.rx("rx 1500 B, live frames", 1500, p.source),
 			p.rx("rx 64 B, AF_XDP sender", 64, p.sender),
@@ -114,75 +114,75 @@ func (p *packetBench) self(name string, size int, more ...string) []string {
 
 func ringFlag(flag string, n int) []string { return []string{flag, strconv.Itoa(n)} }
 
-func (p *packetBench) c(peer Peer, role string, size, ring int) []string {
+func (p *packetBench) c(peer harness.Peer, role string, size, ring int) []string {
 	return []string{peer.Path, "-s", strconv.Itoa(size), "-r", strconv.Itoa(ring), role, devName}
 }
 
 // big is c with batches of bigBatch packets.
-func (p *packetBench) big(peer Peer, role string, size int) []string {
+func (p *packetBench) big(peer harness.Peer, role string, size int) []string {
 	argv := p.c(peer, role, size, 4096)
 	return append([]string{argv[0], "-b", bigBatch}, argv[1:]...)
 }
 
 // source is the fast sender for receivers.
-func (p *packetBench) source(size int) Part {
-	return Part{Name: "source", Argv: p.self("source", size), CPU: 0, In: p.a}
+func (p *packetBench) source(size int) harness.Part {
+	return harness.Part{Name: "source", Argv: p.self("source", size), CPU: 0, In: p.a}
 }
 
 // sender is a socket as sender.
-func (p *packetBench) sender(size int) Part {
-	return Part{Name: "source", Argv: p.c(p.xsk, "tx", size, 4096), CPU: 0, In: p.a}
+func (p *packetBench) sender(size int) harness.Part {
+	return harness.Part{Name: "source", Argv: p.c(p.xsk, "tx", size, 4096), CPU: 0, In: p.a}
 }
 
-func (p *packetBench) sink(size int) Part {
-	return Part{Name: "sink", Argv: p.self("sink", size), CPU: 1, In: p.b}
+func (p *packetBench) sink(size int) harness.Part {
+	return harness.Part{Name: "sink", Argv: p.self("sink", size), CPU: 1, In: p.b}
 }
 
 // rx is a measure of receivers under a source.
-func (p *packetBench) rx(name string, size int, source func(int) Part) Measure {
-	receiver := func(name, absent string, argv []string) Contestant {
-		return Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
-			part := Part{Name: "receiver", Argv: argv, CPU: 1, In: p.b}
-			w, err := runParts(ctx, t, part, source(size))
+func (p *packetBench) rx(name string, size int, source func(int) harness.Part) harness.Measure {
+	receiver := func(name, absent string, argv []string) harness.Contestant {
+		return harness.Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
+			part := harness.Part{Name: "receiver", Argv: argv, CPU: 1, In: p.b}
+			w, err := harness.RunParts(ctx, t, part, source(size))
 			if err != nil {
-				return Sample{}, err
+				return harness.Sample{}, err
 			}
-			return w.delivered("source", "receiver", "receiver")
+			return w.Delivered("source", "receiver", "receiver")
 		}}
 	}
-	return Measure{
+	return harness.Measure{
 		Name: name, Unit: "packet", Peer: cXSK,
-		Contestants: []Contestant{
+		Contestants: []harness.Contestant{
 			receiver(ours, "", p.self("rx", size, ringFlag("-ring", bigRing)...)),
 			receiver(cXSK, p.xsk.Absent, p.c(p.xsk, "rx", size, bigRing)),
 			receiver(asavie, p.asavie.Absent, p.c(p.asavie, "rx", size, bigRing)),
 			receiver(afp, p.packet.Absent, p.c(p.packet, "rx", size, bigRing)),
 			receiver(xdpDrp, "", p.self("sink", size)),
 		},
-		Gates: []Gate{
-			{ours, MetricRate, cXSK, ">=", 0.95},
-			{ours, MetricPerCPU, cXSK, ">=", 0.95},
-			{ours, MetricRate, asavie, ">", 1},
-			{ours, MetricPerCPU, asavie, ">", 1},
+		Gates: []harness.Gate{
+			gate(ours, harness.MetricRate, cXSK, ">=", 0.95),
+			gate(ours, harness.MetricPerCPU, cXSK, ">=", 0.95),
+			gate(ours, harness.MetricRate, asavie, ">", 1),
+			gate(ours, harness.MetricPerCPU, asavie, ">", 1),
 		},
 	}
 }
 
 // tx is a measure of senders into XDP_DROP.
-func (p *packetBench) tx(name string, size int) Measure {
-	sender := func(name, absent string, argv []string) Contestant {
-		return Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
-			part := Part{Name: "sender", Argv: argv, CPU: 0, In: p.a}
-			w, err := runParts(ctx, t, p.sink(size), part)
+func (p *packetBench) tx(name string, size int) harness.Measure {
+	sender := func(name, absent string, argv []string) harness.Contestant {
+		return harness.Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
+			part := harness.Part{Name: "sender", Argv: argv, CPU: 0, In: p.a}
+			w, err := harness.RunParts(ctx, t, p.sink(size), part)
 			if err != nil {
-				return Sample{}, err
+				return harness.Sample{}, err
 			}
-			return w.delivered("sender", "sender", "sink")
+			return w.Delivered("sender", "sender", "sink")
 		}}
 	}
-	return Measure{
+	return harness.Measure{
 		Name: name, Unit: "packet", Peer: cXSK,
-		Contestants: []Contestant{
+		Contestants: []harness.Contestant{
 			sender(ours, "", p.self("tx", size, "-batch", bigBatch)),
 			sender(cXSK, p.xsk.Absent, p.c(p.xsk, "tx", size, 4096)),
 			sender(asavie, p.asavie.Absent, p.c(p.asavie, "tx", size, 4096)),
@@ -191,33 +191,33 @@ func (p *packetBench) tx(name string, size int) Measure {
 			sender(afp+" 256", p.packet.Absent, p.big(p.packet, "tx", size)),
 			sender(afp+" bypass", p.packet.Absent, append([]string{p.packet.Path, "-y"}, p.c(p.packet, "tx", size, 4096)[1:]...)),
 		},
-		Gates: []Gate{
-			{ours, MetricRate, cXSK, ">=", 0.95},
-			{ours, MetricPerCPU, cXSK, ">=", 0.95},
-			{ours, MetricRate, afp, ">=", 1.3},
-			{ours, MetricPerCPU, afp, ">=", 1.3},
+		Gates: []harness.Gate{
+			gate(ours, harness.MetricRate, cXSK, ">=", 0.95),
+			gate(ours, harness.MetricPerCPU, cXSK, ">=", 0.95),
+			gate(ours, harness.MetricRate, afp, ">=", 1.3),
+			gate(ours, harness.MetricPerCPU, afp, ">=", 1.3),
 		},
 	}
 }
 
 // forward is a measure of programs that swap the link addresses and send back: source and sink are
 // on the same device, forwarders on the other.
-func (p *packetBench) forward(name string, size int) Measure {
-	forwarder := func(name, absent string, argv []string) Contestant {
-		return Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t Timing) (Sample, error) {
+func (p *packetBench) forward(name string, size int) harness.Measure {
+	forwarder := func(name, absent string, argv []string) harness.Contestant {
+		return harness.Contestant{Name: name, Absent: absent, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
 			sink := p.sink(size)
 			sink.In = p.a
-			part := Part{Name: "forwarder", Argv: argv, CPU: 1, In: p.b}
-			w, err := runParts(ctx, t, sink, part, p.source(size))
+			part := harness.Part{Name: "forwarder", Argv: argv, CPU: 1, In: p.b}
+			w, err := harness.RunParts(ctx, t, sink, part, p.source(size))
 			if err != nil {
-				return Sample{}, err
+				return harness.Sample{}, err
 			}
-			return w.delivered("source", "forwarder", "sink")
+			return w.Delivered("source", "forwarder", "sink")
 		}}
 	}
-	return Measure{
+	return harness.Measure{
 		Name: name, Unit: "packet", Peer: cXSK,
-		Contestants: []Contestant{
+		Contestants: []harness.Contestant{
 			forwarder(ours, "", p.self("forward", size, "-batch", bigBatch)),
 			forwarder(cXSK, p.xsk.Absent, p.c(p.xsk, "forward", size, 4096)),
 			forwarder(asavie, p.asavie.Absent, p.c(p.asavie, "forward", size, 4096)),
@@ -225,35 +225,13 @@ func (p *packetBench) forward(name string, size int) Measure {
 			forwarder(cXSK+" 256", p.xsk.Absent, p.big(p.xsk, "forward", size)),
 			forwarder(afp+" 256", p.packet.Absent, p.big(p.packet, "forward", size)),
 		},
-		Gates: []Gate{
-			{ours, MetricRate, cXSK, ">=", 1},
-			{ours, MetricPerCPU, cXSK, ">=", 1},
-			{ours, MetricRate, asavie, ">=", 1.1},
-			{ours, MetricPerCPU, asavie, ">=", 1.1},
-			{ours, MetricRate, afp, ">=", 1.5},
-			{ours, MetricPerCPU, afp, ">=", 1.5},
+		Gates: []harness.Gate{
+			gate(ours, harness.MetricRate, cXSK, ">=", 1),
+			gate(ours, harness.MetricPerCPU, cXSK, ">=", 1),
+			gate(ours, harness.MetricRate, asavie, ">=", 1.1),
+			gate(ours, harness.MetricPerCPU, asavie, ">=", 1.1),
+			gate(ours, harness.MetricRate, afp, ">=", 1.5),
+			gate(ours, harness.MetricPerCPU, afp, ">=", 1.5),
 		},
 	}
-}
-
-// delivered makes the sample of a run in which packets go from one part to another and own is the
-// contestant. It checks the books: no packet arrives that was not sent, and the gaps in the sequence numbers are the losses.
-func (w *Window) delivered(from, own, to string) (Sample, error) {
-	s := w.Sample(to, "packets")
-	s.Own, s.Version = s.Parts[own], w.version[own]
-	offered, got := w.final[from].Counts["packets"], w.final[to].Counts
-	received := got["packets"]
-	s.Counts["offered"], s.Counts["received"] = offered, received
-	s.Counts["reordered"] = got["reordered"]
-	switch {
-	case received > offered:
-		return s, fmt.Errorf("%d packets received but only %d sent", received, offered)
-	case received == 0:
-		return s, fmt.Errorf("nothing arrived of %d packets sent", offered)
-	}
-	s.Counts["lost"] = offered - received
-	if gaps := got["gaps"]; got["reordered"] == 0 && gaps > s.Counts["lost"] {
-		return s, fmt.Errorf("%d packets lost, but the sequence numbers say %d", s.Counts["lost"], gaps)
-	}
-	return s, nil
 }

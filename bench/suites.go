@@ -1,7 +1,9 @@
 package main
 
+import "github.com/millrace/millrace/bench/harness"
+
 // suites are all there are, in the order of -list.
-var suites = []Suite{
+var suites = []harness.Suite{
 	packetIO,
 	l4,
 	tables,
@@ -10,11 +12,17 @@ var suites = []Suite{
 	transport,
 }
 
-func suiteNamed(name string) (Suite, bool) {
+func suiteNamed(name string) (harness.Suite, bool) {
 	for _, s := range suites {
 		if s.Name == name {
 			return s, true
 		}
 	}
-	return Suite{}, false
+	return harness.Suite{}, false
+}
+
+// gate is a promise as the suites write it: the median of a metric of a contestant, or of its ratios
+// against another's, compared (op is ">=", ">" or "<=") with a bound.
+func gate(contestant string, metric harness.Metric, against, op string, bound float64) harness.Gate {
+	return harness.Gate{Contestant: contestant, Metric: metric, Against: against, Op: op, Bound: bound}
 }

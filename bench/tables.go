@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/role"
 	"github.com/millrace/millrace/gpukern/lpm"
 )
 
 // tables compares the tables of the engine with those of DPDK.
-var tables = Suite{
+var tables = harness.Suite{
 	Name:  "tables",
 	Title: "Rules and routes",
 	About: []string{
@@ -33,29 +35,29 @@ const (
 
 const dpdk = "DPDK"
 
-func openTableSuite(e *Env) (*Bench, error) {
+func openTableSuite(e *harness.Env) (*harness.Bench, error) {
 	dir, err := os.MkdirTemp("", "millrace-bench-")
 	if err != nil {
 		return nil, err
 	}
-	b := tableBench{e: e, acl: e.buildC("rte_acl", "libdpdk"), fib: e.buildC("rte_fib", "libdpdk")}
+	b := tableBench{e: e, acl: e.BuildC("rte_acl", "libdpdk"), fib: e.BuildC("rte_fib", "libdpdk")}
 	measures, err := b.measures(dir)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	return &Bench{Measures: measures, Close: func() error { return os.RemoveAll(dir) }}, nil
+	return &harness.Bench{Measures: measures, Close: func() error { return os.RemoveAll(dir) }}, nil
 }
 
 type tableBench struct {
-	e        *Env
-	acl, fib Peer
+	e        *harness.Env
+	acl, fib harness.Peer
 }
 
-func (b tableBench) measures(dir string) ([]Measure, error) {
-	var all []Measure
+func (b tableBench) measures(dir string) ([]harness.Measure, error) {
+	var all []harness.Measure
 	for _, n := range []int{100, 1000, 10000} {
 		path := filepath.Join(dir, fmt.Sprint("rules-", n))
-		if err := writeRules(path, n, tableFlows); err != nil {
+		if err := role.WriteRules(path, n, tableFlows); err != nil {
 			return nil, err
 		}
 		all = append(all, b.measure(fmt.Sprintf("ACL, %d rules", n), "rules", path, b.acl, 1/3.0))
@@ -63,10 +65,10 @@ func (b tableBench) measures(dir string) ([]Measure, error) {
 	for _, r := range []struct {
 		family, n int
 		make      func(*rand.Rand, int) []lpm.Route
-	}{{4, 1_000_000, internet4}, {6, 200_000, internet6}} {
+	}{{4, 1_000_000, role.Internet4}, {6, 200_000, role.Internet6}} {
 		path := filepath.Join(dir, fmt.Sprint("routes-", r.family))
 		routes := r.make(rand.New(rand.NewPCG(uint64(r.n), 13)), r.n)
-		if err := writeRoutes(path, r.family, routes, tableAddrs); err != nil {
+		if err := role.WriteRoutes(path, r.family, routes, tableAddrs); err != nil {
 			return nil, err
 		}
 		all = append(all, b.measure(fmt.Sprintf("LPM, %d routes of IPv%d", r.n, r.family), "routes", path, b.fib, 1/1.5))
@@ -75,13 +77,13 @@ func (b tableBench) measures(dir string) ([]Measure, error) {
 }
 
 // measure compares one table; bound is the least ratio to the peer that was promised.
-func (b tableBench) measure(name, as, path string, peer Peer, bound float64) Measure {
-	return Measure{
+func (b tableBench) measure(name, as, path string, peer harness.Peer, bound float64) harness.Measure {
+	return harness.Measure{
 		Name: name, Unit: "packet", Peer: dpdk,
-		Contestants: []Contestant{
-			onCore(ours, "", "packets", b.e.Self, "role", "tables", "-as", as, path),
-			onCore(dpdk, peer.Absent, "packets", peer.Path, path),
+		Contestants: []harness.Contestant{
+			harness.OnCore(ours, "", "packets", b.e.Self, "role", "tables", "-as", as, path),
+			harness.OnCore(dpdk, peer.Absent, "packets", peer.Path, path),
 		},
-		Gates: []Gate{{ours, MetricPerCPU, dpdk, ">=", bound}},
+		Gates: []harness.Gate{gate(ours, harness.MetricPerCPU, dpdk, ">=", bound)},
 	}
 }

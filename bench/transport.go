@@ -7,11 +7,12 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/millrace/millrace/bench/harness"
 	"github.com/millrace/millrace/internal/testnet"
 )
 
 // transport compares the TCP of Millrace with gVisor's netstack and the kernel's.
-var transport = Suite{
+var transport = harness.Suite{
 	Name:   "tcp",
 	Title:  "TCP: Millrace, gVisor's netstack and the kernel",
 	Rounds: 5,
@@ -29,9 +30,6 @@ var transport = Suite{
 
 // Names of contestants of suite tcp: those of netpeer.
 const (
-	heapPerConn = "B/conn" // Go heap, one end
-	gcPause     = "GC pause p99 ns"
-
 	stackKernel, stackOurs    = "kernel", "millrace"
 	stackGVisor, stackGXDP    = "gvisor", "gvisor-xdp"
 	stackOursGSO, stackGVGSO  = "millrace-gso", "gvisor-gso"
@@ -39,30 +37,30 @@ const (
 )
 
 type transportBench struct {
-	e        *Env
-	millrace Peer
+	e        *harness.Env
+	millrace harness.Peer
 }
 
-func openTransport(e *Env) (*Bench, error) {
+func openTransport(e *harness.Env) (*harness.Bench, error) {
 	if runtime.NumCPU() < 2 {
 		return nil, errors.New("two CPUs are needed, one for the client and one for the server")
 	}
 	if os.Geteuid() != 0 {
 		return nil, errors.New("network namespaces need root")
 	}
-	b := &transportBench{e: e, millrace: e.buildMillrace()}
+	b := &transportBench{e: e, millrace: e.BuildMillrace()}
 	all := b.inMemory()
-	for _, group := range [][]Measure{b.overVeth(), b.segments(), b.lossy(), b.quic(), b.scale()} {
+	for _, group := range [][]harness.Measure{b.overVeth(), b.segments(), b.lossy(), b.quic(), b.scale()} {
 		all = append(all, group...)
 	}
-	return &Bench{Measures: all, Close: func() error { return nil }}, nil
+	return &harness.Bench{Measures: all, Close: func() error { return nil }}, nil
 }
 
 // inMemory has one program on CPU 1 for both ends.
-func (b *transportBench) inMemory() []Measure {
-	measure := func(name, unit, count string, bound float64, args ...string) Measure {
-		m := Measure{Name: "in memory: " + name, Unit: unit, Peer: stackGVisor, Gates: []Gate{
-			{stackOurs, MetricCost, stackGVisor, "<=", bound},
+func (b *transportBench) inMemory() []harness.Measure {
+	measure := func(name, unit, count string, bound float64, args ...string) harness.Measure {
+		m := harness.Measure{Name: "in memory: " + name, Unit: unit, Peer: stackGVisor, Gates: []harness.Gate{
+			gate(stackOurs, harness.MetricCost, stackGVisor, "<=", bound),
 		}}
 		for _, stack := range []string{stackOurs, stackGVisor} {
 			argv := append([]string{b.e.Self, "role", "tcp-memory", "-as", stack}, args...)
@@ -71,8 +69,8 @@ func (b *transportBench) inMemory() []Measure {
 		return m
 	}
 	idle := measure("memory of an idle connection", "connection", "conns", 0, "-op", "hold", "-conns", "4000")
-	idle.Gates = []Gate{{stackOurs, heapPerConn, "", "<=", 1024}}
-	return []Measure{
+	idle.Gates = []harness.Gate{gate(stackOurs, harness.HeapPerConn, "", "<=", 1024)}
+	return []harness.Measure{
 		measure("bulk", "byte", "served bytes", 0.5, "-op", "send"),
 		measure("1-byte round trip", "round trip", "ops", 0.5, "-op", "echo"),
 		measure("connect, round trip, close", "connection", "ops", 0.4, "-op", "connect-echo"),
@@ -81,24 +79,24 @@ func (b *transportBench) inMemory() []Measure {
 }
 
 // alone is a contestant that is one process on CPU 1, and on also where that is not nil.
-func (b *transportBench) alone(name, count string, also []int, argv ...string) Contestant {
-	return Contestant{Name: name, Run: func(ctx context.Context, t Timing) (Sample, error) {
+func (b *transportBench) alone(name, count string, also []int, argv ...string) harness.Contestant {
+	return harness.Contestant{Name: name, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
 		if count == "conns" { // a connection rests after a second
 			t.Warmup = max(t.Warmup, 2*time.Second)
 		}
-		w, err := runParts(ctx, t, Part{Name: name, Argv: argv, CPU: 1, Also: also})
+		w, err := harness.RunParts(ctx, t, harness.Part{Name: name, Argv: argv, CPU: 1, Also: also})
 		if err != nil {
-			return Sample{}, err
+			return harness.Sample{}, err
 		}
 		s := w.Sample(name, count)
-		s.Own, s.Version = s.Parts[name], w.version[name]
-		end := w.last[name].Counts
-		for _, c := range []string{"p50 ns", "p99 ns", heapPerConn, gcPause, "failed"} {
+		s.Own, s.Version = s.Parts[name], w.Version[name]
+		end := w.Last[name].Counts
+		for _, c := range []string{"p50 ns", "p99 ns", harness.HeapPerConn, harness.GCPause, "failed"} {
 			if n, ok := end[c]; ok {
 				s.Counts[c] = n
 			}
 		}
-		if _, told := end[heapPerConn]; told { // they were all opened before the window
+		if _, told := end[harness.HeapPerConn]; told { // they were all opened before the window
 			s.Units = float64(end[count])
 		}
 		if s.Units == 0 {
@@ -173,13 +171,13 @@ func (w *twoHosts) up(kernel bool) error {
 }
 
 // parts are the server over the stack and the client over the kernel's.
-func (b *transportBench) parts(w *twoHosts, stack string, args ...string) []Part {
-	role := func(name, as, to string, more ...string) []string {
+func (b *transportBench) parts(w *twoHosts, stack string, args ...string) []harness.Part {
+	argvOf := func(name, as, to string, more ...string) []string {
 		return append([]string{b.e.Self, "role", name, "-as", as, "-dev", transportDev, "-to", to}, more...)
 	}
-	return []Part{
-		{Name: "server", CPU: 1, In: w.server, Argv: role("tcp-serve", stack, transportTo+"/24")},
-		{Name: "client", CPU: 0, In: w.client, Argv: role("tcp-load", stackKernel, transportTo, args...)},
+	return []harness.Part{
+		{Name: "server", CPU: 1, In: w.server, Argv: argvOf("tcp-serve", stack, transportTo+"/24")},
+		{Name: "client", CPU: 0, In: w.client, Argv: argvOf("tcp-load", stackKernel, transportTo, args...)},
 	}
 }
 
@@ -188,23 +186,23 @@ type vethTest struct {
 	name, unit  string
 	part, count string // who counts, and what
 	args        []string
-	metric      Metric
+	metric      harness.Metric
 	op          string
 	vsK, vsG    float64
 	stacks      []string // ours first, the kernel's second, then gVisor's
 	offloads    bool
 }
 
-func (b *transportBench) overVeth() []Measure {
+func (b *transportBench) overVeth() []harness.Measure {
 	wired := []string{stackOurs, stackKernel, stackGVisor, stackGXDP}
 	tests := []vethTest{
-		{name: "bulk, server sends", unit: "byte", part: "client", count: "bytes", args: []string{"-op", "receive"}, metric: MetricRate, op: ">=", vsK: 0.5, vsG: 2},
-		{name: "bulk, server receives", unit: "byte", part: "server", count: "bytes", args: []string{"-op", "send"}, metric: MetricRate, op: ">=", vsK: 0.5, vsG: 2},
+		{name: "bulk, server sends", unit: "byte", part: "client", count: "bytes", args: []string{"-op", "receive"}, metric: harness.MetricRate, op: ">=", vsK: 0.5, vsG: 2},
+		{name: "bulk, server receives", unit: "byte", part: "server", count: "bytes", args: []string{"-op", "send"}, metric: harness.MetricRate, op: ">=", vsK: 0.5, vsG: 2},
 		{name: "1-byte round trip", unit: "round trip", part: "client", count: "ops", args: []string{"-op", "echo"}, metric: "p50 ns", op: "<=", vsK: 1.2, vsG: 0.4},
-		{name: "64 connections", unit: "round trip", part: "client", count: "ops", args: []string{"-op", "echo", "-conns", "64"}, metric: MetricOwn, op: "<=", vsK: 1, vsG: 0.35},
-		{name: "connections, one at a time", unit: "connection", part: "client", count: "ops", args: []string{"-op", "connect"}, metric: MetricRate, op: ">=", vsK: 0.7, vsG: 2.5},
+		{name: "64 connections", unit: "round trip", part: "client", count: "ops", args: []string{"-op", "echo", "-conns", "64"}, metric: harness.MetricOwn, op: "<=", vsK: 1, vsG: 0.35},
+		{name: "connections, one at a time", unit: "connection", part: "client", count: "ops", args: []string{"-op", "connect"}, metric: harness.MetricRate, op: ">=", vsK: 0.7, vsG: 2.5},
 	}
-	var all []Measure
+	var all []harness.Measure
 	for _, t := range tests {
 		t.stacks = wired
 		all = append(all, b.veth(t))
@@ -213,11 +211,11 @@ func (b *transportBench) overVeth() []Measure {
 }
 
 // segments are large ones: offloads on, 64 KiB between socket and device.
-func (b *transportBench) segments() []Measure {
-	var all []Measure
+func (b *transportBench) segments() []harness.Measure {
+	var all []harness.Measure
 	for _, t := range []vethTest{
-		{name: "64 KiB segments, server sends", unit: "byte", part: "client", count: "bytes", args: []string{"-op", "receive"}, metric: MetricRate, op: ">=", vsK: 0.4, vsG: 1.5},
-		{name: "64 KiB segments, server receives", unit: "byte", part: "server", count: "bytes", args: []string{"-op", "send"}, metric: MetricRate, op: ">=", vsK: 0.4, vsG: 1.5},
+		{name: "64 KiB segments, server sends", unit: "byte", part: "client", count: "bytes", args: []string{"-op", "receive"}, metric: harness.MetricRate, op: ">=", vsK: 0.4, vsG: 1.5},
+		{name: "64 KiB segments, server receives", unit: "byte", part: "server", count: "bytes", args: []string{"-op", "send"}, metric: harness.MetricRate, op: ">=", vsK: 0.4, vsG: 1.5},
 	} {
 		t.stacks, t.offloads = []string{stackOursGSO, stackKernel, stackGVGSO}, true
 		all = append(all, b.veth(t))
@@ -225,42 +223,26 @@ func (b *transportBench) segments() []Measure {
 	return all
 }
 
-func (b *transportBench) veth(t vethTest) Measure {
-	m := Measure{Name: "over veth: " + t.name, Unit: t.unit, Peer: stackKernel}
+func (b *transportBench) veth(t vethTest) harness.Measure {
+	m := harness.Measure{Name: "over veth: " + t.name, Unit: t.unit, Peer: stackKernel}
 	ours := t.stacks[0]
-	m.Gates = append(m.Gates, Gate{ours, t.metric, stackKernel, t.op, t.vsK})
+	m.Gates = append(m.Gates, gate(ours, t.metric, stackKernel, t.op, t.vsK))
 	for _, g := range t.stacks[2:] {
-		m.Gates = append(m.Gates, Gate{ours, t.metric, g, t.op, t.vsG})
+		m.Gates = append(m.Gates, gate(ours, t.metric, g, t.op, t.vsG))
 	}
 	for _, stack := range t.stacks {
-		m.Contestants = append(m.Contestants, Contestant{Name: stack, Run: func(ctx context.Context, tm Timing) (Sample, error) {
+		m.Contestants = append(m.Contestants, harness.Contestant{Name: stack, Run: func(ctx context.Context, tm harness.Timing) (harness.Sample, error) {
 			w, err := newHosts(stack, t.offloads, false)
 			if err != nil {
-				return Sample{}, err
+				return harness.Sample{}, err
 			}
 			defer w.net.Close()
-			win, err := runParts(ctx, tm, b.parts(w, stack, t.args...)...)
+			win, err := harness.RunParts(ctx, tm, b.parts(w, stack, t.args...)...)
 			if err != nil {
-				return Sample{}, err
+				return harness.Sample{}, err
 			}
-			return win.served(t.part, t.count)
+			return win.Served(t.part, t.count)
 		}})
 	}
 	return m
-}
-
-// served turns a window into a sample of a server.
-func (w *Window) served(part, count string) (Sample, error) {
-	s := w.Sample(part, count)
-	s.Own, s.Version = s.Parts["server"], w.version["server"]
-	client := w.final["client"].Counts
-	for _, name := range []string{"p50 ns", "p99 ns", "failed"} {
-		if n := client[name]; n > 0 {
-			s.Counts[name] = n
-		}
-	}
-	if s.Units == 0 {
-		return s, errors.New("nothing arrived")
-	}
-	return s, nil
 }

@@ -63,7 +63,9 @@ cmd/millrace    : *
 cmd/prom        : metrics
 bench           : *
 bench/asavie    :
+bench/harness   : internal/testnet
 bench/netpeer   : *
+bench/role      : *
 examples/lab    : internal/testnet
 internal/conformance: packet ring clock pmd
 internal/control:

@@ -1,0 +1,64 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// A Peer is a program that is built from bench/ into bin/: it is nothing that Millrace ships.
+type Peer struct {
+	Path   string
+	Absent string // why it could not be built
+}
+
+// buildC compiles bench/peers/name.c to bin/bench-name with the machine's C compiler, at the
+// optimisation that a careful user would choose, with the libraries that pkg-config knows by these names.
+func (e *Env) BuildC(name string, libraries ...string) Peer {
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "gcc"
+	}
+	if _, err := exec.LookPath(cc); err != nil {
+		return Peer{Absent: "no C compiler: apt-get install gcc libc6-dev linux-libc-dev"}
+	}
+	out := filepath.Join(e.Root, "bin", "bench-"+name)
+	args := []string{"-O2", "-o", out, name + ".c", "-pthread"}
+	for _, l := range libraries {
+		flags, err := exec.Command("pkg-config", "--cflags", "--libs", l).Output()
+		if err != nil {
+			return Peer{Absent: fmt.Sprintf("no %s: apt-get install %s-dev pkg-config", l, l)}
+		}
+		args = append(args, strings.Fields(string(flags))...)
+	}
+	args = append(args, "-march=native") // behind what a library asks for
+	return e.build(out, filepath.Join(e.Root, "bench", "peers"), cc, args...)
+}
+
+// buildGo compiles the module bench/name, whose dependencies stay out of the main module.
+func (e *Env) BuildGo(name string) Peer {
+	out := filepath.Join(e.Root, "bin", "bench-"+name)
+	return e.build(out, filepath.Join(e.Root, "bench", name), "go", "build", "-o", out, ".")
+}
+
+func (e *Env) build(out, dir, name string, args ...string) Peer {
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+		return Peer{Absent: err.Error()}
+	}
+	e.Log("build %s", filepath.Base(out))
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	if said, err := cmd.CombinedOutput(); err != nil {
+		first, _, _ := strings.Cut(strings.TrimSpace(string(said)), "\n")
+		return Peer{Absent: fmt.Sprintf("does not build: %v: %s", err, first)}
+	}
+	return Peer{Path: out}
+}
+
+// buildMillrace builds the program that is measured, as it ships.
+func (e *Env) BuildMillrace() Peer {
+	out := filepath.Join(e.Root, "bin", "bench-millrace")
+	return e.build(out, filepath.Join(e.Root, "cmd"), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "./millrace")
+}

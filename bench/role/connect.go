@@ -1,0 +1,146 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A connection of the connect and serve roles: one request, one answer, and the end.
+const requestBytes = 64
+
+// openServe accepts connections at -to, answers one request on each and closes it.
+func openServe(o roleOptions) (roleWork, error) {
+	l, err := net.Listen("tcp", o.stream.To)
+	if err != nil {
+		return roleWork{}, err
+	}
+	var served atomic.Uint64
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if answer(c) == nil {
+					served.Add(1)
+				}
+			}()
+		}
+	}()
+	return roleWork{
+		version: "Go net",
+		counts:  func() (map[string]uint64, error) { return map[string]uint64{"connections": served.Load()}, nil },
+		stop:    l.Close,
+	}, nil
+}
+
+func answer(c net.Conn) error {
+	var buf [requestBytes]byte
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := io.ReadFull(c, buf[:]); err != nil {
+		return err
+	}
+	_, err := c.Write(buf[:])
+	return err
+}
+
+// connectTimeout is how long a client waits: a lost SYN is repeated after 1 s, and what takes longer
+// is lost for a user.
+const connectTimeout = 2 * time.Second
+
+// connectWorkers bounds the connections that are open at once.
+const connectWorkers = 256
+
+// openConnect makes -rate new connections per second to -to, whether or not those before have ended.
+// At most connectWorkers are open; what is due then is late.
+func openConnect(o roleOptions) (roleWork, error) {
+	if o.rate <= 0 {
+		return roleWork{}, errors.New("no rate")
+	}
+	c := &connecter{to: o.stream.To, due: make(chan struct{}, 1<<16)}
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for range connectWorkers {
+		all.Go(func() { c.work(ctx) })
+	}
+	all.Go(func() { c.pace(ctx, time.Second/time.Duration(o.rate)) })
+	return roleWork{
+		version: "Go net",
+		counts:  func() (map[string]uint64, error) { return c.counts(), nil },
+		stop: func() error {
+			cancel()
+			all.Wait()
+			return nil
+		},
+	}, nil
+}
+
+type connecter struct {
+	to           string
+	due          chan struct{}
+	good, failed atomic.Uint64
+	micros       atomic.Uint64 // of the good ones, summed
+}
+
+func (c *connecter) counts() map[string]uint64 {
+	return map[string]uint64{"connections": c.good.Load(), "failed": c.failed.Load(), "micros": c.micros.Load()}
+}
+
+// pace makes a connection due every so often, on average.
+func (c *connecter) pace(ctx context.Context, every time.Duration) {
+	start, n := time.Now(), 0
+	for ctx.Err() == nil {
+		for time.Since(start) > time.Duration(n)*every {
+			n++
+			select {
+			case c.due <- struct{}{}:
+			default: // hopelessly late: it counts as failed
+				c.failed.Add(1)
+			}
+		}
+		time.Sleep(every/2 + time.Duration(rand.Int64N(int64(every))))
+	}
+}
+
+func (c *connecter) work(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.due:
+		}
+		begin := time.Now()
+		if err := c.connect(ctx); err != nil {
+			if ctx.Err() == nil {
+				c.failed.Add(1)
+			}
+			continue
+		}
+		c.good.Add(1)
+		c.micros.Add(uint64(time.Since(begin).Microseconds()))
+	}
+}
+
+func (c *connecter) connect(ctx context.Context) error {
+	d := net.Dialer{Timeout: connectTimeout}
+	conn, err := d.DialContext(ctx, "tcp", c.to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(connectTimeout))
+	var buf [requestBytes]byte
+	if _, err := conn.Write(buf[:]); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(conn, buf[:])
+	return err
+}

@@ -1,0 +1,204 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/netpeer"
+)
+
+// profiled writes a CPU profile of the role to file, for whoever wants to know why; "" is none.
+func profiled(file string, w roleWork, err error) (roleWork, error) {
+	if err != nil || file == "" {
+		return w, err
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return w, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return w, err
+	}
+	stop := w.stop
+	w.stop = func() error {
+		pprof.StopCPUProfile()
+		return errors.Join(f.Close(), stop())
+	}
+	return w, nil
+}
+
+// openTCPServe offers netpeer's services by the stack -as over -dev with address -to.
+func openTCPServe(o roleOptions) (roleWork, error) {
+	n, err := openStack(o)
+	if err != nil {
+		return roleWork{}, err
+	}
+	w, err := stackRole(n, func(ctx context.Context, c *netpeer.Counters) (func(), error) {
+		return func() {}, netpeer.Serve(ctx, n, c)
+	})
+	return profiled(o.profile, w, err)
+}
+
+// openTCPLoad puts load -op with -conns connections on the server at -to.
+func openTCPLoad(o roleOptions) (roleWork, error) {
+	to, err := netip.ParseAddr(o.stream.To)
+	if err != nil {
+		return roleWork{}, err
+	}
+	o.stream.To = "198.18.0.2/24"
+	n, err := openStack(o)
+	if err != nil {
+		return roleWork{}, err
+	}
+	return stackRole(n, func(ctx context.Context, c *netpeer.Counters) (func(), error) {
+		return netpeer.Drive(ctx, n, netpeer.Load{Op: o.op, Conns: o.conns, To: to}, c)
+	})
+}
+
+func openStack(o roleOptions) (netpeer.Net, error) {
+	addr, err := netip.ParsePrefix(o.stream.To)
+	if err != nil {
+		return nil, err
+	}
+	return netpeer.Open(o.as, netpeer.Config{Device: o.dev, Addr: addr, CC: o.cc, Loops: o.loops})
+}
+
+// stackRole runs work over a stack until the end.
+func stackRole(n netpeer.Net, work func(context.Context, *netpeer.Counters) (func(), error)) (roleWork, error) {
+	c := new(netpeer.Counters)
+	ctx, cancel := context.WithCancel(context.Background())
+	wait, err := work(ctx, c)
+	if err != nil {
+		cancel()
+		return roleWork{}, err
+	}
+	return roleWork{
+		version: buildVersions(),
+		counts:  func() (map[string]uint64, error) { return withRuntime(c.Counts()), nil },
+		stop:    func() error { cancel(); wait(); return nil },
+		close:   n.Close,
+	}, nil
+}
+
+// heap returns the bytes of the heap that are in use, after collecting garbage twice, so that pools
+// are empty.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+// withRuntime adds what Go's runtime tells: allocations and pauses of the whole run.
+func withRuntime(m map[string]uint64) map[string]uint64 {
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	m["allocs"] = s.Mallocs
+	gc := debug.GCStats{PauseQuantiles: make([]time.Duration, 101)}
+	debug.ReadGCStats(&gc)
+	m[harness.GCPause] = uint64(gc.PauseQuantiles[99])
+	return m
+}
+
+// spread lets the threads of this process, which was started on one CPU, run on the first n where n is
+// more than one.
+func spread(n int) error {
+	if n < 2 {
+		return nil
+	}
+	var set unix.CPUSet
+	for i := range n {
+		set.Set(i)
+	}
+	tasks, err := os.ReadDir("/proc/self/task")
+	for _, t := range tasks {
+		id, _ := strconv.Atoi(t.Name())
+		err = errors.Join(err, unix.SchedSetaffinity(id, &set))
+	}
+	return err
+}
+
+// openTCPMemory runs load -op over two stacks -as that are joined in memory, all on as many cores as
+// they have loops.
+func openTCPMemory(o roleOptions) (roleWork, error) {
+	runtime.GOMAXPROCS(o.loops)
+	if err := spread(o.loops); err != nil {
+		return roleWork{}, err
+	}
+	p, err := netpeer.OpenPair(o.as, o.mtu, o.loops)
+	if err != nil {
+		return roleWork{}, err
+	}
+	served := new(netpeer.Counters)
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := netpeer.Serve(ctx, p.Server, served); err != nil {
+		cancel()
+		return roleWork{}, err
+	}
+	before := heap()
+	w, err := stackRole(p.Client, func(ctx context.Context, c *netpeer.Counters) (func(), error) {
+		return netpeer.Drive(ctx, p.Client, netpeer.Load{Op: o.op, Conns: o.conns, Idle: o.idle, To: p.ServerAddr}, c)
+	})
+	if err != nil {
+		cancel()
+		return roleWork{}, err
+	}
+	counts := w.counts
+	w.counts = func() (map[string]uint64, error) {
+		m, err := counts()
+		m["served bytes"] = served.Bytes.Load()
+		if o.op == "hold" {
+			m[harness.HeapPerConn] = (heap() - before) / uint64(2*o.conns) // both ends are here
+		}
+		return m, err
+	}
+	w.close = func() error { cancel(); return p.Close() }
+	return profiled(o.profile, w, nil)
+}
+
+// openQUIC sends one QUIC stream between two UDP conns of stack -as, both ends in this process.
+func openQUIC(o roleOptions) (roleWork, error) {
+	p, err := netpeer.OpenPackets(o.as)
+	if err != nil {
+		return roleWork{}, err
+	}
+	c := new(netpeer.Counters)
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := netpeer.DriveQUIC(ctx, p, c); err != nil {
+		cancel()
+		return roleWork{}, err
+	}
+	return roleWork{
+		version: buildVersions(),
+		counts:  func() (map[string]uint64, error) { return withRuntime(c.Counts()), nil },
+		stop:    func() error { cancel(); return nil },
+		close:   p.Close,
+	}, nil
+}
+
+// buildVersions names the modules of the peers.
+func buildVersions() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return runtime.Version()
+	}
+	s := runtime.Version()
+	for _, m := range info.Deps {
+		if m.Path == "gvisor.dev/gvisor" || m.Path == "github.com/quic-go/quic-go" {
+			s += fmt.Sprintf(", %s %s", m.Path, m.Version)
+		}
+	}
+	return s
+}
