@@ -95,6 +95,7 @@ func (s *Stack) resolve(ctx context.Context, out []netip.AddrPort, proto string,
 	if host == "" {
 		return append(out, netip.AddrPortFrom(netip.Addr{}, n)), nil
 	}
+	// Most addresses are numeric and need no allocation. A zone is dropped: routes choose the interface.
 	if a, err := netip.ParseAddr(host); err == nil && f.allows(a) {
 		return append(out, netip.AddrPortFrom(a.WithZone("").Unmap(), n)), nil
 	}

@@ -46,8 +46,10 @@ func (c *TCPConn) detach() {
 func (c *TCPConn) linger(now clock.Time, t *tcp.Conn, d time.Duration) {
 	h := c.h
 	t.SetOwner(nil)
+	// Received data is discarded, so that it cannot close the window before the FIN of the peer.
 	t.CloseRead(now)
 	t.CloseWrite(now)
+	// Close does not block: the loop sends what is left, and the timer ends it.
 	time.AfterFunc(d, func() {
 		now := h.Enter()
 		defer h.Exit()

@@ -132,10 +132,11 @@ func (c *TCPConn) read(now clock.Time, b []byte) (int, error) {
 		return 0, net.ErrClosed
 	case passed(c.readDeadline(), now):
 		return 0, os.ErrDeadlineExceeded
-	case c.flags&readClosed != 0:
+	case c.flags&readClosed != 0: // even if data is left
 		return 0, io.EOF
 	}
 	n := c.c.Read(now, b)
+	// The error comes after the data that arrived before it.
 	if n == 0 && len(b) > 0 && c.c.Finished() {
 		return 0, c.endError(io.EOF)
 	}
@@ -180,9 +181,11 @@ func (c *TCPConn) writeError(now clock.Time) error {
 // Read implements net.Conn: it returns at least one byte, or io.EOF, or a *net.OpError.
 func (c *TCPConn) Read(b []byte) (int, error) {
 	now := c.h.Enter()
+	// Behind blocked readers there is no data to read, and their order must be kept.
 	if c.rq.head == nil || len(b) == 0 {
 		n, err := c.read(now, b)
 		if n > 0 || err != nil || len(b) == 0 {
+			// A read that causes no window update leaves without running the output of the loop.
 			c.h.ExitReader()
 			return n, c.wrapError("read", err)
 		}
@@ -225,7 +228,7 @@ func (c *TCPConn) wrapError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	if n, ok := err.(syscall.Errno); ok {
+	if n, ok := err.(syscall.Errno); ok { // package net shows them as errors of a system call
 		err = os.NewSyscallError(op, n)
 	}
 	return opError(op, "tcp", c.LocalAddr(), c.RemoteAddr(), errnoError(op, err))

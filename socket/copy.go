@@ -36,6 +36,7 @@ func (c *TCPConn) ReadFrom(r io.Reader) (int64, error) {
 // WriteTo implements io.WriterTo. It writes received data to w until io.EOF. If w is a connection on the
 // same loop, the bytes are copied once, from its receive buffer to w's send buffer.
 func (c *TCPConn) WriteTo(w io.Writer) (int64, error) {
+	// Both connections are guarded by the same lock. Connections of two loops need a buffer in between.
 	if to, ok := w.(*TCPConn); ok && to.h == c.h && to != c {
 		return c.splice(to)
 	}
@@ -112,6 +113,7 @@ func (c *TCPConn) spliceOnce(to *TCPConn) (n int64, parked *waiter, op string, e
 // spliceNext parks a waiter for the next step of splice, after n bytes.
 func (c *TCPConn) spliceNext(to *TCPConn, n int64) (int64, *waiter, string, error) {
 	switch {
+	// The send buffer of to is full: continue when it has room.
 	case c.c.Readable() > 0:
 		parked := newWaiter()
 		to.wq.park(parked, to, to.writeDeadline())

@@ -116,6 +116,7 @@ func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (wire.Tuple, error) {
 	h := s.group.Hosts[0]
 	now := h.Enter()
 	defer h.Exit()
+	// Without a route the error is the one of connect(2), before any packet is sent.
 	if p, _ := h.IP.Route(now, t.Remote, wire.Addr{}, ip.AnyPort); p == nil {
 		return t, errnoError("connect", tcp.ErrUnreachable)
 	}
@@ -144,6 +145,7 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 	select {
 	case <-w.woken:
 	case <-ctx.Done():
+		// If the handshake has ended meanwhile, its result counts.
 		if c.cancelDial(w) {
 			w.free()
 			return nil, contextError(ctx)
@@ -170,6 +172,7 @@ func (s *Stack) connect(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) err
 		return err
 	}
 	c.c, c.tuple = conn, conn.Tuple()
+	// Without a deadline: the context ends the wait.
 	c.wq.park(w, c, 0)
 	return nil
 }

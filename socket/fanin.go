@@ -39,6 +39,7 @@ func (f *fanIn) next(w *waiter, owner expirer) (int, error) {
 		}
 		return -1, nil
 	}
+	// Rotate so that the bit of the loop behind the last one is bit 0.
 	i := (f.last + 1) % len(f.hosts)
 	i = (i + bits.TrailingZeros64(f.ready>>i|f.ready<<(64-i))) % 64
 	f.last = i
@@ -63,6 +64,7 @@ func (f *fanIn) checkErr() error {
 func (f *fanIn) serve(i int, take func(w *waiter) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	// Waiters are served under the mutex, in order. take reads from loop i, which the caller holds.
 	for f.q.head != nil && f.err == nil {
 		if !take(f.q.head) {
 			return

@@ -96,6 +96,7 @@ func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listene
 		if err == nil {
 			return l, nil
 		}
+		// The first loop chooses the port. If another loop uses it already, start over with a new one.
 		if at.Port() != 0 || !errors.Is(err, tcp.ErrInUse) || try == maxPortTries {
 			return nil, err
 		}
@@ -186,6 +187,7 @@ func (e *listenerShard) next(h *host.Host) *TCPConn {
 		if t == nil {
 			return nil
 		}
+		// Package tcp accepts both versions at the unspecified IPv6 address.
 		if e.l.only6 && t.Tuple().Local.Is4() {
 			t.Abort(h.Now())
 			continue
@@ -229,6 +231,7 @@ func (l *Listener) acceptFrom(i int) *TCPConn {
 	h.Enter()
 	defer h.Exit()
 	c := l.shards[i].next(h)
+	// There may be more than one: the ready bit is set again for the next caller.
 	if c != nil {
 		l.shards[i].serveWaiters(h)
 	}

@@ -124,6 +124,7 @@ func (c *TCPConn) SetKeepAliveConfig(k net.KeepAliveConfig) error {
 // that the connection keeps it for the next SetKeepAlive(true).
 func (c *TCPConn) changeKeepAlive(o *TCPOptions, on bool, k net.KeepAliveConfig) {
 	x := c.extras()
+	// setKeepAlive must see the idle time from before it was turned off: negative means no change.
 	o.KeepAlive.Idle = cmp.Or(o.KeepAlive.Idle, x.idle)
 	setKeepAlive(&o.KeepAlive, k)
 	if !on {

@@ -35,12 +35,15 @@ func readiness(ev tcp.Events) Events { return Events(ev) & (Readable | Writable 
 // socket is reported once for each change, so that the program has to read until nothing is left.
 //
 // A Listener or UDPConn has a shard on each loop, and may be reported once for each of them.
+//
+// A loop sets its ready bit and then reads sleeping. Wait sets sleeping and then reads the ready bits. One of
+// the two sees the other, so that no wakeup is lost, and a busy Wait costs a loop no channel operation.
 type Poller struct {
 	s        *Stack
-	shards   []pollShard // by loop
-	ready    atomic.Uint64
-	sleeping atomic.Bool
-	woken    chan struct{}
+	shards   []pollShard   // by loop
+	ready    atomic.Uint64 // bit i: shard i is not empty
+	sleeping atomic.Bool   // the sender to woken clears it
+	woken    chan struct{} // of capacity 1
 
 	wait  sync.Mutex // held by Wait
 	timer *time.Timer
@@ -87,12 +90,6 @@ func (s *Stack) NewPoller() *Poller {
 type source interface {
 	// readyEvents returns what it is ready for. The caller holds the loop.
 	readyEvents() Events
-}
-
-// Pollable is a socket of this package: *TCPConn, *Listener or *UDPConn.
-type Pollable interface {
-	// poll sets the interest of each shard of the socket; nil removes it.
-	poll(p *Poller, want *Interest) error
 }
 
 // Add adds a socket of the Poller's Stack. If it is ready already, it is reported. A socket has one Poller
@@ -196,6 +193,8 @@ func (p *Poller) collect(events []Event) (n int) {
 // queue for the next Wait.
 func (p *Poller) report(i int, events []Event) (n int) {
 	s := &p.shards[i]
+	// One round only: sockets that stay ready are pushed behind the others, which gives all of them a place in
+	// events.
 	for left := s.n; left > 0 && n < len(events); left-- {
 		x := s.pop()
 		if x.removed {
@@ -204,6 +203,7 @@ func (p *Poller) report(i int, events []Event) (n int) {
 		ev := x.pending
 		x.pending = 0
 		if !x.Edge {
+			// Level-triggered: the state counts, not what happened since. It may be over by now.
 			if ev = x.source.readyEvents() & (x.Events | Closed); ev != 0 {
 				s.push(x)
 			}
@@ -213,6 +213,7 @@ func (p *Poller) report(i int, events []Event) (n int) {
 			n++
 		}
 	}
+	// The loop is held, so that mark cannot add one in between.
 	if s.n == 0 {
 		p.ready.And(^(uint64(1) << i))
 	}
@@ -261,99 +262,4 @@ func (p *Poller) Close() error {
 		p.woken <- struct{}{}
 	}
 	return nil
-}
-
-// poll implements Pollable.
-func (c *TCPConn) poll(p *Poller, want *Interest) error {
-	c.h.Enter()
-	defer c.h.Exit()
-	if c.c == nil {
-		return c.wrapError("poll", net.ErrClosed)
-	}
-	if want == nil {
-		c.setWatch(nil)
-	} else {
-		c.setWatch(p.newInterest(c.h, want, c))
-	}
-	return nil
-}
-
-// readyEvents implements source.
-func (c *TCPConn) readyEvents() (ev Events) {
-	if c.c == nil {
-		return Closed
-	}
-	if c.c.Readable() > 0 || c.c.Finished() || c.flags&readClosed != 0 {
-		ev |= Readable
-	}
-	if c.c.Writable() > 0 {
-		ev |= Writable
-	}
-	if c.c.State() == tcp.StateClosed {
-		ev |= Closed
-	}
-	return ev
-}
-
-// poll implements Pollable.
-func (l *Listener) poll(p *Poller, want *Interest) error {
-	for i, h := range l.fan.hosts {
-		if err := l.shards[i].poll(h, p, want); err != nil {
-			return l.wrapError("poll", err)
-		}
-	}
-	return nil
-}
-
-func (e *listenerShard) poll(h *host.Host, p *Poller, want *Interest) error {
-	h.Enter()
-	defer h.Exit()
-	if e.t == nil {
-		return net.ErrClosed
-	}
-	if e.watch != nil {
-		e.watch.removed = true
-		e.watch = nil
-	}
-	if want != nil {
-		e.watch = p.newInterest(h, want, e)
-	}
-	return nil
-}
-
-// readyEvents implements source. It moves a connection from the accept queue to pending, because one in the
-// queue may still be rejected (only6): Accept must not block after Readable.
-func (e *listenerShard) readyEvents() Events {
-	if e.pending == nil {
-		e.pending = e.next(e.l.fan.hosts[e.i])
-	}
-	if e.pending != nil {
-		return Readable
-	}
-	return 0
-}
-
-// poll implements Pollable.
-func (c *UDPConn) poll(p *Poller, want *Interest) error {
-	return c.each("poll", func(e *udpShard) error {
-		if e.watch != nil {
-			e.watch.removed = true
-			e.watch = nil
-		}
-		if want != nil {
-			e.watch = p.newInterest(e.h, want, e)
-		}
-		return nil
-	})
-}
-
-// readyEvents implements source. A datagram can always be written, or blocks shortly for the device.
-func (e *udpShard) readyEvents() Events {
-	switch {
-	case e.u == nil:
-		return Closed
-	case e.u.Readable():
-		return Readable | Writable
-	}
-	return Writable
 }

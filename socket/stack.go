@@ -179,6 +179,7 @@ func (s *Stack) Close() error {
 	open := s.sockets
 	s.sockets = nil
 	s.mu.Unlock()
+	// Not under mu: Close of a socket calls unregister, which takes it.
 	for c := range open {
 		_ = c.Close() // it was open
 	}

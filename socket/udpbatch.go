@@ -33,6 +33,7 @@ func (c *UDPConn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	var last *net.UDPAddr
 	for i := range n {
 		m := &msgs[i]
+		// One allocation for a run of messages from the same peer.
 		if last == nil || m.Remote != msgs[i-1].Remote || m.RemotePort != msgs[i-1].RemotePort {
 			last = w.peerOf(m)
 		}

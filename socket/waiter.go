@@ -13,14 +13,22 @@ import (
 )
 
 // waiter is a goroutine that is blocked in a call on a socket. It has the buffers of the call, so that the
-// holder of the queue's lock can complete the call on its behalf, without waking it first.
+// holder of the queue's lock can complete the call on its behalf, without waking it first. The lock is that of
+// the socket: its loop's, or the mutex of a fanIn.
+//
+//	caller   takes the lock; finds nothing; park(w); releases the lock; w.wait()
+//	loop     holds the lock; fills w.buf; removes w from the queue; w.wake()
+//	timer    expire(w): takes the lock; removes w if it is still there; w.wake() with ErrDeadlineExceeded
+//
+// A waiter is woken by what removes it from its queue, so that each park has one wake. The reader finds its data
+// in its buffer: one goroutine switch per call, and no second entry of the loop.
 type waiter struct {
 	next  *waiter
-	woken chan struct{}
-	timer *time.Timer // made on first use
-	armed bool        // timer has been set
-	fired bool        // timer has fired, and its function may still run
-	owner expirer     // guarded by the lock of the queue, as all below
+	woken chan struct{} // of capacity 1: wake must not block a loop
+	timer *time.Timer   // made on first use
+	armed bool          // timer has been set
+	fired bool          // timer has fired, and its function may still run
+	owner expirer       // guarded by the lock of the queue, as all below
 
 	buf  []byte        // to read into, or left to write
 	msgs []udp.Message // instead of buf
@@ -68,6 +76,8 @@ func (w *waiter) free() {
 
 // arm sets the timer for a deadline, 0 for none.
 func (w *waiter) arm(now, deadline clock.Time) {
+	// Stop fails if the function runs already. It takes the lock that the caller holds, so that it will look at
+	// this deadline afterwards.
 	if w.armed && !w.timer.Stop() {
 		w.fired = true
 	}
@@ -76,6 +86,7 @@ func (w *waiter) arm(now, deadline clock.Time) {
 	}
 	d := max(deadline.Sub(now), 0)
 	if w.timer == nil {
+		// The timer stays with the pooled waiter: a call with a deadline allocates nothing.
 		w.timer = time.AfterFunc(d, func() { w.owner.expire(w) })
 		return
 	}
@@ -151,6 +162,7 @@ func (q *waitQueue) expire(w *waiter, deadline clock.Time) {
 			w.wake()
 		}
 	case deadline != 0:
+		// The deadline was moved while the timer fired. w may have left the queue meanwhile.
 		for x := q.head; x != nil; x = x.next {
 			if x == w {
 				w.arm(now, deadline)
@@ -193,7 +205,7 @@ func deadline(now clock.Time, t time.Time) clock.Time {
 	}
 	d := time.Until(t)
 	if d <= 0 {
-		return 1 // long ago: the clock is that of a machine that runs
+		return 1 // 1 ns after boot: has passed
 	}
 	if d > maxWait {
 		return 0
