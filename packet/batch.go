@@ -1,7 +1,7 @@
 package packet
 
 // Arena is the view of memory that descriptors point into: equal frames, one after the other.
-// The memory is owned by whoever made it (ring.Arena); a view is only read.
+// The memory belongs to its maker (ring.Arena). A view is only read.
 type Arena struct {
 	Mem   []byte // outside of the Go heap, page-aligned, a whole number of frames
 	Shift uint8  // the frame size is 1<<Shift bytes
@@ -14,7 +14,8 @@ func (a *Arena) FrameSize() int { return 1 << a.Shift }
 func (a *Arena) Frames() int { return len(a.Mem) >> a.Shift }
 
 // Bytes borrows the bytes that d describes. It panics when d points outside of the arena, which
-// only a broken driver can cause.
+// only a broken driver can cause. The capacity ends with the packet: an append must not write over
+// the frame behind it.
 func (a *Arena) Bytes(d *Desc) []byte {
 	end := uint64(d.Off) + uint64(d.Len)
 	return a.Mem[d.Off:end:end]
@@ -30,26 +31,26 @@ func (a *Arena) Headroom(d *Desc) int { return int(d.Off & (1<<a.Shift - 1)) }
 // Tailroom returns the bytes between the packet's end and the end of its frame.
 func (a *Arena) Tailroom(d *Desc) int { return a.FrameSize() - a.Headroom(d) - int(d.Len) }
 
-// BatchSize is the usual capacity of a batch: large enough that the cost of a hand-over vanishes
+// BatchSize is the usual capacity of a batch: large enough that the cost of a hand-off vanishes
 // (1.9 ns against 72 ns a packet), small enough that 256 header lines stay in the first-level cache.
 const BatchSize = 256
 
 // Batch is a list of packets in one arena. One type serves receive, transmit, offload, capture and
-// replay. Whoever holds a batch owns its frames.
+// replay. Who holds a batch owns its frames.
 type Batch struct {
 	Arena *Arena
 	Base  int64  // clock at the last receive into this batch, ns; Desc.Stamp is read relative to it
 	D     []Desc // the packets; cap(D) is what the batch can hold
 
 	// Matches are the literals that an engine found in the payloads, by packet and, within one, by End
-	// and then by Rule. The engine truncates the slice and appends to it.
+	// and then by Rule. The engine truncates the slice and appends to it, so that its memory is reused.
 	Matches []Match
 }
 
 // Match is a literal that ends in the payload of a packet.
 type Match struct {
 	D    uint32 // index in Batch.D of the descriptor in whose bytes the literal ends
-	Rule uint32 // number of the literal's rule, from 1; 0 says that the packet has more matches than are told
+	Rule uint32 // number of the literal's rule, from 1; 0 says that the packet has more matches than are listed
 	End  uint32 // offset behind the literal's last byte, from the first byte of that descriptor
 }
 
@@ -62,17 +63,19 @@ func (b *Batch) Len() int { return len(b.D) }
 // Room returns how many descriptors the batch still holds.
 func (b *Batch) Room() int { return cap(b.D) - len(b.D) }
 
-// Reset empties the batch. The frames must have gone to another owner before.
+// Reset empties the batch. The frames must have another owner by then, or they are lost to every pool.
 func (b *Batch) Reset() { b.D = b.D[:0] }
 
-// Append adds d and takes its frame. The caller has checked Room.
+// Append adds d and takes its frame. The caller has checked Room: beyond it Append would allocate, and
+// the batch would no longer use the memory that its owner sized.
 func (b *Batch) Append(d Desc) { b.D = append(b.D, d) }
 
 // Bytes borrows the bytes of packet i.
 func (b *Batch) Bytes(i int) []byte { return b.Arena.Bytes(&b.D[i]) }
 
-// Time returns the arrival of packet i in nanoseconds of the clock that Base was read from. It is
-// right for packets that arrived within 2.1 s of Base.
+// Time returns the arrival of packet i in nanoseconds of the clock that Base was read from. A Stamp
+// has the low 32 bits of it, which repeat every 4.3 s: the result is right for packets that arrived
+// within 2.1 s of Base.
 func (b *Batch) Time(i int) int64 { return b.Base + int64(int32(b.D[i].Stamp-uint32(b.Base))) }
 
 // Consume drops the first n descriptors, which another owner has taken, and moves the rest to the

@@ -1,4 +1,4 @@
-// Package packet holds the three things that every other package hands on: the descriptor of a
+// Package packet holds the three types that every other package passes on: the descriptor of a
 // packet (Desc), a batch of descriptors (Batch) and the view of the memory they point into (Arena).
 //
 // A packet's bytes never move. A driver writes them into a frame of an arena and describes them in
@@ -8,9 +8,9 @@
 //
 // # Ownership
 //
-// A frame has one owner at any moment: driver, loop, engine, loop, socket, pool. Whoever passes a
-// Batch passes its frames. A function that keeps them says "takes" in its comment; one that only
-// looks says "borrows".
+// A frame has one owner at any moment: driver, loop, engine, loop, socket, pool. Passing a Batch passes
+// its frames. A function that keeps them says "takes" in its comment; one that only reads them says
+// "borrows".
 //
 // The package is pure: it allocates no memory of its own, starts nothing and imports nothing.
 package packet
@@ -28,12 +28,15 @@ const DescSize = 32
 //	+---------+-----+----------+-------+--------+
 //	16        20    22         24      28 30 31
 //
-// The driver writes Off, Len, Port and Stamp; the engine's header pass writes L3 to NextHop, Flags
-// and Proto; the filter, the gateway or the transport writes Verdict.
+// The driver writes Off, Len and Stamp, the loop Port; the engine's header pass writes L3 to NextHop,
+// Flags and Proto; the filter, the gateway or the transport writes Verdict.
+//
+// Port is the index of a device in its loop, as rte_mbuf.port is in DPDK. It is the one place in the
+// tree where "port" is not a transport port: C and CUDA code share the name with DPDK's.
 type Desc struct {
 	Off     uint32  // of the packet's first byte, from the start of the arena
 	Len     uint16  // bytes of the packet in this frame
-	Port    uint8   // port of the loop: where it came from, and after a verdict where it goes
+	Port    uint8   // device of the loop: where it came from, and after the verdict Forward where it goes
 	L3      uint8   // offset of the network header from the packet's first byte
 	L4      uint16  // offset of the transport header; 0 where there is none
 	Payload uint16  // offset of the transport payload; 0 where there is none
@@ -44,10 +47,10 @@ type Desc struct {
 	Stamp   uint32  // arrival: low 32 bits of the clock, in nanoseconds (Batch.Time)
 	Flags   Flags   // what the header pass found
 	Proto   uint8   // IP protocol number of the transport header, after extension headers
-	Verdict Verdict // what becomes of the packet
+	Verdict Verdict // what to do with the packet
 }
 
-// Flags are the findings of the header pass about one packet, and which way it came.
+// Flags are the findings of the header pass about one packet, and how it reached this loop.
 type Flags uint16
 
 // The bits of Flags. A checksum bit says "verified and right"; it is clear where the checksum is
@@ -71,7 +74,7 @@ const (
 	FlagMore                           // the packet goes on in the next Desc of the batch
 	FlagTunnel                         // offsets and hash describe the inner packet of a tunnel
 	FlagHanded                         // another loop received the packet and handed it over
-	FlagHandedAgain                    // and the second one did too: the third decides for good
+	FlagHandedAgain                    // the second loop handed it over too: the third decides, so that none circulates
 	FlagOffload                        // checksum and segmentation are left to the device that sends the packet (Offload)
 )
 

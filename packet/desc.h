@@ -8,7 +8,7 @@
 struct mr_desc {
 	uint32_t off;      /* of the packet's first byte, from the start of the arena */
 	uint16_t len;      /* bytes of the packet in this frame */
-	uint8_t  port;     /* port of the loop */
+	uint8_t  port;     /* device of the loop, as rte_mbuf.port */
 	uint8_t  l3;       /* offset of the network header */
 	uint16_t l4;       /* offset of the transport header, 0 is none */
 	uint16_t payload;  /* offset of the transport payload, 0 is none */

@@ -93,7 +93,7 @@ func TestEveryVerdictHasAName(t *testing.T) {
 	}
 }
 
-func TestHasWantsAllBits(t *testing.T) {
+func TestHasNeedsAllBits(t *testing.T) {
 	f := FlagIPv4 | FlagMore
 	if !f.Has(FlagIPv4) || !f.Has(FlagIPv4|FlagMore) || f.Has(FlagIPv4|FlagVLAN) || f.Has(FlagVLAN) {
 		t.Errorf("%b", f)

@@ -5,13 +5,14 @@ import "encoding/binary"
 // OffloadLen is the length of an Offload in a frame, bytes.
 const OffloadLen = 10
 
-// Offload is what the driver that received a packet left to the device that sends it, of a packet with
-// FlagOffload: the checksum of its transport, and to cut it into segments. The checksum field holds the
-// sum of the pseudo header, not complemented.
+// Offload is the work on a packet with FlagOffload that the device which sends it has to do: fill in the
+// transport checksum and cut the packet into segments. The checksum field holds the sum of the
+// pseudo-header, not complemented, which is what virtio and Linux (CHECKSUM_PARTIAL) expect there.
 //
-// It lies at the start of the packet's first frame, in the headroom, as a virtio_net_hdr (virtio 1.2,
-// 5.1.6) in the byte order of the machine, but for two offsets, which are counted from the frame's
-// first byte. So it stays right when headers are pushed in front of the packet or taken away.
+// It lies at the start of the packet's first frame, in the headroom, because Desc has no room for it. The
+// layout is that of a virtio_net_hdr (virtio 1.2, 5.1.6) in the byte order of the machine, but two
+// offsets are counted from the frame's first byte and not from the packet's. So they stay right when
+// headers are pushed in front of the packet or taken away.
 //
 //	 0       1     2          4         6            8
 //	+-------+-----+----------+---------+------------+-------------+
@@ -26,7 +27,7 @@ type Offload struct {
 	ChecksumAt   uint16 // where the checksum lies, from there
 }
 
-// Offload reads what lies in the first frame of a packet, which starts with d.
+// Offload reads the Offload of a packet with FlagOffload, whose first descriptor is d.
 func (a *Arena) Offload(d *Desc) Offload {
 	b := a.offload(d)
 	return Offload{
@@ -38,8 +39,8 @@ func (a *Arena) Offload(d *Desc) Offload {
 	}
 }
 
-// SetOffload writes o into the first frame of a packet, which starts with d and leaves OffloadLen bytes
-// of headroom. The caller sets FlagOffload.
+// SetOffload writes o for the packet whose first descriptor is d. The caller has left OffloadLen bytes of
+// headroom, or the packet's own bytes are overwritten, and sets FlagOffload.
 func (a *Arena) SetOffload(d *Desc, o *Offload) {
 	b := a.offload(d)
 	b[0], b[1] = o.Flags, o.GSO
@@ -49,6 +50,7 @@ func (a *Arena) SetOffload(d *Desc, o *Offload) {
 	binary.NativeEndian.PutUint16(b[8:], o.ChecksumAt)
 }
 
+// offload borrows the bytes of the Offload: the first of the frame, whatever Off says.
 func (a *Arena) offload(d *Desc) []byte {
 	frame := d.Off &^ (1<<a.Shift - 1)
 	return a.Mem[frame:][:OffloadLen:OffloadLen]

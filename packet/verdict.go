@@ -1,13 +1,13 @@
 package packet
 
-// Verdict is what becomes of a packet. The values from Drop on are the reasons of drops: a drop
-// without a reason cannot be written.
+// Verdict is the decision about a packet. The values from Drop on are the reasons of drops: a drop
+// without a reason cannot be expressed, so every lost packet has a counter.
 type Verdict uint8
 
 // Verdicts that keep the packet.
 const (
-	Undecided Verdict = iota // nobody has looked yet
-	Forward                  // transmit on Desc.Port
+	Undecided Verdict = iota // not decided yet
+	Forward                  // transmit on device Desc.Port
 	Deliver                  // a local consumer has taken the frame
 	Handover                 // the loop that Desc.Flow names decides
 )
@@ -29,27 +29,27 @@ const (
 	DropTTL                             // TTL or hop limit has run out
 	DropTableFull                       // the flow table is full
 	DropPortsFull                       // no source port is left for address translation
-	DropTooBig                          // larger than the MTU of the way out
+	DropTooBig                          // larger than the MTU of the output device
 	DropTxFull                          // the transmit ring stayed full
 	DropLinkDown                        // the output device is down or gone
 	DropNoFrame                         // no frame was free to hold the packet
 	DropDenied                          // the source is on a deny list, or not on an allow list
 	DropRateLimit                       // the source sends more than it may
-	DropImpaired                        // an Impair wrapper was told to lose it
-	DropEngine                          // the engine failed
-	DropHandover                        // the loop that it was for had no room or no frame, or has ended
-	DropNotOurs                         // neither an address of this host nor a group that it is in
+	DropImpaired                        // lost on purpose by an Impair wrapper
+	DropEngine                          // the engine failed or refused the batch
+	DropHandover                        // the loop that decides about it had no room or no frame, or has ended
+	DropNotOurs                         // neither an address of this host nor a group that it has joined
 	DropNoSocket                        // no socket has this address, protocol and port
 	DropSocketFull                      // the socket's receive queue is full
-	DropSequence                        // outside of the window, or old: TCP has no use for it
+	DropSequence                        // outside of the receive window, or a duplicate (RFC 9293 3.10.7.4)
 	DropState                           // not allowed in the connection's state, or forged
 	DropBacklog                         // the listener's queues are full
-	DropMemory                          // the budget of bytes for buffers is spent
+	DropMemory                          // the budget of bytes for buffers is used up
 	DropAuth                            // a missing or wrong signature (TCP-AO, TCP-MD5)
-	DropReassembly                      // a fragment that overlaps, came too late or was one too many
+	DropReassembly                      // a fragment that overlaps, came too late or exceeds the reassembly limits
 	DropUnresolved                      // the queue behind an unresolved neighbour is full, or the neighbour did not answer
-	DropNeighbor                        // ARP or neighbour discovery that is malformed, forged or unasked
-	DropICMP                            // an ICMP message about no packet of ours, or one that nobody serves
+	DropNeighbor                        // ARP or neighbour discovery that is malformed, forged or unsolicited
+	DropICMP                            // an ICMP message about an unknown packet, or of a type that is not served
 	dropEnd
 )
 

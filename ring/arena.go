@@ -2,8 +2,9 @@
 // in one mapping that AF_XDP, DPDK and CUDA can all register), Pool (the free frames of one loop),
 // Audit (every frame has exactly one owner) and two rings, SPSC and MPSC.
 //
-// Packets come from here (a driver takes free frames from a Pool to receive into) and end here (the
-// last owner puts the frame back). The package knows nothing of devices.
+// Packets start here (a driver takes free frames from a Pool to receive into) and end here (the
+// last owner puts the frame back). The package knows no devices. A build with -tags debug poisons free
+// frames and panics where one is written, or put twice.
 package ring
 
 import (
@@ -27,10 +28,10 @@ const (
 	HugeRequire             // reserved huge pages or an error
 )
 
-// Kinds of pages, as Arena.Pages tells them.
+// Kinds of pages, as Arena.Pages returns them.
 const (
 	PagesHugeTLB     = "reserved 2 MiB"
-	PagesTransparent = "transparent 2 MiB" // where the kernel finds them
+	PagesTransparent = "transparent 2 MiB" // asked for; the kernel uses them where it has them
 	PagesSmall       = "4 KiB"
 )
 
@@ -69,7 +70,7 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 	if cfg.Frames < 1 {
 		return nil, fmt.Errorf("arena: %d frames, want at least 1", cfg.Frames)
 	}
-	if uint64(cfg.Frames)*uint64(size) > 1<<32-hugePage {
+	if uint64(cfg.Frames)*uint64(size) > 1<<32-hugePage { // rounding up to a huge page must not pass 4 GiB
 		return nil, fmt.Errorf("arena: %d frames of %d bytes pass the limit of 4 GiB (Desc.Off has 32 bits)", cfg.Frames, size)
 	}
 	a := &Arena{Arena: packet.Arena{Shift: uint8(bits.TrailingZeros(uint(size)))}}
@@ -80,7 +81,9 @@ func NewArena(cfg ArenaConfig) (*Arena, error) {
 }
 
 // mmap maps at least n bytes: from reserved huge pages, else from aligned memory that the kernel
-// may back with transparent ones.
+// may back with transparent ones. Huge pages matter because packets touch frames at random: with 4 KiB
+// pages each would miss the TLB. MAP_POPULATE faults the pages in now, so that no packet waits for one,
+// and AF_XDP and CUDA can pin them.
 func (a *Arena) mmap(n int, huge Huge) error {
 	const prot = unix.PROT_READ | unix.PROT_WRITE
 	const flags = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_POPULATE
@@ -108,7 +111,8 @@ func (a *Arena) mmap(n int, huge Huge) error {
 }
 
 // mmapTransparent maps n bytes on a 2 MiB boundary, asks for transparent huge pages and touches
-// each page only then, so that the first touch can get a huge one.
+// each page only then: the kernel chooses the page size at the first touch, and MAP_POPULATE would touch
+// all before MADV_HUGEPAGE.
 func (a *Arena) mmapTransparent(n int) error {
 	mem, err := unix.Mmap(-1, 0, n+hugePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -127,13 +131,13 @@ func (a *Arena) mmapTransparent(n int) error {
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
-// Pages tells, for people, which pages the arena is made of.
+// Pages returns, for people, which pages the arena is made of.
 func (a *Arena) Pages() string { return a.pages }
 
-// View borrows the arena as batches see it.
+// View borrows the arena in the form that batches use.
 func (a *Arena) View() *packet.Arena { return &a.Arena }
 
-// Close unmaps the memory. No driver, engine or batch may use it any more.
+// Close unmaps the memory. No driver, engine or batch may use it any more: an access faults.
 func (a *Arena) Close() error {
 	if a.raw == nil {
 		return nil

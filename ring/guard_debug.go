@@ -7,8 +7,9 @@ import "fmt"
 // poison fills a freed frame, so that a reader of a stale descriptor finds no packet in it.
 const poison = 0xDB
 
-// guard checks the order of ownership in a debug build (-tags debug): a frame is put once for each
-// time it was got, and nobody writes to it while it is free.
+// guard checks ownership in a debug build (-tags debug): a frame is put once for each time it was got,
+// and is not written while it is free. The stale owner is found where it wrote and not where the damage
+// shows.
 type guard struct {
 	arena *Arena
 	free  []bool // by frame index

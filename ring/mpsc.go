@@ -2,9 +2,15 @@ package ring
 
 import "sync/atomic"
 
-// MPSC is a bounded ring from many producers to one consumer, by value: the mailbox of a loop. Each
-// slot carries a sequence number that says whose turn it is (Vyukov's bounded queue), so producers
-// meet in one compare-and-swap and never wait for each other's copies.
+// MPSC is a bounded ring from many producers to one consumer, by value: the command queue of a loop. Each
+// slot carries a sequence number that says which position it serves (Vyukov's bounded queue), so
+// producers meet in one compare-and-swap and never wait for each other's copies.
+//
+// Slot s serves the positions s, s+len, s+2*len, ... Its sequence number goes round as follows:
+//
+//	seq = pos      free: the producer that gets position pos may write
+//	seq = pos+1    full: the consumer at position pos may read
+//	seq = pos+len  free for the position of the next round
 type MPSC[T any] struct {
 	slots []slot[T]
 	mask  uint64
@@ -16,7 +22,7 @@ type MPSC[T any] struct {
 	_    pad
 }
 
-// slot is free for the producer of turn seq, and full for the consumer at seq = turn+1.
+// slot is one element and the sequence number that hands it from side to side.
 type slot[T any] struct {
 	seq atomic.Uint64
 	v   T
@@ -38,22 +44,23 @@ func NewMPSC[T any](n int) *MPSC[T] {
 // Push appends v; false says that the ring is full. Any goroutine may call it.
 func (r *MPSC[T]) Push(v T) bool {
 	for {
-		turn := r.tail.Load()
-		s := &r.slots[turn&r.mask]
+		pos := r.tail.Load()
+		s := &r.slots[pos&r.mask]
 		switch seq := s.seq.Load(); {
-		case seq == turn:
-			if r.tail.CompareAndSwap(turn, turn+1) {
+		case seq == pos:
+			if r.tail.CompareAndSwap(pos, pos+1) {
 				s.v = v
-				s.seq.Store(turn + 1)
+				s.seq.Store(pos + 1)
 				return true
 			}
-		case seq < turn:
+		case seq < pos:
 			return false // the slot still holds the element of the round before
 		}
 	}
 }
 
-// Pop takes the oldest element out; false says that the ring is empty. Consumer only.
+// Pop removes the oldest element; false says that the ring is empty, or that the producer of the oldest
+// element has not finished its copy. Consumer only.
 func (r *MPSC[T]) Pop() (v T, ok bool) {
 	s := &r.slots[r.head&r.mask]
 	if s.seq.Load() != r.head+1 {
@@ -61,7 +68,7 @@ func (r *MPSC[T]) Pop() (v T, ok bool) {
 	}
 	v = s.v
 	var zero T
-	s.v = zero
+	s.v = zero // or the ring would keep what the element refers to from the garbage collector
 	s.seq.Store(r.head + uint64(len(r.slots)))
 	r.head++
 	return v, true

@@ -7,10 +7,11 @@ import (
 )
 
 // Pool holds the free frames of one loop, last in first out, so that the frame used next is the
-// one most likely in the cache. It has no lock: a pool belongs to one loop, as its drivers do.
-// Several loops share an arena by each having a pool of their own, cut from it by Arena.Cut.
+// one most likely in the cache. It has no lock: a pool belongs to one loop, as its drivers do. A shared
+// pool would put one contended cache line on the way of every packet. Loops share an arena instead, each
+// with a pool of its own, cut from it by Arena.Cut.
 //
-// Frames are named by the byte offset of their first byte.
+// Frames are named by the byte offset of their first byte, as the addresses of an AF_XDP UMEM are.
 type Pool struct {
 	arena *Arena
 	free  []uint32
@@ -18,7 +19,7 @@ type Pool struct {
 	guard guard // checks in a debug build, nothing otherwise
 }
 
-// Cut moves n frames that no pool has yet from the arena to a new pool. n <= 0 takes all the rest.
+// Cut moves n frames that no pool has yet from the arena to a new pool. n <= 0 takes all that are left.
 func (a *Arena) Cut(n int) (*Pool, error) {
 	left := a.Frames() - a.cut
 	if n <= 0 {
@@ -28,7 +29,7 @@ func (a *Arena) Cut(n int) (*Pool, error) {
 		return nil, fmt.Errorf("arena: %d frames wanted for a pool, %d of %d left", n, left, a.Frames())
 	}
 	p := &Pool{arena: a, free: make([]uint32, 0, n), size: n, guard: newGuard(a)}
-	for i := n - 1; i >= 0; i-- {
+	for i := n - 1; i >= 0; i-- { // the lowest last: Get starts with it
 		p.Put(uint32(a.cut+i) << a.Shift)
 	}
 	a.cut += n
@@ -38,7 +39,7 @@ func (a *Arena) Cut(n int) (*Pool, error) {
 // Arena returns the arena whose frames these are.
 func (p *Pool) Arena() *Arena { return p.arena }
 
-// Free returns the number of frames that Get can still give.
+// Free returns the number of free frames.
 func (p *Pool) Free() int { return len(p.free) }
 
 // Size returns the number of frames the pool was cut with.
@@ -66,8 +67,9 @@ func (p *Pool) GetBatch(n int) []uint32 {
 	return got
 }
 
-// Put takes a frame back. off is any byte offset inside of it. It panics when more frames come
-// back than the pool was cut with: one was put twice.
+// Put takes a frame back. off is any byte offset inside of it, so that a descriptor whose headers were
+// pushed or stripped needs no arithmetic. It panics when more frames come back than the pool was cut
+// with: one was put twice, and two packets would be received into it.
 func (p *Pool) Put(off uint32) {
 	if len(p.free) == cap(p.free) {
 		panic("ring: frame put into a full pool: it was put twice")
@@ -77,7 +79,7 @@ func (p *Pool) Put(off uint32) {
 	p.free = append(p.free, off)
 }
 
-// PutBatch takes back the frames of every descriptor of b and empties it.
+// PutBatch takes back the frames of every descriptor of b and empties it. It panics as Put does.
 func (p *Pool) PutBatch(b *packet.Batch) {
 	n := len(p.free)
 	if n+len(b.D) > cap(p.free) {

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// TestBatchesOfFramesAreTheSameAsOneByOne runs a pool in batches beside one that goes one by one.
-func TestBatchesOfFramesAreTheSameAsOneByOne(t *testing.T) {
+// TestBatchCallsEqualSingleCalls runs a pool in batches beside one that goes one by one.
+func TestBatchCallsEqualSingleCalls(t *testing.T) {
 	pools := [2]*Pool{}
 	var arena *Arena
 	for i := range pools {

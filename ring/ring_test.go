@@ -60,7 +60,7 @@ func TestArenaIsAlignedAndWritable(t *testing.T) {
 	}
 }
 
-func TestArenaRefusesWhatItCannotServe(t *testing.T) {
+func TestNewArenaRejectsInvalidSizes(t *testing.T) {
 	for want, cfg := range map[string]ArenaConfig{
 		"not a power of two": {Frames: 1, FrameSize: 3000},
 		"from 2048":          {Frames: 1, FrameSize: 1024},
@@ -198,7 +198,7 @@ func (o offsets) Holds(visit func(uint32)) {
 	}
 }
 
-func TestAuditFindsEveryKindOfFault(t *testing.T) {
+func TestAuditFindsMissingDuplicateAndForeignFrames(t *testing.T) {
 	a := newArena(t, ArenaConfig{Frames: 8, Huge: HugeOff})
 	p := cut(t, a, 0)
 	one, _ := p.Get()
@@ -231,8 +231,8 @@ func TestAuditFindsAFrameOfNoPool(t *testing.T) {
 	}
 }
 
-// TestSPSCLenIsPossibleForAStranger reads the length while both ends move.
-func TestSPSCLenIsPossibleForAStranger(t *testing.T) {
+// TestSPSCLenIsInRangeForOtherGoroutines reads the length while both ends move.
+func TestSPSCLenIsInRangeForOtherGoroutines(t *testing.T) {
 	r := NewSPSC[int](8)
 	var quit atomic.Bool
 	var both sync.WaitGroup
@@ -284,7 +284,7 @@ func TestSPSCIsFirstInFirstOutAndBounded(t *testing.T) {
 	}
 }
 
-func TestSPSCTakesWhatFitsThoughItKnewOfLessRoom(t *testing.T) {
+func TestSPSCPushRereadsTheHeadWhenItsCopyIsStale(t *testing.T) {
 	r := NewSPSC[int](8)
 	r.Push(make([]int, 8))
 	out := make([]int, 8)
@@ -412,7 +412,7 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestPeekLeavesWhatSkipTakes(t *testing.T) {
+func TestPeekLeavesElementsUntilSkip(t *testing.T) {
 	r := NewSPSC[int](8)
 	next, want := 0, 0
 	push := func(n int) {
@@ -442,7 +442,7 @@ func TestPeekLeavesWhatSkipTakes(t *testing.T) {
 	}
 }
 
-func TestVisitLeavesARingAsItWas(t *testing.T) {
+func TestVisitLeavesTheRingUnchanged(t *testing.T) {
 	r := NewSPSC[int](4)
 	var out [3]int
 	r.Push([]int{0, 0, 0})

@@ -2,12 +2,17 @@ package ring
 
 import "sync/atomic"
 
-// pad keeps what two cores write on different cache lines; 128 because CPUs fetch lines in pairs.
+// pad keeps what two cores write on different cache lines, so that a store of one does not take the line
+// from the other (false sharing). It has 128 bytes because CPUs prefetch lines in pairs.
 type pad [128]byte
 
-// SPSC is a bounded ring between one producer and one consumer, by value and in batches. Each side
-// keeps a copy of the other's index and reads the shared one only when that copy says full or
+// SPSC is a bounded ring between one producer and one consumer (Lamport), by value and in batches. Each
+// side keeps a copy of the other's index and reads the shared one only when that copy says full or
 // empty, so a batch costs at most one cache miss.
+//
+// The indices run freely and wrap at 2^32; an element lies at index & mask. end - head is therefore the
+// fill level even after a wrap, and a full ring differs from an empty one without a spare slot. The
+// atomic store of an index publishes the elements written or read before it.
 type SPSC[T any] struct {
 	buf  []T
 	mask uint32
@@ -36,7 +41,7 @@ func (r *SPSC[T]) Cap() int { return len(r.buf) }
 // Len returns the number of elements in the ring; a snapshot when others are at work. Any goroutine
 // may call it.
 func (r *SPSC[T]) Len() int {
-	head := r.head.Load() // first: the end that is read after it is not behind it
+	head := r.head.Load() // before end, which only grows: the other order could give a negative length
 	return min(int(r.end.Load()-head), len(r.buf))
 }
 
@@ -78,7 +83,8 @@ func (r *SPSC[T]) Pop(out []T) int {
 	return n
 }
 
-// Peek copies up to len(out) elements and leaves them in the ring. Consumer only.
+// Peek copies up to len(out) elements and leaves them in the ring, for a consumer that decides by their
+// contents how many to take. Consumer only.
 func (r *SPSC[T]) Peek(out []T) int {
 	head := r.head.Load()
 	if have := int(r.tail - head); have < len(out) {
@@ -91,11 +97,11 @@ func (r *SPSC[T]) Peek(out []T) int {
 	return n
 }
 
-// Skip takes n elements, which Peek has seen, out of the ring. Consumer only.
+// Skip removes n elements, which Peek has returned. Consumer only.
 func (r *SPSC[T]) Skip(n int) { r.head.Store(r.head.Load() + uint32(n)) }
 
-// Visit calls visit with each element, in order, and leaves the ring as it was: every element goes
-// once round. Both sides must stand still.
+// Visit calls visit with each element, in order, and leaves the ring as it was: every element is popped
+// and pushed again. Both sides must be idle.
 func (r *SPSC[T]) Visit(visit func(T)) {
 	var one [1]T
 	for range r.Len() {
