@@ -17,26 +17,27 @@ type ImpairConfig struct {
 }
 
 // Impair is a Driver around a Driver that treats packets as a bad network would: it delays, loses,
-// reorders, copies and corrupts them as its Profile says, in each direction on its own.
+// reorders, duplicates and corrupts them as its Profile says, in each direction on its own. The words
+// and models are those of Linux tc-netem(8).
 //
 // Time is the now that Rx and Tx are given and nothing else, so the same profile works in virtual
-// and in real time; the same packets at the same times with the same seed have the same fate.
+// and in real time; the same packets at the same times with the same seed give the same result.
 // Packets that are held move on when Rx or Tx is called at or after the time that Next returns.
 //
-// Nothing is lost but what the profile loses: where more frames are held than Hold allows, Tx takes
-// no more and Rx leaves packets with the wrapped driver. A link that is to carry rate x delay needs
-// that many frames.
+// It owns the frames that it holds. It loses nothing but what the profile loses: where more frames are
+// held than Hold allows, Tx takes no more and Rx leaves packets with the wrapped driver. A link that
+// carries rate x delay needs that many frames.
 type Impair struct {
-	inner  Driver
-	pool   *ring.Pool
-	text   string
-	rx, tx *link
-	in     *packet.Batch // what the wrapped driver has just received, behind what is held: in buf
-	buf    []packet.Desc
-	out    *packet.Batch // due, and not taken by the wrapped driver yet
-	now    clock.Time    // of the last call
-	count  Counters      // what the caller sees
-	closed bool
+	inner      Driver
+	pool       *ring.Pool
+	profile    string
+	rx, tx     *link
+	received   *packet.Batch // what the wrapped driver has just received, behind what is held: in buf
+	receiveBuf []packet.Desc
+	ready      *packet.Batch // due, and not taken by the wrapped driver yet
+	now        clock.Time    // of the last call
+	count      Counters      // what the caller sees
+	closed     bool
 }
 
 // NewImpair wraps a driver, which it closes with itself. It borrows the pool.
@@ -51,18 +52,18 @@ func NewImpair(inner Driver, cfg ImpairConfig) (*Impair, error) {
 	}
 	arena := cfg.Pool.Arena().View()
 	return &Impair{
-		inner: inner, pool: cfg.Pool, text: text,
-		rx: newLink(cfg.Profile.Rx, cfg.Pool, hold, NewRandomSource(cfg.Profile.Seed, 0)),
-		tx: newLink(cfg.Profile.Tx, cfg.Pool, hold, NewRandomSource(cfg.Profile.Seed, 1)),
-		in: packet.NewBatch(arena, 0), buf: make([]packet.Desc, packet.BatchSize), out: packet.NewBatch(arena, packet.BatchSize),
+		inner: inner, pool: cfg.Pool, profile: text,
+		rx:       newLink(cfg.Profile.Rx, cfg.Pool, hold, NewRandomSource(cfg.Profile.Seed, 0)),
+		tx:       newLink(cfg.Profile.Tx, cfg.Pool, hold, NewRandomSource(cfg.Profile.Seed, 1)),
+		received: packet.NewBatch(arena, 0), receiveBuf: make([]packet.Desc, packet.BatchSize), ready: packet.NewBatch(arena, packet.BatchSize),
 	}, nil
 }
 
-// check holds a profile that was made by hand against the bounds that the parser knows.
+// check applies the bounds of the parser to a profile that was not parsed.
 func (p Profile) check() error {
 	again, err := ParseProfile(p.String())
 	if err == nil && again != p {
-		err = errors.New("values that say nothing: a shape without jitter, or a detail of what never happens")
+		err = errors.New("values without effect: a shape without jitter, or a detail of an impairment that is off")
 	}
 	if err != nil {
 		return fmt.Errorf("profile %q: %w", p, err)
@@ -77,12 +78,12 @@ func (m *Impair) Rx(now clock.Time, b *packet.Batch) (int, error) {
 		return 0, m.closedError("rx")
 	}
 	m.now = now
-	_ = m.flush(now) // the next Tx tells what is wrong
+	_ = m.flush(now) // the next Tx returns its error
 	full := min(m.rx.limit, packet.BatchSize)
-	taken := max(0, full-m.rx.room()) // a batch that looks smaller would lose the packets that it cannot hold
-	m.in.D = m.buf[:taken:full]
-	n, err := m.inner.Rx(now, m.in)
-	m.rx.enter(now, m.in.D[taken:][:n])
+	taken := max(0, full-m.rx.room()) // room is reduced by filling: a batch of less capacity would make the driver drop packets that fit later
+	m.received.D = m.receiveBuf[:taken:full]
+	n, err := m.inner.Rx(now, m.received)
+	m.rx.admit(now, m.received.D[taken:][:n])
 	b.Base = int64(now)
 	n = m.rx.release(now, b)
 	m.count.Rx(b.D[b.Len()-n:])
@@ -101,24 +102,24 @@ func (m *Impair) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	if err := m.flush(now); err != nil {
 		return 0, err
 	}
-	n := packet.Whole(b.D, m.tx.room()-m.out.Len())
+	n := packet.Whole(b.D, m.tx.room()-m.ready.Len())
 	if n == 0 && packet.Chain(b.D) > m.tx.limit {
 		n = packet.Chain(b.D) // never fits: the link counts it as too large
 	}
 	m.count.Tx(b.D[:n])
-	m.tx.enter(now, b.D[:n])
+	m.tx.admit(now, b.D[:n])
 	return n, m.flush(now)
 }
 
 // flush hands packets that are due to the wrapped driver, as far as it takes them.
 func (m *Impair) flush(now clock.Time) error {
 	for {
-		m.tx.release(now, m.out)
-		if m.out.Len() == 0 {
+		m.tx.release(now, m.ready)
+		if m.ready.Len() == 0 {
 			return nil
 		}
-		n, err := m.inner.Tx(now, m.out)
-		m.out.Consume(n)
+		n, err := m.inner.Tx(now, m.ready)
+		m.ready.Consume(n)
 		if err != nil || n == 0 {
 			return err
 		}
@@ -134,12 +135,12 @@ func (l *link) release(now clock.Time, b *packet.Batch) int {
 			packets++
 			continue
 		}
-		if l.held.first() <= cap(b.D) {
+		if l.held.firstLen() <= cap(b.D) {
 			break
 		}
 		l.held.free(l.pool)
 		l.count.mtu.Add(1)
-		l.count.long.Add(1)
+		l.count.tooLong.Add(1)
 	}
 	if packets > 0 {
 		l.count.passed.Add(packets)
@@ -151,16 +152,16 @@ func (l *link) release(now clock.Time, b *packet.Batch) int {
 // after the last call's says that a packet waits for room: in the batch given to Rx, or in the
 // wrapped driver.
 func (m *Impair) Next() clock.Time {
-	if m.out.Len() > 0 {
+	if m.ready.Len() > 0 {
 		return m.now
 	}
 	return min(m.rx.held.due(), m.tx.held.due())
 }
 
-// Counts returns what happened to the packets of each direction. Any goroutine may call it.
+// Counts returns the counters of each direction. Any goroutine may call it.
 func (m *Impair) Counts() (rx, tx ImpairStats) { return m.rx.count.load(), m.tx.count.load() }
 
-// Info implements Driver. What was lost on receive counts as RxMissed, or
+// Info implements Driver. Packets lost on receive count as RxMissed, or as
 // RxInvalid where no batch holds it, on transmit as TxInvalid.
 func (m *Impair) Info() Info {
 	i := m.inner.Info()
@@ -169,17 +170,17 @@ func (m *Impair) Info() Info {
 	if i.Negotiated != "" {
 		i.Negotiated += "; "
 	}
-	i.Negotiated += "impaired: " + m.text
+	i.Negotiated += "impaired: " + m.profile
 	s, c := &i.Stats, m.count.Stats()
 	s.RxPackets, s.RxBytes, s.TxPackets, s.TxBytes = c.RxPackets, c.RxBytes, c.TxPackets, c.TxBytes
-	long := m.rx.count.long.Load()
+	long := m.rx.count.tooLong.Load()
 	s.RxMissed += rx.Lost() - long
 	s.RxInvalid += long
 	s.TxInvalid += tx.Lost()
 	return i
 }
 
-// Close implements Driver: packets that are held are lost, their frames go to the pool, and the
+// Close implements Driver: packets that are held are dropped, their frames go to the pool, and the
 // wrapped driver is closed.
 func (m *Impair) Close() error {
 	if m.closed {
@@ -188,26 +189,26 @@ func (m *Impair) Close() error {
 	m.closed = true
 	m.rx.discard()
 	m.tx.discard()
-	packets := packet.Packets(m.out.D)
+	packets := packet.Packets(m.ready.D)
 	m.tx.count.passed.Add(-packets)
 	m.tx.count.discarded.Add(packets)
-	m.pool.PutBatch(m.out)
+	m.pool.PutBatch(m.ready)
 	return m.inner.Close()
 }
 
 // discard gives every held frame to the pool.
 func (l *link) discard() {
 	l.count.discarded.Add(uint64(len(l.held.entries)))
-	l.held.holds(l.pool.Put)
+	l.held.visit(l.pool.Put)
 	l.held = newHeap(0)
 }
 
 // Holds implements ring.Holder: the frames held by the wrapper, and not those of the wrapped driver.
 func (m *Impair) Holds(visit func(off uint32)) {
-	m.rx.held.holds(visit)
-	m.tx.held.holds(visit)
-	for i := range m.out.D {
-		visit(m.out.D[i].Off)
+	m.rx.held.visit(visit)
+	m.tx.held.visit(visit)
+	for i := range m.ready.D {
+		visit(m.ready.D[i].Off)
 	}
 }
 

@@ -6,11 +6,13 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// heap holds packets until they are due, in the order of their due times; packets due at the same
-// time keep the order in which they came. It owns the frames of the packets in it.
+// heap is a binary min-heap of packets by due time. Packets due at the same time keep the order in which
+// they came: seq breaks the tie, because a binary heap is not stable. It owns the frames of its packets.
 //
 // A packet's descriptors are nodes of a linked list in one slice, so that packets of several
-// descriptors cost no memory of their own and nothing is allocated while packets move.
+// descriptors need no memory of their own and nothing is allocated while packets move.
+//
+// container/heap would box each entry in an interface, which allocates.
 type heap struct {
 	entries []entry
 	nodes   []node
@@ -80,8 +82,8 @@ func (h *heap) due() clock.Time {
 	return h.entries[0].due
 }
 
-// first returns the number of descriptors of the first packet.
-func (h *heap) first() (length int) {
+// firstLen returns the number of descriptors of the first packet.
+func (h *heap) firstLen() (length int) {
 	for n := h.entries[0].first; n != none; n = h.nodes[n].next {
 		length++
 	}
@@ -90,7 +92,7 @@ func (h *heap) first() (length int) {
 
 // pop moves the first packet to b, stamped with its due time; false says that it does not fit.
 func (h *heap) pop(b *packet.Batch) bool {
-	if h.first() > b.Room() {
+	if h.firstLen() > b.Room() {
 		return false
 	}
 	e := h.entries[0]
@@ -98,30 +100,30 @@ func (h *heap) pop(b *packet.Batch) bool {
 		d := h.nodes[n].d
 		d.Stamp = uint32(e.due)
 		b.Append(d)
-		n = h.drop(n)
+		n = h.release(n)
 	}
-	h.shift()
+	h.removeFirst()
 	return true
 }
 
 // free gives the frames of the first packet to the pool.
 func (h *heap) free(pool *ring.Pool) {
-	for n := h.entries[0].first; n != none; n = h.drop(n) {
+	for n := h.entries[0].first; n != none; n = h.release(n) {
 		pool.Put(h.nodes[n].d.Off)
 	}
-	h.shift()
+	h.removeFirst()
 }
 
-// shift takes the root, whose nodes are gone, out.
-func (h *heap) shift() {
+// removeFirst removes the root, whose nodes are released already.
+func (h *heap) removeFirst() {
 	last := len(h.entries) - 1
 	h.entries[0] = h.entries[last]
 	h.entries = h.entries[:last]
-	h.sink()
+	h.siftDown()
 }
 
-// drop puts node n among the unused and returns the one that followed it.
-func (h *heap) drop(n int32) int32 {
+// release adds node n to the unused nodes and returns the one that followed it.
+func (h *heap) release(n int32) int32 {
 	next := h.nodes[n].next
 	h.nodes[n].next = h.unused
 	h.unused = n
@@ -129,8 +131,8 @@ func (h *heap) drop(n int32) int32 {
 	return next
 }
 
-// sink restores the order after the root was replaced.
-func (h *heap) sink() {
+// siftDown restores the heap order after the root was replaced.
+func (h *heap) siftDown() {
 	for i := 0; ; {
 		least := i
 		for child := 2*i + 1; child <= 2*i+2 && child < len(h.entries); child++ {
@@ -146,8 +148,8 @@ func (h *heap) sink() {
 	}
 }
 
-// holds visits the frames of all packets.
-func (h *heap) holds(visit func(off uint32)) {
+// visit visits the frames of all packets.
+func (h *heap) visit(visit func(off uint32)) {
 	for _, e := range h.entries {
 		for n := e.first; n != none; n = h.nodes[n].next {
 			visit(h.nodes[n].d.Off)

@@ -11,10 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// ProfileError is a mistake in the text of a profile.
+// ProfileError is an error in the text of a profile.
 type ProfileError struct {
 	Text   string // the whole profile
-	Column int    // where the mistake begins, in characters, counted from 1
+	Column int    // where the error begins, in characters, counted from 1
 	Msg    string // what is wrong and what is wanted
 }
 
@@ -54,6 +54,8 @@ func (t token) split(sep string) (head, tail token, found bool) {
 	return token{a, t.at}, token{b, t.at + len(a) + len(sep)}, found
 }
 
+// parser reads a profile from left to right, once. It keeps byte offsets and turns them into columns only
+// for an error.
 type parser struct {
 	text string
 	at   int // next byte to read
@@ -82,7 +84,8 @@ func (p *parser) word() (token, bool) {
 	return token{rest[:end], start}, end > 0
 }
 
-// profileWords reads the value of each word into one direction.
+// profileWords reads the value of each word into one direction. A word that stands for both directions is
+// read once for each, so that an error is the same whichever side it is found on.
 var profileWords = map[string]func(p *parser, v token, d *Impairment) error{
 	"mtu":     func(p *parser, v token, d *Impairment) error { return p.number(v, &d.MTU) },
 	"loss":    func(p *parser, v token, d *Impairment) error { return p.percent(v, &d.Loss) },
@@ -135,6 +138,7 @@ func (p *parser) take(w token) error {
 	return nil
 }
 
+// wordNames returns the words of profiles in order, for the message of an unknown one: a map has none.
 func wordNames() []string {
 	var names []string
 	for name := range profileWords {
@@ -144,6 +148,7 @@ func wordNames() []string {
 	return names
 }
 
+// seed reads a whole number. The seed is of the profile, because each direction derives its own from it.
 func (p *parser) seed(v token) (err error) {
 	p.out.Seed, err = strconv.ParseUint(v.s, 10, 64)
 	if err != nil {
@@ -161,6 +166,7 @@ func (p *parser) number(v token, n *int) (err error) {
 	return nil
 }
 
+// percent reads a probability. The sign is required, because 0.01 may mean one percent or a hundredth of it.
 func (p *parser) percent(v token, to *Percent) error {
 	digits, isPercent := strings.CutSuffix(v.s, "%")
 	f, err := strconv.ParseFloat(digits, 64)
@@ -171,6 +177,7 @@ func (p *parser) percent(v token, to *Percent) error {
 	return nil
 }
 
+// duration reads what time.ParseDuration does; a packet cannot arrive before it was sent.
 func (p *parser) duration(v token, to *time.Duration) error {
 	d, err := time.ParseDuration(v.s)
 	if err != nil || d < 0 {
@@ -212,12 +219,13 @@ func (p *parser) corrupt(v token, d *Impairment) error {
 	if d.CorruptBits > maxCorruptBits {
 		return p.errorf(bits, "corrupt flips %d bits at most", maxCorruptBits)
 	}
-	if d.Corrupt == 0 {
+	if d.Corrupt == 0 { // profiles compare with ==: a detail of what never happens must not differ
 		d.CorruptBits = 0
 	}
 	return nil
 }
 
+// rate reads a number with one of rateUnits.
 func (p *parser) rate(v token, d *Impairment) error {
 	n, ok := quantity(v.s, rateUnits)
 	if !ok || n < 1 {
@@ -227,6 +235,8 @@ func (p *parser) rate(v token, d *Impairment) error {
 	return nil
 }
 
+// queue reads packets, or bytes with one of byteUnits. Whether the direction has a rate is known at the end
+// of the text only, so the token is kept for that error.
 func (p *parser) queue(v token, d *Impairment) error {
 	p.queued[d] = v
 	if n, err := strconv.Atoi(v.s); err == nil && n >= 1 {
@@ -241,7 +251,8 @@ func (p *parser) queue(v token, d *Impairment) error {
 	return nil
 }
 
-// quantity reads a decimal number and a unit; the result is rounded to a whole number.
+// quantity reads a decimal number and a unit; the result is rounded to a whole number. Whole numbers are read
+// as integers, which floats above 2^53 are not. The limit of 1e15 keeps the products of Serializer in 64 bits.
 func quantity(s string, units []unit) (uint64, bool) {
 	for _, u := range units {
 		digits, ok := strings.CutSuffix(s, u.name)

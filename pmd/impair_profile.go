@@ -77,7 +77,7 @@ type Burst struct {
 // BitRate is a number of bits a second.
 type BitRate uint64
 
-// String returns the rate in the largest unit that tells it in whole numbers.
+// String returns the rate in the largest unit that gives a whole number.
 func (r BitRate) String() string {
 	for _, u := range rateUnits {
 		if uint64(r)%u.size == 0 {
@@ -110,6 +110,7 @@ func (s Shape) String() string {
 	return fmt.Sprintf("shape(%d)", uint8(s))
 }
 
+// unit is a suffix of a quantity and what it multiplies.
 type unit struct {
 	name string
 	size uint64
@@ -121,7 +122,8 @@ var (
 	byteUnits = []unit{{"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"kB", 1e3}, {"B", 1}}
 )
 
-// String returns the profile as text that ParseProfile turns into the same profile.
+// String returns the profile as text that ParseProfile turns into the same profile, so that a log line or a
+// test failure can be run again.
 func (p Profile) String() string {
 	var w words
 	if p.Rx == p.Tx {
@@ -138,10 +140,12 @@ func (p Profile) String() string {
 	return strings.Join(w, " ")
 }
 
+// words collects the words of a profile's text.
 type words []string
 
 func (w *words) add(word string) { *w = append(*w, word) }
 
+// percent adds a probability and its details, unless it is 0: then neither has an effect.
 func (w *words) percent(name string, p Percent, more string) {
 	if p != 0 {
 		w.add(name + "=" + p.String() + more)
@@ -179,6 +183,7 @@ func (w *words) impairment(d Impairment) {
 	}
 }
 
+// queue writes bytes in the unit B, which is exact for every limit.
 func (w *words) queue(q Queue) {
 	if q.Packets != 0 {
 		w.add(fmt.Sprintf("queue=%d", q.Packets))
@@ -188,6 +193,7 @@ func (w *words) queue(q Queue) {
 	}
 }
 
+// delay writes a delay of 0 too where there is jitter, which has no word of its own.
 func (w *words) delay(d Impairment) {
 	if d.Delay == 0 && d.Jitter == 0 {
 		return

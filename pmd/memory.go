@@ -15,17 +15,21 @@ type MemoryConfig struct {
 	// A and B are the pools of the two ends, cut from one arena. They may be the same pool where
 	// one goroutine drives both ends.
 	A, B  *ring.Pool
-	Name  string // told in Info.Device; "" is "memory"
+	Name  string // Info.Device, with /a or /b behind it; "" is "memory"
 	Slots int    // descriptors that each direction holds, rounded up to a power of two; 0 is 1024
-	MTU   int    // told in Info, not enforced; 0 is 1500
+	MTU   int    // Info.MTU, not enforced; 0 is 1500
 }
 
 // Memory is one end of a wire between two loops of one process. What one end sends the other
 // receives, without a copy.
 //
-// A frame that crosses the wire is paid for with a frame of the receiver, which travels back to
-// the sender's pool. So no pool drains, whichever way the traffic goes, and a receiver without a
-// free frame stops receiving until it has one: the sender's ring fills and Tx takes no more.
+// For each frame that crosses the wire the receiver returns a free frame of its own to the sender's
+// pool, because a pool has no lock and only its own loop may put frames into it. So no pool drains,
+// whichever way the traffic goes, and a receiver without a free frame stops receiving until it has one:
+// the sender's ring fills and Tx takes no more.
+//
+//	sender's pool -> Tx -> data ring     -> Rx -> receiver
+//	sender's pool <- Rx <- returned ring <- receiver's pool
 //
 // Each end belongs to one goroutine; both may belong to the same, as in virtual time.
 type Memory struct {
@@ -35,26 +39,26 @@ type Memory struct {
 	pool     *ring.Pool
 	in, out  *pipe
 	count    Counters
-	peer     *Memory // only its counters and its bell are touched from here
+	peer     *Memory // only its counters and its notifier may be used from here
 	notifier Notifier
 	closed   bool
 }
 
-// pipe is one direction. The sender owns every frame in it: what it has sent and the receiver has
-// not looked at (data, then stage), and what the receiver has paid (paid).
+// pipe is one direction. The sender owns every frame in it: those that it has sent and the receiver has
+// not taken (data, then stage), and those that the receiver has returned.
 type pipe struct {
-	data *ring.SPSC[packet.Desc]
-	paid *ring.SPSC[uint32]
+	data     *ring.SPSC[packet.Desc]
+	returned *ring.SPSC[uint32]
 
-	// mu keeps Close of the sender, which empties the pipe, out of Rx of the receiver. Nobody else
-	// takes it.
-	mu    sync.Mutex
-	stage []packet.Desc // taken out of data, not yet received: a packet may be there in part
-	stop  atomic.Bool   // one end is closed
+	// mu keeps Close of the sender, which empties the pipe, out of Rx of the receiver. No other method
+	// takes it, so it is uncontended while both ends are open.
+	mu     sync.Mutex
+	stage  []packet.Desc // taken out of data, not yet received: a packet may be there in part
+	closed atomic.Bool   // one end is closed
 }
 
 func newPipe(slots int) *pipe {
-	p := &pipe{data: ring.NewSPSC[packet.Desc](slots), paid: ring.NewSPSC[uint32](slots)}
+	p := &pipe{data: ring.NewSPSC[packet.Desc](slots), returned: ring.NewSPSC[uint32](slots)}
 	p.stage = make([]packet.Desc, 0, p.data.Cap())
 	return p
 }
@@ -74,7 +78,7 @@ func NewMemory(cfg MemoryConfig) (a, b *Memory, err error) {
 		cfg.MTU = 1500
 	}
 	ab, ba := newPipe(cfg.Slots), newPipe(cfg.Slots)
-	// Locally administered addresses (IEEE 802): nobody else on the wire has them.
+	// Locally administered unicast addresses (IEEE 802): no vendor assigns them.
 	a = &Memory{name: cfg.Name + "/a", mtu: cfg.MTU, mac: [6]byte{2, 0, 0, 0, 0, 0xA}, pool: cfg.A, in: ba, out: ab}
 	b = &Memory{name: cfg.Name + "/b", mtu: cfg.MTU, mac: [6]byte{2, 0, 0, 0, 0, 0xB}, pool: cfg.B, in: ab, out: ba}
 	a.peer, b.peer = b, a
@@ -85,7 +89,7 @@ func NewMemory(cfg MemoryConfig) (a, b *Memory, err error) {
 // pool have room for all of it; one that an empty b has no room for counts as RxInvalid. Once the
 // peer is closed it returns ErrGone.
 func (m *Memory) Rx(now clock.Time, b *packet.Batch) (int, error) {
-	if err := m.check("rx"); err != nil {
+	if err := m.poll("rx"); err != nil {
 		return 0, err
 	}
 	b.Base = int64(now)
@@ -96,7 +100,7 @@ func (m *Memory) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	got := b.D[first:]
 	for i := range got {
 		d := &got[i]
-		// What the sender's engine found says nothing to the receiver.
+		// Findings and verdict are the sender's: the receiver's engine starts from a clean descriptor.
 		*d = packet.Desc{Off: d.Off, Len: d.Len, Flags: d.Flags & packet.FlagMore, Stamp: uint32(now)}
 	}
 	if len(got) > 0 {
@@ -105,42 +109,42 @@ func (m *Memory) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	return len(got), nil
 }
 
-// receive moves whole packets to b and pays for each frame with one of the own pool.
+// receive moves whole packets to b and returns a frame of the own pool for each of theirs.
 func (m *Memory) receive(b *packet.Batch) {
 	p := m.in
-	limit := min(b.Room(), m.pool.Free(), p.paid.Room(), cap(p.stage))
+	limit := min(b.Room(), m.pool.Free(), p.returned.Room(), cap(p.stage))
 	if have := len(p.stage); have < limit {
 		p.stage = p.stage[:have+p.data.Pop(p.stage[have:limit])]
 	}
 	n := packet.Whole(p.stage, limit)
 	if n == 0 && limit > 0 && limit == cap(b.D) && len(p.stage) >= limit {
-		m.refuseLong()
+		m.rejectLong()
 		return
 	}
-	var pay [1]uint32
+	var off [1]uint32
 	for _, d := range p.stage[:n] {
-		pay[0], _ = m.pool.Get()
-		p.paid.Push(pay[:])
+		off[0], _ = m.pool.Get()
+		p.returned.Push(off[:])
 		b.Append(d)
 	}
 	rest := copy(p.stage, p.stage[n:])
 	p.stage = p.stage[:rest]
 }
 
-// refuseLong sends the frames of the first packet, which no batch of the caller's can hold, home.
-// All of it is in the pipe, because the sender has sent it at once.
-func (m *Memory) refuseLong() {
+// rejectLong returns the frames of the first packet, which is longer than the caller's batch: left in
+// place it would block the wire. All of it is in the pipe, because Tx passes whole packets.
+func (m *Memory) rejectLong() {
 	p := m.in
 	have := len(p.stage)
 	p.stage = p.stage[:have+p.data.Pop(p.stage[have:cap(p.stage)])]
 	n := packet.Chain(p.stage)
-	if n > p.paid.Room() {
-		return // until the sender has collected
+	if n > p.returned.Room() {
+		return // until the sender has reclaimed
 	}
-	var home [1]uint32
+	var off [1]uint32
 	for _, d := range p.stage[:n] {
-		home[0] = d.Off
-		p.paid.Push(home[:])
+		off[0] = d.Off
+		p.returned.Push(off[:])
 	}
 	m.count.RxInvalid.Add(1)
 	p.stage = p.stage[:copy(p.stage, p.stage[n:])]
@@ -148,12 +152,12 @@ func (m *Memory) refuseLong() {
 
 // Tx implements Driver. Once the peer is closed it returns ErrGone and takes nothing.
 func (m *Memory) Tx(_ clock.Time, b *packet.Batch) (int, error) {
-	if err := m.check("tx"); err != nil {
+	if err := m.poll("tx"); err != nil {
 		return 0, err
 	}
 	n := packet.Whole(b.D, m.out.data.Room())
 	if n == 0 {
-		return m.refuse(b), nil
+		return m.reject(b), nil
 	}
 	m.count.Tx(b.D[:n])
 	m.out.data.Push(b.D[:n])
@@ -161,8 +165,9 @@ func (m *Memory) Tx(_ clock.Time, b *packet.Batch) (int, error) {
 	return n, nil
 }
 
-// refuse takes the first packet where it has more descriptors than the ring will ever hold.
-func (m *Memory) refuse(b *packet.Batch) int {
+// reject takes the first packet where it has more descriptors than the ring will ever hold: the caller
+// would offer it again for ever.
+func (m *Memory) reject(b *packet.Batch) int {
 	n := packet.Chain(b.D)
 	if n <= m.out.data.Cap() {
 		return 0
@@ -175,35 +180,35 @@ func (m *Memory) refuse(b *packet.Batch) int {
 	return n
 }
 
-// check brings paid frames home and tells whether both ends are open.
-func (m *Memory) check(op string) error {
+// poll reclaims returned frames and returns an error unless both ends are open.
+func (m *Memory) poll(op string) error {
 	if m.closed {
 		return &OpError{Op: op, Device: m.name, Err: ErrClosed}
 	}
-	m.collect()
-	if m.in.stop.Load() {
-		m.empty()
+	m.reclaim()
+	if m.in.closed.Load() {
+		m.withdraw()
 		return &OpError{Op: op, Device: m.name, Err: ErrGone, Remedy: "the other end was closed"}
 	}
 	return nil
 }
 
-// collect puts the frames that the peer has paid into the pool.
-func (m *Memory) collect() {
-	var home [64]uint32
+// reclaim puts the frames that the peer has returned into the pool.
+func (m *Memory) reclaim() {
+	var offs [64]uint32
 	for {
-		n := m.out.paid.Pop(home[:])
-		for _, off := range home[:n] {
+		n := m.out.returned.Pop(offs[:])
+		for _, off := range offs[:n] {
 			m.pool.Put(off)
 		}
-		if n < len(home) {
+		if n < len(offs) {
 			return
 		}
 	}
 }
 
-// empty takes back what was sent and not received; the peer counts the packets as lost.
-func (m *Memory) empty() {
+// withdraw takes back the packets that were sent and not received. The peer counts them as missed.
+func (m *Memory) withdraw() {
 	p := m.out
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +218,7 @@ func (m *Memory) empty() {
 	for n := p.data.Pop(lost[:]); n > 0; n = p.data.Pop(lost[:]) {
 		m.lose(lost[:n])
 	}
-	m.collect()
+	m.reclaim()
 }
 
 func (m *Memory) lose(d []packet.Desc) {
@@ -238,19 +243,19 @@ func (m *Memory) Close() error {
 		return nil
 	}
 	m.closed = true
-	m.in.stop.Store(true)
-	m.out.stop.Store(true)
-	m.empty()
+	m.in.closed.Store(true)
+	m.out.closed.Store(true)
+	m.withdraw()
 	return nil
 }
 
 // Holds implements ring.Holder: the frames that this end has sent and the peer has not received,
-// and those that the peer has paid and this end has not collected. Both ends must stand still.
+// and those that the peer has returned and this end has not reclaimed. Both ends must be idle.
 func (m *Memory) Holds(visit func(off uint32)) {
 	p := m.out
 	for i := range p.stage {
 		visit(p.stage[i].Off)
 	}
 	p.data.Visit(func(d packet.Desc) { visit(d.Off) })
-	p.paid.Visit(visit)
+	p.returned.Visit(visit)
 }
