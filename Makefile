@@ -110,8 +110,8 @@ race: deps ## all tests under the race detector, freed frames poisoned
 	CGO_ENABLED=1 $(GO) -C bench test -race ./... # its senders fill free frames once for all: no poison there
 
 netns: deps ## only the tests that speak with the Linux kernel in network namespaces (root)
-	MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 15m ./internal/testnet ./pmd/... ./gateway/... ./internal/stackd ./examples/...
-	MILLRACE_MUST_NETNS=1 $(GO) -C cmd test -count=1 -timeout 15m ./...
+	MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 15m ./internal/testnet ./internal/conformance ./pmd/... ./gateway/... ./internal/stackd ./examples/...
+	@for m in cmd internal/interop; do MILLRACE_MUST_NETNS=1 $(GO) -C $$m test -count=1 -timeout 15m ./... || exit 1; done
 
 fuzz: ## run every fuzzer for FUZZTIME (20s)
 	@for m in $(MODULES); do for pkg in $$($(GO) -C $$m list ./...); do \
