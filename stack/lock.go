@@ -13,9 +13,10 @@ import (
 //
 // It is not for a loop with Run: that one takes commands only.
 type LoopLock struct {
-	mu     sync.Mutex
-	served atomic.Bool // Serve runs the loop, which may be asleep
-	loop   *Loop
+	mu       sync.Mutex
+	served   atomic.Bool // Serve runs the loop, which may be asleep
+	loop     *Loop
+	notifier *notifier // of the loop
 
 	// wakeAt is when the loop's goroutine wakes by itself, while it sleeps. Guarded by mu.
 	wakeAt clock.Time
@@ -60,7 +61,7 @@ func (k *LoopLock) ExitUnchanged() { k.mu.Unlock() }
 
 // asleep reports whether the loop is served but asleep. Only the lock holder may call it. The result
 // can change from true to false at any time (a wakeup), never from false to true.
-func (k *LoopLock) asleep() bool { return k.loop.notifier.armed.Load() && k.served.Load() }
+func (k *LoopLock) asleep() bool { return k.notifier.armed.Load() && k.served.Load() }
 
 // send does the second half of an iteration, and wakes the loop's goroutine for what it leaves
 // undone: full transmit rings, loopback packets, and a timer that is due before the loop wakes.
@@ -69,6 +70,6 @@ func (k *LoopLock) send() {
 	l.out.tick = l.handler.Tick(l.out.now)
 	l.out.flush()
 	if l.out.waiting() > 0 || l.out.tick < k.wakeAt {
-		l.notifier.wake()
+		k.notifier.wake()
 	}
 }

@@ -121,7 +121,7 @@ func NewLoop(cfg Config) (*Loop, error) {
 	}
 	l := &Loop{cfg: cfg, handler: cfg.Handler, notifier: n}
 	l.commands = CommandQueue{ring.NewMPSC[func()](commandQueueLen), n}
-	l.lock.loop = l
+	l.lock.loop, l.lock.notifier = l, n
 	l.out.init(&cfg, &l.count)
 	for _, drv := range cfg.Devices {
 		info := drv.Info()

@@ -17,7 +17,7 @@ func cpu() float64 {
 	return float64(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// pump is a connection over which one end sends as fast as the other reads, in turns of one goroutine.
+// pump is a connection over which one end sends as fast as the other reads, both on one goroutine.
 func pump(b *testing.B, s setting, from, to netip.Prefix) {
 	w := newWorld(b, s)
 	sinks := w.listen(w.b, 9, false)
@@ -39,7 +39,7 @@ func pump(b *testing.B, s setting, from, to netip.Prefix) {
 			now := c.h.Enter()
 			total += c.c.Write(now, chunk)
 			c.h.Exit()
-			w.turn()
+			w.poll()
 			w.now += 20_000
 		}
 	}
@@ -70,7 +70,7 @@ func BenchmarkBulk(b *testing.B) {
 	b.Run("jumbo", func(b *testing.B) { pump(b, setting{mtu: 9000, frameSize: 16384}, addrA4, addrB4) })
 }
 
-// BenchmarkRoundTrip is one byte there and back, in turns of one goroutine.
+// BenchmarkRoundTrip is one byte there and back, both on one goroutine.
 func BenchmarkRoundTrip(b *testing.B) {
 	w := newWorld(b, setting{})
 	w.listen(w.b, 7, true)
@@ -83,7 +83,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		c.c.Write(now, one)
 		c.h.Exit()
 		for len(c.got) == 0 {
-			w.turn()
+			w.poll()
 			w.now += 1000
 		}
 	}
@@ -99,7 +99,7 @@ func BenchmarkConnect(b *testing.B) {
 		c := w.dial(w.a, 0, addrA4, addrB4, 7)
 		c.send, c.shut = []byte{1}, true
 		for !c.fin {
-			w.turn()
+			w.poll()
 			w.now += 20_000 // so that ports can be used again (RFC 6191)
 		}
 		now := c.h.Enter()

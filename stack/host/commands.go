@@ -8,19 +8,21 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// command is something that another loop of the group is to do.
+// command is a function that runs on the loop of another host of the group.
 type command struct {
 	to *Host
 	f  func(now clock.Time, h *Host)
 }
 
-// command has another loop do something, soon.
+// command queues f for another loop. It never blocks: a loop that waited for another one, which waits for
+// it, would never go on.
 func (h *Host) command(to *Host, f func(now clock.Time, h *Host)) {
 	h.pending = append(h.pending, command{to, f})
 	h.flushCommands()
 }
 
-// flushCommands gives what waits to the mailboxes; what finds one full waits on, in order.
+// flushCommands passes what waits to the command queues of the loops. The first that finds a queue full
+// waits on with all that follow, because changes have to arrive in order.
 func (h *Host) flushCommands() {
 	for i, l := range h.pending {
 		if !l.to.Do(func() { l.f(l.to.Now(), l.to) }) {
@@ -33,7 +35,7 @@ func (h *Host) flushCommands() {
 	h.pending = h.pending[:0]
 }
 
-// onChange tells the other loops, and who asked for it, what one node has learned.
+// onChange reports what one ip.Node has learned to those of the other loops, and to Config.Changed.
 func (h *Host) onChange(now clock.Time, c ip.Change) {
 	for _, o := range h.group.Hosts {
 		if o != h {
@@ -45,14 +47,14 @@ func (h *Host) onChange(now clock.Time, c ip.Change) {
 	}
 }
 
-// onICMP tells a transport of an ICMP error: that of the loop which the flow belongs to. It reports whether
-// the transport vouches for the packet that the error is about; another loop's does so later.
+// onICMP passes an ICMP error to the transport on the loop of the flow. It reports whether the transport
+// has validated the quoted packet as its own (RFC 5927 4); that of another loop does so later.
 func (h *Host) onICMP(now clock.Time, e *ip.ICMPError) bool {
 	if e.Proto != wire.ProtoTCP && e.Proto != wire.ProtoUDP || len(e.Quote) < wire.UDPLen {
 		return false
 	}
 	owner := h.group.Owner(&e.Tuple)
-	anyone := e.Proto == wire.ProtoUDP && e.Kind == ip.TooBig // unconnected sockets send by any loop
+	anyone := e.Proto == wire.ProtoUDP && e.Kind == ip.TooBig // unconnected sockets send on any loop
 	if (owner == h || anyone) && h.inputICMP(now, e) {
 		return true
 	}
@@ -64,11 +66,12 @@ func (h *Host) onICMP(now clock.Time, e *ip.ICMPError) bool {
 	return false
 }
 
-// maxPending is how many letters may wait before ICMP errors, of which anybody may send any number, are
-// no longer passed on.
+// maxPending is how many commands wait before ICMP errors are dropped instead: an attacker may send any
+// number of them.
 const maxPending = 1024
 
-// forwardICMP tells another loop of an ICMP error.
+// forwardICMP passes a copy of an ICMP error to another loop. The path MTU is recorded only after the
+// transport there has validated the quoted packet, on all loops, because each routes by itself.
 func (h *Host) forwardICMP(to *Host, e *ip.ICMPError) {
 	c := *e
 	c.Quote = append([]byte(nil), e.Quote...)
@@ -81,6 +84,7 @@ func (h *Host) forwardICMP(to *Host, e *ip.ICMPError) {
 	})
 }
 
+// inputICMP passes an ICMP error to this loop's transport.
 func (h *Host) inputICMP(now clock.Time, e *ip.ICMPError) bool {
 	if e.Proto == wire.ProtoUDP {
 		return h.UDP.ICMP(now, e)
@@ -88,22 +92,22 @@ func (h *Host) inputICMP(now clock.Time, e *ip.ICMPError) bool {
 	return h.TCP.ICMP(now, &e.Tuple, e.Seq(), *e)
 }
 
-// udpGroups is the host as udp's sockets see it when they join groups.
+// udpGroups implements udp.Groups: sockets join multicast groups by it.
 type udpGroups struct{ h *Host }
 
 var errNoInterface = errors.New("no such interface")
 
 // Listen implements udp.Groups.
 func (g udpGroups) Listen(now clock.Time, socket uint32, iface uint32, group wire.Addr, include bool, sources []wire.Addr) error {
-	port := uint8(iface - 1)
-	if iface == 0 {
+	dev := uint8(iface - 1)
+	if iface == 0 { // the interface of the route to the group (RFC 3678 2.1)
 		p, _ := g.h.route(now, &wire.Tuple{Remote: group}, ip.AnyPort, nil)
 		if p == nil {
 			return errNoInterface
 		}
-		port = p.Port
+		dev = p.Port
 	} else if iface > uint32(len(g.h.macs)) {
 		return errNoInterface
 	}
-	return g.h.IP.Listen(now, socket, port, group, include, sources)
+	return g.h.IP.Listen(now, socket, dev, group, include, sources)
 }

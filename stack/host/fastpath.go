@@ -7,8 +7,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Handle implements stack.Handler: it decides what becomes of each packet of a burst, and takes the
-// frames of those that were for this host.
+// Handle implements stack.Handler: it passes each packet of a burst to its transport, and takes the frames
+// of those that were for this host. Merged packets are passed on at the end of the burst at the latest.
+// It requests a Tick, which sends what the packets caused, such as ACKs, and calls the owners of sockets.
 func (h *Host) Handle(now clock.Time, b *packet.Batch) {
 	h.gro.reset(b)
 	for i, n := 0, 0; i < len(b.D); i += n {
@@ -23,12 +24,13 @@ func (h *Host) Handle(now clock.Time, b *packet.Batch) {
 	h.output.RequestTick()
 }
 
-// release gives the frames of what was delivered back to the pool.
+// release returns the frames of delivered packets to the pool: the transports have copied what they keep.
+// A packet of several frames has its verdict in the first descriptor.
 func (h *Host) release(b *packet.Batch) {
 	for i := 0; i < len(b.D); i++ {
-		mine := b.D[i].Verdict == packet.Deliver
+		delivered := b.D[i].Verdict == packet.Deliver
 		for ; ; i++ {
-			if mine {
+			if delivered {
 				h.pool.Put(b.D[i].Off)
 			}
 			if i+1 == len(b.D) || !b.D[i].Flags.Has(packet.FlagMore) {
@@ -38,7 +40,8 @@ func (h *Host) release(b *packet.Batch) {
 	}
 }
 
-// rxPacket is a received packet on the fast path: unfragmented TCP or UDP, no IP options, complete.
+// rxPacket is a packet on the fast path (ip.Node.FastPath): unfragmented TCP or UDP, no IP options or
+// extension headers, complete, from another host to a local unicast address. It borrows the frames.
 type rxPacket struct {
 	ip.FastPacket
 	l4 []byte // from the transport header to the end of the packet, in the first frame
@@ -47,8 +50,8 @@ type rxPacket struct {
 	n  int // descriptors
 }
 
-// input decides the packet of n descriptors that begins at i. Undecided is one that waits for its
-// neighbours in the burst.
+// input decides the packet of n descriptors that begins at i. Undecided means that it is in a GRO slot,
+// whose flush writes its verdict.
 func (h *Host) input(now clock.Time, b *packet.Batch, i, n int) packet.Verdict {
 	a := rxPacket{d: &b.D[i], at: i, n: n}
 	if v, owner := h.handover(a.d); owner {
@@ -66,8 +69,9 @@ func (h *Host) input(now clock.Time, b *packet.Batch, i, n int) packet.Verdict {
 	return h.inputUDP(now, b, &a)
 }
 
-// handover hands a packet over whose flow belongs to another loop, and a fragment to where those of its
-// datagram meet. One that was handed over has come to the loop that its hash names, or to the leader.
+// handover decides packets whose flow belongs to another loop, and fragments, which meet on the loop that
+// the hash of their addresses names. A packet that has been handed over stays: it was sent to the loop
+// of its hash, or to the leader.
 func (h *Host) handover(d *packet.Desc) (packet.Verdict, bool) {
 	n := uint32(len(h.group.Hosts))
 	if n == 1 || d.Flags&(packet.FlagHanded|packet.FlagMalformed) != 0 || d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0 {
@@ -83,8 +87,8 @@ func (h *Host) handover(d *packet.Desc) (packet.Verdict, bool) {
 	return packet.Undecided, false
 }
 
-// fastPath reports whether ip lets a packet pass without its slow path, and all of it is there, and fills in the rest
-// of a.
+// fastPath reports whether a packet may take the fast path and is complete, and then fills in the rest of
+// a.
 func (h *Host) fastPath(b *packet.Batch, a *rxPacket) bool {
 	d := a.d
 	frame := b.Arena.Bytes(d)
@@ -95,20 +99,20 @@ func (h *Host) fastPath(b *packet.Batch, a *rxPacket) bool {
 	return a.Payload > 0 && (a.n == 1) == (len(a.l4) == a.Payload)
 }
 
-// checksumOK computes the transport checksum of a packet that the engine has not found right: because it is
-// wrong, or because it did not look.
+// checksumOK computes the transport checksum of a packet for which the engine has not found it right:
+// because it is wrong, because the packet spans several frames, or because the engine does not verify.
 func (h *Host) checksumOK(b *packet.Batch, a *rxPacket) bool {
 	if a.d.Proto == wire.ProtoUDP && wire.UDP(a.l4).ValidHeader() {
 		if wire.UDP(a.l4).Checksum() == 0 {
-			return true // there is none: whether that may be is the socket's to say (RFC 768, RFC 6935)
+			return true // no checksum: the socket decides whether to accept that (RFC 768, RFC 6935)
 		}
-		if size := int(wire.UDP(a.l4).Len()); size <= a.Payload { // what is behind it belongs to nobody
+		if size := int(wire.UDP(a.l4).Len()); size <= a.Payload { // bytes behind the datagram are not covered
 			a.Payload, a.l4 = size, a.l4[:min(len(a.l4), size)]
 		}
 	}
 	acc := a.pseudo()
 	if a.d.Flags.Has(packet.FlagOffload) {
-		return true // it never was on a wire
+		return true // from this machine: it has not been on a wire
 	}
 	s := checksummer{acc: acc}
 	s.add(a.l4)
@@ -116,7 +120,7 @@ func (h *Host) checksumOK(b *packet.Batch, a *rxPacket) bool {
 	return wire.Fold(s.acc) == 0
 }
 
-// pseudo returns the sum of the pseudo header.
+// pseudo returns the sum of the pseudo-header.
 func (a *rxPacket) pseudo() uint32 {
 	if a.Is4 {
 		q := wire.IPv4(a.L3)
@@ -126,7 +130,7 @@ func (a *rxPacket) pseudo() uint32 {
 	return wire.PseudoHeader6(q.Src(), q.Dst(), a.d.Proto, uint32(a.Payload))
 }
 
-// eachRest calls f with the pieces of the payload that lie in frames behind the first.
+// eachRest calls f with the pieces of the payload that lie in the frames after the first.
 func (a *rxPacket) eachRest(b *packet.Batch, f func([]byte)) {
 	left := a.Payload - len(a.l4)
 	for i := a.at + 1; i < a.at+a.n && left > 0; i++ {
@@ -137,7 +141,8 @@ func (a *rxPacket) eachRest(b *packet.Batch, f func([]byte)) {
 	}
 }
 
-// checksummer is a running sum over pieces of any length.
+// checksummer adds up pieces of any length. A piece of odd length leaves the low half of a 16-bit word to
+// the next one (RFC 1071 2).
 type checksummer struct {
 	acc uint32
 	odd bool
@@ -152,7 +157,7 @@ func (s *checksummer) add(p []byte) {
 	s.odd = s.odd != (len(p)&1 == 1)
 }
 
-// fillTuple returns the flow of a as this host sees it.
+// fillTuple fills in the flow of a as this host sees it: the destination is local.
 func (a *rxPacket) fillTuple(t *wire.Tuple) {
 	if a.Is4 {
 		q := wire.IPv4(a.L3)
@@ -161,6 +166,6 @@ func (a *rxPacket) fillTuple(t *wire.Tuple) {
 		q := wire.IPv6(a.L3)
 		t.Local, t.Remote = q.Dst(), q.Src()
 	}
-	u := wire.UDP(a.l4) // ports lie where those of TCP do
+	u := wire.UDP(a.l4) // TCP has its ports in the same place
 	t.LocalPort, t.RemotePort = u.DstPort(), u.SrcPort()
 }

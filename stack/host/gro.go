@@ -11,18 +11,24 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// groSlots is how many flows of a burst are merged at a time. Flows whose hashes meet in a lane take turns.
+// groSlots is how many flows of a burst are merged at a time. A flow whose hash selects a used slot
+// flushes it, so interleaved flows in one slot are merged less, never reordered.
 const groSlots = 8
 
-// gro is what waits in Handle for its neighbours: for each lane the packets of one flow, in order.
+// gro merges the packets of a burst by flow (generic receive offload), so that a transport runs once
+// for several segments. It lives from the beginning to the end of one Handle: no packet waits for the
+// next burst, so merging adds no latency.
+//
+// The packets of a slot form a list in next, because their verdict is known only when the transport
+// has taken them all, and each descriptor has to get it.
 type gro struct {
-	b     *packet.Batch
-	used  uint8 // lanes in use, as bits
+	b     *packet.Batch // borrowed during Handle
+	used  uint8         // slots in use, as bits
 	slots [groSlots]groSlot
 	next  []int32 // of each packet of the batch: the next one that was merged with it, -1 at the end
 }
 
-// groSlot holds the packets of one flow.
+// groSlot holds the packets of one flow, in the order in which they arrived.
 type groSlot struct {
 	key         groKey
 	tuple       wire.Tuple
@@ -31,7 +37,8 @@ type groSlot struct {
 	udp         udp.Coalescer
 }
 
-// groKey is what packets must have in common to be merged.
+// groKey is what packets must have in common to be merged. TOS (with ECN) and TTL are part of it because
+// sockets see them; what else a transport compares, such as TCP options, its Coalescer compares.
 type groKey struct {
 	src, dst [2]uint64 // IPv4 in the first word alone
 	ports    uint32
@@ -40,7 +47,7 @@ type groKey struct {
 	v4       bool
 }
 
-// reset stands g before a batch.
+// reset begins a batch.
 func (g *gro) reset(b *packet.Batch) {
 	g.b = b
 	if len(b.D) > len(g.next) {
@@ -48,7 +55,7 @@ func (g *gro) reset(b *packet.Batch) {
 	}
 }
 
-// groKey fills in the flow of a.
+// groKey fills in the key of a.
 func (a *rxPacket) groKey(f *groKey) {
 	f.tos, f.ttl, f.proto, f.v4 = a.TOS, a.TTL, a.d.Proto, a.Is4
 	f.ports = binary.LittleEndian.Uint32(a.l4)
@@ -61,14 +68,14 @@ func (a *rxPacket) groKey(f *groKey) {
 	f.dst = [2]uint64{binary.LittleEndian.Uint64(a.L3[24:]), binary.LittleEndian.Uint64(a.L3[32:])}
 }
 
-// append puts a packet that Join took behind the others of its lane.
+// append adds a packet that Join has taken to the list of its slot.
 func (g *gro) append(l *groSlot, at int) {
 	g.next[l.last] = int32(at)
 	g.next[at] = -1
 	l.last = int32(at)
 }
 
-// open has a lane begin anew with one packet.
+// open begins a slot with one packet.
 func (g *gro) open(n int, f *groKey, a *rxPacket) *groSlot {
 	l := &g.slots[n]
 	l.key, l.first, l.last = *f, int32(a.at), int32(a.at)
@@ -78,7 +85,7 @@ func (g *gro) open(n int, f *groKey, a *rxPacket) *groSlot {
 	return l
 }
 
-// flush gives what waits in all lanes to the transports.
+// flush passes all slots to the transports.
 func (g *gro) flush(h *Host, now clock.Time) {
 	for n := 0; g.used != 0; n++ {
 		if g.used&(1<<n) != 0 {
@@ -88,7 +95,16 @@ func (g *gro) flush(h *Host, now clock.Time) {
 	g.b = nil
 }
 
-// flushSlot gives what waits in one lane to its transport.
+// flushFlow passes the slot of a flow to its transport, before a packet of the same flow takes another path
+// that would overtake it.
+func (g *gro) flushFlow(h *Host, now clock.Time, hash uint32) {
+	if n := int(hash % groSlots); g.used&(1<<n) != 0 {
+		g.flushSlot(h, now, n)
+	}
+}
+
+// flushSlot passes one slot to its transport and writes the verdict to all its packets. A datagram to a
+// closed port causes ICMP port unreachable (RFC 1122 4.1.3.1); TCP answers with RST itself.
 func (g *gro) flushSlot(h *Host, now clock.Time, n int) {
 	l := &g.slots[n]
 	g.used &^= 1 << n
@@ -107,7 +123,7 @@ func (g *gro) flushSlot(h *Host, now clock.Time, n int) {
 	}
 }
 
-// inputTCP merges a segment with those of its flow that came just before, or has it wait for the next.
+// inputTCP merges a segment with those of its flow that came just before, or opens a slot for it.
 func (h *Host) inputTCP(now clock.Time, b *packet.Batch, a *rxPacket) packet.Verdict {
 	seg := wire.TCP(a.l4)
 	if !seg.Valid() {
@@ -133,10 +149,10 @@ func (h *Host) inputTCP(now clock.Time, b *packet.Batch, a *rxPacket) packet.Ver
 	return packet.Undecided
 }
 
-// completeTCP adds the rest of a segment that came in several frames, and how many segments it stands for where
-// a device has merged them.
+// completeTCP adds the rest of a segment that came in several frames, and the number of segments that it
+// stands for where a device has merged them (LRO): delayed ACKs count those (RFC 9293 3.8.6.3).
 func (h *Host) completeTCP(b *packet.Batch, a *rxPacket, m *tcp.Coalescer) {
-	if a.n > tcp.MaxCoalesced || a.n > 1 && (m.Options.HasMD5 || m.Options.HasAO) { // what signs wants it in one piece
+	if a.n > tcp.MaxCoalesced || a.n > 1 && (m.Options.HasMD5 || m.Options.HasAO) { // a signature covers it in one piece
 		h.linear = append(h.linear[:0], a.l4...)
 		a.eachRest(b, func(p []byte) { h.linear = append(h.linear, p...) })
 		m.Begin(wire.TCP(h.linear), m.ECN)
@@ -177,7 +193,8 @@ func (h *Host) inputUDP(now clock.Time, b *packet.Batch, a *rxPacket) packet.Ver
 	return packet.Undecided
 }
 
-// beginUDP gives m the payload of the first datagram, or of several that a device has merged.
+// beginUDP gives m the payload of the first datagram, or of several that a device has merged. Those keep
+// their boundaries by the segment size.
 func beginUDP(m *udp.Coalescer, b *packet.Batch, a *rxPacket, u wire.UDP) {
 	o := packet.Offload{}
 	if a.d.Flags.Has(packet.FlagOffload) {

@@ -43,17 +43,17 @@ type Config struct {
 	Seed    uint64   // of what need not be secret; 0 is random
 	HashKey [40]byte // of the engines (gpukern.Config); zero is the default
 
-	// Changed is told of what became of the addresses and the like, by a loop, which it must not hold up.
-	// It may be nil.
+	// Changed reports changes of addresses, routes and neighbours. A loop calls it, so it must not block. It
+	// may be nil.
 	Changed func(now clock.Time, c ip.Change)
 
-	// Other gets datagrams of protocols that ip.Node.Serve was told of. It is called by the loop. It may
-	// be nil.
+	// Other takes datagrams of protocols that ip.Node.Serve was given. The loop calls it. It may be nil.
 	Other func(now clock.Time, h *Host, g *ip.Datagram) packet.Verdict
 }
 
-// Group is a host on one or more loops. Addresses, routes and neighbours are told to the first, the
-// leader, which tells the others.
+// Group is a host on one or more loops. Configuration goes to the first, the leader, which passes changes of
+// addresses, routes and neighbours on to the others by commands. So each loop reads state of its own,
+// without locks, and sees a change a moment later than the leader.
 type Group struct {
 	Hosts []*Host // by loop
 
@@ -74,7 +74,7 @@ func New(cfg Config) (*Group, error) {
 	return g, nil
 }
 
-// complete fills in what was left to New.
+// complete checks the configuration and fills in the defaults.
 func (c *Config) complete() error {
 	if len(c.Loops) == 0 {
 		return errors.New("a loop is needed")
@@ -113,8 +113,8 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// join joins the loops where they are several. Those that are joined already are all of their mesh:
-// Owner counts on it that a flow's hash names the place of its loop.
+// join joins the loops where they are several. Loops that are joined already must be the whole mesh in its
+// order: Owner relies on a flow's hash naming the place of its loop.
 func (c *Config) join() error {
 	m := c.Loops[0].Mesh()
 	if m == nil && len(c.Loops) > 1 {
@@ -130,7 +130,8 @@ func (c *Config) join() error {
 // TCPDefaults returns the options of connections and listeners that have none, as they were given to New.
 func (g *Group) TCPDefaults() tcp.Options { return g.tcpDefaults }
 
-// Owner returns the host to whose loop segments of the flow come.
+// Owner returns the host on whose loop the flow's packets are processed: hash modulo the number of loops,
+// as Handle has it for received packets.
 func (g *Group) Owner(t *wire.Tuple) *Host {
 	if len(g.Hosts) == 1 {
 		return g.Hosts[0]
@@ -138,7 +139,7 @@ func (g *Group) Owner(t *wire.Tuple) *Host {
 	return g.Hosts[g.hash(t)%uint32(len(g.Hosts))]
 }
 
-// hash returns what the engines write to Desc.Hash of packets of a flow.
+// hash returns what the engines write to Desc.Hash of a flow's packets.
 func (g *Group) hash(t *wire.Tuple) uint32 {
 	if t.Local.Is4() {
 		return g.hasher.Flow4(t.Local.As4(), t.Remote.As4(), t.LocalPort, t.RemotePort)
@@ -146,7 +147,7 @@ func (g *Group) hash(t *wire.Tuple) uint32 {
 	return g.hasher.Flow6(t.Local, t.Remote, t.LocalPort, t.RemotePort)
 }
 
-// Each calls f for each host in turn, as the owner of its loop, and returns the first error.
+// Each calls f for each host, one after the other, with its loop held, and returns the first error.
 func (g *Group) Each(f func(now clock.Time, h *Host) error) error {
 	for _, h := range g.Hosts {
 		if err := h.locked(f); err != nil {
@@ -157,7 +158,8 @@ func (g *Group) Each(f func(now clock.Time, h *Host) error) error {
 }
 
 // Sync waits until every loop has run the commands that were queued before, and so knows what was
-// configured before. The loops run, or will; ctx ends the wait. Any goroutine may call it that holds no loop.
+// configured before. It needs the loops to run; ctx ends the wait. Any goroutine may call it that holds no
+// loop.
 func (g *Group) Sync(ctx context.Context) error {
 	done := make(chan struct{}, len(g.Hosts))
 	for _, h := range g.Hosts {
@@ -179,26 +181,26 @@ func (g *Group) Sync(ctx context.Context) error {
 	return nil
 }
 
-// locked calls f as the owner of the loop.
+// locked calls f with the loop held.
 func (h *Host) locked(f func(now clock.Time, h *Host) error) error {
 	now := h.Enter()
 	defer h.Exit()
 	return f(now, h)
 }
 
-// onLeader calls f as the owner of the leader's loop.
+// onLeader calls f with the leader's loop held.
 func (g *Group) onLeader(f func(now clock.Time, n *ip.Node) error) error {
 	return g.Hosts[0].locked(func(now clock.Time, h *Host) error { return f(now, h.IP) })
 }
 
-// AddAddr gives port an address: see ip.Node.AddAddr.
-func (g *Group) AddAddr(port uint8, p netip.Prefix, o ip.Origin, noDAD bool) error {
-	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.AddAddr(now, port, p, o, noDAD) })
+// AddAddr gives device dev an address: see ip.Node.AddAddr.
+func (g *Group) AddAddr(dev uint8, p netip.Prefix, o ip.Origin, noDAD bool) error {
+	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.AddAddr(now, dev, p, o, noDAD) })
 }
 
-// DelAddr takes an address away.
-func (g *Group) DelAddr(port uint8, a wire.Addr) error {
-	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.DelAddr(now, port, a) })
+// DelAddr removes an address.
+func (g *Group) DelAddr(dev uint8, a wire.Addr) error {
+	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.DelAddr(now, dev, a) })
 }
 
 // AddRoute adds a route.
@@ -211,7 +213,7 @@ func (g *Group) DelRoute(r ip.Route) error {
 	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.DelRoute(now, r) })
 }
 
-// AddNeighbor adds a neighbour that stays.
-func (g *Group) AddNeighbor(port uint8, a wire.Addr, mac wire.MAC) error {
-	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.AddNeighbor(now, port, a, mac) })
+// AddNeighbor adds a static neighbour.
+func (g *Group) AddNeighbor(dev uint8, a wire.Addr, mac wire.MAC) error {
+	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.AddNeighbor(now, dev, a, mac) })
 }

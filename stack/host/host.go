@@ -13,8 +13,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Host is the part of a host that one loop has: all of it where there is one loop. Its parts belong to
-// the owner of the loop: another goroutine calls Enter before and Exit after.
+// Host is the part of a host on one loop: all of it where there is one loop. Its parts belong to the
+// goroutine that polls the loop or holds its lock: another goroutine calls Enter before it uses them
+// and Exit after.
 //
 //	now := h.Enter()
 //	n := conn.Write(now, b)
@@ -29,36 +30,39 @@ type Host struct {
 	commands *stack.CommandQueue
 
 	group         *Group
-	self          int // place in the group
+	self          int // place in the group, and in the mesh of the loops
 	pool          *ring.Pool
 	arena         *packet.Arena
-	macs          []wire.MAC // by port
-	tso           []bool     // by port: its device cuts large packets
-	maxMTU        int        // largest IP packet that one burst has frames for
+	macs          []wire.MAC // by device
+	tso           []bool     // by device: it segments large packets (TSO)
+	maxMTU        int        // largest IP packet that maxChain frames hold
 	seed          uint64
 	otherProtocol func(now clock.Time, h *Host, g *ip.Datagram) packet.Verdict
 	changed       func(now clock.Time, c ip.Change)
-	pending       []command
+	pending       []command // for other loops, whose queues were full
 
 	// For received packets.
 	gro      gro
 	datagram ip.Datagram
-	single   groSlot // of a datagram that is not merged
-	linear   []byte  // a packet in one piece
+	single   groSlot // of a datagram of the slow path, which is not merged
+	linear   []byte  // scratch: a packet of several frames in one piece
 
-	// For packets that are made here.
+	// For packets that this host originates.
 	segmenter      tcp.Segmenter
 	udpSegmenter   udp.Segmenter
 	header         headerTemplate
-	id             uint16 // identification of the next IPv4 packet; none of them is fragmented (RFC 6864 4.1)
+	id             uint16 // identification of the next IPv4 packet, which is never fragmented (RFC 6864 4.1)
 	tx             []packet.Desc
 	ipFrame        ipFrame
-	loopbackEngine *gpukern.CPU // for what comes back to this host
+	loopbackEngine *gpukern.CPU // for packets to this host itself: the loop's does not see them
 	loopback       packet.Batch
 	txDropped      [packet.Verdicts]uint64
 }
 
-// newHost makes the host of loop i.
+// maxChain is how many frames an originated packet takes at most, so that one burst holds several.
+const maxChain = 32
+
+// newHost makes the host of loop i, and makes it the loop's handler unless that is dispatched.
 func newHost(g *Group, i int, cfg *Config) *Host {
 	l := cfg.Loops[i]
 	h := &Host{
@@ -68,11 +72,11 @@ func newHost(g *Group, i int, cfg *Config) *Host {
 		loopbackEngine: gpukern.NewCPU(gpukern.Config{HashKey: cfg.HashKey, Depth: 1}),
 	}
 	h.loopback.Arena = h.arena
-	for p, drv := range l.Devices() {
-		h.macs = append(h.macs, cfg.Links[p].MAC)
+	for i, drv := range l.Devices() {
+		h.macs = append(h.macs, cfg.Links[i].MAC)
 		h.tso = append(h.tso, drv.Info().Caps&pmd.CapOffload != 0)
 	}
-	h.maxMTU = h.frameRoom() * 32
+	h.maxMTU = h.frameRoom() * maxChain
 	h.build(cfg)
 	if !cfg.Dispatched {
 		l.SetHandler(h)
@@ -80,7 +84,9 @@ func newHost(g *Group, i int, cfg *Config) *Host {
 	return h
 }
 
-// build makes the layers.
+// build makes the layers. The loop does not run yet: Enter gives the time, and Exit makes its first
+// iteration call Tick. All loops but the first follow it: they learn addresses, routes and
+// neighbours by onChange.
 func (h *Host) build(cfg *Config) {
 	now := h.Enter()
 	defer h.Exit()
@@ -99,15 +105,16 @@ func (h *Host) build(cfg *Config) {
 	h.UDP = udp.NewMux(u)
 }
 
-// Enter makes the calling goroutine the owner of the loop until Exit, and returns the time. It must not
-// be called by the owner, which those are already who are called by the loop: tcp.Owner.Ready and the
-// like.
+// Enter makes the calling goroutine the holder of the loop until Exit, and returns the time. A holder must
+// not call it again: callbacks of the loop, such as tcp.Owner.Ready, hold it already. See
+// stack.LoopLock.
 func (h *Host) Enter() clock.Time { return h.lock.Enter() }
 
-// Exit gives the loop back. What is to be sent leaves now where the loop sleeps, else with its turn.
+// Exit ends what Enter began. Output leaves now where the loop sleeps, else with its next iteration.
 func (h *Host) Exit() { h.lock.Exit() }
 
-// ExitReader is Exit for those who have done nothing but read from TCP connections.
+// ExitReader is Exit for a caller that has only read from TCP connections. Mostly that causes neither a
+// segment nor a timer, and the loop need not be told.
 func (h *Host) ExitReader() {
 	if h.TCP.Idle() {
 		h.lock.ExitUnchanged()
@@ -124,13 +131,14 @@ func (h *Host) Now() clock.Time { return h.output.Now() }
 // wait already. Any goroutine may call it.
 func (h *Host) Do(f func()) bool { return h.commands.Do(f) }
 
-// Group returns the group that h is of.
+// Group returns the group of h.
 func (h *Host) Group() *Group { return h.group }
 
 // Index returns the place of h in its group.
 func (h *Host) Index() int { return h.self }
 
-// Tick implements stack.Handler: timers, output, and then events.
+// Tick implements stack.Handler: timers, output, and then events for owners of sockets. Commands that
+// found a queue full are tried again in every iteration.
 func (h *Host) Tick(now clock.Time) clock.Time {
 	next := h.IP.Poll(now)
 	next = min(next, h.TCP.Poll(now))
@@ -142,6 +150,6 @@ func (h *Host) Tick(now clock.Time) clock.Time {
 	return next
 }
 
-// Lost returns how many packets the layers gave up that they had made, by reason: they had no way, or
-// their neighbour does not answer. They are no packets of the loop.
-func (h *Host) Lost() [packet.Verdicts]uint64 { return h.txDropped }
+// TxDropped counts the packets that the layers originated but never gave to the loop, by reason: no
+// route, no frame, or a neighbour that does not answer. The loop's counters do not have them.
+func (h *Host) TxDropped() [packet.Verdicts]uint64 { return h.txDropped }

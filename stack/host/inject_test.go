@@ -55,7 +55,7 @@ func newBench(t testing.TB, engine gpukern.Config) *bench {
 	w.must(w.a.AddAddr(0, addrA6, ip.Static, true))
 	w.must(w.a.AddNeighbor(0, wire.AddrFrom(addrB4.Addr()), farMAC))
 	w.must(w.a.AddNeighbor(0, wire.AddrFrom(addrB6.Addr()), farMAC))
-	b.turns()
+	b.poll()
 	return b
 }
 
@@ -85,8 +85,8 @@ func (b *bench) inject(frame []byte, cuts ...int) {
 	b.sent++
 }
 
-// turns has the host make a few turns and returns the frames that it sent.
-func (b *bench) turns() (out [][]byte) {
+// poll runs a few iterations of the host and returns the frames that it sent.
+func (b *bench) poll() (out [][]byte) {
 	b.t.Helper()
 	for range 4 {
 		b.loop.Poll(b.now)
@@ -199,7 +199,7 @@ func TestChecksumsAreVerifiedWhoeverLooks(t *testing.T) {
 				} else {
 					b.inject(f, 1001)
 				}
-				b.turns()
+				b.poll()
 			}
 			s := b.loop.Stats()
 			if len(x.got) != good || int(s.Dropped[packet.DropL4Checksum]) != 60-good {
@@ -231,7 +231,7 @@ func TestDatagramsOfABurstAreMerged(t *testing.T) {
 			want = append(want, p...)
 			b.inject(datagramTo(v4, 5, 9, p))
 		}
-		b.turns()
+		b.poll()
 		if got := bytes.Join(x.got, nil); !bytes.Equal(got, want) {
 			t.Errorf("%d bytes came, want %d", len(got), len(want))
 		}
@@ -254,12 +254,12 @@ func TestWhatNobodyListensToIsAnswered(t *testing.T) {
 			head, unreachable = wire.EthernetLen+wire.IPv4Len, wire.ICMPUnreachable
 		}
 		b.inject(segmentTo(v4, wire.TCPHeader{SrcPort: 5, DstPort: 99, Seq: 7, Flags: wire.FlagSYN, Window: 1}, nil))
-		out := b.turns()
+		out := b.poll()
 		if len(out) != 1 || wire.TCP(out[0][head:]).Flags() != wire.FlagRST|wire.FlagACK || wire.TCP(out[0][head:]).Ack() != 8 {
 			t.Errorf("IPv4 %v: to a segment %x", v4, out)
 		}
 		b.inject(datagramTo(v4, 5, 99, []byte("anybody?")))
-		out = b.turns()
+		out = b.poll()
 		if len(out) != 1 || out[0][head] != unreachable || !bytes.Contains(out[0], []byte("anybody?")) {
 			t.Errorf("IPv4 %v: to a datagram %x", v4, out)
 		}
@@ -277,7 +277,7 @@ func TestPaddingIsNoPayload(t *testing.T) {
 	f := append(datagramTo(true, 5, 9, []byte("ab")), make([]byte, 16)...)
 	b.inject(f)
 	b.inject(f, 50)
-	b.turns()
+	b.poll()
 	if len(x.got) != 2 || string(x.got[0]) != "ab" || string(x.got[1]) != "ab" {
 		t.Errorf("%q", x.got)
 	}
@@ -303,7 +303,7 @@ func TestWhatIsNotForThisHostIsDropped(t *testing.T) {
 		f := datagramTo(true, 5, 9, []byte("payload"))
 		c.change(f)
 		b.inject(f)
-		b.turns()
+		b.poll()
 		if s := b.loop.Stats(); len(x.got) != 0 || s.Dropped[c.why] != 1 {
 			t.Errorf("%s: %d came, %+v", name, len(x.got), s.Dropped)
 		}
@@ -323,7 +323,7 @@ func TestEchoIsAnswered(t *testing.T) {
 	m := wire.ICMP(append(wire.AppendICMP(nil, wire.ICMPEcho, 0, 0x00010002), "ping"...))
 	m.FillChecksum()
 	b.inject(packetTo(true, wire.ProtoICMP, m))
-	out := b.turns()
+	out := b.poll()
 	if len(out) != 1 || wire.ICMP(out[0][34:]).Type() != wire.ICMPEchoReply || string(out[0][42:46]) != "ping" {
 		t.Errorf("%x", out)
 	}
@@ -361,7 +361,7 @@ func TestABurstIsHandledWithoutAllocation(t *testing.T) {
 	b.balance()
 }
 
-// TestFlowsOfABurstAreNotMixed has more flows in a burst than lanes, each going on where the one before
+// TestFlowsOfABurstAreNotMixed has more flows in a burst than GRO slots, each going on where the one before
 // ended.
 func TestFlowsOfABurstAreNotMixed(t *testing.T) {
 	b := newBench(t, gpukern.Config{})
@@ -372,7 +372,7 @@ func TestFlowsOfABurstAreNotMixed(t *testing.T) {
 		b.inject(segmentTo(true, wire.TCPHeader{SrcPort: uint16(1000 + i), DstPort: 99, Seq: uint32(i), Ack: uint32(i), Flags: wire.FlagACK}, []byte{byte(i)}))
 	}
 	resets := map[uint16]bool{}
-	for _, f := range b.turns() {
+	for _, f := range b.poll() {
 		if r := wire.TCP(f[34:]); r.Flags().Has(wire.FlagRST) && r.Seq() == uint32(r.DstPort()-1000) {
 			resets[r.DstPort()] = true
 		}
@@ -395,7 +395,7 @@ func TestEmptyDatagramsStayApart(t *testing.T) {
 	for _, n := range []int{100, 0, 100, 100} {
 		b.inject(datagramTo(true, 5, 9, make([]byte, n)))
 	}
-	b.turns()
+	b.poll()
 	if len(x.msgs) != 3 || x.msgs[0].N != 100 || x.msgs[1].N != 0 || x.msgs[2].N != 200 {
 		t.Errorf("%+v", x.msgs)
 	}
@@ -411,7 +411,7 @@ func TestWhatLiesBehindADatagramIsNotOfIt(t *testing.T) {
 			u := wire.UDP(append(wire.AppendUDP(nil, 5, 9, 3), "abc"...))
 			u.FillChecksum(pseudoTo(false, wire.ProtoUDP, len(u)))
 			b.inject(packetTo(false, wire.ProtoUDP, append(u, bytes.Repeat([]byte{0xee}, n)...)))
-			b.turns()
+			b.poll()
 			if len(x.got) != n || string(x.got[n-1]) != "abc" {
 				t.Fatalf("%s, %d bytes behind it: %q", name, n, x.got)
 			}
@@ -435,7 +435,7 @@ func TestNothingOvertakesWithinAFlow(t *testing.T) {
 		}
 		b.inject(f)
 	}
-	b.turns()
+	b.poll()
 	if got := bytes.Join(x.got, nil); !bytes.Equal(got, []byte{0, 1, 2, 3, 4, 5, 6, 7}) {
 		t.Errorf("%x", got)
 	}
@@ -449,7 +449,7 @@ func TestPacketsHaveIdentificationsOfTheirOwn(t *testing.T) {
 		t.Fatal(v)
 	}
 	ids := map[uint16]bool{}
-	for _, f := range b.turns() {
+	for _, f := range b.poll() {
 		if q := wire.IPv4(f[14:]); q.ChecksumOK() {
 			ids[q.ID()] = true
 		}
@@ -480,7 +480,7 @@ func FuzzHandle(f *testing.F) {
 				b.inject(frame)
 			}
 		}
-		b.turns()
+		b.poll()
 		b.balance()
 	})
 }

@@ -166,7 +166,7 @@ func TestPathMTUOfDatagramsIsToldToAllLoops(t *testing.T) {
 			t.Errorf("loop %d does not vouch for what it has sent itself", i)
 		}
 		for k, o := range w.a.Hosts {
-			if k != i && mtu(o) != said { // the loop itself is told by its node, where that asks
+			if k != i && mtu(o) != said { // the loop itself has it from its node, where that asks
 				t.Errorf("heard by loop %d: %d on loop %d, not %d", i, mtu(o), k, said)
 			}
 		}
@@ -175,7 +175,7 @@ func TestPathMTUOfDatagramsIsToldToAllLoops(t *testing.T) {
 		w.a.Hosts[0].onICMP(w.now, &ip.ICMPError{Kind: ip.TooBig, Proto: wire.ProtoUDP, Quote: make([]byte, 8)})
 	}
 	if n := len(w.a.Hosts[0].pending); n > maxPending+2 {
-		t.Errorf("%d letters wait", n)
+		t.Errorf("%d commands wait", n)
 	}
 	w.settle()
 }

@@ -6,28 +6,29 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// ipOutput is the host as ip sees it: for what the node itself has to say, for fragments, and for packets
+// ipOutput implements ip.Output: for packets of the network layer itself, for fragments, and for packets
 // that waited for a neighbour.
 type ipOutput struct{ h *Host }
 
-// ipFrame is the frame that ip is writing.
+// ipFrame is where ip writes the next packet. A frame that ip asks for and does not send stays reserved
+// for the next one: between Frame and Send it belongs to the host, see Holds.
 type ipFrame struct {
 	off      uint32
-	reserved bool   // off is a frame that nothing was sent in
-	long     bool   // what is written does not fit a frame, and lies in line
-	line     []byte // for that
+	reserved bool   // off is a frame
+	long     bool   // the packet does not fit a frame, and lies in linear
+	linear   []byte // for that
 }
 
-// Frame implements ip.Output.
-func (o ipOutput) Frame(port uint8, n int) []byte {
+// Frame implements ip.Output: it lends n bytes, or returns nil where there is no frame.
+func (o ipOutput) Frame(dev uint8, n int) []byte {
 	h := o.h
 	l := &h.ipFrame
 	if l.long = n > h.frameRoom(); l.long {
-		l.line = slices.Grow(l.line[:0], n)[:n]
-		return l.line
+		l.linear = slices.Grow(l.linear[:0], n)[:n]
+		return l.linear
 	}
 	if !l.reserved {
-		frames := h.reserve(port, 1)
+		frames := h.reserve(dev, 1)
 		if frames == nil {
 			return nil
 		}
@@ -37,27 +38,27 @@ func (o ipOutput) Frame(port uint8, n int) []byte {
 	return h.arena.Bytes(&d)
 }
 
-// Send implements ip.Output. A long packet for which there are not frames enough is lost, as the caller
-// was not told before.
-func (o ipOutput) Send(port uint8, n int) {
+// Send implements ip.Output: it transmits the n bytes that Frame lent. A long packet is copied into a chain
+// of frames; where there are too few it is dropped, because Frame could not know.
+func (o ipOutput) Send(dev uint8, n int) {
 	h := o.h
 	l := &h.ipFrame
 	if !l.long {
 		l.reserved = false
 		h.tx = append(h.tx, packet.Desc{Off: l.off + headroom, Len: uint16(n)})
-		h.transmit(port)
+		h.transmit(dev)
 		return
 	}
-	frames := h.reserve(port, h.frames(n))
+	frames := h.reserve(dev, h.frames(n))
 	if frames == nil {
 		h.txDropped[packet.DropNoFrame]++
 		return
 	}
-	h.chain(frames, l.line[:n])
-	h.transmit(port)
+	h.chain(frames, l.linear[:n])
+	h.transmit(dev)
 }
 
-// Holds implements ring.Holder: the frame that ip was lent and has not sent.
+// Holds implements ring.Holder: the frame that ip has asked for and not sent.
 func (h *Host) Holds(visit func(off uint32)) {
 	if h.ipFrame.reserved {
 		visit(h.ipFrame.off)

@@ -10,17 +10,19 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// tcpOutput is the host as tcp sees it.
+// tcpOutput implements tcp.Output. Each Outgoing leaves in one of four ways: in a frame for each segment, in
+// a chain of frames for each (jumbo frames), as one large packet that the device segments (TSO), or by
+// way of ip, where the neighbour's address is not known yet.
 type tcpOutput struct{ h *Host }
 
-// maxPayload is the most payload of one tcp.Outgoing, bytes: with its headers it is an IP packet still, as
-// devices want that cut (TSO).
+// maxPayload is the most payload of one tcp.Outgoing, in bytes: with its headers it is still one IP packet,
+// which is what a device segments.
 const maxPayload = 1<<16 - 1 - wire.IPv6Len - wire.TCPMaxLen
 
 // Offload implements tcp.Output.
 func (o tcpOutput) Offload() int { return maxPayload }
 
-// MTU implements tcp.Output.
+// MTU implements tcp.Output: that of the path, and no more than a burst has frames for.
 func (o tcpOutput) MTU(t *wire.Tuple) int {
 	h := o.h
 	p, _ := h.route(h.Now(), t, ip.AnyPort, nil)
@@ -30,8 +32,8 @@ func (o tcpOutput) MTU(t *wire.Tuple) int {
 	return min(h.IP.MTU(h.Now(), p, t.Remote), h.maxMTU)
 }
 
-// Send implements tcp.Output. What has no way is lost, as it would be a hop later: the connection's timers
-// see to it.
+// Send implements tcp.Output. False means that there is no room and tcp tries again; a segment without a
+// route counts as sent and lost, as if a router had dropped it, and is retransmitted.
 func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
 	h := o.h
 	p, why := h.route(now, s.Tuple, ip.AnyPort, s.RouteCache)
@@ -59,7 +61,7 @@ func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
 	return h.sendSegments(p, s)
 }
 
-// sendSegments sends segments that fit into a frame each.
+// sendSegments writes each segment into a frame of its own. It is the common case.
 func (h *Host) sendSegments(p *ip.Path, s *tcp.Outgoing) bool {
 	frames := h.reserve(p.Port, s.Segments())
 	if frames == nil {
@@ -79,7 +81,7 @@ func (h *Host) sendSegments(p *ip.Path, s *tcp.Outgoing) bool {
 	return true
 }
 
-// sendChained sends segments that are longer than a frame: in chains of frames.
+// sendChained writes each segment into a chain of frames.
 func (h *Host) sendChained(p *ip.Path, s *tcp.Outgoing) bool {
 	c, head := &h.segmenter, h.header.n
 	n := s.Segments()
@@ -99,34 +101,16 @@ func (h *Host) sendChained(p *ip.Path, s *tcp.Outgoing) bool {
 	return true
 }
 
-// frames returns how many frames a packet of n bytes takes.
-func (h *Host) frames(n int) int { return (n + h.frameRoom() - 1) / h.frameRoom() }
-
-// chain appends one packet to h.out, in as many of the frames as it needs, and returns the rest of them.
-func (h *Host) chain(frames []uint32, b []byte) []uint32 {
-	for len(b) > 0 {
-		n := min(len(b), h.frameRoom())
-		d := packet.Desc{Off: frames[0] + headroom, Len: uint16(n)}
-		copy(h.arena.Bytes(&d), b[:n])
-		if b = b[n:]; len(b) > 0 {
-			d.Flags = packet.FlagMore
-		}
-		h.tx = append(h.tx, d)
-		frames = frames[1:]
-	}
-	return frames
-}
-
-// virtio_net_hdr (virtio 1.2, 5.1.6.2).
+// Values of virtio_net_hdr (virtio 1.2, 5.1.6.2), whose layout packet.Offload has.
 const (
 	needsChecksum = 1
 	gsoTCP4       = 1
-	gsoUDPL4      = 5
 	gsoTCP6       = 4
 	gsoECN        = 0x80
 )
 
-// sendTSO sends one packet that the device cuts, and whose checksums it fills in.
+// sendTSO sends one large packet, in a chain of frames, that the device segments and whose checksums it
+// fills in. It gives the segments consecutive identifications, from the first one's on.
 func (h *Host) sendTSO(p *ip.Path, s *tcp.Outgoing) bool {
 	c, head := &h.segmenter, h.header.n+h.segmenter.HeaderLen()
 	payload := len(s.Payload[0]) + len(s.Payload[1])
@@ -166,13 +150,13 @@ func (h *Host) sendTSO(p *ip.Path, s *tcp.Outgoing) bool {
 	return true
 }
 
-// deviceSegments reports whether a device can cut s: it knows nothing of signatures, and takes CWR for what only the
-// first segment has.
+// deviceSegments reports whether a device can segment s. It cannot sign segments, and clears CWR in all but
+// the first, which with AccECN is a bit of the counter in every one (RFC 9768 3.2.2).
 func deviceSegments(s *tcp.Outgoing) bool {
 	return s.Sign == nil && !(s.ACE && s.Header.Flags.Has(wire.FlagCWR))
 }
 
-// gsoType returns what a device is told of segments to be cut. CWR stays with the first (RFC 3168 6.1.2).
+// gsoType returns the kind of segmentation. With gsoECN, CWR stays with the first segment (RFC 3168 6.1.2).
 func gsoType(s *tcp.Outgoing) uint8 {
 	kind := uint8(gsoTCP4)
 	if !s.Tuple.Local.Is4() {
@@ -184,8 +168,8 @@ func gsoType(s *tcp.Outgoing) uint8 {
 	return kind
 }
 
-// queueTCP has segments wait for their neighbour, as far as there is room: the rest is lost, and sent
-// again when the timer says so.
+// queueTCP passes segments to ip, which keeps them until the neighbour's address is known, as far as it has
+// room. The rest counts as lost and is retransmitted.
 func (h *Host) queueTCP(now clock.Time, p *ip.Path, hdr *ip.Header) bool {
 	for first := true; h.segmenter.Size() > 0; first = false {
 		n := h.segmenter.Size()

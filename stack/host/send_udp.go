@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// udpOutput is the host as udp sees it.
+// udpOutput implements udp.Output.
 type udpOutput struct{ h *Host }
 
 // Offload implements udp.Output.
@@ -19,13 +19,13 @@ func (o udpOutput) Offload() int { return 1<<16 - 1 - wire.IPv6Len - wire.UDPLen
 // Send implements udp.Output.
 func (o udpOutput) Send(now clock.Time, s *udp.Outgoing) packet.Verdict {
 	h := o.h
-	port := ip.AnyPort
+	dev := ip.AnyPort
 	if s.Interface != 0 {
-		if port = uint8(s.Interface - 1); int(port) >= len(h.macs) {
+		if dev = uint8(s.Interface - 1); int(dev) >= len(h.macs) {
 			return packet.DropNoRoute
 		}
 	}
-	p, why := h.route(now, s.Tuple, port, s.RouteCache)
+	p, why := h.route(now, s.Tuple, dev, s.RouteCache)
 	if p == nil {
 		return why
 	}
@@ -34,7 +34,7 @@ func (o udpOutput) Send(now clock.Time, s *udp.Outgoing) packet.Verdict {
 	case p.Kind == ip.Broadcast && !s.Broadcast:
 		return packet.DropDenied
 	case t.Local == wire.Addr{}:
-		src, ok := h.IP.Source(now, t.Remote, port)
+		src, ok := h.IP.Source(now, t.Remote, dev)
 		if !ok {
 			return packet.DropNoRoute
 		}
@@ -55,7 +55,7 @@ func (o udpOutput) Send(now clock.Time, s *udp.Outgoing) packet.Verdict {
 }
 
 // sendUDP chooses how datagrams leave: straight into frames where each fits the path, else by way of ip,
-// which fragments them or has them wait for the neighbour.
+// which fragments them or keeps them until the neighbour's address is known.
 func (h *Host) sendUDP(now clock.Time, p *ip.Path, hdr *ip.Header, s *udp.Outgoing) packet.Verdict {
 	head := wire.IPv6Len + wire.UDPLen
 	if hdr.Src.Is4() {
@@ -76,7 +76,7 @@ func (h *Host) sendUDP(now clock.Time, p *ip.Path, hdr *ip.Header, s *udp.Outgoi
 	return h.frameUDP(p, s)
 }
 
-// frameUDP writes datagrams that fit the path into frames.
+// frameUDP writes datagrams that fit the path into frames, longer ones than a frame into chains.
 func (h *Host) frameUDP(p *ip.Path, s *udp.Outgoing) packet.Verdict {
 	c, head := &h.udpSegmenter, h.header.n
 	frames := h.reserve(p.Port, (s.Segments()-1)*h.frames(head+c.Size())+h.frames(head+c.LastSize()))
@@ -103,7 +103,8 @@ func (h *Host) frameUDP(p *ip.Path, s *udp.Outgoing) packet.Verdict {
 	return packet.Forward
 }
 
-// queueUDP gives datagrams to ip one by one. That all of them find room or none does is seen at the first.
+// queueUDP passes datagrams to ip one by one. The verdict is that of the first: the caller tries again only
+// where nothing was sent, and what is lost behind it is counted.
 func (h *Host) queueUDP(now clock.Time, p *ip.Path, hdr *ip.Header) packet.Verdict {
 	for first := true; h.udpSegmenter.Size() > 0; first = false {
 		h.linear = slices.Grow(h.linear[:0], h.udpSegmenter.Size())[:h.udpSegmenter.Size()]
@@ -125,7 +126,7 @@ func (h *Host) queueUDP(now clock.Time, p *ip.Path, hdr *ip.Header) packet.Verdi
 	return packet.Forward
 }
 
-// loopMulticast gives members of a group on this host what was sent to it (RFC 1112 6.1).
+// loopMulticast sends a copy of what was sent to a group to its members on this host (RFC 1112 6.1).
 func (h *Host) loopMulticast(hdr *ip.Header, s *udp.Outgoing) {
 	back := ip.Path{Port: ip.LoopPort, Resolved: true, Kind: ip.Multicast}
 	t := *s.Tuple

@@ -10,8 +10,12 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// slowPath has the network layer look at a packet that is not plain. What it finds to be for a transport, a
-// reassembled datagram for instance, goes on to that.
+// slowPath passes a packet to the network layer: options, fragments, ICMP, ARP and ND, multicast, and
+// whatever fastPath rejects. A datagram for a transport that comes of it, such as a reassembled one,
+// goes on to that.
+//
+// It borrows the packet. A chain of frames is copied to one piece first: these packets are rare, and
+// ip reads them as one slice.
 func (h *Host) slowPath(now clock.Time, b *packet.Batch, i, n int) packet.Verdict {
 	d := b.D[i]
 	frame := b.Arena.Bytes(&d)
@@ -27,7 +31,7 @@ func (h *Host) slowPath(now clock.Time, b *packet.Batch, i, n int) packet.Verdic
 	case packet.Undecided:
 		return h.deliver(now, &h.datagram)
 	case packet.Handover:
-		b.D[i].Flow = 0 // the leader
+		b.D[i].Flow = 0 // neighbours and groups are the leader's
 		if h.self == 0 {
 			return packet.DropUnsupported
 		}
@@ -35,15 +39,8 @@ func (h *Host) slowPath(now clock.Time, b *packet.Batch, i, n int) packet.Verdic
 	return v
 }
 
-// flushFlow delivers what waits in the lane of a flow, so that nothing of that overtakes it.
-func (g *gro) flushFlow(h *Host, now clock.Time, hash uint32) {
-	if n := int(hash % groSlots); g.used&(1<<n) != 0 {
-		g.flushSlot(h, now, n)
-	}
-}
-
-// deliver gives a datagram that ip has looked at to whom it is for. One that was reassembled may belong to
-// a flow of another loop: its fragments have met by their addresses alone.
+// deliver passes a datagram that ip has accepted to its transport. A reassembled one may belong to a flow
+// of another loop: fragments meet by their addresses alone, since only the first has ports.
 func (h *Host) deliver(now clock.Time, g *ip.Datagram) packet.Verdict {
 	if g.Proto != wire.ProtoTCP && g.Proto != wire.ProtoUDP {
 		if h.otherProtocol == nil {
@@ -64,7 +61,8 @@ func (h *Host) deliver(now clock.Time, g *ip.Datagram) packet.Verdict {
 	return h.inputDatagram(now, &t, g)
 }
 
-// deliverToOwner has another loop take a reassembled datagram: a copy. It is rare enough.
+// deliverToOwner passes a copy of a reassembled datagram to h, on another loop. The caller's frames and
+// reassembly buffer stay its own.
 func (h *Host) deliverToOwner(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
 	c, u := *g, *t
 	c.Payload = append([]byte(nil), g.Payload...)
@@ -75,7 +73,7 @@ func (h *Host) deliverToOwner(now clock.Time, t *wire.Tuple, g *ip.Datagram) pac
 	return packet.Deliver
 }
 
-// inputDatagram gives a datagram to its transport.
+// inputDatagram passes a datagram to its transport, unmerged.
 func (h *Host) inputDatagram(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
 	if g.Proto == wire.ProtoUDP {
 		return h.inputDatagramUDP(now, t, g)
@@ -91,6 +89,8 @@ func (h *Host) inputDatagram(now clock.Time, t *wire.Tuple, g *ip.Datagram) pack
 	return h.TCP.Input(now, t, &h.single.tcp.Segment)
 }
 
+// inputDatagramUDP is inputDatagram for UDP. Only a unicast datagram to a closed port is answered (RFC 1122
+// 3.2.2).
 func (h *Host) inputDatagramUDP(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
 	u := wire.UDP(g.Payload)
 	if !u.Valid() {

@@ -81,7 +81,7 @@ func newWorld(t testing.TB, s setting) *world {
 	w.must(w.a.AddAddr(0, addrA6, ip.Static, true))
 	w.must(w.b.AddAddr(0, addrB4, ip.Static, true))
 	w.must(w.b.AddAddr(0, addrB6, ip.Static, true))
-	w.turn()
+	w.poll()
 	return w
 }
 
@@ -135,8 +135,8 @@ func (w *world) must(err error) {
 	}
 }
 
-// turn has every loop make one turn, and returns what moved.
-func (w *world) turn() (moved int) {
+// poll runs one iteration of every loop, and returns what moved.
+func (w *world) poll() (moved int) {
 	for _, g := range []*Group{w.a, w.b} {
 		for _, l := range w.loops[g] {
 			moved += l.Poll(w.now)
@@ -152,7 +152,7 @@ func (w *world) run(limit time.Duration, done func() bool) bool {
 		if done() {
 			return true
 		}
-		if w.turn() == 0 {
+		if w.poll() == 0 {
 			w.now += clock.Time(100 * time.Microsecond)
 		} else {
 			w.now += clock.Time(5 * time.Microsecond)

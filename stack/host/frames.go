@@ -1,0 +1,66 @@
+package host
+
+import (
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
+)
+
+// headroom is the space in a frame in front of an originated packet: for packet.Offload, and for headers
+// that a driver or tunnel prepends. With 14 bytes of Ethernet the network header lies at a multiple
+// of four, as the checksum code likes it.
+const headroom = 66
+
+// frameRoom returns how many bytes of a packet one frame holds.
+func (h *Host) frameRoom() int { return h.arena.FrameSize() - headroom }
+
+// frames returns how many frames a packet of n bytes takes.
+func (h *Host) frames(n int) int { return (n + h.frameRoom() - 1) / h.frameRoom() }
+
+// reserve passes n frames for packets to a device to the caller, who fills them and calls transmit; nil
+// means that there is no room now.
+func (h *Host) reserve(dev uint8, n int) []uint32 {
+	if dev == ip.LoopPort {
+		return h.output.ReserveLoopback(n)
+	}
+	return h.output.Reserve(dev, n)
+}
+
+// chain appends one packet to h.tx, in as many of the frames as it needs, and returns the rest of them.
+func (h *Host) chain(frames []uint32, b []byte) []uint32 {
+	for len(b) > 0 {
+		n := min(len(b), h.frameRoom())
+		d := packet.Desc{Off: frames[0] + headroom, Len: uint16(n)}
+		copy(h.arena.Bytes(&d), b[:n])
+		if b = b[n:]; len(b) > 0 {
+			d.Flags = packet.FlagMore
+		}
+		h.tx = append(h.tx, d)
+		frames = frames[1:]
+	}
+	return frames
+}
+
+// transmit gives the packets in h.tx, in frames that reserve returned, to the loop.
+func (h *Host) transmit(dev uint8) {
+	if dev == ip.LoopPort {
+		h.classify()
+		h.output.Loopback(h.tx)
+	} else {
+		h.output.Originate(dev, h.tx)
+	}
+	h.tx = h.tx[:0]
+}
+
+// classify writes the engine's findings into h.tx: packets to this host itself do not pass the engine of
+// the loop, and Handle wants to find what it finds in received ones.
+func (h *Host) classify() {
+	for i := range h.tx {
+		h.tx[i].Port = ip.LoopPort
+	}
+	h.loopback.D = h.tx
+	var done [1]*packet.Batch
+	if err := h.loopbackEngine.Submit(&h.loopback); err != nil {
+		panic(err) // it holds one batch, and has returned the last
+	}
+	h.loopbackEngine.Poll(done[:])
+}
