@@ -35,13 +35,13 @@ func (n *Node) inputARP(port uint8, b []byte) packet.Verdict {
 	if n.conflict(port, sender, target, a) {
 		return packet.Deliver
 	}
-	asked := a.Op() == wire.ARPRequest && n.answers(port, target)
+	asked := a.Op() == wire.ARPRequest && n.isAssigned(port, target)
 	if asked {
 		n.replyARP(port, a)
 	}
 	v := packet.DropNeighbor
 	if e := n.neigh.find(sender, port); e != nil {
-		v = n.heardARP(e, a, target)
+		v = n.updateFromARP(e, a, target)
 	}
 	if asked {
 		return packet.Deliver
@@ -49,26 +49,26 @@ func (n *Node) inputARP(port uint8, b []byte) packet.Verdict {
 	return v
 }
 
-// answers reports whether ARP requests for a on port are ours to answer: it is assigned to that port.
-func (n *Node) answers(port uint8, a wire.Addr) bool {
+// isAssigned reports whether ARP requests for a on port are ours to answer: it is assigned to that port.
+func (n *Node) isAssigned(port uint8, a wire.Addr) bool {
 	x := n.local.find(port, a)
 	return x != nil && x.assigned()
 }
 
-// heardARP takes what an ARP packet says of a neighbour that we have an entry for. Only a reply to us
+// updateFromARP takes what an ARP packet says of a neighbour that we have an entry for. Only a reply to us
 // resolves it; another link address than the one known is verified first.
-func (n *Node) heardARP(e *neighbor, a wire.ARP, target wire.Addr) packet.Verdict {
+func (n *Node) updateFromARP(e *neighbor, a wire.ARP, target wire.Addr) packet.Verdict {
 	mac := a.SenderMAC()
 	reply := a.Op() == wire.ARPReply && n.local.find(e.key.port, target) != nil && a.TargetMAC() == n.links[e.key.port].MAC
 	switch {
 	case e.state == nudFailed || e.state == nudNew, e.state == nudIncomplete && !reply:
 		return packet.DropNeighbor
 	case e.state == nudIncomplete:
-		n.learned(e, mac, nudReachable)
+		n.setLinkAddr(e, mac, nudReachable)
 	case e.mac() != mac:
-		return n.claimed(e)
+		return n.verifyLinkAddr(e)
 	case reply && e.state != nudPermanent:
-		n.learned(e, mac, nudReachable)
+		n.setLinkAddr(e, mac, nudReachable)
 	}
 	return packet.Deliver
 }
@@ -86,12 +86,12 @@ func (n *Node) conflict(port uint8, sender, target wire.Addr, a wire.ARP) bool {
 		}
 		return true
 	case x != nil:
-		n.duplicate(x)
+		n.handleDuplicate(x)
 		return true
 	}
 	probed := n.local.find(port, target)
 	if sender == wire.Unspecified4 && a.Op() == wire.ARPRequest && probed != nil && probed.state == addrTentative {
-		n.duplicate(probed)
+		n.handleDuplicate(probed)
 		return true
 	}
 	return false
@@ -100,7 +100,7 @@ func (n *Node) conflict(port uint8, sender, target wire.Addr, a wire.ARP) bool {
 // replyARP answers the request a: as its target, to its sender.
 func (n *Node) replyARP(port uint8, a wire.ARP) {
 	l := &n.links[port]
-	f := n.control(port, a.SenderMAC(), wire.EtherTypeARP, wire.ARPLen)
+	f := n.controlFrame(port, a.SenderMAC(), wire.EtherTypeARP, wire.ARPLen)
 	if f == nil {
 		return
 	}
@@ -109,9 +109,9 @@ func (n *Node) replyARP(port uint8, a wire.ARP) {
 	n.cfg.Output.Send(port, len(f))
 }
 
-// askARP asks for e: everybody, or e itself where its link address is only to be verified.
-func (n *Node) askARP(e *neighbor) {
-	src, ok := n.asker(e)
+// requestARP asks for e: everybody, or e itself where its link address is only to be verified.
+func (n *Node) requestARP(e *neighbor) {
+	src, ok := n.solicitSource(e)
 	if !ok {
 		return
 	}
@@ -122,8 +122,8 @@ func (n *Node) askARP(e *neighbor) {
 	n.sendARP(e.key.port, dst, src.As4(), e.key.addr.As4())
 }
 
-// asker returns our address that asks for e: the source of the packet that waits, if it is of that port.
-func (n *Node) asker(e *neighbor) (wire.Addr, bool) {
+// solicitSource returns our address that asks for e: the source of the packet that waits, if it is of that port.
+func (n *Node) solicitSource(e *neighbor) (wire.Addr, bool) {
 	if x := n.local.find(e.key.port, e.src); x != nil && x.assigned() {
 		return e.src, true
 	}
@@ -142,7 +142,7 @@ func (n *Node) announceARP(x *address) {
 
 // sendARP sends an ARP request.
 func (n *Node) sendARP(port uint8, dst wire.MAC, sender, target [4]byte) {
-	f := n.control(port, dst, wire.EtherTypeARP, wire.ARPLen)
+	f := n.controlFrame(port, dst, wire.EtherTypeARP, wire.ARPLen)
 	if f == nil {
 		return
 	}
@@ -150,9 +150,9 @@ func (n *Node) sendARP(port uint8, dst wire.MAC, sender, target [4]byte) {
 	n.cfg.Output.Send(port, len(f))
 }
 
-// control returns a frame with its Ethernet header for a message of size bytes of the node itself; nil,
+// controlFrame returns a frame with its Ethernet header for a message of size bytes of the node itself; nil,
 // and a count, where there is no room.
-func (n *Node) control(port uint8, dst wire.MAC, etherType uint16, size int) []byte {
+func (n *Node) controlFrame(port uint8, dst wire.MAC, etherType uint16, size int) []byte {
 	f := n.cfg.Output.Frame(port, wire.EthernetLen+size)
 	if f == nil {
 		n.stats.Drops[packet.DropNoFrame]++

@@ -13,12 +13,12 @@ type ChangeKind uint8
 // Kinds of changes. The wishes go from followers to the leader, the others from whom they happened at to
 // all others.
 const (
-	NeighborUp    ChangeKind = iota // Addr on Port is at MAC
-	NeighborDown                    // Addr on Port does not answer
-	NeighborWish                    // a follower needs Addr on Port resolved or verified
-	AddrUp                          // Prefix on Port is ours, and checked for duplicates
-	AddrDown                        //
-	AddrDuplicate                   // another host has Prefix.Addr(): it is not used; for the user
+	NeighborUp      ChangeKind = iota // Addr on Port is at MAC
+	NeighborDown                      // Addr on Port does not answer
+	NeighborRequest                   // a follower needs Addr on Port resolved or verified
+	AddrUp                            // Prefix on Port is ours, and checked for duplicates
+	AddrDown                          //
+	AddrDuplicate                     // another host has Prefix.Addr(): it is not used; for the user
 	RouteUp
 	RouteDown
 	PathMTU     // packets to Addr have at most MTU bytes
@@ -46,24 +46,24 @@ type Change struct {
 
 // Apply takes a change that happened at another node of the same host.
 func (n *Node) Apply(now clock.Time, c *Change) {
-	n.enter(now)
-	n.applying = c.Kind != NeighborWish
+	n.setNow(now)
+	n.applying = c.Kind != NeighborRequest
 	defer func() { n.applying = false }()
 	switch c.Kind {
 	case NeighborUp:
 		if e := n.neigh.find(c.Addr, c.Port); e != nil {
-			n.learned(e, c.MAC, nudReachable)
+			n.setLinkAddr(e, c.MAC, nudReachable)
 		}
 	case NeighborDown:
 		if e := n.neigh.find(c.Addr, c.Port); e != nil && e.state == nudIncomplete {
-			n.failed(e)
+			n.neighborFailed(e)
 		}
-	case NeighborWish:
-		n.wish(c)
+	case NeighborRequest:
+		n.resolveForFollower(c)
 	case AddrUp:
 		// An address that is known already has new times.
 		if n.addAddr(address{prefix: c.Prefix, port: c.Port, origin: c.Origin, valid: c.Until, preferred: c.Preferred}, true) == ErrExists {
-			n.prolong(n.local.find(c.Port, c.Addr), c.Until, c.Preferred)
+			n.setLifetime(n.local.find(c.Port, c.Addr), c.Until, c.Preferred)
 		}
 	case AddrDown:
 		if x := n.local.find(c.Port, c.Addr); x != nil {
@@ -75,24 +75,24 @@ func (n *Node) Apply(now clock.Time, c *Change) {
 		n.delRoute(c.Route)
 	case LinkMTU6:
 		n.links[c.Port].mtu6 = c.MTU
-		n.refreshPaths()
+		n.updatePaths()
 	case GroupFilter:
 		_ = n.listen(remoteSocket|c.From, c.Port, c.Addr, c.Include, c.Servers) // as at the other node
 	case PathMTU:
-		n.store(c.Addr, c.MTU, now.Add(pmtuAge))
+		n.storePMTU(c.Addr, c.MTU, now.Add(pmtuAge))
 	}
 }
 
-// prolong gives x new times.
-func (n *Node) prolong(x *address, valid, preferred clock.Time) {
+// setLifetime gives x new times.
+func (n *Node) setLifetime(x *address, valid, preferred clock.Time) {
 	x.valid, x.preferred = valid, preferred
 	if x.assigned() {
-		n.keep(x, n.slotOf(x))
+		n.maintainAddr(x, n.slotOf(x))
 	}
 }
 
-// wish resolves or verifies a neighbour for a follower, and tells all of it.
-func (n *Node) wish(c *Change) {
+// resolveForFollower resolves or verifies a neighbour for a follower, and tells all of it.
+func (n *Node) resolveForFollower(c *Change) {
 	if int(c.Port) >= len(n.links) || n.cfg.Follower {
 		return
 	}
@@ -100,13 +100,13 @@ func (n *Node) wish(c *Change) {
 	switch {
 	case e == nil:
 	case e.state == nudReachable || e.state == nudPermanent:
-		n.changed(&Change{Kind: NeighborUp, Port: c.Port, Addr: c.Addr, MAC: e.mac()})
-	case e.state.resolved():
+		n.notifyChange(&Change{Kind: NeighborUp, Port: c.Port, Addr: c.Addr, MAC: e.mac()})
+	case e.state.hasLinkAddr():
 		if e.state != nudProbe {
 			n.setState(e, nudProbe)
 			n.probe(e)
 		}
 	default:
-		n.begin(e, wire.Addr{})
+		n.startResolution(e, wire.Addr{})
 	}
 }

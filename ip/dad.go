@@ -10,19 +10,19 @@ import (
 // DupAddrDetectTransmits).
 const dadTransmits = 1
 
-// addrDue runs when the timer of an address has expired: it is being checked, announced, or too old.
-func (n *Node) addrDue(i int) {
+// addrTimer runs when the timer of an address has expired: it is being checked, announced, or too old.
+func (n *Node) addrTimer(i int) {
 	x := &n.local.slot[i]
 	switch x.state {
 	case addrTentative:
-		n.checkMore(x, i)
+		n.continueDAD(x, i)
 	case addrPreferred, addrDeprecated:
-		n.keep(x, i)
+		n.maintainAddr(x, i)
 	}
 }
 
-// checkMore sends the next probe for x, or makes it ours when nobody answered.
-func (n *Node) checkMore(x *address, i int) {
+// continueDAD sends the next probe for x, or makes it ours when nobody answered.
+func (n *Node) continueDAD(x *address, i int) {
 	want, wait := uint8(probeNum), n.rand.Between(probeMin, probeMax)
 	if !x.addr.Is4() {
 		want, wait = dadTransmits, n.links[x.port].retrans
@@ -39,11 +39,11 @@ func (n *Node) checkMore(x *address, i int) {
 	} else {
 		n.probeND(x)
 	}
-	n.timeAddr(i, n.now.Add(wait))
+	n.armAddr(i, n.now.Add(wait))
 }
 
-// keep announces x, and ends its preference and its validity in time (RFC 4862 5.5.4).
-func (n *Node) keep(x *address, i int) {
+// maintainAddr announces x, and ends its preference and its validity in time (RFC 4862 5.5.4).
+func (n *Node) maintainAddr(x *address, i int) {
 	if n.now >= x.valid {
 		n.removeAddr(x, i)
 		return
@@ -64,7 +64,7 @@ func (n *Node) keep(x *address, i int) {
 			next = min(next, n.now.Add(announceInterval))
 		}
 	}
-	n.timeAddr(i, next)
+	n.armAddr(i, next)
 }
 
 // announce tells the neighbours of x.
@@ -76,8 +76,8 @@ func (n *Node) announce(x *address) {
 	}
 }
 
-// timeAddr sets the timer of address i.
-func (n *Node) timeAddr(i int, t clock.Time) {
+// armAddr sets the timer of address i.
+func (n *Node) armAddr(i int, t clock.Time) {
 	if id := n.base.addrs + uint32(i); t == clock.Never {
 		n.wheel.Stop(id)
 	} else {
@@ -85,20 +85,20 @@ func (n *Node) timeAddr(i int, t clock.Time) {
 	}
 }
 
-// duplicate gives up the tentative address x: another host has it (RFC 4862 5.4.5, RFC 5227 2.1.1). A
+// handleDuplicate gives up the tentative address x: another host has it (RFC 4862 5.4.5, RFC 5227 2.1.1). A
 // stable address of our own making is tried again with the next number (RFC 7217 6).
-func (n *Node) duplicate(x *address) {
+func (n *Node) handleDuplicate(x *address) {
 	if x.state != addrTentative {
 		return
 	}
 	n.stats.Duplicates++
 	n.solicitedGroup(x, false)
 	x.state = addrDuplicate
-	n.timeAddr(n.slotOf(x), clock.Never)
+	n.armAddr(n.slotOf(x), clock.Never)
 	old := *x
-	n.changed(&Change{Kind: AddrDuplicate, Port: x.port, Addr: x.addr, Prefix: x.prefix, Origin: x.origin})
+	n.notifyChange(&Change{Kind: AddrDuplicate, Port: x.port, Addr: x.addr, Prefix: x.prefix, Origin: x.origin})
 	if old.origin == RouterAdvert || old.origin == Automatic {
-		n.remake(&old)
+		n.regenerateAddr(&old)
 	}
 }
 

@@ -92,7 +92,7 @@ func TestTheFastPathAgreesWithTheSlowPath(t *testing.T) {
 			taken++
 			var g Datagram
 			v := a.Input(l.now, 0, f, &d, &g)
-			if own := a.own(g.Src) || a.directed(g.Src, 0); v != packet.Undecided && !own {
+			if own := a.isLocalAddr(g.Src) || a.directed(g.Src, 0); v != packet.Undecided && !own {
 				t.Fatalf("%s: %v for %x", c.name, v, f)
 			}
 			if g.TOS != p.TOS || g.TTL != p.TTL || len(g.Payload) != p.Payload || g.Dst.Is4() != p.Is4 {

@@ -55,8 +55,8 @@ func compareRoutes(a, b Route) int {
 // Routes returns all routes. They are not to be changed.
 func (t *Table) Routes() []Route { return t.routes }
 
-// halves returns an address as two numbers.
-func halves(a wire.Addr) (hi, lo uint64) {
+// words returns an address as two numbers.
+func words(a wire.Addr) (hi, lo uint64) {
 	return binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
 }
 
@@ -94,14 +94,14 @@ func family(is4 bool) int {
 
 // insert adds the node of p with its routes.
 func (t *Table) insert(p netip.Prefix, first, end int32) {
-	hi, lo := halves(wire.AddrFrom(p.Addr()))
+	hi, lo := words(wire.AddrFrom(p.Addr()))
 	n := fibNode{hi: hi, lo: lo, bits: prefixBits(p), first: first, end: end}
 	at := &t.root[family(p.Addr().Is4())]
 	for *at != 0 {
 		m := &t.nodes[*at]
 		c := min(common(hi, lo, m.hi, m.lo), n.bits, m.bits)
 		if c < m.bits {
-			t.fork(at, n, c)
+			t.insertBranch(at, n, c)
 			return
 		}
 		if c == n.bits { // a fork stood there without routes
@@ -113,8 +113,8 @@ func (t *Table) insert(p netip.Prefix, first, end int32) {
 	*at = t.add(n)
 }
 
-// fork puts n beside or above the node at, with which it shares c bits, fewer than at has.
-func (t *Table) fork(at *int32, n fibNode, c uint8) {
+// insertBranch puts n beside or above the node at, with which it shares c bits, fewer than at has.
+func (t *Table) insertBranch(at *int32, n fibNode, c uint8) {
 	old := *at
 	o := t.nodes[old]
 	if c == n.bits {
@@ -137,14 +137,14 @@ func (t *Table) add(n fibNode) int32 {
 // Lookup returns the routes of the longest prefix that covers dst and has a route by way of port
 // (AnyPort: any), the best first; none where there is none. Routes by other ports may be among them.
 func (t *Table) Lookup(dst wire.Addr, port uint8) []Route {
-	hi, lo := halves(dst)
+	hi, lo := words(dst)
 	var best []Route
 	for i := t.root[family(dst.Is4())]; i != 0; {
 		n := &t.nodes[i]
 		if common(hi, lo, n.hi, n.lo) < n.bits {
 			break
 		}
-		if r := t.routes[n.first:n.end]; leads(r, port) {
+		if r := t.routes[n.first:n.end]; anyVia(r, port) {
 			best = r
 		}
 		if n.bits == 128 {
@@ -155,8 +155,8 @@ func (t *Table) Lookup(dst wire.Addr, port uint8) []Route {
 	return best
 }
 
-// leads reports whether one of the routes is by way of port.
-func leads(routes []Route, port uint8) bool {
+// anyVia reports whether one of the routes is by way of port.
+func anyVia(routes []Route, port uint8) bool {
 	for i := range routes {
 		if port == AnyPort || routes[i].Port == port {
 			return true

@@ -18,8 +18,8 @@ type groupKey struct {
 	port uint8
 }
 
-// want is what one socket wants of a group: packets from sources alone, or from all but them.
-type want struct {
+// interest is what one socket wants of a group: packets from sources alone, or from all but them.
+type interest struct {
 	socket  uint32
 	include bool
 	sources []wire.Addr
@@ -28,14 +28,14 @@ type want struct {
 // group is a multicast group that a port is a member of (RFC 3376 3.2, RFC 3810 4.2: the state of an
 // interface). Its filter follows from what the sockets want, and from the node's own use.
 type group struct {
-	key     groupKey
-	used    bool
-	own     int // uses of the node itself: solicited-node groups
-	wants   []want
-	include bool
-	sources []wire.Addr // sorted
+	key       groupKey
+	used      bool
+	own       int // uses of the node itself: solicited-node groups
+	interests []interest
+	include   bool
+	sources   []wire.Addr // sorted
 
-	report pending
+	report pendingReport
 }
 
 // groups are the groups of all ports: a fixed slab.
@@ -48,20 +48,20 @@ func newGroups(slots int) groups {
 	return groups{slot: make([]group, slots), index: map[groupKey]uint16{}}
 }
 
-// always reports whether every host is in the group, and no report is sent of it: all systems and all
+// permanentGroup reports whether every host is in the group, and no report is sent of it: all systems and all
 // nodes (RFC 3376 4.2.12, RFC 3810 6).
-func always(a wire.Addr) bool {
+func permanentGroup(a wire.Addr) bool {
 	return a == wire.Addr{10: 0xff, 11: 0xff, 12: 224, 15: 1} || a == allNodes || a == wire.Addr{0: 0xff, 1: 1, 15: 1}
 }
 
-// member returns Multicast where port is a member of group a.
-func (n *Node) member(port uint8, a wire.Addr) Kind {
-	if always(a) {
+// groupKind returns Multicast where port is a member of group a.
+func (n *Node) groupKind(port uint8, a wire.Addr) Kind {
+	if permanentGroup(a) {
 		return Multicast
 	}
 	if port == LoopPort {
 		for p := range n.links {
-			if n.member(uint8(p), a) == Multicast {
+			if n.groupKind(uint8(p), a) == Multicast {
 				return Multicast
 			}
 		}
@@ -77,7 +77,7 @@ func (n *Node) member(port uint8, a wire.Addr) Kind {
 func (n *Node) Member(port uint8, a, src wire.Addr) bool {
 	i, ok := n.groups.index[groupKey{a, port}]
 	if !ok || port == LoopPort {
-		return n.member(port, a) == Multicast
+		return n.groupKind(port, a) == Multicast
 	}
 	g := &n.groups.slot[i]
 	_, listed := slices.BinarySearchFunc(g.sources, src, compareAddrs)
@@ -91,10 +91,10 @@ func compareAddrs(a, b wire.Addr) int { return slices.Compare(a[:], b[:]) }
 // is any number below 1<<31 that the caller chose for one socket. ErrFull says that there are too many groups,
 // sockets in one, or sources.
 func (n *Node) Listen(now clock.Time, socket uint32, port uint8, a wire.Addr, include bool, sources []wire.Addr) error {
-	n.enter(now)
+	n.setNow(now)
 	err := n.listen(socket, port, a, include, sources)
 	if err == nil {
-		n.shareGroup(port, a)
+		n.publishGroup(port, a)
 	}
 	return err
 }
@@ -102,16 +102,16 @@ func (n *Node) Listen(now clock.Time, socket uint32, port uint8, a wire.Addr, in
 // remoteSocket marks what the sockets of another node want, all together.
 const remoteSocket = 1 << 31
 
-// shareGroup tells the other nodes what the sockets of this one want of a group.
-func (n *Node) shareGroup(port uint8, a wire.Addr) {
+// publishGroup tells the other nodes what the sockets of this one want of a group.
+func (n *Node) publishGroup(port uint8, a wire.Addr) {
 	c := Change{Kind: GroupFilter, Port: port, Addr: a, From: n.cfg.ID, Include: true}
 	if i, ok := n.groups.index[groupKey{a, port}]; ok {
 		g := n.groups.slot[i]
 		g.own = 0
-		g.wants = slices.DeleteFunc(slices.Clone(g.wants), func(w want) bool { return w.socket&remoteSocket != 0 })
+		g.interests = slices.DeleteFunc(slices.Clone(g.interests), func(w interest) bool { return w.socket&remoteSocket != 0 })
 		c.Include, c.Servers = g.filter()
 	}
-	n.changed(&c)
+	n.notifyChange(&c)
 }
 
 func (n *Node) listen(socket uint32, port uint8, a wire.Addr, include bool, sources []wire.Addr) error {
@@ -134,21 +134,21 @@ func (n *Node) listen(socket uint32, port uint8, a wire.Addr, include bool, sour
 		}
 	}
 	g := &n.groups.slot[i]
-	if !leave && len(g.wants) == maxGroupSockets && !slices.ContainsFunc(g.wants, func(w want) bool { return w.socket == socket }) {
+	if !leave && len(g.interests) == maxGroupSockets && !slices.ContainsFunc(g.interests, func(w interest) bool { return w.socket == socket }) {
 		return ErrFull
 	}
-	g.wants = slices.DeleteFunc(g.wants, func(w want) bool { return w.socket == socket })
+	g.interests = slices.DeleteFunc(g.interests, func(w interest) bool { return w.socket == socket })
 	if !leave {
 		s := slices.Clone(sources)
 		slices.SortFunc(s, compareAddrs)
-		g.wants = append(g.wants, want{socket, include, slices.Compact(s)})
+		g.interests = append(g.interests, interest{socket, include, slices.Compact(s)})
 	}
-	n.merge(i)
+	n.updateFilter(i)
 	return nil
 }
 
-// solicited joins or leaves a group for the node itself.
-func (n *Node) solicited(port uint8, a wire.Addr, join bool) {
+// countOwnUse joins or leaves a group for the node itself.
+func (n *Node) countOwnUse(port uint8, a wire.Addr, join bool) {
 	i, ok := n.groups.index[groupKey{a, port}]
 	if !ok {
 		if !join {
@@ -163,7 +163,7 @@ func (n *Node) solicited(port uint8, a wire.Addr, join bool) {
 	} else {
 		g.own--
 	}
-	n.merge(i)
+	n.updateFilter(i)
 }
 
 // newGroup returns the slot of a new group, of which nothing is wanted yet.
@@ -172,13 +172,13 @@ func (n *Node) newGroup(k groupKey) (uint16, bool) {
 	if i < 0 {
 		return 0, false
 	}
-	n.groups.slot[i] = group{key: k, used: true, include: true, report: pending{change: clock.Never, answer: clock.Never}}
+	n.groups.slot[i] = group{key: k, used: true, include: true, report: pendingReport{change: clock.Never, answer: clock.Never}}
 	n.groups.index[k] = uint16(i)
 	return uint16(i), true
 }
 
-// merge works out the filter of the group in slot i (RFC 3376 3.2), and has a change reported.
-func (n *Node) merge(i uint16) {
+// updateFilter works out the filter of the group in slot i (RFC 3376 3.2), and has a change reported.
+func (n *Node) updateFilter(i uint16) {
 	g := &n.groups.slot[i]
 	include, sources := g.filter()
 	n.local.forget()
@@ -200,7 +200,7 @@ func (n *Node) freeGroup(i uint16) {
 }
 
 // empty reports whether nobody wants the group.
-func (g *group) empty() bool { return g.own == 0 && len(g.wants) == 0 }
+func (g *group) empty() bool { return g.own == 0 && len(g.interests) == 0 }
 
 // filter returns the state of the interface: if a socket excludes, it excludes what all such sockets
 // exclude and no other one includes; else it includes what any includes.
@@ -208,14 +208,14 @@ func (g *group) filter() (include bool, sources []wire.Addr) {
 	include = g.own == 0
 	var excluded, included []wire.Addr
 	first := true
-	for _, w := range g.wants {
+	for _, w := range g.interests {
 		switch {
 		case w.include:
 			included = union(included, w.sources)
 		case first && g.own == 0:
 			include, excluded, first = false, slices.Clone(w.sources), false
 		default:
-			include, excluded = false, both(excluded, w.sources)
+			include, excluded = false, intersection(excluded, w.sources)
 		}
 	}
 	switch {
@@ -224,7 +224,7 @@ func (g *group) filter() (include bool, sources []wire.Addr) {
 	case include:
 		return true, included
 	}
-	return false, minus(excluded, included)
+	return false, difference(excluded, included)
 }
 
 // union, minus and both are the operations on sorted sets.
@@ -234,10 +234,10 @@ func union(a, b []wire.Addr) []wire.Addr {
 	return slices.Compact(u)
 }
 
-func minus(a, b []wire.Addr) []wire.Addr {
+func difference(a, b []wire.Addr) []wire.Addr {
 	return slices.DeleteFunc(slices.Clone(a), func(x wire.Addr) bool { return slices.Contains(b, x) })
 }
 
-func both(a, b []wire.Addr) []wire.Addr {
+func intersection(a, b []wire.Addr) []wire.Addr {
 	return slices.DeleteFunc(slices.Clone(a), func(x wire.Addr) bool { return !slices.Contains(b, x) })
 }

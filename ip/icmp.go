@@ -15,9 +15,9 @@ func (n *Node) inputICMP(g *Datagram) packet.Verdict {
 	case wire.ICMPEcho:
 		return n.echo(g, wire.ICMPEchoReply)
 	case wire.ICMPEchoReply:
-		return n.offer(g)
+		return n.deliverEchoReply(g)
 	case wire.ICMPUnreachable, wire.ICMPTimeExceeded, wire.ICMPParamProblem:
-		return n.heard4(g, m)
+		return n.handleError4(g, m)
 	case wire.ICMPRedirect:
 		n.stats.Redirects++ // anybody could send them: routes do not come from there
 	}
@@ -32,11 +32,11 @@ func (n *Node) inputICMP6(frame []byte, g *Datagram) packet.Verdict {
 	}
 	switch t := m.Type(); {
 	case m.Error():
-		return n.heard6(g, m)
+		return n.handleError6(g, m)
 	case t == wire.ICMPv6Echo:
 		return n.echo(g, wire.ICMPv6EchoReply)
 	case t == wire.ICMPv6EchoReply:
-		return n.offer(g)
+		return n.deliverEchoReply(g)
 	case t >= wire.ICMPv6RouterSolicit && t <= wire.ICMPv6Redirect:
 		return n.discovery(frame, g, m)
 	case t == mldQuery || t == mldReport1 || t == mldDone1 || t == mldReport2:
@@ -60,8 +60,8 @@ func (n *Node) discovery(frame []byte, g *Datagram, m wire.ICMPv6) packet.Verdic
 	return n.inputND(g.Port, frame, wire.IPv6(g.Packet), m)
 }
 
-// offer passes an echo reply to who sends echo requests, if there is somebody.
-func (n *Node) offer(g *Datagram) packet.Verdict {
+// deliverEchoReply passes an echo reply to who sends echo requests, if there is somebody.
+func (n *Node) deliverEchoReply(g *Datagram) packet.Verdict {
 	if !n.serves(g.Proto) {
 		return packet.DropICMP
 	}
@@ -80,12 +80,12 @@ func (n *Node) echo(g *Datagram, reply uint8) packet.Verdict {
 	m.SetChecksum(wire.Update16(m.Checksum(), was, uint16(reply)<<8|uint16(m.Code())))
 	h := Header{Src: g.Dst, Dst: g.Src, Proto: g.Proto, TOS: g.TOS &^ 3}
 	n.parts = [2][]byte{n.head[:wire.ICMPLen], g.Payload[wire.ICMPLen:]}
-	return n.answer(g, &h)
+	return n.sendReply(g, &h)
 }
 
-// answer sends n.parts back to where g came from.
-func (n *Node) answer(g *Datagram, h *Header) packet.Verdict {
-	p, v := n.back(g)
+// sendReply sends n.parts back to where g came from.
+func (n *Node) sendReply(g *Datagram, h *Header) packet.Verdict {
+	p, v := n.reversePath(g)
 	if p == nil {
 		return v
 	}
@@ -96,8 +96,8 @@ func (n *Node) answer(g *Datagram, h *Header) packet.Verdict {
 	return packet.Deliver
 }
 
-// back returns the way to the source of g. Link-local addresses are of the link that g came from.
-func (n *Node) back(g *Datagram) (*Path, packet.Verdict) {
+// reversePath returns the way to the source of g. Link-local addresses are of the link that g came from.
+func (n *Node) reversePath(g *Datagram) (*Path, packet.Verdict) {
 	port := AnyPort
 	if g.Port == LoopPort || g.Src.LinkLocal() {
 		port = g.Port

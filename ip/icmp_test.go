@@ -317,8 +317,8 @@ func TestErrorRate(t *testing.T) {
 		if k := len(x.inbox) - errorBurst; k < 90 || k > 110 {
 			t.Errorf("%s: %d errors in a second", c.name, k)
 		}
-		if s := a.Stats(); s.Errors+s.ErrorsHeld != 2000 {
-			t.Errorf("%s: %d sent and %d held of 2000", c.name, s.Errors, s.ErrorsHeld)
+		if s := a.Stats(); s.Errors+s.ErrorsLimited != 2000 {
+			t.Errorf("%s: %d sent and %d held of 2000", c.name, s.Errors, s.ErrorsLimited)
 		}
 	}
 }

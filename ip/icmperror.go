@@ -93,54 +93,54 @@ func kind6(typ, code uint8) ErrorKind {
 	return NetUnreachable
 }
 
-// heard4 takes an ICMP error.
-func (n *Node) heard4(g *Datagram, m wire.ICMP) packet.Verdict {
+// handleError4 takes an ICMP error.
+func (n *Node) handleError4(g *Datagram, m wire.ICMP) packet.Verdict {
 	e := &n.failure
 	*e = ICMPError{Kind: kind4(m.Type(), m.Code()), Type: m.Type(), Code: m.Code(), From: g.Src, MTU: int(m.MTU())}
-	return n.heard(e, m.Payload())
+	return n.handleError(e, m.Payload())
 }
 
-// heard6 takes an ICMPv6 error. Unknown ones count as unreachable.
-func (n *Node) heard6(g *Datagram, m wire.ICMPv6) packet.Verdict {
+// handleError6 takes an ICMPv6 error. Unknown ones count as unreachable.
+func (n *Node) handleError6(g *Datagram, m wire.ICMPv6) packet.Verdict {
 	e := &n.failure
 	*e = ICMPError{Kind: kind6(m.Type(), m.Code()), Type: m.Type(), Code: m.Code(), From: g.Src, MTU: int(m.MTU())}
-	return n.heard(e, m.Payload())
+	return n.handleError(e, m.Payload())
 }
 
-// heard tells of e, which quotes the start of a packet. It is about nothing of ours unless the packet is
+// handleError tells of e, which quotes the start of a packet. It is about nothing of ours unless the packet is
 // from an address of ours and has the start of its transport header.
-func (n *Node) heard(e *ICMPError, quote []byte) packet.Verdict {
+func (n *Node) handleError(e *ICMPError, quote []byte) packet.Verdict {
 	size, ok := e.read(quote)
-	if !ok || !n.own(e.Tuple.Local) {
+	if !ok || !n.isLocalAddr(e.Tuple.Local) {
 		return packet.DropICMP
 	}
 	if e.Kind == TooBig {
-		return n.heardTooBig(e, size)
+		return n.handleTooBig(e, size)
 	}
-	if !n.tell(e) {
+	if !n.deliverError(e) {
 		return packet.DropICMP
 	}
 	return packet.Deliver
 }
 
-// tell passes e on and reports whether somebody vouches for the packet.
-func (n *Node) tell(e *ICMPError) bool { return n.cfg.Error != nil && n.cfg.Error(n.now, e) }
+// deliverError passes e on and reports whether somebody vouches for the packet.
+func (n *Node) deliverError(e *ICMPError) bool { return n.cfg.Error != nil && n.cfg.Error(n.now, e) }
 
-// heardTooBig lowers the path MTU to a destination, if that is plausible: a packet of size bytes did not
+// handleTooBig lowers the path MTU to a destination, if that is plausible: a packet of size bytes did not
 // fit, and somebody sent it (RFC 5927 7).
-func (n *Node) heardTooBig(e *ICMPError, size int) packet.Verdict {
-	mtu, ok := n.bounded(e.Tuple.Remote, e.MTU, size)
+func (n *Node) handleTooBig(e *ICMPError, size int) packet.Verdict {
+	mtu, ok := n.plausibleMTU(e.Tuple.Remote, e.MTU, size)
 	if !ok {
-		n.stats.Unbelieved++
+		n.stats.RejectedMTUs++
 		return packet.DropICMP
 	}
 	e.MTU = mtu
-	if !n.tell(e) {
-		n.stats.Unbelieved++
+	if !n.deliverError(e) {
+		n.stats.RejectedMTUs++
 		return packet.DropICMP
 	}
-	if n.store(e.Tuple.Remote, mtu, n.now.Add(pmtuAge)) {
-		n.changed(&Change{Kind: PathMTU, Addr: e.Tuple.Remote, MTU: mtu})
+	if n.storePMTU(e.Tuple.Remote, mtu, n.now.Add(pmtuAge)) {
+		n.notifyChange(&Change{Kind: PathMTU, Addr: e.Tuple.Remote, MTU: mtu})
 	}
 	return packet.Deliver
 }
@@ -186,12 +186,12 @@ func (e *ICMPError) ports() {
 	}
 }
 
-// unreachable tells the sender of the frame f, which waited for a neighbour in vain.
-func (n *Node) unreachable(f []byte) {
+// deliverUnreachable tells the sender of the frame f, which waited for a neighbour in vain.
+func (n *Node) deliverUnreachable(f []byte) {
 	e := &n.failure
 	*e = ICMPError{Kind: HostUnreachable, Local: true}
 	if _, ok := e.read(f[wire.EthernetLen:]); ok {
 		e.From = e.Tuple.Local
-		n.tell(e)
+		n.deliverError(e)
 	}
 }

@@ -46,7 +46,7 @@ func (n *Node) inputIGMP(g *Datagram) packet.Verdict {
 		return n.inputQuery4(g, b, group)
 	case igmpReport1, igmpReport2:
 		if g.Dst == group {
-			n.overheard(g.Port, group)
+			n.suppressReport(g.Port, group)
 		}
 		return packet.Deliver
 	case igmpReport3, igmpLeave2:
@@ -80,7 +80,7 @@ func (n *Node) inputQuery4(g *Datagram, b []byte, group wire.Addr) packet.Verdic
 			q.sources = append(q.sources, wire.AddrFrom4([4]byte(b[igmpQuery3+4*i:])))
 		}
 	}
-	n.queried(&q)
+	n.handleQuery(&q)
 	return packet.Deliver
 }
 
@@ -103,11 +103,11 @@ func (n *Node) sendReport4(port uint8, list []record, size int) {
 	n.sendIGMP(port, igmpRouters, b)
 }
 
-// tellOlder sends a report, or the end of a membership, as older queriers know them (RFC 3376 7.2.1, RFC
+// sendOlderReport sends a report, or the end of a membership, as older queriers know them (RFC 3376 7.2.1, RFC
 // 3810 8.2.1).
-func (n *Node) tellOlder(g *group) {
+func (n *Node) sendOlderReport(g *group) {
 	if !g.key.addr.Is4() {
-		n.tellOlder6(g)
+		n.sendReport1(g)
 		return
 	}
 	b := make([]byte, igmpLen)
@@ -137,7 +137,7 @@ func (n *Node) sendIGMP(port uint8, dst wire.Addr, b []byte) {
 	}
 	var p Path
 	mac := wire.MAC{0x01, 0x00, 0x5e, dst[13] & 0x7f, dst[14], dst[15]}
-	f := n.control(port, mac, wire.EtherTypeIPv4, wire.IPv4Len+len(routerAlert4)+len(b))
+	f := n.controlFrame(port, mac, wire.EtherTypeIPv4, wire.IPv4Len+len(routerAlert4)+len(b))
 	if f == nil {
 		return
 	}

@@ -37,7 +37,7 @@ func (g *Datagram) ECN() wire.ECN { return wire.ECN(g.TOS & 3) }
 //
 // The frame is borrowed.
 func (n *Node) Input(now clock.Time, port uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
-	n.enter(now)
+	n.setNow(now)
 	if int(port) >= len(n.links) && port != LoopPort {
 		return packet.DropNotOurs
 	}
@@ -91,7 +91,7 @@ func (n *Node) martian(port uint8, src wire.Addr) bool {
 	if src.Multicast() || src == wire.Broadcast4 || n.directed(src, port) {
 		return true
 	}
-	return port != LoopPort && (src.Martian() && !src.Unspecified() || n.own(src))
+	return port != LoopPort && (src.Martian() && !src.Unspecified() || n.isLocalAddr(src))
 }
 
 // input4 takes an IPv4 packet (RFC 791, RFC 1122 3.2).
@@ -110,7 +110,7 @@ func (n *Node) input4(port uint8, frame []byte, d *packet.Desc, g *Datagram) pac
 	if n.martian(port, g.Src) || g.Src == wire.Unspecified4 && g.Proto != wire.ProtoIGMP {
 		return packet.DropDenied
 	}
-	if v := n.wanted(port, frame, g); v != packet.Undecided {
+	if v := n.classify(port, frame, g); v != packet.Undecided {
 		return v
 	}
 	if ip.HeaderLen() > wire.IPv4Len {
@@ -121,17 +121,17 @@ func (n *Node) input4(port uint8, frame []byte, d *packet.Desc, g *Datagram) pac
 	if ip.Fragment() {
 		return n.fragment4(ip, g)
 	}
-	return n.upper(frame, g, checked(d))
+	return n.deliver(frame, g, checksumFound(d))
 }
 
-// checked reports what the header pass found of the transport checksum.
-func checked(d *packet.Desc) bool {
+// checksumFound reports what the header pass found of the transport checksum.
+func checksumFound(d *packet.Desc) bool {
 	return d.Flags&(packet.FlagL4ChecksumOK|packet.FlagL4NoChecksum) != 0
 }
 
-// wanted sets g.Kind, and refuses what is not for this host. A packet to one host in a frame to many is
+// classify sets g.Kind, and refuses what is not for this host. A packet to one host in a frame to many is
 // refused (RFC 1122 3.3.6).
-func (n *Node) wanted(port uint8, frame []byte, g *Datagram) packet.Verdict {
+func (n *Node) classify(port uint8, frame []byte, g *Datagram) packet.Verdict {
 	g.Kind = n.Local(port, g.Dst)
 	switch {
 	case g.Kind == NotLocal:
@@ -157,9 +157,9 @@ func options4(ip wire.IPv4) packet.Verdict {
 	return packet.Undecided
 }
 
-// upper passes a whole datagram on to who serves its protocol. checked says that its checksum is right,
+// deliver passes a whole datagram on to who serves its protocol. checked says that its checksum is right,
 // or absent from UDP.
-func (n *Node) upper(frame []byte, g *Datagram, checked bool) packet.Verdict {
+func (n *Node) deliver(frame []byte, g *Datagram, checked bool) packet.Verdict {
 	switch {
 	case g.Proto == wire.ProtoICMP && g.Dst.Is4():
 		if !checked {
@@ -179,7 +179,7 @@ func (n *Node) upper(frame []byte, g *Datagram, checked bool) packet.Verdict {
 	case g.Kind == Multicast && !n.Member(g.Port, g.Dst, g.Src): // what is said about groups itself passes
 		return packet.DropNotOurs
 	case !n.serves(g.Proto):
-		n.refuseProto(g)
+		n.rejectProto(g)
 		return packet.DropUnsupported
 	case !checked && (g.Proto == wire.ProtoTCP || g.Proto == wire.ProtoUDP):
 		return packet.DropL4Checksum

@@ -19,7 +19,7 @@ func (n *Node) input6(port uint8, frame []byte, d *packet.Desc, g *Datagram) pac
 	if g.Src.Is4() || g.Dst.Is4() || n.martian(port, g.Src) {
 		return packet.DropDenied // mapped addresses are not for the wire (RFC 4942 2.2)
 	}
-	if v := n.wanted(port, frame, g); v != packet.Undecided {
+	if v := n.classify(port, frame, g); v != packet.Undecided {
 		return v
 	}
 	at := wire.IPv6Len
@@ -30,11 +30,11 @@ func (n *Node) input6(port uint8, frame []byte, d *packet.Desc, g *Datagram) pac
 		}
 		g.Proto, g.Payload, at = w.next, w.pkt[w.at:], w.at
 	}
-	return n.upper6(frame, g, g.Packets == 1 && checked(d) && int(d.L4) == int(d.L3)+at)
+	return n.deliver6(frame, g, g.Packets == 1 && checksumFound(d) && int(d.L4) == int(d.L3)+at)
 }
 
-// upper6 passes on what lies behind the extension headers.
-func (n *Node) upper6(frame []byte, g *Datagram, checked bool) packet.Verdict {
+// deliver6 passes on what lies behind the extension headers.
+func (n *Node) deliver6(frame []byte, g *Datagram, checked bool) packet.Verdict {
 	if g.Proto == wire.ProtoNone {
 		return packet.Deliver // RFC 8200 4.7
 	}
@@ -44,7 +44,7 @@ func (n *Node) upper6(frame []byte, g *Datagram, checked bool) packet.Verdict {
 	if !checked {
 		checked = checksum6(g)
 	}
-	return n.upper(frame, g, checked)
+	return n.deliver(frame, g, checked)
 }
 
 // checksum6 verifies the transport checksum of g itself: of packets whose headers the header pass does

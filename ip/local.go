@@ -8,6 +8,25 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
+// AnyPort stands for a port that the caller leaves open.
+const AnyPort uint8 = 255
+
+// Kind is what an address is to this host.
+type Kind uint8
+
+// The kinds of addresses.
+const (
+	NotLocal  Kind = iota // of somebody else
+	Unicast               // an address of this host
+	Broadcast             // limited or directed (RFC 919, RFC 922)
+	Multicast             // a group that the port is a member of
+)
+
+// String returns the kind's name.
+func (k Kind) String() string {
+	return [...]string{"not_local", "unicast", "broadcast", "multicast"}[k&3]
+}
+
 // maxAddrs is how many addresses a node has at most, all ports together.
 const maxAddrs = 256
 
@@ -102,7 +121,7 @@ func (n *Node) kind(port uint8, a wire.Addr) Kind {
 	case a == wire.Broadcast4:
 		return Broadcast
 	case a.Multicast():
-		return n.member(port, a)
+		return n.groupKind(port, a)
 	case a.Loopback() && port == LoopPort:
 		return Unicast
 	}
@@ -126,8 +145,8 @@ func (n *Node) ownLinkLocal(a wire.Addr) Kind {
 	return NotLocal
 }
 
-// own reports whether a is an assigned unicast address of ours, on whatever port.
-func (n *Node) own(a wire.Addr) bool {
+// isLocalAddr reports whether a is an assigned unicast address of ours, on whatever port.
+func (n *Node) isLocalAddr(a wire.Addr) bool {
 	if a.LinkLocal() {
 		return n.ownLinkLocal(a) == Unicast
 	}
@@ -135,7 +154,7 @@ func (n *Node) own(a wire.Addr) bool {
 }
 
 // Usable reports whether packets may be sent from a: it is ours, and neither tentative nor duplicate.
-func (n *Node) Usable(a wire.Addr) bool { return n.own(a) }
+func (n *Node) Usable(a wire.Addr) bool { return n.isLocalAddr(a) }
 
 // find returns our address a on port, in whatever state.
 func (t *locals) find(port uint8, a wire.Addr) *address {
@@ -150,7 +169,7 @@ func (t *locals) find(port uint8, a wire.Addr) *address {
 // AddAddr gives port an address with the length of its on-link prefix. It is checked for duplicates first
 // (RFC 5227, RFC 4862 5.4) unless unchecked is set; Changed then tells of AddrUp or AddrDuplicate.
 func (n *Node) AddAddr(now clock.Time, port uint8, p netip.Prefix, o Origin, unchecked bool) error {
-	n.enter(now)
+	n.setNow(now)
 	return n.addAddr(address{prefix: p, port: port, origin: o, valid: clock.Never, preferred: clock.Never}, unchecked)
 }
 
@@ -173,7 +192,7 @@ func (n *Node) addAddr(a address, unchecked bool) error {
 		return ErrFull
 	}
 	n.local.slot[i] = a
-	n.check(&n.local.slot[i], i, unchecked)
+	n.startDAD(&n.local.slot[i], i, unchecked)
 	return nil
 }
 
@@ -191,8 +210,8 @@ func (t *locals) free() int {
 	return len(t.slot) - 1
 }
 
-// check begins with duplicate address detection, or leaves it out.
-func (n *Node) check(x *address, i int, unchecked bool) {
+// startDAD begins with duplicate address detection, or leaves it out.
+func (n *Node) startDAD(x *address, i int, unchecked bool) {
 	x.state = addrTentative
 	n.solicitedGroup(x, true)
 	if unchecked || n.cfg.Follower {
@@ -209,13 +228,13 @@ func (n *Node) assign(x *address, i int) {
 	if x.origin != RouterAdvert { // RFC 5942 4: there the router says what is on link
 		n.addRoute(Route{Prefix: x.prefix.Masked(), Port: x.port, Origin: Connected})
 	}
-	n.changed(&Change{
+	n.notifyChange(&Change{
 		Kind: AddrUp, Port: x.port, Addr: x.addr, Prefix: x.prefix, Origin: x.origin, Until: x.valid, Preferred: x.preferred,
 	})
 	if l := &n.links[x.port]; x.origin == Automatic && l.Accept && !n.cfg.Follower {
 		n.startSolicit(x.port)
 	}
-	n.addrDue(i)
+	n.addrTimer(i)
 }
 
 // index enters an address and its broadcast addresses for lookups, or takes them out (by -1).
@@ -253,7 +272,7 @@ func directed(p netip.Prefix) wire.Addr {
 
 // DelAddr takes an address away.
 func (n *Node) DelAddr(now clock.Time, port uint8, a wire.Addr) error {
-	n.enter(now)
+	n.setNow(now)
 	for i := range n.local.slot {
 		if x := &n.local.slot[i]; x.state != addrFree && x.addr == a && x.port == port {
 			n.removeAddr(x, i)
@@ -271,7 +290,7 @@ func (n *Node) removeAddr(x *address, i int) {
 	if !n.sharesPrefix(&old) {
 		n.delRoute(Route{Prefix: old.prefix.Masked(), Port: old.port, Origin: Connected})
 	}
-	n.changed(&Change{Kind: AddrDown, Port: old.port, Addr: old.addr, Prefix: old.prefix, Origin: old.origin})
+	n.notifyChange(&Change{Kind: AddrDown, Port: old.port, Addr: old.addr, Prefix: old.prefix, Origin: old.origin})
 }
 
 // unassign takes x out of the lookups.
@@ -318,12 +337,12 @@ func (n *Node) Addrs() []AddrInfo {
 // Source returns the address of this host that packets to dst, by way of port, are sent from when nobody
 // chose one (RFC 6724 5, RFC 1122 3.3.4.3).
 func (n *Node) Source(now clock.Time, dst wire.Addr, port uint8) (wire.Addr, bool) {
-	n.enter(now)
-	if n.own(dst) {
+	n.setNow(now)
+	if n.isLocalAddr(dst) {
 		return dst, true
 	}
-	if r := n.pick(dst, port); r != nil {
-		if r.Source != (wire.Addr{}) && n.own(r.Source) {
+	if r := n.selectRoute(dst, port); r != nil {
+		if r.Source != (wire.Addr{}) && n.isLocalAddr(r.Source) {
 			return r.Source, true
 		}
 		port = r.Port
@@ -358,7 +377,7 @@ func better(x, y *address, dst wire.Addr, port uint8) bool {
 	if (x.addr == dst) != (y.addr == dst) {
 		return x.addr == dst
 	}
-	if a, b := fits(x.addr, dst), fits(y.addr, dst); a != b {
+	if a, b := sameScope(x.addr, dst), sameScope(y.addr, dst); a != b {
 		return a
 	}
 	if x.state != y.state {
@@ -370,12 +389,12 @@ func better(x, y *address, dst wire.Addr, port uint8) bool {
 	return matching(x, dst) > matching(y, dst)
 }
 
-// fits reports whether the scope of source a is that of dst (RFC 6724 5, rule 2, for the two scopes that
+// sameScope reports whether the scope of source a is that of dst (RFC 6724 5, rule 2, for the two scopes that
 // are in use).
-func fits(a, dst wire.Addr) bool { return a.LinkLocal() == narrow(dst) }
+func sameScope(a, dst wire.Addr) bool { return a.LinkLocal() == linkLocalScope(dst) }
 
-// narrow reports whether dst is of link-local scope, as an address or as a group.
-func narrow(dst wire.Addr) bool {
+// linkLocalScope reports whether dst is of link-local scope, as an address or as a group.
+func linkLocalScope(dst wire.Addr) bool {
 	if dst.Multicast() && !dst.Is4() {
 		return dst[1]&0xf <= 2
 	}
@@ -384,14 +403,14 @@ func narrow(dst wire.Addr) bool {
 
 // matching returns how many bits of x's prefix dst has.
 func matching(x *address, dst wire.Addr) uint8 {
-	h1, l1 := halves(x.addr)
-	h2, l2 := halves(dst)
+	h1, l1 := words(x.addr)
+	h2, l2 := words(dst)
 	return min(common(h1, l1, h2, l2), prefixBits(x.prefix))
 }
 
 // solicitedGroup joins or leaves the group at which x is solicited (RFC 4861 7.2.1).
 func (n *Node) solicitedGroup(x *address, join bool) {
 	if !x.addr.Is4() {
-		n.solicited(x.port, wire.Addr(wire.SolicitedNode(x.addr)), join)
+		n.countOwnUse(x.port, wire.Addr(wire.SolicitedNode(x.addr)), join)
 	}
 }

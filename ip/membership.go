@@ -40,35 +40,35 @@ type record struct {
 
 // querier is what a port knows of the multicast routers of one IP version.
 type querier struct {
-	robust   uint8      // QRV
-	v1, v2   clock.Time // older queriers count as present until then; MLD has one older version, at v2
-	general  clock.Time // an answer to a general query is due; Never
-	answered clock.Time // the last answer
+	robust     uint8      // QRV
+	v1, v2     clock.Time // older queriers count as present until then; MLD has one older version, at v2
+	generalDue clock.Time // an answer to a general query is due; Never
+	lastReport clock.Time // the last answer
 }
 
-// pending is what is to be reported of a group.
-type pending struct {
-	mode   uint8     // times that a change of the filter mode is still to be told
-	diff   []changed // changes of sources
-	change clock.Time
-	answer clock.Time  // an answer to a specific query is due; Never
-	all    bool        // the query asked for the group
-	asked  []wire.Addr // for these sources
+// pendingReport is what is to be reported of a group.
+type pendingReport struct {
+	mode    uint8          // times that a change of the filter mode is still to be told
+	diff    []sourceChange // changes of sources
+	change  clock.Time
+	answer  clock.Time  // an answer to a specific query is due; Never
+	all     bool        // the query asked for the group
+	sources []wire.Addr // for these sources
 }
 
-// changed is a source that is wanted now, or is no longer, to be told left times.
-type changed struct {
+// sourceChange is a source that is wanted now, or is no longer, to be told left times.
+type sourceChange struct {
 	addr  wire.Addr
 	allow bool
 	left  uint8
 }
 
 func newQuerier() querier {
-	return querier{robust: robustness, v1: -clock.Never, v2: -clock.Never, general: clock.Never, answered: -clock.Never}
+	return querier{robust: robustness, v1: -clock.Never, v2: -clock.Never, generalDue: clock.Never, lastReport: -clock.Never}
 }
 
-// silentGroup reports whether no report is ever sent of a: RFC 3376 6, RFC 3810 6 (also scopes 0 and 1).
-func silentGroup(a wire.Addr) bool { return always(a) || !a.Is4() && a[1]&0xf < 2 }
+// neverReported reports whether no report is ever sent of a: RFC 3376 6, RFC 3810 6 (also scopes 0 and 1).
+func neverReported(a wire.Addr) bool { return permanentGroup(a) || !a.Is4() && a[1]&0xf < 2 }
 
 // querier returns what is known of the routers of a group's port and version.
 func (n *Node) querier(k groupKey) *querier { return &n.links[k.port].querier[family(k.addr.Is4())] }
@@ -77,36 +77,36 @@ func (n *Node) querier(k groupKey) *querier { return &n.links[k.port].querier[fa
 // more (RFC 3376 5.1, RFC 3810 6.1).
 func (n *Node) filterChanged(i uint16, was *group) {
 	g := &n.groups.slot[i]
-	if n.cfg.Follower || silentGroup(g.key.addr) {
+	if n.cfg.Follower || neverReported(g.key.addr) {
 		return
 	}
 	p, times := &g.report, n.querier(g.key).robust
 	if was.include != g.include {
 		p.mode, p.diff = times, nil
 	} else {
-		p.differ(minus(g.sources, was.sources), g.include, times)
-		p.differ(minus(was.sources, g.sources), !g.include, times)
+		p.differ(difference(g.sources, was.sources), g.include, times)
+		p.differ(difference(was.sources, g.sources), !g.include, times)
 	}
-	n.tellChange(i)
+	n.sendChanges(i)
 }
 
 // differ notes that sources are wanted, or not.
-func (p *pending) differ(sources []wire.Addr, allow bool, times uint8) {
+func (p *pendingReport) differ(sources []wire.Addr, allow bool, times uint8) {
 	for _, a := range sources {
-		p.diff = slices.DeleteFunc(p.diff, func(c changed) bool { return c.addr == a })
-		p.diff = append(p.diff, changed{a, allow, times})
+		p.diff = slices.DeleteFunc(p.diff, func(c sourceChange) bool { return c.addr == a })
+		p.diff = append(p.diff, sourceChange{a, allow, times})
 	}
 }
 
 // due reports whether changes of the group are still to be told.
-func (p *pending) due() bool { return p.mode > 0 || len(p.diff) > 0 }
+func (p *pendingReport) due() bool { return p.mode > 0 || len(p.diff) > 0 }
 
-// tellChange sends what has changed of the group in slot i, and sets the time of the next one.
-func (n *Node) tellChange(i uint16) {
+// sendChanges sends what has changed of the group in slot i, and sets the time of the next one.
+func (n *Node) sendChanges(i uint16) {
 	g := &n.groups.slot[i]
 	p := &g.report
-	if n.older(g.key) {
-		n.tellOlder(g)
+	if n.hasOlderQuerier(g.key) {
+		n.sendOlderReport(g)
 	} else {
 		n.report3(g.key.port, g.key.addr.Is4(), g.changes())
 	}
@@ -114,12 +114,12 @@ func (n *Node) tellChange(i uint16) {
 	for j := range p.diff {
 		p.diff[j].left--
 	}
-	p.diff = slices.DeleteFunc(p.diff, func(c changed) bool { return c.left == 0 })
+	p.diff = slices.DeleteFunc(p.diff, func(c sourceChange) bool { return c.left == 0 })
 	p.change = clock.Never
 	if p.due() {
 		p.change = n.now.Add(n.rand.Between(time.Millisecond, reportInterval))
 	}
-	n.timeGroup(i)
+	n.armGroup(i)
 }
 
 // changes returns the records that tell what has changed: the filter with its mode, or single sources.
@@ -149,8 +149,8 @@ func split(k recordKind, a wire.Addr, sources []wire.Addr) (list []record) {
 	return list
 }
 
-// timeGroup sets the timer of the group in slot i.
-func (n *Node) timeGroup(i uint16) {
+// armGroup sets the timer of the group in slot i.
+func (n *Node) armGroup(i uint16) {
 	p := &n.groups.slot[i].report
 	if t := min(p.change, p.answer); t != clock.Never {
 		n.wheel.Arm(n.base.groups+uint32(i), t)
@@ -159,16 +159,16 @@ func (n *Node) timeGroup(i uint16) {
 	}
 }
 
-// groupDue runs when the timer of the group in slot i has expired.
-func (n *Node) groupDue(i uint16) {
+// groupTimer runs when the timer of the group in slot i has expired.
+func (n *Node) groupTimer(i uint16) {
 	g := &n.groups.slot[i]
 	if g.report.answer <= n.now {
-		n.answerGroup(g)
+		n.sendGroupReport(g)
 	}
 	if g.report.change <= n.now {
-		n.tellChange(i)
+		n.sendChanges(i)
 	}
-	n.timeGroup(i)
+	n.armGroup(i)
 	n.freeGroup(i)
 }
 
@@ -183,9 +183,9 @@ type query struct {
 	version uint8         // of IGMP; of MLD one more
 }
 
-// queried takes a query (RFC 3376 5.2 and 7.2.1, RFC 3810 6.2 and 8.2.1): the answer is sent after a
+// handleQuery takes a query (RFC 3376 5.2 and 7.2.1, RFC 3810 6.2 and 8.2.1): the answer is sent after a
 // random time.
-func (n *Node) queried(q *query) {
+func (n *Node) handleQuery(q *query) {
 	l := &n.links[q.port].querier[family(q.is4)]
 	switch q.version {
 	case 1:
@@ -197,49 +197,49 @@ func (n *Node) queried(q *query) {
 			l.robust = robustness
 		}
 	}
-	at := max(n.now.Add(n.rand.Between(time.Millisecond, q.most)), l.answered.Add(answerFloor))
-	if l.general <= at {
+	at := max(n.now.Add(n.rand.Between(time.Millisecond, q.most)), l.lastReport.Add(answerFloor))
+	if l.generalDue <= at {
 		return
 	}
 	if q.group == (wire.Addr{}) {
-		l.general = at
+		l.generalDue = at
 		n.wheel.Arm(n.base.queries+uint32(q.port)*2+uint32(family(q.is4)), at)
 		return
 	}
-	if i, ok := n.groups.index[groupKey{q.group, q.port}]; ok && !n.groups.slot[i].empty() && !silentGroup(q.group) {
-		n.groups.slot[i].report.ask(q.sources, at)
-		n.timeGroup(i)
+	if i, ok := n.groups.index[groupKey{q.group, q.port}]; ok && !n.groups.slot[i].empty() && !neverReported(q.group) {
+		n.groups.slot[i].report.addQuery(q.sources, at)
+		n.armGroup(i)
 	}
 }
 
-// ask notes a query for a group, or for sources of it.
-func (p *pending) ask(sources []wire.Addr, at clock.Time) {
+// addQuery notes a query for a group, or for sources of it.
+func (p *pendingReport) addQuery(sources []wire.Addr, at clock.Time) {
 	if p.answer == clock.Never {
-		p.all, p.asked = false, nil
+		p.all, p.sources = false, nil
 	}
-	p.asked = union(p.asked, sources)
-	if p.all = p.all || len(sources) == 0 || len(p.asked) > maxQuerySources; p.all {
-		p.asked = nil
+	p.sources = union(p.sources, sources)
+	if p.all = p.all || len(sources) == 0 || len(p.sources) > maxQuerySources; p.all {
+		p.sources = nil
 	}
 	p.answer = min(p.answer, at)
 }
 
-// answerGroup answers a query for a group.
-func (n *Node) answerGroup(g *group) {
+// sendGroupReport answers a query for a group.
+func (n *Node) sendGroupReport(g *group) {
 	p := &g.report
 	p.answer = clock.Never
 	switch {
 	case g.empty():
-	case n.older(g.key):
-		n.tellOlder(g)
+	case n.hasOlderQuerier(g.key):
+		n.sendOlderReport(g)
 	case p.all:
 		n.report3(g.key.port, g.key.addr.Is4(), []record{g.current()})
 	case g.include:
-		n.report3(g.key.port, g.key.addr.Is4(), split(isInclude, g.key.addr, both(g.sources, p.asked)))
+		n.report3(g.key.port, g.key.addr.Is4(), split(isInclude, g.key.addr, intersection(g.sources, p.sources)))
 	default:
-		n.report3(g.key.port, g.key.addr.Is4(), split(isInclude, g.key.addr, minus(p.asked, g.sources)))
+		n.report3(g.key.port, g.key.addr.Is4(), split(isInclude, g.key.addr, difference(p.sources, g.sources)))
 	}
-	n.querier(g.key).answered = n.now
+	n.querier(g.key).lastReport = n.now
 }
 
 // current returns the record of the filter.
@@ -250,19 +250,19 @@ func (g *group) current() record {
 	return record{isExclude, g.key.addr, g.sources}
 }
 
-// generalDue answers a general query: id counts ports and, within one, versions.
-func (n *Node) generalDue(id int) {
+// answerGeneral answers a general query: id counts ports and, within one, versions.
+func (n *Node) answerGeneral(id int) {
 	port, is4 := uint8(id/2), id%2 == 1
 	l := &n.links[port].querier[id%2]
-	l.general, l.answered = clock.Never, n.now
+	l.generalDue, l.lastReport = clock.Never, n.now
 	var list []record
 	for i := range n.groups.slot {
 		g := &n.groups.slot[i]
-		if !g.used || g.key.port != port || g.key.addr.Is4() != is4 || g.empty() || silentGroup(g.key.addr) {
+		if !g.used || g.key.port != port || g.key.addr.Is4() != is4 || g.empty() || neverReported(g.key.addr) {
 			continue
 		}
-		if n.older(g.key) {
-			n.tellOlder(g)
+		if n.hasOlderQuerier(g.key) {
+			n.sendOlderReport(g)
 		} else {
 			list = append(list, g.current())
 		}
@@ -270,19 +270,19 @@ func (n *Node) generalDue(id int) {
 	n.report3(port, is4, list)
 }
 
-// older reports whether a querier of an older version is on the port: it would not understand records.
-func (n *Node) older(k groupKey) bool {
+// hasOlderQuerier reports whether a querier of an older version is on the port: it would not understand records.
+func (n *Node) hasOlderQuerier(k groupKey) bool {
 	q := n.querier(k)
 	return n.now < q.v1 || n.now < q.v2
 }
 
-// overheard is called when another host has reported a group: with an older querier one report is enough
+// suppressReport is called when another host has reported a group: with an older querier one report is enough
 // (RFC 2236 3, RFC 2710 4).
-func (n *Node) overheard(port uint8, a wire.Addr) {
+func (n *Node) suppressReport(port uint8, a wire.Addr) {
 	k := groupKey{a, port}
-	if i, ok := n.groups.index[k]; ok && n.older(k) && !n.groups.slot[i].report.due() {
+	if i, ok := n.groups.index[k]; ok && n.hasOlderQuerier(k) && !n.groups.slot[i].report.due() {
 		n.groups.slot[i].report.answer = clock.Never
-		n.timeGroup(i)
+		n.armGroup(i)
 	}
 }
 

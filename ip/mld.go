@@ -39,7 +39,7 @@ func (n *Node) inputMLD(g *Datagram, m wire.ICMPv6) packet.Verdict {
 	case m.Type() == mldQuery:
 		return n.inputQuery6(g, m, group)
 	case m.Type() == mldReport1 && g.Dst == group:
-		n.overheard(g.Port, group)
+		n.suppressReport(g.Port, group)
 	}
 	return packet.Deliver
 }
@@ -65,7 +65,7 @@ func (n *Node) inputQuery6(g *Datagram, m wire.ICMPv6, group wire.Addr) packet.V
 			q.sources = append(q.sources, wire.Addr(m[mldQuery2+16*i:][:16]))
 		}
 	}
-	n.queried(&q)
+	n.handleQuery(&q)
 	return packet.Deliver
 }
 
@@ -88,8 +88,8 @@ func (n *Node) sendReport6(port uint8, list []record, size int) {
 	n.sendMLD(port, mldRouters, b)
 }
 
-// tellOlder6 sends a version 1 report, or the end of a membership (RFC 2710 4).
-func (n *Node) tellOlder6(g *group) {
+// sendReport1 sends a version 1 report, or the end of a membership (RFC 2710 4).
+func (n *Node) sendReport1(g *group) {
 	b := make([]byte, mldLen)
 	b[0] = mldReport1
 	dst := g.key.addr
@@ -105,7 +105,7 @@ func (n *Node) tellOlder6(g *group) {
 func (n *Node) sendMLD(port uint8, dst wire.Addr, b []byte) {
 	src := n.linkLocal(port)
 	h := Header{Src: src, Dst: dst, Proto: wire.ProtoHopByHop, TTL: 1}
-	f := n.control(port, wire.MulticastMAC6(dst), wire.EtherTypeIPv6, wire.IPv6Len+len(routerAlert)+len(b))
+	f := n.controlFrame(port, wire.MulticastMAC6(dst), wire.EtherTypeIPv6, wire.IPv6Len+len(routerAlert)+len(b))
 	if f == nil {
 		return
 	}

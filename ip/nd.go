@@ -52,14 +52,14 @@ func (n *Node) inputNS(port uint8, frame []byte, ip wire.IPv6) packet.Verdict {
 	}
 	switch {
 	case x.state == addrTentative && src == wire.Addr{}:
-		n.duplicate(x)
+		n.handleDuplicate(x)
 		return packet.Deliver
 	case !x.assigned() || mac.Multicast():
 		return packet.DropNeighbor
 	}
 	n.replyND(port, ip, mac, src == wire.Addr{})
-	if e := n.neigh.find(src, port); e != nil && has && e.state.resolved() && e.mac() != mac {
-		n.claimed(e)
+	if e := n.neigh.find(src, port); e != nil && has && e.state.hasLinkAddr() && e.mac() != mac {
+		n.verifyLinkAddr(e)
 	}
 	return packet.Deliver
 }
@@ -72,7 +72,7 @@ func (n *Node) replyND(port uint8, ip wire.IPv6, mac wire.MAC, everybody bool) {
 	if everybody {
 		mac = wire.MulticastMAC6(wire.AllNodes)
 	}
-	f := n.control(port, mac, wire.EtherTypeIPv6, wire.NDReplyLen)
+	f := n.controlFrame(port, mac, wire.EtherTypeIPv6, wire.NDReplyLen)
 	if f == nil {
 		return
 	}
@@ -89,7 +89,7 @@ func (n *Node) inputNA(port uint8, ip wire.IPv6, na wire.NeighborAdvert) packet.
 	}
 	target := wire.Addr(na.Target())
 	if x := n.local.find(port, target); x != nil {
-		n.rival(x)
+		n.conflictND(x)
 		return packet.Deliver
 	}
 	e := n.neigh.find(target, port)
@@ -106,10 +106,10 @@ func wholeOptions(it wire.NDOptionIter) bool {
 	return !it.Malformed()
 }
 
-// rival is called when another host advertises our address x.
-func (n *Node) rival(x *address) {
+// conflictND is called when another host advertises our address x.
+func (n *Node) conflictND(x *address) {
 	if x.state == addrTentative {
-		n.duplicate(x) // RFC 4862 5.4.4
+		n.handleDuplicate(x) // RFC 4862 5.4.4
 		return
 	}
 	n.stats.Duplicates++
@@ -123,7 +123,7 @@ func (n *Node) advertised(e *neighbor, flags wire.NAFlags, mac wire.MAC, has boo
 			return packet.DropNeighbor
 		}
 		e.router = flags&wire.NARouter != 0
-		n.learned(e, mac, nudReachable)
+		n.setLinkAddr(e, mac, nudReachable)
 		return packet.Deliver
 	}
 	if has && e.mac() != mac {
@@ -131,11 +131,11 @@ func (n *Node) advertised(e *neighbor, flags wire.NAFlags, mac wire.MAC, has boo
 			n.setState(e, nudStale)
 			return packet.Deliver
 		}
-		return n.claimed(e)
+		return n.verifyLinkAddr(e)
 	}
 	e.router = flags&wire.NARouter != 0
 	if solicited && e.state != nudPermanent {
-		n.learned(e, e.mac(), nudReachable)
+		n.setLinkAddr(e, e.mac(), nudReachable)
 	}
 	return packet.Deliver
 }
@@ -143,7 +143,7 @@ func (n *Node) advertised(e *neighbor, flags wire.NAFlags, mac wire.MAC, has boo
 // solicit asks for e: its solicited-node group, or e itself where its link address is only to be verified
 // (RFC 4861 7.2.2).
 func (n *Node) solicit(e *neighbor) {
-	src, ok := n.asker(e)
+	src, ok := n.solicitSource(e)
 	if !ok {
 		return
 	}
@@ -178,7 +178,7 @@ func (n *Node) announceND(x *address) {
 
 // sendICMP6 sends an ICMPv6 message of the node itself to link address mac, with its checksum.
 func (n *Node) sendICMP6(port uint8, mac wire.MAC, src, dst wire.Addr, hops uint8, m []byte) {
-	f := n.control(port, mac, wire.EtherTypeIPv6, wire.IPv6Len+len(m))
+	f := n.controlFrame(port, mac, wire.EtherTypeIPv6, wire.IPv6Len+len(m))
 	if f == nil {
 		return
 	}

@@ -38,11 +38,11 @@ var nudNames = [...]string{"free", "new", "incomplete", "failed", "reachable", "
 
 func (s nudState) String() string { return nudNames[s] }
 
-// resolved reports whether the link address may be used.
-func (s nudState) resolved() bool { return s >= nudReachable }
+// hasLinkAddr reports whether the link address may be used.
+func (s nudState) hasLinkAddr() bool { return s >= nudReachable }
 
-// waits reports whether the entry is in the list of those that do not answer.
-func (s nudState) waits() bool { return s == nudNew || s == nudIncomplete || s == nudFailed }
+// unanswered reports whether the entry is in the list of those that do not answer.
+func (s nudState) unanswered() bool { return s == nudNew || s == nudIncomplete || s == nudFailed }
 
 type neighborKey struct {
 	addr wire.Addr
@@ -77,14 +77,14 @@ type neighbors struct {
 	hand    int
 	waiting int // length of the list
 	queued  int // bytes of packets that wait
-	starts  bucket
+	starts  RateLimiter
 }
 
 func newNeighbors(max int, now clock.Time) neighbors {
 	max = min(max, maxNeighbors)
 	t := neighbors{
 		slot: make([]neighbor, max+1), index: make(map[neighborKey]uint16, max), free: make([]uint16, 0, max),
-		starts: newBucket(resolutionRate, resolutionBurst, now),
+		starts: NewRateLimiter(resolutionRate, resolutionBurst, now),
 	}
 	for i := max; i > 0; i-- {
 		t.free = append(t.free, uint16(i))
@@ -107,8 +107,8 @@ func (t *neighbors) find(a wire.Addr, port uint8) *neighbor {
 	return nil
 }
 
-// silent reports whether a is known not to answer.
-func (t *neighbors) silent(a wire.Addr, port uint8) bool {
+// unreachable reports whether a is known not to answer.
+func (t *neighbors) unreachable(a wire.Addr, port uint8) bool {
 	e := t.find(a, port)
 	return e != nil && e.state == nudFailed
 }
@@ -123,7 +123,7 @@ func (n *Node) neighbor(a wire.Addr, port uint8) *neighbor {
 	if e := t.find(a, port); e != nil {
 		return e
 	}
-	if !t.starts.take(n.now, 1) {
+	if !t.starts.Take(n.now, 1) {
 		return nil
 	}
 	i := n.freeNeighbor()
@@ -136,7 +136,7 @@ func (n *Node) neighbor(a wire.Addr, port uint8) *neighbor {
 	t.index[e.key] = i
 	e.path = Path{Port: port, Kind: Unicast, MTU: n.links[port].mtu(a.Is4()), NextHop: a, TTL: n.hopLimit(a, port)}
 	n.links[port].header(&e.path, wire.MAC{}, a.Is4())
-	t.wait(i, nudNew)
+	t.pushUnanswered(i, nudNew)
 	return e
 }
 
@@ -184,19 +184,19 @@ func (n *Node) sweep() bool {
 func (n *Node) dropNeighbor(i uint16) {
 	t := &n.neigh
 	e := &t.slot[i]
-	n.discard(e)
-	t.unwait(i)
+	n.dropQueued(e)
+	t.removeUnanswered(i)
 	n.wheel.Stop(uint32(i))
 	delete(t.index, e.key)
 	*e = neighbor{}
 	t.free = append(t.free, i)
 }
 
-// wait puts slot i at the end of the list of those that do not answer, in state s.
-func (t *neighbors) wait(i uint16, s nudState) {
+// pushUnanswered puts slot i at the end of the list of those that do not answer, in state s.
+func (t *neighbors) pushUnanswered(i uint16, s nudState) {
 	e, head := &t.slot[i], &t.slot[0]
 	was := e.state
-	if e.state = s; was.waits() {
+	if e.state = s; was.unanswered() {
 		return
 	}
 	e.previous, e.next = head.previous, 0
@@ -205,10 +205,10 @@ func (t *neighbors) wait(i uint16, s nudState) {
 	t.waiting++
 }
 
-// unwait takes slot i out of the list, if it is there.
-func (t *neighbors) unwait(i uint16) {
+// removeUnanswered takes slot i out of the list, if it is there.
+func (t *neighbors) removeUnanswered(i uint16) {
 	e := &t.slot[i]
-	if !e.state.waits() {
+	if !e.state.unanswered() {
 		return
 	}
 	t.slot[e.previous].next = e.next
@@ -219,7 +219,7 @@ func (t *neighbors) unwait(i uint16) {
 // setState moves e to a state in which its link address may be used.
 func (n *Node) setState(e *neighbor, s nudState) {
 	i := n.neigh.indexOf(e)
-	n.neigh.unwait(i)
+	n.neigh.removeUnanswered(i)
 	e.state, e.since, e.probes, e.verify = s, n.now, 0, false
 	e.path.Resolved = true
 	switch s {
@@ -232,50 +232,50 @@ func (n *Node) setState(e *neighbor, s nudState) {
 	}
 }
 
-// learned stores the link address of e, in state s, and sends what waited for it.
-func (n *Node) learned(e *neighbor, mac wire.MAC, s nudState) {
+// setLinkAddr stores the link address of e, in state s, and sends what waited for it.
+func (n *Node) setLinkAddr(e *neighbor, mac wire.MAC, s nudState) {
 	if e.state == nudPermanent && s != nudPermanent {
 		return
 	}
-	news := !e.state.resolved() || e.mac() != mac
+	news := !e.state.hasLinkAddr() || e.mac() != mac
 	if news {
 		e.locked = n.now.Add(lockTime)
 		n.links[e.key.port].header(&e.path, mac, e.key.addr.Is4())
 	}
 	n.setState(e, s)
-	n.flush(e)
+	n.sendQueued(e)
 	if !n.cfg.Follower && (news || s == nudReachable) {
-		n.changed(&Change{Kind: NeighborUp, Port: e.key.port, Addr: e.key.addr, MAC: mac})
+		n.notifyChange(&Change{Kind: NeighborUp, Port: e.key.port, Addr: e.key.addr, MAC: mac})
 	}
 }
 
-// begin starts to resolve e for a packet from src. It reports whether packets may wait for it.
-func (n *Node) begin(e *neighbor, src wire.Addr) bool {
+// startResolution starts to resolve e for a packet from src. It reports whether packets may wait for it.
+func (n *Node) startResolution(e *neighbor, src wire.Addr) bool {
 	if e.state == nudIncomplete {
 		return true
 	}
-	if e.state != nudNew && (n.now.Sub(e.since) < failedTime || !n.neigh.starts.take(n.now, 1)) {
+	if e.state != nudNew && (n.now.Sub(e.since) < failedTime || !n.neigh.starts.Take(n.now, 1)) {
 		return false
 	}
 	i := n.neigh.indexOf(e)
-	n.neigh.wait(i, nudIncomplete)
+	n.neigh.pushUnanswered(i, nudIncomplete)
 	e.since, e.probes, e.src = n.now, 0, src
 	e.path.Resolved = false
 	n.probe(e)
 	return true
 }
 
-// touch is called for each packet that uses e: it notes the use, and has a stale entry verified
+// markUsed is called for each packet that uses e: it notes the use, and has a stale entry verified
 // (RFC 4861 7.3.3).
-func (n *Node) touch(e *neighbor) {
+func (n *Node) markUsed(e *neighbor) {
 	e.recent = true
 	if e.state == nudStale {
 		n.setState(e, nudDelay)
 	}
 }
 
-// neighborDue runs when the timer of slot i has expired (RFC 4861 7.3.3).
-func (n *Node) neighborDue(i uint16) {
+// neighborTimer runs when the timer of slot i has expired (RFC 4861 7.3.3).
+func (n *Node) neighborTimer(i uint16) {
 	e := &n.neigh.slot[i]
 	switch e.state {
 	case nudReachable:
@@ -288,7 +288,7 @@ func (n *Node) neighborDue(i uint16) {
 			n.probe(e)
 			return
 		}
-		n.neigh.wait(i, nudIncomplete) // it may have a new link address (RFC 7048 3)
+		n.neigh.pushUnanswered(i, nudIncomplete) // it may have a new link address (RFC 7048 3)
 		e.since, e.probes = n.now, 0
 		e.path.Resolved = false
 		n.probe(e)
@@ -297,18 +297,18 @@ func (n *Node) neighborDue(i uint16) {
 			n.probe(e)
 			return
 		}
-		n.failed(e)
+		n.neighborFailed(e)
 	}
 }
 
-// failed gives e up: packets that wait for it are dropped, and their senders told.
-func (n *Node) failed(e *neighbor) {
+// neighborFailed gives e up: packets that wait for it are dropped, and their senders told.
+func (n *Node) neighborFailed(e *neighbor) {
 	e.state, e.since = nudFailed, n.now
 	n.epoch++
 	e.born = n.epoch // other routers may do: cached paths end here
-	n.refuse(e)
+	n.rejectQueued(e)
 	if !n.cfg.Follower {
-		n.changed(&Change{Kind: NeighborDown, Port: e.key.port, Addr: e.key.addr})
+		n.notifyChange(&Change{Kind: NeighborDown, Port: e.key.port, Addr: e.key.addr})
 	}
 }
 
@@ -322,18 +322,18 @@ func (n *Node) probe(e *neighbor) {
 	n.wheel.Arm(uint32(n.neigh.indexOf(e)), n.now.Add(wait))
 	switch {
 	case n.cfg.Follower:
-		n.changed(&Change{Kind: NeighborWish, Port: e.key.port, Addr: e.key.addr})
+		n.notifyChange(&Change{Kind: NeighborRequest, Port: e.key.port, Addr: e.key.addr})
 	case e.key.addr.Is4():
-		n.askARP(e)
+		n.requestARP(e)
 	default:
 		n.solicit(e)
 	}
 }
 
-// claimed is called when mac is said to be the link address of e, which has another one, by a message
+// verifyLinkAddr is called when mac is said to be the link address of e, which has another one, by a message
 // that nobody asked for. It is not believed: e is asked at the address that is known, and only when that
 // is silent everybody is. RFC 4861 7.2.5 and RFC 826 would take it at once.
-func (n *Node) claimed(e *neighbor) packet.Verdict {
+func (n *Node) verifyLinkAddr(e *neighbor) packet.Verdict {
 	n.stats.Conflicts++
 	if n.now < e.locked || e.state == nudPermanent || e.verify {
 		return packet.DropNeighbor
@@ -347,8 +347,8 @@ func (n *Node) claimed(e *neighbor) packet.Verdict {
 
 // Confirm says that the next hop of r answers: a connection made progress (RFC 4861 7.3.1).
 func (n *Node) Confirm(now clock.Time, r Ref) {
-	n.enter(now)
-	if e := n.byRef(r); e != nil && e.state.resolved() && e.state != nudPermanent {
+	n.setNow(now)
+	if e := n.byRef(r); e != nil && e.state.hasLinkAddr() && e.state != nudPermanent {
 		if e.state != nudReachable || now.Sub(e.since) > time.Second {
 			n.setState(e, nudReachable)
 		}
@@ -357,7 +357,7 @@ func (n *Node) Confirm(now clock.Time, r Ref) {
 
 // AddNeighbor adds an entry that stays and is not verified.
 func (n *Node) AddNeighbor(now clock.Time, port uint8, a wire.Addr, mac wire.MAC) error {
-	n.enter(now)
+	n.setNow(now)
 	if int(port) >= len(n.links) {
 		return ErrPort
 	}
@@ -365,13 +365,13 @@ func (n *Node) AddNeighbor(now clock.Time, port uint8, a wire.Addr, mac wire.MAC
 	if e == nil {
 		return ErrFull
 	}
-	n.learned(e, mac, nudPermanent)
+	n.setLinkAddr(e, mac, nudPermanent)
 	return nil
 }
 
 // DelNeighbor removes an entry, whatever its origin.
 func (n *Node) DelNeighbor(now clock.Time, port uint8, a wire.Addr) error {
-	n.enter(now)
+	n.setNow(now)
 	e := n.neigh.find(a, port)
 	if e == nil {
 		return ErrMissing

@@ -117,8 +117,8 @@ type Node struct {
 	routers routers
 	idKey   random.Key // RFC 7217
 	pmtu    pmtuCache
-	ids     idents
-	errors  bucket
+	ids     idCounters
+	errors  RateLimiter
 	stats   Stats
 
 	applying bool // a change that others know
@@ -163,21 +163,21 @@ func (l *link) header(p *Path, mac wire.MAC, is4 bool) {
 // Stats counts what descriptors do not tell: what the node did of its own, and packets that it had
 // taken and lost later.
 type Stats struct {
-	Drops        [packet.Verdicts]uint64 // of packets that were taken, or made here
-	Conflicts    uint64                  // ARP and neighbour advertisements that contradict what is known
-	Duplicates   uint64                  // addresses of ours that others claim
-	Redirects    uint64                  // ICMP redirects: ignored
-	Errors       uint64                  // ICMP errors sent
-	ErrorsHeld   uint64                  // not sent: limit
-	Echoes       uint64                  // echo requests answered
-	Reassembled  uint64                  // datagrams
-	Fragmented   uint64                  // datagrams
-	Unbelieved   uint64                  // path MTUs that nobody vouched for, or out of bounds
-	FragmentMem  int                     // bytes held for reassembly now
-	NeighborMem  int                     // bytes of packets that wait for neighbours now
-	Neighbors    int                     // entries now
-	PathMTUs     int                     // entries now
-	Reassemblies int                     // datagrams in reassembly now
+	Drops         [packet.Verdicts]uint64 // of packets that were taken, or made here
+	Conflicts     uint64                  // ARP and neighbour advertisements that contradict what is known
+	Duplicates    uint64                  // addresses of ours that others claim
+	Redirects     uint64                  // ICMP redirects: ignored
+	Errors        uint64                  // ICMP errors sent
+	ErrorsLimited uint64                  // not sent: limit
+	Echoes        uint64                  // echo requests answered
+	Reassembled   uint64                  // datagrams
+	Fragmented    uint64                  // datagrams
+	RejectedMTUs  uint64                  // path MTUs that nobody vouched for, or out of bounds
+	FragmentMem   int                     // bytes held for reassembly now
+	NeighborMem   int                     // bytes of packets that wait for neighbours now
+	Neighbors     int                     // entries now
+	PathMTUs      int                     // entries now
+	Reassemblies  int                     // datagrams in reassembly now
 }
 
 // New returns a node. It panics where there are more than 250 links, or one without a usable MTU.
@@ -195,13 +195,13 @@ func New(cfg Config) *Node {
 	}
 	n.neigh = newNeighbors(cfg.MaxNeighbors, cfg.Now)
 	n.local = newLocals()
-	n.routers.adverts = newBucket(advertRate, advertBurst, cfg.Now)
+	n.routers.adverts = NewRateLimiter(advertRate, advertBurst, cfg.Now)
 	n.idKey = random.KeyFrom(cfg.Secret[16:])
 	n.groups = newGroups(cfg.MaxGroups)
 	n.frags = newReassembly(cfg.MaxReassembly)
 	n.pmtu = pmtuCache{map[wire.Addr]pmtuEntry{}, cfg.MaxPathMTU}
 	n.ids.key = random.KeyFrom(cfg.Secret[:])
-	n.errors = newBucket(cfg.ErrorRate, errorBurst, cfg.Now)
+	n.errors = NewRateLimiter(cfg.ErrorRate, errorBurst, cfg.Now)
 	n.startTimers()
 	n.setTable(NewTable(nil))
 	for v := range n.loop {
@@ -221,18 +221,18 @@ func (n *Node) startLinks() {
 	for i := range n.links {
 		switch l := &n.links[i]; {
 		case l.LinkLocal:
-			n.autoAddr(uint8(i), linkLocalPrefix, Automatic, 0, clock.Never, clock.Never)
+			n.generateAddr(uint8(i), linkLocalPrefix, Automatic, 0, clock.Never, clock.Never)
 		case l.Accept:
 			n.startSolicit(uint8(i))
 		}
 	}
 }
 
-// enter notes the time of a call.
-func (n *Node) enter(now clock.Time) { n.now = now }
+// setNow notes the time of a call.
+func (n *Node) setNow(now clock.Time) { n.now = now }
 
-// changed tells of a change.
-func (n *Node) changed(c *Change) {
+// notifyChange tells of a change.
+func (n *Node) notifyChange(c *Change) {
 	if n.cfg.Changed != nil && !n.applying {
 		n.cfg.Changed(n.now, *c)
 	}

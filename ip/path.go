@@ -46,16 +46,16 @@ type Path struct {
 // that is sent. There is no path, and a reason, where there is no route (DropNoRoute) or where the
 // neighbour table has no room for now (DropUnresolved).
 func (n *Node) Route(now clock.Time, dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
-	n.enter(now)
+	n.setNow(now)
 	return n.route(dst, src, port)
 }
 
 func (n *Node) route(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
-	if port == AnyPort && src.LinkLocal() && narrow(dst) {
+	if port == AnyPort && src.LinkLocal() && linkLocalScope(dst) {
 		port = n.portOf(src)
 	}
 	switch {
-	case port == LoopPort || n.own(dst):
+	case port == LoopPort || n.isLocalAddr(dst):
 		v := uint64(0)
 		if dst.Is4() {
 			v = 1
@@ -65,9 +65,9 @@ func (n *Node) route(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
 		p.Header = loopHeader(dst.Is4())
 		return p, packet.Forward
 	case dst.Multicast() || dst == wire.Broadcast4 || n.directed(dst, port):
-		return n.wide(dst, src, port)
+		return n.multicastRoute(dst, src, port)
 	}
-	r := n.pick(dst, port)
+	r := n.selectRoute(dst, port)
 	if r == nil || r.Reject {
 		return nil, packet.DropNoRoute
 	}
@@ -80,7 +80,7 @@ func (n *Node) route(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
 		return nil, packet.DropUnresolved
 	}
 	e.path.Ref = Ref(uint64(n.neigh.indexOf(e))<<refShift | n.epoch)
-	n.touch(e)
+	n.markUsed(e)
 	return &e.path, packet.Forward
 }
 
@@ -110,9 +110,9 @@ func (n *Node) directed(dst wire.Addr, port uint8) bool {
 	return ok && e.kind == Broadcast
 }
 
-// wide returns the way to a group or to everybody on a link: the port is the caller's, that of src, or
+// multicastRoute returns the way to a group or to everybody on a link: the port is the caller's, that of src, or
 // as the routes say, or the first.
-func (n *Node) wide(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
+func (n *Node) multicastRoute(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
 	p := &n.scratch
 	*p = Path{Resolved: true, Kind: Broadcast, NextHop: dst, TTL: defaultTTL}
 	mac := wire.Broadcast
@@ -122,7 +122,7 @@ func (n *Node) wide(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
 	case dst.Multicast():
 		p.Kind, p.TTL, mac = Multicast, 1, wire.MulticastMAC6(dst) // RFC 3493 5.2
 	}
-	if p.Port = n.widePort(dst, src, port); int(p.Port) >= len(n.links) {
+	if p.Port = n.multicastPort(dst, src, port); int(p.Port) >= len(n.links) {
 		return nil, packet.DropNoRoute
 	}
 	p.MTU = n.links[p.Port].mtu(dst.Is4())
@@ -130,7 +130,7 @@ func (n *Node) wide(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
 	return p, packet.Forward
 }
 
-func (n *Node) widePort(dst, src wire.Addr, port uint8) uint8 {
+func (n *Node) multicastPort(dst, src wire.Addr, port uint8) uint8 {
 	if port != AnyPort {
 		return port
 	}
@@ -140,7 +140,7 @@ func (n *Node) widePort(dst, src wire.Addr, port uint8) uint8 {
 	if e, ok := n.local.index[keyOf(dst, AnyPort)]; ok && e.kind == Broadcast {
 		return e.port
 	}
-	if r := n.pick(dst, AnyPort); r != nil {
+	if r := n.selectRoute(dst, AnyPort); r != nil {
 		return r.Port
 	}
 	return 0
@@ -149,7 +149,7 @@ func (n *Node) widePort(dst, src wire.Addr, port uint8) uint8 {
 // Path returns the path of r if it is still the way that Route would find, else nil. It counts as a use
 // of the path.
 func (n *Node) Path(now clock.Time, r Ref) *Path {
-	n.enter(now)
+	n.setNow(now)
 	if r>>refShift >= loopSlot {
 		if uint64(r)&(1<<refShift-1) < n.routesAt {
 			return nil
@@ -160,7 +160,7 @@ func (n *Node) Path(now clock.Time, r Ref) *Path {
 	if e == nil {
 		return nil
 	}
-	n.touch(e)
+	n.markUsed(e)
 	return &e.path
 }
 

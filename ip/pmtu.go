@@ -32,7 +32,7 @@ type pmtuCache struct {
 
 // MTU returns the largest IP packet, in bytes, that may go to dst by path p.
 func (n *Node) MTU(now clock.Time, p *Path, dst wire.Addr) int {
-	n.enter(now)
+	n.setNow(now)
 	return n.mtu(p, dst)
 }
 
@@ -51,9 +51,9 @@ func (n *Node) mtu(p *Path, dst wire.Addr) int {
 	return min(p.MTU, e.mtu)
 }
 
-// bounded returns what is believed of a report that packets to dst of more than mtu bytes do not arrive,
+// plausibleMTU returns what is believed of a report that packets to dst of more than mtu bytes do not arrive,
 // which one of size bytes has shown; false for nothing.
-func (n *Node) bounded(dst wire.Addr, mtu, size int) (int, bool) {
+func (n *Node) plausibleMTU(dst wire.Addr, mtu, size int) (int, bool) {
 	if mtu >= size && mtu != 0 {
 		return 0, false // then it would have arrived
 	}
@@ -61,14 +61,14 @@ func (n *Node) bounded(dst wire.Addr, mtu, size int) (int, bool) {
 		return mtu, mtu >= minMTU6
 	}
 	if mtu == 0 {
-		mtu = below(size)
+		mtu = plateauBelow(size)
 	}
 	return max(mtu, minMTU4), true
 }
 
-// store notes a path MTU until a time; false says that it is nothing new: it never grows but with age
+// storePMTU notes a path MTU until a time; false says that it is nothing new: it never grows but with age
 // (RFC 8201 4).
-func (n *Node) store(dst wire.Addr, mtu int, until clock.Time) bool {
+func (n *Node) storePMTU(dst wire.Addr, mtu int, until clock.Time) bool {
 	e, ok := n.pmtu.entry[dst]
 	if ok && e.mtu <= mtu && n.now < e.until || mtu >= n.largestMTU() {
 		return false
@@ -83,8 +83,8 @@ func (n *Node) store(dst wire.Addr, mtu int, until clock.Time) bool {
 	return true
 }
 
-// below returns the largest plateau that is smaller than size.
-func below(size int) int {
+// plateauBelow returns the largest plateau that is smaller than size.
+func plateauBelow(size int) int {
 	for _, p := range plateau {
 		if p < size {
 			return p

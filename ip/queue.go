@@ -56,8 +56,8 @@ func (n *Node) dequeue(e *neighbor) []byte {
 	return q.frame
 }
 
-// flush sends what waits for e, which is resolved.
-func (n *Node) flush(e *neighbor) {
+// sendQueued sends what waits for e, which is resolved.
+func (n *Node) sendQueued(e *neighbor) {
 	for f := n.dequeue(e); f != nil; f = n.dequeue(e) {
 		copy(f, e.path.Header[:])
 		b := n.cfg.Output.Frame(e.key.port, len(f))
@@ -70,17 +70,17 @@ func (n *Node) flush(e *neighbor) {
 	}
 }
 
-// discard drops what waits for e.
-func (n *Node) discard(e *neighbor) {
+// dropQueued drops what waits for e.
+func (n *Node) dropQueued(e *neighbor) {
 	for n.dequeue(e) != nil {
 		n.stats.Drops[packet.DropUnresolved]++
 	}
 }
 
-// refuse drops what waits for e, and tells the senders (RFC 4861 7.2.2, RFC 1122 2.4).
-func (n *Node) refuse(e *neighbor) {
+// rejectQueued drops what waits for e, and tells the senders (RFC 4861 7.2.2, RFC 1122 2.4).
+func (n *Node) rejectQueued(e *neighbor) {
 	for f := n.dequeue(e); f != nil; f = n.dequeue(e) {
 		n.stats.Drops[packet.DropUnresolved]++
-		n.unreachable(f)
+		n.deliverUnreachable(f)
 	}
 }

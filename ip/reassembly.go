@@ -88,7 +88,7 @@ func (n *Node) fragment4(ip wire.IPv4, g *Datagram) packet.Verdict {
 	if len(f.b) == 0 || f.more && len(f.b)%8 != 0 || f.off+len(f.b)+len(f.head) > maxDatagram {
 		return packet.DropReassembly
 	}
-	a, v := n.gather(&f)
+	a, v := n.addFragment(&f)
 	if a == nil {
 		return v
 	}
@@ -106,7 +106,7 @@ func (n *Node) fragment4(ip wire.IPv4, g *Datagram) packet.Verdict {
 	whole.SetECN(ecn)
 	whole.FillChecksum()
 	g.Packet, g.Payload, g.TOS, g.TTL = whole, whole.Payload(), whole.TOS(), whole.TTL()
-	return n.upper(nil, g, checksum4(g))
+	return n.deliver(nil, g, checksum4(g))
 }
 
 // checksum4 verifies the transport checksum of a reassembled datagram, which no header pass has seen.
@@ -144,7 +144,7 @@ func (n *Node) fragment6(w *walk6, g *Datagram, h []byte) packet.Verdict {
 		n.parameterProblem(g, 3, w.from) // RFC 7112 5
 		return packet.DropReassembly
 	}
-	a, v := n.gather(&f)
+	a, v := n.addFragment(&f)
 	if a == nil {
 		return v
 	}
@@ -218,9 +218,9 @@ func (n *Node) join(a *assembly, head int) []byte {
 	return b
 }
 
-// gather stores f, and returns the datagram that it completes. Else it says what became of f: Deliver
+// addFragment stores f, and returns the datagram that it completes. Else it says what became of f: Deliver
 // where it is kept.
-func (n *Node) gather(f *fragment) (*assembly, packet.Verdict) {
+func (n *Node) addFragment(f *fragment) (*assembly, packet.Verdict) {
 	t := &n.frags
 	i, ok := t.index[f.key]
 	if !ok {
@@ -235,10 +235,10 @@ func (n *Node) gather(f *fragment) (*assembly, packet.Verdict) {
 		return nil, packet.DropReassembly // a copy of what is there
 	}
 	if v != packet.Undecided || len(a.pieces) == maxPieces {
-		n.spoil(a)
+		n.markBroken(a)
 		return nil, packet.DropReassembly
 	}
-	n.keepPiece(a, at, f)
+	n.insertPiece(a, at, f)
 	if a.have != a.total {
 		return nil, packet.Deliver
 	}
@@ -266,8 +266,8 @@ func (a *assembly) place(f *fragment) (int, packet.Verdict) {
 	return at, packet.Undecided
 }
 
-// keepPiece stores a copy of f as piece at of a, for which others may have to go.
-func (n *Node) keepPiece(a *assembly, at int, f *fragment) {
+// insertPiece stores a copy of f as piece at of a, for which others may have to go.
+func (n *Node) insertPiece(a *assembly, at int, f *fragment) {
 	cost := len(f.b) + pieceCost
 	for n.frags.held+cost > n.cfg.MaxFragments && n.frags.oldest != 0 {
 		victim := &n.frags.slot[n.frags.oldest-1]
@@ -356,16 +356,16 @@ func (n *Node) release(a *assembly, lost int) {
 	*a = assembly{}
 }
 
-// spoil drops what came of a, and what will come (RFC 5722 3: silently).
-func (n *Node) spoil(a *assembly) {
+// markBroken drops what came of a, and what will come (RFC 5722 3: silently).
+func (n *Node) markBroken(a *assembly) {
 	n.stats.Drops[packet.DropReassembly] += uint64(len(a.pieces))
 	n.frags.held -= a.held - assemblyCost
 	a.held, a.pieces, a.head, a.broken = assemblyCost, nil, nil, true
 }
 
-// assemblyDue drops a datagram whose time is over, and tells its sender if the first fragment had come
+// assemblyExpired drops a datagram whose time is over, and tells its sender if the first fragment had come
 // (RFC 792, RFC 8200 4.5).
-func (n *Node) assemblyDue(i int) {
+func (n *Node) assemblyExpired(i int) {
 	a := &n.frags.slot[i]
 	key, typ := a.key, wire.ICMPTimeExceeded
 	if !key.src.Is4() {
@@ -379,6 +379,6 @@ func (n *Node) assemblyDue(i int) {
 	n.release(a, len(a.pieces))
 	if first != nil {
 		g := Datagram{Src: key.src, Dst: key.dst, Port: key.port, Kind: n.Local(key.port, key.dst), Packet: first}
-		n.report(&g, typ, 1, 0)
+		n.sendICMPError(&g, typ, 1, 0)
 	}
 }

@@ -53,7 +53,7 @@ func (r *Route) same(o *Route) bool {
 
 // AddRoute adds a route. ErrExists says that one with the same prefix, gateway, port and metric is there.
 func (n *Node) AddRoute(now clock.Time, r Route) error {
-	n.enter(now)
+	n.setNow(now)
 	if int(r.Port) >= len(n.links) || !r.Prefix.IsValid() {
 		return ErrPort
 	}
@@ -65,7 +65,7 @@ func (n *Node) AddRoute(now clock.Time, r Route) error {
 
 // DelRoute removes the route with the same prefix, gateway, port and metric.
 func (n *Node) DelRoute(now clock.Time, r Route) error {
-	n.enter(now)
+	n.setNow(now)
 	if !n.delRoute(r) {
 		return ErrMissing
 	}
@@ -74,7 +74,7 @@ func (n *Node) DelRoute(now clock.Time, r Route) error {
 
 // SetTable replaces all routes, those that follow from addresses too, by a table that may be shared.
 func (n *Node) SetTable(now clock.Time, t *Table) {
-	n.enter(now)
+	n.setNow(now)
 	n.setTable(t)
 }
 
@@ -93,7 +93,7 @@ func (n *Node) addRoute(r Route) bool {
 		return false
 	}
 	n.setTable(NewTable(append(slices.Clip(n.table.routes), r)))
-	n.changed(&Change{Kind: RouteUp, Port: r.Port, Route: r})
+	n.notifyChange(&Change{Kind: RouteUp, Port: r.Port, Route: r})
 	return true
 }
 
@@ -103,13 +103,13 @@ func (n *Node) delRoute(r Route) bool {
 		return false
 	}
 	n.setTable(NewTable(slices.Delete(slices.Clone(n.table.routes), i, i+1)))
-	n.changed(&Change{Kind: RouteDown, Port: r.Port, Route: r})
+	n.notifyChange(&Change{Kind: RouteDown, Port: r.Port, Route: r})
 	return true
 }
 
-// pick returns the route that packets to dst take: of those with the longest prefix the best whose
+// selectRoute returns the route that packets to dst take: of those with the longest prefix the best whose
 // gateway is not known to be silent (RFC 4861 6.3.6), else the best.
-func (n *Node) pick(dst wire.Addr, port uint8) *Route {
+func (n *Node) selectRoute(dst wire.Addr, port uint8) *Route {
 	var best *Route
 	routes := n.table.Lookup(dst, port)
 	for i := range routes {
@@ -117,7 +117,7 @@ func (n *Node) pick(dst wire.Addr, port uint8) *Route {
 		if port != AnyPort && r.Port != port {
 			continue
 		}
-		if r.Gateway == (wire.Addr{}) || !n.neigh.silent(r.Gateway, r.Port) {
+		if r.Gateway == (wire.Addr{}) || !n.neigh.unreachable(r.Gateway, r.Port) {
 			return r
 		}
 		if best == nil {

@@ -43,7 +43,7 @@ type learnedRoute struct {
 // routers is what routers told.
 type routers struct {
 	route   [maxLearned]learnedRoute
-	adverts bucket
+	adverts RateLimiter
 }
 
 // inputRA takes a router advertisement (RFC 4861 6.1.2 and 6.3.4).
@@ -55,16 +55,16 @@ func (n *Node) inputRA(port uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Ve
 		return packet.DropNeighbor
 	case !l.Accept:
 		return packet.DropICMP
-	case !n.routers.adverts.take(n.now, 1):
+	case !n.routers.adverts.Take(n.now, 1):
 		return packet.DropRateLimit
 	}
 	n.wheel.Stop(n.base.solicits + uint32(port)) // RFC 4861 6.3.7: answered
 	n.defaultRouter(port, router, ra)
-	n.parameters(l, ra)
+	n.setRouterParameters(l, ra)
 	if e := n.neigh.find(router, port); e != nil {
 		e.router = ra.Lifetime() > 0 || e.router
-		if mac, ok := ra.SourceMAC(); ok && e.state.resolved() && e.mac() != mac {
-			n.claimed(e)
+		if mac, ok := ra.SourceMAC(); ok && e.state.hasLinkAddr() && e.mac() != mac {
+			n.verifyLinkAddr(e)
 		}
 	}
 	for it := ra.OptionIter(); it.Next(); {
@@ -79,11 +79,11 @@ func (n *Node) defaultRouter(port uint8, router wire.Addr, ra wire.RouterAdvert)
 		Prefix: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Gateway: router, Port: port, Origin: RouterAdvert,
 		Metric: uint32(routerMetric - ra.Preference()),
 	}
-	n.learn(r, n.deadline(uint32(ra.Lifetime())))
+	n.addLearnedRoute(r, n.deadline(uint32(ra.Lifetime())))
 }
 
-// parameters takes what a router says of the link, within bounds.
-func (n *Node) parameters(l *link, ra wire.RouterAdvert) {
+// setRouterParameters takes what a router says of the link, within bounds.
+func (n *Node) setRouterParameters(l *link, ra wire.RouterAdvert) {
 	if h := ra.HopLimit(); h >= minHopLimit {
 		l.hopLimit = h
 	}
@@ -96,11 +96,11 @@ func (n *Node) parameters(l *link, ra wire.RouterAdvert) {
 	if ms := ra.RetransTimer(); ms != 0 {
 		l.retrans = min(max(time.Duration(ms)*time.Millisecond, minRetrans), maxRetrans)
 	}
-	n.refreshPaths()
+	n.updatePaths()
 }
 
-// refreshPaths gives the paths of neighbours what their links say now.
-func (n *Node) refreshPaths() {
+// updatePaths gives the paths of neighbours what their links say now.
+func (n *Node) updatePaths() {
 	for i := range n.neigh.slot {
 		if e := &n.neigh.slot[i]; e.state != nudFree && !e.key.addr.Is4() {
 			l := &n.links[e.key.port]
@@ -116,8 +116,8 @@ func (n *Node) routerOption(port uint8, typ uint8, data []byte) {
 		mtu, ok := wire.ParseNDMTU(data)
 		if l := &n.links[port]; ok && mtu >= minMTU6 && int(mtu) <= l.MTU && int(mtu) != l.mtu6 {
 			l.mtu6 = int(mtu)
-			n.refreshPaths()
-			n.changed(&Change{Kind: LinkMTU6, Port: port, MTU: l.mtu6})
+			n.updatePaths()
+			n.notifyChange(&Change{Kind: LinkMTU6, Port: port, MTU: l.mtu6})
 		}
 	case wire.NDOptPrefix:
 		if p, ok := wire.ParseNDPrefix(data); ok && !wire.Addr(p.Prefix).LinkLocal() && !wire.Addr(p.Prefix).Multicast() && !wire.Addr(p.Prefix).Is4() {
@@ -132,15 +132,15 @@ func (n *Node) routerOption(port uint8, typ uint8, data []byte) {
 func (n *Node) prefix(port uint8, p *wire.NDPrefix) {
 	prefix := netip.PrefixFrom(netip.AddrFrom16(p.Prefix), int(p.Bits)).Masked()
 	if p.OnLink && p.Bits > 0 {
-		n.learn(Route{Prefix: prefix, Port: port, Origin: RouterAdvert, Metric: routerMetric}, n.deadline(p.Valid))
+		n.addLearnedRoute(Route{Prefix: prefix, Port: port, Origin: RouterAdvert, Metric: routerMetric}, n.deadline(p.Valid))
 	}
 	if p.Autonomous && p.Preferred <= p.Valid && p.Bits == 64 {
 		n.autoconfigure(port, prefix, p)
 	}
 }
 
-// learn adds route r until a time, prolongs it, or removes it where the time is now.
-func (n *Node) learn(r Route, until clock.Time) {
+// addLearnedRoute adds route r until a time, prolongs it, or removes it where the time is now.
+func (n *Node) addLearnedRoute(r Route, until clock.Time) {
 	free, mine := -1, 0
 	for i := range n.routers.route {
 		x := &n.routers.route[i]
@@ -148,7 +148,7 @@ func (n *Node) learn(r Route, until clock.Time) {
 		case !x.used:
 			free = i
 		case x.route.Prefix == r.Prefix && x.route.Gateway == r.Gateway && x.route.Port == r.Port:
-			n.relearn(i, r, until)
+			n.updateLearnedRoute(i, r, until)
 			return
 		case x.route.Port == r.Port:
 			mine++
@@ -158,14 +158,14 @@ func (n *Node) learn(r Route, until clock.Time) {
 		return
 	}
 	n.routers.route[free] = learnedRoute{true, r, until}
-	n.timeRoute(free)
+	n.armRoute(free)
 }
 
-// relearn changes the route in slot i.
-func (n *Node) relearn(i int, r Route, until clock.Time) {
+// updateLearnedRoute changes the route in slot i.
+func (n *Node) updateLearnedRoute(i int, r Route, until clock.Time) {
 	x := &n.routers.route[i]
 	if until <= n.now {
-		n.routeDue(i)
+		n.expireRoute(i)
 		return
 	}
 	if x.until = until; x.route.Metric != r.Metric {
@@ -173,10 +173,10 @@ func (n *Node) relearn(i int, r Route, until clock.Time) {
 		n.addRoute(r)
 		x.route = r
 	}
-	n.timeRoute(i)
+	n.armRoute(i)
 }
 
-func (n *Node) timeRoute(i int) {
+func (n *Node) armRoute(i int) {
 	if id := n.base.routes + uint32(i); n.routers.route[i].until == clock.Never {
 		n.wheel.Stop(id)
 	} else {
@@ -184,8 +184,8 @@ func (n *Node) timeRoute(i int) {
 	}
 }
 
-// routeDue removes the route in slot i, whose lifetime is over (RFC 4861 6.3.5).
-func (n *Node) routeDue(i int) {
+// expireRoute removes the route in slot i, whose lifetime is over (RFC 4861 6.3.5).
+func (n *Node) expireRoute(i int) {
 	n.wheel.Stop(n.base.routes + uint32(i))
 	n.delRoute(n.routers.route[i].route)
 	n.routers.route[i] = learnedRoute{}
@@ -206,7 +206,7 @@ func (n *Node) nameServers(port uint8, data []byte) {
 		return // nothing new
 	}
 	l.servers, l.serversUntil = list, until
-	n.changed(&Change{Kind: DNSServers, Port: port, Servers: list, Until: until})
+	n.notifyChange(&Change{Kind: DNSServers, Port: port, Servers: list, Until: until})
 }
 
 // startSolicit begins to look for routers on a port (RFC 4861 6.3.7).
@@ -215,8 +215,8 @@ func (n *Node) startSolicit(port uint8) {
 	n.wheel.Arm(n.base.solicits+uint32(port), n.now.Add(n.rand.Between(0, solicitDelay)))
 }
 
-// solicitDue asks for routers, and will again, ever less often (RFC 7559 2).
-func (n *Node) solicitDue(port uint8) {
+// sendRouterSolicit asks for routers, and will again, ever less often (RFC 7559 2).
+func (n *Node) sendRouterSolicit(port uint8) {
 	l := &n.links[port]
 	src := n.linkLocal(port)
 	var b [wire.RouterSolicitLen + 8]byte

@@ -61,7 +61,7 @@ func (p *Path) putIP(b []byte, h *Header, proto uint8, payload int) int {
 // transport header and data in order, with the checksum filled in; they are copied. What is larger than
 // the MTU is fragmented unless h says not to.
 func (n *Node) Send(now clock.Time, p *Path, h *Header, payload ...[]byte) packet.Verdict {
-	n.enter(now)
+	n.setNow(now)
 	return n.send(p, h, payload)
 }
 
@@ -96,7 +96,7 @@ func (n *Node) frame(p *Path, size int, src wire.Addr) ([]byte, packet.Verdict) 
 		return f, packet.DropNoFrame
 	}
 	e := n.byRef(p.Ref)
-	if e == nil || !n.begin(e, src) {
+	if e == nil || !n.startResolution(e, src) {
 		return nil, packet.DropUnresolved
 	}
 	return n.enqueue(e, size), packet.DropMemory
@@ -130,7 +130,7 @@ func (n *Node) sendFragments(p *Path, h *Header, payload [][]byte, size int) pac
 		id = n.ids.next(h)
 	}
 	most := (n.mtu(p, h.Dst) - head) &^ 7
-	in := pieces{rest: payload}
+	in := payloadReader{rest: payload}
 	for off := 0; off < size; off += most {
 		part := min(most, size-off)
 		f, v := n.frame(p, wire.EthernetLen+head+part, h.Src)
@@ -169,14 +169,14 @@ func (p *Path) putFragment(f []byte, h *Header, id uint32, off, part int, more b
 	return wire.EthernetLen + wire.IPv6Len + wire.FragmentHeaderLen
 }
 
-// pieces reads a payload that lies in several slices.
-type pieces struct {
+// payloadReader reads a payload that lies in several slices.
+type payloadReader struct {
 	rest [][]byte
 	off  int // in the first of them
 }
 
 // copy fills b.
-func (s *pieces) copy(b []byte) {
+func (s *payloadReader) copy(b []byte) {
 	for len(b) > 0 {
 		k := copy(b, s.rest[0][s.off:])
 		b = b[k:]
@@ -186,15 +186,15 @@ func (s *pieces) copy(b []byte) {
 	}
 }
 
-// idents gives out identifications of packets that may be fragmented: for each of many classes of
+// idCounters gives out identifications of packets that may be fragmented: for each of many classes of
 // source, destination and protocol a counter of its own, which starts anywhere, so that nobody learns
 // from one how many packets go to others (RFC 7739 5.3).
-type idents struct {
+type idCounters struct {
 	key   random.Key
 	count [256]uint32
 }
 
-func (t *idents) next(h *Header) uint32 {
+func (t *idCounters) next(h *Header) uint32 {
 	var b [33]byte
 	copy(b[:], h.Src[:])
 	copy(b[16:], h.Dst[:])

@@ -45,8 +45,8 @@ func joinID(prefix netip.Prefix, id [8]byte) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(a), 64)
 }
 
-// autoAddr adds an address of our own making.
-func (n *Node) autoAddr(port uint8, prefix netip.Prefix, o Origin, attempt uint8, valid, preferred clock.Time) {
+// generateAddr adds an address of our own making.
+func (n *Node) generateAddr(port uint8, prefix netip.Prefix, o Origin, attempt uint8, valid, preferred clock.Time) {
 	id, used := n.interfaceID(port, prefix, attempt)
 	a := address{prefix: joinID(prefix, id), port: port, origin: o, attempt: used, valid: valid, preferred: preferred}
 	_ = n.addAddr(a, false) // it exists, or there is no room: then there is one less
@@ -65,18 +65,18 @@ func (n *Node) autoconfigure(port uint8, prefix netip.Prefix, p *wire.NDPrefix) 
 			continue
 		}
 		if count++; x.prefix.Masked() == prefix {
-			n.extend(x, valid, preferred)
+			n.extendLifetime(x, valid, preferred)
 			return
 		}
 	}
 	if p.Valid != 0 && count < maxAutoOne {
-		n.autoAddr(port, prefix, RouterAdvert, 0, valid, preferred)
+		n.generateAddr(port, prefix, RouterAdvert, 0, valid, preferred)
 	}
 }
 
-// extend gives an address new times. Its validity is not cut below two hours, so that a forged
+// extendLifetime gives an address new times. Its validity is not cut below two hours, so that a forged
 // advertisement does not end connections (RFC 4862 5.5.3 e).
-func (n *Node) extend(x *address, valid, preferred clock.Time) {
+func (n *Node) extendLifetime(x *address, valid, preferred clock.Time) {
 	floor := n.now.Add(twoHours)
 	switch {
 	case valid > floor || valid > x.valid:
@@ -85,17 +85,17 @@ func (n *Node) extend(x *address, valid, preferred clock.Time) {
 	default:
 		valid = floor
 	}
-	n.prolong(x, valid, preferred)
+	n.setLifetime(x, valid, preferred)
 	if x.assigned() {
-		n.changed(&Change{
+		n.notifyChange(&Change{
 			Kind: AddrUp, Port: x.port, Addr: x.addr, Prefix: x.prefix, Origin: x.origin, Until: x.valid, Preferred: x.preferred,
 		})
 	}
 }
 
-// remake makes another address in place of x, which another host has.
-func (n *Node) remake(x *address) {
+// regenerateAddr makes another address in place of x, which another host has.
+func (n *Node) regenerateAddr(x *address) {
 	if x.attempt+1 < idRetries {
-		n.autoAddr(x.port, x.prefix.Masked(), x.origin, x.attempt+1, x.valid, x.preferred)
+		n.generateAddr(x.port, x.prefix.Masked(), x.origin, x.attempt+1, x.valid, x.preferred)
 	}
 }

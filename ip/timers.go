@@ -33,7 +33,7 @@ func (n *Node) startTimers() {
 
 // Poll runs what is due and returns when it wants to be called next.
 func (n *Node) Poll(now clock.Time) clock.Time {
-	n.enter(now)
+	n.setNow(now)
 	n.wheel.Advance(now, n.due)
 	return n.wheel.Next()
 }
@@ -42,18 +42,18 @@ func (n *Node) Poll(now clock.Time) clock.Time {
 func (n *Node) fire(id uint32) {
 	switch {
 	case id < n.base.addrs:
-		n.neighborDue(uint16(id))
+		n.neighborTimer(uint16(id))
 	case id >= n.base.frags:
-		n.assemblyDue(int(id - n.base.frags))
+		n.assemblyExpired(int(id - n.base.frags))
 	case id >= n.base.solicits:
-		n.solicitDue(uint8(id - n.base.solicits))
+		n.sendRouterSolicit(uint8(id - n.base.solicits))
 	case id >= n.base.routes:
-		n.routeDue(int(id - n.base.routes))
+		n.expireRoute(int(id - n.base.routes))
 	case id >= n.base.queries:
-		n.generalDue(int(id - n.base.queries))
+		n.answerGeneral(int(id - n.base.queries))
 	case id >= n.base.groups:
-		n.groupDue(uint16(id - n.base.groups))
+		n.groupTimer(uint16(id - n.base.groups))
 	default:
-		n.addrDue(int(id - n.base.addrs))
+		n.addrTimer(int(id - n.base.addrs))
 	}
 }

@@ -20,7 +20,7 @@ const (
 // on, or as much of its start as there is. Nothing is sent where an error must not be (RFC 1122 3.2.2,
 // RFC 4443 2.4 e), or too many were.
 func (n *Node) Reject(now clock.Time, port uint8, pkt []byte, k ErrorKind) {
-	n.enter(now)
+	n.setNow(now)
 	g := Datagram{Port: port, Packet: pkt}
 	switch {
 	case wire.IPv4(pkt).ValidHeader():
@@ -41,24 +41,24 @@ func (n *Node) reject(g *Datagram, k ErrorKind) {
 			ProtoUnreachable: wire.ICMPProtoUnreachable, PortUnreachable: wire.ICMPPortUnreachable,
 			TooBig: 0, Prohibited: wire.ICMPAdminProhibited,
 		}[k]
-		n.report(g, wire.ICMPUnreachable, code, 0)
+		n.sendICMPError(g, wire.ICMPUnreachable, code, 0)
 		return
 	}
 	if k == ProtoUnreachable {
-		n.refuseProto(g)
+		n.rejectProto(g)
 		return
 	}
 	code := [...]uint8{
 		NetUnreachable: wire.ICMPv6NoRoute, HostUnreachable: wire.ICMPv6AddressUnreachable, ProtoUnreachable: 0,
 		PortUnreachable: wire.ICMPv6PortUnreachable, TooBig: 0, Prohibited: wire.ICMPv6AdminProhibited,
 	}[k]
-	n.report(g, wire.ICMPv6Unreachable, code, 0)
+	n.sendICMPError(g, wire.ICMPv6Unreachable, code, 0)
 }
 
-// refuseProto says that nobody serves the protocol of g (RFC 1122 3.2.2.1, RFC 4443 3.4).
-func (n *Node) refuseProto(g *Datagram) {
+// rejectProto says that nobody serves the protocol of g (RFC 1122 3.2.2.1, RFC 4443 3.4).
+func (n *Node) rejectProto(g *Datagram) {
 	if g.Dst.Is4() {
-		n.report(g, wire.ICMPUnreachable, wire.ICMPProtoUnreachable, 0)
+		n.sendICMPError(g, wire.ICMPUnreachable, wire.ICMPProtoUnreachable, 0)
 		return
 	}
 	n.parameterProblem(g, 1, lastNextHeader(g.Packet))
@@ -75,16 +75,16 @@ func lastNextHeader(b []byte) int {
 
 // parameterProblem reports an IPv6 header that cannot be taken, by the offset of the octet (RFC 4443 3.4).
 func (n *Node) parameterProblem(g *Datagram, code uint8, off int) {
-	n.report(g, wire.ICMPv6ParamProblem, code, uint32(off))
+	n.sendICMPError(g, wire.ICMPv6ParamProblem, code, uint32(off))
 }
 
-// report sends an ICMP error about g, if it may be sent.
-func (n *Node) report(g *Datagram, typ, code uint8, rest uint32) {
-	if !n.reportable(g, typ, code) {
+// sendICMPError sends an ICMP error about g, if it may be sent.
+func (n *Node) sendICMPError(g *Datagram, typ, code uint8, rest uint32) {
+	if !n.errorAllowed(g, typ, code) {
 		return
 	}
-	if !n.errors.take(n.now, 1) {
-		n.stats.ErrorsHeld++
+	if !n.errors.Take(n.now, 1) {
+		n.stats.ErrorsLimited++
 		return
 	}
 	src := g.Dst
@@ -103,15 +103,15 @@ func (n *Node) report(g *Datagram, typ, code uint8, rest uint32) {
 	quote := g.Packet[:min(len(g.Packet), limit)]
 	m := append(n.head[:0], typ, code, 0, 0)
 	m = binary.BigEndian.AppendUint32(m, rest)
-	n.sign(m, &h, quote)
+	n.fillChecksum(m, &h, quote)
 	n.parts = [2][]byte{m, quote}
-	if p, _ := n.back(g); p != nil && n.send(p, &h, n.parts[:]) == packet.Forward {
+	if p, _ := n.reversePath(g); p != nil && n.send(p, &h, n.parts[:]) == packet.Forward {
 		n.stats.Errors++
 	}
 }
 
-// sign fills the checksum of the message m with what follows it.
-func (n *Node) sign(m wire.ICMP, h *Header, rest []byte) {
+// fillChecksum fills the checksum of the message m with what follows it.
+func (n *Node) fillChecksum(m wire.ICMP, h *Header, rest []byte) {
 	acc := wire.Sum(m, 0)
 	if h.Proto == wire.ProtoICMPv6 {
 		acc = wire.Sum(m, wire.PseudoHeader6(h.Src, h.Dst, h.Proto, uint32(len(m)+len(rest))))
@@ -119,9 +119,9 @@ func (n *Node) sign(m wire.ICMP, h *Header, rest []byte) {
 	m.SetChecksum(wire.Fold(wire.Sum(rest, acc)))
 }
 
-// reportable reports whether an error may be sent about g: not to nobody or many, not about what was for
+// errorAllowed reports whether an error may be sent about g: not to nobody or many, not about what was for
 // many, not about errors, and of fragments only about the first (RFC 1122 3.2.2, RFC 4443 2.4 e).
-func (n *Node) reportable(g *Datagram, typ, code uint8) bool {
+func (n *Node) errorAllowed(g *Datagram, typ, code uint8) bool {
 	if g.Src.Unspecified() || g.Src.Multicast() || g.Src == wire.Broadcast4 || n.directed(g.Src, g.Port) {
 		return false
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// bucket is a token bucket.
-type bucket struct {
+// RateLimiter is a token bucket.
+type RateLimiter struct {
 	rate   int64 // tokens a second
 	burst  int64
 	tokens int64 // in units of 1/1e9 tokens
@@ -17,13 +17,13 @@ type bucket struct {
 // errorBurst is how many ICMP errors may be sent at once.
 const errorBurst = 50
 
-// newBucket returns a full bucket.
-func newBucket(rate, burst int, now clock.Time) bucket {
-	return bucket{rate: int64(rate), burst: int64(burst), tokens: int64(burst) * int64(time.Second), last: now}
+// NewRateLimiter returns a full bucket.
+func NewRateLimiter(rate, burst int, now clock.Time) RateLimiter {
+	return RateLimiter{rate: int64(rate), burst: int64(burst), tokens: int64(burst) * int64(time.Second), last: now}
 }
 
-// take takes k tokens, if there are as many.
-func (b *bucket) take(now clock.Time, k int64) bool {
+// Take takes k tokens, if there are as many.
+func (b *RateLimiter) Take(now clock.Time, k int64) bool {
 	if d := int64(now.Sub(b.last)); d > 0 {
 		b.last = now
 		if d >= b.burst*int64(time.Second)/b.rate {
