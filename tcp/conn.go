@@ -124,9 +124,6 @@ func (c *Conn) outstanding() bool { return c.una != c.nxt }
 func (c *Conn) finSent() bool  { return c.has(flagFIN) && c.nxt == c.end+1 }
 func (c *Conn) finAcked() bool { return c.finSent() && c.una == c.nxt }
 
-// Mux returns the Mux that the connection belongs to.
-func (c *Conn) Mux() *Mux { return c.m }
-
 // State returns the state.
 func (c *Conn) State() State { return c.state }
 

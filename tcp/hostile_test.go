@@ -234,7 +234,7 @@ func (s *siege) run(d, step time.Duration, attack func()) {
 		wake := min(s.server.Poll(s.now), s.client.Poll(s.now), end)
 		s.act()
 		wake = min(wake, s.server.Poll(s.now), s.client.Poll(s.now))
-		s.worst = max(s.worst, s.server.Stats().Memory+s.server.passive.synQueue.memory()+s.server.passive.timeWait.memory())
+		s.worst = max(s.worst, s.server.Stats().Memory+recordsMemory(&s.server.passive.synQueue.records, 64+16)+recordsMemory(&s.server.passive.timeWait.records, 72))
 		if attack != nil {
 			wake = min(wake, next)
 		}
@@ -295,4 +295,9 @@ func (s *siege) memory(limit int64) {
 	if grown := int64(heapInUse() - min(s.base, heapInUse())); grown > 2*limit+8<<20 {
 		s.Errorf("the heap grew by %d bytes", grown)
 	}
+}
+
+// recordsMemory returns the bytes of a table whose records take each bytes with their timers.
+func recordsMemory[T any, P record[T]](r *records[T, P], each int) int64 {
+	return int64(len(r.slots)*each + 4*len(r.buckets))
 }

@@ -141,7 +141,7 @@ func TestOwnersHearOncePerPoll(t *testing.T) {
 	n := newNet(t)
 	l, a := n.listen(t, 50, nil)
 	calls := 0
-	l.SetOwner(ownerFunc(func(e Events) { a.Ready(e); calls++ }))
+	l.owner = ownerFunc(func(e Events) { a.Ready(e); calls++ })
 	for range 20 {
 		n.dial(t, nil)
 	}

@@ -145,15 +145,6 @@ func (l *Listener) enqueue(c *Conn) {
 // Addr returns the address and the port that l listens on.
 func (l *Listener) Addr() (wire.Addr, uint16) { return l.local, l.port }
 
-// SetOwner names who is told that connections wait, and has it told at the next Poll if some do.
-func (l *Listener) SetOwner(o Owner) {
-	l.owner = o
-	if l.Waiting() > 0 && !l.reportPending {
-		l.reportPending = true
-		l.m.passive.ready = append(l.m.passive.ready, l)
-	}
-}
-
 // Close ends l, forgets its half-open connections, and resets those that nobody has accepted (RFC 9293 3.10.4).
 func (l *Listener) Close(now clock.Time) {
 	if l.closed {

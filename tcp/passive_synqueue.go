@@ -89,9 +89,6 @@ func (h *synQueue) nextTimer() clock.Time {
 	return h.wheel.Next()
 }
 
-// memory is what the table takes, bytes.
-func (h *synQueue) memory() int64 { return int64(len(h.slots))*(64+16) + int64(len(h.buckets))*4 }
-
 // sentAt is when the first SYN-ACK left; the record is younger than 2^32 microseconds.
 func (h *halfOpen) sentAt(now clock.Time) clock.Time {
 	return now.Add(-time.Duration(microseconds(now)-h.sent) * time.Microsecond)

@@ -132,9 +132,6 @@ func (w *timeWaitTable) expire(now clock.Time) clock.Time {
 	return clock.Never
 }
 
-// memory is what the records take, bytes.
-func (w *timeWaitTable) memory() int64 { return int64(len(w.slots))*72 + int64(len(w.buckets))*4 }
-
 // timeWaitInput takes a segment for a TIME-WAIT record (RFC 9293 3.10.7.4). again says that it is a SYN
 // that begins a new connection, the record is gone, and sequence numbers must be above last.
 func (m *Mux) timeWaitInput(now clock.Time, slot uint32, s *Segment) (v packet.Verdict, last uint32, again bool) {

@@ -140,9 +140,6 @@ func (s *Socket) Close(now clock.Time) {
 // Tuple returns the addresses: Remote is zero unless connected.
 func (s *Socket) Tuple() wire.Tuple { return s.tuple }
 
-// Mux returns the Mux that the socket belongs to.
-func (s *Socket) Mux() *Mux { return s.m }
-
 // Options returns the options in force.
 func (s *Socket) Options() Options { return s.opts }
 

@@ -45,9 +45,6 @@ type Message struct {
 	Time        clock.Time // of arrival; unused by Write
 }
 
-// ECN returns the congestion notification field.
-func (m *Message) ECN() wire.ECN { return wire.ECN(m.TOS & 3) }
-
 // Outgoing is a datagram on its way out, or as many as SegmentSize cuts it into. It is borrowed for
 // the call.
 type Outgoing struct {

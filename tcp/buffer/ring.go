@@ -52,9 +52,6 @@ func (r *Ring) OutOfOrder() []Span { return r.ooo }
 // empty reports whether nothing is held, in order or not.
 func (r *Ring) Empty() bool { return r.n == 0 && len(r.ooo) == 0 }
 
-// capacity returns the bytes of memory that the ring has.
-func (r *Ring) Capacity() int { return len(r.buf) }
-
 // reset prepares an empty ring for bytes from seq on.
 func (r *Ring) Reset(seq uint32) { r.base = seq }
 

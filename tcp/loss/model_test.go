@@ -363,3 +363,14 @@ func FuzzBoard(f *testing.F) {
 	f.Add([]byte{0, 1, 9, 2, 40, 3, 19, 5, 5, 5, 1, 1, 2, 3, 4})
 	f.Fuzz(func(t *testing.T, data []byte) { drive(t, data) })
 }
+
+// Records returns how many records are in use, by all boards of the pool.
+func (p *Pool) Records() int { return p.used }
+
+// Missing is how many bytes are lost and not sent again.
+func (b *Scoreboard) Missing() uint32 {
+	if b.f == nil {
+		return 0
+	}
+	return b.f.missing
+}

@@ -84,6 +84,3 @@ func (p *Pool) putFlight(f *flight) {
 		p.flights = append(p.flights, f)
 	}
 }
-
-// Records returns how many records are in use, by all boards of the pool.
-func (p *Pool) Records() int { return p.used }

@@ -230,14 +230,6 @@ func (b *Scoreboard) Flight() uint32 {
 	return b.f.pipe - min(b.f.pipe, b.f.reno.arrived)
 }
 
-// Missing is how many bytes are lost and not sent again.
-func (b *Scoreboard) Missing() uint32 {
-	if b.f == nil {
-		return 0
-	}
-	return b.f.missing
-}
-
 // LostExactly reports whether n bytes are all that fast recovery has found lost, and were not sent again yet.
 func (b *Scoreboard) LostExactly(n uint32) bool {
 	return b.f != nil && b.f.episode.phase == recovery && !b.f.episode.resentAny && b.f.missing == n
