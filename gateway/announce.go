@@ -2,8 +2,6 @@ package gateway
 
 import (
 	"net/netip"
-
-	"github.com/millrace/millrace/wire"
 )
 
 // Network is a prefix of the addresses on the link of a port.
@@ -34,7 +32,7 @@ func (g *Gateway) Announcements(networks []Network) (list []Announcement) {
 		}
 		for _, n := range networks {
 			if n.Prefix.Contains(a) && int(n.Port) < len(s.ports) {
-				list = append(list, Announcement{a, n.Port, announcement(a, s.ports[n.Port].MAC, n.VLAN)})
+				list = append(list, Announcement{a, n.Port, AnnounceFrame(a, s.ports[n.Port].MAC, n.VLAN)})
 			}
 		}
 	}
@@ -61,25 +59,4 @@ func (g *Gateway) Announced() (list []netip.Addr) {
 		add(a)
 	}
 	return list
-}
-
-// announcement returns the frame that says that a is at mac.
-func announcement(a netip.Addr, mac wire.MAC, vlan uint16) []byte {
-	to, kind := wire.Broadcast, wire.EtherTypeARP
-	if a.Is6() {
-		to, kind = wire.MulticastMAC6(wire.AllNodes), wire.EtherTypeIPv6
-	}
-	hop := Hop{MAC: to, VLAN: vlan}
-	b := make([]byte, linkLen(&hop), 128)
-	putLink(b, &hop, mac, kind)
-	if a.Is4() {
-		return wire.AppendARP(b, wire.ARPRequest, wire.ARPHost{MAC: mac, Addr: a.As4()}, wire.ARPHost{Addr: a.As4()})
-	}
-	n := len(b)
-	b = wire.AppendIPv6(b, &wire.IPv6Header{
-		Src: a.As16(), Dst: wire.AllNodes, NextHeader: wire.ProtoICMPv6, HopLimit: wire.NDHopLimit, PayloadLen: wire.NeighborAdvertLen + 8,
-	})
-	b = wire.AppendNeighborAdvert(b, a.As16(), mac, wire.NAOverride)
-	wire.ICMPv6(b[n+wire.IPv6Len:]).FillChecksum(wire.IPv6(b[n:]).Pseudo())
-	return b
 }

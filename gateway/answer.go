@@ -43,7 +43,8 @@ const (
 	answerKinds
 )
 
-var answerNames = [answerKinds]string{
+// AnswerKinds are the names of the kinds of answers, in metrics and in the status.
+var AnswerKinds = [answerKinds]string{
 	answerTooBig: "too_big", answerTimeout: "time_exceeded", answerUnreachable: "unreachable",
 	answerReset: "reset", answerEcho: "echo_reply", answerLimited: "rate_limited",
 }

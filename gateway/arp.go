@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/binary"
+	"net/netip"
 
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -26,4 +27,25 @@ func (h *Handler) arp(d *packet.Desc, p []byte) packet.Verdict {
 	wire.Ethernet(p).SetSrc(mac)
 	req.ReplyFrom(mac)
 	return packet.Forward
+}
+
+// AnnounceFrame returns the frame that says that a is at mac.
+func AnnounceFrame(a netip.Addr, mac wire.MAC, vlan uint16) []byte {
+	to, kind := wire.Broadcast, wire.EtherTypeARP
+	if a.Is6() {
+		to, kind = wire.MulticastMAC6(wire.AllNodes), wire.EtherTypeIPv6
+	}
+	hop := Hop{MAC: to, VLAN: vlan}
+	b := make([]byte, linkLen(&hop), 128)
+	putLink(b, &hop, mac, kind)
+	if a.Is4() {
+		return wire.AppendARP(b, wire.ARPRequest, wire.ARPHost{MAC: mac, Addr: a.As4()}, wire.ARPHost{Addr: a.As4()})
+	}
+	n := len(b)
+	b = wire.AppendIPv6(b, &wire.IPv6Header{
+		Src: a.As16(), Dst: wire.AllNodes, NextHeader: wire.ProtoICMPv6, HopLimit: wire.NDHopLimit, PayloadLen: wire.NeighborAdvertLen + 8,
+	})
+	b = wire.AppendNeighborAdvert(b, a.As16(), mac, wire.NAOverride)
+	wire.ICMPv6(b[n+wire.IPv6Len:]).FillChecksum(wire.IPv6(b[n:]).Pseudo())
+	return b
 }

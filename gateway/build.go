@@ -18,13 +18,6 @@ type origin struct {
 	members map[string]*member
 }
 
-// fork returns a copy of a snapshot in which services and backends may be replaced.
-func (s *snapshot) fork() *snapshot {
-	c := *s
-	c.services, c.backends = slices.Clone(s.services), slices.Clone(s.backends)
-	return &c
-}
-
 // replace returns a copy of an element that stands in its place from now on.
 func replace[T any](list []*T, i uint32) *T {
 	c := *list[i]
@@ -36,8 +29,8 @@ func replace[T any](list []*T, i uint32) *T {
 // places that old has given. Services that c has as they were keep all they have. The caller holds
 // g.mu.
 func (g *Gateway) build(old *snapshot, c *config.Config) *snapshot {
-	s := old.fork()
-	s.fronts, s.snats, s.endpoints = slices.Clone(old.fronts), slices.Clone(old.snats), slices.Clone(old.endpoints)
+	s := old.Clone()
+	s.fronts, s.endpoints = slices.Clone(old.fronts), slices.Clone(old.endpoints)
 	s.timeouts, s.tunnel, s.dropL4 = newTimeouts(idleTimes(&c.Table)), newTunnel(c.Tunnel.GUEPort, c.Tunnel.Sources), c.Checksum == "drop"
 	s.snat4, s.snat6 = nil, nil
 	for _, a := range c.SNAT {
@@ -63,7 +56,7 @@ func (g *Gateway) build(old *snapshot, c *config.Config) *snapshot {
 	s.limits, s.sources = g.buildLimits(s, c), g.buildSources(s, c)
 	if len(changed) > 0 || g.reg.grown || !slices.Equal(g.indexed, c.SNAT) {
 		g.indexed, g.reg.grown = c.SNAT, false
-		s.keys = g.buildIndex(s, c)
+		s.Index(c.SNAT)
 	}
 	return s
 }
@@ -168,10 +161,9 @@ func (g *Gateway) enterRoute(s *snapshot, to *service, o *origin) {
 		if err != nil {
 			panic(err)
 		}
-		to.quic = &route{codec: codec, servers: map[quiclb.ServerID]server{}}
+		to.quic = NewRoute(codec)
 		for i := range o.config.Backends {
-			b := &o.config.Backends[i]
-			to.quic.servers[quiclb.NewServerID(b.ServerID)] = g.serverOf(o.config, b)
+			g.enterServer(to.quic, o.config, &o.config.Backends[i])
 		}
 	}
 	for _, n := range o.ids {
@@ -209,16 +201,15 @@ func (g *Gateway) buildLimits(s *snapshot, c *config.Config) limitTable {
 
 func limitsOf(l *config.Limits) limits { return newLimits(l.Packets, l.Connections, l.Burst) }
 
-// serverOf returns the addresses of a backend.
-func (g *Gateway) serverOf(sv *config.Service, b *config.Backend) (to server) {
+// enterServer enters the addresses of a backend by its server ID.
+func (g *Gateway) enterServer(r *route, sv *config.Service, b *config.Backend) {
 	for f := range families {
 		for _, ap := range b.Addresses {
 			if b.Serves(sv.Mode, ap, f == family4) {
-				to[f].id, to[f].has = g.reg.backends[nameOfBackend(sv, b.Name, ap)], true
+				r.Set(quiclb.NewServerID(b.ServerID), f, g.reg.backends[nameOfBackend(sv, b.Name, ap)])
 			}
 		}
 	}
-	return to
 }
 
 // hadBackend reports whether a service had the backend of a label.
@@ -241,39 +232,11 @@ func (g *Gateway) buildEndpoints(s *snapshot, id uint32) {
 			e.client = e.client || b.present && sv.fromClient && !sv.way.direct()
 		}
 		e.wasClient = e.wasClient || e.client
-		e.hop = hopOf(g.hops[e.addr])
+		e.hop = hopOf(g.hops[e.Addr()])
 		if e != *s.endpoints[to] {
 			s.endpoints[to] = &e
 		}
 	}
-}
-
-// buildIndex makes the index of everything that a packet may be for or from. Service addresses and
-// endpoints that are gone from the configuration stay: connections may use them.
-func (g *Gateway) buildIndex(s *snapshot, c *config.Config) index {
-	var all []indexSlot
-	for i, f := range s.fronts {
-		all = append(all, indexSlot{f.addr, tagOf(kindFront, f.port, f.proto), uint32(i)})
-		if f.service >= 0 {
-			all = append(all, indexSlot{f.addr, tagOf(kindLocal, 0, 0), 0})
-		}
-	}
-	for i, e := range s.endpoints {
-		if e.inUse {
-			all = append(all, indexSlot{e.addr, tagOf(kindBackend, 0, 0), 0})
-		}
-		if e.port == 0 { // of a direct mode: its replies pass by
-			continue
-		}
-		all = append(all, indexSlot{e.addr, tagOf(kindEndpoint, e.port, e.proto), uint32(i)})
-	}
-	for i := 1; i < len(s.snats); i++ {
-		all = append(all, indexSlot{s.snats[i], tagOf(kindSNAT, 0, 0), uint32(i)})
-	}
-	for _, a := range c.SNAT {
-		all = append(all, indexSlot{addrOf(a), tagOf(kindLocal, 0, 0), 0})
-	}
-	return newIndex(all)
 }
 
 // backendAddrs returns the distinct addresses that need a next hop: those of the configuration's
@@ -282,7 +245,7 @@ func (g *Gateway) backendAddrs(s *snapshot) []netip.Addr {
 	var list []netip.Addr
 	for i, e := range s.endpoints {
 		if e.inUse || g.endpointFlows(s, uint32(i)) > 0 {
-			list = append(list, e.addr.Addr())
+			list = append(list, e.Addr())
 		}
 	}
 	slices.SortFunc(list, netip.Addr.Compare)
@@ -292,21 +255,7 @@ func (g *Gateway) backendAddrs(s *snapshot) []netip.Addr {
 // endpointFlows returns the number of connections to an endpoint.
 func (g *Gateway) endpointFlows(s *snapshot, endpoint uint32) (n uint64) {
 	for _, user := range g.reg.users[endpoint] {
-		n += s.backends[user].flows()
-	}
-	return n
-}
-
-// flows returns the number of connections of a backend. What closes meanwhile counts as open.
-func (b *backend) flows() uint64 {
-	over := b.count(closed)
-	return b.count(opened) - over
-}
-
-// count returns a count of a backend over all loops.
-func (b *backend) count(what int) (n uint64) {
-	for _, block := range b.stats {
-		n += block.Load(what)
+		n += s.backends[user].Flows()
 	}
 	return n
 }

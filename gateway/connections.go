@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"net/netip"
-	"time"
 
 	"github.com/millrace/millrace/clock"
 )
@@ -21,15 +20,6 @@ type Connection struct {
 	Expires  float64         `json:"expires_seconds"` // without another packet
 }
 
-// stateNames are the states as a Connection has them.
-var stateNames = [states]string{
-	stateUDP: "udp", stateSynSent: "syn_sent", stateAnswered: "answered",
-	stateEstablished: "established", stateClosing: "closing",
-}
-
-// page is how many places of a table are copied at once: the loop stands still for some 50 us.
-const page = 1024
-
 // Connections calls yield with the connections of all loops, until it returns false. Each loop's table is
 // copied in pieces on its own thread: on(i, f) has f run there and returns when it has, false if
 // the loop runs no more. A connection that opens or ends meanwhile may be missing.
@@ -37,15 +27,16 @@ func (g *Gateway) Connections(now clock.Time, on func(loop int, f func()) bool, 
 	g.mu.Lock()
 	labels := g.reg.labels // it only ever grows
 	g.mu.Unlock()
-	buf := make([]conn, 0, page)
+	var buf []Conn
 	for i, h := range g.handlers {
 		for at, more := 0, true; more; {
-			if !on(i, func() { buf, at, more = h.table.copy(buf[:0], at) }) {
+			if !on(i, func() { buf, at, more = h.Conns(buf[:0], at) }) {
 				break
 			}
 			s := g.snap.Load() // not older than the connections
 			for j := range buf {
-				if c := &buf[j]; int(c.backend) < len(labels) && !yield(s.connection(c, &labels[c.backend], i, ticksAt(now))) {
+				info := s.Describe(&buf[j], now)
+				if int(info.Backend) < len(labels) && !yield(g.connection(s, &info, &labels[info.Backend], i)) {
 					return
 				}
 			}
@@ -53,35 +44,15 @@ func (g *Gateway) Connections(now clock.Time, on func(loop int, f func()) bool, 
 	}
 }
 
-// copy appends the connections in the next places from at on to buf.
-func (t *table) copy(buf []conn, at int) (_ []conn, next int, more bool) {
-	end := min(at+page, t.high)
-	for ; at < end; at++ {
-		if t.conns[at].state != stateFree {
-			buf = append(buf, t.conns[at])
-		}
-	}
-	return buf, at, at < t.high
-}
-
-// connection returns what c means.
-func (s *snapshot) connection(c *conn, b *label, loop int, now ticks) Connection {
-	front, to := &s.fronts[c.front], s.endpoints[c.endpoint]
-	left := max(int32(c.deadline-now), 0)
+// connection returns what programs are shown of a connection.
+func (g *Gateway) connection(s *snapshot, info *ConnInfo, b *label, loop int) Connection {
 	one := Connection{
-		Loop: loop, Service: s.services[s.backends[c.backend].service].name, Protocol: protoName(front.proto),
-		Client:  netip.AddrPortFrom(c.client.Addr(), c.clientPort),
-		Address: netip.AddrPortFrom(front.addr.Addr(), front.port),
-		Backend: b.Name, Target: netip.AddrPortFrom(to.addr.Addr(), to.port),
-		State: stateNames[c.state], Expires: (time.Duration(left) << 24).Seconds(),
+		Loop: loop, Service: s.services[s.backends[info.Backend].service].name, Protocol: protoName(info.Proto),
+		Client: info.Client, Address: info.Service, Backend: b.Name, Target: info.Target,
+		State: info.State, Expires: info.Left.Seconds(),
 	}
-	if to.port != 0 {
-		src := c.client
-		if c.snat != 0 {
-			src = s.snats[c.snat]
-		}
-		seen := netip.AddrPortFrom(src.Addr(), c.sourcePort)
-		one.Source = &seen
+	if info.Source.IsValid() {
+		one.Source = &info.Source
 	}
 	return one
 }

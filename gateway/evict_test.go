@@ -320,9 +320,9 @@ func TestABackendsAnswersAreCounted(t *testing.T) {
 			var got [3]uint64
 			s := w.g.snap.Load()
 			for i := range s.backends {
-				got[0] += s.backends[i].count(answered)
-				got[1] += s.backends[i].count(refused)
-				got[2] += s.backends[i].count(unanswered)
+				got[0] += s.backends[i].Count(answered)
+				got[1] += s.backends[i].Count(refused)
+				got[2] += s.backends[i].Count(unanswered)
 			}
 			if got != c.want {
 				t.Errorf("answered, refused, unanswered %v, want %v", got, c.want)
@@ -341,12 +341,12 @@ func TestAnEvictedConnectionHadNoTimeToBeAnswered(t *testing.T) {
 		f(i)
 	}
 	s := w.g.snap.Load()
-	if n := s.backends[2].count(unanswered); n != 0 || s.backends[2].count(closed) != 100 {
-		t.Errorf("%d unanswered, %d closed", n, s.backends[2].count(closed))
+	if n := s.backends[2].Count(unanswered); n != 0 || s.backends[2].Count(closed) != 100 {
+		t.Errorf("%d unanswered, %d closed", n, s.backends[2].Count(closed))
 	}
 	w.now = w.now.Add(2 * time.Second)
 	f(300)
-	if n := s.backends[2].count(unanswered); n != 1 {
+	if n := s.backends[2].Count(unanswered); n != 1 {
 		t.Errorf("%d unanswered", n)
 	}
 }

@@ -76,13 +76,13 @@ type Gateway struct {
 	alarm   time.Time            // when timer runs; zero is never
 	timer   *time.Timer
 
-	dirty  map[addr]nexthop.Hop // hops that changed and are not in the snapshot yet: with those of before
-	held   bool                 // they wait for flushHops
-	window time.Time            // when burst began to count changes of hops
+	dirty  map[netip.Addr]nexthop.Hop // hops that changed and are not in the snapshot yet: with those of before
+	held   bool                       // they wait for flushHops
+	window time.Time                  // when burst began to count changes of hops
 	burst  int
 	down   map[uint32]bool // backends that fail their checks
 	cut    map[uint32]bool // backends that a reload removed, with `removed: drop`
-	hops   map[addr]nexthop.Hop
+	hops   map[netip.Addr]nexthop.Hop
 	closed bool
 
 	checks  *health.Checker
@@ -112,14 +112,14 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 	g := &Gateway{
 		opt: opt, cfg: c,
 		reg:    newRegistry(loops),
-		wanted: map[uint32]*config.Service{}, planned: map[uint32]time.Time{}, dirty: map[addr]nexthop.Hop{},
-		down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[addr]nexthop.Hop{},
+		wanted: map[uint32]*config.Service{}, planned: map[uint32]time.Time{}, dirty: map[netip.Addr]nexthop.Hop{},
+		down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[netip.Addr]nexthop.Hop{},
 		ejected: map[uint32]*ejection{}, wake: make(chan struct{}, 1),
 	}
 	g.checks = g.newChecker()
-	g.snap.Store(g.build(&snapshot{ports: slices.Clone(opt.Ports), snats: make([]addr, 1)}, c))
+	g.snap.Store(g.build(&snapshot{ports: slices.Clone(opt.Ports)}, c))
 	for i := range loops {
-		g.handlers = append(g.handlers, newHandler(g, i, perLoop(c.Table.Size, loops), PortRange(c.SNATPorts).Part(i, loops)))
+		g.handlers = append(g.handlers, New(handlerOptions(c, i), &g.snap))
 	}
 	g.mu.Lock()
 	g.startChecks()
@@ -133,8 +133,12 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 	return g, nil
 }
 
-// perLoop returns each loop's part of n, rounded up.
-func perLoop(n, loops int) int { return (n + loops - 1) / loops }
+func handlerOptions(c *config.Config, loop int) Options2 {
+	return Options2{
+		Loop: loop, Loops: c.Loops(), Table: c.Table.Size, HalfOpen: c.Table.HalfOpen, Fragments: c.Table.Fragments,
+		SNATPorts: PortRange(c.SNATPorts),
+	}
+}
 
 // Handlers returns the handler of each loop.
 func (g *Gateway) Handlers() []*Handler { return g.handlers }
@@ -243,18 +247,17 @@ func (g *Gateway) hopChanged(a netip.Addr, hop nexthop.Hop) {
 	if hop.State == nexthop.Ready && int(hop.Dev) >= len(g.opt.Ports) {
 		hop = nexthop.Hop{State: nexthop.NoRoute}
 	}
-	key := addrOf(a)
-	old, known := g.hops[key]
+	old, known := g.hops[a]
 	if g.closed || known && old == hop {
 		return
 	}
 	if !known {
 		old.State = hopUnknown
 	}
-	if _, ok := g.dirty[key]; !ok {
-		g.dirty[key] = old
+	if _, ok := g.dirty[a]; !ok {
+		g.dirty[a] = old
 	}
-	g.hops[key] = hop
+	g.hops[a] = hop
 	if g.mayFlush(time.Now()) {
 		g.flushHops()
 	}
@@ -297,7 +300,7 @@ func (g *Gateway) flushHops() {
 	if g.held || len(g.dirty) == 0 {
 		return
 	}
-	s, touched := g.snap.Load().fork(), map[uint32]bool{}
+	s, touched := g.snap.Load().Clone(), map[uint32]bool{}
 	s.endpoints = slices.Clone(s.endpoints)
 	var events []Event
 	for a, old := range g.dirty {

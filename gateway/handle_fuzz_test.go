@@ -428,7 +428,7 @@ func FuzzHandle(f *testing.F) {
 			wide: &packet.Arena{Mem: make([]byte, 64<<frameBits), Shift: frameBits},
 		}
 		base.now = clock.Time(time.Hour)
-		base.h = newHandler(base.g, 0, base.g.cfg.Table.Size, PortRange(base.g.cfg.SNATPorts))
+		base.h = New(handlerOptions(base.g.cfg, 0), &base.g.snap)
 		w.play(&script{b})
 		w.settle()
 	})

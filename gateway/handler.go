@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -12,7 +14,7 @@ import (
 
 // Handler is the gateway's part of one loop, a stack.Handler. Handle and Tick belong to the loop.
 type Handler struct {
-	g         *Gateway
+	snapshots *atomic.Pointer[snapshot]
 	loop      int
 	loops     int           // of the gateway
 	span      PortRange     // of all loops' SNAT ports
@@ -47,17 +49,31 @@ type Handler struct {
 // tally is what a batch adds to the counts of a backend.
 type tally [backendCounts]uint32
 
-// newHandler returns the handler of loop i.
-func newHandler(g *Gateway, i, tableSize int, span PortRange) *Handler {
-	t := newTable(tableSize, perLoop(g.cfg.Table.HalfOpen, g.cfg.Loops()))
-	h := &Handler{g: g, loop: i, table: t, ports: newPorts(span, t.key[0]), counts: metrics.NewBlock(packet.Verdicts)}
-	h.loops, h.span = g.cfg.Loops(), PortRange(g.cfg.SNATPorts)
+// Options2 are what a Handler is sized by. Sizes are of all loops together.
+type Options2 struct {
+	Loop, Loops int       // this loop, of so many
+	Table       int       // connections
+	HalfOpen    int       // of them half-open
+	Fragments   int       // datagrams whose fragments are followed at once
+	SNATPorts   PortRange // each loop has its own part of them
+}
+
+// New returns the handler of a loop. It takes the newest snapshot at the start of each batch.
+func New(o Options2, snap *atomic.Pointer[snapshot]) *Handler {
+	t := newTable(perLoop(o.Table, o.Loops), perLoop(o.HalfOpen, o.Loops))
+	h := &Handler{
+		snapshots: snap, loop: o.Loop, loops: o.Loops, span: o.SNATPorts,
+		table: t, ports: newPorts(o.SNATPorts.Part(o.Loop, o.Loops), t.key[0]),
+		fragments: newFragments(o.Fragments / o.Loops),
+		counts:    metrics.NewBlock(packet.Verdicts), said: metrics.NewBlock(answerKinds),
+	}
 	h.outlook.from = manyConns
-	h.said = metrics.NewBlock(answerKinds)
-	h.fragments = newFragments(g.cfg.Table.Fragments / h.loops)
 	h.refresh()
 	return h
 }
+
+// perLoop returns each loop's part of n, rounded up.
+func perLoop(n, loops int) int { return (n + loops - 1) / loops }
 
 // Handle borrows a batch and decides every packet of it; see stack.Handler.
 func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
@@ -103,7 +119,7 @@ func (h *Handler) ended(c *conn) bool { return c.expired(h.now) || h.snap.backen
 
 // refresh takes the newest snapshot.
 func (h *Handler) refresh() {
-	snap := h.g.snap.Load()
+	snap := h.snapshots.Load()
 	if snap == h.snap {
 		return
 	}
@@ -152,6 +168,18 @@ func gauge(c *metrics.Counter, to int) {
 		c.Add(uint64(to) - old)
 	}
 }
+
+// Connections returns the number of connections. Any goroutine may call it, as the other counts.
+func (h *Handler) Connections() uint64 { return h.live.Load() }
+
+// HalfOpen returns the number of connections of which only one side has been seen.
+func (h *Handler) HalfOpen() uint64 { return h.half.Load() }
+
+// Count returns the number of packets with a verdict.
+func (h *Handler) Count(v packet.Verdict) uint64 { return h.counts.Load(int(v)) }
+
+// Answers returns the number of answers of a kind, an index of AnswerKinds.
+func (h *Handler) Answers(kind int) uint64 { return h.said.Load(kind) }
 
 // tally returns the tally of a backend.
 func (h *Handler) tally(id uint32) *tally {
@@ -221,8 +249,19 @@ func (h *Handler) route(v *view) packet.Verdict {
 	return h.outbound(v)
 }
 
+// Local reports whether the gateway answers ARP and neighbour solicitations for a.
+func (s *snapshot) Local(a netip.Addr) bool { return s.local(addrOf(a)) }
+
 // local reports whether the gateway answers ARP and neighbour solicitations for a.
 func (s *snapshot) local(a addr) bool {
 	_, ok := s.keys.find(a, tagOf(kindLocal, 0, 0))
 	return ok
+}
+
+// DropReasons are the reasons for which a Handler drops packets.
+var DropReasons = []packet.Verdict{
+	packet.DropMalformed, packet.DropTruncated, packet.DropIPChecksum, packet.DropL4Checksum,
+	packet.DropUnsupported, packet.DropFragment, packet.DropNoService, packet.DropNoFlow,
+	packet.DropNoBackend, packet.DropNoRoute, packet.DropNoNeighbor, packet.DropTTL,
+	packet.DropPortsFull, packet.DropTooBig, packet.DropNoFrame, packet.DropDenied, packet.DropRateLimit,
 }

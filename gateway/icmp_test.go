@@ -184,7 +184,7 @@ func TestErrorsAboutRequestsGoToTheClient(t *testing.T) {
 				if *w.h.connOf(f.src) != before {
 					t.Error("an error changed the connection")
 				}
-				if n := w.g.snap.Load().backends[before.backend].count(unreachable); n != 1 {
+				if n := w.g.snap.Load().backends[before.backend].Count(unreachable); n != 1 {
 					t.Errorf("counted %d times as unreachable", n)
 				}
 			}
@@ -233,7 +233,7 @@ func TestTooBigIsNoUnreachableBackend(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, b := range w.g.snap.Load().backends {
-		if b.count(unreachable) != 0 {
+		if b.Count(unreachable) != 0 {
 			t.Error("counted as unreachable")
 		}
 	}

@@ -54,7 +54,7 @@ func (g *Gateway) operate(service, backend string, change func(*origin, *member)
 	o, weight := g.origins[id], m.share()
 	was := m.want()
 	change(o, m)
-	s := g.snap.Load().fork()
+	s := g.snap.Load().Clone()
 	for _, n := range o.ids {
 		if g.reg.labels[n].Name != backend || !s.backends[n].present {
 			continue

@@ -77,8 +77,8 @@ func (g *Gateway) judge(now clock.Time) {
 			samples[i] = health.Sample{
 				ID: id, Up: g.takesNew(s, id),
 				Counts: health.Counts{
-					Answered: b.count(answered), Refused: b.count(refused),
-					Unanswered: b.count(unanswered), Unreachable: b.count(unreachable),
+					Answered: b.Count(answered), Refused: b.Count(refused),
+					Unanswered: b.Count(unanswered), Unreachable: b.Count(unreachable),
 				},
 			}
 		}

@@ -18,10 +18,10 @@ type registry struct {
 	snats     map[netip.Addr]uint16
 	labels    []label // of backends, by number
 
-	serves []string          // the service of a backend, by its number
-	byAddr map[addr][]uint32 // endpoints of an address
-	users  [][]uint32        // backends of an endpoint, by its number
-	grown  bool              // something that packets are found by is new
+	serves []string                // the service of a backend, by its number
+	byAddr map[netip.Addr][]uint32 // endpoints of an address
+	users  [][]uint32              // backends of an endpoint, by its number
+	grown  bool                    // something that packets are found by is new
 }
 
 // transport is an address, port and protocol.
@@ -48,7 +48,7 @@ func newRegistry(loops int) *registry {
 		fronts:   map[transport]uint32{},
 		services: map[string]uint32{}, backends: map[backendName]uint32{},
 		endpoints: map[transport]uint32{}, snats: map[netip.Addr]uint16{},
-		byAddr: map[addr][]uint32{},
+		byAddr: map[netip.Addr][]uint32{},
 	}
 }
 
@@ -66,27 +66,23 @@ func number[K comparable](m map[K]uint32, key K, grow func()) uint32 {
 // front returns the number of a service address, with a place in s.
 func (r *registry) front(s *snapshot, t transport) uint32 {
 	return number(r.fronts, t, func() {
-		s.fronts = append(s.fronts, frontend{addr: addrOf(t.at.Addr()), port: t.at.Port(), proto: t.proto, service: -1})
+		s.fronts = append(s.fronts, NewFrontend(t.at, t.proto))
 		r.grown = true
 	})
 }
 
 func (r *registry) service(s *snapshot, name string) uint32 {
 	return number(r.services, name, func() {
-		s.services = append(s.services, &service{
-			name: name, drops: newServiceDrops(r.loops), evicted: newBlocks(r.loops, evictions),
-			now: [families]*pool{noPool, noPool}, before: [families]*pool{noPool, noPool},
-		})
+		s.services = append(s.services, NewService(name, r.loops))
 	})
 }
 
 func (r *registry) endpoint(s *snapshot, t transport) uint32 {
 	return number(r.endpoints, t, func() {
-		a := addrOf(t.at.Addr())
-		r.byAddr[a] = append(r.byAddr[a], uint32(len(s.endpoints)))
+		r.byAddr[t.at.Addr()] = append(r.byAddr[t.at.Addr()], uint32(len(s.endpoints)))
 		r.users = append(r.users, nil)
 		r.grown = true
-		s.endpoints = append(s.endpoints, &endpoint{addr: a, port: t.at.Port(), proto: t.proto})
+		s.endpoints = append(s.endpoints, NewEndpoint(t.at, t.proto))
 	})
 }
 
@@ -94,9 +90,7 @@ func (r *registry) backend(s *snapshot, b backendName) uint32 {
 	return number(r.backends, b, func() {
 		to := r.endpoint(s, transport{b.at, b.proto})
 		r.users[to] = append(r.users[to], uint32(len(s.backends)))
-		s.backends = append(s.backends, &backend{
-			service: r.service(s, b.service), endpoint: to, usable: true, stats: newBlocks(r.loops, backendCounts),
-		})
+		s.backends = append(s.backends, NewBackend(r.service(s, b.service), to, r.loops))
 		r.serves = append(r.serves, b.service)
 		r.labels = append(r.labels, label{b.name, b.at})
 	})
@@ -108,7 +102,7 @@ func (r *registry) snat(s *snapshot, a netip.Addr) uint16 {
 	if !ok {
 		n = uint16(len(r.snats) + 1)
 		r.snats[a] = n
-		s.snats = append(s.snats, addrOf(a))
+		s.AddSNAT(a)
 		r.grown = true
 	}
 	return n

@@ -103,7 +103,7 @@ func (g *Gateway) usable(id uint32) bool {
 // usableChanged publishes which backends are usable now, where that changed: those that are back,
 // and those that are not. The caller holds g.mu.
 func (g *Gateway) usableChanged(back map[uint32]bool, why string) {
-	s, touched := g.snap.Load().fork(), map[uint32]bool{}
+	s, touched := g.snap.Load().Clone(), map[uint32]bool{}
 	for id, is := range back {
 		touched[s.backends[id].service] = true
 		if is && s.backends[id].present {
@@ -253,7 +253,7 @@ func (g *Gateway) elapse() {
 		}
 	}
 	slices.Sort(due)
-	s := g.snap.Load().fork()
+	s := g.snap.Load().Clone()
 	for _, id := range due {
 		g.expire(s, id, now)
 		g.renew(s, id, "time")
@@ -269,7 +269,7 @@ func (g *Gateway) expire(s *snapshot, id uint32, now time.Time) {
 	o := g.origins[id]
 	flows := map[string]uint64{}
 	for _, n := range o.ids {
-		flows[g.reg.labels[n].Name] += s.backends[n].flows()
+		flows[g.reg.labels[n].Name] += s.backends[n].Flows()
 	}
 	for name, m := range o.members {
 		m.expire(now, flows[name])

@@ -54,6 +54,18 @@ type route struct {
 	servers map[quiclb.ServerID]server
 }
 
+// NewRoute returns a route without servers.
+func NewRoute(codec *quiclb.Codec) *route {
+	return &route{codec: codec, servers: map[quiclb.ServerID]server{}}
+}
+
+// Set makes a backend the one that serves packets of a family whose connection IDs carry id.
+func (r *route) Set(id quiclb.ServerID, family int, backend uint32) {
+	to := r.servers[id]
+	to[family].id, to[family].has = backend, true
+	r.servers[id] = to
+}
+
 // server is the addresses of a backend, by the family of the packets that they serve.
 type server [families]struct {
 	id  uint32

@@ -1,6 +1,9 @@
 package gateway
 
 import (
+	"net/netip"
+	"slices"
+
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 )
@@ -27,6 +30,59 @@ type snapshot struct {
 	sources   sources
 }
 
+// Clone returns a copy in which services and backends may be replaced.
+func (s *snapshot) Clone() *snapshot {
+	c := *s
+	c.services, c.backends = slices.Clone(s.services), slices.Clone(s.backends)
+	return &c
+}
+
+// Index makes the index of everything that a packet may be for or from. Service addresses and endpoints
+// that are gone from the configuration stay: connections may use them. snat are the SNAT addresses of the
+// configuration.
+func (s *snapshot) Index(snat []netip.Addr) {
+	var all []indexSlot
+	for i, f := range s.fronts {
+		all = append(all, indexSlot{f.addr, tagOf(kindFront, f.port, f.proto), uint32(i)})
+		if f.service >= 0 {
+			all = append(all, indexSlot{f.addr, tagOf(kindLocal, 0, 0), 0})
+		}
+	}
+	for i, e := range s.endpoints {
+		if e.inUse {
+			all = append(all, indexSlot{e.addr, tagOf(kindBackend, 0, 0), 0})
+		}
+		if e.port == 0 { // of a direct mode: its replies pass by
+			continue
+		}
+		all = append(all, indexSlot{e.addr, tagOf(kindEndpoint, e.port, e.proto), uint32(i)})
+	}
+	for i := 1; i < len(s.snats); i++ {
+		all = append(all, indexSlot{s.snats[i], tagOf(kindSNAT, 0, 0), uint32(i)})
+	}
+	for _, a := range snat {
+		all = append(all, indexSlot{addrOf(a), tagOf(kindLocal, 0, 0), 0})
+	}
+	s.keys = newIndex(all)
+}
+
+// AddSNAT gives an SNAT address the next number. Numbers start at 1.
+func (s *snapshot) AddSNAT(a netip.Addr) {
+	if len(s.snats) == 0 {
+		s.snats = make([]addr, 1)
+	}
+	s.snats = append(s.snats[:len(s.snats):len(s.snats)], addrOf(a))
+}
+
+// SNATs returns all SNAT addresses that there ever were, in the order of their numbers.
+func (s *snapshot) SNATs() []netip.Addr {
+	var list []netip.Addr
+	for _, a := range s.snats[min(1, len(s.snats)):] {
+		list = append(list, a.Addr())
+	}
+	return list
+}
+
 // frontend is an address that a service has or had.
 type frontend struct {
 	addr    addr
@@ -34,6 +90,14 @@ type frontend struct {
 	proto   uint8
 	service int32 // -1: removed by a reload, only old connections are served
 }
+
+// NewFrontend returns a service address without a service.
+func NewFrontend(at netip.AddrPort, proto uint8) frontend {
+	return frontend{addr: addrOf(at.Addr()), port: at.Port(), proto: proto, service: -1}
+}
+
+// Addr returns the address without its port.
+func (f *frontend) Addr() netip.Addr { return f.addr.Addr() }
 
 // service is what new connections are spread by.
 type service struct {
@@ -47,6 +111,31 @@ type service struct {
 	before     [families]*pool  // for packets in the middle of one
 	drops      []*metrics.Block // by loop, then verdict
 	evicted    []*metrics.Block // by loop, then kind
+}
+
+// NewService returns a service without backends. Its counters are for so many loops.
+func NewService(name string, loops int) *service {
+	return &service{
+		name: name, drops: newBlocks(loops, packet.Verdicts), evicted: newBlocks(loops, evictions),
+		now: [families]*pool{noPool, noPool}, before: [families]*pool{noPool, noPool},
+	}
+}
+
+// Drops returns the number of the service's packets that were dropped for a reason.
+func (s *service) Drops(v packet.Verdict) (n uint64) {
+	for _, block := range s.drops {
+		n += block.Load(int(v))
+	}
+	return n
+}
+
+// Evictions returns the number of connections that made room for others, by kind.
+func (s *service) Evictions() (halfOpen, confirmed uint64) {
+	for _, block := range s.evicted {
+		halfOpen += block.Load(evictedHalfOpen)
+		confirmed += block.Load(evictedConfirmed)
+	}
+	return halfOpen, confirmed
 }
 
 // Address families of packets, as places in arrays.
@@ -91,6 +180,25 @@ const (
 	backendCounts
 )
 
+// NewBackend returns a backend of a service at an endpoint. Its counters are for so many loops.
+func NewBackend(service, endpoint uint32, loops int) *backend {
+	return &backend{service: service, endpoint: endpoint, usable: true, stats: newBlocks(loops, backendCounts)}
+}
+
+// Flows returns the number of connections of a backend. What closes meanwhile counts as open.
+func (b *backend) Flows() uint64 {
+	over := b.Count(closed)
+	return b.Count(opened) - over
+}
+
+// Count returns a count of a backend over all loops.
+func (b *backend) Count(what int) (n uint64) {
+	for _, block := range b.stats {
+		n += block.Load(what)
+	}
+	return n
+}
+
 // endpoint is an address, port and protocol that replies come from: of one or several backends.
 type endpoint struct {
 	addr      addr
@@ -102,9 +210,13 @@ type endpoint struct {
 	hop       Hop
 }
 
-func newServiceDrops(loops int) []*metrics.Block {
-	return newBlocks(loops, packet.Verdicts)
+// NewEndpoint returns an endpoint that no backend uses.
+func NewEndpoint(at netip.AddrPort, proto uint8) *endpoint {
+	return &endpoint{addr: addrOf(at.Addr()), port: at.Port(), proto: proto}
 }
+
+// Addr returns the address without its port.
+func (e *endpoint) Addr() netip.Addr { return e.addr.Addr() }
 
 func newBlocks(loops, n int) []*metrics.Block {
 	var blocks []*metrics.Block

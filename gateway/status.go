@@ -89,12 +89,12 @@ func (g *Gateway) Status() Status {
 	defer g.mu.Unlock()
 	st := Status{TableSize: g.cfg.Table.Size, HalfOpenMax: g.cfg.Table.HalfOpen, Dropped: map[string]uint64{}, Answers: map[string]uint64{}}
 	for _, h := range g.handlers {
-		st.Connections += h.live.Load()
-		st.HalfOpen += h.half.Load()
-		st.Forwarded += h.counts.Load(int(packet.Forward))
-		addDrops(st.Dropped, h.counts.Load)
-		for kind, name := range answerNames {
-			st.Answers[name] += h.said.Load(kind)
+		st.Connections += h.Connections()
+		st.HalfOpen += h.HalfOpen()
+		st.Forwarded += h.Count(packet.Forward)
+		addDrops(st.Dropped, h.Count)
+		for kind, name := range AnswerKinds {
+			st.Answers[name] += h.Answers(kind)
 		}
 	}
 	s := g.snap.Load()
@@ -105,10 +105,10 @@ func (g *Gateway) Status() Status {
 }
 
 // addDrops adds the counts of dropping verdicts to m by their names.
-func addDrops(m map[string]uint64, count func(int) uint64) {
-	for v := int(packet.Drop); v < packet.Verdicts; v++ {
+func addDrops(m map[string]uint64, count func(packet.Verdict) uint64) {
+	for v := packet.Drop; int(v) < packet.Verdicts; v++ {
 		if n := count(v); n != 0 {
-			m[packet.Verdict(v).String()] += n
+			m[v.String()] += n
 		}
 	}
 }
@@ -118,15 +118,10 @@ func addDrops(m map[string]uint64, count func(int) uint64) {
 func (g *Gateway) serviceStatus(s *snapshot, sv *config.Service) ServiceStatus {
 	id := g.reg.services[sv.Name]
 	st := ServiceStatus{Name: sv.Name, Protocol: sv.Protocol, Mode: sv.Mode, Addresses: sv.Addresses, Dropped: map[string]uint64{}}
-	for _, block := range s.services[id].drops {
-		addDrops(st.Dropped, block.Load)
-	}
-	for _, block := range s.services[id].evicted {
-		st.Evicted.HalfOpen += block.Load(evictedHalfOpen)
-		st.Evicted.Confirmed += block.Load(evictedConfirmed)
-	}
+	addDrops(st.Dropped, s.services[id].Drops)
+	st.Evicted.HalfOpen, st.Evicted.Confirmed = s.services[id].Evictions()
 	for _, n := range g.origins[id].ids {
-		if b := s.backends[n]; b.present || b.flows() > 0 {
+		if b := s.backends[n]; b.present || b.Flows() > 0 {
 			st.Backends = append(st.Backends, g.backendStatus(s, n))
 		}
 	}
@@ -141,9 +136,9 @@ func (g *Gateway) backendStatus(s *snapshot, id uint32) BackendStatus {
 	st.Removed = !b.present
 	g.memberStatus(&st, b.service, id)
 	st.Hop = nexthop.State(s.endpoints[b.endpoint].hop.State).String()
-	st.Connections, st.Opened = b.flows(), b.count(opened)
-	st.ToPackets, st.ToBytes = b.count(toPackets), b.count(toBytes)
-	st.FromPackets, st.FromBytes = b.count(fromPackets), b.count(fromBytes)
+	st.Connections, st.Opened = b.Flows(), b.Count(opened)
+	st.ToPackets, st.ToBytes = b.Count(toPackets), b.Count(toBytes)
+	st.FromPackets, st.FromBytes = b.Count(fromPackets), b.Count(fromBytes)
 	return st
 }
 

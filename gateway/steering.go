@@ -133,7 +133,7 @@ func (g *Gateway) steerFronts(s *snapshot) (list []Steer) {
 	for _, f := range s.fronts {
 		if f.service >= 0 || live {
 			list = append(list, Steer{
-				Addr: f.addr.Addr(), Proto: f.proto, Ports: PortRange{f.port, f.port},
+				Addr: f.Addr(), Proto: f.proto, Ports: PortRange{f.port, f.port},
 				Neighbor: f.service >= 0, Loop: -1,
 			})
 		}
@@ -143,7 +143,7 @@ func (g *Gateway) steerFronts(s *snapshot) (list []Steer) {
 
 // live reports whether there is a connection.
 func (g *Gateway) live() bool {
-	return slices.ContainsFunc(g.handlers, func(h *Handler) bool { return h.live.Load() > 0 })
+	return slices.ContainsFunc(g.handlers, func(h *Handler) bool { return h.Connections() > 0 })
 }
 
 // steerReplies returns the packets of backends that see their clients' addresses.
@@ -151,7 +151,7 @@ func (g *Gateway) steerReplies(s *snapshot) (list []Steer) {
 	for i, e := range s.endpoints {
 		if e.client || e.wasClient && g.endpointFlows(s, uint32(i)) > 0 {
 			list = append(list, Steer{
-				Addr: e.addr.Addr(), Proto: e.proto, Ports: PortRange{e.port, e.port}, Source: true, Loop: -1,
+				Addr: e.Addr(), Proto: e.proto, Ports: PortRange{e.port, e.port}, Source: true, Loop: -1,
 			})
 		}
 	}
@@ -162,15 +162,15 @@ func (g *Gateway) steerReplies(s *snapshot) (list []Steer) {
 // loop.
 func (g *Gateway) steerSNAT(s *snapshot) (list []Steer) {
 	live := g.live()
-	for _, a := range s.snats[1:] {
-		neighbor := s.local(a)
+	for _, a := range s.SNATs() {
+		neighbor := s.Local(a)
 		if !neighbor && !live {
 			continue
 		}
 		for _, proto := range []uint8{protoOf("tcp"), protoOf("udp")} {
 			for i := range g.handlers {
 				list = append(list, Steer{
-					Addr: a.Addr(), Proto: proto, Ports: PortRange(g.cfg.SNATPorts).Part(i, len(g.handlers)),
+					Addr: a, Proto: proto, Ports: PortRange(g.cfg.SNATPorts).Part(i, len(g.handlers)),
 					Neighbor: neighbor, Loop: i,
 				})
 			}
