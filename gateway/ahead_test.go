@@ -77,12 +77,12 @@ func TestLargeTablesLieOutsideTheHeap(t *testing.T) {
 	if s := slice[uint64](&m, hugePage/8-1); len(m) != 0 || len(s) != hugePage/8-1 {
 		t.Errorf("%d words lie in %d mappings", len(s), len(m))
 	}
-	s := slice[conn](&m, hugePage/64+1)
+	s := slice[Conn](&m, hugePage/64+1)
 	if len(m) != 1 || len(s) != hugePage/64+1 || uintptr(unsafe.Pointer(&s[0]))%hugePage != 0 {
 		t.Fatalf("%d connections at %p in %d mappings", len(s), &s[0], len(m))
 	}
 	for i := range s {
-		if s[i] != (conn{}) {
+		if s[i] != (Conn{}) {
 			t.Fatalf("connection %d is not zero", i)
 		}
 		s[i].front = uint32(i)

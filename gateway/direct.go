@@ -3,7 +3,7 @@ package gateway
 import "github.com/millrace/millrace/packet"
 
 // direct sends a packet of a client on to a backend that answers the client itself.
-func (h *Handler) direct(c *conn, v *view, to *endpoint) packet.Verdict {
+func (h *Handler) direct(c *Conn, v *view, to *endpoint) packet.Verdict {
 	w := h.snap.backends[c.backend].way
 	if verdict := h.passable(v, &to.hop, w.overhead(to.addr.is4())); verdict != packet.Forward {
 		return verdict

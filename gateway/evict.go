@@ -20,7 +20,7 @@ const sampled = 8
 
 // enter adds a half-open connection, in place of the oldest when the budget or the table is used
 // up, and returns its number.
-func (h *Handler) enter(c *conn) int {
+func (h *Handler) enter(c *Conn) int {
 	t := h.table
 	if t.halves.full() || t.full() {
 		h.evict(int(t.halves.slots[t.halves.all.oldest].conn), evictedHalfOpen)
@@ -51,7 +51,7 @@ func (h *Handler) settle(n int) {
 
 // pairQueue returns the queue of half-open connections of c's SNAT address and endpoint, nil when
 // the backend sees the client's own address.
-func (h *Handler) pairQueue(c *conn) *queue {
+func (h *Handler) pairQueue(c *Conn) *queue {
 	if c.pair == 0 {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (h *Handler) idlest(n int) int {
 
 // idle returns for how many ticks there was no packet. It is negative where there was none since a
 // reload made timeouts shorter.
-func (h *Handler) idle(c *conn) int32 {
+func (h *Handler) idle(c *Conn) int32 {
 	return int32(h.now - (c.deadline - ticks(h.snap.timeouts[c.state])))
 }
 

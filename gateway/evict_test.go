@@ -389,7 +389,7 @@ func TestIdleConfirmedConnectionsMakeRoom(t *testing.T) {
 func TestAConfirmedConnectionDoesNotEvictItself(t *testing.T) {
 	w := newWorld(t, bigTable(1024))
 	for i := range 4000 {
-		c := conn{client: addr{0, uint64(i)}, state: stateUDP}
+		c := Conn{client: addr{0, uint64(i)}, state: stateUDP}
 		n := w.h.enter(&c)
 		w.h.confirm(n)
 		if w.h.table.conns[n].client != c.client {

@@ -77,7 +77,7 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 
 // translate sends a packet of a client on to the backend's address and port, from the source that
 // the backend sees.
-func (h *Handler) translate(c *conn, v *view, to *endpoint) packet.Verdict {
+func (h *Handler) translate(c *Conn, v *view, to *endpoint) packet.Verdict {
 	if verdict := h.passable(v, &to.hop, 0); verdict != packet.Forward {
 		return verdict
 	}
@@ -247,15 +247,15 @@ func (h *Handler) open(v *view, number uint32) packet.Verdict {
 }
 
 // newConn returns a connection from the packet of a client to a backend.
-func (h *Handler) newConn(v *view, front, backend uint32) conn {
-	return conn{
+func (h *Handler) newConn(v *view, front, backend uint32) Conn {
+	return Conn{
 		client: v.src, clientPort: v.sport, front: front, backend: backend, lists: h.snap.sources.mark,
 		endpoint: h.snap.backends[backend].endpoint, state: stateSynSent,
 	}
 }
 
 // reachable completes c with what its mode needs for the way to the backend.
-func (h *Handler) reachable(c *conn, s *service, v *view) packet.Verdict {
+func (h *Handler) reachable(c *Conn, s *service, v *view) packet.Verdict {
 	to := h.snap.endpoints[c.endpoint]
 	if verdict := h.passable(v, &to.hop, h.snap.backends[c.backend].way.overhead(to.addr.is4())); verdict != packet.Forward {
 		return verdict
@@ -294,7 +294,7 @@ func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet
 // source gives the connection the source that the backend sees; false when none is left. With
 // clients' own addresses that is the client, unless it is a backend: one that answers another would
 // not send by the gateway, and none takes packets from its own address.
-func (h *Handler) source(c *conn, s *service) bool {
+func (h *Handler) source(c *Conn, s *service) bool {
 	if s.fromClient && !h.snap.backendAddr(c.client) {
 		return h.keepPort(c)
 	}
@@ -306,7 +306,7 @@ func (h *Handler) source(c *conn, s *service) bool {
 
 // keepPort gives the connection the client's own port, or another one when that is taken: another
 // service leads the same client port to the same backend.
-func (h *Handler) keepPort(c *conn) bool {
+func (h *Handler) keepPort(c *Conn) bool {
 	c.sourcePort = c.clientPort
 	if h.unused(c) {
 		return true
@@ -321,7 +321,7 @@ func (h *Handler) keepPort(c *conn) bool {
 }
 
 // unused reports whether no connection is seen by the backend as c would be.
-func (h *Handler) unused(c *conn) bool {
+func (h *Handler) unused(c *Conn) bool {
 	key := c.backendKey()
 	n := h.table.byBackend(&key)
 	if n >= 0 && h.table.conns[n].expired(h.now) {
@@ -332,7 +332,7 @@ func (h *Handler) unused(c *conn) bool {
 }
 
 // takePort takes a port of one of the SNAT addresses, the first chosen by the client.
-func (h *Handler) takePort(c *conn) bool {
+func (h *Handler) takePort(c *Conn) bool {
 	list := h.snap.snatsFor(c.client)
 	start := selection.sum(c.client, uint64(c.clientPort)) >> 32
 	for i := range list {
@@ -347,7 +347,7 @@ func (h *Handler) takePort(c *conn) bool {
 
 // freePort has the oldest half-open connection give up its port to c's endpoint; false when
 // confirmed ones hold all.
-func (h *Handler) freePort(c *conn) bool {
+func (h *Handler) freePort(c *Conn) bool {
 	for _, snat := range h.snap.snatsFor(c.client) {
 		if q := &h.ports.pairs[portPair{c.endpoint, snat}].half; q.oldest != 0 {
 			h.evict(int(h.table.halves.slots[q.oldest].conn), evictedHalfOpen)

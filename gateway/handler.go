@@ -115,7 +115,7 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 
 // ended reports whether nobody waits for a connection any more: it expired, or its backend became
 // inactive.
-func (h *Handler) ended(c *conn) bool { return c.expired(h.now) || h.snap.backends[c.backend].ended }
+func (h *Handler) ended(c *Conn) bool { return c.expired(h.now) || h.snap.backends[c.backend].ended }
 
 // refresh takes the newest snapshot.
 func (h *Handler) refresh() {

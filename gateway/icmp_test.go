@@ -210,7 +210,7 @@ func sameTransport(t *testing.T, quoted, sent []byte) {
 }
 
 // connOf returns the connection of a client, which has one.
-func (h *Handler) connOf(src string) *conn {
+func (h *Handler) connOf(src string) *Conn {
 	at := netip.MustParseAddrPort(src)
 	for i := range h.table.conns {
 		if c := &h.table.conns[i]; c.client == addrOf(at.Addr()) && c.clientPort == at.Port() {

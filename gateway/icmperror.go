@@ -82,7 +82,7 @@ func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
 	if !ok {
 		return h.drop(uint32(id), packet.DropNoBackend)
 	}
-	c := conn{backend: chosen}
+	c := Conn{backend: chosen}
 	return h.counted(&c, h.direct(&c, f, h.snap.endpoints[h.snap.backends[chosen].endpoint]))
 }
 
@@ -124,7 +124,7 @@ func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
 }
 
 // counted counts the verdict on a packet of a connection's service if it is a drop.
-func (h *Handler) counted(c *conn, v packet.Verdict) packet.Verdict {
+func (h *Handler) counted(c *Conn, v packet.Verdict) packet.Verdict {
 	if v.Dropped() {
 		h.drop(h.snap.backends[c.backend].service, v)
 	}
@@ -132,7 +132,7 @@ func (h *Handler) counted(c *conn, v packet.Verdict) packet.Verdict {
 }
 
 // clientHop returns the way back to the client: where its packets came from.
-func (c *conn) clientHop() Hop {
+func (c *Conn) clientHop() Hop {
 	return Hop{MAC: c.mac, VLAN: c.vlan, Port: c.port, State: HopReady}
 }
 

@@ -7,8 +7,6 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// Conn is a connection as the table has it. Snapshot.Describe says what it means.
-type Conn = conn
 
 // ConnInfo describes a connection.
 type ConnInfo struct {

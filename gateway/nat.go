@@ -84,7 +84,7 @@ type rewrite struct {
 
 // setDeltas computes what rewriting changes the checksums by: a constant of the connection. v is
 // the packet that opens it, not yet rewritten. Packets of the way back change by the complement.
-func (c *conn) setDeltas(v *view, s *snapshot) {
+func (c *Conn) setDeltas(v *view, s *snapshot) {
 	src, to := c.client, s.endpoints[c.endpoint]
 	if c.snat != 0 {
 		src = s.snats[c.snat]

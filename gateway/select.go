@@ -100,7 +100,7 @@ func (v *view) udpPayload() []byte {
 // elsewhere reports whether a datagram's connection ID names another backend than the one of the
 // connection that its addresses and ports belong to: a client has come to have them that another one
 // had, or has two connections of QUIC there.
-func (h *Handler) elsewhere(c *conn, v *view) bool {
+func (h *Handler) elsewhere(c *Conn, v *view) bool {
 	r := h.snap.backends[c.backend].quic
 	if r == nil || v.part == later {
 		return false

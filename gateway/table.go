@@ -9,9 +9,9 @@ import (
 	"github.com/millrace/millrace/internal/random"
 )
 
-// conn is a connection: 64 bytes, one cache line, no pointer. It says all that rewriting a packet
+// Conn is a connection: 64 bytes, one cache line, no pointer. It says all that rewriting a packet
 // of either direction needs beside the immutable snapshot.
-type conn struct {
+type Conn struct {
 	client     addr    // 0
 	deadline   ticks   // 16: forgotten from then on; in a free conn, the next free one
 	front      uint32  // 20: number of the service address
@@ -45,20 +45,20 @@ type ticks uint32
 func ticksAt(now clock.Time) ticks     { return ticks(now >> 24) }
 func ticksIn(d time.Duration) ticks    { return ticks((d + 1<<24 - 1) >> 24) }
 func (t ticks) expired(now ticks) bool { return int32(now-t) >= 0 }
-func (c *conn) expired(now ticks) bool { return c.deadline.expired(now) }
-func (c *conn) clientKey() clientKey   { return clientKey{c.client, c.front, c.clientPort} }
-func (c *conn) backendKey() backendKey { return backendKey{c.seen(), c.endpoint, c.sourcePort, c.snat} }
+func (c *Conn) expired(now ticks) bool { return c.deadline.expired(now) }
+func (c *Conn) clientKey() clientKey   { return clientKey{c.client, c.front, c.clientPort} }
+func (c *Conn) backendKey() backendKey { return backendKey{c.seen(), c.endpoint, c.sourcePort, c.snat} }
 
 // direct reports whether the backend answers the client itself.
-func (c *conn) direct() bool { return c.flags&connDirect != 0 }
+func (c *Conn) direct() bool { return c.flags&connDirect != 0 }
 
-func (c *conn) isClient(k *clientKey) bool {
+func (c *Conn) isClient(k *clientKey) bool {
 	return c.client == k.client && c.front == k.front && c.clientPort == k.port
 }
-func (c *conn) isBackend(k *backendKey) bool { return c.backendKey() == *k }
+func (c *Conn) isBackend(k *backendKey) bool { return c.backendKey() == *k }
 
 // seen returns the client's address when the backend sees it, and zero when it sees an SNAT one.
-func (c *conn) seen() addr {
+func (c *Conn) seen() addr {
 	if c.snat != 0 {
 		return addr{}
 	}
@@ -96,7 +96,7 @@ type backendKey struct {
 // Connections expire by a hand that sweeps over conns: a packet then costs one store of a deadline,
 // where timers would cost a list operation for each packet and 16 bytes for each connection.
 type table struct {
-	conns []conn
+	conns []Conn
 	index []uint64
 	key   hashKey
 	mask  uint32
@@ -115,7 +115,7 @@ func newTable(size, half int) *table {
 	slots := 1 << bits.Len(uint(2*size*4/3-1)) // at most three quarters full
 	var m memory
 	t := &table{
-		conns: slice[conn](&m, size),
+		conns: slice[Conn](&m, size),
 		index: slice[uint64](&m, slots),
 		key:   hashKey{rand.Uint64(), rand.Uint64(), rand.Uint64()},
 		mask:  uint32(slots - 1),
@@ -165,7 +165,7 @@ func slotConn(s uint64) int { return int(uint32(s)>>1) - 1 }
 func (t *table) full() bool { return t.live == len(t.conns) }
 
 // add stores c, which neither side finds yet, and returns its number. The table is not full.
-func (t *table) add(c *conn) int {
+func (t *table) add(c *Conn) int {
 	n := t.free
 	if n >= 0 {
 		t.free = int(int32(t.conns[n].deadline))
@@ -201,7 +201,7 @@ func (t *table) remove(n int) {
 		bk := c.backendKey()
 		t.unlink(t.hashBackend(&bk), uint64(n+1)<<1|1)
 	}
-	*c = conn{deadline: ticks(int32(t.free))}
+	*c = Conn{deadline: ticks(int32(t.free))}
 	t.free = n
 	t.live--
 }
@@ -232,7 +232,7 @@ func (t *table) unmark() {
 }
 
 // sweep moves the hand over n conns and calls drop, which removes them, for those that are over.
-func (t *table) sweep(n int, over func(c *conn) bool, drop func(n int)) {
+func (t *table) sweep(n int, over func(c *Conn) bool, drop func(n int)) {
 	for range min(n, t.high) {
 		if t.hand >= t.high {
 			t.hand = 0

@@ -10,7 +10,7 @@ import (
 )
 
 func TestAConnectionTakesOneCacheLine(t *testing.T) {
-	if n := unsafe.Sizeof(conn{}); n != 64 {
+	if n := unsafe.Sizeof(Conn{}); n != 64 {
 		t.Errorf("conn has %d bytes", n)
 	}
 }
@@ -18,7 +18,7 @@ func TestAConnectionTakesOneCacheLine(t *testing.T) {
 func TestAMillionConnectionsFitIn128MB(t *testing.T) {
 	for _, size := range []int{1_000_000, 1 << 20, 1_500_000, 1_600_000, 1024} {
 		tb := newTable(size, size)
-		bytes := len(tb.conns)*int(unsafe.Sizeof(conn{})) + len(tb.index)*8
+		bytes := len(tb.conns)*int(unsafe.Sizeof(Conn{})) + len(tb.index)*8
 		if each := float64(bytes) / float64(size); each > 128 {
 			t.Errorf("size %d: %.1f bytes for each connection", size, each)
 		}
@@ -37,7 +37,7 @@ func TestTheTableAgreesWithAMap(t *testing.T) {
 		if seed%2 == 1 {
 			tb.key = hashKey{} // all hashes are equal: one long run
 		}
-		m := model{byClient: map[clientKey]conn{}, byBackend: map[backendKey]conn{}}
+		m := model{byClient: map[clientKey]Conn{}, byBackend: map[backendKey]Conn{}}
 		for range 4000 {
 			m.step(t, tb, r)
 		}
@@ -45,12 +45,12 @@ func TestTheTableAgreesWithAMap(t *testing.T) {
 }
 
 type model struct {
-	byClient  map[clientKey]conn
-	byBackend map[backendKey]conn
+	byClient  map[clientKey]Conn
+	byBackend map[backendKey]Conn
 }
 
-func randomConn(r *rand.Rand) conn {
-	c := conn{
+func randomConn(r *rand.Rand) Conn {
+	c := Conn{
 		client: addr{uint64(r.IntN(2)), uint64(r.IntN(4))}, front: r.Uint32N(2), clientPort: uint16(r.IntN(2)),
 		endpoint: r.Uint32N(3), sourcePort: uint16(r.IntN(3)), snat: uint16(r.IntN(3)),
 		state: stateUDP, deadline: ticks(r.IntN(100)), backend: r.Uint32(),
@@ -90,20 +90,20 @@ func (m *model) step(t *testing.T, tb *table, r *rand.Rand) {
 func TestTheHandFindsWhatExpired(t *testing.T) {
 	tb := newTable(100, 100)
 	for i := range 100 {
-		c := conn{client: addr{0, uint64(i)}, snat: 1, sourcePort: uint16(i), state: stateUDP, deadline: ticks(i)}
+		c := Conn{client: addr{0, uint64(i)}, snat: 1, sourcePort: uint16(i), state: stateUDP, deadline: ticks(i)}
 		tb.add(&c)
 	}
 	var gone []int
 	drop := func(n int) { gone = append(gone, int(tb.conns[n].deadline)); tb.remove(n) }
-	tb.sweep(30, func(c *conn) bool { return c.expired(49) }, drop)
+	tb.sweep(30, func(c *Conn) bool { return c.expired(49) }, drop)
 	if len(gone) != 30 {
 		t.Fatalf("30 steps found %d", len(gone))
 	}
-	tb.sweep(100, func(c *conn) bool { return c.expired(49) }, drop)
+	tb.sweep(100, func(c *Conn) bool { return c.expired(49) }, drop)
 	if len(gone) != 50 || tb.live != 50 {
 		t.Fatalf("found %v, %d are left", gone, tb.live)
 	}
-	tb.sweep(1000, func(c *conn) bool { return c.expired(49) }, drop)
+	tb.sweep(1000, func(c *Conn) bool { return c.expired(49) }, drop)
 	if len(gone) != 50 {
 		t.Error("found some twice")
 	}
@@ -125,7 +125,7 @@ func BenchmarkTable(b *testing.B) {
 	for _, size := range []int{1000, 1_000_000} {
 		tb := newTable(size, size)
 		for i := range size {
-			tb.add(&conn{client: addr{0, uint64(i)}, snat: 1, sourcePort: uint16(i), endpoint: uint32(i >> 16), state: stateUDP})
+			tb.add(&Conn{client: addr{0, uint64(i)}, snat: 1, sourcePort: uint16(i), endpoint: uint32(i >> 16), state: stateUDP})
 		}
 		b.Run(map[int]string{1000: "1k", 1_000_000: "1M"}[size], func(b *testing.B) {
 			i := uint64(0)
