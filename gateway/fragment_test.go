@@ -292,13 +292,13 @@ func TestALaterFragmentRefreshesNothing(t *testing.T) {
 		reply.payload = s.payload
 		back := split(reply.bytes(), 1200, 8)
 		w.expect(1, back[0], 0)
-		before := *w.h.connOf(s.src.String())
+		before := *connOf(w.h, s.src.String())
 		w.now = w.now.Add(time.Second)
 		forged := bytes.Clone(sent[1])
 		copy(forged[6:12], []byte{2, 9, 9, 9, 9, 9})
 		w.expect(0, forged, 1)
 		w.expect(1, back[1], 0)
-		if after := *w.h.connOf(s.src.String()); after != before {
+		if after := *connOf(w.h, s.src.String()); after != before {
 			t.Errorf("%v: from %+v to %+v", s.src, before, after)
 		}
 	}

@@ -25,13 +25,6 @@ var (
 	ErrUnknownBackend = errors.New("unknown backend")
 )
 
-// Port is a device of the loops, known by its place in Desc.Port.
-type Port struct {
-	Name string
-	MAC  [6]byte // packets to another link address are dropped, answers and forwarded packets come from it
-	MTU  int     // largest network-layer packet to send, bytes; 0 is no limit
-}
-
 // Options are what the configuration file does not say.
 type Options struct {
 	Ports    []Port           // as all loops have them; required

@@ -1,5 +1,12 @@
 package gateway
 
+// Port is a device of the loops, known by its place in Desc.Port.
+type Port struct {
+	Name string
+	MAC  [6]byte // packets to another link address are dropped, answers and forwarded packets come from it
+	MTU  int     // largest network-layer packet to send, bytes; 0 is no limit
+}
+
 // Hop is the next hop to an address: the device to send on, and the link address.
 type Hop struct {
 	MAC   [6]byte

@@ -167,7 +167,7 @@ func TestErrorsAboutRequestsGoToTheClient(t *testing.T) {
 			for _, quote := range []int{0, 48, 49} {
 				w := newWorld(t, fill(source))
 				x := w.exchange(f.src, f.dst, f.flags, f.reply)
-				before := *w.h.connOf(f.src)
+				before := *connOf(w.h, f.src)
 				at := flowOf(x.toBackend)
 				m := message{
 					src: at.dst.Addr().String(), dst: at.src.Addr().String(), kind: f.unreachable, code: 1, about: x.toBackend,
@@ -181,7 +181,7 @@ func TestErrorsAboutRequestsGoToTheClient(t *testing.T) {
 					t.Errorf("%s %s: from %s to %s about %s", f.name, source, got.src, got.dst, addrPorts(got.quoted))
 				}
 				sameTransport(t, got.quoted, x.fromClient)
-				if *w.h.connOf(f.src) != before {
+				if *connOf(w.h, f.src) != before {
 					t.Error("an error changed the connection")
 				}
 				if n := w.g.snap.Load().backends[before.backend].Count(unreachable); n != 1 {
@@ -210,7 +210,7 @@ func sameTransport(t *testing.T, quoted, sent []byte) {
 }
 
 // connOf returns the connection of a client, which has one.
-func (h *Handler) connOf(src string) *Conn {
+func connOf(h *Handler, src string) *Conn {
 	at := netip.MustParseAddrPort(src)
 	for i := range h.table.conns {
 		if c := &h.table.conns[i]; c.client == addrOf(at.Addr()) && c.clientPort == at.Port() {
@@ -280,12 +280,12 @@ func TestForgedErrorsAreDroppedAndChangeNothing(t *testing.T) {
 			{"an echo", message{dst: vip, about: edit(x.toClient, func(p []byte) { p[protoAt] = echo })}, packet.DropUnsupported},
 			{"a packet of which the hops ran out here", message{dst: vip, about: x.toClient, ttl: 1}, packet.DropTTL},
 		} {
-			before := *w.h.connOf(f.src)
+			before := *connOf(w.h, f.src)
 			c.m.src, c.m.kind, c.m.from, c.m.to = f.router, kind, macClient, macGw0
 			if s := w.send(0, c.m.bytes()); s.verdict != c.want {
 				t.Errorf("%s: about %s: %v, want %v", f.name, c.name, s.verdict, c.want)
 			}
-			if *w.h.connOf(f.src) != before || w.g.Status().Connections != 1 {
+			if *connOf(w.h, f.src) != before || w.g.Status().Connections != 1 {
 				t.Errorf("%s: about %s: the connection changed", f.name, c.name)
 			}
 		}

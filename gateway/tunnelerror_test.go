@@ -105,7 +105,7 @@ func TestErrorsAboutATunnelAreToldToTheClient(t *testing.T) {
 					wire.IPv4(data[14:]).FillChecksum()
 				}
 				sent := w.expect(0, data, 1)
-				before := *w.h.connOf(f.src)
+				before := *connOf(w.h, f.src)
 				outer, _, _ := unwrap(t, c.mode, sent)
 				m := message{src: router, dst: outer.NetworkFlow().Src().String(), about: sent, from: macBackend, to: macGw1}
 				wantKind, wantCode, wantRest := wire.ICMPUnreachable, wire.ICMPHostUnreachable, uint32(0)
@@ -133,7 +133,7 @@ func TestErrorsAboutATunnelAreToldToTheClient(t *testing.T) {
 				if !bytes.Equal(out[:6], macClient[:]) || !bytes.Equal(out[6:12], macGw0[:]) {
 					t.Errorf("link addresses %x", out[:12])
 				}
-				if *w.h.connOf(f.src) != before {
+				if *connOf(w.h, f.src) != before {
 					t.Error("an error changed the connection")
 				}
 			}
