@@ -505,7 +505,7 @@ func TestAStormOfHopsIsEnteredTogether(t *testing.T) {
 			}
 		}
 		elapse(hopWindow)
-		w.g.hopChanged(last.endpoints[0].addr.Addr(), nexthop.Hop{State: nexthop.NoRoute})
+		w.g.hopChanged(last.endpoints[0].Addr(), nexthop.Hop{State: nexthop.NoRoute})
 		if w.g.snap.Load().endpoints[0].hop.State != HopNoRoute {
 			t.Error("a lone change waits")
 		}
