@@ -168,7 +168,8 @@ func benchReplies(b *testing.B, w *world, f *flood, flows int) {
 			f.from(i, 0)
 			p := w.arena.Mem[f.desc[i].Off:]
 			e := h.snap.endpoints[c.endpoint]
-			e.addr.put(p[26:30])
+			from := e.Addr().As4()
+			copy(p[26:30], from[:])
 			h.snap.snats[c.snat].put(p[30:34])
 			binary.BigEndian.PutUint32(p[34:], uint32(e.port)<<16|uint32(c.sourcePort))
 			copy(p, macGw1[:])
