@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"net/netip"
 
+	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -83,6 +84,10 @@ func mum(a, b uint64) uint64 {
 // hashKey makes a hash. The table's key is random, so that nobody can choose packets that collide;
 // the key of the selection is the same everywhere, so that gateways agree.
 type hashKey [3]uint64
+
+func newHashKey(seed *random.Source) hashKey {
+	return hashKey{seed.Uint64(), seed.Uint64(), seed.Uint64()}
+}
 
 // selection is the key of the hash that picks a slot of a Maglev table: digits of pi. Changing it
 // moves flows between gateways of different versions.

@@ -6,16 +6,23 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
-	"runtime"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 var sameAddrPort = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+
+// handlerWith returns another handler of the gateway, without connections.
+func (w *world) handlerWith(prefetchFrom int, seed uint64) *Handler {
+	o := handlerOptions(w.g.cfg, 0)
+	o.PrefetchFrom, o.Seed = prefetchFrom, seed
+	h := New(o, &w.g.snap)
+	w.g.handlers[0] = h // so that the status counts it
+	return h
+}
 
 // TestLookingAheadChangesNothing sends the same random batches through a handler that looks ahead and one
 // that never does: every verdict, every byte and every count is the same, also when connections
@@ -26,8 +33,7 @@ func TestLookingAheadChangesNothing(t *testing.T) {
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 6))
 		ahead, plain := newWorld(t, fmt.Sprintf(mixed, 256)), newWorld(t, fmt.Sprintf(mixed, 256))
-		ahead.h.outlook.from, plain.h.outlook.from = 0, math.MaxInt
-		plain.h.table.key, plain.h.table.rand, plain.h.ports.rand = ahead.h.table.key, ahead.h.table.rand, ahead.h.ports.rand
+		ahead.h, plain.h = ahead.handlerWith(1, seed+1), plain.handlerWith(math.MaxInt, seed+1)
 		var answers [][]byte
 		for round := range 120 {
 			var pkts [][]byte
@@ -68,31 +74,5 @@ func TestLookingAheadChangesNothing(t *testing.T) {
 		if diff := cmp.Diff(plain.g.Status(), ahead.g.Status(), addrs, sameAddrPort, cmpopts.IgnoreFields(BackendStatus{}, "Since")); diff != "" {
 			t.Error(diff)
 		}
-	}
-}
-
-// Large slices begin on a huge page, are zero, and go back to the kernel with the table.
-func TestLargeTablesLieOutsideTheHeap(t *testing.T) {
-	var m memory
-	if s := slice[uint64](&m, hugePage/8-1); len(m) != 0 || len(s) != hugePage/8-1 {
-		t.Errorf("%d words lie in %d mappings", len(s), len(m))
-	}
-	s := slice[Conn](&m, hugePage/64+1)
-	if len(m) != 1 || len(s) != hugePage/64+1 || uintptr(unsafe.Pointer(&s[0]))%hugePage != 0 {
-		t.Fatalf("%d connections at %p in %d mappings", len(s), &s[0], len(m))
-	}
-	for i := range s {
-		if s[i] != (Conn{}) {
-			t.Fatalf("connection %d is not zero", i)
-		}
-		s[i].front = uint32(i)
-	}
-	m.free()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	tb := newTable(1_000_000, 250_000)
-	runtime.ReadMemStats(&after)
-	if n := after.HeapSys - before.HeapSys; after.HeapSys > before.HeapSys && n > 8<<20 || len(tb.conns) != 1_000_000 {
-		t.Errorf("the heap grew by %d bytes", n)
 	}
 }

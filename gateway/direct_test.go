@@ -30,21 +30,23 @@ func TestADirectConnectionHasTheClientsSideOnly(t *testing.T) {
 			t.Errorf("sent %x\ngot %x", p, got)
 		}
 	}
-	used := 0
-	for _, s := range w.h.table.index {
-		if s != 0 {
-			used++
+	w.audit()
+	for from, c := range w.conns() {
+		if c.Source.IsValid() {
+			t.Errorf("%v holds source %v", from, c.Source)
 		}
 	}
-	if used != 2 || w.h.table.live != 2 || len(w.h.ports.pairs) != 0 {
-		t.Errorf("%d slots, %d connections, %d pairs", used, w.h.table.live, len(w.h.ports.pairs))
+	if n := len(w.conns()); n != 1 { // both of one client's address and port
+		t.Errorf("%d clients", n)
+	}
+	if n := w.h.Connections(); n != 2 {
+		t.Errorf("%d connections", n)
 	}
 	w.refused(1, answer(client(host, web, "S").bytes(), "SA").bytes(), packet.DropNoService)
 	w.after(3 * time.Hour)
-	for i, s := range w.h.table.index {
-		if s != 0 {
-			t.Errorf("slot %d is left", i)
-		}
+	w.audit() // no slot is left
+	if n := w.h.Connections(); n != 0 {
+		t.Errorf("%d connections are left", n)
 	}
 }
 

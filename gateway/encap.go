@@ -94,9 +94,12 @@ func (h *Handler) pushOuter(v *view, to *endpoint, w way, size int) {
 	}
 	wire.AppendIPv6(b[:0], &wire.IPv6Header{
 		Src: src.as16(), Dst: to.addr.as16(), NextHeader: proto, HopLimit: outerTTL, TrafficClass: v.tos(),
-		FlowLabel: uint32(spread>>24) | 1, PayloadLen: n,
+		FlowLabel: flowLabel(spread), PayloadLen: n,
 	})
 }
+
+// flowLabel returns the flow label of a flow: never 0, which says that there is none (RFC 6437 3).
+func flowLabel(spread uint64) uint32 { return uint32(spread>>24) | 1 }
 
 // outerID returns the identification of an outer IPv4 header.
 func (h *Handler) outerID(df bool) uint16 {

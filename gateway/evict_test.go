@@ -3,138 +3,34 @@ package gateway
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/packet"
-	"github.com/millrace/millrace/wire"
 )
-
-// TestHalfOpenQueuesAgreeWithSlices does random operations on the queues and on slices.
-func TestHalfOpenQueuesAgreeWithSlices(t *testing.T) {
-	for seed := range uint64(20) {
-		r := rand.New(rand.NewPCG(seed, 2))
-		h := halves{slots: make([]halfOpen, 11), high: 1}
-		type entry struct{ conn, slot, pair uint32 } // pair 3 is none
-		var all []entry
-		var pairs [3]queue
-		of := func(e entry) *queue {
-			if e.pair == 3 {
-				return nil
-			}
-			return &pairs[e.pair]
-		}
-		for next := range uint32(4000) {
-			if h.full() != (len(all) == 10) {
-				t.Fatalf("full is %v with %d", h.full(), len(all))
-			}
-			if !h.full() && r.IntN(2) == 0 {
-				e := entry{conn: next, pair: r.Uint32N(4)}
-				e.slot = h.push(e.conn, of(e))
-				all = append(all, e)
-			} else if len(all) > 0 {
-				i := r.IntN(len(all))
-				h.remove(all[i].slot, of(all[i]))
-				all = slices.Delete(all, i, i+1)
-			}
-			var want [4][]uint32
-			for _, e := range all {
-				want[3] = append(want[3], e.conn)
-				if e.pair < 3 {
-					want[e.pair] = append(want[e.pair], e.conn)
-				}
-			}
-			for i := range pairs {
-				sameQueue(t, &h, &pairs[i], byPair, want[i])
-			}
-			sameQueue(t, &h, &h.all, byAge, want[3])
-		}
-	}
-}
-
-// sameQueue compares a queue, read from both ends, with the connections in it by age.
-func sameQueue(t *testing.T, h *halves, q *queue, by int, want []uint32) {
-	t.Helper()
-	var up, down []uint32
-	for s := q.oldest; s != 0; s = h.slots[s].links[by].newer {
-		up = append(up, h.slots[s].conn)
-	}
-	for s := q.newest; s != 0; s = h.slots[s].links[by].older {
-		down = append(down, h.slots[s].conn)
-	}
-	slices.Reverse(down)
-	if !slices.Equal(up, want) || !slices.Equal(down, want) {
-		t.Fatalf("queue %v, backwards %v, want %v", up, down, want)
-	}
-}
 
 // audit fails unless the table, the half-open queues and the ports agree with each other.
 func (w *world) audit() {
 	w.t.Helper()
-	h := w.h
-	live, half, slots, held := 0, 0, 0, map[portPair]int{}
-	for n := range h.table.conns {
-		c := &h.table.conns[n]
-		if c.state == stateFree {
-			continue
-		}
-		live++
-		slots++
-		ck, bk := c.clientKey(), c.backendKey()
-		if h.table.byClient(&ck) != n {
-			w.t.Fatalf("connection %d is not found by its client", n)
-		}
-		if !c.direct() {
-			slots++
-			if h.table.byBackend(&bk) != n {
-				w.t.Fatalf("connection %d is not found by its backend", n)
-			}
-		}
-		if c.snat != 0 {
-			held[portPair{c.endpoint, c.snat}]++
-			if h.ports.list[c.pair] != h.ports.pairs[portPair{c.endpoint, c.snat}] {
-				w.t.Fatalf("connection %d has another pair's port", n)
-			}
-		}
-		if c.half != 0 {
-			half++
-			if int(h.table.halves.slots[c.half].conn) != n {
-				w.t.Fatalf("connection %d has another's half-open slot", n)
-			}
+	if err := w.h.Audit(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// conns returns the connections by client.
+func (w *world) conns() map[netip.AddrPort]ConnInfo {
+	m := map[netip.AddrPort]ConnInfo{}
+	for at, more := 0, true; more; {
+		var list []Conn
+		list, at, more = w.h.Conns(nil, at)
+		for i := range list {
+			info := w.g.snap.Load().Describe(&list[i], w.now)
+			m[info.Client] = info
 		}
 	}
-	used := 0
-	for _, s := range h.table.index {
-		if s != 0 {
-			used++
-		}
-	}
-	if live != h.table.live || half != h.table.halves.n || used != slots {
-		w.t.Fatalf("%d connections of %d, %d half-open of %d, %d slots of %d", live, h.table.live, half, h.table.halves.n, used, slots)
-	}
-	if most := len(h.table.halves.slots) - 1; half > most || live > len(h.table.conns) || live-half > h.table.confirmed {
-		w.t.Fatalf("%d connections, %d half-open", live, half)
-	}
-	aged, paired := 0, 0
-	for s := h.table.halves.all.oldest; s != 0; s = h.table.halves.slots[s].links[byAge].newer {
-		aged++
-	}
-	for pair, m := range h.ports.pairs {
-		if m.free != h.ports.span.Size()-held[pair] {
-			w.t.Fatalf("pair %v: %d ports are free, %d held", pair, m.free, held[pair])
-		}
-		for s := m.half.oldest; s != 0; s = h.table.halves.slots[s].links[byPair].newer {
-			if c := &h.table.conns[h.table.halves.slots[s].conn]; c.snat != pair.snat || c.endpoint != pair.endpoint {
-				w.t.Fatalf("a half-open connection stands in the queue of another pair")
-			}
-			paired++
-		}
-	}
-	if aged != half || paired > half {
-		w.t.Fatalf("%d half-open connections, %d by age, %d by pair", half, aged, paired)
-	}
+	return m
 }
 
 // mixed has all kinds of connections, in a table whose half-open budget is %d.
@@ -187,8 +83,8 @@ func TestTheTableStaysWholeUnderRandomTraffic(t *testing.T) {
 			}
 			w.after(3 * time.Hour)
 			w.audit()
-			if w.h.table.live != 0 {
-				t.Errorf("%d connections are left", w.h.table.live)
+			if n := w.h.Connections(); n != 0 {
+				t.Errorf("%d connections are left", n)
 			}
 		})
 	}
@@ -200,16 +96,12 @@ func TestAFloodLeavesConfirmedConnections(t *testing.T) {
 	const flows, forged = 10_000, 1_000_000
 	w := newWorld(t, bigTable(20_000))
 	f := newFlood(w, 64)
-	var sources []uint16
-	for i := range flows / 64 * 64 {
-		if i%64 == 0 {
-			f.handle(i, 1)
-			f.forwarded(t)
-			w.confirmAll()
-		}
-		ck := clientKey{client: addr4([]byte{0xc6, byte(i >> 28), byte(i >> 20), byte(i >> 12)}), port: uint16(i&0xfff) + 1}
-		sources = append(sources, w.h.table.conns[w.h.table.byClient(&ck)].sourcePort)
+	for i := 0; i < flows/64*64; i += 64 {
+		f.handle(i, 1)
+		f.forwarded(t)
+		w.confirmAll()
 	}
+	before := w.conns()
 	for i := 0; i < forged; i += 64 {
 		f.handle(1<<20+i, 1)
 		w.now = w.now.Add(426 * time.Microsecond) // 150 000 a second
@@ -218,11 +110,12 @@ func TestAFloodLeavesConfirmedConnections(t *testing.T) {
 	for i := 0; i < flows/64*64; i += 64 {
 		f.handle(i, 1)
 		f.forwarded(t)
-		for j := range 64 {
-			ck := clientKey{client: addr4([]byte{0xc6, byte((i + j) >> 28), byte((i + j) >> 20), byte((i + j) >> 12)}), port: uint16((i+j)&0xfff) + 1}
-			if n := w.h.table.byClient(&ck); w.h.table.conns[n].half != 0 || w.h.table.conns[n].sourcePort != sources[i+j] {
-				t.Fatalf("connection %d is another", i+j)
-			}
+	}
+	after := w.conns()
+	for i := range flows / 64 * 64 {
+		from := floodClient(i)
+		if was, is := before[from], after[from]; !is.Client.IsValid() || is.HalfOpen || is.Source != was.Source {
+			t.Fatalf("connection %d was %+v and is %+v", i, was, is)
 		}
 	}
 	st := w.g.Status()
@@ -232,10 +125,13 @@ func TestAFloodLeavesConfirmedConnections(t *testing.T) {
 	w.audit()
 }
 
-// confirmAll confirms every half-open connection, as answers would.
+// confirmAll confirms every half-open connection, by an answer of its backend.
 func (w *world) confirmAll() {
-	for q := &w.h.table.halves.all; q.oldest != 0; {
-		w.h.confirm(int(w.h.table.halves.slots[q.oldest].conn))
+	w.t.Helper()
+	for _, c := range w.conns() {
+		if c.HalfOpen {
+			w.expect(1, seg{src: c.Target, dst: c.Source, payload: "from the backend", from: macBackend, to: macGw1}.bytes(), 0)
+		}
 	}
 }
 
@@ -373,10 +269,9 @@ func TestIdleConfirmedConnectionsMakeRoom(t *testing.T) {
 	if e := w.g.Status().Services[0].Evicted; e.Confirmed != 128 || e.HalfOpen != 0 {
 		t.Errorf("evicted %+v", e)
 	}
-	gone := 0
+	gone, left := 0, w.conns()
 	for i := range 768 {
-		ck := clientKey{client: addr4([]byte{0xc6, 0, 0, 0}), port: uint16(i) + 1}
-		if w.h.table.byClient(&ck) < 0 && fresh(i) {
+		if _, ok := left[floodClient(i)]; !ok && fresh(i) {
 			gone++
 		}
 	}
@@ -389,10 +284,9 @@ func TestIdleConfirmedConnectionsMakeRoom(t *testing.T) {
 func TestAConfirmedConnectionDoesNotEvictItself(t *testing.T) {
 	w := newWorld(t, bigTable(1024))
 	for i := range 4000 {
-		c := Conn{client: addr{0, uint64(i)}, state: stateUDP}
-		n := w.h.enter(&c)
-		w.h.confirm(n)
-		if w.h.table.conns[n].client != c.client {
+		src := fmt.Sprintf("198.18.%d.%d:4000", 32+i>>8, i&0xff)
+		w.expect(1, answer(w.expect(0, client(src, dns, "").bytes(), 1), "").bytes(), 0)
+		if c, ok := w.conns()[netip.MustParseAddrPort(src)]; !ok || c.HalfOpen {
 			t.Fatalf("connection %d has gone", i)
 		}
 	}
@@ -415,7 +309,7 @@ func shorterTimeouts(t *testing.T, fresh int) {
 		w.expect(0, client(source(i), to, "S").bytes(), 1)
 		w.expect(0, client(source(i), to, "A").bytes(), 1)
 	}
-	full := w.h.table.confirmed
+	const full = 1024 - 256 // confirmed ones, of a table with 256 half-open ones
 	for i := range full {
 		confirm(i)
 	}
@@ -428,9 +322,9 @@ func shorterTimeouts(t *testing.T, fresh int) {
 		confirm(full + i)
 	}
 	w.audit()
-	front, _ := w.h.snap.keys.find(addr4([]byte{198, 18, 1, 3}), tagOf(kindFront, 80, wire.ProtoTCP))
+	left := w.conns()
 	for i := range fresh {
-		if w.h.table.byClient(&clientKey{addr4([]byte{198, 18, 32, byte(1 + i)}), front, 40000}) < 0 {
+		if _, ok := left[netip.MustParseAddrPort(source(i))]; !ok {
 			t.Errorf("connection %d, which is in use, made room", i)
 		}
 	}

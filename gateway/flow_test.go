@@ -187,7 +187,11 @@ services:
 `
 	for _, loops := range []int{1, 3} {
 		w := newWorld(t, fmt.Sprintf(config, loops))
-		w.h = w.g.Handlers()[owner(addrOf(netip.MustParseAddr("198.18.0.9")), 40000, loops)]
+		for _, w.h = range w.g.Handlers() { // the one that the client's connections belong to
+			if w.send(0, client(host, "198.18.1.1:80", "R").bytes()).verdict != packet.Handover {
+				break
+			}
+		}
 		for _, flags := range []string{"", "S"} {
 			port := map[string]string{"": "53", "S": "80"}[flags]
 			seen := map[netip.AddrPort]bool{}

@@ -2,9 +2,9 @@ package gateway
 
 import (
 	"encoding/binary"
-	"math/rand/v2"
 	"time"
 
+	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -53,11 +53,11 @@ type fragments struct {
 const fragmentWays = 8
 
 // newFragments returns room for about n datagrams, at most n but at least one set.
-func newFragments(n int) *fragments {
+func newFragments(n int, seed *random.Source) *fragments {
 	sets := max(1, n/fragmentWays)
 	return &fragments{
-		list: make([]datagram, sets*fragmentWays), sets: uint64(sets), next: rand.Uint32(),
-		key: hashKey{rand.Uint64(), rand.Uint64(), rand.Uint64()},
+		list: make([]datagram, sets*fragmentWays), sets: uint64(sets), next: uint32(seed.Uint64()),
+		key: newHashKey(seed),
 	}
 }
 

@@ -1,12 +1,15 @@
 package gateway
 
 import (
+	"cmp"
+	"math/rand/v2"
 	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/quiclb"
+	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -56,18 +59,27 @@ type Options2 struct {
 	HalfOpen    int       // of them half-open
 	Fragments   int       // datagrams whose fragments are followed at once
 	SNATPorts   PortRange // each loop has its own part of them
+
+	// PrefetchFrom is the number of connections from which on memory is prefetched; 0 is a number up to
+	// which the caches hold the table anyway.
+	PrefetchFrom int
+	Seed         uint64 // of hash keys and source ports; 0 is a random one
 }
 
 // New returns the handler of a loop. It takes the newest snapshot at the start of each batch.
 func New(o Options2, snap *atomic.Pointer[snapshot]) *Handler {
-	t := newTable(perLoop(o.Table, o.Loops), perLoop(o.HalfOpen, o.Loops))
+	seed := random.Source(o.Seed)
+	if o.Seed == 0 {
+		seed = random.Source(rand.Uint64())
+	}
+	t := newTable(perLoop(o.Table, o.Loops), perLoop(o.HalfOpen, o.Loops), &seed)
 	h := &Handler{
 		snapshots: snap, loop: o.Loop, loops: o.Loops, span: o.SNATPorts,
-		table: t, ports: newPorts(o.SNATPorts.Part(o.Loop, o.Loops), t.key[0]),
-		fragments: newFragments(o.Fragments / o.Loops),
+		table: t, ports: newPorts(o.SNATPorts.Part(o.Loop, o.Loops), seed.Uint64()),
+		fragments: newFragments(o.Fragments/o.Loops, &seed),
 		counts:    metrics.NewBlock(packet.Verdicts), said: metrics.NewBlock(answerKinds),
 	}
-	h.outlook.from = manyConns
+	h.outlook.from = cmp.Or(o.PrefetchFrom, manyConns)
 	h.refresh()
 	return h
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -46,6 +47,13 @@ func (f *flood) from(i, n int) {
 		binary.BigEndian.PutUint32(p[30:], 0xc6130000|uint32(n%f.services))
 	}
 	f.b.D[i] = f.desc[i]
+}
+
+// floodClient returns client number n, as from makes it.
+func floodClient(n int) netip.AddrPort {
+	var a [4]byte
+	binary.BigEndian.PutUint32(a[:], 0xc6000000|uint32(n)>>12)
+	return netip.AddrPortFrom(netip.AddrFrom4(a), uint16(n&0xfff)+1)
 }
 
 // handle passes clients first, first+step ... through the handler.
@@ -145,8 +153,9 @@ func BenchmarkHandle(b *testing.B) {
 			if i+burst > 1_000_000 {
 				b.StopTimer()
 				w.now, i = w.now.Add(2*time.Hour), 0
-				w.h.now = ticksAt(w.now)
-				w.h.table.sweep(1<<20, w.h.ended, w.h.forget)
+				for w.h.Connections() > 0 {
+					w.h.Tick(w.now)
+				}
 				b.StartTimer()
 			}
 			f.handle(i, 1)
@@ -159,23 +168,27 @@ func BenchmarkHandle(b *testing.B) {
 
 // benchReplies sends replies to random connections of the table.
 func benchReplies(b *testing.B, w *world, f *flood, flows int) {
-	h := w.h
+	type reply struct {
+		target, source [4]byte
+		ports          uint32
+	}
+	var replies []reply
+	for _, c := range w.conns() {
+		replies = append(replies, reply{c.Target.Addr().As4(), c.Source.Addr().As4(), uint32(c.Target.Port())<<16 | uint32(c.Source.Port())})
+	}
 	n := 0
 	for b.Loop() {
 		for i := range f.desc {
-			n = (n + 7919) % min(flows, h.table.high)
-			c := &h.table.conns[n]
+			n = (n + 7919) % min(flows, len(replies))
 			f.from(i, 0)
-			p := w.arena.Mem[f.desc[i].Off:]
-			e := h.snap.endpoints[c.endpoint]
-			from := e.Addr().As4()
-			copy(p[26:30], from[:])
-			h.snap.snats[c.snat].put(p[30:34])
-			binary.BigEndian.PutUint32(p[34:], uint32(e.port)<<16|uint32(c.sourcePort))
+			p, r := w.arena.Mem[f.desc[i].Off:], &replies[n]
+			copy(p[26:30], r.target[:])
+			copy(p[30:34], r.source[:])
+			binary.BigEndian.PutUint32(p[34:], r.ports)
 			copy(p, macGw1[:])
 			f.b.D[i].Port = 1
 		}
-		h.Handle(w.now, f.b)
+		w.h.Handle(w.now, f.b)
 	}
 	f.forwarded(b)
 }

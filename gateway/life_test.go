@@ -45,14 +45,13 @@ func life(t *testing.T, config string, f func(w *world)) {
 
 // part returns the part of a pool of the service that leads to a backend, in percent.
 func (w *world) part(p *pool, backend string) float64 {
-	n := 0
-	for i := range p.slots {
-		id, _ := p.pick(uint64(i))
-		if w.g.reg.labels[id].Name == backend {
+	n, size := 0, w.g.cfg.Services[0].HashSize
+	for i := range size {
+		if id, ok := p.pick(uint64(i)); ok && w.g.reg.labels[id].Name == backend {
 			n++
 		}
 	}
-	return 100 * float64(n) / float64(max(len(p.slots), 1))
+	return 100 * float64(n) / float64(size)
 }
 
 // pools returns how much of the tables now and before leads to b12, in percent, rounded.
@@ -443,7 +442,7 @@ func TestMidflowPacketsFindTheirBackendWhileOthersComeAndGo(t *testing.T) {
 	life(t, config("active", "inactive"), func(w *world) {
 		was := w.open(100)
 		w.reload(config("draining", "filling"))
-		w.h.table = newTable(4096, 4096) // as in another gateway
+		w.h = w.handlerWith(0, 0) // as in another gateway
 		for src, backend := range was {
 			if got := flowOf(w.expect(0, client(src, web, "A").bytes(), 1)).dst.String(); got != backend {
 				w.t.Fatalf("%s moved from %s to %s", src, backend, got)

@@ -7,17 +7,17 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-
 // ConnInfo describes a connection.
 type ConnInfo struct {
-	Backend uint32 // its number
-	Proto   uint8  // IP protocol
-	Client  netip.AddrPort
-	Service netip.AddrPort // the service address
-	Target  netip.AddrPort // address of the backend; port 0 in direct modes
-	Source  netip.AddrPort // what the backend sees; the zero value in direct modes
-	State   string
-	Left    time.Duration // until it is forgotten without another packet
+	Backend  uint32 // its number
+	Proto    uint8  // IP protocol
+	Client   netip.AddrPort
+	Service  netip.AddrPort // the service address
+	Target   netip.AddrPort // address of the backend; port 0 in direct modes
+	Source   netip.AddrPort // what the backend sees; the zero value in direct modes
+	State    string
+	HalfOpen bool          // only one side has been seen
+	Left     time.Duration // until it is forgotten without another packet
 }
 
 // stateNames are the states as a ConnInfo has them.
@@ -50,7 +50,7 @@ func (s *snapshot) Describe(c *Conn, now clock.Time) ConnInfo {
 		Client:  netip.AddrPortFrom(c.client.Addr(), c.clientPort),
 		Service: netip.AddrPortFrom(front.addr.Addr(), front.port),
 		Target:  netip.AddrPortFrom(to.addr.Addr(), to.port),
-		State:   stateNames[c.state], Left: time.Duration(left) << 24,
+		State:   stateNames[c.state], HalfOpen: c.half != 0, Left: time.Duration(left) << 24,
 	}
 	if to.port != 0 {
 		src := c.client

@@ -73,8 +73,8 @@ func TestBothDirectionsMeetOnOneLoop(t *testing.T) {
 				}
 			}
 			for i, h := range w.g.Handlers() {
-				if owners[i] == 0 || h.table.live != owners[i] {
-					t.Errorf("%s, %d loops: loop %d has %d connections, opened %d", source, n, i, h.table.live, owners[i])
+				if owners[i] == 0 || int(h.Connections()) != owners[i] {
+					t.Errorf("%s, %d loops: loop %d has %d connections, opened %d", source, n, i, h.Connections(), owners[i])
 				}
 			}
 			if st := w.g.Status(); st.Connections != 60 || st.Forwarded != 180 || len(st.Dropped) > 0 {

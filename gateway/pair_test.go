@@ -172,7 +172,7 @@ func TestWhatMovesAtTheWrongMomentIsKnown(t *testing.T) {
 					lost++
 				}
 				sv, began := s.services[0], flowOf(f.opens).src
-				hash := flowHash(addrOf(began.Addr()), began.Port(), 80)
+				hash := FlowHash(began, 80)
 				now, _ := sv.now[family4].pick(hash)
 				before, _ := sv.before[family4].pick(hash)
 				if s.backends[now].endpoint != s.backends[before].endpoint && f.tcp == (f.born == 1) {
@@ -205,10 +205,10 @@ func TestGatewaysAgreeWhateverTheOrder(t *testing.T) {
 		for _, f := range []int{family4, family6} {
 			p := one.g.snap.Load().services[one.g.reg.services[sv.Name]].now[f]
 			q := other.g.snap.Load().services[other.g.reg.services[sv.Name]].now[f]
-			for i := range p.slots {
-				x, _ := p.pick(uint64(i))
-				y, _ := q.pick(uint64(i))
-				if one.g.reg.labels[x] != other.g.reg.labels[y] {
+			for i := range sv.HashSize {
+				x, someX := p.pick(uint64(i))
+				y, someY := q.pick(uint64(i))
+				if someX != someY || someX && one.g.reg.labels[x] != other.g.reg.labels[y] {
 					t.Fatalf("slot %d leads to %v and to %v", i, one.g.reg.labels[x], other.g.reg.labels[y])
 				}
 			}

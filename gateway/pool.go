@@ -49,6 +49,9 @@ func (x *shapes) pool(shares []share, size int, like ...*pool) *pool {
 	return p
 }
 
+// Len returns the number of tables that are remembered.
+func (x *shapes) Len() int { return len(x.known) }
+
 // reduce returns the shares with a weight, with the smallest weights of the same proportion: only
 // that matters to a table.
 func reduce(shares []share) []share {

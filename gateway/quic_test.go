@@ -132,7 +132,7 @@ func TestTheConnectionIDWinsOverTheTable(t *testing.T) {
 				t.Errorf("went to %d, not to %d", got, server)
 			}
 		}
-		if n := w.h.table.live; n != 1 {
+		if n := w.h.Connections(); n != 1 {
 			t.Errorf("%d connections of one client's port", n)
 		}
 	})

@@ -254,16 +254,16 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 		return n
 	}
-	if n := count(); n != answersAtOnce {
-		t.Errorf("%d answers at once, want %d", n, answersAtOnce)
+	if n := count(); n != answersAtOnce1 {
+		t.Errorf("%d answers at once, want %d", n, answersAtOnce1)
 	}
 	w.now = w.now.Add(1 << 24)
-	if n := count(); n != answersPerTick {
-		t.Errorf("%d answers a tick later, want %d", n, answersPerTick)
+	if n := count(); n != answersPerTick1 {
+		t.Errorf("%d answers a tick later, want %d", n, answersPerTick1)
 	}
 	w.now = w.now.Add(time.Hour)
-	if n := count(); n != answersAtOnce {
-		t.Errorf("%d answers after an hour, want %d", n, answersAtOnce)
+	if n := count(); n != answersAtOnce1 {
+		t.Errorf("%d answers after an hour, want %d", n, answersAtOnce1)
 	}
 }
 

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"net/netip"
+
 	"github.com/millrace/millrace/gateway/quiclb"
 	"github.com/millrace/millrace/wire"
 )
@@ -42,6 +44,12 @@ func (s *service) byHash(hash uint64, is4, midflow bool) (uint32, bool) {
 
 // hash returns the hash of the packet's flow that chooses its backend, the same in every gateway.
 func (v *view) hash() uint64 { return flowHash(v.src, v.sport, v.dport) }
+
+// FlowHash returns the hash by which the packets of a client's flow to a port of a service pick their
+// backend; see Pool.Pick.
+func FlowHash(client netip.AddrPort, port uint16) uint64 {
+	return flowHash(addrOf(client.Addr()), client.Port(), port)
+}
 
 // flowHash is view.hash of packets from a client's address and port to a service's port.
 func flowHash(client addr, sport, dport uint16) uint64 {

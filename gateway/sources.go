@@ -1,6 +1,10 @@
 package gateway
 
-import "github.com/millrace/millrace/gpukern/lpm"
+import (
+	"net/netip"
+
+	"github.com/millrace/millrace/gpukern/lpm"
+)
 
 // sourceTable says which clients may use a service: the longest prefix that holds one decides.
 type sourceTable struct {
@@ -8,6 +12,9 @@ type sourceTable struct {
 	denied   uint16 // what prefixes of denied clients lead to; 0 is the result for clients that no prefix holds
 	deny     bool   // clients that no prefix holds are denied
 }
+
+// Denies reports whether client a may not pass; a nil table denies none.
+func (t *sourceTable) Denies(a netip.Addr) bool { return t.denies(addrOf(a)) }
 
 // denies reports whether client a may not pass; a nil table denies none.
 func (t *sourceTable) denies(a addr) bool {

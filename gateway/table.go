@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"math/bits"
-	"math/rand/v2"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -111,16 +110,16 @@ type table struct {
 }
 
 // newTable returns a table for at most size connections, of which at most half are half-open.
-func newTable(size, half int) *table {
+func newTable(size, half int, seed *random.Source) *table {
 	slots := 1 << bits.Len(uint(2*size*4/3-1)) // at most three quarters full
 	var m memory
 	t := &table{
 		conns: slice[Conn](&m, size),
 		index: slice[uint64](&m, slots),
-		key:   hashKey{rand.Uint64(), rand.Uint64(), rand.Uint64()},
+		key:   newHashKey(seed),
 		mask:  uint32(slots - 1),
 		free:  -1,
-		rand:  random.Source(rand.Uint64()),
+		rand:  random.Source(seed.Uint64()),
 
 		halves:    halves{slots: slice[halfOpen](&m, half+1), high: 1},
 		confirmed: size - min(half, size/2),

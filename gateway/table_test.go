@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/random"
 )
 
 func TestAConnectionTakesOneCacheLine(t *testing.T) {
@@ -17,7 +18,7 @@ func TestAConnectionTakesOneCacheLine(t *testing.T) {
 
 func TestAMillionConnectionsFitIn128MB(t *testing.T) {
 	for _, size := range []int{1_000_000, 1 << 20, 1_500_000, 1_600_000, 1024} {
-		tb := newTable(size, size)
+		tb := newTable(size, size, new(random.Source))
 		bytes := len(tb.conns)*int(unsafe.Sizeof(Conn{})) + len(tb.index)*8
 		if each := float64(bytes) / float64(size); each > 128 {
 			t.Errorf("size %d: %.1f bytes for each connection", size, each)
@@ -33,7 +34,7 @@ func TestAMillionConnectionsFitIn128MB(t *testing.T) {
 func TestTheTableAgreesWithAMap(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		tb := newTable(12, 12) // 32 slots
+		tb := newTable(12, 12, new(random.Source)) // 32 slots
 		if seed%2 == 1 {
 			tb.key = hashKey{} // all hashes are equal: one long run
 		}
@@ -88,7 +89,7 @@ func (m *model) step(t *testing.T, tb *table, r *rand.Rand) {
 }
 
 func TestTheHandFindsWhatExpired(t *testing.T) {
-	tb := newTable(100, 100)
+	tb := newTable(100, 100, new(random.Source))
 	for i := range 100 {
 		c := Conn{client: addr{0, uint64(i)}, snat: 1, sourcePort: uint16(i), state: stateUDP, deadline: ticks(i)}
 		tb.add(&c)
@@ -123,7 +124,7 @@ func TestTicksLastThroughTheWrap(t *testing.T) {
 
 func BenchmarkTable(b *testing.B) {
 	for _, size := range []int{1000, 1_000_000} {
-		tb := newTable(size, size)
+		tb := newTable(size, size, new(random.Source))
 		for i := range size {
 			tb.add(&Conn{client: addr{0, uint64(i)}, snat: 1, sourcePort: uint16(i), endpoint: uint32(i >> 16), state: stateUDP})
 		}

@@ -105,7 +105,7 @@ func TestErrorsAboutATunnelAreToldToTheClient(t *testing.T) {
 					wire.IPv4(data[14:]).FillChecksum()
 				}
 				sent := w.expect(0, data, 1)
-				before := *connOf(w.h, f.src)
+				before := w.connOf(f.src)
 				outer, _, _ := unwrap(t, c.mode, sent)
 				m := message{src: router, dst: outer.NetworkFlow().Src().String(), about: sent, from: macBackend, to: macGw1}
 				wantKind, wantCode, wantRest := wire.ICMPUnreachable, wire.ICMPHostUnreachable, uint32(0)
@@ -133,7 +133,7 @@ func TestErrorsAboutATunnelAreToldToTheClient(t *testing.T) {
 				if !bytes.Equal(out[:6], macClient[:]) || !bytes.Equal(out[6:12], macGw0[:]) {
 					t.Errorf("link addresses %x", out[:12])
 				}
-				if *connOf(w.h, f.src) != before {
+				if w.connOf(f.src) != before {
 					t.Error("an error changed the connection")
 				}
 			}
@@ -191,7 +191,7 @@ func TestErrorsAboutATunnelThatSayNothingAreDropped(t *testing.T) {
 	long := client(host, web, "A")
 	long.payload = string(bytes.Repeat([]byte("x"), 900))
 	good := message{src: "198.18.7.7", dst: src, kind: 3, code: 1, about: w.expect(0, long.bytes(), 1), from: macBackend, to: macGw1}
-	if out := w.expect(1, good.bytes(), 0); len(out) != 14+mostError4 {
+	if out := w.expect(1, good.bytes(), 0); len(out) != 14+576 {
 		t.Errorf("the error has %d bytes", len(out))
 	}
 }
@@ -226,7 +226,7 @@ func TestNobodyIsToldLessThanTheLeastMTU(t *testing.T) {
 	m := message{
 		src: "198.18.7.7", dst: outer.NetworkFlow().Src().String(), kind: 3, code: 4, rest: 1000, about: sent, from: macBackend, to: macGw1,
 	}
-	if got := toldBy(t, w.expect(1, m.bytes(), 0)); got.kind != wire.ICMPv6TooBig || got.mtu != leastMTU6 {
+	if got := toldBy(t, w.expect(1, m.bytes(), 0)); got.kind != wire.ICMPv6TooBig || got.mtu != 1280 {
 		t.Errorf("told %v", got)
 	}
 }
