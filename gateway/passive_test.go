@@ -2,12 +2,12 @@ package gateway
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
 )
 
 const passive = "    passive: {failures: 3, window: 4s, down: 10s}\n"
@@ -177,16 +177,20 @@ func TestASYNLeavesAnEjectedBackend(t *testing.T) {
 func TestDatagramsLeaveAnEjectedBackend(t *testing.T) {
 	src := strings.Replace(withBackends("keep", 11, 12), "address: 198.18.1.1:80", "address: 198.18.1.1:80\n    protocol: udp", 1)
 	w := newJudged(t, src+passive)
-	host := ""
+	host, out := "", []byte(nil)
 	for i := 0; host == ""; i++ {
 		try := fmt.Sprintf("198.18.0.9:%d", 1000+i)
-		if flowOf(w.expect(0, client(try, web, "").bytes(), 1)).dst.String() == dead {
+		if out = w.expect(0, client(try, web, "").bytes(), 1); flowOf(out).dst.String() == dead {
 			host = try
 		}
 	}
 	w.after(5 * time.Second)
-	id := w.g.reg.backends[backendName{"web", "b11", netip.MustParseAddrPort(dead), protoOf("udp")}]
-	w.g.snap.Load().backends[id].stats[0].Add(unreachable, 3)
+	for range 3 {
+		w.expect(1, message{
+			src: "198.18.2.254", dst: flowOf(out).src.Addr().String(), kind: wire.ICMPUnreachable, code: wire.ICMPHostUnreachable,
+			about: out, from: macBackend, to: macGw1,
+		}.bytes(), 0)
+	}
 	w.judge()
 	if !w.status("b11").Ejected {
 		t.Fatal("not ejected")
