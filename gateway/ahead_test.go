@@ -11,15 +11,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/millrace/millrace/gateway/datapath"
 )
 
 var sameAddrPort = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 
 // handlerWith returns another handler of the gateway, without connections.
-func (w *world) handlerWith(prefetchFrom int, seed uint64) *Handler {
+func (w *world) handlerWith(prefetchFrom int, seed uint64) *datapath.Handler {
 	o := handlerOptions(w.g.cfg, 0)
 	o.PrefetchFrom, o.Seed = prefetchFrom, seed
-	h := New(o, &w.g.snap)
+	h := datapath.New(o, &w.g.snap)
 	w.g.handlers[0] = h // so that the status counts it
 	return h
 }

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"net/netip"
+
+	"github.com/millrace/millrace/gateway/datapath"
 )
 
 // Network is a prefix of the addresses on the link of a port.
@@ -31,8 +33,8 @@ func (g *Gateway) Announcements(networks []Network) (list []Announcement) {
 			continue
 		}
 		for _, n := range networks {
-			if n.Prefix.Contains(a) && int(n.Port) < len(s.ports) {
-				list = append(list, Announcement{a, n.Port, AnnounceFrame(a, s.ports[n.Port].MAC, n.VLAN)})
+			if n.Prefix.Contains(a) && int(n.Port) < len(s.Ports) {
+				list = append(list, Announcement{a, n.Port, datapath.AnnounceFrame(a, s.Ports[n.Port].MAC, n.VLAN)})
 			}
 		}
 	}

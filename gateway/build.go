@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/quiclb"
 )
 
@@ -28,21 +29,21 @@ func replace[T any](list []*T, i uint32) *T {
 // build returns a snapshot of configuration c with the present health and hops, on top of the
 // places that old has given. Services that c has as they were keep all they have. The caller holds
 // g.mu.
-func (g *Gateway) build(old *snapshot, c *config.Config) *snapshot {
+func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snapshot {
 	s := old.Clone()
-	s.fronts, s.endpoints = slices.Clone(old.fronts), slices.Clone(old.endpoints)
-	s.timeouts, s.tunnel, s.dropL4 = newTimeouts(idleTimes(&c.Table)), newTunnel(c.Tunnel.GUEPort, c.Tunnel.Sources), c.Checksum == "drop"
-	s.snat4, s.snat6 = nil, nil
+	s.Fronts, s.Endpoints = slices.Clone(old.Fronts), slices.Clone(old.Endpoints)
+	s.Timeouts, s.Tunnel, s.DropL4 = datapath.NewTimeouts(idleTimes(&c.Table)), datapath.NewTunnel(c.Tunnel.GUEPort, c.Tunnel.Sources), c.Checksum == "drop"
+	s.Snat4, s.Snat6 = nil, nil
 	for _, a := range c.SNAT {
 		n := g.reg.snat(s, a)
 		if a.Is4() {
-			s.snat4 = append(s.snat4, n)
+			s.Snat4 = append(s.Snat4, n)
 		} else {
-			s.snat6 = append(s.snat6, n)
+			s.Snat6 = append(s.Snat6, n)
 		}
 	}
 	changed := g.changedServices(s, c)
-	s.round = g.round
+	s.Round = g.round
 	for _, id := range changed { // before any comes, so that addresses can move between services
 		g.clearService(s, id)
 	}
@@ -53,7 +54,7 @@ func (g *Gateway) build(old *snapshot, c *config.Config) *snapshot {
 		g.buildEndpoints(s, id)
 		g.renew(s, id, "configuration")
 	}
-	s.limits, s.sources = g.buildLimits(s, c), g.buildSources(s, c)
+	s.Limits, s.Sources = g.buildLimits(s, c), g.buildSources(s, c)
 	if len(changed) > 0 || g.reg.grown || !slices.Equal(g.indexed, c.SNAT) {
 		g.indexed, g.reg.grown = c.SNAT, false
 		s.Index(c.SNAT)
@@ -61,13 +62,13 @@ func (g *Gateway) build(old *snapshot, c *config.Config) *snapshot {
 	return s
 }
 
-func idleTimes(t *config.Table) IdleTimes {
-	return IdleTimes{UDP: t.UDP, TCPSYN: t.TCPSYN, TCPEstablished: t.TCPEstablished, TCPFIN: t.TCPFIN}
+func idleTimes(t *config.Table) datapath.IdleTimes {
+	return datapath.IdleTimes{UDP: t.UDP, TCPSYN: t.TCPSYN, TCPEstablished: t.TCPEstablished, TCPFIN: t.TCPFIN}
 }
 
 // changedServices enters the services of c and returns the numbers of those that are new, not as
 // they were, or gone.
-func (g *Gateway) changedServices(s *snapshot, c *config.Config) (changed []uint32) {
+func (g *Gateway) changedServices(s *datapath.Snapshot, c *config.Config) (changed []uint32) {
 	g.round++
 	for i := range c.Services {
 		sv := &c.Services[i]
@@ -94,19 +95,19 @@ func (g *Gateway) changedServices(s *snapshot, c *config.Config) (changed []uint
 
 // clearService takes the addresses and backends of a service out of s, as far as its connections
 // do not need them.
-func (g *Gateway) clearService(s *snapshot, id uint32) {
+func (g *Gateway) clearService(s *datapath.Snapshot, id uint32) {
 	o := g.origins[id]
 	for _, n := range o.fronts {
-		s.fronts[n].service = -1
+		s.Fronts[n].Service = -1
 	}
 	for _, n := range o.ids {
-		replace(s.backends, n).present = false
+		replace(s.Backends, n).Present = false
 	}
 }
 
 // buildService enters the addresses and backends that a service is to have from now on, and what
 // becomes of those that it had.
-func (g *Gateway) buildService(s *snapshot, id uint32) {
+func (g *Gateway) buildService(s *datapath.Snapshot, id uint32) {
 	o, sv := g.origins[id], g.wanted[id]
 	delete(g.wanted, id)
 	was := o.config
@@ -115,8 +116,8 @@ func (g *Gateway) buildService(s *snapshot, id uint32) {
 		g.enterService(s, id)
 	}
 	for _, n := range o.ids {
-		switch b := s.backends[n]; {
-		case b.present:
+		switch b := s.Backends[n]; {
+		case b.Present:
 			delete(g.cut, n)
 		case was != nil && hadBackend(was, &g.reg.labels[n]):
 			g.cut[n] = was.Removed == "drop"
@@ -127,18 +128,18 @@ func (g *Gateway) buildService(s *snapshot, id uint32) {
 }
 
 // enterService enters the addresses and backends of a service of the configuration.
-func (g *Gateway) enterService(s *snapshot, id uint32) {
+func (g *Gateway) enterService(s *datapath.Snapshot, id uint32) {
 	o := g.origins[id]
 	sv, proto := o.config, protoOf(o.config.Protocol)
-	to := replace(s.services, id)
-	to.way, to.fromClient, to.reject = wayOf(sv.Mode), sv.Mode.Direct() || sv.Source == config.SourceClient, sv.Reject
-	to.mss = sv.MSS
+	to := replace(s.Services, id)
+	to.Way, to.FromClient, to.Reject = wayOf(sv.Mode), sv.Mode.Direct() || sv.Source == config.SourceClient, sv.Reject
+	to.Mss = sv.MSS
 	if sv.MSS == config.MSSAuto {
-		to.mss = mssAuto
+		to.Mss = datapath.MssAuto
 	}
 	for _, ap := range sv.Addresses {
 		n := g.reg.front(s, transport{ap, proto})
-		s.fronts[n].service = int32(id)
+		s.Fronts[n].Service = int32(id)
 		o.fronts = append(o.fronts, n)
 	}
 	for _, name := range backendsOf(sv) {
@@ -147,65 +148,67 @@ func (g *Gateway) enterService(s *snapshot, id uint32) {
 			g.seats = append(g.seats, seat{})
 			o.ids = append(o.ids, n)
 		}
-		s.backends[n].present, s.backends[n].way = true, wayOf(sv.Mode)
+		s.Backends[n].Present, s.Backends[n].Way = true, wayOf(sv.Mode)
 	}
 	g.enterRoute(s, to, o)
 }
 
 // enterRoute enters what the connection IDs of a service's packets say. The configuration has been
 // checked: it makes a codec.
-func (g *Gateway) enterRoute(s *snapshot, to *service, o *origin) {
-	to.quic = nil
+func (g *Gateway) enterRoute(s *datapath.Snapshot, to *datapath.Service, o *origin) {
+	to.Quic = nil
 	if q := o.config.QUIC; q != nil {
 		codec, err := quiclb.New(quiclb.Config{Rotation: q.Rotation, ServerID: q.ServerID, Nonce: q.Nonce, Key: q.Key})
 		if err != nil {
 			panic(err)
 		}
-		to.quic = NewRoute(codec)
+		to.Quic = datapath.NewRoute(codec)
 		for i := range o.config.Backends {
-			g.enterServer(to.quic, o.config, &o.config.Backends[i])
+			g.enterServer(to.Quic, o.config, &o.config.Backends[i])
 		}
 	}
 	for _, n := range o.ids {
-		s.backends[n].quic = to.quic
+		s.Backends[n].Quic = to.Quic
 	}
 }
 
 // buildSources returns the lists of a configuration for the services of s. Tables of unchanged lists
 // are compiled once: the mark, which makes handlers look at open connections again, stays then.
-func (g *Gateway) buildSources(s *snapshot, c *config.Config) sources {
-	lists, services := c.Lists(), make([]*sourceTable, len(s.services))
+func (g *Gateway) buildSources(s *datapath.Snapshot, c *config.Config) datapath.Sources {
+	lists, services := c.Lists(), make([]*datapath.SourceTable, len(s.Services))
 	for name, t := range lists.Services {
 		services[g.reg.services[name]] = sourcesOf(t)
 	}
-	changed := g.lists != lists && (s.sources.mark != 0 || lists.All != nil || len(lists.Services) > 0)
+	changed := g.lists != lists && (s.Sources.Mark != 0 || lists.All != nil || len(lists.Services) > 0)
 	g.lists = lists
-	return s.sources.next(sourcesOf(lists.All), services, changed)
+	return s.Sources.Next(sourcesOf(lists.All), services, changed)
 }
 
-func sourcesOf(t *config.SourceTable) *sourceTable {
+func sourcesOf(t *config.SourceTable) *datapath.SourceTable {
 	if t == nil {
 		return nil
 	}
-	return &sourceTable{prefixes: t.Prefixes, denied: config.SourceDeny, deny: t.Deny}
+	return &datapath.SourceTable{Prefixes: t.Prefixes, Denied: config.SourceDeny, Deny: t.Deny}
 }
 
 // buildLimits returns the limits of a configuration for the services of s.
-func (g *Gateway) buildLimits(s *snapshot, c *config.Config) limitTable {
-	services := make([]limits, len(s.services))
+func (g *Gateway) buildLimits(s *datapath.Snapshot, c *config.Config) datapath.LimitTable {
+	services := make([]datapath.Limits, len(s.Services))
 	for i := range c.Services {
 		services[g.reg.services[c.Services[i].Name]] = limitsOf(&c.Services[i].Limits)
 	}
-	return newLimitTable(c.Limits.Clients, limitsOf(&c.Limits), services)
+	return datapath.NewLimitTable(c.Limits.Clients, limitsOf(&c.Limits), services)
 }
 
-func limitsOf(l *config.Limits) limits { return newLimits(l.Packets, l.Connections, l.Burst) }
+func limitsOf(l *config.Limits) datapath.Limits {
+	return datapath.NewLimits(l.Packets, l.Connections, l.Burst)
+}
 
 // enterServer enters the addresses of a backend by its server ID.
-func (g *Gateway) enterServer(r *route, sv *config.Service, b *config.Backend) {
-	for f := range families {
+func (g *Gateway) enterServer(r *datapath.Route, sv *config.Service, b *config.Backend) {
+	for f := range datapath.Families {
 		for _, ap := range b.Addresses {
-			if b.Serves(sv.Mode, ap, f == family4) {
+			if b.Serves(sv.Mode, ap, f == datapath.Family4) {
 				r.Set(quiclb.NewServerID(b.ServerID), f, g.reg.backends[nameOfBackend(sv, b.Name, ap)])
 			}
 		}
@@ -220,31 +223,31 @@ func hadBackend(sv *config.Service, label *label) bool {
 }
 
 // buildEndpoints enters what the endpoints of a service are used for.
-func (g *Gateway) buildEndpoints(s *snapshot, id uint32) {
+func (g *Gateway) buildEndpoints(s *datapath.Snapshot, id uint32) {
 	for _, n := range g.origins[id].ids {
-		to := s.backends[n].endpoint
-		e := *s.endpoints[to]
-		e.inUse, e.client = false, false
+		to := s.Backends[n].Endpoint
+		e := *s.Endpoints[to]
+		e.InUse, e.Client = false, false
 		for _, user := range g.reg.users[to] {
-			b := s.backends[user]
-			e.inUse = e.inUse || b.present
-			sv := s.services[b.service]
-			e.client = e.client || b.present && sv.fromClient && !sv.way.direct()
+			b := s.Backends[user]
+			e.InUse = e.InUse || b.Present
+			sv := s.Services[b.Service]
+			e.Client = e.Client || b.Present && sv.FromClient && !sv.Way.Direct()
 		}
-		e.wasClient = e.wasClient || e.client
-		e.hop = hopOf(g.hops[e.Addr()])
-		if e != *s.endpoints[to] {
-			s.endpoints[to] = &e
+		e.WasClient = e.WasClient || e.Client
+		e.Hop = hopOf(g.hops[e.Addr()])
+		if e != *s.Endpoints[to] {
+			s.Endpoints[to] = &e
 		}
 	}
 }
 
 // backendAddrs returns the distinct addresses that need a next hop: those of the configuration's
 // backends, and those that connections still go to.
-func (g *Gateway) backendAddrs(s *snapshot) []netip.Addr {
+func (g *Gateway) backendAddrs(s *datapath.Snapshot) []netip.Addr {
 	var list []netip.Addr
-	for i, e := range s.endpoints {
-		if e.inUse || g.endpointFlows(s, uint32(i)) > 0 {
+	for i, e := range s.Endpoints {
+		if e.InUse || g.endpointFlows(s, uint32(i)) > 0 {
 			list = append(list, e.Addr())
 		}
 	}
@@ -253,22 +256,22 @@ func (g *Gateway) backendAddrs(s *snapshot) []netip.Addr {
 }
 
 // endpointFlows returns the number of connections to an endpoint.
-func (g *Gateway) endpointFlows(s *snapshot, endpoint uint32) (n uint64) {
+func (g *Gateway) endpointFlows(s *datapath.Snapshot, endpoint uint32) (n uint64) {
 	for _, user := range g.reg.users[endpoint] {
-		n += s.backends[user].Flows()
+		n += s.Backends[user].Flows()
 	}
 	return n
 }
 
 // wayOf returns the way of a checked configuration's mode.
-func wayOf(m config.Mode) way {
+func wayOf(m config.Mode) datapath.Way {
 	switch m {
 	case config.ModeIPIP:
-		return wayIPIP
+		return datapath.WayIPIP
 	case config.ModeGUE:
-		return wayGUE
+		return datapath.WayGUE
 	case config.ModeL2:
-		return wayL2
+		return datapath.WayL2
 	}
-	return wayNAT
+	return datapath.WayNAT
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/datapath"
 )
 
 // Connection is an entry of a table, for people and programs.
@@ -27,7 +28,7 @@ func (g *Gateway) Connections(now clock.Time, on func(loop int, f func()) bool, 
 	g.mu.Lock()
 	labels := g.reg.labels // it only ever grows
 	g.mu.Unlock()
-	var buf []Conn
+	var buf []datapath.Conn
 	for i, h := range g.handlers {
 		for at, more := 0, true; more; {
 			if !on(i, func() { buf, at, more = h.Conns(buf[:0], at) }) {
@@ -45,9 +46,9 @@ func (g *Gateway) Connections(now clock.Time, on func(loop int, f func()) bool, 
 }
 
 // connection returns what programs are shown of a connection.
-func (g *Gateway) connection(s *snapshot, info *ConnInfo, b *label, loop int) Connection {
+func (g *Gateway) connection(s *datapath.Snapshot, info *datapath.ConnInfo, b *label, loop int) Connection {
 	one := Connection{
-		Loop: loop, Service: s.services[s.backends[info.Backend].service].name, Protocol: protoName(info.Proto),
+		Loop: loop, Service: s.Services[s.Backends[info.Backend].Service].Name, Protocol: protoName(info.Proto),
 		Client: info.Client, Address: info.Service, Backend: b.Name, Target: info.Target,
 		State: info.State, Expires: info.Left.Seconds(),
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -70,7 +71,7 @@ func TestTheReferenceHasEveryReason(t *testing.T) {
 	page := reference(t)
 	for v := packet.Drop; int(v) < packet.Verdicts; v++ {
 		row := regexp.MustCompile("(?m)^\\| [a-z0-9_`, ]*`" + v.String() + "`[a-z0-9_`, ]* \\| [^`]") // the second cell of a key is its default
-		possible := slices.Contains(DropReasons, v) || v == packet.DropTxFull || v == packet.DropLinkDown || v == packet.DropHandover
+		possible := slices.Contains(datapath.DropReasons, v) || v == packet.DropTxFull || v == packet.DropLinkDown || v == packet.DropHandover
 		if row.MatchString(page) != possible {
 			t.Errorf("reason %s: in docs/gateway.md %v, possible %v", v, !possible, possible)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -20,10 +21,10 @@ func (w *world) audit() {
 }
 
 // conns returns the connections by client.
-func (w *world) conns() map[netip.AddrPort]ConnInfo {
-	m := map[netip.AddrPort]ConnInfo{}
+func (w *world) conns() map[netip.AddrPort]datapath.ConnInfo {
+	m := map[netip.AddrPort]datapath.ConnInfo{}
 	for at, more := 0, true; more; {
-		var list []Conn
+		var list []datapath.Conn
 		list, at, more = w.h.Conns(nil, at)
 		for i := range list {
 			info := w.g.snap.Load().Describe(&list[i], w.now)
@@ -215,10 +216,10 @@ func TestABackendsAnswersAreCounted(t *testing.T) {
 			w.after(3 * time.Hour)
 			var got [3]uint64
 			s := w.g.snap.Load()
-			for i := range s.backends {
-				got[0] += s.backends[i].Count(answered)
-				got[1] += s.backends[i].Count(refused)
-				got[2] += s.backends[i].Count(unanswered)
+			for i := range s.Backends {
+				got[0] += s.Backends[i].Count(datapath.Answered)
+				got[1] += s.Backends[i].Count(datapath.Refused)
+				got[2] += s.Backends[i].Count(datapath.Unanswered)
 			}
 			if got != c.want {
 				t.Errorf("answered, refused, unanswered %v, want %v", got, c.want)
@@ -237,12 +238,12 @@ func TestAnEvictedConnectionHadNoTimeToBeAnswered(t *testing.T) {
 		f(i)
 	}
 	s := w.g.snap.Load()
-	if n := s.backends[2].Count(unanswered); n != 0 || s.backends[2].Count(closed) != 100 {
-		t.Errorf("%d unanswered, %d closed", n, s.backends[2].Count(closed))
+	if n := s.Backends[2].Count(datapath.Unanswered); n != 0 || s.Backends[2].Count(datapath.Closed) != 100 {
+		t.Errorf("%d unanswered, %d closed", n, s.Backends[2].Count(datapath.Closed))
 	}
 	w.now = w.now.Add(2 * time.Second)
 	f(300)
-	if n := s.backends[2].Count(unanswered); n != 1 {
+	if n := s.Backends[2].Count(datapath.Unanswered); n != 1 {
 		t.Errorf("%d unanswered", n)
 	}
 }

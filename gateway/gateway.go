@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/health"
 	"github.com/millrace/millrace/gateway/nexthop"
 )
@@ -27,7 +28,7 @@ var (
 
 // Options are what the configuration file does not say.
 type Options struct {
-	Ports    []Port           // as all loops have them; required
+	Ports    []datapath.Port  // as all loops have them; required
 	Resolver nexthop.Resolver // of the next hops to backends; required, closed by Close
 	Dialer   health.Dialer    // of health checks; nil is the kernel's stack
 	OnEvent  func(Event)      // told of changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
@@ -48,15 +49,15 @@ type Event struct {
 // be called from any goroutine.
 type Gateway struct {
 	opt      Options
-	snap     atomic.Pointer[snapshot]
-	handlers []*Handler
+	snap     atomic.Pointer[datapath.Snapshot]
+	handlers []*datapath.Handler
 
 	reload sync.Mutex // one Reload at a time, so that the resolver watches for the last
 
 	mu     sync.Mutex // guards all below; never taken by a loop
 	cfg    *config.Config
 	reg    *registry
-	shapes shapes
+	shapes datapath.Shapes
 
 	origins []*origin                  // of services, by number
 	seats   []seat                     // of backends, by number
@@ -110,9 +111,9 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 		ejected: map[uint32]*ejection{}, wake: make(chan struct{}, 1),
 	}
 	g.checks = g.newChecker()
-	g.snap.Store(g.build(&snapshot{ports: slices.Clone(opt.Ports)}, c))
+	g.snap.Store(g.build(&datapath.Snapshot{Ports: slices.Clone(opt.Ports)}, c))
 	for i := range loops {
-		g.handlers = append(g.handlers, New(handlerOptions(c, i), &g.snap))
+		g.handlers = append(g.handlers, datapath.New(handlerOptions(c, i), &g.snap))
 	}
 	g.mu.Lock()
 	g.startChecks()
@@ -126,15 +127,15 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 	return g, nil
 }
 
-func handlerOptions(c *config.Config, loop int) Options2 {
-	return Options2{
+func handlerOptions(c *config.Config, loop int) datapath.Options2 {
+	return datapath.Options2{
 		Loop: loop, Loops: c.Loops(), Table: c.Table.Size, HalfOpen: c.Table.HalfOpen, Fragments: c.Table.Fragments,
-		SNATPorts: PortRange(c.SNATPorts),
+		SNATPorts: datapath.PortRange(c.SNATPorts),
 	}
 }
 
 // Handlers returns the handler of each loop.
-func (g *Gateway) Handlers() []*Handler { return g.handlers }
+func (g *Gateway) Handlers() []*datapath.Handler { return g.handlers }
 
 // Reload replaces the configuration. Connections keep their backends, also those that the new
 // configuration lacks, unless their service says `removed: drop`; new connections follow the new
@@ -176,15 +177,15 @@ func (g *Gateway) watchHops(addrs []netip.Addr) {
 }
 
 // SetPort tells that the link address or the MTU of port i has changed.
-func (g *Gateway) SetPort(i int, p Port) {
+func (g *Gateway) SetPort(i int, p datapath.Port) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := *g.snap.Load()
-	if s.ports[i] == p {
+	if s.Ports[i] == p {
 		return
 	}
-	s.ports = slices.Clone(s.ports)
-	s.ports[i] = p
+	s.Ports = slices.Clone(s.Ports)
+	s.Ports[i] = p
 	g.snap.Store(&s)
 }
 
@@ -257,8 +258,8 @@ func (g *Gateway) hopChanged(a netip.Addr, hop nexthop.Hop) {
 }
 
 // hopOf returns what handlers know of a next hop.
-func hopOf(h nexthop.Hop) Hop {
-	return Hop{MAC: h.MAC, VLAN: h.VLAN, Port: h.Dev, State: HopState(h.State)}
+func hopOf(h nexthop.Hop) datapath.Hop {
+	return datapath.Hop{MAC: h.MAC, VLAN: h.VLAN, Port: h.Dev, State: datapath.HopState(h.State)}
 }
 
 // hopUnknown is the state of a hop that the resolver has not reported yet. No Hop has it.
@@ -294,18 +295,18 @@ func (g *Gateway) flushHops() {
 		return
 	}
 	s, touched := g.snap.Load().Clone(), map[uint32]bool{}
-	s.endpoints = slices.Clone(s.endpoints)
+	s.Endpoints = slices.Clone(s.Endpoints)
 	var events []Event
 	for a, old := range g.dirty {
 		hop := g.hops[a]
 		for _, n := range g.reg.byAddr[a] {
-			replace(s.endpoints, n).hop = hopOf(hop)
+			replace(s.Endpoints, n).Hop = hopOf(hop)
 			if old.State == hop.State {
 				continue
 			}
 			for _, b := range g.reg.users[n] {
-				if s.backends[b].present {
-					touched[s.backends[b].service] = true
+				if s.Backends[b].Present {
+					touched[s.Backends[b].Service] = true
 					events = append(events, g.event(b, hop.State.String(), nil))
 				}
 			}

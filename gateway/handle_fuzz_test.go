@@ -12,6 +12,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -284,7 +285,7 @@ func (w *fuzzWorld) check(before, d *packet.Desc, in []byte) {
 		fail("to port %d", d.Port)
 		return
 	}
-	if mac := [6]byte(p[6:12]); mac != w.g.snap.Load().ports[d.Port].MAC {
+	if mac := [6]byte(p[6:12]); mac != w.g.snap.Load().Ports[d.Port].MAC {
 		fail("from link address %x", mac)
 	}
 	w.outs, w.ports = append(w.outs, bytes.Clone(p)), append(w.ports, d.Port)
@@ -432,7 +433,7 @@ func FuzzHandle(f *testing.F) {
 			wide: &packet.Arena{Mem: make([]byte, 64<<frameBits), Shift: frameBits},
 		}
 		base.now = clock.Time(time.Hour)
-		base.h = New(handlerOptions(base.g.cfg, 0), &base.g.snap)
+		base.h = datapath.New(handlerOptions(base.g.cfg, 0), &base.g.snap)
 		w.play(&script{b})
 		w.settle()
 	})

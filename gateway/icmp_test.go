@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -188,7 +189,7 @@ func TestErrorsAboutRequestsGoToTheClient(t *testing.T) {
 				if w.connOf(f.src) != before {
 					t.Error("an error changed the connection")
 				}
-				if n := w.g.snap.Load().backends[w.conns()[netip.MustParseAddrPort(f.src)].Backend].Count(unreachable); n != 1 {
+				if n := w.g.snap.Load().Backends[w.conns()[netip.MustParseAddrPort(f.src)].Backend].Count(datapath.Unreachable); n != 1 {
 					t.Errorf("counted %d times as unreachable", n)
 				}
 			}
@@ -214,10 +215,10 @@ func sameTransport(t *testing.T, quoted, sent []byte) {
 }
 
 // connOf returns the connection of a client, which has one.
-func (w *world) connOf(src string) Conn {
+func (w *world) connOf(src string) datapath.Conn {
 	w.t.Helper()
 	for at, more := 0, true; more; {
-		var list []Conn
+		var list []datapath.Conn
 		list, at, more = w.h.Conns(nil, at)
 		for i := range list {
 			if w.g.snap.Load().Describe(&list[i], w.now).Client.String() == src {
@@ -226,7 +227,7 @@ func (w *world) connOf(src string) Conn {
 		}
 	}
 	w.t.Fatalf("%s has no connection", src)
-	return Conn{}
+	return datapath.Conn{}
 }
 
 func TestTooBigIsNoUnreachableBackend(t *testing.T) {
@@ -241,8 +242,8 @@ func TestTooBigIsNoUnreachableBackend(t *testing.T) {
 	if got.src != "198.18.1.1" || got.rest != 1400 || got.code != wire.ICMPFragmentationNeeded {
 		t.Errorf("%+v", got)
 	}
-	for _, b := range w.g.snap.Load().backends {
-		if b.Count(unreachable) != 0 {
+	for _, b := range w.g.snap.Load().Backends {
+		if b.Count(datapath.Unreachable) != 0 {
 			t.Error("counted as unreachable")
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/packet"
 )
@@ -44,10 +45,10 @@ func life(t *testing.T, config string, f func(w *world)) {
 }
 
 // part returns the part of a pool of the service that leads to a backend, in percent.
-func (w *world) part(p *pool, backend string) float64 {
+func (w *world) part(p *datapath.Pool, backend string) float64 {
 	n, size := 0, w.g.cfg.Services[0].HashSize
 	for i := range size {
-		if id, ok := p.pick(uint64(i)); ok && w.g.reg.labels[id].Name == backend {
+		if id, ok := p.Pick(uint64(i)); ok && w.g.reg.labels[id].Name == backend {
 			n++
 		}
 	}
@@ -56,8 +57,8 @@ func (w *world) part(p *pool, backend string) float64 {
 
 // pools returns how much of the tables now and before leads to b12, in percent, rounded.
 func (w *world) pools() [2]int {
-	s := w.g.snap.Load().services[0]
-	return [2]int{int(w.part(s.now[family4], "b12") + 0.5), int(w.part(s.before[family4], "b12") + 0.5)}
+	s := w.g.snap.Load().Services[0]
+	return [2]int{int(w.part(s.Now[datapath.Family4], "b12") + 0.5), int(w.part(s.Before[datapath.Family4], "b12") + 0.5)}
 }
 
 // b12 returns the status of the second backend.
@@ -116,10 +117,10 @@ func TestTheConfigurationsStatesRuleWhoIsInWhichTable(t *testing.T) {
 			if got := w.pools(); got != c.want {
 				w.t.Errorf("%q: %v, want %v", c.second, got, c.want)
 			}
-			if got := s.backends[1].usable; got != c.usable {
+			if got := s.Backends[1].Usable; got != c.usable {
 				w.t.Errorf("%q: usable %v", c.second, got)
 			}
-			if same := s.services[0].now == s.services[0].before; same != (c.want[0] == c.want[1]) {
+			if same := s.Services[0].Now == s.Services[0].Before; same != (c.want[0] == c.want[1]) {
 				w.t.Errorf("%q: one table for both: %v", c.second, same)
 			}
 			w.tells() // what was so from the start is no event
@@ -137,14 +138,14 @@ func TestABackendThatComesBackFillsSlowly(t *testing.T) {
 			w.t.Errorf("%+v", st)
 		}
 		was, tables := [2]int{}, 0
-		var last *pool
+		var last *datapath.Pool
 		for i := range 80 { // of 250 ms
 			got := w.pools()
 			want := int(100 * float64(1+i/4) / float64(42+1+i/4))
 			if got[0] < want || got[0] > want+1 || got[1] != 0 || got[0] < was[0] {
 				w.t.Fatalf("after %d/4 s: %v, want %d; before that %v", i, got, want, was)
 			}
-			if p := w.g.snap.Load().services[0].now[family4]; p != last {
+			if p := w.g.snap.Load().Services[0].Now[datapath.Family4]; p != last {
 				last = p
 				tables++
 			}
@@ -498,14 +499,14 @@ func TestAStormOfHopsIsEnteredTogether(t *testing.T) {
 		if snapshots > hopBurst {
 			t.Errorf("%d snapshots", snapshots)
 		}
-		for i, e := range w.g.snap.Load().endpoints {
-			if e.hop.State != HopReady {
-				t.Fatalf("endpoint %d is %v", i, e.hop.State)
+		for i, e := range w.g.snap.Load().Endpoints {
+			if e.Hop.State != datapath.HopReady {
+				t.Fatalf("endpoint %d is %v", i, e.Hop.State)
 			}
 		}
 		elapse(hopWindow)
-		w.g.hopChanged(last.endpoints[0].Addr(), nexthop.Hop{State: nexthop.NoRoute})
-		if w.g.snap.Load().endpoints[0].hop.State != HopNoRoute {
+		w.g.hopChanged(last.Endpoints[0].Addr(), nexthop.Hop{State: nexthop.NoRoute})
+		if w.g.snap.Load().Endpoints[0].Hop.State != datapath.HopNoRoute {
 			t.Error("a lone change waits")
 		}
 		w.g.Close()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -117,7 +118,7 @@ func TestAutomaticQueuesAreSettledBeforeTheStart(t *testing.T) {
 	if c.Loops() != config.QueuesAuto {
 		t.Fatalf("%d loops before they are known", c.Loops())
 	}
-	opt := Options{Ports: []Port{{}}, Resolver: hopsOf(c)}
+	opt := Options{Ports: []datapath.Port{{}}, Resolver: hopsOf(c)}
 	if _, err := Open(c, opt); err == nil {
 		t.Error("a gateway with an unknown number of loops was opened")
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"slices"
 
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 )
@@ -16,7 +17,7 @@ func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 	w.Gauge("millrace_l4_half_open_size_connections", "Half-open connections that the table can hold.", float64(st.HalfOpenMax))
 	w.Gauge("millrace_l4_table_size_connections", "Connections that the table can hold.", float64(st.TableSize))
 	w.Counter("millrace_l4_forwarded_packets_total", "Packets sent on, and answers to ARP and neighbour solicitations.", st.Forwarded)
-	for _, kind := range AnswerKinds {
+	for _, kind := range datapath.AnswerKinds {
 		w.Counter("millrace_l4_answers_total", "Echo replies, ICMP errors and resets that the gateway made itself, by kind.", st.Answers[kind],
 			metrics.Label{Name: "kind", Value: kind})
 	}
@@ -30,7 +31,7 @@ func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 // can be computed from the first drop on.
 func writeDrops(w *metrics.Writer, stage string, dropped map[string]uint64) {
 	for v := packet.Drop; int(v) < packet.Verdicts; v++ {
-		if reason := v.String(); dropped[reason] != 0 || slices.Contains(DropReasons, v) {
+		if reason := v.String(); dropped[reason] != 0 || slices.Contains(datapath.DropReasons, v) {
 			w.Counter("millrace_drop_packets_total", "Packets dropped, by stage and reason.", dropped[reason],
 				metrics.Label{Name: "stage", Value: stage}, metrics.Label{Name: "reason", Value: reason})
 		}

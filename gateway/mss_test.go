@@ -9,6 +9,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -135,8 +136,8 @@ func TestTheMSSThatFits(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.mode, " ", c.backend, " ", c.mtu), func(t *testing.T) {
 			w := newWorld(t, strings.ReplaceAll(fmt.Sprintf(tunnelConfig, c.mode, c.backend), "{name: web,", "{name: web, mss: auto,"))
-			w.g.SetPort(0, Port{"gw0", macGw0, c.mtu[0]})
-			w.g.SetPort(1, Port{"gw1", macGw1, c.mtu[1]})
+			w.g.SetPort(0, datapath.Port{Name: "gw0", MAC: macGw0, MTU: c.mtu[0]})
+			w.g.SetPort(1, datapath.Port{Name: "gw1", MAC: macGw1, MTU: c.mtu[1]})
 			for at, want := range map[[2]string]uint16{
 				{host, web}: c.want4,
 				{"[2001:db8::9]:40000", "[2001:db8:1::1]:80"}: c.want6,

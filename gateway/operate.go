@@ -56,7 +56,7 @@ func (g *Gateway) operate(service, backend string, change func(*origin, *member)
 	change(o, m)
 	s := g.snap.Load().Clone()
 	for _, n := range o.ids {
-		if g.reg.labels[n].Name != backend || !s.backends[n].present {
+		if g.reg.labels[n].Name != backend || !s.Backends[n].Present {
 			continue
 		}
 		if was == config.StateInactive && m.want() == config.StateActive {
@@ -113,3 +113,29 @@ func nearby(word string, all []string) string {
 }
 
 const nearbyNames = 8
+
+// Known reports whether the configuration has the service, and whether that, or any service without
+// a name, has the backend. Empty names are always known. The error says what may have been meant.
+func (g *Gateway) Known(service, backend string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	found, backends := service == "", []string(nil)
+	for i := range g.cfg.Services {
+		s := &g.cfg.Services[i]
+		if service != "" && service != s.Name {
+			continue
+		}
+		found = true
+		for _, b := range s.Backends {
+			backends = append(backends, b.Name)
+		}
+	}
+	if !found {
+		return g.unknownService(service)
+	}
+	if backend != "" && !slices.Contains(backends, backend) {
+		slices.Sort(backends)
+		return fmt.Errorf("%w %q: %s", ErrUnknownBackend, backend, nearby(backend, slices.Compact(backends)))
+	}
+	return nil
+}

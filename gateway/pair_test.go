@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/nexthop"
 )
 
@@ -171,11 +172,11 @@ func TestWhatMovesAtTheWrongMomentIsKnown(t *testing.T) {
 				if p.send(at, f.goesOn) != f.backend {
 					lost++
 				}
-				sv, began := s.services[0], flowOf(f.opens).src
-				hash := FlowHash(began, 80)
-				now, _ := sv.now[family4].pick(hash)
-				before, _ := sv.before[family4].pick(hash)
-				if s.backends[now].endpoint != s.backends[before].endpoint && f.tcp == (f.born == 1) {
+				sv, began := s.Services[0], flowOf(f.opens).src
+				hash := datapath.FlowHash(began, 80)
+				now, _ := sv.Now[datapath.Family4].Pick(hash)
+				before, _ := sv.Before[datapath.Family4].Pick(hash)
+				if s.Backends[now].Endpoint != s.Backends[before].Endpoint && f.tcp == (f.born == 1) {
 					want++
 				}
 			}
@@ -202,12 +203,12 @@ func TestGatewaysAgreeWhateverTheOrder(t *testing.T) {
 	}
 	one, other := newWorld(t, a), newWorld(t, b)
 	for _, sv := range one.g.cfg.Services {
-		for _, f := range []int{family4, family6} {
-			p := one.g.snap.Load().services[one.g.reg.services[sv.Name]].now[f]
-			q := other.g.snap.Load().services[other.g.reg.services[sv.Name]].now[f]
+		for _, f := range []int{datapath.Family4, datapath.Family6} {
+			p := one.g.snap.Load().Services[one.g.reg.services[sv.Name]].Now[f]
+			q := other.g.snap.Load().Services[other.g.reg.services[sv.Name]].Now[f]
 			for i := range sv.HashSize {
-				x, someX := p.pick(uint64(i))
-				y, someY := q.pick(uint64(i))
+				x, someX := p.Pick(uint64(i))
+				y, someY := q.Pick(uint64(i))
 				if someX != someY || someX && one.g.reg.labels[x] != other.g.reg.labels[y] {
 					t.Fatalf("slot %d leads to %v and to %v", i, one.g.reg.labels[x], other.g.reg.labels[y])
 				}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/health"
 	"github.com/millrace/millrace/wire"
 )
@@ -73,12 +74,12 @@ func (g *Gateway) judge(now clock.Time) {
 	for _, j := range g.juries {
 		samples := make([]health.Sample, len(j.backends))
 		for i, id := range j.backends {
-			b := s.backends[id]
+			b := s.Backends[id]
 			samples[i] = health.Sample{
 				ID: id, Up: g.takesNew(s, id),
 				Counts: health.Counts{
-					Answered: b.Count(answered), Refused: b.Count(refused),
-					Unanswered: b.Count(unanswered), Unreachable: b.Count(unreachable),
+					Answered: b.Count(datapath.Answered), Refused: b.Count(datapath.Refused),
+					Unanswered: b.Count(datapath.Unanswered), Unreachable: b.Count(datapath.Unreachable),
 				},
 			}
 		}
@@ -88,11 +89,11 @@ func (g *Gateway) judge(now clock.Time) {
 }
 
 // takesNew reports whether a backend takes new connections, its ejection aside.
-func (g *Gateway) takesNew(s *snapshot, id uint32) bool {
-	b, state := s.backends[id], g.seats[id].state
-	m := g.origins[b.service].members[g.reg.labels[id].Name]
+func (g *Gateway) takesNew(s *datapath.Snapshot, id uint32) bool {
+	b, state := s.Backends[id], g.seats[id].state
+	m := g.origins[b.Service].members[g.reg.labels[id].Name]
 	return g.alive(id) && (state == config.StateActive || state == config.StateFilling) && m.share() > 0 &&
-		s.endpoints[b.endpoint].hop.State == HopReady
+		s.Endpoints[b.Endpoint].Hop.State == datapath.HopReady
 }
 
 // ejectionsChanged enters what juries decided. The caller holds g.mu.
@@ -122,5 +123,5 @@ func (g *Gateway) ejectionsChanged(list []health.Ejection) {
 // isUDP reports whether a backend serves datagrams.
 func (g *Gateway) isUDP(id uint32) bool {
 	s := g.snap.Load()
-	return s.endpoints[s.backends[id].endpoint].proto == wire.ProtoUDP
+	return s.Endpoints[s.Backends[id].Endpoint].Proto == wire.ProtoUDP
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/netip"
 
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -64,40 +65,40 @@ func number[K comparable](m map[K]uint32, key K, grow func()) uint32 {
 }
 
 // front returns the number of a service address, with a place in s.
-func (r *registry) front(s *snapshot, t transport) uint32 {
+func (r *registry) front(s *datapath.Snapshot, t transport) uint32 {
 	return number(r.fronts, t, func() {
-		s.fronts = append(s.fronts, NewFrontend(t.at, t.proto))
+		s.Fronts = append(s.Fronts, datapath.NewFrontend(t.at, t.proto))
 		r.grown = true
 	})
 }
 
-func (r *registry) service(s *snapshot, name string) uint32 {
+func (r *registry) service(s *datapath.Snapshot, name string) uint32 {
 	return number(r.services, name, func() {
-		s.services = append(s.services, NewService(name, r.loops))
+		s.Services = append(s.Services, datapath.NewService(name, r.loops))
 	})
 }
 
-func (r *registry) endpoint(s *snapshot, t transport) uint32 {
+func (r *registry) endpoint(s *datapath.Snapshot, t transport) uint32 {
 	return number(r.endpoints, t, func() {
-		r.byAddr[t.at.Addr()] = append(r.byAddr[t.at.Addr()], uint32(len(s.endpoints)))
+		r.byAddr[t.at.Addr()] = append(r.byAddr[t.at.Addr()], uint32(len(s.Endpoints)))
 		r.users = append(r.users, nil)
 		r.grown = true
-		s.endpoints = append(s.endpoints, NewEndpoint(t.at, t.proto))
+		s.Endpoints = append(s.Endpoints, datapath.NewEndpoint(t.at, t.proto))
 	})
 }
 
-func (r *registry) backend(s *snapshot, b backendName) uint32 {
+func (r *registry) backend(s *datapath.Snapshot, b backendName) uint32 {
 	return number(r.backends, b, func() {
 		to := r.endpoint(s, transport{b.at, b.proto})
-		r.users[to] = append(r.users[to], uint32(len(s.backends)))
-		s.backends = append(s.backends, NewBackend(r.service(s, b.service), to, r.loops))
+		r.users[to] = append(r.users[to], uint32(len(s.Backends)))
+		s.Backends = append(s.Backends, datapath.NewBackend(r.service(s, b.service), to, r.loops))
 		r.serves = append(r.serves, b.service)
 		r.labels = append(r.labels, label{b.name, b.at})
 	})
 }
 
 // snat returns the number of a source address. Numbers start at 1.
-func (r *registry) snat(s *snapshot, a netip.Addr) uint16 {
+func (r *registry) snat(s *datapath.Snapshot, a netip.Addr) uint16 {
 	n, ok := r.snats[a]
 	if !ok {
 		n = uint16(len(r.snats) + 1)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 )
 
 // keepMembers makes the members of a service those of its configuration. The addresses of a backend
@@ -44,30 +45,30 @@ func (g *Gateway) grow(n uint32, slow bool) {
 
 // renew brings the backends and pools of a service to what is known now, tells what changed, and
 // plans when time alone will change something. why is for the events. The caller holds g.mu.
-func (g *Gateway) renew(s *snapshot, id uint32, why string) {
+func (g *Gateway) renew(s *datapath.Snapshot, id uint32, why string) {
 	now, o := time.Now(), g.origins[id]
 	for _, n := range o.ids {
 		g.renewSeat(s, n, now, why)
 	}
-	next := *s.services[id]
-	for f := range families {
-		next.now[f], next.before[f] = g.pools(s, id, f, now)
+	next := *s.Services[id]
+	for f := range datapath.Families {
+		next.Now[f], next.Before[f] = g.pools(s, id, f, now)
 	}
-	if next.now != s.services[id].now || next.before != s.services[id].before {
-		s.services[id] = &next
+	if next.Now != s.Services[id].Now || next.Before != s.Services[id].Before {
+		s.Services[id] = &next
 	}
 	g.plan(id, now)
 }
 
 // renewSeat brings one address of a backend to what is known now.
-func (g *Gateway) renewSeat(s *snapshot, n uint32, now time.Time, why string) {
-	b, t := s.backends[n], &g.seats[n]
+func (g *Gateway) renewSeat(s *datapath.Snapshot, n uint32, now time.Time, why string) {
+	b, t := s.Backends[n], &g.seats[n]
 	state := g.stateOf(s, n, now)
 	ended := state == config.StateInactive
 	usable, ejected := g.usable(n) && !ended, g.ejected[n] != nil
-	if b.usable != usable || b.ended != ended || b.ejected != ejected {
-		b = replace(s.backends, n)
-		b.usable, b.ended, b.ejected = usable, ended, ejected
+	if b.Usable != usable || b.Ended != ended || b.Ejected != ejected {
+		b = replace(s.Backends, n)
+		b.Usable, b.Ended, b.Ejected = usable, ended, ejected
 	}
 	if state == t.state {
 		return
@@ -105,8 +106,8 @@ func (g *Gateway) usable(id uint32) bool {
 func (g *Gateway) usableChanged(back map[uint32]bool, why string) {
 	s, touched := g.snap.Load().Clone(), map[uint32]bool{}
 	for id, is := range back {
-		touched[s.backends[id].service] = true
-		if is && s.backends[id].present {
+		touched[s.Backends[id].Service] = true
+		if is && s.Backends[id].Present {
 			g.grow(id, true)
 		}
 	}
@@ -118,10 +119,10 @@ func (g *Gateway) usableChanged(back map[uint32]bool, why string) {
 
 // stateOf returns the state of a backend's address, "" when it is not in the configuration, and
 // starts the growth of its share when it can take connections.
-func (g *Gateway) stateOf(s *snapshot, n uint32, now time.Time) config.State {
-	b, t := s.backends[n], &g.seats[n]
-	o := g.origins[b.service]
-	if !b.present || o.config == nil {
+func (g *Gateway) stateOf(s *datapath.Snapshot, n uint32, now time.Time) config.State {
+	b, t := s.Backends[n], &g.seats[n]
+	o := g.origins[b.Service]
+	if !b.Present || o.config == nil {
 		return ""
 	}
 	state := o.members[g.reg.labels[n].Name].want()
@@ -132,7 +133,7 @@ func (g *Gateway) stateOf(s *snapshot, n uint32, now time.Time) config.State {
 		t.grows = false
 		return state
 	}
-	if t.grows && t.from.IsZero() && !g.down[n] && s.endpoints[b.endpoint].hop.State == HopReady {
+	if t.grows && t.from.IsZero() && !g.down[n] && s.Endpoints[b.Endpoint].Hop.State == datapath.HopReady {
 		t.from = now
 	}
 	if part, of := t.part(now, o.config.SlowStart); part == of {
@@ -146,7 +147,7 @@ func (g *Gateway) stateOf(s *snapshot, n uint32, now time.Time) config.State {
 
 // candidate is a backend that may be in a pool.
 type candidate struct {
-	share
+	datapath.Share
 	state   config.State
 	ready   bool // its next hop is known
 	ejected bool // it takes nothing new, but keeps what it has
@@ -154,10 +155,10 @@ type candidate struct {
 
 // pools returns the pools of a service for packets of a family, those that it has when they stay
 // the same.
-func (g *Gateway) pools(s *snapshot, id uint32, f int, now time.Time) (pool, before *pool) {
-	o, sv := g.origins[id], s.services[id]
+func (g *Gateway) pools(s *datapath.Snapshot, id uint32, f int, now time.Time) (pool, before *datapath.Pool) {
+	o, sv := g.origins[id], s.Services[id]
 	if o.config == nil {
-		return noPool, noPool
+		return datapath.NoPool, datapath.NoPool
 	}
 	var opens, goesOn []candidate
 	for i := range o.config.Backends {
@@ -173,36 +174,36 @@ func (g *Gateway) pools(s *snapshot, id uint32, f int, now time.Time) (pool, bef
 		}
 	}
 	size := o.config.HashSize
-	pool = g.shapes.pool(sharesReady(opens), size, sv.now[family4], sv.now[family6])
-	return pool, g.shapes.pool(sharesReady(goesOn), size, pool, sv.before[family4], sv.before[family6])
+	pool = g.shapes.Pool(sharesReady(opens), size, sv.Now[datapath.Family4], sv.Now[datapath.Family6])
+	return pool, g.shapes.Pool(sharesReady(goesOn), size, pool, sv.Before[datapath.Family4], sv.Before[datapath.Family6])
 }
 
 // candidate returns a backend as it stands for packets of a family, false when it takes none.
-func (g *Gateway) candidate(s *snapshot, o *origin, b *config.Backend, f int, now time.Time) (c candidate, ok bool) {
-	at := slices.IndexFunc(b.Addresses, func(ap netip.AddrPort) bool { return b.Serves(o.config.Mode, ap, f == family4) })
+func (g *Gateway) candidate(s *datapath.Snapshot, o *origin, b *config.Backend, f int, now time.Time) (c candidate, ok bool) {
+	at := slices.IndexFunc(b.Addresses, func(ap netip.AddrPort) bool { return b.Serves(o.config.Mode, ap, f == datapath.Family4) })
 	if at < 0 {
 		return c, false
 	}
-	c.id = g.reg.backends[nameOfBackend(o.config, b.Name, b.Addresses[at])]
-	if !s.backends[c.id].usable {
+	c.Id = g.reg.backends[nameOfBackend(o.config, b.Name, b.Addresses[at])]
+	if !s.Backends[c.Id].Usable {
 		return c, false
 	}
-	c.ejected = g.ejected[c.id] != nil
-	t := &g.seats[c.id]
+	c.ejected = g.ejected[c.Id] != nil
+	t := &g.seats[c.Id]
 	part, _ := t.part(now, o.config.SlowStart)
-	c.name, c.weight, c.state = b.Name, o.members[b.Name].share()*part, t.state
-	c.ready = s.endpoints[s.backends[c.id].endpoint].hop.State == HopReady
+	c.Name, c.Weight, c.state = b.Name, o.members[b.Name].share()*part, t.state
+	c.ready = s.Endpoints[s.Backends[c.Id].Endpoint].Hop.State == datapath.HopReady
 	return c, true
 }
 
 // sharesReady returns the shares of the candidates whose next hop is known. A backend joins when it
 // is: its first packets would be dropped. While no next hop is known all are in the table, so that
 // drops tell why (no_neighbor, no_route).
-func sharesReady(list []candidate) (shares []share) {
-	ready := slices.ContainsFunc(list, func(c candidate) bool { return c.ready && c.weight > 0 })
+func sharesReady(list []candidate) (shares []datapath.Share) {
+	ready := slices.ContainsFunc(list, func(c candidate) bool { return c.ready && c.Weight > 0 })
 	for _, c := range list {
 		if c.ready || !ready {
-			shares = append(shares, c.share)
+			shares = append(shares, c.Share)
 		}
 	}
 	return shares
@@ -265,11 +266,11 @@ func (g *Gateway) elapse() {
 }
 
 // expire ends the draining of members of a service whose time has come.
-func (g *Gateway) expire(s *snapshot, id uint32, now time.Time) {
+func (g *Gateway) expire(s *datapath.Snapshot, id uint32, now time.Time) {
 	o := g.origins[id]
 	flows := map[string]uint64{}
 	for _, n := range o.ids {
-		flows[g.reg.labels[n].Name] += s.backends[n].Flows()
+		flows[g.reg.labels[n].Name] += s.Backends[n].Flows()
 	}
 	for name, m := range o.members {
 		m.expire(now, flows[name])

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/health"
 )
 
@@ -99,26 +100,26 @@ func TestAReloadReplacesNothingThatStaysTheSame(t *testing.T) {
 	was := w.g.snap.Load()
 	w.reload(many(50, "    slow_start: 1s\n"))
 	now := w.g.snap.Load()
-	for i := range was.services {
-		if same := was.services[i] == now.services[i]; same != (i != 0) {
+	for i := range was.Services {
+		if same := was.Services[i] == now.Services[i]; same != (i != 0) {
 			t.Errorf("service %d: the same is %v", i, same)
 		}
-		if was.services[i].now != now.services[i].now || was.services[i].before != now.services[i].before {
+		if was.Services[i].Now != now.Services[i].Now || was.Services[i].Before != now.Services[i].Before {
 			t.Errorf("service %d has another table", i)
 		}
 	}
-	for i := range was.backends {
-		if same := was.backends[i] == now.backends[i]; same != (i >= 4) {
+	for i := range was.Backends {
+		if same := was.Backends[i] == now.Backends[i]; same != (i >= 4) {
 			t.Errorf("backend %d: the same is %v", i, same)
 		}
 	}
-	for i := range was.endpoints {
-		if was.endpoints[i] != now.endpoints[i] {
+	for i := range was.Endpoints {
+		if was.Endpoints[i] != now.Endpoints[i] {
 			t.Errorf("endpoint %d was replaced", i)
 		}
 	}
 	w.reload(many(50, "    slow_start: 1s\n"))
-	if last := w.g.snap.Load(); last.services[0] != now.services[0] {
+	if last := w.g.snap.Load(); last.Services[0] != now.Services[0] {
 		t.Error("a reload of the same file replaced a service")
 	}
 }
@@ -131,17 +132,17 @@ func TestAHealthChangeTouchesItsServiceAlone(t *testing.T) {
 	w.g.healthChanged([]health.Change{{ID: 4*7 + 1}})
 	w.g.mu.Unlock()
 	now := w.g.snap.Load()
-	for i := range was.services {
-		if same := was.services[i] == now.services[i]; same != (i != 7) {
+	for i := range was.Services {
+		if same := was.Services[i] == now.Services[i]; same != (i != 7) {
 			t.Errorf("service %d: the same is %v", i, same)
 		}
 	}
-	for i := range was.backends {
-		if same := was.backends[i] == now.backends[i]; same != (i != 4*7+1) {
+	for i := range was.Backends {
+		if same := was.Backends[i] == now.Backends[i]; same != (i != 4*7+1) {
 			t.Errorf("backend %d: the same is %v", i, same)
 		}
 	}
-	if now.backends[4*7+1].usable {
+	if now.Backends[4*7+1].Usable {
 		t.Error("the backend is still usable")
 	}
 }
@@ -150,12 +151,12 @@ func TestAHealthChangeTouchesItsServiceAlone(t *testing.T) {
 func TestServicesShareTables(t *testing.T) {
 	w, c := openMany(t, 50)
 	s := w.g.snap.Load()
-	for i, sv := range s.services {
-		p := sv.now[family4]
+	for i, sv := range s.Services {
+		p := sv.Now[datapath.Family4]
 		for hash := range uint64(20) {
-			id, _ := p.pick(hash)
-			if s.backends[id].service != uint32(i) {
-				t.Fatalf("service %d leads to a backend of service %d", i, s.backends[id].service)
+			id, _ := p.Pick(hash)
+			if s.Backends[id].Service != uint32(i) {
+				t.Fatalf("service %d leads to a backend of service %d", i, s.Backends[id].Service)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/packet"
 )
@@ -93,7 +94,7 @@ func (g *Gateway) Status() Status {
 		st.HalfOpen += h.HalfOpen()
 		st.Forwarded += h.Count(packet.Forward)
 		addDrops(st.Dropped, h.Count)
-		for kind, name := range AnswerKinds {
+		for kind, name := range datapath.AnswerKinds {
 			st.Answers[name] += h.Answers(kind)
 		}
 	}
@@ -115,13 +116,13 @@ func addDrops(m map[string]uint64, count func(packet.Verdict) uint64) {
 
 // serviceStatus returns the state of a service, backends with connections that a reload removed
 // included.
-func (g *Gateway) serviceStatus(s *snapshot, sv *config.Service) ServiceStatus {
+func (g *Gateway) serviceStatus(s *datapath.Snapshot, sv *config.Service) ServiceStatus {
 	id := g.reg.services[sv.Name]
 	st := ServiceStatus{Name: sv.Name, Protocol: sv.Protocol, Mode: sv.Mode, Addresses: sv.Addresses, Dropped: map[string]uint64{}}
-	addDrops(st.Dropped, s.services[id].Drops)
-	st.Evicted.HalfOpen, st.Evicted.Confirmed = s.services[id].Evictions()
+	addDrops(st.Dropped, s.Services[id].Drops)
+	st.Evicted.HalfOpen, st.Evicted.Confirmed = s.Services[id].Evictions()
 	for _, n := range g.origins[id].ids {
-		if b := s.backends[n]; b.present || b.Flows() > 0 {
+		if b := s.Backends[n]; b.Present || b.Flows() > 0 {
 			st.Backends = append(st.Backends, g.backendStatus(s, n))
 		}
 	}
@@ -129,16 +130,16 @@ func (g *Gateway) serviceStatus(s *snapshot, sv *config.Service) ServiceStatus {
 	return st
 }
 
-func (g *Gateway) backendStatus(s *snapshot, id uint32) BackendStatus {
-	b := s.backends[id]
+func (g *Gateway) backendStatus(s *datapath.Snapshot, id uint32) BackendStatus {
+	b := s.Backends[id]
 	st := BackendStatus{Name: g.reg.labels[id].Name, Address: g.reg.labels[id].Address}
 	g.healthStatus(id, &st)
-	st.Removed = !b.present
-	g.memberStatus(&st, b.service, id)
-	st.Hop = nexthop.State(s.endpoints[b.endpoint].hop.State).String()
-	st.Connections, st.Opened = b.Flows(), b.Count(opened)
-	st.ToPackets, st.ToBytes = b.Count(toPackets), b.Count(toBytes)
-	st.FromPackets, st.FromBytes = b.Count(fromPackets), b.Count(fromBytes)
+	st.Removed = !b.Present
+	g.memberStatus(&st, b.Service, id)
+	st.Hop = nexthop.State(s.Endpoints[b.Endpoint].Hop.State).String()
+	st.Connections, st.Opened = b.Flows(), b.Count(datapath.Opened)
+	st.ToPackets, st.ToBytes = b.Count(datapath.ToPackets), b.Count(datapath.ToBytes)
+	st.FromPackets, st.FromBytes = b.Count(datapath.FromPackets), b.Count(datapath.FromBytes)
 	return st
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -12,14 +13,14 @@ import (
 // machine keeps its own addresses, its ssh and its health checks.
 type Steer struct {
 	Addr     netip.Addr
-	Bits     int       // not 0: all addresses that share so many bits with Addr
-	Proto    uint8     // IP protocol
-	Ports    PortRange // of the same side as Addr; of ICMP and ICMPv6 the types; the zero PortRange is all
-	Rest     bool      // fragments after the first, which have no ports
-	Source   bool      // Addr and Ports are the packet's source: replies to clients' own addresses
-	Neighbor bool      // ARP and neighbour discovery for Addr, too
-	Keep     bool      // nothing else: packets to Addr are the kernel's, whatever their source
-	Loop     int       // the loop that must get them; -1 is any
+	Bits     int                // not 0: all addresses that share so many bits with Addr
+	Proto    uint8              // IP protocol
+	Ports    datapath.PortRange // of the same side as Addr; of ICMP and ICMPv6 the types; the zero PortRange is all
+	Rest     bool               // fragments after the first, which have no ports
+	Source   bool               // Addr and Ports are the packet's source: replies to clients' own addresses
+	Neighbor bool               // ARP and neighbour discovery for Addr, too
+	Keep     bool               // nothing else: packets to Addr are the kernel's, whatever their source
+	Loop     int                // the loop that must get them; -1 is any
 }
 
 // Steering returns what the loops have to receive now. It changes by Reload; addresses that a
@@ -45,9 +46,11 @@ func (g *Gateway) Steering() []Steer {
 // 128) too. One range is one rule for a driver, so what lies between comes with it to be dropped: only
 // hosts on a link have a use for it. From backends the kernel may route pings to others.
 var (
-	from4, from6 = []PortRange{{3, 3}, {11, 12}}, []PortRange{{1, 4}}
-	to4, to6     = []PortRange{{3, 12}}, []PortRange{{1, 4}, {128, 128}}
+	from4, from6 = []datapath.PortRange{only(3), {First: 11, Last: 12}}, []datapath.PortRange{{First: 1, Last: 4}}
+	to4, to6     = []datapath.PortRange{{First: 3, Last: 12}}, []datapath.PortRange{{First: 1, Last: 4}, only(128)}
 )
+
+func only(port uint16) datapath.PortRange { return datapath.PortRange{First: port, Last: port} }
 
 // withMessages adds what belongs to the packets of list: ICMP for the address, or errors from it, and the
 // fragments after the first.
@@ -128,13 +131,13 @@ func kernelAddrs() map[netip.Addr]bool {
 }
 
 // steerFronts returns the packets of clients.
-func (g *Gateway) steerFronts(s *snapshot) (list []Steer) {
+func (g *Gateway) steerFronts(s *datapath.Snapshot) (list []Steer) {
 	live := g.live()
-	for _, f := range s.fronts {
-		if f.service >= 0 || live {
+	for _, f := range s.Fronts {
+		if f.Service >= 0 || live {
 			list = append(list, Steer{
-				Addr: f.Addr(), Proto: f.proto, Ports: PortRange{f.port, f.port},
-				Neighbor: f.service >= 0, Loop: -1,
+				Addr: f.Addr(), Proto: f.Proto, Ports: only(f.Port),
+				Neighbor: f.Service >= 0, Loop: -1,
 			})
 		}
 	}
@@ -143,15 +146,15 @@ func (g *Gateway) steerFronts(s *snapshot) (list []Steer) {
 
 // live reports whether there is a connection.
 func (g *Gateway) live() bool {
-	return slices.ContainsFunc(g.handlers, func(h *Handler) bool { return h.Connections() > 0 })
+	return slices.ContainsFunc(g.handlers, func(h *datapath.Handler) bool { return h.Connections() > 0 })
 }
 
 // steerReplies returns the packets of backends that see their clients' addresses.
-func (g *Gateway) steerReplies(s *snapshot) (list []Steer) {
-	for i, e := range s.endpoints {
-		if e.client || e.wasClient && g.endpointFlows(s, uint32(i)) > 0 {
+func (g *Gateway) steerReplies(s *datapath.Snapshot) (list []Steer) {
+	for i, e := range s.Endpoints {
+		if e.Client || e.WasClient && g.endpointFlows(s, uint32(i)) > 0 {
 			list = append(list, Steer{
-				Addr: e.Addr(), Proto: e.proto, Ports: PortRange{e.port, e.port}, Source: true, Loop: -1,
+				Addr: e.Addr(), Proto: e.Proto, Ports: only(e.Port), Source: true, Loop: -1,
 			})
 		}
 	}
@@ -160,7 +163,7 @@ func (g *Gateway) steerReplies(s *snapshot) (list []Steer) {
 
 // steerSNAT returns the packets of backends that see the gateway's address: the port names the
 // loop.
-func (g *Gateway) steerSNAT(s *snapshot) (list []Steer) {
+func (g *Gateway) steerSNAT(s *datapath.Snapshot) (list []Steer) {
 	live := g.live()
 	for _, a := range s.SNATs() {
 		neighbor := s.Local(a)
@@ -170,7 +173,7 @@ func (g *Gateway) steerSNAT(s *snapshot) (list []Steer) {
 		for _, proto := range []uint8{protoOf("tcp"), protoOf("udp")} {
 			for i := range g.handlers {
 				list = append(list, Steer{
-					Addr: a, Proto: proto, Ports: PortRange(g.cfg.SNATPorts).Part(i, len(g.handlers)),
+					Addr: a, Proto: proto, Ports: datapath.PortRange(g.cfg.SNATPorts).Part(i, len(g.handlers)),
 					Neighbor: neighbor, Loop: i,
 				})
 			}

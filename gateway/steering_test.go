@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/internal/testnet"
 )
 
@@ -26,11 +27,11 @@ services:
 `
 	vip4, vip6, snat := netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("2001:db8:1::1"), netip.MustParseAddr("198.18.2.1")
 	want := []Steer{
-		{Addr: vip4, Proto: 6, Ports: PortRange{80, 80}, Neighbor: true, Loop: -1},
-		{Addr: snat, Proto: 6, Ports: PortRange{1000, 1499}, Neighbor: true, Loop: 0},
-		{Addr: snat, Proto: 6, Ports: PortRange{1500, 1999}, Neighbor: true, Loop: 1},
-		{Addr: snat, Proto: 17, Ports: PortRange{1000, 1499}, Neighbor: true, Loop: 0},
-		{Addr: snat, Proto: 17, Ports: PortRange{1500, 1999}, Neighbor: true, Loop: 1},
+		{Addr: vip4, Proto: 6, Ports: datapath.PortRange{First: 80, Last: 80}, Neighbor: true, Loop: -1},
+		{Addr: snat, Proto: 6, Ports: datapath.PortRange{First: 1000, Last: 1499}, Neighbor: true, Loop: 0},
+		{Addr: snat, Proto: 6, Ports: datapath.PortRange{First: 1500, Last: 1999}, Neighbor: true, Loop: 1},
+		{Addr: snat, Proto: 17, Ports: datapath.PortRange{First: 1000, Last: 1499}, Neighbor: true, Loop: 0},
+		{Addr: snat, Proto: 17, Ports: datapath.PortRange{First: 1500, Last: 1999}, Neighbor: true, Loop: 1},
 	}
 	want = append(want, messages4(vip4, 6)...)
 	want = append(want, messages4(snat, 6, 17)...)
@@ -38,12 +39,12 @@ services:
 		t.Error(diff)
 	}
 	want = []Steer{
-		{Addr: vip6, Proto: 17, Ports: PortRange{53, 53}, Neighbor: true, Loop: -1},
-		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, Ports: PortRange{53, 53}, Source: true, Loop: -1},
-		{Addr: vip6, Proto: 58, Ports: PortRange{1, 4}, Loop: -1},
-		{Addr: vip6, Proto: 58, Ports: PortRange{128, 128}, Loop: -1},
+		{Addr: vip6, Proto: 17, Ports: datapath.PortRange{First: 53, Last: 53}, Neighbor: true, Loop: -1},
+		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, Ports: datapath.PortRange{First: 53, Last: 53}, Source: true, Loop: -1},
+		{Addr: vip6, Proto: 58, Ports: datapath.PortRange{First: 1, Last: 4}, Loop: -1},
+		{Addr: vip6, Proto: 58, Ports: datapath.PortRange{First: 128, Last: 128}, Loop: -1},
 		{Addr: vip6, Proto: 17, Rest: true, Loop: -1},
-		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 58, Ports: PortRange{1, 4}, Source: true, Loop: -1},
+		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 58, Ports: datapath.PortRange{First: 1, Last: 4}, Source: true, Loop: -1},
 		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, Rest: true, Source: true, Loop: -1},
 	}
 	got := slices.DeleteFunc(newWorld(t, one).g.Steering(), func(s Steer) bool { return s.Keep }) // those of this machine
@@ -54,7 +55,7 @@ services:
 
 // messages4 are the ICMP messages and fragments for an IPv4 address.
 func messages4(a netip.Addr, protos ...uint8) []Steer {
-	list := []Steer{{Proto: 1, Ports: PortRange{3, 12}}}
+	list := []Steer{{Proto: 1, Ports: datapath.PortRange{First: 3, Last: 12}}}
 	for _, p := range protos {
 		list = append(list, Steer{Proto: p, Rest: true})
 	}

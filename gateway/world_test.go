@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
@@ -26,7 +27,7 @@ import (
 type world struct {
 	t      testing.TB
 	g      *Gateway
-	h      *Handler
+	h      *datapath.Handler
 	engine gpukern.Engine
 	arena  *packet.Arena
 	now    clock.Time
@@ -107,7 +108,7 @@ func newWorldWith(t testing.TB, c *config.Config, r nexthop.Resolver) *world {
 		engine: gpukern.NewCPU(gpukern.Config{}),
 	}
 	g, err := Open(c, Options{
-		Ports:    []Port{{"gw0", macGw0, 1500}, {"gw1", macGw1, 1500}},
+		Ports:    []datapath.Port{{Name: "gw0", MAC: macGw0, MTU: 1500}, {Name: "gw1", MAC: macGw1, MTU: 1500}},
 		Resolver: r,
 		OnEvent:  func(e Event) { w.events = append(w.events, e) },
 	})

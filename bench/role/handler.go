@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
@@ -74,7 +75,7 @@ func (g *inMemory) open(cfg *config.Config, size int) (err error) {
 			}
 		}
 	}
-	ports := []gateway.Port{{Name: FrontDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf0}}, {Name: BackDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf1}}}
+	ports := []datapath.Port{{Name: FrontDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf0}}, {Name: BackDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf1}}}
 	g.before = memoryNow()
 	g.gate, err = gateway.Open(cfg, gateway.Options{Ports: ports, Resolver: hops})
 	return err
@@ -139,7 +140,7 @@ const chunk = 8
 // handlerBench is a handler and the batches that it gets again and again.
 type handlerBench struct {
 	*inMemory
-	handler          *gateway.Handler
+	handler          *datapath.Handler
 	batches          []*packet.Batch
 	done             [1]*packet.Batch
 	n                uint64 // of the next packet

@@ -7,7 +7,7 @@ import (
 	"runtime"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
@@ -118,7 +118,7 @@ type mill struct {
 }
 
 // choose gives the port the stream's flows: all of them, or those that h does not hand over.
-func (m *mill) choose(h *gateway.Handler, own bool) error {
+func (m *mill) choose(h *datapath.Handler, own bool) error {
 	b := packet.NewBatch(m.arena.View(), 1)
 	off, ok := m.pool.Get()
 	if !ok {

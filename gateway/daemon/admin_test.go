@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/pmd"
@@ -40,7 +41,7 @@ func controlledBy(t *testing.T, r nexthop.Resolver) (*Daemon, *admin.Client, str
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.Open(cfg, gateway.Options{Ports: []gateway.Port{{Name: "gw0"}}, Resolver: r})
+	g, err := gateway.Open(cfg, gateway.Options{Ports: []datapath.Port{{Name: "gw0"}}, Resolver: r})
 	if err != nil {
 		t.Fatal(err)
 	}

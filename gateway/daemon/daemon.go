@@ -21,6 +21,7 @@ import (
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/choose"
@@ -193,11 +194,11 @@ func (d *Daemon) compareMTUs() {
 }
 
 func (d *Daemon) openGateway(cfg *config.Config) error {
-	var ports []gateway.Port
+	var ports []datapath.Port
 	var names []string
 	for i, dev := range d.devices {
 		info := dev.Queues[0].Info()
-		ports = append(ports, gateway.Port{Name: cfg.Devices[i].Name, MAC: info.MAC, MTU: info.MTU})
+		ports = append(ports, datapath.Port{Name: cfg.Devices[i].Name, MAC: info.MAC, MTU: info.MTU})
 		names = append(names, cfg.Devices[i].Name)
 	}
 	resolver, err := nexthop.NewKernel(names)

@@ -3,7 +3,7 @@ package daemon
 import (
 	"testing"
 
-	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/pmd/afpacket"
 	"github.com/millrace/millrace/pmd/afxdp"
 	"github.com/millrace/millrace/pmd/tap"
@@ -14,8 +14,8 @@ func TestDriversLeaveRoomForTunnels(t *testing.T) {
 	for name, n := range map[string]int{
 		"afxdp": afxdp.DefaultHeadroom, "afpacket": afpacket.DefaultHeadroom, "tap": tap.DefaultHeadroom,
 	} {
-		if n < gateway.Headroom {
-			t.Errorf("%s leaves %d bytes, tunnels may need %d", name, n, gateway.Headroom)
+		if n < datapath.Headroom {
+			t.Errorf("%s leaves %d bytes, tunnels may need %d", name, n, datapath.Headroom)
 		}
 	}
 }

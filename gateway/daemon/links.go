@@ -9,8 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd/device"
 )
@@ -96,7 +96,7 @@ func (d *Daemon) watchLinks() {
 		if now.mac != l.mac || now.mtu != l.mtu {
 			d.opt.Log.Warn("link", "device", l.name, "mac", net.HardwareAddr(now.mac[:]).String(), "mtu", now.mtu,
 				"was_mac", net.HardwareAddr(l.mac[:]).String(), "was_mtu", l.mtu)
-			d.gate.SetPort(i, gateway.Port{Name: l.name, MAC: now.mac, MTU: now.mtu})
+			d.gate.SetPort(i, datapath.Port{Name: l.name, MAC: now.mac, MTU: now.mtu})
 		}
 		if now.state == linkUp && (l.state != linkUp || now.mac != l.mac) {
 			d.Announce()

@@ -56,7 +56,8 @@ gateway/health  : clock
 gateway/quiclb  :
 gateway/nexthop :
 gateway/config  : gateway/health gpukern/lpm stack internal/strictyaml
-gateway         : gateway/health gateway/quiclb gateway/nexthop gateway/config packet clock wire gpukern gpukern/lpm stack metrics internal/random internal/suggest
+gateway/datapath: gateway/quiclb packet clock wire gpukern gpukern/lpm metrics internal/random
+gateway         : gateway/health gateway/quiclb gateway/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
 gateway/admin   : gateway gpukern internal/control
 gateway/daemon  : gateway gateway/* packet ring pmd pmd/* gpukern gpukern/* stack metrics internal/control
 cmd/millrace    : *

@@ -1,0 +1,147 @@
+package datapath
+
+import (
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// The gateway makes no more answers of its own (echo replies, ICMP errors, resets) than this on each
+// loop, so that it is no amplifier and a flood of what asks for them costs little (RFC 1812 4.3.2.8,
+// RFC 4443 2.4 (f)). Answers to ARP and neighbour solicitations do not count: without them nothing works.
+const (
+	answersPerTick = 168  // 10 000 a second, a tick is 2^24 ns
+	answersAtOnce  = 1000 // after a pause
+)
+
+// bucket bounds a rate: it fills by answersPerTick and holds answersAtOnce.
+type bucket struct {
+	left uint32
+	at   ticks
+}
+
+// take takes one, if one is there.
+func (b *bucket) take(now ticks) bool {
+	if since := now - b.at; since != 0 {
+		b.left = uint32(min(uint64(b.left)+uint64(since)*answersPerTick, answersAtOnce))
+		b.at = now
+	}
+	if b.left == 0 {
+		return false
+	}
+	b.left--
+	return true
+}
+
+// The kinds of answers, as they are counted.
+const (
+	answerTooBig      = iota // packet too big, fragmentation needed
+	answerTimeout            // time exceeded
+	answerUnreachable        // to UDP where no backend is left, or behind a tunnel
+	answerReset              // TCP
+	answerEcho               // echo replies
+	answerLimited            // answers that the rate forbade
+	answerKinds
+)
+
+// AnswerKinds are the names of the kinds of answers, in metrics and in the status.
+var AnswerKinds = [answerKinds]string{
+	answerTooBig: "too_big", answerTimeout: "time_exceeded", answerUnreachable: "unreachable",
+	answerReset: "reset", answerEcho: "echo_reply", answerLimited: "rate_limited",
+}
+
+// mayAnswer reports whether the loop may make another answer now, which it then does. Both are counted.
+func (h *Handler) mayAnswer(kind int) bool {
+	if !h.answers.take(h.now) {
+		h.said.Add(answerLimited, 1)
+		return false
+	}
+	h.said.Add(kind, 1)
+	return true
+}
+
+// ownTTL is the time to live of packets that the gateway makes itself (RFC 1700).
+const ownTTL = 64
+
+// putOwn writes the IP header of a packet of ours, with n bytes of proto behind it.
+func putOwn(b []byte, from, to addr, proto uint8, n int) {
+	if from.is4() {
+		wire.AppendIPv4(b[:0], &wire.IPv4Header{
+			Src: from.as4(), Dst: to.as4(), Proto: proto, TTL: ownTTL, DontFragment: true, PayloadLen: n,
+		})
+		return
+	}
+	wire.AppendIPv6(b[:0], &wire.IPv6Header{
+		Src: from.as16(), Dst: to.as16(), NextHeader: proto, HopLimit: ownTTL, PayloadLen: n,
+	})
+}
+
+// ipLen returns the length of an IP header without options.
+func ipLen(is4 bool) int {
+	if is4 {
+		return wire.IPv4Len
+	}
+	return wire.IPv6Len
+}
+
+// icmpMessage is the header of a message: type, code, and what follows the checksum.
+type icmpMessage struct {
+	kind, code uint8
+	rest       uint32
+}
+
+// answer returns the kind that a message is counted as. The numbers of both families do not collide in
+// what we send: type 3 is unreachable with code 1 or 3 in IPv4, and time exceeded with code 0 in IPv6.
+func (m *icmpMessage) answer() int {
+	switch {
+	case m.rest != 0: // the only ones that have something to say there
+		return answerTooBig
+	case m.kind == wire.ICMPTimeExceeded || m.kind == wire.ICMPv6TimeExceeded && m.code == 0:
+		return answerTimeout
+	}
+	return answerUnreachable
+}
+
+// notice is an ICMP error of ours about a packet that lies in a frame.
+type notice struct {
+	icmpMessage
+	from, to addr // one of ours; the packet's sender
+	at, n    int  // where the packet lies, from the frame's first byte, and how long it is
+}
+
+// Most bytes of an ICMP error that quotes as much as it can (RFC 1812 4.3.2.3, RFC 4443 2.4 (c)).
+const (
+	mostError4 = 576
+	mostError6 = 1280
+)
+
+// tell makes the frame of d the error m, which leaves by hop. The quote stays where it is; the new headers
+// go in front of it. It reports false, and has changed nothing, when there is no room.
+func (h *Handler) tell(d *packet.Desc, m *notice, hop *Hop) bool {
+	is4, link := m.from.is4(), linkLen(hop)
+	grow, most, proto := ipLen(is4)+wire.ICMPLen, mostError6, wire.ProtoICMPv6
+	if is4 {
+		most, proto = mostError4, wire.ProtoICMP
+	}
+	start := m.at - grow - link // of the frame, from its present first byte
+	if h.arena.Headroom(d)+start < 0 {
+		return false
+	}
+	d.Off, d.Len = uint32(int(d.Off)+start), uint16(link+grow+min(m.n, most-grow))
+	d.L3, d.L4, d.Payload = uint8(link), uint16(link+ipLen(is4)), uint16(link+grow)
+	d.Flags = packet.FlagIPv6
+	if is4 {
+		d.Flags = packet.FlagIPv4
+	}
+	d.Port, d.Proto = hop.Port, proto
+	p := h.arena.Bytes(d)
+	message := p[d.L4:]
+	wire.AppendICMP(message[:0], m.kind, m.code, m.rest)
+	if is4 {
+		wire.ICMP(message).FillChecksum()
+	} else {
+		wire.ICMPv6(message).FillChecksum(m.from.pseudo(m.to, proto, len(message)))
+	}
+	putOwn(p[link:], m.from, m.to, proto, len(message))
+	putLink(p, hop, h.snap.Ports[hop.Port].MAC, etherType(is4))
+	return true
+}

@@ -1,0 +1,101 @@
+package datapath
+
+import "fmt"
+
+// Audit returns what does not agree between the table, the half-open queues and the ports: nil, unless
+// there is a bug. It looks at every connection, so it is for tests and debug builds. Only the loop may
+// call it.
+func (h *Handler) Audit() error {
+	a := audit{h: h, held: map[portPair]int{}}
+	for n := range h.table.conns {
+		if h.table.conns[n].state == stateFree {
+			continue
+		}
+		if err := a.connection(n); err != nil {
+			return err
+		}
+	}
+	if err := a.table(); err != nil {
+		return err
+	}
+	return a.queues()
+}
+
+// audit is what Audit has counted.
+type audit struct {
+	h                *Handler
+	live, half, used int              // connections, half-open ones, slots of the index that they should have
+	held             map[portPair]int // ports in use
+}
+
+// connection checks that connection n is found by both of its keys, and holds its own port and slot.
+func (a *audit) connection(n int) error {
+	h, c := a.h, &a.h.table.conns[n]
+	a.live++
+	a.used++
+	ck, bk := c.clientKey(), c.backendKey()
+	if h.table.byClient(&ck) != n {
+		return fmt.Errorf("connection %d is not found by its client", n)
+	}
+	if !c.direct() {
+		a.used++
+		if h.table.byBackend(&bk) != n {
+			return fmt.Errorf("connection %d is not found by its backend", n)
+		}
+	}
+	if c.snat != 0 {
+		pair := portPair{c.endpoint, c.snat}
+		a.held[pair]++
+		if h.ports.list[c.pair] != h.ports.pairs[pair] {
+			return fmt.Errorf("connection %d has another pair's port", n)
+		}
+	}
+	if c.half != 0 {
+		a.half++
+		if int(h.table.halves.slots[c.half].conn) != n {
+			return fmt.Errorf("connection %d has another's half-open slot", n)
+		}
+	}
+	return nil
+}
+
+// table checks the numbers of connections and of slots in use.
+func (a *audit) table() error {
+	t, used := a.h.table, 0
+	for _, s := range t.index {
+		if s != 0 {
+			used++
+		}
+	}
+	if a.live != t.live || a.half != t.halves.n || used != a.used {
+		return fmt.Errorf("%d connections of %d, %d half-open of %d, %d slots of %d", a.live, t.live, a.half, t.halves.n, used, a.used)
+	}
+	if most := len(t.halves.slots) - 1; a.half > most || a.live > len(t.conns) || a.live-a.half > t.confirmed {
+		return fmt.Errorf("%d connections, %d half-open: beyond the budgets", a.live, a.half)
+	}
+	return nil
+}
+
+// queues checks the ports and the queues of half-open connections.
+func (a *audit) queues() error {
+	h, aged, paired := a.h, 0, 0
+	slots := h.table.halves.slots
+	for s := h.table.halves.all.oldest; s != 0; s = slots[s].links[byAge].newer {
+		aged++
+	}
+	for pair, m := range h.ports.pairs {
+		if m.free != h.ports.span.Size()-a.held[pair] {
+			return fmt.Errorf("pair %v: %d ports are free, %d held", pair, m.free, a.held[pair])
+		}
+		for s := m.half.oldest; s != 0; s = slots[s].links[byPair].newer {
+			if c := &h.table.conns[slots[s].conn]; c.snat != pair.snat || c.endpoint != pair.endpoint {
+				return fmt.Errorf("half-open connection %d stands in the queue of another pair", slots[s].conn)
+			}
+			paired++
+		}
+	}
+	if aged != a.half || paired > a.half {
+		return fmt.Errorf("%d half-open connections, %d by age, %d by pair", a.half, aged, paired)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package datapath
+
+import "time"
+
+// The table keeps two budgets apart. Half-open connections are at most table.half_open, and the
+// oldest makes room for the next: a flood with forged sources turns over half-open ones only.
+// Confirmed ones may take the rest of the table, at least half of it, and it is they that make room
+// for a further confirmed one.
+
+// Kinds of evictions, counted for each service.
+const (
+	evictedHalfOpen = iota
+	evictedConfirmed
+	evictions
+)
+
+// sampled is how many connections are looked at to find one that was idle for long. Of a table
+// in which a share f is idle for longer than a connection in use, that one is hit once in (1-f)^-8.
+const sampled = 8
+
+// enter adds a half-open connection, in place of the oldest when the budget or the table is used
+// up, and returns its number.
+func (h *Handler) enter(c *Conn) int {
+	t := h.table
+	if t.halves.full() || t.full() {
+		h.evict(int(t.halves.slots[t.halves.all.oldest].conn), evictedHalfOpen)
+	}
+	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
+	n := t.add(c)
+	t.conns[n].half = t.halves.push(uint32(n), h.pairQueue(c))
+	h.tally(c.backend)[Opened]++
+	return n
+}
+
+// confirm makes connection n one of which both sides have been heard. When those have used up
+// their part of the table another one makes room.
+func (h *Handler) confirm(n int) {
+	t := h.table
+	h.settle(n)
+	if t.live-t.halves.n > t.confirmed {
+		h.evict(h.idlest(n), evictedConfirmed)
+	}
+}
+
+// settle takes connection n out of the half-open ones.
+func (h *Handler) settle(n int) {
+	c := &h.table.conns[n]
+	h.table.halves.remove(c.half, h.pairQueue(c))
+	c.half = 0
+}
+
+// pairQueue returns the queue of half-open connections of c's SNAT address and endpoint, nil when
+// the backend sees the client's own address.
+func (h *Handler) pairQueue(c *Conn) *queue {
+	if c.pair == 0 {
+		return nil
+	}
+	return &h.ports.list[c.pair].half
+}
+
+// idlest returns, of some confirmed connections other than n, an expired one or the one that was
+// idle for longest.
+func (h *Handler) idlest(n int) int {
+	t, best, most := h.table, -1, uint32(0)
+	for i := 0; i < sampled || best < 0; i++ {
+		k := int(t.rand.Uint64() >> 32 * uint64(t.high) >> 32)
+		c := &t.conns[k]
+		if k == n || c.state == stateFree || c.half != 0 {
+			continue
+		}
+		if c.expired(h.now) {
+			return k
+		}
+		if idle := uint32(h.idle(c)); best < 0 || idle > most { // below 0 is idler than above
+			best, most = k, idle
+		}
+	}
+	return best
+}
+
+// idle returns for how many ticks there was no packet. It is negative where there was none since a
+// reload made timeouts shorter.
+func (h *Handler) idle(c *Conn) int32 {
+	return int32(h.now - (c.deadline - ticks(h.snap.Timeouts[c.state])))
+}
+
+// evict ends connection n to make room.
+func (h *Handler) evict(n, kind int) {
+	service := h.snap.Backends[h.table.conns[n].backend].Service
+	h.snap.Services[service].evicted[h.loop].Add(kind, 1)
+	h.forget(n)
+}
+
+// patience is how long a backend may take to answer before it counts as unanswered.
+const patience = time.Second
+
+// forget ends connection n and gives back what it holds.
+func (h *Handler) forget(n int) {
+	c := &h.table.conns[n]
+	t := h.tally(c.backend)
+	t[Closed]++
+	if c.half != 0 {
+		if c.flags&(connHeard|connDirect) == 0 && h.idle(c) >= int32(ticksIn(patience)) {
+			t[Unanswered]++
+		}
+		h.settle(n)
+	}
+	if c.pair != 0 {
+		h.ports.put(c.pair, c.sourcePort)
+	}
+	h.table.remove(n)
+}

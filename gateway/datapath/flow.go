@@ -1,0 +1,395 @@
+package datapath
+
+import (
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// inbound decides a packet from a client to a service address: it belongs to a connection, or
+// starts one.
+func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
+	if h.snap.Limits.on && !h.withinPackets(v.src, h.snap.Fronts[front].Service) {
+		return h.dropOf(h.snap.Fronts[front].Service, packet.DropRateLimit)
+	}
+	key := clientKey{v.src, front, v.sport}
+	n := h.byClient(&key)
+	if n >= 0 && (h.over(n, v) || h.elsewhere(&h.table.conns[n], v)) {
+		h.forget(n)
+		n = -1
+	}
+	if n < 0 {
+		return h.open(v, front)
+	}
+	c := &h.table.conns[n]
+	if c.lists != h.snap.Sources.Mark {
+		service := h.snap.Backends[c.backend].Service
+		if h.snap.Sources.denies(v.src, service) {
+			h.forget(n)
+			return h.drop(service, packet.DropDenied)
+		}
+		c.lists = h.snap.Sources.Mark
+	}
+	backend := c.backend
+	if !h.snap.Backends[backend].Usable {
+		return h.unavailable(v, h.snap.Backends[backend].Service)
+	}
+	return h.forward(n, v)
+}
+
+// over reports whether a connection ends before the packet from its client: it expired, the packet
+// opens a new one with the same ports, or its backend is gone and the client does not mind another:
+// so too the client whose SYN an ejected backend left without an answer.
+func (h *Handler) over(n int, v *view) bool {
+	c := &h.table.conns[n]
+	if c.expired(h.now) {
+		return true
+	}
+	syn := v.flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN
+	if syn && c.state == stateClosing {
+		return true
+	}
+	b := h.snap.Backends[c.backend]
+	return (syn || c.state == stateUDP) && !b.Usable || syn && c.state == stateSynSent && b.Ejected
+}
+
+// forward sends a packet of a client on to the backend of connection n.
+func (h *Handler) forward(n int, v *view) packet.Verdict {
+	c := &h.table.conns[n]
+	h.heardClient(n, v)
+	b, to := h.snap.Backends[c.backend], h.snap.Endpoints[c.endpoint]
+	if v.flags.Has(wire.FlagSYN) {
+		h.clamp(v, h.snap.Services[b.Service].Mss, &to.Hop, b.Way.overhead(to.addr.is4()))
+	}
+	verdict := packet.Forward
+	if c.direct() {
+		verdict = h.direct(c, v, to)
+	} else {
+		verdict = h.translate(c, v, to)
+	}
+	if verdict != packet.Forward {
+		return h.stopped(v, b.Service, verdict)
+	}
+	t := h.tally(c.backend)
+	t[ToPackets]++
+	t[ToBytes] += uint32(v.d.Len)
+	return packet.Forward
+}
+
+// translate sends a packet of a client on to the backend's address and port, from the source that
+// the backend sees.
+func (h *Handler) translate(c *Conn, v *view, to *endpoint) packet.Verdict {
+	if verdict := h.passable(v, &to.Hop, 0); verdict != packet.Forward {
+		return verdict
+	}
+	r := rewrite{
+		src: v.src, dst: to.addr, sport: c.sourcePort, dport: to.Port, l3: c.l3Delta, l4: c.l4Delta,
+	}
+	if c.snat != 0 {
+		r.src = h.snap.snats[c.snat]
+	}
+	v.apply(&r)
+	if !h.link(v.d, &to.Hop) {
+		return packet.DropNoFrame
+	}
+	return packet.Forward
+}
+
+// heardClient notes what a packet of the client says of connection n, before it is rewritten. Where
+// the backend cannot be heard a client that goes on stands for it: after its SYN, or else later.
+func (h *Handler) heardClient(n int, v *view) {
+	if v.part == later {
+		return // its first has said it all
+	}
+	c := &h.table.conns[n]
+	c.mac, c.port, c.vlan = wire.Ethernet(v.p).Src(), v.d.Port, v.vlan()
+	was, before := c.deadline, c.state
+	c.state = c.state.fromClient(v.flags, c.direct())
+	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
+	if c.half == 0 {
+		return
+	}
+	again := c.direct() && c.deadline != was
+	if again && before == stateAdopted && c.state == stateAdopted {
+		c.state = stateEstablished
+	}
+	if c.state == stateEstablished || again && c.state == stateUDP {
+		h.confirm(n)
+	}
+}
+
+// heardBackend notes what a packet of the backend says of connection n, and counts the first.
+func (h *Handler) heardBackend(n int, v *view) {
+	if v.part == later {
+		return
+	}
+	c := &h.table.conns[n]
+	if c.flags&connHeard == 0 {
+		c.flags |= connHeard
+		what := Answered
+		if c.state == stateSynSent && v.flags.Has(wire.FlagRST) {
+			what = Refused
+		}
+		h.tally(c.backend)[what]++
+	}
+	c.state = c.state.fromBackend(v.flags)
+	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
+	if c.half != 0 && (c.state == stateUDP || c.state == stateEstablished) {
+		h.confirm(n)
+	}
+}
+
+// passable reports whether a packet can leave by hop with overhead bytes in front: Forward, or why not.
+func (h *Handler) passable(v *view, hop *Hop, overhead int) packet.Verdict {
+	switch hop.State {
+	case HopNoRoute:
+		return packet.DropNoRoute
+	case HopUnresolved:
+		return packet.DropNoNeighbor
+	}
+	mtu := h.snap.Ports[hop.Port].MTU
+	if mtu == 0 && overhead > 0 {
+		mtu = longestPacket
+	}
+	if mtu != 0 && h.needs(v)+overhead > mtu {
+		v.mtu = mtu - overhead
+		return packet.DropTooBig
+	}
+	return packet.Forward
+}
+
+// outbound decides a packet that is not for a service address: a reply of a backend to an SNAT
+// address or to a client itself, or none of our business.
+func (h *Handler) outbound(v *view) packet.Verdict {
+	snat, toUs := h.snap.keys.find(v.dst, tagOf(kindSNAT, 0, 0))
+	from, ok := h.snap.keys.find(v.src, tagOf(kindEndpoint, v.sport, v.d.Proto))
+	if !ok && !toUs {
+		return packet.DropNoService
+	}
+	if !ok {
+		return packet.DropNoFlow
+	}
+	if to := h.outboundLoop(v, toUs); to != h.loop {
+		return h.handTo(v.d, to)
+	}
+	key := backendKey{endpoint: from, port: v.dport, snat: uint16(snat)}
+	if !toUs {
+		key.client = v.dst
+	}
+	n := h.byBackend(&key)
+	if n >= 0 && h.table.conns[n].expired(h.now) {
+		h.forget(n)
+		n = -1
+	}
+	if n < 0 {
+		return packet.DropNoFlow
+	}
+	return h.back(n, v)
+}
+
+// back sends a reply of a backend to the client: to the link address and out of the port that the
+// client's packets came from, whatever the routes say.
+func (h *Handler) back(n int, v *view) packet.Verdict {
+	c := &h.table.conns[n]
+	hop := c.clientHop()
+	front, service := &h.snap.Fronts[c.front], h.snap.Backends[c.backend].Service
+	if verdict := h.passable(v, &hop, 0); verdict != packet.Forward {
+		if c.snat == 0 {
+			v.us = front.addr // the packet is addressed to the client
+		}
+		return h.stopped(v, service, verdict)
+	}
+	h.heardBackend(n, v)
+	if v.flags.Has(wire.FlagSYN) {
+		h.clamp(v, h.snap.Services[service].Mss, &hop, 0)
+	}
+	v.apply(&rewrite{
+		src: front.addr, dst: c.client, sport: front.Port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
+	})
+	if !h.link(v.d, &hop) {
+		return h.drop(service, packet.DropNoFrame)
+	}
+	t := h.tally(c.backend)
+	t[FromPackets]++
+	t[FromBytes] += uint32(v.d.Len)
+	return packet.Forward
+}
+
+// open starts a connection with the packet of a client, and forwards it.
+func (h *Handler) open(v *view, number uint32) packet.Verdict {
+	front := &h.snap.Fronts[number]
+	if front.Service < 0 {
+		return packet.DropNoService
+	}
+	id := uint32(front.Service)
+	if v.part == later {
+		return h.drop(id, packet.DropFragment) // its first opened a connection that is gone
+	}
+	s := h.snap.Services[id]
+	midflow, verdict := h.mayOpen(v, id)
+	if verdict != packet.Forward {
+		return h.drop(id, verdict)
+	}
+	chosen, ok := h.pick(v, s, midflow)
+	if !ok {
+		return h.unavailable(v, id)
+	}
+	c := h.newConn(v, number, chosen)
+	switch {
+	case v.d.Proto == wire.ProtoUDP:
+		c.state = stateUDP
+	case midflow:
+		c.state = stateAdopted
+	}
+	if verdict := h.reachable(&c, s, v); verdict != packet.Forward {
+		return h.stopped(v, id, verdict)
+	}
+	return h.forward(h.enter(&c), v)
+}
+
+// newConn returns a connection from the packet of a client to a backend.
+func (h *Handler) newConn(v *view, front, backend uint32) Conn {
+	return Conn{
+		client: v.src, clientPort: v.sport, front: front, backend: backend, lists: h.snap.Sources.Mark,
+		endpoint: h.snap.Backends[backend].Endpoint, state: stateSynSent,
+	}
+}
+
+// reachable completes c with what its mode needs for the way to the backend.
+func (h *Handler) reachable(c *Conn, s *Service, v *view) packet.Verdict {
+	to := h.snap.Endpoints[c.endpoint]
+	if verdict := h.passable(v, &to.Hop, h.snap.Backends[c.backend].Way.overhead(to.addr.is4())); verdict != packet.Forward {
+		return verdict
+	}
+	if s.Way.Direct() {
+		c.flags |= connDirect
+		return packet.Forward
+	}
+	if !h.source(c, s) {
+		return packet.DropPortsFull
+	}
+	c.setDeltas(v, h.snap)
+	return packet.Forward
+}
+
+// mayOpen reports whether a packet may start a connection, and whether as one that began elsewhere.
+func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet.Verdict) {
+	const flags = wire.FlagSYN | wire.FlagACK | wire.FlagFIN | wire.FlagRST
+	if v.d.Proto == wire.ProtoTCP && v.flags&flags != wire.FlagSYN {
+		if !h.snap.Services[service].FromClient || v.flags.Has(wire.FlagSYN) || v.flags&flags == 0 {
+			return false, packet.DropNoFlow
+		}
+		midflow = true
+	}
+	switch {
+	case v.src.martian() || v.sport == 0:
+		return false, packet.DropUnsupported
+	case h.snap.Sources.Mark != 0 && h.snap.Sources.denies(v.src, service):
+		return false, packet.DropDenied
+	case h.snap.Limits.on && !h.withinConnections(v.src, service):
+		return false, packet.DropRateLimit
+	}
+	return midflow, packet.Forward
+}
+
+// source gives the connection the source that the backend sees; false when none is left. With
+// clients' own addresses that is the client, unless it is a backend: one that answers another would
+// not send by the gateway, and none takes packets from its own address.
+func (h *Handler) source(c *Conn, s *Service) bool {
+	if s.FromClient && !h.snap.backendAddr(c.client) {
+		return h.keepPort(c)
+	}
+	if c.state == stateAdopted {
+		return false // which port it had nobody knows
+	}
+	return h.takePort(c) || h.freePort(c) && h.takePort(c)
+}
+
+// keepPort gives the connection the client's own port, or another one when that is taken: another
+// service leads the same client port to the same backend.
+func (h *Handler) keepPort(c *Conn) bool {
+	c.sourcePort = c.clientPort
+	if h.unused(c) {
+		return true
+	}
+	for range 64 * h.loops {
+		c.sourcePort = h.span.First + uint16(h.table.rand.Uint64()%uint64(h.span.Size()))
+		if owner(c.client, c.sourcePort, h.loops) == h.loop && c.state != stateAdopted && h.unused(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// unused reports whether no connection is seen by the backend as c would be.
+func (h *Handler) unused(c *Conn) bool {
+	key := c.backendKey()
+	n := h.table.byBackend(&key)
+	if n >= 0 && h.table.conns[n].expired(h.now) {
+		h.forget(n)
+		n = -1
+	}
+	return n < 0
+}
+
+// takePort takes a port of one of the SNAT addresses, the first chosen by the client.
+func (h *Handler) takePort(c *Conn) bool {
+	list := h.snap.snatsFor(c.client)
+	start := selection.sum(c.client, uint64(c.clientPort)) >> 32
+	for i := range list {
+		c.snat = list[(uint64(i)+start)%uint64(len(list))]
+		var ok bool
+		if c.pair, c.sourcePort, ok = h.ports.take(portPair{c.endpoint, c.snat}); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// freePort has the oldest half-open connection give up its port to c's endpoint; false when
+// confirmed ones hold all.
+func (h *Handler) freePort(c *Conn) bool {
+	for _, snat := range h.snap.snatsFor(c.client) {
+		if q := &h.ports.pairs[portPair{c.endpoint, snat}].half; q.oldest != 0 {
+			h.evict(int(h.table.halves.slots[q.oldest].conn), evictedHalfOpen)
+			return true
+		}
+	}
+	return false
+}
+
+// backendAddr reports whether a backend has address a.
+func (s *Snapshot) backendAddr(a addr) bool {
+	_, ok := s.keys.find(a, tagOf(kindBackend, 0, 0))
+	return ok
+}
+
+// snatsFor returns the SNAT addresses of a client's address family.
+func (s *Snapshot) snatsFor(client addr) []uint16 {
+	if client.is4() {
+		return s.Snat4
+	}
+	return s.Snat6
+}
+
+// dropTo is drop for a packet that was not looked up: of the service that it is for, if it is for one.
+func (h *Handler) dropTo(v *view, why packet.Verdict) packet.Verdict {
+	front, ok := h.snap.keys.find(v.dst, tagOf(kindFront, v.dport, v.d.Proto))
+	if !ok {
+		return why
+	}
+	return h.dropOf(h.snap.Fronts[front].Service, why)
+}
+
+// dropOf is drop for a service that may be gone: -1.
+func (h *Handler) dropOf(service int32, v packet.Verdict) packet.Verdict {
+	if service < 0 {
+		return v
+	}
+	return h.drop(uint32(service), v)
+}
+
+// drop counts a drop of a service's packet.
+func (h *Handler) drop(service uint32, v packet.Verdict) packet.Verdict {
+	h.snap.Services[service].drops[h.loop].Add(int(v), 1)
+	return v
+}

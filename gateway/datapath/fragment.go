@@ -1,0 +1,212 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/millrace/millrace/internal/random"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// part says how much of a datagram a packet is.
+type part uint8
+
+const (
+	whole part = iota
+	first      // the fragment with the transport header
+	later      // any other: addresses only
+)
+
+// fragmentLife is how long a datagram's fragments are expected: what the first says is forgotten then
+// (RFC 791 3.2: reassembly timers of 15 s and more; RFC 8200 4.5: 60 s; Linux: 30 s).
+const fragmentLife = 30 * time.Second
+
+// fragmentKey names a datagram: RFC 791 3.2, RFC 8200 4.5.
+type fragmentKey struct {
+	src, dst addr
+	id       uint32
+	proto    uint8 // of IPv4; in IPv6 the identification does without
+}
+
+// datagram is what the first fragment of a datagram said. Later ones then find their connection as it
+// did.
+type datagram struct {
+	key      fragmentKey
+	proto    uint8
+	poisoned bool   // its fragments contradict each other: none passes any more
+	end      uint16 // of the first fragment's data: no other may begin before it
+	ports    uint32 // source << 16 | destination
+	id       uint32 // the identification that takes the place of the sender's, where addresses change
+	until    ticks  // 0 in an entry that was never used
+}
+
+// fragments remembers datagrams of one loop: sets of fragmentWays entries, picked by a keyed hash, in
+// which the oldest makes room.
+type fragments struct {
+	list []datagram
+	sets uint64
+	key  hashKey
+	next uint32 // identification
+}
+
+const fragmentWays = 8
+
+// newFragments returns room for about n datagrams, at most n but at least one set.
+func newFragments(n int, seed *random.Source) *fragments {
+	sets := max(1, n/fragmentWays)
+	return &fragments{
+		list: make([]datagram, sets*fragmentWays), sets: uint64(sets), next: uint32(seed.Uint64()),
+		key: newHashKey(seed),
+	}
+}
+
+// set returns where a datagram may be.
+func (f *fragments) set(k *fragmentKey) []datagram {
+	h := f.key.sum(k.src, uint64(k.id)<<8|uint64(k.proto)) ^ f.key.sum(k.dst, 0)
+	i := h >> 32 * f.sets >> 32 * fragmentWays
+	return f.list[i : i+fragmentWays]
+}
+
+// find returns the datagram, nil when its first fragment is not known.
+func (f *fragments) find(k *fragmentKey, now ticks) *datagram {
+	set := f.set(k)
+	for i := range set {
+		if e := &set[i]; e.until != 0 && e.key == *k && !e.until.expired(now) {
+			return e
+		}
+	}
+	return nil
+}
+
+// add remembers a datagram in the place of the one whose time is, or will be, over first.
+func (f *fragments) add(e datagram, now ticks) {
+	set := f.set(&e.key)
+	oldest := &set[0]
+	for i := range set {
+		if set[i].until == 0 {
+			oldest = &set[i]
+			break
+		}
+		if int32(set[i].until-oldest.until) < 0 {
+			oldest = &set[i]
+		}
+	}
+	e.until = max(now+ticksIn(fragmentLife), 1)
+	*oldest = e
+}
+
+// fragmentHeader is what a packet says of the datagram that it is a part of.
+type fragmentHeader struct {
+	key   fragmentKey
+	at    int // where the data begins in the datagram, bytes
+	end   int // and where it ends
+	more  bool
+	proto uint8
+	idAt  uint16 // offset of the identification in the frame
+}
+
+// fragmentOf reads the fragment header of a packet of which the engine says that it is a fragment.
+func fragmentOf(d *packet.Desc, p []byte) fragmentHeader {
+	if d.Flags.Has(packet.FlagIPv4) {
+		ip := wire.IPv4(p[d.L3:])
+		f := fragmentHeader{
+			key:  fragmentKey{addr4(ip[12:16]), addr4(ip[16:20]), uint32(ip.ID()), ip.Proto()},
+			at:   ip.FragmentOffset(),
+			more: ip.MoreFragments(), proto: ip.Proto(), idAt: uint16(d.L3) + 4,
+		}
+		f.end = f.at + int(ip.TotalLen()) - ip.HeaderLen()
+		return f
+	}
+	ip := wire.IPv6(p[d.L3:])
+	it := wire.ExtHeaders(ip)
+	for !it.Fragment().Present() && it.Next() {
+	}
+	h := it.Fragment()
+	f := fragmentHeader{
+		key: fragmentKey{addr6(ip[8:24]), addr6(ip[24:40]), h.ID, 0},
+		at:  int(h.Offset), more: h.More, proto: d.Proto, idAt: uint16(d.L3) + h.At + 4,
+	}
+	f.end = f.at + wire.IPv6Len + int(ip.PayloadLen()) - int(h.At) - wire.FragmentHeaderLen
+	return f
+}
+
+// lies reports whether a fragment cannot be one: only the last may have another length than a
+// multiple of 8, and none may reach beyond the longest datagram (RFC 791 3.2, RFC 8200 4.5).
+func (f *fragmentHeader) lies() bool {
+	return f.end <= f.at || f.more && f.end&7 != 0 || f.end > 65535
+}
+
+// fragment decides a fragment. Later ones go where the first went, which said the ports; those
+// whose first is not known are dropped, as are all of a datagram whose fragments overlap the first or
+// contradict it (RFC 1858, RFC 3128, RFC 5722).
+func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
+	if wire.Ethernet(p).Dst() != h.snap.Ports[d.Port].MAC {
+		return packet.DropUnsupported
+	}
+	f := fragmentOf(d, p)
+	if to := h.fragmentLoop(d, &f.key); to != h.loop {
+		return h.handTo(d, to)
+	}
+	e := h.fragments.find(&f.key, h.now)
+	switch {
+	case f.lies():
+		return h.poison(d, p)
+	case e != nil && e.poisoned:
+		return packet.DropFragment
+	case f.at == 0:
+		return h.firstFragment(d, p, &f, e)
+	case e == nil:
+		return packet.DropFragment
+	case f.at < int(e.end): // also TCP at offset 8: a first fragment has the whole header
+		e.poisoned = true
+		return packet.DropFragment
+	}
+	d.Proto = e.proto
+	v := look(d, p)
+	v.sport, v.dport = uint16(e.ports>>16), uint16(e.ports)
+	v.part, v.id, v.idAt = later, e.id, f.idAt
+	return h.route(&v)
+}
+
+// firstFragment decides the first fragment of a datagram, which is e when it has come before, and
+// remembers what it says if it passes.
+func (h *Handler) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *datagram) packet.Verdict {
+	if d.L4 == 0 || d.Proto != wire.ProtoTCP && d.Proto != wire.ProtoUDP {
+		return packet.DropFragment
+	}
+	is := datagram{key: f.key, proto: d.Proto, end: uint16(f.end), ports: binary.BigEndian.Uint32(p[d.L4:])}
+	if e == nil {
+		h.fragments.next++
+		is.id = h.fragments.next*uint32(h.loops) + uint32(h.loop) // loops do not meet
+	} else {
+		if is.end != e.end || is.ports != e.ports || is.proto != e.proto {
+			e.poisoned = true
+			return packet.DropFragment
+		}
+		is.id = e.id
+	}
+	v := look(d, p)
+	v.part, v.id, v.idAt = first, is.id, f.idAt
+	verdict := h.route(&v)
+	if e == nil && !verdict.Dropped() {
+		h.fragments.add(is, h.now)
+	}
+	return verdict
+}
+
+// poison drops a malformed fragment and has all fragments of its datagram dropped, if the first has
+// been seen.
+func (h *Handler) poison(d *packet.Desc, p []byte) packet.Verdict {
+	if d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0 {
+		return packet.DropMalformed
+	}
+	f := fragmentOf(d, p)
+	if to := h.fragmentLoop(d, &f.key); to != h.loop {
+		return h.handTo(d, to)
+	}
+	if e := h.fragments.find(&f.key, h.now); e != nil {
+		e.poisoned = true
+	}
+	return packet.DropMalformed
+}

@@ -1,0 +1,279 @@
+package datapath
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/gateway/quiclb"
+	"github.com/millrace/millrace/internal/random"
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// Handler is the gateway's part of one loop, a stack.Handler. Handle and Tick belong to the loop.
+type Handler struct {
+	snapshots *atomic.Pointer[Snapshot]
+	loop      int
+	loops     int           // of the gateway
+	span      PortRange     // of all loops' SNAT ports
+	snap      *Snapshot     // as of the start of the batch
+	arena     *packet.Arena // of the batch
+	clock     clock.Time
+	now       ticks   // of clock
+	meters    *meters // nil while there are no limits
+	table     *table
+	ports     *ports
+	fragments *fragments
+	hint      int32 // the connection that the packet may belong to; -1 is none
+	outlook   outlook
+	answers   bucket
+	outer     outer
+	scratch   [wire.NDReplyLen]byte
+	cid       quiclb.Scratch
+
+	batch   [packet.Verdicts]uint32 // verdicts of this batch
+	tallies []tally                 // of this batch, by backend
+	touched []uint32                // the backends that have a tally
+	stats   []*metrics.Block        // what is counted of each backend
+	counts  *metrics.Block          // by verdict
+	live    metrics.Counter         // connections, as a gauge
+	half    metrics.Counter         // half-open ones, as a gauge
+
+	chain  []packet.Desc  // of the batch, from the packet that is decided on: it may have several
+	lastID uint16         // of outer IPv4 headers
+	said   *metrics.Block // answers, by kind
+}
+
+// tally is what a batch adds to the counts of a backend.
+type tally [backendCounts]uint32
+
+// Options2 are what a Handler is sized by. Sizes are of all loops together.
+type Options2 struct {
+	Loop, Loops int       // this loop, of so many
+	Table       int       // connections
+	HalfOpen    int       // of them half-open
+	Fragments   int       // datagrams whose fragments are followed at once
+	SNATPorts   PortRange // each loop has its own part of them
+
+	// PrefetchFrom is the number of connections from which on memory is prefetched; 0 is a number up to
+	// which the caches hold the table anyway.
+	PrefetchFrom int
+	Seed         uint64 // of hash keys and source ports; 0 is a random one
+}
+
+// New returns the handler of a loop. It takes the newest snapshot at the start of each batch.
+func New(o Options2, snap *atomic.Pointer[Snapshot]) *Handler {
+	seed := random.Source(o.Seed)
+	if o.Seed == 0 {
+		seed = random.Source(rand.Uint64())
+	}
+	t := newTable(perLoop(o.Table, o.Loops), perLoop(o.HalfOpen, o.Loops), &seed)
+	h := &Handler{
+		snapshots: snap, loop: o.Loop, loops: o.Loops, span: o.SNATPorts,
+		table: t, ports: newPorts(o.SNATPorts.Part(o.Loop, o.Loops), seed.Uint64()),
+		fragments: newFragments(o.Fragments/o.Loops, &seed),
+		counts:    metrics.NewBlock(packet.Verdicts), said: metrics.NewBlock(answerKinds),
+	}
+	h.outlook.from = cmp.Or(o.PrefetchFrom, manyConns)
+	h.refresh()
+	return h
+}
+
+// perLoop returns each loop's part of n, rounded up.
+func perLoop(n, loops int) int { return (n + loops - 1) / loops }
+
+// Handle borrows a batch and decides every packet of it; see stack.Handler.
+func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
+	h.refresh()
+	h.clock, h.now, h.arena = now, ticksAt(now), b.Arena
+	rest := false // of a packet whose first descriptor has been decided
+	for i := range b.D {
+		d := &b.D[i]
+		h.hint = h.hintFor(b.D, i)
+		if rest {
+			d.Verdict, d.Port = b.D[i-1].Verdict, b.D[i-1].Port
+		} else {
+			h.chain = b.D[i:]
+			d.Verdict = h.decide(d, b.Arena.Bytes(d))
+			h.batch[d.Verdict]++
+		}
+		rest = d.Flags.Has(packet.FlagMore)
+	}
+	h.publish()
+}
+
+// The table's hand looks at sweepStep connections each time, at the latest every sweepIdle, and so
+// often that it gets round in sweepRound: that late the room of an expired connection is free again.
+const (
+	sweepRound = 4 * time.Second
+	sweepStep  = 1024
+	sweepIdle  = 500 * time.Millisecond
+)
+
+// Tick forgets connections that expired or that have been ended; see stack.Handler.
+func (h *Handler) Tick(now clock.Time) clock.Time {
+	h.refresh()
+	h.now = ticksAt(now)
+	h.table.sweep(sweepStep, h.ended, h.forget)
+	h.publish()
+	steps := time.Duration(h.table.high/sweepStep + 1)
+	return now.Add(min(sweepIdle, sweepRound/steps))
+}
+
+// ended reports whether nobody waits for a connection any more: it expired, or its backend became
+// inactive.
+func (h *Handler) ended(c *Conn) bool { return c.expired(h.now) || h.snap.Backends[c.backend].Ended }
+
+// refresh takes the newest snapshot.
+func (h *Handler) refresh() {
+	snap := h.snapshots.Load()
+	if snap == h.snap {
+		return
+	}
+	if h.snap != nil && h.snap.Sources.round != snap.Sources.round {
+		h.table.unmark()
+	}
+	if h.snap == nil || h.snap.Round != snap.Round {
+		h.ports.trim(func(p portPair) bool { return snap.Endpoints[p.endpoint].InUse })
+	}
+	h.snap = snap
+	if h.meters == nil && snap.Limits.on {
+		h.meters = newMeters(perLoop(snap.Limits.clients, h.loops), h.table.key)
+	}
+	for len(h.tallies) < len(snap.Backends) {
+		h.stats = append(h.stats, snap.Backends[len(h.tallies)].stats[h.loop])
+		h.tallies = append(h.tallies, tally{})
+	}
+}
+
+// publish adds what was counted since the last time to the counters that others read.
+func (h *Handler) publish() {
+	for v, n := range h.batch {
+		if n != 0 {
+			h.counts.Add(v, uint64(n))
+			h.batch[v] = 0
+		}
+	}
+	h.aheadOfCounts()
+	for _, id := range h.touched {
+		t, stats := &h.tallies[id], h.stats[id]
+		for i, n := range t {
+			if n != 0 {
+				stats.Add(i, uint64(n))
+			}
+		}
+		*t = tally{}
+	}
+	h.touched = h.touched[:0]
+	gauge(&h.live, h.table.live)
+	gauge(&h.half, h.table.halves.n)
+}
+
+// gauge sets a counter that has one writer.
+func gauge(c *metrics.Counter, to int) {
+	if old := c.Load(); old != uint64(to) {
+		c.Add(uint64(to) - old)
+	}
+}
+
+// Connections returns the number of connections. Any goroutine may call it, as the other counts.
+func (h *Handler) Connections() uint64 { return h.live.Load() }
+
+// HalfOpen returns the number of connections of which only one side has been seen.
+func (h *Handler) HalfOpen() uint64 { return h.half.Load() }
+
+// Count returns the number of packets with a verdict.
+func (h *Handler) Count(v packet.Verdict) uint64 { return h.counts.Load(int(v)) }
+
+// Answers returns the number of answers of a kind, an index of AnswerKinds.
+func (h *Handler) Answers(kind int) uint64 { return h.said.Load(kind) }
+
+// tally returns the tally of a backend.
+func (h *Handler) tally(id uint32) *tally {
+	t := &h.tallies[id]
+	if *t == (tally{}) {
+		h.touched = append(h.touched, id)
+	}
+	return t
+}
+
+// odd are the findings that need a look before a packet is treated as any other.
+const odd = packet.FlagMalformed | packet.FlagTruncated | packet.FlagVLAN | packet.FlagTunnel | packet.FlagOptions
+
+// decide returns the verdict on a packet and rewrites it when that is Forward.
+func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
+	if int(d.Port) >= len(h.snap.Ports) {
+		return packet.DropUnsupported
+	}
+	if d.Flags&odd != 0 {
+		if verdict := h.inspect(d, p); verdict != packet.Forward {
+			return verdict
+		}
+	}
+	switch {
+	case wire.Ethernet(p).Src().Multicast(): // from a group: an answer would be everybody's (IEEE 802.3 3.2.3)
+		return packet.DropMalformed
+	case d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0:
+		return h.arp(d, p)
+	case d.Flags&(packet.FlagIPv4|packet.FlagIPChecksumOK) == packet.FlagIPv4:
+		return packet.DropIPChecksum
+	case d.Flags.Has(packet.FlagFragment):
+		return h.fragment(d, p)
+	case d.L4 == 0:
+		return packet.DropUnsupported
+	case d.Proto == wire.ProtoTCP || d.Proto == wire.ProtoUDP:
+		return h.transport(d, p)
+	case d.Proto == wire.ProtoICMP && d.Flags.Has(packet.FlagIPv4), d.Proto == wire.ProtoICMPv6 && d.Flags.Has(packet.FlagIPv6):
+		return h.icmp(d, p)
+	}
+	return packet.DropUnsupported // tunnels too: nobody may reach a backend inside of one
+}
+
+// transport decides a TCP segment or UDP datagram.
+func (h *Handler) transport(d *packet.Desc, p []byte) packet.Verdict {
+	switch {
+	case wire.Ethernet(p).Dst() != h.snap.Ports[d.Port].MAC: // for another host of the link
+		return packet.DropUnsupported
+	case h.snap.DropL4 && d.Flags&(packet.FlagL4ChecksumOK|packet.FlagL4NoChecksum) == 0:
+		v := look(d, p)
+		return h.dropTo(&v, packet.DropL4Checksum)
+	}
+	v := look(d, p)
+	return h.route(&v)
+}
+
+// route decides a packet whose addresses and ports are known.
+func (h *Handler) route(v *view) packet.Verdict {
+	if v.hopsLeft() <= 1 { // RFC 1812 5.3.1, RFC 8200 3
+		return h.expired(v)
+	}
+	if front, ok := h.snap.keys.find(v.dst, tagOf(kindFront, v.dport, v.d.Proto)); ok {
+		if to := h.inboundLoop(v); to != h.loop {
+			return h.handTo(v.d, to)
+		}
+		return h.inbound(v, front)
+	}
+	return h.outbound(v)
+}
+
+// Local reports whether the gateway answers ARP and neighbour solicitations for a.
+func (s *Snapshot) Local(a netip.Addr) bool { return s.local(addrOf(a)) }
+
+// local reports whether the gateway answers ARP and neighbour solicitations for a.
+func (s *Snapshot) local(a addr) bool {
+	_, ok := s.keys.find(a, tagOf(kindLocal, 0, 0))
+	return ok
+}
+
+// DropReasons are the reasons for which a Handler drops packets.
+var DropReasons = []packet.Verdict{
+	packet.DropMalformed, packet.DropTruncated, packet.DropIPChecksum, packet.DropL4Checksum,
+	packet.DropUnsupported, packet.DropFragment, packet.DropNoService, packet.DropNoFlow,
+	packet.DropNoBackend, packet.DropNoRoute, packet.DropNoNeighbor, packet.DropTTL,
+	packet.DropPortsFull, packet.DropTooBig, packet.DropNoFrame, packet.DropDenied, packet.DropRateLimit,
+}

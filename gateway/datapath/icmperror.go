@@ -1,0 +1,167 @@
+package datapath
+
+import (
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// An ICMP error goes to whom the packet that it quotes came from (RFC 792, RFC 4443 2.4 (c)); RFC 5508 4
+// says what a translator does with it:
+//
+//	addressed to       it quotes                          it goes to
+//	a service address  what a client was sent             the backend
+//	an SNAT address    what a backend was sent            the client
+//	a client           the same, with `source: client`    the client
+//	a tunnel source    a packet of ours to a backend      the client, made anew (tunnelerror.go)
+//
+// It must quote a packet of a connection, with the addresses and ports that the packet had on that side.
+// What an error says is for its receiver to judge, which knows sequence numbers (RFC 5927 4.1): here it
+// ends nothing and refreshes nothing, so a forged one achieves no more than its equal without us.
+
+// icmpError decides an ICMP error whose own checksum is right.
+func (h *Handler) icmpError(d *packet.Desc, p []byte) packet.Verdict {
+	v := lookIP(d, p)
+	if v.hopsLeft() <= 1 {
+		return packet.DropTTL
+	}
+	b := p[d.Payload:min(int(d.L3)+v.size(), len(p))]
+	if h.snap.Tunnel.holds(v.dst) {
+		return h.tunnelError(&v, b)
+	}
+	q, why := quoteOf(b, v.is4)
+	if why != packet.Forward {
+		return why
+	}
+	front, toFront := h.snap.keys.find(q.src, tagOf(kindFront, q.sport, q.proto))
+	switch {
+	case q.src != v.dst: // the error is for another than it speaks of
+		return packet.DropNoFlow
+	case toFront:
+		return h.errorToBackend(&v, &q, front)
+	}
+	return h.errorToClient(&v, &q)
+}
+
+// errorToBackend passes on an error about a packet that a client was sent.
+func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict {
+	f := view{d: v.d, p: v.p, src: q.dst, dst: q.src, sport: q.dport, dport: q.sport, is4: v.is4, part: later}
+	if to := h.inboundLoop(&f); to != h.loop {
+		return h.handTo(v.d, to)
+	}
+	key := clientKey{q.dst, front, q.dport}
+	n := h.table.byClient(&key)
+	if n < 0 || h.table.conns[n].expired(h.now) {
+		return h.errorByHash(&f, q, front)
+	}
+	c := &h.table.conns[n]
+	to := h.snap.Endpoints[c.endpoint]
+	if c.direct() {
+		return h.counted(c, h.direct(c, &f, to))
+	}
+	if verdict := h.passable(v, &to.Hop, 0); verdict != packet.Forward {
+		return h.counted(c, verdict)
+	}
+	from := v.src
+	r := rewrite{src: to.addr, dst: q.dst, sport: to.Port, dport: c.sourcePort, l3: c.l3Delta, l4: c.l4Delta}
+	if c.snat != 0 { // the backend may know no way to whoever sent the error
+		r.dst = h.snap.snats[c.snat]
+		from = r.dst
+	}
+	v.applyError(q, &r, from, to.addr)
+	return h.counted(c, h.leave(v, &to.Hop))
+}
+
+// errorByHash passes on an error about a packet of a backend that answers clients itself, when the
+// table does not know the connection: it may have begun on another gateway.
+func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
+	id := h.snap.Fronts[front].Service
+	if id < 0 || q.proto != wire.ProtoTCP || h.snap.Services[id].Way == WayNAT {
+		return packet.DropNoFlow
+	}
+	chosen, ok := h.pick(f, h.snap.Services[id], true)
+	if !ok {
+		return h.drop(uint32(id), packet.DropNoBackend)
+	}
+	c := Conn{backend: chosen}
+	return h.counted(&c, h.direct(&c, f, h.snap.Endpoints[h.snap.Backends[chosen].Endpoint]))
+}
+
+// errorToClient passes on an error about a packet that a backend was sent. It comes from the backend or
+// from a router in front of it; the client sees the service address, which is all that it knows.
+func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
+	snat, toUs := h.snap.keys.find(q.src, tagOf(kindSNAT, 0, 0))
+	endpoint, known := h.snap.keys.find(q.dst, tagOf(kindEndpoint, q.dport, q.proto))
+	if !known && !toUs {
+		return packet.DropNoService
+	}
+	if !known {
+		return packet.DropNoFlow
+	}
+	f := view{src: q.dst, dst: q.src, sport: q.dport, dport: q.sport}
+	if to := h.outboundLoop(&f, toUs); to != h.loop {
+		return h.handTo(v.d, to)
+	}
+	key := backendKey{endpoint: endpoint, port: q.sport, snat: uint16(snat)}
+	if !toUs {
+		key.client = q.src
+	}
+	n := h.table.byBackend(&key)
+	if n < 0 || h.table.conns[n].expired(h.now) {
+		return packet.DropNoFlow
+	}
+	c := &h.table.conns[n]
+	hop := c.clientHop()
+	if verdict := h.passable(v, &hop, 0); verdict != packet.Forward {
+		return h.counted(c, verdict)
+	}
+	if unreachableCode(v.p[v.d.L4:], v.is4) {
+		h.tally(c.backend)[Unreachable]++
+	}
+	front := &h.snap.Fronts[c.front]
+	r := rewrite{src: c.client, dst: front.addr, sport: c.clientPort, dport: front.Port, l3: ^c.l3Delta, l4: ^c.l4Delta}
+	v.applyError(q, &r, front.addr, c.client)
+	return h.counted(c, h.leave(v, &hop))
+}
+
+// counted counts the verdict on a packet of a connection's service if it is a drop.
+func (h *Handler) counted(c *Conn, v packet.Verdict) packet.Verdict {
+	if v.Dropped() {
+		h.drop(h.snap.Backends[c.backend].Service, v)
+	}
+	return v
+}
+
+// clientHop returns the way back to the client: where its packets came from.
+func (c *Conn) clientHop() Hop {
+	return Hop{MAC: c.mac, VLAN: c.vlan, Port: c.port, State: HopReady}
+}
+
+// leave gives a rewritten packet the link header of hop.
+func (h *Handler) leave(v *view, hop *Hop) packet.Verdict {
+	if !h.link(v.d, hop) {
+		return packet.DropNoFrame
+	}
+	return packet.Forward
+}
+
+// unreachableCode reports whether a message says that a packet did not reach its destination: not that
+// it was too big.
+func unreachableCode(m []byte, is4 bool) bool {
+	if is4 {
+		return m[0] == wire.ICMPUnreachable && m[1] != wire.ICMPFragmentationNeeded
+	}
+	return m[0] == wire.ICMPv6Unreachable
+}
+
+// applyError rewrites an ICMP error and the packet that it quotes: RFC 5508 4.2 and 4.3. The checksum of the
+// message covers the quoted packet, in IPv6 also the addresses of its own.
+func (v *view) applyError(q *quote, r *rewrite, src, dst addr) {
+	diff := q.rewrite(r)
+	addresses := wire.AddDiff(v.src.diff(src), v.dst.diff(dst))
+	v.applyIP(src, dst, addresses)
+	if !v.is4 {
+		diff = wire.AddDiff(diff, addresses)
+	}
+	icmp := wire.ICMP(v.p[v.d.L4:])
+	icmp.SetChecksum(wire.Apply(icmp.Checksum(), diff))
+}

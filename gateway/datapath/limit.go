@@ -1,0 +1,145 @@
+package datapath
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/millrace/millrace/clock"
+)
+
+// Limits are token buckets of clients: an IPv4 address or an IPv6 /64 each. A bucket is not a
+// count of tokens but the moment at which it will be full again (the theoretical arrival time of
+// ITU-T I.371): a packet moves it by the packet's cost, and is refused when it would lie more than
+// the burst ahead. So a bucket that is full again needs no memory: it says as much as none.
+
+// spans of time are in units of 1/16 ns, and moments wrap after 2^48 of them, 4.9 h. A bucket that
+// nobody touched for so long may be mistaken for a used one while its burst lasts.
+const (
+	unitsPerNs = 16
+	momentMask = 1<<48 - 1
+	farthest   = uint64(2*time.Minute) * unitsPerNs // more than any lies ahead
+)
+
+// allowance is a rate and a burst. The zero value allows everything.
+type allowance struct{ cost, burst uint64 }
+
+// limits are what one client may send: to all services, or to one.
+type Limits struct{ packets, connections allowance }
+
+func NewLimits(packets, connections int, burst time.Duration) Limits {
+	return Limits{newAllowance(packets, burst), newAllowance(connections, burst)}
+}
+
+// newAllowance returns an allowance of rate a second; 0 is no limit. One is always allowed.
+func newAllowance(rate int, burst time.Duration) allowance {
+	if rate == 0 {
+		return allowance{}
+	}
+	cost := uint64(time.Second) * unitsPerNs / uint64(rate)
+	return allowance{cost, max(cost, uint64(burst)*unitsPerNs)}
+}
+
+// limitTable are the limits of a snapshot.
+type LimitTable struct {
+	on       bool // there are some
+	clients  int  // that are followed, of all loops together
+	all      Limits
+	services []Limits // by number; those of one without are zero
+}
+
+func NewLimitTable(clients int, all Limits, services []Limits) LimitTable {
+	t := LimitTable{clients: clients, all: all, services: services}
+	t.on = t.all != Limits{}
+	for _, l := range services {
+		t.on = t.on || l != Limits{}
+	}
+	return t
+}
+
+// meter is what is remembered of one client and limit. The upper 16 bits of both words are its tag,
+// the others the moments at which it is full again.
+type meter struct{ packets, connections uint64 }
+
+// meters is a set-associative table of fixed size: the four meters of a set lie in one cache line.
+// When a set has no room the meter that is fullest is forgotten, so sources that send little, or once,
+// take each other's places and not that of one who is at its limit.
+type meters struct {
+	sets [][4]meter
+	key  hashKey
+}
+
+func newMeters(clients int, key hashKey) *meters {
+	return &meters{sets: make([][4]meter, max(clients/4, 1)), key: key}
+}
+
+// find returns the meter of a client and a limit, one that is full now, in the place of the fullest, when it has none.
+func (b *meters) find(client addr, limit uint64, now uint64) *meter {
+	if !client.is4() {
+		client.lo = 0
+	}
+	h := b.key.sum(client, limit<<32|3)
+	tag := meter{h << 48, h << 32 &^ momentMask}
+	i, _ := bits.Mul64(h, uint64(len(b.sets)))
+	set := &b.sets[i]
+	fullest, least := 0, uint64(1<<63)
+	for i := range set {
+		if set[i].packets&^momentMask == tag.packets && set[i].connections&^momentMask == tag.connections {
+			return &set[i]
+		}
+		if d := max(ahead(set[i].packets, now), ahead(set[i].connections, now)); d < least {
+			fullest, least = i, d
+		}
+	}
+	set[fullest] = meter{tag.packets | now, tag.connections | now}
+	return &set[fullest]
+}
+
+// ahead returns how far the moment in word lies ahead of now; 0 when it has passed.
+func ahead(word, now uint64) uint64 {
+	if d := (word - now) & momentMask; d <= farthest {
+		return d
+	}
+	return 0
+}
+
+// take takes one token; false, and nothing changes, when there is none.
+func (a *allowance) take(word *uint64, now uint64) bool {
+	if a.cost == 0 {
+		return true
+	}
+	d := ahead(*word, now)
+	if d > a.burst { // moments have wrapped since, or a reload made the burst shorter
+		d = 0
+	}
+	if d += a.cost; d > a.burst {
+		return false
+	}
+	*word = *word&^momentMask | (now+d)&momentMask
+	return true
+}
+
+// withinPackets counts a packet of a client to a service, -1 for one that is gone, and reports
+// whether the client's limits allow it.
+func (h *Handler) withinPackets(client addr, service int32) bool {
+	l, now := &h.snap.Limits, moment(h.clock)
+	if l.all.packets.cost != 0 && !l.all.packets.take(&h.meters.find(client, 0, now).packets, now) {
+		return false
+	}
+	if service < 0 {
+		return true
+	}
+	of := &l.services[service].packets
+	return of.cost == 0 || of.take(&h.meters.find(client, uint64(service)+1, now).packets, now)
+}
+
+// withinConnections is withinPackets for a new connection.
+func (h *Handler) withinConnections(client addr, service uint32) bool {
+	l, now := &h.snap.Limits, moment(h.clock)
+	if l.all.connections.cost != 0 && !l.all.connections.take(&h.meters.find(client, 0, now).connections, now) {
+		return false
+	}
+	of := &l.services[service].connections
+	return of.cost == 0 || of.take(&h.meters.find(client, uint64(service)+1, now).connections, now)
+}
+
+func moment(now clock.Time) uint64 { return uint64(now) * unitsPerNs & momentMask }

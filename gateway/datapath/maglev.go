@@ -1,0 +1,113 @@
+package datapath
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+)
+
+// Maglev hashing: Eisenbud et al., "Maglev: A Fast and Reliable Software Network Load Balancer",
+// NSDI 2016, section 3.4. Every backend fills the slots of a table in an order of its own, which
+// depends only on its name; they take turns. The table comes out even, nearly the same when a
+// backend leaves, and equal on all gateways with the same names and weights.
+
+// share is a backend that takes part in a table.
+type Share struct {
+	Name   string
+	Weight int
+	Id     uint32 // what the table holds
+}
+
+// maglev is a lookup table with a prime number of slots. The zero value holds no backend.
+type maglev struct {
+	slots []uint16 // index into ids
+	ids   []uint32
+}
+
+// newMaglev returns the table over the shares with a weight above zero, or an empty one when there
+// are none. size is a prime. The order of the shares does not matter.
+func newMaglev(shares []Share, size int) maglev {
+	turns := turnsOf(shares, size)
+	if len(turns) == 0 {
+		return maglev{}
+	}
+	m := maglev{slots: make([]uint16, size), ids: idsOf(shares)}
+	most := slices.MaxFunc(turns, func(a, b turn) int { return a.Weight - b.Weight }).Weight
+	taken := make([]bool, size)
+	for filled := 0; filled < size; {
+		for i := range turns {
+			t := &turns[i]
+			if t.credit += t.Weight; t.credit < most {
+				continue
+			}
+			t.credit -= most
+			slot := t.next(taken)
+			taken[slot], m.slots[slot] = true, uint16(i)
+			if filled++; filled == size {
+				break
+			}
+		}
+	}
+	return m
+}
+
+// turn is a share while the table is filled: at slots offset, offset+skip, offset+2*skip ... modulo
+// size, of which it takes one whenever its credit reaches the largest weight.
+type turn struct {
+	Share
+	at, skip, size int
+	credit         int
+}
+
+// turnsOf returns the shares that take part, in the order of their names.
+func turnsOf(shares []Share, size int) []turn {
+	var turns []turn
+	for _, s := range byName(shares) {
+		h := sha256.Sum256([]byte(s.Name))
+		offset := binary.BigEndian.Uint64(h[:]) % uint64(size)
+		skip := binary.BigEndian.Uint64(h[8:])%uint64(size-1) + 1
+		turns = append(turns, turn{Share: s, at: int(offset), skip: int(skip), size: size})
+	}
+	return turns
+}
+
+// byName returns the shares that take part, in the order of their names.
+func byName(shares []Share) []Share {
+	list := slices.DeleteFunc(slices.Clone(shares), func(s Share) bool { return s.Weight == 0 })
+	slices.SortFunc(list, func(a, b Share) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// idsOf returns what the slots of a table over the shares are numbers of.
+func idsOf(shares []Share) []uint32 {
+	var ids []uint32
+	for _, s := range byName(shares) {
+		ids = append(ids, s.Id)
+	}
+	return ids
+}
+
+// next returns the first slot of the turn's order that is free.
+func (t *turn) next(taken []bool) int {
+	for taken[t.at] {
+		t.step()
+	}
+	slot := t.at
+	t.step()
+	return slot
+}
+
+func (t *turn) step() {
+	if t.at += t.skip; t.at >= t.size {
+		t.at -= t.size
+	}
+}
+
+// pick returns the backend for a hash; false when there is none.
+func (m *maglev) Pick(hash uint64) (uint32, bool) {
+	if len(m.slots) == 0 {
+		return 0, false
+	}
+	return m.ids[m.slots[hash%uint64(len(m.slots))]], true
+}

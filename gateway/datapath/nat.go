@@ -1,0 +1,162 @@
+package datapath
+
+import (
+	"encoding/binary"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// view is one TCP or UDP packet on its way through the handler. It borrows the frame.
+type view struct {
+	d            *packet.Desc
+	p            []byte // the captured bytes
+	src, dst     addr
+	sport, dport uint16
+	flags        wire.TCPFlags // 0 for UDP, and where the header is in another fragment
+	is4          bool
+	part         part
+	mtu          int    // of a packet that is too big: what would fit
+	us           addr   // the address of ours that its sender knows, when it is not dst
+	idAt         uint16 // of a fragment: offset of the identification,
+	id           uint32 // and what takes its place where addresses change
+}
+
+// look reads the headers where the engine found them. The engine has checked that they are whole; a
+// fragment other than the first has no ports.
+func look(d *packet.Desc, p []byte) view {
+	v := lookIP(d, p)
+	if d.L4 == 0 {
+		return v
+	}
+	l4 := p[d.L4:]
+	ports := binary.BigEndian.Uint32(l4)
+	v.sport, v.dport = uint16(ports>>16), uint16(ports)
+	if d.Proto == wire.ProtoTCP {
+		v.flags = wire.TCP(l4).Flags()
+	}
+	return v
+}
+
+// lookIP reads the addresses.
+func lookIP(d *packet.Desc, p []byte) view {
+	v := view{d: d, p: p, is4: d.Flags.Has(packet.FlagIPv4)}
+	if ip := p[d.L3:]; v.is4 {
+		v.src, v.dst = addr4(ip[12:16]), addr4(ip[16:20])
+	} else {
+		v.src, v.dst = addr6(ip[8:24]), addr6(ip[24:40])
+	}
+	return v
+}
+
+// hopsLeft returns the TTL or hop limit.
+func (v *view) hopsLeft() uint8 {
+	if v.is4 {
+		return v.p[v.d.L3+8]
+	}
+	return v.p[v.d.L3+7]
+}
+
+// size returns the length of the network-layer packet.
+func (v *view) size() int {
+	ip := v.p[v.d.L3:]
+	if v.is4 {
+		return int(wire.IPv4(ip).TotalLen())
+	}
+	return wire.IPv6Len + int(wire.IPv6(ip).PayloadLen())
+}
+
+// needs returns the length of the largest network-layer packet that v becomes on the wire.
+func (h *Handler) needs(v *view) int {
+	size := v.size()
+	if !v.d.Flags.Has(packet.FlagOffload) {
+		return size
+	}
+	return min(size, int(v.d.Payload)-int(v.d.L3)+int(h.arena.Offload(v.d).SegmentSize))
+}
+
+// rewrite is what becomes of a packet's headers.
+type rewrite struct {
+	src, dst     addr
+	sport, dport uint16
+	l3, l4       uint16 // what this adds to the checksums: see conn
+}
+
+// setDeltas computes what rewriting changes the checksums by: a constant of the connection. v is
+// the packet that opens it, not yet rewritten. Packets of the way back change by the complement.
+func (c *Conn) setDeltas(v *view, s *Snapshot) {
+	src, to := c.client, s.Endpoints[c.endpoint]
+	if c.snat != 0 {
+		src = s.snats[c.snat]
+	}
+	c.l3Delta = wire.AddDiff(v.src.diff(src), v.dst.diff(to.addr))
+	before, after := uint32(v.sport)<<16|uint32(v.dport), uint32(c.sourcePort)<<16|uint32(to.Port)
+	c.l4Delta = wire.AddDiff(c.l3Delta, wire.Diff32(before, after))
+}
+
+// lessOneHop is what the decrement of the TTL adds to the IPv4 header checksum: -0x0100 in ones'
+// complement, for the TTL is the upper byte of its word.
+const lessOneHop = 0xfeff
+
+// apply rewrites the headers in the frame: addresses, ports, TTL or hop limit less one. Checksums are updated by the connection's constant difference (RFC 1624), never computed
+// anew: a right one stays right and a wrong one wrong.
+func (v *view) apply(r *rewrite) {
+	p := v.p
+	if v.part != whole {
+		v.renumber()
+	}
+	v.applyIP(r.src, r.dst, r.l3)
+	if v.part == later {
+		return
+	}
+	l4 := p[v.d.L4:]
+	binary.BigEndian.PutUint32(l4, uint32(r.sport)<<16|uint32(r.dport))
+	if v.d.Flags.Has(packet.FlagOffload) {
+		v.readdress(l4, r.l3)
+		return
+	}
+	if v.d.Proto == wire.ProtoUDP {
+		wire.UDP(l4).Update(r.l4)
+		return
+	}
+	wire.TCP(l4).SetChecksum(wire.Apply(wire.TCP(l4).Checksum(), r.l4))
+}
+
+// applyIP rewrites the IP header: addresses, which differ by diff from those that were there, and one hop
+// less.
+func (v *view) applyIP(src, dst addr, diff uint16) {
+	if v.is4 {
+		ip := wire.IPv4(v.p[v.d.L3 : v.d.L3+20])
+		ip[8]--
+		src.put(ip[12:16])
+		dst.put(ip[16:20])
+		ip.SetChecksum(wire.Apply(ip.Checksum(), wire.AddDiff(diff, lessOneHop)))
+		return
+	}
+	ip := v.p[v.d.L3 : v.d.L3+40]
+	ip[7]--
+	src.put(ip[8:24])
+	dst.put(ip[24:40])
+}
+
+// readdress changes a transport checksum that is still to be made: its field holds the sum of the pseudo
+// header, not complemented, in which there are addresses and no ports.
+func (v *view) readdress(l4 []byte, diff uint16) {
+	if v.d.Proto == wire.ProtoUDP {
+		wire.UDP(l4).SetChecksum(^wire.Apply(^wire.UDP(l4).Checksum(), diff))
+		return
+	}
+	wire.TCP(l4).SetChecksum(^wire.Apply(^wire.TCP(l4).Checksum(), diff))
+}
+
+// renumber gives a fragment an identification of our own. Senders number their datagrams for one pair
+// of addresses; behind a translator many senders share one, and receivers would mix them up.
+func (v *view) renumber() {
+	if !v.is4 {
+		binary.BigEndian.PutUint32(v.p[v.idAt:], v.id)
+		return
+	}
+	ip := wire.IPv4(v.p[v.d.L3 : v.d.L3+20])
+	ip.SetChecksum(wire.Update16(ip.Checksum(), ip.ID(), uint16(v.id)))
+	ip.SetID(uint16(v.id))
+}

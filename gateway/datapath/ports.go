@@ -1,0 +1,136 @@
+package datapath
+
+import (
+	"math/bits"
+
+	"github.com/millrace/millrace/internal/random"
+)
+
+// PortRange is a closed range of ports.
+type PortRange struct{ First, Last uint16 }
+
+// Size returns the number of ports.
+func (r PortRange) Size() int { return int(r.Last) - int(r.First) + 1 }
+
+// Part returns the part of the range that belongs to loop i of n: the parts are disjoint and equal, so
+// that a reply's destination port names its loop.
+func (r PortRange) Part(i, n int) PortRange {
+	each := r.Size() / n
+	first := int(r.First) + i*each
+	return PortRange{First: uint16(first), Last: uint16(first + each - 1)}
+}
+
+// Contains reports whether port lies inside.
+func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
+
+// loopOf returns the loop that a port of the range belongs to; see Part.
+func (r PortRange) loopOf(port uint16, n int) int {
+	return min(int(port-r.First)/(r.Size()/n), n-1)
+}
+
+// ports allocates the source ports of one loop. A port of an SNAT address may be in use once for
+// each endpoint (backend address, port and protocol), since the five-tuples then differ: one map of
+// bits for each pair in use, made at the pair's first connection.
+type ports struct {
+	span  PortRange // of this loop; other loops have other ports
+	pairs map[portPair]*portMap
+	list  []*portMap // the same by number, from 1 on, so that connections need not look them up
+	spare []uint32   // numbers of pairs that are forgotten
+	rand  random.Source
+}
+
+// portPair is an SNAT address and an endpoint, by their numbers.
+type portPair struct {
+	endpoint uint32
+	snat     uint16
+}
+
+// portMap is the ports of one pair: a bit is set while its port is in use.
+type portMap struct {
+	number uint32 // of the pair
+	used   []uint64
+	free   int
+	last   int   // the bit that was taken last
+	half   queue // the half-open connections among those that hold a port
+}
+
+func newPorts(span PortRange, seed uint64) *ports {
+	return &ports{span: span, pairs: map[portPair]*portMap{}, list: make([]*portMap, 1), rand: random.Source(seed)}
+}
+
+// take returns a port that the pair does not use, and the pair's number; false when it uses all. Ports are
+// taken in rising order from a random start, by steps of 1 to 8 while there is room: hard to guess
+// (RFC 6056 3.3.5) and late to be used again, so that the backend's TIME-WAIT has passed.
+func (p *ports) take(pair portPair) (number uint32, port uint16, ok bool) {
+	m := p.pairs[pair]
+	if m == nil {
+		m = p.enter(pair)
+	}
+	bit, ok := m.take(int(p.rand.Uint64() & 7))
+	return m.number, p.span.First + uint16(bit), ok
+}
+
+// enter gives a pair a number and its ports.
+func (p *ports) enter(pair portPair) *portMap {
+	m := newPortMap(p.span.Size(), int(p.rand.Uint64()%uint64(p.span.Size())))
+	if n := len(p.spare); n > 0 {
+		m.number, p.spare = p.spare[n-1], p.spare[:n-1]
+		p.list[m.number] = m
+	} else {
+		m.number = uint32(len(p.list))
+		p.list = append(p.list, m)
+	}
+	p.pairs[pair] = m
+	return m
+}
+
+// put gives back a port that take returned.
+func (p *ports) put(number uint32, port uint16) {
+	m, bit := p.list[number], int(port-p.span.First)
+	m.used[bit>>6] &^= 1 << (bit & 63)
+	m.free++
+}
+
+// trim forgets the pairs without a port in use of which keep is false.
+func (p *ports) trim(keep func(portPair) bool) {
+	for pair, m := range p.pairs {
+		if m.free == p.span.Size() && !keep(pair) {
+			delete(p.pairs, pair)
+			p.list[m.number] = nil
+			p.spare = append(p.spare, m.number)
+		}
+	}
+}
+
+// newPortMap returns a map of size free bits, the bits behind them marked as used.
+func newPortMap(size, last int) *portMap {
+	m := &portMap{used: make([]uint64, (size+63)/64), free: size, last: last}
+	if rest := size & 63; rest != 0 {
+		m.used[len(m.used)-1] = ^uint64(0) << rest
+	}
+	return m
+}
+
+// take sets the first clear bit behind the last one taken, after skipping some.
+func (m *portMap) take(skip int) (bit int, ok bool) {
+	if m.free == 0 {
+		return 0, false
+	}
+	from := m.last + 1 + skip
+	if from >= len(m.used)*64 {
+		from = 0
+	}
+	word := from >> 6
+	clear := ^m.used[word] >> (from & 63) << (from & 63)
+	for clear == 0 {
+		if word++; word == len(m.used) {
+			word = 0
+		}
+		clear = ^m.used[word]
+	}
+	bit = word<<6 + bits.TrailingZeros64(clear)
+	m.used[word] |= 1 << (bit & 63)
+	m.free--
+	m.last = bit
+	return bit, true
+}

@@ -1,0 +1,142 @@
+package datapath
+
+import (
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// What is refused with a word to its sender becomes that word, in its own frame. An ICMP error quotes the
+// packet, so its headers go into the headroom and the quote stays where it is:
+//
+//	before       | headroom ............ | Ethernet | IP | TCP, UDP ...
+//	ICMP error   | Ethernet | IP | ICMP  |          | IP | TCP, UDP, as much as fits
+//	reset        | headroom ............ | Ethernet | IP | TCP |
+//
+// It leaves by the port that the packet came by, to the link address and VLAN that it came from.
+
+// stopped decides a packet of a service that cannot go on: one that is too big is answered.
+func (h *Handler) stopped(v *view, service uint32, why packet.Verdict) packet.Verdict {
+	if why == packet.DropTooBig && h.tooBig(v) {
+		return packet.Forward
+	}
+	return h.drop(service, why)
+}
+
+// tooBig answers a packet that is larger than the way out takes (RFC 1191 4, RFC 4443 3.2). We fragment
+// nothing, so an IPv4 packet that may be fragmented is told the same: RFC 1812 4.2.2.7 has routers
+// fragment it instead, but all of a tunnel's fragments would be the backend's to put together, and its
+// sender would never learn of it.
+func (h *Handler) tooBig(v *view) bool {
+	from := v.us
+	if from == (addr{}) {
+		from = v.dst
+	}
+	m := icmpMessage{wire.ICMPv6TooBig, 0, uint32(v.mtu)}
+	if v.is4 {
+		m.kind, m.code = wire.ICMPUnreachable, wire.ICMPFragmentationNeeded
+	}
+	return h.tellSender(v, from, m)
+}
+
+// expired answers a packet whose time to live is over (RFC 1812 5.3.1, RFC 4443 3.3). Only those to
+// one of our addresses have an answer.
+func (h *Handler) expired(v *view) packet.Verdict {
+	m := icmpMessage{wire.ICMPv6TimeExceeded, 0, 0}
+	if v.is4 {
+		m.kind = wire.ICMPTimeExceeded
+	}
+	if h.snap.local(v.dst) && h.tellSender(v, v.dst, m) {
+		return packet.Forward
+	}
+	return h.dropTo(v, packet.DropTTL)
+}
+
+// unavailable decides a packet of a service that has no backend for it.
+func (h *Handler) unavailable(v *view, service uint32) packet.Verdict {
+	if h.snap.Services[service].Reject && h.reject(v) {
+		return packet.Forward
+	}
+	return h.drop(service, packet.DropNoBackend)
+}
+
+// reject tells a client that nobody listens, as a host without a listener does: a reset, or port
+// unreachable (RFC 1122 4.1.3.1, RFC 4443 3.1). It reports false where there is nothing to say or no
+// way to say it.
+func (h *Handler) reject(v *view) bool {
+	if v.d.Proto == wire.ProtoTCP {
+		return h.reset(v)
+	}
+	if v.is4 {
+		return h.tellSender(v, v.dst, icmpMessage{wire.ICMPUnreachable, wire.ICMPPortUnreachable, 0})
+	}
+	return h.tellSender(v, v.dst, icmpMessage{wire.ICMPv6Unreachable, wire.ICMPv6PortUnreachable, 0})
+}
+
+// tellSender turns a packet into the ICMP error m about it, from an address of ours. It reports false,
+// and has changed nothing, where none may be sent or the frame has no room.
+func (h *Handler) tellSender(v *view, from addr, m icmpMessage) bool {
+	if !v.answerable() || !h.mayAnswer(m.answer()) {
+		return false
+	}
+	hop := Hop{MAC: wire.Ethernet(v.p).Src(), VLAN: v.vlan(), Port: v.d.Port}
+	return h.tell(v.d, &notice{m, from, v.src, int(v.d.L3), v.size()}, &hop)
+}
+
+// answerable reports whether an error about a packet may be sent at all: not about a later fragment, an
+// ICMP error, or to what is no host's address (RFC 1812 4.3.2.7, RFC 4443 2.4 (e)). Packets to a group or
+// to all of a link have not come this far. Nor is anything said about a packet of several descriptors:
+// what would become of the frames behind the first?
+func (v *view) answerable() bool {
+	switch {
+	case v.part == later || v.src.martian() || v.d.Flags.Has(packet.FlagMore) || wire.Ethernet(v.p).Src().Multicast():
+		return false
+	case v.d.Proto == wire.ProtoICMP && v.is4:
+		return !wire.ICMP(v.p[v.d.L4:]).Error()
+	case v.d.Proto == wire.ProtoICMPv6 && !v.is4:
+		return !wire.ICMPv6(v.p[v.d.L4:]).Error()
+	}
+	return true
+}
+
+// reset turns a TCP segment into the reset that answers it (RFC 9293 3.10.7.1): with the sequence number
+// that the sender expects, or without one an acknowledgement of all that it sent. A reset has no
+// answer.
+func (h *Handler) reset(v *view) bool {
+	d := v.d
+	if v.flags.Has(wire.FlagRST) || d.L4 == 0 || !v.answerable() || !h.mayAnswer(answerReset) {
+		return false
+	}
+	in := wire.TCP(v.p[d.L4:])
+	header := wire.TCPHeader{SrcPort: v.dport, DstPort: v.sport, Flags: wire.FlagRST}
+	if v.flags.Has(wire.FlagACK) {
+		header.Seq = in.Ack()
+	} else {
+		header.Flags |= wire.FlagACK
+		header.Ack = in.Seq() + v.segmentLen()
+	}
+	d.L4 = uint16(int(d.L3) + ipLen(v.is4))
+	d.Len = d.L4 + wire.TCPLen
+	d.Payload = d.Len
+	d.Flags &^= packet.FlagOptions | packet.FlagOffload
+	p := h.arena.Bytes(d)
+	eth := wire.Ethernet(p)
+	eth.SetDst(eth.Src())
+	eth.SetSrc(h.snap.Ports[d.Port].MAC)
+	putOwn(p[d.L3:], v.dst, v.src, wire.ProtoTCP, wire.TCPLen)
+	wire.AppendTCP(p[d.L4:d.L4], &header)
+	wire.TCP(p[d.L4:]).FillChecksum(v.dst.pseudo(v.src, wire.ProtoTCP, wire.TCPLen))
+	return true
+}
+
+// segmentLen is SEG.LEN of RFC 9293 3.10.7: the sequence numbers that a segment uses up.
+func (v *view) segmentLen() uint32 {
+	tcp := wire.TCP(v.p[v.d.L4:])
+	n := uint32(v.size() - int(v.d.L4) + int(v.d.L3) - tcp.DataOffset())
+	if v.flags.Has(wire.FlagSYN) {
+		n++
+	}
+	if v.flags.Has(wire.FlagFIN) {
+		n++
+	}
+	return n
+}

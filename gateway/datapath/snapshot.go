@@ -1,0 +1,282 @@
+package datapath
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/packet"
+)
+
+// snapshot is all that handlers know of the configuration, of health and of the neighbourhood. It
+// is immutable: every change makes a new one. Numbers of service addresses, services, backends,
+// endpoints and SNAT addresses mean the same in every snapshot of a process, and one that is gone
+// from the configuration leaves its place behind, so a connection never refers to a stranger.
+type Snapshot struct {
+	Round     int    // the reload that it comes from
+	Ports     []Port // by Desc.Port
+	keys      index
+	Fronts    []frontend
+	Services  []*Service // these three are shared by snapshots: one that changes is replaced
+	Backends  []*backend
+	Endpoints []*endpoint
+	snats     []addr // by number; there is no number 0
+	Snat4     []uint16
+	Snat6     []uint16 // those that new connections may take
+	Timeouts  timeouts
+	Tunnel    tunnel
+	DropL4    bool // packets with a wrong transport checksum
+	Limits    LimitTable
+	Sources   Sources
+}
+
+// Clone returns a copy in which services and backends may be replaced.
+func (s *Snapshot) Clone() *Snapshot {
+	c := *s
+	c.Services, c.Backends = slices.Clone(s.Services), slices.Clone(s.Backends)
+	return &c
+}
+
+// Index makes the index of everything that a packet may be for or from. Service addresses and endpoints
+// that are gone from the configuration stay: connections may use them. snat are the SNAT addresses of the
+// configuration.
+func (s *Snapshot) Index(snat []netip.Addr) {
+	var all []indexSlot
+	for i, f := range s.Fronts {
+		all = append(all, indexSlot{f.addr, tagOf(kindFront, f.Port, f.Proto), uint32(i)})
+		if f.Service >= 0 {
+			all = append(all, indexSlot{f.addr, tagOf(kindLocal, 0, 0), 0})
+		}
+	}
+	for i, e := range s.Endpoints {
+		if e.InUse {
+			all = append(all, indexSlot{e.addr, tagOf(kindBackend, 0, 0), 0})
+		}
+		if e.Port == 0 { // of a direct mode: its replies pass by
+			continue
+		}
+		all = append(all, indexSlot{e.addr, tagOf(kindEndpoint, e.Port, e.Proto), uint32(i)})
+	}
+	for i := 1; i < len(s.snats); i++ {
+		all = append(all, indexSlot{s.snats[i], tagOf(kindSNAT, 0, 0), uint32(i)})
+	}
+	for _, a := range snat {
+		all = append(all, indexSlot{addrOf(a), tagOf(kindLocal, 0, 0), 0})
+	}
+	s.keys = newIndex(all)
+}
+
+// AddSNAT gives an SNAT address the next number. Numbers start at 1.
+func (s *Snapshot) AddSNAT(a netip.Addr) {
+	if len(s.snats) == 0 {
+		s.snats = make([]addr, 1)
+	}
+	s.snats = append(s.snats[:len(s.snats):len(s.snats)], addrOf(a))
+}
+
+// SNATs returns all SNAT addresses that there ever were, in the order of their numbers.
+func (s *Snapshot) SNATs() []netip.Addr {
+	var list []netip.Addr
+	for _, a := range s.snats[min(1, len(s.snats)):] {
+		list = append(list, a.Addr())
+	}
+	return list
+}
+
+// frontend is an address that a service has or had.
+type frontend struct {
+	addr    addr
+	Port    uint16
+	Proto   uint8
+	Service int32 // -1: removed by a reload, only old connections are served
+}
+
+// NewFrontend returns a service address without a service.
+func NewFrontend(at netip.AddrPort, proto uint8) frontend {
+	return frontend{addr: addrOf(at.Addr()), Port: at.Port(), Proto: proto, Service: -1}
+}
+
+// Addr returns the address without its port.
+func (f *frontend) Addr() netip.Addr { return f.addr.Addr() }
+
+// service is what new connections are spread by.
+type Service struct {
+	Name       string
+	Way        Way
+	FromClient bool             // backends see the client's address
+	Mss        int              // as Service.MSS
+	Quic       *Route           // nil: packets say nothing of backends
+	Reject     bool             // without a backend packets are answered, not only dropped
+	Now        [Families]*Pool  // for packets that may open a connection
+	Before     [Families]*Pool  // for packets in the middle of one
+	drops      []*metrics.Block // by loop, then verdict
+	evicted    []*metrics.Block // by loop, then kind
+}
+
+// NewService returns a service without backends. Its counters are for so many loops.
+func NewService(name string, loops int) *Service {
+	return &Service{
+		Name: name, drops: newBlocks(loops, packet.Verdicts), evicted: newBlocks(loops, evictions),
+		Now: [Families]*Pool{NoPool, NoPool}, Before: [Families]*Pool{NoPool, NoPool},
+	}
+}
+
+// Drops returns the number of the service's packets that were dropped for a reason.
+func (s *Service) Drops(v packet.Verdict) (n uint64) {
+	for _, block := range s.drops {
+		n += block.Load(int(v))
+	}
+	return n
+}
+
+// Evictions returns the number of connections that made room for others, by kind.
+func (s *Service) Evictions() (halfOpen, confirmed uint64) {
+	for _, block := range s.evicted {
+		halfOpen += block.Load(evictedHalfOpen)
+		confirmed += block.Load(evictedConfirmed)
+	}
+	return halfOpen, confirmed
+}
+
+// Address families of packets, as places in arrays.
+const (
+	Family4 = iota
+	Family6
+	Families
+)
+
+func familyOf(is4 bool) int {
+	if is4 {
+		return Family4
+	}
+	return Family6
+}
+
+// backend is one address of a backend in one service.
+type backend struct {
+	Service  uint32
+	Endpoint uint32
+	Way      Way
+	Quic     *Route           // of the service
+	Present  bool             // in the configuration
+	Usable   bool             // healthy, not inactive, and not removed with `removed: drop`
+	Ended    bool             // inactive: its connections are over
+	Ejected  bool             // for what became of clients' connections: it takes no new ones
+	stats    []*metrics.Block // by loop, then what counts of a backend
+}
+
+// What is counted for each backend.
+const (
+	ToPackets = iota
+	ToBytes
+	FromPackets
+	FromBytes
+	Opened
+	Closed
+	Answered    // TCP: SYN+ACK of the backend seen; UDP: its first datagram
+	Refused     // TCP: RST in answer to a SYN
+	Unanswered  // half-open connections that ended without an answer
+	Unreachable // ICMP errors that say that a packet did not reach the backend
+	backendCounts
+)
+
+// NewBackend returns a backend of a service at an endpoint. Its counters are for so many loops.
+func NewBackend(service, endpoint uint32, loops int) *backend {
+	return &backend{Service: service, Endpoint: endpoint, Usable: true, stats: newBlocks(loops, backendCounts)}
+}
+
+// Flows returns the number of connections of a backend. What closes meanwhile counts as open.
+func (b *backend) Flows() uint64 {
+	over := b.Count(Closed)
+	return b.Count(Opened) - over
+}
+
+// Count returns a count of a backend over all loops.
+func (b *backend) Count(what int) (n uint64) {
+	for _, block := range b.stats {
+		n += block.Load(what)
+	}
+	return n
+}
+
+// endpoint is an address, port and protocol that replies come from: of one or several backends.
+type endpoint struct {
+	addr      addr
+	Port      uint16
+	Proto     uint8
+	InUse     bool // by a backend of the configuration
+	Client    bool // one of them answers to clients' own addresses
+	WasClient bool // or did in an earlier configuration: connections may be left
+	Hop       Hop
+}
+
+// NewEndpoint returns an endpoint that no backend uses.
+func NewEndpoint(at netip.AddrPort, proto uint8) *endpoint {
+	return &endpoint{addr: addrOf(at.Addr()), Port: at.Port(), Proto: proto}
+}
+
+// Addr returns the address without its port.
+func (e *endpoint) Addr() netip.Addr { return e.addr.Addr() }
+
+func newBlocks(loops, n int) []*metrics.Block {
+	var blocks []*metrics.Block
+	for range loops {
+		blocks = append(blocks, metrics.NewBlock(n))
+	}
+	return blocks
+}
+
+// index finds the number of what has an address, port and protocol: an immutable open-addressed
+// hash table, at most half full.
+type index struct {
+	slots []indexSlot
+	mask  uint64
+}
+
+type indexSlot struct {
+	addr   addr
+	tag    uint32 // port << 16 | protocol << 8 | kind; 0 in an empty slot
+	number uint32
+}
+
+// The kinds of numbers in an index.
+const (
+	kindFront    = 1 + iota
+	kindEndpoint // where backends answer from
+	kindSNAT     // without port and protocol
+	kindLocal    // an address that the gateway answers for: without port and protocol
+	kindBackend  // an address of a backend: without port and protocol
+)
+
+func tagOf(kind uint8, port uint16, proto uint8) uint32 {
+	return uint32(port)<<16 | uint32(proto)<<8 | uint32(kind)
+}
+
+// newIndex returns an index over the given slots. Of two with the same key the first counts.
+func newIndex(all []indexSlot) index {
+	size := 8
+	for size < 2*len(all) {
+		size *= 2
+	}
+	x := index{slots: make([]indexSlot, size), mask: uint64(size - 1)}
+	for _, s := range all {
+		i := selection.sum(s.addr, uint64(s.tag)) & x.mask
+		for x.slots[i].tag != 0 && (x.slots[i].tag != s.tag || x.slots[i].addr != s.addr) {
+			i = (i + 1) & x.mask
+		}
+		if x.slots[i].tag == 0 {
+			x.slots[i] = s
+		}
+	}
+	return x
+}
+
+// find returns the number with the given key.
+func (x *index) find(a addr, tag uint32) (uint32, bool) {
+	for i := selection.sum(a, uint64(tag)) & x.mask; x.slots[i].tag != 0; i = (i + 1) & x.mask {
+		if s := &x.slots[i]; s.tag == tag && s.addr == a {
+			return s.number, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,104 @@
+package datapath
+
+import (
+	"net/netip"
+
+	"github.com/millrace/millrace/wire"
+)
+
+// way is a Mode as handlers compare it: how packets get to a backend.
+type Way uint8
+
+const (
+	WayNAT Way = iota
+	WayIPIP
+	WayGUE
+	WayL2
+)
+
+// direct reports whether backends answer clients directly, with the service's own address and port.
+func (w Way) Direct() bool { return w != WayNAT }
+
+// longestPacket is how long an outer packet can be: lengths have 16 bits.
+const longestPacket = 0xffff
+
+// Headroom is what drivers leave at least in front of a received packet, bytes: room for the longest
+// headers that are pushed, IPv6, UDP and GUE with a VLAN tag (56).
+const Headroom = 64
+
+// guePush is what GUE adds to an outer IP header: UDP and a header without optional fields.
+const guePush = wire.UDPLen + wire.GUELen
+
+// overhead returns the bytes that are pushed in front of a packet on its way to a backend whose
+// address is IPv4 or not.
+func (w Way) overhead(is4 bool) int {
+	n := wire.IPv6Len
+	if is4 {
+		n = wire.IPv4Len
+	}
+	switch w {
+	case WayIPIP:
+		return n
+	case WayGUE:
+		return n + guePush
+	}
+	return 0
+}
+
+// tunnel is what outer headers are made of.
+type tunnel struct {
+	src4, src6 hosts
+	port       uint16 // destination of GUE
+}
+
+// hosts are the addresses of a prefix.
+type hosts struct{ base, free addr } // free has ones where addresses differ
+
+func NewTunnel(guePort uint16, sources []netip.Prefix) (t tunnel) {
+	t.port = guePort
+	for _, p := range sources {
+		if p.Addr().Is4() {
+			t.src4 = hostsOf(p)
+		} else {
+			t.src6 = hostsOf(p)
+		}
+	}
+	return t
+}
+
+func hostsOf(p netip.Prefix) hosts {
+	n := p.Bits()
+	if p.Addr().Is4() {
+		n += 96
+	}
+	return hosts{addrOf(p.Masked().Addr()), addr{^uint64(0) >> min(n, 64), ^uint64(0) >> max(n-64, 0)}}
+}
+
+// source returns the outer source address of a flow.
+func (t *tunnel) source(spread uint64, is4 bool) addr {
+	from := &t.src6
+	if is4 {
+		from = &t.src4
+	}
+	return addr{from.base.hi | spread>>7&from.free.hi, from.base.lo | spread&from.free.lo}
+}
+
+// spreading is the key of the hash that tells the flows of a backend apart: digits of e. It is not
+// that of the selection: all flows of a backend have something in common there.
+var spreading = hashKey{0xb7e151628aed2a6a, 0xbf7158809cf4f3c7, 0x62e7160f38b4da56}
+
+// spread hashes the flow of a packet. Outer addresses, ports and flow labels come from it: they are
+// the same for all packets of a flow, so that those stay in order, and differ from flow to flow, so that
+// routers (RFC 6438) and the receiver's queues share the load.
+func (v *view) spread() uint64 {
+	return spreading.sum(v.src, uint64(v.sport)<<16|uint64(v.dport))
+}
+
+// holds reports whether a is a source address of outer headers.
+func (t *tunnel) holds(a addr) bool {
+	from := &t.src6
+	if a.is4() {
+		from = &t.src4
+	}
+	return from.base != addr{} && a.hi&^from.free.hi == from.base.hi && a.lo&^from.free.lo == from.base.lo
+}

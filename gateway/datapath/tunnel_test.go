@@ -1,0 +1,57 @@
+package datapath
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/millrace/millrace/wire"
+)
+
+func TestTheHeadroomHoldsEveryTunnel(t *testing.T) {
+	for _, w := range []Way{WayNAT, WayIPIP, WayGUE, WayL2} {
+		for _, is4 := range []bool{false, true} {
+			if n := w.overhead(is4) + wire.VLANLen; n > Headroom {
+				t.Errorf("mode %d takes %d bytes of %d", w, n, Headroom)
+			}
+		}
+	}
+}
+
+func TestHostsOfAPrefix(t *testing.T) {
+	for _, c := range []struct{ prefix, low, high string }{
+		{"198.18.5.0/24", "198.18.5.0", "198.18.5.255"},
+		{"198.18.5.7/32", "198.18.5.7", "198.18.5.7"},
+		{"198.18.0.0/15", "198.18.0.0", "198.19.255.255"},
+		{"2001:db8:5::/64", "2001:db8:5::", "2001:db8:5::ffff:ffff:ffff:ffff"},
+		{"2001:db8::/32", "2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"},
+		{"2001:db8::7/128", "2001:db8::7", "2001:db8::7"},
+	} {
+		p := netip.MustParsePrefix(c.prefix)
+		tun := NewTunnel(0, []netip.Prefix{p})
+		is4 := p.Addr().Is4()
+		if low, high := tun.source(0, is4).Addr().String(), tun.source(^uint64(0)>>0, is4).Addr().String(); low != c.low || is4 && high != c.high {
+			t.Errorf("%s: %s to %s", c.prefix, low, high)
+		}
+		for i := range uint64(1000) {
+			if a := tun.source(spreading.sum(addr{0, i}, i), is4).Addr(); !p.Contains(a) {
+				t.Fatalf("%s: %s", c.prefix, a)
+			}
+		}
+	}
+}
+
+// A flow label of 0 says that there is none (RFC 6437 3): flows whose hash has 20 zeros there get another.
+func TestFlowLabelIsNeverZero(t *testing.T) {
+	for v := (view{dport: 53}); ; v.sport++ {
+		if v.spread()>>24&0xfffff != 0 {
+			if v.sport == 65535 {
+				v.src.lo++
+			}
+			continue
+		}
+		if label := flowLabel(v.spread()) & 0xfffff; label != 1 {
+			t.Errorf("label %d", label)
+		}
+		return
+	}
+}

@@ -1,0 +1,134 @@
+package datapath
+
+import (
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/wire"
+)
+
+// Least MTUs: of the Internet's IPv4 hosts (RFC 791 3.2) and of IPv6 (RFC 8200 5).
+const (
+	leastMTU4 = 68
+	leastMTU6 = 1280
+)
+
+// tunnelError decides an ICMP error about a packet that a tunnel carried: b quotes outer header and the
+// start of the client's packet. If that names a connection its client is told (RFC 2003 4, RFC 2473
+// 8), from the service address.
+func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
+	if v.d.Flags.Has(packet.FlagMore) { // longer than any error that anybody sends
+		return packet.DropUnsupported
+	}
+	to, inner, is4, why := h.tunneled(v, b)
+	if why != packet.Forward {
+		return why
+	}
+	q, why := quoteOf(inner, is4)
+	if why != packet.Forward {
+		return why
+	}
+	front, ok := h.snap.keys.find(q.dst, tagOf(kindFront, q.dport, q.proto))
+	if !ok {
+		return packet.DropNoFlow
+	}
+	f := view{src: q.src, dst: q.dst, sport: q.sport, dport: q.dport, is4: q.is4}
+	if loop := h.inboundLoop(&f); loop != h.loop {
+		return h.handTo(v.d, loop)
+	}
+	key := clientKey{q.src, front, q.sport}
+	n := h.table.byClient(&key)
+	if n < 0 || h.table.conns[n].expired(h.now) {
+		return packet.DropNoFlow
+	}
+	c := &h.table.conns[n]
+	backend := h.snap.Backends[c.backend]
+	e := h.snap.Endpoints[c.endpoint]
+	grow := backend.Way.overhead(e.addr.is4())
+	if grow == 0 || e.addr != to || h.snap.Tunnel.source(f.spread(), to.is4()) != v.dst {
+		return packet.DropNoFlow
+	}
+	if unreachableCode(v.p[v.d.L4:], v.is4) {
+		h.tally(c.backend)[Unreachable]++
+	}
+	m, verdict := translateError(v.p[v.d.L4:], v.is4, grow, &q)
+	if verdict != packet.Forward {
+		return verdict
+	}
+	if !h.mayAnswer(m.answer()) {
+		return packet.DropRateLimit
+	}
+	hop := c.clientHop()
+	return h.tellClient(v, &q, m, &hop)
+}
+
+// tunneled reads the outer headers of a packet that a tunnel of ours carried: whom it was for, and
+// what it carried.
+func (h *Handler) tunneled(v *view, b []byte) (to addr, inner []byte, is4 bool, why packet.Verdict) {
+	var src addr
+	var proto uint8
+	header := wire.IPv6Len
+	if v.is4 {
+		header = wire.IPv4Len // we send no options
+	}
+	if len(b) < header+guePush {
+		return to, nil, false, packet.DropTruncated
+	}
+	if v.is4 {
+		src, to, proto = addr4(b[12:16]), addr4(b[16:20]), b[9]
+	} else {
+		src, to, proto = addr6(b[8:24]), addr6(b[24:40]), b[6]
+	}
+	inner = b[header:]
+	if proto == wire.ProtoUDP && wire.UDP(inner).DstPort() == h.snap.Tunnel.port {
+		gue := wire.GUE(inner[wire.UDPLen:])
+		proto = gue.Proto()
+		if gue.HeaderLen() != wire.GUELen || gue.Control() {
+			proto = wire.ProtoNone
+		}
+		inner = inner[guePush:]
+	}
+	switch {
+	case b[0] != 0x45 && v.is4, b[0]>>4 != 6 && !v.is4:
+		return to, nil, false, packet.DropMalformed
+	case src != v.dst || proto != wire.ProtoIPIP && proto != wire.ProtoIPv6:
+		return to, nil, false, packet.DropNoFlow
+	}
+	return to, inner, proto == wire.ProtoIPIP, packet.Forward
+}
+
+// translateError returns what the client is told about its packet q when an error m tells us about the
+// tunnel's, which is larger by overhead bytes. What a packet could not reach becomes an unreachable
+// host, whatever the reason: the path behind the service address is none of the client's business (RFC
+// 2003 4, RFC 2473 8).
+func translateError(m []byte, is4 bool, overhead int, q *quote) (icmpMessage, packet.Verdict) {
+	tooBig := is4 && m[0] == wire.ICMPUnreachable && m[1] == wire.ICMPFragmentationNeeded ||
+		!is4 && m[0] == wire.ICMPv6TooBig
+	if !tooBig {
+		if q.is4 {
+			return icmpMessage{wire.ICMPUnreachable, wire.ICMPHostUnreachable, 0}, packet.Forward
+		}
+		return icmpMessage{wire.ICMPv6Unreachable, wire.ICMPv6AddressUnreachable, 0}, packet.Forward
+	}
+	mtu := int(wire.ICMPv6(m).MTU())
+	if is4 {
+		mtu = int(wire.ICMP(m).MTU())
+	}
+	mtu -= overhead
+	switch {
+	case mtu < leastMTU4 || mtu > 0xffff: // no link is like that: RFC 5927 7.2
+		return icmpMessage{}, packet.DropMalformed
+	case !q.is4:
+		return icmpMessage{wire.ICMPv6TooBig, 0, uint32(max(mtu, leastMTU6))}, packet.Forward
+	case !wire.IPv4(q.b).DontFragment():
+		return icmpMessage{}, packet.DropTooBig // its sender will not make smaller ones
+	}
+	return icmpMessage{wire.ICMPUnreachable, wire.ICMPFragmentationNeeded, uint32(mtu)}, packet.Forward
+}
+
+// tellClient makes a packet the error m about q, for q's sender, from q's destination.
+func (h *Handler) tellClient(v *view, q *quote, m icmpMessage, hop *Hop) packet.Verdict {
+	end := min(int(v.d.L3)+v.size(), len(v.p))
+	if !h.tell(v.d, &notice{m, q.dst, q.src, end - len(q.b), len(q.b)}, hop) {
+		return packet.DropNoFrame
+	}
+	return packet.Forward
+}
