@@ -18,11 +18,11 @@ type Config struct {
 	HashKey [40]byte // of the Toeplitz hash; all zeros is DefaultHashKey
 
 	// Streams let OpLiterals, with OpFlow, find literals that begin in an earlier packet of a flow's
-	// direction. nil makes each packet a text of its own. The engine borrows them; an engine that takes
-	// over from another one gets the same.
+	// direction. With nil no packet continues another. The engine borrows them; an engine that takes over
+	// from another one gets the same.
 	Streams *Streams
 
-	// MatchLimit is how many matches of a packet OpLiterals tells at most; 0 is DefaultMatchLimit, and
+	// MatchLimit is how many matches of a packet OpLiterals reports at most; 0 is DefaultMatchLimit, and
 	// more than MaxMatchLimit is that.
 	MatchLimit int
 
@@ -34,7 +34,7 @@ type Config struct {
 // back. Load may be called from any goroutine; the other methods belong to the loop.
 type CPU struct {
 	ops    Ops
-	tables atomic.Pointer[loaded]
+	tables atomic.Pointer[tableSet]
 	key    hasher
 	work   *tuple.Chunk
 	look   *lookup
@@ -81,12 +81,12 @@ func NewCPU(cfg Config) *CPU {
 	if c.ops&OpSketch != 0 && cfg.Sketch != nil {
 		c.counts, c.sketch = cfg.Sketch, new(sketch.Stage)
 	}
-	c.tables.Store(&loaded{cfg.Tables, NextGeneration()})
+	c.tables.Store(&tableSet{cfg.Tables, NextGeneration()})
 	return c
 }
 
-// loaded is tables in use, and the number by which flow tables remember what they say.
-type loaded struct {
+// tableSet is tables in use, and the number by which flow tables remember what they say.
+type tableSet struct {
 	Tables
 	generation uint32
 }
@@ -126,14 +126,14 @@ func (c *CPU) Poll(done []*packet.Batch) int {
 
 // Load replaces the tables for batches submitted from now on. It never fails here.
 func (c *CPU) Load(t Tables) error {
-	c.tables.Store(&loaded{t, NextGeneration()})
+	c.tables.Store(&tableSet{t, NextGeneration()})
 	return nil
 }
 
 // Info describes the engine.
 func (c *CPU) Info() Info {
-	work := Work{Name: "cpu", Packets: c.packets.Load(), Batches: c.batches.Load(), Share: 1}
-	return Info{Name: "cpu", Device: runtime.GOARCH, Ops: c.ops, Depth: len(c.done), Work: []Work{work}}
+	work := BackendStats{Name: "cpu", Packets: c.packets.Load(), Batches: c.batches.Load(), Share: 1}
+	return Info{Name: "cpu", Device: runtime.GOARCH, Ops: c.ops, Depth: len(c.done), Backends: []BackendStats{work}}
 }
 
 // Close ends the engine: no batch goes in any more. Batches inside are finished already; Poll

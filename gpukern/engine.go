@@ -32,7 +32,7 @@ const (
 	OpLiterals                 // Batch.Matches, the literals found in payloads
 	OpFill                     // write checksums into packets that are to be sent
 
-	// OpsHeader is what an engine does unless told otherwise.
+	// OpsHeader is what an engine does by default.
 	OpsHeader = OpParse | OpChecksum | OpHash | OpACL | OpLPM
 )
 
@@ -94,17 +94,9 @@ type Info struct {
 	// nil says that every batch is as good. It belongs to the loop and is called before the first Submit.
 	NewBatch func(a *packet.Arena, n int) *packet.Batch
 
-	Fault  string // why the GPU was given up, its work being done on the CPU since; "" where it was not
-	Redone uint64 // packets that were in the GPU when it was lost, and were done again on the CPU
+	Fault  string // why the GPU is no longer used and the CPU does its work; "" while it works
+	Redone uint64 // packets in flight on the GPU when it was lost, processed again on the CPU
 
-	Work    []Work   // what each back end has done, the CPU's first
-	Choices []Choice // verdicts about the back ends, where they were measured
-}
-
-// Work is what a back end of an engine has done.
-type Work struct {
-	Name    string // "cpu", "cuda"
-	Packets uint64 // descriptors
-	Batches uint64
-	Share   float64 // of the batches that either could do, 0 to 1, now
+	Backends     []BackendStats // what each back end has done, the CPU's first
+	Calibrations []Calibration  // verdicts about the back ends, where they were measured
 }

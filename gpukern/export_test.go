@@ -28,10 +28,10 @@ func (c *CPU) ForgetStreams() { c.find.streams.Forget(c.find.streams.Slots()) }
 // Forget makes the streams of slots up to one begin anew.
 func (s *Streams) Forget(slot int) { clear(s.of[:2*(slot+1)]) }
 
-type Tail = tail
+type Tail = carryOver
 
-func (t *tail) Push(p []byte) { t.push(p) }
-func (t *tail) Bytes() []byte { return t.bytes() }
+func (t *carryOver) Push(p []byte) { t.push(p) }
+func (t *carryOver) Bytes() []byte { return t.bytes() }
 
 // Stages runs single stages of the pass over a chunk.
 type Stages struct {

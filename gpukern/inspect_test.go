@@ -282,12 +282,12 @@ func FuzzLiterals(f *testing.F) {
 	})
 }
 
-func ExampleTexts() {
+func ExampleStreamWindows() {
 	b := kernref.BatchOf(kernref.One(udp(1, 2, 9, []byte("one"))), kernref.One(udp(1, 2, 9, []byte("two"))))
 	if err := NewCPU(Config{Ops: OpParse}).Submit(b); err != nil {
 		panic(err)
 	}
-	var t Texts
+	var t StreamWindows
 	for t.Begin(b, nil); t.Next(); {
 		fmt.Printf("descriptor %d, offset %d: %s\n", t.D, t.From, t.Bytes)
 	}

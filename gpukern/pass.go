@@ -15,7 +15,7 @@ type lookup struct {
 }
 
 // pass does the header pass over b, chunk by chunk and stage by stage.
-func (c *CPU) pass(b *packet.Batch, t *loaded) {
+func (c *CPU) pass(b *packet.Batch, t *tableSet) {
 	for i := 0; i < len(b.D); {
 		i = parse(c.work, b, i, c.ops&OpTunnel != 0)
 		switch {
@@ -47,7 +47,7 @@ func (c *CPU) pass(b *packet.Batch, t *loaded) {
 }
 
 // lookups are the stages that ask the tables.
-func (c *CPU) lookups(w *tuple.Chunk, b *packet.Batch, t *loaded) {
+func (c *CPU) lookups(w *tuple.Chunk, b *packet.Batch, t *tableSet) {
 	if c.ops&OpACL != 0 && t.ACL != nil {
 		c.look.acl(w, b, t.ACL)
 	}
@@ -66,20 +66,20 @@ func parse(w *tuple.Chunk, b *packet.Batch, i int, tunnels bool) int {
 		w.N++
 		p := b.Arena.Bytes(d)
 		more := d.Flags&packet.FlagMore != 0
-		clearFindings(d)
+		resetDesc(d)
 		i++
-		if !more && usual(t, d, p) {
+		if !more && parseFast(t, d, p) {
 			if !tunnels || !toVXLAN(t, t.Proto) {
 				continue
 			}
-			clearFindings(d)
+			resetDesc(d)
 		}
 		total := len(p)
 		for more && i < len(b.D) {
 			rest := &b.D[i]
 			total += int(rest.Len)
 			more = rest.Flags&packet.FlagMore != 0
-			clearFindings(rest)
+			resetDesc(rest)
 			i++
 		}
 		t.Ports, t.End, t.Known = 0, 0, tuple.None
@@ -89,8 +89,8 @@ func parse(w *tuple.Chunk, b *packet.Batch, i int, tunnels bool) int {
 	return i
 }
 
-// clearFindings makes d what a driver hands over.
-func clearFindings(d *packet.Desc) {
+// resetDesc makes d what a driver hands over.
+func resetDesc(d *packet.Desc) {
 	d.L3, d.L4, d.Payload = 0, 0, 0
 	d.Hash, d.Rule, d.NextHop = 0, 0, 0
 	d.Flags &= packet.FlagMore | packet.FlagOffload

@@ -10,49 +10,49 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/gpukern/flow"
+	"github.com/millrace/millrace/gpukern/literal"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
-// TailLen is how many bytes of a text are remembered for the literals that go on in the next: one
-// less than the longest literal has.
-const TailLen = 63
+// CarryOverLen is how many bytes of a stream are kept for literals that continue in the next window: one less than
+// the longest literal has.
+const CarryOverLen = literal.CarryOverLen
 
-// tail is the last bytes of a text.
-type tail struct {
-	mem [TailLen]byte
+// carryOver is the last bytes of a stream.
+type carryOver struct {
+	mem [CarryOverLen]byte
 	n   uint8 // how many of them there are, from the front
 }
 
 // bytes borrows the bytes of t.
-func (t *tail) bytes() []byte { return t.mem[:t.n:t.n] }
+func (t *carryOver) bytes() []byte { return t.mem[:t.n:t.n] }
 
-// push makes t the tail of its text and p behind it.
-func (t *tail) push(p []byte) {
-	if len(p) >= TailLen {
-		t.n = uint8(copy(t.mem[:], p[len(p)-TailLen:]))
+// push appends p and keeps the last CarryOverLen bytes.
+func (t *carryOver) push(p []byte) {
+	if len(p) >= CarryOverLen {
+		t.n = uint8(copy(t.mem[:], p[len(p)-CarryOverLen:]))
 		return
 	}
-	keep := min(int(t.n), TailLen-len(p))
+	keep := min(int(t.n), CarryOverLen-len(p))
 	copy(t.mem[:keep], t.mem[int(t.n)-keep:t.n])
 	t.n = uint8(keep + copy(t.mem[keep:], p))
 }
 
-// stream is what is remembered of one direction of a flow.
+// stream is the state of one direction of a flow.
 type stream struct {
 	owner uint64 // fingerprint of the flow; 0 where the place was never used
-	tail  tail
+	carry carryOver
 }
 
-// Streams remember the last bytes of the payloads of flows, so that a literal is found that begins in
-// one packet and ends in another. A stream is one direction of a flow, its bytes are the payloads in
-// the order of their arrival: TCP sequence numbers are not looked at, so that a retransmission comes
-// twice and a gap is closed.
+// Streams keep the last bytes of the payloads of flows, so that a literal is found that begins in one packet and
+// ends in another. A stream is one direction of a flow. Its bytes are the payloads in the order of arrival:
+// TCP sequence numbers are not read, so a retransmission counts twice and a gap is closed.
 //
-// The place of a stream follows from Desc.Flow. Whose it is says a fingerprint of addresses, ports and
-// protocol, so that a flow that takes over the slot of another begins anew, whichever table gave the
-// slot: that of the CPU, that of a GPU, or one that took its place after a failure. A flow that was over
-// and comes back goes on if it finds its place as it was.
+// Desc.Flow is the index of a stream. A fingerprint of addresses, ports and protocol says which flow owns it:
+// a flow that takes over the slot of another starts with nothing, whichever table assigned the slot (the CPU's,
+// a GPU's, or the one that replaced it after a failure). A flow that timed out and comes back continues if
+// nothing took its stream.
 //
 // Streams belong to one engine at a time. The memory lies outside of the Go heap: 72 bytes for a
 // direction, taken from the system when a slot is used for the first time.
@@ -62,11 +62,11 @@ type Streams struct {
 	seed [2]uint64
 }
 
-// MaxStreams is how many slots a Streams has room for at most.
+// MaxStreams is the largest number of slots.
 const MaxStreams = 2 * flow.MaxFlows
 
-// NewStreams returns room for the streams of flows in slots 1 to slots: FlowTable.Slots. The error says
-// that the system has no memory, or that slots is not between 1 and MaxStreams. Close frees it.
+// NewStreams returns streams for the flows in slots 1 to slots (flow.Table.Slots). It fails where the system has no
+// memory, or slots is not between 1 and MaxStreams. The caller closes it.
 func NewStreams(slots int) (*Streams, error) {
 	if slots < 1 || slots > MaxStreams {
 		return nil, fmt.Errorf("streams: %d slots: from 1 to %d are possible", slots, MaxStreams)
@@ -92,20 +92,20 @@ func (s *Streams) Close() error {
 	return unix.Munmap(mem)
 }
 
-// Slots returns the highest slot that s has room for.
+// Slots returns the highest slot.
 func (s *Streams) Slots() int { return len(s.of)/2 - 1 }
 
-// find returns the tail of the stream that a packet belongs to: d is its first descriptor, after the
-// header pass, and p the bytes of that. nil says that it belongs to none.
-func (s *Streams) find(d *packet.Desc, p []byte) *tail {
+// find returns the carry-over of the stream that a packet belongs to, nil where it belongs to none. d is its
+// first descriptor, after the header pass, and p the bytes of that.
+func (s *Streams) find(d *packet.Desc, p []byte) *carryOver {
 	if d.Flow < 2 || uint64(d.Flow) >= uint64(len(s.of)) {
 		return nil
 	}
 	st := &s.of[d.Flow]
 	if owner := s.fingerprint(d, p); st.owner != owner {
-		st.owner, st.tail.n = owner, 0
+		st.owner, st.carry.n = owner, 0
 	}
-	return &st.tail
+	return &st.carry
 }
 
 // fingerprint hashes what a flow is known by. It is keyed: who sends packets cannot make two flows

@@ -8,11 +8,11 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// usual is the parse stage for the packets that most packets are: TCP or UDP, not a fragment, over
+// parseFast is the parse stage for the packets that most packets are: TCP or UDP, not a fragment, over
 // IPv4 without options or IPv6 without extension headers, untagged, in one descriptor and all there.
 // It reports false, with nothing written to d, for any other, which the parser reads. TCP and UDP take
 // the same instructions here, because a branch that packets take at random costs more than they do.
-func usual(t *tuple.Tuple, d *packet.Desc, p []byte) bool {
+func parseFast(t *tuple.Tuple, d *packet.Desc, p []byte) bool {
 	if len(p) < 54 {
 		return false
 	}

@@ -40,7 +40,7 @@ type literalRun struct {
 	set   *literal.Set
 	texts [][]byte
 	at    int
-	found []literal.Match
+	found []literal.Occurrence
 	bytes atomic.Uint64
 }
 
@@ -57,7 +57,7 @@ func (r *literalRun) step() error {
 
 // countMatches returns how many matches there are in all texts.
 func CountMatches(s *literal.Set, texts [][]byte) (n uint64) {
-	var found []literal.Match
+	var found []literal.Occurrence
 	for _, t := range texts {
 		found = s.Scan(nil, t, 0, found[:0])
 		n += uint64(len(found))

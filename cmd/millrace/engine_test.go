@@ -105,7 +105,7 @@ func TestReplayCountsLiteralsAndNextHops(t *testing.T) {
 	if diff := cmp.Diff(map[string]uint64{"7": 2, "8": 1}, rep.NextHops); diff != "" {
 		t.Errorf("next hops (-want +got):\n%s", diff)
 	}
-	if len(rep.Matches) != 3+2+16+1 || rep.Matches[0] != (replay.Found{Path: file, Packet: 1, Line: 2, Name: "request", End: 42 + 5}) ||
+	if len(rep.Matches) != 3+2+16+1 || rep.Matches[0] != (replay.PatternMatch{Path: file, Packet: 1, Line: 2, Name: "request", End: 42 + 5}) ||
 		rep.Matches[len(rep.Matches)-1].Line != 0 {
 		t.Errorf("matches %+v", rep.Matches)
 	}

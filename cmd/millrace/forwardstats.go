@@ -17,7 +17,7 @@ type Forwarded struct {
 	Dropped    map[string]uint64 `json:"dropped"`
 	InFlight   uint64            `json:"in_flight"` // 0 at the end
 	Seconds    float64           `json:"seconds"`
-	Engine     gpukern.Account   `json:"engine"`
+	Engine     gpukern.EngineStats   `json:"engine"`
 }
 
 // Port is one of the two interfaces, its queues summed up.

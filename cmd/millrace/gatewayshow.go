@@ -86,7 +86,7 @@ func showStatus(c *console, st *admin.Status) {
 	c.line("packets", "received %s, forwarded %s", group(n.Received), group(n.Forwarded))
 	c.line("dropped", "%s", tally(n.Dropped))
 	showEngine(c, &st.Engine)
-	showVerdicts(c, st.Engine.Verdicts)
+	showVerdicts(c, st.Engine.Calibrations)
 	for i := range st.Gateway.Services {
 		showService(c, &st.Gateway.Services[i])
 	}

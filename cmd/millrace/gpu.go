@@ -69,7 +69,7 @@ const (
 var probedOps = []gpukern.Ops{gpukern.OpParse | gpukern.OpChecksum, gpukern.OpsHeader, gpukern.OpsHeader | gpukern.OpLiterals}
 
 // probeVerdicts measures both back ends with packets of some sizes.
-func probeVerdicts(o cuda.Options, sizes []int) (_ []gpukern.Verdict, err error) {
+func probeVerdicts(o cuda.Options, sizes []int) (_ []gpukern.CalibrationReport, err error) {
 	var t gpukern.Tables
 	if t.ACL, err = acl.Compile(kernbench.Rules(1, probeRules)); err != nil {
 		return nil, err
@@ -84,8 +84,8 @@ func probeVerdicts(o cuda.Options, sizes []int) (_ []gpukern.Verdict, err error)
 	if err != nil {
 		return nil, err
 	}
-	choices, err := opener.Judge(context.Background(), gpukern.Config{Tables: t}, choose.Plan{Ops: probedOps, Sizes: sizes})
-	return gpukern.Verdicts(choices), errors.Join(err, opener.Close())
+	choices, err := opener.Calibrate(context.Background(), gpukern.Config{Tables: t}, choose.Plan{Ops: probedOps, Sizes: sizes})
+	return gpukern.CalibrationReports(choices), errors.Join(err, opener.Close())
 }
 
 // probePackets are enough to show that kernels run, and few enough that nobody waits.

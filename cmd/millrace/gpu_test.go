@@ -25,7 +25,7 @@ func TestTheDoctorHasTheGPUWork(t *testing.T) {
 		t.Errorf("%d verdicts", len(g.Verdicts))
 	}
 	for _, v := range g.Verdicts {
-		if v.CPU.Each <= 0 || v.GPU.Each <= 0 || v.Bytes != 64 || !strings.Contains(v.Text, v.Ops+", ") {
+		if v.CPU.PipelinedNs <= 0 || v.GPU.PipelinedNs <= 0 || v.Bytes != 64 || !strings.Contains(v.Text, v.Ops+", ") {
 			t.Errorf("%+v", v)
 		}
 	}

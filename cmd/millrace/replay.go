@@ -264,13 +264,13 @@ func remedied(err error) error {
 type matchList struct {
 	c      *console
 	asJSON bool
-	list   []replay.Found
+	list   []replay.PatternMatch
 }
 
 // mostMatches is how many matches JSON lists; all are counted.
 const mostMatches = 1_000_000
 
-func (m *matchList) add(f replay.Found) {
+func (m *matchList) add(f replay.PatternMatch) {
 	if m.asJSON {
 		if len(m.list) < mostMatches {
 			m.list = append(m.list, f)

@@ -48,7 +48,7 @@ func (c *console) line(name, format string, args ...any) {
 
 // showEngine prints what looked at the packets, how much of it each back end did where there are two, and
 // why a GPU was given up.
-func showEngine(c *console, a *gpukern.Account) {
+func showEngine(c *console, a *gpukern.EngineStats) {
 	c.line("engine", "%s (%s), %s", a.Name, a.Device, a.Ops)
 	if len(a.Backends) > 1 {
 		var did []string
@@ -63,7 +63,7 @@ func showEngine(c *console, a *gpukern.Account) {
 }
 
 // showVerdicts prints what was measured of the back ends.
-func showVerdicts(c *console, all []gpukern.Verdict) {
+func showVerdicts(c *console, all []gpukern.CalibrationReport) {
 	for _, v := range all {
 		c.line("verdict", "%s", v.Text)
 	}

@@ -8,22 +8,22 @@ import (
 )
 
 func TestEnginesTellWhoDidHowMuchAndWhatWasMeasured(t *testing.T) {
-	a := gpukern.Account{Name: "cpu", Device: "amd64", Ops: "parse", Backends: []gpukern.Done{{Name: "cpu", Packets: 1234, Batches: 5, Share: 1}}}
+	a := gpukern.EngineStats{Name: "cpu", Device: "amd64", Ops: "parse", Backends: []gpukern.BackendStats{{Name: "cpu", Packets: 1234, Batches: 5, Share: 1}}}
 	check := func(want string) {
 		t.Helper()
 		var out bytes.Buffer
 		c := &console{out: &out}
 		showEngine(c, &a)
-		showVerdicts(c, a.Verdicts)
+		showVerdicts(c, a.Calibrations)
 		if out.String() != want {
 			t.Errorf("got:\n%s\nwant:\n%s", &out, want)
 		}
 	}
 	check("engine     cpu (amd64), parse\n")
 	a.Name, a.Device = "auto", "amd64 and GPU"
-	a.Backends = append(a.Backends, gpukern.Done{Name: "cuda", Packets: 7, Batches: 1, Share: 0.25})
+	a.Backends = append(a.Backends, gpukern.BackendStats{Name: "cuda", Packets: 7, Batches: 1, Share: 0.25})
 	a.Backends[0].Share = 0.75
-	a.Verdicts = gpukern.Verdicts([]gpukern.Choice{{Ops: gpukern.OpParse, Bytes: 64, CPU: gpukern.Line{T0: 100, T1: 10, Each: 10}, GPU: gpukern.Line{T0: 5000, T1: 1, Each: 20}}})
+	a.Calibrations = gpukern.CalibrationReports([]gpukern.Calibration{{Ops: gpukern.OpParse, Bytes: 64, CPU: gpukern.CostModel{FixedNs: 100, PacketNs: 10, PipelinedNs: 10}, GPU: gpukern.CostModel{FixedNs: 5000, PacketNs: 1, PipelinedNs: 20}}})
 	const both = "engine     auto (amd64 and GPU), parse\n" +
 		"           cpu 1,234 packets in 5 batches, share 75 %; cuda 7 packets in 1 batches, share 25 %\n"
 	const verdict = "verdict    parse, 64 B: never on the GPU here; CPU 0.10 us + n*10.0 ns, 100.0 Mpps; GPU 5.00 us + n*1.0 ns, 50.0 Mpps\n"

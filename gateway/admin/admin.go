@@ -48,13 +48,13 @@ type Weight struct {
 
 // Status is a picture of a running gateway.
 type Status struct {
-	Version string          `json:"version"`
-	Config  string          `json:"config"`  // path of the configuration file
-	Started time.Time       `json:"started"` // when the process was ready
-	Reload  Reload          `json:"reload"`
-	Counts  Counts          `json:"counts"`
-	Engine  gpukern.Account `json:"engine"` // of all loops
-	Gateway gateway.Status  `json:"gateway"`
+	Version string              `json:"version"`
+	Config  string              `json:"config"`  // path of the configuration file
+	Started time.Time           `json:"started"` // when the process was ready
+	Reload  Reload              `json:"reload"`
+	Counts  Counts              `json:"counts"`
+	Engine  gpukern.EngineStats `json:"engine"` // of all loops
+	Gateway gateway.Status      `json:"gateway"`
 }
 
 // Counts are the packets of all loops since the start. At rest Received + Originated = Forwarded +

@@ -41,7 +41,7 @@ func (d *Daemon) addEngine() (gpukern.Engine, error) {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
 	if len(d.choices()) == 0 {
-		for _, v := range gpukern.Verdicts(e.Info().Choices) {
+		for _, v := range gpukern.CalibrationReports(e.Info().Calibrations) {
 			d.opt.Log.Info("engine", "verdict", v.Text)
 		}
 	}
@@ -50,7 +50,7 @@ func (d *Daemon) addEngine() (gpukern.Engine, error) {
 }
 
 // account sums the engines up.
-func (d *Daemon) account() (a gpukern.Account) {
+func (d *Daemon) account() (a gpukern.EngineStats) {
 	for _, e := range d.engines {
 		a.Add(e.Info())
 	}
@@ -58,9 +58,9 @@ func (d *Daemon) account() (a gpukern.Account) {
 }
 
 // choices returns what was measured: the same for all loops, but for those that had to do without the GPU.
-func (d *Daemon) choices() []gpukern.Choice {
+func (d *Daemon) choices() []gpukern.Calibration {
 	for _, e := range d.engines {
-		if c := e.Info().Choices; len(c) > 0 {
+		if c := e.Info().Calibrations; len(c) > 0 {
 			return c
 		}
 	}
@@ -79,7 +79,7 @@ func writeEngine(w *metrics.Writer, i *gpukern.Info, loop metrics.Label) {
 	w.Gauge("millrace_engine_info", "What looks at the packets; the value is 1.", 1, loop,
 		metrics.Label{Name: "name", Value: i.Name}, metrics.Label{Name: "device", Value: i.Device},
 		metrics.Label{Name: "ops", Value: i.Ops.String()})
-	for _, b := range i.Work {
+	for _, b := range i.Backends {
 		backend := metrics.Label{Name: "backend", Value: b.Name}
 		w.Counter("millrace_engine_packets_total", "Packets that a back end has looked at, pieces of large ones each.", b.Packets, loop, backend)
 		w.Counter("millrace_engine_batches_total", "Batches that a back end has looked at.", b.Batches, loop, backend)
@@ -94,20 +94,20 @@ func writeEngine(w *metrics.Writer, i *gpukern.Info, loop metrics.Label) {
 }
 
 // writeVerdicts writes what was measured of the back ends.
-func writeVerdicts(w *metrics.Writer, choices []gpukern.Choice) {
+func writeVerdicts(w *metrics.Writer, choices []gpukern.Calibration) {
 	for _, c := range choices {
 		ops, bytes := metrics.Label{Name: "ops", Value: c.Ops.String()}, metrics.Label{Name: "bytes", Value: strconv.Itoa(c.Bytes)}
-		w.Gauge("millrace_engine_gpu_from_packets", "Packets from which on the GPU takes a batch; 0 is never.", float64(c.From), ops, bytes)
+		w.Gauge("millrace_engine_gpu_from_packets", "Packets from which on the GPU takes a batch; 0 is never.", float64(c.BreakEven), ops, bytes)
 		w.Gauge("millrace_engine_gpu_alone_from_packets", "Packets from which on the GPU is faster with a lone batch; 0 is never.",
-			float64(c.FromAlone), ops, bytes)
+			float64(c.BreakEvenAlone), ops, bytes)
 		for _, b := range []struct {
 			name string
-			gpukern.Line
+			gpukern.CostModel
 		}{{"cpu", c.CPU}, {"cuda", c.GPU}} {
 			backend := metrics.Label{Name: "backend", Value: b.name}
-			w.Gauge("millrace_engine_batch_seconds", "Measured time of a lone batch, without its packets.", b.T0*1e-9, ops, bytes, backend)
-			w.Gauge("millrace_engine_batch_packet_seconds", "Measured time of each packet of a lone batch.", b.T1*1e-9, ops, bytes, backend)
-			w.Gauge("millrace_engine_packet_seconds", "Measured time of a packet with several batches under way.", b.Each*1e-9, ops, bytes, backend)
+			w.Gauge("millrace_engine_batch_seconds", "Measured time of a lone batch, without its packets.", b.FixedNs*1e-9, ops, bytes, backend)
+			w.Gauge("millrace_engine_batch_packet_seconds", "Measured time of each packet of a lone batch.", b.PacketNs*1e-9, ops, bytes, backend)
+			w.Gauge("millrace_engine_packet_seconds", "Measured time of a packet with several batches under way.", b.PipelinedNs*1e-9, ops, bytes, backend)
 		}
 	}
 }

@@ -153,7 +153,7 @@ func TestEnginesAreMeasured(t *testing.T) {
 
 func TestVerdictsAreMetricsAndLogged(t *testing.T) {
 	d, _, log := withEngines(t, "auto", 2)
-	choices := d.engines[0].Info().Choices
+	choices := d.engines[0].Info().Calibrations
 	if len(choices) == 0 {
 		t.Fatal("nothing was measured")
 	}
@@ -161,12 +161,12 @@ func TestVerdictsAreMetricsAndLogged(t *testing.T) {
 	for _, c := range choices {
 		of := fmt.Sprintf(`bytes="%d",ops="parse+checksum"}`, c.Bytes)
 		for series, want := range map[string]float64{
-			"gpu_from_packets{" + of:                   float64(c.From),
-			"gpu_alone_from_packets{" + of:             float64(c.FromAlone),
-			`batch_seconds{backend="cpu",` + of:        c.CPU.T0 / 1e9,
-			`batch_seconds{backend="cuda",` + of:       c.GPU.T0 / 1e9,
-			`batch_packet_seconds{backend="cpu",` + of: c.CPU.T1 / 1e9,
-			`packet_seconds{backend="cuda",` + of:      c.GPU.Each / 1e9,
+			"gpu_from_packets{" + of:                   float64(c.BreakEven),
+			"gpu_alone_from_packets{" + of:             float64(c.BreakEvenAlone),
+			`batch_seconds{backend="cpu",` + of:        c.CPU.FixedNs / 1e9,
+			`batch_seconds{backend="cuda",` + of:       c.GPU.FixedNs / 1e9,
+			`batch_packet_seconds{backend="cpu",` + of: c.CPU.PacketNs / 1e9,
+			`packet_seconds{backend="cuda",` + of:      c.GPU.PipelinedNs / 1e9,
 			`share{backend="cuda",loop="1"}`:           1,
 			`packets_total{backend="cuda",loop="1"}`:   0,
 			`info{device="` + runtime.GOARCH + ` and Fake GPU 0",loop="0",name="auto",ops="parse+checksum"}`: 1,

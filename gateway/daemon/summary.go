@@ -16,14 +16,14 @@ import (
 // Summary is what a daemon has done so far. After Run, Received + Originated = Forwarded + Delivered +
 // the sum of Dropped.
 type Summary struct {
-	Received   uint64            `json:"received_packets"`
-	Originated uint64            `json:"originated_packets"` // made here: announcements of addresses
-	Forwarded  uint64            `json:"forwarded_packets"`
-	Delivered  uint64            `json:"delivered_packets"`
-	Dropped    map[string]uint64 `json:"dropped_packets"` // by reason
-	Devices    []DeviceSummary   `json:"devices"`
-	Engine     gpukern.Account   `json:"engine"`
-	Gateway    gateway.Status    `json:"gateway"`
+	Received   uint64              `json:"received_packets"`
+	Originated uint64              `json:"originated_packets"` // made here: announcements of addresses
+	Forwarded  uint64              `json:"forwarded_packets"`
+	Delivered  uint64              `json:"delivered_packets"`
+	Dropped    map[string]uint64   `json:"dropped_packets"` // by reason
+	Devices    []DeviceSummary     `json:"devices"`
+	Engine     gpukern.EngineStats `json:"engine"`
+	Gateway    gateway.Status      `json:"gateway"`
 }
 
 // DeviceSummary is what went over a device.

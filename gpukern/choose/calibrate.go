@@ -43,7 +43,7 @@ const inFlight = 8
 
 // Calibrate measures both back ends and returns a verdict for each set of operations and size, in the
 // order of the plan. It stops with what ctx says.
-func Calibrate(ctx context.Context, cpu, gpu Backend, p Plan) ([]gpukern.Choice, error) {
+func Calibrate(ctx context.Context, cpu, gpu Backend, p Plan) ([]gpukern.Calibration, error) {
 	if p.Sizes == nil {
 		p.Sizes = DefaultSizes
 	}
@@ -51,28 +51,28 @@ func Calibrate(ctx context.Context, cpu, gpu Backend, p Plan) ([]gpukern.Choice,
 		p.Time = DefaultTime
 	}
 	each := p.Time / time.Duration(2*max(1, len(p.Ops)*len(p.Sizes)))
-	var all []gpukern.Choice
+	var all []gpukern.Calibration
 	for _, ops := range p.Ops {
 		first := len(all)
 		for _, size := range p.Sizes {
-			all = append(all, gpukern.Choice{Ops: ops, Bytes: size})
+			all = append(all, gpukern.Calibration{Ops: ops, Bytes: size})
 		}
 		part := all[first:]
-		if err := cpu.measure(ctx, part, each, func(c *gpukern.Choice) *gpukern.Line { return &c.CPU }); err != nil {
+		if err := cpu.measure(ctx, part, each, func(c *gpukern.Calibration) *gpukern.CostModel { return &c.CPU }); err != nil {
 			return nil, err
 		}
-		if err := gpu.measure(ctx, part, each, func(c *gpukern.Choice) *gpukern.Line { return &c.GPU }); err != nil {
+		if err := gpu.measure(ctx, part, each, func(c *gpukern.Calibration) *gpukern.CostModel { return &c.GPU }); err != nil {
 			return nil, err
 		}
 	}
 	for i := range all {
-		judge(&all[i])
+		breakEven(&all[i])
 	}
 	return all, nil
 }
 
 // measure fills in the lines of choices with one set of operations.
-func (b *Backend) measure(ctx context.Context, part []gpukern.Choice, limit time.Duration, line func(*gpukern.Choice) *gpukern.Line) error {
+func (b *Backend) measure(ctx context.Context, part []gpukern.Calibration, limit time.Duration, line func(*gpukern.Calibration) *gpukern.CostModel) error {
 	e, err := b.Open(part[0].Ops)
 	if err != nil {
 		return fmt.Errorf("calibrate %s: %w", b.Name, err)
@@ -82,7 +82,7 @@ func (b *Backend) measure(ctx context.Context, part []gpukern.Choice, limit time
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		l, err := b.line(e, part[i].Bytes, limit)
+		l, err := b.costModel(e, part[i].Bytes, limit)
 		if err != nil {
 			return fmt.Errorf("calibrate %s, %v, %d B: %w", b.Name, part[i].Ops, part[i].Bytes, err)
 		}
@@ -91,37 +91,37 @@ func (b *Backend) measure(ctx context.Context, part []gpukern.Choice, limit time
 	return nil
 }
 
-// line measures one line within a time.
-func (b *Backend) line(e gpukern.Engine, size int, limit time.Duration) (gpukern.Line, error) {
+// costModel measures one line within a time.
+func (b *Backend) costModel(e gpukern.Engine, size int, limit time.Duration) (gpukern.CostModel, error) {
 	share := limit / time.Duration(len(counts)+1)
 	var samples []sample
 	for _, n := range counts {
 		batch, err := b.Batch(n, size)
 		if err != nil {
-			return gpukern.Line{}, err
+			return gpukern.CostModel{}, err
 		}
-		ns, err := alone(e, batch, share)
+		ns, err := timeAlone(e, batch, share)
 		if err != nil {
-			return gpukern.Line{}, err
+			return gpukern.CostModel{}, err
 		}
 		samples = append(samples, sample{n, ns})
 	}
-	var l gpukern.Line
+	var l gpukern.CostModel
 	var err error
-	l.T0, l.T1 = fit(samples)
-	l.Each, err = b.together(e, size, share)
+	l.FixedNs, l.PacketNs = fit(samples)
+	l.PipelinedNs, err = b.pipelined(e, size, share)
 	return l, err
 }
 
-// leastRuns are timed however long they take: the first warms the caches and is not counted.
-const leastRuns = 3
+// minRuns are timed however long they take: the first warms the caches and is not counted.
+const minRuns = 3
 
-// alone returns the median time of a batch that is alone in the engine, in nanoseconds.
-func alone(e gpukern.Engine, b *packet.Batch, limit time.Duration) (float64, error) {
+// timeAlone returns the median time of a batch that is alone in the engine, in nanoseconds.
+func timeAlone(e gpukern.Engine, b *packet.Batch, limit time.Duration) (float64, error) {
 	var times []float64
 	done := make([]*packet.Batch, 1)
 	end := time.Now().Add(limit)
-	for i := 0; i <= leastRuns || time.Now().Before(end); i++ {
+	for i := 0; i <= minRuns || time.Now().Before(end); i++ {
 		start := time.Now()
 		if err := e.Submit(b); err != nil {
 			return 0, err
@@ -149,8 +149,8 @@ func await(e gpukern.Engine, done []*packet.Batch, since time.Time) error {
 	return nil
 }
 
-// together returns the time of a packet, in nanoseconds, with several batches under way.
-func (b *Backend) together(e gpukern.Engine, size int, limit time.Duration) (float64, error) {
+// pipelined returns the time of a packet, in nanoseconds, with several batches under way.
+func (b *Backend) pipelined(e gpukern.Engine, size int, limit time.Duration) (float64, error) {
 	free := make([]*packet.Batch, 0, inFlight)
 	for range min(inFlight, max(1, e.Info().Depth)) {
 		batch, err := b.Batch(smallBatch, size)
@@ -163,7 +163,7 @@ func (b *Backend) together(e gpukern.Engine, size int, limit time.Duration) (flo
 	done := make([]*packet.Batch, inFlight)
 	start := time.Now()
 	last := start
-	for i := 0; i < leastRuns*all || time.Since(start) < limit; {
+	for i := 0; i < minRuns*all || time.Since(start) < limit; {
 		for len(free) > 0 {
 			if err := e.Submit(free[len(free)-1]); err != nil {
 				return 0, err

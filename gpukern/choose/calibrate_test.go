@@ -50,9 +50,11 @@ func TestNoTermOfALineIsNegative(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	line := func(t0, t1, each float64) gpukern.Line { return gpukern.Line{T0: t0, T1: t1, Each: each} }
+	line := func(t0, t1, each float64) gpukern.CostModel {
+		return gpukern.CostModel{FixedNs: t0, PacketNs: t1, PipelinedNs: each}
+	}
 	for _, tc := range []struct {
-		cpu, gpu    gpukern.Line
+		cpu, gpu    gpukern.CostModel
 		from, alone int
 	}{
 		{line(0, 40, 40), line(5000, 1, 2), 13, 129},    // 2*256/40 = 12.8; 5000/39 = 128.2
@@ -61,13 +63,13 @@ func TestVerdicts(t *testing.T) {
 		{line(0, 40, 40), line(0, 0.5, 41), 0, 1},       // a lone batch pays, the rate does not
 		{line(1000, 2, 2), line(3000, 1, 1.5), 0, 2001}, // 1.5*n < 1000+2n is true from some n on
 	} {
-		c := gpukern.Choice{CPU: tc.cpu, GPU: tc.gpu}
-		judge(&c)
-		if tc.cpu.T0 > 0 {
+		c := gpukern.Calibration{CPU: tc.cpu, GPU: tc.gpu}
+		breakEven(&c)
+		if tc.cpu.FixedNs > 0 {
 			tc.from = 1 // 384 ns a trip against 1000
 		}
-		if c.From != tc.from || c.FromAlone != tc.alone {
-			t.Errorf("%v against %v: from %d, alone %d; want %d, %d", tc.gpu, tc.cpu, c.From, c.FromAlone, tc.from, tc.alone)
+		if c.BreakEven != tc.from || c.BreakEvenAlone != tc.alone {
+			t.Errorf("%v against %v: from %d, alone %d; want %d, %d", tc.gpu, tc.cpu, c.BreakEven, c.BreakEvenAlone, tc.from, tc.alone)
 		}
 	}
 }
@@ -120,10 +122,10 @@ func TestCalibrationSaysNeverOfASlowGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(all) != 1 || !all[0].Never() || all[0].FromAlone != 0 {
+	if len(all) != 1 || !all[0].Never() || all[0].BreakEvenAlone != 0 {
 		t.Errorf("%v", &all[0])
 	}
-	if g := all[0].GPU; g.T0 < 250e3 || g.T0 > 2e6 {
+	if g := all[0].GPU; g.FixedNs < 250e3 || g.FixedNs > 2e6 {
 		t.Errorf("fixed part %v, want some 300 us", g)
 	}
 	if d := time.Since(start); d > 3*time.Second {
@@ -144,8 +146,8 @@ func TestCalibrationMeasuresEverySetAndSize(t *testing.T) {
 		if c.Ops != plan.Ops[i/len(DefaultSizes)] || c.Bytes != DefaultSizes[i%len(DefaultSizes)] {
 			t.Errorf("verdict %d is about %v, %d B", i, c.Ops, c.Bytes)
 		}
-		for _, l := range []gpukern.Line{c.CPU, c.GPU} {
-			if l.T0+l.T1 <= 0 || !(l.Each > 0) {
+		for _, l := range []gpukern.CostModel{c.CPU, c.GPU} {
+			if l.FixedNs+l.PacketNs <= 0 || !(l.PipelinedNs > 0) {
 				t.Errorf("%v", &c)
 			}
 		}

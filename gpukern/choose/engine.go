@@ -17,10 +17,10 @@ import (
 
 // Config describes an Engine.
 type Config struct {
-	CPU, GPU gpukern.Engine   // both become the Engine's
-	Choices  []gpukern.Choice // from Calibrate, for the operations that the two do
-	Budget   time.Duration    // how long a batch may be in the engine; 0 is DefaultBudget
-	Now      func() int64     // nanoseconds that never go back; nil is the process's clock
+	CPU, GPU     gpukern.Engine        // both become the Engine's
+	Calibrations []gpukern.Calibration // from Calibrate, for the operations that the two do
+	Budget       time.Duration         // how long a batch may be in the engine; 0 is DefaultBudget
+	Now          func() int64          // nanoseconds that never go back; nil is the process's clock
 }
 
 // DefaultBudget is the latency that a batch may have: a GPU that needs longer is used less.
@@ -57,9 +57,9 @@ type Engine struct {
 	head, held int
 	done       []*packet.Batch
 
-	climb climber
-	debt  float64 // share of batches that the GPU is owed
-	fixed int     // the back end that does everything, where there is state to keep; else free
+	climber hillClimber
+	credit  float64 // share of batches that the GPU is owed
+	fixed   int     // the back end that does everything, where there is state to keep; else free
 
 	// group are batches for the GPU that wait until they are enough, or the first has waited too long.
 	group        []*packet.Batch
@@ -101,19 +101,19 @@ func New(cfg Config) *Engine {
 	e.fifo = make([]entry, depth)
 	e.done = make([]*packet.Batch, depth)
 	e.group = make([]*packet.Batch, 0, depth)
-	e.climb = newClimber(1)
+	e.climber = newHillClimber(1)
 	e.since = e.cfg.Now()
 	e.fixed = free
 	if cfg.CPU.Info().Ops&stateful != 0 {
 		e.fixed = onCPU
-		if c := e.nearest(usualSize); c != nil && !c.Never() && c.From <= smallBatch {
+		if c := e.nearest(usualSize); c != nil && !c.Never() && c.BreakEven <= smallBatch {
 			e.fixed = onGPU
 		}
 	}
 	if e.fixed == onCPU {
-		e.climb.share = 0
+		e.climber.share = 0
 	}
-	e.split.store(e.climb.share)
+	e.split.store(e.climber.share)
 	return e
 }
 
@@ -147,25 +147,25 @@ func (e *Engine) submit(now int64, b *packet.Batch) error {
 	case e.held == len(e.fifo):
 		return gpukern.ErrFull
 	}
-	debt := e.debt
-	if from := e.worth(b); from > 0 && e.owed() {
+	debt := e.credit
+	if from := e.worth(b); from > 0 && e.nextIsGPU() {
 		e.gather(now, b, from)
 		return nil
 	}
 	if err := e.back[onCPU].Submit(b); err != nil {
-		e.debt = debt // the loop will come with it again
+		e.credit = debt // the loop will come with it again
 		return err
 	}
 	e.push(entry{b: b, at: now})
 	return nil
 }
 
-// owed reports whether the next batch is the GPU's, by its share.
-func (e *Engine) owed() bool {
-	if e.debt += e.climb.share; e.debt < 1 {
+// nextIsGPU reports whether the next batch is the GPU's, by its share.
+func (e *Engine) nextIsGPU() bool {
+	if e.credit += e.climber.share; e.credit < 1 {
 		return false
 	}
-	e.debt--
+	e.credit--
 	return true
 }
 
@@ -207,7 +207,7 @@ func (e *Engine) redirect(b *packet.Batch) bool {
 		return false
 	}
 	if e.fixed == free {
-		e.climb.fall(0)
+		e.climber.reset(0)
 	}
 	return true
 }
@@ -217,21 +217,21 @@ func (e *Engine) worth(b *packet.Batch) int {
 	if e.fixed != free {
 		return e.fixed // 1 packet or none: onCPU is 0
 	}
-	if len(b.D) == 0 || e.climb.share == 0 {
+	if len(b.D) == 0 || e.climber.share == 0 {
 		return 0
 	}
 	c := e.nearest(typicalSize(b))
 	if c == nil || c.GPU.At(len(b.D)) > e.cfg.Budget {
 		return 0
 	}
-	return c.From
+	return c.BreakEven
 }
 
 // nearest returns the verdict about the size nearest to one, nil where there is none.
-func (e *Engine) nearest(size int) *gpukern.Choice {
-	var best *gpukern.Choice
-	for i := range e.cfg.Choices {
-		c := &e.cfg.Choices[i]
+func (e *Engine) nearest(size int) *gpukern.Calibration {
+	var best *gpukern.Calibration
+	for i := range e.cfg.Calibrations {
+		c := &e.cfg.Calibrations[i]
 		if best == nil || apart(c.Bytes, size) < apart(best.Bytes, size) {
 			best = c
 		}
@@ -268,7 +268,7 @@ func (e *Engine) Poll(done []*packet.Batch) int {
 		e.closeGroup()
 	}
 	for to := range e.back {
-		e.collect(now, to)
+		e.reclaim(now, to)
 	}
 	n := 0
 	for n < len(done) && e.held > 0 && e.at(0).back {
@@ -279,16 +279,16 @@ func (e *Engine) Poll(done []*packet.Batch) int {
 		e.held--
 		n++
 	}
-	e.turn(now)
+	e.endWindow(now)
 	if n > 0 {
 		e.spent += e.cfg.Now() - now
 	}
 	return n
 }
 
-// collect marks the batches that a back end returns. They come in order, but for those that the CPU was
+// reclaim marks the batches that a back end returns. They come in order, but for those that the CPU was
 // given later, by redirect: the search for a batch begins at the one before and goes round.
-func (e *Engine) collect(now int64, to int) {
+func (e *Engine) reclaim(now int64, to int) {
 	n := e.back[to].Poll(e.done)
 	at := 0
 	for _, b := range e.done[:n] {
@@ -312,21 +312,21 @@ func (e *Engine) find(b *packet.Batch, from int) int {
 	panic("choose: a back end returns a batch that it was not given")
 }
 
-// turn ends the window when it is long enough, and moves the split by what it cost.
-func (e *Engine) turn(now int64) {
+// endWindow ends the window when it is long enough, and moves the split by what it cost.
+func (e *Engine) endWindow(now int64) {
 	if e.packets < windowPackets || now-e.since < windowTime {
 		return
 	}
 	switch {
 	case e.fixed != free: // nothing to move
 	case e.back[onGPU].Info().Fault != "":
-		e.climb.fall(0)
+		e.climber.reset(0)
 	case e.late > 0 && e.late*100 > e.packets/smallBatch:
-		e.climb.fall(e.climb.share / 2)
+		e.climber.reset(e.climber.share / 2)
 	default:
-		e.climb.measured(float64(e.spent) / float64(e.packets))
+		e.climber.observe(float64(e.spent) / float64(e.packets))
 	}
-	e.split.store(e.climb.share)
+	e.split.store(e.climber.share)
 	e.since, e.spent, e.packets, e.late = now, 0, 0, 0
 }
 
@@ -344,7 +344,7 @@ func (e *Engine) Close() error {
 	for e.closed = true; len(e.group) > 0; runtime.Gosched() {
 		e.closeGroup()
 		for to := range e.back {
-			e.collect(e.cfg.Now(), to)
+			e.reclaim(e.cfg.Now(), to)
 		}
 	}
 	return errors.Join(e.back[onGPU].Close(), e.back[onCPU].Close())

@@ -32,8 +32,8 @@ func TestARefusedBatchThatWaitedComesBack(t *testing.T) {
 	w := new(world)
 	c, g := fakes(w, 10, 1)
 	g.refuse = errors.New("too large")
-	e := engineOf(w, c, g, []gpukern.Choice{{Bytes: 64, From: 100}})
-	e.climb.share, e.debt = 0.5, 0.5
+	e := engineOf(w, c, g, []gpukern.Calibration{{Bytes: 64, BreakEven: 100}})
+	e.climber.share, e.credit = 0.5, 0.5
 	older, younger := batchOf(40), batchOf(40)
 	for _, b := range []*packet.Batch{older, younger} {
 		if err := e.Submit(b); err != nil {
@@ -45,7 +45,7 @@ func TestARefusedBatchThatWaitedComesBack(t *testing.T) {
 	}
 	w.now += int64(DefaultBudget) // both come back by one Poll
 	comesBack(t, w, e, older, younger)
-	if n := e.Info().Work[onCPU].Packets; n != 80 {
+	if n := e.Info().Backends[onCPU].Packets; n != 80 {
 		t.Errorf("the CPU is said to have done %d packets", n)
 	}
 }
@@ -93,7 +93,7 @@ func TestRefusedBatchesAreStillOwed(t *testing.T) {
 	w := new(world)
 	c, g := fakes(w, 10, 1)
 	e := engineOf(w, c, g, always)
-	e.climb.share, e.debt = 0.25, 0
+	e.climber.share, e.credit = 0.25, 0
 	for range c.info.Depth {
 		c.inside = append(c.inside, job{at: second})
 	}
@@ -102,7 +102,7 @@ func TestRefusedBatchesAreStillOwed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if e.debt != 0 {
-		t.Errorf("the GPU is owed %v batches for none", e.debt)
+	if e.credit != 0 {
+		t.Errorf("the GPU is owed %v batches for none", e.credit)
 	}
 }

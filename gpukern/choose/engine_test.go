@@ -27,7 +27,7 @@ type fake struct {
 	busy   int64 // until when the device works
 	inside []job
 	loads  int
-	work   gpukern.Work
+	work   gpukern.BackendStats
 	closed bool
 }
 
@@ -79,7 +79,7 @@ func (f *fake) Load(gpukern.Tables) error {
 func (f *fake) Info() gpukern.Info {
 	i := f.info
 	f.work.Name = i.Name
-	i.Work = append([]gpukern.Work{f.work}, i.Work...)
+	i.Backends = append([]gpukern.BackendStats{f.work}, i.Backends...)
 	return i
 }
 
@@ -104,10 +104,10 @@ func fakes(w *world, cpu, gpu float64) (*fake, *fake) {
 }
 
 // always is a verdict that gives the GPU every batch.
-var always = []gpukern.Choice{{Bytes: 64, From: 1, GPU: gpukern.Line{T0: 5000}}}
+var always = []gpukern.Calibration{{Bytes: 64, BreakEven: 1, GPU: gpukern.CostModel{FixedNs: 5000}}}
 
-func engineOf(w *world, c, g *fake, choices []gpukern.Choice) *Engine {
-	return New(Config{CPU: c, GPU: g, Choices: choices, Now: func() int64 { w.now++; return w.now }})
+func engineOf(w *world, c, g *fake, choices []gpukern.Calibration) *Engine {
+	return New(Config{CPU: c, GPU: g, Calibrations: choices, Now: func() int64 { w.now++; return w.now }})
 }
 
 func batchOf(n int) *packet.Batch {
@@ -176,8 +176,8 @@ func TestBatchesComeBackInOrderWhoeverDidThem(t *testing.T) {
 	e := engineOf(w, c, g, always)
 	drive(t, w, e, second/5, func() int { return 1 + r.IntN(256) })
 	i := e.Info()
-	if i.Work[onCPU].Packets == 0 || i.Work[onGPU].Packets == 0 {
-		t.Errorf("only one back end worked: %+v", i.Work)
+	if i.Backends[onCPU].Packets == 0 || i.Backends[onGPU].Packets == 0 {
+		t.Errorf("only one back end worked: %+v", i.Backends)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestTheSplitFindsTheBestShare(t *testing.T) {
 			if float64(got) < 0.8*best {
 				t.Errorf("%.1f Mpps, want at least 0.8 of %.1f", float64(got)/1e6, best/1e6)
 			}
-			if s := e.climb.share; s < tc.lo || s > tc.hi {
+			if s := e.climber.share; s < tc.lo || s > tc.hi {
 				t.Errorf("share %.2f, want %.2f to %.2f", s, tc.lo, tc.hi)
 			}
 		})
@@ -214,9 +214,9 @@ func TestTheSplitFindsTheBestShare(t *testing.T) {
 func TestNeverIsNever(t *testing.T) {
 	w := new(world)
 	c, g := fakes(w, 10, 1)
-	e := engineOf(w, c, g, []gpukern.Choice{{Bytes: 64}})
+	e := engineOf(w, c, g, []gpukern.Calibration{{Bytes: 64}})
 	drive(t, w, e, second/100, fixed(256))
-	if n := e.Info().Work[onGPU].Packets; n != 0 {
+	if n := e.Info().Backends[onGPU].Packets; n != 0 {
 		t.Errorf("the GPU got %d packets", n)
 	}
 }
@@ -224,7 +224,7 @@ func TestNeverIsNever(t *testing.T) {
 func TestTheVerdictOfTheNearestSizeCounts(t *testing.T) {
 	w := new(world)
 	c, g := fakes(w, 10, 1)
-	e := engineOf(w, c, g, []gpukern.Choice{{Bytes: 64}, {Bytes: 1408, From: 1}})
+	e := engineOf(w, c, g, []gpukern.Calibration{{Bytes: 64}, {Bytes: 1408, BreakEven: 1}})
 	small, large := batchOf(8), batchOf(8)
 	for i := range large.D {
 		large.D[i].Len = 1300
@@ -237,7 +237,7 @@ func TestTheVerdictOfTheNearestSizeCounts(t *testing.T) {
 func TestSmallBatchesWaitForOneAnotherButNotLong(t *testing.T) {
 	w := new(world)
 	c, g := fakes(w, 10, 1)
-	e := engineOf(w, c, g, []gpukern.Choice{{Bytes: 64, From: 100}})
+	e := engineOf(w, c, g, []gpukern.Calibration{{Bytes: 64, BreakEven: 100}})
 	done := make([]*packet.Batch, 4)
 	for range 3 {
 		if err := e.Submit(batchOf(40)); err != nil {
@@ -267,7 +267,7 @@ func TestSmallBatchesWaitForOneAnotherButNotLong(t *testing.T) {
 func TestABatchThatWouldBeLateStaysOnTheCPU(t *testing.T) {
 	w := new(world)
 	c, g := fakes(w, 10, 1)
-	e := engineOf(w, c, g, []gpukern.Choice{{Bytes: 64, From: 1, GPU: gpukern.Line{T0: 99_000, T1: 10}}})
+	e := engineOf(w, c, g, []gpukern.Calibration{{Bytes: 64, BreakEven: 1, GPU: gpukern.CostModel{FixedNs: 99_000, PacketNs: 10}}})
 	if e.worth(batchOf(64)) == 0 || e.worth(batchOf(256)) != 0 {
 		t.Errorf("64: %d, 256: %d", e.worth(batchOf(64)), e.worth(batchOf(256)))
 	}
@@ -279,8 +279,8 @@ func TestLateBatchesTakeTheGPUsShare(t *testing.T) {
 	g.delay = 3 * int64(DefaultBudget)
 	e := engineOf(w, c, g, always)
 	drive(t, w, e, second/8, fixed(256))
-	if e.climb.share > 0.2 {
-		t.Errorf("share %.2f though every batch of the GPU is late", e.climb.share)
+	if e.climber.share > 0.2 {
+		t.Errorf("share %.2f though every batch of the GPU is late", e.climber.share)
 	}
 }
 
@@ -290,8 +290,8 @@ func TestAFaultEndsTheGPUsShare(t *testing.T) {
 	e := engineOf(w, c, g, always)
 	g.info.Fault = "lost"
 	drive(t, w, e, second/10, fixed(256))
-	if e.climb.share != 0 {
-		t.Errorf("share %.2f after a fault", e.climb.share)
+	if e.climber.share != 0 {
+		t.Errorf("share %.2f after a fault", e.climber.share)
 	}
 	if f := e.Info().Fault; f != "lost" {
 		t.Errorf("fault %q", f)
@@ -310,19 +310,19 @@ func TestWhatTheGPURefusesTheCPUDoes(t *testing.T) {
 
 func TestStateKeepsToOneBackEnd(t *testing.T) {
 	for _, tc := range []struct {
-		choices []gpukern.Choice
+		choices []gpukern.Calibration
 		idle    int
 	}{
 		{always, onCPU},
-		{[]gpukern.Choice{{Bytes: 512}}, onGPU},
-		{[]gpukern.Choice{{Bytes: 512, From: 257}}, onGPU},
+		{[]gpukern.Calibration{{Bytes: 512}}, onGPU},
+		{[]gpukern.Calibration{{Bytes: 512, BreakEven: 257}}, onGPU},
 	} {
 		w := new(world)
 		c, g := fakes(w, 10, 30)
 		c.info.Ops = gpukern.OpFlow
 		e := engineOf(w, c, g, tc.choices)
 		drive(t, w, e, second/20, fixed(256))
-		if n := e.Info().Work[tc.idle].Packets; n != 0 {
+		if n := e.Info().Backends[tc.idle].Packets; n != 0 {
 			t.Errorf("%+v: the other back end got %d packets", tc.choices, n)
 		}
 	}
@@ -339,19 +339,19 @@ func TestLoadReachesBothAndInfoTellsBoth(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := e.Info()
-	if i.Name != "auto" || len(i.Choices) != 1 || i.Work[onGPU] != (gpukern.Work{Name: "cuda", Packets: 10, Batches: 1, Share: 1}) {
+	if i.Name != "auto" || len(i.Calibrations) != 1 || i.Backends[onGPU] != (gpukern.BackendStats{Name: "cuda", Packets: 10, Batches: 1, Share: 1}) {
 		t.Errorf("%+v", i)
 	}
-	if i.Work[onCPU].Share != 0 {
-		t.Errorf("the CPU has a share of %v", i.Work[onCPU].Share)
+	if i.Backends[onCPU].Share != 0 {
+		t.Errorf("the CPU has a share of %v", i.Backends[onCPU].Share)
 	}
-	g.info.Fault, g.info.Work = "lost", []gpukern.Work{{Name: "cpu", Packets: 7, Batches: 2, Share: 1}}
-	want := []gpukern.Work{{Name: "cpu", Packets: 7, Batches: 2, Share: 1}, {Name: "cuda", Packets: 10, Batches: 1}}
-	if got := e.Info().Work; !slices.Equal(got, want) {
+	g.info.Fault, g.info.Backends = "lost", []gpukern.BackendStats{{Name: "cpu", Packets: 7, Batches: 2, Share: 1}}
+	want := []gpukern.BackendStats{{Name: "cpu", Packets: 7, Batches: 2, Share: 1}, {Name: "cuda", Packets: 10, Batches: 1}}
+	if got := e.Info().Backends; !slices.Equal(got, want) {
 		t.Errorf("after a loss %+v, want %+v", got, want)
 	}
-	if !strings.Contains(i.Choices[0].String(), "on the GPU from 1 packets") {
-		t.Errorf("%v", &i.Choices[0])
+	if !strings.Contains(i.Calibrations[0].String(), "on the GPU from 1 packets") {
+		t.Errorf("%v", &i.Calibrations[0])
 	}
 }
 
@@ -377,7 +377,7 @@ func TestTheEngineAllocatesNothing(t *testing.T) {
 	w := new(world)
 	c := gpukern.NewCPU(gpukern.Config{})
 	g := gpukern.NewCPU(gpukern.Config{})
-	e := New(Config{CPU: c, GPU: g, Choices: always, Now: func() int64 { w.now += 1000; return w.now }})
+	e := New(Config{CPU: c, GPU: g, Calibrations: always, Now: func() int64 { w.now += 1000; return w.now }})
 	b := batchOf(0)
 	done := make([]*packet.Batch, 4)
 	if n := testing.AllocsPerRun(1000, func() {
@@ -396,10 +396,10 @@ func TestTheGPUGetsItsShareOfTheBatches(t *testing.T) {
 	c, g := fakes(w, 10, 1)
 	e := engineOf(w, c, g, always)
 	for _, share := range []float64{0.25, 0.5, 0.875, 1} {
-		e.climb.share, e.debt = share, 0
+		e.climber.share, e.credit = share, 0
 		n := 0
 		for range 1000 {
-			if e.owed() {
+			if e.nextIsGPU() {
 				n++
 			}
 		}

@@ -19,18 +19,18 @@ func (e *Engine) Info() gpukern.Info {
 	cpu, gpu := e.back[onCPU].Info(), e.back[onGPU].Info()
 	info := gpukern.Info{
 		Name: "auto", Device: cpu.Device + " and " + gpu.Device, Ops: cpu.Ops, Depth: len(e.fifo),
-		Fault: gpu.Fault, Redone: gpu.Redone, Choices: e.cfg.Choices, NewBatch: gpu.NewBatch,
+		Fault: gpu.Fault, Redone: gpu.Redone, Calibrations: e.cfg.Calibrations, NewBatch: gpu.NewBatch,
 	}
 	share := e.split.load()
 	if gpu.Fault != "" {
 		share = 0
 	}
-	info.Work = []gpukern.Work{{Name: cpu.Name, Share: 1 - share}, {Name: gpu.Name, Share: share}}
+	info.Backends = []gpukern.BackendStats{{Name: cpu.Name, Share: 1 - share}, {Name: gpu.Name, Share: share}}
 	for _, of := range [...]gpukern.Info{cpu, gpu} {
-		for _, w := range of.Work {
-			to := &info.Work[onCPU]
+		for _, w := range of.Backends {
+			to := &info.Backends[onCPU]
 			if w.Name == gpu.Name {
-				to = &info.Work[onGPU]
+				to = &info.Backends[onGPU]
 			}
 			to.Packets += w.Packets
 			to.Batches += w.Batches

@@ -62,11 +62,11 @@ type Opener struct {
 	device *cuda.Device // nil where the CPU does everything
 	why    error        // with KindAuto: why there is no device
 
-	judged  gpukern.Ops // what choices are about
-	choices []gpukern.Choice
+	measuredOps gpukern.Ops // what choices are about
+	measured    []gpukern.Calibration
 
-	mu   sync.Mutex
-	told []string // why GPUs were given up
+	mu       sync.Mutex
+	reported []string // why GPUs were given up
 }
 
 // NewOpener opens the device that the kind wants. The caller closes the Opener after all engines.
@@ -121,11 +121,11 @@ func (o *Opener) Open(cfg gpukern.Config, arena *ring.Arena) (gpukern.Engine, er
 	case err != nil:
 		return o.without(cfg, err), nil
 	}
-	choices, err := o.judge(cfg)
+	choices, err := o.calibrations(cfg)
 	if err != nil {
 		return o.without(cfg, errors.Join(err, gpu.Close())), nil
 	}
-	return New(Config{CPU: gpukern.NewCPU(cfg), GPU: gpu, Choices: choices}), nil
+	return New(Config{CPU: gpukern.NewCPU(cfg), GPU: gpu, Calibrations: choices}), nil
 }
 
 // without opens an engine on the CPU alone, and tells why.
@@ -143,9 +143,9 @@ func (o *Opener) openGPU(cfg gpukern.Config, arena *ring.Arena) (gpukern.Engine,
 // lost tells of a loss that nobody was told of.
 func (o *Opener) lost(err error) {
 	o.mu.Lock()
-	known := slices.Contains(o.told, err.Error())
+	known := slices.Contains(o.reported, err.Error())
 	if !known {
-		o.told = append(o.told, err.Error())
+		o.reported = append(o.reported, err.Error())
 	}
 	o.mu.Unlock()
 	if !known && o.cfg.Lost != nil {

@@ -60,7 +60,7 @@ func TestEnginesOnAGPUWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i := e.Info(); i.Name != name || !strings.Contains(o.String(), "Fake GPU 0") || (len(i.Choices) > 0) != (kind == KindAuto) {
+		if i := e.Info(); i.Name != name || !strings.Contains(o.String(), "Fake GPU 0") || (len(i.Calibrations) > 0) != (kind == KindAuto) {
 			t.Errorf("%s: %+v, %s", kind, i, o)
 		}
 		b := packet.NewBatch(arena.View(), 4)

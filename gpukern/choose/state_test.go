@@ -22,17 +22,17 @@ func (k *keeper) WriteFlows() error      { return k.call("write flows") }
 // TestStateIsReadWhereItIsKept: by the GPU's back end where that does everything, else it is here already.
 func TestStateIsReadWhereItIsKept(t *testing.T) {
 	for _, tc := range []struct {
-		choices []gpukern.Choice
+		choices []gpukern.Calibration
 		want    []string
 	}{
 		{always, []string{"read sketch", "read flows", "write sketch", "write flows"}},
-		{[]gpukern.Choice{{Bytes: 512}}, nil},
+		{[]gpukern.Calibration{{Bytes: 512}}, nil},
 	} {
 		w := new(world)
 		c, g := fakes(w, 10, 1)
 		c.info.Ops = gpukern.OpFlow | gpukern.OpSketch
 		k := &keeper{fake: g}
-		e := New(Config{CPU: c, GPU: k, Choices: tc.choices, Now: func() int64 { w.now++; return w.now }})
+		e := New(Config{CPU: c, GPU: k, Calibrations: tc.choices, Now: func() int64 { w.now++; return w.now }})
 		for _, f := range []func() error{e.ReadSketch, e.ReadFlows, e.WriteSketch, e.WriteFlows} {
 			if err := f(); err != nil {
 				t.Error(err)

@@ -106,21 +106,21 @@ func (s *bulkSlot) open(d *Device, cfg BulkConfig) (err error) {
 func (s *bulkSlot) close(d *Device) error {
 	var errs []error
 	if s.frames != nil {
-		errs = append(errs, d.drop(s.frames.k))
+		errs = append(errs, d.free(s.frames.k))
 	}
 	if s.desc != nil {
-		errs = append(errs, d.drop(s.desc.k))
+		errs = append(errs, d.free(s.desc.k))
 	}
 	if s.mapped != nil {
-		errs = append(errs, d.drop(s.mapped.k))
+		errs = append(errs, d.free(s.mapped.k))
 	}
 	for _, e := range []*Event{s.ran, s.done} {
 		if e != nil {
-			errs = append(errs, d.drop(e.k))
+			errs = append(errs, d.free(e.k))
 		}
 	}
 	if s.stream != nil {
-		errs = append(errs, d.drop(s.stream.k))
+		errs = append(errs, d.free(s.stream.k))
 	}
 	return errors.Join(errs...)
 }

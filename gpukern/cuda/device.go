@@ -63,10 +63,10 @@ type Device struct {
 	lost   atomic.Pointer[Error] // the result that ended the context
 
 	// Of the owner alone.
-	retired []*kept        // to be freed by Sweep
-	over    bool           // after this job the owner ends
-	kept    []*kept        // what was made and is not closed, in that order
-	after   []func() error // host memory to unmap once the context is gone
+	retired   []*resource    // to be freed by Sweep
+	over      bool           // after this job the owner ends
+	resources []*resource    // what was made and is not closed, in that order
+	unmaps    []func() error // host memory to unmap once the context is gone
 }
 
 // Open opens a GPU: it takes hold of the GPU's primary context and loads every kernel. The caller closes
@@ -84,7 +84,7 @@ func Open(o Options) (*Device, error) {
 		return nil, err
 	}
 	d.power = openPower(o.Management, d.info.Bus)
-	go d.own()
+	go d.runOwner()
 	if err := d.do(d.begin); err != nil {
 		d.Close()
 		return nil, err
@@ -157,14 +157,14 @@ func (d *Device) identify() error {
 // Info describes the device.
 func (d *Device) Info() Info { return d.info }
 
-// own runs the owner of the context.
-func (d *Device) own() {
+// runOwner runs the owner of the context.
+func (d *Device) runOwner() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer close(d.ended)
 	for !d.over {
 		j := <-d.jobs
-		j.done <- d.note(j.f())
+		j.done <- d.noteLost(j.f())
 	}
 }
 
@@ -189,8 +189,8 @@ func (d *Device) do(f func() error) error {
 	}
 }
 
-// note remembers a result that ended the context.
-func (d *Device) note(err error) error {
+// noteLost remembers a result that ended the context.
+func (d *Device) noteLost(err error) error {
 	var e *Error
 	if err != nil && errors.As(err, &e) && e.Code.lost() {
 		d.lost.CompareAndSwap(nil, e)
@@ -218,7 +218,7 @@ func (d *Device) begin() (err error) {
 	if d.params, err = newParameters(); err != nil {
 		return err
 	}
-	d.keep(&kept{unmap: d.params.close})
+	d.track(&resource{unmap: d.params.close})
 	if err := d.stage.open(d); err != nil {
 		return err
 	}
@@ -247,14 +247,14 @@ func (d *Device) Close() error {
 // end is Close, for the owner.
 func (d *Device) end() error {
 	d.over = true
-	errs := []error{d.dropAll()}
+	errs := []error{d.freeAll()}
 	if d.ctx != 0 {
 		unset := d.lib.setCurrent(0) // the thread may serve others
 		if err := d.lib.release(d.dev); d.Lost() == nil {
 			errs = append(errs, unset, err)
 		}
 	}
-	for _, f := range d.after {
+	for _, f := range d.unmaps {
 		errs = append(errs, f())
 	}
 	return errors.Join(errs...)

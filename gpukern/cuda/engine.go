@@ -94,7 +94,7 @@ type Engine struct {
 	cfg Config
 
 	region   *Region // the arena
-	words    words
+	shared   sharedMemory
 	state    *state
 	searches *searches            // nil without OpLiterals
 	ring     *Stream              // of the persistent kernel
@@ -114,8 +114,8 @@ type Engine struct {
 
 	fault  atomic.Pointer[fault]
 	redone atomic.Uint64
-	byGPU  tally
-	byCPU  tally // since the device is lost
+	byGPU  workCounter
+	byCPU  workCounter // since the device is lost
 	closed bool
 
 	// Once the device is lost:
@@ -155,8 +155,8 @@ func NewEngine(d *Device, cfg Config) (*Engine, error) {
 		return nil, errors.Join(err, e.free())
 	}
 	e.running.Add(2)
-	go e.keep()
-	go e.call()
+	go e.watchDevice()
+	go e.makeCalls()
 	return e, nil
 }
 
@@ -180,10 +180,10 @@ func (e *Engine) open() (err error) {
 	if e.region, err = d.Register(e.cfg.Arena.Mem); err != nil {
 		return err
 	}
-	if err := e.words.open(d, &e.cfg); err != nil {
+	if err := e.shared.open(d, &e.cfg); err != nil {
 		return err
 	}
-	e.flights.init(&e.words, e.cfg.Depth)
+	e.flights.init(&e.shared, e.cfg.Depth)
 	if e.ring, err = d.NewStream(Urgent); err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
-	for !e.settle() {
+	for !e.drain() {
 		runtime.Gosched()
 	}
 	close(e.quit)
@@ -228,8 +228,8 @@ func (e *Engine) Close() error {
 // free gives back what the engine took, when its kernels have ended. What belongs to a lost device goes with
 // its context.
 func (e *Engine) free() error {
-	if e.words.block != nil {
-		stop(e.words.slots)
+	if e.shared.block != nil {
+		stop(e.shared.slots)
 	}
 	var errs []error
 	for _, s := range append(e.bulk[:], e.ring) {
@@ -244,8 +244,8 @@ func (e *Engine) free() error {
 	if e.searches != nil {
 		errs = append(errs, e.searches.close())
 	}
-	if e.words.block != nil {
-		errs = append(errs, e.words.block.Close())
+	if e.shared.block != nil {
+		errs = append(errs, e.shared.block.Close())
 	}
 	if e.region != nil {
 		errs = append(errs, e.region.Close())

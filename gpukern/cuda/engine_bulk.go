@@ -58,13 +58,13 @@ func (e *Engine) searchAgain(i int, fl *flight) bool {
 
 // jobOf is a job for a flight, and its mark.
 func (e *Engine) jobOf(i int, fl *flight) bulkJob {
-	fl.turn++
+	fl.seq++
 	return bulkJob{
 		work: Work{
 			Mem: e.region.Ptr, Size: uint64(len(e.region.Mem)), Desc: fl.at, N: len(fl.d), Shift: e.cfg.Arena.Shift,
 		},
 		set: fl.tables.set, place: i, stream: e.bulk[i%bulkStreams],
-		mark: markParams{word: e.words.ptr(unsafe.Pointer(&e.words.marks[i])), value: fl.turn},
+		mark: markParams{word: e.shared.ptr(unsafe.Pointer(&e.shared.marks[i])), value: fl.seq},
 	}
 }
 
@@ -97,5 +97,5 @@ func (e *Engine) run(j *bulkJob) error {
 
 // marked reports whether all that was launched for a flight is done.
 func (e *Engine) marked(i int, fl *flight) bool {
-	return e.ran.Load() >= fl.job && atomic.LoadUint32(&e.words.marks[i].done) == fl.turn
+	return e.ran.Load() >= fl.job && atomic.LoadUint32(&e.shared.marks[i].done) == fl.seq
 }

@@ -23,20 +23,20 @@ type flight struct {
 
 	next        int    // descriptor that is posted next
 	first, last uint64 // numbers of the parts that were posted: from first to before last
-	turn        uint32 // what its mark says when a bulk batch is done
+	seq         uint32 // what its mark says when a bulk batch is done
 	job         uint64 // number of its last job
 }
 
 // flights are the batches inside, oldest first, in a ring.
 type flights struct {
-	words      *words
+	words      *sharedMemory
 	all        []flight
 	head, held int
 	posted     int // of those held, how many are posted, from the oldest on
 	listed     int // of those posted, how many need no list any more
 }
 
-func (f *flights) init(w *words, depth int) { f.words, f.all = w, make([]flight, depth) }
+func (f *flights) init(w *sharedMemory, depth int) { f.words, f.all = w, make([]flight, depth) }
 
 // at returns the i-th oldest flight.
 func (f *flights) at(i int) *flight { return &f.all[(f.head+i)%len(f.all)] }
@@ -50,8 +50,8 @@ type posts struct{ n uint64 }
 
 // slotOf returns the slot of a part and the part's number in it, from 1.
 func (e *Engine) slotOf(part uint64) (*slot, uint32) {
-	n := uint64(len(e.words.slots))
-	return &e.words.slots[part%n], uint32(part/n) + 1
+	n := uint64(len(e.shared.slots))
+	return &e.shared.slots[part%n], uint32(part/n) + 1
 }
 
 // Submit takes b until Poll returns it. Errors are ErrFull, ErrClosed, ErrArena and ErrTooLarge; the batch
@@ -67,7 +67,7 @@ func (e *Engine) Submit(b *packet.Batch) error {
 		return ErrArena
 	}
 	fl := f.at(f.held)
-	*fl = flight{b: b, turn: fl.turn}
+	*fl = flight{b: b, seq: fl.seq}
 	if e.down() {
 		f.held++
 		f.posted, f.listed = f.held, f.held
@@ -208,8 +208,8 @@ func (e *Engine) finished(s *slot, seq uint32) bool {
 	return true
 }
 
-// landed reports whether the device is done with the i-th oldest flight.
-func (e *Engine) landed(i int) bool {
+// finishedFlight reports whether the device is done with the i-th oldest flight.
+func (e *Engine) finishedFlight(i int) bool {
 	f := &e.flights
 	fl := f.at(i)
 	if i >= f.posted {
@@ -219,7 +219,7 @@ func (e *Engine) landed(i int) bool {
 		return fl.lists == fl.listed && e.marked(f.index(i), fl) && !e.searchAgain(f.index(i), fl)
 	}
 	// A part that is older than all slots is done: its slot has been used again.
-	first := max(fl.first, fl.last-min(fl.last, uint64(len(e.words.slots))))
+	first := max(fl.first, fl.last-min(fl.last, uint64(len(e.shared.slots))))
 	for p := first; p < fl.last; p++ {
 		if s, seq := e.slotOf(p); !e.later(p) && !e.finished(s, seq) {
 			return false
@@ -229,16 +229,16 @@ func (e *Engine) landed(i int) bool {
 }
 
 // later reports whether the slot of a part has been given to another since.
-func (e *Engine) later(part uint64) bool { return part+uint64(len(e.words.slots)) < e.posts.n }
+func (e *Engine) later(part uint64) bool { return part+uint64(len(e.shared.slots)) < e.posts.n }
 
-// land brings the findings of the i-th oldest flight, which the device is done with, into its batch.
-func (e *Engine) land(i int) {
+// complete brings the findings of the i-th oldest flight, which the device is done with, into its batch.
+func (e *Engine) complete(i int) {
 	fl := e.flights.at(i)
 	if fl.copied {
 		copy(fl.b.D, fl.d)
 	}
 	if e.searches != nil {
-		e.searches.of[e.flights.index(i)].Tell(fl.b)
+		e.searches.of[e.flights.index(i)].WriteMatches(fl.b)
 	}
 	e.release(fl.tables)
 	fl.tables = nil
@@ -253,7 +253,7 @@ func (e *Engine) Poll(done []*packet.Batch) int {
 	n := 0
 	for ; n < len(done) && f.held > 0; n++ {
 		fl := f.at(0)
-		if !fl.done && !e.arrive(0) {
+		if !fl.done && !e.completeNext(0) {
 			break
 		}
 		done[n] = fl.b
@@ -266,11 +266,11 @@ func (e *Engine) Poll(done []*packet.Batch) int {
 	return n
 }
 
-// arrive finishes the i-th oldest flight, if the device has done it or does nothing any more.
-func (e *Engine) arrive(i int) bool {
+// completeNext finishes the i-th oldest flight, if the device has done it or does nothing any more.
+func (e *Engine) completeNext(i int) bool {
 	fl := e.flights.at(i)
-	if e.landed(i) {
-		e.land(i)
+	if e.finishedFlight(i) {
+		e.complete(i)
 		return true
 	}
 	if !e.down() {
@@ -279,13 +279,13 @@ func (e *Engine) arrive(i int) bool {
 	return fl.done // down has done it again
 }
 
-// settle finishes what it can and reports whether nothing is left to be done.
-func (e *Engine) settle() bool {
+// drain finishes what it can and reports whether nothing is left to be done.
+func (e *Engine) drain() bool {
 	if e.cpu == nil {
 		e.post()
 	}
 	for i := range e.flights.held {
-		if fl := e.flights.at(i); !fl.done && !e.arrive(i) {
+		if fl := e.flights.at(i); !fl.done && !e.completeNext(i) {
 			return false
 		}
 	}

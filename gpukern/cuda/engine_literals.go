@@ -54,19 +54,19 @@ func (s *searches) list(i int, fl *flight) {
 // scan does on the CPU what a lost device was to find in a list. The streams know the batch already: it
 // must not go into them again.
 func (s *Search) scan(b *packet.Batch, set *literal.Set) {
-	s.teller.Begin(b, s.limit)
+	s.out.Begin(b, s.limit)
 	if set == nil {
 		return
 	}
-	var found []literal.Match
+	var found []literal.Occurrence
 	for _, t := range s.list.Texts {
 		var tail []byte
 		if t.Tail > 0 {
-			slot := s.list.Tails[(t.Tail-1)*tailSize:][:tailSize]
-			tail = slot[:slot[tailSize-1]]
+			slot := s.list.Tails[(t.Tail-1)*carryOverSize:][:carryOverSize]
+			tail = slot[:slot[carryOverSize-1]]
 		}
 		from := int(t.Off) + int(t.From)
 		found = set.Scan(tail, b.Arena.Mem[from:from+int(t.Len)], s.limit, found[:0])
-		s.teller.Tell(int(t.Mark>>1), int(t.From), t.Mark&1 == 0, found)
+		s.out.Write(int(t.Mark>>1), int(t.From), t.Mark&1 == 0, found)
 	}
 }

@@ -14,7 +14,7 @@ func (e *Engine) lose(err error) {
 	if !e.fault.CompareAndSwap(nil, &fault{err}) {
 		return
 	}
-	stop(e.words.slots)
+	stop(e.shared.slots)
 	if e.cfg.Lost != nil {
 		go e.cfg.Lost(err)
 	}
@@ -34,30 +34,30 @@ func (e *Engine) down() bool {
 	f := &e.flights
 	for i := range f.held {
 		if fl := f.at(i); !fl.done {
-			e.rescue(i, fl)
+			e.recoverFlight(i, fl)
 		}
 	}
 	f.posted, f.listed = f.held, f.held
 	return true
 }
 
-// rescue finishes a flight that the device had when it was lost. Doing it again gives the same: a pass
+// recoverFlight finishes a flight that the device had when it was lost. Doing it again gives the same: a pass
 // reads of a descriptor what no pass changes, and writes the rest anew.
-func (e *Engine) rescue(i int, fl *flight) {
-	if e.landed(i) {
-		e.land(i)
+func (e *Engine) recoverFlight(i int, fl *flight) {
+	if e.finishedFlight(i) {
+		e.complete(i)
 		return
 	}
 	e.redone.Add(uint64(len(fl.b.D)))
 	if fl.listed {
-		e.rescueSearch(i, fl)
+		e.recoverSearch(i, fl)
 		return
 	}
 	e.redo(fl)
 }
 
-// rescueSearch finishes a flight whose headers the device had done, and whose texts are listed.
-func (e *Engine) rescueSearch(i int, fl *flight) {
+// recoverSearch finishes a flight whose headers the device had done, and whose texts are listed.
+func (e *Engine) recoverSearch(i int, fl *flight) {
 	if fl.copied {
 		copy(fl.b.D, fl.d)
 	}
@@ -93,7 +93,7 @@ func (e *Engine) redo(fl *flight) {
 // detach moves the descriptors of a batch out of the memory that the device writes: it may be slow rather
 // than dead.
 func (e *Engine) detach(b *packet.Batch) {
-	if e.words.place(b.D) == 0 {
+	if e.shared.place(b.D) == 0 {
 		return
 	}
 	b.D = append(make([]packet.Desc, 0, cap(b.D)), b.D...)

@@ -26,12 +26,12 @@ func (b *engineBed) goesOn(redone uint64) {
 	if i.Fault == "" || i.Redone != redone {
 		b.t.Errorf("fault %q, %d packets done again, want %d", i.Fault, i.Redone, redone)
 	}
-	cpu, gpu := i.Work[0], i.Work[1]
+	cpu, gpu := i.Backends[0], i.Backends[1]
 	if cpu.Name != "cpu" || cpu.Share != 1 || cpu.Packets < redone+200 || gpu.Name != "cuda" || gpu.Share != 0 {
-		b.t.Errorf("%+v", i.Work)
+		b.t.Errorf("%+v", i.Backends)
 	}
 	if cpu.Packets+gpu.Packets != b.packets || cpu.Batches+gpu.Batches != b.batches {
-		b.t.Errorf("%+v of %d packets in %d batches", i.Work, b.packets, b.batches)
+		b.t.Errorf("%+v of %d packets in %d batches", i.Backends, b.packets, b.batches)
 	}
 	select {
 	case err := <-b.lost:
@@ -128,7 +128,7 @@ func TestLossOfALaunchThatStandsStill(t *testing.T) {
 	b.submit(b.batch(600, true))
 	b.drain()
 	for i := range b.e.asked {
-		if asked, done := b.e.asked[i].Load(), b.e.words.marks[i].done; asked != done {
+		if asked, done := b.e.asked[i].Load(), b.e.shared.marks[i].done; asked != done {
 			t.Errorf("mark %d is to say %d, and says %d", i, asked, done)
 		}
 	}
@@ -322,11 +322,11 @@ func TestLostMemoryIsNotUsedAgain(t *testing.T) {
 	b.submit(later)
 	b.drain()
 	for _, batch := range []*packet.Batch{inside, later} {
-		if b.e.words.place(batch.D) != 0 || cap(batch.D) != 40 {
+		if b.e.shared.place(batch.D) != 0 || cap(batch.D) != 40 {
 			t.Errorf("descriptors lie in the device's memory, or lost their room: %d", cap(batch.D))
 		}
 	}
-	if atomic.LoadUint32(&b.e.words.slots[0].stop) == 0 {
+	if atomic.LoadUint32(&b.e.shared.slots[0].stop) == 0 {
 		t.Error("the kernel was not told to stop")
 	}
 }

@@ -56,7 +56,7 @@ func (e *Engine) Load(t gpukern.Tables) error {
 	}
 	l := &loaded{tables: t, generation: gpukern.NextGeneration()}
 	if e.fault.Load() == nil {
-		if err := e.bring(l); err != nil {
+		if err := e.upload(l); err != nil {
 			if e.dev.Lost() == nil {
 				return err
 			}
@@ -72,8 +72,8 @@ func (e *Engine) Load(t gpukern.Tables) error {
 	return nil
 }
 
-// bring has the device get tables.
-func (e *Engine) bring(l *loaded) (err error) {
+// upload has the device get tables.
+func (e *Engine) upload(l *loaded) (err error) {
 	m := l.tables.Image(&e.cfg.HashKey)
 	if l.mem, _, err = e.loader.put(m); err == nil {
 		l.ptr, l.set = l.mem.Ptr, LiteralSetOf(m, l.mem.Ptr)

@@ -7,16 +7,16 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// tally counts the batches that one side has done, for Info.
-type tally struct{ packets, batches atomic.Uint64 }
+// workCounter counts the batches that one side has done, for Info.
+type workCounter struct{ packets, batches atomic.Uint64 }
 
-func (t *tally) count(b *packet.Batch) {
+func (t *workCounter) count(b *packet.Batch) {
 	t.packets.Add(uint64(len(b.D)))
 	t.batches.Add(1)
 }
 
-func (t *tally) work(name string, share float64) gpukern.Work {
-	return gpukern.Work{Name: name, Packets: t.packets.Load(), Batches: t.batches.Load(), Share: share}
+func (t *workCounter) work(name string, share float64) gpukern.BackendStats {
+	return gpukern.BackendStats{Name: name, Packets: t.packets.Load(), Batches: t.batches.Load(), Share: share}
 }
 
 // Info describes the engine.
@@ -29,6 +29,6 @@ func (e *Engine) Info() gpukern.Info {
 	if f := e.fault.Load(); f != nil {
 		i.Fault, share = f.err.Error(), 0
 	}
-	i.Work = []gpukern.Work{e.byCPU.work("cpu", 1-share), e.byGPU.work("cuda", share)}
+	i.Backends = []gpukern.BackendStats{e.byCPU.work("cpu", 1-share), e.byGPU.work("cuda", share)}
 	return i
 }

@@ -4,7 +4,7 @@ package cuda
 type Graph struct {
 	d  *Device
 	id graphExec
-	k  *kept
+	k  *resource
 }
 
 // Capture records what f puts on the stream by the recorder, instead of running it. f calls no method of
@@ -60,8 +60,8 @@ func (s *Stream) capture(f func(r *Recorder) error) (*Graph, error) {
 		return nil, err
 	}
 	g := &Graph{d: s.d, id: x}
-	g.k = &kept{free: func() error { return l.graphExecDestroy(x) }}
-	s.d.keep(g.k)
+	g.k = &resource{free: func() error { return l.graphExecDestroy(x) }}
+	s.d.track(g.k)
 	return g, nil
 }
 

@@ -13,7 +13,7 @@ import (
 //
 //   - Without streams and without packets in pieces the header pass, in the device's memory. The host does
 //     nothing between the two.
-//   - Otherwise the host, by a textList, when the header pass is done. What a text goes on from depends on all
+//   - Otherwise the host, by a windowList, when the header pass is done. What a text goes on from depends on all
 //     texts before it, in the order of their arrival: a core follows that at the price of a copy of 64
 //     bytes for each text and a look at the text's end, and does it once for both back ends.
 //
@@ -53,41 +53,41 @@ type literalResult struct {
 	Pieces uint32
 }
 
-// literalText is struct gk_text: a text of a list.
-type literalText struct {
+// literalWindow is struct gk_text: a text of a list.
+type literalWindow struct {
 	Off  uint32 // of the descriptor's first byte
 	From uint16
 	Len  uint16
-	Tail uint32 // 1 + index in textList.Tails; 0 is none
+	Tail uint32 // 1 + index in windowList.Tails; 0 is none
 	Mark uint32 // descriptor << 1 | whether it continues the text before
 }
 
-// tailSize is GK_TAIL: the bytes, and last how many of them there are.
-const tailSize = gpukern.TailLen + 1
+// carryOverSize is GK_TAIL: the bytes, and last how many of them there are.
+const carryOverSize = gpukern.CarryOverLen + 1
 
-// textList is the texts of a batch, in memory that the device maps.
-type textList struct {
-	Texts []literalText // cap: as many as a batch has descriptors
-	Tails []byte        // tailSize for each of the same number
+// windowList is the texts of a batch, in memory that the device maps.
+type windowList struct {
+	Texts []literalWindow // cap: as many as a batch has descriptors
+	Tails []byte          // carryOverSize for each of the same number
 
-	walk gpukern.Texts
+	walk gpukern.StreamWindows
 }
 
 // fill lists the texts of b, which the header pass has been over and which fits in, and takes them into
 // the streams, where there are any.
-func (l *textList) fill(b *packet.Batch, s *gpukern.Streams) {
+func (l *windowList) fill(b *packet.Batch, s *gpukern.Streams) {
 	l.Texts = l.Texts[:0]
 	tails := uint32(0)
 	for l.walk.Begin(b, s); l.walk.Next(); {
 		w := &l.walk
-		t := literalText{Off: b.D[w.D].Off, From: uint16(w.From), Len: uint16(len(w.Bytes)), Mark: uint32(w.D) << 1}
+		t := literalWindow{Off: b.D[w.D].Off, From: uint16(w.From), Len: uint16(len(w.Bytes)), Mark: uint32(w.D) << 1}
 		if !w.First {
 			t.Mark |= 1
 		}
-		if tail := w.Tail(); len(tail) > 0 {
-			slot := l.Tails[tails*tailSize:][:tailSize]
+		if tail := w.CarryOver(); len(tail) > 0 {
+			slot := l.Tails[tails*carryOverSize:][:carryOverSize]
 			copy(slot, tail)
-			slot[tailSize-1] = uint8(len(tail))
+			slot[carryOverSize-1] = uint8(len(tail))
 			tails++
 			t.Tail = tails
 		}
@@ -95,23 +95,23 @@ func (l *textList) fill(b *packet.Batch, s *gpukern.Streams) {
 	}
 }
 
-// findings bring what the kernel found, text by text as its warps came to them, into the order of the texts.
-type findings struct {
-	words []literal.Match // the kernel's
-	at    []uint32        // of each text that has matches, where in words it is told of
-	has   []uint64        // a bit for each text: it has matches
+// matchLists bring what the kernel found, text by text as its warps came to them, into the order of the texts.
+type matchLists struct {
+	words []literal.Occurrence // the kernel's
+	at    []uint32             // of each text that has matches, where in words it is told of
+	has   []uint64             // a bit for each text: it has matches
 }
 
 // foundWords is how many words the kernel may write of n texts.
 func foundWords(n, limit int) int { return n * (limit + 2) }
 
-func newFindings(most int, words []literal.Match) findings {
-	return findings{words, make([]uint32, most), make([]uint64, (most+63)/64)}
+func newMatchLists(most int, words []literal.Occurrence) matchLists {
+	return matchLists{words, make([]uint32, most), make([]uint64, (most+63)/64)}
 }
 
 // sort notes which texts the first n words tell of. A text's first word has the text where a rule is, and how
 // many matches follow where an end is.
-func (f *findings) sort(n int) {
+func (f *matchLists) sort(n int) {
 	clear(f.has)
 	for i := 0; i < n; {
 		head := f.words[i]
@@ -122,14 +122,14 @@ func (f *findings) sort(n int) {
 }
 
 // of returns the matches of a text that has some.
-func (f *findings) of(text int) []literal.Match {
+func (f *matchLists) of(text int) []literal.Occurrence {
 	at := f.at[text]
 	return f.words[at+1:][:f.words[at].End]
 }
 
-// tell writes what the first n words tell of into b.Matches. list is what the host has listed, nil where
+// write writes what the first n words tell of into b.Matches. list is what the host has listed, nil where
 // each packet is a text.
-func (f *findings) tell(t *gpukern.Teller, b *packet.Batch, list []literalText, n, limit int) {
+func (f *matchLists) write(t *gpukern.MatchWriter, b *packet.Batch, list []literalWindow, n, limit int) {
 	t.Begin(b, limit)
 	f.sort(n)
 	last := -1
@@ -140,14 +140,14 @@ func (f *findings) tell(t *gpukern.Teller, b *packet.Batch, list []literalText, 
 			if list != nil {
 				d, first = int(list[text].Mark>>1), begins(list[last+1:text+1])
 			}
-			t.Tell(d, 0, first, f.of(text))
+			t.Write(d, 0, first, f.of(text))
 			last = text
 		}
 	}
 }
 
 // begins reports whether a packet begins with one of the texts.
-func begins(list []literalText) bool {
+func begins(list []literalWindow) bool {
 	for i := range list {
 		if list[i].Mark&1 == 0 {
 			return true
@@ -156,5 +156,5 @@ func begins(list []literalText) bool {
 	return false
 }
 
-// The kernel writes literal.Match as a word, rule << 32 | end, and a Go slice of them is made of its memory.
-var _ = [1]struct{}{}[unsafe.Sizeof(literal.Match{})-8]
+// The kernel writes literal.Occurrence as a word, rule << 32 | end, and a Go slice of them is made of its memory.
+var _ = [1]struct{}{}[unsafe.Sizeof(literal.Occurrence{})-8]

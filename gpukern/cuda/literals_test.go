@@ -38,7 +38,7 @@ func TestLiteralStructsAreLaidOutAsInC(t *testing.T) {
 	}
 	for name, of := range map[string]reflect.Type{
 		"gk_literal_pass":   reflect.TypeFor[literalPass](),
-		"gk_text":           reflect.TypeFor[literalText](),
+		"gk_text":           reflect.TypeFor[literalWindow](),
 		"gk_literal_result": reflect.TypeFor[literalResult](),
 	} {
 		for i := range of.NumField() {
@@ -49,7 +49,7 @@ func TestLiteralStructsAreLaidOutAsInC(t *testing.T) {
 		assert("sizeof(struct %s) == %d", name, of.Size())
 	}
 	assert("GK_TEXT_LINE == %d", textLine)
-	assert("GK_TAIL == %d && GK_LITERAL_THREADS == %d", tailSize, literalThreads)
+	assert("GK_TAIL == %d && GK_LITERAL_THREADS == %d", carryOverSize, literalThreads)
 	assert("offsetof(struct gk_literals, bits) == %d && offsetof(struct gk_literals, classes) == %d", literalBitsAt, literalClassAt)
 	assert("sizeof(struct gk_literals) == %d", literalSetSize)
 	assert("sizeof(struct gk_literal_counters) == %d && offsetof(struct gk_literal_counters, pieces) == %d", literalCounters, literalPieces)
@@ -120,7 +120,7 @@ func onDevice[T any](n int) []T {
 
 // searched is what gk_literals has found.
 type searched struct {
-	words  []literal.Match
+	words  []literal.Occurrence
 	n      int // of words
 	pieces bool
 	texts  int
@@ -131,7 +131,7 @@ func (m *imaged) search(t testing.TB, p literalPass, n, limit int, pieces bool) 
 	t.Helper()
 	const blocks, threads = 2, 64
 	counters, result := onDevice[uint32](literalCounters/4), onDevice[literalResult](1)
-	words := onDevice[literal.Match](foundWords(n, limit))
+	words := onDevice[literal.Occurrence](foundWords(n, limit))
 	if pieces {
 		counters[literalPieces/4] = 1
 	}
@@ -153,9 +153,9 @@ func (m *imaged) search(t testing.TB, p literalPass, n, limit int, pieces bool) 
 }
 
 // of returns the matches of each text.
-func (s *searched) of(t testing.TB) [][]literal.Match {
+func (s *searched) of(t testing.TB) [][]literal.Occurrence {
 	t.Helper()
-	all := make([][]literal.Match, s.texts)
+	all := make([][]literal.Occurrence, s.texts)
 	for w := s.words[:s.n]; len(w) > 0; w = w[1+w[0].End:] {
 		if w[0].End == 0 || all[w[0].Rule] != nil {
 			t.Fatalf("text %d is told of in vain, or twice", w[0].Rule)
@@ -174,10 +174,10 @@ func (s *searched) counts(t testing.TB) (n []int) {
 }
 
 // tell writes the matches into b.
-func (s *searched) tell(t testing.TB, b *packet.Batch, list []literalText, limit int) {
+func (s *searched) tell(t testing.TB, b *packet.Batch, list []literalWindow, limit int) {
 	s.of(t)
-	f := newFindings(s.texts, s.words)
-	f.tell(new(gpukern.Teller), b, list, s.n, limit)
+	f := newMatchLists(s.texts, s.words)
+	f.write(new(gpukern.MatchWriter), b, list, s.n, limit)
 }
 
 // of sets what p says of the arena of b.
@@ -190,7 +190,7 @@ func (m *imaged) direct(t testing.TB, b *packet.Batch, limit int) (pieces bool) 
 	t.Helper()
 	var p literalPass
 	p.of(b)
-	d, texts, flag := onDevice[packet.Desc](len(b.D)), onDevice[literalText](len(b.D)), onDevice[uint32](1)
+	d, texts, flag := onDevice[packet.Desc](len(b.D)), onDevice[literalWindow](len(b.D)), onDevice[uint32](1)
 	copy(d, b.D)
 	lines := onDevice[byte](textLine * len(b.D))
 	for i := range texts {
@@ -224,7 +224,7 @@ func (m *imaged) listed(t testing.TB, b *packet.Batch, s *gpukern.Streams, limit
 	t.Helper()
 	var p literalPass
 	p.of(b)
-	l := textList{Texts: onDevice[literalText](len(b.D)), Tails: onDevice[byte](tailSize * len(b.D))}
+	l := windowList{Texts: onDevice[literalWindow](len(b.D)), Tails: onDevice[byte](carryOverSize * len(b.D))}
 	l.fill(b, s)
 	p.Texts, p.Tails = address(&l.Texts[:1][0]), address(&l.Tails[0])
 	found := m.search(t, p, len(l.Texts), limit, false)
@@ -297,15 +297,15 @@ func compareOnes(t testing.TB, all kernref.Patterns, m *imaged, limit int, ones 
 	for i := range mem {
 		mem[i] = "abAB"[i%4] // what must not count
 	}
-	list, tails := onDevice[literalText](len(ones)), onDevice[byte](tailSize*len(ones))
+	list, tails := onDevice[literalWindow](len(ones)), onDevice[byte](carryOverSize*len(ones))
 	at := 0
 	for i, o := range ones {
 		at += o.at
-		list[i] = literalText{Off: uint32(at &^ 63), From: uint16(at & 63), Len: uint16(copy(mem[at:], o.text))}
+		list[i] = literalWindow{Off: uint32(at &^ 63), From: uint16(at & 63), Len: uint16(copy(mem[at:], o.text))}
 		if len(o.tail) > 0 {
 			list[i].Tail = uint32(i + 1)
-			copy(tails[i*tailSize:], o.tail)
-			tails[i*tailSize+tailSize-1] = uint8(len(o.tail))
+			copy(tails[i*carryOverSize:], o.tail)
+			tails[i*carryOverSize+carryOverSize-1] = uint8(len(o.tail))
 		}
 		at = (at + len(o.text) + 127) &^ 127
 	}
@@ -666,14 +666,14 @@ func TestTheKernelReadsNothingOutsideOfTheArena(t *testing.T) {
 	all := kernref.Patterns{{Bytes: []byte("abc"), Rule: 1}, {Bytes: []byte("bcdefghi"), Rule: 2}}
 	m := literalSet(t, all)
 	p := literalPass{Mem: address(&arena[0]), Size: page}
-	tails, list, lies := onDevice[byte](tailSize), onDevice[literalText](3), onDevice[literalText](5)
-	tails[0], tails[tailSize-1] = 'a', 1
+	tails, list, lies := onDevice[byte](carryOverSize), onDevice[literalWindow](3), onDevice[literalWindow](5)
+	tails[0], tails[carryOverSize-1] = 'a', 1
 	for n := range 70 {
 		for i := range arena {
 			arena[i] = "abcdefghi"[i%9]
 		}
-		list[0], list[1] = literalText{Off: uint32(page - n), Len: uint16(n)}, literalText{Len: uint16(n), Tail: 1}
-		list[2] = literalText{From: 1, Len: uint16(n)}
+		list[0], list[1] = literalWindow{Off: uint32(page - n), Len: uint16(n)}, literalWindow{Len: uint16(n), Tail: 1}
+		list[2] = literalWindow{From: 1, Len: uint16(n)}
 		p.Texts, p.Tails = address(&list[0]), address(&tails[0])
 		counts := m.search(t, p, len(list), 16, false).counts(t)
 		for i, x := range list {
@@ -683,7 +683,7 @@ func TestTheKernelReadsNothingOutsideOfTheArena(t *testing.T) {
 			}
 		}
 	}
-	copy(lies, []literalText{
+	copy(lies, []literalWindow{
 		{Off: page - 3, Len: 4},
 		{Off: page - 3, From: 1, Len: 3},
 		{Off: 1 << 31, Len: 4},
@@ -713,20 +713,20 @@ func TestListingTextsAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	l := textList{Texts: make([]literalText, 0, len(b.D)), Tails: make([]byte, tailSize*len(b.D))}
-	words := make([]literal.Match, 0, foundWords(len(b.D), 2))
+	l := windowList{Texts: make([]literalWindow, 0, len(b.D)), Tails: make([]byte, carryOverSize*len(b.D))}
+	words := make([]literal.Occurrence, 0, foundWords(len(b.D), 2))
 	for i := range b.D {
-		words = append(append(words, literal.Match{Rule: uint32(i), End: uint32(1 + i%2)}), make([]literal.Match, 1+i%2)...)
+		words = append(append(words, literal.Occurrence{Rule: uint32(i), End: uint32(1 + i%2)}), make([]literal.Occurrence, 1+i%2)...)
 	}
-	f := newFindings(len(b.D), words)
-	var teller gpukern.Teller
+	f := newMatchLists(len(b.D), words)
+	var teller gpukern.MatchWriter
 	if n := testing.AllocsPerRun(10, func() {
 		l.fill(b, s)
 		n := 0
 		for range l.Texts {
 			n += 1 + int(words[n].End)
 		}
-		f.tell(&teller, b, l.Texts, n, 2)
+		f.write(&teller, b, l.Texts, n, 2)
 	}); n != 0 {
 		t.Errorf("%v allocations a batch", n)
 	}

@@ -100,7 +100,7 @@ func testLivePackets(t *testing.T, on opener) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &judge{oracle: gpukern.NewCPU(cfg.Config), place: e.words.place}
+	j := &judge{oracle: gpukern.NewCPU(cfg.Config), place: e.shared.place}
 	loop, err := stack.NewLoop(stack.Config{
 		Devices: []pmd.Driver{ends[0].Queues[0], ends[1].Queues[0]}, Pool: pools[0], Engine: e, Handler: j,
 	})

@@ -13,7 +13,7 @@ type Buffer struct {
 	Size int // bytes
 
 	d *Device
-	k *kept
+	k *resource
 }
 
 // Alloc takes size bytes of device memory, which hold anything. The error is ErrOutOfMemory where the
@@ -33,8 +33,8 @@ func (d *Device) alloc(size int) (*Buffer, error) {
 		return nil, fmt.Errorf("%d bytes of device memory: %w", size, err)
 	}
 	b := &Buffer{Ptr: p, Size: size, d: d}
-	b.k = &kept{free: func() error { return d.lib.memFree(p) }}
-	d.keep(b.k)
+	b.k = &resource{free: func() error { return d.lib.memFree(p) }}
+	d.track(b.k)
 	return b, nil
 }
 
@@ -48,7 +48,7 @@ type Block struct {
 	Ptr Ptr    // of Mem[0], for the device
 
 	d *Device
-	k *kept
+	k *resource
 }
 
 // AllocHost maps size bytes, rounded up to whole pages. The caller closes the block.
@@ -72,13 +72,13 @@ func (d *Device) allocHost(size int) (*Block, error) {
 	}
 	at := uintptr(unsafe.Pointer(&mem[0]))
 	b := &Block{Mem: mem, d: d}
-	b.k = &kept{
+	b.k = &resource{
 		free:  func() error { return d.lib.hostUnregister(at) },
 		unmap: func() error { return unix.Munmap(mem) },
 	}
-	d.keep(b.k)
+	d.track(b.k)
 	if b.Ptr, err = d.lib.hostDevicePointer(at); err != nil {
-		d.drop(b.k)
+		d.free(b.k)
 		return nil, err
 	}
 	b.k.mem, b.k.ptr = mem, b.Ptr

@@ -134,7 +134,7 @@ func (d *Device) loadForm(f form) error {
 	if err != nil {
 		return err
 	}
-	d.keep(&kept{free: func() error { return d.lib.moduleUnload(m) }})
+	d.track(&resource{free: func() error { return d.lib.moduleUnload(m) }})
 	d.modules[f.name] = m
 	for _, e := range entries(f.ptx) {
 		k, err := d.newKernel(m, e)

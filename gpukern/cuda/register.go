@@ -14,7 +14,7 @@ type Region struct {
 	Ptr Ptr // of Mem[0], for the device
 
 	d *Device
-	k *kept
+	k *resource
 }
 
 // pinned are the spans of memory that are registered in this process. The driver registers memory once
@@ -68,12 +68,12 @@ func (d *Device) register(mem []byte) (*Region, error) {
 		return nil, err
 	}
 	r := &Region{Mem: mem, Ptr: ptr, d: d}
-	r.k = &kept{
+	r.k = &resource{
 		mem: mem, ptr: ptr,
 		free: func() error { return d.unpinLocked(s, true) },
 		lost: func() error { return d.unpinLocked(s, false) },
 	}
-	d.keep(r.k)
+	d.track(r.k)
 	return r, nil
 }
 

@@ -103,8 +103,8 @@ func stop(slots []slot) {
 	}
 }
 
-// beat lets the blocks of all slots see that the host lives.
-func beat(slots []slot) {
+// heartbeat lets the blocks of all slots see that the host lives.
+func heartbeat(slots []slot) {
 	for i := range slots {
 		atomic.AddUint32(&slots[i].alive, 1)
 	}

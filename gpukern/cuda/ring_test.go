@@ -338,7 +338,7 @@ func TestRingLivesWhileTheHostDoes(t *testing.T) {
 	b.launch(t)
 	for range 30 {
 		time.Sleep(20 * time.Millisecond)
-		beat(b.slots)
+		heartbeat(b.slots)
 	}
 	select {
 	case <-b.ended:

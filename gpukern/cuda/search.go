@@ -63,9 +63,9 @@ type Search struct {
 	counters *Buffer
 	texts    *Buffer // that the header pass lists, and behind them their lines
 	result   *literalResult
-	found    findings
-	list     textList
-	teller   gpukern.Teller
+	found    matchLists
+	list     windowList
+	out      gpukern.MatchWriter
 	listed   bool
 
 	shape  Grid // of the last launch, for a grid that fills the device
@@ -93,11 +93,11 @@ func (d *Device) NewSearch(most, limit int) (*Search, error) {
 // which it reads.
 const foundAt = 128
 
-func (s *Search) tailsAt() int { return (foundAt + 8*foundWords(s.most, s.limit) + 127) &^ 127 }
-func (s *Search) textsAt() int { return s.tailsAt() + s.most*tailSize }
+func (s *Search) carryOverAt() int { return (foundAt + 8*foundWords(s.most, s.limit) + 127) &^ 127 }
+func (s *Search) windowsAt() int   { return s.carryOverAt() + s.most*carryOverSize }
 
 // literalTextSize is the size of struct gk_text.
-const literalTextSize = int(unsafe.Sizeof(literalText{}))
+const literalTextSize = int(unsafe.Sizeof(literalWindow{}))
 
 // open takes the memory. For the owner.
 func (s *Search) open() (err error) {
@@ -107,14 +107,14 @@ func (s *Search) open() (err error) {
 	if s.texts, err = s.d.alloc(s.most * (textLine + literalTextSize)); err != nil {
 		return err
 	}
-	if s.mapped, err = s.d.allocHost(s.textsAt() + s.most*literalTextSize); err != nil {
+	if s.mapped, err = s.d.allocHost(s.windowsAt() + s.most*literalTextSize); err != nil {
 		return err
 	}
 	at := func(i int) unsafe.Pointer { return unsafe.Pointer(&s.mapped.Mem[i]) }
 	s.result = (*literalResult)(at(0))
-	s.found = newFindings(s.most, unsafe.Slice((*literal.Match)(at(foundAt)), foundWords(s.most, s.limit)))
-	s.list.Tails = s.mapped.Mem[s.tailsAt():s.textsAt()]
-	s.list.Texts = unsafe.Slice((*literalText)(at(s.textsAt())), s.most)[:0]
+	s.found = newMatchLists(s.most, unsafe.Slice((*literal.Occurrence)(at(foundAt)), foundWords(s.most, s.limit)))
+	s.list.Tails = s.mapped.Mem[s.carryOverAt():s.windowsAt()]
+	s.list.Texts = unsafe.Slice((*literalWindow)(at(s.windowsAt())), s.most)[:0]
 	return nil
 }
 
@@ -153,7 +153,7 @@ func (s *Search) Put(r *Recorder, w Work, set LiteralSet) error {
 	}
 	if s.listed {
 		p.Lines = 0
-		p.Texts, p.Tails, p.N = s.mappedAt(s.textsAt()), s.mappedAt(s.tailsAt()), uint32(len(s.list.Texts))
+		p.Texts, p.Tails, p.N = s.mappedAt(s.windowsAt()), s.mappedAt(s.carryOverAt()), uint32(len(s.list.Texts))
 	}
 	if err := s.fits(int(p.N)); err != nil {
 		return err
@@ -203,9 +203,9 @@ func (s *Search) grid(k *Kernel, set LiteralSet, n int) (Grid, error) {
 // wants a List, and another Put.
 func (s *Search) Pieces() bool { return !s.listed && s.result.Pieces != 0 }
 
-// Tell writes what the search found into b.Matches.
-func (s *Search) Tell(b *packet.Batch) {
-	var list []literalText
+// WriteMatches writes what the search found into b.Matches.
+func (s *Search) WriteMatches(b *packet.Batch) {
+	var list []literalWindow
 	texts := len(b.D)
 	if s.listed {
 		list = s.list.Texts
@@ -215,6 +215,6 @@ func (s *Search) Tell(b *packet.Batch) {
 	if texts > 0 { // else nothing was launched
 		words = int(s.result.Words)
 	}
-	s.found.tell(&s.teller, b, list, words, s.limit)
+	s.found.write(&s.out, b, list, words, s.limit)
 	s.listed = false
 }

@@ -63,7 +63,7 @@ func (s *searchBed) direct() []packet.Match {
 	s.run(func(r *Recorder, w Work) error {
 		return errors.Join(s.header.Put(r, w), s.search.Put(r, w, s.set))
 	})
-	s.search.Tell(s.b)
+	s.search.WriteMatches(s.b)
 	return s.b.Matches
 }
 
@@ -73,7 +73,7 @@ func (s *searchBed) listed(streams *gpukern.Streams) []packet.Match {
 	s.run(s.header.Put)
 	s.search.List(s.b, streams)
 	s.run(func(r *Recorder, w Work) error { return s.search.Put(r, w, s.set) })
-	s.search.Tell(s.b)
+	s.search.WriteMatches(s.b)
 	return s.b.Matches
 }
 

@@ -18,7 +18,7 @@ const (
 type Stream struct {
 	d  *Device
 	id streamID
-	k  *kept
+	k  *resource
 }
 
 // NewStream makes a stream. The caller closes it, when nothing runs on it.
@@ -44,8 +44,8 @@ func (d *Device) newStream(p Priority) (*Stream, error) {
 		return nil, err
 	}
 	s := &Stream{d: d, id: id}
-	s.k = &kept{free: func() error { return d.lib.streamDestroy(id) }}
-	d.keep(s.k)
+	s.k = &resource{free: func() error { return d.lib.streamDestroy(id) }}
+	d.track(s.k)
 	return s, nil
 }
 
@@ -110,7 +110,7 @@ func (s *Stream) Fill(to Ptr, v byte, n int) error {
 type Event struct {
 	d  *Device
 	id eventID
-	k  *kept
+	k  *resource
 }
 
 // NewEvent makes an event. The caller closes it.
@@ -129,8 +129,8 @@ func (d *Device) newEvent() (*Event, error) {
 		return nil, err
 	}
 	e := &Event{d: d, id: id}
-	e.k = &kept{free: func() error { return d.lib.eventDestroy(id) }}
-	d.keep(e.k)
+	e.k = &resource{free: func() error { return d.lib.eventDestroy(id) }}
+	d.track(e.k)
 	return e, nil
 }
 

@@ -76,7 +76,7 @@ type stage struct {
 	block  *Block
 	stream *Stream
 	copied [2]*Event
-	turn   int
+	half   int
 }
 
 // stageHalf is the bytes of a half: enough that a copy takes longer than its call.
@@ -114,8 +114,8 @@ func (s *stage) upload(d *Device, to Ptr, from []byte) error {
 
 // piece copies what fits in one half, when that half is free.
 func (s *stage) piece(d *Device, to Ptr, from []byte) error {
-	i := s.turn
-	s.turn ^= 1
+	i := s.half
+	s.half ^= 1
 	if err := s.copied[i].Wait(); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (d *Device) Sweep() error {
 	return d.do(func() error {
 		var first error
 		for _, k := range d.retired {
-			if err := d.drop(k); first == nil {
+			if err := d.free(k); first == nil {
 				first = err
 			}
 		}

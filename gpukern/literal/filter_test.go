@@ -85,26 +85,26 @@ func TestListKeepsTheFirst(t *testing.T) {
 	r := rand.New(rand.NewPCG(19, 20))
 	for i := range 2000 {
 		limit := i % 8
-		l := list{m: []Match{{1, 1}}, base: 1, limit: limit}
-		var all []Match
+		l := list{m: []Occurrence{{1, 1}}, base: 1, limit: limit}
+		var all []Occurrence
 		for range r.IntN(20) {
-			m := Match{1 + r.Uint32N(6), 1 + r.Uint32N(4)}
+			m := Occurrence{1 + r.Uint32N(6), 1 + r.Uint32N(4)}
 			all = append(all, m)
 			l.add(m)
 		}
-		slices.SortFunc(all, func(a, b Match) int {
+		slices.SortFunc(all, func(a, b Occurrence) int {
 			return int(a.End<<8+a.Rule) - int(b.End<<8+b.Rule)
 		})
 		all = slices.Compact(all)
 		if limit > 0 && len(all) > limit {
-			if all = all[:limit+1]; !l.settled(int(all[limit].End)+1) || l.settled(int(all[limit].End)) {
+			if all = all[:limit+1]; !l.complete(int(all[limit].End)+1) || l.complete(int(all[limit].End)) {
 				t.Fatalf("limit %d, %v: settled is wrong", limit, all)
 			}
 			all[limit].Rule = 0
-		} else if l.settled(1 << 30) {
+		} else if l.complete(1 << 30) {
 			t.Fatalf("limit %d: settled with %v", limit, l.m)
 		}
-		if got := l.done()[1:]; fmt.Sprint(got) != fmt.Sprint(all) {
+		if got := l.result()[1:]; fmt.Sprint(got) != fmt.Sprint(all) {
 			t.Fatalf("limit %d: %v, want %v", limit, got, all)
 		}
 	}

@@ -31,7 +31,7 @@ func newKernel(t testing.TB, m image.Image) kernel {
 
 func word32(b []byte, i uint32) uint32 { return binary.LittleEndian.Uint32(b[4*i:]) }
 
-func (k kernel) scan(text []byte) (found []Match) {
+func (k kernel) scan(text []byte) (found []Occurrence) {
 	padded := slices.Concat(text, make([]byte, 8))
 	for p := range text {
 		lo := binary.LittleEndian.Uint32(padded[p:]) | 0x20202020
@@ -50,7 +50,7 @@ func (k kernel) scan(text []byte) (found []Match) {
 			found = k.anchor(text, p, h4<<8^0x3c6ef372, found)
 		}
 	}
-	slices.SortFunc(found, func(a, b Match) int {
+	slices.SortFunc(found, func(a, b Occurrence) int {
 		if a.before(b) {
 			return -1
 		}
@@ -59,7 +59,7 @@ func (k kernel) scan(text []byte) (found []Match) {
 	return slices.Compact(found)
 }
 
-func (k kernel) anchor(text []byte, p int, tag uint32, found []Match) []Match {
+func (k kernel) anchor(text []byte, p int, tag uint32, found []Occurrence) []Occurrence {
 	tag ^= tag >> 15
 	tag *= 0xc2b2ae35
 	tag ^= tag >> 16
@@ -74,7 +74,7 @@ func (k kernel) anchor(text []byte, p int, tag uint32, found []Match) []Match {
 	}
 }
 
-func (k kernel) chain(text []byte, p int, at uint32, found []Match) []Match {
+func (k kernel) chain(text []byte, p int, at uint32, found []Occurrence) []Occurrence {
 	for more := byte(1); more != 0; {
 		r := k.records[16*at:]
 		rule, size, before, quads := word32(r, 0), int(r[4]), int(r[5]), r[7]
@@ -87,7 +87,7 @@ func (k kernel) chain(text []byte, p int, at uint32, found []Match) []Match {
 			same = c == want || fold>>i&1 != 0 && c == want&^0x20
 		}
 		if same {
-			found = append(found, Match{uint32(start + size), rule})
+			found = append(found, Occurrence{uint32(start + size), rule})
 		}
 		at += uint32(quads)
 	}

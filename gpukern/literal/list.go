@@ -5,13 +5,13 @@ import "slices"
 // list collects matches in order and keeps the first ones. Anchors are found in the order of their
 // windows, which is nearly that of their ends: a match goes in from the back.
 type list struct {
-	m     []Match
+	m     []Occurrence
 	base  int // of m: what lies before is the caller's
 	limit int // 0 is none
 }
 
 // add puts m in its place, unless it is there already or comes behind all that will be told.
-func (l *list) add(m Match) {
+func (l *list) add(m Occurrence) {
 	if len(l.m) == l.base || l.m[len(l.m)-1].before(m) {
 		if !l.over() {
 			l.m = append(l.m, m)
@@ -34,11 +34,11 @@ func (l *list) add(m Match) {
 // over reports whether there are more matches than the limit.
 func (l *list) over() bool { return l.limit > 0 && len(l.m)-l.base > l.limit }
 
-// settled reports whether no match that ends at end or later changes the list.
-func (l *list) settled(end int) bool { return l.over() && int(l.m[len(l.m)-1].End) < end }
+// complete reports whether no match that ends at end or later changes the list.
+func (l *list) complete(end int) bool { return l.over() && int(l.m[len(l.m)-1].End) < end }
 
-// done returns the matches, the one too many without its rule.
-func (l *list) done() []Match {
+// result returns the matches, the one too many without its rule.
+func (l *list) result() []Occurrence {
 	if l.over() {
 		l.m[len(l.m)-1].Rule = 0
 	}

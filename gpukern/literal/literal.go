@@ -17,10 +17,10 @@ import (
 
 // Limits of a Set.
 const (
-	MinLen      = 3       // bytes of the shortest pattern
-	MaxLen      = 64      // bytes of the longest
-	MaxPatterns = 1 << 16 // in one set
-	TailLen     = MaxLen - 1
+	MinLen       = 3       // bytes of the shortest pattern
+	MaxLen       = 64      // bytes of the longest
+	MaxPatterns  = 1 << 16 // in one set
+	CarryOverLen = MaxLen - 1
 )
 
 // Pattern is a literal to search for.
@@ -30,15 +30,15 @@ type Pattern struct {
 	Rule   uint32 // from 1; several patterns may have one rule
 }
 
-// Match says that a pattern of Rule ends at End, an offset in the text: behind its last byte. Rule 0
+// Occurrence says that a pattern of Rule ends at End, an offset in the text: behind its last byte. Rule 0
 // says that more matches follow than were asked for, the first of them at End.
-type Match struct {
+type Occurrence struct {
 	End  uint32
 	Rule uint32
 }
 
 // before reports whether m comes before o: by End, then by Rule.
-func (m Match) before(o Match) bool {
+func (m Occurrence) before(o Occurrence) bool {
 	return m.End < o.End || m.End == o.End && m.Rule < o.Rule
 }
 

@@ -84,18 +84,18 @@ func TestReference(t *testing.T) {
 	for _, c := range []struct {
 		tail, text string
 		limit      int
-		want       []Match
+		want       []Occurrence
 	}{
-		{"", "abc", 0, []Match{{3, 1}, {3, 2}, {3, 9}}},
-		{"", "abc", 3, []Match{{3, 1}, {3, 2}, {3, 9}}},
-		{"", "abc", 2, []Match{{3, 1}, {3, 2}, {3, 0}}},
-		{"", "Abc abc", 1, []Match{{3, 1}, {3, 0}}},
-		{"", "ABC abc", 1, []Match{{3, 1}, {7, 0}}},
-		{"ab", "c", 0, []Match{{1, 1}, {1, 2}, {1, 9}}},
+		{"", "abc", 0, []Occurrence{{3, 1}, {3, 2}, {3, 9}}},
+		{"", "abc", 3, []Occurrence{{3, 1}, {3, 2}, {3, 9}}},
+		{"", "abc", 2, []Occurrence{{3, 1}, {3, 2}, {3, 0}}},
+		{"", "Abc abc", 1, []Occurrence{{3, 1}, {3, 0}}},
+		{"", "ABC abc", 1, []Occurrence{{3, 1}, {7, 0}}},
+		{"ab", "c", 0, []Occurrence{{1, 1}, {1, 2}, {1, 9}}},
 		{"abc", "", 0, nil},
 		{"abc", "d", 0, nil},
-		{"", "zabc", 0, []Match{{4, 1}, {4, 2}, {4, 9}}},
-		{"", "C@D c`d", 0, []Match{{3, 3}}},
+		{"", "zabc", 0, []Occurrence{{4, 1}, {4, 2}, {4, 9}}},
+		{"", "C@D c`d", 0, []Occurrence{{3, 3}}},
 	} {
 		if got := Reference(set).Scan([]byte(c.tail), []byte(c.text), c.limit, nil); !slices.Equal(got, c.want) {
 			t.Errorf("%q|%q, limit %d: %v, want %v", c.tail, c.text, c.limit, got, c.want)
@@ -126,7 +126,7 @@ func piecesForm(t *testing.T) {
 }
 
 // pieces searches text in pieces, the first of which has its own size, and returns the matches in all.
-func pieces(s *Set, text []byte, first, size int) (all []Match) {
+func pieces(s *Set, text []byte, first, size int) (all []Occurrence) {
 	for from, to := 0, first; from < len(text); from, to = to, min(to+size, len(text)) {
 		base := len(all)
 		all = s.Scan(text[:from], text[from:to], 0, all)
@@ -139,9 +139,9 @@ func pieces(s *Set, text []byte, first, size int) (all []Match) {
 
 func TestScanAppends(t *testing.T) {
 	s := compile(t, []Pattern{{[]byte("abc"), false, 7}})
-	first := Match{99, 99} // it would come behind
-	got := s.Scan(nil, []byte("abcabcabc"), 2, []Match{first})
-	if want := []Match{first, {3, 7}, {6, 7}, {9, 0}}; !slices.Equal(got, want) {
+	first := Occurrence{99, 99} // it would come behind
+	got := s.Scan(nil, []byte("abcabcabc"), 2, []Occurrence{first})
+	if want := []Occurrence{first, {3, 7}, {6, 7}, {9, 0}}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
@@ -206,7 +206,7 @@ func TestCompileBorrows(t *testing.T) {
 	b := []byte("abcabcabcabc")
 	s := compile(t, []Pattern{{b, false, 1}})
 	clear(b)
-	if got := s.Scan(nil, []byte("abcabcabcabc"), 0, nil); !slices.Equal(got, []Match{{12, 1}}) {
+	if got := s.Scan(nil, []byte("abcabcabcabc"), 0, nil); !slices.Equal(got, []Occurrence{{12, 1}}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -215,7 +215,7 @@ func TestScanAllocatesNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	s := compile(t, randomSet(r, 50, "ab"))
 	text := randomText(r, 3000, "ab")
-	out := make([]Match, 0, 100)
+	out := make([]Occurrence, 0, 100)
 	if n := testing.AllocsPerRun(10, func() { out = s.Scan(text[:70], text[70:], 50, out[:0]) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

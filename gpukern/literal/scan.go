@@ -1,12 +1,12 @@
 package literal
 
 // Scan appends to out the matches that end in text, by End and then by Rule, each once, and returns it.
-// tail is what came before text, of which only the last TailLen bytes matter: patterns may begin there.
+// tail is what came before text, of which only the last CarryOverLen bytes matter: patterns may begin there.
 // Ends count from the first byte of text.
 //
 // At most limit matches are told; where there are more, an entry with Rule 0 follows, whose End is that
 // of the next one. A limit below 1 is none.
-func (s *Set) Scan(tail, text []byte, limit int, out []Match) []Match {
+func (s *Set) Scan(tail, text []byte, limit int, out []Occurrence) []Occurrence {
 	if s.patterns == 0 || len(text) == 0 {
 		return out
 	}
@@ -16,7 +16,7 @@ func (s *Set) Scan(tail, text []byte, limit int, out []Match) []Match {
 		from = s.scanEdge(tail, text, &l)
 	}
 	s.windows(&view{text: text}, from, len(text), &l)
-	return l.done()
+	return l.result()
 }
 
 // edge is how many of a text's windows belong to patterns that may begin before it: no anchor begins further
@@ -31,8 +31,8 @@ const edge = MaxLen - 8
 // Every second position is one for windows of eight, here as in the rest of the text: where the tail is
 // odd, a byte that is no one's comes before it.
 func (s *Set) scanEdge(tail, text []byte, l *list) int {
-	var buf [1 + TailLen + edge + TailLen]byte
-	tail = tail[max(0, len(tail)-TailLen):]
+	var buf [1 + CarryOverLen + edge + CarryOverLen]byte
+	tail = tail[max(0, len(tail)-CarryOverLen):]
 	pad := len(tail) % 2
 	n := pad + copy(buf[pad:], tail)
 	from := min(len(text), edge)
@@ -55,7 +55,7 @@ const chunk = 2048
 // windows searches the patterns with anchors that begin in v.text[from:to]. from is even.
 func (s *Set) windows(v *view, from, to int, l *list) {
 	var masks [chunk / 64]uint64
-	for ; from < to && !l.settled(from+MinLen-v.skip); from += chunk {
+	for ; from < to && !l.complete(from+MinLen-v.skip); from += chunk {
 		end := min(from+chunk, to)
 		some := masks[:(end-from+63)/64]
 		s.pairs.candidates(v.text, from, end, some)

@@ -77,7 +77,7 @@ func (s *Set) compare(v *view, p int, at uint32, l *list) {
 		start := p - int(head>>40&0xff)
 		end := start + size
 		if start >= v.first && end > v.skip && end <= len(v.text) && equal(r, v.text[start:end]) {
-			l.add(Match{uint32(end - v.skip), uint32(head)})
+			l.add(Occurrence{uint32(end - v.skip), uint32(head)})
 		}
 		if head>>48&1 == 0 {
 			return

@@ -119,14 +119,14 @@ func (x *examination) kernels() (why string) {
 }
 
 // verdicts tells what the GPU is for here; it returns why it is for nothing.
-func (x *examination) verdicts(all []gpukern.Verdict) (why string) {
+func (x *examination) verdicts(all []gpukern.CalibrationReport) (why string) {
 	if len(all) > 0 {
 		why = "the GPU saves no time with anything that was measured"
 	}
 	for _, v := range all {
 		x.rep.Verdicts = append(x.rep.Verdicts, v)
 		x.add(Check{Area: "gpu", Name: "verdict", Status: OK, Found: v.Text})
-		if v.From > 0 {
+		if v.BreakEven > 0 {
 			why = ""
 		}
 	}

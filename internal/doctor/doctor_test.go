@@ -377,8 +377,8 @@ func TestThisMachineIsExaminedAndLeftAsItWas(t *testing.T) {
 func TestAGPUIsAskedToWorkWhereItsLibraryIs(t *testing.T) {
 	gpu := GPU{Name: "NVIDIA H200", Bus: "0000:17:00.0, 32.0 GT/s PCIe x16", Driver: "12.4", Capability: 90, Memory: 141 << 30, Modules: 4, Verified: 768, Batch: "256 packets in 8.1 us"}
 	never, pays := gpu, gpu
-	never.Verdicts = []gpukern.Verdict{{Text: "parse, 64 B: never"}}
-	pays.Verdicts = []gpukern.Verdict{{Text: "parse, 1408 B: from 7", From: 7}}
+	never.Verdicts = []gpukern.CalibrationReport{{Text: "parse, 64 B: never"}}
+	pays.Verdicts = []gpukern.CalibrationReport{{Text: "parse, 1408 B: from 7", BreakEven: 7}}
 	worked := func(more ...string) map[string]string {
 		m := map[string]string{
 			"device":  "NVIDIA H200, compute capability 9.0, 141.0 GiB of memory, driver for CUDA 12.4, 0000:17:00.0, 32.0 GT/s PCIe x16",

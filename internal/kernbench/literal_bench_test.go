@@ -59,7 +59,7 @@ func benchScan(b *testing.B, patterns []literal.Pattern, texts [][]byte) {
 	if total == 0 {
 		b.Skip("no texts")
 	}
-	var out []literal.Match
+	var out []literal.Occurrence
 	best := time.Hour
 	b.SetBytes(int64(total))
 	for b.Loop() {

@@ -9,6 +9,6 @@ import (
 type Patterns []literal.Pattern
 
 // Scan finds what literal.Set.Scan finds.
-func (p Patterns) Scan(before, text []byte, limit int, out []literal.Match) []literal.Match {
+func (p Patterns) Scan(before, text []byte, limit int, out []literal.Occurrence) []literal.Occurrence {
 	return litref.Scan(p, before, text, limit, out)
 }

@@ -33,15 +33,15 @@ func TestLiteralsAreFoundAlongFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	const head = 14 + 20 + 20
-	lap := func(n uint64) []Found {
-		return []Found{
+	lap := func(n uint64) []PatternMatch {
+		return []PatternMatch{
 			{path, n + 5, 1, "", head + 3}, {path, n + 6, 2, "", head + 4}, {path, n + 8, 1, "", head + 9}, {path, n + 9, 2, "", head + 3},
 		}
 	}
 	for laps := range 2 {
-		var found []Found
+		var found []PatternMatch
 		rep, err := Run(context.Background(), Config{
-			Files: []string{path}, Patterns: patterns, Laps: laps + 1, OnMatch: func(f Found) { found = append(found, f) },
+			Files: []string{path}, Patterns: patterns, Laps: laps + 1, OnMatch: func(f PatternMatch) { found = append(found, f) },
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ func TestTheReportTellsWhichBackEndDidHowMuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := rep.Engine
-	if e.Name != "auto" || len(e.Backends) != 2 || e.Backends[0].Name != "cpu" || e.Backends[1].Name != "cuda" || len(e.Verdicts) == 0 || e.Fault != "" {
+	if e.Name != "auto" || len(e.Backends) != 2 || e.Backends[0].Name != "cpu" || e.Backends[1].Name != "cuda" || len(e.Calibrations) == 0 || e.Fault != "" {
 		t.Errorf("%+v", e)
 	}
 	if did := e.Backends[0].Packets + e.Backends[1].Packets; did != 610 || rep.Total.Packets != 610 {

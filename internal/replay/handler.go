@@ -19,7 +19,7 @@ type handler struct {
 	src     *source
 	filter  *filter.Filter
 	flows   *flows
-	found   *finds
+	found   *matches
 	sum     *Sum
 	forward bool
 	dropped [packet.Verdicts]uint64 // packets, where nothing is forwarded

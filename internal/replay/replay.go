@@ -31,10 +31,10 @@ type Config struct {
 	Rules *filter.List // nil passes everything
 	Flows int          // most flows that are told apart; 0 is DefaultFlows
 
-	Patterns *filter.Patterns // literals to find in the payloads of flows, in the order of packets; nil is none
-	Routes   *filter.Routes   // nil finds no next hop
-	OnMatch  func(Found)      // called for every match, by the goroutine of Run; nil is not
-	Engine   OpenEngine       // nil is the CPU's
+	Patterns *filter.Patterns   // literals to find in the payloads of flows, in the order of packets; nil is none
+	Routes   *filter.Routes     // nil finds no next hop
+	OnMatch  func(PatternMatch) // called for every match, by the goroutine of Run; nil is not
+	Engine   OpenEngine         // nil is the CPU's
 
 	// Out is the device that packets are sent to, opened with Pool, which may not be used otherwise
 	// meanwhile. Without it packets go nowhere.
@@ -82,7 +82,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Engine == nil {
 		cfg.Engine = openCPU
 	}
-	r := &runner{cfg: cfg, rep: newReport(), flows: newFlows(cfg.Flows), filter: filter.NewFilter(checks, cfg.Rules), found: newFinds(&cfg)}
+	r := &runner{cfg: cfg, rep: newReport(), flows: newFlows(cfg.Flows), filter: filter.NewFilter(checks, cfg.Rules), found: newMatches(&cfg)}
 	r.openOut()
 	for i := range cfg.Files {
 		if ctx.Err() != nil || r.full() || r.bad != nil {
@@ -106,7 +106,7 @@ type runner struct {
 	rep    *Report
 	flows  *flows
 	filter *filter.Filter
-	found  *finds
+	found  *matches
 	engine *timed      // nil until there is an arena
 	along  *along      // of that engine; nil without patterns
 	memory *ring.Arena // that engine was opened for

@@ -360,7 +360,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	h := &handler{src: &source{Driver: p}, filter: filter.NewFilter(checks, &filter.List{}), flows: newFlows(0), found: newFinds(&Config{}), sum: newSum()}
+	h := &handler{src: &source{Driver: p}, filter: filter.NewFilter(checks, &filter.List{}), flows: newFlows(0), found: newMatches(&Config{}), sum: newSum()}
 	h.flows.begin()
 	b := packet.NewBatch(arena.View(), packet.BatchSize)
 	if _, err := h.src.Rx(0, b); err != nil && err != io.EOF {

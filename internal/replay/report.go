@@ -12,17 +12,17 @@ import (
 
 // Report is what a run saw. Its JSON form is stable: fields are added, never renamed.
 type Report struct {
-	Engine       gpukern.Account   `json:"engine"` // what looked at the packets
-	Output       *Output           `json:"output"` // null where packets went nowhere
-	Files        []File            `json:"files"`
-	Total        Part              `json:"total"`
-	Rules        []Hits            `json:"rules"`
-	Patterns     []Hits            `json:"patterns"`          // lines of literals; Matches is set
-	NextHops     map[string]uint64 `json:"next_hops"`         // packets by next hop, of those that have one
-	MoreMatches  uint64            `json:"more_matches"`      // packets with more matches than are told of one
-	Matches      []Found           `json:"matches,omitempty"` // where they were asked for
-	FlowsUnknown uint64            `json:"flows_unknown"`     // packets of flows beyond the bound of the flow table
-	Stopped      bool              `json:"stopped"`           // before the end, by a signal
+	Engine       gpukern.EngineStats `json:"engine"` // what looked at the packets
+	Output       *Output             `json:"output"` // null where packets went nowhere
+	Files        []File              `json:"files"`
+	Total        Part                `json:"total"`
+	Rules        []Hits              `json:"rules"`
+	Patterns     []Hits              `json:"patterns"`          // lines of literals; Matches is set
+	NextHops     map[string]uint64   `json:"next_hops"`         // packets by next hop, of those that have one
+	MoreMatches  uint64              `json:"more_matches"`      // packets with more matches than are told of one
+	Matches      []PatternMatch      `json:"matches,omitempty"` // where they were asked for
+	FlowsUnknown uint64              `json:"flows_unknown"`     // packets of flows beyond the bound of the flow table
+	Stopped      bool                `json:"stopped"`           // before the end, by a signal
 }
 
 // Output says where packets were sent to.

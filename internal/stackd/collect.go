@@ -223,7 +223,7 @@ func (d *Daemon) Stats() Stats {
 	return s
 }
 
-func (d *Daemon) account() (a gpukern.Account) {
+func (d *Daemon) account() (a gpukern.EngineStats) {
 	for _, e := range d.engines {
 		a.Add(e.Info())
 	}

@@ -108,14 +108,14 @@ type Sockets struct {
 
 // Stats are the counters of the host since its start.
 type Stats struct {
-	Version  string           `json:"version"`
-	Started  time.Time        `json:"started"`
-	Packets  Packets          `json:"packets"`
-	TCP      map[string]int64 `json:"tcp"` // fields of tcp.Stats, snake_case
-	UDP      UDPStats         `json:"udp"`
-	Devices  []DeviceStats    `json:"devices"`
-	Services []ServiceStats   `json:"services"`
-	Engine   gpukern.Account  `json:"engine"`
+	Version  string              `json:"version"`
+	Started  time.Time           `json:"started"`
+	Packets  Packets             `json:"packets"`
+	TCP      map[string]int64    `json:"tcp"` // fields of tcp.Stats, snake_case
+	UDP      UDPStats            `json:"udp"`
+	Devices  []DeviceStats       `json:"devices"`
+	Services []ServiceStats      `json:"services"`
+	Engine   gpukern.EngineStats `json:"engine"`
 }
 
 // Packets are those of all loops. At rest Received + Originated = Forwarded + Delivered + the sum of Dropped; what was forwarded

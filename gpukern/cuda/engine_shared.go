@@ -6,16 +6,16 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// words is the memory that an engine shares with its device, one block:
+// sharedMemory is the memory that an engine shares with its device, one block:
 //
 //	slots | marks | copies: Depth times Copy descriptors | room: descriptors of NewBatch
-type words struct {
+type sharedMemory struct {
 	block  *Block
 	slots  []slot
 	marks  []mark
 	copies []packet.Desc // those of flight i begin at i*each
 	each   int
-	room   []packet.Desc
+	pool   []packet.Desc
 	taken  int // of room
 }
 
@@ -25,7 +25,7 @@ type mark struct {
 	_    [31]uint32
 }
 
-func (w *words) open(d *Device, cfg *Config) (err error) {
+func (w *sharedMemory) open(d *Device, cfg *Config) (err error) {
 	const line = 128
 	at := 0
 	part := func(bytes int) int {
@@ -45,7 +45,7 @@ func (w *words) open(d *Device, cfg *Config) (err error) {
 	w.slots = ringWords(mem[ring:], cfg.Slots)
 	w.marks = unsafe.Slice((*mark)(unsafe.Pointer(&mem[marks])), cfg.Depth)
 	w.copies, w.each = descs(mem[copies:], cfg.Depth*cfg.Copy), cfg.Copy
-	w.room = descs(mem[room:], cfg.Room)
+	w.pool = descs(mem[room:], cfg.Room)
 	return nil
 }
 
@@ -54,14 +54,14 @@ func descs(mem []byte, n int) []packet.Desc {
 }
 
 // ptr returns the device's address of something in the block.
-func (w *words) ptr(p unsafe.Pointer) Ptr {
+func (w *sharedMemory) ptr(p unsafe.Pointer) Ptr {
 	return w.block.Ptr + Ptr(uintptr(p)-uintptr(unsafe.Pointer(&w.block.Mem[0])))
 }
 
 // place returns the device's address of descriptors that lie in room, 0 for others.
-func (w *words) place(d []packet.Desc) Ptr {
-	first, p := unsafe.Pointer(unsafe.SliceData(w.room)), unsafe.Pointer(unsafe.SliceData(d))
-	if uintptr(p)-uintptr(first) >= uintptr(len(w.room))*packet.DescSize {
+func (w *sharedMemory) place(d []packet.Desc) Ptr {
+	first, p := unsafe.Pointer(unsafe.SliceData(w.pool)), unsafe.Pointer(unsafe.SliceData(d))
+	if uintptr(p)-uintptr(first) >= uintptr(len(w.pool))*packet.DescSize {
 		return 0
 	}
 	return w.ptr(p)
@@ -71,11 +71,11 @@ func (w *words) place(d []packet.Desc) Ptr {
 // the room for those is used up they lie on the heap, and the engine copies them. The batch may be used
 // until Close.
 func (e *Engine) NewBatch(a *packet.Arena, n int) *packet.Batch {
-	w := &e.words
-	if n > len(w.room)-w.taken {
+	w := &e.shared
+	if n > len(w.pool)-w.taken {
 		return packet.NewBatch(a, n)
 	}
-	d := w.room[w.taken : w.taken : w.taken+n]
+	d := w.pool[w.taken : w.taken : w.taken+n]
 	w.taken += n
 	return &packet.Batch{Arena: a, D: d}
 }

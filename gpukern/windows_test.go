@@ -12,7 +12,7 @@ import (
 )
 
 func TestTextsAreThePayloadsOfPackets(t *testing.T) {
-	var texts Texts
+	var texts StreamWindows
 	several, padded := 0, 0
 	for seed := range uint64(40) {
 		g := kernref.NewGenerator(seed)
@@ -35,8 +35,8 @@ func TestTextsAreThePayloadsOfPackets(t *testing.T) {
 					if at+texts.From != start+len(got) {
 						t.Fatalf("seed %d, descriptor %d: text at %d, want %d", seed, i, at+texts.From, start+len(got))
 					}
-					if tail := got[max(len(got)-TailLen, 0):]; !bytes.Equal(texts.Tail(), tail) {
-						t.Fatalf("seed %d, descriptor %d: tail %x, want %x", seed, i, texts.Tail(), tail)
+					if tail := got[max(len(got)-CarryOverLen, 0):]; !bytes.Equal(texts.CarryOver(), tail) {
+						t.Fatalf("seed %d, descriptor %d: tail %x, want %x", seed, i, texts.CarryOver(), tail)
 					}
 					got = append(got, texts.Bytes...)
 					if pieces++; pieces == 2 {
@@ -71,7 +71,7 @@ func TestATailIsTheLastBytesOfWhatWasPushed(t *testing.T) {
 			p := g.Bytes(g.IntN(1 + []int{3, 20, 63, 64, 65, 200}[g.IntN(6)]))
 			tl.Push(p)
 			all = append(all, p...)
-			if want := all[max(len(all)-TailLen, 0):]; !bytes.Equal(tl.Bytes(), want) {
+			if want := all[max(len(all)-CarryOverLen, 0):]; !bytes.Equal(tl.Bytes(), want) {
 				t.Fatalf("tail %x, want %x", tl.Bytes(), want)
 			}
 		}
@@ -122,10 +122,10 @@ func newStreams(t testing.TB, flows int) *Streams {
 
 // tails returns what each text of b goes on from.
 func tails(b *packet.Batch, s *Streams) []string {
-	var x Texts
+	var x StreamWindows
 	var all []string
 	for x.Begin(b, s); x.Next(); {
-		all = append(all, string(x.Tail()))
+		all = append(all, string(x.CarryOver()))
 	}
 	return all
 }

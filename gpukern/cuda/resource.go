@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// kept is something that lives in a device's context until somebody closes it, at the latest the device.
-type kept struct {
+// resource is something that lives in a device's context until somebody closes it, at the latest the device.
+type resource struct {
 	free  func() error // gives it back to the driver; nil where there is nothing to give
 	lost  func() error // what is left to do instead when the context is lost; nil where there is nothing
 	mem   []byte       // host memory that the device maps, or nil
@@ -15,25 +15,25 @@ type kept struct {
 	unmap func() error // gives host memory back, once the device cannot reach it; nil where there is none
 }
 
-// keep remembers what the owner has made.
-func (d *Device) keep(k *kept) { d.kept = append(d.kept, k) }
+// track remembers what the owner has made.
+func (d *Device) track(k *resource) { d.resources = append(d.resources, k) }
 
-// drop gives k back, once. A context that is lost answers nothing more: the driver's part ends with the
+// free gives k back, once. A context that is lost answers nothing more: the driver's part ends with the
 // context, and host memory is unmapped only then. What the driver does not take back is kept, for the
 // device's Close to try again. For the owner.
-func (d *Device) drop(k *kept) error {
-	i := slices.Index(d.kept, k)
+func (d *Device) free(k *resource) error {
+	i := slices.Index(d.resources, k)
 	if i < 0 {
 		return nil
 	}
-	d.kept = slices.Delete(d.kept, i, i+1)
+	d.resources = slices.Delete(d.resources, i, i+1)
 	free := k.free
 	if d.Lost() != nil {
 		free = k.lost
 	}
 	if free != nil {
-		if err := d.note(free()); err != nil && d.Lost() == nil {
-			d.kept = append(d.kept, k)
+		if err := d.noteLost(free()); err != nil && d.Lost() == nil {
+			d.resources = append(d.resources, k)
 			return err
 		}
 	}
@@ -41,22 +41,22 @@ func (d *Device) drop(k *kept) error {
 		return nil
 	}
 	if d.Lost() != nil {
-		d.after = append(d.after, k.unmap)
+		d.unmaps = append(d.unmaps, k.unmap)
 		return nil
 	}
 	return k.unmap()
 }
 
-// dropAll gives everything back, the last first. For the owner, at the end.
-func (d *Device) dropAll() error {
+// freeAll gives everything back, the last first. For the owner, at the end.
+func (d *Device) freeAll() error {
 	var errs []error
-	for i := len(d.kept) - 1; i >= 0; i-- {
-		k := d.kept[i]
-		if err := d.drop(k); err != nil {
+	for i := len(d.resources) - 1; i >= 0; i-- {
+		k := d.resources[i]
+		if err := d.free(k); err != nil {
 			errs = append(errs, err)
-			d.kept = slices.DeleteFunc(d.kept, func(o *kept) bool { return o == k })
+			d.resources = slices.DeleteFunc(d.resources, func(o *resource) bool { return o == k })
 			if k.unmap != nil {
-				d.after = append(d.after, k.unmap)
+				d.unmaps = append(d.unmaps, k.unmap)
 			}
 		}
 	}
@@ -64,8 +64,8 @@ func (d *Device) dropAll() error {
 }
 
 // close is drop for everybody else.
-func (d *Device) close(k *kept) error {
-	err := d.do(func() error { return d.drop(k) })
+func (d *Device) close(k *resource) error {
+	err := d.do(func() error { return d.free(k) })
 	if err == ErrClosed { // the device's Close gave it back
 		return nil
 	}
@@ -78,7 +78,7 @@ func (d *Device) find(mem []byte) (Ptr, bool) {
 		return 0, true
 	}
 	at := uintptr(unsafe.Pointer(&mem[0]))
-	for _, k := range d.kept {
+	for _, k := range d.resources {
 		if len(k.mem) == 0 {
 			continue
 		}

@@ -44,23 +44,23 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// mostPackets is the largest batch that a verdict speaks of.
-const mostPackets = 4096
+// maxPackets is the largest batch that a verdict speaks of.
+const maxPackets = 4096
 
 // smallBatch is the size of batch that Line.Each is measured with: the GPU's ring takes batches of up to
 // so many, and smaller ones cost it as much.
 const smallBatch = 256
 
-// judge fills in the verdict from the lines.
-func judge(c *gpukern.Choice) {
-	c.From, c.FromAlone = 0, 0
-	for n := 1; n <= mostPackets && (c.From == 0 || c.FromAlone == 0); n++ {
+// breakEven fills in the verdict from the lines.
+func breakEven(c *gpukern.Calibration) {
+	c.BreakEven, c.BreakEvenAlone = 0, 0
+	for n := 1; n <= maxPackets && (c.BreakEven == 0 || c.BreakEvenAlone == 0); n++ {
 		cpu := float64(c.CPU.At(n))
-		if c.FromAlone == 0 && float64(c.GPU.At(n)) < cpu {
-			c.FromAlone = n
+		if c.BreakEvenAlone == 0 && float64(c.GPU.At(n)) < cpu {
+			c.BreakEvenAlone = n
 		}
-		if c.From == 0 && c.GPU.Each*float64(max(n, smallBatch)) < cpu {
-			c.From = n
+		if c.BreakEven == 0 && c.GPU.PipelinedNs*float64(max(n, smallBatch)) < cpu {
+			c.BreakEven = n
 		}
 	}
 }

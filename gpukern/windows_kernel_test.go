@@ -89,7 +89,7 @@ func TestTheHeadersKernelListsTheTexts(t *testing.T) {
 				t.Fatalf("%v: told of pieces: %v, or other descriptors than without a list", ops, pieces)
 			}
 			want := make([]gkText, len(b.D))
-			var w Texts
+			var w StreamWindows
 			for w.Begin(ref, nil); w.Next(); {
 				want[w.D] = gkText{off: b.D[w.D].Off, from: uint16(w.From), len: uint16(len(w.Bytes))}
 			}

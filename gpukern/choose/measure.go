@@ -12,23 +12,23 @@ import (
 // scratchSlots are the packets that calibration has in flight at most, each in a frame.
 const scratchSlots = inFlight * smallBatch
 
-// judge measures both back ends with what cfg says, once for each set of operations.
-func (o *Opener) judge(cfg gpukern.Config) ([]gpukern.Choice, error) {
-	if o.choices != nil && o.judged == cfg.Ops {
-		return o.choices, nil
+// calibrations measures both back ends with what cfg says, once for each set of operations.
+func (o *Opener) calibrations(cfg gpukern.Config) ([]gpukern.Calibration, error) {
+	if o.measured != nil && o.measuredOps == cfg.Ops {
+		return o.measured, nil
 	}
-	all, err := o.Judge(context.Background(), cfg, Plan{Ops: []gpukern.Ops{cfg.Ops}})
+	all, err := o.Calibrate(context.Background(), cfg, Plan{Ops: []gpukern.Ops{cfg.Ops}})
 	if err != nil {
 		return nil, err
 	}
-	o.choices, o.judged = all, cfg.Ops
+	o.measured, o.measuredOps = all, cfg.Ops
 	return all, nil
 }
 
-// Judge measures the CPU and the device, which there has to be, with the tables of cfg and the operations of a
+// Calibrate measures the CPU and the device, which there has to be, with the tables of cfg and the operations of a
 // plan, in an arena of its own: frames of drivers are not free then. State is not touched: flow tables and
 // sketches are of engines that are made afterwards.
-func (o *Opener) Judge(ctx context.Context, cfg gpukern.Config, p Plan) (_ []gpukern.Choice, err error) {
+func (o *Opener) Calibrate(ctx context.Context, cfg gpukern.Config, p Plan) (_ []gpukern.Calibration, err error) {
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: scratchSlots})
 	if err != nil {
 		return nil, err

@@ -10,14 +10,14 @@ import (
 // queued is how many persistent kernels are under way: one that runs, and one that waits for its end.
 const queued = 2
 
-// keep is the goroutine that watches the device by the words that both share. It makes no call of the
+// watchDevice is the goroutine that watches the device by the words that both share. It makes no call of the
 // driver, which a device that stands still might not answer.
-func (e *Engine) keep() {
+func (e *Engine) watchDevice() {
 	defer e.running.Done()
 	t := time.NewTicker(e.cfg.every)
 	defer t.Stop()
 	limit := max(2, int(e.cfg.Patience/e.cfg.every))
-	w := watch{last: make([]seen, len(e.words.slots)), limit: limit}
+	w := watch{last: make([]seen, len(e.shared.slots)), limit: limit}
 	launches := launchWatch{limit: launchPatience * limit}
 	for {
 		select {
@@ -28,12 +28,12 @@ func (e *Engine) keep() {
 		if e.fault.Load() != nil {
 			continue
 		}
-		beat(e.words.slots)
-		if i := w.stuck(e.words.slots); i >= 0 {
-			e.dev.giveUp(&Error{Op: "serve batches", Text: fmt.Sprintf("the block of slot %d stands still", i), kind: ErrLost})
+		heartbeat(e.shared.slots)
+		if i := w.stuck(e.shared.slots); i >= 0 {
+			e.dev.markLost(&Error{Op: "serve batches", Text: fmt.Sprintf("the block of slot %d stands still", i), kind: ErrLost})
 		}
-		if launches.stuck(e.words.marks, e.asked) {
-			e.dev.giveUp(&Error{Op: "serve batches", Text: "the launches of large batches stand still", kind: ErrLost})
+		if launches.stuck(e.shared.marks, e.asked) {
+			e.dev.markLost(&Error{Op: "serve batches", Text: "the launches of large batches stand still", kind: ErrLost})
 		}
 		if err := e.dev.Lost(); err != nil {
 			e.lose(err)
@@ -55,7 +55,7 @@ type watch struct {
 
 type seen struct {
 	done, beat uint32
-	looks      int
+	checks     int
 }
 
 // stuck returns a slot that has waited for too long while its block gave no sign, else -1.
@@ -67,7 +67,7 @@ func (w *watch) stuck(slots []slot) int {
 			*l = seen{done: done, beat: beat}
 			continue
 		}
-		if l.looks++; l.looks >= w.limit {
+		if l.checks++; l.checks >= w.limit {
 			return i
 		}
 	}
@@ -79,9 +79,9 @@ const launchPatience = 10
 
 // launchWatch finds out that launches of large batches do not end. It counts looks as watch does.
 type launchWatch struct {
-	sum   uint32 // of the marks at the last change
-	looks int
-	limit int // looks without a change while launches are under way
+	sum    uint32 // of the marks at the last change
+	checks int
+	limit  int // looks without a change while launches are under way
 }
 
 // stuck reports whether no launch has ended for too long though some are under way. asked is what the marks
@@ -95,15 +95,15 @@ func (w *launchWatch) stuck(marks []mark, asked []atomic.Uint32) bool {
 		waits = waits || done != want
 	}
 	if !waits || sum != w.sum {
-		w.sum, w.looks = sum, 0
+		w.sum, w.checks = sum, 0
 		return false
 	}
-	w.looks++
-	return w.looks >= w.limit
+	w.checks++
+	return w.checks >= w.limit
 }
 
-// call is the goroutine that makes the engine's calls of the driver: none of them is the loop's.
-func (e *Engine) call() {
+// makeCalls is the goroutine that makes the engine's calls of the driver: none of them is the loop's.
+func (e *Engine) makeCalls() {
 	defer e.running.Done()
 	for {
 		var err error
@@ -128,7 +128,7 @@ func (e *Engine) relaunch() error {
 	if _, err := e.ring.Done(); err != nil {
 		return err
 	}
-	w := &e.words
+	w := &e.shared
 	for e.fault.Load() == nil && e.launched-atomic.LoadUint32(&w.slots[0].ended) < queued {
 		p := ringParams{
 			slots: w.ptr(unsafe.Pointer(&w.slots[0])),
@@ -144,5 +144,5 @@ func (e *Engine) relaunch() error {
 	return nil
 }
 
-// giveUp calls a device lost that answers calls, perhaps, but does not work.
-func (d *Device) giveUp(why *Error) { d.lost.CompareAndSwap(nil, why) }
+// markLost calls a device lost that answers calls, perhaps, but does not work.
+func (d *Device) markLost(why *Error) { d.lost.CompareAndSwap(nil, why) }

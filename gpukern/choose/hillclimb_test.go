@@ -10,12 +10,12 @@ import (
 func TestTheClimberFindsTheLowestCost(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, best := range []float64{0, 0.3, 0.5, 0.8, 1} {
-		c := newClimber(1)
+		c := newHillClimber(1)
 		cost := func() float64 {
 			return (10 + 40*math.Abs(c.share-best)) * (0.99 + 0.02*r.Float64())
 		}
 		for range 400 {
-			c.measured(cost())
+			c.observe(cost())
 		}
 		if at := c.kept(); math.Abs(at-best) > 0.13 {
 			t.Errorf("best share %.2f: it is at %.2f", best, at)
@@ -24,7 +24,7 @@ func TestTheClimberFindsTheLowestCost(t *testing.T) {
 }
 
 // kept is the share that is kept while another is tried.
-func (c *climber) kept() float64 {
+func (c *hillClimber) kept() float64 {
 	if c.trying {
 		return c.from
 	}
@@ -34,9 +34,9 @@ func (c *climber) kept() float64 {
 // TestNoiseMovesNothing: costs that differ by less than the hysteresis are alike.
 func TestNoiseMovesNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	c := newClimber(0.5)
+	c := newHillClimber(0.5)
 	for range 1000 {
-		c.measured(10 * (1 + 0.015*(r.Float64()*2-1)))
+		c.observe(10 * (1 + 0.015*(r.Float64()*2-1)))
 		if math.Abs(c.kept()-0.5) > 1e-9 {
 			t.Fatalf("moved to %.2f", c.kept())
 		}
@@ -44,13 +44,13 @@ func TestNoiseMovesNothing(t *testing.T) {
 }
 
 func TestTheClimberFollowsAChange(t *testing.T) {
-	c := newClimber(1)
+	c := newHillClimber(1)
 	for i := range 1000 {
 		best := 1.0
 		if i > 300 {
 			best = 0.2
 		}
-		c.measured(10 + 40*math.Abs(c.share-best))
+		c.observe(10 + 40*math.Abs(c.share-best))
 	}
 	if at := c.kept(); math.Abs(at-0.2) > 0.13 {
 		t.Errorf("it is at %.2f", at)
@@ -58,10 +58,10 @@ func TestTheClimberFollowsAChange(t *testing.T) {
 }
 
 func TestItRestsBetweenTries(t *testing.T) {
-	c := newClimber(0.5)
+	c := newHillClimber(0.5)
 	tries := 0
 	for range 1000 {
-		c.measured(10)
+		c.observe(10)
 		if c.trying {
 			tries++
 		}
@@ -73,15 +73,15 @@ func TestItRestsBetweenTries(t *testing.T) {
 
 func TestTheShareStaysAShare(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
-	c := newClimber(0.9)
+	c := newHillClimber(0.9)
 	for range 10000 {
-		c.measured(r.Float64())
+		c.observe(r.Float64())
 		if c.share < 0 || c.share > 1 {
 			t.Fatalf("share %v", c.share)
 		}
 	}
-	c.fall(0.25)
-	if c.share != 0.25 || c.rest != restFor {
+	c.reset(0.25)
+	if c.share != 0.25 || c.pause != pauseWindows {
 		t.Errorf("%+v", c)
 	}
 }

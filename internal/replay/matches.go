@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// Found is a literal that was found.
-type Found struct {
+// PatternMatch is a literal that was found.
+type PatternMatch struct {
 	Path   string `json:"path"`
 	Packet uint64 `json:"packet"` // of those that were replayed of the file, from 1
 	Line   int    `json:"line"`   // of the pattern; 0 says that the packet has more matches than are told
@@ -16,10 +16,10 @@ type Found struct {
 	End    uint32 `json:"end"` // offset behind the last byte, in the packet, or the piece of it where it is in several
 }
 
-// finds counts the matches of literals and the next hops of all files.
-type finds struct {
+// matches counts the matches of literals and the next hops of all files.
+type matches struct {
 	rules   []filter.PatternRule
-	tell    func(Found)
+	report  func(PatternMatch)
 	hits    []Hits
 	last    []uint64 // of each rule, the packet that was counted last
 	hops    []uint64 // packets by next hop; nil without routes
@@ -30,8 +30,8 @@ type finds struct {
 	matches []packet.Match // of the batch, those that are still to come
 }
 
-func newFinds(cfg *Config) *finds {
-	f := &finds{tell: cfg.OnMatch}
+func newMatches(cfg *Config) *matches {
+	f := &matches{report: cfg.OnMatch}
 	if cfg.Patterns != nil {
 		f.rules = cfg.Patterns.Rules()
 	}
@@ -46,13 +46,13 @@ func newFinds(cfg *Config) *finds {
 }
 
 // begin says that the next packets are of a file.
-func (f *finds) begin(path string) { f.path, f.at = path, 0 }
+func (f *matches) begin(path string) { f.path, f.at = path, 0 }
 
 // batch says that the next packets are of a batch.
-func (f *finds) batch(b *packet.Batch) { f.matches = b.Matches }
+func (f *matches) batch(b *packet.Batch) { f.matches = b.Matches }
 
 // packet counts what was found in one packet: d is its first descriptor, end the index behind its last.
-func (f *finds) packet(end int, d *packet.Desc) {
+func (f *matches) packet(end int, d *packet.Desc) {
 	f.all++
 	f.at++
 	if f.hops != nil {
@@ -64,8 +64,8 @@ func (f *finds) packet(end int, d *packet.Desc) {
 	}
 }
 
-func (f *finds) match(m packet.Match) {
-	found := Found{Path: f.path, Packet: f.at, End: m.End}
+func (f *matches) match(m packet.Match) {
+	found := PatternMatch{Path: f.path, Packet: f.at, End: m.End}
 	if m.Rule == 0 {
 		f.more++
 	} else {
@@ -77,13 +77,13 @@ func (f *finds) match(m packet.Match) {
 		}
 		found.Line, found.Name = h.Line, h.Name
 	}
-	if f.tell != nil {
-		f.tell(found)
+	if f.report != nil {
+		f.report(found)
 	}
 }
 
 // finish writes the counts into the report.
-func (f *finds) finish(r *Report) {
+func (f *matches) finish(r *Report) {
 	r.Patterns, r.MoreMatches = append(r.Patterns, f.hits...), f.more
 	for hop, n := range f.hops {
 		if hop > 0 && n > 0 {
