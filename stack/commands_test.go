@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestALateBellIsNoLongerHeard rings after Close, as context.AfterFunc and Do may: the number of the
-// eventfd is another file's by then.
-func TestALateBellIsNoLongerHeard(t *testing.T) {
+// TestANotificationAfterCloseWritesNothing notifies after Close, as context.AfterFunc and Do may: the
+// descriptor number is another file's by then.
+func TestANotificationAfterCloseWritesNothing(t *testing.T) {
 	w := newWorld(t)
 	fd := w.loop.notifier.fd
 	for range 2 {
@@ -31,17 +31,17 @@ func TestALateBellIsNoLongerHeard(t *testing.T) {
 	}
 	w.loop.notifier.notify()
 	if info, err := f.Stat(); err != nil || info.Size() != 0 {
-		t.Errorf("the bell wrote %d bytes into a stranger's file, %v", info.Size(), err)
+		t.Errorf("the notification wrote %d bytes into another file, %v", info.Size(), err)
 	}
 }
 
-func TestAFunctionThatSendsItselfAgainLetsTheLoopTurn(t *testing.T) {
+func TestACommandThatQueuesItselfDoesNotHoldTheLoop(t *testing.T) {
 	w := newWorld(t)
 	ran := 0
 	var again func()
 	again = func() {
 		if ran++; ran > 10*commandQueueLen {
-			t.Fatal("the turn never ends")
+			t.Fatal("the iteration never ends")
 		}
 		w.loop.Do(again)
 	}

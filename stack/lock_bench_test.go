@@ -11,7 +11,7 @@ import (
 )
 
 // BenchmarkReach is what it costs another goroutine to do something in a loop that sleeps, or is awake:
-// by a function in the mailbox and a wait for its end, or as the loop's owner.
+// by a command and a wait for its end, or by the lock.
 func BenchmarkReach(b *testing.B) {
 	for _, awake := range []bool{false, true} {
 		name, spin := "asleep", time.Nanosecond
@@ -30,7 +30,7 @@ func BenchmarkReach(b *testing.B) {
 		done := make(chan error, 1)
 		go func() { done <- l.Serve(ctx) }()
 		n := 0
-		b.Run(name+"/mailbox", func(b *testing.B) {
+		b.Run(name+"/command", func(b *testing.B) {
 			answer := make(chan struct{}, 1)
 			f := func() { n++; answer <- struct{}{} }
 			for b.Loop() {
@@ -38,7 +38,7 @@ func BenchmarkReach(b *testing.B) {
 				<-answer
 			}
 		})
-		b.Run(name+"/token", func(b *testing.B) {
+		b.Run(name+"/lock", func(b *testing.B) {
 			for b.Loop() {
 				l.lock.Enter()
 				n++

@@ -22,7 +22,7 @@ import (
 // script is a driver for tests: it receives what the test put in and keeps what is sent.
 type script struct {
 	pool  *ring.Pool
-	in    [][]packet.Desc // bursts to come; nil is a turn without packets
+	in    [][]packet.Desc // bursts to come; nil is an iteration without packets
 	rxErr error           // once in is used up
 	txErr error
 	room  int // how many descriptors Tx takes for each call
@@ -291,7 +291,7 @@ func (h *witness) Handle(now clock.Time, b *packet.Batch) {
 	h.handler.Handle(now, b)
 }
 
-func TestTheHandlerSeesThePortAndNoOldVerdict(t *testing.T) {
+func TestTheHandlerSeesTheDeviceAndNoOldVerdict(t *testing.T) {
 	w := newWorld(t)
 	h := &witness{}
 	w.loop.handler = h
@@ -383,7 +383,7 @@ func TestRunEndsWithTheFilesAndBalances(t *testing.T) {
 	}
 }
 
-func TestRunTellsOfADeviceThatIsGone(t *testing.T) {
+func TestRunReportsADeviceThatIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.port[0].rxErr, w.port[1].rxErr = io.EOF, pmd.ErrGone
 	if err := w.loop.Run(t.Context()); !errors.Is(err, pmd.ErrGone) {
@@ -394,7 +394,7 @@ func TestRunTellsOfADeviceThatIsGone(t *testing.T) {
 // TestRunDoesNotSleepWhenAllPortsHaveEnded: nothing would wake it, and a short file would take 100 ms.
 func TestRunDoesNotSleepWhenAllPortsHaveEnded(t *testing.T) {
 	w := newWorld(t)
-	w.loop.cfg.Spin = time.Nanosecond // the first turn in vain is already too many
+	w.loop.cfg.Spin = time.Nanosecond // the first iteration in vain is already too many
 	w.port[0].rxErr, w.port[1].rxErr = io.EOF, io.EOF
 	if err := w.loop.Run(t.Context()); err != nil {
 		t.Error(err)
@@ -446,7 +446,7 @@ func TestDoRunsOnASleepingLoop(t *testing.T) {
 	for range 20 {
 		done := make(chan bool)
 		if !w.loop.Do(func() { ran.Add(1); close(done) }) {
-			t.Fatal("the mailbox is full")
+			t.Fatal("the command queue is full")
 		}
 		select {
 		case <-done:
@@ -460,7 +460,7 @@ func TestDoRunsOnASleepingLoop(t *testing.T) {
 	}
 }
 
-func TestAFullMailboxSaysSo(t *testing.T) {
+func TestAFullCommandQueueSaysSo(t *testing.T) {
 	w := newWorld(t)
 	n := 0
 	for w.loop.Do(func() { n-- }) {
@@ -586,7 +586,7 @@ func TestStatsAddUp(t *testing.T) {
 	}
 }
 
-func TestATurnDoesNotAllocate(t *testing.T) {
+func TestAnIterationDoesNotAllocate(t *testing.T) {
 	w := newWorld(t)
 	burst := w.packets(t, 8, packet.Forward, 1)
 	for _, d := range burst {
@@ -602,12 +602,12 @@ func TestATurnDoesNotAllocate(t *testing.T) {
 		w.port[0].in, w.port[1].sent = in, w.port[1].sent[:0]
 		w.loop.Poll(0)
 	}); n != 0 {
-		t.Errorf("%v allocations in a turn", n)
+		t.Errorf("%v allocations in an iteration", n)
 	}
 	w.settled(t)
 }
 
-func TestLargePacketsLeaveOnlyByDriversThatCutThem(t *testing.T) {
+func TestLargePacketsLeaveOnlyByDriversThatSegmentThem(t *testing.T) {
 	w := newWorld(t)
 	w.port[0].caps = pmd.CapOffload
 	var err error

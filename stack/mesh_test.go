@@ -186,8 +186,8 @@ func (w *net) give(i int, plans ...uint32) {
 	w.nodes[i].port[0].in = append(w.nodes[i].port[0].in, burst)
 }
 
-func (w *net) poll(turns int) {
-	for range turns {
+func (w *net) poll(times int) {
+	for range times {
 		for _, n := range w.nodes {
 			n.loop.Poll(0)
 		}
@@ -354,14 +354,14 @@ func TestAFullRingDropsWhatDoesNotFit(t *testing.T) {
 	b.loop.Poll(0)
 	b.loop.Poll(0)
 	w.give(0, to, to, to, to, to, to, to, to)
-	a.loop.Poll(0) // what was paid makes room
+	a.loop.Poll(0) // returned frames make room
 	b.loop.Poll(0)
 	if s := w.balance(); s.Forwarded != 17 || s.Dropped[packet.DropHandover] != 1 {
 		t.Errorf("stats %+v", s)
 	}
 }
 
-func TestALoopWithoutFreeFramesGivesBackWhatItCannotPay(t *testing.T) {
+func TestALoopWithoutFreeFramesReturnsThoseOfThePackets(t *testing.T) {
 	w := newNet(t, 2, 64)
 	a, b := w.nodes[0], w.nodes[1]
 	for b.pool.Free() > 3 {
@@ -485,7 +485,7 @@ func TestAHandoverDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestALoopThatIsOwedFramesSleepsShort(t *testing.T) {
+func TestALoopWithFrameCreditsSleepsShort(t *testing.T) {
 	w := newNet(t, 2, 64)
 	a, b := w.nodes[0].loop, w.nodes[1].loop
 	for i := range a.devices {
@@ -512,57 +512,57 @@ func TestALoopThatIsOwedFramesSleepsShort(t *testing.T) {
 	w.balance()
 }
 
-func TestAMeshIsSettledWhenNobodyCanBeginAgain(t *testing.T) {
+func TestQuiescenceIsReachedWhenNoLoopCanBeginAgain(t *testing.T) {
 	w := newNet(t, 2, 64)
 	a, b := w.nodes[0].loop, w.nodes[1].loop
-	settled := func(what string, want bool) {
+	reached := func(what string, want bool) {
 		t.Helper()
 		if got := w.mesh.quiescence.reached(a.activity); got != want {
-			t.Errorf("%s: settled %v", what, got)
+			t.Errorf("%s: reached %v", what, got)
 		}
 	}
-	settled("at the start", false)
+	reached("at the start", false)
 	b.activity.idle()
-	settled("one is quiet", false)
+	reached("one is idle", false)
 	w.give(0, plan(1, planForward))
 	a.Poll(0)
 	a.activity.idle()
-	settled("with a packet between them", false)
+	reached("with a packet between them", false)
 	b.Poll(0)
-	settled("when it has been taken", false) // what it causes is not known before the end of the turn
+	reached("when it has been taken", false) // what it causes is not known before the end of the iteration
 	b.activity.idle()
-	settled("when nothing came of it", true)
+	reached("when nothing came of it", true)
 	a.Poll(0)
 	w.balance()
 }
 
-// TestALoopThatEndsIsGivenNoMore has one loop hand over again and again while the other, which ends,
-// decides what it was given: the end would not come.
-func TestALoopThatEndsIsGivenNoMore(t *testing.T) {
+// TestALoopThatEndsTakesNoMoreOver has one loop hand over again and again while the other, which ends,
+// decides what was handed to it: the end would not come.
+func TestALoopThatEndsTakesNoMoreOver(t *testing.T) {
 	w := newNet(t, 2, 256)
 	a, b := w.nodes[0], w.nodes[1]
 	w.give(0, plan(1, planForward))
 	a.loop.Poll(0)
-	const more = 20
-	given := 0
+	const limit = 20
+	sent := 0
 	b.port[0].onTx = func(packet.Desc) {
-		if given++; given < more {
+		if sent++; sent < limit {
 			w.give(0, plan(1, planForward))
 			a.loop.Poll(0)
 		}
 	}
 	b.loop.drain()
-	if given != 1 || a.loop.Stats().Dropped[packet.DropHandover] != 1 {
-		t.Errorf("it took %d while it ended, %d were dropped", given, a.loop.Stats().Dropped[packet.DropHandover])
+	if sent != 1 || a.loop.Stats().Dropped[packet.DropHandover] != 1 {
+		t.Errorf("it took %d while it ended, %d were dropped", sent, a.loop.Stats().Dropped[packet.DropHandover])
 	}
 	b.port[0].onTx = nil
 	a.loop.drain()
 	w.balance()
 }
 
-// TestNobodyTakesWhatItsSenderTakesBack has a packet in a ring whose sender has begun to take back, as
+// TestTheReceiverLeavesWhatItsSenderTakesBack has a packet in a ring whose sender has begun to take back, as
 // when both look at the ring at once.
-func TestNobodyTakesWhatItsSenderTakesBack(t *testing.T) {
+func TestTheReceiverLeavesWhatItsSenderTakesBack(t *testing.T) {
 	w := newNet(t, 2, 64)
 	a, b := w.nodes[0], w.nodes[1]
 	a.loop.drain()
@@ -577,9 +577,9 @@ func TestNobodyTakesWhatItsSenderTakesBack(t *testing.T) {
 	w.balance()
 }
 
-// TestAMeshIsNotSettledWhileAPacketIsOnItsWay has two loops, each quiet but for the moment that it
+// TestQuiescenceIsNotReachedWhileAPacketIsBetweenLoops has two loops, each idle but for the moment that it
 // holds the packet, hand it to each other; a third must never see all at rest.
-func TestAMeshIsNotSettledWhileAPacketIsOnItsWay(t *testing.T) {
+func TestQuiescenceIsNotReachedWhileAPacketIsBetweenLoops(t *testing.T) {
 	w := newNet(t, 3, 64)
 	for _, n := range w.nodes {
 		n.loop.activity.idle()
@@ -604,7 +604,7 @@ func TestAMeshIsNotSettledWhileAPacketIsOnItsWay(t *testing.T) {
 	self := w.nodes[2].loop.activity
 	for range 300_000 {
 		if w.mesh.quiescence.reached(self) {
-			t.Error("settled with a packet on its way")
+			t.Error("reached with a packet on its way")
 			break
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-func TestAPacketMadeHereLeavesInTheSameTurn(t *testing.T) {
+func TestAnOriginatedPacketLeavesInTheSameIteration(t *testing.T) {
 	w := newWorld(t)
 	frame := []byte("a gratuitous announcement, made here")
 	var got []byte
@@ -56,7 +56,7 @@ func TestSendRefusesWhatCannotLeave(t *testing.T) {
 	}
 }
 
-func TestWhatIsMadeForAFullPortIsDroppedAndCounted(t *testing.T) {
+func TestAnOriginatedPacketForAFullQueueIsDroppedAndCounted(t *testing.T) {
 	w := newWorld(t)
 	w.port[0].room = 0
 	for range 8*txBacklog + 3 {
@@ -94,7 +94,7 @@ func TestAHandlerThatWantsNoTickIsAskedAgainWhenSomethingHappens(t *testing.T) {
 			t.Errorf("%s: ticked at %v, %d sent", what, h.ticks, len(w.port[0].sent))
 		}
 	}
-	step("the first turn", 5, 1)
+	step("the first iteration", 5, 1)
 	step("nothing", 1_000_000, 1)
 	w.port[0].in = [][]packet.Desc{w.packets(t, 1, packet.DropRule, 0)}
 	step("a packet", 1_000_001, 2)

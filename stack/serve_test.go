@@ -62,7 +62,7 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func TestWhatIsMadeWhileTheLoopSleepsLeavesAtExit(t *testing.T) {
+func TestOutputOfASleepingLoopLeavesAtExit(t *testing.T) {
 	w := newWorld(t)
 	w.hand.every = clock.Time(time.Hour)
 	stop := w.serving(t)
@@ -90,7 +90,7 @@ func TestWhatIsMadeWhileTheLoopSleepsLeavesAtExit(t *testing.T) {
 	w.settled(t)
 }
 
-func TestWhatIsMadeWhileTheLoopIsAwakeLeavesWithItsTurn(t *testing.T) {
+func TestOutputOfAnActiveLoopLeavesWithItsIteration(t *testing.T) {
 	w := newWorld(t)
 	w.loop.Poll(0)
 	w.loop.lock.Enter()
@@ -107,7 +107,7 @@ func TestWhatIsMadeWhileTheLoopIsAwakeLeavesWithItsTurn(t *testing.T) {
 	w.settled(t)
 }
 
-func TestAServedLoopRunsFunctionsAndTimers(t *testing.T) {
+func TestAServedLoopRunsCommandsAndTimers(t *testing.T) {
 	w := newWorld(t)
 	w.hand.every = clock.Time(2 * time.Millisecond)
 	w.serving(t)
@@ -128,18 +128,18 @@ func TestAServedLoopRunsFunctionsAndTimers(t *testing.T) {
 // TestAnEarlierTimerWakesTheLoop has a loop that sleeps until some time, and an owner who wants a timer
 // before or after it.
 func TestAnEarlierTimerWakesTheLoop(t *testing.T) {
-	for every, rings := range map[clock.Time]int{clock.Time(time.Second): 1, clock.Time(time.Hour): 0} {
+	for every, wakes := range map[clock.Time]int{clock.Time(time.Second): 1, clock.Time(time.Hour): 0} {
 		w := newWorld(t)
-		bell := make(chan struct{}, 1)
-		w.loop.notifier.useChannel(bell)
+		ch := make(chan struct{}, 1)
+		w.loop.notifier.useChannel(ch)
 		w.loop.lock.served.Store(true)
 		w.loop.notifier.armed.Store(true)
 		w.loop.lock.wakeAt = Now().Add(time.Minute)
 		w.hand.every = every
 		w.loop.lock.Enter()
 		w.loop.lock.Exit()
-		if len(bell) != rings {
-			t.Errorf("a timer in %v: the bell rang %d times", time.Duration(every), len(bell))
+		if len(ch) != wakes {
+			t.Errorf("a timer in %v: %d notifications", time.Duration(every), len(ch))
 		}
 	}
 }
@@ -250,9 +250,9 @@ func TestServeEndsWithItsPorts(t *testing.T) {
 	w.settled(t)
 }
 
-// TestOwnersAndTheLoopTakeTurns has goroutines enter again and again while packets come without end, on
+// TestLockHoldersAndTheLoopAlternate has goroutines enter again and again while packets come without end, on
 // one processor and on several.
-func TestOwnersAndTheLoopTakeTurns(t *testing.T) {
+func TestLockHoldersAndTheLoopAlternate(t *testing.T) {
 	for _, procs := range []int{1, 4} {
 		func() {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
@@ -284,8 +284,8 @@ func TestOwnersAndTheLoopTakeTurns(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			turns := l.Stats().Iterations
-			until(t, "turns after others", func() bool { return l.Stats().Iterations > turns+10 })
+			before := l.Stats().Iterations
+			until(t, "iterations after others", func() bool { return l.Stats().Iterations > before+10 })
 			cancel()
 			if err := <-done; err != nil {
 				t.Error(err)
@@ -299,10 +299,10 @@ func TestOwnersAndTheLoopTakeTurns(t *testing.T) {
 
 // bounce sends back what comes, and lets others wait for it.
 type bounce struct {
-	loop  *Loop
-	came  int
-	back  bool
-	bells chan struct{}
+	loop    *Loop
+	came    int
+	back    bool
+	arrived chan struct{}
 }
 
 func (h *bounce) Handle(_ clock.Time, b *packet.Batch) {
@@ -313,14 +313,14 @@ func (h *bounce) Handle(_ clock.Time, b *packet.Batch) {
 		}
 	}
 	if !h.back {
-		h.bells <- struct{}{}
+		h.arrived <- struct{}{}
 	}
 }
 func (h *bounce) Tick(clock.Time) clock.Time { return clock.Never }
 
-// TestBellsOfMemoryWakeServedLoops has a packet go there and back many times, with both loops asleep most of
-// the time: a bell that nobody hears would cost 100 ms each.
-func TestBellsOfMemoryWakeServedLoops(t *testing.T) {
+// TestMemoryDriversWakeServedLoops has a packet go there and back many times, with both loops asleep most of
+// the time: a lost wakeup would cost 100 ms each.
+func TestMemoryDriversWakeServedLoops(t *testing.T) {
 	a, err := ring.NewArena(ring.ArenaConfig{Frames: 256, Huge: ring.HugeOff})
 	if err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestBellsOfMemoryWakeServedLoops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near := &bounce{bells: make(chan struct{}, 1)}
+	near := &bounce{arrived: make(chan struct{}, 1)}
 	far := &bounce{back: true}
 	var loops []*Loop
 	for i, h := range []*bounce{near, far} {
@@ -356,7 +356,7 @@ func TestBellsOfMemoryWakeServedLoops(t *testing.T) {
 			t.Error(err)
 		}
 		near.loop.lock.Exit()
-		<-near.bells
+		<-near.arrived
 	}
 	slow := time.Since(start) > rounds*maxSleep/4
 	cancel()
@@ -376,10 +376,10 @@ func TestBellsOfMemoryWakeServedLoops(t *testing.T) {
 	}
 }
 
-// TestAServedLoopIsToldOfAFileOnceForEachSleep wakes a parker by the file and by the bell: while it is awake
-// nothing of the file is told to the runtime, in the next sleep all is.
-func TestAServedLoopIsToldOfAFileOnceForEachSleep(t *testing.T) {
-	for _, byBell := range []bool{false, true} {
+// TestAFileWakesTheRuntimeOnceForEachSleep wakes a sleeper by the file and by the notifier. While it is
+// awake the runtime sees no event of the file, in the next sleep it does.
+func TestAFileWakesTheRuntimeOnceForEachSleep(t *testing.T) {
+	for _, byNotifier := range []bool{false, true} {
 		w := newWorld(t)
 		f, in := newFiled(t, w.pool)
 		w.hand.every = clock.Time(time.Hour)
@@ -393,7 +393,7 @@ func TestAServedLoopIsToldOfAFileOnceForEachSleep(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.close()
-		told := func() int {
+		pending := func() int {
 			n := 0
 			_ = p.raw.Control(func(epoll uintptr) {
 				n, _ = unix.Poll([]unix.PollFd{{Fd: int32(epoll), Events: unix.POLLIN}}, 0)
@@ -402,7 +402,7 @@ func TestAServedLoopIsToldOfAFileOnceForEachSleep(t *testing.T) {
 		}
 		write := func() { _, _ = in.Write([]byte{1}) }
 		for i, wake := range []func(){l.notifier.notify, write, write} {
-			if i == 0 && !byBell {
+			if i == 0 && !byNotifier {
 				continue
 			}
 			wake()
@@ -410,8 +410,8 @@ func TestAServedLoopIsToldOfAFileOnceForEachSleep(t *testing.T) {
 				t.Fatal("it did not sleep")
 			}
 			write()
-			if told() != 0 {
-				t.Errorf("by bell %v, sleep %d: told of a file while awake", byBell, i)
+			if pending() != 0 {
+				t.Errorf("by the notifier %v, sleep %d: an event of the file while awake", byNotifier, i)
 			}
 			if !p.sleep(t.Context()) {
 				t.Error("it did not sleep")
@@ -456,13 +456,13 @@ func TestASleepAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestTheAnswerToALonePacketLeavesAtExit has a loop that is awake and received packets: what others make
-// after one packet leaves on their goroutine, once; after several, or without Serve, with the next turn.
-func TestTheAnswerToALonePacketLeavesAtExit(t *testing.T) {
+// TestTheAnswerToASinglePacketLeavesAtExit has a loop that is awake and received packets: what others make
+// after one packet leaves on their goroutine, once; after several, or without Serve, with the next iteration.
+func TestTheAnswerToASinglePacketLeavesAtExit(t *testing.T) {
 	for _, c := range []struct {
 		served  bool
 		packets int
-		want    [3]int // sent after each of two answers, and after the next turn
+		want    [3]int // sent after each of two answers, and after the next iteration
 	}{
 		{true, 1, [3]int{1, 1, 2}},
 		{true, 2, [3]int{0, 0, 2}},
@@ -471,7 +471,7 @@ func TestTheAnswerToALonePacketLeavesAtExit(t *testing.T) {
 		w := newWorld(t)
 		w.port[0].in = [][]packet.Desc{w.packets(t, c.packets, packet.DropRule, 0)}
 		w.loop.Poll(0)
-		w.loop.Poll(1) // turns in vain change nothing
+		w.loop.Poll(1) // iterations in vain change nothing
 		w.loop.lock.served.Store(c.served)
 		var got [3]int
 		for i := range 2 {
@@ -490,8 +490,8 @@ func TestTheAnswerToALonePacketLeavesAtExit(t *testing.T) {
 	}
 }
 
-// TestWhoLeavesCausesNothing looks at a loop that is left instead of exited, asleep and awake.
-func TestWhoLeavesCausesNothing(t *testing.T) {
+// TestExitUnchangedCausesNothing looks at a loop that is left instead of exited, asleep and awake.
+func TestExitUnchangedCausesNothing(t *testing.T) {
 	for _, asleep := range []bool{true, false} {
 		w := newWorld(t)
 		w.hand.every = clock.Time(time.Hour)
@@ -511,14 +511,14 @@ func TestWhoLeavesCausesNothing(t *testing.T) {
 	}
 }
 
-// TestAServedLoopShowsItsCountersNowAndThen counts turns until the counters are seen, awake and before sleep.
-func TestAServedLoopShowsItsCountersNowAndThen(t *testing.T) {
+// TestAServedLoopPublishesItsCountersNowAndThen counts iterations until the counters are visible, awake and before sleep.
+func TestAServedLoopPublishesItsCountersNowAndThen(t *testing.T) {
 	w := newWorld(t)
 	w.hand.every = clock.Time(time.Hour)
 	for i := range 2*publishEvery + 1 {
 		w.loop.lock.iterate(clock.Time(i))
-		if shown, want := w.loop.Stats().Iterations, uint64((i+1)/publishEvery*publishEvery); shown != want {
-			t.Errorf("%d turns shown after %d, want %d", shown, i+1, want)
+		if got, want := w.loop.Stats().Iterations, uint64((i+1)/publishEvery*publishEvery); got != want {
+			t.Errorf("%d iterations published after %d, want %d", got, i+1, want)
 		}
 	}
 	for i := range w.loop.devices {

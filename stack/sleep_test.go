@@ -89,12 +89,12 @@ func TestACommandQueuedBeforeTheNotifierIsArmedRunsInsteadOfSleeping(t *testing.
 	}
 }
 
-func TestALoopDoesNotSleepOverWhatItWasGiven(t *testing.T) {
+func TestALoopDoesNotSleepOverPacketsHandedOver(t *testing.T) {
 	w := newNet(t, 2, 64)
 	a, b := w.nodes[0].loop, w.nodes[1].loop
 	b.out.tick = 1 // due: a loop that sleeps all the same does so for no time
 	w.give(0, plan(1, planForward))
-	a.Poll(0) // rings no bell: b is awake until it sleeps
+	a.Poll(0) // does not notify: b is awake until it sleeps
 	if newThread(b).sleep(1); b.count.Sleeps != 0 {
 		t.Error("it slept with a packet before it")
 	}
@@ -107,7 +107,7 @@ func TestALoopDoesNotSleepOverWhatItWasGiven(t *testing.T) {
 	w.balance()
 }
 
-func TestABellWakesOnce(t *testing.T) {
+func TestANotificationWakesOnce(t *testing.T) {
 	w := newWorld(t)
 	readable := func() bool {
 		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(w.loop.notifier.fd), Events: unix.POLLIN}}, 0)
@@ -115,10 +115,10 @@ func TestABellWakesOnce(t *testing.T) {
 	}
 	w.loop.notifier.notify()
 	if !readable() {
-		t.Error("the bell makes no sound")
+		t.Error("the notification is not readable")
 	}
 	if newThread(w.loop).sleep(0); readable() {
-		t.Error("it rings for ever")
+		t.Error("it stays readable")
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// This test runs the house end to end in virtual time: two hosts with a bad link each, and a loop
+// This test runs the loop end to end in virtual time: two hosts with a bad link each, and a loop
 // with the real engine between them that drops what has a wrong checksum.
 //
 //	host 0 --- memory --- [Impair | port 0  loop  port 1 | Impair] --- memory --- host 1
@@ -116,7 +116,7 @@ func (h held) Holds(visit func(uint32)) {
 	h.inner.Holds(visit)
 }
 
-// Holds tells the frames that wait in the loop. Between two turns none is in the engine of a CPU.
+// Holds visits the frames that wait in the loop. Between two iterations a CPU engine has none.
 func (l *line) Holds(visit func(uint32)) {
 	for i := range l.loop.devices {
 		for _, d := range l.loop.out.queues[i].out.D {
@@ -222,7 +222,7 @@ func (l *line) receive(h *host, now clock.Time) {
 func (l *line) run(each uint32) {
 	const step = 20_000 // ns
 	end := clock.Never
-	for now, turn := clock.Time(-1_000_000), 0; now < end; now, turn = now+step, turn+1 {
+	for now, i := clock.Time(-1_000_000), 0; now < end; now, i = now+step, i+1 {
 		for _, h := range l.hosts {
 			l.send(h, now, each)
 		}
@@ -230,7 +230,7 @@ func (l *line) run(each uint32) {
 		for _, h := range l.hosts {
 			l.receive(h, now)
 		}
-		if turn%64 == 0 {
+		if i%64 == 0 {
 			l.audit()
 		}
 		if end == clock.Never && l.hosts[0].sent == each && l.hosts[1].sent == each {
@@ -273,7 +273,7 @@ func (l *line) balance() {
 	}
 }
 
-func TestTheHouseBalancesInVirtualTime(t *testing.T) {
+func TestAllCountersBalanceInVirtualTime(t *testing.T) {
 	l := newLine(t, 1)
 	l.run(50_000)
 	l.balance()

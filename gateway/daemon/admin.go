@@ -153,7 +153,7 @@ func (d *Daemon) onLoop(i int, f func()) bool {
 		select {
 		case <-d.ended:
 			return false
-		case <-time.After(time.Millisecond): // its mailbox is full
+		case <-time.After(time.Millisecond): // its command queue is full
 		}
 	}
 	select {

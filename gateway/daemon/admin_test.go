@@ -367,7 +367,7 @@ func TestNothingRunsOnALoopThatHasEnded(t *testing.T) {
 		t.Error("a loop that turns has not run it")
 	}
 	close(d.ended)
-	for range 1000 { // the mailbox takes some before it is full
+	for range 1000 { // the command queue takes some before it is full
 		if d.onLoop(0, func() { t.Error("it was run") }) {
 			t.Fatal("a loop that has ended has run it")
 		}

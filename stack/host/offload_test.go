@@ -136,7 +136,7 @@ func (p *passer) segment(seg []byte, from, at, off, total int) {
 	}
 }
 
-func TestDevicesCutWhatTheyUnderstand(t *testing.T) {
+func TestDevicesSegmentWhatTheyUnderstand(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		o    tcp.Outgoing

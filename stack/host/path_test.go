@@ -102,7 +102,7 @@ func (p *packets) send(to netip.Prefix, port uint16, size int, data []byte) pack
 	return v
 }
 
-func TestDatagramsTravelWholeCutAndInFragments(t *testing.T) {
+func TestDatagramsTravelWholeSegmentedAndInFragments(t *testing.T) {
 	for _, s := range []setting{{}, {loops: 2, cross: true}, {mtu: 9000}, {loops: 3}} {
 		w := newWorld(t, s)
 		in, out := w.bind(w.b, 9), w.bind(w.a, 10)
@@ -138,7 +138,7 @@ func TestDatagramsTravelWholeCutAndInFragments(t *testing.T) {
 
 // Whichever loop an unconnected socket has sent by, and whichever hears that its datagram was too long: all
 // loops come to know. A report about a datagram that nobody has sent changes nothing.
-func TestPathMTUOfDatagramsIsToldToAllLoops(t *testing.T) {
+func TestPathMTUOfDatagramsReachesAllLoops(t *testing.T) {
 	w := newWorld(t, setting{loops: 3})
 	out := w.bind(w.a, 10)
 	to := wire.AddrFrom(addrB4.Addr())
