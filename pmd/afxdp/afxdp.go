@@ -1,5 +1,5 @@
-// Package afxdp is the driver for Linux network interfaces: AF_XDP sockets on rings of our own, fed
-// by an XDP program that takes our addresses and ports and leaves all other packets to the kernel.
+// Package afxdp is the driver for Linux network interfaces: AF_XDP sockets, fed by an XDP program that
+// takes the packets to chosen addresses and ports and leaves all others to the kernel.
 //
 //	pool, _ := arena.Cut(16384)
 //	dev, err := afxdp.Open(afxdp.Config{
@@ -13,12 +13,22 @@
 // device's transmit function. The arena is registered as it is (UMEM), so the same bytes can be
 // registered with CUDA or DPDK too.
 //
-// The program hangs on the interface by a bpf_link whose only holder is this process: however the
-// process ends, SIGKILL included, the kernel takes the program off and gets all packets again.
+// The program is attached to the interface by a bpf_link whose only holder is this process: however the
+// process ends, SIGKILL included, the kernel detaches the program and gets all packets again.
 //
-// Frames. What the kernel holds is written down in two ledgers per queue, one for frames to receive
-// into and one for frames to send. Every address that comes back is checked against them before it
-// is used, and Close returns what is left to the pool, whatever state the device is in.
+// # Ownership
+//
+// A queue has four rings (Documentation/networking/af_xdp.rst):
+//
+//	fill        free frames        driver -> kernel
+//	rx          received packets   driver <- kernel
+//	tx          packets to send    driver -> kernel
+//	completion  sent frames        driver <- kernel
+//
+// Two sets per queue record the frames that the kernel holds: those to receive into and those to send.
+// Every address that comes back is checked against them before it is used, because a wrong one would
+// corrupt a packet of another owner. Close returns the frames of both sets to the pool, whatever state
+// the device is in.
 //
 // The package does not route, resolve neighbours or know protocols beyond what steering looks at.
 // Design and measurements: docs/design/002-afxdp.md. Kernel interface:

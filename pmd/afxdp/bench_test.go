@@ -25,7 +25,7 @@ func plainQueue(t testing.TB, frames int) (*Queue, *ring.Pool) {
 		*r = xring{prod: &idx[0], cons: &idx[16], flags: &idx[32], entries: entries{unsafe.Pointer(&mem[0]), DefaultRing - 1}, size: DefaultRing}
 	}
 	q := newQueue(&cfg, s, 0, p)
-	q.longest = 1518
+	q.maxPacket = 1518
 	q.refill()
 	return q, p
 }

@@ -254,7 +254,7 @@ func TestCloseSendsWhatTxTook(t *testing.T) {
 	peer := w.wire(t)
 	b := packet.NewBatch(r.arena.View(), 4)
 	r.append(t, b, frame(w.mac(t, w.peer, peerDev), w.mac(t, w.host, dev), 60, 9))
-	r.Queues[0].put(b.D) // Tx without its kick: as if the kernel had been too busy
+	r.Queues[0].enqueue(b.D) // Tx without its kick: as if the kernel had been too busy
 	must(t, r.Close())
 	if got := number(peer.recv(t, isTest)); got != 9 {
 		t.Errorf("the peer received %d", got)

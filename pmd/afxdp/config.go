@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// Mode says where the interface runs the steering program.
+// Mode is the XDP mode: where the interface runs the steering program.
 type Mode uint8
 
 // The modes. ModeAuto tries native and falls back to generic; Info.Granted says so and why.
@@ -17,36 +17,37 @@ const (
 	ModeGeneric      // after it: works with every device
 )
 
-// Copy says who moves the bytes of a packet.
+// Copy is the copy mode: whether the kernel copies the bytes of a packet or the device uses frames itself.
 type Copy uint8
 
-// The ways of copying. CopyAuto lets the kernel take zero-copy where the driver can.
+// The copy modes. CopyAuto lets the kernel choose: zero-copy where the driver supports it.
 const (
 	CopyAuto Copy = iota
 	CopyOn        // the kernel copies
 	CopyOff       // the device reads and writes frames itself, or Open fails
 )
 
-// MultiBuf says whether a packet may span several frames.
+// MultiBuf is the choice of multi-buffer: whether a packet may span several frames (XDP_USE_SG, Linux 6.6).
 type MultiBuf uint8
 
-// The choices. MultiBufAuto turns it on when a packet of the interface's MTU does not fit a frame.
+// The choices. MultiBufAuto turns it on where a packet of the interface's MTU does not fit a frame, because
+// drivers without it refuse the program and those with it are slower.
 const (
 	MultiBufAuto MultiBuf = iota
 	MultiBufOff
 	MultiBufOn
 )
 
-// Limits and defaults of Config.
+// Limits and defaults of Config. Headroom is for headers that are pushed: VLAN tags and tunnels.
 const (
 	DefaultRing     = 4096 // entries of each ring
 	DefaultHeadroom = 256  // bytes; the kernel's XDP_PACKET_HEADROOM, which it always leaves
 	maxFrameSize    = 4096 // XDP_UMEM_REG takes chunks up to a page
 )
 
-// Rings are the sizes of a queue's rings in entries, powers of two; 0 is DefaultRing. A ring rides
-// out the longest time that its loop looks away: 4096 entries are 1 ms at 4 Mpps. For the highest
-// rates take 16384 and a pool of at least 32768 frames.
+// Rings are the sizes of a queue's rings in entries, powers of two, which the kernel requires; 0 is
+// DefaultRing. A ring absorbs the packets of the longest time between two polls: 4096 entries are 1 ms
+// at 4 Mpps. For the highest rates take 16384 and a pool of at least 32768 frames.
 type Rings struct {
 	Fill       int // free frames that wait for packets
 	Completion int // sent frames that wait for Tx; at least Tx
@@ -54,7 +55,7 @@ type Rings struct {
 	Tx         int // packets that wait for the device
 }
 
-// BusyPoll makes the kernel poll the device inside of our system calls instead of by interrupt
+// BusyPoll makes the kernel poll the device in the driver's system calls instead of by interrupt
 // (SO_PREFER_BUSY_POLL). It helps NICs with interrupt deferral set up; on veth it brings nothing.
 type BusyPoll struct {
 	Micros int // SO_BUSY_POLL: longest poll of one call, microseconds; 0 is off
@@ -70,7 +71,7 @@ type Config struct {
 	// them) or set the device to as many as there are loops.
 	Queues []int
 
-	// Pools lend the frames, one pool per queue and all of them cut from one arena. Queues of the
+	// Pools supply the frames, one pool per queue and all of them cut from one arena. Queues of the
 	// same loop may share a pool, and so must the devices that one loop forwards between.
 	Pools []*ring.Pool
 
@@ -94,7 +95,8 @@ type Config struct {
 	Rules []Rule // the first rules; Device.Steering changes them
 }
 
-// withDefaults checks the configuration and fills in its zero values.
+// withDefaults checks the configuration and fills in its zero values. What the kernel would reject with EINVAL
+// is rejected here, with the reason.
 func (c Config) withDefaults() (Config, error) {
 	if len(c.Pools) == 0 {
 		return c, fmt.Errorf("no pool: a queue needs one to receive into")
@@ -129,8 +131,11 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.Rings.setDefaults()
 }
 
+// arena returns the arena of all pools.
 func (c *Config) arena() *ring.Arena { return c.Pools[0].Arena() }
 
+// setDefaults fills in sizes and checks them. Every packet that is sent needs a completion entry: with fewer
+// of them than tx entries the kernel stops sending until the driver has read some.
 func (r *Rings) setDefaults() error {
 	for _, f := range []struct {
 		name string
@@ -149,7 +154,8 @@ func (r *Rings) setDefaults() error {
 	return nil
 }
 
-// rxFrames returns how many frames a queue on pool p keeps with the kernel.
+// rxFrames returns how many frames of pool p a queue keeps in the kernel. A quarter of the pool leaves
+// enough for what other queues receive, for packets on their way and for those being sent.
 func (c *Config) rxFrames(p *ring.Pool) int {
 	if c.RxFrames > 0 {
 		return min(c.RxFrames, c.Rings.Fill)

@@ -17,7 +17,7 @@ type Device struct {
 	cfg   Config
 	iface iface
 	prog  *program
-	nic   *filter
+	nic   *addressFilter
 	steer *Steering
 }
 
@@ -38,6 +38,8 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
+// open attaches the program before it opens the sockets: the program needs the most privileges and fails
+// first where another program is attached, before memory is pinned for the UMEM.
 func (d *Device) open() (err error) {
 	if d.cfg, err = d.cfg.withDefaults(); err != nil {
 		return d.fail("configure", 0, err, "")
@@ -66,14 +68,15 @@ func (d *Device) open() (err error) {
 	return d.start()
 }
 
-// multiBuf decides whether packets may span frames: when they must or the caller says so.
+// multiBuf decides whether packets may span frames: where the MTU does not fit one, or the caller says so.
+// Otherwise it stays off, because drivers are slower with it and not all have it.
 func (d *Device) multiBuf() (bool, error) {
 	size := d.cfg.arena().FrameSize()
 	room := size - d.cfg.Headroom
 	if room < 128 {
 		return false, fmt.Errorf("headroom of %d bytes in frames of %d leaves no room for packets", d.cfg.Headroom, size)
 	}
-	const tags = 2 * 4
+	const tags = 2 * 4 // 802.1Q inside 802.1ad, which the MTU does not count
 	fits := d.iface.mtu+minFrame+tags <= room
 	if d.cfg.MultiBuf == MultiBufOff && !fits {
 		return false, fmt.Errorf("%w: packets of MTU %d do not fit frames of %d bytes, %d of which are headroom: "+
@@ -83,14 +86,13 @@ func (d *Device) multiBuf() (bool, error) {
 	return d.cfg.MultiBuf == MultiBufOn || !fits, nil
 }
 
-// attach loads the program, with the first rules, opens the NIC's address filter for them and hangs
-// the program on the interface. Until the sockets
-// are bound it passes everything to the kernel.
+// attach loads the program with the first rules, opens the NIC's address filter for them and attaches
+// the program to the interface. It passes everything to the kernel until the sockets are bound.
 func (d *Device) attach(multi bool) (err error) {
 	if d.prog, err = load(d.cfg.All); err != nil {
 		return d.explain("load", 0, err)
 	}
-	if d.nic, err = openFilter(d.iface.index); err != nil {
+	if d.nic, err = openAddressFilter(d.iface.index); err != nil {
 		return d.explain("bind", 0, err)
 	}
 	d.steer = d.prog.steering(d.cfg.All, d.nic)
@@ -103,7 +105,7 @@ func (d *Device) attach(multi bool) (err error) {
 		return d.explain("steer", 0, err)
 	}
 	if err := d.prog.attach(d.iface.index, d.cfg.Mode, multi); err != nil {
-		if busy := d.occupied(); busy != nil {
+		if busy := d.busyError(); busy != nil {
 			return busy
 		}
 		return d.explain("attach", 0, err)
@@ -113,7 +115,7 @@ func (d *Device) attach(multi bool) (err error) {
 
 // openQueue binds the socket of the i-th queue. The first registers the arena, the others share it.
 func (d *Device) openQueue(i int, multi bool) error {
-	owner := -1
+	owner := -1 // the socket whose UMEM is shared
 	if i > 0 {
 		owner = d.Queues[0].fd
 	}
@@ -127,11 +129,12 @@ func (d *Device) openQueue(i int, multi bool) error {
 	return nil
 }
 
-// start describes the queues, gives them frames and lets packets in.
+// start describes the queues, fills their rings and lets packets in: the other order would lose the first
+// packets for want of a frame.
 func (d *Device) start() error {
 	for _, q := range d.Queues {
 		q.info = d.describe(q)
-		q.longest = uint32(d.iface.mtu + minFrame + vlanTag)
+		q.maxPacket = uint32(d.iface.mtu + minFrame + vlanTag)
 		q.refill()
 	}
 	for _, q := range d.Queues {
@@ -142,7 +145,7 @@ func (d *Device) start() error {
 	return nil
 }
 
-// describe returns the part of Info that does not change.
+// describe returns the part of Info that does not change: Info is called often and from any goroutine.
 func (d *Device) describe(q *Queue) pmd.Info {
 	caps := pmd.CapPoll
 	words := []string{d.modeWords()}
@@ -172,17 +175,18 @@ func (d *Device) describe(q *Queue) pmd.Info {
 	}
 }
 
+// modeWords returns the XDP mode for Info.Negotiated, with the reason of a fallback: it is never silent.
 func (d *Device) modeWords() string {
 	switch {
 	case d.prog.mode == ModeNative:
 		return "native"
-	case d.prog.why != "":
-		return "generic (not native: " + d.prog.why + ")"
+	case d.prog.whyNotNative != "":
+		return "generic (not native: " + d.prog.whyNotNative + ")"
 	}
 	return "generic"
 }
 
-// Steering returns the rules that say what is taken from the kernel.
+// Steering returns the rules of the device.
 func (d *Device) Steering() *Steering { return d.steer }
 
 // Close closes the queues that are still open and takes the program off the interface. No loop may

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// occupied returns ErrBusy when the interface has an XDP program, and says whose it is.
-func (d *Device) occupied() error {
+// busyError returns ErrBusy where the interface has an XDP program, with the process that holds it.
+func (d *Device) busyError() error {
 	id, err := attached(d.iface.index)
 	if err != nil {
 		return d.fail("open", 0, err, "")
@@ -37,15 +37,16 @@ func (d *Device) occupied() error {
 	return d.fail("attach", 0, fmt.Errorf("%w: %s is attached to the interface", pmd.ErrBusy, what), remedy)
 }
 
-// explain turns an error of the kernel into one of pmd's, with what is missing or in the way.
+// explain turns an error of the kernel into one of pmd's, with a remedy. The kernel has few error codes for
+// many reasons: which one it is follows from the step that failed and from the configuration.
 func (d *Device) explain(op string, queue int, err error) error {
 	name := d.iface.name
 	switch {
 	case errors.As(err, new(*ebpf.VerifierError)) && errors.Is(err, unix.EACCES): // its log is many lines long
 		err = fmt.Errorf("the verifier lets only processes with CAP_PERFMON compute with packet pointers: %w", unix.EACCES)
-		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrPermission, err), missing(op))
+		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrPermission, err), missingCapability(op))
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrPermission, err), missing(op))
+		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrPermission, err), missingCapability(op))
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		remedy := "close the socket that holds it"
 		if holders := processes("maps", holdsRings); len(holders) > 0 {
@@ -71,8 +72,8 @@ func (d *Device) explain(op string, queue int, err error) error {
 	return d.fail(op, queue, err, "")
 }
 
-// missing names the capability for a step of Open.
-func missing(op string) string {
+// missingCapability names the capability for a step of Open.
+func missingCapability(op string) string {
 	switch op {
 	case "bind":
 		return "AF_XDP sockets need CAP_NET_RAW, and locked memory beyond ulimit -l needs CAP_IPC_LOCK"
@@ -82,7 +83,7 @@ func missing(op string) string {
 	return "attaching to an interface needs CAP_NET_ADMIN"
 }
 
-// unsupported says what may be too much for the device or the kernel.
+// unsupported returns the remedy for a feature that the device or the kernel does not have.
 func (d *Device) unsupported() string {
 	switch {
 	case d.cfg.Copy == CopyOff:
@@ -95,9 +96,8 @@ func (d *Device) unsupported() string {
 	return ""
 }
 
-// processes lists, as "name (pid N)", the processes with a file below /proc/PID/ that holds says
-// yes to: the file itself or, for a folder, any file in it. Processes that may not be read are left
-// out.
+// processes lists, as "name (pid N)", the processes for which holds is true of the text of a file below
+// /proc/PID/, or for a folder of any file in it. Processes that may not be read are left out.
 func processes(file string, holds func(text string) bool) []string {
 	var out []string
 	pids, _ := filepath.Glob("/proc/[0-9]*")
@@ -125,8 +125,8 @@ func holdsProgram(id ebpf.ProgramID) func(string) bool {
 	return func(text string) bool { return strings.Contains(text, want) }
 }
 
-// holdsRings finds mapped AF_XDP rings in /proc/PID/maps: fill rings lie at offset 4 GiB of a
-// socket, where nothing else does.
+// holdsRings finds mapped AF_XDP rings in /proc/PID/maps: fill rings are mapped at offset 4 GiB of a socket
+// (XDP_UMEM_PGOFF_FILL_RING), and nothing else is.
 func holdsRings(text string) bool {
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, " 100000000 ") && strings.Contains(line, "socket:[") {

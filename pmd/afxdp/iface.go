@@ -3,6 +3,7 @@ package afxdp
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"unsafe"
 
 	"github.com/vishvananda/netlink"
@@ -11,7 +12,7 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// iface is what the driver needs to know of an interface.
+// iface holds the properties of an interface that the driver uses.
 type iface struct {
 	name   string
 	index  int
@@ -20,6 +21,7 @@ type iface struct {
 	queues int // for receiving
 }
 
+// lookUp reads them by netlink, and the number of queues by ethtool where the driver has it.
 func lookUp(name string) (iface, error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
@@ -37,10 +39,11 @@ func lookUp(name string) (iface, error) {
 	return i, nil
 }
 
+// linkByIndex finds an interface whatever its name is by now.
 func linkByIndex(index int) (netlink.Link, error) { return netlink.LinkByIndex(index) }
 
 // RxQueues returns the number of queues that the interface receives on: how many a Config must
-// open so that no packet of ours ends in the kernel.
+// open so that every packet that a rule names is steered.
 func RxQueues(name string) (int, error) {
 	i, err := lookUp(name)
 	if err != nil {
@@ -57,7 +60,7 @@ type ethtoolChannels struct {
 }
 
 // channels asks the driver for the number of its receive queues. Netlink only knows how many the
-// device could have.
+// device could have, and a queue without a socket keeps its packets in the kernel.
 func channels(name string) (int, error) {
 	ch := ethtoolChannels{cmd: unix.ETHTOOL_GCHANNELS}
 	if err := ethtool(name, unsafe.Pointer(&ch)); err != nil {
@@ -67,10 +70,10 @@ func channels(name string) (int, error) {
 }
 
 // TxChecksumOff switches the transmit checksum offload of an interface off, and segmentation, which
-// needs it, with it. It is meant for the far end of a veth whose near end is open here: a kernel
-// that thinks that "hardware" will do it sends packets with only the pseudo-header in their TCP and
-// UDP checksums, and in generic mode whole super-packets, and a veth does neither
-// (docs/design/002-afxdp.md). The same as `ethtool -K name tx off`.
+// needs it, with it, as `ethtool -K name tx off` does. It is meant for the far end of a veth whose near
+// end is open here: the kernel leaves checksums to the "hardware" of a veth, which has none. Packets
+// arrive with only the pseudo-header in their TCP and UDP checksums and, in generic mode, unsegmented
+// (docs/design/002-afxdp.md).
 func TxChecksumOff(name string) error {
 	v := ethtoolValue{cmd: unix.ETHTOOL_STXCSUM}
 	if err := ethtool(name, unsafe.Pointer(&v)); err != nil {
@@ -100,3 +103,53 @@ func ethtool(name string, cmd unsafe.Pointer) error {
 	}
 	return nil
 }
+
+// addressFilter opens the address filter of the NIC for frames that the kernel has not asked for: all of
+// them, or the multicast groups in which neighbours are solicited. Without it the NIC would drop a
+// solicitation for an address that the kernel does not have. It is the membership of a packet socket
+// that receives nothing, so the kernel removes it when the process ends, however it ends.
+type addressFilter struct {
+	fd, ifindex int
+}
+
+// openAddressFilter opens the packet socket. Protocol 0 receives nothing.
+func openAddressFilter(ifindex int) (*addressFilter, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("packet socket for the address filter: %w", err)
+	}
+	return &addressFilter{fd, ifindex}, nil
+}
+
+// promiscuous lets frames to every address in.
+func (f *addressFilter) promiscuous() error {
+	return f.change(unix.PACKET_ADD_MEMBERSHIP, unix.PacketMreq{Type: unix.PACKET_MR_PROMISC})
+}
+
+// neighbor joins the group of solicitations for an IPv6 address, or leaves it. The kernel counts
+// memberships: addresses with the same last 24 bits share a group. IPv4 needs none, because ARP is
+// broadcast. A nil filter has no interface.
+func (f *addressFilter) neighbor(addr netip.Addr, on bool) error {
+	if f == nil || !addr.Is6() {
+		return nil
+	}
+	ip := addr.As16()
+	m := unix.PacketMreq{Type: unix.PACKET_MR_MULTICAST, Alen: 6}
+	// The solicited-node group ff02::1:ffXX:XXXX (RFC 4291 2.7.1) on Ethernet (RFC 2464 7).
+	m.Address = [8]byte{0x33, 0x33, 0xff, ip[13], ip[14], ip[15]}
+	if on {
+		return f.change(unix.PACKET_ADD_MEMBERSHIP, m)
+	}
+	return f.change(unix.PACKET_DROP_MEMBERSHIP, m)
+}
+
+// change adds or drops a membership of the socket (packet(7), PACKET_ADD_MEMBERSHIP).
+func (f *addressFilter) change(option int, m unix.PacketMreq) error {
+	m.Ifindex = int32(f.ifindex)
+	if err := unix.SetsockoptPacketMreq(f.fd, unix.SOL_PACKET, option, &m); err != nil {
+		return fmt.Errorf("change the address filter: %w", err)
+	}
+	return nil
+}
+
+func (f *addressFilter) close() error { return unix.Close(f.fd) }

@@ -187,7 +187,7 @@ func (r *rig) audit(t testing.TB, others ...ring.Holder) {
 	}
 	for _, q := range r.Queues {
 		others = append(others, q)
-		for _, l := range []*lent{&q.rxHeld, &q.txHeld} {
+		for _, l := range []*frameSet{&q.rxHeld, &q.txHeld} {
 			if n := 0; l.n != count(l, &n) {
 				t.Errorf("%d frames are lent, counted as %d", n, l.n)
 			}

@@ -13,17 +13,19 @@ import (
 
 //go:generate go tool -modfile=../../internal/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" steer bpf/steer.c
 
-// program is the steering program on an interface.
+// program is the steering program on an interface. It exists twice in the object, because only one that is
+// loaded as multi-buffer aware (BPF_F_XDP_HAS_FRAGS) may be attached where packets span buffers.
 type program struct {
-	objs steerObjects
-	link link.Link
-	mode Mode   // that was granted
-	why  string // native mode was not, in ModeAuto
+	objs         steerObjects
+	link         link.Link
+	mode         Mode   // in use
+	whyNotNative string // native mode was not, in ModeAuto
 }
 
-// load puts the program and its maps into the kernel.
+// load loads the program and its maps into the kernel. all is a constant of the program, so that the verifier
+// removes the lookups that All does not need.
 func load(all bool) (*program, error) {
-	if err := rlimit.RemoveMemlock(); err != nil {
+	if err := rlimit.RemoveMemlock(); err != nil { // before Linux 5.11 maps count as locked memory
 		return nil, fmt.Errorf("raise the limit of locked memory for BPF maps: %w", err)
 	}
 	spec, err := loadSteer()
@@ -42,8 +44,8 @@ func load(all bool) (*program, error) {
 	return p, nil
 }
 
-// attach hangs the program on the interface, in native or generic mode as asked. A program of
-// somebody else is never replaced.
+// attach attaches the program to the interface, in native or generic mode as configured. It never replaces
+// another program: that would cut off whatever depends on it.
 func (p *program) attach(ifindex int, mode Mode, frags bool) error {
 	opts := link.XDPOptions{Program: p.objs.Steer, Interface: ifindex, Flags: link.XDPDriverMode}
 	if frags {
@@ -55,10 +57,10 @@ func (p *program) attach(ifindex int, mode Mode, frags bool) error {
 			p.mode = ModeNative
 			return nil
 		}
-		if mode == ModeNative || hopeless(err) {
+		if mode == ModeNative || independentOfMode(err) {
 			return fmt.Errorf("attach the steering program in native mode: %w", err)
 		}
-		p.why = nativeRefused(err)
+		p.whyNotNative = whyNotNative(err)
 	}
 	opts.Flags = link.XDPGenericMode
 	if p.link, err = link.AttachXDP(opts); err != nil {
@@ -68,13 +70,13 @@ func (p *program) attach(ifindex int, mode Mode, frags bool) error {
 	return nil
 }
 
-// hopeless tells errors that have nothing to do with the mode.
-func hopeless(err error) bool {
+// independentOfMode reports whether generic mode would fail with the same error.
+func independentOfMode(err error) bool {
 	return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV)
 }
 
-// nativeRefused says in words why the driver did not take the program.
-func nativeRefused(err error) string {
+// whyNotNative returns in words why the driver rejected the program.
+func whyNotNative(err error) string {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return "the driver has no XDP"
@@ -85,11 +87,11 @@ func nativeRefused(err error) string {
 }
 
 // steering returns the rules of the program, empty, for an interface with the address filter nic.
-func (p *program) steering(all bool, nic *filter) *Steering {
+func (p *program) steering(all bool, nic *addressFilter) *Steering {
 	return &Steering{maps: p.objs.steerMaps, all: all, nic: nic, addrs: make(map[netip.Addr]*entry)}
 }
 
-// close takes the program off the interface.
+// close detaches the program from the interface: the link is its last reference.
 func (p *program) close() error {
 	var err error
 	if p.link != nil {
@@ -98,7 +100,7 @@ func (p *program) close() error {
 	return errors.Join(err, p.objs.Close())
 }
 
-// attached returns the id of the XDP program on the interface, 0 for none, as netlink knows it.
+// attached returns the id of the XDP program on the interface by netlink (IFLA_XDP_PROG_ID), 0 for none.
 func attached(ifindex int) (ebpf.ProgramID, error) {
 	l, err := linkByIndex(ifindex)
 	if err != nil || l.Attrs().Xdp == nil {
@@ -107,7 +109,7 @@ func attached(ifindex int) (ebpf.ProgramID, error) {
 	return ebpf.ProgramID(l.Attrs().Xdp.ProgId), nil
 }
 
-// bind connects queue id to a socket.
+// bind makes the program redirect packets of queue id to a socket (BPF_MAP_TYPE_XSKMAP).
 func (p *program) bind(id, fd int) error {
 	if err := p.objs.Sockets.Put(uint32(id), uint32(fd)); err != nil {
 		return fmt.Errorf("steer to the socket: %w", err)

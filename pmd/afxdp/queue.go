@@ -14,18 +14,17 @@ import (
 
 // Queue is one queue of a Device: a pmd.Driver. It belongs to one loop, as its pool does.
 //
-// Counts of packets that span several frames: Rx, Tx and batches count descriptors, Stats count
-// packets.
+// Rx, Tx and batches count descriptors; Stats count packets, which may have several of them.
 type Queue struct {
-	socket // frames for packets go down fill and come back by rx; packets go down tx, their frames come back by comp
+	socket // the four rings; see the package comment
 
-	rxHeld  lent // in fill or rx
-	txHeld  lent // in tx or comp
-	pool    *ring.Pool
-	arena   *ring.Arena
-	frame   uint32 // bytes of a frame
-	longest uint32 // bytes of a packet that the device takes
-	rxMost  int    // frames that rxHeld shall hold
+	rxHeld    frameSet // in fill or rx
+	txHeld    frameSet // in tx or comp
+	pool      *ring.Pool
+	arena     *ring.Arena
+	frame     uint32 // bytes of a frame
+	maxPacket uint32 // bytes of a packet that the device takes
+	rxTarget  int    // frames that rxHeld shall hold
 
 	id        int
 	closed    bool
@@ -36,16 +35,18 @@ type Queue struct {
 	stat counters
 	info pmd.Info // what does not change
 
-	mu    sync.Mutex         // guards fd and final: Info against Close
-	final unix.XDPStatistics // what the kernel had counted when the socket was closed
+	mu         sync.Mutex         // guards fd and final: Info against Close
+	finalStats unix.XDPStatistics // what the kernel had counted when the socket was closed
 }
 
+// A queue is audited as a holder: the kernel cannot be asked which frames it has.
 var (
 	_ pmd.Driver  = (*Queue)(nil)
 	_ ring.Holder = (*Queue)(nil)
 )
 
-// counters are written by the loop, once a batch, and read by Info.
+// counters are written by the loop, once a batch, and read by Info in any goroutine. They are not
+// pmd.Counters because the hot loops have counted packets and bytes already.
 type counters struct {
 	rxPackets, rxBytes, rxInvalid atomic.Uint64
 	txPackets, txBytes, txInvalid atomic.Uint64
@@ -56,21 +57,21 @@ func newQueue(cfg *Config, s *socket, id int, pool *ring.Pool) *Queue {
 	a := pool.Arena()
 	return &Queue{
 		socket: *s, id: id, pool: pool, arena: a,
-		rxHeld: newLent(a), txHeld: newLent(a),
-		frame:  uint32(a.FrameSize()),
-		rxMost: cfg.rxFrames(pool),
+		rxHeld: newFrameSet(a), txHeld: newFrameSet(a),
+		frame:    uint32(a.FrameSize()),
+		rxTarget: cfg.rxFrames(pool),
 	}
 }
 
-// Info implements pmd.Driver. RxDropped counts packets for which the kernel found no frame, no room
+// Info implements pmd.Driver. RxMissed counts packets for which the kernel found no frame, no room
 // in the rx ring or, without multi-buffer, no frame that is large enough.
 func (q *Queue) Info() pmd.Info {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.fd >= 0 {
-		q.final = kernelStats(q.fd)
+		q.finalStats = kernelStats(q.fd)
 	}
-	k, s := &q.final, &q.stat
+	k, s := &q.finalStats, &q.stat
 	info := q.info
 	info.FD = q.fd
 	info.Stats = pmd.Stats{
@@ -86,8 +87,8 @@ func (q *Queue) Info() pmd.Info {
 	return info
 }
 
-// Starved returns how often the queue wanted free frames for the kernel and its pool was empty. Any
-// goroutine may call it.
+// Starved returns how often the queue needed frames for its fill ring and the pool had too few: the pool
+// is too small, or frames are held elsewhere. Any goroutine may call it.
 func (q *Queue) Starved() uint64 { return q.stat.starved.Load() }
 
 // Holds implements ring.Holder: the frames that the kernel holds.
@@ -96,7 +97,7 @@ func (q *Queue) Holds(visit func(off uint32)) {
 	q.txHeld.Holds(visit)
 }
 
-// Close implements pmd.Driver. It gives the device a moment to send what Tx took, and returns every
+// Close implements pmd.Driver. It waits up to 50 ms for packets that Tx took to be sent, and returns every
 // frame to the pool.
 func (q *Queue) Close() error {
 	if q.closed {
@@ -104,18 +105,19 @@ func (q *Queue) Close() error {
 	}
 	q.closed = true
 	q.drain()
-	q.mu.Lock()
-	q.final = kernelStats(q.fd)
+	q.mu.Lock() // Info must not ask a closed descriptor, whose number may be another file's by now
+	q.finalStats = kernelStats(q.fd)
 	err := q.socket.close()
 	q.mu.Unlock()
 	q.Holds(q.pool.Put)
-	q.rxHeld, q.txHeld = lent{}, lent{}
+	q.rxHeld, q.txHeld = frameSet{}, frameSet{}
 	return err
 }
 
-// drainTries bounds how long Close waits for packets on their way out, in milliseconds.
+// drainTries bounds how long Close waits for packets in the tx ring, in milliseconds.
 const drainTries = 50
 
+// drain sends what the tx ring holds. Frames that remain go back to the pool unsent.
 func (q *Queue) drain() {
 	for range drainTries {
 		if q.reap(); q.txHeld.n == 0 || q.kick() != nil {
@@ -128,7 +130,52 @@ func (q *Queue) drain() {
 	}
 }
 
-// fail wraps an error with the place.
+// fail wraps an error with the device and the queue.
 func (q *Queue) fail(op string, err error) error {
 	return &pmd.OpError{Op: op, Device: q.info.Device, Queue: q.id, Err: err}
+}
+
+// frameSet is the set of frames that the kernel holds for one purpose, a byte for each frame of the
+// arena. A bit for each would be smaller, but changes of neighbouring frames would wait for each other:
+// each would read the word that the one before has just written. The hot loops count n themselves.
+type frameSet struct {
+	held  []bool
+	shift uint8 // of the frame size
+	n     int   // frames held
+}
+
+// newFrameSet returns an empty set for the frames of a.
+func newFrameSet(a *ring.Arena) frameSet {
+	return frameSet{held: make([]bool, a.Frames()), shift: a.Shift}
+}
+
+// add puts the frame of an address into the set; false says that it was there or that there is no
+// such frame. The caller adds to n.
+func (l *frameSet) add(addr uint64) bool {
+	f := addr >> l.shift
+	if f >= uint64(len(l.held)) || l.held[f] {
+		return false
+	}
+	l.held[f] = true
+	return true
+}
+
+// remove takes the frame of an address out of the set; false says that it was not there. The
+// caller subtracts from n.
+func (l *frameSet) remove(addr uint64) bool {
+	f := addr >> l.shift
+	if f >= uint64(len(l.held)) || !l.held[f] {
+		return false
+	}
+	l.held[f] = false
+	return true
+}
+
+// Holds implements ring.Holder.
+func (l *frameSet) Holds(visit func(off uint32)) {
+	for f, held := range l.held {
+		if held {
+			visit(uint32(f) << l.shift)
+		}
+	}
 }

@@ -29,7 +29,7 @@ func reference(rules []Rule, frame []byte) bool {
 	}
 	keep, wide := false, false
 	for _, r := range rules {
-		r, err := normal(r)
+		r, err := normalize(r)
 		switch {
 		case err != nil:
 		case r.Kind == pmd.Keep:

@@ -8,28 +8,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// xring is one side of a ring that is shared with the kernel: fill and completion rings carry
-// 64-bit addresses, rx and tx rings carry descriptors of 16 bytes. The two indexes run freely and
-// are masked on use. Each side stores its own index once for a batch, after the entries (release),
-// and loads the other's before it (acquire); sync/atomic gives both.
+// xring is one side of a ring that is shared with the kernel (net/xdp/xsk_queue.h): fill and completion
+// rings carry 64-bit addresses, rx and tx rings carry descriptors of 16 bytes.
+//
+//	struct xdp_desc   0          8      12        16
+//	                  | addr     | len  | options |
+//
+// The two indices run freely and are masked on use, so that a full ring differs from an empty one. Each
+// side stores its own index once for a batch, after the entries (release), and loads the other's before
+// it (acquire); sync/atomic gives both. Without that order the other side would read entries that are
+// not written yet.
 type xring struct {
 	prod, cons *uint32 // shared
 	flags      *uint32 // shared: XDP_RING_NEED_WAKEUP, written by the kernel
 	entries
 	size uint32
 
-	head uint32 // our own index: of the next entry to write or to read
-	peer uint32 // the kernel's index as seen last
+	head uint32 // the driver's index: of the next entry to write or to read
+	peer uint32 // the kernel's index when it was last loaded: each load may miss the cache
 	mem  []byte
 }
 
-// The elements of rings.
+// The sizes of entries, in bytes.
 const (
 	addrSize = 8
 	descSize = 16
 )
 
-// ringKind says how to set a ring up.
+// ringKind holds what differs between the four rings: option, mmap offset, size of an entry.
 type ringKind struct {
 	name   string
 	option int   // of setsockopt, for the number of entries
@@ -57,7 +63,8 @@ var (
 	}
 )
 
-// mapRing creates one ring of the socket and maps it.
+// mapRing creates one ring of the socket and maps it. Where the indices lie in the mapping is the kernel's
+// choice, which XDP_MMAP_OFFSETS returns.
 func mapRing(fd int, k ringKind, n int) (xring, error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_XDP, k.option, n); err != nil {
 		return xring{}, fmt.Errorf("%s ring of %d entries: %w", k.name, n, err)
@@ -83,6 +90,7 @@ func mapRing(fd int, k ringKind, n int) (xring, error) {
 	}, nil
 }
 
+// unmap removes the mapping; a ring that was never mapped has none.
 func (r *xring) unmap() error {
 	if r.mem == nil {
 		return nil
@@ -99,10 +107,12 @@ type entries struct {
 	mask uint32
 }
 
+// addr returns an entry of a fill or completion ring: an offset into the UMEM.
 func (r entries) addr(i uint32) *uint64 {
 	return (*uint64)(unsafe.Add(r.base, uintptr(i&r.mask)*addrSize))
 }
 
+// desc returns an entry of an rx or tx ring.
 func (r entries) desc(i uint32) *unix.XDPDesc {
 	return (*unix.XDPDesc)(unsafe.Add(r.base, uintptr(i&r.mask)*descSize))
 }
@@ -118,7 +128,7 @@ func (r *xring) room(want uint32) uint32 {
 	return min(free, want)
 }
 
-// publish hands n entries that were written from head on to the kernel.
+// publish passes n entries that were written from head on to the kernel.
 func (r *xring) publish(n uint32) {
 	r.head += n
 	atomic.StoreUint32(r.prod, r.head)
@@ -134,20 +144,23 @@ func (r *xring) ready(want uint32) uint32 {
 	return min(have, want)
 }
 
-// release gives n entries that were read back to the kernel.
+// release returns n entries that were read to the kernel, which may overwrite them from now on.
 func (r *xring) release(n uint32) {
 	r.head += n
 	atomic.StoreUint32(r.cons, r.head)
 }
 
-// pending returns how many entries the kernel has not read yet.
+// pending returns how many entries the kernel has not read yet. It always loads the kernel's index: callers
+// are about to make a system call, which costs more.
 func (r *xring) pending() uint32 { return r.head - atomic.LoadUint32(r.cons) }
 
-// needWakeup reports whether the kernel waits for a system call before it looks at the ring.
+// needWakeup reports whether the kernel needs a system call before it processes the ring
+// (XDP_USE_NEED_WAKEUP): while it is busy it does so by itself.
 func (r *xring) needWakeup() bool {
 	return atomic.LoadUint32(r.flags)&unix.XDP_RING_NEED_WAKEUP != 0
 }
 
+// getsockopt and setsockopt pass structures at level SOL_XDP, which package unix has no functions for.
 func getsockopt(fd, opt int, p unsafe.Pointer, size uintptr) error {
 	n := uint32(size)
 	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(opt),

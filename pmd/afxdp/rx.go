@@ -8,15 +8,16 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// probeEvery is how often an idle queue asks whether its link is still there.
+// probeEvery is how often an idle queue asks for the state of its link, ns: the rings stay empty and report
+// nothing when an interface goes down.
 const probeEvery = clock.Time(10e6)
 
 // refillBatch is how many frames the fill ring may lack before it is refilled: few enough to keep
-// it full, many enough that the store to its shared index does not count.
+// it full, many enough to share the cost of the store to its index, whose cache line the kernel reads.
 const refillBatch = 32
 
-// Rx implements pmd.Driver. The count is of descriptors; a packet of several is passed whole. One
-// that has more frames than b can ever hold is dropped and counted as RxInvalid.
+// Rx implements pmd.Driver. A packet that has more frames than b can ever hold is dropped and counted as
+// RxInvalid. It also reclaims sent frames, so that a loop which only receives does not starve its pool.
 func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	if q.closed {
 		return 0, q.fail("rx", pmd.ErrClosed)
@@ -27,7 +28,7 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	b.Base = int64(now)
 	if q.txHeld.n > 0 {
 		q.reap()
-		if q.unsent {
+		if q.unsent { // by the last Tx, and there may be no other
 			q.kick()
 		}
 	}
@@ -45,11 +46,11 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	return got, nil
 }
 
-// take moves n entries of the rx ring to b and returns how many of them were good.
+// take moves n entries of the rx ring to b and returns how many of them were valid.
 func (q *Queue) take(stamp uint32, b *packet.Batch, n uint32) int {
 	start := len(b.D)
 	for i := uint32(0); i < n; i++ {
-		i += q.takeGood(stamp, b, i, n)
+		i += q.takeValid(stamp, b, i, n)
 		if i < n {
 			q.discard(q.rx.desc(q.rx.head + i))
 			q.stat.rxInvalid.Add(1)
@@ -58,9 +59,10 @@ func (q *Queue) take(stamp uint32, b *packet.Batch, n uint32) int {
 	return len(b.D) - start
 }
 
-// takeGood moves entries i to n of the rx ring to b, up to the first that is not a packet inside of
-// a frame that the kernel was given. It returns how many it moved.
-func (q *Queue) takeGood(stamp uint32, b *packet.Batch, i, n uint32) uint32 {
+// takeValid moves entries i to n of the rx ring to b, up to the first that is not a packet inside of
+// a frame that the kernel holds. It returns how many it moved. Fields are copied to locals and written
+// back once: a store to a descriptor might alias them, so the compiler would load them for each packet.
+func (q *Queue) takeValid(stamp uint32, b *packet.Batch, i, n uint32) uint32 {
 	inFrame, size, held := uint64(q.frame-1), uint64(q.frame), q.rxHeld
 	ring, head := q.rx.entries, q.rx.head+i
 	out := b.D[len(b.D):][:n-i]
@@ -83,7 +85,7 @@ func (q *Queue) takeGood(stamp uint32, b *packet.Batch, i, n uint32) uint32 {
 	return uint32(k)
 }
 
-// discard puts the frame of a received entry back, if it is one that the kernel was given.
+// discard returns the frame of a received entry to the pool, if the kernel held it.
 func (q *Queue) discard(x *unix.XDPDesc) {
 	if q.rxHeld.remove(x.Addr) {
 		q.rxHeld.n--
@@ -91,8 +93,8 @@ func (q *Queue) discard(x *unix.XDPDesc) {
 	}
 }
 
-// wholePackets returns how many of the first n entries of the rx ring make whole packets. A packet
-// that does not end within a batch that is empty cannot be passed at all: it is dropped.
+// wholePackets returns how many of the first n entries of the rx ring make whole packets: packet.Whole on
+// the ring's own descriptors. A packet that does not end within an empty batch never fits and is dropped.
 func (q *Queue) wholePackets(n uint32, empty bool) uint32 {
 	last := n
 	for last > 0 && q.rx.desc(q.rx.head+last-1).Options&unix.XDP_PKT_CONTD != 0 {
@@ -104,7 +106,8 @@ func (q *Queue) wholePackets(n uint32, empty bool) uint32 {
 	return last
 }
 
-// dropLong drops the packet at the head of the rx ring if all of it is there.
+// dropLong drops the packet at the head of the rx ring if all of it is there. The kernel publishes the entries
+// of a packet one by one, so its end may be missing yet.
 func (q *Queue) dropLong() {
 	n := q.rx.ready(q.rx.size)
 	for i := range n {
@@ -120,17 +123,17 @@ func (q *Queue) dropLong() {
 	}
 }
 
-// refill gives free frames to the kernel until it holds rxMost. There is room for them: what lies in
-// the fill ring is held, and rxMost is at most the ring's size. The kernel's index, in a cache line
-// that it writes all the time, is therefore not looked at.
+// refill passes free frames to the kernel until it holds rxTarget. There is room for them: what lies in
+// the fill ring is held, and rxTarget is at most the ring's size. So the kernel's index, in a cache line
+// that it writes all the time, need not be read.
 func (q *Queue) refill() {
-	lack := q.rxMost - q.rxHeld.n
-	if lack < min(refillBatch, q.rxMost) {
+	lack := q.rxTarget - q.rxHeld.n
+	if lack < min(refillBatch, q.rxTarget) {
 		return
 	}
 	offs := q.pool.GetBatch(lack)
 	if len(offs) < lack {
-		q.stat.starved.Add(1)
+		q.stat.starved.Add(1) // the rest is refilled by a later call
 	}
 	if len(offs) == 0 {
 		return
@@ -144,20 +147,20 @@ func (q *Queue) refill() {
 	q.fill.publish(uint32(len(offs)))
 }
 
-// idle is Rx without a packet: it keeps the rings moving and, now and then, looks at the link.
+// idle is Rx without a packet: it keeps the rings moving and, every probeEvery, checks the link.
 func (q *Queue) idle(now clock.Time) error {
 	q.refill()
-	// Only a device that fills frames itself waits for the fill ring, and says so in a cache line
-	// that the kernel otherwise has for itself.
+	// Only a zero-copy device waits for the fill ring. needWakeup reads a cache line that the kernel
+	// writes, so it is not read in copy mode.
 	if q.busyPoll || q.zeroCopy && q.fill.needWakeup() && q.fill.pending() > 0 {
-		q.poke()
+		q.wakeRx()
 	}
 	if q.txHeld.n > 0 && q.tx.pending() > 0 {
 		q.kick()
 	}
 	if now >= q.nextProbe {
 		q.nextProbe = now + probeEvery
-		q.poke()
+		q.wakeRx()
 	}
 	return q.linkErr
 }

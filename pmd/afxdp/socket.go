@@ -65,8 +65,9 @@ func (s *socket) setUp(cfg *Config, addr *unix.SockaddrXDP) error {
 	return nil
 }
 
-// register makes the arena the UMEM of the socket. headroom is what the kernel leaves in front of
-// a packet beyond its own 256 bytes.
+// register makes the arena the UMEM of the socket (XDP_UMEM_REG, struct xdp_umem_reg), with frames as
+// chunks. headroom is what the kernel leaves in front of a packet beyond its own 256 bytes
+// (XDP_PACKET_HEADROOM).
 func register(fd int, a *ring.Arena, headroom int) error {
 	reg := unix.XDPUmemReg{
 		Addr:     uint64(uintptr(unsafe.Pointer(&a.Mem[0]))),
@@ -80,6 +81,8 @@ func register(fd int, a *ring.Arena, headroom int) error {
 	return nil
 }
 
+// mapRings makes the four rings. Each socket of a shared UMEM has a fill and a completion ring of its own,
+// because each is bound to another queue (Linux 5.10).
 func (s *socket) mapRings(size Rings) (err error) {
 	for _, r := range []struct {
 		to   *xring
@@ -93,6 +96,8 @@ func (s *socket) mapRings(size Rings) (err error) {
 	return nil
 }
 
+// setBusyPoll turns busy polling on (Documentation/networking/napi.rst). SO_PREFER_BUSY_POLL keeps interrupts
+// masked while the application polls; without it the other two options change little.
 func (s *socket) setBusyPoll(b BusyPoll) error {
 	if b.Micros <= 0 {
 		return nil
@@ -118,11 +123,11 @@ func (s *socket) setBusyPoll(b BusyPoll) error {
 	return nil
 }
 
-// bindWait is how long bind waits for the kernel to be done with a socket that was closed just now:
-// it lets go of a queue from a work queue, after close(2) has returned.
+// bindWait is how long bind waits for a queue of a socket that was just closed: the kernel releases it
+// from a work queue, after close(2) has returned (xdp_umem_release_deferred).
 const bindWait = time.Second
 
-// bind ties the socket to its queue.
+// bind binds the socket to its queue.
 func (s *socket) bind(addr *unix.SockaddrXDP) error {
 	end := time.Now().Add(bindWait)
 	err := unix.Bind(s.fd, addr)
@@ -136,6 +141,7 @@ func (s *socket) bind(addr *unix.SockaddrXDP) error {
 	return nil
 }
 
+// bindFlags returns the flags of struct sockaddr_xdp. Without XDP_COPY and XDP_ZEROCOPY the kernel chooses.
 func bindFlags(cfg *Config, multi bool) uint16 {
 	var f uint16
 	switch cfg.Copy {
@@ -153,7 +159,8 @@ func bindFlags(cfg *Config, multi bool) uint16 {
 	return f
 }
 
-// close closes the socket. The kernel has stopped to use the frames when it returns.
+// close closes the socket. The kernel no longer uses the frames when it returns, so that they may go to
+// their pool.
 func (s *socket) close() error {
 	err := unix.Close(s.fd)
 	s.fd = -1
@@ -163,7 +170,7 @@ func (s *socket) close() error {
 	return err
 }
 
-// kernelStats reads what the kernel counted for the socket; zero when it does not tell.
+// kernelStats reads the counters of the kernel for the socket (XDP_STATISTICS); zero where it has none.
 func kernelStats(fd int) (st unix.XDPStatistics) {
 	_ = getsockopt(fd, unix.XDP_STATISTICS, unsafe.Pointer(&st), unsafe.Sizeof(st))
 	return st

@@ -16,14 +16,15 @@ import (
 // Rule names packets that go to the AF_XDP sockets instead of to the kernel.
 type Rule = pmd.Rule
 
-// ErrRule says that a rule means nothing or that there is no room for it.
+// ErrRule says that a rule is invalid or that there is no room for it.
 var ErrRule = errors.New("steering rule")
 
 // maxRanges is how many separate port ranges one address, side and protocol can have: MAX_RANGES of
 // bpf/steer.c. Single ports do not count.
 const maxRanges = 8
 
-// flags of an address, as bpf/steer.c knows them.
+// Flags of an address, the same as in bpf/steer.c: one lookup of the address tells the program which further
+// maps it has to read, mostly none.
 const (
 	flagToAll = 1 << iota
 	flagToSome
@@ -33,10 +34,11 @@ const (
 	flagKeep
 )
 
-// sideRest is what fragments after the first have added to their side.
-const sideRest = 2
+// sideLater is added to the side in the key of fragments after the first, which have no ports.
+const sideLater = 2
 
-// The keys and values of the maps, laid out as in bpf/steer.c.
+// The keys and values of the maps, laid out as in bpf/steer.c. The kernel compares keys byte by byte, so
+// padding is named and zero.
 type (
 	portKey struct {
 		Addr  [16]byte
@@ -58,26 +60,27 @@ type (
 	rangeSet  [maxRanges]portRange
 )
 
-// anyPort also matches packets that have no ports.
+// anyPort also matches packets that have no ports: fragments after the first.
 var anyPort = portRange{0, 0xffff}
 
 // Steering is the set of rules of a device. Its methods may be called from any goroutine, while
-// packets flow. Each address, port and range changes atomically; several rules do not change at
-// once, but an addition never takes a packet away from another rule.
+// packets flow. Each address, port and range changes atomically. Several rules do not change at
+// once, but an addition never takes a packet away from another rule, so connections survive a reload.
 type Steering struct {
 	mu    sync.Mutex
 	maps  steerMaps
-	nic   *filter // nil without an interface
+	nic   *addressFilter // nil without an interface
 	all   bool
 	addrs map[netip.Addr]*entry
 }
 
-// entry is what is known of one address: its rules, and the map entries made of them.
+// entry is one address: its rules, and the map entries compiled from them.
 type entry struct {
 	rules map[Rule]bool
 	compiled
 }
 
+// compiled are the map entries of an address. They are kept to find those that a change makes stale.
 type compiled struct {
 	flags  uint32
 	ports  map[portKey]bool
@@ -121,19 +124,19 @@ func (s *Steering) Rules() []Rule {
 	slices.SortFunc(out, func(a, b Rule) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.PortLo, b.PortLo), cmp.Compare(a.PortHi, b.PortHi),
-			cmp.Compare(a.Bits, b.Bits), cmp.Compare(rest(a), rest(b)))
+			cmp.Compare(a.Bits, b.Bits), cmp.Compare(laterFragmentsSide(a), laterFragmentsSide(b)))
 	})
 	return out
 }
 
 // Counts are frames that the steering program has seen since it was attached, by what it did.
 type Counts struct {
-	Steered uint64 // to a socket of ours
+	Steered uint64 // to a socket of this device
 	Passed  uint64 // to the kernel, as no rule names them
 	Unbound uint64 // to the kernel although a rule names them: their queue is not open
 }
 
-// Counts adds the counters of all CPUs up.
+// Counts returns the sums of the counters of all CPUs.
 func (s *Steering) Counts() (Counts, error) {
 	var c Counts
 	for i, n := range []*uint64{&c.Steered, &c.Passed, &c.Unbound} {
@@ -148,8 +151,8 @@ func (s *Steering) Counts() (Counts, error) {
 	return c, nil
 }
 
-// change edits the rules of each address named, starting from what they are or from what start
-// says, and brings the maps in line.
+// change edits the rules of each address named, starting from the current ones or from those of start,
+// and updates the maps. All are compiled before the first is installed: an invalid rule changes nothing.
 func (s *Steering) change(start func(next map[netip.Addr]*entry), rules []Rule, edit func(*entry, Rule)) error {
 	if s.all {
 		return fmt.Errorf("%w: the device was opened with All, which takes every frame", ErrRule)
@@ -161,12 +164,12 @@ func (s *Steering) change(start func(next map[netip.Addr]*entry), rules []Rule, 
 		start(next)
 	}
 	for _, r := range rules {
-		r, err := normal(r)
+		r, err := normalize(r)
 		if err != nil {
 			return err
 		}
 		if next[r.Addr] == nil {
-			next[r.Addr] = s.draft(r.Addr)
+			next[r.Addr] = s.copyRules(r.Addr)
 		}
 		edit(next[r.Addr], r)
 	}
@@ -183,8 +186,8 @@ func (s *Steering) change(start func(next map[netip.Addr]*entry), rules []Rule, 
 	return nil
 }
 
-// draft copies the rules of an address, to be edited.
-func (s *Steering) draft(addr netip.Addr) *entry {
+// copyRules returns an entry with the rules of an address, to be edited: install needs the old one.
+func (s *Steering) copyRules(addr netip.Addr) *entry {
 	e := &entry{rules: make(map[Rule]bool)}
 	if old := s.addrs[addr]; old != nil {
 		for r := range old.rules {
@@ -194,15 +197,17 @@ func (s *Steering) draft(addr netip.Addr) *entry {
 	return e
 }
 
-func rest(r Rule) uint8 {
+// laterFragmentsSide returns what a rule adds to its side in a portKey.
+func laterFragmentsSide(r Rule) uint8 {
 	if r.LaterFragments {
-		return sideRest
+		return sideLater
 	}
 	return 0
 }
 
-// normal checks r and returns the one form that stands for all that mean the same.
-func normal(r Rule) (Rule, error) {
+// normalize checks r and returns its normal form, so that rules of the same meaning are equal and Remove finds
+// what Add was given in another form.
+func normalize(r Rule) (Rule, error) {
 	if err := r.Validate(); err != nil {
 		return r, fmt.Errorf("%w %v: %w", ErrRule, r, err)
 	}
@@ -219,7 +224,9 @@ func normal(r Rule) (Rule, error) {
 	return r, nil
 }
 
-// compile turns the rules of an address into map entries.
+// compile turns the rules of an address into map entries: single ports into a hash, ranges into a short
+// list for each protocol and side that the program searches from end to end, because a BPF map has no
+// ordered lookup.
 func (e *entry) compile() error {
 	e.compiled = compiled{ports: make(map[portKey]bool), ranges: make(map[rangeKey]rangeSet), prefix: make(map[prefixKey]uint8)}
 	lists := make(map[rangeKey][]portRange)
@@ -247,7 +254,7 @@ func (e *entry) compile() error {
 		key := rangeKey{Addr: r.Addr.As16(), Side: uint8(r.Kind), Proto: r.Proto}
 		switch {
 		case r.LaterFragments:
-			e.ports[portKey{Addr: key.Addr, Proto: r.Proto, Side: key.Side + sideRest}] = true
+			e.ports[portKey{Addr: key.Addr, Proto: r.Proto, Side: key.Side + sideLater}] = true
 		case r.PortHi == 0:
 			lists[key] = append(lists[key], anyPort)
 		case r.PortLo == r.PortHi:
@@ -290,15 +297,15 @@ func merge(list []portRange) []portRange {
 	return out
 }
 
-// install makes e the entry of an address. What is added is there before the address says so, and
-// what is removed goes after it.
+// install makes e the entry of an address. Ports and ranges are added before the flags of the address
+// announce them, and removed after: a packet in between never misses an entry that both sets have.
 func (s *Steering) install(addr netip.Addr, e *entry) error {
 	old := s.addrs[addr]
 	if old == nil {
 		old = &entry{}
 	}
 	if err := s.put(addr, e, old.flags); err != nil {
-		s.sweep(e, old)
+		s.deleteStale(e, old)
 		_ = s.put(addr, old, e.flags) // the entries exist: writing them again needs no room
 		return err
 	}
@@ -311,11 +318,11 @@ func (s *Steering) install(addr netip.Addr, e *entry) error {
 	if len(e.rules) == 0 {
 		delete(s.addrs, addr)
 	}
-	s.sweep(old, e)
+	s.deleteStale(old, e)
 	return nil
 }
 
-// put writes the entries of e over those of an address that has flags was.
+// put writes the entries of e. was are the flags that the address has in the map.
 func (s *Steering) put(addr netip.Addr, e *entry, was uint32) error {
 	for key := range e.ports {
 		if err := s.maps.Ports.Put(key, uint8(1)); err != nil {
@@ -343,8 +350,8 @@ func (s *Steering) put(addr netip.Addr, e *entry, was uint32) error {
 	return nil
 }
 
-// sweep deletes the entries of old that e does not have. A deletion fails only where there is none.
-func (s *Steering) sweep(old, e *entry) {
+// deleteStale deletes the entries of old that e does not have. Delete fails only for a missing entry.
+func (s *Steering) deleteStale(old, e *entry) {
 	for key := range old.ports {
 		if !e.ports[key] {
 			_ = s.maps.Ports.Delete(key)
@@ -362,6 +369,7 @@ func (s *Steering) sweep(old, e *entry) {
 	}
 }
 
+// mapError wraps an error of a map update; E2BIG says that the map is full.
 func mapError(addr netip.Addr, err error) error {
 	if errors.Is(err, unix.E2BIG) {
 		return fmt.Errorf("%w: no room for %v: there can be 65536 addresses, ports and ranges each", ErrRule, addr)

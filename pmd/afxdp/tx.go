@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	minFrame = 14 // an Ethernet header: the kernel would pull it from less
-	vlanTag  = 4  // bytes that the kernel allows on top of header and MTU
-	maxChain = 17 // frames of one packet: MAX_SKB_FRAGS, with which every kernel is configured
+	minFrame = 14 // an Ethernet header, which the kernel reads of every frame that it sends
+	vlanTag  = 4  // bytes that the kernel allows on top of header and MTU (is_skb_forwardable)
+	maxChain = 17 // frames of one packet: CONFIG_MAX_SKB_FRAGS, which is 17 unless configured higher
 )
 
-var errArena = errors.New("the batch points into another arena than the one that is registered")
+var errArena = errors.New("the batch points into an arena that is not registered with the device")
 
 // Tx implements pmd.Driver. The count is of descriptors. A packet that no device could take (shorter
 // than an Ethernet header, larger than its frame, larger than the MTU that the device had at Open,
 // of several frames without multi-buffer or of more than 17) is taken, counted as TxInvalid, and its
-// frames go to the pool.
+// frames go to the pool. The kernel would drop it without a counter, or stop at it.
 func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	if q.closed {
 		return 0, q.fail("tx", pmd.ErrClosed)
@@ -31,32 +31,33 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 		return 0, q.fail("tx", errArena)
 	}
 	if q.linkErr != nil {
-		if err := q.mended(now); err != nil {
+		if err := q.recheckLink(now); err != nil {
 			return 0, err
 		}
 	}
 	q.reap()
 	n := packet.Whole(b.D, int(q.tx.room(uint32(len(b.D)))))
 	if n > 0 {
-		q.put(b.D[:n])
+		q.enqueue(b.D[:n])
 	}
 	return n, q.kick()
 }
 
-// mended asks again for the state of a link that was lost.
-func (q *Queue) mended(now clock.Time) error {
+// recheckLink asks again, every probeEvery, for the state of a link that was down.
+func (q *Queue) recheckLink(now clock.Time) error {
 	if now >= q.nextProbe {
 		q.nextProbe = now + probeEvery
-		q.poke()
+		q.wakeRx()
 	}
 	return q.linkErr
 }
 
-// put writes whole packets into the tx ring, which has room for them.
-func (q *Queue) put(ds []packet.Desc) {
+// enqueue writes whole packets into the tx ring, which has room for them. Runs of single-frame packets, the
+// usual case, take the short loop of putSingles.
+func (q *Queue) enqueue(ds []packet.Desc) {
 	n := uint32(0)
 	for len(ds) > 0 {
-		k := q.putPlain(n, ds)
+		k := q.putSingles(n, ds)
 		n += uint32(k)
 		if ds = ds[k:]; len(ds) > 0 {
 			end := packet.Chain(ds)
@@ -67,10 +68,11 @@ func (q *Queue) put(ds []packet.Desc) {
 	q.tx.publish(n)
 }
 
-// putPlain writes packets of one frame, n entries behind the head of the tx ring, up to the first
-// that is something else or cannot be sent. It returns how many it wrote.
-func (q *Queue) putPlain(n uint32, ds []packet.Desc) int {
-	inFrame, size, most, held := q.frame-1, q.frame, q.longest, q.txHeld
+// putSingles writes packets of one frame, n entries behind the head of the tx ring, up to the first
+// that has several frames or cannot be sent. It returns how many it wrote. As in takeValid, fields are
+// copied to locals for the loop.
+func (q *Queue) putSingles(n uint32, ds []packet.Desc) int {
+	inFrame, size, most, held := q.frame-1, q.frame, q.maxPacket, q.txHeld
 	ring, head := q.tx.entries, q.tx.head+n
 	bytes := uint64(0)
 	i := 0
@@ -90,10 +92,12 @@ func (q *Queue) putPlain(n uint32, ds []packet.Desc) int {
 }
 
 // putChain writes one packet into the tx ring, of one frame or several, n entries behind the head,
-// and returns how many entries it took: none if it cannot be sent.
+// and returns how many entries it took: none if it cannot be sent. All entries but the last have
+// XDP_PKT_CONTD. Nothing is published before the packet is complete, so a frame that is found invalid
+// on the way is undone by forgetting the entries.
 func (q *Queue) putChain(n uint32, ds []packet.Desc) uint32 {
 	if len(ds) > 1 && !q.multi || len(ds) > maxChain || int(ds[0].Len) < minFrame || q.tooLong(ds) {
-		q.refuse(ds)
+		q.reject(ds)
 		return 0
 	}
 	bytes := uint64(0)
@@ -103,7 +107,7 @@ func (q *Queue) putChain(n uint32, ds []packet.Desc) uint32 {
 			for j := range ds[:i] {
 				q.txHeld.remove(uint64(ds[j].Off))
 			}
-			q.refuse(ds)
+			q.reject(ds)
 			return 0
 		}
 		x := q.tx.desc(q.tx.head + n + uint32(i))
@@ -117,20 +121,21 @@ func (q *Queue) putChain(n uint32, ds []packet.Desc) uint32 {
 	return uint32(len(ds))
 }
 
-// tooLong reports whether the packet passes the MTU: the device would drop it and not tell.
+// tooLong reports whether the packet exceeds the MTU: the device would drop it without a counter.
 func (q *Queue) tooLong(ds []packet.Desc) bool {
 	_, size := packet.Count(ds)
-	return size > uint64(q.longest)
+	return size > uint64(q.maxPacket)
 }
 
-// fits reports whether d ends in its frame and is not empty.
+// fits reports whether d ends in its frame and is not empty: the kernel rejects a descriptor that crosses a
+// chunk, and with it all of the packet.
 func (q *Queue) fits(d *packet.Desc) bool {
 	return d.Len > 0 && d.Off&(q.frame-1)+uint32(d.Len) <= q.frame
 }
 
-// refuse takes a packet that cannot be sent. A frame that the kernel holds already, because it was
-// given twice, stays with the kernel.
-func (q *Queue) refuse(ds []packet.Desc) {
+// reject takes a packet that cannot be sent. A frame that the kernel holds already, because a caller sent
+// it twice, stays with the kernel: put into the pool, it would be received into while it is sent.
+func (q *Queue) reject(ds []packet.Desc) {
 	_, size := packet.Count(ds)
 	q.stat.txPackets.Add(1)
 	q.stat.txBytes.Add(size)
@@ -143,7 +148,7 @@ func (q *Queue) refuse(ds []packet.Desc) {
 	}
 }
 
-// reap returns the frames of packets that were sent to the pool.
+// reap returns the frames in the completion ring, whose packets were sent, to the pool.
 func (q *Queue) reap() {
 	n := q.comp.ready(q.comp.size)
 	if n == 0 {
@@ -164,9 +169,9 @@ func (q *Queue) reap() {
 	q.comp.release(n)
 }
 
-// kick asks the kernel to send what is in the tx ring, if it wants to be asked. In copy mode it
-// always does, and one call moves a bounded number of packets (XDP_MAX_TX_SKB_BUDGET): the call is
-// repeated as long as it moves any. What then remains is kicked by the next Tx or Rx.
+// kick makes the system call with which the kernel sends what is in the tx ring, if it needs one. In copy
+// mode it always does, and one call sends a bounded number of packets (XDP_MAX_TX_SKB_BUDGET): the call
+// is repeated as long as it sends any. The next Tx or Rx kicks again for the rest.
 func (q *Queue) kick() error {
 	q.unsent = false
 	if q.wakeup && !q.tx.needWakeup() {
@@ -177,7 +182,7 @@ func (q *Queue) kick() error {
 		case 0:
 			return nil
 		case unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.EINTR:
-			q.reap() // a full completion ring stops the kernel too
+			q.reap() // a full completion ring makes the kernel stop too
 			now := q.tx.pending()
 			if now >= left {
 				q.unsent = true
@@ -192,8 +197,8 @@ func (q *Queue) kick() error {
 	return nil
 }
 
-// poke lets the kernel look at the fill ring and tells, by the way, how the link is.
-func (q *Queue) poke() {
+// wakeRx makes the system call with which the kernel reads the fill ring. Its error is the state of the link.
+func (q *Queue) wakeRx() {
 	switch err := q.wake(unix.SYS_RECVFROM); err {
 	case 0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.EINTR:
 		q.linkErr = nil
@@ -202,15 +207,15 @@ func (q *Queue) poke() {
 	}
 }
 
-// wake makes the system call. It never blocks, so the scheduler is not told: that would cost as
-// much as the call, and hand the loop's thread away under it.
+// wake makes the system call. It never blocks, so RawSyscall skips the notice to Go's scheduler, which
+// would cost as much as the call and might give the loop's P to another thread.
 func (q *Queue) wake(trap uintptr) unix.Errno {
 	q.stat.wakeups.Add(1)
 	_, _, e := unix.RawSyscall6(trap, uintptr(q.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return e
 }
 
-// explainLink turns what a system call said about the device into an error of pmd.
+// explainLink returns the error of pmd for an errno that concerns the device.
 func (q *Queue) explainLink(op string, e unix.Errno) error {
 	switch e {
 	case unix.ENETDOWN:
