@@ -23,6 +23,7 @@ import (
 
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/metrics"
 )
 
 // The gateway between real programs, over veth and AF_XDP:
@@ -56,7 +57,7 @@ func serve(file string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // before anything is open: it may come early
 	defer stop()
-	d, err := daemon.Open(file, daemon.Options{Log: log})
+	d, err := daemon.Open(file, daemon.Options{Log: log, Metrics: textMetrics})
 	if err != nil {
 		return err
 	}
@@ -74,6 +75,20 @@ func serve(file string) error {
 		return err
 	}
 	return d.Close()
+}
+
+// textMetrics serves metrics in the text format. The binary serves them by Prometheus's library.
+func textMetrics(r *metrics.Registry) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		series, err := r.Gather()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		for _, s := range series {
+			_, _ = io.WriteString(w, s.String())
+		}
+	})
 }
 
 // site is the network above and a gateway in it.
