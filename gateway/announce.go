@@ -9,14 +9,14 @@ import (
 // Network is a prefix of the addresses on the link of a port.
 type Network struct {
 	Prefix netip.Prefix
-	Port   uint8
+	Dev    uint8
 	VLAN   uint16 // tag of its frames; 0 is none
 }
 
 // Announcement is a frame that tells the hosts of a link where an address is.
 type Announcement struct {
 	Addr  netip.Addr
-	Port  uint8
+	Dev   uint8
 	Frame []byte
 }
 
@@ -33,8 +33,8 @@ func (g *Gateway) Announcements(networks []Network) (list []Announcement) {
 			continue
 		}
 		for _, n := range networks {
-			if n.Prefix.Contains(a) && int(n.Port) < len(s.Ports) {
-				list = append(list, Announcement{a, n.Port, datapath.AnnounceFrame(a, s.Ports[n.Port].MAC, n.VLAN)})
+			if n.Prefix.Contains(a) && int(n.Dev) < len(s.Devices) {
+				list = append(list, Announcement{a, n.Dev, datapath.AnnounceFrame(a, s.Devices[n.Dev].MAC, n.VLAN)})
 			}
 		}
 	}

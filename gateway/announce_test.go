@@ -28,8 +28,8 @@ func TestAddressesAreAnnouncedInTheirNetworks(t *testing.T) {
 	for i, c := range want {
 		a := list[i]
 		pk := gopacket.NewPacket(a.Frame, layers.LayerTypeEthernet, gopacket.Default)
-		if a.Port != c.port || pk.ErrorLayer() != nil || pk.LinkLayer().LinkFlow().Src().String() != layers.NewMACEndpoint(c.mac[:]).String() {
-			t.Errorf("%s: port %d, %v", c.addr, a.Port, pk)
+		if a.Dev != c.port || pk.ErrorLayer() != nil || pk.LinkLayer().LinkFlow().Src().String() != layers.NewMACEndpoint(c.mac[:]).String() {
+			t.Errorf("%s: port %d, %v", c.addr, a.Dev, pk)
 		}
 		vlan := uint16(0)
 		if tag, ok := pk.Layer(layers.LayerTypeDot1Q).(*layers.Dot1Q); ok {

@@ -10,13 +10,13 @@ import (
 	"github.com/millrace/millrace/gateway/quiclb"
 )
 
-// origin is what a service was made of, to tell what a reload changes, and its members.
-type origin struct {
-	config  *config.Service // nil: not in the configuration
-	round   int             // the reload that saw it last
-	fronts  []uint32        // its addresses
-	ids     []uint32        // its backends, those that are gone included
-	members map[string]*member
+// serviceState is what a service was made of, to tell what a reload changes, and its members.
+type serviceState struct {
+	config   *config.Service // nil: not in the configuration
+	round    int             // the reload that saw it last
+	vips     []uint32        // its addresses
+	ids      []uint32        // its backends, those that are gone included
+	backends map[string]*backendState
 }
 
 // replace returns a copy of an element that stands in its place from now on.
@@ -31,15 +31,15 @@ func replace[T any](list []*T, i uint32) *T {
 // g.mu.
 func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snapshot {
 	s := old.Clone()
-	s.Fronts, s.Endpoints = slices.Clone(old.Fronts), slices.Clone(old.Endpoints)
+	s.VIPs, s.Endpoints = slices.Clone(old.VIPs), slices.Clone(old.Endpoints)
 	s.Timeouts, s.Tunnel, s.DropL4 = datapath.NewTimeouts(idleTimes(&c.Table)), datapath.NewTunnel(c.Tunnel.GUEPort, c.Tunnel.Sources), c.Checksum == "drop"
-	s.Snat4, s.Snat6 = nil, nil
+	s.SNAT4, s.SNAT6 = nil, nil
 	for _, a := range c.SNAT {
 		n := g.reg.snat(s, a)
 		if a.Is4() {
-			s.Snat4 = append(s.Snat4, n)
+			s.SNAT4 = append(s.SNAT4, n)
 		} else {
-			s.Snat6 = append(s.Snat6, n)
+			s.SNAT6 = append(s.SNAT6, n)
 		}
 	}
 	changed := g.changedServices(s, c)
@@ -52,7 +52,7 @@ func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snap
 	}
 	for _, id := range changed {
 		g.buildEndpoints(s, id)
-		g.renew(s, id, "configuration")
+		g.reconcile(s, id, "configuration")
 	}
 	s.Limits, s.Sources = g.buildLimits(s, c), g.buildSources(s, c)
 	if len(changed) > 0 || g.reg.grown || !slices.Equal(g.indexed, c.SNAT) {
@@ -73,10 +73,10 @@ func (g *Gateway) changedServices(s *datapath.Snapshot, c *config.Config) (chang
 	for i := range c.Services {
 		sv := &c.Services[i]
 		id := g.reg.service(s, sv.Name)
-		if int(id) == len(g.origins) {
-			g.origins = append(g.origins, &origin{members: map[string]*member{}})
+		if int(id) == len(g.services) {
+			g.services = append(g.services, &serviceState{backends: map[string]*backendState{}})
 		}
-		o := g.origins[id]
+		o := g.services[id]
 		o.round = g.round
 		if o.config == nil || !reflect.DeepEqual(o.config, sv) {
 			changed = append(changed, id)
@@ -85,7 +85,7 @@ func (g *Gateway) changedServices(s *datapath.Snapshot, c *config.Config) (chang
 		}
 		o.config = sv // the same; lets go of the old configuration
 	}
-	for id, o := range g.origins {
+	for id, o := range g.services {
 		if o.config != nil && o.round != g.round {
 			changed = append(changed, uint32(id))
 		}
@@ -96,79 +96,79 @@ func (g *Gateway) changedServices(s *datapath.Snapshot, c *config.Config) (chang
 // clearService takes the addresses and backends of a service out of s, as far as its connections
 // do not need them.
 func (g *Gateway) clearService(s *datapath.Snapshot, id uint32) {
-	o := g.origins[id]
-	for _, n := range o.fronts {
-		s.Fronts[n].Service = -1
+	o := g.services[id]
+	for _, n := range o.vips {
+		s.VIPs[n].Service = -1
 	}
 	for _, n := range o.ids {
-		replace(s.Backends, n).Present = false
+		replace(s.Backends, n).Configured = false
 	}
 }
 
 // buildService enters the addresses and backends that a service is to have from now on, and what
 // becomes of those that it had.
 func (g *Gateway) buildService(s *datapath.Snapshot, id uint32) {
-	o, sv := g.origins[id], g.wanted[id]
+	o, sv := g.services[id], g.wanted[id]
 	delete(g.wanted, id)
 	was := o.config
-	o.config, o.fronts = sv, nil
+	o.config, o.vips = sv, nil
 	if sv != nil {
 		g.enterService(s, id)
 	}
 	for _, n := range o.ids {
 		switch b := s.Backends[n]; {
-		case b.Present:
+		case b.Configured:
 			delete(g.cut, n)
 		case was != nil && hadBackend(was, &g.reg.labels[n]):
 			g.cut[n] = was.Removed == "drop"
 			delete(g.down, n) // nobody looks any more
 		}
 	}
-	g.keepMembers(id, was)
+	g.reconcileBackends(id, was)
 }
 
 // enterService enters the addresses and backends of a service of the configuration.
 func (g *Gateway) enterService(s *datapath.Snapshot, id uint32) {
-	o := g.origins[id]
+	o := g.services[id]
 	sv, proto := o.config, protoOf(o.config.Protocol)
 	to := replace(s.Services, id)
-	to.Way, to.FromClient, to.Reject = wayOf(sv.Mode), sv.Mode.Direct() || sv.Source == config.SourceClient, sv.Reject
-	to.Mss = sv.MSS
+	to.Mode, to.Transparent, to.Reject = wayOf(sv.Mode), sv.Mode.Direct() || sv.Source == config.SourceClient, sv.Reject
+	to.MSS = sv.MSS
 	if sv.MSS == config.MSSAuto {
-		to.Mss = datapath.MssAuto
+		to.MSS = datapath.MSSAuto
 	}
 	for _, ap := range sv.Addresses {
-		n := g.reg.front(s, transport{ap, proto})
-		s.Fronts[n].Service = int32(id)
-		o.fronts = append(o.fronts, n)
+		n := g.reg.vip(s, transport{ap, proto})
+		s.VIPs[n].Service = int32(id)
+		o.vips = append(o.vips, n)
 	}
 	for _, name := range backendsOf(sv) {
 		n := g.reg.backend(s, name)
-		if int(n) == len(g.seats) {
-			g.seats = append(g.seats, seat{})
+		if int(n) == len(g.endpoints) {
+			g.endpoints = append(g.endpoints, endpointState{})
 			o.ids = append(o.ids, n)
 		}
-		s.Backends[n].Present, s.Backends[n].Way = true, wayOf(sv.Mode)
+		s.Backends[n].Configured, s.Backends[n].Mode = true, wayOf(sv.Mode)
 	}
 	g.enterRoute(s, to, o)
 }
 
 // enterRoute enters what the connection IDs of a service's packets say. The configuration has been
 // checked: it makes a codec.
-func (g *Gateway) enterRoute(s *datapath.Snapshot, to *datapath.Service, o *origin) {
-	to.Quic = nil
+func (g *Gateway) enterRoute(s *datapath.Snapshot, to *datapath.Service, o *serviceState) {
+	to.QUIC = nil
 	if q := o.config.QUIC; q != nil {
 		codec, err := quiclb.New(quiclb.Config{Rotation: q.Rotation, ServerID: q.ServerID, Nonce: q.Nonce, Key: q.Key})
 		if err != nil {
 			panic(err)
 		}
-		to.Quic = datapath.NewRoute(codec)
+		to.QUIC = datapath.NewQUICRoute(codec)
 		for i := range o.config.Backends {
-			g.enterServer(to.Quic, o.config, &o.config.Backends[i])
+			g.enterServer(to.QUIC, o.config, &o.config.Backends[i])
 		}
 	}
 	for _, n := range o.ids {
-		s.Backends[n].Quic = to.Quic
+		s.Backends[n].QUIC = to.QUIC
 	}
 }
 
@@ -205,7 +205,7 @@ func limitsOf(l *config.Limits) datapath.Limits {
 }
 
 // enterServer enters the addresses of a backend by its server ID.
-func (g *Gateway) enterServer(r *datapath.Route, sv *config.Service, b *config.Backend) {
+func (g *Gateway) enterServer(r *datapath.QUICRoute, sv *config.Service, b *config.Backend) {
 	for f := range datapath.Families {
 		for _, ap := range b.Addresses {
 			if b.Serves(sv.Mode, ap, f == datapath.Family4) {
@@ -224,17 +224,17 @@ func hadBackend(sv *config.Service, label *label) bool {
 
 // buildEndpoints enters what the endpoints of a service are used for.
 func (g *Gateway) buildEndpoints(s *datapath.Snapshot, id uint32) {
-	for _, n := range g.origins[id].ids {
+	for _, n := range g.services[id].ids {
 		to := s.Backends[n].Endpoint
 		e := *s.Endpoints[to]
-		e.InUse, e.Client = false, false
+		e.InUse, e.Transparent = false, false
 		for _, user := range g.reg.users[to] {
 			b := s.Backends[user]
-			e.InUse = e.InUse || b.Present
+			e.InUse = e.InUse || b.Configured
 			sv := s.Services[b.Service]
-			e.Client = e.Client || b.Present && sv.FromClient && !sv.Way.Direct()
+			e.Transparent = e.Transparent || b.Configured && sv.Transparent && !sv.Mode.Direct()
 		}
-		e.WasClient = e.WasClient || e.Client
+		e.WasTransparent = e.WasTransparent || e.Transparent
 		e.Hop = hopOf(g.hops[e.Addr()])
 		if e != *s.Endpoints[to] {
 			s.Endpoints[to] = &e
@@ -264,14 +264,14 @@ func (g *Gateway) endpointFlows(s *datapath.Snapshot, endpoint uint32) (n uint64
 }
 
 // wayOf returns the way of a checked configuration's mode.
-func wayOf(m config.Mode) datapath.Way {
+func wayOf(m config.Mode) datapath.Mode {
 	switch m {
 	case config.ModeIPIP:
-		return datapath.WayIPIP
+		return datapath.ModeIPIP
 	case config.ModeGUE:
-		return datapath.WayGUE
+		return datapath.ModeGUE
 	case config.ModeL2:
-		return datapath.WayL2
+		return datapath.ModeL2
 	}
-	return datapath.WayNAT
+	return datapath.ModeNAT
 }

@@ -28,10 +28,10 @@ var (
 
 // Options are what the configuration file does not say.
 type Options struct {
-	Ports    []datapath.Port  // as all loops have them; required
-	Resolver nexthop.Resolver // of the next hops to backends; required, closed by Close
-	Dialer   health.Dialer    // of health checks; nil is the kernel's stack
-	OnEvent  func(Event)      // told of changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
+	Devices  []datapath.Device // as all loops have them; required
+	Resolver nexthop.Resolver  // of the next hops to backends; required, closed by Close
+	Dialer   health.Dialer     // of health checks; nil is the kernel's stack
+	OnEvent  func(Event)       // told of changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
 }
 
 // Event is a change of a backend.
@@ -54,17 +54,17 @@ type Gateway struct {
 
 	reload sync.Mutex // one Reload at a time, so that the resolver watches for the last
 
-	mu     sync.Mutex // guards all below; never taken by a loop
-	cfg    *config.Config
-	reg    *registry
-	shapes datapath.Shapes
+	mu    sync.Mutex // guards all below; never taken by a loop
+	cfg   *config.Config
+	reg   *registry
+	pools datapath.PoolCache
 
-	origins []*origin                  // of services, by number
-	seats   []seat                     // of backends, by number
-	wanted  map[uint32]*config.Service // while a snapshot is built: services that change
-	indexed []netip.Addr               // SNAT addresses of the last index
-	round   int                        // reloads so far
-	lists   *config.SourceTables       // of the last snapshot
+	services  []*serviceState            // of services, by number
+	endpoints []endpointState            // of backends, by number
+	wanted    map[uint32]*config.Service // while a snapshot is built: services that change
+	indexed   []netip.Addr               // SNAT addresses of the last index
+	round     int                        // reloads so far
+	lists     *config.SourceTables       // of the last snapshot
 
 	planned map[uint32]time.Time // services that time alone will change
 	alarm   time.Time            // when timer runs; zero is never
@@ -79,18 +79,18 @@ type Gateway struct {
 	hops   map[netip.Addr]nexthop.Hop
 	closed bool
 
-	checks  *health.Checker
-	juries  map[poolKey]*jury
-	ejected map[uint32]*ejection
-	wake    chan struct{}      // the checker has something
-	stop    context.CancelFunc // of watch
-	watched sync.WaitGroup
+	checks    *health.Checker
+	detectors map[poolKey]*outlierDetector
+	ejected   map[uint32]*ejection
+	wake      chan struct{}      // the checker has something
+	stop      context.CancelFunc // of watch
+	watched   sync.WaitGroup
 }
 
 // Open starts a gateway with a checked configuration: its health checks, the search for next hops,
 // and one handler per loop, which the caller runs.
 func Open(c *config.Config, opt Options) (*Gateway, error) {
-	if len(opt.Ports) == 0 || len(opt.Ports) > 255 || opt.Resolver == nil {
+	if len(opt.Devices) == 0 || len(opt.Devices) > 255 || opt.Resolver == nil {
 		return nil, fmt.Errorf("gateway: 1 to 255 ports and a resolver are required")
 	}
 	if err := c.ReadLists(); err != nil {
@@ -111,7 +111,7 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 		ejected: map[uint32]*ejection{}, wake: make(chan struct{}, 1),
 	}
 	g.checks = g.newChecker()
-	g.snap.Store(g.build(&datapath.Snapshot{Ports: slices.Clone(opt.Ports)}, c))
+	g.snap.Store(g.build(&datapath.Snapshot{Devices: slices.Clone(opt.Devices)}, c))
 	for i := range loops {
 		g.handlers = append(g.handlers, datapath.New(handlerOptions(c, i), &g.snap))
 	}
@@ -127,8 +127,8 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 	return g, nil
 }
 
-func handlerOptions(c *config.Config, loop int) datapath.Options2 {
-	return datapath.Options2{
+func handlerOptions(c *config.Config, loop int) datapath.Options {
+	return datapath.Options{
 		Loop: loop, Loops: c.Loops(), Table: c.Table.Size, HalfOpen: c.Table.HalfOpen, Fragments: c.Table.Fragments,
 		SNATPorts: datapath.PortRange(c.SNATPorts),
 	}
@@ -176,16 +176,16 @@ func (g *Gateway) watchHops(addrs []netip.Addr) {
 	hold(false)
 }
 
-// SetPort tells that the link address or the MTU of port i has changed.
-func (g *Gateway) SetPort(i int, p datapath.Port) {
+// SetDevice tells that the link address or the MTU of port i has changed.
+func (g *Gateway) SetDevice(i int, p datapath.Device) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := *g.snap.Load()
-	if s.Ports[i] == p {
+	if s.Devices[i] == p {
 		return
 	}
-	s.Ports = slices.Clone(s.Ports)
-	s.Ports[i] = p
+	s.Devices = slices.Clone(s.Devices)
+	s.Devices[i] = p
 	g.snap.Store(&s)
 }
 
@@ -238,7 +238,7 @@ func backendsOf(s *config.Service) []backendName {
 func (g *Gateway) hopChanged(a netip.Addr, hop nexthop.Hop) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if hop.State == nexthop.Ready && int(hop.Dev) >= len(g.opt.Ports) {
+	if hop.State == nexthop.Ready && int(hop.Dev) >= len(g.opt.Devices) {
 		hop = nexthop.Hop{State: nexthop.NoRoute}
 	}
 	old, known := g.hops[a]
@@ -259,7 +259,7 @@ func (g *Gateway) hopChanged(a netip.Addr, hop nexthop.Hop) {
 
 // hopOf returns what handlers know of a next hop.
 func hopOf(h nexthop.Hop) datapath.Hop {
-	return datapath.Hop{MAC: h.MAC, VLAN: h.VLAN, Port: h.Dev, State: datapath.HopState(h.State)}
+	return datapath.Hop{MAC: h.MAC, VLAN: h.VLAN, Dev: h.Dev, State: datapath.HopState(h.State)}
 }
 
 // hopUnknown is the state of a hop that the resolver has not reported yet. No Hop has it.
@@ -305,7 +305,7 @@ func (g *Gateway) flushHops() {
 				continue
 			}
 			for _, b := range g.reg.users[n] {
-				if s.Backends[b].Present {
+				if s.Backends[b].Configured {
 					touched[s.Backends[b].Service] = true
 					events = append(events, g.event(b, hop.State.String(), nil))
 				}
@@ -317,15 +317,15 @@ func (g *Gateway) flushHops() {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Backend, b.Backend), a.Address.Compare(b.Address))
 	})
 	for _, e := range events {
-		g.tell(e)
+		g.report(e)
 	}
 	for id := range touched {
-		g.renew(s, id, "next hop")
+		g.reconcile(s, id, "next hop")
 	}
 	g.snap.Store(s)
 }
 
-func (g *Gateway) tell(e Event) {
+func (g *Gateway) report(e Event) {
 	if g.opt.OnEvent != nil {
 		g.opt.OnEvent(e)
 	}

@@ -285,7 +285,7 @@ func (w *fuzzWorld) check(before, d *packet.Desc, in []byte) {
 		fail("to port %d", d.Port)
 		return
 	}
-	if mac := [6]byte(p[6:12]); mac != w.g.snap.Load().Ports[d.Port].MAC {
+	if mac := [6]byte(p[6:12]); mac != w.g.snap.Load().Devices[d.Port].MAC {
 		fail("from link address %x", mac)
 	}
 	w.outs, w.ports = append(w.outs, bytes.Clone(p)), append(w.ports, d.Port)

@@ -34,7 +34,7 @@ func (g *Gateway) watch(ctx context.Context) {
 			g.mu.Unlock()
 		case <-tick.C:
 			g.mu.Lock()
-			g.judge(stack.Now())
+			g.evaluateOutliers(stack.Now())
 			g.mu.Unlock()
 		}
 	}
@@ -48,7 +48,7 @@ func (g *Gateway) forgetHealth(c *config.Config) {
 		s := &c.Services[i]
 		for _, b := range backendsOf(s) {
 			if id, ok := g.reg.backends[b]; ok {
-				j := g.juries[poolKey{g.reg.services[s.Name], b.at.Addr().Is4()}]
+				j := g.detectors[poolKey{g.reg.services[s.Name], b.at.Addr().Is4()}]
 				probed[id], passive[id] = s.Health != nil, j != nil && s.Passive != nil && j.settings == *s.Passive
 			}
 		}
@@ -103,7 +103,7 @@ func (g *Gateway) healthChanged(list []health.Change) {
 		if !c.Healthy {
 			what = "unhealthy"
 		}
-		g.tell(g.event(c.ID, what, c.Cause))
+		g.report(g.event(c.ID, what, c.Cause))
 	}
 	back := map[uint32]bool{}
 	for _, c := range list {

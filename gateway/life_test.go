@@ -58,7 +58,7 @@ func (w *world) part(p *datapath.Pool, backend string) float64 {
 // pools returns how much of the tables now and before leads to b12, in percent, rounded.
 func (w *world) pools() [2]int {
 	s := w.g.snap.Load().Services[0]
-	return [2]int{int(w.part(s.Now[datapath.Family4], "b12") + 0.5), int(w.part(s.Before[datapath.Family4], "b12") + 0.5)}
+	return [2]int{int(w.part(s.NewFlow[datapath.Family4], "b12") + 0.5), int(w.part(s.MidFlow[datapath.Family4], "b12") + 0.5)}
 }
 
 // b12 returns the status of the second backend.
@@ -120,7 +120,7 @@ func TestTheConfigurationsStatesRuleWhoIsInWhichTable(t *testing.T) {
 			if got := s.Backends[1].Usable; got != c.usable {
 				w.t.Errorf("%q: usable %v", c.second, got)
 			}
-			if same := s.Services[0].Now == s.Services[0].Before; same != (c.want[0] == c.want[1]) {
+			if same := s.Services[0].NewFlow == s.Services[0].MidFlow; same != (c.want[0] == c.want[1]) {
 				w.t.Errorf("%q: one table for both: %v", c.second, same)
 			}
 			w.tells() // what was so from the start is no event
@@ -145,7 +145,7 @@ func TestABackendThatComesBackFillsSlowly(t *testing.T) {
 			if got[0] < want || got[0] > want+1 || got[1] != 0 || got[0] < was[0] {
 				w.t.Fatalf("after %d/4 s: %v, want %d; before that %v", i, got, want, was)
 			}
-			if p := w.g.snap.Load().Services[0].Now[datapath.Family4]; p != last {
+			if p := w.g.snap.Load().Services[0].NewFlow[datapath.Family4]; p != last {
 				last = p
 				tables++
 			}

@@ -118,7 +118,7 @@ func TestAutomaticQueuesAreSettledBeforeTheStart(t *testing.T) {
 	if c.Loops() != config.QueuesAuto {
 		t.Fatalf("%d loops before they are known", c.Loops())
 	}
-	opt := Options{Ports: []datapath.Port{{}}, Resolver: hopsOf(c)}
+	opt := Options{Devices: []datapath.Device{{}}, Resolver: hopsOf(c)}
 	if _, err := Open(c, opt); err == nil {
 		t.Error("a gateway with an unknown number of loops was opened")
 	}

@@ -136,8 +136,8 @@ func TestTheMSSThatFits(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.mode, " ", c.backend, " ", c.mtu), func(t *testing.T) {
 			w := newWorld(t, strings.ReplaceAll(fmt.Sprintf(tunnelConfig, c.mode, c.backend), "{name: web,", "{name: web, mss: auto,"))
-			w.g.SetPort(0, datapath.Port{Name: "gw0", MAC: macGw0, MTU: c.mtu[0]})
-			w.g.SetPort(1, datapath.Port{Name: "gw1", MAC: macGw1, MTU: c.mtu[1]})
+			w.g.SetDevice(0, datapath.Device{Name: "gw0", MAC: macGw0, MTU: c.mtu[0]})
+			w.g.SetDevice(1, datapath.Device{Name: "gw1", MAC: macGw1, MTU: c.mtu[1]})
 			for at, want := range map[[2]string]uint16{
 				{host, web}: c.want4,
 				{"[2001:db8::9]:40000", "[2001:db8:1::1]:80"}: c.want6,

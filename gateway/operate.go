@@ -16,11 +16,11 @@ import (
 // backend is inactive. This outlives reloads, until Undrain or until the file changes the backend's
 // state. Draining again sets another deadline. Errors wrap ErrUnknownService or ErrUnknownBackend.
 func (g *Gateway) Drain(service, backend string, deadline time.Duration) error {
-	return g.operate(service, backend, func(o *origin, m *member) {
+	return g.operate(service, backend, func(o *serviceState, m *backendState) {
 		if deadline <= 0 {
 			deadline = o.config.Drain
 		}
-		m.told = true
+		m.drained = true
 		m.drain(time.Now(), deadline)
 	})
 }
@@ -28,8 +28,8 @@ func (g *Gateway) Drain(service, backend string, deadline time.Duration) error {
 // Undrain takes back what Drain said; the configuration's state counts again. A backend that was
 // inactive starts slowly if the service says so.
 func (g *Gateway) Undrain(service, backend string) error {
-	return g.operate(service, backend, func(o *origin, m *member) {
-		m.told, m.over, m.drainSince = false, false, time.Time{}
+	return g.operate(service, backend, func(o *serviceState, m *backendState) {
+		m.drained, m.drainOver, m.drainSince = false, false, time.Time{}
 		m.settle(time.Now(), o.config.Drain)
 	})
 }
@@ -40,48 +40,48 @@ func (g *Gateway) SetWeight(service, backend string, weight int) error {
 	if weight > config.MaxWeight {
 		return fmt.Errorf("weight is %d; it must lie between 0 and %d", weight, config.MaxWeight)
 	}
-	return g.operate(service, backend, func(_ *origin, m *member) { m.weight = max(weight, -1) })
+	return g.operate(service, backend, func(_ *serviceState, m *backendState) { m.weight = max(weight, -1) })
 }
 
 // operate changes what an operator wants of a backend.
-func (g *Gateway) operate(service, backend string, change func(*origin, *member)) error {
+func (g *Gateway) operate(service, backend string, change func(*serviceState, *backendState)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	id, m, err := g.find(service, backend)
 	if err != nil {
 		return err
 	}
-	o, weight := g.origins[id], m.share()
+	o, weight := g.services[id], m.share()
 	was := m.want()
 	change(o, m)
 	s := g.snap.Load().Clone()
 	for _, n := range o.ids {
-		if g.reg.labels[n].Name != backend || !s.Backends[n].Present {
+		if g.reg.labels[n].Name != backend || !s.Backends[n].Configured {
 			continue
 		}
 		if was == config.StateInactive && m.want() == config.StateActive {
-			g.grow(n, true)
+			g.startSlow(n, true)
 		}
 		if e := g.event(n, "weight", nil); m.share() != weight {
 			e.Weight, e.Why = m.share(), "operator"
-			g.tell(e)
+			g.report(e)
 		}
 	}
-	g.renew(s, id, "operator")
+	g.reconcile(s, id, "operator")
 	g.snap.Store(s)
 	return nil
 }
 
 // find returns the number of a service and a member of it.
-func (g *Gateway) find(service, backend string) (uint32, *member, error) {
+func (g *Gateway) find(service, backend string) (uint32, *backendState, error) {
 	if g.closed {
 		return 0, nil, ErrClosed
 	}
 	id, ok := g.reg.services[service]
-	if !ok || g.origins[id].config == nil {
+	if !ok || g.services[id].config == nil {
 		return 0, nil, g.unknownService(service)
 	}
-	members := g.origins[id].members
+	members := g.services[id].backends
 	m := members[backend]
 	if m == nil {
 		all := slices.Sorted(maps.Keys(members))

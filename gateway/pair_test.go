@@ -174,8 +174,8 @@ func TestWhatMovesAtTheWrongMomentIsKnown(t *testing.T) {
 				}
 				sv, began := s.Services[0], flowOf(f.opens).src
 				hash := datapath.FlowHash(began, 80)
-				now, _ := sv.Now[datapath.Family4].Pick(hash)
-				before, _ := sv.Before[datapath.Family4].Pick(hash)
+				now, _ := sv.NewFlow[datapath.Family4].Pick(hash)
+				before, _ := sv.MidFlow[datapath.Family4].Pick(hash)
 				if s.Backends[now].Endpoint != s.Backends[before].Endpoint && f.tcp == (f.born == 1) {
 					want++
 				}
@@ -204,8 +204,8 @@ func TestGatewaysAgreeWhateverTheOrder(t *testing.T) {
 	one, other := newWorld(t, a), newWorld(t, b)
 	for _, sv := range one.g.cfg.Services {
 		for _, f := range []int{datapath.Family4, datapath.Family6} {
-			p := one.g.snap.Load().Services[one.g.reg.services[sv.Name]].Now[f]
-			q := other.g.snap.Load().Services[other.g.reg.services[sv.Name]].Now[f]
+			p := one.g.snap.Load().Services[one.g.reg.services[sv.Name]].NewFlow[f]
+			q := other.g.snap.Load().Services[other.g.reg.services[sv.Name]].NewFlow[f]
 			for i := range sv.HashSize {
 				x, someX := p.Pick(uint64(i))
 				y, someY := q.Pick(uint64(i))

@@ -27,7 +27,7 @@ func (w *world) judge() {
 	w.after(0) // publishes what was counted
 	w.g.mu.Lock()
 	defer w.g.mu.Unlock()
-	w.g.judge(w.now)
+	w.g.evaluateOutliers(w.now)
 }
 
 // attempts makes one connection a second for some seconds. dead names the backend that does not

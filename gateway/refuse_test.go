@@ -96,8 +96,8 @@ func TestAPacketThatDoesNotFitIsAnsweredOnBothSides(t *testing.T) {
 		t.Run(c.source, func(t *testing.T) {
 			w := newWorld(t, fill(c.source))
 			there := w.expect(0, client(host, web, "S").bytes(), 1)
-			w.g.SetPort(0, datapath.Port{Name: "gw0", MAC: macGw0, MTU: 1400})
-			w.g.SetPort(1, datapath.Port{Name: "gw1", MAC: macGw1, MTU: 1300})
+			w.g.SetDevice(0, datapath.Device{Name: "gw0", MAC: macGw0, MTU: 1400})
+			w.g.SetDevice(1, datapath.Device{Name: "gw1", MAC: macGw1, MTU: 1300})
 			got := toldBy(t, w.expect(0, large(host, web, "PA", 1301), 0))
 			if got.src != "198.18.1.1" || got.dst != "198.18.0.9" || got.kind != 3 || got.code != 4 || got.mtu != 1300 {
 				t.Errorf("the client is told %v", got)

@@ -12,7 +12,7 @@ import (
 // counters and connections. A number costs about 200 bytes and 0.5 KB of counters for each loop.
 type registry struct {
 	loops     int
-	fronts    map[transport]uint32
+	vips      map[transport]uint32
 	services  map[string]uint32
 	backends  map[backendName]uint32
 	endpoints map[transport]uint32
@@ -46,7 +46,7 @@ type label struct {
 func newRegistry(loops int) *registry {
 	return &registry{
 		loops:    loops,
-		fronts:   map[transport]uint32{},
+		vips:     map[transport]uint32{},
 		services: map[string]uint32{}, backends: map[backendName]uint32{},
 		endpoints: map[transport]uint32{}, snats: map[netip.Addr]uint16{},
 		byAddr: map[netip.Addr][]uint32{},
@@ -64,10 +64,10 @@ func number[K comparable](m map[K]uint32, key K, grow func()) uint32 {
 	return n
 }
 
-// front returns the number of a service address, with a place in s.
-func (r *registry) front(s *datapath.Snapshot, t transport) uint32 {
-	return number(r.fronts, t, func() {
-		s.Fronts = append(s.Fronts, datapath.NewFrontend(t.at, t.proto))
+// vip returns the number of a service address, with a place in s.
+func (r *registry) vip(s *datapath.Snapshot, t transport) uint32 {
+	return number(r.vips, t, func() {
+		s.VIPs = append(s.VIPs, datapath.NewVIP(t.at, t.proto))
 		r.grown = true
 	})
 }

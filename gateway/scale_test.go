@@ -104,7 +104,7 @@ func TestAReloadReplacesNothingThatStaysTheSame(t *testing.T) {
 		if same := was.Services[i] == now.Services[i]; same != (i != 0) {
 			t.Errorf("service %d: the same is %v", i, same)
 		}
-		if was.Services[i].Now != now.Services[i].Now || was.Services[i].Before != now.Services[i].Before {
+		if was.Services[i].NewFlow != now.Services[i].NewFlow || was.Services[i].MidFlow != now.Services[i].MidFlow {
 			t.Errorf("service %d has another table", i)
 		}
 	}
@@ -152,7 +152,7 @@ func TestServicesShareTables(t *testing.T) {
 	w, c := openMany(t, 50)
 	s := w.g.snap.Load()
 	for i, sv := range s.Services {
-		p := sv.Now[datapath.Family4]
+		p := sv.NewFlow[datapath.Family4]
 		for hash := range uint64(20) {
 			id, _ := p.Pick(hash)
 			if s.Backends[id].Service != uint32(i) {
@@ -160,7 +160,7 @@ func TestServicesShareTables(t *testing.T) {
 			}
 		}
 	}
-	if n := w.g.shapes.Len(); n != 6 { // one, and five of services with weights of their own
+	if n := w.g.pools.Len(); n != 6 { // one, and five of services with weights of their own
 		t.Errorf("%d tables of %d services", n, len(c.Services))
 	}
 }

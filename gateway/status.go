@@ -121,8 +121,8 @@ func (g *Gateway) serviceStatus(s *datapath.Snapshot, sv *config.Service) Servic
 	st := ServiceStatus{Name: sv.Name, Protocol: sv.Protocol, Mode: sv.Mode, Addresses: sv.Addresses, Dropped: map[string]uint64{}}
 	addDrops(st.Dropped, s.Services[id].Drops)
 	st.Evicted.HalfOpen, st.Evicted.Confirmed = s.Services[id].Evictions()
-	for _, n := range g.origins[id].ids {
-		if b := s.Backends[n]; b.Present || b.Flows() > 0 {
+	for _, n := range g.services[id].ids {
+		if b := s.Backends[n]; b.Configured || b.Flows() > 0 {
 			st.Backends = append(st.Backends, g.backendStatus(s, n))
 		}
 	}
@@ -134,8 +134,8 @@ func (g *Gateway) backendStatus(s *datapath.Snapshot, id uint32) BackendStatus {
 	b := s.Backends[id]
 	st := BackendStatus{Name: g.reg.labels[id].Name, Address: g.reg.labels[id].Address}
 	g.healthStatus(id, &st)
-	st.Removed = !b.Present
-	g.memberStatus(&st, b.Service, id)
+	st.Removed = !b.Configured
+	g.configStatus(&st, b.Service, id)
 	st.Hop = nexthop.State(s.Endpoints[b.Endpoint].Hop.State).String()
 	st.Connections, st.Opened = b.Flows(), b.Count(datapath.Opened)
 	st.ToPackets, st.ToBytes = b.Count(datapath.ToPackets), b.Count(datapath.ToBytes)
@@ -167,19 +167,19 @@ func text(err error) string {
 	return err.Error()
 }
 
-// memberStatus enters what is wanted of a backend, and how far that has come.
-func (g *Gateway) memberStatus(st *BackendStatus, service, id uint32) {
-	o, t := g.origins[service], &g.seats[id]
+// configStatus enters what is wanted of a backend, and how far that has come.
+func (g *Gateway) configStatus(st *BackendStatus, service, id uint32) {
+	o, t := g.services[service], &g.endpoints[id]
 	st.State, st.Since = t.state, t.since
-	m := o.members[st.Name]
+	m := o.backends[st.Name]
 	if m == nil || st.Removed {
 		return
 	}
-	st.ConfigState, st.Drained = m.config.State, m.told
-	if until := m.until; !m.over && !until.IsZero() {
+	st.ConfigState, st.Drained = m.config.State, m.drained
+	if until := m.until; !m.drainOver && !until.IsZero() {
 		st.DrainUntil = &until
 	}
 	st.ConfigWeight, st.Weight, st.Weighted = m.config.Weight, m.share(), m.weight >= 0
-	part, of := t.part(time.Now(), o.config.SlowStart)
+	part, of := t.fraction(time.Now(), o.config.SlowStart)
 	st.Share = 100 * part / of
 }

@@ -12,15 +12,15 @@ import (
 // Steer names packets that drivers bring to the gateway. All else stays with the kernel, so the
 // machine keeps its own addresses, its ssh and its health checks.
 type Steer struct {
-	Addr     netip.Addr
-	Bits     int                // not 0: all addresses that share so many bits with Addr
-	Proto    uint8              // IP protocol
-	Ports    datapath.PortRange // of the same side as Addr; of ICMP and ICMPv6 the types; the zero PortRange is all
-	Rest     bool               // fragments after the first, which have no ports
-	Source   bool               // Addr and Ports are the packet's source: replies to clients' own addresses
-	Neighbor bool               // ARP and neighbour discovery for Addr, too
-	Keep     bool               // nothing else: packets to Addr are the kernel's, whatever their source
-	Loop     int                // the loop that must get them; -1 is any
+	Addr           netip.Addr
+	Bits           int                // not 0: all addresses that share so many bits with Addr
+	Proto          uint8              // IP protocol
+	Ports          datapath.PortRange // of the same side as Addr; of ICMP and ICMPv6 the types; the zero PortRange is all
+	LaterFragments bool               // fragments after the first, which have no ports
+	Source         bool               // Addr and Ports are the packet's source: replies to clients' own addresses
+	Neighbor       bool               // ARP and neighbour discovery for Addr, too
+	Keep           bool               // nothing else: packets to Addr are the kernel's, whatever their source
+	Loop           int                // the loop that must get them; -1 is any
 }
 
 // Steering returns what the loops have to receive now. It changes by Reload; addresses that a
@@ -31,7 +31,7 @@ func (g *Gateway) Steering() []Steer {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.snap.Load()
-	list := g.steerFronts(s)
+	list := g.steerVIPs(s)
 	list = append(list, g.steerReplies(s)...)
 	list = append(list, g.steerSNAT(s)...)
 	list = append(list, g.steerTunnels()...)
@@ -75,7 +75,7 @@ func withMessages(list []Steer) []Steer {
 		for _, more.Ports = range types {
 			out = append(out, more)
 		}
-		out = append(out, Steer{Addr: s.Addr, Proto: s.Proto, Rest: true, Source: s.Source, Loop: -1})
+		out = append(out, Steer{Addr: s.Addr, Proto: s.Proto, LaterFragments: true, Source: s.Source, Loop: -1})
 	}
 	return unique(out)
 }
@@ -130,10 +130,10 @@ func kernelAddrs() map[netip.Addr]bool {
 	return set
 }
 
-// steerFronts returns the packets of clients.
-func (g *Gateway) steerFronts(s *datapath.Snapshot) (list []Steer) {
+// steerVIPs returns the packets of clients.
+func (g *Gateway) steerVIPs(s *datapath.Snapshot) (list []Steer) {
 	live := g.live()
-	for _, f := range s.Fronts {
+	for _, f := range s.VIPs {
 		if f.Service >= 0 || live {
 			list = append(list, Steer{
 				Addr: f.Addr(), Proto: f.Proto, Ports: only(f.Port),
@@ -152,7 +152,7 @@ func (g *Gateway) live() bool {
 // steerReplies returns the packets of backends that see their clients' addresses.
 func (g *Gateway) steerReplies(s *datapath.Snapshot) (list []Steer) {
 	for i, e := range s.Endpoints {
-		if e.Client || e.WasClient && g.endpointFlows(s, uint32(i)) > 0 {
+		if e.Transparent || e.WasTransparent && g.endpointFlows(s, uint32(i)) > 0 {
 			list = append(list, Steer{
 				Addr: e.Addr(), Proto: e.Proto, Ports: only(e.Port), Source: true, Loop: -1,
 			})

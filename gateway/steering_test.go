@@ -43,9 +43,9 @@ services:
 		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, Ports: datapath.PortRange{First: 53, Last: 53}, Source: true, Loop: -1},
 		{Addr: vip6, Proto: 58, Ports: datapath.PortRange{First: 1, Last: 4}, Loop: -1},
 		{Addr: vip6, Proto: 58, Ports: datapath.PortRange{First: 128, Last: 128}, Loop: -1},
-		{Addr: vip6, Proto: 17, Rest: true, Loop: -1},
+		{Addr: vip6, Proto: 17, LaterFragments: true, Loop: -1},
 		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 58, Ports: datapath.PortRange{First: 1, Last: 4}, Source: true, Loop: -1},
-		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, Rest: true, Source: true, Loop: -1},
+		{Addr: netip.MustParseAddr("2001:db8:2::11"), Proto: 17, LaterFragments: true, Source: true, Loop: -1},
 	}
 	got := slices.DeleteFunc(newWorld(t, one).g.Steering(), func(s Steer) bool { return s.Keep }) // those of this machine
 	if diff := cmp.Diff(want, got, addrs); diff != "" {
@@ -57,7 +57,7 @@ services:
 func messages4(a netip.Addr, protos ...uint8) []Steer {
 	list := []Steer{{Proto: 1, Ports: datapath.PortRange{First: 3, Last: 12}}}
 	for _, p := range protos {
-		list = append(list, Steer{Proto: p, Rest: true})
+		list = append(list, Steer{Proto: p, LaterFragments: true})
 	}
 	for i := range list {
 		list[i].Addr, list[i].Loop = a, -1
@@ -94,7 +94,7 @@ func TestTheKernelKeepsARPForItsOwnAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range list {
-		if want := s.Addr.String() != "198.18.2.1" && s.Proto != 1 && s.Proto != 58 && !s.Rest; s.Neighbor != want {
+		if want := s.Addr.String() != "198.18.2.1" && s.Proto != 1 && s.Proto != 58 && !s.LaterFragments; s.Neighbor != want {
 			t.Errorf("%+v", s)
 		}
 	}

@@ -108,7 +108,7 @@ func newWorldWith(t testing.TB, c *config.Config, r nexthop.Resolver) *world {
 		engine: gpukern.NewCPU(gpukern.Config{}),
 	}
 	g, err := Open(c, Options{
-		Ports:    []datapath.Port{{Name: "gw0", MAC: macGw0, MTU: 1500}, {Name: "gw1", MAC: macGw1, MTU: 1500}},
+		Devices:  []datapath.Device{{Name: "gw0", MAC: macGw0, MTU: 1500}, {Name: "gw1", MAC: macGw1, MTU: 1500}},
 		Resolver: r,
 		OnEvent:  func(e Event) { w.events = append(w.events, e) },
 	})

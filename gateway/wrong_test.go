@@ -43,7 +43,7 @@ func TestATunnelCarriesPacketsOfSeveralDescriptors(t *testing.T) {
 			for _, wrong := range []bool{false, true} {
 				for _, cuts := range [][]int{{1900, 3900}, {1901, 3900}, {1900, 3901}, {1901, 3902, 4005}, {100, 101, 102, 2103}} {
 					w := newWorld(t, fmt.Sprintf(tunnelConfig, c.mode, c.backend))
-					w.g.SetPort(1, datapath.Port{Name: "gw1", MAC: macGw1, MTU: 9000})
+					w.g.SetDevice(1, datapath.Device{Name: "gw1", MAC: macGw1, MTU: 9000})
 					in := large(at[0], at[1], "S", 4001)
 					if wrong {
 						in[3950] ^= 4
@@ -143,7 +143,7 @@ func TestLyingLengthsDoNotPass(t *testing.T) {
 func TestATunnelOfTheLongestPacketIsRefused(t *testing.T) {
 	for _, c := range tunnels {
 		w := newWorld(t, fmt.Sprintf(tunnelConfig, c.mode, c.backend))
-		w.g.SetPort(1, datapath.Port{Name: "gw1", MAC: macGw1, MTU: 0})
+		w.g.SetDevice(1, datapath.Device{Name: "gw1", MAC: macGw1, MTU: 0})
 		in := large(host, web, "S", 65535)
 		var cuts []int
 		for at := 1900; at < len(in); at += 2000 {

@@ -75,9 +75,9 @@ func (g *inMemory) open(cfg *config.Config, size int) (err error) {
 			}
 		}
 	}
-	ports := []datapath.Port{{Name: FrontDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf0}}, {Name: BackDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf1}}}
+	ports := []datapath.Device{{Name: FrontDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf0}}, {Name: BackDev, MAC: [6]byte{2, 0, 0, 0, 0, 0xf1}}}
 	g.before = memoryNow()
-	g.gate, err = gateway.Open(cfg, gateway.Options{Ports: ports, Resolver: hops})
+	g.gate, err = gateway.Open(cfg, gateway.Options{Devices: ports, Resolver: hops})
 	return err
 }
 

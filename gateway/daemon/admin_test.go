@@ -41,7 +41,7 @@ func controlledBy(t *testing.T, r nexthop.Resolver) (*Daemon, *admin.Client, str
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.Open(cfg, gateway.Options{Ports: []datapath.Port{{Name: "gw0"}}, Resolver: r})
+	g, err := gateway.Open(cfg, gateway.Options{Devices: []datapath.Device{{Name: "gw0"}}, Resolver: r})
 	if err != nil {
 		t.Fatal(err)
 	}

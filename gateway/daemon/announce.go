@@ -61,7 +61,7 @@ func (d *Daemon) sendAnnouncements(ctx context.Context) {
 	for part := range slices.Chunk(list, announceBurst) {
 		sent := d.loops[0].Do(func() {
 			for _, a := range part {
-				if err := d.loops[0].Output().Send(a.Port, a.Frame); err != nil {
+				if err := d.loops[0].Output().Send(a.Dev, a.Frame); err != nil {
 					d.opt.Log.Warn("announce", "address", a.Addr.String(), "error", err.Error())
 					return
 				}
@@ -102,7 +102,7 @@ func (d *Daemon) networks() (list []gateway.Network) {
 		if !ours {
 			continue
 		}
-		n.Port = port
+		n.Dev = port
 		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 		if err != nil {
 			continue // it has gone meanwhile

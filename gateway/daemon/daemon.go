@@ -194,18 +194,18 @@ func (d *Daemon) compareMTUs() {
 }
 
 func (d *Daemon) openGateway(cfg *config.Config) error {
-	var ports []datapath.Port
+	var ports []datapath.Device
 	var names []string
 	for i, dev := range d.devices {
 		info := dev.Queues[0].Info()
-		ports = append(ports, datapath.Port{Name: cfg.Devices[i].Name, MAC: info.MAC, MTU: info.MTU})
+		ports = append(ports, datapath.Device{Name: cfg.Devices[i].Name, MAC: info.MAC, MTU: info.MTU})
 		names = append(names, cfg.Devices[i].Name)
 	}
 	resolver, err := nexthop.NewKernel(names)
 	if err != nil {
 		return err
 	}
-	d.gate, err = gateway.Open(cfg, gateway.Options{Ports: ports, Resolver: resolver, OnEvent: d.event})
+	d.gate, err = gateway.Open(cfg, gateway.Options{Devices: ports, Resolver: resolver, OnEvent: d.event})
 	if err != nil {
 		return errors.Join(err, resolver.Close())
 	}

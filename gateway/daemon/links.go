@@ -96,7 +96,7 @@ func (d *Daemon) watchLinks() {
 		if now.mac != l.mac || now.mtu != l.mtu {
 			d.opt.Log.Warn("link", "device", l.name, "mac", net.HardwareAddr(now.mac[:]).String(), "mtu", now.mtu,
 				"was_mac", net.HardwareAddr(l.mac[:]).String(), "was_mtu", l.mtu)
-			d.gate.SetPort(i, datapath.Port{Name: l.name, MAC: now.mac, MTU: now.mtu})
+			d.gate.SetDevice(i, datapath.Device{Name: l.name, MAC: now.mac, MTU: now.mtu})
 		}
 		if now.state == linkUp && (l.state != linkUp || now.mac != l.mac) {
 			d.Announce()

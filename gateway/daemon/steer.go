@@ -19,7 +19,7 @@ func rules(list []gateway.Steer) (out []pmd.Rule) {
 			continue
 		}
 		r := pmd.Rule{
-			Addr: s.Addr, Proto: s.Proto, PortLo: s.Ports.First, PortHi: s.Ports.Last, LaterFragments: s.Rest, Bits: uint8(s.Bits),
+			Addr: s.Addr, Proto: s.Proto, PortLo: s.Ports.First, PortHi: s.Ports.Last, LaterFragments: s.LaterFragments, Bits: uint8(s.Bits),
 		}
 		if s.Source {
 			r.Kind = pmd.From

@@ -50,9 +50,9 @@ func (a *audit) connection(n int) error {
 			return fmt.Errorf("connection %d has another pair's port", n)
 		}
 	}
-	if c.half != 0 {
+	if c.halfSlot != 0 {
 		a.half++
-		if int(h.table.halves.slots[c.half].conn) != n {
+		if int(h.table.halfOpen.slots[c.halfSlot].conn) != n {
 			return fmt.Errorf("connection %d has another's half-open slot", n)
 		}
 	}
@@ -67,10 +67,10 @@ func (a *audit) table() error {
 			used++
 		}
 	}
-	if a.live != t.live || a.half != t.halves.n || used != a.used {
-		return fmt.Errorf("%d connections of %d, %d half-open of %d, %d slots of %d", a.live, t.live, a.half, t.halves.n, used, a.used)
+	if a.live != t.live || a.half != t.halfOpen.n || used != a.used {
+		return fmt.Errorf("%d connections of %d, %d half-open of %d, %d slots of %d", a.live, t.live, a.half, t.halfOpen.n, used, a.used)
 	}
-	if most := len(t.halves.slots) - 1; a.half > most || a.live > len(t.conns) || a.live-a.half > t.confirmed {
+	if most := len(t.halfOpen.slots) - 1; a.half > most || a.live > len(t.conns) || a.live-a.half > t.confirmed {
 		return fmt.Errorf("%d connections, %d half-open: beyond the budgets", a.live, a.half)
 	}
 	return nil
@@ -79,8 +79,8 @@ func (a *audit) table() error {
 // queues checks the ports and the queues of half-open connections.
 func (a *audit) queues() error {
 	h, aged, paired := a.h, 0, 0
-	slots := h.table.halves.slots
-	for s := h.table.halves.all.oldest; s != 0; s = slots[s].links[byAge].newer {
+	slots := h.table.halfOpen.slots
+	for s := h.table.halfOpen.all.oldest; s != 0; s = slots[s].links[byAge].newer {
 		aged++
 	}
 	for pair, m := range h.ports.pairs {

@@ -38,9 +38,9 @@ const (
 	guePortMask  = 0x3fff
 )
 
-// push puts what the way to the backend at to needs in front of a packet, whose size has been checked.
+// encapsulate puts what the way to the backend at to needs in front of a packet, whose size has been checked.
 // It reports DropNoFrame when the headroom is too small, and has changed nothing then.
-func (h *Handler) push(v *view, to *endpoint, w Way) packet.Verdict {
+func (h *Handler) encapsulate(v *view, to *Endpoint, w Mode) packet.Verdict {
 	grow := w.overhead(to.addr.is4())
 	if grow > 0 && v.d.Flags.Has(packet.FlagOffload) {
 		return packet.DropUnsupported // no device cuts what lies in a tunnel; the daemon has them cut before
@@ -50,9 +50,9 @@ func (h *Handler) push(v *view, to *endpoint, w Way) packet.Verdict {
 		return packet.DropNoFrame
 	}
 	size, typ := v.size(), etherType(v.is4)
-	v.lessOneHop()
+	v.decrementTTL()
 	if grow > 0 {
-		h.pushOuter(v, to, w, size)
+		h.writeOuter(v, to, w, size)
 		typ = etherType(to.addr.is4())
 	}
 	if !v.d.Flags.Has(packet.FlagMore) {
@@ -60,22 +60,22 @@ func (h *Handler) push(v *view, to *endpoint, w Way) packet.Verdict {
 	}
 	moveStart(v.d, -shift)
 	v.p = h.arena.Bytes(v.d)
-	putLink(v.p, &to.Hop, h.snap.Ports[to.Hop.Port].MAC, typ)
+	putLink(v.p, &to.Hop, h.snap.Devices[to.Hop.Dev].MAC, typ)
 	if grow > 0 {
 		v.d.Flags |= packet.FlagTunnel
 	}
 	return packet.Forward
 }
 
-// pushOuter writes the outer headers in front of the inner packet of size bytes. They overwrite the
+// writeOuter writes the outer headers in front of the inner packet of size bytes. They overwrite the
 // link header and what is before it.
-func (h *Handler) pushOuter(v *view, to *endpoint, w Way, size int) {
+func (h *Handler) writeOuter(v *view, to *Endpoint, w Mode, size int) {
 	spread, is4 := v.spread(), to.addr.is4()
 	src := h.snap.Tunnel.source(spread, is4)
 	inner := v.d.Off + uint32(v.d.L3)
 	b := h.arena.Mem[inner-uint32(w.overhead(is4)) : inner : inner]
 	proto, n := v.tunnelProto(), size
-	if w == WayGUE {
+	if w == ModeGUE {
 		n += guePush
 		udp := b[len(b)-guePush:]
 		port := gueFirstPort + uint16(spread>>48)&guePortMask
@@ -160,8 +160,8 @@ func (h *Handler) sumAll(v *view) uint32 {
 	return sum
 }
 
-// lessOneHop takes one from the TTL or hop limit.
-func (v *view) lessOneHop() {
+// decrementTTL takes one from the TTL or hop limit.
+func (v *view) decrementTTL() {
 	if ip := v.p[v.d.L3:]; v.is4 {
 		wire.IPv4(ip).DecrementTTL()
 	} else {
@@ -210,15 +210,15 @@ func putLink(p []byte, hop *Hop, src [6]byte, typ uint16) {
 	wire.AppendVLAN(wire.AppendEthernet(p[:0], hop.MAC, src, wire.EtherTypeVLAN), hop.VLAN, typ)
 }
 
-// direct sends a packet of a client on to a backend that answers the client itself.
-func (h *Handler) direct(c *Conn, v *view, to *endpoint) packet.Verdict {
-	w := h.snap.Backends[c.backend].Way
-	if verdict := h.passable(v, &to.Hop, w.overhead(to.addr.is4())); verdict != packet.Forward {
+// forwardDirect sends a packet of a client on to a backend that answers the client itself.
+func (h *Handler) forwardDirect(c *Conn, v *view, to *Endpoint) packet.Verdict {
+	w := h.snap.Backends[c.backend].Mode
+	if verdict := h.checkHop(v, &to.Hop, w.overhead(to.addr.is4())); verdict != packet.Forward {
 		return verdict
 	}
-	if verdict := h.push(v, to, w); verdict != packet.Forward {
+	if verdict := h.encapsulate(v, to, w); verdict != packet.Forward {
 		return verdict
 	}
-	v.d.Port = to.Hop.Port
+	v.d.Port = to.Hop.Dev
 	return packet.Forward
 }

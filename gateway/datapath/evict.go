@@ -22,12 +22,12 @@ const sampled = 8
 // up, and returns its number.
 func (h *Handler) enter(c *Conn) int {
 	t := h.table
-	if t.halves.full() || t.full() {
-		h.evict(int(t.halves.slots[t.halves.all.oldest].conn), evictedHalfOpen)
+	if t.halfOpen.full() || t.full() {
+		h.evict(int(t.halfOpen.slots[t.halfOpen.all.oldest].conn), evictedHalfOpen)
 	}
 	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
 	n := t.add(c)
-	t.conns[n].half = t.halves.push(uint32(n), h.pairQueue(c))
+	t.conns[n].halfSlot = t.halfOpen.push(uint32(n), h.pairQueue(c))
 	h.tally(c.backend)[Opened]++
 	return n
 }
@@ -36,17 +36,17 @@ func (h *Handler) enter(c *Conn) int {
 // their part of the table another one makes room.
 func (h *Handler) confirm(n int) {
 	t := h.table
-	h.settle(n)
-	if t.live-t.halves.n > t.confirmed {
+	h.leaveHalfOpen(n)
+	if t.live-t.halfOpen.n > t.confirmed {
 		h.evict(h.idlest(n), evictedConfirmed)
 	}
 }
 
-// settle takes connection n out of the half-open ones.
-func (h *Handler) settle(n int) {
+// leaveHalfOpen takes connection n out of the half-open ones.
+func (h *Handler) leaveHalfOpen(n int) {
 	c := &h.table.conns[n]
-	h.table.halves.remove(c.half, h.pairQueue(c))
-	c.half = 0
+	h.table.halfOpen.remove(c.halfSlot, h.pairQueue(c))
+	c.halfSlot = 0
 }
 
 // pairQueue returns the queue of half-open connections of c's SNAT address and endpoint, nil when
@@ -65,7 +65,7 @@ func (h *Handler) idlest(n int) int {
 	for i := 0; i < sampled || best < 0; i++ {
 		k := int(t.rand.Uint64() >> 32 * uint64(t.high) >> 32)
 		c := &t.conns[k]
-		if k == n || c.state == stateFree || c.half != 0 {
+		if k == n || c.state == stateFree || c.halfSlot != 0 {
 			continue
 		}
 		if c.expired(h.now) {
@@ -91,19 +91,19 @@ func (h *Handler) evict(n, kind int) {
 	h.forget(n)
 }
 
-// patience is how long a backend may take to answer before it counts as unanswered.
-const patience = time.Second
+// answerTimeLimit is how long a backend may take to answer before it counts as unanswered.
+const answerTimeLimit = time.Second
 
 // forget ends connection n and gives back what it holds.
 func (h *Handler) forget(n int) {
 	c := &h.table.conns[n]
 	t := h.tally(c.backend)
 	t[Closed]++
-	if c.half != 0 {
-		if c.flags&(connHeard|connDirect) == 0 && h.idle(c) >= int32(ticksIn(patience)) {
+	if c.halfSlot != 0 {
+		if c.flags&(connAnswered|connDirect) == 0 && h.idle(c) >= int32(ticksIn(answerTimeLimit)) {
 			t[Unanswered]++
 		}
-		h.settle(n)
+		h.leaveHalfOpen(n)
 	}
 	if c.pair != 0 {
 		h.ports.put(c.pair, c.sourcePort)

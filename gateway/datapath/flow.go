@@ -8,17 +8,17 @@ import (
 // inbound decides a packet from a client to a service address: it belongs to a connection, or
 // starts one.
 func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
-	if h.snap.Limits.on && !h.withinPackets(v.src, h.snap.Fronts[front].Service) {
-		return h.dropOf(h.snap.Fronts[front].Service, packet.DropRateLimit)
+	if h.snap.Limits.on && !h.withinPackets(v.src, h.snap.VIPs[front].Service) {
+		return h.dropOf(h.snap.VIPs[front].Service, packet.DropRateLimit)
 	}
 	key := clientKey{v.src, front, v.sport}
 	n := h.byClient(&key)
-	if n >= 0 && (h.over(n, v) || h.elsewhere(&h.table.conns[n], v)) {
+	if n >= 0 && (h.superseded(n, v) || h.namesOtherBackend(&h.table.conns[n], v)) {
 		h.forget(n)
 		n = -1
 	}
 	if n < 0 {
-		return h.open(v, front)
+		return h.openConn(v, front)
 	}
 	c := &h.table.conns[n]
 	if c.lists != h.snap.Sources.Mark {
@@ -31,15 +31,15 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	}
 	backend := c.backend
 	if !h.snap.Backends[backend].Usable {
-		return h.unavailable(v, h.snap.Backends[backend].Service)
+		return h.noBackend(v, h.snap.Backends[backend].Service)
 	}
 	return h.forward(n, v)
 }
 
-// over reports whether a connection ends before the packet from its client: it expired, the packet
+// superseded reports whether a connection ends before the packet from its client: it expired, the packet
 // opens a new one with the same ports, or its backend is gone and the client does not mind another:
 // so too the client whose SYN an ejected backend left without an answer.
-func (h *Handler) over(n int, v *view) bool {
+func (h *Handler) superseded(n int, v *view) bool {
 	c := &h.table.conns[n]
 	if c.expired(h.now) {
 		return true
@@ -55,19 +55,19 @@ func (h *Handler) over(n int, v *view) bool {
 // forward sends a packet of a client on to the backend of connection n.
 func (h *Handler) forward(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
-	h.heardClient(n, v)
+	h.updateFromClient(n, v)
 	b, to := h.snap.Backends[c.backend], h.snap.Endpoints[c.endpoint]
 	if v.flags.Has(wire.FlagSYN) {
-		h.clamp(v, h.snap.Services[b.Service].Mss, &to.Hop, b.Way.overhead(to.addr.is4()))
+		h.clamp(v, h.snap.Services[b.Service].MSS, &to.Hop, b.Mode.overhead(to.addr.is4()))
 	}
 	verdict := packet.Forward
 	if c.direct() {
-		verdict = h.direct(c, v, to)
+		verdict = h.forwardDirect(c, v, to)
 	} else {
 		verdict = h.translate(c, v, to)
 	}
 	if verdict != packet.Forward {
-		return h.stopped(v, b.Service, verdict)
+		return h.dropOrReport(v, b.Service, verdict)
 	}
 	t := h.tally(c.backend)
 	t[ToPackets]++
@@ -77,8 +77,8 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 
 // translate sends a packet of a client on to the backend's address and port, from the source that
 // the backend sees.
-func (h *Handler) translate(c *Conn, v *view, to *endpoint) packet.Verdict {
-	if verdict := h.passable(v, &to.Hop, 0); verdict != packet.Forward {
+func (h *Handler) translate(c *Conn, v *view, to *Endpoint) packet.Verdict {
+	if verdict := h.checkHop(v, &to.Hop, 0); verdict != packet.Forward {
 		return verdict
 	}
 	r := rewrite{
@@ -88,28 +88,28 @@ func (h *Handler) translate(c *Conn, v *view, to *endpoint) packet.Verdict {
 		r.src = h.snap.snats[c.snat]
 	}
 	v.apply(&r)
-	if !h.link(v.d, &to.Hop) {
+	if !h.setLink(v.d, &to.Hop) {
 		return packet.DropNoFrame
 	}
 	return packet.Forward
 }
 
-// heardClient notes what a packet of the client says of connection n, before it is rewritten. Where
+// updateFromClient notes what a packet of the client says of connection n, before it is rewritten. Where
 // the backend cannot be heard a client that goes on stands for it: after its SYN, or else later.
-func (h *Handler) heardClient(n int, v *view) {
+func (h *Handler) updateFromClient(n int, v *view) {
 	if v.part == later {
 		return // its first has said it all
 	}
 	c := &h.table.conns[n]
-	c.mac, c.port, c.vlan = wire.Ethernet(v.p).Src(), v.d.Port, v.vlan()
+	c.mac, c.dev, c.vlan = wire.Ethernet(v.p).Src(), v.d.Port, v.vlan()
 	was, before := c.deadline, c.state
 	c.state = c.state.fromClient(v.flags, c.direct())
 	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
-	if c.half == 0 {
+	if c.halfSlot == 0 {
 		return
 	}
 	again := c.direct() && c.deadline != was
-	if again && before == stateAdopted && c.state == stateAdopted {
+	if again && before == stateMidFlow && c.state == stateMidFlow {
 		c.state = stateEstablished
 	}
 	if c.state == stateEstablished || again && c.state == stateUDP {
@@ -117,14 +117,14 @@ func (h *Handler) heardClient(n int, v *view) {
 	}
 }
 
-// heardBackend notes what a packet of the backend says of connection n, and counts the first.
-func (h *Handler) heardBackend(n int, v *view) {
+// updateFromBackend notes what a packet of the backend says of connection n, and counts the first.
+func (h *Handler) updateFromBackend(n int, v *view) {
 	if v.part == later {
 		return
 	}
 	c := &h.table.conns[n]
-	if c.flags&connHeard == 0 {
-		c.flags |= connHeard
+	if c.flags&connAnswered == 0 {
+		c.flags |= connAnswered
 		what := Answered
 		if c.state == stateSynSent && v.flags.Has(wire.FlagRST) {
 			what = Refused
@@ -133,20 +133,20 @@ func (h *Handler) heardBackend(n int, v *view) {
 	}
 	c.state = c.state.fromBackend(v.flags)
 	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
-	if c.half != 0 && (c.state == stateUDP || c.state == stateEstablished) {
+	if c.halfSlot != 0 && (c.state == stateUDP || c.state == stateEstablished) {
 		h.confirm(n)
 	}
 }
 
-// passable reports whether a packet can leave by hop with overhead bytes in front: Forward, or why not.
-func (h *Handler) passable(v *view, hop *Hop, overhead int) packet.Verdict {
+// checkHop reports whether a packet can leave by hop with overhead bytes in front: Forward, or why not.
+func (h *Handler) checkHop(v *view, hop *Hop, overhead int) packet.Verdict {
 	switch hop.State {
 	case HopNoRoute:
 		return packet.DropNoRoute
 	case HopUnresolved:
 		return packet.DropNoNeighbor
 	}
-	mtu := h.snap.Ports[hop.Port].MTU
+	mtu := h.snap.Devices[hop.Dev].MTU
 	if mtu == 0 && overhead > 0 {
 		mtu = longestPacket
 	}
@@ -169,7 +169,7 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 		return packet.DropNoFlow
 	}
 	if to := h.outboundLoop(v, toUs); to != h.loop {
-		return h.handTo(v.d, to)
+		return h.handOver(v.d, to)
 	}
 	key := backendKey{endpoint: from, port: v.dport, snat: uint16(snat)}
 	if !toUs {
@@ -183,29 +183,29 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 	if n < 0 {
 		return packet.DropNoFlow
 	}
-	return h.back(n, v)
+	return h.toClient(n, v)
 }
 
-// back sends a reply of a backend to the client: to the link address and out of the port that the
+// toClient sends a reply of a backend to the client: to the link address and out of the port that the
 // client's packets came from, whatever the routes say.
-func (h *Handler) back(n int, v *view) packet.Verdict {
+func (h *Handler) toClient(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
 	hop := c.clientHop()
-	front, service := &h.snap.Fronts[c.front], h.snap.Backends[c.backend].Service
-	if verdict := h.passable(v, &hop, 0); verdict != packet.Forward {
+	front, service := &h.snap.VIPs[c.vip], h.snap.Backends[c.backend].Service
+	if verdict := h.checkHop(v, &hop, 0); verdict != packet.Forward {
 		if c.snat == 0 {
-			v.us = front.addr // the packet is addressed to the client
+			v.localAddr = front.addr // the packet is addressed to the client
 		}
-		return h.stopped(v, service, verdict)
+		return h.dropOrReport(v, service, verdict)
 	}
-	h.heardBackend(n, v)
+	h.updateFromBackend(n, v)
 	if v.flags.Has(wire.FlagSYN) {
-		h.clamp(v, h.snap.Services[service].Mss, &hop, 0)
+		h.clamp(v, h.snap.Services[service].MSS, &hop, 0)
 	}
 	v.apply(&rewrite{
 		src: front.addr, dst: c.client, sport: front.Port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
 	})
-	if !h.link(v.d, &hop) {
+	if !h.setLink(v.d, &hop) {
 		return h.drop(service, packet.DropNoFrame)
 	}
 	t := h.tally(c.backend)
@@ -214,9 +214,9 @@ func (h *Handler) back(n int, v *view) packet.Verdict {
 	return packet.Forward
 }
 
-// open starts a connection with the packet of a client, and forwards it.
-func (h *Handler) open(v *view, number uint32) packet.Verdict {
-	front := &h.snap.Fronts[number]
+// openConn starts a connection with the packet of a client, and forwards it.
+func (h *Handler) openConn(v *view, number uint32) packet.Verdict {
+	front := &h.snap.VIPs[number]
 	if front.Service < 0 {
 		return packet.DropNoService
 	}
@@ -231,17 +231,17 @@ func (h *Handler) open(v *view, number uint32) packet.Verdict {
 	}
 	chosen, ok := h.pick(v, s, midflow)
 	if !ok {
-		return h.unavailable(v, id)
+		return h.noBackend(v, id)
 	}
 	c := h.newConn(v, number, chosen)
 	switch {
 	case v.d.Proto == wire.ProtoUDP:
 		c.state = stateUDP
 	case midflow:
-		c.state = stateAdopted
+		c.state = stateMidFlow
 	}
-	if verdict := h.reachable(&c, s, v); verdict != packet.Forward {
-		return h.stopped(v, id, verdict)
+	if verdict := h.complete(&c, s, v); verdict != packet.Forward {
+		return h.dropOrReport(v, id, verdict)
 	}
 	return h.forward(h.enter(&c), v)
 }
@@ -249,18 +249,18 @@ func (h *Handler) open(v *view, number uint32) packet.Verdict {
 // newConn returns a connection from the packet of a client to a backend.
 func (h *Handler) newConn(v *view, front, backend uint32) Conn {
 	return Conn{
-		client: v.src, clientPort: v.sport, front: front, backend: backend, lists: h.snap.Sources.Mark,
+		client: v.src, clientPort: v.sport, vip: front, backend: backend, lists: h.snap.Sources.Mark,
 		endpoint: h.snap.Backends[backend].Endpoint, state: stateSynSent,
 	}
 }
 
-// reachable completes c with what its mode needs for the way to the backend.
-func (h *Handler) reachable(c *Conn, s *Service, v *view) packet.Verdict {
+// complete completes c with what its mode needs for the way to the backend.
+func (h *Handler) complete(c *Conn, s *Service, v *view) packet.Verdict {
 	to := h.snap.Endpoints[c.endpoint]
-	if verdict := h.passable(v, &to.Hop, h.snap.Backends[c.backend].Way.overhead(to.addr.is4())); verdict != packet.Forward {
+	if verdict := h.checkHop(v, &to.Hop, h.snap.Backends[c.backend].Mode.overhead(to.addr.is4())); verdict != packet.Forward {
 		return verdict
 	}
-	if s.Way.Direct() {
+	if s.Mode.Direct() {
 		c.flags |= connDirect
 		return packet.Forward
 	}
@@ -275,7 +275,7 @@ func (h *Handler) reachable(c *Conn, s *Service, v *view) packet.Verdict {
 func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet.Verdict) {
 	const flags = wire.FlagSYN | wire.FlagACK | wire.FlagFIN | wire.FlagRST
 	if v.d.Proto == wire.ProtoTCP && v.flags&flags != wire.FlagSYN {
-		if !h.snap.Services[service].FromClient || v.flags.Has(wire.FlagSYN) || v.flags&flags == 0 {
+		if !h.snap.Services[service].Transparent || v.flags.Has(wire.FlagSYN) || v.flags&flags == 0 {
 			return false, packet.DropNoFlow
 		}
 		midflow = true
@@ -295,10 +295,10 @@ func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet
 // clients' own addresses that is the client, unless it is a backend: one that answers another would
 // not send by the gateway, and none takes packets from its own address.
 func (h *Handler) source(c *Conn, s *Service) bool {
-	if s.FromClient && !h.snap.backendAddr(c.client) {
+	if s.Transparent && !h.snap.backendAddr(c.client) {
 		return h.keepPort(c)
 	}
-	if c.state == stateAdopted {
+	if c.state == stateMidFlow {
 		return false // which port it had nobody knows
 	}
 	return h.takePort(c) || h.freePort(c) && h.takePort(c)
@@ -308,20 +308,20 @@ func (h *Handler) source(c *Conn, s *Service) bool {
 // service leads the same client port to the same backend.
 func (h *Handler) keepPort(c *Conn) bool {
 	c.sourcePort = c.clientPort
-	if h.unused(c) {
+	if h.sourceUnused(c) {
 		return true
 	}
 	for range 64 * h.loops {
 		c.sourcePort = h.span.First + uint16(h.table.rand.Uint64()%uint64(h.span.Size()))
-		if owner(c.client, c.sourcePort, h.loops) == h.loop && c.state != stateAdopted && h.unused(c) {
+		if ownerLoop(c.client, c.sourcePort, h.loops) == h.loop && c.state != stateMidFlow && h.sourceUnused(c) {
 			return true
 		}
 	}
 	return false
 }
 
-// unused reports whether no connection is seen by the backend as c would be.
-func (h *Handler) unused(c *Conn) bool {
+// sourceUnused reports whether no connection is seen by the backend as c would be.
+func (h *Handler) sourceUnused(c *Conn) bool {
 	key := c.backendKey()
 	n := h.table.byBackend(&key)
 	if n >= 0 && h.table.conns[n].expired(h.now) {
@@ -350,7 +350,7 @@ func (h *Handler) takePort(c *Conn) bool {
 func (h *Handler) freePort(c *Conn) bool {
 	for _, snat := range h.snap.snatsFor(c.client) {
 		if q := &h.ports.pairs[portPair{c.endpoint, snat}].half; q.oldest != 0 {
-			h.evict(int(h.table.halves.slots[q.oldest].conn), evictedHalfOpen)
+			h.evict(int(h.table.halfOpen.slots[q.oldest].conn), evictedHalfOpen)
 			return true
 		}
 	}
@@ -366,18 +366,18 @@ func (s *Snapshot) backendAddr(a addr) bool {
 // snatsFor returns the SNAT addresses of a client's address family.
 func (s *Snapshot) snatsFor(client addr) []uint16 {
 	if client.is4() {
-		return s.Snat4
+		return s.SNAT4
 	}
-	return s.Snat6
+	return s.SNAT6
 }
 
 // dropTo is drop for a packet that was not looked up: of the service that it is for, if it is for one.
 func (h *Handler) dropTo(v *view, why packet.Verdict) packet.Verdict {
-	front, ok := h.snap.keys.find(v.dst, tagOf(kindFront, v.dport, v.d.Proto))
+	front, ok := h.snap.keys.find(v.dst, tagOf(kindVIP, v.dport, v.d.Proto))
 	if !ok {
 		return why
 	}
-	return h.dropOf(h.snap.Fronts[front].Service, why)
+	return h.dropOf(h.snap.VIPs[front].Service, why)
 }
 
 // dropOf is drop for a service that may be gone: -1.

@@ -34,7 +34,7 @@ type fragmentKey struct {
 type datagram struct {
 	key      fragmentKey
 	proto    uint8
-	poisoned bool   // its fragments contradict each other: none passes any more
+	rejected bool   // its fragments contradict each other: none passes any more
 	end      uint16 // of the first fragment's data: no other may begin before it
 	ports    uint32 // source << 16 | destination
 	id       uint32 // the identification that takes the place of the sender's, where addresses change
@@ -131,9 +131,9 @@ func fragmentOf(d *packet.Desc, p []byte) fragmentHeader {
 	return f
 }
 
-// lies reports whether a fragment cannot be one: only the last may have another length than a
+// malformed reports whether a fragment cannot be one: only the last may have another length than a
 // multiple of 8, and none may reach beyond the longest datagram (RFC 791 3.2, RFC 8200 4.5).
-func (f *fragmentHeader) lies() bool {
+func (f *fragmentHeader) malformed() bool {
 	return f.end <= f.at || f.more && f.end&7 != 0 || f.end > 65535
 }
 
@@ -141,29 +141,29 @@ func (f *fragmentHeader) lies() bool {
 // whose first is not known are dropped, as are all of a datagram whose fragments overlap the first or
 // contradict it (RFC 1858, RFC 3128, RFC 5722).
 func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
-	if wire.Ethernet(p).Dst() != h.snap.Ports[d.Port].MAC {
+	if wire.Ethernet(p).Dst() != h.snap.Devices[d.Port].MAC {
 		return packet.DropUnsupported
 	}
 	f := fragmentOf(d, p)
 	if to := h.fragmentLoop(d, &f.key); to != h.loop {
-		return h.handTo(d, to)
+		return h.handOver(d, to)
 	}
 	e := h.fragments.find(&f.key, h.now)
 	switch {
-	case f.lies():
-		return h.poison(d, p)
-	case e != nil && e.poisoned:
+	case f.malformed():
+		return h.rejectDatagram(d, p)
+	case e != nil && e.rejected:
 		return packet.DropFragment
 	case f.at == 0:
 		return h.firstFragment(d, p, &f, e)
 	case e == nil:
 		return packet.DropFragment
 	case f.at < int(e.end): // also TCP at offset 8: a first fragment has the whole header
-		e.poisoned = true
+		e.rejected = true
 		return packet.DropFragment
 	}
 	d.Proto = e.proto
-	v := look(d, p)
+	v := viewOf(d, p)
 	v.sport, v.dport = uint16(e.ports>>16), uint16(e.ports)
 	v.part, v.id, v.idAt = later, e.id, f.idAt
 	return h.route(&v)
@@ -181,12 +181,12 @@ func (h *Handler) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *
 		is.id = h.fragments.next*uint32(h.loops) + uint32(h.loop) // loops do not meet
 	} else {
 		if is.end != e.end || is.ports != e.ports || is.proto != e.proto {
-			e.poisoned = true
+			e.rejected = true
 			return packet.DropFragment
 		}
 		is.id = e.id
 	}
-	v := look(d, p)
+	v := viewOf(d, p)
 	v.part, v.id, v.idAt = first, is.id, f.idAt
 	verdict := h.route(&v)
 	if e == nil && !verdict.Dropped() {
@@ -195,18 +195,18 @@ func (h *Handler) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *
 	return verdict
 }
 
-// poison drops a malformed fragment and has all fragments of its datagram dropped, if the first has
+// rejectDatagram drops a malformed fragment and has all fragments of its datagram dropped, if the first has
 // been seen.
-func (h *Handler) poison(d *packet.Desc, p []byte) packet.Verdict {
+func (h *Handler) rejectDatagram(d *packet.Desc, p []byte) packet.Verdict {
 	if d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0 {
 		return packet.DropMalformed
 	}
 	f := fragmentOf(d, p)
 	if to := h.fragmentLoop(d, &f.key); to != h.loop {
-		return h.handTo(d, to)
+		return h.handOver(d, to)
 	}
 	if e := h.fragments.find(&f.key, h.now); e != nil {
-		e.poisoned = true
+		e.rejected = true
 	}
 	return packet.DropMalformed
 }

@@ -17,24 +17,24 @@ import (
 
 // Handler is the gateway's part of one loop, a stack.Handler. Handle and Tick belong to the loop.
 type Handler struct {
-	snapshots *atomic.Pointer[Snapshot]
-	loop      int
-	loops     int           // of the gateway
-	span      PortRange     // of all loops' SNAT ports
-	snap      *Snapshot     // as of the start of the batch
-	arena     *packet.Arena // of the batch
-	clock     clock.Time
-	now       ticks   // of clock
-	meters    *meters // nil while there are no limits
-	table     *table
-	ports     *ports
-	fragments *fragments
-	hint      int32 // the connection that the packet may belong to; -1 is none
-	outlook   outlook
-	answers   bucket
-	outer     outer
-	scratch   [wire.NDReplyLen]byte
-	cid       quiclb.Scratch
+	snapshots    *atomic.Pointer[Snapshot]
+	loop         int
+	loops        int           // of the gateway
+	span         PortRange     // of all loops' SNAT ports
+	snap         *Snapshot     // as of the start of the batch
+	arena        *packet.Arena // of the batch
+	clock        clock.Time
+	now          ticks   // of clock
+	meters       *meters // nil while there are no limits
+	table        *table
+	ports        *ports
+	fragments    *fragments
+	candidate    int32 // the connection that the packet may belong to; -1 is none
+	prefetcher   prefetcher
+	answerBucket bucket
+	outer        outerParser
+	scratch      [wire.NDReplyLen]byte
+	cid          quiclb.Scratch
 
 	batch   [packet.Verdicts]uint32 // verdicts of this batch
 	tallies []tally                 // of this batch, by backend
@@ -44,16 +44,16 @@ type Handler struct {
 	live    metrics.Counter         // connections, as a gauge
 	half    metrics.Counter         // half-open ones, as a gauge
 
-	chain  []packet.Desc  // of the batch, from the packet that is decided on: it may have several
-	lastID uint16         // of outer IPv4 headers
-	said   *metrics.Block // answers, by kind
+	chain        []packet.Desc  // of the batch, from the packet that is decided on: it may have several
+	lastID       uint16         // of outer IPv4 headers
+	answerCounts *metrics.Block // answers, by kind
 }
 
 // tally is what a batch adds to the counts of a backend.
 type tally [backendCounts]uint32
 
-// Options2 are what a Handler is sized by. Sizes are of all loops together.
-type Options2 struct {
+// Options are what a Handler is sized by. Sizes are of all loops together.
+type Options struct {
 	Loop, Loops int       // this loop, of so many
 	Table       int       // connections
 	HalfOpen    int       // of them half-open
@@ -67,7 +67,7 @@ type Options2 struct {
 }
 
 // New returns the handler of a loop. It takes the newest snapshot at the start of each batch.
-func New(o Options2, snap *atomic.Pointer[Snapshot]) *Handler {
+func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 	seed := random.Source(o.Seed)
 	if o.Seed == 0 {
 		seed = random.Source(rand.Uint64())
@@ -77,9 +77,9 @@ func New(o Options2, snap *atomic.Pointer[Snapshot]) *Handler {
 		snapshots: snap, loop: o.Loop, loops: o.Loops, span: o.SNATPorts,
 		table: t, ports: newPorts(o.SNATPorts.Part(o.Loop, o.Loops), seed.Uint64()),
 		fragments: newFragments(o.Fragments/o.Loops, &seed),
-		counts:    metrics.NewBlock(packet.Verdicts), said: metrics.NewBlock(answerKinds),
+		counts:    metrics.NewBlock(packet.Verdicts), answerCounts: metrics.NewBlock(answerKinds),
 	}
-	h.outlook.from = cmp.Or(o.PrefetchFrom, manyConns)
+	h.prefetcher.from = cmp.Or(o.PrefetchFrom, manyConns)
 	h.refresh()
 	return h
 }
@@ -94,7 +94,7 @@ func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
 	rest := false // of a packet whose first descriptor has been decided
 	for i := range b.D {
 		d := &b.D[i]
-		h.hint = h.hintFor(b.D, i)
+		h.candidate = h.candidateFor(b.D, i)
 		if rest {
 			d.Verdict, d.Port = b.D[i-1].Verdict, b.D[i-1].Port
 		} else {
@@ -127,7 +127,7 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 
 // ended reports whether nobody waits for a connection any more: it expired, or its backend became
 // inactive.
-func (h *Handler) ended(c *Conn) bool { return c.expired(h.now) || h.snap.Backends[c.backend].Ended }
+func (h *Handler) ended(c *Conn) bool { return c.expired(h.now) || h.snap.Backends[c.backend].Inactive }
 
 // refresh takes the newest snapshot.
 func (h *Handler) refresh() {
@@ -159,7 +159,7 @@ func (h *Handler) publish() {
 			h.batch[v] = 0
 		}
 	}
-	h.aheadOfCounts()
+	h.prefetchCounters()
 	for _, id := range h.touched {
 		t, stats := &h.tallies[id], h.stats[id]
 		for i, n := range t {
@@ -171,7 +171,7 @@ func (h *Handler) publish() {
 	}
 	h.touched = h.touched[:0]
 	gauge(&h.live, h.table.live)
-	gauge(&h.half, h.table.halves.n)
+	gauge(&h.half, h.table.halfOpen.n)
 }
 
 // gauge sets a counter that has one writer.
@@ -191,7 +191,7 @@ func (h *Handler) HalfOpen() uint64 { return h.half.Load() }
 func (h *Handler) Count(v packet.Verdict) uint64 { return h.counts.Load(int(v)) }
 
 // Answers returns the number of answers of a kind, an index of AnswerKinds.
-func (h *Handler) Answers(kind int) uint64 { return h.said.Load(kind) }
+func (h *Handler) Answers(kind int) uint64 { return h.answerCounts.Load(kind) }
 
 // tally returns the tally of a backend.
 func (h *Handler) tally(id uint32) *tally {
@@ -202,15 +202,15 @@ func (h *Handler) tally(id uint32) *tally {
 	return t
 }
 
-// odd are the findings that need a look before a packet is treated as any other.
-const odd = packet.FlagMalformed | packet.FlagTruncated | packet.FlagVLAN | packet.FlagTunnel | packet.FlagOptions
+// slowPath are the findings that need a look before a packet is treated as any other.
+const slowPath = packet.FlagMalformed | packet.FlagTruncated | packet.FlagVLAN | packet.FlagTunnel | packet.FlagOptions
 
 // decide returns the verdict on a packet and rewrites it when that is Forward.
 func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
-	if int(d.Port) >= len(h.snap.Ports) {
+	if int(d.Port) >= len(h.snap.Devices) {
 		return packet.DropUnsupported
 	}
-	if d.Flags&odd != 0 {
+	if d.Flags&slowPath != 0 {
 		if verdict := h.inspect(d, p); verdict != packet.Forward {
 			return verdict
 		}
@@ -237,24 +237,24 @@ func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
 // transport decides a TCP segment or UDP datagram.
 func (h *Handler) transport(d *packet.Desc, p []byte) packet.Verdict {
 	switch {
-	case wire.Ethernet(p).Dst() != h.snap.Ports[d.Port].MAC: // for another host of the link
+	case wire.Ethernet(p).Dst() != h.snap.Devices[d.Port].MAC: // for another host of the link
 		return packet.DropUnsupported
 	case h.snap.DropL4 && d.Flags&(packet.FlagL4ChecksumOK|packet.FlagL4NoChecksum) == 0:
-		v := look(d, p)
+		v := viewOf(d, p)
 		return h.dropTo(&v, packet.DropL4Checksum)
 	}
-	v := look(d, p)
+	v := viewOf(d, p)
 	return h.route(&v)
 }
 
 // route decides a packet whose addresses and ports are known.
 func (h *Handler) route(v *view) packet.Verdict {
 	if v.hopsLeft() <= 1 { // RFC 1812 5.3.1, RFC 8200 3
-		return h.expired(v)
+		return h.ttlExpired(v)
 	}
-	if front, ok := h.snap.keys.find(v.dst, tagOf(kindFront, v.dport, v.d.Proto)); ok {
+	if front, ok := h.snap.keys.find(v.dst, tagOf(kindVIP, v.dport, v.d.Proto)); ok {
 		if to := h.inboundLoop(v); to != h.loop {
-			return h.handTo(v.d, to)
+			return h.handOver(v.d, to)
 		}
 		return h.inbound(v, front)
 	}

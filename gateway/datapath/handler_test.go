@@ -24,22 +24,22 @@ func newBench() *bench {
 	b := &bench{now: clock.Time(time.Hour)}
 	vip, at := netip.MustParseAddrPort("198.18.1.1:53"), netip.MustParseAddrPort("198.18.2.11:53")
 	s := &Snapshot{
-		Ports:    []Port{{MAC: [6]byte{2, 0, 0, 0, 0, 0x90}}, {MAC: [6]byte{2, 0, 0, 0, 0, 0x91}}},
+		Devices:  []Device{{MAC: [6]byte{2, 0, 0, 0, 0, 0x90}}, {MAC: [6]byte{2, 0, 0, 0, 0, 0x91}}},
 		Timeouts: NewTimeouts(IdleTimes{UDP: time.Minute}),
 	}
-	front, sv, to := NewFrontend(vip, wire.ProtoUDP), NewService("dns", 1), NewEndpoint(at, wire.ProtoUDP)
+	front, sv, to := NewVIP(vip, wire.ProtoUDP), NewService("dns", 1), NewEndpoint(at, wire.ProtoUDP)
 	front.Service = 0
-	to.InUse, to.Hop = true, Hop{MAC: [6]byte{2, 0, 0, 0, 0, 0xb1}, Port: 1, State: HopReady}
-	sv.Now[Family4] = new(Shapes).Pool([]Share{{Name: "d1", Weight: 1, Id: 0}}, 251)
-	s.Fronts, s.Services, s.Endpoints = []frontend{front}, []*Service{sv}, []*endpoint{to}
-	s.Backends = []*backend{NewBackend(0, 0, 1)}
-	s.Backends[0].Present = true
+	to.InUse, to.Hop = true, Hop{MAC: [6]byte{2, 0, 0, 0, 0, 0xb1}, Dev: 1, State: HopReady}
+	sv.NewFlow[Family4] = new(PoolCache).Get([]Share{{Name: "d1", Weight: 1, ID: 0}}, 251)
+	s.VIPs, s.Services, s.Endpoints = []VIP{front}, []*Service{sv}, []*Endpoint{to}
+	s.Backends = []*Backend{NewBackend(0, 0, 1)}
+	s.Backends[0].Configured = true
 	s.AddSNAT(netip.MustParseAddr("198.18.2.1"))
-	s.Snat4 = []uint16{1}
+	s.SNAT4 = []uint16{1}
 	s.Sources.services, s.Limits.services = make([]*SourceTable, 1), make([]Limits, 1)
 	s.Index([]netip.Addr{netip.MustParseAddr("198.18.2.1")})
 	b.snap.Store(s)
-	b.h = New(Options2{Loops: 1, Table: 64, HalfOpen: 32, Fragments: 64, SNATPorts: PortRange{1024, 2047}, Seed: 1}, &b.snap)
+	b.h = New(Options{Loops: 1, Table: 64, HalfOpen: 32, Fragments: 64, SNATPorts: PortRange{1024, 2047}, Seed: 1}, &b.snap)
 	return b
 }
 

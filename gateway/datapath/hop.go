@@ -1,7 +1,7 @@
 package datapath
 
-// Port is a device of the loops, known by its place in Desc.Port.
-type Port struct {
+// Device is a device of the loops, known by its place in Desc.Port.
+type Device struct {
 	Name string
 	MAC  [6]byte // packets to another link address are dropped, answers and forwarded packets come from it
 	MTU  int     // largest network-layer packet to send, bytes; 0 is no limit
@@ -11,7 +11,7 @@ type Port struct {
 type Hop struct {
 	MAC   [6]byte
 	VLAN  uint16 // 802.1Q VLAN identifier to tag with; 0 is none
-	Port  uint8  // index of the device, as in Desc.Port
+	Dev   uint8  // index of the device, as in Desc.Port
 	State HopState
 }
 

@@ -13,7 +13,7 @@ func (h *Handler) icmp(d *packet.Desc, p []byte) packet.Verdict {
 		return h.nd(d, p)
 	}
 	switch {
-	case wire.Ethernet(p).Dst() != h.snap.Ports[d.Port].MAC:
+	case wire.Ethernet(p).Dst() != h.snap.Devices[d.Port].MAC:
 		return packet.DropUnsupported
 	case d.Payload == 0:
 		return packet.DropTruncated
@@ -21,15 +21,15 @@ func (h *Handler) icmp(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropL4Checksum
 	case is4 && kind == wire.ICMPEcho, !is4 && kind == wire.ICMPv6Echo:
 		return h.echo(d, p)
-	case quotes(kind, is4):
+	case carriesQuote(kind, is4):
 		return h.icmpError(d, p)
 	}
 	return packet.DropUnsupported
 }
 
-// quotes reports whether a message of the type is an error that is passed on: it quotes the packet that
+// carriesQuote reports whether a message of the type is an error that is passed on: it quotes the packet that
 // caused it. Redirects are for hosts on the link, and source quench is of no use (RFC 6633).
-func quotes(kind uint8, is4 bool) bool {
+func carriesQuote(kind uint8, is4 bool) bool {
 	if is4 {
 		return kind == wire.ICMPUnreachable || kind == wire.ICMPTimeExceeded || kind == wire.ICMPParamProblem
 	}
@@ -39,7 +39,7 @@ func quotes(kind uint8, is4 bool) bool {
 // echo answers an echo request to one of the gateway's addresses in the frame that asked (RFC 1122
 // 3.2.2.6, RFC 4443 4.2). IPv4 options are not echoed, but blanked.
 func (h *Handler) echo(d *packet.Desc, p []byte) packet.Verdict {
-	v := lookIP(d, p)
+	v := viewOfIP(d, p)
 	switch {
 	case !h.snap.local(v.dst):
 		return packet.DropNoService
@@ -67,6 +67,6 @@ func (h *Handler) echo(d *packet.Desc, p []byte) packet.Verdict {
 	// Addresses that change places leave the sum of the pseudo header as it is.
 	icmp.SetChecksum(wire.Update16(icmp.Checksum(), uint16(kind)<<8, uint16(icmp.Type())<<8))
 	wire.Ethernet(p).SetDst(to)
-	wire.Ethernet(p).SetSrc(h.snap.Ports[d.Port].MAC)
+	wire.Ethernet(p).SetSrc(h.snap.Devices[d.Port].MAC)
 	return packet.Forward
 }

@@ -20,7 +20,7 @@ import (
 
 // icmpError decides an ICMP error whose own checksum is right.
 func (h *Handler) icmpError(d *packet.Desc, p []byte) packet.Verdict {
-	v := lookIP(d, p)
+	v := viewOfIP(d, p)
 	if v.hopsLeft() <= 1 {
 		return packet.DropTTL
 	}
@@ -28,11 +28,11 @@ func (h *Handler) icmpError(d *packet.Desc, p []byte) packet.Verdict {
 	if h.snap.Tunnel.holds(v.dst) {
 		return h.tunnelError(&v, b)
 	}
-	q, why := quoteOf(b, v.is4)
+	q, why := parseQuote(b, v.is4)
 	if why != packet.Forward {
 		return why
 	}
-	front, toFront := h.snap.keys.find(q.src, tagOf(kindFront, q.sport, q.proto))
+	front, toFront := h.snap.keys.find(q.src, tagOf(kindVIP, q.sport, q.proto))
 	switch {
 	case q.src != v.dst: // the error is for another than it speaks of
 		return packet.DropNoFlow
@@ -46,7 +46,7 @@ func (h *Handler) icmpError(d *packet.Desc, p []byte) packet.Verdict {
 func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict {
 	f := view{d: v.d, p: v.p, src: q.dst, dst: q.src, sport: q.dport, dport: q.sport, is4: v.is4, part: later}
 	if to := h.inboundLoop(&f); to != h.loop {
-		return h.handTo(v.d, to)
+		return h.handOver(v.d, to)
 	}
 	key := clientKey{q.dst, front, q.dport}
 	n := h.table.byClient(&key)
@@ -56,10 +56,10 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 	c := &h.table.conns[n]
 	to := h.snap.Endpoints[c.endpoint]
 	if c.direct() {
-		return h.counted(c, h.direct(c, &f, to))
+		return h.countDrop(c, h.forwardDirect(c, &f, to))
 	}
-	if verdict := h.passable(v, &to.Hop, 0); verdict != packet.Forward {
-		return h.counted(c, verdict)
+	if verdict := h.checkHop(v, &to.Hop, 0); verdict != packet.Forward {
+		return h.countDrop(c, verdict)
 	}
 	from := v.src
 	r := rewrite{src: to.addr, dst: q.dst, sport: to.Port, dport: c.sourcePort, l3: c.l3Delta, l4: c.l4Delta}
@@ -68,14 +68,14 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 		from = r.dst
 	}
 	v.applyError(q, &r, from, to.addr)
-	return h.counted(c, h.leave(v, &to.Hop))
+	return h.countDrop(c, h.setLinkOrDrop(v, &to.Hop))
 }
 
 // errorByHash passes on an error about a packet of a backend that answers clients itself, when the
 // table does not know the connection: it may have begun on another gateway.
 func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
-	id := h.snap.Fronts[front].Service
-	if id < 0 || q.proto != wire.ProtoTCP || h.snap.Services[id].Way == WayNAT {
+	id := h.snap.VIPs[front].Service
+	if id < 0 || q.proto != wire.ProtoTCP || h.snap.Services[id].Mode == ModeNAT {
 		return packet.DropNoFlow
 	}
 	chosen, ok := h.pick(f, h.snap.Services[id], true)
@@ -83,7 +83,7 @@ func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
 		return h.drop(uint32(id), packet.DropNoBackend)
 	}
 	c := Conn{backend: chosen}
-	return h.counted(&c, h.direct(&c, f, h.snap.Endpoints[h.snap.Backends[chosen].Endpoint]))
+	return h.countDrop(&c, h.forwardDirect(&c, f, h.snap.Endpoints[h.snap.Backends[chosen].Endpoint]))
 }
 
 // errorToClient passes on an error about a packet that a backend was sent. It comes from the backend or
@@ -99,7 +99,7 @@ func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
 	}
 	f := view{src: q.dst, dst: q.src, sport: q.dport, dport: q.sport}
 	if to := h.outboundLoop(&f, toUs); to != h.loop {
-		return h.handTo(v.d, to)
+		return h.handOver(v.d, to)
 	}
 	key := backendKey{endpoint: endpoint, port: q.sport, snat: uint16(snat)}
 	if !toUs {
@@ -111,20 +111,20 @@ func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
 	}
 	c := &h.table.conns[n]
 	hop := c.clientHop()
-	if verdict := h.passable(v, &hop, 0); verdict != packet.Forward {
-		return h.counted(c, verdict)
+	if verdict := h.checkHop(v, &hop, 0); verdict != packet.Forward {
+		return h.countDrop(c, verdict)
 	}
 	if unreachableCode(v.p[v.d.L4:], v.is4) {
 		h.tally(c.backend)[Unreachable]++
 	}
-	front := &h.snap.Fronts[c.front]
+	front := &h.snap.VIPs[c.vip]
 	r := rewrite{src: c.client, dst: front.addr, sport: c.clientPort, dport: front.Port, l3: ^c.l3Delta, l4: ^c.l4Delta}
 	v.applyError(q, &r, front.addr, c.client)
-	return h.counted(c, h.leave(v, &hop))
+	return h.countDrop(c, h.setLinkOrDrop(v, &hop))
 }
 
-// counted counts the verdict on a packet of a connection's service if it is a drop.
-func (h *Handler) counted(c *Conn, v packet.Verdict) packet.Verdict {
+// countDrop counts the verdict on a packet of a connection's service if it is a drop.
+func (h *Handler) countDrop(c *Conn, v packet.Verdict) packet.Verdict {
 	if v.Dropped() {
 		h.drop(h.snap.Backends[c.backend].Service, v)
 	}
@@ -133,12 +133,12 @@ func (h *Handler) counted(c *Conn, v packet.Verdict) packet.Verdict {
 
 // clientHop returns the way back to the client: where its packets came from.
 func (c *Conn) clientHop() Hop {
-	return Hop{MAC: c.mac, VLAN: c.vlan, Port: c.port, State: HopReady}
+	return Hop{MAC: c.mac, VLAN: c.vlan, Dev: c.dev, State: HopReady}
 }
 
-// leave gives a rewritten packet the link header of hop.
-func (h *Handler) leave(v *view, hop *Hop) packet.Verdict {
-	if !h.link(v.d, hop) {
+// setLinkOrDrop gives a rewritten packet the link header of hop.
+func (h *Handler) setLinkOrDrop(v *view, hop *Hop) packet.Verdict {
+	if !h.setLink(v.d, hop) {
 		return packet.DropNoFrame
 	}
 	return packet.Forward

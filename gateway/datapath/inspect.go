@@ -8,12 +8,12 @@ import (
 // inspect looks at a packet that is no plain one: Forward says that it may be treated as any other.
 func (h *Handler) inspect(d *packet.Desc, p []byte) packet.Verdict {
 	if d.Flags.Has(packet.FlagTunnel) {
-		h.outer.look(h.arena, h.chain)
+		h.outer.parse(h.arena, h.chain)
 	}
 	switch {
 	case d.Flags.Has(packet.FlagMalformed):
 		if d.Flags.Has(packet.FlagFragment) { // no whole transport header in the first: RFC 1858 3
-			return h.poison(d, p)
+			return h.rejectDatagram(d, p)
 		}
 		return packet.DropMalformed
 	case d.Flags.Has(packet.FlagTruncated):

@@ -16,7 +16,7 @@ import (
 type Share struct {
 	Name   string
 	Weight int
-	Id     uint32 // what the table holds
+	ID     uint32 // what the table holds
 }
 
 // maglev is a lookup table with a prime number of slots. The zero value holds no backend.
@@ -28,12 +28,12 @@ type maglev struct {
 // newMaglev returns the table over the shares with a weight above zero, or an empty one when there
 // are none. size is a prime. The order of the shares does not matter.
 func newMaglev(shares []Share, size int) maglev {
-	turns := turnsOf(shares, size)
+	turns := permutationsOf(shares, size)
 	if len(turns) == 0 {
 		return maglev{}
 	}
 	m := maglev{slots: make([]uint16, size), ids: idsOf(shares)}
-	most := slices.MaxFunc(turns, func(a, b turn) int { return a.Weight - b.Weight }).Weight
+	most := slices.MaxFunc(turns, func(a, b permutation) int { return a.Weight - b.Weight }).Weight
 	taken := make([]bool, size)
 	for filled := 0; filled < size; {
 		for i := range turns {
@@ -52,22 +52,22 @@ func newMaglev(shares []Share, size int) maglev {
 	return m
 }
 
-// turn is a share while the table is filled: at slots offset, offset+skip, offset+2*skip ... modulo
+// permutation is a share while the table is filled: at slots offset, offset+skip, offset+2*skip ... modulo
 // size, of which it takes one whenever its credit reaches the largest weight.
-type turn struct {
+type permutation struct {
 	Share
 	at, skip, size int
 	credit         int
 }
 
-// turnsOf returns the shares that take part, in the order of their names.
-func turnsOf(shares []Share, size int) []turn {
-	var turns []turn
+// permutationsOf returns the shares that take part, in the order of their names.
+func permutationsOf(shares []Share, size int) []permutation {
+	var turns []permutation
 	for _, s := range byName(shares) {
 		h := sha256.Sum256([]byte(s.Name))
 		offset := binary.BigEndian.Uint64(h[:]) % uint64(size)
 		skip := binary.BigEndian.Uint64(h[8:])%uint64(size-1) + 1
-		turns = append(turns, turn{Share: s, at: int(offset), skip: int(skip), size: size})
+		turns = append(turns, permutation{Share: s, at: int(offset), skip: int(skip), size: size})
 	}
 	return turns
 }
@@ -83,13 +83,13 @@ func byName(shares []Share) []Share {
 func idsOf(shares []Share) []uint32 {
 	var ids []uint32
 	for _, s := range byName(shares) {
-		ids = append(ids, s.Id)
+		ids = append(ids, s.ID)
 	}
 	return ids
 }
 
 // next returns the first slot of the turn's order that is free.
-func (t *turn) next(taken []bool) int {
+func (t *permutation) next(taken []bool) int {
 	for taken[t.at] {
 		t.step()
 	}
@@ -98,7 +98,7 @@ func (t *turn) next(taken []bool) int {
 	return slot
 }
 
-func (t *turn) step() {
+func (t *permutation) step() {
 	if t.at += t.skip; t.at >= t.size {
 		t.at -= t.size
 	}

@@ -9,7 +9,7 @@ import (
 
 func sharesOf(n int) (s []Share) {
 	for i := range n {
-		s = append(s, Share{Name: fmt.Sprintf("backend-%d", i), Weight: 1, Id: uint32(100 + i)})
+		s = append(s, Share{Name: fmt.Sprintf("backend-%d", i), Weight: 1, ID: uint32(100 + i)})
 	}
 	return s
 }
@@ -50,8 +50,8 @@ func TestSlotsFollowTheWeights(t *testing.T) {
 	}
 	for _, s := range shares {
 		want := 65537 * s.Weight / 1000
-		if d := got[s.Id] - want; d < -2 || d > 2 {
-			t.Errorf("weight %d has %d slots, want %d", s.Weight, got[s.Id], want)
+		if d := got[s.ID] - want; d < -2 || d > 2 {
+			t.Errorf("weight %d has %d slots, want %d", s.Weight, got[s.ID], want)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func TestFewSlotsMoveWhenOneOfTenBackendsLeaves(t *testing.T) {
 		moved := 0
 		for i := range before.slots {
 			was, is := before.ids[before.slots[i]], after.ids[after.slots[i]]
-			if was != is && was != all[gone].Id {
+			if was != is && was != all[gone].ID {
 				moved++
 			}
 		}

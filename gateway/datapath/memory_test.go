@@ -22,7 +22,7 @@ func TestLargeTablesLieOutsideTheHeap(t *testing.T) {
 		if s[i] != (Conn{}) {
 			t.Fatalf("connection %d is not zero", i)
 		}
-		s[i].front = uint32(i)
+		s[i].vip = uint32(i)
 	}
 	m.free()
 	var before, after runtime.MemStats

@@ -9,7 +9,7 @@ import (
 )
 
 // mssAuto is the service.mss that means: what fits the path to the backend.
-const MssAuto = -1
+const MSSAuto = -1
 
 // clamp lowers the MSS option of a SYN to most, as Service.MSS: a number, or what fits into a packet that
 // leaves by hop with overhead bytes in front (RFC 9293 3.7.1, RFC 6691). A SYN without the option stays so: its sender takes 536 or 1220 bytes (RFC 9293 3.7.1), which fits everywhere.
@@ -21,8 +21,8 @@ func (h *Handler) clamp(v *view, most int, hop *Hop, overhead int) {
 	if most == 0 {
 		return
 	}
-	if most == MssAuto {
-		most = h.fits(v, hop, overhead)
+	if most == MSSAuto {
+		most = h.segmentThatFits(v, hop, overhead)
 	}
 	if most == 0 {
 		return
@@ -34,14 +34,14 @@ func (h *Handler) clamp(v *view, most int, hop *Hop, overhead int) {
 	}
 }
 
-// fits returns the largest segment without options that fits both the way out and the way that the
+// segmentThatFits returns the largest segment without options that fits both the way out and the way that the
 // packet came by; 0 when both take any.
-func (h *Handler) fits(v *view, hop *Hop, overhead int) int {
+func (h *Handler) segmentThatFits(v *view, hop *Hop, overhead int) int {
 	headers := wire.IPv6Len + wire.TCPLen
 	if v.is4 {
 		headers = wire.IPv4Len + wire.TCPLen
 	}
-	out, in := h.snap.Ports[hop.Port].MTU, h.snap.Ports[v.d.Port].MTU
+	out, in := h.snap.Devices[hop.Dev].MTU, h.snap.Devices[v.d.Port].MTU
 	if out != 0 {
 		out -= overhead
 	}

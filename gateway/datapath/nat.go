@@ -17,15 +17,15 @@ type view struct {
 	is4          bool
 	part         part
 	mtu          int    // of a packet that is too big: what would fit
-	us           addr   // the address of ours that its sender knows, when it is not dst
+	localAddr    addr   // the address of ours that its sender knows, when it is not dst
 	idAt         uint16 // of a fragment: offset of the identification,
 	id           uint32 // and what takes its place where addresses change
 }
 
-// look reads the headers where the engine found them. The engine has checked that they are whole; a
+// viewOf reads the headers where the engine found them. The engine has checked that they are whole; a
 // fragment other than the first has no ports.
-func look(d *packet.Desc, p []byte) view {
-	v := lookIP(d, p)
+func viewOf(d *packet.Desc, p []byte) view {
+	v := viewOfIP(d, p)
 	if d.L4 == 0 {
 		return v
 	}
@@ -38,8 +38,8 @@ func look(d *packet.Desc, p []byte) view {
 	return v
 }
 
-// lookIP reads the addresses.
-func lookIP(d *packet.Desc, p []byte) view {
+// viewOfIP reads the addresses.
+func viewOfIP(d *packet.Desc, p []byte) view {
 	v := view{d: d, p: p, is4: d.Flags.Has(packet.FlagIPv4)}
 	if ip := p[d.L3:]; v.is4 {
 		v.src, v.dst = addr4(ip[12:16]), addr4(ip[16:20])
@@ -94,9 +94,9 @@ func (c *Conn) setDeltas(v *view, s *Snapshot) {
 	c.l4Delta = wire.AddDiff(c.l3Delta, wire.Diff32(before, after))
 }
 
-// lessOneHop is what the decrement of the TTL adds to the IPv4 header checksum: -0x0100 in ones'
+// decrementTTL is what the decrement of the TTL adds to the IPv4 header checksum: -0x0100 in ones'
 // complement, for the TTL is the upper byte of its word.
-const lessOneHop = 0xfeff
+const ttlDelta = 0xfeff
 
 // apply rewrites the headers in the frame: addresses, ports, TTL or hop limit less one. Checksums are updated by the connection's constant difference (RFC 1624), never computed
 // anew: a right one stays right and a wrong one wrong.
@@ -130,7 +130,7 @@ func (v *view) applyIP(src, dst addr, diff uint16) {
 		ip[8]--
 		src.put(ip[12:16])
 		dst.put(ip[16:20])
-		ip.SetChecksum(wire.Apply(ip.Checksum(), wire.AddDiff(diff, lessOneHop)))
+		ip.SetChecksum(wire.Apply(ip.Checksum(), wire.AddDiff(diff, ttlDelta)))
 		return
 	}
 	ip := v.p[v.d.L3 : v.d.L3+40]

@@ -22,7 +22,7 @@ func (h *Handler) arp(d *packet.Desc, p []byte) packet.Verdict {
 	if !h.snap.local(addr4(target[:])) {
 		return packet.DropNoService
 	}
-	mac := h.snap.Ports[d.Port].MAC
+	mac := h.snap.Devices[d.Port].MAC
 	wire.Ethernet(p).SetDst(req.SenderMAC())
 	wire.Ethernet(p).SetSrc(mac)
 	req.ReplyFrom(mac)
@@ -73,7 +73,7 @@ func (h *Handler) nd(d *packet.Desc, p []byte) packet.Verdict {
 	if to.Multicast() { // the answer would be everybody's
 		return packet.DropUnsupported
 	}
-	mac := wire.MAC(h.snap.Ports[d.Port].MAC)
+	mac := wire.MAC(h.snap.Devices[d.Port].MAC)
 	reply := wire.IPv6(wire.AppendNeighborReply(h.scratch[:0], req, mac, wire.NAOverride))
 	if dst := reply.Dst(); dst == wire.AllNodes {
 		to = wire.MulticastMAC6(dst)

@@ -5,17 +5,17 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// outer is the header pass over the packets of which the engine has described the inside. An engine may
+// outerParser is the header pass over the packets of which the engine has described the inside. An engine may
 // look into tunnels (packet.FlagTunnel), for others than us: here the outer headers count, for who may
 // use a tunnel to where is none of our knowledge, and a UDP service may well have the port of one.
-type outer struct {
+type outerParser struct {
 	engine *gpukern.CPU // looks into no tunnel; nil until it is needed
 	batch  packet.Batch
 	done   [1]*packet.Batch
 }
 
-// look describes the first packet of chain by its outer headers.
-func (o *outer) look(a *packet.Arena, chain []packet.Desc) {
+// parse describes the first packet of chain by its outer headers.
+func (o *outerParser) parse(a *packet.Arena, chain []packet.Desc) {
 	if o.engine == nil {
 		o.engine = gpukern.NewCPU(gpukern.Config{Ops: gpukern.OpParse | gpukern.OpChecksum, Depth: 1})
 	}

@@ -10,29 +10,29 @@ import (
 // snapshots, families and both sides of a change share it.
 type Pool struct {
 	maglev
-	shape  *shape
+	table  *slotTable
 	shares []Share
 	size   int
 }
 
 // noPool is the pool without a backend.
-var NoPool = &Pool{}
+var EmptyPool = &Pool{}
 
-// shape is the slots of a table. It depends on names, weights and the size alone: services whose
+// slotTable is the slots of a table. It depends on names, weights and the size alone: services whose
 // backends have the same names and weights have one shape.
-type shape struct{ slots []uint16 }
+type slotTable struct{ slots []uint16 }
 
 // shapes finds the shapes in use. What no pool uses any more is left to the garbage collector.
-type Shapes struct {
-	known map[string]weak.Pointer[shape]
+type PoolCache struct {
+	known map[string]weak.Pointer[slotTable]
 	limit int // of known, where the dead are removed next
 }
 
 // pool returns the pool over the shares with a weight, one of the given pools when it is the same.
-func (x *Shapes) Pool(shares []Share, size int, like ...*Pool) *Pool {
+func (x *PoolCache) Get(shares []Share, size int, like ...*Pool) *Pool {
 	shares = reduce(shares)
 	if len(shares) == 0 {
-		return NoPool
+		return EmptyPool
 	}
 	for _, p := range like {
 		if p.size == size && slices.Equal(p.shares, shares) {
@@ -40,17 +40,17 @@ func (x *Shapes) Pool(shares []Share, size int, like ...*Pool) *Pool {
 		}
 	}
 	p := &Pool{shares: shares, size: size}
-	key := shapeKey(shares, size)
-	if p.shape = x.known[key].Value(); p.shape == nil {
-		p.shape = &shape{slots: newMaglev(shares, size).slots}
-		x.remember(key, p.shape)
+	key := tableKey(shares, size)
+	if p.table = x.known[key].Value(); p.table == nil {
+		p.table = &slotTable{slots: newMaglev(shares, size).slots}
+		x.remember(key, p.table)
 	}
-	p.maglev = maglev{slots: p.shape.slots, ids: idsOf(shares)}
+	p.maglev = maglev{slots: p.table.slots, ids: idsOf(shares)}
 	return p
 }
 
 // Len returns the number of tables that are remembered.
-func (x *Shapes) Len() int { return len(x.known) }
+func (x *PoolCache) Len() int { return len(x.known) }
 
 // reduce returns the shares with a weight, with the smallest weights of the same proportion: only
 // that matters to a table.
@@ -72,9 +72,9 @@ func reduce(shares []Share) []Share {
 }
 
 // remember enters a shape, and forgets those that are gone each time the number has doubled.
-func (x *Shapes) remember(key string, s *shape) {
+func (x *PoolCache) remember(key string, s *slotTable) {
 	if x.known == nil {
-		x.known = map[string]weak.Pointer[shape]{}
+		x.known = map[string]weak.Pointer[slotTable]{}
 	}
 	if len(x.known) >= max(x.limit, 64) {
 		for k, w := range x.known {
@@ -87,8 +87,8 @@ func (x *Shapes) remember(key string, s *shape) {
 	x.known[key] = weak.Make(s)
 }
 
-// shapeKey returns what a shape depends on. Names hold no byte 0.
-func shapeKey(shares []Share, size int) string {
+// tableKey returns what a shape depends on. Names hold no byte 0.
+func tableKey(shares []Share, size int) string {
 	key := binary.AppendUvarint(nil, uint64(size))
 	for _, s := range byName(shares) {
 		key = append(append(key, s.Name...), 0)

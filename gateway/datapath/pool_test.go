@@ -38,7 +38,7 @@ func TestFlowsFollowTheWeights(t *testing.T) {
 				break
 			}
 		}
-		p := new(Shapes).Pool(shares, size)
+		p := new(PoolCache).Get(shares, size)
 		slots := counts(&p.maglev)
 		const flows = 200_000
 		got := make([]int, len(weights))
@@ -70,7 +70,7 @@ func TestAStepOfAWeightMovesLittle(t *testing.T) {
 			table := func(weight int) *Pool {
 				shares[0].Weight = weight
 				list := append([]Share(nil), shares...)
-				return new(Shapes).Pool(list, 8191)
+				return new(PoolCache).Get(list, 8191)
 			}
 			a, b := table(step.from), table(step.to)
 			moved := 0
@@ -92,12 +92,12 @@ func TestAStepOfAWeightMovesLittle(t *testing.T) {
 }
 
 func TestEqualTablesAreShared(t *testing.T) {
-	x := new(Shapes)
+	x := new(PoolCache)
 	shares := func(first uint32, factor int) []Share {
 		return []Share{{"a", 1 * factor, first}, {"b", 2 * factor, first + 1}, {"off", 0, first + 2}}
 	}
-	one, other := x.Pool(shares(0, 1), 1021), x.Pool(shares(50, 3), 1021)
-	if one.shape != other.shape {
+	one, other := x.Get(shares(0, 1), 1021), x.Get(shares(50, 3), 1021)
+	if one.table != other.table {
 		t.Error("equal names and proportions have two tables")
 	}
 	if a, _ := one.Pick(7); a >= 2 {
@@ -106,17 +106,17 @@ func TestEqualTablesAreShared(t *testing.T) {
 	if b, _ := other.Pick(7); b < 50 || b > 51 {
 		t.Errorf("the second leads to %d", b)
 	}
-	if again := x.Pool(shares(0, 1), 1021, other, one); again != one {
+	if again := x.Get(shares(0, 1), 1021, other, one); again != one {
 		t.Error("an equal pool is made anew")
 	}
-	if again := x.Pool(shares(0, 1), 8191, one); again == one || again.shape == one.shape {
+	if again := x.Get(shares(0, 1), 8191, one); again == one || again.table == one.table {
 		t.Error("another size has the same table")
 	}
-	renamed := x.Pool([]Share{{"a", 1, 0}, {"c", 2, 1}}, 1021, one)
-	if renamed.shape == one.shape {
+	renamed := x.Get([]Share{{"a", 1, 0}, {"c", 2, 1}}, 1021, one)
+	if renamed.table == one.table {
 		t.Error("other names have the same table")
 	}
-	if x.Pool([]Share{{"off", 0, 1}}, 1021, one) != NoPool {
+	if x.Get([]Share{{"off", 0, 1}}, 1021, one) != EmptyPool {
 		t.Error("nobody is in a pool")
 	}
 	runtime.KeepAlive(other)
@@ -124,9 +124,9 @@ func TestEqualTablesAreShared(t *testing.T) {
 
 // What no pool uses any more does not stay.
 func TestShapesThatAreGoneAreForgotten(t *testing.T) {
-	x := new(Shapes)
+	x := new(PoolCache)
 	for i := range 2000 {
-		x.Pool([]Share{{fmt.Sprintf("b%d", i), 1, 0}}, 251)
+		x.Get([]Share{{fmt.Sprintf("b%d", i), 1, 0}}, 251)
 		if i%50 == 0 {
 			runtime.GC()
 		}

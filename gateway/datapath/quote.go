@@ -17,9 +17,9 @@ type quote struct {
 	is4          bool
 }
 
-// quoteOf reads a quoted packet: Forward, or why it says nothing. Routers quote at least 8 bytes behind
+// parseQuote reads a quoted packet: Forward, or why it says nothing. Routers quote at least 8 bytes behind
 // the IP header (RFC 792), so the rest need not be there, and lengths are those of the whole packet.
-func quoteOf(b []byte, is4 bool) (q quote, why packet.Verdict) {
+func parseQuote(b []byte, is4 bool) (q quote, why packet.Verdict) {
 	q = quote{b: b, is4: is4}
 	why = packet.DropTruncated
 	switch {

@@ -22,8 +22,8 @@ import (
 // middle of a TCP connection, which goes where it went before. Only services whose backends see the
 // client's address and port have such packets.
 func (h *Handler) pick(v *view, s *Service, midflow bool) (uint32, bool) {
-	if s.Quic != nil {
-		if id, ok := h.named(v, s.Quic); ok {
+	if s.QUIC != nil {
+		if id, ok := h.backendByID(v, s.QUIC); ok {
 			return id, true
 		}
 	}
@@ -35,11 +35,11 @@ func (h *Handler) pick(v *view, s *Service, midflow bool) (uint32, bool) {
 // cannot do better.
 func (s *Service) byHash(hash uint64, is4, midflow bool) (uint32, bool) {
 	if midflow {
-		if id, ok := s.Before[familyOf(is4)].Pick(hash); ok {
+		if id, ok := s.MidFlow[familyOf(is4)].Pick(hash); ok {
 			return id, true
 		}
 	}
-	return s.Now[familyOf(is4)].Pick(hash)
+	return s.NewFlow[familyOf(is4)].Pick(hash)
 }
 
 // hash returns the hash of the packet's flow that chooses its backend, the same in every gateway.
@@ -57,18 +57,18 @@ func flowHash(client addr, sport, dport uint16) uint64 {
 }
 
 // route finds backends by the connection IDs of QUIC packets.
-type Route struct {
+type QUICRoute struct {
 	codec   *quiclb.Codec
 	servers map[quiclb.ServerID]server
 }
 
-// NewRoute returns a route without servers.
-func NewRoute(codec *quiclb.Codec) *Route {
-	return &Route{codec: codec, servers: map[quiclb.ServerID]server{}}
+// NewQUICRoute returns a route without servers.
+func NewQUICRoute(codec *quiclb.Codec) *QUICRoute {
+	return &QUICRoute{codec: codec, servers: map[quiclb.ServerID]server{}}
 }
 
 // Set makes a backend the one that serves packets of a family whose connection IDs carry id.
-func (r *Route) Set(id quiclb.ServerID, family int, backend uint32) {
+func (r *QUICRoute) Set(id quiclb.ServerID, family int, backend uint32) {
 	to := r.servers[id]
 	to[family].id, to[family].has = backend, true
 	r.servers[id] = to
@@ -80,11 +80,11 @@ type server [Families]struct {
 	has bool
 }
 
-// named returns the backend that a datagram's connection ID names: false when the ID is not one that
+// backendByID returns the backend that a datagram's connection ID names: false when the ID is not one that
 // a server of ours made (clients choose the first), or when its server takes no packets. Step 1 of
 // draft-ietf-quic-load-balancers 4.2; the steps behind it are the table, by address and port, and the
 // hash.
-func (h *Handler) named(v *view, r *Route) (uint32, bool) {
+func (h *Handler) backendByID(v *view, r *QUICRoute) (uint32, bool) {
 	dcid, _, ok := quiclb.Destination(v.udpPayload(), r.codec.Len())
 	if !ok {
 		return 0, false
@@ -105,14 +105,14 @@ func (v *view) udpPayload() []byte {
 	return udp[wire.UDPLen:end]
 }
 
-// elsewhere reports whether a datagram's connection ID names another backend than the one of the
+// namesOtherBackend reports whether a datagram's connection ID names another backend than the one of the
 // connection that its addresses and ports belong to: a client has come to have them that another one
 // had, or has two connections of QUIC there.
-func (h *Handler) elsewhere(c *Conn, v *view) bool {
-	r := h.snap.Backends[c.backend].Quic
+func (h *Handler) namesOtherBackend(c *Conn, v *view) bool {
+	r := h.snap.Backends[c.backend].QUIC
 	if r == nil || v.part == later {
 		return false
 	}
-	id, ok := h.named(v, r)
+	id, ok := h.backendByID(v, r)
 	return ok && id != c.backend
 }

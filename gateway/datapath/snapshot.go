@@ -13,18 +13,18 @@ import (
 // endpoints and SNAT addresses mean the same in every snapshot of a process, and one that is gone
 // from the configuration leaves its place behind, so a connection never refers to a stranger.
 type Snapshot struct {
-	Round     int    // the reload that it comes from
-	Ports     []Port // by Desc.Port
+	Round     int      // the reload that it comes from
+	Devices   []Device // by Desc.Port
 	keys      index
-	Fronts    []frontend
+	VIPs      []VIP
 	Services  []*Service // these three are shared by snapshots: one that changes is replaced
-	Backends  []*backend
-	Endpoints []*endpoint
+	Backends  []*Backend
+	Endpoints []*Endpoint
 	snats     []addr // by number; there is no number 0
-	Snat4     []uint16
-	Snat6     []uint16 // those that new connections may take
-	Timeouts  timeouts
-	Tunnel    tunnel
+	SNAT4     []uint16
+	SNAT6     []uint16 // those that new connections may take
+	Timeouts  Timeouts
+	Tunnel    Tunnel
 	DropL4    bool // packets with a wrong transport checksum
 	Limits    LimitTable
 	Sources   Sources
@@ -42,8 +42,8 @@ func (s *Snapshot) Clone() *Snapshot {
 // configuration.
 func (s *Snapshot) Index(snat []netip.Addr) {
 	var all []indexSlot
-	for i, f := range s.Fronts {
-		all = append(all, indexSlot{f.addr, tagOf(kindFront, f.Port, f.Proto), uint32(i)})
+	for i, f := range s.VIPs {
+		all = append(all, indexSlot{f.addr, tagOf(kindVIP, f.Port, f.Proto), uint32(i)})
 		if f.Service >= 0 {
 			all = append(all, indexSlot{f.addr, tagOf(kindLocal, 0, 0), 0})
 		}
@@ -83,41 +83,41 @@ func (s *Snapshot) SNATs() []netip.Addr {
 	return list
 }
 
-// frontend is an address that a service has or had.
-type frontend struct {
+// VIP is an address that a service has or had.
+type VIP struct {
 	addr    addr
 	Port    uint16
 	Proto   uint8
 	Service int32 // -1: removed by a reload, only old connections are served
 }
 
-// NewFrontend returns a service address without a service.
-func NewFrontend(at netip.AddrPort, proto uint8) frontend {
-	return frontend{addr: addrOf(at.Addr()), Port: at.Port(), Proto: proto, Service: -1}
+// NewVIP returns a service address without a service.
+func NewVIP(at netip.AddrPort, proto uint8) VIP {
+	return VIP{addr: addrOf(at.Addr()), Port: at.Port(), Proto: proto, Service: -1}
 }
 
 // Addr returns the address without its port.
-func (f *frontend) Addr() netip.Addr { return f.addr.Addr() }
+func (f *VIP) Addr() netip.Addr { return f.addr.Addr() }
 
 // service is what new connections are spread by.
 type Service struct {
-	Name       string
-	Way        Way
-	FromClient bool             // backends see the client's address
-	Mss        int              // as Service.MSS
-	Quic       *Route           // nil: packets say nothing of backends
-	Reject     bool             // without a backend packets are answered, not only dropped
-	Now        [Families]*Pool  // for packets that may open a connection
-	Before     [Families]*Pool  // for packets in the middle of one
-	drops      []*metrics.Block // by loop, then verdict
-	evicted    []*metrics.Block // by loop, then kind
+	Name        string
+	Mode        Mode
+	Transparent bool             // backends see the client's address
+	MSS         int              // as Service.MSS
+	QUIC        *QUICRoute       // nil: packets say nothing of backends
+	Reject      bool             // without a backend packets are answered, not only dropped
+	NewFlow     [Families]*Pool  // for packets that may open a connection
+	MidFlow     [Families]*Pool  // for packets in the middle of one
+	drops       []*metrics.Block // by loop, then verdict
+	evicted     []*metrics.Block // by loop, then kind
 }
 
 // NewService returns a service without backends. Its counters are for so many loops.
 func NewService(name string, loops int) *Service {
 	return &Service{
 		Name: name, drops: newBlocks(loops, packet.Verdicts), evicted: newBlocks(loops, evictions),
-		Now: [Families]*Pool{NoPool, NoPool}, Before: [Families]*Pool{NoPool, NoPool},
+		NewFlow: [Families]*Pool{EmptyPool, EmptyPool}, MidFlow: [Families]*Pool{EmptyPool, EmptyPool},
 	}
 }
 
@@ -152,17 +152,17 @@ func familyOf(is4 bool) int {
 	return Family6
 }
 
-// backend is one address of a backend in one service.
-type backend struct {
-	Service  uint32
-	Endpoint uint32
-	Way      Way
-	Quic     *Route           // of the service
-	Present  bool             // in the configuration
-	Usable   bool             // healthy, not inactive, and not removed with `removed: drop`
-	Ended    bool             // inactive: its connections are over
-	Ejected  bool             // for what became of clients' connections: it takes no new ones
-	stats    []*metrics.Block // by loop, then what counts of a backend
+// Backend is one address of a backend in one service.
+type Backend struct {
+	Service    uint32
+	Endpoint   uint32
+	Mode       Mode
+	QUIC       *QUICRoute       // of the service
+	Configured bool             // in the configuration
+	Usable     bool             // healthy, not inactive, and not removed with `removed: drop`
+	Inactive   bool             // inactive: its connections are over
+	Ejected    bool             // for what became of clients' connections: it takes no new ones
+	stats      []*metrics.Block // by loop, then what counts of a backend
 }
 
 // What is counted for each backend.
@@ -181,42 +181,42 @@ const (
 )
 
 // NewBackend returns a backend of a service at an endpoint. Its counters are for so many loops.
-func NewBackend(service, endpoint uint32, loops int) *backend {
-	return &backend{Service: service, Endpoint: endpoint, Usable: true, stats: newBlocks(loops, backendCounts)}
+func NewBackend(service, endpoint uint32, loops int) *Backend {
+	return &Backend{Service: service, Endpoint: endpoint, Usable: true, stats: newBlocks(loops, backendCounts)}
 }
 
 // Flows returns the number of connections of a backend. What closes meanwhile counts as open.
-func (b *backend) Flows() uint64 {
+func (b *Backend) Flows() uint64 {
 	over := b.Count(Closed)
 	return b.Count(Opened) - over
 }
 
 // Count returns a count of a backend over all loops.
-func (b *backend) Count(what int) (n uint64) {
+func (b *Backend) Count(what int) (n uint64) {
 	for _, block := range b.stats {
 		n += block.Load(what)
 	}
 	return n
 }
 
-// endpoint is an address, port and protocol that replies come from: of one or several backends.
-type endpoint struct {
-	addr      addr
-	Port      uint16
-	Proto     uint8
-	InUse     bool // by a backend of the configuration
-	Client    bool // one of them answers to clients' own addresses
-	WasClient bool // or did in an earlier configuration: connections may be left
-	Hop       Hop
+// Endpoint is an address, port and protocol that replies come from: of one or several backends.
+type Endpoint struct {
+	addr           addr
+	Port           uint16
+	Proto          uint8
+	InUse          bool // by a backend of the configuration
+	Transparent    bool // one of them answers to clients' own addresses
+	WasTransparent bool // or did in an earlier configuration: connections may be left
+	Hop            Hop
 }
 
 // NewEndpoint returns an endpoint that no backend uses.
-func NewEndpoint(at netip.AddrPort, proto uint8) *endpoint {
-	return &endpoint{addr: addrOf(at.Addr()), Port: at.Port(), Proto: proto}
+func NewEndpoint(at netip.AddrPort, proto uint8) *Endpoint {
+	return &Endpoint{addr: addrOf(at.Addr()), Port: at.Port(), Proto: proto}
 }
 
 // Addr returns the address without its port.
-func (e *endpoint) Addr() netip.Addr { return e.addr.Addr() }
+func (e *Endpoint) Addr() netip.Addr { return e.addr.Addr() }
 
 func newBlocks(loops, n int) []*metrics.Block {
 	var blocks []*metrics.Block
@@ -241,7 +241,7 @@ type indexSlot struct {
 
 // The kinds of numbers in an index.
 const (
-	kindFront    = 1 + iota
+	kindVIP      = 1 + iota
 	kindEndpoint // where backends answer from
 	kindSNAT     // without port and protocol
 	kindLocal    // an address that the gateway answers for: without port and protocol

@@ -29,7 +29,7 @@ const (
 	stateUDP
 	stateSynSent
 	stateAnswered
-	stateAdopted // begun elsewhere: its first packet here was not a SYN
+	stateMidFlow // begun elsewhere: its first packet here was not a SYN
 	stateEstablished
 	stateClosing
 	states
@@ -56,7 +56,7 @@ func (s state) fromBackend(flags wire.TCPFlags) state {
 		return stateClosing
 	case s == stateSynSent && flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN|wire.FlagACK:
 		return stateAnswered
-	case s == stateAdopted:
+	case s == stateMidFlow:
 		return stateEstablished
 	}
 	return s
@@ -70,15 +70,15 @@ type IdleTimes struct {
 	TCPFIN         time.Duration // after a FIN or RST
 }
 
-// timeouts are the idle times by state.
-type timeouts [states]ticks
+// Timeouts are the idle times by state.
+type Timeouts [states]ticks
 
-func NewTimeouts(t IdleTimes) timeouts {
-	return timeouts{
+func NewTimeouts(t IdleTimes) Timeouts {
+	return Timeouts{
 		stateUDP:         ticksIn(t.UDP),
 		stateSynSent:     ticksIn(t.TCPSYN),
 		stateAnswered:    ticksIn(t.TCPSYN),
-		stateAdopted:     ticksIn(t.TCPEstablished), // it may have been idle for long when it moves
+		stateMidFlow:     ticksIn(t.TCPEstablished), // it may have been idle for long when it moves
 		stateEstablished: ticksIn(t.TCPEstablished),
 		stateClosing:     ticksIn(t.TCPFIN),
 	}

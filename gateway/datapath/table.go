@@ -13,7 +13,7 @@ import (
 type Conn struct {
 	client     addr    // 0
 	deadline   ticks   // 16: forgotten from then on; in a free conn, the next free one
-	front      uint32  // 20: number of the service address
+	vip        uint32  // 20: number of the service address
 	backend    uint32  // 24: number of the backend
 	endpoint   uint32  // 28: number of the backend's address, port and protocol
 	clientPort uint16  // 32
@@ -22,10 +22,10 @@ type Conn struct {
 	l3Delta    uint16  // 38: what rewriting towards the backend adds to the IPv4 header checksum
 	l4Delta    uint16  // 40: the same for the transport checksum
 	mac        [6]byte // 42: link address that the client's packets come from
-	port       uint8   // 48: port of the loop that they come on
+	dev        uint8   // 48: port of the loop that they come on
 	state      state   // 49
 	vlan       uint16  // 50: VLAN identifier that the client's packets are tagged with; 0 is none
-	half       uint32  // 52: place among the half-open connections; 0 when confirmed
+	halfSlot   uint32  // 52: place among the half-open connections; 0 when confirmed
 	lists      uint8   // 56: mark of the source lists that let it in
 	flags      uint8   // 57
 	pair       uint32  // 60: number of the SNAT address and endpoint that the source port is of; 0 is none
@@ -33,8 +33,8 @@ type Conn struct {
 
 // The flags of a connection.
 const (
-	connDirect = 1 << iota // packets reach the backend unchanged: replies pass by, no slot for the backend's side
-	connHeard              // the backend has answered or refused
+	connDirect   = 1 << iota // packets reach the backend unchanged: replies pass by, no slot for the backend's side
+	connAnswered             // the backend has answered or refused
 )
 
 // ticks is a coarse time: units of 2^24 ns, 16.8 ms. It wraps after 2.3 years; only differences
@@ -45,14 +45,14 @@ func ticksAt(now clock.Time) ticks     { return ticks(now >> 24) }
 func ticksIn(d time.Duration) ticks    { return ticks((d + 1<<24 - 1) >> 24) }
 func (t ticks) expired(now ticks) bool { return int32(now-t) >= 0 }
 func (c *Conn) expired(now ticks) bool { return c.deadline.expired(now) }
-func (c *Conn) clientKey() clientKey   { return clientKey{c.client, c.front, c.clientPort} }
+func (c *Conn) clientKey() clientKey   { return clientKey{c.client, c.vip, c.clientPort} }
 func (c *Conn) backendKey() backendKey { return backendKey{c.seen(), c.endpoint, c.sourcePort, c.snat} }
 
 // direct reports whether the backend answers the client itself.
 func (c *Conn) direct() bool { return c.flags&connDirect != 0 }
 
 func (c *Conn) isClient(k *clientKey) bool {
-	return c.client == k.client && c.front == k.front && c.clientPort == k.port
+	return c.client == k.client && c.vip == k.vip && c.clientPort == k.port
 }
 func (c *Conn) isBackend(k *backendKey) bool { return c.backendKey() == *k }
 
@@ -67,7 +67,7 @@ func (c *Conn) seen() addr {
 // clientKey finds a connection by a packet from its client.
 type clientKey struct {
 	client addr
-	front  uint32
+	vip    uint32
 	port   uint16 // the client's
 }
 
@@ -105,7 +105,7 @@ type table struct {
 	hand  int
 	rand  random.Source
 
-	halves    halves
+	halfOpen  halfOpenTable
 	confirmed int // most confirmed connections
 }
 
@@ -121,7 +121,7 @@ func newTable(size, half int, seed *random.Source) *table {
 		free:  -1,
 		rand:  random.Source(seed.Uint64()),
 
-		halves:    halves{slots: slice[halfOpen](&m, half+1), high: 1},
+		halfOpen:  halfOpenTable{slots: slice[halfOpenSlot](&m, half+1), high: 1},
 		confirmed: size - min(half, size/2),
 	}
 	m.freeWith(t)
@@ -129,7 +129,7 @@ func newTable(size, half int, seed *random.Source) *table {
 }
 
 func (t *table) hashClient(k *clientKey) uint32 {
-	return uint32(t.key.sum(k.client, uint64(k.front)<<32|uint64(k.port)<<1) >> 32)
+	return uint32(t.key.sum(k.client, uint64(k.vip)<<32|uint64(k.port)<<1) >> 32)
 }
 
 func (t *table) hashBackend(k *backendKey) uint32 {

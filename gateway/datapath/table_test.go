@@ -52,7 +52,7 @@ type model struct {
 
 func randomConn(r *rand.Rand) Conn {
 	c := Conn{
-		client: addr{uint64(r.IntN(2)), uint64(r.IntN(4))}, front: r.Uint32N(2), clientPort: uint16(r.IntN(2)),
+		client: addr{uint64(r.IntN(2)), uint64(r.IntN(4))}, vip: r.Uint32N(2), clientPort: uint16(r.IntN(2)),
 		endpoint: r.Uint32N(3), sourcePort: uint16(r.IntN(3)), snat: uint16(r.IntN(3)),
 		state: stateUDP, deadline: ticks(r.IntN(100)), backend: r.Uint32(),
 	}

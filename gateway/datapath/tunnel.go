@@ -7,17 +7,17 @@ import (
 )
 
 // way is a Mode as handlers compare it: how packets get to a backend.
-type Way uint8
+type Mode uint8
 
 const (
-	WayNAT Way = iota
-	WayIPIP
-	WayGUE
-	WayL2
+	ModeNAT Mode = iota
+	ModeIPIP
+	ModeGUE
+	ModeL2
 )
 
 // direct reports whether backends answer clients directly, with the service's own address and port.
-func (w Way) Direct() bool { return w != WayNAT }
+func (w Mode) Direct() bool { return w != ModeNAT }
 
 // longestPacket is how long an outer packet can be: lengths have 16 bits.
 const longestPacket = 0xffff
@@ -31,51 +31,51 @@ const guePush = wire.UDPLen + wire.GUELen
 
 // overhead returns the bytes that are pushed in front of a packet on its way to a backend whose
 // address is IPv4 or not.
-func (w Way) overhead(is4 bool) int {
+func (w Mode) overhead(is4 bool) int {
 	n := wire.IPv6Len
 	if is4 {
 		n = wire.IPv4Len
 	}
 	switch w {
-	case WayIPIP:
+	case ModeIPIP:
 		return n
-	case WayGUE:
+	case ModeGUE:
 		return n + guePush
 	}
 	return 0
 }
 
-// tunnel is what outer headers are made of.
-type tunnel struct {
-	src4, src6 hosts
+// Tunnel is what outer headers are made of.
+type Tunnel struct {
+	src4, src6 prefixAddrs
 	port       uint16 // destination of GUE
 }
 
-// hosts are the addresses of a prefix.
-type hosts struct{ base, free addr } // free has ones where addresses differ
+// prefixAddrs are the addresses of a prefix.
+type prefixAddrs struct{ base, free addr } // free has ones where addresses differ
 
-func NewTunnel(guePort uint16, sources []netip.Prefix) (t tunnel) {
+func NewTunnel(guePort uint16, sources []netip.Prefix) (t Tunnel) {
 	t.port = guePort
 	for _, p := range sources {
 		if p.Addr().Is4() {
-			t.src4 = hostsOf(p)
+			t.src4 = addrsOf(p)
 		} else {
-			t.src6 = hostsOf(p)
+			t.src6 = addrsOf(p)
 		}
 	}
 	return t
 }
 
-func hostsOf(p netip.Prefix) hosts {
+func addrsOf(p netip.Prefix) prefixAddrs {
 	n := p.Bits()
 	if p.Addr().Is4() {
 		n += 96
 	}
-	return hosts{addrOf(p.Masked().Addr()), addr{^uint64(0) >> min(n, 64), ^uint64(0) >> max(n-64, 0)}}
+	return prefixAddrs{addrOf(p.Masked().Addr()), addr{^uint64(0) >> min(n, 64), ^uint64(0) >> max(n-64, 0)}}
 }
 
 // source returns the outer source address of a flow.
-func (t *tunnel) source(spread uint64, is4 bool) addr {
+func (t *Tunnel) source(spread uint64, is4 bool) addr {
 	from := &t.src6
 	if is4 {
 		from = &t.src4
@@ -95,7 +95,7 @@ func (v *view) spread() uint64 {
 }
 
 // holds reports whether a is a source address of outer headers.
-func (t *tunnel) holds(a addr) bool {
+func (t *Tunnel) holds(a addr) bool {
 	from := &t.src6
 	if a.is4() {
 		from = &t.src4

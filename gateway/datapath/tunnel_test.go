@@ -8,7 +8,7 @@ import (
 )
 
 func TestTheHeadroomHoldsEveryTunnel(t *testing.T) {
-	for _, w := range []Way{WayNAT, WayIPIP, WayGUE, WayL2} {
+	for _, w := range []Mode{ModeNAT, ModeIPIP, ModeGUE, ModeL2} {
 		for _, is4 := range []bool{false, true} {
 			if n := w.overhead(is4) + wire.VLANLen; n > Headroom {
 				t.Errorf("mode %d takes %d bytes of %d", w, n, Headroom)

@@ -22,17 +22,17 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 	if why != packet.Forward {
 		return why
 	}
-	q, why := quoteOf(inner, is4)
+	q, why := parseQuote(inner, is4)
 	if why != packet.Forward {
 		return why
 	}
-	front, ok := h.snap.keys.find(q.dst, tagOf(kindFront, q.dport, q.proto))
+	front, ok := h.snap.keys.find(q.dst, tagOf(kindVIP, q.dport, q.proto))
 	if !ok {
 		return packet.DropNoFlow
 	}
 	f := view{src: q.src, dst: q.dst, sport: q.sport, dport: q.dport, is4: q.is4}
 	if loop := h.inboundLoop(&f); loop != h.loop {
-		return h.handTo(v.d, loop)
+		return h.handOver(v.d, loop)
 	}
 	key := clientKey{q.src, front, q.sport}
 	n := h.table.byClient(&key)
@@ -42,7 +42,7 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 	c := &h.table.conns[n]
 	backend := h.snap.Backends[c.backend]
 	e := h.snap.Endpoints[c.endpoint]
-	grow := backend.Way.overhead(e.addr.is4())
+	grow := backend.Mode.overhead(e.addr.is4())
 	if grow == 0 || e.addr != to || h.snap.Tunnel.source(f.spread(), to.is4()) != v.dst {
 		return packet.DropNoFlow
 	}
@@ -57,7 +57,7 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 		return packet.DropRateLimit
 	}
 	hop := c.clientHop()
-	return h.tellClient(v, &q, m, &hop)
+	return h.sendICMPErrorToClient(v, &q, m, &hop)
 }
 
 // tunneled reads the outer headers of a packet that a tunnel of ours carried: whom it was for, and
@@ -124,10 +124,10 @@ func translateError(m []byte, is4 bool, overhead int, q *quote) (icmpMessage, pa
 	return icmpMessage{wire.ICMPUnreachable, wire.ICMPFragmentationNeeded, uint32(mtu)}, packet.Forward
 }
 
-// tellClient makes a packet the error m about q, for q's sender, from q's destination.
-func (h *Handler) tellClient(v *view, q *quote, m icmpMessage, hop *Hop) packet.Verdict {
+// sendICMPErrorToClient makes a packet the error m about q, for q's sender, from q's destination.
+func (h *Handler) sendICMPErrorToClient(v *view, q *quote, m icmpMessage, hop *Hop) packet.Verdict {
 	end := min(int(v.d.L3)+v.size(), len(v.p))
-	if !h.tell(v.d, &notice{m, q.dst, q.src, end - len(q.b), len(q.b)}, hop) {
+	if !h.writeICMPError(v.d, &icmpReport{m, q.dst, q.src, end - len(q.b), len(q.b)}, hop) {
 		return packet.DropNoFrame
 	}
 	return packet.Forward

@@ -22,17 +22,17 @@ func vlanOf(d *packet.Desc, p []byte) uint16 {
 // vlan returns the VLAN identifier that the packet came with; 0 is none.
 func (v *view) vlan() uint16 { return vlanOf(v.d, v.p) }
 
-// link makes the link header that of the way out, and the port too: the addresses, and the tag of
+// setLink makes the link header that of the way out, and the port too: the addresses, and the tag of
 // the hop's VLAN in place of the one that the packet came with. The packet may begin elsewhere in
 // its frame then: views of it are stale. It reports false where there is no room for a tag.
-func (h *Handler) link(d *packet.Desc, hop *Hop) bool {
+func (h *Handler) setLink(d *packet.Desc, hop *Hop) bool {
 	if (d.L3 != wire.EthernetLen || hop.VLAN != 0) && !h.retag(d, hop.VLAN) {
 		return false
 	}
-	d.Port = hop.Port
+	d.Port = hop.Dev
 	p := h.arena.Bytes(d)
 	copy(p[0:6], hop.MAC[:])
-	copy(p[6:12], h.snap.Ports[hop.Port].MAC[:])
+	copy(p[6:12], h.snap.Devices[hop.Dev].MAC[:])
 	return true
 }
 

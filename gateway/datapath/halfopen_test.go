@@ -10,7 +10,7 @@ import (
 func TestHalfOpenQueuesAgreeWithSlices(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		h := halves{slots: make([]halfOpen, 11), high: 1}
+		h := halfOpenTable{slots: make([]halfOpenSlot, 11), high: 1}
 		type entry struct{ conn, slot, pair uint32 } // pair 3 is none
 		var all []entry
 		var pairs [3]queue
@@ -49,7 +49,7 @@ func TestHalfOpenQueuesAgreeWithSlices(t *testing.T) {
 }
 
 // sameQueue compares a queue, read from both ends, with the connections in it by age.
-func sameQueue(t *testing.T, h *halves, q *queue, by int, want []uint32) {
+func sameQueue(t *testing.T, h *halfOpenTable, q *queue, by int, want []uint32) {
 	t.Helper()
 	var up, down []uint32
 	for s := q.oldest; s != 0; s = h.slots[s].links[by].newer {

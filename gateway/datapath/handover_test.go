@@ -8,7 +8,7 @@ func TestOwnersAreSpreadEvenly(t *testing.T) {
 	const n, clients = 3, 30000
 	var got [n]int
 	for i := range uint64(clients) {
-		got[owner(addr{0, mapped | 0xc6120000 + i}, uint16(i*7), n)]++
+		got[ownerLoop(addr{0, mapped | 0xc6120000 + i}, uint16(i*7), n)]++
 	}
 	for i, c := range got {
 		if c < clients/n*9/10 || c > clients/n*11/10 {

@@ -11,15 +11,15 @@ import (
 // the index, its connection, what the connection refers to. So the handler looks ahead: of some packets at
 // once it asks for all slots, then for all connections, then for what they refer to, and decides
 // only then. Each step waits for the memory of all packets together.
-type outlook struct {
-	from  int           // number of connections from which on it is worth its price
-	hints [window]int32 // by packet: the connection that it may belong to; -1 is none
-	lines [refers * window]uintptr
-	seeks [window]seek
+type prefetcher struct {
+	from       int           // number of connections from which on it is worth its price
+	candidates [window]int32 // by packet: the connection that it may belong to; -1 is none
+	lines      [refers * window]uintptr
+	lookups    [window]lookup
 }
 
-// seek is a packet that may belong to a connection: with this hash, on this side.
-type seek struct {
+// lookup is a packet that may belong to a connection: with this hash, on this side.
+type lookup struct {
 	hash   uint32
 	side   uint8 // as in a slot: 0 client's, 1 backend's
 	packet uint8
@@ -32,51 +32,51 @@ const window = 64
 // manyConns is a number of connections up to which the caches hold the table anyway.
 const manyConns = 1024
 
-// hintFor returns the hint for packet i, looking ahead at the first of each window.
-func (h *Handler) hintFor(ds []packet.Desc, i int) int32 {
-	if !canPrefetch || h.table.live < h.outlook.from {
+// candidateFor returns the hint for packet i, looking ahead at the first of each window.
+func (h *Handler) candidateFor(ds []packet.Desc, i int) int32 {
+	if !canPrefetch || h.table.live < h.prefetcher.from {
 		return -1
 	}
 	if i%window == 0 {
-		h.lookAhead(ds[i:min(i+window, len(ds))])
+		h.prefetchBatch(ds[i:min(i+window, len(ds))])
 	}
-	return h.outlook.hints[i%window]
+	return h.prefetcher.candidates[i%window]
 }
 
-// lookAhead asks for the memory that deciding on the given packets needs, and notes hints.
-func (h *Handler) lookAhead(ds []packet.Desc) {
-	a, t := &h.outlook, h.table
+// prefetchBatch asks for the memory that deciding on the given packets needs, and notes hints.
+func (h *Handler) prefetchBatch(ds []packet.Desc) {
+	a, t := &h.prefetcher, h.table
 	if len(h.snap.keys.slots) > manyKeys {
-		h.aheadOfKeys(ds)
+		h.prefetchKeys(ds)
 	}
 	n := 0
 	for i := range ds {
-		a.hints[i] = -1
-		if s, ok := h.seek(&ds[i]); ok {
+		a.candidates[i] = -1
+		if s, ok := h.lookup(&ds[i]); ok {
 			s.packet = uint8(i)
-			a.seeks[n] = s
+			a.lookups[n] = s
 			a.lines[n] = uintptr(unsafe.Pointer(&t.index[s.hash&t.mask]))
 			n++
 		}
 	}
 	prefetch(&a.lines[0], n)
 	found := 0
-	for _, s := range a.seeks[:n] {
+	for _, s := range a.lookups[:n] {
 		if c := t.candidate(s.hash, uint64(s.side)); c >= 0 {
-			a.hints[s.packet] = int32(c)
+			a.candidates[s.packet] = int32(c)
 			a.lines[found] = uintptr(unsafe.Pointer(&t.conns[c]))
-			a.seeks[found].packet = s.packet
+			a.lookups[found].packet = s.packet
 			found++
 		}
 	}
 	prefetch(&a.lines[0], found)
-	for i, s := range a.seeks[:found] {
-		c := &t.conns[a.hints[s.packet]]
+	for i, s := range a.lookups[:found] {
+		c := &t.conns[a.candidates[s.packet]]
 		line := a.lines[refers*i:]
 		line[0] = uintptr(unsafe.Pointer(h.snap.Backends[c.backend]))
 		line[1] = uintptr(unsafe.Pointer(h.snap.Endpoints[c.endpoint]))
 		line[2] = uintptr(unsafe.Pointer(&h.tallies[c.backend]))
-		line[3] = uintptr(unsafe.Pointer(&h.snap.Fronts[c.front]))
+		line[3] = uintptr(unsafe.Pointer(&h.snap.VIPs[c.vip]))
 	}
 	prefetch(&a.lines[0], refers*found)
 }
@@ -84,17 +84,17 @@ func (h *Handler) lookAhead(ds []packet.Desc) {
 // refers is how many things a connection refers to that are worth to be asked for.
 const refers = 4
 
-// aheadOfCounts asks for the counters that publish adds to: each store waits for the one before.
-func (h *Handler) aheadOfCounts() {
+// prefetchCounters asks for the counters that publish adds to: each store waits for the one before.
+func (h *Handler) prefetchCounters() {
 	if !canPrefetch || len(h.touched) <= 8 {
 		return
 	}
 	for rest := h.touched; len(rest) > 0; {
-		n := min(len(rest), len(h.outlook.lines))
+		n := min(len(rest), len(h.prefetcher.lines))
 		for i, id := range rest[:n] {
-			h.outlook.lines[i] = h.stats[id].Addr()
+			h.prefetcher.lines[i] = h.stats[id].Addr()
 		}
-		prefetch(&h.outlook.lines[0], n)
+		prefetch(&h.prefetcher.lines[0], n)
 		rest = rest[n:]
 	}
 }
@@ -102,41 +102,41 @@ func (h *Handler) aheadOfCounts() {
 // manyKeys is the number of slots up to which the caches hold the index of addresses anyway.
 const manyKeys = 2048
 
-// aheadOfKeys asks for where the index has the service addresses that packets may be for.
-func (h *Handler) aheadOfKeys(ds []packet.Desc) {
+// prefetchKeys asks for where the index has the service addresses that packets may be for.
+func (h *Handler) prefetchKeys(ds []packet.Desc) {
 	x, n := &h.snap.keys, 0
 	for i := range ds {
-		if d := &ds[i]; expected(d) {
-			v := look(d, h.arena.Bytes(d))
-			at := selection.sum(v.dst, uint64(tagOf(kindFront, v.dport, d.Proto))) & x.mask
-			h.outlook.lines[n] = uintptr(unsafe.Pointer(&x.slots[at]))
+		if d := &ds[i]; onFastPath(d) {
+			v := viewOf(d, h.arena.Bytes(d))
+			at := selection.sum(v.dst, uint64(tagOf(kindVIP, v.dport, d.Proto))) & x.mask
+			h.prefetcher.lines[n] = uintptr(unsafe.Pointer(&x.slots[at]))
 			n++
 		}
 	}
-	prefetch(&h.outlook.lines[0], n)
+	prefetch(&h.prefetcher.lines[0], n)
 }
 
-// plain are the findings of a packet that is looked at ahead.
-const plain = packet.FlagIPv4 | packet.FlagIPv6
+// ipPacket are the findings of a packet that is looked at ahead.
+const ipPacket = packet.FlagIPv4 | packet.FlagIPv6
 
-// expected reports whether d is a packet of which nothing odd is known.
-func expected(d *packet.Desc) bool {
-	return d.Flags&(odd|packet.FlagFragment) == 0 && d.Flags&plain != 0 && d.L4 != 0 &&
+// onFastPath reports whether d is a packet of which nothing odd is known.
+func onFastPath(d *packet.Desc) bool {
+	return d.Flags&(slowPath|packet.FlagFragment) == 0 && d.Flags&ipPacket != 0 && d.L4 != 0 &&
 		(d.Proto == wire.ProtoTCP || d.Proto == wire.ProtoUDP)
 }
 
-// seek returns where the table has the connection of a packet; false when it needs a closer look first.
-func (h *Handler) seek(d *packet.Desc) (seek, bool) {
-	if !expected(d) {
-		return seek{}, false
+// lookup returns where the table has the connection of a packet; false when it needs a closer look first.
+func (h *Handler) lookup(d *packet.Desc) (lookup, bool) {
+	if !onFastPath(d) {
+		return lookup{}, false
 	}
-	v := look(d, h.arena.Bytes(d))
-	if front, ok := h.snap.keys.find(v.dst, tagOf(kindFront, v.dport, d.Proto)); ok {
-		return seek{hash: h.table.hashClient(&clientKey{v.src, front, v.sport})}, true
+	v := viewOf(d, h.arena.Bytes(d))
+	if front, ok := h.snap.keys.find(v.dst, tagOf(kindVIP, v.dport, d.Proto)); ok {
+		return lookup{hash: h.table.hashClient(&clientKey{v.src, front, v.sport})}, true
 	}
 	from, ok := h.snap.keys.find(v.src, tagOf(kindEndpoint, v.sport, d.Proto))
 	if !ok {
-		return seek{}, false
+		return lookup{}, false
 	}
 	key := backendKey{endpoint: from, port: v.dport}
 	if snat, ok := h.snap.keys.find(v.dst, tagOf(kindSNAT, 0, 0)); ok {
@@ -144,7 +144,7 @@ func (h *Handler) seek(d *packet.Desc) (seek, bool) {
 	} else {
 		key.client = v.dst
 	}
-	return seek{hash: h.table.hashBackend(&key), side: 1}, true
+	return lookup{hash: h.table.hashBackend(&key), side: 1}, true
 }
 
 // candidate returns a connection with the hash on a side, -1 when there is none.
@@ -159,9 +159,9 @@ func (t *table) candidate(h uint32, side uint64) int {
 
 // byClient is the table's, which the hint for the packet may spare.
 func (h *Handler) byClient(k *clientKey) int {
-	if h.hint >= 0 {
-		if c := &h.table.conns[h.hint]; c.state != stateFree && c.isClient(k) {
-			return int(h.hint)
+	if h.candidate >= 0 {
+		if c := &h.table.conns[h.candidate]; c.state != stateFree && c.isClient(k) {
+			return int(h.candidate)
 		}
 	}
 	return h.table.byClient(k)
@@ -169,9 +169,9 @@ func (h *Handler) byClient(k *clientKey) int {
 
 // byBackend is the table's, which the hint for the packet may spare.
 func (h *Handler) byBackend(k *backendKey) int {
-	if h.hint >= 0 {
-		if c := &h.table.conns[h.hint]; c.state != stateFree && c.isBackend(k) {
-			return int(h.hint)
+	if h.candidate >= 0 {
+		if c := &h.table.conns[h.candidate]; c.state != stateFree && c.isBackend(k) {
+			return int(h.candidate)
 		}
 	}
 	return h.table.byBackend(k)

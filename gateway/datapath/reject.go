@@ -14,8 +14,8 @@ import (
 //
 // It leaves by the port that the packet came by, to the link address and VLAN that it came from.
 
-// stopped decides a packet of a service that cannot go on: one that is too big is answered.
-func (h *Handler) stopped(v *view, service uint32, why packet.Verdict) packet.Verdict {
+// dropOrReport decides a packet of a service that cannot go on: one that is too big is answered.
+func (h *Handler) dropOrReport(v *view, service uint32, why packet.Verdict) packet.Verdict {
 	if why == packet.DropTooBig && h.tooBig(v) {
 		return packet.Forward
 	}
@@ -27,7 +27,7 @@ func (h *Handler) stopped(v *view, service uint32, why packet.Verdict) packet.Ve
 // fragment it instead, but all of a tunnel's fragments would be the backend's to put together, and its
 // sender would never learn of it.
 func (h *Handler) tooBig(v *view) bool {
-	from := v.us
+	from := v.localAddr
 	if from == (addr{}) {
 		from = v.dst
 	}
@@ -35,24 +35,24 @@ func (h *Handler) tooBig(v *view) bool {
 	if v.is4 {
 		m.kind, m.code = wire.ICMPUnreachable, wire.ICMPFragmentationNeeded
 	}
-	return h.tellSender(v, from, m)
+	return h.sendICMPError(v, from, m)
 }
 
-// expired answers a packet whose time to live is over (RFC 1812 5.3.1, RFC 4443 3.3). Only those to
+// ttlExpired answers a packet whose time to live is over (RFC 1812 5.3.1, RFC 4443 3.3). Only those to
 // one of our addresses have an answer.
-func (h *Handler) expired(v *view) packet.Verdict {
+func (h *Handler) ttlExpired(v *view) packet.Verdict {
 	m := icmpMessage{wire.ICMPv6TimeExceeded, 0, 0}
 	if v.is4 {
 		m.kind = wire.ICMPTimeExceeded
 	}
-	if h.snap.local(v.dst) && h.tellSender(v, v.dst, m) {
+	if h.snap.local(v.dst) && h.sendICMPError(v, v.dst, m) {
 		return packet.Forward
 	}
 	return h.dropTo(v, packet.DropTTL)
 }
 
-// unavailable decides a packet of a service that has no backend for it.
-func (h *Handler) unavailable(v *view, service uint32) packet.Verdict {
+// noBackend decides a packet of a service that has no backend for it.
+func (h *Handler) noBackend(v *view, service uint32) packet.Verdict {
 	if h.snap.Services[service].Reject && h.reject(v) {
 		return packet.Forward
 	}
@@ -67,19 +67,19 @@ func (h *Handler) reject(v *view) bool {
 		return h.reset(v)
 	}
 	if v.is4 {
-		return h.tellSender(v, v.dst, icmpMessage{wire.ICMPUnreachable, wire.ICMPPortUnreachable, 0})
+		return h.sendICMPError(v, v.dst, icmpMessage{wire.ICMPUnreachable, wire.ICMPPortUnreachable, 0})
 	}
-	return h.tellSender(v, v.dst, icmpMessage{wire.ICMPv6Unreachable, wire.ICMPv6PortUnreachable, 0})
+	return h.sendICMPError(v, v.dst, icmpMessage{wire.ICMPv6Unreachable, wire.ICMPv6PortUnreachable, 0})
 }
 
-// tellSender turns a packet into the ICMP error m about it, from an address of ours. It reports false,
+// sendICMPError turns a packet into the ICMP error m about it, from an address of ours. It reports false,
 // and has changed nothing, where none may be sent or the frame has no room.
-func (h *Handler) tellSender(v *view, from addr, m icmpMessage) bool {
+func (h *Handler) sendICMPError(v *view, from addr, m icmpMessage) bool {
 	if !v.answerable() || !h.mayAnswer(m.answer()) {
 		return false
 	}
-	hop := Hop{MAC: wire.Ethernet(v.p).Src(), VLAN: v.vlan(), Port: v.d.Port}
-	return h.tell(v.d, &notice{m, from, v.src, int(v.d.L3), v.size()}, &hop)
+	hop := Hop{MAC: wire.Ethernet(v.p).Src(), VLAN: v.vlan(), Dev: v.d.Port}
+	return h.writeICMPError(v.d, &icmpReport{m, from, v.src, int(v.d.L3), v.size()}, &hop)
 }
 
 // answerable reports whether an error about a packet may be sent at all: not about a later fragment, an
@@ -121,7 +121,7 @@ func (h *Handler) reset(v *view) bool {
 	p := h.arena.Bytes(d)
 	eth := wire.Ethernet(p)
 	eth.SetDst(eth.Src())
-	eth.SetSrc(h.snap.Ports[d.Port].MAC)
+	eth.SetSrc(h.snap.Devices[d.Port].MAC)
 	putOwn(p[d.L3:], v.dst, v.src, wire.ProtoTCP, wire.TCPLen)
 	wire.AppendTCP(p[d.L4:d.L4], &header)
 	wire.TCP(p[d.L4:]).FillChecksum(v.dst.pseudo(v.src, wire.ProtoTCP, wire.TCPLen))

@@ -1,19 +1,19 @@
 package datapath
 
-// halves are the half-open connections of a table in the order they were opened: all of them, and
+// halfOpenTable are the half-open connections of a table in the order they were opened: all of them, and
 // those of each pair of SNAT address and endpoint for itself, so that the oldest that holds a
 // port can give it up. They stand beside the connections, since only few are half-open at a time,
 // and those that follow each other in age mostly lie together.
-type halves struct {
-	slots []halfOpen // slot 0 is none
+type halfOpenTable struct {
+	slots []halfOpenSlot // slot 0 is none
 	all   queue
 	free  uint32 // first of the free slots below high, linked as newer by age; 0 is none
 	high  uint32 // slots from here on have never been used
 	n     int
 }
 
-// halfOpen is one connection's place in the two queues.
-type halfOpen struct {
+// halfOpenSlot is one connection's place in the two queues.
+type halfOpenSlot struct {
 	conn  uint32
 	links [2]link
 }
@@ -31,11 +31,11 @@ const (
 type queue struct{ oldest, newest uint32 }
 
 // full reports whether the budget is used up.
-func (h *halves) full() bool { return h.n == len(h.slots)-1 }
+func (h *halfOpenTable) full() bool { return h.n == len(h.slots)-1 }
 
 // push enters a connection as the newest, in the queue of its pair too if it has one, and returns
 // its slot. There is room.
-func (h *halves) push(conn uint32, pair *queue) uint32 {
+func (h *halfOpenTable) push(conn uint32, pair *queue) uint32 {
 	s := h.free
 	if s != 0 {
 		h.free = h.slots[s].links[byAge].newer
@@ -43,7 +43,7 @@ func (h *halves) push(conn uint32, pair *queue) uint32 {
 		s = h.high
 		h.high++
 	}
-	h.slots[s] = halfOpen{conn: conn}
+	h.slots[s] = halfOpenSlot{conn: conn}
 	h.join(&h.all, byAge, s)
 	if pair != nil {
 		h.join(pair, byPair, s)
@@ -53,17 +53,17 @@ func (h *halves) push(conn uint32, pair *queue) uint32 {
 }
 
 // remove takes slot s out of the queues that push entered it in.
-func (h *halves) remove(s uint32, pair *queue) {
+func (h *halfOpenTable) remove(s uint32, pair *queue) {
 	h.leave(&h.all, byAge, s)
 	if pair != nil {
 		h.leave(pair, byPair, s)
 	}
-	h.slots[s] = halfOpen{links: [2]link{{newer: h.free}, {}}}
+	h.slots[s] = halfOpenSlot{links: [2]link{{newer: h.free}, {}}}
 	h.free = s
 	h.n--
 }
 
-func (h *halves) join(q *queue, by int, s uint32) {
+func (h *halfOpenTable) join(q *queue, by int, s uint32) {
 	h.slots[s].links[by].older = q.newest
 	if q.newest != 0 {
 		h.slots[q.newest].links[by].newer = s
@@ -73,7 +73,7 @@ func (h *halves) join(q *queue, by int, s uint32) {
 	q.newest = s
 }
 
-func (h *halves) leave(q *queue, by int, s uint32) {
+func (h *halfOpenTable) leave(q *queue, by int, s uint32) {
 	l := h.slots[s].links[by]
 	if l.older != 0 {
 		h.slots[l.older].links[by].newer = l.newer

@@ -43,14 +43,14 @@ func (h *Handler) Conns(buf []Conn, at int) (_ []Conn, next int, more bool) {
 
 // Describe says what a connection means. The snapshot is not older than the connection.
 func (s *Snapshot) Describe(c *Conn, now clock.Time) ConnInfo {
-	front, to := &s.Fronts[c.front], s.Endpoints[c.endpoint]
+	front, to := &s.VIPs[c.vip], s.Endpoints[c.endpoint]
 	left := max(int32(c.deadline-ticksAt(now)), 0)
 	info := ConnInfo{
 		Backend: c.backend, Proto: front.Proto,
 		Client:  netip.AddrPortFrom(c.client.Addr(), c.clientPort),
 		Service: netip.AddrPortFrom(front.addr.Addr(), front.Port),
 		Target:  netip.AddrPortFrom(to.addr.Addr(), to.Port),
-		State:   stateNames[c.state], HalfOpen: c.half != 0, Left: time.Duration(left) << 24,
+		State:   stateNames[c.state], HalfOpen: c.halfSlot != 0, Left: time.Duration(left) << 24,
 	}
 	if to.Port != 0 {
 		src := c.client

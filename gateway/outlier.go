@@ -19,8 +19,8 @@ type poolKey struct {
 	is4     bool
 }
 
-// jury judges the backends of one service and address family: those that stand in for each other.
-type jury struct {
+// outlierDetector judges the backends of one service and address family: those that stand in for each other.
+type outlierDetector struct {
 	settings health.Passive
 	eval     *health.Evaluator
 	backends []uint32
@@ -36,8 +36,8 @@ type ejection struct {
 // startPassive makes the juries those of the configuration; those with the same settings go on. The
 // caller holds g.mu.
 func (g *Gateway) startPassive() {
-	old := g.juries
-	g.juries = map[poolKey]*jury{}
+	old := g.detectors
+	g.detectors = map[poolKey]*outlierDetector{}
 	for i := range g.cfg.Services {
 		sv := &g.cfg.Services[i]
 		if sv.Passive == nil {
@@ -45,33 +45,33 @@ func (g *Gateway) startPassive() {
 		}
 		for _, b := range backendsOf(sv) {
 			key := poolKey{g.reg.services[sv.Name], b.at.Addr().Is4()}
-			j := g.jury(key, *sv.Passive, old[key])
+			j := g.detector(key, *sv.Passive, old[key])
 			j.backends = append(j.backends, g.reg.backends[b])
 		}
 	}
 }
 
-// jury returns the jury of a pool in the new configuration, with what the old one knew if that was
+// detector returns the jury of a pool in the new configuration, with what the old one knew if that was
 // by the same settings.
-func (g *Gateway) jury(key poolKey, settings health.Passive, old *jury) *jury {
-	j := g.juries[key]
+func (g *Gateway) detector(key poolKey, settings health.Passive, old *outlierDetector) *outlierDetector {
+	j := g.detectors[key]
 	if j == nil {
-		j = &jury{settings: settings}
+		j = &outlierDetector{settings: settings}
 		if old != nil && old.settings == settings {
 			j.eval = old.eval
 		} else {
 			j.eval = health.NewEvaluator(settings)
 		}
-		g.juries[key] = j
+		g.detectors[key] = j
 	}
 	return j
 }
 
-// judge ejects backends and lets them return by what became of connections. The caller holds g.mu.
-func (g *Gateway) judge(now clock.Time) {
+// evaluateOutliers ejects backends and lets them return by what became of connections. The caller holds g.mu.
+func (g *Gateway) evaluateOutliers(now clock.Time) {
 	s := g.snap.Load()
 	var list []health.Ejection
-	for _, j := range g.juries {
+	for _, j := range g.detectors {
 		samples := make([]health.Sample, len(j.backends))
 		for i, id := range j.backends {
 			b := s.Backends[id]
@@ -90,8 +90,8 @@ func (g *Gateway) judge(now clock.Time) {
 
 // takesNew reports whether a backend takes new connections, its ejection aside.
 func (g *Gateway) takesNew(s *datapath.Snapshot, id uint32) bool {
-	b, state := s.Backends[id], g.seats[id].state
-	m := g.origins[b.Service].members[g.reg.labels[id].Name]
+	b, state := s.Backends[id], g.endpoints[id].state
+	m := g.services[b.Service].backends[g.reg.labels[id].Name]
 	return g.alive(id) && (state == config.StateActive || state == config.StateFilling) && m.share() > 0 &&
 		s.Endpoints[b.Endpoint].Hop.State == datapath.HopReady
 }
@@ -115,7 +115,7 @@ func (g *Gateway) ejectionsChanged(list []health.Ejection) {
 		if back[e.ID] = !e.Ejected; back[e.ID] {
 			what = "returned"
 		}
-		g.tell(g.event(e.ID, what, e.Cause))
+		g.report(g.event(e.ID, what, e.Cause))
 	}
 	g.usableChanged(back, "health")
 }

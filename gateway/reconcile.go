@@ -10,65 +10,65 @@ import (
 	"github.com/millrace/millrace/gateway/datapath"
 )
 
-// keepMembers makes the members of a service those of its configuration. The addresses of a backend
+// reconcileBackends makes the members of a service those of its configuration. The addresses of a backend
 // that is new in a service that was there before start slowly.
-func (g *Gateway) keepMembers(id uint32, was *config.Service) {
-	o, now := g.origins[id], time.Now()
+func (g *Gateway) reconcileBackends(id uint32, was *config.Service) {
+	o, now := g.services[id], time.Now()
 	if o.config == nil {
-		clear(o.members)
+		clear(o.backends)
 		return
 	}
 	names := map[string]bool{}
 	for _, b := range o.config.Backends {
 		names[b.Name] = true
-		m := o.members[b.Name]
+		m := o.backends[b.Name]
 		if m == nil {
-			m = &member{config: b, weight: -1}
-			o.members[b.Name] = m
+			m = &backendState{config: b, weight: -1}
+			o.backends[b.Name] = m
 		}
 		m.follow(b)
 		m.settle(now, o.config.Drain)
 	}
-	maps.DeleteFunc(o.members, func(name string, _ *member) bool { return !names[name] })
+	maps.DeleteFunc(o.backends, func(name string, _ *backendState) bool { return !names[name] })
 	for _, n := range o.ids {
-		if g.seats[n].state == "" {
-			g.grow(n, was != nil)
+		if g.endpoints[n].state == "" {
+			g.startSlow(n, was != nil)
 		}
 	}
 }
 
-// grow lets the share of a backend's address grow from nothing if its service has a slow start.
-func (g *Gateway) grow(n uint32, slow bool) {
-	t := &g.seats[n]
-	t.grows, t.from = slow, time.Time{}
+// startSlow lets the share of a backend's address grow from nothing if its service has a slow start.
+func (g *Gateway) startSlow(n uint32, slow bool) {
+	t := &g.endpoints[n]
+	t.slow, t.from = slow, time.Time{}
 }
 
-// renew brings the backends and pools of a service to what is known now, tells what changed, and
+// reconcile brings the backends and pools of a service to what is known now, tells what changed, and
 // plans when time alone will change something. why is for the events. The caller holds g.mu.
-func (g *Gateway) renew(s *datapath.Snapshot, id uint32, why string) {
-	now, o := time.Now(), g.origins[id]
+func (g *Gateway) reconcile(s *datapath.Snapshot, id uint32, why string) {
+	now, o := time.Now(), g.services[id]
 	for _, n := range o.ids {
-		g.renewSeat(s, n, now, why)
+		g.reconcileEndpoint(s, n, now, why)
 	}
 	next := *s.Services[id]
 	for f := range datapath.Families {
-		next.Now[f], next.Before[f] = g.pools(s, id, f, now)
+		next.NewFlow[f], next.MidFlow[f] = g.poolsOf(s, id, f, now)
 	}
-	if next.Now != s.Services[id].Now || next.Before != s.Services[id].Before {
+	if next.NewFlow != s.Services[id].NewFlow || next.MidFlow != s.Services[id].MidFlow {
 		s.Services[id] = &next
 	}
 	g.plan(id, now)
 }
 
-// renewSeat brings one address of a backend to what is known now.
-func (g *Gateway) renewSeat(s *datapath.Snapshot, n uint32, now time.Time, why string) {
-	b, t := s.Backends[n], &g.seats[n]
+// reconcileEndpoint brings one address of a backend to what is known now.
+func (g *Gateway) reconcileEndpoint(s *datapath.Snapshot, n uint32, now time.Time, why string) {
+	b, t := s.Backends[n], &g.endpoints[n]
 	state := g.stateOf(s, n, now)
 	ended := state == config.StateInactive
 	usable, ejected := g.usable(n) && !ended, g.ejected[n] != nil
-	if b.Usable != usable || b.Ended != ended || b.Ejected != ejected {
+	if b.Usable != usable || b.Inactive != ended || b.Ejected != ejected {
 		b = replace(s.Backends, n)
-		b.Usable, b.Ended, b.Ejected = usable, ended, ejected
+		b.Usable, b.Inactive, b.Ejected = usable, ended, ejected
 	}
 	if state == t.state {
 		return
@@ -88,7 +88,7 @@ func (g *Gateway) renewSeat(s *datapath.Snapshot, n uint32, now time.Time, why s
 		e.What = "removed"
 	}
 	e.Why = why
-	g.tell(e)
+	g.report(e)
 }
 
 // alive reports whether a backend passes its checks, and a reload did not cut it off.
@@ -107,12 +107,12 @@ func (g *Gateway) usableChanged(back map[uint32]bool, why string) {
 	s, touched := g.snap.Load().Clone(), map[uint32]bool{}
 	for id, is := range back {
 		touched[s.Backends[id].Service] = true
-		if is && s.Backends[id].Present {
-			g.grow(id, true)
+		if is && s.Backends[id].Configured {
+			g.startSlow(id, true)
 		}
 	}
 	for id := range touched {
-		g.renew(s, id, why)
+		g.reconcile(s, id, why)
 	}
 	g.snap.Store(s)
 }
@@ -120,26 +120,26 @@ func (g *Gateway) usableChanged(back map[uint32]bool, why string) {
 // stateOf returns the state of a backend's address, "" when it is not in the configuration, and
 // starts the growth of its share when it can take connections.
 func (g *Gateway) stateOf(s *datapath.Snapshot, n uint32, now time.Time) config.State {
-	b, t := s.Backends[n], &g.seats[n]
-	o := g.origins[b.Service]
-	if !b.Present || o.config == nil {
+	b, t := s.Backends[n], &g.endpoints[n]
+	o := g.services[b.Service]
+	if !b.Configured || o.config == nil {
 		return ""
 	}
-	state := o.members[g.reg.labels[n].Name].want()
+	state := o.backends[g.reg.labels[n].Name].want()
 	if state == config.StateFilling && t.state != config.StateFilling {
-		t.grows, t.from = true, time.Time{}
+		t.slow, t.from = true, time.Time{}
 	}
 	if state != config.StateFilling && state != config.StateActive {
-		t.grows = false
+		t.slow = false
 		return state
 	}
-	if t.grows && t.from.IsZero() && !g.down[n] && s.Endpoints[b.Endpoint].Hop.State == datapath.HopReady {
+	if t.slow && t.from.IsZero() && !g.down[n] && s.Endpoints[b.Endpoint].Hop.State == datapath.HopReady {
 		t.from = now
 	}
-	if part, of := t.part(now, o.config.SlowStart); part == of {
-		t.grows = false
+	if part, of := t.fraction(now, o.config.SlowStart); part == of {
+		t.slow = false
 	}
-	if t.grows {
+	if t.slow {
 		return config.StateFilling
 	}
 	return state
@@ -155,10 +155,10 @@ type candidate struct {
 
 // pools returns the pools of a service for packets of a family, those that it has when they stay
 // the same.
-func (g *Gateway) pools(s *datapath.Snapshot, id uint32, f int, now time.Time) (pool, before *datapath.Pool) {
-	o, sv := g.origins[id], s.Services[id]
+func (g *Gateway) poolsOf(s *datapath.Snapshot, id uint32, f int, now time.Time) (pool, before *datapath.Pool) {
+	o, sv := g.services[id], s.Services[id]
 	if o.config == nil {
-		return datapath.NoPool, datapath.NoPool
+		return datapath.EmptyPool, datapath.EmptyPool
 	}
 	var opens, goesOn []candidate
 	for i := range o.config.Backends {
@@ -174,25 +174,25 @@ func (g *Gateway) pools(s *datapath.Snapshot, id uint32, f int, now time.Time) (
 		}
 	}
 	size := o.config.HashSize
-	pool = g.shapes.Pool(sharesReady(opens), size, sv.Now[datapath.Family4], sv.Now[datapath.Family6])
-	return pool, g.shapes.Pool(sharesReady(goesOn), size, pool, sv.Before[datapath.Family4], sv.Before[datapath.Family6])
+	pool = g.pools.Get(sharesReady(opens), size, sv.NewFlow[datapath.Family4], sv.NewFlow[datapath.Family6])
+	return pool, g.pools.Get(sharesReady(goesOn), size, pool, sv.MidFlow[datapath.Family4], sv.MidFlow[datapath.Family6])
 }
 
 // candidate returns a backend as it stands for packets of a family, false when it takes none.
-func (g *Gateway) candidate(s *datapath.Snapshot, o *origin, b *config.Backend, f int, now time.Time) (c candidate, ok bool) {
+func (g *Gateway) candidate(s *datapath.Snapshot, o *serviceState, b *config.Backend, f int, now time.Time) (c candidate, ok bool) {
 	at := slices.IndexFunc(b.Addresses, func(ap netip.AddrPort) bool { return b.Serves(o.config.Mode, ap, f == datapath.Family4) })
 	if at < 0 {
 		return c, false
 	}
-	c.Id = g.reg.backends[nameOfBackend(o.config, b.Name, b.Addresses[at])]
-	if !s.Backends[c.Id].Usable {
+	c.ID = g.reg.backends[nameOfBackend(o.config, b.Name, b.Addresses[at])]
+	if !s.Backends[c.ID].Usable {
 		return c, false
 	}
-	c.ejected = g.ejected[c.Id] != nil
-	t := &g.seats[c.Id]
-	part, _ := t.part(now, o.config.SlowStart)
-	c.Name, c.Weight, c.state = b.Name, o.members[b.Name].share()*part, t.state
-	c.ready = s.Endpoints[s.Backends[c.Id].Endpoint].Hop.State == datapath.HopReady
+	c.ejected = g.ejected[c.ID] != nil
+	t := &g.endpoints[c.ID]
+	part, _ := t.fraction(now, o.config.SlowStart)
+	c.Name, c.Weight, c.state = b.Name, o.backends[b.Name].share()*part, t.state
+	c.ready = s.Endpoints[s.Backends[c.ID].Endpoint].Hop.State == datapath.HopReady
 	return c, true
 }
 
@@ -211,12 +211,12 @@ func sharesReady(list []candidate) (shares []datapath.Share) {
 
 // plan enters when time alone will change something of a service.
 func (g *Gateway) plan(id uint32, now time.Time) {
-	o, at := g.origins[id], time.Time{}
+	o, at := g.services[id], time.Time{}
 	if o.config != nil {
 		for _, n := range o.ids {
-			at = earlier(at, g.seats[n].next(now, o.config.SlowStart))
+			at = earlier(at, g.endpoints[n].next(now, o.config.SlowStart))
 		}
-		for _, m := range o.members {
+		for _, m := range o.backends {
 			at = earlier(at, m.next(now))
 		}
 	}
@@ -257,7 +257,7 @@ func (g *Gateway) elapse() {
 	s := g.snap.Load().Clone()
 	for _, id := range due {
 		g.expire(s, id, now)
-		g.renew(s, id, "time")
+		g.reconcile(s, id, "time")
 	}
 	g.snap.Store(s)
 	for _, at := range g.planned {
@@ -267,12 +267,12 @@ func (g *Gateway) elapse() {
 
 // expire ends the draining of members of a service whose time has come.
 func (g *Gateway) expire(s *datapath.Snapshot, id uint32, now time.Time) {
-	o := g.origins[id]
+	o := g.services[id]
 	flows := map[string]uint64{}
 	for _, n := range o.ids {
 		flows[g.reg.labels[n].Name] += s.Backends[n].Flows()
 	}
-	for name, m := range o.members {
+	for name, m := range o.backends {
 		m.expire(now, flows[name])
 	}
 }

@@ -6,40 +6,40 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 )
 
-// member is what is wanted of a backend of a service, over all its addresses: by the configuration,
+// backendState is what is wanted of a backend of a service, over all its addresses: by the configuration,
 // and by an operator, whose word outlives reloads until it is taken back or the file changes that
 // very key.
-type member struct {
-	config config.Backend
-	weight int  // an operator's; -1 is none
-	told   bool // an operator drains it
-	over   bool // its time of draining is over
+type backendState struct {
+	config    config.Backend
+	weight    int  // an operator's; -1 is none
+	drained   bool // an operator drains it
+	drainOver bool // its time of draining is over
 
 	drainSince time.Time // zero unless it drains
 	until      time.Time // when that ends; zero is never
 }
 
-// seat is the state of one address of a backend.
-type seat struct {
+// endpointState is the state of one address of a backend.
+type endpointState struct {
 	state config.State // as last told; "" before it was ever in the configuration
 	since time.Time    // of that state
-	grows bool         // its share grows from nothing
+	slow  bool         // its share grows from nothing
 	from  time.Time    // since when; zero while its next hop is not known
 }
 
 // want returns the state that a member should be in, the growth of its share aside.
-func (m *member) want() config.State {
+func (m *backendState) want() config.State {
 	switch {
-	case m.over:
+	case m.drainOver:
 		return config.StateInactive
-	case m.told:
+	case m.drained:
 		return config.StateDraining
 	}
 	return m.config.State
 }
 
 // share returns the weight in force.
-func (m *member) share() int {
+func (m *backendState) share() int {
 	if m.weight >= 0 {
 		return m.weight
 	}
@@ -47,53 +47,53 @@ func (m *member) share() int {
 }
 
 // drain starts to drain, for d or, with 0, until the connections end.
-func (m *member) drain(now time.Time, d time.Duration) {
-	m.over, m.drainSince, m.until = false, now, time.Time{}
+func (m *backendState) drain(now time.Time, d time.Duration) {
+	m.drainOver, m.drainSince, m.until = false, now, time.Time{}
 	if d > 0 {
 		m.until = now.Add(d)
 	}
 }
 
 // settle makes the times of draining follow the wanted state.
-func (m *member) settle(now time.Time, d time.Duration) {
+func (m *backendState) settle(now time.Time, d time.Duration) {
 	switch {
-	case !m.told && m.config.State != config.StateDraining:
-		m.over, m.drainSince, m.until = false, time.Time{}, time.Time{}
+	case !m.drained && m.config.State != config.StateDraining:
+		m.drainOver, m.drainSince, m.until = false, time.Time{}, time.Time{}
 	case m.drainSince.IsZero():
 		m.drain(now, d)
 	}
 }
 
 // follow takes the configuration's word for what it changes, also against an operator's.
-func (m *member) follow(b config.Backend) {
+func (m *backendState) follow(b config.Backend) {
 	if b.Weight != m.config.Weight {
 		m.weight = -1
 	}
 	if b.State != m.config.State {
-		m.told, m.over, m.drainSince = false, false, time.Time{}
+		m.drained, m.drainOver, m.drainSince = false, false, time.Time{}
 	}
 	m.config = b
 }
 
 // expire ends the draining of a member whose time is over, or that an operator drains and that has
 // no connections left.
-func (m *member) expire(now time.Time, flows uint64) {
+func (m *backendState) expire(now time.Time, flows uint64) {
 	if m.drainSince.IsZero() {
 		return
 	}
 	late := !m.until.IsZero() && !now.Before(m.until)
-	m.over = m.over || late || m.told && flows == 0 && now.Sub(m.drainSince) >= drainPoll
+	m.drainOver = m.drainOver || late || m.drained && flows == 0 && now.Sub(m.drainSince) >= drainPoll
 }
 
 // drainPoll is how often the connections of a backend that an operator drains are counted.
 const drainPoll = 250 * time.Millisecond
 
 // next returns when expire may find something; zero is never.
-func (m *member) next(now time.Time) time.Time {
+func (m *backendState) next(now time.Time) time.Time {
 	switch {
-	case m.over || m.drainSince.IsZero():
+	case m.drainOver || m.drainSince.IsZero():
 		return time.Time{}
-	case !m.told:
+	case !m.drained:
 		return m.until
 	}
 	return earlier(now.Add(drainPoll), m.until)
@@ -119,11 +119,11 @@ func steps(d time.Duration) (int, time.Duration) {
 	return n, d / time.Duration(n)
 }
 
-// part returns how much of its weight a seat has, as a fraction: below 1 until slow has passed.
-func (t *seat) part(now time.Time, slow time.Duration) (part, of int) {
+// fraction returns how much of its weight a seat has, as a fraction: below 1 until slow has passed.
+func (t *endpointState) fraction(now time.Time, slow time.Duration) (part, of int) {
 	n, each := steps(slow)
 	switch {
-	case !t.grows || slow == 0:
+	case !t.slow || slow == 0:
 		return n + 1, n + 1
 	case t.from.IsZero():
 		return 1, n + 1
@@ -132,8 +132,8 @@ func (t *seat) part(now time.Time, slow time.Duration) (part, of int) {
 }
 
 // next returns when a growing seat takes its next step; zero is never.
-func (t *seat) next(now time.Time, slow time.Duration) time.Time {
-	part, of := t.part(now, slow)
+func (t *endpointState) next(now time.Time, slow time.Duration) time.Time {
+	part, of := t.fraction(now, slow)
 	if part == of || t.from.IsZero() {
 		return time.Time{}
 	}

@@ -4,16 +4,16 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// owner returns the loop that the connections of a client's address and port belong to, of n: a
+// ownerLoop returns the loop that the connections of a client's address and port belong to, of n: a
 // pure function, so that any loop, and any packet that names the client, tells the same. Both
 // directions of a connection are handled there.
-func owner(client addr, port uint16, n int) int {
+func ownerLoop(client addr, port uint16, n int) int {
 	return int(selection.sum(client, uint64(port)) >> 32 * uint64(n) >> 32)
 }
 
-// handTo leaves a packet, which has not been changed, to another loop. One that came from another
+// handOver leaves a packet, which has not been changed, to another loop. One that came from another
 // loop already may be handed on once more, see stack.Mesh.
-func (h *Handler) handTo(d *packet.Desc, loop int) packet.Verdict {
+func (h *Handler) handOver(d *packet.Desc, loop int) packet.Verdict {
 	d.Flow = uint32(loop)
 	return packet.Handover
 }
@@ -23,7 +23,7 @@ func (h *Handler) inboundLoop(v *view) int {
 	if h.loops == 1 {
 		return h.loop
 	}
-	return owner(v.src, v.sport, h.loops)
+	return ownerLoop(v.src, v.sport, h.loops)
 }
 
 // outboundLoop returns the loop that has the connection of a reply: the port of an SNAT address
@@ -35,7 +35,7 @@ func (h *Handler) outboundLoop(v *view, toUs bool) int {
 	case toUs:
 		return h.span.loopOf(v.dport, h.loops)
 	}
-	return owner(v.dst, v.dport, h.loops)
+	return ownerLoop(v.dst, v.dport, h.loops)
 }
 
 // fragmentLoop returns the loop at which the fragments of a datagram meet, so that later ones, which

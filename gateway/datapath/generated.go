@@ -51,11 +51,11 @@ var AnswerKinds = [answerKinds]string{
 
 // mayAnswer reports whether the loop may make another answer now, which it then does. Both are counted.
 func (h *Handler) mayAnswer(kind int) bool {
-	if !h.answers.take(h.now) {
-		h.said.Add(answerLimited, 1)
+	if !h.answerBucket.take(h.now) {
+		h.answerCounts.Add(answerLimited, 1)
 		return false
 	}
-	h.said.Add(kind, 1)
+	h.answerCounts.Add(kind, 1)
 	return true
 }
 
@@ -101,8 +101,8 @@ func (m *icmpMessage) answer() int {
 	return answerUnreachable
 }
 
-// notice is an ICMP error of ours about a packet that lies in a frame.
-type notice struct {
+// icmpReport is an ICMP error of ours about a packet that lies in a frame.
+type icmpReport struct {
 	icmpMessage
 	from, to addr // one of ours; the packet's sender
 	at, n    int  // where the packet lies, from the frame's first byte, and how long it is
@@ -114,9 +114,9 @@ const (
 	mostError6 = 1280
 )
 
-// tell makes the frame of d the error m, which leaves by hop. The quote stays where it is; the new headers
+// writeICMPError makes the frame of d the error m, which leaves by hop. The quote stays where it is; the new headers
 // go in front of it. It reports false, and has changed nothing, when there is no room.
-func (h *Handler) tell(d *packet.Desc, m *notice, hop *Hop) bool {
+func (h *Handler) writeICMPError(d *packet.Desc, m *icmpReport, hop *Hop) bool {
 	is4, link := m.from.is4(), linkLen(hop)
 	grow, most, proto := ipLen(is4)+wire.ICMPLen, mostError6, wire.ProtoICMPv6
 	if is4 {
@@ -132,7 +132,7 @@ func (h *Handler) tell(d *packet.Desc, m *notice, hop *Hop) bool {
 	if is4 {
 		d.Flags = packet.FlagIPv4
 	}
-	d.Port, d.Proto = hop.Port, proto
+	d.Port, d.Proto = hop.Dev, proto
 	p := h.arena.Bytes(d)
 	message := p[d.L4:]
 	wire.AppendICMP(message[:0], m.kind, m.code, m.rest)
@@ -142,6 +142,6 @@ func (h *Handler) tell(d *packet.Desc, m *notice, hop *Hop) bool {
 		wire.ICMPv6(message).FillChecksum(m.from.pseudo(m.to, proto, len(message)))
 	}
 	putOwn(p[link:], m.from, m.to, proto, len(message))
-	putLink(p, hop, h.snap.Ports[hop.Port].MAC, etherType(is4))
+	putLink(p, hop, h.snap.Devices[hop.Dev].MAC, etherType(is4))
 	return true
 }
