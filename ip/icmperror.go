@@ -147,43 +147,12 @@ func (n *Node) handleTooBig(e *ICMPError, size int) packet.Verdict {
 
 // read takes the flow from the start of a packet of ours, and returns the packet's length.
 func (e *ICMPError) read(b []byte) (size int, ok bool) {
-	at := 0
-	switch wire.Version(b) {
-	case 4:
-		ip := wire.IPv4(b)
-		if !ip.ValidHeader() || ip.FragmentOffset() != 0 {
-			return 0, false
-		}
-		e.Proto, at, size = ip.Proto(), ip.HeaderLen(), int(ip.TotalLen())
-		e.Tuple.Local, e.Tuple.Remote = wire.AddrFrom4(ip.Src()), wire.AddrFrom4(ip.Dst())
-	case 6:
-		ip := wire.IPv6(b)
-		proto, off, frag, whole := wire.Upper6(b)
-		if !whole || frag.Offset != 0 {
-			return 0, false
-		}
-		e.Proto, at, size = proto, off, wire.IPv6Len+int(ip.PayloadLen())
-		e.Tuple.Local, e.Tuple.Remote = wire.Addr(ip.Src()), wire.Addr(ip.Dst())
-	default:
+	q, why := ReadQuote(b)
+	if why != packet.Forward {
 		return 0, false
 	}
-	if len(b) < at+8 {
-		return 0, false
-	}
-	e.Quote = b[at:]
-	e.ports()
-	return size, true
-}
-
-// ports reads the ports of the flow, or the identifier of an echo.
-func (e *ICMPError) ports() {
-	q := e.Quote
-	switch {
-	case e.Proto == wire.ProtoTCP || e.Proto == wire.ProtoUDP:
-		e.Tuple.LocalPort, e.Tuple.RemotePort = binary.BigEndian.Uint16(q), binary.BigEndian.Uint16(q[2:])
-	case e.Proto == wire.ProtoICMP && q[0] == wire.ICMPEcho, e.Proto == wire.ProtoICMPv6 && q[0] == wire.ICMPv6Echo:
-		e.Tuple.LocalPort = binary.BigEndian.Uint16(q[4:])
-	}
+	e.Proto, e.Tuple, e.Quote = q.Proto, q.Flow, b[q.L4:]
+	return q.Size, true
 }
 
 // deliverUnreachable tells the sender of the frame f, which waited for a neighbour in vain.

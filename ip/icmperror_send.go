@@ -1,18 +1,9 @@
 package ip
 
 import (
-	"encoding/binary"
-
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
-)
-
-// How much of a packet an error quotes: as much as fits into what every host takes (RFC 1812 4.3.2.3, RFC
-// 4443 2.4 c).
-const (
-	quote4 = 576 - wire.IPv4Len - wire.ICMPLen
-	quote6 = minMTU6 - wire.IPv6Len - wire.ICMPLen
 )
 
 // Reject tells the sender of a packet that came in on port why it is not taken: PortUnreachable,
@@ -34,34 +25,14 @@ func (n *Node) Reject(now clock.Time, port uint8, pkt []byte, k ErrorKind) {
 	n.reject(&g, k)
 }
 
+// reject sends the error k about g. Over IPv6 an unknown protocol is a parameter problem, which points at the octet that
+// names it (RFC 1122 3.2.2.1, RFC 4443 3.4).
 func (n *Node) reject(g *Datagram, k ErrorKind) {
-	if g.Dst.Is4() {
-		code := [...]uint8{
-			NetUnreachable: wire.ICMPNetUnreachable, HostUnreachable: wire.ICMPHostUnreachable,
-			ProtoUnreachable: wire.ICMPProtoUnreachable, PortUnreachable: wire.ICMPPortUnreachable,
-			TooBig: 0, Prohibited: wire.ICMPAdminProhibited,
-		}[k]
-		n.sendICMPError(g, wire.ICMPUnreachable, code, 0)
-		return
+	m := k.Message(g.Dst.Is4())
+	if k == ProtoUnreachable && !g.Dst.Is4() {
+		m.Rest = uint32(lastNextHeader(g.Packet))
 	}
-	if k == ProtoUnreachable {
-		n.rejectProto(g)
-		return
-	}
-	code := [...]uint8{
-		NetUnreachable: wire.ICMPv6NoRoute, HostUnreachable: wire.ICMPv6AddressUnreachable, ProtoUnreachable: 0,
-		PortUnreachable: wire.ICMPv6PortUnreachable, TooBig: 0, Prohibited: wire.ICMPv6AdminProhibited,
-	}[k]
-	n.sendICMPError(g, wire.ICMPv6Unreachable, code, 0)
-}
-
-// rejectProto says that nobody serves the protocol of g (RFC 1122 3.2.2.1, RFC 4443 3.4).
-func (n *Node) rejectProto(g *Datagram) {
-	if g.Dst.Is4() {
-		n.sendICMPError(g, wire.ICMPUnreachable, wire.ICMPProtoUnreachable, 0)
-		return
-	}
-	n.parameterProblem(g, 1, lastNextHeader(g.Packet))
+	n.sendICMPError(g, m)
 }
 
 // lastNextHeader returns the offset of the octet that names the upper layer of an IPv6 packet.
@@ -75,12 +46,13 @@ func lastNextHeader(b []byte) int {
 
 // parameterProblem reports an IPv6 header that cannot be taken, by the offset of the octet (RFC 4443 3.4).
 func (n *Node) parameterProblem(g *Datagram, code uint8, off int) {
-	n.sendICMPError(g, wire.ICMPv6ParamProblem, code, uint32(off))
+	n.sendICMPError(g, ICMPMessage{wire.ICMPv6ParamProblem, code, uint32(off)})
 }
 
-// sendICMPError sends an ICMP error about g, if it may be sent.
-func (n *Node) sendICMPError(g *Datagram, typ, code uint8, rest uint32) {
-	if !n.errorAllowed(g, typ, code) {
+// sendICMPError sends the error m about g, if it may be sent. Its source is the address that the packet was for, so
+// that the sender recognizes whom it is from (RFC 1122 3.2.2, RFC 4443 2.2); of packets to groups one of ours.
+func (n *Node) sendICMPError(g *Datagram, m ICMPMessage) {
+	if !n.errorAllowed(g, m) {
 		return
 	}
 	if !n.errors.Take(n.now, 1) {
@@ -96,59 +68,23 @@ func (n *Node) sendICMPError(g *Datagram, typ, code uint8, rest uint32) {
 		src = own
 	}
 	h := Header{Src: src, Dst: g.Src, Proto: wire.ProtoICMP}
-	limit := quote4
 	if !src.Is4() {
-		h.Proto, limit = wire.ProtoICMPv6, quote6
+		h.Proto = wire.ProtoICMPv6
 	}
-	quote := g.Packet[:min(len(g.Packet), limit)]
-	m := append(n.head[:0], typ, code, 0, 0)
-	m = binary.BigEndian.AppendUint32(m, rest)
-	n.fillChecksum(m, &h, quote)
-	n.parts = [2][]byte{m, quote}
+	quote := g.Packet[:min(len(g.Packet), MaxQuote(src.Is4()))]
+	n.parts = [2][]byte{m.Append(n.head[:0], src, g.Src, quote), quote}
 	if p, _ := n.reversePath(g); p != nil && n.send(p, &h, n.parts[:]) == packet.Forward {
 		n.stats.Errors++
 	}
 }
 
-// fillChecksum fills the checksum of the message m with what follows it.
-func (n *Node) fillChecksum(m wire.ICMP, h *Header, rest []byte) {
-	acc := wire.Sum(m, 0)
-	if h.Proto == wire.ProtoICMPv6 {
-		acc = wire.Sum(m, wire.PseudoHeader6(h.Src, h.Dst, h.Proto, uint32(len(m)+len(rest))))
-	}
-	m.SetChecksum(wire.Fold(wire.Sum(rest, acc)))
-}
-
-// errorAllowed reports whether an error may be sent about g: not to nobody or many, not about what was for
-// many, not about errors, and of fragments only about the first (RFC 1122 3.2.2, RFC 4443 2.4 e).
-func (n *Node) errorAllowed(g *Datagram, typ, code uint8) bool {
-	if g.Src.Unspecified() || g.Src.Multicast() || g.Src == wire.Broadcast4 || n.directed(g.Src, g.Port) {
+// errorAllowed reports whether m may be sent about g: ErrorAllowed, and what only this host knows: directed broadcasts
+// as source, and what was for many, of which IPv6 has unknown options reported nevertheless (RFC 4443 2.4 (e.3)). This
+// host may send errors to its own loopback address.
+func (n *Node) errorAllowed(g *Datagram, m ICMPMessage) bool {
+	if g.Src.Multicast() || g.Src == wire.Broadcast4 || g.Src.Unspecified() || n.directed(g.Src, g.Port) {
 		return false
 	}
-	if g.Dst.Is4() {
-		ip := wire.IPv4(g.Packet)
-		return g.Kind == Unicast && ip.FragmentOffset() == 0 && !(ip.Proto() == wire.ProtoICMP && notQuery4(g.Packet[ip.HeaderLen():]))
-	}
-	toMany := typ == wire.ICMPv6ParamProblem && code == 2 // RFC 4443 2.4 e.3
-	if g.Kind != Unicast && !toMany {
-		return false
-	}
-	proto, off, frag, ok := wire.Upper6(g.Packet)
-	if !ok || proto != wire.ProtoICMPv6 || frag.Offset != 0 {
-		return true
-	}
-	m := g.Packet[off:]
-	return len(m) > 0 && m[0] >= 128 && m[0] != wire.ICMPv6Redirect
-}
-
-// notQuery4 reports whether the ICMP message m is none of those that may be answered by an error.
-func notQuery4(m []byte) bool {
-	if len(m) == 0 {
-		return true
-	}
-	switch m[0] {
-	case wire.ICMPEcho, wire.ICMPEchoReply, 13, 14, 15, 16, 17, 18: // timestamps, information, masks
-		return false
-	}
-	return true
+	toMany := m.Type == wire.ICMPv6ParamProblem && m.Code == icmp6UnknownOption && !g.Dst.Is4()
+	return (g.Kind == Unicast || toMany) && ErrorAllowed(g.Packet)
 }

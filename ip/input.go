@@ -179,7 +179,7 @@ func (n *Node) deliver(frame []byte, g *Datagram, checked bool) packet.Verdict {
 	case g.Kind == Multicast && !n.Member(g.Port, g.Dst, g.Src): // what is said about groups itself passes
 		return packet.DropNotOurs
 	case !n.serves(g.Proto):
-		n.rejectProto(g)
+		n.reject(g, ProtoUnreachable)
 		return packet.DropUnsupported
 	case !checked && (g.Proto == wire.ProtoTCP || g.Proto == wire.ProtoUDP):
 		return packet.DropL4Checksum

@@ -113,7 +113,7 @@ func (n *Node) extension(w *walk6, g *Datagram, h []byte) packet.Verdict {
 	switch w.next {
 	case wire.ProtoHopByHop:
 		if w.at != wire.IPv6Len { // RFC 8200 4.1: nowhere else, and 4: as an unknown header
-			n.parameterProblem(g, 1, w.from)
+			n.parameterProblem(g, icmp6UnknownHeader, w.from)
 			return packet.DropMalformed
 		}
 		return n.options6(w, g, h)
@@ -123,7 +123,7 @@ func (n *Node) extension(w *walk6, g *Datagram, h []byte) packet.Verdict {
 		if wire.Routing6(h).SegmentsLeft() == 0 {
 			return packet.Undecided
 		}
-		n.parameterProblem(g, 0, w.at+2) // RFC 8200 4.4; type 0 is forbidden (RFC 5095)
+		n.parameterProblem(g, icmp6BadField, w.at+2) // RFC 8200 4.4; type 0 is forbidden (RFC 5095)
 		return packet.DropUnsupported
 	}
 	if isAtomic(h) {
@@ -160,6 +160,6 @@ func (n *Node) options6(w *walk6, g *Datagram, h []byte) packet.Verdict {
 // this host alone.
 func (n *Node) unknownOption(g *Datagram, t uint8, off int) {
 	if t>>6 == 2 || t>>6 == 3 && !g.Dst.Multicast() {
-		n.parameterProblem(g, 2, off)
+		n.parameterProblem(g, icmp6UnknownOption, off)
 	}
 }

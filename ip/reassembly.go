@@ -133,15 +133,15 @@ func (n *Node) fragment6(w *walk6, g *Datagram, h []byte) packet.Verdict {
 	}
 	switch {
 	case more && len(f.b)%8 != 0:
-		n.parameterProblem(g, 0, 4) // RFC 8200 4.5: the payload length
+		n.parameterProblem(g, icmp6BadField, 4) // RFC 8200 4.5: the payload length
 		return packet.DropReassembly
 	case f.off+len(f.b)+w.at-wire.IPv6Len > maxDatagram:
-		n.parameterProblem(g, 0, w.at+2)
+		n.parameterProblem(g, icmp6BadField, w.at+2)
 		return packet.DropReassembly
 	case len(f.b) == 0:
 		return packet.DropReassembly
 	case off == 0 && !wholeChain(h[0], f.b):
-		n.parameterProblem(g, 3, w.from) // RFC 7112 5
+		n.parameterProblem(g, icmp6ShortFragment, w.from) // RFC 7112 5
 		return packet.DropReassembly
 	}
 	a, v := n.addFragment(&f)
@@ -367,10 +367,8 @@ func (n *Node) markBroken(a *assembly) {
 // (RFC 792, RFC 8200 4.5).
 func (n *Node) assemblyExpired(i int) {
 	a := &n.frags.slot[i]
-	key, typ := a.key, wire.ICMPTimeExceeded
-	if !key.src.Is4() {
-		typ = wire.ICMPv6TimeExceeded
-	}
+	key, m := a.key, TimeExceeded.Message(a.key.src.Is4())
+	m.Code = 1 // fragment reassembly time exceeded (RFC 792, RFC 4443 3.3)
 	var first []byte
 	if len(a.pieces) > 0 && a.pieces[0].off == 0 {
 		first = append(append(n.frags.whole[:0], a.head...), a.pieces[0].b...)
@@ -379,6 +377,6 @@ func (n *Node) assemblyExpired(i int) {
 	n.release(a, len(a.pieces))
 	if first != nil {
 		g := Datagram{Src: key.src, Dst: key.dst, Port: key.port, Kind: n.Local(key.port, key.dst), Packet: first}
-		n.sendICMPError(&g, typ, 1, 0)
+		n.sendICMPError(&g, m)
 	}
 }
