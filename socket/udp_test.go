@@ -279,3 +279,26 @@ func tosOf(oob []byte) uint8 {
 	_ = parseControl(oob, &m)
 	return m.TOS
 }
+
+// TestMessagesToSeveralPeers sends one batch to two sockets, and reads the source address of each message.
+func TestMessagesToSeveralPeers(t *testing.T) {
+	x := newTestbed(t, testbedConfig{})
+	a := x.listenPacket(t, x.a, "udp", ":0", nil)
+	var to [2]*UDPConn
+	msgs := make([]Message, 2)
+	for i, addr := range []string{addrB, addrB6} {
+		to[i] = x.listenPacket(t, x.b, "udp", net.JoinHostPort(addr, "0"), nil)
+		msgs[i].Buffers = [][]byte{[]byte(addr)}
+		msgs[i].SetPeer(to[i].LocalAddr().(*net.UDPAddr).AddrPort())
+	}
+	if n, err := a.WriteMessages(msgs); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	for i, from := range []string{addrA, addrA6} {
+		got := []Message{{Buffers: [][]byte{make([]byte, 100)}}}
+		n, err := to[i].ReadMessages(got)
+		if p := got[0].Peer(); n != 1 || err != nil || p.Addr().String() != from || int(p.Port()) != a.local.Port {
+			t.Errorf("%d messages from %v, %v, want one from %s", n, p, err, from)
+		}
+	}
+}

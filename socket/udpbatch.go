@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/udp"
-	"github.com/millrace/millrace/wire"
 )
 
 // ReadBatch reads the datagrams that have arrived, at least one, as recvmmsg(2) does, without a system call.
@@ -46,7 +45,7 @@ func (c *UDPConn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 // peerOf returns the peer of m. It keeps the last one, because most batches come from one peer.
 func (w *waiter) peerOf(m *udp.Message) *net.UDPAddr {
 	if w.peer == nil || w.peerAddr != m.Remote || uint16(w.peer.Port) != m.RemotePort {
-		w.peer = net.UDPAddrFromAddrPort(netip.AddrPortFrom(m.Remote.Netip(), m.RemotePort))
+		w.peer = net.UDPAddrFromAddrPort(m.Peer())
 		w.peerAddr = m.Remote
 	}
 	return w.peer
@@ -90,14 +89,10 @@ func (c *UDPConn) fillMessage(m *udp.Message, oob []byte, to net.Addr) error {
 			return syscall.EINVAL
 		}
 		if a != nil {
-			setRemote(m, a.AddrPort())
+			m.SetPeer(a.AddrPort())
 		}
 	}
 	return parseControl(oob, m)
-}
-
-func setRemote(m *udp.Message, to netip.AddrPort) {
-	m.Remote, m.RemotePort = wire.AddrFrom(to.Addr()), to.Port()
 }
 
 // ReadMsgUDP reads one datagram, and its control messages to oob, see SyscallConn.
@@ -118,7 +113,7 @@ func (c *UDPConn) ReadMsgUDPAddrPort(b, oob []byte) (n, oobn, flags int, from ne
 		return 0, 0, 0, netip.AddrPort{}, c.wrapError("read", nil, err)
 	}
 	oobn, flags = writeControl(oob, cmsgSet(c.cmsgs.Load()), &m[0])
-	return m[0].N, oobn, flags, netip.AddrPortFrom(m[0].Remote.Netip(), m[0].RemotePort), nil
+	return m[0].N, oobn, flags, m[0].Peer(), nil
 }
 
 // WriteMsgUDP sends a datagram to addr, or to the connected peer if that is nil. The control messages in oob
@@ -147,7 +142,7 @@ func (c *UDPConn) writeMsg(b, oob []byte, to netip.AddrPort) (n, oobn int, err e
 		err = syscall.EDESTADDRREQ
 	default:
 		if to.IsValid() {
-			setRemote(&m[0], to)
+			m[0].SetPeer(to)
 		}
 		err = parseControl(oob, &m[0])
 	}

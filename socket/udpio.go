@@ -6,7 +6,6 @@ import (
 	"syscall"
 
 	"github.com/millrace/millrace/udp"
-	"github.com/millrace/millrace/wire"
 )
 
 // ReadFrom implements net.PacketConn. Bytes that do not fit in b are lost.
@@ -26,7 +25,7 @@ func (c *UDPConn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
 	if _, err := c.readMsgs(w, m, false); err != nil {
 		return 0, netip.AddrPort{}, c.wrapError("read", nil, err)
 	}
-	return m[0].N, netip.AddrPortFrom(m[0].Remote.Netip(), m[0].RemotePort), nil
+	return m[0].N, m[0].Peer(), nil
 }
 
 // Read implements net.Conn.
@@ -69,7 +68,7 @@ func (c *UDPConn) writeTo(b []byte, addr net.Addr, to netip.AddrPort) (int, erro
 	defer w.free()
 	m := w.message(b)
 	if to.IsValid() {
-		m[0].Remote, m[0].RemotePort = wire.AddrFrom(to.Addr()), to.Port()
+		m[0].SetPeer(to)
 	}
 	if _, err := c.writeMsgs(w, m); err != nil {
 		if addr == nil && to.IsValid() {

@@ -1,6 +1,8 @@
 package udp
 
 import (
+	"net/netip"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -43,6 +45,14 @@ type Message struct {
 	TTL         uint8      // or hop limit; for a Write, 0 is the socket's
 	Truncated   bool       // Buffers were too small and the rest was lost
 	Time        clock.Time // of arrival; unused by Write
+}
+
+// Peer returns Remote and RemotePort.
+func (m *Message) Peer() netip.AddrPort { return netip.AddrPortFrom(m.Remote.Netip(), m.RemotePort) }
+
+// SetPeer sets Remote and RemotePort.
+func (m *Message) SetPeer(a netip.AddrPort) {
+	m.Remote, m.RemotePort = wire.AddrFrom(a.Addr()), a.Port()
 }
 
 // Outgoing is a datagram on its way out, or as many as SegmentSize cuts it into. It is borrowed for
