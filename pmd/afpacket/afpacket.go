@@ -1,24 +1,24 @@
 // Package afpacket drives an interface through packet sockets: for machines without AF_XDP.
 //
 // Packets come from a ring of blocks that the kernel fills (TPACKET_V3) and are copied, once, into
-// frames of the pool; they leave by sendmmsg(2), straight from their frames. Nothing of the kernel's
-// is bypassed, so expect half of AF_XDP's rate, and up to a millisecond of delay for a packet that
-// comes alone: a block that is not full is handed over when its timer says so.
+// frames of the pool. They leave by sendmmsg(2), straight from their frames. The kernel's network stack
+// is not bypassed, so expect half of AF_XDP's rate, and up to a millisecond of delay for a single
+// packet: the kernel passes a block that is not full when its timer expires.
 //
-// What the kernel put off, the driver does, so that a packet may leave through any device: it puts
-// VLAN tags back, fills in checksums (packets of local origin have none on a veth) and cuts the
-// large packets of GSO and GRO into segments of the size that their sender meant.
+// The driver does the work that the kernel has left to a device, so that a packet may leave through
+// any: it puts VLAN tags back, fills in checksums (packets of local origin have none on a veth) and cuts
+// the large packets of GSO and GRO into segments of their sender's segment size.
 //
 // With Config.Offload it can leave that to the device that sends the packet. A large packet then
 // passes whole, in several descriptors, with packet.FlagOffload; see Device.SetOffload.
 //
 // # The kernel sees the packets too
 //
-// A packet socket gets copies. Unless told otherwise the kernel handles the same packets: it would
-// answer SYNs to an address of its own with RST, and forward what it can route. Config.Exclusive
-// hides what we receive from the kernel, by a filter at the interface's ingress hook. The filter
-// lives in the kernel: Close removes it, but after SIGKILL it stays, those packets are lost to
-// everybody, and the next Open of the interface replaces it. By hand:
+// A packet socket gets copies, so the kernel handles the same packets: it would answer SYNs to an
+// address of its own with RST, and forward what it can route. Config.Exclusive hides the packets that
+// are received from the kernel, by a filter at the interface's ingress hook. The filter lives in the
+// kernel: Close removes it. After SIGKILL it stays and those packets are lost, until the next Open of
+// the interface replaces it. By hand:
 //
 //	tc filter del dev DEV ingress prio 49149
 //
@@ -48,7 +48,7 @@ const (
 type Config struct {
 	Interface string
 
-	// Pools lend the frames, one for each queue. Queues share the traffic of the interface by the
+	// Pools supply the frames, one for each queue. Queues share the traffic of the interface by the
 	// hash of addresses and ports: the two directions of a flow come to the same queue. Pools may
 	// be of different arenas.
 	Pools []*ring.Pool
@@ -69,10 +69,10 @@ type Config struct {
 type Device struct {
 	Queues []*Queue // in the order of Config.Pools; each belongs to one loop
 
-	cfg   Config
-	iface iface
-	mu    sync.Mutex // guards the filters: SetRules and Close
-	hide  *hiding    // nil unless Exclusive
+	cfg     Config
+	iface   iface
+	mu      sync.Mutex     // guards the filters: SetRules and Close
+	ingress *ingressFilter // nil unless Exclusive
 
 	large atomic.Bool // large packets pass whole
 }
@@ -99,6 +99,7 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
+// check rejects a configuration with which no packet could be received.
 func (c *Config) check() error {
 	if len(c.Pools) == 0 {
 		return errors.New("no pool: each queue needs one to receive into")
@@ -117,8 +118,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// open makes every queue deaf before it binds it, so that no packet is received twice while the
-// queues are not yet one group.
+// open gives every queue a filter that rejects all packets before it binds the queue: a packet would
+// be received twice while the queues are not yet one fanout group.
 func (d *Device) open() (err error) {
 	if d.iface, err = lookUp(d.cfg.Interface); err != nil {
 		return d.explain("open", 0, err)
@@ -142,14 +143,14 @@ func (d *Device) open() (err error) {
 		}
 	}
 	if d.cfg.Exclusive {
-		if d.hide, err = newHiding(); err != nil {
+		if d.ingress, err = newIngressFilter(); err != nil {
 			return d.explain("exclusive", 0, err)
 		}
 	}
 	return d.install(match)
 }
 
-// match compiles what is to be received.
+// match compiles the filter of what is to be received.
 func (d *Device) match(rules []Rule) (*matcher, error) {
 	if d.cfg.All {
 		return everything, nil
@@ -157,18 +158,18 @@ func (d *Device) match(rules []Rule) (*matcher, error) {
 	return compile(rules)
 }
 
-// install gives the sockets and, where asked for, the ingress hook new filters: the kernel hides a
-// packet only once a socket takes it.
+// install gives the sockets and, with Exclusive, the ingress hook new filters. The sockets are first: a
+// packet is hidden from the kernel only once a socket takes it, so none is lost in between.
 func (d *Device) install(m *matcher) error {
 	for _, q := range d.Queues {
 		if err := setFilter(q.rx, m.socket()); err != nil {
 			return d.explain("filter", q.id, err)
 		}
 	}
-	if d.hide == nil {
+	if d.ingress == nil {
 		return nil
 	}
-	if err := d.hide.install(d.iface.index, m.ingress()); err != nil {
+	if err := d.ingress.install(d.iface.index, m.ingress()); err != nil {
 		return d.explain("exclusive", 0, err)
 	}
 	return nil
@@ -199,14 +200,14 @@ func (d *Device) SetOffload(on bool) error {
 	return nil
 }
 
-// Close closes every queue and gives the packets back to the kernel. The loops must have stopped.
+// Close closes every queue and removes the ingress filter. The loops must have stopped.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
-	if d.hide != nil {
-		errs = append(errs, d.hide.remove(d.iface.index))
-		d.hide = nil
+	if d.ingress != nil {
+		errs = append(errs, d.ingress.remove(d.iface.index))
+		d.ingress = nil
 	}
 	for _, q := range d.Queues {
 		errs = append(errs, q.Close())

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blocks is the ring that the kernel receives into (TPACKET_V3): blocks of many packets, each
-// owned by the kernel or by us as its status says.
+// blocks is the ring that the kernel receives into (TPACKET_V3, Documentation/networking/packet_mmap.rst):
+// blocks of many packets. The status of a block says who owns it, TP_STATUS_KERNEL or TP_STATUS_USER, and
+// its store and load order the bytes of the packets.
 //
 //	block:  version, private offset, STATUS, packets, offset of the first, length, ...
 //	packet: tpacket3_hdr ... virtio_net_hdr | Ethernet header, payload
@@ -21,7 +22,7 @@ type blocks struct {
 	off  uint32 // offset of the first of them in the block
 }
 
-// Offsets in a tpacket_block_desc.
+// Offsets in a tpacket_block_desc (linux/if_packet.h).
 const (
 	blockStatus = 8
 	blockCount  = 12
@@ -30,6 +31,8 @@ const (
 
 const vnetHeader = 10 // bytes of a virtio_net_hdr
 
+// mapBlocks makes a ring of at least size bytes. The kernel fills one block while the driver reads another, so
+// there are at least two.
 func mapBlocks(fd, size int) (blocks, error) {
 	n := max(2, (size+blockSize-1)/blockSize)
 	req := unix.TpacketReq3{
@@ -45,6 +48,7 @@ func mapBlocks(fd, size int) (blocks, error) {
 	return blocks{mem: mem}, err
 }
 
+// unmap removes the mapping. Packets that wait in it are lost.
 func (r *blocks) unmap() {
 	if r.mem != nil {
 		_ = unix.Munmap(r.mem)
@@ -52,13 +56,15 @@ func (r *blocks) unmap() {
 	}
 }
 
+// block returns the block that is read, or waited for.
 func (r *blocks) block() []byte { return r.mem[r.at*blockSize:][:blockSize] }
 
+// status returns the field of the block that passes its ownership; it is only accessed atomically.
 func (r *blocks) status() *uint32 {
 	return (*uint32)(unsafe.Pointer(&r.block()[blockStatus]))
 }
 
-// peek describes the next packet; false says that the kernel has none for us.
+// peek describes the next packet; false says that no block is ready.
 func (r *blocks) peek(p *received) bool {
 	for r.left == 0 {
 		if atomic.LoadUint32(r.status())&unix.TP_STATUS_USER == 0 {
@@ -74,7 +80,13 @@ func (r *blocks) peek(p *received) bool {
 	return true
 }
 
-// read describes the packet at off.
+// read describes the packet at off. With PACKET_VNET_HDR a virtio_net_hdr lies in front of the Ethernet
+// header (virtio 1.2, 5.1.6):
+//
+//	 0       1     2          4         6            8             10
+//	+-------+-----+----------+---------+------------+-------------+----------------
+//	| flags | GSO | headers' | segment | checksum's | checksum's  | Ethernet header
+//	|       |     | length   | size    | first byte | offset in it|
 func (r *blocks) read(p *received) {
 	raw := r.block()[r.off:]
 	h := (*unix.Tpacket3Hdr)(unsafe.Pointer(&raw[0]))
@@ -98,7 +110,7 @@ func (r *blocks) read(p *received) {
 	}
 }
 
-// next passes over the packet that peek described, and gives the block back after its last one.
+// next skips the packet that peek described, and returns the block to the kernel after its last one.
 func (r *blocks) next() {
 	h := (*unix.Tpacket3Hdr)(unsafe.Pointer(&r.block()[r.off]))
 	r.off += h.Next_offset
@@ -107,6 +119,8 @@ func (r *blocks) next() {
 	}
 }
 
+// release returns the block to the kernel, which may overwrite it from now on, and goes to the next one: the
+// kernel fills them in turn.
 func (r *blocks) release() {
 	atomic.StoreUint32(r.status(), unix.TP_STATUS_KERNEL)
 	r.at++
@@ -115,19 +129,19 @@ func (r *blocks) release() {
 	}
 }
 
-// received is a packet in a block, with what the kernel says of it.
+// received is a packet in a block, with the findings of the kernel about it. It borrows the block.
 type received struct {
 	data       []byte // from the Ethernet header on, without the tag
-	cut        bool   // there was more than fits a block
-	tagged     bool   // a VLAN tag was taken out
+	cut        bool   // truncated: it did not fit a block
+	tagged     bool   // the kernel removed a VLAN tag
 	tci, tpid  uint16
 	partial    bool // the checksum at csumStart+csumOffset holds the sum of the pseudo header only
 	csumStart  int
 	csumOffset int
 	gso        uint8 // what kind of large packet it is
 	kind       uint8 // the same, and with gsoECN
-	headers    int   // bytes that each segment repeats, as far as the kernel knows
-	mss        int   // bytes of payload of each packet that it stands for
+	headers    int   // bytes that each segment repeats, a hint of the kernel
+	mss        int   // bytes of payload of each segment but the last
 }
 
 // Kinds of large packets (virtio 1.2, 5.1.6).

@@ -10,38 +10,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The filter's place at the ingress hook. There is one for an interface: a later Open replaces what
-// a killed process has left.
+// The filter's place at the ingress hook. It is the same for every Open of an interface: a later one
+// replaces the filter that a killed process has left.
 const (
-	hidePriority = 49149 // before those that tc chooses, from 49152 down, and behind hand-written ones
-	hideHandle   = 1
+	ingressPriority = 49149 // before those that tc chooses, from 49152 down, and behind hand-written ones
+	ingressHandle   = 1
 )
 
-// hiding is a filter at the ingress hook that drops packets before the kernel's protocols see them.
-// Packet sockets see them before that. It is a classic BPF program in tc's bpf classifier.
-type hiding struct {
+// ingressFilter is a filter at the ingress hook (tc clsact) that drops packets before the kernel's protocols
+// see them. Packet sockets see them before that. It is a classic BPF program in tc's bpf classifier, so
+// that the sockets and the hook run the same program, and no CAP_BPF is needed.
+type ingressFilter struct {
 	socket  *nl.NetlinkSocket // in the namespace that the device was opened in
 	created bool              // the hook was not there
 }
 
-func newHiding() (*hiding, error) {
+// newIngressFilter opens the netlink socket with which the filter is changed.
+func newIngressFilter() (*ingressFilter, error) {
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
-	return &hiding{socket: s}, nil
+	return &ingressFilter{socket: s}, nil
 }
 
-// request starts a message to the kernel. The socket's numbering is the message's own.
-func (h *hiding) request(kind, flags int) *nl.NetlinkRequest {
+// request starts a message to the kernel on the filter's own socket: the namespace of the calling thread may
+// be another by now.
+func (h *ingressFilter) request(kind, flags int) *nl.NetlinkRequest {
 	req := nl.NewNetlinkRequest(kind, unix.NLM_F_ACK|flags)
 	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: h.socket}}
 	return req
 }
 
-// install puts a program in the filter's place, whatever was there. Packets meet the old or the new
+// install replaces the program of the filter. The kernel does so atomically: packets meet the old or the new
 // program, never none.
-func (h *hiding) install(index int, prog []unix.SockFilter) error {
+func (h *ingressFilter) install(index int, prog []unix.SockFilter) error {
 	req := h.request(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	req.AddData(hook(index))
 	req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("clsact")))
@@ -64,17 +67,18 @@ func (h *hiding) install(index int, prog []unix.SockFilter) error {
 	return err
 }
 
-func (h *hiding) filter(index int) *nl.TcMsg {
+// filter names the filter: interface, hook, priority and handle.
+func (h *ingressFilter) filter(index int) *nl.TcMsg {
 	return &nl.TcMsg{
-		Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: hideHandle,
+		Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: ingressHandle,
 		Parent: netlink.HANDLE_MIN_INGRESS,
-		Info:   hidePriority<<16 | uint32(htons(unix.ETH_P_ALL)),
+		Info:   ingressPriority<<16 | uint32(htons(unix.ETH_P_ALL)),
 	}
 }
 
-// remove takes the filter away, and the hook if it was not there before and nobody else uses it. An
-// interface that is gone has taken both along.
-func (h *hiding) remove(index int) error {
+// remove deletes the filter, and the hook if it was not there before and no other filter uses it. An
+// interface that is gone had both deleted with it.
+func (h *ingressFilter) remove(index int) error {
 	defer h.socket.Close()
 	req := h.request(unix.RTM_DELTFILTER, 0)
 	req.AddData(h.filter(index))
@@ -93,18 +97,18 @@ func (h *hiding) remove(index int) error {
 	return nil
 }
 
-// absent says that somebody has already removed what is to be removed.
+// absent reports whether the object to delete does not exist any more.
 func absent(err error) bool {
 	return errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL)
 }
 
-// hook names the interface's two hooks, ingress and egress.
+// hook names the qdisc of the interface's two hooks, ingress and egress.
 func hook(index int) *nl.TcMsg {
 	return &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: netlink.HANDLE_CLSACT & 0xffff0000, Parent: netlink.HANDLE_CLSACT}
 }
 
 // unused reports whether no filter is left at the interface's two hooks.
-func (h *hiding) unused(index int) bool {
+func (h *ingressFilter) unused(index int) bool {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
 		req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, unix.NLM_F_DUMP)
 		req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: h.socket}}

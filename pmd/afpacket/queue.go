@@ -20,24 +20,25 @@ type Queue struct {
 	pool *ring.Pool
 	link link
 
-	rx     int // -1 once closed
-	blocks blocks
-	packet received // that peek has described
-	fresh  bool     // it has just been described: nothing of it is done
-	seg    segments // where packet is a large one
-	whole  bool     // where packet is a large one that is not to be cut
-	tag    [4]byte  // of packet
-	parts  [4][]byte
+	rx      int // -1 once closed
+	blocks  blocks
+	packet  received // described by peek
+	pending bool     // it has just been described: nothing of it is done
+	seg     segments // where packet is a large one
+	whole   bool     // where packet is a large one that is not to be cut
+	tag     [4]byte  // of packet
+	parts   [4][]byte
 
 	tx    int
 	out   outbox
 	count pmd.Counters
 
-	mu    sync.Mutex // Info against Close: guards rx
-	drops uint64     // as the kernel has told so far: it forgets what it tells
-	info  pmd.Info   // what does not change
+	mu     sync.Mutex // Info against Close: guards rx
+	missed uint64     // as the kernel has told so far: it forgets what it tells
+	info   pmd.Info   // what does not change
 }
 
+// openQueue opens a receiving and a sending socket. op names the step that failed.
 func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err error) {
 	q = &Queue{dev: d, id: id, pool: pool}
 	q.link = link{name: d.cfg.Interface, index: d.iface.index}
@@ -50,18 +51,18 @@ func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err err
 		unix.Close(q.rx)
 		return nil, "socket", err
 	}
-	granted := fmt.Sprintf("TPACKET_V3, %d blocks of %d KiB, copy", len(q.blocks.mem)/blockSize, blockSize>>10)
+	modes := fmt.Sprintf("TPACKET_V3, %d blocks of %d KiB, copy", len(q.blocks.mem)/blockSize, blockSize>>10)
 	if len(d.cfg.Pools) > 1 {
-		granted += fmt.Sprintf(", fanout by hash over %d queues", len(d.cfg.Pools))
+		modes += fmt.Sprintf(", fanout by hash over %d queues", len(d.cfg.Pools))
 	}
 	if d.cfg.Exclusive {
-		granted += ", hidden from the kernel"
+		modes += ", hidden from the kernel"
 	} else {
-		granted += ", seen by the kernel too"
+		modes += ", seen by the kernel too"
 	}
 	q.info = pmd.Info{
 		Driver: "afpacket", Device: d.cfg.Interface, Queue: id, MTU: d.iface.mtu, MAC: d.iface.mac,
-		Caps: pmd.CapPoll | pmd.CapMultiBuf, FD: q.rx, Negotiated: granted,
+		Caps: pmd.CapPoll | pmd.CapMultiBuf, FD: q.rx, Negotiated: modes,
 	}
 	if d.cfg.Offload {
 		q.info.Caps |= pmd.CapOffload
@@ -71,15 +72,15 @@ func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err err
 }
 
 // Rx implements pmd.Driver. A packet that needs more frames than b has room for, or the pool has
-// free, stays in the kernel's ring. After ErrDown it works again once the interface is up; ErrGone
-// is for good, since an interface of the same name is another one: open that.
+// free, stays in the kernel's ring. After ErrDown it works again once the interface is up. ErrGone
+// is final: an interface of the same name that appears later has another index.
 func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	if q.blocks.mem == nil {
 		return 0, q.fail("rx", pmd.ErrClosed)
 	}
 	b.Base = int64(now)
 	first := b.Len()
-	for b.Room() > 0 && (q.fresh || q.peek()) && q.deliver(b, uint32(now)) {
+	for b.Room() > 0 && (q.pending || q.peek()) && q.deliver(b, uint32(now)) {
 	}
 	n := b.Len() - first
 	if n > 0 {
@@ -90,7 +91,8 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	return 0, q.idle(now)
 }
 
-// peek looks at the next packet and prepares it.
+// peek describes the next packet and prepares it: its checksum, its segments. Invalid packets are counted and
+// skipped.
 func (q *Queue) peek() bool {
 	for q.blocks.peek(&q.packet) {
 		p := &q.packet
@@ -101,10 +103,10 @@ func (q *Queue) peek() bool {
 		case p.gso != gsoNone:
 			ok = ok && q.seg.start(p)
 		case p.partial:
-			ok = ok && p.complete()
+			ok = ok && p.fillChecksum()
 		}
 		if ok {
-			q.fresh = true
+			q.pending = true
 			return true
 		}
 		q.count.RxInvalid.Add(1)
@@ -113,30 +115,31 @@ func (q *Queue) peek() bool {
 	return false
 }
 
-// deliver copies the packet, or as many of its segments as fit, to b. It reports false when it
-// stopped for want of room or frames.
+// deliver copies the packet, or as many of its segments as fit, to b. It reports false when room or
+// frames ran out; the next call goes on at the same segment.
 func (q *Queue) deliver(b *packet.Batch, stamp uint32) bool {
 	p := &q.packet
 	if p.gso == gsoNone || q.whole {
-		if !q.put(b, stamp, p.data, nil) {
+		if !q.copyPacket(b, stamp, p.data, nil) {
 			return false
 		}
 	} else {
-		for more := true; more; more = q.seg.more(p) {
+		for more := true; more; more = q.seg.next(p) {
 			head, payload := q.seg.build(p)
-			if !q.put(b, stamp, head, payload) {
+			if !q.copyPacket(b, stamp, head, payload) {
 				return false
 			}
 		}
 	}
-	q.fresh = false
+	q.pending = false
 	q.blocks.next()
 	return true
 }
 
-// put copies one packet, and the tag that the kernel took out of it, into frames. It reports false
-// when there is no room; a packet that will never fit is counted and passed over.
-func (q *Queue) put(b *packet.Batch, stamp uint32, head, payload []byte) bool {
+// copyPacket copies one packet into frames, and puts back the VLAN tag that the kernel removed (802.1Q:
+// behind the two addresses). It reports false when there is no room. A packet that will never fit is
+// counted as RxInvalid and skipped.
+func (q *Queue) copyPacket(b *packet.Batch, stamp uint32, head, payload []byte) bool {
 	const macs = 12
 	q.parts = [4][]byte{head, nil, nil, payload}
 	total := len(head) + len(payload)
@@ -182,12 +185,12 @@ func (q *Queue) scatter(b *packet.Batch, stamp uint32, total int) {
 		b.Append(d)
 	}
 	if q.whole {
-		q.leave(arena.View(), &b.D[first])
+		q.setOffload(arena.View(), &b.D[first])
 	}
 }
 
-// leave leaves checksum and segmentation of the packet that starts with d to whoever sends it.
-func (q *Queue) leave(arena *packet.Arena, d *packet.Desc) {
+// setOffload leaves checksum and segmentation of the packet that starts with d to whoever sends it.
+func (q *Queue) setOffload(arena *packet.Arena, d *packet.Desc) {
 	d.Flags |= packet.FlagOffload
 	p, at := &q.packet, arena.Headroom(d)
 	if p.tagged {
@@ -200,7 +203,7 @@ func (q *Queue) leave(arena *packet.Arena, d *packet.Desc) {
 	})
 }
 
-// idle tells what is wrong with the link, when nothing comes.
+// idle returns the state of the link while no packet arrives.
 func (q *Queue) idle(now clock.Time) error {
 	if err := q.link.check(q.rx, now); err != nil {
 		return q.dev.explain("rx", q.id, err)
@@ -213,19 +216,20 @@ func (q *Queue) Info() pmd.Info {
 	i := q.info
 	i.Stats = q.count.Stats()
 	q.mu.Lock()
-	q.tally()
-	i.Stats.RxMissed += q.drops
+	q.readDrops()
+	i.Stats.RxMissed += q.missed
 	q.mu.Unlock()
 	return i
 }
 
-// tally adds what the kernel dropped since it was asked last. The caller holds mu.
-func (q *Queue) tally() {
+// readDrops adds the drops of the kernel since the last call: PACKET_STATISTICS resets its counters when they
+// are read. The caller holds mu.
+func (q *Queue) readDrops() {
 	if q.rx < 0 {
 		return
 	}
 	if st, err := unix.GetsockoptTpacketStatsV3(q.rx, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
-		q.drops += uint64(st.Drops)
+		q.missed += uint64(st.Drops)
 	}
 }
 
@@ -240,7 +244,7 @@ func (q *Queue) Close() error {
 	if q.rx < 0 {
 		return nil
 	}
-	q.tally()
+	q.readDrops()
 	q.blocks.unmap()
 	unix.Close(q.tx)
 	unix.Close(q.rx)
@@ -248,6 +252,7 @@ func (q *Queue) Close() error {
 	return nil
 }
 
+// fail wraps an error with the device and the queue.
 func (q *Queue) fail(op string, err error) error {
 	return &pmd.OpError{Op: op, Device: q.dev.cfg.Interface, Queue: q.id, Err: err}
 }

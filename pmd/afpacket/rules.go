@@ -16,21 +16,23 @@ import (
 // Rule names packets to receive. A VLAN tag makes no difference to it.
 type Rule = pmd.Rule
 
-// ErrRule says that a rule means nothing or that there are too many.
+// ErrRule says that a rule is invalid or that there are too many.
 var ErrRule = errors.New("packet filter rule")
 
-// matcher is a set of rules as a classic BPF program whose results are taken and left.
+// matcher is a set of rules as a classic BPF program whose results are resultTake and resultLeave. One program
+// serves the packet socket and the ingress hook, whose results have other values: two compilers could
+// differ, and a packet that the hook hides and no socket takes would be lost.
 type matcher struct{ prog []unix.SockFilter }
 
-// Results that become what a hook calls them.
+// Placeholders for the results of the socket or of the hook. No rule uses these numbers.
 const (
-	taken = 0xfffffff0
-	left  = 0xfffffff1
+	resultTake  = 0xfffffff0
+	resultLeave = 0xfffffff1
 )
 
 var (
-	everything = &matcher{[]unix.SockFilter{ret(taken)}}
-	nothing    = &matcher{[]unix.SockFilter{ret(left)}}
+	everything = &matcher{[]unix.SockFilter{ret(resultTake)}}
+	nothing    = &matcher{[]unix.SockFilter{ret(resultLeave)}}
 )
 
 // socket returns the program for a packet socket, where the result is how many bytes to keep.
@@ -40,13 +42,14 @@ func (m *matcher) socket() []unix.SockFilter { return m.results(1<<20, 0) }
 // for the program's loads has the result 0, which is TC_ACT_OK.
 func (m *matcher) ingress() []unix.SockFilter { return m.results(2, 1<<32-1) }
 
+// results returns the program with the placeholders replaced.
 func (m *matcher) results(take, leave uint32) []unix.SockFilter {
 	out := append([]unix.SockFilter(nil), m.prog...)
 	for i := range out {
 		switch {
-		case out[i] == ret(taken):
+		case out[i] == ret(resultTake):
 			out[i].K = take
-		case out[i] == ret(left):
+		case out[i] == ret(resultLeave):
 			out[i].K = leave
 		}
 	}
@@ -65,8 +68,8 @@ const (
 	// X: offset of the transport header from the network header
 )
 
-// compile turns rules into a program: what all rules need is read once, then each rule is a block
-// that takes the packet, or leaves it, or goes on with the next.
+// compile turns rules into a program: the fields that all rules need are loaded once, then each rule is a
+// block that takes the packet, or leaves it, or continues with the next. The first match decides.
 func compile(rules []Rule) (*matcher, error) {
 	for _, r := range rules {
 		if err := r.Validate(); err != nil {
@@ -74,18 +77,18 @@ func compile(rules []Rule) (*matcher, error) {
 		}
 	}
 	rules = slices.Clone(rules)
-	slices.SortStableFunc(rules, func(a, b Rule) int { return place(a) - place(b) })
+	slices.SortStableFunc(rules, func(a, b Rule) int { return evalOrder(a) - evalOrder(b) })
 	v4, v6, arp := prologue4(), prologue6(), code{}
 	for _, r := range rules {
 		switch v := r.Addr.Unmap(); {
 		case r.Kind == pmd.Neighbor && v.Is4():
 			arp = append(arp, block(code{ldw(arpTarget), jeq(word(v.AsSlice()))})...)
 		case r.Kind == pmd.Neighbor:
-			v6 = append(v6, solicited(v.AsSlice())...)
+			v6 = append(v6, neighborRule(v.AsSlice())...)
 		case v.Is4():
-			v4 = append(v4, pair(r, 12, v.AsSlice())...)
+			v4 = append(v4, addressRule(r, 12, v.AsSlice())...)
 		default:
-			v6 = append(v6, pair(r, 8, v.AsSlice())...)
+			v6 = append(v6, addressRule(r, 8, v.AsSlice())...)
 		}
 	}
 	prog := dispatch(v4, v6, arp)
@@ -95,9 +98,8 @@ func compile(rules []Rule) (*matcher, error) {
 	return &matcher{prog}, nil
 }
 
-// place orders rules: those that take before those that keep, and these before those that they keep
-// packets from.
-func place(r Rule) int {
+// evalOrder orders rules: those that take, then those that keep, then those that Keep overrides (pmd.Rule).
+func evalOrder(r Rule) int {
 	switch {
 	case r.Kind == pmd.Keep:
 		return 1
@@ -107,8 +109,8 @@ func place(r Rule) int {
 	return 0
 }
 
-// pair returns the code of a rule for an IP packet whose addresses begin at src in the header.
-func pair(r Rule, src uint32, addr []byte) code {
+// addressRule returns the code of a rule for an IP packet whose addresses begin at src in the header.
+func addressRule(r Rule, src uint32, addr []byte) code {
 	at, port := ip+src, uint32(ip)
 	if r.Kind != pmd.From {
 		at, port = at+uint32(len(addr)), port+2
@@ -118,7 +120,7 @@ func pair(r Rule, src uint32, addr []byte) code {
 		c = within(at, netip.PrefixFrom(r.Addr.Unmap(), int(r.Bits)).Masked())
 	}
 	if r.Kind == pmd.Keep {
-		return ending(c, left)
+		return ending(c, resultLeave)
 	}
 	if r.Proto != 0 {
 		c = append(c, ldm(memProto), jeq(uint32(r.Proto)))
@@ -147,8 +149,8 @@ func within(at uint32, p netip.Prefix) (c code) {
 	return c
 }
 
-// solicited matches neighbour solicitations for the address and advertisements sent to it (RFC 4861).
-func solicited(addr []byte) code {
+// neighborRule matches neighbour solicitations for the address and advertisements sent to it (RFC 4861).
+func neighborRule(addr []byte) code {
 	message := func(kind uint8) code {
 		return code{ldm(memProto), jeq(uint32(wire.ProtoICMPv6)), ldm(memRest), jeq(0), ldxb(ip), jeq(uint32(kind))}
 	}
@@ -233,9 +235,9 @@ func dispatch(v4, v6, arp code) []unix.SockFilter {
 		c = append(c, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: uint32(s.etherType)}, ja(uint32(rest+at)))
 		at += len(s.code) + 1
 	}
-	c = append(c, ret(left))
+	c = append(c, ret(resultLeave))
 	for _, s := range sections {
-		c = append(append(c, s.code...), ret(left))
+		c = append(append(c, s.code...), ret(resultLeave))
 	}
 	return c
 }
@@ -248,7 +250,7 @@ type code []unix.SockFilter
 const leave = 0xff
 
 // block ends c by taking the packet.
-func block(c code) code { return ending(c, taken) }
+func block(c code) code { return ending(c, resultTake) }
 
 // ending ends c with a result, and resolves the jumps out of it.
 func ending(c code, result uint32) code {

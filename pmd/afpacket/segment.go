@@ -6,9 +6,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// complete fills in the checksum of a packet that has only the sum of its pseudo header where the
-// checksum belongs. It reports false when the offsets lie outside of the packet.
-func (p *received) complete() bool {
+// fillChecksum completes the checksum of a packet that has only the sum of its pseudo-header in the field
+// (CHECKSUM_PARTIAL). It reports false when the offsets lie outside of the packet.
+func (p *received) fillChecksum() bool {
 	at := p.csumStart + p.csumOffset
 	if p.csumStart > len(p.data) || at+2 > len(p.data) {
 		return false
@@ -23,7 +23,8 @@ func (p *received) complete() bool {
 // headers, TCP with options.
 const maxHeaders = 256
 
-// segments cuts a large packet into those that its sender meant.
+// segments cuts a large packet into segments of mss bytes, as the device would have that it was meant for
+// (TSO, USO). GRO merged such packets under the same rules, so cutting restores them.
 type segments struct {
 	head    [maxHeaders]byte // headers of the current segment
 	l3, l4  int              // offsets of the IP and the transport header
@@ -33,7 +34,8 @@ type segments struct {
 	at      int // offset of the current segment's payload in the packet's
 }
 
-// start prepares to cut p and reports false when its headers are not what the kernel says.
+// start prepares to cut p and reports false when its headers contradict the findings of the kernel. The
+// headers are parsed again, because the length in the virtio_net_hdr is a hint only.
 func (s *segments) start(p *received) bool {
 	*s = segments{mss: p.mss}
 	etherType, l3, ok := wire.Network(p.data)
@@ -90,7 +92,8 @@ func (s *segments) build(p *received) (head, payload []byte) {
 }
 
 // network sets what differs between the IP headers of the segments, and returns the sum of the
-// pseudo header.
+// pseudo-header. IPv4 identifications count up, as Linux does it, so that fragments of different segments
+// are never reassembled into one (RFC 6864).
 func (s *segments) network(ip []byte, payload int) uint32 {
 	transport := s.payload - s.l4 + payload
 	if v4 := wire.IPv4(ip); v4.Version() == 4 {
@@ -118,6 +121,7 @@ func (s *segments) tcp(h wire.TCP, last bool) {
 	h.SetFlags(f)
 }
 
+// checksum fills in the transport checksum of a segment, as RFC 9293 3.1 and RFC 768 define it.
 func (s *segments) checksum(transport, payload []byte, pseudo uint32) {
 	at := 6
 	if s.proto == wire.ProtoTCP {
@@ -128,14 +132,15 @@ func (s *segments) checksum(transport, payload []byte, pseudo uint32) {
 	binary.BigEndian.PutUint16(transport[at:], wire.UDPChecksum(wire.Fold(sum)))
 }
 
-// more passes to the next segment and reports false behind the last.
-func (s *segments) more(p *received) bool {
+// next goes to the next segment and reports false behind the last.
+func (s *segments) next(p *received) bool {
 	s.at += s.mss
 	return s.payload+s.at < len(p.data)
 }
 
-// passesWhole reports whether a large packet can be left to the device that sends it: one that IP and a
-// descriptor can express and whose checksum is still to be made.
+// passesWhole reports whether segmentation of a packet can be left to the device that sends it: IP and a
+// descriptor can express its length, its checksum is not complete, and the checksum lies within the
+// bytes of headers that the kernel accepts.
 func (p *received) passesWhole() bool {
 	const most = 1<<16 - 1
 	return p.gso != gsoNone && p.partial && p.mss > 0 && len(p.data) <= most &&

@@ -51,7 +51,7 @@ func TestSegmentsAreTheSendersPackets(t *testing.T) {
 			t.Fatal("refused")
 		}
 		n := 0
-		for more := true; more; more = s.more(p) {
+		for more := true; more; more = s.next(p) {
 			head, payload := s.build(p)
 			at, last := n*1000, n == 3
 			want := large(t, v6, 0xFFFFFF00+uint32(at), 0xFFFF+uint16(n), last, last, n == 0, data[at:min(at+1000, len(data))])
@@ -69,11 +69,11 @@ func TestSegmentsAreTheSendersPackets(t *testing.T) {
 func TestUDPChecksumThatComesToZeroIsSentAsOnes(t *testing.T) {
 	p := &received{data: make([]byte, 42), csumStart: 34, csumOffset: 6}
 	binary.BigEndian.PutUint16(p.data[34:], 0xffff)
-	if !p.complete() || binary.BigEndian.Uint16(p.data[40:]) != 0xffff {
+	if !p.fillChecksum() || binary.BigEndian.Uint16(p.data[40:]) != 0xffff {
 		t.Errorf("checksum %#x (RFC 768: 0 says that there is none)", p.data[40:])
 	}
 	for _, q := range []received{{data: p.data, csumStart: 43}, {data: p.data, csumStart: 34, csumOffset: 7}} {
-		if q.complete() {
+		if q.fillChecksum() {
 			t.Errorf("offsets %d+%d of %d bytes were accepted", q.csumStart, q.csumOffset, len(q.data))
 		}
 	}
@@ -90,7 +90,7 @@ func FuzzSegments(f *testing.F) {
 			return
 		}
 		var whole []byte
-		for more := true; more; more = s.more(p) {
+		for more := true; more; more = s.next(p) {
 			head, payload := s.build(p)
 			whole = append(whole, payload...)
 			if len(payload) == 0 || len(payload) > int(mss) || len(head) != s.payload {

@@ -5,26 +5,29 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/pmd"
 )
 
-// A block is what the kernel hands over at once. It must hold the largest packet, 64 KiB of GSO
-// and its headers; and the smaller it is, the sooner it is full.
+// A block is the unit that the kernel passes to the driver. It must hold the largest packet, 64 KiB of GSO
+// and its headers. The smaller it is, the sooner it is full.
 const (
 	blockSize    = 128 << 10
 	blockTimeout = 1 // ms, the least there is
 )
 
-// iface is what the driver needs to know of an interface.
+// iface holds the properties of an interface that the driver uses.
 type iface struct {
 	index, mtu int
 	mac        [6]byte
 }
 
+// lookUp finds an interface in the network namespace of the calling thread; ENODEV where there is none.
 func lookUp(name string) (f iface, err error) {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
@@ -39,12 +42,13 @@ func lookUp(name string) (f iface, err error) {
 	return f, nil
 }
 
+// htons converts to network byte order, in which packet(7) has protocols.
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
 
-// rxSocket returns a bound socket that passes nothing yet, and its ring. op names the step that
+// rxSocket returns a bound socket whose filter rejects all packets, and its ring. op names the step that
 // failed.
 func rxSocket(c *Config, index int) (fd int, r blocks, op string, err error) {
-	// Protocol 0 receives nothing: the socket is deaf until it is bound, and then its filter is.
+	// Protocol 0 receives nothing until the socket is bound, and from then on its filter rejects all.
 	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, r, "socket", err
@@ -114,6 +118,7 @@ func txSocket(c *Config, index int) (int, error) {
 	return fd, nil
 }
 
+// bind binds a packet socket to an interface; protocol 0 only sends.
 func bind(fd, index int, protocol uint16) error {
 	return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(protocol), Ifindex: index})
 }
@@ -144,7 +149,7 @@ func setFilter(fd int, prog []unix.SockFilter) error {
 	return nil
 }
 
-// explain turns an error of the kernel into one of pmd's, with what is missing or in the way.
+// explain turns an error of the kernel into one of pmd's, with a remedy.
 func (d *Device) explain(op string, queue int, err error) error {
 	e := &pmd.OpError{Op: op, Device: d.cfg.Interface, Queue: queue, Err: err}
 	is := func(target error, remedy string) error {
@@ -172,4 +177,49 @@ func (d *Device) explain(op string, queue int, err error) error {
 		e.Remedy = "a smaller Ring needs less memory of the kernel"
 	}
 	return e
+}
+
+// linkEvery is how often an idle queue checks its interface: the ring does not report that it goes down or
+// away.
+const linkEvery = 10 * time.Millisecond
+
+// link is the state of an interface as a queue last saw it.
+type link struct {
+	name  string
+	index int
+	err   error      // of the last check: nil, ENETDOWN or ENODEV
+	next  clock.Time // when to ask again
+}
+
+// check returns ENETDOWN or ENODEV while the interface is down or gone.
+func (l *link) check(fd int, now clock.Time) error {
+	if now < l.next && l.next < now.Add(2*linkEvery) {
+		return l.err
+	}
+	l.next = now.Add(linkEvery)
+	if l.err = state(fd, l.name, l.index); l.err == nil {
+		// The socket keeps the ENETDOWN of a link that has been down until SO_ERROR is read;
+		// with it poll(2) would return at once for ever.
+		_, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	}
+	return l.err
+}
+
+// state asks the kernel by the socket, which stays in its network namespace. An interface of the same name with another
+// index is another interface.
+func state(fd int, name string, index int) error {
+	r, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, r); err != nil || int(r.Uint32()) != index {
+		return unix.ENODEV
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r); err != nil {
+		return unix.ENODEV
+	}
+	if r.Uint16()&unix.IFF_UP == 0 {
+		return unix.ENETDOWN
+	}
+	return nil
 }

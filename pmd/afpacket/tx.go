@@ -32,7 +32,8 @@ type mmsghdr struct {
 }
 
 // Tx implements pmd.Driver. The kernel copies the packets, so their frames are free when Tx
-// returns. It takes no more when the socket's buffer or the interface's queue is full.
+// returns. It takes no more when the socket's buffer or the interface's queue is full. A packet that the
+// kernel rejects is counted as TxInvalid, and the packets behind it are sent.
 func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	if q.blocks.mem == nil {
 		return 0, q.fail("tx", pmd.ErrClosed)
@@ -45,7 +46,7 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 			if n < len(q.out.pieces) {
 				return taken, nil
 			}
-			taken += q.refuse(b.D[taken:][:n])
+			taken += q.reject(b.D[taken:][:n])
 			continue
 		}
 		sent, errno := q.send(packets)
@@ -57,8 +58,8 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 		taken += n
 		switch {
 		case errno == 0:
-		case invalid(errno):
-			taken += q.refuse(b.D[taken:][:packet.Chain(b.D[taken:])])
+		case rejected(errno):
+			taken += q.reject(b.D[taken:][:packet.Chain(b.D[taken:])])
 		case errno == unix.ENETDOWN, errno == unix.ENXIO, errno == unix.ENODEV:
 			return taken, q.dev.explain("tx", q.id, errno)
 		default:
@@ -96,7 +97,8 @@ func (o *outbox) fill(arena *packet.Arena, d []packet.Desc) (packets, used int) 
 	return packets, used
 }
 
-// header makes the virtio_net_hdr of message i, whose packet starts with d.
+// header makes the virtio_net_hdr of message i, whose packet starts with d. Its offsets count from the
+// packet's first byte, those of an Offload from the frame's.
 func (o *outbox) header(i int, arena *packet.Arena, d *packet.Desc) *byte {
 	h := &o.headers[i]
 	*h = [packet.OffloadLen]byte{}
@@ -111,7 +113,8 @@ func (o *outbox) header(i int, arena *packet.Arena, d *packet.Desc) *byte {
 	return &h[0]
 }
 
-// send passes the first n messages to the kernel, and returns how many it took and why not more.
+// send passes the first n messages to the kernel, and returns how many it took and the error that stopped it.
+// sendmmsg reports an error only where the first message fails, so it is called again for the rest.
 func (q *Queue) send(n int) (int, unix.Errno) {
 	for sent := 0; ; {
 		q.count.Wakeups.Add(1)
@@ -130,9 +133,8 @@ func (q *Queue) send(n int) (int, unix.Errno) {
 	}
 }
 
-// invalid says that the kernel refuses this packet and may take others: longer than the MTU, or
-// shorter than a header.
-func invalid(e unix.Errno) bool { return e == unix.EMSGSIZE || e == unix.EINVAL }
+// rejected reports whether the kernel rejects this packet only: longer than the MTU, or shorter than a header.
+func rejected(e unix.Errno) bool { return e == unix.EMSGSIZE || e == unix.EINVAL }
 
 // release counts packets as sent and frees their frames.
 func (q *Queue) release(d []packet.Desc) {
@@ -145,8 +147,8 @@ func (q *Queue) release(d []packet.Desc) {
 	}
 }
 
-// refuse takes a packet that cannot be sent.
-func (q *Queue) refuse(d []packet.Desc) int {
+// reject takes a packet that cannot be sent.
+func (q *Queue) reject(d []packet.Desc) int {
 	q.count.TxInvalid.Add(1)
 	q.release(d)
 	return len(d)

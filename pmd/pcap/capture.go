@@ -32,15 +32,15 @@ type CaptureStats struct {
 // Received packets carry their arrival time, sent ones the now of the Tx that took them. Packets
 // that the wrapped driver does not take are not copied until it does.
 type Capture struct {
-	inner   pmd.Driver
-	w       *capture.Writer
-	cfg     CaptureConfig
-	rec     capture.Record
-	stage   []byte         // the bytes of the packets of one Tx, before the wrapped driver takes them
-	spans   []stagedPacket // the packets in stage
-	written atomic.Uint64
-	lost    atomic.Uint64
-	closed  bool
+	inner    pmd.Driver
+	w        *capture.Writer
+	cfg      CaptureConfig
+	rec      capture.Record
+	stageBuf []byte         // the bytes of the packets of one Tx, before the wrapped driver takes them
+	staged   []stagedPacket // the packets in stage
+	written  atomic.Uint64
+	lost     atomic.Uint64
+	closed   bool
 }
 
 // stagedPacket is a packet in Capture.stage: where it ends, its length, and the descriptors up to its end.
@@ -81,31 +81,31 @@ func (c *Capture) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	if !c.cfg.Tx {
 		return c.inner.Tx(now, b)
 	}
-	c.stage = c.stage[:0]
+	c.stageBuf = c.stageBuf[:0]
 	for at := 0; at < len(b.D); {
 		chain := max(packet.Chain(b.D[at:]), 1)
 		d := b.D[at : at+chain]
 		_, size := packet.Count(d)
 		at += chain
-		c.stage = b.Arena.Gather(c.stage, d, c.cfg.SnapLen)
-		c.spans = append(c.spans, stagedPacket{end: len(c.stage), size: int(size), descs: at})
+		c.stageBuf = b.Arena.Gather(c.stageBuf, d, c.cfg.SnapLen)
+		c.staged = append(c.staged, stagedPacket{end: len(c.stageBuf), size: int(size), descs: at})
 	}
 	n, err := c.inner.Tx(now, b)
-	c.settle(now, n)
+	c.writeTaken(now, n)
 	return n, err
 }
 
-// settle writes those staged packets that the first n descriptors are, and forgets the others.
-func (c *Capture) settle(now clock.Time, n int) {
+// writeTaken writes those staged packets that the first n descriptors are, and forgets the others.
+func (c *Capture) writeTaken(now clock.Time, n int) {
 	from := 0
-	for _, s := range c.spans {
+	for _, s := range c.staged {
 		if s.descs > n {
 			break
 		}
-		c.write(c.stage[from:s.end], s.size, int64(now), capture.FlagOutbound)
+		c.write(c.stageBuf[from:s.end], s.size, int64(now), capture.FlagOutbound)
 		from = s.end
 	}
-	c.stage, c.spans = c.stage[:0], c.spans[:0]
+	c.stageBuf, c.staged = c.stageBuf[:0], c.staged[:0]
 }
 
 // bytes returns what is kept of the packet whose descriptors are d, and its length. Only a packet
@@ -116,8 +116,8 @@ func (c *Capture) bytes(b *packet.Batch, d []packet.Desc) ([]byte, int) {
 		return data[:min(len(data), c.cfg.SnapLen)], len(data)
 	}
 	_, size := packet.Count(d)
-	c.stage = b.Arena.Gather(c.stage[:0], d, c.cfg.SnapLen)
-	return c.stage, int(size)
+	c.stageBuf = b.Arena.Gather(c.stageBuf[:0], d, c.cfg.SnapLen)
+	return c.stageBuf, int(size)
 }
 
 // write gives one packet to the writer.

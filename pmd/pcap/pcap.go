@@ -76,22 +76,22 @@ type RecordStats struct {
 // After the last packet Rx returns io.EOF, and at damage in a file what capture says, after all
 // packets before it.
 type Driver struct {
-	cfg     Config
-	pool    *ring.Pool
-	room    int // bytes of a packet in one frame
-	src     source
-	next    sourcePacket
-	ready   bool // next is to be handed out
-	pace    pacer
-	lap     lapState
-	res     *resident
-	out     *capture.Writer
-	gather  []byte // a packet of several frames, for out
-	sent    capture.Record
-	count   pmd.Counters
-	records recordCounters
-	err     error // the end of Rx
-	closed  bool
+	cfg      Config
+	pool     *ring.Pool
+	perFrame int // bytes of a packet in one frame
+	src      source
+	next     sourcePacket
+	ready    bool // next is to be handed out
+	pace     pacer
+	lap      lapState
+	res      *resident
+	out      *capture.Writer
+	gather   []byte // a packet of several frames, for out
+	sent     capture.Record
+	count    pmd.Counters
+	records  recordCounters
+	err      error // the end of Rx
+	closed   bool
 }
 
 // lapState tells when laps are over.
@@ -104,8 +104,8 @@ type recordCounters struct {
 	records, truncated, unsupported, notIP, empty, tooLong atomic.Uint64
 }
 
-// within is how far from a batch's Base a Stamp is still right, with a margin (packet.Batch.Time).
-const within = 2_000_000_000
+// stampRange is how far from a batch's Base a Stamp is still right, with a margin (packet.Batch.Time).
+const stampRange = 2_000_000_000
 
 // Open opens the files. It borrows pool until Close. A file that cannot be opened, or whose
 // header cannot be read, is an error here; in the modes other than Stream all are read here.
@@ -115,7 +115,7 @@ func Open(pool *ring.Pool, cfg Config) (*Driver, error) {
 		p.lap.left = -1
 	}
 	size := pool.Arena().FrameSize()
-	p.room = min(size-cfg.Headroom, 65535)
+	p.perFrame = min(size-cfg.Headroom, 65535)
 	if err := p.check(size); err != nil {
 		return nil, p.fail("open", err)
 	}
@@ -133,7 +133,7 @@ func (p *Driver) check(frameSize int) error {
 	switch {
 	case int(p.cfg.Mode) >= len(modeNames):
 		return fmt.Errorf("unknown mode %d", p.cfg.Mode)
-	case p.cfg.Headroom < 0 || p.room < 64:
+	case p.cfg.Headroom < 0 || p.perFrame < 64:
 		return fmt.Errorf("headroom of %d bytes in frames of %d", p.cfg.Headroom, frameSize)
 	case p.cfg.Mode == Stream && p.lap.left != 1 && slices.Contains(p.cfg.Files, "-"):
 		return errors.New("standard input can be read once: preload it for several laps")
@@ -169,7 +169,7 @@ func (p *Driver) load() error {
 	}
 	p.src = mem
 	if p.cfg.Mode == Resident {
-		p.res, err = p.settle(mem)
+		p.res, err = p.makeResident(mem)
 	}
 	return err
 }
@@ -192,9 +192,9 @@ func (p *Driver) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	}
 	first := len(b.D)
 	if p.res != nil {
-		p.lend(now, b)
+		p.appendResident(now, b)
 	} else {
-		for p.due(now) && p.place(now, b) {
+		for p.due(now) && p.copyNext(now, b) {
 			p.ready = false
 		}
 	}
@@ -246,13 +246,13 @@ func (p *Driver) endLap(err error) {
 	}
 }
 
-// place copies the next packet into frames and appends it; false says that b or the pool has no
+// copyNext copies the next packet into frames and appends it; false says that b or the pool has no
 // room, or that the packet is too far from b.Base.
-func (p *Driver) place(now clock.Time, b *packet.Batch) bool {
+func (p *Driver) copyNext(now clock.Time, b *packet.Batch) bool {
 	size := p.next.size()
 	frames := 1
-	if size > p.room {
-		frames = (size + p.room - 1) / p.room
+	if size > p.perFrame {
+		frames = (size + p.perFrame - 1) / p.perFrame
 		if p.cfg.DropLong || frames > min(cap(b.D), p.pool.Size()) {
 			p.records.tooLong.Add(1)
 			p.count.RxInvalid.Add(1)
@@ -268,7 +268,7 @@ func (p *Driver) place(now clock.Time, b *packet.Batch) bool {
 		at = int64(now)
 	}
 	for from := 0; frames > 0; frames-- {
-		n := min(size-from, p.room)
+		n := min(size-from, p.perFrame)
 		off, _ := p.pool.Get()
 		off += uint32(p.cfg.Headroom)
 		p.next.copyTo(b.Arena.Mem[off:off+uint32(n)], from)
@@ -292,13 +292,13 @@ func (p *Driver) stamp(now clock.Time, b *packet.Batch) bool {
 		b.Base = p.next.time
 		return true
 	}
-	return near(p.next.time, b.Base)
+	return withinStamp(p.next.time, b.Base)
 }
 
-// near reports whether a and b are at most within apart, also where their difference overflows.
-func near(a, b int64) bool {
+// withinStamp reports whether a and b are at most within apart, also where their difference overflows.
+func withinStamp(a, b int64) bool {
 	d := a - b
-	return d >= -within && d <= within
+	return d >= -stampRange && d <= stampRange
 }
 
 // Tx implements pmd.Driver: packets go to Out, at now + Epoch.
@@ -363,13 +363,13 @@ func (p *Driver) Info() pmd.Info {
 	if p.cfg.Rate != (Rate{}) {
 		caps |= pmd.CapTimed
 	}
-	granted := p.cfg.Mode.String() + ", rate " + p.cfg.Rate.String()
+	modes := p.cfg.Mode.String() + ", rate " + p.cfg.Rate.String()
 	if p.cfg.Out == "" {
-		granted += ", no output: what is sent is counted and freed"
+		modes += ", no output: what is sent is counted and freed"
 	} else {
-		granted += ", writes " + p.cfg.Out
+		modes += ", writes " + p.cfg.Out
 	}
-	return pmd.Info{Driver: "pcap", Device: p.device(), Caps: caps, FD: -1, Negotiated: granted, Stats: p.count.Stats()}
+	return pmd.Info{Driver: "pcap", Device: p.device(), Caps: caps, FD: -1, Negotiated: modes, Stats: p.count.Stats()}
 }
 
 // Records tells what became of the records of the files. Any goroutine may call it.

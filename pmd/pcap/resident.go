@@ -20,24 +20,24 @@ type resident struct {
 	size  []int32 // of the packet that d[i] begins
 	at    int     // next to lend
 	frame []uint32
-	mine  []bool // by frame index
+	owned []bool // by frame index
 	shift uint8
 }
 
-// settle moves the packets of m into frames of the pool.
-func (p *Driver) settle(m *memorySource) (*resident, error) {
+// makeResident moves the packets of m into frames of the pool.
+func (p *Driver) makeResident(m *memorySource) (*resident, error) {
 	a := p.pool.Arena()
-	r := &resident{mine: make([]bool, a.Frames()), shift: a.Shift}
+	r := &resident{owned: make([]bool, a.Frames()), shift: a.Shift}
 	used := a.FrameSize() // bytes used in the last frame
 	var k sourcePacket
 	for m.next(&k) == nil {
-		if k.size() > p.room && p.cfg.DropLong {
+		if k.size() > p.perFrame && p.cfg.DropLong {
 			p.records.tooLong.Add(1)
 			p.count.RxInvalid.Add(1)
 			continue
 		}
 		for from := 0; from < k.size(); {
-			n := min(k.size()-from, p.room)
+			n := min(k.size()-from, p.perFrame)
 			if used+n > a.FrameSize() {
 				off, ok := p.pool.Get()
 				if !ok {
@@ -71,10 +71,10 @@ func (p *Driver) tooSmall(bytes int) error {
 
 func (r *resident) add(off uint32) {
 	r.frame = append(r.frame, off)
-	r.mine[off>>r.shift] = true
+	r.owned[off>>r.shift] = true
 }
 
-func (r *resident) owns(off uint32) bool { return r.mine[off>>r.shift] }
+func (r *resident) owns(off uint32) bool { return r.owned[off>>r.shift] }
 
 // Holds visits each resident frame.
 func (r *resident) Holds(visit func(off uint32)) {
@@ -86,14 +86,14 @@ func (r *resident) Holds(visit func(off uint32)) {
 func (r *resident) close(pool *ring.Pool) {
 	for _, off := range r.frame {
 		pool.Put(off)
-		r.mine[off>>r.shift] = false
+		r.owned[off>>r.shift] = false
 	}
 	r.frame = nil
 }
 
-// lend appends descriptors of resident packets, across laps, until b is full or a packet is not due
+// appendResident appends descriptors of resident packets, across laps, until b is full or a packet is not due
 // or too far from b.Base.
-func (p *Driver) lend(now clock.Time, b *packet.Batch) {
+func (p *Driver) appendResident(now clock.Time, b *packet.Batch) {
 	for p.err == nil && b.Room() > 0 {
 		if p.res.at == len(p.res.d) {
 			p.lap.n = uint64(len(p.res.d))
@@ -101,7 +101,7 @@ func (p *Driver) lend(now clock.Time, b *packet.Batch) {
 			p.res.at = 0
 			continue
 		}
-		n := p.run(now, b)
+		n := p.runLen(now, b)
 		if n == 0 {
 			if !p.skipLong(cap(b.D)) {
 				return
@@ -130,8 +130,8 @@ func (p *Driver) skipLong(most int) bool {
 	return true
 }
 
-// run returns how many of the next descriptors may be lent in one piece.
-func (p *Driver) run(now clock.Time, b *packet.Batch) int {
+// runLen returns how many of the next descriptors may be lent in one piece.
+func (p *Driver) runLen(now clock.Time, b *packet.Batch) int {
 	r := p.res
 	limit := min(b.Room(), len(r.d)-r.at)
 	if p.cfg.StampNow {
@@ -142,7 +142,7 @@ func (p *Driver) run(now clock.Time, b *packet.Batch) int {
 		}
 		times := r.time[r.at : r.at+limit]
 		for i, t := range times {
-			if !near(t, b.Base) {
+			if !withinStamp(t, b.Base) {
 				limit = i
 				break
 			}
@@ -152,11 +152,11 @@ func (p *Driver) run(now clock.Time, b *packet.Batch) int {
 	if p.cfg.Rate == (Rate{}) {
 		return limit
 	}
-	return p.paced(now, limit)
+	return p.dueLen(now, limit)
 }
 
-// paced returns how many of the next limit descriptors are due.
-func (p *Driver) paced(now clock.Time, limit int) int {
+// dueLen returns how many of the next limit descriptors are due.
+func (p *Driver) dueLen(now clock.Time, limit int) int {
 	r := p.res
 	for i := 0; i < limit; {
 		if !p.ready {

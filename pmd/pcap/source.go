@@ -98,7 +98,7 @@ func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	}
 	k.data, k.time, k.nhead = rec.Data, rec.Time, 0
 	if len(rec.Data) == 0 {
-		return f.refuse(&f.count.empty)
+		return f.reject(&f.count.empty)
 	}
 	if rec.LinkType == capture.LinkTypeEthernet {
 		return true
@@ -106,15 +106,15 @@ func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	head, skip, err := capture.Replace(rec.LinkType, rec.Data)
 	switch {
 	case errors.Is(err, capture.ErrLinkType):
-		return f.refuse(&f.count.unsupported)
+		return f.reject(&f.count.unsupported)
 	case err != nil:
-		return f.refuse(&f.count.notIP)
+		return f.reject(&f.count.notIP)
 	}
 	k.head, k.nhead, k.data = head, len(head), rec.Data[skip:]
 	return true
 }
 
-func (f *fileSource) refuse(why *atomic.Uint64) bool {
+func (f *fileSource) reject(why *atomic.Uint64) bool {
 	why.Add(1)
 	f.invalid.Add(1)
 	return false

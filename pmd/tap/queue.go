@@ -62,34 +62,34 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	}
 	switch errno {
 	case 0, unix.EAGAIN, unix.EINTR:
-		return 0, q.link(now)
+		return 0, q.checkLink(now)
 	}
 	return 0, q.dev.explain("rx", q.id, errno)
 }
 
 // read receives one packet.
 func (q *Queue) read(b *packet.Batch, stamp uint32) unix.Errno {
-	room := q.lend()
+	room := q.prepare()
 	q.count.Wakeups.Add(1)
 	n, _, errno := unix.Syscall(unix.SYS_READV, uintptr(q.fd), uintptr(unsafe.Pointer(&q.pieces)), uintptr(q.frames))
 	switch {
 	case errno != 0:
-		q.keep(b, stamp, 0)
+		q.describe(b, stamp, 0)
 	case int(n) >= room: // the kernel cuts what does not fit
 		q.count.RxInvalid.Add(1)
-		q.keep(b, stamp, 0)
-		q.adapt() // and with it, how many frames are lent
-	case q.span(int(n)) > b.Room():
+		q.describe(b, stamp, 0)
+		q.updateMTU() // and with it, how many frames are lent
+	case q.framesFor(int(n)) > b.Room():
 		q.count.RxInvalid.Add(1)
-		q.keep(b, stamp, 0)
+		q.describe(b, stamp, 0)
 	default:
-		q.keep(b, stamp, int(n))
+		q.describe(b, stamp, int(n))
 	}
 	return errno
 }
 
-// span returns how many of the lent frames n bytes fill.
-func (q *Queue) span(n int) (frames int) {
+// framesFor returns how many of the lent frames n bytes fill.
+func (q *Queue) framesFor(n int) (frames int) {
 	for n > 0 {
 		n -= int(q.pieces[frames].Len)
 		frames++
@@ -97,8 +97,8 @@ func (q *Queue) span(n int) (frames int) {
 	return frames
 }
 
-// lend takes frames for the largest packet from the pool and returns the bytes in them.
-func (q *Queue) lend() (room int) {
+// prepare takes frames for the largest packet from the pool and returns the bytes in them.
+func (q *Queue) prepare() (room int) {
 	arena, headroom := q.pool.Arena(), q.dev.cfg.Headroom
 	for i := range q.frames {
 		off, _ := q.pool.Get()
@@ -112,8 +112,8 @@ func (q *Queue) lend() (room int) {
 	return room
 }
 
-// keep describes n bytes in the lent frames, and gives back those that hold none.
-func (q *Queue) keep(b *packet.Batch, stamp uint32, n int) {
+// describe describes n bytes in the lent frames, and gives back those that hold none.
+func (q *Queue) describe(b *packet.Batch, stamp uint32, n int) {
 	for i, off := range q.offs[:q.frames] {
 		if n == 0 {
 			q.pool.Put(off)
@@ -131,20 +131,20 @@ func (q *Queue) keep(b *packet.Batch, stamp uint32, n int) {
 	}
 }
 
-// adapt learns that the MTU has grown.
-func (q *Queue) adapt() {
+// updateMTU learns that the MTU has grown.
+func (q *Queue) updateMTU() {
 	r, err := unix.NewIfreq(q.dev.Name)
 	if err == nil && unix.IoctlIfreq(q.dev.control, unix.SIOCGIFMTU, r) == nil {
 		q.resize(int(r.Uint32()))
 	}
 }
 
-// link tells an idle queue what is wrong with the interface. The file itself says nothing when the
+// checkLink tells an idle queue what is wrong with the interface. The file itself says nothing when the
 // interface is down.
-func (q *Queue) link(now clock.Time) error {
+func (q *Queue) checkLink(now clock.Time) error {
 	if now >= q.nextLink || q.nextLink > now.Add(2*linkEvery) {
 		q.nextLink = now.Add(linkEvery)
-		q.linkErr = q.state()
+		q.linkErr = q.linkState()
 	}
 	if q.linkErr != nil {
 		return q.dev.explain("rx", q.id, q.linkErr)
@@ -152,8 +152,8 @@ func (q *Queue) link(now clock.Time) error {
 	return nil
 }
 
-// state returns ENETDOWN or ENODEV where the interface is not up.
-func (q *Queue) state() error {
+// linkState returns ENETDOWN or ENODEV where the interface is not up.
+func (q *Queue) linkState() error {
 	r, err := unix.NewIfreq(q.dev.Name)
 	if err != nil {
 		return err

@@ -117,15 +117,15 @@ func (d *Device) attach() (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if err := d.claim(fd); err != nil {
+	if err := d.setInterface(fd); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
 	return fd, nil
 }
 
-// claim makes fd a queue of the interface.
-func (d *Device) claim(fd int) error {
+// setInterface makes fd a queue of the interface.
+func (d *Device) setInterface(fd int) error {
 	name := d.Name
 	if name == "" {
 		name = "tap%d"
@@ -231,7 +231,7 @@ func (d *Device) explain(op string, queue int, err error) error {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return is(pmd.ErrPermission, "a TAP interface needs CAP_NET_ADMIN, or one made for you: ip tuntap add mode tap user $USER")
 	case errors.Is(err, unix.EBUSY):
-		return is(pmd.ErrBusy, busy(d.Name))
+		return is(pmd.ErrBusy, holder(d.Name))
 	case errors.Is(err, unix.ENOENT) && op == "attach":
 		return is(pmd.ErrNotSupported, "/dev/net/tun is missing: modprobe tun")
 	case errors.Is(err, unix.EINVAL) && op == "attach":
@@ -244,8 +244,8 @@ func (d *Device) explain(op string, queue int, err error) error {
 	return d.fail(op, queue, err, "")
 }
 
-// busy names the programs that hold the interface, where that can be seen.
-func busy(name string) string {
+// holder names the programs that hold the interface, where that can be seen.
+func holder(name string) string {
 	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
 	for _, f := range files {
 		text, err := os.ReadFile(f)
