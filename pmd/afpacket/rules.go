@@ -109,7 +109,8 @@ func evalOrder(r Rule) int {
 	return 0
 }
 
-// addressRule returns the code of a rule for an IP packet whose addresses begin at src in the header.
+// addressRule returns the code of a rule for an IP packet whose addresses begin at src in the header. The
+// cheapest and most selective comparison, that of the address, comes first.
 func addressRule(r Rule, src uint32, addr []byte) code {
 	at, port := ip+src, uint32(ip)
 	if r.Kind != pmd.From {
@@ -140,7 +141,7 @@ func addressRule(r Rule, src uint32, addr []byte) code {
 	return block(c)
 }
 
-// within compares the bytes of an address with a prefix.
+// within compares the bytes of an address with a prefix, 32 bits at a time: the last word is masked.
 func within(at uint32, p netip.Prefix) (c code) {
 	addr := p.Addr().AsSlice()
 	for i := 0; i < p.Bits(); i += 32 {
@@ -163,7 +164,8 @@ func neighborRule(addr []byte) code {
 	return append(block(target), block(answer)...)
 }
 
-// prologue4 reads the protocol, the fragment offset and the header length.
+// prologue4 stores the protocol and the fragment offset (13 bits, RFC 791 3.1) and loads the header length
+// into X: BPF_MSH is the instruction for the IHL field.
 func prologue4() code {
 	return code{
 		ldb(ip + 9), stm(memProto),
@@ -172,11 +174,13 @@ func prologue4() code {
 	}
 }
 
-// extHeaders is how many IPv6 extension headers the program passes over; behind more, a packet has
-// the protocol number of an extension header, which no rule names.
+// extHeaders is how many IPv6 extension headers the program skips. Classic BPF has no backward jumps, so
+// the loop is unrolled. Behind more, a packet has the protocol number of an extension header, which no
+// rule names, and stays with the kernel.
 const extHeaders = 4
 
-// prologue6 walks the extension headers: hop-by-hop, routing, destination options, fragment.
+// prologue6 walks the extension headers (RFC 8200 4): hop-by-hop 0, routing 43, destination options 60,
+// fragment 44.
 func prologue6() code {
 	c := code{
 		ldb(ip + 6), stm(memProto), ldi(0), stm(memRest),
@@ -222,7 +226,8 @@ func discovery() code {
 	}
 }
 
-// dispatch puts the sections behind a switch on the EtherType.
+// dispatch puts the sections behind a switch on the EtherType. Conditional jumps of classic BPF reach 255
+// instructions only, so the switch jumps with BPF_JA, which has 32 bits.
 func dispatch(v4, v6, arp code) []unix.SockFilter {
 	sections := []struct {
 		etherType uint16
@@ -246,7 +251,7 @@ func dispatch(v4, v6, arp code) []unix.SockFilter {
 // block where they do not.
 type code []unix.SockFilter
 
-// leave marks a jump to the end of the block.
+// leave marks a jump to the end of the block, whose length is not known yet. No block has 255 instructions.
 const leave = 0xff
 
 // block ends c by taking the packet.
@@ -266,7 +271,7 @@ func ending(c code, result uint32) code {
 	return c
 }
 
-// equal compares bytes of the packet, a multiple of four.
+// equal compares bytes of the packet, a multiple of four: an IPv4 or IPv6 address.
 func equal(at uint32, b []byte) (c code) {
 	for i := 0; i < len(b); i += 4 {
 		c = append(c, ldw(at+uint32(i)), jeq(word(b[i:])))
@@ -274,6 +279,7 @@ func equal(at uint32, b []byte) (c code) {
 	return c
 }
 
+// word returns four bytes as BPF loads them: big-endian.
 func word(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
 
 // Instructions: loads from the packet (x: relative to X) and M, and what compares with the result.

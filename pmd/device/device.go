@@ -1,5 +1,5 @@
-// Package device opens an interface with the driver that its name says, or with the best one that
-// this machine permits, behind one form: what the commands that move packets share.
+// Package device opens an interface with a driver by its name, or with the fastest that this machine
+// permits, and gives all drivers one form. The commands that move packets share it.
 package device
 
 import (
@@ -19,7 +19,7 @@ import (
 type Driver string
 
 // The drivers. Auto is AF_XDP, or AF_PACKET where the kernel does not have or permit AF_XDP; the
-// device says which it is and why.
+// Device reports which it is and why.
 const (
 	Auto     Driver = "auto"
 	AFXDP    Driver = "afxdp"
@@ -30,7 +30,7 @@ const (
 // Drivers lists the names that Config.Driver takes.
 var Drivers = []Driver{Auto, AFXDP, AFPacket, TAP}
 
-// Modes are the XDP modes that Config.Mode takes, and their meaning to AF_XDP.
+// Modes are the XDP modes that Config.Mode takes.
 var Modes = map[string]afxdp.Mode{
 	"": afxdp.ModeAuto, "auto": afxdp.ModeAuto, "native": afxdp.ModeNative, "generic": afxdp.ModeGeneric,
 }
@@ -42,7 +42,7 @@ type Config struct {
 	Mode   string       // AF_XDP: "auto" (or ""), "native" or "generic"
 	Pools  []*ring.Pool // one for each queue, cut from one arena
 	All    bool         // take every packet away from the kernel: a bump in the wire
-	Rules  []pmd.Rule   // without All: what to take away
+	Rules  []pmd.Rule   // without All: the packets to take away from the kernel
 }
 
 // Device is an open interface.
@@ -56,7 +56,7 @@ type Device struct {
 	close   func() error
 }
 
-// Open opens the interface. The pools are lent until Close.
+// Open opens the interface. It borrows the pools until Close.
 func Open(cfg Config) (*Device, error) {
 	if _, ok := Modes[cfg.Mode]; !ok {
 		return nil, fmt.Errorf("open %s: XDP mode %q: want auto, native or generic", cfg.Name, cfg.Mode)
@@ -74,8 +74,8 @@ func Open(cfg Config) (*Device, error) {
 	return nil, fmt.Errorf("open %s: no driver is called %q: want one of %v", cfg.Name, cfg.Driver, Drivers)
 }
 
-// openBest falls back to AF_PACKET only where AF_XDP can never work here; a busy or missing device
-// is an error that hiding would not mend.
+// openBest falls back to AF_PACKET only where AF_XDP can never work here. A busy or missing device is an
+// error that AF_PACKET would hide and not solve.
 func openBest(cfg Config) (*Device, error) {
 	d, err := openAFXDP(cfg)
 	if err == nil || !errors.Is(err, pmd.ErrPermission) && !errors.Is(err, pmd.ErrNotSupported) {
@@ -89,6 +89,8 @@ func openBest(cfg Config) (*Device, error) {
 	return d, nil
 }
 
+// openAFXDP opens all receive queues of the interface: packets on a queue without a socket stay with the
+// kernel, so a service would fail for some of its connections.
 func openAFXDP(cfg Config) (*Device, error) {
 	n, err := afxdp.RxQueues(cfg.Name)
 	if err != nil {
@@ -111,9 +113,9 @@ func openAFXDP(cfg Config) (*Device, error) {
 	return &Device{Queues: drivers(dev.Queues), Driver: AFXDP, steer: dev.Steering().Replace, close: dev.Close}, nil
 }
 
-// openAFPacket hides what rules name from the kernel, which would answer it too. It does not hide
-// everything from it: the filter that hides outlives a process that is killed, and a machine must
-// not be deaf then. With All the kernel sees a copy of what is addressed to it.
+// openAFPacket hides the packets that rules name from the kernel, which would answer them too. With All it
+// hides nothing, and the kernel sees a copy of what is addressed to it: the ingress filter survives a
+// process that is killed, and with all packets dropped the machine could not be reached any more.
 func openAFPacket(cfg Config) (*Device, error) {
 	dev, err := afpacket.Open(afpacket.Config{
 		Interface: cfg.Name, Pools: cfg.Pools, All: cfg.All, Rules: cfg.Rules, Exclusive: !cfg.All, Promiscuous: cfg.All,
@@ -128,7 +130,7 @@ func openAFPacket(cfg Config) (*Device, error) {
 	}, nil
 }
 
-// openTAP opens a TAP device: nobody but us reads its packets, so there is nothing to steer.
+// openTAP opens a TAP device. Only this process reads its packets, so there is nothing to steer.
 func openTAP(cfg Config) (*Device, error) {
 	dev, err := tap.Open(tap.Config{Interface: cfg.Name, Pools: cfg.Pools})
 	if err != nil {
@@ -163,8 +165,9 @@ func CanOffload(devices ...*Device) bool {
 	return true
 }
 
-// SetOffload has the devices, those of one set of loops, pass large packets whole or cut them, as they
-// do at first. Where CanOffload says no they go on cutting.
+// SetOffload makes the devices, those of one set of loops, pass large packets whole, or cut them, which is
+// the default. Unless CanOffload is true of them they go on cutting: a packet might leave through one that
+// cannot.
 func SetOffload(on bool, devices ...*Device) error {
 	if !CanOffload(devices...) {
 		return nil
@@ -187,8 +190,9 @@ const RingSize = 2048
 const standardMTU = 1500
 
 // NewArena makes memory for loops that each have one queue of every interface named: frames for
-// full receive and transmit rings on all of them, and as many again as one ring for what is on its
-// way, and one more where loops hand packets over. It returns one pool for each loop. Interfaces that do not exist yet (TAP) count as standard.
+// full receive and transmit rings on all of them, as many as one ring for packets between the two, and as
+// many again where loops hand packets over. It returns one pool for each loop. Interfaces that do not
+// exist yet (TAP) have the standard MTU.
 func NewArena(loops int, names ...string) (*ring.Arena, []*ring.Pool, error) {
 	size := 2048
 	for _, name := range names {

@@ -16,7 +16,7 @@ type CaptureConfig struct {
 	Rx, Tx    bool
 	Epoch     int64 // ns since the Unix epoch at clock zero: a packet's capture time is its clock time + Epoch
 	SnapLen   int   // bytes kept of each packet; 0 is all, up to capture.MaxRecord
-	MaxBytes  int64 // the capture ends before it is longer; 0 is no limit
+	MaxBytes  int64 // the capture stops before it is longer; 0 is no limit
 	Interface int   // interface of the writer
 }
 
@@ -27,7 +27,8 @@ type CaptureStats struct {
 }
 
 // Capture is a pmd.Driver around another that copies what passes to a capture, with the direction as the
-// packet's flags. Traffic never notices: what cannot be written is counted.
+// packet's flags (pcapng epb_flags). It owns no frame. Traffic is not affected: a copy that cannot be
+// written is counted as lost.
 //
 // Received packets carry their arrival time, sent ones the now of the Tx that took them. Packets
 // that the wrapped driver does not take are not copied until it does.
@@ -76,7 +77,7 @@ func (c *Capture) Rx(now clock.Time, b *packet.Batch) (int, error) {
 
 // Tx implements pmd.Driver: the wrapped driver's, and a copy of what it took. The copy is made before,
 // because the frames are the wrapped driver's afterwards, and written after, because only then it
-// is known what it took.
+// is known which packets it took.
 func (c *Capture) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	if !c.cfg.Tx {
 		return c.inner.Tx(now, b)
@@ -95,7 +96,8 @@ func (c *Capture) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	return n, err
 }
 
-// writeTaken writes those staged packets that the first n descriptors are, and forgets the others.
+// writeTaken writes the staged packets of the first n descriptors, which the wrapped driver took, and drops
+// the others: the caller offers them again.
 func (c *Capture) writeTaken(now clock.Time, n int) {
 	from := 0
 	for _, s := range c.staged {
@@ -138,12 +140,12 @@ func (c *Capture) write(data []byte, size int, at int64, dir capture.PacketFlags
 	c.written.Add(1)
 }
 
-// Stats tells what became of the copies. Any goroutine may call it.
+// Stats returns the counters of the copies. Any goroutine may call it.
 func (c *Capture) Stats() CaptureStats {
 	return CaptureStats{Written: c.written.Load(), Lost: c.lost.Load()}
 }
 
-// Info implements pmd.Driver: the wrapped driver's, with the capture named in Granted.
+// Info implements pmd.Driver: the wrapped driver's, and the capture in Negotiated.
 func (c *Capture) Info() pmd.Info {
 	info := c.inner.Info()
 	if info.Negotiated != "" {
@@ -172,6 +174,6 @@ func (c *Capture) Close() error {
 	return errors.Join(err, flush)
 }
 
-// Holds implements ring.Holder: nothing. A Capture keeps copies, never frames; those of the wrapped
-// driver are its own to tell.
+// Holds implements ring.Holder: nothing. A Capture keeps copies, never frames. The wrapped driver is a
+// holder of its own.
 func (c *Capture) Holds(func(off uint32)) {}

@@ -20,19 +20,19 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// Mode says where packets wait until Rx hands them out.
+// Mode is where packets are stored until Rx passes them on.
 type Mode uint8
 
-// The modes, slowest first.
+// The storage modes, slowest first.
 const (
 	// Stream reads the files as packets are wanted, in bounded memory.
 	Stream Mode = iota
 	// Preload reads the files into memory at first; Rx copies each packet into a frame.
 	Preload
-	// Resident puts the packets into frames of the pool at first, several to a frame where
-	// they fit, and keeps those frames until Close. Rx lends them: it copies descriptors only.
-	// The caller hands a batch back with Release or Tx, never to the pool, and does not write to
-	// the packets, because the next lap shows the same bytes.
+	// Resident copies the packets into frames of the pool at Open, several to a frame where
+	// they fit, and keeps those frames until Close. Rx copies descriptors only, which is as fast as
+	// a device can be. The driver stays the owner: the caller returns a batch with Release or Tx,
+	// never to the pool, and does not write to the packets, because the next lap has the same bytes.
 	Resident
 )
 
@@ -54,11 +54,11 @@ type Config struct {
 	Epoch    int64    // ns since the Unix epoch at clock zero: Tx writes now + Epoch
 }
 
-// RecordStats counts what became of the records of the files. A file that is preloaded is counted
+// RecordStats counts the records of the files by result. A file that is preloaded is counted
 // once, however many laps it makes. RxInvalid is Unsupported + NotIP + Empty + TooLong.
 type RecordStats struct {
 	Records     uint64 // read
-	Truncated   uint64 // cut by the capturing program, handed out as they are
+	Truncated   uint64 // cut by the capturing program (snap length), received as they are
 	Unsupported uint64 // of a link type that carries neither Ethernet nor IP
 	NotIP       uint64 // without an EtherType in their link header, or ending in it
 	Empty       uint64 // without a byte
@@ -81,7 +81,7 @@ type Driver struct {
 	perFrame int // bytes of a packet in one frame
 	src      source
 	next     sourcePacket
-	ready    bool // next is to be handed out
+	ready    bool // next has not been received yet
 	pace     pacer
 	lap      lapState
 	res      *resident
@@ -94,17 +94,18 @@ type Driver struct {
 	closed   bool
 }
 
-// lapState tells when laps are over.
+// lapState counts laps. Packets of a lap are counted too: endless laps over empty files would never return.
 type lapState struct {
 	left int
 	n    uint64 // packets of this lap
 }
 
+// recordCounters are a RecordStats while it runs: the loop adds, any goroutine loads.
 type recordCounters struct {
 	records, truncated, unsupported, notIP, empty, tooLong atomic.Uint64
 }
 
-// stampRange is how far from a batch's Base a Stamp is still right, with a margin (packet.Batch.Time).
+// stampRange is how far from a batch's Base a Stamp is valid, ns, with a margin (packet.Batch.Time).
 const stampRange = 2_000_000_000
 
 // Open opens the files. It borrows pool until Close. A file that cannot be opened, or whose
@@ -128,7 +129,7 @@ func Open(pool *ring.Pool, cfg Config) (*Driver, error) {
 	return p, nil
 }
 
-// check refuses a configuration that cannot work.
+// check rejects a configuration that cannot work.
 func (p *Driver) check(frameSize int) error {
 	switch {
 	case int(p.cfg.Mode) >= len(modeNames):
@@ -141,7 +142,7 @@ func (p *Driver) check(frameSize int) error {
 	return p.cfg.Rate.check()
 }
 
-// create starts Out.
+// create creates Out.
 func (p *Driver) create() (err error) {
 	if p.cfg.Out == "" {
 		return nil
@@ -153,7 +154,7 @@ func (p *Driver) create() (err error) {
 	return err
 }
 
-// load prepares the source of packets that the mode asks for.
+// load prepares the source of packets for the mode.
 func (p *Driver) load() error {
 	files := &fileSource{paths: p.cfg.Files, count: &p.records, invalid: &p.count.RxInvalid}
 	if err := files.rewind(); err != nil {
@@ -174,6 +175,7 @@ func (p *Driver) load() error {
 	return err
 }
 
+// device names the driver in Info and errors by its files, as others are by their interface.
 func (p *Driver) device() string {
 	if len(p.cfg.Files) == 0 {
 		return p.cfg.Out
@@ -181,6 +183,7 @@ func (p *Driver) device() string {
 	return strings.Join(p.cfg.Files, ",")
 }
 
+// fail wraps an error with the device.
 func (p *Driver) fail(op string, err error) error {
 	return &pmd.OpError{Op: op, Device: p.device(), Err: err}
 }
@@ -342,7 +345,7 @@ func (p *Driver) write(now clock.Time, b *packet.Batch, d []packet.Desc) error {
 	return err
 }
 
-// Release takes the frames of b back and empties it: the way back for the batches of every mode.
+// Release takes the frames of b back and empties it. It is right for batches of every mode.
 func (p *Driver) Release(b *packet.Batch) {
 	for i := range b.D {
 		p.free(b.D[i].Off)
@@ -350,7 +353,7 @@ func (p *Driver) Release(b *packet.Batch) {
 	b.Reset()
 }
 
-// free puts a frame into the pool, unless it is resident: the driver never passed that on.
+// free puts a frame into the pool, unless it is resident: the driver still owns that.
 func (p *Driver) free(off uint32) {
 	if p.res == nil || !p.res.owns(off) {
 		p.pool.Put(off)
@@ -372,7 +375,7 @@ func (p *Driver) Info() pmd.Info {
 	return pmd.Info{Driver: "pcap", Device: p.device(), Caps: caps, FD: -1, Negotiated: modes, Stats: p.count.Stats()}
 }
 
-// Records tells what became of the records of the files. Any goroutine may call it.
+// Records returns the counters of the records. Any goroutine may call it.
 func (p *Driver) Records() RecordStats {
 	c := &p.records
 	return RecordStats{
@@ -389,8 +392,8 @@ func (p *Driver) Packets() int {
 	return 0
 }
 
-// Close implements pmd.Driver. It completes Out and tells whether that worked, and puts resident frames
-// into the pool: no batch that holds them may be used any more.
+// Close implements pmd.Driver. It completes Out and returns the error of that, and puts resident frames
+// into the pool: no batch with them may be used any more.
 func (p *Driver) Close() error {
 	if p.closed {
 		return nil
@@ -412,8 +415,8 @@ func (p *Driver) Close() error {
 	return nil
 }
 
-// Holds implements ring.Holder: the resident frames. In other modes the driver holds none, because
-// Rx passes each frame on as soon as it is filled and Tx frees it.
+// Holds implements ring.Holder: the resident frames. In other modes the driver holds none between two
+// calls: Rx passes each frame on and Tx frees it.
 func (p *Driver) Holds(visit func(off uint32)) {
 	if p.res != nil {
 		p.res.Holds(visit)

@@ -62,6 +62,7 @@ func (r Rate) String() string {
 	return "max"
 }
 
+// check rejects rates that are no positive numbers, and more than one of them.
 func (r Rate) check() error {
 	set := 0
 	for _, v := range []float64{r.Packets, r.Bits, r.Speed} {
@@ -78,8 +79,8 @@ func (r Rate) check() error {
 	return nil
 }
 
-// pacer works out when packets are due. It counts from the first Rx, so that rounding and late
-// calls never add up.
+// pacer computes when packets are due. It counts from the first Rx and not from the packet before, so that
+// rounding and late calls never add up.
 type pacer struct {
 	started bool
 	start   clock.Time // of the first Rx; of this lap for Rate.Speed
@@ -110,7 +111,7 @@ func (c *pacer) add(r *Rate, size int, at int64) {
 	}
 }
 
-// lap starts the next lap where the one before ended.
+// lap starts the next lap where the one before ended: the gaps of a capture repeat.
 func (c *pacer) lap() {
 	c.start = c.start.Add(nanoseconds(c.longest))
 }

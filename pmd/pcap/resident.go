@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// residentAlign is the distance that packets in one frame keep: a cache line, so that the headers
-// of two packets never share one.
+// residentAlign is the alignment of packets in a frame: a cache line, so that the headers of two packets
+// never share one, as on a device.
 const residentAlign = 64
 
 // resident is a lap of packets that lie in frames.
@@ -18,7 +18,7 @@ type resident struct {
 	d     []packet.Desc
 	time  []int64 // of the packet that d[i] is a piece of
 	size  []int32 // of the packet that d[i] begins
-	at    int     // next to lend
+	at    int     // next to receive
 	frame []uint32
 	owned []bool // by frame index
 	shift uint8
@@ -61,6 +61,7 @@ func (p *Driver) makeResident(m *memorySource) (*resident, error) {
 	return r, nil
 }
 
+// tooSmall returns the error of a capture that is larger than the pool.
 func (p *Driver) tooSmall(bytes int) error {
 	return &pmd.OpError{
 		Op: "load", Device: p.device(),
@@ -69,11 +70,13 @@ func (p *Driver) tooSmall(bytes int) error {
 	}
 }
 
+// add makes a frame resident.
 func (r *resident) add(off uint32) {
 	r.frame = append(r.frame, off)
 	r.owned[off>>r.shift] = true
 }
 
+// owns reports whether the frame at off is resident: such a frame never goes to the pool before Close.
 func (r *resident) owns(off uint32) bool { return r.owned[off>>r.shift] }
 
 // Holds visits each resident frame.
@@ -83,6 +86,7 @@ func (r *resident) Holds(visit func(off uint32)) {
 	}
 }
 
+// close returns the frames to the pool.
 func (r *resident) close(pool *ring.Pool) {
 	for _, off := range r.frame {
 		pool.Put(off)
@@ -92,7 +96,7 @@ func (r *resident) close(pool *ring.Pool) {
 }
 
 // appendResident appends descriptors of resident packets, across laps, until b is full or a packet is not due
-// or too far from b.Base.
+// or too far from b.Base. The descriptors are copied in runs: that is the whole cost of a packet.
 func (p *Driver) appendResident(now clock.Time, b *packet.Batch) {
 	for p.err == nil && b.Room() > 0 {
 		if p.res.at == len(p.res.d) {
@@ -117,7 +121,8 @@ func (p *Driver) appendResident(now clock.Time, b *packet.Batch) {
 	}
 }
 
-// skipLong passes over a packet of more descriptors than any batch of the caller's size holds.
+// skipLong skips a packet of more descriptors than a batch of the caller's size holds: it would block the
+// capture for ever.
 func (p *Driver) skipLong(most int) bool {
 	n := packet.Chain(p.res.d[p.res.at:])
 	if n <= most {
@@ -130,7 +135,7 @@ func (p *Driver) skipLong(most int) bool {
 	return true
 }
 
-// runLen returns how many of the next descriptors may be lent in one piece.
+// runLen returns how many of the next descriptors may be received in one run.
 func (p *Driver) runLen(now clock.Time, b *packet.Batch) int {
 	r := p.res
 	limit := min(b.Room(), len(r.d)-r.at)
@@ -172,6 +177,7 @@ func (p *Driver) dueLen(now clock.Time, limit int) int {
 	return limit
 }
 
+// restamp sets the arrival of packets that are received at the caller's time.
 func restamp(d []packet.Desc, stamp uint32) {
 	for i := range d {
 		d[i].Stamp = stamp

@@ -17,6 +17,7 @@ type sourcePacket struct {
 	time  int64
 }
 
+// size returns the bytes of the packet as Rx delivers it.
 func (k *sourcePacket) size() int { return k.nhead + len(k.data) }
 
 // copyTo fills dst with the packet's bytes from offset from on.
@@ -47,6 +48,7 @@ type fileSource struct {
 	invalid *atomic.Uint64
 }
 
+// rewind starts the next lap: files are opened again, so they may grow between laps.
 func (f *fileSource) rewind() error {
 	f.at = 0
 	return f.open()
@@ -61,6 +63,7 @@ func (f *fileSource) open() (err error) {
 	return err
 }
 
+// close closes the file that is open, if any.
 func (f *fileSource) close() error {
 	if f.r == nil {
 		return nil
@@ -70,6 +73,7 @@ func (f *fileSource) close() error {
 	return err
 }
 
+// next reads records until one is a packet, across files.
 func (f *fileSource) next(k *sourcePacket) error {
 	for f.r != nil {
 		rec, err := f.r.Next()
@@ -114,6 +118,7 @@ func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	return true
 }
 
+// reject counts a record that is no Ethernet packet under its reason.
 func (f *fileSource) reject(why *atomic.Uint64) bool {
 	why.Add(1)
 	f.invalid.Add(1)
@@ -129,6 +134,7 @@ type memorySource struct {
 	err   error // what follows the last packet: io.EOF, or the damage of a file
 }
 
+// indexEntry is a packet in memorySource.bytes.
 type indexEntry struct {
 	off  int
 	size int32
@@ -149,6 +155,7 @@ func preload(f *fileSource) (*memorySource, error) {
 	}
 }
 
+// next returns the packets of the index, then the error that ended reading.
 func (m *memorySource) next(k *sourcePacket) error {
 	if m.at == len(m.index) {
 		return m.err
@@ -159,9 +166,11 @@ func (m *memorySource) next(k *sourcePacket) error {
 	return nil
 }
 
+// rewind starts the next lap; it cannot fail.
 func (m *memorySource) rewind() error {
 	m.at = 0
 	return nil
 }
 
+// close has nothing to close: preload has closed the files.
 func (m *memorySource) close() error { return nil }

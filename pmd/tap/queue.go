@@ -12,10 +12,11 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// maxPieces is the longest chain: 64 KiB and headers in frames of 2 KiB, and the headroom.
+// maxPieces is the longest chain: 64 KiB and headers in frames of 2 KiB, and the headroom. A packet through
+// a TAP device is never longer.
 const maxPieces = 34
 
-// linkEvery is how often an idle queue asks whether its interface is up.
+// linkEvery is how often an idle queue checks whether its interface is up.
 const linkEvery = 10 * time.Millisecond
 
 // Queue is one queue of a Device: a pmd.Driver.
@@ -29,13 +30,13 @@ type Queue struct {
 	pieces [maxPieces]unix.Iovec
 	offs   [maxPieces]uint32 // of the frames that are read into
 
-	linkErr  error // what the last question brought
+	linkErr  error // of the last check
 	nextLink clock.Time
 	count    pmd.Counters
 }
 
-// resize prepares for packets of an MTU: with a header, two tags, and a byte that says that a
-// packet was longer.
+// resize prepares for packets of an MTU: with an Ethernet header, two VLAN tags, and one byte more, which is
+// filled only where a packet was longer and the kernel has cut it.
 func (q *Queue) resize(mtu int) {
 	size := q.pool.Arena().FrameSize()
 	q.frames = min(maxPieces, (q.dev.cfg.Headroom+mtu+14+8+1+size-1)/size)
@@ -51,7 +52,7 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	b.Base = int64(now)
 	first := b.Len()
 	var errno unix.Errno
-	need := max(1, min(q.frames, cap(b.D))) // what a batch never holds is dropped
+	need := max(1, min(q.frames, cap(b.D))) // a packet that no batch holds is dropped instead of waited for
 	for errno == 0 && b.Room() >= need && q.pool.Free() >= q.frames {
 		errno = q.read(b, uint32(now))
 	}
@@ -75,10 +76,10 @@ func (q *Queue) read(b *packet.Batch, stamp uint32) unix.Errno {
 	switch {
 	case errno != 0:
 		q.describe(b, stamp, 0)
-	case int(n) >= room: // the kernel cuts what does not fit
+	case int(n) >= room: // the kernel has cut a packet that did not fit
 		q.count.RxInvalid.Add(1)
 		q.describe(b, stamp, 0)
-		q.updateMTU() // and with it, how many frames are lent
+		q.updateMTU() // and with it, how many frames are prepared
 	case q.framesFor(int(n)) > b.Room():
 		q.count.RxInvalid.Add(1)
 		q.describe(b, stamp, 0)
@@ -88,7 +89,7 @@ func (q *Queue) read(b *packet.Batch, stamp uint32) unix.Errno {
 	return errno
 }
 
-// framesFor returns how many of the lent frames n bytes fill.
+// framesFor returns how many of the prepared frames n bytes fill.
 func (q *Queue) framesFor(n int) (frames int) {
 	for n > 0 {
 		n -= int(q.pieces[frames].Len)
@@ -97,7 +98,8 @@ func (q *Queue) framesFor(n int) (frames int) {
 	return frames
 }
 
-// prepare takes frames for the largest packet from the pool and returns the bytes in them.
+// prepare takes frames for the largest packet from the pool and returns the bytes in them. The length of a
+// packet is known only once it is read, so frames for the longest are needed for each.
 func (q *Queue) prepare() (room int) {
 	arena, headroom := q.pool.Arena(), q.dev.cfg.Headroom
 	for i := range q.frames {
@@ -112,7 +114,7 @@ func (q *Queue) prepare() (room int) {
 	return room
 }
 
-// describe describes n bytes in the lent frames, and gives back those that hold none.
+// describe describes n bytes in the prepared frames, and returns those that hold none to the pool.
 func (q *Queue) describe(b *packet.Batch, stamp uint32, n int) {
 	for i, off := range q.offs[:q.frames] {
 		if n == 0 {
@@ -131,7 +133,7 @@ func (q *Queue) describe(b *packet.Batch, stamp uint32, n int) {
 	}
 }
 
-// updateMTU learns that the MTU has grown.
+// updateMTU reads the MTU again, which has grown.
 func (q *Queue) updateMTU() {
 	r, err := unix.NewIfreq(q.dev.Name)
 	if err == nil && unix.IoctlIfreq(q.dev.control, unix.SIOCGIFMTU, r) == nil {
@@ -139,7 +141,7 @@ func (q *Queue) updateMTU() {
 	}
 }
 
-// checkLink tells an idle queue what is wrong with the interface. The file itself says nothing when the
+// checkLink returns the error of an idle queue whose interface is down or gone. The file itself reports nothing when the
 // interface is down.
 func (q *Queue) checkLink(now clock.Time) error {
 	if now >= q.nextLink || q.nextLink > now.Add(2*linkEvery) {
@@ -217,8 +219,8 @@ func (q *Queue) release(d []packet.Desc) {
 	}
 }
 
-// Info implements pmd.Driver. The packets that Linux could not queue are not told by queue: the
-// first one counts them all.
+// Info implements pmd.Driver. Linux counts the packets that it could not queue for the interface, not
+// for a queue: the first queue reports them all as RxMissed.
 func (q *Queue) Info() pmd.Info {
 	i := pmd.Info{
 		Driver: "tap", Device: q.dev.Name, Queue: q.id, MTU: q.dev.mtu, MAC: q.dev.mac,

@@ -1,12 +1,13 @@
-// Package tap drives a TAP interface: a network device of Linux whose wire is this program.
+// Package tap drives a TAP interface: a virtual Ethernet device of Linux whose other end is this program
+// (Documentation/networking/tuntap.rst).
 //
 // What Linux sends on the interface, Rx receives, and what Tx sends, Linux receives. Each packet
-// costs a system call, read(2) or write(2) straight into or out of its frame, so this driver is for
-// machines where nothing faster is permitted, for tests against Linux, and for talking with the
+// costs a system call, readv(2) or writev(2) straight into or out of its frames, so this driver is for
+// machines where nothing faster is permitted, for tests against Linux, and for traffic with the
 // machine that the program runs on.
 //
-// The kernel is not told of any offload (TUNSETOFFLOAD), so it fills in checksums and cuts large
-// packets before it hands them over, and tags come inside of the packet: nothing is left to do here.
+// The driver enables no offload (TUNSETOFFLOAD), so the kernel fills in checksums and cuts large packets
+// before it passes them on, and VLAN tags are inside of the packet.
 package tap
 
 import (
@@ -30,11 +31,11 @@ const DefaultHeadroom = 256
 
 // Config describes what Open opens. Pools is required.
 type Config struct {
-	// Interface names a TAP interface that is there, or the one to make; "" lets the kernel choose,
+	// Interface names an existing TAP interface, or the one to make; "" lets the kernel choose,
 	// and so does a name with %d in it. An interface that Open makes is gone after Close.
 	Interface string
 
-	// Pools lend the frames, one for each queue. Linux keeps a flow on one queue.
+	// Pools supply the frames, one for each queue. Linux keeps a flow on one queue.
 	Pools []*ring.Pool
 
 	MTU      int  // to set; 0 leaves it as it is (1500 of a new interface)
@@ -50,12 +51,12 @@ type Device struct {
 	cfg     Config
 	index   int
 	mtu     int
-	mac     [6]byte // of our end of the wire
-	control int     // a socket in the interface's namespace, to ask about it
+	mac     [6]byte // of this program's end of the link
+	control int     // a socket for ioctls, which stays in the interface's network namespace
 
 	mu      sync.Mutex // guards what follows: Info against Close
 	links   *netlink.Handle
-	dropped uint64 // packets that Linux could not queue before Open; then also what Close saw last
+	dropped uint64 // TxDropped of the interface at Open; after Close the drops in between
 }
 
 // Open opens or makes an interface in the network namespace of the calling thread. It needs
@@ -80,6 +81,7 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
+// open attaches the queues before it configures the interface, which the first of them may have made.
 func (d *Device) open() (err error) {
 	if d.control, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return d.explain("open", 0, err)
@@ -100,7 +102,7 @@ func (d *Device) open() (err error) {
 	}
 	d.index, d.mtu = i.Index, i.MTU
 	copy(d.mac[:], i.HardwareAddr)
-	d.mac[5] ^= 1 // the interface's own address belongs to Linux
+	d.mac[5] ^= 1 // the interface's own address is that of Linux: a second end with it would answer its own ARP
 	for _, q := range d.Queues {
 		q.resize(d.mtu)
 	}
@@ -124,7 +126,8 @@ func (d *Device) attach() (int, error) {
 	return fd, nil
 }
 
-// setInterface makes fd a queue of the interface.
+// setInterface makes fd a queue of the interface (TUNSETIFF). IFF_NO_PI leaves out the four bytes of
+// struct tun_pi in front of each packet.
 func (d *Device) setInterface(fd int) error {
 	name := d.Name
 	if name == "" {
@@ -146,7 +149,7 @@ func (d *Device) setInterface(fd int) error {
 	return nil
 }
 
-// configure sets the MTU and brings the interface up, as far as that was asked for.
+// configure sets the MTU and brings the interface up, where the configuration says so.
 func (d *Device) configure() error {
 	r, err := unix.NewIfreq(d.Name)
 	if err != nil {
@@ -169,7 +172,7 @@ func (d *Device) configure() error {
 }
 
 // kernelDrops returns the packets that Linux has dropped because no queue had room, since the
-// interface was made.
+// interface was made. It counts them for the interface, not for a queue.
 func (d *Device) kernelDrops() uint64 {
 	link, err := d.links.LinkByIndex(d.index)
 	if err != nil || link.Attrs().Statistics == nil {
@@ -214,6 +217,7 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
+// fail returns an error with the device and the queue.
 func (d *Device) fail(op string, queue int, err error, remedy string) error {
 	name := d.Name
 	if name == "" {
@@ -222,7 +226,8 @@ func (d *Device) fail(op string, queue int, err error, remedy string) error {
 	return &pmd.OpError{Op: op, Device: name, Queue: queue, Err: err, Remedy: remedy}
 }
 
-// explain turns an error of the kernel into one of pmd's, with what is missing or in the way.
+// explain turns an error of the kernel into one of pmd's, with a remedy. TUNSETIFF returns EINVAL for an
+// interface of another kind and EBUSY where another process has it open.
 func (d *Device) explain(op string, queue int, err error) error {
 	is := func(target error, remedy string) error {
 		return d.fail(op, queue, fmt.Errorf("%w: %w", target, err), remedy)
@@ -244,7 +249,7 @@ func (d *Device) explain(op string, queue int, err error) error {
 	return d.fail(op, queue, err, "")
 }
 
-// holder names the programs that hold the interface, where that can be seen.
+// holder names the process that has the interface open, where /proc may be read.
 func holder(name string) string {
 	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
 	for _, f := range files {
