@@ -121,7 +121,7 @@ func TestAFloodLeavesConfirmedConnections(t *testing.T) {
 	}
 	st := w.g.Status()
 	if e := st.Services[0].Evicted; e.Confirmed != 0 || e.HalfOpen != forged-5000 || st.HalfOpen != 5000 {
-		t.Errorf("evicted %+v, %d half-open of %d", e, st.HalfOpen, st.HalfOpenMax)
+		t.Errorf("evicted %+v, %d half-open of %d", e, st.HalfOpen, st.HalfOpenLimit)
 	}
 	w.audit()
 }

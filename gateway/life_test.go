@@ -134,7 +134,7 @@ func TestABackendThatComesBackFillsSlowly(t *testing.T) {
 		w.tells("b12 unhealthy")
 		w.setHealth("b12", true)
 		w.tells("b12 healthy", "b12 filling health")
-		if st := w.b12(); st.State != config.StateFilling || st.ConfigState != config.StateActive || st.Share != 4 || !st.Since.Equal(time.Now()) {
+		if st := w.b12(); st.State != config.StateFilling || st.ConfigState != config.StateActive || st.SlowStartPercent != 4 || !st.Since.Equal(time.Now()) {
 			w.t.Errorf("%+v", st)
 		}
 		was, tables := [2]int{}, 0
@@ -159,12 +159,12 @@ func TestABackendThatComesBackFillsSlowly(t *testing.T) {
 			w.t.Errorf("%d tables", tables)
 		}
 		w.tells("b12 active slow start is over")
-		if st := w.b12(); st.State != config.StateActive || st.Share != 100 || len(w.g.planned) != 0 {
+		if st := w.b12(); st.State != config.StateActive || st.SlowStartPercent != 100 || len(w.g.planned) != 0 {
 			w.t.Errorf("%+v, planned %v", st, w.g.planned)
 		}
 		w.setHealth("b12", false)
 		w.setHealth("b12", true)
-		if st := w.b12(); st.State != config.StateFilling || st.Share != 4 {
+		if st := w.b12(); st.State != config.StateFilling || st.SlowStartPercent != 4 {
 			w.t.Errorf("the second time: %+v", st)
 		}
 	})
@@ -228,7 +228,7 @@ func TestADrainingBackendKeepsItsConnectionsUntilTheDeadline(t *testing.T) {
 		}
 		w.tells("b12 draining operator")
 		st := w.b12()
-		if st.State != config.StateDraining || !st.Drained || st.DrainUntil == nil || !st.DrainUntil.Equal(time.Now().Add(30*time.Second)) || st.Connections == 0 {
+		if st.State != config.StateDraining || !st.OperatorDrained || st.DrainUntil == nil || !st.DrainUntil.Equal(time.Now().Add(30*time.Second)) || st.Connections == 0 {
 			w.t.Errorf("%+v", st)
 		}
 		if got := w.pools(); got != [2]int{0, 33} {
@@ -348,7 +348,7 @@ func TestAnOperatorsWeightCountsUntilTheFileChangesIt(t *testing.T) {
 			w.tells(want...)
 		}
 		set(6, "b12 weight operator")
-		if st := w.b12(); st.Weight != 6 || st.ConfigWeight != 2 || !st.Weighted {
+		if st := w.b12(); st.Weight != 6 || st.ConfigWeight != 2 || !st.OperatorWeight {
 			w.t.Errorf("%+v", st)
 		}
 		if got := w.pools(); got != [2]int{75, 75} {
@@ -360,7 +360,7 @@ func TestAnOperatorsWeightCountsUntilTheFileChangesIt(t *testing.T) {
 			w.t.Errorf("a reload made the weight %d", got)
 		}
 		w.reload(lived("", ", weight: 4"))
-		if st := w.b12(); st.Weight != 4 || st.Weighted {
+		if st := w.b12(); st.Weight != 4 || st.OperatorWeight {
 			w.t.Errorf("the file's word does not count: %+v", st)
 		}
 		w.told()
@@ -369,7 +369,7 @@ func TestAnOperatorsWeightCountsUntilTheFileChangesIt(t *testing.T) {
 			w.t.Errorf("%v", got)
 		}
 		set(-1, "b12 weight operator")
-		if st := w.b12(); st.Weight != 4 || st.Weighted {
+		if st := w.b12(); st.Weight != 4 || st.OperatorWeight {
 			w.t.Errorf("%+v", st)
 		}
 		if err := w.g.SetWeight("web", "b12", 1001); err == nil {
@@ -385,11 +385,11 @@ func TestADrainOutlivesReloadsUntilTheFileChangesTheState(t *testing.T) {
 			w.t.Fatal(err)
 		}
 		w.reload(lived("removed: drop", ", weight: 3"))
-		if st := w.b12(); st.State != config.StateDraining || !st.Drained || st.DrainUntil == nil {
+		if st := w.b12(); st.State != config.StateDraining || !st.OperatorDrained || st.DrainUntil == nil {
 			w.t.Errorf("%+v", st)
 		}
 		w.reload(lived("", ", state: filling"))
-		if st := w.b12(); st.State != config.StateFilling || st.Drained {
+		if st := w.b12(); st.State != config.StateFilling || st.OperatorDrained {
 			w.t.Errorf("%+v", st)
 		}
 		elapse(2 * time.Hour)
@@ -474,7 +474,7 @@ func TestStatusNamesEveryState(t *testing.T) {
 		}
 		var got []string
 		for _, b := range w.g.Status().Services[0].Backends {
-			got = append(got, fmt.Sprint(b.Name, " ", b.State, " ", b.Share))
+			got = append(got, fmt.Sprint(b.Name, " ", b.State, " ", b.SlowStartPercent))
 		}
 		if want := []string{"b11 active 100", "b12 filling 4", "b13 draining 100"}; !slices.Equal(got, want) {
 			w.t.Errorf("%q", got)

@@ -13,8 +13,8 @@ import (
 func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 	st := g.Status()
 	w.Gauge("millrace_l4_connections", "Connections in the table.", float64(st.Connections))
-	w.Gauge("millrace_l4_half_open_connections", "Connections of which the other side has not been heard.", float64(st.HalfOpen))
-	w.Gauge("millrace_l4_half_open_size_connections", "Half-open connections that the table can hold.", float64(st.HalfOpenMax))
+	w.Gauge("millrace_l4_half_open_connections", "Connections of which only one side has been seen.", float64(st.HalfOpen))
+	w.Gauge("millrace_l4_half_open_size_connections", "Half-open connections that the table can hold.", float64(st.HalfOpenLimit))
 	w.Gauge("millrace_l4_table_size_connections", "Connections that the table can hold.", float64(st.TableSize))
 	w.Counter("millrace_l4_forwarded_packets_total", "Packets sent on, and answers to ARP and neighbour solicitations.", st.Forwarded)
 	for _, kind := range datapath.AnswerKinds {
@@ -59,7 +59,7 @@ func (s *ServiceStatus) write(w *metrics.Writer) {
 
 func (b *BackendStatus) write(w *metrics.Writer, labels []metrics.Label) {
 	w.Gauge("millrace_l4_backend_healthy", "1 while the backend passes its checks.", bit(b.Healthy), labels...)
-	w.Gauge("millrace_l4_backend_ejected", "1 while the backend takes no new connections, for what became of others.", bit(b.Ejected), labels...)
+	w.Gauge("millrace_l4_backend_ejected", "1 while the outlier detector keeps new connections off the backend.", bit(b.Ejected), labels...)
 	if b.Check != nil {
 		w.Gauge("millrace_l4_backend_check_duration_seconds", "How long the last health check took.", b.Check.Seconds, labels...)
 	}

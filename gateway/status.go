@@ -12,17 +12,17 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// Status is a picture of the gateway at one moment; its JSON form is the same for every version of
-// the same major number. Counts are since the start and over all loops.
+// Status is the state of the gateway at one moment. Its JSON keys are stable: a version with the same
+// major number adds keys and renames none. Counts are since the start and over all loops.
 type Status struct {
-	Connections uint64            `json:"connections"`
-	TableSize   int               `json:"table_size"`
-	HalfOpen    uint64            `json:"half_open"` // connections of which the other side has not been heard
-	HalfOpenMax int               `json:"half_open_size"`
-	Forwarded   uint64            `json:"forwarded_packets"` // with the answers to ARP and neighbour solicitations
-	Dropped     map[string]uint64 `json:"dropped_packets"`   // by reason
-	Answers     map[string]uint64 `json:"answers"`           // that the gateway made itself, by kind; they count as forwarded
-	Services    []ServiceStatus   `json:"services"`
+	Connections   uint64            `json:"connections"`
+	TableSize     int               `json:"table_size"`
+	HalfOpen      uint64            `json:"half_open"` // connections of which only one side has been seen
+	HalfOpenLimit int               `json:"half_open_limit"`
+	Forwarded     uint64            `json:"forwarded_packets"` // with the answers to ARP and neighbour solicitations
+	Dropped       map[string]uint64 `json:"dropped_packets"`   // by reason
+	Answers       map[string]uint64 `json:"answers"`           // that the gateway made itself, by kind; they count as forwarded
+	Services      []ServiceStatus   `json:"services"`
 }
 
 // ServiceStatus is the state of a service.
@@ -44,29 +44,29 @@ type Evicted struct {
 
 // BackendStatus is the state of one address of a backend.
 type BackendStatus struct {
-	Name         string         `json:"name"`
-	Address      netip.AddrPort `json:"address"`
-	State        config.State   `json:"state"`           // filling, active, draining or inactive; "" when removed
-	Since        time.Time      `json:"since"`           // of that state
-	ConfigState  config.State   `json:"config_state"`    // what the file says
-	Drained      bool           `json:"drained"`         // an operator drains it, whatever the file says
-	DrainUntil   *time.Time     `json:"drain_until"`     // when it will be inactive; null: not draining, or until its connections end
-	Weight       int            `json:"weight"`          // in force
-	ConfigWeight int            `json:"config_weight"`   // what the file says
-	Weighted     bool           `json:"weighted"`        // an operator gave the weight
-	Share        int            `json:"share_percent"`   // how much of its weight counts: below 100 while it fills
-	Healthy      bool           `json:"healthy"`         // by its checks
-	Ejected      bool           `json:"ejected"`         // by what became of clients' connections: it takes no new ones
-	Down         []DownStatus   `json:"down,omitempty"`  // why it is not healthy, or ejected
-	Check        *CheckStatus   `json:"check,omitempty"` // the last probe
-	Removed      bool           `json:"removed"`         // by a reload; it has connections left
-	Hop          string         `json:"hop"`             // "ready", "unresolved" or "no route"
-	Connections  uint64         `json:"connections"`
-	Opened       uint64         `json:"opened_connections"`
-	ToPackets    uint64         `json:"to_packets"`
-	ToBytes      uint64         `json:"to_bytes"`
-	FromPackets  uint64         `json:"from_packets"`
-	FromBytes    uint64         `json:"from_bytes"`
+	Name             string         `json:"name"`
+	Address          netip.AddrPort `json:"address"`
+	State            config.State   `json:"state"`              // filling, active, draining or inactive; "" when removed
+	Since            time.Time      `json:"since"`              // of that state
+	ConfigState      config.State   `json:"config_state"`       // what the file says
+	OperatorDrained  bool           `json:"operator_drained"`   // an operator drains it, whatever the file says
+	DrainUntil       *time.Time     `json:"drain_until"`        // when it will be inactive; null: not draining, or until its connections end
+	Weight           int            `json:"weight"`             // in force
+	ConfigWeight     int            `json:"config_weight"`      // what the file says
+	OperatorWeight   bool           `json:"operator_weight"`    // an operator gave the weight
+	SlowStartPercent int            `json:"slow_start_percent"` // how much of its weight counts: below 100 while it fills
+	Healthy          bool           `json:"healthy"`            // by its checks
+	Ejected          bool           `json:"ejected"`            // by what became of clients' connections: it takes no new ones
+	Down             []DownStatus   `json:"down,omitempty"`     // why it is not healthy, or ejected
+	Check            *CheckStatus   `json:"check,omitempty"`    // the last probe
+	Removed          bool           `json:"removed"`            // by a reload; it has connections left
+	NextHop          string         `json:"next_hop"`           // "ready", "unresolved" or "no route"
+	Connections      uint64         `json:"connections"`
+	Opened           uint64         `json:"opened_connections"`
+	ToPackets        uint64         `json:"to_packets"`
+	ToBytes          uint64         `json:"to_bytes"`
+	FromPackets      uint64         `json:"from_packets"`
+	FromBytes        uint64         `json:"from_bytes"`
 }
 
 // DownStatus is a reason why a backend takes no new connections.
@@ -88,7 +88,7 @@ type CheckStatus struct {
 func (g *Gateway) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	st := Status{TableSize: g.cfg.Table.Size, HalfOpenMax: g.cfg.Table.HalfOpen, Dropped: map[string]uint64{}, Answers: map[string]uint64{}}
+	st := Status{TableSize: g.cfg.Table.Size, HalfOpenLimit: g.cfg.Table.HalfOpen, Dropped: map[string]uint64{}, Answers: map[string]uint64{}}
 	for _, h := range g.handlers {
 		st.Connections += h.Connections()
 		st.HalfOpen += h.HalfOpen()
@@ -136,7 +136,7 @@ func (g *Gateway) backendStatus(s *datapath.Snapshot, id uint32) BackendStatus {
 	g.healthStatus(id, &st)
 	st.Removed = !b.Configured
 	g.configStatus(&st, b.Service, id)
-	st.Hop = nexthop.State(s.Endpoints[b.Endpoint].Hop.State).String()
+	st.NextHop = nexthop.State(s.Endpoints[b.Endpoint].Hop.State).String()
 	st.Connections, st.Opened = b.Flows(), b.Count(datapath.Opened)
 	st.ToPackets, st.ToBytes = b.Count(datapath.ToPackets), b.Count(datapath.ToBytes)
 	st.FromPackets, st.FromBytes = b.Count(datapath.FromPackets), b.Count(datapath.FromBytes)
@@ -175,11 +175,11 @@ func (g *Gateway) configStatus(st *BackendStatus, service, id uint32) {
 	if m == nil || st.Removed {
 		return
 	}
-	st.ConfigState, st.Drained = m.config.State, m.drained
+	st.ConfigState, st.OperatorDrained = m.config.State, m.drained
 	if until := m.until; !m.drainOver && !until.IsZero() {
 		st.DrainUntil = &until
 	}
-	st.ConfigWeight, st.Weight, st.Weighted = m.config.Weight, m.share(), m.weight >= 0
+	st.ConfigWeight, st.Weight, st.OperatorWeight = m.config.Weight, m.share(), m.weight >= 0
 	part, of := t.fraction(time.Now(), o.config.SlowStart)
-	st.Share = 100 * part / of
+	st.SlowStartPercent = 100 * part / of
 }

@@ -81,7 +81,7 @@ func showStatus(c *console, st *admin.Status) {
 	c.line("config", "%s", reload)
 	g := &st.Gateway
 	c.line("table", "%s of %s connections; half-open %s of %s", group(g.Connections), group(uint64(g.TableSize)),
-		group(g.HalfOpen), group(uint64(g.HalfOpenMax)))
+		group(g.HalfOpen), group(uint64(g.HalfOpenLimit)))
 	n := &st.Counts
 	c.line("packets", "received %s, forwarded %s", group(n.Received), group(n.Forwarded))
 	c.line("dropped", "%s", tally(n.Dropped))
@@ -99,7 +99,7 @@ func showService(c *console, s *gateway.ServiceStatus) {
 	}
 	c.printf("\n%s %s %s %s\n", c.paint(bold, s.Name), s.Protocol, s.Mode, strings.Join(at, " "))
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "  backend\taddress\tstate\tweight\thealth\thop\tconns\topened\tpackets\tback")
+	fmt.Fprintln(w, "  backend\taddress\tstate\tweight\thealth\tnext hop\tconns\topened\tto backend\tfrom backend")
 	for i := range s.Backends {
 		b := &s.Backends[i]
 		health := "up"
@@ -109,7 +109,7 @@ func showService(c *console, s *gateway.ServiceStatus) {
 		case b.Ejected:
 			health = "ejected"
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, target(b.Address), stateOf(b), weightOf(b), health, b.Hop,
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, target(b.Address), stateOf(b), weightOf(b), health, b.NextHop,
 			group(b.Connections), group(b.Opened), group(b.ToPackets), group(b.FromPackets))
 	}
 	_ = w.Flush()
@@ -129,17 +129,17 @@ func stateOf(b *gateway.BackendStatus) string {
 	switch {
 	case b.Removed:
 		return "removed"
-	case b.Drained && b.DrainUntil != nil:
+	case b.OperatorDrained && b.DrainUntil != nil:
 		return fmt.Sprintf("%s until %s", b.State, b.DrainUntil.Local().Format(time.TimeOnly))
-	case b.State == config.StateFilling && b.Share < 100:
-		return fmt.Sprintf("filling, %d %%", b.Share)
+	case b.State == config.StateFilling && b.SlowStartPercent < 100:
+		return fmt.Sprintf("filling, %d %%", b.SlowStartPercent)
 	}
 	return string(b.State)
 }
 
 // weightOf writes the weight of a backend, with the configured one where an operator gave another.
 func weightOf(b *gateway.BackendStatus) string {
-	if b.Weighted {
+	if b.OperatorWeight {
 		return fmt.Sprintf("%d (file: %d)", b.Weight, b.ConfigWeight)
 	}
 	return fmt.Sprint(b.Weight)

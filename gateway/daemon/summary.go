@@ -28,13 +28,13 @@ type Summary struct {
 
 // DeviceSummary is what went over a device.
 type DeviceSummary struct {
-	Name      string `json:"name"`
-	Driver    string `json:"driver"`
-	Granted   string `json:"granted"`
-	RxPackets uint64 `json:"rx_packets"`
-	TxPackets uint64 `json:"tx_packets"`
-	RxDropped uint64 `json:"rx_dropped"` // by the device or the kernel, before the gateway saw them
-	TxInvalid uint64 `json:"tx_invalid"`
+	Name       string `json:"name"`
+	Driver     string `json:"driver"`
+	Negotiated string `json:"negotiated"`
+	RxPackets  uint64 `json:"rx_packets"`
+	TxPackets  uint64 `json:"tx_packets"`
+	RxMissed   uint64 `json:"rx_missed"` // by the device or the kernel, before the gateway saw them
+	TxInvalid  uint64 `json:"tx_invalid"`
 }
 
 // Summary returns the counters.
@@ -51,12 +51,12 @@ func (d *Daemon) Summary() Summary {
 	}
 	for _, dev := range d.devices {
 		info := dev.Queues[0].Info()
-		one := DeviceSummary{Name: info.Device, Driver: info.Driver, Granted: info.Negotiated}
+		one := DeviceSummary{Name: info.Device, Driver: info.Driver, Negotiated: info.Negotiated}
 		for _, q := range dev.Queues {
 			st := q.Info().Stats
 			one.RxPackets += st.RxPackets
 			one.TxPackets += st.TxPackets
-			one.RxDropped += st.RxMissed
+			one.RxMissed += st.RxMissed
 			one.TxInvalid += st.TxInvalid
 		}
 		s.Devices = append(s.Devices, one)
@@ -77,7 +77,7 @@ func (s Summary) String() string {
 	var b strings.Builder
 	for _, dev := range s.Devices {
 		fmt.Fprintf(&b, "%-10s %-9s received %d, sent %d, lost before the driver %d\n",
-			dev.Name, dev.Driver, dev.RxPackets, dev.TxPackets, dev.RxDropped)
+			dev.Name, dev.Driver, dev.RxPackets, dev.TxPackets, dev.RxMissed)
 	}
 	for _, sv := range s.Gateway.Services {
 		for _, be := range sv.Backends {
@@ -177,7 +177,7 @@ func writeQueue(w *metrics.Writer, info pmd.Info) {
 	}{
 		{"millrace_rx_packets_total", "Packets received.", s.RxPackets},
 		{"millrace_rx_bytes_total", "Bytes received.", s.RxBytes},
-		{"millrace_rx_dropped_packets_total", "Packets lost before the driver saw them.", s.RxMissed},
+		{"millrace_rx_missed_packets_total", "Packets lost before the driver saw them.", s.RxMissed},
 		{"millrace_rx_invalid_packets_total", "Packets that the driver could not use.", s.RxInvalid},
 		{"millrace_tx_packets_total", "Packets sent.", s.TxPackets},
 		{"millrace_tx_bytes_total", "Bytes sent.", s.TxBytes},

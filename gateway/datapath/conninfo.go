@@ -22,7 +22,7 @@ type ConnInfo struct {
 
 // stateNames are the states as a ConnInfo has them.
 var stateNames = [states]string{
-	stateUDP: "udp", stateSynSent: "syn_sent", stateAnswered: "answered",
+	stateUDP: "udp", stateSynSent: "syn_sent", stateAnswered: "syn_recv", stateMidFlow: "mid_flow",
 	stateEstablished: "established", stateClosing: "closing",
 }
 
