@@ -5,7 +5,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// CloseWrite sends a FIN after all that was written. Reading goes on.
+// CloseWrite sends a FIN after all that was written (RFC 9293 3.10.4). Reading goes on.
 func (c *Conn) CloseWrite(now clock.Time) {
 	if c.has(flagFIN) {
 		return
@@ -24,7 +24,7 @@ func (c *Conn) CloseWrite(now clock.Time) {
 	c.m.markDirty(c)
 }
 
-// CloseRead throws away what waits to be read and what comes later.
+// CloseRead discards what waits to be read and what arrives later. The peer is not told: TCP has no way to.
 func (c *Conn) CloseRead(now clock.Time) {
 	c.ensureActive()
 	c.flags |= flagReadShutdown
@@ -40,8 +40,9 @@ func (c *Conn) dropReceived() {
 	}
 }
 
-// Close ends both directions in order and gives the Conn back. What was written is still sent, by the
-// Mux alone; unread data makes it a reset (RFC 9293 3.6, MAY-1), as does data that arrives later.
+// Close ends both directions in order and gives the Conn back to the Mux, which still sends what was written. Unread data
+// makes it a reset (RFC 9293 3.6, MAY-1; RFC 2525 2.17), as does data that arrives later: the peer must know that it
+// was lost.
 func (c *Conn) Close(now clock.Time) {
 	c.ensureActive()
 	unread := c.Readable() > 0
@@ -61,7 +62,7 @@ func (c *Conn) Close(now clock.Time) {
 	c.orphan()
 }
 
-// Abort drops all that is queued, sends a RST and gives the Conn back.
+// Abort drops all that is queued, sends a RST and gives the Conn back to the Mux (RFC 9293 3.10.5).
 func (c *Conn) Abort(now clock.Time) {
 	c.ensureActive()
 	switch c.state {
@@ -75,7 +76,7 @@ func (c *Conn) Abort(now clock.Time) {
 	c.orphan()
 }
 
-// orphan takes the connection back from the application.
+// orphan takes the connection back from the application: no events, nothing to read.
 func (c *Conn) orphan() {
 	c.owner, c.events = nil, 0
 	c.flags |= flagOrphaned
@@ -83,7 +84,7 @@ func (c *Conn) orphan() {
 	c.m.markDirty(c)
 }
 
-// enterClosed ends the connection at once, and keeps what can still be read.
+// enterClosed ends the connection at once. What was received in order can still be read.
 func (c *Conn) enterClosed(why reason) {
 	if c.state == StateClosed {
 		return
@@ -114,14 +115,15 @@ func (c *Conn) detach() {
 	}
 }
 
-// reportClosed tells the owner that nothing more will happen.
+// reportClosed reports that nothing more will happen. Readable and Writable go with it, so that an owner that waits for
+// either looks at Err.
 func (c *Conn) reportClosed() {
 	c.flags |= flagClosedReported
 	c.report(Closed | Readable | Writable)
 }
 
-// enterTimeWait leaves a record in the connection's place that answers what comes late (RFC 9293 3.6.1).
-// What was received can still be read.
+// enterTimeWait leaves a record in the connection's place, which answers what arrives late (RFC 9293 3.6.1). What was
+// received can still be read.
 func (c *Conn) enterTimeWait(now clock.Time) {
 	c.state = StateTimeWait
 	c.m.timeWait(now, c)
@@ -129,7 +131,7 @@ func (c *Conn) enterTimeWait(now clock.Time) {
 	c.reportClosed()
 }
 
-// sendReset has a RST leave with the next Poll.
+// sendReset makes a RST leave with the next Poll.
 func (c *Conn) sendReset() {
 	c.flags |= flagReset
 	c.m.markDirty(c)

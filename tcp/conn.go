@@ -7,127 +7,133 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Conn is one connection. It belongs to its Mux, and calls of its methods to the Mux's loop.
+// Conn is one connection: its transmission control block (RFC 9293 3.3.1). It belongs to its Mux, and calls of its
+// methods to the owner of the Mux's loop.
 //
-// Whoever holds a Conn ends with exactly one call of Close or Abort, whatever happened before, also
-// after Closed: it gives the Conn back, which must not be used after.
+// The owner of a Conn ends with exactly one call of Close or Abort, whatever happened before, also after the event
+// Closed: the call returns the Conn to the Mux, and the Conn must not be used after.
+//
+// Fields are ordered by size: a page of Conns fits one size class of the allocator (see TestIdleConnectionsAreSmall).
+// State that only a working connection needs lies in active, which an idle one does not have.
 type Conn struct {
 	m         *Mux
 	owner     Owner
-	opt       *Options    // never written: changed options are a new value
-	*active               // nil at rest
-	rare      *rare       // nil for most
+	opt       *Options    // shared and never written: changed options are a new value
+	*active               // nil while compacted
+	rare      *rare       // nil for most connections
 	auth      *auth.State // nil without keys
-	compacted compacted   // while awake is nil
+	compacted compacted   // valid while active is nil
 
 	tuple wire.Tuple
 
 	id      uint32
-	link    uint32     // the next connection in the Mux's list of dirty or free ones
-	peerFIN uint32     // number of the peer's FIN, with flagPeerFIN
-	armedAt clock.Time // when the timer's entry fires, at the latest when something is due
+	link    uint32     // the next connection in the Mux's list of dirty or of free ones
+	peerFIN uint32     // sequence number of the peer's FIN, with flagPeerFIN
+	armedAt clock.Time // when the wheel's entry fires: never after the earliest deadline
 
-	aliveAt clock.Time // the last segment
+	aliveAt clock.Time // when the last acceptable segment arrived; keepalive counts from it
 
-	// The send sequence space (RFC 9293 3.3.1). The FIN has number end, once the application has closed.
+	// The send sequence space (RFC 9293 3.3.1): una <= nxt <= end. The FIN takes number end once the application has
+	// closed, so that nxt can be end+1.
 	una, nxt uint32
-	end      uint32 // behind what was written
+	end      uint32 // behind the last byte that was written
 	sndEdge  uint32 // right edge of the peer's window: SND.UNA+SND.WND
 	wl1, wl2 uint32 // SND.WL1, SND.WL2
-	maxWnd   uint32 // the largest window that the peer had
+	maxWnd   uint32 // the largest window that the peer had: bounds old ACKs (RFC 5961 5.2) and partial segments
 
-	// The receive sequence space.
+	// The receive sequence space: rcvNxt <= rcvAdv. The edge never moves left (RFC 9293 3.8.6).
 	rcvNxt   uint32
-	rcvAdv   uint32 // right edge of the window that the peer was told: RCV.NXT+RCV.WND
-	rcvLimit uint32 // bytes to hold at most
+	rcvAdv   uint32 // right edge of the window that the peer knows: RCV.NXT+RCV.WND
+	rcvLimit uint32 // receive buffer, bytes
 	tsRecent uint32 // TS.Recent (RFC 7323 4.3)
-	tsOffset uint32
-	received uint64 // bytes of payload, in order
+	tsOffset uint32 // added to the clock for our timestamps (RFC 7323 7.1)
+	received uint64 // payload received in order, bytes
 
 	ecn ecnState
 
 	flags     flags
-	events    Events // to be told
-	segment   uint16 // options and payload of a full segment: peer's MSS, within the path MTU
+	events    Events // to report at the next Poll
+	segment   uint16 // options and payload of a full segment, bytes: the peer's MSS, within the path MTU
 	peerMSS   uint16
-	largestIn uint16 // the largest payload that came in one segment
+	largestIn uint16 // the largest payload of one segment received: estimates the peer's MSS for the ACK policy
 
 	state              State
-	reason             reason
+	reason             reason // why the connection ended, or would: an ICMP error waits here for the timeout
 	sndScale, rcvScale uint8
-	unansweredProbes   uint8 // probes since the peer was heard: window or keepalive
-	quickACKs          uint8 // segments to acknowledge at once
+	unansweredProbes   uint8 // of the window or of keepalive, since the last sign of life
+	quickACKs          uint8 // segments still to be acknowledged at once
 }
 
-// byteRange is a range of sequence numbers.
+// byteRange is [left, right) of sequence space; left == right is none.
 type byteRange struct{ left, right uint32 }
 
-// rare is what few connections need.
+// rare is what few connections need. Outside of Conn it costs the others eight bytes.
 type rare struct {
-	corkAt       clock.Time // when held-back data leaves; never
+	corkAt       clock.Time // when data that is held back for more leaves; never
 	sndUrgent    uint32     // SND.UP
 	rcvUrgent    uint32     // RCV.UP
-	retransmits  uint64     // segments
-	challengedAt uint32     // timestamp of the last challenge ACK
-	cookie       []byte     // of Fast Open, for the SYN-ACK
+	retransmits  uint64     // segments sent again
+	challengedAt uint32     // timestamp of the last challenge ACK, 0 for none
+	cookie       []byte     // Fast Open cookie for the SYN-ACK
 	probe        pathProbe
 }
 
 const never = clock.Never
 
-// flags are what a connection knows in one bit each.
+// flags are the one-bit facts of a connection.
 type flags uint32
 
 const (
-	flagTimestamps     flags = 1 << iota // RFC 7323 3, agreed
-	flagSACK                             // RFC 2018 2, agreed
-	flagScaling                          // RFC 7323 2, agreed
-	flagDirty                            // in the Mux's list
-	flagOrphaned                         // the application gave the connection back
+	flagTimestamps     flags = 1 << iota // negotiated (RFC 7323 3.2)
+	flagSACK                             // negotiated (RFC 2018 2)
+	flagScaling                          // negotiated (RFC 7323 2.2)
+	flagDirty                            // in the Mux's dirty list
+	flagOrphaned                         // the application has called Close or Abort: nobody reads any more
 	flagTable                            // in the Mux's table
-	flagFIN                              // the application sends no more: FIN has number end
-	flagPeerFIN                          // the peer's FIN has number peerFIN
-	flagAckNow                           // an ACK is to be sent at once
-	flagWantWrite                        // a Write had not room for all
-	flagMore                             // the last Write has more to come
-	flagReadShutdown                     // the application reads no more
-	flagWindowProbe                      // a zero-window probe, one byte at nxt, is in the way
+	flagFIN                              // the application has closed its direction: the FIN has number end
+	flagPeerFIN                          // the FIN of the peer has number peerFIN, though data before it may be missing
+	flagAckNow                           // an ACK leaves with the next Poll
+	flagWantWrite                        // a Write found no room: report Writable when there is some
+	flagMore                             // the last Write announced more
+	flagReadShutdown                     // CloseRead: received data is acknowledged and discarded
+	flagWindowProbe                      // a zero-window probe with the byte at nxt is in flight; nxt does not count it
 	flagPassive                          // began in LISTEN
-	flagBlocked                          // the Output had no room
-	flagInteractive                      // data is answered by data: ACKs ride on it
-	flagSndUrgent                        // SND.UP is ahead
+	flagBlocked                          // in the Mux's blocked list
+	flagInteractive                      // data was answered by data before the delayed ACK: ACKs are worth a delay
+	flagSndUrgent                        // SND.UP is ahead of SND.UNA
 	flagRcvUrgent                        // RCV.UP is ahead of what was read
-	flagFastOpen                         // data in the SYN was taken
-	flagClosedReported                   // Closed was told
+	flagFastOpen                         // data in a SYN was accepted, ours or the peer's
+	flagClosedReported                   // Closed was reported
 	flagTailProbe                        // a tail loss probe is due
 	flagReset                            // a RST is to be sent
-	flagTriedFastOpen                    // the SYN had a Fast Open option
-	flagSynAck                           // the peer's SYN is to be answered
-	flagNotECT                           // the path clears what accurate ECN says: nothing is sent ECN-capable
+	flagTriedFastOpen                    // our SYN had a Fast Open option
+	flagSynAck                           // a SYN of the peer wants its SYN-ACK
+	flagNotECT                           // the path clears the bits of accurate ECN: send nothing ECN-capable
 )
 
 func (c *Conn) has(f flags) bool { return c.flags&f != 0 }
 
-// mss is the payload of a full segment that has no options but those that all have.
+// mss is the payload of a full segment with only the options that every segment has. SACK blocks make single segments
+// shorter.
 func (c *Conn) mss() int { return int(c.segment) - c.optionsLen() }
 
-// window returns how many bytes of new sequence space the peer has room for.
+// window returns how many bytes of new sequence space the peer accepts.
 func (c *Conn) window() uint32 { return seqnum.Distance(c.nxt, c.sndEdge) }
 
-// unsent returns how many written bytes were not sent.
+// unsent returns how many written bytes were never sent.
 func (c *Conn) unsent() uint32 { return seqnum.Distance(c.nxt, c.end) }
 
-// outstanding reports whether something sent is not acknowledged.
+// outstanding reports whether something that was sent is not acknowledged.
 func (c *Conn) outstanding() bool { return c.una != c.nxt }
 
-// finSent and finAcked tell how far our FIN has come.
+// finSent and finAcked report how far our FIN has come.
 func (c *Conn) finSent() bool  { return c.has(flagFIN) && c.nxt == c.end+1 }
 func (c *Conn) finAcked() bool { return c.finSent() && c.una == c.nxt }
 
 // State returns the state.
 func (c *Conn) State() State { return c.state }
 
-// Err returns why the connection ended: nil while it has not, or ended in order.
+// Err returns why the connection ended: nil while it has not, or where both sides closed in order.
 func (c *Conn) Err() error {
 	if c.state != StateClosed {
 		return nil
@@ -138,10 +144,11 @@ func (c *Conn) Err() error {
 // Tuple returns the addresses and ports.
 func (c *Conn) Tuple() wire.Tuple { return c.tuple }
 
-// Owner returns who is told of events.
+// Owner returns the handler of events.
 func (c *Conn) Owner() Owner { return c.owner }
 
-// SetOwner names who is told of events, and has it told at the next Poll what is possible already.
+// SetOwner sets the handler of events. The next Poll reports to it what is already possible, because the events
+// themselves may have gone to the owner before.
 func (c *Conn) SetOwner(o Owner) {
 	c.owner = o
 	if c.Readable() > 0 || c.Finished() {
@@ -161,7 +168,7 @@ func (c *Conn) report(e Events) {
 	c.m.markDirty(c)
 }
 
-// ensureRare returns the part of c that few connections have.
+// ensureRare returns the part of the state that few connections have, and makes it where it is missing.
 func (c *Conn) ensureRare() *rare {
 	if c.rare == nil {
 		c.rare = &rare{corkAt: never}

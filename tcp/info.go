@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Info is what is known of a connection at one moment.
+// Info is the state of a connection at one moment, as tcp_info of Linux has it.
 type Info struct {
 	Tuple      wire.Tuple
 	State      State
@@ -15,9 +15,9 @@ type Info struct {
 
 	RTT, RTTVar, MinRTT, RTO time.Duration // RFC 6298; 0 before the first measurement
 	Cwnd, Ssthresh           uint64        // bytes
-	InFlight                 uint64        // bytes sent and neither acknowledged nor thought lost
-	Pacing                   uint64        // bytes a second; 0 is not paced
-	DeliveryRate             uint64        // bytes a second, the latest sample
+	InFlight                 uint64        // sent, and neither acknowledged nor presumed lost, bytes
+	Pacing                   uint64        // bytes per second; 0 is unpaced
+	DeliveryRate             uint64        // bytes per second, the latest sample
 
 	MSS     int // payload of a full segment now, bytes
 	PeerMSS int // as announced
@@ -25,18 +25,18 @@ type Info struct {
 
 	SendWindow, ReceiveWindow     uint32 // bytes
 	SendScale, ReceiveScale       uint8
-	SendQueue, ReceiveQueue       int // bytes: not acknowledged; not read
-	SendBuffer, ReceiveBuffer     int // bytes: their bounds now
+	SendQueue, ReceiveQueue       int // bytes: unacknowledged; unread
+	SendBuffer, ReceiveBuffer     int // bytes: their limits now
 	Timestamps, SACK, ECN, AccECN bool
 	FastOpen                      bool // data in the SYN was taken
 
 	BytesAcked, BytesReceived uint64 // of payload
 	Retransmits               uint64 // segments
-	Reordering                uint32 // segments; 0 is none seen
+	Reordering                uint32 // segments by which one was overtaken; 0 is none seen
 	CE                        uint32 // packets that came marked (ECN)
 }
 
-// Stats counts what happened in a Mux since it was made. Levels, which also fall, say so.
+// Stats counts what happened in a Mux since it was made. Fields called levels can also fall.
 type Stats struct {
 	Conns, HalfOpen, TimeWait int   // levels
 	Memory                    int64 // level: bytes of buffers
@@ -51,17 +51,17 @@ type Stats struct {
 	ChallengeAcks               uint64 // RFC 5961
 	ZeroWindowProbes, KeepAlive uint64
 	OutOfOrder, Duplicate       uint64 // segments
-	Pruned                      uint64 // out-of-order data thrown away for lack of memory, bytes
-	StalledPeers                uint64 // connections ended because their peers kept memory for nothing
+	Pruned                      uint64 // out-of-order data dropped for lack of memory, bytes
+	StalledPeers                uint64 // connections reset because their peers held memory and did not move
 
 	CookiesSent, CookiesGood, CookiesBad uint64 // RFC 4987
-	FastOpens                            uint64 // SYNs with data that were taken (RFC 7413)
+	FastOpens                            uint64 // SYNs whose data was accepted (RFC 7413)
 	AcceptOverflow                       uint64
 	AuthFailed                           uint64
 	TimeWaitReused                       uint64 // RFC 6191
 }
 
-// Info returns what is known of the connection.
+// Info returns the state of the connection.
 func (c *Conn) Info() Info {
 	c.ensureActive()
 	b := &c.sender.scoreboard

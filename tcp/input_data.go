@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// inputData takes payload and FIN: RFC 9293 3.10.7.4, seventh and eighth.
+// inputData handles payload and FIN (RFC 9293 3.10.7.4, seventh and eighth).
 func (c *Conn) inputData(now clock.Time, s *Segment) packet.Verdict {
 	if s.ECN == wire.CE && c.ecn.mode == ecnAccurate {
 		c.countCE(s)
@@ -35,7 +35,7 @@ func (c *Conn) inputData(now clock.Time, s *Segment) packet.Verdict {
 	return v
 }
 
-// inputAfterFIN takes text that cannot be new: the peer has sent its FIN.
+// inputAfterFIN handles data after the peer's FIN: only retransmissions are right there.
 func (c *Conn) inputAfterFIN(now clock.Time, s *Segment) packet.Verdict {
 	if seqnum.Before(c.rcvNxt, s.Seq+s.Len) {
 		return packet.DropState
@@ -44,14 +44,16 @@ func (c *Conn) inputAfterFIN(now clock.Time, s *Segment) packet.Verdict {
 	return packet.Deliver
 }
 
-// inputOrphaned resets a peer that sends data which nobody will read.
+// inputOrphaned resets a peer that sends data after Close: it must learn that the data will not be read (RFC 9293 3.6,
+// MAY-1; RFC 1122 4.2.2.13).
 func (c *Conn) inputOrphaned(now clock.Time) packet.Verdict {
 	c.sendReset()
 	c.enterClosed(aborted)
 	return packet.DropState
 }
 
-// acceptData stores the part of the payload that lies in the window and was not there.
+// acceptData stores the part of the payload that lies in the window and is not there yet. Everything else is
+// acknowledged at once, so that a peer with an old view of the window gets the new one.
 func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 	if s.Len == 0 {
 		return packet.Deliver
@@ -89,7 +91,7 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 	return packet.Deliver
 }
 
-// store copies [left, right) of the segment to its place.
+// store copies [left, right) of the segment to its place in the ring.
 func (c *Conn) store(left, right uint32, s *Segment) bool {
 	r := c.rcv
 	if r == nil {
@@ -105,7 +107,7 @@ func (c *Conn) store(left, right uint32, s *Segment) bool {
 	return true
 }
 
-// inOrder makes n bytes readable, and what they reach.
+// inOrder makes n stored bytes readable, and the ranges that they reach.
 func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 	r := c.rcv
 	filled := len(r.OutOfOrder()) > 0
@@ -118,7 +120,8 @@ func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 	c.scheduleACK(now, s, filled)
 }
 
-// outOfOrder keeps what lies behind a hole and says at once what is missing (RFC 5681 4.2).
+// outOfOrder keeps data behind a hole and acknowledges at once: duplicate ACKs and SACK blocks drive the peer's loss
+// recovery (RFC 5681 4.2).
 func (c *Conn) outOfOrder(left, right uint32) {
 	c.m.stats.OutOfOrder++
 	dup, ok := c.rcv.AddRange(left, right)
@@ -128,7 +131,7 @@ func (c *Conn) outOfOrder(left, right uint32) {
 	c.ackNow()
 }
 
-// discardData acknowledges data in order that the application does not want.
+// discardData acknowledges data in order after CloseRead. Out of order it is not kept: the peer sends it again.
 func (c *Conn) discardData(now clock.Time, left, right uint32) packet.Verdict {
 	if left == c.rcvNxt {
 		c.rcvNxt = right
@@ -138,11 +141,12 @@ func (c *Conn) discardData(now clock.Time, left, right uint32) packet.Verdict {
 	return packet.Deliver
 }
 
-// initialQuickACKs is how many segments are acknowledged at once at first: the peer's window is to grow.
+// initialQuickACKs is how many segments are acknowledged at once at the start, when the peer is in slow start and each
+// ACK opens its window, and again after a timeout of ours, when the path has lost segments.
 const initialQuickACKs = 16
 
-// scheduleACK decides when data is acknowledged (RFC 9293 3.8.6.3): at once for every second full segment,
-// where a hole was filled, and at the start; else with what is sent next, or after a delay.
+// scheduleACK decides when data is acknowledged (RFC 9293 3.8.6.3): at once for more than one full segment, for a
+// filled hole (RFC 5681 4.2), and at the start; else with the next data that is sent, or after a delay.
 func (c *Conn) scheduleACK(now clock.Time, s *Segment, filled bool) {
 	switch {
 	case filled || c.opt.NoDelayedAck || c.rcvNxt-c.lastAcked > uint32(c.largestIn):
@@ -156,13 +160,14 @@ func (c *Conn) scheduleACK(now clock.Time, s *Segment, filled bool) {
 	}
 }
 
-// noteDuplicate keeps a range that came twice, to be told in the next ACK (RFC 2883 4).
+// noteDuplicate keeps a range that arrived twice, for the next ACK to report (DSACK, RFC 2883 4).
 func (c *Conn) noteDuplicate(left, right uint32) {
 	c.m.stats.Duplicate++
 	c.dsack = byteRange{left, right}
 }
 
-// noteFIN keeps where the peer's stream ends; the first that says so is believed.
+// noteFIN records where the peer's stream ends. The first FIN counts: a second one elsewhere is forged or broken, and so
+// is one before data that was received.
 func (c *Conn) noteFIN(seq uint32) {
 	if c.has(flagPeerFIN) || seqnum.Before(c.rcvAdv, seq) || seqnum.Before(seq, c.rcvNxt) {
 		return
@@ -174,7 +179,7 @@ func (c *Conn) noteFIN(seq uint32) {
 	c.peerFIN = seq
 }
 
-// processFIN takes the peer's FIN once all before it has arrived.
+// processFIN handles the peer's FIN once all data before it has arrived (RFC 9293 3.10.7.4, eighth).
 func (c *Conn) processFIN(now clock.Time) {
 	if !c.has(flagPeerFIN) || c.rcvNxt != c.peerFIN {
 		return

@@ -12,21 +12,21 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Config says how a Mux works. Output is needed; the zero values of the rest are defaults.
+// Config describes a Mux. Output is required; the zero values of the rest are defaults.
 type Config struct {
 	Output Output
 	Now    clock.Time // the time at which the Mux begins
-	Secret [32]byte   // of initial sequence numbers, cookies and timestamps (RFC 6528); the same for all loops of a host
+	Secret [32]byte   // keys initial sequence numbers, cookies and timestamps (RFC 6528); loops of one host share it, as flows may move between them
 	Seed   uint64     // of random numbers that need not be secret
 
-	Budget      int64         // bytes of all buffers; 0 is 64 MiB
+	Budget      int64         // memory of all buffers, bytes; 0 is 64 MiB
 	MaxConns    int           // 0 is 1<<20
-	MaxHalfOpen int           // records of connections that are being accepted; 0 is 65 536, less than 0 none; cookies serve beyond
-	MaxTimeWait int           // records of connections that wait for old segments; 0 is 65 536
-	TimeWait    time.Duration // how long TIME-WAIT lasts, 2 MSL; 0 is 60 s
+	MaxHalfOpen int           // records in the SYN queue; 0 is 65 536, less than 0 none; SYN cookies serve what exceeds three quarters of it
+	MaxTimeWait int           // TIME-WAIT records; 0 is 65 536; the oldest makes room
+	TimeWait    time.Duration // duration of TIME-WAIT, 2 MSL; 0 is 60 s
 
-	// Owns reports whether segments of the flow come to this Mux; nil is that all do. Connect chooses a
-	// local port with which they do.
+	// Owns reports whether segments of the flow reach this Mux; nil is always. Connect chooses a local port for which
+	// it holds, because RSS gives each flow to one queue.
 	Owns func(t *wire.Tuple) bool
 
 	Defaults Options // of connections and listeners that have none
@@ -38,15 +38,16 @@ const (
 	defaultMaxConns = 1 << 20
 )
 
-// tick is what timers are rounded up to: pacing and probes need less than a millisecond.
+// tick is the resolution of the timer wheel. Pacing and tail loss probes within a data centre need less than a
+// millisecond.
 const tick = 64 * time.Microsecond
 
-// Mux holds the connections and listeners of one loop. It does not lock: all calls for it and for its
-// connections come from the owner of the loop.
+// Mux holds the connections and listeners of one loop. It does not lock: only the owner of the loop calls it and its
+// connections.
 type Mux struct {
 	cfg   Config
 	stats Stats
-	now   clock.Time // of the last call
+	now   clock.Time // of the last call; timers that fire within one Poll see the same time
 
 	slab    slab
 	table   table
@@ -62,12 +63,15 @@ type Mux struct {
 	controls    cc.Pool
 	random      random.Source // of what need not be secret
 
-	// Connections with something to send or to tell, by Conn.link.
+	// Connections with something to send or to report form a list through Conn.link, oldest first, so that a Poll costs
+	// what happened and not what exists.
 	dirty, last uint32
-	blocked     []uint32 // for room in the Output
+	blocked     []uint32 // connections for which the Output had no room; Poll tries them again
 
-	lastOptions *Options // what the last connection had whose options were its own
+	lastOptions *Options // of the newest connection whose options were not the defaults: accepted connections mostly share them
 
+	// Scratch for the segment being sent and the connection being made: on the stack they would escape into the Output
+	// and be allocated for each call.
 	out       Outgoing   // of the segment that is being sent
 	flow      wire.Tuple // of the connection that is being made
 	probeSize uint16     // its size with options, where it is a probe of the path
@@ -92,10 +96,9 @@ func NewMux(cfg Config) *Mux {
 	return m
 }
 
-// Input takes a segment that arrived for t, which names the flow as this host sees it. Addresses and
-// checksum have been verified. The answer is Deliver or the reason of its drop. What a connection has to
-// send because of it leaves with the next Poll; what is said for no connection (SYN-ACK, RST, the ACKs of
-// TIME-WAIT) leaves at once.
+// Input handles a segment that arrived for t, which names the flow as this host sees it. The caller has verified
+// addresses and checksum. The result is Deliver or the reason of the drop. What a connection has to send because of
+// it leaves with the next Poll; replies without a connection (SYN-ACK, RST, the ACKs of TIME-WAIT) leave at once.
 func (m *Mux) Input(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
 	m.now = now
 	m.stats.SegmentsIn += uint64(s.Packets)
@@ -107,9 +110,8 @@ func (m *Mux) Input(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
 	return m.inputUnmatched(now, t, s)
 }
 
-// Poll runs timers that are due, tells owners what became possible, and sends what may be sent. It
-// returns when it wants to be called again at the latest; a call of Input or of a connection's methods
-// wants a Poll at once.
+// Poll runs the timers that are due, reports events to owners, and sends what may be sent. It returns when it must be
+// called again at the latest. After Input, or a call of a connection's methods, the loop calls it without waiting for that time.
 func (m *Mux) Poll(now clock.Time) clock.Time {
 	m.now = now
 	m.wheel.Advance(now, m.fire)
@@ -126,13 +128,13 @@ func (m *Mux) Poll(now clock.Time) clock.Time {
 	return min(next, m.wheel.Next())
 }
 
-// Idle reports whether no connection has anything to send or to tell, so that Poll would do nothing but run
-// timers.
+// Idle reports whether Poll would only run timers: no connection has anything to send or to report.
 func (m *Mux) Idle() bool {
 	return m.dirty == noConn && len(m.blocked) == 0 && len(m.passive.ready) == 0
 }
 
-// flushDirty serves the connections that are in the list now; owners may put some into it again.
+// flushDirty serves the connections that are in the list now. Owners may put connections into it again: those wait for
+// the next round, so that one that always has more cannot starve the others.
 func (m *Mux) flushDirty(now clock.Time) {
 	id := m.dirty
 	m.dirty, m.last = noConn, noConn
@@ -145,8 +147,8 @@ func (m *Mux) flushDirty(now clock.Time) {
 	}
 }
 
-// flush tells the owner what happened, so that what it does about it leaves together with the ACK,
-// sends, and sets the timer.
+// flush reports events, sends, and arms the timer. The owner goes first, so that what it writes in response leaves
+// with the ACK of what it read: one segment instead of two.
 func (c *Conn) flush(now clock.Time) {
 	if c.active == nil {
 		c.restore()
@@ -173,7 +175,7 @@ func (c *Conn) flush(now clock.Time) {
 // ended reports whether the connection has nothing left to do.
 func (c *Conn) ended() bool { return c.state == StateClosed || c.state == StateTimeWait }
 
-// markDirty puts c into the list of those to serve.
+// markDirty puts c into the list of connections that the next Poll serves.
 func (m *Mux) markDirty(c *Conn) {
 	if c.has(flagDirty) {
 		return
@@ -188,7 +190,7 @@ func (m *Mux) markDirty(c *Conn) {
 	m.last = c.id
 }
 
-// block keeps c, for which the Output had no room, until the next Poll.
+// block notes that the Output had no room for c; the next Poll tries again.
 func (m *Mux) block(c *Conn) {
 	if !c.has(flagBlocked) {
 		c.flags |= flagBlocked
@@ -196,7 +198,7 @@ func (m *Mux) block(c *Conn) {
 	}
 }
 
-// unblock has those that waited for the Output try again.
+// unblock lets the connections that found no room in the Output try again.
 func (m *Mux) unblock() {
 	for _, id := range m.blocked {
 		c := m.conn(id)
@@ -206,7 +208,7 @@ func (m *Mux) unblock() {
 	m.blocked = m.blocked[:0]
 }
 
-// Each calls f for every connection that did not end.
+// Each calls f for every connection that is not closed.
 func (m *Mux) Each(f func(*Conn)) {
 	for id := range m.slab.used {
 		if c := m.conn(id); c.state != StateClosed {

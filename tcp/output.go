@@ -5,8 +5,8 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// output sends what may be sent now: what was lost, what is new, and an ACK where nothing else carried
-// it. It is false where the Output had no room.
+// output sends what may be sent now: lost data, new data, and an ACK where nothing else carried it. False is that the
+// Output had no room; the caller then blocks the connection until the next Poll.
 func (c *Conn) output(now clock.Time) bool {
 	if c.has(flagReset) {
 		return c.resetPeer(now)
@@ -26,7 +26,8 @@ func (c *Conn) output(now clock.Time) bool {
 	return true
 }
 
-// outputData sends lost ranges first, then new ones.
+// outputData sends lost ranges first, then new data (RFC 6675 5, NextSeg). F-RTO turns the order around for one step: new
+// data shows whether a timeout was spurious (RFC 5682 2.1).
 func (c *Conn) outputData(now clock.Time) bool {
 	if c.has(flagTailProbe) && !c.tailProbe(now) {
 		return false
@@ -44,7 +45,7 @@ func (c *Conn) outputData(now clock.Time) bool {
 	return c.outputLost(now) && c.outputNew(now)
 }
 
-// outputLost sends again what is lost, as far as the congestion window goes.
+// outputLost retransmits as far as the congestion window allows.
 func (c *Conn) outputLost(now clock.Time) bool {
 	for {
 		seq, n := c.sender.lost()
@@ -68,7 +69,7 @@ func (c *Conn) outputLost(now clock.Time) bool {
 	}
 }
 
-// maxOutgoing is the longest that one Outgoing may be.
+// maxOutgoing is the most payload of one Outgoing, bytes.
 func (c *Conn) maxOutgoing() uint32 {
 	return uint32(max(c.m.cfg.Output.Offload(), c.mss()))
 }
@@ -82,7 +83,7 @@ func (c *Conn) outputNew(now clock.Time) bool {
 	}
 }
 
-// sendNew sends as much new data as one Outgoing and all the windows take, and returns how much.
+// sendNew sends as much new data as one Outgoing and all windows allow, and returns how much sequence space it took.
 func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 	n, fin := c.nextNew(now)
 	if n == 0 && !fin {
@@ -116,6 +117,7 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 	return sent, true
 }
 
+// seqLen is the sequence space of a flag: 1 where it is set.
 func seqLen(b bool) uint32 {
 	if b {
 		return 1
@@ -123,7 +125,8 @@ func seqLen(b bool) uint32 {
 	return 0
 }
 
-// nextNew returns how many new bytes may be sent now, and whether the FIN comes with them.
+// nextNew returns how many new bytes may be sent now, and whether the FIN goes with them. The FIN takes a sequence
+// number, which must lie in the peer's window too.
 func (c *Conn) nextNew(now clock.Time) (n uint32, fin bool) {
 	unsent := c.unsent()
 	fin = c.has(flagFIN) && !c.finSent()
@@ -150,8 +153,9 @@ func (c *Conn) nextNew(now clock.Time) (n uint32, fin bool) {
 	return c.fullSegments(now, n, unsent, fin)
 }
 
-// fullSegments cuts n down to full segments where the rest is to wait: for more (Nagle's algorithm, cork), or
-// for a wider window (RFC 9293 3.8.6.2.1).
+// fullSegments cuts n down to full segments where the rest has to wait: for more data (Nagle's algorithm, cork), or for a
+// wider window (sender's silly window avoidance, RFC 9293 3.8.6.2.1). Half the largest window that the peer ever had is
+// sent nevertheless, because a peer with a small buffer may never open it further.
 func (c *Conn) fullSegments(now clock.Time, n, unsent uint32, fin bool) (uint32, bool) {
 	mss := uint32(c.mss())
 	rest := n % mss
@@ -172,8 +176,9 @@ func (c *Conn) fullSegments(now clock.Time, n, unsent uint32, fin bool) (uint32,
 	return n, false
 }
 
-// maySendPartial reports whether a last segment that is not full may leave: Nagle's algorithm in Minshall's
-// form holds it back only while another such is unacknowledged.
+// maySendPartial reports whether a last segment that is not full may leave (RFC 9293 3.7.4). Nagle's algorithm in Minshall's
+// form delays it only while another partial one is unacknowledged: a bulk sender's last segment need not wait for a
+// delayed ACK.
 func (c *Conn) maySendPartial(now clock.Time) bool {
 	if c.opt.Cork || c.has(flagMore) {
 		return c.corked(now)
@@ -181,7 +186,7 @@ func (c *Conn) maySendPartial(now clock.Time) bool {
 	return c.opt.NoDelay || !seqnum.Before(c.una, c.partialEnd)
 }
 
-// corked reports whether data that was kept back for more has waited long enough.
+// corked reports whether data that was held back for more has waited long enough.
 func (c *Conn) corked(now clock.Time) bool {
 	k := c.ensureRare()
 	switch {
@@ -196,15 +201,15 @@ func (c *Conn) corked(now clock.Time) bool {
 	return false
 }
 
-// armPacing remembers that pacing holds what could be sent.
+// armPacing arms the timer where pacing, and not a window, delays what could be sent.
 func (c *Conn) armPacing(t clock.Time) {
 	if t != never {
 		c.arm(t)
 	}
 }
 
-// tailProbe sends one segment to find out what became of the last ones (RFC 8985 7.3): new data where
-// there is some and room for it, else the last again.
+// tailProbe sends one segment to elicit an ACK for the tail of a flight (RFC 8985 7.3): new data where there is some and
+// the window allows it, else the last segment again. Without it a lost tail is only found by a timeout.
 func (c *Conn) tailProbe(now clock.Time) bool {
 	c.flags &^= flagTailProbe
 	if n := min(c.unsent(), c.window(), uint32(c.mss())); n > 0 {

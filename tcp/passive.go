@@ -9,28 +9,32 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// passive is the part of a Mux that stands before its connections: listeners, half-open and TIME-WAIT
-// records, cookies, and the numbers that must not be guessed.
+// passive serves the segments that belong to no connection: listeners, the SYN queue, SYN cookies, the TIME-WAIT table,
+// resets. It also has the secrets that keep outsiders from guessing sequence numbers and ports.
+//
+// Here a peer has not proved that it receives at its address, so a segment costs at most a bounded record and one small
+// reply, and replies that anybody can provoke have a rate limit.
 type passive struct {
 	secrets secrets
 	ports   portChooser
 
 	listeners  []*Listener // by Listener.id; nil where one has closed
 	byEndpoint map[endpoint]*Listener
-	ready      []*Listener // whose owners are to hear that connections wait
-	spare      []*Listener
+	ready      []*Listener // those whose owners are to be told of waiting connections
+	spare      []*Listener // the other list, so that owners may cause more while one is walked
 
 	synQueue        synQueue
 	cookies         syncookie.Codec
 	timeWait        timeWaitTable
 	fastOpenCache   fastOpenCache
 	stalled         stalledPeers
-	fastOpenPending map[uint32]*Listener // by Conn.id, of Fast Open connections whose handshake is not complete
-	now             clock.Time           // for the timers of half
+	fastOpenPending map[uint32]*Listener // by Conn.id: Fast Open connections whose handshake is not complete
+	now             clock.Time           // for onSYNTimer
 	onSYNTimer      func(slot uint32)    // m.halfOpenTimeout, bound once
 
 	resetLimit, challengeLimit tokenBucket
 
+	// Scratch of reply, and the signature state of the SYN queue record at hand.
 	out     Outgoing // of what answer sends
 	tuple   wire.Tuple
 	options []byte
@@ -54,6 +58,7 @@ func (m *Mux) initPassive() {
 
 const defaultMaxHalfOpen = 1 << 16
 
+// valueOr returns v, or other where v is zero.
 func valueOr[T int | time.Duration](v, other T) T {
 	if v == 0 {
 		return other
@@ -61,7 +66,7 @@ func valueOr[T int | time.Duration](v, other T) T {
 	return v
 }
 
-// pollPassive runs the timers of what belongs to no connection and returns when it wants to be called next.
+// pollPassive runs the timers of what belongs to no connection and returns when it must be called next.
 func (m *Mux) pollPassive(now clock.Time) clock.Time {
 	f := &m.passive
 	next := min(f.timeWait.expire(now), m.checkStalled(now))
@@ -73,8 +78,8 @@ func (m *Mux) pollPassive(now clock.Time) clock.Time {
 	return min(next, f.synQueue.nextTimer())
 }
 
-// authFor returns what signs for a SYN that came to l: nil without keys; not ok where the SYN is not signed.
-// It is good until the next one.
+// authFor returns the signature state for a SYN that came to l: nil without keys, and not ok where the signature is
+// missing or wrong. It is valid until the next call.
 func (f *passive) authFor(l *Listener, t *wire.Tuple, iss uint32, s *Segment) (a *auth.State, ok bool) {
 	if l.opts.Keys == nil {
 		return nil, true
@@ -87,7 +92,7 @@ func (f *passive) authFor(l *Listener, t *wire.Tuple, iss uint32, s *Segment) (a
 	return &f.auth, true
 }
 
-// authOf returns what signs for h, nil without keys. It is good until the next one.
+// authOf returns the signature state of record h, nil without keys. It is valid until the next call.
 func (f *passive) authOf(l *Listener, h *halfOpen) *auth.State {
 	if l.opts.Keys == nil {
 		return nil
@@ -98,8 +103,8 @@ func (f *passive) authOf(l *Listener, h *halfOpen) *auth.State {
 	return &f.auth
 }
 
-// choosePort sets t.LocalPort to a port that Owns approves and neither a connection, a listener nor a
-// TIME-WAIT record needs; connected reports whether there is a connection of a tuple.
+// choosePort sets t.LocalPort to a port that Owns approves and that no connection, listener or TIME-WAIT record uses.
+// connected reports whether a tuple has a connection.
 func (m *Mux) choosePort(now clock.Time, t *wire.Tuple, connected func(*wire.Tuple) bool) bool {
 	f := &m.passive
 	return f.ports.choose(t, func(t *wire.Tuple) bool {

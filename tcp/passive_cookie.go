@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// sendCookie answers a SYN without keeping anything of it.
+// sendCookie answers a SYN and keeps nothing of it (RFC 4987 3.6).
 func (m *Mux) sendCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, a *auth.State) packet.Verdict {
 	terms := termsOf(l.opts, s)
 	var stamp syncookie.Stamp
@@ -31,8 +31,8 @@ func (m *Mux) sendCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment,
 	return packet.Deliver
 }
 
-// cookieInput takes an ACK for a listener: it may bring a cookie back, else it is reset (RFC 9293
-// 3.10.7.2). A connection that is refused for want of room may come again with the peer's next segment.
+// cookieInput handles an ACK for a listener: it may bring a cookie back, else it is reset (RFC 9293 3.10.7.2). With a
+// full backlog the ACK is dropped without a reset; the next segment of the peer brings the cookie again.
 func (m *Mux) cookieInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment) packet.Verdict {
 	iss, irs := s.Ack-1, s.Seq-1
 	var stamp syncookie.Stamp
@@ -59,7 +59,7 @@ func (m *Mux) cookieInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment
 	return m.acceptCookie(now, l, t, s, mss, terms)
 }
 
-// acceptCookie makes a connection of a good cookie.
+// acceptCookie makes a connection of a valid cookie.
 func (m *Mux) acceptCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, mss uint16, terms synTerms) packet.Verdict {
 	h := m.handshakeOf(l, t, terms)
 	h.iss, h.irs, h.peerMSS, h.tsRecent = s.Ack-1, s.Seq-1, mss, s.Options.TSVal
@@ -76,7 +76,7 @@ func (m *Mux) acceptCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segmen
 	return v
 }
 
-// stampOf returns what the timestamp of a SYN-ACK with a cookie says of terms.
+// stampOf returns what the timestamp of a SYN-ACK with a cookie carries of terms.
 func stampOf(t synTerms) syncookie.Stamp {
 	return syncookie.NewStamp(t.scale(), t.sack(), t.ecn() != ecnNone)
 }

@@ -13,8 +13,11 @@ import (
 // TCP Fast Open (RFC 7413): who has shown before that an address is his, by the cookie that was sent to
 // it, may send data with his SYN.
 
-// The server's cookies are a MAC of both addresses and the hour: good for one to two of them, which
-// changes their key as RFC 7413 4.1.2 wants without a list of keys.
+// TCP Fast Open (RFC 7413), the server's side: a peer that has shown by an earlier cookie that it receives at its address
+// may send data with its SYN.
+//
+// Cookies are a MAC over both addresses and the hour. Each is valid in its hour and the next, which changes the key as
+// RFC 7413 4.1.2 wants without keeping a list of keys.
 const (
 	fastOpenCookieLen = 8
 	fastOpenPeriod    = time.Hour
@@ -27,7 +30,7 @@ func (s *secrets) fastOpenCookie(now clock.Time, t *wire.Tuple, before clock.Tim
 	return c
 }
 
-// verifyFastOpenCookie reports whether cookie is one that t's remote end was given; old that it is the former hour's.
+// verifyFastOpenCookie reports whether cookie belongs to t's remote end, and whether it is of the hour before.
 func (s *secrets) verifyFastOpenCookie(now clock.Time, t *wire.Tuple, cookie []byte) (ok, old bool) {
 	for before := range clock.Time(2) {
 		c := s.fastOpenCookie(now, t, before)
@@ -38,8 +41,8 @@ func (s *secrets) verifyFastOpenCookie(now clock.Time, t *wire.Tuple, cookie []b
 	return false, false
 }
 
-// fastOpenInput takes a SYN that comes with a cookie of ours: its connection begins at once, and the application may have it
-// before the handshake is complete (RFC 7413 4.2.2). done is false where the handshake has to come first.
+// fastOpenInput handles a SYN with a valid cookie: its connection begins at once, and the application may accept it
+// before the handshake is complete (RFC 7413 4.2.2). done is false where the normal handshake has to serve the SYN.
 func (m *Mux) fastOpenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, iss uint32) (v packet.Verdict, done bool) {
 	f := &m.passive
 	if !s.Options.HasFastOpen {
@@ -67,7 +70,7 @@ func (m *Mux) fastOpenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segme
 	return c.inputFastOpen(now, s), true
 }
 
-// addFastOpenOption counts c among those of l whose handshake is not complete.
+// trackFastOpen counts c among the connections of l whose handshake is not complete.
 func (f *passive) trackFastOpen(c *Conn, l *Listener) {
 	if f.fastOpenPending == nil {
 		f.fastOpenPending = map[uint32]*Listener{}
@@ -76,7 +79,7 @@ func (f *passive) trackFastOpen(c *Conn, l *Listener) {
 	l.fastOpenPending++
 }
 
-// untrackFastOpen counts c no more: its handshake is complete, or it is gone.
+// untrackFastOpen stops that: the handshake is complete, or c is gone.
 func (f *passive) untrackFastOpen(c *Conn) {
 	if l := f.fastOpenPending[c.id]; l != nil {
 		delete(f.fastOpenPending, c.id)
@@ -84,7 +87,7 @@ func (f *passive) untrackFastOpen(c *Conn) {
 	}
 }
 
-// inputFastOpen takes the payload of the SYN that made the connection (RFC 7413 4.2.2).
+// inputFastOpen handles the payload of the SYN that made the connection (RFC 7413 4.2.2).
 func (c *Conn) inputFastOpen(now clock.Time, s *Segment) packet.Verdict {
 	x := *s
 	x.Seq++
@@ -97,8 +100,8 @@ func (c *Conn) inputFastOpen(now clock.Time, s *Segment) packet.Verdict {
 	return v
 }
 
-// outputFastOpenData sends data behind the SYN-ACK, before that is acknowledged: the cookie has shown that the peer is at its
-// address (RFC 7413 4.2.2). Once the SYN-ACK was lost, the rest waits for the handshake, and so does a FIN.
+// outputFastOpenData sends data behind the SYN-ACK, before that is acknowledged: the cookie has shown that the peer is at
+// its address (RFC 7413 4.2.2). Once the SYN-ACK timed out, data and FIN wait for the handshake.
 func (c *Conn) outputFastOpenData(now clock.Time) bool {
 	if c.state != StateSynReceived || c.m.passive.fastOpenPending[c.id] == nil || c.has(flagFIN) || c.sender.scoreboard.Backoff() > 0 {
 		return true

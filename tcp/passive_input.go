@@ -7,8 +7,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// inputUnmatched takes a segment that belongs to no connection of the table: for a TIME-WAIT record, a half-open connection or a
-// listener, or for nobody (RFC 9293 3.10.7.1 to 3.10.7.4).
+// inputUnmatched handles a segment that belongs to no connection: it may be for a TIME-WAIT record, a SYN queue record
+// or a listener, in this order, since a record is more specific than the listener that it came from. Anything else is
+// for nobody and is reset (RFC 9293 3.10.7.1).
 func (m *Mux) inputUnmatched(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
 	f := &m.passive
 	var floor *uint32
@@ -29,7 +30,8 @@ func (m *Mux) inputUnmatched(now clock.Time, t *wire.Tuple, s *Segment) packet.V
 	return packet.DropNoSocket
 }
 
-// listenInput is the LISTEN state (RFC 9293 3.10.7.2).
+// listenInput is the LISTEN state (RFC 9293 3.10.7.2). floor, where not nil, is the last sequence number of the tuple's
+// connection before, which the new one has to exceed.
 func (m *Mux) listenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, floor *uint32) packet.Verdict {
 	switch {
 	case s.Flags.Has(wire.FlagRST):
@@ -42,13 +44,13 @@ func (m *Mux) listenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment
 	return m.synInput(now, l, t, s, floor)
 }
 
-// mayConnect reports whether a connection may be made with t at all: neither end is a group or everyone (RFC 9293
-// 3.9.2.3, MUST-57), and it is not one with itself.
+// mayConnect reports whether t may have a connection: neither end is multicast or broadcast (RFC 9293 3.9.2.3,
+// MUST-57), and it is not one with itself, which a forged source would make loop.
 func mayConnect(t *wire.Tuple) bool {
 	return t.RemotePort != 0 && !group(&t.Local) && !group(&t.Remote) && t.Reverse() != *t
 }
 
-// group reports whether a is a multicast address, the broadcast address or unspecified.
+// group reports whether a is multicast, the broadcast address or unspecified.
 func group(a *wire.Addr) bool {
 	if a.Is4() {
 		return a[12]&0xf0 == 0xe0 || [4]byte(a[12:]) == [4]byte{255, 255, 255, 255} || [4]byte(a[12:]) == [4]byte{}
@@ -56,7 +58,8 @@ func group(a *wire.Addr) bool {
 	return a[0] == 0xff || *a == wire.Addr{}
 }
 
-// synInput answers a SYN for a listener.
+// synInput answers a SYN for a listener: by a record, or where records are scarce by a cookie. With a full backlog the
+// SYN is dropped, as no SYN-ACK may promise a connection that Accept has no room for; the peer retransmits.
 func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, floor *uint32) packet.Verdict {
 	f := &m.passive
 	if l.full() {
@@ -95,10 +98,11 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 	return packet.Deliver
 }
 
-// minHalfOpen is how many half-open connections a listener may have whatever its backlog.
+// minHalfOpen is how many records a listener may have whatever its backlog: handshakes take a round trip, so a backlog
+// of one would otherwise let a single connection through per round trip.
 const minHalfOpen = 16
 
-// halfOpenInput is the state SYN-RECEIVED (RFC 9293 3.10.7.4) of a half-open connection.
+// halfOpenInput is the state SYN-RECEIVED (RFC 9293 3.10.7.4) of a SYN queue record.
 func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segment) packet.Verdict {
 	f := &m.passive
 	h := f.synQueue.at(slot)
@@ -132,7 +136,7 @@ func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segme
 	return m.completeHandshake(now, slot, l, s)
 }
 
-// acceptable is the first check of RFC 9293 3.10.7.4.
+// acceptable is the first check of RFC 9293 3.10.7.4, with the window of our SYN-ACK.
 func acceptable(s *Segment, next uint32, window uint32) bool {
 	n := s.Len
 	if s.Flags.Has(wire.FlagFIN) {
@@ -141,7 +145,8 @@ func acceptable(s *Segment, next uint32, window uint32) bool {
 	return s.Seq-next < window || n > 0 && s.Seq+n-1-next < window
 }
 
-// halfOpenReset takes a RST: it counts where its number is exactly the next (RFC 5961 3.2).
+// halfOpenReset handles a RST. It counts only with exactly the next number; another one in the window is challenged
+// (RFC 5961 3.2), since a blind attacker hits a window far more easily than a number.
 func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.State, s *Segment) packet.Verdict {
 	h := m.passive.synQueue.at(slot)
 	if s.Seq == h.irs+1 {
@@ -156,7 +161,7 @@ func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.St
 	return packet.DropSequence
 }
 
-// completeHandshake makes a connection of a half-open one whose SYN-ACK was acknowledged, and gives it the segment.
+// completeHandshake makes a connection of a record whose SYN-ACK was acknowledged and passes it the segment.
 func (m *Mux) completeHandshake(now clock.Time, slot uint32, l *Listener, s *Segment) packet.Verdict {
 	f := &m.passive
 	if l.full() {
@@ -183,7 +188,7 @@ func (m *Mux) completeHandshake(now clock.Time, slot uint32, l *Listener, s *Seg
 	return v
 }
 
-// handshakeOf returns what was agreed but for numbers.
+// handshakeOf returns what was negotiated, without sequence numbers.
 func (m *Mux) handshakeOf(l *Listener, t *wire.Tuple, terms synTerms) handshake {
 	h := handshake{
 		tuple: *t, scaling: terms.scaling(), sack: terms.sack(), timestamps: terms.timestamps(),
@@ -196,7 +201,7 @@ func (m *Mux) handshakeOf(l *Listener, t *wire.Tuple, terms synTerms) handshake 
 	return h
 }
 
-// establish makes the connection, has it wait to be accepted, and gives it the segment.
+// establish makes the connection, queues it for Accept, and passes it the segment that completed the handshake.
 func (m *Mux) establish(now clock.Time, l *Listener, h *handshake, s *Segment) (v packet.Verdict, ok bool) {
 	c := m.newPassiveConn(now, h)
 	if c == nil {

@@ -5,36 +5,35 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Listener takes connections to a local address and port.
+// Listener accepts connections to a local address and port (the LISTEN state of RFC 9293 3.3.2).
 type Listener struct {
 	m               *Mux
 	local           wire.Addr
 	port            uint16
 	id              uint16 // index in front.listeners, by which half-open records name it
 	backlog         int
-	halfOpen        int // half-open records
+	halfOpen        int // records in the SYN queue
 	fastOpenPending int // Fast Open connections in the queue whose handshake is not complete
 	owner           Owner
 	opts            *Options
-	queue           []*Conn // that wait to be accepted, the oldest at head
+	queue           []*Conn // established connections that wait for Accept, the oldest at head
 	head            int
-	reportPending   bool // in front.ready
+	reportPending   bool // in passive.ready
 	closed          bool
 }
 
-// endpoint is where listeners listen; the zero address is any.
+// endpoint is an address and port that a listener has; the zero address is any.
 type endpoint struct {
 	addr wire.Addr
 	port uint16
 }
 
-// maxListeners is what an index in a half-open record can name.
+// maxListeners is what the index in a record can name.
 const maxListeners = 1 << 16
 
-// Listen takes connections to port at local, any address where that is zero, and any of IPv4 where it is
-// wire.Unspecified4. Port 0 is chosen, see Listener.Addr. At most backlog of them
-// wait to be accepted; fewer than one counts as one. A nil o is the Mux's Defaults. The options are
-// those of the connections too; they must not change.
+// Listen accepts connections to port at local: any address where that is zero, any of IPv4 where it is
+// wire.Unspecified4. Port 0 chooses one, see Listener.Addr. At most backlog connections wait for Accept; less than one
+// counts as one. A nil o is the Mux's Defaults. Accepted connections begin with the options, which must not change.
 func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owner Owner) (*Listener, error) {
 	f := &m.passive
 	if port == 0 {
@@ -61,7 +60,8 @@ func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owne
 	return l, nil
 }
 
-// freePort returns a port at which nobody listens, 0 where there is none.
+// freePort returns a port at which nothing listens, 0 where there is none. It searches from a random one on, so that
+// closing and listening again does not give the same port (RFC 6056 3.3.1).
 func (m *Mux) freePort(local wire.Addr) uint16 {
 	f := &m.passive
 	start := m.random.Uint64()
@@ -74,7 +74,7 @@ func (m *Mux) freePort(local wire.Addr) uint16 {
 	return 0
 }
 
-// freeID returns an index of listeners that is free, -1 where all are taken.
+// freeID returns a free index of listeners, -1 where all are taken.
 func (f *passive) freeID() int {
 	for i, l := range f.listeners {
 		if l == nil {
@@ -88,7 +88,7 @@ func (f *passive) freeID() int {
 	return len(f.listeners) - 1
 }
 
-// listenerFor returns who listens for t: at its address, else at any.
+// listenerFor returns the listener for t: that of the address, else of any address of its version, else of any.
 func (f *passive) listenerFor(t *wire.Tuple) *Listener {
 	if len(f.byEndpoint) == 0 {
 		return nil
@@ -107,8 +107,8 @@ func (f *passive) listenerFor(t *wire.Tuple) *Listener {
 // listens reports whether a listener has the port at the address or at any.
 func (f *passive) listens(t *wire.Tuple) bool { return f.listenerFor(t) != nil }
 
-// Accept returns the connection that waits longest, nil where none does. It belongs to the caller,
-// who names its owner with SetOwner.
+// Accept returns the connection that has waited longest, nil where none waits. The caller owns it, and names the
+// handler of its events with SetOwner.
 func (l *Listener) Accept() *Conn {
 	if l.head == len(l.queue) {
 		return nil
@@ -122,13 +122,13 @@ func (l *Listener) Accept() *Conn {
 	return c
 }
 
-// Waiting returns how many connections wait to be accepted.
+// Waiting returns how many connections wait for Accept.
 func (l *Listener) Waiting() int { return len(l.queue) - l.head }
 
-// full reports whether no more may wait.
+// full reports whether the backlog is used up.
 func (l *Listener) full() bool { return l.Waiting() >= l.backlog }
 
-// enqueue has c wait to be accepted, and the owner hear of it.
+// enqueue adds c to the connections that wait for Accept, and reports that to the owner at the end of the burst.
 func (l *Listener) enqueue(c *Conn) {
 	if l.head > 0 && len(l.queue) == cap(l.queue) {
 		n := copy(l.queue, l.queue[l.head:])
@@ -145,7 +145,8 @@ func (l *Listener) enqueue(c *Conn) {
 // Addr returns the address and the port that l listens on.
 func (l *Listener) Addr() (wire.Addr, uint16) { return l.local, l.port }
 
-// Close ends l, forgets its half-open connections, and resets those that nobody has accepted (RFC 9293 3.10.4).
+// Close ends l, forgets its SYN queue records, and resets the connections that nobody has accepted (RFC 9293 3.10.4):
+// their peers believe them established and would wait for ever.
 func (l *Listener) Close(now clock.Time) {
 	if l.closed {
 		return
@@ -160,7 +161,7 @@ func (l *Listener) Close(now clock.Time) {
 	}
 }
 
-// dropHalfOpen forgets the half-open connections of l.
+// dropHalfOpen forgets the SYN queue records of l. It walks the table, which only Close does.
 func (f *passive) dropHalfOpen(l *Listener) {
 	for slot := 0; l.halfOpen > 0 && slot < len(f.synQueue.slots); slot++ {
 		if h := &f.synQueue.slots[slot]; h.live() && h.listenerID == l.id {
@@ -170,7 +171,7 @@ func (f *passive) dropHalfOpen(l *Listener) {
 	}
 }
 
-// reportAcceptable tells the owners of listeners for which connections have come to wait, once for all of them.
+// reportAcceptable tells the owners of listeners that connections wait, once for all that came in a burst.
 func (f *passive) reportAcceptable() {
 	for len(f.ready) > 0 {
 		ready := f.ready

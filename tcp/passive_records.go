@@ -4,29 +4,29 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// record is what a table of records holds: it has a tuple and a place for a link.
+// record is what a table of records holds: a tuple, and room for a link.
 type record[T any] interface {
 	*T
 	key() *wire.Tuple
 	link() *uint32
 }
 
-// records is a table of pointer-free records by tuple, in slots of one slice. It grows as it needs up
-// to its limit, and gives its memory back when the last record of many goes. The hash is keyed: nobody
-// outside can make chains long.
+// records is a table of pointer-free records by tuple, in slots of one slice: the garbage collector does not scan it. It
+// doubles up to its limit, and frees its memory when the last record of many goes. The hash is keyed, so that an
+// attacker cannot make long chains.
 type records[T any, P record[T]] struct {
 	key     sipKey
 	limit   int
 	used    int
-	slots   []T
+	slots   []T      // records, in use or in the free chain
 	buckets []uint32 // chains by hash: slot+1, 0 ends
-	free    uint32   // chain of free slots
+	free    uint32   // chain of free slots, likewise
 }
 
 // noSlot is the slot of no record.
 const noSlot = ^uint32(0)
 
-// minRecords is how many records the table begins with; one with more gives them back when empty.
+// minRecords is the first size of a table. One of more than 16 times that is freed when it is empty.
 const minRecords = 64
 
 func (r *records[T, P]) at(slot uint32) P { return &r.slots[slot] }
@@ -48,8 +48,8 @@ func (r *records[T, P]) find(t *wire.Tuple) uint32 {
 	return noSlot
 }
 
-// insert returns the slot of a new record for t, of which it sets the tuple alone: the rest is zero.
-// noSlot says that the table is at its limit. Slots stay, pointers to records do not.
+// insert returns the slot of a new record for t, of which it sets only the tuple; the rest is zero. noSlot is a full
+// table. Slots stay valid until remove; pointers to records only until the next insert.
 func (r *records[T, P]) insert(t *wire.Tuple) uint32 {
 	if r.free == 0 && !r.grow() {
 		return noSlot

@@ -9,9 +9,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// reply sends one segment without payload that belongs to no connection. Its options are in
-// front.options, to which a, where not nil, adds a signature. Nothing is kept: what the Output has no
-// room for is lost.
+// reply sends one segment without payload that belongs to no connection. Its options are in passive.options, to which
+// a, where not nil, adds a signature. Nothing is kept: what the Output has no room for is lost, as it could be on the way.
 func (m *Mux) reply(now clock.Time, t *wire.Tuple, h *wire.TCPHeader, a *auth.State) bool {
 	f := &m.passive
 	o := &f.out
@@ -42,7 +41,8 @@ type synOptions struct {
 	fastOpenCookie []byte
 }
 
-// appendTo appends the options, as aligned as most stacks have them: at most 20 bytes and Fast Open's.
+// appendTo appends the options in the order of most stacks, so that the 20 bytes need no padding; Fast Open follows
+// where it fits into the 40 bytes of all options.
 func (o *synOptions) appendTo(b []byte) []byte {
 	b = wire.AppendMSS(b, o.mss)
 	if o.sack {
@@ -60,7 +60,7 @@ func (o *synOptions) appendTo(b []byte) []byte {
 	return b
 }
 
-// sendSynAck answers the SYN of h. stamp, where h has timestamps, are low bits that the timestamp has to have, plus 1.
+// sendSynAck answers the SYN of h. stamp, where not nil, belongs to a SYN cookie: the low bits of our timestamp carry it.
 func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State, stamp *syncookie.Stamp) {
 	f := &m.passive
 	o := synOptions{
@@ -85,8 +85,8 @@ func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State
 	m.reply(now, &h.tuple, &head, a)
 }
 
-// markSynAck sets the bits that agree to ECN: ECE (RFC 3168 6.1.1), or what tells the peer how its SYN
-// was marked (RFC 9768 3.1.2, Table 2).
+// markSynAck sets the bits that agree to ECN: ECE (RFC 3168 6.1.1), or the code that echoes the ECN field of the SYN,
+// by which the peer learns whether the path changes it (RFC 9768 3.1.2, Table 2).
 func (t synTerms) markSynAck(h *wire.TCPHeader) (ae bool) {
 	switch t.ecn() {
 	case ecnClassic:
@@ -107,7 +107,7 @@ func (t synTerms) markSynAck(h *wire.TCPHeader) (ae bool) {
 	return ae
 }
 
-// challenge says what is expected (RFC 5961 4.2), at a bounded rate.
+// challenge sends an ACK that says which segment is expected (RFC 5961 3.2 and 4.2), at a bounded rate.
 func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State) {
 	f := &m.passive
 	if !f.challengeLimit.take(now) {
@@ -124,7 +124,7 @@ func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State)
 	}, a)
 }
 
-// windowScale is the scale of windows that we announce after the handshake.
+// windowScale is the shift of the windows that we announce after the handshake.
 func (m *Mux) windowScale(l *Listener, h *halfOpen) uint8 {
 	if !h.terms.scaling() {
 		return 0
@@ -132,14 +132,14 @@ func (m *Mux) windowScale(l *Listener, h *halfOpen) uint8 {
 	return scaleFor(l.opts)
 }
 
-// tokenBucket is a token bucket: how often something may be sent that anybody can make us send.
+// tokenBucket bounds how often something is sent that anybody can make us send.
 type tokenBucket struct {
-	interval time.Duration // between two in the long run
+	interval time.Duration // between two, in the long run
 	burst    int64
-	fullAt   clock.Time // when the bucket will be full
+	fullAt   clock.Time // when the bucket will be full again: the level in one number
 }
 
-// take reports whether one may be sent now.
+// take takes a token, and reports whether there was one.
 func (l *tokenBucket) take(now clock.Time) bool {
 	at := max(l.fullAt, now).Add(l.interval)
 	if at.Sub(now) > time.Duration(l.burst)*l.interval {
@@ -149,15 +149,16 @@ func (l *tokenBucket) take(now clock.Time) bool {
 	return true
 }
 
-// Resets that answer segments for nobody, and ACKs that challenge: a thousand a second each, so that floods with forged
-// sources come back thinned out. The bucket of challenges is shared, which would let a stranger count how many others cause
-// (RFC 5961 7; Cao et al., 2016), did not what connections send have one for each.
+// Resets of stray segments, and challenge ACKs of records: a thousand a second each, so that floods with forged sources
+// are not reflected at full rate. Challenge ACKs of connections are not counted here: a bucket that all connections
+// share would let an attacker learn from its own challenges how many others were sent (RFC 5961 7; Cao et al., 2016).
 const (
 	replyInterval = time.Millisecond
 	replyBurst    = 100
 )
 
-// reset answers a segment for which there is no connection (RFC 9293 3.10.7.1), with what its sender will believe.
+// reset answers a segment for which there is no connection (RFC 9293 3.10.7.1), with numbers that its sender accepts:
+// SEQ is what it acknowledged, or else the RST acknowledges all of the segment.
 func (m *Mux) reset(now clock.Time, t *wire.Tuple, s *Segment) {
 	if s.Flags.Has(wire.FlagRST) || group(&t.Local) || group(&t.Remote) || !m.passive.resetLimit.take(now) {
 		return

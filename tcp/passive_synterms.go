@@ -4,15 +4,16 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// synTerms is what the SYN offered and we took:
+// synTerms is what a SYN offered and we accepted:
 //
 //	 15       12  11  10  9   8 7   6  5   4  3       0
 //	+-----------+----+---+-----+-----+----+----+-------+
-//	|           | FO | A | SYN | ECN | TS | SA | scale |
+//	|           | FO | R | SYN | ECN | TS | SA | scale |
 //	+-----------+----+---+-----+-----+----+----+-------+
 //
-// scale is of the peer's windows, 15 is none; SA is SACK, TS timestamps; ECN is an ecnAgreed; SYN is the
-// code point that the SYN came with; A says that the SYN came again; FO that it asked for a cookie of Fast Open.
+// scale is the shift of the peer's windows, 15 for none (14 is the largest, RFC 7323 2.3); SA is SACK, TS timestamps;
+// ECN is an ecnAgreed; SYN the ECN field that the SYN arrived with (RFC 9768 3.1.1); R is set when the SYN came again,
+// after which the handshake gives no round-trip time (RFC 6298 3); FO that it asked for a Fast Open cookie.
 type synTerms uint16
 
 const (
@@ -41,7 +42,7 @@ func (t synTerms) ecn() ecnAgreed { return ecnAgreed(t >> termsECNShift & 3) }
 
 func (t synTerms) synECN() wire.ECN { return wire.ECN(t >> termsSYNShift & 3) }
 
-// announcedBy returns the peer's MSS as its SYN says, or the default.
+// announcedBy returns the MSS that the peer's SYN announces, or the default (RFC 9293 3.7.1, MUST-15).
 func announcedBy(t *wire.Tuple, o *wire.TCPOptions) uint16 {
 	if o.MSS == 0 {
 		return defaultMSS(t)
@@ -67,7 +68,8 @@ func termsOf(o *Options, s *Segment) synTerms {
 	return t | synTerms(ecnOf(o, s))<<termsECNShift | synTerms(s.ECN)<<termsSYNShift
 }
 
-// ecnOf returns the form of ECN that a SYN asks for and we agree to: RFC 9768 3.1.1, RFC 3168 6.1.1.
+// ecnOf returns the form of ECN that a SYN asks for and we agree to (RFC 3168 6.1.1, RFC 9768 3.1.1). With AE set as
+// well, the three bits ask for accurate ECN.
 func ecnOf(o *Options, s *Segment) ecnAgreed {
 	asked := s.Flags.Has(wire.FlagECE | wire.FlagCWR)
 	switch {

@@ -9,47 +9,50 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// timeWaitRecord is what is left of a connection in TIME-WAIT (RFC 9293 3.3.2): enough to answer what its peer sends late.
+// timeWaitRecord is what is left of a connection in TIME-WAIT (RFC 9293 3.3.2): enough to acknowledge a FIN that its
+// peer sends again, and to tell old duplicates from a new connection. It takes 72 bytes, a Conn some 300.
 type timeWaitRecord struct {
 	tuple      wire.Tuple
 	sndNxt     uint32
 	rcvNxt     uint32
 	tsRecent   uint32
-	since      uint32 // entered, milliseconds
-	until      uint32 // ends, milliseconds
-	next       uint32 // record's link
-	newer      uint32 // list by end, slot+1
+	since      uint32 // when it began, milliseconds
+	until      uint32 // when it ends, milliseconds
+	next       uint32 // link of the table
+	newer      uint32 // slot+1 in the list by end
 	older      uint32
 	window     uint16 // as announced last
 	ackSent    uint16 // when the last ACK left, milliseconds, low bits
-	timestamps bool   // timestamps were agreed
+	timestamps bool   // negotiated
 	hasAckSent bool
-	protected  bool // in auths
+	protected  bool // its signature state is in signers
 }
 
 func (w *timeWaitRecord) key() *wire.Tuple { return &w.tuple }
 
 func (w *timeWaitRecord) link() *uint32 { return &w.next }
 
-// timeWaitTable are the TIME-WAIT records of a Mux. All last equally long, so that a list has them in order.
+// timeWaitTable holds the TIME-WAIT records of a Mux. All last equally long, so that a list in order of arrival is also
+// in order of expiry, and no record needs a timer.
 type timeWaitTable struct {
 	records[timeWaitRecord, *timeWaitRecord]
 	duration       time.Duration
-	newest, oldest uint32                 // slot+1
+	newest, oldest uint32                 // slot+1, 0 for none
 	signers        map[uint32]*auth.State // by slot; nil where no connection signs
 }
 
 // Defaults of TIME-WAIT.
 const (
-	defaultTimeWait    = 60 * time.Second       // 2 MSL; RFC 9293 3.4.2 has 4 minutes, nobody has
+	defaultTimeWait    = 60 * time.Second       // 2 MSL. RFC 9293 3.4.2 has 4 minutes; common stacks wait 60 s or less
 	defaultMaxTimeWait = 1 << 16                // records
-	timeWaitReply      = 500 * time.Millisecond // at most one ACK in that time (RFC 5961 7)
-	timeWaitReuse      = time.Second            // until when our timestamps have moved on for sure
+	timeWaitReply      = 500 * time.Millisecond // at most one ACK in that time: two records could acknowledge each other for ever (RFC 5961 7)
+	timeWaitReuse      = time.Second            // after which our timestamp is surely larger, whatever its rounding
 )
 
+// milliseconds is the low 32 bits of t in milliseconds: enough to compare times within 24 days.
 func milliseconds(t clock.Time) uint32 { return uint32(t / clock.Time(time.Millisecond)) }
 
-// add makes a record, in place of the oldest where there is no room for more.
+// add makes a record, in place of the oldest where the table is full: the oldest is the closest to its end anyway.
 func (w *timeWaitTable) add(now clock.Time, t *wire.Tuple) *timeWaitRecord {
 	if slot := w.find(t); slot != noSlot {
 		w.drop(slot)
@@ -68,7 +71,7 @@ func (w *timeWaitTable) add(now clock.Time, t *wire.Tuple) *timeWaitRecord {
 	return r
 }
 
-// sign has a signs for the record of t.
+// sign sets the signature state for the record of t.
 func (w *timeWaitTable) sign(t *wire.Tuple, a *auth.State) {
 	slot := w.find(t)
 	if w.signers == nil {
@@ -106,7 +109,7 @@ func (w *timeWaitTable) unlink(slot uint32) {
 	}
 }
 
-// restart has the record last as long as a new one.
+// restart makes the record last as long as a new one: a FIN that comes again starts 2 MSL anew (RFC 9293 3.10.7.4).
 func (w *timeWaitTable) restart(now clock.Time, slot uint32) {
 	w.unlink(slot)
 	w.pushNewest(now, slot)
@@ -119,7 +122,7 @@ func (w *timeWaitTable) drop(slot uint32) {
 	w.remove(slot)
 }
 
-// expire removes what has lasted its time and returns when it wants to be called next.
+// expire removes the records whose time is over and returns when it must be called next.
 func (w *timeWaitTable) expire(now clock.Time) clock.Time {
 	ms := milliseconds(now)
 	for w.oldest != 0 {
@@ -132,8 +135,8 @@ func (w *timeWaitTable) expire(now clock.Time) clock.Time {
 	return clock.Never
 }
 
-// timeWaitInput takes a segment for a TIME-WAIT record (RFC 9293 3.10.7.4). again says that it is a SYN
-// that begins a new connection, the record is gone, and sequence numbers must be above last.
+// timeWaitInput handles a segment for a TIME-WAIT record (RFC 9293 3.10.7.4). reopen says that it is a SYN that begins
+// a new connection: the record is gone, and the new sequence numbers must be above last.
 func (m *Mux) timeWaitInput(now clock.Time, slot uint32, s *Segment) (v packet.Verdict, last uint32, again bool) {
 	w := &m.passive.timeWait
 	r := w.at(slot)
@@ -167,8 +170,8 @@ func (m *Mux) timeWaitInput(now clock.Time, slot uint32, s *Segment) (v packet.V
 	return packet.Deliver, 0, false
 }
 
-// reopens reports whether a SYN may begin a new connection (RFC 6191 2), for which there must be a listener. What came
-// before it is then told from what comes after by timestamp or by sequence number.
+// reopens reports whether a SYN may begin a new connection (RFC 6191 2), for which there must be a listener. A later
+// timestamp, or else a later sequence number, must tell the new connection's segments from duplicates of the old one.
 func (m *Mux) reopens(r *timeWaitRecord, s *Segment) bool {
 	l := m.passive.listenerFor(&r.tuple)
 	if l == nil {
@@ -189,7 +192,7 @@ func (r *timeWaitRecord) acknowledgedLately(now clock.Time) bool {
 	return r.hasAckSent && time.Duration(uint16(milliseconds(now))-r.ackSent)*time.Millisecond < timeWaitReply
 }
 
-// timeWaitAck says what the connection said last.
+// timeWaitAck sends the last ACK of the connection again.
 func (m *Mux) timeWaitAck(now clock.Time, slot uint32) {
 	f := &m.passive
 	r := f.timeWait.at(slot)
@@ -200,9 +203,9 @@ func (m *Mux) timeWaitAck(now clock.Time, slot uint32) {
 	m.reply(now, &r.tuple, &wire.TCPHeader{Seq: r.sndNxt, Ack: r.rcvNxt, Flags: wire.FlagACK, Window: r.window}, f.timeWait.signers[slot])
 }
 
-// sequenceFor returns the initial sequence number of a connection that we begin, and ok where its tuple is free: where a
-// record of its last connection is left, timestamps must tell the two apart (RFC 6191 2, seen from the other
-// side), and the record is gone then.
+// sequenceFor returns the initial sequence number of an active open; ok is whether its tuple is free. Where a TIME-WAIT
+// record is left, the peer must be able to tell the connections apart by timestamps (RFC 6191 2, from the client's
+// side); the record is then removed.
 func (m *Mux) sequenceFor(now clock.Time, t *wire.Tuple) (iss uint32, ok bool) {
 	f := &m.passive
 	iss = f.secrets.initialSequence(now, t)
@@ -220,12 +223,12 @@ func (m *Mux) sequenceFor(now clock.Time, t *wire.Tuple) (iss uint32, ok bool) {
 	return iss, true
 }
 
-// reusable reports whether we may begin a connection with the tuple of r.
+// reusable reports whether an active open may use the tuple of r.
 func (w *timeWaitTable) reusable(now clock.Time, r *timeWaitRecord) bool {
 	return r.timestamps && time.Duration(milliseconds(now)-r.since)*time.Millisecond > timeWaitReuse
 }
 
-// timeWait makes the record that answers for c from now on.
+// timeWait makes the record that replaces c.
 func (m *Mux) timeWait(now clock.Time, c *Conn) {
 	w := &m.passive.timeWait
 	r := w.add(now, &c.tuple)

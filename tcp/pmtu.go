@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// ICMP takes an ICMP error about a segment of t that began at seq. It reports whether such a segment is
-// in flight: others are forged, or too old to matter (RFC 5927 4.1).
+// ICMP handles an ICMP error about a segment of t that began at seq. It reports whether such a segment is in flight: other
+// errors are forged, or too old to matter (RFC 5927 4.1).
 func (m *Mux) ICMP(now clock.Time, t *wire.Tuple, seq uint32, e ip.ICMPError) bool {
 	m.now = now
 	c := m.lookup(t)
@@ -27,8 +27,9 @@ func (m *Mux) ICMP(now clock.Time, t *wire.Tuple, seq uint32, e ip.ICMPError) bo
 	return true
 }
 
-// unreachable ends an attempt to connect. Established connections outlive such errors, also those that
-// RFC 1122 calls hard (RFC 5461 4, RFC 5927 5.2): they tell why in the end, if nothing else comes.
+// unreachable ends an attempt to connect. Established connections survive such errors, also those that RFC 1122 calls
+// hard, because they are easy to forge and often transient (RFC 5461 4, RFC 5927 5.2). The error is kept as the reason
+// for a later timeout.
 func (c *Conn) unreachable(k ip.ErrorKind) {
 	why := hostUnreachable
 	switch k {
@@ -45,8 +46,8 @@ func (c *Conn) unreachable(k ip.ErrorKind) {
 	c.reason = why
 }
 
-// tooBig makes segments shorter: the path takes packets of mtu bytes (RFC 1191, RFC 8201). All that is
-// in flight was too long, and is sent again without doubt of the network.
+// tooBig makes segments shorter: the path takes packets of mtu bytes (RFC 1191, RFC 8201). Everything in flight was too
+// long and is sent again; that is no sign of congestion.
 func (c *Conn) tooBig(mtu int) {
 	n := max(mtu, minPathMTU(&c.tuple)) - headersLen(&c.tuple)
 	if n >= int(c.segment) {
@@ -55,7 +56,7 @@ func (c *Conn) tooBig(mtu int) {
 	c.reduceSegmentSize(n)
 }
 
-// reduceSegmentSize makes n the size of segments.
+// reduceSegmentSize makes n the size of segments with their options, and sends again what is in flight.
 func (c *Conn) reduceSegmentSize(n int) {
 	c.segment = uint16(n)
 	c.sender.setOptions(c.lossOptions())
@@ -63,8 +64,8 @@ func (c *Conn) reduceSegmentSize(n int) {
 	c.m.markDirty(c)
 }
 
-// minPathMTU is the smallest path MTU that a message is believed: one that says less is forged, or of a link
-// where IPv4 can do without us (RFC 8200 5; RFC 5927 7.2, RFC 879).
+// minPathMTU is the smallest path MTU that an ICMP message may claim. One that says less is forged, or of a link that
+// fragments IPv4 itself (RFC 8200 5; RFC 5927 7.2, RFC 879). Tiny segments would cost us a header for every few bytes.
 func minPathMTU(t *wire.Tuple) int {
 	if t.Remote.Is4() {
 		return 576
@@ -72,28 +73,30 @@ func minPathMTU(t *wire.Tuple) int {
 	return 1280
 }
 
-// Segments that the path does not take and nobody reports vanish each time they are sent (RFC 2923
-// 2.1). So repeated timeouts make them as short as nearly every path takes, then as short as all do.
-// With Options.PathProbe larger sizes are then looked for by single segments (RFC 4821).
+// pathProbe is the state of the search for a larger path MTU (RFC 4821), which is a search by whole segments of data.
+//
+// Segments that are too long and that nobody reports vanish each time they are sent: a black hole (RFC 2923 2.1). So
+// repeated timeouts make segments as short as nearly every path takes, then as short as all do. With Options.PathProbe
+// larger sizes are then searched for.
 type pathProbe struct {
 	next      clock.Time // no probe before it
 	end       uint32     // behind the probe in flight, with size
 	size      uint16     // of the probe in flight with its options; 0 for none
-	retrySize uint16     // a size to try once more; 0 for none
+	retrySize uint16     // to be tried once more; 0 for none
 	ceiling   uint16     // the largest size worth a try; 0 is what the way allows
 	failures  uint8      // probes of this size that were lost
 }
 
 const (
-	blackHoleMTU       = 1280 // RFC 8200 5: IPv6 links, and so the tunnels of most paths
-	minHostMTU         = 576  // RFC 791: what every host takes
-	maxProbeFailures   = 2    // lost probes that say that the size is too large: one may be chance
-	probeGranularity   = 16   // bytes: nearer to the ceiling is near enough (RFC 4821 7.3)
-	probeRaiseInterval = 10 * time.Minute
-	probeSpacingRTTs   = 4 // round trips between probes
+	blackHoleMTU       = 1280             // the minimum of IPv6 links (RFC 8200 5), and so what the tunnels of most paths carry
+	minHostMTU         = 576              // what every host accepts (RFC 791 3.1)
+	maxProbeFailures   = 2                // lost probes after which a size counts as too large: a single loss may be chance
+	probeGranularity   = 16               // bytes; closer to the ceiling is close enough (RFC 4821 7.3)
+	probeRaiseInterval = 10 * time.Minute // after which the full size is searched for again
+	probeSpacingRTTs   = 4                // round trips between probes
 )
 
-// detectBlackHole takes a timeout in a row of them, which may mean that full segments are too long.
+// detectBlackHole shortens the segments at the third and at the fifth timeout in a row.
 func (c *Conn) detectBlackHole() {
 	mtu := 0
 	switch c.sender.scoreboard.Backoff() {
@@ -114,7 +117,7 @@ func (c *Conn) detectBlackHole() {
 	c.reduceSegmentSize(n)
 }
 
-// ceiling is the largest segment to look for.
+// ceiling is the largest segment to search for.
 func (c *Conn) ceiling() int {
 	n := c.segmentSize()
 	if k := c.rare; k != nil && k.probe.ceiling != 0 {
@@ -123,8 +126,8 @@ func (c *Conn) ceiling() int {
 	return n
 }
 
-// pathProbeSize returns the size of a probe to send now, of n bytes that may be sent at all; 0 for none.
-// There must be data behind it, whose arrival tells that the probe alone was lost (RFC 4821 7.4).
+// pathProbeSize returns the size of a probe to send now, of n bytes that may be sent at all; 0 for none. There must be
+// data behind it, whose arrival shows that the probe alone was lost (RFC 4821 7.4).
 func (c *Conn) pathProbeSize(now clock.Time, n uint32) uint16 {
 	if !c.opt.PathProbe || c.state < StateEstablished {
 		return 0
@@ -158,7 +161,7 @@ func (c *Conn) pathProbeSent(size uint16, end uint32) {
 	p.size, p.end = size, end
 }
 
-// pathProbeAcked takes what was acknowledged: a probe among it was not too long.
+// pathProbeAcked raises the segment size where the probe was acknowledged.
 func (c *Conn) pathProbeAcked(now clock.Time) {
 	p := &c.rare.probe
 	if p.size == 0 || seqnum.Before(c.una, p.end) {
@@ -170,7 +173,8 @@ func (c *Conn) pathProbeAcked(now clock.Time) {
 	c.sender.setOptions(c.lossOptions())
 }
 
-// pathProbeLost takes what is sent again: a probe among it was lost, and leaves in shorter segments.
+// pathProbeLost handles a retransmission at seq: where that is of the probe, the probe was lost. It was too long, not a
+// victim of congestion, if it alone is missing (RFC 4821 7.5).
 func (c *Conn) pathProbeLost(now clock.Time, seq uint32) {
 	p := &c.rare.probe
 	if p.size == 0 || !seqnum.Before(seq, p.end) || seqnum.Before(seq, p.end-uint32(p.size)) {

@@ -14,56 +14,54 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Segment is a received segment, or several that were merged (GRO): the same flow, flags but PSH,
-// options but timestamps' values, ECN, each following the one before. Everything in it is borrowed.
+// Segment is a received segment, or several that were merged (GRO): one flow, the same flags but PSH, the same options
+// but later timestamps, the same ECN field, and each following the one before. All of it is borrowed for the call.
 type Segment struct {
 	Seq, Ack uint32
-	Window   uint16 // as sent, before scaling; of the last one
+	Window   uint16 // as sent, before scaling (RFC 7323 2.2); of the last segment merged
 	Urgent   uint16
-	Flags    wire.TCPFlags // PSH if any of them had it
+	Flags    wire.TCPFlags // with PSH where any of them had it
 	AE       bool          // the accurate ECN bit (RFC 9768)
 	ECN      wire.ECN      // of the IP header
-	Packets  uint16        // merged, at least 1
+	Packets  uint16        // how many segments were merged, at least 1: ACK policy and ECN count packets, not bytes
 	Len      uint32        // bytes of payload, in all Payload
 	Payload  [][]byte
 	Options  wire.TCPOptions // of the last one
-	Raw      wire.TCP        // header and payload as received, for signatures; nil when merged
+	Raw      wire.TCP        // header and payload as received, for signatures; nil when merged, since a signature covers one segment
 }
 
-// Outgoing is what a connection sends: one segment, or as many as SegmentSize cuts it into. It is
-// borrowed for the call.
+// Outgoing is what a connection sends: one segment, or as many as SegmentSize cuts it into. The Output borrows it for the
+// call; payload must be copied or be on its way when Send returns.
 type Outgoing struct {
 	Tuple       *wire.Tuple
-	Header      wire.TCPHeader // of the first; the next ones count on Seq, and only the last has FIN and PSH, only the first CWR (but see ACE)
+	Header      wire.TCPHeader // of the first; the next ones advance Seq, only the last has FIN and PSH, only the first CWR (but see ACE)
 	AE          bool
-	ACE         bool // AE, CWR and ECE are one number (RFC 9768 3.2.2), which all segments have
+	ACE         bool // AE, CWR and ECE are one number (RFC 9768 3.2.2), which every segment carries
 	ECN         wire.ECN
 	TTL         uint8     // hop limit; 0 is the host's
 	Payload     [2][]byte // in order; either may be empty
 	SegmentSize int       // payload of each segment but the last, at most the peer's MSS less options; the whole payload where it is one
-	RouteCache  *uint64   // eight bytes of the connection for the Output, such as which way it found; 0 at first; nil where there is no connection
+	RouteCache  *uint64   // eight bytes of the connection in which the Output may keep the route it found; 0 at first; nil without a connection
 
-	// Sign, where not nil, completes the options of each segment with its signature after it was cut,
-	// and before its checksum is filled in.
+	// Sign, where not nil, completes each segment's options with its signature after segmentation and before its
+	// checksum is filled in: a signature covers the segment as it leaves (RFC 5925 5.1).
 	Sign func(seg wire.TCP)
 }
 
-// Output is where segments go.
+// Output is where segments go: the host's network layer, or a test.
 type Output interface {
-	// Send sends o; false says that there is no room now, nothing was sent, and the caller will try
-	// again when it is polled next.
+	// Send sends o. False is that there is no room now: nothing was sent, and the connection tries again at the next Poll.
 	Send(now clock.Time, o *Outgoing) bool
 
-	// MTU returns the largest IP packet that the way of t takes, in bytes, from what is known now; 0 is
-	// that there is no way.
+	// MTU returns the largest IP packet that the route of t takes, in bytes, as far as is known now; 0 is no route.
 	MTU(t *wire.Tuple) int
 
-	// Offload returns the most payload that one Outgoing may carry, in bytes: large where segments are
-	// cut behind the Output.
+	// Offload returns the most payload of one Outgoing, in bytes. It is large where segments are cut behind the Output, so
+	// that a connection pays once for many of them.
 	Offload() int
 }
 
-// Events tell what has become possible on a connection.
+// Events are the conditions that an Owner is told of.
 type Events uint16
 
 // The bits of Events.
@@ -71,18 +69,18 @@ const (
 	Readable   Events = 1 << iota // data, or the end of it
 	Writable                      // room in the send buffer, after there was none
 	Connected                     // the handshake is complete
-	Closed                        // nothing more will happen; Err says why
+	Closed                        // the connection is over; Err has the reason
 	Acceptable                    // a listener has a connection
 	Urgent                        // urgent data lies ahead
 )
 
-// Owner is told what happened to its connection or listener, once at the end of each burst. It may
-// call the connection's methods.
+// Owner handles the events of its connection or listener. Ready is called once at the end of each burst, from Poll, and
+// may call the connection's methods: what they cause leaves with the same Poll.
 type Owner interface {
 	Ready(ev Events)
 }
 
-// segmentLen is SEG.LEN (RFC 9293 3.3.1): SYN and FIN count.
+// segmentLen is SEG.LEN (RFC 9293 3.3.1): SYN and FIN take a sequence number each.
 func segmentLen(s *Segment) uint32 {
 	n := s.Len
 	if s.Flags.Has(wire.FlagSYN) {

@@ -1,26 +1,25 @@
 package tcp
 
-// Connections lie in pages of 32 that are never given back, so that their number names them: the
-// table, the timers and the lists have numbers where they would have pointers.
+// Connections lie in pages of 32 that are never freed, so that a number names a connection. The table, the timer wheel
+// and the lists hold numbers instead of pointers: the garbage collector does not scan them.
 const (
 	pageShift = 5
 	pageSize  = 1 << pageShift
-	noConn    = ^uint32(0)
+	noConn    = ^uint32(0) // ends lists
 )
 
 // slab is the memory of connections.
 type slab struct {
 	pages []*[pageSize]Conn
-	used  uint32 // numbers that were given out at least once
-	free  uint32 // the list of those given back, by Conn.link
+	used  uint32 // numbers that were handed out at least once
+	free  uint32 // the list of numbers given back, by Conn.link
 	live  int
 }
 
 // conn returns connection id.
 func (m *Mux) conn(id uint32) *Conn { return &m.slab.pages[id>>pageShift][id%pageSize] }
 
-// allocConn returns a connection whose fields are zero but m, id and those that say "none"; nil at the
-// limit.
+// allocConn returns a connection whose fields are zero, but for m, id and those that say "none"; nil at the limit.
 func (m *Mux) allocConn() *Conn {
 	s := &m.slab
 	if s.live >= m.cfg.MaxConns {
@@ -45,7 +44,7 @@ func (m *Mux) allocConn() *Conn {
 	return c
 }
 
-// freeConn gives back what allocConn returned. Nothing may name it any more.
+// freeConn takes back what allocConn returned. Nothing may refer to its number any more.
 func (m *Mux) freeConn(c *Conn) {
 	m.slab.live--
 	control := c.compacted.cc
@@ -60,7 +59,7 @@ func (m *Mux) freeConn(c *Conn) {
 	m.slab.free = c.id
 }
 
-// dropConn frees all that is left of c.
+// dropConn frees all that is left of a closed connection.
 func (m *Mux) dropConn(c *Conn) {
 	m.wheel.Stop(c.id)
 	c.dropReceived()

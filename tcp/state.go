@@ -4,7 +4,8 @@ import (
 	"errors"
 )
 
-// State is the state of a connection (RFC 9293 3.3.2). LISTEN is a Listener's.
+// State is the state of a connection (RFC 9293 3.3.2). LISTEN is a Listener's, and TIME-WAIT a record's; a Conn in
+// TIME-WAIT only keeps what is not read yet.
 type State uint8
 
 // States.
@@ -31,7 +32,7 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Why a connection ended, or did not come to be.
+// Why a connection ended, or did not come to be. Err, Connect and Listen return them.
 var (
 	ErrRefused     = errors.New("tcp: connection refused")              // RST in answer to SYN
 	ErrReset       = errors.New("tcp: connection reset by peer")        // RST
@@ -47,7 +48,7 @@ var (
 	ErrBadOption   = errors.New("tcp: option out of range")
 )
 
-// reason is one of the errors that ends a connection, in a byte.
+// reason is one of the errors that end a connection, in a byte.
 type reason uint8
 
 const (

@@ -5,15 +5,15 @@ import (
 	"github.com/millrace/millrace/tcp/buffer"
 )
 
-// Write appends a copy of b to what is to be sent and returns how many bytes had room. When that is
-// not all, the owner hears Writable later. Bytes leave with the next Poll.
+// Write appends a copy of b to the send queue and returns how many bytes had room. When that is less than all, Writable
+// is reported later. The data leaves with the next Poll.
 func (c *Conn) Write(now clock.Time, b []byte) int {
 	c.flags &^= flagMore
 	return c.write(now, b)
 }
 
-// WriteMore is Write by an application that has more to come soon: what does not fill a segment stays
-// until it does, for 200 ms at most (MSG_MORE).
+// WriteMore is Write by an application that announces more (MSG_MORE): what does not fill a segment waits until it does,
+// for 200 ms at most.
 func (c *Conn) WriteMore(now clock.Time, b []byte) int {
 	c.flags |= flagMore
 	return c.write(now, b)
@@ -32,10 +32,9 @@ func (c *Conn) write(now clock.Time, b []byte) int {
 	return n
 }
 
-// WriteZeroCopy appends b itself, which must stay as it is until done is called: when all of it is
-// acknowledged or the connection is gone. It takes all or, where there is no room, nothing. A short b is
-// copied, which costs less than segments made of many pieces, and done is called at once. done must not
-// call the connection or its Mux.
+// WriteZeroCopy appends b itself. b must not change until release is called: when all of it is acknowledged, or the
+// connection is gone. It takes all of b or, where there is no room, nothing. A short b is copied, which costs less than
+// segments made of many pieces, and release is called at once. release must not call the connection or its Mux.
 func (c *Conn) WriteZeroCopy(now clock.Time, b []byte, done func()) bool {
 	if len(b) == 0 || c.Writable() == 0 {
 		c.flags |= flagWantWrite
@@ -56,7 +55,7 @@ func (c *Conn) WriteZeroCopy(now clock.Time, b []byte, done func()) bool {
 	return true
 }
 
-// minZeroCopy is the least that is worth lending, bytes.
+// minZeroCopy is the size from which sending in place costs less than a copy, bytes.
 const minZeroCopy = 2 << 10
 
 // queue returns the send queue, a new one where there is none.
@@ -68,6 +67,7 @@ func (c *Conn) queue() *buffer.Queue {
 	return c.snd
 }
 
+// wrote counts n bytes that were queued.
 func (c *Conn) wrote(now clock.Time, n uint32) {
 	c.end += n
 	if c.snd.Empty() {
@@ -78,7 +78,8 @@ func (c *Conn) wrote(now clock.Time, n uint32) {
 	c.m.markDirty(c)
 }
 
-// canWrite reports whether the state takes data from the application.
+// canWrite reports whether the state accepts data from the application (RFC 9293 3.10.2). In SYN-SENT and SYN-RECEIVED
+// it is queued.
 func (c *Conn) canWrite() bool {
 	if c.has(flagFIN) || c.has(flagOrphaned) {
 		return false
@@ -103,8 +104,7 @@ func (c *Conn) Writable() int {
 	return max(c.sendLimit()-used, 0)
 }
 
-// Read copies received bytes to b and returns how many. 0 says that none wait: Finished tells whether
-// more can come.
+// Read copies received bytes to b and returns how many. 0 is that none wait: Finished reports whether more can come.
 func (c *Conn) Read(now clock.Time, b []byte) int {
 	p := c.Peek()
 	n := copy(b, p[0])
@@ -115,8 +115,8 @@ func (c *Conn) Read(now clock.Time, b []byte) int {
 	return n
 }
 
-// Peek lends the bytes that wait to be read, in order in two pieces. They are valid until the next
-// call for the connection, or of Input or Poll of its Mux; other connections may be written to meanwhile.
+// Peek borrows the bytes that wait to be read, in order in two pieces. They are valid until the next call for the
+// connection, or of Input or Poll of its Mux; other connections may be written to meanwhile.
 func (c *Conn) Peek() [2][]byte {
 	if c.active == nil || c.rcv == nil {
 		return [2][]byte{}
@@ -124,7 +124,7 @@ func (c *Conn) Peek() [2][]byte {
 	return c.rcv.Peek()
 }
 
-// Discard drops the next n bytes, which Peek has shown.
+// Discard drops the next n bytes, which Peek has returned.
 func (c *Conn) Discard(now clock.Time, n int) {
 	if n == 0 {
 		return
@@ -136,7 +136,7 @@ func (c *Conn) Discard(now clock.Time, n int) {
 	c.windowOpened()
 }
 
-// freeRing gives the ring back when nothing is in it.
+// freeRing gives the ring back when it is empty: idle connections have none.
 func (c *Conn) freeRing() {
 	if r := c.rcv; r != nil && r.Empty() {
 		c.rcv = nil
@@ -152,8 +152,8 @@ func (c *Conn) Readable() int {
 	return int(c.rcv.Readable())
 }
 
-// Finished reports whether all that the peer will ever send has been read: its FIN was reached, or the
-// connection is gone (Err).
+// Finished reports whether everything that the peer will ever send has been read: its FIN was reached, or the connection
+// is closed (Err).
 func (c *Conn) Finished() bool {
 	return c.Readable() == 0 && (c.state == StateClosed || c.peerDone())
 }
@@ -161,8 +161,7 @@ func (c *Conn) Finished() bool {
 // peerDone reports whether the peer's FIN was reached.
 func (c *Conn) peerDone() bool { return c.has(flagPeerFIN) && c.rcvNxt == c.peerFIN+1 }
 
-// Unacked returns how many bytes were written, and the FIN, that the peer has not acknowledged: 0 when
-// nothing lingers.
+// Unacked returns how many written bytes, and the FIN, the peer has not acknowledged: 0 when nothing lingers.
 func (c *Conn) Unacked() int {
 	if c.ended() || c.finAcked() {
 		return 0
@@ -170,8 +169,8 @@ func (c *Conn) Unacked() int {
 	return int(c.end - c.una + seqLen(c.has(flagFIN)))
 }
 
-// sendLimit is how many bytes the send queue holds at most: twice the congestion window, so that what
-// is acknowledged is replaced at once.
+// sendLimit is how many bytes the send queue holds at most: twice the congestion window, so that a window that was
+// acknowledged is replaced at once. Under memory pressure it is less, but never nothing.
 func (c *Conn) sendLimit() int {
 	p := &c.m.buffers
 	if c.opt.SendBuffer > 0 {

@@ -11,15 +11,18 @@ import (
 // A connection has many deadlines and one entry in the wheel, armed for the earliest. An entry that
 // fires before a deadline, because that was moved, is armed anew: so moving one costs nothing.
 
+// A connection has many deadlines and one entry in the timer wheel, armed for the earliest. An entry that fires before
+// any deadline, because that was moved, is armed anew. So moving a deadline, which every ACK does, costs nothing.
+
 const (
 	delayedAck         = 40 * time.Millisecond  // RFC 9293 3.8.6.3: below 0.5 s
 	maxProbeInterval   = 60 * time.Second       // between window probes
 	retransmitLimit    = 15 * time.Minute       // R2 of RFC 9293 3.8.3: at least 100 s
 	synRetransmitLimit = 180 * time.Second      // R2 for a SYN: at least 3 minutes
-	corkTime           = 200 * time.Millisecond // that a segment is kept back for more
+	corkTime           = 200 * time.Millisecond // that a partial segment is held back for more
 )
 
-// arm has the timer fire at t at the latest.
+// arm makes the timer fire at t at the latest.
 func (c *Conn) arm(t clock.Time) {
 	if t < c.armedAt {
 		c.armedAt = t
@@ -42,7 +45,8 @@ func (c *Conn) nextTimer() clock.Time {
 	return t
 }
 
-// expire is called by the wheel.
+// expire is called by the wheel. A compacted connection has only keepalive to look after, and stays compacted while
+// that is not due.
 func (m *Mux) expire(id uint32) {
 	c := m.conn(id)
 	c.armedAt = never
@@ -59,7 +63,7 @@ func (m *Mux) expire(id uint32) {
 	m.markDirty(c)
 }
 
-// onTimer does what is due.
+// onTimer handles every deadline that has passed. Giving up comes first: nothing else matters then.
 func (c *Conn) onTimer(now clock.Time) {
 	if c.timeoutAt() <= now {
 		c.timeOutConn()
@@ -80,7 +84,7 @@ func (c *Conn) onTimer(now clock.Time) {
 	}
 }
 
-// retransmission takes what the timer of what is in flight has caused.
+// retransmission handles what the timer of the loss detector reports.
 func (c *Conn) retransmission(ev loss.Events) {
 	if ev&loss.Probe != 0 {
 		c.flags |= flagTailProbe
@@ -93,8 +97,9 @@ func (c *Conn) retransmission(ev loss.Events) {
 	}
 }
 
-// timeoutAt is when the connection is given up: nothing sent was acknowledged, or nothing was heard, for
-// too long (RFC 9293 3.8.3, RFC 5482).
+// timeoutAt is when the connection is given up: nothing that was sent was acknowledged, or a closed window was not
+// acknowledged, for too long (RFC 9293 3.8.3, RFC 5482). A peer that keeps acknowledging probes of a zero window may do
+// so for ever (RFC 9293 3.8.6.1), unless a user timeout is set or nobody is left who waits.
 func (c *Conn) timeoutAt() clock.Time {
 	t := never
 	limit := c.opt.UserTimeout
@@ -119,7 +124,7 @@ func (c *Conn) timeoutAt() clock.Time {
 	return t
 }
 
-// timeOutConn gives the connection up.
+// timeOutConn gives the connection up. An ICMP error that came before explains more than "timed out" (RFC 1122 4.2.3.9).
 func (c *Conn) timeOutConn() {
 	if c.state == StateSynSent || c.state == StateSynReceived {
 		c.m.stats.Failed++
@@ -133,14 +138,14 @@ func (c *Conn) timeOutConn() {
 	c.enterClosed(why)
 }
 
-// Keepalive's defaults (RFC 9293 3.8.4 asks for two hours at least where nobody chose; nobody is
-// probed then).
+// Keepalive without an interval or a count of its own. RFC 9293 3.8.4 asks for two hours before the first probe unless
+// the application chooses: without Options.KeepAlive.Idle there is none at all.
 const (
 	keepAliveInterval = 75 * time.Second
 	keepAliveCount    = 9
 )
 
-// keepAliveAt is when the next keepalive probe is due: only where nothing is in flight or waits to be.
+// keepAliveAt is when the next keepalive probe is due: only while nothing is in flight, since that has its own timeout.
 func (c *Conn) keepAliveAt() clock.Time {
 	k := &c.opt.KeepAlive
 	if k.Idle == 0 || c.state < StateEstablished || c.ended() || c.outstanding() || c.active != nil && c.probeAt != never {
@@ -153,7 +158,7 @@ func (c *Conn) keepAliveAt() clock.Time {
 	return c.aliveAt.Add(k.Idle + time.Duration(c.unansweredProbes)*interval)
 }
 
-// keepAlive sends a probe: the last number that was acknowledged, again (RFC 9293 3.8.4).
+// keepAlive sends a probe with the last acknowledged number, which the peer must answer as unacceptable (RFC 9293 3.8.4).
 func (c *Conn) keepAlive(now clock.Time) {
 	k := &c.opt.KeepAlive
 	count := k.Count

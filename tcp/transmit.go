@@ -7,7 +7,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// sendRange sends n numbers from seq on, data and perhaps the FIN; less where they lie in many chunks.
+// sendRange sends sequence numbers [seq, seq+n), data and perhaps the FIN; less where they lie in more chunks than an
+// Outgoing has pieces. PSH marks the end of what was written (RFC 9293 3.9.1.2, MUST-61).
 func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 	flags := wire.FlagACK
 	size := seqnum.Earliest(seq+n, c.end) - seq // bytes of payload
@@ -37,7 +38,8 @@ func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 	return size + seqLen(fin), true
 }
 
-// roundToSegments rounds what lies in two chunks down to full segments, where there is one.
+// roundToSegments rounds the bytes of two chunks down to full segments, if there is one: a partial segment in the middle
+// of a stream would waste a packet.
 func (c *Conn) roundToSegments(n uint32) uint32 {
 	if mss := uint32(c.mss()); n > mss {
 		n -= n % mss
@@ -51,15 +53,15 @@ func truncatePieces(p [2][]byte, n int) [2][]byte {
 	return [2][]byte{p[0][:first], p[1][:n-first]}
 }
 
-// sendACK sends an ACK alone.
+// sendACK sends an ACK without data.
 func (c *Conn) sendACK(now clock.Time) bool {
 	c.m.out.Payload = [2][]byte{}
 	c.m.out.Header.Urgent = 0
 	return c.transmit(now, c.nxt, wire.FlagACK, 0, false)
 }
 
-// transmit hands one Outgoing to the Output: m.out.Payload, n bytes at seq. It is false where there is
-// no room.
+// transmit hands one Outgoing to the Output: m.out.Payload, n bytes at seq. fresh is whether the data is new, which
+// decides on ECN. False is no room: nothing has changed then.
 func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, fresh bool) bool {
 	m := c.m
 	o := &m.out
@@ -88,7 +90,7 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 	return true
 }
 
-// acknowledged notes what the segment that was just sent has told the peer.
+// acknowledged notes what the segment that was just sent has told the peer: window and ACK.
 func (c *Conn) acknowledged(right uint32, data bool) {
 	if data && c.ackAt != never {
 		c.flags |= flagInteractive
@@ -100,7 +102,7 @@ func (c *Conn) acknowledged(right uint32, data bool) {
 	c.dsack = byteRange{}
 }
 
-// countRetransmit counts n bytes sent again.
+// countRetransmit counts n bytes sent again, in segments.
 func (c *Conn) countRetransmit(n uint32) {
 	mss := uint32(c.mss())
 	segments := uint64((n + mss - 1) / mss)
@@ -108,9 +110,10 @@ func (c *Conn) countRetransmit(n uint32) {
 	c.m.stats.Retransmits += segments
 }
 
+// timestampsLen is the length of the timestamps option with the two NOPs that align it (RFC 7323 Appendix A).
 const timestampsLen = 12 // with the two bytes that align them
 
-// optionsLen is what options take in every segment.
+// optionsLen is what options take in every segment, bytes.
 func (c *Conn) optionsLen() (n int) {
 	if c.has(flagTimestamps) {
 		n = timestampsLen
@@ -121,8 +124,8 @@ func (c *Conn) optionsLen() (n int) {
 	return n
 }
 
-// appendOptions appends the options of a segment without SYN: signature, timestamps, and SACK as far
-// as there is room.
+// appendOptions appends the options of a segment without SYN: signature, timestamps, and SACK as far as there is room.
+// The signature comes first because only it must not be left out.
 func (c *Conn) appendOptions(b []byte, now clock.Time) []byte {
 	if c.auth != nil {
 		b = c.auth.AppendOption(b)
@@ -138,7 +141,8 @@ func (c *Conn) appendOptions(b []byte, now clock.Time) []byte {
 	return b
 }
 
-// appendSACK appends what arrived out of order, and before it what came twice (RFC 2018, RFC 2883).
+// appendSACK appends the ranges received out of order, newest first (RFC 2018 4), and before them a duplicate, which is
+// reported once (RFC 2883 4).
 func (c *Conn) appendSACK(b []byte) []byte {
 	most := min((wire.TCPMaxOptions-len(b)-4)/8, wire.MaxSACKBlocks)
 	if most <= 0 {
@@ -163,7 +167,7 @@ func (c *Conn) appendSACK(b []byte) []byte {
 	return wire.AppendSACK(wire.AppendNOP(b, 2), blocks[:n]...)
 }
 
-// appendSynOptions appends the options of a SYN, or of a SYN-ACK, which has those that were agreed on.
+// appendSynOptions appends the options of a SYN, or of a SYN-ACK, which has only what the SYN offered (RFC 7323 3.2).
 func (c *Conn) appendSynOptions(b []byte, now clock.Time) []byte {
 	answer := c.state == StateSynReceived
 	b = wire.AppendMSS(b, c.m.announcedMSS(&c.tuple, c.opt))

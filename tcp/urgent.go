@@ -10,6 +10,9 @@ import (
 // points behind the last urgent byte (RFC 9293 3.8.5).
 
 // WriteUrgent is Write with the last byte marked urgent (RFC 9293 3.8.5).
+//
+// Urgent data stays inline (RFC 6093 4): the pointer marks a place in the stream and takes no byte out of it. It points
+// behind the last urgent byte (RFC 9293 3.8.5).
 func (c *Conn) WriteUrgent(now clock.Time, b []byte) int {
 	n := c.Write(now, b)
 	if n > 0 {
@@ -36,7 +39,7 @@ func (c *Conn) markUrgent(h *wire.TCPHeader, seq uint32, flags *wire.TCPFlags) {
 	}
 }
 
-// inputURG is RFC 9293 3.10.7.4, sixth: tells of urgent data that is ahead of what was read.
+// inputURG is RFC 9293 3.10.7.4, sixth: it reports urgent data ahead of what was read. An older pointer changes nothing.
 func (c *Conn) inputURG(s *Segment) {
 	up := s.Seq + uint32(s.Urgent)
 	if s.Urgent == 0 || c.has(flagRcvUrgent) && !seqnum.Before(c.rare.rcvUrgent, up) || !seqnum.Before(c.readNext(), up) {
@@ -47,7 +50,7 @@ func (c *Conn) inputURG(s *Segment) {
 	c.report(Urgent)
 }
 
-// readNext is the number of the next byte to be read.
+// readNext is the sequence number of the next byte to be read.
 func (c *Conn) readNext() uint32 {
 	if c.active == nil || c.rcv == nil {
 		return c.rcvNxt
@@ -62,12 +65,12 @@ func (c *Conn) passUrgent() {
 	}
 }
 
-// AtMark reports whether the next byte to be read is the urgent one (RFC 6093).
+// AtMark reports whether the next byte to be read is the urgent one (RFC 6093; SIOCATMARK of sockets).
 func (c *Conn) AtMark() bool {
 	return c.has(flagRcvUrgent) && c.readNext() == c.rare.rcvUrgent-1
 }
 
-// ToMark returns how many bytes are to be read before the urgent one; false where none is ahead.
+// ToMark returns how many bytes precede the urgent one; false is that none is ahead.
 func (c *Conn) ToMark() (int, bool) {
 	if !c.has(flagRcvUrgent) {
 		return 0, false

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// receiveSpace is how many bytes from RCV.NXT on may arrive: the limit less what waits to be read, as far
-// as a window can say so.
+// receiveSpace is how many bytes from RCV.NXT on may arrive: the limit less what waits to be read, within what the
+// window field can say (RFC 7323 2.3).
 func (c *Conn) receiveSpace() uint32 {
 	held := uint32(c.Readable())
 	if held >= c.rcvLimit {
@@ -16,8 +16,8 @@ func (c *Conn) receiveSpace() uint32 {
 	return min(c.rcvLimit-held, 0xffff<<c.rcvScale)
 }
 
-// receiveEdge returns the right edge of the window to tell the peer. It never moves left (RFC 9293
-// 3.8.6), and to the right only by a full segment or half of the buffer (section 3.8.6.2.2).
+// receiveEdge returns the right edge of the window to announce. It never moves left (RFC 9293 3.8.6), and right only by a
+// full segment or half the buffer: small steps would invite small segments (silly window syndrome, section 3.8.6.2.2).
 func (c *Conn) receiveEdge() uint32 {
 	edge := c.rcvNxt + c.receiveSpace()
 	if c.state == StateSynReceived {
@@ -30,13 +30,13 @@ func (c *Conn) receiveEdge() uint32 {
 	return edge
 }
 
-// fullSegmentIn is the size of the peer's full segments, as far as is known.
+// fullSegmentIn estimates the size of the peer's full segments.
 func (c *Conn) fullSegmentIn() uint32 {
 	return max(uint32(c.largestIn), uint32(c.mss()))
 }
 
-// scaledWindow returns the window field for the right edge, and moves the edge to what the field says:
-// scaling rounds, up where the edge would move left else.
+// scaledWindow returns the window field for the right edge and moves the edge to what the field says. Scaling rounds
+// down, but up where the edge would otherwise move left.
 func (c *Conn) scaledWindow(right *uint32) uint16 {
 	wnd := *right - c.rcvNxt
 	field := wnd >> c.rcvScale
@@ -48,8 +48,8 @@ func (c *Conn) scaledWindow(right *uint32) uint16 {
 	return uint16(field)
 }
 
-// windowOpened sends an update where reading has made room worth telling: two segments, or half of
-// the buffer.
+// windowOpened sends a window update where reading has made enough room: two segments, or half the buffer. Updates while
+// the window is still half open would only be extra ACKs.
 func (c *Conn) windowOpened() {
 	if c.state != StateEstablished && c.state != StateFinWait1 && c.state != StateFinWait2 {
 		return
@@ -61,13 +61,13 @@ func (c *Conn) windowOpened() {
 	}
 }
 
-// receiveTuning watches how fast the application reads.
+// receiveTuning measures how fast the application reads.
 type receiveTuning struct {
-	since clock.Time // the round trip began
-	bytes uint32     // read in it
+	since clock.Time // when the present round trip began
+	bytes uint32     // read since then
 }
 
-// initialReceive is how many bytes a connection with these options holds at first.
+// initialReceive is the first receive buffer of a connection with these options, bytes. It bounds the first window.
 func (m *Mux) initialReceive(o *Options) uint32 {
 	if o.ReceiveBuffer > 0 {
 		return uint32(min(o.ReceiveBuffer, 1<<30))
@@ -75,8 +75,8 @@ func (m *Mux) initialReceive(o *Options) uint32 {
 	return uint32(max(min(initialReceiveBuffer, m.buffers.Budget/16), minBuffer))
 }
 
-// tuneReceive grows the receive buffer to twice what the application has read in a round trip: the
-// sender's window doubles in that time (dynamic right-sizing, Fisk and Feng 2001).
+// tuneReceive grows the receive buffer to twice what the application has read in a round trip: in that time the sender's
+// window can double (dynamic right-sizing, Fisk and Feng, 2001). An application that does not read gets no memory.
 func (c *Conn) tuneReceive(now clock.Time, n uint32) {
 	if c.opt.ReceiveBuffer > 0 {
 		return
@@ -92,7 +92,7 @@ func (c *Conn) tuneReceive(now clock.Time, n uint32) {
 	c.tuning.since, c.tuning.bytes = now, 0
 }
 
-// maxReceiveNow is what a receive buffer may grow to now.
+// maxReceiveNow is how far a receive buffer may grow now, bytes.
 func (m *Mux) maxReceiveNow() uint32 {
 	if m.buffers.Tight() {
 		return 0
@@ -109,8 +109,8 @@ const (
 	minBuffer            = 8 << 10 // what remains when memory is short
 )
 
-// reserveAfterPrune makes room for c's ring, which the budget has refused: what came out of order is dropped, as
-// the peer keeps it until it is acknowledged (RFC 2018 8).
+// reserveAfterPrune makes room for a ring that the budget has refused by dropping what arrived out of order: the peer
+// keeps that until it is acknowledged (RFC 2018 8). Data in order has been acknowledged and cannot be dropped.
 func (m *Mux) reserveAfterPrune(c *Conn, r *buffer.Ring, right uint32) bool {
 	if len(r.OutOfOrder()) > 0 && r.Readable() == 0 {
 		m.stats.Pruned += uint64(r.Prune())
