@@ -8,9 +8,6 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// A connection has many deadlines and one entry in the wheel, armed for the earliest. An entry that
-// fires before a deadline, because that was moved, is armed anew: so moving one costs nothing.
-
 // A connection has many deadlines and one entry in the timer wheel, armed for the earliest. An entry that fires before
 // any deadline, because that was moved, is armed anew. So moving a deadline, which every ACK does, costs nothing.
 
