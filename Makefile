@@ -101,9 +101,10 @@ run: deps-run build ## load-balance real connections between namespaces (KEEP=1 
 test: deps generate-check ## all tests that need no GPU
 	@if [ "$$(id -u)" = 0 ]; then export MILLRACE_MUST_NETNS=1; \
 	else echo "note: not root, so tests that need network namespaces are skipped"; fi; \
-	for m in $(MODULES); do \
-		echo "== module $$m"; $(GO) -C $$m vet ./... && $(GO) -C $$m test -timeout 15m ./... || exit 1; \
-	done
+	failed=; for m in $(MODULES); do \
+		echo "== module $$m"; $(GO) -C $$m vet ./... && $(GO) -C $$m test -timeout 15m ./... || failed="$$failed $$m"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "tests failed in the modules:$$failed"; exit 1; fi
 
 race: deps ## all tests under the race detector, freed frames poisoned
 	@for m in $(filter-out bench,$(MODULES)); do CGO_ENABLED=1 $(GO) -C $$m test -race -tags debug -timeout 30m ./... || exit 1; done
