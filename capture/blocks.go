@@ -35,7 +35,7 @@ const (
 
 func padded(n int) int { return (n + 3) &^ 3 }
 
-// options calls set for each option in b; false says that set refuses the value's length.
+// options calls set for each option in b; set returns false for a value of the wrong length.
 func (p *pcapng) options(r *Reader, at int64, b []byte, set func(code uint16, v []byte) bool) error {
 	for len(b) >= 4 {
 		code, n := p.order.u16(b), int(p.order.u16(b[2:]))
@@ -145,7 +145,7 @@ func (p *pcapng) obsolete(r *Reader, b block) error {
 	return p.stamped(r, b, uint32(p.order.u16(b.body)))
 }
 
-// stamped reads what enhanced and obsolete packet blocks have in common.
+// stamped reads the fields that enhanced and obsolete packet blocks share.
 func (p *pcapng) stamped(r *Reader, b block, id uint32) error {
 	in, err := p.lookup(r, b.at, id)
 	if err != nil {

@@ -2,7 +2,7 @@
 // orders, the modified form of old Linux systems) and pcapng.
 //
 // Captures come from files, pipes and memory (Open, NewReader, NewMemory) and go to files and pipes
-// (Create, NewWriter). A Reader is streaming: it holds one window of the file, hands out each
+// (Create, NewWriter). A Reader is streaming: it holds one window of the file, returns each
 // record without copying it and allocates nothing per record. pmd/pcap turns records into batches
 // and back; ToEthernet gives packets of other link types the Ethernet header that the pipeline
 // expects.
@@ -20,7 +20,7 @@ import (
 )
 
 // MaxRecord is the largest packet that is read or written, in bytes; the limit of libpcap. A length
-// above it means that a file is damaged.
+// above it means that a file is damaged: a reader that believed it would allocate gigabytes.
 const MaxRecord = 256 << 10
 
 // Errors of the package: test with errors.Is. Damage is reported in an *Error.
@@ -34,7 +34,7 @@ var (
 	ErrClosed    = errors.New("capture is closed")
 )
 
-// Error is a place in a capture that cannot be read.
+// Error is damage in a capture, with its place.
 type Error struct {
 	Path   string // file, where one is known
 	Record int64  // number of the record, counted from 1; 0 is the file's header
@@ -86,7 +86,7 @@ type Record struct {
 	Len       int      // bytes of the packet on the wire: more than len(Data) where it was cut
 	Interface int      // index in Reader.Interfaces, or the Writer's interface
 	LinkType  LinkType // of its interface; a Writer uses its interface's instead
-	Meta      Meta     // what pcapng says beside; pcap has no place for it
+	Meta      Meta     // options of a pcapng packet block; pcap has none
 }
 
 // Truncated reports whether the capture holds less than the packet had on the wire.

@@ -27,18 +27,18 @@ type Decoded struct {
 	network gopacket.NetworkLayer // the IP header, for the pseudo-header of checksums
 }
 
-// Checksum is the decoder's opinion of a checksum.
+// Checksum is the decoder's result for a checksum.
 type Checksum uint8
 
-// The opinions.
+// The results.
 const (
 	NotVerified Checksum = iota
 	Right
 	Wrong
 )
 
-// Decode decodes an Ethernet frame as far as the first transport header. Where the decoder gives up
-// on a header, the fields from there on are zero.
+// Decode decodes an Ethernet frame as far as the first transport header. Where the decoder rejects
+// a header, the fields from there on are zero.
 func Decode(frame []byte) (d Decoded) {
 	opts := gopacket.DecodeOptions{NoCopy: true, DecodeStreamsAsDatagrams: true}
 	at := 0
@@ -133,7 +133,7 @@ func (d *Decoded) transport(l gopacket.Layer, at int) {
 	}
 }
 
-// verified asks a layer whether its checksum is right.
+// verified returns the result of a layer's checksum.
 func verified(l gopacket.LayerWithChecksum) Checksum {
 	err, res := l.VerifyChecksum()
 	switch {

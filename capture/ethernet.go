@@ -85,7 +85,7 @@ func ipVersion(data []byte) (uint16, error) {
 }
 
 // family reads the address family of BSD's loopback. In NULL it has the byte order of the machine
-// that captured, which the file does not tell: the order that gives a small number is right.
+// that captured, which the file does not contain: the order that gives a small number is right.
 func family(lt LinkType, data []byte) (ether uint16, skip int, err error) {
 	if len(data) < 4 {
 		return 0, 0, ErrTruncated
@@ -175,7 +175,7 @@ func (h *EthernetHeader) sll2(data []byte) (ether uint16, skip int, err error) {
 	return ether, size, err
 }
 
-// addresses fills in what Linux tells: the sender, and whether the packet was a broadcast.
+// addresses fills in the addresses that Linux stores: the sender, and whether the packet was a broadcast.
 func (h *EthernetHeader) addresses(kind, n uint16, addr []byte) {
 	const broadcast = 1
 	if n == 6 {

@@ -16,7 +16,7 @@ type ngEncoder struct {
 	any         bool  // there are
 }
 
-// options on the way out: b grows, err tells of the first value that does not fit.
+// optionWriter appends options to b; err is the error of the first value that does not fit.
 type optionWriter struct {
 	b   []byte
 	err error

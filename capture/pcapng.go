@@ -21,7 +21,7 @@ const (
 //
 //	type 32, length 32, body, options, length 32 again        padded to 32 bits
 //
-// A section header block sets the byte order and forgets the interfaces of the section before.
+// A section header block sets the byte order and starts a new list of interfaces.
 type pcapng struct {
 	order order
 	base  int // index in Reader.ifs of this section's interface 0
@@ -49,8 +49,7 @@ func (p *pcapng) next(r *Reader) error {
 	}
 }
 
-// block reads the block of the given type that the source stands at, and reports whether it was a
-// packet.
+// block reads the next block, of the given type, and reports whether it was a packet.
 func (p *pcapng) block(r *Reader, kind uint32) (found bool, err error) {
 	switch kind {
 	case blockEnhanced:
@@ -69,7 +68,7 @@ func (p *pcapng) block(r *Reader, kind uint32) (found bool, err error) {
 	return false, p.skip(r)
 }
 
-// packet takes the next block whole and lets decode read it.
+// packet consumes the next block and decodes it.
 func (p *pcapng) packet(r *Reader, decode func(*pcapng, *Reader, block) error) error {
 	b, err := p.take(r)
 	if err != nil {
@@ -78,7 +77,7 @@ func (p *pcapng) packet(r *Reader, decode func(*pcapng, *Reader, block) error) e
 	return decode(p, r, b)
 }
 
-// length returns the length of the block that the source stands at.
+// length returns the length of the next block.
 func (p *pcapng) length(r *Reader) (int, error) {
 	n := p.order.u32(r.src.peek(8)[4:])
 	if n < blockMin || n > maxBlock || n%4 != 0 {
@@ -88,7 +87,7 @@ func (p *pcapng) length(r *Reader) (int, error) {
 	return int(n), nil
 }
 
-// take returns the block that the source stands at and consumes it.
+// take returns the next block and consumes it.
 func (p *pcapng) take(r *Reader) (block, error) {
 	at := r.src.off
 	n, err := p.length(r)

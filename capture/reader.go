@@ -23,7 +23,7 @@ type Reader struct {
 	rec    Record
 	ifs    []Interface
 	n      int64 // records delivered
-	err    error // the end, for good
+	err    error // io.EOF or the damage: final
 }
 
 // Open opens the capture at path, pcap or pcapng, compressed by gzip or not: the content decides,
@@ -91,7 +91,7 @@ func (r *Reader) detect() error {
 	return p.header(r)
 }
 
-// packer names the compression that a magic number (read little-endian) belongs to, with what to do.
+// packer returns the compression of a magic number (read little-endian) and how to decompress it.
 func packer(magic uint32) string {
 	name := ""
 	switch {
@@ -150,7 +150,7 @@ func (r *Reader) Close() error {
 	return shut()
 }
 
-// fail describes damage in the record or block that begins at offset at.
+// fail returns the error of damage in the record or block that begins at offset at.
 func (r *Reader) fail(at int64, err error, format string, args ...any) error {
 	record := r.n + 1
 	if r.dec == nil || len(r.ifs) == 0 && r.n == 0 {
@@ -159,7 +159,7 @@ func (r *Reader) fail(at int64, err error, format string, args ...any) error {
 	return &Error{Path: r.path, Record: record, Offset: at, What: fmt.Sprintf(format, args...), Err: err}
 }
 
-// short describes bytes that are not there: the file ends, or reading it failed.
+// short returns the error of missing bytes: the file ends, or reading it failed.
 func (r *Reader) short(at int64, format string, args ...any) error {
 	if err := r.src.err; err != nil && !errors.Is(err, io.EOF) {
 		return r.fail(at, err, format, args...)
@@ -167,7 +167,7 @@ func (r *Reader) short(at int64, format string, args ...any) error {
 	return r.fail(at, ErrTruncated, format, args...)
 }
 
-// end returns io.EOF at the clean end of a file, and otherwise why reading stopped there.
+// end returns io.EOF at the clean end of a file, and otherwise the error that ended reading.
 func (r *Reader) end() error {
 	if err := r.src.err; err != nil && !errors.Is(err, io.EOF) {
 		return r.fail(r.src.off, err, "next record")

@@ -15,8 +15,8 @@ const (
 	maxWindow  = maxBlock + windowSize
 )
 
-// source is the unread rest of a capture. In memory it is all there, and slices of it are handed
-// out as they are. From a stream it is a window that moves on: slices hold until the next peek.
+// source is the unread rest of a capture. In memory it is complete, and slices of it are returned
+// without a copy. From a stream it is a sliding window: slices are valid until the next peek.
 type source struct {
 	buf   []byte    // read but not consumed
 	off   int64     // file offset of buf[0]
@@ -33,7 +33,7 @@ func (s *source) peek(n int) []byte {
 	return s.buf[:min(n, len(s.buf))]
 }
 
-// skip consumes n bytes that peek has shown.
+// skip consumes n bytes that peek has returned.
 func (s *source) skip(n int) {
 	s.buf = s.buf[n:]
 	s.off += int64(n)
@@ -54,7 +54,7 @@ func (s *source) discard(n int) int {
 }
 
 // fill moves the window to the front of its memory and reads until it holds n bytes. The memory
-// grows only behind bytes that really came, so a wrong length in a short file costs nothing.
+// grows only with bytes that were read, so a wrong length in a short file costs no memory.
 func (s *source) fill(n int) {
 	if s.r == nil {
 		return
@@ -78,7 +78,7 @@ func (s *source) fill(n int) {
 	}
 }
 
-// Read implements io.Reader, for the decompressor that is put behind a source.
+// Read implements io.Reader, for the decompressor that reads a source.
 func (s *source) Read(p []byte) (int, error) {
 	b := s.peek(1)
 	if len(b) == 0 {
@@ -92,7 +92,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readError sorts what a decompressor says under the package's errors.
+// readError maps the errors of a decompressor to those of the package.
 func readError(err error) error {
 	var bad flate.CorruptInputError
 	switch {
@@ -104,7 +104,7 @@ func readError(err error) error {
 	return err
 }
 
-// order is the byte order of a file: the machine's that wrote it.
+// order is the byte order of a file: that of the machine which wrote it.
 type order bool
 
 const (

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-const flushAt = 128 << 10 // bytes held back before a write
+const flushAt = 128 << 10 // bytes buffered before a write
 
 // WriterConfig describes a capture to write. The zero value, with an interface, is a pcapng.
 type WriterConfig struct {
@@ -32,7 +32,7 @@ type encoder interface {
 	trailer(w *Writer)
 }
 
-// Writer writes a capture. It belongs to one goroutine, holds back up to 128 KiB, and allocates
+// Writer writes a capture. It belongs to one goroutine, buffers up to 128 KiB, and allocates
 // nothing per record.
 type Writer struct {
 	out     io.Writer
@@ -42,10 +42,10 @@ type Writer struct {
 	format  Format
 	buf     []byte
 	written int64
-	err     error // of the first failed write, for good
+	err     error // of the first failed write: final
 }
 
-// Create makes or empties the file at path; "-" is standard output. Where the format is not given,
+// Create creates or truncates the file at path; "-" is standard output. Where the format is not given,
 // the names .pcap, .cap and .dmp mean pcap and all others pcapng. The caller closes the writer.
 func Create(path string, cfg WriterConfig) (*Writer, error) {
 	if cfg.Format == FormatAuto {
@@ -79,7 +79,7 @@ func NewWriter(out io.Writer, cfg WriterConfig) (*Writer, error) {
 	if cfg.SnapLen <= 0 || cfg.SnapLen > MaxRecord {
 		cfg.SnapLen = MaxRecord
 	}
-	cfg.Interfaces = slices.Clone(cfg.Interfaces) // SetCounters writes to ours
+	cfg.Interfaces = slices.Clone(cfg.Interfaces) // SetCounters writes to them
 	w := &Writer{out: out, cfg: cfg, format: FormatPcapng, buf: make([]byte, 0, flushAt+4096)}
 	if cfg.Format == FormatPcap {
 		w.enc, w.format = pcapEncoder{}, FormatPcap
@@ -95,7 +95,7 @@ func NewWriter(out io.Writer, cfg WriterConfig) (*Writer, error) {
 // Format returns the format that is written.
 func (w *Writer) Format() Format { return w.format }
 
-// Written returns the bytes of the capture so far, those held back included.
+// Written returns the bytes of the capture so far, those buffered included.
 func (w *Writer) Written() int64 { return w.written + int64(len(w.buf)) }
 
 // Write appends one record; it borrows it. Data is cut to the snap length. Len counts where it is
@@ -124,7 +124,7 @@ func (w *Writer) Write(r *Record) error {
 // wireLen returns the length on the wire that is written for r.
 func wireLen(r *Record) uint32 { return uint32(max(r.Len, len(r.Data))) }
 
-// Flush writes out what is held back.
+// Flush writes the buffered bytes.
 func (w *Writer) Flush() error {
 	if w.err != nil || len(w.buf) == 0 {
 		return w.err

@@ -1,7 +1,7 @@
 // Package clock holds the one notion of time below the sockets: Time, nanoseconds on a monotonic
 // clock whose zero is arbitrary, and Wheel, the timers that run on it.
 //
-// Nothing here reads a clock. Time comes in as an argument (Input(now, ...), Rx(now, ...)), so a
+// The package reads no clock. Time comes in as an argument (Input(now, ...), Rx(now, ...)), so a
 // whole stack runs in virtual time when a test passes numbers; stack.Now reads the real one.
 package clock
 

@@ -6,7 +6,11 @@ import (
 )
 
 // The wheel has levels of 64 slots; a slot of level l spans 64^l ticks. Five levels of 1 ms ticks
-// reach 12 days ahead; timers beyond wait in the last slot and are sorted again when it turns up.
+// reach 12 days ahead. Timers beyond wait in the last slot and are inserted again when the wheel gets there.
+//
+//	level 0   64 slots of 1 tick      fires
+//	level 1   64 slots of 64 ticks    cascades into level 0 when the wheel enters a slot
+//	level 2   64 slots of 4096 ticks  cascades into levels 0 and 1, and so on
 const (
 	slotBits = 6
 	slots    = 1 << slotBits
@@ -34,11 +38,11 @@ type Wheel struct {
 	used       [levels]uint64 // bit s: slot s of the level is not empty
 }
 
-// NewWheel returns a wheel for n timers with ticks of the given length, standing at now.
+// NewWheel returns a wheel for n timers with ticks of the given length, at time now.
 func NewWheel(n int, tick time.Duration, now Time) *Wheel {
 	w := &Wheel{
 		tick: Time(tick),
-		zero: now - ((now%Time(tick))+Time(tick))%Time(tick), // times before 0 are as good as others
+		zero: now - ((now%Time(tick))+Time(tick))%Time(tick), // rounded down, also below 0: Time has no origin
 		next: make([]uint32, heads, heads+n),
 		prev: make([]uint32, heads, heads+n),
 		due:  make([]uint64, 0, n),
@@ -50,7 +54,7 @@ func NewWheel(n int, tick time.Duration, now Time) *Wheel {
 	return w
 }
 
-// Grow makes it a wheel for n timers, those it had among them; it never shrinks.
+// Grow extends the wheel to n timers and keeps the state of those that it has; it never shrinks.
 func (w *Wheel) Grow(n int) {
 	more := n - len(w.due)
 	if more <= 0 {
@@ -67,12 +71,12 @@ func (w *Wheel) Grow(n int) {
 // Armed returns the number of timers that will fire.
 func (w *Wheel) Armed() int { return w.armed }
 
-// Arm has timer id fire at t, or at the next tick if t has passed. A timer that was armed is moved.
+// Arm makes timer id fire at t, or at the next tick if t has passed. A timer that was armed is moved.
 func (w *Wheel) Arm(id uint32, t Time) {
 	w.Stop(id)
 	w.armed++
 	due := w.ticks(t)
-	if w.at(due) < t {
+	if w.at(due) < t { // never early: the tick that begins at or after t
 		due++
 	}
 	w.due[id] = max(due, w.now+1)
@@ -112,11 +116,13 @@ func (w *Wheel) insert(node uint32) {
 	w.used[level] |= 1 << s
 }
 
+// head returns the node of a slot, which links the first and the last of its timers: with a node that is never
+// removed, neither end of a list is a special case.
 func (w *Wheel) head(level int, s uint32) uint32 {
 	return uint32(level)*slots + s
 }
 
-// unlink takes a timer's node out of its list and marks the slot empty if it was the last.
+// unlink removes a timer's node from its list and marks the slot empty if it was the last.
 func (w *Wheel) unlink(node uint32) {
 	p, n := w.prev[node], w.next[node]
 	w.next[p], w.prev[n] = n, p
@@ -134,8 +140,8 @@ func (w *Wheel) Advance(now Time, fire func(id uint32)) {
 			w.now = target
 			return
 		}
-		turn := w.now | (slots - 1) // the last tick before level 1 moves
-		at := turn + 1
+		last := w.now | (slots - 1) // the last tick before level 1 moves
+		at := last + 1
 		if m := w.used[0] >> (w.now % slots) >> 1; m != 0 {
 			at = w.now + 1 + uint64(bits.TrailingZeros64(m))
 		}
@@ -144,7 +150,7 @@ func (w *Wheel) Advance(now Time, fire func(id uint32)) {
 			return
 		}
 		w.now = at
-		if at > turn {
+		if at > last {
 			w.cascade(1)
 		}
 		for head := w.head(0, uint32(at)%slots); w.next[head] != head; {
@@ -156,7 +162,8 @@ func (w *Wheel) Advance(now Time, fire func(id uint32)) {
 	}
 }
 
-// cascade sorts the timers of a level's current slot into the levels below.
+// cascade inserts the timers of a level's current slot into the levels below, from the highest level that
+// moves: its timers may belong into the slot that the level below is about to empty.
 func (w *Wheel) cascade(level int) {
 	if level == levels {
 		return

@@ -16,7 +16,7 @@
 // which a program that imports this package need not link.
 //
 // Names are millrace_<layer>_<thing>_<unit>, with _total behind counters; units are the base units
-// (seconds, bytes). The package imports nothing of ours, so that everything may import it.
+// (seconds, bytes). The package imports no other of Millrace, so that each may import it.
 package metrics
 
 import (
@@ -24,7 +24,7 @@ import (
 	"unsafe"
 )
 
-// pad keeps what two cores write on different cache lines; 128 because CPUs fetch lines in pairs.
+// pad keeps what two cores write on different cache lines, 128 bytes because CPUs prefetch lines in pairs.
 type pad [128]byte
 
 // Counter only grows. One goroutine adds, any may read.
@@ -48,7 +48,7 @@ func NewSharded(n int) *Sharded { return &Sharded{make([]Counter, n)} }
 // Shard returns the counter that loop i owns.
 func (s *Sharded) Shard(i int) *Counter { return &s.shards[i] }
 
-// Sum returns the count over all loops. Loops go on counting meanwhile; each is read once.
+// Sum returns the count over all loops. Loops continue to count meanwhile; each is read once.
 func (s *Sharded) Sum() uint64 {
 	var sum uint64
 	for i := range s.shards {
@@ -73,7 +73,7 @@ func NewBlock(n int) *Block {
 // Len returns the number of counters.
 func (b *Block) Len() int { return len(b.row) }
 
-// Addr returns where the first counter lies, to have it fetched before it is needed.
+// Addr returns the address of the first counter, for a prefetch.
 func (b *Block) Addr() uintptr { return uintptr(unsafe.Pointer(&b.row[0])) }
 
 // Add adds n to counter i. Only the block's owner may call it.

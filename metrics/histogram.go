@@ -38,7 +38,7 @@ func bucketStart(i int) (low, width uint64) {
 	return uint64(i-shift<<partBits) << shift, 1 << shift
 }
 
-// Histogram counts values by size: in 15 KiB whatever comes, with a relative error of at most
+// Histogram counts values by size: in 15 KiB whatever the values, with a relative error of at most
 // 1/64. One goroutine records, any may read through a Distribution.
 type Histogram struct {
 	_     pad
@@ -72,7 +72,7 @@ func (h *Histogram) AddTo(d *Distribution) {
 	d.max = max(d.max, h.max.Load())
 }
 
-// Distribution is a histogram at rest: a copy of one, or the sum of several. The zero value is
+// Distribution is a snapshot of a histogram, or the sum of several. The zero value is
 // empty.
 type Distribution struct {
 	count       [buckets]uint64

@@ -45,7 +45,7 @@ func (r *Registry) Add(s Source) {
 	r.sources = append(r.sources, s)
 }
 
-// Gather asks every source and returns all series, in the order of the sources. It fails when a
+// Gather calls every source and returns all series, in the order of the sources. It fails when a
 // series was written twice: a scraper would keep one of the values and hide the other.
 func (r *Registry) Gather() ([]Series, error) {
 	r.mu.Lock()
