@@ -39,24 +39,6 @@ func (c *Counter) Add(n uint64) { c.v.Store(c.v.Load() + n) }
 // Load returns the count.
 func (c *Counter) Load() uint64 { return c.v.Load() }
 
-// Sharded is one count kept by several loops, each in a Counter of its own.
-type Sharded struct{ shards []Counter }
-
-// NewSharded returns a count for n loops.
-func NewSharded(n int) *Sharded { return &Sharded{make([]Counter, n)} }
-
-// Shard returns the counter that loop i owns.
-func (s *Sharded) Shard(i int) *Counter { return &s.shards[i] }
-
-// Sum returns the count over all loops. Loops continue to count meanwhile; each is read once.
-func (s *Sharded) Sum() uint64 {
-	var sum uint64
-	for i := range s.shards {
-		sum += s.shards[i].Load()
-	}
-	return sum
-}
-
 // Block is a row of counters that one loop owns, indexed by a small number: a drop reason, a
 // protocol. They share cache lines with each other but not with anything else.
 type Block struct{ row []atomic.Uint64 }
