@@ -333,3 +333,20 @@ func TestEveryPackageSaysWhatItIs(t *testing.T) {
 		}
 	}
 }
+
+// mostFiles bounds the source files of a package: in a longer list no file is found by its name.
+const mostFiles = 40
+
+func TestNoPackageHasTooManyFiles(t *testing.T) {
+	count := map[string]int{}
+	for _, f := range sources(t) {
+		if !f.test {
+			count[f.dir]++
+		}
+	}
+	for dir, n := range count {
+		if n > mostFiles {
+			t.Errorf("%s has %d source files, want at most %d", dir, n, mostFiles)
+		}
+	}
+}
