@@ -31,8 +31,10 @@ type span struct {
 	refs int
 	ctx  context // that it was registered in, which is held as long as the span is
 	dev  int32
-	// foreign spans were registered by somebody else in this process, who also unregisters them.
+	// foreign spans were registered by another user of CUDA in this process, who also unregisters them.
 	foreign bool
+	// unregistered spans only have their context left to release, because the driver refused that before.
+	unregistered bool
 }
 
 func (s *span) covers(at, n uintptr) bool   { return at >= s.at && at+n <= s.at+s.n }
@@ -69,7 +71,6 @@ func (d *Device) register(mem []byte) (*Region, error) {
 	}
 	r := &Region{Mem: mem, Ptr: ptr, d: d}
 	r.k = &resource{
-		mem: mem, ptr: ptr,
 		free: func() error { return d.unpinLocked(s, true) },
 		lost: func() error { return d.unpinLocked(s, false) },
 	}
@@ -144,10 +145,11 @@ func (d *Device) unpin(s *span, alive bool) error {
 		s.refs--
 		return nil
 	}
-	if !s.foreign && alive {
+	if !s.foreign && !s.unregistered && alive {
 		if err := d.unregister(s); err != nil {
 			return err
 		}
+		s.unregistered = true
 	}
 	p := &d.lib.pinned
 	p.spans = slices.DeleteFunc(p.spans, func(o *span) bool { return o == s })
