@@ -168,13 +168,20 @@ lint: ## gofumpt, vet, staticcheck
 KERNELS    := $(patsubst gpukern/cuda/%.cu,gpukern/cuda/ptx/%.ptx,$(wildcard gpukern/cuda/*.cu))
 CUDA_FLAGS := -x cuda --cuda-device-only -nocudainc -nocudalib -ffreestanding -O3 -Wall -Wextra -Werror -S
 
-kernels: $(KERNELS) ## compile the CUDA kernels to PTX (clang-19, no CUDA toolkit)
+# The kernels that only tests load are no part of the binary.
+TEST_KERNELS := gpukern/cuda/testdata/ptx/probe.ptx
+
+kernels: $(KERNELS) $(TEST_KERNELS) ## compile the CUDA kernels to PTX (clang-19, no CUDA toolkit)
 
 gpukern/cuda/ptx/%.sm_90.ptx: gpukern/cuda/%.sm_90.cu FORCE
 	@mkdir -p $(@D)
 	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_90 --cuda-feature=+ptx78 $< -o $@
 
 gpukern/cuda/ptx/%.ptx: gpukern/cuda/%.cu FORCE
+	@mkdir -p $(@D)
+	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
+
+$(TEST_KERNELS): gpukern/cuda/testdata/ptx/%.ptx: gpukern/cuda/testdata/%.cu FORCE
 	@mkdir -p $(@D)
 	clang-19 $(CUDA_FLAGS) --cuda-gpu-arch=sm_80 --cuda-feature=+ptx70 $< -o $@
 

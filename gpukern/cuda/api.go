@@ -34,7 +34,6 @@ const (
 	registerDeviceMap = 1 << 1
 	streamNonBlocking = 1 << 0 // does not wait for the default stream, nor that for it
 	eventPlain        = 0
-	captureThread     = 1 // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 )
 
 func (l *library) deviceCount() (n int, err error) {
@@ -172,43 +171,12 @@ func (l *library) eventElapsed(from, to eventID) (ms float32, err error) {
 	return ms, err
 }
 
-func (l *library) captureBegin(s streamID) error {
-	return l.call(cuStreamBeginCapture, uintptr(s), captureThread)
-}
-
-func (l *library) captureEnd(s streamID) (g graphID, err error) {
-	err = l.call(cuStreamEndCapture, uintptr(s), uintptr(unsafe.Pointer(&g)))
-	return g, err
-}
-
-func (l *library) graphInstantiate(g graphID) (x graphExec, err error) {
-	err = l.call(cuGraphInstantiateWithFlags, uintptr(unsafe.Pointer(&x)), uintptr(g), 0)
-	return x, err
-}
-
-func (l *library) graphLaunch(x graphExec, s streamID) error {
-	return l.call(cuGraphLaunch, uintptr(x), uintptr(s))
-}
-
-func (l *library) graphExecDestroy(x graphExec) error {
-	return l.call(cuGraphExecDestroy, uintptr(x))
-}
-
-func (l *library) graphDestroy(g graphID) error { return l.call(cuGraphDestroy, uintptr(g)) }
-
 func (l *library) moduleUnload(m module) error { return l.call(cuModuleUnload, uintptr(m)) }
 
 // moduleFunction finds a kernel; name ends in a zero.
 func (l *library) moduleFunction(m module, name []byte) (f function, err error) {
 	err = l.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&f)), uintptr(m), uintptr(unsafe.Pointer(&name[0])))
 	return f, err
-}
-
-// moduleGlobal finds a variable of a module and its size; name ends in a zero.
-func (l *library) moduleGlobal(m module, name []byte) (p Ptr, n uint64, err error) {
-	err = l.call(cuModuleGetGlobal, uintptr(unsafe.Pointer(&p)), uintptr(unsafe.Pointer(&n)), uintptr(m),
-		uintptr(unsafe.Pointer(&name[0])))
-	return p, n, err
 }
 
 // Attributes of functions (CUfunction_attribute).

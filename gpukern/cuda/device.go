@@ -50,7 +50,6 @@ type Device struct {
 	ctx     context
 	info    Info
 	kernels map[string]*Kernel
-	modules map[string]module
 	wait    time.Duration // Options.Patience
 	params  *parameters
 	power   *power
@@ -63,7 +62,6 @@ type Device struct {
 	lost   atomic.Pointer[Error] // the result that ended the context
 
 	// Of the owner alone.
-	retired   []*resource    // to be freed by Sweep
 	over      bool           // after this job the owner ends
 	resources []*resource    // what was made and is not closed, in that order
 	unmaps    []func() error // host memory to unmap once the context is gone
@@ -79,7 +77,7 @@ func Open(o Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{lib: lib, jobs: make(chan job), ended: make(chan struct{}), kernels: map[string]*Kernel{}, modules: map[string]module{}, wait: o.Patience}
+	d := &Device{lib: lib, jobs: make(chan job), ended: make(chan struct{}), kernels: map[string]*Kernel{}, wait: o.Patience}
 	if err := d.describe(o.Ordinal); err != nil {
 		return nil, err
 	}

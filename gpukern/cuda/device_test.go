@@ -28,7 +28,24 @@ func open(t testing.TB, drv *hostkern.Driver) *Device {
 			t.Error(err)
 		}
 	})
+	if err := loadProbe(d); err != nil {
+		t.Fatal(err)
+	}
 	return d
+}
+
+// loadProbe loads the kernels of testdata/probe.cu, which only tests run.
+func loadProbe(d *Device) error {
+	const file = "testdata/ptx/probe.ptx"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	f, err := formOf(file, text)
+	if err != nil {
+		return err
+	}
+	return d.do(func() error { return d.loadForm(f) })
 }
 
 // devices runs a test on the driver without a GPU, and on the GPU where there is one. MILLRACE_MUST_GPU
@@ -56,6 +73,9 @@ func openGPU(t testing.TB) *Device {
 			t.Error(err)
 		}
 	})
+	if err := loadProbe(d); err != nil {
+		t.Fatal(err)
+	}
 	return d
 }
 

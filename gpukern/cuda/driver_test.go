@@ -144,6 +144,9 @@ func failAt(drv *hostkern.Driver, n int, in func(d *Device) error) (failed, clos
 		return err, nil
 	}
 	if in != nil {
+		if err := loadProbe(d); err != nil {
+			return err, d.Close()
+		}
 		drv.Fail("", n, refusal)
 		failed = in(d)
 	}
@@ -168,11 +171,12 @@ func use(d *Device) (err error) {
 		return err
 	}
 	open = append(open, mem.Close)
-	b, block, err := d.NewBatch(a.View(), 16)
+	block, err := d.AllocHost(16 * descSize)
 	if err != nil {
 		return err
 	}
 	open = append(open, block.Close)
+	b := packet.NewBatch(a.View(), 16)
 	for i := range 16 {
 		b.Append(packet.Desc{Off: uint32(i) * 2048, Len: 64})
 	}
@@ -180,33 +184,24 @@ func use(d *Device) (err error) {
 	if err != nil {
 		return err
 	}
-	open = append(open, func() error { table.Retire(); return d.Sweep() })
-	if err := useBulk(d, mem, b); err != nil {
+	open = append(open, table.Close)
+	if err := useRunner(d, mem, block, b); err != nil {
 		return err
 	}
 	if err := useResident(d, b); err != nil {
 		return err
 	}
-	return useGraph(d)
+	return useStream(d)
 }
 
-func useBulk(d *Device, mem *Region, b *packet.Batch) (err error) {
-	bulk, err := d.NewBulk(mem, BulkConfig{Packets: 16, Depth: 2, Staged: 16 * 2048, Ordered: true})
+func useRunner(d *Device, mem *Region, desc *Block, b *packet.Batch) (err error) {
+	s, err := d.NewStream(Patient)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, bulk.Close()) }()
-	for range 2 {
-		if err := bulk.Submit(b, sumPass{1}.put); err != nil {
-			return err
-		}
-	}
-	for bulk.Inside() > 0 {
-		if _, err := bulk.Poll(); err != nil {
-			return err
-		}
-	}
-	return nil
+	defer func() { err = errors.Join(err, s.Close()) }()
+	r := &runner{d, mem, s, desc}
+	return errors.Join(r.run(b, sumPass{1}.put), r.run(b, sumPass{1}.put))
 }
 
 func useResident(d *Device, b *packet.Batch) (err error) {
@@ -221,7 +216,7 @@ func useResident(d *Device, b *packet.Batch) (err error) {
 	return r.Results(make([]packet.Desc, b.Len()))
 }
 
-func useGraph(d *Device) (err error) {
+func useStream(d *Device) (err error) {
 	buf, err := d.Alloc(4096)
 	if err != nil {
 		return err
@@ -232,15 +227,7 @@ func useGraph(d *Device) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	g, err := s.Capture(func(r *Recorder) error { return r.Fill(buf.Ptr, 1, buf.Size) })
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.Close()) }()
-	if err := g.Launch(s); err != nil {
-		return err
-	}
-	if err := s.Wait(); err != nil {
+	if err := errors.Join(s.Fill(buf.Ptr, 1, buf.Size), s.Wait()); err != nil {
 		return err
 	}
 	_, err = d.Free()

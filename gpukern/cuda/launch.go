@@ -127,3 +127,11 @@ func (s *Stream) launch(k *Kernel, g Grid, params []byte) error {
 func bytesOf[P any](p *P) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p))
 }
+
+// Recorder puts kernels on a stream, for the owner: what HeaderPass and Search launch goes by it.
+type Recorder struct{ s *Stream }
+
+// Record puts a launch on the stream of r.
+func Record[P any](r *Recorder, k *Kernel, g Grid, params *P) error {
+	return r.s.launch(k, g, bytesOf(params))
+}

@@ -40,8 +40,6 @@ const (
 	cuStreamDestroy
 	cuStreamQuery
 	cuStreamWaitEvent
-	cuStreamBeginCapture
-	cuStreamEndCapture
 	cuCtxGetStreamPriorityRange
 	cuEventCreate
 	cuEventDestroy
@@ -51,15 +49,10 @@ const (
 	cuModuleLoadDataEx
 	cuModuleUnload
 	cuModuleGetFunction
-	cuModuleGetGlobal
 	cuFuncSetAttribute
 	cuFuncGetAttribute
 	cuLaunchKernel
 	cuOccupancyMaxActiveBlocksPerMultiprocessor
-	cuGraphInstantiateWithFlags
-	cuGraphLaunch
-	cuGraphExecDestroy
-	cuGraphDestroy
 	symbols
 )
 
@@ -93,8 +86,6 @@ var exports = [symbols]string{
 	cuStreamDestroy:             "cuStreamDestroy_v2",
 	cuStreamQuery:               "cuStreamQuery",
 	cuStreamWaitEvent:           "cuStreamWaitEvent",
-	cuStreamBeginCapture:        "cuStreamBeginCapture_v2",
-	cuStreamEndCapture:          "cuStreamEndCapture",
 	cuCtxGetStreamPriorityRange: "cuCtxGetStreamPriorityRange",
 	cuEventCreate:               "cuEventCreate",
 	cuEventDestroy:              "cuEventDestroy_v2",
@@ -104,15 +95,10 @@ var exports = [symbols]string{
 	cuModuleLoadDataEx:          "cuModuleLoadDataEx",
 	cuModuleUnload:              "cuModuleUnload",
 	cuModuleGetFunction:         "cuModuleGetFunction",
-	cuModuleGetGlobal:           "cuModuleGetGlobal_v2",
 	cuFuncSetAttribute:          "cuFuncSetAttribute",
 	cuFuncGetAttribute:          "cuFuncGetAttribute",
 	cuLaunchKernel:              "cuLaunchKernel",
 	cuOccupancyMaxActiveBlocksPerMultiprocessor: "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-	cuGraphInstantiateWithFlags:                 "cuGraphInstantiateWithFlags",
-	cuGraphLaunch:                               "cuGraphLaunch",
-	cuGraphExecDestroy:                          "cuGraphExecDestroy",
-	cuGraphDestroy:                              "cuGraphDestroy",
 }
 
 func (s symbol) String() string { return exports[s] }
@@ -175,8 +161,7 @@ func (l *library) resolve(handle uintptr) error {
 	return nil
 }
 
-// leastVersion is the oldest driver that has all that the package calls: cuGraphInstantiateWithFlags
-// came with CUDA 11.4.
+// leastVersion is the oldest driver that the package accepts.
 const leastVersion = 11040
 
 // versionText writes a version as people do.

@@ -81,7 +81,6 @@ func (d *Device) allocHost(size int) (*Block, error) {
 		d.free(b.k)
 		return nil, err
 	}
-	b.k.mem, b.k.ptr = mem, b.Ptr
 	return b, nil
 }
 

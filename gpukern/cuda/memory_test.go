@@ -166,41 +166,6 @@ func register(t testing.TB, d *Device, mem []byte) *Region {
 	return r
 }
 
-func TestFindWantsTheWholeOfIt(t *testing.T) {
-	d, _ := openFake(t)
-	mem := must(mapMemory(4 * 4096))(t)
-	defer unmap(mem)
-	r := must(d.Register(mem[4096 : 3*4096]))(t)
-	b := must(d.AllocHost(4096))(t)
-	find := func(mem []byte) (p Ptr, ok bool) {
-		d.do(func() error { p, ok = d.find(mem); return nil })
-		return p, ok
-	}
-	for _, c := range []struct {
-		mem []byte
-		at  Ptr
-		ok  bool
-	}{
-		{mem[4096 : 3*4096], r.Ptr, true},
-		{mem[4196:4197], r.Ptr + 100, true},
-		{b.Mem[8:], b.Ptr + 8, true},
-		{nil, 0, true},
-		{mem[4095:4097], 0, false},
-		{mem[3*4096-1 : 3*4096+1], 0, false},
-		{make([]byte, 8), 0, false},
-	} {
-		if at, ok := find(c.mem); at != c.at || ok != c.ok {
-			t.Errorf("found %#x, %v, want %#x, %v", at, ok, c.at, c.ok)
-		}
-	}
-	if err := errors.Join(r.Close(), b.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if at, ok := find(mem[4096:4097]); ok {
-		t.Errorf("found closed memory at %#x", at)
-	}
-}
-
 func TestRegisterNothing(t *testing.T) {
 	d, _ := openFake(t)
 	if _, err := d.Register(nil); err == nil {
@@ -320,35 +285,6 @@ func TestUploadWaitsForItsHalves(t *testing.T) {
 	})
 }
 
-func TestRetiredTablesGoWhenKernelsHaveStopped(t *testing.T) {
-	d, drv := openFake(t)
-	drv.Set("stall", 200)
-	e := startEcho(t, d, 10e9)
-	one := must(d.Upload(image.Image{Struct: make([]byte, 8)}))(t)
-	two := must(d.Upload(image.Image{Struct: make([]byte, 8)}))(t)
-	one.Retire()
-	two.Retire()
-	if n := drv.Calls("cuMemFree_v2"); n != 0 {
-		t.Fatalf("%d tables were freed under a kernel", n)
-	}
-	e.stop(t)
-	if err := d.Sweep(); err != nil {
-		t.Fatal(err)
-	}
-	if n := drv.Calls("cuMemFree_v2"); n != 2 {
-		t.Errorf("%d tables were freed", n)
-	}
-	if err := errors.Join(one.Close(), d.Sweep()); err != nil {
-		t.Error(err)
-	}
-	if n := drv.Calls("cuMemFree_v2"); n != 2 {
-		t.Errorf("a table was freed twice")
-	}
-	if n := len(d.retired); n != 0 {
-		t.Errorf("%d tables are remembered still", n)
-	}
-}
-
 // TestFakeDriverIsStrict makes sure that what the tests above rely on is noticed.
 func TestFakeDriverIsStrict(t *testing.T) {
 	d, drv := openFake(t)
@@ -385,5 +321,28 @@ func TestUnmapIsOfWholeMappings(t *testing.T) {
 	}
 	if err := unmap(mem); err != unix.EINVAL {
 		t.Errorf("unmapped twice: %v", err)
+	}
+}
+
+// TestAContextThatIsNotReleasedIsReleasedByClose has the driver keep the context when the last user of registered
+// memory ends: the device's Close tries again, and does not unregister the memory twice.
+func TestAContextThatIsNotReleasedIsReleasedByClose(t *testing.T) {
+	drv := hostkern.OpenDriver(t)
+	d, err := Open(Options{Library: drv.Path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem := must(mapMemory(4096))(t)
+	defer unmap(mem)
+	r := must(d.Register(mem))(t)
+	drv.Fail("cuDevicePrimaryCtxRelease_v2", 1, refusal)
+	if err := r.Close(); !isCode(err, refusal) {
+		t.Errorf("the region closed: %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if left := drv.Faults(); left != "" {
+		t.Error(left)
 	}
 }

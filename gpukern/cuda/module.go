@@ -135,7 +135,6 @@ func (d *Device) loadForm(f form) error {
 		return err
 	}
 	d.track(&resource{free: func() error { return d.lib.moduleUnload(m) }})
-	d.modules[f.name] = m
 	for _, e := range entries(f.ptx) {
 		k, err := d.newKernel(m, e)
 		if err != nil {
@@ -145,22 +144,6 @@ func (d *Device) loadForm(f form) error {
 		d.kernels[k.Name] = k
 	}
 	return nil
-}
-
-// Global finds a variable of a module and its size in bytes.
-func (d *Device) Global(mod, name string) (p Ptr, size int, err error) {
-	m, ok := d.modules[mod]
-	if !ok {
-		return 0, 0, &Error{Op: "find variable " + name, Text: "there is no module " + mod}
-	}
-	err = d.do(func() error {
-		var n uint64
-		var err error
-		p, n, err = d.lib.moduleGlobal(m, append([]byte(name), 0))
-		size = int(n)
-		return err
-	})
-	return p, size, err
 }
 
 // newKernel finds a kernel and reads what it needs, which makes the driver load it.

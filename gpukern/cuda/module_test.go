@@ -64,9 +64,11 @@ func TestCUDAForPTX(t *testing.T) { // PTX ISA, Release History
 func committed(t *testing.T) map[string][]byte {
 	t.Helper()
 	files, err := filepath.Glob("ptx/*.ptx")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files, %v", len(files), err)
+	tests, err2 := filepath.Glob("testdata/ptx/*.ptx")
+	if err := errors.Join(err, err2); err != nil || len(files) == 0 || len(tests) == 0 {
+		t.Fatalf("%d files, %d of tests, %v", len(files), len(tests), err)
 	}
+	files = append(files, tests...)
 	all := map[string][]byte{}
 	for _, f := range files {
 		b, err := os.ReadFile(f)
@@ -84,7 +86,7 @@ func TestEveryKernelIsFound(t *testing.T) {
 	source := regexp.MustCompile(`(?m)^GK_KERNEL\w*\((\w+),`)
 	for file, ptx := range committed(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".ptx")
-		cu, err := os.ReadFile(name + ".cu")
+		cu, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(file)), name+".cu"))
 		if err != nil {
 			t.Errorf("%s has no source: %v", file, err)
 			continue
@@ -158,24 +160,6 @@ func TestTranslatorsLogIsInTheError(t *testing.T) {
 		}
 		if d.Lost() != nil {
 			t.Errorf("the device is lost: %v", d.Lost())
-		}
-	})
-}
-
-func TestGlobalFindsVariables(t *testing.T) {
-	devices(t, func(t *testing.T, d *Device) {
-		const ptx = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .global .align 16 .b8 gk_var[96];\n\x00"
-		if err := d.do(func() error { return d.loadForm(form{name: "vars", target: "sm_80", ptx: []byte(ptx)}) }); err != nil {
-			t.Fatal(err)
-		}
-		if p, n, err := d.Global("vars", "gk_var"); err != nil || p == 0 || n != 96 {
-			t.Errorf("at %#x, %d bytes, %v", p, n, err)
-		}
-		if _, _, err := d.Global("vars", "gk_other"); err == nil {
-			t.Error("found what is not there")
-		}
-		if _, _, err := d.Global("nothing", "gk_var"); err == nil || !strings.Contains(err.Error(), "nothing") {
-			t.Errorf("%v", err)
 		}
 	})
 }

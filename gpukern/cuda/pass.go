@@ -104,14 +104,3 @@ func reach(b *packet.Batch) (low, high int) {
 	high = min((high+frame-1)&^(frame-1), len(b.Arena.Mem))
 	return low, high
 }
-
-// NewBatch returns an empty batch of at most n packets in a, with descriptors that the device maps: it
-// works on them where they are. The caller closes the block, when the batch is used no more.
-func (d *Device) NewBatch(a *packet.Arena, n int) (*packet.Batch, *Block, error) {
-	block, err := d.AllocHost(n * descSize)
-	if err != nil {
-		return nil, nil, err
-	}
-	all := unsafe.Slice((*packet.Desc)(unsafe.Pointer(&block.Mem[0])), n)
-	return &packet.Batch{Arena: a, D: all[:0]}, block, nil
-}

@@ -143,21 +143,18 @@ func TestHeaderPassIsThatOfTheCPU(t *testing.T) {
 		mem := register(t, d, l.arena.Mem)
 		table := must(d.Upload(tables.Image(new([40]byte))))(t)
 		state := must(d.Upload(gpukern.State(nil, nil)))(t)
-		inPlace := must(d.NewBulk(mem, BulkConfig{Packets: n}))(t)
-		staged := must(d.NewBulk(mem, BulkConfig{Packets: n, Staged: len(l.arena.Mem)}))(t)
+		direct := newRunner(t, d, mem, n)
 		for _, ops := range []gpukern.Ops{gpukern.OpParse, coreOps, gpukern.OpsHeader} {
 			h := HeaderPass{Ops: ops, Tables: table.Ptr, State: state.Ptr}
 			want := onCPU(t, l, ops, tables)
 			if good := count(want, packet.FlagL4ChecksumOK); ops != gpukern.OpParse && (good < n/4 || good > n*3/4) {
 				t.Fatalf("%d of %d packets have a right checksum: the packets show nothing", good, n)
 			}
-			for name, b := range map[string]*Bulk{"in place": inPlace, "staged": staged} {
-				batch := &packet.Batch{Arena: l.arena.View(), D: append([]packet.Desc(nil), l.desc...)}
-				if err := b.Submit(batch, h.Put); err != nil {
-					t.Fatal(err)
-				}
-				same(t, name+", "+ops.String(), poll(t, b).D, want)
+			batch := &packet.Batch{Arena: l.arena.View(), D: append([]packet.Desc(nil), l.desc...)}
+			if err := direct.run(batch, h.Put); err != nil {
+				t.Fatal(err)
 			}
+			same(t, "in place, "+ops.String(), batch.D, want)
 			r := must(d.NewResident(&packet.Batch{Arena: l.arena.View(), D: l.desc}))(t)
 			got := make([]packet.Desc, n)
 			if _, err := r.Run(2, h.Put); err != nil {

@@ -3,15 +3,12 @@ package cuda
 import (
 	"errors"
 	"slices"
-	"unsafe"
 )
 
 // resource is something that lives in a device's context until somebody closes it, at the latest the device.
 type resource struct {
 	free  func() error // gives it back to the driver; nil where there is nothing to give
 	lost  func() error // what is left to do instead when the context is lost; nil where there is nothing
-	mem   []byte       // host memory that the device maps, or nil
-	ptr   Ptr          // of mem[0]
 	unmap func() error // gives host memory back, once the device cannot reach it; nil where there is none
 }
 
@@ -70,22 +67,4 @@ func (d *Device) close(k *resource) error {
 		return nil
 	}
 	return err
-}
-
-// find returns the device's address of memory of a Block or a Region. For the owner.
-func (d *Device) find(mem []byte) (Ptr, bool) {
-	if len(mem) == 0 {
-		return 0, true
-	}
-	at := uintptr(unsafe.Pointer(&mem[0]))
-	for _, k := range d.resources {
-		if len(k.mem) == 0 {
-			continue
-		}
-		base := uintptr(unsafe.Pointer(&k.mem[0]))
-		if at >= base && at+uintptr(len(mem)) <= base+uintptr(len(k.mem)) {
-			return k.ptr + Ptr(at-base), true
-		}
-	}
-	return 0, false
 }

@@ -44,6 +44,9 @@ func (s LiteralSet) shared(limit, threads int) int {
 	return s.Filter + threads/32*(literalStage+literalQueue+list)
 }
 
+// ErrNoRoom says that a batch does not fit a Search.
+var ErrNoRoom = errors.New("batch is larger than the device was prepared for")
+
 // Search is what the search of one batch for literals needs besides the batch: the texts and counters on the
 // device, and memory that both sides map for the list of texts that the host makes, and for the results.
 //

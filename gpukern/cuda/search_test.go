@@ -18,13 +18,13 @@ import (
 type searchBed struct {
 	t      *testing.T
 	b      *packet.Batch
-	bulk   *Bulk
+	runner *runner
 	search *Search
 	header HeaderPass
 	set    LiteralSet
 }
 
-func newSearchBed(t *testing.T, d *Device, b *packet.Batch, all kernref.Patterns, limit int, cfg BulkConfig) *searchBed {
+func newSearchBed(t *testing.T, d *Device, b *packet.Batch, all kernref.Patterns, limit int) *searchBed {
 	t.Helper()
 	set, err := literal.Compile(all)
 	if err != nil {
@@ -35,12 +35,12 @@ func newSearchBed(t *testing.T, d *Device, b *packet.Batch, all kernref.Patterns
 	table := must(d.Upload(image))(t)
 	region := must(d.Register(b.Arena.Mem))(t)
 	s := &searchBed{
-		t: t, b: b, bulk: must(d.NewBulk(region, cfg))(t), search: must(d.NewSearch(len(b.D), limit))(t),
+		t: t, b: b, runner: newRunner(t, d, region, 64), search: must(d.NewSearch(len(b.D), limit))(t),
 		header: HeaderPass{Ops: gpukern.OpParse, Tables: table.Ptr}, set: LiteralSetOf(image, table.Ptr),
 	}
 	s.search.threads = 64
 	t.Cleanup(func() {
-		if err := errors.Join(s.bulk.Close(), s.search.Close(), region.Close(), table.Close()); err != nil {
+		if err := errors.Join(s.runner.close(), s.search.Close(), region.Close(), table.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -51,10 +51,9 @@ func newSearchBed(t *testing.T, d *Device, b *packet.Batch, all kernref.Patterns
 // run has the device do what put says.
 func (s *searchBed) run(put func(r *Recorder, w Work) error) {
 	s.t.Helper()
-	if err := s.bulk.Submit(s.b, put); err != nil {
+	if err := s.runner.run(s.b, put); err != nil {
 		s.t.Fatal(err)
 	}
-	poll(s.t, s.bulk)
 }
 
 // searched returns the matches of the batch, by texts that the device finds itself.
@@ -78,30 +77,26 @@ func (s *searchBed) listed(streams *gpukern.Streams) []packet.Match {
 }
 
 func TestSearch(t *testing.T) {
-	for name, cfg := range map[string]BulkConfig{"in place": {Packets: 64}, "staged": {Packets: 64, Staged: 1 << 20}} {
-		t.Run(name, func(t *testing.T) {
-			devices(t, func(t *testing.T, d *Device) {
-				g := newMaker(4)
-				all := g.patterns(30, 3, 12)
-				var packets [][][]byte
-				for range 40 {
-					packets = append(packets, [][]byte{g.packet(all)})
-				}
-				b := g.batchOf(t, packets...)
-				s := newSearchBed(t, d, b, all, 3, cfg)
-				ref := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
-				kernref.Reference(ref, gpukern.OpLiterals, kernref.Lists{Literals: all, MatchLimit: 3})
-				for range 2 {
-					if d := cmp.Diff(s.direct(), ref.Matches); d != "" {
-						t.Fatalf("found by descriptors -, reference +:\n%s", d)
-					}
-					if d := cmp.Diff(s.listed(nil), ref.Matches); d != "" {
-						t.Fatalf("found by a list -, reference +:\n%s", d)
-					}
-				}
-			})
-		})
-	}
+	devices(t, func(t *testing.T, d *Device) {
+		g := newMaker(4)
+		all := g.patterns(30, 3, 12)
+		var packets [][][]byte
+		for range 40 {
+			packets = append(packets, [][]byte{g.packet(all)})
+		}
+		b := g.batchOf(t, packets...)
+		s := newSearchBed(t, d, b, all, 3)
+		ref := &packet.Batch{Arena: b.Arena, D: slices.Clone(b.D)}
+		kernref.Reference(ref, gpukern.OpLiterals, kernref.Lists{Literals: all, MatchLimit: 3})
+		for range 2 {
+			if d := cmp.Diff(s.direct(), ref.Matches); d != "" {
+				t.Fatalf("found by descriptors -, reference +:\n%s", d)
+			}
+			if d := cmp.Diff(s.listed(nil), ref.Matches); d != "" {
+				t.Fatalf("found by a list -, reference +:\n%s", d)
+			}
+		}
+	})
 }
 
 func TestSearchAlongStreams(t *testing.T) {
@@ -109,7 +104,7 @@ func TestSearchAlongStreams(t *testing.T) {
 		all := kernref.Patterns{{Bytes: []byte("abcdefgh"), Rule: 5}}
 		g := newMaker(4)
 		b := g.batchOf(t, [][]byte{udp(false, []byte("efghabcd"))}, [][]byte{udp(false, nil)}, [][]byte{udp(false, []byte("ef"))})
-		s := newSearchBed(t, d, b, all, 16, BulkConfig{Packets: 64})
+		s := newSearchBed(t, d, b, all, 16)
 		streams, err := gpukern.NewStreams(1)
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +129,7 @@ func TestASearchOfNoTextsFindsNothing(t *testing.T) {
 	g := newMaker(1)
 	all := kernref.Patterns{{Bytes: []byte("abc"), Rule: 1}}
 	b := g.batchOf(t, [][]byte{udp(false, []byte("abc"))})
-	s := newSearchBed(t, d, b, all, 16, BulkConfig{Packets: 64})
+	s := newSearchBed(t, d, b, all, 16)
 	if m := s.direct(); len(m) != 1 {
 		t.Fatalf("found %v", m)
 	}
@@ -153,10 +148,10 @@ func TestASearchRefusesWhatItIsNotFor(t *testing.T) {
 	}
 	g := newMaker(1)
 	b := g.batchOf(t, [][]byte{udp(false, nil)}, [][]byte{udp(false, nil)})
-	s := newSearchBed(t, d, b, kernref.Patterns{{Bytes: []byte("abc"), Rule: 1}}, 16, BulkConfig{Packets: 64})
+	s := newSearchBed(t, d, b, kernref.Patterns{{Bytes: []byte("abc"), Rule: 1}}, 16)
 	s.search.most = 1
 	for _, put := range []func(r *Recorder, w Work) error{s.header.Put, func(r *Recorder, w Work) error { return s.search.Put(r, w, s.set) }} {
-		if err := s.bulk.Submit(b, put); !errors.Is(err, ErrNoRoom) {
+		if err := s.runner.run(b, put); !errors.Is(err, ErrNoRoom) {
 			t.Errorf("a batch that is too large: %v", err)
 		}
 	}

@@ -62,58 +62,6 @@ func TestEventsTakeTheDevicesTime(t *testing.T) {
 	})
 }
 
-func TestGraphRunsWhatWasCaptured(t *testing.T) {
-	devices(t, func(t *testing.T, d *Device) {
-		const n = 4096
-		s, buf := must(d.NewStream(Patient))(t), must(d.Alloc(n))(t)
-		in, out, sum := must(d.AllocHost(n))(t), must(d.AllocHost(n))(t), must(d.AllocHost(4))(t)
-		k := must(d.Kernel("gk_probe_read"))(t)
-		g := must(s.Capture(func(r *Recorder) error {
-			return errors.Join(
-				r.Fill(buf.Ptr, 1, n),
-				r.CopyIn(buf.Ptr, in, 0, n/2),
-				Record(r, k, Grid{Blocks: 1, Threads: 64}, &readParams{buf.Ptr, n, sum.Ptr}),
-				r.CopyOut(out, 0, buf.Ptr, n),
-			)
-		}))(t)
-		if ok, err := s.Done(); !ok || err != nil || out.Mem[0] != 0 {
-			t.Errorf("the graph ran when it was captured: %v, %v", ok, err)
-		}
-		var want uint32
-		for i := range 3 {
-			copy(in.Mem, randomBytes(n, uint64(i)))
-			if err := errors.Join(g.Launch(s), s.Wait()); err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(out.Mem[:n/2], in.Mem[:n/2]) || out.Mem[n-1] != 1 {
-				t.Fatalf("launch %d copied something else", i)
-			}
-			want += wordSum(out.Mem[:n])
-			if got := loadAcquire(wordAt(sum.Mem, 0)); got != want {
-				t.Fatalf("launch %d: sum %#x, want %#x", i, got, want)
-			}
-		}
-		if err := g.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestCaptureThatFailsLeavesTheStream(t *testing.T) {
-	d, drv := openFake(t)
-	s, block := must(d.NewStream(Patient))(t), must(d.AllocHost(4096))(t)
-	broken := errors.New("broken")
-	if _, err := s.Capture(func(*Recorder) error { return broken }); err != broken {
-		t.Errorf("%v", err)
-	}
-	if n := drv.Calls("cuGraphDestroy"); n != 1 {
-		t.Errorf("%d graphs were ended", n)
-	}
-	if err := errors.Join(s.Fill(block.Ptr, 3, 4096), s.Wait()); err != nil || block.Mem[4095] != 3 {
-		t.Errorf("the stream does nothing more: %v", err)
-	}
-}
-
 func TestLaunchRefuses(t *testing.T) {
 	devices(t, func(t *testing.T, d *Device) {
 		s, k := must(d.NewStream(Patient))(t), must(d.Kernel("gk_probe_read"))(t)

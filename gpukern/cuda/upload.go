@@ -65,10 +65,6 @@ func layout(m image.Image) (at []int, size int) {
 // Close frees the table, as Buffer.Close does.
 func (t *Table) Close() error { return t.buf.Close() }
 
-// Retire hands the table to the device, to be freed by the next Sweep: no kernel that is launched from now
-// on reads it.
-func (t *Table) Retire() { t.buf.Retire() }
-
 // stage is the host memory that uploads go through, in two halves: one is filled while the other is
 // copied. Go's own memory may not be given to the copy engine.
 type stage struct {
@@ -148,26 +144,3 @@ func (s *stage) download(d *Device, to []byte, from Ptr) error {
 
 // Download copies device memory to memory of any kind.
 func (d *Device) Download(to []byte, from Ptr) error { return d.stage.download(d, to, from) }
-
-// Retire hands the buffer to the device, to be freed by the next Sweep.
-func (b *Buffer) Retire() {
-	b.d.do(func() error {
-		b.d.retired = append(b.d.retired, b.k)
-		return nil
-	})
-}
-
-// Sweep frees what was retired. It waits for all kernels: whoever runs a persistent one calls it when that
-// has stopped.
-func (d *Device) Sweep() error {
-	return d.do(func() error {
-		var first error
-		for _, k := range d.retired {
-			if err := d.free(k); first == nil {
-				first = err
-			}
-		}
-		d.retired = nil
-		return first
-	})
-}

@@ -60,14 +60,12 @@ struct event {
 };
 
 typedef std::function<void()> work;
-typedef std::shared_ptr<std::vector<work>> graph;
 
 struct stream {
 	std::mutex m;
 	std::condition_variable changed;
 	std::deque<work> todo;
 	bool busy = false, quit = false;
-	graph capture; /* not null: what is put on the stream goes there */
 	pthread_t thread;
 };
 
@@ -103,7 +101,6 @@ struct driver {
 	std::map<uintptr_t, std::shared_ptr<stream>> streams;
 	std::map<uintptr_t, std::shared_ptr<event>> events;
 	std::map<uintptr_t, std::unique_ptr<module>> modules;
-	std::map<uintptr_t, graph> graphs, executables;
 	uintptr_t next = 0x1000; /* handle */
 	std::map<std::string, long> calls;
 	struct {
@@ -128,7 +125,7 @@ result enter_context(const char *name);
 /* fault notes that something was done that must not be. The caller holds no lock of drv. */
 void fault(const std::string &what);
 
-/* put runs w when what is on the stream before has ended, or has the graph record it. */
+/* put runs w when what is on the stream before has ended. */
 result put(uintptr_t handle, work w);
 
 /* idle waits until no stream has work; false when that takes too long. */

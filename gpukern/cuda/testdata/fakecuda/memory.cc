@@ -164,8 +164,6 @@ std::string left_over(void)
 	tell(drv.streams.size(), "streams");
 	tell(drv.events.size(), "events");
 	tell(drv.modules.size(), "modules");
-	tell(drv.graphs.size(), "graphs");
-	tell(drv.executables.size(), "executable graphs");
 	tell(drv.retained, "contexts");
 	return s;
 }
@@ -181,6 +179,4 @@ void release_all(void)
 	drv.streams.clear();
 	drv.events.clear();
 	drv.modules.clear();
-	drv.graphs.clear();
-	drv.executables.clear();
 }

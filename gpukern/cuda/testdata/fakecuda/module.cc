@@ -93,23 +93,6 @@ EXPORT cuModuleGetFunction(kernel **to, uintptr_t handle, const char *name)
 	return OK;
 }
 
-/* The only variables are those that a module declares as arrays of bytes; they lie in the module. */
-EXPORT cuModuleGetGlobal_v2(devptr *to, size_t *n, uintptr_t handle, const char *name)
-{
-	BEGIN_CONTEXT(cuModuleGetGlobal_v2);
-	std::lock_guard<std::mutex> lock(drv.m);
-	auto m = drv.modules.find(handle);
-	if (m == drv.modules.end())
-		return INVALID_HANDLE;
-	std::string declared = std::string(" .b8 ") + name + "[";
-	size_t at = m->second->ptx.find(declared);
-	if (at == std::string::npos)
-		return NOT_FOUND;
-	*n = std::stoul(m->second->ptx.substr(at + declared.size()));
-	*to = (devptr)m->second->ptx.data();
-	return OK;
-}
-
 EXPORT cuFuncGetAttribute(int *v, int attribute, kernel *k)
 {
 	BEGIN_CONTEXT(cuFuncGetAttribute);

@@ -1,4 +1,4 @@
-/* Streams, events and graphs. A stream is a thread that does what is put on it, in order. */
+/* Streams and events. A stream is a thread that does what is put on it, in order. */
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -54,10 +54,6 @@ result put(uintptr_t handle, work w)
 	if (s == nullptr)
 		return INVALID_HANDLE;
 	std::lock_guard<std::mutex> lock(s->m);
-	if (s->capture) {
-		s->capture->push_back(w);
-		return OK;
-	}
 	s->todo.push_back(w);
 	s->changed.notify_all();
 	return OK;
@@ -219,69 +215,4 @@ EXPORT cuStreamWaitEvent(uintptr_t s, uintptr_t handle, unsigned flags)
 		while (e->happened < turn && drv.lost == 0)
 			e->changed.wait_for(lock, std::chrono::milliseconds(1));
 	});
-}
-
-EXPORT cuStreamBeginCapture_v2(uintptr_t handle, int mode)
-{
-	BEGIN_CONTEXT(cuStreamBeginCapture_v2);
-	(void)mode;
-	std::shared_ptr<stream> s = find_stream(handle);
-	if (s == nullptr || s->capture)
-		return INVALID_HANDLE;
-	s->capture = std::make_shared<std::vector<work>>();
-	return OK;
-}
-
-EXPORT cuStreamEndCapture(uintptr_t handle, uintptr_t *to)
-{
-	BEGIN_CONTEXT(cuStreamEndCapture);
-	std::shared_ptr<stream> s = find_stream(handle);
-	if (s == nullptr || !s->capture)
-		return INVALID_HANDLE;
-	std::lock_guard<std::mutex> lock(drv.m);
-	*to = drv.next++;
-	drv.graphs[*to] = std::move(s->capture);
-	s->capture = nullptr;
-	return OK;
-}
-
-EXPORT cuGraphInstantiateWithFlags(uintptr_t *to, uintptr_t g, unsigned long long flags)
-{
-	BEGIN_CONTEXT(cuGraphInstantiateWithFlags);
-	std::lock_guard<std::mutex> lock(drv.m);
-	if (flags != 0 || drv.graphs.count(g) == 0)
-		return INVALID_HANDLE;
-	*to = drv.next++;
-	drv.executables[*to] = drv.graphs[g];
-	return OK;
-}
-
-EXPORT cuGraphLaunch(uintptr_t x, uintptr_t s)
-{
-	BEGIN_CONTEXT(cuGraphLaunch);
-	graph g;
-	{
-		std::lock_guard<std::mutex> lock(drv.m);
-		if (drv.executables.count(x) == 0)
-			return INVALID_HANDLE;
-		g = drv.executables[x];
-	}
-	return put(s, [g] {
-		for (work &w : *g)
-			w();
-	});
-}
-
-EXPORT cuGraphDestroy(uintptr_t g)
-{
-	BEGIN_CONTEXT(cuGraphDestroy);
-	std::lock_guard<std::mutex> lock(drv.m);
-	return drv.graphs.erase(g) ? OK : INVALID_HANDLE;
-}
-
-EXPORT cuGraphExecDestroy(uintptr_t x)
-{
-	BEGIN_CONTEXT(cuGraphExecDestroy);
-	std::lock_guard<std::mutex> lock(drv.m);
-	return drv.executables.erase(x) ? OK : INVALID_HANDLE;
 }

@@ -1,7 +1,7 @@
-/* Kernels that measure the way to a device and show that it works: what a launch costs, how fast memory
+/* Kernels for tests and benchmarks that measure the way to a device and show that it works: what a launch costs, how fast memory
  * is read in place, and how the host and a kernel that keeps running speak with each other. */
-#include "../../packet/desc.h"
-#include "gk.h"
+#include "../../../packet/desc.h"
+#include "../gk.h"
 
 /* gk_probe_read adds up the words of size bytes at mem, a multiple of 16 on a boundary of 16: what kernels
  * can read of mapped host memory or of the device's own. */
