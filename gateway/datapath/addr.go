@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// addr is an IPv4 or IPv6 address in two words, without pointers and quick to compare. IPv4
-// addresses stand in their IPv6 form, ::ffff:a.b.c.d (RFC 4291 2.5.5.2), which no packet may carry.
+// addr is an IPv4 or IPv6 address as two words, the form in which keys are compared and hashed. IPv4 addresses
+// stand in their IPv6 form, ::ffff:a.b.c.d (RFC 4291 2.5.5.2), which no packet may carry.
 type addr struct{ hi, lo uint64 }
 
 const mapped = 0xffff << 32
@@ -43,10 +43,7 @@ func (a addr) as16() (b [16]byte) { a.put(b[:]); return b }
 
 // pseudo returns the sum of the pseudo header of n bytes of proto from a to b.
 func (a addr) pseudo(b addr, proto uint8, n int) uint32 {
-	if a.is4() {
-		return wire.PseudoHeader4(a.as4(), b.as4(), proto, uint32(n))
-	}
-	return wire.PseudoHeader6(a.as16(), b.as16(), proto, uint32(n))
+	return wire.PseudoHeader(a.as16(), b.as16(), proto, uint32(n))
 }
 
 // Addr returns the address as the rest of the world knows it.
@@ -67,13 +64,7 @@ func diff64(a, b uint64) uint16 {
 }
 
 // martian reports whether no packet may come from the address: RFC 1812 5.3.7, RFC 4291 2.5 and 2.7.
-func (a addr) martian() bool {
-	if a.is4() {
-		first := uint8(a.lo >> 24)
-		return first == 0 || first == 127 || first >= 224 // this network, loopback, multicast and reserved
-	}
-	return a.hi>>56 == 0xff || a.hi == 0 // multicast; unspecified, loopback and the IPv4 forms
-}
+func (a addr) martian() bool { return wire.Addr(a.as16()).Martian() }
 
 // mum is the mixing step of all hashes here: the two halves of a 128-bit product, folded.
 func mum(a, b uint64) uint64 {
@@ -81,8 +72,8 @@ func mum(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// hashKey makes a hash. The table's key is random, so that nobody can choose packets that collide;
-// the key of the selection is the same everywhere, so that gateways agree.
+// hashKey keys a hash. The table's key is random, so that an attacker cannot choose packets that collide; the
+// key of the selection is the same everywhere, so that gateways agree.
 type hashKey [3]uint64
 
 func newHashKey(seed *random.Source) hashKey {

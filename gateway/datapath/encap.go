@@ -7,10 +7,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// A packet of a direct mode keeps every byte from its IP header on, but for one hop less: RFC 2003 3.1
-// asks for that in front of a tunnel, and by link address a backend that lacks the service address, and
-// routes the packet back to us, would keep it on its way for ever. New headers grow into the headroom of
-// the frame:
+// A packet of a direct mode keeps every byte from its IP header on, but for the TTL. RFC 2003 3.1 asks for
+// one hop less in front of a tunnel. With l2 it ends a loop: a backend that lacks the service address routes
+// the packet back to the gateway. New headers grow into the headroom of the frame:
 //
 //	before           | headroom ........ | Ethernet | IP | TCP, UDP ...
 //	ipip             | ... | Ethernet | outer IP    | IP | TCP, UDP ...
@@ -19,15 +18,15 @@ import (
 //
 // Fields of the outer header:
 //
-//   - DSCP and ECN are copied: RFC 2983 3.1, and the normal mode of RFC 6040 4.1. A receiver by that RFC
-//     hands a mark of the way on to the inner packet.
+//   - DSCP and ECN are copied: RFC 2983 3.1, and the normal mode of RFC 6040 4.1. A decapsulator that
+//     follows RFC 6040 copies a congestion mark to the inner packet.
 //   - The hop limit is 64 (RFC 1700's default; RFC 2003 3.1).
 //   - Don't Fragment is copied (RFC 2003 3.1). With it the identification is 0 and means nothing
 //     (RFC 6864 4.1); without it, it counts up (RFC 6864 4.3).
 //   - The flow label is a hash of the flow, never 0 (RFC 6438 3, RFC 6437 3).
-//   - UDP has a checksum over IPv4 and IPv6. Where receivers agree, RFC 6935 and RFC 6936 allow zero over
-//     IPv6, to save tunnels from summing payload that they do not look at. It need not be summed here
-//     either (innerSum), so receivers may reject zero, as RFC 8200 8.1 wants them to.
+//   - UDP has a checksum over IPv4 and IPv6. RFC 6935 and RFC 6936 allow zero over IPv6 where receivers
+//     agree, because summing the payload is expensive. It is not summed here either (innerSum), so zero
+//     saves nothing, and receivers may reject it as RFC 8200 8.1 requires.
 
 // outerTTL is the time to live of outer headers.
 const outerTTL = 64
@@ -101,7 +100,7 @@ func (h *Handler) writeOuter(v *view, to *Endpoint, w Mode, size int) {
 // flowLabel returns the flow label of a flow: never 0, which says that there is none (RFC 6437 3).
 func flowLabel(spread uint64) uint32 { return uint32(spread>>24) | 1 }
 
-// outerID returns the identification of an outer IPv4 header.
+// outerID returns the identification of an outer IPv4 header: 0 with Don't Fragment, a counter without.
 func (h *Handler) outerID(df bool) uint16 {
 	if df {
 		return 0

@@ -2,10 +2,10 @@ package datapath
 
 import "time"
 
-// The table keeps two budgets apart. Half-open connections are at most table.half_open, and the
-// oldest makes room for the next: a flood with forged sources turns over half-open ones only.
-// Confirmed ones may take the rest of the table, at least half of it, and it is they that make room
-// for a further confirmed one.
+// The table keeps two budgets apart, because anybody can open a connection with a forged source, but only a
+// real client completes one. Half-open connections are at most table.half_open, and the oldest is evicted
+// for the next: a flood evicts half-open ones only. Confirmed ones may take the rest of the table, at least
+// half of it, and one of them is evicted for a further confirmed one.
 
 // Kinds of evictions, counted for each service.
 const (
@@ -14,8 +14,9 @@ const (
 	evictions
 )
 
-// sampled is how many connections are looked at to find one that was idle for long. Of a table
-// in which a share f is idle for longer than a connection in use, that one is hit once in (1-f)^-8.
+// sampled is how many connections are sampled to find one that was idle for long: an exact order would cost
+// a list operation per packet. Where a fraction f of the table is idle for longer than a connection in use,
+// a sample hits none of them once in (1-f)^-8 evictions.
 const sampled = 8
 
 // enter adds a half-open connection, in place of the oldest when the budget or the table is used
@@ -32,8 +33,8 @@ func (h *Handler) enter(c *Conn) int {
 	return n
 }
 
-// confirm makes connection n one of which both sides have been heard. When those have used up
-// their part of the table another one makes room.
+// confirm moves connection n to the confirmed ones. When those have used up their part of the table another
+// one is evicted.
 func (h *Handler) confirm(n int) {
 	t := h.table
 	h.leaveHalfOpen(n)
@@ -78,8 +79,8 @@ func (h *Handler) idlest(n int) int {
 	return best
 }
 
-// idle returns for how many ticks there was no packet. It is negative where there was none since a
-// reload made timeouts shorter.
+// idle returns for how many ticks there was no packet, from the deadline and the timeout of now. It is
+// negative where there was no packet since a reload made timeouts shorter; as unsigned that is idlest.
 func (h *Handler) idle(c *Conn) int32 {
 	return int32(h.now - (c.deadline - ticks(h.snap.Timeouts[c.state])))
 }
@@ -91,10 +92,12 @@ func (h *Handler) evict(n, kind int) {
 	h.forget(n)
 }
 
-// answerTimeLimit is how long a backend may take to answer before it counts as unanswered.
+// answerTimeLimit is how long a backend may take to answer before a connection that ends counts as
+// unanswered: one that was evicted earlier says nothing about the backend.
 const answerTimeLimit = time.Second
 
-// forget ends connection n and gives back what it holds.
+// forget ends connection n and gives back what it holds: its place, its slots, its source port, its place
+// among the half-open ones. Audit checks that none of them leaks.
 func (h *Handler) forget(n int) {
 	c := &h.table.conns[n]
 	t := h.tally(c.backend)

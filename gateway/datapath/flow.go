@@ -6,7 +6,8 @@ import (
 )
 
 // inbound decides a packet from a client to a service address: it belongs to a connection, or
-// starts one.
+// opens one. The rate limit comes first, so that a flood costs no more than a lookup of its meter. The
+// source lists are looked up when a connection opens, and again only when they have changed since (mark).
 func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	if h.snap.Limits.on && !h.withinPackets(v.src, h.snap.VIPs[front].Service) {
 		return h.dropOf(h.snap.VIPs[front].Service, packet.DropRateLimit)
@@ -36,9 +37,12 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	return h.forward(n, v)
 }
 
-// superseded reports whether a connection ends before the packet from its client: it expired, the packet
-// opens a new one with the same ports, or its backend is gone and the client does not mind another:
-// so too the client whose SYN an ejected backend left without an answer.
+// superseded reports whether a packet from the client ends its connection and opens another:
+//
+//   - the connection expired, though the sweep has not removed it yet
+//   - a SYN with the ports of a closing connection: the client reuses them (RFC 9293 3.4.1, TIME-WAIT)
+//   - the backend is not usable, and the packet can go to another one: a SYN, or any datagram
+//   - a SYN that is sent again because an ejected backend did not answer the first
 func (h *Handler) superseded(n int, v *view) bool {
 	c := &h.table.conns[n]
 	if c.expired(h.now) {
@@ -94,11 +98,13 @@ func (h *Handler) translate(c *Conn, v *view, to *Endpoint) packet.Verdict {
 	return packet.Forward
 }
 
-// updateFromClient notes what a packet of the client says of connection n, before it is rewritten. Where
-// the backend cannot be heard a client that goes on stands for it: after its SYN, or else later.
+// updateFromClient updates connection n by a packet of its client, before the packet is rewritten. The link
+// address, VLAN and device of the newest packet are where replies go. A direct connection never shows the
+// backend's packets, so the client confirms it: by an ACK after its SYN, or by another packet at least a
+// tick later, which a client that gets no answers hardly sends.
 func (h *Handler) updateFromClient(n int, v *view) {
 	if v.part == later {
-		return // its first has said it all
+		return // without ports and flags: easily forged, so it refreshes nothing
 	}
 	c := &h.table.conns[n]
 	c.mac, c.dev, c.vlan = wire.Ethernet(v.p).Src(), v.d.Port, v.vlan()
@@ -117,7 +123,8 @@ func (h *Handler) updateFromClient(n int, v *view) {
 	}
 }
 
-// updateFromBackend notes what a packet of the backend says of connection n, and counts the first.
+// updateFromBackend updates connection n by a packet of its backend. The first one is counted as an answer
+// or a refusal: the outlier detector evaluates these counts.
 func (h *Handler) updateFromBackend(n int, v *view) {
 	if v.part == later {
 		return
@@ -138,7 +145,9 @@ func (h *Handler) updateFromBackend(n int, v *view) {
 	}
 }
 
-// checkHop reports whether a packet can leave by hop with overhead bytes in front: Forward, or why not.
+// checkHop returns Forward if a packet can leave by hop with overhead bytes in front, and the reason if not.
+// It is called before anything is changed: a packet that is too big is quoted in an ICMP error as it came.
+// Without an MTU only the 16-bit lengths of an outer header bound the packet.
 func (h *Handler) checkHop(v *view, hop *Hop, overhead int) packet.Verdict {
 	switch hop.State {
 	case HopNoRoute:
@@ -158,7 +167,9 @@ func (h *Handler) checkHop(v *view, hop *Hop, overhead int) packet.Verdict {
 }
 
 // outbound decides a packet that is not for a service address: a reply of a backend to an SNAT
-// address or to a client itself, or none of our business.
+// address or to a client itself, or a packet that the gateway does not serve. The two drops without a
+// connection differ: no_service is for packets that steering should not have brought here, no_flow for
+// those whose connection is gone.
 func (h *Handler) outbound(v *view) packet.Verdict {
 	snat, toUs := h.snap.keys.find(v.dst, tagOf(kindSNAT, 0, 0))
 	from, ok := h.snap.keys.find(v.src, tagOf(kindEndpoint, v.sport, v.d.Proto))
@@ -186,8 +197,9 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 	return h.toClient(n, v)
 }
 
-// toClient sends a reply of a backend to the client: to the link address and out of the port that the
-// client's packets came from, whatever the routes say.
+// toClient sends a reply of a backend to the client: to the link address and by the device that the
+// client's packets came from, whatever the routes say. That saves a neighbour table of clients, and the
+// reply passes the router that the client's packets pass.
 func (h *Handler) toClient(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
 	hop := c.clientHop()
@@ -214,7 +226,8 @@ func (h *Handler) toClient(n int, v *view) packet.Verdict {
 	return packet.Forward
 }
 
-// openConn starts a connection with the packet of a client, and forwards it.
+// openConn opens a connection with the packet of a client, and forwards it. Nothing is entered in the table
+// unless the packet can leave: a drop costs no entry, so a flood to a service without a route fills nothing.
 func (h *Handler) openConn(v *view, number uint32) packet.Verdict {
 	front := &h.snap.VIPs[number]
 	if front.Service < 0 {
@@ -254,7 +267,8 @@ func (h *Handler) newConn(v *view, front, backend uint32) Conn {
 	}
 }
 
-// complete completes c with what its mode needs for the way to the backend.
+// complete sets what the mode of c needs on the path to the backend: the source that the backend sees, and
+// the differences of the checksums.
 func (h *Handler) complete(c *Conn, s *Service, v *view) packet.Verdict {
 	to := h.snap.Endpoints[c.endpoint]
 	if verdict := h.checkHop(v, &to.Hop, h.snap.Backends[c.backend].Mode.overhead(to.addr.is4())); verdict != packet.Forward {
@@ -271,7 +285,10 @@ func (h *Handler) complete(c *Conn, s *Service, v *view) packet.Verdict {
 	return packet.Forward
 }
 
-// mayOpen reports whether a packet may start a connection, and whether as one that began elsewhere.
+// mayOpen reports whether a packet may open a connection, and whether as one picked up mid-flow: a TCP
+// packet without SYN, of a service whose backends see the client's own address and port. Such a connection
+// began at another gateway, or before a restart, and any gateway picks the same backend for it. With SNAT
+// the source port that the backend saw is not known, so the packet is dropped.
 func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet.Verdict) {
 	const flags = wire.FlagSYN | wire.FlagACK | wire.FlagFIN | wire.FlagRST
 	if v.d.Proto == wire.ProtoTCP && v.flags&flags != wire.FlagSYN {
@@ -291,21 +308,22 @@ func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet
 	return midflow, packet.Forward
 }
 
-// source gives the connection the source that the backend sees; false when none is left. With
-// clients' own addresses that is the client, unless it is a backend: one that answers another would
-// not send by the gateway, and none takes packets from its own address.
+// source gives the connection the source that the backend sees; false when none is left. A transparent
+// service shows the client, unless the client is a backend itself: a backend answers its neighbour on the
+// link directly, and takes no packets from its own address. Those get an SNAT address all the same.
 func (h *Handler) source(c *Conn, s *Service) bool {
 	if s.Transparent && !h.snap.backendAddr(c.client) {
 		return h.keepPort(c)
 	}
 	if c.state == stateMidFlow {
-		return false // which port it had nobody knows
+		return false // the port that the backend saw is not known
 	}
 	return h.takePort(c) || h.freePort(c) && h.takePort(c)
 }
 
-// keepPort gives the connection the client's own port, or another one when that is taken: another
-// service leads the same client port to the same backend.
+// keepPort gives the connection the client's own port. It may be taken: another service leads the same
+// client port to the same backend, which could not tell the two connections apart. Then it gets a random
+// port that is free and belongs to this loop, so that replies find it.
 func (h *Handler) keepPort(c *Conn) bool {
 	c.sourcePort = c.clientPort
 	if h.sourceUnused(c) {
@@ -331,7 +349,8 @@ func (h *Handler) sourceUnused(c *Conn) bool {
 	return n < 0
 }
 
-// takePort takes a port of one of the SNAT addresses, the first chosen by the client.
+// takePort takes a port of one of the SNAT addresses. A client keeps to the same address as long as that has
+// ports: some servers bind sessions to the source address.
 func (h *Handler) takePort(c *Conn) bool {
 	list := h.snap.snatsFor(c.client)
 	start := selection.sum(c.client, uint64(c.clientPort)) >> 32
@@ -345,8 +364,8 @@ func (h *Handler) takePort(c *Conn) bool {
 	return false
 }
 
-// freePort has the oldest half-open connection give up its port to c's endpoint; false when
-// confirmed ones hold all.
+// freePort evicts the oldest half-open connection that holds a port to c's endpoint; false when confirmed
+// ones hold all. A flood of SYNs can exhaust the ports of one endpoint long before the table is full.
 func (h *Handler) freePort(c *Conn) bool {
 	for _, snat := range h.snap.snatsFor(c.client) {
 		if q := &h.ports.pairs[portPair{c.endpoint, snat}].half; q.oldest != 0 {
@@ -371,7 +390,7 @@ func (s *Snapshot) snatsFor(client addr) []uint16 {
 	return s.SNAT6
 }
 
-// dropTo is drop for a packet that was not looked up: of the service that it is for, if it is for one.
+// dropTo is drop for a packet that was not looked up. It finds the service only to count the drop for it.
 func (h *Handler) dropTo(v *view, why packet.Verdict) packet.Verdict {
 	front, ok := h.snap.keys.find(v.dst, tagOf(kindVIP, v.dport, v.d.Proto))
 	if !ok {
@@ -388,7 +407,8 @@ func (h *Handler) dropOf(service int32, v packet.Verdict) packet.Verdict {
 	return h.drop(uint32(service), v)
 }
 
-// drop counts a drop of a service's packet.
+// drop counts a drop for a service and returns the reason. Handle counts the verdict for the loop, so each
+// drop is in both counters, and a packet without a service in the loop's only.
 func (h *Handler) drop(service uint32, v packet.Verdict) packet.Verdict {
 	h.snap.Services[service].drops[h.loop].Add(int(v), 1)
 	return v

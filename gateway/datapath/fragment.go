@@ -41,8 +41,9 @@ type datagram struct {
 	until    ticks  // 0 in an entry that was never used
 }
 
-// fragments remembers datagrams of one loop: sets of fragmentWays entries, picked by a keyed hash, in
-// which the oldest makes room.
+// fragments remembers datagrams of one loop: sets of fragmentWays entries, selected by a keyed hash, in which
+// the oldest is replaced. Memory is fixed: no payload is kept and nothing is reassembled, so a flood of
+// fragments costs other datagrams their entry at worst.
 type fragments struct {
 	list []datagram
 	sets uint64

@@ -5,15 +5,15 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// The gateway makes no more answers of its own (echo replies, ICMP errors, resets) than this on each
-// loop, so that it is no amplifier and a flood of what asks for them costs little (RFC 1812 4.3.2.8,
-// RFC 4443 2.4 (f)). Answers to ARP and neighbour solicitations do not count: without them nothing works.
+// Each loop sends at most this many answers of its own (echo replies, ICMP errors, resets), so that the
+// gateway amplifies no flood of packets with forged sources (RFC 1812 4.3.2.8, RFC 4443 2.4 (f)). Answers to
+// ARP and neighbour solicitations are not limited: without them no packet reaches the gateway.
 const (
 	answersPerTick = 168  // 10 000 a second, a tick is 2^24 ns
 	answersAtOnce  = 1000 // after a pause
 )
 
-// bucket bounds a rate: it fills by answersPerTick and holds answersAtOnce.
+// bucket is a token bucket: it fills by answersPerTick and holds answersAtOnce.
 type bucket struct {
 	left uint32
 	at   ticks
@@ -59,10 +59,10 @@ func (h *Handler) mayAnswer(kind int) bool {
 	return true
 }
 
-// ownTTL is the time to live of packets that the gateway makes itself (RFC 1700).
+// ownTTL is the TTL or hop limit of packets that the gateway makes itself (RFC 1700).
 const ownTTL = 64
 
-// putOwn writes the IP header of a packet of ours, with n bytes of proto behind it.
+// putOwn writes the IP header of a packet of the gateway, with n bytes of proto behind it.
 func putOwn(b []byte, from, to addr, proto uint8, n int) {
 	if from.is4() {
 		wire.AppendIPv4(b[:0], &wire.IPv4Header{
@@ -89,11 +89,11 @@ type icmpMessage struct {
 	rest       uint32
 }
 
-// answer returns the kind that a message is counted as. The numbers of both families do not collide in
-// what we send: type 3 is unreachable with code 1 or 3 in IPv4, and time exceeded with code 0 in IPv6.
+// answer returns the kind that a message is counted as. The type numbers of both families do not collide in
+// what is sent here: type 3 is unreachable with code 1 or 3 in IPv4, and time exceeded with code 0 in IPv6.
 func (m *icmpMessage) answer() int {
 	switch {
-	case m.rest != 0: // the only ones that have something to say there
+	case m.rest != 0: // an MTU
 		return answerTooBig
 	case m.kind == wire.ICMPTimeExceeded || m.kind == wire.ICMPv6TimeExceeded && m.code == 0:
 		return answerTimeout

@@ -15,11 +15,13 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Handler is the gateway's part of one loop, a stack.Handler. Handle and Tick belong to the loop.
+// Handler decides the packets of one loop; it is a stack.Handler. Handle, Tick, Conns and Audit may be
+// called by the loop only. The counts may be read by any goroutine: the loop publishes them once per batch,
+// so that a packet costs no atomic operation.
 type Handler struct {
 	snapshots    *atomic.Pointer[Snapshot]
 	loop         int
-	loops        int           // of the gateway
+	loops        int           // number of loops
 	span         PortRange     // of all loops' SNAT ports
 	snap         *Snapshot     // as of the start of the batch
 	arena        *packet.Arena // of the batch
@@ -29,7 +31,7 @@ type Handler struct {
 	table        *table
 	ports        *ports
 	fragments    *fragments
-	candidate    int32 // the connection that the packet may belong to; -1 is none
+	candidate    int32 // the connection that the packet may belong to; -1 is none; see prefetcher
 	prefetcher   prefetcher
 	answerBucket bucket
 	outer        outerParser
@@ -87,7 +89,11 @@ func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 // perLoop returns each loop's part of n, rounded up.
 func perLoop(n, loops int) int { return (n + loops - 1) / loops }
 
-// Handle borrows a batch and decides every packet of it; see stack.Handler.
+// Handle borrows a batch and decides every packet of it: verdict and device, and the bytes of its frame. It
+// keeps no frame and makes none; see stack.Handler.
+//
+// Of a packet with several descriptors (FlagMore) the first is decided and the others follow it: headers
+// are in the first.
 func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
 	h.refresh()
 	h.clock, h.now, h.arena = now, ticksAt(now), b.Arena
@@ -107,15 +113,16 @@ func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
 	h.publish()
 }
 
-// The table's hand looks at sweepStep connections each time, at the latest every sweepIdle, and so
-// often that it gets round in sweepRound: that late the room of an expired connection is free again.
+// A tick looks at sweepStep connections, so that it never delays packets for long. Ticks come at the latest
+// every sweepIdle, and so often that all connections are looked at within sweepRound: that late the room and
+// the source port of an expired connection are free again. Lookups treat it as absent at once.
 const (
 	sweepRound = 4 * time.Second
 	sweepStep  = 1024
 	sweepIdle  = 500 * time.Millisecond
 )
 
-// Tick forgets connections that expired or that have been ended; see stack.Handler.
+// Tick removes connections that expired or whose backend became inactive; see stack.Handler.
 func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.refresh()
 	h.now = ticksAt(now)
@@ -125,11 +132,15 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 	return now.Add(min(sweepIdle, sweepRound/steps))
 }
 
-// ended reports whether nobody waits for a connection any more: it expired, or its backend became
-// inactive.
+// ended reports whether a connection is over: it expired, or its backend became inactive.
 func (h *Handler) ended(c *Conn) bool { return c.expired(h.now) || h.snap.Backends[c.backend].Inactive }
 
-// refresh takes the newest snapshot.
+// refresh takes the newest snapshot. Within a batch the snapshot stays the same, so numbers that a packet
+// looked up remain valid until its verdict. What follows from a new one is done here, once:
+//
+//   - the marks of source lists wrapped: all connections are looked up in the lists again
+//   - a reload: port maps of endpoints that are gone are given back
+//   - more backends: their counters get a place
 func (h *Handler) refresh() {
 	snap := h.snapshots.Load()
 	if snap == h.snap {
@@ -151,7 +162,8 @@ func (h *Handler) refresh() {
 	}
 }
 
-// publish adds what was counted since the last time to the counters that others read.
+// publish adds what was counted since the last time to the counters that others read. Only backends that
+// had a packet are touched: there may be thousands.
 func (h *Handler) publish() {
 	for v, n := range h.batch {
 		if n != 0 {
@@ -202,10 +214,12 @@ func (h *Handler) tally(id uint32) *tally {
 	return t
 }
 
-// slowPath are the findings that need a look before a packet is treated as any other.
+// slowPath are the flags of packets that inspect must look at before they are treated as any other.
 const slowPath = packet.FlagMalformed | packet.FlagTruncated | packet.FlagVLAN | packet.FlagTunnel | packet.FlagOptions
 
-// decide returns the verdict on a packet and rewrites it when that is Forward.
+// decide returns the verdict on a packet, and rewrites it if that is Forward. The order of the tests is part
+// of the behaviour: what the engine found wrong is dropped before anything in the packet is believed, and
+// the addresses of a packet count only after its IP checksum.
 func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
 	if int(d.Port) >= len(h.snap.Devices) {
 		return packet.DropUnsupported
@@ -216,7 +230,7 @@ func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
 		}
 	}
 	switch {
-	case wire.Ethernet(p).Src().Multicast(): // from a group: an answer would be everybody's (IEEE 802.3 3.2.3)
+	case wire.Ethernet(p).Src().Multicast(): // no station has a group address (IEEE 802.3 3.2.3); an answer would go to all of the group
 		return packet.DropMalformed
 	case d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0:
 		return h.arp(d, p)
@@ -231,10 +245,11 @@ func (h *Handler) decide(d *packet.Desc, p []byte) packet.Verdict {
 	case d.Proto == wire.ProtoICMP && d.Flags.Has(packet.FlagIPv4), d.Proto == wire.ProtoICMPv6 && d.Flags.Has(packet.FlagIPv6):
 		return h.icmp(d, p)
 	}
-	return packet.DropUnsupported // tunnels too: nobody may reach a backend inside of one
+	return packet.DropUnsupported // tunnels too: they would pass the source lists and limits
 }
 
-// transport decides a TCP segment or UDP datagram.
+// transport decides a TCP segment or UDP datagram. A wrong transport checksum is forwarded unless
+// `checksum: drop` is set: incremental updates keep it wrong, so the receiver drops it (RFC 1624).
 func (h *Handler) transport(d *packet.Desc, p []byte) packet.Verdict {
 	switch {
 	case wire.Ethernet(p).Dst() != h.snap.Devices[d.Port].MAC: // for another host of the link
@@ -247,7 +262,7 @@ func (h *Handler) transport(d *packet.Desc, p []byte) packet.Verdict {
 	return h.route(&v)
 }
 
-// route decides a packet whose addresses and ports are known.
+// route decides a packet whose addresses and ports are known: to a service address, or anything else.
 func (h *Handler) route(v *view) packet.Verdict {
 	if v.hopsLeft() <= 1 { // RFC 1812 5.3.1, RFC 8200 3
 		return h.ttlExpired(v)

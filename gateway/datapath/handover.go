@@ -5,8 +5,8 @@ import (
 )
 
 // ownerLoop returns the loop that the connections of a client's address and port belong to, of n: a
-// pure function, so that any loop, and any packet that names the client, tells the same. Both
-// directions of a connection are handled there.
+// pure function, so that every loop computes the same from any packet that names the client. Both directions
+// of a connection are handled there: its state needs no lock.
 func ownerLoop(client addr, port uint16, n int) int {
 	return int(selection.sum(client, uint64(port)) >> 32 * uint64(n) >> 32)
 }

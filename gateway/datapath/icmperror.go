@@ -5,8 +5,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// An ICMP error goes to whom the packet that it quotes came from (RFC 792, RFC 4443 2.4 (c)); RFC 5508 4
-// says what a translator does with it:
+// An ICMP error is for the sender of the packet that it quotes (RFC 792, RFC 4443 2.4 (c)). A translator has
+// to undo its translation in the quote too, or the sender could not find the connection (RFC 5508 4):
 //
 //	addressed to       it quotes                          it goes to
 //	a service address  what a client was sent             the backend
@@ -14,9 +14,9 @@ import (
 //	a client           the same, with `source: client`    the client
 //	a tunnel source    a packet of ours to a backend      the client, made anew (tunnelerror.go)
 //
-// It must quote a packet of a connection, with the addresses and ports that the packet had on that side.
-// What an error says is for its receiver to judge, which knows sequence numbers (RFC 5927 4.1): here it
-// ends nothing and refreshes nothing, so a forged one achieves no more than its equal without us.
+// It must quote a packet of a connection, with the addresses and ports that the packet had on that side. The
+// receiver decides whether to believe the error, because it knows the sequence numbers (RFC 5927 4.1). Here
+// it ends no connection and refreshes none, so a forged one achieves no more than without the gateway.
 
 // icmpError decides an ICMP error whose own checksum is right.
 func (h *Handler) icmpError(d *packet.Desc, p []byte) packet.Verdict {

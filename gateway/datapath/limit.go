@@ -9,11 +9,12 @@ import (
 
 // Limits are token buckets of clients: an IPv4 address or an IPv6 /64 each. A bucket is not a
 // count of tokens but the moment at which it will be full again (the theoretical arrival time of
-// ITU-T I.371): a packet moves it by the packet's cost, and is refused when it would lie more than
-// the burst ahead. So a bucket that is full again needs no memory: it says as much as none.
+// ITU-T I.371): a packet moves it by the packet's cost, and is rejected when it would lie more than the burst
+// ahead. One word is a whole bucket, no timer refills it, and a bucket that is full again equals none, so its
+// place can be reused.
 
 // spans of time are in units of 1/16 ns, and moments wrap after 2^48 of them, 4.9 h. A bucket that
-// nobody touched for so long may be mistaken for a used one while its burst lasts.
+// was not used for so long may be mistaken for a used one while its burst lasts.
 const (
 	unitsPerNs = 16
 	momentMask = 1<<48 - 1
@@ -23,9 +24,11 @@ const (
 // allowance is a rate and a burst. The zero value allows everything.
 type allowance struct{ cost, burst uint64 }
 
-// limits are what one client may send: to all services, or to one.
+// Limits are what one client may send: to all services, or to one. The zero value is no limit.
 type Limits struct{ packets, connections allowance }
 
+// NewLimits returns the limits of so many packets and new connections per second; 0 is no limit. burst is how
+// much may come at once, as a time at these rates.
 func NewLimits(packets, connections int, burst time.Duration) Limits {
 	return Limits{newAllowance(packets, burst), newAllowance(connections, burst)}
 }
@@ -39,7 +42,7 @@ func newAllowance(rate int, burst time.Duration) allowance {
 	return allowance{cost, max(cost, uint64(burst)*unitsPerNs)}
 }
 
-// limitTable are the limits of a snapshot.
+// LimitTable is the limits of a snapshot.
 type LimitTable struct {
 	on       bool // there are some
 	clients  int  // that are followed, of all loops together
@@ -47,6 +50,8 @@ type LimitTable struct {
 	services []Limits // by number; those of one without are zero
 }
 
+// NewLimitTable returns the limits to all services together and to each one by number. clients is how many are
+// followed, of all loops together.
 func NewLimitTable(clients int, all Limits, services []Limits) LimitTable {
 	t := LimitTable{clients: clients, all: all, services: services}
 	t.on = t.all != Limits{}
@@ -61,8 +66,8 @@ func NewLimitTable(clients int, all Limits, services []Limits) LimitTable {
 type meter struct{ packets, connections uint64 }
 
 // meters is a set-associative table of fixed size: the four meters of a set lie in one cache line.
-// When a set has no room the meter that is fullest is forgotten, so sources that send little, or once,
-// take each other's places and not that of one who is at its limit.
+// When a set has no room the fullest meter is replaced, so sources that send little, or once, replace each
+// other and not a client that is at its limit: forging sources does not reset a limit.
 type meters struct {
 	sets [][4]meter
 	key  hashKey

@@ -9,10 +9,11 @@ import (
 
 // Maglev hashing: Eisenbud et al., "Maglev: A Fast and Reliable Software Network Load Balancer",
 // NSDI 2016, section 3.4. Every backend fills the slots of a table in an order of its own, which
-// depends only on its name; they take turns. The table comes out even, nearly the same when a
-// backend leaves, and equal on all gateways with the same names and weights.
+// depends only on its name, one slot at a time in a round. The table comes out even, nearly the same when a
+// backend leaves, and equal on all gateways with the same names and weights: a packet that another gateway
+// forwarded before, or that came before a restart, goes to the same backend without shared state.
 
-// share is a backend that takes part in a table.
+// Share is a backend that takes part in a table.
 type Share struct {
 	Name   string
 	Weight int
@@ -28,16 +29,16 @@ type maglev struct {
 // newMaglev returns the table over the shares with a weight above zero, or an empty one when there
 // are none. size is a prime. The order of the shares does not matter.
 func newMaglev(shares []Share, size int) maglev {
-	turns := permutationsOf(shares, size)
-	if len(turns) == 0 {
+	list := permutationsOf(shares, size)
+	if len(list) == 0 {
 		return maglev{}
 	}
 	m := maglev{slots: make([]uint16, size), ids: idsOf(shares)}
-	most := slices.MaxFunc(turns, func(a, b permutation) int { return a.Weight - b.Weight }).Weight
+	most := slices.MaxFunc(list, func(a, b permutation) int { return a.Weight - b.Weight }).Weight
 	taken := make([]bool, size)
 	for filled := 0; filled < size; {
-		for i := range turns {
-			t := &turns[i]
+		for i := range list {
+			t := &list[i]
 			if t.credit += t.Weight; t.credit < most {
 				continue
 			}
@@ -62,14 +63,14 @@ type permutation struct {
 
 // permutationsOf returns the shares that take part, in the order of their names.
 func permutationsOf(shares []Share, size int) []permutation {
-	var turns []permutation
+	var list []permutation
 	for _, s := range byName(shares) {
 		h := sha256.Sum256([]byte(s.Name))
 		offset := binary.BigEndian.Uint64(h[:]) % uint64(size)
 		skip := binary.BigEndian.Uint64(h[8:])%uint64(size-1) + 1
-		turns = append(turns, permutation{Share: s, at: int(offset), skip: int(skip), size: size})
+		list = append(list, permutation{Share: s, at: int(offset), skip: int(skip), size: size})
 	}
-	return turns
+	return list
 }
 
 // byName returns the shares that take part, in the order of their names.
@@ -88,7 +89,7 @@ func idsOf(shares []Share) []uint32 {
 	return ids
 }
 
-// next returns the first slot of the turn's order that is free.
+// next returns the first slot of the permutation that is free.
 func (t *permutation) next(taken []bool) int {
 	for taken[t.at] {
 		t.step()
@@ -104,7 +105,8 @@ func (t *permutation) step() {
 	}
 }
 
-// pick returns the backend for a hash; false when there is none.
+// Pick returns the backend for a hash; false when there is none. It is one load from the table, whatever the
+// number of backends.
 func (m *maglev) Pick(hash uint64) (uint32, bool) {
 	if len(m.slots) == 0 {
 		return 0, false

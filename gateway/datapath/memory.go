@@ -10,9 +10,9 @@ import (
 // hugePage is the size of a huge page, bytes. What is smaller lies on the Go heap.
 const hugePage = 2 << 20
 
-// mapped memory of a table lies outside the Go heap, so that the garbage collector never looks at it,
-// on huge pages where the kernel has them: random accesses to a million connections then find their
-// addresses in the TLB. The kernel backs it page by page when it is used.
+// memory is the mappings of a table. They lie outside the Go heap, so that the garbage collector never looks
+// at them, on huge pages where the kernel has them: random accesses to a million connections then hit the
+// TLB. The kernel backs them page by page when they are used, so a large table that stays empty costs little.
 type memory [][]byte
 
 // free gives the memory back.

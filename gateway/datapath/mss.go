@@ -8,15 +8,17 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// mssAuto is the service.mss that means: what fits the path to the backend.
+// MSSAuto is the Service.MSS that stands for what fits the path to the backend.
 const MSSAuto = -1
 
 // clamp lowers the MSS option of a SYN to most, as Service.MSS: a number, or what fits into a packet that
-// leaves by hop with overhead bytes in front (RFC 9293 3.7.1, RFC 6691). A SYN without the option stays so: its sender takes 536 or 1220 bytes (RFC 9293 3.7.1), which fits everywhere.
+// leaves by hop with overhead bytes in front (RFC 9293 3.7.1, RFC 6691). Path
+// MTU discovery alone would not do: many networks drop the ICMP errors that it needs. A SYN without the option
+// stays so: its sender assumes 536 or 1220 bytes (RFC 9293 3.7.1), which fits everywhere.
 //
 // With NAT both SYNs pass here. With a direct mode only the client's does: its option bounds what the
-// backend sends, which goes by no tunnel. What the client may send is said by the backend's SYN+ACK (on
-// Linux by `advmss` of its route to clients); where that says too much, tooBig tells the client.
+// backend sends, which goes by no tunnel. The backend's SYN+ACK bounds what the client sends (on Linux by
+// `advmss` of its route to clients); where that is too much, tooBig sends the client an ICMP error.
 func (h *Handler) clamp(v *view, most int, hop *Hop, overhead int) {
 	if most == 0 {
 		return

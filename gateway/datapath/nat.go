@@ -7,7 +7,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// view is one TCP or UDP packet on its way through the handler. It borrows the frame.
+// view is one packet in the handler: the fields that decide, read once from where the descriptor says they
+// are. It borrows the frame, and its offsets are stale once setLink or encapsulate has moved the start.
 type view struct {
 	d            *packet.Desc
 	p            []byte // the captured bytes
@@ -22,8 +23,8 @@ type view struct {
 	id           uint32 // and what takes its place where addresses change
 }
 
-// viewOf reads the headers where the engine found them. The engine has checked that they are whole; a
-// fragment other than the first has no ports.
+// viewOf reads addresses, ports and TCP flags at the offsets that the engine wrote. The engine has checked
+// that the headers are complete, so no length is tested here. A fragment other than the first has no ports.
 func viewOf(d *packet.Desc, p []byte) view {
 	v := viewOfIP(d, p)
 	if d.L4 == 0 {
@@ -66,7 +67,8 @@ func (v *view) size() int {
 	return wire.IPv6Len + int(wire.IPv6(ip).PayloadLen())
 }
 
-// needs returns the length of the largest network-layer packet that v becomes on the wire.
+// needs returns the length of the largest network-layer packet that v becomes on the wire: a large packet
+// with segmentation offload is cut by the device, and its segments count.
 func (h *Handler) needs(v *view) int {
 	size := v.size()
 	if !v.d.Flags.Has(packet.FlagOffload) {
@@ -75,15 +77,17 @@ func (h *Handler) needs(v *view) int {
 	return min(size, int(v.d.Payload)-int(v.d.L3)+int(h.arena.Offload(v.d).SegmentSize))
 }
 
-// rewrite is what becomes of a packet's headers.
+// rewrite is what a packet's headers become. The differences l3 and l4 are constants of the connection
+// (setDeltas), so that a packet costs two additions per checksum instead of a sum over old and new headers.
 type rewrite struct {
 	src, dst     addr
 	sport, dport uint16
 	l3, l4       uint16 // what this adds to the checksums: see conn
 }
 
-// setDeltas computes what rewriting changes the checksums by: a constant of the connection. v is
-// the packet that opens it, not yet rewritten. Packets of the way back change by the complement.
+// setDeltas computes what rewriting adds to the checksums (RFC 1624 eqn. 3): a constant of the connection,
+// because every packet of it has the same addresses and ports before and after. v is the packet that opens
+// it, not yet rewritten. Replies change by the complement.
 func (c *Conn) setDeltas(v *view, s *Snapshot) {
 	src, to := c.client, s.Endpoints[c.endpoint]
 	if c.snat != 0 {
@@ -98,8 +102,9 @@ func (c *Conn) setDeltas(v *view, s *Snapshot) {
 // complement, for the TTL is the upper byte of its word.
 const ttlDelta = 0xfeff
 
-// apply rewrites the headers in the frame: addresses, ports, TTL or hop limit less one. Checksums are updated by the connection's constant difference (RFC 1624), never computed
-// anew: a right one stays right and a wrong one wrong.
+// apply rewrites the headers in the frame: addresses, ports, TTL or hop limit less one. Checksums are
+// updated by the connection's constant difference (RFC 1624), never recomputed: a right one stays right, and
+// a wrong one stays wrong for the receiver to see.
 func (v *view) apply(r *rewrite) {
 	p := v.p
 	if v.part != whole {
@@ -149,8 +154,9 @@ func (v *view) readdress(l4 []byte, diff uint16) {
 	wire.TCP(l4).SetChecksum(^wire.Apply(^wire.TCP(l4).Checksum(), diff))
 }
 
-// renumber gives a fragment an identification of our own. Senders number their datagrams for one pair
-// of addresses; behind a translator many senders share one, and receivers would mix them up.
+// renumber gives a fragment an identification of the gateway's. Senders number their datagrams for each pair
+// of addresses (RFC 6864 4.1). Behind a translator many senders share one pair, and the receiver would put
+// fragments of different datagrams together.
 func (v *view) renumber() {
 	if !v.is4 {
 		binary.BigEndian.PutUint32(v.p[v.idAt:], v.id)

@@ -6,8 +6,8 @@ import (
 )
 
 // outerParser is the header pass over the packets of which the engine has described the inside. An engine may
-// look into tunnels (packet.FlagTunnel), for others than us: here the outer headers count, for who may
-// use a tunnel to where is none of our knowledge, and a UDP service may well have the port of one.
+// look into tunnels (packet.FlagTunnel). For the gateway only the outer headers count: it cannot know who may
+// use a tunnel, and a UDP service may have the port of one. This is the only packet that is parsed twice.
 type outerParser struct {
 	engine *gpukern.CPU // looks into no tunnel; nil until it is needed
 	batch  packet.Batch

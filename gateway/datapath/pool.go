@@ -6,7 +6,7 @@ import (
 	"weak"
 )
 
-// pool is a Maglev table over numbers of backends, and what it was made of. It is never changed, so
+// Pool is a Maglev table over numbers of backends, and what it was made of. It is never changed, so
 // snapshots, families and both sides of a change share it.
 type Pool struct {
 	maglev
@@ -15,20 +15,22 @@ type Pool struct {
 	size   int
 }
 
-// noPool is the pool without a backend.
+// EmptyPool is the pool without a backend.
 var EmptyPool = &Pool{}
 
 // slotTable is the slots of a table. It depends on names, weights and the size alone: services whose
-// backends have the same names and weights have one shape.
+// backends have the same names and weights share one.
 type slotTable struct{ slots []uint16 }
 
-// shapes finds the shapes in use. What no pool uses any more is left to the garbage collector.
+// PoolCache shares the tables in use between pools: a table of 65537 slots takes 128 KB, and thousands of
+// services may have backends of the same names. Tables that no pool uses are left to the garbage collector.
 type PoolCache struct {
 	known map[string]weak.Pointer[slotTable]
-	limit int // of known, where the dead are removed next
+	limit int // of known, where those that are gone are removed next
 }
 
-// pool returns the pool over the shares with a weight, one of the given pools when it is the same.
+// Get returns the pool over the shares with a weight. It is one of the given pools if that is the same, so
+// that a change of one service publishes nothing for others.
 func (x *PoolCache) Get(shares []Share, size int, like ...*Pool) *Pool {
 	shares = reduce(shares)
 	if len(shares) == 0 {
@@ -71,7 +73,7 @@ func reduce(shares []Share) []Share {
 	return shares
 }
 
-// remember enters a shape, and forgets those that are gone each time the number has doubled.
+// remember enters a table, and forgets those that are gone each time the number has doubled.
 func (x *PoolCache) remember(key string, s *slotTable) {
 	if x.known == nil {
 		x.known = map[string]weak.Pointer[slotTable]{}
@@ -87,7 +89,7 @@ func (x *PoolCache) remember(key string, s *slotTable) {
 	x.known[key] = weak.Make(s)
 }
 
-// tableKey returns what a shape depends on. Names hold no byte 0.
+// tableKey returns what a table depends on. Names hold no byte 0.
 func tableKey(shares []Share, size int) string {
 	key := binary.AppendUvarint(nil, uint64(size))
 	for _, s := range byName(shares) {

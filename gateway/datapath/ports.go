@@ -28,7 +28,8 @@ func (r PortRange) loopOf(port uint16, n int) int {
 	return min(int(port-r.First)/(r.Size()/n), n-1)
 }
 
-// ports allocates the source ports of one loop. A port of an SNAT address may be in use once for
+// ports allocates the source ports of one loop. Loops share no port, so that the destination port of a reply
+// names the loop that has the connection, and no allocation needs a lock. A port of an SNAT address may be in use once for
 // each endpoint (backend address, port and protocol), since the five-tuples then differ: one map of
 // bits for each pair in use, made at the pair's first connection.
 type ports struct {

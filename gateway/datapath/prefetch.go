@@ -7,12 +7,16 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// With many connections a packet costs two or three cache misses, one after the other: its slot in
-// the index, its connection, what the connection refers to. So the handler looks ahead: of some packets at
-// once it asks for all slots, then for all connections, then for what they refer to, and decides
-// only then. Each step waits for the memory of all packets together.
+// A prefetcher overlaps the cache misses of a window of packets. With many connections a packet costs
+// two or three misses, each depending on the one before: its slot in the index, its connection, what the
+// connection refers to. Deciding packet by packet would wait for each of them in turn. So the handler
+// prefetches in three steps, each for all packets of the window: the slots, the connections, the backend,
+// endpoint, counters and VIP of each connection. Only then does it decide.
+//
+// A candidate is a hint, never a decision: packets of the same window open and end connections, so byClient
+// and byBackend compare the full key before they use it.
 type prefetcher struct {
-	from       int           // number of connections from which on it is worth its price
+	from       int           // number of connections from which on prefetching pays
 	candidates [window]int32 // by packet: the connection that it may belong to; -1 is none
 	lines      [refers * window]uintptr
 	lookups    [window]lookup
@@ -25,14 +29,14 @@ type lookup struct {
 	packet uint8
 }
 
-// window is how many packets are looked at together: more than a core has misses in flight at a time, and
-// so few that what was asked for is still in the first-level cache when it is needed.
+// window is how many packets are prefetched together: more than the misses that a core keeps in flight
+// (10 to 16 line-fill buffers), and so few that the lines are still in the first-level cache when used.
 const window = 64
 
-// manyConns is a number of connections up to which the caches hold the table anyway.
+// manyConns is the default of Options.PrefetchFrom: the caches hold a table with fewer connections.
 const manyConns = 1024
 
-// candidateFor returns the hint for packet i, looking ahead at the first of each window.
+// candidateFor returns the candidate of packet i. At the first packet of a window it prefetches for all.
 func (h *Handler) candidateFor(ds []packet.Desc, i int) int32 {
 	if !canPrefetch || h.table.live < h.prefetcher.from {
 		return -1
@@ -43,7 +47,7 @@ func (h *Handler) candidateFor(ds []packet.Desc, i int) int32 {
 	return h.prefetcher.candidates[i%window]
 }
 
-// prefetchBatch asks for the memory that deciding on the given packets needs, and notes hints.
+// prefetchBatch prefetches the memory that deciding on the given packets needs, and notes candidates.
 func (h *Handler) prefetchBatch(ds []packet.Desc) {
 	a, t := &h.prefetcher, h.table
 	if len(h.snap.keys.slots) > manyKeys {
@@ -81,10 +85,11 @@ func (h *Handler) prefetchBatch(ds []packet.Desc) {
 	prefetch(&a.lines[0], refers*found)
 }
 
-// refers is how many things a connection refers to that are worth to be asked for.
+// refers is how many cache lines that a connection refers to are prefetched.
 const refers = 4
 
-// prefetchCounters asks for the counters that publish adds to: each store waits for the one before.
+// prefetchCounters prefetches the counters that publish adds to. They are atomic, and atomic adds do not
+// overlap their misses.
 func (h *Handler) prefetchCounters() {
 	if !canPrefetch || len(h.touched) <= 8 {
 		return
@@ -99,10 +104,11 @@ func (h *Handler) prefetchCounters() {
 	}
 }
 
-// manyKeys is the number of slots up to which the caches hold the index of addresses anyway.
+// manyKeys is the number of slots up to which the caches hold the index of addresses.
 const manyKeys = 2048
 
-// prefetchKeys asks for where the index has the service addresses that packets may be for.
+// prefetchKeys prefetches the slots of the service addresses that packets may be for: with thousands of
+// services this index does not stay in the cache either.
 func (h *Handler) prefetchKeys(ds []packet.Desc) {
 	x, n := &h.snap.keys, 0
 	for i := range ds {
@@ -116,16 +122,18 @@ func (h *Handler) prefetchKeys(ds []packet.Desc) {
 	prefetch(&h.prefetcher.lines[0], n)
 }
 
-// ipPacket are the findings of a packet that is looked at ahead.
+// ipPacket are the flags of which a prefetched packet has one.
 const ipPacket = packet.FlagIPv4 | packet.FlagIPv6
 
-// onFastPath reports whether d is a packet of which nothing odd is known.
+// onFastPath reports whether d is a complete TCP or UDP packet without options, tag or fragmentation: its
+// addresses and ports stand where the descriptor says, and nothing else decides.
 func onFastPath(d *packet.Desc) bool {
 	return d.Flags&(slowPath|packet.FlagFragment) == 0 && d.Flags&ipPacket != 0 && d.L4 != 0 &&
 		(d.Proto == wire.ProtoTCP || d.Proto == wire.ProtoUDP)
 }
 
-// lookup returns where the table has the connection of a packet; false when it needs a closer look first.
+// lookup returns where the table has the connection of a packet; false for packets of the slow path. It
+// mirrors route, inbound and outbound, which decide.
 func (h *Handler) lookup(d *packet.Desc) (lookup, bool) {
 	if !onFastPath(d) {
 		return lookup{}, false
@@ -157,7 +165,7 @@ func (t *table) candidate(h uint32, side uint64) int {
 	return -1
 }
 
-// byClient is the table's, which the hint for the packet may spare.
+// byClient is table.byClient, without its probes where the candidate matches.
 func (h *Handler) byClient(k *clientKey) int {
 	if h.candidate >= 0 {
 		if c := &h.table.conns[h.candidate]; c.state != stateFree && c.isClient(k) {
@@ -167,7 +175,7 @@ func (h *Handler) byClient(k *clientKey) int {
 	return h.table.byClient(k)
 }
 
-// byBackend is the table's, which the hint for the packet may spare.
+// byBackend is table.byBackend, without its probes where the candidate matches.
 func (h *Handler) byBackend(k *backendKey) int {
 	if h.candidate >= 0 {
 		if c := &h.table.conns[h.candidate]; c.state != stateFree && c.isBackend(k) {

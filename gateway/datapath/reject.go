@@ -5,8 +5,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// What is refused with a word to its sender becomes that word, in its own frame. An ICMP error quotes the
-// packet, so its headers go into the headroom and the quote stays where it is:
+// A packet that is rejected becomes the answer to its sender, in its own frame: no frame is allocated, and a
+// flood of bad packets cannot exhaust the pool. An ICMP error quotes the packet, so its headers go into the
+// headroom and the quote stays where it is:
 //
 //	before       | headroom ............ | Ethernet | IP | TCP, UDP ...
 //	ICMP error   | Ethernet | IP | ICMP  |          | IP | TCP, UDP, as much as fits
@@ -14,7 +15,8 @@ import (
 //
 // It leaves by the port that the packet came by, to the link address and VLAN that it came from.
 
-// dropOrReport decides a packet of a service that cannot go on: one that is too big is answered.
+// dropOrReport decides a packet of a service that cannot leave. One that is too big is answered, or path MTU
+// discovery would see a black hole; for other reasons the sender can do nothing.
 func (h *Handler) dropOrReport(v *view, service uint32, why packet.Verdict) packet.Verdict {
 	if why == packet.DropTooBig && h.tooBig(v) {
 		return packet.Forward
@@ -23,9 +25,9 @@ func (h *Handler) dropOrReport(v *view, service uint32, why packet.Verdict) pack
 }
 
 // tooBig answers a packet that is larger than the way out takes (RFC 1191 4, RFC 4443 3.2). We fragment
-// nothing, so an IPv4 packet that may be fragmented is told the same: RFC 1812 4.2.2.7 has routers
-// fragment it instead, but all of a tunnel's fragments would be the backend's to put together, and its
-// sender would never learn of it.
+// nothing, so an IPv4 packet without Don't Fragment gets the same error. RFC 1812 4.2.2.7 has routers
+// fragment it instead, but the backend would have to reassemble every large packet of a tunnel, and the
+// sender would never learn a better size.
 func (h *Handler) tooBig(v *view) bool {
 	from := v.localAddr
 	if from == (addr{}) {
@@ -59,9 +61,8 @@ func (h *Handler) noBackend(v *view, service uint32) packet.Verdict {
 	return h.drop(service, packet.DropNoBackend)
 }
 
-// reject tells a client that nobody listens, as a host without a listener does: a reset, or port
-// unreachable (RFC 1122 4.1.3.1, RFC 4443 3.1). It reports false where there is nothing to say or no
-// way to say it.
+// reject answers a client as a host without a listener does: by a reset, or by port unreachable (RFC 1122
+// 4.1.3.1, RFC 4443 3.1). It reports false where no answer may be sent or the frame has no room.
 func (h *Handler) reject(v *view) bool {
 	if v.d.Proto == wire.ProtoTCP {
 		return h.reset(v)
@@ -72,8 +73,8 @@ func (h *Handler) reject(v *view) bool {
 	return h.sendICMPError(v, v.dst, icmpMessage{wire.ICMPv6Unreachable, wire.ICMPv6PortUnreachable, 0})
 }
 
-// sendICMPError turns a packet into the ICMP error m about it, from an address of ours. It reports false,
-// and has changed nothing, where none may be sent or the frame has no room.
+// sendICMPError turns a packet into the ICMP error m about it, from an address of the gateway. It reports
+// false, and has changed nothing, where none may be sent or the frame has no room.
 func (h *Handler) sendICMPError(v *view, from addr, m icmpMessage) bool {
 	if !v.answerable() || !h.mayAnswer(m.answer()) {
 		return false
@@ -84,8 +85,8 @@ func (h *Handler) sendICMPError(v *view, from addr, m icmpMessage) bool {
 
 // answerable reports whether an error about a packet may be sent at all: not about a later fragment, an
 // ICMP error, or to what is no host's address (RFC 1812 4.3.2.7, RFC 4443 2.4 (e)). Packets to a group or
-// to all of a link have not come this far. Nor is anything said about a packet of several descriptors:
-// what would become of the frames behind the first?
+// to all of a link are dropped before. A packet of several descriptors gets no answer either: an error fits
+// its first frame, and the others would need a verdict of their own.
 func (v *view) answerable() bool {
 	switch {
 	case v.part == later || v.src.martian() || v.d.Flags.Has(packet.FlagMore) || wire.Ethernet(v.p).Src().Multicast():

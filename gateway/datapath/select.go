@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Who gets a packet that the table does not know. Each service has two pools for each address family
+// Selection of a backend for a packet that the table does not know. Each service has two pools for each address family
 // of packets, pure functions of the names, weights and states of its backends, so that gateways with
 // one configuration agree:
 //
@@ -56,7 +56,7 @@ func flowHash(client addr, sport, dport uint16) uint64 {
 	return selection.sum(client, uint64(sport)<<16|uint64(dport))
 }
 
-// route finds backends by the connection IDs of QUIC packets.
+// QUICRoute finds backends by the connection IDs of QUIC packets.
 type QUICRoute struct {
 	codec   *quiclb.Codec
 	servers map[quiclb.ServerID]server

@@ -8,16 +8,20 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// snapshot is all that handlers know of the configuration, of health and of the neighbourhood. It
-// is immutable: every change makes a new one. Numbers of service addresses, services, backends,
-// endpoints and SNAT addresses mean the same in every snapshot of a process, and one that is gone
-// from the configuration leaves its place behind, so a connection never refers to a stranger.
+// Snapshot is all that handlers know of the configuration, of health and of the neighbours. It is immutable
+// once published: every change makes a new one, which shares what stays the same. The control side builds it
+// and publishes it by an atomic pointer; a handler reads the pointer once per batch, so there is no lock on
+// a packet's path and no packet sees half of a change.
+//
+// A number is an index into VIPs, Services, Backends or Endpoints, or of an SNAT address. It means the same
+// in every snapshot of a process. What is gone from the configuration leaves its place behind, so that a
+// connection, which stores numbers, never refers to something else.
 type Snapshot struct {
 	Round     int      // the reload that it comes from
 	Devices   []Device // by Desc.Port
 	keys      index
 	VIPs      []VIP
-	Services  []*Service // these three are shared by snapshots: one that changes is replaced
+	Services  []*Service // elements of these three are shared by snapshots: one that changes is replaced
 	Backends  []*Backend
 	Endpoints []*Endpoint
 	snats     []addr // by number; there is no number 0
@@ -37,7 +41,7 @@ func (s *Snapshot) Clone() *Snapshot {
 	return &c
 }
 
-// Index makes the index of everything that a packet may be for or from. Service addresses and endpoints
+// Index builds the index of everything that a packet may be for or from. Service addresses and endpoints
 // that are gone from the configuration stay: connections may use them. snat are the SNAT addresses of the
 // configuration.
 func (s *Snapshot) Index(snat []netip.Addr) {
@@ -83,7 +87,7 @@ func (s *Snapshot) SNATs() []netip.Addr {
 	return list
 }
 
-// VIP is an address that a service has or had.
+// VIP is a service address, with port and protocol, that a service has or had.
 type VIP struct {
 	addr    addr
 	Port    uint16
@@ -99,12 +103,13 @@ func NewVIP(at netip.AddrPort, proto uint8) VIP {
 // Addr returns the address without its port.
 func (f *VIP) Addr() netip.Addr { return f.addr.Addr() }
 
-// service is what new connections are spread by.
+// Service is what packets to its VIPs are decided by. Each address family of packets has two pools; see
+// pick.
 type Service struct {
 	Name        string
 	Mode        Mode
 	Transparent bool             // backends see the client's address
-	MSS         int              // as Service.MSS
+	MSS         int              // most that the MSS option of SYNs may say; 0 is no bound, MSSAuto what fits
 	QUIC        *QUICRoute       // nil: packets say nothing of backends
 	Reject      bool             // without a backend packets are answered, not only dropped
 	NewFlow     [Families]*Pool  // for packets that may open a connection
@@ -138,7 +143,7 @@ func (s *Service) Evictions() (halfOpen, confirmed uint64) {
 	return halfOpen, confirmed
 }
 
-// Address families of packets, as places in arrays.
+// Address families of packets, as indices. A tunnel may carry a packet to a backend of the other family.
 const (
 	Family4 = iota
 	Family6
@@ -161,11 +166,11 @@ type Backend struct {
 	Configured bool             // in the configuration
 	Usable     bool             // healthy, not inactive, and not removed with `removed: drop`
 	Inactive   bool             // inactive: its connections are over
-	Ejected    bool             // for what became of clients' connections: it takes no new ones
+	Ejected    bool             // by the outlier detector: it takes no new connections
 	stats      []*metrics.Block // by loop, then what counts of a backend
 }
 
-// What is counted for each backend.
+// What is counted for each backend, as arguments of Backend.Count.
 const (
 	ToPackets = iota
 	ToBytes
@@ -252,7 +257,8 @@ func tagOf(kind uint8, port uint16, proto uint8) uint32 {
 	return uint32(port)<<16 | uint32(proto)<<8 | uint32(kind)
 }
 
-// newIndex returns an index over the given slots. Of two with the same key the first counts.
+// newIndex returns an index over the given slots. Of two with the same key the first counts. The hash has a
+// fixed key: whoever chooses service addresses can be trusted, and all loops share the index.
 func newIndex(all []indexSlot) index {
 	size := 8
 	for size < 2*len(all) {

@@ -31,7 +31,7 @@ func (t *SourceTable) denies(a addr) bool {
 	return t.Deny
 }
 
-// sources are the lists of a snapshot.
+// Sources are the source lists of a snapshot.
 type Sources struct {
 	all      *SourceTable
 	services []*SourceTable // by number
@@ -47,7 +47,7 @@ func (s *Sources) denies(client addr, service uint32) bool {
 // lastMark is the last before marks begin anew, with the next round.
 const lastMark = 255
 
-// next returns the state of the lists after s: the same where they are unchanged.
+// Next returns the state of the lists after s. Its mark differs if they have changed.
 func (s *Sources) Next(all *SourceTable, services []*SourceTable, changed bool) Sources {
 	n := Sources{all: all, services: services, round: s.round, Mark: s.Mark}
 	if changed && n.Mark == lastMark {

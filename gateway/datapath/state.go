@@ -6,9 +6,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// state is how far a connection has come. It chooses the timeout, and tells when the other side has
-// been heard: sequence numbers are not checked, so nothing here may end a connection that its two
-// ends still use.
+// state is how far a connection has come. It selects the idle timeout (RFC 5382 REQ-5), and is confirmed
+// when both sides have been seen. Sequence numbers are not checked, so no packet ends a connection at once:
+// its two ends may still use it.
 //
 //	SYN from client          SYN+ACK from backend         ACK from client
 //	---------------> synSent --------------------> answered ------------> established
@@ -17,7 +17,7 @@ import (
 //
 //	direct modes, which do not see the backend:
 //	SYN ---------> synSent ----- ACK from client ------> established
-//	other -------> adopted ----- another, later -------> established
+//	other -------> midFlow ----- another, later -------> established
 //
 // A connection in closing lives on as long as packets come more often than the FIN timeout: a
 // forged RST, or one half closed early (RFC 9293 3.6), costs a live connection nothing. A new SYN
@@ -29,7 +29,7 @@ const (
 	stateUDP
 	stateSynSent
 	stateAnswered
-	stateMidFlow // begun elsewhere: its first packet here was not a SYN
+	stateMidFlow // picked up mid-flow: its first packet here was not a SYN
 	stateEstablished
 	stateClosing
 	states
@@ -73,6 +73,7 @@ type IdleTimes struct {
 // Timeouts are the idle times by state.
 type Timeouts [states]ticks
 
+// NewTimeouts returns the idle times by state.
 func NewTimeouts(t IdleTimes) Timeouts {
 	return Timeouts{
 		stateUDP:         ticksIn(t.UDP),

@@ -8,8 +8,9 @@ import (
 	"github.com/millrace/millrace/internal/random"
 )
 
-// Conn is a connection: 64 bytes, one cache line, no pointer. It says all that rewriting a packet
-// of either direction needs beside the immutable snapshot.
+// Conn is a connection: 64 bytes, one cache line, no pointer, so that the garbage collector never scans the
+// table. With the immutable snapshot it holds all that rewriting a packet of either direction needs. Other
+// packages treat it as opaque; Snapshot.Describe says what it means.
 type Conn struct {
 	client     addr    // 0
 	deadline   ticks   // 16: forgotten from then on; in a free conn, the next free one
@@ -92,8 +93,9 @@ type backendKey struct {
 // 64 bytes and 8/3 to 16/3 slots of 8 bytes, whatever power of two the size needs: 85 to 107 bytes,
 // and a million connections 98 MB.
 //
-// Connections expire by a hand that sweeps over conns: a packet then costs one store of a deadline,
-// where timers would cost a list operation for each packet and 16 bytes for each connection.
+// Connections expire by a sweep over conns (a clock hand): a packet then costs one store of a deadline,
+// where a timer wheel would cost a list operation for each packet and 16 bytes for each connection. The
+// price is that an expired connection keeps its place for up to sweepRound.
 type table struct {
 	conns []Conn
 	index []uint64

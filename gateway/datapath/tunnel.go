@@ -6,17 +6,18 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// way is a Mode as handlers compare it: how packets get to a backend.
+// Mode is the forwarding mode of a service: how packets get to its backends.
 type Mode uint8
 
+// The forwarding modes.
 const (
-	ModeNAT Mode = iota
-	ModeIPIP
-	ModeGUE
-	ModeL2
+	ModeNAT  Mode = iota // addresses and ports are rewritten; replies come back through the gateway
+	ModeIPIP             // inside IPv4 or IPv6 (RFC 2003, RFC 2473)
+	ModeGUE              // inside UDP (draft-ietf-intarea-gue)
+	ModeL2               // by link address, unchanged
 )
 
-// direct reports whether backends answer clients directly, with the service's own address and port.
+// Direct reports whether backends answer clients directly, with the service's own address and port.
 func (w Mode) Direct() bool { return w != ModeNAT }
 
 // longestPacket is how long an outer packet can be: lengths have 16 bits.
@@ -54,6 +55,8 @@ type Tunnel struct {
 // prefixAddrs are the addresses of a prefix.
 type prefixAddrs struct{ base, free addr } // free has ones where addresses differ
 
+// NewTunnel returns the tunnel with the UDP port of GUE and at most one prefix of outer source addresses for
+// each family.
 func NewTunnel(guePort uint16, sources []netip.Prefix) (t Tunnel) {
 	t.port = guePort
 	for _, p := range sources {

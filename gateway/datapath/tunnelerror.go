@@ -61,7 +61,8 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 }
 
 // tunneled reads the outer headers of a packet that a tunnel of ours carried: whom it was for, and
-// what it carried.
+// what it carried. Routers may quote as little as 8 bytes behind the outer IP header (RFC 792); then the
+// client cannot be found, and the error is dropped.
 func (h *Handler) tunneled(v *view, b []byte) (to addr, inner []byte, is4 bool, why packet.Verdict) {
 	var src addr
 	var proto uint8
