@@ -21,21 +21,21 @@ const (
 	memory = pmd.CapZeroCopy | pmd.CapMultiBuf
 )
 
-// ethernet is what captures are made of.
+// ethernet is the configuration of captures.
 var ethernet = capture.WriterConfig{Interfaces: []capture.Interface{{LinkType: capture.LinkTypeEthernet, Name: "test"}}}
 
 func TestMemory(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: openMemory, Caps: memory, Longer: true, Shorter: true, Goes: true})
+	conformance.Run(t, conformance.Subject{Open: openMemory, Caps: memory, AnyLength: true, Runts: true, Removable: true})
 }
 
 func TestMemoryOfLongPackets(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: openMemoryOf(9000), Caps: memory, Longer: true, Shorter: true, Goes: true, Longest: 9014})
+	conformance.Run(t, conformance.Subject{Open: openMemoryOf(9000), Caps: memory, AnyLength: true, Runts: true, Removable: true, Longest: 9014})
 }
 
 func TestPcap(t *testing.T) {
 	for _, mode := range []pcap.Mode{pcap.Stream, pcap.Preload, pcap.Resident} {
 		t.Run(mode.String(), func(t *testing.T) {
-			conformance.Run(t, conformance.Subject{Open: openPcap(mode), Caps: pmd.CapMultiBuf, Lends: mode == pcap.Resident, Longer: true, Shorter: true})
+			conformance.Run(t, conformance.Subject{Open: openPcap(mode), Caps: pmd.CapMultiBuf, Resident: mode == pcap.Resident, AnyLength: true, Runts: true})
 		})
 	}
 }
@@ -43,60 +43,60 @@ func TestPcap(t *testing.T) {
 func TestAFXDP(t *testing.T) {
 	for mode, m := range map[string]afxdp.Mode{"native": afxdp.ModeNative, "generic": afxdp.ModeGeneric} {
 		t.Run(mode, func(t *testing.T) {
-			conformance.Run(t, conformance.Subject{Open: openAFXDP(m, 1500), Caps: xdp, Flood: 300, Link: true, Goes: true})
+			conformance.Run(t, conformance.Subject{Open: openAFXDP(m, 1500), Caps: xdp, Flood: 300, Link: true, Removable: true})
 		})
 		t.Run(mode+", jumbo", func(t *testing.T) {
-			conformance.Run(t, conformance.Subject{Open: openAFXDP(m, 9000), Caps: xdp | pmd.CapMultiBuf, Longest: 9014, Flood: 300, Link: true, Goes: true})
+			conformance.Run(t, conformance.Subject{Open: openAFXDP(m, 9000), Caps: xdp | pmd.CapMultiBuf, Longest: 9014, Flood: 300, Link: true, Removable: true})
 		})
 	}
 }
 
 func TestAFPacket(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: openAFPacket(1500), Caps: kernel, Flood: 3000, Link: true, Goes: true})
+	conformance.Run(t, conformance.Subject{Open: openAFPacket(1500), Caps: kernel, Flood: 3000, Link: true, Removable: true})
 }
 
 func TestAFPacketJumbo(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: openAFPacket(9000), Caps: kernel, Longest: 9014, Flood: 600, Link: true, Goes: true})
+	conformance.Run(t, conformance.Subject{Open: openAFPacket(9000), Caps: kernel, Longest: 9014, Flood: 600, Link: true, Removable: true})
 }
 
 func TestAFPacketWithOffload(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: openOffload, Caps: kernel | pmd.CapOffload, Flood: 3000, Link: true, Goes: true})
+	conformance.Run(t, conformance.Subject{Open: openOffload, Caps: kernel | pmd.CapOffload, Flood: 3000, Link: true, Removable: true})
 }
 
 func TestTAP(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: openTAP(1500), Caps: kernel, Longer: true, Flood: 600, Link: true, Goes: true})
+	conformance.Run(t, conformance.Subject{Open: openTAP(1500), Caps: kernel, AnyLength: true, Flood: 600, Link: true, Removable: true})
 }
 
 func TestTAPJumbo(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: openTAP(9000), Caps: kernel, Longer: true, Longest: 9014, Flood: 600, Link: true, Goes: true})
+	conformance.Run(t, conformance.Subject{Open: openTAP(9000), Caps: kernel, AnyLength: true, Longest: 9014, Flood: 600, Link: true, Removable: true})
 }
 
 // A wrapper that does nothing is like the driver in it.
 
 func TestImpairAroundMemory(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: impaired(openMemory), Caps: memory | pmd.CapTimed, Longer: true, Shorter: true, Goes: true})
+	conformance.Run(t, conformance.Subject{Open: impaired(openMemory), Caps: memory | pmd.CapTimed, AnyLength: true, Runts: true, Removable: true})
 }
 
 func TestImpairAroundLongPackets(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: impaired(openMemoryOf(9000)), Caps: memory | pmd.CapTimed, Longer: true, Shorter: true, Goes: true, Longest: 9014})
+	conformance.Run(t, conformance.Subject{Open: impaired(openMemoryOf(9000)), Caps: memory | pmd.CapTimed, AnyLength: true, Runts: true, Removable: true, Longest: 9014})
 }
 
 func TestImpairAroundAFPacket(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: impaired(openAFPacket(1500)), Caps: kernel | pmd.CapTimed, Flood: 3000, Link: true, Goes: true})
+	conformance.Run(t, conformance.Subject{Open: impaired(openAFPacket(1500)), Caps: kernel | pmd.CapTimed, Flood: 3000, Link: true, Removable: true})
 }
 
 func TestCaptureAroundMemory(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: captured(openMemoryOf(9000)), Caps: memory, Longer: true, Shorter: true, Goes: true, Longest: 9014})
+	conformance.Run(t, conformance.Subject{Open: captured(openMemoryOf(9000)), Caps: memory, AnyLength: true, Runts: true, Removable: true, Longest: 9014})
 }
 
 func TestCaptureAroundAFXDP(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: captured(openAFXDP(afxdp.ModeNative, 1500)), Caps: xdp, Flood: 300, Link: true, Goes: true})
+	conformance.Run(t, conformance.Subject{Open: captured(openAFXDP(afxdp.ModeNative, 1500)), Caps: xdp, Flood: 300, Link: true, Removable: true})
 }
 
 func openMemory(t testing.TB, s conformance.Setup) conformance.Rig { return openMemoryOf(1500)(t, s) }
 
-// openMemoryOf opens one end of a wire with few slots, so that Tx is held back. The outside is the
-// other end.
+// openMemoryOf opens one end of a wire with few slots, so that Tx has to wait. The far end is the
+// other end of the wire.
 func openMemoryOf(mtu int) func(testing.TB, conformance.Setup) conformance.Rig {
 	return func(t testing.TB, s conformance.Setup) conformance.Rig {
 		pool, err := s.Arena.Cut(0)
@@ -179,7 +179,7 @@ func openPcap(mode pcap.Mode) func(testing.TB, conformance.Setup) conformance.Ri
 		must(t, w.Close())
 		q, err := pcap.Open(s.Pool, pcap.Config{Files: []string{in}, Out: out, Mode: mode, StampNow: true})
 		must(t, err)
-		rig := conformance.Rig{Queue: q, Late: true, Recv: reader(t, out)}
+		rig := conformance.Rig{Queue: q, AfterClose: true, Recv: reader(t, out)}
 		if mode == pcap.Resident {
 			rig.Release = q.Release
 		}

@@ -27,7 +27,7 @@ func readable(fd int, wait time.Duration) bool {
 	}
 }
 
-func saysWhatItCanDo(t testing.TB, s *Subject) {
+func infoIsComplete(t testing.TB, s *Subject) {
 	b := open(t, s, 64, 0, nil)
 	i := b.Queue.Info()
 	if i.Caps != s.Caps {
@@ -47,7 +47,7 @@ func saysWhatItCanDo(t testing.TB, s *Subject) {
 	}
 }
 
-func doesNothing(t testing.TB, s *Subject) {
+func idleDoesNothing(t testing.TB, s *Subject) {
 	b := open(t, s, 64, 1, fixed(100))
 	before := b.Queue.Info().Stats
 	if n := b.send(b.batch(8)); n != 0 {
@@ -70,7 +70,7 @@ func doesNothing(t testing.TB, s *Subject) {
 	b.receiveAll(1)
 }
 
-func tellsAnybody(t testing.TB, s *Subject) {
+func infoFromAnyGoroutine(t testing.TB, s *Subject) {
 	const total = 400
 	b := open(t, s, 256, total, fixed(300))
 	stop := make(chan struct{})
@@ -101,7 +101,7 @@ func tellsAnybody(t testing.TB, s *Subject) {
 		b.sendAll(out)
 		b.receiveAll(b.sent)
 	}
-	b.arrive(int(b.number))
+	b.waitFarTotal(int(b.number))
 	if !b.closed {
 		b.close()
 	}
@@ -127,7 +127,7 @@ func allocatesNothing(t testing.TB, s *Subject) {
 		}
 		b.tx.TxPackets -= uint64(batch.Len() - sent)
 		batch.Consume(sent)
-		b.giveBack(batch)
+		b.release(batch)
 	}
 	b.eventually("packets to be moved", func() bool {
 		if n := testing.AllocsPerRun(50, round); n != 0 || failed != nil {
@@ -158,7 +158,7 @@ func closesUnderTraffic(t testing.TB, s *Subject) {
 	}()
 	mine, out := b.batch(64), b.batch(64)
 	b.eventually("traffic", func() bool {
-		b.giveBack(mine)
+		b.release(mine)
 		b.rx(mine)
 		for out.Len() < 32 && b.add(out, 500) {
 		}
@@ -168,19 +168,19 @@ func closesUnderTraffic(t testing.TB, s *Subject) {
 	b.finalClose(mine, out)
 	close(stop)
 	<-done
-	if b.s.Lends {
+	if b.s.Resident {
 		mine.Reset() // they have become the pool's
 	}
 	b.audit(mine, out)
-	b.giveBack(mine)
+	b.release(mine)
 	b.pool.PutBatch(out)
 	if b.pool.Free() != b.pool.Size() {
-		t.Errorf("%d of %d frames came home", b.pool.Free(), b.pool.Size())
+		t.Errorf("%d of %d frames were returned", b.pool.Free(), b.pool.Size())
 	}
 }
 
 // finalClose closes the queue while the caller holds batches, and uses it afterwards.
-func (b *bed) finalClose(mine, out *packet.Batch) {
+func (b *harness) finalClose(mine, out *packet.Batch) {
 	b.Helper()
 	b.fill(out, newPacket(b.number, 100))
 	want := slices.Clone(out.D)
@@ -198,8 +198,8 @@ func (b *bed) finalClose(mine, out *packet.Batch) {
 	b.closed = true
 }
 
-// state polls until Rx tells want.
-func (b *bed) state(want error) {
+// wantError polls until Rx tells want.
+func (b *harness) wantError(want error) {
 	b.Helper()
 	var err error
 	b.eventually("Rx to tell the state", func() bool {
@@ -207,7 +207,7 @@ func (b *bed) state(want error) {
 		packets, size := packet.Count(b.received.D[:n])
 		b.got.all += packets
 		b.got.bytes += size
-		b.giveBack(b.received)
+		b.release(b.received)
 		err = e
 		return errors.Is(err, want)
 	})
@@ -215,12 +215,12 @@ func (b *bed) state(want error) {
 	if want != nil && (!errors.As(err, &where) || where.Device != b.Queue.Info().Device) {
 		b.Errorf("%v does not say where", err)
 	}
-	b.refusesTx(want)
+	b.wantTxError(want)
 }
 
-// refusesTx holds Tx to the state that Rx has told: it takes nothing, but for a driver in which
+// wantTxError holds Tx to the state that Rx has told: it takes nothing, but for a driver in which
 // packets wait.
-func (b *bed) refusesTx(want error) {
+func (b *harness) wantTxError(want error) {
 	b.Helper()
 	if want == nil {
 		return
@@ -240,19 +240,19 @@ func (b *bed) refusesTx(want error) {
 	b.pool.PutBatch(out)
 }
 
-func tellsLinkDown(t testing.TB, s *Subject) {
+func linkDown(t testing.TB, s *Subject) {
 	b := open(t, s, 256, 200, fixed(100))
 	for range 2 {
 		if err := b.Link(false); err != nil {
 			t.Fatal(err)
 		}
-		b.state(pmd.ErrDown)
-		b.state(pmd.ErrDown) // it repeats
+		b.wantError(pmd.ErrDown)
+		b.wantError(pmd.ErrDown) // it repeats
 		if err := b.Link(true); err != nil {
 			t.Fatal(err)
 		}
-		b.state(nil)
-		b.greet()
+		b.wantError(nil)
+		b.waitForLink()
 		fd := b.Queue.Info().FD
 		b.eventually("poll(2) to sleep again", func() bool {
 			b.receive()
@@ -263,13 +263,13 @@ func tellsLinkDown(t testing.TB, s *Subject) {
 	}
 }
 
-func tellsGone(t testing.TB, s *Subject) {
+func deviceGone(t testing.TB, s *Subject) {
 	b := open(t, s, 64, 0, nil)
 	if err := b.Remove(); err != nil {
 		t.Fatal(err)
 	}
-	b.state(pmd.ErrGone)
-	b.state(pmd.ErrGone)
+	b.wantError(pmd.ErrGone)
+	b.wantError(pmd.ErrGone)
 }
 
 // closesWhileDown has the queue take what it can before it knows that the link is down.

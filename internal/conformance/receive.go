@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// inFlight is how many packets the outside sends before the queue is asked for them: fewer than any
+// inFlight is how many packets the far end sends before Rx is called: fewer than any
 // device or wire drops.
 const inFlight = 16
 
@@ -29,7 +29,7 @@ func appends(t testing.TB, s *Subject) {
 		b.offer(min(inFlight, total-b.sent))
 		b.eventually("packets to be received", func() bool {
 			to := b.batch(1 + b.rnd.IntN(9))
-			if !b.s.Lends { // frames of the caller's own, in front
+			if !b.s.Resident { // frames of the caller's own, in front
 				for range b.rnd.IntN(cap(to.D)) {
 					b.fill(to, make([]byte, shortest))
 				}
@@ -40,14 +40,14 @@ func appends(t testing.TB, s *Subject) {
 				b.pool.Put(to.D[i].Off)
 			}
 			to.Consume(own)
-			b.giveBack(to)
+			b.release(to)
 			return b.got.n >= b.sent
 		})
 	}
-	for full.Room() > 0 && !b.s.Lends {
+	for full.Room() > 0 && !b.s.Resident {
 		b.fill(full, make([]byte, shortest))
 	}
-	if !b.s.Lends {
+	if !b.s.Resident {
 		if n := b.rx(full); n != 0 {
 			t.Errorf("Rx = %d into a full batch", n)
 		}
@@ -59,7 +59,7 @@ func survivesExhaustion(t testing.TB, s *Subject) {
 	const frames = 64
 	flood := max(300, s.Flood)
 	size := 1000
-	if long(s) {
+	if multiFrame(s) {
 		size = s.longest()
 	}
 	b := open(t, s, frames, 2*flood, fixed(size))
@@ -73,7 +73,7 @@ func survivesExhaustion(t testing.TB, s *Subject) {
 		time.Sleep(time.Millisecond)
 	}
 	b.audit(held)
-	b.giveBack(held)
+	b.release(held)
 	if s.Flood > 0 {
 		b.eventually("losses to be counted", func() bool {
 			b.receive()
@@ -94,13 +94,13 @@ func survivesExhaustion(t testing.TB, s *Subject) {
 }
 
 // uncounted is how many of the packets that were sent the queue or the wire tell to be lost.
-func (b *bed) uncounted() uint64 {
+func (b *harness) uncounted() uint64 {
 	st := b.Queue.Info().Stats
 	return st.RxMissed + st.RxInvalid + b.lost()
 }
 
 // accounted waits until every packet that the wire took is received or counted as lost.
-func (b *bed) accounted() {
+func (b *harness) accounted() {
 	b.Helper()
 	b.eventually("sent = received + lost", func() bool {
 		b.receive()
@@ -129,7 +129,7 @@ func passesChains(t testing.TB, s *Subject) {
 		}
 	}
 	b.sendAll(out)
-	b.arrive(len(sizes))
+	b.waitFarTotal(len(sizes))
 }
 
 func waitsForRoom(t testing.TB, s *Subject) {
@@ -138,7 +138,7 @@ func waitsForRoom(t testing.TB, s *Subject) {
 	one := b.batch(64)
 	b.eventually("a packet", func() bool { return b.rx(one) > 0 })
 	k := one.Len() // descriptors of a packet
-	b.giveBack(one)
+	b.release(one)
 	if k < 2 {
 		t.Fatalf("%d bytes came in %d descriptor", s.longest(), k)
 	}
@@ -152,9 +152,9 @@ func waitsForRoom(t testing.TB, s *Subject) {
 		time.Sleep(time.Millisecond)
 	}
 	b.audit(room)
-	b.giveBack(room)
+	b.release(room)
 	b.eventually("the second packet", func() bool { return b.rx(room) > 0 })
-	b.giveBack(room)
+	b.release(room)
 	lost := b.uncounted()
 	b.eventually("the third packet to be counted as invalid", func() bool {
 		if n := b.rx(b.batch(k - 1)); n != 0 {
@@ -181,7 +181,7 @@ func wakesSleeper(t testing.TB, s *Subject) {
 			time.Sleep(5 * time.Millisecond)
 			b.offer(1)
 		}()
-		if !readable(fd, patience) {
+		if !readable(fd, timeout) {
 			t.Fatal("a packet is there and nobody is woken")
 		}
 		<-done

@@ -15,17 +15,17 @@ func sendsAll(t testing.TB, s *Subject) {
 		}
 		b.send(out)
 		b.audit(out)
-		b.collect()
+		b.receiveFar()
 		b.receive()
 		return b.number == total && out.Len() == 0
 	})
-	b.arrive(total)
+	b.waitFarTotal(total)
 	if st := b.Queue.Info().Stats; st.TxInvalid > 0 {
 		t.Errorf("refused without need: %+v", st)
 	}
 }
 
-// Every frame is the device's at once, where it takes so many; all come home while it is open.
+// Every frame is the device's at once, where it takes so many; all are returned while it is open.
 func sendsThePool(t testing.TB, s *Subject) {
 	const frames = 256
 	b := open(t, s, frames, 0, nil)
@@ -34,22 +34,22 @@ func sendsThePool(t testing.TB, s *Subject) {
 		for b.add(out, 300) {
 		}
 		b.sendAll(out)
-		if b.Late {
+		if b.AfterClose {
 			continue
 		}
-		b.arrive(int(b.number))
-		b.eventually("frames to come home", func() bool {
+		b.waitFarTotal(int(b.number))
+		b.eventually("frames to be returned", func() bool {
 			b.receive()
-			b.collect() // what pays for frames may come from there
+			b.receiveFar() // what pays for frames may come from there
 			b.send(out)
 			return b.pool.Free() >= frames/2 // the others wait for packets to receive
 		})
 		b.audit()
 	}
-	b.arrive(int(b.number))
+	b.waitFarTotal(int(b.number))
 }
 
-func leavesUnfinished(t testing.TB, s *Subject) {
+func leavesIncomplete(t testing.TB, s *Subject) {
 	b := open(t, s, 64, 0, nil)
 	out := b.batch(8)
 	b.add(out, 300)
@@ -64,10 +64,10 @@ func leavesUnfinished(t testing.TB, s *Subject) {
 		t.Errorf("%d descriptors are left of an unfinished packet of 2", out.Len())
 	}
 	b.pool.PutBatch(out)
-	b.arrive(1)
+	b.waitFarTotal(1)
 }
 
-func refusesOdd(t testing.TB, s *Subject) {
+func rejectsInvalidLengths(t testing.TB, s *Subject) {
 	b := open(t, s, 256, 0, nil)
 	out := b.batch(64)
 	b.add(out, s.longest())
@@ -79,7 +79,7 @@ func refusesOdd(t testing.TB, s *Subject) {
 		t.Fatalf("%d packets of up to %d bytes do not fit frames of %d", packets, s.longest()+100, s.frameSize())
 	}
 	pass, want := 3, uint64(0)
-	for _, passes := range []bool{s.Longer, s.Shorter} {
+	for _, passes := range []bool{s.AnyLength, s.Runts} {
 		if passes {
 			pass++
 		} else {
@@ -87,14 +87,14 @@ func refusesOdd(t testing.TB, s *Subject) {
 		}
 	}
 	b.sendAll(out)
-	if b.Late {
+	if b.AfterClose {
 		b.close()
 	}
 	b.eventually("5 packets to arrive or to be counted", func() bool {
 		if !b.closed {
 			b.receive()
 		}
-		b.collect()
+		b.receiveFar()
 		return b.far.n+b.far.odd >= pass && b.Queue.Info().Stats.TxInvalid >= want
 	})
 	if n := b.Queue.Info().Stats.TxInvalid; b.far.n+b.far.odd != pass || n != want {
@@ -103,7 +103,7 @@ func refusesOdd(t testing.TB, s *Subject) {
 	b.audit()
 }
 
-func refusesChains(t testing.TB, s *Subject) {
+func rejectsChains(t testing.TB, s *Subject) {
 	b := open(t, s, 64, 0, nil)
 	out := b.batch(16)
 	b.add(out, 200)
@@ -114,7 +114,7 @@ func refusesChains(t testing.TB, s *Subject) {
 	b.number++
 	b.add(out, 200)
 	b.sendAll(out)
-	b.arrive(2)
+	b.waitFarTotal(2)
 	if st := b.Queue.Info().Stats; st.TxInvalid != 1 || st.TxPackets != b.tx.TxPackets {
 		t.Errorf("%+v, want 1 invalid of %d packets", st, b.tx.TxPackets)
 	}
@@ -133,7 +133,7 @@ func countsBothWays(t testing.TB, s *Subject) {
 		b.sendAll(out)
 		b.receiveAll(b.sent)
 	}
-	b.arrive(int(b.number))
+	b.waitFarTotal(int(b.number))
 	st := b.Queue.Info().Stats
 	if st.RxPackets != uint64(b.sent+b.extra)-b.lost() || st.RxMissed+st.RxInvalid != 0 {
 		t.Errorf("%d packets were sent to it: %+v", b.sent+b.extra, st)

@@ -14,11 +14,11 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// patience bounds how long a test waits for what must come. It says nothing about speed.
-const patience = 10 * time.Second
+// timeout bounds how long a test waits for a condition. It is no measure of speed.
+const timeout = 10 * time.Second
 
-// bed is one open queue under test, and what came through it so far.
-type bed struct {
+// harness is one open queue under test, with the packets that it has received and sent so far.
+type harness struct {
 	testing.TB
 	Rig
 	s     *Subject
@@ -27,11 +27,11 @@ type bed struct {
 	rnd   *rand.Rand
 	start time.Time
 
-	inbound  [][]byte // what the outside sends, in its order
+	inbound  [][]byte // what the far end sends, in its order
 	sent     int      // of inbound
 	extra    int      // packets sent to try the wire
 	got      arrivals // by Rx
-	far      arrivals // outside
+	far      arrivals // at the far end
 	number   uint32   // of the next packet of Tx
 	tx       pmd.Stats
 	closed   bool
@@ -40,15 +40,15 @@ type bed struct {
 	received *packet.Batch
 }
 
-// open opens a queue with a pool of so many frames, for a test in which the outside sends so many
-// packets of the sizes that size tells.
-func open(t testing.TB, s *Subject, frames, inbound int, size func(i int) int) *bed {
+// open opens a queue with a pool of so many frames, for a test in which the far end sends so many
+// packets of the sizes that size returns.
+func open(t testing.TB, s *Subject, frames, inbound int, size func(i int) int) *harness {
 	t.Helper()
 	const others = 4096 // frames for whoever is at the other end
-	if s.Lends {
+	if s.Resident {
 		frames += inbound
 	}
-	b := &bed{TB: t, s: s, rnd: rand.New(rand.NewPCG(1, 2)), start: time.Now()}
+	b := &harness{TB: t, s: s, rnd: rand.New(rand.NewPCG(1, 2)), start: time.Now()}
 	var err error
 	b.arena, err = ring.NewArena(ring.ArenaConfig{Frames: frames + others, FrameSize: s.frameSize(), Huge: ring.HugeOff})
 	if err != nil {
@@ -65,7 +65,7 @@ func open(t testing.TB, s *Subject, frames, inbound int, size func(i int) int) *
 	b.received = b.batch(packet.BatchSize)
 	t.Cleanup(b.finish)
 	if b.Send != nil {
-		b.greet()
+		b.waitForLink()
 	} else {
 		b.sent = inbound
 	}
@@ -75,29 +75,29 @@ func open(t testing.TB, s *Subject, frames, inbound int, size func(i int) int) *
 // fixed returns a size function: every packet has n bytes.
 func fixed(n int) func(int) int { return func(int) int { return n } }
 
-// mixed returns sizes from the shortest to the longest, both among them.
+// mixed returns sizes from the shortest to the longest, both included.
 func (s *Subject) mixed(i int) int {
 	room := s.longest() - shortest
 	return shortest + i*331%(room+1)
 }
 
-func (b *bed) batch(n int) *packet.Batch { return packet.NewBatch(b.arena.View(), n) }
+func (b *harness) batch(n int) *packet.Batch { return packet.NewBatch(b.arena.View(), n) }
 
-func (b *bed) now() clock.Time { return clock.Time(time.Since(b.start)) + 1 }
+func (b *harness) now() clock.Time { return clock.Time(time.Since(b.start)) + 1 }
 
-// eventually polls until done, and fails with what was awaited where that does not come.
-func (b *bed) eventually(what string, done func() bool) {
+// eventually polls until done, and fails with what after timeout.
+func (b *harness) eventually(what string, done func() bool) {
 	b.Helper()
-	for end := time.Now().Add(patience); !done(); {
+	for end := time.Now().Add(timeout); !done(); {
 		if time.Now().After(end) {
-			b.Fatalf("%s: not within %v; received %d, the far end %d; %+v", what, patience, b.got.n, b.far.n, b.Queue.Info().Stats)
+			b.Fatalf("%s: not within %v; received %d, the far end %d; %+v", what, timeout, b.got.n, b.far.n, b.Queue.Info().Stats)
 		}
 		time.Sleep(50 * time.Microsecond)
 	}
 }
 
-// greet sends until something arrives: a link that has just come up may lose what comes first.
-func (b *bed) greet() {
+// waitForLink sends until a packet arrives: a link that has just come up may lose the first ones.
+func (b *harness) waitForLink() {
 	b.Helper()
 	b.got.helloSeen = false
 	p := newPacket(hello, shortest)
@@ -113,8 +113,8 @@ func (b *bed) greet() {
 	})
 }
 
-// offer lets the outside send the next n packets and returns how many the wire took.
-func (b *bed) offer(n int) int {
+// offer makes the far end send the next n packets and returns how many the link took.
+func (b *harness) offer(n int) int {
 	if b.Send == nil {
 		return n
 	}
@@ -127,8 +127,8 @@ func (b *bed) offer(n int) int {
 	return n
 }
 
-// rx calls Rx once and holds what it did against its contract.
-func (b *bed) rx(to *packet.Batch) int {
+// rx calls Rx once and checks its contract.
+func (b *harness) rx(to *packet.Batch) int {
 	b.Helper()
 	b.before = append(b.before[:0], to.D...)
 	now := b.now()
@@ -143,7 +143,7 @@ func (b *bed) rx(to *packet.Batch) int {
 	return n
 }
 
-func (b *bed) checkRx(to *packet.Batch, n int, now clock.Time) {
+func (b *harness) checkRx(to *packet.Batch, n int, now clock.Time) {
 	b.Helper()
 	had := len(b.before)
 	switch {
@@ -178,8 +178,8 @@ func (b *bed) checkRx(to *packet.Batch, n int, now clock.Time) {
 	}
 }
 
-// giveBack gives a batch back.
-func (b *bed) giveBack(from *packet.Batch) {
+// release returns a batch to the driver or the pool.
+func (b *harness) release(from *packet.Batch) {
 	if b.Release != nil {
 		b.Release(from)
 	} else {
@@ -187,16 +187,16 @@ func (b *bed) giveBack(from *packet.Batch) {
 	}
 }
 
-// receive calls Rx once and gives the frames back.
-func (b *bed) receive() int {
+// receive calls Rx once and releases the frames.
+func (b *harness) receive() int {
 	b.Helper()
 	n := b.rx(b.received)
-	b.giveBack(b.received)
+	b.release(b.received)
 	return n
 }
 
-// receiveAll receives until so many packets have come, since the start.
-func (b *bed) receiveAll(total int) {
+// receiveAll receives until so many packets have arrived since the start.
+func (b *harness) receiveAll(total int) {
 	b.Helper()
 	b.eventually("packets to be received", func() bool {
 		for b.receive() > 0 {
@@ -206,7 +206,7 @@ func (b *bed) receiveAll(total int) {
 }
 
 // fill puts one packet into frames of the pool, as many as it takes; false where there are too few.
-func (b *bed) fill(to *packet.Batch, p []byte) bool {
+func (b *harness) fill(to *packet.Batch, p []byte) bool {
 	size := b.arena.FrameSize()
 	need := max(1, (len(p)+size-1)/size)
 	if need > b.pool.Free() || need > to.Room() {
@@ -225,7 +225,7 @@ func (b *bed) fill(to *packet.Batch, p []byte) bool {
 }
 
 // add puts the next packet of a size into the batch.
-func (b *bed) add(to *packet.Batch, size int) bool {
+func (b *harness) add(to *packet.Batch, size int) bool {
 	if !b.fill(to, newPacket(b.number, size)) {
 		return false
 	}
@@ -233,8 +233,8 @@ func (b *bed) add(to *packet.Batch, size int) bool {
 	return true
 }
 
-// send calls Tx once, holds what it did against its contract and keeps the rest in the batch.
-func (b *bed) send(from *packet.Batch) int {
+// send calls Tx once, checks its contract and keeps the rest in the batch.
+func (b *harness) send(from *packet.Batch) int {
 	b.Helper()
 	b.before = append(b.before[:0], from.D...)
 	n, err := b.Queue.Tx(b.now(), from)
@@ -256,21 +256,21 @@ func (b *bed) send(from *packet.Batch) int {
 	return n
 }
 
-// sendAll sends the batch, and lets the far end receive meanwhile.
-func (b *bed) sendAll(from *packet.Batch) {
+// sendAll sends the batch while the far end receives.
+func (b *harness) sendAll(from *packet.Batch) {
 	b.Helper()
 	b.eventually("Tx to take all", func() bool {
 		b.send(from)
-		b.collect()
+		b.receiveFar()
 		b.receive() // drivers finish what they have taken in Rx as well
 		return from.Len() == 0
 	})
 }
 
-// collect takes what has arrived outside.
-func (b *bed) collect() {
+// receiveFar receives what has arrived at the far end.
+func (b *harness) receiveFar() {
 	b.Helper()
-	if b.Late && !b.closed {
+	if b.AfterClose && !b.closed {
 		return
 	}
 	for p := b.Recv(); p != nil; p = b.Recv() {
@@ -278,53 +278,53 @@ func (b *bed) collect() {
 	}
 }
 
-// arrive waits until the far end has seen so many packets.
-func (b *bed) arrive(total int) {
+// waitFarTotal waits until the far end has received so many packets.
+func (b *harness) waitFarTotal(total int) {
 	b.Helper()
-	if b.Late {
+	if b.AfterClose {
 		b.close()
 	}
 	b.eventually("packets to arrive", func() bool {
 		if !b.closed {
 			b.receive()
 		}
-		b.collect()
+		b.receiveFar()
 		return b.far.n >= total
 	})
 }
 
-// audit checks that every frame is where it belongs.
-func (b *bed) audit(batches ...*packet.Batch) {
+// audit checks that every frame has one owner.
+func (b *harness) audit(batches ...*packet.Batch) {
 	b.Helper()
 	holders := append([]ring.Holder{b.pool, b.Queue.(ring.Holder)}, b.Holders...)
-	lent := map[uint32]bool{}
-	if b.s.Lends {
-		b.Queue.(ring.Holder).Holds(func(off uint32) { lent[b.arena.Frame(off)] = true })
+	resident := map[uint32]bool{}
+	if b.s.Resident {
+		b.Queue.(ring.Holder).Holds(func(off uint32) { resident[b.arena.Frame(off)] = true })
 	}
 	for _, batch := range batches {
-		holders = append(holders, held{batch, lent})
+		holders = append(holders, held{batch, resident})
 	}
 	if err := ring.Audit(b.arena, holders...); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// held makes a batch a holder of its frames but for those that are lent.
+// held makes a batch a holder of its frames, unless the queue still owns them (Subject.Resident).
 type held struct {
 	*packet.Batch
-	lent map[uint32]bool
+	resident map[uint32]bool
 }
 
 func (h held) Holds(visit func(off uint32)) {
 	for i := range h.D {
-		if off := h.D[i].Off; !h.lent[h.Arena.Frame(off)] {
+		if off := h.D[i].Off; !h.resident[h.Arena.Frame(off)] {
 			visit(off)
 		}
 	}
 }
 
-// close closes the queue twice; all frames must come home.
-func (b *bed) close() {
+// close closes the queue twice; all frames must be returned.
+func (b *harness) close() {
 	b.Helper()
 	for range 2 {
 		if err := b.Queue.Close(); err != nil {
@@ -338,7 +338,7 @@ func (b *bed) close() {
 }
 
 // finish ends a test: the counters are those of the packets that passed, and nothing is left behind.
-func (b *bed) finish() {
+func (b *harness) finish() {
 	if b.Failed() {
 		_ = b.Queue.Close()
 		return
@@ -352,8 +352,8 @@ func (b *bed) finish() {
 	b.checkCounters()
 }
 
-// checkCounters compares Stats with what the calls of Rx and Tx have said.
-func (b *bed) checkCounters() {
+// checkCounters compares Stats with the results of Rx and Tx.
+func (b *harness) checkCounters() {
 	b.Helper()
 	s := b.Queue.Info().Stats
 	if s.RxPackets != b.got.all || s.RxBytes != b.got.bytes {
@@ -364,8 +364,8 @@ func (b *bed) checkCounters() {
 	}
 }
 
-// lost is what the wire lost by itself on the way to the queue.
-func (b *bed) lost() uint64 {
+// lost is what the link lost on the way to the queue.
+func (b *harness) lost() uint64 {
 	if b.Lost == nil {
 		return 0
 	}

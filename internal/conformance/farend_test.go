@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/internal/testnet"
 )
 
-// station is a raw socket of Linux on an interface: the outside of a queue.
+// station is a raw socket of Linux on an interface: the far end of a queue.
 type station struct {
 	t    testing.TB
 	ns   *testnet.Namespace
@@ -71,7 +71,7 @@ func (s *station) send(p []byte) bool {
 	case errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.ENXIO):
 		return false
 	default:
-		s.t.Errorf("send outside: %v", err)
+		s.t.Errorf("send at the far end: %v", err)
 		return false
 	}
 }
