@@ -92,14 +92,15 @@ func TestAttachLeavesTheLoopsToTheirOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		s := Attach(group, AttachConfig{Done: ended})
+		released := 0
+		s := Attach(group, AttachConfig{Done: ended, Release: func() error { released++; return nil }})
 		talk(t, s)
 		left, err := s.Dial("tcp", addrB+":7")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(s.Close(), s.Close()); err != nil {
-			t.Error(err)
+		if err := errors.Join(s.Close(), s.Close()); err != nil || released != 1 {
+			t.Errorf("%v; released %d times, want once", err, released)
 		}
 		if _, err := left.Read(make([]byte, 1)); err == nil {
 			t.Error("a connection of a closed Stack reads")

@@ -50,6 +50,10 @@ type AttachConfig struct {
 
 	// Done is closed when the loops have ended. It may be nil.
 	Done <-chan struct{}
+
+	// Release is called by Close when all sockets are closed. It may end the loops, and free what they use.
+	// It may be nil.
+	Release func() error
 }
 
 // Address is an address of the stack.
@@ -63,7 +67,7 @@ type Address struct {
 type Stack struct {
 	backlog  int
 	resolver func(ctx context.Context, name string) ([]netip.Addr, error)
-	defaults tcp.Options // of connections for which nothing else is said
+	defaults tcp.Options // of connections and listeners
 	group    *host.Group
 	done     <-chan struct{} // closed when the loops have ended
 	own      *ownLoops       // nil if attached
@@ -72,7 +76,7 @@ type Stack struct {
 	mu      sync.Mutex
 	closed  bool
 	sockets map[closer]struct{} // listeners and UDP sockets, which have shards on several loops
-	release func() error        // frees the memory of the loops; nil if the caller does
+	release func() error        // AttachConfig.Release
 }
 
 // ownLoops are the loops that New starts and Close ends.
@@ -120,7 +124,7 @@ func New(cfg Config) (*Stack, error) {
 func Attach(g *host.Group, cfg AttachConfig) *Stack {
 	s := &Stack{
 		backlog: cmp.Or(cfg.Backlog, 1024), resolver: cfg.Resolver, defaults: g.TCPDefaults(),
-		group: g, done: cfg.Done, sockets: map[closer]struct{}{},
+		group: g, done: cfg.Done, sockets: map[closer]struct{}{}, release: cfg.Release,
 	}
 	cfg.complete(&s.defaults)
 	return s
@@ -164,8 +168,8 @@ func (s *Stack) Loops() []*stack.Loop {
 func (s *Stack) Done() <-chan struct{} { return s.done }
 
 // Close closes all sockets. Connections are reset and blocked calls return net.ErrClosed. It then ends the
-// loops that New started, and returns the error that ended them before. Loops of an attached Stack go on. It
-// may be called twice.
+// loops that New started, and returns the error that ended them before. Last it calls AttachConfig.Release.
+// It may be called twice.
 func (s *Stack) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -187,12 +191,12 @@ func (s *Stack) Close() error {
 		abortAll(now, h)
 		return nil
 	})
-	if s.own == nil {
-		return nil
+	var err error
+	if s.own != nil {
+		s.own.stop()
+		<-s.done
+		err = errors.Join(s.own.err, stack.CloseAll(s.own.loops...))
 	}
-	s.own.stop()
-	<-s.done
-	err := errors.Join(s.own.err, stack.CloseAll(s.own.loops...))
 	if s.release != nil {
 		err = errors.Join(err, s.release())
 	}
