@@ -24,7 +24,8 @@ func (c *Conn) CloseWrite(now clock.Time) {
 	c.m.markDirty(c)
 }
 
-// CloseRead discards what waits to be read and what arrives later. The peer is not told: TCP has no way to.
+// CloseRead discards what waits to be read and what arrives later. The peer is not told:
+// TCP has no way to.
 func (c *Conn) CloseRead(now clock.Time) {
 	c.ensureActive()
 	c.flags |= flagReadShutdown
@@ -40,9 +41,9 @@ func (c *Conn) dropReceived() {
 	}
 }
 
-// Close ends both directions in order and gives the Conn back to the Mux, which still sends what was written. Unread data
-// makes it a reset (RFC 9293 3.6, MAY-1; RFC 2525 2.17), as does data that arrives later: the peer must know that it
-// was lost.
+// Close ends both directions in order and gives the Conn back to the Mux, which still sends
+// what was written. Unread data makes it a reset (RFC 9293 3.6, MAY-1; RFC 2525 2.17), as
+// does data that arrives later: the peer must know that it was lost.
 func (c *Conn) Close(now clock.Time) {
 	c.ensureActive()
 	unread := c.Readable() > 0
@@ -62,7 +63,8 @@ func (c *Conn) Close(now clock.Time) {
 	c.orphan()
 }
 
-// Abort drops all that is queued, sends a RST and gives the Conn back to the Mux (RFC 9293 3.10.5).
+// Abort drops all that is queued, sends a RST and gives the Conn back to the Mux (RFC 9293
+// 3.10.5).
 func (c *Conn) Abort(now clock.Time) {
 	c.ensureActive()
 	switch c.state {
@@ -115,15 +117,15 @@ func (c *Conn) detach() {
 	}
 }
 
-// reportClosed reports that nothing more will happen. Readable and Writable go with it, so that an owner that waits for
-// either looks at Err.
+// reportClosed reports that nothing more will happen. Readable and Writable go with it, so
+// that an owner that waits for either looks at Err.
 func (c *Conn) reportClosed() {
 	c.flags |= flagClosedReported
 	c.report(Closed | Readable | Writable)
 }
 
-// enterTimeWait leaves a record in the connection's place, which answers what arrives late (RFC 9293 3.6.1). What was
-// received can still be read.
+// enterTimeWait leaves a record in the connection's place, which answers what arrives late
+// (RFC 9293 3.6.1). What was received can still be read.
 func (c *Conn) enterTimeWait(now clock.Time) {
 	c.state = StateTimeWait
 	c.m.timeWait(now, c)

@@ -9,15 +9,17 @@ import (
 	"github.com/millrace/millrace/tcp/loss"
 )
 
-// Most connections are idle most of the time. One that has nothing to do for compactAfter gives the part of
-// its state back that only work needs, awake, and keeps of it what rest has. Whatever happens to it next
-// makes it awake again, first of all.
+// Most connections are idle most of the time. One that has nothing to do for compactAfter
+// gives the part of its state back that only work needs, awake, and keeps of it what rest
+// has. Whatever happens to it next makes it awake again, first of all.
 
-// Most connections are idle most of the time. One that has nothing to do for compactAfter gives back the part of its
-// state that only work needs, active, and keeps of it what compacted has: a million idle connections then take 300 MB
-// less. Whatever happens to it next restores active first.
+// Most connections are idle most of the time. One that has nothing to do for compactAfter
+// gives back the part of its state that only work needs, active, and keeps of it what
+// compacted has: a million idle connections then take 300 MB less. Whatever happens to it
+// next restores active first.
 //
-// compactAfter is long against a round trip, so that a connection between request and response stays active.
+// compactAfter is long against a round trip, so that a connection between request and
+// response stays active.
 const compactAfter = time.Second
 
 // active is the state of a connection that is at work, or was within compactAfter.
@@ -45,7 +47,8 @@ type compacted struct {
 	lastSent   clock.Time
 }
 
-// maxSpareActive is how many of active wait to be used again. It is few, since compacting is to free memory.
+// maxSpareActive is how many of active wait to be used again. It is few, since compacting
+// is to free memory.
 const maxSpareActive = 64
 
 // idle reports whether compacting would lose nothing: no data, no timer, no pending event.
@@ -79,7 +82,8 @@ func (c *Conn) ensureActive() {
 	}
 }
 
-// restore makes the connection active again. What is not remembered has the value that idle requires.
+// restore makes the connection active again. What is not remembered has the value that idle
+// requires.
 func (c *Conn) restore() {
 	c.active = c.m.getActive()
 	c.ackAt, c.probeAt, c.progressAt = never, never, c.m.now

@@ -7,14 +7,16 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Conn is one connection: its transmission control block (RFC 9293 3.3.1). It belongs to its Mux, and calls of its
-// methods to the owner of the Mux's loop.
+// Conn is one connection: its transmission control block (RFC 9293 3.3.1). It belongs to
+// its Mux, and calls of its methods to the owner of the Mux's loop.
 //
-// The owner of a Conn ends with exactly one call of Close or Abort, whatever happened before, also after the event
-// Closed: the call returns the Conn to the Mux, and the Conn must not be used after.
+// The owner of a Conn ends with exactly one call of Close or Abort, whatever happened
+// before, also after the event Closed: the call returns the Conn to the Mux, and the Conn
+// must not be used after.
 //
-// Fields are ordered by size: a page of Conns fits one size class of the allocator (see TestIdleConnectionsAreSmall).
-// State that only a working connection needs lies in active, which an idle one does not have.
+// Fields are ordered by size: a page of Conns fits one size class of the allocator (see
+// TestIdleConnectionsAreSmall). State that only a working connection needs lies in active,
+// which an idle one does not have.
 type Conn struct {
 	m         *Mux
 	owner     Owner
@@ -33,15 +35,16 @@ type Conn struct {
 
 	aliveAt clock.Time // when the last acceptable segment arrived; keepalive counts from it
 
-	// The send sequence space (RFC 9293 3.3.1): una <= nxt <= end. The FIN takes number end once the application has
-	// closed, so that nxt can be end+1.
+	// The send sequence space (RFC 9293 3.3.1): una <= nxt <= end. The FIN takes number end
+	// once the application has closed, so that nxt can be end+1.
 	una, nxt uint32
 	end      uint32 // behind the last byte that was written
 	sndEdge  uint32 // right edge of the peer's window: SND.UNA+SND.WND
 	wl1, wl2 uint32 // SND.WL1, SND.WL2
 	maxWnd   uint32 // the largest window that the peer had: bounds old ACKs (RFC 5961 5.2) and partial segments
 
-	// The receive sequence space: rcvNxt <= rcvAdv. The edge never moves left (RFC 9293 3.8.6).
+	// The receive sequence space: rcvNxt <= rcvAdv. The edge never moves left (RFC 9293
+	// 3.8.6).
 	rcvNxt   uint32
 	rcvAdv   uint32 // right edge of the window that the peer knows: RCV.NXT+RCV.WND
 	rcvLimit uint32 // receive buffer, bytes
@@ -113,8 +116,8 @@ const (
 
 func (c *Conn) has(f flags) bool { return c.flags&f != 0 }
 
-// mss is the payload of a full segment with only the options that every segment has. SACK blocks make single segments
-// shorter.
+// mss is the payload of a full segment with only the options that every segment has. SACK
+// blocks make single segments shorter.
 func (c *Conn) mss() int { return int(c.segment) - c.optionsLen() }
 
 // window returns how many bytes of new sequence space the peer accepts.
@@ -133,7 +136,8 @@ func (c *Conn) finAcked() bool { return c.finSent() && c.una == c.nxt }
 // State returns the state.
 func (c *Conn) State() State { return c.state }
 
-// Err returns why the connection ended: nil while it has not, or where both sides closed in order.
+// Err returns why the connection ended: nil while it has not, or where both sides closed in
+// order.
 func (c *Conn) Err() error {
 	if c.state != StateClosed {
 		return nil
@@ -147,8 +151,8 @@ func (c *Conn) Tuple() wire.Tuple { return c.tuple }
 // Owner returns the handler of events.
 func (c *Conn) Owner() Owner { return c.owner }
 
-// SetOwner sets the handler of events. The next Poll reports to it what is already possible, because the events
-// themselves may have gone to the owner before.
+// SetOwner sets the handler of events. The next Poll reports to it what is already
+// possible, because the events themselves may have gone to the owner before.
 func (c *Conn) SetOwner(o Owner) {
 	c.owner = o
 	if c.Readable() > 0 || c.Finished() {
@@ -168,7 +172,8 @@ func (c *Conn) report(e Events) {
 	c.m.markDirty(c)
 }
 
-// ensureRare returns the part of the state that few connections have, and makes it where it is missing.
+// ensureRare returns the part of the state that few connections have, and makes it where it
+// is missing.
 func (c *Conn) ensureRare() *rare {
 	if c.rare == nil {
 		c.rare = &rare{corkAt: never}

@@ -8,8 +8,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Connect begins to connect to t's remote end. Where LocalPort is 0 it chooses a free one that Owns
-// approves. The owner hears Connected, or Closed. A nil o is the Mux's Defaults.
+// Connect begins to connect to t's remote end (RFC 9293 3.10.1, active OPEN). Where
+// LocalPort is 0 it chooses a free one that Owns approves. The owner is told Connected, or
+// Closed. A nil o is the Mux's Defaults.
 func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*Conn, error) {
 	m.now = now
 	if o == nil {
@@ -49,9 +50,11 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 	return c, nil
 }
 
+// connected reports whether t has a connection.
 func (m *Mux) connected(t *wire.Tuple) bool { return m.lookup(t) != nil }
 
-// createConn makes a connection that is in the table and has neither state nor sequence numbers.
+// createConn makes a connection that is in the table and has neither state nor sequence
+// numbers.
 func (m *Mux) createConn(now clock.Time, t *wire.Tuple, o *Options) (*Conn, error) {
 	c := m.allocConn()
 	if c == nil {
@@ -72,10 +75,11 @@ func (m *Mux) createConn(now clock.Time, t *wire.Tuple, o *Options) (*Conn, erro
 	return c, nil
 }
 
-// initialMSS is the segment size before the handshake: RFC 9293 3.7.1.
+// initialMSS is the segment size before the handshake (RFC 9293 3.7.1).
 const initialMSS = 536
 
-// startActiveOpen starts an active open at sequence number iss.
+// startActiveOpen begins the send sequence space at iss, which the SYN takes. The SYN
+// leaves with the next Poll.
 func (c *Conn) startActiveOpen(iss uint32) {
 	c.una, c.nxt, c.end, c.partialEnd = iss, iss, iss+1, iss
 	c.tsOffset = c.m.passive.secrets.timestampOffset(&c.tuple)
@@ -86,9 +90,9 @@ func (c *Conn) startActiveOpen(iss uint32) {
 	c.m.markDirty(c)
 }
 
-// newPassiveConn makes the connection that h describes, in state ESTABLISHED (SYN-RECEIVED where h.fastOpen),
-// and enters it in the table. The segment that completed the handshake goes to the connection's input
-// next. nil says that there is no room for it.
+// newPassiveConn makes the connection that h describes, in state ESTABLISHED (SYN-RECEIVED
+// where h.fastOpen), and enters it in the table. The caller passes it the segment that
+// completed the handshake. nil is no room.
 func (m *Mux) newPassiveConn(now clock.Time, h *handshake) *Conn {
 	c, err := m.createConn(now, &h.tuple, h.opts)
 	if err != nil {

@@ -5,18 +5,20 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// ecnState is what a connection keeps of explicit congestion notification: RFC 3168, its use by DCTCP
-// (RFC 8257), and accurate ECN (RFC 9768).
+// ecnState is the explicit congestion notification of a connection: RFC 3168, its use by
+// DCTCP (RFC 8257), and accurate ECN (RFC 9768), which counts marked packets in the three
+// bits AE, CWR and ECE (the ACE field).
 type ecnState struct {
-	ceReceived       uint32 // packets that came marked: r.cep
+	ceReceived       uint32 // packets that arrived marked: r.cep of RFC 9768
 	ceReported       uint32 // marked packets that the peer has reported: s.cep
 	mode             ecnAgreed
-	echo             bool // send ECN-Echo until the peer answers by CWR
-	handshakeACKSent bool // the ACK that ended the handshake, whose ACE field is special, was sent
+	echo             bool // send ECN-Echo until the peer answers by CWR (RFC 3168 6.1.3)
+	handshakeACKSent bool // the ACK that completes the handshake was sent: its ACE field has another meaning (RFC 9768 3.2.2.1)
 	synECN           wire.ECN
 }
 
-// cepStart is where the counters of accurate ECN begin: neither 0 nor what a broken peer repeats (RFC 9768 3.2.2.1).
+// cepStart is where the counters of accurate ECN begin: not at 0, nor at a value that a
+// peer which merely reflects bits would repeat (RFC 9768 3.2.1).
 const cepStart = 5
 
 // setNegotiated takes the outcome of the handshake.
@@ -30,7 +32,7 @@ func (e *ecnState) setNegotiated(h *handshake) {
 	}
 }
 
-// cePackets is how many packets came marked.
+// cePackets is how many packets arrived marked.
 func (e *ecnState) cePackets() uint32 {
 	if e.mode == ecnAccurate {
 		return e.ceReceived - cepStart
@@ -38,7 +40,8 @@ func (e *ecnState) cePackets() uint32 {
 	return e.ceReceived
 }
 
-// wants returns the mode to ask for.
+// wantsECN returns the mode to ask for. DCTCP does not work without ECN, so it asks even
+// where options do not.
 func (c *Conn) wantsECN() ECNMode {
 	if c.opt.ECN == ECNPassive && c.opt.Congestion == "dctcp" {
 		return ECNClassic
@@ -46,8 +49,9 @@ func (c *Conn) wantsECN() ECNMode {
 	return c.opt.ECN
 }
 
-// markSYN asks for ECN in a SYN, and agrees to what a SYN without ACK has asked for (RFC 3168 6.1.1, RFC 9768
-// 3.1.1). One that was lost twice may have been lost for it.
+// markSYN asks for ECN in a SYN, and agrees in a SYN-ACK of a simultaneous open to what the
+// peer's SYN asked for (RFC 3168 6.1.1, RFC 9768 3.1.1). A SYN that timed out twice no
+// longer asks: a middlebox may drop it for that (RFC 3168 6.1.1.1).
 func (e *ecnState) markSYN(c *Conn, o *Outgoing) {
 	if c.state == StateSynReceived {
 		switch e.mode {
@@ -68,8 +72,8 @@ func (e *ecnState) markSYN(c *Conn, o *Outgoing) {
 	o.AE = want == ECNAccurate
 }
 
-// parseSynAck reads what a SYN-ACK says to what our SYN asked (RFC 9768 table 2). SYNs that cross agree on
-// nothing.
+// parseSynAck returns the mode that a SYN-ACK agrees to (RFC 9768 table 2). SYNs that cross
+// agree on nothing.
 func (e *ecnState) parseSynAck(o *Options, s *Segment) ecnAgreed {
 	ace := aceField(s)
 	asked := o.ECN
@@ -90,7 +94,7 @@ func (e *ecnState) parseSynAck(o *Options, s *Segment) ecnAgreed {
 	return ecnNone
 }
 
-// aceField is AE, CWR and ECE as a number.
+// aceField is the number in AE, CWR and ECE.
 func aceField(s *Segment) uint32 {
 	f := uint32(s.Flags >> 6 & 3)
 	if s.AE {
@@ -99,13 +103,14 @@ func aceField(s *Segment) uint32 {
 	return f
 }
 
-// aceOf returns the three bits that tell how a SYN or SYN-ACK arrived (RFC 9768 tables 2 and 3).
+// aceOf returns the ACE field that reports the ECN field in which a SYN or SYN-ACK arrived
+// (RFC 9768 tables 2 and 3).
 func aceOf(mark wire.ECN) uint32 {
 	return [4]uint32{wire.NotECT: 2, wire.ECT1: 3, wire.ECT0: 4, wire.CE: 6}[mark&3]
 }
 
-// markSegment marks a segment as one whose sender hears congestion (new data alone, RFC 3168 6.1.4 and
-// 6.1.5), and says what was heard.
+// markSegment sets ECT on new data, and only on that (RFC 3168 6.1.4 and 6.1.5: a lost ACK
+// or retransmission that was marked would go unnoticed), and reports what was received.
 func (e *ecnState) markSegment(c *Conn, o *Outgoing, n int, fresh bool) {
 	switch e.mode {
 	case ecnClassic:
@@ -130,7 +135,8 @@ func (e *ecnState) markSegment(c *Conn, o *Outgoing, n int, fresh bool) {
 	}
 }
 
-// segmentSent notes that the segment has left.
+// segmentSent notes that the segment has left. CWR is sent once: until then another Send
+// may have found no room.
 func (e *ecnState) segmentSent(c *Conn, o *Outgoing) {
 	e.handshakeACKSent = e.handshakeACKSent || !c.has(flagPassive)
 	if o.Header.Flags.Has(wire.FlagCWR) && e.mode == ecnClassic {
@@ -138,8 +144,9 @@ func (e *ecnState) segmentSent(c *Conn, o *Outgoing) {
 	}
 }
 
-// countCE counts packets that came marked (RFC 9768 3.2.2). With data they are answered at once. Without, one in four
-// is: ACKs of ACKs that are marked in their turn must come to an end (section 3.2.2.5.1).
+// countCE counts packets that arrived marked (RFC 9768 3.2.2). With data they are
+// acknowledged at once; without, one in four is: ACKs of ACKs that are marked in turn must
+// come to an end (section 3.2.2.5.1).
 func (c *Conn) countCE(s *Segment) {
 	e := &c.ecn
 	e.ceReceived += uint32(s.Packets)
@@ -148,8 +155,9 @@ func (c *Conn) countCE(s *Segment) {
 	}
 }
 
-// inputECN notes how a segment came (RFC 3168 6.1.3). DCTCP echoes every mark and every end of marks:
-// what was received before the change is acknowledged first (RFC 8257 3.2).
+// inputECN handles the ECN field of a segment (RFC 3168 6.1.3). DCTCP echoes each mark and
+// each end of marks: data received before the change is acknowledged first, with the old
+// echo (RFC 8257 3.2).
 func (c *Conn) inputECN(now clock.Time, s *Segment) {
 	e := &c.ecn
 	marked := s.ECN == wire.CE
@@ -174,9 +182,9 @@ func (c *Conn) inputECN(now clock.Time, s *Segment) {
 	}
 }
 
-// parseACK reads what an ACK for n bytes says of congestion: whether to reduce the window, and how many
-// bytes were marked. The counter of accurate ECN may be older than the last where fresh is not set: the ACK brings
-// nothing new (RFC 9768 3.2.2.5).
+// parseACK reads what an ACK for n bytes says of congestion: whether to reduce the window,
+// and how many bytes were marked. Unless fresh, the ACK may be older than the last, and its
+// counter too (RFC 9768 3.2.2.5).
 func (e *ecnState) parseACK(c *Conn, s *Segment, n uint32, fresh bool) (reduce bool, marked uint32) {
 	switch e.mode {
 	case ecnClassic:
@@ -194,15 +202,17 @@ func (e *ecnState) parseACK(c *Conn, s *Segment, n uint32, fresh bool) (reduce b
 	return false, 0
 }
 
-// newlyReported returns how many more packets the peer says to have received marked (RFC 9768 3.2.2.5).
+// newlyReported returns how many more marked packets the peer reports. Three bits wrap at
+// eight, so that the GRO merges at most six marked segments (RFC 9768 3.2.2.5).
 func (e *ecnState) newlyReported(ace uint32) uint32 {
 	more := (ace - e.ceReported) & 7
 	e.ceReported += more
 	return more
 }
 
-// inputFinalACK takes the ACK that ends a handshake, which tells how our SYN-ACK came (RFC 9768 table 4). 0 is what is left of it
-// where something in the way clears the bits.
+// inputFinalACK handles the ACK that completes a handshake, which reports the ECN field of
+// our SYN-ACK (RFC 9768 table 4). 0 is what remains where the path clears the bits: then
+// nothing is sent ECN-capable.
 func (c *Conn) inputFinalACK(s *Segment) {
 	if c.ecn.mode != ecnAccurate {
 		return

@@ -7,29 +7,31 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// fastOpenCache is what a client knows of servers.
+// fastOpenCache is what a client knows of servers that support TCP Fast Open (RFC 7413
+// 4.1.3): their cookies, and whether the path to them lets such SYNs through.
 type fastOpenCache struct {
 	servers map[wire.Addr]*fastOpenServer
-	order   []wire.Addr // as they came, a ring once it is full
+	order   []wire.Addr // as they came; a ring once it is full
 	next    int
 }
 
-// fastOpenServer is one of them.
+// fastOpenServer is one server. A cookie length of 0 is none yet.
 type fastOpenServer struct {
-	cookie      [16]byte // RFC 7413 4.1.1: 4 to 16 bytes
-	len         uint8    // 0 is none yet
-	losses      uint8
-	mss         uint16     // as the server announced: what the data of a SYN must fit into
-	pausedUntil clock.Time // no Fast Open until then
+	cookie      [16]byte   // RFC 7413 4.1.1: 4 to 16 bytes
+	len         uint8      // of cookie, 0 for none yet
+	losses      uint8      // SYNs with the option in a row that were not answered
+	mss         uint16     // that the server announced: the data of a SYN must fit into it
+	pausedUntil clock.Time // no Fast Open before
 }
 
 const (
-	maxFastOpenServers = 4096 // servers remembered; the one that came first makes room
+	maxFastOpenServers = 4096 // the server that came first makes room
 	fastOpenPause      = 30 * time.Minute
 )
 
-// cookie returns what a SYN to the server says: its cookie and the MSS that it announced, or no cookie, which asks for one. ok
-// is false where Fast Open is not to be tried.
+// cookie returns what a SYN to the server carries: its cookie and the MSS that it
+// announced, or an empty cookie, which asks for one. ok is false while Fast Open must not
+// be tried.
 func (f *fastOpenCache) cookie(now clock.Time, server *wire.Addr) (cookie []byte, mss uint16, ok bool) {
 	s := f.servers[*server]
 	if s == nil {
@@ -41,7 +43,8 @@ func (f *fastOpenCache) cookie(now clock.Time, server *wire.Addr) (cookie []byte
 	return s.cookie[:s.len], s.mss, true
 }
 
-// store notes what a SYN-ACK brought (RFC 7413 4.1.3).
+// store keeps the cookie of a SYN-ACK (RFC 7413 4.1.3). Lengths that RFC 7413 4.1.1 does
+// not allow are ignored.
 func (f *fastOpenCache) store(server *wire.Addr, cookie []byte, mss uint16) {
 	if len(cookie) < 4 || len(cookie) > 16 || len(cookie)%2 != 0 {
 		return
@@ -51,22 +54,22 @@ func (f *fastOpenCache) store(server *wire.Addr, cookie []byte, mss uint16) {
 	s.mss = mss
 }
 
-// markWorking notes that a SYN with an option came through.
+// markWorking notes that a SYN with the option was answered.
 func (f *fastOpenCache) markWorking(server *wire.Addr) {
 	if s := f.servers[*server]; s != nil {
 		s.losses = 0
 	}
 }
 
-// markLost notes that a SYN with an option was not answered: something in the way may drop such ones, so
-// that they are not tried for a while, twice as long each time (RFC 7413 4.1.3.1).
+// markLost notes that a SYN with the option was not answered. A middlebox may drop such
+// SYNs, so that none is tried for a while, twice as long each time (RFC 7413 4.1.3.1).
 func (f *fastOpenCache) markLost(now clock.Time, server *wire.Addr) {
 	s := f.server(server)
 	s.pausedUntil = now.Add(fastOpenPause << s.losses)
 	s.losses = min(s.losses+1, 8)
 }
 
-// server returns what is kept of the server, with room made for it.
+// server returns the entry of the server, a new one where there is none.
 func (f *fastOpenCache) server(server *wire.Addr) *fastOpenServer {
 	if s := f.servers[*server]; s != nil {
 		return s
@@ -86,8 +89,9 @@ func (f *fastOpenCache) server(server *wire.Addr) *fastOpenServer {
 	return s
 }
 
-// addFastOpenOption adds Fast Open to a SYN: to the first of ours the cookie that the server gave, with data, or
-// the wish for one (RFC 7413 4.1.3 and 4.2.1); to a SYN-ACK a new cookie. It returns the bytes of data.
+// addFastOpenOption adds Fast Open to a SYN: to our first the cookie of the server with
+// data, or a request for one (RFC 7413 4.1.3 and 4.2.1); to a SYN-ACK a new cookie. It
+// returns the bytes of data. A retransmitted SYN has neither.
 func (c *Conn) addFastOpenOption(now clock.Time, o *Outgoing, first bool) uint32 {
 	if c.state == StateSynReceived {
 		if c.rare != nil && c.rare.cookie != nil {
@@ -113,7 +117,7 @@ func (c *Conn) addFastOpenOption(now clock.Time, o *Outgoing, first bool) uint32
 	return uint32(n)
 }
 
-// appendFastOpenCookie appends the option, if it fits.
+// appendFastOpenCookie appends the option where it fits.
 func (c *Conn) appendFastOpenCookie(o *Outgoing, cookie []byte) bool {
 	b := o.Header.Options
 	if len(b)+2+len(cookie)+3 > wire.TCPMaxOptions {
@@ -124,7 +128,8 @@ func (c *Conn) appendFastOpenCookie(o *Outgoing, cookie []byte) bool {
 	return true
 }
 
-// inputFastOpenReply takes what a SYN-ACK says to a SYN with the option.
+// inputFastOpenReply handles the SYN-ACK of a SYN with the option. It acknowledges the data
+// where the server took it.
 func (c *Conn) inputFastOpenReply(s *Segment) {
 	f := &c.m.passive.fastOpenCache
 	if s.Options.HasFastOpen {

@@ -9,27 +9,28 @@ import (
 // MaxCoalesced is the most segments that are merged into one.
 const MaxCoalesced = 64
 
-// maxCoalescedLen is the most payload of merged segments, bytes: what the largest super-segment has.
+// maxCoalescedLen is the most payload of merged segments, bytes: what the largest
+// super-segment has.
 const maxCoalescedLen = 1<<16 - 1
 
-// Coalescer turns neighbouring segments of one flow into one Segment, as they came off the wire (generic
-// receive offload): a burst then costs its connection about what one segment does. The zero value is
-// ready for Begin.
+// Coalescer merges neighbouring segments of one flow, as they arrive, into one Segment
+// (generic receive offload). A burst then costs its connection about as much as one
+// segment. The zero value is ready for Begin.
 //
 // The Segment is valid until the next Begin, and as long as the bytes of what was merged.
 type Coalescer struct {
 	Segment
-	next   uint32 // sequence number that goes on
+	next   uint32 // sequence number that must follow
 	layout layout
 	open   bool // more may join
 	pieces [MaxCoalesced][]byte
 }
 
-// maxCoalescedCE is how many segments are merged that all came marked: more could not be told apart in the three bits of
-// accurate ECN, and what ECN has to say does not wait (RFC 9768 3.2.2.5.1).
+// maxCoalescedCE is how many segments are merged that all arrived marked: more could not be
+// told apart in the three bits of accurate ECN (RFC 9768 3.2.2.5.1).
 const maxCoalescedCE = 6
 
-// layout is what the options of a segment look like, as far as merging cares.
+// layout classifies the options of a segment, as far as merging needs it.
 type layout uint8
 
 const (
@@ -38,11 +39,12 @@ const (
 	layoutOther                    // nothing may join: SACK blocks, signatures and the like belong to one segment
 )
 
-// neverCoalesced are the flags of segments that stay alone (the last of merged ones may have FIN).
+// neverCoalesced are the flags of segments that stay alone. The last of merged ones may
+// have FIN.
 const neverCoalesced = wire.FlagSYN | wire.FlagRST | wire.FlagURG
 
-// Begin starts anew with one segment, which is Valid: its header, and behind it its payload as far as it
-// is contiguous. More of it may be given to Extend at once.
+// Begin starts anew with one segment, which is Valid: its header and behind it its payload
+// as far as that is contiguous. Extend takes the rest.
 func (g *Coalescer) Begin(b wire.TCP, ecn wire.ECN) {
 	g.Seq, g.Ack, g.Window, g.Urgent = b.Seq(), b.Ack(), b.Window(), b.Urgent()
 	g.Flags, g.AE, g.ECN, g.Packets = b.Flags(), b.AE(), ecn, 1
@@ -57,17 +59,18 @@ func (g *Coalescer) Begin(b wire.TCP, ecn wire.ECN) {
 	g.open = g.Len > 0 && g.layout != layoutOther && !g.Flags.Any(neverCoalesced|wire.FlagFIN) && g.Flags.Has(wire.FlagACK)
 }
 
-// Extend adds a further piece of the payload of the segment that Begin was given, which came in several.
-// Nothing joins it after. The segment has at most MaxCoalesced pieces.
+// Extend adds a further piece of the payload of the segment that Begin was given. Nothing
+// joins it after. The segment has at most MaxCoalesced pieces without a memory allocation.
 func (g *Coalescer) Extend(piece []byte) {
 	g.Payload = append(g.Payload, piece)
 	g.Len += uint32(len(piece))
 	g.Raw, g.open = nil, false
 }
 
-// Join adds a segment of the same flow, which is Valid and contiguous, and reports whether it could: it
-// must follow what there is, have the same flags (but PSH, and FIN, which ends it), the same ECN bits, and
-// options that differ by nothing but later timestamps.
+// Join adds a segment of the same flow, which is Valid and contiguous, and reports whether
+// it could. It must follow what there is, have the same flags (but PSH, and FIN, which ends
+// it), the same ECN bits, and options that differ by nothing but later timestamps. So the
+// merged segment has the effect of its parts, received in a row.
 func (g *Coalescer) Join(b wire.TCP, ecn wire.ECN) bool {
 	p := b.Payload()
 	if !g.open || len(p) == 0 || b.Seq() != g.next || ecn != g.ECN || b.AE() != g.AE ||
@@ -97,7 +100,8 @@ func (g *Coalescer) Join(b wire.TCP, ecn wire.ECN) bool {
 	return true
 }
 
-// layoutOf looks at the options of b.
+// layoutOf classifies the options of b. Nearly all segments have none, or timestamps
+// aligned by two NOPs.
 func layoutOf(b wire.TCP) layout {
 	switch b.DataOffset() {
 	case wire.TCPLen:

@@ -5,30 +5,34 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Segmenter turns an Outgoing into segments, each with its header, payload and checksum (generic segmentation
-// offload). It is for Outputs: the connection above decides once for many segments.
+// Segmenter turns an Outgoing into segments, each with its header, payload and checksum
+// (generic segmentation offload). It is for Outputs: the connection above decides once for
+// many segments.
 //
 //	for c.Begin(o, pseudo); c.Size() > 0; {
 //		n := c.Next(frame[headers:])
 //	}
+//
+// The header is built once. Segments differ in SEQ, length, some flags and the urgent
+// pointer, so their checksum starts from the sum of what they have in common.
 type Segmenter struct {
 	o         *Outgoing
 	at        int // payload that has been cut off
 	total     int // payload in all
 	size      int // payload of the next segment
-	headerLen int // length of the header
+	headerLen int // bytes, with options
 	done      bool
-	flags     wire.TCPFlags // of all segments
-	pseudo    uint32        // without the length
-	sum       uint32        // of pseudo and header, as far as all segments have them in common
+	flags     wire.TCPFlags // of every segment
+	pseudo    uint32        // sum of the pseudo header without the length
+	sum       uint32        // of pseudo header and header, as far as all segments have them in common
 	header    [wire.TCPMaxLen]byte
 }
 
-// perSegmentFlags are the flags that not every segment of several has.
+// perSegmentFlags are the flags that not every segment has.
 const perSegmentFlags = wire.FlagFIN | wire.FlagPSH | wire.FlagCWR | wire.FlagURG
 
-// Begin stands c before the first segment of o. pseudo is the sum of the pseudo header for a segment of
-// no length.
+// Begin stands c before the first segment of o. pseudo is the sum of the pseudo header for
+// a segment of no length.
 func (c *Segmenter) Begin(o *Outgoing, pseudo uint32) {
 	c.o, c.at, c.done = o, 0, false
 	c.total = len(o.Payload[0]) + len(o.Payload[1])
@@ -59,7 +63,7 @@ func (o *Outgoing) Segments() int {
 	return packet.Segments(len(o.Payload[0])+len(o.Payload[1]), o.SegmentSize)
 }
 
-// HeaderLen returns the length of each segment's header.
+// HeaderLen returns the length of each segment's header, bytes.
 func (c *Segmenter) HeaderLen() int { return c.headerLen }
 
 // Size returns the length of the next segment with its header, 0 after the last.
@@ -75,7 +79,8 @@ func (c *Segmenter) LastSize() int {
 	return c.headerLen + c.total - (c.o.Segments()-1)*c.o.SegmentSize
 }
 
-// Next writes the next segment to the start of b, which has room for it, and returns its length.
+// Next writes the next segment to the start of b, which has room for it, and returns its
+// length.
 func (c *Segmenter) Next(b []byte) int {
 	n := c.headerLen + c.size
 	seg := wire.TCP(b[:n:n])
@@ -91,7 +96,8 @@ func (c *Segmenter) Next(b []byte) int {
 	return n
 }
 
-// writeHeader writes the header of the next segment, and returns its running sum with pseudo header and length.
+// writeHeader writes the header of the next segment, and returns its running sum with
+// pseudo header and length.
 func (c *Segmenter) writeHeader(seg wire.TCP) uint32 {
 	copy(seg, c.header[:c.headerLen])
 	seq := c.o.Header.Seq + uint32(c.at)
@@ -107,9 +113,9 @@ func (c *Segmenter) writeHeader(seg wire.TCP) uint32 {
 	return acc
 }
 
-// extraFlags returns the flags that the next segment has beside those of all: the first has CWR (RFC 3168 6.1.2),
-// the last FIN and PSH, and those before the end of urgent data URG, whose pointer counts from each
-// segment's own first byte (RFC 9293 3.8.5).
+// extraFlags returns the flags of the next segment beside those of all. CWR goes with the
+// first (RFC 3168 6.1.2), FIN and PSH with the last, and URG with all before the end of
+// urgent data, whose pointer counts from each segment's own first byte (RFC 9293 3.8.5).
 func (c *Segmenter) extraFlags() wire.TCPFlags {
 	f := c.o.Header.Flags & perSegmentFlags &^ c.flags
 	if c.at > 0 {
@@ -142,9 +148,10 @@ func (c *Segmenter) advance() {
 	c.planNext()
 }
 
-// WriteTSO writes the header of one segment with all of the payload, which a device cuts (TSO), to the start
-// of b and returns its length. Its checksum field is what such a device wants: the sum of the pseudo
-// header with the whole length, not complemented.
+// WriteTSO writes the header of one segment with all of the payload, which a device cuts
+// (TSO), to the start of b and returns its length. The checksum field is what such a device
+// wants: the sum of the pseudo header with the whole length, not complemented (virtio 1.2,
+// 5.1.6.2).
 func (c *Segmenter) WriteTSO(b []byte) int {
 	c.size = c.total
 	seg := wire.TCP(b[:c.headerLen:c.headerLen])
@@ -162,5 +169,6 @@ func (c *Segmenter) Payload(b []byte, at int) int {
 	return n
 }
 
-// ChecksumAt is the offset of the checksum in a segment's header, for devices that fill it in.
+// ChecksumAt is the offset of the checksum in a segment's header, for devices that fill it
+// in.
 const ChecksumAt = 16

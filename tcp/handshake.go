@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// handshake is what the two ends of a connection agreed on as it was opened.
+// handshake is what the two ends of a connection agreed on when it was opened.
 type handshake struct {
 	tuple    wire.Tuple
 	iss, irs uint32
@@ -22,25 +22,26 @@ type handshake struct {
 	tsOffset                uint32 // our timestamps are timestamp(now) + tsOffset
 	tsRecent                uint32 // TS.Recent (RFC 7323 4.3)
 	ecn                     ecnAgreed
-	synECN                  wire.ECN // code point that the SYN came with (RFC 9768 3.1.1)
+	synECN                  wire.ECN // ECN field in which the SYN arrived (RFC 9768 3.1.1)
 
 	resent bool       // the SYN-ACK left more than once (RFC 6298 5.7)
-	sent   clock.Time // when the SYN-ACK left, for the first measurement of RTT; 0 where it left twice or with a cookie
+	sent   clock.Time // when the SYN-ACK left, for the first RTT sample; 0 where it left twice or with a cookie
 
-	// A Fast Open SYN (RFC 7413) makes a connection in SYN-RECEIVED, whose SYN-ACK the connection sends,
-	// and again when it is lost; else the state is ESTABLISHED.
+	// A Fast Open SYN (RFC 7413) makes a connection in SYN-RECEIVED, which sends its own
+	// SYN-ACK and retransmits it; otherwise the connection begins in ESTABLISHED.
 	fastOpen bool
-	cookie   []byte // to be told in that SYN-ACK; borrowed
+	cookie   []byte // a new cookie for that SYN-ACK; borrowed
 
 	opts  *Options
 	owner *Listener
 	auth  *auth.State // signs and verifies; nil without keys
 }
 
-// ecnAgreed says which form of ECN a connection uses.
+// ecnAgreed is the form of ECN that a connection uses.
 type ecnAgreed uint8
 
-// setNegotiated takes what the handshake has settled.
+// setNegotiated takes what the handshake has settled. Scaling holds for both directions or
+// neither (RFC 7323 2.2).
 func (c *Conn) setNegotiated(h *handshake) {
 	c.peerMSS = max(h.peerMSS, minMSS)
 	if h.scaling {
@@ -58,18 +59,18 @@ func (c *Conn) setNegotiated(h *handshake) {
 	c.ecn.setNegotiated(h)
 }
 
-// minMSS is the least segment size that is believed: smaller ones would make headers of all that is
-// sent.
+// minMSS is the least segment size that is believed. A peer that announces less would make
+// us send mostly headers.
 const minMSS = 48
 
-// Sizes of segments where the peer announces none (RFC 9293 3.7.1, MUST-15): the smallest MTU without
-// the headers.
+// Sizes of segments where the peer announces none (RFC 9293 3.7.1, MUST-15): the smallest
+// MTU without the headers.
 const (
 	defaultMSS4 = 536
 	defaultMSS6 = 1220
 )
 
-// defaultMSS is the peer's where its SYN does not say.
+// defaultMSS is the peer's MSS where its SYN has no option.
 func defaultMSS(t *wire.Tuple) uint16 {
 	if t.Remote.Is4() {
 		return defaultMSS4
@@ -85,7 +86,7 @@ func headersLen(t *wire.Tuple) int {
 	return wire.IPv6Len + wire.TCPLen
 }
 
-// lossOptions is what the board knows of the connection.
+// lossOptions is what the scoreboard needs to know of the connection.
 func (c *Conn) lossOptions() loss.Options {
 	o := loss.Options{MSS: uint32(c.mss()), SACK: c.has(flagSACK)}
 	if c.has(flagTimestamps) {
@@ -94,14 +95,15 @@ func (c *Conn) lossOptions() loss.Options {
 	return o
 }
 
-// updateSegmentSize sets the size of segments anew, and tells who counts in them.
+// updateSegmentSize computes the segment size anew, and passes it to loss detection and
+// congestion control, which count in segments.
 func (c *Conn) updateSegmentSize() {
 	c.segment = uint16(c.segmentSize())
 	c.sender.setOptions(c.lossOptions())
 }
 
-// segmentSize is the largest that a segment may be, with its options, by the peer's MSS, the
-// application's and the MTU of the way (RFC 9293 3.7.1, MUST-16).
+// segmentSize is the largest that a segment with its options may be: by the peer's MSS, the
+// application's, and the MTU of the route (RFC 9293 3.7.1, MUST-16).
 func (c *Conn) segmentSize() int {
 	mtu := c.m.cfg.Output.MTU(&c.tuple)
 	n := min(int(c.peerMSS), mtu-headersLen(&c.tuple))
@@ -111,7 +113,8 @@ func (c *Conn) segmentSize() int {
 	return max(min(n, 0xffff), minMSS)
 }
 
-// announcedMSS is what our SYN-ACK says: what the way takes (RFC 9293 3.7.1, MUST-14).
+// announcedMSS is what our SYN or SYN-ACK announces: what the interface receives, without
+// options (RFC 9293 3.7.1, MUST-14; RFC 6691 2).
 func (m *Mux) announcedMSS(t *wire.Tuple, o *Options) uint16 {
 	n := m.cfg.Output.MTU(t) - headersLen(t)
 	if o.MSS > 0 {
@@ -120,7 +123,8 @@ func (m *Mux) announcedMSS(t *wire.Tuple, o *Options) uint16 {
 	return uint16(max(min(n, 0xffff), minMSS))
 }
 
-// scaleFor returns the shift of our windows: enough for the largest buffer (RFC 7323 2.3).
+// scaleFor returns the shift of our windows: enough for the largest buffer, which can grow
+// after the handshake (RFC 7323 2.3).
 func scaleFor(o *Options) (s uint8) {
 	largest := maxReceiveBuffer
 	if o.ReceiveBuffer > 0 {
@@ -132,8 +136,8 @@ func scaleFor(o *Options) (s uint8) {
 	return s
 }
 
-// synWindow is the window of our SYN-ACK, which is not scaled.
-// It is a multiple of what later ones count in, so that rounding does not shrink it.
+// synWindow is the window of our SYN or SYN-ACK, which is not scaled. It is a multiple of
+// what later windows count in, so that rounding does not shrink it (RFC 9293 3.8.6).
 func (m *Mux) synWindow(o *Options) uint32 {
 	s := scaleFor(o)
 	return min(m.initialReceive(o), 0xffff) >> s << s

@@ -36,7 +36,8 @@ type Info struct {
 	CE                        uint32 // packets that came marked (ECN)
 }
 
-// Stats counts what happened in a Mux since it was made. Fields called levels can also fall.
+// Stats counts what happened in a Mux since it was made. Fields called levels can also
+// fall.
 type Stats struct {
 	Conns, HalfOpen, TimeWait int   // levels
 	Memory                    int64 // level: bytes of buffers

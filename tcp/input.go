@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// input handles a segment for the connection (RFC 9293 3.10.7). Signatures come first: an unsigned segment must not
-// change anything (RFC 5925 7.5).
+// input handles a segment for the connection (RFC 9293 3.10.7). Signatures come first: an
+// unsigned segment must not change anything (RFC 5925 7.5).
 func (c *Conn) input(now clock.Time, s *Segment) packet.Verdict {
 	if c.auth != nil && !c.auth.Verify(s.Raw) {
 		c.m.stats.AuthFailed++
@@ -23,8 +23,9 @@ func (c *Conn) input(now clock.Time, s *Segment) packet.Verdict {
 	return c.inputSynchronized(now, s)
 }
 
-// inputSynchronized is RFC 9293 3.10.7.4: all states but CLOSED, LISTEN and SYN-SENT. The order of the checks is that of
-// the RFC, with PAWS before the sequence number (RFC 7323 5.3).
+// inputSynchronized is RFC 9293 3.10.7.4: all states but CLOSED, LISTEN and SYN-SENT. The
+// order of the checks is that of the RFC, with PAWS before the sequence number (RFC 7323
+// 5.3).
 func (c *Conn) inputSynchronized(now clock.Time, s *Segment) packet.Verdict {
 	if !c.passesPAWS(now, s) {
 		return packet.DropSequence
@@ -52,8 +53,8 @@ func (c *Conn) inputSynchronized(now clock.Time, s *Segment) packet.Verdict {
 	return c.inputData(now, s)
 }
 
-// markAlive notes a sign of life. While the peer's window is being probed, unansweredProbes counts those probes and is
-// reset elsewhere.
+// markAlive notes a sign of life. While the peer's window is being probed, unansweredProbes
+// counts those probes and is reset elsewhere.
 func (c *Conn) markAlive(now clock.Time) {
 	c.aliveAt = now
 	if c.probeAt == never {
@@ -61,8 +62,9 @@ func (c *Conn) markAlive(now clock.Time) {
 	}
 }
 
-// acceptable is the test of RFC 9293 3.10.7.4, first: some of the segment lies in the window, or it is an empty one at
-// its left edge. With a zero window a segment at the edge is still accepted, for its ACK, URG and RST.
+// acceptable is the test of RFC 9293 3.10.7.4, first: some of the segment lies in the
+// window, or it is an empty one at its left edge. With a zero window a segment at the edge
+// is still accepted, for its ACK, URG and RST.
 func (c *Conn) acceptable(s *Segment) bool {
 	wnd := c.rcvAdv - c.rcvNxt
 	off := s.Seq - c.rcvNxt
@@ -76,8 +78,9 @@ func (c *Conn) acceptable(s *Segment) bool {
 	return int32(off) < 0 && int32(off+n) > 0 // begins before, and ends in or behind the window
 }
 
-// rejectUnacceptable answers an unacceptable segment by an ACK, except a RST. With data it is a retransmission whose
-// sender waits for the ACK; otherwise it may be one half of a loop of ACKs, so the answer has a rate limit (RFC 5961 7).
+// rejectUnacceptable answers an unacceptable segment by an ACK, except a RST. With data it
+// is a retransmission whose sender waits for the ACK; otherwise it may be one half of a
+// loop of ACKs, so the answer has a rate limit (RFC 5961 7).
 func (c *Conn) rejectUnacceptable(now clock.Time, s *Segment) packet.Verdict {
 	if s.Flags.Has(wire.FlagRST) {
 		return packet.DropSequence
@@ -94,8 +97,9 @@ func (c *Conn) rejectUnacceptable(now clock.Time, s *Segment) packet.Verdict {
 	return packet.DropSequence
 }
 
-// inputRST is RFC 9293 3.10.7.4, second, with RFC 5961 3.2: only the exact number resets, others in the window are
-// challenged. A blind attacker would otherwise need one guess per window instead of one per number.
+// inputRST is RFC 9293 3.10.7.4, second, with RFC 5961 3.2: only the exact number resets,
+// others in the window are challenged. A blind attacker would otherwise need one guess per
+// window instead of one per number.
 func (c *Conn) inputRST(now clock.Time, s *Segment) packet.Verdict {
 	if s.Seq != c.rcvNxt {
 		c.challenge(now)
@@ -113,11 +117,13 @@ func (c *Conn) inputRST(now clock.Time, s *Segment) packet.Verdict {
 	return packet.Deliver
 }
 
-// challengeEvery is the least time between two challenge ACKs of a connection, in ticks of our timestamps (milliseconds).
+// challengeEvery is the least time between two challenge ACKs of a connection, in ticks of
+// our timestamps (milliseconds).
 const challengeEvery = 50
 
-// challenge sends an ACK in answer to what may be forged (RFC 5961), at a bounded rate (section 7). The bound is the
-// connection's own: a shared one would let an attacker measure other connections (CVE-2016-5696).
+// challenge sends an ACK in answer to what may be forged (RFC 5961), at a bounded rate
+// (section 7). The bound is the connection's own: a shared one would let an attacker
+// measure other connections (CVE-2016-5696).
 func (c *Conn) challenge(now clock.Time) {
 	t := timestamp(now)
 	k := c.ensureRare()

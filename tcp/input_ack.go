@@ -64,8 +64,9 @@ func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 	c.m.markDirty(c)
 }
 
-// later reports whether a segment that acknowledges nothing new was surely sent after all others, by its timestamp or
-// what it SACKs. Only then its ECN counters are newer than those that are known (RFC 9768 3.2.2.5).
+// later reports whether a segment that acknowledges nothing new was surely sent after all
+// others, by its timestamp or what it SACKs. Only then its ECN counters are newer than
+// those that are known (RFC 9768 3.2.2.5).
 func (c *Conn) later(s *Segment) bool {
 	if c.has(flagTimestamps) {
 		return int32(s.Options.TSVal-c.tsRecent) > 0
@@ -73,7 +74,8 @@ func (c *Conn) later(s *Segment) bool {
 	return s.Options.SACKs > 0
 }
 
-// releaseSent frees the data that was acknowledged, and the queue when it is empty: idle connections have none.
+// releaseSent frees the data that was acknowledged, and the queue when it is empty: idle
+// connections have none.
 func (c *Conn) releaseSent() {
 	if c.snd == nil {
 		return
@@ -86,8 +88,8 @@ func (c *Conn) releaseSent() {
 	c.reportWritable()
 }
 
-// reportWritable reports that there is room again, once it is a third of the buffer: a wakeup per ACK would cost the
-// application more than it could write.
+// reportWritable reports that there is room again, once it is a third of the buffer: a
+// wakeup per ACK would cost the application more than it could write.
 func (c *Conn) reportWritable() {
 	if c.has(flagWantWrite) && 3*c.Writable() >= c.sendLimit() {
 		c.flags &^= flagWantWrite
@@ -95,8 +97,9 @@ func (c *Conn) reportWritable() {
 	}
 }
 
-// updateWindow takes the peer's window from a segment that is not older than the last that set it: SND.WL1 and SND.WL2
-// order them, because segments can be reordered (RFC 9293 3.10.7.4). It reports whether the window changed.
+// updateWindow takes the peer's window from a segment that is not older than the last that
+// set it: SND.WL1 and SND.WL2 order them, because segments can be reordered (RFC 9293
+// 3.10.7.4). It reports whether the window changed.
 func (c *Conn) updateWindow(s *Segment) bool {
 	if !seqnum.Before(c.wl1, s.Seq) && (c.wl1 != s.Seq || !seqnum.AtOrBefore(c.wl2, s.Ack)) {
 		return false
@@ -113,8 +116,8 @@ func (c *Conn) updateWindow(s *Segment) bool {
 	return true
 }
 
-// echo returns when the segment was sent whose timestamp s echoes (RFC 7323 4.1), 0 where that is not known. An echo of
-// more than 2^30 ticks ago is one that was never sent.
+// echo returns when the segment was sent whose timestamp s echoes (RFC 7323 4.1), 0 where
+// that is not known. An echo of more than 2^30 ticks ago is one that was never sent.
 func (c *Conn) echo(now clock.Time, s *Segment) clock.Time {
 	if !c.has(flagTimestamps) || !s.Options.HasTimestamps {
 		return 0
@@ -146,11 +149,13 @@ func (c *Conn) afterACK(now clock.Time) {
 	}
 }
 
-// orphanTime is how long FIN-WAIT-2 lasts after Close: a peer that never closes would keep the connection for ever.
+// orphanTime is how long FIN-WAIT-2 lasts after Close: a peer that never closes would keep
+// the connection for ever.
 const orphanTime = 60 * time.Second
 
-// passesPAWS is PAWS (RFC 7323 5.3): it rejects, and acknowledges, a segment whose timestamp is older than TS.Recent.
-// Without it, a duplicate from 2^32 bytes ago could pass as new data; at 100 Gbit/s that is a third of a second.
+// passesPAWS is PAWS (RFC 7323 5.3): it rejects, and acknowledges, a segment whose
+// timestamp is older than TS.Recent. Without it, a duplicate from 2^32 bytes ago could pass
+// as new data; at 100 Gbit/s that is a third of a second.
 func (c *Conn) passesPAWS(now clock.Time, s *Segment) bool {
 	if !c.has(flagTimestamps) || s.Flags.Has(wire.FlagRST) {
 		return true
@@ -165,12 +170,13 @@ func (c *Conn) passesPAWS(now clock.Time, s *Segment) bool {
 	return false
 }
 
-// timestampLife is the time after which TS.Recent is invalid: by then a millisecond clock may have wrapped half-way, so
-// that newer timestamps look older (RFC 7323 5.5).
+// timestampLife is the time after which TS.Recent is invalid: by then a millisecond clock
+// may have wrapped half-way, so that newer timestamps look older (RFC 7323 5.5).
 const timestampLife = 24 * 24 * time.Hour
 
-// noteTimestamp sets TS.Recent from a segment that covers what the last ACK asked for (RFC 7323 4.3). Later ones do not
-// count: with delayed ACKs the echo must show the first segment's time, or the peer would measure too short a RTT.
+// noteTimestamp sets TS.Recent from a segment that covers what the last ACK asked for (RFC
+// 7323 4.3). Later ones do not count: with delayed ACKs the echo must show the first
+// segment's time, or the peer would measure too short a RTT.
 func (c *Conn) noteTimestamp(s *Segment) {
 	if c.has(flagTimestamps) && s.Options.HasTimestamps && seqnum.AtOrBefore(s.Seq, c.lastAcked) {
 		c.tsRecent = s.Options.TSVal

@@ -44,16 +44,17 @@ func (c *Conn) inputAfterFIN(now clock.Time, s *Segment) packet.Verdict {
 	return packet.Deliver
 }
 
-// inputOrphaned resets a peer that sends data after Close: it must learn that the data will not be read (RFC 9293 3.6,
-// MAY-1; RFC 1122 4.2.2.13).
+// inputOrphaned resets a peer that sends data after Close: it must learn that the data will
+// not be read (RFC 9293 3.6, MAY-1; RFC 1122 4.2.2.13).
 func (c *Conn) inputOrphaned(now clock.Time) packet.Verdict {
 	c.sendReset()
 	c.enterClosed(aborted)
 	return packet.DropState
 }
 
-// acceptData stores the part of the payload that lies in the window and is not there yet. Everything else is
-// acknowledged at once, so that a peer with an old view of the window gets the new one.
+// acceptData stores the part of the payload that lies in the window and is not there yet.
+// Everything else is acknowledged at once, so that a peer with an old view of the window
+// gets the new one.
 func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 	if s.Len == 0 {
 		return packet.Deliver
@@ -120,8 +121,8 @@ func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 	c.scheduleACK(now, s, filled)
 }
 
-// outOfOrder keeps data behind a hole and acknowledges at once: duplicate ACKs and SACK blocks drive the peer's loss
-// recovery (RFC 5681 4.2).
+// outOfOrder keeps data behind a hole and acknowledges at once: duplicate ACKs and SACK
+// blocks drive the peer's loss recovery (RFC 5681 4.2).
 func (c *Conn) outOfOrder(left, right uint32) {
 	c.m.stats.OutOfOrder++
 	dup, ok := c.rcv.AddRange(left, right)
@@ -131,7 +132,8 @@ func (c *Conn) outOfOrder(left, right uint32) {
 	c.ackNow()
 }
 
-// discardData acknowledges data in order after CloseRead. Out of order it is not kept: the peer sends it again.
+// discardData acknowledges data in order after CloseRead. Out of order it is not kept: the
+// peer sends it again.
 func (c *Conn) discardData(now clock.Time, left, right uint32) packet.Verdict {
 	if left == c.rcvNxt {
 		c.rcvNxt = right
@@ -141,12 +143,14 @@ func (c *Conn) discardData(now clock.Time, left, right uint32) packet.Verdict {
 	return packet.Deliver
 }
 
-// initialQuickACKs is how many segments are acknowledged at once at the start, when the peer is in slow start and each
-// ACK opens its window, and again after a timeout of ours, when the path has lost segments.
+// initialQuickACKs is how many segments are acknowledged at once at the start, when the
+// peer is in slow start and each ACK opens its window, and again after a timeout of ours,
+// when the path has lost segments.
 const initialQuickACKs = 16
 
-// scheduleACK decides when data is acknowledged (RFC 9293 3.8.6.3): at once for more than one full segment, for a
-// filled hole (RFC 5681 4.2), and at the start; else with the next data that is sent, or after a delay.
+// scheduleACK decides when data is acknowledged (RFC 9293 3.8.6.3): at once for more than
+// one full segment, for a filled hole (RFC 5681 4.2), and at the start; else with the next
+// data that is sent, or after a delay.
 func (c *Conn) scheduleACK(now clock.Time, s *Segment, filled bool) {
 	switch {
 	case filled || c.opt.NoDelayedAck || c.rcvNxt-c.lastAcked > uint32(c.largestIn):
@@ -160,14 +164,15 @@ func (c *Conn) scheduleACK(now clock.Time, s *Segment, filled bool) {
 	}
 }
 
-// noteDuplicate keeps a range that arrived twice, for the next ACK to report (DSACK, RFC 2883 4).
+// noteDuplicate keeps a range that arrived twice, for the next ACK to report (DSACK, RFC
+// 2883 4).
 func (c *Conn) noteDuplicate(left, right uint32) {
 	c.m.stats.Duplicate++
 	c.dsack = byteRange{left, right}
 }
 
-// noteFIN records where the peer's stream ends. The first FIN counts: a second one elsewhere is forged or broken, and so
-// is one before data that was received.
+// noteFIN records where the peer's stream ends. The first FIN counts: a second one
+// elsewhere is forged or broken, and so is one before data that was received.
 func (c *Conn) noteFIN(seq uint32) {
 	if c.has(flagPeerFIN) || seqnum.Before(c.rcvAdv, seq) || seqnum.Before(seq, c.rcvNxt) {
 		return
@@ -179,7 +184,8 @@ func (c *Conn) noteFIN(seq uint32) {
 	c.peerFIN = seq
 }
 
-// processFIN handles the peer's FIN once all data before it has arrived (RFC 9293 3.10.7.4, eighth).
+// processFIN handles the peer's FIN once all data before it has arrived (RFC 9293 3.10.7.4,
+// eighth).
 func (c *Conn) processFIN(now clock.Time) {
 	if !c.has(flagPeerFIN) || c.rcvNxt != c.peerFIN {
 		return

@@ -25,8 +25,8 @@ type Config struct {
 	MaxTimeWait int           // TIME-WAIT records; 0 is 65 536; the oldest makes room
 	TimeWait    time.Duration // duration of TIME-WAIT, 2 MSL; 0 is 60 s
 
-	// Owns reports whether segments of the flow reach this Mux; nil is always. Connect chooses a local port for which
-	// it holds, because RSS gives each flow to one queue.
+	// Owns reports whether segments of the flow reach this Mux; nil is always. Connect
+	// chooses a local port for which it holds, because RSS gives each flow to one queue.
 	Owns func(t *wire.Tuple) bool
 
 	Defaults Options // of connections and listeners that have none
@@ -38,12 +38,12 @@ const (
 	defaultMaxConns = 1 << 20
 )
 
-// tick is the resolution of the timer wheel. Pacing and tail loss probes within a data centre need less than a
-// millisecond.
+// tick is the resolution of the timer wheel. Pacing and tail loss probes within a data
+// centre need less than a millisecond.
 const tick = 64 * time.Microsecond
 
-// Mux holds the connections and listeners of one loop. It does not lock: only the owner of the loop calls it and its
-// connections.
+// Mux holds the connections and listeners of one loop. It does not lock: only the owner of
+// the loop calls it and its connections.
 type Mux struct {
 	cfg   Config
 	stats Stats
@@ -63,15 +63,15 @@ type Mux struct {
 	controls    cc.Pool
 	random      random.Source // of what need not be secret
 
-	// Connections with something to send or to report form a list through Conn.link, oldest first, so that a Poll costs
-	// what happened and not what exists.
+	// Connections with something to send or to report form a list through Conn.link, oldest
+	// first, so that a Poll costs what happened and not what exists.
 	dirty, last uint32
 	blocked     []uint32 // connections for which the Output had no room; Poll tries them again
 
 	lastOptions *Options // of the newest connection whose options were not the defaults: accepted connections mostly share them
 
-	// Scratch for the segment being sent and the connection being made: on the stack they would escape into the Output
-	// and be allocated for each call.
+	// Scratch for the segment being sent and the connection being made: on the stack they
+	// would escape into the Output and be allocated for each call.
 	out       Outgoing   // of the segment that is being sent
 	flow      wire.Tuple // of the connection that is being made
 	probeSize uint16     // its size with options, where it is a probe of the path
@@ -96,9 +96,10 @@ func NewMux(cfg Config) *Mux {
 	return m
 }
 
-// Input handles a segment that arrived for t, which names the flow as this host sees it. The caller has verified
-// addresses and checksum. The result is Deliver or the reason of the drop. What a connection has to send because of
-// it leaves with the next Poll; replies without a connection (SYN-ACK, RST, the ACKs of TIME-WAIT) leave at once.
+// Input handles a segment that arrived for t, which names the flow as this host sees it.
+// The caller has verified addresses and checksum. The result is Deliver or the reason of
+// the drop. What a connection has to send because of it leaves with the next Poll; replies
+// without a connection (SYN-ACK, RST, the ACKs of TIME-WAIT) leave at once.
 func (m *Mux) Input(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
 	m.now = now
 	m.stats.SegmentsIn += uint64(s.Packets)
@@ -110,8 +111,9 @@ func (m *Mux) Input(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
 	return m.inputUnmatched(now, t, s)
 }
 
-// Poll runs the timers that are due, reports events to owners, and sends what may be sent. It returns when it must be
-// called again at the latest. After Input, or a call of a connection's methods, the loop calls it without waiting for that time.
+// Poll runs the timers that are due, reports events to owners, and sends what may be sent.
+// It returns when it must be called again at the latest. After Input, or a call of a
+// connection's methods, the loop calls it without waiting for that time.
 func (m *Mux) Poll(now clock.Time) clock.Time {
 	m.now = now
 	m.wheel.Advance(now, m.fire)
@@ -128,13 +130,15 @@ func (m *Mux) Poll(now clock.Time) clock.Time {
 	return min(next, m.wheel.Next())
 }
 
-// Idle reports whether Poll would only run timers: no connection has anything to send or to report.
+// Idle reports whether Poll would only run timers: no connection has anything to send or to
+// report.
 func (m *Mux) Idle() bool {
 	return m.dirty == noConn && len(m.blocked) == 0 && len(m.passive.ready) == 0
 }
 
-// flushDirty serves the connections that are in the list now. Owners may put connections into it again: those wait for
-// the next round, so that one that always has more cannot starve the others.
+// flushDirty serves the connections that are in the list now. Owners may put connections
+// into it again: those wait for the next round, so that one that always has more cannot
+// starve the others.
 func (m *Mux) flushDirty(now clock.Time) {
 	id := m.dirty
 	m.dirty, m.last = noConn, noConn
@@ -147,8 +151,8 @@ func (m *Mux) flushDirty(now clock.Time) {
 	}
 }
 
-// flush reports events, sends, and arms the timer. The owner goes first, so that what it writes in response leaves
-// with the ACK of what it read: one segment instead of two.
+// flush reports events, sends, and arms the timer. The owner goes first, so that what it
+// writes in response leaves with the ACK of what it read: one segment instead of two.
 func (c *Conn) flush(now clock.Time) {
 	if c.active == nil {
 		c.restore()

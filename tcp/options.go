@@ -8,38 +8,38 @@ import (
 	"github.com/millrace/millrace/tcp/cc"
 )
 
-// Options are what an application may choose for a connection or listener; accepted connections begin
-// with their listener's. The zero value is right for most.
+// Options are what an application may choose for a connection or listener. Accepted
+// connections begin with their listener's. The zero value suits most.
 type Options struct {
 	Congestion string // "cubic" (also ""), "reno", "bbr" or "dctcp"; package tcp/cc has the list
 
 	NoDelay bool // send small segments at once (RFC 9293 3.7.4: Nagle's algorithm off)
-	Cork    bool // keep back what does not fill a segment, 200 ms at most
+	Cork    bool // hold back what does not fill a segment, for 200 ms at most
 
 	KeepAlive   KeepAlive     // RFC 9293 3.8.4
-	UserTimeout time.Duration // how long sent data may stay unacknowledged (RFC 5482); 0 is until retransmissions give up
+	UserTimeout time.Duration // how long sent data may stay unacknowledged (RFC 5482); 0 lasts until retransmissions give up
 
 	SendBuffer, ReceiveBuffer int    // bytes; 0 grows with need
 	MSS                       int    // largest segment to announce and send; 0 follows the MTU
-	MaxPacing                 uint64 // bytes a second, 0 for no bound
+	MaxPacing                 uint64 // bytes per second; 0 is no limit
 	TTL                       uint8  // hop limit; 0 is the host's
 
 	ECN                             ECNMode
 	FastOpen                        bool // RFC 7413
-	PathProbe                       bool // look for a larger path MTU by probes (RFC 4821)
-	NoTimestamps, NoSACK, NoScaling bool // do not offer and do not accept the option
+	PathProbe                       bool // search for a larger path MTU by probes (RFC 4821)
+	NoTimestamps, NoSACK, NoScaling bool // neither offer nor accept the option
 	NoDelayedAck                    bool // acknowledge every segment at once
 	Keys                            *auth.Keys
 }
 
-// KeepAlive says when to probe a peer that is silent (RFC 9293 3.8.4).
+// KeepAlive is when to probe a silent peer (RFC 9293 3.8.4).
 type KeepAlive struct {
 	Idle     time.Duration // silence before the first probe; 0 is no keepalive
 	Interval time.Duration // between probes; 0 is 75 s
 	Count    int           // unanswered probes that end the connection; 0 is 9
 }
 
-// ECNMode says how a connection uses explicit congestion notification.
+// ECNMode is how a connection uses explicit congestion notification.
 type ECNMode uint8
 
 // Values of ECNMode.
@@ -50,7 +50,7 @@ const (
 	ECNAccurate                // ask for accurate ECN (RFC 9768), fall back to RFC 3168
 )
 
-// check reports whether the options make sense.
+// check reports whether the options are in range.
 func (o *Options) check() error {
 	if o.SendBuffer < 0 || o.ReceiveBuffer < 0 || o.MSS < 0 || o.KeepAlive.Idle < 0 || o.KeepAlive.Interval < 0 || o.UserTimeout < 0 {
 		return ErrBadOption
@@ -58,7 +58,8 @@ func (o *Options) check() error {
 	return nil
 }
 
-// intern returns a copy of o that nobody writes: most connections share the Mux's.
+// intern returns a copy of o that nobody writes. Most connections share the defaults or the
+// copy of the one before, so that a million of them do not hold a million Options.
 func (m *Mux) intern(o *Options) *Options {
 	if *o == m.cfg.Defaults {
 		return &m.cfg.Defaults
@@ -73,7 +74,8 @@ func (m *Mux) intern(o *Options) *Options {
 // Options returns the options in force.
 func (c *Conn) Options() Options { return *c.opt }
 
-// SetOptions changes the options: those of the handshake have no effect any more.
+// SetOptions changes the options. Those that the handshake has settled have no effect any
+// more.
 func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 	if err := o.check(); err != nil {
 		return err

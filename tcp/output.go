@@ -5,8 +5,9 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// output sends what may be sent now: lost data, new data, and an ACK where nothing else carried it. False is that the
-// Output had no room; the caller then blocks the connection until the next Poll.
+// output sends what may be sent now: lost data, new data, and an ACK where nothing else
+// carried it. False is that the Output had no room; the caller then blocks the connection
+// until the next Poll.
 func (c *Conn) output(now clock.Time) bool {
 	if c.has(flagReset) {
 		return c.resetPeer(now)
@@ -26,8 +27,8 @@ func (c *Conn) output(now clock.Time) bool {
 	return true
 }
 
-// outputData sends lost ranges first, then new data (RFC 6675 5, NextSeg). F-RTO turns the order around for one step: new
-// data shows whether a timeout was spurious (RFC 5682 2.1).
+// outputData sends lost ranges first, then new data (RFC 6675 5, NextSeg). F-RTO turns the
+// order around for one step: new data shows whether a timeout was spurious (RFC 5682 2.1).
 func (c *Conn) outputData(now clock.Time) bool {
 	if c.has(flagTailProbe) && !c.tailProbe(now) {
 		return false
@@ -83,7 +84,8 @@ func (c *Conn) outputNew(now clock.Time) bool {
 	}
 }
 
-// sendNew sends as much new data as one Outgoing and all windows allow, and returns how much sequence space it took.
+// sendNew sends as much new data as one Outgoing and all windows allow, and returns how
+// much sequence space it took.
 func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 	n, fin := c.nextNew(now)
 	if n == 0 && !fin {
@@ -125,8 +127,8 @@ func seqLen(b bool) uint32 {
 	return 0
 }
 
-// nextNew returns how many new bytes may be sent now, and whether the FIN goes with them. The FIN takes a sequence
-// number, which must lie in the peer's window too.
+// nextNew returns how many new bytes may be sent now, and whether the FIN goes with them.
+// The FIN takes a sequence number, which must lie in the peer's window too.
 func (c *Conn) nextNew(now clock.Time) (n uint32, fin bool) {
 	unsent := c.unsent()
 	fin = c.has(flagFIN) && !c.finSent()
@@ -153,9 +155,10 @@ func (c *Conn) nextNew(now clock.Time) (n uint32, fin bool) {
 	return c.fullSegments(now, n, unsent, fin)
 }
 
-// fullSegments cuts n down to full segments where the rest has to wait: for more data (Nagle's algorithm, cork), or for a
-// wider window (sender's silly window avoidance, RFC 9293 3.8.6.2.1). Half the largest window that the peer ever had is
-// sent nevertheless, because a peer with a small buffer may never open it further.
+// fullSegments cuts n down to full segments where the rest has to wait: for more data
+// (Nagle's algorithm, cork), or for a wider window (sender's silly window avoidance, RFC
+// 9293 3.8.6.2.1). Half the largest window that the peer ever had is sent nevertheless,
+// because a peer with a small buffer may never open it further.
 func (c *Conn) fullSegments(now clock.Time, n, unsent uint32, fin bool) (uint32, bool) {
 	mss := uint32(c.mss())
 	rest := n % mss
@@ -176,9 +179,9 @@ func (c *Conn) fullSegments(now clock.Time, n, unsent uint32, fin bool) (uint32,
 	return n, false
 }
 
-// maySendPartial reports whether a last segment that is not full may leave (RFC 9293 3.7.4). Nagle's algorithm in Minshall's
-// form delays it only while another partial one is unacknowledged: a bulk sender's last segment need not wait for a
-// delayed ACK.
+// maySendPartial reports whether a last segment that is not full may leave (RFC 9293
+// 3.7.4). Nagle's algorithm in Minshall's form delays it only while another partial one is
+// unacknowledged: a bulk sender's last segment need not wait for a delayed ACK.
 func (c *Conn) maySendPartial(now clock.Time) bool {
 	if c.opt.Cork || c.has(flagMore) {
 		return c.corked(now)
@@ -208,8 +211,9 @@ func (c *Conn) armPacing(t clock.Time) {
 	}
 }
 
-// tailProbe sends one segment to elicit an ACK for the tail of a flight (RFC 8985 7.3): new data where there is some and
-// the window allows it, else the last segment again. Without it a lost tail is only found by a timeout.
+// tailProbe sends one segment to elicit an ACK for the tail of a flight (RFC 8985 7.3): new
+// data where there is some and the window allows it, else the last segment again. Without
+// it a lost tail is only found by a timeout.
 func (c *Conn) tailProbe(now clock.Time) bool {
 	c.flags &^= flagTailProbe
 	if n := min(c.unsent(), c.window(), uint32(c.mss())); n > 0 {

@@ -9,11 +9,13 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// passive serves the segments that belong to no connection: listeners, the SYN queue, SYN cookies, the TIME-WAIT table,
-// resets. It also has the secrets that keep outsiders from guessing sequence numbers and ports.
+// passive serves the segments that belong to no connection: listeners, the SYN queue, SYN
+// cookies, the TIME-WAIT table, resets. It also has the secrets that keep outsiders from
+// guessing sequence numbers and ports.
 //
-// Here a peer has not proved that it receives at its address, so a segment costs at most a bounded record and one small
-// reply, and replies that anybody can provoke have a rate limit.
+// Here a peer has not proved that it receives at its address, so a segment costs at most a
+// bounded record and one small reply, and replies that anybody can provoke have a rate
+// limit.
 type passive struct {
 	secrets secrets
 	ports   portChooser
@@ -66,7 +68,8 @@ func valueOr[T int | time.Duration](v, other T) T {
 	return v
 }
 
-// pollPassive runs the timers of what belongs to no connection and returns when it must be called next.
+// pollPassive runs the timers of what belongs to no connection and returns when it must be
+// called next.
 func (m *Mux) pollPassive(now clock.Time) clock.Time {
 	f := &m.passive
 	next := min(f.timeWait.expire(now), m.checkStalled(now))
@@ -78,8 +81,8 @@ func (m *Mux) pollPassive(now clock.Time) clock.Time {
 	return min(next, f.synQueue.nextTimer())
 }
 
-// authFor returns the signature state for a SYN that came to l: nil without keys, and not ok where the signature is
-// missing or wrong. It is valid until the next call.
+// authFor returns the signature state for a SYN that came to l: nil without keys, and not
+// ok where the signature is missing or wrong. It is valid until the next call.
 func (f *passive) authFor(l *Listener, t *wire.Tuple, iss uint32, s *Segment) (a *auth.State, ok bool) {
 	if l.opts.Keys == nil {
 		return nil, true
@@ -92,7 +95,8 @@ func (f *passive) authFor(l *Listener, t *wire.Tuple, iss uint32, s *Segment) (a
 	return &f.auth, true
 }
 
-// authOf returns the signature state of record h, nil without keys. It is valid until the next call.
+// authOf returns the signature state of record h, nil without keys. It is valid until the
+// next call.
 func (f *passive) authOf(l *Listener, h *halfOpen) *auth.State {
 	if l.opts.Keys == nil {
 		return nil
@@ -103,8 +107,8 @@ func (f *passive) authOf(l *Listener, h *halfOpen) *auth.State {
 	return &f.auth
 }
 
-// choosePort sets t.LocalPort to a port that Owns approves and that no connection, listener or TIME-WAIT record uses.
-// connected reports whether a tuple has a connection.
+// choosePort sets t.LocalPort to a port that Owns approves and that no connection, listener
+// or TIME-WAIT record uses. connected reports whether a tuple has a connection.
 func (m *Mux) choosePort(now clock.Time, t *wire.Tuple, connected func(*wire.Tuple) bool) bool {
 	f := &m.passive
 	return f.ports.choose(t, func(t *wire.Tuple) bool {

@@ -31,8 +31,9 @@ func (m *Mux) sendCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment,
 	return packet.Deliver
 }
 
-// cookieInput handles an ACK for a listener: it may bring a cookie back, else it is reset (RFC 9293 3.10.7.2). With a
-// full backlog the ACK is dropped without a reset; the next segment of the peer brings the cookie again.
+// cookieInput handles an ACK for a listener: it may bring a cookie back, else it is reset
+// (RFC 9293 3.10.7.2). With a full backlog the ACK is dropped without a reset; the next
+// segment of the peer brings the cookie again.
 func (m *Mux) cookieInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment) packet.Verdict {
 	iss, irs := s.Ack-1, s.Seq-1
 	var stamp syncookie.Stamp
@@ -81,7 +82,8 @@ func stampOf(t synTerms) syncookie.Stamp {
 	return syncookie.NewStamp(t.scale(), t.sack(), t.ecn() != ecnNone)
 }
 
-// termsOfStamp is the reverse of stampOf. A Stamp has no room for the form of ECN: it is classic.
+// termsOfStamp is the reverse of stampOf. A Stamp has no room for the form of ECN: it is
+// classic.
 func termsOfStamp(s syncookie.Stamp) synTerms {
 	scale, sack, ecn := s.Options()
 	t := synTerms(scale) | termsTimestamps

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// TCP Fast Open (RFC 7413): who has shown before that an address is his, by the cookie that was sent to
-// it, may send data with his SYN.
+// TCP Fast Open (RFC 7413): who has shown before that an address is his, by the cookie that
+// was sent to it, may send data with his SYN.
 
-// TCP Fast Open (RFC 7413), the server's side: a peer that has shown by an earlier cookie that it receives at its address
-// may send data with its SYN.
+// TCP Fast Open (RFC 7413), the server's side: a peer that has shown by an earlier cookie
+// that it receives at its address may send data with its SYN.
 //
-// Cookies are a MAC over both addresses and the hour. Each is valid in its hour and the next, which changes the key as
-// RFC 7413 4.1.2 wants without keeping a list of keys.
+// Cookies are a MAC over both addresses and the hour. Each is valid in its hour and the
+// next, which changes the key as RFC 7413 4.1.2 wants without keeping a list of keys.
 const (
 	fastOpenCookieLen = 8
 	fastOpenPeriod    = time.Hour
@@ -30,7 +30,8 @@ func (s *secrets) fastOpenCookie(now clock.Time, t *wire.Tuple, before clock.Tim
 	return c
 }
 
-// verifyFastOpenCookie reports whether cookie belongs to t's remote end, and whether it is of the hour before.
+// verifyFastOpenCookie reports whether cookie belongs to t's remote end, and whether it is
+// of the hour before.
 func (s *secrets) verifyFastOpenCookie(now clock.Time, t *wire.Tuple, cookie []byte) (ok, old bool) {
 	for before := range clock.Time(2) {
 		c := s.fastOpenCookie(now, t, before)
@@ -41,8 +42,9 @@ func (s *secrets) verifyFastOpenCookie(now clock.Time, t *wire.Tuple, cookie []b
 	return false, false
 }
 
-// fastOpenInput handles a SYN with a valid cookie: its connection begins at once, and the application may accept it
-// before the handshake is complete (RFC 7413 4.2.2). done is false where the normal handshake has to serve the SYN.
+// fastOpenInput handles a SYN with a valid cookie: its connection begins at once, and the
+// application may accept it before the handshake is complete (RFC 7413 4.2.2). done is
+// false where the normal handshake has to serve the SYN.
 func (m *Mux) fastOpenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, iss uint32) (v packet.Verdict, done bool) {
 	f := &m.passive
 	if !s.Options.HasFastOpen {
@@ -100,8 +102,9 @@ func (c *Conn) inputFastOpen(now clock.Time, s *Segment) packet.Verdict {
 	return v
 }
 
-// outputFastOpenData sends data behind the SYN-ACK, before that is acknowledged: the cookie has shown that the peer is at
-// its address (RFC 7413 4.2.2). Once the SYN-ACK timed out, data and FIN wait for the handshake.
+// outputFastOpenData sends data behind the SYN-ACK, before that is acknowledged: the cookie
+// has shown that the peer is at its address (RFC 7413 4.2.2). Once the SYN-ACK timed out,
+// data and FIN wait for the handshake.
 func (c *Conn) outputFastOpenData(now clock.Time) bool {
 	if c.state != StateSynReceived || c.m.passive.fastOpenPending[c.id] == nil || c.has(flagFIN) || c.sender.scoreboard.Backoff() > 0 {
 		return true

@@ -7,9 +7,10 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// inputUnmatched handles a segment that belongs to no connection: it may be for a TIME-WAIT record, a SYN queue record
-// or a listener, in this order, since a record is more specific than the listener that it came from. Anything else is
-// for nobody and is reset (RFC 9293 3.10.7.1).
+// inputUnmatched handles a segment that belongs to no connection: it may be for a TIME-WAIT
+// record, a SYN queue record or a listener, in this order, since a record is more specific
+// than the listener that it came from. Anything else is for nobody and is reset (RFC 9293
+// 3.10.7.1).
 func (m *Mux) inputUnmatched(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
 	f := &m.passive
 	var floor *uint32
@@ -30,8 +31,8 @@ func (m *Mux) inputUnmatched(now clock.Time, t *wire.Tuple, s *Segment) packet.V
 	return packet.DropNoSocket
 }
 
-// listenInput is the LISTEN state (RFC 9293 3.10.7.2). floor, where not nil, is the last sequence number of the tuple's
-// connection before, which the new one has to exceed.
+// listenInput is the LISTEN state (RFC 9293 3.10.7.2). floor, where not nil, is the last
+// sequence number of the tuple's connection before, which the new one has to exceed.
 func (m *Mux) listenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, floor *uint32) packet.Verdict {
 	switch {
 	case s.Flags.Has(wire.FlagRST):
@@ -44,8 +45,9 @@ func (m *Mux) listenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment
 	return m.synInput(now, l, t, s, floor)
 }
 
-// mayConnect reports whether t may have a connection: neither end is multicast or broadcast (RFC 9293 3.9.2.3,
-// MUST-57), and it is not one with itself, which a forged source would make loop.
+// mayConnect reports whether t may have a connection: neither end is multicast or broadcast
+// (RFC 9293 3.9.2.3, MUST-57), and it is not one with itself, which a forged source would
+// make loop.
 func mayConnect(t *wire.Tuple) bool {
 	return t.RemotePort != 0 && !group(&t.Local) && !group(&t.Remote) && t.Reverse() != *t
 }
@@ -58,8 +60,9 @@ func group(a *wire.Addr) bool {
 	return a[0] == 0xff || *a == wire.Addr{}
 }
 
-// synInput answers a SYN for a listener: by a record, or where records are scarce by a cookie. With a full backlog the
-// SYN is dropped, as no SYN-ACK may promise a connection that Accept has no room for; the peer retransmits.
+// synInput answers a SYN for a listener: by a record, or where records are scarce by a
+// cookie. With a full backlog the SYN is dropped, as no SYN-ACK may promise a connection
+// that Accept has no room for; the peer retransmits.
 func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, floor *uint32) packet.Verdict {
 	f := &m.passive
 	if l.full() {
@@ -98,8 +101,9 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 	return packet.Deliver
 }
 
-// minHalfOpen is how many records a listener may have whatever its backlog: handshakes take a round trip, so a backlog
-// of one would otherwise let a single connection through per round trip.
+// minHalfOpen is how many records a listener may have whatever its backlog: handshakes take
+// a round trip, so a backlog of one would otherwise let a single connection through per
+// round trip.
 const minHalfOpen = 16
 
 // halfOpenInput is the state SYN-RECEIVED (RFC 9293 3.10.7.4) of a SYN queue record.
@@ -121,8 +125,9 @@ func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segme
 		m.sendSynAck(now, l, h, a, nil)
 		return packet.Deliver
 	case s.Flags.Has(wire.FlagSYN), old, !acceptable(s, h.irs+1, m.synWindow(l.opts)):
-		// RFC 5961 4.2 and not RFC 9293 3.10.7.4, which goes back to LISTEN at a SYN in the window: blind ones would
-		// find it. A peer that has begun anew resets what the ACK tells of.
+		// RFC 5961 4.2 and not RFC 9293 3.10.7.4, which goes back to LISTEN at a SYN in the
+		// window: blind ones would find it. A peer that has begun anew resets what the ACK
+		// tells of.
 		m.challenge(now, l, h, a)
 		return packet.DropSequence
 	case !s.Flags.Has(wire.FlagACK):
@@ -145,8 +150,9 @@ func acceptable(s *Segment, next uint32, window uint32) bool {
 	return s.Seq-next < window || n > 0 && s.Seq+n-1-next < window
 }
 
-// halfOpenReset handles a RST. It counts only with exactly the next number; another one in the window is challenged
-// (RFC 5961 3.2), since a blind attacker hits a window far more easily than a number.
+// halfOpenReset handles a RST. It counts only with exactly the next number; another one in
+// the window is challenged (RFC 5961 3.2), since a blind attacker hits a window far more
+// easily than a number.
 func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.State, s *Segment) packet.Verdict {
 	h := m.passive.synQueue.at(slot)
 	if s.Seq == h.irs+1 {
@@ -161,7 +167,8 @@ func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.St
 	return packet.DropSequence
 }
 
-// completeHandshake makes a connection of a record whose SYN-ACK was acknowledged and passes it the segment.
+// completeHandshake makes a connection of a record whose SYN-ACK was acknowledged and
+// passes it the segment.
 func (m *Mux) completeHandshake(now clock.Time, slot uint32, l *Listener, s *Segment) packet.Verdict {
 	f := &m.passive
 	if l.full() {
@@ -201,7 +208,8 @@ func (m *Mux) handshakeOf(l *Listener, t *wire.Tuple, terms synTerms) handshake 
 	return h
 }
 
-// establish makes the connection, queues it for Accept, and passes it the segment that completed the handshake.
+// establish makes the connection, queues it for Accept, and passes it the segment that
+// completed the handshake.
 func (m *Mux) establish(now clock.Time, l *Listener, h *handshake, s *Segment) (v packet.Verdict, ok bool) {
 	c := m.newPassiveConn(now, h)
 	if c == nil {

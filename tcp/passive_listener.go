@@ -5,7 +5,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Listener accepts connections to a local address and port (the LISTEN state of RFC 9293 3.3.2).
+// Listener accepts connections to a local address and port (the LISTEN state of RFC 9293
+// 3.3.2).
 type Listener struct {
 	m               *Mux
 	local           wire.Addr
@@ -31,9 +32,10 @@ type endpoint struct {
 // maxListeners is what the index in a record can name.
 const maxListeners = 1 << 16
 
-// Listen accepts connections to port at local: any address where that is zero, any of IPv4 where it is
-// wire.Unspecified4. Port 0 chooses one, see Listener.Addr. At most backlog connections wait for Accept; less than one
-// counts as one. A nil o is the Mux's Defaults. Accepted connections begin with the options, which must not change.
+// Listen accepts connections to port at local: any address where that is zero, any of IPv4
+// where it is wire.Unspecified4. Port 0 chooses one, see Listener.Addr. At most backlog
+// connections wait for Accept; less than one counts as one. A nil o is the Mux's Defaults.
+// Accepted connections begin with the options, which must not change.
 func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owner Owner) (*Listener, error) {
 	f := &m.passive
 	if port == 0 {
@@ -60,8 +62,9 @@ func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owne
 	return l, nil
 }
 
-// freePort returns a port at which nothing listens, 0 where there is none. It searches from a random one on, so that
-// closing and listening again does not give the same port (RFC 6056 3.3.1).
+// freePort returns a port at which nothing listens, 0 where there is none. It searches from
+// a random one on, so that closing and listening again does not give the same port (RFC
+// 6056 3.3.1).
 func (m *Mux) freePort(local wire.Addr) uint16 {
 	f := &m.passive
 	start := m.random.Uint64()
@@ -88,7 +91,8 @@ func (f *passive) freeID() int {
 	return len(f.listeners) - 1
 }
 
-// listenerFor returns the listener for t: that of the address, else of any address of its version, else of any.
+// listenerFor returns the listener for t: that of the address, else of any address of its
+// version, else of any.
 func (f *passive) listenerFor(t *wire.Tuple) *Listener {
 	if len(f.byEndpoint) == 0 {
 		return nil
@@ -107,8 +111,8 @@ func (f *passive) listenerFor(t *wire.Tuple) *Listener {
 // listens reports whether a listener has the port at the address or at any.
 func (f *passive) listens(t *wire.Tuple) bool { return f.listenerFor(t) != nil }
 
-// Accept returns the connection that has waited longest, nil where none waits. The caller owns it, and names the
-// handler of its events with SetOwner.
+// Accept returns the connection that has waited longest, nil where none waits. The caller
+// owns it, and names the handler of its events with SetOwner.
 func (l *Listener) Accept() *Conn {
 	if l.head == len(l.queue) {
 		return nil
@@ -128,7 +132,8 @@ func (l *Listener) Waiting() int { return len(l.queue) - l.head }
 // full reports whether the backlog is used up.
 func (l *Listener) full() bool { return l.Waiting() >= l.backlog }
 
-// enqueue adds c to the connections that wait for Accept, and reports that to the owner at the end of the burst.
+// enqueue adds c to the connections that wait for Accept, and reports that to the owner at
+// the end of the burst.
 func (l *Listener) enqueue(c *Conn) {
 	if l.head > 0 && len(l.queue) == cap(l.queue) {
 		n := copy(l.queue, l.queue[l.head:])
@@ -145,8 +150,8 @@ func (l *Listener) enqueue(c *Conn) {
 // Addr returns the address and the port that l listens on.
 func (l *Listener) Addr() (wire.Addr, uint16) { return l.local, l.port }
 
-// Close ends l, forgets its SYN queue records, and resets the connections that nobody has accepted (RFC 9293 3.10.4):
-// their peers believe them established and would wait for ever.
+// Close ends l, forgets its SYN queue records, and resets the connections that nobody has
+// accepted (RFC 9293 3.10.4): their peers believe them established and would wait for ever.
 func (l *Listener) Close(now clock.Time) {
 	if l.closed {
 		return
@@ -161,7 +166,8 @@ func (l *Listener) Close(now clock.Time) {
 	}
 }
 
-// dropHalfOpen forgets the SYN queue records of l. It walks the table, which only Close does.
+// dropHalfOpen forgets the SYN queue records of l. It walks the table, which only Close
+// does.
 func (f *passive) dropHalfOpen(l *Listener) {
 	for slot := 0; l.halfOpen > 0 && slot < len(f.synQueue.slots); slot++ {
 		if h := &f.synQueue.slots[slot]; h.live() && h.listenerID == l.id {
@@ -171,7 +177,8 @@ func (f *passive) dropHalfOpen(l *Listener) {
 	}
 }
 
-// reportAcceptable tells the owners of listeners that connections wait, once for all that came in a burst.
+// reportAcceptable tells the owners of listeners that connections wait, once for all that
+// came in a burst.
 func (f *passive) reportAcceptable() {
 	for len(f.ready) > 0 {
 		ready := f.ready

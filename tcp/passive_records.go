@@ -11,9 +11,9 @@ type record[T any] interface {
 	link() *uint32
 }
 
-// records is a table of pointer-free records by tuple, in slots of one slice: the garbage collector does not scan it. It
-// doubles up to its limit, and frees its memory when the last record of many goes. The hash is keyed, so that an
-// attacker cannot make long chains.
+// records is a table of pointer-free records by tuple, in slots of one slice: the garbage
+// collector does not scan it. It doubles up to its limit, and frees its memory when the
+// last record of many goes. The hash is keyed, so that an attacker cannot make long chains.
 type records[T any, P record[T]] struct {
 	key     sipKey
 	limit   int
@@ -26,7 +26,8 @@ type records[T any, P record[T]] struct {
 // noSlot is the slot of no record.
 const noSlot = ^uint32(0)
 
-// minRecords is the first size of a table. One of more than 16 times that is freed when it is empty.
+// minRecords is the first size of a table. One of more than 16 times that is freed when it
+// is empty.
 const minRecords = 64
 
 func (r *records[T, P]) at(slot uint32) P { return &r.slots[slot] }
@@ -48,8 +49,9 @@ func (r *records[T, P]) find(t *wire.Tuple) uint32 {
 	return noSlot
 }
 
-// insert returns the slot of a new record for t, of which it sets only the tuple; the rest is zero. noSlot is a full
-// table. Slots stay valid until remove; pointers to records only until the next insert.
+// insert returns the slot of a new record for t, of which it sets only the tuple; the rest
+// is zero. noSlot is a full table. Slots stay valid until remove; pointers to records only
+// until the next insert.
 func (r *records[T, P]) insert(t *wire.Tuple) uint32 {
 	if r.free == 0 && !r.grow() {
 		return noSlot

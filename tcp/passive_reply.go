@@ -9,8 +9,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// reply sends one segment without payload that belongs to no connection. Its options are in passive.options, to which
-// a, where not nil, adds a signature. Nothing is kept: what the Output has no room for is lost, as it could be on the way.
+// reply sends one segment without payload that belongs to no connection. Its options are in
+// passive.options, to which a, where not nil, adds a signature. Nothing is kept: what the
+// Output has no room for is lost, as it could be on the way.
 func (m *Mux) reply(now clock.Time, t *wire.Tuple, h *wire.TCPHeader, a *auth.State) bool {
 	f := &m.passive
 	o := &f.out
@@ -41,8 +42,8 @@ type synOptions struct {
 	fastOpenCookie []byte
 }
 
-// appendTo appends the options in the order of most stacks, so that the 20 bytes need no padding; Fast Open follows
-// where it fits into the 40 bytes of all options.
+// appendTo appends the options in the order of most stacks, so that the 20 bytes need no
+// padding; Fast Open follows where it fits into the 40 bytes of all options.
 func (o *synOptions) appendTo(b []byte) []byte {
 	b = wire.AppendMSS(b, o.mss)
 	if o.sack {
@@ -60,7 +61,8 @@ func (o *synOptions) appendTo(b []byte) []byte {
 	return b
 }
 
-// sendSynAck answers the SYN of h. stamp, where not nil, belongs to a SYN cookie: the low bits of our timestamp carry it.
+// sendSynAck answers the SYN of h. stamp, where not nil, belongs to a SYN cookie: the low
+// bits of our timestamp carry it.
 func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State, stamp *syncookie.Stamp) {
 	f := &m.passive
 	o := synOptions{
@@ -85,8 +87,9 @@ func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State
 	m.reply(now, &h.tuple, &head, a)
 }
 
-// markSynAck sets the bits that agree to ECN: ECE (RFC 3168 6.1.1), or the code that echoes the ECN field of the SYN,
-// by which the peer learns whether the path changes it (RFC 9768 3.1.2, Table 2).
+// markSynAck sets the bits that agree to ECN: ECE (RFC 3168 6.1.1), or the code that echoes
+// the ECN field of the SYN, by which the peer learns whether the path changes it (RFC 9768
+// 3.1.2, Table 2).
 func (t synTerms) markSynAck(h *wire.TCPHeader) (ae bool) {
 	switch t.ecn() {
 	case ecnClassic:
@@ -107,7 +110,8 @@ func (t synTerms) markSynAck(h *wire.TCPHeader) (ae bool) {
 	return ae
 }
 
-// challenge sends an ACK that says which segment is expected (RFC 5961 3.2 and 4.2), at a bounded rate.
+// challenge sends an ACK that says which segment is expected (RFC 5961 3.2 and 4.2), at a
+// bounded rate.
 func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State) {
 	f := &m.passive
 	if !f.challengeLimit.take(now) {
@@ -149,16 +153,19 @@ func (l *tokenBucket) take(now clock.Time) bool {
 	return true
 }
 
-// Resets of stray segments, and challenge ACKs of records: a thousand a second each, so that floods with forged sources
-// are not reflected at full rate. Challenge ACKs of connections are not counted here: a bucket that all connections
-// share would let an attacker learn from its own challenges how many others were sent (RFC 5961 7; Cao et al., 2016).
+// Resets of stray segments, and challenge ACKs of records: a thousand a second each, so
+// that floods with forged sources are not reflected at full rate. Challenge ACKs of
+// connections are not counted here: a bucket that all connections share would let an
+// attacker learn from its own challenges how many others were sent (RFC 5961 7; Cao et al.,
+// 2016).
 const (
 	replyInterval = time.Millisecond
 	replyBurst    = 100
 )
 
-// reset answers a segment for which there is no connection (RFC 9293 3.10.7.1), with numbers that its sender accepts:
-// SEQ is what it acknowledged, or else the RST acknowledges all of the segment.
+// reset answers a segment for which there is no connection (RFC 9293 3.10.7.1), with
+// numbers that its sender accepts: SEQ is what it acknowledged, or else the RST
+// acknowledges all of the segment.
 func (m *Mux) reset(now clock.Time, t *wire.Tuple, s *Segment) {
 	if s.Flags.Has(wire.FlagRST) || group(&t.Local) || group(&t.Remote) || !m.passive.resetLimit.take(now) {
 		return

@@ -7,8 +7,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// halfOpen is a connection in SYN-RECEIVED that its listener has not got yet. A flood of SYNs costs these 64 bytes for
-// each, up to the limit of the table, and gives the garbage collector nothing to scan.
+// halfOpen is a connection in SYN-RECEIVED that its listener has not got yet. A flood of
+// SYNs costs these 64 bytes for each, up to the limit of the table, and gives the garbage
+// collector nothing to scan.
 type halfOpen struct {
 	tuple      wire.Tuple
 	iss, irs   uint32
@@ -59,7 +60,8 @@ func (h *synQueue) add(now clock.Time, t *wire.Tuple) *halfOpen {
 	return r
 }
 
-// rebuildTimers moves the timers to a wheel as large as the table. Each record but the newest has one.
+// rebuildTimers moves the timers to a wheel as large as the table. Each record but the
+// newest has one.
 func (h *synQueue) rebuildTimers(now clock.Time) {
 	h.wheel, h.armed = clock.NewWheel(len(h.slots), halfOpenTick, now), len(h.slots)
 	for _, n := range h.buckets {
@@ -69,7 +71,8 @@ func (h *synQueue) rebuildTimers(now clock.Time) {
 	}
 }
 
-// drop removes the record and its timer. An empty table that was large gives its memory back, and the wheel with it.
+// drop removes the record and its timer. An empty table that was large gives its memory
+// back, and the wheel with it.
 func (h *synQueue) drop(slot uint32) {
 	h.wheel.Stop(slot)
 	h.remove(slot)
@@ -78,8 +81,8 @@ func (h *synQueue) drop(slot uint32) {
 	}
 }
 
-// scarce reports whether the queue is three quarters full. From then on cookies serve new SYNs, so that the rest of the
-// queue remains for SYNs whose options a cookie cannot carry.
+// scarce reports whether the queue is three quarters full. From then on cookies serve new
+// SYNs, so that the rest of the queue remains for SYNs whose options a cookie cannot carry.
 func (h *synQueue) scarce() bool { return h.used >= h.limit-h.limit/4 }
 
 // nextTimer returns when a timer expires.
@@ -90,7 +93,8 @@ func (h *synQueue) nextTimer() clock.Time {
 	return h.wheel.Next()
 }
 
-// sentAt is when the first SYN-ACK left. The record is younger than 2^32 microseconds (71 minutes), so its low bits do.
+// sentAt is when the first SYN-ACK left. The record is younger than 2^32 microseconds (71
+// minutes), so its low bits do.
 func (h *halfOpen) sentAt(now clock.Time) clock.Time {
 	return now.Add(-time.Duration(microseconds(now)-h.sent) * time.Microsecond)
 }
@@ -102,8 +106,8 @@ func (h *halfOpen) due(now clock.Time) clock.Time {
 
 func microseconds(t clock.Time) uint32 { return uint32(t / clock.Time(time.Microsecond)) }
 
-// halfOpenTimeout sends the SYN-ACK again, or gives up after the last retry (RFC 9293 3.8.3). No RST is sent: a peer
-// that answers later gets one for its ACK.
+// halfOpenTimeout sends the SYN-ACK again, or gives up after the last retry (RFC 9293
+// 3.8.3). No RST is sent: a peer that answers later gets one for its ACK.
 func (m *Mux) halfOpenTimeout(slot uint32) {
 	f := &m.passive
 	h := f.synQueue.at(slot)

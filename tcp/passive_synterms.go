@@ -11,9 +11,10 @@ import (
 //	|           | FO | R | SYN | ECN | TS | SA | scale |
 //	+-----------+----+---+-----+-----+----+----+-------+
 //
-// scale is the shift of the peer's windows, 15 for none (14 is the largest, RFC 7323 2.3); SA is SACK, TS timestamps;
-// ECN is an ecnAgreed; SYN the ECN field that the SYN arrived with (RFC 9768 3.1.1); R is set when the SYN came again,
-// after which the handshake gives no round-trip time (RFC 6298 3); FO that it asked for a Fast Open cookie.
+// scale is the shift of the peer's windows, 15 for none (14 is the largest, RFC 7323 2.3);
+// SA is SACK, TS timestamps; ECN is an ecnAgreed; SYN the ECN field that the SYN arrived
+// with (RFC 9768 3.1.1); R is set when the SYN came again, after which the handshake gives
+// no round-trip time (RFC 6298 3); FO that it asked for a Fast Open cookie.
 type synTerms uint16
 
 const (
@@ -42,7 +43,8 @@ func (t synTerms) ecn() ecnAgreed { return ecnAgreed(t >> termsECNShift & 3) }
 
 func (t synTerms) synECN() wire.ECN { return wire.ECN(t >> termsSYNShift & 3) }
 
-// announcedBy returns the MSS that the peer's SYN announces, or the default (RFC 9293 3.7.1, MUST-15).
+// announcedBy returns the MSS that the peer's SYN announces, or the default (RFC 9293
+// 3.7.1, MUST-15).
 func announcedBy(t *wire.Tuple, o *wire.TCPOptions) uint16 {
 	if o.MSS == 0 {
 		return defaultMSS(t)
@@ -68,8 +70,8 @@ func termsOf(o *Options, s *Segment) synTerms {
 	return t | synTerms(ecnOf(o, s))<<termsECNShift | synTerms(s.ECN)<<termsSYNShift
 }
 
-// ecnOf returns the form of ECN that a SYN asks for and we agree to (RFC 3168 6.1.1, RFC 9768 3.1.1). With AE set as
-// well, the three bits ask for accurate ECN.
+// ecnOf returns the form of ECN that a SYN asks for and we agree to (RFC 3168 6.1.1, RFC
+// 9768 3.1.1). With AE set as well, the three bits ask for accurate ECN.
 func ecnOf(o *Options, s *Segment) ecnAgreed {
 	asked := s.Flags.Has(wire.FlagECE | wire.FlagCWR)
 	switch {

@@ -9,8 +9,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// timeWaitRecord is what is left of a connection in TIME-WAIT (RFC 9293 3.3.2): enough to acknowledge a FIN that its
-// peer sends again, and to tell old duplicates from a new connection. It takes 72 bytes, a Conn some 300.
+// timeWaitRecord is what is left of a connection in TIME-WAIT (RFC 9293 3.3.2): enough to
+// acknowledge a FIN that its peer sends again, and to tell old duplicates from a new
+// connection. It takes 72 bytes, a Conn some 300.
 type timeWaitRecord struct {
 	tuple      wire.Tuple
 	sndNxt     uint32
@@ -32,8 +33,8 @@ func (w *timeWaitRecord) key() *wire.Tuple { return &w.tuple }
 
 func (w *timeWaitRecord) link() *uint32 { return &w.next }
 
-// timeWaitTable holds the TIME-WAIT records of a Mux. All last equally long, so that a list in order of arrival is also
-// in order of expiry, and no record needs a timer.
+// timeWaitTable holds the TIME-WAIT records of a Mux. All last equally long, so that a list
+// in order of arrival is also in order of expiry, and no record needs a timer.
 type timeWaitTable struct {
 	records[timeWaitRecord, *timeWaitRecord]
 	duration       time.Duration
@@ -49,10 +50,12 @@ const (
 	timeWaitReuse      = time.Second            // after which our timestamp is surely larger, whatever its rounding
 )
 
-// milliseconds is the low 32 bits of t in milliseconds: enough to compare times within 24 days.
+// milliseconds is the low 32 bits of t in milliseconds: enough to compare times within 24
+// days.
 func milliseconds(t clock.Time) uint32 { return uint32(t / clock.Time(time.Millisecond)) }
 
-// add makes a record, in place of the oldest where the table is full: the oldest is the closest to its end anyway.
+// add makes a record, in place of the oldest where the table is full: the oldest is the
+// closest to its end anyway.
 func (w *timeWaitTable) add(now clock.Time, t *wire.Tuple) *timeWaitRecord {
 	if slot := w.find(t); slot != noSlot {
 		w.drop(slot)
@@ -109,7 +112,8 @@ func (w *timeWaitTable) unlink(slot uint32) {
 	}
 }
 
-// restart makes the record last as long as a new one: a FIN that comes again starts 2 MSL anew (RFC 9293 3.10.7.4).
+// restart makes the record last as long as a new one: a FIN that comes again starts 2 MSL
+// anew (RFC 9293 3.10.7.4).
 func (w *timeWaitTable) restart(now clock.Time, slot uint32) {
 	w.unlink(slot)
 	w.pushNewest(now, slot)
@@ -135,8 +139,9 @@ func (w *timeWaitTable) expire(now clock.Time) clock.Time {
 	return clock.Never
 }
 
-// timeWaitInput handles a segment for a TIME-WAIT record (RFC 9293 3.10.7.4). reopen says that it is a SYN that begins
-// a new connection: the record is gone, and the new sequence numbers must be above last.
+// timeWaitInput handles a segment for a TIME-WAIT record (RFC 9293 3.10.7.4). reopen says
+// that it is a SYN that begins a new connection: the record is gone, and the new sequence
+// numbers must be above last.
 func (m *Mux) timeWaitInput(now clock.Time, slot uint32, s *Segment) (v packet.Verdict, last uint32, again bool) {
 	w := &m.passive.timeWait
 	r := w.at(slot)
@@ -170,8 +175,9 @@ func (m *Mux) timeWaitInput(now clock.Time, slot uint32, s *Segment) (v packet.V
 	return packet.Deliver, 0, false
 }
 
-// reopens reports whether a SYN may begin a new connection (RFC 6191 2), for which there must be a listener. A later
-// timestamp, or else a later sequence number, must tell the new connection's segments from duplicates of the old one.
+// reopens reports whether a SYN may begin a new connection (RFC 6191 2), for which there
+// must be a listener. A later timestamp, or else a later sequence number, must tell the new
+// connection's segments from duplicates of the old one.
 func (m *Mux) reopens(r *timeWaitRecord, s *Segment) bool {
 	l := m.passive.listenerFor(&r.tuple)
 	if l == nil {
@@ -203,9 +209,10 @@ func (m *Mux) timeWaitAck(now clock.Time, slot uint32) {
 	m.reply(now, &r.tuple, &wire.TCPHeader{Seq: r.sndNxt, Ack: r.rcvNxt, Flags: wire.FlagACK, Window: r.window}, f.timeWait.signers[slot])
 }
 
-// sequenceFor returns the initial sequence number of an active open; ok is whether its tuple is free. Where a TIME-WAIT
-// record is left, the peer must be able to tell the connections apart by timestamps (RFC 6191 2, from the client's
-// side); the record is then removed.
+// sequenceFor returns the initial sequence number of an active open; ok is whether its
+// tuple is free. Where a TIME-WAIT record is left, the peer must be able to tell the
+// connections apart by timestamps (RFC 6191 2, from the client's side); the record is then
+// removed.
 func (m *Mux) sequenceFor(now clock.Time, t *wire.Tuple) (iss uint32, ok bool) {
 	f := &m.passive
 	iss = f.secrets.initialSequence(now, t)

@@ -7,11 +7,13 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// windowProbing reports whether a window of the peer is being probed. In FIN-WAIT-2 the same deadline ends an orphan.
+// windowProbing reports whether a window of the peer is being probed. In FIN-WAIT-2 the
+// same deadline ends an orphan.
 func (c *Conn) windowProbing() bool { return c.probeAt != never && c.state != StateFinWait2 }
 
-// startWindowProbes begins to probe a window that has no room for what is to be sent (RFC 9293 3.8.6.1). Where something
-// is in flight its ACK will report the window. Without probes a lost window update would stop the connection for ever.
+// startWindowProbes begins to probe a window that has no room for what is to be sent (RFC
+// 9293 3.8.6.1). Where something is in flight its ACK will report the window. Without
+// probes a lost window update would stop the connection for ever.
 func (c *Conn) startWindowProbes(now clock.Time) {
 	if c.probeAt != never || c.outstanding() {
 		return
@@ -21,7 +23,8 @@ func (c *Conn) startWindowProbes(now clock.Time) {
 	c.probeAt = now.Add(c.sender.rto())
 }
 
-// onProbeTimer sends a probe of the window, with exponential backoff, or ends an orphan in FIN-WAIT-2.
+// onProbeTimer sends a probe of the window, with exponential backoff, or ends an orphan in
+// FIN-WAIT-2.
 func (c *Conn) onProbeTimer(now clock.Time) {
 	if c.state == StateFinWait2 {
 		c.sendReset()
@@ -37,8 +40,8 @@ func (c *Conn) onProbeTimer(now clock.Time) {
 	c.probeWindow(now)
 }
 
-// probeWindow sends what the window has room for though it is little (RFC 9293 3.8.6.2.1, the override timeout), or the
-// byte behind a closed window.
+// probeWindow sends what the window has room for though it is little (RFC 9293 3.8.6.2.1,
+// the override timeout), or the byte behind a closed window.
 func (c *Conn) probeWindow(now clock.Time) {
 	c.m.stats.ZeroWindowProbes++
 	if n := min(c.unsent(), c.window(), uint32(c.mss())); n > 0 {
@@ -56,8 +59,8 @@ func (c *Conn) probeWindow(now clock.Time) {
 	}
 }
 
-// windowProbeAccepted handles the ACK of a window probe's byte: it counts as sent, but as a retransmission, since which
-// of the probes was acknowledged is not known (RFC 6298 3).
+// windowProbeAccepted handles the ACK of a window probe's byte: it counts as sent, but as a
+// retransmission, since which of the probes was acknowledged is not known (RFC 6298 3).
 func (c *Conn) windowProbeAccepted(now clock.Time) {
 	c.flags &^= flagWindowProbe
 	c.sender.sent(now, c.nxt, 1, false)
@@ -65,9 +68,10 @@ func (c *Conn) windowProbeAccepted(now clock.Time) {
 	c.nxt++
 }
 
-// A peer can make a connection hold memory for nothing: it asks for data and never opens its window, or leaves a hole
-// before what it sends. A window may stay closed for ever (RFC 9293 3.8.6.1), but not at the cost of all others (RFC 6429
-// 4). So while the budget is nearly used up, the Mux checks every second which connections do not move, and takes
+// A peer can make a connection hold memory for nothing: it asks for data and never opens
+// its window, or leaves a hole before what it sends. A window may stay closed for ever (RFC
+// 9293 3.8.6.1), but not at the cost of all others (RFC 6429 4). So while the budget is
+// nearly used up, the Mux checks every second which connections do not move, and takes
 // their memory back.
 const (
 	stalledInterval = time.Second // between checks
@@ -81,8 +85,8 @@ type stalledPeers struct {
 	still []uint32          // those that did not move, in this check
 }
 
-// checkStalled makes the check where it is due, and returns when it must be called next. It resets the stalled
-// connections with the longest queues, until half the budget is free.
+// checkStalled makes the check where it is due, and returns when it must be called next. It
+// resets the stalled connections with the longest queues, until half the budget is free.
 func (m *Mux) checkStalled(now clock.Time) clock.Time {
 	h := &m.passive.stalled
 	if !m.buffers.Critical() {
@@ -107,8 +111,9 @@ func (m *Mux) checkStalled(now clock.Time) clock.Time {
 	return h.next
 }
 
-// findStalled lists the connections whose queue has hardly moved since the last check. It also drops data received out
-// of order, which the sender keeps until it is acknowledged (RFC 2018 8).
+// findStalled lists the connections whose queue has hardly moved since the last check. It
+// also drops data received out of order, which the sender keeps until it is acknowledged
+// (RFC 2018 8).
 func (m *Mux) findStalled() {
 	h := &m.passive.stalled
 	seen := h.seen

@@ -9,8 +9,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// ICMP handles an ICMP error about a segment of t that began at seq. It reports whether such a segment is in flight: other
-// errors are forged, or too old to matter (RFC 5927 4.1).
+// ICMP handles an ICMP error about a segment of t that began at seq. It reports whether
+// such a segment is in flight: other errors are forged, or too old to matter (RFC 5927
+// 4.1).
 func (m *Mux) ICMP(now clock.Time, t *wire.Tuple, seq uint32, e ip.ICMPError) bool {
 	m.now = now
 	c := m.lookup(t)
@@ -27,9 +28,9 @@ func (m *Mux) ICMP(now clock.Time, t *wire.Tuple, seq uint32, e ip.ICMPError) bo
 	return true
 }
 
-// unreachable ends an attempt to connect. Established connections survive such errors, also those that RFC 1122 calls
-// hard, because they are easy to forge and often transient (RFC 5461 4, RFC 5927 5.2). The error is kept as the reason
-// for a later timeout.
+// unreachable ends an attempt to connect. Established connections survive such errors, also
+// those that RFC 1122 calls hard, because they are easy to forge and often transient (RFC
+// 5461 4, RFC 5927 5.2). The error is kept as the reason for a later timeout.
 func (c *Conn) unreachable(k ip.ErrorKind) {
 	why := hostUnreachable
 	switch k {
@@ -46,8 +47,8 @@ func (c *Conn) unreachable(k ip.ErrorKind) {
 	c.reason = why
 }
 
-// tooBig makes segments shorter: the path takes packets of mtu bytes (RFC 1191, RFC 8201). Everything in flight was too
-// long and is sent again; that is no sign of congestion.
+// tooBig makes segments shorter: the path takes packets of mtu bytes (RFC 1191, RFC 8201).
+// Everything in flight was too long and is sent again; that is no sign of congestion.
 func (c *Conn) tooBig(mtu int) {
 	n := max(mtu, minPathMTU(&c.tuple)) - headersLen(&c.tuple)
 	if n >= int(c.segment) {
@@ -56,7 +57,8 @@ func (c *Conn) tooBig(mtu int) {
 	c.reduceSegmentSize(n)
 }
 
-// reduceSegmentSize makes n the size of segments with their options, and sends again what is in flight.
+// reduceSegmentSize makes n the size of segments with their options, and sends again what
+// is in flight.
 func (c *Conn) reduceSegmentSize(n int) {
 	c.segment = uint16(n)
 	c.sender.setOptions(c.lossOptions())
@@ -64,8 +66,9 @@ func (c *Conn) reduceSegmentSize(n int) {
 	c.m.markDirty(c)
 }
 
-// minPathMTU is the smallest path MTU that an ICMP message may claim. One that says less is forged, or of a link that
-// fragments IPv4 itself (RFC 8200 5; RFC 5927 7.2, RFC 879). Tiny segments would cost us a header for every few bytes.
+// minPathMTU is the smallest path MTU that an ICMP message may claim. One that says less is
+// forged, or of a link that fragments IPv4 itself (RFC 8200 5; RFC 5927 7.2, RFC 879). Tiny
+// segments would cost us a header for every few bytes.
 func minPathMTU(t *wire.Tuple) int {
 	if t.Remote.Is4() {
 		return 576
@@ -73,17 +76,19 @@ func minPathMTU(t *wire.Tuple) int {
 	return 1280
 }
 
-// pathProbe is the state of the search for a larger path MTU (RFC 4821), which is a search by whole segments of data.
+// pathProbe is the state of the search for a larger path MTU (RFC 4821), which is a search
+// by whole segments of data.
 //
-// Segments that are too long and that nobody reports vanish each time they are sent: a black hole (RFC 2923 2.1). So
-// repeated timeouts make segments as short as nearly every path takes, then as short as all do. With Options.PathProbe
-// larger sizes are then searched for.
+// Segments that are too long and that nobody reports vanish each time they are sent: a
+// black hole (RFC 2923 2.1). So repeated timeouts make segments as short as nearly every
+// path takes, then as short as all do. With Options.PathProbe larger sizes are then
+// searched for.
 type pathProbe struct {
-	next      clock.Time // no probe before it
+	next      clock.Time // no probe before
 	end       uint32     // behind the probe in flight, with size
 	size      uint16     // of the probe in flight with its options; 0 for none
 	retrySize uint16     // to be tried once more; 0 for none
-	ceiling   uint16     // the largest size worth a try; 0 is what the way allows
+	ceiling   uint16     // the largest size worth a try; 0 is what the route allows
 	failures  uint8      // probes of this size that were lost
 }
 
@@ -126,8 +131,9 @@ func (c *Conn) ceiling() int {
 	return n
 }
 
-// pathProbeSize returns the size of a probe to send now, of n bytes that may be sent at all; 0 for none. There must be
-// data behind it, whose arrival shows that the probe alone was lost (RFC 4821 7.4).
+// pathProbeSize returns the size of a probe to send now, of n bytes that may be sent at
+// all; 0 for none. There must be data behind it, whose arrival shows that the probe alone
+// was lost (RFC 4821 7.4).
 func (c *Conn) pathProbeSize(now clock.Time, n uint32) uint16 {
 	if !c.opt.PathProbe || c.state < StateEstablished {
 		return 0
@@ -173,8 +179,8 @@ func (c *Conn) pathProbeAcked(now clock.Time) {
 	c.sender.setOptions(c.lossOptions())
 }
 
-// pathProbeLost handles a retransmission at seq: where that is of the probe, the probe was lost. It was too long, not a
-// victim of congestion, if it alone is missing (RFC 4821 7.5).
+// pathProbeLost handles a retransmission at seq: where that is of the probe, the probe was
+// lost. It was too long, not a victim of congestion, if it alone is missing (RFC 4821 7.5).
 func (c *Conn) pathProbeLost(now clock.Time, seq uint32) {
 	p := &c.rare.probe
 	if p.size == 0 || !seqnum.Before(seq, p.end) || seqnum.Before(seq, p.end-uint32(p.size)) {

@@ -1,12 +1,14 @@
-// Package tcp is TCP (RFC 9293): a pure machine for each connection, and a Mux that holds those of one
-// loop: their table, listeners, half-open and TIME-WAIT records, timers and budget.
+// Package tcp is TCP (RFC 9293): a pure machine for each connection, and a Mux that holds
+// those of one loop: their table, listeners, half-open and TIME-WAIT records, timers and
+// budget.
 //
-// Segments come from the host (stack/host), which has verified checksums and merged neighbours of a
-// burst (Segment.Packets), and leave by an Output, which finds the way, cuts what is longer than one
-// segment, and adds headers. Applications are served by package socket.
+// Segments come from the host (stack/host), which has verified checksums and merged
+// neighbours of a burst (Segment.Packets), and leave by an Output, which finds the way,
+// cuts what is longer than one segment, and adds headers. Applications are served by
+// package socket.
 //
-// The package is pure: Input(now, ...) and Poll(now) are all there is. Nothing here locks: a Mux
-// belongs to one loop.
+// The package is pure: Input(now, ...) and Poll(now) are all there is. Nothing here locks:
+// a Mux belongs to one loop.
 package tcp
 
 import (
@@ -14,8 +16,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Segment is a received segment, or several that were merged (GRO): one flow, the same flags but PSH, the same options
-// but later timestamps, the same ECN field, and each following the one before. All of it is borrowed for the call.
+// Segment is a received segment, or several that were merged (GRO): one flow, the same
+// flags but PSH, the same options but later timestamps, the same ECN field, and each
+// following the one before. All of it is borrowed for the call.
 type Segment struct {
 	Seq, Ack uint32
 	Window   uint16 // as sent, before scaling (RFC 7323 2.2); of the last segment merged
@@ -30,8 +33,9 @@ type Segment struct {
 	Raw      wire.TCP        // header and payload as received, for signatures; nil when merged, since a signature covers one segment
 }
 
-// Outgoing is what a connection sends: one segment, or as many as SegmentSize cuts it into. The Output borrows it for the
-// call; payload must be copied or be on its way when Send returns.
+// Outgoing is what a connection sends: one segment, or as many as SegmentSize cuts it into.
+// The Output borrows it for the call; payload must be copied or be on its way when Send
+// returns.
 type Outgoing struct {
 	Tuple       *wire.Tuple
 	Header      wire.TCPHeader // of the first; the next ones advance Seq, only the last has FIN and PSH, only the first CWR (but see ACE)
@@ -43,21 +47,24 @@ type Outgoing struct {
 	SegmentSize int       // payload of each segment but the last, at most the peer's MSS less options; the whole payload where it is one
 	RouteCache  *uint64   // eight bytes of the connection in which the Output may keep the route it found; 0 at first; nil without a connection
 
-	// Sign, where not nil, completes each segment's options with its signature after segmentation and before its
-	// checksum is filled in: a signature covers the segment as it leaves (RFC 5925 5.1).
+	// Sign, where not nil, completes each segment's options with its signature after
+	// segmentation and before its checksum is filled in: a signature covers the segment as
+	// it leaves (RFC 5925 5.1).
 	Sign func(seg wire.TCP)
 }
 
 // Output is where segments go: the host's network layer, or a test.
 type Output interface {
-	// Send sends o. False is that there is no room now: nothing was sent, and the connection tries again at the next Poll.
+	// Send sends o. False is that there is no room now: nothing was sent, and the
+	// connection tries again at the next Poll.
 	Send(now clock.Time, o *Outgoing) bool
 
-	// MTU returns the largest IP packet that the route of t takes, in bytes, as far as is known now; 0 is no route.
+	// MTU returns the largest IP packet that the route of t takes, in bytes, as far as is
+	// known now; 0 is no route.
 	MTU(t *wire.Tuple) int
 
-	// Offload returns the most payload of one Outgoing, in bytes. It is large where segments are cut behind the Output, so
-	// that a connection pays once for many of them.
+	// Offload returns the most payload of one Outgoing, in bytes. It is large where
+	// segments are cut behind the Output, so that a connection pays once for many of them.
 	Offload() int
 }
 
@@ -74,8 +81,9 @@ const (
 	Urgent                        // urgent data lies ahead
 )
 
-// Owner handles the events of its connection or listener. Ready is called once at the end of each burst, from Poll, and
-// may call the connection's methods: what they cause leaves with the same Poll.
+// Owner handles the events of its connection or listener. Ready is called once at the end
+// of each burst, from Poll, and may call the connection's methods: what they cause leaves
+// with the same Poll.
 type Owner interface {
 	Ready(ev Events)
 }

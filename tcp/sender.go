@@ -8,51 +8,52 @@ import (
 	"github.com/millrace/millrace/tcp/loss"
 )
 
-// sender is the part of a connection that decides what may be sent and when: what is in flight, what was
-// lost, and congestion control. It moves no data: Conn's output asks it.
+// sender decides what may be sent and when: it joins what is in flight and lost (package
+// loss) with congestion control (package cc). It moves no data; Conn's output asks it.
 //
-// Input: ack, for each acceptable ACK. Output: while room says so, first the ranges of lost (then
-// resent), then new data (then sent). Timers: timer is when onTimer wants to be called.
+// Input: ack, for each acceptable ACK. Output: while room allows, first the ranges of lost
+// (then resent), then new data (then sent). Timers: timer is when onTimer must be called.
 type sender struct {
 	scoreboard loss.Scoreboard
 	cc         cc.Controller
 
-	nextSend      clock.Time // pacing: nothing before
+	nextSend      clock.Time // pacing: nothing is sent before
 	lastSent      clock.Time
-	deliveryRate  uint64 // at which data was delivered last, bytes per second
-	maxPacing     uint64 // the application's bound, bytes per second; 0: none
+	deliveryRate  uint64 // latest sample, bytes per second
+	maxPacing     uint64 // the application's limit, bytes per second; 0 is none
 	mss           uint32
-	prrWindow     uint32 // window that PRR gives, in fast recovery
+	prrWindow     uint32 // window by PRR, in fast recovery (RFC 9937)
 	ecnRecover    uint32 // SND.NXT at the last reduction by ECN, with inECNRecovery (RFC 3168 6.1.2)
-	limitedBy     uint32 // SND.NXT when the window last limited sending, with limited
+	limitedBy     uint32 // SND.NXT when the window last limited sending, with windowLimited
 	inECNRecovery bool
 	windowLimited bool
-	cwr           bool // the window was reduced: the next new segment is to say so (RFC 3168 6.1.2)
+	cwr           bool // the window was reduced: the next new segment says so (RFC 3168 6.1.2)
 }
 
-// init makes the sender ready from sequence number seq, which the SYN takes.
+// init makes the sender ready from sequence number seq, which is the SYN's.
 func (x *sender) init(p *loss.Pool, seq uint32, o loss.Options, control cc.Controller) {
 	*x = sender{cc: control, maxPacing: x.maxPacing}
 	x.scoreboard.Init(p, seq, o)
 	x.setOptions(o)
 }
 
-// setOptions tells what the handshake, or a change of the path MTU, has settled.
+// setOptions takes what the handshake, or a change of the path MTU, has settled.
 func (x *sender) setOptions(o loss.Options) {
 	x.mss = o.MSS
 	x.scoreboard.SetOptions(o)
 	x.cc.SetMSS(o.MSS)
 }
 
-// setControl changes congestion control; the new one begins anew.
+// setControl changes congestion control; the new one starts with its initial window.
 func (x *sender) setControl(control cc.Controller) {
 	x.cc = control
 	x.cc.SetMSS(x.mss)
 	x.nextSend = 0
 }
 
-// sent notes n bytes of new sequence space from seq (SYN and FIN count); limited says that there is
-// nothing more to send though window and receiver would allow it.
+// sent notes n bytes of new sequence space from seq (SYN and FIN count). appLimited says
+// that there is nothing more to send though window and receiver would allow it: rate
+// samples then measure the application, not the path.
 func (x *sender) sent(now clock.Time, seq, n uint32, limited bool) {
 	x.scoreboard.Sent(now, seq, n)
 	x.pace(now, n)
@@ -66,17 +67,19 @@ func (x *sender) sent(now clock.Time, seq, n uint32, limited bool) {
 	}
 }
 
-// noteWindowLimited notes that the window, not the application, limits sending: it may grow.
+// noteWindowLimited notes that the window, not the application, limits sending. Only then
+// may the window grow: an unused window says nothing about what the path carries (RFC 7661,
+// RFC 9438 5.8).
 func (x *sender) noteWindowLimited(next uint32) { x.windowLimited, x.limitedBy = true, next }
 
-// resent notes that n bytes from seq, as lost or probe said, were sent again.
+// resent notes that n bytes from seq, as lost or a probe gave them, were sent again.
 func (x *sender) resent(now clock.Time, seq, n uint32) {
 	x.scoreboard.Resent(now, seq, n)
 	x.pace(now, n)
 }
 
-// ack applies an acceptable ACK: ece is a classic ECN-Echo (RFC 3168), ce how many bytes are newly
-// reported as marked (AccECN, RFC 9768).
+// ack applies an acceptable ACK. ece is a classic ECN-Echo (RFC 3168), ce how many bytes
+// are newly reported as marked (accurate ECN, RFC 9768).
 func (x *sender) ack(now clock.Time, a *loss.Ack, ece bool, ce uint32) loss.Events {
 	var s loss.Sample
 	flight, recovering := x.scoreboard.Outstanding(), x.scoreboard.InFastRecovery()
@@ -101,7 +104,8 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, ece bool, ce uint32) loss.Even
 	return s.Events
 }
 
-// reportEvents passes on what an ACK or a timer has changed.
+// reportEvents passes on to congestion control what an ACK or a timer has changed. Undo and
+// Recovered come before what begins: one ACK can end an episode and begin the next.
 func (x *sender) reportEvents(now clock.Time, e loss.Events, flight uint32) {
 	if e == 0 {
 		return
@@ -128,8 +132,8 @@ func (x *sender) reportEvents(now clock.Time, e loss.Events, flight uint32) {
 	}
 }
 
-// congested takes a report of marks: a reduction at most once per round trip, and none in a loss episode,
-// which has reduced already (RFC 3168 6.1.2).
+// congested handles a report of marks: at most one reduction per round trip, and none in a
+// loss episode, which has reduced the window already (RFC 3168 6.1.2).
 func (x *sender) congested(now clock.Time, una, flight uint32) {
 	if x.inECNRecovery && int32(una-x.ecnRecover) < 0 || x.scoreboard.InRecovery() {
 		return
@@ -139,7 +143,7 @@ func (x *sender) congested(now clock.Time, una, flight uint32) {
 	x.cc.OnEvent(now, cc.Congestion, flight)
 }
 
-// sample is what congestion control sees of an ACK.
+// sample is what congestion control learns of an ACK.
 func (x *sender) sample(now clock.Time, una uint32, s *loss.Sample, ce uint32, recovering bool) cc.Sample {
 	b := &x.scoreboard
 	return cc.Sample{
@@ -153,7 +157,8 @@ func (x *sender) sample(now clock.Time, una uint32, s *loss.Sample, ce uint32, r
 	}
 }
 
-// reduce has PRR set the window of fast recovery, where the controller leaves it to that.
+// reduce sets the window of fast recovery by PRR, unless the controller has its own
+// (threshold 0).
 func (x *sender) reduce(s *loss.Sample) {
 	if x.scoreboard.InFastRecovery() {
 		if t := x.cc.Threshold(); t != 0 {
@@ -162,7 +167,7 @@ func (x *sender) reduce(s *loss.Sample) {
 	}
 }
 
-// window is how much may be in flight.
+// window is how much may be in flight, bytes.
 func (x *sender) window() uint32 {
 	if x.scoreboard.InFastRecovery() && x.cc.Threshold() != 0 {
 		return x.prrWindow
@@ -170,8 +175,10 @@ func (x *sender) window() uint32 {
 	return x.cc.Window()
 }
 
-// room is how many bytes may be sent now by window, PRR and pacing: full segments, or 0. When pacing is
-// what holds, wait is when to ask again; else it is clock.Never.
+// room is how many bytes may be sent now by window, PRR and pacing: full segments, or 0.
+// Where pacing is what limits, wait is when to ask again; else it is clock.Never. With
+// nothing in flight one segment may always be sent, or a window below one segment would
+// stop the connection.
 func (x *sender) room(now clock.Time) (n uint32, wait clock.Time) {
 	x.afterIdle(now)
 	pipe := x.scoreboard.Flight()
@@ -195,7 +202,8 @@ func (x *sender) room(now clock.Time) (n uint32, wait clock.Time) {
 	return n - n%x.mss, clock.Never
 }
 
-// afterIdle tells congestion control that the path was not seen for long (RFC 5681 4.1).
+// afterIdle tells congestion control that nothing was sent for longer than the RTO: the
+// path may have changed (RFC 5681 4.1).
 func (x *sender) afterIdle(now clock.Time) {
 	if x.scoreboard.Outstanding() == 0 && x.lastSent != 0 && now.Sub(x.lastSent) > x.scoreboard.RTO() {
 		x.lastSent = now
@@ -203,7 +211,7 @@ func (x *sender) afterIdle(now clock.Time) {
 	}
 }
 
-// pacing is the rate to send at, 0 for none.
+// pacing is the rate to send at, bytes per second; 0 is unpaced.
 func (x *sender) pacing() uint64 {
 	rate := x.cc.Pacing()
 	if x.maxPacing > 0 && (rate == 0 || rate > x.maxPacing) {
@@ -212,13 +220,14 @@ func (x *sender) pacing() uint64 {
 	return rate
 }
 
-// burst is how much leaves at once at a rate: what it carries in a millisecond, 64 KiB at most.
+// burst is how much leaves at once at a rate: what it carries in a millisecond, at least
+// two segments, at most 64 KiB. Shorter bursts would need more wakeups than timers give.
 func burst(rate uint64, mss uint32) uint32 {
 	return max(uint32(min(rate/1000, 1<<16)), 2*mss)
 }
 
-// pace moves the time of the next transmission on by what n bytes take. A late timer may be made up
-// for, by one burst.
+// pace moves the time of the next transmission by what n bytes take. A late timer may be
+// made up for, by one burst at most, so that a long pause does not turn into a long burst.
 func (x *sender) pace(now clock.Time, n uint32) {
 	x.lastSent = now
 	rate := x.pacing()
@@ -234,20 +243,23 @@ func duration(n uint32, rate uint64) time.Duration {
 	return time.Duration(uint64(n) * uint64(time.Second) / rate)
 }
 
-// lost returns the first range to send again, n = 0 for none.
+// lost returns the first range to send again; n is 0 for none.
 func (x *sender) lost() (seq, n uint32) { return x.scoreboard.Lost() }
 
-// timer is when onTimer wants to be called (retransmission, probe, reordering; pacing is output's own).
+// timer is when onTimer must be called: retransmission, tail loss probe, reordering. Pacing
+// is output's own.
 func (x *sender) timer() clock.Time { return x.scoreboard.Timer() }
 
-// undoReduction takes back the reduction for a loss that was of the sender's own making (RFC 4821 7.5).
+// undoReduction takes back the reduction for a loss that the sender itself has caused (RFC
+// 4821 7.5).
 func (x *sender) undoReduction(now clock.Time) {
 	x.cwr = false
 	x.cc.OnEvent(now, cc.Undo, 0)
 }
 
-// onTimer does what is due. Probe in the result: send one segment now, whatever room says: new data if
-// the peer's window has room, else the range of board.Probe; then board.Probed.
+// onTimer handles what is due. With loss.Probe in the result, the caller sends one segment
+// now, whatever room says: new data if the peer's window allows it, else the range of
+// scoreboard.Probe; then it calls scoreboard.Probed.
 func (x *sender) onTimer(now clock.Time) loss.Events {
 	var s loss.Sample
 	flight := x.scoreboard.Outstanding()
@@ -260,5 +272,5 @@ func (x *sender) onTimer(now clock.Time) loss.Events {
 // rto is the timeout that the next transmission gets.
 func (x *sender) rto() time.Duration { return x.scoreboard.RTO() }
 
-// release gives the memory of what is in flight back.
+// release frees the memory of what is in flight.
 func (x *sender) release() { x.scoreboard.Release() }

@@ -1,7 +1,8 @@
 package tcp
 
-// Connections lie in pages of 32 that are never freed, so that a number names a connection. The table, the timer wheel
-// and the lists hold numbers instead of pointers: the garbage collector does not scan them.
+// Connections lie in pages of 32 that are never freed, so that a number names a connection.
+// The table, the timer wheel and the lists hold numbers instead of pointers: the garbage
+// collector does not scan them.
 const (
 	pageShift = 5
 	pageSize  = 1 << pageShift
@@ -19,7 +20,8 @@ type slab struct {
 // conn returns connection id.
 func (m *Mux) conn(id uint32) *Conn { return &m.slab.pages[id>>pageShift][id%pageSize] }
 
-// allocConn returns a connection whose fields are zero, but for m, id and those that say "none"; nil at the limit.
+// allocConn returns a connection whose fields are zero, but for m, id and those that say
+// "none"; nil at the limit.
 func (m *Mux) allocConn() *Conn {
 	s := &m.slab
 	if s.live >= m.cfg.MaxConns {

@@ -4,8 +4,8 @@ import (
 	"errors"
 )
 
-// State is the state of a connection (RFC 9293 3.3.2). LISTEN is a Listener's, and TIME-WAIT a record's; a Conn in
-// TIME-WAIT only keeps what is not read yet.
+// State is the state of a connection (RFC 9293 3.3.2). LISTEN is a Listener's, and
+// TIME-WAIT a record's; a Conn in TIME-WAIT only keeps what is not read yet.
 type State uint8
 
 // States.

@@ -5,15 +5,15 @@ import (
 	"github.com/millrace/millrace/tcp/buffer"
 )
 
-// Write appends a copy of b to the send queue and returns how many bytes had room. When that is less than all, Writable
-// is reported later. The data leaves with the next Poll.
+// Write appends a copy of b to the send queue and returns how many bytes had room. When
+// that is less than all, Writable is reported later. The data leaves with the next Poll.
 func (c *Conn) Write(now clock.Time, b []byte) int {
 	c.flags &^= flagMore
 	return c.write(now, b)
 }
 
-// WriteMore is Write by an application that announces more (MSG_MORE): what does not fill a segment waits until it does,
-// for 200 ms at most.
+// WriteMore is Write by an application that announces more (MSG_MORE): what does not fill a
+// segment waits until it does, for 200 ms at most.
 func (c *Conn) WriteMore(now clock.Time, b []byte) int {
 	c.flags |= flagMore
 	return c.write(now, b)
@@ -32,9 +32,10 @@ func (c *Conn) write(now clock.Time, b []byte) int {
 	return n
 }
 
-// WriteZeroCopy appends b itself. b must not change until release is called: when all of it is acknowledged, or the
-// connection is gone. It takes all of b or, where there is no room, nothing. A short b is copied, which costs less than
-// segments made of many pieces, and release is called at once. release must not call the connection or its Mux.
+// WriteZeroCopy appends b itself. b must not change until done is called: when all of it is
+// acknowledged, or the connection is gone. It takes all of b or, where there is no room,
+// nothing. A short b is copied, which costs less than segments made of many pieces, and
+// done is called at once. done must not call the connection or its Mux.
 func (c *Conn) WriteZeroCopy(now clock.Time, b []byte, done func()) bool {
 	if len(b) == 0 || c.Writable() == 0 {
 		c.flags |= flagWantWrite
@@ -78,8 +79,8 @@ func (c *Conn) wrote(now clock.Time, n uint32) {
 	c.m.markDirty(c)
 }
 
-// canWrite reports whether the state accepts data from the application (RFC 9293 3.10.2). In SYN-SENT and SYN-RECEIVED
-// it is queued.
+// canWrite reports whether the state accepts data from the application (RFC 9293 3.10.2).
+// In SYN-SENT and SYN-RECEIVED it is queued.
 func (c *Conn) canWrite() bool {
 	if c.has(flagFIN) || c.has(flagOrphaned) {
 		return false
@@ -104,7 +105,8 @@ func (c *Conn) Writable() int {
 	return max(c.sendLimit()-used, 0)
 }
 
-// Read copies received bytes to b and returns how many. 0 is that none wait: Finished reports whether more can come.
+// Read copies received bytes to b and returns how many. 0 is that none wait: Finished
+// reports whether more can come.
 func (c *Conn) Read(now clock.Time, b []byte) int {
 	p := c.Peek()
 	n := copy(b, p[0])
@@ -115,8 +117,9 @@ func (c *Conn) Read(now clock.Time, b []byte) int {
 	return n
 }
 
-// Peek borrows the bytes that wait to be read, in order in two pieces. They are valid until the next call for the
-// connection, or of Input or Poll of its Mux; other connections may be written to meanwhile.
+// Peek borrows the bytes that wait to be read, in order in two pieces. They are valid until
+// the next call for the connection, or of Input or Poll of its Mux; other connections may
+// be written to meanwhile.
 func (c *Conn) Peek() [2][]byte {
 	if c.active == nil || c.rcv == nil {
 		return [2][]byte{}
@@ -152,8 +155,8 @@ func (c *Conn) Readable() int {
 	return int(c.rcv.Readable())
 }
 
-// Finished reports whether everything that the peer will ever send has been read: its FIN was reached, or the connection
-// is closed (Err).
+// Finished reports whether everything that the peer will ever send has been read: its FIN
+// was reached, or the connection is closed (Err).
 func (c *Conn) Finished() bool {
 	return c.Readable() == 0 && (c.state == StateClosed || c.peerDone())
 }
@@ -161,7 +164,8 @@ func (c *Conn) Finished() bool {
 // peerDone reports whether the peer's FIN was reached.
 func (c *Conn) peerDone() bool { return c.has(flagPeerFIN) && c.rcvNxt == c.peerFIN+1 }
 
-// Unacked returns how many written bytes, and the FIN, the peer has not acknowledged: 0 when nothing lingers.
+// Unacked returns how many written bytes, and the FIN, the peer has not acknowledged: 0
+// when nothing lingers.
 func (c *Conn) Unacked() int {
 	if c.ended() || c.finAcked() {
 		return 0
@@ -169,8 +173,9 @@ func (c *Conn) Unacked() int {
 	return int(c.end - c.una + seqLen(c.has(flagFIN)))
 }
 
-// sendLimit is how many bytes the send queue holds at most: twice the congestion window, so that a window that was
-// acknowledged is replaced at once. Under memory pressure it is less, but never nothing.
+// sendLimit is how many bytes the send queue holds at most: twice the congestion window, so
+// that a window that was acknowledged is replaced at once. Under memory pressure it is
+// less, but never nothing.
 func (c *Conn) sendLimit() int {
 	p := &c.m.buffers
 	if c.opt.SendBuffer > 0 {

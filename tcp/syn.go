@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// outputSYN sends the SYN, or the SYN-ACK of a simultaneous or fast open: once, and again when its
-// timer ran out or the peer sent its own again.
+// outputSYN sends the SYN, or the SYN-ACK of a simultaneous or fast open: once, and again
+// when its timer expired or the peer sent its SYN again.
 func (c *Conn) outputSYN(now clock.Time) bool {
 	first := !c.outstanding()
 	seq, lost := c.sender.lost()
@@ -37,8 +37,8 @@ func (c *Conn) outputSYN(now clock.Time) bool {
 	return true
 }
 
-// sendSYN hands the SYN to the Output, the first one with Fast Open where that may be. It returns how
-// much data it carries, and false where there was no room.
+// sendSYN hands the SYN to the Output, the first one with Fast Open where that is possible.
+// It returns how much data the SYN carries, and false where there was no room.
 func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 	m := c.m
 	o := &m.out
@@ -64,7 +64,8 @@ func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 	return n, true
 }
 
-// inputSynSent is RFC 9293 3.10.7.3.
+// inputSynSent is RFC 9293 3.10.7.3: ACK, RST, SYN, in this order. A RST counts only with
+// an acceptable ACK.
 func (c *Conn) inputSynSent(now clock.Time, s *Segment) packet.Verdict {
 	ack := s.Flags.Has(wire.FlagACK)
 	if ack && (!seqnum.Before(c.una, s.Ack) || seqnum.Before(c.nxt, s.Ack)) {
@@ -96,8 +97,9 @@ func (c *Conn) inputSynSent(now clock.Time, s *Segment) packet.Verdict {
 	return packet.Deliver
 }
 
-// echoesOurTimestamp reports whether a SYN-ACK echoes a timestamp that was sent; one that does not answers another
-// connection. 0 is of a peer that echoes nothing.
+// echoesOurTimestamp reports whether a SYN-ACK echoes a timestamp that was sent within 2^20
+// ms: one that does not answers another connection. An echo of 0 is of a peer that echoes
+// nothing.
 func (c *Conn) echoesOurTimestamp(now clock.Time, s *Segment) bool {
 	if s.Options.TSEcr == 0 {
 		return true
@@ -106,7 +108,7 @@ func (c *Conn) echoesOurTimestamp(now clock.Time, s *Segment) bool {
 	return sent < 1<<20
 }
 
-// acceptSYN takes what the peer's SYN says.
+// acceptSYN takes what the peer's SYN announces.
 func (c *Conn) acceptSYN(now clock.Time, s *Segment) {
 	o := &s.Options
 	h := handshake{
@@ -133,7 +135,7 @@ func (c *Conn) acceptSYN(now clock.Time, s *Segment) {
 	c.ackNow()
 }
 
-// connected is the passage to ESTABLISHED by a SYN-ACK.
+// connected enters ESTABLISHED by a SYN-ACK.
 func (c *Conn) connected(now clock.Time, s *Segment) {
 	c.wl2 = s.Ack
 	c.sndEdge = s.Ack + uint32(s.Window)
@@ -149,7 +151,7 @@ func (c *Conn) connected(now clock.Time, s *Segment) {
 	c.inputData(now, s)
 }
 
-// establish tells that the handshake is complete.
+// establish reports that the handshake is complete. A FIN that waited for it is sent now.
 func (c *Conn) establish(now clock.Time) {
 	c.state = StateEstablished
 	c.m.passive.untrackFastOpen(c)

@@ -7,8 +7,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// table finds connections by tuple: open addressing with linear probing. Entries have no pointers, so that the garbage
-// collector never scans the table, and hold the hash, so that a miss rarely touches a connection's cache line.
+// table finds connections by tuple: open addressing with linear probing. Entries have no
+// pointers, so that the garbage collector never scans the table, and hold the hash, so that
+// a miss rarely touches a connection's cache line.
 type table struct {
 	entries []entry // a power of two, at most 3/4 used: longer probe runs cost more than the memory saves
 	used    int
@@ -28,8 +29,9 @@ func (h *table) init(seed [2]uint64) {
 	h.entries = make([]entry, minTable)
 }
 
-// hashTuple mixes the tuple with the secret by three 128-bit products, where SipHash-2-4 takes 16 rounds. Every received
-// segment pays for it, and hashes are never visible outside, so that the weaker function is enough.
+// hashTuple mixes the tuple with the secret by three 128-bit products, where SipHash-2-4
+// takes 16 rounds. Every received segment pays for it, and hashes are never visible
+// outside, so that the weaker function is enough.
 func (h *table) hashTuple(t *wire.Tuple) uint32 {
 	x := mix(binary.LittleEndian.Uint64(t.Remote[8:])^h.seed[0], binary.LittleEndian.Uint64(t.Remote[:])^h.seed[1])
 	x = mix(x^binary.LittleEndian.Uint64(t.Local[8:]), binary.LittleEndian.Uint64(t.Local[:])^h.seed[0])
@@ -62,7 +64,8 @@ func (h *table) place(e entry) {
 	h.entries[i] = e
 }
 
-// grow doubles the table. Amortized over the insertions that filled it, each entry moves about once.
+// grow doubles the table. Amortized over the insertions that filled it, each entry moves
+// about once.
 func (h *table) grow() {
 	old := h.entries
 	h.entries = make([]entry, 2*len(old))
@@ -73,8 +76,9 @@ func (h *table) grow() {
 	}
 }
 
-// remove takes out connection id and moves back the entries behind it that its slot had displaced (Knuth, TAOCP 6.4,
-// algorithm R): tombstones would make lookups slower with every connection that ends.
+// remove takes out connection id and moves back the entries behind it that its slot had
+// displaced (Knuth, TAOCP 6.4, algorithm R): tombstones would make lookups slower with
+// every connection that ends.
 func (h *table) remove(hash, id uint32) {
 	mask := uint32(len(h.entries) - 1)
 	i := hash & mask

@@ -8,8 +8,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// A connection has many deadlines and one entry in the timer wheel, armed for the earliest. An entry that fires before
-// any deadline, because that was moved, is armed anew. So moving a deadline, which every ACK does, costs nothing.
+// A connection has many deadlines and one entry in the timer wheel, armed for the earliest.
+// An entry that fires before any deadline, because that was moved, is armed anew. So moving
+// a deadline, which every ACK does, costs nothing.
 
 const (
 	delayedAck         = 40 * time.Millisecond  // RFC 9293 3.8.6.3: below 0.5 s
@@ -42,8 +43,8 @@ func (c *Conn) nextTimer() clock.Time {
 	return t
 }
 
-// expire is called by the wheel. A compacted connection has only keepalive to look after, and stays compacted while
-// that is not due.
+// expire is called by the wheel. A compacted connection has only keepalive to look after,
+// and stays compacted while that is not due.
 func (m *Mux) expire(id uint32) {
 	c := m.conn(id)
 	c.armedAt = never
@@ -60,7 +61,8 @@ func (m *Mux) expire(id uint32) {
 	m.markDirty(c)
 }
 
-// onTimer handles every deadline that has passed. Giving up comes first: nothing else matters then.
+// onTimer handles every deadline that has passed. Giving up comes first: nothing else
+// matters then.
 func (c *Conn) onTimer(now clock.Time) {
 	if c.timeoutAt() <= now {
 		c.timeOutConn()
@@ -94,9 +96,10 @@ func (c *Conn) retransmission(ev loss.Events) {
 	}
 }
 
-// timeoutAt is when the connection is given up: nothing that was sent was acknowledged, or a closed window was not
-// acknowledged, for too long (RFC 9293 3.8.3, RFC 5482). A peer that keeps acknowledging probes of a zero window may do
-// so for ever (RFC 9293 3.8.6.1), unless a user timeout is set or nobody is left who waits.
+// timeoutAt is when the connection is given up: nothing that was sent was acknowledged, or
+// a closed window was not acknowledged, for too long (RFC 9293 3.8.3, RFC 5482). A peer
+// that keeps acknowledging probes of a zero window may do so for ever (RFC 9293 3.8.6.1),
+// unless a user timeout is set or nobody is left who waits.
 func (c *Conn) timeoutAt() clock.Time {
 	t := never
 	limit := c.opt.UserTimeout
@@ -121,7 +124,8 @@ func (c *Conn) timeoutAt() clock.Time {
 	return t
 }
 
-// timeOutConn gives the connection up. An ICMP error that came before explains more than "timed out" (RFC 1122 4.2.3.9).
+// timeOutConn gives the connection up. An ICMP error that came before explains more than
+// "timed out" (RFC 1122 4.2.3.9).
 func (c *Conn) timeOutConn() {
 	if c.state == StateSynSent || c.state == StateSynReceived {
 		c.m.stats.Failed++
@@ -135,14 +139,16 @@ func (c *Conn) timeOutConn() {
 	c.enterClosed(why)
 }
 
-// Keepalive without an interval or a count of its own. RFC 9293 3.8.4 asks for two hours before the first probe unless
-// the application chooses: without Options.KeepAlive.Idle there is none at all.
+// Keepalive without an interval or a count of its own. RFC 9293 3.8.4 asks for two hours
+// before the first probe unless the application chooses: without Options.KeepAlive.Idle
+// there is none at all.
 const (
 	keepAliveInterval = 75 * time.Second
 	keepAliveCount    = 9
 )
 
-// keepAliveAt is when the next keepalive probe is due: only while nothing is in flight, since that has its own timeout.
+// keepAliveAt is when the next keepalive probe is due: only while nothing is in flight,
+// since that has its own timeout.
 func (c *Conn) keepAliveAt() clock.Time {
 	k := &c.opt.KeepAlive
 	if k.Idle == 0 || c.state < StateEstablished || c.ended() || c.outstanding() || c.active != nil && c.probeAt != never {
@@ -155,7 +161,8 @@ func (c *Conn) keepAliveAt() clock.Time {
 	return c.aliveAt.Add(k.Idle + time.Duration(c.unansweredProbes)*interval)
 }
 
-// keepAlive sends a probe with the last acknowledged number, which the peer must answer as unacceptable (RFC 9293 3.8.4).
+// keepAlive sends a probe with the last acknowledged number, which the peer must answer as
+// unacceptable (RFC 9293 3.8.4).
 func (c *Conn) keepAlive(now clock.Time) {
 	k := &c.opt.KeepAlive
 	count := k.Count

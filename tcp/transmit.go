@@ -7,8 +7,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// sendRange sends sequence numbers [seq, seq+n), data and perhaps the FIN; less where they lie in more chunks than an
-// Outgoing has pieces. PSH marks the end of what was written (RFC 9293 3.9.1.2, MUST-61).
+// sendRange sends sequence numbers [seq, seq+n), data and perhaps the FIN; less where they
+// lie in more chunks than an Outgoing has pieces. PSH marks the end of what was written
+// (RFC 9293 3.9.1.2, MUST-61).
 func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 	flags := wire.FlagACK
 	size := seqnum.Earliest(seq+n, c.end) - seq // bytes of payload
@@ -30,7 +31,8 @@ func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 		flags |= wire.FlagFIN
 	}
 	c.markUrgent(&o.Header, seq, &flags)
-	// A window probe is not ECN-capable, and what sends its byte again is not (RFC 3168 6.1.5 and 6.1.6).
+	// A window probe is not ECN-capable, and what sends its byte again is not (RFC 3168
+	// 6.1.5 and 6.1.6).
 	fresh := seq == c.nxt && c.window() > 0 && !c.has(flagWindowProbe)
 	if !c.transmit(now, seq, flags, int(size), fresh) {
 		return 0, false
@@ -38,8 +40,8 @@ func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 	return size + seqLen(fin), true
 }
 
-// roundToSegments rounds the bytes of two chunks down to full segments, if there is one: a partial segment in the middle
-// of a stream would waste a packet.
+// roundToSegments rounds the bytes of two chunks down to full segments, if there is one: a
+// partial segment in the middle of a stream would waste a packet.
 func (c *Conn) roundToSegments(n uint32) uint32 {
 	if mss := uint32(c.mss()); n > mss {
 		n -= n % mss
@@ -60,8 +62,9 @@ func (c *Conn) sendACK(now clock.Time) bool {
 	return c.transmit(now, c.nxt, wire.FlagACK, 0, false)
 }
 
-// transmit hands one Outgoing to the Output: m.out.Payload, n bytes at seq. fresh is whether the data is new, which
-// decides on ECN. False is no room: nothing has changed then.
+// transmit hands one Outgoing to the Output: m.out.Payload, n bytes at seq. fresh is
+// whether the data is new, which decides on ECN. False is no room: nothing has changed
+// then.
 func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, fresh bool) bool {
 	m := c.m
 	o := &m.out
@@ -110,7 +113,8 @@ func (c *Conn) countRetransmit(n uint32) {
 	c.m.stats.Retransmits += segments
 }
 
-// timestampsLen is the length of the timestamps option with the two NOPs that align it (RFC 7323 Appendix A).
+// timestampsLen is the length of the timestamps option with the two NOPs that align it (RFC
+// 7323 Appendix A).
 const timestampsLen = 12 // with the two bytes that align them
 
 // optionsLen is what options take in every segment, bytes.
@@ -124,8 +128,9 @@ func (c *Conn) optionsLen() (n int) {
 	return n
 }
 
-// appendOptions appends the options of a segment without SYN: signature, timestamps, and SACK as far as there is room.
-// The signature comes first because only it must not be left out.
+// appendOptions appends the options of a segment without SYN: signature, timestamps, and
+// SACK as far as there is room. The signature comes first because only it must not be left
+// out.
 func (c *Conn) appendOptions(b []byte, now clock.Time) []byte {
 	if c.auth != nil {
 		b = c.auth.AppendOption(b)
@@ -141,8 +146,8 @@ func (c *Conn) appendOptions(b []byte, now clock.Time) []byte {
 	return b
 }
 
-// appendSACK appends the ranges received out of order, newest first (RFC 2018 4), and before them a duplicate, which is
-// reported once (RFC 2883 4).
+// appendSACK appends the ranges received out of order, newest first (RFC 2018 4), and
+// before them a duplicate, which is reported once (RFC 2883 4).
 func (c *Conn) appendSACK(b []byte) []byte {
 	most := min((wire.TCPMaxOptions-len(b)-4)/8, wire.MaxSACKBlocks)
 	if most <= 0 {
@@ -167,7 +172,8 @@ func (c *Conn) appendSACK(b []byte) []byte {
 	return wire.AppendSACK(wire.AppendNOP(b, 2), blocks[:n]...)
 }
 
-// appendSynOptions appends the options of a SYN, or of a SYN-ACK, which has only what the SYN offered (RFC 7323 3.2).
+// appendSynOptions appends the options of a SYN, or of a SYN-ACK, which has only what the
+// SYN offered (RFC 7323 3.2).
 func (c *Conn) appendSynOptions(b []byte, now clock.Time) []byte {
 	answer := c.state == StateSynReceived
 	b = wire.AppendMSS(b, c.m.announcedMSS(&c.tuple, c.opt))

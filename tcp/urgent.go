@@ -6,13 +6,13 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Urgent data is inline (RFC 6093 4): the pointer marks a place in the stream, no byte leaves it. It
-// points behind the last urgent byte (RFC 9293 3.8.5).
+// Urgent data is inline (RFC 6093 4): the pointer marks a place in the stream, no byte
+// leaves it. It points behind the last urgent byte (RFC 9293 3.8.5).
 
 // WriteUrgent is Write with the last byte marked urgent (RFC 9293 3.8.5).
 //
-// Urgent data stays inline (RFC 6093 4): the pointer marks a place in the stream and takes no byte out of it. It points
-// behind the last urgent byte (RFC 9293 3.8.5).
+// Urgent data stays inline (RFC 6093 4): the pointer marks a place in the stream and takes
+// no byte out of it. It points behind the last urgent byte (RFC 9293 3.8.5).
 func (c *Conn) WriteUrgent(now clock.Time, b []byte) int {
 	n := c.Write(now, b)
 	if n > 0 {
@@ -39,7 +39,8 @@ func (c *Conn) markUrgent(h *wire.TCPHeader, seq uint32, flags *wire.TCPFlags) {
 	}
 }
 
-// inputURG is RFC 9293 3.10.7.4, sixth: it reports urgent data ahead of what was read. An older pointer changes nothing.
+// inputURG is RFC 9293 3.10.7.4, sixth: it reports urgent data ahead of what was read. An
+// older pointer changes nothing.
 func (c *Conn) inputURG(s *Segment) {
 	up := s.Seq + uint32(s.Urgent)
 	if s.Urgent == 0 || c.has(flagRcvUrgent) && !seqnum.Before(c.rare.rcvUrgent, up) || !seqnum.Before(c.readNext(), up) {
@@ -65,7 +66,8 @@ func (c *Conn) passUrgent() {
 	}
 }
 
-// AtMark reports whether the next byte to be read is the urgent one (RFC 6093; SIOCATMARK of sockets).
+// AtMark reports whether the next byte to be read is the urgent one (RFC 6093; SIOCATMARK
+// of sockets).
 func (c *Conn) AtMark() bool {
 	return c.has(flagRcvUrgent) && c.readNext() == c.rare.rcvUrgent-1
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// receiveSpace is how many bytes from RCV.NXT on may arrive: the limit less what waits to be read, within what the
-// window field can say (RFC 7323 2.3).
+// receiveSpace is how many bytes from RCV.NXT on may arrive: the limit less what waits to
+// be read, within what the window field can say (RFC 7323 2.3).
 func (c *Conn) receiveSpace() uint32 {
 	held := uint32(c.Readable())
 	if held >= c.rcvLimit {
@@ -16,8 +16,9 @@ func (c *Conn) receiveSpace() uint32 {
 	return min(c.rcvLimit-held, 0xffff<<c.rcvScale)
 }
 
-// receiveEdge returns the right edge of the window to announce. It never moves left (RFC 9293 3.8.6), and right only by a
-// full segment or half the buffer: small steps would invite small segments (silly window syndrome, section 3.8.6.2.2).
+// receiveEdge returns the right edge of the window to announce. It never moves left (RFC
+// 9293 3.8.6), and right only by a full segment or half the buffer: small steps would
+// invite small segments (silly window syndrome, section 3.8.6.2.2).
 func (c *Conn) receiveEdge() uint32 {
 	edge := c.rcvNxt + c.receiveSpace()
 	if c.state == StateSynReceived {
@@ -35,8 +36,8 @@ func (c *Conn) fullSegmentIn() uint32 {
 	return max(uint32(c.largestIn), uint32(c.mss()))
 }
 
-// scaledWindow returns the window field for the right edge and moves the edge to what the field says. Scaling rounds
-// down, but up where the edge would otherwise move left.
+// scaledWindow returns the window field for the right edge and moves the edge to what the
+// field says. Scaling rounds down, but up where the edge would otherwise move left.
 func (c *Conn) scaledWindow(right *uint32) uint16 {
 	wnd := *right - c.rcvNxt
 	field := wnd >> c.rcvScale
@@ -48,8 +49,8 @@ func (c *Conn) scaledWindow(right *uint32) uint16 {
 	return uint16(field)
 }
 
-// windowOpened sends a window update where reading has made enough room: two segments, or half the buffer. Updates while
-// the window is still half open would only be extra ACKs.
+// windowOpened sends a window update where reading has made enough room: two segments, or
+// half the buffer. Updates while the window is still half open would only be extra ACKs.
 func (c *Conn) windowOpened() {
 	if c.state != StateEstablished && c.state != StateFinWait1 && c.state != StateFinWait2 {
 		return
@@ -67,7 +68,8 @@ type receiveTuning struct {
 	bytes uint32     // read since then
 }
 
-// initialReceive is the first receive buffer of a connection with these options, bytes. It bounds the first window.
+// initialReceive is the first receive buffer of a connection with these options, bytes. It
+// bounds the first window.
 func (m *Mux) initialReceive(o *Options) uint32 {
 	if o.ReceiveBuffer > 0 {
 		return uint32(min(o.ReceiveBuffer, 1<<30))
@@ -75,8 +77,9 @@ func (m *Mux) initialReceive(o *Options) uint32 {
 	return uint32(max(min(initialReceiveBuffer, m.buffers.Budget/16), minBuffer))
 }
 
-// tuneReceive grows the receive buffer to twice what the application has read in a round trip: in that time the sender's
-// window can double (dynamic right-sizing, Fisk and Feng, 2001). An application that does not read gets no memory.
+// tuneReceive grows the receive buffer to twice what the application has read in a round
+// trip: in that time the sender's window can double (dynamic right-sizing, Fisk and Feng,
+// 2001). An application that does not read gets no memory.
 func (c *Conn) tuneReceive(now clock.Time, n uint32) {
 	if c.opt.ReceiveBuffer > 0 {
 		return
@@ -109,8 +112,9 @@ const (
 	minBuffer            = 8 << 10 // what remains when memory is short
 )
 
-// reserveAfterPrune makes room for a ring that the budget has refused by dropping what arrived out of order: the peer
-// keeps that until it is acknowledged (RFC 2018 8). Data in order has been acknowledged and cannot be dropped.
+// reserveAfterPrune makes room for a ring that the budget has refused by dropping what
+// arrived out of order: the peer keeps that until it is acknowledged (RFC 2018 8). Data in
+// order has been acknowledged and cannot be dropped.
 func (m *Mux) reserveAfterPrune(c *Conn, r *buffer.Ring, right uint32) bool {
 	if len(r.OutOfOrder()) > 0 && r.Readable() == 0 {
 		m.stats.Pruned += uint64(r.Prune())

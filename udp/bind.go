@@ -41,9 +41,9 @@ type SocketStats struct {
 	Sent     uint64
 }
 
-// Bind returns a socket that receives what comes to an address and port. The zero address is any, of
-// both versions unless V6Only; wire.AddrFrom4 of 0.0.0.0 is any of IPv4. Port 0 is chosen. A multicast
-// address receives only what comes to that group.
+// Bind returns a socket that receives what comes to an address and port. The zero address
+// is any, of both versions unless V6Only; wire.AddrFrom4 of 0.0.0.0 is any of IPv4. Port 0
+// is chosen. A multicast address receives only what comes to that group.
 func (m *Mux) Bind(local wire.Addr, port uint16, o *Options, owner Owner) (*Socket, error) {
 	s := m.newSocket(o, owner)
 	s.scope = scope{local, s.opts.V6Only && local == wire.Addr{}}
@@ -64,9 +64,9 @@ func (m *Mux) Bind(local wire.Addr, port uint16, o *Options, owner Owner) (*Sock
 	return s, nil
 }
 
-// Connect returns a socket that receives what comes from one peer and sends to it by default. Local
-// must be an address (the host's for the way to Remote); LocalPort 0 is chosen so that Config.Owns
-// holds.
+// Connect returns a socket that receives what comes from one peer and sends to it by
+// default. Local must be an address (the host's for the way to Remote); LocalPort 0 is
+// chosen so that Config.Owns holds.
 func (m *Mux) Connect(t wire.Tuple, o *Options, owner Owner) (*Socket, error) {
 	if t.Local.Unspecified() || t.Remote.Unspecified() || t.RemotePort == 0 || t.Local.Is4() != t.Remote.Is4() {
 		return nil, ErrAddress
@@ -123,8 +123,8 @@ func (m *Mux) random() uint64 {
 	return mix(mix(m.cfg.Seed, m.rng), m.cfg.Seed)
 }
 
-// Close takes the socket out of the Mux, leaves its groups and frees its queue. The owner is told
-// nothing any more. Leases stay valid. It may be called twice.
+// Close takes the socket out of the Mux, leaves its groups and frees its queue. The owner
+// is told nothing any more. Leases stay valid. It may be called twice.
 func (s *Socket) Close(now clock.Time) {
 	if s.closed {
 		return
@@ -150,7 +150,8 @@ func (s *Socket) SetOptions(o *Options) {
 	s.opts.Share, s.opts.V6Only = share, v6Only
 }
 
-// SetOwner names who is told of events, and has it told at the next Poll what is possible already.
+// SetOwner names who is told of events, and has it told at the next Poll what is possible
+// already.
 func (s *Socket) SetOwner(o Owner) {
 	s.owner = o
 	if s.Readable() {

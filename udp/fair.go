@@ -2,11 +2,13 @@ package udp
 
 import "math/bits"
 
-// When the budget is spent, whoever has most makes room: the datagram that has waited longest in about
-// the longest of all queues is dropped for one to a socket whose queue is shorter. So whatever is flooded,
-// sockets that are read keep receiving. (Longest queue drop: Suter et al., INFOCOM 1998.)
+// When the budget is spent, whoever has most makes room: the datagram that has waited
+// longest in about the longest of all queues is dropped for one to a socket whose queue is
+// shorter. So whatever is flooded, sockets that are read keep receiving. (Longest queue
+// drop: Suter et al., INFOCOM 1998.)
 //
-// Sockets with a queue lie in lists by the logarithm of its memory, so that a long one is found at once.
+// Sockets with a queue lie in lists by the logarithm of its memory, so that a long one is
+// found at once.
 
 // numBuckets is the number of lists: queues have less than 1<<shelves bytes.
 const numBuckets = 48
@@ -56,7 +58,8 @@ func (r *lengthBuckets) longest() *Socket {
 	return r.heads[bits.Len64(r.used)-1]
 }
 
-// makeRoom reports whether there are n bytes for a datagram to s, at the cost of longer queues if need be.
+// makeRoom reports whether there are n bytes for a datagram to s, at the cost of longer
+// queues if need be.
 func (m *Mux) makeRoom(s *Socket, n int) bool {
 	for m.pool.room() < int64(n) {
 		h := m.longest.longest()

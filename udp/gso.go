@@ -6,8 +6,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Segmenter turns an Outgoing into datagrams, each with its header, payload and checksum (generic segmentation offload).
-// It is for Outputs: the socket above decides once for many datagrams.
+// Segmenter turns an Outgoing into datagrams, each with its header, payload and checksum
+// (generic segmentation offload). It is for Outputs: the socket above decides once for many
+// datagrams.
 //
 //	for c.Begin(o, tuple, pseudo); c.Size() > 0; {
 //		n := c.Next(frame[headers:])
@@ -22,13 +23,14 @@ type Segmenter struct {
 	done   bool
 }
 
-// Begin stands c before the first datagram of o. t has the ports; pseudo is the sum of the pseudo header for a datagram
-// of no length.
+// Begin stands c before the first datagram of o. t has the ports; pseudo is the sum of the
+// pseudo header for a datagram of no length.
 func (c *Segmenter) Begin(o *Outgoing, t *wire.Tuple, pseudo uint32) {
 	*c = Segmenter{o: o, ports: [2]uint16{t.LocalPort, t.RemotePort}, pseudo: pseudo}
 }
 
-// Segments returns how many datagrams an Outgoing is cut into: at least one, which may be empty.
+// Segments returns how many datagrams an Outgoing is cut into: at least one, which may be
+// empty.
 func (o *Outgoing) Segments() int { return packet.Segments(o.Len, o.SegmentSize) }
 
 // Size returns the length of the next datagram with its header, 0 after the last.
@@ -48,7 +50,8 @@ func (c *Segmenter) LastSize() int {
 	return wire.UDPLen + c.o.Len - (c.o.Segments()-1)*c.o.SegmentSize
 }
 
-// Next writes the next datagram to the start of b, which has room for it, and returns its length.
+// Next writes the next datagram to the start of b, which has room for it, and returns its
+// length.
 func (c *Segmenter) Next(b []byte) int {
 	n := c.Size()
 	u := wire.UDP(wire.AppendUDP(b[:0], c.ports[0], c.ports[1], n-wire.UDPLen)[:n])
@@ -94,7 +97,8 @@ func (s *Socket) sendSegments(now clock.Time, o *Outgoing, msg *Message, total, 
 	}
 }
 
-// slicePieces returns n bytes of b from offset off on; the list is valid until the next call.
+// slicePieces returns n bytes of b from offset off on; the list is valid until the next
+// call.
 func (m *Mux) slicePieces(b [][]byte, off, n int) [][]byte {
 	m.pieces = m.pieces[:0]
 	for _, p := range b {

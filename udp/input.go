@@ -6,10 +6,11 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Input borrows a received datagram whose checksum is right, or absent and said to be. t is the flow
-// as this host sees it: Local is the destination, a group or broadcast address too. Deliver says that
-// at least one socket has it; otherwise it is the reason of the drop, DropNoSocket where the host
-// answers that the port is unreachable (unless it came to a group or broadcast address).
+// Input borrows a received datagram whose checksum is right, or absent and said to be. t is
+// the flow as this host sees it: Local is the destination, a group or broadcast address
+// too. Deliver says that at least one socket has it; otherwise it is the reason of the
+// drop, DropNoSocket where the host answers that the port is unreachable (unless it came to
+// a group or broadcast address).
 func (m *Mux) Input(now clock.Time, t *wire.Tuple, d *Datagram) packet.Verdict {
 	count := d.segments()
 	m.stats.Received += count
@@ -38,8 +39,8 @@ func (m *Mux) input(t *wire.Tuple, d *Datagram) packet.Verdict {
 	return packet.DropNoSocket
 }
 
-// maxPayload returns the most payload that d may have: what one datagram of an IP packet has, or as much
-// as was merged, which is cut again.
+// maxPayload returns the most payload that d may have: what one datagram of an IP packet
+// has, or as much as was merged, which is cut again.
 func (m *Mux) maxPayload(d *Datagram) int {
 	if d.SegmentSize > 0 && d.SegmentSize < maxPayload {
 		return d.SegmentSize * maxCoalescedInput
@@ -70,8 +71,8 @@ func (s *Socket) input(t *wire.Tuple, d *Datagram) packet.Verdict {
 	return packet.Deliver
 }
 
-// inputGroup gives copies of a datagram to a group or broadcast address to every socket that wants it
-// (RFC 1122 4.1.3.5, RFC 3376 3.1).
+// inputGroup gives copies of a datagram to a group or broadcast address to every socket
+// that wants it (RFC 1122 4.1.3.5, RFC 3376 3.1).
 func (m *Mux) inputGroup(t *wire.Tuple, d *Datagram) packet.Verdict {
 	v := packet.DropNoSocket
 	p := m.ports[t.LocalPort]

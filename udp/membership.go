@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// membership says what a socket wants of a group on one interface: what comes from sources alone, or
-// from all but them (RFC 3376 3.1).
+// membership says what a socket wants of a group on one interface: what comes from sources
+// alone, or from all but them (RFC 3376 3.1).
 type membership struct {
 	iface   uint32
 	group   wire.Addr
@@ -19,9 +19,9 @@ type membership struct {
 // maxSources is the most sources that a socket may name for a group.
 const maxSources = 64
 
-// Listen sets which packets to group s wants by an interface (0: any; the host joins by the one of its
-// routes), as IPMulticastListen of RFC 3376 2 and RFC 3810 3: from sources alone (include), or from all
-// but them. Including none leaves the group.
+// Listen sets which packets to group s wants by an interface (0: any; the host joins by the
+// one of its routes), as IPMulticastListen of RFC 3376 2 and RFC 3810 3: from sources alone
+// (include), or from all but them. Including none leaves the group.
 func (s *Socket) Listen(now clock.Time, iface uint32, group wire.Addr, include bool, sources []wire.Addr) error {
 	if !group.Multicast() || s.m.cfg.Groups == nil {
 		return ErrNotMulticast
@@ -47,7 +47,8 @@ func (s *Socket) Listen(now clock.Time, iface uint32, group wire.Addr, include b
 	return nil
 }
 
-// Filter returns what Listen was told last of a group: include and no sources where s is no member.
+// Filter returns what Listen was told last of a group: include and no sources where s is no
+// member.
 func (s *Socket) Filter(iface uint32, group wire.Addr) (include bool, sources []wire.Addr) {
 	for _, x := range s.members {
 		if x.iface == iface && x.group == group {

@@ -8,8 +8,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Datagram is a received datagram, or several of one flow that a device or the host merged. Everything
-// in it is borrowed. Addresses are those of the IP header, ports those of the UDP header.
+// Datagram is a received datagram, or several of one flow that a device or the host merged.
+// Everything in it is borrowed. Addresses are those of the IP header, ports those of the
+// UDP header.
 type Datagram struct {
 	Payload     [][]byte   // behind the UDP header, in order
 	Len         int        // bytes of payload, in all Payload
@@ -23,20 +24,23 @@ type Datagram struct {
 	Time        clock.Time // of arrival
 }
 
-// Message is a datagram, or several of equal size to or from one peer, as sockets read and write them.
+// Message is a datagram, or several of equal size to or from one peer, as sockets read and
+// write them.
 type Message struct {
 	Buffers [][]byte // in order; read: filled; written: sent, and borrowed for the call
 
-	// N is the number of bytes read. Before a Write it must be 0; where that stops within the message
-	// for want of room, N says how much has gone, and a further Write goes on behind it.
+	// N is the number of bytes read. Before a Write it must be 0; where that stops within
+	// the message for want of room, N says how much has gone, and a further Write goes on
+	// behind it.
 	N int
 
-	// Remote is the peer. On connected sockets, a Write takes the zero value for the socket's peer.
+	// Remote is the peer. On connected sockets, a Write takes the zero value for the
+	// socket's peer.
 	Remote     wire.Addr
 	RemotePort uint16
 
-	// Local is the address that the datagram was sent to, a group's too. For a Write it is the source
-	// address; zero leaves the choice to the socket, or else the host.
+	// Local is the address that the datagram was sent to, a group's too. For a Write it is
+	// the source address; zero leaves the choice to the socket, or else the host.
 	Local wire.Addr
 
 	Interface   uint32     // came in by, or is to leave by; 0 is not known, or by the routes
@@ -55,8 +59,8 @@ func (m *Message) SetPeer(a netip.AddrPort) {
 	m.Remote, m.RemotePort = wire.AddrFrom(a.Addr()), a.Port()
 }
 
-// Outgoing is a datagram on its way out, or as many as SegmentSize cuts it into. It is borrowed for
-// the call.
+// Outgoing is a datagram on its way out, or as many as SegmentSize cuts it into. It is
+// borrowed for the call.
 type Outgoing struct {
 	Tuple        *wire.Tuple // Local may be zero: the Output chooses by the way
 	Payload      [][]byte
@@ -74,21 +78,22 @@ type Outgoing struct {
 
 // Output is where datagrams go.
 type Output interface {
-	// Send sends o, all of it or nothing. Forward says that it has gone, or waits for a neighbour.
-	// DropTxFull is no room now: try again after the next Poll. DropNoRoute is no way, DropTooBig
-	// longer than the MTU with DontFragment, DropDenied a broadcast without permission or a source
-	// address that is not this host's.
+	// Send sends o, all of it or nothing. Forward says that it has gone, or waits for a
+	// neighbour. DropTxFull is no room now: try again after the next Poll. DropNoRoute is
+	// no way, DropTooBig longer than the MTU with DontFragment, DropDenied a broadcast
+	// without permission or a source address that is not this host's.
 	Send(now clock.Time, o *Outgoing) packet.Verdict
 
-	// Offload returns the most payload that one Outgoing of several datagrams may carry, in bytes; 0
-	// where it cuts nothing, and the Mux does.
+	// Offload returns the most payload that one Outgoing of several datagrams may carry, in
+	// bytes; 0 where it cuts nothing, and the Mux does.
 	Offload() int
 }
 
 // Groups is where sockets say what they want of multicast groups.
 type Groups interface {
-	// Listen sets which packets to group a socket wants by an interface (0: the one of the route to the
-	// group), as IPMulticastListen of RFC 3376 2 and RFC 3810 3. Numbers of sockets are the Mux's own.
+	// Listen sets which packets to group a socket wants by an interface (0: the one of the
+	// route to the group), as IPMulticastListen of RFC 3376 2 and RFC 3810 3. Numbers of
+	// sockets are the Mux's own.
 	Listen(now clock.Time, socket uint32, iface uint32, group wire.Addr, include bool, sources []wire.Addr) error
 }
 
@@ -101,8 +106,8 @@ const (
 	Writable                    // room, after a Write that found none
 )
 
-// Owner is told what happened to its socket, once at the end of each burst. It may call the socket's
-// methods.
+// Owner is told what happened to its socket, once at the end of each burst. It may call the
+// socket's methods.
 type Owner interface {
 	Ready(ev Events)
 }

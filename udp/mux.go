@@ -12,17 +12,17 @@ type Config struct {
 	Groups Groups // nil: no groups can be joined
 	Seed   uint64 // for choosing ports and spreading flows over groups; to be secret
 
-	// Budget bounds the memory of all queues together, in bytes; 0 is DefaultBudget. When it is
-	// spent, the longest queues make room for the shorter ones.
+	// Budget bounds the memory of all queues together, in bytes; 0 is DefaultBudget. When
+	// it is spent, the longest queues make room for the shorter ones.
 	Budget     int64
 	MaxSockets int // 0 is 65536
 
-	// Owns says whether datagrams of a flow come to this Mux: Connect chooses its port by it. Nil is
-	// always.
+	// Owns says whether datagrams of a flow come to this Mux: Connect chooses its port by
+	// it. Nil is always.
 	Owns func(*wire.Tuple) bool
 
-	// PortFirst and PortLast bound the ports that Bind and Connect choose. 0 is the dynamic ports,
-	// 49152 to 65535 (RFC 6335 6).
+	// PortFirst and PortLast bound the ports that Bind and Connect choose. 0 is the dynamic
+	// ports, 49152 to 65535 (RFC 6335 6).
 	PortFirst, PortLast uint16
 }
 
@@ -46,14 +46,15 @@ type Mux struct {
 	pendingHead, pendingTail *Socket // to be told at the next Poll
 	writeBlocked             []*Socket
 
-	// What is passed to the Output lives here, so that nothing escapes to the heap for each call.
+	// What is passed to the Output lives here, so that nothing escapes to the heap for each
+	// call.
 	out      Outgoing
 	outTuple wire.Tuple
 	pieces   [][]byte
 }
 
-// Stats counts what a Mux did, in datagrams. Received is what was queued on a socket at least and the
-// sum of Dropped.
+// Stats counts what a Mux did, in datagrams. Received is what was queued on a socket at
+// least and the sum of Dropped.
 type Stats struct {
 	Received uint64                  // Input, each of those merged
 	Queued   uint64                  // in all queues: multicast may have several for one received
@@ -99,9 +100,10 @@ func (s *Socket) mark(ev Events) {
 	m.pendingTail = s
 }
 
-// Poll tells owners what happened since the last call, and returns when it wants to be called next:
-// Never, or now where owners caused more. A Write that waits for room is tried again by its owner,
-// who is told at every Poll: the loop polls after each turn in which it sent.
+// Poll tells owners what happened since the last call, and returns when it wants to be
+// called next: Never, or now where owners caused more. A Write that waits for room is tried
+// again by its owner, who is told at every Poll: the loop polls after each turn in which it
+// sent.
 func (m *Mux) Poll(now clock.Time) clock.Time {
 	for i, s := range m.writeBlocked {
 		s.writeBlocked = false

@@ -18,11 +18,13 @@ var (
 
 // Options of a socket. The zero value is usual.
 type Options struct {
-	// ReceiveBuffer bounds the memory of the datagrams that wait, in bytes; 0 is DefaultReceiveBuffer.
+	// ReceiveBuffer bounds the memory of the datagrams that wait, in bytes; 0 is
+	// DefaultReceiveBuffer.
 	ReceiveBuffer int
 
-	// Share lets several sockets that all say so bind one address and port. They form a group:
-	// datagrams are spread over it by flow, or as Steer says. Multicast and broadcast go to each.
+	// Share lets several sockets that all say so bind one address and port. They form a
+	// group: datagrams are spread over it by flow, or as Steer says. Multicast and
+	// broadcast go to each.
 	Share bool
 
 	V6Only       bool  // the unspecified address is that of IPv6 alone, not both (RFC 3493 5.3)
@@ -37,9 +39,9 @@ type Options struct {
 	MulticastInterface uint32 // that multicast leaves by; 0 is by the routes
 	Interface          uint32 // the only one that datagrams are taken from and leave by; 0 is any
 
-	// NoChecksum sends no checksums, and takes datagrams over IPv6 that have none. It is for tunnels
-	// that meet RFC 6936 4 and 5; every other socket needs its checksums (RFC 8200 8.1). Over IPv4
-	// datagrams without checksum are always taken (RFC 768).
+	// NoChecksum sends no checksums, and takes datagrams over IPv6 that have none. It is
+	// for tunnels that meet RFC 6936 4 and 5; every other socket needs its checksums (RFC
+	// 8200 8.1). Over IPv4 datagrams without checksum are always taken (RFC 768).
 	NoChecksum bool
 }
 

@@ -5,12 +5,13 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Buffers have a few sizes, so that those of datagrams that have been read serve for new ones.
+// Buffers have a few sizes, so that those of datagrams that have been read serve for new
+// ones.
 var classes = [...]int{256, 2048, 10240, 65536}
 
 const (
-	// nodeOverhead is what a queued datagram takes beside its buffer, rounded up: without it, floods
-	// of empty datagrams would be free.
+	// nodeOverhead is what a queued datagram takes beside its buffer, rounded up: without
+	// it, floods of empty datagrams would be free.
 	nodeOverhead = 128
 
 	// maxCached bounds the memory that waits to be used again, bytes.

@@ -13,7 +13,8 @@ func (s *Socket) limit() int {
 	return s.opts.ReceiveBuffer
 }
 
-// enqueue copies n bytes of payload, from offset off on, into the queue; false is that there is no room.
+// enqueue copies n bytes of payload, from offset off on, into the queue; false is that
+// there is no room.
 func (s *Socket) enqueue(t *wire.Tuple, d *Datagram, off, n int) bool {
 	if size := sizeOf(n); s.usedBytes+size > s.limit() || !s.m.makeRoom(s, size) {
 		s.stats.Lost++
@@ -82,8 +83,8 @@ func (s *Socket) Readable() bool { return s.head != nil || s.err != nil }
 // Queued returns the memory of what waits to be read and of leases, in bytes.
 func (s *Socket) Queued() int { return s.usedBytes }
 
-// Read fills messages with datagrams that wait and returns how many it filled. With GRO one Message may
-// have several of them, see SegmentSize.
+// Read fills messages with datagrams that wait and returns how many it filled. With GRO one
+// Message may have several of them, see SegmentSize.
 func (s *Socket) Read(now clock.Time, msgs []Message) int {
 	n := 0
 	for n < len(msgs) && s.head != nil {
@@ -93,7 +94,8 @@ func (s *Socket) Read(now clock.Time, msgs []Message) int {
 	return n
 }
 
-// readOne moves the first datagram to a message, and, with GRO, those after it that go with it.
+// readOne moves the first datagram to a message, and, with GRO, those after it that go with
+// it.
 func (s *Socket) readOne(msg *Message) {
 	x := s.pop()
 	x.fillMessage(msg)
@@ -132,8 +134,8 @@ func scatter(dst [][]byte, off int, src []byte) {
 	}
 }
 
-// Lease is a datagram that was taken out of a queue without copying. Its memory counts against the
-// socket until Release.
+// Lease is a datagram that was taken out of a queue without copying. Its memory counts
+// against the socket until Release.
 type Lease struct {
 	s *Socket
 	x *node
@@ -150,12 +152,13 @@ func (s *Socket) Lease(now clock.Time) (l Lease, ok bool) {
 // Payload borrows the datagram's bytes until Release.
 func (l Lease) Payload() []byte { return l.x.buf[:l.x.n] }
 
-// Describe writes the datagram's addresses and the like to a message, and its length, but no payload.
+// Describe writes the datagram's addresses and the like to a message, and its length, but
+// no payload.
 func (l Lease) Describe(msg *Message) {
 	l.x.fillMessage(msg)
 	msg.N, msg.Truncated = l.x.n, false
 }
 
-// Release gives the memory back, once, also after the socket was closed. As all else it belongs to the
-// owner of the loop.
+// Release gives the memory back, once, also after the socket was closed. As all else it
+// belongs to the owner of the loop.
 func (l Lease) Release() { l.s.free(l.x) }

@@ -6,10 +6,10 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// peerCache remembers to whom unconnected sockets sent last, so that a report that such a datagram was too
-// long can be told from a forged one, whose author has to guess the peer's port too (RFC 5927 7, RFC 8085
-// 5.2). It is a table of hashes: a later peer takes the place of an earlier one, whose reports are then
-// believed when it is sent to again.
+// peerCache remembers to whom unconnected sockets sent last, so that a report that such a
+// datagram was too long can be told from a forged one, whose author has to guess the peer's
+// port too (RFC 5927 7, RFC 8085 5.2). It is a table of hashes: a later peer takes the
+// place of an earlier one, whose reports are then believed when it is sent to again.
 type peerCache []uint64
 
 // peerCacheSize is how many there are room for; a power of two.

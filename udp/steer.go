@@ -7,13 +7,13 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Steering tells a group of sockets which of them a QUIC packet belongs to, by its destination
-// connection ID (RFC 9000 5.2), so that a client may change its address and stay with its socket.
-// Sockets of the group have indices (Socket.Index); their servers choose connection IDs for which
-// Socket.Steered is that of their own.
+// Steering tells a group of sockets which of them a QUIC packet belongs to, by its
+// destination connection ID (RFC 9000 5.2), so that a client may change its address and
+// stay with its socket. Sockets of the group have indices (Socket.Index); their servers
+// choose connection IDs for which Socket.Steered is that of their own.
 //
-// A client's first packets have an ID that it chose itself. The same rule sends all that bear it to the
-// same socket, whose server then chooses the next one.
+// A client's first packets have an ID that it chose itself. The same rule sends all that
+// bear it to the same socket, whose server then chooses the next one.
 type Steering struct {
 	Length int // of connection IDs that the servers choose, bytes: 1 to 20 (RFC 9000 17.2)
 	Offset int // of the byte within them that is the socket's index; -1 goes by a hash of the whole
@@ -57,7 +57,8 @@ func (st *Steering) index(id []byte, n int, seed uint64) int {
 	return scale(hashBytes(id, seed), n)
 }
 
-// Steer sets how the group that s belongs to chooses among its sockets; nil goes by the flow's hash.
+// Steer sets how the group that s belongs to chooses among its sockets; nil goes by the
+// flow's hash.
 func (s *Socket) Steer(st *Steering) error {
 	if s.group == nil {
 		return ErrSteering
@@ -77,8 +78,8 @@ func (s *Socket) Steer(st *Steering) error {
 // Index returns the place of s in its group, from 0. It stays while s is open.
 func (s *Socket) Index() int { return s.index }
 
-// Steered returns the index of the socket in s's group that packets with a connection ID go to as the
-// group is now, -1 where the group is not steered.
+// Steered returns the index of the socket in s's group that packets with a connection ID go
+// to as the group is now, -1 where the group is not steered.
 func (s *Socket) Steered(id []byte) int {
 	if s.group == nil || s.group.steering == nil || len(id) == 0 {
 		return -1

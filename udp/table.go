@@ -45,7 +45,8 @@ func (c scope) specificity() int {
 	return 2
 }
 
-// group holds the sockets that are bound to one scope and port: one, or several that share it.
+// group holds the sockets that are bound to one scope and port: one, or several that share
+// it.
 type group struct {
 	scope    scope
 	members  []*Socket // by index; nil where one was closed
@@ -64,7 +65,8 @@ func (g *group) add(s *Socket) {
 	g.open++
 }
 
-// remove frees the place of s. Others keep theirs; places at the end that are free are forgotten.
+// remove frees the place of s. Others keep theirs; places at the end that are free are
+// forgotten.
 func (g *group) remove(s *Socket) {
 	g.members[s.index] = nil
 	g.open--
@@ -105,8 +107,8 @@ type port struct {
 	groups    []*group // of those that are not connected, by rank
 }
 
-// conflict reports whether a new socket may not be beside those of the port (RFC 793 left it to
-// systems; this is what Linux does with SO_REUSEPORT).
+// conflict reports whether a new socket may not be beside those of the port (RFC 793 left
+// it to systems; this is what Linux does with SO_REUSEPORT).
 func (p *port) conflict(c scope, share, connected bool) bool {
 	for _, s := range p.all {
 		apart := connected && s.connected // different peers: the table of flows has told
@@ -165,8 +167,8 @@ func (m *Mux) remove(s *Socket) {
 	}
 }
 
-// find returns the socket for a datagram to one of the host's addresses: connected to its source, or
-// bound to its address, or to any.
+// find returns the socket for a datagram to one of the host's addresses: connected to its
+// source, or bound to its address, or to any.
 func (m *Mux) find(t *wire.Tuple, d *Datagram) *Socket {
 	if m.lastMatch != nil && m.lastMatch.tuple == *t && m.lastMatch.acceptsInterface(d) {
 		return m.lastMatch

@@ -6,10 +6,10 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Write sends messages and returns how many have gone whole. Where that is not all, the verdict says
-// why the next one has not: see Output.Send; DropMalformed is a message without a peer. After
-// DropTxFull the owner is told Writable when to try again, and the message's N says how much of it has
-// gone, if it is several datagrams.
+// Write sends messages and returns how many have gone whole. Where that is not all, the
+// verdict says why the next one has not: see Output.Send; DropMalformed is a message
+// without a peer. After DropTxFull the owner is told Writable when to try again, and the
+// message's N says how much of it has gone, if it is several datagrams.
 func (s *Socket) Write(now clock.Time, msgs []Message) (int, packet.Verdict) {
 	for i := range msgs {
 		if v := s.send(now, &msgs[i]); v != packet.Forward {
@@ -47,8 +47,8 @@ func (s *Socket) send(now clock.Time, msg *Message) packet.Verdict {
 	return s.sendSegments(now, o, msg, total, size)
 }
 
-// maxPayloadTo returns the most bytes of a datagram to an address: its length fields have 16 bits
-// (RFC 768, RFC 791 3.1, RFC 8200 3).
+// maxPayloadTo returns the most bytes of a datagram to an address: its length fields have
+// 16 bits (RFC 768, RFC 791 3.1, RFC 8200 3).
 func maxPayloadTo(remote wire.Addr) int {
 	if remote.Is4() {
 		return maxPayload - 20

@@ -1,7 +1,9 @@
-// Package auth signs and verifies TCP segments: TCP-AO (RFC 5925, RFC 5926) and TCP-MD5 (RFC 2385).
+// Package auth signs and verifies TCP segments: TCP-AO (RFC 5925, RFC 5926) and TCP-MD5
+// (RFC 2385).
 //
-// A State belongs to one connection, or to a record of one. The signature is an option of each segment, computed over
-// the segment as it leaves, so it is added after segmentation and checked before anything else is believed.
+// A State belongs to one connection, or to a record of one. The signature is an option of
+// each segment, computed over the segment as it leaves, so it is added after segmentation
+// and checked before anything else is believed.
 //
 // The package is pure and does not lock. The signing and verifying paths do not allocate.
 package auth
@@ -16,7 +18,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Keys sign and verify the segments of a connection: TCP-MD5 (RFC 2385) or TCP-AO (RFC 5925).
+// Keys sign and verify the segments of a connection: by TCP-AO where AO has a key, else by
+// TCP-MD5.
 type Keys struct {
 	MD5 []byte  // password; nil for none
 	AO  []AOKey // first: the one to send with
@@ -46,16 +49,16 @@ const (
 	aoOptionLen  = 4 + aoMACLen // RFC 5925 2.2
 )
 
-// state signs and verifies the segments of one connection, by TCP-AO (RFC 5925) or, without keys for
-// that, by TCP-MD5 (RFC 2385).
+// State is the signature state of one connection: TCP-AO (RFC 5925) or, without keys for
+// that, TCP-MD5 (RFC 2385).
 type State struct {
 	keys     *Keys
 	tuple    wire.Tuple
-	iss, irs uint32 // initial sequence numbers, from which traffic keys come (RFC 5925 5.2)
+	iss, irs uint32 // initial sequence numbers: traffic keys are derived from them (RFC 5925 5.2)
 	hasIRS   bool   // irs is known
 
 	current uint8 // index of the key that signs (RFC 5925 3.3, current_key)
-	wanted  uint8 // index of the key that the peer shall sign with (rnext_key)
+	wanted  uint8 // index of the key that the peer is asked to sign with (rnext_key)
 
 	sent, received extended
 	out, in        trafficKey
@@ -66,13 +69,14 @@ type State struct {
 	sum     [sha1.Size]byte
 }
 
-// newState returns what signs for the connection t whose initial sequence number is iss.
+// New returns the state of the connection t whose initial sequence number is iss.
 func New(k *Keys, t *wire.Tuple, iss uint32) *State {
 	a := &State{}
 	a.Init(k, t, iss)
 	return a
 }
 
+// Init makes a as New does, for a State that is used for one record after another.
 func (a *State) Init(k *Keys, t *wire.Tuple, iss uint32) {
 	*a = State{keys: k, tuple: *t, iss: iss, sent: extended(iss)}
 	a.Sign = a.signSegment
@@ -81,18 +85,21 @@ func (a *State) Init(k *Keys, t *wire.Tuple, iss uint32) {
 	}
 }
 
-// setPeerISN tells the peer's initial sequence number.
+// SetPeerISN sets the peer's initial sequence number, which the traffic keys of all
+// segments but the SYN need.
 func (a *State) SetPeerISN(irs uint32) {
 	a.irs, a.hasIRS, a.received = irs, true, extended(irs)
 }
 
-// key returns the index of the key that signs, and useKey sets it: SYN queue records keep it between segments.
+// Key returns the index of the key that signs, and UseKey sets it: SYN queue records keep
+// it between segments.
 func (a *State) Key() uint8 { return a.current }
 
 func (a *State) UseKey(i uint8) { a.current = i }
 
-// setKeys changes the keys during the connection (RFC 5925 6.1). Ours goes on signing until the peer
-// asks for another, if it is still there; the peer is asked for the first.
+// SetKeys changes the keys during the connection (RFC 5925 6.1). The present key goes on
+// signing, if it is still there, until the peer asks for another; the peer is asked for the
+// first.
 func (a *State) SetKeys(k *Keys) {
 	if len(a.keys.AO) == 0 || len(k.AO) == 0 {
 		return // a connection keeps its kind of signature, RFC 5925 3.1
@@ -103,7 +110,7 @@ func (a *State) SetKeys(k *Keys) {
 	a.signWith(was)
 }
 
-// signWith makes the key that sends as id the one that signs, if there is one.
+// signWith selects the key that sends as id, if there is one.
 func (a *State) signWith(id uint8) {
 	for i := range a.keys.AO {
 		if a.keys.AO[i].SendID == id {
@@ -113,7 +120,7 @@ func (a *State) signWith(id uint8) {
 	}
 }
 
-// optionLen is what the signature takes among the options, bytes.
+// OptionLen is what the signature takes among the options, bytes.
 func (a *State) OptionLen() int {
 	if len(a.keys.AO) == 0 {
 		return md5OptionLen
@@ -121,7 +128,7 @@ func (a *State) OptionLen() int {
 	return aoOptionLen
 }
 
-// appendOption appends the option with an empty signature, which sign fills in.
+// AppendOption appends the option with an empty signature, which Sign fills in.
 func (a *State) AppendOption(b []byte) []byte {
 	if len(a.keys.AO) == 0 {
 		return wire.AppendMD5(b, [md5.Size]byte{})
@@ -130,7 +137,8 @@ func (a *State) AppendOption(b []byte) []byte {
 	return wire.AppendAO(b, a.keys.AO[a.current].SendID, a.keys.AO[a.wanted].ReceiveID, none[:])
 }
 
-// signSegment fills in the signature of a segment that is whole but for it and the checksum.
+// signSegment fills in the signature of a segment that is complete but for it and the
+// checksum.
 func (a *State) signSegment(seg wire.TCP) {
 	if len(a.keys.AO) == 0 {
 		if opt := option(seg, wire.TCPOptMD5, md5OptionLen); opt != nil {
@@ -145,8 +153,9 @@ func (a *State) signSegment(seg wire.TCP) {
 	}
 }
 
-// verify reports whether the peer has signed the segment. What one says of keys is heeded: that which
-// it names is signed with from now on (RFC 5925 7.3).
+// Verify reports whether the peer has signed the segment. The key that a valid segment asks
+// for signs from then on (RFC 5925 7.5). A segment that was merged from several has no
+// signature that could be verified.
 func (a *State) Verify(seg wire.TCP) bool {
 	if seg == nil {
 		return false // merged: there is no telling
@@ -159,6 +168,8 @@ func (a *State) Verify(seg wire.TCP) bool {
 	return opt != nil && a.verifyAO(seg, opt)
 }
 
+// verifyAO tries every key with the ID of the segment: IDs need not be unique while keys
+// are exchanged.
 func (a *State) verifyAO(seg wire.TCP, opt []byte) bool {
 	from := a.received
 	if seg.Flags().Has(wire.FlagSYN) && !a.hasIRS {
@@ -177,7 +188,7 @@ func (a *State) verifyAO(seg wire.TCP, opt []byte) bool {
 	return false
 }
 
-// verified notes what a segment with a right signature tells.
+// verified notes what a segment with a valid signature says.
 func (a *State) verified(seg wire.TCP, next uint8) {
 	if !a.hasIRS && seg.Flags().Has(wire.FlagSYN) {
 		a.SetPeerISN(seg.Seq())
@@ -188,7 +199,7 @@ func (a *State) verified(seg wire.TCP, next uint8) {
 	}
 }
 
-// option returns the first option of the kind and length, whole; nil where there is none.
+// option returns the first whole option of the kind and length; nil where there is none.
 func option(seg wire.TCP, kind uint8, length int) []byte {
 	b := seg.Options()
 	for len(b) >= 2 && b[0] != wire.OptionEnd {
@@ -224,14 +235,16 @@ func (a *State) pseudo(n int, in bool) []byte {
 	return append(b, 0, 0, 0, wire.ProtoTCP)
 }
 
-// header returns the 20 bytes of the header with a checksum of 0.
+// header returns the 20 bytes of the header with a checksum of 0, as both signatures cover
+// it.
 func (a *State) header(seg wire.TCP) []byte {
 	b := append(a.scratch[:0], seg[:wire.TCPLen]...)
 	b[16], b[17] = 0, 0
 	return b
 }
 
-// md5 returns the digest of RFC 2385 2.0: pseudo header, header without options, payload, password.
+// md5 returns the digest of RFC 2385 2.0: pseudo header, header without options, payload,
+// password.
 func (a *State) md5(seg wire.TCP, in bool) []byte {
 	h := a.digest
 	h.Reset()
@@ -242,8 +255,8 @@ func (a *State) md5(seg wire.TCP, in bool) []byte {
 	return h.Sum(a.sum[:0])
 }
 
-// ao returns the MAC of RFC 5925 5.1: sequence number extension, pseudo header, header with all its
-// options or only this one, whose MAC is 0, and payload.
+// ao returns the MAC of RFC 5925 5.1 over the sequence number extension, pseudo header,
+// header with all options or only this one, whose MAC is zero, and payload.
 func (a *State) ao(seg wire.TCP, opt []byte, k *trafficKey, sne uint32, in bool) []byte {
 	h := k.mac
 	h.Reset()
@@ -255,7 +268,7 @@ func (a *State) ao(seg wire.TCP, opt []byte, k *trafficKey, sne uint32, in bool)
 	return h.Sum(a.sum[:0])[:aoMACLen]
 }
 
-// options adds the options, of which opt is in the MAC with zeros for the MAC itself.
+// options adds the options to the MAC, opt with zeros for the MAC itself.
 func (a *State) options(h hash.Hash, seg wire.TCP, opt []byte, skip bool) {
 	all := seg.Options()
 	at := cap(all) - cap(opt) // opt is a piece of all

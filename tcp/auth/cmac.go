@@ -6,12 +6,12 @@ import (
 	"crypto/subtle"
 )
 
-// cmac is AES-128-CMAC (RFC 4493) as a hash.
+// cmac is AES-128-CMAC (RFC 4493) as a hash.Hash.
 type cmac struct {
 	block  cipher.Block
-	k1, k2 [aes.BlockSize]byte // for a last block that is whole, and one that is not
+	k1, k2 [aes.BlockSize]byte // for a last block that is complete, and one that is padded
 	x      [aes.BlockSize]byte // chained so far
-	buf    [aes.BlockSize]byte // what is not chained yet: the last block waits
+	buf    [aes.BlockSize]byte // not chained yet: the last block is treated differently
 	n      int
 }
 
@@ -54,13 +54,14 @@ func (c *cmac) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// chain encrypts a full block into the running MAC.
 func (c *cmac) chain() {
 	subtle.XORBytes(c.x[:], c.x[:], c.buf[:])
 	c.block.Encrypt(c.x[:], c.x[:])
 	c.n = 0
 }
 
-// Sum appends the MAC to b and leaves what is signed as it is only until the next Write: a Reset comes before.
+// Sum appends the MAC to b. It ends the message: Reset must come before the next Write.
 func (c *cmac) Sum(b []byte) []byte {
 	last := &c.k1
 	if c.n < len(c.buf) {
@@ -73,7 +74,7 @@ func (c *cmac) Sum(b []byte) []byte {
 	return append(b, c.x[:]...)
 }
 
-// Reset begins anew.
+// Reset begins a new message.
 func (c *cmac) Reset() { c.x, c.n = [aes.BlockSize]byte{}, 0 }
 
 // Size returns the length of the MAC, bytes.

@@ -9,11 +9,12 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// trafficKey is the MAC of one key and direction.
+// trafficKey is the derived key of one direction. It is kept until master key, direction or
+// ISN change, because deriving it costs more than a MAC.
 type trafficKey struct {
 	mac   hash.Hash
 	index uint8 // of the master key
-	syn   bool  // for the SYN alone, which knows no peer's sequence number
+	syn   bool  // for the SYN, which is sent before the peer's sequence number is known
 	seq   uint32
 }
 
@@ -31,7 +32,7 @@ func (a *State) sendKey(seg wire.TCP) *trafficKey {
 	return k
 }
 
-// receiveKey returns the key with which the peer, using master key i, signs seg.
+// receiveKey returns the key with which the peer signs seg by master key i.
 func (a *State) receiveKey(seg wire.TCP, i uint8) *trafficKey {
 	syn := seg.Flags()&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN
 	irs, iss := a.irs, a.iss
@@ -48,8 +49,8 @@ func (a *State) receiveKey(seg wire.TCP, i uint8) *trafficKey {
 	return k
 }
 
-// derive computes the traffic key of master key i for one direction (RFC 5926 3.1): from the addresses,
-// ports and initial sequence numbers, the sender's first.
+// derive computes the traffic key of master key i for one direction (RFC 5926 3.1) from
+// addresses, ports and initial sequence numbers, the sender's first.
 func (k *trafficKey) derive(a *State, i uint8, syn bool, from, to uint32, in bool) {
 	t := a.tuple
 	if in {
@@ -79,7 +80,8 @@ func kdfContext(t *wire.Tuple, from, to uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, to)
 }
 
-// kdf returns the traffic key (RFC 5926 3.1.1): the PRF over counter, label, context and length in bits.
+// kdf returns the traffic key (RFC 5926 3.1.1): the PRF over counter, label, context and
+// length in bits.
 func kdf(k *AOKey, context []byte) []byte {
 	b := append([]byte("\x01TCP-AO"), context...)
 	if k.Algorithm == AOAES128 {
@@ -90,7 +92,8 @@ func kdf(k *AOKey, context []byte) []byte {
 	return h.Sum(nil)
 }
 
-// aesKDF is KDF_AES_128_CMAC (RFC 5926 3.1.1.2): a master key of another length is made into 128 bits first.
+// aesKDF is KDF_AES_128_CMAC (RFC 5926 3.1.1.2): a master key of another length is first
+// hashed to 128 bits.
 func aesKDF(secret, input []byte) []byte {
 	var key [16]byte
 	if len(secret) == len(key) {
@@ -105,18 +108,20 @@ func aesKDF(secret, input []byte) []byte {
 	return h.Sum(nil)
 }
 
-// extended is a sequence number that goes on counting after 2^32: the high half is what RFC 5925 6.2
-// calls the sequence number extension. It is the latest seen.
+// extended is a sequence number that counts on after 2^32: the latest seen. Its upper half
+// is the sequence number extension (RFC 5925 6.2), which keeps a segment of 4 GiB ago from
+// verifying again.
 type extended uint64
 
+// near returns the extended number closest to e with the low half seq.
 func (e extended) near(seq uint32) extended {
 	return e + extended(int64(int32(seq-uint32(e))))
 }
 
-// of returns the extension that seq has, which is near.
+// of returns the extension of seq, which lies within 2^31 of e.
 func (e extended) of(seq uint32) uint32 { return uint32(e.near(seq) >> 32) }
 
-// advance counts on to seq where it is later.
+// advance moves e to seq where that is later.
 func (e *extended) advance(seq uint32) {
 	if n := e.near(seq); int64(n-*e) > 0 {
 		*e = n

@@ -2,8 +2,8 @@ package buffer
 
 import "github.com/millrace/millrace/tcp/seqnum"
 
-// queue holds what was written and is not acknowledged, in chunks: copies, or slices that the
-// application lends. It exists only while there is something to hold.
+// Queue holds what was written and is not acknowledged, in chunks: copies, or slices of the
+// application that are sent in place.
 type Queue struct {
 	base   uint32  // sequence number of the first byte held
 	end    uint32  // and behind the last
@@ -11,31 +11,34 @@ type Queue struct {
 	head   int
 }
 
+// chunk is a piece of the stream.
 type chunk struct {
 	seq   uint32 // of its first byte
-	owned bool   // buf is ours, and more may be appended
+	owned bool   // data is from the Pool, and more may be appended
 	data  []byte
 	done  func() // of a lent one
 }
 
-// Chunks of copies are as large as what is written, within these bounds.
+// Chunks of copies are as large as what is written, within these bounds: small writes share
+// one, and a large one is not split into pieces that segments would straddle.
 const (
 	minChunk = 1 << minBufferShift
 	maxChunk = 64 << 10
 )
 
+// Len returns how many bytes are held.
 func (q *Queue) Len() int { return int(q.end - q.base) }
 
-// empty reports whether the queue holds nothing.
+// Empty reports whether the queue holds nothing.
 func (q *Queue) Empty() bool { return q.base == q.end }
 
-// reset prepares an empty queue whose first byte has number seq.
+// Reset prepares an empty queue whose first byte has number seq.
 func (q *Queue) Reset(seq uint32) { q.base, q.end = seq, seq }
 
-// releaseAll drops all that is held.
+// ReleaseAll drops all that is held.
 func (q *Queue) ReleaseAll(p *Pool) { q.Release(p, q.end) }
 
-// write appends copies of b and returns how many bytes the budget allowed.
+// Write appends copies of b and returns how many bytes the budget allowed.
 func (q *Queue) Write(p *Pool, b []byte) int {
 	total := 0
 	for len(b) > 0 {
@@ -67,7 +70,7 @@ func (q *Queue) fill(b []byte) int {
 	return n
 }
 
-// extend adds an empty chunk: twice the last while the queue grows.
+// extend adds an empty chunk, of twice the size of the last while the queue grows.
 func (q *Queue) extend(p *Pool, need int) bool {
 	size := max(min(need, maxChunk), minChunk)
 	if q.head < len(q.chunks) {
@@ -81,12 +84,15 @@ func (q *Queue) extend(p *Pool, need int) bool {
 	return true
 }
 
-// appendZeroCopy appends b itself.
+// AppendZeroCopy appends b itself. done, where not nil, is called when b is no longer
+// needed.
 func (q *Queue) AppendZeroCopy(b []byte, done func()) {
 	q.push(chunk{seq: q.end, data: b, done: done})
 	q.end += uint32(len(b))
 }
 
+// push adds a chunk. Chunks that were released at the front make room before the slice
+// grows.
 func (q *Queue) push(k chunk) {
 	if q.head > 0 && len(q.chunks) == cap(q.chunks) {
 		n := copy(q.chunks, q.chunks[q.head:])
@@ -110,8 +116,8 @@ func (q *Queue) find(seq uint32) int {
 	return lo
 }
 
-// slice borrows at most n bytes from seq on, in two pieces; fewer where they lie in more. total is how
-// many it has.
+// Slice borrows at most n bytes from seq on, in two pieces; fewer where they lie in more
+// chunks. total is how many there are.
 func (q *Queue) Slice(seq uint32, n int) (pieces [2][]byte, total int) {
 	i := q.find(seq)
 	for k := 0; k < 2 && n > 0 && i < len(q.chunks); k++ {
@@ -127,7 +133,7 @@ func (q *Queue) Slice(seq uint32, n int) (pieces [2][]byte, total int) {
 	return pieces, total
 }
 
-// release drops what lies before seq, and tells the lenders.
+// Release drops what lies before seq. A chunk is freed when all of it was released.
 func (q *Queue) Release(p *Pool, seq uint32) {
 	for q.head < len(q.chunks) {
 		k := &q.chunks[q.head]
@@ -144,6 +150,7 @@ func (q *Queue) Release(p *Pool, seq uint32) {
 	}
 }
 
+// free returns the chunk's memory to its owner.
 func (k *chunk) free(p *Pool) {
 	if k.owned {
 		p.put(k.data[:cap(k.data)])

@@ -6,12 +6,12 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// ring holds the bytes that were received and not read, each at its sequence number modulo the
-// ring's size, so that what comes out of order lies where it will be read. It exists only while there
-// is something to hold.
+// Ring holds the bytes that were received and not read, each at its sequence number modulo
+// the ring's size. So data that arrives out of order lies where it will be read, and
+// filling a gap moves nothing.
 //
-//	base          base+n                      (sequence numbers)
-//	 | readable     | hole | ranges[0] | hole | ranges[1] | ...
+//	base          base+n                 (sequence numbers)
+//	 | readable     | gap | ooo[0] | gap | ooo[1] | ...
 type Ring struct {
 	buf   []byte // length a power of two; nil while nothing is held
 	base  uint32 // the first byte that was not read
@@ -20,19 +20,20 @@ type Ring struct {
 	clock uint32 // counts arrivals out of order
 }
 
-// span is data that arrived before what lies ahead of it.
+// Span is a range of data that arrived before what lies ahead of it.
 type Span struct {
 	Left, Right uint32
-	grownAt     uint32 // ring.clock when it last grew
+	grownAt     uint32 // Ring.clock when it last grew
 }
 
-// maxOOORanges bounds the list of ranges: a peer that sends many tiny ones gains nothing beyond it.
+// MaxRanges bounds the list of ranges. A peer that sends many tiny ones gets the excess
+// discarded (RFC 2018 8 allows it).
 const MaxRanges = 1024
 
-// next returns the sequence number behind the readable bytes.
+// Next returns the sequence number behind the readable bytes.
 func (r *Ring) Next() uint32 { return r.base + r.n }
 
-// end returns the sequence number behind all that is held.
+// End returns the sequence number behind all that is held.
 func (r *Ring) End() uint32 {
 	if k := len(r.ooo); k > 0 {
 		return r.ooo[k-1].Right
@@ -40,22 +41,24 @@ func (r *Ring) End() uint32 {
 	return r.Next()
 }
 
-// start returns the sequence number of the first byte that was not read.
+// Base returns the sequence number of the first byte that was not read.
 func (r *Ring) Base() uint32 { return r.base }
 
-// readable returns how many bytes can be read.
+// Readable returns how many bytes can be read.
 func (r *Ring) Readable() uint32 { return r.n }
 
-// outOfOrder returns the ranges behind the first hole, by sequence number. They are borrowed until the next call.
+// OutOfOrder returns the ranges behind the first gap, in order. They are borrowed until the
+// next call.
 func (r *Ring) OutOfOrder() []Span { return r.ooo }
 
-// empty reports whether nothing is held, in order or not.
+// Empty reports whether nothing is held, in order or not.
 func (r *Ring) Empty() bool { return r.n == 0 && len(r.ooo) == 0 }
 
-// reset prepares an empty ring for bytes from seq on.
+// Reset prepares an empty ring for bytes from seq on.
 func (r *Ring) Reset(seq uint32) { r.base = seq }
 
-// free returns the ring's memory to p and forgets what it held; the ring can be used again after reset.
+// Free returns the ring's memory to p and forgets what it held. The ring can be used again
+// after Reset.
 func (r *Ring) Free(p *Pool) {
 	if r.buf != nil {
 		p.put(r.buf)
@@ -63,7 +66,7 @@ func (r *Ring) Free(p *Pool) {
 	*r = Ring{ooo: r.ooo[:0]}
 }
 
-// reserve makes room for bytes up to right; false says that the budget is spent.
+// Reserve makes room for bytes up to right; false is that the budget is used up.
 func (r *Ring) Reserve(p *Pool, right uint32) bool {
 	need := right - r.base
 	if int(need) <= len(r.buf) {
@@ -101,7 +104,7 @@ func (r *Ring) put(seq uint32, b []byte) {
 	copy(r.buf, b[n:])
 }
 
-// store copies bytes skip to skip+n of payload to seq on.
+// Store copies bytes skip to skip+n of payload to seq on. Reserve has made room for them.
 func (r *Ring) Store(seq uint32, payload [][]byte, skip, n uint32) {
 	for _, b := range payload {
 		if skip >= uint32(len(b)) {
@@ -122,7 +125,8 @@ func (r *Ring) Store(seq uint32, payload [][]byte, skip, n uint32) {
 	}
 }
 
-// join makes readable what is next: n bytes that were stored, and the ranges they reach.
+// Advance makes n stored bytes readable that lie behind the readable ones, and the ranges
+// that they reach.
 func (r *Ring) Advance(n uint32) {
 	r.n += n
 	k := 0
@@ -135,8 +139,8 @@ func (r *Ring) Advance(n uint32) {
 	}
 }
 
-// addRange notes that [left, right) was stored behind a hole. dup is what of it had been there, the first
-// such range. It is false when the list is full.
+// AddRange notes that [left, right) was stored behind a gap. dup is the first part of it
+// that was there already. It is false when the list is full.
 func (r *Ring) AddRange(left, right uint32) (dup Span, ok bool) {
 	i := len(r.ooo)
 	for i > 0 && seqnum.AtOrBefore(left, r.ooo[i-1].Right) {
@@ -160,8 +164,8 @@ func (r *Ring) AddRange(left, right uint32) (dup Span, ok bool) {
 	return dup, true
 }
 
-// newestRanges fills blocks with the ranges that grew last, the last one first (RFC 2018 4), and returns how
-// many there are.
+// NewestRanges fills blocks with the ranges that grew last, the newest first (RFC 2018 4),
+// and returns how many there are.
 func (r *Ring) NewestRanges(blocks []Span) int {
 	n := 0
 	for _, g := range r.ooo {
@@ -179,7 +183,7 @@ func (r *Ring) NewestRanges(blocks []Span) int {
 	return n
 }
 
-// peek lends the readable bytes.
+// Peek borrows the readable bytes, in order in two pieces.
 func (r *Ring) Peek() [2][]byte {
 	if r.n == 0 {
 		return [2][]byte{}
@@ -189,13 +193,13 @@ func (r *Ring) Peek() [2][]byte {
 	return [2][]byte{r.buf[at : at+first], r.buf[:r.n-first]}
 }
 
-// discard drops n readable bytes.
+// Discard drops n readable bytes.
 func (r *Ring) Discard(n uint32) {
 	r.base += n
 	r.n -= n
 }
 
-// prune drops what is out of order and returns how many bytes that were.
+// Prune drops what arrived out of order and returns how many bytes that were.
 func (r *Ring) Prune() (n uint32) {
 	for _, g := range r.ooo {
 		n += g.Right - g.Left

@@ -59,9 +59,10 @@ const (
 	acksStopping
 )
 
-// bbr is model-based control: it measures the bandwidth and the least round-trip time of the path, paces
-// at the one and keeps their product in flight (draft-ietf-ccwg-bbr). Loss and marks matter where they are
-// more than bbrLossThresh and bbrECNThresh of what was sent.
+// bbr is model-based control: it measures the bandwidth and the least round-trip time of
+// the path, paces at the one and keeps their product in flight (draft-ietf-ccwg-bbr). Loss
+// and marks matter where they are more than bbrLossThresh and bbrECNThresh of what was
+// sent.
 //
 // It departs from the draft where a path loses at random: see lossTooHigh and congested.
 type bbr struct {
@@ -220,18 +221,19 @@ func (b *bbr) congestionSignals(s *Sample, rate float64) {
 	}
 }
 
-// lossTooHigh reports whether lost bytes of so many sent show a loss rate above bbrLossThresh. The draft
-// compares the numbers as they are; but a few hundred segments on a path that loses one percent at random
-// exceed two percent now and then, and each time costs a part of the rate. So we ask for two
-// standard deviations more than the threshold expects.
+// lossTooHigh reports whether lost bytes of so many sent show a loss rate above
+// bbrLossThresh. The draft compares the numbers as they are; but a few hundred segments on
+// a path that loses one percent at random exceed two percent now and then, and each time
+// costs a part of the rate. So we ask for two standard deviations more than the threshold
+// expects.
 func (b *bbr) lossTooHigh(lost, sent float64) bool {
 	expected := bbrLossThresh * sent / float64(b.mss)
 	return lost/float64(b.mss) > expected+2*math.Sqrt(expected)
 }
 
-// congested reports whether a round has lost too much. The draft lets any loss lower the short-term
-// bounds, which at a steady random loss lowers the rate by the pacing margin in each round until the next
-// probe.
+// congested reports whether a round has lost too much. The draft lets any loss lower the
+// short-term bounds, which at a steady random loss lowers the rate by the pacing margin in
+// each round until the next probe.
 func (b *bbr) congested() bool {
 	return b.loss.lost > 0 && b.lossTooHigh(float64(b.loss.lost), float64(b.loss.lost+b.loss.arrived))
 }
@@ -261,8 +263,8 @@ func (b *bbr) adaptShortTerm() {
 // resetShortTerm is BBRResetShortTermModel.
 func (b *bbr) resetShortTerm() { b.shortTermBW, b.inflightShort = math.Inf(1), math.Inf(1) }
 
-// bdp is the product of bandwidth and least round-trip time, times gain; the initial window while
-// none was measured.
+// bdp is the product of bandwidth and least round-trip time, times gain; the initial window
+// while none was measured.
 func (b *bbr) bdp(gain float64) float64 {
 	if b.minRTT == 0 || b.bw == 0 {
 		return gain * float64(Initial(b.mss))
@@ -270,7 +272,8 @@ func (b *bbr) bdp(gain float64) float64 {
 	return gain * b.bw * b.minRTT.Seconds()
 }
 
-// inflight is BBRInflight (5.6.4.2): with room for what is sent in one go, and for delayed ACKs.
+// inflight is BBRInflight (5.6.4.2): with room for what is sent in one go, and for delayed
+// ACKs.
 func (b *bbr) inflight(gain float64) float64 { return b.quantized(b.bdp(gain)) }
 
 func (b *bbr) quantized(n float64) float64 {
@@ -339,8 +342,8 @@ func (b *bbr) bound() float64 {
 	return min(most, b.inflightShort)
 }
 
-// OnEvent implements Controller. Losses act by the model, so the beginning of recovery is none; a timeout
-// is, as long as it lasts (5.6.4.4).
+// OnEvent implements Controller. Losses act by the model, so the beginning of recovery is
+// none; a timeout is, as long as it lasts (5.6.4.4).
 func (b *bbr) OnEvent(now clock.Time, e Event, flight uint32) {
 	switch e {
 	case Timeout:

@@ -50,8 +50,8 @@ func (b *bbr) inflightAt(bw, gain float64) float64 {
 	return b.quantized(gain * bw * b.minRTT.Seconds())
 }
 
-// timeToProbe is BBRIsTimeToProbeBW: after some seconds, or as many rounds as a Reno flow would need to
-// recover from one loss.
+// timeToProbe is BBRIsTimeToProbeBW: after some seconds, or as many rounds as a Reno flow
+// would need to recover from one loss.
 func (b *bbr) timeToProbe(now clock.Time) bool {
 	reno := min(b.target()/float64(b.mss), bbrCoexist)
 	if now.Sub(b.cycle.stamp) <= b.cycle.wait && float64(b.cycle.rounds) < reno {
@@ -91,8 +91,8 @@ func (b *bbr) startUp(s *Sample, rate float64) {
 	b.raiseSlope()
 }
 
-// timeToGoDown is BBRIsTimeToGoDown: the probe has found no more bandwidth, and was not held by what
-// the path was thought to hold.
+// timeToGoDown is BBRIsTimeToGoDown: the probe has found no more bandwidth, and was not
+// held by what the path was thought to hold.
 func (b *bbr) timeToGoDown(s *Sample, rate float64) bool {
 	if s.WindowLimited && float64(b.cwnd) >= b.inflightLong {
 		b.fullPipe.reset()
@@ -129,8 +129,8 @@ func (b *bbr) adaptLongTerm(s *Sample) {
 	}
 }
 
-// tooHigh is BBRIsInflightTooHigh: of what was in flight with the newest delivered segment, more than the
-// threshold was lost, or marked.
+// tooHigh is BBRIsInflightTooHigh: of what was in flight with the newest delivered segment,
+// more than the threshold was lost, or marked.
 func (b *bbr) tooHigh(s *Sample) bool {
 	if s.SentFlight == 0 {
 		return false

@@ -21,7 +21,8 @@ func (b *bbr) updateMinRTT(s *Sample) {
 
 func (b *bbr) probeRTTDue(now clock.Time) bool { return now.Sub(b.probeRTTMinAt) > bbrProbeRTTEvery }
 
-// checkProbeRTT enters ProbeRTT when no low round-trip time was seen for long, and leaves it (5.3.4.3).
+// checkProbeRTT enters ProbeRTT when no low round-trip time was seen for long, and leaves
+// it (5.3.4.3).
 func (b *bbr) checkProbeRTT(s *Sample) {
 	if b.state != probeRTT && b.probeRTTExpired && !b.idleRestart {
 		b.priorCwnd = b.cwnd
@@ -72,8 +73,8 @@ func (b *bbr) probeRTTWindow() float64 {
 	return max(b.bdp(bbrProbeRTTGain), bbrMinPipe*float64(b.mss))
 }
 
-// extraAcked is how much more arrives in an aggregate of ACKs than the bandwidth says (5.5.9): the most of
-// the last rounds, in two halves.
+// extraAcked is how much more arrives in an aggregate of ACKs than the bandwidth says
+// (5.5.9): the most of the last rounds, in two halves.
 type extraAcked struct {
 	since  clock.Time
 	bytes  float64

@@ -10,8 +10,9 @@ type fullPipe struct {
 
 func (f *fullPipe) reset() { f.bw, f.count, f.now = 0, 0, false }
 
-// checkFull is BBRCheckFullBWReached: the bandwidth has not grown by a quarter in three rounds. We compare the best sample of
-// each round, not the one that begins it, which is noise on a path that loses.
+// checkFull is BBRCheckFullBWReached: the bandwidth has not grown by a quarter in three
+// rounds. We compare the best sample of each round, not the one that begins it, which is
+// noise on a path that loses.
 func (b *bbr) checkFull(s *Sample) {
 	f := &b.fullPipe
 	if f.now || !b.roundStart || s.AppLimited {

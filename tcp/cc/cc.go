@@ -1,8 +1,9 @@
 // Package cc decides how much a TCP connection may have in flight and how fast it may send.
 //
-// A Controller is chosen by name: reno (RFC 5681, 6582), cubic (RFC 9438 with HyStart++, RFC 9406), bbr
-// (after draft-ietf-ccwg-bbr) and dctcp (RFC 8257). It sees samples and events and gives a window and a
-// pacing rate; what is lost, and when, is package tcp/loss's to find.
+// A Controller is chosen by name: reno (RFC 5681, 6582), cubic (RFC 9438 with HyStart++,
+// RFC 9406), bbr (after draft-ietf-ccwg-bbr) and dctcp (RFC 8257). It sees samples and
+// events and gives a window and a pacing rate; what is lost, and when, is package
+// tcp/loss's to find.
 //
 // The package is pure: times come in with samples and events.
 package cc
@@ -20,8 +21,8 @@ type Controller interface {
 	// OnAck takes the sample of an ACK that delivered something.
 	OnAck(s Sample)
 
-	// OnEvent takes what happened that was no delivery. flight is FlightSize (RFC 5681 2) before it:
-	// what was sent and not acknowledged.
+	// OnEvent takes what happened that was no delivery. flight is FlightSize (RFC 5681 2)
+	// before it: what was sent and not acknowledged.
 	OnEvent(now clock.Time, e Event, flight uint32)
 
 	// SetMSS tells the segment size when it changes.
@@ -30,8 +31,8 @@ type Controller interface {
 	// Window is the congestion window.
 	Window() uint32
 
-	// Threshold is what the window is to come down to in fast recovery, by PRR (RFC 9937); 0 says that
-	// Window holds in recovery too.
+	// Threshold is what the window is to come down to in fast recovery, by PRR (RFC 9937);
+	// 0 says that Window holds in recovery too.
 	Threshold() uint32
 
 	// Pacing is the rate to send at, in bytes per second; 0 is no pacing.
@@ -80,7 +81,8 @@ type Sample struct {
 // ErrUnknown says that no congestion control has that name.
 var ErrUnknown = errors.New("cc: unknown congestion control")
 
-// Default is the name of the congestion control that connections have unless told otherwise.
+// Default is the name of the congestion control that connections have unless told
+// otherwise.
 const Default = "cubic"
 
 var controllers = map[string]func(mss uint32) Controller{
@@ -101,8 +103,8 @@ func New(name string, mss uint32) (Controller, error) {
 	return nil, ErrUnknown
 }
 
-// Pool has controllers that were given back, so that new connections allocate none. The zero value is
-// ready; it belongs to one loop.
+// Pool has controllers that were given back, so that new connections allocate none. The
+// zero value is ready; it belongs to one loop.
 type Pool struct{ cubics []*cubic }
 
 // maxSpare is how many controllers wait in a Pool.

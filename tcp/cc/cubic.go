@@ -13,8 +13,8 @@ const (
 	alphaCubic = 3 * (1 - betaCubic) / (1 + betaCubic)
 )
 
-// cubic is the congestion control of RFC 9438; its slow start ends by HyStart++ (RFC 9406). It is small
-// until the initial slow start is over.
+// cubic is the congestion control of RFC 9438; its slow start ends by HyStart++ (RFC 9406).
+// It is small until the initial slow start is over.
 type cubic struct {
 	window
 	hystart    hystart
@@ -94,7 +94,8 @@ func (c *cubic) avoidCongestion(s *Sample) {
 	c.setWindow(cwnd + (target-cwnd)/cwnd*min(arrived, cwnd))
 }
 
-// beginEpoch starts an epoch. Without a reduction before it, the window is its own maximum (4.8, 4.10).
+// beginEpoch starts an epoch. Without a reduction before it, the window is its own maximum
+// (4.8, 4.10).
 func (c *cubic) beginEpoch(now clock.Time, cwnd float64) {
 	c.begun, c.epoch = true, now
 	if !c.reduced || c.max < cwnd {

@@ -12,8 +12,8 @@ const (
 	cssRounds     = 5 // CSS_ROUNDS
 )
 
-// hystart is HyStart++ (RFC 9406): slow start slows down when round-trip times rise, and ends unless they
-// fall again. Times are in microseconds; 0 stands for infinity.
+// hystart is HyStart++ (RFC 9406): slow start slows down when round-trip times rise, and
+// ends unless they fall again. Times are in microseconds; 0 stands for infinity.
 type hystart struct {
 	end            uint32 // windowEnd, with begun
 	last, current  uint32 // lastRoundMinRTT, currentRoundMinRTT
@@ -52,8 +52,8 @@ func (h *hystart) startRound(next uint32) {
 	h.last, h.current, h.samples = h.current, 0, 0
 }
 
-// evaluate enters conservative slow start when the round-trip time has risen, and leaves it for slow start
-// when it fell below what it was then.
+// evaluate enters conservative slow start when the round-trip time has risen, and leaves it
+// for slow start when it fell below what it was then.
 func (h *hystart) evaluate() {
 	if h.baseline != 0 {
 		if h.current < h.baseline {

@@ -19,8 +19,8 @@ const infiniteThreshold = math.MaxUint32
 // maxWindow bounds windows: no more than half the sequence space can be in flight.
 const maxWindow = 1 << 30
 
-// minPacedRTT is the round-trip time from which windows are paced. Below, a window is shorter than
-// what timers can spread.
+// minPacedRTT is the round-trip time from which windows are paced. Below, a window is
+// shorter than what timers can spread.
 const minPacedRTT = time.Millisecond
 
 func newWindow(mss uint32) window {
@@ -36,7 +36,8 @@ func (w *window) Window() uint32 { return w.cwnd }
 // Threshold implements Controller.
 func (w *window) Threshold() uint32 { return w.ssthresh }
 
-// SetMSS implements Controller. A window still as it was at first follows the size of segments.
+// SetMSS implements Controller. A window still as it was at first follows the size of
+// segments.
 func (w *window) SetMSS(mss uint32) {
 	if w.cwnd == Initial(w.mss) {
 		w.cwnd = Initial(mss)
@@ -45,8 +46,8 @@ func (w *window) SetMSS(mss uint32) {
 	w.cwnd = max(w.cwnd, mss)
 }
 
-// Pacing implements Controller: twice the window per round trip in slow start, so that it can double,
-// and a fifth more than the window after (what Linux does).
+// Pacing implements Controller: twice the window per round trip in slow start, so that it
+// can double, and a fifth more than the window after (what Linux does).
 func (w *window) Pacing() uint64 {
 	if time.Duration(w.srtt) < minPacedRTT {
 		return 0
@@ -63,8 +64,8 @@ func (w *window) slowStart() bool { return w.cwnd < w.ssthresh }
 // increase adds n to the window.
 func (w *window) increase(n uint32) { w.cwnd = min(w.cwnd+min(n, maxWindow), maxWindow) }
 
-// increaseLinearly grows the window by a segment for each window that has arrived (RFC 5681 3.1, counting bytes:
-// the ACKs' number does not matter, RFC 3465).
+// increaseLinearly grows the window by a segment for each window that has arrived (RFC 5681
+// 3.1, counting bytes: the ACKs' number does not matter, RFC 3465).
 func (w *window) increaseLinearly(delivered uint32) {
 	w.credit += delivered
 	if w.credit >= w.cwnd {
@@ -74,8 +75,9 @@ func (w *window) increaseLinearly(delivered uint32) {
 	}
 }
 
-// reductionBase is what a reduction starts from: the window, or what was in flight where that was far less, since
-// then the network has not shown that it carries the window (RFC 5681 3.1, RFC 9438 4.6).
+// reductionBase is what a reduction starts from: the window, or what was in flight where
+// that was far less, since then the network has not shown that it carries the window (RFC
+// 5681 3.1, RFC 9438 4.6).
 func (w *window) reductionBase(flight uint32) uint32 { return min(w.cwnd, max(flight, 2*w.mss)) }
 
 // reduce sets window and threshold to a part of base.
@@ -91,8 +93,8 @@ func (w *window) collapse() {
 	w.credit = 0
 }
 
-// restart is a long idle time: the path may have changed (RFC 5681 4.1, with what RFC 2861 3.2 keeps
-// as threshold).
+// restart is a long idle time: the path may have changed (RFC 5681 4.1, with what RFC 2861
+// 3.2 keeps as threshold).
 func (w *window) restart() {
 	w.ssthresh = max(w.ssthresh, w.cwnd/4*3)
 	w.cwnd = min(w.cwnd, Initial(w.mss))

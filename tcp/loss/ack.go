@@ -95,8 +95,8 @@ func (b *Scoreboard) rearmTimers(now clock.Time, n *ackResult, s *Sample) {
 	}
 }
 
-// findDSACK returns the block that reports a duplicate, if the first one does: it lies below the
-// cumulative ACK or within the second block (RFC 2883 4).
+// findDSACK returns the block that reports a duplicate, if the first one does: it lies
+// below the cumulative ACK or within the second block (RFC 2883 4).
 func findDSACK(blocks []wire.SACKBlock, una uint32) (wire.SACKBlock, bool) {
 	if len(blocks) == 0 || !seqnum.Before(blocks[0].Left, blocks[0].Right) {
 		return wire.SACKBlock{}, false
@@ -199,8 +199,8 @@ func (b *Scoreboard) markSACKed(now clock.Time, left, right uint32, a *Ack, s *S
 	}
 }
 
-// wholeSegments returns what of the record [left, right) covers, in whole segments as they were sent, so that a
-// peer cannot have records cut finer than segments.
+// wholeSegments returns what of the record [left, right) covers, in whole segments as they
+// were sent, so that a peer cannot have records cut finer than segments.
 func (r *record) wholeSegments(left, right uint32) (from, to uint32) {
 	from, to = r.seq, r.end
 	if seqnum.Before(from, left) {
@@ -253,10 +253,11 @@ func (b *Scoreboard) deliver(now clock.Time, r *record, end uint32, a *Ack, s *S
 	}
 }
 
-// measure takes the round-trip time of an ACK: of segments sent once (Karn's algorithm, RFC 6298 3), else
-// by the echoed timestamp, if the ACK is for new data (RFC 7323 4.1).
+// measure takes the round-trip time of an ACK: of segments sent once (Karn's algorithm, RFC
+// 6298 3), else by the echoed timestamp, if the ACK is for new data (RFC 7323 4.1).
 //
-// Where what was sent again is acknowledged, the segments behind it may have waited for that to arrive.
+// Where what was sent again is acknowledged, the segments behind it may have waited for
+// that to arrive.
 func (b *Scoreboard) measure(now clock.Time, a *Ack, s *Sample, n *ackResult) {
 	if n.resentAcked {
 		n.longestRTT, s.RTT = 0, 0

@@ -22,7 +22,8 @@ const (
 	frtoSecond  // step 3: the ACK of that is awaited
 )
 
-// episode is a loss episode: from the first loss to the acknowledgment of all that was in flight then.
+// episode is a loss episode: from the first loss to the acknowledgment of all that was in
+// flight then.
 type episode struct {
 	phase         phase
 	frto          uint8
@@ -111,11 +112,13 @@ func (b *Scoreboard) frto(n *ackResult) bool {
 	return false
 }
 
-// WantsNewData reports whether F-RTO asks for up to two segments of new data in place of what is lost,
-// whatever the window (RFC 5682 2.1 step 2b). Fresh is to be called after the attempt.
+// WantsNewData reports whether F-RTO asks for up to two segments of new data in place of
+// what is lost, whatever the window (RFC 5682 2.1 step 2b). Fresh is to be called after the
+// attempt.
 func (b *Scoreboard) WantsNewData() bool { return b.f != nil && b.f.episode.frto == frtoSendNew }
 
-// NewDataSent ends the wait for new data; without any, what is lost is sent again after all.
+// NewDataSent ends the wait for new data; without any, what is lost is sent again after
+// all.
 func (b *Scoreboard) NewDataSent(sent bool) {
 	if !b.WantsNewData() {
 		return
@@ -126,7 +129,8 @@ func (b *Scoreboard) NewDataSent(sent bool) {
 	}
 }
 
-// undo ends an episode that was no loss: all that was called lost waits for its ACK again (RFC 4015).
+// undo ends an episode that was no loss: all that was called lost waits for its ACK again
+// (RFC 4015).
 func (b *Scoreboard) undo(s *Sample) {
 	f := b.f
 	for i := f.head; i != 0 && f.missing > 0; i = b.record(i).next {
@@ -145,7 +149,8 @@ func (b *Scoreboard) undo(s *Sample) {
 	s.Events |= Undo
 }
 
-// insertOutstanding puts record i where its transmission time belongs among those that wait.
+// insertOutstanding puts record i where its transmission time belongs among those that
+// wait.
 func (b *Scoreboard) insertOutstanding(i uint32) {
 	f := b.f
 	r := b.record(i)

@@ -2,7 +2,8 @@ package loss
 
 import "github.com/millrace/millrace/tcp/seqnum"
 
-// appendOutstanding appends record i to those that wait for their ACK, as the last that was sent.
+// appendOutstanding appends record i to those that wait for their ACK, as the last that was
+// sent.
 func (b *Scoreboard) appendOutstanding(i uint32) {
 	f := b.f
 	r := b.record(i)
@@ -55,7 +56,8 @@ func (b *Scoreboard) split(i, seq uint32) uint32 {
 	return j
 }
 
-// freeRecord unlinks record i from the order of sequence and gives it back. It waits no more.
+// freeRecord unlinks record i from the order of sequence and gives it back. It waits no
+// more.
 func (b *Scoreboard) freeRecord(i uint32) {
 	f := b.f
 	r := b.record(i)
@@ -78,7 +80,8 @@ func (b *Scoreboard) freeRecord(i uint32) {
 	b.pool.put(i)
 }
 
-// find returns the record that holds seq, or 0. It walks from where SACK was last: ACKs cluster.
+// find returns the record that holds seq, or 0. It walks from where SACK was last: ACKs
+// cluster.
 func (b *Scoreboard) find(seq uint32) uint32 {
 	f := b.f
 	if f == nil || seqnum.Before(seq, b.una) || !seqnum.Before(seq, b.next) {
@@ -101,8 +104,8 @@ func (b *Scoreboard) find(seq uint32) uint32 {
 	return i
 }
 
-// mergeSACKed makes one record of SACKed record i and SACKed neighbours, so that there are no more records
-// than holes and what waits.
+// mergeSACKed makes one record of SACKed record i and SACKed neighbours, so that there are
+// no more records than holes and what waits.
 func (b *Scoreboard) mergeSACKed(i uint32) {
 	if p := b.record(i).prev; p != 0 && b.record(p).state&sacked != 0 {
 		b.record(i).seq = b.record(p).seq

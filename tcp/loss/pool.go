@@ -2,8 +2,8 @@ package loss
 
 import "github.com/millrace/millrace/clock"
 
-// record is a range of sequence space that was sent at one time: a segment, several sent as one
-// super-segment, or what SACK has left of them. It has no pointers; 0 is no record.
+// record is a range of sequence space that was sent at one time: a segment, several sent as
+// one super-segment, or what SACK has left of them. It has no pointers; 0 is no record.
 type record struct {
 	seq, end uint32
 	mss      uint32 // segments were cut at seq + n*mss
@@ -35,8 +35,9 @@ const (
 // maxSpare is how many unused records a pool keeps when none is in use.
 const maxSpare = 4096
 
-// Pool is the memory of the boards of one loop: records of what is in flight. The zero value is ready.
-// A board holds memory of it only while something is in flight, so idle connections have none.
+// Pool is the memory of the boards of one loop: records of what is in flight. The zero
+// value is ready. A board holds memory of it only while something is in flight, so idle
+// connections have none.
 type Pool struct {
 	records []record // [0] stands for none
 	free    uint32   // list of unused records, by next

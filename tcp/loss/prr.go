@@ -1,7 +1,8 @@
 package loss
 
-// prr is proportional rate reduction (RFC 9937 6, which replaces RFC 6937): in fast recovery data leaves in
-// proportion to what arrives, so that the flight comes down to the threshold within a round trip.
+// prr is proportional rate reduction (RFC 9937 6, which replaces RFC 6937): in fast
+// recovery data leaves in proportion to what arrives, so that the flight comes down to the
+// threshold within a round trip.
 type prr struct {
 	recoverFS uint32 // RecoverFS
 	delivered uint64 // prr_delivered
@@ -16,8 +17,9 @@ func (p *prr) begin(b *Scoreboard, s *Sample, n *ackResult) {
 	*p = prr{recoverFS: b.next - b.una - (b.f.sacked - min(b.f.sacked, n.sacked)) + s.Acked}
 }
 
-// Reduce returns the window for fast recovery, given the threshold to come down to, after the ACK of s or,
-// with an empty s, after a timer. It is to be called once for each, while InFastRecovery.
+// Reduce returns the window for fast recovery, given the threshold to come down to, after
+// the ACK of s or, with an empty s, after a timer. It is to be called once for each, while
+// InFastRecovery.
 func (b *Scoreboard) Reduce(threshold uint32, s *Sample) uint32 {
 	p, pipe, mss := &b.f.prr, b.Flight(), b.opts.MSS
 	p.delivered += uint64(s.Delivered)

@@ -7,13 +7,16 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// dupThresh is how many segments SACKed, or duplicate ACKs, stand for a loss (RFC 5681 3.2, RFC 8985 6.2).
+// dupThresh is how many segments SACKed, or duplicate ACKs, stand for a loss (RFC 5681 3.2,
+// RFC 8985 6.2).
 const dupThresh = 3
 
-// reoPersist is for how many recoveries a wider reordering window lasts (RFC 8985 6.2 step 4).
+// reoPersist is for how many recoveries a wider reordering window lasts (RFC 8985 6.2 step
+// 4).
 const reoPersist = 16
 
-// reorder is what a connection knows of reordering on its way (RFC 8985 5.3, 6.2 step 3 and 4).
+// reorder is what a connection knows of reordering on its way (RFC 8985 5.3, 6.2 step 3 and
+// 4).
 type reorder struct {
 	round       uint32 // RACK.dsack_round, with inRound
 	mult        uint8  // RACK.reo_wnd_mult
@@ -23,7 +26,8 @@ type reorder struct {
 	maxDistance uint32 // bytes by which a segment was overtaken, at most
 }
 
-// noteDSACK widens the reordering window, at most once a round trip: a retransmission was needless.
+// noteDSACK widens the reordering window, at most once a round trip: a retransmission was
+// needless.
 func (o *reorder) noteDSACK(b *Scoreboard, una uint32, n *ackResult) {
 	if o.inRound && !seqnum.Before(una, o.round) {
 		o.inRound = false
@@ -79,13 +83,15 @@ func (k *rack) deliver(now clock.Time, b *Scoreboard, r *record, end uint32, a *
 	}
 }
 
-// echoBefore reports whether the echoed timestamp is from before t, as far as ticks can tell.
+// echoBefore reports whether the echoed timestamp is from before t, as far as ticks can
+// tell.
 func (b *Scoreboard) echoBefore(echo, t clock.Time) bool {
 	tick := clock.Time(b.opts.Tick)
 	return tick > 0 && echo > 0 && echo < t-t%tick
 }
 
-// noteReordering is step 3 of RFC 8985 6.2: whether a segment sent once arrived after one with a higher sequence.
+// noteReordering is step 3 of RFC 8985 6.2: whether a segment sent once arrived after one
+// with a higher sequence.
 func (k *rack) noteReordering(b *Scoreboard, s *Sample) {
 	if k.overtaken {
 		k.overtaken = false
@@ -102,8 +108,8 @@ func (b *Scoreboard) reoWindow() time.Duration {
 	return min(time.Duration(b.reorder.mult)*b.rtt.min/4, b.rtt.srtt)
 }
 
-// detectLoss is step 5 of RFC 8985 6.2: segments sent before one that has arrived are lost once they are
-// late, and a timer waits for those that are not yet.
+// detectLoss is step 5 of RFC 8985 6.2: segments sent before one that has arrived are lost
+// once they are late, and a timer waits for those that are not yet.
 func (b *Scoreboard) detectLoss(now clock.Time, s *Sample) {
 	f := b.f
 	f.reoTimer = 0

@@ -2,7 +2,8 @@ package loss
 
 import "github.com/millrace/millrace/clock"
 
-// rate is the state of delivery rate estimation (draft-cheng-iccrg-delivery-rate-estimation 3.1).
+// rate is the state of delivery rate estimation (draft-cheng-iccrg-delivery-rate-estimation
+// 3.1).
 type rate struct {
 	deliveredAt clock.Time // C.delivered_time
 	firstSent   clock.Time // C.first_sent_time
@@ -15,7 +16,8 @@ type rate struct {
 	priorAt, first clock.Time
 }
 
-// restart begins a flight after nothing was in flight: the application is the limit (3.2, 3.4).
+// restart begins a flight after nothing was in flight: the application is the limit (3.2,
+// 3.4).
 func (k *rate) restart(now clock.Time, delivered uint64) {
 	k.deliveredAt, k.firstSent = now, now
 	k.appLimited = max(delivered, 1)
@@ -36,9 +38,9 @@ func (k *rate) deliver(now clock.Time, r *record, end uint32, s *Sample) {
 	s.AppLimited, s.Resent = r.state&appLimited != 0, r.state&resent != 0
 }
 
-// finish is GenerateRateSample of 3.3. The longer of the time in which the data was sent and that in
-// which it was acknowledged counts, so that neither bunched ACKs nor bursts look fast; an interval
-// below the least round-trip time is no sample.
+// finish is GenerateRateSample of 3.3. The longer of the time in which the data was sent
+// and that in which it was acknowledged counts, so that neither bunched ACKs nor bursts
+// look fast; an interval below the least round-trip time is no sample.
 func (k *rate) finish(b *Scoreboard, s *Sample) {
 	if k.appLimited != 0 && b.delivered > k.appLimited {
 		k.appLimited = 0

@@ -10,8 +10,8 @@ type reno struct {
 	hasRecover bool
 }
 
-// deflate takes what an advance of SND.UNA covers out of what duplicate ACKs stood for: one segment
-// filled the hole, the others were counted before.
+// deflate takes what an advance of SND.UNA covers out of what duplicate ACKs stood for: one
+// segment filled the hole, the others were counted before.
 func (k *reno) deflate(b *Scoreboard, s *Sample) {
 	k.duplicates = 0
 	if k.arrived == 0 {
@@ -25,8 +25,9 @@ func (k *reno) deflate(b *Scoreboard, s *Sample) {
 	b.delivered -= uint64(counted)
 }
 
-// countDuplicates is fast retransmit and NewReno: the third duplicate ACK says that the first segment is
-// lost, and in recovery each ACK that advances, but not to its end, says so of the next.
+// countDuplicates is fast retransmit and NewReno: the third duplicate ACK says that the
+// first segment is lost, and in recovery each ACK that advances, but not to its end, says
+// so of the next.
 func (b *Scoreboard) countDuplicates(a *Ack, s *Sample, n *ackResult) {
 	f := b.f
 	k := &f.reno

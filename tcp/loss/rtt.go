@@ -6,9 +6,9 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// The bounds of the retransmission timeout. RFC 6298 2.4 asks for at least one second; like Linux we put 200 ms
-// under the term of the variance instead, because delayed ACKs wait no longer than that, and probes (RFC 8985 7)
-// come before the timeout.
+// The bounds of the retransmission timeout. RFC 6298 2.4 asks for at least one second; like
+// Linux we put 200 ms under the term of the variance instead, because delayed ACKs wait no
+// longer than that, and probes (RFC 8985 7) come before the timeout.
 const (
 	InitialRTO = time.Second // RFC 6298 2.1
 	MinRTO     = 200 * time.Millisecond
@@ -34,8 +34,8 @@ type estimates struct {
 	minAt        clock.Time
 }
 
-// sample takes a measurement of a segment that was sent once (Karn's rule is the caller's), or of an echoed
-// timestamp.
+// sample takes a measurement of a segment that was sent once (Karn's rule is the caller's),
+// or of an echoed timestamp.
 func (e *estimator) sample(now clock.Time, rtt time.Duration) {
 	rtt = max(rtt, 1)
 	if e.srtt == 0 {

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Ack is what a received segment says about what was sent. The caller has checked its acknowledgment
-// number: SND.UNA <= Una <= SND.NXT (RFC 9293 3.10.7.4, RFC 5961 5), so an optimistic one beyond what was
-// sent does not come this far.
+// Ack is what a received segment says about what was sent. The caller has checked its
+// acknowledgment number: SND.UNA <= Una <= SND.NXT (RFC 9293 3.10.7.4, RFC 5961 5), so an
+// optimistic one beyond what was sent does not come this far.
 type Ack struct {
 	Una  uint32
 	SACK []wire.SACKBlock // as received and in that order, borrowed; the first may be a DSACK (RFC 2883)
@@ -18,8 +18,8 @@ type Ack struct {
 	// Options.Tick: when the segment was sent that caused this ACK. None is 0.
 	Echo clock.Time
 
-	// Duplicate says that the segment has no data, no SYN, no FIN and the window of the one before
-	// (RFC 5681 2). It counts only where the peer has no SACK.
+	// Duplicate says that the segment has no data, no SYN, no FIN and the window of the one
+	// before (RFC 5681 2). It counts only where the peer has no SACK.
 	Duplicate bool
 
 	// Packets is how many ACKs were merged into this one; 0 is 1.
@@ -53,8 +53,8 @@ type Sample struct {
 
 	RTT time.Duration // of the newest segment delivered that was sent once (Karn), or by its echo; 0: none
 
-	// The delivery rate sample (draft-cheng-iccrg-delivery-rate-estimation 3.3): RateBytes were
-	// delivered within RateInterval. An interval of 0 is no sample.
+	// The delivery rate sample (draft-cheng-iccrg-delivery-rate-estimation 3.3): RateBytes
+	// were delivered within RateInterval. An interval of 0 is no sample.
 	RateBytes    uint64
 	RateInterval time.Duration
 	Prior        uint64 // Board.Delivered when the newest delivered segment was sent

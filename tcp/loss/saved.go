@@ -9,8 +9,8 @@ type Saved struct {
 	uncertain       bool
 }
 
-// Idle reports whether Rest says all that there is to know: nothing is in flight, and no probe's fate
-// is open.
+// Idle reports whether Rest says all that there is to know: nothing is in flight, and no
+// probe's fate is open.
 func (b *Scoreboard) Idle() bool { return b.f == nil && !b.probe.out }
 
 // Save returns what Resume needs of a quiet board.

@@ -1,14 +1,15 @@
-// Package loss keeps what a TCP sender has in flight: what was sent and when, what has arrived, what is
-// lost and to be sent again, and when to stop waiting.
+// Package loss keeps what a TCP sender has in flight: what was sent and when, what has
+// arrived, what is lost and to be sent again, and when to stop waiting.
 //
-// A Board joins the retransmission timer (RFC 6298), the SACK scoreboard (RFC 6675; NewReno's duplicate
-// ACKs, RFC 6582, where the peer has no SACK), loss by time and tail loss probes (RACK-TLP, RFC 8985),
-// proportional rate reduction (RFC 9937, which replaces RFC 6937), the undoing of what was no loss (DSACK,
-// RFC 3708; timestamps, RFC 3522 and 4015; F-RTO, RFC 5682) and delivery rate samples for congestion control
-// (package tcp/cc).
+// A Board joins the retransmission timer (RFC 6298), the SACK scoreboard (RFC 6675;
+// NewReno's duplicate ACKs, RFC 6582, where the peer has no SACK), loss by time and tail
+// loss probes (RACK-TLP, RFC 8985), proportional rate reduction (RFC 9937, which replaces
+// RFC 6937), the undoing of what was no loss (DSACK, RFC 3708; timestamps, RFC 3522 and
+// 4015; F-RTO, RFC 5682) and delivery rate samples for congestion control (package tcp/cc).
 //
-// It is pure, and knows no segments: sequence ranges go in as they are sent (Sent, Resent), ACKs come
-// back (Ack), and Lost, Probe and Timer say what to do. Sequence numbers here cover SYN and FIN.
+// It is pure, and knows no segments: sequence ranges go in as they are sent (Sent, Resent),
+// ACKs come back (Ack), and Lost, Probe and Timer say what to do. Sequence numbers here
+// cover SYN and FIN.
 package loss
 
 import (
@@ -27,8 +28,8 @@ type Options struct {
 
 // Scoreboard is one connection's. The zero value becomes usable by Init.
 //
-// What a connection has to remember while nothing is in flight is here; the rest is in its flight, which
-// is the pool's again once all is acknowledged.
+// What a connection has to remember while nothing is in flight is here; the rest is in its
+// flight, which is the pool's again once all is acknowledged.
 type Scoreboard struct {
 	pool            *Pool
 	f               *flight // nil: nothing in flight
@@ -58,8 +59,8 @@ type flight struct {
 	rtoTimer, ptoTimer, reoTimer clock.Time // deadlines, 0: not set
 }
 
-// Init makes the board ready to send from sequence number seq on, with nothing in flight, and no
-// round-trip time known.
+// Init makes the board ready to send from sequence number seq on, with nothing in flight,
+// and no round-trip time known.
 func (b *Scoreboard) Init(p *Pool, seq uint32, o Options) {
 	*b = Scoreboard{pool: p, una: seq, next: seq, opts: o}
 	b.reorder.mult = 1
@@ -88,14 +89,15 @@ func (b *Scoreboard) freeFlight() {
 
 func (b *Scoreboard) record(i uint32) *record { return &b.pool.records[i] }
 
-// MeasuredRTT takes a round-trip time that the board has not seen itself, such as a handshake's.
+// MeasuredRTT takes a round-trip time that the board has not seen itself, such as a
+// handshake's.
 func (b *Scoreboard) MeasuredRTT(now clock.Time, rtt time.Duration) {
 	b.rtt.sample(now, rtt)
 	b.rtt.updateMin(now, rtt)
 }
 
-// Sent notes n new bytes of sequence space from seq, which is where the last ended. They become one
-// record, which may hold many segments.
+// Sent notes n new bytes of sequence space from seq, which is where the last ended. They
+// become one record, which may hold many segments.
 func (b *Scoreboard) Sent(now clock.Time, seq, n uint32) {
 	if n == 0 {
 		return
@@ -198,16 +200,16 @@ func (b *Scoreboard) Resent(now clock.Time, seq, n uint32) {
 	}
 }
 
-// SetAppLimited notes that the sender has nothing more to send though it might: rate samples until what is now in
-// flight is delivered are limited by the application.
+// SetAppLimited notes that the sender has nothing more to send though it might: rate
+// samples until what is now in flight is delivered are limited by the application.
 func (b *Scoreboard) SetAppLimited() {
 	if b.f != nil {
 		b.f.rate.appLimited = max(b.delivered+uint64(b.f.pipe), 1)
 	}
 }
 
-// Lost returns the first range that is lost and was not sent again; n is 0 where there is none. It is
-// empty too while F-RTO waits for new data to be sent (see Fresh).
+// Lost returns the first range that is lost and was not sent again; n is 0 where there is
+// none. It is empty too while F-RTO waits for new data to be sent (see Fresh).
 func (b *Scoreboard) Lost() (seq, n uint32) {
 	f := b.f
 	if f == nil || f.missing == 0 || f.episode.frto == frtoSendNew {
@@ -222,7 +224,8 @@ func (b *Scoreboard) Lost() (seq, n uint32) {
 	return r.seq, r.len()
 }
 
-// Flight is the pipe, in bytes: what was sent and is neither acknowledged, SACKed nor lost (RFC 6675 4).
+// Flight is the pipe, in bytes: what was sent and is neither acknowledged, SACKed nor lost
+// (RFC 6675 4).
 func (b *Scoreboard) Flight() uint32 {
 	if b.f == nil {
 		return 0
@@ -230,7 +233,8 @@ func (b *Scoreboard) Flight() uint32 {
 	return b.f.pipe - min(b.f.pipe, b.f.reno.arrived)
 }
 
-// LostExactly reports whether n bytes are all that fast recovery has found lost, and were not sent again yet.
+// LostExactly reports whether n bytes are all that fast recovery has found lost, and were
+// not sent again yet.
 func (b *Scoreboard) LostExactly(n uint32) bool {
 	return b.f != nil && b.f.episode.phase == recovery && !b.f.episode.resentAny && b.f.missing == n
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// maxAckDelay is how long the peer may hold an ACK back, where it has a single segment to wait for
-// (RFC 8985 7.2, TLP.max_ack_delay).
+// maxAckDelay is how long the peer may hold an ACK back, where it has a single segment to
+// wait for (RFC 8985 7.2, TLP.max_ack_delay).
 const maxAckDelay = 200 * time.Millisecond
 
-// probe is the state of tail loss probes (RFC 8985 7.1). It outlives the flight: the ACK that tells what
-// became of a probe may be one of later data.
+// probe is the state of tail loss probes (RFC 8985 7.1). It outlives the flight: the ACK
+// that tells what became of a probe may be one of later data.
 type probe struct {
 	end    uint32 // TLP.end_seq, with out
 	out    bool
@@ -35,7 +35,8 @@ func (b *Scoreboard) Timer() clock.Time {
 	return t
 }
 
-// OnTimer does what is due, and tells by the events in s what changed: Recover, Marked, Probe, Timeout, Backoff.
+// OnTimer does what is due, and tells by the events in s what changed: Recover, Marked,
+// Probe, Timeout, Backoff.
 func (b *Scoreboard) OnTimer(now clock.Time, s *Sample) {
 	*s = Sample{Flight: b.Flight()}
 	f := b.f
@@ -65,8 +66,8 @@ func (b *Scoreboard) reorderTimer(now clock.Time, s *Sample) {
 	}
 }
 
-// armProbe sets the timer of the tail loss probe (RFC 8985 7.2): two round trips after the last
-// transmission or progress, and not after the timeout.
+// armProbe sets the timer of the tail loss probe (RFC 8985 7.2): two round trips after the
+// last transmission or progress, and not after the timeout.
 func (b *Scoreboard) armProbe(now clock.Time) {
 	f := b.f
 	f.ptoTimer = 0
@@ -83,8 +84,8 @@ func (b *Scoreboard) armProbe(now clock.Time) {
 	f.ptoTimer = min(now.Add(wait), f.rtoTimer)
 }
 
-// Probe returns the range to send as tail loss probe after event Probe, where there is no new data to
-// send: the last segment in flight.
+// Probe returns the range to send as tail loss probe after event Probe, where there is no
+// new data to send: the last segment in flight.
 func (b *Scoreboard) Probe() (seq, n uint32) {
 	if b.f == nil {
 		return 0, 0
@@ -94,8 +95,8 @@ func (b *Scoreboard) Probe() (seq, n uint32) {
 	return r.end - n, n
 }
 
-// Probed notes that a probe was sent that ends at SND.NXT, end: one segment of new data (fresh, also
-// noted by Sent), or the range of Probe (also Resent).
+// Probed notes that a probe was sent that ends at SND.NXT, end: one segment of new data
+// (fresh, also noted by Sent), or the range of Probe (also Resent).
 func (b *Scoreboard) Probed(end uint32, fresh bool) {
 	b.probe = probe{end: end, out: true, resent: !fresh}
 	if b.f != nil {
@@ -147,7 +148,8 @@ func (b *Scoreboard) timeout(now clock.Time, s *Sample) {
 	f.rtoTimer = now.Add(b.rtt.rto())
 }
 
-// markLateLost marks the first segment and all that are late as lost; without SACK all there is.
+// markLateLost marks the first segment and all that are late as lost; without SACK all
+// there is.
 func (b *Scoreboard) markLateLost(now clock.Time, s *Sample) {
 	f := b.f
 	late := f.rack.rtt + b.reoWindow()
@@ -181,8 +183,8 @@ func (b *Scoreboard) renege() {
 	f.firstLost = f.head
 }
 
-// RetransmitAll has all that is in flight sent again without doubt of the network: segments have become too
-// long for the path.
+// RetransmitAll has all that is in flight sent again without doubt of the network: segments
+// have become too long for the path.
 func (b *Scoreboard) RetransmitAll() {
 	f := b.f
 	if f == nil {

@@ -1,8 +1,8 @@
 // Package seqnum compares TCP sequence numbers.
 //
-// They live on a circle of 2^32 (RFC 9293 3.4): a is before b when b lies within the half circle ahead of a. This
-// holds as long as no two numbers that are compared are 2^31 or more apart, which is why windows end at 2^30 bytes
-// (RFC 7323 2.3).
+// They live on a circle of 2^32 (RFC 9293 3.4): a is before b when b lies within the half
+// circle ahead of a. This holds as long as no two numbers that are compared are 2^31 or
+// more apart, which is why windows end at 2^30 bytes (RFC 7323 2.3).
 package seqnum
 
 // Before reports whether a is before b.

@@ -1,5 +1,6 @@
-// Package syncookie puts what a SYN queue record would hold into the sequence number of a SYN-ACK (RFC 4987 3.6), so that
-// a server under a flood of SYNs keeps nothing until the peer has shown that it receives at its address.
+// Package syncookie puts what a SYN queue record would hold into the sequence number of a
+// SYN-ACK (RFC 4987 3.6), so that a server under a flood of SYNs keeps nothing until the
+// peer has shown that it receives at its address.
 //
 // A cookie is the initial sequence number
 //
@@ -8,19 +9,22 @@
 //	| MSS index    | period    | MAC                   |
 //	+--------------+-----------+-----------------------+
 //
-// plus a secret offset of the tuple, so that the cookies of one tuple reveal nothing about those of another. The MAC
-// covers the tuple, the peer's initial sequence number, MSS, period and Stamp. Where the peer has timestamps, the Stamp
-// travels in the low bits of ours, which the peer echoes:
+// plus a secret offset of the tuple, so that the cookies of one tuple reveal nothing about
+// those of another. The MAC covers the tuple, the peer's initial sequence number, MSS,
+// period and Stamp. Where the peer has timestamps, the Stamp travels in the low bits of
+// ours, which the peer echoes:
 //
 //	 5     4      3        0
 //	+------+------+---------+
 //	| ECN  | SACK | scale   |   scale 15 is none
 //	+------+------+---------+
 //
-// Without timestamps there is no way to carry them, so the connection has neither window scaling nor SACK nor ECN.
+// Without timestamps there is no way to carry them, so the connection has neither window
+// scaling nor SACK nor ECN.
 //
-// A cookie is valid for one to two periods, and only while cookies are being sent: a blind guess succeeds with
-// probability 2^-28 (27 bits of MAC, two of four periods), and only at such times.
+// A cookie is valid for one to two periods, and only while cookies are being sent: a blind
+// guess succeeds with probability 2^-28 (27 bits of MAC, two of four periods), and only at
+// such times.
 package syncookie
 
 import (
@@ -30,7 +34,8 @@ import (
 	"github.com/millrace/millrace/internal/random"
 )
 
-// Period is the unit of a cookie's age. SYN-ACKs are answered within a round trip, so that one whole period is ample.
+// Period is the unit of a cookie's age. SYN-ACKs are answered within a round trip, so that
+// one whole period is ample.
 const Period = 32 * time.Second
 
 const (
@@ -46,34 +51,37 @@ const (
 // StampMask selects the bits of a timestamp that a Stamp takes.
 const StampMask = 1<<stampBits - 1
 
-// FlowLen is how many bytes of addresses and ports the flow hash has taken in, all in whole words.
+// FlowLen is how many bytes of addresses and ports the flow hash has taken in, all in whole
+// words.
 const FlowLen = 40
 
-// mssTable holds the segment sizes that three bits can name: those of the smallest networks, of tunnels, of Ethernet
-// with IPv6 and with IPv4, and of jumbo frames. The largest that is not above the peer's is used, because a larger
-// segment might not arrive.
+// mssTable holds the segment sizes that three bits can name: those of the smallest
+// networks, of tunnels, of Ethernet with IPv6 and with IPv4, and of jumbo frames. The
+// largest that is not above the peer's is used, because a larger segment might not arrive.
 var mssTable = [8]uint16{216, 536, 1220, 1340, 1400, 1440, 1460, 8940}
 
 // Codec encodes and verifies cookies. The zero value has sent none. It belongs to one loop.
 //
-// The flow that its methods take is a keyed hash that has taken in addresses and ports. The key is the caller's: loops
-// between which flows can move must have the same one.
+// The flow that its methods take is a keyed hash that has taken in addresses and ports. The
+// key is the caller's: loops between which flows can move must have the same one.
 type Codec struct {
 	until clock.Time // when the newest cookie expires; 0 where none was sent
 }
 
-// Expects reports whether a cookie that was sent can still come back. Otherwise an ACK that brings none is just stray.
+// Expects reports whether a cookie that was sent can still come back. Otherwise an ACK that
+// brings none is just stray.
 func (c *Codec) Expects(now clock.Time) bool { return now.Before(c.until) }
 
-// Encode returns the initial sequence number of the SYN-ACK that answers a SYN with number irs. s is what the low bits of
-// its timestamp say, 0 without timestamps.
+// Encode returns the initial sequence number of the SYN-ACK that answers a SYN with number
+// irs. s is what the low bits of its timestamp say, 0 without timestamps.
 func (c *Codec) Encode(now clock.Time, flow random.Hash, irs uint32, peerMSS uint16, s Stamp) uint32 {
 	c.until = now.Add(2 * Period)
 	e, mss := epoch(now), mssIndex(peerMSS)
 	return mss<<mssShift | e&ageMask<<macBits | mac(flow, irs, e, mss, s) + offset(flow)
 }
 
-// Verify checks an ACK that acknowledges iss+1 and has number irs+1, and returns the MSS that the cookie names.
+// Verify checks an ACK that acknowledges iss+1 and has number irs+1, and returns the MSS
+// that the cookie names.
 func (c *Codec) Verify(now clock.Time, flow random.Hash, iss, irs uint32, s Stamp) (mss uint16, ok bool) {
 	if !c.Expects(now) {
 		return 0, false
@@ -87,14 +95,15 @@ func (c *Codec) Verify(now clock.Time, flow random.Hash, iss, irs uint32, s Stam
 	return mssTable[i], iss&macMask == mac(flow, irs, e-age, i, s)
 }
 
-// mac covers what the cookie stands for. The word has irs in the upper half, then 23 bits of the period, three of the MSS
-// and six of the Stamp: no two inputs give the same word.
+// mac covers what the cookie stands for. The word has irs in the upper half, then 23 bits
+// of the period, three of the MSS and six of the Stamp: no two inputs give the same word.
 func mac(flow random.Hash, irs, epoch, mss uint32, s Stamp) uint32 {
 	flow.Word(uint64(irs)<<32 | uint64(epoch&epochMask)<<9 | uint64(mss)<<stampBits | uint64(s))
 	return uint32(flow.Sum(FlowLen+8, 0)) & macMask
 }
 
-// offset hides what the bits say. It hashes the flow alone, which has another length than mac's input.
+// offset hides what the bits say. It hashes the flow alone, which has another length than
+// mac's input.
 func offset(flow random.Hash) uint32 { return uint32(flow.Sum(FlowLen, 0)) }
 
 func epoch(now clock.Time) uint32 { return uint32(now / clock.Time(Period)) }
@@ -108,7 +117,8 @@ func mssIndex(mss uint16) uint32 {
 	return uint32(i)
 }
 
-// Stamp is what the low bits of our timestamp say of the options that the SYN offered and we accepted.
+// Stamp is what the low bits of our timestamp say of the options that the SYN offered and
+// we accepted.
 type Stamp uint32
 
 const (
@@ -137,8 +147,8 @@ func (s Stamp) Options() (scale uint8, sack, ecn bool) {
 	return uint8(s & stampScale), s&stampSACK != 0, s&stampECN != 0
 }
 
-// Timestamp returns the latest timestamp, not after ts, whose low bits are s: a timestamp from the future would make PAWS
-// discard the segments that follow (RFC 7323 5.3).
+// Timestamp returns the latest timestamp, not after ts, whose low bits are s: a timestamp
+// from the future would make PAWS discard the segments that follow (RFC 7323 5.3).
 func (s Stamp) Timestamp(ts uint32) uint32 {
 	v := ts&^StampMask | uint32(s)
 	if int32(v-ts) > 0 {
