@@ -8,19 +8,22 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// ackResult gathers what one ACK has newly shown.
+// ackResult gathers what one ACK has newly shown. The parts of the algorithm that follow
+// decide by it, not by the ACK.
 type ackResult struct {
 	advanced        bool          // SND.UNA moved
 	resentAcked     bool          // data that was sent more than once is now cumulatively acknowledged
-	originalArrived bool          // data that was sent once, before the episode's recovery point, has arrived
-	longestRTT      time.Duration // round-trip time of the first sent of the segments sent once, 0: none
+	originalArrived bool          // data that was sent once, before the recovery point, has arrived
+	longestRTT      time.Duration // round-trip time of the oldest segment that was sent once, 0: none
 	priorFACK       uint32        // RACK.fack before this ACK
 	dsack           bool
-	duplicate       wire.SACKBlock // what came twice, with dsack
+	duplicate       wire.SACKBlock // the range that arrived twice, with dsack
 	sacked          uint32         // bytes newly SACKed
 }
 
-// Ack applies an ACK and fills s. Blocks of SACK that make no sense are ignored.
+// Ack applies an ACK and fills s. SACK blocks outside of what is in flight are ignored:
+// forged ones must not corrupt the scoreboard. The order matters: RTT and delivery first,
+// since loss detection compares times with them.
 func (b *Scoreboard) Ack(now clock.Time, a *Ack, s *Sample) {
 	*s = Sample{Flight: b.Flight()}
 	var n ackResult
@@ -62,7 +65,8 @@ func (b *Scoreboard) endFlight(now clock.Time, a *Ack, s *Sample, n *ackResult) 
 	b.freeFlight()
 }
 
-// updateEpisode decides on loss episodes: what ended, what was none, what begins.
+// updateEpisode decides on loss episodes: whether the present one was spurious, whether it
+// is over, whether one begins.
 func (b *Scoreboard) updateEpisode(now clock.Time, a *Ack, s *Sample, n *ackResult) {
 	e := &b.f.episode
 	if e.phase != open {
@@ -96,7 +100,8 @@ func (b *Scoreboard) rearmTimers(now clock.Time, n *ackResult, s *Sample) {
 }
 
 // findDSACK returns the block that reports a duplicate, if the first one does: it lies
-// below the cumulative ACK or within the second block (RFC 2883 4).
+// below the cumulative ACK or within the second block (RFC 2883 4). A DSACK must not be
+// taken for new data.
 func findDSACK(blocks []wire.SACKBlock, una uint32) (wire.SACKBlock, bool) {
 	if len(blocks) == 0 || !seqnum.Before(blocks[0].Left, blocks[0].Right) {
 		return wire.SACKBlock{}, false
@@ -111,7 +116,7 @@ func findDSACK(blocks []wire.SACKBlock, una uint32) (wire.SACKBlock, bool) {
 	return wire.SACKBlock{}, false
 }
 
-// applyCumulative takes all below una out of flight.
+// applyCumulative takes everything below una out of the flight.
 func (b *Scoreboard) applyCumulative(now clock.Time, una uint32, a *Ack, s *Sample, n *ackResult) {
 	if una == b.una {
 		return
@@ -159,7 +164,7 @@ func (b *Scoreboard) removeAcked(i, end uint32) {
 	b.freeRecord(i)
 }
 
-// applySACK applies the blocks of SACK (RFC 2018, RFC 6675 4 Update).
+// applySACK applies the SACK blocks (RFC 2018, RFC 6675 4, Update).
 func (b *Scoreboard) applySACK(now clock.Time, a *Ack, s *Sample, n *ackResult) {
 	if !b.opts.SACK {
 		return
@@ -178,7 +183,8 @@ func (b *Scoreboard) applySACK(now clock.Time, a *Ack, s *Sample, n *ackResult) 
 	}
 }
 
-// markSACKed marks whole segments within [left, right) as SACKed.
+// markSACKed marks whole segments within [left, right) as SACKed, and splits records at
+// their edges.
 func (b *Scoreboard) markSACKed(now clock.Time, left, right uint32, a *Ack, s *Sample, n *ackResult) {
 	for i := b.find(left); i != 0 && seqnum.Before(b.record(i).seq, right); i = b.record(i).next {
 		r := b.record(i)
@@ -199,8 +205,9 @@ func (b *Scoreboard) markSACKed(now clock.Time, left, right uint32, a *Ack, s *S
 	}
 }
 
-// wholeSegments returns what of the record [left, right) covers, in whole segments as they
-// were sent, so that a peer cannot have records cut finer than segments.
+// wholeSegments returns the part of [left, right) that covers whole segments of the record
+// as they were sent. A peer could otherwise make us cut records into single bytes, each of
+// which costs memory.
 func (r *record) wholeSegments(left, right uint32) (from, to uint32) {
 	from, to = r.seq, r.end
 	if seqnum.Before(from, left) {
@@ -233,7 +240,9 @@ func (b *Scoreboard) sackRecord(now clock.Time, i uint32, a *Ack, s *Sample, n *
 	b.mergeSACKed(i)
 }
 
-// deliver notes that the part of r before end has newly arrived.
+// deliver notes that the part of r before end has newly arrived. Records sent more than
+// once give no RTT: which transmission was acknowledged is ambiguous (Karn's algorithm, RFC
+// 6298 3).
 func (b *Scoreboard) deliver(now clock.Time, r *record, end uint32, a *Ack, s *Sample, n *ackResult) {
 	size := end - r.seq
 	b.delivered += uint64(size)
@@ -253,11 +262,11 @@ func (b *Scoreboard) deliver(now clock.Time, r *record, end uint32, a *Ack, s *S
 	}
 }
 
-// measure takes the round-trip time of an ACK: of segments sent once (Karn's algorithm, RFC
-// 6298 3), else by the echoed timestamp, if the ACK is for new data (RFC 7323 4.1).
+// measure takes the round-trip time of an ACK: of segments sent once, else by the echoed
+// timestamp, if the ACK is for new data (RFC 7323 4.1).
 //
-// Where what was sent again is acknowledged, the segments behind it may have waited for
-// that to arrive.
+// Where retransmitted data is acknowledged, the segments behind it may have waited at the
+// receiver for it to arrive, so that they give no time either.
 func (b *Scoreboard) measure(now clock.Time, a *Ack, s *Sample, n *ackResult) {
 	if n.resentAcked {
 		n.longestRTT, s.RTT = 0, 0

@@ -9,9 +9,9 @@ import (
 type phase uint8
 
 const (
-	open     phase = iota
-	recovery       // fast recovery
-	timeout        // after a retransmission timeout
+	open     phase = iota // no loss is being repaired
+	recovery              // fast recovery
+	timeout               // repair after a retransmission timeout
 )
 
 // The states of F-RTO (RFC 5682 3).
@@ -23,15 +23,16 @@ const (
 )
 
 // episode is a loss episode: from the first loss to the acknowledgment of all that was in
-// flight then.
+// flight then (RecoveryPoint, RFC 6675 5). Losses within it belong to one congestion event
+// and reduce the window once.
 type episode struct {
 	phase         phase
 	frto          uint8
-	recoveryPoint uint32     // SND.NXT when it began: RecoveryPoint
+	recoveryPoint uint32     // SND.NXT when it began
 	startUna      uint32     // SND.UNA when it began
-	firstResend   clock.Time // first retransmission, with again
+	firstResend   clock.Time // time of the first retransmission, with resentAny
 	resentAny     bool
-	unconfirmed   int64 // bytes sent again that no DSACK has called needless
+	unconfirmed   int64 // bytes sent again that no DSACK has reported as duplicates
 }
 
 // noteResent notes a retransmission of r.
@@ -45,11 +46,13 @@ func (e *episode) noteResent(now clock.Time, b *Scoreboard, r *record) {
 	e.unconfirmed += int64(r.len())
 }
 
+// beginEpisode begins an episode over everything in flight.
 func (b *Scoreboard) beginEpisode(p phase) {
 	b.f.episode = episode{phase: p, recoveryPoint: b.next, startUna: b.una}
 }
 
-// enterRecovery begins fast recovery, unless an episode goes on.
+// enterRecovery begins fast recovery, unless an episode goes on. Tail loss probes stop:
+// recovery has its own ACKs.
 func (b *Scoreboard) enterRecovery(s *Sample) {
 	if b.f.episode.phase != open {
 		return
@@ -67,7 +70,8 @@ func (b *Scoreboard) exitRecovery(s *Sample) {
 	s.Events |= Recovered
 }
 
-// detectSpurious asks whether the episode was no loss at all, and ends it if so.
+// detectSpurious asks three detectors whether the episode was no loss at all, and if so
+// undoes it.
 func (b *Scoreboard) detectSpurious(now clock.Time, a *Ack, s *Sample, n *ackResult) {
 	e := &b.f.episode
 	switch {
@@ -83,7 +87,8 @@ func (b *Scoreboard) detectSpurious(now clock.Time, a *Ack, s *Sample, n *ackRes
 	b.undo(s)
 }
 
-// dsackCoversAll counts a DSACK against what the episode has sent again.
+// dsackCoversAll counts a DSACK against what the episode has sent again (RFC 3708 3.3).
+// When every retransmission was reported as a duplicate, no original was lost.
 func (b *Scoreboard) dsackCoversAll(n *ackResult) bool {
 	e := &b.f.episode
 	if !e.resentAny || seqnum.Before(n.duplicate.Left, e.startUna) || seqnum.Before(e.recoveryPoint, n.duplicate.Right) {
@@ -93,7 +98,9 @@ func (b *Scoreboard) dsackCoversAll(n *ackResult) bool {
 	return e.unconfirmed <= 0
 }
 
-// frto is F-RTO (RFC 5682 3.1, and 2.1 without SACK): whether the timeout was spurious.
+// frto is F-RTO (RFC 5682 3.1, and 2.1 without SACK): it reports whether the timeout was
+// spurious. After a timeout it sends new data first; if ACKs then advance over data that
+// was sent once, the originals were only late.
 func (b *Scoreboard) frto(n *ackResult) bool {
 	e := &b.f.episode
 	switch e.frto {
@@ -113,12 +120,12 @@ func (b *Scoreboard) frto(n *ackResult) bool {
 }
 
 // WantsNewData reports whether F-RTO asks for up to two segments of new data in place of
-// what is lost, whatever the window (RFC 5682 2.1 step 2b). Fresh is to be called after the
-// attempt.
+// what is lost, whatever the window (RFC 5682 2.1 step 2b). The caller calls NewDataSent
+// after the attempt.
 func (b *Scoreboard) WantsNewData() bool { return b.f != nil && b.f.episode.frto == frtoSendNew }
 
-// NewDataSent ends the wait for new data; without any, what is lost is sent again after
-// all.
+// NewDataSent ends the wait for new data. Without any, F-RTO cannot decide, and what is
+// lost is sent again.
 func (b *Scoreboard) NewDataSent(sent bool) {
 	if !b.WantsNewData() {
 		return
@@ -129,8 +136,8 @@ func (b *Scoreboard) NewDataSent(sent bool) {
 	}
 }
 
-// undo ends an episode that was no loss: all that was called lost waits for its ACK again
-// (RFC 4015).
+// undo ends a spurious episode: everything that was marked lost waits for its ACK again
+// (RFC 4015 3.2).
 func (b *Scoreboard) undo(s *Sample) {
 	f := b.f
 	for i := f.head; i != 0 && f.missing > 0; i = b.record(i).next {
@@ -149,8 +156,8 @@ func (b *Scoreboard) undo(s *Sample) {
 	s.Events |= Undo
 }
 
-// insertOutstanding puts record i where its transmission time belongs among those that
-// wait.
+// insertOutstanding puts record i at the place that its transmission time has among the
+// outstanding.
 func (b *Scoreboard) insertOutstanding(i uint32) {
 	f := b.f
 	r := b.record(i)
@@ -171,7 +178,8 @@ func (b *Scoreboard) insertOutstanding(i uint32) {
 	b.record(at).earlier = i
 }
 
-// InRecovery reports whether a loss episode goes on: fast recovery, or after a timeout.
+// InRecovery reports whether a loss episode goes on: fast recovery, or repair after a
+// timeout.
 func (b *Scoreboard) InRecovery() bool { return b.f != nil && b.f.episode.phase != open }
 
 // InFastRecovery reports whether fast recovery goes on, in which PRR holds (Reduce).

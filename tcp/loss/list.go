@@ -2,8 +2,11 @@ package loss
 
 import "github.com/millrace/millrace/tcp/seqnum"
 
-// appendOutstanding appends record i to those that wait for their ACK, as the last that was
-// sent.
+// appendOutstanding adds record i to the outstanding records as the newest transmission.
+//
+// Records are in two lists: all of them by sequence number, and those that are neither
+// SACKed nor lost by transmission time. RACK walks the second from the oldest and stops
+// early, so that an ACK costs what it changes and not what is in flight.
 func (b *Scoreboard) appendOutstanding(i uint32) {
 	f := b.f
 	r := b.record(i)
@@ -33,7 +36,8 @@ func (b *Scoreboard) removeOutstanding(i uint32) {
 	r.earlier, r.later = 0, 0
 }
 
-// split cuts record i at seq, which lies within it, and returns the second part.
+// split cuts record i at seq, which lies within it, and returns the second part. Both keep
+// the transmission time.
 func (b *Scoreboard) split(i, seq uint32) uint32 {
 	f, j := b.f, b.pool.get()
 	r, n := b.record(i), b.record(j)
@@ -56,8 +60,8 @@ func (b *Scoreboard) split(i, seq uint32) uint32 {
 	return j
 }
 
-// freeRecord unlinks record i from the order of sequence and gives it back. It waits no
-// more.
+// freeRecord unlinks record i, which is not outstanding, from the list by sequence number
+// and gives it back.
 func (b *Scoreboard) freeRecord(i uint32) {
 	f := b.f
 	r := b.record(i)
@@ -80,8 +84,8 @@ func (b *Scoreboard) freeRecord(i uint32) {
 	b.pool.put(i)
 }
 
-// find returns the record that holds seq, or 0. It walks from where SACK was last: ACKs
-// cluster.
+// find returns the record that holds seq, or 0. It walks from where SACK was last applied,
+// because ACKs cluster.
 func (b *Scoreboard) find(seq uint32) uint32 {
 	f := b.f
 	if f == nil || seqnum.Before(seq, b.una) || !seqnum.Before(seq, b.next) {
@@ -104,8 +108,8 @@ func (b *Scoreboard) find(seq uint32) uint32 {
 	return i
 }
 
-// mergeSACKed makes one record of SACKed record i and SACKed neighbours, so that there are
-// no more records than holes and what waits.
+// mergeSACKed joins SACKed record i with SACKed neighbours. So there are no more records
+// than gaps and outstanding transmissions, however many segments a peer SACKs one by one.
 func (b *Scoreboard) mergeSACKed(i uint32) {
 	if p := b.record(i).prev; p != 0 && b.record(p).state&sacked != 0 {
 		b.record(i).seq = b.record(p).seq

@@ -3,43 +3,43 @@ package loss
 import "github.com/millrace/millrace/clock"
 
 // record is a range of sequence space that was sent at one time: a segment, several sent as
-// one super-segment, or what SACK has left of them. It has no pointers; 0 is no record.
+// one super-segment, or what SACK has left of them. It has no pointers, so that the garbage
+// collector does not scan it; index 0 is no record.
 type record struct {
 	seq, end uint32
 	mss      uint32 // segments were cut at seq + n*mss
 	flight   uint32 // pipe when it was sent, itself included
 
 	sent      clock.Time // last transmission
-	delivered uint64     // Board.delivered then
-	lost      uint64     // Board.lost then
+	delivered uint64     // Scoreboard.delivered then
+	lost      uint64     // Scoreboard.lost then
 
-	deliveredAt, firstSent clock.Time // flight's then (draft-cheng-iccrg-delivery-rate-estimation 3.2)
+	deliveredAt, firstSent clock.Time // of the rate estimator then (draft-cheng-iccrg-delivery-rate-estimation 3.2)
 
-	prev, next     uint32 // in order of sequence
-	earlier, later uint32 // in order of transmission: those that wait, neither SACKed nor lost
+	prev, next     uint32 // by sequence number
+	earlier, later uint32 // by transmission time, of outstanding records: neither SACKed nor lost
 	state          state
 }
 
 func (r *record) len() uint32 { return r.end - r.seq }
 
-// state is what is known of a record.
+// state is what is known of a record. Without sacked and missing it is outstanding.
 type state uint8
 
 const (
 	sacked     state = 1 << iota
 	missing          // lost, and not sent again since
-	resent           // more than one transmission: no RTT sample (Karn)
+	resent           // sent more than once: no RTT sample (Karn)
 	appLimited       // sent while the application limited the rate
 )
 
 // maxSpare is how many unused records a pool keeps when none is in use.
 const maxSpare = 4096
 
-// Pool is the memory of the boards of one loop: records of what is in flight. The zero
-// value is ready. A board holds memory of it only while something is in flight, so idle
-// connections have none.
+// Pool is the memory of the scoreboards of one loop. The zero value is ready. A scoreboard
+// takes memory only while something is in flight, so idle connections have none.
 type Pool struct {
-	records []record // [0] stands for none
+	records []record // [0] is not used
 	free    uint32   // list of unused records, by next
 	used    int
 	flights []*flight // unused
@@ -60,7 +60,8 @@ func (p *Pool) get() uint32 {
 	return uint32(len(p.records) - 1)
 }
 
-// put takes record i back.
+// put takes record i back. When the last of many is back, the memory is freed: a burst of
+// loss must not hold it for ever.
 func (p *Pool) put(i uint32) {
 	p.records[i].next = p.free
 	p.free = i
@@ -69,6 +70,7 @@ func (p *Pool) put(i uint32) {
 	}
 }
 
+// getFlight returns an empty flight.
 func (p *Pool) getFlight() *flight {
 	if n := len(p.flights); n > 0 {
 		f := p.flights[n-1]

@@ -1,15 +1,17 @@
 package loss
 
-// prr is proportional rate reduction (RFC 9937 6, which replaces RFC 6937): in fast
+// prr is proportional rate reduction (RFC 9937 6, which replaces RFC 6937). In fast
 // recovery data leaves in proportion to what arrives, so that the flight comes down to the
-// threshold within a round trip.
+// threshold within a round trip: neither a pause of half a round trip nor a burst at its
+// end.
 type prr struct {
 	recoverFS uint32 // RecoverFS
 	delivered uint64 // prr_delivered
 	sent      uint32 // prr_out
 }
 
-// begin starts a recovery with the ACK that found the loss.
+// begin starts a recovery with the ACK that found the loss. RecoverFS is what was in flight
+// before that ACK, less what was SACKed before.
 func (p *prr) begin(b *Scoreboard, s *Sample, n *ackResult) {
 	if s.Events&Recover == 0 {
 		return
@@ -18,7 +20,7 @@ func (p *prr) begin(b *Scoreboard, s *Sample, n *ackResult) {
 }
 
 // Reduce returns the window for fast recovery, given the threshold to come down to, after
-// the ACK of s or, with an empty s, after a timer. It is to be called once for each, while
+// the ACK of s or, with an empty s, after a timer. It must be called once for each, while
 // InFastRecovery.
 func (b *Scoreboard) Reduce(threshold uint32, s *Sample) uint32 {
 	p, pipe, mss := &b.f.prr, b.Flight(), b.opts.MSS
@@ -41,5 +43,5 @@ func (b *Scoreboard) Reduce(threshold uint32, s *Sample) uint32 {
 	return pipe + uint32(send)
 }
 
-// noteSent counts new data that fast recovery has let out.
+// noteSent counts data that was sent during recovery, new or again.
 func (p *prr) noteSent(n uint32) { p.sent += n }

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// dupThresh is how many segments SACKed, or duplicate ACKs, stand for a loss (RFC 5681 3.2,
+// dupThresh is how many SACKed segments, or duplicate ACKs, indicate a loss (RFC 5681 3.2,
 // RFC 8985 6.2).
 const dupThresh = 3
 
@@ -15,8 +15,8 @@ const dupThresh = 3
 // 4).
 const reoPersist = 16
 
-// reorder is what a connection knows of reordering on its way (RFC 8985 5.3, 6.2 step 3 and
-// 4).
+// reorder is what a connection knows of reordering on its path (RFC 8985 5.3, 6.2 steps 3
+// and 4). It outlives flights.
 type reorder struct {
 	round       uint32 // RACK.dsack_round, with inRound
 	mult        uint8  // RACK.reo_wnd_mult
@@ -27,7 +27,7 @@ type reorder struct {
 }
 
 // noteDSACK widens the reordering window, at most once a round trip: a retransmission was
-// needless.
+// spurious, so segments may be later than the window allowed.
 func (o *reorder) noteDSACK(b *Scoreboard, una uint32, n *ackResult) {
 	if o.inRound && !seqnum.Before(una, o.round) {
 		o.inRound = false
@@ -39,7 +39,8 @@ func (o *reorder) noteDSACK(b *Scoreboard, una uint32, n *ackResult) {
 	}
 }
 
-// noteRecovered counts the end of a recovery; after so many the window is as it was.
+// noteRecovered counts the end of a recovery. After reoPersist of them without a DSACK the
+// window is narrow again, since the path may have changed.
 func (o *reorder) noteRecovered() {
 	if o.persist > 0 {
 		o.persist--
@@ -49,22 +50,27 @@ func (o *reorder) noteRecovered() {
 	}
 }
 
-// rack is the state of loss detection by time (RFC 8985 5.3).
+// rack is the state of loss detection by time (RFC 8985 5.3). A segment is lost when one
+// that was sent later has arrived and a reordering window has passed. Unlike counting
+// duplicate ACKs, this finds lost retransmissions, and tolerates reordering.
 type rack struct {
 	valid     bool
-	sent      clock.Time    // RACK.segment.xmit_ts: of the newest segment that has arrived
+	sent      clock.Time    // RACK.segment.xmit_ts: transmission of the newest segment that has arrived
 	end       uint32        // RACK.segment.end_seq
 	rtt       time.Duration // RACK.rtt
 	fack      uint32        // RACK.fack
 	overtaken bool          // a segment was overtaken, in this ACK
 }
 
-// sentAfter is RACK_sent_after: whether the first was sent after the second.
+// sentAfter is RACK_sent_after (RFC 8985 6.2): by time, and by sequence number for segments
+// of one burst.
 func sentAfter(t clock.Time, end uint32, u clock.Time, other uint32) bool {
 	return t > u || t == u && seqnum.Before(other, end)
 }
 
-// deliver is step 2 and 3 of RFC 8985 6.2 for the part of r before end.
+// deliver is steps 2 and 3 of RFC 8985 6.2 for the part of r before end. An ACK that comes
+// sooner after a retransmission than any round trip takes is for the original transmission,
+// and must not advance RACK.
 func (k *rack) deliver(now clock.Time, b *Scoreboard, r *record, end uint32, a *Ack, n *ackResult) {
 	if seqnum.Before(k.fack, end) {
 		k.fack = end
@@ -83,15 +89,15 @@ func (k *rack) deliver(now clock.Time, b *Scoreboard, r *record, end uint32, a *
 	}
 }
 
-// echoBefore reports whether the echoed timestamp is from before t, as far as ticks can
+// echoBefore reports whether the echoed timestamp is from before t, as far as its ticks can
 // tell.
 func (b *Scoreboard) echoBefore(echo, t clock.Time) bool {
 	tick := clock.Time(b.opts.Tick)
 	return tick > 0 && echo > 0 && echo < t-t%tick
 }
 
-// noteReordering is step 3 of RFC 8985 6.2: whether a segment sent once arrived after one
-// with a higher sequence.
+// noteReordering is step 3 of RFC 8985 6.2: a segment that was sent once arrived after one
+// with a higher sequence number.
 func (k *rack) noteReordering(b *Scoreboard, s *Sample) {
 	if k.overtaken {
 		k.overtaken = false
@@ -100,7 +106,9 @@ func (k *rack) noteReordering(b *Scoreboard, s *Sample) {
 	}
 }
 
-// reoWindow is how long a segment may be late (RFC 8985 6.2 step 4).
+// reoWindow is how much later than its successors a segment may arrive (RFC 8985 6.2 step
+// 4): a quarter of the least round trip, more after DSACKs. Where no reordering was ever
+// seen, and in recovery or with dupThresh segments SACKed, it is 0.
 func (b *Scoreboard) reoWindow() time.Duration {
 	if !b.reorder.seen && (b.f.episode.phase != open || b.f.sacked > (dupThresh-1)*b.opts.MSS) {
 		return 0
@@ -108,8 +116,9 @@ func (b *Scoreboard) reoWindow() time.Duration {
 	return min(time.Duration(b.reorder.mult)*b.rtt.min/4, b.rtt.srtt)
 }
 
-// detectLoss is step 5 of RFC 8985 6.2: segments sent before one that has arrived are lost
-// once they are late, and a timer waits for those that are not yet.
+// detectLoss is step 5 of RFC 8985 6.2: outstanding segments sent before one that has
+// arrived are lost once the window has passed. A timer waits for those for which it has
+// not.
 func (b *Scoreboard) detectLoss(now clock.Time, s *Sample) {
 	f := b.f
 	f.reoTimer = 0
@@ -136,7 +145,7 @@ func (b *Scoreboard) detectLoss(now clock.Time, s *Sample) {
 	}
 }
 
-// markLost marks waiting record i as lost and returns its length.
+// markLost marks outstanding record i as lost and returns its length.
 func (b *Scoreboard) markLost(i uint32) uint32 {
 	f := b.f
 	r := b.record(i)

@@ -7,7 +7,7 @@ import "github.com/millrace/millrace/clock"
 type rate struct {
 	deliveredAt clock.Time // C.delivered_time
 	firstSent   clock.Time // C.first_sent_time
-	appLimited  uint64     // C.app_limited: Delivered at which a limit by the application is over; 0: there is none
+	appLimited  uint64     // C.app_limited: value of Delivered at which a limit by the application is over; 0: there is none
 
 	// of the newest segment that this ACK has delivered
 	sampled        bool
@@ -16,16 +16,18 @@ type rate struct {
 	priorAt, first clock.Time
 }
 
-// restart begins a flight after nothing was in flight: the application is the limit (3.2,
-// 3.4).
+// restart begins a flight after nothing was in flight: the application is the limit
+// (sections 3.2 and 3.4).
 func (k *rate) restart(now clock.Time, delivered uint64) {
 	k.deliveredAt, k.firstSent = now, now
 	k.appLimited = max(delivered, 1)
 }
 
+// begin begins an ACK.
 func (k *rate) begin() { k.sampled = false }
 
-// deliver is UpdateRateSample of 3.3: the sample is of the segment sent last.
+// deliver is UpdateRateSample of section 3.3: the sample is of the segment that was sent
+// last.
 func (k *rate) deliver(now clock.Time, r *record, end uint32, s *Sample) {
 	k.deliveredAt = now
 	if k.sampled && !sentAfter(r.sent, end, k.sent, k.end) {
@@ -38,9 +40,9 @@ func (k *rate) deliver(now clock.Time, r *record, end uint32, s *Sample) {
 	s.AppLimited, s.Resent = r.state&appLimited != 0, r.state&resent != 0
 }
 
-// finish is GenerateRateSample of 3.3. The longer of the time in which the data was sent
-// and that in which it was acknowledged counts, so that neither bunched ACKs nor bursts
-// look fast; an interval below the least round-trip time is no sample.
+// finish is GenerateRateSample of section 3.3. Of the time in which the data was sent and
+// that in which it was acknowledged the longer counts, so that neither bunched ACKs nor
+// bursts look fast. An interval below the least round-trip time is no sample.
 func (k *rate) finish(b *Scoreboard, s *Sample) {
 	if k.appLimited != 0 && b.delivered > k.appLimited {
 		k.appLimited = 0

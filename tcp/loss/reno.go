@@ -2,16 +2,17 @@ package loss
 
 import "github.com/millrace/millrace/tcp/seqnum"
 
-// reno is what stands in for SACK where the peer has none (RFC 5681 3.2, RFC 6582).
+// reno replaces SACK where the peer has none (RFC 5681 3.2, NewReno of RFC 6582): each
+// duplicate ACK says that some segment, it is not known which, has left the network.
 type reno struct {
 	duplicates uint32
-	arrived    uint32 // bytes that duplicate ACKs say have arrived, somewhere
-	recover    uint32 // RFC 6582 3.2 step 1: no recovery before this is passed, with barred
+	arrived    uint32 // bytes that duplicate ACKs stand for
+	recover    uint32 // RFC 6582 3.2 step 1: no recovery before this number is acknowledged, with hasRecover
 	hasRecover bool
 }
 
 // deflate takes what an advance of SND.UNA covers out of what duplicate ACKs stood for: one
-// segment filled the hole, the others were counted before.
+// segment filled the gap, the others were counted when their duplicate ACKs came.
 func (k *reno) deflate(b *Scoreboard, s *Sample) {
 	k.duplicates = 0
 	if k.arrived == 0 {
@@ -27,7 +28,7 @@ func (k *reno) deflate(b *Scoreboard, s *Sample) {
 
 // countDuplicates is fast retransmit and NewReno: the third duplicate ACK says that the
 // first segment is lost, and in recovery each ACK that advances, but not to its end, says
-// so of the next.
+// so of the next (partial acknowledgment).
 func (b *Scoreboard) countDuplicates(a *Ack, s *Sample, n *ackResult) {
 	f := b.f
 	k := &f.reno
@@ -49,7 +50,8 @@ func (b *Scoreboard) countDuplicates(a *Ack, s *Sample, n *ackResult) {
 	}
 }
 
-// countArrived counts a segment that has arrived out of order.
+// countArrived counts a segment that has arrived out of order. No more than is in flight
+// can have, whatever a peer sends.
 func (b *Scoreboard) countArrived(s *Sample) {
 	k := &b.f.reno
 	size := min(b.opts.MSS, b.Flight())
@@ -61,7 +63,7 @@ func (b *Scoreboard) countArrived(s *Sample) {
 	s.Delivered += size
 }
 
-// markFirstLost marks the first segment as lost, if it waits.
+// markFirstLost marks the first segment as lost, if it is outstanding.
 func (b *Scoreboard) markFirstLost() uint32 {
 	i := b.f.head
 	r := b.record(i)

@@ -17,25 +17,26 @@ const (
 	uncertainRTO = 3 * time.Second // RFC 6298 5.7
 )
 
-// minRTTWindow is how long the least round-trip time holds.
+// minRTTWindow is how long the least round-trip time holds. A route that became longer
+// would otherwise never be noticed.
 const minRTTWindow = 30 * time.Second
 
-// estimator is the round-trip time and what follows from it (RFC 6298).
+// estimator is the round-trip time and the timeout that follows from it (RFC 6298).
 type estimator struct {
 	estimates
 	backoff   uint8 // timeouts in a row
-	uncertain bool  // the SYN was sent more than once, and its ACK tells no time
+	uncertain bool  // the SYN was sent more than once, and no round-trip time was measured (RFC 6298 5.7)
 }
 
-// estimates are what measurements have given.
+// estimates are the results of measurements.
 type estimates struct {
 	srtt, rttvar time.Duration
 	min          time.Duration // least sample of late, 0: none
 	minAt        clock.Time
 }
 
-// sample takes a measurement of a segment that was sent once (Karn's rule is the caller's),
-// or of an echoed timestamp.
+// sample takes a measurement of a segment that was sent once (Karn's algorithm is the
+// caller's), or of an echoed timestamp.
 func (e *estimator) sample(now clock.Time, rtt time.Duration) {
 	rtt = max(rtt, 1)
 	if e.srtt == 0 {

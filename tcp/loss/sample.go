@@ -7,19 +7,19 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Ack is what a received segment says about what was sent. The caller has checked its
-// acknowledgment number: SND.UNA <= Una <= SND.NXT (RFC 9293 3.10.7.4, RFC 5961 5), so an
-// optimistic one beyond what was sent does not come this far.
+// Ack is what a received segment says about what was sent. The caller has checked SND.UNA
+// <= Una <= SND.NXT (RFC 9293 3.10.7.4, RFC 5961 5): an ACK of data that was never sent,
+// with which a receiver could speed the sender up, does not come this far.
 type Ack struct {
 	Una  uint32
 	SACK []wire.SACKBlock // as received and in that order, borrowed; the first may be a DSACK (RFC 2883)
 
-	// Echo is the time the peer's timestamp echo stands for (RFC 7323 4.1), rounded down to
-	// Options.Tick: when the segment was sent that caused this ACK. None is 0.
+	// Echo is when the segment was sent that caused this ACK, by the echoed timestamp (RFC
+	// 7323 4.1), rounded down to Options.Tick; 0 is unknown.
 	Echo clock.Time
 
-	// Duplicate says that the segment has no data, no SYN, no FIN and the window of the one
-	// before (RFC 5681 2). It counts only where the peer has no SACK.
+	// Duplicate says that the segment has no data, no SYN, no FIN and an unchanged window
+	// (RFC 5681 2). It counts only where the peer has no SACK.
 	Duplicate bool
 
 	// Packets is how many ACKs were merged into this one; 0 is 1.
@@ -61,5 +61,5 @@ type Sample struct {
 	PriorLost    uint64 // Board.TotalLost then
 	SentFlight   uint32 // pipe just after that segment was sent
 	AppLimited   bool   // the sender had nothing to send in that time
-	Resent       bool   // that segment was a retransmission
+	Resent       bool   // the newest delivered segment was a retransmission
 }

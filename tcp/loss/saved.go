@@ -1,6 +1,7 @@
 package loss
 
-// Saved is what is to be remembered of a board that has nothing in flight for long.
+// Saved is what has to be remembered of a scoreboard that stays idle for long: estimates
+// and counters, no lists.
 type Saved struct {
 	estimates
 	delivered, lost uint64
@@ -9,16 +10,16 @@ type Saved struct {
 	uncertain       bool
 }
 
-// Idle reports whether Rest says all that there is to know: nothing is in flight, and no
-// probe's fate is open.
+// Idle reports whether Save loses nothing: nothing is in flight, and no probe's outcome is
+// open.
 func (b *Scoreboard) Idle() bool { return b.f == nil && !b.probe.out }
 
-// Save returns what Resume needs of a quiet board.
+// Save returns what Restore needs of an idle scoreboard.
 func (b *Scoreboard) Save() Saved {
 	return Saved{b.rtt.estimates, b.delivered, b.lost, b.reorder, b.rtt.backoff, b.rtt.uncertain}
 }
 
-// Restore makes the board what it was when it rested; seq is SND.NXT.
+// Restore makes the scoreboard what it was at Save; seq is SND.NXT.
 func (b *Scoreboard) Restore(p *Pool, seq uint32, o Options, r Saved) {
 	b.Init(p, seq, o)
 	b.rtt = estimator{r.estimates, r.backoff, r.uncertain}

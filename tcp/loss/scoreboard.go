@@ -19,17 +19,21 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// Options are what a board is to know of its connection.
+// Options are what a Scoreboard needs to know of its connection.
 type Options struct {
 	MSS  uint32        // payload of a full segment, bytes, above 0
 	SACK bool          // the peer sends SACK
 	Tick time.Duration // of the timestamps in Ack.Echo; 0 where there are none
 }
 
-// Scoreboard is one connection's. The zero value becomes usable by Init.
+// Scoreboard is the retransmission state of one connection. The zero value becomes usable
+// by Init.
 //
 // What a connection has to remember while nothing is in flight is here; the rest is in its
-// flight, which is the pool's again once all is acknowledged.
+// flight, which returns to the Pool once all is acknowledged. So an idle connection costs
+// little.
+//
+// Invariant: the records of the flight cover [una, next) without gaps or overlaps.
 type Scoreboard struct {
 	pool            *Pool
 	f               *flight // nil: nothing in flight
@@ -44,11 +48,11 @@ type Scoreboard struct {
 // flight is the state that lives as long as something is in flight.
 type flight struct {
 	head, tail     uint32 // records in order of sequence
-	oldest, newest uint32 // those that wait, in order of transmission
-	cursor         uint32 // where SACK was last, to walk from
+	oldest, newest uint32 // outstanding records in order of transmission, which is the order in which RACK finds losses
+	cursor         uint32 // where SACK was last applied: the next search starts there
 	firstLost      uint32 // no record before it is missing; 0: none is
 
-	pipe, missing, sacked uint32 // bytes of the records in each state
+	pipe, missing, sacked uint32 // bytes of the records in each state; their sum is next - una
 
 	rate    rate
 	rack    rack
@@ -56,20 +60,20 @@ type flight struct {
 	prr     prr
 	reno    reno
 
-	rtoTimer, ptoTimer, reoTimer clock.Time // deadlines, 0: not set
+	rtoTimer, ptoTimer, reoTimer clock.Time // deadlines: retransmission, tail loss probe, reordering; 0: not set
 }
 
-// Init makes the board ready to send from sequence number seq on, with nothing in flight,
-// and no round-trip time known.
+// Init makes the scoreboard ready to send from sequence number seq on, with nothing in
+// flight and no round-trip time known.
 func (b *Scoreboard) Init(p *Pool, seq uint32, o Options) {
 	*b = Scoreboard{pool: p, una: seq, next: seq, opts: o}
 	b.reorder.mult = 1
 }
 
-// SetOptions tells what the handshake, or path MTU discovery, has changed.
+// SetOptions takes what the handshake, or path MTU discovery, has changed.
 func (b *Scoreboard) SetOptions(o Options) { b.opts = o }
 
-// Release gives back all memory: the connection ends. What was in flight is forgotten.
+// Release frees all memory when the connection ends. What was in flight is forgotten.
 func (b *Scoreboard) Release() {
 	if b.f == nil {
 		return
@@ -82,6 +86,7 @@ func (b *Scoreboard) Release() {
 	b.freeFlight()
 }
 
+// freeFlight returns the flight, which has no records any more, to the pool.
 func (b *Scoreboard) freeFlight() {
 	b.pool.putFlight(b.f)
 	b.f = nil
@@ -89,15 +94,16 @@ func (b *Scoreboard) freeFlight() {
 
 func (b *Scoreboard) record(i uint32) *record { return &b.pool.records[i] }
 
-// MeasuredRTT takes a round-trip time that the board has not seen itself, such as a
-// handshake's.
+// MeasuredRTT takes a round-trip time that the scoreboard has not measured itself, such as
+// a handshake's.
 func (b *Scoreboard) MeasuredRTT(now clock.Time, rtt time.Duration) {
 	b.rtt.sample(now, rtt)
 	b.rtt.updateMin(now, rtt)
 }
 
 // Sent notes n new bytes of sequence space from seq, which is where the last ended. They
-// become one record, which may hold many segments.
+// become one record, which may hold many segments: a super-segment of 64 KiB costs what one
+// segment does.
 func (b *Scoreboard) Sent(now clock.Time, seq, n uint32) {
 	if n == 0 {
 		return
@@ -127,7 +133,8 @@ func (b *Scoreboard) Sent(now clock.Time, seq, n uint32) {
 	b.armProbe(now)
 }
 
-// extend makes the last record longer, if it was sent at this very time too.
+// extend makes the last record longer, if it was sent at the same time. Records sent apart
+// must stay apart: RACK compares their times.
 func (b *Scoreboard) extend(now clock.Time, n uint32) bool {
 	f := b.f
 	if f.tail == 0 {
@@ -141,6 +148,7 @@ func (b *Scoreboard) extend(now clock.Time, n uint32) bool {
 	return true
 }
 
+// append adds a record behind all others.
 func (b *Scoreboard) append(now clock.Time, seq, n uint32) {
 	f, i := b.f, b.pool.get()
 	r := b.record(i)
@@ -154,7 +162,8 @@ func (b *Scoreboard) append(now clock.Time, seq, n uint32) {
 	b.appendOutstanding(i)
 }
 
-// noteTransmission notes in r all that its transmission now has to remember.
+// noteTransmission notes in r what its transmission has to remember: its time, and the
+// delivery state from which the rate sample of its ACK is computed.
 func (b *Scoreboard) noteTransmission(now clock.Time, r *record) {
 	f := b.f
 	r.sent, r.mss, r.flight = now, b.opts.MSS, f.pipe
@@ -167,6 +176,8 @@ func (b *Scoreboard) noteTransmission(now clock.Time, r *record) {
 }
 
 // Resent notes that n bytes from seq, at most what Lost or Probe returned, were sent again.
+// The record is split where only a part was sent. An ACK may have SACKed it meanwhile; then
+// nothing changes.
 func (b *Scoreboard) Resent(now clock.Time, seq, n uint32) {
 	i := b.find(seq)
 	if i == 0 || n == 0 {
@@ -200,8 +211,9 @@ func (b *Scoreboard) Resent(now clock.Time, seq, n uint32) {
 	}
 }
 
-// SetAppLimited notes that the sender has nothing more to send though it might: rate
-// samples until what is now in flight is delivered are limited by the application.
+// SetAppLimited notes that the sender has nothing more to send though it might. Rate
+// samples until what is now in flight is delivered measure the application, not the path
+// (draft-cheng-iccrg-delivery-rate-estimation 3.4).
 func (b *Scoreboard) SetAppLimited() {
 	if b.f != nil {
 		b.f.rate.appLimited = max(b.delivered+uint64(b.f.pipe), 1)
@@ -209,7 +221,7 @@ func (b *Scoreboard) SetAppLimited() {
 }
 
 // Lost returns the first range that is lost and was not sent again; n is 0 where there is
-// none. It is empty too while F-RTO waits for new data to be sent (see Fresh).
+// none. It is also empty while F-RTO waits for new data to be sent (see NewDataSent).
 func (b *Scoreboard) Lost() (seq, n uint32) {
 	f := b.f
 	if f == nil || f.missing == 0 || f.episode.frto == frtoSendNew {
@@ -224,8 +236,8 @@ func (b *Scoreboard) Lost() (seq, n uint32) {
 	return r.seq, r.len()
 }
 
-// Flight is the pipe, in bytes: what was sent and is neither acknowledged, SACKed nor lost
-// (RFC 6675 4).
+// Flight is the pipe in bytes: sent, and neither acknowledged, SACKed nor lost (RFC 6675
+// 4). Without SACK, duplicate ACKs stand for segments that have left the network.
 func (b *Scoreboard) Flight() uint32 {
 	if b.f == nil {
 		return 0
@@ -233,31 +245,32 @@ func (b *Scoreboard) Flight() uint32 {
 	return b.f.pipe - min(b.f.pipe, b.f.reno.arrived)
 }
 
-// LostExactly reports whether n bytes are all that fast recovery has found lost, and were
-// not sent again yet.
+// LostExactly reports whether n bytes are all that fast recovery has found lost, none of it
+// sent again yet.
 func (b *Scoreboard) LostExactly(n uint32) bool {
 	return b.f != nil && b.f.episode.phase == recovery && !b.f.episode.resentAny && b.f.missing == n
 }
 
-// Outstanding is SND.NXT - SND.UNA.
+// Outstanding is SND.NXT - SND.UNA, bytes of sequence space.
 func (b *Scoreboard) Outstanding() uint32 { return b.next - b.una }
 
-// SRTT is the smoothed round-trip time; 0 while none was measured.
+// SRTT is the smoothed round-trip time (RFC 6298 2); 0 while none was measured.
 func (b *Scoreboard) SRTT() time.Duration { return b.rtt.srtt }
 
-// RTTVar is the mean deviation of the round-trip time.
+// RTTVar is the mean deviation of the round-trip time (RFC 6298 2).
 func (b *Scoreboard) RTTVar() time.Duration { return b.rtt.rttvar }
 
-// MinRTT is the least round-trip time of late; 0 while none was measured.
+// MinRTT is the least round-trip time of the last 30 seconds or so; 0 while none was
+// measured.
 func (b *Scoreboard) MinRTT() time.Duration { return b.rtt.min }
 
 // RTO is the retransmission timeout with its backoff.
 func (b *Scoreboard) RTO() time.Duration { return b.rtt.rto() }
 
-// Backoff is how many times in a row the timer ran out.
+// Backoff is how many times in a row the retransmission timer expired.
 func (b *Scoreboard) Backoff() int { return int(b.rtt.backoff) }
 
-// Reordering is by how many segments one was overtaken at most; 0 is that none was.
+// Reordering is by how many segments one was overtaken at most; 0 is none.
 func (b *Scoreboard) Reordering() uint32 {
 	if !b.reorder.seen {
 		return 0
@@ -268,5 +281,6 @@ func (b *Scoreboard) Reordering() uint32 {
 // Delivered is how many bytes have arrived since Init.
 func (b *Scoreboard) Delivered() uint64 { return b.delivered }
 
-// TotalLost is how many bytes were marked lost since Init.
+// TotalLost is how many bytes were marked lost since Init, less those that turned out not
+// to be.
 func (b *Scoreboard) TotalLost() uint64 { return b.lost }

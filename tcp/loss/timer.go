@@ -7,19 +7,19 @@ import (
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
-// maxAckDelay is how long the peer may hold an ACK back, where it has a single segment to
-// wait for (RFC 8985 7.2, TLP.max_ack_delay).
+// maxAckDelay is how long the peer may delay the ACK of a single segment (RFC 8985 7.2,
+// TLP.max_ack_delay).
 const maxAckDelay = 200 * time.Millisecond
 
-// probe is the state of tail loss probes (RFC 8985 7.1). It outlives the flight: the ACK
-// that tells what became of a probe may be one of later data.
+// probe is the state of tail loss probes (RFC 8985 7.1). It outlives the flight: the
+// outcome of a probe may only show in the ACK of later data.
 type probe struct {
 	end    uint32 // TLP.end_seq, with out
 	out    bool
 	resent bool // TLP.is_retrans
 }
 
-// Timer returns when OnTimer wants to be called: clock.Never with nothing in flight.
+// Timer returns when OnTimer must be called: clock.Never with nothing in flight.
 func (b *Scoreboard) Timer() clock.Time {
 	f := b.f
 	if f == nil {
@@ -35,8 +35,8 @@ func (b *Scoreboard) Timer() clock.Time {
 	return t
 }
 
-// OnTimer does what is due, and tells by the events in s what changed: Recover, Marked,
-// Probe, Timeout, Backoff.
+// OnTimer handles what is due. The events in s say what changed: Recover, Marked, Probe,
+// Timeout, Backoff.
 func (b *Scoreboard) OnTimer(now clock.Time, s *Sample) {
 	*s = Sample{Flight: b.Flight()}
 	f := b.f
@@ -56,7 +56,7 @@ func (b *Scoreboard) OnTimer(now clock.Time, s *Sample) {
 	}
 }
 
-// reorderTimer finds what has become late (RFC 8985 6.3).
+// reorderTimer finds the segments whose reordering window has passed (RFC 8985 6.3).
 func (b *Scoreboard) reorderTimer(now clock.Time, s *Sample) {
 	b.detectLoss(now, s)
 	if s.Lost > 0 {
@@ -67,7 +67,8 @@ func (b *Scoreboard) reorderTimer(now clock.Time, s *Sample) {
 }
 
 // armProbe sets the timer of the tail loss probe (RFC 8985 7.2): two round trips after the
-// last transmission or progress, and not after the timeout.
+// last transmission or progress, and not after the timeout. A single segment gets the
+// peer's ACK delay in addition.
 func (b *Scoreboard) armProbe(now clock.Time) {
 	f := b.f
 	f.ptoTimer = 0
@@ -85,7 +86,7 @@ func (b *Scoreboard) armProbe(now clock.Time) {
 }
 
 // Probe returns the range to send as tail loss probe after event Probe, where there is no
-// new data to send: the last segment in flight.
+// new data: the last segment in flight, because its ACK shows all losses before it.
 func (b *Scoreboard) Probe() (seq, n uint32) {
 	if b.f == nil {
 		return 0, 0
@@ -95,8 +96,8 @@ func (b *Scoreboard) Probe() (seq, n uint32) {
 	return r.end - n, n
 }
 
-// Probed notes that a probe was sent that ends at SND.NXT, end: one segment of new data
-// (fresh, also noted by Sent), or the range of Probe (also Resent).
+// Probed notes that a probe was sent that ends at end: one segment of new data (fresh, also
+// noted by Sent), or the range of Probe (also Resent).
 func (b *Scoreboard) Probed(end uint32, fresh bool) {
 	b.probe = probe{end: end, out: true, resent: !fresh}
 	if b.f != nil {
@@ -104,7 +105,8 @@ func (b *Scoreboard) Probed(end uint32, fresh bool) {
 	}
 }
 
-// probeAcked finds out what became of the probe (RFC 8985 7.4.2).
+// probeAcked finds out whether a probe has repaired a loss (RFC 8985 7.4.2). If it has, the
+// loss must reduce the window, as it would have been found by other means.
 func (b *Scoreboard) probeAcked(una uint32, a *Ack, n *ackResult, s *Sample) {
 	p := &b.probe
 	if !p.out || seqnum.Before(una, p.end) {
@@ -121,7 +123,8 @@ func (b *Scoreboard) probeAcked(una uint32, a *Ack, n *ackResult, s *Sample) {
 	}
 }
 
-// timeout is RFC 6298 5.4 to 5.6, with what RFC 8985 6.3 says is lost.
+// timeout is RFC 6298 5.4 to 5.6, with what RFC 8985 6.3 says is lost. A SACKed first
+// segment means that the peer has discarded data that it had SACKed (RFC 2018 8).
 func (b *Scoreboard) timeout(now clock.Time, s *Sample) {
 	f := b.f
 	f.reoTimer, f.ptoTimer = 0, 0
@@ -148,8 +151,8 @@ func (b *Scoreboard) timeout(now clock.Time, s *Sample) {
 	f.rtoTimer = now.Add(b.rtt.rto())
 }
 
-// markLateLost marks the first segment and all that are late as lost; without SACK all
-// there is.
+// markLateLost marks the first segment and all that are late as lost; without SACK
+// everything. Segments sent just before the timeout may well arrive (RFC 8985 6.3).
 func (b *Scoreboard) markLateLost(now clock.Time, s *Sample) {
 	f := b.f
 	late := f.rack.rtt + b.reoWindow()
@@ -169,7 +172,7 @@ func (b *Scoreboard) markLateLost(now clock.Time, s *Sample) {
 	}
 }
 
-// renege forgets all SACKs: the peer has dropped what it had SACKed (RFC 2018 8).
+// renege forgets all SACKs: the peer has discarded what it had SACKed (RFC 2018 8).
 func (b *Scoreboard) renege() {
 	f := b.f
 	for i := f.head; i != 0; i = b.record(i).next {
@@ -183,8 +186,8 @@ func (b *Scoreboard) renege() {
 	f.firstLost = f.head
 }
 
-// RetransmitAll has all that is in flight sent again without doubt of the network: segments
-// have become too long for the path.
+// RetransmitAll makes everything in flight be sent again without a congestion event:
+// segments have become too long for the path.
 func (b *Scoreboard) RetransmitAll() {
 	f := b.f
 	if f == nil {
