@@ -14,7 +14,7 @@ type Socket struct {
 	scope        scope
 	connected    bool
 	closed       bool
-	pending      bool // in the list of those to be told
+	pending      bool // in the Mux's list of sockets with events
 	writeBlocked bool // a Write found no room
 	events       Events
 	opts         Options
@@ -42,8 +42,8 @@ type SocketStats struct {
 }
 
 // Bind returns a socket that receives what comes to an address and port. The zero address
-// is any, of both versions unless V6Only; wire.AddrFrom4 of 0.0.0.0 is any of IPv4. Port 0
-// is chosen. A multicast address receives only what comes to that group.
+// is any, of both versions unless V6Only; wire.Unspecified4 is any of IPv4. Port 0 is
+// chosen. A multicast address receives only what comes to that group.
 func (m *Mux) Bind(local wire.Addr, port uint16, o *Options, owner Owner) (*Socket, error) {
 	s := m.newSocket(o, owner)
 	s.scope = scope{local, s.opts.V6Only && local == wire.Addr{}}
@@ -65,7 +65,7 @@ func (m *Mux) Bind(local wire.Addr, port uint16, o *Options, owner Owner) (*Sock
 }
 
 // Connect returns a socket that receives what comes from one peer and sends to it by
-// default. Local must be an address (the host's for the way to Remote); LocalPort 0 is
+// default. Local must be an address: the host's for the route to Remote. LocalPort 0 is
 // chosen so that Config.Owns holds.
 func (m *Mux) Connect(t wire.Tuple, o *Options, owner Owner) (*Socket, error) {
 	if t.Local.Unspecified() || t.Remote.Unspecified() || t.RemotePort == 0 || t.Local.Is4() != t.Remote.Is4() {
@@ -90,7 +90,7 @@ func (m *Mux) Connect(t wire.Tuple, o *Options, owner Owner) (*Socket, error) {
 	return s, nil
 }
 
-// connectable reports whether nothing stands against the tuple of s.
+// connectable reports whether no other socket conflicts with the tuple of s.
 func (m *Mux) connectable(s *Socket) bool {
 	p := m.ports[s.tuple.LocalPort]
 	return p == nil || m.flows[s.tuple] == nil && !p.conflict(s.scope, s.opts.Share, true)
@@ -105,7 +105,8 @@ func (m *Mux) newSocket(o *Options, owner Owner) *Socket {
 	return s
 }
 
-// choosePort asks for ports in turn from a random one on until ok (RFC 6056 3.3.1).
+// choosePort tries ports from a random one on until ok (RFC 6056 3.3.1): an attacker who
+// cannot see our datagrams must guess the port to forge an answer.
 func (m *Mux) choosePort(ok func(uint16) bool) bool {
 	first, n := int(m.cfg.PortFirst), int(m.cfg.PortLast)-int(m.cfg.PortFirst)+1
 	start := scale(m.random(), n)
@@ -123,8 +124,8 @@ func (m *Mux) random() uint64 {
 	return mix(mix(m.cfg.Seed, m.rng), m.cfg.Seed)
 }
 
-// Close takes the socket out of the Mux, leaves its groups and frees its queue. The owner
-// is told nothing any more. Leases stay valid. It may be called twice.
+// Close takes the socket out of the Mux, leaves its groups and frees its queue. No event is
+// reported any more. Leases stay valid. It may be called twice.
 func (s *Socket) Close(now clock.Time) {
 	if s.closed {
 		return
@@ -150,8 +151,8 @@ func (s *Socket) SetOptions(o *Options) {
 	s.opts.Share, s.opts.V6Only = share, v6Only
 }
 
-// SetOwner names who is told of events, and has it told at the next Poll what is possible
-// already.
+// SetOwner sets the handler of events. The next Poll reports to it what is already
+// possible.
 func (s *Socket) SetOwner(o Owner) {
 	s.owner = o
 	if s.Readable() {

@@ -10,16 +10,24 @@ import "math/bits"
 // Sockets with a queue lie in lists by the logarithm of its memory, so that a long one is
 // found at once.
 
-// numBuckets is the number of lists: queues have less than 1<<shelves bytes.
+// When the budget is used up, the longest queue makes room: the oldest datagram of about
+// the longest of all queues is dropped for one to a socket whose queue is shorter. So
+// whatever is flooded, sockets that are read keep receiving (longest queue drop: Suter et
+// al., INFOCOM 1998).
+//
+// Sockets with a queue lie in buckets by the logarithm of its memory, so that a long one is
+// found at once.
+//
+// numBuckets is the number of buckets: queues have less than 1<<numBuckets bytes.
 const numBuckets = 48
 
-// lengthBuckets is the lists.
+// lengthBuckets has the sockets by the length of their queues.
 type lengthBuckets struct {
 	heads [numBuckets]*Socket
-	used  uint64 // bit i: list i is not empty
+	used  uint64 // bit i: bucket i is not empty
 }
 
-// update moves s to the list that its queue belongs to.
+// update moves s to the bucket that its queue belongs to.
 func (r *lengthBuckets) update(s *Socket) {
 	shelf := uint8(min(bits.Len(uint(s.queueBytes)), numBuckets-1))
 	if shelf == s.bucket {
@@ -38,6 +46,7 @@ func (r *lengthBuckets) update(s *Socket) {
 	}
 }
 
+// remove takes s out of its bucket.
 func (r *lengthBuckets) remove(s *Socket) {
 	if s.bucketNext != nil {
 		s.bucketNext.bucketPrev = s.bucketPrev
@@ -59,7 +68,8 @@ func (r *lengthBuckets) longest() *Socket {
 }
 
 // makeRoom reports whether there are n bytes for a datagram to s, at the cost of longer
-// queues if need be.
+// queues if need be. A queue never makes room for itself: then the newest datagram is
+// dropped, as in a plain FIFO.
 func (m *Mux) makeRoom(s *Socket, n int) bool {
 	for m.pool.room() < int64(n) {
 		h := m.longest.longest()

@@ -77,7 +77,7 @@ func (g *Coalescer) Join(u wire.UDP) bool {
 }
 
 // coalesceRead appends the datagrams that follow x, have its size, and fit; the last may be
-// shorter.
+// shorter (UDP_GRO of Linux).
 func (s *Socket) coalesceRead(msg *Message, x *node, room int) {
 	for count := 1; count < MaxCoalesced && s.head != nil; count++ {
 		y := s.head

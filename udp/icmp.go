@@ -5,11 +5,11 @@ import (
 	"github.com/millrace/millrace/ip"
 )
 
-// ICMP tells of an ICMP error about a datagram that this host sent. Only the socket that is
-// connected to the very flow hears of it (RFC 8085 5.2), and only of those errors that
-// later datagrams would meet too: a route may come back, and the path MTU is the node's
-// business. It reports whether there is such a socket, which vouches for the error; for one
-// about the path MTU it is enough that an unconnected socket has sent to the peer lately.
+// ICMP handles an ICMP error about a datagram that this host sent. Only the socket that is
+// connected to that flow learns of it (RFC 8085 5.2), and only of errors that later
+// datagrams would meet too: a route may come back, and the path MTU is the node's concern.
+// It reports whether there is such a socket, which validates the error. One about the path
+// MTU is also valid where an unconnected socket has lately sent to the peer.
 func (m *Mux) ICMP(now clock.Time, e *ip.ICMPError) bool {
 	s := m.flows[e.Tuple]
 	if s == nil {
@@ -22,8 +22,8 @@ func (m *Mux) ICMP(now clock.Time, e *ip.ICMPError) bool {
 	return true
 }
 
-// hardError returns the error that a kind stands for, nil for the soft ones (RFC 1122
-// 4.1.3.3, 4.2.3.9).
+// hardError returns the error that a kind stands for, nil for soft ones (RFC 1122 4.1.3.3,
+// 4.2.3.9).
 func hardError(k ip.ErrorKind) error {
 	switch k {
 	case ip.PortUnreachable:

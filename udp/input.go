@@ -6,11 +6,11 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Input borrows a received datagram whose checksum is right, or absent and said to be. t is
-// the flow as this host sees it: Local is the destination, a group or broadcast address
-// too. Deliver says that at least one socket has it; otherwise it is the reason of the
-// drop, DropNoSocket where the host answers that the port is unreachable (unless it came to
-// a group or broadcast address).
+// Input handles a received datagram, which it borrows. Its checksum is right, or absent and
+// marked so. t is the flow as this host sees it: Local is the destination, also a group or
+// broadcast address. Deliver is that at least one socket has it; otherwise it is the reason
+// of the drop. After DropNoSocket the host answers that the port is unreachable, unless the
+// datagram came to a group or broadcast address (RFC 1122 3.2.2).
 func (m *Mux) Input(now clock.Time, t *wire.Tuple, d *Datagram) packet.Verdict {
 	count := d.segments()
 	m.stats.Received += count
@@ -26,6 +26,7 @@ func (d *Datagram) segments() uint64 {
 	return uint64(packet.Segments(d.Len, d.SegmentSize))
 }
 
+// input finds the sockets of a datagram.
 func (m *Mux) input(t *wire.Tuple, d *Datagram) packet.Verdict {
 	if d.Len < 0 || d.SegmentSize < 0 || d.Len > m.maxPayload(d) {
 		return packet.DropMalformed
@@ -53,7 +54,7 @@ const (
 	maxCoalescedInput = 1024
 )
 
-// input puts d into the queue of s.
+// input puts d into the queue of s, each of those merged as a datagram of its own.
 func (s *Socket) input(t *wire.Tuple, d *Datagram) packet.Verdict {
 	if d.NoChecksum && !t.Local.Is4() && !s.opts.NoChecksum {
 		return packet.DropL4Checksum // RFC 6935 5, RFC 6936 5
@@ -72,7 +73,7 @@ func (s *Socket) input(t *wire.Tuple, d *Datagram) packet.Verdict {
 }
 
 // inputGroup gives copies of a datagram to a group or broadcast address to every socket
-// that wants it (RFC 1122 4.1.3.5, RFC 3376 3.1).
+// that accepts it (RFC 1122 4.1.3.5, RFC 3376 3.1).
 func (m *Mux) inputGroup(t *wire.Tuple, d *Datagram) packet.Verdict {
 	v := packet.DropNoSocket
 	p := m.ports[t.LocalPort]
@@ -90,7 +91,7 @@ func (m *Mux) inputGroup(t *wire.Tuple, d *Datagram) packet.Verdict {
 	return v
 }
 
-// acceptsGroup reports whether s is to have a datagram to a group or broadcast address.
+// acceptsGroup reports whether s accepts a datagram to a group or broadcast address.
 func (s *Socket) acceptsGroup(t *wire.Tuple, d *Datagram) bool {
 	if s.connected && (s.tuple.Remote != t.Remote || s.tuple.RemotePort != t.RemotePort) {
 		return false

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// membership says what a socket wants of a group on one interface: what comes from sources
-// alone, or from all but them (RFC 3376 3.1).
+// membership is what a socket accepts of a group on one interface: only from sources, or
+// from all but them (RFC 3376 3.1).
 type membership struct {
 	iface   uint32
 	group   wire.Addr
@@ -47,7 +47,7 @@ func (s *Socket) Listen(now clock.Time, iface uint32, group wire.Addr, include b
 	return nil
 }
 
-// Filter returns what Listen was told last of a group: include and no sources where s is no
+// Filter returns what Listen has set for a group: include and no sources where s is no
 // member.
 func (s *Socket) Filter(iface uint32, group wire.Addr) (include bool, sources []wire.Addr) {
 	for _, x := range s.members {
@@ -58,7 +58,7 @@ func (s *Socket) Filter(iface uint32, group wire.Addr) (include bool, sources []
 	return true, nil
 }
 
-// leaveAll undoes what Listen did.
+// leaveAll leaves all groups.
 func (s *Socket) leaveAll(now clock.Time) {
 	for _, x := range s.members {
 		// The group exists, so that nothing speaks against leaving it.
@@ -67,7 +67,7 @@ func (s *Socket) leaveAll(now clock.Time) {
 	s.members = nil
 }
 
-// isMember reports whether s wants what comes to the group from the sender of d.
+// isMember reports whether s accepts what comes to the group from the sender of d.
 func (s *Socket) isMember(t *wire.Tuple, d *Datagram) bool {
 	for _, x := range s.members {
 		if x.group == t.Local && (x.iface == 0 || x.iface == d.Interface) && slices.Contains(x.sources, t.Remote) == x.include {

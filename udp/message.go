@@ -59,8 +59,8 @@ func (m *Message) SetPeer(a netip.AddrPort) {
 	m.Remote, m.RemotePort = wire.AddrFrom(a.Addr()), a.Port()
 }
 
-// Outgoing is a datagram on its way out, or as many as SegmentSize cuts it into. It is
-// borrowed for the call.
+// Outgoing is a datagram to be sent, or as many as SegmentSize cuts it into. The Output
+// borrows it for the call.
 type Outgoing struct {
 	Tuple        *wire.Tuple // Local may be zero: the Output chooses by the way
 	Payload      [][]byte
@@ -73,15 +73,15 @@ type Outgoing struct {
 	Broadcast    bool    // may go to a broadcast address; otherwise that is packet.DropDenied
 	Loop         bool    // multicast: members on this host receive it too
 	NoChecksum   bool    // send the checksum 0 (RFC 768; RFC 6935 over IPv6)
-	RouteCache   *uint64 // eight bytes of the socket for the Output, such as which way it found; 0 at first; nil where there are none
+	RouteCache   *uint64 // eight bytes of the socket in which the Output may keep the route it found; 0 at first; nil where there are none
 }
 
 // Output is where datagrams go.
 type Output interface {
-	// Send sends o, all of it or nothing. Forward says that it has gone, or waits for a
-	// neighbour. DropTxFull is no room now: try again after the next Poll. DropNoRoute is
-	// no way, DropTooBig longer than the MTU with DontFragment, DropDenied a broadcast
-	// without permission or a source address that is not this host's.
+	// Send sends o, all of it or nothing. Forward is that it was sent, or waits for
+	// neighbour resolution. DropTxFull is no room now: try again after the next Poll.
+	// DropNoRoute is no route, DropTooBig longer than the MTU with DontFragment, DropDenied
+	// a broadcast without permission or a source address that is not this host's.
 	Send(now clock.Time, o *Outgoing) packet.Verdict
 
 	// Offload returns the most payload that one Outgoing of several datagrams may carry, in
@@ -97,7 +97,7 @@ type Groups interface {
 	Listen(now clock.Time, socket uint32, iface uint32, group wire.Addr, include bool, sources []wire.Addr) error
 }
 
-// Events tell what has become possible on a socket.
+// Events are the conditions that an Owner is told of.
 type Events uint16
 
 // The bits of Events.
@@ -106,8 +106,8 @@ const (
 	Writable                    // room, after a Write that found none
 )
 
-// Owner is told what happened to its socket, once at the end of each burst. It may call the
-// socket's methods.
+// Owner handles the events of its socket. Ready is called once at the end of each burst,
+// from Poll, and may call the socket's methods.
 type Owner interface {
 	Ready(ev Events)
 }

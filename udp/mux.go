@@ -13,12 +13,12 @@ type Config struct {
 	Seed   uint64 // for choosing ports and spreading flows over groups; to be secret
 
 	// Budget bounds the memory of all queues together, in bytes; 0 is DefaultBudget. When
-	// it is spent, the longest queues make room for the shorter ones.
+	// it is used up, the longest queues make room for the shorter ones.
 	Budget     int64
 	MaxSockets int // 0 is 65536
 
-	// Owns says whether datagrams of a flow come to this Mux: Connect chooses its port by
-	// it. Nil is always.
+	// Owns reports whether datagrams of a flow reach this Mux: Connect chooses its port by
+	// it, because RSS gives each flow to one queue. Nil is always.
 	Owns func(*wire.Tuple) bool
 
 	// PortFirst and PortLast bound the ports that Bind and Connect choose. 0 is the dynamic
@@ -29,7 +29,8 @@ type Config struct {
 // DefaultBudget is the memory of all queues of a Mux where Config does not say: 32 MiB.
 const DefaultBudget = 32 << 20
 
-// Mux holds the sockets of one loop.
+// Mux holds the sockets of one loop. It does not lock: only the owner of the loop calls it
+// and its sockets.
 type Mux struct {
 	cfg         Config
 	ports       map[uint16]*port
@@ -84,7 +85,7 @@ func NewMux(cfg Config) *Mux {
 	}
 }
 
-// mark has the owner of s told of an event at the next Poll.
+// mark notes an event, which the next Poll reports.
 func (s *Socket) mark(ev Events) {
 	s.events |= ev
 	if s.pending {
@@ -100,9 +101,9 @@ func (s *Socket) mark(ev Events) {
 	m.pendingTail = s
 }
 
-// Poll tells owners what happened since the last call, and returns when it wants to be
-// called next: Never, or now where owners caused more. A Write that waits for room is tried
-// again by its owner, who is told at every Poll: the loop polls after each turn in which it
+// Poll reports events to owners, and returns when it must be called again: never, or now
+// where owners caused more events. A Write that found no room is tried again by its owner,
+// which gets Writable at the next Poll: the loop polls after each iteration in which it
 // sent.
 func (m *Mux) Poll(now clock.Time) clock.Time {
 	for i, s := range m.writeBlocked {

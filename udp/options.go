@@ -8,7 +8,7 @@ var (
 	ErrNoPort       = errors.New("no port is free")
 	ErrTooMany      = errors.New("too many sockets")
 	ErrAddress      = errors.New("addresses do not go together")
-	ErrRefused      = errors.New("port unreachable")               // ICMP: nobody listens
+	ErrRefused      = errors.New("port unreachable")               // ICMP: nothing listens
 	ErrProhibited   = errors.New("administratively prohibited")    // ICMP
 	ErrProtocol     = errors.New("protocol unreachable or broken") // ICMP
 	ErrNotMulticast = errors.New("not a multicast address")

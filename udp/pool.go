@@ -5,8 +5,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Buffers have a few sizes, so that those of datagrams that have been read serve for new
-// ones.
+// classes are the sizes of buffers, bytes: few, so that a buffer that was read serves the
+// next datagram.
 var classes = [...]int{256, 2048, 10240, 65536}
 
 const (
@@ -32,11 +32,11 @@ type node struct {
 	remote, local wire.Addr
 }
 
-// pool gives nodes and bounds the memory of those given.
+// pool provides nodes and bounds the memory of those in use.
 type pool struct {
 	budget int64
-	used   int64 // bytes of nodes given
-	cached int64 // bytes of nodes that are free
+	used   int64 // bytes of nodes in use
+	cached int64 // bytes of free nodes
 	free   [len(classes)]*node
 }
 

@@ -5,7 +5,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// limit returns the memory that the queue and leases may have.
+// limit returns the memory that queue and leases may have.
 func (s *Socket) limit() int {
 	if s.opts.ReceiveBuffer == 0 {
 		return DefaultReceiveBuffer
@@ -47,6 +47,7 @@ func gather(dst []byte, src [][]byte, off int) {
 	}
 }
 
+// push adds a datagram at the end of the queue.
 func (s *Socket) push(x *node) {
 	if s.head == nil {
 		s.head = x
@@ -72,6 +73,7 @@ func (s *Socket) pop() *node {
 	return x
 }
 
+// free returns a datagram's memory.
 func (s *Socket) free(x *node) {
 	s.usedBytes -= x.size
 	s.m.pool.put(x)
@@ -94,8 +96,8 @@ func (s *Socket) Read(now clock.Time, msgs []Message) int {
 	return n
 }
 
-// readOne moves the first datagram to a message, and, with GRO, those after it that go with
-// it.
+// readOne moves the first datagram to a message, and with GRO those after it that can be
+// merged.
 func (s *Socket) readOne(msg *Message) {
 	x := s.pop()
 	x.fillMessage(msg)
@@ -159,6 +161,6 @@ func (l Lease) Describe(msg *Message) {
 	msg.N, msg.Truncated = l.x.n, false
 }
 
-// Release gives the memory back, once, also after the socket was closed. As all else it
+// Release gives the memory back, once, also after the socket was closed. Like all else it
 // belongs to the owner of the loop.
 func (l Lease) Release() { l.s.free(l.x) }

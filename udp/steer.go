@@ -7,13 +7,13 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Steering tells a group of sockets which of them a QUIC packet belongs to, by its
-// destination connection ID (RFC 9000 5.2), so that a client may change its address and
-// stay with its socket. Sockets of the group have indices (Socket.Index); their servers
-// choose connection IDs for which Socket.Steered is that of their own.
+// Steering selects the socket of a group to which a QUIC packet belongs by its destination
+// connection ID (RFC 9000 5.2), so that a client may change its address and stay with its
+// socket. Sockets of the group have indices (Socket.Index); their servers choose connection
+// IDs for which Socket.Steered is their own index.
 //
-// A client's first packets have an ID that it chose itself. The same rule sends all that
-// bear it to the same socket, whose server then chooses the next one.
+// A client's first packets have an ID that the client chose. The same rule sends all of
+// them to the same socket, whose server then chooses the next ID.
 type Steering struct {
 	Length int // of connection IDs that the servers choose, bytes: 1 to 20 (RFC 9000 17.2)
 	Offset int // of the byte within them that is the socket's index; -1 goes by a hash of the whole
@@ -22,7 +22,7 @@ type Steering struct {
 // maxCID is the longest connection ID of QUIC version 1 (RFC 9000 17.2).
 const maxCID = 20
 
-// longHeader is the bit of a packet's first byte that says so (RFC 8999 5.1).
+// longHeader is the bit of a packet's first byte that marks a long header (RFC 8999 5.1).
 const longHeader = 0x80
 
 func (st *Steering) valid() bool {
@@ -57,8 +57,7 @@ func (st *Steering) index(id []byte, n int, seed uint64) int {
 	return scale(hashBytes(id, seed), n)
 }
 
-// Steer sets how the group that s belongs to chooses among its sockets; nil goes by the
-// flow's hash.
+// Steer sets how the group of s chooses among its sockets; nil goes by the flow's hash.
 func (s *Socket) Steer(st *Steering) error {
 	if s.group == nil {
 		return ErrSteering
@@ -93,7 +92,7 @@ func scale(h uint64, n int) int {
 	return int(hi)
 }
 
-// mix is a round of a keyed hash: the two halves of a product folded, as wyhash does.
+// mix is a round of a keyed hash: the folded halves of a product, as in wyhash.
 func mix(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a^0x9e3779b97f4a7c15, b^0xd1b54a32d192ed03)
 	return hi ^ lo

@@ -34,7 +34,7 @@ func (c scope) overlaps(d scope) bool {
 	return c.covers(d.addr)
 }
 
-// specificity orders scopes: the more is said the earlier they are asked.
+// specificity orders scopes: the most specific is asked first.
 func (c scope) specificity() int {
 	switch {
 	case !c.addr.Unspecified():
@@ -83,7 +83,8 @@ func (g *group) from(i int) *Socket {
 	return g.members[i]
 }
 
-// pick chooses the member for a datagram.
+// pick chooses the member for a datagram: by connection ID, else by the hash of the flow,
+// so that a flow stays with its socket.
 func (g *group) pick(t *wire.Tuple, d *Datagram, seed uint64) *Socket {
 	if len(g.members) == 1 {
 		return g.members[0]
@@ -107,8 +108,8 @@ type port struct {
 	groups    []*group // of those that are not connected, by rank
 }
 
-// conflict reports whether a new socket may not be beside those of the port (RFC 793 left
-// it to systems; this is what Linux does with SO_REUSEPORT).
+// conflict reports whether a new socket may not be beside those of the port. RFC 768 does
+// not say; these are the rules of Linux's SO_REUSEPORT.
 func (p *port) conflict(c scope, share, connected bool) bool {
 	for _, s := range p.all {
 		apart := connected && s.connected // different peers: the table of flows has told
@@ -167,8 +168,8 @@ func (m *Mux) remove(s *Socket) {
 	}
 }
 
-// find returns the socket for a datagram to one of the host's addresses: connected to its
-// source, or bound to its address, or to any.
+// find returns the socket for a datagram to one of the host's addresses: the one connected
+// to its source, else bound to its address, else to any.
 func (m *Mux) find(t *wire.Tuple, d *Datagram) *Socket {
 	if m.lastMatch != nil && m.lastMatch.tuple == *t && m.lastMatch.acceptsInterface(d) {
 		return m.lastMatch
@@ -193,7 +194,8 @@ func (m *Mux) find(t *wire.Tuple, d *Datagram) *Socket {
 	return nil
 }
 
-// acceptsInterface reports whether s takes datagrams from the interface that d came by.
+// acceptsInterface reports whether s accepts datagrams from the interface by which d
+// arrived.
 func (s *Socket) acceptsInterface(d *Datagram) bool {
 	return s.opts.Interface == 0 || s.opts.Interface == d.Interface
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Write sends messages and returns how many have gone whole. Where that is not all, the
-// verdict says why the next one has not: see Output.Send; DropMalformed is a message
-// without a peer. After DropTxFull the owner is told Writable when to try again, and the
-// message's N says how much of it has gone, if it is several datagrams.
+// Write sends messages and returns how many were sent completely. Where that is less than
+// all, the verdict is why the next one was not: see Output.Send; DropMalformed is a message
+// without a peer. After DropTxFull the owner gets Writable when to try again; of a message
+// of several datagrams, N says how much was sent.
 func (s *Socket) Write(now clock.Time, msgs []Message) (int, packet.Verdict) {
 	for i := range msgs {
 		if v := s.send(now, &msgs[i]); v != packet.Forward {
@@ -56,7 +56,8 @@ func maxPayloadTo(remote wire.Addr) int {
 	return maxPayload
 }
 
-// fillAddresses fills in where a message comes from and goes to.
+// fillAddresses fills in source and destination. The route cache serves only the socket's
+// own flow.
 func (s *Socket) fillAddresses(o *Outgoing, msg *Message) packet.Verdict {
 	t := &s.m.outTuple
 	*t = s.tuple
@@ -88,7 +89,7 @@ func (s *Socket) fillAddresses(o *Outgoing, msg *Message) packet.Verdict {
 	return packet.Forward
 }
 
-// fillHeader fills in what the IP header says beside the addresses.
+// fillHeader fills in the other fields of the IP header.
 func (s *Socket) fillHeader(o *Outgoing, msg *Message) {
 	p := &s.opts
 	o.TOS = msg.TOS

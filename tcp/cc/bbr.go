@@ -35,7 +35,7 @@ const (
 	bbrECNStartup    = 2 // rounds of much marking that end Startup
 )
 
-// phase is BBR.state.
+// phase is BBR.state: what the flow does to learn about the path.
 type phase uint8
 
 const (
@@ -48,19 +48,19 @@ const (
 	probeRTT
 )
 
-// ackPhase is BBR.ack_phase: what the ACKs that now arrive tell of.
+// ackPhase is BBR.ack_phase: which part of the probing cycle the arriving ACKs belong to.
 type ackPhase uint8
 
 const (
 	acksInit ackPhase = iota
 	acksRefilling
-	acksStarting // of before the probe
-	acksFeedback // of the probe
+	acksStarting // of data sent before the probe
+	acksFeedback // of the probe's data
 	acksStopping
 )
 
-// bbr is model-based control: it measures the bandwidth and the least round-trip time of
-// the path, paces at the one and keeps their product in flight (draft-ietf-ccwg-bbr). Loss
+// bbr is model-based control (draft-ietf-ccwg-bbr): it measures the bandwidth and the least
+// round-trip time of the path, paces at the one and keeps their product in flight. Losses
 // and marks matter where they are more than bbrLossThresh and bbrECNThresh of what was
 // sent.
 //
@@ -159,7 +159,7 @@ func (b *bbr) OnAck(s Sample) {
 	b.setWindow(&s)
 }
 
-// rate is the delivery rate, in bytes per second; 0 without a sample.
+// rate is the delivery rate, bytes per second; 0 without a sample.
 func (s *Sample) rate() float64 {
 	if s.RateInterval <= 0 {
 		return 0
@@ -167,6 +167,7 @@ func (s *Sample) rate() float64 {
 	return float64(s.RateBytes) / s.RateInterval.Seconds()
 }
 
+// initialize begins with the first sample, which has a time.
 func (b *bbr) initialize(s *Sample) {
 	b.initialized = true
 	b.seed = uint32(s.Now>>10) ^ s.Next | 1
@@ -179,7 +180,7 @@ func (b *bbr) initialize(s *Sample) {
 	b.pacing = bbrStartupGain * float64(b.cwnd) / rtt.Seconds()
 }
 
-// random returns a number of [0, 1): when to probe is to differ between flows.
+// random returns a number of [0, 1) (xorshift): flows must not probe at the same time.
 func (b *bbr) random() float64 {
 	b.seed ^= b.seed << 13
 	b.seed ^= b.seed >> 17
@@ -187,10 +188,12 @@ func (b *bbr) random() float64 {
 	return float64(b.seed) / (1 << 32)
 }
 
-// bandwidth is BBR.max_bw.
+// bandwidth is BBR.max_bw: the largest delivery rate of two probing cycles, bytes per
+// second.
 func (b *bbr) bandwidth() float64 { return max(b.maxBW[0], b.maxBW[1]) }
 
-// latestSignals is BBRUpdateLatestDeliverySignals, with the rounds (5.5.1, 5.5.10.3).
+// latestSignals is BBRUpdateLatestDeliverySignals, with the counting of rounds (sections
+// 5.5.1 and 5.5.10.3).
 func (b *bbr) latestSignals(s *Sample, rate float64) {
 	b.latestBW = max(b.latestBW, rate)
 	b.latestInflight = max(b.latestInflight, float64(s.RateBytes))
@@ -203,9 +206,11 @@ func (b *bbr) latestSignals(s *Sample, rate float64) {
 	}
 }
 
+// startRound begins a round trip: it lasts until data sent from now on is acknowledged.
 func (b *bbr) startRound(delivered uint64) { b.nextDelivered = delivered }
 
-// congestionSignals is BBRUpdateCongestionSignals (5.5.10.3).
+// congestionSignals is BBRUpdateCongestionSignals (section 5.5.10.3). Samples that the
+// application limited can only raise the bandwidth.
 func (b *bbr) congestionSignals(s *Sample, rate float64) {
 	if rate > 0 && (rate >= b.bandwidth() || !s.AppLimited) {
 		b.maxBW[0] = max(b.maxBW[0], rate)
@@ -221,24 +226,25 @@ func (b *bbr) congestionSignals(s *Sample, rate float64) {
 	}
 }
 
-// lossTooHigh reports whether lost bytes of so many sent show a loss rate above
-// bbrLossThresh. The draft compares the numbers as they are; but a few hundred segments on
-// a path that loses one percent at random exceed two percent now and then, and each time
-// costs a part of the rate. So we ask for two standard deviations more than the threshold
-// expects.
+// lossTooHigh reports whether the lost bytes of so many sent show a loss rate above
+// bbrLossThresh. The draft compares the numbers as they are. But on a path that loses one
+// percent at random, a few hundred segments exceed two percent now and then, and each time
+// would cost a part of the rate. So two standard deviations more than the expectation are
+// required.
 func (b *bbr) lossTooHigh(lost, sent float64) bool {
 	expected := bbrLossThresh * sent / float64(b.mss)
 	return lost/float64(b.mss) > expected+2*math.Sqrt(expected)
 }
 
 // congested reports whether a round has lost too much. The draft lets any loss lower the
-// short-term bounds, which at a steady random loss lowers the rate by the pacing margin in
-// each round until the next probe.
+// short-term bounds; at a steady random loss that would lower the rate by the pacing margin
+// in each round until the next probe.
 func (b *bbr) congested() bool {
 	return b.loss.lost > 0 && b.lossTooHigh(float64(b.loss.lost), float64(b.loss.lost+b.loss.arrived))
 }
 
-// adaptShortTerm is BBRAdaptLowerBoundsFromCongestion, with what Linux's v3 does for ECN.
+// adaptShortTerm is BBRAdaptLowerBoundsFromCongestion, with the reaction to ECN of Linux's
+// BBRv3.
 func (b *bbr) adaptShortTerm() {
 	marked := b.ecn.ratio > 0
 	if !b.congested() && !marked {
@@ -263,8 +269,8 @@ func (b *bbr) adaptShortTerm() {
 // resetShortTerm is BBRResetShortTermModel.
 func (b *bbr) resetShortTerm() { b.shortTermBW, b.inflightShort = math.Inf(1), math.Inf(1) }
 
-// bdp is the product of bandwidth and least round-trip time, times gain; the initial window
-// while none was measured.
+// bdp is the product of bandwidth and least round-trip time, times gain, bytes; the initial
+// window while none was measured.
 func (b *bbr) bdp(gain float64) float64 {
 	if b.minRTT == 0 || b.bw == 0 {
 		return gain * float64(Initial(b.mss))
@@ -272,10 +278,12 @@ func (b *bbr) bdp(gain float64) float64 {
 	return gain * b.bw * b.minRTT.Seconds()
 }
 
-// inflight is BBRInflight (5.6.4.2): with room for what is sent in one go, and for delayed
-// ACKs.
+// inflight is BBRInflight (section 5.6.4.2): with room for what is sent in one burst, and
+// for delayed ACKs.
 func (b *bbr) inflight(gain float64) float64 { return b.quantized(b.bdp(gain)) }
 
+// quantized is BBRQuantizationBudget: a window below three bursts, or four segments, would
+// stop and go.
 func (b *bbr) quantized(n float64) float64 {
 	n = max(n, 3*b.quantum(), bbrMinPipe*float64(b.mss))
 	if b.state == up {
@@ -284,7 +292,8 @@ func (b *bbr) quantized(n float64) float64 {
 	return n
 }
 
-// quantum is BBR.send_quantum: what is sent in a millisecond, at most 64 KiB (5.6.3).
+// quantum is BBR.send_quantum: what is sent in a millisecond, at most 64 KiB (section
+// 5.6.3).
 func (b *bbr) quantum() float64 {
 	floor := 2 * b.mss
 	if b.pacing < 1.2e6/8 {
@@ -293,7 +302,8 @@ func (b *bbr) quantum() float64 {
 	return min(max(b.pacing/1000, float64(floor)), 1<<16)
 }
 
-// headroom is BBRInflightWithHeadroom: less than the most, so that other flows can enter.
+// headroom is BBRInflightWithHeadroom: less than the path holds, so that other flows can
+// enter.
 func (b *bbr) headroom() float64 {
 	if math.IsInf(b.inflightLong, 1) {
 		return b.inflightLong
@@ -304,6 +314,8 @@ func (b *bbr) headroom() float64 {
 // target is BBRTargetInflight.
 func (b *bbr) target() float64 { return min(b.bdp(1), float64(b.cwnd)) }
 
+// setPacing is BBRSetPacingRateWithGain. Until the pipe is full the rate
+// only grows: early samples are low.
 func (b *bbr) setPacing(gain float64) {
 	rate := gain * b.bw * bbrMargin
 	if rate > 0 && (b.fullPipe.reached || rate > b.pacing) {
@@ -330,7 +342,7 @@ func (b *bbr) setWindow(s *Sample) {
 	b.cwnd = uint32(w)
 }
 
-// bound is BBRBoundCwndForModel: what the model says that the path holds.
+// bound is BBRBoundCwndForModel: what the path holds, by the model.
 func (b *bbr) bound() float64 {
 	most := math.Inf(1)
 	switch b.state {
@@ -342,8 +354,8 @@ func (b *bbr) bound() float64 {
 	return min(most, b.inflightShort)
 }
 
-// OnEvent implements Controller. Losses act by the model, so the beginning of recovery is
-// none; a timeout is, as long as it lasts (5.6.4.4).
+// OnEvent implements Controller. Losses act through the model, so the beginning of recovery
+// changes nothing; a timeout does for as long as it lasts (section 5.6.4.4).
 func (b *bbr) OnEvent(now clock.Time, e Event, flight uint32) {
 	switch e {
 	case Timeout:
@@ -366,7 +378,8 @@ func (b *bbr) OnEvent(now clock.Time, e Event, flight uint32) {
 	}
 }
 
-// restart is BBRHandleRestartFromIdle (5.4.2): no burst, at the bandwidth that was known.
+// restart is BBRHandleRestartFromIdle (section 5.4.2): no burst, but at once the bandwidth
+// that was known.
 func (b *bbr) restart(now clock.Time) {
 	b.idleRestart = true
 	b.extra.since, b.extra.bytes = now, 0

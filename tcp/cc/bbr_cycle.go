@@ -7,20 +7,23 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// cycle is the state of bandwidth probing (draft-ietf-ccwg-bbr 5.3.3).
+// cycle is the state of bandwidth probing (draft-ietf-ccwg-bbr 5.3.3): down, cruise,
+// refill, up. A flow spends most time in cruise, and probes every two to three seconds
+// whether there is more bandwidth.
 type cycle struct {
 	stamp    clock.Time    // when the phase began
 	wait     time.Duration // BBR.bw_probe_wait
 	rounds   uint64        // BBR.rounds_since_bw_probe
-	probing  bool          // BBR.bw_probe_samples: ACKs tell of a probe
+	probing  bool          // BBR.bw_probe_samples: ACKs belong to a probe
 	upRounds uint          // BBR.bw_probe_up_rounds
 	upAcks   float64       // BBR.bw_probe_up_acks, segments
-	upCount  float64       // BBR.probe_up_cnt, segments for each that the most grows by
+	upCount  float64       // BBR.probe_up_cnt, segments for each by which the bound grows
 }
 
+// inProbeBW reports whether the flow is in one of the four phases of the cycle.
 func (b *bbr) inProbeBW() bool { return b.state >= down && b.state <= up }
 
-// updateCycle is BBRUpdateProbeBWCyclePhase (5.3.3.6).
+// updateCycle is BBRUpdateProbeBWCyclePhase (section 5.3.3.6).
 func (b *bbr) updateCycle(s *Sample, rate float64) {
 	if !b.fullPipe.reached {
 		return
@@ -50,8 +53,8 @@ func (b *bbr) inflightAt(bw, gain float64) float64 {
 	return b.quantized(gain * bw * b.minRTT.Seconds())
 }
 
-// timeToProbe is BBRIsTimeToProbeBW: after some seconds, or as many rounds as a Reno flow
-// would need to recover from one loss.
+// timeToProbe is BBRIsTimeToProbeBW: after some seconds, or after as many rounds as a Reno
+// flow would need to recover from one loss, so that the two share a bottleneck fairly.
 func (b *bbr) timeToProbe(now clock.Time) bool {
 	reno := min(b.target()/float64(b.mss), bbrCoexist)
 	if now.Sub(b.cycle.stamp) <= b.cycle.wait && float64(b.cycle.rounds) < reno {
@@ -70,7 +73,8 @@ func (b *bbr) startPhase(p phase, pacing, cwnd float64) {
 	b.nextDelivered = b.delivered
 }
 
-// startDown begins ProbeBW_DOWN: the queue that a probe has built drains.
+// startDown begins ProbeBW_DOWN: the queue that a probe has built drains. The time to the
+// next probe is random, or flows would probe in step.
 func (b *bbr) startDown(now clock.Time) {
 	b.resetSignals()
 	b.cycle.upCount = math.Inf(1)
@@ -81,7 +85,7 @@ func (b *bbr) startDown(now clock.Time) {
 	b.startPhase(down, bbrDownGain, bbrCwndGain)
 }
 
-// startUp begins ProbeBW_UP.
+// startUp begins ProbeBW_UP: the flow sends faster than the bandwidth it knows.
 func (b *bbr) startUp(s *Sample, rate float64) {
 	b.acks = acksStarting
 	b.fullPipe.reset()
@@ -92,7 +96,7 @@ func (b *bbr) startUp(s *Sample, rate float64) {
 }
 
 // timeToGoDown is BBRIsTimeToGoDown: the probe has found no more bandwidth, and was not
-// held by what the path was thought to hold.
+// held back by the window itself.
 func (b *bbr) timeToGoDown(s *Sample, rate float64) bool {
 	if s.WindowLimited && float64(b.cwnd) >= b.inflightLong {
 		b.fullPipe.reset()
@@ -102,7 +106,8 @@ func (b *bbr) timeToGoDown(s *Sample, rate float64) bool {
 	return b.fullPipe.now
 }
 
-// adaptLongTerm is BBRAdaptLongTermModel: what the path holds, by what a probe has met.
+// adaptLongTerm is BBRAdaptLongTermModel: it adapts what the path holds by what a probe has
+// met.
 func (b *bbr) adaptLongTerm(s *Sample) {
 	if b.acks == acksStarting && b.roundStart {
 		b.acks = acksFeedback
@@ -139,7 +144,8 @@ func (b *bbr) tooHigh(s *Sample) bool {
 	return b.lossTooHigh(lost, float64(s.SentFlight)) || b.loss.start && b.ecn.ratio > bbrECNThresh
 }
 
-// handleTooHigh is BBRHandleInflightTooHigh.
+// handleTooHigh is BBRHandleInflightTooHigh: what was in flight becomes the long-term
+// bound, and a probe ends.
 func (b *bbr) handleTooHigh(s *Sample) {
 	b.cycle.probing = false
 	if !s.AppLimited {
@@ -150,7 +156,8 @@ func (b *bbr) handleTooHigh(s *Sample) {
 	}
 }
 
-// probeUpward is BBRProbeInflightLongtermUpward: growth that doubles each round.
+// probeUpward is BBRProbeInflightLongtermUpward: the bound grows, each round twice as fast
+// as before.
 func (b *bbr) probeUpward(s *Sample) {
 	c := &b.cycle
 	if s.WindowLimited && float64(b.cwnd) >= b.inflightLong {
@@ -166,6 +173,8 @@ func (b *bbr) probeUpward(s *Sample) {
 	}
 }
 
+// raiseSlope is BBRRaiseInflightLongtermSlope: half as many ACKs for each segment of
+// growth.
 func (b *bbr) raiseSlope() {
 	c := &b.cycle
 	c.upCount = max(float64(b.cwnd)/float64(b.mss)/float64(uint64(1)<<c.upRounds), 1)

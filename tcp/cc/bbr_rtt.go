@@ -6,7 +6,8 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// updateMinRTT is BBRUpdateMinRTT (draft-ietf-ccwg-bbr 5.5.7).
+// updateMinRTT is BBRUpdateMinRTT (draft-ietf-ccwg-bbr 5.5.7): one filter of five seconds
+// decides when to probe, one of ten gives the estimate.
 func (b *bbr) updateMinRTT(s *Sample) {
 	if s.RTT > 0 && (b.probeRTTMin == 0 || s.RTT < b.probeRTTMin || b.probeRTTDue(s.Now)) {
 		b.probeRTTExpired = b.probeRTTDue(s.Now)
@@ -19,10 +20,12 @@ func (b *bbr) updateMinRTT(s *Sample) {
 	}
 }
 
+// probeRTTDue reports whether no low round-trip time was seen for so long that the flow
+// must drain its queue to see one.
 func (b *bbr) probeRTTDue(now clock.Time) bool { return now.Sub(b.probeRTTMinAt) > bbrProbeRTTEvery }
 
-// checkProbeRTT enters ProbeRTT when no low round-trip time was seen for long, and leaves
-// it (5.3.4.3).
+// checkProbeRTT enters ProbeRTT when that is due, and leaves it (section 5.3.4.3). A flow
+// that restarts after idling has just had an empty pipe.
 func (b *bbr) checkProbeRTT(s *Sample) {
 	if b.state != probeRTT && b.probeRTTExpired && !b.idleRestart {
 		b.priorCwnd = b.cwnd
@@ -38,7 +41,7 @@ func (b *bbr) checkProbeRTT(s *Sample) {
 	}
 }
 
-// handleProbeRTT waits for the flight to come down, and then a round and 200 ms.
+// handleProbeRTT waits until the flight has come down, and then for a round and 200 ms.
 func (b *bbr) handleProbeRTT(s *Sample) {
 	switch {
 	case b.probeRTTDoneAt == 0 && float64(s.Flight) <= b.probeRTTWindow():
@@ -69,12 +72,14 @@ func (b *bbr) checkProbeRTTDone(now clock.Time) {
 	b.state, b.pacingGain, b.cwndGain = cruise, 1, bbrCwndGain
 }
 
+// probeRTTWindow is BBRProbeRTTCwnd: half of what fills the path.
 func (b *bbr) probeRTTWindow() float64 {
 	return max(b.bdp(bbrProbeRTTGain), bbrMinPipe*float64(b.mss))
 }
 
 // extraAcked is how much more arrives in an aggregate of ACKs than the bandwidth says
-// (5.5.9): the most of the last rounds, in two halves.
+// (section 5.5.9): the maximum of the last ten rounds, in two halves. Without that much
+// more window, a flow behind Wi-Fi would idle between aggregates.
 type extraAcked struct {
 	since  clock.Time
 	bytes  float64
@@ -84,6 +89,7 @@ type extraAcked struct {
 
 func (e *extraAcked) max() float64 { return max(e.halves[0], e.halves[1]) }
 
+// update is BBRUpdateACKAggregation.
 func (e *extraAcked) update(b *bbr, s *Sample) {
 	expected := b.bw * max(s.Now.Sub(e.since), time.Duration(0)).Seconds()
 	if e.bytes <= expected {

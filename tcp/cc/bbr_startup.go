@@ -11,7 +11,7 @@ type fullPipe struct {
 func (f *fullPipe) reset() { f.bw, f.count, f.now = 0, 0, false }
 
 // checkFull is BBRCheckFullBWReached: the bandwidth has not grown by a quarter in three
-// rounds. We compare the best sample of each round, not the one that begins it, which is
+// rounds. It compares the best sample of each round, not the one that begins it, which is
 // noise on a path that loses.
 func (b *bbr) checkFull(s *Sample) {
 	f := &b.fullPipe
@@ -28,7 +28,7 @@ func (b *bbr) checkFull(s *Sample) {
 	f.reached = f.reached || f.now
 }
 
-// checkStartup ends Startup: the pipe is full, or loses or marks too much (5.3.1).
+// checkStartup ends Startup: the pipe is full, or loses or marks too much (section 5.3.1).
 func (b *bbr) checkStartup(s *Sample) {
 	if b.state != startup {
 		return
@@ -60,10 +60,10 @@ func (l *lossRound) note(s *Sample) {
 	}
 }
 
-// begin starts the next round.
+// begin begins the next round.
 func (l *lossRound) begin(s *Sample) { *l = lossRound{delivered: s.Total} }
 
-// ecnRound is how much is marked, as Linux's BBRv3 measures it.
+// ecnRound measures how much is marked, as Linux's BBRv3 does.
 type ecnRound struct {
 	marked, arrived uint64
 	alpha           float64 // smoothed

@@ -18,28 +18,28 @@ import (
 
 // Controller is the congestion control of one connection. Lengths are bytes.
 type Controller interface {
-	// OnAck takes the sample of an ACK that delivered something.
+	// OnAck handles the sample of an ACK that delivered something.
 	OnAck(s Sample)
 
-	// OnEvent takes what happened that was no delivery. flight is FlightSize (RFC 5681 2)
-	// before it: what was sent and not acknowledged.
+	// OnEvent handles what happened that was no delivery. flight is FlightSize (RFC 5681 2)
+	// before it: sent and not acknowledged.
 	OnEvent(now clock.Time, e Event, flight uint32)
 
-	// SetMSS tells the segment size when it changes.
+	// SetMSS sets the segment size when it changes.
 	SetMSS(mss uint32)
 
 	// Window is the congestion window.
 	Window() uint32
 
-	// Threshold is what the window is to come down to in fast recovery, by PRR (RFC 9937);
-	// 0 says that Window holds in recovery too.
+	// Threshold is what the window must come down to in fast recovery, by PRR (RFC 9937); 0
+	// is that Window holds in recovery too.
 	Threshold() uint32
 
-	// Pacing is the rate to send at, in bytes per second; 0 is no pacing.
+	// Pacing is the rate to send at, bytes per second; 0 is unpaced.
 	Pacing() uint64
 }
 
-// Event is what a controller is told beside samples.
+// Event is what a controller learns beside samples.
 type Event uint8
 
 // The events.
@@ -48,13 +48,13 @@ const (
 	Recovered               // the loss episode is over
 	Timeout                 // the retransmission timer ran out
 	Backoff                 // it ran out again for the same data
-	Undo                    // the episode was no loss: restore what Lost or Timeout took
+	Undo                    // the episode was spurious: restore what Lost or Timeout took
 	Congestion              // ECN-Echo: one reduction, as for a loss (RFC 3168 6.1.2); at most once per round trip
 	ProbeLost               // a tail loss was repaired by its probe: one reduction (RFC 8985 7.4.2)
 	Restart                 // sending begins again after an idle time above the RTO (RFC 5681 4.1)
 )
 
-// Sample is what an ACK has shown; loss.Sample says more of the first ones.
+// Sample is what an ACK has shown. loss.Sample explains the fields that have the same name.
 type Sample struct {
 	Now       clock.Time
 	Acked     uint32 // newly acknowledged by the cumulative ACK
@@ -73,16 +73,15 @@ type Sample struct {
 	Prior, PriorLost uint64        // Total and TotalLost when the newest delivered segment was sent
 	SentFlight       uint32        // pipe after it was sent
 
-	AppLimited    bool // the application had nothing to send in the time of the rate sample
-	WindowLimited bool // the window was what limited sending of late: it may grow (RFC 7661, RFC 9438 5.8)
-	FastRecovery  bool // PRR holds
+	AppLimited    bool // the application had nothing to send during the rate sample
+	WindowLimited bool // the window limited sending recently: it may grow (RFC 7661, RFC 9438 5.8)
+	FastRecovery  bool // PRR sets the window
 }
 
-// ErrUnknown says that no congestion control has that name.
+// ErrUnknown is that no congestion control has the name.
 var ErrUnknown = errors.New("cc: unknown congestion control")
 
-// Default is the name of the congestion control that connections have unless told
-// otherwise.
+// Default is the congestion control of connections whose options name none.
 const Default = "cubic"
 
 var controllers = map[string]func(mss uint32) Controller{
@@ -103,14 +102,15 @@ func New(name string, mss uint32) (Controller, error) {
 	return nil, ErrUnknown
 }
 
-// Pool has controllers that were given back, so that new connections allocate none. The
-// zero value is ready; it belongs to one loop.
+// Pool has controllers that were given back, so that new connections need not allocate one.
+// The zero value is ready; it belongs to one loop. Only cubic is kept: nearly all
+// connections have it.
 type Pool struct{ cubics []*cubic }
 
 // maxSpare is how many controllers wait in a Pool.
 const maxSpare = 4096
 
-// New is the function New.
+// New returns what the function New does, from the pool where it can.
 func (p *Pool) New(name string, mss uint32) (Controller, error) {
 	if n := len(p.cubics); n > 0 && (name == "" || name == Default) {
 		c := p.cubics[n-1]
@@ -138,5 +138,5 @@ func Names() []string {
 	return names
 }
 
-// Initial is the initial window for segments of mss bytes (RFC 6928 2).
+// Initial is the initial window for segments of mss bytes (RFC 6928 2): ten segments.
 func Initial(mss uint32) uint32 { return min(10*mss, max(2*mss, 14600)) }

@@ -6,7 +6,8 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// The constants of RFC 9438 4.
+// The constants of RFC 9438 4. alphaCubic makes the Reno-friendly window
+// grow as fast as Reno with factor 1/2 would on average.
 const (
 	betaCubic  = 0.7
 	scaleCubic = 0.4 // C
@@ -14,7 +15,7 @@ const (
 )
 
 // cubic is the congestion control of RFC 9438; its slow start ends by HyStart++ (RFC 9406).
-// It is small until the initial slow start is over.
+// It is small until the initial slow start is over: most connections end before.
 type cubic struct {
 	window
 	hystart    hystart
@@ -24,17 +25,19 @@ type cubic struct {
 // avoidance is what congestion avoidance needs.
 type avoidance struct {
 	curve
-	last  clock.Time // time of the last ACK
-	saved *undoState // kept from the first reduction on
+	last  clock.Time // of the last ACK
+	saved *undoState // from the first reduction on
 }
 
-// undoState is what an undone reduction restores (RFC 9438 4.9).
+// undoState is what the undoing of a reduction restores (RFC 9438 4.9).
 type undoState struct {
 	window
 	curve
 }
 
 // curve is an epoch of congestion avoidance. Windows are in segments where they are floats.
+// Growth depends on the time since the last reduction and not on the round-trip time, so
+// that flows with different round trips share fairly.
 type curve struct {
 	epoch   clock.Time // t_epoch, with begun
 	max     float64    // W_max
@@ -74,7 +77,8 @@ func (c *cubic) OnAck(s Sample) {
 	}
 }
 
-// increaseLinearly is congestion avoidance (RFC 9438 4.2 to 4.5).
+// avoidCongestion is congestion avoidance (RFC 9438 4.2 to 4.5): below Reno's window
+// Reno-friendly, else towards the value of the curve one round trip ahead.
 func (c *cubic) avoidCongestion(s *Sample) {
 	cwnd := float64(c.cwnd) / float64(c.mss)
 	if c.avoidance == nil {
@@ -94,8 +98,8 @@ func (c *cubic) avoidCongestion(s *Sample) {
 	c.setWindow(cwnd + (target-cwnd)/cwnd*min(arrived, cwnd))
 }
 
-// beginEpoch starts an epoch. Without a reduction before it, the window is its own maximum
-// (4.8, 4.10).
+// beginEpoch begins an epoch. Without a reduction before it, the window is its own maximum
+// (RFC 9438 4.8, 4.10).
 func (c *cubic) beginEpoch(now clock.Time, cwnd float64) {
 	c.begun, c.epoch = true, now
 	if !c.reduced || c.max < cwnd {
@@ -106,13 +110,14 @@ func (c *cubic) beginEpoch(now clock.Time, cwnd float64) {
 	c.renoEst = cwnd
 }
 
-// windowAt is W_cubic(t).
+// windowAt is W_cubic(t) = C*(t-K)^3 + W_max (RFC 9438 4.2), t in seconds: flat around the
+// window of the last loss, steeper far from it.
 func (c *curve) windowAt(t float64) float64 {
 	d := t - c.k
 	return scaleCubic*d*d*d + c.max
 }
 
-// updateRenoEstimate advances W_est, the window Reno would have (4.3).
+// updateRenoEstimate advances W_est, the window that Reno would have (RFC 9438 4.3).
 func (c *cubic) updateRenoEstimate(arrived, cwnd float64) {
 	alpha := alphaCubic
 	if c.renoEst >= float64(c.prior) {
@@ -121,7 +126,8 @@ func (c *cubic) updateRenoEstimate(arrived, cwnd float64) {
 	c.renoEst += alpha * arrived / cwnd
 }
 
-// setWindow sets the window, in segments, and keeps what is below a byte for the next time.
+// setWindow sets the window, in segments. The fraction of a byte is kept for the next ACK:
+// at a large window single ACKs add less than one.
 func (c *cubic) setWindow(segments float64) {
 	bytes := segments*float64(c.mss) + float64(c.credit)/(1<<16)
 	whole := math.Floor(min(bytes, maxWindow))
@@ -157,7 +163,8 @@ func (c *cubic) endEpoch() {
 	}
 }
 
-// decrease is multiplicative decrease with fast convergence (RFC 9438 4.6, 4.7).
+// decrease is multiplicative decrease with fast convergence (RFC 9438 4.6, 4.7): a flow
+// that loses below its last maximum lowers that further, and leaves room to newer flows.
 func (c *cubic) decrease(flight uint32) {
 	c.save()
 	base := c.reductionBase(flight)
@@ -171,6 +178,7 @@ func (c *cubic) decrease(flight uint32) {
 	c.begun, c.reduced = false, true
 }
 
+// save keeps what restore needs.
 func (c *cubic) save() {
 	if c.avoidance == nil {
 		c.avoidance = new(avoidance)
@@ -181,7 +189,7 @@ func (c *cubic) save() {
 	*c.saved = undoState{c.window, c.curve}
 }
 
-// restore undoes the last reduction (4.9).
+// restore undoes the last reduction (RFC 9438 4.9), unless the window has grown beyond it.
 func (c *cubic) restore() {
 	if c.avoidance == nil || c.saved == nil || c.saved.cwnd < c.cwnd {
 		return

@@ -5,11 +5,13 @@ import "github.com/millrace/millrace/clock"
 // gainDCTCP is g of RFC 8257 4.2.
 const gainDCTCP = 1.0 / 16
 
-// dctcp reduces by how much was marked, not by whether something was (RFC 8257).
+// dctcp reduces the window in proportion to how much was marked, not by half for any mark
+// (RFC 8257). It needs switches that mark at a low queue length, and is for data centres
+// only (RFC 8257 5).
 type dctcp struct {
 	reno
 	alpha          float64 // DCTCP.Alpha
-	arrived, marks uint32  // bytes of this observation window
+	arrived, marks uint32  // bytes in this observation window
 	end            uint32  // DCTCP.WindowEnd, with begun
 	begun          bool
 }

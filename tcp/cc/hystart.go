@@ -12,8 +12,10 @@ const (
 	cssRounds     = 5 // CSS_ROUNDS
 )
 
-// hystart is HyStart++ (RFC 9406): slow start slows down when round-trip times rise, and
-// ends unless they fall again. Times are in microseconds; 0 stands for infinity.
+// hystart is HyStart++ (RFC 9406): rising round-trip times mean that a queue builds up, so
+// slow start slows down, and ends unless the times fall again. Waiting for a loss instead
+// would overshoot by up to a whole window. Times are in microseconds; 0 stands for
+// infinity.
 type hystart struct {
 	end            uint32 // windowEnd, with begun
 	last, current  uint32 // lastRoundMinRTT, currentRoundMinRTT
@@ -22,7 +24,7 @@ type hystart struct {
 	begun          bool
 }
 
-// allow takes an ACK in slow start, and returns how much of n the window may grow.
+// allow handles an ACK in slow start, and returns by how much of n the window may grow.
 func (h *hystart) allow(s *Sample, n uint32) uint32 {
 	if !h.begun || int32(s.Una-h.end) >= 0 {
 		h.startRound(s.Next)
@@ -52,8 +54,9 @@ func (h *hystart) startRound(next uint32) {
 	h.last, h.current, h.samples = h.current, 0, 0
 }
 
-// evaluate enters conservative slow start when the round-trip time has risen, and leaves it
-// for slow start when it fell below what it was then.
+// evaluate enters conservative slow start when the round-trip time has risen by more than
+// the threshold, and leaves it for slow start when it falls below what it was then (RFC
+// 9406 4.2): the rise was jitter.
 func (h *hystart) evaluate() {
 	if h.baseline != 0 {
 		if h.current < h.baseline {

@@ -2,7 +2,8 @@ package cc
 
 import "github.com/millrace/millrace/clock"
 
-// reno is the congestion control of RFC 5681 and 6582.
+// reno is the congestion control of RFC 5681 and RFC 6582: the window halves at a loss and
+// grows by a segment per round trip.
 type reno struct {
 	window
 	priorWindow, priorThreshold uint32 // before the last reduction
@@ -43,4 +44,5 @@ func (r *reno) OnEvent(_ clock.Time, e Event, flight uint32) {
 	}
 }
 
+// save keeps what an Undo restores.
 func (r *reno) save() { r.priorWindow, r.priorThreshold = r.cwnd, r.ssthresh }
