@@ -216,6 +216,46 @@ func TestImportsFlowDown(t *testing.T) {
 	}
 }
 
+// unreachable names what a package must not import, directly or through other packages of ours.
+const unreachable = `
+gateway/datapath : gateway/config gateway/nexthop go.yaml.in/yaml/v3 github.com/vishvananda/netlink net/http
+`
+
+func TestWhatMustNotBeReachedIsNot(t *testing.T) {
+	imports := map[string]map[string]bool{}
+	for _, f := range sources(t) {
+		if f.test {
+			continue
+		}
+		if imports[f.dir] == nil {
+			imports[f.dir] = map[string]bool{}
+		}
+		for _, imp := range f.ast.Imports {
+			path, _ := strconv.Unquote(imp.Path.Value)
+			imports[f.dir][strings.TrimPrefix(path, module)] = true
+		}
+	}
+	for from, never := range table(unreachable) {
+		seen, todo := map[string]bool{from: true}, []string{from}
+		for len(todo) > 0 {
+			dir := todo[0]
+			todo = todo[1:]
+			for path := range imports[dir] {
+				if slices.Contains(never, path) {
+					t.Errorf("%s reaches %s, by %s", from, path, dir)
+				}
+				if !seen[path] {
+					seen[path] = true
+					todo = append(todo, path)
+				}
+			}
+		}
+		if len(seen) < 5 {
+			t.Errorf("%s imports only %v", from, seen)
+		}
+	}
+}
+
 func TestThirdPartiesStayInTheirRooms(t *testing.T) {
 	may := table(rooms)
 	for _, f := range sources(t) {
