@@ -13,7 +13,7 @@ type Network struct {
 	VLAN   uint16 // tag of its frames; 0 is none
 }
 
-// Announcement is a frame that tells the hosts of a link where an address is.
+// Announcement is a frame that announces the link address of an address to the hosts of a link.
 type Announcement struct {
 	Addr  netip.Addr
 	Dev   uint8

@@ -6,9 +6,9 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 )
 
-// backendState is what is wanted of a backend of a service, over all its addresses: by the configuration,
-// and by an operator, whose word outlives reloads until it is taken back or the file changes that
-// very key.
+// backendState is what is wanted of a backend of a service, over all its addresses: by the configuration, and
+// by an operator. What the operator set outlives reloads until the operator resets it or the file changes
+// that very key.
 type backendState struct {
 	config    config.Backend
 	weight    int  // an operator's; -1 is none
@@ -21,13 +21,13 @@ type backendState struct {
 
 // endpointState is the state of one address of a backend.
 type endpointState struct {
-	state config.State // as last told; "" before it was ever in the configuration
+	state config.State // as last reported; "" before it was ever in the configuration
 	since time.Time    // of that state
 	slow  bool         // its share grows from nothing
 	from  time.Time    // since when; zero while its next hop is not known
 }
 
-// want returns the state that a member should be in, the growth of its share aside.
+// want returns the state that a backend should be in, slow start aside.
 func (m *backendState) want() config.State {
 	switch {
 	case m.drainOver:
@@ -64,7 +64,7 @@ func (m *backendState) settle(now time.Time, d time.Duration) {
 	}
 }
 
-// follow takes the configuration's word for what it changes, also against an operator's.
+// follow takes over a new configuration. A key that it changes wins over what an operator set.
 func (m *backendState) follow(b config.Backend) {
 	if b.Weight != m.config.Weight {
 		m.weight = -1
@@ -75,7 +75,7 @@ func (m *backendState) follow(b config.Backend) {
 	m.config = b
 }
 
-// expire ends the draining of a member whose time is over, or that an operator drains and that has
+// expire ends the draining of a backend whose time is over, or that an operator drains and that has
 // no connections left.
 func (m *backendState) expire(now time.Time, flows uint64) {
 	if m.drainSince.IsZero() {
@@ -107,7 +107,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// The share of a seat grows in at most growthSteps steps, at least growthStep apart.
+// The share of an endpoint in slow start grows in at most growthSteps steps, at least growthStep apart.
 const (
 	growthSteps = 20
 	growthStep  = 250 * time.Millisecond
@@ -119,7 +119,7 @@ func steps(d time.Duration) (int, time.Duration) {
 	return n, d / time.Duration(n)
 }
 
-// fraction returns how much of its weight a seat has, as a fraction: below 1 until slow has passed.
+// fraction returns how much of its weight an endpoint has, as a fraction: below 1 until slow has passed.
 func (t *endpointState) fraction(now time.Time, slow time.Duration) (part, of int) {
 	n, each := steps(slow)
 	switch {
@@ -131,7 +131,7 @@ func (t *endpointState) fraction(now time.Time, slow time.Duration) (part, of in
 	return min(n, int(now.Sub(t.from)/each)) + 1, n + 1
 }
 
-// next returns when a growing seat takes its next step; zero is never.
+// next returns when an endpoint in slow start takes its next step; zero is never.
 func (t *endpointState) next(now time.Time, slow time.Duration) time.Time {
 	part, of := t.fraction(now, slow)
 	if part == of || t.from.IsZero() {

@@ -10,7 +10,8 @@ import (
 	"github.com/millrace/millrace/gateway/quiclb"
 )
 
-// serviceState is what a service was made of, to tell what a reload changes, and its members.
+// serviceState is the configuration that a service was built from, to find what a reload changes, and the
+// wanted state of its backends.
 type serviceState struct {
 	config   *config.Service // nil: not in the configuration
 	round    int             // the reload that saw it last
@@ -83,7 +84,7 @@ func (g *Gateway) changedServices(s *datapath.Snapshot, c *config.Config) (chang
 			g.wanted[id] = sv
 			continue
 		}
-		o.config = sv // the same; lets go of the old configuration
+		o.config = sv // equal; the old configuration can be freed
 	}
 	for id, o := range g.services {
 		if o.config != nil && o.round != g.round {
@@ -121,7 +122,7 @@ func (g *Gateway) buildService(s *datapath.Snapshot, id uint32) {
 			delete(g.cut, n)
 		case was != nil && hadBackend(was, &g.reg.labels[n]):
 			g.cut[n] = was.Removed == "drop"
-			delete(g.down, n) // nobody looks any more
+			delete(g.down, n) // no longer probed
 		}
 	}
 	g.reconcileBackends(id, was)
@@ -132,7 +133,7 @@ func (g *Gateway) enterService(s *datapath.Snapshot, id uint32) {
 	o := g.services[id]
 	sv, proto := o.config, protoOf(o.config.Protocol)
 	to := replace(s.Services, id)
-	to.Mode, to.Transparent, to.Reject = wayOf(sv.Mode), sv.Mode.Direct() || sv.Source == config.SourceClient, sv.Reject
+	to.Mode, to.Transparent, to.Reject = modeOf(sv.Mode), sv.Mode.Direct() || sv.Source == config.SourceClient, sv.Reject
 	to.MSS = sv.MSS
 	if sv.MSS == config.MSSAuto {
 		to.MSS = datapath.MSSAuto
@@ -148,7 +149,7 @@ func (g *Gateway) enterService(s *datapath.Snapshot, id uint32) {
 			g.endpoints = append(g.endpoints, endpointState{})
 			o.ids = append(o.ids, n)
 		}
-		s.Backends[n].Configured, s.Backends[n].Mode = true, wayOf(sv.Mode)
+		s.Backends[n].Configured, s.Backends[n].Mode = true, modeOf(sv.Mode)
 	}
 	g.enterRoute(s, to, o)
 }
@@ -263,8 +264,8 @@ func (g *Gateway) endpointFlows(s *datapath.Snapshot, endpoint uint32) (n uint64
 	return n
 }
 
-// wayOf returns the way of a checked configuration's mode.
-func wayOf(m config.Mode) datapath.Mode {
+// modeOf returns the forwarding mode of a checked configuration's mode.
+func modeOf(m config.Mode) datapath.Mode {
 	switch m {
 	case config.ModeIPIP:
 		return datapath.ModeIPIP

@@ -31,7 +31,7 @@ type Options struct {
 	Devices  []datapath.Device // as all loops have them; required
 	Resolver nexthop.Resolver  // of the next hops to backends; required, closed by Close
 	Dialer   health.Dialer     // of health checks; nil is the kernel's stack
-	OnEvent  func(Event)       // told of changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
+	OnEvent  func(Event)       // called on changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
 }
 
 // Event is a change of a backend.
@@ -41,7 +41,7 @@ type Event struct {
 	Address netip.AddrPort
 	What    string // "healthy" or "unhealthy" by its checks, "ejected" or "returned" by clients' connections; the state of the hop: "ready", "unresolved", "no route"; a State, "removed" or "weight"
 	Cause   error  // why, where that is known
-	Why     string // of states and weights: who or what changed it, such as "operator" or "configuration"
+	Why     string // of states and weights: what changed it, such as "operator" or "configuration"
 	Weight  int    // with "weight": the new one
 }
 
@@ -163,7 +163,7 @@ func (g *Gateway) Reload(c *config.Config) error {
 	return nil
 }
 
-// watchHops looks for the hops to addrs. Those that the resolver knows at once come in together.
+// watchHops watches the hops to addrs. Those that the resolver knows at once enter one snapshot together.
 func (g *Gateway) watchHops(addrs []netip.Addr) {
 	hold := func(on bool) {
 		g.mu.Lock()
@@ -176,7 +176,7 @@ func (g *Gateway) watchHops(addrs []netip.Addr) {
 	hold(false)
 }
 
-// SetDevice tells that the link address or the MTU of port i has changed.
+// SetDevice changes the link address or the MTU of device i.
 func (g *Gateway) SetDevice(i int, p datapath.Device) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -265,7 +265,7 @@ func hopOf(h nexthop.Hop) datapath.Hop {
 // hopUnknown is the state of a hop that the resolver has not reported yet. No Hop has it.
 const hopUnknown nexthop.State = 255
 
-// A resolver that starts tells of thousands of hops, one by one. So hopBurst changes in hopWindow are
+// A resolver that starts reports thousands of hops, one by one. So hopBurst changes in hopWindow are
 // entered at once, and more wait for its end.
 const (
 	hopBurst  = 8

@@ -40,7 +40,7 @@ func (g *Gateway) watch(ctx context.Context) {
 	}
 }
 
-// forgetHealth forgets what was found of backends that nobody looks at any more in c. The caller
+// forgetHealth forgets the health of backends that c no longer probes or watches. The caller
 // holds g.mu, and builds a snapshot after it.
 func (g *Gateway) forgetHealth(c *config.Config) {
 	probed, passive := map[uint32]bool{}, map[uint32]bool{}

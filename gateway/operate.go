@@ -72,7 +72,7 @@ func (g *Gateway) operate(service, backend string, change func(*serviceState, *b
 	return nil
 }
 
-// find returns the number of a service and a member of it.
+// find returns the number of a service and the state of a backend of it.
 func (g *Gateway) find(service, backend string) (uint32, *backendState, error) {
 	if g.closed {
 		return 0, nil, ErrClosed
@@ -81,10 +81,10 @@ func (g *Gateway) find(service, backend string) (uint32, *backendState, error) {
 	if !ok || g.services[id].config == nil {
 		return 0, nil, g.unknownService(service)
 	}
-	members := g.services[id].backends
-	m := members[backend]
+	backends := g.services[id].backends
+	m := backends[backend]
 	if m == nil {
-		all := slices.Sorted(maps.Keys(members))
+		all := slices.Sorted(maps.Keys(backends))
 		return 0, nil, fmt.Errorf("%w %q of service %q: %s", ErrUnknownBackend, backend, service, nearby(backend, all))
 	}
 	return id, m, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// passiveInterval is how often clients' connections are judged.
+// passiveInterval is how often clients' connections are evaluated.
 const passiveInterval = time.Second
 
 // poolKey names the backends of one service and address family.
@@ -19,21 +19,21 @@ type poolKey struct {
 	is4     bool
 }
 
-// outlierDetector judges the backends of one service and address family: those that stand in for each other.
+// outlierDetector compares the backends of one service and address family: those that replace each other.
 type outlierDetector struct {
 	settings health.Passive
 	eval     *health.Evaluator
 	backends []uint32
 }
 
-// ejection is a backend that takes no new connections for what became of others.
+// ejection is a backend that the outlier detector keeps new connections off.
 type ejection struct {
 	since, until time.Time
 	cause        error
 	all          bool // the connections it has move as well: those of UDP, which are any packets
 }
 
-// startPassive makes the juries those of the configuration; those with the same settings go on. The
+// startPassive makes the detectors those of the configuration; those with the same settings go on. The
 // caller holds g.mu.
 func (g *Gateway) startPassive() {
 	old := g.detectors
@@ -51,7 +51,7 @@ func (g *Gateway) startPassive() {
 	}
 }
 
-// detector returns the jury of a pool in the new configuration, with what the old one knew if that was
+// detector returns the detector of a pool in the new configuration, with what the old one knew if that was
 // by the same settings.
 func (g *Gateway) detector(key poolKey, settings health.Passive, old *outlierDetector) *outlierDetector {
 	j := g.detectors[key]
@@ -67,7 +67,7 @@ func (g *Gateway) detector(key poolKey, settings health.Passive, old *outlierDet
 	return j
 }
 
-// evaluateOutliers ejects backends and lets them return by what became of connections. The caller holds g.mu.
+// evaluateOutliers ejects backends and lets them return by the outcomes of their connections. The caller holds g.mu.
 func (g *Gateway) evaluateOutliers(now clock.Time) {
 	s := g.snap.Load()
 	var list []health.Ejection
@@ -96,7 +96,7 @@ func (g *Gateway) takesNew(s *datapath.Snapshot, id uint32) bool {
 		s.Endpoints[b.Endpoint].Hop.State == datapath.HopReady
 }
 
-// ejectionsChanged enters what juries decided. The caller holds g.mu.
+// ejectionsChanged enters what detectors decided. The caller holds g.mu.
 func (g *Gateway) ejectionsChanged(list []health.Ejection) {
 	if len(list) == 0 || g.closed {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/gateway/datapath"
 )
 
-// reconcileBackends makes the members of a service those of its configuration. The addresses of a backend
+// reconcileBackends makes the backends of a service those of its configuration. The addresses of a backend
 // that is new in a service that was there before start slowly.
 func (g *Gateway) reconcileBackends(id uint32, was *config.Service) {
 	o, now := g.services[id], time.Now()
@@ -43,7 +43,7 @@ func (g *Gateway) startSlow(n uint32, slow bool) {
 	t.slow, t.from = slow, time.Time{}
 }
 
-// reconcile brings the backends and pools of a service to what is known now, tells what changed, and
+// reconcile brings the backends and pools of a service to what is known now, reports what changed, and
 // plans when time alone will change something. why is for the events. The caller holds g.mu.
 func (g *Gateway) reconcile(s *datapath.Snapshot, id uint32, why string) {
 	now, o := time.Now(), g.services[id]
@@ -198,7 +198,7 @@ func (g *Gateway) candidate(s *datapath.Snapshot, o *serviceState, b *config.Bac
 
 // sharesReady returns the shares of the candidates whose next hop is known. A backend joins when it
 // is: its first packets would be dropped. While no next hop is known all are in the table, so that
-// drops tell why (no_neighbor, no_route).
+// drops say why (no_neighbor, no_route).
 func sharesReady(list []candidate) (shares []datapath.Share) {
 	ready := slices.ContainsFunc(list, func(c candidate) bool { return c.ready && c.Weight > 0 })
 	for _, c := range list {
@@ -265,7 +265,7 @@ func (g *Gateway) elapse() {
 	}
 }
 
-// expire ends the draining of members of a service whose time has come.
+// expire ends the draining of backends of a service whose time has come.
 func (g *Gateway) expire(s *datapath.Snapshot, id uint32, now time.Time) {
 	o := g.services[id]
 	flows := map[string]uint64{}

@@ -56,7 +56,7 @@ type BackendStatus struct {
 	OperatorWeight   bool           `json:"operator_weight"`    // an operator gave the weight
 	SlowStartPercent int            `json:"slow_start_percent"` // how much of its weight counts: below 100 while it fills
 	Healthy          bool           `json:"healthy"`            // by its checks
-	Ejected          bool           `json:"ejected"`            // by what became of clients' connections: it takes no new ones
+	Ejected          bool           `json:"ejected"`            // by the outlier detector: it takes no new connections
 	Down             []DownStatus   `json:"down,omitempty"`     // why it is not healthy, or ejected
 	Check            *CheckStatus   `json:"check,omitempty"`    // the last probe
 	Removed          bool           `json:"removed"`            // by a reload; it has connections left

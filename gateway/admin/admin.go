@@ -7,10 +7,10 @@
 //	POST /v1/drain    {"service", "backend", "deadline"}   Drain
 //	POST /v1/undrain  {"service", "backend"}               Target
 //	POST /v1/weight   {"service", "backend", "weight"}     Weight
-//	POST /v1/announce                      tell the neighbourhood whose the addresses are
+//	POST /v1/announce                      announce the addresses to the hosts of their links
 //	POST /v1/stop                          end as by SIGTERM
 //
-// Success is 200, with {} where nothing is to be told. Anything else is an Error: 400 a request that is
+// Success is 200, with {} where there is nothing to return. Anything else is an Error: 400 a request that is
 // not understood, 404 an unknown service or backend, 409 a change that needs a restart, 422 a mistake
 // in the configuration file, 500 what went wrong on the gateway's side. Whoever may open the socket
 // may do all of this; it is made with mode 0600.
@@ -67,7 +67,7 @@ type Counts struct {
 	Dropped    map[string]uint64 `json:"dropped_packets"` // by reason
 }
 
-// Reload is what became of the last reload; the start counts as one.
+// Reload is the outcome of the last reload; the start counts as one.
 type Reload struct {
 	Succeeded time.Time `json:"succeeded"`       // when the configuration in use was read
 	Failed    bool      `json:"failed"`          // the last one was refused

@@ -24,11 +24,11 @@ type Config struct {
 	// "snat_ports", default 1024-65535. Narrow it when the kernel uses an SNAT address too.
 	SNATPorts PortRange
 
-	// Checksum says what becomes of packets whose TCP or UDP checksum is wrong. Key "checksum":
-	// "forward" (default) keeps wrong ones wrong, for the receiver to judge; "drop".
+	// Checksum says what to do with packets whose TCP or UDP checksum is wrong. Key "checksum":
+	// "forward" (default) keeps wrong ones wrong, for the receiver to drop; "drop".
 	Checksum string
 
-	// Engine says what looks at the headers of packets. Key "engine": "cpu" (default), "cuda" (an NVIDIA GPU;
+	// Engine says what parses and verifies packets. Key "engine": "cpu" (default), "cuda" (an NVIDIA GPU;
 	// the start fails where none can be used) or "auto".
 	Engine string
 
@@ -114,7 +114,7 @@ type Table struct {
 	TCPSYN         time.Duration // key "tcp.syn": before the handshake is done, default 30s
 	TCPFIN         time.Duration // key "tcp.fin": after a FIN or RST, default 30s
 	UDP            time.Duration // key "udp", default 60s
-	HalfOpen       int           // key "half_open": connections of which the other side has not been heard, default a quarter of Size
+	HalfOpen       int           // key "half_open": connections of which only one side has been seen, default a quarter of Size
 	Fragments      int           // key "fragments": datagrams whose fragments are followed at once, default 16384
 }
 
@@ -158,16 +158,16 @@ type Service struct {
 	SlowStart time.Duration    // key "slow_start": how long a backend that comes (back) is filling: its share grows from nothing; default 0
 	Drain     time.Duration    // key "drain": how long a draining backend keeps its connections; default 0 is until they end
 	Reject    bool             // key "unavailable": without a backend, "drop" (default) or "reject": TCP reset, ICMP unreachable
-	MSS       int              // key "mss": most that the MSS option of SYNs may say, bytes: a number, "auto" (MSSAuto: what fits the way) or "none" (0, default)
+	MSS       int              // key "mss": most that the MSS option of SYNs may say, bytes: a number, "auto" (MSSAuto: what fits the path) or "none" (0, default)
 	QUIC      *QUIC            // key "quic", of UDP services: route by connection ID; absent: by address and port
 	Sources   Sources          // key "sources": as the top-level ones, looked at after them
 	Limits    Limits           // key "limits": as the top-level ones, for this service alone
 	Backends  []Backend        // key "backends", required
 	Health    *health.Check    // key "health"; absent: every backend counts as healthy
-	Passive   *health.Passive  // key "passive"; absent: clients' connections eject nobody
+	Passive   *health.Passive  // key "passive"; absent: no backend is ejected
 }
 
-// MSSAuto is the Service.MSS that fits the way to the backend.
+// MSSAuto is the Service.MSS that fits the path to the backend.
 const MSSAuto = -1
 
 // QUIC says how connection IDs name a backend: draft-ietf-quic-load-balancers. Backends make their

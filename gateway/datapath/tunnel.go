@@ -53,7 +53,7 @@ type Tunnel struct {
 }
 
 // prefixAddrs are the addresses of a prefix.
-type prefixAddrs struct{ base, free addr } // free has ones where addresses differ
+type prefixAddrs struct{ base, mask addr } // mask has ones where addresses differ
 
 // NewTunnel returns the tunnel with the UDP port of GUE and at most one prefix of outer source addresses for
 // each family.
@@ -83,7 +83,7 @@ func (t *Tunnel) source(spread uint64, is4 bool) addr {
 	if is4 {
 		from = &t.src4
 	}
-	return addr{from.base.hi | spread>>7&from.free.hi, from.base.lo | spread&from.free.lo}
+	return addr{from.base.hi | spread>>7&from.mask.hi, from.base.lo | spread&from.mask.lo}
 }
 
 // spreading is the key of the hash that tells the flows of a backend apart: digits of e. It is not
@@ -103,5 +103,5 @@ func (t *Tunnel) holds(a addr) bool {
 	if a.is4() {
 		from = &t.src4
 	}
-	return from.base != addr{} && a.hi&^from.free.hi == from.base.hi && a.lo&^from.free.lo == from.base.lo
+	return from.base != addr{} && a.hi&^from.mask.hi == from.base.hi && a.lo&^from.mask.lo == from.base.lo
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Type is a way to ask a backend for its health.
+// Type is a kind of probe.
 type Type string
 
 // The values of Type.
@@ -20,7 +20,7 @@ const (
 // Types are all types, in the order of the documentation.
 var Types = []Type{TypeTCP, TypeHTTP, TypeHTTPS, TypeUDP, TypeCommand}
 
-// Check says how backends are asked. New gives it the defaults, Validate tells what is wrong with
+// Check says how backends are probed. New gives it the defaults, Validate returns what is wrong with
 // it. It is not changed once a Checker has it.
 type Check struct {
 	Type     Type          // key "type", default "tcp"
@@ -78,7 +78,7 @@ func New() *Check {
 	}
 }
 
-// Target returns where a backend at the given address is asked.
+// Target returns where a backend at the given address is probed.
 func (c *Check) Target(backend netip.AddrPort) netip.AddrPort {
 	if c.Port != 0 {
 		return netip.AddrPortFrom(backend.Addr(), c.Port)

@@ -17,9 +17,9 @@ const (
 // Options are what a Checker needs beside what to watch.
 type Options struct {
 	Dialer   Dialer // of all sockets; nil is the kernel's stack. A device needs the kernel's
-	Notify   func() // told, from any goroutine, that Take has something; may be nil
+	Notify   func() // called from any goroutine when Take has something; may be nil
 	Sockets  int    // most sockets at once, half of them for targets that failed last time; default 1024
-	Commands int    // most processes at once, the same way; default 32
+	Commands int    // most processes at once; default 32
 }
 
 // Watch is a backend to be watched.
@@ -50,16 +50,16 @@ type Checker struct {
 	opt Options
 	wg  sync.WaitGroup // of probes that run
 
-	mu      sync.Mutex
-	closed  bool
-	tasks   map[taskKey]*task
-	watched map[uint32]*task
-	changed []*task // in order; with t.pending set
-	differ  []Change
-	lanes   [lanes]lane
+	mu       sync.Mutex
+	closed   bool
+	tasks    map[taskKey]*task
+	watched  map[uint32]*task
+	changed  []*task // in order; with t.pending set
+	differ   []Change
+	limiters [limiterKinds]limiter
 }
 
-// taskKey names what is asked once: equal settings and target. The names are those of a command's
+// taskKey names what is probed once: equal settings and target. The names are those of a command's
 // environment, else empty.
 type taskKey struct {
 	check string
@@ -90,18 +90,18 @@ func NewChecker(opt Options) *Checker {
 		opt.Commands = DefaultCommands
 	}
 	c := &Checker{opt: opt, tasks: map[taskKey]*task{}, watched: map[uint32]*task{}}
-	for i := range c.lanes {
+	for i := range c.limiters {
 		limit := opt.Sockets
 		if i == commands || i == suspectCommands {
 			limit = opt.Commands
 		}
-		c.lanes[i].limit = max(1, limit/2)
+		c.limiters[i].limit = max(1, limit/2)
 	}
 	return c
 }
 
-// Set replaces what is watched. Probes of what is watched already, in the same way, go on as if
-// nothing had happened; what is no longer watched is not heard of any more once Set returns.
+// Set replaces what is watched. Probes of what is watched already, with equal settings, go on as if
+// nothing had happened; what is no longer watched is not reported any more once Set returns.
 // Backends start as Watch.Down says, unless their target's health is known from another backend
 // with the same settings: then Take has it at once.
 func (c *Checker) Set(list []Watch) {
@@ -159,7 +159,7 @@ func (c *Checker) start(key taskKey, w *Watch, p probe) *task {
 	return t
 }
 
-// end stops a task: a probe that runs is broken off, and not heard.
+// end stops a task: a probe that runs is cancelled, and its result is ignored.
 func (c *Checker) end(t *task) {
 	t.stop()
 	t.timer.Stop()
@@ -187,8 +187,8 @@ func (t *task) fire() {
 		c.mu.Unlock()
 		return
 	}
-	n := laneOf(t.check.Type, t.state.Cause != nil)
-	if !c.lanes[n].enter(t) {
+	n := limiterOf(t.check.Type, t.state.Cause != nil)
+	if !c.limiters[n].enter(t) {
 		c.mu.Unlock()
 		return
 	}
@@ -198,7 +198,7 @@ func (t *task) fire() {
 	for t != nil {
 		t.ask()
 		c.mu.Lock()
-		t = c.lanes[n].leave()
+		t = c.limiters[n].leave()
 		c.mu.Unlock()
 	}
 }
@@ -267,7 +267,7 @@ func (c *Checker) State(id uint32) (State, bool) {
 	return t.state, true
 }
 
-// Targets returns the number of distinct probes: what is asked, in which way.
+// Targets returns the number of distinct probes: target and settings.
 func (c *Checker) Targets() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -354,11 +354,11 @@ func TestABackendThatWasDownStaysDownUntilItRises(t *testing.T) {
 	})
 }
 
-// running returns the numbers of the lanes in which probes run.
+// running returns the numbers of the limiters in which probes run.
 func (c *Checker) running() (list []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, l := range c.lanes {
+	for i, l := range c.limiters {
 		if l.running > 0 {
 			list = append(list, i)
 		}
@@ -426,7 +426,7 @@ func TestCloseBreaksOffWhatHangs(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := dial.now(); n != 30 {
-			t.Errorf("%d hang, want the 30 of one lane", n)
+			t.Errorf("%d hang, want the 30 of one limiter", n)
 		}
 		start := time.Now()
 		k.Close()

@@ -42,7 +42,7 @@ func (p commandProbe) ask(ctx context.Context, t Target) error {
 		return fmt.Errorf("%w: %w", ErrCommand, err)
 	}
 	reap(ctx, cmd.Process.Pid)
-	err := cmd.Wait() // an error also when only the pipe was left: judge by the state
+	err := cmd.Wait() // an error also when only the pipe was left: decide by the state
 	if cmd.ProcessState == nil {
 		return fmt.Errorf("%w: %w", ErrCommand, err)
 	}

@@ -164,7 +164,7 @@ func TestCommandsLeaveNoZombiesAndNoMoreThanAllowedRun(t *testing.T) {
 	var mu sync.Mutex
 	eventually(t, "200 runs", func() bool {
 		k.mu.Lock()
-		running := k.lanes[commands].running + k.lanes[suspectCommands].running
+		running := k.limiters[commands].running + k.limiters[suspectCommands].running
 		k.mu.Unlock()
 		mu.Lock()
 		most = max(most, running)

@@ -47,7 +47,7 @@ func newHTTPProbe(c *Check, dial Dialer) *httpProbe {
 	return p
 }
 
-// ask makes a connection, sends the request and judges the answer.
+// ask makes a connection, sends the request and evaluates the response.
 func (p *httpProbe) ask(ctx context.Context, t Target) error {
 	conn, err := p.dial.DialContext(ctx, "tcp", t.At.String())
 	if err != nil {
@@ -104,11 +104,11 @@ func (p *httpProbe) exchange(conn net.Conn, t Target) error {
 	}
 	defer resp.Body.Close()
 	limited.N += maxBody + maxHeader // chunks have a frame
-	return p.judge(resp)
+	return p.evaluate(resp)
 }
 
-// judge compares status and body with what is expected.
-func (p *httpProbe) judge(resp *http.Response) error {
+// evaluate compares status and body with what is expected.
+func (p *httpProbe) evaluate(resp *http.Response) error {
 	if !p.expects(resp.StatusCode) {
 		return fmt.Errorf("%w: status %d, not %s", ErrAnswer, resp.StatusCode, statusList(p.Status))
 	}

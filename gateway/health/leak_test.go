@@ -61,7 +61,7 @@ func TestCloseLeavesNoGoroutineAndNoDescriptor(t *testing.T) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			n := 0
-			for _, l := range k.lanes {
+			for _, l := range k.limiters {
 				n += l.running
 			}
 			return n >= 5

@@ -15,7 +15,7 @@ var (
 )
 
 // Passive says when clients' own connections show that a backend does not serve. NewPassive gives
-// it the defaults, Validate tells what is wrong with it.
+// it the defaults, Validate returns what is wrong with it.
 type Passive struct {
 	Failures   int           // key "failures": in the window, that eject a backend, default 5
 	Window     time.Duration // key "window": default 10s; one answer in it and the backend stays
@@ -41,7 +41,7 @@ func (p *Passive) Validate() []Problem {
 	return list
 }
 
-// Counts are what became of a backend's connections, since the start.
+// Counts are the outcomes of a backend's connections, since the start.
 type Counts struct {
 	Answered    uint64 // the backend answered: a SYN by SYN-ACK, a first datagram by one
 	Refused     uint64 // a SYN by RST

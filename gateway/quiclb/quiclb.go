@@ -24,7 +24,7 @@ var ErrConfig = errors.New("quiclb: bad configuration")
 
 // Config is a configuration that load balancers and servers share.
 type Config struct {
-	Rotation int    // 0 to 6: tells IDs of this configuration from those of another
+	Rotation int    // 0 to 6: distinguishes IDs of this configuration from those of another
 	ServerID int    // length of server IDs, octets
 	Nonce    int    // length of nonces, octets
 	Key      []byte // KeyLen octets; nil: IDs are not encrypted

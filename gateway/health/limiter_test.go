@@ -11,10 +11,10 @@ func TestAPlaceGoesToTheFirstThatStillWantsIt(t *testing.T) {
 		t.ctx, t.stop = context.WithCancel(context.Background())
 		return t
 	}
-	l := lane{limit: 2}
+	l := limiter{limit: 2}
 	a, b, stopped, c, d := waiting(), waiting(), waiting(), waiting(), waiting()
 	if !l.enter(a) || !l.enter(b) || l.enter(stopped) || l.enter(c) || l.enter(d) {
-		t.Error("a lane of two places has not two")
+		t.Error("a limiter of two places has not two")
 	}
 	stopped.stop()
 	if got := l.leave(); got != c {
