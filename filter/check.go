@@ -54,7 +54,7 @@ func (f *Filter) Apply(b *packet.Batch) {
 	}
 }
 
-// decide judges one packet.
+// decide sets the verdict of one packet.
 func (f *Filter) decide(d *packet.Desc) {
 	if v := f.Checks.verdict(d); v != packet.Undecided {
 		d.Verdict = v

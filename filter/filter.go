@@ -2,7 +2,7 @@
 //
 // A List is a list of rules, read from text (Parse) and compiled for the engine: the engine's
 // header pass writes the number of the first rule that matches into Desc.Rule, and Filter.Apply turns
-// that number into a verdict. A Filter has Checks of what the engine found wrong in front of its List,
+// that number into a verdict. A Filter has Checks of what the engine found wrong ahead of its List,
 // and counters behind it. Packets come from the engine and go on to the gateway or to a
 // transport.
 //

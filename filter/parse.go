@@ -17,7 +17,7 @@ import (
 // ErrSyntax is matched by the error of Parse.
 var ErrSyntax = errors.New("wrong rule")
 
-// SyntaxError is one mistake in the text of rules.
+// SyntaxError is one error in the source of rules.
 type SyntaxError struct {
 	Name         string // of the text: a file
 	Line, Column int    // from 1; columns in bytes
@@ -52,8 +52,8 @@ func (e *SyntaxError) Is(target error) bool { return target == ErrSyntax }
 //	pass udp from any port 1024-65535 to 2001:db8::53 port 53
 //	drop from 192.0.2.7
 //
-// name is the text's, for errors. All mistakes are returned at once, joined, up to maxMistakes; each
-// is a *SyntaxError. A text longer than MaxText, or of more than gpukern.MaxRules rules, is refused.
+// name is the text's, for errors. Parse returns every error in the source, joined, up to maxMistakes; each
+// is a *SyntaxError. A text longer than MaxText, or of more than acl.MaxRules rules, is rejected.
 func Parse(name, text string) (*List, error) {
 	var rules []Rule
 	err := lines(name, text, "rules", uncomment, func(p *parser, line int, _ string) error {

@@ -43,8 +43,8 @@ func (p *Patterns) List() []literal.Pattern { return p.list }
 // TEXT has 3 to 64 bytes; bytes between two bars are hexadecimal, and \" \\ and \| are the characters
 // themselves. nocase lets ASCII letters match in either case.
 //
-// name is the text's, for errors. All mistakes are returned at once, joined, up to maxMistakes; each is a
-// *SyntaxError. A text longer than MaxText, or of more than literal.MaxPatterns literals, is refused.
+// name is the text's, for errors. ParsePatterns returns every error in the source, joined, up to maxMistakes; each is a
+// *SyntaxError. A text longer than MaxText, or of more than literal.MaxPatterns literals, is rejected.
 func ParsePatterns(name, text string) (*Patterns, error) {
 	ps := &Patterns{}
 	err := lines(name, text, "patterns", uncommentEscaped, func(p *parser, line int, source string) error {

@@ -13,7 +13,6 @@ import (
 	"github.com/millrace/millrace/gpukern/lpm"
 	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/internal/kernref"
-
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )

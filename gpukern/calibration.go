@@ -45,7 +45,7 @@ func (c *Calibration) Summary() string {
 		v = fmt.Sprintf("on the GPU from %d packets", c.BreakEven)
 	}
 	if c.BreakEvenAlone > 0 {
-		v += fmt.Sprintf(" (a lone batch from %d)", c.BreakEvenAlone)
+		v += fmt.Sprintf(" (a single batch from %d)", c.BreakEvenAlone)
 	}
 	return v
 }

@@ -5,12 +5,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/internal/kernref"
-
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/millrace/millrace/internal/testpcaps"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"

@@ -39,7 +39,7 @@ func checksum(w *tuple.Chunk, b *packet.Batch) {
 	}
 }
 
-// verifyHeaders judges the IPv4 headers of a tunnel, the outer and the inner one.
+// verifyHeaders checks the IPv4 headers of a tunnel, the outer and the inner one.
 func verifyHeaders(d *packet.Desc, t *tuple.Tuple, p []byte) packet.Flags {
 	inner := d.Flags&packet.FlagIPv4 != 0
 	if t.Outer == 0 && !inner ||
@@ -67,7 +67,7 @@ func right(s uint64) bool { return s%0xffff == 0 && s != 0 }
 // low masks the lower half of a sum.
 const low = 1<<32 - 1
 
-// verify judges the transport checksum of the segment l4 in a packet with flags f.
+// verify checks the transport checksum of the segment l4 in a packet with flags f.
 func verify(f packet.Flags, t *tuple.Tuple, l4 []byte) packet.Flags {
 	n, size := len(l4), int(binary.BigEndian.Uint16(l4[4:]))
 	if t.Proto == wire.ProtoUDP {

@@ -1,9 +1,10 @@
-// Package gpukern is the batch engine: it looks at every packet of a batch once and writes what it
-// found into the descriptors. One interface, Engine, has a CPU form here and a CUDA form in
-// gpukern/cuda; callers cannot tell them apart but by speed.
+// Package gpukern is the batch engine: one pass over every packet of a batch parses headers, verifies checksums,
+// looks up rules, routes and flows, and writes the results into the descriptors. The interface Engine has a
+// CPU implementation here and a CUDA implementation in gpukern/cuda, with identical results. The tables are
+// packages below: acl, lpm, flow, sketch, literal.
 //
 // A batch comes from a driver through a loop, goes in by Submit, comes back by Poll, and goes on to
-// the filter and the gateway or transports. The engine decides nothing: it never sets a verdict.
+// the filter and the gateway or transports. The engine never sets a verdict.
 package gpukern
 
 import (
@@ -98,5 +99,5 @@ type Info struct {
 	Redone uint64 // packets in flight on the GPU when it was lost, processed again on the CPU
 
 	Backends     []BackendStats // what each back end has done, the CPU's first
-	Calibrations []Calibration  // verdicts about the back ends, where they were measured
+	Calibrations []Calibration  // of the back ends, where they were measured
 }

@@ -5,16 +5,15 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/gpukern/tuple"
 	"github.com/millrace/millrace/internal/kernref"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )

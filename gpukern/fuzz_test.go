@@ -6,11 +6,10 @@ import (
 	"sync"
 	"testing"
 
-	. "github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/internal/kernref"
-
 	"golang.org/x/sys/unix"
 
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )

@@ -9,7 +9,6 @@ import (
 	"github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/internal/hostkern"
 	"github.com/millrace/millrace/internal/kernref"
-
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )

@@ -12,13 +12,12 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/google/go-cmp/cmp"
+
 	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/gpukern/image"
 	"github.com/millrace/millrace/gpukern/sketch"
-
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/millrace/millrace/internal/hostkern"
 	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"

@@ -10,7 +10,6 @@ import (
 	"unsafe"
 
 	. "github.com/millrace/millrace/gpukern"
-
 	"github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/internal/hostkern"

@@ -4,12 +4,11 @@ import (
 	"net"
 	"testing"
 
-	. "github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/internal/kernref"
-
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	. "github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/internal/testpcaps"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// What the header pass finds, exactly. The fast form here, the slow one in reference.go and every
+// What the header pass finds, exactly. The fast form here, the slow one in internal/kernref and every
 // later kernel agree on each of these sentences; testdata/golden.txt holds them as vectors.
 //
 //   - Captured bytes are those of the first descriptor of a packet; total bytes are those of all its
@@ -177,7 +177,7 @@ func (s parser) ipv4(l3 int) {
 	s.transport(l3+header, l3+size, int(header4[h[9]]))
 }
 
-// cut4 judges an IPv4 header of which less than 20 bytes are there: what is there may already
+// cut4 checks an IPv4 header of which less than 20 bytes are there: what is there may already
 // contradict itself.
 func (s parser) cut4(l3 int) {
 	if h := s.p[min(l3, len(s.p)):]; l3+20 > s.limit || len(h) > 0 && (h[0]>>4 != 4 || h[0]&15 < 5) {

@@ -7,13 +7,12 @@ import (
 	"slices"
 	"testing"
 
-	. "github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/internal/kernref"
-
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/tuple"
+	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )

@@ -3,11 +3,10 @@ package gpukern_test
 import (
 	"testing"
 
-	. "github.com/millrace/millrace/gpukern"
-
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 )
 

@@ -39,8 +39,8 @@ func hashImage(key *[40]byte) image.Image {
 }
 
 // State lays a flow table and sketches out for the kernels, each of them nil for none: struct gk_state of
-// gpukern/cuda/state.h. Unlike tables, the parts are written by the device; whoever copies them back into
-// Part.Data lets the methods of FlowTable and Sketch tell what the device found.
+// gpukern/cuda/state.h. Unlike tables, the parts are written by the device; once they are copied back
+// into Part.Data, the methods of flow.Table and sketch.Sketch report what the device found.
 func State(t *flow.Table, s *sketch.Sketch) image.Image {
 	var m image.Image
 	m.Join(t.Image())

@@ -6,7 +6,6 @@ import (
 
 	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/internal/kernref"
-
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )

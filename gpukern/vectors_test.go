@@ -8,12 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/acl"
 	"github.com/millrace/millrace/internal/kernref"
-
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/millrace/millrace/packet"
 )
 

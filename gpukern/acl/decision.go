@@ -65,7 +65,7 @@ const (
 )
 
 // may reports whether a packet that matches m has to be compared with the whole rule: its source is short,
-// or its destination may be longer than the item tells.
+// or its destination may be longer than the 32 bits of the item.
 func (d *decision) may(m *item) bool {
 	shift := m.marks & itemShift
 	return shift == itemMay || shift == 0 && d.v6

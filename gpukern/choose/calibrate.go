@@ -29,20 +29,20 @@ type Plan struct {
 	Time  time.Duration // for everything; 0 is DefaultTime
 }
 
-// What a Plan measures unless told otherwise.
+// What a Plan measures by default.
 const DefaultTime = 300 * time.Millisecond
 
 // DefaultSizes are the sizes of packets that are measured: the smallest, a usual one and a full one.
 var DefaultSizes = []int{64, 512, 1408}
 
-// counts are the sizes of the batches that are timed alone.
+// counts are the sizes of the batches that are timed with no other in flight.
 var counts = []int{32, 128, 256}
 
 // inFlight is how many batches are kept under way to measure the rate.
 const inFlight = 8
 
-// Calibrate measures both back ends and returns a verdict for each set of operations and size, in the
-// order of the plan. It stops with what ctx says.
+// Calibrate measures both back ends and returns a calibration for each set of operations and size, in the
+// order of the plan. It stops with the error of ctx.
 func Calibrate(ctx context.Context, cpu, gpu Backend, p Plan) ([]gpukern.Calibration, error) {
 	if p.Sizes == nil {
 		p.Sizes = DefaultSizes
@@ -71,8 +71,8 @@ func Calibrate(ctx context.Context, cpu, gpu Backend, p Plan) ([]gpukern.Calibra
 	return all, nil
 }
 
-// measure fills in the lines of choices with one set of operations.
-func (b *Backend) measure(ctx context.Context, part []gpukern.Calibration, limit time.Duration, line func(*gpukern.Calibration) *gpukern.CostModel) error {
+// measure fills in the cost models of one back end for one set of operations.
+func (b *Backend) measure(ctx context.Context, part []gpukern.Calibration, limit time.Duration, model func(*gpukern.Calibration) *gpukern.CostModel) error {
 	e, err := b.Open(part[0].Ops)
 	if err != nil {
 		return fmt.Errorf("calibrate %s: %w", b.Name, err)
@@ -86,12 +86,12 @@ func (b *Backend) measure(ctx context.Context, part []gpukern.Calibration, limit
 		if err != nil {
 			return fmt.Errorf("calibrate %s, %v, %d B: %w", b.Name, part[i].Ops, part[i].Bytes, err)
 		}
-		*line(&part[i]) = l
+		*model(&part[i]) = l
 	}
 	return nil
 }
 
-// costModel measures one line within a time.
+// costModel measures one packet size within a time.
 func (b *Backend) costModel(e gpukern.Engine, size int, limit time.Duration) (gpukern.CostModel, error) {
 	share := limit / time.Duration(len(counts)+1)
 	var samples []sample
@@ -116,7 +116,7 @@ func (b *Backend) costModel(e gpukern.Engine, size int, limit time.Duration) (gp
 // minRuns are timed however long they take: the first warms the caches and is not counted.
 const minRuns = 3
 
-// timeAlone returns the median time of a batch that is alone in the engine, in nanoseconds.
+// timeAlone returns the median time of a batch with no other in flight, in nanoseconds.
 func timeAlone(e gpukern.Engine, b *packet.Batch, limit time.Duration) (float64, error) {
 	var times []float64
 	done := make([]*packet.Batch, 1)
@@ -149,7 +149,7 @@ func await(e gpukern.Engine, done []*packet.Batch, since time.Time) error {
 	return nil
 }
 
-// pipelined returns the time of a packet, in nanoseconds, with several batches under way.
+// pipelined returns the time of a packet, in nanoseconds, with several batches in flight.
 func (b *Backend) pipelined(e gpukern.Engine, size int, limit time.Duration) (float64, error) {
 	free := make([]*packet.Batch, 0, inFlight)
 	for range min(inFlight, max(1, e.Info().Depth)) {

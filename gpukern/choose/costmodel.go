@@ -7,13 +7,13 @@ import (
 	"github.com/millrace/millrace/gpukern"
 )
 
-// sample is one measurement: a lone batch of n packets took so many nanoseconds.
+// sample is one measurement: the time of a single batch of n packets, in nanoseconds.
 type sample struct {
 	n  int
 	ns float64
 }
 
-// fit returns the line of least squared relative error through samples: a batch of 32 counts as much
+// fit returns the linear cost of least squared relative error through samples: a batch of 32 counts as much
 // as one of 256. Neither term is below 0.
 func fit(samples []sample) (t0, t1 float64) {
 	var w, wn, wnn, wy, wny float64
@@ -44,14 +44,14 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// maxPackets is the largest batch that a verdict speaks of.
+// maxPackets is the largest batch that a calibration covers.
 const maxPackets = 4096
 
-// smallBatch is the size of batch that Line.Each is measured with: the GPU's ring takes batches of up to
-// so many, and smaller ones cost it as much.
+// smallBatch is the batch size that CostModel.PipelinedNs is measured with: the GPU's ring takes batches of up
+// to so many packets, and smaller ones cost as much.
 const smallBatch = 256
 
-// breakEven fills in the verdict from the lines.
+// breakEven fills in the batch sizes from the cost models.
 func breakEven(c *gpukern.Calibration) {
 	c.BreakEven, c.BreakEvenAlone = 0, 0
 	for n := 1; n <= maxPackets && (c.BreakEven == 0 || c.BreakEvenAlone == 0); n++ {

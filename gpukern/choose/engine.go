@@ -1,9 +1,9 @@
-// Package choose puts the two back ends of the batch engine behind one: it measures them (Calibrate),
-// sends each batch to the one that costs the loop less, and moves the split by what it measures on the
-// way. "Never on the GPU here" is a verdict like any other.
+// Package choose combines the two back ends of the batch engine: it measures them (Calibrate), sends each batch
+// to the one that costs the loop less, and adjusts the share of each by hill climbing on the measured cost.
+// "Never on the GPU here" is a possible result.
 //
-// Batches come from a loop and go back to it in the order of their submission, whichever back end did
-// them. The package decides nothing about packets.
+// Batches come from a loop and go back to it in the order of their submission, whichever back end processed
+// them. The package sets no verdict.
 package choose
 
 import (
@@ -18,9 +18,9 @@ import (
 // Config describes an Engine.
 type Config struct {
 	CPU, GPU     gpukern.Engine        // both become the Engine's
-	Calibrations []gpukern.Calibration // from Calibrate, for the operations that the two do
+	Calibrations []gpukern.Calibration // from Calibrate, for the operations of both
 	Budget       time.Duration         // how long a batch may be in the engine; 0 is DefaultBudget
-	Now          func() int64          // nanoseconds that never go back; nil is the process's clock
+	Now          func() int64          // monotonic nanoseconds; nil is the process's clock
 }
 
 // DefaultBudget is the latency that a batch may have: a GPU that needs longer is used less.
@@ -33,40 +33,40 @@ const (
 	backends
 )
 
-// entry is a batch inside.
+// entry is a batch in flight.
 type entry struct {
 	b    *packet.Batch
 	back bool  // the back end has returned it
 	at   int64 // when it was submitted
 }
 
-// window is how many packets and how much time at least pass between two moves of the split.
+// A window is the least number of packets and the least time between two changes of the share.
 const (
 	windowPackets = 4096
 	windowTime    = int64(2 * time.Millisecond)
 )
 
-// Engine is two engines as one. It belongs to one loop, as they do; Load and Info may be called from
-// any goroutine.
+// Engine distributes batches over two engines. It belongs to one loop, as they do. Load and Info may be called
+// from any goroutine.
 type Engine struct {
 	cfg  Config
 	back [backends]gpukern.Engine
 
-	// fifo holds the batches inside, oldest first, in a ring.
+	// fifo is a ring of the batches in flight, oldest first.
 	fifo       []entry
 	head, held int
 	done       []*packet.Batch
 
 	climber hillClimber
-	credit  float64 // share of batches that the GPU is owed
-	fixed   int     // the back end that does everything, where there is state to keep; else free
+	credit  float64 // share of batches that are due to the GPU and not sent yet
+	fixed   int     // the back end that gets every batch, where operations keep state; else free
 
-	// group are batches for the GPU that wait until they are enough, or the first has waited too long.
+	// group holds batches for the GPU until they have enough packets or the oldest has waited too long.
 	group        []*packet.Batch
 	groupPackets int
 	groupSince   int64
 
-	// The window that is measured.
+	// The current window of the measurement.
 	since, spent int64 // ns
 	packets      int
 	stalled      int64 // since when Submit answers "full"; 0 is not
@@ -81,13 +81,13 @@ var _ gpukern.Engine = (*Engine)(nil)
 // free says that no back end is fixed.
 const free = -1
 
-// stateful are the operations that remember packets: a flow must not be in the tables of two back ends, so
-// that one of them does all.
+// stateful are the operations that keep state between packets: a flow must not be in the tables of two back
+// ends, so one of them gets every batch.
 const stateful = gpukern.OpFlow | gpukern.OpSketch
 
-// New returns an engine over two. It begins with all that the verdicts allow on the GPU. With operations
-// that keep state one back end does everything: the GPU, if the verdicts give it full bursts of packets of
-// a usual size.
+// New returns an engine over two. It starts with the largest share for the GPU that the calibrations allow. With
+// stateful operations one back end gets every batch: the GPU, if it breaks even at a full burst of packets of
+// the usual size.
 func New(cfg Config) *Engine {
 	if cfg.Budget == 0 {
 		cfg.Budget = DefaultBudget
@@ -139,7 +139,7 @@ func (e *Engine) Submit(b *packet.Batch) error {
 	return err
 }
 
-// submit sends b to the back end that it is for.
+// submit sends b to a back end.
 func (e *Engine) submit(now int64, b *packet.Batch) error {
 	switch {
 	case e.closed:
@@ -160,7 +160,7 @@ func (e *Engine) submit(now int64, b *packet.Batch) error {
 	return nil
 }
 
-// nextIsGPU reports whether the next batch is the GPU's, by its share.
+// nextIsGPU reports whether the next batch goes to the GPU, by its share.
 func (e *Engine) nextIsGPU() bool {
 	if e.credit += e.climber.share; e.credit < 1 {
 		return false
@@ -183,8 +183,8 @@ func (e *Engine) gather(now int64, b *packet.Batch, from int) {
 	}
 }
 
-// closeGroup submits what waits for the GPU, as far as it has room. What it refuses for another reason
-// than that goes to the CPU's back end by redirect.
+// closeGroup submits the group to the GPU, as far as it has room. A batch that it rejects for another reason
+// goes to the CPU by redirect.
 func (e *Engine) closeGroup() {
 	n := 0
 	for _, b := range e.group {
@@ -201,7 +201,7 @@ func (e *Engine) closeGroup() {
 	e.group = e.group[:rest]
 }
 
-// redirect gives a batch that the GPU's back end refuses to the CPU; it reports whether there was room.
+// redirect gives a batch that the GPU rejects to the CPU and reports whether that had room.
 func (e *Engine) redirect(b *packet.Batch) bool {
 	if e.back[onCPU].Submit(b) != nil {
 		return false
@@ -212,7 +212,7 @@ func (e *Engine) redirect(b *packet.Batch) bool {
 	return true
 }
 
-// worth returns how many packets like those of b are worth a trip to the GPU; 0 is none.
+// worth returns how many packets of the size of b's break even on the GPU; 0 is none.
 func (e *Engine) worth(b *packet.Batch) int {
 	if e.fixed != free {
 		return e.fixed // 1 packet or none: onCPU is 0
@@ -227,7 +227,7 @@ func (e *Engine) worth(b *packet.Batch) int {
 	return c.BreakEven
 }
 
-// nearest returns the verdict about the size nearest to one, nil where there is none.
+// nearest returns the calibration of the nearest packet size, nil where there is none.
 func (e *Engine) nearest(size int) *gpukern.Calibration {
 	var best *gpukern.Calibration
 	for i := range e.cfg.Calibrations {
@@ -252,13 +252,13 @@ func typicalSize(b *packet.Batch) int {
 	return sum / n
 }
 
-// push adds a batch to those inside.
+// push adds a batch to those in flight.
 func (e *Engine) push(x entry) {
 	*e.at(e.held) = x
 	e.held++
 }
 
-// at returns the i-th oldest batch inside.
+// at returns the i-th oldest batch in flight.
 func (e *Engine) at(i int) *entry { return &e.fifo[(e.head+i)%len(e.fifo)] }
 
 // Poll returns finished batches in the order of their submission.
@@ -286,8 +286,8 @@ func (e *Engine) Poll(done []*packet.Batch) int {
 	return n
 }
 
-// reclaim marks the batches that a back end returns. They come in order, but for those that the CPU was
-// given later, by redirect: the search for a batch begins at the one before and goes round.
+// reclaim marks the batches that a back end returns. They come in order, except those that redirect gave to the
+// CPU later: the search for a batch starts at the one before and wraps.
 func (e *Engine) reclaim(now int64, to int) {
 	n := e.back[to].Poll(e.done)
 	at := 0
@@ -302,7 +302,7 @@ func (e *Engine) reclaim(now int64, to int) {
 	clear(e.done[:n])
 }
 
-// find returns the place of a batch that is inside, from a place on.
+// find returns the position of a batch in flight, searching from a position on.
 func (e *Engine) find(b *packet.Batch, from int) int {
 	for i := range e.held {
 		if at := (from + i) % e.held; e.at(at).b == b {
@@ -312,7 +312,7 @@ func (e *Engine) find(b *packet.Batch, from int) int {
 	panic("choose: a back end returns a batch that it was not given")
 }
 
-// endWindow ends the window when it is long enough, and moves the split by what it cost.
+// endWindow ends the window when it is long enough, and changes the share by what it cost.
 func (e *Engine) endWindow(now int64) {
 	if e.packets < windowPackets || now-e.since < windowTime {
 		return
@@ -330,8 +330,7 @@ func (e *Engine) endWindow(now int64) {
 	e.since, e.spent, e.packets, e.late = now, 0, 0, 0
 }
 
-// Load replaces the tables of both back ends, or of none: the GPU, which may have no room, is asked first,
-// and the CPU takes everything.
+// Load replaces the tables of both back ends, or of none: the GPU, which may have no room, goes first.
 func (e *Engine) Load(t gpukern.Tables) error {
 	if err := e.back[onGPU].Load(t); err != nil {
 		return err
@@ -339,7 +338,7 @@ func (e *Engine) Load(t gpukern.Tables) error {
 	return e.back[onCPU].Load(t)
 }
 
-// Close sends what still waits, once there is room, and ends both back ends. Poll returns the batches inside.
+// Close submits the group, once there is room, and closes both back ends. Poll returns the batches in flight.
 func (e *Engine) Close() error {
 	for e.closed = true; len(e.group) > 0; runtime.Gosched() {
 		e.closeGroup()

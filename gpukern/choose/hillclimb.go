@@ -1,15 +1,15 @@
 package choose
 
-// hillClimber moves a share between 0 and 1 to where a measured cost is least: hill climbing, as NBA (Kim
-// and others, EuroSys 2015) does for GPUs. It tries a step, keeps it where the cost fell by more than the
-// hysteresis, else goes back, turns round and halves the step. At rest it looks again from time to time,
-// for the traffic may have changed.
+// hillClimber moves a share between 0 and 1 to where a measured cost is least, as NBA (Kim and others,
+// EuroSys 2015) does for GPUs. It tries a step and keeps it if the cost fell by more than the hysteresis.
+// Otherwise it goes back, reverses the direction and halves the step. At a minimum it pauses, then tries
+// again, because the traffic may have changed.
 type hillClimber struct {
 	share, step float64
 	best        float64 // cost at the share that is kept; 0 is not measured yet
 	from        float64 // the share that is kept, while another is tried
 	trying      bool
-	failed      int // directions that did not pay, in a row
+	failed      int // directions in a row without gain
 	pause       int // windows until the next try
 }
 
@@ -20,10 +20,10 @@ const (
 	pauseWindows = 32 // windows
 )
 
-// newHillClimber returns a climber that begins at a share.
+// newHillClimber returns one that starts at a share.
 func newHillClimber(share float64) hillClimber { return hillClimber{share: share, step: firstStep} }
 
-// observe takes the cost of the window that ends and moves the share for the next.
+// observe takes the cost of the window that ends and sets the share for the next.
 func (c *hillClimber) observe(cost float64) {
 	if c.trying {
 		c.evaluate(cost)
@@ -67,7 +67,7 @@ func (c *hillClimber) try() {
 	c.from, c.share, c.trying = c.share, to, true
 }
 
-// reset sets the share after a fault or a late batch, and rests.
+// reset sets the share after a fault or a late batch, and pauses.
 func (c *hillClimber) reset(to float64) {
 	*c = hillClimber{share: to, step: -firstStep, pause: pauseWindows}
 }

@@ -2,17 +2,19 @@ package choose
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/wire"
 )
 
-// scratchSlots are the packets that calibration has in flight at most, each in a frame.
+// scratchSlots is how many packets calibration has in flight at most, each in a frame.
 const scratchSlots = inFlight * smallBatch
 
-// calibrations measures both back ends with what cfg says, once for each set of operations.
+// calibrations measures both back ends with cfg, once for each set of operations.
 func (o *Opener) calibrations(cfg gpukern.Config) ([]gpukern.Calibration, error) {
 	if o.measured != nil && o.measuredOps == cfg.Ops {
 		return o.measured, nil
@@ -25,9 +27,9 @@ func (o *Opener) calibrations(cfg gpukern.Config) ([]gpukern.Calibration, error)
 	return all, nil
 }
 
-// Calibrate measures the CPU and the device, which there has to be, with the tables of cfg and the operations of a
-// plan, in an arena of its own: frames of drivers are not free then. State is not touched: flow tables and
-// sketches are of engines that are made afterwards.
+// Calibrate measures the CPU and the device, which has to be open, with the tables of cfg and the operations of a
+// plan. It uses an arena of its own, because the frames of drivers are in use. Flow tables and sketches are not
+// touched.
 func (o *Opener) Calibrate(ctx context.Context, cfg gpukern.Config, p Plan) (_ []gpukern.Calibration, err error) {
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: scratchSlots})
 	if err != nil {
@@ -56,4 +58,32 @@ func (o *Opener) Calibrate(ctx context.Context, cfg gpukern.Config, p Plan) (_ [
 	cpu := back("cpu", func(c gpukern.Config) (gpukern.Engine, error) { return gpukern.NewCPU(c), nil })
 	gpu := back("cuda", func(c gpukern.Config) (gpukern.Engine, error) { return o.openGPU(c, arena) })
 	return Calibrate(ctx, cpu, gpu, p)
+}
+
+// scratchPacket writes a UDP packet of size bytes, of flow n, into frame n of an arena: headers and
+// checksums are right, the payload is text.
+func scratchPacket(a *ring.Arena, n, size int) packet.Desc {
+	d := packet.Desc{Off: uint32(n << a.Shift), Len: uint16(size)}
+	p := a.View().Bytes(&d)
+	clear(p[:wire.EthernetLen+wire.IPv4Len])
+	wire.Ethernet(p).SetEtherType(wire.EtherTypeIPv4)
+	ip := wire.IPv4(p[wire.EthernetLen:])
+	ip.SetHeaderLen(wire.IPv4Len)
+	ip.SetTotalLen(uint16(len(ip)))
+	ip.SetProto(wire.ProtoUDP)
+	src, dst := [4]byte{198, 18, byte(n >> 8), byte(n)}, [4]byte{198, 19, byte(n), byte(n >> 8)}
+	ip.SetSrc(src)
+	ip.SetDst(dst)
+	ip.SetChecksum(wire.Fold(wire.Sum(ip[:wire.IPv4Len], 0)))
+	udp := p[wire.EthernetLen+wire.IPv4Len:]
+	for i := range udp {
+		udp[i] = byte('a' + (i*7+n)%26)
+	}
+	binary.BigEndian.PutUint16(udp, uint16(1024+n))
+	binary.BigEndian.PutUint16(udp[2:], 53)
+	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
+	binary.BigEndian.PutUint16(udp[6:], 0)
+	sum := wire.Fold(wire.Sum(udp, wire.PseudoHeader4(src, dst, wire.ProtoUDP, uint32(len(udp)))))
+	binary.BigEndian.PutUint16(udp[6:], sum)
+	return d
 }

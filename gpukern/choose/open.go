@@ -54,15 +54,15 @@ type OpenConfig struct {
 	Without func(error)
 }
 
-// Opener opens the engines of a program, one for each loop, all of one kind and on one device. It finds out
-// what there is when it is made, so that a program that cannot have what it was asked for ends before it
-// touches an interface.
+// Opener opens the engines of a program, one for each loop, all of one kind and on one device. It opens
+// the device when it is made, so that a program without the GPU that it needs ends before it touches an
+// interface.
 type Opener struct {
 	cfg    OpenConfig
 	device *cuda.Device // nil where the CPU does everything
 	why    error        // with KindAuto: why there is no device
 
-	measuredOps gpukern.Ops // what choices are about
+	measuredOps gpukern.Ops // the operations that measured is about
 	measured    []gpukern.Calibration
 
 	mu       sync.Mutex
@@ -121,14 +121,14 @@ func (o *Opener) Open(cfg gpukern.Config, arena *ring.Arena) (gpukern.Engine, er
 	case err != nil:
 		return o.without(cfg, err), nil
 	}
-	choices, err := o.calibrations(cfg)
+	measured, err := o.calibrations(cfg)
 	if err != nil {
 		return o.without(cfg, errors.Join(err, gpu.Close())), nil
 	}
-	return New(Config{CPU: gpukern.NewCPU(cfg), GPU: gpu, Calibrations: choices}), nil
+	return New(Config{CPU: gpukern.NewCPU(cfg), GPU: gpu, Calibrations: measured}), nil
 }
 
-// without opens an engine on the CPU alone, and tells why.
+// without opens an engine on the CPU alone, and reports why.
 func (o *Opener) without(cfg gpukern.Config, why error) gpukern.Engine {
 	if o.cfg.Without != nil {
 		o.cfg.Without(why)
@@ -140,7 +140,7 @@ func (o *Opener) openGPU(cfg gpukern.Config, arena *ring.Arena) (gpukern.Engine,
 	return cuda.NewEngine(o.device, cuda.Config{Config: cfg, Arena: arena.View(), Lost: o.lost})
 }
 
-// lost tells of a loss that nobody was told of.
+// lost reports a loss once.
 func (o *Opener) lost(err error) {
 	o.mu.Lock()
 	known := slices.Contains(o.reported, err.Error())

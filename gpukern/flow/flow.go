@@ -24,7 +24,7 @@ const (
 type Config struct {
 	Flows int    // how many it holds at once, 1 to MaxFlows; memory is 85 bytes for each
 	Idle  int    // epochs without a packet after which a flow is over, 1 to MaxIdle; 0 is 8
-	Seed  uint64 // of the hash; 0 is one that nobody can guess
+	Seed  uint64 // of the hash; 0 is a random one
 }
 
 // Table gives every flow a slot, the same for both directions (OpFlow). It belongs to the loop of
@@ -33,8 +33,8 @@ type Config struct {
 //
 // A flow is two ends (address, and port where it is known and the packet is no fragment) and a protocol.
 // One that had no packet for more than Idle epochs is over: its slot may go to another flow, and if it
-// comes back it counts as new. Nothing is swept; entries are looked at when somebody needs room. After
-// 16384 epochs of silence an entry that nobody took over looks young again.
+// comes back it counts as new. Nothing is swept: an entry expires when an insertion needs its
+// place. After 16384 epochs without a packet an entry whose place was not needed looks young again.
 //
 // A flow is in one of six lines of sixteen tags that its hash names, most often (97%) in the first. At
 // Flows flows four slots in five are used. A flow that finds no room has Flow 0 and is counted
@@ -132,7 +132,7 @@ func (t *Table) Close() error {
 	return t.arena.Close()
 }
 
-// Pages tells, for people, which pages the table is made of.
+// Pages describes the pages that the table is made of.
 func (t *Table) Pages() string { return t.arena.Pages() }
 
 // Size returns the bytes of memory that the table takes.
@@ -169,7 +169,7 @@ func (t *Table) Len() int {
 	return int(t.counts[countInserts] - t.counts[countTakenOver] - t.counts[countDeletes])
 }
 
-// Flow is an entry of a flow table, as it is told.
+// Flow describes an entry of a flow table.
 type Flow struct {
 	A, B    netip.AddrPort // the lower end and the higher one; packets from A have direction 0
 	Ports   bool           // the ports of A and B are known

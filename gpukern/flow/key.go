@@ -50,8 +50,8 @@ func (k *key) ends() (a, b netip.AddrPort) {
 		netip.AddrPortFrom(tuple.Addr(v4, k.bHi, k.bLo), uint16(k.rest>>32))
 }
 
-// hasher hashes keys of flows with ten secret words, so that nobody who does not know them can
-// choose flows that meet in one place: NH (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC: Fast and
+// hasher hashes keys of flows with ten secret words, so that a sender who does not know them
+// cannot choose flows that collide: NH (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC: Fast and
 // Secure Message Authentication", 1999), under which two given keys have the same sum with probability
 // 2^-32 over the secrets, and then a finalizer that spreads the sum over all bits.
 type hasher [10]uint32

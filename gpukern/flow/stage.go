@@ -15,12 +15,12 @@ type Stage struct {
 	way   [tuple.ChunkSize]uint32 // direction
 	far   [tuple.ChunkSize]bool   // not in the first line
 	sink  uint32                  // keeps reads whose only purpose is to bring a line near
-	fresh tuple.Chunk             // packets whose findings no memo tells
+	fresh tuple.Chunk             // packets without a valid memo
 }
 
 // Assign is the stage that writes Flow. All keys are hashed first, then the lines of tags are touched,
 // then the entries that the tags point to: the reads of many packets are under way at once, and what
-// compares keys finds them near.
+// compares keys finds them in the cache.
 func (f *Stage) Assign(w *tuple.Chunk, b *packet.Batch, t *Table) {
 	f.keys(w, b, t)
 	f.near(t)
@@ -109,7 +109,7 @@ func (t *Table) likely(s *search) (i uint32, end bool) {
 }
 
 // recall writes Rule and NextHop of the packets whose memo is of a generation of tables, and returns
-// the others as a chunk, for the stages that look up. A memo tells of a flow's packets but of fragments:
+// the others as a chunk, for the stages that look up. A memo is valid for all packets of a flow except fragments:
 // rules see the ports of a first fragment, flows do not.
 func (f *Stage) Recall(w *tuple.Chunk, b *packet.Batch, t *Table, generation uint32) *tuple.Chunk {
 	rest := &f.fresh

@@ -136,7 +136,7 @@ func (t *Table) Lookup(a netip.Addr) uint16 {
 	return t.v6.Find(hi, lo)
 }
 
-// LookupWords is Lookup for an address of 128 bits in two words; an IPv4 address, which v4 tells, lies in
+// LookupWords is Lookup for an address of 128 bits in two words; an IPv4 address (v4 is true) lies in
 // the upper half of hi.
 func (t *Table) LookupWords(hi, lo uint64, v4 bool) uint16 {
 	if v4 {

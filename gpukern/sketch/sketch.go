@@ -28,7 +28,7 @@ const (
 type Config struct {
 	Width     int    // counters in each of 4 rows, a power of two; 0 is 65536. Memory is 64 bytes for each
 	Precision int    // 2^Precision registers count distinct sources, 10 to 16; 0 is 14
-	Seed      uint64 // of the hash; 0 is one that nobody can guess
+	Seed      uint64 // of the hash; 0 is a random one
 }
 
 // Sketch counts the packets and bytes of each source, and how many sources there are, in memory that
@@ -36,9 +36,9 @@ type Config struct {
 // in: a host chooses the rest as it likes. It belongs to the loop of the one engine that it is given to
 // (Config.Sketch); its memory lies outside of the Go heap.
 //
-// What one source sent is told by count-min (Cormode, Muthukrishnan, "An improved data stream summary:
+// What one source sent is estimated by count-min (Cormode, Muthukrishnan, "An improved data stream summary:
 // the count-min sketch and its applications", 2005): never less than the truth, and more than it by over
-// e/Width of all traffic with probability e^-4, 1.8%. The number of sources is told by HyperLogLog (Flajolet,
+// e/Width of all traffic with probability e^-4, 1.8%. The number of sources is estimated by HyperLogLog (Flajolet,
 // Fusy, Gandouet, Meunier, 2007) with 64 bits of hash, with a standard error of 1.04/sqrt(2^Precision):
 // 0.8% by default.
 //

@@ -115,11 +115,11 @@ func (x *examination) kernels() (why string) {
 		c.Found += ", " + g.Batch
 	}
 	x.add(c)
-	return x.verdicts(g.Verdicts)
+	return x.calibrations(g.Verdicts)
 }
 
-// verdicts tells what the GPU is for here; it returns why it is for nothing.
-func (x *examination) verdicts(all []gpukern.CalibrationReport) (why string) {
+// calibrations reports what the GPU is faster at; it returns why it is not used, "" where it is.
+func (x *examination) calibrations(all []gpukern.CalibrationReport) (why string) {
 	if len(all) > 0 {
 		why = "the GPU saves no time with anything that was measured"
 	}

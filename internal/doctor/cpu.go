@@ -44,7 +44,7 @@ func (x *examination) isolated() {
 	x.add(c)
 }
 
-// governor says when the CPUs are told to save power: a core that slows down while it waits makes
+// governor reports a governor that saves power: a core that slows down while it waits makes
 // the first packets late.
 func (x *examination) governor() {
 	const file = "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"

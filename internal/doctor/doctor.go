@@ -2,7 +2,7 @@
 // get what is missing. It changes nothing: nothing is attached, mounted, reserved or left open.
 //
 // What can be read from /proc, /sys, /etc and /dev is read through Host.FS, so that a test can show
-// it another machine; what only a system call tells comes through the functions of Host.
+// it another machine; what only a system call reports comes through the functions of Host.
 package doctor
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/millrace/millrace/gpukern"
 )
 
-// Status is a verdict on one check.
+// Status is the result of one check.
 type Status string
 
-// The verdicts.
+// The results.
 const (
 	OK   Status = "ok"   // works, or is not needed here
 	Warn Status = "warn" // works with a limit, or slower than it could
@@ -67,7 +67,7 @@ type Host struct {
 // GPU is one that has been opened and has worked.
 type GPU struct {
 	Name       string
-	Bus        string // PCI address, and the speed and width of its link where Linux tells them
+	Bus        string // PCI address, and the speed and width of its link where Linux reports them
 	Driver     string // the CUDA version that the driver is for
 	Capability int    // compute capability, times ten
 	Memory     uint64 // bytes

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// XDP features of a device, as the kernel's netdev family tells them (enum netdev_xdp_act).
+// XDP features of a device, as the kernel's netdev family reports them (enum netdev_xdp_act).
 const (
 	xdpBasic    = 1 << 0 // runs XDP programs in the driver
 	xdpRedirect = 1 << 1
@@ -18,7 +18,7 @@ const (
 // Modes of an attached XDP program (XDP_ATTACHED_*).
 var attachModes = map[uint32]string{1: "native", 2: "generic", 3: "hardware", 4: "several modes"}
 
-// Link is what the kernel tells about an interface.
+// Link is what the kernel reports about an interface.
 type Link struct {
 	Name     string
 	Up       bool
@@ -101,7 +101,7 @@ func (l *Link) mode() string {
 	return "generic"
 }
 
-// check judges an interface. Of several things that are wrong the first counts for the remedy.
+// check evaluates an interface. Of several things that are wrong the first counts for the remedy.
 func (i *Interface) check() Check {
 	c := Check{Area: "interface", Name: i.Name, Status: OK, Found: i.describe()}
 	warn := func(found, remedy string) {

@@ -43,7 +43,7 @@ func (x *examination) kernel() {
 	v, ok := parseVersion(x.rep.Kernel)
 	switch {
 	case !ok:
-		c.Status, c.Found = Warn, fmt.Sprintf("%q is not a release that can be judged", x.rep.Kernel)
+		c.Status, c.Found = Warn, fmt.Sprintf("%q is not a release number that can be compared", x.rep.Kernel)
 	case v.before(hasLink):
 		c.Status, c.Remedy = Fail, "install Linux 5.9 or later"
 		c.Found += ", older than 5.9: an XDP program would outlive a killed process"
@@ -110,7 +110,7 @@ type capability struct {
 }
 
 // needed are the capabilities of the AF_XDP and AF_PACKET drivers. The AF_XDP memory that
-// CAP_IPC_LOCK frees from a limit is judged with that limit.
+// CAP_IPC_LOCK frees from a limit is checked with that limit.
 var needed = []capability{
 	{unix.CAP_NET_RAW, "CAP_NET_RAW", "to open AF_XDP and AF_PACKET sockets"},
 	{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "to attach XDP programs and to make tap devices"},

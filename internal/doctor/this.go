@@ -115,7 +115,7 @@ func fromAttrs(a *netlink.LinkAttrs) Link {
 	return l
 }
 
-// ethtool adds what only the device's driver tells: its name and how many queues are in use.
+// ethtool adds what only the device's driver reports: its name and how many queues are in use.
 func (l *Link) ethtool() {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -130,7 +130,7 @@ func (l *Link) ethtool() {
 	}
 }
 
-// channels returns the receive queues in use, 0 where the driver does not tell
+// channels returns the receive queues in use, 0 where the driver does not report them
 // (ETHTOOL_GCHANNELS).
 func channels(fd int, name string) int {
 	const getChannels = 0x3c
@@ -175,7 +175,7 @@ func netdevFamily() int {
 
 // xdpFeatures asks for the XDP features of a device. It asks for each device by itself because the
 // family's dumps lack the flag by which netlink knows that more follows.
-func xdpFeatures(family, ifindex int) (features uint64, told bool) {
+func xdpFeatures(family, ifindex int) (features uint64, reported bool) {
 	if family == 0 {
 		return 0, false
 	}

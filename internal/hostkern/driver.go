@@ -110,8 +110,8 @@ func (d *Driver) Calls(name string) int {
 	return int(d.call("fake_calls", uintptr(unsafe.Pointer(&w[0]))))
 }
 
-// Faults tells what was done that must not be and what is left over, empty if nothing; then it forgets
-// the former.
+// Faults returns what was done that must not be and what is left over, "" if nothing, and clears the
+// former.
 func (d *Driver) Faults() string {
 	var b [4096]byte
 	d.call("fake_faults", uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// DefaultFlows is how many flows are told apart unless Config says otherwise: 96 MiB of table.
+// DefaultFlows is how many flows are counted unless Config says otherwise: 96 MiB of table.
 const DefaultFlows = 1 << 20
 
 // flowKey is a flow whatever its direction, in words that compare without jumps:

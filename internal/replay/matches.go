@@ -1,9 +1,12 @@
 package replay
 
 import (
+	"errors"
 	"strconv"
 
 	"github.com/millrace/millrace/filter"
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/flow"
 	"github.com/millrace/millrace/packet"
 )
 
@@ -11,7 +14,7 @@ import (
 type PatternMatch struct {
 	Path   string `json:"path"`
 	Packet uint64 `json:"packet"` // of those that were replayed of the file, from 1
-	Line   int    `json:"line"`   // of the pattern; 0 says that the packet has more matches than are told
+	Line   int    `json:"line"`   // of the pattern; 0 says that the packet has more matches than the limit
 	Name   string `json:"name"`
 	End    uint32 `json:"end"` // offset behind the last byte, in the packet, or the piece of it where it is in several
 }
@@ -91,3 +94,30 @@ func (f *matches) finish(r *Report) {
 		}
 	}
 }
+
+// followedFlows is how many flows literals are followed in at once: 60 MiB with both tables, of which the system
+// allocates what is used. Packets of more flows continue no other.
+const followedFlows = 1 << 18
+
+// streamState is what an engine needs to find literals that begin in one packet of a flow and end in a later one.
+type streamState struct {
+	flows   *flow.Table
+	streams *gpukern.Streams
+}
+
+// newStreamState makes the tables and adds them to the configuration of the engine, which is closed before them.
+func newStreamState(cfg *gpukern.Config) (*streamState, error) {
+	flows, err := flow.New(flow.Config{Flows: followedFlows})
+	if err != nil {
+		return nil, err
+	}
+	streams, err := gpukern.NewStreams(int(flows.Slots()))
+	if err != nil {
+		return nil, errors.Join(err, flows.Close())
+	}
+	cfg.Ops |= gpukern.OpFlow
+	cfg.Flows, cfg.Streams = flows, streams
+	return &streamState{flows, streams}, nil
+}
+
+func (a *streamState) close() error { return errors.Join(a.streams.Close(), a.flows.Close()) }

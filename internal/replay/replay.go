@@ -29,7 +29,7 @@ type Config struct {
 	Rate  pcap.Rate    // the zero value is as fast as possible
 	Limit uint64       // packets after which to stop, over all files; 0 is no limit
 	Rules *filter.List // nil passes everything
-	Flows int          // most flows that are told apart; 0 is DefaultFlows
+	Flows int          // most flows that are counted; 0 is DefaultFlows
 
 	Patterns *filter.Patterns   // literals to find in the payloads of flows, in the order of packets; nil is none
 	Routes   *filter.Routes     // nil finds no next hop
@@ -72,7 +72,7 @@ func engineConfig(rules *filter.List, patterns *filter.Patterns, routes *filter.
 // engine and two more.
 const loopFrames = 1024
 
-// Run replays the files and reports. A file that cannot be read, or not to its end, is told in its
+// Run replays the files and reports. A file that cannot be read, or not to its end, is reported in its
 // part of the report and the others go on; an error is about what all need. When ctx ends the report
 // has what was done until then.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
@@ -102,17 +102,17 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 
 // runner is a run on its way.
 type runner struct {
-	cfg    Config
-	rep    *Report
-	flows  *flows
-	filter *filter.Filter
-	found  *matches
-	engine *timed      // nil until there is an arena
-	along  *along      // of that engine; nil without patterns
-	memory *ring.Arena // that engine was opened for
-	stream *ring.Pool  // of the files that are streamed, one after the other; nil until there is one
-	out    *sink       // nil where packets go nowhere
-	bad    error       // no engine could be opened
+	cfg     Config
+	rep     *Report
+	flows   *flows
+	filter  *filter.Filter
+	found   *matches
+	engine  *timed       // nil until there is an arena
+	streams *streamState // of that engine; nil without patterns
+	memory  *ring.Arena  // that engine was opened for
+	stream  *ring.Pool   // of the files that are streamed, one after the other; nil until there is one
+	out     *sink        // nil where packets go nowhere
+	bad     error        // no engine could be opened
 }
 
 // openEngine opens the engine for packets in arena, unless it is open for it already.
@@ -138,7 +138,7 @@ func (r *runner) startEngine(arena *ring.Arena) (gpukern.Engine, error) {
 	if r.cfg.Patterns == nil {
 		return r.cfg.Engine(cfg, arena)
 	}
-	a, err := newAlong(&cfg)
+	a, err := newStreamState(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (r *runner) startEngine(arena *ring.Arena) (gpukern.Engine, error) {
 	if err != nil {
 		return nil, errors.Join(err, a.close())
 	}
-	r.along = a
+	r.streams = a
 	return e, nil
 }
 
@@ -155,8 +155,8 @@ func (r *runner) closeEngine() error {
 	if r.engine == nil {
 		return nil
 	}
-	e, a := r.engine, r.along
-	r.engine, r.memory, r.along = nil, nil, nil
+	e, a := r.engine, r.streams
+	r.engine, r.memory, r.streams = nil, nil, nil
 	err := e.Close() // it has done all that is inside then
 	r.rep.Engine.Add(e.Info())
 	if a != nil {
@@ -279,7 +279,7 @@ func (r *runner) mode(path string) pcap.Mode {
 func (r *runner) openAs(path string, mode pcap.Mode) (*source, *ring.Pool, func() error, error) {
 	pc := pcap.Config{
 		Files: []string{path}, Mode: mode, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate,
-		StampNow: true, // nobody asks for capture times, and gaps of seconds between them would end batches early
+		StampNow: true, // capture times are not used, and gaps of seconds between them would end batches early
 	}
 	if r.out != nil {
 		p, err := pcap.Open(r.cfg.Pool, pc)
@@ -340,7 +340,7 @@ func fits(path string) bool {
 func residentFrames(path string) int {
 	info, err := os.Stat(path)
 	if err != nil {
-		return 0 // opening it tells what is wrong
+		return 0 // opening it reports what is wrong
 	}
 	return int(info.Size() / 1024)
 }

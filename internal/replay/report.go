@@ -19,7 +19,7 @@ type Report struct {
 	Rules        []Hits              `json:"rules"`
 	Patterns     []Hits              `json:"patterns"`          // lines of literals; Matches is set
 	NextHops     map[string]uint64   `json:"next_hops"`         // packets by next hop, of those that have one
-	MoreMatches  uint64              `json:"more_matches"`      // packets with more matches than are told of one
+	MoreMatches  uint64              `json:"more_matches"`      // packets with more matches than the limit
 	Matches      []PatternMatch      `json:"matches,omitempty"` // where they were asked for
 	FlowsUnknown uint64              `json:"flows_unknown"`     // packets of flows beyond the bound of the flow table
 	Stopped      bool                `json:"stopped"`           // before the end, by a signal

@@ -51,7 +51,7 @@ func (s *Sum) oddities(g packet.Flags) {
 	}
 }
 
-// transport judges the transport checksum of an IP packet: right, wrong, or not to be verified.
+// transport checks the transport checksum of an IP packet: right, wrong, or not to be verified.
 func (s *Sum) transport(p []byte, d *packet.Desc) {
 	switch d.Proto {
 	case wire.ProtoTCP, wire.ProtoUDP:
