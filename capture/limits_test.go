@@ -68,7 +68,7 @@ func TestAReadOfNothingIsNoEnd(t *testing.T) {
 	}
 }
 
-func TestAClosedReaderSaysSo(t *testing.T) {
+func TestAClosedReaderReturnsErrClosed(t *testing.T) {
 	r, err := NewMemory(sampleNG(binary.LittleEndian))
 	if err != nil {
 		t.Fatal(err)

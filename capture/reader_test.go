@@ -58,7 +58,7 @@ func TestPcapOfOldVersionsHasItsLengthsSwapped(t *testing.T) {
 	}
 }
 
-func TestModifiedPcapTellsTheDirection(t *testing.T) {
+func TestModifiedPcapHasTheDirection(t *testing.T) {
 	for name, o := range orders {
 		f := &builder{o: o}
 		f.pcapFile(magicModified, 4, 1)
@@ -75,7 +75,7 @@ func TestModifiedPcapTellsTheDirection(t *testing.T) {
 	}
 }
 
-func TestPcapTellsTheFrameCheckSequence(t *testing.T) {
+func TestPcapHasTheLengthOfTheFrameCheckSequence(t *testing.T) {
 	f := (&builder{o: binary.LittleEndian}).pcapFile(magicMicro, 4, 2<<28|linkHasFCS|1)
 	_, r := mustRead(t, f.b)
 	if in := r.Interfaces()[0]; in.FCSLen != 4 || in.LinkType != LinkTypeEthernet || in.SnapLen != 65535 {
@@ -152,7 +152,7 @@ func TestSimplePacketIsCutToTheSnapLength(t *testing.T) {
 	}
 }
 
-func TestOldPacketBlockMayNotKnowItsDrops(t *testing.T) {
+func TestOldPacketBlockWithoutADropCount(t *testing.T) {
 	f := &builder{o: binary.BigEndian}
 	f.section().iface(LinkTypeEthernet, 0, nil).block(blockPacket, f.body().u16(0, 0xFFFF).u32(0, 1, 4, 4).raw("data"))
 	r, _ := NewMemory(f.b)
@@ -247,7 +247,7 @@ func TestGzipIsOpenedTransparently(t *testing.T) {
 	}
 }
 
-func TestDamagedGzipDeliversWhatCameBefore(t *testing.T) {
+func TestDamagedGzipDeliversTheRecordsBefore(t *testing.T) {
 	f := (&builder{o: binary.LittleEndian}).pcapFile(magicNano, 4, 1)
 	for i := range 100_000 {
 		f.u32(uint32(i), uint32(i*7919), 4, 4).raw("data")

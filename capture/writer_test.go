@@ -312,7 +312,7 @@ func TestCreateGoesByTheName(t *testing.T) {
 	}
 }
 
-func TestWriterRefusesWhatTheFormatCannotHold(t *testing.T) {
+func TestWriterRejectsRecordsThatTheFormatCannotHold(t *testing.T) {
 	for name, cfg := range map[string]WriterConfig{
 		"pcap of two interfaces": {Format: FormatPcap, Interfaces: make([]Interface, 2)},
 		"pcap of none":           {Format: FormatPcap},
@@ -381,7 +381,7 @@ func (d *shortDisk) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func TestAFailedWriteStays(t *testing.T) {
+func TestAFailedWriteIsFinal(t *testing.T) {
 	w, _ := NewWriter(&shortDisk{1000}, WriterConfig{Interfaces: ethernet})
 	rec := Record{Data: make([]byte, 1000)}
 	var err error

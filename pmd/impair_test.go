@@ -167,7 +167,7 @@ func (l *path) flood(t testing.TB, total int) pmd.ImpairStats {
 
 const million = 1_000_000
 
-func TestImpairLosesAndCopiesAsOftenAsTheProfileSays(t *testing.T) {
+func TestImpairLossAndDuplicationMatchTheProfile(t *testing.T) {
 	for total, p := range map[int]float64{million: 0.01, million + 1: 1, 100_000: 30} {
 		l := newPath(t, fmt.Sprintf("loss=%v%% dup=%v%% seed=11", p, p/2))
 		c := l.flood(t, total)
@@ -208,7 +208,7 @@ func TestImpairLosesAllAtCertaintyAndNoneAtZero(t *testing.T) {
 
 // The runs of losses of a Gilbert-Elliott link that always loses while it is bad are geometric:
 // P(length = k) = r (1-r)^(k-1), and the share of losses is p/(p+r).
-func TestImpairBurstsHaveTheLengthsOfGilbertAndElliott(t *testing.T) {
+func TestImpairBurstLengthsMatchGilbertElliott(t *testing.T) {
 	const p, r = 0.01, 0.25
 	l := newPath(t, "burst=1%,25% seed=5")
 	c := l.flood(t, million)
@@ -230,7 +230,7 @@ func TestImpairBurstsHaveTheLengthsOfGilbertAndElliott(t *testing.T) {
 	}
 }
 
-func TestImpairBurstLosesInBothStatesAsTold(t *testing.T) {
+func TestImpairBurstLossMatchesTheProfileInBothStates(t *testing.T) {
 	const total = 200_000
 	// Bad for ever from the first packet on, and never bad.
 	c := newPath(t, "burst=100%,0%,40%,0% seed=2").flood(t, total)
@@ -239,7 +239,7 @@ func TestImpairBurstLosesInBothStatesAsTold(t *testing.T) {
 	within(t, "good", int(c.LostBurst), total, 0.03)
 }
 
-func TestImpairReordersAsOftenAndAsFarAsTheProfileSays(t *testing.T) {
+func TestImpairReorderingMatchesTheProfile(t *testing.T) {
 	c := newPath(t, "reorder=0.5%,10us seed=3").flood(t, million)
 	within(t, "reordered", int(c.Reordered), million, 0.005)
 	l := newPath(t, "delay=1ms reorder=0.5%,10us seed=3")
@@ -365,7 +365,7 @@ func TestImpairRateIsExactWithinOnePacket(t *testing.T) {
 	}
 }
 
-func TestImpairIdleLinkDoesNotSaveItsRateUp(t *testing.T) {
+func TestImpairIdleLinkAccumulatesNoCredit(t *testing.T) {
 	l := newPath(t, "rate=8mbit") // a byte a microsecond
 	l.send(t, 0, 0, 1, 100)
 	l.until(t, 1_000_000)
@@ -525,7 +525,7 @@ func TestImpairMarksCongestionOnlyWhereThePacketIsCapable(t *testing.T) {
 // ecn4 is the start of an ECT(0) packet: a header is enough.
 var ecn4 = append(make([]byte, 12), 8, 0, 0x45, 2, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2)
 
-func TestImpairMarksNothingInShortOrStrangePackets(t *testing.T) {
+func TestImpairMarksNothingInShortOrUnknownPackets(t *testing.T) {
 	l := newPath(t, "ce=100% seed=4")
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i := range 10_000 {
@@ -575,7 +575,7 @@ func TestImpairIsDeterminedByItsSeed(t *testing.T) {
 	}
 }
 
-func TestImpairCausesDrawOnTheirOwn(t *testing.T) {
+func TestImpairCausesHaveIndependentStreams(t *testing.T) {
 	lost := func(profile string) []arrival {
 		l := newPath(t, profile)
 		l.run(t, 20_000, 20*time.Microsecond)
@@ -590,7 +590,7 @@ func TestImpairCausesDrawOnTheirOwn(t *testing.T) {
 	}
 }
 
-func TestImpairDirectionsAreApart(t *testing.T) {
+func TestImpairDirectionsAreIndependent(t *testing.T) {
 	l := newPath(t, "rx: loss=100% tx: delay=1ms")
 	l.send(t, 0, 0, 4, 64)
 	l.until(t, 1e9)
@@ -710,7 +710,7 @@ func TestImpairKeepsWhatTheWrappedDriverDoesNotTake(t *testing.T) {
 	w.audit(t, held{tx})
 }
 
-func TestImpairMakesNoCopiesThatMayNotBeHeld(t *testing.T) {
+func TestImpairDuplicatesOnlyWithinHold(t *testing.T) {
 	l := newPathOf(t, "delay=1ms dup=100%", 64, 5)
 	l.send(t, 0, 0, 5, 64)
 	if c := l.finish(t); c.Duplicated != 2 || c.Uncopied != 3 {
@@ -767,7 +767,7 @@ func TestImpairChainsStayWhole(t *testing.T) {
 	l.audit(t, l.im)
 }
 
-func TestImpairCloseGivesFramesBackAndCountsThem(t *testing.T) {
+func TestImpairCloseReturnsFramesAndCountsThem(t *testing.T) {
 	l := newPath(t, "delay=1ms")
 	l.send(t, 0, 0, 10, 64)
 	fill(t, l.tx, l.poolB, 0, 4, 64)
@@ -813,7 +813,7 @@ func TestImpairPassesAnErrorOnWhenNothingIsHeld(t *testing.T) {
 	}
 }
 
-func TestImpairRefusesAProfileOutOfBounds(t *testing.T) {
+func TestImpairRejectsAProfileOutOfBounds(t *testing.T) {
 	l := newPath(t, "")
 	for _, d := range []pmd.Impairment{{Loss: 101}, {Loss: -1}, {Delay: -1}, {Shape: pmd.Pareto}, {Shape: 9, Jitter: 1}, {CorruptBits: 2}, {MTU: -1}, {Rate: 1, Queue: pmd.Queue{Packets: 1, Bytes: 1}}, {Queue: pmd.Queue{Packets: 1}}, {Loss: pmd.Percent(math.NaN())}} {
 		if _, err := pmd.NewImpair(l.b, pmd.ImpairConfig{Profile: pmd.Profile{Tx: d}, Pool: l.poolB}); err == nil {

@@ -76,7 +76,7 @@ func fill(t testing.TB, b *packet.Batch, pool *ring.Pool, seq, n, size int) {
 
 func seqOf(b *packet.Batch, i int) int { return int(binary.BigEndian.Uint64(b.Bytes(i))) }
 
-func TestMemoryDeliversInOrderWithoutCopyAndPaysTheSender(t *testing.T) {
+func TestMemoryDeliversInOrderWithoutCopyAndReturnsFrames(t *testing.T) {
 	w := newPair(t, 8, 4, 16)
 	tx, rx := packet.NewBatch(w.arena.View(), 8), packet.NewBatch(w.arena.View(), 3)
 	fill(t, tx, w.poolA, 0, 4, 100)
@@ -119,7 +119,7 @@ func TestMemoryDeliversInOrderWithoutCopyAndPaysTheSender(t *testing.T) {
 	}
 }
 
-func TestMemoryRefusesAPacketLongerThanTheRing(t *testing.T) {
+func TestMemoryRejectsAPacketLongerThanTheRing(t *testing.T) {
 	w := newPair(t, 64, 64, 4)
 	tx := packet.NewBatch(w.arena.View(), 64)
 	fill(t, tx, w.poolA, 0, 6, 64)
@@ -136,7 +136,7 @@ func TestMemoryRefusesAPacketLongerThanTheRing(t *testing.T) {
 	w.audit(t, held{tx})
 }
 
-func TestMemoryCloseGivesFramesBack(t *testing.T) {
+func TestMemoryCloseReturnsFrames(t *testing.T) {
 	for _, first := range []string{"a", "b"} {
 		t.Run(first+" closes first", func(t *testing.T) {
 			w := newPair(t, 16, 16, 16)
@@ -222,7 +222,7 @@ func TestMemoryBetweenTwoGoroutines(t *testing.T) {
 	w.audit(t)
 }
 
-func TestMemoryCloseWhileThePeerIsAtWork(t *testing.T) {
+func TestMemoryCloseWhileThePeerIsPolling(t *testing.T) {
 	for range 200 {
 		w := newPair(t, 32, 32, 16)
 		tx := packet.NewBatch(w.arena.View(), 8)
@@ -253,7 +253,7 @@ func TestMemoryCloseWhileThePeerIsAtWork(t *testing.T) {
 	}
 }
 
-func TestMemoryWantsPoolsOfOneArena(t *testing.T) {
+func TestMemoryNeedsPoolsOfOneArena(t *testing.T) {
 	w, v := newPair(t, 2, 2, 2), newPair(t, 2, 2, 2)
 	if _, _, err := pmd.NewMemory(pmd.MemoryConfig{A: w.poolA, B: v.poolA}); err == nil {
 		t.Error("pools of two arenas were accepted")
@@ -275,8 +275,8 @@ func BenchmarkMemoryRoundTrip(b *testing.B) {
 	}
 }
 
-// TestMemoryPassesOverAPacketThatNoBatchHolds lets a receiver with short batches go on behind it.
-func TestMemoryPassesOverAPacketThatNoBatchHolds(t *testing.T) {
+// TestMemorySkipsAPacketThatNoBatchHolds lets a receiver with short batches go on behind it.
+func TestMemorySkipsAPacketThatNoBatchHolds(t *testing.T) {
 	w := newPair(t, 64, 64, 16)
 	tx, rx := packet.NewBatch(w.arena.View(), 16), packet.NewBatch(w.arena.View(), 4)
 	for round := range 5 {
@@ -313,9 +313,9 @@ func TestMemoryPassesOverAPacketThatNoBatchHolds(t *testing.T) {
 	}
 }
 
-// TestMemoryWaitsForTheWayHome fills the ring of paid frames: nothing is received, and nothing passed
+// TestMemoryWaitsForRoomInTheReturnedRing fills the ring of paid frames: nothing is received, and nothing passed
 // over, that could not be paid for.
-func TestMemoryWaitsForTheWayHome(t *testing.T) {
+func TestMemoryWaitsForRoomInTheReturnedRing(t *testing.T) {
 	w := newPair(t, 64, 64, 16)
 	tx, short, long := packet.NewBatch(w.arena.View(), 16), packet.NewBatch(w.arena.View(), 4), packet.NewBatch(w.arena.View(), 32)
 	send := func(chain int) { // a packet of so many descriptors, and small ones up to 16

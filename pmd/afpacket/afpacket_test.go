@@ -50,7 +50,7 @@ func (r *rig) ping(n int) (best time.Duration, err error) {
 	return best, nil
 }
 
-func TestLinuxPingsUs(t *testing.T) {
+func TestLinuxPingsTheDriver(t *testing.T) {
 	r := newRig(t, 1, 256, nil)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() { defer close(done); r.respond(t, stop) }()

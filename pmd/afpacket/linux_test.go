@@ -84,7 +84,7 @@ func count(n int) func([][]byte) bool {
 	return func(got [][]byte) bool { p, _ := datagrams(got); return len(p) >= n }
 }
 
-func TestChecksumsThatTheKernelPutOffAreFilledIn(t *testing.T) {
+func TestPartialChecksumsAreCompleted(t *testing.T) {
 	r := newRig(t, 1, 256, nil)
 	r.know(t)
 	for _, to := range []string{"198.18.0.2:9", "[2001:db8::2]:9"} {
@@ -106,7 +106,7 @@ func TestChecksumsThatTheKernelPutOffAreFilledIn(t *testing.T) {
 
 // A device of ours at either end: what one sends with tags arrives with the same tags, though the
 // kernel between them takes the outer one out of the packet.
-func TestVLANTagsAreBackInPlace(t *testing.T) {
+func TestVLANTagsAreRestored(t *testing.T) {
 	r := newRig(t, 1, 256, nil)
 	far := &rig{linux: r.here, here: r.linux, arena: r.arena, pools: r.pools}
 	must(t, r.linux.Do(func() (err error) {
@@ -238,7 +238,7 @@ func transfer(t testing.TB, from, to *testnet.Namespace, addr string) {
 }
 
 // Linux's UDP segmentation offload: one packet of the kernel is many of ours.
-func TestUDPSegmentsAreCutApart(t *testing.T) {
+func TestUDPSuperPacketsAreSegmented(t *testing.T) {
 	r := newRig(t, 1, 512, nil)
 	r.know(t)
 	for _, to := range []string{"198.18.0.2:9", "[2001:db8::2]:9"} {
@@ -412,7 +412,7 @@ func TestSharedWithTheKernelBothSeeThePacket(t *testing.T) {
 	}
 }
 
-func TestOpenSaysWhatIsMissing(t *testing.T) {
+func TestOpenErrorsNameWhatIsMissing(t *testing.T) {
 	r := bareRig(t)
 	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 16, Huge: ring.HugeOff})
 	must(t, err)

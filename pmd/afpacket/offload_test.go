@@ -68,7 +68,7 @@ func (c *crossing) finish(t *testing.T) (packets uint64) {
 	return a.RxPackets + b.RxPackets
 }
 
-func TestLargePacketsCrossWhole(t *testing.T) {
+func TestLargePacketsPassWholeWithOffload(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cut by the sending device %v", ends), func(t *testing.T) {
 			c := newCrossing(t, ends)
@@ -174,7 +174,7 @@ func (r *rig) put(t testing.TB, b *packet.Batch, p []byte, headroom int) {
 	}
 }
 
-func TestUDPSegmentsCrossInOnePacket(t *testing.T) {
+func TestUDPSuperPacketsPassWholeWithOffload(t *testing.T) {
 	c := newCrossing(t, true)
 	for i, to := range []string{"198.18.0.2:9", "[2001:db8::2]:9"} {
 		var in net.PacketConn

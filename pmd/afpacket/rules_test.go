@@ -210,7 +210,7 @@ func (w world) packet() []byte {
 	return p
 }
 
-func TestFilterAgreesWithTheSlowForm(t *testing.T) {
+func TestFilterAgreesWithTheReference(t *testing.T) {
 	w := world{rand.New(rand.NewPCG(1, 2))}
 	hits := 0
 	for range 1500 {
@@ -260,7 +260,7 @@ func TestFilterLeavesShortPackets(t *testing.T) {
 	}
 }
 
-func TestRulesThatMeanNothingAreRefused(t *testing.T) {
+func TestInvalidRulesAreRejected(t *testing.T) {
 	a := netip.MustParseAddr("192.0.2.1")
 	for _, r := range []Rule{{}, {Addr: a, Kind: 4}, {Addr: a, Kind: pmd.Keep, Proto: 6}, {Addr: a, Proto: 6, Bits: 8}, {Addr: a, Proto: 6, LaterFragments: true, PortLo: 5}, {Addr: a, Kind: pmd.Neighbor, Proto: 6}, {Addr: a, PortLo: 80}, {Addr: a, Proto: 1, PortLo: 256}, {Addr: a, Proto: 6, PortLo: 80, PortHi: 79}} {
 		if _, err := compile([]Rule{r}); !errors.Is(err, ErrRule) {

@@ -86,7 +86,7 @@ func TestRxRingFullDropsCountsAndRecovers(t *testing.T) {
 	r.until(t, 0, b, func() bool { numbers(b, seen); r.pools[0].PutBatch(b); return len(seen) >= 10 })
 }
 
-func TestTxRefusesWhatCannotBeSentAndKeepsItsFrames(t *testing.T) {
+func TestTxRejectsInvalidPacketsAndReturnsTheirFrames(t *testing.T) {
 	w := newNetwork(t, 1, 1500)
 	for _, multi := range []MultiBuf{MultiBufOff, MultiBufOn} {
 		r := w.open(t, Config{All: true, MultiBuf: multi})
@@ -156,7 +156,7 @@ func unique(a *ring.Arena, b *packet.Batch) holding {
 	return holding{one}
 }
 
-func TestTxLeavesAnUnfinishedPacketToTheCaller(t *testing.T) {
+func TestTxLeavesAnIncompletePacketToTheCaller(t *testing.T) {
 	w := newNetwork(t, 1, 1500)
 	r := w.open(t, Config{All: true, MultiBuf: MultiBufOn, Rings: Rings{Tx: 4}})
 	b := packet.NewBatch(r.arena.View(), 64)
@@ -236,7 +236,7 @@ func TestReceivedPacketsHaveTheHeadroomAskedFor(t *testing.T) {
 	}
 }
 
-func TestBatchOfAnotherArenaIsRefused(t *testing.T) {
+func TestBatchOfAnotherArenaIsRejected(t *testing.T) {
 	w := newNetwork(t, 1, 1500)
 	r := w.open(t, Config{All: true})
 	b := packet.NewBatch(newArena(t, 8, 2048).View(), 4)

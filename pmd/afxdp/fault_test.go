@@ -44,7 +44,7 @@ func (w *network) refused(t *testing.T, cfg Config, want error, words ...string)
 	}
 }
 
-func TestOpenRefusesWhatCannotWork(t *testing.T) {
+func TestOpenRejectsInvalidConfigurations(t *testing.T) {
 	w := newNetwork(t, 1, 3000)
 	a, other := newArena(t, 64, 2048), newArena(t, 64, 8192)
 	p := []*ring.Pool{cut(t, a, 32)}

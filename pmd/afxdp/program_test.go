@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-func TestAutoFallsBackToGenericAndSaysWhy(t *testing.T) {
+func TestAutoFallsBackToGenericAndReportsWhy(t *testing.T) {
 	t.Run("no XDP in the driver", func(t *testing.T) {
 		w := newNetwork(t, 1, 1500)
 		w.run(t, w.host, "ip", "link", "set", "lo", "mtu", "1500")
@@ -84,8 +84,8 @@ func (w *network) attachForeign(t *testing.T, flags int) (index int, id ebpf.Pro
 	return index, id
 }
 
-// TestProgramIsTheOneThatItsSourceMakes builds the object again, in two other directories.
-func TestProgramIsTheOneThatItsSourceMakes(t *testing.T) {
+// TestProgramMatchesItsSource builds the object again, in two other directories.
+func TestProgramMatchesItsSource(t *testing.T) {
 	testnet.Program(t, "clang-19", "llvm-strip-19")
 	for _, below := range []string{"a", "another/name"} {
 		root := filepath.Join(t.TempDir(), below)

@@ -324,7 +324,7 @@ func TestAllSteersEverythingAndHasNoRules(t *testing.T) {
 	}
 }
 
-func TestRulesThatMeanNothingAreRefused(t *testing.T) {
+func TestInvalidRulesAreRejected(t *testing.T) {
 	_, s := loadSteering(t, false)
 	good := to(ourAddr, 6, 80)
 	nine := append(eightRanges(), to(ourAddr, 17, 9000, 9001))
@@ -352,7 +352,7 @@ func TestRulesThatMeanNothingAreRefused(t *testing.T) {
 	}
 }
 
-func TestRulesThatMeanTheSameAreOne(t *testing.T) {
+func TestEquivalentRulesAreOne(t *testing.T) {
 	_, s := loadSteering(t, false)
 	mapped := netip.AddrFrom16(ourAddr.As16())
 	must(t, s.Add(to(ourAddr, 6, 80), Rule{Addr: mapped, Proto: 6, PortLo: 80}, to(ourAddr, 6), Rule{Addr: ourAddr, Proto: 6, PortHi: 65535}))
@@ -362,9 +362,9 @@ func TestRulesThatMeanTheSameAreOne(t *testing.T) {
 	}
 }
 
-// TestChangesLeaveWhatAFreshSetWouldHave adds and removes rules at random and compares the maps in
+// TestChangesEqualAFreshSet adds and removes rules at random and compares the maps in
 // the kernel with those of a program that was only given the result.
-func TestChangesLeaveWhatAFreshSetWouldHave(t *testing.T) {
+func TestChangesEqualAFreshSet(t *testing.T) {
 	_, s := loadSteering(t, false)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
@@ -406,7 +406,7 @@ func dump(t testing.TB, s *Steering) map[string]string {
 	return maps.Clone(out)
 }
 
-func TestSteeringLeavesTheRestToTheKernel(t *testing.T) {
+func TestSteeringLeavesOtherPacketsToTheKernel(t *testing.T) {
 	for _, mode := range []Mode{ModeNative, ModeGeneric} {
 		w := newNetwork(t, 1, 1500)
 		r := w.open(t, Config{Mode: mode, Rules: []Rule{

@@ -103,7 +103,7 @@ func TestRulesCanBeReplacedWhileOpen(t *testing.T) {
 	}
 }
 
-func TestQueuesThatWouldStayWithTheKernelAreRefused(t *testing.T) {
+func TestTooFewQueuesAreRejected(t *testing.T) {
 	err := open(t, site(t), 1, device.Config{Driver: device.AFXDP}, func(*device.Device) { t.Error("opened") })
 	for _, want := range []string{"receives on 2 queues, 1 are to be opened", "ethtool -L eth0 combined 1"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -112,7 +112,7 @@ func TestQueuesThatWouldStayWithTheKernelAreRefused(t *testing.T) {
 	}
 }
 
-func TestWrongWordsAreRefused(t *testing.T) {
+func TestUnknownDriversAndModesAreRejected(t *testing.T) {
 	for want, cfg := range map[string]device.Config{
 		`no driver is called "dpdk"`: {Driver: "dpdk"},
 		`XDP mode "fast"`:            {Mode: "fast"},
@@ -147,9 +147,9 @@ func TestAutoHidesNoMissingOrBusyDevice(t *testing.T) {
 	}
 }
 
-// TestAutoFallsBackWithoutTheRightForXDP runs itself with CAP_NET_RAW and CAP_NET_ADMIN only: enough
+// TestAutoFallsBackWithoutXDPPermission runs itself with CAP_NET_RAW and CAP_NET_ADMIN only: enough
 // for AF_PACKET, not for loading an XDP program.
-func TestAutoFallsBackWithoutTheRightForXDP(t *testing.T) {
+func TestAutoFallsBackWithoutXDPPermission(t *testing.T) {
 	if os.Getenv("MILLRACE_TEST_FALLBACK") != "" {
 		fallBack(t)
 		return
@@ -157,7 +157,7 @@ func TestAutoFallsBackWithoutTheRightForXDP(t *testing.T) {
 	testnet.Program(t, "setpriv")
 	ns := site(t)
 	cmd := exec.Command("setpriv", "--bounding-set=-all,+net_raw,+net_admin", "--inh-caps=-all,+net_raw,+net_admin",
-		os.Args[0], "-test.run=^TestAutoFallsBackWithoutTheRightForXDP$", "-test.v")
+		os.Args[0], "-test.run=^TestAutoFallsBackWithoutXDPPermission$", "-test.v")
 	cmd.Env = append(os.Environ(), "MILLRACE_TEST_FALLBACK=1")
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out

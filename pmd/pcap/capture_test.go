@@ -223,7 +223,7 @@ var errDisk = errors.New("disk on fire")
 
 func (brokenDisk) Write([]byte) (int, error) { return 0, errDisk }
 
-func TestCaptureDisturbsNoTrafficWhenTheDiskFails(t *testing.T) {
+func TestCaptureFailureDoesNotAffectTraffic(t *testing.T) {
 	w := newPair(t, 8, 8, 8)
 	c := pcap.NewCapture(w.a, newWriter(t, brokenDisk{}), pcap.CaptureConfig{})
 	peer := packet.NewBatch(w.arena.View(), 8)

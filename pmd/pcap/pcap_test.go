@@ -249,7 +249,7 @@ func TestDriverMakesLapsOverSeveralFiles(t *testing.T) {
 	})
 }
 
-func TestDriverWithoutEndStopsWhereALapBringsNothing(t *testing.T) {
+func TestEndlessLapsStopOverFilesWithoutPackets(t *testing.T) {
 	empty := writeCapture(t)
 	useless := writeLink(t, capture.LinkTypeUSBLinux, seen{1, "usb"})
 	long := writeCapture(t, seen{1, string(make([]byte, 40_000))})
@@ -263,7 +263,7 @@ func TestDriverWithoutEndStopsWhereALapBringsNothing(t *testing.T) {
 	}
 }
 
-func TestDriverWithoutEndStopsWhereItsFileIsEmptied(t *testing.T) {
+func TestEndlessLapsStopWhenTheFileIsEmptied(t *testing.T) {
 	path := writeCapture(t, seen{1, "once"})
 	r := newRig(t, 16, pcap.Config{Files: []string{path}, Laps: -1})
 	if n, err := r.d.Rx(0, packet.NewBatch(r.arena.View(), 1)); n != 1 || err != nil {
@@ -485,7 +485,7 @@ func TestDriverReceivesUpToTheDamage(t *testing.T) {
 	})
 }
 
-func TestOpenRefusesWhatCannotWork(t *testing.T) {
+func TestOpenRejectsInvalidConfigurations(t *testing.T) {
 	good := writeCapture(t, seen{1, string(make([]byte, 2000))}, seen{1, string(make([]byte, 2000))})
 	notes := filepath.Join(t.TempDir(), "notes.txt")
 	os.WriteFile(notes, []byte("not a capture"), 0o600)
@@ -543,7 +543,7 @@ func TestDriverWritesWhatIsSent(t *testing.T) {
 	})
 }
 
-func TestDriverTellsThatTheOutputFailed(t *testing.T) {
+func TestDriverReportsAFailedOutput(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("no /dev/full here")
 	}

@@ -238,7 +238,7 @@ func turn(p []byte) {
 }
 
 // Every size around the ends of frames goes to us and back, with checksums that we need not mend.
-func TestLinuxSpeaksWithUs(t *testing.T) {
+func TestLinuxExchangesPacketsWithTheDriver(t *testing.T) {
 	for _, mtu := range []int{1500, 9000, 65521} {
 		t.Run(fmt.Sprintf("MTU %d", mtu), func(t *testing.T) { speak(t, mtu) })
 	}
@@ -273,7 +273,7 @@ func speak(t *testing.T, mtu int) {
 	must(t, r.dev.Close())
 }
 
-func TestLargeSendsAreCutBeforeTheyCome(t *testing.T) {
+func TestLargeSendsAreSegmentedByTheKernel(t *testing.T) {
 	r := newRig(t, 1, 128, 0)
 	c := r.dial(t, "", "198.18.0.2:9")
 	raw, err := c.SyscallConn()
@@ -290,7 +290,7 @@ func TestLargeSendsAreCutBeforeTheyCome(t *testing.T) {
 	}
 }
 
-func TestVLANTagsComeAndGoInThePacket(t *testing.T) {
+func TestVLANTagsStayInThePacket(t *testing.T) {
 	r := newRig(t, 1, 64, 0)
 	raw := -1
 	must(t, r.linux.Do(func() (err error) {
@@ -414,7 +414,7 @@ func TestCloseRemovesTheInterfaceAndLeavesAPersistentOne(t *testing.T) {
 	}
 }
 
-func TestOpenSaysWhatIsMissing(t *testing.T) {
+func TestOpenErrorsNameWhatIsMissing(t *testing.T) {
 	r := newRig(t, 1, 64, 0)
 	first := r.dev
 	defer func() { r.dev = first }()

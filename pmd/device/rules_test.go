@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-func TestRulesAreReadAtOnce(t *testing.T) {
+func TestRulesTakeEffectAtOpen(t *testing.T) {
 	ns := site(t)
 	for _, name := range []device.Driver{device.AFXDP, device.AFPacket} {
 		err := open(t, ns, 2, device.Config{Driver: name, Rules: []pmd.Rule{{}}}, func(*device.Device) {})
