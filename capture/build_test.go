@@ -103,7 +103,7 @@ func sampleNG(o binary.AppendByteOrder) []byte {
 	f.block(4, f.body().u32(0))                  // names
 	f.block(10, f.body().u32(0x544c534b, 0))     // secrets
 	f.block(0xBAD, f.body().u32(42).raw("abc!")) // custom
-	f.block(0x7777, f.body())                    // nobody's
+	f.block(0x7777, f.body())                    // unknown
 	f.enhanced(1, 1_600_000_000_654_321, 3, "raw", nil)
 	f.block(blockPacket, f.body().u16(0, 5).u32(0, 2_000, 4, 4).raw("old!"))
 	f.block(blockSimple, f.body().u32(7).raw("simple\x00\x00"))

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/internal/testpcaps"
 )
 
-// plain is a record as both our reader and the oracle can tell it.
+// plain is a record as both the reader and the oracle return it.
 type plain struct {
 	Time int64
 	Len  int

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Label is a name and a value that tell one series of a metric from another.
+// Label is a name and a value that distinguish the series of a metric.
 type Label struct{ Name, Value string }
 
 // Source writes the present values of some metrics. It is called at each scrape, from any

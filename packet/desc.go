@@ -58,7 +58,7 @@ type Flags uint16
 //
 // FlagTruncated says either that a header goes on beyond the captured bytes, or that IP claims a length
 // beyond those present. Where only payload is missing, offsets and lookups are valid nevertheless: L4
-// and Payload tell whether the transport header was whole.
+// and Payload are 0 unless the transport header was complete.
 const (
 	FlagIPv4         Flags = 1 << iota // the network header is IPv4
 	FlagIPv6                           // the network header is IPv6

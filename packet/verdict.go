@@ -20,7 +20,7 @@ const (
 	DropL4Checksum                      // TCP, UDP, ICMP or ICMPv6 checksum is wrong
 	DropUnsupported                     // neither IPv4, IPv6 nor a protocol that is served here
 	DropFragment                        // a fragment where only whole packets are served
-	DropRule                            // an ACL rule says so
+	DropRule                            // denied by an ACL rule
 	DropNoService                       // no service has this address, protocol and port
 	DropNoFlow                          // belongs to no known flow and may not start one
 	DropNoBackend                       // the service has no healthy backend

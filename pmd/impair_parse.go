@@ -36,7 +36,7 @@ func ParseProfile(text string) (Profile, error) {
 	}
 	for _, d := range []*Impairment{&p.out.Rx, &p.out.Tx} {
 		if d.Queue != (Queue{}) && d.Rate == 0 {
-			return Profile{}, p.errorf(p.queued[d], "a queue wants a rate that it waits for, as in rate=100mbit queue=64")
+			return Profile{}, p.errorf(p.queued[d], "a queue needs a rate that it waits for, as in rate=100mbit queue=64")
 		}
 	}
 	return p.out, nil
@@ -128,7 +128,7 @@ func (p *parser) take(w token) error {
 	case !known:
 		return p.errorf(name, "%q is not a word of profiles: want rx: tx: fifo seed= %s", w.s, strings.Join(wordNames(), " "))
 	case !hasValue:
-		return p.errorf(name, "%s wants a value, as in %s=...", name.s, name.s)
+		return p.errorf(name, "%s needs a value, as in %s=...", name.s, name.s)
 	}
 	for _, d := range p.into {
 		if err := read(p, value, d); err != nil {
@@ -201,7 +201,7 @@ func (p *parser) burst(v token, d *Impairment) error {
 			return err
 		}
 		if i == 0 && !more {
-			return p.errorf(v, "burst wants two probabilities, to turn bad and to turn good again, as in burst=1%%,25%%")
+			return p.errorf(v, "burst needs two probabilities, to turn bad and to turn good again, as in burst=1%%,25%%")
 		}
 	}
 	return nil
@@ -294,7 +294,7 @@ func (p *parser) delay(v token, d *Impairment) error {
 		return p.errorf(shape, "%q is not a distribution: want %s", shape.s, strings.Join(shapeNames, ", "))
 	}
 	if d.Jitter == 0 {
-		return p.errorf(shape, "a distribution wants a jitter, as in delay=10ms±2ms/normal")
+		return p.errorf(shape, "a distribution needs a jitter, as in delay=10ms±2ms/normal")
 	}
 	d.Shape = Shape(n)
 	return nil

@@ -103,7 +103,7 @@ func (l *path) receive(t testing.TB, now clock.Time) {
 	}
 }
 
-// until lets time pass up to end, in the steps that Next tells.
+// until advances time to end, in the steps that Next returns.
 func (l *path) until(t testing.TB, end clock.Time) {
 	t.Helper()
 	for next := l.im.Next(); next <= end; next = l.im.Next() {

@@ -142,7 +142,7 @@ func TestMemoryCloseReturnsFrames(t *testing.T) {
 			w := newPair(t, 16, 16, 16)
 			tx, rx := packet.NewBatch(w.arena.View(), 16), packet.NewBatch(w.arena.View(), 2)
 			fill(t, tx, w.poolA, 0, 6, 64)
-			tx.D[1].Flags = packet.FlagMore // b looks at a part of it, for want of room
+			tx.D[1].Flags = packet.FlagMore // b receives a part of it, for want of room
 			w.a.Tx(0, tx)
 			tx.Reset()
 			fill(t, tx, w.poolB, 0, 3, 64)
@@ -339,12 +339,12 @@ func TestMemoryWaitsForRoomInTheReturnedRing(t *testing.T) {
 		w.poolB.PutBatch(b)
 	}
 	send(5)
-	receive(short, 0, 1) // 5 go home, 11 small ones are there
+	receive(short, 0, 1) // 5 are returned, 11 small ones are there
 	send(6)              // collects the 5
 	receive(short, 4, 1)
 	receive(short, 4, 1)
 	receive(short, 3, 1) // 11 are paid: room for 5
-	receive(short, 0, 1) // 6 cannot go home
+	receive(short, 0, 1) // 6 cannot be returned
 	receive(long, 0, 1)  // nor be paid for
 	w.a.Rx(0, tx)        // collects
 	receive(short, 0, 2)

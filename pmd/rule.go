@@ -19,8 +19,8 @@ const (
 // Rule names packets that a driver takes away from the kernel's stack, or leaves to it (Keep). What
 // no rule names stays with the kernel, so that a machine reached by ssh stays reachable.
 //
-// Fragments after the first have no ports (RFC 791 3.2, RFC 8200 4.5), so steering cannot tell whose
-// they are. With a protocol that has ports, a rule without ports therefore also takes them. A rule with
+// Fragments after the first have no ports (RFC 791 3.2, RFC 8200 4.5), so steering cannot find their
+// service. With a protocol that has ports, a rule without ports therefore also takes them. A rule with
 // ports takes whole packets and first fragments only, and one with LaterFragments the other fragments
 // only.
 //

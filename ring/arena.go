@@ -1,4 +1,4 @@
-// Package ring holds the memory that packets live in and the queues that hand it on: Arena (frames
+// Package ring holds the memory that packets live in and the queues that pass it on: Arena (frames
 // in one mapping that AF_XDP, DPDK and CUDA can all register), Pool (the free frames of one loop),
 // Audit (every frame has exactly one owner) and two rings, SPSC and MPSC.
 //

@@ -15,7 +15,7 @@ type Holder interface {
 var ErrAudit = errors.New("frame audit")
 
 // Audit checks the rule that a frame has one owner: each of a's frames that was cut into pools is held
-// exactly once among the holders, and no other frame is. A frame that nobody holds is leaked and one that
+// exactly once among the holders, and no other frame is. A frame that none holds is leaked and one that
 // two hold will be overwritten while it is read. Every owner must be named, and idle during the call.
 func Audit(a *Arena, holders ...Holder) error {
 	seen := make([]uint8, a.cut)

@@ -22,7 +22,7 @@ type MPSC[T any] struct {
 	_    pad
 }
 
-// slot is one element and the sequence number that hands it from side to side.
+// slot is one element and the sequence number that says which side may use it.
 type slot[T any] struct {
 	seq atomic.Uint64
 	v   T

@@ -46,7 +46,7 @@ type Setup struct {
 // Rig is an open queue and its far end. A function that is nil is not supported.
 type Rig struct {
 	Queue   pmd.Driver    // also a ring.Holder
-	Holders []ring.Holder // whoever else holds frames of the arena
+	Holders []ring.Holder // the other owners of frames of the arena
 
 	// Send sends a packet to the queue; false says that the link is full. Nil: all of
 	// Setup.Inbound is there from the start.

@@ -113,7 +113,7 @@ type veth struct {
 }
 
 const (
-	dev = "mr0" // of ours
+	dev = "mr0" // of the driver
 	far = "eth0"
 )
 

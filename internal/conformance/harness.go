@@ -44,7 +44,7 @@ type harness struct {
 // packets of the sizes that size returns.
 func open(t testing.TB, s *Subject, frames, inbound int, size func(i int) int) *harness {
 	t.Helper()
-	const others = 4096 // frames for whoever is at the other end
+	const others = 4096 // frames for the far end
 	if s.Resident {
 		frames += inbound
 	}

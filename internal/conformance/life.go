@@ -198,11 +198,11 @@ func (b *harness) finalClose(mine, out *packet.Batch) {
 	b.closed = true
 }
 
-// wantError polls until Rx tells want.
+// wantError polls until Rx returns want.
 func (b *harness) wantError(want error) {
 	b.Helper()
 	var err error
-	b.eventually("Rx to tell the state", func() bool {
+	b.eventually("the error of Rx", func() bool {
 		n, e := b.Queue.Rx(b.now(), b.received)
 		packets, size := packet.Count(b.received.D[:n])
 		b.got.all += packets
@@ -218,7 +218,7 @@ func (b *harness) wantError(want error) {
 	b.wantTxError(want)
 }
 
-// wantTxError holds Tx to the state that Rx has told: it takes nothing, but for a driver in which
+// wantTxError checks that Tx returns the error of Rx and takes nothing, but for a driver in which
 // packets wait.
 func (b *harness) wantTxError(want error) {
 	b.Helper()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A packet of the tests says what it is, so that whoever gets it can tell whether it is whole:
+// A packet of the tests describes itself, so that its receiver can check that it is complete:
 //
 //	0       6      12       14    16        20    22
 //	+-------+-------+--------+-----+---------+-----+------ - - -
@@ -57,7 +57,7 @@ func (a *arrivals) add(t testing.TB, p []byte) {
 		return
 	}
 	if len(p) < headerLen || binary.BigEndian.Uint16(p[12:]) != etherType {
-		t.Fatalf("a packet that nobody sent: %d bytes, %x", len(p), p[:min(len(p), 40)])
+		t.Fatalf("a packet that was never sent: %d bytes, %x", len(p), p[:min(len(p), 40)])
 	}
 	number := binary.BigEndian.Uint32(p[16:])
 	if want := int(binary.BigEndian.Uint16(p[20:])); len(p) != want {

@@ -93,7 +93,7 @@ func survivesExhaustion(t testing.TB, s *Subject) {
 	}
 }
 
-// uncounted is how many of the packets that were sent the queue or the wire tell to be lost.
+// uncounted is how many of the packets that were sent the queue or the link report as lost.
 func (b *harness) uncounted() uint64 {
 	st := b.Queue.Info().Stats
 	return st.RxMissed + st.RxInvalid + b.lost()
@@ -182,7 +182,7 @@ func wakesSleeper(t testing.TB, s *Subject) {
 			b.offer(1)
 		}()
 		if !readable(fd, timeout) {
-			t.Fatal("a packet is there and nobody is woken")
+			t.Fatal("a packet is there and poll(2) did not return")
 		}
 		<-done
 		b.receiveAll(i + 1)

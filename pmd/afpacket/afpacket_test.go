@@ -17,7 +17,7 @@ func echoRequest(seq byte) []byte {
 	return p
 }
 
-// ping sends n echo requests from Linux to our address, each after the answer to the one before,
+// ping sends n echo requests from Linux to the driver's address, each after the answer to the one before,
 // and returns the shortest time that an answer took.
 func (r *rig) ping(n int) (best time.Duration, err error) {
 	var c net.Conn

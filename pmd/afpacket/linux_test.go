@@ -104,7 +104,7 @@ func TestPartialChecksumsAreCompleted(t *testing.T) {
 	r.audit(t)
 }
 
-// A device of ours at either end: what one sends with tags arrives with the same tags, though the
+// A device under test at either end: what one sends with tags arrives with the same tags, though the
 // kernel between them takes the outer one out of the packet.
 func TestVLANTagsAreRestored(t *testing.T) {
 	r := newRig(t, 1, 256, nil)
@@ -169,7 +169,7 @@ func forward(t testing.TB, a, b *afpacket.Queue, pool *ring.Pool, stop <-chan st
 }
 
 // Linux's TCP, with segmentation offload and checksums left to the device, through two devices of
-// ours: every byte arrives, and every packet that leaves has the size of the MTU.
+// the two devices: every byte arrives, and every packet that leaves has the size of the MTU.
 func TestBulkTCPThroughTwoDevices(t *testing.T) {
 	r := bareRig(t)
 	server := r.net.Namespace("server")
@@ -237,7 +237,7 @@ func transfer(t testing.TB, from, to *testnet.Namespace, addr string) {
 	}
 }
 
-// Linux's UDP segmentation offload: one packet of the kernel is many of ours.
+// Linux's UDP segmentation offload: one packet of the kernel is many packets of the driver.
 func TestUDPSuperPacketsAreSegmented(t *testing.T) {
 	r := newRig(t, 1, 512, nil)
 	r.know(t)

@@ -24,9 +24,9 @@ var (
 	_ ring.Holder = (*afpacket.Queue)(nil)
 )
 
-// rig is a device of ours at the end of a veth pair whose other end is Linux.
+// rig is a device at the end of a veth pair whose other end is Linux.
 //
-//	linux: eth0 198.18.0.1/24, 2001:db8::1/64 --- mr0: ours, no address
+//	linux: eth0 198.18.0.1/24, 2001:db8::1/64 --- mr0: the driver, no address
 type rig struct {
 	net         *testnet.Net
 	linux, here *testnet.Namespace
@@ -233,7 +233,7 @@ func (r *rig) udp(src, dst uint16, payload []byte) []byte {
 	return p
 }
 
-// know tells Linux our link address, so that it need not ask.
+// know gives Linux the driver's link address, so that it need not resolve it.
 func (r *rig) know(t testing.TB) {
 	t.Helper()
 	mac := net.HardwareAddr(func() []byte { m := r.dev.Queues[0].Info().MAC; return m[:] }())
@@ -243,14 +243,14 @@ func (r *rig) know(t testing.TB) {
 	}
 }
 
-// echo answers ARP and ICMP echo requests for our address in place: a responder of few lines.
+// echo answers ARP and ICMP echo requests for the driver's address in place: a responder of few lines.
 func echo(p []byte) bool {
 	e := wire.Ethernet(p)
-	ours := [6]byte{2, 0, 0, 0, 0, 1}
+	mac := [6]byte{2, 0, 0, 0, 0, 1}
 	switch {
 	case e.EtherType() == wire.EtherTypeARP && netip.AddrFrom4([4]byte(p[38:42])) == ourAddr && p[21] == 1:
-		copy(p[32:42], p[22:32]) // its sender is our target
-		copy(p[22:28], ours[:])
+		copy(p[32:42], p[22:32]) // its sender is the target
+		copy(p[22:28], mac[:])
 		copy(p[28:32], ourAddr.AsSlice())
 		p[21] = 2
 	case e.EtherType() == wire.EtherTypeIPv4 && wire.IPv4(p[14:]).DstAddr() == ourAddr && wire.IPv4(p[14:]).Proto() == wire.ProtoICMP && p[34] == 8:
@@ -265,7 +265,7 @@ func echo(p []byte) bool {
 		return false
 	}
 	copy(p[0:6], p[6:12])
-	copy(p[6:12], ours[:])
+	copy(p[6:12], mac[:])
 	return true
 }
 

@@ -17,9 +17,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// crossing is two devices of ours between two Linux hosts: large packets come and go whole.
+// crossing is two devices between two Linux hosts: large packets come and go whole.
 //
-//	linux: eth0 198.18.0.1 --- mr0 | us | mr1 --- eth0 198.18.0.2: server
+//	linux: eth0 198.18.0.1 --- mr0 | driver | mr1 --- eth0 198.18.0.2: server
 type crossing struct {
 	*rig
 	server *testnet.Namespace
@@ -28,7 +28,7 @@ type crossing struct {
 }
 
 // newCrossing forwards until stop. Where ends is set, the device that sends leaves nothing to the one that
-// receives: Linux cuts what we send on mr0 and mr1, fills in checksums, and the hosts verify them.
+// receives: Linux cuts what the driver sends on mr0 and mr1, fills in checksums, and the hosts verify them.
 func newCrossing(t *testing.T, ends bool) *crossing {
 	t.Helper()
 	c := &crossing{rig: bareRig(t)}
@@ -82,7 +82,7 @@ func TestLargePacketsPassWholeWithOffload(t *testing.T) {
 	}
 }
 
-// A large packet behind a tag goes there and back, and in the end is cut by us: byte for byte what was sent.
+// A large packet behind a tag goes there and back, and in the end is cut by the driver: byte for byte what was sent.
 func TestLargePacketsKeepTheirVLANTag(t *testing.T) {
 	r := newRig(t, 1, 512, func(c *afpacket.Config) { c.Offload = true })
 	far := &rig{linux: r.here, here: r.linux, arena: r.arena, pools: r.pools}

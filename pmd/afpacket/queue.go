@@ -34,7 +34,7 @@ type Queue struct {
 	count pmd.Counters
 
 	mu     sync.Mutex // Info against Close: guards rx
-	missed uint64     // as the kernel has told so far: it forgets what it tells
+	missed uint64     // sum of the drops that the kernel has reported
 	info   pmd.Info   // what does not change
 }
 
@@ -189,7 +189,7 @@ func (q *Queue) scatter(b *packet.Batch, stamp uint32, total int) {
 	}
 }
 
-// setOffload leaves checksum and segmentation of the packet that starts with d to whoever sends it.
+// setOffload leaves checksum and segmentation of the packet that starts with d to the device that sends it.
 func (q *Queue) setOffload(arena *packet.Arena, d *packet.Desc) {
 	d.Flags |= packet.FlagOffload
 	p, at := &q.packet, arena.Headroom(d)

@@ -37,7 +37,7 @@ func run(t testing.TB, prog []unix.SockFilter, p []byte) uint32 {
 	return uint32(n)
 }
 
-// takes says what becomes of a packet, rule by rule.
+// takes decides about a packet, rule by rule.
 func takes(rules []Rule, p []byte) bool {
 	keep, wide := false, false
 	for _, r := range rules {

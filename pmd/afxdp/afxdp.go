@@ -30,7 +30,7 @@
 // corrupt a packet of another owner. Close returns the frames of both sets to the pool, whatever state
 // the device is in.
 //
-// The package does not route, resolve neighbours or know protocols beyond what steering looks at.
+// The package does not route, resolve neighbours or parse protocols beyond what steering needs.
 // Design and measurements: docs/design/002-afxdp.md. Kernel interface:
 // Documentation/networking/af_xdp.rst.
 package afxdp

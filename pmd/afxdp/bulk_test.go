@@ -261,7 +261,7 @@ func TestCloseSendsWhatTxTook(t *testing.T) {
 	}
 }
 
-// TestKernelAddressesAreChecked plays a kernel that hands out addresses that it does not hold.
+// TestKernelAddressesAreChecked plays a kernel that returns addresses that it does not hold.
 func TestKernelAddressesAreChecked(t *testing.T) {
 	w := newNetwork(t, 1, 1500).quiet(t)
 	r := w.open(t, Config{All: true, RxFrames: 8})

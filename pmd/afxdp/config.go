@@ -10,7 +10,7 @@ import (
 // Mode is the XDP mode: where the interface runs the steering program.
 type Mode uint8
 
-// The modes. ModeAuto tries native and falls back to generic; Info.Granted says so and why.
+// The modes. ModeAuto tries native and falls back to generic; Info.Negotiated reports the mode and why.
 const (
 	ModeAuto    Mode = iota
 	ModeNative       // in the driver, before the kernel makes an skb

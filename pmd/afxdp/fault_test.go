@@ -130,13 +130,13 @@ func TestLostCarrierIsNoError(t *testing.T) {
 	for _, mode := range []Mode{ModeNative, ModeGeneric} {
 		w := newNetwork(t, 1, 1500)
 		r := w.open(t, Config{All: true, Mode: mode})
-		w.run(t, w.peer, "ip", "link", "set", peerDev, "down") // no carrier: not our link, no error
+		w.run(t, w.peer, "ip", "link", "set", peerDev, "down") // no carrier: the link itself is up
 		w.run(t, w.peer, "ip", "link", "set", peerDev, "up")
 		w.exchange(t, r, 10)
 	}
 }
 
-// wantLink polls until Rx tells the state, and asks Tx too, which must keep its hands off frames
+// wantLink polls until Rx returns the state, and calls Tx too, which must not take frames
 // that it cannot send.
 func (r *rig) wantLink(t testing.TB, want error) {
 	t.Helper()

@@ -189,7 +189,7 @@ func (r *rig) audit(t testing.TB, others ...ring.Holder) {
 		others = append(others, q)
 		for _, l := range []*frameSet{&q.rxHeld, &q.txHeld} {
 			if n := 0; l.n != count(l, &n) {
-				t.Errorf("%d frames are lent, counted as %d", n, l.n)
+				t.Errorf("%d frames are held, counted as %d", n, l.n)
 			}
 		}
 	}

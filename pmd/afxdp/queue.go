@@ -28,7 +28,7 @@ type Queue struct {
 
 	id        int
 	closed    bool
-	unsent    bool       // the kernel stopped sending for want of something: kick again
+	unsent    bool       // the kernel stopped sending (EAGAIN, ENOBUFS): kick again
 	linkErr   error      // what the last probe said
 	nextProbe clock.Time // when an idle Rx asks for the state of the link again
 

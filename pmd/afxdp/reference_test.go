@@ -11,7 +11,7 @@ import (
 
 func newBatch(r *rig) *packet.Batch { return packet.NewBatch(r.arena.View(), 64) }
 
-// flow is what a rule looks at, in the reference.
+// flow holds the fields that rules compare, in the reference.
 type flow struct {
 	src, dst     netip.Addr
 	proto        int // -1 is unknown

@@ -58,7 +58,7 @@ func (s *socket) setUp(cfg *Config, addr *unix.SockaddrXDP) error {
 	}
 	var opts uint32
 	if err := getsockopt(s.fd, unix.XDP_OPTIONS, unsafe.Pointer(&opts), unsafe.Sizeof(opts)); err != nil {
-		return fmt.Errorf("ask for what was granted: %w", err)
+		return fmt.Errorf("read XDP_OPTIONS: %w", err)
 	}
 	s.zeroCopy = opts&unix.XDP_OPTIONS_ZEROCOPY != 0
 	s.wakeup = !cfg.NoNeedWakeup

@@ -23,7 +23,7 @@ var ErrRule = errors.New("steering rule")
 // bpf/steer.c. Single ports do not count.
 const maxRanges = 8
 
-// Flags of an address, the same as in bpf/steer.c: one lookup of the address tells the program which further
+// Flags of an address, the same as in bpf/steer.c: one lookup of the address says which further
 // maps it has to read, mostly none.
 const (
 	flagToAll = 1 << iota

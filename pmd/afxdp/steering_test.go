@@ -153,7 +153,7 @@ func fragment(offset uint16, more bool) func(*layers.IPv4) {
 	}
 }
 
-// steerCases are frames with the rules that a gateway would have, and who gets them.
+// steerCases are frames with the rules that a gateway would have, and whether they are steered.
 var steerCases = []struct {
 	name  string
 	rules []Rule
@@ -208,11 +208,11 @@ var steerCases = []struct {
 	{"three tags", []Rule{to(ourAddr, 6, 80)}, pkt(append([]layers.EthernetType{0x88a8, 0x8100, 0x8100}, v4...), ip4(peerAddr, ourAddr, 6), tcp(1000, 80)), false},
 	{"tag cut off", []Rule{to(ourAddr, 0)}, append(make([]byte, 12), 0x81, 0, 0), false},
 
-	{"ARP request for us", []Rule{neighbor(ourAddr)}, pkt(arp, arpFor(1, ourAddr)), true},
-	{"ARP reply to us", []Rule{neighbor(ourAddr)}, pkt(arp, arpFor(2, ourAddr)), true},
-	{"tagged ARP request for us", []Rule{neighbor(ourAddr)}, pkt(append([]layers.EthernetType{0x8100}, arp...), arpFor(1, ourAddr)), true},
+	{"ARP request for a steered address", []Rule{neighbor(ourAddr)}, pkt(arp, arpFor(1, ourAddr)), true},
+	{"ARP reply to a steered address", []Rule{neighbor(ourAddr)}, pkt(arp, arpFor(2, ourAddr)), true},
+	{"tagged ARP request for a steered address", []Rule{neighbor(ourAddr)}, pkt(append([]layers.EthernetType{0x8100}, arp...), arpFor(1, ourAddr)), true},
 	{"ARP request for the kernel", []Rule{neighbor(ourAddr)}, pkt(arp, arpFor(1, hostAddr)), false},
-	{"ARP from an address of ours", []Rule{neighbor(peerAddr)}, pkt(arp, arpFor(1, hostAddr)), false},
+	{"ARP from a steered address", []Rule{neighbor(peerAddr)}, pkt(arp, arpFor(1, hostAddr)), false},
 	{"ARP without a neighbour rule", []Rule{to(ourAddr, 0)}, pkt(arp, arpFor(1, ourAddr)), false},
 	{"ARP cut off", []Rule{neighbor(ourAddr)}, pkt(arp, arpFor(1, ourAddr))[:41], false},
 	{"service without a neighbour rule's address", []Rule{neighbor(ourAddr)}, pkt(v4, ip4(peerAddr, ourAddr, 6), tcp(1, 80)), false},
@@ -233,10 +233,10 @@ var steerCases = []struct {
 	{"IPv6 first fragment", []Rule{to(our6, 17, 53)}, pkt(v6, ip6(peer6, our6, 44), raw(17, 0, 0, 1, 0, 0, 0, 9), udp(1, 53)), true},
 	{"IPv6 later fragment, rule with a port", []Rule{to(our6, 17, 53)}, pkt(v6, ip6(peer6, our6, 44), raw(17, 0, 0, 8, 0, 0, 0, 9), udp(1, 53)), false},
 	{"IPv6 later fragment, rule for the protocol", []Rule{to(our6, 17)}, pkt(v6, ip6(peer6, our6, 44), raw(17, 0, 0, 8, 0, 0, 0, 9), udp(1, 53)), true},
-	{"solicitation for us, multicast", []Rule{neighbor(our6)}, pkt(v6, ip6(peer6, solicit6, 58), nd(135, our6)), true},
-	{"solicitation for us, unicast", []Rule{neighbor(our6)}, pkt(v6, ip6(peer6, our6, 58), nd(135, our6)), true},
+	{"solicitation for a steered address, multicast", []Rule{neighbor(our6)}, pkt(v6, ip6(peer6, solicit6, 58), nd(135, our6)), true},
+	{"solicitation for a steered address, unicast", []Rule{neighbor(our6)}, pkt(v6, ip6(peer6, our6, 58), nd(135, our6)), true},
 	{"solicitation for an address with the same multicast group", []Rule{neighbor(our6)}, pkt(v6, ip6(peer6, solicit6, 58), nd(135, netip.MustParseAddr("2001:db8:1::9"))), false},
-	{"advertisement to us", []Rule{neighbor(our6)}, pkt(v6, ip6(peer6, our6, 58), nd(136, peer6)), true},
+	{"advertisement to a steered address", []Rule{neighbor(our6)}, pkt(v6, ip6(peer6, our6, 58), nd(136, peer6)), true},
 	{"advertisement to the kernel", []Rule{neighbor(our6)}, pkt(v6, ip6(peer6, backend6, 58), nd(136, our6)), false},
 	{"ping to a neighbour address", []Rule{neighbor(our6)}, pkt(v6, ip6(peer6, our6, 58), nd(128, our6)), false},
 	{"ping with an ICMPv6 rule", []Rule{to(our6, 58)}, pkt(v6, ip6(peer6, our6, 58), raw(128, 0, 0, 0)), true},
@@ -410,17 +410,17 @@ func TestSteeringLeavesOtherPacketsToTheKernel(t *testing.T) {
 	for _, mode := range []Mode{ModeNative, ModeGeneric} {
 		w := newNetwork(t, 1, 1500)
 		r := w.open(t, Config{Mode: mode, Rules: []Rule{
-			to(hostAddr, 17, 53), // an address that we share with the kernel
+			to(hostAddr, 17, 53), // an address shared with the kernel
 			neighbor(ourAddr), to(ourAddr, 6, 80), neighbor(our6), to(our6, 6, 80),
 		}})
 		w.kernelAnswers(t, hostAddr, true) // ARP, SYN and RST
 		w.kernelAnswers(t, netip.MustParseAddr("2001:db8::1"), true)
 		w.sendUDP(t, "198.18.0.1:53", []byte("ours"), 0)
-		r.wantPacket(t, "UDP to our port of a shared address", func(f []byte) bool { return f[12] == 8 && f[23] == 17 })
-		go w.dial(ourAddr, time.Second) // nobody answers ARP for it: we get the question
-		r.wantPacket(t, "ARP for our address", func(f []byte) bool { return f[12] == 8 && f[13] == 6 })
+		r.wantPacket(t, "UDP to the steered port of a shared address", func(f []byte) bool { return f[12] == 8 && f[23] == 17 })
+		go w.dial(ourAddr, time.Second) // no host answers ARP for it: the request is steered
+		r.wantPacket(t, "ARP for the steered address", func(f []byte) bool { return f[12] == 8 && f[13] == 6 })
 		go w.dial(our6, time.Second)
-		r.wantPacket(t, "solicitation for our IPv6 address", func(f []byte) bool { return f[12] == 0x86 && f[54] == 135 })
+		r.wantPacket(t, "solicitation for the steered IPv6 address", func(f []byte) bool { return f[12] == 0x86 && f[54] == 135 })
 
 		must(t, r.Steering().Remove(to(hostAddr, 17, 53)))
 		before, err := r.Steering().Counts()
@@ -456,25 +456,25 @@ func TestAddressFilterFollowsTheRules(t *testing.T) {
 	w := newNetwork(t, 1, 1500)
 	groups := func() string { return w.run(t, w.host, "ip", "maddr", "show", "dev", dev) }
 	link := func() string { return w.run(t, w.host, "ip", "-d", "link", "show", "dev", dev) }
-	const ours, same = "33:33:ff:00:aa:09", "2001:db8:5::aa09"
+	const group, same = "33:33:ff:00:aa:09", "2001:db8:5::aa09"
 	vip := netip.MustParseAddr("2001:db8::aa09")
 
 	r := w.open(t, Config{Rules: []Rule{neighbor(ourAddr), neighbor(vip)}})
-	if !strings.Contains(groups(), ours) || strings.Contains(link(), "promiscuity 1") {
+	if !strings.Contains(groups(), group) || strings.Contains(link(), "promiscuity 1") {
 		t.Errorf("with a neighbour rule:\n%s%s", groups(), link())
 	}
 	must(t, r.Steering().Add(neighbor(netip.MustParseAddr(same)), neighbor(vip)))
 	must(t, r.Steering().Remove(neighbor(vip)))
-	if !strings.Contains(groups(), ours) {
+	if !strings.Contains(groups(), group) {
 		t.Errorf("the group of another address is left: %s", groups())
 	}
 	must(t, r.Steering().Replace())
-	if strings.Contains(groups(), ours) {
+	if strings.Contains(groups(), group) {
 		t.Errorf("the group stays without a rule: %s", groups())
 	}
 	must(t, r.Steering().Add(neighbor(vip)))
 	must(t, r.Close())
-	if strings.Contains(groups(), ours) {
+	if strings.Contains(groups(), group) {
 		t.Errorf("the group stays after Close: %s", groups())
 	}
 

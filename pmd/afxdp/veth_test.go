@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// sendUDP sends payload from the peer's kernel to our address. segment > 0 hands it down as one
+// sendUDP sends payload from the peer's kernel to the driver's address. segment > 0 sends it as one
 // datagram to be cut into pieces of that size (UDP_SEGMENT).
 func (w *network) sendUDP(t testing.TB, to string, payload []byte, segment int) {
 	t.Helper()
@@ -43,7 +43,7 @@ func control(raw syscall.RawConn, f func(fd int) error) error {
 	return err
 }
 
-// neighbours tells the peer's kernel our link address.
+// neighbours gives the peer's kernel the driver's link address.
 func (w *network) neighbours(t testing.TB) {
 	mac := net.HardwareAddr(func() []byte { m := w.mac(t, w.host, dev); return m[:] }()).String()
 	w.run(t, w.peer, "ip", "neigh", "replace", ourAddr.String(), "lladdr", mac, "dev", peerDev)

@@ -48,7 +48,7 @@ type Capture struct {
 type stagedPacket struct{ end, size, descs int }
 
 // NewCapture wraps inner, which it closes with itself. It borrows w, which the caller closes after it
-// and nobody else uses meanwhile.
+// and must not use meanwhile.
 func NewCapture(inner pmd.Driver, w *capture.Writer, cfg CaptureConfig) *Capture {
 	if !cfg.Rx && !cfg.Tx {
 		cfg.Rx, cfg.Tx = true, true

@@ -70,7 +70,7 @@ type RecordStats struct {
 //
 // Unless StampNow is set, packets arrive at their capture time: Rx sets Base to that of the first
 // packet, in ns since the Unix epoch, and ends a batch before a packet more than 2 s away, so that
-// Batch.Time tells the capture time of each. A batch that is not empty keeps its Base and gets only
+// Batch.Time returns the capture time of each. A batch that is not empty keeps its Base and gets only
 // packets within those 2 s.
 //
 // After the last packet Rx returns io.EOF, and at damage in a file what capture says, after all

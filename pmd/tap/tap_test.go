@@ -28,9 +28,9 @@ var (
 	_ ring.Holder = (*tap.Queue)(nil)
 )
 
-// rig is Linux with a TAP interface of ours.
+// rig is Linux with a TAP interface.
 //
-//	linux: mr0 198.18.0.1/24, 2001:db8::1/64 --- us: 198.18.0.2, 2001:db8::2
+//	linux: mr0 198.18.0.1/24, 2001:db8::1/64 --- driver: 198.18.0.2, 2001:db8::2
 type rig struct {
 	linux *testnet.Namespace
 	arena *ring.Arena
@@ -237,7 +237,7 @@ func turn(p []byte) {
 	}
 }
 
-// Every size around the ends of frames goes to us and back, with checksums that we need not mend.
+// Every size around the ends of frames goes to the driver and back, with checksums that need no fix.
 func TestLinuxExchangesPacketsWithTheDriver(t *testing.T) {
 	for _, mtu := range []int{1500, 9000, 65521} {
 		t.Run(fmt.Sprintf("MTU %d", mtu), func(t *testing.T) { speak(t, mtu) })
