@@ -67,7 +67,13 @@ bench/asavie    :
 bench/harness   : internal/testnet
 bench/netpeer   : *
 bench/role      : *
+examples        :
 examples/lab    : internal/testnet
+examples/beside : pmd pmd/device gpukern ip stack stack/host socket
+examples/httpserver: examples/beside socket
+examples/httpclient: examples/beside socket
+examples/udpecho: examples/beside socket
+examples/poller : examples/beside socket
 internal/conformance: packet ring clock pmd
 internal/control:
 internal/doctor : gpukern

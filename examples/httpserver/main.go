@@ -1,0 +1,60 @@
+// Command httpserver serves HTTP on an address of its own, beside the kernel on the same interface.
+//
+//	sudo httpserver eth1 198.18.0.2/24
+//	curl http://198.18.0.2/            # on another machine
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/examples/beside"
+	"github.com/millrace/millrace/socket"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		log.Fatalf("usage: %s INTERFACE ADDRESS/BITS", os.Args[0])
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	prefix, err := netip.ParsePrefix(os.Args[2])
+	if err != nil {
+		log.Fatal(err)
+	}
+	stack, err := beside.Open(os.Args[1], prefix)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := errors.Join(serve(ctx, stack), stack.Close()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// serve is what a program over package net would be.
+func serve(ctx context.Context, stack *socket.Stack) error {
+	l, err := stack.Listen("tcp", ":80")
+	if err != nil {
+		return err
+	}
+	server := http.Server{Handler: http.HandlerFunc(hello), ReadHeaderTimeout: 10 * time.Second}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func hello(w http.ResponseWriter, r *http.Request) {
+	local := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	fmt.Fprintf(w, "%s from %v to %s\n", r.URL.Path, local, r.RemoteAddr)
+}
