@@ -29,9 +29,11 @@ func (q *CommandQueue) Do(f func()) bool {
 // goroutine that polls the loop calls it.
 func (q *CommandQueue) run() bool {
 	for n := range commandQueueLen {
-		if !q.runOne() {
+		f, ok := q.ring.Pop()
+		if !ok {
 			return n > 0
 		}
+		f()
 	}
 	return true
 }

@@ -42,7 +42,9 @@ func (l *Loop) poll(now clock.Time) int {
 	if now >= l.out.tick {
 		l.out.tick = l.handler.Tick(now)
 	}
-	moved += l.out.flush()
+	for i := range l.out.queues { // flush, inlined: its call is 2 % of an iteration
+		moved += l.out.transmit(i)
+	}
 	moved += l.out.loopback.Len()
 	l.count.Iterations++
 	if moved > 0 {
