@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/config"
-	"github.com/millrace/millrace/gateway/nexthop"
+	"github.com/millrace/millrace/node/nexthop"
 )
 
 // One goroutine is the loop; others reload, change health and hops, and read. Under the race

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/gateway/health"
-	"github.com/millrace/millrace/gateway/nexthop"
+	"github.com/millrace/millrace/node/nexthop"
 )
 
 // Errors of the gateway.

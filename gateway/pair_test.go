@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/gateway/datapath"
-	"github.com/millrace/millrace/gateway/nexthop"
+	"github.com/millrace/millrace/node/nexthop"
 )
 
 // pair is two gateways with one configuration, and flows that come by the one or the other.

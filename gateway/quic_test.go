@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/gateway/nexthop"
+	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/gateway/quiclb"
 	"github.com/millrace/millrace/packet"
 )

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
-	"github.com/millrace/millrace/gateway/nexthop"
+	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"

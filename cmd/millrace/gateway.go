@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/node"
 )
 
 // gatewayFlags are the flags of gateway, as given.
@@ -94,14 +95,14 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 		return engineError(configured(err, f.config))
 	}
 	log.Info("gateway", "version", b.Version, "config", f.config)
-	if err := daemon.Notify("READY=1"); err != nil {
+	if err := node.Notify("READY=1"); err != nil {
 		log.Warn("gateway", "error", err.Error())
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var reloads sync.WaitGroup
 	reloads.Go(func() { reloadLoop(ctx, hup, d.Reload, refused(c, log, f.json)) })
 	err = d.Run(ctx)
-	if err := daemon.Notify("STOPPING=1"); err != nil {
+	if err := node.Notify("STOPPING=1"); err != nil {
 		log.Warn("gateway", "error", err.Error())
 	}
 	cancel()

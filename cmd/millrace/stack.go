@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/gateway/daemon"
 	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/pmd/device"
 )
 
@@ -246,11 +246,11 @@ func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config
 		return engineError(err)
 	}
 	log.Info("stack", "version", b.Version, "state", "up", "control", cfg.Control.Socket)
-	if err := daemon.Notify("READY=1"); err != nil {
+	if err := node.Notify("READY=1"); err != nil {
 		log.Warn("stack", "error", err.Error())
 	}
 	err = d.Run(ctx)
-	if err := daemon.Notify("STOPPING=1"); err != nil {
+	if err := node.Notify("STOPPING=1"); err != nil {
 		log.Warn("stack", "error", err.Error())
 	}
 	closed := d.Close() // first: what it sends is counted

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,22 +14,6 @@ import (
 	"github.com/millrace/millrace/internal/control"
 	"github.com/millrace/millrace/stack"
 )
-
-// openAdmin takes the control socket, so that a start that cannot have it touches no interface.
-func (d *Daemon) openAdmin(path string) (err error) {
-	if path == "" {
-		return nil
-	}
-	if d.admin, err = control.Listen(path, "a gateway is running at %s (give this one another socket, or \"\")"); err != nil {
-		return fmt.Errorf("admin.socket: %w", err)
-	}
-	return nil
-}
-
-// serveAdmin answers requests until ctx ends.
-func (d *Daemon) serveAdmin(ctx context.Context) {
-	control.Serve(ctx, d.admin, d.adminHandler(), d.opt.Log, "admin")
-}
 
 // adminHandler serves what the package admin describes.
 func (d *Daemon) adminHandler() http.Handler {
@@ -108,7 +91,7 @@ func (d *Daemon) status() admin.Status {
 		reload.Error = d.reload.err.Error()
 	}
 	return admin.Status{
-		Version: d.opt.Build.Version, Config: d.file, Started: d.started, Gateway: gate,
+		Version: d.opt.Build.Version, Config: d.file, Started: d.node.Started(), Gateway: gate,
 		Reload: reload, Engine: sum.Engine,
 		Counts: admin.Counts{
 			Received: sum.Received, Originated: sum.Originated, Forwarded: sum.Forwarded, Delivered: sum.Delivered, Dropped: sum.Dropped,
@@ -130,7 +113,7 @@ func (d *Daemon) serveConnections(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	e, n := json.NewEncoder(w), 0
-	d.gate.Connections(stack.Now(), d.onLoop, func(c gateway.Connection) bool {
+	d.gate.Connections(stack.Now(), d.node.OnLoop, func(c gateway.Connection) bool {
 		if !matches(&q, &c) {
 			return true
 		}
@@ -143,25 +126,6 @@ func (d *Daemon) serveConnections(w http.ResponseWriter, r *http.Request) {
 func matches(q *admin.Query, c *gateway.Connection) bool {
 	return (q.Service == "" || q.Service == c.Service) && (q.Backend == "" || q.Backend == c.Backend) &&
 		(!q.Client.IsValid() || q.Client.Contains(c.Client.Addr()))
-}
-
-// onLoop runs f on the thread of loop i, and reports whether it has run: a loop that has ended runs
-// nothing.
-func (d *Daemon) onLoop(i int, f func()) bool {
-	done := make(chan struct{})
-	for !d.loops[i].Do(func() { f(); close(done) }) {
-		select {
-		case <-d.ended:
-			return false
-		case <-time.After(time.Millisecond): // its command queue is full
-		}
-	}
-	select {
-	case <-done:
-		return true
-	case <-d.ended:
-		return false
-	}
 }
 
 // body reads the request: one JSON object.

@@ -20,14 +20,14 @@ import (
 	"github.com/millrace/millrace/gateway/admin"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
-	"github.com/millrace/millrace/gateway/nexthop"
-	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/node"
+	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/ring"
-	"github.com/millrace/millrace/stack"
 )
 
-// controlled is a gateway without devices and loops behind a control socket.
+// controlled is a gateway on a device in memory, with a control socket.
 func controlled(t *testing.T) (*Daemon, *admin.Client, string) {
 	return controlledBy(t, nexthop.Static{})
 }
@@ -35,31 +35,30 @@ func controlled(t *testing.T) (*Daemon, *admin.Client, string) {
 func controlledBy(t *testing.T, r nexthop.Resolver) (*Daemon, *admin.Client, string) {
 	t.Helper()
 	dir := t.TempDir()
-	file := filepath.Join(dir, "gw.yaml")
+	file, socket := filepath.Join(dir, "gw.yaml"), filepath.Join(dir, "run", "gw.sock")
 	write(t, file, adminConfig)
 	cfg, err := config.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.Open(cfg, gateway.Options{Devices: []datapath.Device{{Name: "gw0"}}, Resolver: r})
-	if err != nil {
+	d := &Daemon{file: file, opt: Options{Admin: true, Log: slog.New(slog.DiscardHandler)}, announce: make(chan struct{}, 1)}
+	c := d.nodeConfig(cfg)
+	c.OpenDevice, c.Control = inMemory, socket
+	if d.node, err = node.Open(c); err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{
-		file: file, gate: g, quit: make(chan struct{}, 1), ended: make(chan struct{}),
-		opt: Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
+	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: []datapath.Device{{Name: "gw0"}}, Resolver: r}); err != nil {
+		t.Fatal(err)
 	}
-	socket := filepath.Join(dir, "run", "gw.sock")
-	if err := d.openAdmin(socket); err != nil {
+	if err := errors.Join(d.node.Add(d.service()), d.node.Start()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); d.serveAdmin(ctx) }()
+	done := make(chan error)
+	go func() { done <- d.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-done
-		if err := g.Close(); err != nil {
+		if err := errors.Join(<-done, d.Close()); err != nil {
 			t.Error(err)
 		}
 		if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
@@ -67,6 +66,15 @@ func controlledBy(t *testing.T, r nexthop.Resolver) (*Daemon, *admin.Client, str
 		}
 	})
 	return d, admin.NewClient(socket), socket
+}
+
+// inMemory opens a device whose other end nobody reads.
+func inMemory(_ node.Device, pools []*ring.Pool) (*device.Device, error) {
+	drv, other, err := pmd.NewMemory(pmd.MemoryConfig{A: pools[0], B: pools[0]})
+	if err != nil {
+		return nil, err
+	}
+	return device.New("memory", []pmd.Driver{drv}, func() error { return errors.Join(drv.Close(), other.Close()) }), nil
 }
 
 const adminConfig = `
@@ -93,36 +101,17 @@ func TestTheControlSocketIsForItsOwnerOnly(t *testing.T) {
 	}
 }
 
-func TestASocketThatIsInUseIsRefusedAndOneLeftBehindReplaced(t *testing.T) {
+func TestASecondGatewayOnTheSocketIsRefused(t *testing.T) {
 	_, _, socket := controlled(t)
-	if err := new(Daemon).openAdmin(socket); err == nil || !strings.Contains(err.Error(), "a gateway is running at "+socket) {
-		t.Errorf("a second gateway on the socket: %v", err)
-	}
-	left := filepath.Join(t.TempDir(), "left.sock")
-	l, err := net.Listen("unix", left)
+	cfg, err := config.Load(filepath.Join(filepath.Dir(filepath.Dir(socket)), "gw.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // as by SIGKILL
-	l.Close()
-	var d Daemon
-	if err := d.openAdmin(left); err != nil {
-		t.Fatal(err)
-	}
-	d.admin.Close()
-	file := filepath.Join(t.TempDir(), "file")
-	write(t, file, "precious")
-	if err := new(Daemon).openAdmin(file); err == nil || !strings.Contains(err.Error(), "name another path") {
-		t.Errorf("a file that is no socket was replaced, or the error has no remedy: %v", err)
-	}
-	if b, _ := os.ReadFile(file); string(b) != "precious" {
-		t.Errorf("the file is now %q", b)
-	}
-	if err := new(Daemon).openAdmin("/nonexistent/a/b.sock"); err == nil {
-		t.Error("a folder of a folder was made")
-	}
-	if err := d.openAdmin(""); err != nil {
-		t.Error(err)
+	second := &Daemon{opt: Options{Admin: true, Log: slog.New(slog.DiscardHandler)}}
+	c := second.nodeConfig(cfg)
+	c.OpenDevice, c.Control = inMemory, socket
+	if _, err := node.Open(c); err == nil || !strings.Contains(err.Error(), "a gateway is running at "+socket) {
+		t.Errorf("a second gateway on the socket: %v", err)
 	}
 }
 
@@ -211,16 +200,15 @@ func TestAReloadOverTheSocketTellsWhatIsWrong(t *testing.T) {
 
 func TestStopOverTheSocketEndsRun(t *testing.T) {
 	d, c, _ := controlled(t)
-	for range 3 { // more often than it is heard
-		if err := c.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+	if err := c.Stop(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	select {
-	case <-d.quit:
-	default:
-		t.Error("nobody was told")
+	case <-d.node.Ended():
+	case <-time.After(5 * time.Second):
+		t.Error("the loops go on")
 	}
+	d.Stop() // once more, when nothing runs
 }
 
 func TestWithoutAGatewayTheClientSaysSo(t *testing.T) {
@@ -334,42 +322,6 @@ func TestAQueryChoosesByAllThatItNames(t *testing.T) {
 	} {
 		if got := matches(&tc.q, &c); got != tc.want {
 			t.Errorf("%+v: %v", tc.q, got)
-		}
-	}
-}
-
-func TestNothingRunsOnALoopThatHasEnded(t *testing.T) {
-	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 8, Huge: ring.HugeOff})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer arena.Close()
-	pool, err := arena.Cut(8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	near, _, err := pmd.NewMemory(pmd.MemoryConfig{A: pool, B: pool})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := stack.NewLoop(stack.Config{Devices: []pmd.Driver{near}, Pool: pool, Engine: gpukern.NewCPU(gpukern.Config{}), Handler: stack.Bridge{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	d := &Daemon{loops: []*stack.Loop{l}, ended: make(chan struct{})}
-	asked := make(chan bool, 1)
-	go func() { asked <- d.onLoop(0, func() {}) }()
-	for len(asked) == 0 {
-		l.Poll(0)
-	}
-	if !<-asked {
-		t.Error("a loop that turns has not run it")
-	}
-	close(d.ended)
-	for range 1000 { // the command queue takes some before it is full
-		if d.onLoop(0, func() { t.Error("it was run") }) {
-			t.Fatal("a loop that has ended has run it")
 		}
 	}
 }

@@ -2,11 +2,8 @@ package daemon
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/millrace/millrace/gateway"
 )
@@ -55,13 +52,18 @@ func (d *Daemon) announceLoop(ctx context.Context) {
 	}
 }
 
-// sendAnnouncements has the first loop, which has a queue of every device, send all announcements.
+// sendAnnouncements sends all announcements from the first loop, which has a queue of every device.
 func (d *Daemon) sendAnnouncements(ctx context.Context) {
-	list := d.gate.Announcements(d.networks())
+	networks, err := d.networks()
+	if err != nil {
+		d.opt.Log.Warn("announce", "error", err.Error())
+		return
+	}
+	loop, list := d.node.Loops()[0], d.gate.Announcements(networks)
 	for part := range slices.Chunk(list, announceBurst) {
-		sent := d.loops[0].Do(func() {
+		sent := loop.Do(func() {
 			for _, a := range part {
-				if err := d.loops[0].Output().Send(a.Dev, a.Frame); err != nil {
+				if err := loop.Output().Send(a.Dev, a.Frame); err != nil {
 					d.opt.Log.Warn("announce", "address", a.Addr.String(), "error", err.Error())
 					return
 				}
@@ -79,50 +81,11 @@ func (d *Daemon) sendAnnouncements(ctx context.Context) {
 	}
 }
 
-// networks returns the networks on the links of the devices, those of their VLANs too.
-func (d *Daemon) networks() (list []gateway.Network) {
-	links, err := netlink.LinkList()
-	if err != nil {
-		d.opt.Log.Warn("announce", "error", err.Error())
-		return nil
+// networks returns the networks that hear announcements.
+func (d *Daemon) networks() (list []gateway.Network, err error) {
+	networks, err := d.node.Networks()
+	for _, n := range networks {
+		list = append(list, gateway.Network{Prefix: n.Prefix, Dev: n.Dev, VLAN: n.VLAN})
 	}
-	d.mu.Lock()
-	ports := map[int]uint8{}
-	for i, l := range d.links {
-		ports[l.index] = uint8(i)
-	}
-	d.mu.Unlock()
-	for _, l := range links {
-		n := gateway.Network{}
-		index := l.Attrs().Index
-		if v, ok := l.(*netlink.Vlan); ok {
-			index, n.VLAN = v.ParentIndex, uint16(v.VlanId)
-		}
-		port, ours := ports[index]
-		if !ours {
-			continue
-		}
-		n.Dev = port
-		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
-		if err != nil {
-			continue // it has gone meanwhile
-		}
-		for _, a := range addrs {
-			n.Prefix = prefixOf(a)
-			if n.Prefix.IsValid() && !slices.Contains(list, n) {
-				list = append(list, n)
-			}
-		}
-	}
-	return list
-}
-
-// prefixOf returns the network of an interface's address.
-func prefixOf(a netlink.Addr) netip.Prefix {
-	ip, ok := netip.AddrFromSlice(a.IP)
-	if !ok || a.IPNet == nil {
-		return netip.Prefix{}
-	}
-	bits, _ := a.Mask.Size()
-	return netip.PrefixFrom(ip.Unmap(), bits).Masked()
+	return list, err
 }

@@ -1,6 +1,6 @@
-// Package daemon runs a gateway on this machine: it opens the devices that the configuration names,
-// makes one loop per queue, follows the kernel's routes and neighbours, serves the metrics, reloads,
-// and takes everything down again.
+// Package daemon runs a gateway as a service of a node: it turns the configuration file into that of the
+// node, follows the kernel's routes and neighbours, announces addresses, reloads, and answers the control
+// socket.
 //
 //	d, err := daemon.Open(file, daemon.Options{Log: log})
 //	err = d.Run(ctx) // until ctx ends
@@ -11,9 +11,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -22,65 +20,47 @@ import (
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
-	"github.com/millrace/millrace/gateway/nexthop"
 	"github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/node"
+	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/pmd"
-	"github.com/millrace/millrace/pmd/afxdp"
 	"github.com/millrace/millrace/pmd/device"
-	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/stack"
 )
 
-// steerEvery is how often the drivers are told what the gateway wants: addresses that a reload
-// removed are given back to the kernel when their last connection has ended.
-const steerEvery = time.Second
+// engineOps is what the gateway wants to know of packets.
+const engineOps = gpukern.OpParse | gpukern.OpChecksum
 
 // Options are what the configuration file does not say.
 type Options struct {
-	Log      *slog.Logger // of changes; required
-	Build    metrics.Build
-	Metrics  func(*metrics.Registry) http.Handler // serves the metrics where the configuration has an address for them
-	Admin    bool                                 // serve the control socket that the configuration names
-	Affinity [][]int                              // CPUs of each loop; nil is by the configuration's cpus
-	Engine   string                               // instead of the configuration's engine; "" is that one
-	GPU      cuda.Options
+	Log     *slog.Logger // of changes; required
+	Build   metrics.Build
+	Metrics func(*metrics.Registry) http.Handler // serves the metrics where the configuration has an address for them
+	Admin   bool                                 // serve the control socket that the configuration names
+	Engine  string                               // instead of the configuration's engine; "" is that one
+	GPU     cuda.Options
 }
 
-// Daemon is a gateway with its devices, memory and loops.
+// Daemon is a gateway on a node.
 type Daemon struct {
 	file string
 	opt  Options
+	node *node.Node
+	gate *gateway.Gateway
 
-	arena   *ring.Arena
-	pools   []*ring.Pool
-	devices []*device.Device
-	gate    *gateway.Gateway
-	opener  *choose.Opener
-	engines []gpukern.Engine
-	loops   []*stack.Loop
-	listen  net.Listener // of the metrics; nil without
-	admin   net.Listener // of the control socket; nil without
-
-	quit     chan struct{} // Stop has been called
 	announce chan struct{} // asks announceLoop
-	ended    chan struct{} // the loops have ended
-	started  time.Time
 
 	reloading sync.Mutex // one Reload at a time, so that the last file read is the one in use; and none beside Close
 
-	mu      sync.Mutex // guards all below: reloads, the timer and scrapes meet here
-	steered []pmd.Rule
-	whole   bool   // large packets pass whole
-	links   []link // of the devices
-	reload  reload
+	mu     sync.Mutex // guards reload: scrapes and requests read it
+	reload reload
 }
 
-// reload is what became of the last reload; the start counts as one.
+// reload is the result of the last reload; the start counts as one.
 type reload struct {
-	err error     // why the last one was refused; nil when it was not
+	err error     // why the last one was rejected; nil when it was not
 	at  time.Time // of the last that succeeded
 }
 
@@ -91,154 +71,107 @@ func Open(file string, opt Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{file: file, opt: opt, quit: make(chan struct{}, 1), announce: make(chan struct{}, 1), ended: make(chan struct{})}
+	d := &Daemon{file: file, opt: opt, announce: make(chan struct{}, 1)}
 	if err := d.open(cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-func (d *Daemon) open(cfg *config.Config) error {
-	if err := findInterfaces(cfg.Devices); err != nil {
+func (d *Daemon) open(cfg *config.Config) (err error) {
+	if d.node, err = node.Open(d.nodeConfig(cfg)); err != nil {
 		return err
 	}
-	if err := settleQueues(cfg, afxdp.RxQueues); err != nil {
-		return err
-	}
-	if err := d.placeLoops(cfg); err != nil {
-		return err
-	}
-	if err := d.openEngine(cmp.Or(d.opt.Engine, cfg.Engine)); err != nil {
-		return err
-	}
-	if err := d.openMetrics(cfg.Metrics.Listen); err != nil {
-		return err
-	}
-	if d.opt.Admin {
-		if err := d.openAdmin(cfg.Admin.Socket); err != nil {
-			return err
-		}
-	}
-	if err := d.openDevices(cfg); err != nil {
-		return err
-	}
+	cfg.SetQueues(len(d.node.Loops()))
 	if err := d.openGateway(cfg); err != nil {
 		return err
 	}
-	if err := d.openLoops(cfg.Spin); err != nil {
+	if _, err := d.node.SetOffload(!tunnels(cfg)); err != nil {
 		return err
 	}
-	if err := d.setOffload(!tunnels(cfg)); err != nil {
-		return err
-	}
-	d.watchLinks()
-	d.started = time.Now()
-	d.reload.at = d.started
-	return d.steer()
+	d.reload.at = time.Now()
+	return d.node.Start()
 }
 
-// openMetrics takes the port of the metrics, so that a start that cannot have it touches no interface.
-func (d *Daemon) openMetrics(at string) (err error) {
-	if at == "" {
-		return nil
+// nodeConfig is the node that a configuration describes.
+func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
+	c := node.Config{
+		Loops: cfg.Loops(), CPUs: node.CPUs(cfg.CPUs), Spin: cfg.Spin,
+		Engine: cmp.Or(d.opt.Engine, cfg.Engine), Ops: engineOps, GPU: d.opt.GPU,
+		Log: d.opt.Log, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
 	}
-	if d.opt.Metrics == nil {
-		return errors.New("metrics: this program cannot serve them; remove `metrics` from the configuration")
-	}
-	if d.listen, err = net.Listen("tcp", at); err != nil {
-		return fmt.Errorf("metrics: %w", err)
-	}
-	return nil
-}
-
-// openDevices makes the memory of all loops and opens the interfaces, which steer nothing yet.
-func (d *Daemon) openDevices(cfg *config.Config) (err error) {
-	var names []string
 	for _, dev := range cfg.Devices {
-		names = append(names, dev.Name)
+		c.Devices = append(c.Devices, node.Device{Name: dev.Name, Driver: device.Driver(dev.Driver), Mode: dev.Mode})
 	}
-	if d.arena, d.pools, err = device.NewArena(cfg.Loops(), names...); err != nil {
-		return err
+	if d.opt.Admin {
+		c.Control = cfg.Admin.Socket
+		c.ControlInUse = "a gateway is running at %s (give this one another socket in admin.socket, or \"\")"
+		c.ControlServer = func(*node.Node) http.Handler { return d.adminHandler() }
 	}
-	for _, c := range cfg.Devices {
-		dev, err := device.Open(device.Config{Name: c.Name, Driver: device.Driver(c.Driver), Mode: c.Mode, Pools: d.pools})
-		if err != nil {
-			return err
-		}
-		d.devices = append(d.devices, dev)
-		l, err := d.newLink(c.Name, dev)
-		if err != nil {
-			return err
-		}
-		d.links = append(d.links, l)
-		info := dev.Queues[0].Info()
-		d.opt.Log.Info("device", "name", c.Name, "driver", string(dev.Driver), "queues", len(dev.Queues),
-			"mtu", info.MTU, "granted", info.Negotiated)
-		if dev.Why != "" {
-			d.opt.Log.Warn("not AF_XDP", "device", c.Name, "using", string(dev.Driver), "why", dev.Why)
-		}
-	}
-	d.compareMTUs()
-	return nil
-}
-
-// compareMTUs warns of packets that will be dropped: what one device brings may be too big for another.
-func (d *Daemon) compareMTUs() {
-	first := d.devices[0].Queues[0].Info()
-	for _, dev := range d.devices[1:] {
-		if info := dev.Queues[0].Info(); info.MTU != first.MTU && info.MTU > 0 && first.MTU > 0 { // 0 is unknown
-			d.opt.Log.Warn("MTUs differ: larger packets are dropped as too_big", "device", info.Device, "mtu", info.MTU,
-				"other", first.Device, "other_mtu", first.MTU)
-		}
-	}
+	return c
 }
 
 func (d *Daemon) openGateway(cfg *config.Config) error {
-	var ports []datapath.Device
-	var names []string
-	for i, dev := range d.devices {
-		info := dev.Queues[0].Info()
-		ports = append(ports, datapath.Device{Name: cfg.Devices[i].Name, MAC: info.MAC, MTU: info.MTU})
-		names = append(names, cfg.Devices[i].Name)
+	devices, names := make([]datapath.Device, len(cfg.Devices)), make([]string, len(cfg.Devices))
+	for i, l := range d.node.Links() {
+		devices[i], names[i] = datapath.Device{Name: l.Name, MAC: l.MAC, MTU: l.MTU}, l.Name
 	}
 	resolver, err := nexthop.NewKernel(names)
 	if err != nil {
 		return err
 	}
-	d.gate, err = gateway.Open(cfg, gateway.Options{Devices: ports, Resolver: resolver, OnEvent: d.event})
-	if err != nil {
+	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: devices, Resolver: resolver, OnEvent: d.event}); err != nil {
 		return errors.Join(err, resolver.Close())
 	}
-	return nil
+	return d.node.Add(d.service())
 }
 
-// openLoops makes loop i over queue i of every device, and joins them: a packet may come by any queue.
-func (d *Daemon) openLoops(spin time.Duration) error {
-	for i, pool := range d.pools {
-		var ports []pmd.Driver
-		for _, dev := range d.devices {
-			ports = append(ports, dev.Queues[i])
-		}
-		engine, err := d.addEngine()
-		if err != nil {
-			return err
-		}
-		cfg := stack.Config{Devices: ports, Pool: pool, Engine: engine, Handler: d.gate.Handlers()[i], Burst: d.burst()}
-		if i < len(d.opt.Affinity) {
-			cfg.Affinity = d.opt.Affinity[i]
-		}
-		loop, err := stack.NewLoop(cfg)
-		if err != nil {
-			return err
-		}
-		d.loops = append(d.loops, loop)
+// service is the gateway as the node serves it.
+func (d *Daemon) service() node.Service {
+	handlers := make([]stack.Handler, len(d.gate.Handlers()))
+	for i, h := range d.gate.Handlers() {
+		handlers[i] = h
 	}
-	if len(d.loops) > 1 {
-		if _, err := stack.Join(d.loops...); err != nil {
+	return node.Service{
+		Name: "gateway", Handlers: handlers,
+		Claims:      func() []pmd.Rule { return rules(d.gate.Steering()) },
+		LinkChanged: d.linkChanged,
+		Metrics:     func(w *metrics.Writer) { d.gate.WriteMetrics(w); d.writeReload(w) },
+		Background:  d.announceLoop,
+	}
+}
+
+// linkChanged tells the gateway of a link address or an MTU, and neighbours where the addresses are.
+func (d *Daemon) linkChanged(dev int, l node.Link) {
+	d.gate.SetDevice(dev, datapath.Device{Name: l.Name, MAC: l.MAC, MTU: l.MTU})
+	if l.State == node.LinkUp {
+		d.Announce()
+	}
+}
+
+// tunnels reports whether packets of any service travel in others. Large packets (GSO, GRO) pass whole only
+// where none does: no device segments what lies in a tunnel.
+func tunnels(cfg *config.Config) bool {
+	return slices.ContainsFunc(cfg.Services, func(s config.Service) bool {
+		return s.Mode == config.ModeIPIP || s.Mode == config.ModeGUE
+	})
+}
+
+// reconfigure gives the gateway a new configuration. Devices segment large packets before the first service
+// with a tunnel is there; large ones that a loop has already are dropped and sent again.
+func (d *Daemon) reconfigure(cfg *config.Config) error {
+	was := d.node.Offload()
+	if tunnels(cfg) {
+		if _, err := d.node.SetOffload(false); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := d.gate.Reload(cfg); err != nil {
+		_, _ = d.node.SetOffload(was) // as before, which has worked
+		return err
+	}
+	_, err := d.node.SetOffload(!tunnels(cfg))
+	return err
 }
 
 // event logs a change of a backend.
@@ -263,54 +196,12 @@ func (d *Daemon) event(e gateway.Event) {
 	d.opt.Log.Log(context.Background(), level, "backend", args...)
 }
 
-// Run moves packets until ctx ends or no device is left. When it returns every packet has met its
-// end and Summary is final. A device that is lost is logged; the others go on.
-func (d *Daemon) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var background sync.WaitGroup
-	background.Go(func() { d.steerLoop(ctx) })
-	background.Go(func() { d.announceLoop(ctx) })
-	if d.listen != nil {
-		background.Go(func() { d.serveMetrics(ctx) })
-	}
-	if d.admin != nil {
-		background.Go(func() { d.serveAdmin(ctx) })
-	}
-	background.Go(func() {
-		select {
-		case <-ctx.Done():
-		case <-d.quit:
-			cancel()
-		}
-	})
-	err := stack.RunAll(ctx, d.loops...)
-	close(d.ended)
-	cancel()
-	background.Wait()
-	return err
-}
+// Run moves packets until ctx ends, Stop is called or no device is left. When it returns every packet has
+// met its end and Summary is final.
+func (d *Daemon) Run(ctx context.Context) error { return d.node.Run(ctx) }
 
 // Stop ends Run.
-func (d *Daemon) Stop() {
-	select {
-	case d.quit <- struct{}{}:
-	default: // it has been asked before
-	}
-}
-
-// serveMetrics answers scrapes until ctx ends.
-func (d *Daemon) serveMetrics(ctx context.Context) {
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", d.opt.Metrics(d.registry()))
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	stop := context.AfterFunc(ctx, func() { srv.Close() })
-	defer stop()
-	d.opt.Log.Info("metrics", "listen", "http://"+d.listen.Addr().String()+"/metrics")
-	if err := srv.Serve(d.listen); !errors.Is(err, http.ErrServerClosed) {
-		d.opt.Log.Error("metrics", "error", err.Error())
-	}
-}
+func (d *Daemon) Stop() { d.node.Stop() }
 
 // Reload reads the file again and makes it the configuration. On an error the old one stays.
 func (d *Daemon) Reload() error {
@@ -330,65 +221,33 @@ func (d *Daemon) tryReload() error {
 	if err != nil {
 		return err
 	}
-	cfg.SetQueues(len(d.loops)) // `queues: auto` is what it was at the start
+	cfg.SetQueues(len(d.gate.Handlers())) // `queues: auto` is what it was at the start
 	before := d.gate.Announced()
 	if err := d.reconfigure(cfg); err != nil {
 		return err
 	}
-	if err := d.steer(); err != nil {
+	if err := d.node.Update(); err != nil {
 		return err
 	}
 	for _, a := range d.gate.Announced() {
 		if !slices.Contains(before, a) {
-			d.Announce() // once what comes of it is steered
+			d.Announce() // once its packets are steered here
 			break
 		}
 	}
 	return nil
 }
 
-// Close gives everything back: steering and XDP programs, frames, memory. Run has returned.
+// Close gives everything back. Run has returned, or was never called.
 func (d *Daemon) Close() error {
-	d.reloading.Lock() // a request may have outlived serveAdmin's patience
+	d.reloading.Lock() // a request may have outlived the control server's patience
 	defer d.reloading.Unlock()
 	var errs []error
-	for _, l := range d.loops {
-		errs = append(errs, l.Close())
-	}
 	if d.gate != nil {
 		errs = append(errs, d.gate.Close())
 	}
-	for _, dev := range d.devices {
-		errs = append(errs, dev.Close())
+	if d.node != nil {
+		errs = append(errs, d.node.Close())
 	}
-	for _, e := range d.engines {
-		errs = append(errs, e.Close())
-	}
-	if d.opener != nil {
-		errs = append(errs, d.opener.Close())
-	}
-	for _, l := range []net.Listener{d.listen, d.admin} {
-		if l == nil {
-			continue
-		}
-		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
-	errs = append(errs, d.closeMemory())
 	return errors.Join(errs...)
-}
-
-// closeMemory audits the frames and unmaps them. A frame that is missing is a bug that must not
-// pass unseen.
-func (d *Daemon) closeMemory() error {
-	if d.arena == nil {
-		return nil
-	}
-	holders := make([]ring.Holder, len(d.pools))
-	for i, p := range d.pools {
-		holders[i] = p
-	}
-	err := ring.Audit(d.arena, holders...)
-	return errors.Join(err, d.arena.Close())
 }

@@ -54,12 +54,13 @@ stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp udp stack stack/host
 gateway/health  : clock
 gateway/quiclb  :
-gateway/nexthop :
+node/nexthop    :
 gateway/config  : gateway/health gpukern/lpm stack internal/strictyaml
 gateway/datapath: gateway/quiclb packet clock wire gpukern gpukern/lpm metrics internal/random
-gateway         : gateway/health gateway/quiclb gateway/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
+gateway         : gateway/health gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
 gateway/admin   : gateway gpukern internal/control
-gateway/daemon  : gateway gateway/* packet ring pmd pmd/* gpukern gpukern/* stack metrics internal/control
+node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda stack metrics internal/control
+gateway/daemon  : gateway gateway/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack metrics internal/control
 cmd/millrace    : *
 cmd/prom        : metrics
 bench           : *
@@ -104,7 +105,7 @@ const rooms = `
 github.com/asavie/xdp             : bench/asavie
 github.com/cilium/ebpf            : pmd/afxdp bench
 github.com/gopacket/gopacket      : capture bench internal/derivepcaps
-github.com/vishvananda/netlink    : gateway/nexthop gateway/daemon internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device internal/doctor internal/testnet bench
+github.com/vishvananda/netlink    : node internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device internal/doctor internal/testnet bench
 github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : cmd/prom
 github.com/spf13                  : cmd/millrace

@@ -56,6 +56,12 @@ type Device struct {
 	close   func() error
 }
 
+// New returns a device of drivers that the caller has opened: queue i is for loop i. closeDrivers closes
+// them. The device steers nothing, so its drivers must bring only what is for the caller.
+func New(driver Driver, queues []pmd.Driver, closeDrivers func() error) *Device {
+	return &Device{Queues: queues, Driver: driver, close: closeDrivers, steer: func(...pmd.Rule) error { return nil }}
+}
+
 // Open opens the interface. It borrows the pools until Close.
 func Open(cfg Config) (*Device, error) {
 	if _, ok := Modes[cfg.Mode]; !ok {

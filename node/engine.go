@@ -1,6 +1,7 @@
-package daemon
+package node
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -9,57 +10,54 @@ import (
 	"github.com/millrace/millrace/metrics"
 )
 
-// engineOps is what the gateway wants to know of packets.
-const engineOps = gpukern.OpParse | gpukern.OpChecksum
-
 // openEngine finds out what the engines will run on, so that a start that cannot have it touches no interface.
-func (d *Daemon) openEngine(word string) error {
-	kind, err := choose.ParseKind(word)
+func (n *Node) openEngine() error {
+	kind, err := choose.ParseKind(cmp.Or(n.cfg.Engine, string(choose.KindCPU)))
 	if err != nil {
 		return err
 	}
 	lost := func(err error) {
-		d.opt.Log.Error("engine", "result", "the CPU does the GPU's work", "error", err.Error())
+		n.log.Error("engine", "result", "the CPU does the GPU's work", "error", err.Error())
 	}
 	without := func(err error) {
-		d.opt.Log.Warn("engine", "result", "the CPU does all work of a loop", "error", err.Error())
+		n.log.Warn("engine", "result", "the CPU does all work of a loop", "error", err.Error())
 	}
-	cfg := choose.OpenConfig{Kind: kind, Device: d.opt.GPU, Lost: lost, Without: without}
-	if d.opener, err = choose.NewOpener(cfg); err != nil {
+	cfg := choose.OpenConfig{Kind: kind, Device: n.cfg.GPU, Lost: lost, Without: without}
+	if n.opener, err = choose.NewOpener(cfg); err != nil {
 		return fmt.Errorf("engine: %w", err)
 	}
 	if kind != choose.KindCPU {
-		d.opt.Log.Info("engine", "using", d.opener.String())
+		n.log.Info("engine", "using", n.opener.String())
 	}
 	return nil
 }
 
 // addEngine opens the engine of the next loop. What was measured is logged once.
-func (d *Daemon) addEngine() (gpukern.Engine, error) {
-	e, err := d.opener.Open(gpukern.Config{Ops: engineOps}, d.arena)
+func (n *Node) addEngine() (gpukern.Engine, error) {
+	e, err := n.opener.Open(gpukern.Config{Ops: n.cfg.Ops}, n.arena)
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
-	if len(d.choices()) == 0 {
+	if len(n.choices()) == 0 {
 		for _, v := range gpukern.CalibrationReports(e.Info().Calibrations) {
-			d.opt.Log.Info("engine", "verdict", v.Text)
+			n.log.Info("engine", "verdict", v.Text)
 		}
 	}
-	d.engines = append(d.engines, e)
+	n.engines = append(n.engines, e)
 	return e, nil
 }
 
-// account sums the engines up.
-func (d *Daemon) account() (a gpukern.EngineStats) {
-	for _, e := range d.engines {
+// Engine sums the engines of all loops up.
+func (n *Node) Engine() (a gpukern.EngineStats) {
+	for _, e := range n.engines {
 		a.Add(e.Info())
 	}
 	return a
 }
 
 // choices returns what was measured: the same for all loops, but for those that had to do without the GPU.
-func (d *Daemon) choices() []gpukern.Calibration {
-	for _, e := range d.engines {
+func (n *Node) choices() []gpukern.Calibration {
+	for _, e := range n.engines {
 		if c := e.Info().Calibrations; len(c) > 0 {
 			return c
 		}
@@ -67,9 +65,9 @@ func (d *Daemon) choices() []gpukern.Calibration {
 	return nil
 }
 
-func (d *Daemon) writeEngines(w *metrics.Writer) {
-	writeVerdicts(w, d.choices())
-	for i, e := range d.engines {
+func (n *Node) writeEngines(w *metrics.Writer) {
+	writeVerdicts(w, n.choices())
+	for i, e := range n.engines {
 		info := e.Info()
 		writeEngine(w, &info, metrics.Label{Name: "loop", Value: strconv.Itoa(i)})
 	}

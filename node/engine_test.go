@@ -1,4 +1,4 @@
-package daemon
+package node
 
 import (
 	"bytes"
@@ -38,43 +38,43 @@ func (l *logText) String() string {
 }
 
 // withEngines is a daemon that has nothing but engines, on a driver that runs kernels on the CPU.
-func withEngines(t *testing.T, kind string, n int) (*Daemon, *hostkern.Driver, *logText) {
+func withEngines(t *testing.T, kind string, loops int) (*Node, *hostkern.Driver, *logText) {
 	t.Helper()
 	drv, log := hostkern.OpenDriver(t), &logText{}
-	d := &Daemon{opt: Options{
-		Log: slog.New(slog.NewTextHandler(log, nil)), GPU: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute},
+	n := &Node{log: slog.New(slog.NewTextHandler(log, nil)), cfg: Config{
+		Engine: kind, Ops: gpukern.OpParse | gpukern.OpChecksum, GPU: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute},
 	}}
-	if err := d.openEngine(kind); err != nil {
+	if err := n.openEngine(); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if d.arena, err = ring.NewArena(ring.ArenaConfig{Frames: 64}); err != nil {
+	if n.arena, err = ring.NewArena(ring.ArenaConfig{Frames: 64}); err != nil {
 		t.Fatal(err)
 	}
-	for range n {
-		if _, err := d.addEngine(); err != nil {
+	for range loops {
+		if _, err := n.addEngine(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Cleanup(func() {
-		for _, e := range d.engines {
+		for _, e := range n.engines {
 			if err := e.Close(); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := errors.Join(d.arena.Close(), d.opener.Close()); err != nil {
+		if err := errors.Join(n.arena.Close(), n.opener.Close()); err != nil {
 			t.Error(err)
 		}
 	})
-	return d, drv, log
+	return n, drv, log
 }
 
 // pass has an engine look at a batch of n packets.
-func (d *Daemon) pass(t *testing.T, e gpukern.Engine, n int) {
+func (n *Node) pass(t *testing.T, e gpukern.Engine, packets int) {
 	t.Helper()
-	b := packet.NewBatch(d.arena.View(), n)
-	for i := range n {
-		b.Append(packet.Desc{Off: uint32(i) << d.arena.Shift, Len: 60})
+	b := packet.NewBatch(n.arena.View(), packets)
+	for i := range packets {
+		b.Append(packet.Desc{Off: uint32(i) << n.arena.Shift, Len: 60})
 	}
 	if err := e.Submit(b); err != nil {
 		t.Fatal(err)
@@ -84,10 +84,10 @@ func (d *Daemon) pass(t *testing.T, e gpukern.Engine, n int) {
 }
 
 // scrape returns the series of the engines by name and labels.
-func (d *Daemon) scrape(t *testing.T) map[string]float64 {
+func (n *Node) scrape(t *testing.T) map[string]float64 {
 	t.Helper()
 	r := metrics.NewRegistry(metrics.Build{})
-	r.Add(d.writeEngines)
+	r.Add(n.writeEngines)
 	series, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -103,10 +103,10 @@ func (d *Daemon) scrape(t *testing.T) map[string]float64 {
 }
 
 func TestEnginesAreMeasured(t *testing.T) {
-	d, drv, log := withEngines(t, "cuda", 2)
-	d.pass(t, d.engines[1], 5)
-	d.pass(t, d.engines[1], 7)
-	got := d.scrape(t)
+	n, drv, log := withEngines(t, "cuda", 2)
+	n.pass(t, n.engines[1], 5)
+	n.pass(t, n.engines[1], 7)
+	got := n.scrape(t)
 	for series, want := range map[string]float64{
 		`info{device="Fake GPU 0",loop="1",name="cuda",ops="parse+checksum"}`: 1,
 		`packets_total{backend="cuda",loop="1"}`:                              12,
@@ -123,13 +123,13 @@ func TestEnginesAreMeasured(t *testing.T) {
 		}
 	}
 	drv.Lose(700)
-	for end := time.Now().Add(20 * time.Second); d.engines[0].Info().Fault == "" || d.engines[1].Info().Fault == ""; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); n.engines[0].Info().Fault == "" || n.engines[1].Info().Fault == ""; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the loss is not noticed")
 		}
 	}
-	d.pass(t, d.engines[1], 3)
-	got = d.scrape(t)
+	n.pass(t, n.engines[1], 3)
+	got = n.scrape(t)
 	for series, want := range map[string]float64{
 		`packets_total{backend="cuda",loop="1"}`: 12, `packets_total{backend="cpu",loop="1"}`: 3,
 		`fault{loop="0"}`: 1, `fault{loop="1"}`: 1, `share{backend="cpu",loop="1"}`: 1,
@@ -138,7 +138,7 @@ func TestEnginesAreMeasured(t *testing.T) {
 			t.Errorf("after the loss %s is %v, want %v", series, got[series], want)
 		}
 	}
-	a := d.account()
+	a := n.Engine()
 	if !strings.Contains(a.Fault, "CUDA_ERROR_ILLEGAL_ADDRESS") || a.Backends[0].Packets != 3 || a.Backends[1].Packets != 12 {
 		t.Errorf("%+v", a)
 	}
@@ -152,12 +152,12 @@ func TestEnginesAreMeasured(t *testing.T) {
 }
 
 func TestVerdictsAreMetricsAndLogged(t *testing.T) {
-	d, _, log := withEngines(t, "auto", 2)
-	choices := d.engines[0].Info().Calibrations
+	n, _, log := withEngines(t, "auto", 2)
+	choices := n.engines[0].Info().Calibrations
 	if len(choices) == 0 {
 		t.Fatal("nothing was measured")
 	}
-	got, line := d.scrape(t), log.String()
+	got, line := n.scrape(t), log.String()
 	for _, c := range choices {
 		of := fmt.Sprintf(`bytes="%d",ops="parse+checksum"}`, c.Bytes)
 		for series, want := range map[string]float64{

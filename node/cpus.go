@@ -1,4 +1,4 @@
-package daemon
+package node
 
 import (
 	"fmt"
@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/millrace/millrace/gateway/config"
 )
 
 // placement is where loops run, and why.
@@ -25,7 +23,7 @@ type placement struct {
 // one needs. The cores of the NUMA node that the first device is at come first; of those that of CPU 0, to which
 // kernels send what has no other place, comes last. Somebody else must be able to run as well, so there
 // have to be more CPUs than loops.
-func place(want config.CPUs, loops int, device string, may []int, sys fs.FS) (placement, error) {
+func place(want CPUs, loops int, device string, may []int, sys fs.FS) (placement, error) {
 	if len(want.List) > 0 {
 		for _, cpu := range want.List {
 			if !slices.Contains(may, cpu) {
@@ -178,24 +176,27 @@ func ownCPUs() (may []int, err error) {
 	return may, nil
 }
 
-// placeLoops sets Options.Affinity by the configuration, unless the caller has, and tells of it.
-func (d *Daemon) placeLoops(cfg *config.Config) error {
-	if d.opt.Affinity != nil {
-		return nil
-	}
+// CPUs says where loops run. The zero value leaves them to the scheduler.
+type CPUs struct {
+	Auto bool  // a core for each loop
+	List []int // one for each loop, in the order of the queues
+}
+
+// placeLoops chooses the CPUs of the loops.
+func (n *Node) placeLoops() error {
 	may, err := ownCPUs()
 	if err != nil {
 		return err
 	}
-	p, err := place(cfg.CPUs, cfg.Loops(), cfg.Devices[0].Name, may, os.DirFS("/sys"))
+	p, err := place(n.cfg.CPUs, n.cfg.Loops, n.cfg.Devices[0].Name, may, os.DirFS("/sys"))
 	if err != nil {
 		return err
 	}
-	d.opt.Affinity = p.cpus
+	n.cpus = p.cpus
 	where := "any"
 	if p.cpus != nil {
 		where = listOf(slices.Concat(p.cpus...))
 	}
-	d.opt.Log.Info("cpus", "loops", cfg.Loops(), "cpus", where, "why", p.why)
+	n.log.Info("cpus", "loops", n.cfg.Loops, "cpus", where, "why", p.why)
 	return nil
 }

@@ -1,4 +1,4 @@
-package daemon
+package node
 
 import (
 	"fmt"
@@ -8,8 +8,6 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/millrace/millrace/gateway/config"
 )
 
 // server is a machine with two nodes of four cores of two threads each: CPU n and n+8 share a core,
@@ -35,9 +33,9 @@ func upTo(n int) (cpus []int) {
 }
 
 func TestEachLoopHasACoreNearTheFirstDevice(t *testing.T) {
-	auto := config.CPUs{Auto: true}
+	auto := CPUs{Auto: true}
 	for name, c := range map[string]struct {
-		want   config.CPUs
+		want   CPUs
 		loops  int
 		device string
 		may    []int
@@ -59,8 +57,8 @@ func TestEachLoopHasACoreNearTheFirstDevice(t *testing.T) {
 		"a node without a list":         {want: auto, loops: 1, device: "odd0", may: upTo(16), cpus: []int{1}, why: "not known"},
 		"no CPU to spare":               {want: auto, loops: 2, device: "eth0", may: []int{4, 5}, why: "no more CPUs than loops: 2"},
 		"a machine that says nothing":   {want: auto, loops: 2, device: "eth0", may: upTo(4), bare: true, cpus: []int{1, 2}},
-		"none":                          {want: config.CPUs{}, loops: 1, device: "eth0", may: upTo(16), why: "none"},
-		"a list":                        {want: config.CPUs{List: []int{9, 3}}, loops: 2, device: "eth0", may: upTo(16), cpus: []int{9, 3}},
+		"none":                          {want: CPUs{}, loops: 1, device: "eth0", may: upTo(16), why: "none"},
+		"a list":                        {want: CPUs{List: []int{9, 3}}, loops: 2, device: "eth0", may: upTo(16), cpus: []int{9, 3}},
 	} {
 		sys := server()
 		if c.bare {
@@ -74,7 +72,7 @@ func TestEachLoopHasACoreNearTheFirstDevice(t *testing.T) {
 }
 
 func TestACPUThatIsNotOursIsRefused(t *testing.T) {
-	_, err := place(config.CPUs{List: []int{2, 5}}, 2, "eth0", []int{0, 1, 2, 3}, server())
+	_, err := place(CPUs{List: []int{2, 5}}, 2, "eth0", []int{0, 1, 2, 3}, server())
 	if err == nil || !strings.Contains(err.Error(), "CPU 5 is not among those of this process, 0-3") {
 		t.Errorf("got %v", err)
 	}
@@ -121,35 +119,4 @@ func FuzzParseList(f *testing.F) {
 			t.Errorf("%q is %v, written and read again: %s", text, cpus, diff)
 		}
 	})
-}
-
-func TestAutomaticQueues(t *testing.T) {
-	devices := func(n int, cpus ...int) *config.Config {
-		return &config.Config{Devices: []config.Device{{Name: "a", Queues: n}, {Name: "b", Queues: n}, {Name: "c", Queues: n}}, CPUs: config.CPUs{List: cpus}}
-	}
-	for name, c := range map[string]struct {
-		cfg   *config.Config
-		count map[string]int
-		want  int
-		err   string
-	}{
-		"a number":           {cfg: devices(3), want: 3},
-		"the same":           {cfg: devices(0), count: map[string]int{"a": 4, "b": 4, "c": 4}, want: 4},
-		"one of each":        {cfg: devices(0, 1, 2), count: map[string]int{"a": 2, "b": 2, "c": 2}, want: 2},
-		"the first has less": {cfg: devices(0), count: map[string]int{"a": 2, "b": 4, "c": 2}, err: "a receives on 2 queues and b on more (`ethtool -L b combined 2`"},
-		"the last has less":  {cfg: devices(0), count: map[string]int{"a": 4, "b": 4, "c": 2}, err: "c receives on 2 queues and a on more (`ethtool -L a combined 2`"},
-		"too many":           {cfg: devices(0), count: map[string]int{"a": 65, "b": 65, "c": 65}, err: "at most 64"},
-		"none":               {cfg: devices(0), count: map[string]int{"a": 1}, err: "no such interface"},
-		"fewer CPUs":         {cfg: devices(0, 1), count: map[string]int{"a": 2, "b": 2, "c": 2}, err: "cpus names 1 CPUs for 2 loops"},
-	} {
-		err := settleQueues(c.cfg, func(dev string) (int, error) {
-			if n := c.count[dev]; n > 0 {
-				return n, nil
-			}
-			return 0, fmt.Errorf("%s: no such interface", dev)
-		})
-		if c.err == "" && (err != nil || c.cfg.Loops() != c.want) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
-			t.Errorf("%s: %d loops, %v; want %d, %s", name, c.cfg.Loops(), err, c.want, c.err)
-		}
-	}
 }

@@ -1,0 +1,101 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/stack"
+)
+
+// Counters are what the loops of a node did with packets. After Run, Received + Originated = Forwarded +
+// Delivered + the sum of Dropped.
+type Counters struct {
+	Received   uint64            `json:"received_packets"`
+	Originated uint64            `json:"originated_packets"` // made here
+	Forwarded  uint64            `json:"forwarded_packets"`
+	Delivered  uint64            `json:"delivered_packets"`
+	Dropped    map[string]uint64 `json:"dropped_packets"` // by reason
+}
+
+// DeviceCounters are what went over a device, all queues together.
+type DeviceCounters struct {
+	Name       string `json:"name"`
+	Driver     string `json:"driver"`
+	Negotiated string `json:"negotiated"` // what the driver and the kernel agreed on: native or generic, copy or zero-copy
+	RxPackets  uint64 `json:"rx_packets"`
+	RxBytes    uint64 `json:"rx_bytes"`
+	RxMissed   uint64 `json:"rx_missed"` // lost by the device or the kernel, before the driver
+	RxInvalid  uint64 `json:"rx_invalid"`
+	TxPackets  uint64 `json:"tx_packets"`
+	TxBytes    uint64 `json:"tx_bytes"`
+	TxInvalid  uint64 `json:"tx_invalid"`
+}
+
+// Stats sums the loops up.
+func (n *Node) Stats() (sum stack.Stats) {
+	for _, l := range n.loops {
+		sum.Add(l.Stats())
+	}
+	return sum
+}
+
+// Counters returns the counters of the loops.
+func (n *Node) Counters() Counters {
+	total := n.Stats()
+	c := Counters{
+		Received: total.Received, Originated: total.Originated, Forwarded: total.Forwarded, Delivered: total.Delivered,
+		Dropped: map[string]uint64{},
+	}
+	for v, k := range total.Dropped {
+		if k > 0 {
+			c.Dropped[packet.Verdict(v).String()] = k
+		}
+	}
+	return c
+}
+
+// DeviceCounters returns the counters of the devices, in their order.
+func (n *Node) DeviceCounters() (list []DeviceCounters) {
+	for i, dev := range n.devices {
+		info := dev.Queues[0].Info()
+		c := DeviceCounters{Name: n.cfg.Devices[i].Name, Driver: string(dev.Driver), Negotiated: info.Negotiated}
+		for _, q := range dev.Queues {
+			s := q.Info().Stats
+			c.RxPackets += s.RxPackets
+			c.RxBytes += s.RxBytes
+			c.RxMissed += s.RxMissed
+			c.RxInvalid += s.RxInvalid
+			c.TxPackets += s.TxPackets
+			c.TxBytes += s.TxBytes
+			c.TxInvalid += s.TxInvalid
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+// Balance writes the sum that shows that every packet has met its end.
+func (c *Counters) Balance() string {
+	var dropped uint64
+	var reasons []string
+	for v := packet.Drop; int(v) < packet.Verdicts; v++ {
+		if k := c.Dropped[v.String()]; k > 0 {
+			dropped += k
+			reasons = append(reasons, fmt.Sprintf("%s %d", v, k))
+		}
+	}
+	sign := "="
+	if c.Received+c.Originated != c.Forwarded+c.Delivered+dropped {
+		sign = "is not"
+	}
+	came := fmt.Sprintf("received %d", c.Received)
+	if c.Originated > 0 {
+		came += fmt.Sprintf(" + originated %d", c.Originated)
+	}
+	line := fmt.Sprintf("%s %s forwarded %d + delivered %d + dropped %d", came, sign, c.Forwarded, c.Delivered, dropped)
+	if len(reasons) > 0 {
+		line += " (" + strings.Join(reasons, ", ") + ")"
+	}
+	return line + "\n"
+}

@@ -1,0 +1,201 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/afxdp"
+	"github.com/millrace/millrace/pmd/device"
+	"github.com/millrace/millrace/stack"
+)
+
+// Device is an interface of a node.
+type Device struct {
+	Name   string        // as `ip link` shows it
+	Driver device.Driver // "" is device.Auto
+	Mode   string        // AF_XDP: "auto" (and ""), "native" or "generic"
+	Whole  bool          // take every packet, so that the kernel's stack gets none
+}
+
+// QueuesAuto, as Config.Loops, stands for as many queues as the devices receive on.
+const QueuesAuto = 0
+
+// MaxQueues is how many queues of a device a node serves.
+const MaxQueues = 64
+
+// findDevices reports a device whose interface does not exist, before any is touched. A TAP device is made
+// by its driver.
+func (n *Node) findDevices() error {
+	if len(n.cfg.Devices) == 0 {
+		return errors.New("node: no device")
+	}
+	if n.cfg.OpenDevice != nil {
+		return nil // what it opens need not be an interface
+	}
+	for _, dev := range n.cfg.Devices {
+		if dev.Driver == device.TAP {
+			continue
+		}
+		if err := FindInterface(dev.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FindInterface returns an error that lists the interfaces of this machine unless one has the name.
+func FindInterface(name string) error {
+	if _, err := net.InterfaceByName(name); err == nil {
+		return nil
+	}
+	all, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	names := make([]string, len(all))
+	for i, in := range all {
+		names[i] = in.Name
+	}
+	return fmt.Errorf("there is no interface %q here, only %s", name, strings.Join(names, ", "))
+}
+
+// setQueues finds out what QueuesAuto is.
+func (n *Node) setQueues() error {
+	if n.cfg.Loops != QueuesAuto {
+		return nil
+	}
+	names := make([]string, len(n.cfg.Devices))
+	for i, dev := range n.cfg.Devices {
+		names[i] = dev.Name
+	}
+	loops, err := countQueues(names, afxdp.RxQueues)
+	if err != nil {
+		return err
+	}
+	n.cfg.Loops = loops
+	if list := n.cfg.CPUs.List; len(list) > 0 && len(list) != loops {
+		return fmt.Errorf("queues: auto: cpus names %d CPUs for %d loops (name one for each)", len(list), loops)
+	}
+	return nil
+}
+
+// countQueues returns how many queues the interfaces receive on, which count says. Loop i serves queue i of
+// every device, and packets on a queue that no loop serves would go to the kernel: so all must have as many.
+func countQueues(devices []string, count func(device string) (int, error)) (least int, err error) {
+	var first, other string // with the least, and with another number
+	for _, dev := range devices {
+		k, err := count(dev)
+		if err != nil {
+			return 0, fmt.Errorf("queues: auto: %w", err)
+		}
+		switch {
+		case least == 0:
+			least, first = k, dev
+		case k < least:
+			least, first, other = k, dev, first
+		case k > least:
+			other = dev
+		}
+	}
+	const remedy = "`ethtool -L %s combined %d`, or write a number for queues"
+	if other != "" {
+		return 0, fmt.Errorf("queues: auto: %s receives on %d queues and %s on more ("+remedy+")", first, least, other, other, least)
+	}
+	if least > MaxQueues {
+		return 0, fmt.Errorf("queues: auto: %s receives on %d queues, at most %d are served ("+remedy+")", first, least, MaxQueues, first, MaxQueues)
+	}
+	return least, nil
+}
+
+// openDevices makes the memory of all loops and opens the interfaces, which steer nothing yet.
+func (n *Node) openDevices() (err error) {
+	names := make([]string, len(n.cfg.Devices))
+	for i, dev := range n.cfg.Devices {
+		names[i] = dev.Name
+	}
+	if n.arena, n.pools, err = device.NewArena(n.cfg.Loops, names...); err != nil {
+		return err
+	}
+	for _, c := range n.cfg.Devices {
+		dev, err := n.openDevice(c)
+		if err != nil {
+			return err
+		}
+		n.devices, n.whole = append(n.devices, dev), append(n.whole, c.Whole)
+		l, err := n.newLink(c.Name, dev)
+		if err != nil {
+			return err
+		}
+		n.links = append(n.links, l)
+		n.logDevice(&c, dev)
+	}
+	n.compareMTUs()
+	return nil
+}
+
+func (n *Node) openDevice(c Device) (*device.Device, error) {
+	if n.cfg.OpenDevice != nil {
+		return n.cfg.OpenDevice(c, n.pools)
+	}
+	return device.Open(device.Config{Name: c.Name, Driver: c.Driver, Mode: c.Mode, Pools: n.pools, All: c.Whole})
+}
+
+func (n *Node) logDevice(c *Device, dev *device.Device) {
+	info, takes := dev.Queues[0].Info(), "claimed packets"
+	if c.Whole {
+		takes = "every packet"
+	}
+	n.log.Info("device", "name", c.Name, "driver", string(dev.Driver), "queues", len(dev.Queues), "mtu", info.MTU,
+		"negotiated", info.Negotiated, "takes", takes)
+	if dev.Why != "" {
+		n.log.Warn("not AF_XDP", "device", c.Name, "using", string(dev.Driver), "why", dev.Why)
+	}
+}
+
+// compareMTUs warns of packets that will be dropped: what one device brings may be too big for another.
+func (n *Node) compareMTUs() {
+	first := n.devices[0].Queues[0].Info()
+	for _, dev := range n.devices[1:] {
+		if info := dev.Queues[0].Info(); info.MTU != first.MTU && info.MTU > 0 && first.MTU > 0 { // 0 is unknown
+			n.log.Warn("MTUs differ: larger packets are dropped as too_big", "device", info.Device, "mtu", info.MTU,
+				"other", first.Device, "other_mtu", first.MTU)
+		}
+	}
+}
+
+// Info returns what the driver of a device says of it, by its first queue.
+func (n *Node) Info(dev int) pmd.Info { return n.devices[dev].Queues[0].Info() }
+
+// Whole reports whether a device takes every packet.
+func (n *Node) Whole(dev int) bool { return n.whole[dev] }
+
+// SetOffload makes the devices pass large packets (GSO, GRO) whole, or segment them, and reports what they
+// do now: they pass them whole only where every device can.
+func (n *Node) SetOffload(whole bool) (bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.offload = whole && device.CanOffload(n.devices...)
+	return n.offload, device.SetOffload(n.offload, n.devices...)
+}
+
+// Offload reports whether the devices pass large packets whole.
+func (n *Node) Offload() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.offload
+}
+
+// burst is how many descriptors a loop takes at once: a large packet of 64 KiB has 33.
+func (n *Node) burst() int {
+	switch {
+	case n.cfg.Burst != 0:
+		return n.cfg.Burst
+	case device.CanOffload(n.devices...):
+		return packet.BatchSize
+	}
+	return stack.DefaultBurst
+}

@@ -1,0 +1,186 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/pmd/device"
+)
+
+// LinkState says whether packets can come and go on an interface.
+type LinkState uint8
+
+// The states of an interface.
+const (
+	LinkUp        LinkState = iota
+	LinkDown                // administratively down
+	LinkNoCarrier           // up, without carrier
+	LinkGone                // deleted; another one under the same name is a stranger
+)
+
+// String returns the state as logs and reports show it.
+func (s LinkState) String() string { return [...]string{"up", "down", "no carrier", "gone"}[s] }
+
+// level is how loud a change to the state is logged.
+func (s LinkState) level() slog.Level {
+	return [...]slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn, slog.LevelError}[s]
+}
+
+// Link is the interface of a device, as last seen.
+type Link struct {
+	Name  string
+	State LinkState
+	MAC   [6]byte
+	MTU   int // of network-layer packets; 0 is no limit
+
+	index int  // the kernel's; 0 where there is no interface
+	most  int  // limit of MTU: larger packets do not fit the driver's frames
+	peer  bool // the interface is the other end of the wire, Linux's: its link address is not ours (TAP)
+}
+
+// newLink returns the interface of a device that has just been opened.
+func (n *Node) newLink(name string, dev *device.Device) (Link, error) {
+	info := dev.Queues[0].Info()
+	in, err := net.InterfaceByName(name)
+	switch {
+	case err != nil && n.cfg.OpenDevice != nil: // no interface, so that its state never changes
+		return Link{Name: name, MAC: info.MAC, MTU: info.MTU}, nil
+	case err != nil:
+		return Link{}, fmt.Errorf("devices: %s: %w", name, err)
+	}
+	l := Link{Name: name, index: in.Index, MAC: info.MAC, MTU: info.MTU, most: info.MTU, peer: dev.Driver == device.TAP}
+	if l.most != 0 && dev.Driver != device.AFXDP { // which refuses what passes the MTU that it was opened with
+		l.most = max(l.most, n.arena.FrameSize()-frameReserve)
+	}
+	return l, nil
+}
+
+// frameReserve is the part of a frame that no network-layer packet uses: XDP's headroom, the link header and
+// pushed headers, as much as an MTU of 1500 leaves of 2048.
+const frameReserve = 548
+
+// look returns the interface as it is now. One that has gone does not come back: what is made under its
+// name is not what the driver holds.
+func (l *Link) look() Link {
+	now := *l
+	if l.index == 0 {
+		return now
+	}
+	in, err := net.InterfaceByName(l.Name)
+	switch {
+	case l.State == LinkGone || err != nil || in.Index != l.index:
+		now.State = LinkGone
+		return now
+	case in.Flags&net.FlagUp == 0:
+		now.State = LinkDown
+	case in.Flags&net.FlagRunning == 0:
+		now.State = LinkNoCarrier
+	default:
+		now.State = LinkUp
+	}
+	if !l.peer && len(in.HardwareAddr) == len(now.MAC) {
+		now.MAC = [6]byte(in.HardwareAddr)
+	}
+	if l.most != 0 {
+		now.MTU = min(in.MTU, l.most)
+	}
+	return now
+}
+
+// Links returns the interfaces as last seen.
+func (n *Node) Links() []Link {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]Link(nil), n.links...)
+}
+
+// watchLinks compares the interfaces with the last call. Changes are logged and reported to the services.
+func (n *Node) watchLinks() {
+	for i, old := range n.Links() {
+		now := old.look()
+		if now == old {
+			continue
+		}
+		n.mu.Lock()
+		n.links[i] = now
+		n.mu.Unlock()
+		n.logLink(&old, &now)
+		for _, s := range n.services {
+			if s.LinkChanged != nil {
+				s.LinkChanged(i, now)
+			}
+		}
+	}
+}
+
+func (n *Node) logLink(old, now *Link) {
+	if now.State != old.State {
+		args := []any{"device", now.Name, "state", now.State.String()}
+		if now.State == LinkGone {
+			args = append(args, "remedy", "restart when the interface is back")
+		}
+		n.log.Log(context.Background(), now.State.level(), "link", args...)
+	}
+	if now.MAC != old.MAC || now.MTU != old.MTU {
+		n.log.Warn("link", "device", now.Name, "mac", net.HardwareAddr(now.MAC[:]).String(), "mtu", now.MTU,
+			"was_mac", net.HardwareAddr(old.MAC[:]).String(), "was_mtu", old.MTU)
+	}
+}
+
+// updateEvery is how often claims and links are compared: addresses that a reload removed go back to the
+// kernel when their last connection has ended.
+const updateEvery = time.Second
+
+// watch follows links and claims until ctx ends.
+func (n *Node) watch(ctx context.Context) {
+	tick := time.NewTicker(updateEvery)
+	defer tick.Stop()
+	changes := n.linkChanges(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, ok := <-changes:
+			if !ok { // the kernel has ended it, by an overflow: the ticker goes on
+				changes = nil
+			}
+			n.watchLinks()
+		case <-tick.C:
+			n.watchLinks()
+			if err := n.Update(); err != nil {
+				n.log.Error("steering", "error", err.Error())
+			}
+		}
+	}
+}
+
+// linkChanges subscribes to changes of interfaces until ctx ends. Without it they are seen every
+// updateEvery.
+func (n *Node) linkChanges(ctx context.Context) <-chan netlink.LinkUpdate {
+	updates := make(chan netlink.LinkUpdate)
+	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{
+		ErrorCallback: func(err error) { n.log.Debug("link", "error", err.Error()) },
+	})
+	if err != nil {
+		n.log.Warn("link", "error", err.Error())
+		return nil
+	}
+	return updates
+}
+
+// writeLinks writes the state of the interfaces.
+func (n *Node) writeLinks(w *metrics.Writer) {
+	for _, l := range n.Links() {
+		up := 0.0
+		if l.State == LinkUp {
+			up = 1
+		}
+		w.Gauge("millrace_device_up", "1 while the interface is up and has carrier.", up, metrics.Label{Name: "device", Value: l.Name})
+	}
+}

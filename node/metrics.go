@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
+)
+
+// Registry returns the metrics of the process: those of the services, the loops, the engines and the devices.
+func (n *Node) Registry() *metrics.Registry {
+	r := metrics.NewRegistry(n.cfg.Build)
+	for _, s := range n.services {
+		if s.Metrics != nil {
+			r.Add(s.Metrics)
+		}
+	}
+	r.Add(n.writeLoops)
+	r.Add(n.writeEngines)
+	r.Add(n.writeDevices)
+	r.Add(n.writeLinks)
+	return r
+}
+
+// serveMetrics answers scrapes until ctx ends.
+func (n *Node) serveMetrics(ctx context.Context) {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", n.cfg.Exposition(n.Registry()))
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	n.log.Info("metrics", "listen", "http://"+n.metrics.Addr().String()+"/metrics")
+	if err := srv.Serve(n.metrics); !errors.Is(err, http.ErrServerClosed) {
+		n.log.Error("metrics", "error", err.Error())
+	}
+}
+
+func (n *Node) writeLoops(w *metrics.Writer) {
+	for i, l := range n.loops {
+		loop, s := metrics.Label{Name: "loop", Value: strconv.Itoa(i)}, l.Stats()
+		w.Counter("millrace_loop_received_packets_total", "Packets taken from drivers.", s.Received, loop)
+		w.Counter("millrace_loop_received_bytes_total", "Bytes of packets taken from drivers.", s.ReceivedBytes, loop)
+		w.Counter("millrace_loop_originated_packets_total", "Packets that the loop made itself.", s.Originated, loop)
+		w.Counter("millrace_loop_taken_over_packets_total", "Packets taken over from other loops.", s.TakenOver, loop)
+		w.Counter("millrace_loop_handed_over_packets_total", "Packets handed over to other loops.", s.HandedOver, loop)
+		w.Counter("millrace_loop_forwarded_packets_total", "Packets taken by drivers.", s.Forwarded, loop)
+		w.Counter("millrace_loop_delivered_packets_total", "Packets taken by local consumers.", s.Delivered, loop)
+		w.Counter("millrace_loop_iterations_total", "Times the loop polled its devices.", s.Iterations, loop)
+		w.Counter("millrace_loop_busy_iterations_total", "Iterations that moved packets.", s.Busy, loop)
+		w.Counter("millrace_loop_sleeps_total", "Times the loop slept.", s.Sleeps, loop)
+		for v := packet.Drop; int(v) < packet.Verdicts; v++ {
+			w.Counter("millrace_loop_dropped_packets_total", "Packets dropped, by reason.", s.Dropped[v],
+				loop, metrics.Label{Name: "reason", Value: v.String()})
+		}
+	}
+}
+
+func (n *Node) writeDevices(w *metrics.Writer) {
+	for _, dev := range n.devices {
+		for _, q := range dev.Queues {
+			writeQueue(w, q.Info())
+		}
+	}
+}
+
+func writeQueue(w *metrics.Writer, info pmd.Info) {
+	device := metrics.Label{Name: "device", Value: info.Device}
+	queue := metrics.Label{Name: "queue", Value: strconv.Itoa(info.Queue)}
+	driver := metrics.Label{Name: "driver", Value: info.Driver}
+	s := info.Stats
+	for _, m := range []struct {
+		name, help string
+		v          uint64
+	}{
+		{"millrace_rx_packets_total", "Packets received.", s.RxPackets},
+		{"millrace_rx_bytes_total", "Bytes received.", s.RxBytes},
+		{"millrace_rx_missed_packets_total", "Packets lost before the driver received them.", s.RxMissed},
+		{"millrace_rx_invalid_packets_total", "Packets that the driver could not use.", s.RxInvalid},
+		{"millrace_tx_packets_total", "Packets sent.", s.TxPackets},
+		{"millrace_tx_bytes_total", "Bytes sent.", s.TxBytes},
+		{"millrace_tx_invalid_packets_total", "Packets that the device refused.", s.TxInvalid},
+		{"millrace_driver_wakeups_total", "System calls made to move packets.", s.Wakeups},
+	} {
+		w.Counter(m.name, m.help, m.v, device, driver, queue)
+	}
+}

@@ -1,0 +1,60 @@
+package node
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Network is a prefix of the kernel's addresses on the link of a device.
+type Network struct {
+	Prefix netip.Prefix
+	Dev    uint8  // place in Config.Devices
+	VLAN   uint16 // 802.1Q tag of its frames; 0 is none
+}
+
+// Networks returns the networks on the links of the devices and of their VLANs.
+func (n *Node) Networks() (list []Network, err error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	devs := map[int]uint8{} // by the kernel's index
+	for i, l := range n.Links() {
+		devs[l.index] = uint8(i)
+	}
+	for _, l := range links {
+		net := Network{}
+		index := l.Attrs().Index
+		if v, ok := l.(*netlink.Vlan); ok {
+			index, net.VLAN = v.ParentIndex, uint16(v.VlanId)
+		}
+		dev, ours := devs[index]
+		if !ours {
+			continue
+		}
+		net.Dev = dev
+		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		for _, a := range addrs {
+			net.Prefix = prefixOf(a)
+			if net.Prefix.IsValid() && !slices.Contains(list, net) {
+				list = append(list, net)
+			}
+		}
+	}
+	return list, nil
+}
+
+// prefixOf returns the network of an interface's address.
+func prefixOf(a netlink.Addr) netip.Prefix {
+	ip, ok := netip.AddrFromSlice(a.IP)
+	if !ok || a.IPNet == nil {
+		return netip.Prefix{}
+	}
+	bits, _ := a.Mask.Size()
+	return netip.PrefixFrom(ip.Unmap(), bits).Masked()
+}

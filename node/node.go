@@ -1,0 +1,403 @@
+// Package node is the runtime of a process that moves packets, whatever it serves: memory, devices,
+// engines, loops, the address table and the steering that follows from it, link state, metrics, the
+// control socket and an orderly end. A gateway, a host, a bridge, and several of them on the same queues,
+// are services of a node.
+//
+//	n, err := node.Open(node.Config{Devices: []node.Device{{Name: "eth1"}}, Log: log})
+//	n.Add(node.Service{Name: "web", Handlers: handlers, Claims: claims})
+//	err = n.Run(ctx) // until ctx ends
+//	err = n.Close()
+//
+// Packets come from the devices' queues, one loop for each, and go to the service whose claim names them
+// (stack.AddressTable). What no service claims stays with the kernel, which keeps its own addresses, ssh
+// and routing on the same interface.
+//
+// A node does not know what its services are: it imports neither gateway nor socket.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/gpukern/choose"
+	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/internal/control"
+	"github.com/millrace/millrace/metrics"
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/device"
+	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/stack"
+)
+
+// Config describes a node. Devices is required.
+type Config struct {
+	Devices []Device
+	Loops   int           // one for each queue of every device; QueuesAuto is as many as the devices receive on
+	CPUs    CPUs          // that loops are bound to
+	Spin    time.Duration // how long a loop polls in vain before it sleeps; 0 as stack.Config.Spin
+	Burst   int           // packets that a loop takes at once; 0 is stack.DefaultBurst, or more for devices with large packets
+
+	// OpenDevice opens the devices instead of device.Open: with drivers that package device does not know, such
+	// as memory, or with wrappers around them. It may be nil. The pools are lent until the device is closed.
+	OpenDevice func(c Device, pools []*ring.Pool) (*device.Device, error)
+
+	Engine string // "cpu" (and ""), "cuda" or "auto": what parses headers
+	Ops    gpukern.Ops
+	GPU    cuda.Options
+
+	Log   *slog.Logger // of changes; nil discards
+	Build metrics.Build
+
+	Metrics    string                               // address of the HTTP server for metrics, such as "127.0.0.1:9100"; "" is none
+	Exposition func(*metrics.Registry) http.Handler // renders them; required with Metrics
+
+	Control       string // path of the control socket; "" is none
+	ControlInUse  string // error where a process listens there; its %s is the path
+	ControlServer func(*Node) http.Handler
+}
+
+// Node is an open node. Its methods may be called from any goroutine.
+type Node struct {
+	cfg    Config
+	log    *slog.Logger
+	table  *stack.AddressTable
+	arena  *ring.Arena
+	pools  []*ring.Pool
+	loops  []*stack.Loop
+	cpus   [][]int // by loop
+	opener *choose.Opener
+
+	devices []*device.Device
+	whole   []bool // by device: every packet is a service's
+	engines []gpukern.Engine
+
+	metrics net.Listener // nil without
+	control net.Listener // nil without
+	started time.Time
+	quit    chan struct{} // Stop has been called
+	ended   chan struct{} // the loops have ended
+
+	mu       sync.Mutex // guards all below
+	services []Service
+	steered  []pmd.Rule
+	links    []Link
+	offload  bool // devices pass large packets whole
+}
+
+// Service is something that a node serves. The zero values of all but Handlers are valid.
+type Service struct {
+	Name     string // in logs
+	Handlers []stack.Handler
+
+	// Claims returns the packets that the service wants now. The node asks once a second, and when Update
+	// is called. A rule of kind Keep leaves an address to the kernel.
+	Claims func() []pmd.Rule
+
+	// Fallback gives the service the packets that no claim names on devices which take every packet
+	// (Device.Whole), multicast for instance. One service can have it.
+	Fallback bool
+
+	// Entered says that goroutines enter the loops (stack.Loop.Enter), as those of sockets do. All loops of
+	// the node are then run by goroutines (stack.ServeAll) instead of threads of their own.
+	Entered bool
+
+	LinkChanged func(dev int, l Link)     // the state, link address or MTU of a device has changed
+	Metrics     metrics.Source            // of the service
+	Background  func(ctx context.Context) // runs beside the loops until ctx ends
+	Shutdown    func()                    // finishes what has begun, while the loops still run; may be nil
+}
+
+// shutdownLimit bounds the time between the end of Run's context and that of the loops.
+const shutdownLimit = 5 * time.Second
+
+// Open opens everything that the configuration names. No packet moves and nothing is steered before Run.
+func Open(cfg Config) (*Node, error) {
+	n := &Node{
+		cfg: cfg, log: cfg.Log, table: stack.NewAddressTable(),
+		quit: make(chan struct{}, 1), ended: make(chan struct{}), started: time.Now(),
+	}
+	if n.log == nil {
+		n.log = slog.New(slog.DiscardHandler)
+	}
+	if err := n.open(); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+// open takes what can be refused before it touches an interface.
+func (n *Node) open() error {
+	for _, step := range []func() error{
+		n.findDevices, n.setQueues, n.placeLoops, n.openEngine, n.listenMetrics, n.listenControl,
+		n.openDevices, n.openLoops,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Node) listenMetrics() (err error) {
+	if n.cfg.Metrics == "" {
+		return nil
+	}
+	if n.cfg.Exposition == nil {
+		return errors.New("metrics: an address without Config.Exposition")
+	}
+	if n.metrics, err = net.Listen("tcp", n.cfg.Metrics); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	return nil
+}
+
+func (n *Node) listenControl() (err error) {
+	if n.cfg.Control == "" {
+		return nil
+	}
+	if n.control, err = control.Listen(n.cfg.Control, n.cfg.ControlInUse); err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	return nil
+}
+
+// openLoops makes loop i over queue i of every device, and joins them: a flow's packets may come by any queue.
+func (n *Node) openLoops() error {
+	for i, pool := range n.pools {
+		engine, err := n.addEngine()
+		if err != nil {
+			return err
+		}
+		cfg := stack.Config{Pool: pool, Engine: engine, Burst: n.burst(), Spin: n.cfg.Spin}
+		for _, dev := range n.devices {
+			cfg.Devices = append(cfg.Devices, dev.Queues[i])
+		}
+		if i < len(n.cpus) {
+			cfg.Affinity = n.cpus[i]
+		}
+		l, err := stack.NewLoop(cfg)
+		if err != nil {
+			return err
+		}
+		n.loops = append(n.loops, l)
+	}
+	if len(n.loops) > 1 {
+		_, err := stack.Join(n.loops...)
+		return err
+	}
+	return nil
+}
+
+// Add has the node serve s. It is called before Run. The order matters where two services claim ARP and
+// neighbour discovery for one address: the first answers.
+func (n *Node) Add(s Service) error {
+	if len(s.Handlers) != len(n.loops) {
+		return fmt.Errorf("node: service %s has %d handlers for %d loops", s.Name, len(s.Handlers), len(n.loops))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, o := range n.services {
+		if o.Fallback && s.Fallback {
+			return fmt.Errorf("node: services %s and %s both want the packets that nobody claims", o.Name, s.Name)
+		}
+	}
+	n.services = append(n.services, s)
+	return nil
+}
+
+// connect gives each loop its handler: that of the only service, or a dispatcher over all.
+func (n *Node) connect() error {
+	if len(n.services) == 0 {
+		return errors.New("node: there is no service")
+	}
+	for i, l := range n.loops {
+		if len(n.services) == 1 {
+			l.SetHandler(n.services[0].Handlers[i])
+			continue
+		}
+		handlers := make([]stack.Handler, len(n.services))
+		for k, s := range n.services {
+			handlers[k] = s.Handlers[i]
+		}
+		d, err := stack.NewDispatcher(n.table, handlers...)
+		if err != nil {
+			return err
+		}
+		n.setFallback(d)
+		l.SetHandler(d)
+	}
+	return nil
+}
+
+func (n *Node) setFallback(d *stack.Dispatcher) {
+	for k, s := range n.services {
+		for dev, whole := range n.whole {
+			if whole && s.Fallback {
+				d.SetFallback(uint8(dev), stack.ToHandler(k))
+			}
+		}
+	}
+}
+
+// Start installs the services and steers their packets to the devices' queues, which hold them until Run.
+func (n *Node) Start() error {
+	if err := n.connect(); err != nil {
+		return err
+	}
+	n.watchLinks()
+	n.started = time.Now()
+	return n.Update()
+}
+
+// Run moves packets until ctx ends, Stop is called or no device is left. It calls Start unless that has
+// been done. When it returns every packet has met its end and the counters are final. A device that is
+// lost is logged; the others go on.
+func (n *Node) Run(ctx context.Context) error {
+	loopCtx, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLoops()
+	background, stop := context.WithCancel(ctx)
+	defer stop()
+	var all sync.WaitGroup
+	run := func(f func(context.Context)) { all.Go(func() { f(background) }) }
+	run(n.watch)
+	if n.metrics != nil {
+		run(n.serveMetrics)
+	}
+	if n.control != nil && n.cfg.ControlServer != nil {
+		run(func(ctx context.Context) { control.Serve(ctx, n.control, n.cfg.ControlServer(n), n.log, "control") })
+	}
+	for _, s := range n.services {
+		if s.Background != nil {
+			run(s.Background)
+		}
+	}
+	all.Go(func() {
+		select {
+		case <-background.Done():
+		case <-n.quit:
+		}
+		n.shutdown()
+		stopLoops()
+	})
+	err := n.runLoops(loopCtx)
+	close(n.ended)
+	stop()
+	all.Wait()
+	return err
+}
+
+// runLoops runs the loops on threads of their own, or as goroutines where other goroutines enter them.
+func (n *Node) runLoops(ctx context.Context) error {
+	for _, s := range n.services {
+		if s.Entered {
+			return stack.ServeAll(ctx, n.loops...)
+		}
+	}
+	return stack.RunAll(ctx, n.loops...)
+}
+
+// shutdown lets the services finish what they have begun, all at once and within shutdownLimit.
+func (n *Node) shutdown() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var all sync.WaitGroup
+		for _, s := range n.services {
+			if s.Shutdown != nil {
+				all.Go(s.Shutdown)
+			}
+		}
+		all.Wait()
+	}()
+	select {
+	case <-done:
+	case <-n.ended:
+	case <-time.After(shutdownLimit):
+		n.log.Warn("shutdown", "error", "services have not finished in time", "limit", shutdownLimit.String())
+	}
+}
+
+// Stop ends Run.
+func (n *Node) Stop() {
+	select {
+	case n.quit <- struct{}{}:
+	default: // it has been asked before
+	}
+}
+
+// Ended returns a channel that is closed when the loops have ended.
+func (n *Node) Ended() <-chan struct{} { return n.ended }
+
+// Started returns when the node began to serve.
+func (n *Node) Started() time.Time { return n.started }
+
+// Loops returns the loops: of the queues, in order.
+func (n *Node) Loops() []*stack.Loop { return n.loops }
+
+// Arena borrows the memory of all loops.
+func (n *Node) Arena() *ring.Arena { return n.arena }
+
+// OnLoop runs f in loop i between two iterations, and reports whether it has run: a loop that has ended
+// runs nothing.
+func (n *Node) OnLoop(i int, f func()) bool {
+	done := make(chan struct{})
+	for !n.loops[i].Do(func() { f(); close(done) }) {
+		select {
+		case <-n.ended:
+			return false
+		case <-time.After(time.Millisecond): // its command queue is full
+		}
+	}
+	select {
+	case <-done:
+		return true
+	case <-n.ended:
+		return false
+	}
+}
+
+// Close gives everything back: steering and XDP programs, frames, memory. Run has returned, or was never
+// called. An error reports a lost frame, too.
+func (n *Node) Close() error {
+	var errs []error
+	for _, l := range n.loops {
+		errs = append(errs, l.Close())
+	}
+	for _, dev := range n.devices {
+		errs = append(errs, dev.Close())
+	}
+	for _, e := range n.engines {
+		errs = append(errs, e.Close())
+	}
+	if n.opener != nil {
+		errs = append(errs, n.opener.Close())
+	}
+	for _, l := range []net.Listener{n.metrics, n.control} {
+		if l == nil {
+			continue
+		}
+		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, n.closeMemory())...)
+}
+
+// closeMemory audits the frames and unmaps them. A missing frame is a fault that must not pass unseen.
+func (n *Node) closeMemory() error {
+	if n.arena == nil {
+		return nil
+	}
+	holders := make([]ring.Holder, len(n.pools))
+	for i, p := range n.pools {
+		holders[i] = p
+	}
+	return errors.Join(ring.Audit(n.arena, holders...), n.arena.Close())
+}

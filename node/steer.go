@@ -1,0 +1,98 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/stack"
+)
+
+// Update brings the address table and the drivers' steering in line with what the services claim now. A
+// service calls it after a change that must not wait for the next second. On an error both stay as they
+// were.
+func (n *Node) Update() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	claims := n.claims()
+	rules := stack.Rules(claims)
+	if slices.Equal(rules, n.steered) && slices.Equal(claims, n.table.Claims()) {
+		return nil
+	}
+	if err := n.table.Replace(claims); err != nil { // first: no driver brings what no handler would get
+		return err
+	}
+	if slices.Equal(rules, n.steered) {
+		return nil
+	}
+	var errs []error
+	for i, dev := range n.devices {
+		if !n.whole[i] {
+			errs = append(errs, dev.Steer(rules...))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("steering: %w", err)
+	}
+	n.steered = rules
+	return nil
+}
+
+// claims collects what the services want.
+func (n *Node) claims() (claims []stack.Claim) {
+	answered := map[netip.Addr]bool{} // addresses whose ARP and neighbour discovery are claimed
+	kept := map[netip.Addr]bool{}
+	for i, s := range n.services {
+		if s.Claims == nil {
+			continue
+		}
+		for _, r := range s.Claims() {
+			switch r.Kind {
+			case pmd.Keep:
+				kept[r.Addr] = true
+				continue
+			case pmd.Neighbor:
+				if answered[r.Addr] {
+					continue
+				}
+				answered[r.Addr] = true
+			}
+			claims = append(claims, stack.Claim{Rule: r, Target: stack.ToHandler(i)})
+		}
+	}
+	return append(claims, kernelClaims(claims, kept)...)
+}
+
+// kernelClaims leaves addresses to the kernel: those that services asked for, unless another service has
+// claimed them.
+func kernelClaims(claims []stack.Claim, kept map[netip.Addr]bool) (out []stack.Claim) {
+	for _, c := range claims {
+		if c.Kind == pmd.To && c.Proto == 0 && c.Bits == 0 {
+			delete(kept, c.Addr)
+		}
+	}
+	for a := range kept {
+		out = append(out, stack.Claim{Rule: pmd.Rule{Addr: a}, Target: stack.ToKernel})
+	}
+	slices.SortFunc(out, func(a, b stack.Claim) int { return a.Addr.Compare(b.Addr) })
+	return out
+}
+
+// Claims returns the address table: what is served here and by whom.
+func (n *Node) Claims() []stack.Claim { return n.table.Claims() }
+
+// KernelAddrs returns the addresses of this machine's interfaces. Where they cannot be read none is known,
+// as on a machine that has none.
+func KernelAddrs() map[netip.Addr]bool {
+	set := map[netip.Addr]bool{}
+	list, _ := net.InterfaceAddrs()
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			set[p.Addr()] = true
+		}
+	}
+	return set
+}
