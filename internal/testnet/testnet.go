@@ -55,10 +55,37 @@ func New(prefix string) (*Net, error) {
 	if err := n.claim(); err != nil {
 		return nil, err
 	}
-	if err := n.clean(); err != nil {
+	if err := errors.Join(shareDir(), n.clean()); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
+}
+
+// shareDir makes the folder of names a mount of its own that propagates, as ip-netns(8) does before its
+// first namespace. Otherwise an `ip netns` beside a test would mount the folder over the test's names,
+// which could then be neither used nor removed.
+func shareDir() error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // and the lock
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", dir, err)
+	}
+	share := func() error { return unix.Mount("", dir, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	if err = share(); errors.Is(err, unix.EINVAL) { // it is no mount yet
+		if err = unix.Mount(dir, dir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = share()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("share %s: %w", dir, err)
+	}
+	return nil
 }
 
 // clean removes what a killed run left.
@@ -71,7 +98,7 @@ func (n *Net) clean() error {
 		_ = unix.Unmount(path, unix.MNT_DETACH)
 		_ = os.Remove(path)
 	}
-	return os.MkdirAll(dir, 0o755)
+	return nil
 }
 
 // Namespace adds a namespace with its loopback up. A failure is kept and returned by whatever the

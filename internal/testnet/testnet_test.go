@@ -214,3 +214,28 @@ func TestProgramsThatFailTellWhatTheySaid(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// The first `ip netns` of a machine makes the folder of names a mount of its own.
+func TestNamesSurviveAnIPNetnsBesideThem(t *testing.T) {
+	Program(t, "ip")
+	n := For(t, "mr-testnet")
+	a := n.Namespace("a")
+	const other = "mr-testnet-beside"
+	if out, err := exec.Command("ip", "netns", "add", other).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	defer func() {
+		if out, err := exec.Command("ip", "netns", "del", other).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}()
+	if out, err := exec.Command("ip", "netns", "exec", a.Name, "true").CombinedOutput(); err != nil {
+		t.Errorf("the namespace has lost its name: %v: %s", err, out)
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, a.Name)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the name is left: %v", err)
+	}
+}
