@@ -6,7 +6,7 @@ import (
 )
 
 // Connections that nothing happens to give up what only work needs, and work again as if they had not.
-func TestIdleConnectionsRest(t *testing.T) {
+func TestIdleConnectionsAreCompacted(t *testing.T) {
 	for name, o := range map[string]*Options{"cubic": nil, "bbr": {Congestion: "bbr"}, "no SACK": {NoSACK: true, NoTimestamps: true}} {
 		n := newNet(t)
 		a, b, _, _ := n.open(t, o, o)
@@ -57,7 +57,7 @@ func TestIdleConnectionsRest(t *testing.T) {
 }
 
 // What a connection has yet to do keeps it awake.
-func TestConnectionsWithWorkDoNotRest(t *testing.T) {
+func TestConnectionsWithWorkAreNotCompacted(t *testing.T) {
 	for name, work := range map[string]func(n *net, a, b *Conn) *Conn{
 		"data not read": func(n *net, a, b *Conn) *Conn { a.Write(n.now, []byte("x")); return b },
 		"data not acknowledged": func(n *net, a, b *Conn) *Conn {
@@ -89,7 +89,7 @@ func TestConnectionsWithWorkDoNotRest(t *testing.T) {
 }
 
 // At rest a connection has no timer but keepalive's, which does not wake it before it is due.
-func TestKeepAliveOfConnectionsAtRest(t *testing.T) {
+func TestKeepAliveOfCompactedConnections(t *testing.T) {
 	n := newNet(t)
 	o := &Options{KeepAlive: KeepAlive{Idle: time.Minute}}
 	a, b, _, _ := n.open(t, o, nil)

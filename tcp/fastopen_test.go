@@ -64,7 +64,7 @@ func TestFastOpenRemembersServersWithinBounds(t *testing.T) { // RFC 7413 4.1.3
 	}
 }
 
-func TestFastOpenKeepsOffWhereItWasLost(t *testing.T) { // RFC 7413 4.1.3.1
+func TestFastOpenPausesAfterLoss(t *testing.T) { // RFC 7413 4.1.3.1
 	var f fastOpenCache
 	a := from(1).Remote
 	now := clock.Time(0)

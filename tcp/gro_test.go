@@ -100,7 +100,7 @@ func neighbours(r *rand.Rand) (a, b wire.TCP) {
 	return a, b
 }
 
-func TestNeighboursAreMergedWhereTheSlowFormSaysSo(t *testing.T) {
+func TestSegmentsAreCoalescedAsByTheReference(t *testing.T) {
 	merged := 0
 	for seed := range uint64(20_000) {
 		a, b := neighbours(rand.New(rand.NewPCG(seed, 5)))
@@ -137,7 +137,7 @@ func checkMerged(t *testing.T, seed uint64, m *Coalescer, a, b wire.TCP) {
 	}
 }
 
-func TestASegmentAloneIsAsReceived(t *testing.T) {
+func TestSingleSegmentIsAsReceived(t *testing.T) {
 	h := wire.TCPHeader{Seq: 9, Ack: 8, Window: 7, Urgent: 3, Flags: wire.FlagACK | wire.FlagURG, Options: wire.AppendMSS(nil, 1460)}
 	raw := wire.TCP(append(wire.AppendTCP(nil, &h), "payload"...))
 	var m Coalescer
@@ -148,7 +148,7 @@ func TestASegmentAloneIsAsReceived(t *testing.T) {
 	}
 }
 
-func TestMarksAreNotMixed(t *testing.T) {
+func TestECNFieldsAreNotMixed(t *testing.T) {
 	h := wire.TCPHeader{Seq: 1, Flags: wire.FlagACK}
 	a := wire.TCP(append(wire.AppendTCP(nil, &h), 1))
 	h.Seq = 2
@@ -160,7 +160,7 @@ func TestMarksAreNotMixed(t *testing.T) {
 }
 
 // A report of marks has three bits (RFC 9768 3.2.2.5.1).
-func TestMarkedSegmentsAreMergedInSixes(t *testing.T) {
+func TestAtMostSixMarkedSegmentsAreCoalesced(t *testing.T) {
 	var all []wire.TCP
 	for i := range 13 {
 		h := wire.TCPHeader{Seq: uint32(i), Flags: wire.FlagACK}
@@ -172,7 +172,7 @@ func TestMarkedSegmentsAreMergedInSixes(t *testing.T) {
 	}
 }
 
-func TestAMergeHasBounds(t *testing.T) {
+func TestCoalescingHasBounds(t *testing.T) {
 	segs := func(n, size int) (all []wire.TCP) {
 		for i := range n {
 			h := wire.TCPHeader{Seq: uint32(i * size), Flags: wire.FlagACK}
@@ -191,7 +191,7 @@ func TestAMergeHasBounds(t *testing.T) {
 	}
 }
 
-func TestNothingFollowsWhatCameInPieces(t *testing.T) {
+func TestNothingJoinsASegmentInPieces(t *testing.T) {
 	h := wire.TCPHeader{Seq: 1, Flags: wire.FlagACK}
 	a := wire.TCP(append(wire.AppendTCP(nil, &h), 'a', 'b'))
 	var m Coalescer
@@ -204,7 +204,7 @@ func TestNothingFollowsWhatCameInPieces(t *testing.T) {
 	}
 }
 
-func TestMergingDoesNotAllocate(t *testing.T) {
+func TestCoalescingDoesNotAllocate(t *testing.T) {
 	h := wire.TCPHeader{Seq: 1, Flags: wire.FlagACK, Options: wire.AppendTimestamps(wire.AppendNOP(nil, 2), 1, 2)}
 	a := wire.TCP(append(wire.AppendTCP(nil, &h), 1))
 	b := bytes.Clone(a)
@@ -240,7 +240,7 @@ func FuzzMerge(f *testing.F) {
 	})
 }
 
-func TestNothingFollowsAFIN(t *testing.T) {
+func TestNothingJoinsAFIN(t *testing.T) {
 	make1 := func(seq uint32, f wire.TCPFlags) wire.TCP {
 		return append(wire.AppendTCP(nil, &wire.TCPHeader{Seq: seq, Flags: wire.FlagACK | f}), 'x')
 	}

@@ -106,7 +106,7 @@ func randomOutgoing(r *rand.Rand) *Outgoing {
 	return o
 }
 
-func TestCuttingIsWhatTheSlowFormDoes(t *testing.T) {
+func TestSegmenterMatchesTheReference(t *testing.T) {
 	for seed := range uint64(3000) {
 		o := randomOutgoing(rand.New(rand.NewPCG(seed, 1)))
 		if seed%7 == 0 {
@@ -132,8 +132,8 @@ func compareCuts(t *testing.T, seed uint64, o *Outgoing) {
 	}
 }
 
-// TestSegmentsAreRightInTheEyesOfAnother has gopacket decode segments and compute their checksums.
-func TestSegmentsAreRightInTheEyesOfAnother(t *testing.T) {
+// TestSegmentsAreValidForGopacket has gopacket decode segments and compute their checksums.
+func TestSegmentsAreValidForGopacket(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		o := randomOutgoing(r)
@@ -162,7 +162,7 @@ func TestSegmentsAreRightInTheEyesOfAnother(t *testing.T) {
 	}
 }
 
-func TestALargeSegmentIsWhatADeviceWants(t *testing.T) {
+func TestTSOSegmentIsAsDevicesExpect(t *testing.T) {
 	for seed := range uint64(300) {
 		o := randomOutgoing(rand.New(rand.NewPCG(seed, 3)))
 		o.Header.Flags &^= wire.FlagURG

@@ -10,7 +10,7 @@ import (
 
 // download has the attacker fetch data for d from a server that has no end of it, over a way of 20 ms, answering each segment by
 // acks, which returns the numbers to acknowledge. It returns how much the server sent and its connection.
-func (s *siege) download(d time.Duration, acks func(first, behind uint32) []uint32) (sent int, c *Conn) {
+func (s *attackTest) download(d time.Duration, acks func(first, behind uint32) []uint32) (sent int, c *Conn) {
 	type answer struct {
 		at  int // in steps
 		seq []uint32
@@ -19,7 +19,7 @@ func (s *siege) download(d time.Duration, acks func(first, behind uint32) []uint
 	step, last := 0, uint32(0)
 	tuple, seq, ack := s.open(1, 65535, nil)
 	last = ack
-	s.heard = func(r reply) {
+	s.onReply = func(r reply) {
 		n := uint32(len(r.seg.Payload()))
 		if n == 0 {
 			return
@@ -50,7 +50,7 @@ func (s *siege) download(d time.Duration, acks func(first, behind uint32) []uint
 func TestACKSplitting(t *testing.T) {
 	for _, control := range []string{"reno", "cubic"} {
 		with := func(acks func(first, behind uint32) []uint32) (uint64, int) {
-			s := newSiege(t, 64, func(c *Config, o *Options) { o.Congestion = control })
+			s := newAttackTest(t, 64, func(c *Config, o *Options) { o.Congestion = control })
 			sent, c := s.download(300*time.Millisecond, acks)
 			return c.Info().Cwnd, sent
 		}
@@ -70,14 +70,14 @@ func TestACKSplitting(t *testing.T) {
 
 // TestDuplicateACKSpoofing sends a thousand duplicates of one ACK: they say that segments left the way, which they did not.
 func TestDuplicateACKSpoofing(t *testing.T) {
-	s := newSiege(t, 64, func(c *Config, o *Options) { o.Congestion = "reno" })
+	s := newAttackTest(t, 64, func(c *Config, o *Options) { o.Congestion = "reno" })
 	sent, c := s.download(200*time.Millisecond, func(_, behind uint32) (all []uint32) {
 		for range 50 {
 			all = append(all, behind)
 		}
 		return all
 	})
-	s2 := newSiege(t, 64, func(c *Config, o *Options) { o.Congestion = "reno" })
+	s2 := newAttackTest(t, 64, func(c *Config, o *Options) { o.Congestion = "reno" })
 	honest, _ := s2.download(200*time.Millisecond, func(_, behind uint32) []uint32 { return []uint32{behind} })
 	if sent > 2*honest {
 		t.Errorf("%d bytes were sent, %d to an honest receiver", sent, honest)
@@ -89,10 +89,10 @@ func TestDuplicateACKSpoofing(t *testing.T) {
 
 // TestOptimisticACKs acknowledges what was not sent yet: that is refused, and moves nothing (RFC 5961 5, RFC 9293 3.10.7.4).
 func TestOptimisticACKs(t *testing.T) {
-	s := newSiege(t, 64)
+	s := newAttackTest(t, 64)
 	s.connect()
 	tuple, seq, ack := s.open(1, 65535, nil)
-	s.heard = func(reply) {}
+	s.onReply = func(reply) {}
 	s.act()
 	s.serve()
 	s.run(10*time.Millisecond, time.Millisecond, nil)
@@ -120,10 +120,10 @@ func TestOptimisticACKs(t *testing.T) {
 
 // TestSACKOfWhatWasNotSent has blocks beyond SND.NXT, reversed ones and ones of long ago.
 func TestSACKOfWhatWasNotSent(t *testing.T) {
-	s := newSiege(t, 64)
+	s := newAttackTest(t, 64)
 	s.connect()
 	tuple, seq, ack := s.open(1, 65535, wire.AppendSACKPermitted(nil))
-	s.heard = func(reply) {}
+	s.onReply = func(reply) {}
 	s.act()
 	s.serve()
 	s.run(10*time.Millisecond, time.Millisecond, nil)

@@ -11,7 +11,7 @@ import (
 )
 
 // echo returns the server's end of the honest connection, and its tuple as the server sees it.
-func (s *siege) echo() (*Conn, wire.Tuple) {
+func (s *attackTest) echo() (*Conn, wire.Tuple) {
 	s.Helper()
 	if len(s.echoes) != 1 {
 		s.Fatalf("%d honest connections", len(s.echoes))
@@ -61,7 +61,7 @@ func TestBlindAttacks(t *testing.T) {
 		},
 	} {
 		for _, stamps := range []bool{false, true} {
-			s := newSiege(t, 64, func(c *Config, o *Options) { o.NoTimestamps = !stamps })
+			s := newAttackTest(t, 64, func(c *Config, o *Options) { o.NoTimestamps = !stamps })
 			g := rand.New(rand.NewPCG(1, 2))
 			s.connect()
 			s.run(100*time.Millisecond, time.Millisecond, nil)
@@ -97,7 +97,7 @@ func TestBlindAttacks(t *testing.T) {
 
 // TestBlindRSTOfTheExactNumber is the one that has to count: the peer itself resets (RFC 5961 3.2).
 func TestBlindRSTOfTheExactNumber(t *testing.T) {
-	s := newSiege(t, 64)
+	s := newAttackTest(t, 64)
 	s.connect()
 	s.run(100*time.Millisecond, time.Millisecond, nil)
 	c, tuple := s.echo()
@@ -113,7 +113,7 @@ func TestForgedICMP(t *testing.T) {
 		ip.NetUnreachable, ip.HostUnreachable, ip.ProtoUnreachable, ip.PortUnreachable, ip.TooBig, ip.Prohibited, ip.TimeExceeded,
 		ip.ParameterProblem,
 	}
-	s := newSiege(t, 64)
+	s := newAttackTest(t, 64)
 	g := rand.New(rand.NewPCG(5, 6))
 	s.connect()
 	s.run(100*time.Millisecond, time.Millisecond, nil)
@@ -166,7 +166,7 @@ func TestMTUFloorOfIPv6(t *testing.T) {
 
 // TestForgedICMPWhileHalfOpen has no say over what is half-open.
 func TestForgedICMPWhileHalfOpen(t *testing.T) {
-	s := newSiege(t, 64)
+	s := newAttackTest(t, 64)
 	tuple := attacker(1)
 	s.attack(tuple, wire.TCPHeader{Seq: 1, Flags: wire.FlagSYN}, nil)
 	if s.server.ICMP(s.now, &tuple, s.caught[0].seg.Seq(), ip.ICMPError{Kind: ip.PortUnreachable}) || s.server.passive.synQueue.used != 1 {

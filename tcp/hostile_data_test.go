@@ -11,9 +11,9 @@ import (
 )
 
 // upload gives the server pieces of data, and returns what its application read.
-func (s *siege) upload(pieces []piece) []byte {
+func (s *attackTest) upload(pieces []piece) []byte {
 	tuple, seq, ack := s.open(1, 65535, nil)
-	s.heard = func(reply) {}
+	s.onReply = func(reply) {}
 	s.act()
 	c := s.accepted[0]
 	var got []byte
@@ -51,7 +51,7 @@ func TestOverlapsReadOnce(t *testing.T) {
 		for at := 0; at < len(stream); at += 1000 {
 			pieces = append(pieces, piece{uint32(at), stream[at:min(at+1200, len(stream))]})
 		}
-		if got := newSiege(t, 64).upload(pieces); !bytes.Equal(got, stream) {
+		if got := newAttackTest(t, 64).upload(pieces); !bytes.Equal(got, stream) {
 			t.Fatalf("%d bytes were read, want %d", len(got), len(stream))
 		}
 	}
@@ -60,7 +60,7 @@ func TestOverlapsReadOnce(t *testing.T) {
 // TestOverlapsThatDisagree sends other bytes for what the application has read: those do not change, and nothing is read twice.
 func TestOverlapsThatDisagree(t *testing.T) {
 	a, b := bytes.Repeat([]byte("a"), 1000), bytes.Repeat([]byte("b"), 1000)
-	got := newSiege(t, 64).upload([]piece{{0, a}, {0, b}, {500, b}, {1400, a[:100]}, {1500, a[:500]}})
+	got := newAttackTest(t, 64).upload([]piece{{0, a}, {0, b}, {500, b}, {1400, a[:100]}, {1500, a[:500]}})
 	want := append(append(append([]byte(nil), a...), b[:500]...), a[:500]...)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%d bytes, %d of a, %d of b", len(got), bytes.Count(got, a[:1]), bytes.Count(got, b[:1]))
@@ -70,14 +70,14 @@ func TestOverlapsThatDisagree(t *testing.T) {
 // TestTinySegmentsWithHoles sends every second byte of windows, one byte each, on many connections: each costs no more than its
 // window and a bounded list.
 func TestTinySegmentsWithHoles(t *testing.T) {
-	s := newSiege(t, 64, func(c *Config, o *Options) { c.Budget = siegeBudget })
+	s := newAttackTest(t, 64, func(c *Config, o *Options) { c.Budget = siegeBudget })
 	s.connect()
 	n := 0
 	s.run(3*time.Second, 30*time.Millisecond, func() {
-		s.heard = nil
+		s.onReply = nil
 		tuple, seq, ack := s.open(n, 1000, nil)
 		n++
-		s.heard = func(reply) {}
+		s.onReply = func(reply) {}
 		for i := uint32(1); i < 4000; i += 2 {
 			s.attack(tuple, wire.TCPHeader{Seq: seq + i, Ack: ack, Flags: wire.FlagACK, Window: 1000}, []byte("x"))
 		}
@@ -98,10 +98,10 @@ func TestTinySegmentsWithHoles(t *testing.T) {
 
 // TestTinySegmentsInOrder sends a stream byte by byte: it takes the memory of a stream, not of segments.
 func TestTinySegmentsInOrder(t *testing.T) {
-	s := newSiege(t, 64)
+	s := newAttackTest(t, 64)
 	s.connect()
 	tuple, seq, ack := s.open(1, 65535, nil)
-	s.heard = func(reply) {}
+	s.onReply = func(reply) {}
 	s.run(3*time.Second, time.Millisecond, func() {
 		for range 20 {
 			s.attack(tuple, wire.TCPHeader{Seq: seq, Ack: ack, Flags: wire.FlagACK, Window: 65535}, []byte("x"))
@@ -118,10 +118,10 @@ func TestTinySegmentsInOrder(t *testing.T) {
 
 // TestDataBeyondTheWindow does not fit, and does not count.
 func TestDataBeyondTheWindow(t *testing.T) {
-	s := newSiege(t, 64, func(c *Config, o *Options) { o.ReceiveBuffer = 4096 })
+	s := newAttackTest(t, 64, func(c *Config, o *Options) { o.ReceiveBuffer = 4096 })
 	s.connect()
 	tuple, seq, ack := s.open(1, 1000, nil)
-	s.heard = func(reply) {}
+	s.onReply = func(reply) {}
 	all := bytes.Repeat([]byte("x"), 1400)
 	for at := uint32(0); at < 100000; at += 1400 {
 		s.attack(tuple, wire.TCPHeader{Seq: seq + at, Ack: ack, Flags: wire.FlagACK, Window: 1000}, all)

@@ -9,8 +9,8 @@ import (
 
 // TestSYNFlood sends 200 000 SYNs with forged sources in 20 s: none of them is ever completed.
 func TestSYNFlood(t *testing.T) {
-	s := newSiege(t, 128, func(c *Config, o *Options) { c.MaxHalfOpen = 4096 })
-	s.heard = func(reply) {}
+	s := newAttackTest(t, 128, func(c *Config, o *Options) { c.MaxHalfOpen = 4096 })
+	s.onReply = func(reply) {}
 	n := 0
 	flood := func() {
 		for range 10 {
@@ -30,7 +30,7 @@ func TestSYNFlood(t *testing.T) {
 	}
 	s.progress()
 	s.memory(4096*(64+16+8) + 1<<20)
-	s.heard = nil
+	s.onReply = nil
 	s.run(2*time.Minute, time.Second, nil)
 	if got := s.server.passive.synQueue.used; got != 0 || s.listener.halfOpen != 0 {
 		t.Errorf("after the flood %d are half-open, %d of the listener", got, s.listener.halfOpen)
@@ -39,8 +39,8 @@ func TestSYNFlood(t *testing.T) {
 
 // TestSYNFloodAcrossListeners fills the table of half-open connections itself.
 func TestSYNFloodAcrossListeners(t *testing.T) {
-	s := newSiege(t, 1<<20, func(c *Config, o *Options) { c.MaxHalfOpen = 1000 })
-	s.heard = func(reply) {}
+	s := newAttackTest(t, 1<<20, func(c *Config, o *Options) { c.MaxHalfOpen = 1000 })
+	s.onReply = func(reply) {}
 	n := 0
 	flood := func() {
 		for range 100 {
@@ -60,8 +60,8 @@ func TestSYNFloodAcrossListeners(t *testing.T) {
 
 // TestACKFlood sends ACKs to the listener while cookies are good: each is a guess.
 func TestACKFlood(t *testing.T) {
-	s := newSiege(t, 16)
-	s.heard = func(reply) {}
+	s := newAttackTest(t, 16)
+	s.onReply = func(reply) {}
 	n := uint32(0)
 	s.run(5*time.Second, time.Millisecond, func() {
 		s.attack(attacker(int(n%50000)), wire.TCPHeader{Seq: n, Flags: wire.FlagSYN}, nil)
@@ -84,7 +84,7 @@ func TestACKFlood(t *testing.T) {
 
 // TestConnectionFloodBeyondMaxConns completes as many handshakes as can be: what is open already goes on.
 func TestConnectionFloodBeyondMaxConns(t *testing.T) {
-	s := newSiege(t, 64, func(c *Config, o *Options) { c.MaxConns = 500 })
+	s := newAttackTest(t, 64, func(c *Config, o *Options) { c.MaxConns = 500 })
 	s.connect()
 	s.run(100*time.Millisecond, time.Millisecond, nil)
 	n := 0
@@ -103,7 +103,7 @@ func TestConnectionFloodBeyondMaxConns(t *testing.T) {
 	for _, c := range s.accepted {
 		c.Abort(s.now)
 	}
-	s.heard = func(reply) {}
+	s.onReply = func(reply) {}
 	s.run(2*time.Minute, time.Second, nil)
 	if st := s.server.Stats(); st.Conns != 1 {
 		t.Errorf("%d connections are left", st.Conns)
@@ -112,7 +112,7 @@ func TestConnectionFloodBeyondMaxConns(t *testing.T) {
 
 // TestBacklogFlood has nobody accept: the queue stays within its bound, and nothing else is kept.
 func TestBacklogFlood(t *testing.T) {
-	s := newSiege(t, 10)
+	s := newAttackTest(t, 10)
 	l, err := s.server.Listen(serverAddr, 81, 10, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestBacklogFlood(t *testing.T) {
 	}
 	s.progress()
 	l.Close(s.now)
-	s.heard = func(reply) {}
+	s.onReply = func(reply) {}
 	s.run(time.Second, time.Second, nil)
 	if st := s.server.Stats(); st.Conns != 1 {
 		t.Errorf("%d connections are left", st.Conns)
@@ -144,7 +144,7 @@ func TestBacklogFlood(t *testing.T) {
 
 // TestTimeWaitExhaustion has the server close first, again and again, so that its records fill up.
 func TestTimeWaitExhaustion(t *testing.T) {
-	s := newSiege(t, 64, func(c *Config, o *Options) { c.MaxTimeWait = 1000 })
+	s := newAttackTest(t, 64, func(c *Config, o *Options) { c.MaxTimeWait = 1000 })
 	s.connect()
 	n := 0
 	s.run(5*time.Second, time.Millisecond, func() {
@@ -164,7 +164,7 @@ func TestTimeWaitExhaustion(t *testing.T) {
 	}
 	s.progress()
 	s.memory(1000*(72+8) + 1<<20)
-	s.heard = func(reply) {}
+	s.onReply = func(reply) {}
 	s.run(2*time.Minute, time.Second, nil)
 	if w.used != 0 || s.server.Stats().Conns != 1 {
 		t.Errorf("%d records and %d connections are left", w.used, s.server.Stats().Conns)

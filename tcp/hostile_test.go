@@ -11,9 +11,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// siege is a server under attack, in virtual time: an honest client moves data to and fro over a way
+// attackTest is a server under attack, in virtual time: an honest client moves data to and fro over a way
 // of 1 ms, while an attacker, who sees what is sent to his own addresses, does his worst.
-type siege struct {
+type attackTest struct {
 	*testing.T
 	server, client *Mux
 	listener       *Listener
@@ -21,8 +21,8 @@ type siege struct {
 	mail           post
 	order          int
 
-	caught []reply // what the server sent to others than the client
-	heard  func(reply)
+	caught  []reply // what the server sent to others than the client
+	onReply func(reply)
 
 	honest   *Conn // the client's end
 	began    clock.Time
@@ -76,7 +76,7 @@ func (p *post) Pop() any {
 
 // exit is the Output of one end.
 type exit struct {
-	s    *siege
+	s    *attackTest
 	mine bool // the server's
 }
 
@@ -109,7 +109,7 @@ func (e exit) Send(now clock.Time, o *Outgoing) bool {
 }
 
 // post brings a segment to whoever it is for.
-func (s *siege) post(t wire.Tuple, seg wire.TCP, e wire.ECN) {
+func (s *attackTest) post(t wire.Tuple, seg wire.TCP, e wire.ECN) {
 	to := s.client
 	switch t.Local {
 	case serverAddr:
@@ -118,8 +118,8 @@ func (s *siege) post(t wire.Tuple, seg wire.TCP, e wire.ECN) {
 	default:
 		r := reply{tuple: t.Reverse(), seg: seg, ecn: e}
 		r.seg.ParseOptions(&r.opts)
-		if s.heard != nil {
-			s.heard(r)
+		if s.onReply != nil {
+			s.onReply(r)
 		} else {
 			s.caught = append(s.caught, r)
 		}
@@ -145,8 +145,8 @@ func deliver(now clock.Time, m *Mux, t wire.Tuple, seg wire.TCP, e wire.ECN) pac
 	return m.Input(now, &t, &s)
 }
 
-func newSiege(t *testing.T, backlog int, change ...func(*Config, *Options)) *siege {
-	s := &siege{T: t, now: clock.Time(50 * time.Hour)}
+func newAttackTest(t *testing.T, backlog int, change ...func(*Config, *Options)) *attackTest {
+	s := &attackTest{T: t, now: clock.Time(50 * time.Hour)}
 	cfg := Config{Output: exit{s, true}, Now: s.now, Secret: [32]byte{7}, Seed: 7}
 	var o Options
 	for _, f := range change {
@@ -171,7 +171,7 @@ func heapInUse() uint64 {
 }
 
 // connect begins the honest connection.
-func (s *siege) connect() {
+func (s *attackTest) connect() {
 	s.Helper()
 	c, err := s.client.Connect(s.now, wire.Tuple{Local: clientAddr, Remote: serverAddr, RemotePort: serverPort}, nil, nil)
 	if err != nil {
@@ -184,7 +184,7 @@ func (s *siege) connect() {
 func honestByte(i int) byte { return byte(i>>8) ^ byte(i*7) }
 
 // act has both applications do what they can.
-func (s *siege) act() {
+func (s *attackTest) act() {
 	for c := s.listener.Accept(); c != nil; c = s.listener.Accept() {
 		if c.Tuple().Remote == clientAddr {
 			s.echoes = append(s.echoes, c)
@@ -218,7 +218,7 @@ func (s *siege) act() {
 }
 
 // run lets d pass, calling attack every step.
-func (s *siege) run(d, step time.Duration, attack func()) {
+func (s *attackTest) run(d, step time.Duration, attack func()) {
 	end := s.now.Add(d)
 	next := s.now
 	for s.now < end {
@@ -246,7 +246,7 @@ func (s *siege) run(d, step time.Duration, attack func()) {
 }
 
 // attack gives the server a segment of the attacker's at once.
-func (s *siege) attack(t wire.Tuple, h wire.TCPHeader, payload []byte) packet.Verdict {
+func (s *attackTest) attack(t wire.Tuple, h wire.TCPHeader, payload []byte) packet.Verdict {
 	h.SrcPort, h.DstPort = t.RemotePort, t.LocalPort
 	seg := wire.TCP(append(wire.AppendTCP(nil, &h), payload...))
 	return deliver(s.now, s.server, t, seg, wire.NotECT)
@@ -262,7 +262,7 @@ func attacker(n int) wire.Tuple {
 
 // open completes the attacker's handshake n with the window and options, and returns the tuple and the
 // numbers to go on with: his next and the server's.
-func (s *siege) open(n int, window uint16, options []byte) (t wire.Tuple, seq, ack uint32) {
+func (s *attackTest) open(n int, window uint16, options []byte) (t wire.Tuple, seq, ack uint32) {
 	t = attacker(n)
 	s.caught = nil
 	s.attack(t, wire.TCPHeader{Seq: 1000, Flags: wire.FlagSYN, Window: window, Options: options}, nil)
@@ -276,7 +276,7 @@ func (s *siege) open(n int, window uint16, options []byte) (t wire.Tuple, seq, a
 }
 
 // progress fails where the honest stream and its echo did not keep their pace, but for two seconds, or are not whole.
-func (s *siege) progress() {
+func (s *attackTest) progress() {
 	s.Helper()
 	took := s.now.Sub(s.began)
 	if want := int((took - min(took, 2*time.Second)) / honestPace); s.back < want || s.back == 0 || s.wrong {
@@ -286,7 +286,7 @@ func (s *siege) progress() {
 
 // memory fails where the server needed more than limit bytes at any time, by its own count, or the heap more than
 // twice that and a few MiB for the test itself.
-func (s *siege) memory(limit int64) {
+func (s *attackTest) memory(limit int64) {
 	s.Helper()
 	if s.worst > limit {
 		s.Errorf("the server took %d bytes, want at most %d", s.worst, limit)

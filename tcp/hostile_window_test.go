@@ -8,7 +8,7 @@ import (
 )
 
 // serve has the server's application write all it can to the connections of the attacker.
-func (s *siege) serve() {
+func (s *attackTest) serve() {
 	var b [16384]byte
 	for _, c := range s.accepted {
 		for c.State() == StateEstablished && c.Write(s.now, b[:]) == len(b) {
@@ -18,7 +18,7 @@ func (s *siege) serve() {
 }
 
 // reap gives connections of the attacker that have ended back.
-func (s *siege) reap() {
+func (s *attackTest) reap() {
 	kept := s.accepted[:0]
 	for _, c := range s.accepted {
 		if c.State() == StateClosed {
@@ -34,7 +34,7 @@ func (s *siege) reap() {
 }
 
 // stubborn answers all that the server sends with an ACK of it and the window.
-func (s *siege) stubborn(window uint16, taken func(r reply) uint32) func(reply) {
+func (s *attackTest) stubborn(window uint16, taken func(r reply) uint32) func(reply) {
 	return func(r reply) {
 		if r.seg.Flags().Any(wire.FlagSYN | wire.FlagRST) {
 			return
@@ -49,14 +49,14 @@ const siegeBudget = 8 << 20
 func TestSockstress(t *testing.T) {
 	for name, window := range map[string]uint16{"closed": 0, "of a few bytes": 4} {
 		t.Run(name, func(t *testing.T) {
-			s := newSiege(t, 64, func(c *Config, o *Options) { c.Budget = siegeBudget })
+			s := newAttackTest(t, 64, func(c *Config, o *Options) { c.Budget = siegeBudget })
 			s.connect()
 			n := 0
 			s.run(10*time.Second, 5*time.Millisecond, func() {
-				s.heard = nil
+				s.onReply = nil
 				s.open(n, window, nil)
 				n++
-				s.heard = s.stubborn(window, func(r reply) uint32 { return min(uint32(len(r.seg.Payload())), 1) })
+				s.onReply = s.stubborn(window, func(r reply) uint32 { return min(uint32(len(r.seg.Payload())), 1) })
 				s.act()
 				s.serve()
 				for _, c := range s.accepted { // a byte each time looks like progress
@@ -78,18 +78,18 @@ func TestSockstress(t *testing.T) {
 	}
 }
 
-// TestZeroWindowIsNoReasonWithoutNeed has one peer close its window for ten minutes, and memory enough.
-func TestZeroWindowIsNoReasonWithoutNeed(t *testing.T) { // RFC 9293 3.8.6.1
-	s := newSiege(t, 64)
+// TestZeroWindowIsAllowedWithoutMemoryPressure has one peer close its window for ten minutes, and memory enough.
+func TestZeroWindowIsAllowedWithoutMemoryPressure(t *testing.T) { // RFC 9293 3.8.6.1
+	s := newAttackTest(t, 64)
 	tuple, seq, ack := s.open(1, 0, nil)
-	s.heard = s.stubborn(0, func(reply) uint32 { return 0 })
+	s.onReply = s.stubborn(0, func(reply) uint32 { return 0 })
 	s.act()
 	s.run(10*time.Minute, time.Minute, s.serve)
 	if st := s.server.Stats(); st.Conns != 1 || s.accepted[0].State() != StateEstablished || st.ZeroWindowProbes < 10 {
 		t.Errorf("%d connections, %v, %d probes", st.Conns, s.accepted[0].State(), st.ZeroWindowProbes)
 	}
 	got := 0
-	s.heard = func(r reply) { got += len(r.seg.Payload()) }
+	s.onReply = func(r reply) { got += len(r.seg.Payload()) }
 	s.attack(tuple, wire.TCPHeader{Seq: seq, Ack: ack, Flags: wire.FlagACK, Window: 1000}, nil)
 	s.run(time.Minute, time.Minute, nil)
 	if got == 0 {
@@ -99,14 +99,14 @@ func TestZeroWindowIsNoReasonWithoutNeed(t *testing.T) { // RFC 9293 3.8.6.1
 
 // TestOrphansWithAClosedWindow are closed by the application while data waits for a window that never opens.
 func TestOrphansWithAClosedWindow(t *testing.T) {
-	s := newSiege(t, 64)
+	s := newAttackTest(t, 64)
 	s.connect()
 	n := 0
 	s.run(time.Second, 2*time.Millisecond, func() {
-		s.heard = nil
+		s.onReply = nil
 		s.open(n, 0, nil)
 		n++
-		s.heard = s.stubborn(0, func(reply) uint32 { return 0 })
+		s.onReply = s.stubborn(0, func(reply) uint32 { return 0 })
 		s.act()
 		s.serve()
 		for _, c := range s.accepted {
@@ -124,13 +124,13 @@ func TestOrphansWithAClosedWindow(t *testing.T) {
 	s.progress()
 }
 
-// TestFinWait2Hoarding never closes what the server has closed.
-func TestFinWait2Hoarding(t *testing.T) {
-	s := newSiege(t, 64)
+// TestStalledPeersInFinWait2 never closes what the server has closed.
+func TestStalledPeersInFinWait2(t *testing.T) {
+	s := newAttackTest(t, 64)
 	s.connect()
 	n, states := 0, map[State]int{}
 	s.run(2*time.Second, 2*time.Millisecond, func() {
-		s.heard = nil
+		s.onReply = nil
 		tuple, seq, ack := s.open(n, 1000, nil)
 		n++
 		s.act()
@@ -146,7 +146,7 @@ func TestFinWait2Hoarding(t *testing.T) {
 		t.Errorf("%v", states)
 	}
 	s.memory(1 << 20)
-	s.heard = s.stubborn(1000, func(r reply) uint32 { return 0 })
+	s.onReply = s.stubborn(1000, func(r reply) uint32 { return 0 })
 	s.run(2*orphanTime, time.Minute, nil)
 	if st := s.server.Stats(); st.Conns != 1 {
 		t.Errorf("%d connections are left", st.Conns)
@@ -154,9 +154,9 @@ func TestFinWait2Hoarding(t *testing.T) {
 	s.progress()
 }
 
-// TestHalfCloseHoarding sends its FIN and keeps the rest open: what an idle connection costs, and no buffer.
-func TestHalfCloseHoarding(t *testing.T) {
-	s := newSiege(t, 64)
+// TestStalledPeersAfterHalfClose sends its FIN and keeps the rest open: what an idle connection costs, and no buffer.
+func TestStalledPeersAfterHalfClose(t *testing.T) {
+	s := newAttackTest(t, 64)
 	s.connect()
 	n := 0
 	s.run(2*time.Second, 2*time.Millisecond, func() {
@@ -177,16 +177,16 @@ func TestHalfCloseHoarding(t *testing.T) {
 	s.progress()
 }
 
-// TestHolesHoarding sends each connection's last byte of the window alone, so that the server would have to hold all before it.
-func TestHolesHoarding(t *testing.T) {
-	s := newSiege(t, 64, func(c *Config, o *Options) { c.Budget = siegeBudget })
+// TestStalledPeersWithHoles sends each connection's last byte of the window alone, so that the server would have to hold all before it.
+func TestStalledPeersWithHoles(t *testing.T) {
+	s := newAttackTest(t, 64, func(c *Config, o *Options) { c.Budget = siegeBudget })
 	s.connect()
 	n := 0
 	s.run(6*time.Second, 5*time.Millisecond, func() {
-		s.heard = nil
+		s.onReply = nil
 		tuple, seq, ack := s.open(n, 1000, nil)
 		n++
-		s.heard = func(reply) {}
+		s.onReply = func(reply) {}
 		s.attack(tuple, wire.TCPHeader{Seq: seq + 65000, Ack: ack, Flags: wire.FlagACK, Window: 1000}, []byte("x"))
 	})
 	if st := s.server.Stats(); n < 1000 || st.Pruned < 100 || st.Pruned > uint64(n) {

@@ -102,7 +102,7 @@ func TestFastOpenFallsBack(t *testing.T) { // RFC 7413 4.1.3.1, 4.2
 }
 
 func TestFastOpenConnectionsThatNeverOpenAreFew(t *testing.T) { // RFC 7413 5.1
-	d := newDoor(t)
+	d := newMuxTest(t)
 	l := d.listen(3, &Options{FastOpen: true})
 	for i := range 10 {
 		tuple := from(1)
@@ -137,7 +137,7 @@ func TestAcceptedConnectionsHaveTheListenersOptions(t *testing.T) {
 	}
 }
 
-func TestOwnersHearOncePerPoll(t *testing.T) {
+func TestOwnersAreCalledOncePerPoll(t *testing.T) {
 	n := newNet(t)
 	l, a := n.listen(t, 50, nil)
 	calls := 0
@@ -163,7 +163,7 @@ type ownerFunc func(Events)
 func (f ownerFunc) Ready(e Events) { f(e) }
 
 func TestAcceptIsFirstInFirstOut(t *testing.T) {
-	d := newDoor(t)
+	d := newMuxTest(t)
 	l := d.listen(64, nil)
 	next, taken := 0, 0
 	for round := range 200 {
@@ -191,7 +191,7 @@ func TestAcceptIsFirstInFirstOut(t *testing.T) {
 
 func TestTheACKOfAHandshakeMayHaveData(t *testing.T) { // RFC 9293 3.10.7.4
 	for name, resent := range map[string]bool{"at once": false, "after SYN-ACKs": true} {
-		d := newDoor(t)
+		d := newMuxTest(t)
 		l := d.listen(1, nil)
 		d.input(from(1), linuxSYN(1000))
 		ack := ackOf(d.one())
@@ -212,7 +212,7 @@ func TestTheACKOfAHandshakeMayHaveData(t *testing.T) { // RFC 9293 3.10.7.4
 }
 
 func TestAFullQueueKeepsHandshakesWaiting(t *testing.T) {
-	d := newDoor(t)
+	d := newMuxTest(t)
 	l := d.listen(1, nil)
 	var acks []Segment
 	for i := range 3 {
@@ -229,7 +229,7 @@ func TestAFullQueueKeepsHandshakesWaiting(t *testing.T) {
 	}
 }
 
-func TestCookiesKeepWhatWasAgreed(t *testing.T) { // RFC 4987 3.6
+func TestCookiesKeepNegotiatedOptions(t *testing.T) { // RFC 4987 3.6
 	for name, c := range map[string]struct {
 		change func(*Segment)
 		o      Options
@@ -244,7 +244,7 @@ func TestCookiesKeepWhatWasAgreed(t *testing.T) { // RFC 4987 3.6
 		"accurate ecn":    {func(s *Segment) { s.Flags |= wire.FlagECE | wire.FlagCWR; s.AE = true }, Options{}, Info{Timestamps: true, SACK: true, SendScale: 7, PeerMSS: 1460, ECN: true}},
 		"none taken here": {func(s *Segment) {}, Options{NoTimestamps: true}, Info{PeerMSS: 1460}},
 	} {
-		d := newDoor(t, func(c *Config) { c.MaxHalfOpen = 1 })
+		d := newMuxTest(t, func(c *Config) { c.MaxHalfOpen = 1 })
 		l := d.listen(5, &c.o)
 		d.input(from(1), linuxSYN(1))
 		d.sent = nil

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// door is a Mux with an Output that keeps what is sent, for tests of what stands before connections.
-type door struct {
+// muxTest is a Mux with an Output that keeps what is sent, for tests of what stands before connections.
+type muxTest struct {
 	*testing.T
 	m    *Mux
 	now  clock.Time
@@ -29,7 +29,7 @@ type reply struct {
 	ttl   uint8
 }
 
-func (d *door) Send(now clock.Time, o *Outgoing) bool {
+func (d *muxTest) Send(now clock.Time, o *Outgoing) bool {
 	if d.full {
 		return false
 	}
@@ -50,11 +50,11 @@ func (d *door) Send(now clock.Time, o *Outgoing) bool {
 	return true
 }
 
-func (d *door) MTU(*wire.Tuple) int { return d.mtu }
-func (d *door) Offload() int        { return 1 << 16 }
+func (d *muxTest) MTU(*wire.Tuple) int { return d.mtu }
+func (d *muxTest) Offload() int        { return 1 << 16 }
 
-func newDoor(t *testing.T, change ...func(*Config)) *door {
-	d := &door{T: t, now: clock.Time(100 * time.Hour), mtu: 1500}
+func newMuxTest(t *testing.T, change ...func(*Config)) *muxTest {
+	d := &muxTest{T: t, now: clock.Time(100 * time.Hour), mtu: 1500}
 	cfg := Config{Output: d, Now: d.now, Secret: [32]byte{1, 2, 3}, Seed: 1}
 	for _, f := range change {
 		f(&cfg)
@@ -63,7 +63,7 @@ func newDoor(t *testing.T, change ...func(*Config)) *door {
 	return d
 }
 
-func (d *door) listen(backlog int, o *Options) *Listener {
+func (d *muxTest) listen(backlog int, o *Options) *Listener {
 	d.Helper()
 	l, err := d.m.Listen(wire.Addr{}, 80, backlog, o, nil)
 	if err != nil {
@@ -73,7 +73,7 @@ func (d *door) listen(backlog int, o *Options) *Listener {
 }
 
 // after lets time pass, with Polls when the Mux asks for them.
-func (d *door) after(t time.Duration) {
+func (d *muxTest) after(t time.Duration) {
 	end := d.now.Add(t)
 	for {
 		next := d.m.Poll(d.now)
@@ -90,7 +90,7 @@ func (d *door) after(t time.Duration) {
 }
 
 // one takes the only segment that was sent since.
-func (d *door) one() reply {
+func (d *muxTest) one() reply {
 	d.Helper()
 	if len(d.sent) != 1 {
 		d.Fatalf("%d segments were sent, want 1", len(d.sent))
@@ -100,7 +100,7 @@ func (d *door) one() reply {
 	return r
 }
 
-func (d *door) none() {
+func (d *muxTest) none() {
 	d.Helper()
 	if len(d.sent) != 0 {
 		d.Errorf("sent: %v seq %d ack %d", d.sent[0].seg.Flags(), d.sent[0].seg.Seq(), d.sent[0].seg.Ack())
@@ -117,7 +117,7 @@ func from(n int) wire.Tuple {
 }
 
 // input gives the Mux a segment of len(payload) bytes.
-func (d *door) input(t wire.Tuple, s Segment, payload ...string) packet.Verdict {
+func (d *muxTest) input(t wire.Tuple, s Segment, payload ...string) packet.Verdict {
 	s.Packets = 1
 	for _, p := range payload {
 		s.Payload = append(s.Payload, []byte(p))
@@ -126,7 +126,7 @@ func (d *door) input(t wire.Tuple, s Segment, payload ...string) packet.Verdict 
 	return d.m.Input(d.now, &t, &s)
 }
 
-func (d *door) want(what string, got, want packet.Verdict) {
+func (d *muxTest) want(what string, got, want packet.Verdict) {
 	d.Helper()
 	if got != want {
 		d.Errorf("%s: %v, want %v", what, got, want)
@@ -163,7 +163,7 @@ func TestHalfOpenIs64BytesWithoutPointers(t *testing.T) {
 }
 
 func TestSYNIsAnswered(t *testing.T) { // RFC 9293 3.10.7.2
-	d := newDoor(t)
+	d := newMuxTest(t)
 	d.listen(5, nil)
 	d.want("SYN", d.input(from(1), linuxSYN(1000)), packet.Deliver)
 	r := d.one()
@@ -193,7 +193,7 @@ func TestSYNAnswersOnlyWhatWasOffered(t *testing.T) { // RFC 7323 1.3, RFC 2018 
 		"no scaling":    {offer, Options{NoScaling: true}, wire.TCPOptions{MSS: 1460, HasTimestamps: true, SACKPermitted: true}},
 		"mss":           {wire.TCPOptions{}, Options{MSS: 1000}, wire.TCPOptions{MSS: 1000}},
 	} {
-		d := newDoor(t)
+		d := newMuxTest(t)
 		d.listen(5, &c.o)
 		s := linuxSYN(1)
 		s.Options = c.syn
@@ -208,7 +208,7 @@ func TestSYNAnswersOnlyWhatWasOffered(t *testing.T) { // RFC 7323 1.3, RFC 2018 
 
 func TestMSSFollowsFamilyAndMTU(t *testing.T) { // RFC 9293 3.7.1
 	for mtu, want := range map[int][2]uint16{1500: {1460, 1440}, 9000: {8960, 8940}, 576: {536, 516}} {
-		d := newDoor(t)
+		d := newMuxTest(t)
 		d.mtu = mtu
 		d.listen(5, nil)
 		for i, tuple := range []wire.Tuple{from(1), six(1)} {
@@ -228,7 +228,7 @@ func six(n byte) wire.Tuple {
 }
 
 func TestListenRefuses(t *testing.T) {
-	d := newDoor(t)
+	d := newMuxTest(t)
 	d.listen(5, nil)
 	loop := wire.Tuple{Local: from(1).Local, Remote: from(1).Local, LocalPort: 80, RemotePort: 80}
 	group := from(1)
@@ -251,8 +251,8 @@ func TestListenRefuses(t *testing.T) {
 	}
 }
 
-func TestResetSaysWhatItsReaderBelieves(t *testing.T) { // RFC 9293 3.10.7.1
-	d := newDoor(t)
+func TestResetHasAcceptableNumbers(t *testing.T) { // RFC 9293 3.10.7.1
+	d := newMuxTest(t)
 	for name, c := range map[string]struct {
 		in       Segment
 		seq, ack uint32
@@ -275,7 +275,7 @@ func TestResetSaysWhatItsReaderBelieves(t *testing.T) { // RFC 9293 3.10.7.1
 }
 
 func TestResetsAreLimited(t *testing.T) {
-	d := newDoor(t)
+	d := newMuxTest(t)
 	for range 5000 {
 		d.input(from(1), Segment{Seq: 1, Flags: wire.FlagSYN})
 	}
@@ -293,7 +293,7 @@ func TestResetsAreLimited(t *testing.T) {
 }
 
 func TestSynAckIsSentAgain(t *testing.T) { // RFC 9293 3.8.3, RFC 6298 5.5
-	d := newDoor(t)
+	d := newMuxTest(t)
 	l := d.listen(5, nil)
 	d.input(from(1), linuxSYN(1000))
 	first := d.one()
@@ -322,7 +322,7 @@ func TestSynAckIsSentAgain(t *testing.T) { // RFC 9293 3.8.3, RFC 6298 5.5
 	}
 }
 
-func TestHalfOpenTakesNothingForged(t *testing.T) { // RFC 9293 3.10.7.4, RFC 5961
+func TestHalfOpenRejectsForgeries(t *testing.T) { // RFC 9293 3.10.7.4, RFC 5961
 	for name, c := range map[string]struct {
 		s       func(r reply) Segment
 		v       packet.Verdict
@@ -344,7 +344,7 @@ func TestHalfOpenTakesNothingForged(t *testing.T) { // RFC 9293 3.10.7.4, RFC 59
 		"data without ACK":       {func(r reply) Segment { s := ackOf(r); s.Flags = 0; return s }, packet.DropState, 0, true},
 		"window's end is beyond": {func(r reply) Segment { s := ackOf(r); s.Seq, s.Len = s.Seq-1, 1; return s }, packet.DropSequence, wire.FlagACK, true},
 	} {
-		d := newDoor(t)
+		d := newMuxTest(t)
 		d.listen(5, nil)
 		d.input(from(1), linuxSYN(1000))
 		d.want(name, d.input(from(1), c.s(d.one())), c.v)
@@ -359,7 +359,7 @@ func TestHalfOpenTakesNothingForged(t *testing.T) { // RFC 9293 3.10.7.4, RFC 59
 	}
 }
 
-func TestECNIsAgreedAsAsked(t *testing.T) { // RFC 3168 6.1.1, RFC 9768 Table 2
+func TestECNIsNegotiated(t *testing.T) { // RFC 3168 6.1.1, RFC 9768 Table 2
 	ecnBits := wire.FlagECE | wire.FlagCWR
 	for name, c := range map[string]struct {
 		flags wire.TCPFlags
@@ -379,7 +379,7 @@ func TestECNIsAgreedAsAsked(t *testing.T) { // RFC 3168 6.1.1, RFC 9768 Table 2
 		"accurate, CE":        {ecnBits, true, wire.CE, ECNPassive, wire.FlagCWR, true},
 		"ECE alone is no ask": {wire.FlagECE, false, 0, ECNPassive, 0, false},
 	} {
-		d := newDoor(t)
+		d := newMuxTest(t)
 		d.listen(5, &Options{ECN: c.mode})
 		s := linuxSYN(1)
 		s.Flags |= c.flags
@@ -395,8 +395,8 @@ func TestECNIsAgreedAsAsked(t *testing.T) { // RFC 3168 6.1.1, RFC 9768 Table 2
 	}
 }
 
-func TestListenersAreFoundByAddressThenByPort(t *testing.T) {
-	d := newDoor(t)
+func TestListenersAreFoundByAddressThenPort(t *testing.T) {
+	d := newMuxTest(t)
 	any := d.listen(5, nil)
 	one, err := d.m.Listen(from(1).Local, 80, 5, nil, nil)
 	if err != nil {
@@ -422,7 +422,7 @@ func TestListenersAreFoundByAddressThenByPort(t *testing.T) {
 }
 
 func TestCloseForgetsHalfOpen(t *testing.T) {
-	d := newDoor(t)
+	d := newMuxTest(t)
 	l := d.listen(5, nil)
 	other, _ := d.m.Listen(wire.Addr{}, 81, 5, nil, nil)
 	tuple := from(9)
@@ -456,7 +456,7 @@ func TestListenChoosesAPort(t *testing.T) {
 	}
 }
 
-func TestListenersAreFoundByWhatTheySay(t *testing.T) {
+func TestListenersAreFoundBySpecificity(t *testing.T) {
 	m := NewMux(Config{})
 	four, six := wire.AddrFrom4([4]byte{198, 18, 0, 1}), wire.Addr{0x20, 1, 0xd, 0xb8, 15: 1}
 	listen := func(a wire.Addr) *Listener {

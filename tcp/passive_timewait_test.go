@@ -9,7 +9,7 @@ import (
 )
 
 // wait puts a TIME-WAIT record of client n: next numbers 5000 of ours, 1000 of the peer's.
-func (d *door) wait(n int, stamps bool) {
+func (d *muxTest) wait(n int, stamps bool) {
 	t := from(n)
 	r := d.m.passive.timeWait.add(d.now, &t)
 	r.sndNxt, r.rcvNxt, r.tsRecent, r.timestamps, r.window = 5000, 1000, 7000, stamps, 321
@@ -49,7 +49,7 @@ func TestTimeWaitAnswers(t *testing.T) { // RFC 9293 3.10.7.4, RFC 1337, RFC 619
 		"SYN with an earlier, above":  {true, stamped(Segment{Seq: 1001, Flags: wire.FlagSYN}, 6999), packet.DropSequence, ack, true},
 		"SYN without, stamped before": {true, Segment{Seq: 1001, Flags: wire.FlagSYN}, packet.Deliver, wire.FlagSYN | ack, false},
 	} {
-		d := newDoor(t)
+		d := newMuxTest(t)
 		d.listen(5, nil)
 		d.wait(1, c.stamps)
 		tuple := from(1)
@@ -73,8 +73,8 @@ func TestTimeWaitAnswers(t *testing.T) { // RFC 9293 3.10.7.4, RFC 1337, RFC 619
 	}
 }
 
-func TestTimeWaitDoesNotReopenForNobody(t *testing.T) {
-	d := newDoor(t)
+func TestTimeWaitDoesNotReopenWithoutListener(t *testing.T) {
+	d := newMuxTest(t)
 	d.wait(1, false)
 	d.want("SYN", d.input(from(1), Segment{Seq: 1001, Flags: wire.FlagSYN}), packet.DropSequence)
 	if r := d.one(); r.seg.Flags() != wire.FlagACK {
@@ -82,8 +82,8 @@ func TestTimeWaitDoesNotReopenForNobody(t *testing.T) {
 	}
 }
 
-func TestTimeWaitAnswersForgeriesSeldom(t *testing.T) { // RFC 5961 7
-	d := newDoor(t)
+func TestTimeWaitRateLimitsACKs(t *testing.T) { // RFC 5961 7
+	d := newMuxTest(t)
 	d.wait(1, false)
 	for range 3000 {
 		d.input(from(1), Segment{Seq: 1, Flags: wire.FlagACK})
@@ -95,7 +95,7 @@ func TestTimeWaitAnswersForgeriesSeldom(t *testing.T) { // RFC 5961 7
 }
 
 func TestTimeWaitLastsItsTimeAndAFINBeginsItAnew(t *testing.T) {
-	d := newDoor(t, func(c *Config) { c.TimeWait = 10 * time.Second })
+	d := newMuxTest(t, func(c *Config) { c.TimeWait = 10 * time.Second })
 	w := &d.m.passive.timeWait
 	for n := range 3 {
 		d.wait(n, false)
@@ -113,8 +113,8 @@ func TestTimeWaitLastsItsTimeAndAFINBeginsItAnew(t *testing.T) {
 	}
 }
 
-func TestTimeWaitTakesTheOldestsPlace(t *testing.T) {
-	d := newDoor(t, func(c *Config) { c.MaxTimeWait = 100 })
+func TestTimeWaitEvictsTheOldest(t *testing.T) {
+	d := newMuxTest(t, func(c *Config) { c.MaxTimeWait = 100 })
 	for n := range 1000 {
 		d.wait(n, false)
 	}
@@ -134,8 +134,8 @@ func TestTimeWaitTakesTheOldestsPlace(t *testing.T) {
 	}
 }
 
-func TestConnectReusesTimeWaitWhereTimestampsTell(t *testing.T) { // RFC 6191
-	d := newDoor(t)
+func TestConnectReusesTimeWaitByTimestamps(t *testing.T) { // RFC 6191
+	d := newMuxTest(t)
 	tuple := from(1)
 	for _, c := range []struct {
 		stamps bool

@@ -64,7 +64,7 @@ func TestPortsAreEachTriedOnce(t *testing.T) { // RFC 6056 3.3.4
 	}
 }
 
-func TestPortsFollowOnForOneDestinationAndTellNothingToOthers(t *testing.T) {
+func TestPortsIncreasePerDestinationAndRevealNothing(t *testing.T) {
 	p := portChooser{key: sipKey{1, 2}}
 	yes := func(*wire.Tuple) bool { return true }
 	a, last := from(1), 0
@@ -89,7 +89,7 @@ func TestPortsFollowOnForOneDestinationAndTellNothingToOthers(t *testing.T) {
 }
 
 func TestConnectTakesPortsThatOwnsApproves(t *testing.T) {
-	d := newDoor(t, func(c *Config) { c.Owns = func(t *wire.Tuple) bool { return t.LocalPort%8 == 3 } })
+	d := newMuxTest(t, func(c *Config) { c.Owns = func(t *wire.Tuple) bool { return t.LocalPort%8 == 3 } })
 	l, _ := d.m.Listen(wire.Addr{}, firstPort+3, 1, nil, nil)
 	for range 2 * ports / 8 {
 		tuple := from(1)

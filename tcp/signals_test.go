@@ -213,9 +213,9 @@ func TestAMarkedSYNCountsOnce(t *testing.T) {
 	}
 }
 
-// TestACKsThatAreLateTellNoMarks is RFC 9768 3.2.2.5: the field of an ACK that brings nothing new may be older than the
+// TestLateACKsReportNoMarks is RFC 9768 3.2.2.5: the field of an ACK that brings nothing new may be older than the
 // last, and would look like seven marks.
-func TestACKsThatAreLateTellNoMarks(t *testing.T) {
+func TestLateACKsReportNoMarks(t *testing.T) {
 	p := accurate(t)
 	p.write(4000)
 	p.send(seg{flags: ackF | cwr, ae: true, seq: 1, ack: 1001, win: 10000}) // 6: one
@@ -232,8 +232,8 @@ func TestACKsThatAreLateTellNoMarks(t *testing.T) {
 	}
 }
 
-// TestWhatTellsThatAnACKIsLater: a newer timestamp does, and where there are none what is SACKed.
-func TestWhatTellsThatAnACKIsLater(t *testing.T) {
+// TestLaterACKsAreRecognized: a newer timestamp does, and where there are none what is SACKed.
+func TestLaterACKsAreRecognized(t *testing.T) {
 	for _, c := range []struct {
 		stamps bool
 		val    uint32

@@ -208,8 +208,8 @@ func TestDataAfterClose(t *testing.T) {
 	}
 }
 
-// TestAnOrphanDoesNotWaitForever ends a FIN-WAIT-2 of which no application knows.
-func TestAnOrphanDoesNotWaitForever(t *testing.T) {
+// TestOrphansTimeOut ends a FIN-WAIT-2 of which no application knows.
+func TestOrphansTimeOut(t *testing.T) {
 	p := established(t, bare())
 	p.c.Close(p.now)
 	p.poll()

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-func TestReadTellsWhatTheHeadersSay(t *testing.T) {
+func TestReadReportsHeaderFields(t *testing.T) {
 	m, _ := newMux(Config{})
 	s := bind(t, m, wire.Addr{}, 1, nil)
 	m.Input(0, &wire.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 9},
@@ -257,7 +257,7 @@ func TestWriteAddresses(t *testing.T) {
 	}
 }
 
-func TestHintsAreOfConnectedSockets(t *testing.T) {
+func TestOnlyConnectedSocketsCacheRoutes(t *testing.T) {
 	m, o := newMux(Config{})
 	s := connect(t, m, wire.Tuple{Local: ours, Remote: theirs, RemotePort: 9}, nil)
 	s.Write(0, []Message{{}, {Remote: theirs, RemotePort: 9}, {Remote: ours2, RemotePort: 9}, {Local: ours2}})

@@ -92,7 +92,7 @@ func tryConnect(t wire.Tuple, o *Options) func(*Mux) error {
 	return func(m *Mux) error { _, err := m.Connect(t, o, nil); return err }
 }
 
-func TestConnectRefusesWhatIsNoFlow(t *testing.T) {
+func TestConnectRejectsInvalidTuples(t *testing.T) {
 	m, _ := newMux(Config{})
 	for _, f := range []wire.Tuple{
 		{Remote: theirs, RemotePort: 1},
@@ -203,7 +203,7 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-func TestInputRefusesLengthsThatCannotBe(t *testing.T) {
+func TestInputRejectsImpossibleLengths(t *testing.T) {
 	m, _ := newMux(Config{})
 	bind(t, m, wire.Addr{}, 1, nil)
 	for _, d := range []Datagram{{Len: -1}, {Len: 65528}, {Len: 1, SegmentSize: -1}, {Len: 2000, SegmentSize: 1}} {
@@ -363,22 +363,22 @@ func TestBroadcastGoesToEverySocketOfThePort(t *testing.T) {
 	}
 }
 
-// ear is an Owner that notes what it hears, and may do something.
-type ear struct {
+// eventRecorder is an Owner that notes what it hears, and may do something.
+type eventRecorder struct {
 	events []Events
 	do     func()
 }
 
-func (e *ear) Ready(ev Events) {
+func (e *eventRecorder) Ready(ev Events) {
 	e.events = append(e.events, ev)
 	if e.do != nil {
 		e.do()
 	}
 }
 
-func TestOwnersAreToldOncePerBurst(t *testing.T) {
+func TestOwnersAreCalledOncePerBurst(t *testing.T) {
 	m, o := newMux(Config{})
-	var a, b ear
+	var a, b eventRecorder
 	s, _ := m.Bind(ours, 1, nil, &a)
 	r, _ := m.Bind(ours, 2, nil, &b)
 	for range 3 {
@@ -399,7 +399,7 @@ func TestOwnersAreToldOncePerBurst(t *testing.T) {
 	if len(a.events) != 2 || a.events[1] != Writable {
 		t.Errorf("%v", a.events)
 	}
-	late := &ear{}
+	late := &eventRecorder{}
 	s.SetOwner(late)
 	if m.Poll(0); len(late.events) != 1 || late.events[0] != Readable {
 		t.Errorf("a new owner hears %v", late.events)
@@ -458,7 +458,7 @@ func TestEveryDatagramIsAccountedFor(t *testing.T) {
 	}
 }
 
-func TestClosingGivesMemoryBack(t *testing.T) {
+func TestClosingFreesMemory(t *testing.T) {
 	m, _ := newMux(Config{})
 	s := bind(t, m, ours, 1, nil)
 	for range 10 {

@@ -137,7 +137,7 @@ func TestAOHasTheVectorsOfRFC9235(t *testing.T) {
 	}
 }
 
-func TestAOCoversEachByteThatItShould(t *testing.T) {
+func TestAOCoversTheRightBytes(t *testing.T) {
 	for _, v := range vectors(t) {
 		_, _, seg := v.ends()
 		for i := range seg {

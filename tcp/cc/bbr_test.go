@@ -297,7 +297,7 @@ func TestBBREvents(t *testing.T) {
 
 // Losses of one percent that come together, as they do at random, are not too many; two standard deviations
 // above two percent are.
-func TestBBRTooMuch(t *testing.T) {
+func TestBBRLossTooHigh(t *testing.T) {
 	b := newBBR(mss)
 	for _, c := range []struct {
 		lost, sent float64

@@ -419,7 +419,7 @@ func TestNewReno(t *testing.T) {
 }
 
 // RFC 6582 3.2 step 1: duplicate ACKs of data that recovery sent twice begin no other recovery.
-func TestNewRenoBar(t *testing.T) {
+func TestNewRenoRecover(t *testing.T) {
 	x := newBench(t, Options{})
 	x.each(0, 5)
 	for i := range 3 {
@@ -576,7 +576,7 @@ func TestBadBlocks(t *testing.T) {
 }
 
 // Less than a segment is not SACKed: a peer cannot cut records into crumbs.
-func TestCrumbs(t *testing.T) {
+func TestTinySACKBlocks(t *testing.T) {
 	x := sack(t)
 	x.send(0, 40)
 	for i := uint32(0); i < 40*mss-10; i += 7 {
@@ -727,7 +727,7 @@ func TestSuperSegments(t *testing.T) {
 }
 
 // A path that takes smaller segments: all leaves again, and no loss is counted.
-func TestRetry(t *testing.T) {
+func TestRetransmitAll(t *testing.T) {
 	x := sack(t)
 	x.each(0, 5)
 	x.b.RetransmitAll()
@@ -742,7 +742,7 @@ func TestRetry(t *testing.T) {
 	x.want("ack", x.ack(100, 5), 0)
 }
 
-func TestPoolGivesMemoryBack(t *testing.T) {
+func TestPoolFreesMemory(t *testing.T) {
 	var p Pool
 	var b Scoreboard
 	b.Init(&p, 0, Options{MSS: mss, SACK: true})

@@ -346,7 +346,7 @@ func driveAck(t *testing.T, b *Scoreboard, m *model, now clock.Time, x, y uint32
 	m.check(t, b, "Ack")
 }
 
-func TestBoardAgainstModel(t *testing.T) {
+func TestScoreboardAgainstModel(t *testing.T) {
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 6))
 		data := make([]byte, 900)

@@ -245,8 +245,8 @@ func TestShortSegmentEndsARecord(t *testing.T) {
 	}
 }
 
-// TestLostAlone: a loss is alone while nothing else is lost in its recovery, nor was sent again.
-func TestLostAlone(t *testing.T) {
+// TestLostExactly: a loss is alone while nothing else is lost in its recovery, nor was sent again.
+func TestLostExactly(t *testing.T) {
 	b := new(Scoreboard)
 	b.Init(new(Pool), 0, Options{MSS: 1000, SACK: true})
 	b.MeasuredRTT(1, time.Millisecond)

@@ -133,7 +133,7 @@ func checkWild(t *testing.T, b *Scoreboard, p *Pool) {
 	}
 }
 
-func TestBoardInTheWild(t *testing.T) {
+func TestScoreboardWithRandomInput(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 8985))
 		data := make([]byte, 4000)
