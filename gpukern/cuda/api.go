@@ -133,7 +133,7 @@ func (l *library) streamCreate(priority int) (s streamID, err error) {
 
 func (l *library) streamDestroy(s streamID) error { return l.call(cuStreamDestroy, uintptr(s)) }
 
-// ready turns the result of a query into an answer.
+// ready returns what the result of a query says.
 func (l *library) ready(s symbol, handle uintptr) (bool, error) {
 	switch c := l.result(s, handle); c {
 	case codeSuccess:

@@ -223,7 +223,7 @@ func (d *Device) begin() (err error) {
 	return d.loadModules()
 }
 
-// Free returns the bytes of device memory that nobody uses.
+// Free returns the bytes of device memory that are free.
 func (d *Device) Free() (free uint64, err error) {
 	err = d.do(func() (err error) {
 		free, _, err = d.lib.memInfo()

@@ -34,7 +34,7 @@ type Config struct {
 	// Null has the device touch no packet: what remains is the price of handing over.
 	Null bool
 
-	// For tests: threads of a block, of which the CPU takes fewer, and the time between two looks of the keeper.
+	// For tests: threads of a block, of which the CPU takes fewer, and the time between two checks of the watchdog.
 	threads, searchThreads int
 	every                  time.Duration
 }
@@ -85,7 +85,7 @@ func orElse(v *int, usual int) {
 // large or their payloads are searched, by launches of their own; they come back in the order of their
 // submission. No batch of the first kind costs a call of the driver.
 //
-// An engine whose device is lost (a failed call, a kernel that stands still, a slot in state ERROR) does
+// An engine whose device is lost (a failed call, a kernel that makes no progress, a slot in state ERROR) does
 // all batches inside again on the calling core, and every later one there too: Info.Fault says why.
 //
 // Load and Info may be called from any goroutine; all other methods belong to the loop.

@@ -11,7 +11,7 @@ import (
 // searches is what an engine with OpLiterals has besides. A batch goes to the device once where that finds
 // the texts by itself: the header pass and the search in one stream. With streams it goes twice: the host lists
 // the texts when the header pass is done, batch after batch, and the search is launched then. A batch that
-// turns out to have packets in pieces is listed and searched again; no other waits for that.
+// has packets in several descriptors is listed and searched again; no other waits for that.
 type searches struct {
 	streams *gpukern.Streams // nil where packets are texts of their own
 	of      []*Search        // of each flight

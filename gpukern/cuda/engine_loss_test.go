@@ -110,7 +110,7 @@ func TestLossOfAKernelThatStandsStill(t *testing.T) {
 	b.submit(b.batch(40, true))
 	b.submit(b.batch(30, false))
 	b.goesOn(70)
-	if f := b.e.Info().Fault; !strings.Contains(f, "stands still") || !errors.Is(b.dev.Lost(), ErrLost) {
+	if f := b.e.Info().Fault; !strings.Contains(f, "makes no progress") || !errors.Is(b.dev.Lost(), ErrLost) {
 		t.Errorf("fault %q, device %v", f, b.dev.Lost())
 	}
 	if err := b.e.Close(); err != nil {
@@ -135,7 +135,7 @@ func TestLossOfALaunchThatStandsStill(t *testing.T) {
 	b.drv.Lose(0)
 	b.submit(b.batch(650, true))
 	b.goesOn(650)
-	if f := b.e.Info().Fault; !strings.Contains(f, "large batches stand still") {
+	if f := b.e.Info().Fault; !strings.Contains(f, "large batches make no progress") {
 		t.Errorf("fault %q", f)
 	}
 	if err := errors.Join(b.e.Close(), b.dev.Close()); err != nil {

@@ -69,7 +69,7 @@ func (e *Engine) write(parts []statePart) error {
 
 // transfer does f with each part, while the device changes none.
 func (e *Engine) transfer(parts []statePart, f func(statePart) error) error {
-	if e.closed { // and the device's memory may be somebody else's
+	if e.closed { // and the device's memory may have another owner
 		return gpukern.ErrClosed
 	}
 	if e.down() {

@@ -20,7 +20,7 @@ type loaded struct {
 	ptr        Ptr     // struct gk_tables
 	set        LiteralSet
 
-	// uses counts the flights that look up here; -1 is retired: nobody begins to any more.
+	// uses counts the flights that look up here; -1 is retired: no new flight uses them.
 	uses     atomic.Int32
 	replaced atomic.Bool
 	next     *loaded // of those that are retired
@@ -81,7 +81,7 @@ func (e *Engine) upload(l *loaded) (err error) {
 	return err
 }
 
-// retired is a stack of tables that nobody uses: the loop pushes without waiting for a load.
+// retired is a stack of tables without users: the loop pushes without waiting for a load.
 type retired struct{ top atomic.Pointer[loaded] }
 
 func (r *retired) push(l *loaded) {
@@ -99,12 +99,12 @@ type loader struct {
 	mu      sync.Mutex
 	d       *Device
 	retired retired
-	spare   []*Buffer // nobody uses them
+	spare   []*Buffer // without users
 	all     []*Buffer
 	closed  bool
 }
 
-// put brings an image to the device and tells where each part lies. The struct is at the buffer's start.
+// put brings an image to the device and returns where each part lies. The struct is at the buffer's start.
 func (l *loader) put(m image.Image) (*Buffer, []Ptr, error) {
 	at, size := layout(m)
 	b, err := l.room(size)
@@ -145,7 +145,7 @@ func (l *loader) reserve(first *Buffer) error {
 	return err
 }
 
-// room finds memory that nobody uses, the smallest that is large enough but not over twice as large as
+// room finds memory without users, the smallest that is large enough but not over twice as large as
 // needed, or takes more of the device.
 func (l *loader) room(size int) (*Buffer, error) {
 	for old := l.retired.top.Swap(nil); old != nil; old = old.next {

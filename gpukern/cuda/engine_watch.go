@@ -11,7 +11,7 @@ import (
 const queued = 2
 
 // watchDevice is the goroutine that watches the device by the words that both share. It makes no call of the
-// driver, which a device that stands still might not answer.
+// driver, which a hung device might not answer.
 func (e *Engine) watchDevice() {
 	defer e.running.Done()
 	t := time.NewTicker(e.cfg.every)
@@ -30,10 +30,10 @@ func (e *Engine) watchDevice() {
 		}
 		heartbeat(e.shared.slots)
 		if i := w.stuck(e.shared.slots); i >= 0 {
-			e.dev.markLost(&Error{Op: "serve batches", Text: fmt.Sprintf("the block of slot %d stands still", i), kind: ErrLost})
+			e.dev.markLost(&Error{Op: "serve batches", Text: fmt.Sprintf("the block of slot %d makes no progress", i), kind: ErrLost})
 		}
 		if launches.stuck(e.shared.marks, e.asked) {
-			e.dev.markLost(&Error{Op: "serve batches", Text: "the launches of large batches stand still", kind: ErrLost})
+			e.dev.markLost(&Error{Op: "serve batches", Text: "the launches of large batches make no progress", kind: ErrLost})
 		}
 		if err := e.dev.Lost(); err != nil {
 			e.lose(err)
@@ -46,11 +46,11 @@ func (e *Engine) watchDevice() {
 	}
 }
 
-// watch finds blocks that do nothing though they should. It counts looks, not time: a process that was
+// watch finds blocks that make no progress though they have work. It counts checks, not time: a process that was
 // stopped for a while finds its device as it left it.
 type watch struct {
 	last  []seen
-	limit int // looks without a change
+	limit int // checks without a change
 }
 
 type seen struct {
@@ -77,11 +77,11 @@ func (w *watch) stuck(slots []slot) int {
 // launchPatience is how many times Patience the launches have: they give no sign before their end.
 const launchPatience = 10
 
-// launchWatch finds out that launches of large batches do not end. It counts looks as watch does.
+// launchWatch finds out that launches of large batches do not end. It counts checks as watch does.
 type launchWatch struct {
 	sum    uint32 // of the marks at the last change
 	checks int
-	limit  int // looks without a change while launches are under way
+	limit  int // checks without a change while launches are under way
 }
 
 // stuck reports whether no launch has ended for too long though some are under way. asked is what the marks

@@ -19,7 +19,7 @@ var (
 // Code is a result of the driver (CUresult).
 type Code uint32
 
-// The results that the package tells apart.
+// The results that the package distinguishes.
 const (
 	codeSuccess           Code = 0
 	codeOutOfMemory       Code = 2

@@ -107,7 +107,7 @@ func (s symbol) String() string { return exports[s] }
 type library struct {
 	path    string
 	fn      [symbols]uintptr
-	version int // as cuDriverGetVersion tells it: 12040 is CUDA 12.4
+	version int // as cuDriverGetVersion returns it: 12040 is CUDA 12.4
 	pinned  pinned
 }
 

@@ -98,7 +98,7 @@ func (l *windowList) fill(b *packet.Batch, s *gpukern.Streams) {
 // matchLists bring what the kernel found, text by text as its warps came to them, into the order of the texts.
 type matchLists struct {
 	words []literal.Occurrence // the kernel's
-	at    []uint32             // of each text that has matches, where in words it is told of
+	at    []uint32             // of each window that has matches, the index of its first word
 	has   []uint64             // a bit for each text: it has matches
 }
 
@@ -109,7 +109,7 @@ func newMatchLists(most int, words []literal.Occurrence) matchLists {
 	return matchLists{words, make([]uint32, most), make([]uint64, (most+63)/64)}
 }
 
-// sort notes which texts the first n words tell of. A text's first word has the text where a rule is, and how
+// sort finds the windows that the first n words are about. A window's first word has the text where a rule is, and how
 // many matches follow where an end is.
 func (f *matchLists) sort(n int) {
 	clear(f.has)
@@ -127,7 +127,7 @@ func (f *matchLists) of(text int) []literal.Occurrence {
 	return f.words[at+1:][:f.words[at].End]
 }
 
-// write writes what the first n words tell of into b.Matches. list is what the host has listed, nil where
+// write writes the matches of the first n words into b.Matches. list is what the host has listed, nil where
 // each packet is a text.
 func (f *matchLists) write(t *gpukern.MatchWriter, b *packet.Batch, list []literalWindow, n, limit int) {
 	t.Begin(b, limit)

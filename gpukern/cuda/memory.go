@@ -84,7 +84,7 @@ func (d *Device) allocHost(size int) (*Block, error) {
 	return b, nil
 }
 
-// Close unmaps the memory; nobody may use it any more. It may wait for kernels, as Buffer.Close does.
+// Close unmaps the memory. It must not be used afterwards. It may wait for kernels, as Buffer.Close does.
 func (b *Block) Close() error { return b.d.close(b.k) }
 
 // mapMemory maps at least size bytes outside of the Go heap, on whole pages that are there already.

@@ -7,7 +7,7 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// power reads a GPU's watts by NVIDIA's management library, where there is one and it tells them.
+// power reads a GPU's watts by NVIDIA's management library, where there is one that reports them.
 type power struct {
 	handle        uintptr // of the GPU
 	usage, energy uintptr // functions
@@ -53,7 +53,7 @@ func nvml(fn uintptr, args ...uintptr) uint32 {
 }
 
 // Watts returns what the GPU draws now, as an average over about a second; false where the driver does
-// not tell.
+// not report them.
 func (d *Device) Watts() (float64, bool) {
 	if d.power == nil {
 		return 0, false
@@ -66,7 +66,7 @@ func (d *Device) Watts() (float64, bool) {
 }
 
 // Joules returns the energy that the GPU has used since the driver was loaded; false where the driver
-// does not tell. Two readings and the time between them give watts.
+// does not report it. Two readings and the time between them give watts.
 func (d *Device) Joules() (float64, bool) {
 	if d.power == nil {
 		return 0, false
@@ -92,7 +92,7 @@ func (d *Device) StartMeter() *Meter {
 }
 
 // Watts returns the average since the meter was started: of the energy counter where there is one, else
-// what the GPU draws now. False where the driver tells neither. The counter advances every 20 to 100 ms:
+// what the GPU draws now. False where the driver reports neither. The counter advances every 20 to 100 ms:
 // shorter times show nothing.
 func (m *Meter) Watts() (float64, bool) {
 	if j, ok := m.d.Joules(); ok {

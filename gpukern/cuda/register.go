@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// Region is memory of somebody else that the device reads and writes in place, such as a ring.Arena.
+// Region is memory of another owner that the device reads and writes in place, such as a ring.Arena.
 type Region struct {
 	Mem []byte
 	Ptr Ptr // of Mem[0], for the device
@@ -96,7 +96,7 @@ func (d *Device) pin(mem []byte) (*span, error) {
 	return d.pinNew(mem, at, n)
 }
 
-// pinNew registers a span, or finds that somebody else in this process has registered it.
+// pinNew registers a span, or finds that another user in this process has registered it.
 func (d *Device) pinNew(mem []byte, at, n uintptr) (*span, error) {
 	ctx, err := d.lib.retain(d.dev)
 	if err != nil {

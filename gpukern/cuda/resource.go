@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// resource is something that lives in a device's context until somebody closes it, at the latest the device.
+// resource is something that lives in a device's context until it is closed, at the latest with the device.
 type resource struct {
 	free  func() error // gives it back to the driver; nil where there is nothing to give
 	lost  func() error // what is left to do instead when the context is lost; nil where there is nothing

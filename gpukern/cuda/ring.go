@@ -57,7 +57,7 @@ type work struct {
 	epoch, generation uint32
 }
 
-// post makes a free slot READY: the numbers come last, and the device looks at nothing before them.
+// post makes a free slot READY: the sequence numbers are written last, and the device reads nothing before them.
 func (s *slot) post(seq uint32, w work) {
 	s.nOps = w.n | w.ops<<16
 	s.desc = w.desc

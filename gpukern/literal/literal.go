@@ -1,6 +1,6 @@
 // Package literal searches texts for a set of literals, thousands at once: what rules about payloads
 // name by content. A pattern has 3 to 64 bytes, exact or without regard to the case of ASCII letters,
-// and belongs to a rule. A match is told by the rule and by where it ends.
+// and belongs to a rule. A match is its rule and the offset where it ends.
 //
 // A text comes in pieces, as the payloads of one flow do: with a piece come the last bytes of what was
 // before it, and what begins there is found. Texts are bytes; nothing is decoded.

@@ -4,7 +4,7 @@ package literal
 // tail is what came before text, of which only the last CarryOverLen bytes matter: patterns may begin there.
 // Ends count from the first byte of text.
 //
-// At most limit matches are told; where there are more, an entry with Rule 0 follows, whose End is that
+// At most limit matches are reported; where there are more, an entry with Rule 0 follows, whose End is that
 // of the next one. A limit below 1 is none.
 func (s *Set) Scan(tail, text []byte, limit int, out []Occurrence) []Occurrence {
 	if s.patterns == 0 || len(text) == 0 {

@@ -15,7 +15,7 @@ type probe struct {
 // probeQueue is how many probes wait, at most: reads of as many slots are under way at once.
 const probeQueue = 48
 
-// search looks for the patterns with anchors at the positions that the bits of masks tell, counted from
+// search looks for the patterns with anchors at the positions of the bits in masks, counted from
 // from.
 func (s *Set) search(v *view, from int, masks []uint64, l *list) {
 	var queue [probeQueue]probe
@@ -69,7 +69,7 @@ func loadText(b []byte, at int) uint64 {
 	return load(b, at)
 }
 
-// compare tells the list of those records from quad at on that match around p.
+// compare adds to the list those records from quad at on that match around p.
 func (s *Set) compare(v *view, p int, at uint32, l *list) {
 	for {
 		r := s.records[2*at:]
@@ -114,7 +114,7 @@ type list struct {
 	limit int // 0 is none
 }
 
-// add puts m in its place, unless it is there already or comes behind all that will be told.
+// add puts m in its place, unless it is there already or comes after all that will be reported.
 func (l *list) add(m Occurrence) {
 	if len(l.m) == l.base || l.m[len(l.m)-1].before(m) {
 		if !l.over() {

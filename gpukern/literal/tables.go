@@ -92,7 +92,7 @@ const (
 
 var salt = [classes]uint32{0x3c6ef372, 0, 0xa54ff53a}
 
-// bitmap has a bit for the upper half of each hash. It spares the slots what the CPU's filter cannot tell.
+// bitmap has a bit for the upper half of each hash. It spares the slots what the CPU's filter cannot exclude.
 type bitmap [1 << 16 / 64]uint64
 
 func (b *bitmap) set(h uint32) { b[h>>22] |= 1 << (h >> 16 & 63) }
