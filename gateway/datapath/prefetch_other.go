@@ -1,6 +1,6 @@
 //go:build !amd64
 
-package gateway
+package datapath
 
 // canPrefetch reports whether prefetch does something.
 const canPrefetch = false
