@@ -209,7 +209,7 @@ func (p *Driver) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	return len(got), nil
 }
 
-// due makes sure that there is a next packet and reports whether its time has come.
+// due reads the next packet unless one is waiting, and reports whether it is due by the rate.
 func (p *Driver) due(now clock.Time) bool {
 	if !p.ready && !p.fetch() {
 		return false
@@ -217,7 +217,8 @@ func (p *Driver) due(now clock.Time) bool {
 	return p.pace.due(&p.cfg.Rate, now)
 }
 
-// fetch brings the next packet, of the next lap where this one is over.
+// fetch reads the next packet, of the next lap where this one is over. The pacer counts it once, however
+// often Rx has to wait for room.
 func (p *Driver) fetch() bool {
 	for p.err == nil {
 		err := p.src.next(&p.next)
@@ -231,8 +232,8 @@ func (p *Driver) fetch() bool {
 	return false
 }
 
-// endLap starts the next lap, or ends receiving: after the last lap, at damage, and where a lap
-// without end brought nothing.
+// endLap starts the next lap, or ends receiving: after the last lap, at damage, and where a lap of endlessly
+// many had no packet, because Rx would then loop for ever.
 func (p *Driver) endLap(err error) {
 	if err != io.EOF {
 		p.err = p.fail("rx", err)
@@ -298,7 +299,7 @@ func (p *Driver) stamp(now clock.Time, b *packet.Batch) bool {
 	return withinStamp(p.next.time, b.Base)
 }
 
-// withinStamp reports whether a and b are at most within apart, also where their difference overflows.
+// withinStamp reports whether a and b are at most stampRange apart, also where their difference overflows.
 func withinStamp(a, b int64) bool {
 	d := a - b
 	return d >= -stampRange && d <= stampRange
@@ -310,6 +311,8 @@ func (p *Driver) Tx(now clock.Time, b *packet.Batch) (int, error) {
 		return 0, p.fail("tx", pmd.ErrClosed)
 	}
 	n := packet.Whole(b.D, len(b.D))
+	// An error of the output ends the batch before the packet that met it. The packets before are taken, so
+	// the error is returned only where there are none: the next call meets it again.
 	for done := 0; p.out != nil && done < n; {
 		chain := packet.Chain(b.D[done:n])
 		if err := p.write(now, b, b.D[done:done+chain]); err != nil {

@@ -17,7 +17,7 @@ type Rate struct {
 	Speed   float64 // times the speed of the capture: 1 keeps its gaps, 2 halves them
 }
 
-// ParseRate reads a rate: "max" or "", "500kpps", "1.5Mpps", "10Gbps", "2x".
+// ParseRate reads a rate, with units in powers of 1000 as link rates have them: "max" or "", "500kpps", "1.5Mpps", "10Gbps", "2x".
 func ParseRate(s string) (Rate, error) {
 	bad := fmt.Errorf("rate %q is none of max, 500kpps, 10Gbps, 2x", s)
 	if s == "" || s == "max" {
@@ -116,7 +116,8 @@ func (c *pacer) lap() {
 	c.start = c.start.Add(nanoseconds(c.longest))
 }
 
-// due reports whether the packet of the last add may go at now.
+// due reports whether the packet of the last add is due at now. The clock starts at the first call, so that
+// the time between Open and the first poll is no burst.
 func (c *pacer) due(r *Rate, now clock.Time) bool {
 	if *r == (Rate{}) {
 		return true

@@ -13,7 +13,8 @@ import (
 // never share one, as on a device.
 const residentAlign = 64
 
-// resident is a lap of packets that lie in frames.
+// resident is a lap of packets that lie in frames, as slices by descriptor: appendResident copies runs of d and
+// reads the others only where it paces or stamps.
 type resident struct {
 	d     []packet.Desc
 	time  []int64 // of the packet that d[i] is a piece of
@@ -38,7 +39,7 @@ func (p *Driver) makeResident(m *memorySource) (*resident, error) {
 		}
 		for from := 0; from < k.size(); {
 			n := min(k.size()-from, p.perFrame)
-			if used+n > a.FrameSize() {
+			if used+n > a.FrameSize() { // a piece never crosses frames, as on a device
 				off, ok := p.pool.Get()
 				if !ok {
 					r.close(p.pool)
@@ -57,7 +58,7 @@ func (p *Driver) makeResident(m *memorySource) (*resident, error) {
 			used = (used + n + residentAlign - 1) &^ (residentAlign - 1)
 		}
 	}
-	m.bytes = nil // the frames hold them now
+	m.bytes = nil // copied into the frames: the garbage collector may free them
 	return r, nil
 }
 

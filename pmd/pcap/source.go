@@ -94,7 +94,8 @@ func (f *fileSource) next(k *sourcePacket) error {
 	return io.EOF
 }
 
-// convert makes an Ethernet packet of a record; false counts why it cannot be one.
+// convert makes an Ethernet packet of a record; false says that it cannot be one, and is counted. The engine
+// parses Ethernet only, so a header is synthesized for the other link types that carry IP.
 func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	f.count.records.Add(1)
 	if rec.Truncated() {
@@ -104,7 +105,7 @@ func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	if len(rec.Data) == 0 {
 		return f.reject(&f.count.empty)
 	}
-	if rec.LinkType == capture.LinkTypeEthernet {
+	if rec.LinkType == capture.LinkTypeEthernet { // the usual case, without a copy of a header
 		return true
 	}
 	head, skip, err := capture.Replace(rec.LinkType, rec.Data)

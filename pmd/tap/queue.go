@@ -56,7 +56,7 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	for errno == 0 && b.Room() >= need && q.pool.Free() >= q.frames {
 		errno = q.read(b, uint32(now))
 	}
-	if n := b.Len() - first; n > 0 {
+	if n := b.Len() - first; n > 0 { // an error after packets comes back with the next call
 		q.linkErr = nil
 		q.count.Rx(b.D[first:])
 		return n, nil
@@ -68,7 +68,7 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	return 0, q.dev.explain("rx", q.id, errno)
 }
 
-// read receives one packet.
+// read receives one packet. The frames go back to the pool unless they hold a packet.
 func (q *Queue) read(b *packet.Batch, stamp uint32) unix.Errno {
 	room := q.prepare()
 	q.count.Wakeups.Add(1)
@@ -103,7 +103,7 @@ func (q *Queue) framesFor(n int) (frames int) {
 func (q *Queue) prepare() (room int) {
 	arena, headroom := q.pool.Arena(), q.dev.cfg.Headroom
 	for i := range q.frames {
-		off, _ := q.pool.Get()
+		off, _ := q.pool.Get() // Rx has checked that there are so many
 		q.offs[i] = off
 		to := arena.Mem[off:][headroom:arena.FrameSize()]
 		q.pieces[i].Base = unsafe.SliceData(to)
@@ -181,6 +181,7 @@ func (q *Queue) Tx(_ clock.Time, b *packet.Batch) (int, error) {
 		if n == 0 {
 			return taken, nil
 		}
+		// Only an errno that concerns this packet takes it; after the others the caller tries again.
 		switch errno := q.write(b.Arena, b.D[taken:][:n]); errno {
 		case 0:
 		case unix.EINVAL, unix.EMSGSIZE: // shorter than a header, or beyond 64 KiB
@@ -197,7 +198,7 @@ func (q *Queue) Tx(_ clock.Time, b *packet.Batch) (int, error) {
 	}
 }
 
-// write sends one packet.
+// write sends one packet: one writev(2) for all of its descriptors, because each call is one packet.
 func (q *Queue) write(arena *packet.Arena, d []packet.Desc) unix.Errno {
 	if len(d) > maxPieces {
 		return unix.EMSGSIZE
@@ -211,7 +212,7 @@ func (q *Queue) write(arena *packet.Arena, d []packet.Desc) unix.Errno {
 	return errno
 }
 
-// release counts a packet as sent and frees its frames.
+// release counts a packet as sent and frees its frames: the kernel has copied it.
 func (q *Queue) release(d []packet.Desc) {
 	q.count.Tx(d)
 	for i := range d {

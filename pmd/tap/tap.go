@@ -109,12 +109,13 @@ func (d *Device) open() (err error) {
 	if d.links, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return d.explain("open", 0, err)
 	}
-	d.dropped = d.kernelDrops()
+	d.dropped = d.kernelDrops() // an existing interface has a history that is not this driver's
 	return nil
 }
 
 // attach opens one queue of the interface, which the first one makes where it is not there.
 func (d *Device) attach() (int, error) {
+	// Each open of the clone device is one queue, so that each loop has a descriptor of its own to poll.
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
@@ -138,7 +139,7 @@ func (d *Device) setInterface(fd int) error {
 		return fmt.Errorf("interface name %q: %w", name, err)
 	}
 	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)
-	if len(d.cfg.Pools) > 1 {
+	if len(d.cfg.Pools) > 1 { // an existing interface keeps its kind, and TUNSETIFF fails where they differ
 		flags |= unix.IFF_MULTI_QUEUE
 	}
 	r.SetUint16(flags)
@@ -198,7 +199,7 @@ func (d *Device) drops() uint64 {
 func (d *Device) Close() error {
 	var errs []error
 	final := uint64(0)
-	if d.links != nil {
+	if d.links != nil { // the counter is gone with the interface, which Close of the last queue may remove
 		final = d.drops()
 	}
 	for _, q := range d.Queues {
