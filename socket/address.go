@@ -29,7 +29,7 @@ func parseNetwork(name string) (proto string, f family, err error) {
 	return proto, f, nil
 }
 
-// allows reports whether a is of the family.
+// allows reports whether a is of the family. An IPv4-mapped IPv6 address counts as IPv4.
 func (f family) allows(a netip.Addr) bool { return f == 0 || (f == '4') == a.Unmap().Is4() }
 
 // unspecified returns the unspecified address of the family. Of both it is that of IPv6, as for a

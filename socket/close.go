@@ -24,6 +24,7 @@ func (c *TCPConn) close(now clock.Time) error {
 	t := c.c
 	c.detach()
 	switch {
+	// SO_LINGER of socket(7): 0 s resets at once, more waits for the acknowledgment of all data.
 	case c.flags&lingerSet != 0 && c.extra.linger == 0:
 		t.Abort(now)
 	case c.flags&lingerSet != 0 && t.Unacked() > 0:
@@ -73,7 +74,7 @@ func (c *TCPConn) closeWrite(now clock.Time) error {
 		return c.wrapError("close", net.ErrClosed)
 	}
 	if c.flags&writeClosed == 0 {
-		c.flags |= writeClosed
+		c.flags |= writeClosed // further writes fail with EPIPE, as after shutdown(2)
 		c.wq.wakeAll(syscall.EPIPE)
 		c.c.CloseWrite(now)
 	}

@@ -87,7 +87,11 @@ func (a *cmsgBuilder) int32(level, kind int32, v uint32) {
 	}
 }
 
-// add appends a header and n zero bytes of data, which it returns; nil if they do not fit.
+// add appends a header and n zero bytes of data, which it returns; nil if they do not fit. The layout is that
+// of cmsg(3) on a 64-bit machine. The length does not count the padding, the next header is behind it:
+//
+//	0         8       12      16          16+n      multiple of 8
+//	| length  | level | type  | data ...  | padding |
 func (a *cmsgBuilder) add(level, kind int32, n int) []byte {
 	at, space := len(a.b), unix.CmsgSpace(n)
 	if cap(a.b)-at < space {

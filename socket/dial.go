@@ -55,7 +55,7 @@ func (s *Stack) DialWith(ctx context.Context, d *Dialer, name, address string) (
 	if err != nil {
 		return nil, opError("dial", name, nil, nil, err)
 	}
-	var one [1]netip.AddrPort
+	var one [1]netip.AddrPort // numeric addresses, which most are, need no allocation
 	remotes, err := s.resolve(ctx, one[:0], proto, f, address)
 	if err != nil {
 		return nil, opError("dial", name, nil, nil, err)
@@ -173,6 +173,7 @@ func (s *Stack) connect(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) err
 	}
 	c.c, c.tuple = conn, conn.Tuple()
 	// Without a deadline: the context ends the wait.
+	// The write queue is free: nothing else can write before the connection is established.
 	c.wq.park(w, c, 0)
 	return nil
 }

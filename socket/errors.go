@@ -12,7 +12,8 @@ import (
 	"github.com/millrace/millrace/udp"
 )
 
-// errnos are the error numbers of Linux for the errors of tcp and udp.
+// errnos are the error numbers of Linux for the errors of tcp and udp. Programs compare errors of package net
+// with these numbers (errors.Is), so that each error needs the one that the kernel would return.
 var errnos = map[error]syscall.Errno{
 	tcp.ErrRefused:     syscall.ECONNREFUSED,
 	tcp.ErrReset:       syscall.ECONNRESET,
@@ -47,8 +48,8 @@ func errnoError(call string, err error) error {
 	return err
 }
 
-// sendError returns the error of a datagram that the host did not send. It is nil for losses that UDP
-// permits, such as a full queue.
+// sendError returns the error of a datagram that the host did not send. It is nil for losses that the kernel
+// does not report either, such as those of a neighbour that does not answer.
 func sendError(v packet.Verdict) error {
 	switch v {
 	case packet.DropNoRoute:

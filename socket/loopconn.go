@@ -85,7 +85,7 @@ func (in LoopConn) OnReady(f func(in LoopConn, ev Events)) {
 		return
 	}
 	c.setWatch(callback(f))
-	c.c.SetOwner(c) // reports what is possible already
+	c.c.SetOwner(c) // at the end of this burst, Ready reports what is possible already
 }
 
 // setWatch replaces the watcher.

@@ -103,6 +103,7 @@ func (r rawConn) Control(f func(fd uintptr)) error {
 		return net.ErrClosed
 	}
 	f(uintptr(s.fd))
+	// A setsockopt on fd cannot be observed: read every option that has an effect, after each call.
 	w, set := s.requested(), s.sendOptions()
 	s.mu.Unlock()
 	r.c.cmsgs.Store(uint32(w))
@@ -155,6 +156,8 @@ func (s *optionSocket) sendOptions() func(o *udp.Options) {
 	if v := s.getsockopt(unix.IPPROTO_IPV6, unix.IPV6_TCLASS); v > 0 {
 		tos = v
 	}
+	// 0 is the default of the host. The kernel returns its own default where the program set none, so that
+	// only a value other than the initial one is the program's.
 	ttl := 0
 	if v := s.getsockopt(unix.IPPROTO_IP, unix.IP_TTL); v != s.ttl {
 		ttl = v

@@ -192,7 +192,8 @@ func (c *UDPConn) sender(msgs []udp.Message) *udpShard {
 	return &c.shards[int(msgs[0].RemotePort)%len(c.shards)]
 }
 
-// expire implements expirer, for writes.
+// expire implements expirer, for writes. The waiter does not know its shard, and few writes have deadlines:
+// all shards are searched.
 func (c *UDPConn) expire(w *waiter) {
 	for i := range c.shards {
 		e := &c.shards[i]

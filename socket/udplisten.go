@@ -65,7 +65,7 @@ func (s *Stack) bind(cfg *ListenConfig, name string, f family, at netip.AddrPort
 
 func (s *Stack) tryBind(name string, a wire.Addr, port uint16, o *udp.Options) (*UDPConn, error) {
 	c := newUDPConn(s, name, s.group.Hosts)
-	for i := range c.shards {
+	for i := range c.shards { // the first shard chooses the port, the others bind to the same one
 		e := &c.shards[i]
 		err := e.open(func(m *udp.Mux) (*udp.Socket, error) { return m.Bind(a, port, o, e) })
 		if err != nil {

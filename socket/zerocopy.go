@@ -58,6 +58,7 @@ func (c *TCPConn) tryWriteZeroCopy(b []byte, done func()) (parked *waiter, err e
 	if err := c.writeError(now); err != nil {
 		return nil, err
 	}
+	// Behind blocked writers b has to wait, because bytes of one connection keep the order of the calls.
 	if c.wq.head == nil && c.c.WriteZeroCopy(now, b, done) {
 		return nil, nil
 	}
