@@ -67,7 +67,11 @@ func TestL4Delivers(t *testing.T) {
 		if len(m.Contestants) != len(names) {
 			t.Errorf("%s: not all of %q are there", m.Name, names)
 		}
-		res, err := harness.RunMeasure(context.Background(), m, plan, e.Log)
+		p := plan
+		if strings.HasPrefix(m.Name, "SYN flood") {
+			p.Timing.Window = 2 * time.Second // a SYN that a busy machine loses is sent again after one
+		}
+		res, err := harness.RunMeasure(context.Background(), m, p, e.Log)
 		if err != nil {
 			t.Fatal(err)
 		}
