@@ -49,6 +49,7 @@ func (c *Conn) Close(now clock.Time) {
 	unread := c.Readable() > 0
 	switch {
 	case c.state == StateClosed, c.state == StateTimeWait:
+	// In SYN-SENT the peer has no connection to be told about (RFC 9293 3.10.4).
 	case c.state == StateSynSent:
 		c.enterClosed(aborted)
 	case unread:
@@ -111,6 +112,7 @@ func (c *Conn) detach() {
 	c.sender.release()
 	m.passive.untrackFastOpen(c)
 	c.ackAt, c.probeAt = never, never
+	// Data out of order can never become readable now.
 	if c.rcv != nil {
 		c.rcv.Prune()
 		c.freeRing()

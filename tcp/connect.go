@@ -28,6 +28,8 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 	} else if m.connected(flow) {
 		return nil, ErrInUse
 	}
+	// A tuple without a route fails now; the application would otherwise wait for a
+	// timeout.
 	mtu := m.cfg.Output.MTU(flow)
 	if mtu == 0 {
 		return nil, ErrUnreachable
@@ -113,6 +115,7 @@ func (m *Mux) newPassiveConn(now clock.Time, h *handshake) *Conn {
 	}
 	c.partialEnd = c.una
 	c.rcvNxt, c.lastAcked = h.irs+1, h.irs+1
+	// The peer knows the window of the SYN-ACK; ours must not be smaller (RFC 9293 3.8.6).
 	c.rcvAdv = c.rcvNxt + m.synWindow(c.opt) // what the SYN-ACK said
 	c.rcvScale = h.receiveScale
 	c.setNegotiated(h)

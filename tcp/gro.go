@@ -77,6 +77,7 @@ func (g *Coalescer) Join(b wire.TCP, ecn wire.ECN) bool {
 		len(g.Payload) == len(g.pieces) || ecn == wire.CE && len(g.Payload) == maxCoalescedCE || g.Len+uint32(len(p)) > maxCoalescedLen {
 		return false
 	}
+	// PSH and FIN may differ: both apply to the end of the merged segment.
 	const free = wire.FlagPSH | wire.FlagFIN
 	flags := b.Flags()
 	if (flags^g.Flags)&^free != 0 || int32(b.Ack()-g.Ack) < 0 || layoutOf(b) != g.layout {

@@ -15,6 +15,9 @@ func (c *Conn) inputACK(now clock.Time, s *Segment) packet.Verdict {
 	if c.has(flagWindowProbe) && s.Ack == c.nxt+1 {
 		c.windowProbeAccepted(now)
 	}
+	// SYN-RECEIVED: only an ACK of our SYN counts, others are of an earlier connection. RFC
+	// 9293 3.10.7.4 resets them, because their sender would otherwise keep a connection
+	// that we do not have.
 	if c.state == StateSynReceived {
 		if !seqnum.Before(c.una, s.Ack) || seqnum.Before(c.nxt, s.Ack) {
 			c.m.reset(now, &c.tuple, s)
@@ -38,6 +41,8 @@ func (c *Conn) inputACK(now clock.Time, s *Segment) packet.Verdict {
 		a.SACK = s.Options.SACK[:s.Options.SACKs]
 	}
 	changed := c.updateWindow(s)
+	// An ACK of nothing new is a duplicate only if it changes nothing else (RFC 5681 2): a
+	// window update must not trigger fast retransmit.
 	a.Duplicate = !changed && segmentLen(s) == 0
 	c.advance(now, &a, s)
 	c.afterACK(now)
@@ -135,6 +140,8 @@ func (c *Conn) afterACK(now clock.Time) {
 		return
 	}
 	switch c.state {
+	// FIN-WAIT-1 to FIN-WAIT-2, CLOSING to TIME-WAIT, LAST-ACK to CLOSED (RFC 9293 figure
+	// 5). The other states have sent no FIN.
 	case StateFinWait1:
 		c.state = StateFinWait2
 		c.probeAt = never // of a window that has let the FIN through since

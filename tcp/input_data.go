@@ -60,6 +60,8 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 		return packet.Deliver
 	}
 	left, right := s.Seq, s.Seq+s.Len
+	// Data behind the FIN is from a broken or forging peer: the stream ends where the FIN
+	// says.
 	if c.has(flagPeerFIN) {
 		right = seqnum.Earliest(right, c.peerFIN)
 	}
@@ -76,6 +78,8 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 		c.ackNow()
 		return packet.DropSequence
 	}
+	// What arrives in one segment shows the peer's segment size; merged ones are divided by
+	// their number.
 	c.largestIn = max(c.largestIn, uint16(s.Len/uint32(s.Packets)))
 	if c.has(flagReadShutdown) {
 		return c.discardData(now, left, right)

@@ -36,6 +36,8 @@ func (c *Conn) outputData(now clock.Time) bool {
 	if !c.outstanding() && c.unsent() == 0 && (!c.has(flagFIN) || c.finSent()) {
 		return true
 	}
+	// F-RTO asks for new data first, and falls back to retransmission where there is none
+	// (RFC 5682 2.1 step 2b).
 	if c.sender.scoreboard.WantsNewData() {
 		sent, ok := c.sendNew(now)
 		if !ok {
@@ -95,6 +97,8 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 		c.progressAt = now
 	}
 	seq := c.nxt
+	// A probe of the path MTU is one segment of ordinary data that is longer than the
+	// others: no byte is sent only to probe (RFC 4821 7).
 	probe := c.pathProbeSize(now, n)
 	if probe != 0 {
 		n, fin = uint32(int(probe)-c.optionsLen()), false
@@ -111,6 +115,8 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 	}
 	c.flags &^= flagWindowProbe
 	c.probeAt = never
+	// All data is sent and the window has room: the application limits, so this flight says
+	// nothing about the path.
 	limited := c.nxt == c.end+seqLen(c.has(flagFIN)) && c.window() > 0
 	c.sender.sent(now, seq, sent, limited)
 	if sent%uint32(c.mss()) != 0 {

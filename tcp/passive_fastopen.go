@@ -54,6 +54,8 @@ func (m *Mux) fastOpenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segme
 	if !ok || l.fastOpenPending >= l.backlog { // RFC 7413 5.1: SYNs with stolen cookies must not fill the queue
 		return 0, false
 	}
+	// The connection is made as if the handshake were complete; its own SYN-ACK
+	// acknowledges SYN and data together.
 	terms := termsOf(l.opts, s)
 	h := m.handshakeOf(l, t, terms)
 	h.iss, h.irs, h.peerMSS, h.tsRecent, h.window = iss, s.Seq, announcedBy(t, &s.Options), s.Options.TSVal, s.Window

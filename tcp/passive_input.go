@@ -78,11 +78,14 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 		m.stats.AuthFailed++
 		return packet.DropAuth
 	}
+	// A signed SYN has no room for the cookie of Fast Open.
 	if l.opts.FastOpen && a == nil {
 		if v, done := m.fastOpenInput(now, l, t, s, iss); done {
 			return v
 		}
 	}
+	// Backlog many records per listener: more would complete handshakes for which Accept
+	// has no room.
 	if f.synQueue.scarce() || l.halfOpen >= max(l.backlog, minHalfOpen) {
 		return m.sendCookie(now, l, t, s, a)
 	}

@@ -149,6 +149,8 @@ func (m *Mux) timeWaitInput(now clock.Time, slot uint32, s *Segment) (v packet.V
 		m.stats.AuthFailed++
 		return packet.DropAuth, 0, false
 	}
+	// RFC 9293 3.10.7.4 with RFC 6191: only a SYN with a later timestamp or sequence number
+	// opens anew. Everything else gets at most the last ACK again.
 	n := segmentLen(s)
 	stale := r.timestamps && s.Options.HasTimestamps && int32(s.Options.TSVal-r.tsRecent) < 0
 	switch {

@@ -44,6 +44,8 @@ func (c *Conn) onProbeTimer(now clock.Time) {
 // the override timeout), or the byte behind a closed window.
 func (c *Conn) probeWindow(now clock.Time) {
 	c.m.stats.ZeroWindowProbes++
+	// The window has room for less than silly window avoidance sends: after the override
+	// timeout it is sent anyway.
 	if n := min(c.unsent(), c.window(), uint32(c.mss())); n > 0 {
 		seq := c.nxt
 		if sent, ok := c.sendRange(now, seq, n); ok {

@@ -116,6 +116,8 @@ func (c *Conn) detectBlackHole() {
 	if n >= int(c.segment) || c.state < StateEstablished {
 		return
 	}
+	// The size that just failed is the ceiling of the search; it begins no earlier than one
+	// timeout from now.
 	if c.opt.PathProbe {
 		c.ensureRare().probe = pathProbe{ceiling: c.segment - 1, next: c.m.now.Add(c.sender.rto())}
 	}
@@ -143,6 +145,8 @@ func (c *Conn) pathProbeSize(now clock.Time, n uint32) uint16 {
 	if p.size != 0 || now < p.next || c.sender.scoreboard.InRecovery() {
 		return 0
 	}
+	// Near the ceiling the search is over; after probeRaiseInterval it starts again, since
+	// routes change.
 	top := c.ceiling()
 	if top < int(c.segment)+probeGranularity {
 		p.ceiling, p.retrySize, p.failures, p.next = 0, 0, 0, now.Add(probeRaiseInterval)

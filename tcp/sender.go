@@ -61,6 +61,8 @@ func (x *sender) sent(now clock.Time, seq, n uint32, limited bool) {
 		x.scoreboard.SetAppLimited()
 	}
 	window := x.window()
+	// In slow start half a window in flight counts as full: it doubles within the round
+	// trip.
 	slow := x.cc.Window() < x.cc.Threshold()
 	if f := x.scoreboard.Flight(); f+x.mss > window || slow && 2*f > window {
 		x.noteWindowLimited(seq + n)
@@ -85,6 +87,8 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, ece bool, ce uint32) loss.Even
 	flight, recovering := x.scoreboard.Outstanding(), x.scoreboard.InFastRecovery()
 	x.scoreboard.Ack(now, a, &s)
 	x.reportEvents(now, s.Events, flight)
+	// Classic ECN-Echo does not count: everything that this ACK delivers is taken as marked
+	// (RFC 8257 3.3).
 	if ece && ce == 0 {
 		ce = s.Delivered // RFC 8257 3.3
 	}
@@ -187,6 +191,7 @@ func (x *sender) room(now clock.Time) (n uint32, wait clock.Time) {
 	if pipe == 0 {
 		n = max(n, x.mss)
 	}
+	// Two segments of new data, whatever the window.
 	if x.scoreboard.WantsNewData() {
 		n = 2 * x.mss // RFC 5682 2.1 step 2b
 	}

@@ -68,6 +68,8 @@ func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 // an acceptable ACK.
 func (c *Conn) inputSynSent(now clock.Time, s *Segment) packet.Verdict {
 	ack := s.Flags.Has(wire.FlagACK)
+	// An ACK of anything but our SYN is of an earlier connection; RST makes its sender
+	// forget it (half-open recovery, RFC 9293 3.5.1).
 	if ack && (!seqnum.Before(c.una, s.Ack) || seqnum.Before(c.nxt, s.Ack)) {
 		if !s.Flags.Has(wire.FlagRST) {
 			c.m.reset(now, &c.tuple, s)

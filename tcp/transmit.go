@@ -72,9 +72,12 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 	o.Tuple, o.RouteCache, o.TTL = &c.tuple, &c.routeCache, c.opt.TTL
 	h.SrcPort, h.DstPort = c.tuple.LocalPort, c.tuple.RemotePort
 	h.Seq, h.Ack, h.Flags = seq, c.rcvNxt, flags
+	// Every segment carries the newest window and ACK, so that it replaces a delayed ACK.
 	right := c.receiveEdge()
 	h.Window = c.scaledWindow(&right)
 	h.Options = c.appendOptions(m.options[:0], now)
+	// SACK blocks and signatures shorten this Outgoing's segments: options and payload
+	// together must fit (RFC 6691 3).
 	o.SegmentSize = max(int(max(c.segment, m.probeSize))-len(h.Options), 1)
 	o.ECN, o.AE, o.ACE = wire.NotECT, false, false
 	c.ecn.markSegment(c, o, n, fresh)

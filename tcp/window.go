@@ -21,6 +21,8 @@ func (c *Conn) receiveSpace() uint32 {
 // invite small segments (silly window syndrome, section 3.8.6.2.2).
 func (c *Conn) receiveEdge() uint32 {
 	edge := c.rcvNxt + c.receiveSpace()
+	// Until the handshake is complete the peer knows the window of the SYN-ACK, which is
+	// not scaled.
 	if c.state == StateSynReceived {
 		return c.rcvAdv // what the SYN-ACK says, or will say again
 	}

@@ -104,6 +104,7 @@ func (a *State) SetKeys(k *Keys) {
 	if len(a.keys.AO) == 0 || len(k.AO) == 0 {
 		return // a connection keeps its kind of signature, RFC 5925 3.1
 	}
+	// Traffic keys belong to the old master keys; the next segment derives them anew.
 	was := a.keys.AO[a.current].SendID
 	a.keys, a.current, a.wanted = k, 0, 0
 	a.in, a.out = trafficKey{}, trafficKey{}
@@ -171,6 +172,8 @@ func (a *State) Verify(seg wire.TCP) bool {
 // verifyAO tries every key with the ID of the segment: IDs need not be unique while keys
 // are exchanged.
 func (a *State) verifyAO(seg wire.TCP, opt []byte) bool {
+	// The first SYN sets the peer's number: until it verifies, its own number is the only
+	// reference.
 	from := a.received
 	if seg.Flags().Has(wire.FlagSYN) && !a.hasIRS {
 		from = extended(seg.Seq())
@@ -271,6 +274,8 @@ func (a *State) ao(seg wire.TCP, opt []byte, k *trafficKey, sne uint32, in bool)
 // options adds the options to the MAC, opt with zeros for the MAC itself.
 func (a *State) options(h hash.Hash, seg wire.TCP, opt []byte, skip bool) {
 	all := seg.Options()
+	// The position follows from the capacities, which saves a second walk through the
+	// options.
 	at := cap(all) - cap(opt) // opt is a piece of all
 	b := append(a.scratch[:0], all...)
 	clear(b[at+4 : at+aoOptionLen])

@@ -63,6 +63,8 @@ func (c *cmac) chain() {
 
 // Sum appends the MAC to b. It ends the message: Reset must come before the next Write.
 func (c *cmac) Sum(b []byte) []byte {
+	// A complete last block is masked by K1, a padded one by K2, so that padding cannot be
+	// mistaken for message (RFC 4493 2.4).
 	last := &c.k1
 	if c.n < len(c.buf) {
 		last = &c.k2

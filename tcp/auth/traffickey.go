@@ -23,6 +23,8 @@ func (a *State) sendKey(seg wire.TCP) *trafficKey {
 	syn := seg.Flags()&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN
 	k := &a.out
 	if k.mac == nil || k.index != a.current || k.syn != syn {
+		// A SYN is signed before the peer's number is known: zero takes its place (RFC 5925
+		// 5.2).
 		remote := a.irs
 		if syn {
 			remote = 0
