@@ -258,9 +258,9 @@ func TestAnswersAreBounded(t *testing.T) {
 	if n := count(); n != answersAtOnce1 {
 		t.Errorf("%d answers at once, want %d", n, answersAtOnce1)
 	}
-	w.now = w.now.Add(1 << 24)
-	if n := count(); n != answersPerTick1 {
-		t.Errorf("%d answers a tick later, want %d", n, answersPerTick1)
+	w.now = w.now.Add(20 * time.Millisecond)
+	if n := count(); n != answersPerSecond*20/1000 {
+		t.Errorf("%d answers 20 ms later, want %d", n, answersPerSecond*20/1000)
 	}
 	w.now = w.now.Add(time.Hour)
 	if n := count(); n != answersAtOnce1 {

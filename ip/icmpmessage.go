@@ -83,7 +83,7 @@ func MaxQuote(is4 bool) int {
 	if is4 {
 		return 576 - wire.IPv4Len - wire.ICMPLen
 	}
-	return minMTU6 - wire.IPv6Len - wire.ICMPLen
+	return MinMTU6 - wire.IPv6Len - wire.ICMPLen
 }
 
 // ErrorAllowed reports whether a packet may be answered by an ICMP error, as far as its headers behind the addresses
@@ -132,10 +132,12 @@ type Quote struct {
 // be there, and lengths are those of the whole packet. The verdict is Forward, or says why the quote names no flow:
 // DropMalformed, DropFragment (it has no ports), DropTruncated. Proto and L4 are right where L4 is not 0.
 func ReadQuote(b []byte) (q Quote, why packet.Verdict) {
-	switch wire.Version(b) {
-	case 4:
+	switch {
+	case len(b) == 0:
+		return q, packet.DropTruncated
+	case wire.Version(b) == 4:
 		why = q.read4(b)
-	case 6:
+	case wire.Version(b) == 6:
 		why = q.read6(b)
 	default:
 		return q, packet.DropMalformed

@@ -87,7 +87,7 @@ func TestReadQuote(t *testing.T) {
 			case n >= head+8 && (why != packet.Forward || q != want):
 				t.Fatalf("%s: %d bytes: %v, %+v", c.name, n, why, q)
 			case n >= head && n < head+8 && (why != packet.DropTruncated || q.L4 != head || q.Proto != wire.ProtoUDP),
-				n > 0 && n < head && (why != packet.DropTruncated || q.L4 != 0), n == 0 && why != packet.DropMalformed:
+				n < head && (why != packet.DropTruncated || q.L4 != 0):
 				t.Fatalf("%s: %d bytes: %v, %+v", c.name, n, why, q)
 			}
 		}

@@ -7,11 +7,15 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Bounds of path MTUs, bytes.
+// MinMTU6 is the MTU in bytes that every link with IPv6 has at least (RFC 8200 5). Reports of a smaller path MTU are
+// not believed (RFC 8201 4).
+const MinMTU6 = 1280
+
 const (
-	minMTU4 = 576  // what is said to be smaller counts as this: RFC 791 would allow 68, to nobody's good
-	minMTU6 = 1280 // RFC 8201 4: smaller ones are not believed
-	pmtuAge = 10 * time.Minute
+	// minMTU4 is what a smaller path MTU of IPv4 counts as, in bytes. RFC 791 allows 68, of which an attacker who
+	// forges a report would leave 28 for payload (RFC 5927 7.2).
+	minMTU4 = 576
+	pmtuAge = 10 * time.Minute // RFC 1191 6.3, RFC 8201 4: then a larger one is tried
 )
 
 // plateau lists usual MTUs, for routers that do not tell theirs (RFC 1191 7).
@@ -58,7 +62,7 @@ func (n *Node) plausibleMTU(dst wire.Addr, mtu, size int) (int, bool) {
 		return 0, false // then it would have arrived
 	}
 	if !dst.Is4() {
-		return mtu, mtu >= minMTU6
+		return mtu, mtu >= MinMTU6
 	}
 	if mtu == 0 {
 		mtu = plateauBelow(size)

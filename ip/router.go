@@ -114,7 +114,7 @@ func (n *Node) routerOption(port uint8, typ uint8, data []byte) {
 	switch typ {
 	case wire.NDOptMTU:
 		mtu, ok := wire.ParseNDMTU(data)
-		if l := &n.links[port]; ok && mtu >= minMTU6 && int(mtu) <= l.MTU && int(mtu) != l.mtu6 {
+		if l := &n.links[port]; ok && mtu >= MinMTU6 && int(mtu) <= l.MTU && int(mtu) != l.mtu6 {
 			l.mtu6 = int(mtu)
 			n.updatePaths()
 			n.notifyChange(&Change{Kind: LinkMTU6, Port: port, MTU: l.mtu6})

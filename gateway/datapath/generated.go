@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -9,28 +10,9 @@ import (
 // gateway amplifies no flood of packets with forged sources (RFC 1812 4.3.2.8, RFC 4443 2.4 (f)). Answers to
 // ARP and neighbour solicitations are not limited: without them no packet reaches the gateway.
 const (
-	answersPerTick = 168  // 10 000 a second, a tick is 2^24 ns
-	answersAtOnce  = 1000 // after a pause
+	answerRate  = 10_000 // a second
+	answerBurst = 1000   // after a pause
 )
-
-// bucket is a token bucket: it fills by answersPerTick and holds answersAtOnce.
-type bucket struct {
-	left uint32
-	at   ticks
-}
-
-// take takes one, if one is there.
-func (b *bucket) take(now ticks) bool {
-	if since := now - b.at; since != 0 {
-		b.left = uint32(min(uint64(b.left)+uint64(since)*answersPerTick, answersAtOnce))
-		b.at = now
-	}
-	if b.left == 0 {
-		return false
-	}
-	b.left--
-	return true
-}
 
 // The kinds of answers, as they are counted.
 const (
@@ -51,7 +33,7 @@ var AnswerKinds = [answerKinds]string{
 
 // mayAnswer reports whether the loop may make another answer now, which it then does. Both are counted.
 func (h *Handler) mayAnswer(kind int) bool {
-	if !h.answerBucket.take(h.now) {
+	if !h.answerLimiter.Take(h.clock, 1) {
 		h.answerCounts.Add(answerLimited, 1)
 		return false
 	}
@@ -83,19 +65,13 @@ func ipLen(is4 bool) int {
 	return wire.IPv6Len
 }
 
-// icmpMessage is the header of a message: type, code, and what follows the checksum.
-type icmpMessage struct {
-	kind, code uint8
-	rest       uint32
-}
-
-// answer returns the kind that a message is counted as. The type numbers of both families do not collide in
+// answerKind returns the kind that a message is counted as. The type numbers of both families do not collide in
 // what is sent here: type 3 is unreachable with code 1 or 3 in IPv4, and time exceeded with code 0 in IPv6.
-func (m *icmpMessage) answer() int {
+func answerKind(m ip.ICMPMessage) int {
 	switch {
-	case m.rest != 0: // an MTU
+	case m.Rest != 0: // an MTU
 		return answerTooBig
-	case m.kind == wire.ICMPTimeExceeded || m.kind == wire.ICMPv6TimeExceeded && m.code == 0:
+	case m.Type == wire.ICMPTimeExceeded || m.Type == wire.ICMPv6TimeExceeded && m.Code == 0:
 		return answerTimeout
 	}
 	return answerUnreachable
@@ -103,30 +79,24 @@ func (m *icmpMessage) answer() int {
 
 // icmpReport is an ICMP error of ours about a packet that lies in a frame.
 type icmpReport struct {
-	icmpMessage
+	ip.ICMPMessage
 	from, to addr // one of ours; the packet's sender
 	at, n    int  // where the packet lies, from the frame's first byte, and how long it is
 }
-
-// Most bytes of an ICMP error that quotes as much as it can (RFC 1812 4.3.2.3, RFC 4443 2.4 (c)).
-const (
-	mostError4 = 576
-	mostError6 = 1280
-)
 
 // writeICMPError makes the frame of d the error m, which leaves by hop. The quote stays where it is; the new headers
 // go in front of it. It reports false, and has changed nothing, when there is no room.
 func (h *Handler) writeICMPError(d *packet.Desc, m *icmpReport, hop *Hop) bool {
 	is4, link := m.from.is4(), linkLen(hop)
-	grow, most, proto := ipLen(is4)+wire.ICMPLen, mostError6, wire.ProtoICMPv6
+	grow, proto := ipLen(is4)+wire.ICMPLen, wire.ProtoICMPv6
 	if is4 {
-		most, proto = mostError4, wire.ProtoICMP
+		proto = wire.ProtoICMP
 	}
 	start := m.at - grow - link // of the frame, from its present first byte
 	if h.arena.Headroom(d)+start < 0 {
 		return false
 	}
-	d.Off, d.Len = uint32(int(d.Off)+start), uint16(link+grow+min(m.n, most-grow))
+	d.Off, d.Len = uint32(int(d.Off)+start), uint16(link+grow+min(m.n, ip.MaxQuote(is4)))
 	d.L3, d.L4, d.Payload = uint8(link), uint16(link+ipLen(is4)), uint16(link+grow)
 	d.Flags = packet.FlagIPv6
 	if is4 {
@@ -135,12 +105,7 @@ func (h *Handler) writeICMPError(d *packet.Desc, m *icmpReport, hop *Hop) bool {
 	d.Port, d.Proto = hop.Dev, proto
 	p := h.arena.Bytes(d)
 	message := p[d.L4:]
-	wire.AppendICMP(message[:0], m.kind, m.code, m.rest)
-	if is4 {
-		wire.ICMP(message).FillChecksum()
-	} else {
-		wire.ICMPv6(message).FillChecksum(m.from.pseudo(m.to, proto, len(message)))
-	}
+	m.Append(message[:0], m.from.as16(), m.to.as16(), message[wire.ICMPLen:])
 	putOwn(p[link:], m.from, m.to, proto, len(message))
 	putLink(p, hop, h.snap.Devices[hop.Dev].MAC, etherType(is4))
 	return true

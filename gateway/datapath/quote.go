@@ -3,6 +3,7 @@ package datapath
 import (
 	"encoding/binary"
 
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -17,61 +18,23 @@ type quote struct {
 	is4          bool
 }
 
-// parseQuote reads a quoted packet: Forward, or why it says nothing. Routers quote at least 8 bytes behind
-// the IP header (RFC 792), so the rest need not be there, and lengths are those of the whole packet.
+// parseQuote reads a quoted packet of TCP or UDP: Forward, or why it names no connection. Its version is that of the
+// error itself.
 func parseQuote(b []byte, is4 bool) (q quote, why packet.Verdict) {
-	q = quote{b: b, is4: is4}
-	why = packet.DropTruncated
+	if len(b) > 0 && (wire.Version(b) == 4) != is4 {
+		return q, packet.DropMalformed
+	}
+	r, why := ip.ReadQuote(b)
 	switch {
-	case is4 && len(b) >= wire.IPv4Len:
-		why = q.read4()
-	case !is4 && len(b) >= wire.IPv6Len:
-		why = q.read6()
-	}
-	if why != packet.Forward {
+	case r.L4 == 0:
 		return q, why
-	}
-	if q.proto != wire.ProtoTCP && q.proto != wire.ProtoUDP {
+	case r.Proto != wire.ProtoTCP && r.Proto != wire.ProtoUDP:
 		return q, packet.DropUnsupported // also errors about errors (RFC 1122 3.2.2)
 	}
-	if len(b) < q.l4+8 {
-		return q, packet.DropTruncated
-	}
-	ports := binary.BigEndian.Uint32(b[q.l4:])
-	q.sport, q.dport = uint16(ports>>16), uint16(ports)
-	return q, packet.Forward
-}
-
-func (q *quote) read4() packet.Verdict {
-	ip := wire.IPv4(q.b)
-	q.l4, q.proto = ip.HeaderLen(), ip.Proto()
-	q.src, q.dst = addr4(ip[12:16]), addr4(ip[16:20])
-	switch {
-	case ip.Version() != 4 || q.l4 < wire.IPv4Len || int(ip.TotalLen()) < q.l4+8:
-		return packet.DropMalformed
-	case ip.FragmentOffset() != 0:
-		return packet.DropFragment
-	}
-	return packet.Forward
-}
-
-func (q *quote) read6() packet.Verdict {
-	ip := wire.IPv6(q.b)
-	if ip.Version() != 6 {
-		return packet.DropMalformed
-	}
-	q.src, q.dst = addr6(ip[8:24]), addr6(ip[24:40])
-	proto, off, frag, ok := wire.Upper6(ip)
-	switch {
-	case !ok && wire.IPv6Len+int(ip.PayloadLen()) > len(q.b):
-		return packet.DropTruncated // the chain of headers goes on beyond what is quoted
-	case !ok || wire.IPv6Len+int(ip.PayloadLen()) < off+8:
-		return packet.DropMalformed
-	case frag.Offset != 0:
-		return packet.DropFragment
-	}
-	q.l4, q.proto = off, proto
-	return packet.Forward
+	return quote{
+		b: b, l4: r.L4, src: addr6(r.Flow.Local[:]), dst: addr6(r.Flow.Remote[:]),
+		sport: r.Flow.LocalPort, dport: r.Flow.RemotePort, proto: r.Proto, is4: is4,
+	}, why
 }
 
 // rewrite makes the quoted packet the one that its sender knows, and returns what that adds to a checksum

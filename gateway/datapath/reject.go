@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -33,21 +34,15 @@ func (h *Handler) tooBig(v *view) bool {
 	if from == (addr{}) {
 		from = v.dst
 	}
-	m := icmpMessage{wire.ICMPv6TooBig, 0, uint32(v.mtu)}
-	if v.is4 {
-		m.kind, m.code = wire.ICMPUnreachable, wire.ICMPFragmentationNeeded
-	}
+	m := ip.TooBig.Message(v.is4)
+	m.Rest = uint32(v.mtu)
 	return h.sendICMPError(v, from, m)
 }
 
 // ttlExpired answers a packet whose time to live is over (RFC 1812 5.3.1, RFC 4443 3.3). Only those to
 // one of our addresses have an answer.
 func (h *Handler) ttlExpired(v *view) packet.Verdict {
-	m := icmpMessage{wire.ICMPv6TimeExceeded, 0, 0}
-	if v.is4 {
-		m.kind = wire.ICMPTimeExceeded
-	}
-	if h.snap.local(v.dst) && h.sendICMPError(v, v.dst, m) {
+	if h.snap.local(v.dst) && h.sendICMPError(v, v.dst, ip.TimeExceeded.Message(v.is4)) {
 		return packet.Forward
 	}
 	return h.dropTo(v, packet.DropTTL)
@@ -67,36 +62,26 @@ func (h *Handler) reject(v *view) bool {
 	if v.d.Proto == wire.ProtoTCP {
 		return h.reset(v)
 	}
-	if v.is4 {
-		return h.sendICMPError(v, v.dst, icmpMessage{wire.ICMPUnreachable, wire.ICMPPortUnreachable, 0})
-	}
-	return h.sendICMPError(v, v.dst, icmpMessage{wire.ICMPv6Unreachable, wire.ICMPv6PortUnreachable, 0})
+	return h.sendICMPError(v, v.dst, ip.PortUnreachable.Message(v.is4))
 }
 
 // sendICMPError turns a packet into the ICMP error m about it, from an address of the gateway. It reports
 // false, and has changed nothing, where none may be sent or the frame has no room.
-func (h *Handler) sendICMPError(v *view, from addr, m icmpMessage) bool {
-	if !v.answerable() || !h.mayAnswer(m.answer()) {
+func (h *Handler) sendICMPError(v *view, from addr, m ip.ICMPMessage) bool {
+	if !v.answerable() || !h.mayAnswer(answerKind(m)) {
 		return false
 	}
 	hop := Hop{MAC: wire.Ethernet(v.p).Src(), VLAN: v.vlan(), Dev: v.d.Port}
 	return h.writeICMPError(v.d, &icmpReport{m, from, v.src, int(v.d.L3), v.size()}, &hop)
 }
 
-// answerable reports whether an error about a packet may be sent at all: not about a later fragment, an
-// ICMP error, or to what is no host's address (RFC 1812 4.3.2.7, RFC 4443 2.4 (e)). Packets to a group or
-// to all of a link are dropped before. A packet of several descriptors gets no answer either: an error fits
-// its first frame, and the others would need a verdict of their own.
+// answerable reports whether an error about a packet may be sent at all: not about a later fragment, or to what is no
+// host's address, nor where ip.ErrorAllowed forbids it (RFC 1812 4.3.2.7, RFC 4443 2.4 (e)). Packets to a group or to all
+// of a link are dropped before. A packet of several descriptors gets no error either, because the error takes the
+// first frame alone, and the others would have no owner.
 func (v *view) answerable() bool {
-	switch {
-	case v.part == later || v.src.martian() || v.d.Flags.Has(packet.FlagMore) || wire.Ethernet(v.p).Src().Multicast():
-		return false
-	case v.d.Proto == wire.ProtoICMP && v.is4:
-		return !wire.ICMP(v.p[v.d.L4:]).Error()
-	case v.d.Proto == wire.ProtoICMPv6 && !v.is4:
-		return !wire.ICMPv6(v.p[v.d.L4:]).Error()
-	}
-	return true
+	return v.part != later && !v.src.martian() && !v.d.Flags.Has(packet.FlagMore) &&
+		!wire.Ethernet(v.p).Src().Multicast() && ip.ErrorAllowed(v.p[v.d.L3:])
 }
 
 // reset turns a TCP segment into the reset that answers it (RFC 9293 3.10.7.1): with the sequence number

@@ -1,15 +1,13 @@
 package datapath
 
 import (
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
-// Least MTUs: of the Internet's IPv4 hosts (RFC 791 3.2) and of IPv6 (RFC 8200 5).
-const (
-	leastMTU4 = 68
-	leastMTU6 = 1280
-)
+// leastMTU4 is the least MTU of a link with IPv4 (RFC 791 3.2), in bytes.
+const leastMTU4 = 68
 
 // tunnelError decides an ICMP error about a packet that a tunnel carried: b quotes outer header and the
 // start of the client's packet. If that names a connection its client is told (RFC 2003 4, RFC 2473
@@ -53,7 +51,7 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 	if verdict != packet.Forward {
 		return verdict
 	}
-	if !h.mayAnswer(m.answer()) {
+	if !h.mayAnswer(answerKind(m)) {
 		return packet.DropRateLimit
 	}
 	hop := c.clientHop()
@@ -100,33 +98,33 @@ func (h *Handler) tunneled(v *view, b []byte) (to addr, inner []byte, is4 bool, 
 // tunnel's, which is larger by overhead bytes. What a packet could not reach becomes an unreachable
 // host, whatever the reason: the path behind the service address is none of the client's business (RFC
 // 2003 4, RFC 2473 8).
-func translateError(m []byte, is4 bool, overhead int, q *quote) (icmpMessage, packet.Verdict) {
+func translateError(m []byte, is4 bool, overhead int, q *quote) (ip.ICMPMessage, packet.Verdict) {
 	tooBig := is4 && m[0] == wire.ICMPUnreachable && m[1] == wire.ICMPFragmentationNeeded ||
 		!is4 && m[0] == wire.ICMPv6TooBig
 	if !tooBig {
-		if q.is4 {
-			return icmpMessage{wire.ICMPUnreachable, wire.ICMPHostUnreachable, 0}, packet.Forward
-		}
-		return icmpMessage{wire.ICMPv6Unreachable, wire.ICMPv6AddressUnreachable, 0}, packet.Forward
+		return ip.HostUnreachable.Message(q.is4), packet.Forward
 	}
 	mtu := int(wire.ICMPv6(m).MTU())
 	if is4 {
 		mtu = int(wire.ICMP(m).MTU())
 	}
 	mtu -= overhead
-	switch {
-	case mtu < leastMTU4 || mtu > 0xffff: // no link is like that: RFC 5927 7.2
-		return icmpMessage{}, packet.DropMalformed
-	case !q.is4:
-		return icmpMessage{wire.ICMPv6TooBig, 0, uint32(max(mtu, leastMTU6))}, packet.Forward
-	case !wire.IPv4(q.b).DontFragment():
-		return icmpMessage{}, packet.DropTooBig // its sender will not make smaller ones
+	if mtu < leastMTU4 || mtu > 0xffff { // no link is like that: RFC 5927 7.2
+		return ip.ICMPMessage{}, packet.DropMalformed
 	}
-	return icmpMessage{wire.ICMPUnreachable, wire.ICMPFragmentationNeeded, uint32(mtu)}, packet.Forward
+	out := ip.TooBig.Message(q.is4)
+	switch {
+	case !q.is4:
+		mtu = max(mtu, ip.MinMTU6)
+	case !wire.IPv4(q.b).DontFragment():
+		return ip.ICMPMessage{}, packet.DropTooBig // its sender will not make smaller ones
+	}
+	out.Rest = uint32(mtu)
+	return out, packet.Forward
 }
 
 // sendICMPErrorToClient makes a packet the error m about q, for q's sender, from q's destination.
-func (h *Handler) sendICMPErrorToClient(v *view, q *quote, m icmpMessage, hop *Hop) packet.Verdict {
+func (h *Handler) sendICMPErrorToClient(v *view, q *quote, m ip.ICMPMessage, hop *Hop) packet.Verdict {
 	end := min(int(v.d.L3)+v.size(), len(v.p))
 	if !h.writeICMPError(v.d, &icmpReport{m, q.dst, q.src, end - len(q.b), len(q.b)}, hop) {
 		return packet.DropNoFrame

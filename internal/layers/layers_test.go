@@ -56,7 +56,7 @@ gateway/health  : clock
 gateway/quiclb  :
 node/nexthop    :
 gateway/config  : gateway/health gpukern/lpm stack internal/strictyaml
-gateway/datapath: gateway/quiclb packet clock wire gpukern gpukern/lpm metrics internal/random
+gateway/datapath: gateway/quiclb packet clock wire ip gpukern gpukern/lpm metrics internal/random
 gateway         : gateway/health gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
 gateway/admin   : gateway gpukern internal/control
 node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda stack metrics internal/control
