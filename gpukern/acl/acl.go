@@ -35,7 +35,7 @@ func (p Ports) has(port uint32) bool {
 }
 
 // noPort is the port number of packets that have none.
-const NoPort = 1 << 16
+const noPort = 1 << 16
 
 // Rule matches packets by their 5-tuple. The zero value matches every IP packet.
 type Rule struct {
@@ -54,7 +54,7 @@ func (r *Rule) check() string {
 			return reason
 		}
 	}
-	if !AnyPrefix(r.Src) && !AnyPrefix(r.Dst) && r.Src.Addr().Is4() != r.Dst.Addr().Is4() {
+	if !anyPrefix(r.Src) && !anyPrefix(r.Dst) && r.Src.Addr().Is4() != r.Dst.Addr().Is4() {
 		return fmt.Sprintf("%v and %v are of different families: nothing can match", r.Src, r.Dst)
 	}
 	for _, p := range []Ports{r.SrcPorts, r.DstPorts} {
@@ -65,13 +65,13 @@ func (r *Rule) check() string {
 	return ""
 }
 
-func AnyPrefix(p netip.Prefix) bool { return p == netip.Prefix{} }
+func anyPrefix(p netip.Prefix) bool { return p == netip.Prefix{} }
 
 // for4 and for6 report whether r can match packets of the family.
 func (r *Rule) for4() bool { return inFamily(r.Src, true) && inFamily(r.Dst, true) }
 func (r *Rule) for6() bool { return inFamily(r.Src, false) && inFamily(r.Dst, false) }
 
-func inFamily(p netip.Prefix, v4 bool) bool { return AnyPrefix(p) || p.Addr().Is4() == v4 }
+func inFamily(p netip.Prefix, v4 bool) bool { return anyPrefix(p) || p.Addr().Is4() == v4 }
 
 // List is a compiled list of 5-tuple rules: the first rule that matches wins. It is immutable and may
 // be shared by engines. The zero value matches nothing.

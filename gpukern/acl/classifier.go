@@ -67,7 +67,7 @@ func (f *portField) find(port uint32) uint32 {
 func (c *classifier) fields(t *tuple.Tuple, v *[5]uint32) {
 	sp, dp := t.Ports>>16, t.Ports&0xffff
 	if t.Known != tuple.Ports {
-		sp, dp = NoPort, NoPort
+		sp, dp = noPort, noPort
 	}
 	v[0] = c.src.find(t.SrcHi, t.SrcLo)
 	v[1] = c.dst.find(t.DstHi, t.DstLo)
@@ -151,7 +151,7 @@ func (c *classifier) compared(best uint16, t *tuple.Tuple, base uint32, hit uint
 
 // matches compares a tuple of r's family with r, field by field.
 func (r *Rule) matches(t *tuple.Tuple) bool {
-	sp, dp := uint32(NoPort), uint32(NoPort)
+	sp, dp := uint32(noPort), uint32(noPort)
 	if t.Known == tuple.Ports {
 		sp, dp = t.Ports>>16, t.Ports&0xffff
 	}
@@ -162,7 +162,7 @@ func (r *Rule) matches(t *tuple.Tuple) bool {
 
 // covers reports whether p is any or contains an address of its family.
 func covers(p netip.Prefix, hi, lo uint64) bool {
-	if AnyPrefix(p) {
+	if anyPrefix(p) {
 		return true
 	}
 	phi, plo := tuple.Words(p.Addr())

@@ -152,7 +152,7 @@ func (v *vectors) prefixes(of func(*Rule) netip.Prefix, longest int) (field, err
 	all := make(bitmap, v.c.words)
 	for i := range v.c.rules {
 		p := of(&v.c.rules[i])
-		if AnyPrefix(p) {
+		if anyPrefix(p) {
 			all.set(i)
 			continue
 		}
@@ -232,7 +232,7 @@ func (v *vectors) ranges(of func(*Rule) Ports, group int) (portField, error) {
 	if err != nil || len(begin) == 0 {
 		return portField{all: none}, err
 	}
-	f := portField{table: make([]uint32, NoPort), all: none}
+	f := portField{table: make([]uint32, noPort), all: none}
 	at := none
 	for port := range f.table {
 		if begin[port] != nil || end[port] != nil {

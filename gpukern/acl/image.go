@@ -20,11 +20,11 @@ func (r *Rule) flat() flatRule {
 	if r.SrcPorts.Set || r.DstPorts.Set {
 		f.asks = 1
 	}
-	if !AnyPrefix(r.Src) {
+	if !anyPrefix(r.Src) {
 		f.srcHi, f.srcLo = tuple.Words(r.Src.Addr())
 		f.srcBits = uint8(r.Src.Bits())
 	}
-	if !AnyPrefix(r.Dst) {
+	if !anyPrefix(r.Dst) {
 		f.dstHi, f.dstLo = tuple.Words(r.Dst.Addr())
 		f.dstBits = uint8(r.Dst.Bits())
 	}

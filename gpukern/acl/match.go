@@ -5,7 +5,7 @@ import (
 	"github.com/millrace/millrace/gpukern/tuple"
 )
 
-// matcher finds the rules of many packets at once by a decision: first the lists of all, then the rules in
+// Matcher finds the rules of many packets at once by a decision: first the lists of all, then the rules in
 // them, so that the reads of many packets are under way together.
 type Matcher struct {
 	Walk  lpm.Walk

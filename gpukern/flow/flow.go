@@ -325,7 +325,7 @@ func (t *Table) insert(i uint32, k *key, tag uint32) {
 	t.entries[i] = entry{key: *k, first: t.epoch}
 }
 
-// image is struct gk_flows.
+// Image is struct gk_flows.
 func (t *Table) Image() image.Image {
 	if t == nil {
 		t = new(Table)

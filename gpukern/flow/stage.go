@@ -108,7 +108,7 @@ func (t *Table) likely(s *search) (i uint32, end bool) {
 	return noSlot, false
 }
 
-// recall writes Rule and NextHop of the packets whose memo is of a generation of tables, and returns
+// Recall writes Rule and NextHop of the packets whose memo is of a generation of tables, and returns
 // the others as a chunk, for the stages that look up. A memo is valid for all packets of a flow except fragments:
 // rules see the ports of a first fragment, flows do not.
 func (f *Stage) Recall(w *tuple.Chunk, b *packet.Batch, t *Table, generation uint32) *tuple.Chunk {

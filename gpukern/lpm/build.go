@@ -13,7 +13,7 @@ const (
 	FirstRow = 32 << 10 // of a table of routes, in bytes
 )
 
-// builder makes a trie.
+// Builder makes a trie.
 type Builder[V uint16 | uint32] struct {
 	trie  Trie[V]
 	spans []span // of the bucket under way
@@ -38,13 +38,13 @@ func Build[V uint16 | uint32](all []Prefix, first int) Trie[V] {
 	return p.Done()
 }
 
-// done returns the trie. Its last bucket is read as if it had two nodes.
+// Done returns the trie. Its last bucket is read as if it had two nodes.
 func (p *Builder[V]) Done() Trie[V] {
 	p.trie.nodes = append(p.trie.nodes, node{})
 	return p.trie
 }
 
-// start plants routes in a first row of their own and returns where it is, and the logarithm of its nodes.
+// Start plants routes in a first row of their own and returns where it is, and the logarithm of its nodes.
 func (p *Builder[V]) Start(all []Prefix, first int) (row, wide int) {
 	for wide < rowLimit && nodeSize<<(wide+1) <= max(first, firstBytes*len(all)) && wide+nodeBits < longest(all) {
 		wide++

@@ -115,7 +115,7 @@ func firstTwice(sorted []Prefix) int {
 	return first
 }
 
-// checkPrefix returns what is wrong with p, "" where nothing is.
+// CheckPrefix returns what is wrong with p, "" where nothing is.
 func CheckPrefix(p netip.Prefix) string {
 	switch {
 	case !p.IsValid():

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// route is a prefix on its way into a trie.
+// Prefix is a prefix on its way into a trie.
 type Prefix struct {
 	Hi, Lo uint64
 	N      uint32 // its place in the caller's list
@@ -13,7 +13,7 @@ type Prefix struct {
 	Bits   uint8
 }
 
-// order sorts routes by address and the shorter first, so that a prefix stands before all that lie
+// Sort sorts routes by address and the shorter first, so that a prefix stands before all that lie
 // in it.
 func Sort(all []Prefix) {
 	slices.SortFunc(all, func(a, b Prefix) int {
@@ -30,7 +30,7 @@ func Sort(all []Prefix) {
 	})
 }
 
-// same reports whether two routes have one prefix.
+// Same reports whether two routes have one prefix.
 func (r *Prefix) Same(o *Prefix) bool { return r.Hi == o.Hi && r.Lo == o.Lo && r.Bits == o.Bits }
 
 // at returns the width bits of the address behind the first depth.

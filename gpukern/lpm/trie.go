@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/gpukern/image"
 )
 
-// trie finds the value of the longest prefix of an address. A node stands for the next 6 bits and keeps
+// Trie finds the value of the longest prefix of an address. A node stands for the next 6 bits and keeps
 // its 64 slots as two bitmaps and two positions, so that a slot costs bits, not words, and a million
 // routes stay near the second-level cache:
 //
@@ -60,7 +60,7 @@ func inBucket[V uint16 | uint32](k int) int {
 	return (nodeSize<<k + 4) / (4 + int(unsafe.Sizeof(V(0))))
 }
 
-// find returns the value of the longest prefix of the address hi, lo, 0 for none. IPv4 addresses lie in
+// Find returns the value of the longest prefix of the address hi, lo, 0 for none. IPv4 addresses lie in
 // the upper half of hi.
 func (t *Trie[V]) Find(hi, lo uint64) V {
 	if len(t.nodes) == 0 {
@@ -69,7 +69,7 @@ func (t *Trie[V]) Find(hi, lo uint64) V {
 	return t.FindFrom(0, uint(t.wide), hi, lo)
 }
 
-// findFrom is find from the row of 2^wide nodes at index row on.
+// FindFrom is find from the row of 2^wide nodes at index row on.
 func (t *Trie[V]) FindFrom(row uint32, wide uint, hi, lo uint64) V {
 	at := row + uint32(hi>>1>>(63-wide&63))
 	for {

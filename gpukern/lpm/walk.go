@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/gpukern/tuple"
 )
 
-// walk finds many addresses in a trie at once: all take a step before any takes the next, and the memory
+// Walk finds many addresses in a trie at once: all take a step before any takes the next, and the memory
 // of the next step is asked for before it is needed, so that many reads are under way. A step has no
 // branch that depends on an address.
 type Walk struct {
@@ -80,7 +80,7 @@ type bucketQuery struct {
 // block is how many addresses take a step before the memory for their next is asked for.
 const block = 32
 
-// find stores in w.out the values of the n addresses whose first 64 bits are in w.x, from the row of 2^wide
+// Find stores in w.out the values of the n addresses whose first 64 bits are in w.x, from the row of 2^wide
 // nodes at index row on. t has a prefix, and none of more than 64 bits.
 func (w *Walk) Find(t *Trie[uint16], row uint32, wide uint8, n int) {
 	base := unsafe.Pointer(&t.nodes[0])

@@ -19,7 +19,7 @@ func prefetchAsm(base unsafe.Pointer, shift uint64, at *uint32, n int)
 //go:noescape
 func bucketsAVX512(base unsafe.Pointer, q *bucketQuery, n int, out *uint16)
 
-// prefetch asks for the cache lines at base plus each of the indices times 1<<shift, and does not wait.
+// Prefetch asks for the cache lines at base plus each of the indices times 1<<shift, and does not wait.
 func Prefetch(base unsafe.Pointer, shift uint64, at []uint32) {
 	if len(at) > 0 {
 		prefetchAsm(base, shift, &at[0], len(at))

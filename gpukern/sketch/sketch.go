@@ -166,7 +166,7 @@ func (s *Sketch) Total() (packets, bytes uint64) {
 	return packets, bytes
 }
 
-// image is struct gk_sketches.
+// Image is struct gk_sketches.
 func (s *Sketch) Image() image.Image {
 	if s == nil {
 		s = new(Sketch)

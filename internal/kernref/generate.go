@@ -16,8 +16,10 @@ import (
 // that packets meet rules.
 type Generator struct{ *rand.Rand }
 
+// NewGenerator returns a generator whose sequence follows from the seed.
 func NewGenerator(seed uint64) Generator { return Generator{rand.New(rand.NewPCG(seed, 1))} }
 
+// Chance is true with a probability in percent.
 func (g Generator) Chance(percent int) bool { return g.IntN(100) < percent }
 
 // Bytes returns n random bytes.
@@ -29,17 +31,19 @@ func (g Generator) Bytes(n int) []byte {
 	return b
 }
 
-// Addr4 and addr6 return addresses that differ in few bits from one another.
+// Addr4 returns an address; addresses differ in few bits from one another.
 func (g Generator) Addr4() [4]byte {
 	return [4]byte{198, 18 + byte(g.IntN(2)), byte(1 << g.IntN(8)), byte(g.IntN(256))}
 }
 
+// Addr6 is Addr4 for IPv6.
 func (g Generator) Addr6() [16]byte {
 	a := [16]byte{0x20, 0x01, 0x0d, 0xb8, byte(g.IntN(2)), 15: byte(g.IntN(256))}
 	a[6+g.IntN(8)] |= 1 << g.IntN(8)
 	return a
 }
 
+// Port returns a port, most often one of a few.
 func (g Generator) Port() uint16 {
 	return [...]uint16{0, 53, 80, 443, 1023, 1024, 8080, 65535, uint16(g.Uint32())}[g.IntN(9)]
 }
@@ -327,4 +331,5 @@ func BatchOf(packets ...[][]byte) *packet.Batch {
 	return b
 }
 
+// One returns a packet of one descriptor.
 func One(p []byte) [][]byte { return [][]byte{p} }
