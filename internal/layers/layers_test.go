@@ -70,7 +70,7 @@ bench/netpeer   : *
 bench/role      : *
 examples        :
 examples/lab    : internal/testnet
-examples/beside : pmd pmd/device gpukern ip stack stack/host socket
+examples/beside : pmd gpukern ip stack/host node socket
 examples/httpserver: examples/beside socket
 examples/httpclient: examples/beside socket
 examples/udpecho: examples/beside socket
