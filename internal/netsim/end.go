@@ -8,15 +8,15 @@ import (
 	"github.com/millrace/millrace/tcp"
 )
 
-// EndConfig says what the program at one end of a flow does. The zero value sends nothing, reads all
-// as it comes, and closes when the other end has.
+// EndConfig is the behaviour of the program at one end of a flow. The zero value sends nothing, reads everything as it
+// comes, and closes when the other end has.
 type EndConfig struct {
-	Bytes uint64        // to send
-	Chunk int           // bytes of a write; 0 is 64 KiB
-	Pause time.Duration // after each write
-	Lent  bool          // by WriteLent where there is room
-	More  bool          // every second write says that more will come
-	Mark  uint64        // the byte before this offset is sent as urgent, 0 for none
+	Bytes    uint64        // to send
+	Chunk    int           // bytes of a write; 0 is 64 KiB
+	Pause    time.Duration // after each write
+	ZeroCopy bool          // writes by WriteZeroCopy where there is room
+	More     bool          // every second write announces more
+	Mark     uint64        // the byte before this offset is sent as urgent, 0 for none
 
 	ReadChunk int           // bytes of a read; 0 is all there is
 	ReadPause time.Duration // after each read
@@ -25,7 +25,7 @@ type EndConfig struct {
 
 	Wait    bool   // send nothing, and no FIN, before the other end's FIN was read (half close)
 	Hold    bool   // never close
-	AbortAt uint64 // when so many bytes were written, reset; 0 is never
+	AbortAt uint64 // reset when so many bytes were written; 0 is never
 }
 
 // End is the program at one end of a flow: an owner of a connection. It sends a known stream and
@@ -40,17 +40,17 @@ type End struct {
 	ConnectedAt    clock.Time
 	EndedAt        clock.Time
 
-	cfg      EndConfig
-	host     *Host
-	out, in  stream
-	buf      []byte
-	writeAt  clock.Time // not before
-	readAt   clock.Time
-	writes   int
-	lent     int // not completed
-	shut     bool
-	atTimer  clock.Time
-	received func(n int)
+	cfg         EndConfig
+	host        *Host
+	out, in     stream
+	buf         []byte
+	writeAt     clock.Time // not before
+	readAt      clock.Time
+	writes      int
+	outstanding int // zero-copy writes that are not released
+	shut        bool
+	atTimer     clock.Time
+	received    func(n int)
 }
 
 func newEnd(h *Host, cfg EndConfig, out, in stream) *End {
@@ -203,8 +203,8 @@ func (e *End) put(now clock.Time) int {
 	switch {
 	case mark && (n == 1 || e.Conn.Writable() >= n):
 		n = e.Conn.WriteUrgent(now, b)
-	case e.cfg.Lent && e.Conn.WriteZeroCopy(now, b, func() { e.lent-- }):
-		e.lent++
+	case e.cfg.ZeroCopy && e.Conn.WriteZeroCopy(now, b, func() { e.outstanding-- }):
+		e.outstanding++
 	case e.cfg.More && e.writes%2 == 0 && e.Sent+uint64(n) < e.cfg.Bytes:
 		n = e.Conn.WriteMore(now, b)
 	case mark:

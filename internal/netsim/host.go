@@ -134,12 +134,12 @@ func (h *Host) arrive(p *Packet) {
 func (h *Host) wake(at clock.Time) {
 	if at == h.pollAt {
 		h.pollAt = clock.Never
-		h.turn()
+		h.poll()
 	}
 }
 
-// turn is one turn of a loop: all that has arrived, then timers, output, and the owners.
-func (h *Host) turn() {
+// poll is one iteration of a loop: everything that has arrived, then timers, output, and the owners.
+func (h *Host) poll() {
 	now := h.net.now
 	if h.turns++; now != h.last {
 		h.turns, h.last = 0, now
@@ -164,11 +164,11 @@ func (h *Host) receive(p *Packet) {
 	}
 	if v != packet.Deliver {
 		h.Verdicts[v]++
-		h.net.tell(Refused, p, v.String())
+		h.net.report(Refused, p, v.String())
 		h.net.release(p)
 		return
 	}
-	h.net.tell(Arrived, p, "")
+	h.net.report(Arrived, p, "")
 	if h.cfg.NoGRO {
 		h.flush()
 	}
@@ -188,7 +188,7 @@ func (h *Host) flush() {
 	h.Verdicts[v] += uint64(len(m.packets))
 	for _, p := range m.packets {
 		if v.Dropped() {
-			h.net.tell(Dropped, p, v.String())
+			h.net.report(Dropped, p, v.String())
 		}
 		h.net.release(p)
 	}

@@ -5,7 +5,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// tooBig tells the sender of a packet that it is larger than mtu, as soon as a message takes back to
+// tooBig reports to the sender of a packet that it is larger than mtu, as soon as a message takes back to
 // it: the delay of the pipes up to here.
 func (n *Net) tooBig(p *Packet, mtu int) {
 	t, seg, _, v := Parse(p.Bytes)

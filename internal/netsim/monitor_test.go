@@ -37,9 +37,9 @@ func (s *stage) say(i int, h wire.TCPHeader, n int, ecn wire.ECN, lost bool) {
 	seg := wire.TCP(b[at:])
 	seg.FillChecksum(Pseudo(&t, len(seg)))
 	p := &Packet{Bytes: b, From: t.Local, to: t.Remote}
-	s.net.tell(Sent, p, "")
+	s.net.report(Sent, p, "")
 	if !lost {
-		s.net.tell(Arrived, p, "")
+		s.net.report(Arrived, p, "")
 	}
 	s.net.now = s.net.now.Add(time.Millisecond)
 }

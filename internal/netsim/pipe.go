@@ -107,7 +107,7 @@ func (l *Pipe) enter(p *Packet) {
 
 func (l *Pipe) lose(p *Packet, why *uint64, word string) {
 	*why++
-	l.net.tell(Lost, p, word)
+	l.net.report(Lost, p, word)
 	l.net.release(p)
 }
 
@@ -199,7 +199,7 @@ func (n *Net) forward(p *Packet) {
 	}
 	x := n.nodes[p.to]
 	if x == nil {
-		n.tell(Lost, p, "nobody")
+		n.report(Lost, p, "nobody")
 		n.release(p)
 		return
 	}
@@ -209,6 +209,6 @@ func (n *Net) forward(p *Packet) {
 // send has a packet leave a node by a path.
 func (n *Net) send(p *Packet, to wire.Addr, hops []*Pipe) {
 	p.to, p.hops = to, hops
-	n.tell(Sent, p, "")
+	n.report(Sent, p, "")
 	n.forward(p)
 }

@@ -29,7 +29,7 @@ func (r *Raw) way(to wire.Addr, hops []*Pipe) { r.ways[to] = hops }
 
 // arrive implements node.
 func (r *Raw) arrive(p *Packet) {
-	r.net.tell(Arrived, p, "")
+	r.net.report(Arrived, p, "")
 	if r.Receive != nil {
 		r.Receive(p.Bytes)
 	}

@@ -186,7 +186,7 @@ func (s *scenario) end() (e EndConfig) {
 	if s.oneIn(12) {
 		e.ReadDelay = pick(s, 300*time.Millisecond, 3*time.Second)
 	}
-	e.Lent, e.More, e.Peek, e.Wait = s.oneIn(4) && (e.Chunk == 0 || e.Chunk >= 1460), s.oneIn(6), s.oneIn(3), s.oneIn(6)
+	e.ZeroCopy, e.More, e.Peek, e.Wait = s.oneIn(4) && (e.Chunk == 0 || e.Chunk >= 1460), s.oneIn(6), s.oneIn(3), s.oneIn(6)
 	if s.oneIn(10) {
 		e.Mark = uint64(s.rng.IntN(5000))
 	}
@@ -287,8 +287,8 @@ func (s *scenario) leaks() (wrong []string) {
 	}
 	for i, f := range s.flows {
 		for _, e := range []*End{f.Client, f.Server} {
-			if e.lent != 0 {
-				wrong = append(wrong, fmt.Sprintf("flow %d: %d lent slices were never given back", i, e.lent))
+			if e.outstanding != 0 {
+				wrong = append(wrong, fmt.Sprintf("flow %d: %d zero-copy writes were never released", i, e.outstanding))
 			}
 		}
 	}

@@ -25,7 +25,7 @@ const (
 // String returns the word that traces use.
 func (w What) String() string { return [...]string{"sent", "lost", "arrived", "refused", "dropped"}[w] }
 
-// Event is what watchers are told. The packet is borrowed for the call.
+// Event is what happened to a packet, which is borrowed for the call.
 type Event struct {
 	At     clock.Time
 	What   What
@@ -33,10 +33,10 @@ type Event struct {
 	Why    string // for Lost the word of the profile, for Refused and Dropped the verdict
 }
 
-// Watch has f called for all that happens to packets.
+// Watch makes f be called for everything that happens to packets.
 func (n *Net) Watch(f func(*Event)) { n.watch = append(n.watch, f) }
 
-func (n *Net) tell(what What, p *Packet, why string) {
+func (n *Net) report(what What, p *Packet, why string) {
 	if len(n.watch) == 0 {
 		return
 	}

@@ -258,7 +258,7 @@ func values(i *tcp.Info) names {
 	}
 }
 
-// describeNames tells the values of the names in an expression.
+// describeNames returns the values of the names in an expression.
 func describeNames(text string, n names) string {
 	var out []string
 	for _, w := range strings.FieldsFunc(text, func(c rune) bool { return c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') }) {

@@ -237,7 +237,7 @@ func (f *file) getOption(c *Call) (attempt, error) {
 	switch name := c.arg(2).Name; name {
 	case "SO_ERROR":
 		if f.conn != nil {
-			e, _ := f.broken()
+			e, _ := f.connError()
 			have = errnos[e]
 		}
 	case "TCP_MAXSEG":
@@ -345,8 +345,8 @@ func (r *run) sysctl(name, value string) error {
 	return nil
 }
 
-// tell has the Mux learn of an ICMP error.
-func (r *run) tell(t *wire.Tuple, e *ip.ICMPError) {
+// inputICMP passes an ICMP error to the Mux.
+func (r *run) inputICMP(t *wire.Tuple, e *ip.ICMPError) {
 	if r.mux.ICMP(r.now, t, e.Seq(), *e) && e.Kind == ip.TooBig {
 		r.mtu = min(r.mtu, e.MTU)
 	}

@@ -245,7 +245,7 @@ func (r *run) icmp(m *ICMP) {
 	t := r.tuple()
 	e := ip.ICMPError{Kind: m.Kind, MTU: m.MTU, Proto: wire.ProtoTCP, Tuple: t, From: r.remote}
 	e.Quote = wire.AppendTCP(nil, &wire.TCPHeader{SrcPort: t.LocalPort, DstPort: t.RemotePort, Seq: m.Seq + r.iss})
-	r.tell(&t, &e)
+	r.inputICMP(&t, &e)
 	r.wake = r.now
 }
 

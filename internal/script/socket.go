@@ -10,19 +10,19 @@ import (
 
 // file is what a descriptor stands for: a socket as programs know it, over the calls of a Mux.
 type file struct {
-	r        *run
-	opts     tcp.Options
-	port     uint16
-	listener *tcp.Listener
-	conn     *tcp.Conn
-	seen     tcp.Events
-	nonblock bool
-	linger   bool // close resets
-	shut     bool // for writing
-	told     bool // the connection's error was told
-	joined   bool // connect was told of its success
-	wrote    uint32
-	got      uint32 // sequence number of the next byte to read, from the peer's SYN
+	r               *run
+	opts            tcp.Options
+	port            uint16
+	listener        *tcp.Listener
+	conn            *tcp.Conn
+	seen            tcp.Events
+	nonblock        bool
+	linger          bool // close resets
+	shut            bool // for writing
+	errReported     bool // the connection's error was reported
+	connectReported bool // connect has reported its success
+	wrote           uint32
+	got             uint32 // sequence number of the next byte to read, from the peer's SYN
 }
 
 func (r *run) newFile() *file { return &file{r: r, opts: r.defaults, wrote: 1, got: 1} }
@@ -128,7 +128,7 @@ func (f *file) accept(name int64, flags int64) attempt {
 			return fail("EAGAIN"), f.nonblock
 		}
 		g := f.r.newFile()
-		g.opts, g.conn, g.nonblock, g.joined = f.opts, c, flags&nonBlocking != 0, true
+		g.opts, g.conn, g.nonblock, g.connectReported = f.opts, c, flags&nonBlocking != 0, true
 		c.SetOwner(g)
 		f.r.files[name] = g
 		f.r.last = g
@@ -162,29 +162,29 @@ func (f *file) connect() attempt {
 			return outcome{}, false
 		}
 		switch {
-		case f.joined && !fresh:
+		case f.connectReported && !fresh:
 			return fail("EISCONN"), true
 		case f.seen&tcp.Connected != 0 && f.conn.Err() == nil:
-			f.joined = true
+			f.connectReported = true
 			return outcome{}, true
 		case f.conn.Err() != nil:
-			f.told = true
+			f.errReported = true
 			return fail(errno(f.conn.Err())), true
 		}
 		return fail("EALREADY"), f.nonblock
 	}
 }
 
-// broken tells the connection's error, once; then it is as if both ends had closed.
-func (f *file) broken() (string, bool) {
+// connError reports the connection's error, once; after that it is as if both ends had closed.
+func (f *file) connError() (string, bool) {
 	err := f.conn.Err()
 	if err == nil {
 		return "", false
 	}
-	if f.told {
+	if f.errReported {
 		return "", true
 	}
-	f.told = true
+	f.errReported = true
 	return errno(err), true
 }
 
@@ -197,7 +197,7 @@ func (f *file) read(n int, flags int64) attempt {
 		if f.conn.Readable() > 0 {
 			return f.take(n, flags)
 		}
-		if e, bad := f.broken(); bad {
+		if e, bad := f.connError(); bad {
 			if e != "" {
 				return fail(e), true
 			}
@@ -238,7 +238,7 @@ func (f *file) write(n int, flags int64) attempt {
 		if f.conn == nil {
 			return fail("ENOTCONN"), true
 		}
-		if e, bad := f.broken(); bad || f.shut {
+		if e, bad := f.connError(); bad || f.shut {
 			if e == "" {
 				e = "EPIPE"
 			}
@@ -327,7 +327,7 @@ func (f *file) events() (ev int64) {
 	if c.State() == tcp.StateClosed {
 		ev |= pollHup
 	}
-	if c.Err() != nil && !f.told {
+	if c.Err() != nil && !f.errReported {
 		ev |= pollErr
 	}
 	if c.State() >= tcp.StateEstablished && c.Writable() > 0 || c.State() == tcp.StateClosed {
