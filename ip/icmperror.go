@@ -36,7 +36,7 @@ type ICMPError struct {
 	Local bool       // no message: the neighbour did not answer
 	Type  uint8      // of the message, with Code, as they came
 	Code  uint8      //
-	MTU   int        // of TooBig, within bounds: what Node.MTU will say once Config.Error has vouched for it
+	MTU   int        // of TooBig, within bounds: what Node.MTU returns once Config.Error has confirmed the packet
 	From  wire.Addr  // who sent the message
 	Proto uint8      // of the packet
 	Tuple wire.Tuple // of the packet, as this host sees the flow; of an echo LocalPort is the identifier; else without ports
@@ -123,7 +123,7 @@ func (n *Node) handleError(e *ICMPError, quote []byte) packet.Verdict {
 	return packet.Deliver
 }
 
-// deliverError passes e on and reports whether somebody vouches for the packet.
+// deliverError passes e on and reports whether a sender here confirms the packet.
 func (n *Node) deliverError(e *ICMPError) bool { return n.cfg.Error != nil && n.cfg.Error(n.now, e) }
 
 // handleTooBig lowers the path MTU to a destination, if that is plausible: a packet of size bytes did not

@@ -19,7 +19,14 @@ const (
 	verifyInterval = 200 * time.Millisecond
 )
 
-// nudState is the state of a neighbour (RFC 4861 7.3.2).
+// nudState is the state of a neighbour (RFC 4861 7.3.2). ARP entries go through the same states: RFC 826 has none, and
+// RFC 1122 2.3.2.1 only asks that entries expire.
+//
+//	new --packet--> incomplete --answer--> reachable --30 s--> stale --packet--> delay --5 s--> probe
+//	                    |   ^                  ^                                   |              |
+//	             3 probes   packet, 1 s later  +------- answer, or Confirm --------+--------------+
+//	                    v   |                                            3 probes without answer: incomplete
+//	                    failed
 type nudState uint8
 
 const (

@@ -51,9 +51,9 @@ type Config struct {
 	// Apply, and of what a user may want to know. It may be nil.
 	Changed func(now clock.Time, c Change)
 
-	// Error is told of ICMP errors about packets of this host, and of packets that were given up because
-	// their next hop does not answer. e is borrowed. It reports whether the packet was plausibly sent by
-	// somebody here: a path MTU that nobody vouches for is not believed (RFC 5927 7). It may be nil.
+	// Error receives ICMP errors about packets of this host, and about packets that were dropped because their next
+	// hop does not answer. e is borrowed. It reports whether a connection or socket of this host can have sent the
+	// packet: only then is a path MTU stored, since anybody can forge a report of one (RFC 5927 7). It may be nil.
 	Error func(now clock.Time, e *ICMPError) bool
 
 	MaxNeighbors   int // entries of the neighbour table; 0 is 1024
@@ -172,7 +172,7 @@ type Stats struct {
 	Echoes        uint64                  // echo requests answered
 	Reassembled   uint64                  // datagrams
 	Fragmented    uint64                  // datagrams
-	RejectedMTUs  uint64                  // path MTUs that nobody vouched for, or out of bounds
+	RejectedMTUs  uint64                  // path MTUs that no sender confirmed, or out of bounds
 	FragmentMem   int                     // bytes held for reassembly now
 	NeighborMem   int                     // bytes of packets that wait for neighbours now
 	Neighbors     int                     // entries now

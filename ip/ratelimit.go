@@ -6,15 +6,17 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// RateLimiter is a token bucket.
+// RateLimiter is a token bucket: it limits what strangers can make this host do or send, such as ICMP errors (RFC 1812
+// 4.3.2.8, RFC 4443 2.4 (f)), new neighbour resolutions (RFC 6583 7.1) and router advertisements. Its arithmetic is
+// exact in integers: a token is 1e9 units, of which rate arrive each nanosecond.
 type RateLimiter struct {
 	rate   int64 // tokens a second
 	burst  int64
-	tokens int64 // in units of 1/1e9 tokens
+	tokens int64 // available, in units of 1/1e9 tokens; never more than burst
 	last   clock.Time
 }
 
-// errorBurst is how many ICMP errors may be sent at once.
+// errorBurst is how many ICMP errors may be sent at once, after a pause.
 const errorBurst = 50
 
 // NewRateLimiter returns a full bucket.
@@ -22,7 +24,7 @@ func NewRateLimiter(rate, burst int, now clock.Time) RateLimiter {
 	return RateLimiter{rate: int64(rate), burst: int64(burst), tokens: int64(burst) * int64(time.Second), last: now}
 }
 
-// Take takes k tokens, if there are as many.
+// Take takes k tokens and reports true, or takes none. A time before the last one adds nothing.
 func (b *RateLimiter) Take(now clock.Time, k int64) bool {
 	if d := int64(now.Sub(b.last)); d > 0 {
 		b.last = now
