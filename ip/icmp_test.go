@@ -156,7 +156,7 @@ func TestPathMTU(t *testing.T) {
 			}
 			a.believe = false
 			if v := hear(1300); v != packet.DropICMP || mtu() != 1500 {
-				t.Errorf("nobody vouched for it: %v, %d", v, mtu())
+				t.Errorf("no sender confirmed it: %v, %d", v, mtu())
 			}
 			a.believe = true
 			if v := hear(1490); v != packet.DropICMP || mtu() != 1500 {

@@ -337,9 +337,9 @@ func (n *Node) probe(e *neighbor) {
 	}
 }
 
-// verifyLinkAddr is called when mac is said to be the link address of e, which has another one, by a message
-// that nobody asked for. It is not believed: e is asked at the address that is known, and only when that
-// is silent everybody is. RFC 4861 7.2.5 and RFC 826 would take it at once.
+// verifyLinkAddr handles an unsolicited message that names another link address for e than the known one. RFC 4861 7.2.5
+// and RFC 826 would store it, which lets anybody on the link take over an address by one forged packet. Here e is probed
+// at the known address first; only without an answer is the link asked as a whole.
 func (n *Node) verifyLinkAddr(e *neighbor) packet.Verdict {
 	n.stats.Conflicts++
 	if n.now < e.locked || e.state == nudPermanent || e.verify {
