@@ -25,7 +25,7 @@ func TestNoAllocations(t *testing.T) {
 		a.cfg.Output = &sink{}
 		out := Header{Src: addr(c.a), Dst: addr(c.b), Proto: wire.ProtoUDP, DontFragment: true}
 		payload := make([]byte, 100)
-		p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyPort)
+		p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyDev)
 		ref := p.Ref
 		var g Datagram
 		for name, f := range map[string]func(){
@@ -46,7 +46,7 @@ func TestNoAllocations(t *testing.T) {
 				}
 			},
 			"local": func() { a.Local(0, h.Src); a.Local(0, h.Dst) },
-			"route": func() { a.Route(l.now, addr(c.b), h.Dst, AnyPort) },
+			"route": func() { a.Route(l.now, addr(c.b), h.Dst, AnyDev) },
 			"path":  func() { a.Path(l.now, ref) },
 			"confirm": func() {
 				l.now = l.now.Add(2 * time.Second)
@@ -82,7 +82,7 @@ func TestNoAllocationsOfNeighbours(t *testing.T) {
 		var g Datagram
 		a.Input(l.now, 0, answer, &d, &g)
 		a.cfg.Output, a.cfg.Changed = &sink{}, nil
-		p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyPort)
+		p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyDev)
 		ref := p.Ref
 		if n := testing.AllocsPerRun(100, func() {
 			for range 60 { // reachable, stale, delay, probe

@@ -167,17 +167,17 @@ func TestStatelessAutoconfiguration(t *testing.T) {
 	if got == nil || got.State != "preferred" || !netip.MustParsePrefix("2001:db8:1::/64").Contains(got.Prefix.Addr()) {
 		t.Fatalf("%v", a.Addrs())
 	}
-	p, v := a.Route(l.now, addr("2001:db8:ffff::1"), wire.Addr{}, AnyPort)
+	p, v := a.Route(l.now, addr("2001:db8:ffff::1"), wire.Addr{}, AnyDev)
 	if p == nil || p.NextHop != addr("fe80::99") || p.TTL != 77 || p.MTU != 1480 {
 		t.Fatalf("%+v, %v", p, v)
 	}
-	if p, _ := a.Route(l.now, addr("2001:db8:1::5"), wire.Addr{}, AnyPort); p == nil || p.NextHop != addr("2001:db8:1::5") {
+	if p, _ := a.Route(l.now, addr("2001:db8:1::5"), wire.Addr{}, AnyDev); p == nil || p.NextHop != addr("2001:db8:1::5") {
 		t.Errorf("on link: %+v", p)
 	}
-	if src, ok := a.Source(l.now, addr("2001:db8:ffff::1"), AnyPort); !ok || src != wire.AddrFrom(got.Prefix.Addr()) {
+	if src, ok := a.Source(l.now, addr("2001:db8:ffff::1"), AnyDev); !ok || src != wire.AddrFrom(got.Prefix.Addr()) {
 		t.Errorf("source %v", src)
 	}
-	if src, _ := a.Source(l.now, addr("fe80::99"), AnyPort); !src.LinkLocal() {
+	if src, _ := a.Source(l.now, addr("fe80::99"), AnyDev); !src.LinkLocal() {
 		t.Errorf("source for the link %v", src)
 	}
 	if a.told(DNSServers) != 1 {
@@ -191,7 +191,7 @@ func TestStatelessAutoconfiguration(t *testing.T) {
 		}
 	}
 	l.after(25 * time.Minute)
-	if p, v := a.Route(l.now, addr("2001:db8:ffff::1"), wire.Addr{}, AnyPort); p != nil {
+	if p, v := a.Route(l.now, addr("2001:db8:ffff::1"), wire.Addr{}, AnyDev); p != nil {
 		t.Errorf("the router's time is over: %v %v", p, v)
 	}
 	l.after(30 * time.Minute)
@@ -202,7 +202,7 @@ func TestStatelessAutoconfiguration(t *testing.T) {
 	if s := a.stateOf(got.Prefix.Addr().String()); s != "none" {
 		t.Errorf("after two hours: %s", s)
 	}
-	if p, _ := a.Route(l.now, addr("2001:db8:1::5"), wire.Addr{}, AnyPort); p != nil {
+	if p, _ := a.Route(l.now, addr("2001:db8:1::5"), wire.Addr{}, AnyDev); p != nil {
 		t.Error("the prefix stays on link")
 	}
 }
@@ -295,10 +295,10 @@ func TestPrefixFlags(t *testing.T) {
 	if n := len(a.Addrs()); n != 2 {
 		t.Errorf("%v", a.Addrs())
 	}
-	if p, _ := a.Route(l.now, addr("2001:db8:1::1"), wire.Addr{}, AnyPort); p != nil {
+	if p, _ := a.Route(l.now, addr("2001:db8:1::1"), wire.Addr{}, AnyDev); p != nil {
 		t.Error("on link without the flag")
 	}
-	if p, _ := a.Route(l.now, addr("2001:db8:4::1"), wire.Addr{}, AnyPort); p == nil {
+	if p, _ := a.Route(l.now, addr("2001:db8:4::1"), wire.Addr{}, AnyDev); p == nil {
 		t.Error("not on link with the flag")
 	}
 }
@@ -331,7 +331,7 @@ func TestForgedAdvertisements(t *testing.T) {
 	wire.ICMPv6(low[54:]).FillChecksum(wire.IPv6(low[14:]).Pseudo())
 	b.feed(0, low)
 	b.feed(0, raFrame(wire.MAC{2, 0, 0, 0, 0, 9}, 1800, []byte{wire.NDOptMTU, 1, 0, 0, 0, 0, 2, 64}))
-	if p, _ := b.Route(l.now, addr("2001:db8::1"), wire.Addr{}, AnyPort); p == nil || p.TTL != 77 || p.MTU != 1500 {
+	if p, _ := b.Route(l.now, addr("2001:db8::1"), wire.Addr{}, AnyDev); p == nil || p.TTL != 77 || p.MTU != 1500 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -350,7 +350,7 @@ func TestDefaultRouters(t *testing.T) {
 	l.after(3 * time.Second)
 	a.give("2001:db8::1/64")
 	hop := func() wire.Addr {
-		p, _ := a.Route(l.now, addr("2001:db8:ff::1"), wire.Addr{}, AnyPort)
+		p, _ := a.Route(l.now, addr("2001:db8:ff::1"), wire.Addr{}, AnyDev)
 		return p.NextHop
 	}
 	if hop() != addr("fe80::99") {
@@ -362,7 +362,7 @@ func TestDefaultRouters(t *testing.T) {
 		t.Errorf("the silent router is used on: %v, %v %v", hop(), a.Neighbors(), a.Routes())
 	}
 	a.feed(0, raFrame(wire.MAC{2, 0, 0, 0, 0, 9}, 0))
-	if len(a.Table().Lookup(addr("2001:db8:ff::1"), AnyPort)) != 1 {
+	if len(a.Table().Lookup(addr("2001:db8:ff::1"), AnyDev)) != 1 {
 		t.Error("a lifetime of zero removes no router")
 	}
 }

@@ -30,7 +30,7 @@ const (
 // Change is a change of what the nodes of one host have in common.
 type Change struct {
 	Kind      ChangeKind
-	Port      uint8
+	Dev       uint8
 	Addr      wire.Addr
 	MAC       wire.MAC
 	Prefix    netip.Prefix
@@ -51,22 +51,22 @@ func (n *Node) Apply(now clock.Time, c *Change) {
 	defer func() { n.applying = false }()
 	switch c.Kind {
 	case NeighborUp:
-		if e := n.neigh.find(c.Addr, c.Port); e != nil {
+		if e := n.neigh.find(c.Addr, c.Dev); e != nil {
 			n.setLinkAddr(e, c.MAC, nudReachable)
 		}
 	case NeighborDown:
-		if e := n.neigh.find(c.Addr, c.Port); e != nil && e.state == nudIncomplete {
+		if e := n.neigh.find(c.Addr, c.Dev); e != nil && e.state == nudIncomplete {
 			n.neighborFailed(e)
 		}
 	case NeighborRequest:
 		n.resolveForFollower(c)
 	case AddrUp:
 		// An address that is known already has new times.
-		if n.addAddr(address{prefix: c.Prefix, port: c.Port, origin: c.Origin, valid: c.Until, preferred: c.Preferred}, true) == ErrExists {
-			n.setLifetime(n.local.find(c.Port, c.Addr), c.Until, c.Preferred)
+		if n.addAddr(address{prefix: c.Prefix, dev: c.Dev, origin: c.Origin, valid: c.Until, preferred: c.Preferred}, true) == ErrExists {
+			n.setLifetime(n.local.find(c.Dev, c.Addr), c.Until, c.Preferred)
 		}
 	case AddrDown:
-		if x := n.local.find(c.Port, c.Addr); x != nil {
+		if x := n.local.find(c.Dev, c.Addr); x != nil {
 			n.removeAddr(x, n.slotOf(x))
 		}
 	case RouteUp:
@@ -74,10 +74,10 @@ func (n *Node) Apply(now clock.Time, c *Change) {
 	case RouteDown:
 		n.delRoute(c.Route)
 	case LinkMTU6:
-		n.links[c.Port].mtu6 = c.MTU
+		n.links[c.Dev].mtu6 = c.MTU
 		n.updatePaths()
 	case GroupFilter:
-		_ = n.listen(remoteSocket|c.From, c.Port, c.Addr, c.Include, c.Servers) // as at the other node
+		_ = n.listen(remoteSocket|c.From, c.Dev, c.Addr, c.Include, c.Servers) // as at the other node
 	case PathMTU:
 		n.storePMTU(c.Addr, c.MTU, now.Add(pmtuAge))
 	}
@@ -93,14 +93,14 @@ func (n *Node) setLifetime(x *address, valid, preferred clock.Time) {
 
 // resolveForFollower resolves or verifies a neighbour for a follower, and tells all of it.
 func (n *Node) resolveForFollower(c *Change) {
-	if int(c.Port) >= len(n.links) || n.cfg.Follower {
+	if int(c.Dev) >= len(n.links) || n.cfg.Follower {
 		return
 	}
-	e := n.neighbor(c.Addr, c.Port)
+	e := n.neighbor(c.Addr, c.Dev)
 	switch {
 	case e == nil:
 	case e.state == nudReachable || e.state == nudPermanent:
-		n.notifyChange(&Change{Kind: NeighborUp, Port: c.Port, Addr: c.Addr, MAC: e.mac()})
+		n.notifyChange(&Change{Kind: NeighborUp, Dev: c.Dev, Addr: c.Addr, MAC: e.mac()})
 	case e.state.hasLinkAddr():
 		if e.state != nudProbe {
 			n.setState(e, nudProbe)

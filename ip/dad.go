@@ -25,7 +25,7 @@ func (n *Node) addrTimer(i int) {
 func (n *Node) continueDAD(x *address, i int) {
 	want, wait := uint8(probeNum), n.rand.Between(probeMin, probeMax)
 	if !x.addr.Is4() {
-		want, wait = dadTransmits, n.links[x.port].retrans
+		want, wait = dadTransmits, n.links[x.dev].retrans
 	}
 	if x.sent == want {
 		n.assign(x, i)
@@ -96,7 +96,7 @@ func (n *Node) handleDuplicate(x *address) {
 	x.state = addrDuplicate
 	n.armAddr(n.slotOf(x), clock.Never)
 	old := *x
-	n.notifyChange(&Change{Kind: AddrDuplicate, Port: x.port, Addr: x.addr, Prefix: x.prefix, Origin: x.origin})
+	n.notifyChange(&Change{Kind: AddrDuplicate, Dev: x.dev, Addr: x.addr, Prefix: x.prefix, Origin: x.origin})
 	if old.origin == RouterAdvert || old.origin == Automatic {
 		n.regenerateAddr(&old)
 	}

@@ -53,14 +53,14 @@ func (n *Node) FastPath(frame []byte, d *packet.Desc, p *FastPacket) bool {
 	return false
 }
 
-// unicast4 reports whether a is an address of this host for a packet that came in on port. It compares the answer that
+// unicast4 reports whether a is an address of this host for a packet that came in on dev. It compares the answer that
 // Local was asked for last word by word: a wire.Addr that is written and then read as 16 bytes costs 10 ns, because the
 // CPU cannot forward two stores to one load.
-func (n *Node) unicast4(port uint8, a [4]byte) bool {
+func (n *Node) unicast4(dev uint8, a [4]byte) bool {
 	k := &n.local.last.key
 	lower := 0xffff<<32 | uint64(binary.BigEndian.Uint32(a[:]))
-	if k.port == port && binary.BigEndian.Uint64(k.addr[8:]) == lower && binary.BigEndian.Uint64(k.addr[:8]) == 0 {
+	if k.dev == dev && binary.BigEndian.Uint64(k.addr[8:]) == lower && binary.BigEndian.Uint64(k.addr[:8]) == 0 {
 		return n.local.last.kind == Unicast
 	}
-	return n.lookUp(port, wire.AddrFrom4(a)) == Unicast
+	return n.lookUp(dev, wire.AddrFrom4(a)) == Unicast
 }

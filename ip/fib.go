@@ -134,9 +134,9 @@ func (t *Table) add(n fibNode) int32 {
 	return int32(len(t.nodes) - 1)
 }
 
-// Lookup returns the routes of the longest prefix that covers dst and has a route by way of port
-// (AnyPort: any), the best first; none where there is none. Routes by other ports may be among them.
-func (t *Table) Lookup(dst wire.Addr, port uint8) []Route {
+// Lookup returns the routes of the longest prefix that covers dst and has a route by way of dev
+// (AnyDev: any), the best first; none where there is none. Routes by other devices may be among them.
+func (t *Table) Lookup(dst wire.Addr, dev uint8) []Route {
 	hi, lo := words(dst)
 	var best []Route
 	for i := t.root[family(dst.Is4())]; i != 0; {
@@ -144,7 +144,7 @@ func (t *Table) Lookup(dst wire.Addr, port uint8) []Route {
 		if common(hi, lo, n.hi, n.lo) < n.bits {
 			break
 		}
-		if r := t.routes[n.first:n.end]; anyVia(r, port) {
+		if r := t.routes[n.first:n.end]; anyVia(r, dev) {
 			best = r
 		}
 		if n.bits == 128 {
@@ -155,10 +155,10 @@ func (t *Table) Lookup(dst wire.Addr, port uint8) []Route {
 	return best
 }
 
-// anyVia reports whether one of the routes is by way of port.
-func anyVia(routes []Route, port uint8) bool {
+// anyVia reports whether one of the routes is by way of dev.
+func anyVia(routes []Route, dev uint8) bool {
 	for i := range routes {
-		if port == AnyPort || routes[i].Port == port {
+		if dev == AnyDev || routes[i].Dev == dev {
 			return true
 		}
 	}

@@ -9,11 +9,11 @@ import (
 )
 
 // lookup is the obvious form of Table.Lookup: of all routes that cover dst, those with the longest prefix
-// that has one by way of port.
-func lookup(routes []Route, dst wire.Addr, port uint8) (best netip.Prefix, ok bool) {
+// that has one by way of dev.
+func lookup(routes []Route, dst wire.Addr, dev uint8) (best netip.Prefix, ok bool) {
 	bits := -1
 	for _, r := range routes {
-		if r.Prefix.Masked().Contains(dst.Netip()) && (port == AnyPort || r.Port == port) && r.Prefix.Bits() > bits {
+		if r.Prefix.Masked().Contains(dst.Netip()) && (dev == AnyDev || r.Dev == dev) && r.Prefix.Bits() > bits {
 			best, bits, ok = r.Prefix.Masked(), r.Prefix.Bits(), true
 		}
 	}
@@ -40,18 +40,18 @@ func TestTableAgainstObviousForm(t *testing.T) {
 			if r.IntN(4) == 0 {
 				bits = a.BitLen()
 			}
-			routes = append(routes, Route{Prefix: netip.PrefixFrom(a, bits), Port: uint8(r.IntN(3)), Metric: uint32(r.IntN(3))})
+			routes = append(routes, Route{Prefix: netip.PrefixFrom(a, bits), Dev: uint8(r.IntN(3)), Metric: uint32(r.IntN(3))})
 		}
 		table := NewTable(routes)
 		for range 300 {
-			dst, port := wire.AddrFrom(randomAddr(r, r.IntN(2) == 0)), uint8(r.IntN(4))
-			if port == 3 {
-				port = AnyPort
+			dst, dev := wire.AddrFrom(randomAddr(r, r.IntN(2) == 0)), uint8(r.IntN(4))
+			if dev == 3 {
+				dev = AnyDev
 			}
-			want, ok := lookup(routes, dst, port)
-			got := table.Lookup(dst, port)
+			want, ok := lookup(routes, dst, dev)
+			got := table.Lookup(dst, dev)
 			if ok != (len(got) > 0) || ok && got[0].Prefix != want {
-				t.Fatalf("seed %d: %v by port %d: got %v, want %v %v", seed, dst, port, got, want, ok)
+				t.Fatalf("seed %d: %v by device %d: got %v, want %v %v", seed, dst, dev, got, want, ok)
 			}
 			for i := 1; i < len(got); i++ {
 				if got[i].Prefix != want || got[i].Metric < got[i-1].Metric {
@@ -64,10 +64,10 @@ func TestTableAgainstObviousForm(t *testing.T) {
 
 func TestTableDefaultsAreOfOneVersion(t *testing.T) {
 	table := NewTable([]Route{{Prefix: netip.MustParsePrefix("::/0")}})
-	if table.Lookup(addr("198.18.0.1"), AnyPort) != nil {
+	if table.Lookup(addr("198.18.0.1"), AnyDev) != nil {
 		t.Error("an IPv6 default route serves IPv4")
 	}
-	if table.Lookup(addr("2001:db8::1"), AnyPort) == nil {
+	if table.Lookup(addr("2001:db8::1"), AnyDev) == nil {
 		t.Error("no default route")
 	}
 }
@@ -81,14 +81,14 @@ func FuzzTable(f *testing.F) {
 			if b[5]&1 != 0 {
 				a = netip.AddrFrom16([16]byte{0: b[0], 1: b[1], 8: b[2], 15: b[3]})
 			}
-			routes = append(routes, Route{Prefix: netip.PrefixFrom(a, int(b[4])%(a.BitLen()+1)), Port: b[5] >> 1 & 3})
+			routes = append(routes, Route{Prefix: netip.PrefixFrom(a, int(b[4])%(a.BitLen()+1)), Dev: b[5] >> 1 & 3})
 		}
 		table := NewTable(routes)
 		for _, r := range routes {
-			for _, port := range []uint8{AnyPort, 0, 1} {
+			for _, dev := range []uint8{AnyDev, 0, 1} {
 				dst := wire.AddrFrom(r.Prefix.Addr())
-				want, ok := lookup(routes, dst, port)
-				if got := table.Lookup(dst, port); ok != (len(got) > 0) || ok && got[0].Prefix != want {
+				want, ok := lookup(routes, dst, dev)
+				if got := table.Lookup(dst, dev); ok != (len(got) > 0) || ok && got[0].Prefix != want {
 					t.Fatalf("%v: got %v, want %v %v", dst, got, want, ok)
 				}
 			}

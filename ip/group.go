@@ -15,7 +15,7 @@ const (
 
 type groupKey struct {
 	addr wire.Addr
-	port uint8
+	dev  uint8
 }
 
 // interest is what one socket wants of a group: packets from sources alone, or from all but them.
@@ -25,7 +25,7 @@ type interest struct {
 	sources []wire.Addr
 }
 
-// group is a multicast group that a port is a member of (RFC 3376 3.2, RFC 3810 4.2: the state of an
+// group is a multicast group that a device is a member of (RFC 3376 3.2, RFC 3810 4.2: the state of an
 // interface). Its filter follows from what the sockets want, and from the node's own use.
 type group struct {
 	key       groupKey
@@ -38,7 +38,7 @@ type group struct {
 	report pendingReport
 }
 
-// groups are the groups of all ports: a fixed slab.
+// groups are the groups of all devices: a fixed slab.
 type groups struct {
 	slot  []group
 	index map[groupKey]uint16
@@ -54,12 +54,12 @@ func permanentGroup(a wire.Addr) bool {
 	return a == wire.Addr{10: 0xff, 11: 0xff, 12: 224, 15: 1} || a == allNodes || a == wire.Addr{0: 0xff, 1: 1, 15: 1}
 }
 
-// groupKind returns Multicast where port is a member of group a.
-func (n *Node) groupKind(port uint8, a wire.Addr) Kind {
+// groupKind returns Multicast where dev is a member of group a.
+func (n *Node) groupKind(dev uint8, a wire.Addr) Kind {
 	if permanentGroup(a) {
 		return Multicast
 	}
-	if port == LoopPort {
+	if dev == LoopDev {
 		for p := range n.links {
 			if n.groupKind(uint8(p), a) == Multicast {
 				return Multicast
@@ -67,17 +67,17 @@ func (n *Node) groupKind(port uint8, a wire.Addr) Kind {
 		}
 		return NotLocal
 	}
-	if i, ok := n.groups.index[groupKey{a, port}]; ok && !n.groups.slot[i].empty() {
+	if i, ok := n.groups.index[groupKey{a, dev}]; ok && !n.groups.slot[i].empty() {
 		return Multicast
 	}
 	return NotLocal
 }
 
-// Member reports whether a packet from src to group a that came in on port is wanted by somebody.
-func (n *Node) Member(port uint8, a, src wire.Addr) bool {
-	i, ok := n.groups.index[groupKey{a, port}]
-	if !ok || port == LoopPort {
-		return n.groupKind(port, a) == Multicast
+// Member reports whether a packet from src to group a that came in on dev is wanted by somebody.
+func (n *Node) Member(dev uint8, a, src wire.Addr) bool {
+	i, ok := n.groups.index[groupKey{a, dev}]
+	if !ok || dev == LoopDev {
+		return n.groupKind(dev, a) == Multicast
 	}
 	g := &n.groups.slot[i]
 	_, listed := slices.BinarySearchFunc(g.sources, src, compareAddrs)
@@ -86,15 +86,15 @@ func (n *Node) Member(port uint8, a, src wire.Addr) bool {
 
 func compareAddrs(a, b wire.Addr) int { return slices.Compare(a[:], b[:]) }
 
-// Listen sets which packets to group a socket wants from port, as IPMulticastListen of RFC 3376 2 and
+// Listen sets which packets to group a socket wants from dev, as IPMulticastListen of RFC 3376 2 and
 // RFC 3810 3: those from sources alone (include), or all but those. Including none leaves the group. socket
 // is any number below 1<<31 that the caller chose for one socket. ErrFull says that there are too many groups,
 // sockets in one, or sources.
-func (n *Node) Listen(now clock.Time, socket uint32, port uint8, a wire.Addr, include bool, sources []wire.Addr) error {
+func (n *Node) Listen(now clock.Time, socket uint32, dev uint8, a wire.Addr, include bool, sources []wire.Addr) error {
 	n.setNow(now)
-	err := n.listen(socket, port, a, include, sources)
+	err := n.listen(socket, dev, a, include, sources)
 	if err == nil {
-		n.publishGroup(port, a)
+		n.publishGroup(dev, a)
 	}
 	return err
 }
@@ -103,9 +103,9 @@ func (n *Node) Listen(now clock.Time, socket uint32, port uint8, a wire.Addr, in
 const remoteSocket = 1 << 31
 
 // publishGroup tells the other nodes what the sockets of this one want of a group.
-func (n *Node) publishGroup(port uint8, a wire.Addr) {
-	c := Change{Kind: GroupFilter, Port: port, Addr: a, From: n.cfg.ID, Include: true}
-	if i, ok := n.groups.index[groupKey{a, port}]; ok {
+func (n *Node) publishGroup(dev uint8, a wire.Addr) {
+	c := Change{Kind: GroupFilter, Dev: dev, Addr: a, From: n.cfg.ID, Include: true}
+	if i, ok := n.groups.index[groupKey{a, dev}]; ok {
 		g := n.groups.slot[i]
 		g.own = 0
 		g.interests = slices.DeleteFunc(slices.Clone(g.interests), func(w interest) bool { return w.socket&remoteSocket != 0 })
@@ -114,22 +114,22 @@ func (n *Node) publishGroup(port uint8, a wire.Addr) {
 	n.notifyChange(&c)
 }
 
-func (n *Node) listen(socket uint32, port uint8, a wire.Addr, include bool, sources []wire.Addr) error {
+func (n *Node) listen(socket uint32, dev uint8, a wire.Addr, include bool, sources []wire.Addr) error {
 	switch {
-	case int(port) >= len(n.links):
-		return ErrPort
+	case int(dev) >= len(n.links):
+		return ErrDevice
 	case !a.Multicast():
 		return ErrAddress
 	case len(sources) > maxGroupSources:
 		return ErrFull
 	}
 	leave := include && len(sources) == 0
-	i, ok := n.groups.index[groupKey{a, port}]
+	i, ok := n.groups.index[groupKey{a, dev}]
 	if !ok {
 		if leave {
 			return ErrMissing
 		}
-		if i, ok = n.newGroup(groupKey{a, port}); !ok {
+		if i, ok = n.newGroup(groupKey{a, dev}); !ok {
 			return ErrFull
 		}
 	}
@@ -148,13 +148,13 @@ func (n *Node) listen(socket uint32, port uint8, a wire.Addr, include bool, sour
 }
 
 // countOwnUse joins or leaves a group for the node itself.
-func (n *Node) countOwnUse(port uint8, a wire.Addr, join bool) {
-	i, ok := n.groups.index[groupKey{a, port}]
+func (n *Node) countOwnUse(dev uint8, a wire.Addr, join bool) {
+	i, ok := n.groups.index[groupKey{a, dev}]
 	if !ok {
 		if !join {
 			return
 		}
-		if i, ok = n.newGroup(groupKey{a, port}); !ok {
+		if i, ok = n.newGroup(groupKey{a, dev}); !ok {
 			return
 		}
 	}

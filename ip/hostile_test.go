@@ -43,7 +43,7 @@ func TestNeighbourStorm(t *testing.T) {
 			found := 0
 			for i := range 60000 {
 				h := Header{Src: addr(c.a), Dst: nth(c, 1000+i%50000), Proto: wire.ProtoUDP}
-				if p, _ := a.Route(l.now, h.Dst, h.Src, AnyPort); p != nil {
+				if p, _ := a.Route(l.now, h.Dst, h.Src, AnyDev); p != nil {
 					a.Node.Send(l.now, p, &h, make([]byte, 1000))
 				}
 				if i%100 == 0 {
@@ -138,7 +138,7 @@ func TestAdvertisementFlood(t *testing.T) {
 	if n := len(a.Addrs()); n > 1+maxAutoOne {
 		t.Errorf("%d addresses", n)
 	}
-	if n := len(a.Routes()); n > 1+maxLearnedPort {
+	if n := len(a.Routes()); n > 1+maxLearnedDev {
 		t.Errorf("%d routes", n)
 	}
 	if a.verdicts[packet.DropRateLimit] == 0 {

@@ -57,7 +57,7 @@ func (n *Node) discovery(frame []byte, g *Datagram, m wire.ICMPv6) packet.Verdic
 	if n.cfg.Follower {
 		return packet.Handover
 	}
-	return n.inputND(g.Port, frame, wire.IPv6(g.Packet), m)
+	return n.inputND(g.Dev, frame, wire.IPv6(g.Packet), m)
 }
 
 // deliverEchoReply passes an echo reply to who sends echo requests, if there is somebody.
@@ -98,9 +98,9 @@ func (n *Node) sendReply(g *Datagram, h *Header) packet.Verdict {
 
 // reversePath returns the way to the source of g. Link-local addresses are of the link that g came from.
 func (n *Node) reversePath(g *Datagram) (*Path, packet.Verdict) {
-	port := AnyPort
-	if g.Port == LoopPort || g.Src.LinkLocal() {
-		port = g.Port
+	dev := AnyDev
+	if g.Dev == LoopDev || g.Src.LinkLocal() {
+		dev = g.Dev
 	}
-	return n.route(g.Src, g.Dst, port)
+	return n.route(g.Src, g.Dst, dev)
 }

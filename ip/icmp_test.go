@@ -147,7 +147,7 @@ func TestPathMTU(t *testing.T) {
 			l.settle()
 			quote := l.seen[len(l.seen)-1][14:]
 			mtu := func() int {
-				p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyPort)
+				p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyDev)
 				return a.MTU(l.now, p, addr(c.b))
 			}
 			hear := func(said uint32) packet.Verdict {
@@ -342,7 +342,7 @@ func TestRedirects(t *testing.T) {
 				t.Errorf("%s: %v", c.name, v)
 			}
 		}
-		p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyPort)
+		p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyDev)
 		if p == nil || p.NextHop != addr(c.b) || len(a.Routes()) != before || a.Stats().Redirects != 10 {
 			t.Errorf("%s: %+v, %d redirects", c.name, p, a.Stats().Redirects)
 		}

@@ -6,13 +6,13 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Reject tells the sender of a packet that came in on port why it is not taken: PortUnreachable,
+// Reject tells the sender of a packet that came in on dev why it is not taken: PortUnreachable,
 // ProtoUnreachable, HostUnreachable, NetUnreachable or Prohibited. pkt is the packet from its IP header
 // on, or as much of its start as there is. Nothing is sent where an error must not be (RFC 1122 3.2.2,
 // RFC 4443 2.4 e), or too many were.
-func (n *Node) Reject(now clock.Time, port uint8, pkt []byte, k ErrorKind) {
+func (n *Node) Reject(now clock.Time, dev uint8, pkt []byte, k ErrorKind) {
 	n.setNow(now)
-	g := Datagram{Port: port, Packet: pkt}
+	g := Datagram{Dev: dev, Packet: pkt}
 	switch {
 	case wire.IPv4(pkt).ValidHeader():
 		g.Src, g.Dst = wire.AddrFrom4(wire.IPv4(pkt).Src()), wire.AddrFrom4(wire.IPv4(pkt).Dst())
@@ -21,7 +21,7 @@ func (n *Node) Reject(now clock.Time, port uint8, pkt []byte, k ErrorKind) {
 	default:
 		return
 	}
-	g.Kind = n.Local(port, g.Dst)
+	g.Kind = n.Local(dev, g.Dst)
 	n.reject(&g, k)
 }
 
@@ -61,7 +61,7 @@ func (n *Node) sendICMPError(g *Datagram, m ICMPMessage) {
 	}
 	src := g.Dst
 	if g.Kind != Unicast {
-		own, ok := n.source(g.Src, g.Port)
+		own, ok := n.source(g.Src, g.Dev)
 		if !ok {
 			return
 		}
@@ -82,7 +82,7 @@ func (n *Node) sendICMPError(g *Datagram, m ICMPMessage) {
 // as source, and what was for many, of which IPv6 has unknown options reported nevertheless (RFC 4443 2.4 (e.3)). This
 // host may send errors to its own loopback address.
 func (n *Node) errorAllowed(g *Datagram, m ICMPMessage) bool {
-	if g.Src.Multicast() || g.Src == wire.Broadcast4 || g.Src.Unspecified() || n.directed(g.Src, g.Port) {
+	if g.Src.Multicast() || g.Src == wire.Broadcast4 || g.Src.Unspecified() || n.directed(g.Src, g.Dev) {
 		return false
 	}
 	toMany := m.Type == wire.ICMPv6ParamProblem && m.Code == icmp6UnknownOption && !g.Dst.Is4()

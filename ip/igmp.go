@@ -37,7 +37,7 @@ func (n *Node) inputIGMP(g *Datagram) packet.Verdict {
 	if wire.Fold(wire.Sum(b, 0)) != 0 {
 		return packet.DropL4Checksum
 	}
-	if g.Port == LoopPort || g.TTL != 1 { // RFC 3376 4: from this link
+	if g.Dev == LoopDev || g.TTL != 1 { // RFC 3376 4: from this link
 		return packet.DropDenied
 	}
 	group := wire.AddrFrom4([4]byte(b[4:8]))
@@ -46,7 +46,7 @@ func (n *Node) inputIGMP(g *Datagram) packet.Verdict {
 		return n.inputQuery4(g, b, group)
 	case igmpReport1, igmpReport2:
 		if g.Dst == group {
-			n.suppressReport(g.Port, group)
+			n.suppressReport(g.Dev, group)
 		}
 		return packet.Deliver
 	case igmpReport3, igmpLeave2:
@@ -57,7 +57,7 @@ func (n *Node) inputIGMP(g *Datagram) packet.Verdict {
 
 // inputQuery4 reads a query (RFC 3376 4.1 and 7.1).
 func (n *Node) inputQuery4(g *Datagram, b []byte, group wire.Addr) packet.Verdict {
-	q := query{port: g.Port, is4: true, group: group, version: 2, most: time.Duration(b[1]) * 100 * time.Millisecond}
+	q := query{dev: g.Dev, is4: true, group: group, version: 2, most: time.Duration(b[1]) * 100 * time.Millisecond}
 	if group == wire.Unspecified4 {
 		if q.group = (wire.Addr{}); g.Dst != allSystems4 {
 			return packet.DropDenied // RFC 3376 9.1
@@ -93,14 +93,14 @@ func float8(c uint8) int {
 }
 
 // sendReport4 sends a version 3 report of size bytes of records (RFC 3376 4.2).
-func (n *Node) sendReport4(port uint8, list []record, size int) {
+func (n *Node) sendReport4(dev uint8, list []record, size int) {
 	b := make([]byte, igmpLen, igmpLen+size)
 	b[0] = igmpReport3
 	binary.BigEndian.PutUint16(b[6:], uint16(len(list)))
 	for i := range list {
 		b = list[i].append(b)
 	}
-	n.sendIGMP(port, igmpRouters, b)
+	n.sendIGMP(dev, igmpRouters, b)
 }
 
 // sendOlderReport sends a report, or the end of a membership, as older queriers know them (RFC 3376 7.2.1, RFC
@@ -124,20 +124,20 @@ func (n *Node) sendOlderReport(g *group) {
 	default:
 		b[0] = igmpReport2
 	}
-	n.sendIGMP(g.key.port, dst, b)
+	n.sendIGMP(g.key.dev, dst, b)
 }
 
-// sendIGMP sends the message b, from the port's address or none, with a router alert (RFC 3376 4, 4.2.13).
-func (n *Node) sendIGMP(port uint8, dst wire.Addr, b []byte) {
+// sendIGMP sends the message b, from the device's address or none, with a router alert (RFC 3376 4, 4.2.13).
+func (n *Node) sendIGMP(dev uint8, dst wire.Addr, b []byte) {
 	binary.BigEndian.PutUint16(b[2:], 0)
 	binary.BigEndian.PutUint16(b[2:], wire.Fold(wire.Sum(b, 0)))
-	src, ok := n.source(dst, port)
+	src, ok := n.source(dst, dev)
 	if !ok {
 		src = wire.Unspecified4
 	}
 	var p Path
 	mac := wire.MAC{0x01, 0x00, 0x5e, dst[13] & 0x7f, dst[14], dst[15]}
-	f := n.controlFrame(port, mac, wire.EtherTypeIPv4, wire.IPv4Len+len(routerAlert4)+len(b))
+	f := n.controlFrame(dev, mac, wire.EtherTypeIPv4, wire.IPv4Len+len(routerAlert4)+len(b))
 	if f == nil {
 		return
 	}
@@ -148,5 +148,5 @@ func (n *Node) sendIGMP(port uint8, dst wire.Addr, b []byte) {
 	copy(ip[wire.IPv4Len+len(routerAlert4):], b)
 	ip.SetHeaderLen(wire.IPv4Len + len(routerAlert4))
 	ip.FillChecksum()
-	n.cfg.Output.Send(port, len(f))
+	n.cfg.Output.Send(dev, len(f))
 }

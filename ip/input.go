@@ -12,7 +12,7 @@ type Datagram struct {
 	Proto     uint8
 	TTL       uint8
 	TOS       uint8 // type of service or traffic class, with ECN in the low two bits
-	Port      uint8
+	Dev       uint8
 	Kind      Kind   // of Dst
 	FlowLabel uint32 // IPv6
 	Packets   uint16 // 1, or as many fragments as were put together
@@ -36,9 +36,9 @@ func (g *Datagram) ECN() wire.ECN { return wire.ECN(g.TOS & 3) }
 //   - a reason to drop it.
 //
 // The frame is borrowed.
-func (n *Node) Input(now clock.Time, port uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
+func (n *Node) Input(now clock.Time, dev uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
 	n.setNow(now)
-	if int(port) >= len(n.links) && port != LoopPort {
+	if int(dev) >= len(n.links) && dev != LoopDev {
 		return packet.DropNotOurs
 	}
 	switch {
@@ -46,56 +46,56 @@ func (n *Node) Input(now clock.Time, port uint8, frame []byte, d *packet.Desc, g
 		return packet.DropMalformed
 	case d.Flags.Has(packet.FlagTruncated):
 		return packet.DropTruncated
-	case !n.accepts(port, frame):
+	case !n.accepts(dev, frame):
 		return packet.DropNotOurs
 	case d.Flags.Has(packet.FlagIPv4):
-		return n.input4(port, frame, d, g)
+		return n.input4(dev, frame, d, g)
 	case d.Flags.Has(packet.FlagIPv6):
-		return n.input6(port, frame, d, g)
+		return n.input6(dev, frame, d, g)
 	}
-	return n.inputOther(port, frame)
+	return n.inputOther(dev, frame)
 }
 
 // accepts reports whether the frame's link address is ours, a group's or everybody's.
-func (n *Node) accepts(port uint8, frame []byte) bool {
-	if port == LoopPort {
+func (n *Node) accepts(dev uint8, frame []byte) bool {
+	if dev == LoopDev {
 		return true
 	}
 	if len(frame) < wire.EthernetLen {
 		return false
 	}
 	dst := wire.Ethernet(frame).Dst()
-	return dst == n.links[port].MAC || dst.Multicast()
+	return dst == n.links[dev].MAC || dst.Multicast()
 }
 
 // inputOther takes a frame that is not IP.
-func (n *Node) inputOther(port uint8, frame []byte) packet.Verdict {
+func (n *Node) inputOther(dev uint8, frame []byte) packet.Verdict {
 	t, off, ok := wire.Network(frame)
 	if !ok {
 		return packet.DropMalformed
 	}
-	if t != wire.EtherTypeARP || port == LoopPort {
+	if t != wire.EtherTypeARP || dev == LoopDev {
 		return packet.DropUnsupported
 	}
 	if n.cfg.Follower {
 		return packet.Handover
 	}
-	return n.inputARP(port, frame[off:])
+	return n.inputARP(dev, frame[off:])
 }
 
-// martian reports whether src cannot be the source of a packet that came in on port: an address that no host has
+// martian reports whether src cannot be the source of a packet that came in on dev: an address that no host has
 // (wire.Addr.Martian), a directed broadcast of ours, or an address of this host, which only the loopback queue carries.
 // Accepting one would let an outsider speak as this host (RFC 1122 3.2.1.3). The unspecified address is left to the
 // caller, since some protocols begin with it.
-func (n *Node) martian(port uint8, src wire.Addr) bool {
-	if src.Multicast() || src == wire.Broadcast4 || n.directed(src, port) {
+func (n *Node) martian(dev uint8, src wire.Addr) bool {
+	if src.Multicast() || src == wire.Broadcast4 || n.directed(src, dev) {
 		return true
 	}
-	return port != LoopPort && (src.Martian() && !src.Unspecified() || n.isLocalAddr(src))
+	return dev != LoopDev && (src.Martian() && !src.Unspecified() || n.isLocalAddr(src))
 }
 
 // input4 takes an IPv4 packet (RFC 791, RFC 1122 3.2).
-func (n *Node) input4(port uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
+func (n *Node) input4(dev uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
 	ip := wire.IPv4(frame[d.L3:])
 	if !ip.Valid() {
 		return packet.DropMalformed
@@ -104,13 +104,13 @@ func (n *Node) input4(port uint8, frame []byte, d *packet.Desc, g *Datagram) pac
 		return packet.DropIPChecksum
 	}
 	*g = Datagram{
-		Src: wire.AddrFrom4(ip.Src()), Dst: wire.AddrFrom4(ip.Dst()), Proto: ip.Proto(), TTL: ip.TTL(), TOS: ip.TOS(), Port: port,
+		Src: wire.AddrFrom4(ip.Src()), Dst: wire.AddrFrom4(ip.Dst()), Proto: ip.Proto(), TTL: ip.TTL(), TOS: ip.TOS(), Dev: dev,
 		Packets: 1, Payload: ip.Payload(), Packet: ip[:ip.TotalLen()],
 	}
-	if n.martian(port, g.Src) || g.Src == wire.Unspecified4 && g.Proto != wire.ProtoIGMP {
+	if n.martian(dev, g.Src) || g.Src == wire.Unspecified4 && g.Proto != wire.ProtoIGMP {
 		return packet.DropDenied
 	}
-	if v := n.classify(port, frame, g); v != packet.Undecided {
+	if v := n.classify(dev, frame, g); v != packet.Undecided {
 		return v
 	}
 	if ip.HeaderLen() > wire.IPv4Len {
@@ -131,12 +131,12 @@ func checksumFound(d *packet.Desc) bool {
 
 // classify sets g.Kind, and refuses what is not for this host. A packet to one host in a frame to many is
 // refused (RFC 1122 3.3.6).
-func (n *Node) classify(port uint8, frame []byte, g *Datagram) packet.Verdict {
-	g.Kind = n.Local(port, g.Dst)
+func (n *Node) classify(dev uint8, frame []byte, g *Datagram) packet.Verdict {
+	g.Kind = n.Local(dev, g.Dst)
 	switch {
 	case g.Kind == NotLocal:
 		return packet.DropNotOurs
-	case g.Kind == Unicast && port != LoopPort && wire.Ethernet(frame).Dst().Multicast():
+	case g.Kind == Unicast && dev != LoopDev && wire.Ethernet(frame).Dst().Multicast():
 		return packet.DropNotOurs
 	}
 	return packet.Undecided
@@ -176,7 +176,7 @@ func (n *Node) deliver(frame []byte, g *Datagram, checked bool) packet.Verdict {
 			return packet.Handover
 		}
 		return n.inputIGMP(g)
-	case g.Kind == Multicast && !n.Member(g.Port, g.Dst, g.Src): // what is said about groups itself passes
+	case g.Kind == Multicast && !n.Member(g.Dev, g.Dst, g.Src): // what is said about groups itself passes
 		return packet.DropNotOurs
 	case !n.serves(g.Proto):
 		n.reject(g, ProtoUnreachable)

@@ -6,20 +6,20 @@ import (
 )
 
 // input6 takes an IPv6 packet (RFC 8200).
-func (n *Node) input6(port uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
+func (n *Node) input6(dev uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
 	ip := wire.IPv6(frame[d.L3:])
 	if !ip.Valid() {
 		return packet.DropMalformed
 	}
 	ip = ip[:wire.IPv6Len+int(ip.PayloadLen())]
 	*g = Datagram{
-		Src: wire.Addr(ip.Src()), Dst: wire.Addr(ip.Dst()), Proto: ip.NextHeader(), TTL: ip.HopLimit(), TOS: ip.TrafficClass(), Port: port,
+		Src: wire.Addr(ip.Src()), Dst: wire.Addr(ip.Dst()), Proto: ip.NextHeader(), TTL: ip.HopLimit(), TOS: ip.TrafficClass(), Dev: dev,
 		FlowLabel: ip.FlowLabel(), Packets: 1, Payload: ip.Payload(), Packet: ip,
 	}
-	if g.Src.Is4() || g.Dst.Is4() || n.martian(port, g.Src) {
+	if g.Src.Is4() || g.Dst.Is4() || n.martian(dev, g.Src) {
 		return packet.DropDenied // mapped addresses are not for the wire (RFC 4942 2.2)
 	}
-	if v := n.classify(port, frame, g); v != packet.Undecided {
+	if v := n.classify(dev, frame, g); v != packet.Undecided {
 		return v
 	}
 	at := wire.IPv6Len

@@ -82,7 +82,7 @@ func (l *lan) tap(id byte) *station {
 	return s
 }
 
-func (s *station) Frame(port uint8, n int) []byte {
+func (s *station) Frame(dev uint8, n int) []byte {
 	if s.full {
 		return nil
 	}
@@ -92,11 +92,11 @@ func (s *station) Frame(port uint8, n int) []byte {
 	return s.room[:n]
 }
 
-func (s *station) Send(port uint8, n int) { s.transmit(port, s.room[:n]) }
+func (s *station) Send(dev uint8, n int) { s.transmit(dev, s.room[:n]) }
 
-func (s *station) transmit(port uint8, frame []byte) {
+func (s *station) transmit(dev uint8, frame []byte) {
 	f := append([]byte(nil), frame...)
-	if port == LoopPort {
+	if dev == LoopDev {
 		s.loopback = append(s.loopback, f)
 		return
 	}
@@ -107,10 +107,10 @@ func (s *station) transmit(port uint8, frame []byte) {
 func (s *station) inject(frame []byte) { s.transmit(0, frame) }
 
 // feed gives the node one frame and returns the verdict.
-func (s *station) feed(port uint8, frame []byte) packet.Verdict {
+func (s *station) feed(dev uint8, frame []byte) packet.Verdict {
 	d := s.describe(frame)
 	var g Datagram
-	v := s.Input(s.lan.now, port, frame, &d, &g)
+	v := s.Input(s.lan.now, dev, frame, &d, &g)
 	s.verdicts[v]++
 	if v == packet.Undecided {
 		s.gotBytes = append(s.gotBytes, append([]byte(nil), g.Payload...))
@@ -148,7 +148,7 @@ func (l *lan) settle() {
 			for len(s.loopback) > 0 {
 				f := s.loopback[0]
 				s.loopback, moved = s.loopback[1:], true
-				s.feed(LoopPort, f)
+				s.feed(LoopDev, f)
 			}
 		}
 	}
@@ -226,7 +226,7 @@ func (s *station) udp(src, dst string, payload []byte, change func(*Header)) pac
 	if change != nil {
 		change(&h)
 	}
-	p, v := s.Route(s.lan.now, h.Dst, h.Src, AnyPort)
+	p, v := s.Route(s.lan.now, h.Dst, h.Src, AnyDev)
 	if p == nil {
 		return v
 	}
@@ -257,7 +257,7 @@ func (s *station) ping(src, dst string, id uint16, data []byte) packet.Verdict {
 		wire.ICMPv6(b).FillChecksum(pseudo(&h, len(b)))
 	}
 	s.Serve(h.Proto, true)
-	p, v := s.Route(s.lan.now, h.Dst, h.Src, AnyPort)
+	p, v := s.Route(s.lan.now, h.Dst, h.Src, AnyDev)
 	if p == nil {
 		return v
 	}

@@ -16,19 +16,19 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// rawPort is a packet socket as a node's output.
-type rawPort struct {
+// rawDevice is a packet socket as a node's output.
+type rawDevice struct {
 	fd   int
 	room []byte
 }
 
-func (p *rawPort) Frame(_ uint8, n int) []byte { return p.room[:n] }
+func (p *rawDevice) Frame(_ uint8, n int) []byte { return p.room[:n] }
 
 // Send ignores errors, as a wire does.
-func (p *rawPort) Send(_ uint8, n int) { _ = unix.Send(p.fd, p.room[:n], 0) }
+func (p *rawDevice) Send(_ uint8, n int) { _ = unix.Send(p.fd, p.room[:n], 0) }
 
 // open binds a packet socket to an interface of the namespace.
-func openRaw(t *testing.T, ns *testnet.Namespace, name string) (p *rawPort, mac wire.MAC) {
+func openRaw(t *testing.T, ns *testnet.Namespace, name string) (p *rawDevice, mac wire.MAC) {
 	t.Helper()
 	if err := ns.Do(func() error {
 		ifi, err := net.InterfaceByName(name)
@@ -40,7 +40,7 @@ func openRaw(t *testing.T, ns *testnet.Namespace, name string) (p *rawPort, mac 
 		if err != nil {
 			return err
 		}
-		p, mac = &rawPort{fd, make([]byte, 1<<16)}, wire.MAC(ifi.HardwareAddr)
+		p, mac = &rawDevice{fd, make([]byte, 1<<16)}, wire.MAC(ifi.HardwareAddr)
 		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifi.Index})
 	}); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func openRaw(t *testing.T, ns *testnet.Namespace, name string) (p *rawPort, mac 
 }
 
 // serveRaw runs a node on a packet socket until stop is closed.
-func serveRaw(t *testing.T, p *rawPort, mac wire.MAC, stop <-chan struct{}) (counts [packet.Verdicts]int, s Stats) {
+func serveRaw(t *testing.T, p *rawDevice, mac wire.MAC, stop <-chan struct{}) (counts [packet.Verdicts]int, s Stats) {
 	start := time.Now()
 	now := func() clock.Time { return clock.Time(time.Since(start)) + clock.Time(time.Hour) }
 	node := New(Config{Now: now(), Links: []Link{{MAC: mac, MTU: 1500}}, Output: p})
@@ -85,7 +85,7 @@ func serveRaw(t *testing.T, p *rawPort, mac wire.MAC, stop <-chan struct{}) (cou
 	}
 }
 
-// Linux resolves us, pings us with small packets and with fragments, and hears that a port is closed.
+// Linux resolves the node, pings it with small packets and with fragments, and gets port unreachable from a closed port.
 func TestLinuxTalksToNode(t *testing.T) {
 	testnet.Program(t, "ping")
 	n := testnet.For(t, "mr-ip")

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// AnyPort stands for a port that the caller leaves open.
-const AnyPort uint8 = 255
+// AnyDev stands for a device that the caller leaves open.
+const AnyDev uint8 = 255
 
 // Kind is what an address is to this host.
 type Kind uint8
@@ -19,7 +19,7 @@ const (
 	NotLocal  Kind = iota // of somebody else
 	Unicast               // an address of this host
 	Broadcast             // limited or directed (RFC 919, RFC 922)
-	Multicast             // a group that the port is a member of
+	Multicast             // a group that the device is a member of
 )
 
 // String returns the kind's name.
@@ -27,7 +27,7 @@ func (k Kind) String() string {
 	return [...]string{"not_local", "unicast", "broadcast", "multicast"}[k&3]
 }
 
-// maxAddrs is how many addresses a node has at most, all ports together.
+// maxAddrs is how many addresses a node has at most, all devices together.
 const maxAddrs = 256
 
 // addrState is what may be done with an address (RFC 4862 2).
@@ -47,7 +47,7 @@ var addrNames = [...]string{"free", "tentative", "preferred", "deprecated", "dup
 type address struct {
 	addr      wire.Addr
 	prefix    netip.Prefix
-	port      uint8
+	dev       uint8
 	origin    Origin
 	state     addrState
 	sent      uint8 // probes or announcements
@@ -60,24 +60,24 @@ type address struct {
 // assigned reports whether the address is ours to use.
 func (a *address) assigned() bool { return a.state == addrPreferred || a.state == addrDeprecated }
 
-// localKey finds an address: link-local ones are of one port, others of any (the weak host model,
+// localKey finds an address: link-local ones are of one device, others of any (the weak host model,
 // RFC 1122 3.3.4.2).
 type localKey struct {
 	addr wire.Addr
-	port uint8
+	dev  uint8
 }
 
-func keyOf(a wire.Addr, port uint8) localKey {
+func keyOf(a wire.Addr, dev uint8) localKey {
 	if !a.LinkLocal() && !a.Multicast() {
-		port = AnyPort
+		dev = AnyDev
 	}
-	return localKey{a, port}
+	return localKey{a, dev}
 }
 
 // localEntry is what a packet to an address finds.
 type localEntry struct {
 	kind Kind
-	port uint8 // of broadcasts: where they come in
+	dev  uint8 // of broadcasts: where they come in
 	uses uint8
 }
 
@@ -86,7 +86,7 @@ type locals struct {
 	slot  []address // at most maxAddrs
 	index map[localKey]localEntry
 	last  struct { // the answer of Local that was asked for last
-		key  localKey // of Local's arguments; AnyPort and :: where there is none, which is NotLocal
+		key  localKey // of Local's arguments; AnyDev and :: where there is none, which is NotLocal
 		kind Kind
 	}
 }
@@ -98,84 +98,84 @@ func newLocals() locals {
 }
 
 // forget drops the last answer, which a change of addresses or groups may have made wrong.
-func (t *locals) forget() { t.last.key, t.last.kind = localKey{port: AnyPort}, NotLocal }
+func (t *locals) forget() { t.last.key, t.last.kind = localKey{dev: AnyDev}, NotLocal }
 
-// Local returns what a is to this host for a packet that came in on port: cheap enough to be asked for
+// Local returns what a is to this host for a packet that came in on dev: cheap enough to be asked for
 // each packet.
-func (n *Node) Local(port uint8, a wire.Addr) Kind {
-	if n.local.last.key == (localKey{a, port}) {
+func (n *Node) Local(dev uint8, a wire.Addr) Kind {
+	if n.local.last.key == (localKey{a, dev}) {
 		return n.local.last.kind
 	}
-	return n.lookUp(port, a)
+	return n.lookUp(dev, a)
 }
 
 // lookUp is Local without the last answer, which it replaces. It is apart so that Local is inlined.
-func (n *Node) lookUp(port uint8, a wire.Addr) Kind {
-	kind := n.kind(port, a)
-	n.local.last.key, n.local.last.kind = localKey{a, port}, kind
+func (n *Node) lookUp(dev uint8, a wire.Addr) Kind {
+	kind := n.kind(dev, a)
+	n.local.last.key, n.local.last.kind = localKey{a, dev}, kind
 	return kind
 }
 
-func (n *Node) kind(port uint8, a wire.Addr) Kind {
+func (n *Node) kind(dev uint8, a wire.Addr) Kind {
 	switch {
 	case a == wire.Broadcast4:
 		return Broadcast
 	case a.Multicast():
-		return n.groupKind(port, a)
-	case a.Loopback() && port == LoopPort:
+		return n.groupKind(dev, a)
+	case a.Loopback() && dev == LoopDev:
 		return Unicast
 	}
-	e, ok := n.local.index[keyOf(a, port)]
+	e, ok := n.local.index[keyOf(a, dev)]
 	switch {
-	case !ok && port == LoopPort && a.LinkLocal():
+	case !ok && dev == LoopDev && a.LinkLocal():
 		return n.ownLinkLocal(a)
-	case !ok || e.kind == Broadcast && e.port != port && port != LoopPort:
+	case !ok || e.kind == Broadcast && e.dev != dev && dev != LoopDev:
 		return NotLocal
 	}
 	return e.kind
 }
 
-// ownLinkLocal returns Unicast where a is the link-local address of one of the ports.
+// ownLinkLocal returns Unicast where a is the link-local address of one of the devices.
 func (n *Node) ownLinkLocal(a wire.Addr) Kind {
-	for port := range n.links {
-		if e, ok := n.local.index[keyOf(a, uint8(port))]; ok {
+	for dev := range n.links {
+		if e, ok := n.local.index[keyOf(a, uint8(dev))]; ok {
 			return e.kind
 		}
 	}
 	return NotLocal
 }
 
-// isLocalAddr reports whether a is an assigned unicast address of ours, on whatever port.
+// isLocalAddr reports whether a is an assigned unicast address of ours, on whatever device.
 func (n *Node) isLocalAddr(a wire.Addr) bool {
 	if a.LinkLocal() {
 		return n.ownLinkLocal(a) == Unicast
 	}
-	return a.Loopback() || n.local.index[localKey{a, AnyPort}].kind == Unicast
+	return a.Loopback() || n.local.index[localKey{a, AnyDev}].kind == Unicast
 }
 
 // Usable reports whether packets may be sent from a: it is ours, and neither tentative nor duplicate.
 func (n *Node) Usable(a wire.Addr) bool { return n.isLocalAddr(a) }
 
-// find returns our address a on port, in whatever state.
-func (t *locals) find(port uint8, a wire.Addr) *address {
+// find returns our address a on dev, in whatever state.
+func (t *locals) find(dev uint8, a wire.Addr) *address {
 	for i := range t.slot {
-		if x := &t.slot[i]; x.state != addrFree && x.addr == a && x.port == port {
+		if x := &t.slot[i]; x.state != addrFree && x.addr == a && x.dev == dev {
 			return x
 		}
 	}
 	return nil
 }
 
-// AddAddr gives port an address with the length of its on-link prefix. It is checked for duplicates first
+// AddAddr gives dev an address with the length of its on-link prefix. It is checked for duplicates first
 // (RFC 5227, RFC 4862 5.4) unless unchecked is set; Changed then tells of AddrUp or AddrDuplicate.
-func (n *Node) AddAddr(now clock.Time, port uint8, p netip.Prefix, o Origin, unchecked bool) error {
+func (n *Node) AddAddr(now clock.Time, dev uint8, p netip.Prefix, o Origin, unchecked bool) error {
 	n.setNow(now)
-	return n.addAddr(address{prefix: p, port: port, origin: o, valid: clock.Never, preferred: clock.Never}, unchecked)
+	return n.addAddr(address{prefix: p, dev: dev, origin: o, valid: clock.Never, preferred: clock.Never}, unchecked)
 }
 
 func (n *Node) addAddr(a address, unchecked bool) error {
-	if int(a.port) >= len(n.links) {
-		return ErrPort
+	if int(a.dev) >= len(n.links) {
+		return ErrDevice
 	}
 	if !a.prefix.IsValid() {
 		return ErrAddress
@@ -184,7 +184,7 @@ func (n *Node) addAddr(a address, unchecked bool) error {
 	if a.addr.Multicast() || a.addr.Unspecified() || a.addr.Loopback() || a.addr == wire.Broadcast4 {
 		return ErrAddress
 	}
-	if n.local.find(a.port, a.addr) != nil {
+	if n.local.find(a.dev, a.addr) != nil {
 		return ErrExists
 	}
 	i := n.local.free()
@@ -226,22 +226,22 @@ func (n *Node) assign(x *address, i int) {
 	x.state, x.sent = addrPreferred, 0
 	n.index(x, 1)
 	if x.origin != RouterAdvert { // RFC 5942 4: there the router says what is on link
-		n.addRoute(Route{Prefix: x.prefix.Masked(), Port: x.port, Origin: Connected})
+		n.addRoute(Route{Prefix: x.prefix.Masked(), Dev: x.dev, Origin: Connected})
 	}
 	n.notifyChange(&Change{
-		Kind: AddrUp, Port: x.port, Addr: x.addr, Prefix: x.prefix, Origin: x.origin, Until: x.valid, Preferred: x.preferred,
+		Kind: AddrUp, Dev: x.dev, Addr: x.addr, Prefix: x.prefix, Origin: x.origin, Until: x.valid, Preferred: x.preferred,
 	})
-	if l := &n.links[x.port]; x.origin == Automatic && l.Accept && !n.cfg.Follower {
-		n.startSolicit(x.port)
+	if l := &n.links[x.dev]; x.origin == Automatic && l.Accept && !n.cfg.Follower {
+		n.startSolicit(x.dev)
 	}
 	n.addrTimer(i)
 }
 
 // index enters an address and its broadcast addresses for lookups, or takes them out (by -1).
 func (n *Node) index(x *address, by int) {
-	n.local.count(keyOf(x.addr, x.port), Unicast, AnyPort, by)
+	n.local.count(keyOf(x.addr, x.dev), Unicast, AnyDev, by)
 	if x.addr.Is4() && x.prefix.Bits() < 31 { // RFC 3021: /31 has none
-		n.local.count(keyOf(directed(x.prefix), x.port), Broadcast, x.port, by)
+		n.local.count(keyOf(directed(x.prefix), x.dev), Broadcast, x.dev, by)
 	}
 	n.local.forget()
 	n.epoch++
@@ -249,10 +249,10 @@ func (n *Node) index(x *address, by int) {
 }
 
 // count counts the uses of an entry of the index.
-func (t *locals) count(k localKey, kind Kind, port uint8, by int) {
+func (t *locals) count(k localKey, kind Kind, dev uint8, by int) {
 	e, ok := t.index[k]
 	if !ok {
-		e = localEntry{kind: kind, port: port}
+		e = localEntry{kind: kind, dev: dev}
 	}
 	if e.uses += uint8(by); e.uses == 0 {
 		delete(t.index, k)
@@ -271,10 +271,10 @@ func directed(p netip.Prefix) wire.Addr {
 }
 
 // DelAddr takes an address away.
-func (n *Node) DelAddr(now clock.Time, port uint8, a wire.Addr) error {
+func (n *Node) DelAddr(now clock.Time, dev uint8, a wire.Addr) error {
 	n.setNow(now)
 	for i := range n.local.slot {
-		if x := &n.local.slot[i]; x.state != addrFree && x.addr == a && x.port == port {
+		if x := &n.local.slot[i]; x.state != addrFree && x.addr == a && x.dev == dev {
 			n.removeAddr(x, i)
 			return nil
 		}
@@ -288,9 +288,9 @@ func (n *Node) removeAddr(x *address, i int) {
 	old := *x
 	x.state = addrFree
 	if !n.sharesPrefix(&old) {
-		n.delRoute(Route{Prefix: old.prefix.Masked(), Port: old.port, Origin: Connected})
+		n.delRoute(Route{Prefix: old.prefix.Masked(), Dev: old.dev, Origin: Connected})
 	}
-	n.notifyChange(&Change{Kind: AddrDown, Port: old.port, Addr: old.addr, Prefix: old.prefix, Origin: old.origin})
+	n.notifyChange(&Change{Kind: AddrDown, Dev: old.dev, Addr: old.addr, Prefix: old.prefix, Origin: old.origin})
 }
 
 // unassign takes x out of the lookups.
@@ -303,11 +303,11 @@ func (n *Node) unassign(x *address) {
 	}
 }
 
-// sharesPrefix reports whether another address of the port has the same prefix.
+// sharesPrefix reports whether another address of the device has the same prefix.
 func (n *Node) sharesPrefix(x *address) bool {
 	for i := range n.local.slot {
 		y := &n.local.slot[i]
-		if y.assigned() && y.port == x.port && y.prefix.Masked() == x.prefix.Masked() {
+		if y.assigned() && y.dev == x.dev && y.prefix.Masked() == x.prefix.Masked() {
 			return true
 		}
 	}
@@ -316,7 +316,7 @@ func (n *Node) sharesPrefix(x *address) bool {
 
 // AddrInfo is an address of this host.
 type AddrInfo struct {
-	Port             uint8
+	Dev              uint8
 	Prefix           netip.Prefix
 	Origin           Origin
 	State            string // tentative, preferred, deprecated, duplicate
@@ -328,34 +328,34 @@ func (n *Node) Addrs() []AddrInfo {
 	var list []AddrInfo
 	for i := range n.local.slot {
 		if x := &n.local.slot[i]; x.state != addrFree {
-			list = append(list, AddrInfo{x.port, x.prefix, x.origin, addrNames[x.state], x.valid, x.preferred})
+			list = append(list, AddrInfo{x.dev, x.prefix, x.origin, addrNames[x.state], x.valid, x.preferred})
 		}
 	}
 	return list
 }
 
-// Source returns the address of this host that packets to dst, by way of port, are sent from when nobody
+// Source returns the address of this host that packets to dst, by way of dev, are sent from when nobody
 // chose one (RFC 6724 5, RFC 1122 3.3.4.3).
-func (n *Node) Source(now clock.Time, dst wire.Addr, port uint8) (wire.Addr, bool) {
+func (n *Node) Source(now clock.Time, dst wire.Addr, dev uint8) (wire.Addr, bool) {
 	n.setNow(now)
 	if n.isLocalAddr(dst) {
 		return dst, true
 	}
-	if r := n.selectRoute(dst, port); r != nil {
+	if r := n.selectRoute(dst, dev); r != nil {
 		if r.Source != (wire.Addr{}) && n.isLocalAddr(r.Source) {
 			return r.Source, true
 		}
-		port = r.Port
+		dev = r.Dev
 	}
-	return n.source(dst, port)
+	return n.source(dst, dev)
 }
 
-// source chooses among the assigned addresses of dst's version, those of port before others.
-func (n *Node) source(dst wire.Addr, port uint8) (wire.Addr, bool) {
+// source chooses among the assigned addresses of dst's version, those of dev before others.
+func (n *Node) source(dst wire.Addr, dev uint8) (wire.Addr, bool) {
 	var best *address
 	for i := range n.local.slot {
-		if x := &n.local.slot[i]; x.assigned() && x.addr.Is4() == dst.Is4() && n.eligible(x, dst, port) {
-			if best == nil || better(x, best, dst, port) {
+		if x := &n.local.slot[i]; x.assigned() && x.addr.Is4() == dst.Is4() && n.eligible(x, dst, dev) {
+			if best == nil || better(x, best, dst, dev) {
 				best = x
 			}
 		}
@@ -366,14 +366,14 @@ func (n *Node) source(dst wire.Addr, port uint8) (wire.Addr, bool) {
 	return best.addr, true
 }
 
-// eligible reports whether x may be the source of packets to dst by way of port: a link-local address
+// eligible reports whether x may be the source of packets to dst by way of dev: a link-local address
 // belongs to one link.
-func (n *Node) eligible(x *address, dst wire.Addr, port uint8) bool {
-	return port == AnyPort || x.port == port || !x.addr.LinkLocal()
+func (n *Node) eligible(x *address, dst wire.Addr, dev uint8) bool {
+	return dev == AnyDev || x.dev == dev || !x.addr.LinkLocal()
 }
 
 // better reports whether x is a better source for dst than y (RFC 6724 5: rules 1, 2, 3, 5, 8).
-func better(x, y *address, dst wire.Addr, port uint8) bool {
+func better(x, y *address, dst wire.Addr, dev uint8) bool {
 	if (x.addr == dst) != (y.addr == dst) {
 		return x.addr == dst
 	}
@@ -383,8 +383,8 @@ func better(x, y *address, dst wire.Addr, port uint8) bool {
 	if x.state != y.state {
 		return x.state == addrPreferred
 	}
-	if (x.port == port) != (y.port == port) {
-		return x.port == port
+	if (x.dev == dev) != (y.dev == dev) {
+		return x.dev == dev
 	}
 	return matching(x, dst) > matching(y, dst)
 }
@@ -411,6 +411,6 @@ func matching(x *address, dst wire.Addr) uint8 {
 // solicitedGroup joins or leaves the group at which x is solicited (RFC 4861 7.2.1).
 func (n *Node) solicitedGroup(x *address, join bool) {
 	if !x.addr.Is4() {
-		n.countOwnUse(x.port, wire.Addr(wire.SolicitedNode(x.addr)), join)
+		n.countOwnUse(x.dev, wire.Addr(wire.SolicitedNode(x.addr)), join)
 	}
 }

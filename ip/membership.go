@@ -38,7 +38,7 @@ type record struct {
 	sources []wire.Addr
 }
 
-// querier is what a port knows of the multicast routers of one IP version.
+// querier is what a device knows of the multicast routers of one IP version.
 type querier struct {
 	robust     uint8      // QRV
 	v1, v2     clock.Time // older queriers count as present until then; MLD has one older version, at v2
@@ -70,8 +70,8 @@ func newQuerier() querier {
 // neverReported reports whether no report is ever sent of a: RFC 3376 6, RFC 3810 6 (also scopes 0 and 1).
 func neverReported(a wire.Addr) bool { return permanentGroup(a) || !a.Is4() && a[1]&0xf < 2 }
 
-// querier returns what is known of the routers of a group's port and version.
-func (n *Node) querier(k groupKey) *querier { return &n.links[k.port].querier[family(k.addr.Is4())] }
+// querier returns what is known of the routers of a group's device and version.
+func (n *Node) querier(k groupKey) *querier { return &n.links[k.dev].querier[family(k.addr.Is4())] }
 
 // filterChanged has the change of the filter of the group in slot i reported, at once and some times
 // more (RFC 3376 5.1, RFC 3810 6.1).
@@ -108,7 +108,7 @@ func (n *Node) sendChanges(i uint16) {
 	if n.hasOlderQuerier(g.key) {
 		n.sendOlderReport(g)
 	} else {
-		n.report3(g.key.port, g.key.addr.Is4(), g.changes())
+		n.report3(g.key.dev, g.key.addr.Is4(), g.changes())
 	}
 	p.mode = max(p.mode, 1) - 1
 	for j := range p.diff {
@@ -174,7 +174,7 @@ func (n *Node) groupTimer(i uint16) {
 
 // query is what a membership query asks.
 type query struct {
-	port    uint8
+	dev     uint8
 	is4     bool
 	group   wire.Addr // zero: general
 	sources []wire.Addr
@@ -186,7 +186,7 @@ type query struct {
 // handleQuery takes a query (RFC 3376 5.2 and 7.2.1, RFC 3810 6.2 and 8.2.1): the answer is sent after a
 // random time.
 func (n *Node) handleQuery(q *query) {
-	l := &n.links[q.port].querier[family(q.is4)]
+	l := &n.links[q.dev].querier[family(q.is4)]
 	switch q.version {
 	case 1:
 		l.v1 = n.now.Add(olderQuerier)
@@ -203,10 +203,10 @@ func (n *Node) handleQuery(q *query) {
 	}
 	if q.group == (wire.Addr{}) {
 		l.generalDue = at
-		n.wheel.Arm(n.base.queries+uint32(q.port)*2+uint32(family(q.is4)), at)
+		n.wheel.Arm(n.base.queries+uint32(q.dev)*2+uint32(family(q.is4)), at)
 		return
 	}
-	if i, ok := n.groups.index[groupKey{q.group, q.port}]; ok && !n.groups.slot[i].empty() && !neverReported(q.group) {
+	if i, ok := n.groups.index[groupKey{q.group, q.dev}]; ok && !n.groups.slot[i].empty() && !neverReported(q.group) {
 		n.groups.slot[i].report.addQuery(q.sources, at)
 		n.armGroup(i)
 	}
@@ -233,11 +233,11 @@ func (n *Node) sendGroupReport(g *group) {
 	case n.hasOlderQuerier(g.key):
 		n.sendOlderReport(g)
 	case p.all:
-		n.report3(g.key.port, g.key.addr.Is4(), []record{g.current()})
+		n.report3(g.key.dev, g.key.addr.Is4(), []record{g.current()})
 	case g.include:
-		n.report3(g.key.port, g.key.addr.Is4(), split(isInclude, g.key.addr, intersection(g.sources, p.sources)))
+		n.report3(g.key.dev, g.key.addr.Is4(), split(isInclude, g.key.addr, intersection(g.sources, p.sources)))
 	default:
-		n.report3(g.key.port, g.key.addr.Is4(), split(isInclude, g.key.addr, difference(p.sources, g.sources)))
+		n.report3(g.key.dev, g.key.addr.Is4(), split(isInclude, g.key.addr, difference(p.sources, g.sources)))
 	}
 	n.querier(g.key).lastReport = n.now
 }
@@ -250,15 +250,15 @@ func (g *group) current() record {
 	return record{isExclude, g.key.addr, g.sources}
 }
 
-// answerGeneral answers a general query: id counts ports and, within one, versions.
+// answerGeneral answers a general query: id counts devices and, within one, versions.
 func (n *Node) answerGeneral(id int) {
-	port, is4 := uint8(id/2), id%2 == 1
-	l := &n.links[port].querier[id%2]
+	dev, is4 := uint8(id/2), id%2 == 1
+	l := &n.links[dev].querier[id%2]
 	l.generalDue, l.lastReport = clock.Never, n.now
 	var list []record
 	for i := range n.groups.slot {
 		g := &n.groups.slot[i]
-		if !g.used || g.key.port != port || g.key.addr.Is4() != is4 || g.empty() || neverReported(g.key.addr) {
+		if !g.used || g.key.dev != dev || g.key.addr.Is4() != is4 || g.empty() || neverReported(g.key.addr) {
 			continue
 		}
 		if n.hasOlderQuerier(g.key) {
@@ -267,10 +267,10 @@ func (n *Node) answerGeneral(id int) {
 			list = append(list, g.current())
 		}
 	}
-	n.report3(port, is4, list)
+	n.report3(dev, is4, list)
 }
 
-// hasOlderQuerier reports whether a querier of an older version is on the port: it would not understand records.
+// hasOlderQuerier reports whether a querier of an older version is on the device: it would not understand records.
 func (n *Node) hasOlderQuerier(k groupKey) bool {
 	q := n.querier(k)
 	return n.now < q.v1 || n.now < q.v2
@@ -278,26 +278,26 @@ func (n *Node) hasOlderQuerier(k groupKey) bool {
 
 // suppressReport is called when another host has reported a group: with an older querier one report is enough
 // (RFC 2236 3, RFC 2710 4).
-func (n *Node) suppressReport(port uint8, a wire.Addr) {
-	k := groupKey{a, port}
+func (n *Node) suppressReport(dev uint8, a wire.Addr) {
+	k := groupKey{a, dev}
 	if i, ok := n.groups.index[k]; ok && n.hasOlderQuerier(k) && !n.groups.slot[i].report.due() {
 		n.groups.slot[i].report.answer = clock.Never
 		n.armGroup(i)
 	}
 }
 
-// report3 sends records to the routers on a port, in as many reports as it takes.
-func (n *Node) report3(port uint8, is4 bool, list []record) {
+// report3 sends records to the routers on a device, in as many reports as it takes.
+func (n *Node) report3(dev uint8, is4 bool, list []record) {
 	for len(list) > 0 {
 		size, k := 0, 0
-		for k < len(list) && (k == 0 || size+list[k].size() <= n.links[port].mtu(is4)-reportHeaders) {
+		for k < len(list) && (k == 0 || size+list[k].size() <= n.links[dev].mtu(is4)-reportHeaders) {
 			size += list[k].size()
 			k++
 		}
 		if is4 {
-			n.sendReport4(port, list[:k], size)
+			n.sendReport4(dev, list[:k], size)
 		} else {
-			n.sendReport6(port, list[:k], size)
+			n.sendReport6(dev, list[:k], size)
 		}
 		list = list[k:]
 	}

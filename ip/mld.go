@@ -25,7 +25,7 @@ var mldRouters = wire.Addr{0: 0xff, 1: 0x02, 15: 0x16}
 // inputMLD takes an MLD message, whose checksum is right: from this link, or it is forged (RFC 3810 5.1.14,
 // 5.2.13).
 func (n *Node) inputMLD(g *Datagram, m wire.ICMPv6) packet.Verdict {
-	if g.Port == LoopPort || g.TTL != 1 || g.Packets != 1 || !g.Src.LinkLocal() && !g.Src.Unspecified() {
+	if g.Dev == LoopDev || g.TTL != 1 || g.Packets != 1 || !g.Src.LinkLocal() && !g.Src.Unspecified() {
 		return packet.DropDenied
 	}
 	if m.Type() == mldReport2 {
@@ -39,7 +39,7 @@ func (n *Node) inputMLD(g *Datagram, m wire.ICMPv6) packet.Verdict {
 	case m.Type() == mldQuery:
 		return n.inputQuery6(g, m, group)
 	case m.Type() == mldReport1 && g.Dst == group:
-		n.suppressReport(g.Port, group)
+		n.suppressReport(g.Dev, group)
 	}
 	return packet.Deliver
 }
@@ -47,7 +47,7 @@ func (n *Node) inputMLD(g *Datagram, m wire.ICMPv6) packet.Verdict {
 // inputQuery6 reads a query (RFC 3810 5.1 and 8.1).
 func (n *Node) inputQuery6(g *Datagram, m wire.ICMPv6, group wire.Addr) packet.Verdict {
 	code := binary.BigEndian.Uint16(m[4:])
-	q := query{port: g.Port, group: group, version: 2, most: time.Duration(code) * time.Millisecond}
+	q := query{dev: g.Dev, group: group, version: 2, most: time.Duration(code) * time.Millisecond}
 	switch {
 	case !g.Src.LinkLocal():
 		return packet.DropDenied
@@ -78,14 +78,14 @@ func float16(c uint16) int {
 }
 
 // sendReport6 sends a version 2 report of size bytes of records (RFC 3810 5.2).
-func (n *Node) sendReport6(port uint8, list []record, size int) {
+func (n *Node) sendReport6(dev uint8, list []record, size int) {
 	b := make([]byte, wire.ICMPLen, wire.ICMPLen+size)
 	b[0] = mldReport2
 	binary.BigEndian.PutUint16(b[6:], uint16(len(list)))
 	for i := range list {
 		b = list[i].append(b)
 	}
-	n.sendMLD(port, mldRouters, b)
+	n.sendMLD(dev, mldRouters, b)
 }
 
 // sendReport1 sends a version 1 report, or the end of a membership (RFC 2710 4).
@@ -97,15 +97,15 @@ func (n *Node) sendReport1(g *group) {
 		b[0], dst = mldDone1, allRouters
 	}
 	copy(b[8:], g.key.addr[:])
-	n.sendMLD(g.key.port, dst, b)
+	n.sendMLD(g.key.dev, dst, b)
 }
 
-// sendMLD sends the message b, from the port's link-local address or none, with a router alert (RFC 3810
+// sendMLD sends the message b, from the device's link-local address or none, with a router alert (RFC 3810
 // 5, 5.2.13).
-func (n *Node) sendMLD(port uint8, dst wire.Addr, b []byte) {
-	src := n.linkLocal(port)
+func (n *Node) sendMLD(dev uint8, dst wire.Addr, b []byte) {
+	src := n.linkLocal(dev)
 	h := Header{Src: src, Dst: dst, Proto: wire.ProtoHopByHop, TTL: 1}
-	f := n.controlFrame(port, wire.MulticastMAC6(dst), wire.EtherTypeIPv6, wire.IPv6Len+len(routerAlert)+len(b))
+	f := n.controlFrame(dev, wire.MulticastMAC6(dst), wire.EtherTypeIPv6, wire.IPv6Len+len(routerAlert)+len(b))
 	if f == nil {
 		return
 	}
@@ -116,13 +116,13 @@ func (n *Node) sendMLD(port uint8, dst wire.Addr, b []byte) {
 	copy(m, b)
 	m.SetChecksum(0)
 	m.FillChecksum(wire.PseudoHeader6(src, dst, wire.ProtoICMPv6, uint32(len(b))))
-	n.cfg.Output.Send(port, len(f))
+	n.cfg.Output.Send(dev, len(f))
 }
 
-// linkLocal returns the assigned link-local address of a port, or zero.
-func (n *Node) linkLocal(port uint8) wire.Addr {
+// linkLocal returns the assigned link-local address of a device, or zero.
+func (n *Node) linkLocal(dev uint8) wire.Addr {
 	for i := range n.local.slot {
-		if x := &n.local.slot[i]; x.port == port && x.assigned() && !x.addr.Is4() && x.addr.LinkLocal() {
+		if x := &n.local.slot[i]; x.dev == dev && x.assigned() && !x.addr.Is4() && x.addr.LinkLocal() {
 			return x.addr
 		}
 	}

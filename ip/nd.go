@@ -13,20 +13,20 @@ var (
 
 // inputND takes a neighbour discovery message: pkt is the whole IPv6 packet, m what lies behind its
 // headers, with a verified checksum (RFC 4861 6.1, 7.1, 8.1).
-func (n *Node) inputND(port uint8, frame []byte, ip wire.IPv6, m wire.ICMPv6) packet.Verdict {
-	if ip.HopLimit() != wire.NDHopLimit || m.Code() != 0 || port == LoopPort {
+func (n *Node) inputND(dev uint8, frame []byte, ip wire.IPv6, m wire.ICMPv6) packet.Verdict {
+	if ip.HopLimit() != wire.NDHopLimit || m.Code() != 0 || dev == LoopDev {
 		return packet.DropNeighbor // a router has forwarded it: forged
 	}
-	if wire.Ethernet(frame).Src() == n.links[port].MAC {
+	if wire.Ethernet(frame).Src() == n.links[dev].MAC {
 		return packet.DropNeighbor // our own, looped back
 	}
 	switch m.Type() {
 	case wire.ICMPv6NeighborSolicit:
-		return n.inputNS(port, frame, ip)
+		return n.inputNS(dev, frame, ip)
 	case wire.ICMPv6NeighborAdvert:
-		return n.inputNA(port, ip, wire.NeighborAdvert(m))
+		return n.inputNA(dev, ip, wire.NeighborAdvert(m))
 	case wire.ICMPv6RouterAdvert:
-		return n.inputRA(port, ip, wire.RouterAdvert(m))
+		return n.inputRA(dev, ip, wire.RouterAdvert(m))
 	case wire.ICMPv6Redirect:
 		n.stats.Redirects++
 		return packet.DropICMP
@@ -36,12 +36,12 @@ func (n *Node) inputND(port uint8, frame []byte, ip wire.IPv6, m wire.ICMPv6) pa
 
 // inputNS answers a neighbour solicitation (RFC 4861 7.2.3). One of an address that is still tentative
 // tells of a duplicate when its sender checks the same one (RFC 4862 5.4.3).
-func (n *Node) inputNS(port uint8, frame []byte, ip wire.IPv6) packet.Verdict {
+func (n *Node) inputNS(dev uint8, frame []byte, ip wire.IPv6) packet.Verdict {
 	ns, ok := wire.NeighborRequest(ip)
 	if !ok {
 		return packet.DropNeighbor
 	}
-	x := n.local.find(port, wire.Addr(ns.Target()))
+	x := n.local.find(dev, wire.Addr(ns.Target()))
 	if x == nil {
 		return packet.DropNotOurs
 	}
@@ -57,8 +57,8 @@ func (n *Node) inputNS(port uint8, frame []byte, ip wire.IPv6) packet.Verdict {
 	case !x.assigned() || mac.Multicast():
 		return packet.DropNeighbor
 	}
-	n.replyND(port, ip, mac, src == wire.Addr{})
-	if e := n.neigh.find(src, port); e != nil && has && e.state.hasLinkAddr() && e.mac() != mac {
+	n.replyND(dev, ip, mac, src == wire.Addr{})
+	if e := n.neigh.find(src, dev); e != nil && has && e.state.hasLinkAddr() && e.mac() != mac {
 		n.verifyLinkAddr(e)
 	}
 	return packet.Deliver
@@ -68,31 +68,31 @@ func (n *Node) inputNS(port uint8, frame []byte, ip wire.IPv6) packet.Verdict {
 func (e *neighbor) mac() wire.MAC { return wire.Ethernet(e.path.Header[:]).Dst() }
 
 // replyND answers the solicitation in ip: to its sender, or to all nodes where it has no address yet.
-func (n *Node) replyND(port uint8, ip wire.IPv6, mac wire.MAC, everybody bool) {
+func (n *Node) replyND(dev uint8, ip wire.IPv6, mac wire.MAC, everybody bool) {
 	if everybody {
 		mac = wire.MulticastMAC6(wire.AllNodes)
 	}
-	f := n.controlFrame(port, mac, wire.EtherTypeIPv6, wire.NDReplyLen)
+	f := n.controlFrame(dev, mac, wire.EtherTypeIPv6, wire.NDReplyLen)
 	if f == nil {
 		return
 	}
-	wire.AppendNeighborReply(f[:wire.EthernetLen], ip, n.links[port].MAC, wire.NAOverride)
-	n.cfg.Output.Send(port, len(f))
+	wire.AppendNeighborReply(f[:wire.EthernetLen], ip, n.links[dev].MAC, wire.NAOverride)
+	n.cfg.Output.Send(dev, len(f))
 }
 
 // inputNA takes a neighbour advertisement (RFC 4861 7.2.5). What nobody asked for is verified first when
 // it changes a link address: see claimed.
-func (n *Node) inputNA(port uint8, ip wire.IPv6, na wire.NeighborAdvert) packet.Verdict {
+func (n *Node) inputNA(dev uint8, ip wire.IPv6, na wire.NeighborAdvert) packet.Verdict {
 	if !na.Valid() || !wholeOptions(na.OptionIter()) || wire.Addr(na.Target()).Multicast() ||
 		na.Flags()&wire.NASolicited != 0 && wire.Addr(ip.Dst()).Multicast() {
 		return packet.DropNeighbor
 	}
 	target := wire.Addr(na.Target())
-	if x := n.local.find(port, target); x != nil {
+	if x := n.local.find(dev, target); x != nil {
 		n.conflictND(x)
 		return packet.Deliver
 	}
-	e := n.neigh.find(target, port)
+	e := n.neigh.find(target, dev)
 	if e == nil || e.state == nudFailed || e.state == nudNew {
 		return packet.DropNeighbor
 	}
@@ -152,13 +152,13 @@ func (n *Node) solicit(e *neighbor) {
 		dst = wire.Addr(wire.SolicitedNode(e.key.addr))
 		mac = wire.MulticastMAC6(dst)
 	}
-	n.sendNS(e.key.port, mac, src, dst, e.key.addr)
+	n.sendNS(e.key.dev, mac, src, dst, e.key.addr)
 }
 
 // sendNS sends a neighbour solicitation with our link address.
-func (n *Node) sendNS(port uint8, mac wire.MAC, src, dst, target wire.Addr) {
+func (n *Node) sendNS(dev uint8, mac wire.MAC, src, dst, target wire.Addr) {
 	var b [wire.NeighborSolicitLen + 8]byte
-	n.sendICMP6(port, mac, src, dst, wire.NDHopLimit, wire.AppendNeighborSolicit(b[:0], target, n.links[port].MAC))
+	n.sendICMP6(dev, mac, src, dst, wire.NDHopLimit, wire.AppendNeighborSolicit(b[:0], target, n.links[dev].MAC))
 }
 
 // probeND asks whether somebody has x already: without an address and without ours (RFC 4862 5.4.2).
@@ -166,24 +166,24 @@ func (n *Node) probeND(x *address) {
 	var b [wire.NeighborSolicitLen + 8]byte
 	m := wire.AppendNeighborSolicit(b[:0], x.addr, wire.MAC{})[:wire.NeighborSolicitLen]
 	dst := wire.SolicitedNode(x.addr)
-	n.sendICMP6(x.port, wire.MulticastMAC6(dst), wire.Addr{}, dst, wire.NDHopLimit, m)
+	n.sendICMP6(x.dev, wire.MulticastMAC6(dst), wire.Addr{}, dst, wire.NDHopLimit, m)
 }
 
 // announceND tells all nodes that x is ours (RFC 4861 7.2.6).
 func (n *Node) announceND(x *address) {
 	var b [wire.NeighborAdvertLen + 8]byte
-	m := wire.AppendNeighborAdvert(b[:0], x.addr, n.links[x.port].MAC, wire.NAOverride)
-	n.sendICMP6(x.port, wire.MulticastMAC6(wire.AllNodes), x.addr, allNodes, wire.NDHopLimit, m)
+	m := wire.AppendNeighborAdvert(b[:0], x.addr, n.links[x.dev].MAC, wire.NAOverride)
+	n.sendICMP6(x.dev, wire.MulticastMAC6(wire.AllNodes), x.addr, allNodes, wire.NDHopLimit, m)
 }
 
 // sendICMP6 sends an ICMPv6 message of the node itself to link address mac, with its checksum.
-func (n *Node) sendICMP6(port uint8, mac wire.MAC, src, dst wire.Addr, hops uint8, m []byte) {
-	f := n.controlFrame(port, mac, wire.EtherTypeIPv6, wire.IPv6Len+len(m))
+func (n *Node) sendICMP6(dev uint8, mac wire.MAC, src, dst wire.Addr, hops uint8, m []byte) {
+	f := n.controlFrame(dev, mac, wire.EtherTypeIPv6, wire.IPv6Len+len(m))
 	if f == nil {
 		return
 	}
 	h := wire.IPv6Header{Src: src, Dst: dst, NextHeader: wire.ProtoICMPv6, HopLimit: hops, PayloadLen: len(m)}
 	b := append(wire.AppendIPv6(f[:wire.EthernetLen], &h), m...)
 	wire.ICMPv6(b[wire.EthernetLen+wire.IPv6Len:]).FillChecksum(wire.PseudoHeader6(src, dst, wire.ProtoICMPv6, uint32(len(m))))
-	n.cfg.Output.Send(port, len(f))
+	n.cfg.Output.Send(dev, len(f))
 }

@@ -53,7 +53,7 @@ func (s nudState) unanswered() bool { return s == nudNew || s == nudIncomplete |
 
 type neighborKey struct {
 	addr wire.Addr
-	port uint8
+	dev  uint8
 }
 
 // neighbor is an entry of the neighbour cache.
@@ -74,7 +74,7 @@ type neighbor struct {
 	next     uint16
 }
 
-// neighbors is the neighbour cache of all ports: a fixed slab. Entries that do not answer are in a list,
+// neighbors is the neighbour cache of all devices: a fixed slab. Entries that do not answer are in a list,
 // oldest first, and may fill half of it; the others leave by a clock hand (second chance). So storms of
 // addresses that nobody has displace each other and not the neighbours in use.
 type neighbors struct {
@@ -107,16 +107,16 @@ const (
 )
 
 // find returns the entry of an address.
-func (t *neighbors) find(a wire.Addr, port uint8) *neighbor {
-	if i, ok := t.index[neighborKey{a, port}]; ok {
+func (t *neighbors) find(a wire.Addr, dev uint8) *neighbor {
+	if i, ok := t.index[neighborKey{a, dev}]; ok {
 		return &t.slot[i]
 	}
 	return nil
 }
 
 // unreachable reports whether a is known not to answer.
-func (t *neighbors) unreachable(a wire.Addr, port uint8) bool {
-	e := t.find(a, port)
+func (t *neighbors) unreachable(a wire.Addr, dev uint8) bool {
+	e := t.find(a, dev)
 	return e != nil && e.state == nudFailed
 }
 
@@ -125,9 +125,9 @@ func (t *neighbors) indexOf(e *neighbor) uint16 { return t.index[e.key] }
 
 // neighbor returns the entry of next hop a, a new one where there is none; nil where all are busy, or
 // where too many were made in the last second.
-func (n *Node) neighbor(a wire.Addr, port uint8) *neighbor {
+func (n *Node) neighbor(a wire.Addr, dev uint8) *neighbor {
 	t := &n.neigh
-	if e := t.find(a, port); e != nil {
+	if e := t.find(a, dev); e != nil {
 		return e
 	}
 	if !t.starts.Take(n.now, 1) {
@@ -139,20 +139,20 @@ func (n *Node) neighbor(a wire.Addr, port uint8) *neighbor {
 	}
 	n.epoch++
 	e := &t.slot[i]
-	*e = neighbor{key: neighborKey{a, port}, born: n.epoch, since: n.now}
+	*e = neighbor{key: neighborKey{a, dev}, born: n.epoch, since: n.now}
 	t.index[e.key] = i
-	e.path = Path{Port: port, Kind: Unicast, MTU: n.links[port].mtu(a.Is4()), NextHop: a, TTL: n.hopLimit(a, port)}
-	n.links[port].header(&e.path, wire.MAC{}, a.Is4())
+	e.path = Path{Dev: dev, Kind: Unicast, MTU: n.links[dev].mtu(a.Is4()), NextHop: a, TTL: n.hopLimit(a, dev)}
+	n.links[dev].header(&e.path, wire.MAC{}, a.Is4())
 	t.pushUnanswered(i, nudNew)
 	return e
 }
 
 // hopLimit returns the TTL of packets by way of a.
-func (n *Node) hopLimit(a wire.Addr, port uint8) uint8 {
+func (n *Node) hopLimit(a wire.Addr, dev uint8) uint8 {
 	if a.Is4() {
 		return defaultTTL
 	}
-	return n.links[port].hopLimit
+	return n.links[dev].hopLimit
 }
 
 // freeNeighbor returns a free slot, for which another may have to go; 0 where none can.
@@ -231,7 +231,7 @@ func (n *Node) setState(e *neighbor, s nudState) {
 	e.path.Resolved = true
 	switch s {
 	case nudReachable:
-		n.wheel.Arm(uint32(i), n.now.Add(n.links[e.key.port].reachable))
+		n.wheel.Arm(uint32(i), n.now.Add(n.links[e.key.dev].reachable))
 	case nudDelay:
 		n.wheel.Arm(uint32(i), n.now.Add(delayFirst))
 	default:
@@ -247,12 +247,12 @@ func (n *Node) setLinkAddr(e *neighbor, mac wire.MAC, s nudState) {
 	news := !e.state.hasLinkAddr() || e.mac() != mac
 	if news {
 		e.locked = n.now.Add(lockTime)
-		n.links[e.key.port].header(&e.path, mac, e.key.addr.Is4())
+		n.links[e.key.dev].header(&e.path, mac, e.key.addr.Is4())
 	}
 	n.setState(e, s)
 	n.sendQueued(e)
 	if !n.cfg.Follower && (news || s == nudReachable) {
-		n.notifyChange(&Change{Kind: NeighborUp, Port: e.key.port, Addr: e.key.addr, MAC: mac})
+		n.notifyChange(&Change{Kind: NeighborUp, Dev: e.key.dev, Addr: e.key.addr, MAC: mac})
 	}
 }
 
@@ -315,13 +315,13 @@ func (n *Node) neighborFailed(e *neighbor) {
 	e.born = n.epoch // other routers may do: cached paths end here
 	n.rejectQueued(e)
 	if !n.cfg.Follower {
-		n.notifyChange(&Change{Kind: NeighborDown, Port: e.key.port, Addr: e.key.addr})
+		n.notifyChange(&Change{Kind: NeighborDown, Dev: e.key.dev, Addr: e.key.addr})
 	}
 }
 
 // probe asks for the link address of e once more, and sets the timer for the next time.
 func (n *Node) probe(e *neighbor) {
-	wait := n.links[e.key.port].retrans
+	wait := n.links[e.key.dev].retrans
 	if e.verify {
 		wait = verifyInterval
 	}
@@ -329,7 +329,7 @@ func (n *Node) probe(e *neighbor) {
 	n.wheel.Arm(uint32(n.neigh.indexOf(e)), n.now.Add(wait))
 	switch {
 	case n.cfg.Follower:
-		n.notifyChange(&Change{Kind: NeighborRequest, Port: e.key.port, Addr: e.key.addr})
+		n.notifyChange(&Change{Kind: NeighborRequest, Dev: e.key.dev, Addr: e.key.addr})
 	case e.key.addr.Is4():
 		n.requestARP(e)
 	default:
@@ -363,12 +363,12 @@ func (n *Node) Confirm(now clock.Time, r Ref) {
 }
 
 // AddNeighbor adds an entry that stays and is not verified.
-func (n *Node) AddNeighbor(now clock.Time, port uint8, a wire.Addr, mac wire.MAC) error {
+func (n *Node) AddNeighbor(now clock.Time, dev uint8, a wire.Addr, mac wire.MAC) error {
 	n.setNow(now)
-	if int(port) >= len(n.links) {
-		return ErrPort
+	if int(dev) >= len(n.links) {
+		return ErrDevice
 	}
-	e := n.neighbor(a, port)
+	e := n.neighbor(a, dev)
 	if e == nil {
 		return ErrFull
 	}
@@ -377,9 +377,9 @@ func (n *Node) AddNeighbor(now clock.Time, port uint8, a wire.Addr, mac wire.MAC
 }
 
 // DelNeighbor removes an entry, whatever its origin.
-func (n *Node) DelNeighbor(now clock.Time, port uint8, a wire.Addr) error {
+func (n *Node) DelNeighbor(now clock.Time, dev uint8, a wire.Addr) error {
 	n.setNow(now)
-	e := n.neigh.find(a, port)
+	e := n.neigh.find(a, dev)
 	if e == nil {
 		return ErrMissing
 	}
@@ -404,7 +404,7 @@ func (n *Node) Neighbors() []NeighborInfo {
 	for i := range n.neigh.slot {
 		if e := &n.neigh.slot[i]; e.state != nudFree {
 			list = append(list, NeighborInfo{
-				e.key.port, e.key.addr, wire.Ethernet(e.path.Header[:]).Dst(), e.state.String(), e.since, e.router, e.queue.n,
+				e.key.dev, e.key.addr, wire.Ethernet(e.path.Header[:]).Dst(), e.state.String(), e.since, e.router, e.queue.n,
 			})
 		}
 	}

@@ -91,7 +91,7 @@ func TestNeighbourGone(t *testing.T) {
 			a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
 			a.udp(c.a, c.b, nil, nil)
 			l.after(50 * time.Second)
-			p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyPort)
+			p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyDev)
 			ref := p.Ref
 			if a.Path(l.now, ref) == nil {
 				t.Fatal("the path is not found again")
@@ -141,7 +141,7 @@ func TestConfirm(t *testing.T) {
 		l.after(3 * time.Second)
 		a.udp(c.a, c.b, nil, nil)
 		l.settle()
-		p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyPort)
+		p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyDev)
 		l.keep = true
 		for range 200 {
 			l.after(time.Second)

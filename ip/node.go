@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Link is one port of the node: an Ethernet interface.
+// Link is one device of the node: an Ethernet interface.
 type Link struct {
 	MAC wire.MAC
 	MTU int // largest IP packet, bytes; at least 1280 where the link has IPv6 (RFC 8200 5), 68 else
@@ -22,12 +22,12 @@ type Link struct {
 
 // Output is where frames go: the host, which has them written straight into frames of its pool.
 type Output interface {
-	// Frame lends room for a frame of n bytes, from the Ethernet header on, to be sent on port. It is
+	// Frame lends room for a frame of n bytes, from the Ethernet header on, to be sent on dev. It is
 	// nil where there is none now.
-	Frame(port uint8, n int) []byte
+	Frame(dev uint8, n int) []byte
 
 	// Send transmits the first n bytes of what the last Frame lent.
-	Send(port uint8, n int)
+	Send(dev uint8, n int)
 }
 
 // Config is what a Node is made of. Zero values of limits are the documented defaults.
@@ -35,10 +35,10 @@ type Config struct {
 	Now    clock.Time
 	Seed   uint64   // of random delays
 	Secret [32]byte // of what others must not guess: identifiers, stable addresses (RFC 7217)
-	Links  []Link   // by port
+	Links  []Link   // by device
 	Output Output
 
-	// LoopMTU is the largest packet on LoopPort, bytes; 0 is the largest MTU of the links.
+	// LoopMTU is the largest packet on LoopDev, bytes; 0 is the largest MTU of the links.
 	LoopMTU int
 
 	// Follower is one node of several on the same links: another, the leader, speaks ARP, neighbour
@@ -62,7 +62,7 @@ type Config struct {
 	MaxFragments   int // bytes held for reassembly; 0 is 1 MiB
 	MaxReassembly  int // datagrams in reassembly; 0 is 256
 	MaxPathMTU     int // destinations with a path MTU of their own; 0 is 1024
-	MaxGroups      int // multicast groups, all ports together; 0 is 256
+	MaxGroups      int // multicast groups, all devices together; 0 is 256
 	ErrorRate      int // ICMP errors that the node sends, a second; 0 is 1000
 }
 
@@ -128,7 +128,7 @@ type Node struct {
 	failure ICMPError
 }
 
-// link is the state of one port.
+// link is the state of one device.
 type link struct {
 	Link
 	mtu6      int           // IPv6: what routers say, or the link's (RFC 4861 6.3.4)
@@ -205,7 +205,7 @@ func New(cfg Config) *Node {
 	n.startTimers()
 	n.setTable(NewTable(nil))
 	for v := range n.loop {
-		n.loop[v] = Path{Port: LoopPort, Resolved: true, Kind: Unicast, MTU: cfg.LoopMTU, TTL: defaultTTL}
+		n.loop[v] = Path{Dev: LoopDev, Resolved: true, Kind: Unicast, MTU: cfg.LoopMTU, TTL: defaultTTL}
 	}
 	n.Serve(wire.ProtoTCP, true)
 	n.Serve(wire.ProtoUDP, true)

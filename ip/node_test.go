@@ -48,7 +48,7 @@ func TestLoopback(t *testing.T) {
 		a.udp(c.a, c.a, []byte("self"), nil)
 		a.ping(c.a, c.a, 1, nil)
 		l.settle()
-		if len(a.got) != 2 || a.got[0].Port != LoopPort || a.Stats().Echoes != 1 {
+		if len(a.got) != 2 || a.got[0].Dev != LoopDev || a.Stats().Echoes != 1 {
 			t.Errorf("%s: %d datagrams, %v", c.name, len(a.got), a.verdicts)
 		}
 	}
@@ -133,7 +133,7 @@ func TestFragments(t *testing.T) {
 }
 
 // With two links: an address is taken from either (RFC 1122 3.3.4.2), a broadcast and a link-local address
-// only from its own; routes lead to their ports.
+// only from its own; routes lead to their devices.
 func TestTwoPorts(t *testing.T) {
 	l := newLAN(t)
 	a := l.add(1, func(c *Config) { c.Links = append(c.Links, Link{MAC: wire.MAC{2, 0, 0, 0, 1, 1}, MTU: 1400}) })
@@ -143,7 +143,7 @@ func TestTwoPorts(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		port uint8
+		dev  uint8
 		addr string
 		want Kind
 	}{
@@ -151,42 +151,42 @@ func TestTwoPorts(t *testing.T) {
 		{1, "198.18.0.1", Unicast},
 		{0, "198.18.0.255", Broadcast},
 		{1, "198.18.0.255", NotLocal},
-		{LoopPort, "198.18.0.255", Broadcast},
+		{LoopDev, "198.18.0.255", Broadcast},
 		{0, "fe80::1", Unicast},
 		{1, "fe80::1", NotLocal},
-		{LoopPort, "fe80::1", Unicast},
-		{LoopPort, "127.0.0.1", Unicast},
+		{LoopDev, "fe80::1", Unicast},
+		{LoopDev, "127.0.0.1", Unicast},
 		{0, "127.0.0.1", NotLocal},
 		{1, "255.255.255.255", Broadcast},
 	} {
-		if got := a.Local(c.port, addr(c.addr)); got != c.want {
-			t.Errorf("%s on port %d: %v, want %v", c.addr, c.port, got, c.want)
+		if got := a.Local(c.dev, addr(c.addr)); got != c.want {
+			t.Errorf("%s on device %d: %v, want %v", c.addr, c.dev, got, c.want)
 		}
 	}
 	for _, c := range []struct {
 		dst, src string
-		port     uint8
+		dev      uint8
 		want     uint8
 	}{
-		{"198.18.0.9", "::", AnyPort, 0},
-		{"198.19.0.9", "::", AnyPort, 1},
-		{"198.19.0.255", "::", AnyPort, 1},
-		{"fe80::9", "fe80::2", AnyPort, 1},
+		{"198.18.0.9", "::", AnyDev, 0},
+		{"198.19.0.9", "::", AnyDev, 1},
+		{"198.19.0.255", "::", AnyDev, 1},
+		{"fe80::9", "fe80::2", AnyDev, 1},
 		{"fe80::9", "::", 1, 1},
-		{"233.252.0.1", "198.19.0.1", AnyPort, 1},
+		{"233.252.0.1", "198.19.0.1", AnyDev, 1},
 		{"255.255.255.255", "0.0.0.0", 1, 1},
-		{"198.19.0.1", "::", AnyPort, LoopPort},
+		{"198.19.0.1", "::", AnyDev, LoopDev},
 	} {
-		p, v := a.Route(l.now, addr(c.dst), addr(c.src), c.port)
-		if p == nil || p.Port != c.want {
-			t.Errorf("to %s from %s by %d: %+v, %v", c.dst, c.src, c.port, p, v)
+		p, v := a.Route(l.now, addr(c.dst), addr(c.src), c.dev)
+		if p == nil || p.Dev != c.want {
+			t.Errorf("to %s from %s by %d: %+v, %v", c.dst, c.src, c.dev, p, v)
 		}
 	}
-	if _, v := a.Route(l.now, addr("192.0.2.1"), wire.Addr{}, AnyPort); v != packet.DropNoRoute {
+	if _, v := a.Route(l.now, addr("192.0.2.1"), wire.Addr{}, AnyDev); v != packet.DropNoRoute {
 		t.Errorf("without a route: %v", v)
 	}
 	for dst, want := range map[string]string{"198.19.0.9": "198.19.0.1", "198.18.0.9": "198.18.0.1"} {
-		if src, ok := a.Source(l.now, addr(dst), AnyPort); !ok || src != addr(want) {
+		if src, ok := a.Source(l.now, addr(dst), AnyDev); !ok || src != addr(want) {
 			t.Errorf("source for %s: %v", dst, src)
 		}
 	}

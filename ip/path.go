@@ -6,9 +6,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// LoopPort is the port of packets that this host sends to itself: what is sent there the caller passes
-// back to Input, as received on LoopPort. Its frames have an Ethernet header of zero addresses.
-const LoopPort uint8 = 254
+// LoopDev is the device of packets that this host sends to itself: what is sent there the caller passes
+// back to Input, as received on LoopDev. Its frames have an Ethernet header of zero addresses.
+const LoopDev uint8 = 254
 
 // defaultTTL is the TTL and hop limit of packets unless a router says otherwise (RFC 1700, RFC 4861
 // 6.3.2).
@@ -32,7 +32,7 @@ const (
 // nil for it; one without is good until the node's next method.
 type Path struct {
 	Ref      Ref
-	Port     uint8
+	Dev      uint8
 	Resolved bool      // Header is right: frames may be sent at once; else Send queues them
 	Kind     Kind      // Unicast, Broadcast, Multicast
 	TTL      uint8     // of packets for which nobody chose one
@@ -41,21 +41,21 @@ type Path struct {
 	Header   [wire.EthernetLen]byte
 }
 
-// Route returns the way to dst for packets from src (zero: any of ours) by way of port (AnyPort: as
+// Route returns the way to dst for packets from src (zero: any of ours) by way of dev (AnyDev: as
 // the routes say). An unresolved neighbour is not an error: its resolution starts with the first packet
 // that is sent. There is no path, and a reason, where there is no route (DropNoRoute) or where the
 // neighbour table has no room for now (DropUnresolved).
-func (n *Node) Route(now clock.Time, dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
+func (n *Node) Route(now clock.Time, dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
 	n.setNow(now)
-	return n.route(dst, src, port)
+	return n.route(dst, src, dev)
 }
 
-func (n *Node) route(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
-	if port == AnyPort && src.LinkLocal() && linkLocalScope(dst) {
-		port = n.portOf(src)
+func (n *Node) route(dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
+	if dev == AnyDev && src.LinkLocal() && linkLocalScope(dst) {
+		dev = n.devOf(src)
 	}
 	switch {
-	case port == LoopPort || n.isLocalAddr(dst):
+	case dev == LoopDev || n.isLocalAddr(dst):
 		v := uint64(0)
 		if dst.Is4() {
 			v = 1
@@ -64,10 +64,10 @@ func (n *Node) route(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
 		p.Ref = Ref((loopSlot+v)<<refShift | n.epoch)
 		p.Header = loopHeader(dst.Is4())
 		return p, packet.Forward
-	case dst.Multicast() || dst == wire.Broadcast4 || n.directed(dst, port):
-		return n.multicastRoute(dst, src, port)
+	case dst.Multicast() || dst == wire.Broadcast4 || n.directed(dst, dev):
+		return n.multicastRoute(dst, src, dev)
 	}
-	r := n.selectRoute(dst, port)
+	r := n.selectRoute(dst, dev)
 	if r == nil || r.Reject {
 		return nil, packet.DropNoRoute
 	}
@@ -75,7 +75,7 @@ func (n *Node) route(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
 	if hop == (wire.Addr{}) {
 		hop = dst
 	}
-	e := n.neighbor(hop, r.Port)
+	e := n.neighbor(hop, r.Dev)
 	if e == nil {
 		return nil, packet.DropUnresolved
 	}
@@ -94,25 +94,25 @@ func loopHeader(is4 bool) (h [wire.EthernetLen]byte) {
 	return h
 }
 
-// portOf returns the port that has our address a, AnyPort where none has.
-func (n *Node) portOf(a wire.Addr) uint8 {
+// devOf returns the device that has our address a, AnyDev where none has.
+func (n *Node) devOf(a wire.Addr) uint8 {
 	for i := range n.local.slot {
 		if x := &n.local.slot[i]; x.assigned() && x.addr == a {
-			return x.port
+			return x.dev
 		}
 	}
-	return AnyPort
+	return AnyDev
 }
 
 // directed reports whether dst is the broadcast address of a net of ours.
-func (n *Node) directed(dst wire.Addr, port uint8) bool {
-	e, ok := n.local.index[keyOf(dst, port)]
+func (n *Node) directed(dst wire.Addr, dev uint8) bool {
+	e, ok := n.local.index[keyOf(dst, dev)]
 	return ok && e.kind == Broadcast
 }
 
-// multicastRoute returns the way to a group or to everybody on a link: the port is the caller's, that of src, or
+// multicastRoute returns the way to a group or to everybody on a link: the device is the caller's, that of src, or
 // as the routes say, or the first.
-func (n *Node) multicastRoute(dst, src wire.Addr, port uint8) (*Path, packet.Verdict) {
+func (n *Node) multicastRoute(dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
 	p := &n.scratch
 	*p = Path{Resolved: true, Kind: Broadcast, NextHop: dst, TTL: defaultTTL}
 	mac := wire.Broadcast
@@ -122,26 +122,26 @@ func (n *Node) multicastRoute(dst, src wire.Addr, port uint8) (*Path, packet.Ver
 	case dst.Multicast():
 		p.Kind, p.TTL, mac = Multicast, 1, wire.MulticastMAC6(dst) // RFC 3493 5.2
 	}
-	if p.Port = n.multicastPort(dst, src, port); int(p.Port) >= len(n.links) {
+	if p.Dev = n.multicastDev(dst, src, dev); int(p.Dev) >= len(n.links) {
 		return nil, packet.DropNoRoute
 	}
-	p.MTU = n.links[p.Port].mtu(dst.Is4())
-	n.links[p.Port].header(p, mac, dst.Is4())
+	p.MTU = n.links[p.Dev].mtu(dst.Is4())
+	n.links[p.Dev].header(p, mac, dst.Is4())
 	return p, packet.Forward
 }
 
-func (n *Node) multicastPort(dst, src wire.Addr, port uint8) uint8 {
-	if port != AnyPort {
-		return port
+func (n *Node) multicastDev(dst, src wire.Addr, dev uint8) uint8 {
+	if dev != AnyDev {
+		return dev
 	}
-	if port = n.portOf(src); port != AnyPort {
-		return port
+	if dev = n.devOf(src); dev != AnyDev {
+		return dev
 	}
-	if e, ok := n.local.index[keyOf(dst, AnyPort)]; ok && e.kind == Broadcast {
-		return e.port
+	if e, ok := n.local.index[keyOf(dst, AnyDev)]; ok && e.kind == Broadcast {
+		return e.dev
 	}
-	if r := n.selectRoute(dst, AnyPort); r != nil {
-		return r.Port
+	if r := n.selectRoute(dst, AnyDev); r != nil {
+		return r.Dev
 	}
 	return 0
 }

@@ -97,7 +97,7 @@ func plateauBelow(size int) int {
 	return minMTU4
 }
 
-// largestMTU returns the largest MTU of all ports.
+// largestMTU returns the largest MTU of all devices.
 func (n *Node) largestMTU() int {
 	m := 0
 	for i := range n.links {

@@ -60,13 +60,13 @@ func (n *Node) dequeue(e *neighbor) []byte {
 func (n *Node) sendQueued(e *neighbor) {
 	for f := n.dequeue(e); f != nil; f = n.dequeue(e) {
 		copy(f, e.path.Header[:])
-		b := n.cfg.Output.Frame(e.key.port, len(f))
+		b := n.cfg.Output.Frame(e.key.dev, len(f))
 		if b == nil {
 			n.stats.Drops[packet.DropNoFrame]++
 			continue
 		}
 		copy(b, f)
-		n.cfg.Output.Send(e.key.port, len(f))
+		n.cfg.Output.Send(e.key.dev, len(f))
 	}
 }
 

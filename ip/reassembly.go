@@ -26,7 +26,7 @@ type assemblyKey struct {
 	src, dst wire.Addr
 	id       uint32
 	proto    uint8
-	port     uint8
+	dev      uint8
 }
 
 // piece is a fragment's payload: bytes off to off+len(b) of the datagram's.
@@ -54,7 +54,7 @@ type assembly struct {
 	older, newer uint16 // list by age, slot+1; 0 is none
 }
 
-// reassembly holds fragments of all ports: a fixed slab, and a list by age.
+// reassembly holds fragments of all devices: a fixed slab, and a list by age.
 type reassembly struct {
 	slot           []assembly
 	index          map[assemblyKey]uint16
@@ -82,7 +82,7 @@ type fragment struct {
 // fragment4 takes an IPv4 fragment (RFC 791 3.2).
 func (n *Node) fragment4(ip wire.IPv4, g *Datagram) packet.Verdict {
 	f := fragment{
-		key:  assemblyKey{g.Src, g.Dst, uint32(ip.ID()), ip.Proto(), g.Port},
+		key:  assemblyKey{g.Src, g.Dst, uint32(ip.ID()), ip.Proto(), g.Dev},
 		head: ip[:ip.HeaderLen()], off: ip.FragmentOffset(), more: ip.MoreFragments(), b: ip.Payload(), ecn: g.TOS & 3,
 	}
 	if len(f.b) == 0 || f.more && len(f.b)%8 != 0 || f.off+len(f.b)+len(f.head) > maxDatagram {
@@ -128,7 +128,7 @@ func checksum4(g *Datagram) bool {
 func (n *Node) fragment6(w *walk6, g *Datagram, h []byte) packet.Verdict {
 	off, more := int(h[2])<<8|int(h[3]&^7), h[3]&1 != 0
 	f := fragment{
-		key:  assemblyKey{g.Src, g.Dst, uint32(h[4])<<24 | uint32(h[5])<<16 | uint32(h[6])<<8 | uint32(h[7]), 0, g.Port},
+		key:  assemblyKey{g.Src, g.Dst, uint32(h[4])<<24 | uint32(h[5])<<16 | uint32(h[6])<<8 | uint32(h[7]), 0, g.Dev},
 		head: w.pkt[:w.at+len(h)], from: w.from, off: off, more: more, b: w.pkt[w.at+len(h):], ecn: g.TOS & 3,
 	}
 	switch {
@@ -376,7 +376,7 @@ func (n *Node) assemblyExpired(i int) {
 	}
 	n.release(a, len(a.pieces))
 	if first != nil {
-		g := Datagram{Src: key.src, Dst: key.dst, Port: key.port, Kind: n.Local(key.port, key.dst), Packet: first}
+		g := Datagram{Src: key.src, Dst: key.dst, Dev: key.dev, Kind: n.Local(key.dev, key.dst), Packet: first}
 		n.sendICMPError(&g, m)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // Errors of changes to a node.
 var (
-	ErrPort    = errors.New("no such port")
+	ErrDevice  = errors.New("no such device")
 	ErrAddress = errors.New("address cannot be used")
 	ErrExists  = errors.New("exists already")
 	ErrMissing = errors.New("does not exist")
@@ -39,7 +39,7 @@ func (o Origin) String() string {
 type Route struct {
 	Prefix  netip.Prefix
 	Gateway wire.Addr // zero: on link
-	Port    uint8
+	Dev     uint8
 	Origin  Origin
 	Metric  uint32    // of routes with the same prefix the smallest is used
 	Source  wire.Addr // preferred; zero: chosen (RFC 6724)
@@ -48,14 +48,14 @@ type Route struct {
 
 // same reports whether two routes cannot be in a table together.
 func (r *Route) same(o *Route) bool {
-	return r.Prefix.Masked() == o.Prefix.Masked() && r.Gateway == o.Gateway && r.Port == o.Port && r.Metric == o.Metric
+	return r.Prefix.Masked() == o.Prefix.Masked() && r.Gateway == o.Gateway && r.Dev == o.Dev && r.Metric == o.Metric
 }
 
-// AddRoute adds a route. ErrExists says that one with the same prefix, gateway, port and metric is there.
+// AddRoute adds a route. ErrExists says that one with the same prefix, gateway, device and metric is there.
 func (n *Node) AddRoute(now clock.Time, r Route) error {
 	n.setNow(now)
-	if int(r.Port) >= len(n.links) || !r.Prefix.IsValid() {
-		return ErrPort
+	if int(r.Dev) >= len(n.links) || !r.Prefix.IsValid() {
+		return ErrDevice
 	}
 	if !n.addRoute(r) {
 		return ErrExists
@@ -63,7 +63,7 @@ func (n *Node) AddRoute(now clock.Time, r Route) error {
 	return nil
 }
 
-// DelRoute removes the route with the same prefix, gateway, port and metric.
+// DelRoute removes the route with the same prefix, gateway, device and metric.
 func (n *Node) DelRoute(now clock.Time, r Route) error {
 	n.setNow(now)
 	if !n.delRoute(r) {
@@ -93,7 +93,7 @@ func (n *Node) addRoute(r Route) bool {
 		return false
 	}
 	n.setTable(NewTable(append(slices.Clip(n.table.routes), r)))
-	n.notifyChange(&Change{Kind: RouteUp, Port: r.Port, Route: r})
+	n.notifyChange(&Change{Kind: RouteUp, Dev: r.Dev, Route: r})
 	return true
 }
 
@@ -103,21 +103,21 @@ func (n *Node) delRoute(r Route) bool {
 		return false
 	}
 	n.setTable(NewTable(slices.Delete(slices.Clone(n.table.routes), i, i+1)))
-	n.notifyChange(&Change{Kind: RouteDown, Port: r.Port, Route: r})
+	n.notifyChange(&Change{Kind: RouteDown, Dev: r.Dev, Route: r})
 	return true
 }
 
 // selectRoute returns the route that packets to dst take: of those with the longest prefix the best whose
 // gateway is not known to be silent (RFC 4861 6.3.6), else the best.
-func (n *Node) selectRoute(dst wire.Addr, port uint8) *Route {
+func (n *Node) selectRoute(dst wire.Addr, dev uint8) *Route {
 	var best *Route
-	routes := n.table.Lookup(dst, port)
+	routes := n.table.Lookup(dst, dev)
 	for i := range routes {
 		r := &routes[i]
-		if port != AnyPort && r.Port != port {
+		if dev != AnyDev && r.Dev != dev {
 			continue
 		}
-		if r.Gateway == (wire.Addr{}) || !n.neigh.unreachable(r.Gateway, r.Port) {
+		if r.Gateway == (wire.Addr{}) || !n.neigh.unreachable(r.Gateway, r.Dev) {
 			return r
 		}
 		if best == nil {

@@ -13,17 +13,17 @@ import (
 
 // Limits of what routers may tell: whoever is on the link may claim to be one.
 const (
-	maxLearned     = 64 // routes from advertisements, all ports together
-	maxLearnedPort = 16 // of one port: routers and prefixes
-	maxServers     = 8  // RFC 8106 5.3.1 has 3
-	advertRate     = 10 // advertisements a second
-	advertBurst    = 32 //
-	minHopLimit    = 32 // smaller ones would cut this host off
-	minRetrans     = 100 * time.Millisecond
-	maxRetrans     = 10 * time.Second
-	minReachable   = time.Second
-	maxReachable   = time.Hour // RFC 4861 6.2.1: AdvReachableTime
-	routerMetric   = 1024      // of a default router of medium preference
+	maxLearned    = 64 // routes from advertisements, all devices together
+	maxLearnedDev = 16 // of one device: routers and prefixes
+	maxServers    = 8  // RFC 8106 5.3.1 has 3
+	advertRate    = 10 // advertisements a second
+	advertBurst   = 32 //
+	minHopLimit   = 32 // smaller ones would cut this host off
+	minRetrans    = 100 * time.Millisecond
+	maxRetrans    = 10 * time.Second
+	minReachable  = time.Second
+	maxReachable  = time.Hour // RFC 4861 6.2.1: AdvReachableTime
+	routerMetric  = 1024      // of a default router of medium preference
 )
 
 // Times of router solicitation (RFC 4861 10, RFC 7559 2).
@@ -47,9 +47,9 @@ type routers struct {
 }
 
 // inputRA takes a router advertisement (RFC 4861 6.1.2 and 6.3.4).
-func (n *Node) inputRA(port uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Verdict {
+func (n *Node) inputRA(dev uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Verdict {
 	router := wire.Addr(ip.Src())
-	l := &n.links[port]
+	l := &n.links[dev]
 	switch {
 	case !ra.Valid() || !router.LinkLocal() || !wholeOptions(ra.OptionIter()):
 		return packet.DropNeighbor
@@ -58,25 +58,25 @@ func (n *Node) inputRA(port uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Ve
 	case !n.routers.adverts.Take(n.now, 1):
 		return packet.DropRateLimit
 	}
-	n.wheel.Stop(n.base.solicits + uint32(port)) // RFC 4861 6.3.7: answered
-	n.defaultRouter(port, router, ra)
+	n.wheel.Stop(n.base.solicits + uint32(dev)) // RFC 4861 6.3.7: answered
+	n.defaultRouter(dev, router, ra)
 	n.setRouterParameters(l, ra)
-	if e := n.neigh.find(router, port); e != nil {
+	if e := n.neigh.find(router, dev); e != nil {
 		e.router = ra.Lifetime() > 0 || e.router
 		if mac, ok := ra.SourceMAC(); ok && e.state.hasLinkAddr() && e.mac() != mac {
 			n.verifyLinkAddr(e)
 		}
 	}
 	for it := ra.OptionIter(); it.Next(); {
-		n.routerOption(port, it.Type(), it.Data())
+		n.routerOption(dev, it.Type(), it.Data())
 	}
 	return packet.Deliver
 }
 
 // defaultRouter adds or removes the default route by router (RFC 4861 6.3.4, RFC 4191 3.2).
-func (n *Node) defaultRouter(port uint8, router wire.Addr, ra wire.RouterAdvert) {
+func (n *Node) defaultRouter(dev uint8, router wire.Addr, ra wire.RouterAdvert) {
 	r := Route{
-		Prefix: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Gateway: router, Port: port, Origin: RouterAdvert,
+		Prefix: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Gateway: router, Dev: dev, Origin: RouterAdvert,
 		Metric: uint32(routerMetric - ra.Preference()),
 	}
 	n.addLearnedRoute(r, n.deadline(uint32(ra.Lifetime())))
@@ -103,39 +103,39 @@ func (n *Node) setRouterParameters(l *link, ra wire.RouterAdvert) {
 func (n *Node) updatePaths() {
 	for i := range n.neigh.slot {
 		if e := &n.neigh.slot[i]; e.state != nudFree && !e.key.addr.Is4() {
-			l := &n.links[e.key.port]
+			l := &n.links[e.key.dev]
 			e.path.TTL, e.path.MTU = l.hopLimit, l.mtu6
 		}
 	}
 }
 
 // routerOption takes an option of a router advertisement.
-func (n *Node) routerOption(port uint8, typ uint8, data []byte) {
+func (n *Node) routerOption(dev uint8, typ uint8, data []byte) {
 	switch typ {
 	case wire.NDOptMTU:
 		mtu, ok := wire.ParseNDMTU(data)
-		if l := &n.links[port]; ok && mtu >= MinMTU6 && int(mtu) <= l.MTU && int(mtu) != l.mtu6 {
+		if l := &n.links[dev]; ok && mtu >= MinMTU6 && int(mtu) <= l.MTU && int(mtu) != l.mtu6 {
 			l.mtu6 = int(mtu)
 			n.updatePaths()
-			n.notifyChange(&Change{Kind: LinkMTU6, Port: port, MTU: l.mtu6})
+			n.notifyChange(&Change{Kind: LinkMTU6, Dev: dev, MTU: l.mtu6})
 		}
 	case wire.NDOptPrefix:
 		if p, ok := wire.ParseNDPrefix(data); ok && !wire.Addr(p.Prefix).LinkLocal() && !wire.Addr(p.Prefix).Multicast() && !wire.Addr(p.Prefix).Is4() {
-			n.prefix(port, &p)
+			n.prefix(dev, &p)
 		}
 	case wire.NDOptRDNSS:
-		n.nameServers(port, data)
+		n.nameServers(dev, data)
 	}
 }
 
 // prefix takes a prefix (RFC 4861 6.3.4, RFC 4862 5.5.3).
-func (n *Node) prefix(port uint8, p *wire.NDPrefix) {
+func (n *Node) prefix(dev uint8, p *wire.NDPrefix) {
 	prefix := netip.PrefixFrom(netip.AddrFrom16(p.Prefix), int(p.Bits)).Masked()
 	if p.OnLink && p.Bits > 0 {
-		n.addLearnedRoute(Route{Prefix: prefix, Port: port, Origin: RouterAdvert, Metric: routerMetric}, n.deadline(p.Valid))
+		n.addLearnedRoute(Route{Prefix: prefix, Dev: dev, Origin: RouterAdvert, Metric: routerMetric}, n.deadline(p.Valid))
 	}
 	if p.Autonomous && p.Preferred <= p.Valid && p.Bits == 64 {
-		n.autoconfigure(port, prefix, p)
+		n.autoconfigure(dev, prefix, p)
 	}
 }
 
@@ -147,14 +147,14 @@ func (n *Node) addLearnedRoute(r Route, until clock.Time) {
 		switch {
 		case !x.used:
 			free = i
-		case x.route.Prefix == r.Prefix && x.route.Gateway == r.Gateway && x.route.Port == r.Port:
+		case x.route.Prefix == r.Prefix && x.route.Gateway == r.Gateway && x.route.Dev == r.Dev:
 			n.updateLearnedRoute(i, r, until)
 			return
-		case x.route.Port == r.Port:
+		case x.route.Dev == r.Dev:
 			mine++
 		}
 	}
-	if until <= n.now || free < 0 || mine >= maxLearnedPort || !n.addRoute(r) {
+	if until <= n.now || free < 0 || mine >= maxLearnedDev || !n.addRoute(r) {
 		return
 	}
 	n.routers.route[free] = learnedRoute{true, r, until}
@@ -192,7 +192,7 @@ func (n *Node) expireRoute(i int) {
 }
 
 // nameServers takes a list of DNS servers (RFC 8106 5.1).
-func (n *Node) nameServers(port uint8, data []byte) {
+func (n *Node) nameServers(dev uint8, data []byte) {
 	if len(data) < 6+16 {
 		return
 	}
@@ -201,30 +201,30 @@ func (n *Node) nameServers(port uint8, data []byte) {
 		list = append(list, wire.Addr(b[:16]))
 	}
 	until := n.deadline(binary.BigEndian.Uint32(data[2:]))
-	l := &n.links[port]
+	l := &n.links[dev]
 	if slices.Equal(list, l.servers) && l.serversUntil.Sub(n.now) > until.Sub(n.now)/2 && until > n.now {
 		return // nothing new
 	}
 	l.servers, l.serversUntil = list, until
-	n.notifyChange(&Change{Kind: DNSServers, Port: port, Servers: list, Until: until})
+	n.notifyChange(&Change{Kind: DNSServers, Dev: dev, Servers: list, Until: until})
 }
 
-// startSolicit begins to look for routers on a port (RFC 4861 6.3.7).
-func (n *Node) startSolicit(port uint8) {
-	n.links[port].solicitWait = 0
-	n.wheel.Arm(n.base.solicits+uint32(port), n.now.Add(n.rand.Between(0, solicitDelay)))
+// startSolicit begins to look for routers on a device (RFC 4861 6.3.7).
+func (n *Node) startSolicit(dev uint8) {
+	n.links[dev].solicitWait = 0
+	n.wheel.Arm(n.base.solicits+uint32(dev), n.now.Add(n.rand.Between(0, solicitDelay)))
 }
 
 // sendRouterSolicit asks for routers, and will again, ever less often (RFC 7559 2).
-func (n *Node) sendRouterSolicit(port uint8) {
-	l := &n.links[port]
-	src := n.linkLocal(port)
+func (n *Node) sendRouterSolicit(dev uint8) {
+	l := &n.links[dev]
+	src := n.linkLocal(dev)
 	var b [wire.RouterSolicitLen + 8]byte
 	m := wire.AppendRouterSolicit(b[:0], l.MAC)
 	if src == (wire.Addr{}) {
 		m = m[:wire.RouterSolicitLen] // RFC 4861 4.1: no link address without an address
 	}
-	n.sendICMP6(port, wire.MulticastMAC6(allRouters), src, allRouters, wire.NDHopLimit, m)
+	n.sendICMP6(dev, wire.MulticastMAC6(allRouters), src, allRouters, wire.NDHopLimit, m)
 	l.solicitWait = min(max(2*l.solicitWait, solicitFirst), solicitMost)
-	n.wheel.Arm(n.base.solicits+uint32(port), n.now.Add(n.rand.Between(l.solicitWait*9/10, l.solicitWait*11/10)))
+	n.wheel.Arm(n.base.solicits+uint32(dev), n.now.Add(n.rand.Between(l.solicitWait*9/10, l.solicitWait*11/10)))
 }

@@ -92,7 +92,7 @@ func (n *Node) send(p *Path, h *Header, payload [][]byte) packet.Verdict {
 // that is not resolved.
 func (n *Node) frame(p *Path, size int, src wire.Addr) ([]byte, packet.Verdict) {
 	if p.Resolved {
-		f := n.cfg.Output.Frame(p.Port, size)
+		f := n.cfg.Output.Frame(p.Dev, size)
 		return f, packet.DropNoFrame
 	}
 	e := n.byRef(p.Ref)
@@ -105,7 +105,7 @@ func (n *Node) frame(p *Path, size int, src wire.Addr) ([]byte, packet.Verdict) 
 // dispatch sends the frame that was written last, unless it waits.
 func (n *Node) dispatch(p *Path, size int) packet.Verdict {
 	if p.Resolved {
-		n.cfg.Output.Send(p.Port, size)
+		n.cfg.Output.Send(p.Dev, size)
 	}
 	return packet.Forward
 }

@@ -12,16 +12,16 @@ import (
 const (
 	idRetries  = 3             // RFC 7217 7: IDGEN_RETRIES
 	twoHours   = 2 * time.Hour // RFC 4862 5.5.3 e
-	maxAutoOne = 16            // addresses that routers may give a port
+	maxAutoOne = 16            // addresses that routers may give a device
 )
 
 // interfaceID returns the lower half of our address in a prefix: stable there, different in every other,
 // and not to be guessed (RFC 7217 5). attempt counts addresses that others had already.
-func (n *Node) interfaceID(port uint8, prefix netip.Prefix, attempt uint8) (id [8]byte, used uint8) {
+func (n *Node) interfaceID(dev uint8, prefix netip.Prefix, attempt uint8) (id [8]byte, used uint8) {
 	var b [16]byte
 	p := prefix.Addr().As16()
 	copy(b[:], p[:8])
-	mac := n.links[port].MAC
+	mac := n.links[dev].MAC
 	copy(b[8:], mac[:])
 	for ; ; attempt++ {
 		b[14] = attempt
@@ -46,22 +46,22 @@ func joinID(prefix netip.Prefix, id [8]byte) netip.Prefix {
 }
 
 // generateAddr adds an address of our own making.
-func (n *Node) generateAddr(port uint8, prefix netip.Prefix, o Origin, attempt uint8, valid, preferred clock.Time) {
-	id, used := n.interfaceID(port, prefix, attempt)
-	a := address{prefix: joinID(prefix, id), port: port, origin: o, attempt: used, valid: valid, preferred: preferred}
+func (n *Node) generateAddr(dev uint8, prefix netip.Prefix, o Origin, attempt uint8, valid, preferred clock.Time) {
+	id, used := n.interfaceID(dev, prefix, attempt)
+	a := address{prefix: joinID(prefix, id), dev: dev, origin: o, attempt: used, valid: valid, preferred: preferred}
 	_ = n.addAddr(a, false) // it exists, or there is no room: then there is one less
 }
 
 // linkLocalPrefix is the prefix of link-local addresses (RFC 4291 2.5.6).
 var linkLocalPrefix = netip.MustParsePrefix("fe80::/64")
 
-// autoconfigure gives the port an address in a prefix, or prolongs it (RFC 4862 5.5.3).
-func (n *Node) autoconfigure(port uint8, prefix netip.Prefix, p *wire.NDPrefix) {
+// autoconfigure gives the device an address in a prefix, or prolongs it (RFC 4862 5.5.3).
+func (n *Node) autoconfigure(dev uint8, prefix netip.Prefix, p *wire.NDPrefix) {
 	valid, preferred := n.deadline(p.Valid), n.deadline(p.Preferred)
 	count := 0
 	for i := range n.local.slot {
 		x := &n.local.slot[i]
-		if x.state == addrFree || x.port != port || x.origin != RouterAdvert {
+		if x.state == addrFree || x.dev != dev || x.origin != RouterAdvert {
 			continue
 		}
 		if count++; x.prefix.Masked() == prefix {
@@ -70,7 +70,7 @@ func (n *Node) autoconfigure(port uint8, prefix netip.Prefix, p *wire.NDPrefix) 
 		}
 	}
 	if p.Valid != 0 && count < maxAutoOne {
-		n.generateAddr(port, prefix, RouterAdvert, 0, valid, preferred)
+		n.generateAddr(dev, prefix, RouterAdvert, 0, valid, preferred)
 	}
 }
 
@@ -88,7 +88,7 @@ func (n *Node) extendLifetime(x *address, valid, preferred clock.Time) {
 	n.setLifetime(x, valid, preferred)
 	if x.assigned() {
 		n.notifyChange(&Change{
-			Kind: AddrUp, Port: x.port, Addr: x.addr, Prefix: x.prefix, Origin: x.origin, Until: x.valid, Preferred: x.preferred,
+			Kind: AddrUp, Dev: x.dev, Addr: x.addr, Prefix: x.prefix, Origin: x.origin, Until: x.valid, Preferred: x.preferred,
 		})
 	}
 }
@@ -96,6 +96,6 @@ func (n *Node) extendLifetime(x *address, valid, preferred clock.Time) {
 // regenerateAddr makes another address in place of x, which another host has.
 func (n *Node) regenerateAddr(x *address) {
 	if x.attempt+1 < idRetries {
-		n.generateAddr(x.port, x.prefix.Masked(), x.origin, x.attempt+1, x.valid, x.preferred)
+		n.generateAddr(x.dev, x.prefix.Masked(), x.origin, x.attempt+1, x.valid, x.preferred)
 	}
 }

@@ -11,9 +11,9 @@ import (
 type timerBase struct {
 	addrs    uint32
 	groups   uint32
-	queries  uint32 // two for each port
+	queries  uint32 // two for each device
 	routes   uint32
-	solicits uint32 // one for each port
+	solicits uint32 // one for each device
 	frags    uint32
 	end      uint32
 }

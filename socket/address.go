@@ -63,7 +63,7 @@ func (s *Stack) checkLocal(a wire.Addr, datagrams bool) error {
 	h := s.group.Hosts[0] // it has all addresses; the other loops follow it
 	h.Enter()
 	defer h.Exit()
-	if h.IP.Usable(a) || datagrams && h.IP.Local(ip.LoopPort, a) == ip.Broadcast {
+	if h.IP.Usable(a) || datagrams && h.IP.Local(ip.LoopDev, a) == ip.Broadcast {
 		return nil
 	}
 	return os.NewSyscallError("bind", syscall.EADDRNOTAVAIL)

@@ -117,11 +117,11 @@ func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (wire.Tuple, error) {
 	now := h.Enter()
 	defer h.Exit()
 	// Without a route the error is the one of connect(2), before any packet is sent.
-	if p, _ := h.IP.Route(now, t.Remote, wire.Addr{}, ip.AnyPort); p == nil {
+	if p, _ := h.IP.Route(now, t.Remote, wire.Addr{}, ip.AnyDev); p == nil {
 		return t, errnoError("connect", tcp.ErrUnreachable)
 	}
 	var ok bool
-	if t.Local, ok = h.IP.Source(now, t.Remote, ip.AnyPort); !ok {
+	if t.Local, ok = h.IP.Source(now, t.Remote, ip.AnyDev); !ok {
 		return t, errnoError("connect", tcp.ErrUnreachable)
 	}
 	return t, nil

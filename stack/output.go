@@ -15,7 +15,7 @@ const txBacklog = 8
 
 // Errors of Send.
 var (
-	ErrPort    = errors.New("no such device")
+	ErrDevice  = errors.New("no such device")
 	ErrNoFrame = errors.New("no frame is free")
 	ErrTooLong = errors.New("packet is longer than a frame")
 )
@@ -86,7 +86,7 @@ func (o *Output) rearm() {
 // counted, as a forwarded one may.
 func (o *Output) Send(dev uint8, frame []byte) error {
 	if int(dev) >= len(o.queues) {
-		return fmt.Errorf("send: %w: %d of %d", ErrPort, dev, len(o.queues))
+		return fmt.Errorf("send: %w: %d of %d", ErrDevice, dev, len(o.queues))
 	}
 	if most := o.pool.Arena().FrameSize(); len(frame) > most {
 		return fmt.Errorf("send: %w: %d of %d bytes", ErrTooLong, len(frame), most)

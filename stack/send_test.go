@@ -34,7 +34,7 @@ func TestAnOriginatedPacketLeavesInTheSameIteration(t *testing.T) {
 func TestSendRefusesWhatCannotLeave(t *testing.T) {
 	w := newWorld(t)
 	size := w.a.FrameSize()
-	if err := w.loop.out.Send(2, nil); !errors.Is(err, ErrPort) {
+	if err := w.loop.out.Send(2, nil); !errors.Is(err, ErrDevice) {
 		t.Errorf("to port 2 of 2: %v", err)
 	}
 	if err := w.loop.out.Send(0, make([]byte, size+1)); !errors.Is(err, ErrTooLong) {

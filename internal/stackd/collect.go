@@ -23,7 +23,7 @@ import (
 
 // deviceName returns the name of a port.
 func (d *Daemon) deviceName(port uint8) string {
-	if port == ip.LoopPort {
+	if port == ip.LoopDev {
 		return "lo"
 	}
 	if int(port) < len(d.cfg.Devices) {
@@ -63,11 +63,11 @@ func (d *Daemon) Addrs() (out []AddrReport) {
 	d.leader(func(now clock.Time, h *host.Host) {
 		for _, a := range h.IP.Addrs() {
 			r := AddrReport{
-				Device: d.deviceName(a.Port), Address: a.Prefix, Origin: a.Origin.String(), State: a.State,
+				Device: d.deviceName(a.Dev), Address: a.Prefix, Origin: a.Origin.String(), State: a.State,
 				Valid: remaining(now, a.Valid), Preferred: remaining(now, a.Preferred),
 			}
-			if int(a.Port) < len(d.devices) {
-				info := d.devices[a.Port].Queues[0].Info()
+			if int(a.Dev) < len(d.devices) {
+				info := d.devices[a.Dev].Queues[0].Info()
 				r.MAC, r.MTU, r.Link = macText(info.MAC), info.MTU, d.links.of(r.Device)
 			}
 			out = append(out, r)
@@ -84,7 +84,7 @@ func (d *Daemon) Routes() (out []RouteReport) {
 	d.leader(func(_ clock.Time, h *host.Host) {
 		for _, r := range h.IP.Routes() {
 			out = append(out, RouteReport{
-				To: r.Prefix, Via: given(r.Gateway), Device: d.deviceName(r.Port), Metric: r.Metric,
+				To: r.Prefix, Via: given(r.Gateway), Device: d.deviceName(r.Dev), Metric: r.Metric,
 				Source: given(r.Source), Origin: r.Origin.String(), Reject: r.Reject,
 			})
 		}

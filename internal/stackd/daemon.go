@@ -256,7 +256,7 @@ func (v *Device) wants6() bool {
 
 // route returns r as the host has it.
 func (d *Daemon) route(r Route) ip.Route {
-	out := ip.Route{Prefix: r.To, Port: uint8(d.cfg.port(r.Device, r.Via)), Metric: r.Metric}
+	out := ip.Route{Prefix: r.To, Dev: uint8(d.cfg.port(r.Device, r.Via)), Metric: r.Metric}
 	if r.Via.IsValid() {
 		out.Gateway = wire.AddrFrom(r.Via)
 	}

@@ -167,11 +167,11 @@ func (l *lessee) bound(_ clock.Time, n dhcp.Lease) {
 func (l *lessee) routesOf(n *dhcp.Lease) (out []ip.Route) {
 	for i, r := range n.Routers { // in the order of preference (RFC 2132 3.5)
 		out = append(out, ip.Route{
-			Prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Gateway: r, Port: l.port, Origin: ip.DHCP, Metric: uint32(i),
+			Prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Gateway: r, Dev: l.port, Origin: ip.DHCP, Metric: uint32(i),
 		})
 	}
 	for _, r := range n.Routes {
-		one := ip.Route{Prefix: netip.PrefixFrom(r.Prefix.Netip(), r.Bits), Port: l.port, Origin: ip.DHCP}
+		one := ip.Route{Prefix: netip.PrefixFrom(r.Prefix.Netip(), r.Bits), Dev: l.port, Origin: ip.DHCP}
 		if r.Router != wire.Unspecified4 {
 			one.Gateway = r.Router
 		}

@@ -73,7 +73,7 @@ func (d *Daemon) follow(ctx context.Context) {
 
 // tell logs what became of an address.
 func (d *Daemon) tell(c ip.Change) {
-	where := d.cfg.Devices[min(int(c.Port), len(d.cfg.Devices)-1)].Name
+	where := d.cfg.Devices[min(int(c.Dev), len(d.cfg.Devices)-1)].Name
 	switch c.Kind {
 	case ip.AddrUp:
 		d.opt.Log.Info("address", "device", where, "address", c.Prefix.String(), "state", "up")
@@ -87,7 +87,7 @@ func (d *Daemon) tell(c ip.Change) {
 // decline has the address of a lease given back that another host has.
 func (d *Daemon) decline(c ip.Change) {
 	for _, l := range d.lessees {
-		if c.Kind == ip.AddrDuplicate && c.Port == l.port && c.Origin == ip.DHCP {
+		if c.Kind == ip.AddrDuplicate && c.Dev == l.port && c.Origin == ip.DHCP {
 			select {
 			case l.taken <- struct{}{}:
 			default: // it has been said

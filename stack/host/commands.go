@@ -101,11 +101,11 @@ var errNoInterface = errors.New("no such interface")
 func (g udpGroups) Listen(now clock.Time, socket uint32, iface uint32, group wire.Addr, include bool, sources []wire.Addr) error {
 	dev := uint8(iface - 1)
 	if iface == 0 { // the interface of the route to the group (RFC 3678 2.1)
-		p, _ := g.h.route(now, &wire.Tuple{Remote: group}, ip.AnyPort, nil)
+		p, _ := g.h.route(now, &wire.Tuple{Remote: group}, ip.AnyDev, nil)
 		if p == nil {
 			return errNoInterface
 		}
-		dev = p.Port
+		dev = p.Dev
 	} else if iface > uint32(len(g.h.macs)) {
 		return errNoInterface
 	}

@@ -19,7 +19,7 @@ func (h *Host) frames(n int) int { return (n + h.frameRoom() - 1) / h.frameRoom(
 // reserve passes n frames for packets to a device to the caller, who fills them and calls transmit; nil
 // means that there is no room now.
 func (h *Host) reserve(dev uint8, n int) []uint32 {
-	if dev == ip.LoopPort {
+	if dev == ip.LoopDev {
 		return h.output.ReserveLoopback(n)
 	}
 	return h.output.Reserve(dev, n)
@@ -42,7 +42,7 @@ func (h *Host) chain(frames []uint32, b []byte) []uint32 {
 
 // transmit gives the packets in h.tx, in frames that reserve returned, to the loop.
 func (h *Host) transmit(dev uint8) {
-	if dev == ip.LoopPort {
+	if dev == ip.LoopDev {
 		h.classify()
 		h.output.Loopback(h.tx)
 	} else {
@@ -55,7 +55,7 @@ func (h *Host) transmit(dev uint8) {
 // the loop, and Handle wants to find what it finds in received ones.
 func (h *Host) classify() {
 	for i := range h.tx {
-		h.tx[i].Port = ip.LoopPort
+		h.tx[i].Port = ip.LoopDev
 	}
 	h.loopback.D = h.tx
 	var done [1]*packet.Batch

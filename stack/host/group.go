@@ -81,8 +81,8 @@ func (c *Config) complete() error {
 	}
 	devices := c.Loops[0].Devices()
 	for i, l := range c.Loops {
-		if n := len(l.Devices()); n != len(devices) || n > int(ip.LoopPort) {
-			return fmt.Errorf("loop %d has %d devices, the first %d, of at most %d", i, n, len(devices), ip.LoopPort)
+		if n := len(l.Devices()); n != len(devices) || n > int(ip.LoopDev) {
+			return fmt.Errorf("loop %d has %d devices, the first %d, of at most %d", i, n, len(devices), ip.LoopDev)
 		}
 	}
 	if err := c.join(); err != nil {

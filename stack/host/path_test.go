@@ -143,7 +143,7 @@ func TestPathMTUOfDatagramsReachesAllLoops(t *testing.T) {
 	out := w.bind(w.a, 10)
 	to := wire.AddrFrom(addrB4.Addr())
 	mtu := func(h *Host) int {
-		p, _ := h.IP.Route(w.now, to, wire.Addr{}, ip.AnyPort)
+		p, _ := h.IP.Route(w.now, to, wire.Addr{}, ip.AnyDev)
 		return h.IP.MTU(w.now, p, to)
 	}
 	for i, h := range w.a.Hosts {

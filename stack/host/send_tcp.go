@@ -25,7 +25,7 @@ func (o tcpOutput) Offload() int { return maxPayload }
 // MTU implements tcp.Output: that of the path, and no more than a burst has frames for.
 func (o tcpOutput) MTU(t *wire.Tuple) int {
 	h := o.h
-	p, _ := h.route(h.Now(), t, ip.AnyPort, nil)
+	p, _ := h.route(h.Now(), t, ip.AnyDev, nil)
 	if p == nil {
 		return 0
 	}
@@ -36,7 +36,7 @@ func (o tcpOutput) MTU(t *wire.Tuple) int {
 // route counts as sent and lost, as if a router had dropped it, and is retransmitted.
 func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
 	h := o.h
-	p, why := h.route(now, s.Tuple, ip.AnyPort, s.RouteCache)
+	p, why := h.route(now, s.Tuple, ip.AnyDev, s.RouteCache)
 	if p == nil {
 		h.txDropped[why] += uint64(s.Segments())
 		return true
@@ -53,7 +53,7 @@ func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
 	hdr.ID = h.id
 	h.header.init(p, &hdr)
 	switch {
-	case p.Port != ip.LoopPort && h.tso[p.Port] && deviceSegments(s):
+	case p.Dev != ip.LoopDev && h.tso[p.Dev] && deviceSegments(s):
 		return h.sendTSO(p, s)
 	case h.header.n+h.segmenter.Size() > h.frameRoom():
 		return h.sendChained(p, s)
@@ -63,7 +63,7 @@ func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
 
 // sendSegments writes each segment into a frame of its own. It is the common case.
 func (h *Host) sendSegments(p *ip.Path, s *tcp.Outgoing) bool {
-	frames := h.reserve(p.Port, s.Segments())
+	frames := h.reserve(p.Dev, s.Segments())
 	if frames == nil {
 		return false
 	}
@@ -77,7 +77,7 @@ func (h *Host) sendSegments(p *ip.Path, s *tcp.Outgoing) bool {
 		c.Next(b[head:])
 	}
 	h.id = h.header.id
-	h.transmit(p.Port)
+	h.transmit(p.Dev)
 	return true
 }
 
@@ -85,7 +85,7 @@ func (h *Host) sendSegments(p *ip.Path, s *tcp.Outgoing) bool {
 func (h *Host) sendChained(p *ip.Path, s *tcp.Outgoing) bool {
 	c, head := &h.segmenter, h.header.n
 	n := s.Segments()
-	frames := h.reserve(p.Port, (n-1)*h.frames(head+c.Size())+h.frames(head+c.LastSize()))
+	frames := h.reserve(p.Dev, (n-1)*h.frames(head+c.Size())+h.frames(head+c.LastSize()))
 	if frames == nil {
 		return false
 	}
@@ -97,7 +97,7 @@ func (h *Host) sendChained(p *ip.Path, s *tcp.Outgoing) bool {
 		frames = h.chain(frames, h.linear)
 	}
 	h.id = h.header.id
-	h.transmit(p.Port)
+	h.transmit(p.Dev)
 	return true
 }
 
@@ -114,7 +114,7 @@ const (
 func (h *Host) sendTSO(p *ip.Path, s *tcp.Outgoing) bool {
 	c, head := &h.segmenter, h.header.n+h.segmenter.HeaderLen()
 	payload := len(s.Payload[0]) + len(s.Payload[1])
-	frames := h.reserve(p.Port, h.frames(head+payload))
+	frames := h.reserve(p.Dev, h.frames(head+payload))
 	if frames == nil {
 		return false
 	}
@@ -146,7 +146,7 @@ func (h *Host) sendTSO(p *ip.Path, s *tcp.Outgoing) bool {
 	}
 	h.arena.SetOffload(first, &o)
 	h.id = h.header.id + uint16(s.Segments()) - 1
-	h.transmit(p.Port)
+	h.transmit(p.Dev)
 	return true
 }
 

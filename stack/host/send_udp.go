@@ -19,7 +19,7 @@ func (o udpOutput) Offload() int { return 1<<16 - 1 - wire.IPv6Len - wire.UDPLen
 // Send implements udp.Output.
 func (o udpOutput) Send(now clock.Time, s *udp.Outgoing) packet.Verdict {
 	h := o.h
-	dev := ip.AnyPort
+	dev := ip.AnyDev
 	if s.Interface != 0 {
 		if dev = uint8(s.Interface - 1); int(dev) >= len(h.macs) {
 			return packet.DropNoRoute
@@ -79,7 +79,7 @@ func (h *Host) sendUDP(now clock.Time, p *ip.Path, hdr *ip.Header, s *udp.Outgoi
 // frameUDP writes datagrams that fit the path into frames, longer ones than a frame into chains.
 func (h *Host) frameUDP(p *ip.Path, s *udp.Outgoing) packet.Verdict {
 	c, head := &h.udpSegmenter, h.header.n
-	frames := h.reserve(p.Port, (s.Segments()-1)*h.frames(head+c.Size())+h.frames(head+c.LastSize()))
+	frames := h.reserve(p.Dev, (s.Segments()-1)*h.frames(head+c.Size())+h.frames(head+c.LastSize()))
 	if frames == nil {
 		return packet.DropTxFull
 	}
@@ -99,7 +99,7 @@ func (h *Host) frameUDP(p *ip.Path, s *udp.Outgoing) packet.Verdict {
 		}
 	}
 	h.id = h.header.id
-	h.transmit(p.Port)
+	h.transmit(p.Dev)
 	return packet.Forward
 }
 
@@ -128,7 +128,7 @@ func (h *Host) queueUDP(now clock.Time, p *ip.Path, hdr *ip.Header) packet.Verdi
 
 // loopMulticast sends a copy of what was sent to a group to its members on this host (RFC 1112 6.1).
 func (h *Host) loopMulticast(hdr *ip.Header, s *udp.Outgoing) {
-	back := ip.Path{Port: ip.LoopPort, Resolved: true, Kind: ip.Multicast}
+	back := ip.Path{Dev: ip.LoopDev, Resolved: true, Kind: ip.Multicast}
 	t := *s.Tuple
 	t.Local = hdr.Src
 	h.udpSegmenter.Begin(s, &t, wire.PseudoHeader(t.Local, t.Remote, wire.ProtoUDP, 0))

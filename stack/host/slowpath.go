@@ -98,13 +98,13 @@ func (h *Host) inputDatagramUDP(now clock.Time, t *wire.Tuple, g *ip.Datagram) p
 	}
 	m := &h.single.udp
 	m.Datagram = udp.Datagram{
-		Interface: uint32(g.Port) + 1, TOS: g.TOS, TTL: g.TTL,
+		Interface: uint32(g.Dev) + 1, TOS: g.TOS, TTL: g.TTL,
 		Broadcast: g.Kind == ip.Broadcast, NoChecksum: u.Checksum() == 0, Time: now,
 	}
 	m.Begin(u)
 	v := h.UDP.Input(now, t, &m.Datagram)
 	if v == packet.DropNoSocket && g.Kind == ip.Unicast {
-		h.IP.Reject(now, g.Port, g.Packet, ip.PortUnreachable)
+		h.IP.Reject(now, g.Dev, g.Packet, ip.PortUnreachable)
 	}
 	return v
 }
