@@ -2,12 +2,14 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd/device"
@@ -47,14 +49,14 @@ type Link struct {
 // newLink returns the interface of a device that has just been opened.
 func (n *Node) newLink(name string, dev *device.Device) (Link, error) {
 	info := dev.Queues[0].Info()
-	in, err := net.InterfaceByName(name)
+	in, err := n.netlink.LinkByName(name)
 	switch {
 	case err != nil && n.cfg.OpenDevice != nil: // no interface, so that its state never changes
 		return Link{Name: name, MAC: info.MAC, MTU: info.MTU}, nil
 	case err != nil:
 		return Link{}, fmt.Errorf("devices: %s: %w", name, err)
 	}
-	l := Link{Name: name, index: in.Index, MAC: info.MAC, MTU: info.MTU, most: info.MTU, peer: dev.Driver == device.TAP}
+	l := Link{Name: name, index: in.Attrs().Index, MAC: info.MAC, MTU: info.MTU, most: info.MTU, peer: dev.Driver == device.TAP}
 	if l.most != 0 && dev.Driver != device.AFXDP { // which refuses what passes the MTU that it was opened with
 		l.most = max(l.most, n.arena.FrameSize()-frameReserve)
 	}
@@ -67,28 +69,33 @@ const frameReserve = 548
 
 // look returns the interface as it is now. One that has gone does not come back: what is made under its
 // name is not what the driver holds.
-func (l *Link) look() Link {
+func (l *Link) look(nl *netlink.Handle) Link {
 	now := *l
 	if l.index == 0 {
 		return now
 	}
-	in, err := net.InterfaceByName(l.Name)
-	switch {
-	case l.State == LinkGone || err != nil || in.Index != l.index:
+	in, err := nl.LinkByName(l.Name)
+	if l.State == LinkGone || errors.As(err, new(netlink.LinkNotFoundError)) || err == nil && in.Attrs().Index != l.index {
 		now.State = LinkGone
 		return now
-	case in.Flags&net.FlagUp == 0:
+	}
+	if err != nil {
+		return now // an interrupted dump says nothing
+	}
+	at := in.Attrs()
+	switch {
+	case at.RawFlags&unix.IFF_UP == 0:
 		now.State = LinkDown
-	case in.Flags&net.FlagRunning == 0:
+	case at.RawFlags&unix.IFF_RUNNING == 0:
 		now.State = LinkNoCarrier
 	default:
 		now.State = LinkUp
 	}
-	if !l.peer && len(in.HardwareAddr) == len(now.MAC) {
-		now.MAC = [6]byte(in.HardwareAddr)
+	if !l.peer && len(at.HardwareAddr) == len(now.MAC) {
+		now.MAC = [6]byte(at.HardwareAddr)
 	}
 	if l.most != 0 {
-		now.MTU = min(in.MTU, l.most)
+		now.MTU = min(at.MTU, l.most)
 	}
 	return now
 }
@@ -103,7 +110,7 @@ func (n *Node) Links() []Link {
 // watchLinks compares the interfaces with the last call. Changes are logged and reported to the services.
 func (n *Node) watchLinks() {
 	for i, old := range n.Links() {
-		now := old.look()
+		now := old.look(n.netlink)
 		if now == old {
 			continue
 		}
@@ -141,7 +148,7 @@ const updateEvery = time.Second
 func (n *Node) watch(ctx context.Context) {
 	tick := time.NewTicker(updateEvery)
 	defer tick.Stop()
-	changes := n.linkChanges(ctx)
+	changes := n.linkUpdates
 	for {
 		select {
 		case <-ctx.Done():
@@ -160,18 +167,33 @@ func (n *Node) watch(ctx context.Context) {
 	}
 }
 
-// linkChanges subscribes to changes of interfaces until ctx ends. Without it they are seen every
-// updateEvery.
-func (n *Node) linkChanges(ctx context.Context) <-chan netlink.LinkUpdate {
+// openNetlink opens what tells of interfaces, in the network namespace of the calling thread: that of the
+// devices. Without the subscription changes are seen every updateEvery.
+func (n *Node) openNetlink() (err error) {
+	if n.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
 	updates := make(chan netlink.LinkUpdate)
-	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{
+	err = netlink.LinkSubscribeWithOptions(updates, n.closed, netlink.LinkSubscribeOptions{
 		ErrorCallback: func(err error) { n.log.Debug("link", "error", err.Error()) },
 	})
 	if err != nil {
 		n.log.Warn("link", "error", err.Error())
 		return nil
 	}
-	return updates
+	n.linkUpdates = updates
+	return nil
+}
+
+// drainLinks discards what the subscription still has to say, so that it can end.
+func (n *Node) drainLinks() {
+	if n.linkUpdates == nil {
+		return
+	}
+	go func() {
+		for range n.linkUpdates {
+		}
+	}()
 }
 
 // writeLinks writes the state of the interfaces.

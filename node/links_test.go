@@ -4,6 +4,9 @@ import (
 	"net"
 	"slices"
 	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 func TestALinkThatWasReplacedIsGoneForGood(t *testing.T) {
@@ -15,19 +18,20 @@ func TestALinkThatWasReplacedIsGoneForGood(t *testing.T) {
 	if lo.Flags&net.FlagUp != 0 {
 		want = LinkUp
 	}
+	nl := openHandle(t)
 	l := Link{Name: "lo", index: lo.Index}
-	if got := l.look().State; got != want {
+	if got := l.look(nl).State; got != want {
 		t.Errorf("state %d, want %d", got, want)
 	}
 	l.index++
-	if l.State = l.look().State; l.State != LinkGone {
+	if l.State = l.look(nl).State; l.State != LinkGone {
 		t.Errorf("a stranger of the same name has state %d", l.State)
 	}
 	l.index--
-	if got := l.look().State; got != LinkGone {
+	if got := l.look(nl).State; got != LinkGone {
 		t.Errorf("what was gone has state %d", got)
 	}
-	if got := (&Link{Name: "absent0", index: 1 << 20}).look().State; got != LinkGone {
+	if got := (&Link{Name: "absent0", index: 1 << 20}).look(nl).State; got != LinkGone {
 		t.Errorf("an absent interface has state %d", got)
 	}
 }
@@ -38,6 +42,7 @@ func TestALinkFollowsItsInterfaceAsFarAsThatIsOurs(t *testing.T) {
 	if err != nil || i < 0 {
 		t.Skip("no interface with a link address here:", err)
 	}
+	nl := openHandle(t)
 	in, ours := all[i], [6]byte{2, 0, 0, 0, 0, 7}
 	theirs := [6]byte(in.HardwareAddr)
 	for name, c := range map[string]struct {
@@ -51,8 +56,19 @@ func TestALinkFollowsItsInterfaceAsFarAsThatIsOurs(t *testing.T) {
 		"a driver without MTUs": {Link{}, theirs, 1},
 	} {
 		c.is.Name, c.is.index, c.is.MAC, c.is.MTU = in.Name, in.Index, ours, 1
-		if got := c.is.look(); got.MAC != c.mac || got.MTU != c.mtu {
+		if got := c.is.look(nl); got.MAC != c.mac || got.MTU != c.mtu {
 			t.Errorf("%s: %+v, want %x and %d", name, got, c.mac, c.mtu)
 		}
 	}
+}
+
+// openHandle returns a handle for the network namespace of the test.
+func openHandle(t *testing.T) *netlink.Handle {
+	t.Helper()
+	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Skip("netlink cannot be used here:", err)
+	}
+	t.Cleanup(nl.Close)
+	return nl
 }

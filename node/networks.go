@@ -16,7 +16,7 @@ type Network struct {
 
 // Networks returns the networks on the links of the devices and of their VLANs.
 func (n *Node) Networks() (list []Network, err error) {
-	links, err := netlink.LinkList()
+	links, err := n.netlink.LinkList()
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (n *Node) Networks() (list []Network, err error) {
 			continue
 		}
 		net.Dev = dev
-		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+		addrs, err := n.netlink.AddrList(l, netlink.FAMILY_ALL)
 		if err != nil {
 			continue // it has gone meanwhile
 		}

@@ -25,6 +25,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/choose"
 	"github.com/millrace/millrace/gpukern/cuda"
@@ -78,11 +80,15 @@ type Node struct {
 	whole   []bool // by device: every packet is a service's
 	engines []gpukern.Engine
 
+	netlink     *netlink.Handle
+	linkUpdates <-chan netlink.LinkUpdate // nil without
+
 	metrics net.Listener // nil without
 	control net.Listener // nil without
 	started time.Time
 	quit    chan struct{} // Stop has been called
 	ended   chan struct{} // the loops have ended
+	closed  chan struct{} // Close has been called
 
 	mu       sync.Mutex // guards all below
 	services []Service
@@ -121,7 +127,7 @@ const shutdownLimit = 5 * time.Second
 func Open(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Log, table: stack.NewAddressTable(),
-		quit: make(chan struct{}, 1), ended: make(chan struct{}), started: time.Now(),
+		quit: make(chan struct{}, 1), ended: make(chan struct{}), closed: make(chan struct{}), started: time.Now(),
 	}
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
@@ -135,7 +141,7 @@ func Open(cfg Config) (*Node, error) {
 // open takes what can be refused before it touches an interface.
 func (n *Node) open() error {
 	for _, step := range []func() error{
-		n.findDevices, n.setQueues, n.placeLoops, n.openEngine, n.listenMetrics, n.listenControl,
+		n.findDevices, n.openNetlink, n.setQueues, n.placeLoops, n.openEngine, n.listenMetrics, n.listenControl,
 		n.openDevices, n.openLoops,
 	} {
 		if err := step(); err != nil {
@@ -363,9 +369,11 @@ func (n *Node) OnLoop(i int, f func()) bool {
 	}
 }
 
-// Close gives everything back: steering and XDP programs, frames, memory. Run has returned, or was never
-// called. An error reports a lost frame, too.
+// Close gives everything back: steering and XDP programs, frames, memory. It is called once, when Run has
+// returned, or was never called. An error reports a lost frame, too.
 func (n *Node) Close() error {
+	close(n.closed)
+	n.drainLinks()
 	var errs []error
 	for _, l := range n.loops {
 		errs = append(errs, l.Close())
@@ -375,6 +383,9 @@ func (n *Node) Close() error {
 	}
 	for _, e := range n.engines {
 		errs = append(errs, e.Close())
+	}
+	if n.netlink != nil {
+		n.netlink.Close()
 	}
 	if n.opener != nil {
 		errs = append(errs, n.opener.Close())

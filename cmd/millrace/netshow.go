@@ -184,8 +184,8 @@ func showStackStats(c *console, s *stackd.Stats) {
 	}
 	head("devices")
 	for _, d := range s.Devices {
-		c.printf("  %s %s, takes %s: received %s (%s bytes), sent %s (%s bytes), lost before the driver %s, invalid %s\n", d.Device, d.Driver,
-			d.Takes, group(d.RxPackets), group(d.RxBytes), group(d.TxPackets), group(d.TxBytes), group(d.RxDropped), group(d.RxInvalid+d.TxInvalid))
+		c.printf("  %s %s, takes %s: received %s (%s bytes), sent %s (%s bytes), rx missed %s, invalid %s\n", d.Name, d.Driver,
+			d.Takes, group(d.RxPackets), group(d.RxBytes), group(d.TxPackets), group(d.TxBytes), group(d.RxMissed), group(d.RxInvalid+d.TxInvalid))
 	}
 	head("tcp")
 	for _, name := range slices.Sorted(maps.Keys(s.TCP)) {

@@ -13,7 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/prom"
 	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/pmd/device"
 )
@@ -98,7 +100,7 @@ func newStackUp(c *console) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return runStack(ctx, c, &f, cfg)
+		return runStack(ctx, c, &f, cfg, cmd.Flags().Changed("socket"))
 	})
 	return cmd
 }
@@ -153,6 +155,14 @@ func (f *stackFlags) load(named bool) (*stackd.Config, error) {
 		return nil, coded{err, errUsage}
 	}
 	return cfg, nil
+}
+
+// reload returns what reads the configuration again; nil where there is no file.
+func (f *stackFlags) reload(named bool) func() (*stackd.Config, error) {
+	if f.config == "" {
+		return nil
+	}
+	return func() (*stackd.Config, error) { return f.load(named) }
 }
 
 // addDevices adds those of --dev with their --addr.
@@ -238,10 +248,13 @@ func (f *stackFlags) checked(c *console, cfg *stackd.Config, err error) error {
 	return nil
 }
 
-func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config) error {
+func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config, named bool) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // whoever reads the log may end before we do
 	b, log := thisBuild(), c.logger(f.json)
-	d, err := stackd.Open(cfg, stackd.Options{Log: log, Version: b.Version})
+	d, err := stackd.Open(cfg, stackd.Options{
+		Log: log, Metrics: prom.Handler, Load: f.reload(named),
+		Build: metrics.Build{Version: b.Version, Commit: b.Commit},
+	})
 	if err != nil {
 		return engineError(err)
 	}

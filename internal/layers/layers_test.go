@@ -51,7 +51,7 @@ tcp/syncookie   : clock internal/random
 tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/loss tcp/seqnum tcp/syncookie internal/random
 stack           : packet wire ring clock pmd gpukern
 stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
-socket          : packet ring clock wire pmd gpukern ip tcp udp stack stack/host
+socket          : packet ring clock wire pmd gpukern ip tcp udp stack stack/host node metrics pmd/device
 gateway/health  : clock
 gateway/quiclb  :
 node/nexthop    :
@@ -81,7 +81,7 @@ internal/doctor : gpukern
 internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack internal/kernref
 internal/service:
 internal/strictyaml: internal/suggest
-internal/stackd : packet ring clock wire pmd pmd/* gpukern gpukern/* ip ip/dhcp tcp tcp/cc udp stack stack/host socket internal/service internal/strictyaml internal/control
+internal/stackd : wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/service internal/strictyaml internal/control
 internal/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/kernref: packet wire gpukern gpukern/* internal/litref
 internal/litref :

@@ -44,6 +44,9 @@ func (c *Config) check(at *places, fail func(n *yaml.Node, hint, format string, 
 		}
 	}
 	c.checkServices(at, fail)
+	if n := len(c.CPUs.List); n > 0 && len(c.Devices) > 0 && n != c.Devices[0].Queues {
+		fail(at.cpus, "name one for each loop", "cpus names %d CPUs for %d loops", n, c.Devices[0].Queues)
+	}
 }
 
 func (c *Config) checkDevices(at *places, fail func(*yaml.Node, string, string, ...any)) {

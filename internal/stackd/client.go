@@ -50,6 +50,12 @@ func (c *Client) Stats(ctx context.Context) (v Stats, err error) {
 	return v, c.control.Call(ctx, http.MethodGet, "/v1/stats", nil, &v)
 }
 
+// Reload makes the host read its configuration file again.
+func (c *Client) Reload(ctx context.Context) error {
+	var v struct{}
+	return c.control.Call(ctx, http.MethodPost, "/v1/reload", nil, &v)
+}
+
 // Stop ends the host.
 func (c *Client) Stop(ctx context.Context) error {
 	var v struct{}

@@ -3,18 +3,17 @@ package stackd
 import (
 	"cmp"
 	"math"
+	"net"
 	"net/netip"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/packet"
-	"github.com/millrace/millrace/stack"
+	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/udp"
@@ -26,8 +25,8 @@ func (d *Daemon) deviceName(port uint8) string {
 	if port == ip.LoopDev {
 		return "lo"
 	}
-	if int(port) < len(d.cfg.Devices) {
-		return d.cfg.Devices[port].Name
+	if links := d.node.Links(); int(port) < len(links) {
+		return links[port].Name
 	}
 	return ""
 }
@@ -60,21 +59,25 @@ func given(a wire.Addr) *netip.Addr {
 
 // Addrs returns the addresses of the host.
 func (d *Daemon) Addrs() (out []AddrReport) {
+	links := d.node.Links()
 	d.leader(func(now clock.Time, h *host.Host) {
 		for _, a := range h.IP.Addrs() {
 			r := AddrReport{
 				Device: d.deviceName(a.Dev), Address: a.Prefix, Origin: a.Origin.String(), State: a.State,
 				Valid: remaining(now, a.Valid), Preferred: remaining(now, a.Preferred),
 			}
-			if int(a.Dev) < len(d.devices) {
-				info := d.devices[a.Dev].Queues[0].Info()
-				r.MAC, r.MTU, r.Link = macText(info.MAC), info.MTU, d.links.of(r.Device)
+			if int(a.Dev) < len(links) {
+				l := links[a.Dev]
+				r.MAC, r.MTU, r.Link = macText(l.MAC), l.MTU, l.State.String()
 			}
 			out = append(out, r)
 		}
 	})
+	place := func(name string) int {
+		return slices.IndexFunc(links, func(l node.Link) bool { return l.Name == name })
+	}
 	slices.SortStableFunc(out, func(a, b AddrReport) int {
-		return cmp.Or(cmp.Compare(d.cfg.device(a.Device), d.cfg.device(b.Device)), a.Address.Addr().Compare(b.Address.Addr()))
+		return cmp.Or(cmp.Compare(place(a.Device), place(b.Device)), a.Address.Addr().Compare(b.Address.Addr()))
 	})
 	return out
 }
@@ -125,14 +128,14 @@ func (d *Daemon) Sockets(q Query) Sockets {
 			out.More++
 		}
 	}
-	for _, dr := range d.doors {
+	for _, l := range d.listeners() {
 		a := netip.IPv6Unspecified()
-		if dr.Address.IsValid() {
-			a = dr.Address
+		if l.Address.IsValid() {
+			a = l.Address
 		}
 		add(SocketReport{
-			Protocol: "tcp", State: "LISTEN", Local: netip.AddrPortFrom(a, dr.Port),
-			Remote: netip.AddrPortFrom(unspecified(a), 0), Loop: -1, Service: string(dr.Kind),
+			Protocol: "tcp", State: "LISTEN", Local: netip.AddrPortFrom(a, l.Port),
+			Remote: netip.AddrPortFrom(unspecified(a), 0), Loop: -1, Service: string(l.Kind),
 		})
 	}
 	d.each(func(_ clock.Time, h *host.Host) {
@@ -152,9 +155,9 @@ func unspecified(a netip.Addr) netip.Addr {
 
 // service returns what is at a local address.
 func (d *Daemon) service(local netip.AddrPort) string {
-	for _, dr := range d.doors {
-		if dr.at(local) {
-			return string(dr.Kind)
+	for _, l := range d.listeners() {
+		if l.at(local) {
+			return string(l.Kind)
 		}
 	}
 	return ""
@@ -192,56 +195,24 @@ func (d *Daemon) udpSocket(loop int, s *udp.Socket) SocketReport {
 
 // Stats returns the counters.
 func (d *Daemon) Stats() Stats {
-	var t tcp.Stats
-	var u udp.Stats
-	var loops stack.Stats
-	d.each(func(_ clock.Time, h *host.Host) {
-		addFields(&t, h.TCP.Stats())
-		addFields(&u, h.UDP.Stats())
-	})
-	for _, l := range d.stack.Loops() {
-		loops.Add(l.Stats())
-	}
+	t, u := d.stack.Stats()
+	c := d.node.Counters()
 	s := Stats{
-		Version: d.opt.Version, Started: d.started, TCP: counters(t), Engine: d.account(),
+		Version: d.opt.Build.Version, Started: d.node.Started(), TCP: counters(t), Engine: d.node.Engine(),
 		Packets: Packets{
-			Received: loops.Received, Originated: loops.Originated, Forwarded: loops.Forwarded, Delivered: loops.Delivered,
-			Dropped: reasons(loops.Dropped),
+			Received: c.Received, Originated: c.Originated, Forwarded: c.Forwarded, Delivered: c.Delivered, Dropped: c.Dropped,
 		},
 		UDP: UDPStats{
 			Received: u.Received, Queued: u.Queued, Sent: u.Sent, Lost: u.Lost, Sockets: u.Sockets, Memory: u.Memory, Dropped: reasons(u.Dropped),
 		},
 	}
-	for i := range d.devices {
-		s.Devices = append(s.Devices, d.deviceStats(i))
+	for i, dev := range d.node.DeviceCounters() {
+		s.Devices = append(s.Devices, DeviceStats{DeviceCounters: dev, Takes: takes(d.node.Whole(i))})
 	}
-	for _, dr := range d.doors {
+	for _, l := range d.listeners() {
 		s.Services = append(s.Services, ServiceStats{
-			Service: string(dr.Kind), Address: dr.address(), Protocols: dr.protocols(), Stats: dr.server.Stats(),
+			Service: string(l.Kind), Address: l.address(), Protocols: l.protocols(), Stats: l.server.Stats(),
 		})
-	}
-	return s
-}
-
-func (d *Daemon) account() (a gpukern.EngineStats) {
-	for _, e := range d.engines {
-		a.Add(e.Info())
-	}
-	return a
-}
-
-// deviceStats sums the queues of a device up.
-func (d *Daemon) deviceStats(i int) DeviceStats {
-	s := DeviceStats{Device: d.cfg.Devices[i].Name, Driver: string(d.devices[i].Driver), Takes: takes(d.whole[i])}
-	for _, q := range d.devices[i].Queues {
-		n := q.Info().Stats
-		s.RxPackets += n.RxPackets
-		s.RxBytes += n.RxBytes
-		s.RxDropped += n.RxMissed
-		s.RxInvalid += n.RxInvalid
-		s.TxPackets += n.TxPackets
-		s.TxBytes += n.TxBytes
-		s.TxInvalid += n.TxInvalid
 	}
 	return s
 }
@@ -257,27 +228,6 @@ func reasons(n [packet.Verdicts]uint64) map[string]uint64 {
 	return m
 }
 
-// addFields adds the numbers in v, and in arrays in v, to those of sum.
-func addFields[T interface{ tcp.Stats | udp.Stats }](sum *T, v T) {
-	to, from := reflect.ValueOf(sum).Elem(), reflect.ValueOf(v)
-	for i := range to.NumField() {
-		addValue(to.Field(i), from.Field(i))
-	}
-}
-
-func addValue(to, from reflect.Value) {
-	switch {
-	case to.Kind() == reflect.Array:
-		for i := range to.Len() {
-			addValue(to.Index(i), from.Index(i))
-		}
-	case to.CanUint():
-		to.SetUint(to.Uint() + from.Uint())
-	default:
-		to.SetInt(to.Int() + from.Int())
-	}
-}
-
 // counters returns the fields of s by their names, as JSON has them here.
 func counters(s tcp.Stats) map[string]int64 {
 	m := map[string]int64{}
@@ -290,21 +240,9 @@ func counters(s tcp.Stats) map[string]int64 {
 		} else {
 			n = f.Int()
 		}
-		m[snake(v.Type().Field(i).Name)] = n
+		m[socket.SnakeCase(v.Type().Field(i).Name)] = n
 	}
 	return m
-}
-
-// snake writes a Go name as JSON has it here: BytesIn is bytes_in.
-func snake(name string) string {
-	var s strings.Builder
-	for i, r := range name {
-		if unicode.IsUpper(r) && i > 0 && !unicode.IsUpper(rune(name[i-1])) {
-			s.WriteByte('_')
-		}
-		s.WriteRune(unicode.ToLower(r))
-	}
-	return s.String()
 }
 
 // threshold returns the slow-start threshold, 0 where it is as large as it can be: before the first loss.
@@ -314,3 +252,6 @@ func threshold(bytes uint64) uint64 {
 	}
 	return bytes
 }
+
+// macText writes a link address as people do.
+func macText(mac [6]byte) string { return net.HardwareAddr(mac[:]).String() }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/internal/service"
+	"github.com/millrace/millrace/internal/strictyaml"
+	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/tcp"
 )
 
@@ -14,10 +16,12 @@ type Config struct {
 	Devices   []Device   // key "devices", required: the interfaces of the host
 	Routes    []Route    // key "routes": beside those that follow from addresses
 	Neighbors []Neighbor // key "neighbors": known without asking
-	Engine    string     // key "engine": "cpu" (default), "cuda" or "auto": what looks at headers
+	Engine    string     // key "engine": "cpu" (default), "cuda" or "auto": what parses headers
+	CPUs      node.CPUs  // key "cpus": "none" (default), "auto" (a core for each loop), or a list, one for each loop
 	TCP       TCP        // key "tcp"
 	Services  []Service  // key "services"
 	Control   Control    // key "control"
+	Metrics   Metrics    // key "metrics"
 }
 
 // Take says which packets of an interface are the host's.
@@ -76,6 +80,11 @@ type Service struct {
 // Control says where the running host is asked.
 type Control struct {
 	Socket string // key "socket": path of the unix socket, default DefaultSocket; "" is none
+}
+
+// Metrics says where the Prometheus endpoint listens.
+type Metrics struct {
+	Listen string // key "listen": address and port of the kernel's stack; "" (default) is none
 }
 
 // DefaultSocket is where a host listens for questions unless its configuration says otherwise.
@@ -142,3 +151,9 @@ func (c *Config) port(name string, a netip.Addr) int {
 	}
 	return -1
 }
+
+// Problem is one mistake in a configuration file, or in flags that stand for one.
+type Problem = strictyaml.Problem
+
+// ConfigError holds every mistake of a configuration, in the order of the file.
+type ConfigError = strictyaml.Error

@@ -1,29 +1,11 @@
 package stackd
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 
 	"github.com/millrace/millrace/internal/control"
 )
-
-// openControl takes the control socket, so that a start that cannot have it touches no interface.
-func (d *Daemon) openControl() (err error) {
-	path := d.cfg.Control.Socket
-	if path == "" {
-		return nil
-	}
-	if d.control, err = control.Listen(path, "something is running at %s (give this one another with --socket or control.socket, or \"\" for none)"); err != nil {
-		return fmt.Errorf("control.socket: %w", err)
-	}
-	return nil
-}
-
-// serveControl answers requests until ctx ends.
-func (d *Daemon) serveControl(ctx context.Context) {
-	control.Serve(ctx, d.control, d.handler(), d.opt.Log, "control")
-}
 
 // handler serves what report.go describes.
 func (d *Daemon) handler() http.Handler {
@@ -42,6 +24,15 @@ func (d *Daemon) handler() http.Handler {
 			return
 		}
 		control.Reply(w, d.Sockets(q))
+	})
+	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, _ *http.Request) {
+		if err := d.ReloadFile(); err != nil {
+			d.opt.Log.Error("control", "command", "reload", "error", err.Error())
+			control.Refuse(w, reloadCode(err), err.Error())
+			return
+		}
+		d.opt.Log.Info("control", "command", "reload", "result", "done")
+		control.Reply(w, struct{}{})
 	})
 	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {
 		d.opt.Log.Info("control", "command", "stop")

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// lessee gets the address of a device by DHCP. One goroutine has the client; loops pass it what comes.
-type lessee struct {
+// dhcpClient gets the address of a device by DHCP. One goroutine drives the client; loops pass it the messages of servers.
+type dhcpClient struct {
 	d      *Daemon
 	port   uint8
 	client *dhcp.Client
@@ -36,29 +36,29 @@ func (d *Daemon) openLeases() error {
 		if !v.DHCP {
 			continue
 		}
-		l := &lessee{d: d, port: uint8(i), in: make(chan []byte, 16), taken: make(chan struct{}, 1)}
+		l := &dhcpClient{d: d, port: uint8(i), in: make(chan []byte, 16), taken: make(chan struct{}, 1)}
 		l.client = dhcp.New(dhcp.Config{
-			Now: stack.Now(), Seed: rand.Uint64(), MAC: d.devices[i].Queues[0].Info().MAC,
+			Now: stack.Now(), Seed: rand.Uint64(), MAC: d.node.Links()[i].MAC,
 			Send: l.send, Bound: l.bound, Lost: l.lost,
 		})
 		if err := l.listen(); err != nil {
 			return fmt.Errorf("dhcp on %s: %w", v.Name, err)
 		}
-		d.lessees = append(d.lessees, l)
+		d.leases = append(d.leases, l)
 	}
 	return nil
 }
 
-// mailman passes what comes to a socket on to the client.
-type mailman struct {
-	l   *lessee
+// receiver passes the messages of one loop to the client.
+type receiver struct {
+	l   *dhcpClient
 	s   *udp.Socket
 	h   *host.Host
 	buf [1500]byte
 }
 
 // Ready implements udp.Owner.
-func (m *mailman) Ready(udp.Events) {
+func (m *receiver) Ready(udp.Events) {
 	for {
 		msg := [1]udp.Message{{Buffers: [][]byte{m.buf[:]}}}
 		if m.s.Read(m.h.Now(), msg[:]) == 0 {
@@ -72,17 +72,17 @@ func (m *mailman) Ready(udp.Events) {
 }
 
 // listen opens port 68 on every loop: which of them an answer comes to is up to the hash of its addresses.
-func (l *lessee) listen() error {
+func (l *dhcpClient) listen() error {
 	o := udp.Options{Interface: uint32(l.port) + 1, ReceiveBuffer: 16 << 10}
 	return l.d.stack.Group().Each(func(_ clock.Time, h *host.Host) (err error) {
-		m := &mailman{l: l, h: h}
+		m := &receiver{l: l, h: h}
 		m.s, err = h.UDP.Bind(wire.Unspecified4, dhcp.ClientPort, &o, m)
 		return err
 	})
 }
 
 // run has the client do what is due until ctx ends, and then gives the lease back.
-func (l *lessee) run(ctx context.Context) {
+func (l *dhcpClient) run(ctx context.Context) {
 	for {
 		now := stack.Now()
 		wait := time.NewTimer(min(l.client.Poll(now).Sub(now), time.Hour))
@@ -103,7 +103,7 @@ func (l *lessee) run(ctx context.Context) {
 
 // send sends a message: to everybody from no address, or to the server from the lease's. Sockets send from no
 // address but the host's, so the datagram is made here. One that does not go is sent again by the client.
-func (l *lessee) send(_ clock.Time, server wire.Addr, msg []byte) {
+func (l *dhcpClient) send(_ clock.Time, server wire.Addr, msg []byte) {
 	src, dst := wire.Unspecified4, wire.Broadcast4
 	if server != (wire.Addr{}) {
 		src, dst = l.lease.Addr, server
@@ -131,10 +131,10 @@ func (l *lessee) send(_ clock.Time, server wire.Addr, msg []byte) {
 	})
 }
 
-func (l *lessee) name() string { return l.d.cfg.Devices[l.port].Name }
+func (l *dhcpClient) name() string { return l.d.deviceName(l.port) }
 
 // bound takes a lease into use, or goes on with the one there is. The host looks for another host with the address first.
-func (l *lessee) bound(_ clock.Time, n dhcp.Lease) {
+func (l *dhcpClient) bound(_ clock.Time, n dhcp.Lease) {
 	g, log := l.d.stack.Group(), l.d.opt.Log
 	until := "for ever"
 	if n.Until != clock.Never {
@@ -164,7 +164,7 @@ func (l *lessee) bound(_ clock.Time, n dhcp.Lease) {
 }
 
 // routesOf returns the routes that come with a lease.
-func (l *lessee) routesOf(n *dhcp.Lease) (out []ip.Route) {
+func (l *dhcpClient) routesOf(n *dhcp.Lease) (out []ip.Route) {
 	for i, r := range n.Routers { // in the order of preference (RFC 2132 3.5)
 		out = append(out, ip.Route{
 			Prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Gateway: r, Dev: l.port, Origin: ip.DHCP, Metric: uint32(i),
@@ -181,13 +181,13 @@ func (l *lessee) routesOf(n *dhcp.Lease) (out []ip.Route) {
 }
 
 // lost gives up an address whose lease is over.
-func (l *lessee) lost(_ clock.Time, old dhcp.Lease) {
+func (l *dhcpClient) lost(_ clock.Time, old dhcp.Lease) {
 	l.d.opt.Log.Warn("dhcp", "device", l.name(), "address", old.Addr.String(), "state", "the lease is over")
 	l.drop()
 }
 
 // drop takes the address and its routes from the host.
-func (l *lessee) drop() {
+func (l *dhcpClient) drop() {
 	if l.lease.Addr == (wire.Addr{}) {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/internal/control"
 	"github.com/millrace/millrace/internal/service"
+	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/tcp"
 )
 
@@ -21,6 +22,7 @@ import (
 //	GET  /v1/neigh    a list of NeighReport
 //	GET  /v1/sockets  Sockets; parameters as of Query
 //	GET  /v1/stats    Stats
+//	POST /v1/reload   read the configuration file again; {}
 //	POST /v1/stop     end as by SIGTERM; {}
 //
 // Success is 200; anything else is an Error. Whoever may open the socket may do all of this; it is made with mode 0600.
@@ -141,17 +143,8 @@ type UDPStats struct {
 
 // DeviceStats are the counters of a device, all queues together.
 type DeviceStats struct {
-	Device string `json:"device"`
-	Driver string `json:"driver"`
-	Takes  Take   `json:"takes"`
-
-	RxPackets uint64 `json:"rx_packets"`
-	RxBytes   uint64 `json:"rx_bytes"`
-	RxDropped uint64 `json:"rx_dropped"` // by the device or the kernel, before the host saw them
-	RxInvalid uint64 `json:"rx_invalid"`
-	TxPackets uint64 `json:"tx_packets"`
-	TxBytes   uint64 `json:"tx_bytes"`
-	TxInvalid uint64 `json:"tx_invalid"`
+	node.DeviceCounters
+	Takes Take `json:"takes"`
 }
 
 // ServiceStats are the counters of a service.

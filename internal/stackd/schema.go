@@ -3,6 +3,8 @@ package stackd
 import (
 	"net"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/internal/service"
 	"github.com/millrace/millrace/internal/strictyaml"
+	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/tcp/cc"
 )
@@ -17,6 +20,7 @@ import (
 // places are the nodes of what check compares with other parts.
 type places struct {
 	devices, routes, neighbors, services []*yaml.Node
+	cpus                                 *yaml.Node
 	root                                 *yaml.Node
 }
 
@@ -28,8 +32,12 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("routes", func(n *yaml.Node) { d.List(n, "routes", maxRoutes, func(n *yaml.Node) { d.route(n, c) }) }),
 		strictyaml.Optional("neighbors", func(n *yaml.Node) { d.List(n, "neighbors", maxNeighbors, func(n *yaml.Node) { d.neighbor(n, c) }) }),
 		strictyaml.Optional("engine", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "engine", &c.Engine, "cpu", "cuda", "auto") }),
+		strictyaml.Optional("cpus", func(n *yaml.Node) { d.cpus(n, c) }),
 		strictyaml.Optional("tcp", func(n *yaml.Node) { d.tcp(n, &c.TCP) }),
 		strictyaml.Optional("services", func(n *yaml.Node) { d.services(n, c) }),
+		strictyaml.Optional("metrics", func(n *yaml.Node) {
+			d.Mapping(n, "metrics", strictyaml.Required("listen", func(n *yaml.Node) { d.endpoint(n, &c.Metrics.Listen) }))
+		}),
 		strictyaml.Optional("control", func(n *yaml.Node) {
 			d.Mapping(n, "control", strictyaml.Optional("socket", func(n *yaml.Node) { d.text(n, "socket", &c.Control.Socket) }))
 		}),
@@ -229,4 +237,33 @@ func (d *decoder) service(n *yaml.Node, s *Service) {
 		strictyaml.Optional("connections", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "connections", &s.Limits.Connections, 1, 1<<20) }),
 		strictyaml.Optional("idle", func(n *yaml.Node) { d.Duration(n, "idle", &s.Limits.Idle, time.Second, maxIdle) }),
 	)
+}
+
+// cpus reads "auto", "none" or a list of CPU numbers, one for each loop.
+func (d *decoder) cpus(n *yaml.Node, c *Config) {
+	if n.Kind == yaml.ScalarNode && (n.Value == "auto" || n.Value == "none") {
+		c.CPUs = node.CPUs{Auto: n.Value == "auto"}
+		return
+	}
+	d.at.cpus = n
+	d.List(n, "cpus", maxQueues, func(n *yaml.Node) {
+		v := 0
+		if !strictyaml.Integer(d.Decoder, n, "a CPU", &v, 0, 8191) {
+			return
+		}
+		if slices.Contains(c.CPUs.List, v) {
+			d.Fail(n, "name each once", "CPU %d is there twice", v)
+		}
+		c.CPUs.List = append(c.CPUs.List, v)
+	})
+}
+
+// endpoint reads an address with a port to listen on.
+func (d *decoder) endpoint(n *yaml.Node, to *string) {
+	_, port, err := net.SplitHostPort(n.Value)
+	if k, e := strconv.ParseUint(port, 10, 16); n.Kind != yaml.ScalarNode || err != nil || e != nil || k == 0 {
+		d.Fail(n, "such as 127.0.0.1:9100", "listen must be an address with a port, not %s", strictyaml.Kind(n))
+		return
+	}
+	*to = n.Value
 }

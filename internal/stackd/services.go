@@ -6,90 +6,115 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/millrace/millrace/internal/service"
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/tcp"
 )
 
-// door is a service at its port.
-type door struct {
+// listener is a service at its port.
+type listener struct {
 	Service
 	server *service.Server
 	serves sync.WaitGroup
 }
 
-// openServices starts the services.
+// openServices starts the services of the configuration.
 func (d *Daemon) openServices() error {
 	for _, s := range d.cfg.Services {
-		server, err := service.New(s.Kind, service.Config{Limits: s.Limits, Tune: tune, Inspect: inspect})
-		if err != nil {
+		if err := d.openService(s); err != nil {
 			return err
 		}
-		dr := &door{Service: s, server: server}
-		d.doors = append(d.doors, dr)
-		if err := d.openDoor(dr); err != nil {
-			return fmt.Errorf("service %s: %w", s.Kind, err)
-		}
-		d.opt.Log.Info("service", "name", string(s.Kind), "address", dr.address(), "protocols", dr.protocols())
 	}
 	return nil
 }
 
-// address is where the service is: the address is empty where it is any.
-func (dr *door) address() string {
-	host := ""
-	if dr.Address.IsValid() {
-		host = dr.Address.String()
+// openService starts one service.
+func (d *Daemon) openService(s Service) error {
+	server, err := service.New(s.Kind, service.Config{Limits: s.Limits, Tune: tune, Inspect: inspect})
+	if err != nil {
+		return err
 	}
-	return net.JoinHostPort(host, strconv.Itoa(int(dr.Port)))
+	l := &listener{Service: s, server: server}
+	d.mu.Lock()
+	d.services = append(d.services, l)
+	d.mu.Unlock()
+	if err := d.listen(l); err != nil {
+		return fmt.Errorf("service %s: %w", s.Kind, err)
+	}
+	d.opt.Log.Info("service", "name", string(s.Kind), "address", l.address(), "protocols", l.protocols())
+	return nil
 }
 
-func (dr *door) protocols() string {
-	if dr.Kind.Datagrams() {
+// listeners returns the services that are open.
+func (d *Daemon) listeners() []*listener {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.services)
+}
+
+// address is where the service is: the address is empty where it is any.
+func (l *listener) address() string {
+	host := ""
+	if l.Address.IsValid() {
+		host = l.Address.String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(l.Port)))
+}
+
+func (l *listener) protocols() string {
+	if l.Kind.Datagrams() {
 		return "tcp,udp"
 	}
 	return "tcp"
 }
 
-// openDoor has the service take connections and datagrams.
-func (d *Daemon) openDoor(dr *door) error {
-	l, err := d.stack.Listen("tcp", dr.address())
+// listen makes the service take connections and datagrams.
+func (d *Daemon) listen(l *listener) error {
+	stream, err := d.stack.Listen("tcp", l.address())
 	if err != nil {
 		return err
 	}
-	d.serve(dr, func() error { return dr.server.Serve(l) })
-	if !dr.Kind.Datagrams() {
+	d.serve(l, func() error { return l.server.Serve(stream) })
+	if !l.Kind.Datagrams() {
 		return nil
 	}
-	pc, err := d.stack.ListenPacket("udp", dr.address())
+	datagrams, err := d.stack.ListenPacket("udp", l.address())
 	if err != nil {
 		return err
 	}
-	d.serve(dr, func() error { return dr.server.ServePacket(pc) })
+	d.serve(l, func() error { return l.server.ServePacket(datagrams) })
 	return nil
 }
 
-// serve runs a part of a service to its end, which is told where nobody asked for it.
-func (d *Daemon) serve(dr *door, run func() error) {
-	dr.serves.Go(func() {
+// serve runs a part of a service to its end. An error that nobody asked for is logged.
+func (d *Daemon) serve(l *listener, run func() error) {
+	l.serves.Go(func() {
 		if err := run(); err != nil && !errors.Is(err, service.ErrClosed) && !errors.Is(err, net.ErrClosed) {
-			d.opt.Log.Error("service", "name", string(dr.Kind), "error", err.Error())
+			d.opt.Log.Error("service", "name", string(l.Kind), "error", err.Error())
 		}
 	})
 }
 
-// closeServices ends the services; connections may finish what they have begun. It may be called twice.
-func (d *Daemon) closeServices() {
+// shutdownLimit is how long services may take to finish what they have begun.
+const shutdownLimit = 2 * time.Second
+
+// closeServices ends all services. It may be called twice.
+func (d *Daemon) closeServices() { shutdown(d.listeners()) }
+
+// shutdown ends services. Their connections may finish what they have begun within shutdownLimit.
+func shutdown(list []*listener) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 	defer cancel()
 	var all sync.WaitGroup
-	for _, dr := range d.doors {
+	for _, l := range list {
 		all.Go(func() {
-			_ = dr.server.Shutdown(ctx) // its error is that time was up
-			dr.serves.Wait()
+			_ = l.server.Shutdown(ctx) // its error is that time was up
+			l.serves.Wait()
 		})
 	}
 	all.Wait()
@@ -129,6 +154,6 @@ func inspect(c net.Conn) (service.Inspection, bool) {
 }
 
 // at reports whether the service is at a local address.
-func (dr *door) at(a netip.AddrPort) bool {
-	return dr.Port == a.Port() && (!dr.Address.IsValid() || dr.Address == a.Addr())
+func (l *listener) at(a netip.AddrPort) bool {
+	return l.Port == a.Port() && (!l.Address.IsValid() || l.Address == a.Addr())
 }

@@ -10,21 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/millrace/millrace/packet"
-	"github.com/millrace/millrace/pmd"
 )
-
-func TestRulesAreAddressesAndTheirNeighbours(t *testing.T) {
-	a, b := netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("2001:db8::2")
-	got := rules([]netip.Addr{b, a, b})
-	want := []pmd.Rule{{Addr: a}, {Addr: a, Kind: pmd.Neighbor}, {Addr: b}, {Addr: b, Kind: pmd.Neighbor}}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-		t.Error(diff)
-	}
-}
 
 // TestTheKernelKeepsItsAddress: an interface that the kernel uses too goes on working for it, and its address and ours
 // have one link address.
@@ -32,7 +19,7 @@ func TestTheKernelKeepsItsAddress(t *testing.T) {
 	for _, driver := range []string{"afxdp", "afpacket"} {
 		t.Run(driver, func(t *testing.T) {
 			s := newSite(t, "kernel", siteConfig{kernel: true, driver: driver})
-			if s.d.whole[0] {
+			if s.d.node.Whole(0) {
 				t.Error("the host takes every packet")
 			}
 			for _, addr := range []string{host4, host6, kernel4} {
@@ -84,8 +71,8 @@ func TestMistakesOfOperatorsAreExplained(t *testing.T) {
 		"no interface":           {func(c *Config) { c.Devices[0].Name = "st9" }, []string{`no interface "st9"`, "st0"}},
 		"the kernel's address":   {func(c *Config) { c.Devices[0].Addresses[0] = netip.MustParsePrefix(kernel4 + "/24") }, []string{"the kernel has the address " + kernel4, "ip addr del"}},
 		"DHCP beside the kernel": {func(c *Config) { c.Devices[0].DHCP = true }, []string{"the kernel uses it too (198.18.9.3/24)", "take: all"}},
-		"a socket in use":        {func(c *Config) { c.Control.Socket = s.d.cfg.Control.Socket }, []string{"something is running at", "--socket"}},
-		"a socket that is none":  {func(c *Config) { c.Control.Socket = "/dev/null" }, []string{"control.socket", "is no socket"}},
+		"a socket in use":        {func(c *Config) { c.Control.Socket = s.d.cfg.Control.Socket }, []string{"a stack is running at", "--socket"}},
+		"a socket that is none":  {func(c *Config) { c.Control.Socket = "/dev/null" }, []string{"control socket", "is no socket"}},
 		"the queue is in use":    {func(*Config) {}, []string{"st0", "in use"}},
 	} {
 		cfg := New()
@@ -138,7 +125,7 @@ func TestTheControlSocketTellsWhatThereIs(t *testing.T) {
 	for _, a := range addrs {
 		found[a.Address.String()] = a
 	}
-	info := s.d.devices[0].Queues[0].Info()
+	info := s.d.node.Info(0)
 	for _, want := range []string{host4 + "/24", host6 + "/64"} {
 		if a := found[want]; a.Device != "st0" || a.State != "preferred" || a.Valid != nil || a.MTU != 1500 || a.MAC != macText(info.MAC) || a.Origin != "static" {
 			t.Errorf("%s is %+v", want, a)
