@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Network is a prefix of the kernel's addresses on the link of a device.
@@ -57,4 +58,42 @@ func prefixOf(a netlink.Addr) netip.Prefix {
 	}
 	bits, _ := a.Mask.Size()
 	return netip.PrefixFrom(ip.Unmap(), bits).Masked()
+}
+
+// Route is a route of the kernel through a gateway.
+type Route struct {
+	Prefix  netip.Prefix
+	Gateway netip.Addr
+	Metric  uint32
+}
+
+// KernelRoutes returns the kernel's routes through gateways by the interface of a device, from its main table.
+func (n *Node) KernelRoutes(dev int) (list []Route, err error) {
+	link := n.Links()[dev]
+	if link.index == 0 {
+		return nil, nil // there is no interface
+	}
+	routes, err := n.netlink.RouteListFiltered(netlink.FAMILY_ALL,
+		&netlink.Route{LinkIndex: link.index, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range routes {
+		gateway, ok := netip.AddrFromSlice(r.Gw)
+		if !ok || r.Type != unix.RTN_UNICAST {
+			continue // on link, which follows from addresses, or no way to send
+		}
+		gateway = gateway.Unmap()
+		prefix := netip.PrefixFrom(netip.IPv6Unspecified(), 0) // a default route may come without a destination
+		if gateway.Is4() {
+			prefix = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		}
+		if r.Dst != nil {
+			a, _ := netip.AddrFromSlice(r.Dst.IP)
+			bits, _ := r.Dst.Mask.Size()
+			prefix = netip.PrefixFrom(a.Unmap(), bits)
+		}
+		list = append(list, Route{prefix, gateway, uint32(r.Priority)})
+	}
+	return list, nil
 }

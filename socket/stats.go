@@ -44,9 +44,9 @@ func addValue(to, from reflect.Value) {
 	}
 }
 
-// writeMetrics writes the counters of the transports: millrace_tcp_retransmits_total for
+// WriteMetrics writes the counters of the transports: millrace_tcp_retransmits_total for
 // tcp.Stats.Retransmits, and so on. Unsigned fields only grow; signed ones are gauges.
-func (s *Stack) writeMetrics(w *metrics.Writer) {
+func (s *Stack) WriteMetrics(w *metrics.Writer) {
 	t, u := s.Stats()
 	writeFields(w, "millrace_tcp_", "tcp.Stats.", reflect.ValueOf(t))
 	writeFields(w, "millrace_udp_", "udp.Stats.", reflect.ValueOf(u))

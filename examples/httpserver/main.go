@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/millrace/millrace/examples/beside"
+	"github.com/millrace/millrace"
 	"github.com/millrace/millrace/socket"
 )
 
@@ -31,7 +31,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	stack, err := beside.Open(os.Args[1], prefix)
+	stack, err := millrace.Open(os.Args[1], prefix)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/millrace/millrace/examples/beside"
+	"github.com/millrace/millrace"
 	"github.com/millrace/millrace/socket"
 )
 
@@ -29,7 +29,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	stack, err := beside.Open(os.Args[1], prefix)
+	stack, err := millrace.Open(os.Args[1], prefix)
 	if err != nil {
 		log.Fatal(err)
 	}

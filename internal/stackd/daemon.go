@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/millrace/millrace"
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
@@ -157,7 +158,7 @@ func (d *Daemon) openHost() error {
 	if err := d.reconcile(&Config{}, d.cfg); err != nil {
 		return fmt.Errorf("host: %w", err)
 	}
-	s := d.stack.Service()
+	s := millrace.Service(d.stack)
 	s.Background = d.follow
 	s.Shutdown = d.closeServices
 	return d.node.Add(s)

@@ -1,4 +1,4 @@
-package socket
+package millrace
 
 import (
 	"net/netip"
@@ -8,25 +8,25 @@ import (
 
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd"
-	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/socket"
 )
 
 func TestAServiceClaimsItsAddressesAndTheirNeighbours(t *testing.T) {
 	a, b, closeBoth := pairOf(t)
 	defer closeBoth()
-	s := a.Service()
-	if len(s.Handlers) != len(a.group.Hosts) || !s.Entered || !s.Fallback {
+	s := Service(a)
+	if len(s.Handlers) != len(a.Group().Hosts) || !s.Entered || !s.Fallback {
 		t.Errorf("service %+v", s)
 	}
 	rules := s.Claims()
-	for _, addr := range a.group.Hosts[0].IP.Addrs() {
+	for _, addr := range a.Group().Hosts[0].IP.Addrs() {
 		for _, want := range []pmd.Rule{{Addr: addr.Prefix.Addr()}, {Addr: addr.Prefix.Addr(), Kind: pmd.Neighbor}} {
 			if !slices.Contains(rules, want) {
 				t.Errorf("claims %v lack %v", rules, want)
 			}
 		}
 	}
-	if len(rules) == 0 || slices.Equal(rules, b.Service().Claims()) {
+	if len(rules) == 0 || slices.Equal(rules, Service(b).Claims()) {
 		t.Errorf("claims %v", rules)
 	}
 }
@@ -35,7 +35,7 @@ func TestMetricsAreNamedAfterTheFieldsOfStats(t *testing.T) {
 	a, _, closeBoth := pairOf(t)
 	defer closeBoth()
 	r := metrics.NewRegistry(metrics.Build{})
-	r.Add(a.Service().Metrics)
+	r.Add(Service(a).Metrics)
 	series, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -50,29 +50,21 @@ func TestMetricsAreNamedAfterTheFieldsOfStats(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{"BytesIn": "bytes_in", "TimeWait": "time_wait", "Conns": "conns", "KeepAlive": "keep_alive"} {
-		if got := SnakeCase(name); got != want {
+		if got := socket.SnakeCase(name); got != want {
 			t.Errorf("%s is %s", name, got)
 		}
 	}
 }
 
-func TestStatsAreSums(t *testing.T) {
-	sum := tcp.Stats{BytesIn: 3, Conns: 1}
-	addFields(&sum, tcp.Stats{BytesIn: 4, Conns: 2, Memory: -2})
-	if sum.BytesIn != 7 || sum.Conns != 3 || sum.Memory != -2 {
-		t.Errorf("%+v", sum)
-	}
-}
-
 // pairOf returns two stacks with a link between them.
-func pairOf(t *testing.T) (a, b *Stack, closeBoth func()) {
+func pairOf(t *testing.T) (a, b *socket.Stack, closeBoth func()) {
 	t.Helper()
-	a, b, err := Pair(netip.MustParsePrefix("198.18.0.1/24"), netip.MustParsePrefix("198.18.0.2/24"))
+	a, b, err := socket.Pair(netip.MustParsePrefix("198.18.0.1/24"), netip.MustParsePrefix("198.18.0.2/24"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return a, b, func() {
-		for _, s := range []*Stack{a, b} {
+		for _, s := range []*socket.Stack{a, b} {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}

@@ -1,0 +1,97 @@
+package millrace
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/socket"
+)
+
+// TestOpenBesideTheKernel opens a stack on an interface that the kernel uses too, reaches a host behind the
+// kernel's default gateway, and is reached.
+func TestOpenBesideTheKernel(t *testing.T) {
+	n := testnet.For(t, "mr-open")
+	linux, here := n.Namespace("linux"), n.Namespace("here")
+	must := func(errs ...error) {
+		t.Helper()
+		for _, err := range errs {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	must(n.Link(linux, "eth0", here, "st0"), linux.NoOffload("eth0"), here.NoOffload("st0"))
+	must(linux.Up("eth0", "198.18.9.1/24"), linux.Up("lo", "192.0.2.1/32"), here.Up("st0", "198.18.9.3/24"))
+	testnet.Program(t, "ip")
+	_, err := here.Run("ip", "route", "add", "default", "via", "198.18.9.1")
+	must(err)
+
+	var s *socket.Stack
+	err = here.Do(func() (err error) {
+		if _, err := Open("st0", netip.MustParsePrefix("198.18.9.3/24")); err == nil || !strings.Contains(err.Error(), "the kernel has the address 198.18.9.3 itself") {
+			t.Errorf("the kernel's own address: %v", err)
+		}
+		if _, err := Open("st0"); err == nil {
+			t.Error("a stack without an address was opened")
+		}
+		if _, err := Open("absent0", netip.MustParsePrefix("198.18.9.2/24")); err == nil || !strings.Contains(err.Error(), `no interface "absent0"`) {
+			t.Errorf("an interface that is not there: %v", err)
+		}
+		s, err = Open("st0", netip.MustParsePrefix("198.18.9.2/24"))
+		return err
+	})
+	must(err)
+
+	var l net.Listener
+	must(linux.Do(func() (err error) { l, err = net.Listen("tcp", "192.0.2.1:80"); return err }))
+	defer l.Close()
+	serveHello(l)
+	hello(t, func() (net.Conn, error) { return s.Dial("tcp", "192.0.2.1:80") })
+
+	ours, err := s.Listen("tcp", ":80")
+	must(err)
+	serveHello(ours)
+	hello(t, func() (c net.Conn, err error) {
+		err = linux.Do(func() (err error) { c, err = net.Dial("tcp", "198.18.9.2:80"); return err })
+		return c, err
+	})
+	if out, err := linux.Run("ping", "-c", "1", "-W", "2", "198.18.9.3"); err != nil {
+		t.Errorf("the kernel's address beside the stack: %v\n%s", err, out)
+	}
+	must(s.Close())
+	if out, err := linux.Run("ping", "-c", "1", "-W", "2", "198.18.9.3"); err != nil {
+		t.Errorf("the kernel's address after the stack: %v\n%s", err, out)
+	}
+}
+
+// serveHello greets every connection.
+func serveHello(l net.Listener) {
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "hello")
+			c.Close()
+		}
+	}()
+}
+
+// hello reads a greeting.
+func hello(t *testing.T, dial func() (net.Conn, error)) {
+	t.Helper()
+	c, err := dial()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	if b, err := io.ReadAll(c); err != nil || string(b) != "hello" {
+		t.Errorf("read %q, %v", b, err)
+	}
+}
