@@ -1,6 +1,9 @@
-// Package strictyaml reads YAML that must be right: every key known, every value of its kind and in its range. It collects all
-// mistakes of a file, each with its line, its column, the line with a caret under it, and what would be right. Schemas are the
-// callers': they walk the nodes with Mapping and List and read the scalars.
+// Package strictyaml reads YAML strictly: every key must be known, every value of its type and in its range. It collects all
+// errors of a file, each with its line, its column, the line with a caret under it, and what is allowed. Schemas belong to the
+// callers: they walk the nodes with Mapping and List and read the scalars.
+//
+// Anchors, aliases and merge keys work, within a bound on what they stand for. An error in an aliased value has the place of the
+// value, not of the alias.
 package strictyaml
 
 import (
@@ -17,18 +20,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decoder walks the nodes of a YAML document and collects mistakes with their places. It serves one file, and one goroutine.
+// Decoder walks the nodes of a YAML document and collects errors with their places. It serves one file, and one goroutine.
 type Decoder struct {
 	Problems []Problem // in the order they were found
 
-	// Example is where an empty file's author is sent; "" is nowhere.
+	// Example is the file that the hint of an empty file names; "" is none.
 	Example string
-	// Cause finds what on these lines likely upset the YAML parser and returns a hint, or "". The parser often notices it only
+	// Cause finds what on these lines is the likely cause of the YAML parser's error and returns a hint, or "". The parser often notices it only
 	// later, or blames the start of the block, so it gets all lines. May be nil.
 	Cause func(lines []string) string
 
 	file  string
 	lines []string
+
+	root      *yaml.Node
+	nodes     int  // of the file
+	visits    int  // of keys and items, those behind aliases each time
+	exhausted bool // there were too many visits, and the walk has ended
 }
 
 // New returns a decoder of src; file names it in messages.
@@ -36,7 +44,7 @@ func New(file string, src []byte) *Decoder {
 	return &Decoder{file: file, lines: strings.Split(string(src), "\n")}
 }
 
-// Err returns the mistakes in the order of the file, as an *Error; nil when there are none.
+// Err returns the errors in the order of the file, as an *Error; nil when there are none.
 func (d *Decoder) Err() error {
 	if len(d.Problems) == 0 {
 		return nil
@@ -47,7 +55,7 @@ func (d *Decoder) Err() error {
 	return &Error{Problems: d.Problems}
 }
 
-// Fail notes a mistake at n; nil is no place of the file.
+// Fail records an error at n; nil is no place of the file.
 func (d *Decoder) Fail(n *yaml.Node, hint, format string, args ...any) {
 	if n == nil {
 		n = &yaml.Node{}
@@ -55,10 +63,13 @@ func (d *Decoder) Fail(n *yaml.Node, hint, format string, args ...any) {
 	d.FailAt(n.Line, n.Column, hint, fmt.Sprintf(format, args...))
 }
 
-// FailAt notes a mistake at a line and a column, both from 1.
+// FailAt records an error at a line and a column, both from 1.
 func (d *Decoder) FailAt(line, column int, hint, message string) {
 	p := d.Place(line, column)
 	p.Message, p.Hint = message, hint
+	if slices.Contains(d.Problems, p) {
+		return // what several aliases stand for is wrong once
+	}
 	d.Problems = append(d.Problems, p)
 }
 
@@ -84,12 +95,13 @@ func (d *Decoder) Document(src []byte) *yaml.Node {
 	} else if !errors.Is(err, io.EOF) {
 		d.syntax(err)
 	}
-	return doc.Content[0]
+	d.root, d.nodes = doc.Content[0], countNodes(&doc)
+	return d.root
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s+)?line (\d+): `)
 
-// syntax notes an error of the YAML parser, which knows only the line, if that.
+// syntax records an error of the YAML parser, which knows only the line, if that.
 func (d *Decoder) syntax(err error) {
 	if errors.Is(err, io.EOF) {
 		d.FailAt(1, 1, d.exampleHint(), "the file is empty")

@@ -2,6 +2,8 @@ package strictyaml
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// read decodes src by a schema that has every reader, and returns the mistakes.
+// read decodes src by a schema that has every reader, and returns the errors.
 func read(src string, set func(d *Decoder)) error {
 	d := New("f", []byte(src))
 	set(d)
@@ -28,7 +30,7 @@ func read(src string, set func(d *Decoder)) error {
 	return d.Err()
 }
 
-func TestEveryMistakeHasItsPlaceAndItsHint(t *testing.T) {
+func TestEveryErrorHasItsPlaceAndItsHint(t *testing.T) {
 	helped := func(d *Decoder) {
 		d.Example, d.Cause = "the book", func([]string) string { return "a cause" }
 	}
@@ -67,14 +69,14 @@ func TestEveryMistakeHasItsPlaceAndItsHint(t *testing.T) {
 	}
 }
 
-func TestWhatIsRightIsTaken(t *testing.T) {
+func TestValidFileIsAccepted(t *testing.T) {
 	const src = "number: &n 2\nword: cuda\nlength: 60s\nlist: [1, *n]\nsome: 1\n"
 	if err := read(src, func(*Decoder) {}); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestMistakesStandInTheOrderOfTheFile(t *testing.T) {
+func TestErrorsAreInTheOrderOfTheFile(t *testing.T) {
 	err := read("x: 1\nlist: []\ny: 2\n", func(*Decoder) {})
 	e := new(Error)
 	if !errors.As(err, &e) || len(e.Problems) != 4 {
@@ -87,10 +89,82 @@ func TestMistakesStandInTheOrderOfTheFile(t *testing.T) {
 	}
 }
 
-func TestAMistakeWithoutAPlace(t *testing.T) {
+func TestErrorWithoutAPlace(t *testing.T) {
 	d := New("", nil)
 	d.Fail(nil, "yes", "no %d", 1)
 	if err := d.Err(); err == nil || err.Error() != "no 1\n  yes" {
 		t.Errorf("%q", err)
+	}
+}
+
+// lists is a schema of mappings in a list, whose numbers it collects.
+func lists(src string) (numbers []int, words []string, err error) {
+	d := New("f", []byte(src))
+	if root := d.Document([]byte(src)); root != nil {
+		d.Mapping(root, "the file", Required("items", func(n *yaml.Node) {
+			d.List(n, "items", 1<<20, func(n *yaml.Node) {
+				var number int
+				var word string
+				d.Mapping(n, "an item",
+					Required("number", func(n *yaml.Node) { Integer(d, n, "number", &number, 0, 9) }),
+					Optional("word", func(n *yaml.Node) { Choice(d, n, "word", &word, "cpu", "cuda") }),
+					Optional("list", func(n *yaml.Node) {
+						d.List(n, "list", 1<<20, func(n *yaml.Node) { Integer(d, n, "item", &number, 0, 9) })
+					}),
+				)
+				numbers, words = append(numbers, number), append(words, word)
+			})
+		}))
+	}
+	return numbers, words, d.Err()
+}
+
+func TestAnchorsAliasesAndMergeKeys(t *testing.T) {
+	for _, src := range []string{
+		"x-base: &base {number: 3, word: cpu}\nitems: [*base, {<<: *base, number: 4}, {<<: *base, word: cuda}]\n",
+		"x-n: &three 3\nx-four: &four {number: 4}\nitems:\n- &first {number: *three, word: cpu}\n- <<: [*four, *first]\n- word: cuda\n  <<: *first\n",
+		"items: [&a {number: 3, word: cpu}, &b {<<: *a, number: 4}, {<<: *a, word: cuda}]\n",
+		"x-a: &a {number: 3}\nx-b: &b {<<: *a, word: cpu}\nitems: [*b, {<<: [{number: 4}, *b]}, {<<: *b, word: cuda}]\n",
+	} {
+		numbers, words, err := lists(src)
+		if err != nil || !slices.Equal(numbers, []int{3, 4, 3}) || !slices.Equal(words, []string{"cpu", "cpu", "cuda"}) {
+			t.Errorf("%s: %v %v %v", src, numbers, words, err)
+		}
+	}
+}
+
+func TestErrorsBehindAliasesHaveThePlaceOfTheValue(t *testing.T) {
+	for _, c := range []struct{ src, want string }{
+		{"x-b: &b\n  number: 10\nitems: [*b, *b, {<<: *b}]\n", "f:2:11: number is 10; it must lie between 0 and 9\n    number: 10\n            ^"},
+		{"x-b: &b {nmuber: 1}\nitems: [{<<: *b, number: 1}]\n", "f:1:10: unknown key \"nmuber\" in an item\n  x-b: &b {nmuber: 1}\n           ^\n  did you mean \"number\"? allowed: number, word, list"},
+		{"x-b: &b {word: cpu}\nitems: [{<<: *b}]\n", "f:2:9: an item lacks the key \"number\"\n  items: [{<<: *b}]\n          ^"},
+		{"items: [{<<: 7, number: 1}]\n", "f:1:14: << must be a mapping or a list of mappings, not the number 7\n  items: [{<<: 7, number: 1}]\n               ^\n  such as <<: *name"},
+		{"items: [{<<: [[]], number: 1}]\n", "f:1:15: << must be a mapping or a list of mappings, not a list\n  items: [{<<: [[]], number: 1}]\n                ^\n  such as <<: *name"},
+		{"items: [&a {<<: *a, number: 1}]\n", "f:1:9: a mapping is merged into itself\n  items: [&a {<<: *a, number: 1}]\n          ^"},
+		{"items: [{x-a: 1, number: 1}]\n", "f:1:10: unknown key \"x-a\" in an item\n  items: [{x-a: 1, number: 1}]\n           ^\n  allowed: number, word, list"},
+		{"items: [*a]\n", "f:1:1: not YAML: unknown anchor 'a' referenced\n  items: [*a]\n  ^"},
+	} {
+		if _, _, err := lists(c.src); err == nil || err.Error() != c.want {
+			t.Errorf("%q:\n%v\nwant\n%s", c.src, err, c.want)
+		}
+	}
+}
+
+// A file of a few kilobytes can stand for more nodes than memory holds: the walk ends early, with one error.
+func TestAliasBombsAreBounded(t *testing.T) {
+	list := "x-l: &l [" + strings.Repeat("1,", 2000) + "1]\nitems: [&i {number: 1, list: *l}" + strings.Repeat(", *i", 2000) + "]\n"
+	nested := "x-0: &a0 {number: 1}\n"
+	for i := range 40 {
+		nested += fmt.Sprintf("x-%d: &a%d {<<: [*a%d, *a%d]}\n", i+1, i+1, i, i)
+	}
+	for _, src := range []string{list, nested + "items: [*a40]\n"} {
+		_, _, err := lists(src)
+		e := new(Error)
+		if !errors.As(err, &e) || len(e.Problems) != 1 || !strings.Contains(e.Problems[0].Message, "the aliases of the file stand for more than") {
+			t.Errorf("%.200v", err)
+		}
+	}
+	if _, _, err := lists("x-i: &i {number: 1}\nitems: [*i" + strings.Repeat(", {<<: *i}", 100_000) + "]\n"); err != nil {
+		t.Errorf("%.200v", err)
 	}
 }

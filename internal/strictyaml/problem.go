@@ -6,13 +6,13 @@ import (
 	"unicode"
 )
 
-// Problem is one mistake in a file.
+// Problem is one error in a file.
 type Problem struct {
 	File    string `json:"file"`
-	Line    int    `json:"line"`   // from 1; 0 where no file is to blame
+	Line    int    `json:"line"`   // from 1; 0 without a file
 	Column  int    `json:"column"` // from 1, in characters
 	Message string `json:"message"`
-	Hint    string `json:"hint"`   // what would be right; may be empty
+	Hint    string `json:"hint"`   // what is allowed; may be empty
 	Source  string `json:"source"` // the line of the file
 }
 
@@ -40,7 +40,7 @@ const (
 )
 
 // excerpt returns the part of a line around its character at, and where that character is in it:
-// a file may be one long line. What a terminal could take for a command is replaced.
+// a file may be one long line. Characters that a terminal could interpret are replaced.
 func excerpt(line string, at int) (string, int) {
 	rs := []rune(line)
 	for i, r := range rs {
@@ -70,7 +70,7 @@ func margin(line string, n int) string {
 	return s.String()
 }
 
-// Error holds every mistake of a file, in the order of the file.
+// Error holds every problem of a file, in the order of the file.
 type Error struct{ Problems []Problem }
 
 // Error renders all problems.

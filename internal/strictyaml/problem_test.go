@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A file that is none can hold anything, and a terminal obeys escape sequences.
-func TestAnExcerptIsShortAndHarmless(t *testing.T) {
+// A binary file can hold any byte, and a terminal obeys escape sequences.
+func TestExcerptIsShortAndPrintable(t *testing.T) {
 	long := strings.Repeat("a", 300)
 	for _, c := range []struct {
 		line   string

@@ -20,7 +20,8 @@ func Required(name string, read func(n *yaml.Node)) Field { return Field{name, t
 // Optional is a key that may be absent.
 func Optional(name string, read func(n *yaml.Node)) Field { return Field{name, false, read} }
 
-// Mapping reads the keys of n and reports unknown, repeated and missing ones. what names the
+// Mapping reads the keys of n, and those of the mappings that it merges, and reports unknown, repeated and
+// missing ones. Keys of the root that begin with "x-" are ignored: they hold anchors. what names the
 // mapping in messages.
 func (d *Decoder) Mapping(n *yaml.Node, what string, fields ...Field) {
 	n = follow(n)
@@ -28,23 +29,18 @@ func (d *Decoder) Mapping(n *yaml.Node, what string, fields ...Field) {
 		d.Fail(n, "", "%s must be a mapping, not %s", what, Kind(n))
 		return
 	}
-	seen := map[string]*yaml.Node{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		if first := seen[key.Value]; first != nil {
-			d.Fail(key, "", "key %q is repeated: it is already on line %d", key.Value, first.Line)
-			continue
-		}
-		seen[key.Value] = key
-		j := slices.IndexFunc(fields, func(f Field) bool { return f.Name == key.Value })
+	seen := map[string]bool{}
+	for _, p := range d.pairs(n) {
+		seen[p.key.Value] = true
+		j := slices.IndexFunc(fields, func(f Field) bool { return f.Name == p.key.Value })
 		if j < 0 {
-			d.Fail(key, d.Hint(key.Value, names(fields)), "unknown key %q in %s", key.Value, what)
+			d.Fail(p.key, d.Hint(p.key.Value, names(fields)), "unknown key %q in %s", p.key.Value, what)
 			continue
 		}
-		fields[j].Read(follow(value))
+		fields[j].Read(p.value)
 	}
 	for _, f := range fields {
-		if f.Required && seen[f.Name] == nil {
+		if f.Required && !seen[f.Name] && !d.exhausted {
 			d.Fail(n, "", "%s lacks the key %q", what, f.Name)
 		}
 	}
@@ -69,6 +65,9 @@ func (d *Decoder) List(n *yaml.Node, what string, limit int, read func(n *yaml.N
 		d.Fail(n, "", "%s has %d items; at most %d are allowed", what, len(n.Content), limit)
 	default:
 		for _, item := range n.Content {
+			if !d.visit(item) {
+				return
+			}
 			read(follow(item))
 		}
 	}
