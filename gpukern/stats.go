@@ -11,7 +11,7 @@ type EngineStats struct {
 	Backends     []BackendStats      `json:"backends"`
 	Redone       uint64              `json:"redone_packets"` // in flight on a GPU when it was lost, processed again on the CPU
 	Fault        string              `json:"fault"`          // why a GPU is no longer used; "" where none failed
-	Calibrations []CalibrationReport `json:"verdicts"`       // empty where nothing was measured
+	Calibrations []CalibrationReport `json:"calibrations"`   // empty where nothing was measured
 
 	engines int
 	using   []int // engines that have each back end
@@ -28,9 +28,9 @@ type BackendStats struct {
 // CalibrationReport is a Calibration for reports.
 type CalibrationReport struct {
 	Ops            string     `json:"ops"`
-	Bytes          int        `json:"bytes"`      // size of the packets that were measured
-	BreakEven      int        `json:"from"`       // packets from which on the GPU costs the loop less; 0 is never
-	BreakEvenAlone int        `json:"from_alone"` // the same for a single batch in flight; 0 is never
+	Bytes          int        `json:"bytes"`            // size of the packets that were measured
+	BreakEven      int        `json:"break_even"`       // packets from which on the GPU costs the loop less; 0 is never
+	BreakEvenAlone int        `json:"break_even_alone"` // the same for a single batch in flight; 0 is never
 	CPU            CostReport `json:"cpu"`
 	GPU            CostReport `json:"gpu"`
 	Text           string     `json:"text"` // everything, in one line
@@ -38,9 +38,9 @@ type CalibrationReport struct {
 
 // CostReport is a CostModel for reports.
 type CostReport struct {
-	FixedNs     float64 `json:"batch_ns"`
+	FixedNs     float64 `json:"fixed_ns"`
 	PacketNs    float64 `json:"packet_ns"`
-	PipelinedNs float64 `json:"each_ns"`
+	PipelinedNs float64 `json:"pipelined_ns"`
 }
 
 // Add adds an engine. All engines have the same operations, and the same calibrations where they have any. The

@@ -52,7 +52,7 @@ func (b *bar) show(file int, packets, bytes uint64) {
 	for _, size := range b.sizes[:file] {
 		at += size
 	}
-	_ = b.bar.Set64(at) // a terminal that is gone is told by what is printed next
+	_ = b.bar.Set64(at) // printing the result reports a terminal that is gone
 }
 
 // end removes the bar.

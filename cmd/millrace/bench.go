@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/internal/kernbench"
 )
 
-// benchFlags are the flags of bench kern, as given.
+// benchFlags are the flags of bench kern.
 type benchFlags struct {
 	cfg        kernbench.Config
 	json, list bool
@@ -23,9 +23,9 @@ type benchFlags struct {
 
 const benchLong = `Measure parts of Millrace on this machine.`
 
-const benchKernLong = `Measure the operations of the batch engine: on one core, on all cores, and, where
-there is a GPU, from host memory through the ring and in bulk, and from the GPU's
-own memory. Cases that the CPU wins stand in the same table.
+const benchKernLong = `Measure the operations of the batch engine: on one core, on all cores, and, with a
+GPU, from host memory through the ring and in bulk, and from the GPU's own memory.
+Cases that the CPU wins are in the same table.
 
 Every result of every run is compared: the CPU form with the slow reference on a
 sample, and every path with the CPU form on all packets; results are poisoned
@@ -34,12 +34,12 @@ and exit code 1, not a rate.
 
 Packets have 64, 256 and 1408 bytes, the IMIX of 7 x 60, 4 x 590 and 1 x 1514, or
 come from the captures in a folder (--captures, or $MILLRACE_PCAPS); literals are
-looked for in adversarial text too. GB/s count the packets' bytes without the
+searched in adversarial text too. GB/s count the packets' bytes without the
 frame check sequence; those of literals count payloads alone.
 
 Latencies are of single batches, from Submit to Poll, one at a time.
 
-Ctrl-C ends it with what was measured until then.
+Ctrl-C stops and prints what was measured.
 
 --json prints one object: schema, version, machine, seed, packets, seconds, notes,
 stopped, rows (list: op, size, packets, mean_bytes, text_mean_bytes, matches,
@@ -60,10 +60,10 @@ func newBench(c *console) *cobra.Command {
 		Use:   "bench",
 		Short: "Measure parts of Millrace",
 		Long:  benchLong,
-		Args:  noSuchVerb,
+		Args:  unknownCommand,
 
 		SuggestionsMinimumDistance: 2,
-		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:                       showHelp,
 	}
 	cmd.AddCommand(newBenchKern(c))
 	return cmd
@@ -84,7 +84,7 @@ func newBenchKern(c *console) *cobra.Command {
 	fl.IntVar(&f.cfg.Packets, "packets", 0, "different packets, at most (default 131072)")
 	fl.DurationVar(&f.cfg.Time, "time", 0, "time measured for each figure (default 200ms)")
 	fl.IntVar(&f.cfg.Cores, "cores", 0, "how many cores are all (default: those that it may use)")
-	fl.Uint64Var(&f.cfg.Seed, "seed", 1, "what packets and tables are made from")
+	fl.Uint64Var(&f.cfg.Seed, "seed", 1, "seed of packets and tables")
 	fl.StringVar(&f.cfg.Engine, "engine", "auto", "cpu, cuda (an error without a GPU) or auto")
 	fl.StringVar(&f.cfg.Captures, "captures", os.Getenv("MILLRACE_PCAPS"), "folder of pcap files")
 	fl.BoolVar(&f.cfg.Quick, "quick", false, "fewer sizes and packets, and less time")
@@ -94,7 +94,7 @@ func newBenchKern(c *console) *cobra.Command {
 	fl.Lookup("captures").DefValue = ""
 	completeWords(cmd, "engine", engineWords...)
 	completeWords(cmd, "sizes", kernbench.Sizes()...)
-	cmd.RunE = verb(func(ctx context.Context, _ []string) error {
+	cmd.RunE = command(func(ctx context.Context, _ []string) error {
 		if f.list {
 			return listOps(c, f.json)
 		}
@@ -115,7 +115,9 @@ func listOps(c *console, asJSON bool) error {
 		all = append(all, entry{o.Name, o.Title, o.Sizes()})
 	}
 	if asJSON {
-		return c.json(all)
+		return c.json(struct {
+			Operations []entry `json:"operations"`
+		}{all})
 	}
 	for _, e := range all {
 		c.printf("%s %s\n%13s%s\n", c.paint(bold, fmt.Sprintf("%-12s", e.Name)), e.Title, "", strings.Join(e.Sizes, " "))
@@ -198,7 +200,7 @@ func (s *steps) show(c *console) func(at, of int, what string) {
 			)
 		}
 		s.bar.Describe(fmt.Sprintf("%-40s", what))
-		_ = s.bar.Set(min(at, of)) // a terminal that is gone is told by what is printed next
+		_ = s.bar.Set(min(at, of)) // printing the result reports a terminal that is gone
 	}
 }
 

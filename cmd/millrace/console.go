@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,20 +11,21 @@ import (
 	"golang.org/x/term"
 )
 
-// console is where a verb writes to.
+// console is the output of a command.
 type console struct {
+	in       io.Reader // of the file name "-"
 	out, err io.Writer // results; messages and progress
 	colour   bool      // out is a terminal that shows colours
 	live     bool      // err is a terminal: progress may be redrawn
 	width    int       // columns of out; 0 is no terminal, so lines are not folded
-	lost     error     // why a part of the result could not be written
+	lost     error     // the first error of writing a result
 }
 
-// terminal returns the console of the process. Colours and progress are for people: they go to
+// terminal returns the console of the process. Colours and progress go to
 // terminals only, and the variable NO_COLOR turns colours off (no-color.org).
 func terminal(out, err *os.File) *console {
 	tty := term.IsTerminal(int(out.Fd()))
-	c := &console{out: out, err: err, live: term.IsTerminal(int(err.Fd()))}
+	c := &console{in: os.Stdin, out: out, err: err, live: term.IsTerminal(int(err.Fd()))}
 	c.colour = tty && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	if w, _, e := term.GetSize(int(out.Fd())); tty && e == nil {
 		c.width = w
@@ -55,7 +57,7 @@ func (c *console) printf(format string, args ...any) {
 	}
 }
 
-// complain writes a message for people, under the program's name. Further lines, remedies and
+// complain writes an error or a warning, under the program's name. Further lines, remedies and
 // sources with a caret, keep their columns.
 func (c *console) complain(err error) { fmt.Fprintf(c.err, "millrace: %v\n", err) }
 
@@ -67,17 +69,50 @@ func (c *console) logger(asJSON bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.err, nil))
 }
 
-// json writes v as the result, indented.
+// json writes v as the result, with its schema version, indented.
 func (c *console) json(v any) error {
-	e := json.NewEncoder(c.out)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	line, err := versioned(v)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, line, "", "  "); err != nil {
+		return err
+	}
+	_, err = c.out.Write(b.Bytes())
+	return err
 }
 
 // jsonLine writes v as one line of the result.
 func (c *console) jsonLine(v any) error {
-	e := json.NewEncoder(c.out)
+	line, err := versioned(v)
+	if err != nil {
+		return err
+	}
+	_, err = c.out.Write(line)
+	return err
+}
+
+// schemaVersion is the value of the key "schema" in every document. Within a version keys are added, never
+// renamed or removed.
+const schemaVersion = 1
+
+// versioned returns the line of an object with its schema version as the first key.
+func versioned(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	head, line := fmt.Sprintf(`{"schema":%d`, schemaVersion), b.Bytes()
+	switch {
+	case bytes.HasPrefix(line, []byte(head)):
+		return line, nil // the document has the key itself
+	case bytes.HasPrefix(line, []byte("{}")):
+		return append([]byte(head), line[1:]...), nil
+	case !bytes.HasPrefix(line, []byte("{")):
+		return nil, fmt.Errorf("a JSON document must be an object, not %.20s", line)
+	}
+	return append([]byte(head+","), line[1:]...), nil
 }

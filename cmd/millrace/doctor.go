@@ -12,20 +12,21 @@ import (
 )
 
 const doctorLong = `Examine the kernel, permissions, memory, CPUs, interfaces, GPU and DPDK. Each
-line says ok, warn (works with a limit) or fail (needed and missing), what was
-found, and what to type. Nothing is changed. A GPU is opened, its driver translates
-the kernels, some packets go through them, with every result compared, and for
-0.3 s it is measured against a core: each verdict says from how many packets a
-batch is worth the GPU, with the figures. Without a GPU the line "engine" says why
-the CPU does everything.
+line has a status, what was found, and the command that helps. The status is ok,
+warn (works with a limit) or fail (needed and missing). Nothing is changed.
 
-Exit code 0 when everything that is needed works, 1 otherwise.
+A GPU is opened, its driver compiles the kernels, and packets go through them with
+every result compared. For 0.3 s it is measured against a core: each calibration
+gives the batch size from which the GPU is faster. Without a GPU the line "engine"
+gives the reason.
 
---json prints one object: kernel (release), cpus (number), checks (list of
-area, name, status, found, remedy), interfaces (list of name, driver, up, mtu,
+Exit code 0 if everything that is needed works, 1 otherwise.
+
+--json prints one object: schema, kernel (release), cpus (number), checks (list
+of area, name, status, found, remedy), interfaces (list of name, driver, up, mtu,
 queues, xdp, zero_copy, multi_buffer, program, program_by, attach_mode) and
-verdicts (list of ops, bytes, from, from_alone, cpu, gpu: batch_ns, packet_ns,
-each_ns, and text).`
+calibrations (list of ops, bytes, break_even, break_even_alone, cpu, gpu:
+fixed_ns, packet_ns, pipelined_ns, and text).`
 
 const doctorExamples = `  millrace doctor
   millrace doctor --iface eth1 --iface eth2
@@ -36,7 +37,7 @@ func newDoctor(c *console) *cobra.Command {
 	var interfaces []string
 	cmd := &cobra.Command{
 		Use:     "doctor",
-		Short:   "Examine the machine and say what it lacks",
+		Short:   "Check what this machine supports",
 		Long:    doctorLong,
 		Example: doctorExamples,
 		Args:    cobra.NoArgs,
@@ -44,7 +45,7 @@ func newDoctor(c *console) *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringSliceVarP(&interfaces, "iface", "i", nil, "interface to examine (default: all that are up)")
 	complete(cmd, "iface", interfaceNames)
-	cmd.RunE = verb(func(context.Context, []string) error {
+	cmd.RunE = command(func(context.Context, []string) error {
 		host := doctor.This()
 		host.GPU = func() (doctor.GPU, error) { return probeGPU(cuda.Options{}, choose.DefaultSizes) }
 		rep := doctor.Examine(host, interfaces)

@@ -10,10 +10,10 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// endpoint is an interface and how to open it, as flags say.
+// endpoint is an interface and how to open it, from flags.
 type endpoint struct{ device, driver, mode string }
 
-// check refuses what no driver takes.
+// check rejects unknown drivers and modes.
 func (e *endpoint) check() error {
 	if !slices.Contains(device.Drivers, device.Driver(e.driver)) {
 		return usage("no driver %q; say auto, afxdp, afpacket or tap", e.driver)
@@ -31,7 +31,7 @@ func (e *endpoint) queues() int {
 	}
 	n, err := afxdp.RxQueues(e.device)
 	if err != nil {
-		return 1 // opening tells what is wrong
+		return 1 // opening reports the error
 	}
 	return max(n, 1)
 }

@@ -16,7 +16,7 @@ var engineWords = func() (words []string) {
 	return words
 }()
 
-// checkEngine refuses what is none of them.
+// checkEngine rejects other words.
 func checkEngine(word string) error {
 	if _, err := choose.ParseKind(word); err != nil {
 		return coded{err, errUsage}
@@ -24,13 +24,13 @@ func checkEngine(word string) error {
 	return nil
 }
 
-// openEngines opens what --engine asks for, before anything else is touched. With auto it tells what was
-// found and what is used.
+// openEngines opens what --engine names, before any device. With auto it prints what was found and what is
+// used.
 func openEngines(c *console, word string) (*choose.Opener, error) {
 	o, err := choose.NewOpener(choose.OpenConfig{
 		Kind: choose.Kind(word),
 		Lost: func(err error) {
-			c.complain(fmt.Errorf("the GPU is lost, the CPU does its work: %w", err))
+			c.complain(fmt.Errorf("the GPU has failed, the CPU does its work: %w", err))
 		},
 		Without: func(err error) {
 			c.complain(fmt.Errorf("the GPU cannot be used, the CPU does all work: %w", err))
@@ -45,7 +45,7 @@ func openEngines(c *console, word string) (*choose.Opener, error) {
 	return o, nil
 }
 
-// engineError adds what the user can do where no GPU can be used.
+// engineError adds a remedy to the error that no GPU can be used.
 func engineError(err error) error {
 	if errors.Is(err, choose.ErrNoGPU) {
 		return fmt.Errorf("%w\n  `millrace doctor` says what is missing; --engine auto goes on without a GPU", err)
@@ -53,7 +53,7 @@ func engineError(err error) error {
 	return err
 }
 
-// closing closes at the end of a verb what fails only after the result is printed.
+// closing closes what at the end of a command and prints its error.
 func closing(c *console, what io.Closer) {
 	if err := what.Close(); err != nil {
 		c.complain(err)

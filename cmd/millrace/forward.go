@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// forwardFlags are the flags of forward, as given.
+// forwardFlags are the flags of forward.
 type forwardFlags struct {
 	driver, mode string
 	engine       string
@@ -28,32 +28,32 @@ type forwardFlags struct {
 	stats, json  bool
 }
 
-const forwardLong = `Take every packet that arrives on one of two interfaces and send it out of the
-other, unchanged, until Ctrl-C. The kernel sees none of them: do not name the
-interface by which you are logged in.
+const forwardLong = `Forward every packet that arrives on one of two interfaces to the other,
+unchanged, until Ctrl-C. The kernel receives none of them: do not name the
+interface that you are logged in over.
 
-The driver auto is afxdp, or afpacket where the kernel has no AF_XDP or does not
-permit it; it says which and why.
+--driver auto is afxdp, or afpacket where AF_XDP is missing or not permitted; the
+choice and its reason are printed.
 
---impair-a and --impair-b make an interface a bad one: words such as
+--impair-a and --impair-b impair an interface, as netem does. The words are
   delay=10ms±2ms loss=1% dup=0.1% corrupt=1% reorder=1% ce=1% rate=100mbit
   queue=64 burst=1%,25% mtu=1400 seed=7
-which stand for both directions until "rx:" or "tx:" chooses one.
+and apply to both directions until "rx:" or "tx:" selects one.
 
---engine says what looks at the headers: cpu, cuda (an NVIDIA GPU; it fails where
-none can be used) or auto, which says what it found and what it uses.
+--engine selects what parses headers: cpu, cuda (an NVIDIA GPU; an error where none
+can be used) or auto, which prints what it found and what it uses.
 
---capture writes each packet as it arrived, with the interface that it came from.
+--capture writes each received packet, with its interface.
 
 At the end every packet is accounted for:
 received = forwarded + the sum of dropped.
 
---json prints one object on a line: interfaces (list of two: device, driver,
-granted, rx_packets, rx_bytes, rx_dropped, rx_invalid, tx_packets, tx_bytes,
-tx_invalid, impaired), received, forwarded, dropped (by reason), in_flight,
-seconds, engine (name, device, ops, backends: what each did, fault, verdicts).
-impaired is null, or lost, duplicated, corrupted, marked, reordered.
-With --stats another such line is printed each second before.`
+--json prints one object on a line: schema, interfaces (list of two: device,
+driver, negotiated, rx_packets, rx_bytes, rx_missed, rx_invalid, tx_packets,
+tx_bytes, tx_invalid, impaired), received, forwarded, dropped (by reason),
+in_flight, seconds, engine (name, device, ops, backends, redone_packets, fault,
+calibrations). impaired is null, or lost, duplicated, corrupted, marked, reordered.
+With --stats such a line is printed each second as well.`
 
 const forwardExamples = `  millrace forward eth1 eth2
   millrace forward --stats --capture wire.pcapng eth1 eth2
@@ -63,12 +63,12 @@ func newForward(c *console) *cobra.Command {
 	var f forwardFlags
 	cmd := &cobra.Command{
 		Use:     "forward A B",
-		Short:   "Join two devices, as a bump in the wire",
+		Short:   "Bridge two devices, as a bump in the wire",
 		Long:    forwardLong,
 		Example: forwardExamples,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 || args[0] == args[1] {
-				return usage("forward joins two different interfaces; name both")
+				return usage("forward bridges two different interfaces; name both")
 			}
 			return nil
 		},
@@ -76,10 +76,10 @@ func newForward(c *console) *cobra.Command {
 	fl := cmd.Flags()
 	fl.StringVar(&f.driver, "driver", "auto", "auto, afxdp, afpacket or tap")
 	fl.StringVar(&f.mode, "mode", "auto", "XDP mode: auto, native or generic")
-	fl.StringVar(&f.engine, "engine", "cpu", "what looks at the packets: cpu, cuda or auto")
+	fl.StringVar(&f.engine, "engine", "cpu", "engine that parses packets: cpu, cuda or auto")
 	fl.IntVar(&f.queues, "queues", 0, "queues of each interface, a loop for each (0: all)")
-	fl.StringVar(&f.impair[0], "impair-a", "", "what is wrong with interface A")
-	fl.StringVar(&f.impair[1], "impair-b", "", "what is wrong with interface B")
+	fl.StringVar(&f.impair[0], "impair-a", "", "impairment of interface A")
+	fl.StringVar(&f.impair[1], "impair-b", "", "impairment of interface B")
 	fl.StringVar(&f.capture, "capture", "", "pcap or pcapng file to write, with one queue only")
 	fl.BoolVar(&f.stats, "stats", false, "print the counters each second")
 	fl.BoolVar(&f.json, "json", false, "print JSON")
@@ -87,7 +87,7 @@ func newForward(c *console) *cobra.Command {
 	completeWords(cmd, "mode", "auto", "native", "generic")
 	completeWords(cmd, "engine", engineWords...)
 	cmd.ValidArgsFunction = twoInterfaces
-	cmd.RunE = verb(func(ctx context.Context, args []string) error { return runForward(ctx, c, &f, args) })
+	cmd.RunE = command(func(ctx context.Context, args []string) error { return runForward(ctx, c, &f, args) })
 	return cmd
 }
 
@@ -120,7 +120,7 @@ func runForward(ctx context.Context, c *console, f *forwardFlags, names []string
 	return errors.Join(err, b.close())
 }
 
-// profiles parses the flags that name no device, so that mistakes show before anything is opened.
+// profiles parses the flags that name no device, so that errors show before anything is opened.
 func (f *forwardFlags) profiles() (p [2]pmd.Profile, err error) {
 	e := endpoint{driver: f.driver, mode: f.mode}
 	if err := errors.Join(e.check(), checkEngine(f.engine)); err != nil {

@@ -11,32 +11,32 @@ import (
 
 // Forwarded is what forward prints. Received = Forwarded + the sum of Dropped + InFlight.
 type Forwarded struct {
-	Interfaces [2]Port           `json:"interfaces"`
-	Received   uint64            `json:"received"`
-	Forwarded  uint64            `json:"forwarded"`
-	Dropped    map[string]uint64 `json:"dropped"`
-	InFlight   uint64            `json:"in_flight"` // 0 at the end
-	Seconds    float64           `json:"seconds"`
-	Engine     gpukern.EngineStats   `json:"engine"`
+	Interfaces [2]Interface        `json:"interfaces"`
+	Received   uint64              `json:"received"`
+	Forwarded  uint64              `json:"forwarded"`
+	Dropped    map[string]uint64   `json:"dropped"`
+	InFlight   uint64              `json:"in_flight"` // 0 at the end
+	Seconds    float64             `json:"seconds"`
+	Engine     gpukern.EngineStats `json:"engine"`
 }
 
-// Port is one of the two interfaces, its queues summed up.
-type Port struct {
-	Device    string `json:"device"`
-	Driver    string `json:"driver"`
-	Granted   string `json:"granted"`
-	RxPackets uint64 `json:"rx_packets"`
-	RxBytes   uint64 `json:"rx_bytes"`
-	RxDropped uint64 `json:"rx_dropped"` // lost before they were received
-	RxInvalid uint64 `json:"rx_invalid"`
-	TxPackets uint64 `json:"tx_packets"`
-	TxBytes   uint64 `json:"tx_bytes"`
-	TxInvalid uint64 `json:"tx_invalid"`
+// Interface is one of the two interfaces, the sum of its queues.
+type Interface struct {
+	Device     string `json:"device"`
+	Driver     string `json:"driver"`
+	Negotiated string `json:"negotiated"`
+	RxPackets  uint64 `json:"rx_packets"`
+	RxBytes    uint64 `json:"rx_bytes"`
+	RxMissed   uint64 `json:"rx_missed"` // lost by the device or the kernel, before the driver
+	RxInvalid  uint64 `json:"rx_invalid"`
+	TxPackets  uint64 `json:"tx_packets"`
+	TxBytes    uint64 `json:"tx_bytes"`
+	TxInvalid  uint64 `json:"tx_invalid"`
 
-	Impaired *Impaired `json:"impaired"` // null where nothing is wrong with it
+	Impaired *Impaired `json:"impaired"` // null without impairment
 }
 
-// Impaired counts what --impair-a or --impair-b did, in both directions.
+// Impaired counts the effects of --impair-a or --impair-b, in both directions.
 type Impaired struct {
 	Lost       uint64 `json:"lost"` // received and not forwarded, or forwarded and not sent
 	Duplicated uint64 `json:"duplicated"`
@@ -65,11 +65,11 @@ func (b *bridge) count(start time.Time) Forwarded {
 		p := &f.Interfaces[i]
 		for _, d := range b.drivers[i] {
 			info := d.Info()
-			p.Device, p.Driver, p.Granted = info.Device, info.Driver, info.Negotiated
+			p.Device, p.Driver, p.Negotiated = info.Device, info.Driver, info.Negotiated
 			s := info.Stats
 			p.RxPackets += s.RxPackets
 			p.RxBytes += s.RxBytes
-			p.RxDropped += s.RxMissed
+			p.RxMissed += s.RxMissed
 			p.RxInvalid += s.RxInvalid
 			p.TxPackets += s.TxPackets
 			p.TxBytes += s.TxBytes
@@ -99,7 +99,7 @@ func impaired(queues []*pmd.Impair) *Impaired {
 	return sum
 }
 
-// showRates prints what moved since the last time.
+// showRates prints the rates since the last time.
 func showRates(c *console, last, now Forwarded) {
 	dt := now.Seconds - last.Seconds
 	rate := func(i int) (pps, mbps float64) {
@@ -115,8 +115,8 @@ func showRates(c *console, last, now Forwarded) {
 // showForward prints the counters at the end.
 func showForward(c *console, f Forwarded) {
 	for _, p := range f.Interfaces {
-		c.line(p.Device, "received %s packets, %s bytes (lost before: %s, unusable: %s); sent %s packets, %s bytes (refused: %s)",
-			group(p.RxPackets), group(p.RxBytes), group(p.RxDropped), group(p.RxInvalid),
+		c.line(p.Device, "received %s packets, %s bytes (missed %s, invalid %s); sent %s packets, %s bytes (invalid %s)",
+			group(p.RxPackets), group(p.RxBytes), group(p.RxMissed), group(p.RxInvalid),
 			group(p.TxPackets), group(p.TxBytes), group(p.TxInvalid))
 		if m := p.Impaired; m != nil {
 			c.line("", "impaired: lost %s, duplicated %s, corrupted %s, marked %s, reordered %s",

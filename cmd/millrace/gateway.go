@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/node"
 )
 
-// gatewayFlags are the flags of gateway, as given.
+// gatewayFlags are the flags of gateway.
 type gatewayFlags struct {
 	engine string
 	config string
@@ -27,20 +27,21 @@ type gatewayFlags struct {
 }
 
 const gatewayLong = `Run the load balancer that a YAML file describes: connections to the service
-addresses are spread over healthy backends, by NAT, in tunnels, or by their link
-address. The kernel keeps all packets that are not for a service.
+addresses are distributed over healthy backends, by NAT, in tunnels, or by their
+link address. The kernel keeps all packets that are not for a service.
 
-SIGHUP, or the verb reload, reads the file again: established connections live
-on, and if anything is wrong with the file the mistakes are printed and the old
-configuration stays. SIGINT, SIGTERM and the verb stop end it. A mistake in the
-file is shown with its place and ends the start with exit code 3. The other
-verbs speak to the running gateway over its control socket.
+SIGHUP, or the command reload, reads the file again. Established connections
+continue. If the file has errors, they are printed and the old configuration stays
+in use. SIGINT, SIGTERM and the command stop end the gateway. With errors in the
+file it does not start and exits with code 3. The other commands ask the running
+gateway over its control socket.
 
-Changes are logged to standard error, a line each. At the end the counters are
+Changes are logged to standard error, one per line. At the end the counters are
 printed: received = forwarded + delivered + dropped by reason.
 
---json logs JSON and prints the counters as one object: received_packets,
-forwarded_packets, delivered_packets, dropped_packets, devices, gateway.`
+--json logs JSON and prints the counters as one object: schema, received_packets,
+originated_packets, forwarded_packets, delivered_packets, dropped_packets,
+devices, engine, gateway.`
 
 const gatewayExamples = `  millrace gateway -c gateway.yaml
   millrace gateway check -c gateway.yaml && millrace gateway reload
@@ -53,19 +54,22 @@ func newGateway(c *console) *cobra.Command {
 		Short:   "Balance TCP and UDP over backends",
 		Long:    gatewayLong,
 		Example: gatewayExamples,
-		Args:    noSuchVerb,
+		Args:    unknownCommand,
 
 		SuggestionsMinimumDistance: 2,
 	}
 	fl := cmd.Flags()
 	fl.StringVarP(&f.config, "config", "c", "", "configuration file")
-	fl.StringVar(&f.engine, "engine", "", "what looks at the headers: cpu, cuda or auto (default: as the file says)")
+	fl.StringVar(&f.engine, "engine", "", "engine that parses headers: cpu, cuda or auto (default: from the file)")
 	fl.BoolVar(&f.json, "json", false, "log and print JSON")
 	completeWords(cmd, "engine", engineWords...)
 	completeFiles(cmd, "config", "yaml", "yml")
-	cmd.RunE = verb(func(ctx context.Context, _ []string) error {
+	cmd.RunE = command(func(ctx context.Context, _ []string) error {
 		if f.config == "" {
 			return usage("no configuration file; name one with -c")
+		}
+		if f.config == standardInput {
+			return usage("a reload reads the file again: name one instead of -")
 		}
 		if f.engine != "" {
 			if err := checkEngine(f.engine); err != nil {
@@ -85,7 +89,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	hup := make(chan os.Signal, 1) // before anything is open: an early SIGHUP must not end the process
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // whoever reads the log may end before we do; children do not inherit it
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the reader of the log may exit first; children do not inherit this
 	b, log := thisBuild(), c.logger(f.json)
 	d, err := daemon.Open(f.config, daemon.Options{
 		Log: log, Admin: true, Engine: f.engine, Metrics: prom.Handler,
@@ -100,7 +104,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var reloads sync.WaitGroup
-	reloads.Go(func() { reloadLoop(ctx, hup, d.Reload, refused(c, log, f.json)) })
+	reloads.Go(func() { reloadLoop(ctx, hup, d.Reload, logReload(c, log, f.json)) })
 	err = d.Run(ctx)
 	if err := node.Notify("STOPPING=1"); err != nil {
 		log.Warn("gateway", "error", err.Error())
@@ -115,7 +119,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	return errors.Join(err, d.Close())
 }
 
-// configured marks the errors that the configuration file is to blame for.
+// configured marks the errors of the configuration file.
 func configured(err error, file string) error {
 	path := new(fs.PathError)
 	if errors.As(err, new(*config.Error)) || errors.As(err, &path) && path.Path == file {
@@ -124,9 +128,9 @@ func configured(err error, file string) error {
 	return err
 }
 
-// refused tells of a reload that failed: its mistakes as they show best, or as a line of the log.
-func refused(c *console, log *slog.Logger, asJSON bool) func(error) {
-	const result = "the old configuration stays"
+// logReload logs the result of a reload. Errors of the file are printed with their lines, unless the log is JSON.
+func logReload(c *console, log *slog.Logger, asJSON bool) func(error) {
+	const result = "the old configuration stays in use"
 	return func(err error) {
 		if err == nil {
 			log.Info("reload", "result", "the new configuration is in use")
@@ -141,14 +145,14 @@ func refused(c *console, log *slog.Logger, asJSON bool) func(error) {
 	}
 }
 
-// reloadLoop reloads at every signal until ctx ends, and tells what came of it.
-func reloadLoop(ctx context.Context, hup <-chan os.Signal, reload func() error, tell func(error)) {
+// reloadLoop reloads at every signal until ctx ends, and reports each result.
+func reloadLoop(ctx context.Context, hup <-chan os.Signal, reload func() error, report func(error)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hup:
-			tell(reload())
+			report(reload())
 		}
 	}
 }

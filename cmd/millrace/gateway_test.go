@@ -170,7 +170,7 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 				}
 			}
 			link("down")
-			log.until(t, `"msg":"link","device":"b","state":"down, or without carrier"`)
+			log.until(t, `"msg":"link","device":"b","state":"no carrier"`)
 			link("up")
 			log.until(t, `"msg":"link","device":"b","state":"up"`)
 			served()
@@ -208,7 +208,7 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 	}
 }
 
-// tell runs a verb that speaks to the gateway behind socket; the socket is a file, so this works
+// tell runs a command that asks the gateway behind socket; the socket is a file, so this works
 // from any network namespace.
 func tell(socket string, want int, args ...string) (code int, out, problem string) {
 	code, out, stderr := run(append([]string{"gateway"}, append(args, "--socket", socket)...)...)
@@ -218,7 +218,7 @@ func tell(socket string, want int, args ...string) (code int, out, problem strin
 	return code, out + stderr, problem
 }
 
-// controls tries every verb on a gateway that serves the service web with the backend one.
+// controls tries every command on a gateway that serves the service web with the backend one.
 func controls(t *testing.T, socket, file string, served func()) {
 	t.Helper()
 	expect := func(want int, text string, args ...string) string {
@@ -286,7 +286,7 @@ func controls(t *testing.T, socket, file string, served func()) {
 	expect(exitUsage, `"x" is one argument too many`, "stop", "x")
 
 	expect(exitOK, "announced", "announce")
-	expect(exitOK, "{}\n", "reload", "--json")
+	expect(exitOK, "{\"schema\":1}\n", "reload", "--json")
 	good, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -302,4 +302,20 @@ func controls(t *testing.T, socket, file string, served func()) {
 	}
 	expect(exitOK, "in use", "reload")
 	served()
+}
+
+func TestCheckReadsStandardInput(t *testing.T) {
+	good := fmt.Sprintf(gatewayConfig, `"/run/x.sock"`, "auto", "auto")
+	if code, out, err := runWith(good, "gateway", "check", "-c", "-"); code != exitOK || out != "<stdin>: the configuration is valid\n" || err != "" {
+		t.Errorf("code %d, %q, %q", code, out, err)
+	}
+	if code, _, err := runWith(good+"engine: gpu\n", "gateway", "check", "-c", "-"); code != exitConfig || !strings.Contains(err, "<stdin>:12:9: engine cannot be") {
+		t.Errorf("code %d, %q", code, err)
+	}
+	code, out, _ := runWith("", "gateway", "check", "--json", "-c", "-")
+	var r checkResult
+	decode(t, out, &r)
+	if code != exitConfig || r.Valid || len(r.Errors) != 1 || r.Errors[0].File != "<stdin>" {
+		t.Errorf("code %d, %+v", code, r)
+	}
 }

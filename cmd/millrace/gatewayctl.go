@@ -13,19 +13,18 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 )
 
-// control is what the verbs have in common that speak to a running gateway.
+// control are the flags of the commands that ask a running gateway.
 type control struct {
 	socket string
 	json   bool
 }
 
-// newControl returns a verb that speaks to a running gateway; cmd has its words, do its work.
+// newControl completes a command that asks a running gateway: do does its work.
 func newControl(c *console, cmd *cobra.Command, do func(ctx context.Context, g *admin.Client, f *control, args []string) error) *cobra.Command {
 	var f control
-	cmd.Flags().StringVar(&f.socket, "socket", config.DefaultSocket, "control socket of the gateway")
+	socketFlag(cmd, &f.socket, config.DefaultSocket, "unix socket")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
-	completeFiles(cmd, "socket", "sock")
-	cmd.RunE = verb(func(ctx context.Context, args []string) error {
+	cmd.RunE = command(func(ctx context.Context, args []string) error {
 		err := do(ctx, admin.NewClient(f.socket), &f, args)
 		if e := new(admin.Error); errors.As(err, &e) && e.Code == http.StatusUnprocessableEntity {
 			return coded{err, errReload}
@@ -38,7 +37,7 @@ func newControl(c *console, cmd *cobra.Command, do func(ctx context.Context, g *
 	return cmd
 }
 
-// exactly wants as many arguments as there are names.
+// exactly requires as many arguments as there are names.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < len(names) {
@@ -51,7 +50,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// done prints what a command has come to: a line, or {} as JSON.
+// done prints the result of a command that returns nothing: a line, or an empty document.
 func (f *control) done(c *console, format string, args ...any) error {
 	if f.json {
 		return c.jsonLine(struct{}{})
@@ -66,20 +65,21 @@ func newGatewayCheck(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check -c FILE",
 		Short: "Check a configuration file",
-		Long: `Check a configuration file, and the list files that it names, and do nothing
-else. All mistakes are shown, each with its place and what is likely meant.
+		Long: `Check a configuration file ("-" is standard input) and the list files that it
+names, and do nothing else. Every error is printed with line, column, the offending
+line and a suggestion.
 
-Exit code 0 without mistakes, 3 with.
+Exit code 0 without errors, 3 otherwise.
 
---json prints one object: valid, mistakes (list of file, line, column, message,
-source, hint).`,
+--json prints one object: schema, valid, errors (list of file, line, column,
+message, source, hint).`,
 		Example: `  millrace gateway check -c gateway.yaml && millrace gateway reload`,
 		Args:    exactly(),
 	}
-	cmd.Flags().StringVarP(&config, "config", "c", "", "configuration file")
+	cmd.Flags().StringVarP(&config, "config", "c", "", "configuration file; - is standard input")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	completeFiles(cmd, "config", "yaml", "yml")
-	cmd.RunE = verb(func(context.Context, []string) error {
+	cmd.RunE = command(func(context.Context, []string) error {
 		if config == "" {
 			return usage("no configuration file; name one with -c")
 		}
@@ -88,37 +88,57 @@ source, hint).`,
 	return cmd
 }
 
-// checked is what check --json prints.
-type checked struct {
-	Valid    bool             `json:"valid"`
-	Mistakes []config.Problem `json:"mistakes"`
+// checkResult is the result of check --json.
+type checkResult struct {
+	Valid  bool             `json:"valid"`
+	Errors []config.Problem `json:"errors"`
 }
 
 func check(c *console, file string, asJSON bool) error {
-	_, err := config.Load(file)
+	err := loadGateway(c, file)
 	ce := new(config.Error)
 	switch {
 	case err != nil && (!asJSON || !errors.As(err, &ce)):
 		return configured(err, file)
 	case err != nil:
-		return errors.Join(c.json(checked{Mistakes: ce.Problems}), coded{errShown, errConfig})
+		return errors.Join(c.json(checkResult{Errors: ce.Problems}), coded{errShown, errConfig})
 	case asJSON:
-		return c.json(checked{Valid: true, Mistakes: []config.Problem{}})
+		return c.json(checkResult{Valid: true, Errors: []config.Problem{}})
 	}
-	c.printf("%s: the configuration is valid\n", file)
+	c.printf("%s: the configuration is valid\n", inputName(file))
 	return nil
+}
+
+// standardInput is the file name that stands for it, and inputName its name in messages.
+const standardInput = "-"
+
+func inputName(file string) string {
+	if file == standardInput {
+		return "<stdin>"
+	}
+	return file
+}
+
+// loadGateway checks a file or standard input.
+func loadGateway(c *console, file string) (err error) {
+	if file == standardInput {
+		_, err = config.Read(inputName(file), c.in)
+	} else {
+		_, err = config.Load(file)
+	}
+	return err
 }
 
 func newGatewayReload(c *console) *cobra.Command {
 	return newControl(c, &cobra.Command{
 		Use:   "reload",
-		Short: "Have a running gateway read its configuration file again",
-		Long: `Have a running gateway read its configuration file again, as SIGHUP does, and
-wait for the outcome. Connections live on, services that have not changed keep
-their tables. If anything is wrong with the file the mistakes are printed, the
-old configuration stays, and the exit code is 3.
+		Short: "Reload the configuration of a running gateway",
+		Long: `Make a running gateway read its configuration file again, as SIGHUP does, and
+wait for the result. Connections continue, and unchanged services keep their
+tables. If the file has errors, they are printed, the old configuration stays in
+use, and the exit code is 3.
 
---json prints {} when the new configuration is in use.`,
+--json prints one object, schema, when the new configuration is in use.`,
 		Example: `  millrace gateway reload`,
 		Args:    exactly(),
 	}, func(ctx context.Context, g *admin.Client, f *control, _ []string) error {
@@ -132,31 +152,31 @@ old configuration stays, and the exit code is 3.
 func newGatewayStop(c *console) *cobra.Command {
 	return newControl(c, &cobra.Command{
 		Use:   "stop",
-		Short: "End a running gateway",
-		Long: `End a running gateway, as SIGTERM does. Its connections are lost, unless their
+		Short: "Stop a running gateway",
+		Long: `Stop a running gateway, as SIGTERM does. Its connections are lost, unless their
 packets go to another gateway with the same configuration.
 
---json prints {}.`,
+--json prints one object: schema.`,
 		Example: `  millrace gateway stop`,
 		Args:    exactly(),
 	}, func(ctx context.Context, g *admin.Client, f *control, _ []string) error {
 		if err := g.Stop(ctx); err != nil {
 			return err
 		}
-		return f.done(c, "the gateway ends")
+		return f.done(c, "the gateway stops")
 	})
 }
 
 func newGatewayAnnounce(c *console) *cobra.Command {
 	return newControl(c, &cobra.Command{
 		Use:   "announce",
-		Short: "Have a running gateway announce its addresses",
-		Long: `Have a running gateway tell its neighbours that its service and SNAT addresses
-are at its link addresses: by gratuitous ARP and unsolicited neighbour
-advertisements. It does so by itself when it starts, when an address is added,
-and when a link comes up; this is for a take-over from another gateway.
+		Short: "Announce the addresses of a running gateway",
+		Long: `Announce the service and SNAT addresses of a running gateway to its neighbours, by
+gratuitous ARP and unsolicited neighbour advertisements. The gateway does so by
+itself when it starts, when an address is added, and when a link comes up. Use this
+command to take over from another gateway.
 
---json prints {}.`,
+--json prints one object: schema.`,
 		Example: `  millrace gateway announce`,
 		Args:    exactly(),
 	}, func(ctx context.Context, g *admin.Client, f *control, _ []string) error {
@@ -167,21 +187,22 @@ and when a link comes up; this is for a take-over from another gateway.
 	})
 }
 
-const drainLong = `Have a backend take no new connections. Those that it has go on until they
-end or, with a deadline, until then. It lasts until undrain, until the file
-changes the backend's state, or until the gateway ends.
+const drainLong = `Send a backend no new connections. Its connections continue until they end or,
+with a deadline, until then. The drain lasts until undrain, until the file changes
+the backend's state, or until the gateway stops.
 
---json prints {}.`
+--json prints one object: schema.`
 
 func newGatewayDrain(c *console) *cobra.Command {
 	var deadline time.Duration
 	cmd := &cobra.Command{
 		Use:   "drain SERVICE BACKEND",
-		Short: "Have a backend take no new connections",
+		Short: "Send a backend no new connections",
 		Long:  drainLong,
 		Example: `  millrace gateway drain web b1
   millrace gateway drain web b1 --deadline 5m`,
-		Args: exactly("SERVICE", "BACKEND"),
+		Args:              exactly("SERVICE", "BACKEND"),
+		ValidArgsFunction: serviceAndBackend(),
 	}
 	newControl(c, cmd, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
 		d := admin.Drain{Target: admin.Target{Service: args[0], Backend: args[1]}, Deadline: admin.Duration(deadline)}
@@ -193,19 +214,21 @@ func newGatewayDrain(c *console) *cobra.Command {
 		}
 		return f.done(c, "%s of %s drains", args[1], args[0])
 	})
-	cmd.Flags().DurationVar(&deadline, "deadline", 0, "end its connections after this time (default: what the file says)")
+	cmd.Flags().DurationVar(&deadline, "deadline", 0, "end its connections after this time (default: from the file)")
 	return cmd
 }
 
 func newGatewayUndrain(c *console) *cobra.Command {
 	return newControl(c, &cobra.Command{
 		Use:   "undrain SERVICE BACKEND",
-		Short: "Have a drained backend take connections again",
-		Long: `Have a backend that drains, or has drained, take connections again.
+		Short: "Send a drained backend new connections again",
+		Long: `Send a backend that drains, or has drained, new connections again.
 
---json prints {}.`,
+--json prints one object: schema.`,
 		Example: `  millrace gateway undrain web b1`,
 		Args:    exactly("SERVICE", "BACKEND"),
+
+		ValidArgsFunction: serviceAndBackend(),
 	}, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
 		if err := g.Undrain(ctx, admin.Target{Service: args[0], Backend: args[1]}); err != nil {
 			return err
@@ -217,15 +240,17 @@ func newGatewayUndrain(c *console) *cobra.Command {
 func newGatewayWeight(c *console) *cobra.Command {
 	return newControl(c, &cobra.Command{
 		Use:   "weight SERVICE BACKEND WEIGHT",
-		Short: "Give a backend another share of new connections",
-		Long: `Give a backend another share of new connections: 0 to 1000, or "config" for
-what the configuration says. It lasts until the next one, until the file changes
-the weight, or until the gateway ends. Open connections stay where they are.
+		Short: "Set the weight of a backend",
+		Long: `Set a backend's share of new connections: 0 to 1000, or "config" for the weight in
+the configuration. It lasts until the next change, until the file changes the
+weight, or until the gateway stops. Open connections stay on their backends.
 
---json prints {}.`,
+--json prints one object: schema.`,
 		Example: `  millrace gateway weight web b1 50
   millrace gateway weight web b1 config`,
 		Args: exactly("SERVICE", "BACKEND", "WEIGHT"),
+
+		ValidArgsFunction: serviceAndBackend("config"),
 	}, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
 		w := admin.Weight{Target: admin.Target{Service: args[0], Backend: args[1]}}
 		if args[2] != "config" {

@@ -20,16 +20,16 @@ func newGatewayStatus(c *console) *cobra.Command {
 		Use:   "status [SERVICE...]",
 		Short: "Show a running gateway, its services and backends",
 		Long: `Show a running gateway: each service with its backends, their state, health,
-connections and traffic, what was dropped why, and what looks at the packets:
-which back end did how much, what was measured of them, and why a GPU was given
-up. With names only these services are shown.
+connections and traffic, the drops by reason, and the engine: the share of each
+back end, their calibration, and the fault of a GPU. With names only these
+services are shown.
 
---json prints one object: version, config, started, reload, counts, engine,
-gateway; docs/gateway.md lists what is in them.`,
+--json prints one object: schema, version, config, started, reload, counts,
+engine, gateway; docs/gateway.md lists their keys.`,
 		Example: `  millrace gateway status
   millrace gateway status web
   millrace gateway status --json | jq '.gateway.services[].backends[] | select(.healthy | not)'`,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: serviceNames,
 	}, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
 		st, err := g.Status(ctx)
 		if err != nil {
@@ -70,13 +70,13 @@ func chosen(all []gateway.ServiceStatus, names []string) ([]gateway.ServiceStatu
 	return list, nil
 }
 
-// showStatus prints the gateway for people.
+// showStatus prints the gateway as text.
 func showStatus(c *console, st *admin.Status) {
 	c.line("gateway", "%s, up %s, %s", st.Version, time.Since(st.Started).Round(time.Second), st.Config)
 	reload := "in use since " + st.Reload.Succeeded.Local().Format(time.DateTime)
 	if st.Reload.Failed {
 		why, _, _ := strings.Cut(st.Reload.Error, "\n")
-		reload += "; " + c.paint(red, "the last reload was refused: "+why)
+		reload += "; " + c.paint(red, "the last reload was rejected: "+why)
 	}
 	c.line("config", "%s", reload)
 	g := &st.Gateway
@@ -86,7 +86,7 @@ func showStatus(c *console, st *admin.Status) {
 	c.line("packets", "received %s, forwarded %s", group(n.Received), group(n.Forwarded))
 	c.line("dropped", "%s", tally(n.Dropped))
 	showEngine(c, &st.Engine)
-	showVerdicts(c, st.Engine.Calibrations)
+	showCalibrations(c, st.Engine.Calibrations)
 	for i := range st.Gateway.Services {
 		showService(c, &st.Gateway.Services[i])
 	}
@@ -124,7 +124,7 @@ func showService(c *console, s *gateway.ServiceStatus) {
 	}
 }
 
-// stateOf writes the state of a backend, and what an operator has done to it.
+// stateOf formats the state of a backend, and how an operator has changed it.
 func stateOf(b *gateway.BackendStatus) string {
 	switch {
 	case b.Removed:
@@ -137,7 +137,7 @@ func stateOf(b *gateway.BackendStatus) string {
 	return string(b.State)
 }
 
-// weightOf writes the weight of a backend, with the configured one where an operator gave another.
+// weightOf formats the weight of a backend, with the configured one where an operator has changed it.
 func weightOf(b *gateway.BackendStatus) string {
 	if b.OperatorWeight {
 		return fmt.Sprintf("%d (file: %d)", b.Weight, b.ConfigWeight)
@@ -160,11 +160,11 @@ func newGatewayConnections(c *console) *cobra.Command {
 		Use:   "connections",
 		Short: "List the connections of a running gateway",
 		Long: `List the connections in the tables of a running gateway: client, service and
-backend, what the backend sees as source, the state, and when the entry expires
-without another packet. The tables are read in small pieces between packets; a
-connection that opens or ends meanwhile may be missing.
+backend, the source address towards the backend, the state, and when the entry
+expires without another packet. The tables are read in small pieces between
+packets; a connection that opens or ends meanwhile may be missing.
 
---json prints an object for each connection, a line each: loop, service,
+--json prints an object for each connection, one per line: schema, loop, service,
 protocol, client, address, backend, target, source, state, expires_seconds.`,
 		Example: `  millrace gateway connections --service web --backend b1
   millrace gateway connections --client 198.18.0.0/24 --limit 10
@@ -189,10 +189,11 @@ protocol, client, address, backend, target, source, state, expires_seconds.`,
 	fl.StringVar(&q.Backend, "backend", "", "only of backends of this name")
 	fl.StringVar(&client, "client", "", "only from this address or prefix")
 	fl.IntVarP(&q.Limit, "limit", "n", 0, "at most this many; 0 is all")
+	completeConnections(cmd)
 	return cmd
 }
 
-// listConnections prints connections as they come.
+// listConnections prints connections as the gateway sends them.
 func listConnections(ctx context.Context, c *console, g *admin.Client, q *admin.Query, asJSON bool) error {
 	const columns = "%-5s %-12s %-26s %-24s %-12s %-24s %-24s %-12s %8s\n"
 	var failed error

@@ -17,9 +17,9 @@ import (
 	"github.com/millrace/millrace/internal/kernbench"
 )
 
-// probeGPU opens the GPU by the binding that engines use, has the driver translate the kernels, lets every
-// path of the header pass work on a batch, whose results are compared, and measures the GPU against a core as
-// engines do that choose.
+// probeGPU opens the GPU by the binding that engines use, compiles the kernels, runs a batch through every path
+// of the header pass and compares the results. Then it calibrates the GPU against a core, as the engine auto
+// does.
 func probeGPU(o cuda.Options, sizes []int) (g doctor.GPU, err error) {
 	d, err := cuda.Open(o)
 	if err != nil {
@@ -40,7 +40,7 @@ func probeGPU(o cuda.Options, sizes []int) (g doctor.GPU, err error) {
 	if failed := rep.Failed(); len(failed) > 0 {
 		return g, errors.New(strings.Join(failed, "; "))
 	}
-	if g.Verdicts, err = probeVerdicts(o, sizes); err != nil {
+	if g.Calibrations, err = calibrate(o, sizes); err != nil {
 		return g, err
 	}
 	g.Bus = rep.Machine.GPUBus
@@ -57,19 +57,19 @@ func probeGPU(o cuda.Options, sizes []int) (g doctor.GPU, err error) {
 	return g, nil
 }
 
-// What probeVerdicts has looked up: tables of a usual size, soon made.
+// Sizes of the tables that calibrate looks packets up in: usual ones, compiled in milliseconds.
 const (
-	probeRules  = 1000
-	probeRoutes = 10_000
-	probeTexts  = 1000
+	probeRules    = 1000
+	probeRoutes   = 10_000
+	probeLiterals = 1000
 )
 
-// probedOps are what it measures: what the gateway wants to know of packets, the whole header pass, and that
-// with a search of payloads.
+// probedOps are what it measures: the operations of the gateway, the whole header pass, and that with a
+// search of payloads.
 var probedOps = []gpukern.Ops{gpukern.OpParse | gpukern.OpChecksum, gpukern.OpsHeader, gpukern.OpsHeader | gpukern.OpLiterals}
 
-// probeVerdicts measures both back ends with packets of some sizes.
-func probeVerdicts(o cuda.Options, sizes []int) (_ []gpukern.CalibrationReport, err error) {
+// calibrate measures both back ends with packets of some sizes.
+func calibrate(o cuda.Options, sizes []int) (_ []gpukern.CalibrationReport, err error) {
 	var t gpukern.Tables
 	if t.ACL, err = acl.Compile(kernbench.Rules(1, probeRules)); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func probeVerdicts(o cuda.Options, sizes []int) (_ []gpukern.CalibrationReport, 
 	if t.Routes, err = lpm.Compile(kernbench.Routes(1, probeRoutes, probeRoutes/10)); err != nil {
 		return nil, err
 	}
-	if t.Literals, err = literal.Compile(kernbench.Literals(1, probeTexts, nil)); err != nil {
+	if t.Literals, err = literal.Compile(kernbench.Literals(1, probeLiterals, nil)); err != nil {
 		return nil, err
 	}
 	opener, err := choose.NewOpener(choose.OpenConfig{Kind: choose.KindCUDA, Device: o})
@@ -88,5 +88,5 @@ func probeVerdicts(o cuda.Options, sizes []int) (_ []gpukern.CalibrationReport, 
 	return gpukern.CalibrationReports(choices), errors.Join(err, opener.Close())
 }
 
-// probePackets are enough to show that kernels run, and few enough that nobody waits.
+// probePackets are enough to show that kernels run, and few enough for an interactive command.
 const probePackets = 256

@@ -21,10 +21,10 @@ func TestTheDoctorHasTheGPUWork(t *testing.T) {
 	if g.Name != "Fake GPU 0" || g.Capability != 80 || g.Memory != 1<<30 || g.Driver != "12.4" || g.Modules == 0 || g.Verified < 3*probePackets || g.Batch == "" {
 		t.Errorf("%+v", g)
 	}
-	if len(g.Verdicts) != len(probedOps) {
-		t.Errorf("%d verdicts", len(g.Verdicts))
+	if len(g.Calibrations) != len(probedOps) {
+		t.Errorf("%d calibrations", len(g.Calibrations))
 	}
-	for _, v := range g.Verdicts {
+	for _, v := range g.Calibrations {
 		if v.CPU.PipelinedNs <= 0 || v.GPU.PipelinedNs <= 0 || v.Bytes != 64 || !strings.Contains(v.Text, v.Ops+", ") {
 			t.Errorf("%+v", v)
 		}

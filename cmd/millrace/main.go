@@ -1,7 +1,7 @@
-// Command millrace is the one program of Millrace: it examines the machine (doctor), pushes
-// captures through the packet path (replay), joins two devices (forward), runs the load balancer
-// (gateway) and measures the batch engine (bench). It only wires: each verb is one file that reads
-// flags, opens the parts and prints what came of it. What the parts do is in their packages.
+// Command millrace is the one program of Millrace: it examines the machine (doctor), replays captures
+// through the packet path (replay), bridges two devices (forward), runs the load balancer (gateway) and a
+// host (stack), and measures the batch engine (bench). It only wires: each command is one file that reads
+// flags, opens the parts and prints the results. The packages do the work.
 package main
 
 import (

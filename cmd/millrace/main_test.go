@@ -41,9 +41,12 @@ func program(args ...string) *exec.Cmd {
 }
 
 // run runs millrace within the test and returns the exit code and what it printed.
-func run(args ...string) (code int, out, err string) {
+func run(args ...string) (code int, out, err string) { return runWith("", args...) }
+
+// runWith is run with a standard input.
+func runWith(in string, args ...string) (code int, out, err string) {
 	var o, e bytes.Buffer
-	code = execute(context.Background(), args, &console{out: &o, err: &e})
+	code = execute(context.Background(), args, &console{in: strings.NewReader(in), out: &o, err: &e})
 	return code, o.String(), e.String()
 }
 
@@ -70,9 +73,17 @@ func TestAResultThatCannotBeWrittenIsAFailure(t *testing.T) {
 	}
 }
 
-// decode reads JSON into v and fails on fields that v lacks.
+// decode reads a JSON document into v. It fails on fields that v lacks, and without a schema version.
 func decode(t *testing.T, text string, v any) {
 	t.Helper()
+	head, rest, ok := strings.Cut(text, `"schema"`)
+	if !ok || strings.TrimSpace(head) != "{" {
+		t.Fatalf("no schema version in:\n%s", text)
+	}
+	if rest = strings.TrimSpace(strings.TrimPrefix(rest, ":")); !strings.HasPrefix(rest, "1") {
+		t.Fatalf("schema %.10s", rest)
+	}
+	text = "{" + strings.TrimPrefix(rest[1:], ",")
 	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {

@@ -14,12 +14,12 @@ func newMan(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "man",
 		Short: "Write the manual pages",
-		Long:  `Write a manual page for each verb, in section 1, into a folder.`,
+		Long:  `Write a manual page for each command, in section 1, into a folder.`,
 		Example: `  millrace man --dir /usr/local/share/man/man1
   millrace man --dir . && man -l millrace-replay.1`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = verb(func(context.Context, []string) error {
+	cmd.RunE = command(func(context.Context, []string) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("manual pages: %w", err)
 		}

@@ -15,35 +15,33 @@ func newNet(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "net",
 		Short: "Show the state of a running stack",
-		Long: `Show what a host that runs by stack up knows: its addresses, routes and
-neighbours in the manner of ip(8), its sockets in the manner of ss(8), and its
-counters.`,
+		Long: `Show the state of a host that stack up runs: its addresses, routes and neighbours
+as ip(8) does, its sockets as ss(8) does, and its counters.`,
 		Example: `  millrace net addr
   millrace net sockets -t -i`,
-		Args: noSuchVerb,
+		Args: unknownCommand,
 
 		SuggestionsMinimumDistance: 2,
-		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:                       showHelp,
 	}
 	cmd.AddCommand(newNetAddr(c), newNetRoute(c), newNetNeigh(c), newNetSockets(c), newNetStats(c))
 	return cmd
 }
 
-// netControl is what the verbs have in common that speak to a running stack.
+// netControl are the flags of the commands that ask a running stack.
 type netControl struct {
 	socket    string
 	json      bool
 	four, six bool
 }
 
-// newNetControl returns a verb that speaks to a running stack; cmd has its words, do its work.
+// newNetControl completes a command that asks a running stack: do does its work.
 func newNetControl(c *console, cmd *cobra.Command, do func(ctx context.Context, s *stackd.Client, f *netControl) error) *cobra.Command {
 	var f netControl
-	cmd.Flags().StringVar(&f.socket, "socket", stackd.DefaultSocket, "control socket of the stack")
+	socketFlag(cmd, &f.socket, stackd.DefaultSocket, "unix socket")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
-	completeFiles(cmd, "socket", "sock")
 	f.families(cmd)
-	cmd.RunE = verb(func(ctx context.Context, _ []string) error {
+	cmd.RunE = command(func(ctx context.Context, _ []string) error {
 		err := do(ctx, stackd.NewClient(f.socket), &f)
 		if err != nil && ctx.Err() != nil {
 			return errors.New("interrupted")
@@ -53,7 +51,7 @@ func newNetControl(c *console, cmd *cobra.Command, do func(ctx context.Context, 
 	return cmd
 }
 
-// families adds the flags that choose one.
+// families adds the flags that select an address family.
 func (f *netControl) families(cmd *cobra.Command) {
 	if cmd.Name() == "down" || cmd.Name() == "stats" {
 		return
@@ -62,6 +60,19 @@ func (f *netControl) families(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&f.six, "ipv6", "6", false, "only IPv6")
 	cmd.MarkFlagsMutuallyExclusive("ipv4", "ipv6")
 }
+
+// The documents of --json have their lists under a key.
+type (
+	addrList struct {
+		Addresses []stackd.AddrReport `json:"addresses"`
+	}
+	routeList struct {
+		Routes []stackd.RouteReport `json:"routes"`
+	}
+	neighList struct {
+		Neighbors []stackd.NeighReport `json:"neighbors"`
+	}
+)
 
 // family returns 4, 6 or 0 for both.
 func (f *netControl) family() int {
@@ -74,10 +85,10 @@ func (f *netControl) family() int {
 	return 0
 }
 
-// wants reports whether an address of a family is asked for.
+// wants reports whether addresses of a family are selected.
 func (f *netControl) wants(is4 bool) bool { return f.family() == 0 || is4 == f.four }
 
-// keep returns the items that want says are asked for; never nil, so that JSON has a list.
+// keep returns the items that want selects; never nil, so that JSON has a list.
 func keep[T any](list []T, want func(*T) bool) []T {
 	out := []T{}
 	for i := range list {
@@ -92,11 +103,11 @@ func newNetAddr(c *console) *cobra.Command {
 	return newNetControl(c, &cobra.Command{
 		Use:   "addr",
 		Short: "List the addresses of a running stack",
-		Long: `List the addresses of a running stack, in the manner of ip addr.
+		Long: `List the addresses of a running stack, as ip addr does.
 
---json prints a list of objects: device, mac, mtu, address, origin, state
-(tentative, preferred, deprecated, duplicate), valid_seconds, preferred_seconds
-(null is for ever).`,
+--json prints one object: schema, addresses (list of device, mac, mtu, link,
+address, origin, state (tentative, preferred, deprecated, duplicate),
+valid_seconds, preferred_seconds (null is for ever)).`,
 		Example: `  millrace net addr
   millrace net addr -6 --json`,
 		Args: exactly(),
@@ -107,7 +118,7 @@ func newNetAddr(c *console) *cobra.Command {
 		}
 		list = keep(list, func(a *stackd.AddrReport) bool { return f.wants(a.Address.Addr().Is4()) })
 		if f.json {
-			return c.json(list)
+			return c.json(addrList{list})
 		}
 		showAddrs(c, list)
 		return nil
@@ -118,10 +129,10 @@ func newNetRoute(c *console) *cobra.Command {
 	return newNetControl(c, &cobra.Command{
 		Use:   "route",
 		Short: "List the routes of a running stack",
-		Long: `List the routes of a running stack, in the manner of ip route.
+		Long: `List the routes of a running stack, as ip route does.
 
---json prints a list of objects: to, via (null is on link), device, metric,
-source, origin, reject.`,
+--json prints one object: schema, routes (list of to, via (null is on link),
+device, metric, source, origin, reject).`,
 		Example: `  millrace net route
   millrace net route -4`,
 		Args: exactly(),
@@ -132,7 +143,7 @@ source, origin, reject.`,
 		}
 		list = keep(list, func(r *stackd.RouteReport) bool { return f.wants(r.To.Addr().Is4()) })
 		if f.json {
-			return c.json(list)
+			return c.json(routeList{list})
 		}
 		for i := range list {
 			c.printf("%s\n", routeLine(&list[i]))
@@ -146,10 +157,11 @@ func newNetNeigh(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "neigh",
 		Short: "List the neighbours of a running stack",
-		Long: `List the neighbour table (ARP, neighbour discovery) of a running stack, in the
-manner of ip neigh.
+		Long: `List the neighbour table (ARP, neighbour discovery) of a running stack, as
+ip neigh does.
 
---json prints a list of objects: address, device, mac, state, since_seconds, router.`,
+--json prints one object: schema, neighbors (list of address, device, mac, state,
+since_seconds, router).`,
 		Example: `  millrace net neigh
   millrace net neigh --state reachable`,
 		Args: exactly(),
@@ -167,7 +179,7 @@ manner of ip neigh.
 			return f.wants(n.Address.Is4()) && (state == "" || strings.EqualFold(state, n.State))
 		})
 		if f.json {
-			return c.json(list)
+			return c.json(neighList{list})
 		}
 		for i := range list {
 			c.printf("%s\n", neighLine(&list[i]))
@@ -186,16 +198,16 @@ func newNetSockets(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sockets",
 		Short: "List the sockets of a running stack",
-		Long: `List the sockets of a running stack, in the manner of ss: all of them, or those
-that the flags choose. Half-open connections and those in TIME-WAIT are records,
-not sockets: net stats counts them.
+		Long: `List the sockets of a running stack, as ss does: all of them, or those that the
+flags select. Half-open connections and those in TIME-WAIT are not sockets: net
+stats counts them.
 
 States: listen, syn-sent, syn-recv, estab, fin-wait-1, fin-wait-2, close-wait,
 closing, last-ack, time-wait, unconn; connected is all of TCP but listen.
 
---json prints one object: sockets (list of protocol, state, receive_queue,
-send_queue, local, remote, loop, service, tcp), more (how many --limit leaves
-out). tcp is what --info shows.`,
+--json prints one object: schema, sockets (list of protocol, state,
+receive_queue, send_queue, local, remote, loop, service, tcp), more (sockets
+beyond --limit). tcp has what --info shows.`,
 		Example: `  millrace net sockets -t --state established
   millrace net sockets -i --port 5201
   millrace net sockets --json | jq -r '.sockets[].remote'`,
@@ -235,10 +247,10 @@ out). tcp is what --info shows.`,
 	fl := cmd.Flags()
 	fl.BoolVarP(&onlyTCP, "tcp", "t", false, "only TCP")
 	fl.BoolVarP(&onlyUDP, "udp", "u", false, "only UDP")
-	fl.BoolVarP(&listening, "listening", "l", false, "only those that take what comes")
-	fl.BoolVarP(&details, "info", "i", false, "show what TCP knows of each connection")
+	fl.BoolVarP(&listening, "listening", "l", false, "only listening and unconnected sockets")
+	fl.BoolVarP(&details, "info", "i", false, "show the TCP state of each connection")
 	fl.StringSliceVar(&states, "state", nil, "only in this state, or in these")
-	fl.Uint16Var(&q.Port, "port", 0, "only with this port, of ours or of the other end")
+	fl.Uint16Var(&q.Port, "port", 0, "only with this local or remote port")
 	fl.IntVarP(&q.Limit, "limit", "n", 0, "at most this many (default 10000)")
 	cmd.MarkFlagsMutuallyExclusive("tcp", "udp")
 	completeWords(cmd, "state", strings.Fields(strings.ToLower(strings.Join(stackd.States, " "))+" connected")...)
@@ -249,10 +261,10 @@ func newNetStats(c *console) *cobra.Command {
 	return newNetControl(c, &cobra.Command{
 		Use:   "stats",
 		Short: "Show the counters of a running stack",
-		Long: `Show the counters of a running stack since its start: packets, and why any were
-dropped; TCP; UDP; devices; services; and the engine.
+		Long: `Show the counters of a running stack since its start: packets and drops by reason,
+TCP, UDP, devices, services and the engine.
 
---json prints one object: version, started, packets, tcp, udp, devices, services, engine.`,
+--json prints one object: schema, version, started, packets, tcp, udp, devices, services, engine.`,
 		Example: `  millrace net stats
   millrace net stats --json | jq .tcp.retransmits`,
 		Args: exactly(),

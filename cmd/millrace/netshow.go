@@ -29,7 +29,7 @@ func showAddrs(c *console, list []stackd.AddrReport) {
 	}
 }
 
-// scope names how far an address is good for.
+// scope names the scope of an address.
 func scope(a netip.Addr) string {
 	switch {
 	case a.IsLoopback():
@@ -40,7 +40,7 @@ func scope(a netip.Addr) string {
 	return "global"
 }
 
-// lifetime writes seconds as ip does; nil is for ever.
+// lifetime formats seconds as ip does; nil is for ever.
 func lifetime(s *float64) string {
 	if s == nil {
 		return "forever"
@@ -48,7 +48,7 @@ func lifetime(s *float64) string {
 	return fmt.Sprintf("%.0fsec", *s)
 }
 
-// routeLine writes a route as ip route does.
+// routeLine formats a route as ip route does.
 func routeLine(r *stackd.RouteReport) string {
 	var s strings.Builder
 	if r.Reject {
@@ -77,7 +77,7 @@ func routeLine(r *stackd.RouteReport) string {
 	return s.String()
 }
 
-// neighLine writes a neighbour as ip neigh does.
+// neighLine formats a neighbour as ip neigh does.
 func neighLine(n *stackd.NeighReport) string {
 	s := fmt.Sprintf("%s dev %s", n.Address, n.Device)
 	if n.MAC != "" {
@@ -115,7 +115,7 @@ func showSockets(c *console, list *stackd.Sockets, details bool) {
 	}
 }
 
-// socketAddr writes an address and port as ss does: * is any.
+// socketAddr formats an address and port as ss does: * is any.
 func socketAddr(a netip.AddrPort) string {
 	port := "*"
 	if a.Port() != 0 {
@@ -131,7 +131,7 @@ func socketAddr(a netip.AddrPort) string {
 	}
 }
 
-// infoLine writes what TCP knows of a connection as ss -i does; windows and bytes in flight are bytes here.
+// infoLine formats the TCP state of a connection as ss -i does; windows and bytes in flight are bytes here.
 func infoLine(t *stackd.TCPReport) string {
 	var s []string
 	for _, o := range []struct {
@@ -194,14 +194,14 @@ func showStackStats(c *console, s *stackd.Stats) {
 		}
 	}
 	head("udp")
-	c.printf("  received %s, sent %s, lost %s, sockets %d, memory %s bytes\n", group(s.UDP.Received), group(s.UDP.Sent), group(s.UDP.Lost),
+	c.printf("  received %s, sent %s, receive buffer errors %s, sockets %d, memory %s bytes\n", group(s.UDP.Received), group(s.UDP.Sent), group(s.UDP.Lost),
 		s.UDP.Sockets, group(uint64(s.UDP.Memory)))
 	if len(s.UDP.Dropped) > 0 {
 		c.printf("  dropped: %s\n", tally(s.UDP.Dropped))
 	}
 	head("services")
 	for _, v := range s.Services {
-		c.printf("  %-8s %-22s %-8s connections %d now, %s in all, %s refused; datagrams %s, %s unanswered; bytes in %s, out %s\n",
+		c.printf("  %-8s %-22s %-8s connections %d now, %s total, %s rejected; datagrams %s, %s unanswered; bytes in %s, out %s\n",
 			v.Service, v.Address, v.Protocols, v.Active, group(v.Accepted), group(v.Refused), group(v.Datagrams), group(v.Unanswered),
 			group(v.BytesIn), group(v.BytesOut))
 	}

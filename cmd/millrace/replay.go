@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/pmd/pcap"
 )
 
-// replayFlags are the flags of replay, as given.
+// replayFlags are the flags of replay.
 type replayFlags struct {
 	engine, rules, rate string
 	patterns, routes    string
@@ -27,42 +27,44 @@ type replayFlags struct {
 	verify, json        bool
 }
 
-const replayLong = `Push pcap and pcapng files (also gzip'ed; "-" is standard input) through the
-engine and the filter, and sum up what was in them: protocols, flows, checksum
+const replayLong = `Replay pcap and pcapng files (also compressed by gzip; "-" is standard input)
+through the engine and the filter, and summarize them: protocols, flows, checksum
 errors, rule hits, drops by reason, packets per second. Malformed packets and
-those with cut-off headers are dropped; wrong checksums are counted only, as
-captures of sending machines are full of them. --to sends what is left.
+those with truncated headers are dropped. Wrong checksums are only counted, since
+captures made on the sender have many (checksum offload). --to sends the packets
+that pass.
 
---rules reads a rule a line, of which the first that matches decides:
+--rules reads one rule per line; the first match decides:
 
   ACTION [PROTOCOL] [from PLACE] [to PLACE] [name "TEXT"]    # comment
   ACTION    pass | drop
   PROTOCOL  tcp | udp | icmp | icmpv6 | sctp | gre | esp | ah | ipip | proto N
-  PLACE     any | ADDRESS[/LENGTH], and then perhaps: port N[-M][,N[-M]]...
+  PLACE     any | ADDRESS[/LENGTH], optionally with: port N[-M][,N[-M]]...
 
---patterns reads literals to look for in payloads, a rule a line, also across
-the packets of a flow; at most 16 matches of a packet are told:
+--patterns reads literals to search for in payloads, one rule per line, also
+across the packets of a flow; at most 16 matches per packet are reported:
 
   "TEXT" ["TEXT"]... [nocase] [name "NAME"]    # comment
   TEXT  3 to 64 bytes; |0d 0a| are hexadecimal, \" \\ \| the characters themselves
 
---routes reads routes, PREFIX via NUMBER, a line each, and counts packets by the
-number that the longest prefix of their destination has.
+--routes reads routes, PREFIX via NUMBER, one per line, and counts packets by the
+number of the longest prefix that contains their destination.
 
---engine says what looks at the packets: cpu, cuda (an NVIDIA GPU; it fails where
-none can be used) or auto, which says what it found and what it uses.
+--engine selects what processes packets: cpu, cuda (an NVIDIA GPU; an error where
+none can be used) or auto, which prints what it found and what it uses.
 
---verify compares, for every packet, the engine with its slow reference on every
+--verify compares, for every packet, the engine with the slow reference on every
 field, and with an independent decoder on all fields that both parse.
 
-A file that cannot be read is reported, the others go on, and the exit code is 1.
-Ctrl-C stops with the summary of what was done.
+A file that cannot be read is reported, the others are replayed, and the exit code
+is 1. Ctrl-C stops and prints the summary.
 
 --json prints one object:
+  schema         1
   engine         name, device, ops, backends (list: name, packets, batches, share),
-                 redone_packets, fault, verdicts (list: ops, bytes, from,
-                 from_alone, cpu, gpu, text)
-  output         null, or device, driver, granted, packets, bytes, refused
+                 redone_packets, fault, calibrations (list: ops, bytes, break_even,
+                 break_even_alone, cpu, gpu, text)
+  output         null, or device, driver, negotiated, packets, bytes, tx_invalid
   files          list: path, mode, records (read, cut, unsupported, not_ip, empty,
                  too_long), error, and the fields of total
   total          packets, bytes, ipv4, ipv6, protocols, sizes, flows, vlan,
@@ -73,17 +75,17 @@ Ctrl-C stops with the summary of what was done.
   rules          list: line, name, text, packets
   patterns       list: line, name, text, packets, matches
   next_hops      packets by the number of the next hop
-  more_matches   packets with more matches than are told
+  more_matches   packets with more matches than the limit
   matches        with --matches, list: path, packet, line, name, end
   flows_unknown  packets of flows beyond the table's bound of a million
   stopped        true after Ctrl-C
-With --verify instead: packets, skipped, decoded, mismatch_count, mismatches
+With --verify instead: schema, packets, skipped, decoded, mismatch_count, mismatches
 (list: path, record, field, engine, other, by).`
 
 const replayExamples = `  millrace replay trace.pcap
   millrace replay --rules drop.rules --json *.pcapng
   millrace replay --patterns sigs --matches trace.pcap
-  millrace replay --loop 1000 trace.pcap           as fast as it goes, from memory
+  millrace replay --loop 1000 trace.pcap           at full speed, from memory
   millrace replay --to eth1 --rate 2x trace.pcap   at twice the speed of the capture
   millrace replay --verify *.pcap`
 
@@ -91,20 +93,20 @@ func newReplay(c *console) *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
 		Use:     "replay FILE...",
-		Short:   "Push captures through the packet path",
+		Short:   "Replay captures through the packet path",
 		Long:    replayLong,
 		Example: replayExamples,
 		Args:    atLeastOneFile,
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.engine, "engine", "cpu", "what looks at the packets: cpu, cuda or auto")
+	fl.StringVar(&f.engine, "engine", "cpu", "engine that processes packets: cpu, cuda or auto")
 	fl.StringVar(&f.rules, "rules", "", "file of rules")
-	fl.StringVar(&f.patterns, "patterns", "", "file of literals to look for")
-	fl.BoolVar(&f.matches, "matches", false, "list what --patterns finds")
+	fl.StringVar(&f.patterns, "patterns", "", "file of literals to search for")
+	fl.BoolVar(&f.matches, "matches", false, "list the matches of --patterns")
 	fl.StringVar(&f.routes, "routes", "", "file of routes")
 	fl.StringVar(&f.to.device, "to", "", "interface to send to")
 	fl.StringVar(&f.to.driver, "driver", "auto", "driver of --to: auto, afxdp, afpacket or tap")
-	fl.IntVar(&f.loop, "loop", 1, "how often to replay each file")
+	fl.IntVar(&f.loop, "loop", 1, "times to replay each file")
 	fl.StringVar(&f.rate, "rate", "max", "max, 500kpps, 10Gbps, or 2x the speed of the capture")
 	fl.Uint64Var(&f.limit, "limit", 0, "stop after this many packets (0: no limit)")
 	fl.BoolVar(&f.verify, "verify", false, "compare every packet with the references instead")
@@ -112,7 +114,7 @@ func newReplay(c *console) *cobra.Command {
 	completeWords(cmd, "engine", engineWords...)
 	completeWords(cmd, "driver", "auto", "afxdp", "afpacket", "tap")
 	complete(cmd, "to", interfaceNames)
-	cmd.RunE = verb(func(ctx context.Context, args []string) error { return runReplay(ctx, c, &f, args) })
+	cmd.RunE = command(func(ctx context.Context, args []string) error { return runReplay(ctx, c, &f, args) })
 	return cmd
 }
 
@@ -123,19 +125,19 @@ func atLeastOneFile(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// config turns flags into what replay.Run wants.
+// config returns the configuration that the flags describe.
 func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	if err := checkEngine(f.engine); err != nil {
 		return cfg, err
 	}
 	if f.matches && (f.patterns == "" || f.verify) {
-		return cfg, usage("--matches lists what --patterns finds: name a file there, and leave --verify out")
+		return cfg, usage("--matches lists the matches of --patterns: name a file there, and leave --verify out")
 	}
 	if f.loop < 1 {
 		return cfg, usage("--loop %d: say 1 or more", f.loop)
 	}
 	if f.verify && (f.to.device != "" || f.loop != 1 || f.rate != "max" || f.limit != 0) {
-		return cfg, usage("--verify looks at every packet once and sends nothing: leave --to, --loop, --rate and --limit out")
+		return cfg, usage("--verify processes every packet once and sends nothing: leave --to, --loop, --rate and --limit out")
 	}
 	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit}
 	if cfg.Rate, err = pcap.ParseRate(f.rate); err != nil {
@@ -153,7 +155,7 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	return cfg, f.to.check()
 }
 
-// readList reads a file of rules, or of what else parse takes; no file is none.
+// readList reads a file in the language of parse; "" is no file.
 func readList[T any](what, path string, parse func(name, text string) (*T, error)) (*T, error) {
 	if path == "" {
 		return nil, nil
@@ -198,7 +200,7 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 	bar := newBar(c, cfg)
 	cfg.Progress = bar.show
 	if f.matches {
-		bar.end() // its lines would cut through the list's
+		bar.end() // it would be drawn between the lines of the list
 		cfg.Progress = nil
 	}
 	rep, err := replay.Run(ctx, cfg)
@@ -210,7 +212,7 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 	case f.json:
 		rep.Matches = found.list
 		err = errors.Join(err, c.json(rep))
-	case rep.Total.Packets > 0 || !allUnreadable(rep.Files): // nothing but zeros would hide the errors
+	case rep.Total.Packets > 0 || !allUnreadable(rep.Files): // a summary of zeros would hide the errors
 		showReplay(c, rep)
 	}
 	failed := false
@@ -244,10 +246,10 @@ func unreadable(f *replay.File) error {
 	return f.Err
 }
 
-// remedied adds what the user can do to an error about a capture.
+// remedied adds a remedy to an error about a capture.
 func remedied(err error) error {
 	if driver := new(pmd.OpError); errors.As(err, &driver) {
-		err = driver.Err // a file needs no device and queue named
+		err = driver.Err // without device and queue
 	}
 	switch {
 	case errors.Is(err, capture.ErrFormat):

@@ -151,7 +151,7 @@ func TestFilesThatCannotBeReadAreReportedAndTheOthersGoOn(t *testing.T) {
 	}
 }
 
-func TestReplaySummaryForPeopleIsAsRecorded(t *testing.T) {
+func TestReplaySummaryIsAsRecorded(t *testing.T) {
 	_, out, _ := run("replay", sample(t))
 	var kept []string
 	for line := range strings.Lines(out) {

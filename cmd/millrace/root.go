@@ -15,7 +15,7 @@ import (
 // The exit codes. They are part of the interface.
 const (
 	exitOK      = 0
-	exitFailure = 1 // something did not work, or was found wanting
+	exitFailure = 1 // something failed, or a check did
 	exitUsage   = 2 // the command line is wrong
 	exitConfig  = 3 // the configuration file is wrong
 )
@@ -24,7 +24,7 @@ const (
 var (
 	errUsage  = errors.New("wrong usage")
 	errConfig = errors.New("wrong configuration")
-	errReload = errors.New("refused configuration") // of a gateway that runs on
+	errReload = errors.New("rejected configuration") // of a running process, which keeps its own
 )
 
 // coded is an error whose text stays as it is but that matches a code's sentinel.
@@ -35,20 +35,20 @@ type coded struct {
 
 func (c coded) Unwrap() []error { return []error{c.error, c.code} }
 
-// usage makes an error about the command line.
+// usage returns an error about the command line.
 func usage(format string, args ...any) error { return coded{fmt.Errorf(format, args...), errUsage} }
 
-// errShown ends a verb with code 1 whose message has been printed already.
+// errShown ends a command with code 1 whose message has been printed already.
 var errShown = errors.New("failed")
 
 // execute runs the program and returns its exit code.
 func execute(ctx context.Context, args []string, c *console) int {
 	root := newRoot(c)
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // not nil, which stands for os.Args
 	cmd, err := root.ExecuteContextC(ctx)
 	var ran *failure
 	switch {
-	case err == nil && c.lost != nil && !errors.Is(c.lost, syscall.EPIPE): // a full disk: half a result is none; who closes a pipe has read enough
+	case err == nil && c.lost != nil && !errors.Is(c.lost, syscall.EPIPE): // a full disk; a reader may close its pipe early
 		c.complain(c.lost)
 		return exitFailure
 	case err == nil:
@@ -57,7 +57,7 @@ func execute(ctx context.Context, args []string, c *console) int {
 		return exitConfig
 	case errors.Is(err, errShown):
 		return exitFailure
-	case errors.Is(err, errUsage), !errors.As(err, &ran): // cobra's own errors come before any verb runs
+	case errors.Is(err, errUsage), !errors.As(err, &ran): // cobra's own errors come before any command runs
 		c.complain(fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath()))
 		return exitUsage
 	}
@@ -66,20 +66,20 @@ func execute(ctx context.Context, args []string, c *console) int {
 		return exitConfig
 	}
 	if errors.Is(err, errReload) {
-		c.complain(fmt.Errorf("wrong configuration, the old one stays\n%w", err))
+		c.complain(fmt.Errorf("wrong configuration, the old one stays in use\n%w", err))
 		return exitConfig
 	}
 	c.complain(err)
 	return exitFailure
 }
 
-// failure is what a verb returned, as opposed to what cobra found wrong before it ran.
+// failure is the error of a command, as opposed to those that cobra finds before it runs.
 type failure struct{ error }
 
 func (f *failure) Unwrap() error { return f.error }
 
-// verb makes a cobra run function of one that needs the context and the arguments.
-func verb(run func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+// command makes a cobra run function of one that takes the context and the arguments.
+func command(run func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := run(cmd.Context(), args); err != nil {
 			return &failure{err}
@@ -92,44 +92,100 @@ func newRoot(c *console) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "millrace",
 		Short: "Userspace packet processing",
-		Long: `Millrace takes packets from a network device or a capture, looks at each of
-them once, and filters, forwards or balances them, without the kernel's stack.
+		Long: `Millrace processes packets of network devices and captures in user space: it
+filters, forwards and balances them, and terminates TCP and UDP, without the
+kernel's stack.
 
-Exit codes: 0 done; 1 something failed or was found wanting; 2 wrong command
-line; 3 wrong configuration file.`,
+Exit codes: 0 success; 1 something failed, or a check did; 2 wrong command line;
+3 wrong configuration file.
+
+JSON: every document that --json prints has "schema": 1 at its top level. Within
+a schema, keys are added but never renamed or removed.
+
+Environment: MILLRACE_SOCKET is the default of --socket in the commands that ask
+a running gateway or stack; NO_COLOR turns colours off.`,
 		Example: `  millrace doctor                      what this machine can do, and what it lacks
-  millrace replay trace.pcap           look at every packet of a capture
-  millrace forward eth1 eth2           join two devices
+  millrace replay trace.pcap           analyse every packet of a capture
+  millrace forward eth1 eth2           bridge two devices
   millrace gateway -c gateway.yaml     balance load
   millrace bench kern --quick          how fast the batch engine is here`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          noSuchVerb,
+		Args:          unknownCommand,
 
 		SuggestionsMinimumDistance: 2,
-		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:                       showHelp,
 	}
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return coded{suggestFlag(cmd.Flags(), err), errUsage}
 	})
+	root.Version = thisBuild().Version
+	root.SetVersionTemplate("millrace {{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version")
+	root.SetHelpCommand(newHelp())
 	root.AddCommand(newDoctor(c), newReplay(c), newForward(c), newGateway(c), newStack(c), newNet(c), newBench(c), newVersion(c), newMan(c))
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args, cmd.SuggestionsMinimumDistance, cmd.RunE = unknownCommand, 2, showHelp
+		}
+	}
 	return root
 }
 
-// noSuchVerb is what is wrong with arguments that lead to no verb.
-func noSuchVerb(cmd *cobra.Command, args []string) error {
+// showHelp runs a command that only has others.
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// unknownCommand returns the error of arguments that name no command.
+func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usage("no verb %q, did you mean %s?", args[0], strings.Join(near, " or "))
+		return usage("unknown command %q, did you mean %s?", args[0], strings.Join(near, " or "))
 	}
-	return usage("no verb %q", args[0])
+	return usage("unknown command %q", args[0])
 }
 
-// suggestFlag adds the flag that was probably meant to the error of an unknown one.
+// newHelp returns the command help. Cobra's own prints a message and succeeds where there is no such command.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND...]",
+		Short: "Help about a command",
+		Long:  `Print the help of a command, as COMMAND --help does.`,
+		Example: `  millrace help replay
+  millrace help gateway status`,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			found, _, err := cmd.Root().Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []string
+			for _, sub := range found.Commands() {
+				if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), prefix) {
+					names = append(names, sub.Name())
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found := cmd.Root()
+			for _, name := range args {
+				next, _, err := found.Find([]string{name})
+				if err != nil || next == found {
+					return unknownCommand(found, []string{name})
+				}
+				found = next
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
+}
+
+// suggestFlag adds the nearest flag to the error of an unknown one.
 func suggestFlag(flags *pflag.FlagSet, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {

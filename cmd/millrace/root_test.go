@@ -9,21 +9,21 @@ import (
 	"testing"
 )
 
-// verbs are those with a help page of our own.
-var verbs = []string{
-	"", "bench", "bench kern", "doctor", "forward", "gateway", "gateway check", "gateway reload", "gateway status",
+// commands are those with a recorded help page.
+var commands = []string{
+	"", "bench", "bench kern", "doctor", "help", "forward", "gateway", "gateway check", "gateway reload", "gateway status",
 	"gateway drain", "gateway undrain", "gateway weight", "gateway connections", "gateway announce", "gateway stop", "man", "replay", "version",
 	"stack", "stack up", "stack down", "net", "net addr", "net route", "net neigh", "net sockets", "net stats",
 }
 
 func TestHelpIsAsRecorded(t *testing.T) {
-	for _, verb := range verbs {
-		args := append(strings.Fields(verb), "--help")
+	for _, name := range commands {
+		args := append(strings.Fields(name), "--help")
 		code, out, err := run(args...)
 		if code != exitOK || err != "" {
 			t.Errorf("%v: code %d, %q", args, code, err)
 		}
-		golden(t, "help-"+strings.ReplaceAll(verb, " ", "-")+".txt", out)
+		golden(t, "help-"+strings.ReplaceAll(name, " ", "-")+".txt", out)
 		for line := range strings.Lines(out) {
 			if len([]rune(line)) > 101 {
 				t.Errorf("%v: a line of %d characters: %s", args, len(line), line)
@@ -32,7 +32,7 @@ func TestHelpIsAsRecorded(t *testing.T) {
 	}
 }
 
-func TestWithoutAVerbTheHelpIsShown(t *testing.T) {
+func TestWithoutACommandTheHelpIsShown(t *testing.T) {
 	code, out, _ := run()
 	_, help, _ := run("--help")
 	if code != exitOK || out != help {
@@ -42,8 +42,8 @@ func TestWithoutAVerbTheHelpIsShown(t *testing.T) {
 
 func TestWrongCommandLinesAreExplainedInOneLine(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"repaly", `no verb "repaly", did you mean replay?`},
-		{"frobnicate", `no verb "frobnicate" (see`},
+		{"repaly", `unknown command "repaly", did you mean replay?`},
+		{"frobnicate", `unknown command "frobnicate" (see`},
 		{"replay", "no capture file; name one or more"},
 		{"replay --lopo 3 x", "unknown flag: --lopo, did you mean --loop?"},
 		{"replay --frobnicate x", "unknown flag: --frobnicate (see `millrace replay --help`)"},
@@ -56,7 +56,7 @@ func TestWrongCommandLinesAreExplainedInOneLine(t *testing.T) {
 		{"replay --loop 0 f", "--loop 0: say 1 or more"},
 		{"replay --engine gpu f", `no engine "gpu"`},
 		{"replay --rate fast f", `rate "fast" is none of`},
-		{"replay --matches f", "--matches lists what --patterns finds"},
+		{"replay --matches f", "--matches lists the matches of --patterns"},
 		{"replay --patterns p --matches --verify f", "leave --verify out"},
 		{"forward --engine gpu a b", `no engine "gpu"`},
 		{"gateway --engine gpu -c f", `no engine "gpu"`},
@@ -66,37 +66,48 @@ func TestWrongCommandLinesAreExplainedInOneLine(t *testing.T) {
 		{"bench kern --packets 31", "31 packets: say 32 to 1048576"},
 		{"bench kern --time -1s", "say more than nothing"},
 		{"bench kern --cores -1", "-1 cores"},
-		{"bench kren", `no verb "kren", did you mean kern?`},
+		{"bench kren", `unknown command "kren", did you mean kern?`},
 		{"replay --to x --driver dpdk f", `no driver "dpdk"`},
-		{"forward a", "joins two different interfaces"},
-		{"forward a a", "joins two different interfaces"},
+		{"forward a", "bridges two different interfaces"},
+		{"forward a a", "bridges two different interfaces"},
 		{"forward --mode quick a b", `no mode "quick"`},
 		{"forward --queues -1 a b", "--queues -1"},
 		{"forward --queues 2 --capture f a b", "1 with --capture"},
 		{"forward --impair-a loss=2 a b", "--impair-a: profile: column"},
 		{"gateway", "name one with -c"},
 		{"gateway check", "name one with -c"},
-		{"gateway relaod", `no verb "relaod", did you mean reload?`},
+		{"gateway relaod", `unknown command "relaod", did you mean reload?`},
 		{"gateway drain web", "BACKEND is missing"},
 		{"gateway connections --client x", `--client "x": say an address or a prefix`},
 		{"gateway connections --limit -1", "--limit -1"},
-		{"stack pu", `no verb "pu", did you mean up?`},
+		{"stack pu", `unknown command "pu", did you mean up?`},
 		{"stack up", "no device: name one with --dev, or a configuration file with -c"},
 		{"stack up eth1", `"eth1" is one argument too many`},
 		{"stack up --dev eth1:dpdk", `no driver "dpdk"; say auto, afxdp, afpacket or tap`},
 		{"stack up --dev eth1 --addr 198.18.0.2", "the prefix length is missing"},
 		{"stack up --dev eth1 --addr 198.18.0.255/24", "broadcast address"},
-		{"stack up --addr 198.18.0.2/24 --dev a --dev b", "it is not clear on which device"},
+		{"stack up --addr 198.18.0.2/24 --dev a --dev b", "its device is ambiguous"},
 		{"stack up --dev eth1 --addr 198.18.0.2/24 --route default", "say NETWORK=GATEWAY"},
 		{"stack up --dev eth1 --addr 198.18.0.2/24 --route 198.19.0.1/16=198.18.0.1", "is no network"},
 		{"stack up --dev eth1 --addr 198.18.0.2/24 --engine gpu", `no engine "gpu"`},
-		{"net adr", `no verb "adr", did you mean addr?`},
+		{"net adr", `unknown command "adr", did you mean addr?`},
 		{"net sockets --state x", `--state "x": say listen`},
 		{"net sockets -t -u", "tcp udp"},
 		{"net addr -4 -6", "ipv4 ipv6"},
 		{"net sockets --limit -1", "--limit -1"},
 		{"net neigh --state x", `--state "x": say incomplete`},
 		{"version x", `unknown command "x"`},
+		{"help repaly", `unknown command "repaly", did you mean replay?`},
+		{"help gateway statsu", `unknown command "statsu", did you mean status?`},
+		{"help replay x", `unknown command "x"`},
+		{"help --frobnicate", "unknown flag: --frobnicate"},
+		{"-v", "unknown shorthand flag: 'v'"},
+		{"--versoin", "unknown flag: --versoin, did you mean --version?"},
+		{"gateway -c f x", `unknown command "x"`},
+		{"gateway -c -", "name one instead of -"},
+		{"completion basj", `unknown command "basj", did you mean bash?`},
+		{"completion bash x", `unknown command "x"`},
+		{"man x", `unknown command "x"`},
 		{"doctor --jsn", "did you mean --json?"},
 	} {
 		code, out, err := run(strings.Fields(tc.args)...)
@@ -109,7 +120,7 @@ func TestWrongCommandLinesAreExplainedInOneLine(t *testing.T) {
 	}
 }
 
-func TestExitCodesTellFailureFromUsageFromConfiguration(t *testing.T) {
+func TestExitCodesDistinguishFailureUsageAndConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	rules, conf := filepath.Join(dir, "rules"), filepath.Join(dir, "gw.yaml")
 	for path, text := range map[string]string{rules: "drop tpc\n", conf: "frobnicate: 1\n"} {
@@ -171,6 +182,27 @@ func TestVersionIsTheSameForPeopleAndPrograms(t *testing.T) {
 	}
 }
 
+func TestVersionFlagPrintsTheVersion(t *testing.T) {
+	code, out, err := run("--version")
+	if code != exitOK || out != "millrace "+thisBuild().Version+"\n" || err != "" {
+		t.Errorf("code %d, %q, %q", code, out, err)
+	}
+}
+
+func TestHelpOfACommandIsThatOfItsFlag(t *testing.T) {
+	for _, name := range commands {
+		args := strings.Fields(name)
+		code, out, err := run(append([]string{"help"}, args...)...)
+		_, want, _ := run(append(args, "--help")...)
+		if code != exitOK || out != want || err != "" {
+			t.Errorf("help %s: code %d, %q, %q", name, code, out, err)
+		}
+	}
+	if _, out, _ := run("__complete", "help", "gateway", "sta"); !strings.HasPrefix(out, "status\n") {
+		t.Errorf("completion offers %q", out)
+	}
+}
+
 func TestShellsGetTheirCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		code, out, _ := run("completion", shell)
@@ -188,8 +220,11 @@ func TestManualPagesAreWrittenAndRender(t *testing.T) {
 	if code, _, err := run("man", "--dir", dir); code != exitOK {
 		t.Fatal(err)
 	}
-	for _, verb := range verbs {
-		path := filepath.Join(dir, strings.TrimSuffix("millrace-"+strings.ReplaceAll(verb, " ", "-"), "-")+".1")
+	for _, name := range commands {
+		if name == "help" {
+			continue // --help in another form
+		}
+		path := filepath.Join(dir, strings.TrimSuffix("millrace-"+strings.ReplaceAll(name, " ", "-"), "-")+".1")
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
 		}

@@ -73,7 +73,7 @@ func TestReplaySendsEveryPacketToADevice(t *testing.T) {
 			}
 			var rep replay.Report
 			decode(t, out.String(), &rep)
-			if rep.Total.Passed != packets || rep.Output.Packets != packets || rep.Output.Driver != driver || rep.Output.Refused != 0 {
+			if rep.Total.Passed != packets || rep.Output.Packets != packets || rep.Output.Driver != driver || rep.Output.TxInvalid != 0 {
 				t.Errorf("passed %d of %d, output %+v", rep.Total.Passed, packets, rep.Output)
 			}
 			got := numbers(t, fd)

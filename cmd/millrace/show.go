@@ -46,8 +46,7 @@ func (c *console) line(name, format string, args ...any) {
 	c.printf("%s %s\n", c.paint(bold, fmt.Sprintf("%-10s", name)), fmt.Sprintf(format, args...))
 }
 
-// showEngine prints what looked at the packets, how much of it each back end did where there are two, and
-// why a GPU was given up.
+// showEngine prints the engine, the share of each back end where there are two, and the fault of a GPU.
 func showEngine(c *console, a *gpukern.EngineStats) {
 	c.line("engine", "%s (%s), %s", a.Name, a.Device, a.Ops)
 	if len(a.Backends) > 1 {
@@ -58,14 +57,14 @@ func showEngine(c *console, a *gpukern.EngineStats) {
 		c.line("", "%s", strings.Join(did, "; "))
 	}
 	if a.Fault != "" {
-		c.line("", "%s", c.paint(red, fmt.Sprintf("the GPU is lost, the CPU does its work: %s; %s packets were done again", a.Fault, group(a.Redone))))
+		c.line("", "%s", c.paint(red, fmt.Sprintf("the GPU has failed, the CPU does its work: %s; %s packets were processed again", a.Fault, group(a.Redone))))
 	}
 }
 
-// showVerdicts prints what was measured of the back ends.
-func showVerdicts(c *console, all []gpukern.CalibrationReport) {
+// showCalibrations prints the measurements of the back ends.
+func showCalibrations(c *console, all []gpukern.CalibrationReport) {
 	for _, v := range all {
-		c.line("verdict", "%s", v.Text)
+		c.line("calibrated", "%s", v.Text)
 	}
 }
 
@@ -82,7 +81,7 @@ func showReplay(c *console, r *replay.Report) {
 	c.line("protocols", "%s", tally(t.Protocols))
 	c.line("checksums", "wrong: IPv4 %s, transport %s; transport not verifiable: %s",
 		group(t.IPChecksumErrors), group(t.L4ChecksumErrors), group(t.L4Unverified))
-	c.line("broken", "malformed %s, truncated %s", group(t.Malformed), group(t.Truncated))
+	c.line("invalid", "malformed %s, truncated %s", group(t.Malformed), group(t.Truncated))
 	for _, h := range r.Rules {
 		c.line(fmt.Sprintf("rule %d", h.Line), "%s packets: %s", group(h.Packets), h.Text)
 	}
@@ -90,7 +89,7 @@ func showReplay(c *console, r *replay.Report) {
 		c.line(fmt.Sprintf("pattern %d", h.Line), "%s matches in %s packets: %s", group(h.Matches), group(h.Packets), h.Text)
 	}
 	if r.MoreMatches > 0 {
-		c.line("more", "%s packets have more matches than are told of one", group(r.MoreMatches))
+		c.line("more", "%s packets have more matches than the limit of one packet", group(r.MoreMatches))
 	}
 	if len(r.NextHops) > 0 {
 		c.line("next hops", "%s", tally(r.NextHops))
@@ -98,8 +97,8 @@ func showReplay(c *console, r *replay.Report) {
 	c.line("dropped", "%s", tally(t.Dropped))
 	c.line("passed", "%s", group(t.Passed))
 	if o := r.Output; o != nil {
-		c.line("sent", "%s packets, %s bytes to %s (%s: %s), %s refused",
-			group(o.Packets), group(o.Bytes), o.Device, o.Driver, o.Granted, group(o.Refused))
+		c.line("sent", "%s packets, %s bytes to %s (%s: %s), tx invalid %s",
+			group(o.Packets), group(o.Bytes), o.Device, o.Driver, o.Negotiated, group(o.TxInvalid))
 	}
 	c.line("time", "%.3f s, %.2f Mpps, %.1f ns per packet, of which the engine %.1f", t.Seconds, t.Mpps, t.NsPacket, t.EngineNs)
 	if r.Stopped {
@@ -114,7 +113,7 @@ func showFiles(c *console, files []replay.File) {
 		wide = max(wide, len(filepath.Base(files[i].Path)))
 	}
 	const columns = "%-*s %12s %14s %9s %9s %9s %9s %8s  %s\n"
-	c.printf("%s", c.paint(bold, fmt.Sprintf(columns, wide, "file", "packets", "bytes", "flows", "bad sums", "broken", "dropped", "Mpps", "")))
+	c.printf("%s", c.paint(bold, fmt.Sprintf(columns, wide, "file", "packets", "bytes", "flows", "bad sums", "invalid", "dropped", "Mpps", "")))
 	for i := range files {
 		f := &files[i]
 		note := ""

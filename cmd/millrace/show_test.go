@@ -7,14 +7,14 @@ import (
 	"github.com/millrace/millrace/gpukern"
 )
 
-func TestEnginesTellWhoDidHowMuchAndWhatWasMeasured(t *testing.T) {
+func TestEngineSharesAndCalibrationsAreShown(t *testing.T) {
 	a := gpukern.EngineStats{Name: "cpu", Device: "amd64", Ops: "parse", Backends: []gpukern.BackendStats{{Name: "cpu", Packets: 1234, Batches: 5, Share: 1}}}
 	check := func(want string) {
 		t.Helper()
 		var out bytes.Buffer
 		c := &console{out: &out}
 		showEngine(c, &a)
-		showVerdicts(c, a.Calibrations)
+		showCalibrations(c, a.Calibrations)
 		if out.String() != want {
 			t.Errorf("got:\n%s\nwant:\n%s", &out, want)
 		}
@@ -26,8 +26,8 @@ func TestEnginesTellWhoDidHowMuchAndWhatWasMeasured(t *testing.T) {
 	a.Calibrations = gpukern.CalibrationReports([]gpukern.Calibration{{Ops: gpukern.OpParse, Bytes: 64, CPU: gpukern.CostModel{FixedNs: 100, PacketNs: 10, PipelinedNs: 10}, GPU: gpukern.CostModel{FixedNs: 5000, PacketNs: 1, PipelinedNs: 20}}})
 	const both = "engine     auto (amd64 and GPU), parse\n" +
 		"           cpu 1,234 packets in 5 batches, share 75 %; cuda 7 packets in 1 batches, share 25 %\n"
-	const verdict = "verdict    parse, 64 B: never on the GPU here; CPU 0.10 us + n*10.0 ns, 100.0 Mpps; GPU 5.00 us + n*1.0 ns, 50.0 Mpps\n"
+	const verdict = "calibrated parse, 64 B: never on the GPU here; CPU 0.10 us + n*10.0 ns, 100.0 Mpps; GPU 5.00 us + n*1.0 ns, 50.0 Mpps\n"
 	check(both + verdict)
 	a.Fault, a.Redone = "gone", 1000
-	check(both + "           the GPU is lost, the CPU does its work: gone; 1,000 packets were done again\n" + verdict)
+	check(both + "           the GPU has failed, the CPU does its work: gone; 1,000 packets were processed again\n" + verdict)
 }

@@ -23,22 +23,22 @@ import (
 func newStack(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stack",
-		Short: "Run a host of our own: addresses, TCP, UDP, services",
-		Long: `Run a host of our own on a network device: it answers ping, and serves echo,
-discard, chargen, daytime, HTTP and iperf3 by Millrace's TCP and UDP, without the
-kernel's. The verb net shows its state.`,
+		Short: "Run a host in user space: addresses, TCP, UDP, services",
+		Long: `Run a host on a network device, in user space: it answers ping, and serves echo,
+discard, chargen, daytime, HTTP and iperf3 over Millrace's TCP and UDP instead of
+the kernel's. The command net shows its state.`,
 		Example: `  millrace stack up --dev eth1 --addr 198.18.0.2/24
   millrace net sockets`,
-		Args: noSuchVerb,
+		Args: unknownCommand,
 
 		SuggestionsMinimumDistance: 2,
-		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:                       showHelp,
 	}
 	cmd.AddCommand(newStackUp(c), newStackDown(c))
 	return cmd
 }
 
-// stackFlags are the flags of stack up, as given.
+// stackFlags are the flags of stack up.
 type stackFlags struct {
 	config, engine, socket string
 	devices, addrs, routes []string
@@ -46,26 +46,26 @@ type stackFlags struct {
 }
 
 const stackUpLong = `Bring addresses up on network devices and serve them until Ctrl-C, SIGTERM or
-the verb stack down. What is served, and how, a YAML file says; --dev and --addr
-are enough to begin with: every service is at its customary port then (echo 7,
-discard 9, daytime 13, chargen 19, HTTP 80, iperf3 5201).
+the command stack down. A YAML file ("-" is standard input) names devices and
+services. Without one, --dev and --addr suffice, and every service runs on its
+well-known port (echo 7, discard 9, daytime 13, chargen 19, HTTP 80, iperf3 5201).
 
 --dev names an interface and, after a colon, its driver: auto (the default),
-afxdp, afpacket or tap. An --addr is for the --dev before it. With -c they add to the
-file's devices.
+afxdp, afpacket or tap. An --addr belongs to the --dev before it. With -c they add
+to the file's devices.
 
-Where the kernel has an address on the interface, it keeps it, and all packets
-but those to our addresses; else the host takes every packet.
+If the kernel has an address on the interface, it keeps that address, and the host
+takes only packets to its own addresses. Otherwise the host takes every packet.
 
-A mistake in the file is shown with its place and ends the start with exit
-code 3. --check looks for mistakes and does nothing else.
+With errors in the file the host does not start and exits with code 3. --check
+reports them and does nothing else.
 
 At the end the counters are printed: received + originated = sent + delivered +
 dropped by reason.
 
---json logs JSON and prints the counters as one object, as net stats --json does;
-with --check it prints one object: valid, mistakes (list of file, line, column,
-message, hint, source).`
+--json logs JSON and prints the counters as one object, as net stats --json does.
+With --check it prints one object: schema, valid, errors (list of file, line,
+column, message, hint, source).`
 
 const stackUpExamples = `  millrace stack up --dev eth1 --addr 198.18.0.2/24 --route default=198.18.0.1
   millrace stack up -c stack.yaml --check && millrace stack up -c stack.yaml
@@ -75,7 +75,7 @@ func newStackUp(c *console) *cobra.Command {
 	f := stackFlags{}
 	cmd := &cobra.Command{
 		Use:     "up [-c FILE] [--dev DEVICE[:DRIVER] --addr ADDRESS/LENGTH]...",
-		Short:   "Serve addresses of our own on network devices",
+		Short:   "Serve addresses on network devices",
 		Long:    stackUpLong,
 		Example: stackUpExamples,
 		Args:    exactly(),
@@ -85,14 +85,14 @@ func newStackUp(c *console) *cobra.Command {
 	fl.StringArrayVar(&f.devices, "dev", nil, "interface to serve on, its driver after a colon")
 	fl.Var(&addrFlag{&f}, "addr", "address of the --dev before it: 198.18.0.2/24, dhcp, slaac")
 	fl.StringArrayVar(&f.routes, "route", nil, "route: NETWORK=GATEWAY, or default=GATEWAY")
-	fl.StringVar(&f.engine, "engine", "", "what looks at the headers: cpu, cuda or auto (default: as the file says)")
+	fl.StringVar(&f.engine, "engine", "", "engine that parses headers: cpu, cuda or auto (default: from the file)")
 	fl.StringVar(&f.socket, "socket", stackd.DefaultSocket, "control socket; \"\" is none")
-	fl.BoolVar(&f.check, "check", false, "look for mistakes and do nothing else")
+	fl.BoolVar(&f.check, "check", false, "report errors and do nothing else")
 	fl.BoolVar(&f.json, "json", false, "log and print JSON")
 	completeFiles(cmd, "config", "yaml", "yml")
 	completeWords(cmd, "engine", engineWords...)
 	complete(cmd, "dev", interfaceNames)
-	cmd.RunE = verb(func(ctx context.Context, _ []string) error {
+	cmd.RunE = command(func(ctx context.Context, _ []string) error {
 		cfg, err := f.load(cmd.Flags().Changed("socket"))
 		if f.check {
 			return f.checked(c, cfg, err)
@@ -105,7 +105,7 @@ func newStackUp(c *console) *cobra.Command {
 	return cmd
 }
 
-// addrFlag notes the addresses with the device that they follow.
+// addrFlag records addresses with the number of devices before them.
 type addrFlag struct{ f *stackFlags }
 
 // String implements pflag.Value.
@@ -184,7 +184,7 @@ func (f *stackFlags) addDevices(cfg *stackd.Config) error {
 		var what string
 		_, _ = fmt.Sscanf(text, "%d %s", &after, &what) // as Set wrote it
 		if after == 0 && len(cfg.Devices) > 1 || len(cfg.Devices) == 0 {
-			return usage("--addr %s: it is not clear on which device; name it behind its --dev", what)
+			return usage("--addr %s: its device is ambiguous; put it after its --dev", what)
 		}
 		v := &cfg.Devices[max(0, first+after-1)]
 		switch what {
@@ -212,7 +212,7 @@ func (f *stackFlags) addRoutes(cfg *stackd.Config) error {
 	return nil
 }
 
-// stackConfigured marks the errors that the configuration file is to blame for.
+// stackConfigured marks the errors of the configuration file.
 func stackConfigured(err error, file string) error {
 	path := new(fs.PathError)
 	if errors.As(err, new(*stackd.ConfigError)) || errors.As(err, &path) && path.Path == file {
@@ -221,22 +221,22 @@ func stackConfigured(err error, file string) error {
 	return err
 }
 
-// stackChecked is what --check --json prints.
-type stackChecked struct {
-	Valid    bool             `json:"valid"`
-	Mistakes []stackd.Problem `json:"mistakes"`
+// stackCheckResult is the result of --check --json.
+type stackCheckResult struct {
+	Valid  bool             `json:"valid"`
+	Errors []stackd.Problem `json:"errors"`
 }
 
-// checked tells what load has found.
+// checked prints the result of --check.
 func (f *stackFlags) checked(c *console, cfg *stackd.Config, err error) error {
 	ce := new(stackd.ConfigError)
 	switch {
 	case err != nil && (!f.json || !errors.As(err, &ce)):
 		return err
 	case err != nil:
-		return errors.Join(c.json(stackChecked{Mistakes: ce.Problems}), coded{errShown, errConfig})
+		return errors.Join(c.json(stackCheckResult{Errors: ce.Problems}), coded{errShown, errConfig})
 	case f.json:
-		return c.json(stackChecked{Valid: true, Mistakes: []stackd.Problem{}})
+		return c.json(stackCheckResult{Valid: true, Errors: []stackd.Problem{}})
 	}
 	for _, v := range cfg.Devices {
 		c.printf("%s: %s\n", v.Name, v.Plan())
@@ -249,7 +249,7 @@ func (f *stackFlags) checked(c *console, cfg *stackd.Config, err error) error {
 }
 
 func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config, named bool) error {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // whoever reads the log may end before we do
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the reader of the log may exit first
 	b, log := thisBuild(), c.logger(f.json)
 	d, err := stackd.Open(cfg, stackd.Options{
 		Log: log, Metrics: prom.Handler, Load: f.reload(named),
@@ -278,11 +278,11 @@ func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config
 func newStackDown(c *console) *cobra.Command {
 	return newNetControl(c, &cobra.Command{
 		Use:   "down",
-		Short: "End a running stack",
-		Long: `End a running stack, as SIGTERM does. Its connections are reset, once services
-had two seconds to finish what they have begun.
+		Short: "Stop a running stack",
+		Long: `Stop a running stack, as SIGTERM does. Services have two seconds to finish their
+requests; then the remaining connections are reset.
 
---json prints {}.`,
+--json prints one object: schema.`,
 		Example: `  millrace stack down`,
 		Args:    exactly(),
 	}, func(ctx context.Context, s *stackd.Client, f *netControl) error {
@@ -292,7 +292,7 @@ had two seconds to finish what they have begun.
 		if f.json {
 			return c.jsonLine(struct{}{})
 		}
-		c.printf("the stack ends\n")
+		c.printf("the stack stops\n")
 		return nil
 	})
 }

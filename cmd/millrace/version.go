@@ -23,7 +23,7 @@ type Build struct {
 	Vector   string `json:"vector"`   // instructions that the CPU engine uses here
 }
 
-// thisBuild asks the binary what it was built from.
+// thisBuild returns the build information of this binary.
 func thisBuild() Build {
 	b := Build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	b.Vector = gpukern.NewCPU(gpukern.Config{}).Info().Device
@@ -52,14 +52,14 @@ func newVersion(c *console) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print what this binary was built from",
+		Short: "Print version, commit and platform",
 		Long: `Print version, commit, compiler, platform and the vector instructions in use.
 
---json prints one object: version, commit, modified, go, platform, vector.`,
+--json prints one object: schema, version, commit, modified, go, platform, vector.`,
 		Example: `  millrace version
   millrace version --json`,
 		Args: cobra.NoArgs,
-		RunE: verb(func(context.Context, []string) error {
+		RunE: command(func(context.Context, []string) error {
 			b := thisBuild()
 			if asJSON {
 				return c.json(b)

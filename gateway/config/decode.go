@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/internal/strictyaml"
 )
 
-// Load reads and checks a configuration file and the lists that it names. Mistakes in them are a
+// Load reads and checks a configuration file and the lists that it names. Errors in them are an
 // *Error.
 func Load(path string) (*Config, error) {
 	f, err := os.Open(path)
@@ -22,11 +22,16 @@ func Load(path string) (*Config, error) {
 		return nil, err
 	}
 	defer f.Close()
-	src, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	return Read(path, f)
+}
+
+// Read is Load of an open file. Its name is that of messages, and the lists are relative to its folder.
+func Read(name string, r io.Reader) (*Config, error) {
+	src, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	c, err := Parse(path, src)
+	c, err := Parse(name, src)
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +41,8 @@ func Load(path string) (*Config, error) {
 	return c, nil
 }
 
-// Parse checks the configuration in src; file names it in messages. All mistakes are reported at
-// once, as a *Error. Lists that it names are read by Open or Reload.
+// Parse checks the configuration in src; file names it in messages. All errors are reported at
+// once, as an *Error. Lists that it names are read by Open or Reload.
 func Parse(file string, src []byte) (*Config, error) {
 	d := &decoder{Decoder: strictyaml.New(file, src), listAt: map[string]Problem{}}
 	d.Example, d.Cause = "examples/gateway.yaml", bareAddress

@@ -115,7 +115,7 @@ func (x *examination) kernels() (why string) {
 		c.Found += ", " + g.Batch
 	}
 	x.add(c)
-	return x.calibrations(g.Verdicts)
+	return x.calibrations(g.Calibrations)
 }
 
 // calibrations reports what the GPU is faster at; it returns why it is not used, "" where it is.
@@ -124,7 +124,7 @@ func (x *examination) calibrations(all []gpukern.CalibrationReport) (why string)
 		why = "the GPU saves no time with anything that was measured"
 	}
 	for _, v := range all {
-		x.rep.Verdicts = append(x.rep.Verdicts, v)
+		x.rep.Calibrations = append(x.rep.Calibrations, v)
 		x.add(Check{Area: "gpu", Name: "verdict", Status: OK, Found: v.Text})
 		if v.BreakEven > 0 {
 			why = ""

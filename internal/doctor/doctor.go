@@ -39,7 +39,7 @@ type Report struct {
 	Checks     []Check     `json:"checks"`
 	Interfaces []Interface `json:"interfaces"`
 
-	Verdicts []gpukern.CalibrationReport `json:"verdicts"` // of the GPU against a core; none where there is no GPU
+	Calibrations []gpukern.CalibrationReport `json:"calibrations"` // of the GPU against a core; none where there is no GPU
 }
 
 // Failed reports whether anything that is needed is missing.
@@ -66,15 +66,15 @@ type Host struct {
 
 // GPU is one that has been opened and has worked.
 type GPU struct {
-	Name       string
-	Bus        string // PCI address, and the speed and width of its link where Linux reports them
-	Driver     string // the CUDA version that the driver is for
-	Capability int    // compute capability, times ten
-	Memory     uint64 // bytes
-	Modules    int    // of kernels, translated by the driver
-	Verified   uint64 // packets whose results were compared and right
-	Verdicts   []gpukern.CalibrationReport
-	Batch      string // how long one batch took: "256 packets in 8.1 us"; "" where that was not measured
+	Name         string
+	Bus          string // PCI address, and the speed and width of its link where Linux reports them
+	Driver       string // the CUDA version that the driver is for
+	Capability   int    // compute capability, times ten
+	Memory       uint64 // bytes
+	Modules      int    // of kernels, translated by the driver
+	Verified     uint64 // packets whose results were compared and right
+	Calibrations []gpukern.CalibrationReport
+	Batch        string // how long one batch took: "256 packets in 8.1 us"; "" where that was not measured
 }
 
 // examination is a report in the making.
@@ -87,7 +87,7 @@ func (x *examination) add(c Check) { x.rep.Checks = append(x.rep.Checks, c) }
 
 // Examine looks at the machine and, of its interfaces, at those named, or at all that are up.
 func Examine(h Host, interfaces []string) *Report {
-	x := &examination{Host: h, rep: Report{Verdicts: []gpukern.CalibrationReport{}}}
+	x := &examination{Host: h, rep: Report{Calibrations: []gpukern.CalibrationReport{}}}
 	x.kernel()
 	x.permissions()
 	x.memory()

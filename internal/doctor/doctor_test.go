@@ -377,8 +377,8 @@ func TestThisMachineIsExaminedAndLeftAsItWas(t *testing.T) {
 func TestAGPUIsAskedToWorkWhereItsLibraryIs(t *testing.T) {
 	gpu := GPU{Name: "NVIDIA H200", Bus: "0000:17:00.0, 32.0 GT/s PCIe x16", Driver: "12.4", Capability: 90, Memory: 141 << 30, Modules: 4, Verified: 768, Batch: "256 packets in 8.1 us"}
 	never, pays := gpu, gpu
-	never.Verdicts = []gpukern.CalibrationReport{{Text: "parse, 64 B: never"}}
-	pays.Verdicts = []gpukern.CalibrationReport{{Text: "parse, 1408 B: from 7", BreakEven: 7}}
+	never.Calibrations = []gpukern.CalibrationReport{{Text: "parse, 64 B: never"}}
+	pays.Calibrations = []gpukern.CalibrationReport{{Text: "parse, 1408 B: from 7", BreakEven: 7}}
 	worked := func(more ...string) map[string]string {
 		m := map[string]string{
 			"device":  "NVIDIA H200, compute capability 9.0, 141.0 GiB of memory, driver for CUDA 12.4, 0000:17:00.0, 32.0 GT/s PCIe x16",
@@ -420,8 +420,8 @@ func TestAGPUIsAskedToWorkWhereItsLibraryIs(t *testing.T) {
 		if !maps.Equal(got, tc.want) || state != tc.state || asked != (tc.state != "") {
 			t.Errorf("asked %v: %v %q, want %v %q", asked, got, state, tc.want, tc.state)
 		}
-		if len(x.rep.Verdicts) != len(tc.gpu.Verdicts) && asked {
-			t.Errorf("verdicts %v", x.rep.Verdicts)
+		if len(x.rep.Calibrations) != len(tc.gpu.Calibrations) && asked {
+			t.Errorf("calibrations %v", x.rep.Calibrations)
 		}
 	}
 }

@@ -179,7 +179,7 @@ func (r *runner) openOut() {
 	}
 	r.out = &sink{Driver: r.cfg.Out}
 	info := r.out.Info()
-	r.rep.Output = &Output{Device: info.Device, Driver: info.Driver, Granted: info.Negotiated}
+	r.rep.Output = &Output{Device: info.Device, Driver: info.Driver, Negotiated: info.Negotiated}
 }
 
 // closeOut waits for the output device and reads its counters. The device stays open.
@@ -189,7 +189,7 @@ func (r *runner) closeOut() error {
 	}
 	err := r.out.flush(stack.Now(), packet.NewBatch(r.cfg.Pool.Arena().View(), 0))
 	s := r.out.Info().Stats
-	r.rep.Output.Packets, r.rep.Output.Bytes, r.rep.Output.Refused = s.TxPackets-s.TxInvalid, s.TxBytes, s.TxInvalid
+	r.rep.Output.Packets, r.rep.Output.Bytes, r.rep.Output.TxInvalid = s.TxPackets-s.TxInvalid, s.TxBytes, s.TxInvalid
 	return err
 }
 

@@ -27,12 +27,12 @@ type Report struct {
 
 // Output says where packets were sent to.
 type Output struct {
-	Device  string `json:"device"`
-	Driver  string `json:"driver"`
-	Granted string `json:"granted"`
-	Packets uint64 `json:"packets"` // taken by the device and not refused
-	Bytes   uint64 `json:"bytes"`
-	Refused uint64 `json:"refused"` // taken by the driver but refused by the device
+	Device     string `json:"device"`
+	Driver     string `json:"driver"`
+	Negotiated string `json:"negotiated"`
+	Packets    uint64 `json:"packets"` // accepted by the device
+	Bytes      uint64 `json:"bytes"`
+	TxInvalid  uint64 `json:"tx_invalid"` // accepted by the driver, rejected by the device
 }
 
 // Hits is a line of rules and how many packets it decided, or a line of literals and how many packets have one.
