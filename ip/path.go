@@ -176,3 +176,19 @@ func (n *Node) byRef(r Ref) *neighbor {
 	}
 	return e
 }
+
+// Resolve is Route for those who do not send by this node: it also starts the resolution of the next hop,
+// from the source address that the node would choose, and marks it as used. Called again and again it keeps
+// the entry verified, as packets would (RFC 4861 7.3.2).
+func (n *Node) Resolve(now clock.Time, dst wire.Addr) (*Path, packet.Verdict) {
+	p, why := n.Route(now, dst, wire.Addr{}, AnyDev)
+	if p == nil || p.Resolved || p.Kind != Unicast {
+		return p, why
+	}
+	if src, ok := n.source(dst, p.Dev); ok {
+		if e := n.neigh.find(p.NextHop, p.Dev); e != nil {
+			n.startResolution(e, src)
+		}
+	}
+	return p, why
+}

@@ -52,7 +52,7 @@ tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/loss tcp/s
 stack           : packet wire ring clock pmd gpukern
 stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp udp stack stack/host metrics
-.               : wire gpukern ip pmd node socket stack stack/host
+.               : wire gpukern ip pmd node node/nexthop socket stack stack/host
 gateway/health  : clock
 gateway/quiclb  :
 node/nexthop    :
