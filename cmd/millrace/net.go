@@ -53,7 +53,7 @@ func newNetControl(c *console, cmd *cobra.Command, do func(ctx context.Context, 
 
 // families adds the flags that select an address family.
 func (f *netControl) families(cmd *cobra.Command) {
-	if cmd.Name() == "down" || cmd.Name() == "stats" {
+	if slices.Contains([]string{"down", "reload", "stats"}, cmd.Name()) {
 		return
 	}
 	cmd.Flags().BoolVarP(&f.four, "ipv4", "4", false, "only IPv4")

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -34,13 +37,14 @@ the kernel's. The command net shows its state.`,
 		SuggestionsMinimumDistance: 2,
 		RunE:                       showHelp,
 	}
-	cmd.AddCommand(newStackUp(c), newStackDown(c))
+	cmd.AddCommand(newStackUp(c), newStackReload(c), newStackDown(c))
 	return cmd
 }
 
 // stackFlags are the flags of stack up.
 type stackFlags struct {
 	config, engine, socket string
+	in                     io.Reader // of the file name "-"
 	devices, addrs, routes []string
 	check, json            bool
 }
@@ -58,7 +62,11 @@ If the kernel has an address on the interface, it keeps that address, and the ho
 takes only packets to its own addresses. Otherwise the host takes every packet.
 
 With errors in the file the host does not start and exits with code 3. --check
-reports them and does nothing else.
+reports them and does nothing else. SIGHUP, or the command stack reload, reads the
+file again.
+
+--socket is the control socket: the flag, else the environment, else the file; an
+empty path is none. metrics.listen of the file serves Prometheus.
 
 At the end the counters are printed: received + originated = sent + delivered +
 dropped by reason.
@@ -72,7 +80,7 @@ const stackUpExamples = `  millrace stack up --dev eth1 --addr 198.18.0.2/24 --r
   millrace stack up --dev tap0:tap --addr 198.18.7.2/24 --addr 2001:db8:7::2/64`
 
 func newStackUp(c *console) *cobra.Command {
-	f := stackFlags{}
+	f := stackFlags{in: c.in}
 	cmd := &cobra.Command{
 		Use:     "up [-c FILE] [--dev DEVICE[:DRIVER] --addr ADDRESS/LENGTH]...",
 		Short:   "Serve addresses on network devices",
@@ -86,21 +94,22 @@ func newStackUp(c *console) *cobra.Command {
 	fl.Var(&addrFlag{&f}, "addr", "address of the --dev before it: 198.18.0.2/24, dhcp, slaac")
 	fl.StringArrayVar(&f.routes, "route", nil, "route: NETWORK=GATEWAY, or default=GATEWAY")
 	fl.StringVar(&f.engine, "engine", "", "engine that parses headers: cpu, cuda or auto (default: from the file)")
-	fl.StringVar(&f.socket, "socket", stackd.DefaultSocket, "control socket; \"\" is none")
+	socketFlag(cmd, &f.socket, stackd.DefaultSocket, "unix socket")
 	fl.BoolVar(&f.check, "check", false, "report errors and do nothing else")
 	fl.BoolVar(&f.json, "json", false, "log and print JSON")
 	completeFiles(cmd, "config", "yaml", "yml")
 	completeWords(cmd, "engine", engineWords...)
 	complete(cmd, "dev", interfaceNames)
 	cmd.RunE = command(func(ctx context.Context, _ []string) error {
-		cfg, err := f.load(cmd.Flags().Changed("socket"))
+		named := cmd.Flags().Changed("socket") || os.Getenv(socketVariable) != ""
+		cfg, err := f.load(named)
 		if f.check {
 			return f.checked(c, cfg, err)
 		}
 		if err != nil {
 			return err
 		}
-		return runStack(ctx, c, &f, cfg, cmd.Flags().Changed("socket"))
+		return runStack(ctx, c, &f, cfg, named)
 	})
 	return cmd
 }
@@ -133,7 +142,7 @@ func (f *stackFlags) load(named bool) (*stackd.Config, error) {
 		return nil, usage("no device: name one with --dev, or a configuration file with -c")
 	case f.config != "":
 		var err error
-		if cfg, err = stackd.Load(f.config); err != nil {
+		if cfg, err = f.read(); err != nil {
 			return nil, stackConfigured(err, f.config)
 		}
 	default:
@@ -157,9 +166,17 @@ func (f *stackFlags) load(named bool) (*stackd.Config, error) {
 	return cfg, nil
 }
 
-// reload returns what reads the configuration again; nil where there is no file.
+// read reads the file or standard input.
+func (f *stackFlags) read() (*stackd.Config, error) {
+	if f.config == standardInput {
+		return stackd.Read(inputName(f.config), f.in)
+	}
+	return stackd.Load(f.config)
+}
+
+// reload returns the function that reads the configuration again; nil where there is no file.
 func (f *stackFlags) reload(named bool) func() (*stackd.Config, error) {
-	if f.config == "" {
+	if f.config == "" || f.config == standardInput {
 		return nil
 	}
 	return func() (*stackd.Config, error) { return f.load(named) }
@@ -249,6 +266,9 @@ func (f *stackFlags) checked(c *console, cfg *stackd.Config, err error) error {
 }
 
 func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config, named bool) error {
+	hup := make(chan os.Signal, 1) // before anything is open: an early SIGHUP must not end the process
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the reader of the log may exit first
 	b, log := thisBuild(), c.logger(f.json)
 	d, err := stackd.Open(cfg, stackd.Options{
@@ -262,10 +282,15 @@ func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config
 	if err := node.Notify("READY=1"); err != nil {
 		log.Warn("stack", "error", err.Error())
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	var reloads sync.WaitGroup
+	reloads.Go(func() { reloadLoop(ctx, hup, d.ReloadFile, logReload(c, log, f.json)) })
 	err = d.Run(ctx)
 	if err := node.Notify("STOPPING=1"); err != nil {
 		log.Warn("stack", "error", err.Error())
 	}
+	cancel()
+	reloads.Wait()
 	closed := d.Close() // first: what it sends is counted
 	s := d.Stats()
 	if f.json {
@@ -273,6 +298,35 @@ func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config
 	}
 	showStackStats(c, &s)
 	return errors.Join(err, closed)
+}
+
+func newStackReload(c *console) *cobra.Command {
+	return newNetControl(c, &cobra.Command{
+		Use:   "reload",
+		Short: "Reload the configuration of a running stack",
+		Long: `Make a running stack read its configuration file again, as SIGHUP does, and wait
+for the result. Addresses, routes, neighbours and services that the file has no
+longer are removed, new ones come up, and all others keep their connections. If
+the file has errors, they are printed, the old configuration stays in use, and the
+exit code is 3. Other changes need a restart: exit code 1.
+
+--json prints one object, schema, when the new configuration is in use.`,
+		Example: `  millrace stack reload`,
+		Args:    exactly(),
+	}, func(ctx context.Context, s *stackd.Client, f *netControl) error {
+		err := s.Reload(ctx)
+		if e := new(stackd.Error); errors.As(err, &e) && e.Code == http.StatusUnprocessableEntity {
+			return coded{err, errReload}
+		}
+		if err != nil {
+			return err
+		}
+		if f.json {
+			return c.jsonLine(struct{}{})
+		}
+		c.printf("the new configuration is in use\n")
+		return nil
+	})
 }
 
 func newStackDown(c *console) *cobra.Command {

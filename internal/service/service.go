@@ -97,7 +97,7 @@ type Inspection struct {
 type Stats struct {
 	Active       int    `json:"active"`        // connections now
 	Accepted     uint64 `json:"accepted"`      // connections, those below not counted
-	Refused      uint64 `json:"refused"`       // connections closed at once for Limits.Connections
+	Refused      uint64 `json:"rejected"`      // connections closed at once for Limits.Connections
 	Datagrams    uint64 `json:"datagrams"`     // received
 	Unanswered   uint64 `json:"unanswered"`    // datagrams that get no answer for their source port
 	BytesIn      uint64 `json:"bytes_in"`      // of connections and datagrams

@@ -14,18 +14,23 @@ import (
 	"github.com/millrace/millrace/internal/strictyaml"
 )
 
-// Load reads and checks a configuration file. Mistakes in it are a *ConfigError.
+// Load reads and checks a configuration file. Errors in it are a *ConfigError.
 func Load(path string) (*Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	src, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	return Read(path, f)
+}
+
+// Read is Load of an open file; name is its name in messages.
+func Read(name string, r io.Reader) (*Config, error) {
+	src, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, src)
+	return Parse(name, src)
 }
 
 // Parse checks the configuration in src; file names it in messages. All mistakes are reported at once, as a

@@ -17,7 +17,7 @@ import (
 // Errors of Reload.
 var (
 	ErrRestart = errors.New("the change needs a restart")
-	ErrNoFile  = errors.New("the stack was configured by flags, not by a file")
+	ErrNoFile  = errors.New("the stack has no configuration file to read again")
 )
 
 // ReloadFile reads the configuration file again and makes it the configuration. On an error the old one stays.

@@ -135,7 +135,7 @@ type UDPStats struct {
 	Received uint64            `json:"received"`
 	Queued   uint64            `json:"queued"`
 	Sent     uint64            `json:"sent"`
-	Lost     uint64            `json:"lost"` // for want of room in a socket's queue
+	Lost     uint64            `json:"receive_buffer_errors"` // a socket's queue was full
 	Dropped  map[string]uint64 `json:"dropped"`
 	Sockets  int               `json:"sockets"`
 	Memory   int64             `json:"memory_bytes"`
