@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -115,4 +117,29 @@ func versioned(v any) ([]byte, error) {
 		return nil, fmt.Errorf("a JSON document must be an object, not %.20s", line)
 	}
 	return append([]byte(head+","), line[1:]...), nil
+}
+
+// warnings returns a log of a command whose error output is for people: warnings and the choice of the engine
+// are messages as complain writes them, other records are left out.
+func (c *console) warnings() *slog.Logger { return slog.New(warnings{c}) }
+
+type warnings struct{ c *console }
+
+func (w warnings) Enabled(context.Context, slog.Level) bool { return true }
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler       { return w }
+func (w warnings) WithGroup(string) slog.Handler            { return w }
+
+// Handle implements slog.Handler.
+func (w warnings) Handle(_ context.Context, r slog.Record) error {
+	text, separator, wanted := r.Message, ": ", r.Level >= slog.LevelWarn
+	r.Attrs(func(a slog.Attr) bool {
+		wanted = wanted || r.Message == "engine" && a.Key == "using"
+		text += separator + a.Key + " " + a.Value.String()
+		separator = ", "
+		return true
+	})
+	if wanted {
+		w.c.complain(errors.New(text))
+	}
+	return nil
 }

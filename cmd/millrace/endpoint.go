@@ -1,9 +1,9 @@
 package main
 
 import (
-	"errors"
 	"slices"
 
+	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afxdp"
 	"github.com/millrace/millrace/pmd/device"
@@ -11,7 +11,7 @@ import (
 )
 
 // endpoint is an interface and how to open it, from flags.
-type endpoint struct{ device, driver, mode string }
+type endpoint struct{ name, driver, mode string }
 
 // check rejects unknown drivers and modes.
 func (e *endpoint) check() error {
@@ -29,46 +29,43 @@ func (e *endpoint) queues() int {
 	if d := device.Driver(e.driver); d == device.TAP || d == device.AFPacket {
 		return 1
 	}
-	n, err := afxdp.RxQueues(e.device)
+	n, err := afxdp.RxQueues(e.name)
 	if err != nil {
 		return 1 // opening reports the error
 	}
 	return max(n, 1)
 }
 
-// open opens the interface with one queue for each pool.
-func (e *endpoint) open(c *console, pools []*ring.Pool, all bool) (*device.Device, error) {
-	d, err := device.Open(device.Config{
-		Name: e.device, Driver: device.Driver(e.driver), Mode: e.mode, Pools: pools, All: all,
+// device returns the endpoint as a device of a node; whole takes every packet from the kernel.
+func (e *endpoint) device(whole bool) node.Device {
+	return node.Device{Name: e.name, Driver: device.Driver(e.driver), Mode: e.mode, Whole: whole}
+}
+
+// openDevice opens a device as a node does that has no Config.OpenDevice.
+func openDevice(c node.Device, pools []*ring.Pool) (*device.Device, error) {
+	if c.Driver != device.TAP {
+		if err := node.FindInterface(c.Name); err != nil {
+			return nil, err
+		}
+	}
+	return device.Open(device.Config{Name: c.Name, Driver: c.Driver, Mode: c.Mode, Pools: pools, All: c.Whole})
+}
+
+// openSender opens the interface to send on its first queue, with the pool of its frames. The kernel keeps
+// all packets that it receives. The node's loops never run.
+func (e *endpoint) openSender(c *console) (out pmd.Driver, pool *ring.Pool, closeAll func(), err error) {
+	n, err := node.Open(node.Config{
+		Devices: []node.Device{e.device(false)}, Loops: e.queues(), Log: c.warnings(),
+		OpenDevice: func(c node.Device, pools []*ring.Pool) (*device.Device, error) {
+			d, err := openDevice(c, pools)
+			if err == nil {
+				out, pool = d.Queues[0], pools[0]
+			}
+			return d, err
+		},
 	})
-	if err == nil && d.Why != "" {
-		c.complain(errors.New(e.device + ": the driver is " + string(d.Driver) + ", because " + d.Why))
-	}
-	return d, err
-}
-
-// returned checks that every frame has come back to its pool, and gives the memory back.
-func returned(arena *ring.Arena, pools []*ring.Pool) error {
-	holders := make([]ring.Holder, len(pools))
-	for i, p := range pools {
-		holders[i] = p
-	}
-	return errors.Join(ring.Audit(arena, holders...), arena.Close())
-}
-
-// openSender opens the interface to send on its first queue. The kernel keeps all that it receives.
-func (e *endpoint) openSender(c *console) (pmd.Driver, *ring.Pool, func(), error) {
-	arena, pools, err := device.NewArena(e.queues(), e.device)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	d, err := e.open(c, pools, false)
-	if err != nil {
-		return nil, nil, nil, errors.Join(err, arena.Close())
-	}
-	return d.Queues[0], pools[0], func() {
-		if err := errors.Join(d.Close(), returned(arena, pools)); err != nil {
-			c.complain(err)
-		}
-	}, nil
+	return out, pool, func() { closing(c, n) }, nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/millrace/millrace/capture"
 	"github.com/millrace/millrace/gpukern"
-	"github.com/millrace/millrace/gpukern/choose"
+	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/pmd/pcap"
@@ -91,15 +91,13 @@ func newForward(c *console) *cobra.Command {
 	return cmd
 }
 
-// bridge is two devices and the loops that join them, one for each queue.
+// bridge is a node with two devices that forwards between them, and the wrappers around their drivers.
 type bridge struct {
-	engines *choose.Opener
-	ends    [2]*device.Device
-	drivers [2][]pmd.Driver // as the loops see them: wrapped
-	bad     [2][]*pmd.Impair
-	loops   []*stack.Loop
-	looking []gpukern.Engine // of the loops
-	undo    []func() error   // in reverse order
+	node     *node.Node
+	profiles [2]pmd.Profile
+	devices  []*device.Device // as the node's loops see them: wrapped
+	impaired [2][]*pmd.Impair
+	capture  *capture.Writer // nil without
 }
 
 func runForward(ctx context.Context, c *console, f *forwardFlags, names []string) error {
@@ -107,15 +105,10 @@ func runForward(ctx context.Context, c *console, f *forwardFlags, names []string
 	if err != nil {
 		return err
 	}
-	engines, err := openEngines(c, f.engine)
-	if err != nil {
-		return err
-	}
-	defer closing(c, engines)
-	b := &bridge{engines: engines}
-	err = b.open(c, f, names, profiles)
+	b := &bridge{profiles: profiles}
+	err = b.open(c, f, names)
 	if err == nil {
-		err = b.run(ctx, c, f, names)
+		err = b.run(ctx, c, f)
 	}
 	return errors.Join(err, b.close())
 }
@@ -137,8 +130,8 @@ func (f *forwardFlags) profiles() (p [2]pmd.Profile, err error) {
 	return p, nil
 }
 
-// open opens the devices and makes the loops.
-func (b *bridge) open(c *console, f *forwardFlags, names []string, profiles [2]pmd.Profile) error {
+// open opens the node with its one service.
+func (b *bridge) open(c *console, f *forwardFlags, names []string) (err error) {
 	ends := [2]endpoint{{names[0], f.driver, f.mode}, {names[1], f.driver, f.mode}}
 	queues := f.queues
 	if queues == 0 {
@@ -147,121 +140,105 @@ func (b *bridge) open(c *console, f *forwardFlags, names []string, profiles [2]p
 	if f.capture != "" && queues > 1 {
 		return fmt.Errorf("--capture writes one queue, the interfaces have %d (`ethtool -L DEV combined 1`)", queues)
 	}
-	arena, pools, err := device.NewArena(queues, names...)
+	if err := b.openCapture(f.capture, names); err != nil {
+		return err
+	}
+	b.node, err = node.Open(node.Config{
+		Devices: []node.Device{ends[0].device(true), ends[1].device(true)}, Loops: queues, Burst: stack.DefaultBurst,
+		OpenDevice: b.openDevice, Engine: f.engine, Ops: gpukern.OpParse, Log: c.warnings(),
+	})
 	if err != nil {
-		return err
+		return engineError(err)
 	}
-	b.undo = append(b.undo, func() error { return returned(arena, pools) })
-	for i := range ends {
-		if b.ends[i], err = ends[i].open(c, pools, true); err != nil {
-			return err
-		}
-		b.undo = append(b.undo, b.ends[i].Close)
-		b.drivers[i] = append([]pmd.Driver(nil), b.ends[i].Queues...)
+	handlers := make([]stack.Handler, len(b.node.Loops()))
+	for i := range handlers {
+		handlers[i] = stack.Bridge{}
 	}
-	if err := b.tap(f.capture, names); err != nil {
-		return err
-	}
-	if err := b.impair(profiles, pools); err != nil {
-		return err
-	}
-	return b.join(pools)
+	return b.node.Add(node.Service{Name: "bridge", Handlers: handlers})
 }
 
-// tap copies what arrives on either side to a capture.
-func (b *bridge) tap(path string, names []string) error {
+// openCapture creates the file of --capture.
+func (b *bridge) openCapture(path string, names []string) (err error) {
 	if path == "" {
 		return nil
 	}
-	out, err := capture.Create(path, capture.WriterConfig{
+	b.capture, err = capture.Create(path, capture.WriterConfig{
 		Interfaces: []capture.Interface{
 			{LinkType: capture.LinkTypeEthernet, Name: names[0]},
 			{LinkType: capture.LinkTypeEthernet, Name: names[1]},
 		},
 		Application: "millrace",
 	})
-	if err != nil {
-		return err
-	}
-	b.undo = append(b.undo, out.Close)
-	for i := range b.drivers {
-		t := pcap.NewCapture(b.drivers[i][0], out, pcap.CaptureConfig{Rx: true, Epoch: stack.Wall(0).UnixNano(), Interface: i})
-		b.undo = append(b.undo, t.Close)
-		b.drivers[i][0] = t
-	}
-	return nil
+	return err
 }
 
-// impair makes the devices bad ones.
-func (b *bridge) impair(profiles [2]pmd.Profile, pools []*ring.Pool) error {
-	for i, p := range profiles {
-		if p == (pmd.Profile{}) {
-			continue
-		}
-		for q, drv := range b.drivers[i] {
+// openDevice opens the next device of the node and wraps its drivers: a capture of what arrives, and around
+// it the impairment, so that the capture has what was on the wire.
+func (b *bridge) openDevice(c node.Device, pools []*ring.Pool) (*device.Device, error) {
+	d, err := openDevice(c, pools)
+	if err != nil {
+		return nil, err
+	}
+	i := len(b.devices)
+	queues := append([]pmd.Driver(nil), d.Queues...)
+	if b.capture != nil {
+		cfg := pcap.CaptureConfig{Rx: true, Epoch: stack.Wall(0).UnixNano(), Interface: i}
+		queues[0] = pcap.NewCapture(queues[0], b.capture, cfg)
+	}
+	if p := b.profiles[i]; p != (pmd.Profile{}) {
+		for q, drv := range queues {
 			m, err := pmd.NewImpair(drv, pmd.ImpairConfig{Profile: p, Pool: pools[q]})
 			if err != nil {
-				return err
+				return nil, errors.Join(err, closeDrivers(queues), d.Close())
 			}
-			b.undo = append(b.undo, m.Close)
-			b.drivers[i][q] = m
-			b.bad[i] = append(b.bad[i], m)
+			queues[q], b.impaired[i] = m, append(b.impaired[i], m)
 		}
 	}
-	return nil
+	wrapped := device.New(d.Driver, queues, func() error { return errors.Join(closeDrivers(queues), d.Close()) })
+	wrapped.Why = d.Why
+	b.devices = append(b.devices, wrapped)
+	return wrapped, nil
 }
 
-// join makes a loop for each pair of queues.
-func (b *bridge) join(pools []*ring.Pool) error {
-	for q := range pools {
-		engine, err := b.engines.Open(gpukern.Config{Ops: gpukern.OpParse}, pools[q].Arena())
-		if err != nil {
-			return engineError(err)
-		}
-		b.looking = append(b.looking, engine)
-		b.undo = append(b.undo, engine.Close)
-		l, err := stack.NewLoop(stack.Config{
-			Devices: []pmd.Driver{b.drivers[0][q], b.drivers[1][q]},
-			Pool:    pools[q],
-			Engine:  engine,
-			Handler: stack.Bridge{},
-		})
-		if err != nil {
-			return err
-		}
-		b.undo = append(b.undo, l.Close)
-		b.loops = append(b.loops, l)
+// closeDrivers closes wrappers, which return the frames that they hold, with the drivers in them.
+func closeDrivers(queues []pmd.Driver) error {
+	var errs []error
+	for _, q := range queues {
+		errs = append(errs, q.Close())
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// close undoes what was done, last first.
+// close gives everything back. The capture is written to until the drivers are closed.
 func (b *bridge) close() error {
 	var errs []error
-	for i := len(b.undo) - 1; i >= 0; i-- {
-		errs = append(errs, b.undo[i]())
+	if b.node != nil {
+		errs = append(errs, b.node.Close())
+	}
+	if b.capture != nil {
+		errs = append(errs, b.capture.Close())
 	}
 	return errors.Join(errs...)
 }
 
 // run moves packets until ctx ends, and prints the counters.
-func (b *bridge) run(ctx context.Context, c *console, f *forwardFlags, names []string) error {
-	start := time.Now()
+func (b *bridge) run(ctx context.Context, c *console, f *forwardFlags) error {
 	if !f.json {
-		c.printf("%s <-> %s: %s; %s; Ctrl-C ends\n", names[0], names[1], granted(b.drivers[0][0]), granted(b.drivers[1][0]))
+		a, z := b.node.Info(0), b.node.Info(1)
+		c.printf("%s <-> %s: %s; %s; Ctrl-C ends\n", a.Device, z.Device, negotiated(a), negotiated(z))
 	}
-	if a, z := b.drivers[0][0].Info().MTU, b.drivers[1][0].Info().MTU; a != z && a > 0 && z > 0 { // 0 is unknown
-		c.complain(fmt.Errorf("the MTU of %s is %d, that of %s is %d: larger packets cannot pass", names[0], a, names[1], z))
+	if err := b.node.Start(); err != nil {
+		return err
 	}
 	done := make(chan error, 1)
-	go func() { done <- stack.RunAll(ctx, b.loops...) }()
+	go func() { done <- b.node.Run(ctx) }()
 	var err error
 	if f.stats {
-		err = b.watch(c, f.json, start, done)
+		err = b.watch(c, f.json, done)
 	} else {
 		err = <-done
 	}
-	s := b.count(start)
+	s := b.count()
 	if f.json {
 		return errors.Join(err, c.jsonLine(s))
 	}
@@ -270,17 +247,17 @@ func (b *bridge) run(ctx context.Context, c *console, f *forwardFlags, names []s
 }
 
 // watch prints the counters each second until the loops are done.
-func (b *bridge) watch(c *console, asJSON bool, start time.Time, done <-chan error) error {
+func (b *bridge) watch(c *console, asJSON bool, done <-chan error) error {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
-	last := b.count(start)
+	last := b.count()
 	for {
 		select {
 		case err := <-done:
 			return err
 		case <-t.C:
 		}
-		now := b.count(start)
+		now := b.count()
 		if asJSON {
 			if err := c.jsonLine(now); err != nil {
 				c.complain(err)
@@ -292,7 +269,4 @@ func (b *bridge) watch(c *console, asJSON bool, start time.Time, done <-chan err
 	}
 }
 
-func granted(d pmd.Driver) string {
-	info := d.Info()
-	return info.Driver + " (" + info.Negotiated + ")"
-}
+func negotiated(i pmd.Info) string { return i.Driver + " (" + i.Negotiated + ")" }

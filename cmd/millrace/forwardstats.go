@@ -6,7 +6,6 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
-	"github.com/millrace/millrace/stack"
 )
 
 // Forwarded is what forward prints. Received = Forwarded + the sum of Dropped + InFlight.
@@ -46,36 +45,23 @@ type Impaired struct {
 }
 
 // count reads the counters of all queues and loops.
-func (b *bridge) count(start time.Time) Forwarded {
-	f := Forwarded{Dropped: map[string]uint64{}, Seconds: time.Since(start).Seconds()}
-	var sum stack.Stats
-	for _, l := range b.loops {
-		sum.Add(l.Stats())
+func (b *bridge) count() Forwarded {
+	sum := b.node.Stats()
+	f := Forwarded{
+		Received: sum.Received, Forwarded: sum.Forwarded, InFlight: sum.InFlight(), Dropped: map[string]uint64{},
+		Seconds: time.Since(b.node.Started()).Seconds(), Engine: b.node.Engine(),
 	}
-	f.Received, f.Forwarded, f.InFlight = sum.Received, sum.Forwarded, sum.InFlight()
 	for v, n := range sum.Dropped {
 		if n > 0 {
 			f.Dropped[packet.Verdict(v).String()] = n
 		}
 	}
-	for _, e := range b.looking {
-		f.Engine.Add(e.Info())
-	}
-	for i := range b.drivers {
-		p := &f.Interfaces[i]
-		for _, d := range b.drivers[i] {
-			info := d.Info()
-			p.Device, p.Driver, p.Negotiated = info.Device, info.Driver, info.Negotiated
-			s := info.Stats
-			p.RxPackets += s.RxPackets
-			p.RxBytes += s.RxBytes
-			p.RxMissed += s.RxMissed
-			p.RxInvalid += s.RxInvalid
-			p.TxPackets += s.TxPackets
-			p.TxBytes += s.TxBytes
-			p.TxInvalid += s.TxInvalid
+	for i, d := range b.node.DeviceCounters() {
+		f.Interfaces[i] = Interface{
+			Device: d.Name, Driver: d.Driver, Negotiated: d.Negotiated,
+			RxPackets: d.RxPackets, RxBytes: d.RxBytes, RxMissed: d.RxMissed, RxInvalid: d.RxInvalid,
+			TxPackets: d.TxPackets, TxBytes: d.TxBytes, TxInvalid: d.TxInvalid, Impaired: impaired(b.impaired[i]),
 		}
-		p.Impaired = impaired(b.bad[i])
 	}
 	return f
 }

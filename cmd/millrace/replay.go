@@ -104,7 +104,7 @@ func newReplay(c *console) *cobra.Command {
 	fl.StringVar(&f.patterns, "patterns", "", "file of literals to search for")
 	fl.BoolVar(&f.matches, "matches", false, "list the matches of --patterns")
 	fl.StringVar(&f.routes, "routes", "", "file of routes")
-	fl.StringVar(&f.to.device, "to", "", "interface to send to")
+	fl.StringVar(&f.to.name, "to", "", "interface to send to")
 	fl.StringVar(&f.to.driver, "driver", "auto", "driver of --to: auto, afxdp, afpacket or tap")
 	fl.IntVar(&f.loop, "loop", 1, "times to replay each file")
 	fl.StringVar(&f.rate, "rate", "max", "max, 500kpps, 10Gbps, or 2x the speed of the capture")
@@ -136,7 +136,7 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	if f.loop < 1 {
 		return cfg, usage("--loop %d: say 1 or more", f.loop)
 	}
-	if f.verify && (f.to.device != "" || f.loop != 1 || f.rate != "max" || f.limit != 0) {
+	if f.verify && (f.to.name != "" || f.loop != 1 || f.rate != "max" || f.limit != 0) {
 		return cfg, usage("--verify processes every packet once and sends nothing: leave --to, --loop, --rate and --limit out")
 	}
 	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit}
@@ -185,7 +185,7 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 	if f.verify {
 		return runVerify(ctx, c, f.json, cfg)
 	}
-	if f.to.device != "" {
+	if f.to.name != "" {
 		out, pool, closeAll, err := f.to.openSender(c)
 		if err != nil {
 			return err

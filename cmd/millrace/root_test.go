@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/node"
 )
 
 // commands are those with a recorded help page.
@@ -178,6 +180,27 @@ func TestVersionIsTheSameForPeopleAndPrograms(t *testing.T) {
 	for _, want := range []string{b.Version, b.Go, b.Platform, b.Vector} {
 		if want == "" || !strings.Contains(text, want) {
 			t.Errorf("%q is not in:\n%s", want, text)
+		}
+	}
+}
+
+// A missing interface is the most frequent error of a start: it reads alike in every command.
+func TestMissingInterfaceReadsAlikeInAllCommands(t *testing.T) {
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "gw.yaml")
+	text := "admin: {socket: \"\"}\ndevices: [{name: nonexistent0}]\nsnat: 198.18.2.1\nservices: [{name: web, address: \"198.18.1.1:80\", backends: [{address: \"198.18.2.11:80\"}]}]\n"
+	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want := "millrace: " + node.FindInterface("nonexistent0").Error() + "\n"
+	for _, args := range [][]string{
+		{"forward", "nonexistent0", "lo"},
+		{"replay", "--to", "nonexistent0", sample(t)},
+		{"gateway", "-c", conf},
+		{"stack", "up", "--socket=", "--dev", "nonexistent0", "--addr", "198.18.0.2/24"},
+	} {
+		if code, out, err := run(args...); code != exitFailure || !strings.HasSuffix(err, want) {
+			t.Errorf("%v: code %d, %q %q, want %q", args, code, out, err, want)
 		}
 	}
 }
