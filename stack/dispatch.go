@@ -1,8 +1,10 @@
 package stack
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
@@ -14,6 +16,11 @@ import (
 //
 // A batch whose packets are all for one handler is passed on as it is. A mixed one costs a copy of 32
 // bytes a packet there and back, so that each handler sees a whole burst, which GRO needs.
+//
+// What a handler drops as DropNoService or DropNoFlow, untouched, is offered once more: to the handler
+// of the next claim. So an address moves from an L4 service to a host and back without the loss of a
+// connection: the service keeps its port as long as it has connections there, and the host gets the
+// others. The drop is in the first handler's own counters, and not in the loop's.
 type Dispatcher struct {
 	table    *AddressTable
 	handlers []Handler
@@ -21,6 +28,8 @@ type Dispatcher struct {
 
 	targets []Target        // of the batch, by descriptor
 	parts   []packet.Batch  // of a mixed batch, by handler
+	again   packet.Batch    // of packets that are offered to a second handler
+	places  []int           // of again, in the first handler's batch
 	recent  recentTarget    // of the packet before
 	frags   fragmentTargets // of datagrams whose first fragment has passed
 }
@@ -60,6 +69,7 @@ func (d *Dispatcher) Handle(now clock.Time, b *packet.Batch) {
 	first, mixed := d.classify(now, b)
 	if i, ok := first.handler(); ok && !mixed {
 		d.handlers[i].Handle(now, b)
+		d.offerNext(now, b, first)
 		return
 	}
 	d.split(b)
@@ -71,9 +81,77 @@ func (d *Dispatcher) Handle(now clock.Time, b *packet.Batch) {
 		}
 		p.Arena, p.Base = b.Arena, b.Base
 		d.handlers[i].Handle(now, p)
+		d.offerNext(now, p, ToHandler(i))
 		n += copy(b.D[n:], p.D)
 		p.D, p.Matches = p.D[:0], p.Matches[:0]
 	}
+}
+
+// offerNext offers what the handler `from` has no service or flow for to the next claim's handler, in
+// bursts of packets for the same one.
+func (d *Dispatcher) offerNext(now clock.Time, b *packet.Batch, from Target) {
+	var to Target // of d.again
+	for at := 0; at < len(b.D); {
+		n := max(1, packet.Chain(b.D[at:]))
+		if v := b.D[at].Verdict; v == packet.DropNoService || v == packet.DropNoFlow {
+			if next := d.nextTarget(now, b.Bytes(at), from); next != 0 {
+				if next != to {
+					d.handleAgain(now, b, to)
+				}
+				to = next
+				d.repeat(b, at, n)
+			}
+		}
+		at += n
+	}
+	d.handleAgain(now, b, to)
+}
+
+// nextTarget returns the handler of the next claim on a packet after those of `from`; 0 is none.
+func (d *Dispatcher) nextTarget(now clock.Time, frame []byte, from Target) Target {
+	s, ok := selectorOf(frame)
+	if !ok {
+		return 0
+	}
+	to := d.table.current.Load().target(&s, from)
+	if i, ok := to.handler(); !ok || i >= len(d.handlers) {
+		return 0
+	}
+	if s.fragment && !s.rest { // the others follow it
+		d.frags.store(now, &s, to)
+	}
+	return to
+}
+
+// repeat adds n descriptors of b to d.again, with their literal matches, as undecided.
+func (d *Dispatcher) repeat(b *packet.Batch, at, n int) {
+	first, _ := slices.BinarySearchFunc(b.Matches, at, func(m packet.Match, at int) int { return cmp.Compare(int(m.D), at) })
+	for _, m := range b.Matches[first:] {
+		if int(m.D) >= at+n {
+			break
+		}
+		m.D += uint32(len(d.again.D) - at)
+		d.again.Matches = append(d.again.Matches, m)
+	}
+	for i := at; i < at+n; i++ {
+		desc := b.D[i]
+		desc.Verdict = packet.Undecided
+		d.again.D, d.places = append(d.again.D, desc), append(d.places, i)
+	}
+}
+
+// handleAgain has a handler decide d.again, and puts the packets back where they were in b.
+func (d *Dispatcher) handleAgain(now clock.Time, b *packet.Batch, to Target) {
+	if len(d.again.D) == 0 {
+		return
+	}
+	i, _ := to.handler()
+	d.again.Arena, d.again.Base = b.Arena, b.Base
+	d.handlers[i].Handle(now, &d.again)
+	for k, at := range d.places {
+		b.D[at] = d.again.D[k]
+	}
+	d.again.D, d.again.Matches, d.places = d.again.D[:0], d.again.Matches[:0], d.places[:0]
 }
 
 // classify finds the target of each packet. It returns that of the first one, and whether another
@@ -182,11 +260,11 @@ func (d *Dispatcher) fastTarget(t *lookup, desc *packet.Desc, frame []byte) Targ
 	if d.recent.to != 0 && d.recent.key == k {
 		return d.recent.to
 	}
-	if to := t.find(k.addr, sideTo, k.proto, k.port, true, false); to != 0 {
+	if to := t.find(k.addr, sideTo, k.proto, k.port, true, false, 0); to != 0 {
 		d.recent = recentTarget{k, to}
 		return to
 	}
-	if to := t.findPrefix(k.addr, k.proto); to != 0 {
+	if to := t.findPrefix(k.addr, k.proto, 0); to != 0 {
 		return to
 	}
 	src := addrKey{}
@@ -195,7 +273,7 @@ func (d *Dispatcher) fastTarget(t *lookup, desc *packet.Desc, frame []byte) Targ
 	} else {
 		src = wire.IPv6(l3).Src()
 	}
-	return t.find(src, sideFrom, k.proto, wire.UDP(l4).SrcPort(), true, false)
+	return t.find(src, sideFrom, k.proto, wire.UDP(l4).SrcPort(), true, false, 0)
 }
 
 // slowTarget is for all other packets. Fragments after the first have no ports, so they follow the
@@ -206,30 +284,33 @@ func (d *Dispatcher) slowTarget(t *lookup, now clock.Time, s *selector) Target {
 			return to
 		}
 	}
-	to := t.target(s)
+	to := t.target(s, 0)
 	if s.fragment && !s.rest && to != 0 {
 		d.frags.store(now, s, to)
 	}
 	return to
 }
 
-// target applies the order of precedence that AddressTable describes.
-func (t *lookup) target(s *selector) Target {
+// target applies the order of precedence that AddressTable describes. See find for not.
+func (t *lookup) target(s *selector, not Target) Target {
 	if s.neighbor {
-		return t.findNeighbor(s.about)
+		if to := t.findNeighbor(s.about); to != not {
+			return to
+		}
+		return 0
 	}
 	if s.quoted { // an ICMP error belongs to the sender of the packet that it is about
-		if to := t.find(s.about, sideTo, s.quotedProto, s.quotedPort, s.quotedHasPort, false); to != 0 {
+		if to := t.find(s.about, sideTo, s.quotedProto, s.quotedPort, s.quotedHasPort, false, not); to != 0 {
 			return to
 		}
 	}
-	if to := t.find(s.dst, sideTo, s.proto, s.dport, s.hasPorts, s.rest); to != 0 {
+	if to := t.find(s.dst, sideTo, s.proto, s.dport, s.hasPorts, s.rest, not); to != 0 {
 		return to
 	}
-	if to := t.findPrefix(s.dst, s.proto); to != 0 {
+	if to := t.findPrefix(s.dst, s.proto, not); to != 0 {
 		return to
 	}
-	return t.find(s.src, sideFrom, s.proto, s.sport, s.hasPorts, s.rest)
+	return t.find(s.src, sideFrom, s.proto, s.sport, s.hasPorts, s.rest, not)
 }
 
 // fragmentTargets remembers where first fragments went, for the others of the same datagram. Two

@@ -268,7 +268,7 @@ func TestTableAgreesWithTheSlowReference(t *testing.T) {
 			if s.proto != 99 {
 				s.hasPorts, s.sport, s.dport = true, uint16(r.IntN(32)), uint16(r.IntN(32))
 			}
-			got, want := table.current.Load().target(&s), slowReference(claims, &s)
+			got, want := table.current.Load().target(&s, 0), slowReference(claims, &s)
 			if got != want {
 				t.Fatalf("claims %v, packet %+v: target %s, the reference says %s", claims, s, got, want)
 			}
@@ -480,6 +480,95 @@ func TestErrorsGoToWhoSentThePacketThatTheyAreAbout(t *testing.T) {
 	}
 }
 
+func TestWhatAHandlerHasNoFlowForGoesToTheNextClaim(t *testing.T) {
+	claims := []Claim{to("198.18.0.10", udp, 80, 80, ToHandler(0)), to("198.18.0.10", udp, 81, 81, ToHandler(0)), to("198.18.0.10", udp, 50, 99, ToHandler(2)),
+		to("198.18.0.10", 0, 0, 0, ToHandler(1)), to("198.18.0.11", 0, 0, 0, ToHandler(0)), {pmd.Rule{Addr: netip.MustParseAddr("198.18.0.0"), Bits: 24}, ToKernel}}
+	src := func(i int) string { return netip.AddrPortFrom(netip.MustParseAddr("198.18.1.1"), uint16(i+1)).String() }
+	for _, why := range []packet.Verdict{packet.DropNoService, packet.DropNoFlow, packet.DropNoBackend} {
+		a, b, c := &recorder{verdict: why}, &recorder{verdict: packet.Deliver}, &recorder{verdict: packet.Forward}
+		d, _ := NewDispatcher(tableOf(t, claims[:2]...), a, b, c)
+		if err := d.table.Replace(claims); err != nil {
+			t.Fatal(err)
+		}
+		frames := [][]byte{udp4(t, src(0), "198.18.0.10:80"), udp4(t, src(1), "198.18.0.10:81")}
+		want := packet.Forward // the range of ports comes before the address
+		if why == packet.DropNoBackend {
+			want = why // the service is there, so that the packet is its own
+		}
+		bt := newTestBatches(t).batch(t, frames...)
+		d.Handle(1, bt)
+		if bt.D[0].Verdict != want || bt.D[1].Verdict != want || len(a.frames) != 2 || len(b.frames) != 0 {
+			t.Errorf("%s: verdicts %s and %s, want %s", why, bt.D[0].Verdict, bt.D[1].Verdict, want)
+		}
+		bt = newTestBatches(t).batch(t, udp4(t, src(2), "198.18.0.11:80"))
+		if d.Handle(2, bt); bt.D[0].Verdict != why {
+			t.Errorf("%s: a packet that is in no other handler's claim has the verdict %s", why, bt.D[0].Verdict)
+		}
+	}
+}
+
+func TestAMixedBatchThatIsOfferedTwiceStaysWhole(t *testing.T) {
+	table := tableOf(t, to("198.18.0.10", udp, 80, 80, ToHandler(0)), to("198.18.0.11", udp, 80, 80, ToHandler(0)), to("198.18.0.12", 0, 0, 0, ToHandler(0)),
+		to("198.18.0.10", 0, 0, 0, ToHandler(1)), to("198.18.0.11", 0, 0, 0, ToHandler(2)))
+	a, b, c := &recorder{verdict: packet.DropNoFlow}, &recorder{verdict: packet.Deliver}, &recorder{verdict: packet.Forward}
+	d, _ := NewDispatcher(table, a, b, c)
+	r := rand.New(rand.NewPCG(5, 6))
+	var frames [][]byte
+	want := map[byte]int{} // by last number of the address
+	for i := range 200 {
+		last, port := byte(10+r.IntN(3)), 80+r.IntN(2)
+		want[last]++
+		dst := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 0, last}), uint16(port)).String()
+		frames = append(frames, udp4(t, netip.AddrPortFrom(netip.MustParseAddr("198.18.1.1"), uint16(i+1)).String(), dst))
+	}
+	bt := newTestBatches(t).batch(t, frames...)
+	for i := range bt.D {
+		bt.Matches = append(bt.Matches, packet.Match{D: uint32(i), Rule: uint32(i), End: 1})
+	}
+	d.Handle(1, bt)
+	seen := map[uint32]bool{}
+	for i := range bt.D {
+		verdict := map[byte]packet.Verdict{10: packet.Deliver, 11: packet.Forward, 12: packet.DropNoFlow}[bt.Bytes(i)[33]]
+		if bt.D[i].Verdict != verdict || seen[bt.D[i].Off] {
+			t.Fatalf("a packet to 198.18.0.%d has the verdict %s, or its frame is there twice", bt.Bytes(i)[33], bt.D[i].Verdict)
+		}
+		seen[bt.D[i].Off] = true
+	}
+	if len(b.frames) != want[10] || len(c.frames) != want[11] || len(bt.D) != len(frames) {
+		t.Errorf("handlers got %d and %d packets, want %v", len(b.frames), len(c.frames), want)
+	}
+	for _, h := range []*recorder{b, c} { // matches of packets that came at once or as the second handler's
+		if len(h.matches) != len(h.frames) {
+			t.Errorf("%d matches for %d packets", len(h.matches), len(h.frames))
+		}
+		for i, f := range h.frames {
+			if !slices.ContainsFunc(h.matches, func(m packet.Match) bool { return slices.Equal(frames[m.Rule], f) }) {
+				t.Errorf("packet %d has lost its match", i)
+			}
+		}
+	}
+}
+
+func TestPiecesAndFragmentsThatAreOfferedTwiceStayTogether(t *testing.T) {
+	a, b := &recorder{verdict: packet.DropNoFlow}, &recorder{verdict: packet.Deliver}
+	d, _ := NewDispatcher(tableOf(t, to("198.18.0.10", udp, 80, 80, ToHandler(0)), to("198.18.0.10", 0, 0, 0, ToHandler(1))), a, b)
+	whole := udp4(t, "198.18.1.1:1", "198.18.0.10:80")
+	bt := newTestBatches(t).batch(t, whole, []byte("the second piece of the same packet"), whole)
+	bt.D[0].Flags |= packet.FlagMore
+	d.Handle(1, bt)
+	if len(b.frames) != 3 || string(b.frames[1]) != "the second piece of the same packet" {
+		t.Errorf("the second handler got %q", b.frames)
+	}
+	first, last := header4("198.18.1.1", "198.18.0.10", layers.IPProtocolUDP), header4("198.18.1.1", "198.18.0.10", layers.IPProtocolUDP)
+	first.Id, first.Flags, last.Id, last.FragOffset = 7, layers.IPv4MoreFragments, 7, 1
+	d.Handle(2, newTestBatches(t).batch(t, frameOf(t, layers.EthernetTypeIPv4, first, gopacket.Payload(whole[34:42]))))
+	before := len(a.frames)
+	d.Handle(3, newTestBatches(t).batch(t, frameOf(t, layers.EthernetTypeIPv4, last, gopacket.Payload("rest"))))
+	if len(a.frames) != before || len(b.frames) != 5 {
+		t.Errorf("handlers have %d and %d fragments: the last did not follow the first to the second handler", len(a.frames)-3, len(b.frames)-3)
+	}
+}
+
 func TestNeighborDiscoveryGoesToTheOwnerOfTheAddress(t *testing.T) {
 	mine := netip.MustParseAddr("2001:db8::10")
 	d, _ := NewDispatcher(tableOf(t, Claim{pmd.Rule{Addr: mine, Kind: pmd.Neighbor}, ToHandler(0)}, to("2001:db8::10", 0, 0, 0, ToHandler(1))), new(recorder), new(recorder))
@@ -549,7 +638,7 @@ func FuzzSelector(f *testing.F) {
 	table := tableOf(f, to("198.18.0.10", udp, 80, 80, ToHandler(0)))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if s, ok := selectorOf(frame); ok {
-			_ = table.current.Load().target(&s)
+			_ = table.current.Load().target(&s, 0)
 		}
 	})
 }

@@ -66,6 +66,9 @@ var ErrClaim = errors.New("address table")
 //	from       a source address, as to
 //	fallback   what a device brings that no claim names (SetFallback)
 //
+// A packet that its handler drops because it has neither a service nor a flow for it goes to the next
+// claim of another handler in this order: see Dispatcher.
+//
 // Replace may be called from any goroutine while packets flow. A loop sees either the old table or
 // the new one for a whole batch.
 type AddressTable struct {
@@ -312,10 +315,10 @@ func (s *sideClaims) overlap() error {
 }
 
 // find returns the target of packets to (or from) an address; 0 is none. Ports count where has is
-// true. rest is a fragment after the first.
-func (l *lookup) find(a addrKey, on side, proto uint8, port uint16, has, rest bool) Target {
+// true. rest is a fragment after the first. Claims for the target not are as if they were not there.
+func (l *lookup) find(a addrKey, on side, proto uint8, port uint16, has, rest bool, not Target) Target {
 	if has {
-		if to := l.ports[portKey{a, port, proto, on}]; to != 0 {
+		if to := l.ports[portKey{a, port, proto, on}]; to != 0 && to != not {
 			return to
 		}
 	}
@@ -327,7 +330,7 @@ func (l *lookup) find(a addrKey, on side, proto uint8, port uint16, has, rest bo
 	for i := range s.protos {
 		c := &s.protos[i]
 		switch {
-		case c.proto != proto:
+		case c.proto != proto, c.to == not:
 		case c.rest:
 			if rest {
 				return c.to
@@ -336,18 +339,21 @@ func (l *lookup) find(a addrKey, on side, proto uint8, port uint16, has, rest bo
 			return c.to
 		}
 	}
+	if s.all == not {
+		return 0
+	}
 	return s.all
 }
 
-// findPrefix returns the target of the longest prefix with a; 0 is none.
-func (l *lookup) findPrefix(a addrKey, proto uint8) Target {
+// findPrefix returns the target of the longest prefix with a; 0 is none. See find for not.
+func (l *lookup) findPrefix(a addrKey, proto uint8, not Target) Target {
 	if len(l.prefixes) == 0 {
 		return 0
 	}
 	addr := netip.AddrFrom16(a).Unmap()
 	for i := range l.prefixes {
 		p := &l.prefixes[i]
-		if (p.proto == 0 || p.proto == proto) && p.prefix.Contains(addr) {
+		if (p.proto == 0 || p.proto == proto) && p.to != not && p.prefix.Contains(addr) {
 			return p.to
 		}
 	}
