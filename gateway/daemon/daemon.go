@@ -134,7 +134,7 @@ func (d *Daemon) service() node.Service {
 	}
 	return node.Service{
 		Name: "gateway", Handlers: handlers,
-		Claims:      func() []pmd.Rule { return rules(d.gate.Steering()) },
+		Claims:      func() []pmd.Rule { return Rules(d.gate.Steering()) },
 		LinkChanged: d.linkChanged,
 		Metrics:     func(w *metrics.Writer) { d.gate.WriteMetrics(w); d.writeReload(w) },
 		Background:  d.announceLoop,

@@ -5,9 +5,9 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// rules says in the drivers' words what the gateway wants. Every device gets the same rules: an
-// address is ours on whichever side its packets come in.
-func rules(list []gateway.Steer) (out []pmd.Rule) {
+// Rules says in the drivers' words what the gateway wants, for the Claims of a node.Service. Every device
+// gets the same rules: an address is the gateway's on whichever side its packets come in.
+func Rules(list []gateway.Steer) (out []pmd.Rule) {
 	for _, s := range list {
 		if s.Keep {
 			out = append(out, pmd.Rule{Addr: s.Addr, Kind: pmd.Keep})
