@@ -95,6 +95,7 @@ internal/derivepcaps:
 internal/netsim : packet wire clock pmd ip tcp
 internal/script : wire clock ip tcp
 internal/interop:
+internal/onenode:
 internal/layers :
 internal/tools  :
 `
