@@ -311,8 +311,10 @@ func TestRulesBringDriversWhatHandlersServe(t *testing.T) {
 	web := to("198.18.0.10", tcp, 80, 80, ToHandler(0))
 	got := Rules([]Claim{web, web, to("198.18.0.11", 0, 0, 0, ToKernel), to("198.18.0.10", tcp, 81, 81, ToDrop), {pmd.Rule{Addr: addr, Kind: pmd.Neighbor}, ToHandler(1)}})
 	want := []pmd.Rule{
-		web.Rule, {Addr: netip.MustParseAddr("198.18.0.11"), Kind: pmd.Keep},
-		{Addr: addr, Proto: tcp, PortLo: 81, PortHi: 81}, {Addr: addr, Kind: pmd.Neighbor},
+		web.Rule,
+		{Addr: netip.MustParseAddr("198.18.0.11"), Kind: pmd.Keep},
+		{Addr: addr, Proto: tcp, PortLo: 81, PortHi: 81},
+		{Addr: addr, Kind: pmd.Neighbor},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("rules %v, want %v", got, want)
@@ -481,8 +483,11 @@ func TestErrorsGoToWhoSentThePacketThatTheyAreAbout(t *testing.T) {
 }
 
 func TestWhatAHandlerHasNoFlowForGoesToTheNextClaim(t *testing.T) {
-	claims := []Claim{to("198.18.0.10", udp, 80, 80, ToHandler(0)), to("198.18.0.10", udp, 81, 81, ToHandler(0)), to("198.18.0.10", udp, 50, 99, ToHandler(2)),
-		to("198.18.0.10", 0, 0, 0, ToHandler(1)), to("198.18.0.11", 0, 0, 0, ToHandler(0)), {pmd.Rule{Addr: netip.MustParseAddr("198.18.0.0"), Bits: 24}, ToKernel}}
+	claims := []Claim{
+		to("198.18.0.10", udp, 80, 80, ToHandler(0)), to("198.18.0.10", udp, 81, 81, ToHandler(0)), to("198.18.0.10", udp, 50, 99, ToHandler(2)),
+		to("198.18.0.10", 0, 0, 0, ToHandler(1)), to("198.18.0.11", 0, 0, 0, ToHandler(0)),
+		{pmd.Rule{Addr: netip.MustParseAddr("198.18.0.0"), Bits: 24}, ToKernel},
+	}
 	src := func(i int) string { return netip.AddrPortFrom(netip.MustParseAddr("198.18.1.1"), uint16(i+1)).String() }
 	for _, why := range []packet.Verdict{packet.DropNoService, packet.DropNoFlow, packet.DropNoBackend} {
 		a, b, c := &recorder{verdict: why}, &recorder{verdict: packet.Deliver}, &recorder{verdict: packet.Forward}
