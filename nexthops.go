@@ -12,16 +12,17 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// How often next hops are looked up: soon while one is unresolved, since answers take less than a
-// millisecond on a link.
+// How often next hops are looked up: soon while one is unresolved, since answers take
+// less than a millisecond on a link.
 const (
 	lookupSoon  = 20 * time.Millisecond
 	lookupEvery = time.Second
 )
 
-// NextHops returns a resolver that takes next hops from the routes and neighbours of a stack, as
-// nexthop.Kernel takes them from the kernel's. It serves a gateway on devices whose every packet the node
-// takes, so that the kernel resolves nothing there. It is closed before the stack.
+// NextHops returns a resolver that takes next hops from the routes and neighbours of a
+// stack, as nexthop.Kernel takes them from the kernel's. It serves a gateway on devices
+// whose every packet the node takes, so that the kernel resolves nothing there. It is
+// closed before the stack.
 func NextHops(s *socket.Stack) nexthop.Resolver {
 	r := &nextHops{host: s.Group().Hosts[0], wake: make(chan struct{}, 1), quit: make(chan struct{}), reported: map[netip.Addr]nexthop.Hop{}}
 	r.running.Go(r.run)
@@ -79,7 +80,8 @@ func (r *nextHops) run() {
 	}
 }
 
-// report reports the hops that changed, and whether every hop that has a route is known.
+// report reports the hops that changed, and whether every hop that has a route is
+// known.
 func (r *nextHops) report() bool {
 	r.mu.Lock()
 	addrs, changed := r.addrs, r.changed

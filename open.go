@@ -1,11 +1,13 @@
-// Package millrace opens a userspace TCP/IP stack on a network interface of this machine, beside the kernel's.
+// Package millrace opens a userspace TCP/IP stack on a network interface of this
+// machine, beside the kernel's.
 //
 //	stack, err := millrace.Open("eth1", netip.MustParsePrefix("198.18.0.2/24"))
 //	l, err := stack.Listen("tcp", ":80")
 //	err = http.Serve(l, nil)
 //
-// The stack itself is package socket, which runs over any devices and does not import this package. What a
-// process needs besides is package node; the L4 gateway is package gateway.
+// The stack itself is package socket, which runs over any devices and does not import
+// this package. What a process needs besides is package node; the L4 gateway is package
+// gateway.
 package millrace
 
 import (
@@ -34,10 +36,11 @@ type OpenConfig struct {
 	Attach socket.AttachConfig // Done and Release are filled in
 }
 
-// Open returns a stack with addresses of its own on an interface that the kernel goes on using. Packets to
-// these addresses come to the stack, all others stay with the kernel. It needs CAP_NET_ADMIN, CAP_NET_RAW
-// and CAP_BPF, and has one loop for each queue that the interface receives on. Close of the stack gives the
-// interface back, as does the end of the process, however it ends.
+// Open returns a stack with addresses of its own on an interface that the kernel goes
+// on using. Packets to these addresses come to the stack, all others stay with the
+// kernel. It needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and has one loop for each
+// queue that the interface receives on. Close of the stack gives the interface back, as
+// does the end of the process, however it ends.
 //
 //	stack, err := millrace.Open("eth1", netip.MustParsePrefix("198.18.0.2/24"))
 func Open(iface string, addrs ...netip.Prefix) (*socket.Stack, error) {

@@ -8,10 +8,10 @@ import (
 	"github.com/millrace/millrace/stack/host"
 )
 
-// Service returns a stack as a node serves it: it claims every packet to its addresses, and ARP and
-// neighbour discovery about them. On devices whose every packet a service takes it gets what nobody
-// claims, multicast and broadcast included. The host has been made with host.Config.Dispatched on the
-// loops of the node.
+// Service returns a stack as a node serves it: it claims every packet to its addresses,
+// and ARP and neighbour discovery about them. On devices whose every packet a service
+// takes it gets what nobody claims, multicast and broadcast included. The host has been
+// made with host.Config.Dispatched on the loops of the node.
 func Service(s *socket.Stack) node.Service {
 	hosts := s.Group().Hosts
 	handlers := make([]stack.Handler, len(hosts))
@@ -24,8 +24,8 @@ func Service(s *socket.Stack) node.Service {
 	}
 }
 
-// claims returns the packets of the addresses that a host has or is about to have. The hosts of other loops
-// follow the first.
+// claims returns the packets of the addresses that a host has or is about to have. The
+// hosts of other loops follow the first.
 func claims(h *host.Host) (rules []pmd.Rule) {
 	h.Enter()
 	defer h.Exit()

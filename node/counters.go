@@ -8,8 +8,14 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// Counters are what the loops of a node did with packets. After Run, Received + Originated = Forwarded +
-// Delivered + the sum of Dropped.
+// Counters are the books of a node: what the loops did with packets. They are exact,
+// not sampled: a drop without a reason cannot be written (packet.Verdict), and each
+// packet is counted once, also one of several frames or one that was handed over
+// between loops. They hold at rest; while loops run, packets inside of them are on
+// neither side.
+//
+// The JSON keys are stable. After Run, Received + Originated = Forwarded + Delivered +
+// the sum of Dropped.
 type Counters struct {
 	Received   uint64            `json:"received_packets"`
 	Originated uint64            `json:"originated_packets"` // made here
@@ -18,7 +24,9 @@ type Counters struct {
 	Dropped    map[string]uint64 `json:"dropped_packets"` // by reason
 }
 
-// DeviceCounters are what went over a device, all queues together.
+// DeviceCounters are the drivers' own counts, beside those of the loops: what a device
+// lost before a loop saw it (RxMissed) is in no loop's Received. They are what went
+// over a device, all queues together.
 type DeviceCounters struct {
 	Name       string `json:"name"`
 	Driver     string `json:"driver"`
@@ -32,7 +40,7 @@ type DeviceCounters struct {
 	TxInvalid  uint64 `json:"tx_invalid"`
 }
 
-// Stats sums the loops up.
+// Stats sums the loops up. Packets that one loop handed over to another cancel out.
 func (n *Node) Stats() (sum stack.Stats) {
 	for _, l := range n.loops {
 		sum.Add(l.Stats())

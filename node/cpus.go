@@ -17,12 +17,14 @@ type placement struct {
 	why  string
 }
 
-// place decides which CPUs loops run on. sys is /sys and may lists the CPUs of this process.
+// place decides which CPUs loops run on. sys is /sys and may lists the CPUs of this
+// process.
 //
-// With auto each loop has a core of its own: two loops on the threads of one core would share what
-// one needs. The cores of the NUMA node that the first device is at come first; of those that of CPU 0, to which
-// kernels send what has no other place, comes last. Somebody else must be able to run as well, so there
-// have to be more CPUs than loops.
+// With auto each loop has a core of its own: two loops on the threads of one core would
+// share what one needs. The cores of the NUMA node that the first device is at come
+// first; of those that of CPU 0, to which kernels send what has no other place, comes
+// last. Somebody else must be able to run as well, so there have to be more CPUs than
+// loops.
 func place(want CPUs, loops int, device string, may []int, sys fs.FS) (placement, error) {
 	if len(want.List) > 0 {
 		for _, cpu := range want.List {
@@ -76,7 +78,8 @@ func (c core) rank(near []int) (r int) {
 	return r
 }
 
-// coresOf returns the cores of CPUs. Where the kernel does not say which CPUs share one, each is one.
+// coresOf returns the cores of CPUs. Where the kernel does not say which CPUs share
+// one, each is one.
 func coresOf(sys fs.FS, may []int) (cores []core) {
 	seen := map[int]bool{}
 	for _, cpu := range may {
@@ -95,8 +98,8 @@ func coresOf(sys fs.FS, may []int) (cores []core) {
 	return cores
 }
 
-// nearCPUs returns the CPUs of the NUMA node that a device is at, nil where there is no telling, as
-// for a device that is not one of hardware.
+// nearCPUs returns the CPUs of the NUMA node that a device is at, nil where there is no
+// telling, as for a device that is not one of hardware.
 func nearCPUs(sys fs.FS, device string) (cpus []int, why string) {
 	text, err := fs.ReadFile(sys, "class/net/"+device+"/device/numa_node")
 	node, bad := strconv.Atoi(strings.TrimSpace(string(text)))
@@ -110,7 +113,7 @@ func nearCPUs(sys fs.FS, device string) (cpus []int, why string) {
 	return cpus, fmt.Sprintf("a core for each loop; %s is at NUMA node %d", device, node)
 }
 
-// readList reads a file of the form 0-3,8,10-11.
+// readList reads the CPU lists of sysfs: a file of the form 0-3,8,10-11.
 func readList(sys fs.FS, path string) ([]int, bool) {
 	text, err := fs.ReadFile(sys, path)
 	if err != nil {
@@ -122,7 +125,8 @@ func readList(sys fs.FS, path string) ([]int, bool) {
 // maxCPU bounds the numbers in a list: what the kernel's masks can hold.
 const maxCPU = 8192
 
-// parseList reads a list of CPUs as the kernel writes it (Documentation/admin-guide/cputopology.rst).
+// parseList reads a list of CPUs as the kernel writes it
+// (Documentation/admin-guide/cputopology.rst).
 func parseList(text string) (cpus []int, ok bool) {
 	if text == "" {
 		return nil, true
@@ -176,13 +180,17 @@ func ownCPUs() (may []int, err error) {
 	return may, nil
 }
 
-// CPUs says where loops run. The zero value leaves them to the scheduler.
+// CPUs says where loops run. A loop that the scheduler moves loses its caches, and two
+// loops on one core halve each other; a loop that is bound to a CPU on which a busy
+// thread of the program runs loses as much. The zero value leaves them to the
+// scheduler.
 type CPUs struct {
 	Auto bool  // a core for each loop
 	List []int // one for each loop, in the order of the queues
 }
 
-// placeLoops chooses the CPUs of the loops.
+// placeLoops chooses the CPUs of the loops. The choice is logged with its reason,
+// because it explains most differences between two machines.
 func (n *Node) placeLoops() error {
 	may, err := ownCPUs()
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// server is a machine with two nodes of four cores of two threads each: CPU n and n+8 share a core,
-// 0-3 and 8-11 are node 0. eth0 is at node 1, eth1 at node 0, veth0 nowhere.
+// server is a machine with two nodes of four cores of two threads each: CPU n and n+8
+// share a core, 0-3 and 8-11 are node 0. eth0 is at node 1, eth1 at node 0, veth0
+// nowhere.
 func server() fstest.MapFS {
 	sys := fstest.MapFS{
 		"class/net/eth0/device/numa_node": {Data: []byte("1\n")}, "class/net/eth1/device/numa_node": {Data: []byte("0\n")},

@@ -27,8 +27,8 @@ const QueuesAuto = 0
 // MaxQueues is how many queues of a device a node serves.
 const MaxQueues = 64
 
-// findDevices reports a device whose interface does not exist, before any is touched. A TAP device is made
-// by its driver.
+// findDevices makes a misspelt name cost nothing: it reports a device whose interface
+// does not exist, before any is touched. A TAP device is made by its driver.
 func (n *Node) findDevices() error {
 	if len(n.cfg.Devices) == 0 {
 		return errors.New("node: no device")
@@ -47,7 +47,9 @@ func (n *Node) findDevices() error {
 	return nil
 }
 
-// FindInterface returns an error that lists the interfaces of this machine unless one has the name.
+// FindInterface is the one check of an interface's name in all commands, so that its
+// error reads alike. It returns an error that lists the interfaces of this machine
+// unless one has the name.
 func FindInterface(name string) error {
 	if _, err := net.InterfaceByName(name); err == nil {
 		return nil
@@ -83,8 +85,9 @@ func (n *Node) setQueues() error {
 	return nil
 }
 
-// countQueues returns how many queues the interfaces receive on, which count says. Loop i serves queue i of
-// every device, and packets on a queue that no loop serves would go to the kernel: so all must have as many.
+// countQueues settles `queues: auto`. It returns how many queues the interfaces receive
+// on, which count says. Loop i serves queue i of every device, and packets on a queue
+// that no loop serves would go to the kernel: so all must have as many.
 func countQueues(devices []string, count func(device string) (int, error)) (least int, err error) {
 	var first, other string // with the least, and with another number
 	for _, dev := range devices {
@@ -111,7 +114,9 @@ func countQueues(devices []string, count func(device string) (int, error)) (leas
 	return least, nil
 }
 
-// openDevices makes the memory of all loops and opens the interfaces, which steer nothing yet.
+// openDevices opens the devices after the memory, because a driver registers the arena
+// with the kernel when it opens (XDP_UMEM_REG). It makes the memory of all loops and
+// opens the interfaces, which steer nothing yet.
 func (n *Node) openDevices() (err error) {
 	names := make([]string, len(n.cfg.Devices))
 	for i, dev := range n.cfg.Devices {
@@ -137,6 +142,7 @@ func (n *Node) openDevices() (err error) {
 	return nil
 }
 
+// openDevice opens one device, which borrows the pools until it is closed.
 func (n *Node) openDevice(c Device) (*device.Device, error) {
 	if n.cfg.OpenDevice != nil {
 		return n.cfg.OpenDevice(c, n.pools)
@@ -144,6 +150,8 @@ func (n *Node) openDevice(c Device) (*device.Device, error) {
 	return device.Open(device.Config{Name: c.Name, Driver: c.Driver, Mode: c.Mode, Pools: n.pools, All: c.Whole})
 }
 
+// logDevice says which driver and mode a device has got: with automatic choices an
+// operator must be able to see that a slower one is in use, and why.
 func (n *Node) logDevice(c *Device, dev *device.Device) {
 	info, takes := dev.Queues[0].Info(), "claimed packets"
 	if c.Whole {
@@ -156,7 +164,9 @@ func (n *Node) logDevice(c *Device, dev *device.Device) {
 	}
 }
 
-// compareMTUs warns of packets that will be dropped: what one device brings may be too big for another.
+// compareMTUs looks once, at the start: path MTU discovery answers for what is too big,
+// but an operator who raises one MTU usually meant both. It warns of packets that will
+// be dropped: what one device brings may be too big for another.
 func (n *Node) compareMTUs() {
 	first := n.devices[0].Queues[0].Info()
 	for _, dev := range n.devices[1:] {
@@ -173,8 +183,9 @@ func (n *Node) Info(dev int) pmd.Info { return n.devices[dev].Queues[0].Info() }
 // Whole reports whether a device takes every packet.
 func (n *Node) Whole(dev int) bool { return n.whole[dev] }
 
-// SetOffload makes the devices pass large packets (GSO, GRO) whole, or segment them, and reports what they
-// do now: they pass them whole only where every device can.
+// SetOffload trades the price of segmentation against what services can do with large
+// packets. It makes the devices pass large packets (GSO, GRO) whole, or segment them,
+// and reports what they do now: they pass them whole only where every device can.
 func (n *Node) SetOffload(whole bool) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -189,7 +200,8 @@ func (n *Node) Offload() bool {
 	return n.offload
 }
 
-// burst is how many descriptors a loop takes at once: a large packet of 64 KiB has 33.
+// burst bounds how long one device keeps a loop from the others. It is how many
+// descriptors a loop takes at once: a large packet of 64 KiB has 33.
 func (n *Node) burst() int {
 	switch {
 	case n.cfg.Burst != 0:

@@ -10,7 +10,9 @@ import (
 	"github.com/millrace/millrace/metrics"
 )
 
-// openEngine finds out what the engines will run on, so that a start that cannot have it touches no interface.
+// openEngine probes the GPU, where one was asked for, before the devices are opened: it
+// finds out what the engines will run on, so that a start that cannot have it touches
+// no interface.
 func (n *Node) openEngine() error {
 	kind, err := choose.ParseKind(cmp.Or(n.cfg.Engine, string(choose.KindCPU)))
 	if err != nil {
@@ -55,7 +57,8 @@ func (n *Node) Engine() (a gpukern.EngineStats) {
 	return a
 }
 
-// choices returns what was measured: the same for all loops, but for those that had to do without the GPU.
+// choices returns what was measured: the same for all loops, but for those that had to
+// do without the GPU.
 func (n *Node) choices() []gpukern.Calibration {
 	for _, e := range n.engines {
 		if c := e.Info().Calibrations; len(c) > 0 {

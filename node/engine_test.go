@@ -37,7 +37,8 @@ func (l *logText) String() string {
 	return l.b.String()
 }
 
-// withEngines is a daemon that has nothing but engines, on a driver that runs kernels on the CPU.
+// withEngines is a daemon that has nothing but engines, on a driver that runs kernels
+// on the CPU.
 func withEngines(t *testing.T, kind string, loops int) (*Node, *hostkern.Driver, *logText) {
 	t.Helper()
 	drv, log := hostkern.OpenDriver(t), &logText{}

@@ -34,7 +34,10 @@ func (s LinkState) level() slog.Level {
 	return [...]slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelWarn, slog.LevelError}[s]
 }
 
-// Link is the interface of a device, as last seen.
+// Link is the interface of a device, as last seen. The node follows it because drivers
+// do not say: an AF_XDP socket of an interface that is down receives nothing and
+// reports no error, and frames with an old link address are dropped by the neighbours
+// without a trace.
 type Link struct {
 	Name  string
 	State LinkState
@@ -46,7 +49,8 @@ type Link struct {
 	peer  bool // the interface is the other end of the wire, Linux's: its link address is not ours (TAP)
 }
 
-// newLink returns the interface of a device that has just been opened.
+// newLink starts from what the driver says, so that the first look finds only real
+// changes. It returns the interface of a device that has just been opened.
 func (n *Node) newLink(name string, dev *device.Device) (Link, error) {
 	info := dev.Queues[0].Info()
 	in, err := n.netlink.LinkByName(name)
@@ -63,12 +67,13 @@ func (n *Node) newLink(name string, dev *device.Device) (Link, error) {
 	return l, nil
 }
 
-// frameReserve is the part of a frame that no network-layer packet uses: XDP's headroom, the link header and
-// pushed headers, as much as an MTU of 1500 leaves of 2048.
+// frameReserve is the part of a frame that no network-layer packet uses: XDP's
+// headroom, the link header and pushed headers, as much as an MTU of 1500 leaves of
+// 2048.
 const frameReserve = 548
 
-// look returns the interface as it is now. One that has gone does not come back: what is made under its
-// name is not what the driver holds.
+// look returns the interface as it is now. One that has gone does not come back: what
+// is made under its name is not what the driver holds.
 func (l *Link) look(nl *netlink.Handle) Link {
 	now := *l
 	if l.index == 0 {
@@ -100,14 +105,17 @@ func (l *Link) look(nl *netlink.Handle) Link {
 	return now
 }
 
-// Links returns the interfaces as last seen.
+// Links returns the interfaces as last seen, in the order of the devices. The caller
+// may keep the list.
 func (n *Node) Links() []Link {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return append([]Link(nil), n.links...)
 }
 
-// watchLinks compares the interfaces with the last call. Changes are logged and reported to the services.
+// watchLinks compares the interfaces with the last call. It runs in one goroutine at a
+// time: before Run in Start, then in watch. It holds no lock while it calls services,
+// which may call the node. Changes are logged and reported to the services.
 func (n *Node) watchLinks() {
 	for i, old := range n.Links() {
 		now := old.look(n.netlink)
@@ -126,6 +134,8 @@ func (n *Node) watchLinks() {
 	}
 }
 
+// logLink says what changed. A new link address or MTU is a warning: neighbours and
+// peers have to learn it.
 func (n *Node) logLink(old, now *Link) {
 	if now.State != old.State {
 		args := []any{"device", now.Name, "state", now.State.String()}
@@ -140,11 +150,13 @@ func (n *Node) logLink(old, now *Link) {
 	}
 }
 
-// updateEvery is how often claims and links are compared: addresses that a reload removed go back to the
-// kernel when their last connection has ended.
+// updateEvery is how often claims and links are compared: addresses that a reload
+// removed go back to the kernel when their last connection has ended.
 const updateEvery = time.Second
 
-// watch follows links and claims until ctx ends.
+// watch follows links and claims until ctx ends. Claims are compared with a ticker as
+// well as on Update: those of a gateway also shrink when the last connection of a
+// removed address ends, which no one reports.
 func (n *Node) watch(ctx context.Context) {
 	tick := time.NewTicker(updateEvery)
 	defer tick.Stop()
@@ -167,8 +179,9 @@ func (n *Node) watch(ctx context.Context) {
 	}
 }
 
-// openNetlink opens what tells of interfaces, in the network namespace of the calling thread: that of the
-// devices. Without the subscription changes are seen every updateEvery.
+// openNetlink opens what tells of interfaces, in the network namespace of the calling
+// thread: that of the devices. Without the subscription changes are seen every
+// updateEvery.
 func (n *Node) openNetlink() (err error) {
 	if n.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("open netlink: %w", err)
@@ -185,7 +198,9 @@ func (n *Node) openNetlink() (err error) {
 	return nil
 }
 
-// drainLinks discards what the subscription still has to say, so that it can end.
+// drainLinks is called after closed has ended the subscription: its goroutine may be in
+// the middle of a send. It discards what the subscription still has to say, so that it
+// can end.
 func (n *Node) drainLinks() {
 	if n.linkUpdates == nil {
 		return

@@ -12,7 +12,9 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// Registry returns the metrics of the process: those of the services, the loops, the engines and the devices.
+// Registry is made anew for each server, after the services are known. It returns the
+// metrics of the process: those of the services, the loops, the engines and the
+// devices.
 func (n *Node) Registry() *metrics.Registry {
 	r := metrics.NewRegistry(n.cfg.Build)
 	for _, s := range n.services {
@@ -27,7 +29,9 @@ func (n *Node) Registry() *metrics.Registry {
 	return r
 }
 
-// serveMetrics answers scrapes until ctx ends.
+// serveMetrics answers scrapes until ctx ends, on the kernel's stack: metrics have to
+// be readable when the loops are overloaded. Sources read counters that the loops
+// publish, so a scrape never waits for a loop.
 func (n *Node) serveMetrics(ctx context.Context) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", n.cfg.Exposition(n.Registry()))
@@ -40,6 +44,9 @@ func (n *Node) serveMetrics(ctx context.Context) {
 	}
 }
 
+// writeLoops writes the counters of each loop, with the reasons of drops as a label:
+// one name, so that a dashboard sums them without knowing the reasons of later
+// versions.
 func (n *Node) writeLoops(w *metrics.Writer) {
 	for i, l := range n.loops {
 		loop, s := metrics.Label{Name: "loop", Value: strconv.Itoa(i)}, l.Stats()
@@ -60,6 +67,8 @@ func (n *Node) writeLoops(w *metrics.Writer) {
 	}
 }
 
+// writeDevices writes the counters of each queue. Device, queue and driver are labels,
+// since a device may be opened by another driver after a restart.
 func (n *Node) writeDevices(w *metrics.Writer) {
 	for _, dev := range n.devices {
 		for _, q := range dev.Queues {

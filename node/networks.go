@@ -15,7 +15,9 @@ type Network struct {
 	VLAN   uint16 // 802.1Q tag of its frames; 0 is none
 }
 
-// Networks returns the networks on the links of the devices and of their VLANs.
+// Networks is for announcements of addresses (gratuitous ARP, unsolicited neighbour
+// advertisements), which only hosts of the same link hear. It returns the networks on
+// the links of the devices and of their VLANs.
 func (n *Node) Networks() (list []Network, err error) {
 	links, err := n.netlink.LinkList()
 	if err != nil {
@@ -27,7 +29,7 @@ func (n *Node) Networks() (list []Network, err error) {
 	}
 	for _, l := range links {
 		net := Network{}
-		index := l.Attrs().Index
+		index := l.Attrs().Index // of a VLAN: the interface that its tagged frames leave by
 		if v, ok := l.(*netlink.Vlan); ok {
 			index, net.VLAN = v.ParentIndex, uint16(v.VlanId)
 		}
@@ -60,14 +62,16 @@ func prefixOf(a netlink.Addr) netip.Prefix {
 	return netip.PrefixFrom(ip.Unmap(), bits).Masked()
 }
 
-// Route is a route of the kernel through a gateway.
+// Route is a route of the kernel through a gateway. Routes on the link are left out: a
+// stack has its own, which follow from its addresses.
 type Route struct {
 	Prefix  netip.Prefix
 	Gateway netip.Addr
 	Metric  uint32
 }
 
-// KernelRoutes returns the kernel's routes through gateways by the interface of a device, from its main table.
+// KernelRoutes returns the kernel's routes through gateways by the interface of a
+// device, from its main table.
 func (n *Node) KernelRoutes(dev int) (list []Route, err error) {
 	link := n.Links()[dev]
 	if link.index == 0 {

@@ -1,16 +1,16 @@
-// Package node is the runtime of a process that moves packets, whatever it serves: memory, devices,
-// engines, loops, the address table and the steering that follows from it, link state, metrics, the
-// control socket and an orderly end. A gateway, a host, a bridge, and several of them on the same queues,
-// are services of a node.
+// Package node is the runtime of a process that moves packets, whatever it serves:
+// memory, devices, engines, loops, the address table and the steering that follows from
+// it, link state, metrics, the control socket and an orderly end. A gateway, a host, a
+// bridge, and several of them on the same queues, are services of a node.
 //
 //	n, err := node.Open(node.Config{Devices: []node.Device{{Name: "eth1"}}, Log: log})
 //	n.Add(node.Service{Name: "web", Handlers: handlers, Claims: claims})
 //	err = n.Run(ctx) // until ctx ends
 //	err = n.Close()
 //
-// Packets come from the devices' queues, one loop for each, and go to the service whose claim names them
-// (stack.AddressTable). What no service claims stays with the kernel, which keeps its own addresses, ssh
-// and routing on the same interface.
+// Packets come from the devices' queues, one loop for each, and go to the service whose
+// claim names them (stack.AddressTable). What no service claims stays with the kernel,
+// which keeps its own addresses, ssh and routing on the same interface.
 //
 // A node does not know what its services are: it imports neither gateway nor socket.
 package node
@@ -38,7 +38,8 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// Config describes a node. Devices is required.
+// Config describes a node. Devices is required. Nothing here names a service: what a
+// process serves is added by Node.Add.
 type Config struct {
 	Devices []Device
 	Loops   int           // one for each queue of every device; QueuesAuto is as many as the devices receive on
@@ -46,11 +47,15 @@ type Config struct {
 	Spin    time.Duration // how long a loop polls in vain before it sleeps; 0 as stack.Config.Spin
 	Burst   int           // packets that a loop takes at once; 0 is stack.DefaultBurst, or more for devices with large packets
 
-	// OpenDevice opens the devices instead of device.Open: with drivers that package device does not know, such
-	// as memory, or with wrappers around them. It may be nil. The pools are lent until the device is closed.
+	// OpenDevice opens the devices instead of device.Open: with drivers that package
+	// device does not know, such as memory, or with wrappers around them. It may be
+	// nil. The pools are lent until the device is closed.
 	OpenDevice func(c Device, pools []*ring.Pool) (*device.Device, error)
 
-	Engine string // "cpu" (and ""), "cuda" or "auto": what parses headers
+	// Engine is "cpu" (and ""), "cuda" or "auto": what parses headers. Ops is the union
+	// of what the services read from descriptors: one engine for each loop serves them
+	// all, and each operation costs every packet.
+	Engine string
 	Ops    gpukern.Ops
 	GPU    cuda.Options
 
@@ -65,7 +70,12 @@ type Config struct {
 	ControlServer func(*Node) http.Handler
 }
 
-// Node is an open node. Its methods may be called from any goroutine.
+// Node is an open node. Its methods may be called from any goroutine, but for Add and
+// Start, which come before Run.
+//
+// It owns the arena, the pools, the devices, the engines and the loops, in this order,
+// and closes them in the reverse one: a device gives its frames back to the pools, and
+// the audit of the arena then finds every frame free, or reports the one that is lost.
 type Node struct {
 	cfg    Config
 	log    *slog.Logger
@@ -97,21 +107,25 @@ type Node struct {
 	offload  bool // devices pass large packets whole
 }
 
-// Service is something that a node serves. The zero values of all but Handlers are valid.
+// Service is something that a node serves. The zero values of all but Handlers are
+// valid. It is a struct of functions and not an interface because a gateway, a host and
+// a bridge each need a different few of them.
 type Service struct {
 	Name     string // in logs
 	Handlers []stack.Handler
 
-	// Claims returns the packets that the service wants now. The node asks once a second, and when Update
-	// is called. A rule of kind Keep leaves an address to the kernel.
+	// Claims returns the packets that the service wants now. The node asks once a
+	// second, and when Update is called. A rule of kind Keep leaves an address to the
+	// kernel.
 	Claims func() []pmd.Rule
 
-	// Fallback gives the service the packets that no claim names on devices which take every packet
-	// (Device.Whole), multicast for instance. One service can have it.
+	// Fallback gives the service the packets that no claim names on devices which take
+	// every packet (Device.Whole), multicast for instance. One service can have it.
 	Fallback bool
 
-	// Entered says that goroutines enter the loops (stack.Loop.Enter), as those of sockets do. All loops of
-	// the node are then run by goroutines (stack.ServeAll) instead of threads of their own.
+	// Entered says that goroutines enter the loops (stack.Loop.Enter), as those of
+	// sockets do. All loops of the node are then run by goroutines (stack.ServeAll)
+	// instead of threads of their own.
 	Entered bool
 
 	LinkChanged func(dev int, l Link)     // the state, link address or MTU of a device has changed
@@ -120,10 +134,13 @@ type Service struct {
 	Shutdown    func()                    // finishes what has begun, while the loops still run; may be nil
 }
 
-// shutdownLimit bounds the time between the end of Run's context and that of the loops.
+// shutdownLimit bounds how long services may hold the process: a service manager sends
+// SIGKILL after 90 s by default, and operators lose patience earlier. It bounds the
+// time between the end of Run's context and that of the loops.
 const shutdownLimit = 5 * time.Second
 
-// Open opens everything that the configuration names. No packet moves and nothing is steered before Run.
+// Open opens everything that the configuration names. No packet moves and nothing is
+// steered before Run.
 func Open(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: cfg.Log, table: stack.NewAddressTable(),
@@ -138,7 +155,8 @@ func Open(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// open takes what can be refused before it touches an interface.
+// open takes what can be refused, such as addresses to listen on, before it touches an
+// interface: a start that fails must not have taken a packet from the kernel.
 func (n *Node) open() error {
 	for _, step := range []func() error{
 		n.findDevices, n.openNetlink, n.setQueues, n.placeLoops, n.openEngine, n.listenMetrics, n.listenControl,
@@ -151,6 +169,9 @@ func (n *Node) open() error {
 	return nil
 }
 
+// listenMetrics opens the port of the metrics. A missing Exposition is a fault of the
+// program: metrics that were asked for and are not served would be missed only in an
+// incident.
 func (n *Node) listenMetrics() (err error) {
 	if n.cfg.Metrics == "" {
 		return nil
@@ -164,6 +185,8 @@ func (n *Node) listenMetrics() (err error) {
 	return nil
 }
 
+// listenControl takes the control socket, which also keeps a second process with the
+// same configuration from taking the devices.
 func (n *Node) listenControl() (err error) {
 	if n.cfg.Control == "" {
 		return nil
@@ -174,7 +197,8 @@ func (n *Node) listenControl() (err error) {
 	return nil
 }
 
-// openLoops makes loop i over queue i of every device, and joins them: a flow's packets may come by any queue.
+// openLoops makes loop i over queue i of every device, and joins them: a flow's packets
+// may come by any queue.
 func (n *Node) openLoops() error {
 	for i, pool := range n.pools {
 		engine, err := n.addEngine()
@@ -201,8 +225,8 @@ func (n *Node) openLoops() error {
 	return nil
 }
 
-// Add has the node serve s. It is called before Run. The order matters where two services claim ARP and
-// neighbour discovery for one address: the first answers.
+// Add has the node serve s. It is called before Run. The order matters where two
+// services claim ARP and neighbour discovery for one address: the first answers.
 func (n *Node) Add(s Service) error {
 	if len(s.Handlers) != len(n.loops) {
 		return fmt.Errorf("node: service %s has %d handlers for %d loops", s.Name, len(s.Handlers), len(n.loops))
@@ -218,7 +242,9 @@ func (n *Node) Add(s Service) error {
 	return nil
 }
 
-// connect gives each loop its handler: that of the only service, or a dispatcher over all.
+// connect gives each loop its handler: that of the only service, or a dispatcher over
+// all. A dispatcher in front of one service would cost each packet a look-up and find
+// the same answer.
 func (n *Node) connect() error {
 	if len(n.services) == 0 {
 		return errors.New("node: there is no service")
@@ -242,6 +268,8 @@ func (n *Node) connect() error {
 	return nil
 }
 
+// setFallback names the service that gets unclaimed packets. Only a device that takes
+// every packet has any: from all others the kernel keeps them.
 func (n *Node) setFallback(d *stack.Dispatcher) {
 	for k, s := range n.services {
 		for dev, whole := range n.whole {
@@ -252,7 +280,9 @@ func (n *Node) setFallback(d *stack.Dispatcher) {
 	}
 }
 
-// Start installs the services and steers their packets to the devices' queues, which hold them until Run.
+// Start is apart from Run for programs that answer "started" only once the packets are
+// theirs, and then run the node elsewhere. It installs the services and steers their
+// packets to the devices' queues, which hold them until Run.
 func (n *Node) Start() error {
 	if err := n.connect(); err != nil {
 		return err
@@ -262,10 +292,13 @@ func (n *Node) Start() error {
 	return n.Update()
 }
 
-// Run moves packets until ctx ends, Stop is called or no device is left. It calls Start unless that has
-// been done. When it returns every packet has met its end and the counters are final. A device that is
-// lost is logged; the others go on.
+// Run moves packets until ctx ends, Stop is called or no device is left. It calls Start
+// unless that has been done. When it returns every packet has met its end and the
+// counters are final. A device that is lost is logged; the others go on.
 func (n *Node) Run(ctx context.Context) error {
+	// The loops outlive ctx by as long as the services take to finish: their last
+	// packets, such as the FIN of a connection or the release of a DHCP lease, leave by
+	// the loops.
 	loopCtx, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
 	background, stop := context.WithCancel(ctx)
@@ -299,7 +332,9 @@ func (n *Node) Run(ctx context.Context) error {
 	return err
 }
 
-// runLoops runs the loops on threads of their own, or as goroutines where other goroutines enter them.
+// runLoops runs the loops on threads of their own, or as goroutines where other
+// goroutines enter them. The first saves a switch of goroutines for each wake-up; the
+// second lets a socket call do its work in place (docs/design/008-transport.md).
 func (n *Node) runLoops(ctx context.Context) error {
 	for _, s := range n.services {
 		if s.Entered {
@@ -309,7 +344,8 @@ func (n *Node) runLoops(ctx context.Context) error {
 	return stack.RunAll(ctx, n.loops...)
 }
 
-// shutdown lets the services finish what they have begun, all at once and within shutdownLimit.
+// shutdown lets the services finish what they have begun, all at once and within
+// shutdownLimit.
 func (n *Node) shutdown() {
 	done := make(chan struct{})
 	go func() {
@@ -330,7 +366,8 @@ func (n *Node) shutdown() {
 	}
 }
 
-// Stop ends Run.
+// Stop ends Run as the end of its context does. It may be called before Run, and more
+// than once.
 func (n *Node) Stop() {
 	select {
 	case n.quit <- struct{}{}:
@@ -341,17 +378,19 @@ func (n *Node) Stop() {
 // Ended returns a channel that is closed when the loops have ended.
 func (n *Node) Ended() <-chan struct{} { return n.ended }
 
-// Started returns when the node began to serve.
+// Started is for uptimes. It returns when the node began to serve.
 func (n *Node) Started() time.Time { return n.started }
 
-// Loops returns the loops: of the queues, in order.
+// Loops returns the loops, in the order of the queues, for those who make handlers for
+// them. They belong to the node: only it runs and closes them.
 func (n *Node) Loops() []*stack.Loop { return n.loops }
 
 // Arena borrows the memory of all loops.
 func (n *Node) Arena() *ring.Arena { return n.arena }
 
-// OnLoop runs f in loop i between two iterations, and reports whether it has run: a loop that has ended
-// runs nothing.
+// OnLoop is for requests that read the tables of a loop, which have no locks: it runs f
+// in loop i between two iterations, and reports whether it has run: a loop that has
+// ended runs nothing.
 func (n *Node) OnLoop(i int, f func()) bool {
 	done := make(chan struct{})
 	for !n.loops[i].Do(func() { f(); close(done) }) {
@@ -369,8 +408,8 @@ func (n *Node) OnLoop(i int, f func()) bool {
 	}
 }
 
-// Close gives everything back: steering and XDP programs, frames, memory. It is called once, when Run has
-// returned, or was never called. An error reports a lost frame, too.
+// Close gives everything back: steering and XDP programs, frames, memory. It is called
+// once, when Run has returned, or was never called. An error reports a lost frame, too.
 func (n *Node) Close() error {
 	close(n.closed)
 	n.drainLinks()
@@ -401,7 +440,9 @@ func (n *Node) Close() error {
 	return errors.Join(append(errs, n.closeMemory())...)
 }
 
-// closeMemory audits the frames and unmaps them. A missing frame is a fault that must not pass unseen.
+// closeMemory is the proof of ownership at the end of each run, in production too: it
+// costs a walk over the free lists. It audits the frames and unmaps them. A missing
+// frame is a fault that must not pass unseen.
 func (n *Node) closeMemory() error {
 	if n.arena == nil {
 		return nil

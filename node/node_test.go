@@ -21,7 +21,8 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// wires are devices in memory: what a test writes to the far end of a queue reaches the node.
+// wires are devices in memory: what a test writes to the far end of a queue reaches the
+// node.
 type wires struct {
 	mu    sync.Mutex
 	far   [][]pmd.Driver // by device, by queue

@@ -6,8 +6,10 @@ import (
 	"os"
 )
 
-// Notify tells the service manager how far the process has come, by the protocol of sd_notify(3):
-// "READY=1", "STOPPING=1". Without a service manager that wants to know it does nothing.
+// Notify lets units with Type=notify order themselves behind a process that serves, not
+// one that was merely started. It tells the service manager how far the process has
+// come, by the protocol of sd_notify(3): "READY=1", "STOPPING=1". Without a service
+// manager that wants to know it does nothing.
 func Notify(state string) error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

@@ -11,9 +11,11 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// Update brings the address table and the drivers' steering in line with what the services claim now. A
-// service calls it after a change that must not wait for the next second. On an error both stay as they
-// were.
+// Update has no cost while nothing changes: both lists are compared first, and rules
+// that are in the kernel's maps already are not written again. It brings the address
+// table and the drivers' steering in line with what the services claim now. A service
+// calls it after a change that must not wait for the next second. On an error both stay
+// as they were.
 func (n *Node) Update() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -22,7 +24,10 @@ func (n *Node) Update() error {
 	if slices.Equal(rules, n.steered) && slices.Equal(claims, n.table.Claims()) {
 		return nil
 	}
-	if err := n.table.Replace(claims); err != nil { // first: no driver brings what no handler would get
+	// The table changes before the steering. A packet that the new rules bring finds
+	// its handler; one that the old rules still bring, for an address just released, is
+	// dropped as not_ours for some microseconds.
+	if err := n.table.Replace(claims); err != nil {
 		return err
 	}
 	if slices.Equal(rules, n.steered) {
@@ -41,7 +46,10 @@ func (n *Node) Update() error {
 	return nil
 }
 
-// claims collects what the services want.
+// claims collects what the services want, in their order, so that equal wishes give an
+// equal list and nothing is written to the kernel's maps. Where two services claim the
+// neighbour messages of one address the first gets them: two answers to one ARP request
+// would race (RFC 5227 2.4).
 func (n *Node) claims() (claims []stack.Claim) {
 	answered := map[netip.Addr]bool{} // addresses whose ARP and neighbour discovery are claimed
 	kept := map[netip.Addr]bool{}
@@ -66,8 +74,10 @@ func (n *Node) claims() (claims []stack.Claim) {
 	return append(claims, kernelClaims(claims, kept)...)
 }
 
-// kernelClaims leaves addresses to the kernel: those that services asked for, unless another service has
-// claimed them.
+// kernelClaims keeps the machine reachable: a rule for sources or for a prefix would
+// take the kernel's own packets too, such as the replies of a backend to a health
+// probe. It leaves addresses to the kernel: those that services asked for, unless
+// another service has claimed them.
 func kernelClaims(claims []stack.Claim, kept map[netip.Addr]bool) (out []stack.Claim) {
 	for _, c := range claims {
 		if c.Kind == pmd.To && c.Proto == 0 && c.Bits == 0 {
@@ -84,8 +94,9 @@ func kernelClaims(claims []stack.Claim, kept map[netip.Addr]bool) (out []stack.C
 // Claims returns the address table: what is served here and by whom.
 func (n *Node) Claims() []stack.Claim { return n.table.Claims() }
 
-// KernelAddrs returns the addresses of this machine's interfaces. Where they cannot be read none is known,
-// as on a machine that has none.
+// KernelAddrs is for checks before a start, in the network namespace of the calling
+// thread. It returns the addresses of this machine's interfaces. Where they cannot be
+// read none is known, as on a machine that has none.
 func KernelAddrs() map[netip.Addr]bool {
 	set := map[netip.Addr]bool{}
 	list, _ := net.InterfaceAddrs()

@@ -11,16 +11,19 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Dispatcher is the Handler of a loop that serves several: it gives each packet to the handler that
-// an AddressTable names. Packets of one flow stay in order; packets for different handlers do not.
+// Dispatcher is the Handler of a loop that serves several: it gives each packet to the
+// handler that an AddressTable names. Packets of one flow stay in order; packets for
+// different handlers do not.
 //
-// A batch whose packets are all for one handler is passed on as it is. A mixed one costs a copy of 32
-// bytes a packet there and back, so that each handler sees a whole burst, which GRO needs.
+// A batch whose packets are all for one handler is passed on as it is. A mixed one
+// costs a copy of 32 bytes a packet there and back, so that each handler sees a whole
+// burst, which GRO needs.
 //
-// What a handler drops as DropNoService or DropNoFlow, untouched, is offered once more: to the handler
-// of the next claim. So an address moves from an L4 service to a host and back without the loss of a
-// connection: the service keeps its port as long as it has connections there, and the host gets the
-// others. The drop is in the first handler's own counters, and not in the loop's.
+// What a handler drops as DropNoService or DropNoFlow, untouched, is offered once more:
+// to the handler of the next claim. So an address moves from an L4 service to a host
+// and back without the loss of a connection: the service keeps its port as long as it
+// has connections there, and the host gets the others. The drop is in the first
+// handler's own counters, and not in the loop's.
 type Dispatcher struct {
 	table    *AddressTable
 	handlers []Handler
@@ -34,8 +37,8 @@ type Dispatcher struct {
 	frags   fragmentTargets // of datagrams whose first fragment has passed
 }
 
-// NewDispatcher returns the handler of one loop over handlers; ToHandler(i) names handlers[i]. All
-// dispatchers of a process share the table.
+// NewDispatcher returns the handler of one loop over handlers; ToHandler(i) names
+// handlers[i]. All dispatchers of a process share the table.
 func NewDispatcher(table *AddressTable, handlers ...Handler) (*Dispatcher, error) {
 	if table == nil || len(handlers) == 0 {
 		return nil, errors.New("dispatcher: a table and a handler are required")
@@ -46,8 +49,9 @@ func NewDispatcher(table *AddressTable, handlers ...Handler) (*Dispatcher, error
 	return &Dispatcher{table: table, handlers: handlers, parts: make([]packet.Batch, len(handlers))}, nil
 }
 
-// SetFallback gives packets of a device that no claim names to a target: for a device whose every
-// packet a handler wants, multicast included. It is called before the loop runs.
+// SetFallback gives packets of a device that no claim names to a target: for a device
+// whose every packet a handler wants, multicast included. It is called before the loop
+// runs.
 func (d *Dispatcher) SetFallback(dev uint8, to Target) {
 	for len(d.fallback) <= int(dev) {
 		d.fallback = append(d.fallback, 0)
@@ -87,8 +91,8 @@ func (d *Dispatcher) Handle(now clock.Time, b *packet.Batch) {
 	}
 }
 
-// offerNext offers what the handler `from` has no service or flow for to the next claim's handler, in
-// bursts of packets for the same one.
+// offerNext offers what the handler `from` has no service or flow for to the next
+// claim's handler, in bursts of packets for the same one.
 func (d *Dispatcher) offerNext(now clock.Time, b *packet.Batch, from Target) {
 	var to Target // of d.again
 	for at := 0; at < len(b.D); {
@@ -107,7 +111,8 @@ func (d *Dispatcher) offerNext(now clock.Time, b *packet.Batch, from Target) {
 	d.handleAgain(now, b, to)
 }
 
-// nextTarget returns the handler of the next claim on a packet after those of `from`; 0 is none.
+// nextTarget returns the handler of the next claim on a packet after those of `from`; 0
+// is none.
 func (d *Dispatcher) nextTarget(now clock.Time, frame []byte, from Target) Target {
 	s, ok := selectorOf(frame)
 	if !ok {
@@ -140,7 +145,8 @@ func (d *Dispatcher) repeat(b *packet.Batch, at, n int) {
 	}
 }
 
-// handleAgain has a handler decide d.again, and puts the packets back where they were in b.
+// handleAgain has a handler decide d.again, and puts the packets back where they were
+// in b.
 func (d *Dispatcher) handleAgain(now clock.Time, b *packet.Batch, to Target) {
 	if len(d.again.D) == 0 {
 		return
@@ -154,8 +160,8 @@ func (d *Dispatcher) handleAgain(now clock.Time, b *packet.Batch, to Target) {
 	d.again.D, d.again.Matches, d.places = d.again.D[:0], d.again.Matches[:0], d.places[:0]
 }
 
-// classify finds the target of each packet. It returns that of the first one, and whether another
-// packet has a different target.
+// classify finds the target of each packet. It returns that of the first one, and
+// whether another packet has a different target.
 func (d *Dispatcher) classify(now clock.Time, b *packet.Batch) (first Target, mixed bool) {
 	table := d.table.current.Load()
 	d.recent = recentTarget{} // of another table, perhaps
@@ -180,7 +186,8 @@ func (d *Dispatcher) classify(now clock.Time, b *packet.Batch) (first Target, mi
 	return first, mixed
 }
 
-// split copies the packets of each handler into a batch of its own, with their literal matches.
+// split copies the packets of each handler into a batch of its own, with their literal
+// matches.
 func (d *Dispatcher) split(b *packet.Batch) {
 	matches := b.Matches
 	for at := range b.D {
@@ -201,9 +208,10 @@ func (d *Dispatcher) split(b *packet.Batch) {
 	}
 }
 
-// reject moves the packets without a handler to the front of b, with the reason why they are dropped,
-// and returns how many descriptors they have. A packet for the kernel comes here only while steering
-// changes, or from a device that takes every packet: nothing can give it back.
+// reject moves the packets without a handler to the front of b, with the reason why
+// they are dropped, and returns how many descriptors they have. A packet for the kernel
+// comes here only while steering changes, or from a device that takes every packet:
+// nothing can give it back.
 func (d *Dispatcher) reject(b *packet.Batch) (n int) {
 	for at, to := range d.targets {
 		if _, ok := to.handler(); ok {
@@ -220,8 +228,8 @@ func (d *Dispatcher) reject(b *packet.Batch) (n int) {
 	return n
 }
 
-// recentTarget is the result of the last look-up by destination port, for the packets of one flow
-// that follow each other in a burst.
+// recentTarget is the result of the last look-up by destination port, for the packets
+// of one flow that follow each other in a burst.
 type recentTarget struct {
 	key portKey
 	to  Target
@@ -276,8 +284,8 @@ func (d *Dispatcher) fastTarget(t *lookup, desc *packet.Desc, frame []byte) Targ
 	return t.find(src, sideFrom, k.proto, wire.UDP(l4).SrcPort(), true, false, 0)
 }
 
-// slowTarget is for all other packets. Fragments after the first have no ports, so they follow the
-// first fragment of their datagram where that has passed this loop.
+// slowTarget is for all other packets. Fragments after the first have no ports, so they
+// follow the first fragment of their datagram where that has passed this loop.
 func (d *Dispatcher) slowTarget(t *lookup, now clock.Time, s *selector) Target {
 	if s.fragment && s.rest {
 		if to := d.frags.find(now, s); to != 0 {
@@ -313,9 +321,9 @@ func (t *lookup) target(s *selector, not Target) Target {
 	return t.find(s.src, sideFrom, s.proto, s.sport, s.hasPorts, s.rest, not)
 }
 
-// fragmentTargets remembers where first fragments went, for the others of the same datagram. Two
-// datagrams may share a place; the later first fragment takes it, and what is left of the earlier one
-// is dropped or claimed by its address alone.
+// fragmentTargets remembers where first fragments went, for the others of the same
+// datagram. Two datagrams may share a place; the later first fragment takes it, and
+// what is left of the earlier one is dropped or claimed by its address alone.
 type fragmentTargets struct {
 	entry [256]struct {
 		datagram
@@ -331,11 +339,12 @@ type datagram struct {
 	proto    uint8
 }
 
-// fragmentLife is how long fragments may follow the first: as long as ip keeps an incomplete datagram.
+// fragmentLife is how long fragments may follow the first: as long as ip keeps an
+// incomplete datagram.
 const fragmentLife = 30e9
 
-// slot returns the place of a datagram. Its addresses are mixed in by their last bytes: a burst of
-// fragments comes from few hosts, whose identifications differ.
+// slot returns the place of a datagram. Its addresses are mixed in by their last bytes:
+// a burst of fragments comes from few hosts, whose identifications differ.
 func (d *datagram) slot() uint8 {
 	h := d.id*0x9e3779b1 ^ uint32(d.src[15])<<8 ^ uint32(d.dst[15])<<16 ^ uint32(d.proto)
 	return uint8(h>>24 ^ h>>8)

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// selector is what claims look at in one packet. It is made from the bytes of the frame, the outermost
-// headers, by the same rules as in the XDP program (pmd/afxdp/bpf/steer.c): what cannot be parsed has no
-// selector.
+// selector is what claims look at in one packet. It is made from the bytes of the
+// frame, the outermost headers, by the same rules as in the XDP program
+// (pmd/afxdp/bpf/steer.c): what cannot be parsed has no selector.
 type selector struct {
 	datagram // src, dst and proto of every packet; id of fragments
 
@@ -81,8 +81,8 @@ func (s *selector) read4(p []byte) bool {
 	return true
 }
 
-// read6 reads an IPv6 packet. A chain of extension headers that is cut off or too long leaves the
-// protocol unknown (0), so that only claims of the whole address match.
+// read6 reads an IPv6 packet. A chain of extension headers that is cut off or too long
+// leaves the protocol unknown (0), so that only claims of the whole address match.
 func (s *selector) read6(p []byte) bool {
 	q := wire.IPv6(p)
 	if !q.ValidHeader() {
@@ -116,7 +116,8 @@ func (s *selector) readTransport(p []byte) {
 	}
 }
 
-// readICMPv6 reads what a message is about: a neighbour (RFC 4861), or the packet that it quotes.
+// readICMPv6 reads what a message is about: a neighbour (RFC 4861), or the packet that
+// it quotes.
 func (s *selector) readICMPv6(p []byte) {
 	switch {
 	case wire.NeighborSolicit(p).Valid():
@@ -144,7 +145,8 @@ func (s *selector) readQuote4(p []byte) {
 	}
 }
 
-// quote notes the sender of a quoted packet. RFC 792 promises 8 bytes behind the IP header: the ports.
+// quote notes the sender of a quoted packet. RFC 792 promises 8 bytes behind the IP
+// header: the ports.
 func (s *selector) quote(src addrKey, proto uint8, l4 []byte) {
 	s.quoted, s.about, s.quotedProto = true, src, proto
 	if pmd.HasPorts(proto) && len(l4) >= 2 {

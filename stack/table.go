@@ -43,20 +43,21 @@ func (t Target) String() string {
 	return fmt.Sprintf("handler %d", t-firstHandler)
 }
 
-// Claim gives the packets that a rule names to a target. A rule with Bits claims a prefix: with a
-// protocol only that protocol's packets, else every packet to its addresses. Rules of kind Keep are
-// not claims: ToKernel says the same.
+// Claim gives the packets that a rule names to a target. A rule with Bits claims a
+// prefix: with a protocol only that protocol's packets, else every packet to its
+// addresses. Rules of kind Keep are not claims: ToKernel says the same.
 type Claim struct {
 	pmd.Rule
 	Target Target
 }
 
-// ErrClaim reports a claim that means nothing, or two claims that give one packet to two targets.
+// ErrClaim reports a claim that means nothing, or two claims that give one packet to
+// two targets.
 var ErrClaim = errors.New("address table")
 
-// AddressTable maps addresses, protocols and ports to what serves them, for all loops of a process.
-// It is the one source for the loops' dispatchers and, through Rules, for the drivers' steering: a
-// packet that it gives to no handler stays with the kernel.
+// AddressTable maps addresses, protocols and ports to what serves them, for all loops
+// of a process. It is the one source for the loops' dispatchers and, through Rules, for
+// the drivers' steering: a packet that it gives to no handler stays with the kernel.
 //
 // The more specific claim wins, whatever the order of the claims:
 //
@@ -66,11 +67,11 @@ var ErrClaim = errors.New("address table")
 //	from       a source address, as to
 //	fallback   what a device brings that no claim names (SetFallback)
 //
-// A packet that its handler drops because it has neither a service nor a flow for it goes to the next
-// claim of another handler in this order: see Dispatcher.
+// A packet that its handler drops because it has neither a service nor a flow for it
+// goes to the next claim of another handler in this order: see Dispatcher.
 //
-// Replace may be called from any goroutine while packets flow. A loop sees either the old table or
-// the new one for a whole batch.
+// Replace may be called from any goroutine while packets flow. A loop sees either the
+// old table or the new one for a whole batch.
 type AddressTable struct {
 	current atomic.Pointer[lookup]
 }
@@ -82,7 +83,8 @@ func NewAddressTable() *AddressTable {
 	return t
 }
 
-// Replace makes claims the only ones. On an error, which is an ErrClaim, the table stays as it was.
+// Replace makes claims the only ones. On an error, which is an ErrClaim, the table
+// stays as it was.
 func (t *AddressTable) Replace(claims []Claim) error {
 	l := newLookup()
 	for _, c := range claims {
@@ -101,8 +103,9 @@ func (t *AddressTable) Replace(claims []Claim) error {
 // Claims returns the claims in use. The caller must not write to them.
 func (t *AddressTable) Claims() []Claim { return t.current.Load().claims }
 
-// Rules returns the steering rules that bring drivers' packets to the handlers of claims: each claim
-// of a handler or of ToDrop once, and a Keep for each address that ToKernel claims as a whole.
+// Rules returns the steering rules that bring drivers' packets to the handlers of
+// claims: each claim of a handler or of ToDrop once, and a Keep for each address that
+// ToKernel claims as a whole.
 func Rules(claims []Claim) (rules []pmd.Rule) {
 	seen := map[pmd.Rule]bool{}
 	for _, c := range claims {
@@ -118,8 +121,8 @@ func Rules(claims []Claim) (rules []pmd.Rule) {
 	return rules
 }
 
-// addrKey is an address as the table has it: IPv4 is IPv4-mapped (RFC 4291 2.5.5.2), as in the XDP
-// program.
+// addrKey is an address as the table has it: IPv4 is IPv4-mapped (RFC 4291 2.5.5.2), as
+// in the XDP program.
 type addrKey [16]byte
 
 // side tells packets to an address from packets from it.
@@ -130,7 +133,8 @@ const (
 	sideFrom
 )
 
-// portKey is one port of an address. Most claims are for one port, so they cost one look-up.
+// portKey is one port of an address. Most claims are for one port, so they cost one
+// look-up.
 type portKey struct {
 	addr  addrKey
 	port  uint16
@@ -138,7 +142,8 @@ type portKey struct {
 	side  side
 }
 
-// lookup is an AddressTable made ready for packets. It does not change once it is published.
+// lookup is an AddressTable made ready for packets. It does not change once it is
+// published.
 type lookup struct {
 	claims   []Claim
 	ports    map[portKey]Target
@@ -158,8 +163,9 @@ type sideClaims struct {
 	protos []protoClaim // the smallest range of ports first
 }
 
-// protoClaim is a protocol of an address, or a range of its ports. The range 0-65535 includes
-// packets without ports. With rest it names fragments after the first, and nothing else.
+// protoClaim is a protocol of an address, or a range of its ports. The range 0-65535
+// includes packets without ports. With rest it names fragments after the first, and
+// nothing else.
 type protoClaim struct {
 	proto  uint8
 	rest   bool
@@ -284,7 +290,8 @@ func (l *lookup) addPrefix(p prefixClaim) error {
 	return nil
 }
 
-// finish sorts what the look-ups try in order, and finds ranges of ports that two targets claim.
+// finish sorts what the look-ups try in order, and finds ranges of ports that two
+// targets claim.
 func (l *lookup) finish() error {
 	for k, a := range l.addrs {
 		for i := range a.sides {
@@ -299,8 +306,9 @@ func (l *lookup) finish() error {
 	return nil
 }
 
-// overlap reports two ranges with different targets of which neither contains the other: a port in
-// both would have two targets. A range inside of a larger one is more specific, and wins.
+// overlap reports two ranges with different targets of which neither contains the
+// other: a port in both would have two targets. A range inside of a larger one is more
+// specific, and wins.
 func (s *sideClaims) overlap() error {
 	for i, a := range s.protos {
 		for _, b := range s.protos[i+1:] { // b is at least as large as a
@@ -314,8 +322,9 @@ func (s *sideClaims) overlap() error {
 	return nil
 }
 
-// find returns the target of packets to (or from) an address; 0 is none. Ports count where has is
-// true. rest is a fragment after the first. Claims for the target not are as if they were not there.
+// find returns the target of packets to (or from) an address; 0 is none. Ports count
+// where has is true. rest is a fragment after the first. Claims for the target not are
+// as if they were not there.
 func (l *lookup) find(a addrKey, on side, proto uint8, port uint16, has, rest bool, not Target) Target {
 	if has {
 		if to := l.ports[portKey{a, port, proto, on}]; to != 0 && to != not {
@@ -345,7 +354,8 @@ func (l *lookup) find(a addrKey, on side, proto uint8, port uint16, has, rest bo
 	return s.all
 }
 
-// findPrefix returns the target of the longest prefix with a; 0 is none. See find for not.
+// findPrefix returns the target of the longest prefix with a; 0 is none. See find for
+// not.
 func (l *lookup) findPrefix(a addrKey, proto uint8, not Target) Target {
 	if len(l.prefixes) == 0 {
 		return 0
@@ -360,7 +370,8 @@ func (l *lookup) findPrefix(a addrKey, proto uint8, not Target) Target {
 	return 0
 }
 
-// findNeighbor returns the target of ARP and neighbour discovery about an address; 0 is none.
+// findNeighbor returns the target of ARP and neighbour discovery about an address; 0 is
+// none.
 func (l *lookup) findNeighbor(a addrKey) Target {
 	if claims := l.addrs[a]; claims != nil {
 		return claims.neighbor

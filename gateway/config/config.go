@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/health"
-
-	"github.com/millrace/millrace/stack"
 )
 
 // Config is a checked configuration. Parse makes it; examples/gateway.yaml shows every key with
@@ -248,7 +246,7 @@ func newConfig() *Config {
 		},
 		CPUs:    CPUs{Auto: true},
 		Engine:  "cpu",
-		Spin:    stack.DefaultSpin,
+		Spin:    defaultSpin,
 		Tunnel:  Tunnel{GUEPort: 6080},
 		Sources: Sources{Default: "allow"},
 		Limits:  Limits{Burst: time.Second, Clients: 1 << 18},
@@ -267,6 +265,9 @@ func newService() Service {
 
 // MaxQueues is how many queues a device may have, and so how many loops there may be.
 const MaxQueues = 64
+
+// defaultSpin is stack.DefaultSpin, which a test of gateway/daemon holds: a schema imports no loop.
+const defaultSpin = 5 * time.Microsecond
 
 // QueuesAuto is the Device.Queues that the machine has to say.
 const QueuesAuto = 0

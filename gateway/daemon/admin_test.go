@@ -25,6 +25,7 @@ import (
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/device"
 	"github.com/millrace/millrace/ring"
+	"github.com/millrace/millrace/stack"
 )
 
 // controlled is a gateway on a device in memory, with a control socket.
@@ -323,5 +324,15 @@ func TestAQueryChoosesByAllThatItNames(t *testing.T) {
 		if got := matches(&tc.q, &c); got != tc.want {
 			t.Errorf("%+v: %v", tc.q, got)
 		}
+	}
+}
+
+func TestTheDefaultSpinIsThatOfALoop(t *testing.T) {
+	cfg, err := config.Parse("gw.yaml", []byte(adminConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Spin != stack.DefaultSpin {
+		t.Errorf("a gateway's loop spins for %v, any other one for %v", cfg.Spin, stack.DefaultSpin)
 	}
 }

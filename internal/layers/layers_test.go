@@ -56,7 +56,7 @@ socket          : packet ring clock wire pmd gpukern ip tcp udp stack stack/host
 gateway/health  : clock
 gateway/quiclb  :
 node/nexthop    :
-gateway/config  : gateway/health gpukern/lpm stack internal/strictyaml
+gateway/config  : gateway/health gpukern/lpm internal/strictyaml
 gateway/datapath: gateway/quiclb packet clock wire ip gpukern gpukern/lpm metrics internal/random
 gateway         : gateway/health gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
 gateway/admin   : gateway gpukern internal/control

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel resolves by the kernel's routes and neighbour table. The kernel does ARP and neighbour
-// discovery: its stack keeps running beside the drivers.
+// Kernel resolves by the kernel's routes and neighbour table. The kernel does ARP and
+// neighbour discovery: its stack keeps running beside the drivers.
 type Kernel struct {
 	devices []string // by index
 	nl      *netlink.Handle
@@ -29,17 +29,18 @@ type Kernel struct {
 	reported map[netip.Addr]Hop // owned by resolveLoop
 }
 
-// The resolver looks again after a netlink notification, but not more often than resolveGap. Without
-// one it looks every resolveEvery, so that the kernel probes entries that went stale.
+// The resolver looks again after a netlink notification, but not more often than
+// resolveGap. Without one it looks every resolveEvery, so that the kernel probes
+// entries that went stale.
 const (
 	resolveGap   = 20 * time.Millisecond
 	resolveEvery = 5 * time.Second
 	resolveSoon  = 500 * time.Millisecond // while a hop is unresolved: ask the kernel again
 )
 
-// NewKernel returns a resolver for the network namespace of the calling thread. devices are the
-// interfaces that frames may leave by; Hop.Dev is an index into them. It needs CAP_NET_ADMIN to make
-// the kernel probe neighbours.
+// NewKernel returns a resolver for the network namespace of the calling thread. devices
+// are the interfaces that frames may leave by; Hop.Dev is an index into them. It needs
+// CAP_NET_ADMIN to make the kernel probe neighbours.
 func NewKernel(devices []string) (*Kernel, error) {
 	nl, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -77,8 +78,8 @@ func (r *Kernel) subscribe(ctx context.Context) error {
 	return nil
 }
 
-// wakeLoop wakes the loop for each update until the subscription ends. If the kernel ends it, by an
-// overflow of the socket, the loop still looks every resolveEvery.
+// wakeLoop wakes the loop for each update until the subscription ends. If the kernel
+// ends it, by an overflow of the socket, the loop still looks every resolveEvery.
 func wakeLoop[T any](r *Kernel, updates <-chan T) {
 	for range updates {
 		r.notify()
@@ -131,7 +132,8 @@ func (r *Kernel) resolveLoop(ctx context.Context) {
 	}
 }
 
-// resolveAll reports what changed, and returns whether every next hop that has a route is known.
+// resolveAll reports what changed, and returns whether every next hop that has a route
+// is known.
 func (r *Kernel) resolveAll() bool {
 	r.mu.Lock()
 	addrs, changed := r.addrs, r.changed
@@ -150,14 +152,15 @@ func (r *Kernel) resolveAll() bool {
 	return all
 }
 
-// link is how frames of an interface leave: by a device, and with a tag if the interface is a VLAN.
+// link is how frames of an interface leave: by a device, and with a tag if the
+// interface is a VLAN.
 type link struct {
 	dev  uint8
 	vlan uint16
 }
 
-// links returns the interfaces that are in the list of devices, or 802.1Q VLANs on top of one, by
-// interface index. The index changes when a device comes back.
+// links returns the interfaces that are in the list of devices, or 802.1Q VLANs on top
+// of one, by interface index. The index changes when a device comes back.
 func (r *Kernel) links() map[int]link {
 	list, err := r.nl.LinkList()
 	if err != nil {
@@ -206,13 +209,15 @@ func (r *Kernel) neighbors() map[neighborKey]netlink.Neigh {
 	return m
 }
 
-// States of a neighbour entry (RFC 4861 7.3.2). A stale link address may be used, but must be probed.
+// States of a neighbour entry (RFC 4861 7.3.2). A stale link address may be used, but
+// must be probed.
 const (
 	probed = netlink.NUD_REACHABLE | netlink.NUD_PERMANENT | netlink.NUD_DELAY | netlink.NUD_PROBE
 	usable = probed | netlink.NUD_STALE
 )
 
-// resolve returns the hop to a. The kernel probes it if it is not known to be reachable.
+// resolve returns the hop to a. The kernel probes it if it is not known to be
+// reachable.
 func (r *Kernel) resolve(a netip.Addr, links map[int]link, neighs map[neighborKey]netlink.Neigh) Hop {
 	routes, err := r.nl.RouteGet(a.AsSlice())
 	if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST {
@@ -236,8 +241,8 @@ func (r *Kernel) resolve(a netip.Addr, links map[int]link, neighs map[neighborKe
 	return Hop{MAC: [6]byte(n.HardwareAddr), Dev: on.dev, VLAN: on.vlan, State: Ready}
 }
 
-// probe makes the kernel resolve an address as if it had a packet to send there. The error is ignored:
-// the hop stays unresolved, and that is reported.
+// probe makes the kernel resolve an address as if it had a packet to send there. The
+// error is ignored: the hop stays unresolved, and that is reported.
 func (r *Kernel) probe(k neighborKey) {
 	_ = r.nl.NeighSet(&netlink.Neigh{
 		LinkIndex: k.index, IP: net.IP(k.addr.AsSlice()), State: netlink.NUD_NONE, Flags: netlink.NTF_USE,

@@ -41,8 +41,8 @@ func (l *hopLog) until(t *testing.T, a, what string, ok func(Hop) bool) {
 }
 
 // gw eth1 198.18.2.1/24, 2001:db8:2::1/64 --- eth0 198.18.2.11, 2001:db8:2::11 backend
-// gw eth2 198.18.5.1/24 is not one of the gateway's devices
-// 198.18.3.0/24 is routed by the backend
+// gw eth2 198.18.5.1/24 is not one of the gateway's devices 198.18.3.0/24 is routed by
+// the backend
 func TestKernelReportsNextHops(t *testing.T) {
 	n := testnet.For(t, "mr-gwhop")
 	gw, be := n.Namespace("gw"), n.Namespace("be")

@@ -1,9 +1,10 @@
-// Package nexthop finds the next hop to an address and follows its changes: the device to send on, the
-// link address and the VLAN tag. Kernel takes them from the kernel's routes and neighbour table by
-// netlink. Static is a fixed table for tests and closed networks.
+// Package nexthop finds the next hop to an address and follows its changes: the device
+// to send on, the link address and the VLAN tag. Kernel takes them from the kernel's
+// routes and neighbour table by netlink. Static is a fixed table for tests and closed
+// networks.
 //
-// Nothing here is on a packet's path. A consumer collects the reported hops in an immutable snapshot
-// that its data path reads.
+// Nothing here is on a packet's path. A consumer collects the reported hops in an
+// immutable snapshot that its data path reads.
 package nexthop
 
 import "net/netip"
@@ -33,9 +34,9 @@ func (s State) String() string {
 
 // Resolver finds next hops and follows their changes.
 type Resolver interface {
-	// Watch replaces the set of addresses to resolve. The resolver calls changed with the hop of each
-	// address as soon as it is known and whenever it changes. Calls come from any goroutine, one at a
-	// time; changed must not call the resolver.
+	// Watch replaces the set of addresses to resolve. The resolver calls changed with
+	// the hop of each address as soon as it is known and whenever it changes. Calls
+	// come from any goroutine, one at a time; changed must not call the resolver.
 	Watch(addrs []netip.Addr, changed func(netip.Addr, Hop))
 
 	// Close ends the calls of changed.
