@@ -74,7 +74,7 @@ func TestNoAllocations(t *testing.T) {
 func TestNoAllocationsOfNeighbours(t *testing.T) {
 	for _, c := range pairs {
 		l := newLAN(t)
-		a := l.add(1, nil).give(c.a + c.bits)
+		a := l.add(1, nil).addAddr(c.a + c.bits)
 		x := wire.MAC{2, 0, 0, 0, 0, 2}
 		a.udp(c.a, c.b, nil, nil)
 		answer := claim(c.name == "IPv4", x, c.b, a, c.a)

@@ -20,8 +20,8 @@ func (s *station) stateOf(a string) string {
 	return "none"
 }
 
-// told reports whether the station told of a change of kind k.
-func (s *station) told(k ChangeKind) (n int) {
+// countChanges returns how many changes of kind k the station reported.
+func (s *station) countChanges(k ChangeKind) (n int) {
 	for _, c := range s.changes {
 		if c.Kind == k {
 			n++
@@ -44,7 +44,7 @@ func TestDuplicateAddressDetection(t *testing.T) {
 				t.Error("in use at once")
 			}
 			l.after(12 * time.Second)
-			if a.Local(0, addr(c.a)) != Unicast || a.told(AddrUp) != 1 || a.stateOf(c.a) != "preferred" {
+			if a.Local(0, addr(c.a)) != Unicast || a.countChanges(AddrUp) != 1 || a.stateOf(c.a) != "preferred" {
 				t.Fatalf("%v", a.Addrs())
 			}
 			probes, announcements := 0, 0
@@ -70,7 +70,7 @@ func TestDuplicateAddressDetection(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.after(12 * time.Second)
-			if b.stateOf(c.a) != "duplicate" || b.told(AddrDuplicate) != 1 || b.Local(0, addr(c.a)) != NotLocal || a.Local(0, addr(c.a)) != Unicast {
+			if b.stateOf(c.a) != "duplicate" || b.countChanges(AddrDuplicate) != 1 || b.Local(0, addr(c.a)) != NotLocal || a.Local(0, addr(c.a)) != Unicast {
 				t.Errorf("the second host: %v", b.Addrs())
 			}
 		})
@@ -97,7 +97,7 @@ func TestSimultaneousDetection(t *testing.T) {
 // RFC 5227 2.4: a claim of an address in use is answered by an announcement, once in ten seconds.
 func TestDefence(t *testing.T) {
 	l := newLAN(t)
-	a := l.add(1, nil).give("198.18.0.1/24")
+	a := l.add(1, nil).addAddr("198.18.0.1/24")
 	x := l.tap(9)
 	l.after(5 * time.Second)
 	x.inbox = nil
@@ -180,7 +180,7 @@ func TestStatelessAutoconfiguration(t *testing.T) {
 	if src, _ := a.Source(l.now, addr("fe80::99"), AnyDev); !src.LinkLocal() {
 		t.Errorf("source for the link %v", src)
 	}
-	if a.told(DNSServers) != 1 {
+	if a.countChanges(DNSServers) != 1 {
 		t.Error("no name servers")
 	}
 	solicited := len(router.inbox)
@@ -237,7 +237,7 @@ func TestStableAddresses(t *testing.T) {
 }
 
 // RFC 7217 6: where another host has the address, another one is made.
-func TestNextStableAddress(t *testing.T) {
+func TestStableAddressAfterConflict(t *testing.T) {
 	l := newLAN(t)
 	a := l.add(1, auto)
 	x := l.tap(9)
@@ -348,7 +348,7 @@ func TestDefaultRouters(t *testing.T) {
 	a.feed(0, low)
 	a.feed(0, raFrame(wire.MAC{2, 0, 0, 0, 0, 9}, 1800))
 	l.after(3 * time.Second)
-	a.give("2001:db8::1/64")
+	a.addAddr("2001:db8::1/64")
 	hop := func() wire.Addr {
 		p, _ := a.Route(l.now, addr("2001:db8:ff::1"), wire.Addr{}, AnyDev)
 		return p.NextHop

@@ -15,7 +15,7 @@ func (s *station) fastPath(frame []byte) (p FastPacket, ok bool) {
 	return p, ok
 }
 
-func TestTheFastPathTakesWholeUnicastDatagrams(t *testing.T) {
+func TestFastPathTakesUnfragmentedUnicast(t *testing.T) {
 	for _, c := range pairs {
 		_, a, x := meet(t, c, nil)
 		h := Header{Src: addr(c.b), Dst: addr(c.a), TTL: 63, TOS: 0xb9}
@@ -71,7 +71,7 @@ func sum4(f []byte) {
 
 // What the fast path takes, Input passes to the transport too, with the same findings; but for sources that are the
 // host's own, which the comment of FastPath names.
-func TestTheFastPathAgreesWithTheSlowPath(t *testing.T) {
+func TestFastPathAgreesWithInput(t *testing.T) {
 	for _, c := range pairs {
 		l, a, x := meet(t, c, nil)
 		r := rand.New(rand.NewPCG(4, uint64(len(c.name))))
@@ -92,7 +92,7 @@ func TestTheFastPathAgreesWithTheSlowPath(t *testing.T) {
 			taken++
 			var g Datagram
 			v := a.Input(l.now, 0, f, &d, &g)
-			if own := a.isLocalAddr(g.Src) || a.directed(g.Src, 0); v != packet.Undecided && !own {
+			if own := a.isLocalAddr(g.Src) || a.isDirectedBroadcast(g.Src, 0); v != packet.Undecided && !own {
 				t.Fatalf("%s: %v for %x", c.name, v, f)
 			}
 			if g.TOS != p.TOS || g.TTL != p.TTL || len(g.Payload) != p.Payload || g.Dst.Is4() != p.Is4 {

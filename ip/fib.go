@@ -55,8 +55,8 @@ func compareRoutes(a, b Route) int {
 // Routes returns all routes. They are not to be changed.
 func (t *Table) Routes() []Route { return t.routes }
 
-// words returns an address as two numbers.
-func words(a wire.Addr) (hi, lo uint64) {
+// addrWords returns an address as two numbers.
+func addrWords(a wire.Addr) (hi, lo uint64) {
 	return binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
 }
 
@@ -68,16 +68,16 @@ func prefixBits(p netip.Prefix) uint8 {
 	return uint8(p.Bits())
 }
 
-// common returns how many leading bits two addresses share.
-func common(hi1, lo1, hi2, lo2 uint64) uint8 {
+// commonBits returns how many leading bits two addresses share.
+func commonBits(hi1, lo1, hi2, lo2 uint64) uint8 {
 	if x := hi1 ^ hi2; x != 0 {
 		return uint8(bits.LeadingZeros64(x))
 	}
 	return 64 + uint8(bits.LeadingZeros64(lo1^lo2))
 }
 
-// bit returns bit i of an address, counted from the left.
-func bit(hi, lo uint64, i uint8) int {
+// addrBit returns bit i of an address, counted from the left.
+func addrBit(hi, lo uint64, i uint8) int {
 	if i < 64 {
 		return int(hi >> (63 - i) & 1)
 	}
@@ -94,12 +94,12 @@ func family(is4 bool) int {
 
 // insert adds the node of p with its routes.
 func (t *Table) insert(p netip.Prefix, first, end int32) {
-	hi, lo := words(wire.AddrFrom(p.Addr()))
+	hi, lo := addrWords(wire.AddrFrom(p.Addr()))
 	n := fibNode{hi: hi, lo: lo, bits: prefixBits(p), first: first, end: end}
 	at := &t.root[family(p.Addr().Is4())]
 	for *at != 0 {
 		m := &t.nodes[*at]
-		c := min(common(hi, lo, m.hi, m.lo), n.bits, m.bits)
+		c := min(commonBits(hi, lo, m.hi, m.lo), n.bits, m.bits)
 		if c < m.bits {
 			t.insertBranch(at, n, c)
 			return
@@ -108,7 +108,7 @@ func (t *Table) insert(p netip.Prefix, first, end int32) {
 			m.first, m.end = first, end
 			return
 		}
-		at = &m.child[bit(hi, lo, c)]
+		at = &m.child[addrBit(hi, lo, c)]
 	}
 	*at = t.add(n)
 }
@@ -118,13 +118,13 @@ func (t *Table) insertBranch(at *int32, n fibNode, c uint8) {
 	old := *at
 	o := t.nodes[old]
 	if c == n.bits {
-		n.child[bit(o.hi, o.lo, c)] = old
+		n.child[addrBit(o.hi, o.lo, c)] = old
 		*at = t.add(n)
 		return
 	}
 	f := fibNode{hi: n.hi, lo: n.lo, bits: c}
-	f.child[bit(o.hi, o.lo, c)] = old
-	f.child[bit(n.hi, n.lo, c)] = t.add(n)
+	f.child[addrBit(o.hi, o.lo, c)] = old
+	f.child[addrBit(n.hi, n.lo, c)] = t.add(n)
 	*at = t.add(f)
 }
 
@@ -137,11 +137,11 @@ func (t *Table) add(n fibNode) int32 {
 // Lookup returns the routes of the longest prefix that covers dst and has a route by way of dev
 // (AnyDev: any), the best first; none where there is none. Routes by other devices may be among them.
 func (t *Table) Lookup(dst wire.Addr, dev uint8) []Route {
-	hi, lo := words(dst)
+	hi, lo := addrWords(dst)
 	var best []Route
 	for i := t.root[family(dst.Is4())]; i != 0; {
 		n := &t.nodes[i]
-		if common(hi, lo, n.hi, n.lo) < n.bits {
+		if commonBits(hi, lo, n.hi, n.lo) < n.bits {
 			break
 		}
 		if r := t.routes[n.first:n.end]; anyVia(r, dev) {
@@ -150,7 +150,7 @@ func (t *Table) Lookup(dst wire.Addr, dev uint8) []Route {
 		if n.bits == 128 {
 			break
 		}
-		i = n.child[bit(hi, lo, n.bits)]
+		i = n.child[addrBit(hi, lo, n.bits)]
 	}
 	return best
 }

@@ -30,7 +30,7 @@ func randomAddr(r *rand.Rand, is4 bool) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-func TestTableAgainstObviousForm(t *testing.T) {
+func TestTableAgainstReference(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var routes []Route

@@ -181,7 +181,7 @@ func (n *Node) newGroup(k groupKey) (uint16, bool) {
 func (n *Node) updateFilter(i uint16) {
 	g := &n.groups.slot[i]
 	include, sources := g.filter()
-	n.local.forget()
+	n.local.invalidate()
 	if include != g.include || !slices.Equal(sources, g.sources) {
 		was := *g
 		g.include, g.sources = include, sources
@@ -192,7 +192,7 @@ func (n *Node) updateFilter(i uint16) {
 
 // freeGroup frees slot i once nobody wants its group and the routers were told.
 func (n *Node) freeGroup(i uint16) {
-	if g := &n.groups.slot[i]; g.empty() && !g.report.due() {
+	if g := &n.groups.slot[i]; g.empty() && !g.report.pending() {
 		n.wheel.Stop(n.base.groups + uint32(i))
 		delete(n.groups.index, g.key)
 		*g = group{}

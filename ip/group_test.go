@@ -51,15 +51,15 @@ func queryFrame(is4 bool, group wire.Addr, sources ...wire.Addr) []byte {
 	return mldFrame(m, group)
 }
 
-// told is a group record as it was sent.
-type told struct {
+// groupRecord is a group record as it was sent.
+type groupRecord struct {
 	kind    recordKind
 	group   wire.Addr
 	sources int
 }
 
 // reportsOf reads the reports among frames, as RFC 3376 4.2 and RFC 3810 5.2 have them.
-func reportsOf(t *testing.T, frames [][]byte, group wire.Addr) (list []told) {
+func reportsOf(t *testing.T, frames [][]byte, group wire.Addr) (list []groupRecord) {
 	t.Helper()
 	for _, f := range frames {
 		var m []byte
@@ -89,7 +89,7 @@ func reportsOf(t *testing.T, frames [][]byte, group wire.Addr) (list []told) {
 				g = wire.Addr(m[4:20])
 			}
 			if g == group {
-				list = append(list, told{recordKind(m[0]), g, n})
+				list = append(list, groupRecord{recordKind(m[0]), g, n})
 			}
 			m = m[4+size*(1+n):]
 		}
@@ -130,7 +130,7 @@ func TestFilterOfInterface(t *testing.T) {
 			{[]want{{false, []int{0}}, {true, nil}}, []bool{false, true, true}},
 		} {
 			l := newLAN(t)
-			a := l.add(1, nil).give(c.c.a + c.c.bits)
+			a := l.add(1, nil).addAddr(c.c.a + c.c.bits)
 			for i, w := range k.sockets {
 				var list []wire.Addr
 				for _, s := range w.sources {
@@ -163,11 +163,11 @@ func TestStateChangeReports(t *testing.T) {
 	for _, c := range groupCases {
 		t.Run(c.c.name, func(t *testing.T) {
 			l := newLAN(t)
-			a := l.add(1, nil).give(c.c.a + c.c.bits)
+			a := l.add(1, nil).addAddr(c.c.a + c.c.bits)
 			l.after(5 * time.Second)
 			l.keep = true
 			g := addr(c.group)
-			step := func(what string, include bool, sources []wire.Addr, want ...told) {
+			step := func(what string, include bool, sources []wire.Addr, want ...groupRecord) {
 				l.seen = nil
 				if err := a.Listen(l.now, 7, 0, g, include, sources); err != nil {
 					t.Fatal(err)
@@ -182,15 +182,15 @@ func TestStateChangeReports(t *testing.T) {
 				}
 			}
 			one, two := []wire.Addr{addr(c.s1)}, []wire.Addr{addr(c.s1), addr(c.s2)}
-			step("join", false, nil, told{toExclude, g, 0})
-			step("exclude", false, two, told{blockOld, g, 2})
-			step("exclude one", false, one, told{allowNew, g, 1})
-			step("include", true, two, told{toInclude, g, 2})
-			step("include one", true, one, told{blockOld, g, 1})
-			step("include other", true, []wire.Addr{addr(c.s2)}, told{allowNew, g, 1}, told{blockOld, g, 1})
-			step("leave", true, nil, told{blockOld, g, 1})
-			step("join", false, nil, told{toExclude, g, 0})
-			step("leave", true, nil, told{toInclude, g, 0})
+			step("join", false, nil, groupRecord{toExclude, g, 0})
+			step("exclude", false, two, groupRecord{blockOld, g, 2})
+			step("exclude one", false, one, groupRecord{allowNew, g, 1})
+			step("include", true, two, groupRecord{toInclude, g, 2})
+			step("include one", true, one, groupRecord{blockOld, g, 1})
+			step("include other", true, []wire.Addr{addr(c.s2)}, groupRecord{allowNew, g, 1}, groupRecord{blockOld, g, 1})
+			step("leave", true, nil, groupRecord{blockOld, g, 1})
+			step("join", false, nil, groupRecord{toExclude, g, 0})
+			step("leave", true, nil, groupRecord{toInclude, g, 0})
 			if len(a.groups.index) != map[string]int{"IPv4": 0, "IPv6": 1}[c.c.name] {
 				t.Errorf("%d groups are kept", len(a.groups.index))
 			}
@@ -203,7 +203,7 @@ func TestQueries(t *testing.T) {
 	for _, c := range groupCases {
 		t.Run(c.c.name, func(t *testing.T) {
 			l := newLAN(t)
-			a := l.add(1, nil).give(c.c.a + c.c.bits)
+			a := l.add(1, nil).addAddr(c.c.a + c.c.bits)
 			g := addr(c.group)
 			if err := a.Listen(l.now, 1, 0, g, true, []wire.Addr{addr(c.s1), addr(c.s2)}); err != nil {
 				t.Fatal(err)
@@ -211,7 +211,7 @@ func TestQueries(t *testing.T) {
 			l.after(5 * time.Second)
 			l.keep = true
 			is4 := c.c.name == "IPv4"
-			ask := func(f []byte, want ...told) {
+			ask := func(f []byte, want ...groupRecord) {
 				t.Helper()
 				l.seen = nil
 				if v := a.feed(0, f); v != packet.Deliver {
@@ -222,14 +222,14 @@ func TestQueries(t *testing.T) {
 					t.Errorf("%v, want %v", got, want)
 				}
 			}
-			ask(queryFrame(is4, wire.Addr{}), told{isInclude, g, 2})
-			ask(queryFrame(is4, g), told{isInclude, g, 2})
-			ask(queryFrame(is4, g, addr(c.s1), addr(c.s3)), told{isInclude, g, 1})
+			ask(queryFrame(is4, wire.Addr{}), groupRecord{isInclude, g, 2})
+			ask(queryFrame(is4, g), groupRecord{isInclude, g, 2})
+			ask(queryFrame(is4, g, addr(c.s1), addr(c.s3)), groupRecord{isInclude, g, 1})
 			ask(queryFrame(is4, g, addr(c.s3)))
 			_ = a.Listen(l.now, 1, 0, g, false, []wire.Addr{addr(c.s1)})
 			l.after(5 * time.Second)
-			ask(queryFrame(is4, wire.Addr{}), told{isExclude, g, 1})
-			ask(queryFrame(is4, g, addr(c.s1), addr(c.s3)), told{isInclude, g, 1})
+			ask(queryFrame(is4, wire.Addr{}), groupRecord{isExclude, g, 1})
+			ask(queryFrame(is4, g, addr(c.s1), addr(c.s3)), groupRecord{isInclude, g, 1})
 			// Queries without end are answered at most ten times a second.
 			l.seen = nil
 			q := queryFrame(is4, wire.Addr{})
@@ -253,7 +253,7 @@ func TestOlderQueriers(t *testing.T) {
 	for _, c := range groupCases {
 		is4 := c.c.name == "IPv4"
 		l := newLAN(t)
-		a := l.add(1, nil).give(c.c.a + c.c.bits)
+		a := l.add(1, nil).addAddr(c.c.a + c.c.bits)
 		l.after(5 * time.Second)
 		g := addr(c.group)
 		query, report, done := mldFrame(append([]byte{mldQuery, 0, 0, 0, 3, 232, 0, 0}, make([]byte, 16)...), allNodes), mldReport1, mldDone1
@@ -297,7 +297,7 @@ func TestOlderQueriers(t *testing.T) {
 // Groups that exist for all hosts are never reported; the numbers are bounded.
 func TestGroupLimits(t *testing.T) {
 	l := newLAN(t)
-	a := l.add(1, func(c *Config) { c.MaxGroups = 10 }).give("198.18.0.1/24")
+	a := l.add(1, func(c *Config) { c.MaxGroups = 10 }).addAddr("198.18.0.1/24")
 	l.keep = true
 	if a.Local(0, addr("224.0.0.1")) != Multicast || a.Local(0, addr("ff02::1")) != Multicast {
 		t.Error("not in the groups of all")
@@ -335,11 +335,11 @@ func TestFloats(t *testing.T) {
 }
 
 // RFC 3376 4, RFC 3810 5: what has come from another link is not for the groups of this one.
-func TestQueriesFromFar(t *testing.T) {
+func TestQueriesFromOtherLinks(t *testing.T) {
 	for _, c := range groupCases {
 		is4 := c.c.name == "IPv4"
 		l := newLAN(t)
-		a := l.add(1, nil).give(c.c.a + c.c.bits)
+		a := l.add(1, nil).addAddr(c.c.a + c.c.bits)
 		l.after(5 * time.Second)
 		near := queryFrame(is4, wire.Addr{})
 		far := slices.Clone(near)

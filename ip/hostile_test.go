@@ -33,13 +33,13 @@ func TestNeighbourStorm(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.bits = map[string]string{"IPv4": "/16", "IPv6": "/64"}[c.name]
 			l := newLAN(t)
-			a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
+			a, b := l.add(1, nil).addAddr(c.a+c.bits), l.add(2, nil).addAddr(c.b+c.bits)
 			a.udp(c.a, c.b, nil, nil)
 			l.after(5 * time.Second)
 			b.got, b.gotBytes = nil, nil
 			before := heap()
 			late := l.add(9, nil)
-			late.give(nth(c, 0xfff0).String() + c.bits)
+			late.addAddr(nth(c, 0xfff0).String() + c.bits)
 			found := 0
 			for i := range 60000 {
 				h := Header{Src: addr(c.a), Dst: nth(c, 1000+i%50000), Proto: wire.ProtoUDP}
@@ -82,7 +82,7 @@ func TestNeighbourFlood(t *testing.T) {
 	for _, c := range pairs {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLAN(t)
-			a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
+			a, b := l.add(1, nil).addAddr(c.a+c.bits), l.add(2, nil).addAddr(c.b+c.bits)
 			a.udp(c.a, c.b, nil, nil)
 			l.settle()
 			r := rand.New(rand.NewPCG(1, 1))
@@ -135,7 +135,7 @@ func TestAdvertisementFlood(t *testing.T) {
 		}
 	}
 	l.after(10 * time.Second)
-	if n := len(a.Addrs()); n > 1+maxAutoOne {
+	if n := len(a.Addrs()); n > 1+maxAutoAddrs {
 		t.Errorf("%d addresses", n)
 	}
 	if n := len(a.Routes()); n > 1+maxLearnedDev {
@@ -173,7 +173,7 @@ func FuzzInput(f *testing.F) {
 	f.Add(igmpFrame([]byte{0x11, 10, 0, 0, 0, 0, 0, 0, 2, 125, 0, 0}, "224.0.0.1"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		l := newLAN(t)
-		a := l.add(1, auto).give("198.18.0.1/24").give("2001:db8::1/64")
+		a := l.add(1, auto).addAddr("198.18.0.1/24").addAddr("2001:db8::1/64")
 		x := l.tap(2)
 		a.Serve(253, true)
 		if len(in) > 2000 {
@@ -182,7 +182,7 @@ func FuzzInput(f *testing.F) {
 		for i := range 3 {
 			f := append([]byte(nil), in...)
 			if len(f) > 14 && i > 0 {
-				mend(a, f)
+				fixLengths(a, f)
 			}
 			a.feed(0, f)
 			l.after(700 * time.Millisecond)
@@ -206,8 +206,8 @@ func FuzzInput(f *testing.F) {
 	})
 }
 
-// mend makes lengths and checksums of a frame right, so that it comes further.
-func mend(a *station, f []byte) {
+// fixLengths makes lengths and checksums of a frame right, so that it comes further.
+func fixLengths(a *station, f []byte) {
 	copy(f, a.mac[:])
 	switch ip := wire.IPv4(f[14:]); {
 	case wire.Ethernet(f).EtherType() == wire.EtherTypeIPv4 && len(ip) >= 20:

@@ -13,7 +13,7 @@ func (n *Node) inputICMP(g *Datagram) packet.Verdict {
 	}
 	switch m.Type() {
 	case wire.ICMPEcho:
-		return n.echo(g, wire.ICMPEchoReply)
+		return n.replyEcho(g, wire.ICMPEchoReply)
 	case wire.ICMPEchoReply:
 		return n.deliverEchoReply(g)
 	case wire.ICMPUnreachable, wire.ICMPTimeExceeded, wire.ICMPParamProblem:
@@ -34,11 +34,11 @@ func (n *Node) inputICMP6(frame []byte, g *Datagram) packet.Verdict {
 	case m.Error():
 		return n.handleError6(g, m)
 	case t == wire.ICMPv6Echo:
-		return n.echo(g, wire.ICMPv6EchoReply)
+		return n.replyEcho(g, wire.ICMPv6EchoReply)
 	case t == wire.ICMPv6EchoReply:
 		return n.deliverEchoReply(g)
 	case t >= wire.ICMPv6RouterSolicit && t <= wire.ICMPv6Redirect:
-		return n.discovery(frame, g, m)
+		return n.handleDiscovery(frame, g, m)
 	case t == mldQuery || t == mldReport1 || t == mldDone1 || t == mldReport2:
 		if n.cfg.Follower {
 			return packet.Handover
@@ -48,9 +48,9 @@ func (n *Node) inputICMP6(frame []byte, g *Datagram) packet.Verdict {
 	return packet.DropICMP
 }
 
-// discovery passes on a neighbour discovery message, which has no extension headers (RFC 6980 5: above
+// handleDiscovery passes on a neighbour discovery message, which has no extension headers (RFC 6980 5: above
 // all no fragment header) and has not been put together.
-func (n *Node) discovery(frame []byte, g *Datagram, m wire.ICMPv6) packet.Verdict {
+func (n *Node) handleDiscovery(frame []byte, g *Datagram, m wire.ICMPv6) packet.Verdict {
 	if len(g.Packet) != wire.IPv6Len+len(m) || g.Packets != 1 {
 		return packet.DropNeighbor
 	}
@@ -68,9 +68,9 @@ func (n *Node) deliverEchoReply(g *Datagram) packet.Verdict {
 	return packet.Undecided
 }
 
-// echo answers an echo request to this host alone (RFC 1122 3.2.2.6) by the same message with type
+// replyEcho answers an echo request to this host alone (RFC 1122 3.2.2.6) by the same message with type
 // reply. That the addresses change places does not change the sum of an IPv6 pseudo header.
-func (n *Node) echo(g *Datagram, reply uint8) packet.Verdict {
+func (n *Node) replyEcho(g *Datagram, reply uint8) packet.Verdict {
 	if g.Kind != Unicast || g.Src.Unspecified() {
 		return packet.DropICMP
 	}

@@ -17,7 +17,7 @@ import (
 // host2 is a node with one address, and a tap that stands for the other host, whose link address is known.
 func meet(t testing.TB, c struct{ name, a, b, bits string }, change func(*Config)) (*lan, *station, *station) {
 	l := newLAN(t)
-	a, x := l.add(1, change).give(c.a+c.bits), l.tap(2)
+	a, x := l.add(1, change).addAddr(c.a+c.bits), l.tap(2)
 	if err := a.AddNeighbor(l.now, 0, addr(c.b), x.mac); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func errorFrame(a, x *station, from, to string, typ, code uint8, rest uint32, qu
 }
 
 // RFC 1122 3.2.2.1, RFC 4443 3.1: what each code means.
-func TestErrorsHeard(t *testing.T) {
+func TestErrorsReceived(t *testing.T) {
 	type said struct {
 		typ, code uint8
 		kind      ErrorKind
@@ -126,7 +126,7 @@ func TestErrorsHeard(t *testing.T) {
 				t.Errorf("%s, %s: %v, %v", c.name, name, v, a.errors)
 			}
 		}
-		a.believe = false
+		a.confirmErrors = false
 		if v := a.feed(0, errorFrame(a, x, c.b, c.a, cases[c.name][0].typ, 0, 0, quote)); v != packet.DropICMP {
 			t.Errorf("%s: about nothing of ours: %v", c.name, v)
 		}
@@ -154,18 +154,18 @@ func TestPathMTU(t *testing.T) {
 				typ, code, rest := tooBig[c.name](said)
 				return a.feed(0, errorFrame(a, x, c.b, c.a, typ, code, rest, quote[:100]))
 			}
-			a.believe = false
+			a.confirmErrors = false
 			if v := hear(1300); v != packet.DropICMP || mtu() != 1500 {
 				t.Errorf("no sender confirmed it: %v, %d", v, mtu())
 			}
-			a.believe = true
+			a.confirmErrors = true
 			if v := hear(1490); v != packet.DropICMP || mtu() != 1500 {
 				t.Errorf("larger than what was sent: %v, %d", v, mtu())
 			}
 			if v := hear(uint32(len(quote))); v != packet.DropICMP || mtu() != 1500 {
 				t.Errorf("as large as what was sent: %v, %d", v, mtu())
 			}
-			if v := hear(1400); v != packet.Deliver || mtu() != 1400 || a.told(PathMTU) != 1 {
+			if v := hear(1400); v != packet.Deliver || mtu() != 1400 || a.countChanges(PathMTU) != 1 {
 				t.Errorf("%v, %d", v, mtu())
 			}
 			if v := hear(1420); v != packet.Deliver || mtu() != 1400 {
@@ -200,7 +200,7 @@ func TestPathMTU(t *testing.T) {
 // The cache of path MTUs is bounded.
 func TestPathMTUFlood(t *testing.T) {
 	l := newLAN(t)
-	a := l.add(1, func(c *Config) { c.MaxPathMTU = 100 }).give("2001:db8::1/64")
+	a := l.add(1, func(c *Config) { c.MaxPathMTU = 100 }).addAddr("2001:db8::1/64")
 	for i := range 10000 {
 		dst := addr("2001:db8:1::")
 		binary.BigEndian.PutUint32(dst[12:], uint32(i))
@@ -350,7 +350,7 @@ func TestRedirects(t *testing.T) {
 }
 
 // RFC 1122 3.2.2.6: echo requests to many are not answered.
-func TestEchoToMany(t *testing.T) {
+func TestEchoToGroupsAndBroadcasts(t *testing.T) {
 	for _, dst := range []string{"198.18.0.255", "255.255.255.255", "224.0.0.1"} {
 		l, a, x := meet(t, pairs[0], nil)
 		h := Header{Src: addr("198.18.0.2"), Dst: addr(dst), Proto: wire.ProtoICMP}
@@ -505,8 +505,8 @@ func TestFollower(t *testing.T) {
 			follower = l.add(3, func(cfg *Config) { cfg.Follower, cfg.Links[0].MAC = true, leader.mac })
 			follower.cfg.Changed = func(now clock.Time, ch Change) { leader.Apply(now, &ch) }
 			leader.cfg.Changed = func(now clock.Time, ch Change) { follower.Apply(now, &ch) }
-			leader.give(c.a + c.bits)
-			b := l.add(2, nil).give(c.b + c.bits)
+			leader.addAddr(c.a + c.bits)
+			b := l.add(2, nil).addAddr(c.b + c.bits)
 			l.after(5 * time.Second)
 			if follower.Local(0, addr(c.a)) != Unicast || len(follower.Routes()) != len(leader.Routes()) {
 				t.Fatalf("%v, %v", follower.Addrs(), follower.Routes())

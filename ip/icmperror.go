@@ -110,7 +110,7 @@ func (n *Node) handleError6(g *Datagram, m wire.ICMPv6) packet.Verdict {
 // handleError tells of e, which quotes the start of a packet. It is about nothing of ours unless the packet is
 // from an address of ours and has the start of its transport header.
 func (n *Node) handleError(e *ICMPError, quote []byte) packet.Verdict {
-	size, ok := e.read(quote)
+	size, ok := e.parseQuote(quote)
 	if !ok || !n.isLocalAddr(e.Tuple.Local) {
 		return packet.DropICMP
 	}
@@ -145,8 +145,8 @@ func (n *Node) handleTooBig(e *ICMPError, size int) packet.Verdict {
 	return packet.Deliver
 }
 
-// read takes the flow from the start of a packet of ours, and returns the packet's length.
-func (e *ICMPError) read(b []byte) (size int, ok bool) {
+// parseQuote takes the flow from the start of a packet of ours, and returns the packet's length.
+func (e *ICMPError) parseQuote(b []byte) (size int, ok bool) {
 	q, why := ReadQuote(b)
 	if why != packet.Forward {
 		return 0, false
@@ -159,7 +159,7 @@ func (e *ICMPError) read(b []byte) (size int, ok bool) {
 func (n *Node) deliverUnreachable(f []byte) {
 	e := &n.failure
 	*e = ICMPError{Kind: HostUnreachable, Local: true}
-	if _, ok := e.read(f[wire.EthernetLen:]); ok {
+	if _, ok := e.parseQuote(f[wire.EthernetLen:]); ok {
 		e.From = e.Tuple.Local
 		n.deliverError(e)
 	}

@@ -82,7 +82,7 @@ func (n *Node) sendICMPError(g *Datagram, m ICMPMessage) {
 // as source, and what was for many, of which IPv6 has unknown options reported nevertheless (RFC 4443 2.4 (e.3)). This
 // host may send errors to its own loopback address.
 func (n *Node) errorAllowed(g *Datagram, m ICMPMessage) bool {
-	if g.Src.Multicast() || g.Src == wire.Broadcast4 || g.Src.Unspecified() || n.directed(g.Src, g.Dev) {
+	if g.Src.Multicast() || g.Src == wire.Broadcast4 || g.Src.Unspecified() || n.isDirectedBroadcast(g.Src, g.Dev) {
 		return false
 	}
 	toMany := m.Type == wire.ICMPv6ParamProblem && m.Code == icmp6UnknownOption && !g.Dst.Is4()

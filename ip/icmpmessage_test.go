@@ -15,7 +15,7 @@ func network(src, dst string, proto uint8, payload []byte) []byte {
 	return append(b[:n], payload...)[wire.EthernetLen:]
 }
 
-func TestErrorsMayNotAnswerErrors(t *testing.T) { // RFC 1122 3.2.2, RFC 4443 2.4 (e)
+func TestNoErrorsAboutErrors(t *testing.T) { // RFC 1122 3.2.2, RFC 4443 2.4 (e)
 	for _, c := range pairs {
 		proto := wire.ProtoICMP
 		if c.name == "IPv6" {
@@ -44,7 +44,7 @@ func TestErrorsMayNotAnswerErrors(t *testing.T) { // RFC 1122 3.2.2, RFC 4443 2.
 	}
 }
 
-func TestMessagesAreReadAsTheErrorsTheySay(t *testing.T) {
+func TestMessagesAndKindsCorrespond(t *testing.T) {
 	for k := NetUnreachable; k <= ParameterProblem; k++ {
 		if m := k.Message(true); kind4(m.Type, m.Code) != k {
 			t.Errorf("ICMP: %v is %+v, which is %v", k, m, kind4(m.Type, m.Code))

@@ -57,7 +57,7 @@ func (n *Node) inputIGMP(g *Datagram) packet.Verdict {
 
 // inputQuery4 reads a query (RFC 3376 4.1 and 7.1).
 func (n *Node) inputQuery4(g *Datagram, b []byte, group wire.Addr) packet.Verdict {
-	q := query{dev: g.Dev, is4: true, group: group, version: 2, most: time.Duration(b[1]) * 100 * time.Millisecond}
+	q := query{dev: g.Dev, is4: true, group: group, version: 2, maxDelay: time.Duration(b[1]) * 100 * time.Millisecond}
 	if group == wire.Unspecified4 {
 		if q.group = (wire.Addr{}); g.Dst != allSystems4 {
 			return packet.DropDenied // RFC 3376 9.1
@@ -67,11 +67,11 @@ func (n *Node) inputQuery4(g *Datagram, b []byte, group wire.Addr) packet.Verdic
 	}
 	switch {
 	case len(b) == igmpLen && b[1] == 0:
-		q.version, q.most = 1, 10*time.Second
+		q.version, q.maxDelay = 1, 10*time.Second
 	case len(b) > igmpLen && len(b) < igmpQuery3:
 		return packet.DropMalformed
 	case len(b) >= igmpQuery3:
-		q.version, q.robust, q.most = 3, b[8]&7, time.Duration(float8(b[1]))*100*time.Millisecond
+		q.version, q.robust, q.maxDelay = 3, b[8]&7, time.Duration(float8(b[1]))*100*time.Millisecond
 		k := int(binary.BigEndian.Uint16(b[10:]))
 		if len(b) < igmpQuery3+4*k {
 			return packet.DropMalformed

@@ -88,7 +88,7 @@ func (n *Node) inputOther(dev uint8, frame []byte) packet.Verdict {
 // Accepting one would let an outsider speak as this host (RFC 1122 3.2.1.3). The unspecified address is left to the
 // caller, since some protocols begin with it.
 func (n *Node) martian(dev uint8, src wire.Addr) bool {
-	if src.Multicast() || src == wire.Broadcast4 || n.directed(src, dev) {
+	if src.Multicast() || src == wire.Broadcast4 || n.isDirectedBroadcast(src, dev) {
 		return true
 	}
 	return dev != LoopDev && (src.Martian() && !src.Unspecified() || n.isLocalAddr(src))

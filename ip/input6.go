@@ -98,7 +98,7 @@ func (n *Node) walk(w *walk6, g *Datagram) packet.Verdict {
 			return packet.DropMalformed
 		}
 		whole := w.next == wire.ProtoFragment && !isAtomic(h)
-		if v := n.extension(w, g, h[:size]); v != packet.Undecided {
+		if v := n.handleExtension(w, g, h[:size]); v != packet.Undecided {
 			return v
 		}
 		if !whole {
@@ -108,8 +108,8 @@ func (n *Node) walk(w *walk6, g *Datagram) packet.Verdict {
 	return packet.Undecided
 }
 
-// extension takes the header h of w.
-func (n *Node) extension(w *walk6, g *Datagram, h []byte) packet.Verdict {
+// handleExtension takes the header h of w.
+func (n *Node) handleExtension(w *walk6, g *Datagram, h []byte) packet.Verdict {
 	switch w.next {
 	case wire.ProtoHopByHop:
 		if w.at != wire.IPv6Len { // RFC 8200 4.1: nowhere else, and 4: as an unknown header

@@ -31,28 +31,28 @@ type sent struct {
 // station is a node on a lan, or what stands for one: without a node it only collects frames.
 type station struct {
 	*Node
-	lan      *lan
-	mac      wire.MAC
-	engine   *gpukern.CPU
-	batch    *packet.Batch
-	room     []byte
-	full     bool // no frame is free
-	loopback [][]byte
-	verdicts [packet.Verdicts]int
-	got      []Datagram // copies
-	gotBytes [][]byte
-	changes  []Change
-	errors   []ICMPError
-	believe  bool
-	inbox    [][]byte
-	next     clock.Time
+	lan           *lan
+	mac           wire.MAC
+	engine        *gpukern.CPU
+	batch         *packet.Batch
+	room          []byte
+	full          bool // no frame is free
+	loopback      [][]byte
+	verdicts      [packet.Verdicts]int
+	got           []Datagram // copies
+	gotBytes      [][]byte
+	changes       []Change
+	errors        []ICMPError
+	confirmErrors bool
+	inbox         [][]byte
+	next          clock.Time
 }
 
 func newLAN(t testing.TB) *lan { return &lan{t: t, now: clock.Time(time.Hour)} }
 
 // add puts a node on the lan; change its configuration by the function.
 func (l *lan) add(id byte, change func(*Config)) *station {
-	s := &station{lan: l, mac: wire.MAC{2, 0, 0, 0, 0, id}, believe: true, room: make([]byte, 1<<16)}
+	s := &station{lan: l, mac: wire.MAC{2, 0, 0, 0, 0, id}, confirmErrors: true, room: make([]byte, 1<<16)}
 	a := &packet.Arena{Mem: make([]byte, 1<<16), Shift: 16}
 	s.engine, s.batch = gpukern.NewCPU(gpukern.Config{}), packet.NewBatch(a, 1)
 	cfg := Config{
@@ -62,7 +62,7 @@ func (l *lan) add(id byte, change func(*Config)) *station {
 			c := *e
 			c.Quote = append([]byte(nil), e.Quote...)
 			s.errors = append(s.errors, c)
-			return s.believe
+			return s.confirmErrors
 		},
 	}
 	cfg.Secret[0] = id
@@ -209,8 +209,8 @@ func (l *lan) after(d time.Duration) {
 // addr is an address in short.
 func addr(s string) wire.Addr { return wire.AddrFrom(netip.MustParseAddr(s)) }
 
-// give gives the station an address at once.
-func (s *station) give(p string) *station {
+// addAddr gives the station an address at once.
+func (s *station) addAddr(p string) *station {
 	s.lan.t.Helper()
 	if err := s.AddAddr(s.lan.now, 0, netip.MustParsePrefix(p), Static, true); err != nil {
 		s.lan.t.Fatal(err)

@@ -86,7 +86,7 @@ func serveRaw(t *testing.T, p *rawDevice, mac wire.MAC, stop <-chan struct{}) (c
 }
 
 // Linux resolves the node, pings it with small packets and with fragments, and gets port unreachable from a closed port.
-func TestLinuxTalksToNode(t *testing.T) {
+func TestNodeAgainstLinux(t *testing.T) {
 	testnet.Program(t, "ping")
 	n := testnet.For(t, "mr-ip")
 	linux, ours := n.Namespace("linux"), n.Namespace("node")
@@ -116,7 +116,7 @@ func TestLinuxTalksToNode(t *testing.T) {
 				t.Errorf("ping -s %s %s: %v\n%s", size, dst, err, out)
 			}
 		}
-		if err := linux.Do(func() error { return refused(t, dst) }); err != nil {
+		if err := linux.Do(func() error { return expectRefused(t, dst) }); err != nil {
 			t.Error(err)
 		}
 	}
@@ -131,8 +131,8 @@ func TestLinuxTalksToNode(t *testing.T) {
 	}
 }
 
-// refused sends a datagram to a closed port, and expects the kernel to have heard so.
-func refused(t *testing.T, dst string) error {
+// expectRefused sends a datagram to a closed port, and expects the kernel to have heard so.
+func expectRefused(t *testing.T, dst string) error {
 	c, err := net.Dial("udp", net.JoinHostPort(dst, "9"))
 	if err != nil {
 		return err

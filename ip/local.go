@@ -93,12 +93,12 @@ type locals struct {
 
 func newLocals() locals {
 	t := locals{index: map[localKey]localEntry{}}
-	t.forget()
+	t.invalidate()
 	return t
 }
 
-// forget drops the last answer, which a change of addresses or groups may have made wrong.
-func (t *locals) forget() { t.last.key, t.last.kind = localKey{dev: AnyDev}, NotLocal }
+// invalidate drops the last answer, which a change of addresses or groups may have made wrong.
+func (t *locals) invalidate() { t.last.key, t.last.kind = localKey{dev: AnyDev}, NotLocal }
 
 // Local returns what a is to this host for a packet that came in on dev: cheap enough to be asked for
 // each packet.
@@ -241,9 +241,9 @@ func (n *Node) assign(x *address, i int) {
 func (n *Node) index(x *address, by int) {
 	n.local.count(keyOf(x.addr, x.dev), Unicast, AnyDev, by)
 	if x.addr.Is4() && x.prefix.Bits() < 31 { // RFC 3021: /31 has none
-		n.local.count(keyOf(directed(x.prefix), x.dev), Broadcast, x.dev, by)
+		n.local.count(keyOf(directedBroadcast(x.prefix), x.dev), Broadcast, x.dev, by)
 	}
-	n.local.forget()
+	n.local.invalidate()
 	n.epoch++
 	n.routesAt = n.epoch
 }
@@ -261,8 +261,8 @@ func (t *locals) count(k localKey, kind Kind, dev uint8, by int) {
 	}
 }
 
-// directed returns the broadcast address of an IPv4 prefix (RFC 922 7).
-func directed(p netip.Prefix) wire.Addr {
+// directedBroadcast returns the broadcast address of an IPv4 prefix (RFC 922 7).
+func directedBroadcast(p netip.Prefix) wire.Addr {
 	a := p.Masked().Addr().As4()
 	for i := p.Bits(); i < 32; i++ {
 		a[i/8] |= 0x80 >> (i % 8)
@@ -355,7 +355,7 @@ func (n *Node) source(dst wire.Addr, dev uint8) (wire.Addr, bool) {
 	var best *address
 	for i := range n.local.slot {
 		if x := &n.local.slot[i]; x.assigned() && x.addr.Is4() == dst.Is4() && n.eligible(x, dst, dev) {
-			if best == nil || better(x, best, dst, dev) {
+			if best == nil || betterSource(x, best, dst, dev) {
 				best = x
 			}
 		}
@@ -372,8 +372,8 @@ func (n *Node) eligible(x *address, dst wire.Addr, dev uint8) bool {
 	return dev == AnyDev || x.dev == dev || !x.addr.LinkLocal()
 }
 
-// better reports whether x is a better source for dst than y (RFC 6724 5: rules 1, 2, 3, 5, 8).
-func better(x, y *address, dst wire.Addr, dev uint8) bool {
+// betterSource reports whether x is a better source for dst than y (RFC 6724 5: rules 1, 2, 3, 5, 8).
+func betterSource(x, y *address, dst wire.Addr, dev uint8) bool {
 	if (x.addr == dst) != (y.addr == dst) {
 		return x.addr == dst
 	}
@@ -386,7 +386,7 @@ func better(x, y *address, dst wire.Addr, dev uint8) bool {
 	if (x.dev == dev) != (y.dev == dev) {
 		return x.dev == dev
 	}
-	return matching(x, dst) > matching(y, dst)
+	return commonPrefixLen(x, dst) > commonPrefixLen(y, dst)
 }
 
 // sameScope reports whether the scope of source a is that of dst (RFC 6724 5, rule 2, for the two scopes that
@@ -401,11 +401,11 @@ func linkLocalScope(dst wire.Addr) bool {
 	return dst.LinkLocal()
 }
 
-// matching returns how many bits of x's prefix dst has.
-func matching(x *address, dst wire.Addr) uint8 {
-	h1, l1 := words(x.addr)
-	h2, l2 := words(dst)
-	return min(common(h1, l1, h2, l2), prefixBits(x.prefix))
+// commonPrefixLen returns how many bits of x's prefix dst has.
+func commonPrefixLen(x *address, dst wire.Addr) uint8 {
+	h1, l1 := addrWords(x.addr)
+	h2, l2 := addrWords(dst)
+	return min(commonBits(h1, l1, h2, l2), prefixBits(x.prefix))
 }
 
 // solicitedGroup joins or leaves the group at which x is solicited (RFC 4861 7.2.1).

@@ -13,7 +13,7 @@ const (
 	robustness       = 2
 	reportInterval   = time.Second       // unsolicited reports
 	olderQuerier     = 260 * time.Second // RFC 3376 8.12: robustness x 125 s + 10 s
-	answerFloor      = 100 * time.Millisecond
+	answerInterval   = 100 * time.Millisecond
 	maxQuerySources  = 64 // of a query that are remembered; with more, all sources are reported
 	recordHeaderLen4 = 8
 	recordHeaderLen6 = 20
@@ -84,22 +84,22 @@ func (n *Node) filterChanged(i uint16, was *group) {
 	if was.include != g.include {
 		p.mode, p.diff = times, nil
 	} else {
-		p.differ(difference(g.sources, was.sources), g.include, times)
-		p.differ(difference(was.sources, g.sources), !g.include, times)
+		p.addSourceChanges(difference(g.sources, was.sources), g.include, times)
+		p.addSourceChanges(difference(was.sources, g.sources), !g.include, times)
 	}
 	n.sendChanges(i)
 }
 
-// differ notes that sources are wanted, or not.
-func (p *pendingReport) differ(sources []wire.Addr, allow bool, times uint8) {
+// addSourceChanges notes that sources are wanted, or not.
+func (p *pendingReport) addSourceChanges(sources []wire.Addr, allow bool, times uint8) {
 	for _, a := range sources {
 		p.diff = slices.DeleteFunc(p.diff, func(c sourceChange) bool { return c.addr == a })
 		p.diff = append(p.diff, sourceChange{a, allow, times})
 	}
 }
 
-// due reports whether changes of the group are still to be told.
-func (p *pendingReport) due() bool { return p.mode > 0 || len(p.diff) > 0 }
+// pending reports whether changes of the group are still to be told.
+func (p *pendingReport) pending() bool { return p.mode > 0 || len(p.diff) > 0 }
 
 // sendChanges sends what has changed of the group in slot i, and sets the time of the next one.
 func (n *Node) sendChanges(i uint16) {
@@ -116,7 +116,7 @@ func (n *Node) sendChanges(i uint16) {
 	}
 	p.diff = slices.DeleteFunc(p.diff, func(c sourceChange) bool { return c.left == 0 })
 	p.change = clock.Never
-	if p.due() {
+	if p.pending() {
 		p.change = n.now.Add(n.rand.Between(time.Millisecond, reportInterval))
 	}
 	n.armGroup(i)
@@ -174,13 +174,13 @@ func (n *Node) groupTimer(i uint16) {
 
 // query is what a membership query asks.
 type query struct {
-	dev     uint8
-	is4     bool
-	group   wire.Addr // zero: general
-	sources []wire.Addr
-	most    time.Duration // the longest delay of an answer
-	robust  uint8         // 0 leaves it
-	version uint8         // of IGMP; of MLD one more
+	dev      uint8
+	is4      bool
+	group    wire.Addr // zero: general
+	sources  []wire.Addr
+	maxDelay time.Duration // the longest delay of an answer
+	robust   uint8         // 0 leaves it
+	version  uint8         // of IGMP; of MLD one more
 }
 
 // handleQuery takes a query (RFC 3376 5.2 and 7.2.1, RFC 3810 6.2 and 8.2.1): the answer is sent after a
@@ -197,7 +197,7 @@ func (n *Node) handleQuery(q *query) {
 			l.robust = robustness
 		}
 	}
-	at := max(n.now.Add(n.rand.Between(time.Millisecond, q.most)), l.lastReport.Add(answerFloor))
+	at := max(n.now.Add(n.rand.Between(time.Millisecond, q.maxDelay)), l.lastReport.Add(answerInterval))
 	if l.generalDue <= at {
 		return
 	}
@@ -280,7 +280,7 @@ func (n *Node) hasOlderQuerier(k groupKey) bool {
 // (RFC 2236 3, RFC 2710 4).
 func (n *Node) suppressReport(dev uint8, a wire.Addr) {
 	k := groupKey{a, dev}
-	if i, ok := n.groups.index[k]; ok && n.hasOlderQuerier(k) && !n.groups.slot[i].report.due() {
+	if i, ok := n.groups.index[k]; ok && n.hasOlderQuerier(k) && !n.groups.slot[i].report.pending() {
 		n.groups.slot[i].report.answer = clock.Never
 		n.armGroup(i)
 	}

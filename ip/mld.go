@@ -47,7 +47,7 @@ func (n *Node) inputMLD(g *Datagram, m wire.ICMPv6) packet.Verdict {
 // inputQuery6 reads a query (RFC 3810 5.1 and 8.1).
 func (n *Node) inputQuery6(g *Datagram, m wire.ICMPv6, group wire.Addr) packet.Verdict {
 	code := binary.BigEndian.Uint16(m[4:])
-	q := query{dev: g.Dev, group: group, version: 2, most: time.Duration(code) * time.Millisecond}
+	q := query{dev: g.Dev, group: group, version: 2, maxDelay: time.Duration(code) * time.Millisecond}
 	switch {
 	case !g.Src.LinkLocal():
 		return packet.DropDenied
@@ -56,7 +56,7 @@ func (n *Node) inputQuery6(g *Datagram, m wire.ICMPv6, group wire.Addr) packet.V
 	case group != wire.Addr{} && !group.Multicast(), len(m) > mldLen && len(m) < mldQuery2:
 		return packet.DropMalformed
 	case len(m) >= mldQuery2:
-		q.version, q.robust, q.most = 3, m[24]&7, time.Duration(float16(code))*time.Millisecond
+		q.version, q.robust, q.maxDelay = 3, m[24]&7, time.Duration(float16(code))*time.Millisecond
 		k := int(binary.BigEndian.Uint16(m[26:]))
 		if len(m) < mldQuery2+16*k {
 			return packet.DropMalformed

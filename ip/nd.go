@@ -83,7 +83,7 @@ func (n *Node) replyND(dev uint8, ip wire.IPv6, mac wire.MAC, everybody bool) {
 // inputNA takes a neighbour advertisement (RFC 4861 7.2.5). What nobody asked for is verified first when
 // it changes a link address: see claimed.
 func (n *Node) inputNA(dev uint8, ip wire.IPv6, na wire.NeighborAdvert) packet.Verdict {
-	if !na.Valid() || !wholeOptions(na.OptionIter()) || wire.Addr(na.Target()).Multicast() ||
+	if !na.Valid() || !validOptions(na.OptionIter()) || wire.Addr(na.Target()).Multicast() ||
 		na.Flags()&wire.NASolicited != 0 && wire.Addr(ip.Dst()).Multicast() {
 		return packet.DropNeighbor
 	}
@@ -97,10 +97,10 @@ func (n *Node) inputNA(dev uint8, ip wire.IPv6, na wire.NeighborAdvert) packet.V
 		return packet.DropNeighbor
 	}
 	mac, has := na.TargetMAC()
-	return n.advertised(e, na.Flags(), mac, has && !mac.Multicast())
+	return n.updateFromAdvert(e, na.Flags(), mac, has && !mac.Multicast())
 }
 
-func wholeOptions(it wire.NDOptionIter) bool {
+func validOptions(it wire.NDOptionIter) bool {
 	for it.Next() {
 	}
 	return !it.Malformed()
@@ -115,8 +115,8 @@ func (n *Node) conflictND(x *address) {
 	n.stats.Duplicates++
 }
 
-// advertised updates e by the table of RFC 4861 appendix C.
-func (n *Node) advertised(e *neighbor, flags wire.NAFlags, mac wire.MAC, has bool) packet.Verdict {
+// updateFromAdvert updates e by the table of RFC 4861 appendix C.
+func (n *Node) updateFromAdvert(e *neighbor, flags wire.NAFlags, mac wire.MAC, has bool) packet.Verdict {
 	solicited := flags&wire.NASolicited != 0
 	if e.state == nudIncomplete {
 		if !has || !solicited {

@@ -78,20 +78,20 @@ type neighbor struct {
 // oldest first, and may fill half of it; the others leave by a clock hand (second chance). So storms of
 // addresses that nobody has displace each other and not the neighbours in use.
 type neighbors struct {
-	slot    []neighbor // slot 0 is the head of the list
-	index   map[neighborKey]uint16
-	free    []uint16
-	hand    int
-	waiting int // length of the list
-	queued  int // bytes of packets that wait
-	starts  RateLimiter
+	slot          []neighbor // slot 0 is the head of the list
+	index         map[neighborKey]uint16
+	free          []uint16
+	hand          int
+	unansweredLen int // length of the list
+	queued        int // bytes of packets that wait
+	resolutions   RateLimiter
 }
 
 func newNeighbors(max int, now clock.Time) neighbors {
 	max = min(max, maxNeighbors)
 	t := neighbors{
 		slot: make([]neighbor, max+1), index: make(map[neighborKey]uint16, max), free: make([]uint16, 0, max),
-		starts: NewRateLimiter(resolutionRate, resolutionBurst, now),
+		resolutions: NewRateLimiter(resolutionRate, resolutionBurst, now),
 	}
 	for i := max; i > 0; i-- {
 		t.free = append(t.free, uint16(i))
@@ -130,7 +130,7 @@ func (n *Node) neighbor(a wire.Addr, dev uint8) *neighbor {
 	if e := t.find(a, dev); e != nil {
 		return e
 	}
-	if !t.starts.Take(n.now, 1) {
+	if !t.resolutions.Take(n.now, 1) {
 		return nil
 	}
 	i := n.freeNeighbor()
@@ -158,7 +158,7 @@ func (n *Node) hopLimit(a wire.Addr, dev uint8) uint8 {
 // freeNeighbor returns a free slot, for which another may have to go; 0 where none can.
 func (n *Node) freeNeighbor() uint16 {
 	t := &n.neigh
-	if t.waiting >= (len(t.slot)-1)/2 && t.waiting > 0 {
+	if t.unansweredLen >= (len(t.slot)-1)/2 && t.unansweredLen > 0 {
 		n.dropNeighbor(t.slot[0].next)
 	}
 	if len(t.free) == 0 && !n.sweep() {
@@ -209,7 +209,7 @@ func (t *neighbors) pushUnanswered(i uint16, s nudState) {
 	e.previous, e.next = head.previous, 0
 	t.slot[head.previous].next = i
 	head.previous = i
-	t.waiting++
+	t.unansweredLen++
 }
 
 // removeUnanswered takes slot i out of the list, if it is there.
@@ -220,7 +220,7 @@ func (t *neighbors) removeUnanswered(i uint16) {
 	}
 	t.slot[e.previous].next = e.next
 	t.slot[e.next].previous = e.previous
-	t.waiting--
+	t.unansweredLen--
 }
 
 // setState moves e to a state in which its link address may be used.
@@ -261,7 +261,7 @@ func (n *Node) startResolution(e *neighbor, src wire.Addr) bool {
 	if e.state == nudIncomplete {
 		return true
 	}
-	if e.state != nudNew && (n.now.Sub(e.since) < failedTime || !n.neigh.starts.Take(n.now, 1)) {
+	if e.state != nudNew && (n.now.Sub(e.since) < failedTime || !n.neigh.resolutions.Take(n.now, 1)) {
 		return false
 	}
 	i := n.neigh.indexOf(e)
@@ -389,7 +389,7 @@ func (n *Node) DelNeighbor(now clock.Time, dev uint8, a wire.Addr) error {
 
 // NeighborInfo is an entry of the neighbour table.
 type NeighborInfo struct {
-	Port   uint8
+	Dev    uint8
 	Addr   wire.Addr
 	MAC    wire.MAC // without meaning while incomplete or failed
 	State  string   // new, incomplete, failed, reachable, stale, delay, probe, permanent

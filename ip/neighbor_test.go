@@ -50,7 +50,7 @@ func TestNeighbourStates(t *testing.T) {
 	for _, c := range pairs {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLAN(t)
-			a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
+			a, b := l.add(1, nil).addAddr(c.a+c.bits), l.add(2, nil).addAddr(c.b+c.bits)
 			l.after(3 * time.Second)
 			a.udp(c.a, c.b, nil, nil)
 			if e := a.entry(c.b); e.State != "incomplete" || e.Queued != 1 {
@@ -88,7 +88,7 @@ func TestNeighbourGone(t *testing.T) {
 	for _, c := range pairs {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLAN(t)
-			a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
+			a, b := l.add(1, nil).addAddr(c.a+c.bits), l.add(2, nil).addAddr(c.b+c.bits)
 			a.udp(c.a, c.b, nil, nil)
 			l.after(50 * time.Second)
 			p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyDev)
@@ -136,8 +136,8 @@ func TestNeighbourGone(t *testing.T) {
 func TestConfirm(t *testing.T) {
 	for _, c := range pairs {
 		l := newLAN(t)
-		a := l.add(1, nil).give(c.a + c.bits)
-		l.add(2, nil).give(c.b + c.bits)
+		a := l.add(1, nil).addAddr(c.a + c.bits)
+		l.add(2, nil).addAddr(c.b + c.bits)
 		l.after(3 * time.Second)
 		a.udp(c.a, c.b, nil, nil)
 		l.settle()
@@ -158,11 +158,11 @@ func TestConfirm(t *testing.T) {
 
 // Nobody is believed who was not asked: neither about an address that is not known nor against one that
 // is, as long as its owner answers.
-func TestPoisoning(t *testing.T) {
+func TestForgedLinkAddresses(t *testing.T) {
 	for _, c := range pairs {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLAN(t)
-			a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
+			a, b := l.add(1, nil).addAddr(c.a+c.bits), l.add(2, nil).addAddr(c.b+c.bits)
 			mallory := l.tap(66)
 			lie := claim(c.name == "IPv4", mallory.mac, c.b, a, c.a)
 			mallory.inject(lie)
@@ -212,13 +212,13 @@ func TestFailover(t *testing.T) {
 	for _, c := range pairs {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLAN(t)
-			a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
+			a, b := l.add(1, nil).addAddr(c.a+c.bits), l.add(2, nil).addAddr(c.b+c.bits)
 			a.udp(c.a, c.b, nil, nil)
 			l.after(3 * time.Second)
 			if err := b.DelAddr(l.now, 0, addr(c.b)); err != nil {
 				t.Fatal(err)
 			}
-			n := l.add(3, nil).give(c.b + c.bits) // announces itself
+			n := l.add(3, nil).addAddr(c.b + c.bits) // announces itself
 			l.after(2 * time.Second)
 			a.udp(c.a, c.b, []byte("new"), nil)
 			l.after(time.Second)
@@ -232,7 +232,7 @@ func TestFailover(t *testing.T) {
 // RFC 826: a request for an address of ours is answered, to who asked; one for others is not.
 func TestARPAnswers(t *testing.T) {
 	l := newLAN(t)
-	l.add(1, nil).give("198.18.0.1/24")
+	l.add(1, nil).addAddr("198.18.0.1/24")
 	x := l.tap(9)
 	l.settle()
 	x.inbox = nil
@@ -258,7 +258,7 @@ func TestARPAnswers(t *testing.T) {
 // RFC 4861 7.1: what a router forwarded, or is not whole, is not neighbour discovery.
 func TestNeighbourDiscoveryChecks(t *testing.T) {
 	l := newLAN(t)
-	a := l.add(1, nil).give("2001:db8::1/64")
+	a := l.add(1, nil).addAddr("2001:db8::1/64")
 	x := wire.MAC{2, 0, 0, 0, 0, 9}
 	from, ours := addr("2001:db8::9"), addr("2001:db8::1")
 	group := wire.Addr(wire.SolicitedNode(ours))

@@ -20,7 +20,7 @@ func TestDatagramsAndEchoes(t *testing.T) {
 	for _, c := range pairs {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLAN(t)
-			a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
+			a, b := l.add(1, nil).addAddr(c.a+c.bits), l.add(2, nil).addAddr(c.b+c.bits)
 			if v := a.udp(c.a, c.b, []byte("hello"), nil); v != packet.Forward {
 				t.Fatal(v)
 			}
@@ -44,7 +44,7 @@ func TestDatagramsAndEchoes(t *testing.T) {
 func TestLoopback(t *testing.T) {
 	for _, c := range pairs {
 		l := newLAN(t)
-		a := l.add(1, nil).give(c.a + c.bits)
+		a := l.add(1, nil).addAddr(c.a + c.bits)
 		a.udp(c.a, c.a, []byte("self"), nil)
 		a.ping(c.a, c.a, 1, nil)
 		l.settle()
@@ -57,7 +57,7 @@ func TestLoopback(t *testing.T) {
 func TestUnansweredNeighbour(t *testing.T) {
 	for _, c := range pairs {
 		l := newLAN(t)
-		a := l.add(1, nil).give(c.a + c.bits)
+		a := l.add(1, nil).addAddr(c.a + c.bits)
 		for i := range 132 {
 			if v := a.udp(c.a, c.b, []byte{byte(i)}, nil); v != packet.Forward {
 				t.Fatal(v)
@@ -81,10 +81,10 @@ func TestUnansweredNeighbour(t *testing.T) {
 }
 
 // Neighbours that do not answer leave room for those that do.
-func TestQueuesShareTheirBudget(t *testing.T) {
+func TestQueuesShareBudget(t *testing.T) {
 	for _, c := range pairs {
 		l := newLAN(t)
-		a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
+		a, b := l.add(1, nil).addAddr(c.a+c.bits), l.add(2, nil).addAddr(c.b+c.bits)
 		for dead := range 5 {
 			for range 200 {
 				a.udp(c.a, nth(c, 100+dead).String(), make([]byte, 1400), nil)
@@ -106,7 +106,7 @@ func TestQueuesShareTheirBudget(t *testing.T) {
 func TestFragments(t *testing.T) {
 	for _, c := range pairs {
 		l := newLAN(t)
-		a, b := l.add(1, nil).give(c.a+c.bits), l.add(2, nil).give(c.b+c.bits)
+		a, b := l.add(1, nil).addAddr(c.a+c.bits), l.add(2, nil).addAddr(c.b+c.bits)
 		data := make([]byte, maxDatagram-8-map[bool]int{true: 20}[addr(c.a).Is4()]) // the longest that there is
 		for i := range data {
 			data[i] = byte(i * 7 >> 3)
@@ -134,7 +134,7 @@ func TestFragments(t *testing.T) {
 
 // With two links: an address is taken from either (RFC 1122 3.3.4.2), a broadcast and a link-local address
 // only from its own; routes lead to their devices.
-func TestTwoPorts(t *testing.T) {
+func TestTwoDevices(t *testing.T) {
 	l := newLAN(t)
 	a := l.add(1, func(c *Config) { c.Links = append(c.Links, Link{MAC: wire.MAC{2, 0, 0, 0, 1, 1}, MTU: 1400}) })
 	for i, p := range []string{"198.18.0.1/24", "198.19.0.1/24", "fe80::1/64", "fe80::2/64"} {

@@ -64,7 +64,7 @@ func (n *Node) route(dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
 		p.Ref = Ref((loopSlot+v)<<refShift | n.epoch)
 		p.Header = loopHeader(dst.Is4())
 		return p, packet.Forward
-	case dst.Multicast() || dst == wire.Broadcast4 || n.directed(dst, dev):
+	case dst.Multicast() || dst == wire.Broadcast4 || n.isDirectedBroadcast(dst, dev):
 		return n.multicastRoute(dst, src, dev)
 	}
 	r := n.selectRoute(dst, dev)
@@ -104,8 +104,8 @@ func (n *Node) devOf(a wire.Addr) uint8 {
 	return AnyDev
 }
 
-// directed reports whether dst is the broadcast address of a net of ours.
-func (n *Node) directed(dst wire.Addr, dev uint8) bool {
+// isDirectedBroadcast reports whether dst is the broadcast address of a net of ours.
+func (n *Node) isDirectedBroadcast(dst wire.Addr, dev uint8) bool {
 	e, ok := n.local.index[keyOf(dst, dev)]
 	return ok && e.kind == Broadcast
 }

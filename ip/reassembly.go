@@ -16,7 +16,7 @@ const (
 	maxPieces    = 128              // of one datagram
 	pieceCost    = 64               // bytes that a piece costs beside its own
 	assemblyCost = 256              // bytes that a datagram costs beside its pieces
-	maxOfOne     = 4                // a source may hold one in maxOfOne of all datagrams in reassembly
+	sourceShare  = 4                // a source may hold one in sourceShare of all datagrams in reassembly
 	maxDatagram  = 65535
 )
 
@@ -92,7 +92,7 @@ func (n *Node) fragment4(ip wire.IPv4, g *Datagram) packet.Verdict {
 	if a == nil {
 		return v
 	}
-	ecn, ok := a.congestion()
+	ecn, ok := a.reassembledECN()
 	if !ok {
 		n.release(a, len(a.pieces)-1)
 		return packet.DropReassembly
@@ -140,7 +140,7 @@ func (n *Node) fragment6(w *walk6, g *Datagram, h []byte) packet.Verdict {
 		return packet.DropReassembly
 	case len(f.b) == 0:
 		return packet.DropReassembly
-	case off == 0 && !wholeChain(h[0], f.b):
+	case off == 0 && !hasHeaderChain(h[0], f.b):
 		n.parameterProblem(g, icmp6ShortFragment, w.from) // RFC 7112 5
 		return packet.DropReassembly
 	}
@@ -151,9 +151,9 @@ func (n *Node) fragment6(w *walk6, g *Datagram, h []byte) packet.Verdict {
 	return n.complete6(a, w, g)
 }
 
-// wholeChain reports whether a first fragment, of protocol next, has all headers up to the upper layer's
+// hasHeaderChain reports whether a first fragment, of protocol next, has all headers up to the upper layer's
 // (RFC 7112).
-func wholeChain(next uint8, b []byte) bool {
+func hasHeaderChain(next uint8, b []byte) bool {
 	for extended(next) {
 		if len(b) < 8 || len(b) < (int(b[1])+1)*8 {
 			return false
@@ -174,7 +174,7 @@ func wholeChain(next uint8, b []byte) bool {
 
 // complete6 makes a the packet of w: without its fragment header, behind which w goes on.
 func (n *Node) complete6(a *assembly, w *walk6, g *Datagram) packet.Verdict {
-	ecn, ok := a.congestion()
+	ecn, ok := a.reassembledECN()
 	if !ok {
 		n.release(a, len(a.pieces)-1)
 		return packet.DropReassembly
@@ -193,9 +193,9 @@ func (n *Node) complete6(a *assembly, w *walk6, g *Datagram) packet.Verdict {
 	return packet.Undecided
 }
 
-// congestion returns the ECN field of the whole (RFC 3168 5.3): CE where a fragment had it, unless
+// reassembledECN returns the ECN field of the whole (RFC 3168 5.3): CE where a fragment had it, unless
 // another was not ECN-capable at all; then the datagram is dropped.
-func (a *assembly) congestion() (wire.ECN, bool) {
+func (a *assembly) reassembledECN() (wire.ECN, bool) {
 	ce, not := a.ecn>>wire.CE&1 != 0, a.ecn>>wire.NotECT&1 != 0
 	switch {
 	case ce:
@@ -296,7 +296,7 @@ func (n *Node) insertPiece(a *assembly, at int, f *fragment) {
 // same source, where it holds too many.
 func (n *Node) newAssembly(f *fragment) uint16 {
 	t := &n.frags
-	if int(t.bySource[f.key.src]) >= max(len(t.slot)/maxOfOne, 1) {
+	if int(t.bySource[f.key.src]) >= max(len(t.slot)/sourceShare, 1) {
 		n.releaseOldest(func(a *assembly) bool { return a.key.src == f.key.src })
 	} else if len(t.index) == len(t.slot) {
 		n.releaseOldest(func(*assembly) bool { return true })

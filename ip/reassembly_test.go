@@ -53,9 +53,9 @@ func whole(c struct{ name, a, b, bits string }, n int) []byte {
 	return b
 }
 
-// obvious is reassembly as one would explain it: a byte array, and for each byte whether it has come.
+// reference is reassembly as one would explain it: a byte array, and for each byte whether it has come.
 // Fragments that cover a byte twice, but for exact copies, spoil the datagram, as do two different ends.
-type obvious struct {
+type reference struct {
 	data    [65536]byte
 	have    [65536]bool
 	parts   map[[2]int]bool
@@ -64,7 +64,7 @@ type obvious struct {
 	spoiled bool
 }
 
-func (o *obvious) add(p part, data []byte) (complete bool) {
+func (o *reference) add(p part, data []byte) (complete bool) {
 	k := [2]int{p.off, p.off + len(data)}
 	if o.parts[k] && bytes.Equal(o.data[k[0]:k[1]], data) && (p.more == (o.end != k[1])) || o.spoiled {
 		return false
@@ -98,14 +98,14 @@ func (o *obvious) add(p part, data []byte) (complete bool) {
 
 // Random fragments, in any order, with copies, overlaps and contradictions: the node completes a datagram
 // exactly when the obvious form does, with the same bytes.
-func TestReassemblyAgainstObviousForm(t *testing.T) {
+func TestReassemblyAgainstReference(t *testing.T) {
 	for _, c := range pairs {
 		_, a, x := meet(t, c, nil)
 		a.Serve(253, true)
 		completed, spoiled := 0, 0
 		for seed := range uint64(1500) {
 			r := rand.New(rand.NewPCG(seed, 3))
-			o := &obvious{parts: map[[2]int]bool{}, end: -1}
+			o := &reference{parts: map[[2]int]bool{}, end: -1}
 			payload := make([]byte, 8*(3+r.IntN(30))+r.IntN(8))
 			for i := range payload {
 				payload[i] = byte(r.Uint32())
@@ -208,7 +208,7 @@ func TestBadFragments(t *testing.T) {
 }
 
 // RFC 5722: once fragments overlap, what else comes of the datagram is dropped, until its time is over.
-func TestOverlapSpoilsDatagram(t *testing.T) {
+func TestOverlapDropsDatagram(t *testing.T) {
 	for _, c := range pairs {
 		l, a, x := meet(t, c, nil)
 		b := whole(c, 64)
@@ -371,7 +371,7 @@ func FuzzReassembly(f *testing.F) {
 		for _, c := range pairs {
 			_, a, x := meet(t, c, nil)
 			a.Serve(253, true)
-			o := &obvious{parts: map[[2]int]bool{}, end: -1}
+			o := &reference{parts: map[[2]int]bool{}, end: -1}
 			payload := make([]byte, 65536)
 			for i := range payload {
 				payload[i] = byte(i >> 4)

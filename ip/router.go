@@ -30,7 +30,7 @@ const (
 const (
 	solicitDelay = time.Second     // MAX_RTR_SOLICITATION_DELAY
 	solicitFirst = 4 * time.Second // IRT
-	solicitMost  = time.Hour       // MRT
+	solicitMax   = time.Hour       // MRT
 )
 
 // learnedRoute is a route that a router advertised.
@@ -51,7 +51,7 @@ func (n *Node) inputRA(dev uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Ver
 	router := wire.Addr(ip.Src())
 	l := &n.links[dev]
 	switch {
-	case !ra.Valid() || !router.LinkLocal() || !wholeOptions(ra.OptionIter()):
+	case !ra.Valid() || !router.LinkLocal() || !validOptions(ra.OptionIter()):
 		return packet.DropNeighbor
 	case !l.Accept:
 		return packet.DropICMP
@@ -59,7 +59,7 @@ func (n *Node) inputRA(dev uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Ver
 		return packet.DropRateLimit
 	}
 	n.wheel.Stop(n.base.solicits + uint32(dev)) // RFC 4861 6.3.7: answered
-	n.defaultRouter(dev, router, ra)
+	n.setDefaultRouter(dev, router, ra)
 	n.setRouterParameters(l, ra)
 	if e := n.neigh.find(router, dev); e != nil {
 		e.router = ra.Lifetime() > 0 || e.router
@@ -73,8 +73,8 @@ func (n *Node) inputRA(dev uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Ver
 	return packet.Deliver
 }
 
-// defaultRouter adds or removes the default route by router (RFC 4861 6.3.4, RFC 4191 3.2).
-func (n *Node) defaultRouter(dev uint8, router wire.Addr, ra wire.RouterAdvert) {
+// setDefaultRouter adds or removes the default route by router (RFC 4861 6.3.4, RFC 4191 3.2).
+func (n *Node) setDefaultRouter(dev uint8, router wire.Addr, ra wire.RouterAdvert) {
 	r := Route{
 		Prefix: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Gateway: router, Dev: dev, Origin: RouterAdvert,
 		Metric: uint32(routerMetric - ra.Preference()),
@@ -121,15 +121,15 @@ func (n *Node) routerOption(dev uint8, typ uint8, data []byte) {
 		}
 	case wire.NDOptPrefix:
 		if p, ok := wire.ParseNDPrefix(data); ok && !wire.Addr(p.Prefix).LinkLocal() && !wire.Addr(p.Prefix).Multicast() && !wire.Addr(p.Prefix).Is4() {
-			n.prefix(dev, &p)
+			n.handlePrefix(dev, &p)
 		}
 	case wire.NDOptRDNSS:
-		n.nameServers(dev, data)
+		n.handleRDNSS(dev, data)
 	}
 }
 
-// prefix takes a prefix (RFC 4861 6.3.4, RFC 4862 5.5.3).
-func (n *Node) prefix(dev uint8, p *wire.NDPrefix) {
+// handlePrefix takes a prefix (RFC 4861 6.3.4, RFC 4862 5.5.3).
+func (n *Node) handlePrefix(dev uint8, p *wire.NDPrefix) {
 	prefix := netip.PrefixFrom(netip.AddrFrom16(p.Prefix), int(p.Bits)).Masked()
 	if p.OnLink && p.Bits > 0 {
 		n.addLearnedRoute(Route{Prefix: prefix, Dev: dev, Origin: RouterAdvert, Metric: routerMetric}, n.deadline(p.Valid))
@@ -191,8 +191,8 @@ func (n *Node) expireRoute(i int) {
 	n.routers.route[i] = learnedRoute{}
 }
 
-// nameServers takes a list of DNS servers (RFC 8106 5.1).
-func (n *Node) nameServers(dev uint8, data []byte) {
+// handleRDNSS takes a list of DNS servers (RFC 8106 5.1).
+func (n *Node) handleRDNSS(dev uint8, data []byte) {
 	if len(data) < 6+16 {
 		return
 	}
@@ -225,6 +225,6 @@ func (n *Node) sendRouterSolicit(dev uint8) {
 		m = m[:wire.RouterSolicitLen] // RFC 4861 4.1: no link address without an address
 	}
 	n.sendICMP6(dev, wire.MulticastMAC6(allRouters), src, allRouters, wire.NDHopLimit, m)
-	l.solicitWait = min(max(2*l.solicitWait, solicitFirst), solicitMost)
+	l.solicitWait = min(max(2*l.solicitWait, solicitFirst), solicitMax)
 	n.wheel.Arm(n.base.solicits+uint32(dev), n.now.Add(n.rand.Between(l.solicitWait*9/10, l.solicitWait*11/10)))
 }

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	idRetries  = 3             // RFC 7217 7: IDGEN_RETRIES
-	twoHours   = 2 * time.Hour // RFC 4862 5.5.3 e
-	maxAutoOne = 16            // addresses that routers may give a device
+	idRetries    = 3             // RFC 7217 7: IDGEN_RETRIES
+	twoHours     = 2 * time.Hour // RFC 4862 5.5.3 e
+	maxAutoAddrs = 16            // addresses that routers may give a device
 )
 
 // interfaceID returns the lower half of our address in a prefix: stable there, different in every other,
@@ -69,7 +69,7 @@ func (n *Node) autoconfigure(dev uint8, prefix netip.Prefix, p *wire.NDPrefix) {
 			return
 		}
 	}
-	if p.Valid != 0 && count < maxAutoOne {
+	if p.Valid != 0 && count < maxAutoAddrs {
 		n.generateAddr(dev, prefix, RouterAdvert, 0, valid, preferred)
 	}
 }

@@ -104,7 +104,7 @@ func (d *Daemon) Neighbors() (out []NeighReport) {
 	d.leader(func(now clock.Time, h *host.Host) {
 		for _, n := range h.IP.Neighbors() {
 			r := NeighReport{
-				Address: n.Addr.Netip(), Device: d.deviceName(n.Port), State: n.State, Since: now.Sub(n.Since).Seconds(), Router: n.Router,
+				Address: n.Addr.Netip(), Device: d.deviceName(n.Dev), State: n.State, Since: now.Sub(n.Since).Seconds(), Router: n.Router,
 			}
 			if n.MAC != ([6]byte{}) {
 				r.MAC = macText(n.MAC)
