@@ -30,7 +30,7 @@ func (s *station) countChanges(k ChangeKind) (n int) {
 	return n
 }
 
-// RFC 5227 2.1, RFC 4862 5.4: an address is ours after nobody claimed it.
+// RFC 5227 2.1, RFC 4862 5.4: an address is assigned once no other host has claimed it.
 func TestDuplicateAddressDetection(t *testing.T) {
 	for _, c := range pairs {
 		t.Run(c.name, func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestPrefixFlags(t *testing.T) {
 	}
 }
 
-// What is not a router's, or asks for what would hurt, changes nothing.
+// An advertisement that is not from a router, or with values out of bounds, changes nothing.
 func TestForgedAdvertisements(t *testing.T) {
 	good := raFrame(wire.MAC{2, 0, 0, 0, 0, 9}, 1800)
 	from := append([]byte(nil), good...)
@@ -322,7 +322,7 @@ func TestForgedAdvertisements(t *testing.T) {
 	l := newLAN(t)
 	a := l.add(1, func(c *Config) { c.Links[0].LinkLocal = true })
 	if v := a.feed(0, good); v != packet.DropICMP || len(a.Routes()) != 0 {
-		t.Errorf("not asked for: %v", v)
+		t.Errorf("without Accept: %v", v)
 	}
 	b := l.add(2, auto)
 	low := append([]byte(nil), good...)
@@ -336,7 +336,7 @@ func TestForgedAdvertisements(t *testing.T) {
 	}
 }
 
-// RFC 4861 6.3.6, RFC 4191: the better router, and another one when it is silent.
+// RFC 4861 6.3.6, RFC 4191: the preferred router, and another one when it does not answer.
 func TestDefaultRouters(t *testing.T) {
 	l := newLAN(t)
 	a := l.add(1, auto)
@@ -359,7 +359,7 @@ func TestDefaultRouters(t *testing.T) {
 	a.udp("2001:db8::1", "2001:db8:ff::1", nil, nil)
 	l.after(5 * time.Second)
 	if hop() != addr("fe80::8") {
-		t.Errorf("the silent router is used on: %v, %v %v", hop(), a.Neighbors(), a.Routes())
+		t.Errorf("the router without an answer is still used: %v, %v %v", hop(), a.Neighbors(), a.Routes())
 	}
 	a.feed(0, raFrame(wire.MAC{2, 0, 0, 0, 0, 9}, 0))
 	if len(a.Table().Lookup(addr("2001:db8:ff::1"), AnyDev)) != 1 {

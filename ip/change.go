@@ -7,27 +7,32 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
+// The nodes of one host have the same links and addresses, one node for each loop, and share no memory. Only the leader
+// answers ARP, neighbour discovery and membership queries: a link must see one host, not one for each loop. So each
+// node reports what it learns as a Change, and the caller carries it to the other nodes, which apply it on their own
+// goroutine. A Change states the new value, not a difference, so that applying one twice does no harm.
+
 // ChangeKind is what a Change is about.
 type ChangeKind uint8
 
-// Kinds of changes. The wishes go from followers to the leader, the others from whom they happened at to
-// all others.
+// Kinds of changes. NeighborRequest goes from a follower to the leader, the others from the node where they happened to
+// all other nodes.
 const (
-	NeighborUp      ChangeKind = iota // Addr on Port is at MAC
-	NeighborDown                      // Addr on Port does not answer
-	NeighborRequest                   // a follower needs Addr on Port resolved or verified
-	AddrUp                            // Prefix on Port is ours, and checked for duplicates
-	AddrDown                          //
+	NeighborUp      ChangeKind = iota // Addr on Dev is at MAC
+	NeighborDown                      // Addr on Dev does not answer
+	NeighborRequest                   // a follower needs Addr on Dev resolved or verified
+	AddrUp                            // Prefix on Dev is assigned, after duplicate address detection
+	AddrDown                          // Prefix on Dev is removed
 	AddrDuplicate                     // another host has Prefix.Addr(): it is not used; for the user
 	RouteUp
 	RouteDown
 	PathMTU     // packets to Addr have at most MTU bytes
-	LinkMTU6    // packets of IPv6 on Port have at most MTU bytes
-	GroupFilter // node From wants group Addr on Port, by Include and Servers
-	DNSServers  // Servers may be asked until Until (RFC 8106); for the user
+	LinkMTU6    // packets of IPv6 on Dev have at most MTU bytes
+	GroupFilter // the filter of node From for group Addr on Dev: Include, with the sources in Servers
+	DNSServers  // Servers are valid until Until (RFC 8106); for the user
 )
 
-// Change is a change of what the nodes of one host have in common.
+// Change is a change of the state that the nodes of one host have in common. Which fields are set depends on Kind.
 type Change struct {
 	Kind      ChangeKind
 	Dev       uint8
@@ -47,10 +52,14 @@ type Change struct {
 // Apply takes a change that happened at another node of the same host.
 func (n *Node) Apply(now clock.Time, c *Change) {
 	n.setNow(now)
+	// What is applied here is not reported again, or two nodes would exchange one change for ever. The effects of a
+	// request are news to all, the node that made it included.
 	n.applying = c.Kind != NeighborRequest
 	defer func() { n.applying = false }()
 	switch c.Kind {
 	case NeighborUp:
+		// Only entries that this node uses are updated. Storing all neighbours of the leader in every node would
+		// let one loop's traffic evict the neighbours of another.
 		if e := n.neigh.find(c.Addr, c.Dev); e != nil {
 			n.setLinkAddr(e, c.MAC, nudReachable)
 		}
@@ -61,7 +70,7 @@ func (n *Node) Apply(now clock.Time, c *Change) {
 	case NeighborRequest:
 		n.resolveForFollower(c)
 	case AddrUp:
-		// An address that is known already has new times.
+		// An address that exists has new lifetimes (RFC 4862 5.5.3 (e)).
 		if n.addAddr(address{prefix: c.Prefix, dev: c.Dev, origin: c.Origin, valid: c.Until, preferred: c.Preferred}, true) == ErrExists {
 			n.setLifetime(n.local.find(c.Dev, c.Addr), c.Until, c.Preferred)
 		}
@@ -77,13 +86,15 @@ func (n *Node) Apply(now clock.Time, c *Change) {
 		n.links[c.Dev].mtu6 = c.MTU
 		n.updatePaths()
 	case GroupFilter:
-		_ = n.listen(remoteSocket|c.From, c.Dev, c.Addr, c.Include, c.Servers) // as at the other node
+		// The sockets of another node count as one socket here. The error is dropped, because the caller of Listen at
+		// the other node got its result from that node's own table.
+		_ = n.listen(remoteSocket|c.From, c.Dev, c.Addr, c.Include, c.Servers)
 	case PathMTU:
 		n.storePMTU(c.Addr, c.MTU, now.Add(pmtuAge))
 	}
 }
 
-// setLifetime gives x new times.
+// setLifetime sets the valid and preferred lifetimes of x.
 func (n *Node) setLifetime(x *address, valid, preferred clock.Time) {
 	x.valid, x.preferred = valid, preferred
 	if x.assigned() {
@@ -91,7 +102,8 @@ func (n *Node) setLifetime(x *address, valid, preferred clock.Time) {
 	}
 }
 
-// resolveForFollower resolves or verifies a neighbour for a follower, and tells all of it.
+// resolveForFollower resolves or verifies a neighbour for a follower, which may not send ARP or neighbour discovery
+// itself. The result is reported to all followers as NeighborUp or NeighborDown.
 func (n *Node) resolveForFollower(c *Change) {
 	if int(c.Dev) >= len(n.links) || n.cfg.Follower {
 		return

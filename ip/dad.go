@@ -6,11 +6,20 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// dadTransmits is how many solicitations ask for a duplicate of an IPv6 address (RFC 4862 5.1,
-// DupAddrDetectTransmits).
+// The life of an address (RFC 4862 5.4 and 5.5.4; RFC 5227 for IPv4):
+//
+//	tentative --no answer to the probes--> preferred --preferred lifetime--> deprecated --valid lifetime--> removed
+//	    |                                     ^                                  |
+//	    | another host has it                 +-------- lifetime prolonged ------+
+//	    v
+//	duplicate (a generated address has its next attempt in another slot)
+//
+// One timer per address serves all states.
+
+// dadTransmits is how many solicitations are sent for a tentative IPv6 address (RFC 4862 5.1, DupAddrDetectTransmits).
 const dadTransmits = 1
 
-// addrTimer runs when the timer of an address has expired: it is being checked, announced, or too old.
+// addrTimer runs when the timer of the address in slot i expires.
 func (n *Node) addrTimer(i int) {
 	x := &n.local.slot[i]
 	switch x.state {
@@ -21,7 +30,8 @@ func (n *Node) addrTimer(i int) {
 	}
 }
 
-// continueDAD sends the next probe for x, or makes it ours when nobody answered.
+// continueDAD sends the next probe for x, or assigns it when the last wait ended without an answer. RFC 5227 2.1.1 spaces
+// the probes at random, so that hosts that start together do not probe in step. RFC 4862 5.4 waits RetransTimer.
 func (n *Node) continueDAD(x *address, i int) {
 	want, wait := uint8(probeNum), n.rand.Between(probeMin, probeMax)
 	if !x.addr.Is4() {
@@ -42,7 +52,9 @@ func (n *Node) continueDAD(x *address, i int) {
 	n.armAddr(i, n.now.Add(wait))
 }
 
-// maintainAddr announces x, and ends its preference and its validity in time (RFC 4862 5.5.4).
+// maintainAddr announces x, and ends its preferred and valid lifetimes (RFC 4862 5.5.4). A deprecated address still
+// receives, and existing connections keep it; only new ones choose another. One whose preferred lifetime was prolonged
+// becomes preferred again.
 func (n *Node) maintainAddr(x *address, i int) {
 	if n.now >= x.valid {
 		n.removeAddr(x, i)
@@ -67,7 +79,7 @@ func (n *Node) maintainAddr(x *address, i int) {
 	n.armAddr(i, next)
 }
 
-// announce tells the neighbours of x.
+// announce sends an announcement of x: neighbours that knew an earlier holder update their caches at once.
 func (n *Node) announce(x *address) {
 	if x.addr.Is4() {
 		n.announceARP(x)
@@ -76,7 +88,7 @@ func (n *Node) announce(x *address) {
 	}
 }
 
-// armAddr sets the timer of address i.
+// armAddr sets the timer of the address in slot i. An infinite lifetime needs none.
 func (n *Node) armAddr(i int, t clock.Time) {
 	if id := n.base.addrs + uint32(i); t == clock.Never {
 		n.wheel.Stop(id)
@@ -85,8 +97,10 @@ func (n *Node) armAddr(i int, t clock.Time) {
 	}
 }
 
-// handleDuplicate gives up the tentative address x: another host has it (RFC 4862 5.4.5, RFC 5227 2.1.1). A
-// stable address of our own making is tried again with the next number (RFC 7217 6).
+// handleDuplicate gives up the tentative address x, which another host has (RFC 4862 5.4.5, RFC 5227 2.1.1). The entry
+// stays, as duplicate, so that the user sees why the address does not work. A generated address is replaced by the one
+// with the next DAD_Counter (RFC 7217 6). RFC 4862 5.4.5 would stop IPv6 on the link for an address made from the MAC;
+// with RFC 7217 the MAC does not decide, so a conflict does not mean two equal MACs.
 func (n *Node) handleDuplicate(x *address) {
 	if x.state != addrTentative {
 		return
@@ -112,7 +126,7 @@ func (n *Node) slotOf(x *address) int {
 	return -1
 }
 
-// deadline returns the end of a lifetime of s seconds from now; 0xffffffff is for ever (RFC 4861 4.6.2).
+// deadline returns the end of a lifetime of s seconds from now; 0xffffffff is infinity (RFC 4861 4.6.2).
 func (n *Node) deadline(s uint32) clock.Time {
 	if s == 0xffffffff {
 		return clock.Never

@@ -29,7 +29,7 @@ func TestFastPathTakesUnfragmentedUnicast(t *testing.T) {
 			"to another link address": func(f []byte) { f[5]++ },
 			"to all link addresses":   func(f []byte) { copy(f, wire.Broadcast[:]) },
 			"from its destination":    func(f []byte) { source(f, h.Dst) },
-			"from nobody":             func(f []byte) { source(f, wire.AddrFrom4([4]byte{})) },
+			"unspecified":             func(f []byte) { source(f, wire.AddrFrom4([4]byte{})) },
 			"from the loopback":       func(f []byte) { source(f, addr(map[string]string{"IPv4": "127.0.0.1", "IPv6": "::1"}[c.name])) },
 			"from a group":            func(f []byte) { source(f, addr(map[string]string{"IPv4": "224.0.0.5", "IPv6": "ff02::5"}[c.name])) },
 			"of another protocol":     func(f []byte) { f[map[string]int{"IPv4": 23, "IPv6": 20}[c.name]] = wire.ProtoSCTP; sum4(f) },

@@ -10,18 +10,21 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Table is a set of routes, immutable: nodes of several loops may share one. A lookup walks a binary
-// trie with compressed paths (Morrison, 1968), one for each IP version, in one slice without pointers.
+// Table is an immutable set of routes: the nodes of several loops may share one without a lock. A lookup walks a binary
+// trie with compressed paths (Morrison, 1968), one for each IP version, in one slice without pointers that the garbage
+// collector would scan. A compressed path has a node only where a prefix ends or two prefixes differ, not one for each of
+// 128 bits. A change of a route builds a new table: routes change rarely, lookups happen for every new path.
 type Table struct {
 	routes []Route // sorted by prefix, then metric
 	nodes  []fibNode
 	root   [2]int32 // of IPv6, of IPv4
 }
 
-// fibNode stands for a prefix, of which nodes below are extensions. Its routes are routes[first:end].
+// fibNode stands for a prefix, of which the nodes below are extensions. Its routes are routes[first:end], which is empty
+// for a node that only joins two branches.
 type fibNode struct {
 	hi, lo     uint64 // the prefix, IPv4 as ::ffff:0:0/96 and longer
-	bits       uint8
+	bits       uint8  // length of the prefix, of 128: IPv4 ones count from 96
 	first, end int32
 	child      [2]int32 // by the bit behind the prefix; 0 is none
 }
@@ -47,6 +50,8 @@ func NewTable(routes []Route) *Table {
 	return t
 }
 
+// compareRoutes sorts by prefix, which makes the routes of one prefix adjacent, and then by metric: the smallest is the
+// best. Equal ones keep their order.
 func compareRoutes(a, b Route) int {
 	return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()),
 		cmp.Compare(a.Metric, b.Metric))
@@ -55,12 +60,12 @@ func compareRoutes(a, b Route) int {
 // Routes returns all routes. They are not to be changed.
 func (t *Table) Routes() []Route { return t.routes }
 
-// addrWords returns an address as two numbers.
+// addrWords returns an address as two numbers, most significant first, so that prefixes compare by XOR.
 func addrWords(a wire.Addr) (hi, lo uint64) {
 	return binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:])
 }
 
-// prefixBits returns the length of p in addresses of 128 bits.
+// prefixBits returns the length of p in addresses of 128 bits: IPv4 addresses are mapped, ::ffff:0:0/96.
 func prefixBits(p netip.Prefix) uint8 {
 	if p.Addr().Is4() {
 		return uint8(p.Bits()) + 96
@@ -84,7 +89,8 @@ func addrBit(hi, lo uint64, i uint8) int {
 	return int(lo >> (127 - i) & 1)
 }
 
-// family is the index of a root.
+// family is the index of a root, and of a link's querier. The versions have a trie each: a default route of IPv6 must
+// not match the mapped addresses of IPv4.
 func family(is4 bool) int {
 	if is4 {
 		return 1
@@ -104,7 +110,7 @@ func (t *Table) insert(p netip.Prefix, first, end int32) {
 			t.insertBranch(at, n, c)
 			return
 		}
-		if c == n.bits { // a fork stood there without routes
+		if c == n.bits { // a branch without routes of its own stood there
 			m.first, m.end = first, end
 			return
 		}
@@ -113,7 +119,8 @@ func (t *Table) insert(p netip.Prefix, first, end int32) {
 	*at = t.add(n)
 }
 
-// insertBranch puts n beside or above the node at, with which it shares c bits, fewer than at has.
+// insertBranch puts n above the node at, where n is a prefix of it, or beside it under a new branch of their c common
+// bits. c is smaller than the length of at.
 func (t *Table) insertBranch(at *int32, n fibNode, c uint8) {
 	old := *at
 	o := t.nodes[old]
@@ -128,14 +135,16 @@ func (t *Table) insertBranch(at *int32, n fibNode, c uint8) {
 	*at = t.add(f)
 }
 
-// add stores a node. The slice has room for two nodes for each prefix, so that pointers into it stay.
+// add stores a node. NewTable reserves two nodes for each prefix, the most that inserting one can add. So the slice is
+// never moved, and the pointer that insert holds into it stays valid.
 func (t *Table) add(n fibNode) int32 {
 	t.nodes = append(t.nodes, n)
 	return int32(len(t.nodes) - 1)
 }
 
-// Lookup returns the routes of the longest prefix that covers dst and has a route by way of dev
-// (AnyDev: any), the best first; none where there is none. Routes by other devices may be among them.
+// Lookup returns the routes of the longest prefix that covers dst and has a route by way of dev (AnyDev: any), the best
+// first. The result is empty without such a route. Routes by other devices may be among them. A longer prefix on another
+// device does not hide a shorter one on dev: a socket that is bound to a device may send by the default route there.
 func (t *Table) Lookup(dst wire.Addr, dev uint8) []Route {
 	hi, lo := addrWords(dst)
 	var best []Route

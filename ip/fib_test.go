@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// lookup is the obvious form of Table.Lookup: of all routes that cover dst, those with the longest prefix
+// lookup is the reference of Table.Lookup: of all routes that cover dst, those with the longest prefix
 // that has one by way of dev.
 func lookup(routes []Route, dst wire.Addr, dev uint8) (best netip.Prefix, ok bool) {
 	bits := -1

@@ -9,7 +9,7 @@ import (
 
 // Limits of groups beside Config.MaxGroups.
 const (
-	maxGroupSources = 64  // of one socket or one interface; more are refused
+	maxGroupSources = 64  // of one socket or one interface; 64 of IPv6 fit one report at an MTU of 1280
 	maxGroupSockets = 256 // sockets of one group
 )
 
@@ -18,7 +18,8 @@ type groupKey struct {
 	dev  uint8
 }
 
-// interest is what one socket wants of a group: packets from sources alone, or from all but them.
+// interest is the filter of one socket for a group: packets from sources alone (include), or from all but them (exclude;
+// RFC 3376 3.1).
 type interest struct {
 	socket  uint32
 	include bool
@@ -26,19 +27,19 @@ type interest struct {
 }
 
 // group is a multicast group that a device is a member of (RFC 3376 3.2, RFC 3810 4.2: the state of an
-// interface). Its filter follows from what the sockets want, and from the node's own use.
+// interface). Its filter follows from the filters of the sockets, and from the node's own use.
 type group struct {
 	key       groupKey
 	used      bool
 	own       int // uses of the node itself: solicited-node groups
 	interests []interest
-	include   bool
-	sources   []wire.Addr // sorted
+	include   bool        // the filter that was worked out last, with sources; include of none is no member
+	sources   []wire.Addr // sorted, for the binary search of each packet
 
 	report pendingReport
 }
 
-// groups are the groups of all devices: a fixed slab.
+// groups are the groups of all devices: a fixed slab, in which slot i has timer i of the groups.
 type groups struct {
 	slot  []group
 	index map[groupKey]uint16
@@ -48,13 +49,14 @@ func newGroups(slots int) groups {
 	return groups{slot: make([]group, slots), index: map[groupKey]uint16{}}
 }
 
-// permanentGroup reports whether every host is in the group, and no report is sent of it: all systems and all
-// nodes (RFC 3376 4.2.12, RFC 3810 6).
+// permanentGroup reports whether every host is a member of the group, so that no report is sent for it: all systems of
+// IPv4 (RFC 3376 5) and all nodes of IPv6, with interface-local or link-local scope (RFC 4291 2.7.1, RFC 3810 6).
 func permanentGroup(a wire.Addr) bool {
 	return a == wire.Addr{10: 0xff, 11: 0xff, 12: 224, 15: 1} || a == allNodes || a == wire.Addr{0: 0xff, 1: 1, 15: 1}
 }
 
-// groupKind returns Multicast where dev is a member of group a.
+// groupKind returns Multicast where dev is a member of group a. On the loopback queue a membership of any device counts:
+// what this host sends to a group is also delivered to its own members (RFC 1112 6.1).
 func (n *Node) groupKind(dev uint8, a wire.Addr) Kind {
 	if permanentGroup(a) {
 		return Multicast
@@ -73,7 +75,8 @@ func (n *Node) groupKind(dev uint8, a wire.Addr) Kind {
 	return NotLocal
 }
 
-// Member reports whether a packet from src to group a that came in on dev is wanted by somebody.
+// Member reports whether a packet from src to group a that came in on dev passes the filter of the group. Which socket
+// gets it is the transport's decision (RFC 3376 3.2: the filter of the interface is only the union of theirs).
 func (n *Node) Member(dev uint8, a, src wire.Addr) bool {
 	i, ok := n.groups.index[groupKey{a, dev}]
 	if !ok || dev == LoopDev {
@@ -86,10 +89,9 @@ func (n *Node) Member(dev uint8, a, src wire.Addr) bool {
 
 func compareAddrs(a, b wire.Addr) int { return slices.Compare(a[:], b[:]) }
 
-// Listen sets which packets to group a socket wants from dev, as IPMulticastListen of RFC 3376 2 and
-// RFC 3810 3: those from sources alone (include), or all but those. Including none leaves the group. socket
-// is any number below 1<<31 that the caller chose for one socket. ErrFull says that there are too many groups,
-// sockets in one, or sources.
+// Listen sets the filter of a socket for a group on dev, as IPMulticastListen of RFC 3376 2 and RFC 3810 3: packets from
+// sources alone (include), or from all but those. Including none leaves the group. socket is any number below 1<<31 that
+// the caller chose for one socket. ErrFull says that there are too many groups, sockets in one, or sources.
 func (n *Node) Listen(now clock.Time, socket uint32, dev uint8, a wire.Addr, include bool, sources []wire.Addr) error {
 	n.setNow(now)
 	err := n.listen(socket, dev, a, include, sources)
@@ -99,10 +101,12 @@ func (n *Node) Listen(now clock.Time, socket uint32, dev uint8, a wire.Addr, inc
 	return err
 }
 
-// remoteSocket marks what the sockets of another node want, all together.
+// remoteSocket marks the interest of another node, all its sockets together; the low bits are that node's Config.ID.
 const remoteSocket = 1 << 31
 
-// publishGroup tells the other nodes what the sockets of this one want of a group.
+// publishGroup reports the filter of this node's sockets for a group to the other nodes. The leader reports memberships to
+// routers for all nodes, and every node accepts the group, since a packet to it may come in on any queue. What came from
+// other nodes is left out, or two nodes would keep each other in a group for ever.
 func (n *Node) publishGroup(dev uint8, a wire.Addr) {
 	c := Change{Kind: GroupFilter, Dev: dev, Addr: a, From: n.cfg.ID, Include: true}
 	if i, ok := n.groups.index[groupKey{a, dev}]; ok {
@@ -134,6 +138,7 @@ func (n *Node) listen(socket uint32, dev uint8, a wire.Addr, include bool, sourc
 		}
 	}
 	g := &n.groups.slot[i]
+	// A socket that is a member may change its filter in a full group; only a further socket is rejected.
 	if !leave && len(g.interests) == maxGroupSockets && !slices.ContainsFunc(g.interests, func(w interest) bool { return w.socket == socket }) {
 		return ErrFull
 	}
@@ -147,7 +152,8 @@ func (n *Node) listen(socket uint32, dev uint8, a wire.Addr, include bool, sourc
 	return nil
 }
 
-// countOwnUse joins or leaves a group for the node itself.
+// countOwnUse joins or leaves a group for the node itself. Where the table is full the group is not joined, and what is
+// sent to it is dropped: MaxGroups has to hold the solicited-node groups of all addresses.
 func (n *Node) countOwnUse(dev uint8, a wire.Addr, join bool) {
 	i, ok := n.groups.index[groupKey{a, dev}]
 	if !ok {
@@ -166,7 +172,7 @@ func (n *Node) countOwnUse(dev uint8, a wire.Addr, join bool) {
 	n.updateFilter(i)
 }
 
-// newGroup returns the slot of a new group, of which nothing is wanted yet.
+// newGroup returns the slot of a new group with the filter include of nothing: no member yet.
 func (n *Node) newGroup(k groupKey) (uint16, bool) {
 	i := slices.IndexFunc(n.groups.slot, func(g group) bool { return !g.used })
 	if i < 0 {
@@ -177,7 +183,7 @@ func (n *Node) newGroup(k groupKey) (uint16, bool) {
 	return uint16(i), true
 }
 
-// updateFilter works out the filter of the group in slot i (RFC 3376 3.2), and has a change reported.
+// updateFilter works out the filter of the group in slot i (RFC 3376 3.2), and reports a change to the routers.
 func (n *Node) updateFilter(i uint16) {
 	g := &n.groups.slot[i]
 	include, sources := g.filter()
@@ -190,7 +196,8 @@ func (n *Node) updateFilter(i uint16) {
 	n.freeGroup(i)
 }
 
-// freeGroup frees slot i once nobody wants its group and the routers were told.
+// freeGroup frees slot i once its group has no member and the leave has been reported as often as it must be (RFC 3376
+// 5.1): a lost report would let the routers forward the group until its timer ends.
 func (n *Node) freeGroup(i uint16) {
 	if g := &n.groups.slot[i]; g.empty() && !g.report.pending() {
 		n.wheel.Stop(n.base.groups + uint32(i))
@@ -199,17 +206,19 @@ func (n *Node) freeGroup(i uint16) {
 	}
 }
 
-// empty reports whether nobody wants the group.
+// empty reports whether neither a socket nor the node itself is a member.
 func (g *group) empty() bool { return g.own == 0 && len(g.interests) == 0 }
 
-// filter returns the state of the interface: if a socket excludes, it excludes what all such sockets
-// exclude and no other one includes; else it includes what any includes.
+// filter returns the state of the interface (RFC 3376 3.2). Where a socket excludes, the interface excludes the sources
+// that all such sockets exclude and that no socket includes. Otherwise it includes every source that a socket includes.
+// The node's own use excludes nothing.
 func (g *group) filter() (include bool, sources []wire.Addr) {
 	include = g.own == 0
 	var excluded, included []wire.Addr
 	first := true
 	for _, w := range g.interests {
 		switch {
+		// The interface must pass what any socket accepts: include lists are united, exclude lists intersected.
 		case w.include:
 			included = union(included, w.sources)
 		case first && g.own == 0:
@@ -220,14 +229,15 @@ func (g *group) filter() (include bool, sources []wire.Addr) {
 	}
 	switch {
 	case include && len(included) > maxGroupSources:
-		return false, nil // the sockets filter for themselves
+		return false, nil // more than maxGroupSources: accept all, and the transport filters for each socket
 	case include:
 		return true, included
 	}
 	return false, difference(excluded, included)
 }
 
-// union, minus and both are the operations on sorted sets.
+// union, difference and intersection are operations on sorted sets of at most maxGroupSources addresses. Their results
+// are new slices: the arguments belong to interests and filters that stay.
 func union(a, b []wire.Addr) []wire.Addr {
 	u := append(slices.Clone(a), b...)
 	slices.SortFunc(u, compareAddrs)

@@ -158,7 +158,7 @@ func TestFilterOfInterface(t *testing.T) {
 	}
 }
 
-// RFC 3376 5.1, RFC 3810 6.1: changes are told at once and once more.
+// RFC 3376 5.1, RFC 3810 6.1: changes are reported at once and once more.
 func TestStateChangeReports(t *testing.T) {
 	for _, c := range groupCases {
 		t.Run(c.c.name, func(t *testing.T) {

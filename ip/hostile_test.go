@@ -26,7 +26,7 @@ func nth(c struct{ name, a, b, bits string }, i int) wire.Addr {
 	return a
 }
 
-// Packets to very many silent neighbours: memory keeps its bound, neighbours in use stay, and a new one is
+// Packets to very many neighbours that do not answer: memory keeps its bound, neighbours in use stay, and a new one is
 // found.
 func TestNeighbourStorm(t *testing.T) {
 	for _, c := range pairs {
@@ -76,7 +76,7 @@ func TestNeighbourStorm(t *testing.T) {
 	}
 }
 
-// ARP and neighbour discovery from everybody about everybody: nothing is learned, and what is asked of us
+// Forged ARP and neighbour discovery for all addresses: nothing is learned, and what is asked of this node
 // is answered.
 func TestNeighbourFlood(t *testing.T) {
 	for _, c := range pairs {
@@ -206,7 +206,7 @@ func FuzzInput(f *testing.F) {
 	})
 }
 
-// fixLengths makes lengths and checksums of a frame right, so that it comes further.
+// fixLengths corrects lengths and checksums of a frame, so that it passes the first checks.
 func fixLengths(a *station, f []byte) {
 	copy(f, a.mac[:])
 	switch ip := wire.IPv4(f[14:]); {

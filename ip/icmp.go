@@ -5,7 +5,9 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// inputICMP takes an ICMP message with a right checksum (RFC 792, RFC 1122 3.2.2).
+// inputICMP takes an ICMP message with a right checksum (RFC 792, RFC 1122 3.2.2). Redirects are counted and ignored: any
+// host on the link can forge one, and a route learned from it would send this host's traffic to the forger. Source quench
+// (RFC 6633), timestamps and address masks are obsolete or reveal state, and are dropped.
 func (n *Node) inputICMP(g *Datagram) packet.Verdict {
 	m := wire.ICMP(g.Payload)
 	if !m.Valid() {
@@ -19,12 +21,13 @@ func (n *Node) inputICMP(g *Datagram) packet.Verdict {
 	case wire.ICMPUnreachable, wire.ICMPTimeExceeded, wire.ICMPParamProblem:
 		return n.handleError4(g, m)
 	case wire.ICMPRedirect:
-		n.stats.Redirects++ // anybody could send them: routes do not come from there
+		n.stats.Redirects++
 	}
-	return packet.DropICMP // others: source quench (RFC 6633), timestamps, address masks
+	return packet.DropICMP
 }
 
-// inputICMP6 takes an ICMPv6 message with a right checksum (RFC 4443).
+// inputICMP6 takes an ICMPv6 message with a right checksum (RFC 4443). Unknown informational messages are dropped without an
+// error (RFC 4443 2.4 (b)).
 func (n *Node) inputICMP6(frame []byte, g *Datagram) packet.Verdict {
 	m := wire.ICMPv6(g.Payload)
 	if !m.Valid() {
@@ -48,8 +51,8 @@ func (n *Node) inputICMP6(frame []byte, g *Datagram) packet.Verdict {
 	return packet.DropICMP
 }
 
-// handleDiscovery passes on a neighbour discovery message, which has no extension headers (RFC 6980 5: above
-// all no fragment header) and has not been put together.
+// handleDiscovery passes on a neighbour discovery message, unless it has extension headers or was reassembled (RFC 6980 5):
+// switches that filter forged advertisements look at unfragmented messages only.
 func (n *Node) handleDiscovery(frame []byte, g *Datagram, m wire.ICMPv6) packet.Verdict {
 	if len(g.Packet) != wire.IPv6Len+len(m) || g.Packets != 1 {
 		return packet.DropNeighbor
@@ -60,7 +63,7 @@ func (n *Node) handleDiscovery(frame []byte, g *Datagram, m wire.ICMPv6) packet.
 	return n.inputND(g.Dev, frame, wire.IPv6(g.Packet), m)
 }
 
-// deliverEchoReply passes an echo reply to who sends echo requests, if there is somebody.
+// deliverEchoReply returns an echo reply as a datagram, if the caller serves the protocol (Serve).
 func (n *Node) deliverEchoReply(g *Datagram) packet.Verdict {
 	if !n.serves(g.Proto) {
 		return packet.DropICMP
@@ -68,8 +71,10 @@ func (n *Node) deliverEchoReply(g *Datagram) packet.Verdict {
 	return packet.Undecided
 }
 
-// replyEcho answers an echo request to this host alone (RFC 1122 3.2.2.6) by the same message with type
-// reply. That the addresses change places does not change the sum of an IPv6 pseudo header.
+// replyEcho answers an echo request by the same message with type reply (RFC 1122 3.2.2.6, RFC 4443 4.2). One to a group
+// or a broadcast address is not answered, or one forged request has all hosts of a network answer its victim (smurf; RFC
+// 1122 3.2.2.6 permits to discard it). The checksum is updated for the type alone (RFC 1624): exchanging the addresses
+// does not change the sum of an IPv6 pseudo-header.
 func (n *Node) replyEcho(g *Datagram, reply uint8) packet.Verdict {
 	if g.Kind != Unicast || g.Src.Unspecified() {
 		return packet.DropICMP
@@ -83,7 +88,8 @@ func (n *Node) replyEcho(g *Datagram, reply uint8) packet.Verdict {
 	return n.sendReply(g, &h)
 }
 
-// sendReply sends n.parts back to where g came from.
+// sendReply sends n.parts to the source of g. Echo replies are not limited in rate: each costs its sender a request of the
+// same size.
 func (n *Node) sendReply(g *Datagram, h *Header) packet.Verdict {
 	p, v := n.reversePath(g)
 	if p == nil {
@@ -96,7 +102,8 @@ func (n *Node) sendReply(g *Datagram, h *Header) packet.Verdict {
 	return packet.Deliver
 }
 
-// reversePath returns the way to the source of g. Link-local addresses are of the link that g came from.
+// reversePath returns the path to the source of g, by the routes and not back by the device of g (RFC 1122 3.3.4.2). A
+// link-local source is on the link that g came from.
 func (n *Node) reversePath(g *Datagram) (*Path, packet.Verdict) {
 	dev := AnyDev
 	if g.Dev == LoopDev || g.Src.LinkLocal() {

@@ -128,12 +128,12 @@ func TestErrorsReceived(t *testing.T) {
 		}
 		a.confirmErrors = false
 		if v := a.feed(0, errorFrame(a, x, c.b, c.a, cases[c.name][0].typ, 0, 0, quote)); v != packet.DropICMP {
-			t.Errorf("%s: about nothing of ours: %v", c.name, v)
+			t.Errorf("%s: about no packet of this host: %v", c.name, v)
 		}
 	}
 }
 
-// RFC 1191, RFC 8201: what is believed of a path MTU, and for how long.
+// RFC 1191, RFC 8201: which reports of a path MTU count, and for how long.
 func TestPathMTU(t *testing.T) {
 	tooBig := map[string]func(mtu uint32) (uint8, uint8, uint32){
 		"IPv4": func(mtu uint32) (uint8, uint8, uint32) { return 3, 4, mtu },
@@ -150,25 +150,25 @@ func TestPathMTU(t *testing.T) {
 				p, _ := a.Route(l.now, addr(c.b), wire.Addr{}, AnyDev)
 				return a.MTU(l.now, p, addr(c.b))
 			}
-			hear := func(said uint32) packet.Verdict {
-				typ, code, rest := tooBig[c.name](said)
+			receive := func(mtu uint32) packet.Verdict {
+				typ, code, rest := tooBig[c.name](mtu)
 				return a.feed(0, errorFrame(a, x, c.b, c.a, typ, code, rest, quote[:100]))
 			}
 			a.confirmErrors = false
-			if v := hear(1300); v != packet.DropICMP || mtu() != 1500 {
+			if v := receive(1300); v != packet.DropICMP || mtu() != 1500 {
 				t.Errorf("no sender confirmed it: %v, %d", v, mtu())
 			}
 			a.confirmErrors = true
-			if v := hear(1490); v != packet.DropICMP || mtu() != 1500 {
+			if v := receive(1490); v != packet.DropICMP || mtu() != 1500 {
 				t.Errorf("larger than what was sent: %v, %d", v, mtu())
 			}
-			if v := hear(uint32(len(quote))); v != packet.DropICMP || mtu() != 1500 {
+			if v := receive(uint32(len(quote))); v != packet.DropICMP || mtu() != 1500 {
 				t.Errorf("as large as what was sent: %v, %d", v, mtu())
 			}
-			if v := hear(1400); v != packet.Deliver || mtu() != 1400 || a.countChanges(PathMTU) != 1 {
+			if v := receive(1400); v != packet.Deliver || mtu() != 1400 || a.countChanges(PathMTU) != 1 {
 				t.Errorf("%v, %d", v, mtu())
 			}
-			if v := hear(1420); v != packet.Deliver || mtu() != 1400 {
+			if v := receive(1420); v != packet.Deliver || mtu() != 1400 {
 				t.Errorf("raised: %v, %d", v, mtu())
 			}
 			if v := a.udp(c.a, c.b, make([]byte, 1400), func(h *Header) { h.DontFragment = true }); v != packet.DropTooBig {
@@ -182,13 +182,13 @@ func TestPathMTU(t *testing.T) {
 			if mtu() != 1500 {
 				t.Errorf("after eleven minutes: %d", mtu())
 			}
-			hear(100)
+			receive(100)
 			if want := map[string]int{"IPv4": 576, "IPv6": 1500}[c.name]; mtu() != want {
 				t.Errorf("a forged 100: %d, want %d", mtu(), want)
 			}
 			if c.name == "IPv4" {
 				l.after(11 * time.Minute)
-				hear(0)
+				receive(0)
 				if mtu() != 1006 { // RFC 1191 7: the plateau below 1428
 					t.Errorf("an old router: %d", mtu())
 				}
@@ -237,7 +237,7 @@ func TestErrorsSent(t *testing.T) {
 				t.Errorf("type %v, want %d; code %d; %d bytes", m.Type, typ, m.Code, len(f)-14)
 			}
 			h.Proto = 200
-			frame = ipFrame(a, x, &h, []byte("nobody serves this"))
+			frame = ipFrame(a, x, &h, []byte("a protocol without a consumer"))
 			x.inbox = nil
 			if v := a.feed(0, frame); v != packet.DropUnsupported {
 				t.Errorf("%v", v)
@@ -251,7 +251,7 @@ func TestErrorsSent(t *testing.T) {
 	}
 }
 
-// RFC 1122 3.2.2, RFC 4443 2.4 e: no errors about errors, to or about many, about nobody's or later
+// RFC 1122 3.2.2, RFC 4443 2.4 e: no errors about errors, to or about many, about unspecified sources or later
 // fragments.
 func TestErrorsNotSent(t *testing.T) {
 	for _, c := range pairs {
@@ -366,7 +366,7 @@ func TestEchoToGroupsAndBroadcasts(t *testing.T) {
 	}
 }
 
-// RFC 1122 3.2.1.3, 3.3.6, RFC 6274: what cannot come from a wire is refused.
+// RFC 1122 3.2.1.3, 3.3.6, RFC 6274: what cannot come from a link is dropped.
 func TestMartians(t *testing.T) {
 	_, a, x := meet(t, pairs[0], nil)
 	_, b, y := meet(t, pairs[1], nil)
@@ -429,8 +429,8 @@ func TestExtensionHeaders(t *testing.T) {
 		"padding":                  {0, option(udp, 1), packet.Undecided, -1, 0},
 		"unknown, skip":            {60, option(udp, 0x1e), packet.Undecided, -1, 0},
 		"unknown, drop":            {60, option(udp, 0x5e), packet.DropUnsupported, -1, 0},
-		"unknown, tell":            {60, option(udp, 0x9e), packet.DropUnsupported, 2, 42},
-		"unknown, tell one":        {0, option(udp, 0xde), packet.DropUnsupported, 2, 42},
+		"unknown, report":          {60, option(udp, 0x9e), packet.DropUnsupported, 2, 42},
+		"unknown, report unicast":  {0, option(udp, 0xde), packet.DropUnsupported, 2, 42},
 		"options too long":         {60, []byte{udp, 0, 1, 9, 0, 0, 0, 0}, packet.DropMalformed, -1, 0},
 		"hop by hop second":        {60, append(option(0, 1), option(udp, 1)...), packet.DropMalformed, -1, 0},
 		"routing, at its end":      {43, []byte{udp, 0, 0, 0, 0, 0, 0, 0}, packet.Undecided, -1, 0},
@@ -469,7 +469,7 @@ func TestExtensionHeaders(t *testing.T) {
 	}
 }
 
-// A packet with a source route is refused; other options are not looked at (RFC 6274 3.13).
+// A packet with a source route is dropped; other options are ignored (RFC 6274 3.13).
 func TestOptions4(t *testing.T) {
 	_, a, x := meet(t, pairs[0], nil)
 	h := Header{Src: addr("198.18.0.2"), Dst: addr("198.18.0.1")}

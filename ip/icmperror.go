@@ -7,10 +7,11 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// ErrorKind is what an ICMP error says of a packet.
+// ErrorKind is the meaning of an ICMP error, the same for both versions.
 type ErrorKind uint8
 
-// Kinds of errors. Hard ones say that no later packet will fare better (RFC 1122 4.2.3.9).
+// Kinds of errors. A soft error may pass, and TCP only records it; a hard one says that later packets will fail as well
+// (RFC 1122 4.2.3.9). What a connection does about either is the transport's decision (RFC 5461, RFC 5927).
 const (
 	NetUnreachable   ErrorKind = iota // no route: soft
 	HostUnreachable                   // also: the neighbour does not answer: soft
@@ -46,7 +47,7 @@ type ICMPError struct {
 // Seq returns the sequence number of the TCP segment that the error is about (RFC 5927 4.1).
 func (e *ICMPError) Seq() uint32 { return binary.BigEndian.Uint32(e.Quote[4:]) }
 
-// kind4 returns what an ICMP error says.
+// kind4 returns the kind of an ICMP error (RFC 792, RFC 1122 3.2.2.1). Unknown codes count as NetUnreachable, the softest.
 func kind4(typ, code uint8) ErrorKind {
 	switch {
 	case typ == wire.ICMPTimeExceeded:
@@ -69,7 +70,8 @@ func kind4(typ, code uint8) ErrorKind {
 	return NetUnreachable
 }
 
-// kind6 returns what an ICMPv6 error says (RFC 4443 3).
+// kind6 returns the kind of an ICMPv6 error (RFC 4443 3). An unknown error type is read as destination unreachable: it has
+// to be passed to the transport (RFC 4443 2.4 (a)).
 func kind6(typ, code uint8) ErrorKind {
 	switch typ {
 	case wire.ICMPv6TooBig:
@@ -100,15 +102,16 @@ func (n *Node) handleError4(g *Datagram, m wire.ICMP) packet.Verdict {
 	return n.handleError(e, m.Payload())
 }
 
-// handleError6 takes an ICMPv6 error. Unknown ones count as unreachable.
+// handleError6 takes an ICMPv6 error.
 func (n *Node) handleError6(g *Datagram, m wire.ICMPv6) packet.Verdict {
 	e := &n.failure
 	*e = ICMPError{Kind: kind6(m.Type(), m.Code()), Type: m.Type(), Code: m.Code(), From: g.Src, MTU: int(m.MTU())}
 	return n.handleError(e, m.Payload())
 }
 
-// handleError tells of e, which quotes the start of a packet. It is about nothing of ours unless the packet is
-// from an address of ours and has the start of its transport header.
+// handleError delivers e, which quotes the start of a packet. The quote must be from an address of this host and reach 8
+// bytes into its transport header: with ports and, for TCP, the sequence number, the transport can verify that it has sent
+// the packet (RFC 5927 4).
 func (n *Node) handleError(e *ICMPError, quote []byte) packet.Verdict {
 	size, ok := e.parseQuote(quote)
 	if !ok || !n.isLocalAddr(e.Tuple.Local) {
@@ -117,18 +120,21 @@ func (n *Node) handleError(e *ICMPError, quote []byte) packet.Verdict {
 	if e.Kind == TooBig {
 		return n.handleTooBig(e, size)
 	}
+	// An error about a packet that no transport has sent is counted as a drop: it is forged, or late.
 	if !n.deliverError(e) {
 		return packet.DropICMP
 	}
 	return packet.Deliver
 }
 
-// deliverError passes e on and reports whether a sender here confirms the packet.
+// deliverError passes e to the transport and reports whether that confirms the packet as its own.
 func (n *Node) deliverError(e *ICMPError) bool { return n.cfg.Error != nil && n.cfg.Error(n.now, e) }
 
-// handleTooBig lowers the path MTU to a destination, if that is plausible: a packet of size bytes did not
-// fit, and somebody sent it (RFC 5927 7).
+// handleTooBig lowers the path MTU to a destination (RFC 1191 6.3, RFC 8201 4), if the report is plausible and a transport
+// confirms that it sent the quoted packet (RFC 5927 7). Without that, one forged message slows down all connections to
+// a destination. The other nodes of the host use the same path, so the change is reported.
 func (n *Node) handleTooBig(e *ICMPError, size int) packet.Verdict {
+	// The bounds come first: e.MTU must be one that the transport may use when it confirms the packet.
 	mtu, ok := n.plausibleMTU(e.Tuple.Remote, e.MTU, size)
 	if !ok {
 		n.stats.RejectedMTUs++
@@ -145,7 +151,7 @@ func (n *Node) handleTooBig(e *ICMPError, size int) packet.Verdict {
 	return packet.Deliver
 }
 
-// parseQuote takes the flow from the start of a packet of ours, and returns the packet's length.
+// parseQuote reads the flow from the quoted start of a packet of this host, and returns the packet's length in bytes.
 func (e *ICMPError) parseQuote(b []byte) (size int, ok bool) {
 	q, why := ReadQuote(b)
 	if why != packet.Forward {
@@ -155,7 +161,8 @@ func (e *ICMPError) parseQuote(b []byte) (size int, ok bool) {
 	return q.Size, true
 }
 
-// deliverUnreachable tells the sender of the frame f, which waited for a neighbour in vain.
+// deliverUnreachable reports to the sender of the frame f, which waited for a neighbour, that there was no answer: as an
+// ICMP error from this host itself would (RFC 4861 7.2.2), but without a message.
 func (n *Node) deliverUnreachable(f []byte) {
 	e := &n.failure
 	*e = ICMPError{Kind: HostUnreachable, Local: true}

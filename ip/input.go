@@ -6,7 +6,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Datagram is what a transport gets: the payload of an IP packet. It borrows everything.
+// Datagram is what a transport gets: the payload of an IP packet. It borrows everything, from the frame of the packet or
+// from the node's reassembly buffer, until the next call of Input.
 type Datagram struct {
 	Src, Dst  wire.Addr
 	Proto     uint8
@@ -15,7 +16,7 @@ type Datagram struct {
 	Dev       uint8
 	Kind      Kind   // of Dst
 	FlowLabel uint32 // IPv6
-	Packets   uint16 // 1, or as many fragments as were put together
+	Packets   uint16 // 1, or the number of fragments that were reassembled
 	Payload   []byte // transport header and data
 	Packet    []byte // the packet from its IP header on, for Reject; the start of it where it was reassembled
 }
@@ -24,15 +25,13 @@ type Datagram struct {
 // fragments had it (RFC 3168 5.3).
 func (g *Datagram) ECN() wire.ECN { return wire.ECN(g.TOS & 3) }
 
-// Input is given the frame that d describes, with its Ethernet header, as an engine's header pass left
-// it: d.L3, d.L4, d.Payload, d.Proto and d.Flags are relied on. It answers ARP, neighbour discovery and
-// ICMP itself. The verdict is one of
+// Input handles the frame that d describes, with its Ethernet header, as an engine's header pass left it: it relies on
+// d.L3, d.L4, d.Payload, d.Proto and d.Flags. It answers ARP, neighbour discovery and ICMP itself. The verdict is one of
 //
-//   - Undecided: g is a datagram for a transport, whole (a packet, or reassembled), with valid lengths
-//     and a right checksum (or none, in UDP); the caller decides what becomes of it. What g points at is
-//     valid until the next call.
-//   - Deliver: the node has taken what the packet says; the frame is free.
-//   - Handover: the leader must see the packet.
+//   - Undecided: g is a datagram for a transport, whole (a packet, or reassembled), with valid lengths and a right
+//     checksum (or none, in UDP). The caller delivers it. What g points at is valid until the next call.
+//   - Deliver: the node has processed the packet; the frame is free.
+//   - Handover: the leader must process the packet.
 //   - a reason to drop it.
 //
 // The frame is borrowed.
@@ -56,7 +55,8 @@ func (n *Node) Input(now clock.Time, dev uint8, frame []byte, d *packet.Desc, g 
 	return n.inputOther(dev, frame)
 }
 
-// accepts reports whether the frame's link address is ours, a group's or everybody's.
+// accepts reports whether the frame's link address is this device's, a group's or broadcast. Devices in promiscuous mode
+// and switches that flood deliver other hosts' unicast frames as well: answering one would be a second answer.
 func (n *Node) accepts(dev uint8, frame []byte) bool {
 	if dev == LoopDev {
 		return true
@@ -68,7 +68,7 @@ func (n *Node) accepts(dev uint8, frame []byte) bool {
 	return dst == n.links[dev].MAC || dst.Multicast()
 }
 
-// inputOther takes a frame that is not IP.
+// inputOther takes a frame that is not IP: ARP, behind at most wire.MaxTags VLAN tags.
 func (n *Node) inputOther(dev uint8, frame []byte) packet.Verdict {
 	t, off, ok := wire.Network(frame)
 	if !ok {
@@ -84,9 +84,10 @@ func (n *Node) inputOther(dev uint8, frame []byte) packet.Verdict {
 }
 
 // martian reports whether src cannot be the source of a packet that came in on dev: an address that no host has
-// (wire.Addr.Martian), a directed broadcast of ours, or an address of this host, which only the loopback queue carries.
-// Accepting one would let an outsider speak as this host (RFC 1122 3.2.1.3). The unspecified address is left to the
-// caller, since some protocols begin with it.
+// (wire.Addr.Martian), a directed broadcast of a connected network, or an address of this host, which only the loopback
+// queue carries. Accepting one would let an outsider speak as this host (RFC 1122 3.2.1.3), and an answer to a broadcast
+// source would reach all hosts of the link. The unspecified address is left to the caller, since IGMP, duplicate address
+// detection and DHCP begin with it.
 func (n *Node) martian(dev uint8, src wire.Addr) bool {
 	if src.Multicast() || src == wire.Broadcast4 || n.isDirectedBroadcast(src, dev) {
 		return true
@@ -94,7 +95,8 @@ func (n *Node) martian(dev uint8, src wire.Addr) bool {
 	return dev != LoopDev && (src.Martian() && !src.Unspecified() || n.isLocalAddr(src))
 }
 
-// input4 takes an IPv4 packet (RFC 791, RFC 1122 3.2).
+// input4 takes an IPv4 packet (RFC 791, RFC 1122 3.2). The order of the checks follows what each needs: lengths before
+// any field, the header checksum before any address (RFC 1122 3.2.1.2), the source before anything is sent in answer.
 func (n *Node) input4(dev uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
 	ip := wire.IPv4(frame[d.L3:])
 	if !ip.Valid() {
@@ -124,13 +126,13 @@ func (n *Node) input4(dev uint8, frame []byte, d *packet.Desc, g *Datagram) pack
 	return n.deliver(frame, g, checksumFound(d))
 }
 
-// checksumFound reports what the header pass found of the transport checksum.
+// checksumFound reports whether the header pass found the transport checksum right, or absent from UDP over IPv4 (RFC 768).
 func checksumFound(d *packet.Desc) bool {
 	return d.Flags&(packet.FlagL4ChecksumOK|packet.FlagL4NoChecksum) != 0
 }
 
-// classify sets g.Kind, and refuses what is not for this host. A packet to one host in a frame to many is
-// refused (RFC 1122 3.3.6).
+// classify sets g.Kind, and drops what is not for this host. It also drops a unicast packet in a broadcast or multicast
+// frame (RFC 1122 3.3.6): else one forged frame makes every host of the link answer.
 func (n *Node) classify(dev uint8, frame []byte, g *Datagram) packet.Verdict {
 	g.Kind = n.Local(dev, g.Dst)
 	switch {
@@ -142,8 +144,9 @@ func (n *Node) classify(dev uint8, frame []byte, g *Datagram) packet.Verdict {
 	return packet.Undecided
 }
 
-// options4 looks at the options of an IPv4 packet. Source routes are refused (RFC 6274 3.13.2.3); others
-// are for routers and measurements, and mean nothing here.
+// options4 checks the options of an IPv4 packet. Source routes are dropped (RFC 6274 3.13.2.3): they let a sender choose
+// the way back, and so use the address of any host. Other options are for routers and measurements (RFC 1122 3.2.1.8) and
+// are ignored.
 func options4(ip wire.IPv4) packet.Verdict {
 	it := ip.OptionIter()
 	for it.Next() {
@@ -157,8 +160,9 @@ func options4(ip wire.IPv4) packet.Verdict {
 	return packet.Undecided
 }
 
-// deliver passes a whole datagram on to who serves its protocol. checked says that its checksum is right,
-// or absent from UDP.
+// deliver passes a whole datagram on to the consumer of its protocol. checked says that its checksum is right, or absent
+// from UDP. frame is nil for a reassembled IPv4 datagram. A protocol without a consumer is answered with protocol
+// unreachable (RFC 1122 3.2.2.1), over IPv6 with a parameter problem (RFC 4443 3.4).
 func (n *Node) deliver(frame []byte, g *Datagram, checked bool) packet.Verdict {
 	switch {
 	case g.Proto == wire.ProtoICMP && g.Dst.Is4():
@@ -176,7 +180,9 @@ func (n *Node) deliver(frame []byte, g *Datagram, checked bool) packet.Verdict {
 			return packet.Handover
 		}
 		return n.inputIGMP(g)
-	case g.Kind == Multicast && !n.Member(g.Dev, g.Dst, g.Src): // what is said about groups itself passes
+	case g.Kind == Multicast && !n.Member(g.Dev, g.Dst, g.Src):
+		// No socket wants the group from this source (RFC 3376 3.2). ICMP and IGMP, above, are exempt: their messages
+		// to groups maintain neighbours and memberships.
 		return packet.DropNotOurs
 	case !n.serves(g.Proto):
 		n.reject(g, ProtoUnreachable)

@@ -5,7 +5,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// input6 takes an IPv6 packet (RFC 8200).
+// input6 takes an IPv6 packet (RFC 8200). What follows the payload length, such as the padding of short Ethernet frames,
+// is cut off first, or it would count as payload.
 func (n *Node) input6(dev uint8, frame []byte, d *packet.Desc, g *Datagram) packet.Verdict {
 	ip := wire.IPv6(frame[d.L3:])
 	if !ip.Valid() {
@@ -17,7 +18,7 @@ func (n *Node) input6(dev uint8, frame []byte, d *packet.Desc, g *Datagram) pack
 		FlowLabel: ip.FlowLabel(), Packets: 1, Payload: ip.Payload(), Packet: ip,
 	}
 	if g.Src.Is4() || g.Dst.Is4() || n.martian(dev, g.Src) {
-		return packet.DropDenied // mapped addresses are not for the wire (RFC 4942 2.2)
+		return packet.DropDenied // a mapped address on the wire would pass for an IPv4 peer (RFC 4942 2.2)
 	}
 	if v := n.classify(dev, frame, g); v != packet.Undecided {
 		return v
@@ -30,16 +31,18 @@ func (n *Node) input6(dev uint8, frame []byte, d *packet.Desc, g *Datagram) pack
 		}
 		g.Proto, g.Payload, at = w.next, w.pkt[w.at:], w.at
 	}
+	// What the header pass found holds only where it ended at the same transport header as this walk.
 	return n.deliver6(frame, g, g.Packets == 1 && checksumFound(d) && int(d.L4) == int(d.L3)+at)
 }
 
-// deliver6 passes on what lies behind the extension headers.
+// deliver6 passes on what follows the extension headers. Only ICMPv6 may have the unspecified source, for duplicate address
+// detection and router solicitations (RFC 4291 2.5.2, RFC 4861 4.1, 4.3).
 func (n *Node) deliver6(frame []byte, g *Datagram, checked bool) packet.Verdict {
 	if g.Proto == wire.ProtoNone {
 		return packet.Deliver // RFC 8200 4.7
 	}
 	if g.Src.Unspecified() && g.Proto != wire.ProtoICMPv6 {
-		return packet.DropDenied // RFC 4291 2.5.2
+		return packet.DropDenied
 	}
 	if !checked {
 		checked = checksum6(g)
@@ -47,8 +50,9 @@ func (n *Node) deliver6(frame []byte, g *Datagram, checked bool) packet.Verdict 
 	return n.deliver(frame, g, checked)
 }
 
-// checksum6 verifies the transport checksum of g itself: of packets whose headers the header pass does
-// not walk as we do, such as atomic fragments, and of reassembled ones.
+// checksum6 verifies the transport checksum of g. It is needed where the header pass does not reach the transport header
+// that the walk here found, as in atomic fragments, and for reassembled datagrams. A UDP checksum of zero is wrong over
+// IPv6 (RFC 8200 8.1), so it is not an exception.
 func checksum6(g *Datagram) bool {
 	if len(g.Payload) < 8 {
 		return false
@@ -73,17 +77,20 @@ func extended(proto uint8) bool {
 	return false
 }
 
-// walk6 walks the extension headers of a packet. When a fragment completes a datagram, it goes on in that.
+// walk6 is a position in the extension headers of a packet. When a fragment completes a datagram, the walk goes on in
+// that datagram. An unknown header is reported by the offset of the octet that names it (RFC 4443 3.4), so the walk keeps
+// the offset of the next-header field that led to the current header.
 type walk6 struct {
 	pkt   []byte
-	at    int   // of the header that comes
+	at    int   // offset of the current header
 	next  uint8 // its protocol
-	from  int   // of the octet that says so
-	count int
+	from  int   // offset of the octet that names it
+	count int   // headers so far, at most wire.MaxExtHeaders, across reassembly: a bound on the work of one packet
 }
 
-// walk takes the extension headers one by one (RFC 8200 4). It ends at the upper layer with Undecided,
-// or with what became of the packet.
+// walk processes the extension headers in the order in which they appear (RFC 8200 4). It ends at the upper layer with
+// Undecided, or earlier with the verdict on the packet. A fragment header has 8 bytes whatever its second octet says: that
+// is reserved, not a length (RFC 8200 4.5).
 func (n *Node) walk(w *walk6, g *Datagram) packet.Verdict {
 	for extended(w.next) {
 		h := w.pkt[w.at:]
@@ -108,7 +115,7 @@ func (n *Node) walk(w *walk6, g *Datagram) packet.Verdict {
 	return packet.Undecided
 }
 
-// handleExtension takes the header h of w.
+// handleExtension processes the header h of w.
 func (n *Node) handleExtension(w *walk6, g *Datagram, h []byte) packet.Verdict {
 	switch w.next {
 	case wire.ProtoHopByHop:
@@ -135,8 +142,13 @@ func (n *Node) handleExtension(w *walk6, g *Datagram, h []byte) packet.Verdict {
 // isAtomic reports whether a fragment header has offset 0 and no more to follow.
 func isAtomic(h []byte) bool { return h[2] == 0 && h[3]&0xf9 == 0 }
 
-// options6 looks at the options of a hop-by-hop or destination options header. What is done about unknown
-// ones their top two bits say (RFC 8200 4.2).
+// options6 checks the options of a hop-by-hop or destination options header. The top two bits of an unknown option's type
+// say what to do (RFC 8200 4.2):
+//
+//	00  skip it
+//	01  drop the packet
+//	10  drop it, and send a parameter problem
+//	11  drop it, and send a parameter problem unless the destination is a group
 func (n *Node) options6(w *walk6, g *Datagram, h []byte) packet.Verdict {
 	for i := 2; i < len(h); {
 		t := h[i]
@@ -156,8 +168,7 @@ func (n *Node) options6(w *walk6, g *Datagram, h []byte) packet.Verdict {
 	return packet.Undecided
 }
 
-// unknownOption reports an option of type t at offset off: 10 always, 11 only where the packet was for
-// this host alone.
+// unknownOption reports an option of type t at offset off, as its top two bits ask.
 func (n *Node) unknownOption(g *Datagram, t uint8, off int) {
 	if t>>6 == 2 || t>>6 == 3 && !g.Dst.Multicast() {
 		n.parameterProblem(g, icmp6UnknownOption, off)

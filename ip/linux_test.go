@@ -89,18 +89,18 @@ func serveRaw(t *testing.T, p *rawDevice, mac wire.MAC, stop <-chan struct{}) (c
 func TestNodeAgainstLinux(t *testing.T) {
 	testnet.Program(t, "ping")
 	n := testnet.For(t, "mr-ip")
-	linux, ours := n.Namespace("linux"), n.Namespace("node")
+	linux, node := n.Namespace("linux"), n.Namespace("node")
 	for _, err := range []error{
-		ours.Sysctl("net.ipv6.conf.default.disable_ipv6", "1"),
-		n.Link(linux, "eth0", ours, "eth0"),
-		linux.Up("eth0", "198.18.0.1/24", "2001:db8::1/64"), ours.Up("eth0"),
-		linux.NoOffload("eth0"), ours.NoOffload("eth0"),
+		node.Sysctl("net.ipv6.conf.default.disable_ipv6", "1"),
+		n.Link(linux, "eth0", node, "eth0"),
+		linux.Up("eth0", "198.18.0.1/24", "2001:db8::1/64"), node.Up("eth0"),
+		linux.NoOffload("eth0"), node.NoOffload("eth0"),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	p, mac := openRaw(t, ours, "eth0")
+	p, mac := openRaw(t, node, "eth0")
 	defer unix.Close(p.fd)
 	stop, done := make(chan struct{}), make(chan struct{})
 	var counts [packet.Verdicts]int
@@ -131,7 +131,7 @@ func TestNodeAgainstLinux(t *testing.T) {
 	}
 }
 
-// expectRefused sends a datagram to a closed port, and expects the kernel to have heard so.
+// expectRefused sends a datagram to a closed port, and expects ECONNREFUSED.
 func expectRefused(t *testing.T, dst string) error {
 	c, err := net.Dial("udp", net.JoinHostPort(dst, "9"))
 	if err != nil {

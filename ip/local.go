@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// AnyDev stands for a device that the caller leaves open.
+// AnyDev leaves the device to the routes. In the index of addresses it marks an address that is valid on all devices.
 const AnyDev uint8 = 255
 
 // Kind is what an address is to this host.
@@ -16,7 +16,7 @@ type Kind uint8
 
 // The kinds of addresses.
 const (
-	NotLocal  Kind = iota // of somebody else
+	NotLocal  Kind = iota // not an address of this host
 	Unicast               // an address of this host
 	Broadcast             // limited or directed (RFC 919, RFC 922)
 	Multicast             // a group that the device is a member of
@@ -27,41 +27,42 @@ func (k Kind) String() string {
 	return [...]string{"not_local", "unicast", "broadcast", "multicast"}[k&3]
 }
 
-// maxAddrs is how many addresses a node has at most, all devices together.
+// maxAddrs is how many addresses a node has at most, all devices together: searches of them are linear.
 const maxAddrs = 256
 
-// addrState is what may be done with an address (RFC 4862 2).
+// addrState is the state of an address (RFC 4862 2); see dad.go.
 type addrState uint8
 
 const (
-	addrFree addrState = iota
-	addrTentative
-	addrPreferred
-	addrDeprecated // no longer chosen as source
-	addrDuplicate  // another host has it: not ours
+	addrFree       addrState = iota // the slot is not in use
+	addrTentative                   // duplicate address detection runs: packets to it are not accepted
+	addrPreferred                   // for any use
+	addrDeprecated                  // receives, and serves existing connections; not chosen as a source (RFC 4862 5.5.4)
+	addrDuplicate                   // another host has it: not used, kept for the user to see
 )
 
 var addrNames = [...]string{"free", "tentative", "preferred", "deprecated", "duplicate"}
 
-// address is one of our addresses.
+// address is an address of this host, in whatever state.
 type address struct {
-	addr      wire.Addr
-	prefix    netip.Prefix
+	addr      wire.Addr    // prefix.Addr() in the form of packets
+	prefix    netip.Prefix // with the host bits
 	dev       uint8
 	origin    Origin
 	state     addrState
-	sent      uint8 // probes or announcements
-	attempt   uint8 // RFC 7217 DAD_Counter
-	valid     clock.Time
-	preferred clock.Time
-	defended  clock.Time // the last announcement against a claim
+	sent      uint8      // probes while tentative, then announcements
+	attempt   uint8      // RFC 7217 DAD_Counter
+	valid     clock.Time // end of the valid lifetime, or Never
+	preferred clock.Time // end of the preferred lifetime, or Never
+	defended  clock.Time // last defence against a conflict (RFC 5227 2.4); 0 is none
 }
 
-// assigned reports whether the address is ours to use.
+// assigned reports whether packets may be received at the address and sent from it (RFC 4862 2, assigned address).
 func (a *address) assigned() bool { return a.state == addrPreferred || a.state == addrDeprecated }
 
-// localKey finds an address: link-local ones are of one device, others of any (the weak host model,
-// RFC 1122 3.3.4.2).
+// localKey is the key of an address in the index. A link-local one belongs to its device, since two links may use the
+// same (RFC 4007 6). Others are accepted on any device: the weak host model of RFC 1122 3.3.4.2, as in Linux, so that an
+// address stays reachable whichever link the route to this host leads over.
 type localKey struct {
 	addr wire.Addr
 	dev  uint8
@@ -74,19 +75,20 @@ func keyOf(a wire.Addr, dev uint8) localKey {
 	return localKey{a, dev}
 }
 
-// localEntry is what a packet to an address finds.
+// localEntry is the result of a lookup in the index.
 type localEntry struct {
 	kind Kind
-	dev  uint8 // of broadcasts: where they come in
-	uses uint8
+	dev  uint8 // of directed broadcasts: the device of their network
+	uses uint8 // addresses that share the entry, such as the broadcast address of one prefix
 }
 
-// locals are the addresses of this host. The last lookup is kept: most packets are to the same one.
+// locals are the addresses of this host. The last lookup is cached: most packets of a burst have the same destination,
+// and comparing 17 bytes is cheaper than a map access.
 type locals struct {
 	slot  []address // at most maxAddrs
 	index map[localKey]localEntry
-	last  struct { // the answer of Local that was asked for last
-		key  localKey // of Local's arguments; AnyDev and :: where there is none, which is NotLocal
+	last  struct { // arguments and result of the last Local
+		key  localKey // AnyDev and :: after a change: no packet has them, and the result NotLocal is right for both
 		kind Kind
 	}
 }
@@ -97,11 +99,11 @@ func newLocals() locals {
 	return t
 }
 
-// invalidate drops the last answer, which a change of addresses or groups may have made wrong.
+// invalidate drops the cached lookup. Every change of addresses and groups calls it: a stale result would accept packets
+// to an address that has moved to another host.
 func (t *locals) invalidate() { t.last.key, t.last.kind = localKey{dev: AnyDev}, NotLocal }
 
-// Local returns what a is to this host for a packet that came in on dev: cheap enough to be asked for
-// each packet.
+// Local returns what a is to this host for a packet that came in on dev. It is cheap enough for every packet.
 func (n *Node) Local(dev uint8, a wire.Addr) Kind {
 	if n.local.last.key == (localKey{a, dev}) {
 		return n.local.last.kind
@@ -109,13 +111,16 @@ func (n *Node) Local(dev uint8, a wire.Addr) Kind {
 	return n.lookUp(dev, a)
 }
 
-// lookUp is Local without the last answer, which it replaces. It is apart so that Local is inlined.
+// lookUp is Local without the cached result, which it replaces. It is a function of its own so that Local is inlined.
 func (n *Node) lookUp(dev uint8, a wire.Addr) Kind {
 	kind := n.kind(dev, a)
 	n.local.last.key, n.local.last.kind = localKey{a, dev}, kind
 	return kind
 }
 
+// kind decides what a is to this host. Loopback addresses are accepted from the loopback queue alone (RFC 1122 3.2.1.3
+// (g), RFC 4291 2.5.3), and a directed broadcast on the device of its network alone, or from this host itself. On the
+// loopback queue a link-local address of any device counts, because such a packet has no link.
 func (n *Node) kind(dev uint8, a wire.Addr) Kind {
 	switch {
 	case a == wire.Broadcast4:
@@ -145,7 +150,7 @@ func (n *Node) ownLinkLocal(a wire.Addr) Kind {
 	return NotLocal
 }
 
-// isLocalAddr reports whether a is an assigned unicast address of ours, on whatever device.
+// isLocalAddr reports whether a is an assigned unicast address of this host, on any device.
 func (n *Node) isLocalAddr(a wire.Addr) bool {
 	if a.LinkLocal() {
 		return n.ownLinkLocal(a) == Unicast
@@ -153,10 +158,10 @@ func (n *Node) isLocalAddr(a wire.Addr) bool {
 	return a.Loopback() || n.local.index[localKey{a, AnyDev}].kind == Unicast
 }
 
-// Usable reports whether packets may be sent from a: it is ours, and neither tentative nor duplicate.
+// Usable reports whether packets may be sent from a: it is assigned, neither tentative nor duplicate (RFC 4862 2).
 func (n *Node) Usable(a wire.Addr) bool { return n.isLocalAddr(a) }
 
-// find returns our address a on dev, in whatever state.
+// find returns address a of device dev in any state, also tentative or duplicate, which the index does not have.
 func (t *locals) find(dev uint8, a wire.Addr) *address {
 	for i := range t.slot {
 		if x := &t.slot[i]; x.state != addrFree && x.addr == a && x.dev == dev {
@@ -166,8 +171,9 @@ func (t *locals) find(dev uint8, a wire.Addr) *address {
 	return nil
 }
 
-// AddAddr gives dev an address with the length of its on-link prefix. It is checked for duplicates first
-// (RFC 5227, RFC 4862 5.4) unless unchecked is set; Changed then tells of AddrUp or AddrDuplicate.
+// AddAddr gives dev an address with the length of its on-link prefix. Duplicate address detection (RFC 5227, RFC 4862
+// 5.4) runs first unless unchecked is set, and its result is reported as AddrUp or AddrDuplicate. The address is usable
+// after AddrUp: using it earlier would take it from a host that has it.
 func (n *Node) AddAddr(now clock.Time, dev uint8, p netip.Prefix, o Origin, unchecked bool) error {
 	n.setNow(now)
 	return n.addAddr(address{prefix: p, dev: dev, origin: o, valid: clock.Never, preferred: clock.Never}, unchecked)
@@ -210,7 +216,11 @@ func (t *locals) free() int {
 	return len(t.slot) - 1
 }
 
-// startDAD begins with duplicate address detection, or leaves it out.
+// startDAD begins duplicate address detection, or assigns x at once: where the caller has checked it, and in followers,
+// which learn of an address after the leader has checked it. The solicited-node group is joined before the first
+// solicitation, or two hosts that probe for the address at the same time would not see each other (RFC 4862 5.4.2). The
+// first probe is delayed at random, since hosts often start together (RFC 5227 2.1.1 PROBE_WAIT, RFC 4862 5.4.2
+// MAX_RTR_SOLICITATION_DELAY).
 func (n *Node) startDAD(x *address, i int, unchecked bool) {
 	x.state = addrTentative
 	n.solicitedGroup(x, true)
@@ -218,14 +228,15 @@ func (n *Node) startDAD(x *address, i int, unchecked bool) {
 		n.assign(x, i)
 		return
 	}
-	n.wheel.Arm(n.base.addrs+uint32(i), n.now.Add(n.rand.Between(0, time.Second))) // PROBE_WAIT, MAX_RTR_SOLICITATION_DELAY
+	n.wheel.Arm(n.base.addrs+uint32(i), n.now.Add(n.rand.Between(0, time.Second)))
 }
 
-// assign makes a checked address ours.
+// assign makes a tentative address usable, and adds the route to its prefix. An address from a router advertisement adds
+// none: having an address does not make its prefix on-link, the L flag does (RFC 5942 4).
 func (n *Node) assign(x *address, i int) {
 	x.state, x.sent = addrPreferred, 0
 	n.index(x, 1)
-	if x.origin != RouterAdvert { // RFC 5942 4: there the router says what is on link
+	if x.origin != RouterAdvert {
 		n.addRoute(Route{Prefix: x.prefix.Masked(), Dev: x.dev, Origin: Connected})
 	}
 	n.notifyChange(&Change{
@@ -237,10 +248,11 @@ func (n *Node) assign(x *address, i int) {
 	n.addrTimer(i)
 }
 
-// index enters an address and its broadcast addresses for lookups, or takes them out (by -1).
+// index adds an address and its directed broadcast address to the lookups, or removes them (by -1). Every cached path
+// ends here (routesAt), because a destination may have become local and a source invalid.
 func (n *Node) index(x *address, by int) {
 	n.local.count(keyOf(x.addr, x.dev), Unicast, AnyDev, by)
-	if x.addr.Is4() && x.prefix.Bits() < 31 { // RFC 3021: /31 has none
+	if x.addr.Is4() && x.prefix.Bits() < 31 { // a /31 has no broadcast address (RFC 3021)
 		n.local.count(keyOf(directedBroadcast(x.prefix), x.dev), Broadcast, x.dev, by)
 	}
 	n.local.invalidate()
@@ -248,7 +260,7 @@ func (n *Node) index(x *address, by int) {
 	n.routesAt = n.epoch
 }
 
-// count counts the uses of an entry of the index.
+// count adds by to the uses of an entry of the index, which exists while it has any.
 func (t *locals) count(k localKey, kind Kind, dev uint8, by int) {
 	e, ok := t.index[k]
 	if !ok {
@@ -261,7 +273,7 @@ func (t *locals) count(k localKey, kind Kind, dev uint8, by int) {
 	}
 }
 
-// directedBroadcast returns the broadcast address of an IPv4 prefix (RFC 922 7).
+// directedBroadcast returns the broadcast address of an IPv4 prefix: the host bits are ones (RFC 922 7).
 func directedBroadcast(p netip.Prefix) wire.Addr {
 	a := p.Masked().Addr().As4()
 	for i := p.Bits(); i < 32; i++ {
@@ -270,7 +282,7 @@ func directedBroadcast(p netip.Prefix) wire.Addr {
 	return wire.AddrFrom4(a)
 }
 
-// DelAddr takes an address away.
+// DelAddr removes an address. Paths that used it end, and the on-link route goes with the last address of its prefix.
 func (n *Node) DelAddr(now clock.Time, dev uint8, a wire.Addr) error {
 	n.setNow(now)
 	for i := range n.local.slot {
@@ -293,7 +305,7 @@ func (n *Node) removeAddr(x *address, i int) {
 	n.notifyChange(&Change{Kind: AddrDown, Dev: old.dev, Addr: old.addr, Prefix: old.prefix, Origin: old.origin})
 }
 
-// unassign takes x out of the lookups.
+// unassign removes x from the lookups and leaves its solicited-node group, which a duplicate has left already.
 func (n *Node) unassign(x *address) {
 	if x.assigned() {
 		n.index(x, -1)
@@ -303,7 +315,7 @@ func (n *Node) unassign(x *address) {
 	}
 }
 
-// sharesPrefix reports whether another address of the device has the same prefix.
+// sharesPrefix reports whether another address of the device has the same prefix, whose route must then stay.
 func (n *Node) sharesPrefix(x *address) bool {
 	for i := range n.local.slot {
 		y := &n.local.slot[i]
@@ -334,8 +346,9 @@ func (n *Node) Addrs() []AddrInfo {
 	return list
 }
 
-// Source returns the address of this host that packets to dst, by way of dev, are sent from when nobody
-// chose one (RFC 6724 5, RFC 1122 3.3.4.3).
+// Source returns the source address of packets to dst by way of dev when the caller chose none (RFC 6724 5, RFC 1122
+// 3.3.4.3). A packet to an address of this host comes from that address. Otherwise the route's preferred source decides,
+// and then the rules of RFC 6724.
 func (n *Node) Source(now clock.Time, dst wire.Addr, dev uint8) (wire.Addr, bool) {
 	n.setNow(now)
 	if n.isLocalAddr(dst) {
@@ -350,7 +363,7 @@ func (n *Node) Source(now clock.Time, dst wire.Addr, dev uint8) (wire.Addr, bool
 	return n.source(dst, dev)
 }
 
-// source chooses among the assigned addresses of dst's version, those of dev before others.
+// source chooses the best of the assigned addresses of dst's version (betterSource).
 func (n *Node) source(dst wire.Addr, dev uint8) (wire.Addr, bool) {
 	var best *address
 	for i := range n.local.slot {
@@ -366,26 +379,32 @@ func (n *Node) source(dst wire.Addr, dev uint8) (wire.Addr, bool) {
 	return best.addr, true
 }
 
-// eligible reports whether x may be the source of packets to dst by way of dev: a link-local address
-// belongs to one link.
+// eligible reports whether x may be the source of packets by way of dev. A link-local address of another link may not: an
+// answer to it would stay on this link (RFC 4007 6, RFC 4291 2.5.6).
 func (n *Node) eligible(x *address, dst wire.Addr, dev uint8) bool {
 	return dev == AnyDev || x.dev == dev || !x.addr.LinkLocal()
 }
 
-// betterSource reports whether x is a better source for dst than y (RFC 6724 5: rules 1, 2, 3, 5, 8).
+// betterSource reports whether x is a better source for dst than y (RFC 6724 5). Rules 4 (home addresses), 6 (labels) and
+// 7 (temporary addresses) have no input here: the node has no policy table and makes no temporary addresses.
 func betterSource(x, y *address, dst wire.Addr, dev uint8) bool {
+	// Rule 1: the destination itself.
 	if (x.addr == dst) != (y.addr == dst) {
 		return x.addr == dst
 	}
+	// Rule 2: the scope of the destination, or it could not answer.
 	if a, b := sameScope(x.addr, dst), sameScope(y.addr, dst); a != b {
 		return a
 	}
+	// Rule 3: avoid deprecated addresses, which end before the connection does.
 	if x.state != y.state {
 		return x.state == addrPreferred
 	}
+	// Rule 5: the outgoing device, whose link is where the answer is expected.
 	if (x.dev == dev) != (y.dev == dev) {
 		return x.dev == dev
 	}
+	// Rule 8: the longest matching prefix.
 	return commonPrefixLen(x, dst) > commonPrefixLen(y, dst)
 }
 
@@ -393,7 +412,8 @@ func betterSource(x, y *address, dst wire.Addr, dev uint8) bool {
 // are in use).
 func sameScope(a, dst wire.Addr) bool { return a.LinkLocal() == linkLocalScope(dst) }
 
-// linkLocalScope reports whether dst is of link-local scope, as an address or as a group.
+// linkLocalScope reports whether dst is of link-local scope, as an address or as a group. The scope of an IPv6 group is in
+// the low 4 bits of its second octet: 1 is interface-local, 2 link-local (RFC 4291 2.7).
 func linkLocalScope(dst wire.Addr) bool {
 	if dst.Multicast() && !dst.Is4() {
 		return dst[1]&0xf <= 2
@@ -401,14 +421,15 @@ func linkLocalScope(dst wire.Addr) bool {
 	return dst.LinkLocal()
 }
 
-// commonPrefixLen returns how many bits of x's prefix dst has.
+// commonPrefixLen returns how many leading bits x and dst share, at most the length of x's prefix (RFC 6724 2.2).
 func commonPrefixLen(x *address, dst wire.Addr) uint8 {
 	h1, l1 := addrWords(x.addr)
 	h2, l2 := addrWords(dst)
 	return min(commonBits(h1, l1, h2, l2), prefixBits(x.prefix))
 }
 
-// solicitedGroup joins or leaves the group at which x is solicited (RFC 4861 7.2.1).
+// solicitedGroup joins or leaves the solicited-node group of x (RFC 4861 7.2.1). The group goes by the low 24 bits, so that
+// addresses may share it: uses are counted.
 func (n *Node) solicitedGroup(x *address, join bool) {
 	if !x.addr.Is4() {
 		n.countOwnUse(x.dev, wire.Addr(wire.SolicitedNode(x.addr)), join)

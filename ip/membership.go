@@ -8,27 +8,33 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
+// Group membership as IGMPv3 and MLDv2 have it in common; igmp.go and mld.go read and write their messages. A host reports
+// a change of a filter unasked, robustness times, since reports are not acknowledged. It answers queries after a random
+// delay, so that the hosts of a link do not answer at once.
+//
+// A follower reports nothing: routers see one host, which the leader reports for.
+
 // Times of group membership (RFC 3376 8, RFC 3810 9).
 const (
-	robustness       = 2
-	reportInterval   = time.Second       // unsolicited reports
-	olderQuerier     = 260 * time.Second // RFC 3376 8.12: robustness x 125 s + 10 s
-	answerInterval   = 100 * time.Millisecond
-	maxQuerySources  = 64 // of a query that are remembered; with more, all sources are reported
+	robustness       = 2                      // RFC 3376 8.1: reports that are sent of each change, unless the querier says
+	reportInterval   = time.Second            // RFC 3376 8.11: the longest time between two of them
+	olderQuerier     = 260 * time.Second      // RFC 3376 8.12: robustness x 125 s + 10 s
+	answerInterval   = 100 * time.Millisecond // between answers, whatever forged queries ask for
+	maxQuerySources  = 64                     // of a query that are remembered; with more, all sources are reported
 	recordHeaderLen4 = 8
 	recordHeaderLen6 = 20
 )
 
-// recordKind is what a group record says (RFC 3376 4.2.12, RFC 3810 5.2.12).
+// recordKind is the type of a group record (RFC 3376 4.2.12, RFC 3810 5.2.12). The values are those of both protocols.
 type recordKind uint8
 
 const (
-	isInclude recordKind = 1 + iota
-	isExclude
-	toInclude
-	toExclude
-	allowNew
-	blockOld
+	isInclude recordKind = 1 + iota // MODE_IS_INCLUDE: the current state, in answer to a query
+	isExclude                       // MODE_IS_EXCLUDE
+	toInclude                       // CHANGE_TO_INCLUDE_MODE: the mode has changed; with an empty list a leave
+	toExclude                       // CHANGE_TO_EXCLUDE_MODE: the mode has changed; with an empty list a join
+	allowNew                        // ALLOW_NEW_SOURCES: these as well, in either mode
+	blockOld                        // BLOCK_OLD_SOURCES: these no longer
 )
 
 // record is a group record of a report.
@@ -38,7 +44,8 @@ type record struct {
 	sources []wire.Addr
 }
 
-// querier is what a device knows of the multicast routers of one IP version.
+// querier is what a device knows of the multicast routers of one IP version. A host speaks the oldest version that a
+// querier on the link has used lately: an older router cannot read records (RFC 3376 7.2.1, RFC 3810 8.2.1).
 type querier struct {
 	robust     uint8      // QRV
 	v1, v2     clock.Time // older queriers count as present until then; MLD has one older version, at v2
@@ -46,17 +53,18 @@ type querier struct {
 	lastReport clock.Time // the last answer
 }
 
-// pendingReport is what is to be reported of a group.
+// pendingReport is what is still to be reported of a group: changes, and answers to queries, each with its time. The
+// earlier of the two is the group's timer.
 type pendingReport struct {
-	mode    uint8          // times that a change of the filter mode is still to be told
+	mode    uint8          // reports of a changed filter mode that are still to be sent; they carry all sources
 	diff    []sourceChange // changes of sources
-	change  clock.Time
-	answer  clock.Time  // an answer to a specific query is due; Never
-	all     bool        // the query asked for the group
-	sources []wire.Addr // for these sources
+	change  clock.Time     // the next report of changes is due; Never
+	answer  clock.Time     // an answer to a specific query is due; Never
+	all     bool           // the query asked for the group
+	sources []wire.Addr    // for these sources
 }
 
-// sourceChange is a source that is wanted now, or is no longer, to be told left times.
+// sourceChange is a source that is accepted now, or is no longer. It is still to be reported left times.
 type sourceChange struct {
 	addr  wire.Addr
 	allow bool
@@ -67,14 +75,15 @@ func newQuerier() querier {
 	return querier{robust: robustness, v1: -clock.Never, v2: -clock.Never, generalDue: clock.Never, lastReport: -clock.Never}
 }
 
-// neverReported reports whether no report is ever sent of a: RFC 3376 6, RFC 3810 6 (also scopes 0 and 1).
+// neverReported reports whether no report is ever sent for a: RFC 3376 5, RFC 3810 6. IPv6 groups of scope 0 (reserved) and
+// 1 (interface-local) do not leave the host.
 func neverReported(a wire.Addr) bool { return permanentGroup(a) || !a.Is4() && a[1]&0xf < 2 }
 
 // querier returns what is known of the routers of a group's device and version.
 func (n *Node) querier(k groupKey) *querier { return &n.links[k.dev].querier[family(k.addr.Is4())] }
 
-// filterChanged has the change of the filter of the group in slot i reported, at once and some times
-// more (RFC 3376 5.1, RFC 3810 6.1).
+// filterChanged reports a change of the filter of the group in slot i, at once and robustness-1 times more (RFC 3376 5.1,
+// RFC 3810 6.1). A change of mode replaces the pending changes of sources, since its record lists all sources.
 func (n *Node) filterChanged(i uint16, was *group) {
 	g := &n.groups.slot[i]
 	if n.cfg.Follower || neverReported(g.key.addr) {
@@ -90,7 +99,8 @@ func (n *Node) filterChanged(i uint16, was *group) {
 	n.sendChanges(i)
 }
 
-// addSourceChanges notes that sources are wanted, or not.
+// addSourceChanges adds sources to the pending changes. A newer change of a source replaces the older one, whose later
+// reports would undo it at the routers.
 func (p *pendingReport) addSourceChanges(sources []wire.Addr, allow bool, times uint8) {
 	for _, a := range sources {
 		p.diff = slices.DeleteFunc(p.diff, func(c sourceChange) bool { return c.addr == a })
@@ -98,10 +108,11 @@ func (p *pendingReport) addSourceChanges(sources []wire.Addr, allow bool, times 
 	}
 }
 
-// pending reports whether changes of the group are still to be told.
+// pending reports whether changes of the group are still to be reported.
 func (p *pendingReport) pending() bool { return p.mode > 0 || len(p.diff) > 0 }
 
-// sendChanges sends what has changed of the group in slot i, and sets the time of the next one.
+// sendChanges reports the changes of the group in slot i, and sets the time of the next report: after a random time up to
+// the Unsolicited Report Interval (RFC 3376 5.1).
 func (n *Node) sendChanges(i uint16) {
 	g := &n.groups.slot[i]
 	p := &g.report
@@ -122,7 +133,7 @@ func (n *Node) sendChanges(i uint16) {
 	n.armGroup(i)
 }
 
-// changes returns the records that tell what has changed: the filter with its mode, or single sources.
+// changes returns the records of the pending changes: the whole filter after a change of mode, or single sources.
 func (g *group) changes() []record {
 	if g.report.mode > 0 {
 		if g.include {
@@ -172,7 +183,7 @@ func (n *Node) groupTimer(i uint16) {
 	n.freeGroup(i)
 }
 
-// query is what a membership query asks.
+// query is a membership query of either protocol.
 type query struct {
 	dev      uint8
 	is4      bool
@@ -183,8 +194,9 @@ type query struct {
 	version  uint8         // of IGMP; of MLD one more
 }
 
-// handleQuery takes a query (RFC 3376 5.2 and 7.2.1, RFC 3810 6.2 and 8.2.1): the answer is sent after a
-// random time.
+// handleQuery takes a query (RFC 3376 5.2 and 7.2.1, RFC 3810 6.2 and 8.2.1). The answer is sent after a random time
+// within the query's maximum, but not within answerInterval of the last one: anyone can send queries. A pending answer
+// to a general query covers a group's as well, if it is due no later (RFC 3376 5.2 rule 1).
 func (n *Node) handleQuery(q *query) {
 	l := &n.links[q.dev].querier[family(q.is4)]
 	switch q.version {
@@ -212,7 +224,8 @@ func (n *Node) handleQuery(q *query) {
 	}
 }
 
-// addQuery notes a query for a group, or for sources of it.
+// addQuery merges a query for a group, or for sources of it, into the pending answer (RFC 3376 5.2 rules 3 to 5): the
+// answer is due at the earlier time and covers the sources of both. With too many sources it covers the whole group.
 func (p *pendingReport) addQuery(sources []wire.Addr, at clock.Time) {
 	if p.answer == clock.Never {
 		p.all, p.sources = false, nil
@@ -224,7 +237,8 @@ func (p *pendingReport) addQuery(sources []wire.Addr, at clock.Time) {
 	p.answer = min(p.answer, at)
 }
 
-// sendGroupReport answers a query for a group.
+// sendGroupReport answers a query for a group: with its filter, or of the sources asked for with those that are accepted
+// (RFC 3376 5.2: A*B in include mode, B-A in exclude mode). An empty answer is not sent.
 func (n *Node) sendGroupReport(g *group) {
 	p := &g.report
 	p.answer = clock.Never
@@ -242,7 +256,7 @@ func (n *Node) sendGroupReport(g *group) {
 	n.querier(g.key).lastReport = n.now
 }
 
-// current returns the record of the filter.
+// current returns the current-state record of the group (RFC 3376 4.2.12).
 func (g *group) current() record {
 	if g.include {
 		return record{isInclude, g.key.addr, g.sources}
@@ -250,7 +264,8 @@ func (g *group) current() record {
 	return record{isExclude, g.key.addr, g.sources}
 }
 
-// answerGeneral answers a general query: id counts devices and, within one, versions.
+// answerGeneral answers a general query with the records of all groups of a device and an IP version. id is 2*dev, plus 1
+// for IPv4, as the timers are laid out.
 func (n *Node) answerGeneral(id int) {
 	dev, is4 := uint8(id/2), id%2 == 1
 	l := &n.links[dev].querier[id%2]
@@ -276,8 +291,8 @@ func (n *Node) hasOlderQuerier(k groupKey) bool {
 	return n.now < q.v1 || n.now < q.v2
 }
 
-// suppressReport is called when another host has reported a group: with an older querier one report is enough
-// (RFC 2236 3, RFC 2710 4).
+// suppressReport is called when another host has reported a group. With an older querier one report for a link is enough
+// (RFC 2236 3, RFC 2710 4). IGMPv3 and MLDv2 have no suppression (RFC 3376 A.2, RFC 3810 A.2).
 func (n *Node) suppressReport(dev uint8, a wire.Addr) {
 	k := groupKey{a, dev}
 	if i, ok := n.groups.index[k]; ok && n.hasOlderQuerier(k) && !n.groups.slot[i].report.pending() {
@@ -286,7 +301,8 @@ func (n *Node) suppressReport(dev uint8, a wire.Addr) {
 	}
 }
 
-// report3 sends records to the routers on a device, in as many reports as it takes.
+// report3 sends records to the routers on a device, as IGMPv3 or MLDv2, in as many reports as the MTU requires (RFC 3376
+// 4.2.16, RFC 3810 5.2.15).
 func (n *Node) report3(dev uint8, is4 bool, list []record) {
 	for len(list) > 0 {
 		size, k := 0, 0
@@ -315,7 +331,13 @@ func (r *record) size() int {
 	return recordHeaderLen6 + 16*len(r.sources)
 }
 
-// append appends the record as it is sent (RFC 3376 4.2.4, RFC 3810 5.2.4).
+// append appends the record as it is sent (RFC 3376 4.2, RFC 3810 5.2):
+//
+//	+---------------+---------------+-------------------------------+
+//	|  Record Type  |  Aux Data Len |       Number of Sources       |
+//	+---------------+---------------+-------------------------------+
+//	|  Multicast Address, 4 or 16 bytes, and the source addresses   |
+//	+---------------------------------------------------------------+
 func (r *record) append(b []byte) []byte {
 	b = append(b, byte(r.kind), 0, byte(len(r.sources)>>8), byte(len(r.sources)))
 	b = appendAddr(b, r.group)

@@ -8,7 +8,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// MLD message types (RFC 2710 3, RFC 3810 5).
+// MLD message types (RFC 2710 3, RFC 3810 5). MLD version 1 corresponds to IGMP version 2, version 2 to IGMP version 3; the
+// version of a query counts as in IGMP.
 const (
 	mldQuery   uint8 = 130
 	mldReport1 uint8 = 131
@@ -20,10 +21,11 @@ const (
 	routerAlert = "\x3a\x00\x05\x02\x00\x00\x01\x00" // hop-by-hop header: next is ICMPv6, router alert 0, PadN (RFC 2711 2.1)
 )
 
+// mldRouters is ff02::16, the destination of version 2 reports (RFC 3810 5.2.14).
 var mldRouters = wire.Addr{0: 0xff, 1: 0x02, 15: 0x16}
 
-// inputMLD takes an MLD message, whose checksum is right: from this link, or it is forged (RFC 3810 5.1.14,
-// 5.2.13).
+// inputMLD takes an MLD message, whose checksum is right. It must come from this link: hop limit 1 and a link-local source,
+// or in reports the unspecified one (RFC 3810 5.1.14, 5.2.13). Else a host elsewhere could make this one send reports.
 func (n *Node) inputMLD(g *Datagram, m wire.ICMPv6) packet.Verdict {
 	if g.Dev == LoopDev || g.TTL != 1 || g.Packets != 1 || !g.Src.LinkLocal() && !g.Src.Unspecified() {
 		return packet.DropDenied
@@ -44,7 +46,20 @@ func (n *Node) inputMLD(g *Datagram, m wire.ICMPv6) packet.Verdict {
 	return packet.Deliver
 }
 
-// inputQuery6 reads a query (RFC 3810 5.1 and 8.1).
+// inputQuery6 reads a query (RFC 3810 5.1):
+//
+//	+---------------+---------------+-------------------------------+
+//	|  Type = 130   |     Code      |           Checksum            |
+//	+---------------+---------------+-------------------------------+
+//	|    Maximum Response Code      |           Reserved            |
+//	+-------------------------------+-------------------------------+
+//	|                  Multicast Address, 16 bytes                  |
+//	+-------+-+-----+---------------+-------------------------------+
+//	| Resv  |S| QRV |     QQIC      |     Number of Sources (N)     |
+//	+-------+-+-----+---------------+-------------------------------+
+//	|                 Source Address [1..N], 16 bytes each          |
+//
+// 24 bytes are version 1, with the code in milliseconds; 28 and more are version 2 (8.1).
 func (n *Node) inputQuery6(g *Datagram, m wire.ICMPv6, group wire.Addr) packet.Verdict {
 	code := binary.BigEndian.Uint16(m[4:])
 	q := query{dev: g.Dev, group: group, version: 2, maxDelay: time.Duration(code) * time.Millisecond}
@@ -69,7 +84,9 @@ func (n *Node) inputQuery6(g *Datagram, m wire.ICMPv6, group wire.Addr) packet.V
 	return packet.Deliver
 }
 
-// float16 reads a number of 16 bits, from 32768 on as a floating point number (RFC 3810 5.1.3).
+// float16 decodes a Maximum Response Code in milliseconds, from 32768 on a floating point number (RFC 3810 5.1.3):
+//
+//	|1| exp (3) | mant (12) |   = (mant | 0x1000) << (exp + 3)
 func float16(c uint16) int {
 	if c < 1<<15 {
 		return int(c)
@@ -88,7 +105,8 @@ func (n *Node) sendReport6(dev uint8, list []record, size int) {
 	n.sendMLD(dev, mldRouters, b)
 }
 
-// sendReport1 sends a version 1 report, or the end of a membership (RFC 2710 4).
+// sendReport1 sends a version 1 report, to the group itself so that other members can suppress theirs, or a Done to all
+// routers (RFC 2710 4).
 func (n *Node) sendReport1(g *group) {
 	b := make([]byte, mldLen)
 	b[0] = mldReport1
@@ -100,8 +118,9 @@ func (n *Node) sendReport1(g *group) {
 	n.sendMLD(g.key.dev, dst, b)
 }
 
-// sendMLD sends the message b, from the device's link-local address or none, with a router alert (RFC 3810
-// 5, 5.2.13).
+// sendMLD sends the message b with hop limit 1 and a router alert in a hop-by-hop header (RFC 3810 5), from the device's
+// link-local address. Until that is assigned the source is unspecified: the group of a tentative address is joined, and
+// reported for switches that snoop, before the address may be used (RFC 3810 5.2.13).
 func (n *Node) sendMLD(dev uint8, dst wire.Addr, b []byte) {
 	src := n.linkLocal(dev)
 	h := Header{Src: src, Dst: dst, Proto: wire.ProtoHopByHop, TTL: 1}
@@ -119,7 +138,7 @@ func (n *Node) sendMLD(dev uint8, dst wire.Addr, b []byte) {
 	n.cfg.Output.Send(dev, len(f))
 }
 
-// linkLocal returns the assigned link-local address of a device, or zero.
+// linkLocal returns the assigned link-local address of a device, or the unspecified address.
 func (n *Node) linkLocal(dev uint8) wire.Addr {
 	for i := range n.local.slot {
 		if x := &n.local.slot[i]; x.dev == dev && x.assigned() && !x.addr.Is4() && x.addr.LinkLocal() {

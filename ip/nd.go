@@ -11,14 +11,15 @@ var (
 	allRouters = wire.Addr{0: 0xff, 1: 0x02, 15: 0x02}
 )
 
-// inputND takes a neighbour discovery message: pkt is the whole IPv6 packet, m what lies behind its
-// headers, with a verified checksum (RFC 4861 6.1, 7.1, 8.1).
+// inputND takes a neighbour discovery message (RFC 4861 6.1, 7.1, 8.1): ip is the whole IPv6 packet, m its payload with a
+// verified checksum. A hop limit of 255 proves that no router has forwarded it, so its sender is on this link. All trust
+// in neighbour discovery rests on that.
 func (n *Node) inputND(dev uint8, frame []byte, ip wire.IPv6, m wire.ICMPv6) packet.Verdict {
 	if ip.HopLimit() != wire.NDHopLimit || m.Code() != 0 || dev == LoopDev {
-		return packet.DropNeighbor // a router has forwarded it: forged
+		return packet.DropNeighbor
 	}
 	if wire.Ethernet(frame).Src() == n.links[dev].MAC {
-		return packet.DropNeighbor // our own, looped back
+		return packet.DropNeighbor // sent by this host and looped back: else an address would be its own duplicate (RFC 7527)
 	}
 	switch m.Type() {
 	case wire.ICMPv6NeighborSolicit:
@@ -34,8 +35,11 @@ func (n *Node) inputND(dev uint8, frame []byte, ip wire.IPv6, m wire.ICMPv6) pac
 	return packet.DropICMP // solicitations of routers are not for hosts (RFC 4861 6.2.6)
 }
 
-// inputNS answers a neighbour solicitation (RFC 4861 7.2.3). One of an address that is still tentative
-// tells of a duplicate when its sender checks the same one (RFC 4862 5.4.3).
+// inputNS answers a neighbour solicitation (RFC 4861 7.2.3, 7.2.4). One for a tentative address is not answered; from the
+// unspecified source it shows that another host probes for the same address, and neither may use it (RFC 4862 5.4.3).
+//
+// RFC 4861 7.2.3 would create an entry for the sender. This node creates entries for its own packets alone, or a flood
+// of forged solicitations could fill the cache (RFC 6583). A known sender with another link address is verified.
 func (n *Node) inputNS(dev uint8, frame []byte, ip wire.IPv6) packet.Verdict {
 	ns, ok := wire.NeighborRequest(ip)
 	if !ok {
@@ -67,7 +71,8 @@ func (n *Node) inputNS(dev uint8, frame []byte, ip wire.IPv6) packet.Verdict {
 // mac returns the link address of e; without meaning unless it is resolved.
 func (e *neighbor) mac() wire.MAC { return wire.Ethernet(e.path.Header[:]).Dst() }
 
-// replyND answers the solicitation in ip: to its sender, or to all nodes where it has no address yet.
+// replyND answers the solicitation in ip: by unicast to its sender, or to all nodes where that has no address yet (RFC 4861
+// 7.2.4). The override flag is set, since the address is not an anycast or proxied one.
 func (n *Node) replyND(dev uint8, ip wire.IPv6, mac wire.MAC, everybody bool) {
 	if everybody {
 		mac = wire.MulticastMAC6(wire.AllNodes)
@@ -80,8 +85,8 @@ func (n *Node) replyND(dev uint8, ip wire.IPv6, mac wire.MAC, everybody bool) {
 	n.cfg.Output.Send(dev, len(f))
 }
 
-// inputNA takes a neighbour advertisement (RFC 4861 7.2.5). What nobody asked for is verified first when
-// it changes a link address: see claimed.
+// inputNA takes a neighbour advertisement (RFC 4861 7.1.2, 7.2.5). A solicited one to a group is invalid: an answer goes
+// to the host that sent the solicitation. One for an address of this host is a conflict.
 func (n *Node) inputNA(dev uint8, ip wire.IPv6, na wire.NeighborAdvert) packet.Verdict {
 	if !na.Valid() || !validOptions(na.OptionIter()) || wire.Addr(na.Target()).Multicast() ||
 		na.Flags()&wire.NASolicited != 0 && wire.Addr(ip.Dst()).Multicast() {
@@ -100,22 +105,34 @@ func (n *Node) inputNA(dev uint8, ip wire.IPv6, na wire.NeighborAdvert) packet.V
 	return n.updateFromAdvert(e, na.Flags(), mac, has && !mac.Multicast())
 }
 
+// validOptions reports whether every option has a length and lies within the message; a length of 0 would never end (RFC
+// 4861 4.6, 7.1).
 func validOptions(it wire.NDOptionIter) bool {
 	for it.Next() {
 	}
 	return !it.Malformed()
 }
 
-// conflictND is called when another host advertises our address x.
+// conflictND is called when another host advertises x. A tentative address is given up (RFC 4862 5.4.4). An assigned one is
+// kept and the conflict counted: its connections would end, and the advertisement may be forged.
 func (n *Node) conflictND(x *address) {
 	if x.state == addrTentative {
-		n.handleDuplicate(x) // RFC 4862 5.4.4
+		n.handleDuplicate(x)
 		return
 	}
 	n.stats.Duplicates++
 }
 
-// updateFromAdvert updates e by the table of RFC 4861 appendix C.
+// updateFromAdvert updates e by the table of RFC 4861 appendix C, with two differences, both against forged messages: an
+// incomplete entry takes only a solicited answer, and another link address is verified before it replaces the known one.
+//
+//	state       S  O  link address  result
+//	incomplete  1  *  any           reachable, with that address
+//	incomplete  0  *  any           unchanged
+//	reachable   *  0  other         stale, with the known address
+//	resolved    *  *  other         verifyLinkAddr
+//	resolved    1  *  same, none    reachable
+//	resolved    0  *  same, none    unchanged
 func (n *Node) updateFromAdvert(e *neighbor, flags wire.NAFlags, mac wire.MAC, has bool) packet.Verdict {
 	solicited := flags&wire.NASolicited != 0
 	if e.state == nudIncomplete {
@@ -140,8 +157,8 @@ func (n *Node) updateFromAdvert(e *neighbor, flags wire.NAFlags, mac wire.MAC, h
 	return packet.Deliver
 }
 
-// solicit asks for e: its solicited-node group, or e itself where its link address is only to be verified
-// (RFC 4861 7.2.2).
+// solicit sends a solicitation for e: to its solicited-node group, which few other hosts share, or by unicast where its
+// link address is only to be verified (RFC 4861 7.2.2, 7.3.3).
 func (n *Node) solicit(e *neighbor) {
 	src, ok := n.solicitSource(e)
 	if !ok {
@@ -155,13 +172,15 @@ func (n *Node) solicit(e *neighbor) {
 	n.sendNS(e.key.dev, mac, src, dst, e.key.addr)
 }
 
-// sendNS sends a neighbour solicitation with our link address.
+// sendNS sends a neighbour solicitation with the source link-layer address option, which saves the neighbour a solicitation
+// before its answer (RFC 4861 4.3).
 func (n *Node) sendNS(dev uint8, mac wire.MAC, src, dst, target wire.Addr) {
 	var b [wire.NeighborSolicitLen + 8]byte
 	n.sendICMP6(dev, mac, src, dst, wire.NDHopLimit, wire.AppendNeighborSolicit(b[:0], target, n.links[dev].MAC))
 }
 
-// probeND asks whether somebody has x already: without an address and without ours (RFC 4862 5.4.2).
+// probeND solicits the tentative address x from the unspecified source (RFC 4862 5.4.2). It has no link-layer address option,
+// which RFC 4861 4.3 forbids there: a tentative address must not enter the caches of others.
 func (n *Node) probeND(x *address) {
 	var b [wire.NeighborSolicitLen + 8]byte
 	m := wire.AppendNeighborSolicit(b[:0], x.addr, wire.MAC{})[:wire.NeighborSolicitLen]
@@ -169,7 +188,8 @@ func (n *Node) probeND(x *address) {
 	n.sendICMP6(x.dev, wire.MulticastMAC6(dst), wire.Addr{}, dst, wire.NDHopLimit, m)
 }
 
-// announceND tells all nodes that x is ours (RFC 4861 7.2.6).
+// announceND advertises x unsolicited to all nodes, so that those with an entry for an earlier holder update it (RFC 4861
+// 7.2.6).
 func (n *Node) announceND(x *address) {
 	var b [wire.NeighborAdvertLen + 8]byte
 	m := wire.AppendNeighborAdvert(b[:0], x.addr, n.links[x.dev].MAC, wire.NAOverride)

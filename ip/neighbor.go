@@ -10,13 +10,13 @@ import (
 
 // Times of neighbour unreachability detection (RFC 4861 10), kept for ARP as well.
 const (
-	reachableTime  = 30 * time.Second // REACHABLE_TIME, before it is made random
-	delayFirst     = 5 * time.Second  // DELAY_FIRST_PROBE_TIME
-	retransTimer   = time.Second      // RETRANS_TIMER
-	maxProbes      = 3                // MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT
-	failedTime     = time.Second      // RFC 1122 2.3.2.1: at most one request a second for a silent address
-	lockTime       = time.Second      // how long a link address stays whatever others claim
-	verifyInterval = 200 * time.Millisecond
+	reachableTime  = 30 * time.Second       // REACHABLE_TIME, before it is made random
+	delayFirst     = 5 * time.Second        // DELAY_FIRST_PROBE_TIME
+	retransTimer   = time.Second            // RETRANS_TIMER
+	maxProbes      = 3                      // MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT
+	failedTime     = time.Second            // RFC 1122 2.3.2.1: at most one request a second for an address without an answer
+	lockTime       = time.Second            // how long a new link address stays whatever others claim: bounds the probes of a flood
+	verifyInterval = 200 * time.Millisecond // between probes of a claim: shorter, since traffic may go to the wrong host
 )
 
 // nudState is the state of a neighbour (RFC 4861 7.3.2). ARP entries go through the same states: RFC 826 has none, and
@@ -31,14 +31,14 @@ type nudState uint8
 
 const (
 	nudFree       nudState = iota
-	nudNew                 // not asked for yet
-	nudIncomplete          // asked for; packets wait
-	nudFailed              // did not answer; packets are refused for a while
-	nudReachable           // heard from lately
-	nudStale               // known, not verified
-	nudDelay               // used while stale: waits for a sign of life
-	nudProbe               // asked itself whether it is still there
-	nudPermanent           // said by the caller
+	nudNew                 // no request sent yet
+	nudIncomplete          // request sent; packets wait for the answer
+	nudFailed              // did not answer; packets are dropped for failedTime
+	nudReachable           // confirmed within the reachable time
+	nudStale               // link address known, not confirmed lately
+	nudDelay               // used while stale: a transport may confirm it without a probe (RFC 4861 7.3.1)
+	nudProbe               // unicast requests to the known link address
+	nudPermanent           // set by the caller, never verified
 )
 
 var nudNames = [...]string{"free", "new", "incomplete", "failed", "reachable", "stale", "delay", "probe", "permanent"}
@@ -51,15 +51,17 @@ func (s nudState) hasLinkAddr() bool { return s >= nudReachable }
 // unanswered reports whether the entry is in the list of those that do not answer.
 func (s nudState) unanswered() bool { return s == nudNew || s == nudIncomplete || s == nudFailed }
 
+// neighborKey has the device, because two links may have neighbours with the same link-local address.
 type neighborKey struct {
 	addr wire.Addr
 	dev  uint8
 }
 
-// neighbor is an entry of the neighbour cache.
+// neighbor is an entry of the neighbour cache. It holds the path that packets by way of it take, so that a Ref leads
+// to the Ethernet header, MTU and TTL without a further lookup.
 type neighbor struct {
 	key      neighborKey
-	path     Path
+	path     Path // given out by Route; the slab does not move
 	state    nudState
 	router   bool // RFC 4861 5.1: IsRouter
 	recent   bool // used since the clock hand passed
@@ -67,21 +69,21 @@ type neighbor struct {
 	probes   uint8
 	born     uint64 // epoch in which the slot got its address
 	since    clock.Time
-	locked   clock.Time // no other link address is looked at before
+	locked   clock.Time // until then a claim of another link address is ignored
 	queue    packetQueue
-	src      wire.Addr // asks for it: of the packet that waits
-	previous uint16    // in the list of those that do not answer, by index; 0 is its head
+	src      wire.Addr // source of requests: that of the packet that waits (RFC 4861 7.2.2)
+	previous uint16    // in the list of unanswered entries, by index; 0 is its head
 	next     uint16
 }
 
-// neighbors is the neighbour cache of all devices: a fixed slab. Entries that do not answer are in a list,
-// oldest first, and may fill half of it; the others leave by a clock hand (second chance). So storms of
-// addresses that nobody has displace each other and not the neighbours in use.
+// neighbors is the neighbour cache of all devices: a fixed slab. Unanswered entries are in a list, oldest first, and may
+// fill half of the slab. The others are evicted by a clock hand (second chance). So a scan of unused addresses, from a
+// remote host or a local program, displaces its own entries and not the neighbours in use (RFC 6583).
 type neighbors struct {
 	slot          []neighbor // slot 0 is the head of the list
 	index         map[neighborKey]uint16
 	free          []uint16
-	hand          int
+	hand          int // of the clock: the slot that sweep looked at last
 	unansweredLen int // length of the list
 	queued        int // bytes of packets that wait
 	resolutions   RateLimiter
@@ -123,8 +125,9 @@ func (t *neighbors) unreachable(a wire.Addr, dev uint8) bool {
 // indexOf returns the slot of e.
 func (t *neighbors) indexOf(e *neighbor) uint16 { return t.index[e.key] }
 
-// neighbor returns the entry of next hop a, a new one where there is none; nil where all are busy, or
-// where too many were made in the last second.
+// neighbor returns the entry of next hop a, a new one where there is none. It is nil where no entry can be evicted, or
+// where too many were made in the last second. A new entry takes a new epoch, so that a Ref to the slot's earlier neighbour
+// does not lead here.
 func (n *Node) neighbor(a wire.Addr, dev uint8) *neighbor {
 	t := &n.neigh
 	if e := t.find(a, dev); e != nil {
@@ -147,7 +150,7 @@ func (n *Node) neighbor(a wire.Addr, dev uint8) *neighbor {
 	return e
 }
 
-// hopLimit returns the TTL of packets by way of a.
+// hopLimit returns the TTL of packets by way of a. Routers set that of IPv6 (RFC 4861 6.3.4); IPv4 has no such message.
 func (n *Node) hopLimit(a wire.Addr, dev uint8) uint8 {
 	if a.Is4() {
 		return defaultTTL
@@ -155,7 +158,8 @@ func (n *Node) hopLimit(a wire.Addr, dev uint8) uint8 {
 	return n.links[dev].hopLimit
 }
 
-// freeNeighbor returns a free slot, for which another may have to go; 0 where none can.
+// freeNeighbor returns a free slot, for which another entry may be evicted; 0 where all are permanent. When unanswered
+// entries fill their half, the oldest of them goes first, even while slots are free.
 func (n *Node) freeNeighbor() uint16 {
 	t := &n.neigh
 	if t.unansweredLen >= (len(t.slot)-1)/2 && t.unansweredLen > 0 {
@@ -169,7 +173,8 @@ func (n *Node) freeNeighbor() uint16 {
 	return i
 }
 
-// sweep moves the clock hand to an entry that was not used since it passed last, and drops that.
+// sweep moves the clock hand to an entry that was not used since the hand passed last, and drops that. Two rounds suffice:
+// the first clears every mark.
 func (n *Node) sweep() bool {
 	t := &n.neigh
 	for range 2 * len(t.slot) {
@@ -187,7 +192,8 @@ func (n *Node) sweep() bool {
 	return false
 }
 
-// dropNeighbor forgets the entry in slot i. Packets that wait for it are dropped.
+// dropNeighbor frees the entry in slot i. Packets that wait for it are dropped, and counted. Refs to it end, because the
+// slot is free or has a later epoch.
 func (n *Node) dropNeighbor(i uint16) {
 	t := &n.neigh
 	e := &t.slot[i]
@@ -199,7 +205,8 @@ func (n *Node) dropNeighbor(i uint16) {
 	t.free = append(t.free, i)
 }
 
-// pushUnanswered puts slot i at the end of the list of those that do not answer, in state s.
+// pushUnanswered puts slot i at the end of the list of unanswered entries, in state s. One that is there stays in its place,
+// or repeated requests would keep an address without an answer young.
 func (t *neighbors) pushUnanswered(i uint16, s nudState) {
 	e, head := &t.slot[i], &t.slot[0]
 	was := e.state
@@ -223,7 +230,8 @@ func (t *neighbors) removeUnanswered(i uint16) {
 	t.unansweredLen--
 }
 
-// setState moves e to a state in which its link address may be used.
+// setState moves e to a state in which its link address may be used, and sets the timer of that state. Stale entries have
+// none: they are verified at the next use (RFC 4861 7.3.3), so an unused one costs nothing.
 func (n *Node) setState(e *neighbor, s nudState) {
 	i := n.neigh.indexOf(e)
 	n.neigh.removeUnanswered(i)
@@ -239,7 +247,9 @@ func (n *Node) setState(e *neighbor, s nudState) {
 	}
 }
 
-// setLinkAddr stores the link address of e, in state s, and sends what waited for it.
+// setLinkAddr stores the link address of e, in state s, and sends what waited for it (RFC 4861 7.2.5). Followers learn of
+// it, also of a confirmed address: it renews their entries, which send no requests of their own. A permanent entry changes
+// only by AddNeighbor.
 func (n *Node) setLinkAddr(e *neighbor, mac wire.MAC, s nudState) {
 	if e.state == nudPermanent && s != nudPermanent {
 		return
@@ -256,7 +266,8 @@ func (n *Node) setLinkAddr(e *neighbor, mac wire.MAC, s nudState) {
 	}
 }
 
-// startResolution starts to resolve e for a packet from src. It reports whether packets may wait for it.
+// startResolution begins to resolve e for a packet from src. It reports whether packets may wait for it. A failed entry is
+// tried again after failedTime, and each try takes a token, so that a scan sends at most resolutionRate requests a second.
 func (n *Node) startResolution(e *neighbor, src wire.Addr) bool {
 	if e.state == nudIncomplete {
 		return true
@@ -272,8 +283,8 @@ func (n *Node) startResolution(e *neighbor, src wire.Addr) bool {
 	return true
 }
 
-// markUsed is called for each packet that uses e: it notes the use, and has a stale entry verified
-// (RFC 4861 7.3.3).
+// markUsed is called for each packet that uses e: it marks e for the clock hand, and begins to verify a stale entry (RFC
+// 4861 7.3.3). The packet itself is sent at once to the old link address.
 func (n *Node) markUsed(e *neighbor) {
 	e.recent = true
 	if e.state == nudStale {
@@ -295,7 +306,9 @@ func (n *Node) neighborTimer(i uint16) {
 			n.probe(e)
 			return
 		}
-		n.neigh.pushUnanswered(i, nudIncomplete) // it may have a new link address (RFC 7048 3)
+		// RFC 4861 7.3.3 deletes the entry. Multicast requests find a neighbour that has a new link address before
+		// its packets are dropped (RFC 7048 3).
+		n.neigh.pushUnanswered(i, nudIncomplete)
 		e.since, e.probes = n.now, 0
 		e.path.Resolved = false
 		n.probe(e)
@@ -308,18 +321,20 @@ func (n *Node) neighborTimer(i uint16) {
 	}
 }
 
-// neighborFailed gives e up: packets that wait for it are dropped, and their senders told.
+// neighborFailed ends the resolution of e. Packets that wait for it are dropped, and their senders get HostUnreachable
+// (RFC 4861 7.2.2). Cached paths end: another router may serve the destination (RFC 4861 6.3.6).
 func (n *Node) neighborFailed(e *neighbor) {
 	e.state, e.since = nudFailed, n.now
 	n.epoch++
-	e.born = n.epoch // other routers may do: cached paths end here
+	e.born = n.epoch
 	n.rejectQueued(e)
 	if !n.cfg.Follower {
 		n.notifyChange(&Change{Kind: NeighborDown, Dev: e.key.dev, Addr: e.key.addr})
 	}
 }
 
-// probe asks for the link address of e once more, and sets the timer for the next time.
+// probe sends one request for the link address of e and sets the timer of the next (RFC 4861 7.2.2: RetransTimer between
+// two). A follower passes the request to the leader.
 func (n *Node) probe(e *neighbor) {
 	wait := n.links[e.key.dev].retrans
 	if e.verify {
@@ -338,8 +353,9 @@ func (n *Node) probe(e *neighbor) {
 }
 
 // verifyLinkAddr handles an unsolicited message that names another link address for e than the known one. RFC 4861 7.2.5
-// and RFC 826 would store it, which lets anybody on the link take over an address by one forged packet. Here e is probed
-// at the known address first; only without an answer is the link asked as a whole.
+// and RFC 826 would store it, which lets any host on the link take over an address by one forged packet. Here e is probed
+// at the known address first, by unicast. Only without an answer does a multicast request go out, and the first solicited
+// answer to that counts. A neighbour that really has a new link address is found maxProbes x verifyInterval later.
 func (n *Node) verifyLinkAddr(e *neighbor) packet.Verdict {
 	n.stats.Conflicts++
 	if n.now < e.locked || e.state == nudPermanent || e.verify {
@@ -352,7 +368,9 @@ func (n *Node) verifyLinkAddr(e *neighbor) packet.Verdict {
 	return packet.Deliver
 }
 
-// Confirm says that the next hop of r answers: a connection made progress (RFC 4861 7.3.1).
+// Confirm reports that the next hop of r is reachable, because a connection made progress (RFC 4861 7.3.1). It saves the
+// probes of every neighbour with traffic. The timer is rearmed at most once a second, which keeps Confirm cheap enough for
+// each acknowledgement.
 func (n *Node) Confirm(now clock.Time, r Ref) {
 	n.setNow(now)
 	if e := n.byRef(r); e != nil && e.state.hasLinkAddr() && e.state != nudPermanent {
@@ -362,7 +380,7 @@ func (n *Node) Confirm(now clock.Time, r Ref) {
 	}
 }
 
-// AddNeighbor adds an entry that stays and is not verified.
+// AddNeighbor adds an entry that stays and is not verified, or makes an existing one permanent.
 func (n *Node) AddNeighbor(now clock.Time, dev uint8, a wire.Addr, mac wire.MAC) error {
 	n.setNow(now)
 	if int(dev) >= len(n.links) {

@@ -37,7 +37,7 @@ func icmp6Frame(to, from wire.MAC, src, dst wire.Addr, hops uint8, m []byte) []b
 	return b
 }
 
-// claim is a frame by which mac says to have c.b: unasked, to everybody or to a.
+// claim is a frame by which mac claims c.b: unsolicited, by broadcast or to a.
 func claim(is4 bool, mac wire.MAC, who string, a *station, whose string) []byte {
 	if is4 {
 		return arpFrame(wire.ARPReply, a.mac, mac, wire.ARPHost{MAC: mac, Addr: addr(who).As4()}, wire.ARPHost{MAC: a.mac, Addr: addr(whose).As4()})
@@ -82,7 +82,7 @@ func TestNeighbourStates(t *testing.T) {
 	}
 }
 
-// RFC 4861 7.3.3: a neighbour that has gone is asked three times itself, three times by group, and its
+// RFC 4861 7.3.3: a neighbour that is gone gets three unicast and three multicast requests, and its
 // route is no longer used.
 func TestNeighbourGone(t *testing.T) {
 	for _, c := range pairs {
@@ -119,7 +119,7 @@ func TestNeighbourGone(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 			if v := a.udp(c.a, c.b, nil, nil); v != packet.DropUnresolved {
-				t.Errorf("a packet to a silent neighbour: %v", v)
+				t.Errorf("a packet to a failed neighbour: %v", v)
 			}
 			l.lose = nil
 			l.after(time.Second)
@@ -156,7 +156,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// Nobody is believed who was not asked: neither about an address that is not known nor against one that
+// No unsolicited message is stored: neither for an unknown address nor against one that
 // is, as long as its owner answers.
 func TestForgedLinkAddresses(t *testing.T) {
 	for _, c := range pairs {
@@ -168,7 +168,7 @@ func TestForgedLinkAddresses(t *testing.T) {
 			mallory.inject(lie)
 			l.settle()
 			if e := a.entry(c.b); e.State != "none" || a.verdicts[packet.DropNeighbor] == 0 {
-				t.Fatalf("an answer that nobody asked for: %+v", e)
+				t.Fatalf("an unsolicited answer: %+v", e)
 			}
 			a.udp(c.a, c.b, nil, nil)
 			l.settle()
@@ -229,7 +229,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// RFC 826: a request for an address of ours is answered, to who asked; one for others is not.
+// RFC 826: a request for an address of this host is answered to its sender; one for others is not.
 func TestARPAnswers(t *testing.T) {
 	l := newLAN(t)
 	l.add(1, nil).addAddr("198.18.0.1/24")
@@ -277,9 +277,9 @@ func TestNeighbourDiscoveryChecks(t *testing.T) {
 		"code":              {icmp6Frame(all, x, from, group, 255, coded), packet.DropNeighbor},
 		"option":            {icmp6Frame(all, x, from, group, 255, short), packet.DropNeighbor},
 		"truncated":         {icmp6Frame(all, x, from, group, 255, ns[:20]), packet.DropNeighbor},
-		"not ours":          {icmp6Frame(all, x, from, group, 255, wire.AppendNeighborSolicit(nil, addr("2001:db8::fe:1"), x)), packet.DropNotOurs},
+		"another address":   {icmp6Frame(all, x, from, group, 255, wire.AppendNeighborSolicit(nil, addr("2001:db8::fe:1"), x)), packet.DropNotOurs},
 		"solicited to many": {naFrame(x, from, allNodes, from, x, wire.NASolicited, wire.MulticastMAC6(wire.AllNodes)), packet.DropNeighbor},
-		"unasked":           {naFrame(x, from, ours, from, x, wire.NASolicited, a.mac), packet.DropNeighbor},
+		"unsolicited":       {naFrame(x, from, ours, from, x, wire.NASolicited, a.mac), packet.DropNeighbor},
 	} {
 		if v := a.feed(0, c.f); v != c.want {
 			t.Errorf("%s: %v, want %v", name, v, c.want)

@@ -41,16 +41,16 @@ type Path struct {
 	Header   [wire.EthernetLen]byte
 }
 
-// Route returns the way to dst for packets from src (zero: any of ours) by way of dev (AnyDev: as
-// the routes say). An unresolved neighbour is not an error: its resolution starts with the first packet
-// that is sent. There is no path, and a reason, where there is no route (DropNoRoute) or where the
-// neighbour table has no room for now (DropUnresolved).
+// Route returns the path to dst for packets from src (zero: any address of this host) by way of dev (AnyDev: by the
+// routes). An unresolved neighbour is not an error: its resolution starts with the first packet that is sent. Without a
+// route the path is nil with DropNoRoute, and with DropUnresolved where the neighbour table has no room for now.
 func (n *Node) Route(now clock.Time, dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
 	n.setNow(now)
 	return n.route(dst, src, dev)
 }
 
 func (n *Node) route(dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
+	// A link-local destination is ambiguous without its link (RFC 4007 6); a link-local source names it.
 	if dev == AnyDev && src.LinkLocal() && linkLocalScope(dst) {
 		dev = n.devOf(src)
 	}
@@ -84,7 +84,7 @@ func (n *Node) route(dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
 	return &e.path, packet.Forward
 }
 
-// loopHeader returns the Ethernet header of packets to this host.
+// loopHeader returns the Ethernet header of packets to this host: the EtherType alone, as the header pass needs it.
 func loopHeader(is4 bool) (h [wire.EthernetLen]byte) {
 	t := wire.EtherTypeIPv6
 	if is4 {
@@ -94,7 +94,7 @@ func loopHeader(is4 bool) (h [wire.EthernetLen]byte) {
 	return h
 }
 
-// devOf returns the device that has our address a, AnyDev where none has.
+// devOf returns the device that address a of this host is assigned to, AnyDev where there is none.
 func (n *Node) devOf(a wire.Addr) uint8 {
 	for i := range n.local.slot {
 		if x := &n.local.slot[i]; x.assigned() && x.addr == a {
@@ -104,23 +104,25 @@ func (n *Node) devOf(a wire.Addr) uint8 {
 	return AnyDev
 }
 
-// isDirectedBroadcast reports whether dst is the broadcast address of a net of ours.
+// isDirectedBroadcast reports whether dst is the broadcast address of a connected network (RFC 919 7, RFC 922 7).
 func (n *Node) isDirectedBroadcast(dst wire.Addr, dev uint8) bool {
 	e, ok := n.local.index[keyOf(dst, dev)]
 	return ok && e.kind == Broadcast
 }
 
-// multicastRoute returns the way to a group or to everybody on a link: the device is the caller's, that of src, or
-// as the routes say, or the first.
+// multicastRoute returns the path to a group or a broadcast address. Its link address follows from the IP address, without
+// resolution: the low 23 bits of an IPv4 group (RFC 1112 6.4), the low 32 of an IPv6 one (RFC 2464 7). The TTL of groups
+// is 1 unless the sender chooses another (RFC 1112 6.1, RFC 3493 5.2), or a program that does not would send into every
+// network.
 func (n *Node) multicastRoute(dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
 	p := &n.scratch
 	*p = Path{Resolved: true, Kind: Broadcast, NextHop: dst, TTL: defaultTTL}
 	mac := wire.Broadcast
 	switch {
 	case dst.Multicast() && dst.Is4():
-		p.Kind, p.TTL, mac = Multicast, 1, wire.MAC{0x01, 0x00, 0x5e, dst[13] & 0x7f, dst[14], dst[15]} // RFC 1112 6.4, 6.1
+		p.Kind, p.TTL, mac = Multicast, 1, wire.MAC{0x01, 0x00, 0x5e, dst[13] & 0x7f, dst[14], dst[15]}
 	case dst.Multicast():
-		p.Kind, p.TTL, mac = Multicast, 1, wire.MulticastMAC6(dst) // RFC 3493 5.2
+		p.Kind, p.TTL, mac = Multicast, 1, wire.MulticastMAC6(dst)
 	}
 	if p.Dev = n.multicastDev(dst, src, dev); int(p.Dev) >= len(n.links) {
 		return nil, packet.DropNoRoute
@@ -130,6 +132,8 @@ func (n *Node) multicastRoute(dst, src wire.Addr, dev uint8) (*Path, packet.Verd
 	return p, packet.Forward
 }
 
+// multicastDev returns the device of packets to a group or a broadcast address. The first that exists counts: the caller's,
+// that of the source, that of the network of a directed broadcast, that of the route, device 0.
 func (n *Node) multicastDev(dst, src wire.Addr, dev uint8) uint8 {
 	if dev != AnyDev {
 		return dev
@@ -146,8 +150,8 @@ func (n *Node) multicastDev(dst, src wire.Addr, dev uint8) uint8 {
 	return 0
 }
 
-// Path returns the path of r if it is still the way that Route would find, else nil. It counts as a use
-// of the path.
+// Path returns the path of r while Route would still find it, and nil after: then the caller asks Route again. It counts
+// as a use of the neighbour. A connection thereby pays a few comparisons a packet instead of a route lookup.
 func (n *Node) Path(now clock.Time, r Ref) *Path {
 	n.setNow(now)
 	if r>>refShift >= loopSlot {
@@ -164,7 +168,8 @@ func (n *Node) Path(now clock.Time, r Ref) *Path {
 	return &e.path
 }
 
-// byRef returns the entry that r leads to, nil where it has changed since.
+// byRef returns the entry of r, nil where the slot has another neighbour since (born), or routes or addresses have changed
+// (routesAt): both are later than the epoch in r.
 func (n *Node) byRef(r Ref) *neighbor {
 	slot, epoch := uint64(r)>>refShift, uint64(r)&(1<<refShift-1)
 	if slot == 0 || slot >= uint64(len(n.neigh.slot)) {

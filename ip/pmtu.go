@@ -27,8 +27,8 @@ type pmtuEntry struct {
 	until clock.Time // RFC 1191 6.3, RFC 8201 4: tried again after this
 }
 
-// pmtuCache holds the destinations whose path MTU is smaller than their link's. It is bounded: a full
-// one loses an arbitrary entry.
+// pmtuCache holds the destinations whose path MTU is smaller than their link's. It is bounded: a full one loses an
+// arbitrary entry, which costs that destination one packet too large and one more ICMP error.
 type pmtuCache struct {
 	entry map[wire.Addr]pmtuEntry
 	max   int
@@ -55,8 +55,10 @@ func (n *Node) mtu(p *Path, dst wire.Addr) int {
 	return min(p.MTU, e.mtu)
 }
 
-// plausibleMTU returns what is believed of a report that packets to dst of more than mtu bytes do not arrive,
-// which one of size bytes has shown; false for nothing.
+// plausibleMTU returns the path MTU to use after a report that packets to dst of more than mtu bytes do not fit, which
+// quotes one of size bytes. It is false for a report to ignore: one whose MTU the quoted packet did not exceed, and over
+// IPv6 one below the minimum of every link (RFC 8201 4), which is an attack or a broken router. MTU 0 is from an IPv4 router
+// older than RFC 1191: the next plateau below the packet's size is tried (RFC 1191 5).
 func (n *Node) plausibleMTU(dst wire.Addr, mtu, size int) (int, bool) {
 	if mtu >= size && mtu != 0 {
 		return 0, false // then it would have arrived
@@ -70,8 +72,8 @@ func (n *Node) plausibleMTU(dst wire.Addr, mtu, size int) (int, bool) {
 	return max(mtu, minMTU4), true
 }
 
-// storePMTU notes a path MTU until a time; false says that it is nothing new: it never grows but with age
-// (RFC 8201 4).
+// storePMTU stores a path MTU until a time. It returns false where that changes nothing: a report never raises a path MTU
+// (RFC 8201 4), only its age does, or a forged report could undo a real one.
 func (n *Node) storePMTU(dst wire.Addr, mtu int, until clock.Time) bool {
 	e, ok := n.pmtu.entry[dst]
 	if ok && e.mtu <= mtu && n.now < e.until || mtu >= n.largestMTU() {
@@ -97,7 +99,7 @@ func plateauBelow(size int) int {
 	return minMTU4
 }
 
-// largestMTU returns the largest MTU of all devices.
+// largestMTU returns the largest MTU of all devices: a path MTU from that on limits nothing.
 func (n *Node) largestMTU() int {
 	m := 0
 	for i := range n.links {

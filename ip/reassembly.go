@@ -9,19 +9,24 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
+// Reassembly holds copies of fragments, never frames: a frame that waits 60 s for a lost fragment is missing from the pool
+// of the driver. Memory is bounded in bytes, in datagrams, in datagrams of one source and in pieces of one datagram, each
+// against a way to exhaust it with forged fragments. The oldest goes first, since its missing fragment is the least
+// likely to come.
+
 // Limits of reassembly beside those of Config.
 const (
-	reassembly4  = 30 * time.Second // RFC 791 3.2 has 15 s, RFC 1122 3.3.2 60 to 120 s: as others do
+	reassembly4  = 30 * time.Second // RFC 791 3.2 has 15 s, RFC 1122 3.3.2 60 to 120 s; Linux has 30 s (ipfrag_time)
 	reassembly6  = 60 * time.Second // RFC 8200 4.5
-	maxPieces    = 128              // of one datagram
+	maxPieces    = 128              // of one datagram: 65,535 bytes in fragments of 576
 	pieceCost    = 64               // bytes that a piece costs beside its own
 	assemblyCost = 256              // bytes that a datagram costs beside its pieces
-	sourceShare  = 4                // a source may hold one in sourceShare of all datagrams in reassembly
+	sourceShare  = 4                // a source may hold 1/sourceShare of all datagrams in reassembly
 	maxDatagram  = 65535
 )
 
-// assemblyKey tells whose fragments belong together (RFC 791 3.2, RFC 8200 4.5): IPv6 has 32 bits of
-// identification and no protocol.
+// assemblyKey identifies the datagram of a fragment (RFC 791 3.2, RFC 8200 4.5). IPv6 has 32 bits of identification and
+// no protocol. The device is part of the key, so that a host on one link cannot complete the datagrams of another.
 type assemblyKey struct {
 	src, dst wire.Addr
 	id       uint32
@@ -37,8 +42,8 @@ type piece struct {
 
 func (p *piece) end() int { return p.off + len(p.b) }
 
-// assembly is a datagram of which fragments have come. Once broken it has none, and swallows those that
-// still come until its time is over (RFC 5722 3).
+// assembly is a datagram of which fragments have come. Once broken it has none, and its entry stays until its time is over
+// to drop the fragments that still come (RFC 5722 3). Without the entry they would begin a new datagram.
 type assembly struct {
 	key    assemblyKey
 	used   bool
@@ -48,27 +53,27 @@ type assembly struct {
 	from   int     // IPv6: offset of the octet that names the fragment header
 	total  int     // bytes of the whole payload; -1 unknown
 	have   int     // bytes of payload
-	held   int     // bytes that count
-	ecn    uint8   // bit e: a fragment had code point e
+	held   int     // bytes that count against Config.MaxFragments
+	ecn    uint8   // bit e: a fragment had ECN code point e
 
 	older, newer uint16 // list by age, slot+1; 0 is none
 }
 
-// reassembly holds fragments of all devices: a fixed slab, and a list by age.
+// reassembly holds the fragments of all devices: a fixed slab, and a list by age. Slot i has timer i of the fragments.
 type reassembly struct {
 	slot           []assembly
 	index          map[assemblyKey]uint16
 	bySource       map[wire.Addr]uint16
 	oldest, newest uint16 // slot+1; 0 is none
 	held           int
-	whole          []byte // the datagram that was completed last
+	whole          []byte // the datagram that was completed last; reused, so a Datagram borrows it until the next Input
 }
 
 func newReassembly(slots int) reassembly {
 	return reassembly{slot: make([]assembly, slots), index: map[assemblyKey]uint16{}, bySource: map[wire.Addr]uint16{}}
 }
 
-// fragment is one fragment, as the headers say.
+// fragment is one fragment, read from the headers of either version. It borrows the frame.
 type fragment struct {
 	key  assemblyKey
 	head []byte // of its packet: all before b
@@ -79,7 +84,9 @@ type fragment struct {
 	ecn  uint8
 }
 
-// fragment4 takes an IPv4 fragment (RFC 791 3.2).
+// fragment4 takes an IPv4 fragment (RFC 791 3.2). An empty one, one of a length that no next one can follow, and one that
+// would end beyond 65,535 bytes (the ping of death) are dropped before they create state. The header of the whole is that
+// of the first fragment with length, flags, ECN and checksum set anew.
 func (n *Node) fragment4(ip wire.IPv4, g *Datagram) packet.Verdict {
 	f := fragment{
 		key:  assemblyKey{g.Src, g.Dst, uint32(ip.ID()), ip.Proto(), g.Dev},
@@ -109,7 +116,8 @@ func (n *Node) fragment4(ip wire.IPv4, g *Datagram) packet.Verdict {
 	return n.deliver(nil, g, checksum4(g))
 }
 
-// checksum4 verifies the transport checksum of a reassembled datagram, which no header pass has seen.
+// checksum4 verifies the transport checksum of a reassembled datagram, which the header pass has not seen. Protocols other
+// than TCP, UDP and ICMP have none that is verified here.
 func checksum4(g *Datagram) bool {
 	switch g.Proto {
 	case wire.ProtoTCP:
@@ -123,8 +131,15 @@ func checksum4(g *Datagram) bool {
 	return true
 }
 
-// fragment6 takes an IPv6 fragment, whose fragment header h is the current one of w (RFC 8200 4.5). A
-// completed datagram goes on with the headers behind.
+// fragment6 takes an IPv6 fragment, whose fragment header h is the current one of w (RFC 8200 4.5):
+//
+//	+---------------+---------------+-------------------------+---+-+
+//	|  Next Header  |   Reserved    |  Offset, 8-byte units   |Res|M|
+//	+---------------+---------------+-------------------------+---+-+
+//	|                        Identification                         |
+//	+---------------------------------------------------------------+
+//
+// Read as 16 bits without the low three, the offset is in bytes. A completed datagram goes on with the headers that follow.
 func (n *Node) fragment6(w *walk6, g *Datagram, h []byte) packet.Verdict {
 	off, more := int(h[2])<<8|int(h[3]&^7), h[3]&1 != 0
 	f := fragment{
@@ -133,10 +148,10 @@ func (n *Node) fragment6(w *walk6, g *Datagram, h []byte) packet.Verdict {
 	}
 	switch {
 	case more && len(f.b)%8 != 0:
-		n.parameterProblem(g, icmp6BadField, 4) // RFC 8200 4.5: the payload length
+		n.parameterProblem(g, icmp6BadField, 4) // RFC 8200 4.5: points at the payload length
 		return packet.DropReassembly
 	case f.off+len(f.b)+w.at-wire.IPv6Len > maxDatagram:
-		n.parameterProblem(g, icmp6BadField, w.at+2)
+		n.parameterProblem(g, icmp6BadField, w.at+2) // RFC 8200 4.5: points at the fragment offset
 		return packet.DropReassembly
 	case len(f.b) == 0:
 		return packet.DropReassembly
@@ -151,8 +166,8 @@ func (n *Node) fragment6(w *walk6, g *Datagram, h []byte) packet.Verdict {
 	return n.complete6(a, w, g)
 }
 
-// hasHeaderChain reports whether a first fragment, of protocol next, has all headers up to the upper layer's
-// (RFC 7112).
+// hasHeaderChain reports whether a first fragment, of protocol next, has all headers up to and with the upper layer's (RFC
+// 7112 5). Without this rule a sender hides the ports in the second fragment from every filter on the way.
 func hasHeaderChain(next uint8, b []byte) bool {
 	for extended(next) {
 		if len(b) < 8 || len(b) < (int(b[1])+1)*8 {
@@ -172,7 +187,8 @@ func hasHeaderChain(next uint8, b []byte) bool {
 	return len(b) >= need
 }
 
-// complete6 makes a the packet of w: without its fragment header, behind which w goes on.
+// complete6 makes the datagram of a the packet of w. The fragment header is left out, and the octet that named it names
+// what followed it (RFC 8200 4.5). The headers before it are those of the first fragment.
 func (n *Node) complete6(a *assembly, w *walk6, g *Datagram) packet.Verdict {
 	ecn, ok := a.reassembledECN()
 	if !ok {
@@ -189,12 +205,14 @@ func (n *Node) complete6(a *assembly, w *walk6, g *Datagram) packet.Verdict {
 	whole.SetPayloadLen(uint16(len(whole) - wire.IPv6Len))
 	whole.SetECN(ecn)
 	g.Packet, g.TOS, g.TTL = whole, whole.TrafficClass(), whole.HopLimit()
+	// count goes on: fragments in fragments do not start the bound on headers again.
 	*w = walk6{pkt: whole, at: cut, next: next, from: from, count: w.count}
 	return packet.Undecided
 }
 
-// reassembledECN returns the ECN field of the whole (RFC 3168 5.3): CE where a fragment had it, unless
-// another was not ECN-capable at all; then the datagram is dropped.
+// reassembledECN returns the ECN field of the datagram (RFC 3168 5.3): CE where a fragment had it, so that a congestion
+// signal is not lost. With a fragment that was not ECN-capable beside one with CE the datagram is dropped: a drop is the
+// signal that a sender without ECN understands.
 func (a *assembly) reassembledECN() (wire.ECN, bool) {
 	ce, not := a.ecn>>wire.CE&1 != 0, a.ecn>>wire.NotECT&1 != 0
 	switch {
@@ -208,7 +226,7 @@ func (a *assembly) reassembledECN() (wire.ECN, bool) {
 	return wire.ECT1, true
 }
 
-// join returns the first head bytes of a's first packet with all pieces behind them.
+// join returns the first head bytes of a's first packet with all pieces after them, in the buffer of the node.
 func (n *Node) join(a *assembly, head int) []byte {
 	b := append(n.frags.whole[:0], a.head[:head]...)
 	for i := range a.pieces {
@@ -218,8 +236,9 @@ func (n *Node) join(a *assembly, head int) []byte {
 	return b
 }
 
-// addFragment stores f, and returns the datagram that it completes. Else it says what became of f: Deliver
-// where it is kept.
+// addFragment stores f, and returns the datagram that it completes. Otherwise the verdict is Deliver where f is kept, or a
+// reason to drop it. A copy of a fragment that is there is dropped alone, since networks duplicate packets; any other
+// overlap ends the datagram.
 func (n *Node) addFragment(f *fragment) (*assembly, packet.Verdict) {
 	t := &n.frags
 	i, ok := t.index[f.key]
@@ -232,7 +251,7 @@ func (n *Node) addFragment(f *fragment) (*assembly, packet.Verdict) {
 	}
 	at, v := a.place(f)
 	if v == packet.Forward {
-		return nil, packet.DropReassembly // a copy of what is there
+		return nil, packet.DropReassembly
 	}
 	if v != packet.Undecided || len(a.pieces) == maxPieces {
 		n.markBroken(a)
@@ -245,14 +264,17 @@ func (n *Node) addFragment(f *fragment) (*assembly, packet.Verdict) {
 	return a, packet.Undecided
 }
 
-// place finds where f belongs: Undecided. It is Forward where the same bytes are there already, and
-// DropReassembly where f contradicts what is there: overlapping fragments are an attack (RFC 5722, and so
-// for IPv4), as are two ends.
+// place finds where f belongs: Undecided. It is Forward where the same bytes are there already, and DropReassembly where
+// f overlaps another fragment or contradicts the end of the datagram. RFC 5722 3 forbids overlaps over IPv6, because hosts
+// and filters that resolve them differently see different datagrams; IPv4 is treated alike, since no sender makes them
+// (RFC 1858 describes the attack).
 func (a *assembly) place(f *fragment) (int, packet.Verdict) {
 	end := f.off + len(f.b)
+	// The last fragment has come: nothing lies beyond its end, and there is no second end.
 	if a.total >= 0 && (end > a.total || !f.more && end != a.total) {
 		return 0, packet.DropReassembly
 	}
+	// This is the last fragment, and one that is there lies beyond it.
 	if k := len(a.pieces); k > 0 && !f.more && a.pieces[k-1].end() > end {
 		return 0, packet.DropReassembly
 	}
@@ -266,7 +288,8 @@ func (a *assembly) place(f *fragment) (int, packet.Verdict) {
 	return at, packet.Undecided
 }
 
-// insertPiece stores a copy of f as piece at of a, for which others may have to go.
+// insertPiece stores a copy of f as piece at of a. Other datagrams are released, the oldest first, where the bytes exceed
+// the budget.
 func (n *Node) insertPiece(a *assembly, at int, f *fragment) {
 	cost := len(f.b) + pieceCost
 	for n.frags.held+cost > n.cfg.MaxFragments && n.frags.oldest != 0 {
@@ -292,8 +315,8 @@ func (n *Node) insertPiece(a *assembly, at int, f *fragment) {
 	n.frags.held += cost
 }
 
-// newAssembly returns a free slot for the datagram of f, for which the oldest may have to go: that of the
-// same source, where it holds too many.
+// newAssembly returns a slot for the datagram of f, for which the oldest may be released: that of the same source, where
+// it holds its share. So one source does not evict the datagrams of all others.
 func (n *Node) newAssembly(f *fragment) uint16 {
 	t := &n.frags
 	if int(t.bySource[f.key.src]) >= max(len(t.slot)/sourceShare, 1) {
@@ -320,7 +343,7 @@ func (n *Node) newAssembly(f *fragment) uint16 {
 	return i
 }
 
-// releaseOldest drops the oldest datagram that matches.
+// releaseOldest releases the oldest datagram that matches.
 func (n *Node) releaseOldest(matches func(*assembly) bool) {
 	for at := n.frags.oldest; at != 0; {
 		a := &n.frags.slot[at-1]
@@ -332,7 +355,8 @@ func (n *Node) releaseOldest(matches func(*assembly) bool) {
 	}
 }
 
-// release frees a. lost counts fragments that were taken and are dropped now.
+// release frees a. lost is the number of its fragments that were accepted (Deliver) and are dropped now; each packet is
+// counted once.
 func (n *Node) release(a *assembly, lost int) {
 	t := &n.frags
 	i := t.index[a.key]
@@ -356,19 +380,20 @@ func (n *Node) release(a *assembly, lost int) {
 	*a = assembly{}
 }
 
-// markBroken drops what came of a, and what will come (RFC 5722 3: silently).
+// markBroken drops the fragments of a, and those that will come, without an ICMP error (RFC 5722 3: silently).
 func (n *Node) markBroken(a *assembly) {
 	n.stats.Drops[packet.DropReassembly] += uint64(len(a.pieces))
 	n.frags.held -= a.held - assemblyCost
 	a.held, a.pieces, a.head, a.broken = assemblyCost, nil, nil, true
 }
 
-// assemblyExpired drops a datagram whose time is over, and tells its sender if the first fragment had come
-// (RFC 792, RFC 8200 4.5).
+// assemblyExpired drops a datagram whose time is over. Where its first fragment had come, it sends Time Exceeded, code 1,
+// which quotes that (RFC 792, RFC 8200 4.5). Without the first fragment no error may be sent (RFC 1122 3.3.2): the quote
+// would have no ports.
 func (n *Node) assemblyExpired(i int) {
 	a := &n.frags.slot[i]
 	key, m := a.key, TimeExceeded.Message(a.key.src.Is4())
-	m.Code = 1 // fragment reassembly time exceeded (RFC 792, RFC 4443 3.3)
+	m.Code = 1 // fragment reassembly time exceeded, in both versions (RFC 792, RFC 4443 3.3)
 	var first []byte
 	if len(a.pieces) > 0 && a.pieces[0].off == 0 {
 		first = append(append(n.frags.whole[:0], a.head...), a.pieces[0].b...)

@@ -97,7 +97,7 @@ func (o *reference) add(p part, data []byte) (complete bool) {
 }
 
 // Random fragments, in any order, with copies, overlaps and contradictions: the node completes a datagram
-// exactly when the obvious form does, with the same bytes.
+// exactly when the reference does, with the same bytes.
 func TestReassemblyAgainstReference(t *testing.T) {
 	for _, c := range pairs {
 		_, a, x := meet(t, c, nil)
@@ -169,7 +169,7 @@ func TestReassemblyAgainstReference(t *testing.T) {
 	}
 }
 
-// RFC 791, RFC 8200 4.5: what is no fragment that a sender makes is refused at once.
+// RFC 791, RFC 8200 4.5: a fragment that no sender makes is dropped at once.
 func TestBadFragments(t *testing.T) {
 	for _, c := range pairs {
 		l, a, x := meet(t, c, nil)
@@ -203,7 +203,7 @@ func TestBadFragments(t *testing.T) {
 	}
 	l.settle()
 	if len(x.inbox) != 1 || x.inbox[0][55] != 3 {
-		t.Error("not told")
+		t.Error("no Time Exceeded")
 	}
 }
 
@@ -226,7 +226,7 @@ func TestOverlapDropsDatagram(t *testing.T) {
 		}
 		l.after(61 * time.Second)
 		if len(x.inbox) != 0 {
-			t.Errorf("%s: told", c.name)
+			t.Errorf("%s: Time Exceeded was sent", c.name)
 		}
 		if feed(0, 32) != packet.Deliver || feed(32, 64) != packet.Undecided {
 			t.Errorf("%s: the identification is spoiled for ever", c.name)
@@ -234,7 +234,7 @@ func TestOverlapDropsDatagram(t *testing.T) {
 	}
 }
 
-// RFC 792, RFC 8200 4.5: when the time is over the sender is told, if the first fragment had come.
+// RFC 792, RFC 8200 4.5: when the time is over Time Exceeded is sent, if the first fragment had come.
 func TestReassemblyTime(t *testing.T) {
 	for _, c := range pairs {
 		for _, first := range []bool{true, false} {
@@ -362,7 +362,7 @@ func TestTooManyPieces(t *testing.T) {
 	}
 }
 
-// FuzzReassembly makes fragments of its input and compares what is put together with the obvious form.
+// FuzzReassembly makes fragments of its input and compares what is put together with the reference.
 func FuzzReassembly(f *testing.F) {
 	f.Add([]byte{0, 4, 1, 4, 4, 0})
 	f.Add([]byte{4, 4, 0, 0, 4, 1})

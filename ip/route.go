@@ -18,7 +18,8 @@ var (
 	ErrFull    = errors.New("table is full")
 )
 
-// Origin is where an address or a route comes from.
+// Origin is where an address or a route comes from. It decides who removes it: an on-link route goes with its addresses, a
+// learned one with its lifetime, a static one by its caller alone.
 type Origin uint8
 
 // Origins.
@@ -30,7 +31,7 @@ const (
 	Automatic                  // made by the node: link-local
 )
 
-// String returns the origin as `ip route` has it.
+// String returns the name of the origin.
 func (o Origin) String() string {
 	return [...]string{"static", "connected", "ra", "dhcp", "automatic"}[o]
 }
@@ -43,7 +44,7 @@ type Route struct {
 	Origin  Origin
 	Metric  uint32    // of routes with the same prefix the smallest is used
 	Source  wire.Addr // preferred; zero: chosen (RFC 6724)
-	Reject  bool      // destinations count as unreachable
+	Reject  bool      // packets are dropped (DropNoRoute), and no shorter prefix is tried
 }
 
 // same reports whether two routes cannot be in a table together.
@@ -72,7 +73,8 @@ func (n *Node) DelRoute(now clock.Time, r Route) error {
 	return nil
 }
 
-// SetTable replaces all routes, those that follow from addresses too, by a table that may be shared.
+// SetTable replaces all routes, on-link ones too, by a table that may be shared with other nodes: it is never written.
+// No change is reported: the caller gives other nodes the same table.
 func (n *Node) SetTable(now clock.Time, t *Table) {
 	n.setNow(now)
 	n.setTable(t)
@@ -81,6 +83,7 @@ func (n *Node) SetTable(now clock.Time, t *Table) {
 // Routes returns the routes, which are not to be changed, sorted by prefix and metric.
 func (n *Node) Routes() []Route { return n.table.routes }
 
+// setTable ends every cached path: a Ref from an earlier epoch may lead to a router that the new table does not choose.
 func (n *Node) setTable(t *Table) {
 	n.table = t
 	n.epoch++
@@ -107,8 +110,9 @@ func (n *Node) delRoute(r Route) bool {
 	return true
 }
 
-// selectRoute returns the route that packets to dst take: of those with the longest prefix the best whose
-// gateway is not known to be silent (RFC 4861 6.3.6), else the best.
+// selectRoute returns the route that packets to dst take: of those with the longest prefix the one with the smallest metric
+// whose gateway is not known to be unreachable (RFC 4861 6.3.6, RFC 1122 3.3.1.5: dead gateway detection). Where all are,
+// it is the best of them, so that packets still probe whether it is back.
 func (n *Node) selectRoute(dst wire.Addr, dev uint8) *Route {
 	var best *Route
 	routes := n.table.Lookup(dst, dev)

@@ -11,19 +11,20 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Limits of what routers may tell: whoever is on the link may claim to be one.
+// Limits of what router advertisements may change. Any host on the link can send one, so that none of them may exhaust
+// memory, cut this host off or make it flood the link (RFC 6104).
 const (
-	maxLearned    = 64 // routes from advertisements, all devices together
-	maxLearnedDev = 16 // of one device: routers and prefixes
-	maxServers    = 8  // RFC 8106 5.3.1 has 3
-	advertRate    = 10 // advertisements a second
-	advertBurst   = 32 //
-	minHopLimit   = 32 // smaller ones would cut this host off
-	minRetrans    = 100 * time.Millisecond
-	maxRetrans    = 10 * time.Second
-	minReachable  = time.Second
-	maxReachable  = time.Hour // RFC 4861 6.2.1: AdvReachableTime
-	routerMetric  = 1024      // of a default router of medium preference
+	maxLearned    = 64                     // routes from advertisements, all devices together
+	maxLearnedDev = 16                     // of one device: routers and prefixes
+	maxServers    = 8                      // RFC 8106 5.3.1 has 3
+	advertRate    = 10                     // advertisements a second
+	advertBurst   = 32                     //
+	minHopLimit   = 32                     // smaller ones would cut this host off from most of the Internet
+	minRetrans    = 100 * time.Millisecond // faster probes would load the link
+	maxRetrans    = 10 * time.Second       // slower ones would delay every resolution and failover
+	minReachable  = time.Second            // a shorter one would have every neighbour probed all the time
+	maxReachable  = time.Hour              // RFC 4861 6.2.1: AdvReachableTime
+	routerMetric  = 1024                   // of a default router of medium preference
 )
 
 // Times of router solicitation (RFC 4861 10, RFC 7559 2).
@@ -33,20 +34,21 @@ const (
 	solicitMax   = time.Hour       // MRT
 )
 
-// learnedRoute is a route that a router advertised.
+// learnedRoute is a route that a router advertised, with the end of its lifetime. Slot i has timer i of the routes.
 type learnedRoute struct {
 	used  bool
 	route Route
 	until clock.Time
 }
 
-// routers is what routers told.
+// routers is the state learned from router advertisements, beside the parameters in link.
 type routers struct {
 	route   [maxLearned]learnedRoute
 	adverts RateLimiter
 }
 
-// inputRA takes a router advertisement (RFC 4861 6.1.2 and 6.3.4).
+// inputRA takes a router advertisement (RFC 4861 6.1.2 and 6.3.4). Its source must be a link-local address, by which hosts
+// identify a router whatever its prefixes are. Followers do not get here: they learn the results by Apply.
 func (n *Node) inputRA(dev uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Verdict {
 	router := wire.Addr(ip.Src())
 	l := &n.links[dev]
@@ -58,9 +60,11 @@ func (n *Node) inputRA(dev uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Ver
 	case !n.routers.adverts.Take(n.now, 1):
 		return packet.DropRateLimit
 	}
-	n.wheel.Stop(n.base.solicits + uint32(dev)) // RFC 4861 6.3.7: answered
+	// An advertisement answers the solicitations, also one that was not sent for them (RFC 4861 6.3.7).
+	n.wheel.Stop(n.base.solicits + uint32(dev))
 	n.setDefaultRouter(dev, router, ra)
 	n.setRouterParameters(l, ra)
+	// The source link-layer address is not stored for a router that has no entry: its first packet resolves it.
 	if e := n.neigh.find(router, dev); e != nil {
 		e.router = ra.Lifetime() > 0 || e.router
 		if mac, ok := ra.SourceMAC(); ok && e.state.hasLinkAddr() && e.mac() != mac {
@@ -73,7 +77,8 @@ func (n *Node) inputRA(dev uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Ver
 	return packet.Deliver
 }
 
-// setDefaultRouter adds or removes the default route by router (RFC 4861 6.3.4, RFC 4191 3.2).
+// setDefaultRouter adds, prolongs or removes the default route by router (RFC 4861 6.3.4): a lifetime of 0 says that it is
+// no default router. The preference of RFC 4191 2.2 becomes the metric.
 func (n *Node) setDefaultRouter(dev uint8, router wire.Addr, ra wire.RouterAdvert) {
 	r := Route{
 		Prefix: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Gateway: router, Dev: dev, Origin: RouterAdvert,
@@ -82,7 +87,8 @@ func (n *Node) setDefaultRouter(dev uint8, router wire.Addr, ra wire.RouterAdver
 	n.addLearnedRoute(r, n.deadline(uint32(ra.Lifetime())))
 }
 
-// setRouterParameters takes what a router says of the link, within bounds.
+// setRouterParameters sets the parameters of the link from an advertisement, within bounds; 0 leaves one as it is (RFC 4861
+// 4.2, 6.3.4). The reachable time is drawn anew only when its base changes.
 func (n *Node) setRouterParameters(l *link, ra wire.RouterAdvert) {
 	if h := ra.HopLimit(); h >= minHopLimit {
 		l.hopLimit = h
@@ -99,7 +105,7 @@ func (n *Node) setRouterParameters(l *link, ra wire.RouterAdvert) {
 	n.updatePaths()
 }
 
-// updatePaths gives the paths of neighbours what their links say now.
+// updatePaths copies hop limit and MTU of the links to the paths of their IPv6 neighbours, which connections hold by Ref.
 func (n *Node) updatePaths() {
 	for i := range n.neigh.slot {
 		if e := &n.neigh.slot[i]; e.state != nudFree && !e.key.addr.Is4() {
@@ -109,7 +115,8 @@ func (n *Node) updatePaths() {
 	}
 }
 
-// routerOption takes an option of a router advertisement.
+// routerOption processes an option of a router advertisement; unknown ones are ignored (RFC 4861 4.6). An MTU counts from
+// 1280 up to the link's (RFC 4861 6.3.4, RFC 8200 5): a smaller one would be an attack, a larger one would lose packets.
 func (n *Node) routerOption(dev uint8, typ uint8, data []byte) {
 	switch typ {
 	case wire.NDOptMTU:
@@ -120,6 +127,7 @@ func (n *Node) routerOption(dev uint8, typ uint8, data []byte) {
 			n.notifyChange(&Change{Kind: LinkMTU6, Dev: dev, MTU: l.mtu6})
 		}
 	case wire.NDOptPrefix:
+		// A link-local prefix is on-link without an advertisement (RFC 4861 6.3.4, RFC 4862 5.5.3 (b)).
 		if p, ok := wire.ParseNDPrefix(data); ok && !wire.Addr(p.Prefix).LinkLocal() && !wire.Addr(p.Prefix).Multicast() && !wire.Addr(p.Prefix).Is4() {
 			n.handlePrefix(dev, &p)
 		}
@@ -128,7 +136,9 @@ func (n *Node) routerOption(dev uint8, typ uint8, data []byte) {
 	}
 }
 
-// handlePrefix takes a prefix (RFC 4861 6.3.4, RFC 4862 5.5.3).
+// handlePrefix processes a prefix option. The L flag makes it on-link (RFC 4861 6.3.4), the A flag gives an address in it
+// (RFC 4862 5.5.3), independently of each other. A prefix of another length than 64 bits has no room for the interface
+// identifier and gives no address (5.5.3 (d)), nor does one with a preferred lifetime beyond the valid one (5.5.3 (c)).
 func (n *Node) handlePrefix(dev uint8, p *wire.NDPrefix) {
 	prefix := netip.PrefixFrom(netip.AddrFrom16(p.Prefix), int(p.Bits)).Masked()
 	if p.OnLink && p.Bits > 0 {
@@ -139,7 +149,8 @@ func (n *Node) handlePrefix(dev uint8, p *wire.NDPrefix) {
 	}
 }
 
-// addLearnedRoute adds route r until a time, prolongs it, or removes it where the time is now.
+// addLearnedRoute adds route r until a time, prolongs it, or removes it where the time is now (a lifetime of 0). Beyond the
+// limits new routes are ignored and known ones stay: a flood of forged ones does not displace the real router.
 func (n *Node) addLearnedRoute(r Route, until clock.Time) {
 	free, mine := -1, 0
 	for i := range n.routers.route {
@@ -161,7 +172,8 @@ func (n *Node) addLearnedRoute(r Route, until clock.Time) {
 	n.armRoute(free)
 }
 
-// updateLearnedRoute changes the route in slot i.
+// updateLearnedRoute sets lifetime and metric of the route in slot i. Only a new metric changes the table, which would end
+// all cached paths with each advertisement otherwise.
 func (n *Node) updateLearnedRoute(i int, r Route, until clock.Time) {
 	x := &n.routers.route[i]
 	if until <= n.now {
@@ -191,7 +203,8 @@ func (n *Node) expireRoute(i int) {
 	n.routers.route[i] = learnedRoute{}
 }
 
-// handleRDNSS takes a list of DNS servers (RFC 8106 5.1).
+// handleRDNSS processes a list of DNS servers (RFC 8106 5.1). The node uses none: it reports them to the user when the list
+// changes or half of its lifetime is over, not with each advertisement.
 func (n *Node) handleRDNSS(dev uint8, data []byte) {
 	if len(data) < 6+16 {
 		return
@@ -203,26 +216,27 @@ func (n *Node) handleRDNSS(dev uint8, data []byte) {
 	until := n.deadline(binary.BigEndian.Uint32(data[2:]))
 	l := &n.links[dev]
 	if slices.Equal(list, l.servers) && l.serversUntil.Sub(n.now) > until.Sub(n.now)/2 && until > n.now {
-		return // nothing new
+		return
 	}
 	l.servers, l.serversUntil = list, until
 	n.notifyChange(&Change{Kind: DNSServers, Dev: dev, Servers: list, Until: until})
 }
 
-// startSolicit begins to look for routers on a device (RFC 4861 6.3.7).
+// startSolicit begins to solicit routers on a device, after a random delay (RFC 4861 6.3.7).
 func (n *Node) startSolicit(dev uint8) {
 	n.links[dev].solicitWait = 0
 	n.wheel.Arm(n.base.solicits+uint32(dev), n.now.Add(n.rand.Between(0, solicitDelay)))
 }
 
-// sendRouterSolicit asks for routers, and will again, ever less often (RFC 7559 2).
+// sendRouterSolicit sends a router solicitation and sets the time of the next. RFC 4861 6.3.7 gives up after three; RFC 7559 2
+// goes on with doubled intervals up to an hour, so that a host finds a router that starts later.
 func (n *Node) sendRouterSolicit(dev uint8) {
 	l := &n.links[dev]
 	src := n.linkLocal(dev)
 	var b [wire.RouterSolicitLen + 8]byte
 	m := wire.AppendRouterSolicit(b[:0], l.MAC)
 	if src == (wire.Addr{}) {
-		m = m[:wire.RouterSolicitLen] // RFC 4861 4.1: no link address without an address
+		m = m[:wire.RouterSolicitLen] // no link-layer address option with the unspecified source (RFC 4861 4.1)
 	}
 	n.sendICMP6(dev, wire.MulticastMAC6(allRouters), src, allRouters, wire.NDHopLimit, m)
 	l.solicitWait = min(max(2*l.solicitWait, solicitFirst), solicitMax)

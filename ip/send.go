@@ -9,14 +9,15 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// Header is what the IP header of a packet says beside lengths. TTL 0 is the path's.
+// Header holds the fields of an IP header that a sender chooses. The zero value of a field beside the addresses and Proto
+// is the default: the TTL of the path, no DSCP, not ECN-capable, may be fragmented, no flow label.
 type Header struct {
 	Src, Dst     wire.Addr
 	Proto        uint8
 	TTL          uint8
 	TOS          uint8  // or traffic class, with ECN in the low two bits
-	DontFragment bool   // IPv4 DF; over both versions a packet larger than the path MTU is then refused
-	ID           uint16 // IPv4: NextID where the packet may be fragmented
+	DontFragment bool   // IPv4 DF; over both versions a packet larger than the path MTU is then not sent
+	ID           uint16 // IPv4: unique where the packet may be fragmented (RFC 6864 4); 0 has Send choose one
 	FlowLabel    uint32 // IPv6, 20 bits
 }
 
@@ -28,8 +29,9 @@ func (h *Header) headerLen() int {
 	return wire.IPv6Len
 }
 
-// Put writes the Ethernet and IP headers of a packet with payload bytes behind them to the start of b
-// and returns their length. b has room for 54 bytes.
+// Put writes the Ethernet and IP headers of a packet with payload bytes behind them to the start of b and returns their
+// length. b has room for 54 bytes. It is for callers that write the packet into a frame of their own: they choose the ID
+// and keep to the MTU themselves.
 func (p *Path) Put(b []byte, h *Header, payload int) int {
 	copy(b, p.Header[:])
 	return wire.EthernetLen + p.putIP(b[wire.EthernetLen:], h, h.Proto, payload)
@@ -58,8 +60,8 @@ func (p *Path) putIP(b []byte, h *Header, proto uint8, payload int) int {
 // Send sends one packet: Forward, or the reason why not: DropTooBig (not to be fragmented and larger
 // than the path MTU), DropUnresolved (the neighbour does not answer), DropMemory (the packets that wait
 // for neighbours are too many), DropNoFrame (the caller may try again). payload are the pieces of
-// transport header and data in order, with the checksum filled in; they are copied. What is larger than
-// the MTU is fragmented unless h says not to.
+// transport header and data in order, with the checksum filled in. They are borrowed: the bytes are copied into a frame.
+// What is larger than the MTU is fragmented unless h forbids it.
 func (n *Node) Send(now clock.Time, p *Path, h *Header, payload ...[]byte) packet.Verdict {
 	n.setNow(now)
 	return n.send(p, h, payload)
@@ -79,7 +81,7 @@ func (n *Node) send(p *Path, h *Header, payload [][]byte) packet.Verdict {
 	}
 	g := *h
 	if g.Dst.Is4() && !g.DontFragment && g.ID == 0 {
-		g.ID = uint16(n.ids.next(h)) // routers may cut it
+		g.ID = uint16(n.ids.next(h)) // a router may fragment it; with DF the ID is ignored (RFC 6864 4.1)
 	}
 	at := p.Put(f, &g, size)
 	for _, b := range payload {
@@ -88,8 +90,8 @@ func (n *Node) send(p *Path, h *Header, payload [][]byte) packet.Verdict {
 	return n.dispatch(p, at)
 }
 
-// frame returns room for a frame of size bytes by way of p: of the output, or in the queue of a neighbour
-// that is not resolved.
+// frame returns room for a frame of size bytes by way of p: of the output, or in the queue of a neighbour that is not
+// resolved, whose resolution it starts (RFC 4861 7.2.2).
 func (n *Node) frame(p *Path, size int, src wire.Addr) ([]byte, packet.Verdict) {
 	if p.Resolved {
 		f := n.cfg.Output.Frame(p.Dev, size)
@@ -102,7 +104,7 @@ func (n *Node) frame(p *Path, size int, src wire.Addr) ([]byte, packet.Verdict) 
 	return n.enqueue(e, size), packet.DropMemory
 }
 
-// dispatch sends the frame that was written last, unless it waits.
+// dispatch sends the frame that was written last. One in a neighbour's queue is sent by setLinkAddr.
 func (n *Node) dispatch(p *Path, size int) packet.Verdict {
 	if p.Resolved {
 		n.cfg.Output.Send(p.Dev, size)
@@ -110,17 +112,21 @@ func (n *Node) dispatch(p *Path, size int) packet.Verdict {
 	return packet.Forward
 }
 
-// sendFragments cuts a packet that is larger than the path's MTU (RFC 791 3.2, RFC 8200 4.5).
+// sendFragments sends a packet that is larger than the path MTU in fragments (RFC 791 3.2, RFC 8200 4.5). All but the last
+// have a multiple of 8 bytes of payload, since the offset counts in 8 bytes. A drop in the middle ends the packet: what
+// was sent is useless, and the receiver's timer frees it.
 func (n *Node) sendFragments(p *Path, h *Header, payload [][]byte, size int) packet.Verdict {
 	head, longest := h.headerLen(), maxDatagram
 	if h.Dst.Is4() {
-		longest -= head // RFC 791 3.1: the total length counts the header
+		longest -= head // the total length counts the header (RFC 791 3.1)
 	} else {
-		head += wire.FragmentHeaderLen // RFC 8200 3: the payload length does not, and the whole has no fragment header
+		// The payload length does not count the header (RFC 8200 3), and the whole has no fragment header.
+		head += wire.FragmentHeaderLen
 	}
 	if h.DontFragment || size > longest {
 		return packet.DropTooBig
 	}
+	// One identification for all fragments: it is what the receiver joins them by.
 	g := *h
 	if g.Dst.Is4() && g.ID == 0 {
 		g.ID = uint16(n.ids.next(h))
@@ -145,7 +151,8 @@ func (n *Node) sendFragments(p *Path, h *Header, payload [][]byte, size int) pac
 	return packet.Forward
 }
 
-// putFragment writes the headers of a fragment with part bytes from offset off.
+// putFragment writes the headers of a fragment with part bytes from offset off, a multiple of 8: in a fragment header it
+// stands above the three low bits, of which the lowest is the M flag (RFC 8200 4.5). id is of IPv6; that of IPv4 is h.ID.
 func (p *Path) putFragment(f []byte, h *Header, id uint32, off, part int, more bool) int {
 	copy(f, p.Header[:])
 	b := f[wire.EthernetLen:]
@@ -169,7 +176,7 @@ func (p *Path) putFragment(f []byte, h *Header, id uint32, off, part int, more b
 	return wire.EthernetLen + wire.IPv6Len + wire.FragmentHeaderLen
 }
 
-// payloadReader reads a payload that lies in several slices.
+// payloadReader reads a payload that lies in several slices, so that transport header and data need not be joined first.
 type payloadReader struct {
 	rest [][]byte
 	off  int // in the first of them
@@ -186,9 +193,9 @@ func (s *payloadReader) copy(b []byte) {
 	}
 }
 
-// idCounters gives out identifications of packets that may be fragmented: for each of many classes of
-// source, destination and protocol a counter of its own, which starts anywhere, so that nobody learns
-// from one how many packets go to others (RFC 7739 5.3).
+// idCounters generates identifications of packets that may be fragmented (RFC 7739 5.3): a hash of source, destination and
+// protocol under a secret key, plus a counter that flows with the same low byte of the hash share. A global counter would
+// show each peer how much this host sends to others, and a predictable one lets an attacker inject fragments.
 type idCounters struct {
 	key   random.Key
 	count [256]uint32
@@ -205,5 +212,6 @@ func (t *idCounters) next(h *Header) uint32 {
 	return uint32(x>>32) + *c
 }
 
-// NextID returns an identification for an IPv4 packet that may be fragmented.
+// NextID returns an identification for an IPv4 packet that may be fragmented. For one flow it repeats only after 65,536
+// packets of its counter: earlier, fragments of two datagrams could be reassembled into one (RFC 4963).
 func (n *Node) NextID(h *Header) uint16 { return uint16(n.ids.next(h)) }

@@ -6,8 +6,12 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// timerBase says where the timers of each kind begin on the wheel. Those of neighbours are first: slot i
-// has timer i.
+// timerBase is the first timer of each kind on the one wheel of a node. Each slot of each fixed table has a timer of its
+// own, so that arming one allocates nothing, and an id names its owner without a map:
+//
+//	0            addrs       groups      queries        routes     solicits    frags         end
+//	| neighbours | addresses | groups    | 2 per device | learned  | 1 per     | datagrams in |
+//	| by slot    | maxAddrs  | MaxGroups | IPv6, IPv4   | routes   | device    | reassembly   |
 type timerBase struct {
 	addrs    uint32
 	groups   uint32
@@ -31,14 +35,15 @@ func (n *Node) startTimers() {
 	n.due = n.fire
 }
 
-// Poll runs what is due and returns when it wants to be called next.
+// Poll runs the timers that are due and returns the time of the next one, clock.Never where none is armed. Every other
+// method may arm an earlier one: the caller asks again after its last call before it sleeps.
 func (n *Node) Poll(now clock.Time) clock.Time {
 	n.setNow(now)
 	n.wheel.Advance(now, n.due)
 	return n.wheel.Next()
 }
 
-// fire runs the timer id, which has expired.
+// fire runs the expired timer id.
 func (n *Node) fire(id uint32) {
 	switch {
 	case id < n.base.addrs:
