@@ -60,6 +60,16 @@ func Parse(file string, src []byte) (*Config, error) {
 	return c, nil
 }
 
+// Schema returns the JSON Schema of a configuration file.
+func Schema() *strictyaml.Schema {
+	s := strictyaml.Describe(func(sd *strictyaml.Decoder, n *yaml.Node) {
+		d := &decoder{Decoder: sd, listAt: map[string]Problem{}}
+		d.config(n, newConfig())
+	})
+	s.Title = "Configuration of millrace gateway"
+	return s
+}
+
 // decoder reads a configuration. It keeps the places of what is compared with other parts of the file once all is read.
 type decoder struct {
 	*strictyaml.Decoder
@@ -81,19 +91,13 @@ func bareAddress(lines []string) string {
 	return ""
 }
 
-// text reads a string that is not empty. Numbers and truth values are refused unless quoted.
-func (d *decoder) text(n *yaml.Node, what string) (string, bool) {
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" || n.Value == "" {
-		d.Fail(n, "", "%s must be a string, not %s", what, strictyaml.Kind(n))
-		return "", false
-	}
-	return n.Value, true
-}
-
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@/\[\]-]{0,62}$`)
 
 // name reads a name that serves as a label in logs and metrics.
 func (d *decoder) name(n *yaml.Node, what string, to *string) {
+	if d.Takes(strictyaml.Schema{Type: "string", Title: "name", Pattern: nameForm.String()}) {
+		return
+	}
 	if n.Kind != yaml.ScalarNode || !nameForm.MatchString(n.Value) {
 		d.Fail(n, "1 to 63 letters, digits and . _ : @ / [ ] -, the first a letter or digit", "%s is not a name: %s", what, strictyaml.Kind(n))
 		return
@@ -103,6 +107,9 @@ func (d *decoder) name(n *yaml.Node, what string, to *string) {
 
 // addr reads an address that a host can have.
 func (d *decoder) addr(n *yaml.Node, what string) (netip.Addr, bool) {
+	if d.Takes(strictyaml.Schema{Type: "string", Title: "IP address"}) {
+		return netip.Addr{}, false
+	}
 	a, err := netip.ParseAddr(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
 		d.Fail(n, "such as 198.18.0.1 or 2001:db8::1", "%s must be an IP address, not %s", what, strictyaml.Kind(n))
@@ -111,7 +118,7 @@ func (d *decoder) addr(n *yaml.Node, what string) (netip.Addr, bool) {
 	return a, d.unicast(n, what, a)
 }
 
-// unicast refuses addresses that cannot be rewritten to or from.
+// unicast rejects addresses that cannot be rewritten to or from.
 func (d *decoder) unicast(n *yaml.Node, what string, a netip.Addr) bool {
 	why := ""
 	switch {
@@ -134,6 +141,9 @@ func (d *decoder) unicast(n *yaml.Node, what string, a netip.Addr) bool {
 
 // addrPort reads an address and a port.
 func (d *decoder) addrPort(n *yaml.Node, what string) (netip.AddrPort, bool) {
+	if d.Takes(strictyaml.Schema{Type: "string", Title: "IP:port"}) {
+		return netip.AddrPort{}, false
+	}
 	ap, err := netip.ParseAddrPort(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
 		d.Fail(n, addrPortHint(n.Value), "%s must be an IP address and a port, not %s", what, strictyaml.Kind(n))
@@ -155,6 +165,9 @@ func addrPortHint(s string) string {
 
 // portRange reads "first-last".
 func (d *decoder) portRange(n *yaml.Node, what string, to *PortRange) {
+	if d.Takes(strictyaml.Schema{Type: "string", Title: "range of ports", Default: fmt.Sprintf("%d-%d", to.First, to.Last)}) {
+		return
+	}
 	first, last, ok := strings.Cut(n.Value, "-")
 	a, errA := strconv.ParseUint(strings.TrimSpace(first), 10, 16)
 	b, errB := strconv.ParseUint(strings.TrimSpace(last), 10, 16)

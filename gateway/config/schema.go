@@ -49,7 +49,7 @@ func (d *decoder) devices(n *yaml.Node, c *Config) {
 
 // queues reads "auto" or a number.
 func (d *decoder) queues(n *yaml.Node, to *int) {
-	if n.Kind == yaml.ScalarNode && n.Value == "auto" {
+	if d.Word(n, "auto") {
 		*to = QueuesAuto
 		return
 	}
@@ -58,7 +58,7 @@ func (d *decoder) queues(n *yaml.Node, to *int) {
 
 // deviceName reads a name that Linux allows for an interface.
 func (d *decoder) deviceName(n *yaml.Node, what string, to *string) {
-	if s, ok := d.text(n, what); ok {
+	if s := ""; d.Text(n, what, &s) {
 		if len(s) > 15 || strings.ContainsAny(s, "/ \t:") {
 			d.Fail(n, "1 to 15 characters without space, / and :", "%s is not a name of an interface: %q", what, s)
 			return
@@ -100,6 +100,7 @@ func (d *decoder) table(n *yaml.Node, t *Table) {
 func (d *decoder) admin(n *yaml.Node, a *Admin) {
 	d.Mapping(n, "admin", strictyaml.Optional("socket", func(n *yaml.Node) {
 		switch {
+		case d.Takes(strictyaml.Schema{Type: "string", Title: "path", Pattern: "^(/.*)?$", Default: a.Socket}):
 		case n.Kind != yaml.ScalarNode || n.Tag != "!!str" || n.Value != "" && n.Value[0] != '/':
 			d.Fail(n, "such as "+DefaultSocket+`; "" is none`, "socket must be an absolute path, not %s", strictyaml.Kind(n))
 		case len(n.Value) > 107: // sockaddr_un
@@ -112,6 +113,9 @@ func (d *decoder) admin(n *yaml.Node, a *Admin) {
 
 func (d *decoder) metrics(n *yaml.Node, m *Metrics) {
 	d.Mapping(n, "metrics", strictyaml.Optional("listen", func(n *yaml.Node) {
+		if d.Takes(strictyaml.Schema{Type: "string", Title: "IP:port"}) {
+			return
+		}
 		ap, err := netip.ParseAddrPort(n.Value)
 		if err != nil || n.Kind != yaml.ScalarNode {
 			d.Fail(n, "such as 127.0.0.1:9100", "listen must be an IP address and a port, not %s", strictyaml.Kind(n))
@@ -167,7 +171,7 @@ func (d *decoder) addrPorts(n *yaml.Node, limit int) (list []netip.AddrPort, at 
 
 // hashSize reads a prime; 0 stands for auto until all of the service is read.
 func (d *decoder) hashSize(n *yaml.Node, to *int) {
-	if n.Value == "auto" {
+	if d.Word(n, "auto") {
 		*to = 0
 		return
 	}

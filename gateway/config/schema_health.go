@@ -61,14 +61,14 @@ func (d *decoder) health(n *yaml.Node, c *health.Check, at *servicePlace) {
 
 func (d *decoder) healthHTTP(n *yaml.Node, h *health.HTTP, k keyPlaces) {
 	d.Mapping(n, "http", k.under("http.",
-		strictyaml.Optional("method", func(n *yaml.Node) { d.textTo(n, "method", &h.Method) }),
-		strictyaml.Optional("path", func(n *yaml.Node) { d.textTo(n, "path", &h.Path) }),
-		strictyaml.Optional("host", func(n *yaml.Node) { d.textTo(n, "host", &h.Host) }),
+		strictyaml.Optional("method", func(n *yaml.Node) { d.Text(n, "method", &h.Method) }),
+		strictyaml.Optional("path", func(n *yaml.Node) { d.Text(n, "path", &h.Path) }),
+		strictyaml.Optional("host", func(n *yaml.Node) { d.Text(n, "host", &h.Host) }),
 		strictyaml.Optional("status", func(n *yaml.Node) { d.status(n, &h.Status) }),
-		strictyaml.Optional("body", func(n *yaml.Node) { d.textTo(n, "body", &h.Body) }),
-		strictyaml.Optional("server_name", func(n *yaml.Node) { d.textTo(n, "server_name", &h.ServerName) }),
-		strictyaml.Optional("insecure", func(n *yaml.Node) { d.truth(n, "insecure", &h.Insecure) }),
-		strictyaml.Optional("ca_file", func(n *yaml.Node) { d.textTo(n, "ca_file", &h.CAFile) }),
+		strictyaml.Optional("body", func(n *yaml.Node) { d.Text(n, "body", &h.Body) }),
+		strictyaml.Optional("server_name", func(n *yaml.Node) { d.Text(n, "server_name", &h.ServerName) }),
+		strictyaml.Optional("insecure", func(n *yaml.Node) { d.Truth(n, "insecure", &h.Insecure) }),
+		strictyaml.Optional("ca_file", func(n *yaml.Node) { d.Text(n, "ca_file", &h.CAFile) }),
 	)...)
 }
 
@@ -107,8 +107,12 @@ func (d *decoder) passive(n *yaml.Node, p *health.Passive, at *servicePlace) {
 // status reads a code, or ranges of codes between commas, or a list of those.
 func (d *decoder) status(n *yaml.Node, to *[]health.StatusRange) {
 	var list []health.StatusRange
+	least, most := int64(100), int64(599)
 	before := len(d.Problems)
 	d.OneOrMore(n, "status", 64, func(n *yaml.Node) {
+		if d.Takes(strictyaml.Schema{Type: "string", Title: "ranges"}, strictyaml.Schema{Type: "integer", Minimum: &least, Maximum: &most}) {
+			return
+		}
 		if n.Kind != yaml.ScalarNode {
 			d.Fail(n, "such as 200 or 200-399", "status must be codes, not %s", strictyaml.Kind(n))
 			return
@@ -127,6 +131,9 @@ func (d *decoder) status(n *yaml.Node, to *[]health.StatusRange) {
 // command reads a program and its arguments.
 func (d *decoder) command(n *yaml.Node, to *[]string) {
 	d.List(n, "command", 64, func(n *yaml.Node) {
+		if d.Takes(strictyaml.Schema{Type: "string", Title: "word"}) {
+			return
+		}
 		if n.Kind != yaml.ScalarNode {
 			d.Fail(n, "", "command must be a list of words, not %s", strictyaml.Kind(n))
 			return
@@ -136,32 +143,20 @@ func (d *decoder) command(n *yaml.Node, to *[]string) {
 }
 
 func (d *decoder) octets(n *yaml.Node, what string, to *[]byte) {
-	if s, ok := d.text(n, what); ok {
+	if s := ""; d.Text(n, what, &s) {
 		*to = []byte(s)
 	}
 }
 
 // octetsHex reads octets in hexadecimal. YAML takes some for numbers: the text counts.
 func (d *decoder) octetsHex(n *yaml.Node, what string, to *[]byte) {
+	if d.Takes(strictyaml.Schema{Type: "string", Title: "octets in hexadecimal"}) {
+		return
+	}
 	b, err := health.ParseHex(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || len(b) == 0 {
 		d.Fail(n, "two hexadecimal digits for each octet, in quotes", "%s must be octets, not %s", what, strictyaml.Kind(n))
 		return
 	}
 	*to = b
-}
-
-func (d *decoder) textTo(n *yaml.Node, what string, to *string) {
-	if s, ok := d.text(n, what); ok {
-		*to = s
-	}
-}
-
-// truth reads true or false.
-func (d *decoder) truth(n *yaml.Node, what string, to *bool) {
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || n.Value != "true" && n.Value != "false" {
-		d.Fail(n, "allowed: true, false", "%s must be true or false, not %s", what, strictyaml.Kind(n))
-		return
-	}
-	*to = n.Value == "true"
 }

@@ -14,7 +14,7 @@ import (
 
 // cpus reads "auto", "none" or a list of CPU numbers.
 func (d *decoder) cpus(n *yaml.Node, c *CPUs) {
-	if n.Kind == yaml.ScalarNode && (n.Value == "auto" || n.Value == "none") {
+	if d.Word(n, "auto", "none") {
 		*c = CPUs{Auto: n.Value == "auto"}
 		return
 	}
@@ -54,6 +54,9 @@ func (d *decoder) tunnel(n *yaml.Node, t *Tunnel) {
 
 // prefix reads a prefix; an address stands for itself alone.
 func (d *decoder) prefix(n *yaml.Node, what string) (netip.Prefix, bool) {
+	if d.Takes(strictyaml.Schema{Type: "string", Title: "prefix"}) {
+		return netip.Prefix{}, false
+	}
 	p, err := parsePrefix(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
 		d.Fail(n, "such as 198.18.0.0/24, 2001:db8::/64 or one address", "%s must be a prefix, not %s", what, strictyaml.Kind(n))
@@ -89,8 +92,11 @@ func (d *decoder) sources(n *yaml.Node, s *Sources) {
 // sourceLists reads prefixes and names of files. What looks like neither is a mistyped prefix.
 func (d *decoder) sourceLists(n *yaml.Node, what string) (lists []SourceList) {
 	d.OneOrMore(n, what, maxLists, func(n *yaml.Node) {
+		if d.Takes(strictyaml.Schema{Type: "string", Title: "prefix or file"}) {
+			return
+		}
 		if _, err := parsePrefix(n.Value); err != nil && strings.ContainsAny(n.Value, "./") && !addressLike(n.Value) {
-			if file, ok := d.text(n, what); ok {
+			if file := ""; d.Text(n, what, &file) {
 				lists = append(lists, SourceList{File: file})
 				d.listAt[file] = d.Place(n.Line, n.Column)
 			}
@@ -128,11 +134,11 @@ func (d *decoder) unavailable(n *yaml.Node, reject *bool) {
 
 // mss reads a number of bytes, "auto" or "none". The least that every host takes is RFC 9293 3.7.1's.
 func (d *decoder) mss(n *yaml.Node, to *int) {
-	switch n.Value {
-	case "auto":
-		*to = MSSAuto
-	case "none":
+	switch {
+	case d.Word(n, "none"):
 		*to = 0
+	case d.Word(n, "auto"):
+		*to = MSSAuto
 	default:
 		strictyaml.Integer(d.Decoder, n, "mss", to, 536, 65495)
 	}
@@ -149,6 +155,9 @@ func (d *decoder) quic(n *yaml.Node, q *QUIC) {
 
 // hex reads least to most octets.
 func (d *decoder) hex(n *yaml.Node, what string, to *[]byte, least, most int) {
+	if d.Takes(strictyaml.Schema{Type: "string", Title: span(least, most) + " octets in hexadecimal"}) {
+		return
+	}
 	b, err := hex.DecodeString(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || len(b) < least || len(b) > most {
 		d.Fail(n, "two hexadecimal digits for each octet, in quotes", "%s must be %s octets, not %s", what, span(least, most), strictyaml.Kind(n))
@@ -168,6 +177,9 @@ func span(least, most int) string {
 // which it is the service tells when all of it has been read.
 func (d *decoder) backendAddrs(n *yaml.Node) (list []netip.AddrPort, at []*yaml.Node) {
 	d.OneOrMore(n, "address", 2, func(n *yaml.Node) {
+		if d.Takes(strictyaml.Schema{Type: "string", Title: "IP:port or IP"}) {
+			return
+		}
 		if a, err := netip.ParseAddr(n.Value); err == nil && n.Kind == yaml.ScalarNode {
 			if d.unicast(n, "address", a) {
 				list, at = append(list, netip.AddrPortFrom(a, 0)), append(at, n)

@@ -62,6 +62,7 @@ gateway         : gateway/health gateway/quiclb node/nexthop gateway/config gate
 gateway/admin   : gateway gpukern internal/control
 node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda stack metrics internal/control
 gateway/daemon  : gateway gateway/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack metrics internal/control
+docs            :
 cmd/millrace    : *
 cmd/prom        : metrics
 bench           : *

@@ -48,6 +48,16 @@ func Parse(file string, src []byte) (*Config, error) {
 	return c, d.Err()
 }
 
+// Schema returns the JSON Schema of a configuration file.
+func Schema() *strictyaml.Schema {
+	s := strictyaml.Describe(func(sd *strictyaml.Decoder, n *yaml.Node) {
+		d := &decoder{Decoder: sd}
+		d.config(n, New())
+	})
+	s.Title = "Configuration of millrace stack"
+	return s
+}
+
 // decoder reads a configuration and keeps the places of what is compared with other parts of it.
 type decoder struct {
 	*strictyaml.Decoder
@@ -56,6 +66,13 @@ type decoder struct {
 
 // text reads a string.
 func (d *decoder) text(n *yaml.Node, what string, to *string) {
+	s := strictyaml.Schema{Type: "string", Title: "text"}
+	if *to != "" {
+		s.Default = *to
+	}
+	if d.Takes(s) {
+		return
+	}
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
 		d.Fail(n, "", "%s must be a string, not %s", what, strictyaml.Kind(n))
 		return
@@ -65,6 +82,9 @@ func (d *decoder) text(n *yaml.Node, what string, to *string) {
 
 // truth reads true or false.
 func (d *decoder) truth(n *yaml.Node, what string, to *bool) {
+	if d.Takes(strictyaml.Schema{Type: "boolean", Default: *to}) {
+		return
+	}
 	v, err := strconv.ParseBool(n.Value)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || err != nil {
 		d.Fail(n, "", "%s must be true or false, not %s", what, strictyaml.Kind(n))
@@ -80,8 +100,11 @@ var bytesForm = regexp.MustCompile(`^([0-9]{1,12})([kMG]?)$`)
 
 // bytes reads a number of bytes such as 65536 or 4M, or the word auto, which is 0.
 func (d *decoder) bytes(n *yaml.Node, what string, to *int64, least, most int64) {
-	if n.Value == "auto" {
+	if d.Word(n, "auto") {
 		*to = 0
+		return
+	}
+	if d.Takes(strictyaml.Schema{Type: "integer", Minimum: &least, Maximum: &most}, strictyaml.Schema{Type: "string", Title: "bytes with k, M or G", Pattern: bytesForm.String()}) {
 		return
 	}
 	m := bytesForm.FindStringSubmatch(strings.ReplaceAll(n.Value, "_", ""))
@@ -99,6 +122,9 @@ func (d *decoder) bytes(n *yaml.Node, what string, to *int64, least, most int64)
 
 // addr reads an address without a zone.
 func (d *decoder) addr(n *yaml.Node, what string, to *netip.Addr) {
+	if d.Takes(strictyaml.Schema{Type: "string", Title: "IP address"}) {
+		return
+	}
 	a, err := netip.ParseAddr(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || a.Zone() != "" || a.Is4In6() {
 		d.Fail(n, "such as 198.18.0.1 or \"2001:db8::1\"", "%s must be an IP address, not %s", what, strictyaml.Kind(n))

@@ -65,6 +65,9 @@ func (d *decoder) device(n *yaml.Node, c *Config) {
 
 // address reads an address of the host with its prefix length.
 func (d *decoder) address(n *yaml.Node, v *Device) {
+	if d.Takes(strictyaml.Schema{Type: "string", Title: "IP/length"}) {
+		return
+	}
 	p, err := ParseAddress(n.Value)
 	if n.Kind != yaml.ScalarNode || err != "" {
 		d.Fail(n, "such as 198.18.0.2/24 or \"2001:db8::2/64\"", "%s cannot be an address: %s", strictyaml.Kind(n), err)
@@ -106,7 +109,10 @@ func (d *decoder) route(n *yaml.Node, c *Config) {
 	var r Route
 	to := n
 	d.Mapping(n, "a route",
-		strictyaml.Required("to", func(n *yaml.Node) { to = n }),
+		strictyaml.Required("to", func(n *yaml.Node) {
+			d.Takes(strictyaml.Schema{Type: "string", Title: "prefix or default"})
+			to = n
+		}),
 		strictyaml.Optional("via", func(n *yaml.Node) { d.addr(n, "via", &r.Via) }),
 		strictyaml.Optional("device", func(n *yaml.Node) { d.text(n, "device", &r.Device) }),
 		strictyaml.Optional("metric", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "metric", &r.Metric, 0, 1<<32-1) }),
@@ -147,6 +153,9 @@ func (d *decoder) neighbor(n *yaml.Node, c *Config) {
 	d.Mapping(n, "a neighbour",
 		strictyaml.Required("address", func(n *yaml.Node) { d.addr(n, "address", &v.Address) }),
 		strictyaml.Required("mac", func(n *yaml.Node) {
+			if d.Takes(strictyaml.Schema{Type: "string", Title: "link address"}) {
+				return
+			}
 			mac, err := net.ParseMAC(n.Value)
 			if n.Kind != yaml.ScalarNode || err != nil || len(mac) != 6 || mac[0]&1 != 0 {
 				d.Fail(n, "such as \"02:00:00:00:00:01\"", "mac must be a unicast link address, not %s", strictyaml.Kind(n))
@@ -208,7 +217,7 @@ var (
 
 // services reads a list of them; an item is a name, or a mapping.
 func (d *decoder) services(n *yaml.Node, c *Config) {
-	if n.Kind == yaml.ScalarNode && n.Value == "all" {
+	if d.Word(n, "all") {
 		c.Services = AllServices()
 		for range c.Services {
 			d.at.services = append(d.at.services, n)
@@ -217,11 +226,9 @@ func (d *decoder) services(n *yaml.Node, c *Config) {
 	}
 	d.List(n, "services", maxServices, func(n *yaml.Node) {
 		var s Service
-		if n.Kind == yaml.ScalarNode {
-			strictyaml.Choice(d.Decoder, n, "a service", &s.Kind, service.Kinds...)
-		} else {
-			d.service(n, &s)
-		}
+		d.Either(n,
+			func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "a service", &s.Kind, service.Kinds...) },
+			func(n *yaml.Node) { d.service(n, &s) })
 		if s.Port == 0 {
 			s.Port = s.Kind.Port()
 		}
@@ -241,7 +248,7 @@ func (d *decoder) service(n *yaml.Node, s *Service) {
 
 // cpus reads "auto", "none" or a list of CPU numbers, one for each loop.
 func (d *decoder) cpus(n *yaml.Node, c *Config) {
-	if n.Kind == yaml.ScalarNode && (n.Value == "auto" || n.Value == "none") {
+	if d.Word(n, "auto", "none") {
 		c.CPUs = node.CPUs{Auto: n.Value == "auto"}
 		return
 	}
@@ -260,6 +267,9 @@ func (d *decoder) cpus(n *yaml.Node, c *Config) {
 
 // endpoint reads an address with a port to listen on.
 func (d *decoder) endpoint(n *yaml.Node, to *string) {
+	if d.Takes(strictyaml.Schema{Type: "string", Title: "IP:port"}) {
+		return
+	}
 	_, port, err := net.SplitHostPort(n.Value)
 	if k, e := strconv.ParseUint(port, 10, 16); n.Kind != yaml.ScalarNode || err != nil || e != nil || k == 0 {
 		d.Fail(n, "such as 127.0.0.1:9100", "listen must be an address with a port, not %s", strictyaml.Kind(n))

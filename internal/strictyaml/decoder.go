@@ -37,6 +37,9 @@ type Decoder struct {
 	nodes     int  // of the file
 	visits    int  // of keys and items, those behind aliases each time
 	exhausted bool // there were too many visits, and the walk has ended
+
+	describing bool      // see Describe
+	forms      []*Schema // that the place which is described accepts
 }
 
 // New returns a decoder of src; file names it in messages.
@@ -65,6 +68,9 @@ func (d *Decoder) Fail(n *yaml.Node, hint, format string, args ...any) {
 
 // FailAt records an error at a line and a column, both from 1.
 func (d *Decoder) FailAt(line, column int, hint, message string) {
+	if d.describing {
+		return
+	}
 	p := d.Place(line, column)
 	p.Message, p.Hint = message, hint
 	if slices.Contains(d.Problems, p) {

@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -166,5 +167,45 @@ func TestAliasBombsAreBounded(t *testing.T) {
 	}
 	if _, _, err := lists("x-i: &i {number: 1}\nitems: [*i" + strings.Repeat(", {<<: *i}", 100_000) + "]\n"); err != nil {
 		t.Errorf("%.200v", err)
+	}
+}
+
+func TestDescribeIsWhatTheDecoderAccepts(t *testing.T) {
+	var n uint16
+	engine, length := "cpu", time.Second
+	s := Describe(func(d *Decoder, root *yaml.Node) {
+		d.Mapping(root, "the file",
+			Required("number", func(n2 *yaml.Node) {
+				if !d.Word(n2, "auto") {
+					Integer(d, n2, "number", &n, 2, 9)
+				}
+			}),
+			Optional("engine", func(n *yaml.Node) { Choice(d, n, "engine", &engine, "cpu", "cuda") }),
+			Optional("some", func(n *yaml.Node) {
+				d.OneOrMore(n, "some", 2, func(n *yaml.Node) { d.Duration(n, "some", &length, time.Second, time.Minute) })
+			}),
+			Optional("items", func(n *yaml.Node) {
+				d.List(n, "items", 3, func(n *yaml.Node) {
+					on := true
+					d.Mapping(n, "an item", Required("on", func(n *yaml.Node) { d.Truth(n, "on", &on) }))
+				})
+			}),
+		)
+		d.Fail(root, "", "not recorded")
+	})
+	var got []string
+	for _, k := range s.Keys() {
+		got = append(got, fmt.Sprintf("%s %v %s [%s]", k.Path, k.Required, k.Schema.Form(), k.Schema.DefaultOf()))
+	}
+	want := []string{
+		"number true auto or 2 to 9 []", "engine false cpu or cuda [cpu]", "some false duration, 1s to 1m0s or list [1s]",
+		"items false list of mappings []", "items[].on true true or false [true]",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	text, err := json.Marshal(s)
+	if err != nil || !strings.HasPrefix(string(text), `{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object","properties":{"number":{"anyOf":[{"type":"string","enum":["auto"]},{"type":"integer","minimum":2,"maximum":9}]},"engine"`) {
+		t.Errorf("%v %s", err, text)
 	}
 }

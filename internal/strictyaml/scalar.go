@@ -13,11 +13,14 @@ import (
 
 // Choice reads one of the allowed words.
 func Choice[S ~string](d *Decoder, n *yaml.Node, what string, to *S, allowed ...S) {
+	words := make([]string, len(allowed))
+	for i, w := range allowed {
+		words[i] = string(w)
+	}
+	if d.Takes(Schema{Type: "string", Enum: words, Default: defaultOf(*to)}) {
+		return
+	}
 	if n.Kind != yaml.ScalarNode || !slices.Contains(allowed, S(n.Value)) {
-		words := make([]string, len(allowed))
-		for i, w := range allowed {
-			words[i] = string(w)
-		}
 		d.Fail(n, d.Hint(n.Value, words), "%s cannot be %s", what, Kind(n))
 		return
 	}
@@ -26,6 +29,13 @@ func Choice[S ~string](d *Decoder, n *yaml.Node, what string, to *S, allowed ...
 
 // Integer reads a whole number from least to most, which N can hold.
 func Integer[N ~int | ~int64 | ~uint16 | ~uint32](d *Decoder, n *yaml.Node, what string, to *N, least, most int64) bool {
+	if d.describing {
+		s := Schema{Type: "integer", Minimum: &least, Maximum: &most}
+		if v := int64(*to); v >= least && v <= most {
+			s.Default = v
+		}
+		return !d.Takes(s)
+	}
 	v, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
 		d.Fail(n, "", "%s must be a whole number, not %s", what, Kind(n))
@@ -39,8 +49,52 @@ func Integer[N ~int | ~int64 | ~uint16 | ~uint32](d *Decoder, n *yaml.Node, what
 	return true
 }
 
+// durationForm is what time.ParseDuration accepts.
+const durationForm = `^(0|([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+)$`
+
+// defaultOf returns the default of a string for a Schema; "" is none.
+func defaultOf[S ~string](s S) any {
+	if s == "" {
+		return nil
+	}
+	return string(s)
+}
+
+// Truth reads true or false.
+func (d *Decoder) Truth(n *yaml.Node, what string, to *bool) {
+	if d.Takes(Schema{Type: "boolean", Default: *to}) {
+		return
+	}
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || n.Value != "true" && n.Value != "false" {
+		d.Fail(n, "allowed: true, false", "%s must be true or false, not %s", what, Kind(n))
+		return
+	}
+	*to = n.Value == "true"
+}
+
+// Text reads a string that is not empty. Numbers and truth values are rejected unless quoted.
+func (d *Decoder) Text(n *yaml.Node, what string, to *string) bool {
+	if d.Takes(Schema{Type: "string", Title: "text", Default: defaultOf(*to)}) {
+		return false
+	}
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" || n.Value == "" {
+		d.Fail(n, "", "%s must be a string, not %s", what, Kind(n))
+		return false
+	}
+	*to = n.Value
+	return true
+}
+
 // Duration reads a length of time from least to most.
 func (d *Decoder) Duration(n *yaml.Node, what string, to *time.Duration, least, most time.Duration) {
+	if d.describing {
+		s := Schema{Type: "string", Title: fmt.Sprintf("duration, %v to %v", least, most), Pattern: durationForm}
+		if *to >= least && *to <= most {
+			s.Default = to.String()
+		}
+		d.Takes(s)
+		return
+	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!int" {
 		d.Fail(n, fmt.Sprintf("write %ss for seconds", n.Value), "%s has no unit", what)
 		return

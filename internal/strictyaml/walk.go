@@ -24,6 +24,10 @@ func Optional(name string, read func(n *yaml.Node)) Field { return Field{name, f
 // missing ones. Keys of the root that begin with "x-" are ignored: they hold anchors. what names the
 // mapping in messages.
 func (d *Decoder) Mapping(n *yaml.Node, what string, fields ...Field) {
+	if d.describing {
+		d.describeMapping(fields)
+		return
+	}
 	n = follow(n)
 	if n.Kind != yaml.MappingNode {
 		d.Fail(n, "", "%s must be a mapping, not %s", what, Kind(n))
@@ -57,6 +61,8 @@ func names(fields []Field) []string {
 // List calls read for each item of the sequence n, of which there may be 1 to limit.
 func (d *Decoder) List(n *yaml.Node, what string, limit int, read func(n *yaml.Node)) {
 	switch {
+	case d.describing:
+		d.Takes(Schema{Type: "array", Items: d.place(read), MinItems: 1, MaxItems: limit})
 	case n.Kind != yaml.SequenceNode:
 		d.Fail(n, "", "%s must be a list, not %s", what, Kind(n))
 	case len(n.Content) == 0:
@@ -75,11 +81,7 @@ func (d *Decoder) List(n *yaml.Node, what string, limit int, read func(n *yaml.N
 
 // OneOrMore is List, but also takes a single scalar.
 func (d *Decoder) OneOrMore(n *yaml.Node, what string, limit int, read func(n *yaml.Node)) {
-	if n.Kind == yaml.ScalarNode {
-		read(n)
-		return
-	}
-	d.List(n, what, limit, read)
+	d.Either(n, read, func(n *yaml.Node) { d.List(n, what, limit, read) })
 }
 
 // follow returns the node that an alias stands for.
