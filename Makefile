@@ -85,7 +85,8 @@ DESTDIR ?=
 
 install: build ## install the binary, manual pages, completion and the systemd unit (PREFIX, DESTDIR)
 	install -Dm755 $(BIN)/millrace $(DESTDIR)$(PREFIX)/bin/millrace
-	$(BIN)/millrace man --dir $(DESTDIR)$(PREFIX)/share/man/man1
+	$(BIN)/millrace man --section 1 --dir $(DESTDIR)$(PREFIX)/share/man/man1
+	$(BIN)/millrace man --section 5 --dir $(DESTDIR)$(PREFIX)/share/man/man5
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	$(BIN)/millrace completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/millrace
 	install -d $(DESTDIR)/etc/systemd/system

@@ -79,7 +79,7 @@ func newGateway(c *console) *cobra.Command {
 		return runGateway(ctx, c, &f)
 	})
 	cmd.AddCommand(
-		newGatewayCheck(c), newGatewayReload(c), newGatewayStatus(c), newGatewayDrain(c), newGatewayUndrain(c),
+		newGatewayCheck(c), newSchema(c, &configFiles[0]), newGatewayReload(c), newGatewayStatus(c), newGatewayDrain(c), newGatewayUndrain(c),
 		newGatewayWeight(c), newGatewayConnections(c), newGatewayAnnounce(c), newGatewayStop(c),
 	)
 	return cmd

@@ -37,7 +37,7 @@ the kernel's. The command net shows its state.`,
 		SuggestionsMinimumDistance: 2,
 		RunE:                       showHelp,
 	}
-	cmd.AddCommand(newStackUp(c), newStackReload(c), newStackDown(c))
+	cmd.AddCommand(newStackUp(c), newStackReload(c), newStackDown(c), newSchema(c, &configFiles[1]))
 	return cmd
 }
 
