@@ -16,5 +16,9 @@
 //     poller. It suits hosts: goroutines that use sockets enter the loop through its LoopLock and
 //     do their work themselves, without a switch to another goroutine.
 //
-// The package knows no protocol. Package stack/host is the handler that terminates IP, TCP and UDP.
+// A loop that serves several handlers has a Dispatcher, which gives each packet to the one that the
+// AddressTable names. The table is the one source of the drivers' steering, too (Rules).
+//
+// The package reads no more of a packet than the addresses, ports and types that claims name. Package
+// stack/host is the handler that terminates IP, TCP and UDP.
 package stack

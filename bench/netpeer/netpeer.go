@@ -1,4 +1,4 @@
-// Package netpeer puts the TCP/IP stacks that are compared behind one door: the kernel's, gVisor's
+// Package netpeer puts the TCP/IP stacks that are compared behind one interface: the kernel's, gVisor's
 // netstack and Millrace's. A benchmark listens and dials; which stack does it is a word on the command
 // line.
 //

@@ -5,10 +5,10 @@
 // the driver translates it for the GPU that it finds.
 //
 // A Device is a GPU and the goroutine that owns its context: that goroutine stays on one thread and makes
-// all calls to the driver. None of them lies on the way of a packet: small batches go through words in
+// all calls to the driver. None of them lies on the path of a packet: small batches go through words in
 // memory that both sides map, large ones through streams, some calls for many thousands of packets.
 //
-// Memory comes in three kinds. A Buffer lies on the device. A Block is host memory of our own that the
+// Memory comes in three kinds. A Buffer lies on the device. A Block is host memory of this package that the
 // device maps, for descriptors, doorbells and results. Register makes memory of others, such as a
 // ring.Arena, readable to the device in place. None of it belongs to the Go heap, and no asynchronous
 // call gets a pointer into that heap.

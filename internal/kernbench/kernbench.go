@@ -4,7 +4,7 @@
 //
 // For each operation and size of packets it makes a load: packets in an arena, descriptors as a driver
 // leaves them, and tables. The CPU form says what each descriptor must be, and a sample of that is
-// compared with the reference of gpukern. Then every path runs over the load again and again. Before
+// compared with the reference (internal/kernref). Then every path runs over the load again and again. Before
 // each run every result is poisoned, and after each run every result is compared: a rate in the report
 // is one of right results. Poison and comparison are not in the time.
 package kernbench

@@ -1,2 +1,2 @@
-// Package layers has no code: its tests hold the import policy of the house.
+// Package layers has no code: its tests hold the import policy of the tree.
 package layers

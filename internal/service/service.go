@@ -4,7 +4,7 @@
 //
 // A Server takes connections from a net.Listener and datagrams from a net.PacketConn, whosever they are: it
 // knows nothing of the stack below. Connections are bounded in number and in idle time, and datagrams
-// are answered so that nobody can be flooded by way of us.
+// are answered within bounds, so that nobody can be flooded by a forged source address.
 //
 //	s, err := service.New(service.Echo, service.Config{})
 //	go s.Serve(listener)

@@ -5,7 +5,7 @@
 //	dev, err := afxdp.Open(afxdp.Config{
 //		Interface: "eth0",
 //		Pools:     []*ring.Pool{pool},
-//		Rules:     []pmd.Rule{{Addr: vip, Proto: 6, PortLo: 443}, {Addr: vip, Match: pmd.Neighbor}},
+//		Rules:     []pmd.Rule{{Addr: vip, Proto: 6, PortLo: 443}, {Addr: vip, Kind: pmd.Neighbor}},
 //	})
 //	n, err := dev.Queues[0].Rx(now, batch)
 //
