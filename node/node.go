@@ -119,8 +119,9 @@ type Service struct {
 	// kernel.
 	Claims func() []pmd.Rule
 
-	// Fallback gives the service the packets that no claim names on devices which take
-	// every packet (Device.Whole), multicast for instance. One service can have it.
+	// Fallback gives the service the packets that no claim names on devices which take every packet
+	// (Device.Whole), multicast for instance, and those that handlers send to themselves
+	// (stack.Output.Loopback). One service can have it.
 	Fallback bool
 
 	// Entered says that goroutines enter the loops (stack.Loop.Enter), as those of
@@ -225,8 +226,8 @@ func (n *Node) openLoops() error {
 	return nil
 }
 
-// Add has the node serve s. It is called before Run. The order matters where two
-// services claim ARP and neighbour discovery for one address: the first answers.
+// Add has the node serve s. It is called before Run. The order matters where two services claim ARP and
+// neighbour discovery for one address and neither claims the whole address: the first answers.
 func (n *Node) Add(s Service) error {
 	if len(s.Handlers) != len(n.loops) {
 		return fmt.Errorf("node: service %s has %d handlers for %d loops", s.Name, len(s.Handlers), len(n.loops))
@@ -272,8 +273,12 @@ func (n *Node) connect() error {
 // every packet has any: from all others the kernel keeps them.
 func (n *Node) setFallback(d *stack.Dispatcher) {
 	for k, s := range n.services {
+		if !s.Fallback {
+			continue
+		}
+		d.SetLoopback(stack.ToHandler(k))
 		for dev, whole := range n.whole {
-			if whole && s.Fallback {
+			if whole {
 				d.SetFallback(uint8(dev), stack.ToHandler(k))
 			}
 		}

@@ -232,6 +232,58 @@ func TestOneServiceAnswersForAnAddressAndTheKernelKeepsItsOwn(t *testing.T) {
 	}
 }
 
+// A host that sends from an address learns neighbours by the answers to it. The L4 service resolves nothing.
+func TestWhoHasTheWholeAddressAnswersForIt(t *testing.T) {
+	n, _ := openMemory(t, 1, "m0")
+	near, port := pmd.Rule{Addr: mustAddr("198.18.0.1"), Kind: pmd.Neighbor}, pmd.Rule{Addr: mustAddr("198.18.0.1"), Proto: 6, PortLo: 80, PortHi: 80}
+	whole, only := pmd.Rule{Addr: near.Addr}, pmd.Rule{Addr: mustAddr("198.18.0.2"), Kind: pmd.Neighbor}
+	silent := pmd.Rule{Addr: only.Addr} // without its neighbour discovery
+	_ = n.Add(Service{Name: "a", Handlers: handlers(1, packet.DropRule), Claims: func() []pmd.Rule { return []pmd.Rule{port, near, only} }})
+	_ = n.Add(Service{Name: "b", Handlers: handlers(1, packet.DropRule), Claims: func() []pmd.Rule { return []pmd.Rule{whole, near, silent} }})
+	if err := n.Start(); err != nil {
+		t.Fatal(err)
+	}
+	a, b := stack.ToHandler(0), stack.ToHandler(1)
+	want := []stack.Claim{{Rule: port, Target: a}, {Rule: only, Target: a}, {Rule: whole, Target: b}, {Rule: near, Target: b}, {Rule: silent, Target: b}}
+	if got := n.Claims(); !slices.Equal(got, want) {
+		t.Errorf("claims %v, want %v", got, want)
+	}
+}
+
+func TestPacketsThatAServiceSendsToItselfAreItsOwnWhateverIsClaimed(t *testing.T) {
+	n, w := openMemory(t, 1, "m0")
+	a, b := handlers(1, packet.DropDenied), handlers(1, packet.DropRateLimit)
+	_ = n.Add(Service{Name: "a", Handlers: a, Claims: func() []pmd.Rule { return []pmd.Rule{{Addr: mustAddr("198.18.0.1")}} }})
+	_ = n.Add(Service{Name: "b", Handlers: b, Fallback: true})
+	if err := n.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- n.Run(ctx) }()
+	n.OnLoop(0, func() {
+		out := n.Loops()[0].Output()
+		for _, last := range []byte{1, 2} { // claimed by the other service, and by none
+			f := udp4(last)
+			d := packet.Desc{Off: out.ReserveLoopback(1)[0], Len: uint16(len(f))}
+			copy(w.pools[0].Arena().View().Bytes(&d), f)
+			out.Loopback([]packet.Desc{d})
+		}
+	})
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if s := n.Stats(); s.TotalDropped() == 2 {
+			break
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if c := n.Counters(); c.Originated != 2 || c.Dropped["rate_limit"] != 2 {
+		t.Errorf("counters %+v, want both with the service that sent them", c)
+	}
+}
+
 func TestTheControlSocketReplacesOneThatAKilledProcessLeft(t *testing.T) {
 	left := filepath.Join(t.TempDir(), "left.sock")
 	l, err := net.Listen("unix", left)

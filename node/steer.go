@@ -51,27 +51,47 @@ func (n *Node) Update() error {
 // neighbour messages of one address the first gets them: two answers to one ARP request
 // would race (RFC 5227 2.4).
 func (n *Node) claims() (claims []stack.Claim) {
-	answered := map[netip.Addr]bool{} // addresses whose ARP and neighbour discovery are claimed
 	kept := map[netip.Addr]bool{}
 	for i, s := range n.services {
 		if s.Claims == nil {
 			continue
 		}
 		for _, r := range s.Claims() {
-			switch r.Kind {
-			case pmd.Keep:
+			if r.Kind == pmd.Keep {
 				kept[r.Addr] = true
 				continue
-			case pmd.Neighbor:
-				if answered[r.Addr] {
-					continue
-				}
-				answered[r.Addr] = true
 			}
 			claims = append(claims, stack.Claim{Rule: r, Target: stack.ToHandler(i)})
 		}
 	}
+	claims = oneAnswer(claims)
 	return append(claims, kernelClaims(claims, kept)...)
+}
+
+// wholeAddress reports whether a rule names every packet to one address.
+func wholeAddress(r pmd.Rule) bool { return r.Kind == pmd.To && r.Proto == 0 && r.Bits == 0 }
+
+// oneAnswer leaves one claim of ARP and neighbour discovery for each address: that of the service that has
+// the whole address, else the first. A host that sends from an address needs the answers to what it
+// asks; an L4 service there asks nothing.
+func oneAnswer(claims []stack.Claim) (out []stack.Claim) {
+	whole, answers := map[netip.Addr]stack.Target{}, map[netip.Addr]stack.Target{}
+	for _, c := range claims {
+		if wholeAddress(c.Rule) {
+			whole[c.Addr] = c.Target
+		}
+	}
+	for _, c := range claims {
+		if c.Kind == pmd.Neighbor && (answers[c.Addr] == 0 || c.Target == whole[c.Addr]) {
+			answers[c.Addr] = c.Target
+		}
+	}
+	for _, c := range claims {
+		if c.Kind != pmd.Neighbor || c.Target == answers[c.Addr] {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // kernelClaims keeps the machine reachable: a rule for sources or for a prefix would
@@ -80,7 +100,7 @@ func (n *Node) claims() (claims []stack.Claim) {
 // another service has claimed them.
 func kernelClaims(claims []stack.Claim, kept map[netip.Addr]bool) (out []stack.Claim) {
 	for _, c := range claims {
-		if c.Kind == pmd.To && c.Proto == 0 && c.Bits == 0 {
+		if wholeAddress(c.Rule) {
 			delete(kept, c.Addr)
 		}
 	}

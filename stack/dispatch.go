@@ -28,6 +28,7 @@ type Dispatcher struct {
 	table    *AddressTable
 	handlers []Handler
 	fallback []Target // by device: of packets that no claim names; 0 is none
+	loopback Target   // of packets of the loopback queue; 0 is what claims say
 
 	targets []Target        // of the batch, by descriptor
 	parts   []packet.Batch  // of a mixed batch, by handler
@@ -58,6 +59,10 @@ func (d *Dispatcher) SetFallback(dev uint8, to Target) {
 	}
 	d.fallback[dev] = to
 }
+
+// SetLoopback names the handler that sends packets to itself (Output.Loopback): it gets them whatever
+// claims say, as they do not come from outside. It is called before the loop runs.
+func (d *Dispatcher) SetLoopback(to Target) { d.loopback = to }
 
 // Tick implements Handler.
 func (d *Dispatcher) Tick(now clock.Time) clock.Time {
@@ -97,10 +102,11 @@ func (d *Dispatcher) offerNext(now clock.Time, b *packet.Batch, from Target) {
 	var to Target // of d.again
 	for at := 0; at < len(b.D); {
 		n := max(1, packet.Chain(b.D[at:]))
-		if v := b.D[at].Verdict; v == packet.DropNoService || v == packet.DropNoFlow {
+		v := b.D[at].Verdict
+		if (v == packet.DropNoService || v == packet.DropNoFlow) && declinedBy(&b.D[at]) == 0 {
 			if next := d.nextTarget(now, b.Bytes(at), from); next != 0 {
 				if next != to {
-					d.handleAgain(now, b, to)
+					d.handleAgain(now, b, from, to)
 				}
 				to = next
 				d.repeat(b, at, n)
@@ -108,7 +114,21 @@ func (d *Dispatcher) offerNext(now clock.Time, b *packet.Batch, from Target) {
 		}
 		at += n
 	}
-	d.handleAgain(now, b, to)
+	d.handleAgain(now, b, from, to)
+}
+
+// declinedShift is where the upper byte of Desc.Flow begins. In a packet that has been handed over it is
+// the Target that has declined the packet: a second handler may have its flows on other loops than the
+// first, and the packet must go there without asking the first again.
+const declinedShift = 24
+
+// declinedBy returns which target has declined a packet on another loop; 0 is none. Flow means
+// something else in packets that have not been handed over.
+func declinedBy(d *packet.Desc) Target {
+	if !d.Flags.Has(packet.FlagHanded) {
+		return 0
+	}
+	return Target(d.Flow >> declinedShift)
 }
 
 // nextTarget returns the handler of the next claim on a packet after those of `from`; 0
@@ -128,7 +148,9 @@ func (d *Dispatcher) nextTarget(now clock.Time, frame []byte, from Target) Targe
 	return to
 }
 
-// repeat adds n descriptors of b to d.again, with their literal matches, as undecided.
+// repeat adds n descriptors of b to d.again, with their literal matches, as undecided. The second handler
+// may hand the packet over as if it had come by this loop; one that the first has handed over twice
+// is not handed over any more, so that no packet circulates.
 func (d *Dispatcher) repeat(b *packet.Batch, at, n int) {
 	first, _ := slices.BinarySearchFunc(b.Matches, at, func(m packet.Match, at int) int { return cmp.Compare(int(m.D), at) })
 	for _, m := range b.Matches[first:] {
@@ -141,13 +163,16 @@ func (d *Dispatcher) repeat(b *packet.Batch, at, n int) {
 	for i := at; i < at+n; i++ {
 		desc := b.D[i]
 		desc.Verdict = packet.Undecided
+		if !desc.Flags.Has(packet.FlagHandedAgain) {
+			desc.Flags &^= packet.FlagHanded
+		}
 		d.again.D, d.places = append(d.again.D, desc), append(d.places, i)
 	}
 }
 
-// handleAgain has a handler decide d.again, and puts the packets back where they were
-// in b.
-func (d *Dispatcher) handleAgain(now clock.Time, b *packet.Batch, to Target) {
+// handleAgain has a handler decide d.again, which `from` has declined, and puts the packets back where they
+// were in b.
+func (d *Dispatcher) handleAgain(now clock.Time, b *packet.Batch, from, to Target) {
 	if len(d.again.D) == 0 {
 		return
 	}
@@ -156,6 +181,9 @@ func (d *Dispatcher) handleAgain(now clock.Time, b *packet.Batch, to Target) {
 	d.handlers[i].Handle(now, &d.again)
 	for k, at := range d.places {
 		b.D[at] = d.again.D[k]
+		if b.D[at].Verdict == packet.Handover {
+			b.D[at].Flow |= uint32(from) << declinedShift
+		}
 	}
 	d.again.D, d.again.Matches, d.places = d.again.D[:0], d.again.Matches[:0], d.places[:0]
 }
@@ -173,6 +201,10 @@ func (d *Dispatcher) classify(now clock.Time, b *packet.Batch) (first Target, mi
 		switch {
 		case more:
 			to = d.targets[i-1]
+		case desc.Port == LoopbackDev && d.loopback != 0:
+			to = d.loopback
+		case declinedBy(desc) != 0:
+			to = d.nextTarget(now, b.Arena.Bytes(desc), declinedBy(desc))
 		default:
 			to = d.target(table, now, desc, b.Arena.Bytes(desc))
 		}

@@ -574,6 +574,52 @@ func TestPiecesAndFragmentsThatAreOfferedTwiceStayTogether(t *testing.T) {
 	}
 }
 
+func TestADeclinedPacketIsHandedOverAndNotOfferedToTheFirstAgain(t *testing.T) {
+	table := tableOf(t, to("198.18.0.10", udp, 80, 80, ToHandler(0)), to("198.18.0.10", 0, 0, 0, ToHandler(1)))
+	a, b := &recorder{verdict: packet.DropNoFlow}, &handing{}
+	d, _ := NewDispatcher(table, a, b)
+	frame := udp4(t, "198.18.1.1:1", "198.18.0.10:80")
+	for _, tt := range []struct {
+		before, after packet.Flags
+	}{{0, 0}, {packet.FlagHanded, 0}, {packet.FlagHanded | packet.FlagHandedAgain, packet.FlagHanded | packet.FlagHandedAgain}} {
+		bt := newTestBatches(t).batch(t, frame)
+		bt.D[0].Flags |= tt.before
+		d.Handle(1, bt)
+		const handed = packet.FlagHanded | packet.FlagHandedAgain
+		if b.flags&handed != tt.after || bt.D[0].Verdict != packet.Handover || bt.D[0].Flow&loopMask != 1 {
+			t.Errorf("handed over as %x, the second handler saw %x and said %+v", tt.before, b.flags, bt.D[0])
+		}
+		// As the mesh passes it on to the other loop, which has a dispatcher of the same kind.
+		other := &recorder{verdict: packet.DropNoService}
+		first := &recorder{verdict: packet.Deliver}
+		d2, _ := NewDispatcher(table, first, other)
+		next := newTestBatches(t).batch(t, frame)
+		next.D[0].Flow, next.D[0].Flags = bt.D[0].Flow&^loopMask, next.D[0].Flags|packet.FlagHanded
+		d2.Handle(2, next)
+		if len(first.frames) != 0 || len(other.frames) != 1 || next.D[0].Verdict != packet.DropNoService {
+			t.Errorf("on the other loop the handlers got %d and %d packets, verdict %s", len(first.frames), len(other.frames), next.D[0].Verdict)
+		}
+	}
+	bt := newTestBatches(t).batch(t, frame)
+	bt.D[0].Flow = uint32(ToHandler(0)) << declinedShift // a slot of the engine's flow table
+	before := len(a.frames)
+	if d.Handle(3, bt); len(a.frames) != before+1 {
+		t.Error("a packet that has not been handed over counts as declined")
+	}
+}
+
+// handing hands everything over to loop 1.
+type handing struct{ flags packet.Flags }
+
+func (h *handing) Handle(_ clock.Time, b *packet.Batch) {
+	for i := range b.D {
+		h.flags = b.D[i].Flags
+		b.D[i].Verdict, b.D[i].Flow = packet.Handover, 1
+	}
+}
+
+func (*handing) Tick(clock.Time) clock.Time { return clock.Never }
+
 func TestNeighborDiscoveryGoesToTheOwnerOfTheAddress(t *testing.T) {
 	mine := netip.MustParseAddr("2001:db8::10")
 	d, _ := NewDispatcher(tableOf(t, Claim{pmd.Rule{Addr: mine, Kind: pmd.Neighbor}, ToHandler(0)}, to("2001:db8::10", 0, 0, 0, ToHandler(1))), new(recorder), new(recorder))

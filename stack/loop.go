@@ -106,8 +106,8 @@ func NewLoop(cfg Config) (*Loop, error) {
 	if len(cfg.Devices) == 0 || cfg.Pool == nil || cfg.Engine == nil {
 		return nil, errors.New("loop: devices, pool and engine are all required")
 	}
-	if len(cfg.Devices) > 255 {
-		return nil, fmt.Errorf("loop: %d devices, at most 255", len(cfg.Devices))
+	if len(cfg.Devices) > LoopbackDev {
+		return nil, fmt.Errorf("loop: %d devices, at most %d", len(cfg.Devices), LoopbackDev)
 	}
 	if cfg.Burst <= 0 {
 		cfg.Burst = DefaultBurst

@@ -25,6 +25,8 @@ import (
 // the ring is full or no frame is free the packet is dropped (packet.DropHandover): a loop never
 // waits for another.
 //
+// The upper byte of Flow goes along: see declinedBy.
+//
 // A packet may be handed over twice, for instance to where the fragments of a datagram meet and from
 // there to their flow. The third loop decides for good, so no packet circulates.
 type Mesh struct {
@@ -67,6 +69,9 @@ const (
 	pipeClosing // the receiver takes what is there, nothing may be added
 	pipeLeft    // the receiver will take nothing any more
 )
+
+// loopMask are the bits of Desc.Flow that name a loop, with the verdict Handover.
+const loopMask = 1<<declinedShift - 1
 
 // Join joins loops with different pools of one arena, before they run. All of them have to run: one
 // whose devices have ended goes on for the others.
@@ -129,7 +134,7 @@ func (m *Mesh) pending() bool {
 func (l *Loop) handOver(d []packet.Desc) {
 	for len(d) > 0 {
 		n := max(1, packet.Chain(d))
-		to := uint64(d[0].Flow)
+		to, declined := uint64(d[0].Flow&loopMask), d[0].Flow&^loopMask
 		if to >= uint64(len(l.peers)) || int(to) == l.self || d[0].Flags.Has(packet.FlagHandedAgain) {
 			l.out.drop(d[:n], packet.DropUnsupported)
 			d = d[n:]
@@ -142,7 +147,7 @@ func (l *Loop) handOver(d []packet.Desc) {
 		for i := range p.out[at:] {
 			o := &p.out[at+i]
 			o.Flags |= mark
-			o.Verdict, o.Flow = packet.Undecided, 0
+			o.Verdict, o.Flow = packet.Undecided, declined
 		}
 		d = d[n:]
 	}

@@ -138,12 +138,15 @@ func (o *Output) ReserveLoopback(n int) []uint32 {
 	return o.pool.GetBatch(n)
 }
 
+// LoopbackDev is Desc.Port of packets of the loopback queue: no device has this place.
+const LoopbackDev = 254
+
 // Loopback queues packets for the loop's own handler, which gets them in the next iteration as if
 // they had been received, with the findings that are in d: no engine processes them. It takes the
 // frames, which ReserveLoopback returned. They count as Originated.
 func (o *Output) Loopback(d []packet.Desc) {
 	for i := range d {
-		d[i].Verdict, d[i].Stamp = packet.Undecided, uint32(o.now)
+		d[i].Port, d[i].Verdict, d[i].Stamp = LoopbackDev, packet.Undecided, uint32(o.now)
 	}
 	o.count.Originated += packet.Packets(d)
 	o.loopback.D = append(o.loopback.D, d...)

@@ -3,6 +3,7 @@ package host
 import (
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/stack"
 )
 
 // headroom is the space in a frame in front of an originated packet: for packet.Offload, and for headers
@@ -24,6 +25,9 @@ func (h *Host) reserve(dev uint8, n int) []uint32 {
 	}
 	return h.output.Reserve(dev, n)
 }
+
+// The loopback queue has one number in ip and in stack.
+var _ [0]struct{} = [ip.LoopDev - stack.LoopbackDev]struct{}{}
 
 // chain appends one packet to h.tx, in as many of the frames as it needs, and returns the rest of them.
 func (h *Host) chain(frames []uint32, b []byte) []uint32 {
