@@ -131,6 +131,13 @@ func (l *load) keepAlive(who, address string, servers ...string) {
 	})
 }
 
+// several asks on several connections to port 8080 of an address, whose hashes name different loops.
+func (l *load) several(who, addr string, servers ...string) {
+	for i := range 6 {
+		l.keepAlive(fmt.Sprintf("%s, %d", who, i), addr+":8080", servers...)
+	}
+}
+
 func oneOf(name string, servers []string) error {
 	for _, s := range servers {
 		if s == name {

@@ -71,6 +71,9 @@ func serve(file string) error {
 	if err := p.listen(); err != nil {
 		return err
 	}
+	if err := p.askItself(); err != nil {
+		return err
+	}
 	fmt.Println("ready")
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		text := ""
@@ -139,7 +142,7 @@ func (p *process) addHost() error {
 	if err != nil {
 		return err
 	}
-	for _, a := range []string{hostAddr, movingAddr} {
+	for _, a := range []string{hostAddr, movingAddr, backAddr} {
 		if err := g.AddAddr(0, netip.PrefixFrom(netip.MustParseAddr(a), 16), ip.Static, true); err != nil {
 			return err
 		}
@@ -153,12 +156,26 @@ func (p *process) addHost() error {
 // listen serves HTTP at the host's addresses.
 func (p *process) listen() error {
 	p.http.Handler = respond("host")
-	for _, address := range []string{net.JoinHostPort(hostAddr, "80"), net.JoinHostPort(movingAddr, "8080")} {
+	for _, address := range []string{net.JoinHostPort(hostAddr, "80"), net.JoinHostPort(movingAddr, "8080"), net.JoinHostPort(backAddr, "8080"), "127.0.0.1:80"} {
 		l, err := p.stack.Listen("tcp", address)
 		if err != nil {
 			return err
 		}
 		go p.http.Serve(l)
+	}
+	return nil
+}
+
+// askItself connects the host to itself: by its loopback address, and by an address and port that are the
+// gateway's for everybody else.
+func (p *process) askItself() error {
+	for _, address := range []string{"127.0.0.1:80", movingAddr + ":8080", hostAddr + ":80"} {
+		c := http.Client{Transport: &http.Transport{DialContext: p.stack.DialContext, DisableKeepAlives: true}, Timeout: time.Second}
+		resp, err := c.Get("http://" + address + "/")
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
 	}
 	return nil
 }

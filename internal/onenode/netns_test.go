@@ -49,18 +49,23 @@ func (s *site) serveUnderLoad(queues int) {
 	before := s.retransmitted()
 	l := s.newLoad(ctx)
 	l.start()
-	l.keepAlive("moving, connected to the gateway", movingAddr+":8080", "b1", "b2")
+	l.several("moving, connected to the gateway", movingAddr, "b1", "b2")
+	l.several("back, connected to the host before the gateway had a service there", backAddr, "host")
 	l.anew("moving, new connections", movingAddr+":8080", "b1", "b2", "host")
-	time.Sleep(time.Second)
+	l.anew("back, new connections", backAddr+":8080", "b1", "b2", "host")
+	time.Sleep(500 * time.Millisecond)
 
-	s.reload(s.withoutMoving)
+	s.reload(s.second)
 	s.servedBy(movingAddr+":8080", "host")
-	l.keepAlive("moving, connected to the host", movingAddr+":8080", "host")
+	s.servedBy(backAddr+":8080", "b1", "b2")
+	l.several("moving, connected to the host", movingAddr, "host")
+	l.several("back, connected to the gateway", backAddr, "b1", "b2")
 	time.Sleep(1500 * time.Millisecond) // more than one update of the claims
 	s.servedBy(movingAddr+":8080", "host")
 
-	s.reload(s.withMoving)
+	s.reload(s.first)
 	s.servedBy(movingAddr+":8080", "b1", "b2")
+	s.servedBy(backAddr+":8080", "host")
 	l.wait()
 	sum := s.stop()
 	again := s.retransmitted() - before

@@ -23,13 +23,14 @@ import (
 //
 //	client   198.18.0.2                    the kernel's 198.18.0.1, 2001:db8::1
 //	backends 198.18.0.11 --eth0 ---- gw0-- the gateway's 198.18.1.1, 198.18.1.9 (SNAT), 198.18.1.3:81 and at times :8080
-//	         198.18.0.12                   the host's 198.18.1.2 and 198.18.1.3
+//	         198.18.0.12                   the host's 198.18.1.2, 198.18.1.3 and 198.18.1.4
 const (
 	kernelAddr  = "198.18.0.1"
 	kernelAddr6 = "2001:db8::1"
 	gatewayAddr = "198.18.1.1"
 	hostAddr    = "198.18.1.2"
-	movingAddr  = "198.18.1.3"
+	movingAddr  = "198.18.1.3" // the gateway's, then the host's, then the gateway's
+	backAddr    = "198.18.1.4" // the other way round
 )
 
 const gatewayConfig = `
@@ -52,15 +53,15 @@ services:
 
 const movingConfig = `
   - name: moving
-    address: 198.18.1.3:8080
+    address: %s:8080
     backends: [{name: b1, address: 198.18.0.11:8080}, {name: b2, address: 198.18.0.12:8080}]
 `
 
 // site is the network above.
 type site struct {
-	t                         *testing.T
-	client, node, b1, b2      *testnet.Namespace
-	withMoving, withoutMoving string // files
+	t                    *testing.T
+	client, node, b1, b2 *testnet.Namespace
+	first, second        string // configurations
 
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -98,8 +99,8 @@ func newSite(t *testing.T, prefix string, queues int) *site {
 	s.backend("198.18.0.11", "b1")
 	s.backend("198.18.0.12", "b2")
 	s.kernelEcho()
-	s.withoutMoving = s.file("without.yaml", fmt.Sprintf(gatewayConfig, queues))
-	s.withMoving = s.file("with.yaml", fmt.Sprintf(gatewayConfig, queues)+movingConfig)
+	s.first = s.file("first.yaml", fmt.Sprintf(gatewayConfig+movingConfig, queues, movingAddr))
+	s.second = s.file("second.yaml", fmt.Sprintf(gatewayConfig+movingConfig, queues, backAddr))
 	return s
 }
 
@@ -181,7 +182,7 @@ func (s *site) kernelEcho() {
 func (s *site) start() {
 	s.t.Helper()
 	s.cmd = exec.Command(os.Args[0])
-	s.cmd.Env = append(os.Environ(), configEnv+"="+s.withMoving)
+	s.cmd.Env = append(os.Environ(), configEnv+"="+s.first)
 	s.cmd.Stderr = &s.log
 	in, err := s.cmd.StdinPipe()
 	s.must(err)
