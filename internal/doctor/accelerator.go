@@ -55,8 +55,7 @@ func (x *examination) nvidiaDevices() (n int) {
 
 var driverVersion = regexp.MustCompile(`Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s`)
 
-// cuda looks for a GPU, its driver, its device files and the library that talks to it, and says what engines
-// do with that.
+// cuda checks the GPU, its driver, its device files and the driver library, and reports what engines use.
 func (x *examination) cuda() {
 	c := Check{Area: "gpu", Name: "CUDA", Status: OK}
 	nodes, _ := fs.Glob(x.FS, "dev/nvidia[0-9]*")
@@ -78,7 +77,7 @@ func (x *examination) cuda() {
 		c.Status, c.Found = Warn, why
 		c.Remedy = "sudo nvidia-modprobe -u -c 0"
 	case lib == "":
-		why = "driver " + driver + ", but libcuda.so.1 is not where the loader looks"
+		why = "driver " + driver + ", but libcuda.so.1 is not in the library path"
 		c.Status, c.Found = Warn, why
 		c.Remedy = "sudo apt install libcuda1"
 	default:
@@ -89,12 +88,12 @@ func (x *examination) cuda() {
 		why = x.kernels()
 	}
 	if why != "" {
-		x.add(Check{Area: "gpu", Name: "engine", Status: OK, Found: "the CPU does everything: " + why})
+		x.add(Check{Area: "gpu", Name: "engine", Status: OK, Found: "CPU only: " + why})
 	}
 }
 
-// kernels has the GPU work: what files promise is not what runs. It returns why the GPU is not used, "" where
-// it is.
+// kernels runs the kernels on the GPU, since the files alone prove nothing. It returns why the GPU is not used,
+// "" if it is.
 func (x *examination) kernels() (why string) {
 	g, err := x.GPU()
 	if g.Name != "" {
@@ -108,9 +107,9 @@ func (x *examination) kernels() (why string) {
 	if err != nil {
 		c.Status, c.Found = Warn, strings.TrimPrefix(err.Error(), "cuda: ")
 		x.add(c)
-		return "the GPU does not work"
+		return "the GPU failed the check"
 	}
-	c.Found = fmt.Sprintf("%d modules translated, %d results compared and right", g.Modules, g.Verified)
+	c.Found = fmt.Sprintf("%d modules compiled, %d results compared and correct", g.Modules, g.Verified)
 	if g.Batch != "" {
 		c.Found += ", " + g.Batch
 	}
@@ -118,14 +117,14 @@ func (x *examination) kernels() (why string) {
 	return x.calibrations(g.Calibrations)
 }
 
-// calibrations reports what the GPU is faster at; it returns why it is not used, "" where it is.
+// calibrations reports the operations that the GPU is faster at. It returns why it is not used, "" if it is.
 func (x *examination) calibrations(all []gpukern.CalibrationReport) (why string) {
 	if len(all) > 0 {
-		why = "the GPU saves no time with anything that was measured"
+		why = "the GPU is not faster in any measured case"
 	}
 	for _, v := range all {
 		x.rep.Calibrations = append(x.rep.Calibrations, v)
-		x.add(Check{Area: "gpu", Name: "verdict", Status: OK, Found: v.Text})
+		x.add(Check{Area: "gpu", Name: "calibration", Status: OK, Found: v.Text})
 		if v.BreakEven > 0 {
 			why = ""
 		}
@@ -133,7 +132,7 @@ func (x *examination) calibrations(all []gpukern.CalibrationReport) (why string)
 	return why
 }
 
-// slash makes paths of a file system absolute.
+// slash returns absolute paths of a file system's names.
 func slash(paths []string) []string {
 	abs := make([]string, len(paths))
 	for i, p := range paths {
@@ -145,7 +144,7 @@ func slash(paths []string) []string {
 // dpdk looks for DPDK, which only its driver needs. The ABI number of a library is the year of the
 // release after: librte_eal.so.24 is DPDK 23.11.
 func (x *examination) dpdk() {
-	c := Check{Area: "dpdk", Name: "DPDK", Status: OK, Found: "not installed: no driver that is built in needs it"}
+	c := Check{Area: "dpdk", Name: "DPDK", Status: OK, Found: "not installed: no built-in driver needs it"}
 	lib := x.library("librte_eal.so.*")
 	if lib != "" {
 		c.Found = lib

@@ -55,7 +55,7 @@ func machine() fstest.MapFS {
 }
 
 // good is an interface that nothing is wrong with.
-var good = Link{Name: "eth1", Up: true, MTU: 1500, Driver: "ice", Queues: 4, Features: 0x2b, Told: true}
+var good = Link{Name: "eth1", Up: true, MTU: 1500, Driver: "ice", Queues: 4, Features: 0x2b, Known: true}
 
 func host(fsys fs.FS, links ...Link) Host {
 	return Host{
@@ -107,7 +107,7 @@ func TestAMachineThatHasEverythingIsOK(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingIsNamedWithItsRemedy(t *testing.T) {
+func TestMissingPartsAreNamedWithTheirRemedy(t *testing.T) {
 	set := func(path, text string) func(fstest.MapFS) {
 		return func(m fstest.MapFS) { m[path] = &fstest.MapFile{Data: []byte(text)} }
 	}
@@ -231,7 +231,7 @@ func TestCgroupVersionOneLimitsAreFound(t *testing.T) {
 	}
 }
 
-func TestInterfacesAreJudged(t *testing.T) {
+func TestInterfaceChecks(t *testing.T) {
 	with := func(change func(l *Link)) Link {
 		l := good
 		change(&l)
@@ -245,11 +245,11 @@ func TestInterfacesAreJudged(t *testing.T) {
 		remedy string
 	}{
 		{"down", with(func(l *Link) { l.Up = false }), Warn, "it is down", "sudo ip link set dev eth1 up"},
-		{"missing", Link{Name: "eth1", Missing: true}, Fail, "none of this name", "ip -brief link"},
+		{"missing", Link{Name: "eth1", Missing: true}, Fail, "no interface of this name", "ip -brief link"},
 		{"held by a process", with(func(l *Link) { l.Program, l.Mode = 42, 1 }), Warn, "program 42 is attached (native) and held by suricata (pid 77)", "stop suricata (pid 77)"},
-		{"held by nobody", with(func(l *Link) { l.Program, l.Mode = 43, 2 }), Warn, "(generic) and held by no process", "sudo ip link set dev eth1 xdp off"},
+		{"held by nobody", with(func(l *Link) { l.Program, l.Mode = 43, 2 }), Warn, "(generic) and held by no visible process", "sudo ip link set dev eth1 xdp off"},
 		{"without XDP in the driver", with(func(l *Link) { l.Features = 0 }), Warn, "XDP generic", ""},
-		{"on an old kernel", with(func(l *Link) { l.Features, l.Told = 0, false }), OK, "XDP unknown", ""},
+		{"on an old kernel", with(func(l *Link) { l.Features, l.Known = 0, false }), OK, "XDP unknown", ""},
 		{"jumbo that fits several frames", with(func(l *Link) { l.MTU = 9000 }), OK, "MTU 9000", ""},
 		{"jumbo that does not fit", with(func(l *Link) { l.MTU, l.Features = 9000, 3 }), Warn, "does not fit", "sudo ip link set dev eth1 mtu 1500"},
 		{"the largest that fits", with(func(l *Link) { l.MTU, l.Features = 1770, 3 }), OK, "MTU 1770", ""},
@@ -262,18 +262,18 @@ func TestInterfacesAreJudged(t *testing.T) {
 	}
 }
 
-func TestOfSeveralFaultsOfAnInterfaceAllAreToldAndTheFirstRemedied(t *testing.T) {
-	l := Link{Name: "eth1", MTU: 9000, Features: 0, Told: true, Program: 43, Mode: 2}
+func TestAllProblemsOfAnInterfaceAreReportedWithTheFirstRemedy(t *testing.T) {
+	l := Link{Name: "eth1", MTU: 9000, Features: 0, Known: true, Program: 43, Mode: 2}
 	c := check(t, Examine(host(machine(), l), []string{"eth1"}), "eth1")
-	want := "no driver, XDP generic, MTU 9000; it is down; XDP program 43 is attached (generic) and held by no process that can be seen" +
-		"; MTU over 1770 does not fit a frame and the device cannot use several; the driver runs no XDP itself: slower"
+	want := "no driver, XDP generic, MTU 9000; it is down; XDP program 43 is attached (generic) and held by no visible process" +
+		"; MTU over 1770 does not fit a frame and the device cannot use several; the driver has no native XDP: slower"
 	if c.Found != want || c.Remedy != "sudo ip link set dev eth1 up" {
 		t.Errorf("%q -> %q", c.Found, c.Remedy)
 	}
 }
 
-// TestAHolderIsFoundOnlyWhereItMayBeLookedAt examines as a user who may not read the files of others.
-func TestAHolderIsFoundOnlyWhereItMayBeLookedAt(t *testing.T) {
+// TestHolderIsFoundOnlyWhereItIsVisible examines as a user who may not read the files of others.
+func TestHolderIsFoundOnlyWhereItIsVisible(t *testing.T) {
 	m := machine()
 	l := good
 	l.Program, l.Mode = 42, 1
@@ -282,7 +282,7 @@ func TestAHolderIsFoundOnlyWhereItMayBeLookedAt(t *testing.T) {
 	}
 	m["proc/self/status"].Data = []byte("CapEff:\t0000000000003000\n")
 	delete(m, "proc/77/fdinfo/5")
-	if c := check(t, Examine(host(m, l), nil), "eth1"); c.Remedy != "sudo millrace doctor eth1" || !strings.Contains(c.Found, "can be seen") {
+	if c := check(t, Examine(host(m, l), nil), "eth1"); c.Remedy != "sudo millrace doctor --iface eth1" || !strings.Contains(c.Found, "no visible process") {
 		t.Errorf("as a user: %q -> %q", c.Found, c.Remedy)
 	}
 }
@@ -374,7 +374,7 @@ func TestThisMachineIsExaminedAndLeftAsItWas(t *testing.T) {
 	}
 }
 
-func TestAGPUIsAskedToWorkWhereItsLibraryIs(t *testing.T) {
+func TestGPUIsCheckedWhereItsLibraryIs(t *testing.T) {
 	gpu := GPU{Name: "NVIDIA H200", Bus: "0000:17:00.0, 32.0 GT/s PCIe x16", Driver: "12.4", Capability: 90, Memory: 141 << 30, Modules: 4, Verified: 768, Batch: "256 packets in 8.1 us"}
 	never, pays := gpu, gpu
 	never.Calibrations = []gpukern.CalibrationReport{{Text: "parse, 64 B: never"}}
@@ -382,7 +382,7 @@ func TestAGPUIsAskedToWorkWhereItsLibraryIs(t *testing.T) {
 	worked := func(more ...string) map[string]string {
 		m := map[string]string{
 			"device":  "NVIDIA H200, compute capability 9.0, 141.0 GiB of memory, driver for CUDA 12.4, 0000:17:00.0, 32.0 GT/s PCIe x16",
-			"kernels": "4 modules translated, 768 results compared and right, 256 packets in 8.1 us",
+			"kernels": "4 modules compiled, 768 results compared and correct, 256 packets in 8.1 us",
 		}
 		for i := 0; i < len(more); i += 2 {
 			m[more[i]] = more[i+1]
@@ -398,12 +398,12 @@ func TestAGPUIsAskedToWorkWhereItsLibraryIs(t *testing.T) {
 		state Status
 	}{
 		{lib, gpu, nil, worked(), OK},
-		{lib, pays, nil, worked("verdict", "parse, 1408 B: from 7"), OK},
-		{lib, never, nil, worked("verdict", "parse, 64 B: never", "engine", "the CPU does everything: the GPU saves no time with anything that was measured"), OK},
+		{lib, pays, nil, worked("calibration", "parse, 1408 B: from 7"), OK},
+		{lib, never, nil, worked("calibration", "parse, 64 B: never", "engine", "CPU only: the GPU is not faster in any measured case"), OK},
 		{lib, GPU{}, errors.New("cuda: cuInit: broken"), map[string]string{
-			"kernels": "cuInit: broken", "engine": "the CPU does everything: the GPU does not work",
+			"kernels": "cuInit: broken", "engine": "CPU only: the GPU failed the check",
 		}, Warn},
-		{fstest.MapFS{}, gpu, nil, map[string]string{"engine": "the CPU does everything: no NVIDIA device"}, ""},
+		{fstest.MapFS{}, gpu, nil, map[string]string{"engine": "CPU only: no NVIDIA device"}, ""},
 	} {
 		asked := false
 		x := &examination{Host: Host{FS: tc.fs, Env: func(string) string { return "" }, GPU: func() (GPU, error) { asked = true; return tc.gpu, tc.err }}}

@@ -27,7 +27,7 @@ type Link struct {
 	Driver   string // of the device, as ethtool names it; "" where there is none
 	Queues   int    // receive queues in use; 0 is unknown
 	Features uint64 // XDP features
-	Told     bool   // Features are known (Linux 6.3 and later)
+	Known    bool   // Features is valid (Linux 6.3 and later)
 	Program  uint32 // number of the XDP program attached; 0 is none
 	Mode     uint32 // how it is attached (XDP_ATTACHED_*)
 	Missing  bool   // there is no interface of this name
@@ -44,10 +44,10 @@ type Interface struct {
 	ZeroCopy   bool   `json:"zero_copy"`
 	MultiBuf   bool   `json:"multi_buffer"`
 	Program    uint32 `json:"program"`     // number of the XDP program attached now; 0 is none
-	ProgramBy  string `json:"program_by"`  // who holds it, "" where no process that can be seen does
+	ProgramBy  string `json:"program_by"`  // the process that holds it, "" if none is visible
 	AttachMode string `json:"attach_mode"` // "native", "generic", "" for none
 
-	blind bool // files of other users' processes may not be looked at
+	blind bool // files of other users' processes are not readable
 }
 
 // frameRoom is the payload of a 2 KiB frame: the kernel keeps 256 bytes in front of a packet
@@ -67,7 +67,7 @@ func (x *examination) interfaces(names []string) {
 	for _, l := range links {
 		switch {
 		case l.Missing:
-			x.add(Check{Area: "interface", Name: l.Name, Status: Fail, Found: "there is none of this name", Remedy: "ip -brief link"})
+			x.add(Check{Area: "interface", Name: l.Name, Status: Fail, Found: "there is no interface of this name", Remedy: "ip -brief link"})
 		case len(names) == 0 && (l.Loopback || !l.Up):
 		default:
 			x.link(&l)
@@ -93,7 +93,7 @@ func (x *examination) link(l *Link) {
 // mode names the best XDP mode of the device.
 func (l *Link) mode() string {
 	switch {
-	case !l.Told:
+	case !l.Known:
 		return "unknown"
 	case l.Features&xdpBasic != 0 && l.Features&xdpRedirect != 0:
 		return "native"
@@ -101,7 +101,7 @@ func (l *Link) mode() string {
 	return "generic"
 }
 
-// check evaluates an interface. Of several things that are wrong the first counts for the remedy.
+// check evaluates an interface. The remedy is that of the first problem.
 func (i *Interface) check() Check {
 	c := Check{Area: "interface", Name: i.Name, Status: OK, Found: i.describe()}
 	warn := func(found, remedy string) {
@@ -121,20 +121,20 @@ func (i *Interface) check() Check {
 			"sudo ip link set dev "+i.Name+" mtu 1500")
 	}
 	if i.XDP == "generic" {
-		warn("the driver runs no XDP itself: slower", "")
+		warn("the driver has no native XDP: slower", "")
 	}
 	return c
 }
 
-// attached describes the program that is in the way, and how to remove it.
+// attached describes the program that is attached, and how to remove it.
 func (i *Interface) attached() (found, remedy string) {
 	found = fmt.Sprintf("XDP program %d is attached (%s)", i.Program, i.AttachMode)
 	if i.ProgramBy != "" {
 		return found + " and held by " + i.ProgramBy, "stop " + i.ProgramBy
 	}
-	found += " and held by no process that can be seen"
+	found += " and held by no visible process"
 	if i.blind {
-		return found, "sudo millrace doctor " + i.Name
+		return found, "sudo millrace doctor --iface " + i.Name
 	}
 	return found, "sudo ip link set dev " + i.Name + " xdp off"
 }

@@ -16,7 +16,7 @@ func (v version) before(w version) bool {
 	return v.major < w.major || v.major == w.major && v.minor < w.minor
 }
 
-// The releases that brought what the AF_XDP driver uses.
+// The releases that added the features of the AF_XDP driver.
 var (
 	hasLink     = version{5, 9} // an XDP program is attached by a link that dies with its holder
 	hasBusyPoll = version{5, 11}
@@ -73,7 +73,7 @@ func (x *examination) socket() {
 	c := Check{Area: "kernel", Name: "AF_XDP socket", Status: OK, Found: "can be opened"}
 	switch err := x.Socket(); {
 	case errors.Is(err, unix.EAFNOSUPPORT):
-		c.Status, c.Found = Fail, "the kernel has none: the afpacket driver is used"
+		c.Status, c.Found = Fail, "the kernel has none: the driver afpacket is used"
 		c.Remedy = "install a kernel built with CONFIG_XDP_SOCKETS=y"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		c.Status, c.Found = Fail, "not permitted: CAP_NET_RAW is missing"
@@ -94,7 +94,7 @@ func (x *examination) program() {
 		c.Status, c.Found = Fail, "not permitted: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (or root) are needed, and the container must allow bpf(2)"
 		c.Remedy = setcap
 	case err != nil:
-		c.Status, c.Found = Fail, fmt.Sprintf("refuses an XDP program: %v", err)
+		c.Status, c.Found = Fail, fmt.Sprintf("rejects an XDP program: %v", err)
 	}
 	x.add(c)
 }
@@ -115,7 +115,7 @@ var needed = []capability{
 	{unix.CAP_NET_RAW, "CAP_NET_RAW", "to open AF_XDP and AF_PACKET sockets"},
 	{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "to attach XDP programs and to make tap devices"},
 	{unix.CAP_BPF, "CAP_BPF", "to load XDP programs"},
-	{unix.CAP_PERFMON, "CAP_PERFMON", "to have the verifier accept programs that compute with packet pointers"},
+	{unix.CAP_PERFMON, "CAP_PERFMON", "for programs with arithmetic on packet pointers"},
 }
 
 // capabilities returns the effective ones of the process; CAP_SYS_ADMIN has included CAP_BPF and

@@ -14,7 +14,7 @@ import (
 // arenaBytes is the memory that one loop registers with the kernel: 32768 frames of 2 KiB.
 const arenaBytes = 64 << 20
 
-// memory looks at what limits the arena and at the pages that it can be made of.
+// memory checks the limits of the arena and its page sizes.
 func (x *examination) memory() {
 	x.memlock()
 	x.hugePages()
@@ -106,7 +106,7 @@ func (x *examination) hugetlbfs() {
 	x.add(c)
 }
 
-// cgroup looks for limits that hurt a loop: a CPU quota stops a thread that polls, a memory limit
+// cgroup checks for limits that slow a loop down: a CPU quota stops a thread that polls, a memory limit
 // may be smaller than the arenas.
 func (x *examination) cgroup() {
 	c := Check{Area: "memory", Name: "cgroup", Status: OK}

@@ -37,7 +37,7 @@ func openSocket() error {
 	return unix.Close(fd)
 }
 
-// loadProgram loads the XDP program "return XDP_PASS" and forgets it. It is not attached.
+// loadProgram loads the XDP program "return XDP_PASS" and closes it. It is not attached.
 func loadProgram() error {
 	code := [...]uint64{
 		0x00000002_0000_00b7, // r0 = 2 (XDP_PASS)
@@ -96,7 +96,7 @@ func links(names []string) ([]Link, error) {
 			continue
 		}
 		l := fromAttrs(a)
-		l.Features, l.Told = xdpFeatures(family, a.Index)
+		l.Features, l.Known = xdpFeatures(family, a.Index)
 		out = append(out, l)
 	}
 	return out, nil
@@ -158,7 +158,7 @@ const (
 )
 
 // genlHeader is the header of generic netlink: command, version and two bytes that must be zero
-// (the library's own type leaves those to chance).
+// (the library's type does not set them).
 type genlHeader [4]byte
 
 func (h genlHeader) Len() int          { return len(h) }
@@ -195,7 +195,7 @@ func xdpFeatures(family, ifindex int) (features uint64, reported bool) {
 }
 
 // holder names the process that has an XDP program, or the link that attaches it, open:
-// "suricata (pid 12)". It returns "" where there is none that may be looked at.
+// "suricata (pid 12)". It returns "" if none is visible.
 func holder(fsys fs.FS, program uint32) string {
 	want := fmt.Sprintf("prog_id:\t%d\n", program)
 	pids, _ := fs.Glob(fsys, "proc/[0-9]*")
