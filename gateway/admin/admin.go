@@ -11,7 +11,7 @@
 //	POST /v1/stop                          end as by SIGTERM
 //
 // Success is 200, with {} where there is nothing to return. Anything else is an Error: 400 a request that is
-// not understood, 404 an unknown service or backend, 409 a change that needs a restart, 422 a mistake
+// not understood, 404 an unknown service or backend, 409 a change that needs a restart, 422 an error
 // in the configuration file, 500 what went wrong on the gateway's side. Whoever may open the socket
 // may do all of this; it is made with mode 0600.
 package admin
@@ -70,7 +70,7 @@ type Counts struct {
 // Reload is the outcome of the last reload; the start counts as one.
 type Reload struct {
 	Succeeded time.Time `json:"succeeded"`       // when the configuration in use was read
-	Failed    bool      `json:"failed"`          // the last one was refused
+	Failed    bool      `json:"failed"`          // the last one was rejected
 	Error     string    `json:"error,omitempty"` // why
 }
 

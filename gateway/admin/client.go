@@ -16,7 +16,7 @@ import (
 var ErrNotRunning = errors.New("no gateway is running there")
 
 // Client speaks to the gateway behind a socket. Its methods may be called from any goroutine. What
-// the gateway refuses is an *Error.
+// the gateway rejects is an *Error.
 type Client struct{ control control.Client }
 
 // NewClient returns a client of the gateway at the path socket. Nothing is opened yet.
@@ -34,7 +34,7 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.control.Call(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
-// Reload has the gateway read its configuration file again. An *Error with Code 422 shows the mistakes.
+// Reload makes the gateway read its configuration file again. An *Error with Code 422 shows the errors of the file.
 func (c *Client) Reload(ctx context.Context) error { return c.post(ctx, "/v1/reload", nil) }
 
 // Stop ends the gateway.

@@ -56,7 +56,7 @@ func (d *decoder) tunnelOf(a netip.Addr) (place[netip.Prefix], bool) {
 }
 
 // checkRoles reports a backend that is the gateway itself: what is sent there would come back. NAT
-// tells services' addresses by their port; checkBackends looks at those.
+// distinguishes services' addresses by port; checkBackends looks at those.
 func (d *decoder) checkRoles(s *Service, b *Backend, at *backendPlace, r roles) {
 	for i, ap := range b.Addresses {
 		n, a := at.addresses[i], ap.Addr()

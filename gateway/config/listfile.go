@@ -19,7 +19,7 @@ const (
 	maxListProblems = 50
 )
 
-// listReader reads the lists of a configuration and collects mistakes with their places.
+// listReader reads the lists of a configuration and collects errors with their places.
 type listReader struct {
 	c        *Config
 	files    []string            // by number; 0 is the configuration
@@ -58,7 +58,7 @@ func (c *Config) ReadLists() error {
 	}
 	if len(r.problems) > 0 {
 		if r.more > 0 {
-			r.problems[len(r.problems)-1].Hint = fmt.Sprintf("and %d more mistakes in lists", r.more)
+			r.problems[len(r.problems)-1].Hint = fmt.Sprintf("and %d more errors in lists", r.more)
 		}
 		return &Error{Problems: r.problems}
 	}
@@ -183,7 +183,7 @@ func (r *listReader) line(line string, number uint32) (listed, bool) {
 // excerptWord returns the beginning of a word that is too long to be shown.
 func excerptWord(s string) string { return s[:min(len(s), 64)] }
 
-// fail notes a mistake at the entry l.
+// fail records an error at the entry l.
 func (r *listReader) fail(l *listed, message string) {
 	p := Problem{File: r.files[l.file], Line: int(l.line), Column: 1, Source: l.prefix().String()}
 	if l.file == 0 {

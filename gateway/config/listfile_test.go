@@ -72,7 +72,7 @@ func TestManyMistakesInListsAreCounted(t *testing.T) {
 	path := listConfigFile(t, "sources: {deny: deny.txt}", map[string]string{"deny.txt": strings.Repeat("x\n", 200)})
 	_, err := Load(path)
 	var ce *Error
-	if !errors.As(err, &ce) || len(ce.Problems) != maxListProblems || ce.Problems[maxListProblems-1].Hint != "and 150 more mistakes in lists" {
+	if !errors.As(err, &ce) || len(ce.Problems) != maxListProblems || ce.Problems[maxListProblems-1].Hint != "and 150 more errors in lists" {
 		t.Errorf("%v", err)
 	}
 }

@@ -71,7 +71,7 @@ func (l *listed) orderPrefix(o *listed) int {
 }
 
 // compile makes the table of all entries. One that stands in a list twice counts once; one that is both
-// allowed and denied is a mistake.
+// allowed and denied is an error.
 func (r *listReader) compile(all []listed, deny bool) *SourceTable {
 	slices.SortFunc(all, func(a, b listed) int { return a.order(&b) })
 	routes := make([]lpm.Route, 0, len(all))

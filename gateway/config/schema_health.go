@@ -32,7 +32,7 @@ func (k keyPlaces) at(path string) *yaml.Node {
 	return k[path]
 }
 
-// The least and most of what a check may hold are health's own to judge; these only keep nonsense out.
+// Package health checks these bounds; the ones here only reject values without meaning.
 const (
 	leastTime = time.Duration(0)
 	mostCount = 1 << 30

@@ -174,7 +174,7 @@ func span(least, most int) string {
 }
 
 // backendAddrs reads one or two addresses, with ports for NAT and without for the direct modes:
-// which it is the service tells when all of it has been read.
+// the mode of the service decides which, once all of it has been read.
 func (d *decoder) backendAddrs(n *yaml.Node) (list []netip.AddrPort, at []*yaml.Node) {
 	d.OneOrMore(n, "address", 2, func(n *yaml.Node) {
 		if d.Takes(strictyaml.Schema{Type: "string", Title: "IP:port or IP"}) {

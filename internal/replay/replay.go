@@ -345,7 +345,7 @@ func residentFrames(path string) int {
 	return int(info.Size() / 1024)
 }
 
-// progress starts telling how far the loop is; the function that it returns ends that.
+// progress starts reporting the position of the loop; the function that it returns stops it.
 func (r *runner) progress(file int, loop *stack.Loop) (stop func()) {
 	if r.cfg.Progress == nil {
 		return func() {}

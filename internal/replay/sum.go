@@ -95,7 +95,7 @@ func rerouted(p []byte, d *packet.Desc) bool {
 	return false
 }
 
-// protoName tells a protocol that has only a number from other numbers, and IPv6 inside of IP from the
+// protoName distinguishes a protocol that has only a number from other numbers, and IPv6 inside of IP from the
 // EtherType of that name, which counts packets whose IPv6 header is cut off or malformed.
 func protoName(p uint8) string {
 	if p == wire.ProtoIPv6 {

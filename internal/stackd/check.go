@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/internal/strictyaml"
 )
 
-// Check finds the mistakes that no single key shows, in a configuration that was put together from flags. They are
+// Check finds the errors that no single key shows, in a configuration that was put together from flags. They are
 // a *ConfigError.
 func (c *Config) Check() error {
 	d := strictyaml.New("", nil)

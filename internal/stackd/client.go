@@ -11,7 +11,7 @@ import (
 // ErrNotRunning is that no host listens on the socket.
 var ErrNotRunning = errors.New("no stack is running there")
 
-// Client asks the host behind a control socket. Its methods may be called from any goroutine. What the host refuses is
+// Client asks the host behind a control socket. Its methods may be called from any goroutine. What the host rejects is
 // an *Error.
 type Client struct{ control control.Client }
 

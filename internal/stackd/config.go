@@ -61,7 +61,7 @@ type Neighbor struct {
 	Device  string           // key "device"; "" as of a Route
 }
 
-// TCP is how connections are unless told otherwise.
+// TCP are the defaults of connections.
 type TCP struct {
 	Options     tcp.Options
 	Nagle       bool  // key "nodelay" is false: small segments wait (RFC 9293 3.7.4)
@@ -152,8 +152,8 @@ func (c *Config) port(name string, a netip.Addr) int {
 	return -1
 }
 
-// Problem is one mistake in a configuration file, or in flags that stand for one.
+// Problem is one error in a configuration file, or in flags.
 type Problem = strictyaml.Problem
 
-// ConfigError holds every mistake of a configuration, in the order of the file.
+// ConfigError holds every problem of a configuration, in the order of the file.
 type ConfigError = strictyaml.Error

@@ -33,7 +33,7 @@ func Read(name string, r io.Reader) (*Config, error) {
 	return Parse(name, src)
 }
 
-// Parse checks the configuration in src; file names it in messages. All mistakes are reported at once, as a
+// Parse checks the configuration in src; file names it in messages. All errors are reported at once, as a
 // *ConfigError.
 func Parse(file string, src []byte) (*Config, error) {
 	d := &decoder{Decoder: strictyaml.New(file, src)}
