@@ -191,10 +191,42 @@ since_seconds, router).`,
 	return cmd
 }
 
+// socketFlags are the flags of net sockets.
+type socketFlags struct {
+	tcp, udp, listening, details bool
+	states                       []string
+	port                         uint16
+	limit                        int
+}
+
+// query returns the query that the flags describe.
+func (f *socketFlags) query(family int) (stackd.Query, error) {
+	q := stackd.Query{Family: family, Port: f.port, Limit: f.limit}
+	if f.tcp {
+		q.Protocol = "tcp"
+	}
+	if f.udp {
+		q.Protocol = "udp"
+	}
+	states := f.states
+	if f.listening {
+		states = append(states, "listen", "unconn")
+	}
+	for _, word := range states {
+		list := stackd.ParseState(word)
+		if list == nil {
+			return q, usage("--state %q: say %s", word, strings.ToLower(strings.Join(stackd.States, ", ")))
+		}
+		q.States = append(q.States, list...)
+	}
+	if q.Limit < 0 {
+		return q, usage("--limit %d: say 1 or more", q.Limit)
+	}
+	return q, nil
+}
+
 func newNetSockets(c *console) *cobra.Command {
-	var q stackd.Query
-	var onlyTCP, onlyUDP, listening, details bool
-	var states []string
+	var sel socketFlags
 	cmd := &cobra.Command{
 		Use:   "sockets",
 		Short: "List the sockets of a running stack",
@@ -214,25 +246,9 @@ beyond --limit). tcp has what --info shows.`,
 		Args: exactly(),
 	}
 	newNetControl(c, cmd, func(ctx context.Context, s *stackd.Client, f *netControl) error {
-		q.Family = f.family()
-		if onlyTCP {
-			q.Protocol = "tcp"
-		}
-		if onlyUDP {
-			q.Protocol = "udp"
-		}
-		if listening {
-			states = append(states, "listen", "unconn")
-		}
-		for _, word := range states {
-			list := stackd.ParseState(word)
-			if list == nil {
-				return usage("--state %q: say %s", word, strings.ToLower(strings.Join(stackd.States, ", ")))
-			}
-			q.States = append(q.States, list...)
-		}
-		if q.Limit < 0 {
-			return usage("--limit %d: say 1 or more", q.Limit)
+		q, err := sel.query(f.family())
+		if err != nil {
+			return err
 		}
 		list, err := s.Sockets(ctx, q)
 		if err != nil {
@@ -241,17 +257,17 @@ beyond --limit). tcp has what --info shows.`,
 		if f.json {
 			return c.json(list)
 		}
-		showSockets(c, &list, details)
+		showSockets(c, &list, sel.details)
 		return nil
 	})
 	fl := cmd.Flags()
-	fl.BoolVarP(&onlyTCP, "tcp", "t", false, "only TCP")
-	fl.BoolVarP(&onlyUDP, "udp", "u", false, "only UDP")
-	fl.BoolVarP(&listening, "listening", "l", false, "only listening and unconnected sockets")
-	fl.BoolVarP(&details, "info", "i", false, "show the TCP state of each connection")
-	fl.StringSliceVar(&states, "state", nil, "only in this state, or in these")
-	fl.Uint16Var(&q.Port, "port", 0, "only with this local or remote port")
-	fl.IntVarP(&q.Limit, "limit", "n", 0, "at most this many (default 10000)")
+	fl.BoolVarP(&sel.tcp, "tcp", "t", false, "only TCP")
+	fl.BoolVarP(&sel.udp, "udp", "u", false, "only UDP")
+	fl.BoolVarP(&sel.listening, "listening", "l", false, "only listening and unconnected sockets")
+	fl.BoolVarP(&sel.details, "info", "i", false, "show the TCP state of each connection")
+	fl.StringSliceVar(&sel.states, "state", nil, "only in this state, or in these")
+	fl.Uint16Var(&sel.port, "port", 0, "only with this local or remote port")
+	fl.IntVarP(&sel.limit, "limit", "n", 0, "at most this many (default 10000)")
 	cmd.MarkFlagsMutuallyExclusive("tcp", "udp")
 	completeWords(cmd, "state", strings.Fields(strings.ToLower(strings.Join(stackd.States, " "))+" connected")...)
 	return cmd

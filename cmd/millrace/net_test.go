@@ -53,7 +53,7 @@ func TestListsLookLikeThoseOfIPAndSS(t *testing.T) {
 	golden(t, "net.txt", out.String())
 }
 
-// TestStackServesAndEndsWithABalance runs it as a process, asks it by every verb, and ends it in each way.
+// TestStackServesAndEndsWithABalance runs it as a process, asks it by every command, and ends it in each way.
 func TestStackServesAndEndsWithABalance(t *testing.T) {
 	n := testnet.For(t, "mr-cli-stack")
 	client, host := n.Namespace("client"), n.Namespace("host")
@@ -114,7 +114,7 @@ func TestStackServesAndEndsWithABalance(t *testing.T) {
 				if code != exitOK || !strings.Contains(out, want) {
 					t.Errorf("net %s: code %d, %q is not in %q %q", args, code, want, out, err)
 				}
-				if strings.HasSuffix(args, "--json") != json.Valid([]byte(out)) {
+				if asJSON := strings.HasSuffix(args, "--json"); asJSON != json.Valid([]byte(out)) || asJSON && !strings.HasPrefix(out, "{\n  \"schema\": 1,\n") {
 					t.Errorf("net %s prints %q", args, out)
 				}
 			}

@@ -26,6 +26,9 @@ func TestHelpIsAsRecorded(t *testing.T) {
 			t.Errorf("%v: code %d, %q", args, code, err)
 		}
 		golden(t, "help-"+strings.ReplaceAll(name, " ", "-")+".txt", out)
+		if strings.Contains(out, "--json prints") && !strings.Contains(out, "schema") {
+			t.Errorf("%v: the documents of --json have a schema version, and the help does not say so", args)
+		}
 		for line := range strings.Lines(out) {
 			if len([]rune(line)) > 101 {
 				t.Errorf("%v: a line of %d characters: %s", args, len(line), line)
