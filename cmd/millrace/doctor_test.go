@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/internal/doctor"
 )
 
-func TestDoctorTellsProgramsWhatItTellsPeople(t *testing.T) {
+func TestDoctorTextAndJSONAgree(t *testing.T) {
 	code, out, err := run("doctor", "--json", "--iface", "lo")
 	var rep doctor.Report
 	decode(t, out, &rep)

@@ -22,8 +22,8 @@ func withoutGPU(t *testing.T) {
 	}
 }
 
-// A GPU that was asked for and is not there ends the verb before it touches anything.
-func TestAForcedEngineThatCannotBeHadFailsWithTheReasonAndARemedy(t *testing.T) {
+// A GPU that was asked for and is not there ends the command before it touches anything.
+func TestMissingEngineFailsWithReasonAndRemedy(t *testing.T) {
 	withoutGPU(t)
 	conf := filepath.Join(t.TempDir(), "gw.yaml")
 	text := "devices: [{name: lo}]\nsnat: [198.18.2.1]\nengine: cuda\nservices:\n  - name: web\n    address: 198.18.1.1:80\n    backends: [{address: 198.18.2.11:80}]\n"
@@ -47,14 +47,14 @@ func TestAForcedEngineThatCannotBeHadFailsWithTheReasonAndARemedy(t *testing.T) 
 	}
 }
 
-func TestAutoTellsWhatWasFoundAndWhatIsUsed(t *testing.T) {
+func TestAutoReportsWhatWasFoundAndWhatIsUsed(t *testing.T) {
 	withoutGPU(t)
 	code, out, errs := run("replay", "--engine", "auto", sample(t))
 	if code != exitOK || !strings.Contains(errs, "millrace: engine auto: the CPU alone; ") || !strings.Contains(out, "engine     cpu (") {
 		t.Errorf("code %d, %q, printed %q", code, errs, out)
 	}
 	if _, _, errs := run("replay", "--engine", "cpu", sample(t)); errs != "" {
-		t.Errorf("cpu tells %q", errs)
+		t.Errorf("cpu prints %q", errs)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestReplayCountsLiteralsAndNextHops(t *testing.T) {
 	}
 }
 
-func TestReplayListsMatchesAsTheyCome(t *testing.T) {
+func TestReplayListsMatches(t *testing.T) {
 	file, patterns, routes := texts(t)
 	code, out, errs := run("replay", "--matches", "--patterns", patterns, "--routes", routes, file)
 	if code != exitOK || errs != "" {

@@ -155,7 +155,7 @@ func balanced(t *testing.T, f Forwarded) {
 	}
 }
 
-func TestForwardJoinsTwoDevices(t *testing.T) {
+func TestForwardBridgesTwoDevices(t *testing.T) {
 	for _, tc := range []struct{ name, driver, want string }{
 		{"afpacket", "afpacket", "afpacket"},
 		{"afxdp", "afxdp", "afxdp"},

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/internal/hostkern"
 )
 
-// TestTheDoctorHasTheGPUWork uses a driver that runs the kernels on the CPU.
-func TestTheDoctorHasTheGPUWork(t *testing.T) {
+// TestDoctorChecksTheGPU uses a driver that runs the kernels on the CPU.
+func TestDoctorChecksTheGPU(t *testing.T) {
 	drv := hostkern.OpenDriver(t)
 	g, err := probeGPU(cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute}, []int{64})
 	if err != nil {

@@ -38,9 +38,9 @@ func neighbor(t *testing.T, ns *testnet.Namespace, addr string) {
 	}
 }
 
-// TestLinksLearnWhereTheGatewayIs has a client that remembers another machine for the service's
+// TestGatewayAnnouncesItsAddresses has a client that remembers another machine for the service's
 // addresses: it learns the gateway's link address when that starts, and again when it changes.
-func TestLinksLearnWhereTheGatewayIs(t *testing.T) {
+func TestGatewayAnnouncesItsAddresses(t *testing.T) {
 	for _, driver := range []string{"afpacket", "afxdp"} {
 		t.Run(driver, func(t *testing.T) {
 			client, middle, server := gatewaySite(t, "mr-cli-tell-"+driver)
@@ -121,8 +121,8 @@ func TestLinksLearnWhereTheGatewayIs(t *testing.T) {
 	}
 }
 
-// TestTheGatewayOutlivesWhoReadsItsLog closes the pipe that the log goes to.
-func TestTheGatewayOutlivesWhoReadsItsLog(t *testing.T) {
+// TestGatewayOutlivesTheReaderOfItsLog closes the pipe that the log goes to.
+func TestGatewayOutlivesTheReaderOfItsLog(t *testing.T) {
 	client, middle, server := gatewaySite(t, "mr-cli-pipe")
 	serve(t, server)
 	file, socket := filepath.Join(t.TempDir(), "gw.yaml"), filepath.Join(t.TempDir(), "gw.sock")
@@ -160,8 +160,8 @@ func TestTheGatewayOutlivesWhoReadsItsLog(t *testing.T) {
 	}
 }
 
-// TestCtrlCEndsAVerbThatWaits has a gateway that does not answer, and one that stops in the middle of its answer.
-func TestCtrlCEndsAVerbThatWaits(t *testing.T) {
+// TestCtrlCEndsACommandThatWaits has a gateway that does not answer, and one that stops in the middle of its answer.
+func TestCtrlCEndsACommandThatWaits(t *testing.T) {
 	for name, answer := range map[string]string{
 		"no answer":      "",
 		"half an answer": "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n" + `{"loop":0,"service":"web","protocol":"tcp","state":"udp"}` + "\n",
@@ -191,8 +191,8 @@ func TestCtrlCEndsAVerbThatWaits(t *testing.T) {
 	}
 }
 
-// TestATAPDeviceHasTwoLinkAddresses has Linux ask for a service at the other end of its TAP device.
-func TestATAPDeviceHasTwoLinkAddresses(t *testing.T) {
+// TestTAPDeviceHasTwoLinkAddresses has Linux ask for a service at the other end of its TAP device.
+func TestTAPDeviceHasTwoLinkAddresses(t *testing.T) {
 	host := testnet.For(t, "mr-cli-tap").Namespace("host")
 	file, socket := filepath.Join(t.TempDir(), "gw.yaml"), filepath.Join(t.TempDir(), "gw.sock")
 	config := strings.Replace(fmt.Sprintf(gatewayConfig, socket, "tap", "tap"), "\n  - {name: b, driver: tap}", "", 1)

@@ -60,8 +60,8 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAResultThatCannotBeWrittenIsAFailure, also when only its end is missing.
-func TestAResultThatCannotBeWrittenIsAFailure(t *testing.T) {
+// TestUnwrittenResultIsAFailure, also when only its end is missing.
+func TestUnwrittenResultIsAFailure(t *testing.T) {
 	for _, args := range [][]string{{"version"}, {"replay", sample(t)}, {"bench", "kern", "--list"}, {"bench", "kern", "--list", "--json"}} {
 		for _, room := range []int{0, 10, 60} {
 			var errs bytes.Buffer

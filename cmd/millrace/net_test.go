@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/internal/testnet"
 )
 
-// TestListsLookLikeThoseOfIPAndSS shows each form of each line.
-func TestListsLookLikeThoseOfIPAndSS(t *testing.T) {
+// TestListsHaveTheFormOfIPAndSS shows each form of each line.
+func TestListsHaveTheFormOfIPAndSS(t *testing.T) {
 	var out bytes.Buffer
 	c := &console{out: &out}
 	seconds := 3600.0

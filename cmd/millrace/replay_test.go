@@ -80,7 +80,7 @@ func TestReplayCountsEveryPacketOfACapture(t *testing.T) {
 	}
 }
 
-func TestLapsLimitsAndSeveralFilesAddUp(t *testing.T) {
+func TestLoopLimitAndSeveralFilesAddUp(t *testing.T) {
 	file := sample(t)
 	for _, tc := range []struct {
 		args    []string
@@ -113,7 +113,7 @@ func TestLapsLimitsAndSeveralFilesAddUp(t *testing.T) {
 	}
 }
 
-func TestFilesThatCannotBeReadAreReportedAndTheOthersGoOn(t *testing.T) {
+func TestUnreadableFilesAreReportedAndTheOthersReplayed(t *testing.T) {
 	good := sample(t)
 	whole, err := os.ReadFile(good)
 	if err != nil {
@@ -162,7 +162,7 @@ func TestReplaySummaryIsAsRecorded(t *testing.T) {
 	golden(t, "replay.txt", strings.Join(kept, ""))
 }
 
-func TestCtrlCEndsAReplayWithTheSummaryOfWhatWasDone(t *testing.T) {
+func TestCtrlCEndsAReplayWithItsSummary(t *testing.T) {
 	cmd := program("replay", "--json", "--loop", "1000000000", sample(t))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -190,7 +190,7 @@ func TestCtrlCEndsAReplayWithTheSummaryOfWhatWasDone(t *testing.T) {
 	}
 }
 
-func TestAProgressBarIsDrawnOnATerminalOnly(t *testing.T) {
+func TestProgressBarIsDrawnOnTerminalsOnly(t *testing.T) {
 	var out, errs strings.Builder
 	c := &console{out: &out, err: &errs, live: true}
 	f := &replayFlags{engine: "cpu", loop: 2, rate: "max", to: endpoint{driver: "auto"}}
@@ -206,7 +206,7 @@ func TestAProgressBarIsDrawnOnATerminalOnly(t *testing.T) {
 }
 
 // A summary of nothing but zeros would hide what is wrong.
-func TestNothingIsSummedUpWhereNoFileCouldBeRead(t *testing.T) {
+func TestNoSummaryWithoutReadableFiles(t *testing.T) {
 	code, out, errs := run("replay", "/nonexistent/x.pcap", t.TempDir())
 	if code != exitFailure || out != "" || strings.Count(errs, "millrace: ") != 2 {
 		t.Errorf("code %d, printed %q, complained %q", code, out, errs)

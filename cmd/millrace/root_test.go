@@ -172,7 +172,7 @@ func TestExitCodesDistinguishFailureUsageAndConfiguration(t *testing.T) {
 	}
 }
 
-func TestVersionIsTheSameForPeopleAndPrograms(t *testing.T) {
+func TestVersionTextAndJSONAgree(t *testing.T) {
 	code, text, _ := run("version")
 	if code != exitOK || !strings.HasPrefix(text, "millrace ") {
 		t.Fatalf("code %d: %s", code, text)

@@ -31,9 +31,9 @@ func unit(t *testing.T) map[string]string {
 	return set
 }
 
-// TestTheUnitsRightsAreEnough runs the gateway as nobody with the capabilities of the systemd unit, and
+// TestCapabilitiesOfTheUnitSuffice runs the gateway as nobody with the capabilities of the systemd unit, and
 // serves a connection by AF_XDP.
-func TestTheUnitsRightsAreEnough(t *testing.T) {
+func TestCapabilitiesOfTheUnitSuffice(t *testing.T) {
 	u := unit(t)
 	if u["CapabilityBoundingSet"] != u["AmbientCapabilities"] || u["NoNewPrivileges"] != "yes" {
 		t.Errorf("bounding set %q, ambient %q", u["CapabilityBoundingSet"], u["AmbientCapabilities"])
@@ -87,7 +87,7 @@ func TestTheUnitsRightsAreEnough(t *testing.T) {
 	buf := make([]byte, 64)
 	n, err := notify.Read(buf)
 	if err != nil || string(buf[:n]) != "READY=1" {
-		t.Fatalf("told the service manager %q, %v\n%s", buf[:n], err, &log)
+		t.Fatalf("notified the service manager %q, %v\n%s", buf[:n], err, &log)
 	}
 	awaitAnswer(t, client, &log)
 	if _, _, problem := tell(socket, exitOK, "stop"); problem != "" {

@@ -66,13 +66,13 @@ func TestCompletionAsksTheRunningGateway(t *testing.T) {
 }
 
 func TestCompletionIsSilentWithoutAGateway(t *testing.T) {
-	deaf := filepath.Join(t.TempDir(), "deaf.sock") // accepts and never answers
-	l, err := net.Listen("unix", deaf)
+	silent := filepath.Join(t.TempDir(), "silent.sock") // accepts and never answers
+	l, err := net.Listen("unix", silent)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	for _, socket := range []string{"/nonexistent/gw.sock", deaf} {
+	for _, socket := range []string{"/nonexistent/gw.sock", silent} {
 		began := time.Now()
 		if got := offered("gateway", "drain", "--socket", socket, ""); len(got) > 0 {
 			t.Errorf("%s: offered %q", socket, got)

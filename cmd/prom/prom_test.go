@@ -38,7 +38,7 @@ func labels(m *dto.Metric) string {
 	return strings.Join(s, ",")
 }
 
-func TestAScrapeShowsWhatTheSourcesWrote(t *testing.T) {
+func TestScrapeHasEverySource(t *testing.T) {
 	r := metrics.NewRegistry(metrics.Build{Version: "1.2.3", Commit: "abc"})
 	var dropped metrics.Counter
 	dropped.Add(40)
@@ -69,7 +69,7 @@ func TestAScrapeShowsWhatTheSourcesWrote(t *testing.T) {
 	}
 }
 
-func TestAHistogramIsShownExactlyAndInBaseUnits(t *testing.T) {
+func TestHistogramIsExactAndInBaseUnits(t *testing.T) {
 	r := metrics.NewRegistry(metrics.Build{})
 	var h metrics.Histogram
 	for _, v := range []uint64{0, 1, 2, 3, 4, 511, 512} {
@@ -102,7 +102,7 @@ func TestAHistogramIsShownExactlyAndInBaseUnits(t *testing.T) {
 	}
 }
 
-func TestAWrongMetricFailsTheScrape(t *testing.T) {
+func TestInvalidMetricFailsTheScrape(t *testing.T) {
 	for name, s := range map[string]metrics.Source{
 		"twice the same series": func(w *metrics.Writer) {
 			w.Gauge("millrace_x_y", "X.", 1)

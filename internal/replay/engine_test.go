@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/internal/hostkern"
 )
 
-// TestTheReportTellsWhichBackEndDidHowMuch uses a driver that runs the kernels on the CPU, and engines of two
+// TestReportHasTheShareOfEachBackEnd uses a driver that runs the kernels on the CPU, and engines of two
 // arenas: of streamed and of repeated files.
-func TestTheReportTellsWhichBackEndDidHowMuch(t *testing.T) {
+func TestReportHasTheShareOfEachBackEnd(t *testing.T) {
 	drv := hostkern.OpenDriver(t)
 	o, err := choose.NewOpener(choose.OpenConfig{Kind: choose.KindAuto, Device: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute}})
 	if err != nil {

@@ -25,9 +25,9 @@ func ends(src, dst netip.AddrPort, proto uint8) ([]byte, *packet.Desc) {
 	return p, d
 }
 
-// TestFlowsAreToldApartByEveryField counts flows whose ends differ in few bits, in both
+// TestFlowsDifferByEveryField counts flows whose ends differ in few bits, in both
 // directions, against a map.
-func TestFlowsAreToldApartByEveryField(t *testing.T) {
+func TestFlowsDifferByEveryField(t *testing.T) {
 	var all []netip.AddrPort
 	for _, a := range []string{
 		"192.0.2.1", "192.0.2.2", "198.18.0.1", "0.0.0.0", "255.255.255.255",

@@ -156,9 +156,9 @@ var untimed = cmp.Options{
 	cmpopts.IgnoreFields(Part{}, "Seconds", "Mpps", "NsPacket", "EngineNs"),
 }
 
-// TestEveryKindOfPacketIsCountedAsByHand replays the zoo streamed, repeated from memory, and to a
+// TestEveryKindOfPacketIsCounted replays the zoo streamed, repeated from memory, and to a
 // device, which is another place for the packets to wait each time.
-func TestEveryKindOfPacketIsCountedAsByHand(t *testing.T) {
+func TestEveryKindOfPacketIsCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "zoo.pcap")
 	write(t, path, 0, zoo()...)
 	rules, err := filter.Parse("zoo", zooRules)

@@ -201,7 +201,7 @@ func write(t *testing.T, path string, gap time.Duration, frames ...[]byte) {
 	}
 }
 
-func TestASlowDeviceGetsEveryPacketInOrder(t *testing.T) {
+func TestSlowDeviceGetsEveryPacketInOrder(t *testing.T) {
 	arena, pool, err := newPool(1024)
 	if err != nil {
 		t.Fatal(err)
@@ -234,7 +234,7 @@ func TestASlowDeviceGetsEveryPacketInOrder(t *testing.T) {
 	}
 }
 
-func TestALimitEndsWithinABatchAndAtItsEnd(t *testing.T) {
+func TestLimitEndsWithinABatchAndAtItsEnd(t *testing.T) {
 	path := numbered(t, 3000)
 	for _, limit := range []uint64{1, 63, 64, 65, 128, 1000, 2999} {
 		rep, err := Run(context.Background(), Config{Files: []string{path, path}, Limit: limit})
@@ -294,7 +294,7 @@ func TestChecksumsThatCannotBeVerifiedAreNoErrors(t *testing.T) {
 	}
 }
 
-func TestADeviceThatIsDownDropsAndDoesNotHang(t *testing.T) {
+func TestDeviceThatIsDownDropsAndDoesNotHang(t *testing.T) {
 	arena, pool, err := newPool(1024)
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +327,7 @@ func TestFlowsBeyondTheBoundAreCountedAsUnknown(t *testing.T) {
 	}
 }
 
-func TestVerifyTellsWhereTheEngineDiffers(t *testing.T) {
+func TestVerifyReportsWhereTheEngineDiffers(t *testing.T) {
 	v, err := newVerifier(&Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -394,7 +394,7 @@ func TestGapsInTimeDoNotCutBatchesShort(t *testing.T) {
 	}
 }
 
-func TestTinyPacketsThatNeedMoreThanTheFileAreReplayedAgainAndAgain(t *testing.T) {
+func TestTinyPacketsLargerThanTheFileAreReplayedRepeatedly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tiny.pcap") // a byte of packet is 17 of the file and a cache line of the arena
 	write(t, path, 0, slices.Repeat([][]byte{{1}}, 100_000)...)
 	rep, err := Run(context.Background(), Config{Files: []string{path}, Laps: 2})
@@ -403,7 +403,7 @@ func TestTinyPacketsThatNeedMoreThanTheFileAreReplayedAgainAndAgain(t *testing.T
 	}
 }
 
-func TestAPipeIsReadOnceForAllLaps(t *testing.T) {
+func TestPipeIsReadOnceForAllLaps(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Skip("no named pipes here:", err)
@@ -415,7 +415,7 @@ func TestAPipeIsReadOnceForAllLaps(t *testing.T) {
 	}
 }
 
-func TestAVerificationThatIsStoppedIsNoSuccess(t *testing.T) {
+func TestStoppedVerificationIsNoSuccess(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	v, err := Verify(ctx, Config{Files: []string{numbered(t, 10)}})

@@ -22,9 +22,9 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// TestADamagedFileAmongGoodOnesCountsUpToItsDamage also shows that the others are replayed as if
+// TestDamagedFileCountsUpToItsDamage also shows that the others are replayed as if
 // it were not there, streamed and repeated.
-func TestADamagedFileAmongGoodOnesCountsUpToItsDamage(t *testing.T) {
+func TestDamagedFileCountsUpToItsDamage(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	write(t, file("good.pcap"), 0, zoo()...)
@@ -87,7 +87,7 @@ func TestADamagedFileAmongGoodOnesCountsUpToItsDamage(t *testing.T) {
 	}
 }
 
-func TestRecordsThatAreNoPacketsAreCounted(t *testing.T) {
+func TestRecordsWithoutPacketsAreCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mixed.pcapng")
 	w, err := capture.Create(path, capture.WriterConfig{Interfaces: []capture.Interface{
 		{LinkType: capture.LinkTypeEthernet}, {LinkType: capture.LinkTypeUSBLinux}, {LinkType: capture.LinkTypeRaw},
@@ -132,8 +132,8 @@ func TestRecordsThatAreNoPacketsAreCounted(t *testing.T) {
 	}
 }
 
-// TestCtrlCEndsWithTheSummaryOfWhatWasDone ends the context as a signal does, at the first progress.
-func TestCtrlCEndsWithTheSummaryOfWhatWasDone(t *testing.T) {
+// TestCtrlCEndsWithTheSummary ends the context as a signal does, at the first progress.
+func TestCtrlCEndsWithTheSummary(t *testing.T) {
 	path := numbered(t, 1000)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -168,7 +168,7 @@ func TestProgressEndsWithEachFilesTotal(t *testing.T) {
 	}
 }
 
-func TestALimitCountsOverAllFilesAndLaps(t *testing.T) {
+func TestLimitCountsOverAllFilesAndLaps(t *testing.T) {
 	path := numbered(t, 1000)
 	for _, tc := range []struct {
 		laps  int
@@ -201,8 +201,8 @@ func TestARateIsKept(t *testing.T) {
 	}
 }
 
-// TestAPacketOfSeveralFramesIsOne replays packets that are longer than a frame.
-func TestAPacketOfSeveralFramesIsOne(t *testing.T) {
+// TestPacketOfSeveralFramesIsOne replays packets that are longer than a frame.
+func TestPacketOfSeveralFramesIsOne(t *testing.T) {
 	long := append(append(make([]byte, 12), 8, 0, 0x15), make([]byte, 5000)...) // IPv4, version 1
 	other := append(append(make([]byte, 12), 0x88, 0xb5), make([]byte, 5000)...)
 	path := record(t, [][]byte{long, other, long, other[:100], long[:100]})
@@ -218,7 +218,7 @@ func TestAPacketOfSeveralFramesIsOne(t *testing.T) {
 	}
 }
 
-func TestACompressedFileIsRepeatedLikeAnyOther(t *testing.T) {
+func TestCompressedFileIsRepeatedLikeAnyOther(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "n.pcap"), 0, slices.Repeat([][]byte{make([]byte, 1400)}, 8000)...)
 	plain, err := os.ReadFile(filepath.Join(dir, "n.pcap"))
@@ -256,7 +256,7 @@ func (e *bent) Poll(done []*packet.Batch) int {
 	return n
 }
 
-func TestVerifyFindsWhatAnotherEngineDoesWrong(t *testing.T) {
+func TestVerifyFindsErrorsOfAnotherEngine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pcap")
 	frame := append(make([]byte, 12), 8, 0, 0x45, 0, 0, 31, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2, 0, 9, 0, 9, 0, 11, 0, 0, 'a', 'b', 'c')
 	write(t, path, 0, frame, frame)
@@ -291,7 +291,7 @@ func TestVerifyFindsWhatAnotherEngineDoesWrong(t *testing.T) {
 	}
 }
 
-func TestAnEngineThatCannotBeOpenedEndsTheRun(t *testing.T) {
+func TestEngineThatCannotBeOpenedEndsTheRun(t *testing.T) {
 	no := errors.New("no engine")
 	open := func(gpukern.Config, *ring.Arena) (gpukern.Engine, error) { return nil, no }
 	files := []string{numbered(t, 3), numbered(t, 3)}
@@ -305,7 +305,7 @@ func TestAnEngineThatCannotBeOpenedEndsTheRun(t *testing.T) {
 
 // Files that are streamed have one arena, so that an engine is opened once for all of them; files that are
 // repeated have one each.
-func TestAnEngineIsOpenedOnceForFilesThatAreStreamed(t *testing.T) {
+func TestEngineIsOpenedOnceForStreamedFiles(t *testing.T) {
 	for laps, want := range map[int]int{1: 1, 2: 3} {
 		opened := 0
 		open := func(cfg gpukern.Config, _ *ring.Arena) (gpukern.Engine, error) {
