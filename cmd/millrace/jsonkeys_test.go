@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/admin"
+	"github.com/millrace/millrace/gateway/daemon"
+	"github.com/millrace/millrace/internal/doctor"
+	"github.com/millrace/millrace/internal/kernbench"
+	"github.com/millrace/millrace/internal/replay"
+	"github.com/millrace/millrace/internal/stackd"
+	"github.com/millrace/millrace/socket"
+	"github.com/millrace/millrace/tcp"
+)
+
+// TestJSONKeysAreAsRecorded holds the promise of --json: keys may be added to testdata/json-keys.txt. One that
+// is renamed or removed needs another schemaVersion.
+func TestJSONKeysAreAsRecorded(t *testing.T) {
+	var s strings.Builder
+	for _, d := range []struct {
+		command  string
+		document any
+	}{
+		{"bench kern", kernbench.Report{}},
+		{"doctor", doctor.Report{}},
+		{"forward", Forwarded{}},
+		{"gateway", daemon.Summary{}},
+		{"gateway check", checkResult{}},
+		{"gateway connections", gateway.Connection{}},
+		{"gateway status", admin.Status{}},
+		{"net addr", addrList{}},
+		{"net neigh", neighList{}},
+		{"net route", routeList{}},
+		{"net sockets", stackd.Sockets{}},
+		{"net stats", stackd.Stats{}},
+		{"replay", replay.Report{}},
+		{"replay --verify", replay.Verification{}},
+		{"stack up --check", stackCheckResult{}},
+		{"version", Build{}},
+	} {
+		fmt.Fprintf(&s, "%s:\n", d.command)
+		writeKeys(&s, reflect.TypeOf(d.document), "  ")
+	}
+	s.WriteString("net stats, in tcp:\n")
+	for i, fields := 0, reflect.TypeFor[tcp.Stats](); i < fields.NumField(); i++ {
+		fmt.Fprintf(&s, "  %s\n", socket.SnakeCase(fields.Field(i).Name))
+	}
+	golden(t, "json-keys.txt", s.String())
+}
+
+var textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
+
+// writeKeys writes the keys of a type as encoding/json has them, a line each.
+func writeKeys(s *strings.Builder, t reflect.Type, indent string) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || t.Implements(textMarshaler) {
+		return
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported() && !f.Anonymous:
+		case name == "" && f.Anonymous:
+			writeKeys(s, f.Type, indent)
+		case name == "":
+			fmt.Fprintf(s, "%s%s: a field without a key\n", indent, f.Name)
+		default:
+			fmt.Fprintf(s, "%s%s\n", indent, name)
+			writeKeys(s, f.Type, indent+"  ")
+		}
+	}
+}
