@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -118,11 +119,29 @@ func (d *Decoder) syntax(err error) {
 		line, _ = strconv.Atoi(m[1])
 		message = message[len(m[0]):]
 	}
+	if m := unknownAnchor.FindStringSubmatch(message); m != nil {
+		d.unknownAlias(m[1])
+		return
+	}
 	column := 1
 	if line <= len(d.lines) {
 		column += len(leading(d.lines[line-1]))
 	}
 	d.FailAt(line, column, d.syntaxHint(line), "not YAML: "+strings.TrimPrefix(message, "yaml: "))
+}
+
+var unknownAnchor = regexp.MustCompile(`unknown anchor '(.*)' referenced`)
+
+// unknownAlias records an alias without an anchor. The parser names it without a line.
+func (d *Decoder) unknownAlias(name string) {
+	alias := regexp.MustCompile(`(?:^|[\s,\[{])(\*` + regexp.QuoteMeta(name) + `)(?:$|[\s,\]}])`)
+	for i, text := range d.lines {
+		if at := alias.FindStringSubmatchIndex(text); at != nil {
+			d.FailAt(i+1, utf8.RuneCountInString(text[:at[2]])+1, "define it before its use: &"+name, fmt.Sprintf("there is no anchor %q", name))
+			return
+		}
+	}
+	d.FailAt(1, 1, "", fmt.Sprintf("there is no anchor %q", name))
 }
 
 // leading returns the white space that a line begins with.

@@ -143,7 +143,8 @@ func TestErrorsBehindAliasesHaveThePlaceOfTheValue(t *testing.T) {
 		{"items: [{<<: [[]], number: 1}]\n", "f:1:15: << must be a mapping or a list of mappings, not a list\n  items: [{<<: [[]], number: 1}]\n                ^\n  such as <<: *name"},
 		{"items: [&a {<<: *a, number: 1}]\n", "f:1:9: a mapping is merged into itself\n  items: [&a {<<: *a, number: 1}]\n          ^"},
 		{"items: [{x-a: 1, number: 1}]\n", "f:1:10: unknown key \"x-a\" in an item\n  items: [{x-a: 1, number: 1}]\n           ^\n  allowed: number, word, list"},
-		{"items: [*a]\n", "f:1:1: not YAML: unknown anchor 'a' referenced\n  items: [*a]\n  ^"},
+		{"items:\n- number: *b\n- *ab\n", "f:2:11: there is no anchor \"b\"\n  - number: *b\n            ^\n  define it before its use: &b"},
+		{"items: [{<<: *b}]\nx-b: &b {number: 1}\n", "f:1:14: there is no anchor \"b\"\n  items: [{<<: *b}]\n               ^\n  define it before its use: &b"},
 	} {
 		if _, _, err := lists(c.src); err == nil || err.Error() != c.want {
 			t.Errorf("%q:\n%v\nwant\n%s", c.src, err, c.want)
