@@ -1,0 +1,98 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// pagesOf returns the text of the pages that the patterns match, by path from the root.
+func pagesOf(t *testing.T, patterns ...string) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, p := range patterns {
+		files, err := filepath.Glob(filepath.Join("..", p))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", p, len(files), err)
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[f] = string(text)
+		}
+	}
+	return texts
+}
+
+func TestLinksOfPagesLeadToFiles(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
+	for path, text := range pagesOf(t, "*.md", "docs/*.md", "docs/design/*.md", "bench/*.md") {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+				t.Errorf("%s links to %s: %v", path, m[1], err)
+			}
+		}
+	}
+}
+
+func TestPagesKeepTheirLength(t *testing.T) {
+	for pattern, most := range map[string]int{"README.md": 600, "docs/design/*.md": 1200} {
+		for path, text := range pagesOf(t, pattern) {
+			if n := len(strings.Fields(text)); n > most {
+				t.Errorf("%s has %d words, at most %d", path, n, most)
+			}
+		}
+	}
+}
+
+// Tables and code are as wide as they need.
+func TestPagesWrapAt100Columns(t *testing.T) {
+	for path, text := range pagesOf(t, "*.md", "docs/*.md", "docs/design/*.md") {
+		code := false
+		for i, line := range strings.Split(text, "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				code = !code
+			}
+			if n := len([]rune(line)); n > 100 && !code && !strings.HasPrefix(strings.TrimSpace(line), "|") {
+				t.Errorf("%s:%d has %d columns", path, i+1, n)
+			}
+		}
+	}
+}
+
+// The tree of ARCHITECTURE.md has a line for each folder with Go files, or for the one that it is in.
+func TestTheTreeHasEveryPackage(t *testing.T) {
+	_, rest, _ := strings.Cut(pagesOf(t, "ARCHITECTURE.md")[filepath.Join("..", "ARCHITECTURE.md")], "```\n")
+	tree, _, _ := strings.Cut(rest, "```")
+	words := strings.FieldsFunc(tree, func(r rune) bool { return strings.ContainsRune(" \n(),;:", r) })
+	for i, w := range words {
+		words[i] = strings.TrimSuffix(w, "/")
+	}
+	err := filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name := d.Name(); path != ".." && (name == "testdata" || name == "bin" || strings.HasPrefix(name, ".")) {
+			return filepath.SkipDir
+		}
+		if files, _ := filepath.Glob(filepath.Join(path, "*.go")); len(files) == 0 {
+			return nil
+		}
+		rel := filepath.ToSlash(strings.TrimPrefix(strings.TrimPrefix(path, ".."), string(filepath.Separator)))
+		if rel != "" && !slices.Contains(words, rel) && !slices.Contains(words, filepath.Base(rel)) {
+			t.Errorf("ARCHITECTURE.md does not have the folder %s", rel)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
