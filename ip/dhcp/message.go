@@ -81,7 +81,7 @@ const (
 	maxDomainLength = 253
 )
 
-// reply is a message of a server, read.
+// reply is a message of a server, decoded.
 type reply struct {
 	typ    uint8
 	xid    uint32
@@ -93,7 +93,8 @@ type reply struct {
 	Lease
 }
 
-// parse reads a message of a server; false says that it is none, or contradicts itself.
+// parse decodes a message of a server; false says that it is none, or that an option has a wrong length. Nothing of a
+// malformed message is used. The hardware type and the magic cookie are those of Ethernet and DHCP (RFC 2131 2, 3).
 func parse(b []byte) (r reply, ok bool) {
 	if len(b) < headerLen || b[0] != opReply || b[1] != 1 || b[2] != 6 || binary.BigEndian.Uint32(b[atCookie:]) != cookie {
 		return r, false
@@ -110,7 +111,7 @@ func parse(b []byte) (r reply, ok bool) {
 			return r, false
 		}
 	}
-	if routes, ok := opts[optRoutes]; ok { // it replaces the routers (RFC 3442)
+	if routes, ok := opts[optRoutes]; ok { // the router option must be ignored beside it (RFC 3442)
 		r.Routers = nil
 		if r.Routes, ok = classless(routes); !ok {
 			return r, false
@@ -119,8 +120,9 @@ func parse(b []byte) (r reply, ok bool) {
 	return r, r.typ != 0
 }
 
-// options collects the options of a message: of the options field, and of file and sname where the
-// overload option says so (RFC 2131 4.1). An option that comes several times is put together (RFC 3396).
+// options collects the options of a message: of the options field, and of file and sname where the overload option says
+// that they hold options (RFC 2131 4.1). The parts of an option that occurs several times are joined (RFC 3396), and its
+// length checked only then.
 func options(b []byte) (map[uint8][]byte, bool) {
 	m := map[uint8][]byte{}
 	if !collect(m, b[headerLen:]) {
@@ -137,6 +139,7 @@ func options(b []byte) (map[uint8][]byte, bool) {
 	return m, true
 }
 
+// collect reads one field of options: code, length, value. Pad and end have no length (RFC 2132 3.1, 3.2).
 func collect(m map[uint8][]byte, b []byte) bool {
 	for len(b) > 0 {
 		code := b[0]
@@ -202,14 +205,15 @@ func list(v []byte, p *[]wire.Addr) bool {
 	return true
 }
 
-// mask reads a subnet mask, whose ones are on the left.
+// mask reads a subnet mask; one whose ones are not all on the left is no prefix (RFC 950 allowed it).
 func (r *reply) mask(m uint32) bool {
 	r.Bits = bits.OnesCount32(m)
 	return ^uint32(0)<<(32-r.Bits) == m
 }
 
-// classless reads classless static routes (RFC 3442): the length of a prefix, as many of its octets as
-// count, and a router.
+// classless reads classless static routes (RFC 3442): the length of a prefix, its significant octets alone, and a router:
+//
+//	| 24 | 198 | 18 | 5 | router, 4 octets | 0 | router, 4 octets |   198.18.5.0/24 and the default route
 func classless(v []byte) (routes []Route, ok bool) {
 	for len(v) > 0 {
 		n := (int(v[0]) + 7) / 8
@@ -226,7 +230,7 @@ func classless(v []byte) (routes []Route, ok bool) {
 	return routes, true
 }
 
-// writer makes a message of the client.
+// writer encodes a message of the client.
 type writer struct{ b []byte }
 
 // message starts a message of type typ.
@@ -251,7 +255,7 @@ func (w *writer) addr(code uint8, a wire.Addr) {
 	w.option(code, v[:]...)
 }
 
-// end closes the options and pads the message.
+// end closes the options and pads the message to the size of a BOOTP message, below which old relays drop it (RFC 1542 2.1).
 func (w *writer) end() []byte {
 	w.b = append(w.b, optEnd)
 	for len(w.b) < minLen {

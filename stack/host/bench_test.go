@@ -30,7 +30,7 @@ func pump(b *testing.B, s setting, from, to netip.Prefix) {
 	in := (*sinks)[0]
 	total, got := 0, 0
 	in.c.SetOwner(reader{in, &got})
-	c.c.SetOwner(nobody{})
+	c.c.SetOwner(noOwner{})
 	b.SetBytes(1 << 20)
 	start := cpu()
 	for b.Loop() {
@@ -46,9 +46,9 @@ func pump(b *testing.B, s setting, from, to netip.Prefix) {
 	b.ReportMetric((cpu()-start)/float64(got>>10), "cpu-ns/KB")
 }
 
-type nobody struct{}
+type noOwner struct{}
 
-func (nobody) Ready(tcp.Events) {}
+func (noOwner) Ready(tcp.Events) {}
 
 type reader struct {
 	s *sock

@@ -14,15 +14,14 @@ type command struct {
 	f  func(now clock.Time, h *Host)
 }
 
-// command queues f for another loop. It never blocks: a loop that waited for another one, which waits for
-// it, would never go on.
+// command queues f for another loop. It never blocks: two loops that wait for each other would never go on.
 func (h *Host) command(to *Host, f func(now clock.Time, h *Host)) {
 	h.pending = append(h.pending, command{to, f})
 	h.flushCommands()
 }
 
-// flushCommands passes what waits to the command queues of the loops. The first that finds a queue full
-// waits on with all that follow, because changes have to arrive in order.
+// flushCommands passes what waits to the command queues of the loops. The first that finds a queue full waits on with all
+// that follow, because changes have to arrive in order: a route may rest on the address that was added before it.
 func (h *Host) flushCommands() {
 	for i, l := range h.pending {
 		if !l.to.Do(func() { l.f(l.to.Now(), l.to) }) {
@@ -54,7 +53,8 @@ func (h *Host) onICMP(now clock.Time, e *ip.ICMPError) bool {
 		return false
 	}
 	owner := h.group.Owner(&e.Tuple)
-	anyone := e.Proto == wire.ProtoUDP && e.Kind == ip.TooBig // unconnected sockets send on any loop
+	// An unconnected UDP socket sends on any loop, so each of them may have sent the packet.
+	anyone := e.Proto == wire.ProtoUDP && e.Kind == ip.TooBig
 	if (owner == h || anyone) && h.inputICMP(now, e) {
 		return true
 	}

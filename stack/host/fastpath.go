@@ -9,7 +9,8 @@ import (
 
 // Handle implements stack.Handler: it passes each packet of a burst to its transport, and takes the frames
 // of those that were for this host. Merged packets are passed on at the end of the burst at the latest.
-// It requests a Tick, which sends what the packets caused, such as ACKs, and calls the owners of sockets.
+// It requests a Tick, which sends what the packets caused, such as ACKs, and calls the owners of sockets: once for a
+// burst, not for each packet, so that a reader wakes once and an ACK covers several segments.
 func (h *Host) Handle(now clock.Time, b *packet.Batch) {
 	h.gro.reset(b)
 	for i, n := 0, 0; i < len(b.D); i += n {
@@ -24,8 +25,9 @@ func (h *Host) Handle(now clock.Time, b *packet.Batch) {
 	h.output.RequestTick()
 }
 
-// release returns the frames of delivered packets to the pool: the transports have copied what they keep.
-// A packet of several frames has its verdict in the first descriptor.
+// release returns the frames of delivered packets to the pool: the transports have copied what they keep. Dropped packets
+// and those for other loops stay in the batch, and their frames belong to the loop. A packet of several frames has its
+// verdict in the first descriptor.
 func (h *Host) release(b *packet.Batch) {
 	for i := 0; i < len(b.D); i++ {
 		delivered := b.D[i].Verdict == packet.Deliver
@@ -71,7 +73,8 @@ func (h *Host) input(now clock.Time, b *packet.Batch, i, n int) packet.Verdict {
 
 // handover decides packets whose flow belongs to another loop, and fragments, which meet on the loop that
 // the hash of their addresses names. A packet that has been handed over stays: it was sent to the loop
-// of its hash, or to the leader.
+// of its hash, or to the leader. The hash is the engine's own, not that of the device: devices hash differently, and a
+// connection is known only to the loop that Group.Owner names.
 func (h *Host) handover(d *packet.Desc) (packet.Verdict, bool) {
 	n := uint32(len(h.group.Hosts))
 	if n == 1 || d.Flags&(packet.FlagHanded|packet.FlagMalformed) != 0 || d.Flags&(packet.FlagIPv4|packet.FlagIPv6) == 0 {
@@ -87,8 +90,9 @@ func (h *Host) handover(d *packet.Desc) (packet.Verdict, bool) {
 	return packet.Undecided, false
 }
 
-// fastPath reports whether a packet may take the fast path and is complete, and then fills in the rest of
-// a.
+// fastPath reports whether a packet may take the fast path and is complete, and then fills in the rest of a. Bytes behind
+// the length of the IP header are padding of short Ethernet frames and are cut off. A packet in one frame must have all its
+// bytes there, one in a chain must not; otherwise the slow path decides.
 func (h *Host) fastPath(b *packet.Batch, a *rxPacket) bool {
 	d := a.d
 	frame := b.Arena.Bytes(d)
@@ -112,7 +116,7 @@ func (h *Host) checksumOK(b *packet.Batch, a *rxPacket) bool {
 	}
 	acc := a.pseudo()
 	if a.d.Flags.Has(packet.FlagOffload) {
-		return true // from this machine: it has not been on a wire
+		return true // CHECKSUM_PARTIAL: the field has the pseudo-header alone, since the packet has not left this machine
 	}
 	s := checksummer{acc: acc}
 	s.add(a.l4)

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// groSlots is how many flows of a burst are merged at a time. A flow whose hash selects a used slot
-// flushes it, so interleaved flows in one slot are merged less, never reordered.
+// groSlots is how many flows of a burst are merged at a time. A flow whose hash selects a used slot flushes it, so
+// interleaved flows in one slot are merged less, never reordered. Eight slots fit the bits of gro.used.
 const groSlots = 8
 
 // gro merges the packets of a burst by flow (generic receive offload), so that a transport runs once
@@ -37,8 +37,9 @@ type groSlot struct {
 	udp         udp.Coalescer
 }
 
-// groKey is what packets must have in common to be merged. TOS (with ECN) and TTL are part of it because
-// sockets see them; what else a transport compares, such as TCP options, its Coalescer compares.
+// groKey is what packets must have in common to be merged. TOS (with ECN) and TTL are part of it because sockets see them:
+// merging a packet with CE into one without would hide congestion (RFC 3168 6.1.3). What else a transport compares, such as
+// TCP options, its Coalescer compares.
 type groKey struct {
 	src, dst [2]uint64 // IPv4 in the first word alone
 	ports    uint32
@@ -55,7 +56,8 @@ func (g *gro) reset(b *packet.Batch) {
 	}
 }
 
-// groKey fills in the key of a.
+// groKey fills in the key of a, in the byte order of the packet: keys are only compared for equality. For IPv4 one load
+// of 8 bytes has both addresses, at offset 12 of the header.
 func (a *rxPacket) groKey(f *groKey) {
 	f.tos, f.ttl, f.proto, f.v4 = a.TOS, a.TTL, a.d.Proto, a.Is4
 	f.ports = binary.LittleEndian.Uint32(a.l4)
@@ -123,7 +125,9 @@ func (g *gro) flushSlot(h *Host, now clock.Time, n int) {
 	}
 }
 
-// inputTCP merges a segment with those of its flow that came just before, or opens a slot for it.
+// inputTCP merges a segment with those of its flow that came just before, or opens a slot for it. A segment that cannot be
+// merged flushes the slot first, so that it never overtakes one of its flow: TCP would answer that with duplicate ACKs (RFC
+// 5681 4.2), and the peer could take it for a loss.
 func (h *Host) inputTCP(now clock.Time, b *packet.Batch, a *rxPacket) packet.Verdict {
 	seg := wire.TCP(a.l4)
 	if !seg.Valid() {
@@ -166,7 +170,9 @@ func (h *Host) completeTCP(b *packet.Batch, a *rxPacket, m *tcp.Coalescer) {
 	}
 }
 
-// inputUDP does for a datagram what inputTCP does for a segment.
+// inputUDP does for a datagram what inputTCP does for a segment. Datagrams with and without a checksum are not merged,
+// since a socket may accept only one kind (RFC 6935). A length beyond the packet is malformed (RFC 768), except in a large
+// packet that a device has merged: its header has the length of one segment or of the whole.
 func (h *Host) inputUDP(now clock.Time, b *packet.Batch, a *rxPacket) packet.Verdict {
 	u := wire.UDP(a.l4)
 	if !u.ValidHeader() || int(u.Len()) > a.Payload && !a.d.Flags.Has(packet.FlagOffload) {

@@ -53,7 +53,7 @@ type Config struct {
 
 // Group is a host on one or more loops. Configuration goes to the first, the leader, which passes changes of
 // addresses, routes and neighbours on to the others by commands. So each loop reads state of its own,
-// without locks, and sees a change a moment later than the leader.
+// without locks, and sees a change a moment later than the leader. Sync waits until all loops have it.
 type Group struct {
 	Hosts []*Host // by loop
 

@@ -53,7 +53,8 @@ func (t *headerTemplate) init(p *ip.Path, hdr *ip.Header) {
 	}
 }
 
-// write writes the headers of a packet with payload bytes behind them to the start of b.
+// write writes the headers of a packet with payload bytes behind them to the start of b. Each packet gets the next
+// identification: a router may fragment one without DF, and fragments of two packets must not be joined (RFC 6864 4.3).
 func (t *headerTemplate) write(b []byte, payload int) {
 	copy(b, t.b[:t.n])
 	q := b[wire.EthernetLen:t.n]
@@ -68,8 +69,8 @@ func (t *headerTemplate) write(b []byte, payload int) {
 	t.id++
 }
 
-// flowLabel returns the IPv6 flow label of a flow (RFC 6437 3): the same for all its packets, and not
-// predictable without the seed.
+// flowLabel returns the IPv6 flow label of a flow (RFC 6437 3): the same for all its packets, so that routers that hash it
+// keep the flow on one path, and unlike those of other flows. The seed makes labels of two hosts independent.
 func (h *Host) flowLabel(t *wire.Tuple) uint32 {
 	if t.Local.Is4() {
 		return 0

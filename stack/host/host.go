@@ -86,7 +86,8 @@ func newHost(g *Group, i int, cfg *Config) *Host {
 
 // build makes the layers. The loop does not run yet: Enter gives the time, and Exit makes its first
 // iteration call Tick. All loops but the first follow it: they learn addresses, routes and
-// neighbours by onChange.
+// neighbours by onChange. Each loop has a seed of its own for random delays. The secret is the same for all,
+// because a packet may come in on any loop and its cookie must verify there.
 func (h *Host) build(cfg *Config) {
 	now := h.Enter()
 	defer h.Exit()
@@ -114,7 +115,8 @@ func (h *Host) Enter() clock.Time { return h.lock.Enter() }
 func (h *Host) Exit() { h.lock.Exit() }
 
 // ExitReader is Exit for a caller that has only read from TCP connections. Mostly that causes neither a
-// segment nor a timer, and the loop need not be told.
+// segment nor a timer, and the loop need not be woken. A read that opened the window has to send an update (RFC 9293
+// 3.8.6.2.2), and then it is Exit.
 func (h *Host) ExitReader() {
 	if h.TCP.Idle() {
 		h.lock.ExitUnchanged()
@@ -137,8 +139,8 @@ func (h *Host) Group() *Group { return h.group }
 // Index returns the place of h in its group.
 func (h *Host) Index() int { return h.self }
 
-// Tick implements stack.Handler: timers, output, and then events for owners of sockets. Commands that
-// found a queue full are tried again in every iteration.
+// Tick implements stack.Handler: timers, output, and then events for owners of sockets. Commands that found a queue full
+// are tried again in every iteration. It returns the time of the next timer.
 func (h *Host) Tick(now clock.Time) clock.Time {
 	next := h.IP.Poll(now)
 	next = min(next, h.TCP.Poll(now))

@@ -58,15 +58,15 @@ func TestTwoHostsTalk(t *testing.T) {
 	w.exchange(text(1<<20, 1), 20*time.Second)
 	a, b := w.settle()
 	for _, s := range []*stack.Stats{&a, &b} {
-		if n := unasked(s); s.TotalDropped() != n || n > 6 || s.Delivered+n != s.Received {
+		if n := unsolicited(s); s.TotalDropped() != n || n > 6 || s.Delivered+n != s.Received {
 			t.Errorf("on a perfect wire:\n%+v", s)
 		}
 	}
 }
 
-// unasked returns how many packets were dropped that hosts send when they begin: announcements of addresses,
+// unsolicited returns how many packets were dropped that hosts send when they begin: announcements of addresses,
 // which nobody had asked for, and of groups, which nobody routes.
-func unasked(s *stack.Stats) uint64 {
+func unsolicited(s *stack.Stats) uint64 {
 	return s.Dropped[packet.DropNeighbor] + s.Dropped[packet.DropNotOurs]
 }
 
@@ -88,7 +88,7 @@ func TestTwoHostsOfSeveralLoopsTalk(t *testing.T) {
 			if cross && (a.HandedOver < 50 || b.HandedOver < 50) || !cross && a.HandedOver+b.HandedOver > 20 {
 				t.Errorf("%d loops, crossed %v: %d and %d handed over", loops, cross, a.HandedOver, b.HandedOver)
 			}
-			if lost := a.TotalDropped() + b.TotalDropped() - unasked(&a) - unasked(&b); lost != 0 {
+			if lost := a.TotalDropped() + b.TotalDropped() - unsolicited(&a) - unsolicited(&b); lost != 0 {
 				t.Errorf("%d loops, crossed %v: %d lost\n%+v\n%+v", loops, cross, lost, a, b)
 			}
 		}

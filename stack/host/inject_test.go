@@ -174,7 +174,7 @@ func (b *bench) bind(port uint16, o *udp.Options) *inbox {
 // engines are those that verify checksums and those that do not look.
 var engines = map[string]gpukern.Config{"verifying": {}, "blind": {Ops: gpukern.OpParse | gpukern.OpHash}}
 
-func TestChecksumsAreVerifiedWhoeverLooks(t *testing.T) {
+func TestChecksumsAreVerifiedByEngineOrHost(t *testing.T) {
 	for name, engine := range engines {
 		for _, v4 := range []bool{true, false} {
 			if name == "blind" && v4 {
@@ -245,7 +245,7 @@ func TestDatagramsOfABurstAreMerged(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyListensToIsAnswered(t *testing.T) {
+func TestClosedPortsAreAnswered(t *testing.T) {
 	for _, v4 := range []bool{true, false} {
 		b := newBench(t, gpukern.Config{})
 		head := wire.EthernetLen + wire.IPv6Len
@@ -284,7 +284,7 @@ func TestPaddingIsNoPayload(t *testing.T) {
 	b.balance()
 }
 
-func TestWhatIsNotForThisHostIsDropped(t *testing.T) {
+func TestPacketsForOtherHostsAreDropped(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(f []byte)
 		why    packet.Verdict
@@ -402,8 +402,8 @@ func TestEmptyDatagramsStayApart(t *testing.T) {
 	b.balance()
 }
 
-// TestWhatLiesBehindADatagramIsNotOfIt has IP packets that are longer than the datagrams in them.
-func TestWhatLiesBehindADatagramIsNotOfIt(t *testing.T) {
+// TestBytesBehindADatagramAreIgnored has IP packets that are longer than the datagrams in them.
+func TestBytesBehindADatagramAreIgnored(t *testing.T) {
 	for name, engine := range engines {
 		b := newBench(t, engine)
 		x := b.bind(9, nil)
@@ -420,8 +420,8 @@ func TestWhatLiesBehindADatagramIsNotOfIt(t *testing.T) {
 	}
 }
 
-// TestNothingOvertakesWithinAFlow has packets with and without IPv4 options come in one burst.
-func TestNothingOvertakesWithinAFlow(t *testing.T) {
+// TestOrderWithinAFlow has packets with and without IPv4 options come in one burst.
+func TestOrderWithinAFlow(t *testing.T) {
 	b := newBench(t, gpukern.Config{})
 	x := b.bind(9, nil)
 	for i := range 8 {

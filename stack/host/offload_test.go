@@ -136,7 +136,7 @@ func (p *passer) segment(seg []byte, from, at, off, total int) {
 	}
 }
 
-func TestDevicesSegmentWhatTheyUnderstand(t *testing.T) {
+func TestDevicesSegmentSupportedSegments(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		o    tcp.Outgoing
@@ -164,7 +164,7 @@ func TestLargePacketsPassBetweenDevices(t *testing.T) {
 		w := newWorld(t, s)
 		w.exchange(text(2<<20, 9), 20*time.Second)
 		a, b := w.settle()
-		for _, s := range []uint64{a.TotalDropped() - unasked(&a), b.TotalDropped() - unasked(&b)} {
+		for _, s := range []uint64{a.TotalDropped() - unsolicited(&a), b.TotalDropped() - unsolicited(&b)} {
 			if s != 0 {
 				t.Errorf("%d lost: %+v %+v", s, a, b)
 			}

@@ -18,7 +18,7 @@ func TestSegmentsLongerThanAFrameTravelInChains(t *testing.T) {
 	w := newWorld(t, setting{mtu: 9000})
 	w.exchange(text(2<<20, 4), 20*time.Second)
 	a, b := w.settle()
-	if a.TotalDropped()+b.TotalDropped() != unasked(&a)+unasked(&b) || a.ReceivedBytes/a.Received < 5000 {
+	if a.TotalDropped()+b.TotalDropped() != unsolicited(&a)+unsolicited(&b) || a.ReceivedBytes/a.Received < 5000 {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 }
@@ -27,12 +27,12 @@ func TestASmallTransmitRingLosesNothing(t *testing.T) {
 	w := newWorld(t, setting{slots: 16})
 	w.exchange(text(1<<20, 5), 60*time.Second)
 	a, b := w.settle()
-	if a.TotalDropped()+b.TotalDropped() != unasked(&a)+unasked(&b) {
+	if a.TotalDropped()+b.TotalDropped() != unsolicited(&a)+unsolicited(&b) {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 }
 
-func TestAHostTalksToItself(t *testing.T) {
+func TestLoopback(t *testing.T) {
 	for _, loops := range []int{1, 2} {
 		w := newWorld(t, setting{loops: loops})
 		w.listen(w.a, 7, true)
@@ -59,7 +59,7 @@ func TestAHostTalksToItself(t *testing.T) {
 			s.c.Close(w.now)
 		}
 		a, _ := w.settle()
-		if a.TotalDropped() != unasked(&a) || a.Originated < 300 {
+		if a.TotalDropped() != unsolicited(&a) || a.Originated < 300 {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -137,7 +137,7 @@ func TestDatagramsTravelWholeSegmentedAndInFragments(t *testing.T) {
 }
 
 // Whichever loop an unconnected socket has sent by, and whichever hears that its datagram was too long: all
-// loops come to know. A report about a datagram that nobody has sent changes nothing.
+// loops come to know. A report about a datagram that was not sent changes nothing.
 func TestPathMTUOfDatagramsReachesAllLoops(t *testing.T) {
 	w := newWorld(t, setting{loops: 3})
 	out := w.bind(w.a, 10)
@@ -147,31 +147,31 @@ func TestPathMTUOfDatagramsReachesAllLoops(t *testing.T) {
 		return h.IP.MTU(w.now, p, to)
 	}
 	for i, h := range w.a.Hosts {
-		port, said := uint16(100+i), 1400-i
-		hear := func(port uint16) (vouched bool) {
-			vouched = h.onICMP(w.now, &ip.ICMPError{
-				Kind: ip.TooBig, Proto: wire.ProtoUDP, MTU: said, Quote: make([]byte, 8),
+		port, limit := uint16(100+i), 1400-i
+		receive := func(port uint16) (confirmed bool) {
+			confirmed = h.onICMP(w.now, &ip.ICMPError{
+				Kind: ip.TooBig, Proto: wire.ProtoUDP, MTU: limit, Quote: make([]byte, 8),
 				Tuple: wire.Tuple{Local: wire.AddrFrom(addrA4.Addr()), LocalPort: 10, Remote: to, RemotePort: port},
 			})
 			w.run(20*time.Millisecond, func() bool { return false })
-			return vouched
+			return confirmed
 		}
 		out[(i+1)%3].send(addrB4, port, 0, []byte("x"))
-		hear(port + 50)
-		if mtu(h) <= said {
-			t.Errorf("loop %d: what nobody has sent was believed", i)
+		receive(port + 50)
+		if mtu(h) <= limit {
+			t.Errorf("loop %d: a report about a datagram that was not sent was stored", i)
 		}
-		hear(port)
-		if out[i].send(addrB4, port+200, 0, []byte("x")); !hear(port + 200) {
-			t.Errorf("loop %d does not vouch for what it has sent itself", i)
+		receive(port)
+		if out[i].send(addrB4, port+200, 0, []byte("x")); !receive(port + 200) {
+			t.Errorf("loop %d does not confirm what it has sent itself", i)
 		}
 		for k, o := range w.a.Hosts {
-			if k != i && mtu(o) != said { // the loop itself has it from its node, where that asks
-				t.Errorf("heard by loop %d: %d on loop %d, not %d", i, mtu(o), k, said)
+			if k != i && mtu(o) != limit { // the loop itself has it from its node, where that confirms
+				t.Errorf("received by loop %d: %d on loop %d, not %d", i, mtu(o), k, limit)
 			}
 		}
 	}
-	for range 2 * maxPending { // nobody takes them
+	for range 2 * maxPending { // no loop runs them
 		w.a.Hosts[0].onICMP(w.now, &ip.ICMPError{Kind: ip.TooBig, Proto: wire.ProtoUDP, Quote: make([]byte, 8)})
 	}
 	if n := len(w.a.Hosts[0].pending); n > maxPending+2 {
@@ -180,7 +180,7 @@ func TestPathMTUOfDatagramsReachesAllLoops(t *testing.T) {
 	w.settle()
 }
 
-func TestAFloodOfDatagramsIsHeldBackNotLost(t *testing.T) {
+func TestAFloodOfDatagramsIsDelayedNotLost(t *testing.T) {
 	w := newWorld(t, setting{slots: 16})
 	w.bind(w.b, 9)
 	out := w.bind(w.a, 10)[0]

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace/millrace/tcp"
 )
 
-// TestAReaderCausesATickOnlyWithWhatItCaused exits as a reader, once with nothing done and once with a
+// TestReaderCausesATickOnlyWithOutput exits as a reader, once with nothing done and once with a
 // byte to send, which leaves with the next iteration although no timer is due.
-func TestAReaderCausesATickOnlyWithWhatItCaused(t *testing.T) {
+func TestReaderCausesATickOnlyWithOutput(t *testing.T) {
 	w := newWorld(t, setting{})
 	far := w.listen(w.b, 7, false)
 	s := w.dial(w.a, 0, addrA4, addrB4, 7)

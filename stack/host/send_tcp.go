@@ -22,7 +22,8 @@ const maxPayload = 1<<16 - 1 - wire.IPv6Len - wire.TCPMaxLen
 // Offload implements tcp.Output.
 func (o tcpOutput) Offload() int { return maxPayload }
 
-// MTU implements tcp.Output: that of the path, and no more than a burst has frames for.
+// MTU implements tcp.Output: that of the path, from which TCP derives its segment size (RFC 9293 3.7.1), and no more than
+// a burst has frames for. 0 says that there is no route.
 func (o tcpOutput) MTU(t *wire.Tuple) int {
 	h := o.h
 	p, _ := h.route(h.Now(), t, ip.AnyDev, nil)
@@ -42,6 +43,7 @@ func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
 		return true
 	}
 	t := s.Tuple
+	// DF on every segment: a smaller path MTU is then reported instead of hidden by fragments (RFC 1191 3).
 	hdr := ip.Header{
 		Src: t.Local, Dst: t.Remote, Proto: wire.ProtoTCP, TTL: s.TTL, TOS: uint8(s.ECN),
 		DontFragment: true, FlowLabel: h.flowLabel(t),
@@ -81,7 +83,8 @@ func (h *Host) sendSegments(p *ip.Path, s *tcp.Outgoing) bool {
 	return true
 }
 
-// sendChained writes each segment into a chain of frames.
+// sendChained writes each segment into a chain of frames. The segment is built in one piece and copied, because its header
+// and checksum need contiguous bytes; jumbo frames are the exception.
 func (h *Host) sendChained(p *ip.Path, s *tcp.Outgoing) bool {
 	c, head := &h.segmenter, h.header.n
 	n := s.Segments()
@@ -110,7 +113,8 @@ const (
 )
 
 // sendTSO sends one large packet, in a chain of frames, that the device segments and whose checksums it
-// fills in. It gives the segments consecutive identifications, from the first one's on.
+// fills in. It gives the segments consecutive identifications, from the first one's on, so that h.id is advanced by as
+// many. Offsets in packet.Offload count from the start of the frame, hence the headroom.
 func (h *Host) sendTSO(p *ip.Path, s *tcp.Outgoing) bool {
 	c, head := &h.segmenter, h.header.n+h.segmenter.HeaderLen()
 	payload := len(s.Payload[0]) + len(s.Payload[1])
@@ -168,8 +172,9 @@ func gsoType(s *tcp.Outgoing) uint8 {
 	return kind
 }
 
-// queueTCP passes segments to ip, which keeps them until the neighbour's address is known, as far as it has
-// room. The rest counts as lost and is retransmitted.
+// queueTCP passes segments to ip, which keeps copies of them until the neighbour's address is known, as far as it has
+// room. The rest counts as lost and is retransmitted: blocking the connection would need an event for the resolution, which
+// takes a round trip on the link in the usual case.
 func (h *Host) queueTCP(now clock.Time, p *ip.Path, hdr *ip.Header) bool {
 	for first := true; h.segmenter.Size() > 0; first = false {
 		n := h.segmenter.Size()

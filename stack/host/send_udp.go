@@ -31,7 +31,7 @@ func (o udpOutput) Send(now clock.Time, s *udp.Outgoing) packet.Verdict {
 	}
 	t := *s.Tuple
 	switch {
-	case p.Kind == ip.Broadcast && !s.Broadcast:
+	case p.Kind == ip.Broadcast && !s.Broadcast: // without SO_BROADCAST: the destination may be a typing error
 		return packet.DropDenied
 	case t.Local == wire.Addr{}:
 		src, ok := h.IP.Source(now, t.Remote, dev)
@@ -61,6 +61,7 @@ func (h *Host) sendUDP(now clock.Time, p *ip.Path, hdr *ip.Header, s *udp.Outgoi
 	if hdr.Src.Is4() {
 		head = wire.IPv4Len + wire.UDPLen
 	}
+	// One identification per datagram, which its fragments share; the receiver joins them by it (RFC 791 3.2).
 	if head+s.SegmentSize > h.IP.MTU(now, p, hdr.Dst) {
 		if s.DontFragment {
 			return packet.DropTooBig
@@ -126,7 +127,8 @@ func (h *Host) queueUDP(now clock.Time, p *ip.Path, hdr *ip.Header) packet.Verdi
 	return packet.Forward
 }
 
-// loopMulticast sends a copy of what was sent to a group to its members on this host (RFC 1112 6.1).
+// loopMulticast sends a copy of what was sent to a group to its members on this host (RFC 1112 6.1, IP_MULTICAST_LOOP): a
+// device does not receive what it sends. The segmenter begins again, because it has consumed the payload.
 func (h *Host) loopMulticast(hdr *ip.Header, s *udp.Outgoing) {
 	back := ip.Path{Dev: ip.LoopDev, Resolved: true, Kind: ip.Multicast}
 	t := *s.Tuple

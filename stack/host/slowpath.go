@@ -25,6 +25,7 @@ func (h *Host) slowPath(now clock.Time, b *packet.Batch, i, n int) packet.Verdic
 		d.Len = uint16(min(len(frame), 1<<16-1))
 		d.Flags &^= packet.FlagMore
 	}
+	// Packets of the flow that wait in a GRO slot came before this one.
 	h.gro.flushFlow(h, now, d.Hash)
 	v := h.IP.Input(now, d.Port, frame, &d, &h.datagram)
 	switch v {
@@ -82,15 +83,15 @@ func (h *Host) inputDatagram(now clock.Time, t *wire.Tuple, g *ip.Datagram) pack
 	if !seg.Valid() {
 		return packet.DropMalformed
 	}
-	if g.Kind != ip.Unicast { // RFC 9293 3.9.2.3, MUST-57
+	if g.Kind != ip.Unicast { // TCP to a group or broadcast address must be ignored (RFC 9293 3.9.2.3, MUST-57)
 		return packet.DropNotOurs
 	}
 	h.single.tcp.Begin(seg, g.ECN())
 	return h.TCP.Input(now, t, &h.single.tcp.Segment)
 }
 
-// inputDatagramUDP is inputDatagram for UDP. Only a unicast datagram to a closed port is answered (RFC 1122
-// 3.2.2).
+// inputDatagramUDP is inputDatagram for UDP. Only a unicast datagram to a closed port is answered (RFC 1122 3.2.2): to a
+// group or broadcast address, every host without the socket would answer.
 func (h *Host) inputDatagramUDP(now clock.Time, t *wire.Tuple, g *ip.Datagram) packet.Verdict {
 	u := wire.UDP(g.Payload)
 	if !u.Valid() {
