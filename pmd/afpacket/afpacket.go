@@ -71,10 +71,10 @@ type Device struct {
 
 	cfg     Config
 	iface   iface
-	mu      sync.Mutex     // guards the filters: SetRules and Close
+	mu      sync.Mutex     // guards the filters: SetRules runs in any goroutine, Close in another
 	ingress *ingressFilter // nil unless Exclusive
 
-	large atomic.Bool // large packets pass whole
+	large atomic.Bool // large packets pass whole; written by SetOffload, read by the loops once a packet
 }
 
 // Open opens an interface in the network namespace of the calling thread.
@@ -150,7 +150,8 @@ func (d *Device) open() (err error) {
 	return d.install(match)
 }
 
-// match compiles the filter of what is to be received.
+// match compiles the filter of what is to be received. Without rules and without All it takes nothing: receiving all by
+// default would, with Exclusive, cut off the ssh session that started the program.
 func (d *Device) match(rules []Rule) (*matcher, error) {
 	if d.cfg.All {
 		return everything, nil
@@ -200,7 +201,8 @@ func (d *Device) SetOffload(on bool) error {
 	return nil
 }
 
-// Close closes every queue and removes the ingress filter. The loops must have stopped.
+// Close closes every queue and removes the ingress filter, which comes first: from then on the kernel handles the packets
+// again, and none is hidden that no socket receives. The loops must have stopped.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

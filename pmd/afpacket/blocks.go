@@ -29,10 +29,11 @@ const (
 	blockFirst  = 16
 )
 
-const vnetHeader = 10 // bytes of a virtio_net_hdr
+// vnetHeader is the length of a virtio_net_hdr in bytes, without the count of buffers that VIRTIO_NET_F_MRG_RXBUF adds.
+const vnetHeader = 10
 
 // mapBlocks makes a ring of at least size bytes. The kernel fills one block while the driver reads another, so
-// there are at least two.
+// there are at least two. The memory belongs to the kernel and is no arena: packets have to be copied into frames.
 func mapBlocks(fd, size int) (blocks, error) {
 	n := max(2, (size+blockSize-1)/blockSize)
 	req := unix.TpacketReq3{
@@ -59,12 +60,14 @@ func (r *blocks) unmap() {
 // block returns the block that is read, or waited for.
 func (r *blocks) block() []byte { return r.mem[r.at*blockSize:][:blockSize] }
 
-// status returns the field of the block that passes its ownership; it is only accessed atomically.
+// status returns the field of the block that passes its ownership. It is only accessed atomically: the load of
+// TP_STATUS_USER acquires what the kernel wrote, the store of TP_STATUS_KERNEL releases the block after the last read.
 func (r *blocks) status() *uint32 {
 	return (*uint32)(unsafe.Pointer(&r.block()[blockStatus]))
 }
 
-// peek describes the next packet; false says that no block is ready.
+// peek describes the next packet; false says that no block is ready. A block that its timer has passed on without a packet
+// goes back at once.
 func (r *blocks) peek(p *received) bool {
 	for r.left == 0 {
 		if atomic.LoadUint32(r.status())&unix.TP_STATUS_USER == 0 {
@@ -92,6 +95,7 @@ func (r *blocks) read(p *received) {
 	h := (*unix.Tpacket3Hdr)(unsafe.Pointer(&raw[0]))
 	v := raw[h.Mac-vnetHeader : h.Mac]
 	*p = received{
+		// Borrowed until release: nothing may point into the block after that.
 		data:       raw[h.Mac:][:h.Snaplen],
 		cut:        h.Snaplen < h.Len,
 		tagged:     h.Status&unix.TP_STATUS_VLAN_VALID != 0,
@@ -110,7 +114,8 @@ func (r *blocks) read(p *received) {
 	}
 }
 
-// next skips the packet that peek described, and returns the block to the kernel after its last one.
+// next skips the packet that peek described, and returns the block to the kernel after its last one: ownership passes by
+// block, so one packet that is not read keeps up to blockSize bytes from the kernel.
 func (r *blocks) next() {
 	h := (*unix.Tpacket3Hdr)(unsafe.Pointer(&r.block()[r.off]))
 	r.off += h.Next_offset

@@ -25,7 +25,8 @@ type ingressFilter struct {
 	created bool              // the hook was not there
 }
 
-// newIngressFilter opens the netlink socket with which the filter is changed.
+// newIngressFilter opens the netlink socket with which the filter is changed. It is opened once, because a socket keeps
+// the network namespace that it was made in.
 func newIngressFilter() (*ingressFilter, error) {
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -67,7 +68,8 @@ func (h *ingressFilter) install(index int, prog []unix.SockFilter) error {
 	return err
 }
 
-// filter names the filter: interface, hook, priority and handle.
+// filter names the filter: interface, hook, priority and handle. tcm_info has the priority in its upper 16 bits and the
+// protocol, in network byte order, in the lower (linux/rtnetlink.h).
 func (h *ingressFilter) filter(index int) *nl.TcMsg {
 	return &nl.TcMsg{
 		Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: ingressHandle,
@@ -97,17 +99,19 @@ func (h *ingressFilter) remove(index int) error {
 	return nil
 }
 
-// absent reports whether the object to delete does not exist any more.
+// absent reports whether the object to delete does not exist any more: ENODEV without the interface, ENOENT without the
+// filter, EINVAL without the qdisc.
 func absent(err error) bool {
 	return errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL)
 }
 
-// hook names the qdisc of the interface's two hooks, ingress and egress.
+// hook names the qdisc of the interface's two hooks, ingress and egress (clsact, Linux 4.5).
 func hook(index int) *nl.TcMsg {
 	return &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: netlink.HANDLE_CLSACT & 0xffff0000, Parent: netlink.HANDLE_CLSACT}
 }
 
-// unused reports whether no filter is left at the interface's two hooks.
+// unused reports whether no filter is left at the interface's two hooks. In doubt it is false: deleting the qdisc would
+// delete the filters of others with it.
 func (h *ingressFilter) unused(index int) bool {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
 		req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, unix.NLM_F_DUMP)

@@ -22,8 +22,8 @@ type Queue struct {
 
 	rx      int // -1 once closed
 	blocks  blocks
-	packet  received // described by peek
-	pending bool     // it has just been described: nothing of it is done
+	packet  received // described by peek; borrows its block
+	pending bool     // packet has been described, and not all of it is delivered
 	seg     segments // where packet is a large one
 	whole   bool     // where packet is a large one that is not to be cut
 	tag     [4]byte  // of packet
@@ -33,12 +33,13 @@ type Queue struct {
 	out   outbox
 	count pmd.Counters
 
-	mu     sync.Mutex // Info against Close: guards rx
+	mu     sync.Mutex // guards rx and missed: Info runs in any goroutine, also while Close does
 	missed uint64     // sum of the drops that the kernel has reported
 	info   pmd.Info   // what does not change
 }
 
-// openQueue opens a receiving and a sending socket. op names the step that failed.
+// openQueue opens a receiving and a sending socket. op names the step that failed, from which explain derives the remedy.
+// On an error nothing stays open.
 func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err error) {
 	q = &Queue{dev: d, id: id, pool: pool}
 	q.link = link{name: d.cfg.Interface, index: d.iface.index}
@@ -92,7 +93,7 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 }
 
 // peek describes the next packet and prepares it: its checksum, its segments. Invalid packets are counted and
-// skipped.
+// skipped. The checksum is completed in the block itself, which is the driver's until it is released.
 func (q *Queue) peek() bool {
 	for q.blocks.peek(&q.packet) {
 		p := &q.packet
@@ -115,8 +116,8 @@ func (q *Queue) peek() bool {
 	return false
 }
 
-// deliver copies the packet, or as many of its segments as fit, to b. It reports false when room or
-// frames ran out; the next call goes on at the same segment.
+// deliver copies the packet, or as many of its segments as fit, to b. It reports false when room or frames ran out; the
+// next call goes on at the same segment, since the block stays the driver's until all of the packet is copied.
 func (q *Queue) deliver(b *packet.Batch, stamp uint32) bool {
 	p := &q.packet
 	if p.gso == gsoNone || q.whole {
@@ -162,7 +163,8 @@ func (q *Queue) copyPacket(b *packet.Batch, stamp uint32, head, payload []byte) 
 	return true
 }
 
-// scatter copies the parts into as many frames as they need.
+// scatter copies the parts into as many frames as they need, headroom in front of the first alone. copyPacket has checked
+// that the pool has them. They belong to the caller of Rx from then on.
 func (q *Queue) scatter(b *packet.Batch, stamp uint32, total int) {
 	arena := q.pool.Arena()
 	headroom, part := q.dev.cfg.Headroom, 0
@@ -189,7 +191,9 @@ func (q *Queue) scatter(b *packet.Batch, stamp uint32, total int) {
 	}
 }
 
-// setOffload leaves checksum and segmentation of the packet that starts with d to the device that sends it.
+// setOffload leaves checksum and segmentation of the packet that starts with d to the device that sends it. The offsets of
+// packet.Offload count from the start of the frame, those of the kernel from the Ethernet header without a tag: both the
+// headroom and a tag that was put back move them.
 func (q *Queue) setOffload(arena *packet.Arena, d *packet.Desc) {
 	d.Flags |= packet.FlagOffload
 	p, at := &q.packet, arena.Headroom(d)
@@ -203,7 +207,8 @@ func (q *Queue) setOffload(arena *packet.Arena, d *packet.Desc) {
 	})
 }
 
-// idle returns the state of the link while no packet arrives.
+// idle returns the state of the link while no packet arrives: the ring reports neither that the interface went down nor
+// that it is gone.
 func (q *Queue) idle(now clock.Time) error {
 	if err := q.link.check(q.rx, now); err != nil {
 		return q.dev.explain("rx", q.id, err)
@@ -222,8 +227,8 @@ func (q *Queue) Info() pmd.Info {
 	return i
 }
 
-// readDrops adds the drops of the kernel since the last call: PACKET_STATISTICS resets its counters when they
-// are read. The caller holds mu.
+// readDrops adds the drops of the kernel since the last call: PACKET_STATISTICS resets its counters when they are read, so
+// that two readers without mu would each miss the other's. The caller holds mu.
 func (q *Queue) readDrops() {
 	if q.rx < 0 {
 		return

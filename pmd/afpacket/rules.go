@@ -42,7 +42,7 @@ func (m *matcher) socket() []unix.SockFilter { return m.results(1<<20, 0) }
 // for the program's loads has the result 0, which is TC_ACT_OK.
 func (m *matcher) ingress() []unix.SockFilter { return m.results(2, 1<<32-1) }
 
-// results returns the program with the placeholders replaced.
+// results returns a copy of the program with the placeholders replaced: m serves both hooks and is never changed.
 func (m *matcher) results(take, leave uint32) []unix.SockFilter {
 	out := append([]unix.SockFilter(nil), m.prog...)
 	for i := range out {
@@ -150,7 +150,8 @@ func within(at uint32, p netip.Prefix) (c code) {
 	return c
 }
 
-// neighborRule matches neighbour solicitations for the address and advertisements sent to it (RFC 4861).
+// neighborRule matches neighbour solicitations for the address and advertisements sent to it (RFC 4861 4.3, 4.4): who has
+// the address has to answer the first, and has asked for the second. The target is at byte 8 of the message.
 func neighborRule(addr []byte) code {
 	message := func(kind uint8) code {
 		return code{ldm(memProto), jeq(uint32(wire.ProtoICMPv6)), ldm(memRest), jeq(0), ldxb(ip), jeq(uint32(kind))}
@@ -179,8 +180,9 @@ func prologue4() code {
 // rule names, and stays with the kernel.
 const extHeaders = 4
 
-// prologue6 walks the extension headers (RFC 8200 4): hop-by-hop 0, routing 43, destination options 60,
-// fragment 44.
+// prologue6 walks the extension headers (RFC 8200 4): hop-by-hop 0, routing 43, destination options 60, fragment 44. X is
+// the offset of the current header from the network header; M[0] is its protocol. It ends at any other protocol, or at a
+// fragment after the first, whose first bytes are no header.
 func prologue6() code {
 	c := code{
 		ldb(ip + 6), stm(memProto), ldi(0), stm(memRest),
@@ -213,7 +215,8 @@ func prologue6() code {
 	return append(c, discovery()...)
 }
 
-// discovery notes whether the packet is a message of neighbour discovery (RFC 4861 4: types 133 to 137).
+// discovery stores in M[2] whether the packet is a message of neighbour discovery (RFC 4861 4: types 133 to 137). Rules for
+// ICMPv6 do not match those: without router and neighbour advertisements the kernel's own IPv6 on the interface would fail.
 func discovery() code {
 	skip := func(n uint8, i unix.SockFilter) unix.SockFilter { i.Jf = n; return i }
 	return code{
@@ -257,7 +260,7 @@ const leave = 0xff
 // block ends c by taking the packet.
 func block(c code) code { return ending(c, resultTake) }
 
-// ending ends c with a result, and resolves the jumps out of it.
+// ending ends c with a result, and resolves the jumps out of it: they lead behind the block, where the next rule begins.
 func ending(c code, result uint32) code {
 	c = append(c, ret(result))
 	for i := range c {
@@ -271,7 +274,8 @@ func ending(c code, result uint32) code {
 	return c
 }
 
-// equal compares bytes of the packet, a multiple of four: an IPv4 or IPv6 address.
+// equal compares bytes of the packet, a multiple of four: an IPv4 or IPv6 address. The first word that differs ends the
+// comparison.
 func equal(at uint32, b []byte) (c code) {
 	for i := 0; i < len(b); i += 4 {
 		c = append(c, ldw(at+uint32(i)), jeq(word(b[i:])))

@@ -19,8 +19,8 @@ func (p *received) fillChecksum() bool {
 	return true
 }
 
-// maxHeaders is the room for the headers of a segment: Ethernet, IP with options or extension
-// headers, TCP with options.
+// maxHeaders is the room in bytes for the headers of a segment: Ethernet (14), two VLAN tags (8), IPv4 with options (60) or
+// IPv6 (40) with extension headers, TCP with options (60). A packet with more is counted as invalid.
 const maxHeaders = 256
 
 // segments cuts a large packet into segments of mss bytes, as the device would have that it was meant for
@@ -34,8 +34,8 @@ type segments struct {
 	at      int // offset of the current segment's payload in the packet's
 }
 
-// start prepares to cut p and reports false when its headers contradict the findings of the kernel. The
-// headers are parsed again, because the length in the virtio_net_hdr is a hint only.
+// start prepares to cut p and reports false when its headers contradict the findings of the kernel. The headers are parsed
+// again, because the length in the virtio_net_hdr is a hint only.
 func (s *segments) start(p *received) bool {
 	*s = segments{mss: p.mss}
 	etherType, l3, ok := wire.Network(p.data)
@@ -93,7 +93,7 @@ func (s *segments) build(p *received) (head, payload []byte) {
 
 // network sets what differs between the IP headers of the segments, and returns the sum of the
 // pseudo-header. IPv4 identifications count up, as Linux does it, so that fragments of different segments
-// are never reassembled into one (RFC 6864).
+// are never reassembled into one (RFC 6864). IPv6 has none outside of a fragment header, which a large packet never has.
 func (s *segments) network(ip []byte, payload int) uint32 {
 	transport := s.payload - s.l4 + payload
 	if v4 := wire.IPv4(ip); v4.Version() == 4 {
@@ -121,7 +121,8 @@ func (s *segments) tcp(h wire.TCP, last bool) {
 	h.SetFlags(f)
 }
 
-// checksum fills in the transport checksum of a segment, as RFC 9293 3.1 and RFC 768 define it.
+// checksum fills in the transport checksum of a segment, as RFC 9293 3.1 and RFC 768 define it: it is at byte 16 of a TCP
+// header and at byte 6 of a UDP header. Header and payload are summed apart, which the header's even length permits.
 func (s *segments) checksum(transport, payload []byte, pseudo uint32) {
 	at := 6
 	if s.proto == wire.ProtoTCP {
@@ -132,7 +133,7 @@ func (s *segments) checksum(transport, payload []byte, pseudo uint32) {
 	binary.BigEndian.PutUint16(transport[at:], wire.UDPChecksum(wire.Fold(sum)))
 }
 
-// next goes to the next segment and reports false behind the last.
+// next goes to the next segment and reports false after the last. All have mss bytes of payload but the last.
 func (s *segments) next(p *received) bool {
 	s.at += s.mss
 	return s.payload+s.at < len(p.data)

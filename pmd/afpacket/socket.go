@@ -27,7 +27,8 @@ type iface struct {
 	mac        [6]byte
 }
 
-// lookUp finds an interface in the network namespace of the calling thread; ENODEV where there is none.
+// lookUp finds an interface in the network namespace of the calling thread; ENODEV where there is none. The driver keeps
+// the index, not the name: a name can move to another interface.
 func lookUp(name string) (f iface, err error) {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
@@ -48,7 +49,8 @@ func htons(v uint16) uint16 { return v<<8 | v>>8 }
 // rxSocket returns a bound socket whose filter rejects all packets, and its ring. op names the step that
 // failed.
 func rxSocket(c *Config, index int) (fd int, r blocks, op string, err error) {
-	// Protocol 0 receives nothing until the socket is bound, and from then on its filter rejects all.
+	// Protocol 0 receives nothing until the socket is bound, and from then on its filter rejects all. With a protocol the
+	// socket would receive from every interface between socket(2) and bind(2).
 	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, r, "socket", err
@@ -61,7 +63,9 @@ func rxSocket(c *Config, index int) (fd int, r blocks, op string, err error) {
 	return fd, r, "", nil
 }
 
-// prepare makes a new socket a receiving one. The ring is the caller's to unmap, whatever failed.
+// prepare makes a new socket a receiving one. The ring is the caller's to unmap, whatever failed. The order is the
+// kernel's: version and virtio_net_hdr cannot change once there is a ring. PACKET_IGNORE_OUTGOING (Linux 4.20) leaves out
+// what this machine sends, or a forwarding loop would receive its own packets.
 func prepare(fd int, c *Config, index int) (r blocks, op string, err error) {
 	if err = setFilter(fd, nothing.socket()); err != nil {
 		return r, "filter", err
@@ -113,7 +117,8 @@ func txSocket(c *Config, index int) (int, error) {
 		unix.Close(fd)
 		return -1, err
 	}
-	// A batch waits in the socket's buffer; without CAP_NET_ADMIN the kernel's usual size has to do.
+	// A batch waits in the socket's buffer until the device has sent it. SO_SNDBUFFORCE exceeds net.core.wmem_max and
+	// needs CAP_NET_ADMIN; without it the default size has to do.
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 4<<20)
 	return fd, nil
 }
@@ -123,8 +128,9 @@ func bind(fd, index int, protocol uint16) error {
 	return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(protocol), Ifindex: index})
 }
 
-// joinFanout makes the socket one of a group whose members each receive a part of the flows. The
-// hash is symmetric: it does not know the directions apart.
+// joinFanout makes the socket one of a group whose members each receive a part of the flows. The hash is symmetric: both
+// directions of a flow come to the same queue. The first member has the kernel choose an unused group id
+// (PACKET_FANOUT_FLAG_UNIQUEID), so that two programs never share a group.
 func joinFanout(fd int, first bool, group int) (int, error) {
 	const kind = unix.PACKET_FANOUT_HASH | unix.PACKET_FANOUT_FLAG_IGNORE_OUTGOING
 	if !first {
@@ -137,7 +143,8 @@ func joinFanout(fd int, first bool, group int) (int, error) {
 	return v & 0xffff, err
 }
 
-// setFilter attaches a classic BPF program to a socket, in place of the one before.
+// setFilter attaches a classic BPF program to a socket, in place of the one before (SO_ATTACH_FILTER). The kernel copies it
+// and changes the pointer, so each packet meets the old or the new program.
 func setFilter(fd int, prog []unix.SockFilter) error {
 	f := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
 	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,

@@ -19,7 +19,8 @@ type outbox struct {
 	msgs   [128]mmsghdr
 	pieces [1024]unix.Iovec
 
-	// With offload each packet has a virtio_net_hdr in front, of zeros where nothing is left to do.
+	// With offload each packet has a virtio_net_hdr in front, of zeros where nothing is left to do: PACKET_VNET_HDR is an
+	// option of the socket, not of a packet.
 	offload bool
 	headers [128][packet.OffloadLen]byte
 }
@@ -68,8 +69,8 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	}
 }
 
-// fill describes whole packets of d, as many as fit, and returns how many packets and descriptors
-// those are.
+// fill describes whole packets of d, as many as fit, and returns how many packets and descriptors those are. A chain that
+// is not complete in d is left for the next Tx.
 func (o *outbox) fill(arena *packet.Arena, d []packet.Desc) (packets, used int) {
 	at := 0 // of pieces
 	for packets < len(o.msgs) {
@@ -97,8 +98,9 @@ func (o *outbox) fill(arena *packet.Arena, d []packet.Desc) (packets, used int) 
 	return packets, used
 }
 
-// header makes the virtio_net_hdr of message i, whose packet starts with d. Its offsets count from the
-// packet's first byte, those of an Offload from the frame's.
+// header makes the virtio_net_hdr of message i, whose packet starts with d. Its offsets count from the packet's first byte,
+// those of an Offload from the frame's. A header of zeros says that the packet is complete. The result is borrowed until
+// the next fill.
 func (o *outbox) header(i int, arena *packet.Arena, d *packet.Desc) *byte {
 	h := &o.headers[i]
 	*h = [packet.OffloadLen]byte{}
@@ -114,7 +116,8 @@ func (o *outbox) header(i int, arena *packet.Arena, d *packet.Desc) *byte {
 }
 
 // send passes the first n messages to the kernel, and returns how many it took and the error that stopped it.
-// sendmmsg reports an error only where the first message fails, so it is called again for the rest.
+// sendmmsg reports an error only where the first message fails, so it is called again for the rest. MSG_DONTWAIT: a full
+// socket buffer is an error and never blocks the loop.
 func (q *Queue) send(n int) (int, unix.Errno) {
 	for sent := 0; ; {
 		q.count.Wakeups.Add(1)
@@ -133,10 +136,11 @@ func (q *Queue) send(n int) (int, unix.Errno) {
 	}
 }
 
-// rejected reports whether the kernel rejects this packet only: longer than the MTU, or shorter than a header.
+// rejected reports whether the kernel rejects this packet only: longer than the MTU (EMSGSIZE), or shorter than a header or
+// with an invalid virtio_net_hdr (EINVAL). Offering it again would block the packets behind it for ever.
 func rejected(e unix.Errno) bool { return e == unix.EMSGSIZE || e == unix.EINVAL }
 
-// release counts packets as sent and frees their frames.
+// release counts packets as sent and frees their frames: sendmmsg has copied the bytes.
 func (q *Queue) release(d []packet.Desc) {
 	if len(d) == 0 {
 		return
@@ -147,7 +151,7 @@ func (q *Queue) release(d []packet.Desc) {
 	}
 }
 
-// reject takes a packet that cannot be sent.
+// reject takes a packet that cannot be sent: it is counted, and its frames go to the pool like those of a sent one.
 func (q *Queue) reject(d []packet.Desc) int {
 	q.count.TxInvalid.Add(1)
 	q.release(d)

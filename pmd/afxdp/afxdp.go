@@ -1,5 +1,5 @@
 // Package afxdp is the driver for Linux network interfaces: AF_XDP sockets, fed by an XDP program that
-// takes the packets to chosen addresses and ports and leaves all others to the kernel.
+// redirects the packets to chosen addresses and ports and passes all others to the kernel.
 //
 //	pool, _ := arena.Cut(16384)
 //	dev, err := afxdp.Open(afxdp.Config{
@@ -13,8 +13,9 @@
 // device's transmit function. The arena is registered as it is (UMEM), so the same bytes can be
 // registered with CUDA or DPDK too.
 //
-// The program is attached to the interface by a bpf_link whose only holder is this process: however the
-// process ends, SIGKILL included, the kernel detaches the program and gets all packets again.
+// The program is attached to the interface by a bpf_link whose only holder is this process: however the process ends,
+// SIGKILL included, the kernel detaches the program and gets all packets again. That needs Linux 5.9 (BPF_LINK_CREATE for
+// XDP); sockets that share a UMEM on several queues need 5.10, multi-buffer 6.6.
 //
 // # Ownership
 //

@@ -31,7 +31,7 @@ const (
 type MultiBuf uint8
 
 // The choices. MultiBufAuto turns it on where a packet of the interface's MTU does not fit a frame, because
-// drivers without it refuse the program and those with it are slower.
+// drivers without it reject the program and those with it are slower.
 const (
 	MultiBufAuto MultiBuf = iota
 	MultiBufOff

@@ -10,19 +10,20 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// Device is an interface with some of its queues open.
+// Device is an interface with some of its queues open. Each queue belongs to one loop; Steering and Info may be used by
+// any goroutine.
 type Device struct {
 	Queues []*Queue // in the order of Config.Queues
 
 	cfg   Config
 	iface iface
-	prog  *program
-	nic   *addressFilter
+	prog  *program       // attached; nil once closed
+	nic   *addressFilter // its memberships end with the process
 	steer *Steering
 }
 
-// Open opens the queues of an interface and starts to steer to them. On an error, an OpError that
-// says what to do where anything is known, everything is as it was before.
+// Open opens the queues of an interface and starts to steer to them. An error is an OpError, with a remedy where one is
+// known, and leaves everything as it was before.
 //
 // Open and Close take frames from the pools and give them back: the pools' loops must not run
 // meanwhile.
@@ -113,7 +114,8 @@ func (d *Device) attach(multi bool) (err error) {
 	return nil
 }
 
-// openQueue binds the socket of the i-th queue. The first registers the arena, the others share it.
+// openQueue binds the socket of the i-th queue. The first registers the arena as UMEM, the others share it
+// (XDP_SHARED_UMEM): a frame that one queue has received may then be sent by any other without a copy.
 func (d *Device) openQueue(i int, multi bool) error {
 	owner := -1 // the socket whose UMEM is shared
 	if i > 0 {
@@ -175,7 +177,8 @@ func (d *Device) describe(q *Queue) pmd.Info {
 	}
 }
 
-// modeWords returns the XDP mode for Info.Negotiated, with the reason of a fallback: it is never silent.
+// modeWords returns the XDP mode for Info.Negotiated, with the reason of a fallback: generic mode costs a copy and an skb
+// for each packet, which a user must be able to see.
 func (d *Device) modeWords() string {
 	switch {
 	case d.prog.mode == ModeNative:

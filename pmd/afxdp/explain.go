@@ -13,7 +13,8 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// busyError returns ErrBusy where the interface has an XDP program, with the process that holds it.
+// busyError returns ErrBusy where the interface has an XDP program, with the process that holds it. The kernel's own EBUSY
+// names neither. A program that was attached by netlink has no holder and stays until it is taken off.
 func (d *Device) busyError() error {
 	id, err := attached(d.iface.index)
 	if err != nil {
@@ -72,7 +73,8 @@ func (d *Device) explain(op string, queue int, err error) error {
 	return d.fail(op, queue, err, "")
 }
 
-// missingCapability names the capability for a step of Open.
+// missingCapability names the capabilities for a step of Open (capabilities(7)): the kernel's EPERM does not say which one
+// it has looked for.
 func missingCapability(op string) string {
 	switch op {
 	case "bind":

@@ -21,7 +21,8 @@ type iface struct {
 	queues int // for receiving
 }
 
-// lookUp reads them by netlink, and the number of queues by ethtool where the driver has it.
+// lookUp reads them by netlink, in the network namespace of the calling thread, and the number of queues by ethtool where
+// the driver supports that.
 func lookUp(name string) (iface, error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
@@ -39,7 +40,7 @@ func lookUp(name string) (iface, error) {
 	return i, nil
 }
 
-// linkByIndex finds an interface whatever its name is by now.
+// linkByIndex finds an interface whatever its name is by now: an index is not reused while the interface exists.
 func linkByIndex(index int) (netlink.Link, error) { return netlink.LinkByIndex(index) }
 
 // RxQueues returns the number of queues that the interface receives on: how many a Config must
@@ -59,8 +60,8 @@ type ethtoolChannels struct {
 	rxCount, txCount, otherCount, combined uint32
 }
 
-// channels asks the driver for the number of its receive queues. Netlink only knows how many the
-// device could have, and a queue without a socket keeps its packets in the kernel.
+// channels returns the number of receive queues in use (ETHTOOL_GCHANNELS). Netlink only knows how many the device could
+// have (IFLA_NUM_RX_QUEUES), and a queue without a socket keeps its packets in the kernel. Combined channels receive too.
 func channels(name string) (int, error) {
 	ch := ethtoolChannels{cmd: unix.ETHTOOL_GCHANNELS}
 	if err := ethtool(name, unsafe.Pointer(&ch)); err != nil {
@@ -85,7 +86,8 @@ func TxChecksumOff(name string) error {
 // ethtoolValue is struct ethtool_value of linux/ethtool.h.
 type ethtoolValue struct{ cmd, data uint32 }
 
-// ethtool makes the ioctl with a command of linux/ethtool.h.
+// ethtool makes the SIOCETHTOOL ioctl with a command of linux/ethtool.h: struct ifreq with a pointer to the command, whose
+// first 32 bits name it. A short-lived socket is enough, since ioctls of an interface work on any.
 func ethtool(name string, cmd unsafe.Pointer) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -143,7 +145,8 @@ func (f *addressFilter) neighbor(addr netip.Addr, on bool) error {
 	return f.change(unix.PACKET_DROP_MEMBERSHIP, m)
 }
 
-// change adds or drops a membership of the socket (packet(7), PACKET_ADD_MEMBERSHIP).
+// change adds or drops a membership of the socket (packet(7), PACKET_ADD_MEMBERSHIP). The kernel counts memberships for
+// each interface and undoes those of a socket when it is closed.
 func (f *addressFilter) change(option int, m unix.PacketMreq) error {
 	m.Ifindex = int32(f.ifindex)
 	if err := unix.SetsockoptPacketMreq(f.fd, unix.SOL_PACKET, option, &m); err != nil {

@@ -14,7 +14,7 @@ import (
 //go:generate go tool -modfile=../../internal/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types -cflags "-O2 -g -Wall -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" steer bpf/steer.c
 
 // program is the steering program on an interface. It exists twice in the object, because only one that is
-// loaded as multi-buffer aware (BPF_F_XDP_HAS_FRAGS) may be attached where packets span buffers.
+// loaded as multi-buffer aware (BPF_F_XDP_HAS_FRAGS, Linux 5.18) may be attached where packets span buffers.
 type program struct {
 	objs         steerObjects
 	link         link.Link
@@ -70,7 +70,8 @@ func (p *program) attach(ifindex int, mode Mode, frags bool) error {
 	return nil
 }
 
-// independentOfMode reports whether generic mode would fail with the same error.
+// independentOfMode reports whether generic mode would fail with the same error. Falling back then would only replace the
+// reason that the user needs by another one.
 func independentOfMode(err error) bool {
 	return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV)
 }
@@ -86,12 +87,13 @@ func whyNotNative(err error) string {
 	return err.Error()
 }
 
-// steering returns the rules of the program, empty, for an interface with the address filter nic.
+// steering returns the rules of the program, none yet, for an interface with the address filter nic.
 func (p *program) steering(all bool, nic *addressFilter) *Steering {
 	return &Steering{maps: p.objs.steerMaps, all: all, nic: nic, addrs: make(map[netip.Addr]*entry)}
 }
 
-// close detaches the program from the interface: the link is its last reference.
+// close detaches the program from the interface: the link is its last reference. The maps go with it, so that a later Open
+// begins without rules.
 func (p *program) close() error {
 	var err error
 	if p.link != nil {
@@ -100,7 +102,8 @@ func (p *program) close() error {
 	return errors.Join(err, p.objs.Close())
 }
 
-// attached returns the id of the XDP program on the interface by netlink (IFLA_XDP_PROG_ID), 0 for none.
+// attached returns the id of the XDP program on the interface by netlink (IFLA_XDP_PROG_ID), 0 for none. It finds programs
+// that were attached by netlink or by a bpf_link alike.
 func attached(ifindex int) (ebpf.ProgramID, error) {
 	l, err := linkByIndex(ifindex)
 	if err != nil || l.Attrs().Xdp == nil {
@@ -109,7 +112,8 @@ func attached(ifindex int) (ebpf.ProgramID, error) {
 	return ebpf.ProgramID(l.Attrs().Xdp.ProgId), nil
 }
 
-// bind makes the program redirect packets of queue id to a socket (BPF_MAP_TYPE_XSKMAP).
+// bind makes the program redirect packets of queue id to a socket (BPF_MAP_TYPE_XSKMAP). Until then the queue's packets
+// pass to the kernel. The kernel removes the entry when the socket is closed.
 func (p *program) bind(id, fd int) error {
 	if err := p.objs.Sockets.Put(uint32(id), uint32(fd)); err != nil {
 		return fmt.Errorf("steer to the socket: %w", err)

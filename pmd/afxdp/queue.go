@@ -18,18 +18,18 @@ import (
 type Queue struct {
 	socket // the four rings; see the package comment
 
-	rxHeld    frameSet // in fill or rx
-	txHeld    frameSet // in tx or comp
-	pool      *ring.Pool
-	arena     *ring.Arena
-	frame     uint32 // bytes of a frame
-	maxPacket uint32 // bytes of a packet that the device takes
-	rxTarget  int    // frames that rxHeld shall hold
+	rxHeld    frameSet    // in fill or rx
+	txHeld    frameSet    // in tx or comp
+	pool      *ring.Pool  // frames that are received go to the caller, those that were sent come back here
+	arena     *ring.Arena // the UMEM: addresses in the rings are offsets into it
+	frame     uint32      // bytes of a frame
+	maxPacket uint32      // bytes of a packet that the device takes
+	rxTarget  int         // frames that rxHeld shall hold
 
 	id        int
 	closed    bool
 	unsent    bool       // the kernel stopped sending (EAGAIN, ENOBUFS): kick again
-	linkErr   error      // what the last probe said
+	linkErr   error      // state of the link at the last probe or kick; nil is up
 	nextProbe clock.Time // when an idle Rx asks for the state of the link again
 
 	stat counters
@@ -105,10 +105,12 @@ func (q *Queue) Close() error {
 	}
 	q.closed = true
 	q.drain()
-	q.mu.Lock() // Info must not ask a closed descriptor, whose number may be another file's by now
+	// Info must not use a closed descriptor, whose number may be another file's by now.
+	q.mu.Lock()
 	q.finalStats = kernelStats(q.fd)
 	err := q.socket.close()
 	q.mu.Unlock()
+	// Only now the kernel cannot write to the frames any more.
 	q.Holds(q.pool.Put)
 	q.rxHeld, q.txHeld = frameSet{}, frameSet{}
 	return err
@@ -117,7 +119,8 @@ func (q *Queue) Close() error {
 // drainTries bounds how long Close waits for packets in the tx ring, in milliseconds.
 const drainTries = 50
 
-// drain sends what the tx ring holds. Frames that remain go back to the pool unsent.
+// drain sends what the tx ring holds. Frames that remain go back to the pool unsent: a link that is down would hold them
+// for ever.
 func (q *Queue) drain() {
 	for range drainTries {
 		if q.reap(); q.txHeld.n == 0 || q.kick() != nil {

@@ -26,7 +26,7 @@ type xring struct {
 
 	head uint32 // the driver's index: of the next entry to write or to read
 	peer uint32 // the kernel's index when it was last loaded: each load may miss the cache
-	mem  []byte
+	mem  []byte // the mapping
 }
 
 // The sizes of entries, in bytes.
@@ -100,8 +100,8 @@ func (r *xring) unmap() error {
 	return unix.Munmap(mem)
 }
 
-// entries is where the elements of a ring lie. Loops copy it: the compiler then keeps it in
-// registers, which it cannot for a field that a store to the ring might change.
+// entries is where the elements of a ring lie. Loops copy it: the compiler then keeps it in registers, which it cannot for
+// a field that a store to the ring might change. mask is the size less one: an index wraps without a branch.
 type entries struct {
 	base unsafe.Pointer
 	mask uint32
@@ -128,13 +128,15 @@ func (r *xring) room(want uint32) uint32 {
 	return min(free, want)
 }
 
-// publish passes n entries that were written from head on to the kernel.
+// publish passes n entries that were written from head on to the kernel, and with them the frames that they name. The store
+// releases the entries: on amd64 it is an XCHG, on arm64 a store-release.
 func (r *xring) publish(n uint32) {
 	r.head += n
 	atomic.StoreUint32(r.prod, r.head)
 }
 
-// ready returns how many entries can be read, at most want.
+// ready returns how many entries can be read, at most want, reading the kernel's index only when fewer are known to be
+// there. That load acquires the entries.
 func (r *xring) ready(want uint32) uint32 {
 	have := r.peer - r.head
 	if have < want {

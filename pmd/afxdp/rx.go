@@ -22,6 +22,7 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	if q.closed {
 		return 0, q.fail("rx", pmd.ErrClosed)
 	}
+	// Descriptors are offsets: in another arena they would name other frames.
 	if b.Arena != q.arena.View() {
 		return 0, q.fail("rx", errArena)
 	}
@@ -41,7 +42,7 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 		n = q.wholePackets(n, room == cap(b.D))
 	}
 	got := q.take(uint32(now), b, n)
-	q.rx.release(n)
+	q.rx.release(n) // after the entries were read: the kernel may overwrite them from now on
 	q.refill()
 	return got, nil
 }
@@ -85,7 +86,8 @@ func (q *Queue) takeValid(stamp uint32, b *packet.Batch, i, n uint32) uint32 {
 	return uint32(k)
 }
 
-// discard returns the frame of a received entry to the pool, if the kernel held it.
+// discard returns the frame of a received entry to the pool, if the kernel held it. An address that it did not hold may be
+// a frame of another owner, and is only counted.
 func (q *Queue) discard(x *unix.XDPDesc) {
 	if q.rxHeld.remove(x.Addr) {
 		q.rxHeld.n--
@@ -96,6 +98,7 @@ func (q *Queue) discard(x *unix.XDPDesc) {
 // wholePackets returns how many of the first n entries of the rx ring make whole packets: packet.Whole on
 // the ring's own descriptors. A packet that does not end within an empty batch never fits and is dropped.
 func (q *Queue) wholePackets(n uint32, empty bool) uint32 {
+	// Only the end can be incomplete, so the search goes backwards and mostly looks at one entry.
 	last := n
 	for last > 0 && q.rx.desc(q.rx.head+last-1).Options&unix.XDP_PKT_CONTD != 0 {
 		last--

@@ -15,8 +15,8 @@ import (
 type socket struct {
 	fd                 int
 	fill, comp, rx, tx xring
-	zeroCopy, wakeup   bool
-	multi, busyPoll    bool
+	zeroCopy, wakeup   bool // as the kernel chose (XDP_OPTIONS); need_wakeup was asked for
+	multi, busyPoll    bool // packets may span frames; the kernel polls the device in system calls
 }
 
 // openSocket opens a socket on a queue of an interface. The first socket of a device, for which
@@ -43,7 +43,8 @@ func openSocket(cfg *Config, addr unix.SockaddrXDP, owner int, multi bool) (*soc
 	return s, nil
 }
 
-// setUp makes the rings, sets options and binds.
+// setUp makes the rings, sets options and binds. The order is the kernel's: bind fails with EINVAL without an rx or tx ring,
+// and what was negotiated can be read only after it.
 func (s *socket) setUp(cfg *Config, addr *unix.SockaddrXDP) error {
 	if err := s.mapRings(cfg.Rings); err != nil {
 		return err
@@ -127,7 +128,8 @@ func (s *socket) setBusyPoll(b BusyPoll) error {
 // from a work queue, after close(2) has returned (xdp_umem_release_deferred).
 const bindWait = time.Second
 
-// bind binds the socket to its queue.
+// bind binds the socket to its queue. EBUSY may be the driver's own earlier socket, so it is tried again for bindWait; a
+// queue that another process holds stays busy and fails then.
 func (s *socket) bind(addr *unix.SockaddrXDP) error {
 	end := time.Now().Add(bindWait)
 	err := unix.Bind(s.fd, addr)

@@ -74,7 +74,8 @@ type Steering struct {
 	addrs map[netip.Addr]*entry
 }
 
-// entry is one address: its rules, and the map entries compiled from them.
+// entry is one address: its rules, and the map entries compiled from them. An entry in Steering.addrs is never changed but
+// replaced.
 type entry struct {
 	rules map[Rule]bool
 	compiled
@@ -173,6 +174,7 @@ func (s *Steering) change(start func(next map[netip.Addr]*entry), rules []Rule, 
 		}
 		edit(next[r.Addr], r)
 	}
+	// An error of one address leaves all as they were, which it could not after the first install.
 	for _, e := range next {
 		if err := e.compile(); err != nil {
 			return err
@@ -279,8 +281,8 @@ func (e *entry) compile() error {
 	return nil
 }
 
-// merge sorts ranges and joins those that meet. anyPort stands alone: only it matches packets
-// without ports.
+// merge sorts ranges and joins those that meet, since the program has room for maxRanges only. anyPort stands alone: only
+// it matches packets without ports.
 func merge(list []portRange) []portRange {
 	if slices.Contains(list, anyPort) {
 		return []portRange{anyPort}
@@ -297,8 +299,9 @@ func merge(list []portRange) []portRange {
 	return out
 }
 
-// install makes e the entry of an address. Ports and ranges are added before the flags of the address
-// announce them, and removed after: a packet in between never misses an entry that both sets have.
+// install makes e the entry of an address. Ports and ranges are added before the flags of the address announce them, and
+// removed after: a packet in between never misses an entry that both sets have. Where a map has no room for the new entry,
+// the old one is restored.
 func (s *Steering) install(addr netip.Addr, e *entry) error {
 	old := s.addrs[addr]
 	if old == nil {
@@ -322,7 +325,8 @@ func (s *Steering) install(addr netip.Addr, e *entry) error {
 	return nil
 }
 
-// put writes the entries of e. was are the flags that the address has in the map.
+// put writes the entries of e, the flags of the address last: they are what makes the program look for the others. was are
+// the flags that the address has in the map.
 func (s *Steering) put(addr netip.Addr, e *entry, was uint32) error {
 	for key := range e.ports {
 		if err := s.maps.Ports.Put(key, uint8(1)); err != nil {
@@ -369,7 +373,7 @@ func (s *Steering) deleteStale(old, e *entry) {
 	}
 }
 
-// mapError wraps an error of a map update; E2BIG says that the map is full.
+// mapError wraps an error of a map update; E2BIG says that the map is full (max_entries is MAX_RULES of bpf/steer.c).
 func mapError(addr netip.Addr, err error) error {
 	if errors.Is(err, unix.E2BIG) {
 		return fmt.Errorf("%w: no room for %v: there can be 65536 addresses, ports and ranges each", ErrRule, addr)

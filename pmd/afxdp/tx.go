@@ -35,6 +35,7 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 			return 0, err
 		}
 	}
+	// Frames that were sent go back first: their entries in the completion ring make room for this batch.
 	q.reap()
 	n := packet.Whole(b.D, int(q.tx.room(uint32(len(b.D)))))
 	if n > 0 {
@@ -43,7 +44,8 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	return n, q.kick()
 }
 
-// recheckLink asks again, every probeEvery, for the state of a link that was down.
+// recheckLink asks again, every probeEvery, for the state of a link that was down. Until it is up Tx takes nothing: packets
+// would wait in the ring and leave old.
 func (q *Queue) recheckLink(now clock.Time) error {
 	if now >= q.nextProbe {
 		q.nextProbe = now + probeEvery
@@ -148,7 +150,8 @@ func (q *Queue) reject(ds []packet.Desc) {
 	}
 }
 
-// reap returns the frames in the completion ring, whose packets were sent, to the pool.
+// reap returns the frames in the completion ring, whose packets were sent, to the pool. The kernel puts them there in the
+// order of completion, which need not be that of sending. An address that was not sent is counted and not used.
 func (q *Queue) reap() {
 	n := q.comp.ready(q.comp.size)
 	if n == 0 {
@@ -197,7 +200,8 @@ func (q *Queue) kick() error {
 	return nil
 }
 
-// wakeRx makes the system call with which the kernel reads the fill ring. Its error is the state of the link.
+// wakeRx makes the system call with which the kernel reads the fill ring. Its error is the state of the link: ENETDOWN while
+// the interface is down, ENXIO or ENODEV once it is gone. The others say that there was nothing to do.
 func (q *Queue) wakeRx() {
 	switch err := q.wake(unix.SYS_RECVFROM); err {
 	case 0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.EINTR:
@@ -215,7 +219,8 @@ func (q *Queue) wake(trap uintptr) unix.Errno {
 	return e
 }
 
-// explainLink returns the error of pmd for an errno that concerns the device.
+// explainLink returns the error of pmd for an errno that concerns the device. A socket whose interface was deleted stays
+// useless when one of the same name appears: it is bound to the index.
 func (q *Queue) explainLink(op string, e unix.Errno) error {
 	switch e {
 	case unix.ENETDOWN:

@@ -11,7 +11,8 @@ import (
 	"github.com/millrace/millrace/pmd"
 )
 
-// CaptureConfig describes a Capture wrapper. With neither Rx nor Tx set, both are copied.
+// CaptureConfig describes a Capture wrapper. With neither Rx nor Tx set, both are copied: a capture of nothing is of no use,
+// so that the zero value means all.
 type CaptureConfig struct {
 	Rx, Tx    bool
 	Epoch     int64 // ns since the Unix epoch at clock zero: a packet's capture time is its clock time + Epoch
@@ -20,7 +21,7 @@ type CaptureConfig struct {
 	Interface int   // interface of the writer
 }
 
-// CaptureStats counts packets that passed a Capture.
+// CaptureStats counts packets that passed a Capture. Their sum is the number of packets in the directions that it copies.
 type CaptureStats struct {
 	Written uint64 // given to the writer, which may hold back the last of them
 	Lost    uint64 // not written: MaxBytes was reached, the writer failed or cannot hold them
@@ -36,19 +37,19 @@ type Capture struct {
 	inner    pmd.Driver
 	w        *capture.Writer
 	cfg      CaptureConfig
-	rec      capture.Record
+	rec      capture.Record // reused, so that a packet allocates nothing
 	stageBuf []byte         // the bytes of the packets of one Tx, before the wrapped driver takes them
-	staged   []stagedPacket // the packets in stage
-	written  atomic.Uint64
+	staged   []stagedPacket // the packets in stageBuf
+	written  atomic.Uint64  // by the loop; Stats reads it in any goroutine
 	lost     atomic.Uint64
 	closed   bool
 }
 
-// stagedPacket is a packet in Capture.stage: where it ends, its length, and the descriptors up to its end.
+// stagedPacket is a packet in Capture.stageBuf: where it ends, its length on the wire, and the descriptors up to its end.
 type stagedPacket struct{ end, size, descs int }
 
-// NewCapture wraps inner, which it closes with itself. It borrows w, which the caller closes after it
-// and must not use meanwhile.
+// NewCapture wraps inner, which it closes with itself. It borrows w, which the caller closes after it and must not use
+// meanwhile: a writer has no lock, so each loop needs one of its own.
 func NewCapture(inner pmd.Driver, w *capture.Writer, cfg CaptureConfig) *Capture {
 	if !cfg.Rx && !cfg.Tx {
 		cfg.Rx, cfg.Tx = true, true
@@ -66,6 +67,7 @@ func (c *Capture) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	if !c.cfg.Rx {
 		return n, err
 	}
+	// What lies before first was in the batch before this call.
 	for at := first; at < len(b.D); {
 		chain := max(packet.Chain(b.D[at:]), 1)
 		data, size := c.bytes(b, b.D[at:at+chain])
@@ -75,9 +77,9 @@ func (c *Capture) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	return n, err
 }
 
-// Tx implements pmd.Driver: the wrapped driver's, and a copy of what it took. The copy is made before,
-// because the frames are the wrapped driver's afterwards, and written after, because only then it
-// is known which packets it took.
+// Tx implements pmd.Driver: the wrapped driver's, and a copy of what it took. The copy is made before, because the frames
+// are the wrapped driver's afterwards and may be received into. It is written after, because only then it is known which
+// packets it took: those that it did not take are offered again and would be in the capture twice.
 func (c *Capture) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	if !c.cfg.Tx {
 		return c.inner.Tx(now, b)
@@ -96,8 +98,8 @@ func (c *Capture) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	return n, err
 }
 
-// writeTaken writes the staged packets of the first n descriptors, which the wrapped driver took, and drops
-// the others: the caller offers them again.
+// writeTaken writes the staged packets of the first n descriptors, which the wrapped driver took, and drops the others:
+// the caller offers them again. It reads the stage alone, because the frames may be received into already.
 func (c *Capture) writeTaken(now clock.Time, n int) {
 	from := 0
 	for _, s := range c.staged {
@@ -110,8 +112,8 @@ func (c *Capture) writeTaken(now clock.Time, n int) {
 	c.stageBuf, c.staged = c.stageBuf[:0], c.staged[:0]
 }
 
-// bytes returns what is kept of the packet whose descriptors are d, and its length. Only a packet
-// of several frames is copied for that.
+// bytes returns what is kept of the packet whose descriptors are d, at most SnapLen bytes, and its length. Only a packet
+// of several frames is copied for that. The bytes are borrowed from the frames, or from the stage until the next call.
 func (c *Capture) bytes(b *packet.Batch, d []packet.Desc) ([]byte, int) {
 	if len(d) == 1 {
 		data := b.Arena.Bytes(&d[0])
@@ -122,7 +124,8 @@ func (c *Capture) bytes(b *packet.Batch, d []packet.Desc) ([]byte, int) {
 	return c.stageBuf, int(size)
 }
 
-// write gives one packet to the writer.
+// write gives one packet to the writer. The bound is checked before, so that a capture ends with a whole record and with
+// its counters. A packet that the writer rejects is counted as lost and no error of the traffic.
 func (c *Capture) write(data []byte, size int, at int64, dir capture.PacketFlags) {
 	const overhead = 64 + 128 // bytes around a packet, and of the counters at the end, at most
 	if c.cfg.MaxBytes > 0 && c.w.Written()+int64(len(data))+overhead > c.cfg.MaxBytes {
@@ -145,7 +148,8 @@ func (c *Capture) Stats() CaptureStats {
 	return CaptureStats{Written: c.written.Load(), Lost: c.lost.Load()}
 }
 
-// Info implements pmd.Driver: the wrapped driver's, and the capture in Negotiated.
+// Info implements pmd.Driver: the wrapped driver's, and the capture in Negotiated. The capabilities are the wrapped
+// driver's, since packets pass unchanged.
 func (c *Capture) Info() pmd.Info {
 	info := c.inner.Info()
 	if info.Negotiated != "" {
@@ -162,6 +166,7 @@ func (c *Capture) Close() error {
 		return nil
 	}
 	c.closed = true
+	// The wrapped driver is closed first: its counters are final only then.
 	err := c.inner.Close()
 	info := c.inner.Info()
 	s := info.Stats
@@ -174,6 +179,6 @@ func (c *Capture) Close() error {
 	return errors.Join(err, flush)
 }
 
-// Holds implements ring.Holder: nothing. A Capture keeps copies, never frames. The wrapped driver is a
-// holder of its own.
+// Holds implements ring.Holder: nothing. A Capture keeps copies, never frames. The wrapped driver is a holder of its own,
+// which an audit visits by itself.
 func (c *Capture) Holds(func(off uint32)) {}

@@ -54,8 +54,9 @@ type Config struct {
 	Epoch    int64    // ns since the Unix epoch at clock zero: Tx writes now + Epoch
 }
 
-// RecordStats counts the records of the files by result. A file that is preloaded is counted
-// once, however many laps it makes. RxInvalid is Unsupported + NotIP + Empty + TooLong.
+// RecordStats counts the records of the files by result, so that every record is accounted for: received or one of the
+// reasons. A file that is preloaded is counted once, however many laps it makes. RxInvalid is Unsupported + NotIP + Empty +
+// TooLong.
 type RecordStats struct {
 	Records     uint64 // read
 	Truncated   uint64 // cut by the capturing program (snap length), received as they are
@@ -80,32 +81,35 @@ type Driver struct {
 	pool     *ring.Pool
 	perFrame int // bytes of a packet in one frame
 	src      source
-	next     sourcePacket
-	ready    bool // next has not been received yet
+	next     sourcePacket // borrowed from src until its next call
+	ready    bool         // next has not been received yet
 	pace     pacer
 	lap      lapState
-	res      *resident
-	out      *capture.Writer
-	gather   []byte // a packet of several frames, for out
-	sent     capture.Record
+	res      *resident       // nil but in Resident mode
+	out      *capture.Writer // nil without Config.Out
+	gather   []byte          // a packet of several frames, for out
+	sent     capture.Record  // reused by Tx
 	count    pmd.Counters
 	records  recordCounters
-	err      error // the end of Rx
+	err      error // the end of Rx, returned from then on by every call without a packet
 	closed   bool
 }
 
-// lapState counts laps. Packets of a lap are counted too: endless laps over empty files would never return.
+// lapState counts laps. Packets of a lap are counted too: without that, endless laps over files without packets would
+// never return from Rx.
 type lapState struct {
 	left int
 	n    uint64 // packets of this lap
 }
 
-// recordCounters are a RecordStats while it runs: the loop adds, any goroutine loads.
+// recordCounters are a RecordStats while it runs: the loop adds, any goroutine loads. A record that cannot be received has
+// one reason, so that the sum of the reasons is RxInvalid.
 type recordCounters struct {
 	records, truncated, unsupported, notIP, empty, tooLong atomic.Uint64
 }
 
-// stampRange is how far from a batch's Base a Stamp is valid, ns, with a margin (packet.Batch.Time).
+// stampRange is how far from a batch's Base a Stamp is valid, ns, with a margin: a Stamp has the low 32 bits of a time, so
+// that Batch.Time finds the rest within 2^31 ns of the Base.
 const stampRange = 2_000_000_000
 
 // Open opens the files. It borrows pool until Close. A file that cannot be opened, or whose
@@ -129,7 +133,8 @@ func Open(pool *ring.Pool, cfg Config) (*Driver, error) {
 	return p, nil
 }
 
-// check rejects a configuration that cannot work.
+// check rejects a configuration that cannot work, before a file is opened or created. Frames must hold 64 bytes of a
+// packet, so that its headers are in the first one.
 func (p *Driver) check(frameSize int) error {
 	switch {
 	case int(p.cfg.Mode) >= len(modeNames):
@@ -142,7 +147,7 @@ func (p *Driver) check(frameSize int) error {
 	return p.cfg.Rate.check()
 }
 
-// create creates Out.
+// create creates Out, after the input was opened: a wrong name of an input must not truncate an output file.
 func (p *Driver) create() (err error) {
 	if p.cfg.Out == "" {
 		return nil
@@ -154,7 +159,8 @@ func (p *Driver) create() (err error) {
 	return err
 }
 
-// load prepares the source of packets for the mode.
+// load prepares the source of packets for the mode: the files, their packets in memory, or those packets in frames. Each
+// is made from the one before.
 func (p *Driver) load() error {
 	files := &fileSource{paths: p.cfg.Files, count: &p.records, invalid: &p.count.RxInvalid}
 	if err := files.rewind(); err != nil {
@@ -175,7 +181,8 @@ func (p *Driver) load() error {
 	return err
 }
 
-// device names the driver in Info and errors by its files, as others are by their interface.
+// device names the driver in Info and errors by its files, as others are by their interface. A driver without input has
+// the name of its output.
 func (p *Driver) device() string {
 	if len(p.cfg.Files) == 0 {
 		return p.cfg.Out
@@ -183,7 +190,7 @@ func (p *Driver) device() string {
 	return strings.Join(p.cfg.Files, ",")
 }
 
-// fail wraps an error with the device.
+// fail wraps an error with the device. Queue is 0: a driver over files has one.
 func (p *Driver) fail(op string, err error) error {
 	return &pmd.OpError{Op: op, Device: p.device(), Err: err}
 }
@@ -209,7 +216,8 @@ func (p *Driver) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	return len(got), nil
 }
 
-// due reads the next packet unless one is waiting, and reports whether it is due by the rate.
+// due reads the next packet unless one is waiting, and reports whether it is due by the rate. False is also the end: then
+// p.err says why.
 func (p *Driver) due(now clock.Time) bool {
 	if !p.ready && !p.fetch() {
 		return false
@@ -250,8 +258,9 @@ func (p *Driver) endLap(err error) {
 	}
 }
 
-// copyNext copies the next packet into frames and appends it; false says that b or the pool has no
-// room, or that the packet is too far from b.Base.
+// copyNext copies the next packet into frames and appends it; false says that b or the pool has no room, or that the
+// packet is too far from b.Base: it stays the next one. A packet that could never fit is dropped and counted, or the
+// replay would stop at it for ever.
 func (p *Driver) copyNext(now clock.Time, b *packet.Batch) bool {
 	size := p.next.size()
 	frames := 1
@@ -264,6 +273,7 @@ func (p *Driver) copyNext(now clock.Time, b *packet.Batch) bool {
 		}
 	}
 	p.lap.n++ // also where it has to wait: the lap is not empty
+	// All frames or none: a chain that is cut would be a malformed packet.
 	if frames > b.Room() || frames > p.pool.Free() || !p.stamp(now, b) {
 		return false
 	}
@@ -286,7 +296,8 @@ func (p *Driver) copyNext(now clock.Time, b *packet.Batch) bool {
 	return true
 }
 
-// stamp sets b.Base where b is empty, and reports whether the next packet may join b.
+// stamp sets b.Base where b is empty, and reports whether the next packet may join b: its time must be one that a Stamp
+// can express relative to the Base.
 func (p *Driver) stamp(now clock.Time, b *packet.Batch) bool {
 	if p.cfg.StampNow {
 		b.Base = int64(now)
@@ -378,7 +389,8 @@ func (p *Driver) Info() pmd.Info {
 	return pmd.Info{Driver: "pcap", Device: p.device(), Caps: caps, FD: -1, Negotiated: modes, Stats: p.count.Stats()}
 }
 
-// Records returns the counters of the records. Any goroutine may call it.
+// Records returns the counters of the records. Any goroutine may call it, also while Rx runs; the counters are then each
+// correct, but not of one moment.
 func (p *Driver) Records() RecordStats {
 	c := &p.records
 	return RecordStats{
@@ -387,7 +399,7 @@ func (p *Driver) Records() RecordStats {
 	}
 }
 
-// Packets returns how many packets one lap has, 0 where the mode is Stream: not known.
+// Packets returns how many packets one lap has, 0 where the mode is Stream: there it is not known before the end.
 func (p *Driver) Packets() int {
 	if m, ok := p.src.(*memorySource); ok {
 		return len(m.index)
@@ -418,8 +430,8 @@ func (p *Driver) Close() error {
 	return nil
 }
 
-// Holds implements ring.Holder: the resident frames. In other modes the driver holds none between two
-// calls: Rx passes each frame on and Tx frees it.
+// Holds implements ring.Holder: the resident frames, also those whose packets a caller is using, because the driver stays
+// their owner. In other modes the driver holds none between two calls: Rx passes each frame on and Tx frees it.
 func (p *Driver) Holds(visit func(off uint32)) {
 	if p.res != nil {
 		p.res.Holds(visit)

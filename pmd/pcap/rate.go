@@ -10,14 +10,16 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// Rate is how fast a capture is replayed. At most one field is set; none is as fast as possible.
+// Rate is how fast a capture is replayed. At most one field is set; none is as fast as possible. The rate is that of the
+// driver as a whole: Rx returns what is due and never waits.
 type Rate struct {
 	Packets float64 // per second
 	Bits    float64 // per second, of Ethernet frames without preamble, check sequence and gap
 	Speed   float64 // times the speed of the capture: 1 keeps its gaps, 2 halves them
 }
 
-// ParseRate reads a rate, with units in powers of 1000 as link rates have them: "max" or "", "500kpps", "1.5Mpps", "10Gbps", "2x".
+// ParseRate reads a rate: "max" or "", "500kpps", "1.5Mpps", "10Gbps", "2x". Units are powers of 1000, as link rates have
+// them. A rate of 0 is an error: it would never send.
 func ParseRate(s string) (Rate, error) {
 	bad := fmt.Errorf("rate %q is none of max, 500kpps, 10Gbps, 2x", s)
 	if s == "" || s == "max" {
@@ -48,7 +50,7 @@ func ParseRate(s string) (Rate, error) {
 	return r, r.check()
 }
 
-// String returns the rate as ParseRate reads it.
+// String returns the rate in a form that ParseRate reads, without a scale: "500000pps".
 func (r Rate) String() string {
 	num := func(v float64, unit string) string { return strconv.FormatFloat(v, 'f', -1, 64) + unit }
 	switch {
@@ -62,7 +64,7 @@ func (r Rate) String() string {
 	return "max"
 }
 
-// check rejects rates that are no positive numbers, and more than one of them.
+// check rejects rates that are not positive numbers, and more than one of them: which of two limits holds would be open.
 func (r Rate) check() error {
 	set := 0
 	for _, v := range []float64{r.Packets, r.Bits, r.Speed} {
@@ -79,20 +81,22 @@ func (r Rate) check() error {
 	return nil
 }
 
-// pacer computes when packets are due. It counts from the first Rx and not from the packet before, so that
-// rounding and late calls never add up.
+// pacer computes when packets are due. It counts from the first Rx and not from the packet before, so that rounding and
+// late calls never add up: a loop that comes late receives what has become due meanwhile in one burst, and the mean rate
+// holds.
 type pacer struct {
 	started bool
 	start   clock.Time // of the first Rx; of this lap for Rate.Speed
-	sum     float64    // packets or bits before the packet that is next
+	sum     float64    // packets or bits before the packet that is next; exact up to 2^53
 	size    float64    // what that packet adds
 	first   int64      // capture time of a lap's first packet
 	known   bool       // first is set
-	wait    float64    // ns from start to the packet
-	longest float64    // the longest wait of a lap: how long a lap takes
+	wait    float64    // ns from start to the packet; a float, since a capture may span more than a Duration at low speed
+	longest float64    // ns, the longest wait of a lap: how long a lap takes
 }
 
-// add makes a packet the next one.
+// add makes a packet the next one. It is due when those before it have had their time, so the first is due at once.
+// Capture times may run backwards: such a packet is due with the one before it.
 func (c *pacer) add(r *Rate, size int, at int64) {
 	c.sum += c.size
 	switch {
@@ -111,13 +115,14 @@ func (c *pacer) add(r *Rate, size int, at int64) {
 	}
 }
 
-// lap starts the next lap where the one before ended: the gaps of a capture repeat.
+// lap starts the next lap where the one before ended: the gaps of a capture repeat. A rate in packets or bits goes on
+// across laps, because its sum does.
 func (c *pacer) lap() {
 	c.start = c.start.Add(nanoseconds(c.longest))
 }
 
-// due reports whether the packet of the last add is due at now. The clock starts at the first call, so that
-// the time between Open and the first poll is no burst.
+// due reports whether the packet of the last add is due at now. The clock starts at the first call, so that the time
+// between Open and the first poll is no burst. Without a rate every packet is due, and no clock is read.
 func (c *pacer) due(r *Rate, now clock.Time) bool {
 	if *r == (Rate{}) {
 		return true
@@ -128,5 +133,5 @@ func (c *pacer) due(r *Rate, now clock.Time) bool {
 	return float64(now.Sub(c.start)) >= c.wait
 }
 
-// nanoseconds is a waiting time as a duration; one beyond 292 years is cut.
+// nanoseconds is a waiting time as a duration. One beyond 146 years is cut, or the conversion would overflow to the past.
 func nanoseconds(v float64) time.Duration { return time.Duration(min(v, math.MaxInt64/2)) }

@@ -17,15 +17,18 @@ const residentAlign = 64
 // reads the others only where it paces or stamps.
 type resident struct {
 	d     []packet.Desc
-	time  []int64 // of the packet that d[i] is a piece of
-	size  []int32 // of the packet that d[i] begins
-	at    int     // next to receive
-	frame []uint32
-	owned []bool // by frame index
-	shift uint8
+	time  []int64  // of the packet that d[i] is a piece of
+	size  []int32  // of the packet that d[i] begins
+	at    int      // next to receive
+	frame []uint32 // offsets of the frames that the driver owns until Close
+	owned []bool   // by frame index
+	shift uint8    // of the frame size
 }
 
-// makeResident moves the packets of m into frames of the pool.
+// makeResident moves the packets of m into frames of the pool, several to a frame where they fit:
+//
+//	frame: | packet, 60 B | pad | packet, 1,514 B     | pad | next frame ...
+//	       0              64                          1600
 func (p *Driver) makeResident(m *memorySource) (*resident, error) {
 	a := p.pool.Arena()
 	r := &resident{owned: make([]bool, a.Frames()), shift: a.Shift}
@@ -58,11 +61,12 @@ func (p *Driver) makeResident(m *memorySource) (*resident, error) {
 			used = (used + n + residentAlign - 1) &^ (residentAlign - 1)
 		}
 	}
-	m.bytes = nil // copied into the frames: the garbage collector may free them
+	m.bytes = nil // a large capture would otherwise be in memory twice
 	return r, nil
 }
 
-// tooSmall returns the error of a capture that is larger than the pool.
+// tooSmall returns the error of a capture that is larger than the pool. Resident mode replays all packets or fails at Open:
+// a part of them would change what is measured.
 func (p *Driver) tooSmall(bytes int) error {
 	return &pmd.OpError{
 		Op: "load", Device: p.device(),
@@ -77,7 +81,8 @@ func (r *resident) add(off uint32) {
 	r.owned[off>>r.shift] = true
 }
 
-// owns reports whether the frame at off is resident: such a frame never goes to the pool before Close.
+// owns reports whether the frame at off is resident: such a frame never goes to the pool before Close, whoever returns it,
+// because later laps have its packets again.
 func (r *resident) owns(off uint32) bool { return r.owned[off>>r.shift] }
 
 // Holds visits each resident frame.
@@ -87,7 +92,7 @@ func (r *resident) Holds(visit func(off uint32)) {
 	}
 }
 
-// close returns the frames to the pool.
+// close returns the frames to the pool. Descriptors of batches that are still in use point into them.
 func (r *resident) close(pool *ring.Pool) {
 	for _, off := range r.frame {
 		pool.Put(off)
@@ -97,7 +102,8 @@ func (r *resident) close(pool *ring.Pool) {
 }
 
 // appendResident appends descriptors of resident packets, across laps, until b is full or a packet is not due
-// or too far from b.Base. The descriptors are copied in runs: that is the whole cost of a packet.
+// or too far from b.Base. The descriptors are copied in runs: 32 bytes are the whole cost of a packet, so that a replay
+// measures what follows it and not itself.
 func (p *Driver) appendResident(now clock.Time, b *packet.Batch) {
 	for p.err == nil && b.Room() > 0 {
 		if p.res.at == len(p.res.d) {
@@ -107,6 +113,7 @@ func (p *Driver) appendResident(now clock.Time, b *packet.Batch) {
 			continue
 		}
 		n := p.runLen(now, b)
+		// Nothing fits, is due or near enough in time: the caller comes again, unless nothing ever would fit.
 		if n == 0 {
 			if !p.skipLong(cap(b.D)) {
 				return
@@ -122,8 +129,8 @@ func (p *Driver) appendResident(now clock.Time, b *packet.Batch) {
 	}
 }
 
-// skipLong skips a packet of more descriptors than a batch of the caller's size holds: it would block the
-// capture for ever.
+// skipLong skips a packet of more descriptors than a batch of the caller's size holds, and counts it: it would block the
+// capture for ever. False says that the next packet is not such a one: it waits for room or for its time.
 func (p *Driver) skipLong(most int) bool {
 	n := packet.Chain(p.res.d[p.res.at:])
 	if n <= most {
@@ -136,13 +143,15 @@ func (p *Driver) skipLong(most int) bool {
 	return true
 }
 
-// runLen returns how many of the next descriptors may be received in one run.
+// runLen returns how many of the next descriptors may be received in one run: those for which b has room, whose times a
+// Stamp can express, that make whole packets, and that are due by the rate.
 func (p *Driver) runLen(now clock.Time, b *packet.Batch) int {
 	r := p.res
 	limit := min(b.Room(), len(r.d)-r.at)
 	if p.cfg.StampNow {
 		b.Base = int64(now)
 	} else {
+		// An empty batch takes the time of its first packet as Base; one that is not empty keeps its own.
 		if len(b.D) == 0 {
 			b.Base = r.time[r.at]
 		}
@@ -154,6 +163,7 @@ func (p *Driver) runLen(now clock.Time, b *packet.Batch) int {
 			}
 		}
 	}
+	// A chain that does not fit whole waits for the next batch.
 	limit = packet.Whole(r.d[r.at:], limit)
 	if p.cfg.Rate == (Rate{}) {
 		return limit
@@ -161,7 +171,8 @@ func (p *Driver) runLen(now clock.Time, b *packet.Batch) int {
 	return p.dueLen(now, limit)
 }
 
-// dueLen returns how many of the next limit descriptors are due.
+// dueLen returns how many of the next limit descriptors are due. The pacer counts packets, so the descriptors of a chain
+// are due together.
 func (p *Driver) dueLen(now clock.Time, limit int) int {
 	r := p.res
 	for i := 0; i < limit; {
@@ -178,7 +189,8 @@ func (p *Driver) dueLen(now clock.Time, limit int) int {
 	return limit
 }
 
-// restamp sets the arrival of packets that are received at the caller's time.
+// restamp sets the arrival of packets that are received at the caller's time. It writes to the copies in the batch; the
+// resident descriptors keep their capture time.
 func restamp(d []packet.Desc, stamp uint32) {
 	for i := range d {
 		d[i].Stamp = stamp

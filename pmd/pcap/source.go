@@ -8,19 +8,20 @@ import (
 	"github.com/millrace/millrace/capture"
 )
 
-// sourcePacket is one packet on its way from a file to frames: an Ethernet header where one had to be
-// made, and the bytes of the file behind it.
+// sourcePacket is one packet on its way from a file to frames: a synthesized Ethernet header for records of other link
+// types, and the bytes of the file after it. The two are joined only in the frame, which saves a copy of each packet.
 type sourcePacket struct {
 	head  capture.EthernetHeader
 	nhead int // bytes of head that count: all or none
 	data  []byte
-	time  int64
+	time  int64 // of capture, ns since the Unix epoch
 }
 
-// size returns the bytes of the packet as Rx delivers it.
+// size returns the length of the packet in bytes as Rx delivers it, with a synthesized header.
 func (k *sourcePacket) size() int { return k.nhead + len(k.data) }
 
-// copyTo fills dst with the packet's bytes from offset from on.
+// copyTo fills dst with the packet's bytes from offset from on. A synthesized header may end within dst, and the bytes of
+// the file follow it there.
 func (k *sourcePacket) copyTo(dst []byte, from int) {
 	if from < k.nhead {
 		n := copy(dst, k.head[from:k.nhead])
@@ -30,7 +31,7 @@ func (k *sourcePacket) copyTo(dst []byte, from int) {
 	copy(dst, k.data[from-k.nhead:])
 }
 
-// source yields the packets of one lap.
+// source yields the packets of one lap. fileSource reads them from files, memorySource from memory; Rx does not know which.
 type source interface {
 	// next stores the next packet, whose bytes hold until the call after: io.EOF after the last.
 	next(k *sourcePacket) error
@@ -39,7 +40,7 @@ type source interface {
 	close() error
 }
 
-// fileSource reads files, one after the other.
+// fileSource reads files, one after the other, in bounded memory: a packet borrows the reader's buffer until the next.
 type fileSource struct {
 	paths   []string
 	at      int // of the file that r reads
@@ -48,7 +49,8 @@ type fileSource struct {
 	invalid *atomic.Uint64
 }
 
-// rewind starts the next lap: files are opened again, so they may grow between laps.
+// rewind starts the next lap: files are opened again, so they may grow between laps. One that has been removed ends the
+// replay with an error.
 func (f *fileSource) rewind() error {
 	f.at = 0
 	return f.open()
@@ -63,7 +65,7 @@ func (f *fileSource) open() (err error) {
 	return err
 }
 
-// close closes the file that is open, if any.
+// close closes the file that is open, if any. It may be called again: Close of the driver and the end of a lap both do.
 func (f *fileSource) close() error {
 	if f.r == nil {
 		return nil
@@ -73,7 +75,8 @@ func (f *fileSource) close() error {
 	return err
 }
 
-// next reads records until one is a packet, across files.
+// next reads records until one is a packet, across files. Damage in one file ends the lap: the files after it would hide
+// that packets are missing.
 func (f *fileSource) next(k *sourcePacket) error {
 	for f.r != nil {
 		rec, err := f.r.Next()
@@ -94,8 +97,9 @@ func (f *fileSource) next(k *sourcePacket) error {
 	return io.EOF
 }
 
-// convert makes an Ethernet packet of a record; false says that it cannot be one, and is counted. The engine
-// parses Ethernet only, so a header is synthesized for the other link types that carry IP.
+// convert makes an Ethernet packet of a record; false says that it cannot be one, and is counted. The engine parses
+// Ethernet only, so a header is synthesized for the other link types that carry IP. A record that the capturing program
+// has cut is received as it is: its headers still say the original length, and the engine reports it as truncated.
 func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	f.count.records.Add(1)
 	if rec.Truncated() {
@@ -105,7 +109,8 @@ func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	if len(rec.Data) == 0 {
 		return f.reject(&f.count.empty)
 	}
-	if rec.LinkType == capture.LinkTypeEthernet { // the usual case, without a copy of a header
+	// Ethernet is the usual case and needs no header of its own.
+	if rec.LinkType == capture.LinkTypeEthernet {
 		return true
 	}
 	head, skip, err := capture.Replace(rec.LinkType, rec.Data)
@@ -119,15 +124,15 @@ func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	return true
 }
 
-// reject counts a record that is no Ethernet packet under its reason.
+// reject counts a record that is no Ethernet packet under its reason, and as RxInvalid, whose sum of reasons it is.
 func (f *fileSource) reject(why *atomic.Uint64) bool {
 	why.Add(1)
 	f.invalid.Add(1)
 	return false
 }
 
-// memorySource holds the packets of a lap in memory: their bytes one after the other, so that the
-// CPU's prefetcher follows, and an index.
+// memorySource holds the packets of a lap in memory: their bytes one after the other, so that the CPU's prefetcher follows,
+// and an index. Neither has pointers, so the garbage collector does not scan a large capture.
 type memorySource struct {
 	bytes []byte
 	index []indexEntry
@@ -142,7 +147,8 @@ type indexEntry struct {
 	time int64
 }
 
-// preload reads all of f, and closes it.
+// preload reads all of f, and closes it. An error that ends the reading is kept: Rx returns it after the packets before it,
+// as it does in stream mode.
 func preload(f *fileSource) (*memorySource, error) {
 	m := &memorySource{}
 	var k sourcePacket

@@ -26,7 +26,8 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// DefaultHeadroom is the space in front of a received packet, in bytes, as AF_XDP leaves it.
+// DefaultHeadroom is the space in front of a received packet, in bytes, as AF_XDP leaves it: headers that are pushed, such
+// as those of a tunnel, then fit whatever driver a packet came from.
 const DefaultHeadroom = 256
 
 // Config describes what Open opens. Pools is required.
@@ -54,7 +55,7 @@ type Device struct {
 	mac     [6]byte // of this program's end of the link
 	control int     // a socket for ioctls, which stays in the interface's network namespace
 
-	mu      sync.Mutex // guards what follows: Info against Close
+	mu      sync.Mutex // guards what follows: Info runs in any goroutine, also while Close does
 	links   *netlink.Handle
 	dropped uint64 // TxDropped of the interface at Open; after Close the drops in between
 }
@@ -81,7 +82,8 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// open attaches the queues before it configures the interface, which the first of them may have made.
+// open attaches the queues before it configures the interface, which the first of them may have made. The control socket
+// is opened first, in the namespace of the calling thread: later ioctls must reach the same interface from any thread.
 func (d *Device) open() (err error) {
 	if d.control, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return d.explain("open", 0, err)
@@ -102,7 +104,9 @@ func (d *Device) open() (err error) {
 	}
 	d.index, d.mtu = i.Index, i.MTU
 	copy(d.mac[:], i.HardwareAddr)
-	d.mac[5] ^= 1 // the interface's own address is that of Linux: a second end with it would answer its own ARP
+	// The interface's own address is that of Linux's end of the link. This end needs another one: with the same address
+	// each end would take the frames of the other for its own.
+	d.mac[5] ^= 1
 	for _, q := range d.Queues {
 		q.resize(d.mtu)
 	}
@@ -113,7 +117,8 @@ func (d *Device) open() (err error) {
 	return nil
 }
 
-// attach opens one queue of the interface, which the first one makes where it is not there.
+// attach opens one queue of the interface, which the first one makes where it is not there. The kernel removes it with
+// the last descriptor, unless it is persistent (TUNSETPERSIST, which `ip tuntap add` sets).
 func (d *Device) attach() (int, error) {
 	// Each open of the clone device is one queue, so that each loop has a descriptor of its own to poll.
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -127,8 +132,9 @@ func (d *Device) attach() (int, error) {
 	return fd, nil
 }
 
-// setInterface makes fd a queue of the interface (TUNSETIFF). IFF_NO_PI leaves out the four bytes of
-// struct tun_pi in front of each packet.
+// setInterface makes fd a queue of the interface (TUNSETIFF, linux/if_tun.h). IFF_NO_PI leaves out the four bytes of
+// struct tun_pi in front of each packet. With IFF_MULTI_QUEUE (Linux 3.8) each descriptor is a queue, and the kernel keeps
+// a flow on the queue that sent for it last.
 func (d *Device) setInterface(fd int) error {
 	name := d.Name
 	if name == "" {
@@ -139,7 +145,8 @@ func (d *Device) setInterface(fd int) error {
 		return fmt.Errorf("interface name %q: %w", name, err)
 	}
 	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)
-	if len(d.cfg.Pools) > 1 { // an existing interface keeps its kind, and TUNSETIFF fails where they differ
+	// An existing interface keeps its kind, and TUNSETIFF fails with EINVAL where they differ.
+	if len(d.cfg.Pools) > 1 {
 		flags |= unix.IFF_MULTI_QUEUE
 	}
 	r.SetUint16(flags)
@@ -150,7 +157,8 @@ func (d *Device) setInterface(fd int) error {
 	return nil
 }
 
-// configure sets the MTU and brings the interface up, where the configuration says so.
+// configure sets the MTU and brings the interface up, where the configuration says so (netdevice(7)). The MTU comes first:
+// packets that Linux queues before would have the old one.
 func (d *Device) configure() error {
 	r, err := unix.NewIfreq(d.Name)
 	if err != nil {
@@ -172,8 +180,9 @@ func (d *Device) configure() error {
 	return unix.IoctlIfreq(d.control, unix.SIOCSIFFLAGS, r)
 }
 
-// kernelDrops returns the packets that Linux has dropped because no queue had room, since the
-// interface was made. It counts them for the interface, not for a queue.
+// kernelDrops returns the packets that Linux has dropped because no queue had room, since the interface was made. It
+// counts them for the interface, not for a queue: its transmit drops (rtnl_link_stats64.tx_dropped), because what this
+// driver receives is what Linux transmits.
 func (d *Device) kernelDrops() uint64 {
 	link, err := d.links.LinkByIndex(d.index)
 	if err != nil || link.Attrs().Statistics == nil {
@@ -182,7 +191,7 @@ func (d *Device) kernelDrops() uint64 {
 	return link.Attrs().Statistics.TxDropped
 }
 
-// drops returns the packets dropped since Open.
+// drops returns the packets dropped since Open; after Close those until then. A counter below that of Open counts as none.
 func (d *Device) drops() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -199,7 +208,8 @@ func (d *Device) drops() uint64 {
 func (d *Device) Close() error {
 	var errs []error
 	final := uint64(0)
-	if d.links != nil { // the counter is gone with the interface, which Close of the last queue may remove
+	// The counter is gone with the interface, which Close of the last queue removes unless it is persistent.
+	if d.links != nil {
 		final = d.drops()
 	}
 	for _, q := range d.Queues {
@@ -218,7 +228,7 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// fail returns an error with the device and the queue.
+// fail returns an error with the device and the queue. Before the kernel has chosen a name, the device is "tap".
 func (d *Device) fail(op string, queue int, err error, remedy string) error {
 	name := d.Name
 	if name == "" {
@@ -227,8 +237,9 @@ func (d *Device) fail(op string, queue int, err error, remedy string) error {
 	return &pmd.OpError{Op: op, Device: name, Queue: queue, Err: err, Remedy: remedy}
 }
 
-// explain turns an error of the kernel into one of pmd's, with a remedy. TUNSETIFF returns EINVAL for an
-// interface of another kind and EBUSY where another process has it open.
+// explain turns an error of the kernel into one of pmd's, with a remedy. TUNSETIFF returns EINVAL for an interface of
+// another kind and EBUSY where another process has it open. EBADFD is of a file whose interface was deleted, EIO of one
+// whose interface is down.
 func (d *Device) explain(op string, queue int, err error) error {
 	is := func(target error, remedy string) error {
 		return d.fail(op, queue, fmt.Errorf("%w: %w", target, err), remedy)
@@ -250,7 +261,8 @@ func (d *Device) explain(op string, queue int, err error) error {
 	return d.fail(op, queue, err, "")
 }
 
-// holder names the process that has the interface open, where /proc may be read.
+// holder names the process that has the interface open, where /proc may be read: the kernel lists the interface of a
+// descriptor in /proc/PID/fdinfo as "iff:".
 func holder(name string) string {
 	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
 	for _, f := range files {

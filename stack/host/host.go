@@ -87,7 +87,7 @@ func newHost(g *Group, i int, cfg *Config) *Host {
 // build makes the layers. The loop does not run yet: Enter gives the time, and Exit makes its first
 // iteration call Tick. All loops but the first follow it: they learn addresses, routes and
 // neighbours by onChange. Each loop has a seed of its own for random delays. The secret is the same for all,
-// because a packet may come in on any loop and its cookie must verify there.
+// because flows may move between loops.
 func (h *Host) build(cfg *Config) {
 	now := h.Enter()
 	defer h.Exit()

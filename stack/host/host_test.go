@@ -65,7 +65,7 @@ func TestTwoHostsTalk(t *testing.T) {
 }
 
 // unsolicited returns how many packets were dropped that hosts send when they begin: announcements of addresses,
-// which nobody had asked for, and of groups, which nobody routes.
+// which no host has solicited, and reports of groups, which no router reads.
 func unsolicited(s *stack.Stats) uint64 {
 	return s.Dropped[packet.DropNeighbor] + s.Dropped[packet.DropNotOurs]
 }
