@@ -1,5 +1,5 @@
-// Package admin is how a running gateway is controlled: JSON over HTTP/1.1 on a unix socket. It holds
-// what both sides say, and the client; gateway/daemon serves it.
+// Package admin is the control interface of a running gateway: JSON over HTTP/1.1 on a unix socket. It has the
+// messages and the client; gateway/daemon has the server.
 //
 //	GET  /v1/status                        Status
 //	GET  /v1/connections?service=&...      a Connection on each line (Query)
@@ -10,8 +10,8 @@
 //	POST /v1/announce                      announce the addresses to the hosts of their links
 //	POST /v1/stop                          end as by SIGTERM
 //
-// Success is 200, with {} where there is nothing to return. Anything else is an Error: 400 a request that is
-// not understood, 404 an unknown service or backend, 409 a change that needs a restart, 422 an error
+// Success is 200, with {} where there is nothing to return. Anything else is an Error: 400 an invalid
+// request, 404 an unknown service or backend, 409 a change that needs a restart, 422 an error
 // in the configuration file, 500 what went wrong on the gateway's side. Whoever may open the socket
 // may do all of this; it is made with mode 0600.
 package admin

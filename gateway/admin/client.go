@@ -12,18 +12,18 @@ import (
 	"github.com/millrace/millrace/internal/control"
 )
 
-// ErrNotRunning is that no gateway listens on the socket.
+// ErrNotRunning reports that no gateway listens on the socket.
 var ErrNotRunning = errors.New("no gateway is running there")
 
-// Client speaks to the gateway behind a socket. Its methods may be called from any goroutine. What
-// the gateway rejects is an *Error.
+// Client sends requests to the gateway behind a socket. Its methods may be called from any goroutine. A request
+// that the gateway rejects is an *Error.
 type Client struct{ control control.Client }
 
 // NewClient returns a client of the gateway at the path socket. Nothing is opened yet.
 func NewClient(socket string) *Client {
 	c := &Client{control.Client{
 		Socket: socket, NotRunning: ErrNotRunning, User: "the gateway",
-		Start: "start one, or name the socket of its configuration with --socket",
+		Start: "start one, or name the socket of its configuration with --socket or $MILLRACE_SOCKET",
 	}}
 	c.control.Open()
 	return c
@@ -40,17 +40,17 @@ func (c *Client) Reload(ctx context.Context) error { return c.post(ctx, "/v1/rel
 // Stop ends the gateway.
 func (c *Client) Stop(ctx context.Context) error { return c.post(ctx, "/v1/stop", nil) }
 
-// Announce has the gateway announce its addresses by gratuitous ARP and unsolicited neighbour
+// Announce makes the gateway announce its addresses by gratuitous ARP and unsolicited neighbour
 // advertisements.
 func (c *Client) Announce(ctx context.Context) error { return c.post(ctx, "/v1/announce", nil) }
 
-// Drain has a backend take no new connections.
+// Drain sends a backend no new connections.
 func (c *Client) Drain(ctx context.Context, d Drain) error { return c.post(ctx, "/v1/drain", d) }
 
 // Undrain undoes Drain.
 func (c *Client) Undrain(ctx context.Context, t Target) error { return c.post(ctx, "/v1/undrain", t) }
 
-// SetWeight gives a backend another weight, until it is given back the one of the configuration.
+// SetWeight sets the weight of a backend; nil restores that of the configuration.
 func (c *Client) SetWeight(ctx context.Context, w Weight) error { return c.post(ctx, "/v1/weight", w) }
 
 // Connections calls yield with each connection that the query chooses, until it returns false.

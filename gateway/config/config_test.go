@@ -235,3 +235,38 @@ func TestTheExamplesOfModesAreValid(t *testing.T) {
 		}
 	}
 }
+
+// TestServicesShareKeysByAnchors merges what services have in common; an error in it has its place there.
+func TestServicesShareKeysByAnchors(t *testing.T) {
+	const src = `x-defaults:
+  base: &base
+    drain: 30s
+    health: &check {type: http, interval: 3s}
+devices: [{name: eth0}]
+snat: 198.18.2.1
+services:
+  - <<: *base
+    name: web
+    address: 198.18.1.1:80
+    backends: &backends [{address: 198.18.2.11:8080}, {address: 198.18.2.12:8080}]
+  - <<: *base
+    name: api
+    address: 198.18.1.2:80
+    backends: *backends
+    health: {<<: *check, interval: 5s}
+`
+	c, err := Parse("f.yaml", []byte(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	web, api := c.Services[0], c.Services[1]
+	if web.Drain != 30*time.Second || api.Drain != web.Drain || len(api.Backends) != 2 || web.Health.Type != "http" || api.Health.Type != "http" ||
+		web.Health.Interval != 3*time.Second || api.Health.Interval != 5*time.Second {
+		t.Errorf("%+v\n%+v", web, api)
+	}
+	_, err = Parse("f.yaml", []byte(strings.Replace(src, "drain: 30s", "drain: 30", 1)))
+	const want = "f.yaml:3:12: drain has no unit\n      drain: 30\n             ^\n  write 30s for seconds"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant\n%s", err, want)
+	}
+}

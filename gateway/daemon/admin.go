@@ -147,7 +147,7 @@ func badRequest(format string, args ...any) error {
 
 // refuse answers with an error.
 func refuse(w http.ResponseWriter, err error) {
-	control.Refuse(w, codeOf(err), err.Error())
+	control.ReplyError(w, codeOf(err), err.Error())
 }
 
 // codeOf returns the HTTP status of an error.

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// Client asks the program behind a control socket. Its methods may be called from any goroutine. What
-// that refuses is an *Error.
+// Client sends requests to the program behind a control socket. Its methods may be called from any goroutine.
+// A request that the program rejects is an *Error.
 type Client struct {
 	Socket string // its path
 
-	// What errors say: NotRunning with Start, how to mend that; User is who may open the socket beside root.
+	// Parts of error messages: NotRunning with its remedy Start; User is the program whose user may open the socket.
 	NotRunning  error
 	Start, User string
 
@@ -34,7 +34,7 @@ func (c *Client) Open() {
 	c.http = &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 }
 
-// Call sends body and stores the answer in result, if there is to be one.
+// Call sends body, and decodes the answer into result unless that is nil.
 func (c *Client) Call(ctx context.Context, method, path string, body, result any) error {
 	resp, err := c.Do(ctx, method, path, body)
 	if err != nil {
@@ -50,7 +50,7 @@ func (c *Client) Call(ctx context.Context, method, path string, body, result any
 	return nil
 }
 
-// Do sends body, if there is one, and returns an answer with status 200; the caller closes its body.
+// Do sends body unless it is nil, and returns an answer with status 200; the caller closes its body.
 func (c *Client) Do(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var text []byte
 	if body != nil {
@@ -78,7 +78,7 @@ func (c *Client) Do(ctx context.Context, method, path string, body any) (*http.R
 	return nil, e
 }
 
-// explain says what an error of the socket means.
+// explain adds the cause and a remedy to an error of the socket.
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):

@@ -1,6 +1,5 @@
-// Package control is the control socket of a program that runs for long: a Unix socket on which it answers
-// HTTP with JSON, and the client of the commands that ask. What is asked is the business of gateway/admin
-// and internal/stackd.
+// Package control is the control socket of a daemon: a Unix socket with an HTTP server whose bodies are JSON,
+// and the client of the commands. gateway/admin and internal/stackd define the requests.
 package control
 
 import (
@@ -18,7 +17,7 @@ import (
 	"time"
 )
 
-// Error is what the other end refuses, and why.
+// Error is the answer to a rejected request.
 type Error struct {
 	Message string `json:"error"`
 	Code    int    `json:"-"` // HTTP status
@@ -27,9 +26,8 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Message }
 
-// Listen takes the socket at path, which only its user may open, and makes the folder that it lies in. A socket
-// that nobody listens on is what a killed process has left. Where somebody does, the error says running, with
-// the path in the place of its %s.
+// Listen creates the socket at path, with mode 0600, and its folder. It replaces a socket that a killed process
+// has left. If a process listens there, the error is running, with the path for its %s.
 func Listen(path, running string) (net.Listener, error) {
 	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
@@ -55,8 +53,8 @@ func Listen(path, running string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers requests until ctx ends, and those under way to their end, if that comes soon. name is the
-// log's word for it.
+// Serve answers requests until ctx ends, and gives those in progress a second to finish. name is the message of
+// log records.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger, name string) {
 	srv := &http.Server{
 		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
@@ -85,8 +83,8 @@ func Reply(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v) // an error is the client's absence
 }
 
-// Refuse answers with an error.
-func Refuse(w http.ResponseWriter, code int, message string) {
+// ReplyError answers with an Error.
+func ReplyError(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(Error{Message: message})

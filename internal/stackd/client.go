@@ -19,7 +19,7 @@ type Client struct{ control control.Client }
 func NewClient(socket string) *Client {
 	c := &Client{control.Client{
 		Socket: socket, NotRunning: ErrNotRunning, User: "the stack",
-		Start: "start one with `millrace stack up`, or name the socket of the one that runs with --socket",
+		Start: "start one with `millrace stack up`, or name its socket with --socket or $MILLRACE_SOCKET",
 	}}
 	c.control.Open()
 	return c

@@ -20,7 +20,7 @@ func (d *Daemon) handler() http.Handler {
 	mux.HandleFunc("GET /v1/sockets", func(w http.ResponseWriter, r *http.Request) {
 		q, err := ParseQuery(r.URL.Query())
 		if err != nil {
-			control.Refuse(w, http.StatusBadRequest, err.Error())
+			control.ReplyError(w, http.StatusBadRequest, err.Error())
 			return
 		}
 		control.Reply(w, d.Sockets(q))
@@ -28,7 +28,7 @@ func (d *Daemon) handler() http.Handler {
 	mux.HandleFunc("POST /v1/reload", func(w http.ResponseWriter, _ *http.Request) {
 		if err := d.ReloadFile(); err != nil {
 			d.opt.Log.Error("control", "command", "reload", "error", err.Error())
-			control.Refuse(w, reloadCode(err), err.Error())
+			control.ReplyError(w, reloadCode(err), err.Error())
 			return
 		}
 		d.opt.Log.Info("control", "command", "reload", "result", "done")
@@ -40,7 +40,7 @@ func (d *Daemon) handler() http.Handler {
 		control.Reply(w, struct{}{})
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		control.Refuse(w, http.StatusNotFound, fmt.Sprintf("no %s %s here", r.Method, r.URL.Path))
+		control.ReplyError(w, http.StatusNotFound, fmt.Sprintf("no %s %s here", r.Method, r.URL.Path))
 	})
 	return mux
 }
