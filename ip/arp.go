@@ -139,7 +139,7 @@ func (n *Node) requestARP(e *neighbor) {
 
 // solicitSource returns the source address of a request for e. RFC 4861 7.2.2 prefers the source of the packet that
 // waits, because the neighbour then learns the link address that its answer to that packet needs. An address of another
-// device does not qualify: the neighbour may refuse a sender that is not on its link.
+// device does not qualify: the neighbour may ignore a sender that is not on its link.
 func (n *Node) solicitSource(e *neighbor) (wire.Addr, bool) {
 	if x := n.local.find(e.key.dev, e.src); x != nil && x.assigned() {
 		return e.src, true

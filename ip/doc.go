@@ -5,7 +5,7 @@
 // asks Route for a path, which a connection then finds again by its Ref, and writes the headers with Path.Put or has
 // Send do so. Poll runs the timers. Frames leave by Config.Output.
 //
-// Each loop has a Node of its own. Several nodes on the same links are one host: the leader speaks ARP, neighbour
+// Each loop has a Node of its own. Several nodes on the same links are one host: the leader handles ARP, neighbour
 // discovery and group membership for all, and Changes keep the followers equal.
 //
 // The package knows no sockets and no loops. It forwards nothing (RFC 1122 3.3.1: a host, not a router) and makes no

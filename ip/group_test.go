@@ -311,7 +311,7 @@ func TestGroupLimits(t *testing.T) {
 		}
 	}
 	if failed != 10 {
-		t.Errorf("%d of 20 groups refused", failed)
+		t.Errorf("%d of 20 groups rejected", failed)
 	}
 	if err := a.Listen(l.now, 1, 0, addr("233.252.0.1"), true, make([]wire.Addr, maxGroupSources+1)); err != ErrFull {
 		t.Error(err)

@@ -85,7 +85,7 @@ func (n *Node) inputOther(dev uint8, frame []byte) packet.Verdict {
 
 // martian reports whether src cannot be the source of a packet that came in on dev: an address that no host has
 // (wire.Addr.Martian), a directed broadcast of a connected network, or an address of this host, which only the loopback
-// queue carries. Accepting one would let an outsider speak as this host (RFC 1122 3.2.1.3), and an answer to a broadcast
+// queue carries. Accepting one would let an outsider impersonate this host (RFC 1122 3.2.1.3), and an answer to a broadcast
 // source would reach all hosts of the link. The unspecified address is left to the caller, since IGMP, duplicate address
 // detection and DHCP begin with it.
 func (n *Node) martian(dev uint8, src wire.Addr) bool {

@@ -44,7 +44,7 @@ type record struct {
 	sources []wire.Addr
 }
 
-// querier is what a device knows of the multicast routers of one IP version. A host speaks the oldest version that a
+// querier is what a device knows of the multicast routers of one IP version. A host uses the oldest version that a
 // querier on the link has used lately: an older router cannot read records (RFC 3376 7.2.1, RFC 3810 8.2.1).
 type querier struct {
 	robust     uint8      // QRV

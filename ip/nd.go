@@ -73,8 +73,8 @@ func (e *neighbor) mac() wire.MAC { return wire.Ethernet(e.path.Header[:]).Dst()
 
 // replyND answers the solicitation in ip: by unicast to its sender, or to all nodes where that has no address yet (RFC 4861
 // 7.2.4). The override flag is set, since the address is not an anycast or proxied one.
-func (n *Node) replyND(dev uint8, ip wire.IPv6, mac wire.MAC, everybody bool) {
-	if everybody {
+func (n *Node) replyND(dev uint8, ip wire.IPv6, mac wire.MAC, toAll bool) {
+	if toAll {
 		mac = wire.MulticastMAC6(wire.AllNodes)
 	}
 	f := n.controlFrame(dev, mac, wire.EtherTypeIPv6, wire.NDReplyLen)

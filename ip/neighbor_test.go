@@ -260,9 +260,9 @@ func TestNeighbourDiscoveryChecks(t *testing.T) {
 	l := newLAN(t)
 	a := l.add(1, nil).addAddr("2001:db8::1/64")
 	x := wire.MAC{2, 0, 0, 0, 0, 9}
-	from, ours := addr("2001:db8::9"), addr("2001:db8::1")
-	group := wire.Addr(wire.SolicitedNode(ours))
-	ns := wire.AppendNeighborSolicit(nil, ours, x)
+	from, own := addr("2001:db8::9"), addr("2001:db8::1")
+	group := wire.Addr(wire.SolicitedNode(own))
+	ns := wire.AppendNeighborSolicit(nil, own, x)
 	all := wire.MulticastMAC6(group)
 	short := append([]byte(nil), ns...)
 	short[25] = 0 // an option of no length
@@ -279,7 +279,7 @@ func TestNeighbourDiscoveryChecks(t *testing.T) {
 		"truncated":         {icmp6Frame(all, x, from, group, 255, ns[:20]), packet.DropNeighbor},
 		"another address":   {icmp6Frame(all, x, from, group, 255, wire.AppendNeighborSolicit(nil, addr("2001:db8::fe:1"), x)), packet.DropNotOurs},
 		"solicited to many": {naFrame(x, from, allNodes, from, x, wire.NASolicited, wire.MulticastMAC6(wire.AllNodes)), packet.DropNeighbor},
-		"unsolicited":       {naFrame(x, from, ours, from, x, wire.NASolicited, a.mac), packet.DropNeighbor},
+		"unsolicited":       {naFrame(x, from, own, from, x, wire.NASolicited, a.mac), packet.DropNeighbor},
 	} {
 		if v := a.feed(0, c.f); v != c.want {
 			t.Errorf("%s: %v, want %v", name, v, c.want)

@@ -43,7 +43,7 @@ type Config struct {
 	// LoopMTU is the largest packet on LoopDev, bytes; 0 is the largest MTU of the links.
 	LoopMTU int
 
-	// Follower is one node of several on the same links: another, the leader, speaks ARP, neighbour discovery and
+	// Follower is one node of several on the same links: another, the leader, handles ARP, neighbour discovery and
 	// group membership, and reports by Changed what the caller gives to Apply here. A follower's Input returns Handover
 	// for such packets.
 	Follower bool

@@ -35,7 +35,7 @@ type Path struct {
 	Dev      uint8
 	Resolved bool      // Header is right: frames may be sent at once; else Send queues them
 	Kind     Kind      // Unicast, Broadcast, Multicast
-	TTL      uint8     // of packets for which nobody chose one
+	TTL      uint8     // of packets whose sender chose none
 	MTU      int       // of the link, bytes of an IP packet; Node.MTU knows destinations
 	NextHop  wire.Addr // neighbour, or the destination itself
 	Header   [wire.EthernetLen]byte

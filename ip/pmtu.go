@@ -8,7 +8,7 @@ import (
 )
 
 // MinMTU6 is the MTU in bytes that every link with IPv6 has at least (RFC 8200 5). Reports of a smaller path MTU are
-// not believed (RFC 8201 4).
+// ignored (RFC 8201 4).
 const MinMTU6 = 1280
 
 const (
@@ -18,7 +18,7 @@ const (
 	pmtuAge = 10 * time.Minute // RFC 1191 6.3, RFC 8201 4: then a larger one is tried
 )
 
-// plateau lists usual MTUs, for routers that do not tell theirs (RFC 1191 7).
+// plateau lists usual MTUs, for routers that do not report theirs (RFC 1191 7).
 var plateau = [...]int{32000, 17914, 8166, 4352, 2002, 1492, 1006, 576, 296, 68}
 
 // pmtuEntry is the path MTU of one destination.

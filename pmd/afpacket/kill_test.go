@@ -53,7 +53,7 @@ func child() error {
 func TestAfterSIGKILLTheFilterStaysUntilTheNextOpen(t *testing.T) {
 	r := bareRig(t)
 	must(t, r.here.Up("mr0", "198.18.0.2/24"))
-	for end := time.Now().Add(10 * time.Second); !r.refused("198.18.0.2:80"); { // a busy machine takes its time
+	for end := time.Now().Add(10 * time.Second); !r.connectionRefused("198.18.0.2:80"); { // a busy machine takes its time
 		if time.Now().After(end) {
 			t.Fatal("the kernel does not answer: the test shows nothing")
 		}
@@ -67,26 +67,26 @@ func TestAfterSIGKILLTheFilterStaysUntilTheNextOpen(t *testing.T) {
 	must(t, err)
 	must(t, r.here.Start(cmd))
 	line, _ := bufio.NewReader(out).ReadString('\n')
-	hidden := !r.refused("198.18.0.2:80")
+	hidden := !r.connectionRefused("198.18.0.2:80")
 	must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	if line != "open\n" || !hidden {
 		t.Fatalf("the child says %q; port hidden: %v", line, hidden)
 	}
-	if r.refused("198.18.0.2:80") {
+	if r.connectionRefused("198.18.0.2:80") {
 		t.Error("the filter is gone with the process: the package's page is wrong")
 	}
-	if !r.refused("198.18.0.2:81") {
+	if !r.connectionRefused("198.18.0.2:81") {
 		t.Error("the kernel has lost more than the rules named")
 	}
 	r.open(t, 1, 64, func(c *afpacket.Config) {
 		c.All, c.Rules, c.Exclusive = false, []afpacket.Rule{webRule}, true
 	})
-	if r.refused("198.18.0.2:80") {
+	if r.connectionRefused("198.18.0.2:80") {
 		t.Error("the new filter does not hide")
 	}
 	must(t, r.dev.Close())
-	if !r.refused("198.18.0.2:80") {
+	if !r.connectionRefused("198.18.0.2:80") {
 		t.Error("Close left a filter behind")
 	}
 }

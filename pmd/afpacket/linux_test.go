@@ -194,7 +194,7 @@ func TestBulkTCPThroughTwoDevices(t *testing.T) {
 	<-done
 	a, b := r.dev.Queues[0].Info().Stats, other.Queues[0].Info().Stats
 	if a.TxInvalid+b.TxInvalid+a.RxInvalid+b.RxInvalid != 0 {
-		t.Errorf("packets were refused: %+v, %+v", a, b)
+		t.Errorf("packets were rejected: %+v, %+v", a, b)
 	}
 	if a.RxPackets < 2*(bulk/1448) {
 		t.Errorf("%d packets for %d bytes: they were not segmented", a.RxPackets, 2*bulk)
@@ -325,8 +325,8 @@ func (r *rig) sendFlow(t testing.TB, f int) error {
 	return err
 }
 
-// refused is how Linux feels about a TCP port: whether its connection is refused at once.
-func (r *rig) refused(addr string) bool {
+// connectionRefused reports whether Linux answers a connection to a TCP port with RST.
+func (r *rig) connectionRefused(addr string) bool {
 	err := r.linux.Do(func() error {
 		c, err := net.DialTimeout("tcp", addr, 300*time.Millisecond)
 		if err == nil {
@@ -349,7 +349,7 @@ func TestExclusiveHidesOnlyWhatTheRulesName(t *testing.T) {
 	r.open(t, 1, 256, func(c *afpacket.Config) { c.All, c.Rules, c.Exclusive = false, rules, true })
 	check := func(addr string, want bool) {
 		t.Helper()
-		if got := r.refused(addr); got != want {
+		if got := r.connectionRefused(addr); got != want {
 			t.Errorf("%s: answered by the kernel: %v, want %v", addr, got, want)
 		}
 	}
@@ -400,7 +400,7 @@ func TestSharedWithTheKernelBothSeeThePacket(t *testing.T) {
 	r.open(t, 1, 256, func(c *afpacket.Config) {
 		c.All, c.Rules = false, []afpacket.Rule{{Addr: ourAddr, Proto: wire.ProtoTCP, PortLo: 80}, {Addr: ourAddr, Kind: pmd.Neighbor}}
 	})
-	if !r.refused("198.18.0.2:80") {
+	if !r.connectionRefused("198.18.0.2:80") {
 		t.Error("the kernel did not answer")
 	}
 	got := r.collect(t, func(got [][]byte) bool { return len(got) >= 2 })

@@ -151,7 +151,7 @@ func wait(q *afpacket.Queue) {
 	_, _ = unix.Poll(fds, 5)
 }
 
-// collect receives on queue 0 until enough says so, or fails after some seconds. It gives the
+// collect receives on queue 0 until enough is true, or fails after some seconds. It gives the
 // frames back, and returns copies of the packets, put together.
 func (r *rig) collect(t testing.TB, enough func(got [][]byte) bool) [][]byte {
 	t.Helper()

@@ -62,7 +62,7 @@ func (c *crossing) finish(t *testing.T) (packets uint64) {
 	defer c.other.Close()
 	a, b := c.dev.Queues[0].Info().Stats, c.other.Queues[0].Info().Stats
 	if a.TxInvalid+b.TxInvalid+a.RxInvalid+b.RxInvalid != 0 || a.RxPackets != b.TxPackets || b.RxPackets != a.TxPackets {
-		t.Errorf("packets were refused or lost: %+v, %+v", a, b)
+		t.Errorf("packets were rejected or lost: %+v, %+v", a, b)
 	}
 	c.audit(t)
 	return a.RxPackets + b.RxPackets

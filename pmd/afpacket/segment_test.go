@@ -48,7 +48,7 @@ func TestSegmentsAreTheSendersPackets(t *testing.T) {
 		p := &received{data: large(t, v6, 0xFFFFFF00, 0xFFFF, true, true, true, data), mss: 1000, gso: gsoTCPv4}
 		var s segments
 		if !s.start(p) {
-			t.Fatal("refused")
+			t.Fatal("rejected")
 		}
 		n := 0
 		for more := true; more; more = s.next(p) {

@@ -18,7 +18,7 @@ func (w *network) exchange(t testing.TB, r *rig, n int) {
 	b := packet.NewBatch(r.arena.View(), 64)
 	size := func(i int) int { return 60 + i*37%(r.Queues[0].Info().MTU+14-60) }
 	hello := frame(host, far, 60, 1<<32-1)
-	r.greet(t, b, func() { peer.send(t, hello) })
+	r.waitForLink(t, b, func() { peer.send(t, hello) })
 	for i := range n {
 		want := frame(host, far, size(i), uint32(i))
 		peer.send(t, want)
@@ -41,9 +41,9 @@ func (w *network) exchange(t testing.TB, r *rig, n int) {
 	}
 }
 
-// greet sends until something arrives: a link whose XDP program was just attached may lose what comes
+// waitForLink sends until something arrives: a link whose XDP program was just attached may lose what comes
 // while it starts.
-func (r *rig) greet(t testing.TB, b *packet.Batch, send func()) {
+func (r *rig) waitForLink(t testing.TB, b *packet.Batch, send func()) {
 	t.Helper()
 	for end := time.Now().Add(patience); b.Len() == 0; {
 		if time.Now().After(end) {

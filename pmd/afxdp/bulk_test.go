@@ -71,7 +71,7 @@ func TestTwoQueuesShareOneArena(t *testing.T) {
 }
 
 func TestRxRingFullDropsCountsAndRecovers(t *testing.T) {
-	w := newNetwork(t, 1, 1500).quiet(t)
+	w := newNetwork(t, 1, 1500).silencePeer(t)
 	r := w.open(t, Config{All: true, Rings: Rings{Rx: 32}})
 	peer := w.wire(t)
 	w.flood(t, peer, 0, 200)
@@ -224,7 +224,7 @@ func TestTxSendsPacketsOfAsManyFramesAsTheKernelTakes(t *testing.T) {
 
 func TestReceivedPacketsHaveTheHeadroomAskedFor(t *testing.T) {
 	for _, c := range []struct{ ask, want int }{{0, 256}, {100, 256}, {256, 256}, {500, 500}} {
-		w := newNetwork(t, 1, 1280).quiet(t)
+		w := newNetwork(t, 1, 1280).silencePeer(t)
 		r := w.open(t, Config{All: true, Headroom: c.ask, MultiBuf: MultiBufOff})
 		w.flood(t, w.wire(t), 0, 1)
 		b := packet.NewBatch(r.arena.View(), 1)
@@ -263,7 +263,7 @@ func TestCloseSendsWhatTxTook(t *testing.T) {
 
 // TestKernelAddressesAreChecked plays a kernel that returns addresses that it does not hold.
 func TestKernelAddressesAreChecked(t *testing.T) {
-	w := newNetwork(t, 1, 1500).quiet(t)
+	w := newNetwork(t, 1, 1500).silencePeer(t)
 	r := w.open(t, Config{All: true, RxFrames: 8})
 	q := r.Queues[0]
 	free, _ := r.pools[0].Get()

@@ -69,7 +69,7 @@ func (d *Device) open() (err error) {
 	return d.start()
 }
 
-// multiBuf decides whether packets may span frames: where the MTU does not fit one, or the caller says so.
+// multiBuf decides whether packets may span frames: where the MTU does not fit one, or the configuration asks for it.
 // Otherwise it stays off, because drivers are slower with it and not all have it.
 func (d *Device) multiBuf() (bool, error) {
 	size := d.cfg.arena().FrameSize()

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// refused opens dev and wants an error that is want and names all of the words.
-func (w *network) refused(t *testing.T, cfg Config, want error, words ...string) {
+// wantOpenError opens dev and wants an error that is want and names all of the words.
+func (w *network) wantOpenError(t *testing.T, cfg Config, want error, words ...string) {
 	t.Helper()
 	if cfg.Pools == nil {
 		cfg.Pools = []*ring.Pool{cut(t, newArena(t, 64, 2048), 0)}
@@ -48,20 +48,20 @@ func TestOpenRejectsInvalidConfigurations(t *testing.T) {
 	w := newNetwork(t, 1, 3000)
 	a, other := newArena(t, 64, 2048), newArena(t, 64, 8192)
 	p := []*ring.Pool{cut(t, a, 32)}
-	w.refused(t, Config{Interface: "nonesuch0"}, pmd.ErrGone, "nonesuch0", "no such interface")
-	w.refused(t, Config{Pools: []*ring.Pool{}}, nil, "no pool")
-	w.refused(t, Config{Pools: p, Queues: []int{0, 1}}, nil, "2 queues but 1 pools")
-	w.refused(t, Config{Pools: []*ring.Pool{p[0], p[0]}, Queues: []int{0, 0}}, nil, "queue 0 is named twice")
-	w.refused(t, Config{Pools: p, Queues: []int{1}}, nil, "no such queue: the device has 1")
-	w.refused(t, Config{Pools: []*ring.Pool{cut(t, other, 32)}}, nil, "8192", "at most 4096")
-	w.refused(t, Config{Pools: []*ring.Pool{p[0], cut(t, other, 32)}, Queues: []int{0, 1}}, nil, "different arenas")
-	w.refused(t, Config{Pools: p, Rings: Rings{Rx: 100}}, nil, "rx ring of 100", "power of two")
-	w.refused(t, Config{Pools: p, Rings: Rings{Completion: 64, Tx: 128}}, nil, "would stall Tx")
-	w.refused(t, Config{Pools: p, All: true, Rules: []Rule{{Addr: ourAddr}}}, nil, "both All and rules")
-	w.refused(t, Config{Pools: p, Rules: []Rule{{}}}, ErrRule, "no address")
-	w.refused(t, Config{Pools: p, Headroom: 2000}, nil, "headroom of 2000", "2048")
-	w.refused(t, Config{Pools: p, MultiBuf: MultiBufOff}, pmd.ErrNotSupported, "MTU 3000", "2048", "1770", "multi-buffer")
-	w.refused(t, Config{Pools: p, Copy: CopyOff}, pmd.ErrNotSupported, "zero-copy")
+	w.wantOpenError(t, Config{Interface: "nonesuch0"}, pmd.ErrGone, "nonesuch0", "no such interface")
+	w.wantOpenError(t, Config{Pools: []*ring.Pool{}}, nil, "no pool")
+	w.wantOpenError(t, Config{Pools: p, Queues: []int{0, 1}}, nil, "2 queues but 1 pools")
+	w.wantOpenError(t, Config{Pools: []*ring.Pool{p[0], p[0]}, Queues: []int{0, 0}}, nil, "queue 0 is named twice")
+	w.wantOpenError(t, Config{Pools: p, Queues: []int{1}}, nil, "no such queue: the device has 1")
+	w.wantOpenError(t, Config{Pools: []*ring.Pool{cut(t, other, 32)}}, nil, "8192", "at most 4096")
+	w.wantOpenError(t, Config{Pools: []*ring.Pool{p[0], cut(t, other, 32)}, Queues: []int{0, 1}}, nil, "different arenas")
+	w.wantOpenError(t, Config{Pools: p, Rings: Rings{Rx: 100}}, nil, "rx ring of 100", "power of two")
+	w.wantOpenError(t, Config{Pools: p, Rings: Rings{Completion: 64, Tx: 128}}, nil, "would stall Tx")
+	w.wantOpenError(t, Config{Pools: p, All: true, Rules: []Rule{{Addr: ourAddr}}}, nil, "both All and rules")
+	w.wantOpenError(t, Config{Pools: p, Rules: []Rule{{}}}, ErrRule, "no address")
+	w.wantOpenError(t, Config{Pools: p, Headroom: 2000}, nil, "headroom of 2000", "2048")
+	w.wantOpenError(t, Config{Pools: p, MultiBuf: MultiBufOff}, pmd.ErrNotSupported, "MTU 3000", "2048", "1770", "multi-buffer")
+	w.wantOpenError(t, Config{Pools: p, Copy: CopyOff}, pmd.ErrNotSupported, "zero-copy")
 	w.open(t, Config{}) // and nothing was left behind
 }
 
@@ -72,8 +72,8 @@ func TestForeignProgramIsNamedAndNotReplaced(t *testing.T) {
 		t.Fatal(line)
 	}
 	who := fmt.Sprintf("(pid %d)", cmd.Process.Pid)
-	w.refused(t, Config{}, pmd.ErrBusy, "XDP program", "steer", who, "stop that process")
-	w.refused(t, Config{Mode: ModeGeneric}, pmd.ErrBusy, who)
+	w.wantOpenError(t, Config{}, pmd.ErrBusy, "XDP program", "steer", who, "stop that process")
+	w.wantOpenError(t, Config{Mode: ModeGeneric}, pmd.ErrBusy, who)
 	if out := w.run(t, w.host, "ip", "link", "show", dev); !strings.Contains(out, "xdp") {
 		t.Errorf("the program is gone: %s", out)
 	}
@@ -84,23 +84,23 @@ func TestBoundQueueIsBusy(t *testing.T) {
 	r := w.open(t, Config{All: true})
 	must(t, r.prog.link.Close()) // leaves the socket, as a program without XDP of its own would
 	defer func(l *program) { l.link = nil }(r.prog)
-	w.refused(t, Config{}, pmd.ErrBusy, "AF_XDP sockets are held by", fmt.Sprintf("(pid %d)", os.Getpid()))
+	w.wantOpenError(t, Config{}, pmd.ErrBusy, "AF_XDP sockets are held by", fmt.Sprintf("(pid %d)", os.Getpid()))
 }
 
 func TestKilledProcessLeavesTheInterfaceToTheKernel(t *testing.T) {
 	w := newNetwork(t, 1, 1500)
-	w.kernelAnswers(t, hostAddr, true)
+	w.wantKernelReset(t, hostAddr, true)
 	cmd, line := w.startChild(t)
 	if line != "open" {
 		t.Fatal(line)
 	}
-	w.kernelAnswers(t, hostAddr, false)
+	w.wantKernelReset(t, hostAddr, false)
 	must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	if out := w.run(t, w.host, "ip", "link", "show", dev); strings.Contains(out, "xdp/") || strings.Contains(out, "prog/xdp") {
 		t.Errorf("the program is still attached: %s", out)
 	}
-	w.kernelAnswers(t, hostAddr, true)
+	w.wantKernelReset(t, hostAddr, true)
 	w.exchange(t, w.open(t, Config{All: true}), 10) // a restart works
 }
 

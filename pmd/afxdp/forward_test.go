@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/ring"
 )
 
-// TestTwoDevicesForwardOnOnePool is a bump in the wire between two kernels that speak TCP:
+// TestTwoDevicesForwardOnOnePool is a bump in the wire between two kernels that exchange TCP:
 //
 //	peer eth0 198.18.0.2 ---- xdp0 (host) xdp1 ---- eth1 198.18.0.3 far
 func TestTwoDevicesForwardOnOnePool(t *testing.T) {

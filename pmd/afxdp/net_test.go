@@ -23,7 +23,7 @@ import (
 //	+---------------------+      +--------------------------------------+
 //	| eth0 198.18.0.2/24  |------| xdp0 198.18.0.1/24   (kernel)        |
 //	|      2001:db8::2/64 | veth |      2001:db8::1/64  (kernel)        |
-//	+---------------------+      |      198.18.0.9, 2001:db8::9 (ours)  |
+//	+---------------------+      |      198.18.0.9, 2001:db8::9 (driver)|
 //	                             +--------------------------------------+
 type network struct {
 	*testnet.Net
@@ -62,8 +62,8 @@ func newNetwork(t testing.TB, queues, mtu int) *network {
 	return w
 }
 
-// quiet keeps the peer's kernel from sending anything of its own: for tests that count.
-func (w *network) quiet(t testing.TB) *network {
+// silencePeer keeps the peer's kernel from sending anything of its own: for tests that count.
+func (w *network) silencePeer(t testing.TB) *network {
 	t.Helper()
 	must(t, w.peer.Sysctl("net.ipv6.conf."+peerDev+".disable_ipv6", "1"))
 	return w
@@ -96,9 +96,9 @@ func (w *network) mac(t testing.TB, ns *testnet.Namespace, name string) (mac [6]
 	return mac
 }
 
-// kernelAnswers checks whether the host's kernel is reached at addr: it refuses a connection to a
+// wantKernelReset checks whether the host's kernel is reached at addr: it refuses a connection to a
 // closed port, once neighbour discovery, the way there and the way back all work.
-func (w *network) kernelAnswers(t testing.TB, addr netip.Addr, want bool) {
+func (w *network) wantKernelReset(t testing.TB, addr netip.Addr, want bool) {
 	t.Helper()
 	timeout := patience
 	if !want {
@@ -215,7 +215,7 @@ func (h holding) Holds(visit func(uint32)) {
 // patience bounds how long tests wait for packets.
 const patience = 5 * time.Second
 
-// until polls queue i into b until done says so.
+// until polls queue i into b until done is true.
 func (r *rig) until(t testing.TB, i int, b *packet.Batch, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !done(); {

@@ -21,18 +21,18 @@ func TestAutoFallsBackToGenericAndReportsWhy(t *testing.T) {
 	t.Run("no XDP in the driver", func(t *testing.T) {
 		w := newNetwork(t, 1, 1500)
 		w.run(t, w.host, "ip", "link", "set", "lo", "mtu", "1500")
-		w.refused(t, Config{Interface: "lo", Mode: ModeNative}, pmd.ErrNotSupported, "no native XDP", "ModeGeneric")
-		w.wantGranted(t, "lo", "generic (not native: the driver has no XDP), copy")
+		w.wantOpenError(t, Config{Interface: "lo", Mode: ModeNative}, pmd.ErrNotSupported, "no native XDP", "ModeGeneric")
+		w.wantNegotiated(t, "lo", "generic (not native: the driver has no XDP), copy")
 	})
 	t.Run("MTU of the peer", func(t *testing.T) {
 		w := newNetwork(t, 1, 1500)
 		w.run(t, w.peer, "ip", "link", "set", peerDev, "mtu", "9000")
-		w.refused(t, Config{Mode: ModeNative, MultiBuf: MultiBufOff}, pmd.ErrNotSupported, "MTU", "peer", "MultiBufOn")
-		w.wantGranted(t, dev, "generic (not native: the MTU of the interface or its peer")
+		w.wantOpenError(t, Config{Mode: ModeNative, MultiBuf: MultiBufOff}, pmd.ErrNotSupported, "MTU", "peer", "MultiBufOn")
+		w.wantNegotiated(t, dev, "generic (not native: the MTU of the interface or its peer")
 	})
 }
 
-func (w *network) wantGranted(t *testing.T, name, want string) {
+func (w *network) wantNegotiated(t *testing.T, name, want string) {
 	t.Helper()
 	if got := w.open(t, Config{Interface: name}).Queues[0].Info().Negotiated; !strings.HasPrefix(got, want) {
 		t.Errorf("granted is %q, want %q", got, want)
@@ -46,7 +46,7 @@ func TestProgramWithoutAnOwnerIsNotReplaced(t *testing.T) {
 	for _, flags := range []int{unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_SKB_MODE} {
 		index, id := w.attachForeign(t, flags)
 		for _, mode := range []Mode{ModeAuto, ModeNative, ModeGeneric} {
-			w.refused(t, Config{Mode: mode}, pmd.ErrBusy, "XDP program", `"foreign"`, "ip link set xdp0 xdp off")
+			w.wantOpenError(t, Config{Mode: mode}, pmd.ErrBusy, "XDP program", `"foreign"`, "ip link set xdp0 xdp off")
 		}
 		must(t, w.host.Do(func() error {
 			now, err := attached(index)

@@ -348,7 +348,7 @@ func TestInvalidRulesAreRejected(t *testing.T) {
 		}
 	}
 	if left := s.Rules(); len(left) != 0 {
-		t.Errorf("refused rules were added: %v", left)
+		t.Errorf("rejected rules were added: %v", left)
 	}
 }
 
@@ -413,9 +413,9 @@ func TestSteeringLeavesOtherPacketsToTheKernel(t *testing.T) {
 			to(hostAddr, 17, 53), // an address shared with the kernel
 			neighbor(ourAddr), to(ourAddr, 6, 80), neighbor(our6), to(our6, 6, 80),
 		}})
-		w.kernelAnswers(t, hostAddr, true) // ARP, SYN and RST
-		w.kernelAnswers(t, netip.MustParseAddr("2001:db8::1"), true)
-		w.sendUDP(t, "198.18.0.1:53", []byte("ours"), 0)
+		w.wantKernelReset(t, hostAddr, true) // ARP, SYN and RST
+		w.wantKernelReset(t, netip.MustParseAddr("2001:db8::1"), true)
+		w.sendUDP(t, "198.18.0.1:53", []byte("steered"), 0)
 		r.wantPacket(t, "UDP to the steered port of a shared address", func(f []byte) bool { return f[12] == 8 && f[23] == 17 })
 		go w.dial(ourAddr, time.Second) // no host answers ARP for it: the request is steered
 		r.wantPacket(t, "ARP for the steered address", func(f []byte) bool { return f[12] == 8 && f[13] == 6 })
@@ -426,14 +426,14 @@ func TestSteeringLeavesOtherPacketsToTheKernel(t *testing.T) {
 		before, err := r.Steering().Counts()
 		must(t, err)
 		w.sendUDP(t, "198.18.0.1:53", []byte("the kernel's now"), 0)
-		w.kernelAnswers(t, hostAddr, true)
+		w.wantKernelReset(t, hostAddr, true)
 		after, err := r.Steering().Counts()
 		must(t, err)
 		if after.Passed < before.Passed+2 {
 			t.Errorf("counters went from %+v to %+v", before, after)
 		}
 		must(t, r.Steering().Add(to(hostAddr, 17, 53)))
-		w.sendUDP(t, "198.18.0.1:53", []byte("ours again"), 0)
+		w.sendUDP(t, "198.18.0.1:53", []byte("steered again"), 0)
 		r.wantPacket(t, "UDP after the rule is back", func(f []byte) bool { return f[12] == 8 && f[23] == 17 })
 	}
 }

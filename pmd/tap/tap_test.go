@@ -240,11 +240,11 @@ func turn(p []byte) {
 // Every size around the ends of frames goes to the driver and back, with checksums that need no fix.
 func TestLinuxExchangesPacketsWithTheDriver(t *testing.T) {
 	for _, mtu := range []int{1500, 9000, 65521} {
-		t.Run(fmt.Sprintf("MTU %d", mtu), func(t *testing.T) { speak(t, mtu) })
+		t.Run(fmt.Sprintf("MTU %d", mtu), func(t *testing.T) { exchange(t, mtu) })
 	}
 }
 
-func speak(t *testing.T, mtu int) {
+func exchange(t *testing.T, mtu int) {
 	r := newRig(t, 1, 128, mtu)
 	data := bytes.Repeat([]byte("millrace"), 65536/8)
 	for _, to := range []string{"198.18.0.2:9", "[2001:db8::2]:9"} {

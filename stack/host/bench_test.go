@@ -9,7 +9,7 @@ import (
 	"github.com/millrace/millrace/tcp"
 )
 
-// cpu returns the CPU time of the process in nanoseconds: on a machine that others use it tells more than
+// cpu returns the CPU time of the process in nanoseconds: on a machine that others use it is more reliable than
 // the time that passes.
 func cpu() float64 {
 	var u unix.Rusage

@@ -178,7 +178,7 @@ func TestChecksumsAreVerifiedByEngineOrHost(t *testing.T) {
 	for name, engine := range engines {
 		for _, v4 := range []bool{true, false} {
 			if name == "blind" && v4 {
-				continue // such an engine vouches for no IPv4 header either
+				continue // such an engine does not verify the IPv4 header either
 			}
 			b := newBench(t, engine)
 			x := b.bind(9, nil)
@@ -258,9 +258,9 @@ func TestClosedPortsAreAnswered(t *testing.T) {
 		if len(out) != 1 || wire.TCP(out[0][head:]).Flags() != wire.FlagRST|wire.FlagACK || wire.TCP(out[0][head:]).Ack() != 8 {
 			t.Errorf("IPv4 %v: to a segment %x", v4, out)
 		}
-		b.inject(datagramTo(v4, 5, 99, []byte("anybody?")))
+		b.inject(datagramTo(v4, 5, 99, []byte("no socket")))
 		out = b.poll()
-		if len(out) != 1 || out[0][head] != unreachable || !bytes.Contains(out[0], []byte("anybody?")) {
+		if len(out) != 1 || out[0][head] != unreachable || !bytes.Contains(out[0], []byte("no socket")) {
 			t.Errorf("IPv4 %v: to a datagram %x", v4, out)
 		}
 		s := b.loop.Stats()
@@ -293,7 +293,7 @@ func TestPacketsForOtherHostsAreDropped(t *testing.T) {
 		"to another address":      {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetDst([4]byte{198, 18, 0, 77}); refill(f) }, packet.DropNotOurs},
 		"from the loopback":       {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{127, 0, 0, 1}); refill(f) }, packet.DropDenied},
 		"from a group":            {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{224, 0, 0, 9}); refill(f) }, packet.DropDenied},
-		"from everybody":          {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{255, 255, 255, 255}); refill(f) }, packet.DropDenied},
+		"from broadcast":          {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc([4]byte{255, 255, 255, 255}); refill(f) }, packet.DropDenied},
 		"from ourselves":          {func(f []byte) { ip := wire.IPv4(f[14:]); ip.SetSrc(ip.Dst()); refill(f) }, packet.DropDenied},
 		"with a broken IP header": {func(f []byte) { f[14+8]++ }, packet.DropIPChecksum},
 		"with a short UDP length": {func(f []byte) { wire.UDP(f[34:]).SetLen(7) }, packet.DropMalformed},

@@ -136,7 +136,7 @@ func TestDatagramsTravelWholeSegmentedAndInFragments(t *testing.T) {
 	}
 }
 
-// Whichever loop an unconnected socket has sent by, and whichever hears that its datagram was too long: all
+// Whichever loop an unconnected socket has sent by, and whichever receives the report that its datagram was too long: all
 // loops come to know. A report about a datagram that was not sent changes nothing.
 func TestPathMTUOfDatagramsReachesAllLoops(t *testing.T) {
 	w := newWorld(t, setting{loops: 3})

@@ -19,7 +19,7 @@ type ipFrame struct {
 	linear   []byte // for that
 }
 
-// Frame implements ip.Output: it lends n bytes, or returns nil where there is no frame.
+// Frame implements ip.Output: it returns room for n bytes, or nil where there is no frame.
 func (o ipOutput) Frame(dev uint8, n int) []byte {
 	h := o.h
 	l := &h.ipFrame
@@ -38,7 +38,7 @@ func (o ipOutput) Frame(dev uint8, n int) []byte {
 	return h.arena.Bytes(&d)
 }
 
-// Send implements ip.Output: it transmits the n bytes that Frame lent. A long packet is copied into a chain
+// Send implements ip.Output: it transmits the first n bytes of the room that Frame returned. A long packet is copied into a chain
 // of frames; where there are too few it is dropped, because Frame could not know.
 func (o ipOutput) Send(dev uint8, n int) {
 	h := o.h

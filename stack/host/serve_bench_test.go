@@ -33,7 +33,7 @@ func pair(t testing.TB) (a, b *socket.Stack) {
 	return a, b
 }
 
-// echo has b return what comes on port 7, and swallow what comes on port 9.
+// echo serves echo (RFC 862) on port 7 and discard (RFC 863) on port 9 of b.
 func serve(t testing.TB, b *socket.Stack) {
 	for port, f := range map[string]func(net.Conn){
 		":7": func(c net.Conn) {

@@ -145,7 +145,7 @@ func (w *world) poll() (moved int) {
 	return moved
 }
 
-// run lets time pass until done says so, for limit at most.
+// run lets time pass until done is true, for limit at most.
 func (w *world) run(limit time.Duration, done func() bool) bool {
 	w.t.Helper()
 	for end := w.now.Add(limit); w.now < end; {
