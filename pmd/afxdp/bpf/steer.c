@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 //
-// steer decides, for every frame that an interface receives, who gets it: the AF_XDP socket of the
-// frame's queue or the kernel. In rules mode only frames of our addresses and ports leave the
+// steer decides where every frame that an interface receives goes: to the AF_XDP socket of the
+// frame's queue or to the kernel. In rules mode only frames that match a rule leave the
 // kernel, so that everything else on the interface (ssh, routing, neighbours) works on; in all
-// mode every frame is ours.
+// mode every frame is steered.
 //
 // The rules lie in four maps. An address that is in no rule costs one look-up for each side:
 //
 //	addresses  address -> flags             is there anything to look for?
 //	ports      address, side, protocol, port -> 1
 //	ranges     address, side, protocol -> up to MAX_RANGES port ranges; 0-65535 means any port
-//	prefixes   prefix -> protocol           ICMP, or ICMPv6, to its addresses is ours
+//	prefixes   prefix -> protocol           ICMP, or ICMPv6, to its addresses is steered
 //
 // ICMP types take the place of ports. Fragments after the first have sides of their own, and port 0.
 // IPv4 addresses are keyed as IPv4-mapped IPv6 addresses (RFC 4291 2.5.5.2). What cannot be parsed
@@ -238,8 +238,9 @@ static __always_inline int allowed(const struct flow *f, enum side side)
 	return 0;
 }
 
-// ours applies the rules to a flow.
-static __noinline int ours(const struct flow *f)
+// matches_rules applies the rules to a flow. The first that decides counts: neighbour messages, the
+// destination, addresses that the kernel keeps, prefixes, the source.
+static __noinline int matches_rules(const struct flow *f)
 {
 	if (f->neighbor && (flags_of(&f->target) & NEIGHBOR))
 		return 1;
@@ -299,7 +300,7 @@ static __always_inline void neighbor6(struct flow *f, void *p, void *end)
 		__builtin_memcpy(&f->target, m->target, 16);
 		f->neighbor = 1;
 	} else if (m->type == ND_ADVERTISEMENT) {
-		f->target = f->dst; // the answer to a solicitation of ours
+		f->target = f->dst; // the answer to a solicitation by the driver
 		f->neighbor = 1;
 	}
 }
@@ -332,7 +333,7 @@ static __always_inline int steer_ip4(void *p, void *end)
 	f.rest = !!(ip->frag & bpf_htons(0x1fff));
 	if (!f.rest)
 		transport(&f, p + len, end);
-	return ours(&f);
+	return matches_rules(&f);
 }
 
 // walk6 skips extension headers until it is at the transport header. A chain that is cut off or too
@@ -385,7 +386,7 @@ static __always_inline int steer_ip6(void *p, void *end)
 	__builtin_memcpy(&f.dst, ip->dst, 16);
 	f.proto = ip->next;
 	walk6(&f, ip + 1, end);
-	return ours(&f);
+	return matches_rules(&f);
 }
 
 static __always_inline int decide(void *p, void *end)
@@ -421,7 +422,7 @@ static __always_inline int steer_frame(struct xdp_md *ctx)
 		count(PASSED);
 		return XDP_PASS;
 	}
-	// A queue without a socket of ours leaves its frames to the kernel.
+	// A queue without a bound socket leaves its frames to the kernel.
 	int verdict = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 	count(verdict == XDP_REDIRECT ? STEERED : UNBOUND);
 	return verdict;
