@@ -47,9 +47,7 @@ func (n *Node) Update() error {
 }
 
 // claims collects what the services want, in their order, so that equal wishes give an
-// equal list and nothing is written to the kernel's maps. Where two services claim the
-// neighbour messages of one address the first gets them: two answers to one ARP request
-// would race (RFC 5227 2.4).
+// equal list and nothing is written to the kernel's maps.
 func (n *Node) claims() (claims []stack.Claim) {
 	kept := map[netip.Addr]bool{}
 	for i, s := range n.services {
@@ -71,9 +69,10 @@ func (n *Node) claims() (claims []stack.Claim) {
 // wholeAddress reports whether a rule names every packet to one address.
 func wholeAddress(r pmd.Rule) bool { return r.Kind == pmd.To && r.Proto == 0 && r.Bits == 0 }
 
-// oneAnswer leaves one claim of ARP and neighbour discovery for each address: that of the service that has
-// the whole address, else the first. A host that sends from an address needs the answers to what it
-// asks; an L4 service there asks nothing.
+// oneAnswer leaves one claim of ARP and neighbour discovery for each address: two answers
+// to one ARP request would race (RFC 5227 2.4). The service that has the whole address
+// keeps it, else the first. A host that sends from an address needs the answers to its
+// requests; an L4 service there asks nothing.
 func oneAnswer(claims []stack.Claim) (out []stack.Claim) {
 	whole, answers := map[netip.Addr]stack.Target{}, map[netip.Addr]stack.Target{}
 	for _, c := range claims {

@@ -99,11 +99,13 @@ func (d *Dispatcher) Handle(now clock.Time, b *packet.Batch) {
 // offerNext offers what the handler `from` has no service or flow for to the next
 // claim's handler, in bursts of packets for the same one.
 func (d *Dispatcher) offerNext(now clock.Time, b *packet.Batch, from Target) {
+	if !anyDeclined(b.D) {
+		return
+	}
 	var to Target // of d.again
 	for at := 0; at < len(b.D); {
 		n := max(1, packet.Chain(b.D[at:]))
-		v := b.D[at].Verdict
-		if (v == packet.DropNoService || v == packet.DropNoFlow) && declinedBy(&b.D[at]) == 0 {
+		if declined(&b.D[at]) && declinedBy(&b.D[at]) == 0 {
 			if next := d.nextTarget(now, b.Bytes(at), from); next != 0 {
 				if next != to {
 					d.handleAgain(now, b, from, to)
@@ -115,6 +117,20 @@ func (d *Dispatcher) offerNext(now clock.Time, b *packet.Batch, from Target) {
 		at += n
 	}
 	d.handleAgain(now, b, from, to)
+}
+
+// declined reports whether a handler has no service or flow for a packet.
+func declined(d *packet.Desc) bool {
+	return d.Verdict == packet.DropNoService || d.Verdict == packet.DropNoFlow
+}
+
+func anyDeclined(list []packet.Desc) bool {
+	for i := range list {
+		if declined(&list[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // declinedShift is where the upper byte of Desc.Flow begins. In a packet that has been handed over it is
@@ -201,10 +217,8 @@ func (d *Dispatcher) classify(now clock.Time, b *packet.Batch) (first Target, mi
 		switch {
 		case more:
 			to = d.targets[i-1]
-		case desc.Port == LoopbackDev && d.loopback != 0:
-			to = d.loopback
-		case declinedBy(desc) != 0:
-			to = d.nextTarget(now, b.Arena.Bytes(desc), declinedBy(desc))
+		case desc.Port == LoopbackDev || desc.Flags.Has(packet.FlagHanded):
+			to = d.innerTarget(table, now, desc, b.Arena.Bytes(desc))
 		default:
 			to = d.target(table, now, desc, b.Arena.Bytes(desc))
 		}
@@ -216,6 +230,18 @@ func (d *Dispatcher) classify(now clock.Time, b *packet.Batch) (first Target, mi
 		more = desc.Flags.Has(packet.FlagMore)
 	}
 	return first, mixed
+}
+
+// innerTarget is target for packets that do not come from a device: the loopback queue's, and those of
+// other loops.
+func (d *Dispatcher) innerTarget(t *lookup, now clock.Time, desc *packet.Desc, frame []byte) Target {
+	if desc.Port == LoopbackDev && d.loopback != 0 {
+		return d.loopback
+	}
+	if by := declinedBy(desc); by != 0 {
+		return d.nextTarget(now, frame, by)
+	}
+	return d.target(t, now, desc, frame)
 }
 
 // split copies the packets of each handler into a batch of its own, with their literal
