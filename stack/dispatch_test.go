@@ -72,16 +72,23 @@ type recorder struct {
 	devs    []uint8
 	verdict packet.Verdict
 	matches []packet.Match
+	matched [][]byte // their frames
+	decided int      // packets that came with a verdict
 	batches int
 	next    clock.Time
 }
 
 func (r *recorder) Handle(_ clock.Time, b *packet.Batch) {
 	r.batches++
-	r.matches = append(r.matches, b.Matches...)
+	for _, m := range b.Matches {
+		r.matches, r.matched = append(r.matches, m), append(r.matched, slices.Clone(b.Bytes(int(m.D))))
+	}
 	for i := range b.D {
 		r.frames = append(r.frames, slices.Clone(b.Bytes(i)))
 		r.devs = append(r.devs, b.D[i].Port)
+		if b.D[i].Verdict != packet.Undecided {
+			r.decided++
+		}
 		b.D[i].Verdict = r.verdict
 	}
 }

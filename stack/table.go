@@ -62,7 +62,8 @@ var ErrClaim = errors.New("address table")
 // The more specific claim wins, whatever the order of the claims:
 //
 //	neighbor   ARP and neighbour discovery about an address
-//	to         one port, then the smaller range of ports, then a protocol, then the whole address
+//	to         one port, then the smaller range of ports, then a protocol, then the whole address;
+//	           later fragments before their protocol
 //	prefix     the longest
 //	from       a source address, as to
 //	fallback   what a device brings that no claim names (SetFallback)
@@ -160,7 +161,7 @@ type addrClaims struct {
 // sideClaims are the claims of packets to an address, or from it.
 type sideClaims struct {
 	all    Target       // every packet
-	protos []protoClaim // the smallest range of ports first
+	protos []protoClaim // later fragments first, then the smallest range of ports
 }
 
 // protoClaim is a protocol of an address, or a range of its ports. The range 0-65535
@@ -206,7 +207,7 @@ func (l *lookup) add(c Claim) error {
 	case hi == 0:
 		hi = lo
 	}
-	if lo == hi && !c.LaterFragments {
+	if lo == hi {
 		k := portKey{a.As16(), lo, c.Proto, sideOf(c.Kind)}
 		to := l.ports[k]
 		err := set(&to, c)
@@ -296,7 +297,7 @@ func (l *lookup) finish() error {
 	for k, a := range l.addrs {
 		for i := range a.sides {
 			s := &a.sides[i]
-			slices.SortStableFunc(s.protos, func(a, b protoClaim) int { return cmp.Compare(a.hi-a.lo, b.hi-b.lo) })
+			slices.SortStableFunc(s.protos, protoClaim.compare)
 			if err := s.overlap(); err != nil {
 				return fmt.Errorf("%w: %s: %w", ErrClaim, netip.AddrFrom16(k).Unmap(), err)
 			}
@@ -304,6 +305,17 @@ func (l *lookup) finish() error {
 	}
 	slices.SortStableFunc(l.prefixes, func(a, b prefixClaim) int { return cmp.Compare(b.prefix.Bits(), a.prefix.Bits()) })
 	return nil
+}
+
+// compare orders claims of one side: the more specific first. Later fragments are less than a protocol.
+func (c protoClaim) compare(o protoClaim) int {
+	if c.rest != o.rest {
+		if c.rest {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(c.hi-c.lo, o.hi-o.lo)
 }
 
 // overlap reports two ranges with different targets of which neither contains the
