@@ -1,8 +1,8 @@
 // Package ip is the network layer of a host: addresses, routes, neighbours, fragments, ICMP and multicast groups.
 //
-// A host (stack/host) asks FastPath about each received packet. What it declines goes to Input, which answers ARP,
+// A host (stack/host) passes each received packet to FastPath. What that declines goes to Input, which answers ARP,
 // neighbour discovery and ICMP itself, reassembles fragments, and returns datagrams for a transport. To send, the host
-// asks Route for a path, which a connection then finds again by its Ref, and writes the headers with Path.Put or has
+// calls Route for a path, which a connection then finds again by its Ref, and writes the headers with Path.Put or lets
 // Send do so. Poll runs the timers. Frames leave by Config.Output.
 //
 // Each loop has a Node of its own. Several nodes on the same links are one host: the leader handles ARP, neighbour

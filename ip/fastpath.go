@@ -53,8 +53,8 @@ func (n *Node) FastPath(frame []byte, d *packet.Desc, p *FastPacket) bool {
 	return false
 }
 
-// unicast4 reports whether a is an address of this host for a packet that came in on dev. It compares the answer that
-// Local was asked for last word by word: a wire.Addr that is written and then read as 16 bytes costs 10 ns, because the
+// unicast4 reports whether a is an address of this host for a packet that came in on dev. It compares the last argument of
+// Local word by word: a wire.Addr that is written and then read as 16 bytes costs 10 ns, because the
 // CPU cannot forward two stores to one load.
 func (n *Node) unicast4(dev uint8, a [4]byte) bool {
 	k := &n.local.last.key

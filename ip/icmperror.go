@@ -38,7 +38,7 @@ type ICMPError struct {
 	Type  uint8      // of the message, with Code, as they came
 	Code  uint8      //
 	MTU   int        // of TooBig, within bounds: what Node.MTU returns once Config.Error has confirmed the packet
-	From  wire.Addr  // who sent the message
+	From  wire.Addr  // sender of the message
 	Proto uint8      // of the packet
 	Tuple wire.Tuple // of the packet, as this host sees the flow; of an echo LocalPort is the identifier; else without ports
 	Quote []byte     // of the packet, from its transport header on, at least 8 bytes; borrowed

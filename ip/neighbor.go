@@ -104,7 +104,7 @@ func newNeighbors(max int, now clock.Time) neighbors {
 // Limits of the neighbour cache.
 const (
 	maxNeighbors    = 1 << 15
-	resolutionRate  = 1000 // addresses a second that are begun to be asked for (RFC 6583 7.1)
+	resolutionRate  = 1000 // new resolutions a second (RFC 6583 7.1)
 	resolutionBurst = 256
 )
 

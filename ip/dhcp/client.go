@@ -119,7 +119,7 @@ func (c *Client) restart(now clock.Time, after time.Duration) {
 	c.state, c.next, c.sent = Init, now.Add(after), 0
 }
 
-// Poll sends what is due, and returns when it wants to be called next.
+// Poll sends what is due, and returns the time of its next call.
 func (c *Client) Poll(now clock.Time) clock.Time {
 	for now >= c.next {
 		c.fire(now)
@@ -295,7 +295,7 @@ func (c *Client) handleOffer(now clock.Time, r *reply) bool {
 	return true
 }
 
-// handleAck takes a lease: the one that was asked for, from the server that offered it.
+// handleAck takes a lease, if it is for the requested address and from the server that offered it.
 func (c *Client) handleAck(now clock.Time, r *reply) bool {
 	if r.addr != c.lease.Addr || r.lease == 0 || (c.state == Requesting || c.state == Renewing) && r.server != c.lease.Server {
 		return false

@@ -106,7 +106,7 @@ func ethtool(name string, cmd unsafe.Pointer) error {
 	return nil
 }
 
-// addressFilter opens the address filter of the NIC for frames that the kernel has not asked for: all of
+// addressFilter opens the address filter of the NIC for frames that the kernel has not subscribed to: all of
 // them, or the multicast groups in which neighbours are solicited. Without it the NIC would drop a
 // solicitation for an address that the kernel does not have. It is the membership of a packet socket
 // that receives nothing, so the kernel removes it when the process ends, however it ends.

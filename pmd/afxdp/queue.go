@@ -39,7 +39,7 @@ type Queue struct {
 	finalStats unix.XDPStatistics // what the kernel had counted when the socket was closed
 }
 
-// A queue is audited as a holder: the kernel cannot be asked which frames it has.
+// A queue is audited as a holder: the kernel does not report which frames it has.
 var (
 	_ pmd.Driver  = (*Queue)(nil)
 	_ ring.Holder = (*Queue)(nil)

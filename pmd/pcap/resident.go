@@ -81,7 +81,7 @@ func (r *resident) add(off uint32) {
 	r.owned[off>>r.shift] = true
 }
 
-// owns reports whether the frame at off is resident: such a frame never goes to the pool before Close, whoever returns it,
+// owns reports whether the frame at off is resident: such a frame never goes to the pool before Close, even when it is sent,
 // because later laps have its packets again.
 func (r *resident) owns(off uint32) bool { return r.owned[off>>r.shift] }
 
@@ -113,7 +113,7 @@ func (p *Driver) appendResident(now clock.Time, b *packet.Batch) {
 			continue
 		}
 		n := p.runLen(now, b)
-		// Nothing fits, is due or near enough in time: the caller comes again, unless nothing ever would fit.
+		// Nothing fits, is due or within the range of a Stamp: a later call continues, unless the packet can never fit.
 		if n == 0 {
 			if !p.skipLong(cap(b.D)) {
 				return

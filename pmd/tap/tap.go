@@ -33,7 +33,7 @@ const DefaultHeadroom = 256
 // Config describes what Open opens. Pools is required.
 type Config struct {
 	// Interface names an existing TAP interface, or the one to make; "" lets the kernel choose,
-	// and so does a name with %d in it. An interface that Open makes is gone after Close.
+	// and so does a name with %d in it. Close removes an interface that Open has made.
 	Interface string
 
 	// Pools supply the frames, one for each queue. Linux keeps a flow on one queue.
@@ -204,7 +204,7 @@ func (d *Device) drops() uint64 {
 	return 0
 }
 
-// Close closes every queue. An interface that Open made is gone then. The loops must have stopped.
+// Close closes every queue, and with the last one removes an interface that Open has made. The loops must have stopped.
 func (d *Device) Close() error {
 	var errs []error
 	final := uint64(0)
