@@ -108,6 +108,7 @@ a running gateway or stack; NO_COLOR turns colours off.`,
   millrace replay trace.pcap           analyse every packet of a capture
   millrace forward eth1 eth2           bridge two devices
   millrace gateway -c gateway.yaml     balance load
+  millrace stack up -c stack.yaml      run a host in user space
   millrace bench kern --quick          how fast the batch engine is here`,
 		SilenceUsage:  true,
 		SilenceErrors: true,

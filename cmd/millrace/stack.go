@@ -84,7 +84,7 @@ func newStackUp(c *console) *cobra.Command {
 		Args:    exactly(),
 	}
 	fl := cmd.Flags()
-	fl.StringVarP(&f.config, "config", "c", "", "configuration file")
+	fl.StringVarP(&f.config, "config", "c", "", "configuration file; - is standard input")
 	fl.StringArrayVar(&f.devices, "dev", nil, "interface to serve on, its driver after a colon")
 	fl.Var(&addrFlag{&f}, "addr", "address of the --dev before it: 198.18.0.2/24, dhcp, slaac")
 	fl.StringArrayVar(&f.routes, "route", nil, "route: NETWORK=GATEWAY, or default=GATEWAY")

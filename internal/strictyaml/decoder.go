@@ -34,6 +34,7 @@ type Decoder struct {
 	file  string
 	lines []string
 
+	failed    map[placed]bool
 	root      *yaml.Node
 	nodes     int  // of the file
 	visits    int  // of keys and items, those behind aliases each time
@@ -41,6 +42,12 @@ type Decoder struct {
 
 	describing bool      // see Describe
 	forms      []*Schema // that the place which is described accepts
+}
+
+// placed identifies a problem.
+type placed struct {
+	line, column int
+	message      string
 }
 
 // New returns a decoder of src; file names it in messages.
@@ -74,9 +81,14 @@ func (d *Decoder) FailAt(line, column int, hint, message string) {
 	}
 	p := d.Place(line, column)
 	p.Message, p.Hint = message, hint
-	if slices.Contains(d.Problems, p) {
-		return // what several aliases stand for is wrong once
+	at := placed{line, column, message}
+	if d.failed[at] {
+		return // an error in a value with several aliases is one
 	}
+	if d.failed == nil {
+		d.failed = map[placed]bool{}
+	}
+	d.failed[at] = true
 	d.Problems = append(d.Problems, p)
 }
 

@@ -210,3 +210,41 @@ func TestDescribeIsWhatTheDecoderAccepts(t *testing.T) {
 		t.Errorf("%v %s", err, text)
 	}
 }
+
+// A file with many errors is reported in linear time.
+func TestManyErrors(t *testing.T) {
+	src := "items:\n" + strings.Repeat("- {number: 10}\n", 50_000)
+	began := time.Now()
+	_, _, err := lists(src)
+	e := new(Error)
+	if !errors.As(err, &e) || len(e.Problems) != 50_000 || time.Since(began) > 20*time.Second {
+		t.Errorf("%v: %.100v", time.Since(began), err)
+	}
+}
+
+// FuzzDecoder looks for panics, endless walks and errors without a place. The parser puts what is missing at
+// the end on the next line.
+func FuzzDecoder(f *testing.F) {
+	for _, src := range []string{
+		"items: [{number: 1}]\n", "x-b: &b {number: 1}\nitems: [*b, {<<: *b, word: cpu}, {<<: [*b, {list: [1, 2]}]}]\n",
+		"items: &i [*i]\n", "items: [&a {<<: *a}]\n", "a: &a [*b]\nb: &b [*a]\n", "items: [*b]\n", "? [a]\n: b\n", "items: [{<<: [[]]}]\n",
+	} {
+		f.Add(src)
+	}
+	f.Fuzz(func(t *testing.T, src string) {
+		_, _, err := lists(src)
+		if e := new(Error); errors.As(err, &e) {
+			lines := 1
+			for _, r := range src {
+				if strings.ContainsRune("\n\r\u0085\u2028\u2029", r) { // YAML 1.1 has five line breaks
+					lines++
+				}
+			}
+			for _, p := range e.Problems {
+				if p.Line < 1 || p.Line > lines+1 || p.Column < 1 || p.Message == "" {
+					t.Errorf("%+v in %d lines", p, lines)
+				}
+			}
+		}
+	})
+}
