@@ -19,6 +19,8 @@ func TestAutomaticQueues(t *testing.T) {
 		"one of each":        {count: map[string]int{"a": 1, "b": 1, "c": 1}, want: 1},
 		"the first has less": {count: map[string]int{"a": 2, "b": 4, "c": 2}, err: "a receives on 2 queues and b on more (`ethtool -L b combined 2`"},
 		"the last has less":  {count: map[string]int{"a": 4, "b": 4, "c": 2}, err: "c receives on 2 queues and a on more (`ethtool -L a combined 2`"},
+		"one less":           {count: map[string]int{"a": 4, "b": 4, "c": 3}, err: "c receives on 3 queues and a on more"},
+		"the most":           {count: map[string]int{"a": 64, "b": 64, "c": 64}, want: 64},
 		"too many":           {count: map[string]int{"a": 65, "b": 65, "c": 65}, err: "at most 64"},
 		"none":               {count: map[string]int{"a": 1}, err: "no such interface"},
 	} {

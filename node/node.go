@@ -93,12 +93,13 @@ type Node struct {
 	netlink     *netlink.Handle
 	linkUpdates <-chan netlink.LinkUpdate // nil without
 
-	metrics net.Listener // nil without
-	control net.Listener // nil without
-	started time.Time
-	quit    chan struct{} // Stop has been called
-	ended   chan struct{} // the loops have ended
-	closed  chan struct{} // Close has been called
+	metrics   net.Listener // nil without
+	control   net.Listener // nil without
+	started   time.Time
+	connected bool          // Start has given the loops their handlers
+	quit      chan struct{} // Stop has been called
+	ended     chan struct{} // the loops have ended
+	closed    chan struct{} // Close has been called
 
 	mu       sync.Mutex // guards all below
 	services []Service
@@ -292,6 +293,7 @@ func (n *Node) Start() error {
 	if err := n.connect(); err != nil {
 		return err
 	}
+	n.connected = true
 	n.watchLinks()
 	n.started = time.Now()
 	return n.Update()
@@ -301,6 +303,11 @@ func (n *Node) Start() error {
 // unless that has been done. When it returns every packet has met its end and the
 // counters are final. A device that is lost is logged; the others go on.
 func (n *Node) Run(ctx context.Context) error {
+	if !n.connected {
+		if err := n.Start(); err != nil {
+			return err
+		}
+	}
 	// The loops outlive ctx by as long as the services take to finish: their last
 	// packets, such as the FIN of a connection or the release of a DHCP lease, leave by
 	// the loops.
