@@ -170,7 +170,7 @@ func (p *process) listen() error {
 // gateway's for everybody else.
 func (p *process) askItself() error {
 	for _, address := range []string{"127.0.0.1:80", movingAddr + ":8080", hostAddr + ":80"} {
-		c := http.Client{Transport: &http.Transport{DialContext: p.stack.DialContext, DisableKeepAlives: true}, Timeout: time.Second}
+		c := http.Client{Transport: &http.Transport{DialContext: p.stack.DialContext, DisableKeepAlives: true}, Timeout: 10 * time.Second}
 		resp, err := c.Get("http://" + address + "/")
 		if err != nil {
 			return err

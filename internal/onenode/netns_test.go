@@ -107,7 +107,7 @@ func (s *site) retransmitted() uint64 {
 func (s *site) servedBy(address string, servers ...string) {
 	s.t.Helper()
 	for range 20 {
-		name, err := s.get(address)
+		name, err := s.get(address, answerLimit)
 		s.must(err)
 		if err := oneOf(name, servers); err != nil {
 			s.t.Fatal(err)
@@ -127,6 +127,7 @@ func (s *site) kill() {
 	kernel := s.newLoad(ctx)
 	kernel.echo("kernel, TCP, when the process is killed", "tcp", kernelAddr+":22")
 	lost := s.newLoad(ctx)
+	lost.limit = 500 * time.Millisecond // its last requests get no answer
 	lost.anew("gateway", gatewayAddr+":80", "b1", "b2")
 	lost.anew("host", hostAddr+":80", "host")
 	time.Sleep(200 * time.Millisecond)

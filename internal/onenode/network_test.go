@@ -212,8 +212,8 @@ func (s *site) line() string {
 func (s *site) served(address string) {
 	s.t.Helper()
 	var err error
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if _, err = s.get(address); err == nil {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if _, err = s.get(address, time.Second); err == nil {
 			return
 		}
 	}
@@ -249,6 +249,6 @@ func (s *site) stop() (sum summary) {
 	if rx := sum.Devices[0].RxPackets; rx != sum.Counters.Received {
 		s.t.Errorf("the driver received %d packets, the loops %d", rx, sum.Counters.Received)
 	}
-	s.t.Log(sum.Counters.Balance())
+	s.t.Logf("%smissed by the interface %d", sum.Counters.Balance(), sum.Devices[0].RxMissed)
 	return sum
 }
