@@ -99,16 +99,17 @@ func (d *Dispatcher) Handle(now clock.Time, b *packet.Batch) {
 // offerNext offers what the handler `from` has no service or flow for to the next
 // claim's handler, in bursts of packets for the same one.
 func (d *Dispatcher) offerNext(now clock.Time, b *packet.Batch, from Target) {
+	markHandover(b.D, from)
 	if !anyDeclined(b.D) {
 		return
 	}
 	var to Target // of d.again
 	for at := 0; at < len(b.D); {
 		n := max(1, packet.Chain(b.D[at:]))
-		if declined(&b.D[at]) && declinedBy(&b.D[at]) == 0 {
+		if declined(&b.D[at]) && handedBy(&b.D[at])&offered == 0 {
 			if next := d.nextTarget(now, b.Bytes(at), from); next != 0 {
 				if next != to {
-					d.handleAgain(now, b, from, to)
+					d.handleAgain(now, b, to)
 				}
 				to = next
 				d.repeat(b, at, n)
@@ -116,7 +117,7 @@ func (d *Dispatcher) offerNext(now clock.Time, b *packet.Batch, from Target) {
 		}
 		at += n
 	}
-	d.handleAgain(now, b, from, to)
+	d.handleAgain(now, b, to)
 }
 
 // declined reports whether a handler has no service or flow for a packet.
@@ -133,18 +134,30 @@ func anyDeclined(list []packet.Desc) bool {
 	return false
 }
 
-// declinedShift is where the upper byte of Desc.Flow begins. In a packet that has been handed over it is
-// the Target that has declined the packet: a second handler may have its flows on other loops than the
-// first, and the packet must go there without asking the first again.
-const declinedShift = 24
+// targetShift is where the upper byte of Desc.Flow begins. In a packet that has been handed over it is the
+// target that did so, whose part on the other loop gets the packet without a look-up: the table may have
+// changed since, and a second handler may have its flows on other loops than the first.
+const targetShift = 24
 
-// declinedBy returns which target has declined a packet on another loop; 0 is none. Flow means
-// something else in packets that have not been handed over.
-func declinedBy(d *packet.Desc) Target {
+// offered marks a target that got a packet because another one had declined it.
+const offered = 1 << 7
+
+// handedBy returns the upper byte of Flow; 0 is none. Flow means something else in packets that have not
+// been handed over.
+func handedBy(d *packet.Desc) Target {
 	if !d.Flags.Has(packet.FlagHanded) {
 		return 0
 	}
-	return Target(d.Flow >> declinedShift)
+	return Target(d.Flow >> targetShift)
+}
+
+// markHandover writes the target into packets that its handler hands over.
+func markHandover(list []packet.Desc, by Target) {
+	for i := range list {
+		if d := &list[i]; d.Verdict == packet.Handover {
+			d.Flow = d.Flow&loopMask | uint32(by)<<targetShift
+		}
+	}
 }
 
 // nextTarget returns the handler of the next claim on a packet after those of `from`; 0
@@ -186,20 +199,17 @@ func (d *Dispatcher) repeat(b *packet.Batch, at, n int) {
 	}
 }
 
-// handleAgain has a handler decide d.again, which `from` has declined, and puts the packets back where they
-// were in b.
-func (d *Dispatcher) handleAgain(now clock.Time, b *packet.Batch, from, to Target) {
+// handleAgain has a handler decide d.again, and puts the packets back where they were in b.
+func (d *Dispatcher) handleAgain(now clock.Time, b *packet.Batch, to Target) {
 	if len(d.again.D) == 0 {
 		return
 	}
 	i, _ := to.handler()
 	d.again.Arena, d.again.Base = b.Arena, b.Base
 	d.handlers[i].Handle(now, &d.again)
+	markHandover(d.again.D, to|offered)
 	for k, at := range d.places {
 		b.D[at] = d.again.D[k]
-		if b.D[at].Verdict == packet.Handover {
-			b.D[at].Flow |= uint32(from) << declinedShift
-		}
 	}
 	d.again.D, d.again.Matches, d.places = d.again.D[:0], d.again.Matches[:0], d.places[:0]
 }
@@ -238,8 +248,9 @@ func (d *Dispatcher) innerTarget(t *lookup, now clock.Time, desc *packet.Desc, f
 	if desc.Port == LoopbackDev && d.loopback != 0 {
 		return d.loopback
 	}
-	if by := declinedBy(desc); by != 0 {
-		return d.nextTarget(now, frame, by)
+	by := handedBy(desc) &^ offered
+	if i, ok := by.handler(); ok && i < len(d.handlers) {
+		return by
 	}
 	return d.target(t, now, desc, frame)
 }

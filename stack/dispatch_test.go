@@ -608,10 +608,26 @@ func TestADeclinedPacketIsHandedOverAndNotOfferedToTheFirstAgain(t *testing.T) {
 		}
 	}
 	bt := newTestBatches(t).batch(t, frame)
-	bt.D[0].Flow = uint32(ToHandler(0)) << declinedShift // a slot of the engine's flow table
+	bt.D[0].Flow = uint32(ToHandler(0)) << targetShift // a slot of the engine's flow table
 	before := len(a.frames)
 	if d.Handle(3, bt); len(a.frames) != before+1 {
 		t.Error("a packet that has not been handed over counts as declined")
+	}
+}
+
+func TestAHandedOverPacketStaysWithItsHandlerWhenTheTableChanges(t *testing.T) {
+	before, after := tableOf(t, to("198.18.0.10", 0, 0, 0, ToHandler(1))), tableOf(t, to("198.18.0.10", 0, 0, 0, ToHandler(1)), to("198.18.0.10", udp, 80, 80, ToHandler(0)))
+	frame := udp4(t, "198.18.1.1:1", "198.18.0.10:80")
+	d, _ := NewDispatcher(before, &handing{}, &handing{})
+	bt := newTestBatches(t).batch(t, frame)
+	d.Handle(1, bt)
+	a, b := &recorder{verdict: packet.Deliver}, &recorder{verdict: packet.Deliver}
+	d2, _ := NewDispatcher(after, a, b)
+	next := newTestBatches(t).batch(t, frame)
+	next.D[0].Flow, next.D[0].Flags = bt.D[0].Flow&^loopMask, next.D[0].Flags|packet.FlagHanded
+	d2.Handle(2, next)
+	if len(a.frames) != 0 || len(b.frames) != 1 {
+		t.Errorf("the handlers of the other loop got %d and %d packets", len(a.frames), len(b.frames))
 	}
 }
 

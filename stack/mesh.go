@@ -25,7 +25,7 @@ import (
 // the ring is full or no frame is free the packet is dropped (packet.DropHandover): a loop never
 // waits for another.
 //
-// The upper byte of Flow goes along: see declinedBy.
+// The upper byte of Flow goes along: see handedBy.
 //
 // A packet may be handed over twice, for instance to where the fragments of a datagram meet and from
 // there to their flow. The third loop decides for good, so no packet circulates.
@@ -71,7 +71,7 @@ const (
 )
 
 // loopMask are the bits of Desc.Flow that name a loop, with the verdict Handover.
-const loopMask = 1<<declinedShift - 1
+const loopMask = 1<<targetShift - 1
 
 // Join joins loops with different pools of one arena, before they run. All of them have to run: one
 // whose devices have ended goes on for the others.
@@ -134,7 +134,7 @@ func (m *Mesh) pending() bool {
 func (l *Loop) handOver(d []packet.Desc) {
 	for len(d) > 0 {
 		n := max(1, packet.Chain(d))
-		to, declined := uint64(d[0].Flow&loopMask), d[0].Flow&^loopMask
+		to, by := uint64(d[0].Flow&loopMask), d[0].Flow&^loopMask
 		if to >= uint64(len(l.peers)) || int(to) == l.self || d[0].Flags.Has(packet.FlagHandedAgain) {
 			l.out.drop(d[:n], packet.DropUnsupported)
 			d = d[n:]
@@ -147,7 +147,7 @@ func (l *Loop) handOver(d []packet.Desc) {
 		for i := range p.out[at:] {
 			o := &p.out[at+i]
 			o.Flags |= mark
-			o.Verdict, o.Flow = packet.Undecided, declined
+			o.Verdict, o.Flow = packet.Undecided, by
 		}
 		d = d[n:]
 	}

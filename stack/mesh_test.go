@@ -612,12 +612,12 @@ func TestQuiescenceIsNotReachedWhileAPacketIsBetweenLoops(t *testing.T) {
 	wg.Wait()
 }
 
-func TestWhoDeclinedAPacketGoesAlongWithIt(t *testing.T) {
+func TestWhoHandsAPacketOverGoesAlongWithIt(t *testing.T) {
 	w := newNet(t, 2, 64)
 	from := w.nodes[0].loop
-	from.handOver([]packet.Desc{{Flow: 7<<declinedShift | 1}, {Flow: 1}})
+	from.handOver([]packet.Desc{{Flow: 7<<targetShift | 1}, {Flow: 1}})
 	got := from.peers[1].out
-	if len(got) != 2 || got[0].Flow != 7<<declinedShift || got[1].Flow != 0 || declinedBy(&got[0]) != 7 || declinedBy(&got[1]) != 0 {
+	if len(got) != 2 || got[0].Flow != 7<<targetShift || got[1].Flow != 0 || handedBy(&got[0]) != 7 || handedBy(&got[1]) != 0 {
 		t.Errorf("handed over %+v", got)
 	}
 	from.peers[1].out = got[:0] // no frames belong to them

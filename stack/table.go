@@ -21,8 +21,9 @@ const (
 	firstHandler
 )
 
-// maxHandlers is how many handlers one loop can have: Target is one byte.
-const maxHandlers = 1<<8 - int(firstHandler)
+// maxHandlers is how many handlers one loop can have: Target is one byte,
+// of which `offered` is a bit.
+const maxHandlers = offered - int(firstHandler)
 
 // ToHandler returns the target that is the handler at place i of Dispatcher.
 func ToHandler(i int) Target { return firstHandler + Target(i) }
