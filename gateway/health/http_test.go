@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -36,11 +37,12 @@ func expect(t *testing.T, err error, words string) {
 	}
 }
 
-// site answers as its paths say, and notes the last request.
-type site struct{ last *http.Request }
+// site answers as its paths say, and notes the last request. A request may still be answered when the
+// probe that sent it has given up.
+type site struct{ last atomic.Pointer[http.Request] }
 
 func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.last = r
+	s.last.Store(r)
 	switch r.URL.Path {
 	case "/503":
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -110,12 +112,12 @@ func TestAnHTTPRequestIsAsConfigured(t *testing.T) {
 	c := New()
 	c.Type = TypeHTTP
 	expect(t, once(t, c, srv.Listener.Addr().String()), "")
-	if r := s.last; r.Method != "GET" || r.RequestURI != "/" || r.Host != srv.Listener.Addr().String() || !r.Close {
+	if r := s.last.Load(); r.Method != "GET" || r.RequestURI != "/" || r.Host != srv.Listener.Addr().String() || !r.Close {
 		t.Errorf("%+v", r)
 	}
 	c.HTTP.Method, c.HTTP.Path, c.HTTP.Host = "POST", "/a%20b?c=d", "web.example:8080"
 	expect(t, once(t, c, srv.Listener.Addr().String()), "")
-	if r := s.last; r.Method != "POST" || r.RequestURI != "/a%20b?c=d" || r.Host != "web.example:8080" || r.ContentLength != 0 {
+	if r := s.last.Load(); r.Method != "POST" || r.RequestURI != "/a%20b?c=d" || r.Host != "web.example:8080" || r.ContentLength != 0 {
 		t.Errorf("%+v", r)
 	}
 }
