@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/gateway/quiclb"
+	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/packet"
 )
 

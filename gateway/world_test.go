@@ -16,8 +16,8 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
-	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/gpukern"
+	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )

@@ -101,6 +101,9 @@ type Node struct {
 	ended     chan struct{} // the loops have ended
 	closed    chan struct{} // Close has been called
 
+	closing  sync.Once
+	closeErr error // result of Close
+
 	mu       sync.Mutex // guards all below
 	services []Service
 	steered  []pmd.Rule
@@ -420,9 +423,16 @@ func (n *Node) OnLoop(i int, f func()) bool {
 	}
 }
 
-// Close gives everything back: steering and XDP programs, frames, memory. It is called
-// once, when Run has returned, or was never called. An error reports a lost frame, too.
+// Close gives everything back: steering and XDP programs, frames, memory. Run has
+// returned, or was never called. An error reports a lost frame, too. A second call
+// returns what the first one did.
 func (n *Node) Close() error {
+	n.closing.Do(func() { n.closeErr = n.release() })
+	return n.closeErr
+}
+
+// release undoes open in the reverse order.
+func (n *Node) release() error {
 	close(n.closed)
 	n.drainLinks()
 	var errs []error

@@ -190,6 +190,9 @@ func TestServicesGetWhatTheyClaimAndEveryPacketIsCounted(t *testing.T) {
 		t.Error("a loop that has ended ran a function")
 	}
 	n.Stop()
+	if err := errors.Join(n.Close(), n.Close()); err != nil { // and once more when the test ends
+		t.Error(err)
+	}
 }
 
 func TestClaimsThatContradictLeaveTheTableAsItWas(t *testing.T) {

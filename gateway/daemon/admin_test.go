@@ -274,6 +274,8 @@ func TestCloseWaitsForAReload(t *testing.T) {
 	reloaded, closed := make(chan error, 1), make(chan error, 1)
 	go func() { reloaded <- d.Reload() }()
 	<-r.came
+	d.Stop()
+	<-d.node.Ended()
 	go func() { closed <- d.Close() }()
 	select {
 	case <-closed:
