@@ -83,7 +83,7 @@ func (n *Node) DeviceCounters() (list []DeviceCounters) {
 	return list
 }
 
-// Balance writes the sum that shows that every packet has met its end.
+// Balance writes the sum that shows that every packet is accounted for.
 func (c *Counters) Balance() string {
 	var dropped uint64
 	var reasons []string

@@ -128,7 +128,7 @@ type Service struct {
 	// (stack.Output.Loopback). One service can have it.
 	Fallback bool
 
-	// Entered says that goroutines enter the loops (stack.Loop.Enter), as those of
+	// Entered says that goroutines enter the loops (stack.LoopLock.Enter), as those of
 	// sockets do. All loops of the node are then run by goroutines (stack.ServeAll)
 	// instead of threads of their own.
 	Entered bool
@@ -140,7 +140,7 @@ type Service struct {
 }
 
 // shutdownLimit bounds how long services may hold the process: a service manager sends
-// SIGKILL after 90 s by default, and operators lose patience earlier. It bounds the
+// SIGKILL after 90 s by default, and operators interrupt earlier. It bounds the
 // time between the end of Run's context and that of the loops.
 const shutdownLimit = 5 * time.Second
 
@@ -303,7 +303,7 @@ func (n *Node) Start() error {
 }
 
 // Run moves packets until ctx ends, Stop is called or no device is left. It calls Start
-// unless that has been done. When it returns every packet has met its end and the
+// unless that has been done. When it returns every packet is accounted for and the
 // counters are final. A device that is lost is logged; the others go on.
 func (n *Node) Run(ctx context.Context) error {
 	if !n.connected {

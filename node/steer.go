@@ -46,7 +46,7 @@ func (n *Node) Update() error {
 	return nil
 }
 
-// claims collects what the services want, in their order, so that equal wishes give an
+// claims collects what the services want, in their order, so that equal claims give an
 // equal list and nothing is written to the kernel's maps.
 func (n *Node) claims() (claims []stack.Claim) {
 	kept := map[netip.Addr]bool{}

@@ -8,7 +8,7 @@
 //
 // # Ownership
 //
-// A frame has one owner at any moment: driver, loop, engine, loop, socket, pool. Passing a Batch passes
+// A frame has one owner at any moment: driver, loop, engine, loop, driver or pool. Passing a Batch passes
 // its frames. A function that keeps them says "takes" in its comment; one that only reads them says
 // "borrows".
 //

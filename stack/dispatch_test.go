@@ -316,7 +316,7 @@ func TestClaimsThatContradictAreRefusedAndTheTableStays(t *testing.T) {
 func TestRulesBringDriversWhatHandlersServe(t *testing.T) {
 	addr := netip.MustParseAddr("198.18.0.10")
 	web := to("198.18.0.10", tcp, 80, 80, ToHandler(0))
-	got := Rules([]Claim{web, web, to("198.18.0.11", 0, 0, 0, ToKernel), to("198.18.0.10", tcp, 81, 81, ToDrop), {pmd.Rule{Addr: addr, Kind: pmd.Neighbor}, ToHandler(1)}})
+	got := Rules([]Claim{web, web, to("198.18.0.11", 0, 0, 0, ToKernel), to("198.18.0.11", tcp, 22, 22, ToKernel), to("198.18.0.10", tcp, 81, 81, ToDrop), {pmd.Rule{Addr: addr, Kind: pmd.Neighbor}, ToHandler(1)}})
 	want := []pmd.Rule{
 		web.Rule,
 		{Addr: netip.MustParseAddr("198.18.0.11"), Kind: pmd.Keep},

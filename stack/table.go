@@ -58,7 +58,7 @@ var ErrClaim = errors.New("address table")
 
 // AddressTable maps addresses, protocols and ports to what serves them, for all loops
 // of a process. It is the one source for the loops' dispatchers and, through Rules, for
-// the drivers' steering: a packet that it gives to no handler stays with the kernel.
+// the drivers' steering: a packet that no claim names stays with the kernel.
 //
 // The more specific claim wins, whatever the order of the claims:
 //
@@ -105,15 +105,20 @@ func (t *AddressTable) Replace(claims []Claim) error {
 // Claims returns the claims in use. The caller must not write to them.
 func (t *AddressTable) Claims() []Claim { return t.current.Load().claims }
 
-// Rules returns the steering rules that bring drivers' packets to the handlers of
-// claims: each claim of a handler or of ToDrop once, and a Keep for each address that
-// ToKernel claims as a whole.
+// Rules returns the steering rules that bring drivers' packets to the loops: each claim
+// of a handler or of ToDrop once, and a Keep for each address that ToKernel claims as a
+// whole. A part of an address that ToKernel claims has no rule: packets that nothing
+// names stay with the kernel anyway, and drivers cannot leave out a part of an address
+// that a handler claims. Such packets are dropped by the dispatcher (packet.DropNotOurs).
 func Rules(claims []Claim) (rules []pmd.Rule) {
 	seen := map[pmd.Rule]bool{}
 	for _, c := range claims {
 		r := c.Rule
 		if c.Target == ToKernel {
-			r = pmd.Rule{Addr: c.Addr, Kind: pmd.Keep, Proto: c.Proto, PortLo: c.PortLo, PortHi: c.PortHi}
+			if c.Proto != 0 || c.Bits != 0 || c.Kind != pmd.To {
+				continue
+			}
+			r = pmd.Rule{Addr: c.Addr, Kind: pmd.Keep}
 		}
 		if !seen[r] {
 			seen[r] = true

@@ -79,7 +79,7 @@ func (d *Daemon) weight(r *http.Request) error {
 	return d.gate.SetWeight(req.Service, req.Backend, weight)
 }
 
-// status returns the picture that GET /v1/status shows.
+// status returns what GET /v1/status shows.
 func (d *Daemon) status() admin.Status {
 	sum := d.Summary()
 	gate := sum.Gateway

@@ -196,8 +196,8 @@ func (d *Daemon) event(e gateway.Event) {
 	d.opt.Log.Log(context.Background(), level, "backend", args...)
 }
 
-// Run moves packets until ctx ends, Stop is called or no device is left. When it returns every packet has
-// met its end and Summary is final.
+// Run moves packets until ctx ends, Stop is called or no device is left. When it returns every packet is
+// accounted for and Summary is final.
 func (d *Daemon) Run(ctx context.Context) error { return d.node.Run(ctx) }
 
 // Stop ends Run.
@@ -240,7 +240,7 @@ func (d *Daemon) tryReload() error {
 
 // Close gives everything back. Run has returned, or was never called.
 func (d *Daemon) Close() error {
-	d.reloading.Lock() // a request may have outlived the control server's patience
+	d.reloading.Lock() // a request may have outlived the time-out of the control server
 	defer d.reloading.Unlock()
 	var errs []error
 	if d.gate != nil {
