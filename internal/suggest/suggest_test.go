@@ -11,8 +11,16 @@ func TestDistanceCountsEdits(t *testing.T) {
 		a, b string
 		want int
 	}{
-		{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"kitten", "sitting", 3}, {"json", "json", 0},
-		{"lopo", "loop", 1}, {"ca", "abc", 3}, {"zone", "zoen", 1}, {long, long, longest}, {"a", long, longest},
+		{"", "", 0},
+		{"a", "", 1},
+		{"", "ab", 2},
+		{"kitten", "sitting", 3},
+		{"json", "json", 0},
+		{"lopo", "loop", 1},
+		{"ca", "abc", 3},
+		{"zone", "zoen", 1},
+		{long, long, longest},
+		{"a", long, longest},
 	} {
 		if got := Distance(tc.a, tc.b); got != tc.want {
 			t.Errorf("%q to %q: %d, want %d", tc.a, tc.b, got, tc.want)
