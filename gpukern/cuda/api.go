@@ -7,13 +7,11 @@ type Ptr uint64
 
 // Handles of the driver. 0 is none.
 type (
-	context   uintptr
-	module    uintptr
-	function  uintptr
-	streamID  uintptr
-	eventID   uintptr
-	graphID   uintptr
-	graphExec uintptr
+	context  uintptr
+	module   uintptr
+	function uintptr
+	streamID uintptr
+	eventID  uintptr
 )
 
 // attribute is a CUdevice_attribute.

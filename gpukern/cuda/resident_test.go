@@ -58,16 +58,6 @@ func (l *load) check(t testing.TB, d []packet.Desc, add uint32) {
 	}
 }
 
-func must2[A, B any](a A, b B, err error) func(t testing.TB) (A, B) {
-	return func(t testing.TB) (A, B) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a, b
-	}
-}
-
 // runner runs passes over batches whose frames the device reads in place, one after the other.
 type runner struct {
 	d      *Device

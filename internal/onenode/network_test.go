@@ -59,9 +59,9 @@ const movingConfig = `
 
 // site is the network above.
 type site struct {
-	t                    *testing.T
-	client, node, b1, b2 *testnet.Namespace
-	first, second        string // configurations
+	t             *testing.T
+	client, node  *testnet.Namespace
+	first, second string // configurations
 
 	cmd *exec.Cmd
 	in  io.WriteCloser
