@@ -14,8 +14,9 @@ import (
 // Update has no cost while nothing changes: both lists are compared first, and rules
 // that are in the kernel's maps already are not written again. It brings the address
 // table and the drivers' steering in line with what the services claim now. A service
-// calls it after a change that must not wait for the next second. On an error both stay
-// as they were.
+// calls it after a change that must not wait for the next second. On an
+// ErrClaim both stay as they were. Where a driver fails, the table is in use, and the
+// next call tries the steering again.
 func (n *Node) Update() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
