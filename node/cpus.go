@@ -53,7 +53,8 @@ func place(want CPUs, loops int, device string, may []int, sys fs.FS) (placement
 	return placement{each(list), node}, nil
 }
 
-// each gives every loop one CPU of the list.
+// each gives every loop one CPU of the list: with two, the scheduler would move it
+// between them.
 func each(list []int) (cpus [][]int) {
 	for _, cpu := range list {
 		cpus = append(cpus, []int{cpu})

@@ -24,7 +24,8 @@ type Device struct {
 // QueuesAuto, as Config.Loops, stands for as many queues as the devices receive on.
 const QueuesAuto = 0
 
-// MaxQueues is how many queues of a device a node serves.
+// MaxQueues is how many queues of a device a node serves. Each pair of loops has
+// rings of its own, so the memory of the mesh grows with the square of the loops.
 const MaxQueues = 64
 
 // findDevices makes a misspelt name cost nothing: it reports a device whose interface
@@ -177,7 +178,8 @@ func (n *Node) compareMTUs() {
 	}
 }
 
-// Info returns what the driver of a device says of it, by its first queue.
+// Info returns what the driver of a device says of it, by its first queue. All queues have
+// the same link address, MTU and modes.
 func (n *Node) Info(dev int) pmd.Info { return n.devices[dev].Queues[0].Info() }
 
 // Whole reports whether a device takes every packet.

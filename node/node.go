@@ -316,6 +316,7 @@ func (n *Node) Run(ctx context.Context) error {
 	// the loops.
 	loopCtx, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
+	// What runs beside the loops ends first: it must not find them gone.
 	background, stop := context.WithCancel(ctx)
 	defer stop()
 	var all sync.WaitGroup
@@ -390,7 +391,8 @@ func (n *Node) Stop() {
 	}
 }
 
-// Ended returns a channel that is closed when the loops have ended.
+// Ended returns a channel that is closed when the loops have ended. From then on no
+// service is called for a packet, and the counters do not change.
 func (n *Node) Ended() <-chan struct{} { return n.ended }
 
 // Started is for uptimes. It returns when the node began to serve.
@@ -400,7 +402,7 @@ func (n *Node) Started() time.Time { return n.started }
 // them. They belong to the node: only it runs and closes them.
 func (n *Node) Loops() []*stack.Loop { return n.loops }
 
-// Arena borrows the memory of all loops.
+// Arena borrows the memory of all loops. It is valid until Close.
 func (n *Node) Arena() *ring.Arena { return n.arena }
 
 // OnLoop is for requests that read the tables of a loop, which have no locks: it runs f

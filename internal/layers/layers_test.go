@@ -52,7 +52,7 @@ tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/loss tcp/s
 stack           : packet wire ring clock pmd gpukern
 stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp udp stack stack/host metrics
-.               : wire gpukern ip pmd node node/nexthop socket stack stack/host
+.               : wire gpukern ip node node/nexthop socket stack/host
 gateway/health  : clock
 gateway/quiclb  :
 node/nexthop    :
@@ -82,7 +82,7 @@ internal/doctor : gpukern
 internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack internal/kernref
 internal/service:
 internal/strictyaml: internal/suggest
-internal/stackd : wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node . pmd/device internal/service internal/strictyaml internal/control
+internal/stackd : wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/service internal/strictyaml internal/control
 internal/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/kernref: packet wire gpukern gpukern/* internal/litref
 internal/litref :

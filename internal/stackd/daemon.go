@@ -10,7 +10,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/millrace/millrace"
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
@@ -158,10 +157,10 @@ func (d *Daemon) openHost() error {
 	if err := d.reconcile(&Config{}, d.cfg); err != nil {
 		return fmt.Errorf("host: %w", err)
 	}
-	s := millrace.Service(d.stack)
-	s.Background = d.follow
-	s.Shutdown = d.closeServices
-	return d.node.Add(s)
+	return d.node.Add(node.Service{
+		Name: "host", Handlers: group.Handlers(), Claims: group.Claims, Fallback: true, Entered: true,
+		Metrics: d.stack.WriteMetrics, Background: d.follow, Shutdown: d.closeServices,
+	})
 }
 
 // wants6 reports whether the host speaks IPv6 on the device.

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/udp"
@@ -216,4 +217,28 @@ func (g *Group) DelRoute(r ip.Route) error {
 // AddNeighbor adds a static neighbour.
 func (g *Group) AddNeighbor(dev uint8, a wire.Addr, mac wire.MAC) error {
 	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.AddNeighbor(now, dev, a, mac) })
+}
+
+// Handlers returns the hosts as the handlers of their loops, in the order of the loops.
+func (g *Group) Handlers() []stack.Handler {
+	list := make([]stack.Handler, len(g.Hosts))
+	for i, h := range g.Hosts {
+		list[i] = h
+	}
+	return list
+}
+
+// Claims returns rules for the packets of this host: all that are sent to an address that
+// it has or is about to have, and ARP and neighbour discovery about it. A tentative
+// address is included, because the answers to its probes (RFC 5227 2.1.1, RFC 4862 5.4.3)
+// have to arrive. The other hosts of the group follow the first.
+func (g *Group) Claims() (rules []pmd.Rule) {
+	h := g.Hosts[0]
+	h.Enter()
+	defer h.Exit()
+	for _, a := range h.IP.Addrs() {
+		addr := a.Prefix.Addr()
+		rules = append(rules, pmd.Rule{Addr: addr}, pmd.Rule{Addr: addr, Kind: pmd.Neighbor})
+	}
+	return rules
 }
