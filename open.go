@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/node"
+	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/socket"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/wire"
@@ -52,7 +53,7 @@ func (c OpenConfig) Open() (*socket.Stack, error) {
 	if len(c.Node.Devices) != 1 || len(c.Addrs) == 0 {
 		return nil, errors.New("millrace: one device and at least one address are required")
 	}
-	kernels := node.KernelAddrs()
+	kernels := nexthop.KernelAddrs()
 	for _, p := range c.Addrs {
 		if kernels[p.Addr()] {
 			return nil, fmt.Errorf("millrace: the kernel has the address %s itself; give the stack another one", p.Addr())

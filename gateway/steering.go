@@ -1,11 +1,11 @@
 package gateway
 
 import (
-	"net"
 	"net/netip"
 	"slices"
 
 	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -35,7 +35,7 @@ func (g *Gateway) Steering() []Steer {
 	list = append(list, g.steerReplies(s)...)
 	list = append(list, g.steerSNAT(s)...)
 	list = append(list, g.steerTunnels()...)
-	kernels := kernelAddrs()
+	kernels := nexthop.KernelAddrs()
 	for i := range list {
 		list[i].Neighbor = list[i].Neighbor && !kernels[list[i].Addr]
 	}
@@ -115,19 +115,6 @@ func (g *Gateway) steerTunnels() (list []Steer) {
 		list = append(list, Steer{Addr: p.Masked().Addr(), Bits: p.Bits(), Proto: proto, Loop: -1})
 	}
 	return list
-}
-
-// kernelAddrs returns the addresses of this machine's interfaces. Where they cannot be read none is
-// known, as on a machine that has none.
-func kernelAddrs() map[netip.Addr]bool {
-	set := map[netip.Addr]bool{}
-	list, _ := net.InterfaceAddrs()
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			set[p.Addr()] = true
-		}
-	}
-	return set
 }
 
 // steerVIPs returns the packets of clients.

@@ -107,6 +107,7 @@ type Node struct {
 	mu       sync.Mutex // guards all below
 	services []Service
 	steered  []pmd.Rule
+	inSync   bool // the table and the steering are those of the last claims
 	links    []Link
 	offload  bool // devices pass large packets whole
 }
@@ -316,7 +317,7 @@ func (n *Node) Run(ctx context.Context) error {
 	// the loops.
 	loopCtx, stopLoops := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLoops()
-	// What runs beside the loops ends first: it must not find them gone.
+	// What runs beside the loops ends with ctx, ahead of them.
 	background, stop := context.WithCancel(ctx)
 	defer stop()
 	var all sync.WaitGroup

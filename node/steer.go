@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -11,20 +10,21 @@ import (
 	"github.com/millrace/millrace/stack"
 )
 
-// Update has no cost while nothing changes: both lists are compared first, and rules
-// that are in the kernel's maps already are not written again. It brings the address
-// table and the drivers' steering in line with what the services claim now. A service
-// calls it after a change that must not wait for the next second. On an
-// ErrClaim both stay as they were. Where a driver fails, the table is in use, and the
-// next call tries the steering again.
+// Update costs a comparison of claims while nothing changes, and rules that are in the
+// kernel's maps already are not written again. It brings the address table and the
+// drivers' steering in line with what the services claim now. A service calls it after
+// a change that must not wait for the next second. On an ErrClaim both stay as they
+// were. Where a driver fails, the table is in use, and the next call tries the steering
+// again.
 func (n *Node) Update() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	claims := n.claims()
-	rules := stack.Rules(claims)
-	if slices.Equal(rules, n.steered) && slices.Equal(claims, n.table.Claims()) {
+	if n.inSync && slices.Equal(claims, n.table.Claims()) {
 		return nil
 	}
+	n.inSync = false
+	rules := stack.Rules(claims)
 	// The table changes before the steering. A packet that the new rules bring finds
 	// its handler; one that the old rules still bring, for an address just released, is
 	// dropped as not_ours for some microseconds.
@@ -32,6 +32,7 @@ func (n *Node) Update() error {
 		return err
 	}
 	if slices.Equal(rules, n.steered) {
+		n.inSync = true
 		return nil
 	}
 	var errs []error
@@ -43,7 +44,7 @@ func (n *Node) Update() error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("steering: %w", err)
 	}
-	n.steered = rules
+	n.steered, n.inSync = rules, true
 	return nil
 }
 
@@ -70,10 +71,10 @@ func (n *Node) claims() (claims []stack.Claim) {
 // wholeAddress reports whether a rule names every packet to one address.
 func wholeAddress(r pmd.Rule) bool { return r.Kind == pmd.To && r.Proto == 0 && r.Bits == 0 }
 
-// oneAnswer leaves one claim of ARP and neighbour discovery for each address: two answers
-// to one ARP request would race (RFC 5227 2.4). The service that has the whole address
-// keeps it, else the first. A host that sends from an address needs the answers to its
-// requests; an L4 service there asks nothing.
+// oneAnswer leaves one claim of ARP and neighbour discovery for each address: two
+// answers to one ARP request would race (RFC 5227 2.4). The service that has the whole
+// address keeps it, else the first. A host that sends from an address needs the answers
+// to its requests; an L4 service there asks nothing.
 func oneAnswer(claims []stack.Claim) (out []stack.Claim) {
 	whole, answers := map[netip.Addr]stack.Target{}, map[netip.Addr]stack.Target{}
 	for _, c := range claims {
@@ -113,17 +114,3 @@ func kernelClaims(claims []stack.Claim, kept map[netip.Addr]bool) (out []stack.C
 
 // Claims returns the address table: what is served here and by whom.
 func (n *Node) Claims() []stack.Claim { return n.table.Claims() }
-
-// KernelAddrs is for checks before a start, in the network namespace of the calling
-// thread. It returns the addresses of this machine's interfaces. Where they cannot be
-// read none is known, as on a machine that has none.
-func KernelAddrs() map[netip.Addr]bool {
-	set := map[netip.Addr]bool{}
-	list, _ := net.InterfaceAddrs()
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			set[p.Addr()] = true
-		}
-	}
-	return set
-}

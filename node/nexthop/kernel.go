@@ -260,3 +260,16 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	}
 }
+
+// KernelAddrs returns the addresses of this machine's interfaces. Where they cannot be read none is
+// known, as on a machine that has none. They are those of the calling thread's network namespace.
+func KernelAddrs() map[netip.Addr]bool {
+	set := map[netip.Addr]bool{}
+	list, _ := net.InterfaceAddrs()
+	for _, a := range list {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			set[p.Addr()] = true
+		}
+	}
+	return set
+}
