@@ -47,7 +47,7 @@ func (c *Conn) inputSynchronized(now clock.Time, s *Segment) packet.Verdict {
 	}
 	c.markAlive(now) // not before the ACK was found right: timestamps of forged segments would have all that follow look old
 	c.noteTimestamp(s)
-	if s.Flags.Has(wire.FlagURG) {
+	if s.Flags.Has(wire.FlagURG) && !c.has(flagPeerFIN) { // behind the FIN there is no urgent data
 		c.inputURG(s)
 	}
 	return c.inputData(now, s)
@@ -102,14 +102,16 @@ func (c *Conn) rejectUnacceptable(now clock.Time, s *Segment) packet.Verdict {
 // window instead of one per number.
 func (c *Conn) inputRST(now clock.Time, s *Segment) packet.Verdict {
 	if s.Seq != c.rcvNxt {
-		c.challenge(now)
+		if s.Seq-c.rcvNxt < c.rcvAdv-c.rcvNxt { // outside of the window nothing is answered
+			c.challenge(now)
+		}
 		return packet.DropSequence
 	}
 	why := reset
-	switch c.state {
-	case StateSynReceived:
-		why = refused
-	case StateClosing, StateLastAck, StateTimeWait:
+	switch {
+	case c.state == StateSynReceived && !c.has(flagPassive):
+		why = refused // a passive one is Fast Open's: the application has it, and perhaps data of it
+	case c.state >= StateClosing:
 		why = closedInOrder
 	}
 	c.m.stats.Resets++

@@ -168,7 +168,9 @@ func (c *Conn) passesPAWS(now clock.Time, s *Segment) bool {
 		return true
 	}
 	if !s.Options.HasTimestamps {
-		return false // RFC 7323 3.2
+		// RFC 7323 3.2. A SYN is of a new connection, which may have none: it is challenged, so that a
+		// peer that has begun anew finds out (RFC 5961 4.2, RFC 9293 3.5.1).
+		return s.Flags.Has(wire.FlagSYN)
 	}
 	if int32(s.Options.TSVal-c.tsRecent) >= 0 || now.Sub(c.aliveAt) > timestampLife {
 		return true

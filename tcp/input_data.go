@@ -24,10 +24,17 @@ func (c *Conn) inputData(now clock.Time, s *Segment) packet.Verdict {
 		return c.inputOrphaned(now) // RFC 9293 3.6, MAY-1
 	}
 	c.inputECN(now, s)
+	return c.inputText(now, s)
+}
+
+// inputText takes the text of a segment and the FIN behind it. The FIN counts whatever
+// becomes of the text: a peer that got no ACK sends it behind text that is already here,
+// and nothing else will ever bring it (RFC 9293 3.10.7.4, eighth).
+func (c *Conn) inputText(now clock.Time, s *Segment) packet.Verdict {
 	v := c.acceptData(now, s)
-	if v == packet.Deliver && s.Flags.Has(wire.FlagFIN) {
-		c.noteFIN(s.Seq + s.Len)
-		if s.Len == 0 && c.rcvNxt != s.Seq {
+	if s.Flags.Has(wire.FlagFIN) && c.noteFIN(s.Seq+s.Len) {
+		v = packet.Deliver
+		if c.rcvNxt != c.peerFIN {
 			c.ackNow() // it lies behind a hole (RFC 5681 4.2)
 		}
 	}
@@ -175,17 +182,22 @@ func (c *Conn) noteDuplicate(left, right uint32) {
 	c.dsack = byteRange{left, right}
 }
 
-// noteFIN records where the peer's stream ends. The first FIN counts: a second one
-// elsewhere is forged or broken, and so is one before data that was received.
-func (c *Conn) noteFIN(seq uint32) {
-	if c.has(flagPeerFIN) || seqnum.Before(c.rcvAdv, seq) || seqnum.Before(seq, c.rcvNxt) {
-		return
-	}
-	if c.rcv != nil && seqnum.Before(seq, c.rcv.End()) {
-		return // data was received behind it
+// noteFIN records where the peer's stream ends, and reports whether seq is that. The first
+// FIN counts: a second one elsewhere is forged or broken, and so is one before data that
+// was received. A FIN at the right edge of the window counts, since it needs no buffer: a
+// peer whose text has filled the window could not close otherwise.
+func (c *Conn) noteFIN(seq uint32) bool {
+	switch {
+	case c.has(flagPeerFIN):
+		return seq == c.peerFIN
+	case seqnum.Before(c.rcvAdv, seq), seqnum.Before(seq, c.rcvNxt):
+		return false
+	case c.rcv != nil && seqnum.Before(seq, c.rcv.End()):
+		return false // data was received behind it
 	}
 	c.flags |= flagPeerFIN
 	c.peerFIN = seq
+	return true
 }
 
 // processFIN handles the peer's FIN once all data before it has arrived (RFC 9293 3.10.7.4,

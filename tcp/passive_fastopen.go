@@ -93,15 +93,8 @@ func (f *passive) untrackFastOpen(c *Conn) {
 
 // inputFastOpen handles the payload of the SYN that made the connection (RFC 7413 4.2.2).
 func (c *Conn) inputFastOpen(now clock.Time, s *Segment) packet.Verdict {
-	x := *s
-	x.Seq++
-	x.Flags &^= wire.FlagSYN
-	v := c.acceptData(now, &x)
-	if v == packet.Deliver && x.Flags.Has(wire.FlagFIN) {
-		c.noteFIN(x.Seq + x.Len)
-		c.processFIN(now)
-	}
-	return v
+	x := behindSYN(s)
+	return c.inputText(now, &x)
 }
 
 // outputFastOpenData sends data behind the SYN-ACK, before that is acknowledged: the cookie

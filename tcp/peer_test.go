@@ -120,8 +120,13 @@ func (p *peer) send(s seg) packet.Verdict {
 		Flags: s.flags, Window: s.win, Urgent: s.urg, Options: opts,
 	}
 	b := wire.AppendTCP(nil, &h)
+	// The stream begins behind the SYN, which takes the number before its first byte (RFC 9293 3.4).
+	first := int(s.seq) - 1
+	if s.flags.Has(syn) {
+		first++
+	}
 	for i := range s.n {
-		b = append(b, pattern(int(s.seq)-1+i))
+		b = append(b, pattern(first+i))
 	}
 	wire.TCP(b).SetAE(s.ae)
 	p.e.deliver(p.now, &wireSegment{tuple: p.tuple, ecn: s.ce, bytes: b})

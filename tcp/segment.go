@@ -88,6 +88,15 @@ type Owner interface {
 	Ready(ev Events)
 }
 
+// behindSYN returns s as the processing of text takes it: the SYN has the number SEG.SEQ,
+// and text and FIN follow it (RFC 9293 3.4).
+func behindSYN(s *Segment) Segment {
+	x := *s
+	x.Seq++
+	x.Flags &^= wire.FlagSYN
+	return x
+}
+
 // segmentLen is SEG.LEN (RFC 9293 3.3.1): SYN and FIN take a sequence number each.
 func segmentLen(s *Segment) uint32 {
 	n := s.Len

@@ -150,7 +150,11 @@ func (c *Conn) connected(now clock.Time, s *Segment) {
 		c.sender.scoreboard.RetransmitAll() // the data of our SYN was not taken (RFC 7413 4.2.1)
 	}
 	c.establish(now)
-	c.inputData(now, s)
+	if s.Flags.Has(wire.FlagURG) {
+		c.inputURG(s) // the pointer counts from SEG.SEQ, which is the SYN's
+	}
+	x := behindSYN(s)
+	c.inputData(now, &x)
 }
 
 // establish reports that the handshake is complete. A FIN that waited for it is sent now.

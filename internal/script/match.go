@@ -100,7 +100,11 @@ func (tr *translation) compare(k *Packet, g *sent, slack uint32) string {
 	case k.HasECN && g.ecn != k.ECN:
 		return fmt.Sprintf("ECN is %v, not %v", g.ecn, k.ECN)
 	}
-	if i := mismatch(s.Payload(), s.Seq()-tr.iss); i >= 0 {
+	first := s.Seq() - tr.iss
+	if s.Flags().Has(wire.FlagSYN) {
+		first++ // the SYN has the number before (RFC 9293 3.4)
+	}
+	if i := mismatch(s.Payload(), first); i >= 0 {
 		return fmt.Sprintf("byte %d of the payload is wrong", i)
 	}
 	if k.AnyOptions {

@@ -1,0 +1,160 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/packet"
+	"testing"
+
+	"github.com/millrace/millrace/wire"
+)
+
+// wantText checks that all of the peer's stream up to n bytes can be read, and nothing else.
+func (p *peer) wantText(n int) {
+	p.t.Helper()
+	b := make([]byte, n+1)
+	got := p.c.Read(p.now, b)
+	if got != n {
+		p.t.Fatalf("%d bytes can be read, want %d", got, n)
+	}
+	for i := range n {
+		if b[i] != pattern(i) {
+			p.t.Fatalf("byte %d is %d, want %d", i, b[i], pattern(i))
+		}
+	}
+}
+
+// TestSynAckWithText is RFC 9293 3.10.7.3, fourth: other controls and text of a SYN-ACK are processed from
+// the sixth step of 3.10.7.4 on. The SYN has SEG.SEQ, the text begins behind it (3.4).
+func TestSynAckWithText(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags wire.TCPFlags
+		n     int
+		ack   uint32 // of the answer
+		state State
+	}{
+		"nothing":  {0, 0, 1, StateEstablished},
+		"text":     {psh, 3, 4, StateEstablished},
+		"FIN":      {fin, 0, 2, StateCloseWait},
+		"text+FIN": {fin, 3, 5, StateCloseWait},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t, bare())
+			p.expect(seg{flags: syn})
+			p.send(seg{flags: syn | ackF | c.flags, ack: 1, win: 1000, n: c.n})
+			p.expect(seg{flags: ackF, seq: 1, ack: c.ack})
+			p.quiet()
+			p.state(c.state, nil)
+			// The peer sends the text again, and more behind it.
+			if c.flags.Has(fin) {
+				p.send(seg{flags: ackF | fin, seq: 1, ack: 1, win: 1000, n: c.n})
+				p.expect(seg{flags: ackF, seq: 1, ack: c.ack})
+				p.wantText(c.n)
+				return
+			}
+			p.send(seg{flags: ackF, seq: 1, ack: 1, win: 1000, n: c.n + 6})
+			p.expect(seg{flags: ackF, seq: 1, ack: c.ack + 6})
+			p.wantText(c.n + 6)
+		})
+	}
+	t.Run("beyond the window", func(t *testing.T) {
+		o := bare()
+		o.ReceiveBuffer = 10
+		p := newPeer(t, o)
+		p.expect(seg{flags: syn})
+		p.send(seg{flags: syn | ackF | fin, ack: 1, win: 1000, n: 20})
+		p.expect(seg{flags: ackF, seq: 1, ack: 11})
+		p.state(StateEstablished, nil)
+		p.wantText(10)
+	})
+	t.Run("urgent", func(t *testing.T) { // sixth: the pointer counts from SEG.SEQ, which the SYN has
+		p := newPeer(t, bare())
+		p.expect(seg{flags: syn})
+		p.send(seg{flags: syn | ackF | urg, ack: 1, win: 1000, n: 10, urg: 5})
+		if n, ok := p.c.ToMark(); n != 3 || !ok || p.app.events&Urgent == 0 {
+			t.Errorf("%d bytes before the mark, %v", n, ok)
+		}
+	})
+}
+
+// fastOpenChild is a connection of a listener in SYN-RECEIVED: the SYN had the right cookie and n bytes. The
+// SYN-ACK was sent.
+func fastOpenChild(t *testing.T, n int) *peer {
+	p := &peer{t: t, e: newEnd(t, clock.Time(time.Hour), 1), now: clock.Time(time.Hour), app: &app{}, irs: peerISS}
+	l, err := p.e.m.Listen(wire.Addr{}, testPort, 4, &Options{FastOpen: true, NoTimestamps: true, NoSACK: true, NoScaling: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.tuple = wire.Tuple{Local: addrA, Remote: addrB, LocalPort: testPort, RemotePort: 5000}
+	cookie := p.e.m.passive.secrets.fastOpenCookie(p.now, &p.tuple, 0)
+	p.send(seg{flags: syn, win: 10000, n: n, opts: wire.AppendNOP(wire.AppendFastOpen(wire.AppendMSS(nil, 1000), cookie[:]), 2)})
+	if p.c = l.Accept(); p.c == nil {
+		t.Fatal("no connection")
+	}
+	p.c.SetOwner(p.app)
+	p.iss = p.c.una
+	p.expect(seg{flags: syn | ackF, ack: 1 + uint32(n)})
+	return p
+}
+
+// TestResetOfFastOpenChild is RFC 9293 3.10.7.4, second, in SYN-RECEIVED by a passive open: the application has
+// accepted the connection, so that its end is a reset. Only an active open can be refused.
+func TestResetOfFastOpenChild(t *testing.T) {
+	for _, opened := range []bool{false, true} {
+		p := fastOpenChild(t, 10)
+		if opened {
+			p.send(seg{flags: ackF, seq: 11, ack: 1, win: 10000})
+		}
+		p.send(seg{flags: rst, seq: 11})
+		p.state(StateClosed, ErrReset)
+		p.wantText(10) // what came before can be read
+		if p.e.m.passive.listeners[0].fastOpenPending != 0 {
+			t.Error("the child still counts as opening")
+		}
+	}
+}
+
+// TestResetOutsideOfTheWindow is RFC 5961 3.2: a RST whose number is outside of the window is not answered,
+// though the segment may have text in it.
+func TestResetOutsideOfTheWindow(t *testing.T) {
+	for name, s := range map[string]func(p *peer) seg{
+		"at the right edge":         func(p *peer) seg { return seg{flags: rst, seq: p.c.rcvAdv - p.irs} },
+		"before, with text in it":   func(p *peer) seg { return seg{flags: rst, seq: 1, n: 20} },
+		"before, with a FIN in it":  func(p *peer) seg { return seg{flags: rst | fin, seq: 10, n: 1} },
+		"behind, with text behind":  func(p *peer) seg { return seg{flags: rst, seq: p.c.rcvAdv - p.irs, n: 20} },
+		"before, exactly text left": func(p *peer) seg { return seg{flags: rst, seq: 1, n: 10} },
+	} {
+		p := established(t, bare())
+		p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, n: 10})
+		p.e.out = nil
+		if v := p.send(s(p)); v != packet.DropSequence {
+			t.Errorf("%s: %v", name, v)
+		}
+		p.quiet()
+		p.state(StateEstablished, nil)
+	}
+}
+
+// TestUrgentBehindFIN is RFC 9293 3.10.7.4, sixth: after the peer's FIN there is no urgent data.
+func TestUrgentBehindFIN(t *testing.T) {
+	for _, s := range []State{StateCloseWait, StateClosing, StateLastAck} {
+		p := inState(t, s)
+		p.app.events = 0
+		p.send(seg{flags: ackF | urg, seq: p.c.rcvNxt - p.irs, ack: 1, win: 10000, urg: 5})
+		if _, ok := p.c.ToMark(); ok || p.app.events&Urgent != 0 {
+			t.Errorf("%v: urgent data behind the end", s)
+		}
+	}
+}
+
+// TestHalfOpenRecoveryWithoutTimestamps is RFC 9293 3.5.1 and RFC 5961 4.2: a peer that has begun anew may have
+// other options. Its SYN is challenged, and its RST ends the old connection.
+func TestHalfOpenRecoveryWithoutTimestamps(t *testing.T) {
+	p := stampedPeer(t)
+	p.stamps = false
+	p.send(seg{flags: syn, seq: 5000, win: 1000})
+	b := p.expect(seg{flags: ackF, seq: 1, ack: p.c.rcvNxt - p.irs})
+	p.send(seg{flags: rst, seq: b.Ack() - p.irs})
+	p.state(StateClosed, ErrReset)
+}
