@@ -46,7 +46,7 @@ $(error `make run` makes network namespaces, which needs root: sudo env PATH="$$
 endif
 endif
 
-.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
+.PHONY: help deps deps-run deps-bench install run build test race fuzz netns bench soak interop packetdrill lint generate generate-check kernels ptxas gpu-test gpu-bench gpu-sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -134,6 +134,15 @@ INTEROP ?= 10G
 interop: ## the long tests with Linux's TCP: INTEROP (10G) bytes through loss and reordering, options, MTUs, 64 flows (root)
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=$(INTEROP) $(GO) test -count=1 -timeout 0 -v -run 'Loss|ManyBulk|Session' ./internal/stackd
 	MILLRACE_MUST_NETNS=1 MILLRACE_INTEROP=100M $(GO) test -count=1 -timeout 0 -v -run 'MTU|EveryOption|Iperf3' ./internal/stackd
+
+PACKETDRILL        ?= .deps/packetdrill/gtests/net/tcp
+PACKETDRILL_COMMIT := 2c4001c4d6fc04a3bbd01d4b92be62717a37648a
+
+.deps/packetdrill:
+	git init -q $@ && git -C $@ fetch -q --depth 1 https://github.com/google/packetdrill $(PACKETDRILL_COMMIT) && git -C $@ checkout -q FETCH_HEAD || { rm -rf $@; exit 1; }
+
+packetdrill: $(if $(filter .deps/%,$(PACKETDRILL)),.deps/packetdrill) ## the scripts that packetdrill comes with, fetched unless PACKETDRILL names their folder
+	MILLRACE_PACKETDRILL=$(abspath $(PACKETDRILL)) $(GO) -C internal/interop test -count=1 -run Packetdrill .
 
 gpu-test: ## the tests of the kernels and engines on the GPU; without one it says what is missing, and fails with MUST_GPU=1
 	@out=$$(MILLRACE_MUST_GPU=$(MUST_GPU) $(GO) test -count=1 -v -run '^TestGPUIsWhatTheKernelsNeed$$' ./gpukern/cuda 2>&1) || { echo "$$out"; exit 1; }; \

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"math"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -21,7 +22,7 @@ type Options struct {
 
 	SendBuffer, ReceiveBuffer int    // bytes; 0 grows with need
 	MSS                       int    // largest segment to announce and send; 0 follows the MTU
-	MaxPacing                 uint64 // bytes per second; 0 is no limit
+	MaxPacing                 uint64 // bytes per second; 0 is no limit; Unpaced
 	TTL                       uint8  // hop limit; 0 is the host's
 
 	ECN                             ECNMode
@@ -31,6 +32,10 @@ type Options struct {
 	NoDelayedAck                    bool // acknowledge every segment at once
 	Keys                            *auth.Keys
 }
+
+// Unpaced as MaxPacing has what the window allows leave at once, as Linux does without the fq queueing discipline:
+// for devices that pace by themselves. "bbr" then sends by its window alone.
+const Unpaced = math.MaxUint64
 
 // KeepAlive is when to probe a silent peer (RFC 9293 3.8.4).
 type KeepAlive struct {

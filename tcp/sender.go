@@ -218,6 +218,9 @@ func (x *sender) afterIdle(now clock.Time) {
 
 // pacing is the rate to send at, bytes per second; 0 is unpaced.
 func (x *sender) pacing() uint64 {
+	if x.maxPacing == Unpaced {
+		return 0
+	}
 	rate := x.cc.Pacing()
 	if x.maxPacing > 0 && (rate == 0 || rate > x.maxPacing) {
 		rate = x.maxPacing

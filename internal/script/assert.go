@@ -154,9 +154,31 @@ func (x *exprs) operator() string {
 }
 
 func (x *exprs) comparison(depth int) evaluator {
+	left := x.masked(depth)
+	var all evaluator
+	for {
+		op := x.operator()
+		if op == "" {
+			break
+		}
+		right := x.masked(depth)
+		one := both(left, right, func(a, b float64) (float64, error) { return truth(comparisons[op](a, b)) })
+		if left = right; all == nil {
+			all = one
+			continue
+		}
+		all = both(all, one, func(a, b float64) (float64, error) { return truth(a != 0 && b != 0) }) // a < b < c
+	}
+	if all == nil {
+		return left
+	}
+	return all
+}
+
+func (x *exprs) masked(depth int) evaluator {
 	e := x.sum(depth)
-	if op := x.operator(); op != "" {
-		return both(e, x.sum(depth), func(a, b float64) (float64, error) { return truth(comparisons[op](a, b)) })
+	for x.p.accept("&") {
+		e = both(e, x.sum(depth), func(a, b float64) (float64, error) { return float64(int64(a) & int64(b)), nil })
 	}
 	return e
 }

@@ -94,6 +94,7 @@ type Options struct {
 	IPv6      bool
 	MTU       int // 0 is 1500
 	Seed      uint64
+	Upstream  bool // written for packetdrill itself; see the package
 	Cookies   bool // no half-open connections are kept: each SYN-ACK is a SYN cookie
 }
 

@@ -50,7 +50,10 @@ func (r *run) prepare(c *Call) (attempt, error) {
 	}
 	switch c.Name {
 	case "bind":
-		f.port = listenPort
+		if f.port = listenPort; r.upstream {
+			r.bound++
+			f.port += r.bound
+		}
 		return now(outcome{}), nil
 	case "listen":
 		return now(f.listen(int(c.arg(1).Number))), nil
@@ -319,7 +322,8 @@ func (r *run) sysctl(name, value string) error {
 		o.Congestion = value
 		return nil
 	}
-	n, err := strconv.Atoi(value)
+	n64, err := strconv.ParseInt(value, 0, 64)
+	n := int(n64)
 	if err != nil {
 		return fmt.Errorf("%s wants a number, not %q", name, value)
 	}
@@ -337,6 +341,8 @@ func (r *run) sysctl(name, value string) error {
 			return fmt.Errorf("tcp_ecn is 0, 1, 2 or 3")
 		}
 		o.ECN = mode
+	case "tcp_fastopen":
+		r.listenFastOpen = n&0x402 == 0x402
 	case "tcp_mtu_probing":
 		o.PathProbe = n != 0
 	default:

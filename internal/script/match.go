@@ -25,6 +25,8 @@ type translation struct {
 	answered bool   // there was one
 	ts       uint32 // is added to the script's local timestamps
 	hasTS    bool
+	upstream bool
+	peerISS  uint32
 }
 
 // encode returns the options of a segment that arrives; ts is added to the timestamps that it echoes.
@@ -81,18 +83,23 @@ func (k *Packet) shift(iss uint32, cookie []byte) *Packet {
 // where nothing does. Local timestamps may be early or late by slack.
 func (tr *translation) compare(k *Packet, g *sent, slack uint32) string {
 	s := g.seg
-	if s.Flags().Has(wire.FlagSYN) && k.Flags.Has(wire.FlagSYN) {
+	syn := s.Flags().Has(wire.FlagSYN)
+	if syn && k.Flags.Has(wire.FlagSYN) {
 		tr.begin(k, s)
 	}
+	peer := tr.peer()
+	if syn {
+		peer = 0
+	}
 	switch {
-	case s.Flags() != k.Flags || s.AE() != k.AE:
+	case (s.Flags()^k.Flags)&^tr.ignored() != 0 || s.AE() != k.AE:
 		return fmt.Sprintf("flags are %s, not %s", flagString(s.Flags(), s.AE()), flagString(k.Flags, k.AE))
-	case s.Seq()-tr.iss != k.Seq && tr.hasISS:
+	case s.Seq()-tr.iss != k.Seq && tr.hasISS && !(tr.upstream && syn):
 		return fmt.Sprintf("sequence number is %d, not %d", s.Seq()-tr.iss, k.Seq)
 	case uint32(len(s.Payload())) != k.Len:
 		return fmt.Sprintf("payload is %d bytes, not %d", len(s.Payload()), k.Len)
-	case k.Flags.Has(wire.FlagACK) && s.Ack() != k.Ack:
-		return fmt.Sprintf("ack is %d, not %d", s.Ack(), k.Ack)
+	case k.Flags.Has(wire.FlagACK) && s.Ack()-peer != k.Ack:
+		return fmt.Sprintf("ack is %d, not %d", s.Ack()-peer, k.Ack)
 	case k.HasWindow && s.Window() != k.Window:
 		return fmt.Sprintf("win is %d, not %d", s.Window(), k.Window)
 	case k.HasUrgent && s.Urgent() != k.Urgent:
@@ -113,12 +120,33 @@ func (tr *translation) compare(k *Packet, g *sent, slack uint32) string {
 	return tr.compareOptions(k, s, slack)
 }
 
+// forget has the next SYN begin another connection, whose numbers are its own.
+func (tr *translation) forget() { *tr = translation{upstream: tr.upstream} }
+
+// ignored are the flags that may differ: when PSH is set is for the sender to say (RFC 9293 3.9.1.2).
+func (tr *translation) ignored() wire.TCPFlags {
+	if tr.upstream {
+		return wire.FlagPSH
+	}
+	return 0
+}
+
+// peer is what the script's numbers for the peer's bytes count from.
+func (tr *translation) peer() uint32 {
+	if tr.upstream {
+		return tr.peerISS
+	}
+	return 0
+}
+
 // begin learns from a SYN, or from a SYN-ACK that answers another SYN than the one before, what the local
 // initial sequence number is.
 func (tr *translation) begin(k *Packet, s wire.TCP) {
 	answer := s.Flags().Has(wire.FlagACK)
 	if !tr.hasISS || answer && tr.answered && s.Ack() != tr.synAck {
-		tr.iss, tr.hasISS = s.Seq()-k.Seq, true
+		if tr.iss, tr.hasISS = s.Seq()-k.Seq, true; tr.upstream {
+			tr.iss = s.Seq()
+		}
 	}
 	if answer {
 		tr.answered, tr.synAck = true, s.Ack()
@@ -148,8 +176,13 @@ func padding(o Option) bool { return o.Kind == wire.OptionNOP || o.Kind == wire.
 
 // same reports whether option h of a segment is what w says.
 func (tr *translation) same(w, h *Option, slack uint32) bool {
-	if w.Kind != wire.TCPOptTimestamps {
-		return w.Value == h.Value && slices.Equal(w.Blocks, h.Blocks) && (slices.Equal(w.Data, h.Data) || w.Kind == wire.TCPOptFastOpen && len(w.Data) == 0 && len(h.Data) > 0 && w.Value == 1)
+	switch {
+	case w.Kind == wire.TCPOptWindowScale && tr.upstream:
+		return true
+	case w.Kind == wire.TCPOptFastOpen && (tr.upstream || w.Last):
+		return (len(w.Data) > 0 || w.Last) == (len(h.Data) > 0)
+	case w.Kind != wire.TCPOptTimestamps:
+		return w.Value == h.Value && slices.Equal(w.Blocks, tr.relative(h.Blocks)) && slices.Equal(w.Data, h.Data)
 	}
 	if !tr.hasTS {
 		tr.ts, tr.hasTS = h.Value-w.Value, true
@@ -157,6 +190,19 @@ func (tr *translation) same(w, h *Option, slack uint32) bool {
 	off := int32(h.Value - tr.ts - w.Value)
 	h.Value -= tr.ts
 	return off >= -int32(slack) && off <= int32(slack) && w.Echo == h.Echo
+}
+
+// relative returns blocks of what we received as the script counts them.
+func (tr *translation) relative(blocks []wire.SACKBlock) []wire.SACKBlock {
+	if tr.peer() == 0 {
+		return blocks
+	}
+	out := slices.Clone(blocks)
+	for i := range out {
+		out[i].Left -= tr.peer()
+		out[i].Right -= tr.peer()
+	}
+	return out
 }
 
 // decode returns the options of a segment without padding.

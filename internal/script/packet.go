@@ -27,7 +27,7 @@ func (p *parser) packet(in bool) *Packet {
 	p.sequence(k)
 	if p.accept("ack") {
 		k.Ack = p.number32()
-	} else if k.Flags.Has(wire.FlagACK) {
+	} else if k.Flags.Has(wire.FlagACK) && !p.upstream {
 		p.fail(p.tok.pos, "a segment with ACK names what it acknowledges")
 	}
 	if p.accept("win") {
@@ -182,8 +182,11 @@ func (p *parser) icmp() *ICMP {
 	m := &ICMP{Seq: 1}
 	if p.accept("time_exceeded") {
 		m.Kind = ip.TimeExceeded
+	} else if p.accept("packet_too_big") {
+		m.Kind = ip.TooBig
+	} else if p.want("unreachable"); p.is("[") && p.upstream {
+		m.Kind = ip.NetUnreachable
 	} else {
-		p.want("unreachable")
 		pos := p.tok.pos
 		kind, ok := icmpKinds[p.word()]
 		if !ok {

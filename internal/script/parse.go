@@ -14,6 +14,8 @@ type parser struct {
 	x   lexer
 	tok token
 	err error
+
+	upstream bool
 }
 
 // Parse reads a script. Its errors are of type *Error.
@@ -125,6 +127,9 @@ func (p *parser) option(o *Options, late bool) {
 		o.MTU = int(p.number(65535))
 	case "seed":
 		o.Seed = p.number(math.MaxUint64)
+	case "upstream":
+		o.Upstream = p.number(1) == 1
+		p.upstream = o.Upstream
 	case "syncookies":
 		o.Cookies = p.number(1) == 1
 	case "ip_version":

@@ -35,15 +35,16 @@ type run struct {
 	local, remote wire.Addr
 	localPort     uint16 // of the connection, as what was sent last says
 	remotePort    uint16
-	peerISS       uint32
+	bound         uint16 // sockets of an upstream script, each with a port of its own
 	mtu           int
 	cookie        []byte // of Fast Open, as it was sent last
 
-	files    map[int64]*file
-	last     *file // the connection that assertions are about
-	defaults tcp.Options
-	pending  []*blocked
-	cut      tcp.Segmenter
+	files          map[int64]*file
+	last           *file // the connection that assertions are about
+	defaults       tcp.Options
+	listenFastOpen bool // without the option
+	pending        []*blocked
+	cut            tcp.Segmenter
 }
 
 // Run runs a script on a Mux of its own. Its errors are of type *Error. What is sent and what arrives is
@@ -55,6 +56,9 @@ func (s *Script) Run(log io.Writer) error {
 	}
 	if s.Options.IPv6 {
 		r.local, r.remote = wire.Addr{0x20, 1, 0xd, 0xb8, 15: 1}, wire.Addr{0x20, 1, 0xd, 0xb8, 15: 2}
+	}
+	if r.upstream = s.Options.Upstream; r.upstream {
+		r.defaults.MaxPacing = tcp.Unpaced
 	}
 	if s.Options.MTU != 0 {
 		r.mtu = s.Options.MTU
@@ -90,7 +94,7 @@ func (r *run) all() error {
 	if err := r.poll(); err != nil {
 		return r.wrong(e, "%s", err)
 	}
-	if len(r.out) > 0 {
+	if len(r.out) > 0 && !r.script.Options.Upstream {
 		return r.wrong(e, "after it %s was sent, which nobody expects", r.describe(&r.out[0]))
 	}
 	return nil
@@ -192,8 +196,7 @@ func (r *run) expect(k *Packet, from, to clock.Time) (clock.Time, error) {
 		r.now = max(r.now, limit)
 		return 0, fmt.Errorf("nothing was sent")
 	}
-	g := r.out[0]
-	r.out = r.out[1:]
+	g := r.take(k)
 	if diff := r.compare(k, &g, uint32(r.tolerance()/time.Millisecond)); diff != "" {
 		return 0, fmt.Errorf("%s; sent was %s", diff, r.describe(&g))
 	}
@@ -203,8 +206,43 @@ func (r *run) expect(k *Packet, from, to clock.Time) (clock.Time, error) {
 	return g.at, nil
 }
 
+// take removes the segment that was sent first. In an upstream script it is joined with those that continue it, as
+// far as the expected one goes: where a kernel hands its NIC one large segment, several of the MSS are sent here.
+func (r *run) take(k *Packet) sent {
+	g := r.out[0]
+	r.out = r.out[1:]
+	for r.script.Options.Upstream && len(r.out) > 0 && uint32(len(g.seg.Payload())) < k.Len {
+		next := r.out[0].seg
+		if len(g.seg.Payload()) == 0 || next.Seq() != g.seg.Seq()+uint32(len(g.seg.Payload())) || next.Ack() != g.seg.Ack() {
+			break
+		}
+		g.seg = append(slices.Clip(g.seg), next.Payload()...)
+		g.seg[13] |= byte(next.Flags())
+		r.out = r.out[1:]
+	}
+	return g
+}
+
+// learnCookie asks for a Fast Open cookie where a script of packetdrill takes the one that Linux derives from its key as known.
+func (r *run) learnCookie(k *Packet) {
+	if r.cookie != nil || !slices.ContainsFunc(k.Options, func(o Option) bool { return o.Last }) {
+		return
+	}
+	before, port, saved := len(r.out), r.remotePort, r.translation
+	r.remotePort = peerPort - 1
+	r.arrive(&Packet{In: true, Flags: wire.FlagSYN, Window: 1000, Options: []Option{{Kind: wire.TCPOptFastOpen}}})
+	r.wake = r.mux.Poll(r.now)
+	if len(r.out) > before {
+		r.arrive(&Packet{In: true, Flags: wire.FlagRST, Seq: 1})
+	}
+	r.out, r.remotePort, r.translation = r.out[:before], port, saved
+}
+
 // arrive has a segment arrive.
 func (r *run) arrive(k *Packet) {
+	if r.upstream {
+		r.learnCookie(k)
+	}
 	if k.Flags.Has(wire.FlagSYN) {
 		r.peerISS = k.Seq
 	}
@@ -212,13 +250,17 @@ func (r *run) arrive(k *Packet) {
 	if r.hasISS {
 		ack += r.iss
 	}
+	seq := k.Seq
+	if !k.Flags.Has(wire.FlagSYN) {
+		seq += r.peer()
+	}
 	b := wire.AppendTCP(nil, &wire.TCPHeader{
-		SrcPort: r.remotePort, DstPort: r.localPort, Seq: k.Seq, Ack: ack, Flags: k.Flags,
+		SrcPort: r.remotePort, DstPort: r.localPort, Seq: seq, Ack: ack, Flags: k.Flags,
 		Window: k.Window, Urgent: k.Urgent, Options: k.shift(r.iss, r.cookie).encode(r.ts),
 	})
 	at := len(b)
 	b = append(b, make([]byte, k.Len)...)
-	payload := k.Seq - r.peerISS
+	payload := seq - r.peerISS
 	if k.Flags.Has(wire.FlagSYN) {
 		payload++
 	}

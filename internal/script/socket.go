@@ -112,11 +112,16 @@ func (r *run) await(b *blocked) error {
 
 // listen begins to listen.
 func (f *file) listen(backlog int) outcome {
+	f.opts.FastOpen = f.opts.FastOpen || f.r.listenFastOpen
 	l, err := f.r.mux.Listen(wire.Addr{}, f.port, max(backlog, 1), &f.opts, f)
 	if err != nil {
 		return fail(errno(err))
 	}
 	f.listener = l
+	if f.r.upstream {
+		f.r.localPort = f.port
+		f.r.forget()
+	}
 	return outcome{}
 }
 
@@ -142,6 +147,9 @@ func (f *file) dial() string {
 	c, err := f.r.mux.Connect(f.r.now, t, &f.opts, f)
 	if err != nil {
 		return errno(err)
+	}
+	if f.r.upstream {
+		f.r.forget()
 	}
 	f.conn, f.r.last = c, f
 	f.r.wake = f.r.now

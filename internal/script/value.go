@@ -52,6 +52,14 @@ func (p *parser) call() *Call {
 		return c
 	}
 	c.Result = p.sum().Number
+	if c.Result >= 0 && p.is("(") && !p.tok.first { // what the flags mean, for people
+		for p.err == nil && !p.accept(")") {
+			if p.tok.kind == tokEnd {
+				p.fail(p.tok.pos, "want %q", ")")
+			}
+			p.advance()
+		}
+	}
 	if c.Result == -1 && p.tok.kind == tokWord && !p.tok.first {
 		c.Errno = p.word()
 		if p.accept("(") { // what the error means, for people
@@ -104,6 +112,10 @@ func (p *parser) value(depth int) Value {
 // member reads NAME=VALUE, or a value.
 func (p *parser) member(depth int) Field {
 	v := p.value(depth)
+	if v.Name != "" && p.accept("(") { // msg_iov(2)=[...], msg_name(...)=...
+		p.value(depth)
+		p.want(")")
+	}
 	if v.Name != "" && p.accept("=") {
 		return Field{v.Name, p.value(depth)}
 	}
