@@ -75,6 +75,8 @@ type rare struct {
 	corkAt       clock.Time // when data that is held back for more leaves; never
 	sndUrgent    uint32     // SND.UP
 	rcvUrgent    uint32     // RCV.UP
+	urgentRead   bool       // ReadUrgent has returned the byte before rcvUrgent
+	records      []uint32   // ends of records that are not acknowledged, in order, with flagRecords
 	retransmits  uint64     // segments sent again
 	challengedAt uint32     // timestamp of the last challenge ACK, 0 for none
 	cookie       []byte     // Fast Open cookie for the SYN-ACK
@@ -111,6 +113,7 @@ const (
 	flagReset                            // a RST is to be sent
 	flagTriedFastOpen                    // our SYN had a Fast Open option
 	flagSynAck                           // a SYN of the peer wants its SYN-ACK
+	flagRecords                          // the send queue may have ends of records, in rare.records
 	flagNotECT                           // the path clears the bits of accurate ECN: send nothing ECN-capable
 )
 

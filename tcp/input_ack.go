@@ -96,7 +96,7 @@ func (c *Conn) releaseSent() {
 // reportWritable reports that there is room again, once it is a third of the buffer: a
 // wakeup per ACK would cost the application more than it could write.
 func (c *Conn) reportWritable() {
-	if c.has(flagWantWrite) && 3*c.Writable() >= c.sendLimit() {
+	if c.has(flagWantWrite) && c.WriteReady() {
 		c.flags &^= flagWantWrite
 		c.report(Writable)
 	}

@@ -128,6 +128,9 @@ func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 	c.rcvNxt = r.Next()
 	if c.owner != nil {
 		c.report(Readable)
+		if c.has(flagRcvUrgent) && c.UrgentReady() {
+			c.report(Urgent)
+		}
 	}
 	c.scheduleACK(now, s, filled)
 }

@@ -166,6 +166,9 @@ func (c *Conn) flush(now clock.Time) {
 	if !c.output(now) {
 		c.m.block(c)
 	}
+	if c.opt.NotSentLowat > 0 {
+		c.reportWritable() // sending makes room, too, and not only an ACK
+	}
 	if !c.ended() {
 		if c.idle() && c.compactAt() <= now {
 			c.compact()

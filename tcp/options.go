@@ -23,13 +23,17 @@ type Options struct {
 	SendBuffer, ReceiveBuffer int    // bytes; 0 grows with need
 	MSS                       int    // largest segment to announce and send; 0 follows the MTU
 	MaxPacing                 uint64 // bytes per second; 0 is no limit; Unpaced
+	NotSentLowat              int    // bytes written but not sent beyond which Write has no room (TCP_NOTSENT_LOWAT); 0 is no limit
 	TTL                       uint8  // hop limit; 0 is the host's
+	TOS                       uint8  // DSCP of the IP header in the upper six bits (RFC 2474); the lower two are ECN, which is TCP's own
+	Fragment                  bool   // IPv4 packets may be fragmented on the way: no DF bit, and no path MTU discovery (IP_PMTUDISC_DONT)
 
 	ECN                             ECNMode
 	FastOpen                        bool // RFC 7413
 	PathProbe                       bool // search for a larger path MTU by probes (RFC 4821)
 	NoTimestamps, NoSACK, NoScaling bool // neither offer nor accept the option
 	NoDelayedAck                    bool // acknowledge every segment at once
+	UrgentOutOfBand                 bool // take the urgent byte out of the stream, for ReadUrgent (SO_OOBINLINE off)
 	Keys                            *auth.Keys
 }
 
@@ -57,7 +61,7 @@ const (
 
 // check reports whether the options are in range.
 func (o *Options) check() error {
-	if o.SendBuffer < 0 || o.ReceiveBuffer < 0 || o.MSS < 0 || o.KeepAlive.Idle < 0 || o.KeepAlive.Interval < 0 || o.UserTimeout < 0 {
+	if o.SendBuffer < 0 || o.ReceiveBuffer < 0 || o.MSS < 0 || o.NotSentLowat < 0 || o.KeepAlive.Idle < 0 || o.KeepAlive.Interval < 0 || o.UserTimeout < 0 {
 		return ErrBadOption
 	}
 	return nil

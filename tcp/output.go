@@ -158,6 +158,12 @@ func (c *Conn) nextNew(now clock.Time) (n uint32, fin bool) {
 	if most := min(room, c.maxOutgoing()); n > most {
 		n, fin = most, false
 	}
+	if c.has(flagRecords) {
+		// A record with data behind it is complete: its last segment does not wait for more.
+		if k := c.toRecordEnd(c.nxt); k <= n && k < unsent {
+			return k, false
+		}
+	}
 	return c.fullSegments(now, n, unsent, fin)
 }
 

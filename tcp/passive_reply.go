@@ -10,12 +10,13 @@ import (
 )
 
 // reply sends one segment without payload that belongs to no connection. Its options are in
-// passive.options, to which a, where not nil, adds a signature. Nothing is kept: what the
+// passive.options, to which a, where not nil, adds a signature; p is about its IP header. Nothing is kept: what the
 // Output has no room for is lost, as it could be on the way.
-func (m *Mux) reply(now clock.Time, t *wire.Tuple, h *wire.TCPHeader, a *auth.State) bool {
+func (m *Mux) reply(now clock.Time, t *wire.Tuple, h *wire.TCPHeader, a *auth.State, p *Options) bool {
 	f := &m.passive
 	o := &f.out
 	o.Sign = nil
+	o.setHeader(p)
 	if a != nil {
 		f.options = a.AppendOption(f.options)
 		o.Sign = a.Sign
@@ -84,7 +85,7 @@ func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State
 		Seq: h.iss, Ack: h.irs + 1, Flags: wire.FlagSYN | wire.FlagACK, Window: uint16(m.synWindow(l.opts)),
 	}
 	f.out.AE = h.terms.markSynAck(&head)
-	m.reply(now, &h.tuple, &head, a)
+	m.reply(now, &h.tuple, &head, a, l.opts)
 }
 
 // markSynAck sets the bits that agree to ECN: ECE (RFC 3168 6.1.1), or the code that echoes
@@ -125,7 +126,7 @@ func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State)
 	window := (m.synWindow(l.opts) + 1<<shift - 1) >> shift // up: the SYN-ACK has told it all (RFC 9293 3.8.6)
 	m.reply(now, &h.tuple, &wire.TCPHeader{
 		Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagACK, Window: uint16(window),
-	}, a)
+	}, a, l.opts)
 }
 
 // windowScale is the shift of the windows that we announce after the handshake.
@@ -177,7 +178,7 @@ func (m *Mux) reset(now clock.Time, t *wire.Tuple, s *Segment) {
 		h.Flags |= wire.FlagACK
 		h.Ack = s.Seq + segmentLen(s)
 	}
-	if m.reply(now, t, &h, nil) {
+	if m.reply(now, t, &h, nil, &m.cfg.Defaults) {
 		m.stats.ResetsOut++
 	}
 }

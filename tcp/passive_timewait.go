@@ -208,7 +208,7 @@ func (m *Mux) timeWaitAck(now clock.Time, slot uint32) {
 	if r.timestamps {
 		f.options = wire.AppendTimestamps(wire.AppendNOP(f.options, 2), timestamp(now)+f.secrets.timestampOffset(&r.tuple), r.tsRecent)
 	}
-	m.reply(now, &r.tuple, &wire.TCPHeader{Seq: r.sndNxt, Ack: r.rcvNxt, Flags: wire.FlagACK, Window: r.window}, f.timeWait.signers[slot])
+	m.reply(now, &r.tuple, &wire.TCPHeader{Seq: r.sndNxt, Ack: r.rcvNxt, Flags: wire.FlagACK, Window: r.window}, f.timeWait.signers[slot], &m.cfg.Defaults)
 }
 
 // sequenceFor returns the initial sequence number of an active open; ok is whether its

@@ -50,6 +50,9 @@ func (c *Conn) unreachable(k ip.ErrorKind) {
 // tooBig makes segments shorter: the path takes packets of mtu bytes (RFC 1191, RFC 8201).
 // Everything in flight was too long and is sent again; that is no sign of congestion.
 func (c *Conn) tooBig(mtu int) {
+	if c.opt.Fragment {
+		return // the router was not to report, but to fragment
+	}
 	n := max(mtu, minPathMTU(&c.tuple)) - headersLen(&c.tuple)
 	if n >= int(c.segment) {
 		return
@@ -142,6 +145,9 @@ func (c *Conn) pathProbeSize(now clock.Time, n uint32) uint16 {
 	}
 	k := c.ensureRare()
 	p := &k.probe
+	if c.has(flagRecords) { // a probe would join two
+		return 0
+	}
 	if p.size != 0 || now < p.next || c.sender.scoreboard.InRecovery() {
 		return 0
 	}

@@ -43,6 +43,8 @@ type Outgoing struct {
 	ACE         bool // AE, CWR and ECE are one number (RFC 9768 3.2.2), which every segment carries
 	ECN         wire.ECN
 	TTL         uint8     // hop limit; 0 is the host's
+	TOS         uint8     // DSCP; the lower two bits are 0, as ECN has them
+	Fragment    bool      // routers may fragment it: no DF bit
 	Payload     [2][]byte // in order; either may be empty
 	SegmentSize int       // payload of each segment but the last, at most the peer's MSS less options; the whole payload where it is one
 	RouteCache  *uint64   // eight bytes of the connection in which the Output may keep the route it found; 0 at first; nil without a connection

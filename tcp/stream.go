@@ -102,7 +102,44 @@ func (c *Conn) Writable() int {
 	if c.snd != nil {
 		used = c.snd.Len()
 	}
-	return max(c.sendLimit()-used, 0)
+	n := max(c.sendLimit()-used, 0)
+	if c.opt.NotSentLowat > 0 {
+		n = min(n, c.roomBelowLowat())
+	}
+	return n
+}
+
+// roomBelowLowat is what Write may add below NotSentLowat. A segment always fits while nothing
+// waits, or a limit below one would let only partial segments leave.
+func (c *Conn) roomBelowLowat() int {
+	unsent, low := int(c.unsent()), c.opt.NotSentLowat
+	if unsent >= low {
+		return 0
+	}
+	return max(low, c.mss()) - unsent
+}
+
+// WriteReady reports whether a program that waits for room should write: a third of the
+// buffer is free, and with NotSentLowat less than half of that waits, as select(2) of Linux has
+// it. If not, Writable will be reported.
+func (c *Conn) WriteReady() bool {
+	n := c.Writable()
+	ready := n > 0 && 3*n >= c.sendLimit()
+	if low := c.opt.NotSentLowat; low > 0 {
+		ready = n > 0 && 2*int(c.unsent()) < low
+	}
+	if !ready && c.canWrite() {
+		c.flags |= flagWantWrite
+	}
+	return ready
+}
+
+// Unsent returns how many written bytes were never sent (SIOCOUTQNSD).
+func (c *Conn) Unsent() int {
+	if c.ended() {
+		return 0
+	}
+	return int(c.unsent())
 }
 
 // Read copies received bytes to b and returns how many. 0 is that none wait: Finished
@@ -117,20 +154,28 @@ func (c *Conn) Read(now clock.Time, b []byte) int {
 	return n
 }
 
-// Peek borrows the bytes that wait to be read, in order in two pieces. They are valid until
+// Peek borrows the bytes that wait to be read, in order in two pieces; only those before the
+// urgent one, where that is ahead, so that a program can find it by AtMark. They are valid until
 // the next call for the connection, or of Input or Poll of its Mux; other connections may
 // be written to meanwhile.
 func (c *Conn) Peek() [2][]byte {
 	if c.active == nil || c.rcv == nil {
 		return [2][]byte{}
 	}
-	return c.rcv.Peek()
+	p := c.rcv.Peek()
+	if c.has(flagRcvUrgent) {
+		c.cutAtMark(&p)
+	}
+	return p
 }
 
 // Discard drops the next n bytes, which Peek has returned.
 func (c *Conn) Discard(now clock.Time, n int) {
 	if n == 0 {
 		return
+	}
+	if c.skipsUrgent() {
+		n++
 	}
 	c.rcv.Discard(uint32(n))
 	c.tuneReceive(now, uint32(n))
@@ -152,13 +197,32 @@ func (c *Conn) Readable() int {
 	if c.active == nil || c.rcv == nil {
 		return 0
 	}
-	return int(c.rcv.Readable())
+	n := int(c.rcv.Readable())
+	if c.has(flagRcvUrgent) && c.holdsUrgent() && c.opt.UrgentOutOfBand {
+		n--
+	}
+	return n
+}
+
+// ReceiveQueue returns how many bytes Read returns before it stops at the urgent one
+// (SIOCINQ).
+func (c *Conn) ReceiveQueue() int {
+	if n, ok := c.ToMark(); ok && c.opt.UrgentOutOfBand && c.holdsUrgent() {
+		return n
+	}
+	return c.Readable()
 }
 
 // Finished reports whether everything that the peer will ever send has been read: its FIN
 // was reached, or the connection is closed (Err).
 func (c *Conn) Finished() bool {
 	return c.Readable() == 0 && (c.state == StateClosed || c.peerDone())
+}
+
+// PeerClosed reports whether no byte will be added to those that wait to be read: the peer's FIN
+// was reached, the connection is closed, or CloseRead was called (EPOLLRDHUP).
+func (c *Conn) PeerClosed() bool {
+	return c.state == StateClosed || c.has(flagReadShutdown) || c.peerDone()
 }
 
 // peerDone reports whether the peer's FIN was reached.

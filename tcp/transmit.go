@@ -13,7 +13,10 @@ import (
 func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 	flags := wire.FlagACK
 	size := seqnum.Earliest(seq+n, c.end) - seq // bytes of payload
-	fin := size < n
+	if c.has(flagRecords) {
+		size = min(size, c.toRecordEnd(seq))
+	}
+	fin := size < n && seq+size == c.end
 	o := &c.m.out
 	o.Payload = [2][]byte{}
 	if size > 0 {
@@ -23,7 +26,7 @@ func (c *Conn) sendRange(now clock.Time, seq, n uint32) (uint32, bool) {
 			pieces = truncatePieces(pieces, int(size))
 		}
 		o.Payload = pieces
-		if seq+size == c.end {
+		if seq+size == c.end || c.endsRecord(seq+size) {
 			flags |= wire.FlagPSH
 		}
 	}
@@ -69,7 +72,8 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 	m := c.m
 	o := &m.out
 	h := &o.Header
-	o.Tuple, o.RouteCache, o.TTL = &c.tuple, &c.routeCache, c.opt.TTL
+	o.Tuple, o.RouteCache = &c.tuple, &c.routeCache
+	o.setHeader(c.opt)
 	h.SrcPort, h.DstPort = c.tuple.LocalPort, c.tuple.RemotePort
 	h.Seq, h.Ack, h.Flags = seq, c.rcvNxt, flags
 	// Every segment carries the newest window and ACK, so that it replaces a delayed ACK.
@@ -94,6 +98,11 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 	c.ecn.segmentSent(c, o)
 	c.acknowledged(right, n > 0)
 	return true
+}
+
+// setHeader takes the options that concern the IP header.
+func (o *Outgoing) setHeader(p *Options) {
+	o.TTL, o.TOS, o.Fragment = p.TTL, p.TOS&^3, p.Fragment
 }
 
 // acknowledged notes what the segment that was just sent has told the peer: window and ACK.

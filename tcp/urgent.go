@@ -1,18 +1,30 @@
 package tcp
 
 import (
+	"errors"
+	"sort"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
 )
 
-// Urgent data is inline (RFC 6093 4): the pointer marks a place in the stream, no byte
-// leaves it. It points behind the last urgent byte (RFC 9293 3.8.5).
+// Marks in the stream: the urgent pointer, and the ends of records.
+//
+// The urgent pointer points behind the last urgent byte (RFC 9293 3.8.5) and takes no byte out
+// of the stream (RFC 6093 4). The socket interface of BSD nevertheless does so unless
+// SO_OOBINLINE is set; Options.UrgentOutOfBand is for programs that rely on it.
+//
+// A record end (MSG_EOR) is the sender's alone: no segment has bytes of two records, so that
+// devices and peers that look at segments see each by itself. The peer's stream does not show it.
+
+// Errors of ReadUrgent.
+var (
+	ErrNoUrgent    = errors.New("no urgent data")
+	ErrUrgentLater = errors.New("urgent data has not arrived yet")
+)
 
 // WriteUrgent is Write with the last byte marked urgent (RFC 9293 3.8.5).
-//
-// Urgent data stays inline (RFC 6093 4): the pointer marks a place in the stream and takes
-// no byte out of it. It points behind the last urgent byte (RFC 9293 3.8.5).
 func (c *Conn) WriteUrgent(now clock.Time, b []byte) int {
 	n := c.Write(now, b)
 	if n > 0 {
@@ -20,6 +32,50 @@ func (c *Conn) WriteUrgent(now clock.Time, b []byte) int {
 		c.flags |= flagSndUrgent
 	}
 	return n
+}
+
+// EndRecord ends a record with the byte that was written last (MSG_EOR): no segment has both
+// that byte and one that is written later.
+func (c *Conn) EndRecord() {
+	if c.end == c.una || c.has(flagFIN) {
+		return
+	}
+	k := c.ensureRare()
+	if n := len(k.records); c.has(flagRecords) && n > 0 && k.records[n-1] == c.end {
+		return
+	}
+	k.records = append(k.records[c.recordAt(c.una):], c.end)
+	c.flags |= flagRecords
+}
+
+// recordAt returns the index of the record that seq lies in.
+func (c *Conn) recordAt(seq uint32) int {
+	list := c.rare.records
+	return sort.Search(len(list), func(i int) bool { return seqnum.Before(seq, list[i]) })
+}
+
+// toRecordEnd returns how many bytes from seq on belong to one record.
+func (c *Conn) toRecordEnd(seq uint32) uint32 {
+	k := c.rare
+	k.records = k.records[c.recordAt(c.una):]
+	if len(k.records) == 0 {
+		c.flags &^= flagRecords
+		k.records = nil
+		return c.end - seq
+	}
+	if i := c.recordAt(seq); i < len(k.records) {
+		return k.records[i] - seq
+	}
+	return c.end - seq
+}
+
+// endsRecord reports whether the byte before seq is the last of a record.
+func (c *Conn) endsRecord(seq uint32) bool {
+	if !c.has(flagRecords) {
+		return false
+	}
+	i := c.recordAt(seq - 1)
+	return i < len(c.rare.records) && c.rare.records[i] == seq
 }
 
 // markUrgent sets the urgent pointer of a segment at seq while urgent data is ahead of it.
@@ -46,9 +102,65 @@ func (c *Conn) inputURG(s *Segment) {
 	if s.Urgent == 0 || c.has(flagRcvUrgent) && !seqnum.Before(c.rare.rcvUrgent, up) || !seqnum.Before(c.readNext(), up) {
 		return
 	}
-	c.ensureRare().rcvUrgent = up
+	// The byte before an older pointer becomes part of the stream, unless the program stands at
+	// it and would then read it as the first byte behind the mark.
+	if c.skipsUrgent() {
+		c.rcv.Discard(1)
+		c.freeRing()
+	}
+	k := c.ensureRare()
+	k.rcvUrgent, k.urgentRead = up, false
 	c.flags |= flagRcvUrgent
 	c.report(Urgent)
+}
+
+// holdsUrgent reports, with flagRcvUrgent, whether the urgent byte has arrived and was not
+// passed.
+func (c *Conn) holdsUrgent() bool {
+	return seqnum.AtOrBefore(c.rare.rcvUrgent, c.rcvNxt) && seqnum.Before(c.readNext(), c.rare.rcvUrgent)
+}
+
+// skipsUrgent reports whether the next read leaves out the urgent byte.
+func (c *Conn) skipsUrgent() bool { return c.opt.UrgentOutOfBand && c.AtMark() && c.holdsUrgent() }
+
+// cutAtMark shortens what can be read to what precedes the urgent byte; behind it, to what
+// follows it where the byte is out of band.
+func (c *Conn) cutAtMark(p *[2][]byte) {
+	n := int(seqnum.Distance(c.readNext(), c.rare.rcvUrgent-1))
+	switch {
+	case n > 0:
+		*p = truncatePieces(*p, min(n, len(p[0])+len(p[1])))
+	case c.skipsUrgent():
+		p[0] = p[0][1:]
+		if len(p[0]) == 0 {
+			p[0], p[1] = p[1], nil
+		}
+	}
+}
+
+// UrgentReady reports whether an urgent byte has arrived that neither ReadUrgent has returned nor
+// Read has passed (EPOLLPRI).
+func (c *Conn) UrgentReady() bool {
+	return c.has(flagRcvUrgent) && !c.rare.urgentRead && c.holdsUrgent()
+}
+
+// ReadUrgent returns the urgent byte (MSG_OOB). Later calls return ErrNoUrgent unless peek is
+// set, as it does without Options.UrgentOutOfBand; the byte stays where AtMark finds it.
+// ErrUrgentLater is that the pointer has arrived before the byte.
+func (c *Conn) ReadUrgent(peek bool) (byte, error) {
+	switch {
+	case !c.opt.UrgentOutOfBand || !c.has(flagRcvUrgent) || c.rare.urgentRead:
+		return 0, ErrNoUrgent
+	case !c.holdsUrgent():
+		return 0, ErrUrgentLater
+	}
+	c.rare.urgentRead = !peek
+	p := c.rcv.Peek()
+	at := int(seqnum.Distance(c.readNext(), c.rare.rcvUrgent-1))
+	if at < len(p[0]) {
+		return p[0][at], nil
+	}
+	return p[1][at-len(p[0])], nil
 }
 
 // readNext is the sequence number of the next byte to be read.

@@ -23,7 +23,7 @@
 //
 // "<" has a segment arrive, ">" expects one: flags (S F R P . U E W A, or - for none), range of
 // sequence numbers with the length, then ack, win and urg, then options in angle brackets. Flags may
-// have [noecn], [ect0], [ect1] or [ce] before them. Sequence numbers of what is expected count from the
+// have [noecn], [ect0], [ect1], [ce] or [tos N] before them. Sequence numbers of what is expected count from the
 // local initial one; those of what arrives are meant as they are. Where ">" names no win, ECN
 // field or urg, any will do. <...> stands for any options; without brackets there must be none. The
 // order and padding of options do not count.
@@ -128,6 +128,8 @@ type Packet struct {
 	In         bool
 	ECN        wire.ECN
 	HasECN     bool
+	TOS        uint8 // with HasTOS: DSCP and ECN
+	HasTOS     bool
 	Flags      wire.TCPFlags
 	AE         bool
 	Seq        uint32

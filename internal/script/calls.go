@@ -192,8 +192,16 @@ func (f *file) setOption(c *Call) (attempt, error) {
 		f.linger = v.field("onoff") != nil && v.field("onoff").Number != 0 && v.field("linger") != nil && v.field("linger").Number == 0
 	case "SO_MAX_PACING_RATE":
 		o.MaxPacing = uint64(n)
+	case "SO_OOBINLINE":
+		o.UrgentOutOfBand = n == 0
 	case "IP_TTL":
 		o.TTL = uint8(n)
+	case "IP_TOS", "IPV6_TCLASS":
+		o.TOS = uint8(n)
+	case "IP_MTU_DISCOVER":
+		o.Fragment = n == constants["IP_PMTUDISC_DONT"]
+	case "TCP_NOTSENT_LOWAT":
+		o.NotSentLowat = int(n)
 	case "TCP_NODELAY":
 		o.NoDelay = n != 0
 	case "TCP_CORK":
@@ -281,9 +289,11 @@ func (f *file) ioctl(c *Call) (attempt, error) {
 	var have int64
 	switch name := c.arg(1).Name; name {
 	case "SIOCINQ", "FIONREAD":
-		have = int64(f.conn.Readable())
+		have = int64(f.conn.ReceiveQueue())
 	case "SIOCOUTQ":
 		have = int64(f.conn.Unacked())
+	case "SIOCOUTQNSD":
+		have = int64(f.conn.Unsent())
 	case "SIOCATMARK":
 		if f.conn.AtMark() {
 			have = 1

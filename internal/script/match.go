@@ -15,6 +15,7 @@ type sent struct {
 	at  clock.Time
 	seg wire.TCP
 	ecn wire.ECN
+	tos uint8 // DSCP and ECN
 }
 
 // translation maps what a script says to what is on the wire.
@@ -106,6 +107,8 @@ func (tr *translation) compare(k *Packet, g *sent, slack uint32) string {
 		return fmt.Sprintf("urg is %d, not %d", s.Urgent(), k.Urgent)
 	case k.HasECN && g.ecn != k.ECN:
 		return fmt.Sprintf("ECN is %v, not %v", g.ecn, k.ECN)
+	case k.HasTOS && g.tos != k.TOS:
+		return fmt.Sprintf("TOS is %#x, not %#x", g.tos, k.TOS)
 	}
 	first := s.Seq() - tr.iss
 	if s.Flags().Has(wire.FlagSYN) {

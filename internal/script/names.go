@@ -9,6 +9,7 @@ const (
 	msgOOB      = 0x1
 	msgPeek     = 0x2
 	msgDontWait = 0x40
+	msgEOR      = 0x80
 	msgMore     = 0x8000
 	msgFastOpen = 0x20000000
 
@@ -25,13 +26,14 @@ var constants = map[string]int64{
 	"SOCK_STREAM": 1, "SOCK_NONBLOCK": nonBlocking, "SOCK_CLOEXEC": 0x80000,
 	"O_RDWR": 2, "O_NONBLOCK": nonBlocking, "F_GETFL": 3, "F_SETFL": 4,
 	"SHUT_RD": 0, "SHUT_WR": 1, "SHUT_RDWR": 2,
-	"MSG_OOB": msgOOB, "MSG_PEEK": msgPeek, "MSG_DONTWAIT": msgDontWait, "MSG_MORE": msgMore, "MSG_FASTOPEN": msgFastOpen, "MSG_NOSIGNAL": 0x4000,
+	"MSG_OOB": msgOOB, "MSG_PEEK": msgPeek, "MSG_DONTWAIT": msgDontWait, "MSG_EOR": msgEOR, "MSG_MORE": msgMore, "MSG_FASTOPEN": msgFastOpen, "MSG_NOSIGNAL": 0x4000,
 	"POLLIN": pollIn, "POLLPRI": pollPri, "POLLOUT": pollOut, "POLLERR": pollErr, "POLLHUP": pollHup, "POLLRDHUP": pollRdHup,
-	"SIOCINQ": 0x541b, "FIONREAD": 0x541b, "SIOCOUTQ": 0x5411, "SIOCATMARK": 0x8905,
+	"SIOCINQ": 0x541b, "FIONREAD": 0x541b, "SIOCOUTQ": 0x5411, "SIOCATMARK": 0x8905, "SIOCOUTQNSD": 0x894b,
 	"SOL_SOCKET": 1, "SOL_TCP": 6, "SOL_IP": 0, "SO_REUSEADDR": 2, "SO_ERROR": 4, "SO_SNDBUF": 7, "SO_RCVBUF": 8,
-	"SO_KEEPALIVE": 9, "SO_LINGER": 13, "SO_MAX_PACING_RATE": 47, "IP_TTL": 2,
+	"SO_KEEPALIVE": 9, "SO_OOBINLINE": 10, "SO_LINGER": 13, "SO_MAX_PACING_RATE": 47, "IP_TTL": 2, "IP_TOS": 1, "IPV6_TCLASS": 67, "IP_MTU_DISCOVER": 10,
+	"IP_PMTUDISC_DONT": 0, "IP_PMTUDISC_WANT": 1, "IP_PMTUDISC_DO": 2,
 	"TCP_NODELAY": 1, "TCP_MAXSEG": 2, "TCP_CORK": 3, "TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 6,
-	"TCP_INFO": 11, "TCP_QUICKACK": 12, "TCP_CONGESTION": 13, "TCP_USER_TIMEOUT": 18, "TCP_FASTOPEN": 23, "TCP_FASTOPEN_CONNECT": 30,
+	"TCP_INFO": 11, "TCP_QUICKACK": 12, "TCP_CONGESTION": 13, "TCP_USER_TIMEOUT": 18, "TCP_FASTOPEN": 23, "TCP_NOTSENT_LOWAT": 25, "TCP_FASTOPEN_CONNECT": 30,
 	"TCP_CA_Open": 0, "TCP_CA_Disorder": 1, "TCP_CA_CWR": 2, "TCP_CA_Recovery": 3, "TCP_CA_Loss": 4, "TCP_INFINITE_SSTHRESH": 0x7fffffff,
 	"TCPI_OPT_TIMESTAMPS": 1, "TCPI_OPT_SACK": 2, "TCPI_OPT_WSCALE": 4, "TCPI_OPT_ECN": 8, "TCPI_OPT_ECN_SEEN": 16, "TCPI_OPT_SYN_DATA": 32,
 	"TCP_ESTABLISHED": 1, "TCP_SYN_SENT": 2, "TCP_SYN_RECV": 3, "TCP_FIN_WAIT1": 4, "TCP_FIN_WAIT2": 5,
@@ -58,6 +60,8 @@ func errno(err error) string {
 		return ""
 	case tcp.ErrRefused:
 		return "ECONNREFUSED"
+	case tcp.ErrUrgentLater:
+		return "EAGAIN"
 	case tcp.ErrReset:
 		return "ECONNRESET"
 	case tcp.ErrTimeout:

@@ -15,12 +15,7 @@ var ecnWords = map[string]wire.ECN{"noecn": wire.NotECT, "ect0": wire.ECT0, "ect
 func (p *parser) packet(in bool) *Packet {
 	k := &Packet{In: in}
 	if p.accept("[") {
-		pos := p.tok.pos
-		ecn, ok := ecnWords[p.word()]
-		if !ok {
-			p.fail(pos, "want noecn, ect0, ect1 or ce")
-		}
-		k.ECN, k.HasECN = ecn, true
+		p.headerField(k)
 		p.want("]")
 	}
 	p.flags(k)
@@ -42,6 +37,21 @@ func (p *parser) packet(in bool) *Packet {
 		p.options(k)
 	}
 	return k
+}
+
+// headerField reads what square brackets say of the IP header: the ECN field, or all of its byte.
+func (p *parser) headerField(k *Packet) {
+	pos := p.tok.pos
+	if p.accept("tos") {
+		k.TOS, k.HasTOS = uint8(p.number(math.MaxUint8)), true
+		k.ECN = wire.ECN(k.TOS & 3)
+		return
+	}
+	ecn, ok := ecnWords[p.word()]
+	if !ok {
+		p.fail(pos, "want noecn, ect0, ect1, ce or tos")
+	}
+	k.ECN, k.HasECN = ecn, true
 }
 
 // flags reads control bits. They may be words and full stops in any mixture, but no spaces.

@@ -270,7 +270,11 @@ func (r *run) arrive(k *Packet) {
 	t := r.tuple()
 	var m tcp.Coalescer
 	m.Begin(seg, k.ECN)
+	atMark := r.last != nil && r.last.atMark()
 	v := r.mux.Input(r.now, &t, &m.Segment)
+	if atMark && !r.last.atMark() {
+		r.last.got++ // a later urgent byte has taken the place of one that will not be read
+	}
 	if r.log != nil {
 		fmt.Fprintf(r.log, "%s < %s %d:%d(%d) ack %d: %v\n", seconds(r.now), flagString(k.Flags, k.AE), k.Seq, k.Seq+k.Len, k.Len, k.Ack, v)
 	}
@@ -296,7 +300,7 @@ func (r *run) Send(now clock.Time, o *tcp.Outgoing) bool {
 	for r.cut.Begin(o, 0); r.cut.Size() > 0; {
 		b := make([]byte, r.cut.Size())
 		r.cut.Next(b)
-		g := sent{now, b, o.ECN}
+		g := sent{now, b, o.ECN, o.TOS | uint8(o.ECN)}
 		r.keepCookie(g.seg)
 		r.localPort, r.remotePort = o.Tuple.LocalPort, o.Tuple.RemotePort
 		r.out = append(r.out, g)

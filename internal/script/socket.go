@@ -25,7 +25,11 @@ type file struct {
 	got             uint32 // sequence number of the next byte to read, from the peer's SYN
 }
 
-func (r *run) newFile() *file { return &file{r: r, opts: r.defaults, wrote: 1, got: 1} }
+func (r *run) newFile() *file {
+	f := &file{r: r, opts: r.defaults, wrote: 1, got: 1}
+	f.opts.UrgentOutOfBand = true // as programs expect unless they set SO_OOBINLINE
+	return f
+}
 
 // Ready implements tcp.Owner.
 func (f *file) Ready(ev tcp.Events) { f.seen |= ev }
@@ -202,6 +206,9 @@ func (f *file) read(n int, flags int64) attempt {
 		if f.conn == nil {
 			return fail("ENOTCONN"), true
 		}
+		if flags&msgOOB != 0 {
+			return f.takeUrgent(flags), true
+		}
 		if f.conn.Readable() > 0 {
 			return f.take(n, flags)
 		}
@@ -218,9 +225,30 @@ func (f *file) read(n int, flags int64) attempt {
 	}
 }
 
+// takeUrgent is recv(2) with MSG_OOB.
+func (f *file) takeUrgent(flags int64) outcome {
+	at, _ := f.conn.ToMark()
+	b, err := f.conn.ReadUrgent(flags&msgPeek != 0)
+	if err != nil {
+		return fail(errno(err))
+	}
+	if b != pattern(f.got+uint32(at)) {
+		return fail("EWRONG (the urgent byte is not what arrived)")
+	}
+	return outcome{n: 1}
+}
+
+// atMark reports whether the next read leaves out an urgent byte.
+func (f *file) atMark() bool {
+	return f.conn != nil && f.opts.UrgentOutOfBand && f.conn.AtMark()
+}
+
 // take reads bytes that are there, and verifies them.
 func (f *file) take(n int, flags int64) (outcome, bool) {
 	b := make([]byte, min(n, f.conn.Readable()))
+	if f.atMark() && flags&msgPeek == 0 {
+		f.got++ // the byte is not in what follows
+	}
 	if flags&msgPeek != 0 {
 		k := 0
 		for _, part := range f.conn.Peek() {
@@ -279,6 +307,9 @@ func (f *file) put(n int, flags int64) int {
 	default:
 		k = f.conn.Write(f.r.now, b)
 	}
+	if flags&msgEOR != 0 && k == n {
+		f.conn.EndRecord()
+	}
 	f.wrote += uint32(k)
 	f.r.wake = f.r.now
 	return k
@@ -329,16 +360,19 @@ func (f *file) events() (ev int64) {
 	if c.Readable() > 0 || c.Finished() {
 		ev |= pollIn
 	}
-	if c.Finished() {
-		ev |= pollRdHup
+	if c.PeerClosed() {
+		ev |= pollRdHup | pollIn
 	}
-	if c.State() == tcp.StateClosed {
+	if c.State() == tcp.StateClosed || f.shut && c.PeerClosed() {
 		ev |= pollHup
 	}
 	if c.Err() != nil && !f.errReported {
 		ev |= pollErr
 	}
-	if c.State() >= tcp.StateEstablished && c.Writable() > 0 || c.State() == tcp.StateClosed {
+	if c.UrgentReady() {
+		ev |= pollPri
+	}
+	if c.State() >= tcp.StateEstablished && c.WriteReady() || f.shut || c.State() == tcp.StateClosed {
 		ev |= pollOut
 	}
 	return ev

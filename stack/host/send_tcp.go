@@ -43,10 +43,10 @@ func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
 		return true
 	}
 	t := s.Tuple
-	// DF on every segment: a smaller path MTU is then reported instead of hidden by fragments (RFC 1191 3).
+	// DF unless the program asks for fragments: a smaller path MTU is then reported instead of hidden (RFC 1191 3).
 	hdr := ip.Header{
-		Src: t.Local, Dst: t.Remote, Proto: wire.ProtoTCP, TTL: s.TTL, TOS: uint8(s.ECN),
-		DontFragment: true, FlowLabel: h.flowLabel(t),
+		Src: t.Local, Dst: t.Remote, Proto: wire.ProtoTCP, TTL: s.TTL, TOS: s.TOS | uint8(s.ECN),
+		DontFragment: !s.Fragment, FlowLabel: h.flowLabel(t),
 	}
 	h.segmenter.Begin(s, wire.PseudoHeader(t.Local, t.Remote, wire.ProtoTCP, 0))
 	if !p.Resolved {
