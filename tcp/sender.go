@@ -60,24 +60,29 @@ func (x *sender) sent(now clock.Time, seq, n uint32, limited bool) {
 	if limited {
 		x.scoreboard.SetAppLimited()
 	}
+	x.noteUse()
+}
+
+// noteUse notes whether the window, not the application, limits what was just sent. Only
+// then may the window grow: an unused window says nothing about what the path carries (RFC
+// 7661, RFC 9438 5.8). Retransmissions use the window as new data does. Otherwise the loss
+// window after a timeout (RFC 5681 3.1) would stay at one segment where the flight before
+// had not filled the window.
+func (x *sender) noteUse() {
 	window := x.window()
 	// In slow start half a window in flight counts as full: it doubles within the round
 	// trip.
 	slow := x.cc.Window() < x.cc.Threshold()
 	if f := x.scoreboard.Flight(); f+x.mss > window || slow && 2*f > window {
-		x.noteWindowLimited(seq + n)
+		x.windowLimited, x.limitedBy = true, x.scoreboard.Next()
 	}
 }
-
-// noteWindowLimited notes that the window, not the application, limits sending. Only then
-// may the window grow: an unused window says nothing about what the path carries (RFC 7661,
-// RFC 9438 5.8).
-func (x *sender) noteWindowLimited(next uint32) { x.windowLimited, x.limitedBy = true, next }
 
 // resent notes that n bytes from seq, as lost or a probe gave them, were sent again.
 func (x *sender) resent(now clock.Time, seq, n uint32) {
 	x.scoreboard.Resent(now, seq, n)
 	x.pace(now, n)
+	x.noteUse()
 }
 
 // ack applies an acceptable ACK. ece is a classic ECN-Echo (RFC 3168), ce how many bytes
@@ -85,6 +90,7 @@ func (x *sender) resent(now clock.Time, seq, n uint32) {
 func (x *sender) ack(now clock.Time, a *loss.Ack, ece bool, ce uint32) loss.Events {
 	var s loss.Sample
 	flight, recovering := x.scoreboard.Outstanding(), x.scoreboard.InFastRecovery()
+	repairing := x.scoreboard.InRecovery()
 	x.scoreboard.Ack(now, a, &s)
 	x.reportEvents(now, s.Events, flight)
 	// Classic ECN-Echo does not count: everything that this ACK delivers is taken as marked
@@ -99,7 +105,9 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, ece bool, ce uint32) loss.Even
 		x.deliveryRate = s.RateBytes * uint64(time.Second) / uint64(s.RateInterval)
 	}
 	if s.Delivered > 0 {
-		x.cc.OnAck(x.sample(now, a.Una, &s, ce, recovering || x.scoreboard.InFastRecovery()))
+		sample := x.sample(now, a.Una, &s, ce, recovering || x.scoreboard.InFastRecovery())
+		sample.Acked = x.growth(a, &s, repairing)
+		x.cc.OnAck(sample)
 	}
 	if x.windowLimited && int32(a.Una-x.limitedBy) >= 0 {
 		x.windowLimited = false
@@ -147,11 +155,26 @@ func (x *sender) congested(now clock.Time, una, flight uint32) {
 	x.cc.OnEvent(now, cc.Congestion, flight)
 }
 
+// growth is N of RFC 5681 3.1: the bytes for which an ACK lets the window grow. A duplicate
+// ACK has none, whatever it SACKs: until loss is declared or ruled out, cwnd does not change
+// (RFC 5681 3.2, RFC 3042). While a timeout is repaired, what had arrived before the timeout
+// does not count, since its ACK says nothing about the path now. Without SACK that cannot be
+// told, and each ACK counts as one segment (RFC 3465 2.3).
+func (x *sender) growth(a *loss.Ack, s *loss.Sample, repairing bool) uint32 {
+	switch {
+	case !repairing:
+		return s.Acked
+	case x.scoreboard.HasSACK():
+		return min(s.Acked, s.Delivered)
+	}
+	return min(s.Acked, uint32(max(a.Packets, 1))*x.mss)
+}
+
 // sample is what congestion control learns of an ACK.
 func (x *sender) sample(now clock.Time, una uint32, s *loss.Sample, ce uint32, recovering bool) cc.Sample {
 	b := &x.scoreboard
 	return cc.Sample{
-		Now: now, Acked: s.Acked, Delivered: s.Delivered, Lost: s.Lost, Marked: ce,
+		Now: now, Delivered: s.Delivered, Lost: s.Lost, Marked: ce,
 		Flight: b.Flight(), Una: una, Next: una + b.Outstanding(),
 		RTT: s.RTT, MinRTT: b.MinRTT(), SRTT: b.SRTT(),
 		Total: b.Delivered(), TotalLost: b.TotalLost(),

@@ -209,3 +209,148 @@ func TestSenderAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// repair acknowledges after each round trip what was sent in it, until nothing is lost, and returns the
+// largest number of segments that left in each round trip.
+func (x *sending) repair(t *testing.T, at int) (rounds []int) {
+	t.Helper()
+	for x.una < x.next {
+		x.scoreboard.NewDataSent(false) // F-RTO finds none
+		segments := 0
+		for {
+			seq, n := x.lost()
+			room, _ := x.room(after(at))
+			if n = min(n, room); n == 0 {
+				break
+			}
+			x.resent(after(at), seq, n)
+			segments += int(n / testMSS)
+		}
+		if rounds = append(rounds, segments); len(rounds) > 20 {
+			t.Fatalf("not repaired: %v", rounds)
+		}
+		at += 100
+		if seq, n := x.lost(); n > 0 {
+			x.una = seq
+		} else {
+			x.una = x.next
+		}
+		x.ack(after(at), &loss.Ack{Una: x.una}, false, 0)
+	}
+	return rounds
+}
+
+// TestSlowStartAfterTimeout is RFC 5681 3.1 and RFC 6298 5: the loss window of one segment doubles each round trip
+// until the threshold, whatever part of the window the lost flight had used. Here it is at most half: the
+// application was the limit, or idle before, and one timeout may follow another.
+func TestSlowStartAfterTimeout(t *testing.T) {
+	for _, name := range cc.Names() {
+		for _, sack := range []bool{true, false} {
+			for _, segments := range []int{1, 3, 5, 8, 9, 10} {
+				for _, timeouts := range []int{1, 2, 3} {
+					for _, idle := range []int{0, 60_000} {
+						x := newSending(t, name)
+						x.setOptions(loss.Options{MSS: testMSS, SACK: sack})
+						x.fill(0)
+						x.acked(100, 10, false)
+						at := 200 + idle
+						x.room(after(at))
+						for n := uint32(segments) * testMSS; n > 0; {
+							room, wait := x.room(after(at))
+							if room = min(room, n); room == 0 {
+								at = int(wait.Sub(after(0))/time.Millisecond) + 1
+								continue
+							}
+							x.sent(after(at), x.next, room, true)
+							x.next += room
+							n -= room
+						}
+						flight, expired := uint32(segments)*testMSS, 0
+						for expired < timeouts {
+							now := x.timer()
+							e := x.onTimer(now)
+							at = int(now.Sub(after(0)) / time.Millisecond)
+							if e&loss.Probe != 0 {
+								x.scoreboard.Probed(x.next, false)
+								continue
+							}
+							if e&(loss.Timeout|loss.Backoff) == 0 {
+								continue
+							}
+							expired++
+							if x.cc.Window() != testMSS {
+								t.Fatalf("%s: loss window %d", name, x.cc.Window())
+							}
+							if limit := max(flight*7/10, 2*testMSS); x.cc.Threshold() > limit {
+								t.Errorf("%s: threshold %d, want at most %d", name, x.cc.Threshold(), limit)
+							}
+							if expired < timeouts {
+								seq, _ := x.lost()
+								x.resent(now, seq, testMSS)
+							}
+						}
+						rounds := x.repair(t, at+1)
+						most := 1
+						for n := 1; n < segments; most++ {
+							n += min(1<<most, max(segments/2, 2))
+						}
+						if len(rounds) > most {
+							t.Errorf("%s, SACK %v, %d segments, %d timeouts, %d ms idle: round trips of %v segments, want at most %d", name, sack, segments, timeouts, idle, rounds, most)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestDuplicateACKsDoNotOpenTheWindow is RFC 5681 3.2, RFC 3042 and RFC 6675 5: before loss is declared, each duplicate ACK
+// lets one new segment leave, and the window stays. When the hole fills without a loss, each byte counts once.
+func TestDuplicateACKsDoNotOpenTheWindow(t *testing.T) {
+	for _, name := range []string{"reno", "cubic", "dctcp"} {
+		for _, avoid := range []bool{false, true} {
+			x := newSending(t, name)
+			if avoid {
+				x.cc.OnEvent(after(0), cc.Congestion, 20*testMSS) // the threshold is the window now
+			}
+			n, _ := x.fill(0)
+			w := x.cc.Window()
+			for i := 1; i <= 2; i++ {
+				x.acked(100, 0, false, wire.SACKBlock{Left: testMSS, Right: uint32(i+1) * testMSS})
+				if x.cc.Window() != w || x.scoreboard.InRecovery() {
+					t.Fatalf("%s: window %d after %d duplicate ACKs, was %d", name, x.cc.Window(), i, w)
+				}
+				x.nextSend = 0
+				if k, _ := x.fill(100); k != 1 {
+					t.Errorf("%s: %d segments of limited transmit", name, k)
+				}
+			}
+			x.acked(101, n, false)
+			if want := w + uint32(n)*testMSS; !avoid && x.cc.Window() != want {
+				t.Errorf("%s: window %d after the hole has filled, want %d", name, x.cc.Window(), want)
+			}
+		}
+	}
+}
+
+// TestACKAfterTimeoutCountsOnce: the ACK that fills the hole covers what had arrived before the timeout. It is no sign
+// that the path takes so much now (RFC 3465 2.3).
+func TestACKAfterTimeoutCountsOnce(t *testing.T) {
+	for _, sack := range []bool{true, false} {
+		x := newSending(t, "reno")
+		x.setOptions(loss.Options{MSS: testMSS, SACK: sack})
+		x.fill(0)
+		if sack {
+			x.acked(100, 0, false, wire.SACKBlock{Left: testMSS, Right: 3 * testMSS})
+		}
+		x.scoreboard.Probed(x.next, false)
+		for x.onTimer(x.timer())&loss.Timeout == 0 {
+		}
+		seq, _ := x.lost()
+		x.resent(after(2000), seq, testMSS)
+		x.acked(2100, 3, false)
+		if w := x.cc.Window(); w > 2*testMSS {
+			t.Errorf("SACK %v: window %d after one retransmission", sack, w)
+		}
+	}
+}

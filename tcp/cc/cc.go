@@ -57,7 +57,7 @@ const (
 // Sample is what an ACK has shown. loss.Sample explains the fields that have the same name.
 type Sample struct {
 	Now       clock.Time
-	Acked     uint32 // newly acknowledged by the cumulative ACK
+	Acked     uint32 // for which the window may grow (RFC 5681 3.1): newly acknowledged by the cumulative ACK; 0 for duplicate ACKs
 	Delivered uint32 // newly arrived, by ACK or SACK
 	Lost      uint32 // newly marked lost
 	Marked    uint32 // newly reported as having met congestion (CE)

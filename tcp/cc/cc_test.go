@@ -160,9 +160,9 @@ func TestGrowthCounts(t *testing.T) {
 		c.OnAck(Sample{Delivered: 10, Acked: 10, WindowLimited: true})
 	}
 	wantWindow(t, "split ACKs", c, 11*mss)
-	c.OnAck(Sample{Delivered: 5 * mss})
+	c.OnAck(Sample{Acked: 5 * mss, Delivered: 5 * mss})
 	wantWindow(t, "limited by the application", c, 11*mss)
-	c.OnAck(Sample{Delivered: 5 * mss, WindowLimited: true, FastRecovery: true})
+	c.OnAck(Sample{Acked: 5 * mss, Delivered: 5 * mss, WindowLimited: true, FastRecovery: true})
 	wantWindow(t, "in recovery", c, 11*mss)
 	c.OnEvent(0, Lost, 3*mss)
 	if c.Threshold() != 2*mss {
@@ -245,7 +245,7 @@ func TestCubicEvents(t *testing.T) {
 	}
 	epoch := c.epoch
 	p.now += 10 * time.Second
-	c.OnAck(Sample{Now: at(p.now), Delivered: mss})
+	c.OnAck(Sample{Now: at(p.now), Acked: mss, Delivered: mss})
 	if d := c.epoch.Sub(epoch); d < 9*time.Second || d > 11*time.Second {
 		t.Errorf("ten idle seconds move the epoch by %v", d)
 	}
@@ -412,8 +412,8 @@ func TestPacingNearTheThreshold(t *testing.T) {
 func TestCreditIsKept(t *testing.T) {
 	c := newReno(mss)
 	c.ssthresh = 10 * mss
-	c.OnAck(Sample{Delivered: 15 * mss, WindowLimited: true})
-	c.OnAck(Sample{Delivered: 6 * mss, WindowLimited: true})
+	c.OnAck(Sample{Acked: 15 * mss, Delivered: 15 * mss, WindowLimited: true})
+	c.OnAck(Sample{Acked: 6 * mss, Delivered: 6 * mss, WindowLimited: true})
 	wantWindow(t, "after two windows and more", c, 12*mss)
 }
 

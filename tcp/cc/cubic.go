@@ -64,14 +64,14 @@ func (c *cubic) OnAck(s Sample) {
 		b.last = s.Now
 	}
 	switch {
-	case s.FastRecovery, !s.WindowLimited:
+	case s.FastRecovery, !s.WindowLimited, s.Acked == 0:
 	case c.ssthresh == infiniteThreshold: // HyStart++ is for the initial slow start (RFC 9406 4.3)
-		c.increase(c.hystart.allow(&s, s.Delivered))
+		c.increase(c.hystart.allow(&s, s.Acked))
 		if c.hystart.done() {
 			c.ssthresh = c.cwnd
 		}
 	case c.slowStart():
-		c.increase(s.Delivered)
+		c.increase(s.Acked)
 	default:
 		c.avoidCongestion(&s)
 	}
@@ -87,7 +87,7 @@ func (c *cubic) avoidCongestion(s *Sample) {
 	if !c.begun {
 		c.beginEpoch(s.Now, cwnd)
 	}
-	arrived := float64(s.Delivered) / float64(c.mss)
+	arrived := float64(s.Acked) / float64(c.mss)
 	t := s.Now.Sub(c.epoch).Seconds()
 	c.updateRenoEstimate(arrived, cwnd)
 	if now := c.windowAt(t); now < c.renoEst {

@@ -18,10 +18,10 @@ func (r *reno) OnAck(s Sample) {
 		return
 	}
 	if r.slowStart() {
-		r.increase(s.Delivered)
+		r.increase(s.Acked)
 		return
 	}
-	r.increaseLinearly(s.Delivered)
+	r.increaseLinearly(s.Acked)
 }
 
 // OnEvent implements Controller.

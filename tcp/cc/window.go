@@ -70,8 +70,8 @@ func (w *window) increase(n uint32) { w.cwnd = min(w.cwnd+min(n, maxWindow), max
 // increaseLinearly grows the window by a segment for each window that has arrived (RFC 5681
 // 3.1). It counts bytes: an acknowledged byte counts once, however the peer divides its
 // ACKs (RFC 3465).
-func (w *window) increaseLinearly(delivered uint32) {
-	w.credit += delivered
+func (w *window) increaseLinearly(acked uint32) {
+	w.credit += acked
 	if w.credit >= w.cwnd {
 		n := w.credit / w.cwnd
 		w.credit -= n * w.cwnd

@@ -254,6 +254,12 @@ func (b *Scoreboard) LostExactly(n uint32) bool {
 // Outstanding is SND.NXT - SND.UNA, bytes of sequence space.
 func (b *Scoreboard) Outstanding() uint32 { return b.next - b.una }
 
+// Next is SND.NXT.
+func (b *Scoreboard) Next() uint32 { return b.next }
+
+// HasSACK reports whether the peer sends SACK.
+func (b *Scoreboard) HasSACK() bool { return b.opts.SACK }
+
 // SRTT is the smoothed round-trip time (RFC 6298 2); 0 while none was measured.
 func (b *Scoreboard) SRTT() time.Duration { return b.rtt.srtt }
 
