@@ -15,7 +15,7 @@ type ackResult struct {
 	resentAcked     bool          // data that was sent more than once is now cumulatively acknowledged
 	originalArrived bool          // data that was sent once, before the recovery point, has arrived
 	longestRTT      time.Duration // round-trip time of the oldest segment that was sent once, 0: none
-	priorFACK       uint32        // RACK.fack before this ACK
+	prior           rack          // before this ACK
 	dsack           bool
 	duplicate       wire.SACKBlock // the range that arrived twice, with dsack
 	sacked          uint32         // bytes newly SACKed
@@ -37,7 +37,7 @@ func (b *Scoreboard) Ack(now clock.Time, a *Ack, s *Sample) {
 		b.probeAcked(una, a, &n, s)
 		return
 	}
-	n.priorFACK = b.f.rack.fack
+	n.prior = b.f.rack
 	b.f.rate.begin()
 	b.applyCumulative(now, una, a, s, &n)
 	b.applySACK(now, a, s, &n)
@@ -71,6 +71,9 @@ func (b *Scoreboard) updateEpisode(now clock.Time, a *Ack, s *Sample, n *ackResu
 	e := &b.f.episode
 	if e.phase != open {
 		b.detectSpurious(now, a, s, n)
+	} else if n.dsack && b.dsackCoversAll(n) {
+		e.forget()
+		s.Events |= Undo
 	}
 	if e.phase != open && !seqnum.Before(b.una, e.recoveryPoint) {
 		b.exitRecovery(s)

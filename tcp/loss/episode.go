@@ -25,6 +25,9 @@ const (
 // episode is a loss episode: from the first loss to the acknowledgment of all that was in
 // flight then (RecoveryPoint, RFC 6675 5). Losses within it belong to one congestion event
 // and reduce the window once.
+//
+// What was sent again is known beyond its end, until the next begins: DSACKs arrive a round
+// trip after the retransmissions that they report, and the originals may end it before.
 type episode struct {
 	phase         phase
 	frto          uint8
@@ -32,6 +35,7 @@ type episode struct {
 	startUna      uint32     // SND.UNA when it began
 	firstResend   clock.Time // time of the first retransmission, with resentAny
 	resentAny     bool
+	fast          bool  // fast recovery: what it sent again in vain was overtaken, not delayed by a queue
 	unconfirmed   int64 // bytes sent again that no DSACK has reported as duplicates
 }
 
@@ -48,7 +52,7 @@ func (e *episode) noteResent(now clock.Time, b *Scoreboard, r *record) {
 
 // beginEpisode begins an episode over everything in flight.
 func (b *Scoreboard) beginEpisode(p phase) {
-	b.f.episode = episode{phase: p, recoveryPoint: b.next, startUna: b.una}
+	b.f.episode = episode{phase: p, fast: p == recovery, recoveryPoint: b.next, startUna: b.una}
 }
 
 // enterRecovery begins fast recovery, unless an episode goes on. Tail loss probes stop:
@@ -87,6 +91,9 @@ func (b *Scoreboard) detectSpurious(now clock.Time, a *Ack, s *Sample, n *ackRes
 	b.undo(s)
 }
 
+// forget forgets what was sent again: the episode was undone.
+func (e *episode) forget() { e.resentAny, e.unconfirmed = false, 0 }
+
 // dsackCoversAll counts a DSACK against what the episode has sent again (RFC 3708 3.3).
 // When every retransmission was reported as a duplicate, no original was lost.
 func (b *Scoreboard) dsackCoversAll(n *ackResult) bool {
@@ -94,7 +101,10 @@ func (b *Scoreboard) dsackCoversAll(n *ackResult) bool {
 	if !e.resentAny || seqnum.Before(n.duplicate.Left, e.startUna) || seqnum.Before(e.recoveryPoint, n.duplicate.Right) {
 		return false
 	}
-	e.unconfirmed -= int64(n.duplicate.Right - n.duplicate.Left)
+	size := n.duplicate.Right - n.duplicate.Left
+	b.reorder.seen = b.reorder.seen || e.fast
+	b.lost -= min(b.lost, uint64(size))
+	e.unconfirmed -= int64(size)
 	return e.unconfirmed <= 0
 }
 
@@ -151,6 +161,7 @@ func (b *Scoreboard) undo(s *Sample) {
 	}
 	f.firstLost = 0
 	f.episode.phase, f.episode.frto = open, frtoOff
+	f.episode.forget()
 	b.rtt.backoff = 0
 	b.reorder.noteRecovered()
 	s.Events |= Undo

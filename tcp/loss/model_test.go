@@ -34,6 +34,7 @@ type model struct {
 	reordering    bool
 	minRTT, srtt  time.Duration
 	mult, persist int
+	late, latest  time.Duration
 }
 
 func (m *model) sent(now clock.Time, n uint32) {
@@ -60,7 +61,7 @@ func (m *model) resent(now clock.Time, seq, n uint32) {
 // their estimator has tests of its own.
 func (m *model) ack(now clock.Time, una uint32, blocks []wire.SACKBlock, srtt, least time.Duration) {
 	m.srtt = srtt
-	prior := m.fack
+	prior, rtt := m.fack, m.rackRTT
 	for i := range m.segs {
 		s := &m.segs[i]
 		arrived := !seqnum.Before(una, s.end)
@@ -70,7 +71,7 @@ func (m *model) ack(now clock.Time, una uint32, blocks []wire.SACKBlock, srtt, l
 		if arrived && !s.sacked {
 			s.sacked, s.lost = true, false
 			m.delivered += uint64(s.end - s.seq)
-			m.arrived(now, s, prior)
+			m.arrived(now, s, prior, rtt)
 		}
 	}
 	m.minRTT = least
@@ -88,15 +89,24 @@ func (m *model) recovered() {
 	m.persist--
 	if m.persist <= 0 {
 		m.persist, m.mult = 0, 1
+		m.late, m.latest = m.latest, 0
+		if m.late > 0 {
+			m.persist = 16
+		}
 	}
 }
 
-func (m *model) arrived(now clock.Time, s *segment, prior uint32) {
+func (m *model) arrived(now clock.Time, s *segment, prior uint32, rackRTT time.Duration) {
 	if seqnum.Before(m.fack, s.end) {
 		m.fack = s.end
 	}
 	if seqnum.Before(s.end, prior) && !s.resent {
 		m.reordering = true
+		late := now.Sub(s.sent) - rackRTT
+		m.late, m.latest = max(m.late, late), max(m.latest, late)
+		if m.persist == 0 {
+			m.persist = 16
+		}
 	}
 	rtt := now.Sub(s.sent)
 	if s.resent && rtt < m.minRTT {
@@ -136,7 +146,7 @@ func (m *model) window() time.Duration {
 	if !m.reordering && (m.inEpisode || sacked > 2*m.mss) {
 		return 0
 	}
-	return min(time.Duration(m.mult)*m.minRTT/4, m.srtt)
+	return min(time.Duration(m.mult)*m.minRTT/4+m.late.Truncate(time.Microsecond), max(m.srtt, 10*time.Millisecond))
 }
 
 func (m *model) begin() {

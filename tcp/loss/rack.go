@@ -15,15 +15,28 @@ const dupThresh = 3
 // 4).
 const reoPersist = 16
 
+// minReoBound is a bound of the reordering window that holds whatever the round-trip time
+// is. RFC 8985 3.3.2 suggests one round trip. But links that retransmit or bond deliver some
+// milliseconds late on short paths too. There a window of a round trip would take each late
+// segment for lost.
+const minReoBound = 10 * time.Millisecond
+
 // reorder is what a connection knows of reordering on its path (RFC 8985 5.3, 6.2 steps 3
 // and 4). It outlives flights.
 type reorder struct {
-	round       uint32 // RACK.dsack_round, with inRound
+	reordering
+	round      uint32 // RACK.dsack_round, with inRound
+	latestLate uint32 // as late, of the present period of reoPersist recoveries
+	inRound    bool
+}
+
+// reordering is the part of reorder that an idle connection remembers.
+type reordering struct {
+	maxDistance uint32 // bytes by which a segment was overtaken, at most
+	late        uint32 // how much later than its successors a segment has arrived, at most, microseconds
 	mult        uint8  // RACK.reo_wnd_mult
 	persist     uint8  // RACK.reo_wnd_persist
-	inRound     bool
 	seen        bool   // RACK.reordering_seen
-	maxDistance uint32 // bytes by which a segment was overtaken, at most
 }
 
 // noteDSACK widens the reordering window, at most once a round trip: a retransmission was
@@ -39,14 +52,30 @@ func (o *reorder) noteDSACK(b *Scoreboard, una uint32, n *ackResult) {
 	}
 }
 
+// noteLate takes the lateness of a segment that was sent once and has arrived after
+// successors of it.
+func (o *reorder) noteLate(d time.Duration) {
+	late := uint32(min(max(d, 0), time.Second).Microseconds())
+	o.latestLate = max(o.latestLate, late)
+	o.late = max(o.late, late)
+	if o.persist == 0 {
+		o.persist = reoPersist
+	}
+}
+
 // noteRecovered counts the end of a recovery. After reoPersist of them without a DSACK the
-// window is narrow again, since the path may have changed.
+// window is what the lateness in that time requires, since the path may have changed. RFC
+// 8985 starts again with the narrowest window, and pays for the same reordering by the same
+// spurious recoveries every time.
 func (o *reorder) noteRecovered() {
 	if o.persist > 0 {
 		o.persist--
 	}
 	if o.persist == 0 {
-		o.mult = 1
+		o.mult, o.late, o.latestLate = 1, o.latestLate, 0
+		if o.late > 0 {
+			o.persist = reoPersist
+		}
 	}
 }
 
@@ -74,9 +103,10 @@ func sentAfter(t clock.Time, end uint32, u clock.Time, other uint32) bool {
 func (k *rack) deliver(now clock.Time, b *Scoreboard, r *record, end uint32, a *Ack, n *ackResult) {
 	if seqnum.Before(k.fack, end) {
 		k.fack = end
-	} else if r.state&resent == 0 && seqnum.Before(end, n.priorFACK) {
+	} else if r.state&resent == 0 && seqnum.Before(end, n.prior.fack) {
 		k.overtaken = true
-		b.reorder.maxDistance = max(b.reorder.maxDistance, n.priorFACK-end)
+		b.reorder.maxDistance = max(b.reorder.maxDistance, n.prior.fack-end)
+		b.reorder.noteLate(now.Sub(r.sent.Add(n.prior.rtt)))
 	}
 	rtt := now.Sub(r.sent)
 	if r.state&resent != 0 {
@@ -107,13 +137,16 @@ func (k *rack) noteReordering(b *Scoreboard, s *Sample) {
 }
 
 // reoWindow is how much later than its successors a segment may arrive (RFC 8985 6.2 step
-// 4): a quarter of the least round trip, more after DSACKs. Where no reordering was ever
-// seen, and in recovery or with dupThresh segments SACKed, it is 0.
+// 4): a quarter of the least round trip, more after DSACKs, above the lateness that was
+// measured. Where no reordering was ever seen, and in recovery or with dupThresh segments
+// SACKed, it is 0.
 func (b *Scoreboard) reoWindow() time.Duration {
-	if !b.reorder.seen && (b.f.episode.phase != open || b.f.sacked > (dupThresh-1)*b.opts.MSS) {
+	o := &b.reorder
+	if !o.seen && (b.f.episode.phase != open || b.f.sacked > (dupThresh-1)*b.opts.MSS) {
 		return 0
 	}
-	return min(time.Duration(b.reorder.mult)*b.rtt.min/4, b.rtt.srtt)
+	wide := time.Duration(o.mult)*b.rtt.min/4 + time.Duration(o.late)*time.Microsecond
+	return min(wide, max(b.rtt.srtt, minReoBound))
 }
 
 // detectLoss is step 5 of RFC 8985 6.2: outstanding segments sent before one that has

@@ -5,9 +5,9 @@ package loss
 type Saved struct {
 	estimates
 	delivered, lost uint64
-	reorder         reorder
-	backoff         uint8
-	uncertain       bool
+	reordering
+	backoff   uint8
+	uncertain bool
 }
 
 // Idle reports whether Save loses nothing: nothing is in flight, and no probe's outcome is
@@ -16,12 +16,12 @@ func (b *Scoreboard) Idle() bool { return b.f == nil && !b.probe.out }
 
 // Save returns what Restore needs of an idle scoreboard.
 func (b *Scoreboard) Save() Saved {
-	return Saved{b.rtt.estimates, b.delivered, b.lost, b.reorder, b.rtt.backoff, b.rtt.uncertain}
+	return Saved{b.rtt.estimates, b.delivered, b.lost, b.reorder.reordering, b.rtt.backoff, b.rtt.uncertain}
 }
 
 // Restore makes the scoreboard what it was at Save; seq is SND.NXT.
 func (b *Scoreboard) Restore(p *Pool, seq uint32, o Options, r Saved) {
 	b.Init(p, seq, o)
 	b.rtt = estimator{r.estimates, r.backoff, r.uncertain}
-	b.delivered, b.lost, b.reorder = r.delivered, r.lost, r.reorder
+	b.delivered, b.lost, b.reorder.reordering = r.delivered, r.lost, r.reordering
 }

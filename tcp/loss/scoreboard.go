@@ -245,6 +245,15 @@ func (b *Scoreboard) Flight() uint32 {
 	return b.f.pipe - min(b.f.pipe, b.f.reno.arrived)
 }
 
+// SACKed is how many bytes have arrived behind a hole: the peer has them, and the sender
+// must keep them all the same (RFC 2018 8).
+func (b *Scoreboard) SACKed() uint32 {
+	if b.f == nil {
+		return 0
+	}
+	return b.f.sacked
+}
+
 // LostExactly reports whether n bytes are all that fast recovery has found lost, none of it
 // sent again yet.
 func (b *Scoreboard) LostExactly(n uint32) bool {
