@@ -267,6 +267,35 @@ func TestPAWS(t *testing.T) {
 	p.state(StateClosed, ErrReset)
 }
 
+// A segment that was overtaken is not taken for one of 2^32 bytes ago, and does not move TS.Recent back.
+func TestPAWSAcceptsWhatWasOvertaken(t *testing.T) {
+	hole := func() *peer {
+		p := stampedPeer(t)
+		p.send(seg{flags: ackF, seq: 21, ack: 1, win: 10000, n: 10})
+		p.e.out = nil
+		p.stamp = 1000 - reorderedTicks
+		return p
+	}
+	p := hole()
+	p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, n: 10})
+	if p.c.rcvNxt != p.irs+11 || p.c.tsRecent != 1000 {
+		t.Errorf("RCV.NXT %d, TS.Recent %d, want 11, 1000", p.c.rcvNxt-p.irs, p.c.tsRecent)
+	}
+	p = hole()
+	p.stamp--
+	if v := p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, n: 10}); v != packet.DropSequence {
+		t.Errorf("too old for an overtaken segment: %v", v)
+	}
+	p = stampedPeer(t)
+	p.stamp = 1000 - reorderedTicks
+	if v := p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000}); v != packet.Deliver {
+		t.Errorf("an overtaken ACK: %v", v)
+	}
+	if v := p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, n: 10}); v != packet.DropSequence {
+		t.Errorf("old data without a hole: %v", v)
+	}
+}
+
 // TestTimestampToEcho is RFC 7323 4.3: the one of the segment that the last ACK has asked for.
 func TestTimestampToEcho(t *testing.T) {
 	p := stampedPeer(t)

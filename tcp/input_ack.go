@@ -172,7 +172,7 @@ func (c *Conn) passesPAWS(now clock.Time, s *Segment) bool {
 		// peer that has begun anew finds out (RFC 5961 4.2, RFC 9293 3.5.1).
 		return s.Flags.Has(wire.FlagSYN)
 	}
-	if int32(s.Options.TSVal-c.tsRecent) >= 0 || now.Sub(c.aliveAt) > timestampLife {
+	if c.stampOrder(s) >= 0 || now.Sub(c.aliveAt) > timestampLife || c.overtaken(s) {
 		return true
 	}
 	c.rejectUnacceptable(now, s)
@@ -183,11 +183,34 @@ func (c *Conn) passesPAWS(now clock.Time, s *Segment) bool {
 // may have wrapped half-way, so that newer timestamps look older (RFC 7323 5.5).
 const timestampLife = 24 * 24 * time.Hour
 
+// stampOrder is negative where a segment's timestamp is older than TS.Recent, in ticks.
+func (c *Conn) stampOrder(s *Segment) int32 { return int32(s.Options.TSVal - c.tsRecent) }
+
+// reorderedTicks is by how many milliseconds an overtaken segment may be older than
+// TS.Recent. A duplicate from before the sequence numbers wrapped is 34 ms old at 1 Tbit/s.
+const reorderedTicks = 10
+
+// overtaken reports whether a segment with an old timestamp was only overtaken. It is one of
+// those behind a hole, or has no data.
+//
+// A retransmission that fills a hole moves TS.Recent beyond the originals behind it that are
+// still on their way. RFC 7323 5.3 discards them, so that they would be sent again too, and
+// move TS.Recent again.
+func (c *Conn) overtaken(s *Segment) bool {
+	if c.stampOrder(s) < -reorderedTicks {
+		return false
+	}
+	return segmentLen(s) == 0 || c.rcv != nil && len(c.rcv.OutOfOrder()) > 0
+}
+
 // noteTimestamp sets TS.Recent from a segment that covers what the last ACK asked for (RFC
-// 7323 4.3). Later ones do not count: with delayed ACKs the echo must show the first
+// 7323 4.3), unless it was overtaken. Later ones do not count: with delayed ACKs the echo must show the first
 // segment's time, or the peer would measure too short a RTT.
 func (c *Conn) noteTimestamp(s *Segment) {
-	if c.has(flagTimestamps) && s.Options.HasTimestamps && seqnum.AtOrBefore(s.Seq, c.lastAcked) {
+	if !c.has(flagTimestamps) || !s.Options.HasTimestamps || !seqnum.AtOrBefore(s.Seq, c.lastAcked) {
+		return
+	}
+	if order := c.stampOrder(s); order >= 0 || order < -reorderedTicks { // so old only after timestampLife
 		c.tsRecent = s.Options.TSVal
 	}
 }
