@@ -248,7 +248,7 @@ func (c *Conn) sendLimit() int {
 	if p.Critical() {
 		return minBuffer
 	}
-	n := max(initialSendBuffer, min(2*int(c.sender.cc.Window()), maxSendBuffer))
+	n := max(initialSendBuffer, min(2*int(c.sender.cc.Window())+int(c.sender.scoreboard.SACKed()), maxSendBuffer))
 	if p.Tight() {
 		n = initialSendBuffer / 4
 	}
