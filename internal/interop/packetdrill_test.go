@@ -62,7 +62,8 @@ var (
 	commandAlone = regexp.MustCompile("(?m)^[ \t]*`([^`]*)`")
 	commandTimed = regexp.MustCompile("(?m)^([ \t]*[+0-9.*~]+[ \t]*)`([^`]*)`")
 	machine      = regexp.MustCompile(`(?m)^--(local_ip|remote_ip|tcp_ts_tick_usecs|tcp_ts_ecr_scaled|strict_segments|mss)\b.*$`)
-	printed      = regexp.MustCompile(`(?m)^\s*print .*$`)
+	code         = regexp.MustCompile(`(?s)%\{.*?\}%`)
+	notAsserted  = regexp.MustCompile(`(?m)#.*$|\bprint\b[^;\n}]*;?|^[ \t%{]*[A-Z_]+ = .*$|\\$`)
 	assignment   = regexp.MustCompile(`net[./]ipv4[./]([a-z0-9_]+)="?([^\s"\\]+)`)
 )
 
@@ -76,11 +77,17 @@ var sysctls = map[string]bool{
 const linuxCookie = "3021b9d889017eeb"
 
 // translate has a script of packetdrill say what package script understands: commands that set up a Linux machine
-// become the sysctls among them.
+// become the sysctls among them. A line is added in front.
 func translate(text string) string {
 	text = machine.ReplaceAllString(text, "")
-	text = printed.ReplaceAllString(text, "")
-	text = strings.NewReplacer("TFO_COOKIE", "last", linuxCookie, "last", "FOEXP", "opt 254 f989", "; \\\n", "\n").Replace(text)
+	text = code.ReplaceAllStringFunc(text, func(s string) string {
+		body := notAsserted.ReplaceAllString(strings.TrimSuffix(strings.TrimPrefix(s, "%{"), "}%"), "")
+		if !strings.Contains(body, "assert") {
+			body = "assert 1" + body
+		}
+		return "%{" + body + "}%"
+	})
+	text = strings.NewReplacer("TFO_COOKIE", "last", linuxCookie, "last", "FOEXP", "opt 254 f989").Replace(text)
 	text = commandTimed.ReplaceAllStringFunc(text, func(s string) string {
 		m := commandTimed.FindStringSubmatch(s)
 		return m[1] + "`sysctl" + settings(m[2]) + "`" + lines(m[2])
@@ -92,7 +99,7 @@ func translate(text string) string {
 		}
 		return lines(m[1])
 	})
-	return "--upstream=1 " + text
+	return "--upstream=1\n" + text
 }
 
 // settings are the sysctls that a command sets, as arguments of sysctl(8).

@@ -52,7 +52,12 @@
 //
 // # Options of a script
 //
-// Lines at the start: --tolerance_usecs=N, --ip_version=ipv4|ipv6, --mtu=N, --seed=N, --syncookies=0|1.
+// Lines at the start: --tolerance_usecs=N, --ip_version=ipv4|ipv6, --mtu=N, --seed=N, --syncookies=0|1,
+// --upstream=0|1.
+//
+// --upstream=1 has a script mean what packetdrill itself takes it to mean: the peer's sequence numbers count from
+// its SYN, a segment that is expected may be sent as several of the MSS, nothing is paced, and PSH, the window
+// (but for 0) and its scale, the value of a Fast Open cookie and what is sent after the last line are not compared.
 //
 // What needs a kernel's internals is missing: other sysctls, cmsgs, epoll, splice, and the code that
 // Python would run.

@@ -252,10 +252,9 @@ func (f *file) getOption(c *Call) (attempt, error) {
 			have = errnos[e]
 		}
 	case "TCP_MAXSEG":
-		if f.conn == nil {
-			return nil, fmt.Errorf("TCP_MAXSEG without a connection")
+		if have = int64(f.opts.MSS); f.conn != nil {
+			have = int64(f.conn.Info().MSS)
 		}
-		have = int64(f.conn.Info().MSS)
 	default:
 		return nil, fmt.Errorf("unknown option %q", name)
 	}

@@ -19,6 +19,7 @@ type file struct {
 	nonblock        bool
 	linger          bool // close resets
 	shut            bool // for writing
+	shutRead        bool
 	errReported     bool // the connection's error was reported
 	connectReported bool // connect has reported its success
 	wrote           uint32
@@ -218,7 +219,7 @@ func (f *file) read(n int, flags int64) attempt {
 			}
 			return outcome{}, true
 		}
-		if f.conn.Finished() {
+		if f.conn.Finished() || f.shutRead {
 			return outcome{}, true
 		}
 		return fail("EAGAIN"), f.nonblock || flags&msgDontWait != 0
@@ -336,6 +337,7 @@ func (f *file) shutdown(how int64) outcome {
 		return fail("ENOTCONN")
 	}
 	if how != 1 {
+		f.shutRead = true
 		f.conn.CloseRead(f.r.now)
 	}
 	if how != 0 {
