@@ -1,12 +1,11 @@
 package tcp
 
 import (
+	"testing"
 	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
-	"testing"
-
 	"github.com/millrace/millrace/wire"
 )
 

@@ -37,8 +37,7 @@ func (c *Conn) inputSynchronized(now clock.Time, s *Segment) packet.Verdict {
 	case s.Flags.Has(wire.FlagRST):
 		return c.inputRST(now, s)
 	case s.Flags.Has(wire.FlagSYN):
-		c.challenge(now) // RFC 5961 4.2
-		return packet.DropState
+		return c.inputSYN(now, s)
 	case !s.Flags.Has(wire.FlagACK):
 		return packet.DropState
 	}
@@ -84,6 +83,9 @@ func (c *Conn) acceptable(s *Segment) bool {
 func (c *Conn) rejectUnacceptable(now clock.Time, s *Segment) packet.Verdict {
 	if s.Flags.Has(wire.FlagRST) {
 		return packet.DropSequence
+	}
+	if s.Flags.Has(wire.FlagSYN) && c.state == StateSynReceived {
+		return c.inputSYN(now, s)
 	}
 	c.m.stats.Duplicate += uint64(s.Packets)
 	if s.Len > 0 && !s.Flags.Has(wire.FlagSYN) {

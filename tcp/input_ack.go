@@ -19,11 +19,15 @@ func (c *Conn) inputACK(now clock.Time, s *Segment) packet.Verdict {
 	// 9293 3.10.7.4 resets them, because their sender would otherwise keep a connection
 	// that we do not have.
 	if c.state == StateSynReceived {
-		if !seqnum.Before(c.una, s.Ack) || seqnum.Before(c.nxt, s.Ack) {
+		if !c.acknowledgesSYN(s) {
 			c.m.reset(now, &c.tuple, s)
 			return packet.DropSequence
 		}
 		c.inputFinalACK(s)
+		if !c.has(flagPassive) {
+			c.opened(now, s, uint32(s.Window)<<c.sndScale)
+			return packet.Deliver
+		}
 		c.establish(now)
 	}
 	switch {

@@ -214,7 +214,7 @@ func (c *Conn) processFIN(now clock.Time) {
 	c.ackNow()
 	c.report(Readable)
 	switch c.state {
-	case StateSynReceived, StateEstablished:
+	case StateEstablished:
 		c.state = StateCloseWait
 	case StateFinWait1:
 		c.state = StateClosing // its ACK of ours would have made this FIN-WAIT-2

@@ -70,7 +70,7 @@ func (c *Conn) inputSynSent(now clock.Time, s *Segment) packet.Verdict {
 	ack := s.Flags.Has(wire.FlagACK)
 	// An ACK of anything but our SYN is of an earlier connection; RST makes its sender
 	// forget it (half-open recovery, RFC 9293 3.5.1).
-	if ack && (!seqnum.Before(c.una, s.Ack) || seqnum.Before(c.nxt, s.Ack)) {
+	if ack && !c.acknowledgesSYN(s) {
 		if !s.Flags.Has(wire.FlagRST) {
 			c.m.reset(now, &c.tuple, s)
 		}
@@ -137,10 +137,55 @@ func (c *Conn) acceptSYN(now clock.Time, s *Segment) {
 	c.ackNow()
 }
 
-// connected enters ESTABLISHED by a SYN-ACK.
+// inputSYN is RFC 9293 3.10.7.4, fourth, with RFC 5961 4.2: a SYN is challenged wherever
+// its number lies. Only SYN-RECEIVED expects one, with the number that is known: the same
+// SYN again, of a peer that lacks our SYN-ACK, or the SYN-ACK of a peer whose SYN crossed
+// ours (3.5, figure 8, MUST-10).
+func (c *Conn) inputSYN(now clock.Time, s *Segment) packet.Verdict {
+	ack := s.Flags.Has(wire.FlagACK)
+	if c.state != StateSynReceived || s.Seq != c.wl1 || ack && c.has(flagPassive) {
+		c.challenge(now)
+		return packet.DropState
+	}
+	if !ack {
+		c.flags |= flagSynAck
+		c.m.markDirty(c)
+		return packet.Deliver
+	}
+	if !c.acknowledgesSYN(s) {
+		c.m.reset(now, &c.tuple, s)
+		return packet.DropSequence
+	}
+	c.markAlive(now)
+	c.noteTimestamp(s)
+	c.ackNow() // our SYN-ACK, which would be enough, may be lost
+	c.connected(now, s)
+	return packet.Deliver
+}
+
+// acknowledgesSYN reports whether s acknowledges our SYN and nothing that was not sent (RFC
+// 9293 3.10.7.3 and 3.10.7.4, fifth).
+func (c *Conn) acknowledgesSYN(s *Segment) bool {
+	return seqnum.Before(c.una, s.Ack) && seqnum.AtOrBefore(s.Ack, c.nxt)
+}
+
+// connected enters ESTABLISHED by a SYN-ACK, and processes its text and other controls from
+// the sixth step of RFC 9293 3.10.7.4 on.
 func (c *Conn) connected(now clock.Time, s *Segment) {
-	c.wl2 = s.Ack
-	c.sndEdge = s.Ack + uint32(s.Window)
+	c.opened(now, s, uint32(s.Window)) // of a SYN it is never scaled (RFC 7323 2.2)
+	if s.Flags.Has(wire.FlagURG) {
+		c.inputURG(s) // the pointer counts from SEG.SEQ, which is the SYN's
+	}
+	x := behindSYN(s)
+	c.inputData(now, &x)
+}
+
+// opened enters ESTABLISHED, after an active open, by a segment that acknowledges our SYN
+// and has the window wnd.
+func (c *Conn) opened(now clock.Time, s *Segment, wnd uint32) {
+	c.wl1, c.wl2 = s.Seq, s.Ack
+	c.sndEdge = s.Ack + wnd
+	c.maxWnd = max(c.maxWnd, wnd)
 	a := loss.Ack{Una: s.Ack, Echo: c.echo(now, s)}
 	if c.has(flagTriedFastOpen) {
 		c.inputFastOpenReply(s)
@@ -150,11 +195,6 @@ func (c *Conn) connected(now clock.Time, s *Segment) {
 		c.sender.scoreboard.RetransmitAll() // the data of our SYN was not taken (RFC 7413 4.2.1)
 	}
 	c.establish(now)
-	if s.Flags.Has(wire.FlagURG) {
-		c.inputURG(s) // the pointer counts from SEG.SEQ, which is the SYN's
-	}
-	x := behindSYN(s)
-	c.inputData(now, &x)
 }
 
 // establish reports that the handshake is complete. A FIN that waited for it is sent now.
@@ -167,7 +207,10 @@ func (c *Conn) establish(now clock.Time) {
 	}
 }
 
-// simultaneousOpen answers a SYN that crossed ours (RFC 9293 3.5, figure 7).
+// simultaneousOpen answers a SYN that crossed ours (RFC 9293 3.5, figure 8). Its text and
+// FIN are not acknowledged, so that the peer sends them again once the connection is open:
+// RFC 9293 3.10.7.3 queues them until then, which would hold memory for a peer that has not
+// shown that it receives at its address.
 func (c *Conn) simultaneousOpen(now clock.Time) {
 	c.state = StateSynReceived
 	c.flags |= flagSynAck
