@@ -22,8 +22,9 @@ type directSegment struct {
 	one   [1][]byte
 }
 
-func (d *direct) MTU(*wire.Tuple) int { return 1500 }
-func (d *direct) Offload() int        { return 64 << 10 }
+func (d *direct) MTU(*wire.Tuple) int     { return 1500 }
+func (d *direct) LinkMTU(*wire.Tuple) int { return 1500 }
+func (d *direct) Offload() int            { return 64 << 10 }
 
 func (d *direct) Send(now clock.Time, o *Outgoing) bool {
 	if d.head == len(d.queue) {

@@ -49,8 +49,9 @@ type sink struct {
 	ports    [2]uint16
 }
 
-func (s *sink) MTU(*wire.Tuple) int { return 1500 }
-func (s *sink) Offload() int        { return 64 << 10 }
+func (s *sink) MTU(*wire.Tuple) int     { return 1500 }
+func (s *sink) LinkMTU(*wire.Tuple) int { return 1500 }
+func (s *sink) Offload() int            { return 64 << 10 }
 
 func (s *sink) Send(now clock.Time, o *Outgoing) bool {
 	if !s.full && o.Header.Flags&wire.FlagRST == 0 {

@@ -114,9 +114,10 @@ func (c *Conn) segmentSize() int {
 }
 
 // announcedMSS is what our SYN or SYN-ACK announces: what the interface receives, without
-// options (RFC 9293 3.7.1, MUST-14; RFC 6691 2).
+// options (RFC 9293 3.7.1, MUST-14 and MUST-67; RFC 6691 2). The MTU of the path to the
+// peer says nothing of the way back: the peer finds that out by itself.
 func (m *Mux) announcedMSS(t *wire.Tuple, o *Options) uint16 {
-	n := m.cfg.Output.MTU(t) - headersLen(t)
+	n := m.cfg.Output.LinkMTU(t) - headersLen(t)
 	if o.MSS > 0 {
 		n = min(n, o.MSS)
 	}

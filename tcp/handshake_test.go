@@ -157,3 +157,72 @@ func TestHalfOpenRecoveryWithoutTimestamps(t *testing.T) {
 	p.send(seg{flags: rst, seq: b.Ack() - p.irs})
 	p.state(StateClosed, ErrReset)
 }
+
+// TestAnnouncedMSSIsTheInterfaces is RFC 9293 3.7.1, MUST-14 and MUST-67, and RFC 6691 2: whatever the path to the
+// peer takes, every SYN and SYN-ACK announces what the interface receives.
+func TestAnnouncedMSSIsTheInterfaces(t *testing.T) {
+	const path, link = 1300, 1500
+	announces := func(r reply, flags wire.TCPFlags) {
+		t.Helper()
+		want := uint16(link - 40)
+		if !r.tuple.Remote.Is4() {
+			want = link - 60
+		}
+		if r.seg.Flags() != flags || r.opts.MSS != want {
+			t.Errorf("%v announces %d, want %v, %d", r.seg.Flags(), r.opts.MSS, flags, want)
+		}
+	}
+	mux := func(o *Options, change ...func(*Config)) *muxTest {
+		d := newMuxTest(t, change...)
+		d.mtu, d.link = path, link
+		d.listen(5, o)
+		return d
+	}
+	for _, tuple := range []wire.Tuple{from(1), six(1)} {
+		active := tuple
+		active.LocalPort = 7000
+		d := mux(nil)
+		if _, err := d.m.Connect(d.now, active, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		d.m.Poll(d.now)
+		announces(d.one(), syn)
+		d.after(1500 * ms)
+		announces(d.one(), syn) // again
+		d.input(active, linuxSYN(1000))
+		d.m.Poll(d.now)
+		announces(d.one(), syn|ackF) // of a simultaneous open
+
+		d = mux(nil)
+		d.input(tuple, linuxSYN(1000))
+		announces(d.one(), syn|ackF)
+		d.after(1500 * ms)
+		announces(d.one(), syn|ackF)
+
+		d = mux(nil, func(c *Config) { c.MaxHalfOpen = -1 })
+		d.input(tuple, linuxSYN(1000)) // answered by a SYN cookie
+		announces(d.one(), syn|ackF)
+
+		d = mux(&Options{FastOpen: true})
+		cookie := d.m.passive.secrets.fastOpenCookie(d.now, &tuple, 0)
+		s := linuxSYN(1000)
+		s.Options.HasFastOpen, s.Options.FastOpen = true, cookie[:]
+		d.input(tuple, s, "data")
+		d.m.Poll(d.now)
+		announces(d.one(), syn|ackF)
+		d.after(1500 * ms)
+		announces(d.one(), syn|ackF)
+	}
+}
+
+// TestAnnouncedMSSDoesNotBoundTheSender: what is announced is of the interface, what is sent is of the path.
+func TestAnnouncedMSSDoesNotBoundTheSender(t *testing.T) {
+	n := newNet(t)
+	n.a.mtu, n.a.link = 1300, 1500
+	n.b.mtu, n.b.link = 1300, 1500
+	a, b, _, _ := n.open(t, nil, nil)
+	if a.peerMSS != 1460 || b.peerMSS != 1460 || a.segment != 1260 || b.segment != 1260 {
+		t.Errorf("announced %d and %d, segments of %d and %d", b.peerMSS, a.peerMSS, a.segment, b.segment)
+	}
+	n.pour(t, a, b, 1<<20, 10*time.Second) // no segment exceeds the path's MTU, which Send checks
+}

@@ -80,8 +80,9 @@ type exit struct {
 	mine bool // the server's
 }
 
-func (e exit) MTU(*wire.Tuple) int { return 1500 }
-func (e exit) Offload() int        { return 1 << 16 }
+func (e exit) MTU(*wire.Tuple) int     { return 1500 }
+func (e exit) LinkMTU(*wire.Tuple) int { return 1500 }
+func (e exit) Offload() int            { return 1 << 16 }
 
 func (e exit) Send(now clock.Time, o *Outgoing) bool {
 	s := e.s

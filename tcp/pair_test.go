@@ -21,7 +21,8 @@ type wireSegment struct {
 // end is one of two hosts: a Mux whose segments go to the other after a delay.
 type end struct {
 	m       *Mux
-	mtu     int
+	mtu     int // of the path
+	link    int // MTU of the interface, where it is larger
 	most    int // Offload
 	full    bool
 	out     []wireSegment
@@ -32,8 +33,9 @@ type end struct {
 	t       testing.TB
 }
 
-func (e *end) MTU(*wire.Tuple) int { return e.mtu }
-func (e *end) Offload() int        { return e.most }
+func (e *end) MTU(*wire.Tuple) int     { return e.mtu }
+func (e *end) LinkMTU(*wire.Tuple) int { return max(e.mtu, e.link) }
+func (e *end) Offload() int            { return e.most }
 
 // Send cuts what it gets into segments and checks what every Output may rely on.
 func (e *end) Send(now clock.Time, o *Outgoing) bool {

@@ -24,8 +24,9 @@ type fuzzed struct {
 	last      [10]wire.TCP // what was sent last, by tuple
 }
 
-func (f *fuzzed) MTU(*wire.Tuple) int { return 1500 }
-func (f *fuzzed) Offload() int        { return 1 << 16 }
+func (f *fuzzed) MTU(*wire.Tuple) int     { return 1500 }
+func (f *fuzzed) LinkMTU(*wire.Tuple) int { return 1500 }
+func (f *fuzzed) Offload() int            { return 1 << 16 }
 
 func (f *fuzzed) Send(now clock.Time, o *Outgoing) bool {
 	if f.full {

@@ -17,7 +17,8 @@ type muxTest struct {
 	now  clock.Time
 	sent []reply
 	full bool // the Output has no room
-	mtu  int
+	mtu  int  // of the path
+	link int  // MTU of the interface, where it is larger
 }
 
 // reply is a segment that was sent.
@@ -50,8 +51,9 @@ func (d *muxTest) Send(now clock.Time, o *Outgoing) bool {
 	return true
 }
 
-func (d *muxTest) MTU(*wire.Tuple) int { return d.mtu }
-func (d *muxTest) Offload() int        { return 1 << 16 }
+func (d *muxTest) MTU(*wire.Tuple) int     { return d.mtu }
+func (d *muxTest) LinkMTU(*wire.Tuple) int { return max(d.mtu, d.link) }
+func (d *muxTest) Offload() int            { return 1 << 16 }
 
 func newMuxTest(t *testing.T, change ...func(*Config)) *muxTest {
 	d := &muxTest{T: t, now: clock.Time(100 * time.Hour), mtu: 1500}

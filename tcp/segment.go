@@ -65,6 +65,10 @@ type Output interface {
 	// known now; 0 is no route.
 	MTU(t *wire.Tuple) int
 
+	// LinkMTU returns the largest IP packet that the interface of that route receives, in
+	// bytes: what a path on the way to the peer takes does not bound what the peer may send.
+	LinkMTU(t *wire.Tuple) int
+
 	// Offload returns the most payload of one Outgoing, in bytes. It is large where
 	// segments are cut behind the Output, so that a connection pays once for many of them.
 	Offload() int

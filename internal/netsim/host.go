@@ -221,5 +221,8 @@ func (h *Host) MTU(t *wire.Tuple) int {
 	return 0
 }
 
+// LinkMTU implements tcp.Output.
+func (h *Host) LinkMTU(*wire.Tuple) int { return h.cfg.MTU }
+
 // Offload implements tcp.Output.
 func (h *Host) Offload() int { return h.cfg.Offload }

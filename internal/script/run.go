@@ -36,7 +36,8 @@ type run struct {
 	localPort     uint16 // of the connection, as what was sent last says
 	remotePort    uint16
 	bound         uint16 // sockets of an upstream script, each with a port of its own
-	mtu           int
+	mtu           int    // of the path, as far as ICMP has reported it
+	linkMTU       int
 	cookie        []byte // of Fast Open, as it was sent last
 
 	files          map[int64]*file
@@ -63,6 +64,7 @@ func (s *Script) Run(log io.Writer) error {
 	if s.Options.MTU != 0 {
 		r.mtu = s.Options.MTU
 	}
+	r.linkMTU = r.mtu
 	cfg := tcp.Config{Output: r, Now: begin, Seed: s.Options.Seed, Secret: [32]byte{byte(s.Options.Seed), 1}}
 	if s.Options.Cookies {
 		cfg.MaxHalfOpen = -1
@@ -317,6 +319,9 @@ func (r *run) Send(now clock.Time, o *tcp.Outgoing) bool {
 
 // MTU implements tcp.Output.
 func (r *run) MTU(*wire.Tuple) int { return r.mtu }
+
+// LinkMTU implements tcp.Output.
+func (r *run) LinkMTU(*wire.Tuple) int { return r.linkMTU }
 
 // Offload implements tcp.Output.
 func (r *run) Offload() int { return 65_535 - 100 }

@@ -33,6 +33,16 @@ func (o tcpOutput) MTU(t *wire.Tuple) int {
 	return min(h.IP.MTU(h.Now(), p, t.Remote), h.maxMTU)
 }
 
+// LinkMTU implements tcp.Output.
+func (o tcpOutput) LinkMTU(t *wire.Tuple) int {
+	h := o.h
+	p, _ := h.route(h.Now(), t, ip.AnyDev, nil)
+	if p == nil {
+		return 0
+	}
+	return min(p.MTU, h.maxMTU)
+}
+
 // Send implements tcp.Output. False means that there is no room and tcp tries again; a segment without a
 // route counts as sent and lost, as if a router had dropped it, and is retransmitted.
 func (o tcpOutput) Send(now clock.Time, s *tcp.Outgoing) bool {
