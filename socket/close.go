@@ -40,7 +40,10 @@ func (c *TCPConn) detach() {
 	c.c = nil
 	c.rq.wakeAll(net.ErrClosed)
 	c.wq.wakeAll(net.ErrClosed)
-	c.setWatch(nil)
+	if x := c.extra; x != nil {
+		x.callback = nil
+		x.pollers.clear()
+	}
 }
 
 // linger closes t, and resets it when d has passed and the peer has not acknowledged all data.

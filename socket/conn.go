@@ -29,8 +29,9 @@ type TCPConn struct {
 
 // extra has the fields that few connections need, so that an idle TCPConn stays small.
 type extra struct {
-	read, write clock.Time    // deadlines; 0 is none
-	watch       watcher       // also receives events; nil for none
+	read, write clock.Time                   // deadlines; 0 is none
+	callback    func(in LoopConn, ev Events) // also receives events; nil for none
+	pollers     watchList
 	idle        time.Duration // of keepalive, while it is off
 	linger      int           // in seconds; valid if flags has lingerSet
 }
@@ -67,23 +68,22 @@ const (
 	readClosed
 	writeClosed
 	lingerSet
+	dialing      // DialWith waits for the end of the handshake
+	errorTaken   // the error that ended the connection was reported
+	connectTaken // FinishConnect has reported success
 )
-
-// watcher receives the events of a connection, on the loop: a Poller's interest or a callback.
-type watcher interface {
-	ready(c *TCPConn, ev Events)
-	// detached reports that the connection was closed or has another watcher now.
-	detached(c *TCPConn)
-}
 
 // Ready implements tcp.Owner. It completes the calls of blocked goroutines, on the loop.
 func (c *TCPConn) Ready(ev tcp.Events) {
 	if c.c == nil {
 		return
 	}
-	if c.flags&connecting != 0 {
+	if c.flags&dialing != 0 {
 		c.handshakeDone(ev)
 		return
+	}
+	if ev&(tcp.Connected|tcp.Closed) != 0 {
+		c.flags &^= connecting
 	}
 	now := c.h.Now()
 	if ev&(tcp.Readable|tcp.Closed) != 0 {
@@ -92,9 +92,23 @@ func (c *TCPConn) Ready(ev tcp.Events) {
 	if ev&(tcp.Writable|tcp.Closed) != 0 {
 		c.completeWrites(now)
 	}
-	if x := c.extra; x != nil && x.watch != nil && readiness(ev) != 0 {
-		x.watch.ready(c, readiness(ev))
+	if x := c.extra; x != nil {
+		c.notify(x, readiness(ev))
 	}
+}
+
+// notify passes events to the callback and the Pollers.
+func (c *TCPConn) notify(x *extra, ev Events) {
+	if ev == 0 {
+		return
+	}
+	if x.callback != nil {
+		x.callback(LoopConn{c}, ev)
+	}
+	if ev&Readable != 0 {
+		ev |= PeerClosed // report looks at the state
+	}
+	x.pollers.mark(ev)
 }
 
 // completeReads copies received data to blocked readers and wakes them.
@@ -115,7 +129,7 @@ func (c *TCPConn) completeReads(now clock.Time) {
 func (c *TCPConn) completeWrites(now clock.Time) {
 	for c.wq.head != nil {
 		w := c.wq.head
-		n, err := c.write(now, w.buf)
+		n, err := c.writeWith(now, w.buf, w.flags)
 		w.n += n
 		w.buf = w.buf[n:]
 		if len(w.buf) > 0 && err == nil {
@@ -143,21 +157,16 @@ func (c *TCPConn) read(now clock.Time, b []byte) (int, error) {
 	return n, nil
 }
 
-// endError returns why the connection ended, or usual after an orderly end.
+// endError returns why the connection ended, once as Linux does, and then usual.
 func (c *TCPConn) endError(usual error) error {
-	if err := c.c.Err(); err != nil {
+	if err := c.takeError(); err != nil {
 		return err
 	}
 	return usual
 }
 
 // write copies what the send buffer has room for, without blocking.
-func (c *TCPConn) write(now clock.Time, b []byte) (int, error) {
-	if err := c.writeError(now); err != nil {
-		return 0, err
-	}
-	return c.c.Write(now, b), nil
-}
+func (c *TCPConn) write(now clock.Time, b []byte) (int, error) { return c.writeWith(now, b, 0) }
 
 // writeError returns why nothing can be written any more, or nil.
 func (c *TCPConn) writeError(now clock.Time) error {
@@ -169,7 +178,7 @@ func (c *TCPConn) writeError(now clock.Time) error {
 	case c.flags&writeClosed != 0:
 		return syscall.EPIPE
 	}
-	if err := c.c.Err(); err != nil {
+	if err := c.takeError(); err != nil {
 		return err
 	}
 	if c.c.State() == tcp.StateClosed {

@@ -136,7 +136,7 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 		return nil, err
 	}
 	o := s.tcpOptions(d.KeepAlive, d.KeepAliveConfig, d.TCPOptions)
-	c := &TCPConn{h: s.pickHost(&t), flags: connecting}
+	c := &TCPConn{h: s.pickHost(&t), flags: connecting | dialing}
 	w := newWaiter()
 	if err := s.connect(c, w, t, o); err != nil {
 		w.free()
@@ -182,7 +182,7 @@ func (s *Stack) connect(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) err
 func (c *TCPConn) handshakeDone(ev tcp.Events) {
 	switch {
 	case ev&tcp.Connected != 0:
-		c.flags &^= connecting
+		c.flags &^= connecting | dialing
 		c.wq.wakeFirst(nil)
 	case ev&tcp.Closed != 0:
 		err := c.c.Err()
@@ -197,7 +197,7 @@ func (c *TCPConn) handshakeDone(ev tcp.Events) {
 func (c *TCPConn) failDial(now clock.Time, err error) {
 	t := c.c
 	c.c = nil
-	c.flags &^= connecting
+	c.flags &^= connecting | dialing
 	c.wq.wakeAll(err)
 	t.Abort(now)
 }

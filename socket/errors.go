@@ -27,6 +27,8 @@ var errnos = map[error]syscall.Errno{
 	tcp.ErrTooMany:     syscall.ENFILE,
 	tcp.ErrMemory:      syscall.ENOBUFS,
 	tcp.ErrBadOption:   syscall.EINVAL,
+	tcp.ErrNoUrgent:    syscall.EINVAL,
+	tcp.ErrUrgentLater: syscall.EAGAIN,
 
 	udp.ErrInUse:        syscall.EADDRINUSE,
 	udp.ErrNoPort:       syscall.EADDRNOTAVAIL,

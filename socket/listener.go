@@ -45,7 +45,7 @@ type listenerShard struct {
 	t *tcp.Listener // nil after Close. The loop guards it and the fields below
 
 	onAccept func(in LoopConn)
-	watch    *interest
+	pollers  watchList
 	pending  *TCPConn // taken from the accept queue for a Poller, see readyEvents
 }
 
@@ -146,9 +146,7 @@ func (e *listenerShard) Ready(tcp.Events) {
 		return
 	}
 	e.serveWaiters(h)
-	if e.watch != nil {
-		e.watch.mark(Readable)
-	}
+	e.pollers.mark(Readable)
 }
 
 // serveWaiters hands accepted connections to goroutines blocked in Accept.
@@ -272,10 +270,7 @@ func (e *listenerShard) closeAt(now clock.Time) {
 		e.pending = nil
 		c.abort(now)
 	}
-	if e.watch != nil {
-		e.watch.removed = true
-		e.watch = nil
-	}
+	e.pollers.clear()
 }
 
 // Addr returns a *net.TCPAddr.

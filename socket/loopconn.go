@@ -57,15 +57,8 @@ func (in LoopConn) CloseWrite() error { return in.c.closeWrite(in.c.h.Now()) }
 // Close closes the connection as TCPConn.Close does.
 func (in LoopConn) Close() error { return in.c.close(in.c.h.Now()) }
 
-// callback is a watcher that calls a function.
-type callback func(in LoopConn, ev Events)
-
-func (f callback) ready(c *TCPConn, ev Events) { f(LoopConn{c}, ev) }
-
-func (f callback) detached(c *TCPConn) {}
-
 // OnReady makes the loop call f with the events of the connection: at the end of each burst that has some,
-// and once for what is possible already. Nil removes f. It replaces a Poller. The last call is that with
+// and once for what is possible already. Nil removes f. The last call is that with
 // Closed; after Close there is none.
 func (c *TCPConn) OnReady(f func(in LoopConn, ev Events)) error {
 	c.h.Enter()
@@ -80,25 +73,13 @@ func (c *TCPConn) OnReady(f func(in LoopConn, ev Events)) error {
 // OnReady is TCPConn.OnReady for callbacks.
 func (in LoopConn) OnReady(f func(in LoopConn, ev Events)) {
 	c := in.c
-	if f == nil || c.c == nil {
-		c.setWatch(nil)
+	if c.c == nil || f == nil && c.extra == nil {
 		return
 	}
-	c.setWatch(callback(f))
-	c.c.SetOwner(c) // at the end of this burst, Ready reports what is possible already
-}
-
-// setWatch replaces the watcher.
-func (c *TCPConn) setWatch(w watcher) {
-	if c.extra == nil && w == nil {
-		return
+	c.extras().callback = f
+	if f != nil {
+		c.c.SetOwner(c) // at the end of this burst, Ready reports what is possible already
 	}
-	x := c.extras()
-	if old := x.watch; old != nil {
-		x.watch = nil
-		old.detached(c)
-	}
-	x.watch = w
 }
 
 // Do calls f on the calling goroutine, which holds the loop for that time: several operations for the price

@@ -9,66 +9,75 @@ import (
 
 // Pollable is a socket of this package: *TCPConn, *Listener or *UDPConn.
 type Pollable interface {
-	// poll sets the interest of each shard of the socket; nil removes it.
-	poll(p *Poller, want *Interest) error
+	// poll changes the interest that p has in each shard of the socket.
+	poll(p *Poller, cmd pollCommand, want *Interest) error
 }
 
 // poll implements Pollable.
-func (c *TCPConn) poll(p *Poller, want *Interest) error {
+func (c *TCPConn) poll(p *Poller, cmd pollCommand, want *Interest) error {
+	ch, err := newPollChange(p, cmd, want)
+	if err != nil {
+		return c.wrapError("poll", err)
+	}
 	c.h.Enter()
 	defer c.h.Exit()
 	if c.c == nil {
 		return c.wrapError("poll", net.ErrClosed)
 	}
-	if want == nil {
-		c.setWatch(nil)
-	} else {
-		c.setWatch(p.newInterest(c.h, want, c))
-	}
-	return nil
+	return c.wrapError("poll", c.extras().pollers.apply(c.h, &ch, c))
 }
 
-// readyEvents implements source.
+// readyEvents implements source, as tcp_poll of Linux does.
 func (c *TCPConn) readyEvents() (ev Events) {
-	if c.c == nil {
+	t := c.c
+	if t == nil {
 		return Closed
 	}
-	if c.c.Readable() > 0 || c.c.Finished() || c.flags&readClosed != 0 {
+	if c.pendingError() != nil {
+		ev |= Failed
+	}
+	ended := t.State() == tcp.StateClosed
+	peerClosed := ended || c.flags&readClosed != 0 || t.PeerClosed()
+	if ended || peerClosed && c.flags&writeClosed != 0 {
+		ev |= Closed
+	}
+	if peerClosed {
+		ev |= Readable | PeerClosed
+	}
+	if c.flags&connecting != 0 && !ended {
+		return ev
+	}
+	if t.Readable() > 0 {
 		ev |= Readable
 	}
-	if c.c.Writable() > 0 {
+	if ended || c.flags&writeClosed != 0 || t.WriteReady() {
 		ev |= Writable
 	}
-	if c.c.State() == tcp.StateClosed {
-		ev |= Closed
+	if t.UrgentReady() {
+		ev |= Priority
 	}
 	return ev
 }
 
 // poll implements Pollable.
-func (l *Listener) poll(p *Poller, want *Interest) error {
+func (l *Listener) poll(p *Poller, cmd pollCommand, want *Interest) error {
+	ch, err := newPollChange(p, cmd, want)
 	for i, h := range l.fan.hosts {
-		if err := l.shards[i].poll(h, p, want); err != nil {
+		if err != nil {
 			return l.wrapError("poll", err)
 		}
+		err = l.shards[i].poll(h, &ch)
 	}
-	return nil
+	return l.wrapError("poll", err)
 }
 
-func (e *listenerShard) poll(h *host.Host, p *Poller, want *Interest) error {
+func (e *listenerShard) poll(h *host.Host, ch *pollChange) error {
 	h.Enter()
 	defer h.Exit()
 	if e.t == nil {
 		return net.ErrClosed
 	}
-	if e.watch != nil {
-		e.watch.removed = true
-		e.watch = nil
-	}
-	if want != nil {
-		e.watch = p.newInterest(h, want, e)
-	}
-	return nil
+	return e.pollers.apply(h, ch, e)
 }
 
 // readyEvents implements source. It moves a connection from the accept queue to pending, because one in the
@@ -84,17 +93,12 @@ func (e *listenerShard) readyEvents() Events {
 }
 
 // poll implements Pollable.
-func (c *UDPConn) poll(p *Poller, want *Interest) error {
-	return c.each("poll", func(e *udpShard) error {
-		if e.watch != nil {
-			e.watch.removed = true
-			e.watch = nil
-		}
-		if want != nil {
-			e.watch = p.newInterest(e.h, want, e)
-		}
-		return nil
-	})
+func (c *UDPConn) poll(p *Poller, cmd pollCommand, want *Interest) error {
+	ch, err := newPollChange(p, cmd, want)
+	if err != nil {
+		return c.wrapError("poll", nil, err)
+	}
+	return c.each("poll", func(e *udpShard) error { return e.pollers.apply(e.h, &ch, e) })
 }
 
 // readyEvents implements source. A datagram can always be written, or blocks shortly for the device.

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/udp"
 )
@@ -15,24 +14,32 @@ import (
 // Events are the operations that a socket is ready for.
 type Events uint16
 
-// The bits of Events. They have the values of those of tcp and udp, so that converting them costs nothing.
+// The bits of Events, with those of epoll(7) that they stand for. Those of tcp and udp have the same values,
+// so that converting them costs nothing.
 const (
-	Readable = Events(tcp.Readable) // data, its end or an error can be read, or a connection accepted
-	Writable = Events(tcp.Writable) // there is room to write
-	Closed   = Events(tcp.Closed)   // the connection is closed or reset
+	Readable   = Events(tcp.Readable) // EPOLLIN: data, its end or an error can be read, or a connection accepted
+	Writable   = Events(tcp.Writable) // EPOLLOUT: there is room to write, or a write fails at once
+	Closed     = Events(tcp.Closed)   // EPOLLHUP: both directions are closed; always reported
+	Priority   = Events(tcp.Urgent)   // EPOLLPRI: an urgent byte can be read
+	PeerClosed = Events(1 << 14)      // EPOLLRDHUP: the peer has closed its direction, or CloseRead was called
+	Failed     = Events(1 << 15)      // EPOLLERR: SocketError or ReadError has something; always reported
 )
+
+// always are the events that are reported whatever the Interest has.
+const always = Closed | Failed
 
 // It does not compile unless the values are equal.
 var _ = [1]struct{}{}[Readable^Events(udp.Readable)|Writable^Events(udp.Writable)]
 
 // readiness converts the events of package tcp.
-func readiness(ev tcp.Events) Events { return Events(ev) & (Readable | Writable | Closed) }
+func readiness(ev tcp.Events) Events { return Events(ev) & (Readable | Writable | Closed | Priority) }
 
 // Poller reports to one goroutine which of many sockets are ready, as epoll does. There is no goroutine per
 // socket, and the cost depends on the number of ready sockets only.
 //
 // By default a socket is level-triggered: each Wait reports it as long as it is ready. An edge-triggered
-// socket is reported once for each change, so that the program has to read until nothing is left.
+// socket is reported once for each change, with all that it is ready for then, so that the program has to read
+// until nothing is left. A one-shot socket is reported once, until Mod. A socket may be in several Pollers.
 //
 // A Listener or UDPConn has a shard on each loop, and may be reported once for each of them.
 //
@@ -64,21 +71,11 @@ type Event struct {
 
 // Interest is what to report of a socket.
 type Interest struct {
-	Events Events // Readable, Writable; Closed always is
-	Edge   bool   // report changes, not states
-	Data   any    // copied to each event
-}
-
-// interest is a socket of a Poller on one loop.
-type interest struct {
-	Interest
-	p       *Poller
-	i       int // loop
-	source  source
-	pending Events // events since the last report
-	queued  bool
-	removed bool
-	next    *interest
+	Events    Events // Closed and Failed always are
+	Edge      bool   // report changes, not states (EPOLLET)
+	OneShot   bool   // report once, and again after Mod (EPOLLONESHOT)
+	Exclusive bool   // of the Pollers that say so and block in Wait, wake one (EPOLLEXCLUSIVE); not with OneShot
+	Data      any    // copied to each event
 }
 
 // NewPoller returns an empty Poller.
@@ -86,47 +83,17 @@ func (s *Stack) NewPoller() *Poller {
 	return &Poller{s: s, shards: make([]pollShard, len(s.group.Hosts)), woken: make(chan struct{}, 1)}
 }
 
-// source is a connection, or the shard of another socket on one loop.
-type source interface {
-	// readyEvents returns what it is ready for. The caller holds the loop.
-	readyEvents() Events
-}
+// Add adds a socket of the Poller's Stack. If it is ready already, it is reported. The error is EEXIST for a
+// socket that this Poller has, and EINVAL for an Interest with Exclusive and OneShot.
+func (p *Poller) Add(c Pollable, want Interest) error { return c.poll(p, addInterest, &want) }
 
-// Add adds a socket of the Poller's Stack. If it is ready already, it is reported. A socket has one Poller
-// at a time.
-func (p *Poller) Add(c Pollable, want Interest) error { return c.poll(p, &want) }
+// Mod changes the interest of a socket. The error is ENOENT for a socket that this Poller does not have, and
+// EINVAL if the old or the new interest is exclusive.
+func (p *Poller) Mod(c Pollable, want Interest) error { return c.poll(p, modInterest, &want) }
 
-// Mod changes the interest of a socket.
-func (p *Poller) Mod(c Pollable, want Interest) error { return c.poll(p, &want) }
-
-// Del removes a socket, as closing it does. A concurrent Wait may still report it.
-func (p *Poller) Del(c Pollable) error { return c.poll(p, nil) }
-
-// newInterest returns an interest for a loop, which the caller holds, with the events that are ready now.
-func (p *Poller) newInterest(h *host.Host, want *Interest, src source) *interest {
-	x := &interest{Interest: *want, p: p, i: h.Index(), source: src}
-	x.mark(src.readyEvents())
-	return x
-}
-
-// mark records events and queues the interest. The caller holds the loop.
-func (x *interest) mark(ev Events) {
-	ev &= x.Events | Closed
-	if ev == 0 || x.removed {
-		return
-	}
-	x.pending |= ev
-	if !x.queued {
-		x.p.shards[x.i].push(x)
-	}
-	x.p.notify(x.i)
-}
-
-// ready implements watcher.
-func (x *interest) ready(_ *TCPConn, ev Events) { x.mark(ev) }
-
-// detached implements watcher. The interest leaves the queue when report meets it.
-func (x *interest) detached(*TCPConn) { x.removed = true }
+// Del removes a socket, as closing it does. A concurrent Wait may still report it. The error is ENOENT for a
+// socket that this Poller does not have.
+func (p *Poller) Del(c Pollable) error { return c.poll(p, delInterest, &Interest{}) }
 
 func (s *pollShard) push(x *interest) {
 	x.queued, x.next = true, nil
@@ -146,12 +113,14 @@ func (s *pollShard) pop() *interest {
 	return x
 }
 
-// notify sets the ready bit of loop i and wakes Wait.
-func (p *Poller) notify(i int) {
+// notify sets the ready bit of loop i and wakes Wait. It reports whether a Wait was blocked.
+func (p *Poller) notify(i int) bool {
 	p.ready.Or(1 << i)
 	if p.sleeping.Load() && p.sleeping.CompareAndSwap(true, false) {
 		p.woken <- struct{}{}
+		return true
 	}
+	return false
 }
 
 // Wait fills events with ready sockets and returns their number. If there are none it blocks until the
@@ -193,25 +162,18 @@ func (p *Poller) collect(events []Event) (n int) {
 // queue for the next Wait.
 func (p *Poller) report(i int, events []Event) (n int) {
 	s := &p.shards[i]
-	// One round only: sockets that stay ready are pushed behind the others, which gives all of them a place in
-	// events.
 	for left := s.n; left > 0 && n < len(events); left-- {
 		x := s.pop()
-		if x.removed {
+		// The state counts, not what happened since: it may be over by now.
+		ev := x.current()
+		if ev == 0 || x.OneShot && x.shot.Swap(true) {
 			continue
 		}
-		ev := x.pending
-		x.pending = 0
-		if !x.Edge {
-			// Level-triggered: the state counts, not what happened since. It may be over by now.
-			if ev = x.source.readyEvents() & (x.Events | Closed); ev != 0 {
-				s.push(x)
-			}
+		if !x.Edge && !x.OneShot {
+			s.push(x)
 		}
-		if ev != 0 {
-			events[n] = Event{ev, x.Data}
-			n++
-		}
+		events[n] = Event{ev, x.Data}
+		n++
 	}
 	// The loop is held, so that mark cannot add one in between.
 	if s.n == 0 {

@@ -194,7 +194,7 @@ func TestPollerLevelAndEdge(t *testing.T) {
 	wait(Readable, "again")
 	_ = c.Abort()
 	eventually(t, "no reset", func() bool { i, err := s.Info(); return err != nil || i.State == tcp.StateClosed })
-	wait(Readable|Closed, "reset")
+	wait(Readable|Closed|Failed, "reset")
 	_ = s.Close()
 	wait(0, "closed by the program")
 	checkOpError(t, p.Add(s, Interest{}), "poll", net.ErrClosed)
@@ -230,7 +230,7 @@ func TestPollerAlwaysReportsClosed(t *testing.T) {
 	_ = s.Abort()
 	var events [4]Event
 	n, err := p.Wait(events[:], 10*time.Second)
-	if n != 1 || err != nil || events[0].Events != Closed || events[0].Data != "c" {
+	if n != 1 || err != nil || events[0].Events != Closed|Failed || events[0].Data != "c" {
 		t.Errorf("%v, %v", events[:n], err)
 	}
 }

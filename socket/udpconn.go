@@ -37,7 +37,7 @@ type udpShard struct {
 	h       *host.Host
 	u       *udp.Socket // nil after Close
 	wq      deadlineQueue
-	watch   *interest
+	pollers watchList
 	onReady func(in LoopUDPConn, ev Events)
 }
 
@@ -56,9 +56,7 @@ func (e *udpShard) Ready(ev udp.Events) {
 	if ev&udp.Writable != 0 {
 		e.completeWrites()
 	}
-	if e.watch != nil {
-		e.watch.mark(Events(ev))
-	}
+	e.pollers.mark(Events(ev))
 }
 
 // serveWaiters copies received datagrams to the buffers of blocked readers.
@@ -228,10 +226,7 @@ func (e *udpShard) close() {
 	e.u.Close(now)
 	e.u = nil
 	e.wq.wakeAll(net.ErrClosed)
-	if e.watch != nil {
-		e.watch.removed = true
-		e.watch = nil
-	}
+	e.pollers.clear()
 }
 
 // LocalAddr returns a *net.UDPAddr.

@@ -30,11 +30,12 @@ type waiter struct {
 	fired bool          // timer has fired, and its function may still run
 	owner expirer       // guarded by the lock of the queue, as all below
 
-	buf  []byte        // to read into, or left to write
-	msgs []udp.Message // instead of buf
-	n    int           // bytes or messages done so far
-	err  error
-	conn *TCPConn // accepted
+	buf   []byte        // to read into, or left to write
+	flags SendFlags     // of a write
+	msgs  []udp.Message // instead of buf
+	n     int           // bytes or messages done so far
+	err   error
+	conn  *TCPConn // accepted
 
 	// Memory for calls that read or write messages, whether they block or not.
 	msgBuf    []udp.Message

@@ -1,0 +1,96 @@
+package socket
+
+import (
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/millrace/millrace/tcp"
+)
+
+// StartDial begins to connect and does not wait for the handshake, as connect(2) of a non-blocking socket that
+// returns EINPROGRESS. A numeric address is needed; Timeout of d has no effect. When the handshake ends the
+// connection is Writable for a Poller, and FinishConnect or SocketError has the result. Before that reads and
+// writes block, or return EAGAIN where they must not.
+func (s *Stack) StartDial(d *Dialer, remote netip.AddrPort) (*TCPConn, error) {
+	c, err := s.startDial(d, remote)
+	if err != nil {
+		return nil, opError("dial", "tcp", d.sourceAddr("tcp"), net.TCPAddrFromAddrPort(remote), errnoError("connect", err))
+	}
+	return c, nil
+}
+
+func (s *Stack) startDial(d *Dialer, remote netip.AddrPort) (*TCPConn, error) {
+	t, err := s.tuple(d, remote)
+	if err != nil {
+		return nil, err
+	}
+	o := s.tcpOptions(d.KeepAlive, d.KeepAliveConfig, d.TCPOptions)
+	c := &TCPConn{h: s.pickHost(&t), flags: connecting}
+	now := c.h.Enter()
+	defer c.h.Exit()
+	if s.isClosed() {
+		return nil, net.ErrClosed
+	}
+	conn, err := c.h.TCP.Connect(now, t, o, c)
+	if err != nil {
+		return nil, err
+	}
+	c.c, c.tuple = conn, conn.Tuple()
+	return c, nil
+}
+
+// FinishConnect returns how the handshake of StartDial ended, as a second connect(2) does: EALREADY while it has
+// not, nil once it has succeeded and EISCONN from then on, or why it failed, which SocketError then no longer
+// has.
+func (c *TCPConn) FinishConnect() error {
+	c.h.Enter()
+	defer c.h.Exit()
+	return c.wrapError("connect", c.finishConnect())
+}
+
+func (c *TCPConn) finishConnect() error {
+	if c.c == nil {
+		return net.ErrClosed
+	}
+	if c.c.State() == tcp.StateClosed {
+		return c.endError(syscall.ECONNABORTED)
+	}
+	switch {
+	case c.flags&connecting != 0:
+		return syscall.EALREADY
+	case c.flags&connectTaken != 0:
+		return syscall.EISCONN
+	}
+	c.flags |= connectTaken
+	return nil
+}
+
+// SocketError returns why the connection failed and forgets it (SO_ERROR): nil while it has not, after an
+// orderly end, and if a read, a write or SocketError has returned the error before. Pollers report Failed while
+// there is one.
+func (c *TCPConn) SocketError() error {
+	c.h.Enter()
+	defer c.h.Exit()
+	if c.c == nil {
+		return c.wrapError("getsockopt", net.ErrClosed)
+	}
+	return c.wrapError("getsockopt", c.takeError())
+}
+
+// pendingError returns the error that ended the connection if it was not reported yet.
+func (c *TCPConn) pendingError() error {
+	if c.flags&errorTaken != 0 {
+		return nil
+	}
+	return c.c.Err()
+}
+
+// takeError returns pendingError, once: later reads return io.EOF and later writes EPIPE.
+func (c *TCPConn) takeError() error {
+	err := c.pendingError()
+	if err != nil {
+		c.flags |= errorTaken
+	}
+	return err
+}
