@@ -19,6 +19,7 @@ func (c *Conn) CloseWrite(now clock.Time) {
 	default:
 		return
 	}
+	c.stopWaiting()
 	c.flags |= flagFIN
 	c.flags &^= flagMore | flagWantWrite
 	c.m.markDirty(c)
@@ -105,6 +106,7 @@ func (c *Conn) detach() {
 		c.flags &^= flagTable
 		m.table.remove(m.table.hashTuple(&c.tuple), c.id)
 	}
+	c.stopWaiting()
 	if q := c.snd; q != nil {
 		c.snd = nil
 		m.putQueue(q)
@@ -114,7 +116,7 @@ func (c *Conn) detach() {
 	c.ackAt, c.probeAt = never, never
 	// Data out of order can never become readable now.
 	if c.rcv != nil {
-		c.rcv.Prune()
+		c.rcv.Prune(&m.buffers)
 		c.freeRing()
 	}
 }

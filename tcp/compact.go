@@ -10,10 +10,6 @@ import (
 )
 
 // Most connections are idle most of the time. One that has nothing to do for compactAfter
-// gives the part of its state back that only work needs, awake, and keeps of it what rest
-// has. Whatever happens to it next makes it awake again, first of all.
-
-// Most connections are idle most of the time. One that has nothing to do for compactAfter
 // gives back the part of its state that only work needs, active, and keeps of it what
 // compacted has: a million idle connections then take 300 MB less. Whatever happens to it
 // next restores active first.
@@ -34,6 +30,9 @@ type active struct {
 	probeAt    clock.Time // window probe, or the end of FIN-WAIT-2 for an orphan; never
 	progressAt clock.Time // when data was last acknowledged, or sent with nothing in flight: timeouts count from it
 
+	previous   uint32 // writer in the Mux's list, and the one behind
+	following  uint32
+	granted    bool      // the next Write goes before the writers in the list
 	lastAcked  uint32    // RCV.NXT in the last segment sent
 	partialEnd uint32    // behind the last segment that was not full (Minshall's snd_sml)
 	dsack      byteRange // duplicate to report in the next ACK
@@ -54,7 +53,7 @@ const maxSpareActive = 64
 // idle reports whether compacting would lose nothing: no data, no timer, no pending event.
 func (c *Conn) idle() bool {
 	// Each of these flags is work that a Poll still has to do, or an outcome that is open.
-	const busy = flagDirty | flagBlocked | flagAckNow | flagReset | flagWindowProbe | flagTailProbe | flagSynAck
+	const busy = flagDirty | flagBlocked | flagAckNow | flagReset | flagWindowProbe | flagTailProbe | flagSynAck | flagStarved
 	return c.state >= StateEstablished && !c.ended() && c.flags&busy == 0 && c.events == 0 &&
 		!c.outstanding() && c.nxt == c.end+seqLen(c.has(flagFIN)) && c.snd == nil && c.rcv == nil &&
 		c.ackAt == never && c.probeAt == never && c.lastAcked == c.rcvNxt && c.dsack == (byteRange{}) &&
@@ -69,6 +68,7 @@ func (c *Conn) compactAt() clock.Time {
 
 // compact gives active back.
 func (c *Conn) compact() {
+	c.m.grown -= c.grown()
 	x := &c.sender
 	c.compacted = compacted{scoreboard: x.scoreboard.Save(), cc: x.cc, rate: x.deliveryRate, lastSent: x.lastSent}
 	c.m.putActive(c.active)
@@ -87,6 +87,7 @@ func (c *Conn) ensureActive() {
 // requires.
 func (c *Conn) restore() {
 	c.active = c.m.getActive()
+	c.m.grown += c.grown()
 	c.ackAt, c.probeAt, c.progressAt = never, never, c.m.now
 	c.lastAcked, c.partialEnd = c.rcvNxt, c.una
 	r, x := &c.compacted, &c.sender

@@ -114,6 +114,7 @@ const (
 	flagTriedFastOpen                    // our SYN had a Fast Open option
 	flagSynAck                           // a SYN of the peer wants its SYN-ACK
 	flagRecords                          // the send queue may have ends of records, in rare.records
+	flagStarved                          // the budget refused a Write; in the Mux's list of writers while nothing is queued
 	flagNotECT                           // the path clears the bits of accurate ECN: send nothing ECN-capable
 )
 

@@ -90,6 +90,7 @@ func (c *Conn) releaseSent() {
 		return
 	}
 	c.snd.Release(&c.m.buffers, seqnum.Earliest(c.una, c.end))
+	c.flags &^= flagStarved // what was released may be written again
 	if c.snd.Empty() {
 		c.m.putQueue(c.snd)
 		c.snd = nil
@@ -122,6 +123,7 @@ func (c *Conn) updateWindow(s *Segment) bool {
 		return false
 	}
 	c.m.markDirty(c)
+	c.reportWritable() // what may be queued can depend on it (sendMinimum)
 	return true
 }
 

@@ -91,39 +91,42 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 	if c.has(flagReadShutdown) {
 		return c.discardData(now, left, right)
 	}
-	if !c.store(left, right, s) {
+	if right = c.store(now, left, right, s); left == right {
 		c.ackNow()
 		return packet.DropMemory
 	}
 	if left == c.rcvNxt {
 		c.inOrder(now, right-left, s)
 	} else {
-		c.outOfOrder(left, right)
+		c.outOfOrder(now, left, right)
 	}
 	return packet.Deliver
 }
 
-// store copies [left, right) of the segment to its place in the ring.
-func (c *Conn) store(left, right uint32, s *Segment) bool {
+// store copies [left, right) of the segment to its place in the ring. It returns the right
+// edge of what the budget had room for: left where that is nothing, and less than right only
+// in order.
+func (c *Conn) store(now clock.Time, left, right uint32, s *Segment) uint32 {
 	r := c.rcv
 	if r == nil {
 		r = c.m.getRing()
 		c.rcv = r
 		r.Reset(c.rcvNxt)
+		r.Holder = c.id
 	}
-	if !r.Reserve(&c.m.buffers, right) && !c.m.reserveAfterPrune(c, r, right) {
+	if right = c.reserve(now, r, left, right); left == right {
 		c.freeRing()
-		return false
+		return left
 	}
 	r.Store(left, s.Payload, left-s.Seq, right-left)
-	return true
+	return right
 }
 
 // inOrder makes n stored bytes readable, and the ranges that they reach.
 func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 	r := c.rcv
 	filled := len(r.OutOfOrder()) > 0
-	r.Advance(n)
+	r.Advance(&c.m.buffers, n)
 	c.received += uint64(r.Next() - c.rcvNxt)
 	c.rcvNxt = r.Next()
 	if c.owner != nil {
@@ -137,9 +140,9 @@ func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 
 // outOfOrder keeps data behind a hole and acknowledges at once: duplicate ACKs and SACK
 // blocks drive the peer's loss recovery (RFC 5681 4.2).
-func (c *Conn) outOfOrder(left, right uint32) {
+func (c *Conn) outOfOrder(now clock.Time, left, right uint32) {
 	c.m.stats.OutOfOrder++
-	dup, ok := c.rcv.AddRange(left, right)
+	dup, ok := c.rcv.AddRange(int64(now), &c.m.buffers, left, right)
 	if ok && dup.Left != dup.Right {
 		c.noteDuplicate(dup.Left, dup.Right)
 	}

@@ -56,6 +56,8 @@ type Mux struct {
 	passive passive
 
 	buffers     buffer.Pool
+	grown       int64           // bytes by which receive buffers exceed their initial size, all together
+	writers     writerList      // that wait for memory
 	queues      []*buffer.Queue // to be used again
 	rings       []*buffer.Ring
 	spareActive []*active
@@ -86,7 +88,7 @@ func NewMux(cfg Config) *Mux {
 	if cfg.MaxConns == 0 {
 		cfg.MaxConns = defaultMaxConns
 	}
-	m := &Mux{cfg: cfg, now: cfg.Now, random: random.Source(cfg.Seed), dirty: noConn, last: noConn}
+	m := &Mux{cfg: cfg, now: cfg.Now, random: random.Source(cfg.Seed), dirty: noConn, last: noConn, writers: writerList{head: noConn, tail: noConn}}
 	m.initPassive()
 	m.slab.free = noConn
 	m.buffers.Budget = cfg.Budget
@@ -120,9 +122,12 @@ func (m *Mux) Poll(now clock.Time) clock.Time {
 	m.unblock()
 	next := m.pollPassive(now)
 	m.passive.reportAcceptable()
-	for m.dirty != noConn {
+	for woken := 0; m.dirty != noConn || woken < maxWoken && m.wakeWriters(&woken); {
 		m.flushDirty(now)
 		m.passive.reportAcceptable()
+	}
+	if m.writersReady() {
+		return now
 	}
 	if len(m.blocked) > 0 {
 		return now.Add(tick)
@@ -133,7 +138,7 @@ func (m *Mux) Poll(now clock.Time) clock.Time {
 // Idle reports whether Poll would only run timers: no connection has anything to send or to
 // report.
 func (m *Mux) Idle() bool {
-	return m.dirty == noConn && len(m.blocked) == 0 && len(m.passive.ready) == 0
+	return m.dirty == noConn && len(m.blocked) == 0 && len(m.passive.ready) == 0 && !m.writersReady()
 }
 
 // flushDirty serves the connections that are in the list now. Owners may put connections
@@ -231,4 +236,73 @@ func (m *Mux) Stats() Stats {
 	s.Memory = m.buffers.Used()
 	s.HalfOpen, s.TimeWait = m.passive.synQueue.used, m.passive.timeWait.used
 	return s
+}
+
+// Connections lie in pages of 32 that are never freed, so that a number names a connection.
+// The table, the timer wheel and the lists hold numbers instead of pointers: the garbage
+// collector does not scan them.
+const (
+	pageShift = 5
+	pageSize  = 1 << pageShift
+	noConn    = ^uint32(0) // ends lists
+)
+
+// slab is the memory of connections.
+type slab struct {
+	pages []*[pageSize]Conn
+	used  uint32 // numbers that were handed out at least once
+	free  uint32 // the list of numbers given back, by Conn.link
+	live  int
+}
+
+// conn returns connection id.
+func (m *Mux) conn(id uint32) *Conn { return &m.slab.pages[id>>pageShift][id%pageSize] }
+
+// allocConn returns a connection whose fields are zero, but for m, id and those that say
+// "none"; nil at the limit.
+func (m *Mux) allocConn() *Conn {
+	s := &m.slab
+	if s.live >= m.cfg.MaxConns {
+		return nil
+	}
+	s.live++
+	id := s.free
+	if id != noConn {
+		c := m.conn(id)
+		s.free = c.link
+		*c = Conn{m: m, id: id, link: noConn, armedAt: never, active: m.getActive()}
+		return c
+	}
+	id = s.used
+	s.used++
+	if id%pageSize == 0 {
+		s.pages = append(s.pages, new([pageSize]Conn))
+		m.wheel.Grow(len(s.pages) * pageSize)
+	}
+	c := m.conn(id)
+	c.m, c.id, c.link, c.armedAt, c.active = m, id, noConn, never, m.getActive()
+	return c
+}
+
+// freeConn takes back what allocConn returned. Nothing may refer to its number any more.
+func (m *Mux) freeConn(c *Conn) {
+	m.slab.live--
+	control := c.compacted.cc
+	if c.active != nil {
+		m.grown -= c.grown()
+		control = c.sender.cc
+		m.putActive(c.active)
+	}
+	if control != nil {
+		m.controls.Put(control)
+	}
+	*c = Conn{m: m, id: c.id, link: m.slab.free}
+	m.slab.free = c.id
+}
+
+// dropConn frees all that is left of a closed connection.
+func (m *Mux) dropConn(c *Conn) {
+	m.wheel.Stop(c.id)
+	c.dropReceived()
+	m.freeConn(c)
 }

@@ -98,6 +98,7 @@ func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 		c.sender.setControl(control)
 	}
 	resize := o.MSS != c.opt.MSS
+	c.m.grown -= c.grown()
 	if o.ReceiveBuffer > 0 {
 		c.rcvLimit = c.m.initialReceive(o)
 	}
@@ -105,6 +106,7 @@ func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 		c.auth.SetKeys(o.Keys)
 	}
 	c.opt = c.m.intern(o)
+	c.m.grown += c.grown()
 	c.sender.maxPacing = o.MaxPacing
 	if resize && !c.ended() {
 		c.updateSegmentSize()

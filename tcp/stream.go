@@ -23,11 +23,23 @@ func (c *Conn) write(now clock.Time, b []byte) int {
 	c.ensureActive()
 	n := min(len(b), c.Writable())
 	if n > 0 {
-		n = c.queue().Write(&c.m.buffers, b[:n])
-		c.wrote(now, uint32(n))
+		n = c.writeCopy(now, b[:n])
 	}
 	if n < len(b) {
 		c.flags |= flagWantWrite
+	}
+	return n
+}
+
+// writeCopy queues as much of b as there is memory for.
+func (c *Conn) writeCopy(now clock.Time, b []byte) (n int) {
+	if !c.mustWait() {
+		n = c.queue().Write(&c.m.buffers, b)
+		c.wrote(now, uint32(n))
+	}
+	c.granted = false
+	if n < len(b) {
+		c.waitForMemory()
 	}
 	return n
 }
@@ -42,7 +54,7 @@ func (c *Conn) WriteZeroCopy(now clock.Time, b []byte, done func()) bool {
 		return false
 	}
 	c.flags &^= flagMore
-	if len(b) < minZeroCopy {
+	if len(b) < minZeroCopy && !c.mustWait() {
 		n := c.queue().Write(&c.m.buffers, b)
 		c.wrote(now, uint32(n))
 		b = b[n:] // no memory for the rest: that is lent
@@ -92,9 +104,10 @@ func (c *Conn) canWrite() bool {
 	return false
 }
 
-// Writable returns how many bytes Write has room for.
+// Writable returns how many bytes Write has room for. After a Write that the budget refused
+// it is 0 until the event Writable.
 func (c *Conn) Writable() int {
-	if !c.canWrite() {
+	if !c.canWrite() || c.has(flagStarved) {
 		return 0
 	}
 	c.ensureActive()
@@ -177,7 +190,7 @@ func (c *Conn) Discard(now clock.Time, n int) {
 	if c.skipsUrgent() {
 		n++
 	}
-	c.rcv.Discard(uint32(n))
+	c.rcv.Discard(&c.m.buffers, uint32(n))
 	c.tuneReceive(now, uint32(n))
 	c.passUrgent()
 	c.freeRing()
@@ -235,40 +248,4 @@ func (c *Conn) Unacked() int {
 		return 0
 	}
 	return int(c.end - c.una + seqLen(c.has(flagFIN)))
-}
-
-// sendLimit is how many bytes the send queue holds at most: twice the congestion window, so
-// that a window that was acknowledged is replaced at once. Under memory pressure it is
-// less, but never nothing.
-func (c *Conn) sendLimit() int {
-	p := &c.m.buffers
-	if c.opt.SendBuffer > 0 {
-		return c.opt.SendBuffer
-	}
-	if p.Critical() {
-		return minBuffer
-	}
-	n := max(initialSendBuffer, min(2*int(c.sender.cc.Window())+int(c.sender.scoreboard.SACKed()), maxSendBuffer))
-	if p.Tight() {
-		n = initialSendBuffer / 4
-	}
-	return max(min(n, int(p.Budget/8)), minBuffer)
-}
-
-// The structures of buffers are used again, with the slices that they have grown.
-
-func (m *Mux) getQueue() *buffer.Queue {
-	if n := len(m.queues); n > 0 {
-		q := m.queues[n-1]
-		m.queues = m.queues[:n-1]
-		return q
-	}
-	return new(buffer.Queue)
-}
-
-func (m *Mux) putQueue(q *buffer.Queue) {
-	q.ReleaseAll(&m.buffers)
-	if len(m.queues) < maxSpare {
-		m.queues = append(m.queues, q)
-	}
 }

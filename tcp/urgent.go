@@ -105,7 +105,7 @@ func (c *Conn) inputURG(s *Segment) {
 	// The byte before an older pointer becomes part of the stream, unless the program stands at
 	// it and would then read it as the first byte behind the mark.
 	if c.skipsUrgent() {
-		c.rcv.Discard(1)
+		c.rcv.Discard(&c.m.buffers, 1)
 		c.freeRing()
 	}
 	k := c.ensureRare()

@@ -2,18 +2,17 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
-	"github.com/millrace/millrace/tcp/buffer"
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
 // receiveSpace is how many bytes from RCV.NXT on may arrive: the limit less what waits to
 // be read, within what the window field can say (RFC 7323 2.3).
 func (c *Conn) receiveSpace() uint32 {
-	held := uint32(c.Readable())
-	if held >= c.rcvLimit {
+	held, limit := uint32(c.Readable()), c.receiveLimit()
+	if held >= limit {
 		return 0
 	}
-	return min(c.rcvLimit-held, 0xffff<<c.rcvScale)
+	return min(limit-held, 0xffff<<c.rcvScale)
 }
 
 // receiveEdge returns the right edge of the window to announce. It never moves left (RFC
@@ -27,7 +26,7 @@ func (c *Conn) receiveEdge() uint32 {
 		return c.rcvAdv // what the SYN-ACK says, or will say again
 	}
 	gain := seqnum.Distance(c.rcvAdv, edge)
-	if gain < min(c.rcvLimit/2, c.fullSegmentIn()) {
+	if gain < min(c.receiveLimit()/2, c.fullSegmentIn()) {
 		return seqnum.Latest(c.rcvAdv, c.rcvNxt)
 	}
 	return edge
@@ -59,7 +58,7 @@ func (c *Conn) windowOpened() {
 	}
 	gain := seqnum.Distance(c.rcvAdv, c.rcvNxt+c.receiveSpace())
 	left := seqnum.Distance(c.rcvNxt, c.rcvAdv)
-	if gain >= min(c.rcvLimit/2, 2*c.fullSegmentIn()) && left < c.rcvLimit/2 {
+	if half := c.receiveLimit() / 2; gain >= min(half, 2*c.fullSegmentIn()) && left < half {
 		c.ackNow()
 	}
 }
@@ -68,15 +67,6 @@ func (c *Conn) windowOpened() {
 type receiveTuning struct {
 	since clock.Time // when the present round trip began
 	bytes uint32     // read since then
-}
-
-// initialReceive is the first receive buffer of a connection with these options, bytes. It
-// bounds the first window.
-func (m *Mux) initialReceive(o *Options) uint32 {
-	if o.ReceiveBuffer > 0 {
-		return uint32(min(o.ReceiveBuffer, 1<<30))
-	}
-	return uint32(max(min(initialReceiveBuffer, m.buffers.Budget/16), minBuffer))
 }
 
 // tuneReceive grows the receive buffer to twice what the application has read in a round
@@ -91,54 +81,8 @@ func (c *Conn) tuneReceive(now clock.Time, n uint32) {
 		return
 	}
 	want := 2*uint64(c.tuning.bytes) + 16*uint64(c.fullSegmentIn())
-	if most := c.m.maxReceiveNow(); want > uint64(c.rcvLimit) && c.rcvLimit < most {
-		c.rcvLimit = uint32(min(want+want/2, uint64(most)))
+	if want > uint64(c.rcvLimit) {
+		c.growReceive(want + want/2)
 	}
 	c.tuning.since, c.tuning.bytes = now, 0
 }
-
-// maxReceiveNow is how far a receive buffer may grow now, bytes.
-func (m *Mux) maxReceiveNow() uint32 {
-	if m.buffers.Tight() {
-		return 0
-	}
-	return uint32(min(maxReceiveBuffer, m.buffers.Budget/8))
-}
-
-// Bounds of buffers that grow with need.
-const (
-	initialReceiveBuffer = 128 << 10
-	maxReceiveBuffer     = 6 << 20
-	initialSendBuffer    = 256 << 10
-	maxSendBuffer        = 4 << 20
-	minBuffer            = 8 << 10 // what remains when memory is short
-)
-
-// reserveAfterPrune makes room for a ring that the budget has refused by dropping what
-// arrived out of order: the peer keeps that until it is acknowledged (RFC 2018 8). Data in
-// order has been acknowledged and cannot be dropped.
-func (m *Mux) reserveAfterPrune(c *Conn, r *buffer.Ring, right uint32) bool {
-	if len(r.OutOfOrder()) > 0 && r.Readable() == 0 {
-		m.stats.Pruned += uint64(r.Prune())
-	}
-	return r.Reserve(&m.buffers, right)
-}
-
-func (m *Mux) getRing() *buffer.Ring {
-	if n := len(m.rings); n > 0 {
-		r := m.rings[n-1]
-		m.rings = m.rings[:n-1]
-		return r
-	}
-	return new(buffer.Ring)
-}
-
-func (m *Mux) putRing(r *buffer.Ring) {
-	r.Free(&m.buffers)
-	if len(m.rings) < maxSpare {
-		m.rings = append(m.rings, r)
-	}
-}
-
-// maxSpare is how many structures of each kind wait to be used again.
-const maxSpare = 4096

@@ -25,7 +25,7 @@ func TestReceiveRingAgainstAMap(t *testing.T) {
 			for i := range payload {
 				payload[i] = pattern(int(left - base + uint32(i)))
 			}
-			if !ring.Reserve(p, right) {
+			if left == next && ring.Reserve(p, right) != right || left != next && !ring.ReserveOutOfOrder(p, left, right) {
 				t.Fatal("no memory")
 			}
 			cut := r.IntN(len(payload) + 1)
@@ -42,8 +42,8 @@ func TestReceiveRingAgainstAMap(t *testing.T) {
 				model[s] = payload[s-left]
 			}
 			if left == next {
-				ring.Advance(right - left)
-			} else if dup, ok := ring.AddRange(left, right); !ok || dup.Left != dup.Right && (dup.Left != want.Left || dup.Right != want.Right) || dup.Left == dup.Right && want.Left != want.Right {
+				ring.Advance(p, right-left)
+			} else if dup, ok := ring.AddRange(0, p, left, right); !ok || dup.Left != dup.Right && (dup.Left != want.Left || dup.Right != want.Right) || dup.Left == dup.Right && want.Left != want.Right {
 				t.Fatalf("seed %d: [%d,%d) was said to be there from %d to %d, was from %d to %d", seed, left-base, right-base, dup.Left-base, dup.Right-base, want.Left-base, want.Right-base)
 			}
 			for _, ok := model[next]; ok; _, ok = model[next] {
@@ -61,11 +61,11 @@ func TestReceiveRingAgainstAMap(t *testing.T) {
 					t.Fatalf("seed %d: byte %d is wrong", seed, read+i-base)
 				}
 			}
-			ring.Discard(k)
+			ring.Discard(p, k)
 			read += k
 		}
-		p.put(ring.buf)
-		if p.used != 0 {
+		ring.Free(p)
+		if p.used != 0 || p.outOfOrder != 0 || p.oldest != nil || p.newest != nil {
 			t.Fatalf("%d bytes leak", p.used)
 		}
 	}
@@ -91,9 +91,9 @@ func checkRanges(t *testing.T, ring *Ring, model map[uint32]byte, next uint32) {
 
 // TestRecentRanges is RFC 2018 4: the range of the newest segment is the first.
 func TestRecentRanges(t *testing.T) {
-	r := &Ring{}
+	r, p := &Ring{}, &Pool{Budget: 1 << 20}
 	for _, g := range [][2]uint32{{10, 20}, {30, 40}, {50, 60}, {70, 80}, {90, 100}, {40, 45}} {
-		r.AddRange(g[0], g[1])
+		r.AddRange(0, p, g[0], g[1])
 	}
 	var got [3]Span
 	n := r.NewestRanges(got[:])
@@ -159,7 +159,7 @@ func TestBuffersKeepTheBudget(t *testing.T) {
 	sum := int64(0)
 	for range 20_000 {
 		if n := 1 + r.IntN(1<<uint(r.IntN(18))); r.IntN(2) == 0 {
-			if b := p.get(n); b != nil {
+			if b := p.get(n, p.Budget); b != nil {
 				if len(b) < n || len(b) >= 2*max(n, minChunk) {
 					t.Fatalf("%d bytes for %d", len(b), n)
 				}

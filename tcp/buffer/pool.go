@@ -20,13 +20,29 @@ const (
 	bufferClasses  = maxBufferShift - minBufferShift + 1
 )
 
-// Pool provides memory within a budget, to all connections of one loop.
+// Pool provides memory within a budget, to all connections of one loop. The budget has three
+// levels, so that no peer can stop the others:
+//
+//	0          1/4                1/2                       7/8           1
+//	| out of order (all rings)     |                         |             |
+//	| whatever connections hold, growth included            | the minimum |
+//	                               Tight                     Critical
+//
+// The last eighth is for connections that hold nothing yet: each gets Minimum bytes of it.
+// So one that is at work always makes progress, whatever the others hold.
 type Pool struct {
 	Budget int64
 	used   int64 // bytes that connections hold
 	cached int64 // bytes that wait to be used again
 	free   [bufferClasses][][]byte
+
+	outOfOrder     int64 // bytes that rings hold for data out of order; part of used
+	oldest, newest *Ring // those rings, by when they began to
 }
+
+// Minimum is the memory that a connection gets for each direction from the whole budget,
+// bytes: two segments of Ethernet.
+const Minimum = 4 << 10
 
 // Used returns the bytes that connections hold.
 func (p *Pool) Used() int64 { return p.used }
@@ -34,11 +50,17 @@ func (p *Pool) Used() int64 { return p.used }
 // class returns the class whose buffers hold n bytes.
 func class(n int) int { return max(bits.Len(uint(n-1)), minBufferShift) - minBufferShift }
 
-// get returns a buffer of at least n bytes, its length a power of two; nil where the budget
-// does not allow it.
-func (p *Pool) get(n int) []byte {
+// classSize returns the length of the buffers that hold n bytes.
+func classSize(n int) int { return 1 << (class(n) + minBufferShift) }
+
+// ordinary is how much of the budget is not kept for minima, bytes.
+func (p *Pool) ordinary() int64 { return p.Budget - p.Budget/8 }
+
+// get returns a buffer of at least n bytes, its length a power of two; nil where limit bytes
+// in use do not allow it.
+func (p *Pool) get(n int, limit int64) []byte {
 	k := class(n)
-	if k >= bufferClasses || p.used+1<<(k+minBufferShift) > p.Budget {
+	if k >= bufferClasses || p.used+1<<(k+minBufferShift) > limit {
 		return nil
 	}
 	size := int64(1) << (k + minBufferShift)
@@ -51,6 +73,15 @@ func (p *Pool) get(n int) []byte {
 		return b
 	}
 	return make([]byte, size)
+}
+
+// getFirst returns the first buffer of a connection's direction: n bytes, or at least
+// Minimum where there is less.
+func (p *Pool) getFirst(n int) []byte {
+	if b := p.get(n, p.ordinary()); b != nil {
+		return b
+	}
+	return p.get(min(n, Minimum), p.Budget)
 }
 
 // put takes back what get returned. A quarter of the budget is kept for reuse; the garbage
@@ -66,7 +97,62 @@ func (p *Pool) put(b []byte) {
 	p.free[k] = append(p.free[k], b)
 }
 
+// Minima returns for how many connections that hold nothing there is memory now.
+func (p *Pool) Minima() int { return int(max(p.Budget-p.used, 0) / Minimum) }
+
 // Tight and Critical are the levels of memory pressure: above the first, buffers stop to
-// grow; above the second they shrink, and stalled connections are reset.
+// grow and data out of order is kept only where it needs no memory; above the second they
+// shrink, and stalled connections are reset.
 func (p *Pool) Tight() bool    { return p.used > p.Budget/2 }
-func (p *Pool) Critical() bool { return p.used > p.Budget-p.Budget/8 }
+func (p *Pool) Critical() bool { return p.used > p.ordinary() }
+
+// Out of order, a peer chooses how much memory a byte needs: the ring must reach to it. All
+// such memory together is a quarter of the budget at most; the sender keeps the data and
+// sends it again (RFC 2018 8).
+const (
+	outOfOrderPart = 4  // of the budget: 1/4
+	sparseFactor   = 16 // bytes of ring for a byte held, above which data is sparse: that gets half the part only
+)
+
+// getOutOfOrder returns a buffer of n bytes for a ring that holds held bytes; nil where the
+// part does not allow it. before is what the ring takes of the part now.
+func (p *Pool) getOutOfOrder(n, held, before int) []byte {
+	part := p.Budget / outOfOrderPart
+	size := classSize(n)
+	if size > sparseFactor*held && size > Minimum {
+		part /= 2
+	}
+	if p.Tight() || p.outOfOrder-int64(before)+int64(size) > part {
+		return nil
+	}
+	return p.get(n, p.ordinary())
+}
+
+// OldestOutOfOrder returns the ring that holds data out of order for the longest time; nil
+// where none does.
+func (p *Pool) OldestOutOfOrder() *Ring { return p.oldest }
+
+// link and unlink keep the list of rings that hold data out of order.
+func (p *Pool) link(r *Ring) {
+	r.older, r.newer = p.newest, nil
+	if p.newest != nil {
+		p.newest.newer = r
+	} else {
+		p.oldest = r
+	}
+	p.newest = r
+}
+
+func (p *Pool) unlink(r *Ring) {
+	if r.older != nil {
+		r.older.newer = r.newer
+	} else {
+		p.oldest = r.newer
+	}
+	if r.newer != nil {
+		r.newer.older = r.older
+	} else {
+		p.newest = r.older
+	}
+	r.older, r.newer = nil, nil
+}

@@ -76,7 +76,12 @@ func (q *Queue) extend(p *Pool, need int) bool {
 	if q.head < len(q.chunks) {
 		size = max(size, min(2*cap(q.chunks[len(q.chunks)-1].data), maxChunk))
 	}
-	buf := p.get(size)
+	var buf []byte
+	if q.head == len(q.chunks) {
+		buf = p.getFirst(size)
+	} else if buf = p.get(size, p.ordinary()); buf == nil {
+		buf = p.get(minChunk, p.ordinary())
+	}
 	if buf == nil {
 		return false
 	}

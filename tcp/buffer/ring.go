@@ -18,6 +18,13 @@ type Ring struct {
 	n     uint32 // bytes that can be read
 	ooo   []Span
 	clock uint32 // counts arrivals out of order
+
+	// While data out of order is held: what it takes of the Pool's part for such data, and
+	// the place in the Pool's list.
+	charged      int // bytes of buf beyond what the readable ones need
+	older, newer *Ring
+	Holder       uint32 // the connection, for who takes the memory back
+	Since        int64  // when the first gap came to be, as the caller of AddRange counts time
 }
 
 // Span is a range of data that arrived before what lies ahead of it.
@@ -60,36 +67,91 @@ func (r *Ring) Reset(seq uint32) { r.base = seq }
 // Free returns the ring's memory to p and forgets what it held. The ring can be used again
 // after Reset.
 func (r *Ring) Free(p *Pool) {
+	r.ooo = r.ooo[:0]
+	r.charge(p)
 	if r.buf != nil {
 		p.put(r.buf)
 	}
-	*r = Ring{ooo: r.ooo[:0]}
+	*r = Ring{ooo: r.ooo}
 }
 
-// Reserve makes room for bytes up to right; false is that the budget is used up.
-func (r *Ring) Reserve(p *Pool, right uint32) bool {
-	need := right - r.base
-	if int(need) <= len(r.buf) {
+// Reserve makes room for bytes in order, behind the readable ones, up to right. It returns
+// up to where there is room: less than right where the budget allows no more, and Next where
+// there is none at all.
+func (r *Ring) Reserve(p *Pool, right uint32) uint32 {
+	need := int(right - r.base)
+	if need <= len(r.buf) {
+		return right
+	}
+	if r.buf == nil {
+		r.buf = p.getFirst(need)
+	} else if b := p.get(need, p.ordinary()); b != nil {
+		r.move(p, b)
+	}
+	return r.base + uint32(min(need, len(r.buf)))
+}
+
+// ReserveOutOfOrder makes room for bytes behind a gap, up to right. False is that there is
+// no memory for them.
+func (r *Ring) ReserveOutOfOrder(p *Pool, left, right uint32) bool {
+	need := int(right - r.base)
+	if need <= len(r.buf) {
 		return true
 	}
-	b := p.get(int(need))
+	b := p.getOutOfOrder(need, r.held()+int(right-left), r.charged)
 	if b == nil {
 		return false
 	}
+	r.move(p, b)
+	return true
+}
+
+// held returns how many bytes the ring holds.
+func (r *Ring) held() int {
+	n := r.n
+	for _, g := range r.ooo {
+		n += g.Right - g.Left
+	}
+	return int(n)
+}
+
+// move copies all that is held to another buffer, and gives the old one back.
+func (r *Ring) move(p *Pool, b []byte) {
 	old := r.buf
 	r.buf = b
 	if old == nil {
-		return true
+		return
 	}
 	r.copyFrom(old, r.base, r.n)
 	for _, g := range r.ooo {
 		r.copyFrom(old, g.Left, g.Right-g.Left)
 	}
 	p.put(old)
-	return true
+	r.charge(p)
 }
 
-// copyFrom copies n bytes at seq from a smaller ring.
+// charge counts what data out of order takes: the bytes of the ring beyond those that the
+// readable ones need. It is called wherever that may have changed.
+func (r *Ring) charge(p *Pool) {
+	n := 0
+	if len(r.ooo) > 0 {
+		n = len(r.buf)
+		if r.n > 0 {
+			n -= classSize(int(r.n))
+		}
+		n = max(n, 1) // in the list, even where it needs nothing
+	}
+	p.outOfOrder += int64(n - r.charged)
+	switch {
+	case r.charged == 0 && n > 0:
+		p.link(r)
+	case r.charged > 0 && n == 0:
+		p.unlink(r)
+	}
+	r.charged = n
+}
+
+// copyFrom copies n bytes at seq from the buffer of a ring of another size.
 func (r *Ring) copyFrom(old []byte, seq, n uint32) {
 	at := int(seq) & (len(old) - 1)
 	first := min(int(n), len(old)-at)
@@ -127,7 +189,7 @@ func (r *Ring) Store(seq uint32, payload [][]byte, skip, n uint32) {
 
 // Advance makes n stored bytes readable that lie behind the readable ones, and the ranges
 // that they reach.
-func (r *Ring) Advance(n uint32) {
+func (r *Ring) Advance(p *Pool, n uint32) {
 	r.n += n
 	k := 0
 	for k < len(r.ooo) && seqnum.AtOrBefore(r.ooo[k].Left, r.Next()) {
@@ -137,11 +199,14 @@ func (r *Ring) Advance(n uint32) {
 	if k > 0 {
 		r.ooo = slices.Delete(r.ooo, 0, k)
 	}
+	if r.charged > 0 {
+		r.charge(p)
+	}
 }
 
 // AddRange notes that [left, right) was stored behind a gap. dup is the first part of it
 // that was there already. It is false when the list is full.
-func (r *Ring) AddRange(left, right uint32) (dup Span, ok bool) {
+func (r *Ring) AddRange(now int64, p *Pool, left, right uint32) (dup Span, ok bool) {
 	i := len(r.ooo)
 	for i > 0 && seqnum.AtOrBefore(left, r.ooo[i-1].Right) {
 		i-- // the newest data is most often the last
@@ -160,7 +225,11 @@ func (r *Ring) AddRange(left, right uint32) (dup Span, ok bool) {
 	if i == j && len(r.ooo) >= MaxRanges {
 		return dup, false
 	}
+	if len(r.ooo) == 0 {
+		r.Since = now
+	}
 	r.ooo = slices.Replace(r.ooo, i, j, g)
+	r.charge(p)
 	return dup, true
 }
 
@@ -194,16 +263,26 @@ func (r *Ring) Peek() [2][]byte {
 }
 
 // Discard drops n readable bytes.
-func (r *Ring) Discard(n uint32) {
+func (r *Ring) Discard(p *Pool, n uint32) {
 	r.base += n
 	r.n -= n
+	if r.charged > 0 {
+		r.charge(p)
+	}
 }
 
-// Prune drops what arrived out of order and returns how many bytes that were.
-func (r *Ring) Prune() (n uint32) {
+// Prune drops what arrived out of order, with the memory that only it needed, and returns
+// how many bytes that were.
+func (r *Ring) Prune(p *Pool) (n uint32) {
 	for _, g := range r.ooo {
 		n += g.Right - g.Left
 	}
 	r.ooo = r.ooo[:0]
+	r.charge(p)
+	if r.n > 0 && classSize(int(r.n)) < len(r.buf) {
+		if b := p.get(int(r.n), p.Budget); b != nil {
+			r.move(p, b)
+		}
+	}
 	return n
 }
