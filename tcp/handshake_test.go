@@ -226,3 +226,27 @@ func TestAnnouncedMSSDoesNotBoundTheSender(t *testing.T) {
 	}
 	n.pour(t, a, b, 1<<20, 10*time.Second) // no segment exceeds the path's MTU, which Send checks
 }
+
+// TestFastOpenSynAckTimeout is RFC 6298 2.1: the SYN-ACK of a Fast Open connection waits a second, since no round
+// trip was measured when it leaves; its ACK gives the first measurement.
+func TestFastOpenSynAckTimeout(t *testing.T) {
+	p := fastOpenChild(t, 10)
+	began := p.now
+	var at []time.Duration
+	for p.now < began.Add(8*time.Second) {
+		p.after(100 * ms)
+		for range p.e.out {
+			at = append(at, p.now.Sub(began))
+		}
+		p.e.out = nil
+	}
+	if len(at) != 3 || at[0] != time.Second || at[1] != 3*time.Second || at[2] != 7*time.Second {
+		t.Errorf("again after %v, want 1, 3 and 7 s", at)
+	}
+	p = fastOpenChild(t, 10)
+	p.after(70 * ms)
+	p.send(seg{flags: ackF, seq: 11, ack: 1, win: 10000})
+	if rtt := p.c.Info().RTT; rtt != 70*ms {
+		t.Errorf("the round trip took %v, want 70 ms", rtt)
+	}
+}

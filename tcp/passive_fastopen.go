@@ -59,7 +59,7 @@ func (m *Mux) fastOpenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segme
 	terms := termsOf(l.opts, s)
 	h := m.handshakeOf(l, t, terms)
 	h.iss, h.irs, h.peerMSS, h.tsRecent, h.window = iss, s.Seq, announcedBy(t, &s.Options), s.Options.TSVal, s.Window
-	h.fastOpen, h.sent = true, now
+	h.fastOpen = true
 	if old {
 		c := f.secrets.fastOpenCookie(now, t, 0)
 		h.cookie = c[:]
