@@ -86,9 +86,11 @@ func headersLen(t *wire.Tuple) int {
 	return wire.IPv6Len + wire.TCPLen
 }
 
-// lossOptions is what the scoreboard needs to know of the connection.
+// lossOptions is what the scoreboard needs to know of the connection. SACK counts once the
+// handshake is complete: a SYN is never SACKed, and a tail loss probe, which SACK brings
+// (RFC 8985 7.2), would come instead of its timeout.
 func (c *Conn) lossOptions() loss.Options {
-	o := loss.Options{MSS: uint32(c.mss()), SACK: c.has(flagSACK)}
+	o := loss.Options{MSS: uint32(c.mss()), SACK: c.has(flagSACK) && c.state >= StateEstablished}
 	if c.has(flagTimestamps) {
 		o.Tick = timestampTick
 	}

@@ -200,6 +200,7 @@ func (c *Conn) opened(now clock.Time, s *Segment, wnd uint32) {
 // establish reports that the handshake is complete. A FIN that waited for it is sent now.
 func (c *Conn) establish(now clock.Time) {
 	c.state = StateEstablished
+	c.sender.setOptions(c.lossOptions())
 	c.m.passive.untrackFastOpen(c)
 	c.report(Connected | Writable)
 	if c.has(flagFIN) {
