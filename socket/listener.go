@@ -46,7 +46,8 @@ type listenerShard struct {
 
 	onAccept func(in LoopConn)
 	pollers  watchList
-	pending  *TCPConn // taken from the accept queue for a Poller, see readyEvents
+	idle     time.Duration // of keepalive while that is off, see optionTarget
+	pending  *TCPConn      // taken from the accept queue for a Poller, see readyEvents
 }
 
 // Listen listens on an address such as ":80" in a network "tcp", "tcp4" or "tcp6". For port 0 the stack

@@ -113,6 +113,9 @@ func (c *Conn) detach() {
 	}
 	c.sender.release()
 	m.passive.untrackFastOpen(c)
+	if c.has(flagDeferred) {
+		m.passive.dropDeferred(c)
+	}
 	c.ackAt, c.probeAt = never, never
 	// Data out of order can never become readable now.
 	if c.rcv != nil {

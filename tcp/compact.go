@@ -53,7 +53,7 @@ const maxSpareActive = 64
 // idle reports whether compacting would lose nothing: no data, no timer, no pending event.
 func (c *Conn) idle() bool {
 	// Each of these flags is work that a Poll still has to do, or an outcome that is open.
-	const busy = flagDirty | flagBlocked | flagAckNow | flagReset | flagWindowProbe | flagTailProbe | flagSynAck | flagStarved
+	const busy = flagDirty | flagBlocked | flagAckNow | flagReset | flagWindowProbe | flagTailProbe | flagSynAck | flagDeferred | flagStarved
 	return c.state >= StateEstablished && !c.ended() && c.flags&busy == 0 && c.events == 0 &&
 		!c.outstanding() && c.nxt == c.end+seqLen(c.has(flagFIN)) && c.snd == nil && c.rcv == nil &&
 		c.ackAt == never && c.probeAt == never && c.lastAcked == c.rcvNxt && c.dsack == (byteRange{}) &&

@@ -78,6 +78,7 @@ type rare struct {
 	urgentRead   bool       // ReadUrgent has returned the byte before rcvUrgent
 	records      []uint32   // ends of records that are not acknowledged, in order, with flagRecords
 	retransmits  uint64     // segments sent again
+	deferUntil   clock.Time // with flagDeferred: when Accept may return it without data
 	challengedAt uint32     // timestamp of the last challenge ACK, 0 for none
 	cookie       []byte     // Fast Open cookie for the SYN-ACK
 	probe        pathProbe
@@ -113,6 +114,7 @@ const (
 	flagReset                            // a RST is to be sent
 	flagTriedFastOpen                    // our SYN had a Fast Open option
 	flagSynAck                           // a SYN of the peer wants its SYN-ACK
+	flagDeferred                         // the listener waits for data before Accept
 	flagRecords                          // the send queue may have ends of records, in rare.records
 	flagStarved                          // the budget refused a Write; in the Mux's list of writers while nothing is queued
 	flagNotECT                           // the path clears the bits of accurate ECN: send nothing ECN-capable

@@ -116,7 +116,7 @@ func (m *Mux) newPassiveConn(now clock.Time, h *handshake) *Conn {
 	c.partialEnd = c.una
 	c.rcvNxt, c.lastAcked = h.irs+1, h.irs+1
 	// The peer knows the window of the SYN-ACK; ours must not be smaller (RFC 9293 3.8.6).
-	c.rcvAdv = c.rcvNxt + m.synWindow(c.opt) // what the SYN-ACK said
+	c.rcvAdv = c.rcvNxt + h.announced
 	c.rcvScale = h.receiveScale
 	c.setNegotiated(h)
 	c.wl1, c.wl2 = h.irs, c.una

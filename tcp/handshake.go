@@ -12,6 +12,8 @@ type handshake struct {
 	tuple    wire.Tuple
 	iss, irs uint32
 
+	announced uint32 // window of our SYN-ACK, bytes
+
 	peerMSS uint16 // as announced, or the default
 	window  uint16 // of the SYN, which is never scaled
 

@@ -135,6 +135,9 @@ func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 			c.report(Urgent)
 		}
 	}
+	if c.has(flagDeferred) {
+		c.m.passive.acceptDeferred(c)
+	}
 	c.scheduleACK(now, s, filled)
 }
 
@@ -216,6 +219,9 @@ func (c *Conn) processFIN(now clock.Time) {
 	c.rcvAdv = seqnum.Latest(c.rcvAdv, c.rcvNxt)
 	c.ackNow()
 	c.report(Readable)
+	if c.has(flagDeferred) {
+		c.m.passive.acceptDeferred(c)
+	}
 	switch c.state {
 	case StateEstablished:
 		c.state = StateCloseWait

@@ -30,6 +30,7 @@ type passive struct {
 	timeWait        timeWaitTable
 	fastOpenCache   fastOpenCache
 	stalled         stalledPeers
+	deferred        map[uint32]*Listener // by Conn.id: those that SetDeferAccept keeps from Accept
 	fastOpenPending map[uint32]*Listener // by Conn.id: Fast Open connections whose handshake is not complete
 	now             clock.Time           // for onSYNTimer
 	onSYNTimer      func(slot uint32)    // m.halfOpenTimeout, bound once

@@ -127,7 +127,7 @@ func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segme
 		h.terms |= termsSYNRepeated // a measurement of RTT would not know which of them was answered (RFC 6298 3)
 		m.sendSynAck(now, l, h, a, nil)
 		return packet.Deliver
-	case s.Flags.Has(wire.FlagSYN), old, !acceptable(s, h.irs+1, m.synWindow(l.opts)):
+	case s.Flags.Has(wire.FlagSYN), old, !acceptable(s, h.irs+1, m.synWindow(l.announced)):
 		// RFC 5961 4.2 and not RFC 9293 3.10.7.4, which goes back to LISTEN at a SYN in the
 		// window: blind ones would find it. A peer that has begun anew resets what the ACK
 		// tells of.
@@ -164,7 +164,7 @@ func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.St
 		m.stats.Failed++
 		return packet.Deliver
 	}
-	if s.Seq-h.irs-1 < m.synWindow(l.opts) {
+	if s.Seq-h.irs-1 < m.synWindow(l.announced) {
 		m.challenge(now, l, h, a)
 	}
 	return packet.DropSequence
@@ -203,10 +203,10 @@ func (m *Mux) handshakeOf(l *Listener, t *wire.Tuple, terms synTerms) handshake 
 	h := handshake{
 		tuple: *t, scaling: terms.scaling(), sack: terms.sack(), timestamps: terms.timestamps(),
 		tsOffset: m.passive.secrets.timestampOffset(t), ecn: terms.ecn(), synECN: terms.synECN(),
-		opts: l.opts, owner: l,
+		opts: l.opts, owner: l, announced: m.synWindow(l.announced),
 	}
 	if h.scaling {
-		h.sendScale, h.receiveScale = terms.scale(), scaleFor(l.opts)
+		h.sendScale, h.receiveScale = terms.scale(), scaleFor(l.announced)
 	}
 	return h
 }
@@ -219,6 +219,6 @@ func (m *Mux) establish(now clock.Time, l *Listener, h *handshake, s *Segment) (
 		return packet.DropMemory, false
 	}
 	c.inputFinalACK(s)
-	l.enqueue(c)
+	l.admit(now, c, s)
 	return c.input(now, s), true
 }

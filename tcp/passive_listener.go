@@ -1,6 +1,10 @@
 package tcp
 
 import (
+	"maps"
+	"slices"
+	"time"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/wire"
 )
@@ -17,7 +21,10 @@ type Listener struct {
 	fastOpenPending int // Fast Open connections in the queue whose handshake is not complete
 	owner           Owner
 	opts            *Options
-	queue           []*Conn // established connections that wait for Accept, the oldest at head
+	announced       *Options      // as Listen had them: SYN-ACKs under way have said their window and scale
+	deferAccept     time.Duration // see SetDeferAccept
+	deferred        int           // connections in passive.deferred
+	queue           []*Conn       // established connections that wait for Accept, the oldest at head
 	head            int
 	reportPending   bool // in passive.ready
 	closed          bool
@@ -35,7 +42,7 @@ const maxListeners = 1 << 16
 // Listen accepts connections to port at local: any address where that is zero, any of IPv4
 // where it is wire.Unspecified4. Port 0 chooses one, see Listener.Addr. At most backlog
 // connections wait for Accept; less than one counts as one. A nil o is the Mux's Defaults.
-// Accepted connections begin with the options, which must not change.
+// Accepted connections begin with the options, which must not change; see SetOptions.
 func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owner Owner) (*Listener, error) {
 	f := &m.passive
 	if port == 0 {
@@ -57,7 +64,7 @@ func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owne
 	if id < 0 {
 		return nil, ErrTooMany
 	}
-	l := &Listener{m: m, local: local, port: port, id: uint16(id), backlog: max(backlog, 1), owner: owner, opts: o}
+	l := &Listener{m: m, local: local, port: port, id: uint16(id), backlog: max(backlog, 1), owner: owner, opts: o, announced: o}
 	f.listeners[id], f.byEndpoint[at] = l, l
 	return l, nil
 }
@@ -130,7 +137,81 @@ func (l *Listener) Accept() *Conn {
 func (l *Listener) Waiting() int { return len(l.queue) - l.head }
 
 // full reports whether the backlog is used up.
-func (l *Listener) full() bool { return l.Waiting() >= l.backlog }
+func (l *Listener) full() bool { return l.Waiting()+l.deferred >= l.backlog }
+
+// Options returns the options of the connections that will be accepted.
+func (l *Listener) Options() Options { return *l.opts }
+
+// SetOptions changes the options of the connections whose handshake is not complete yet. The
+// window scale and the window of SYN-ACKs stay those of Listen's options, because SYN-ACKs under
+// way have told them; so do the keys.
+func (l *Listener) SetOptions(o *Options) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	x := *o
+	x.Keys = l.opts.Keys
+	l.opts = &x
+	return nil
+}
+
+// SetBacklog changes how many connections may wait for Accept; less than one counts as one.
+func (l *Listener) SetBacklog(n int) { l.backlog = max(n, 1) }
+
+// SetDeferAccept keeps a connection from Accept until its peer has sent data or a FIN, for d at
+// most: a server whose peers speak first is then not woken twice. 0 does not delay.
+func (l *Listener) SetDeferAccept(d time.Duration) { l.deferAccept = d }
+
+// DeferAccept returns how long Accept waits for data at most.
+func (l *Listener) DeferAccept() time.Duration { return l.deferAccept }
+
+// admit queues c for Accept now, or where s, which completed the handshake, brings nothing to
+// read and the listener waits for that, later.
+func (l *Listener) admit(now clock.Time, c *Conn, s *Segment) {
+	if l.deferAccept == 0 || s.Len > 0 || s.Flags.Has(wire.FlagFIN) {
+		l.enqueue(c)
+		return
+	}
+	f := &l.m.passive
+	if f.deferred == nil {
+		f.deferred = map[uint32]*Listener{}
+	}
+	f.deferred[c.id] = l
+	l.deferred++
+	c.flags |= flagDeferred
+	c.ensureRare().deferUntil = now.Add(l.deferAccept)
+	c.m.markDirty(c)
+}
+
+// undefer takes c out of the connections that are kept from Accept, and returns their listener.
+func (f *passive) undefer(c *Conn) *Listener {
+	l := f.deferred[c.id]
+	delete(f.deferred, c.id)
+	l.deferred--
+	c.flags &^= flagDeferred
+	return l
+}
+
+// acceptDeferred queues c for Accept: data has come, or the time is up.
+func (f *passive) acceptDeferred(c *Conn) { f.undefer(c).enqueue(c) }
+
+// dropDeferred leaves c, which has ended, to the Mux: nobody has seen it.
+func (f *passive) dropDeferred(c *Conn) {
+	f.undefer(c)
+	c.flags |= flagOrphaned
+}
+
+// closeDeferred resets the connections of l that are kept from Accept.
+func (l *Listener) closeDeferred(now clock.Time) {
+	f := &l.m.passive
+	for _, id := range slices.Sorted(maps.Keys(f.deferred)) {
+		if f.deferred[id] == l {
+			c := l.m.conn(id)
+			f.undefer(c)
+			c.Abort(now)
+		}
+	}
+}
 
 // enqueue adds c to the connections that wait for Accept, and reports that to the owner at
 // the end of the burst.
@@ -161,6 +242,7 @@ func (l *Listener) Close(now clock.Time) {
 	delete(f.byEndpoint, endpoint{l.local, l.port})
 	f.listeners[l.id] = nil
 	f.dropHalfOpen(l)
+	l.closeDeferred(now)
 	for c := l.Accept(); c != nil; c = l.Accept() {
 		c.Abort(now)
 	}

@@ -67,7 +67,7 @@ func (o *synOptions) appendTo(b []byte) []byte {
 func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State, stamp *syncookie.Stamp) {
 	f := &m.passive
 	o := synOptions{
-		mss: m.announcedMSS(&h.tuple, l.opts), scaling: h.terms.scaling(), scale: scaleFor(l.opts),
+		mss: m.announcedMSS(&h.tuple, l.opts), scaling: h.terms.scaling(), scale: scaleFor(l.announced),
 		sack: h.terms.sack(), timestamps: h.terms.timestamps(),
 	}
 	if o.timestamps {
@@ -82,7 +82,7 @@ func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State
 	}
 	f.options = o.appendTo(f.options)
 	head := wire.TCPHeader{
-		Seq: h.iss, Ack: h.irs + 1, Flags: wire.FlagSYN | wire.FlagACK, Window: uint16(m.synWindow(l.opts)),
+		Seq: h.iss, Ack: h.irs + 1, Flags: wire.FlagSYN | wire.FlagACK, Window: uint16(m.synWindow(l.announced)),
 	}
 	f.out.AE = h.terms.markSynAck(&head)
 	m.reply(now, &h.tuple, &head, a, l.opts)
@@ -123,7 +123,7 @@ func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State)
 	}
 	m.stats.ChallengeAcks++
 	shift := m.windowScale(l, h)
-	window := (m.synWindow(l.opts) + 1<<shift - 1) >> shift // up: the SYN-ACK has told it all (RFC 9293 3.8.6)
+	window := (m.synWindow(l.announced) + 1<<shift - 1) >> shift // up: the SYN-ACK has told it all (RFC 9293 3.8.6)
 	m.reply(now, &h.tuple, &wire.TCPHeader{
 		Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagACK, Window: uint16(window),
 	}, a, l.opts)
@@ -134,7 +134,7 @@ func (m *Mux) windowScale(l *Listener, h *halfOpen) uint8 {
 	if !h.terms.scaling() {
 		return 0
 	}
-	return scaleFor(l.opts)
+	return scaleFor(l.announced)
 }
 
 // tokenBucket bounds how often something is sent that anybody can make us send.

@@ -37,6 +37,9 @@ func (c *Conn) nextTimer() clock.Time {
 	if c.rare != nil {
 		t = min(t, c.rare.corkAt)
 	}
+	if c.has(flagDeferred) {
+		t = min(t, c.rare.deferUntil)
+	}
 	if c.idle() {
 		t = min(t, c.compactAt())
 	}
@@ -67,6 +70,9 @@ func (c *Conn) onTimer(now clock.Time) {
 	if c.timeoutAt() <= now {
 		c.timeOutConn()
 		return
+	}
+	if c.has(flagDeferred) && c.rare.deferUntil <= now {
+		c.m.passive.acceptDeferred(c)
 	}
 	if c.ackAt <= now {
 		c.ackAt = never

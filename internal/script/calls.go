@@ -200,6 +200,8 @@ func (f *file) setOption(c *Call) (attempt, error) {
 		o.TOS = uint8(n)
 	case "IP_MTU_DISCOVER":
 		o.Fragment = n == constants["IP_PMTUDISC_DONT"]
+	case "TCP_DEFER_ACCEPT":
+		f.deferAccept = time.Duration(n) * time.Second
 	case "TCP_NOTSENT_LOWAT":
 		o.NotSentLowat = int(n)
 	case "TCP_NODELAY":
@@ -226,6 +228,12 @@ func (f *file) setOption(c *Call) (attempt, error) {
 		return nil, fmt.Errorf("unknown option %q", name)
 	}
 	f.r.wake = f.r.now
+	if f.listener != nil {
+		f.listener.SetDeferAccept(f.deferAccept)
+		if err := f.listener.SetOptions(o); err != nil {
+			return now(fail(errno(err))), nil
+		}
+	}
 	if f.conn != nil {
 		if err := f.conn.SetOptions(f.r.now, o); err != nil {
 			return now(fail(errno(err))), nil

@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp"
@@ -22,6 +23,7 @@ type file struct {
 	shutRead        bool
 	errReported     bool // the connection's error was reported
 	connectReported bool // connect has reported its success
+	deferAccept     time.Duration
 	wrote           uint32
 	got             uint32 // sequence number of the next byte to read, from the peer's SYN
 }
@@ -118,10 +120,16 @@ func (r *run) await(b *blocked) error {
 // listen begins to listen.
 func (f *file) listen(backlog int) outcome {
 	f.opts.FastOpen = f.opts.FastOpen || f.r.listenFastOpen
-	l, err := f.r.mux.Listen(wire.Addr{}, f.port, max(backlog, 1), &f.opts, f)
+	if f.listener != nil { // a second call changes the backlog
+		f.listener.SetBacklog(backlog)
+		return outcome{}
+	}
+	opts := f.opts
+	l, err := f.r.mux.Listen(wire.Addr{}, f.port, max(backlog, 1), &opts, f)
 	if err != nil {
 		return fail(errno(err))
 	}
+	l.SetDeferAccept(f.deferAccept)
 	f.listener = l
 	if f.r.upstream {
 		f.r.localPort = f.port

@@ -1,0 +1,81 @@
+package socket
+
+import (
+	"net"
+	"time"
+)
+
+// SetOptions changes the options of the connections that are accepted from now on; those that the handshake
+// settles (window scale, timestamps, SACK, ECN, MSS) are as Listen set them. change may run more than once.
+func (l *Listener) SetOptions(change func(o *TCPOptions)) error {
+	return l.each("setsockopt", func(e *listenerShard) error {
+		o := e.t.Options()
+		change(&o)
+		return e.t.SetOptions(&o)
+	})
+}
+
+// SetOption sets an option of the connections that are accepted from now on, or of the listener itself, as
+// setsockopt(2) does.
+func (l *Listener) SetOption(opt Option, v int) error {
+	if opt == OptDeferAccept {
+		return l.SetDeferAccept(time.Duration(v) * time.Second)
+	}
+	return l.each("setsockopt", func(e *listenerShard) error {
+		o := e.t.Options()
+		if err := (optionTarget{&o, &e.idle}).apply(opt, v); err != nil {
+			return err
+		}
+		return e.t.SetOptions(&o)
+	})
+}
+
+// Option returns an option, as getsockopt(2) does.
+func (l *Listener) Option(opt Option) (v int, err error) {
+	err = l.each("getsockopt", func(e *listenerShard) error {
+		switch o := e.t.Options(); opt {
+		case OptDeferAccept:
+			v = int(e.t.DeferAccept() / time.Second)
+		case OptError: // a listener has none
+		default:
+			v, err = optionTarget{&o, &e.idle}.read(opt)
+		}
+		return err
+	})
+	return v, err
+}
+
+// SetBacklog changes how many connections may wait for Accept on each loop, as a second listen(2) does. Those
+// that wait already stay.
+func (l *Listener) SetBacklog(n int) error {
+	return l.each("listen", func(e *listenerShard) error {
+		e.t.SetBacklog(n)
+		return nil
+	})
+}
+
+// SetDeferAccept delays Accept of a connection until its peer has sent something or closed, for at most d
+// (TCP_DEFER_ACCEPT). 0 does not delay. The delayed ones count against the backlog.
+func (l *Listener) SetDeferAccept(d time.Duration) error {
+	return l.each("setsockopt", func(e *listenerShard) error {
+		e.t.SetDeferAccept(max(d, 0))
+		return nil
+	})
+}
+
+// each calls f for each shard, with its loop held.
+func (l *Listener) each(op string, f func(e *listenerShard) error) error {
+	for i, h := range l.fan.hosts {
+		e := &l.shards[i]
+		h.Enter()
+		err := net.ErrClosed
+		if e.t != nil {
+			err = f(e)
+		}
+		h.Exit()
+		if err != nil {
+			return l.wrapError(op, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,285 @@
+package socket
+
+import (
+	"net"
+	"syscall"
+	"time"
+)
+
+// Option names an option of a TCPConn or Listener by its number on Linux, for programs that carry setsockopt(2)
+// over: values have the units and bounds of Linux, and errors are those of Linux. Go programs have typed
+// options in TCPOptions, and methods. Options without a name here give ENOPROTOOPT.
+type Option uint8
+
+// Values of Option. A boolean is 0 or 1; what is set is true if it is not 0. "Default" is without a Dialer's or
+// ListenConfig's TCPOptions, which begin with those of package net.
+const (
+	OptNoDelay         Option = iota // TCP_NODELAY, boolean: Nagle's algorithm off. Default 1
+	OptCork                          // TCP_CORK, boolean: hold back segments that are not full, for at most 200 ms. Default 0
+	OptMaxSegment                    // TCP_MAXSEG, bytes, 88 to 32767 or 0 for what the path takes; reads as the size in use
+	OptKeepAlive                     // SO_KEEPALIVE, boolean. Default: Config.KeepAlive
+	OptKeepIdle                      // TCP_KEEPIDLE, seconds of silence before the first probe, 1 to 32767
+	OptKeepInterval                  // TCP_KEEPINTVL, seconds between probes, 1 to 32767. Default 75
+	OptKeepCount                     // TCP_KEEPCNT, unanswered probes that end the connection, 1 to 127. Default 9
+	OptUserTimeout                   // TCP_USER_TIMEOUT, ms that sent data may stay unacknowledged; 0 is 15 minutes. Default 0
+	OptQuickAck                      // TCP_QUICKACK, boolean: acknowledge each segment at once. It lasts, unlike on Linux. Default 0
+	OptNotSentLowat                  // TCP_NOTSENT_LOWAT, bytes written and not sent that end Writable; 0 is no limit. Default 0
+	OptOutOfBandInline               // SO_OOBINLINE, boolean: urgent bytes stay in the stream (RFC 6093 4). Default 1; 0 on Linux
+	OptTOS                           // IP_TOS, IPV6_TCLASS: DSCP in the upper six bits; the lower two are TCP's own. Default 0
+	OptTTL                           // IP_TTL, IPV6_UNICAST_HOPS, 1 to 255 or -1 for the host's. Default -1, which reads as 64
+	OptMTUDiscover                   // IP_MTU_DISCOVER: 0 fragments, 1 and 2 (the same for TCP) follow the path MTU. Default 1
+	OptMTU                           // IP_MTU, bytes, read only: of the path as far as it is known
+	OptSendBuffer                    // SO_SNDBUF, bytes; 0 grows with need, which it does by default. Not doubled, unlike on Linux
+	OptReceiveBuffer                 // SO_RCVBUF, bytes, as OptSendBuffer
+	OptMaxPacing                     // SO_MAX_PACING_RATE, bytes per second; 0 is no limit. Default 0
+	OptLinger                        // SO_LINGER, seconds of l_linger; -1 is l_onoff 0. Default -1. Connections only
+	OptFastOpen                      // TCP_FASTOPEN of a listener, TCP_FASTOPEN_CONNECT of a Dialer, boolean (RFC 7413). Default 0
+	OptDeferAccept                   // TCP_DEFER_ACCEPT, seconds to wait for data before Accept. Listeners only. Default 0
+	OptError                         // SO_ERROR, read only: the number of SocketError, which it clears
+	numOptions
+)
+
+// optionTarget is what an Option is read from and applied to.
+type optionTarget struct {
+	*TCPOptions
+	idle *time.Duration // of keepalive while that is off: TCPOptions has no place for it
+}
+
+// optionAccess reads and sets one Option. nil for set is read only.
+type optionAccess struct {
+	get func(o optionTarget) int
+	set func(o optionTarget, v int) error
+}
+
+// boolOption is an option of one bool.
+func boolOption(field func(o *TCPOptions) *bool) optionAccess {
+	return optionAccess{
+		get: func(o optionTarget) int { return boolInt(*field(o.TCPOptions)) },
+		set: func(o optionTarget, v int) error {
+			*field(o.TCPOptions) = v != 0
+			return nil
+		},
+	}
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// intOption is an option of one int in bounds.
+func intOption(least, most int, field func(o *TCPOptions) *int) optionAccess {
+	return optionAccess{
+		get: func(o optionTarget) int { return *field(o.TCPOptions) },
+		set: func(o optionTarget, v int) error {
+			if v < least || v > most {
+				return syscall.EINVAL
+			}
+			*field(o.TCPOptions) = v
+			return nil
+		},
+	}
+}
+
+// Bounds of Linux (include/net/tcp.h).
+const (
+	minSegment        = 88
+	maxSegment        = 32767
+	maxKeepAliveTimes = 32767 // seconds
+	maxKeepAliveCount = 127
+	maxInt32          = 1<<31 - 1
+	defaultTTL        = 64
+)
+
+var optionTable = [numOptions]optionAccess{
+	OptNoDelay:         boolOption(func(o *TCPOptions) *bool { return &o.NoDelay }),
+	OptCork:            boolOption(func(o *TCPOptions) *bool { return &o.Cork }),
+	OptQuickAck:        boolOption(func(o *TCPOptions) *bool { return &o.NoDelayedAck }),
+	OptFastOpen:        boolOption(func(o *TCPOptions) *bool { return &o.FastOpen }),
+	OptNotSentLowat:    intOption(0, maxInt32, func(o *TCPOptions) *int { return &o.NotSentLowat }),
+	OptSendBuffer:      intOption(0, maxInt32, func(o *TCPOptions) *int { return &o.SendBuffer }),
+	OptReceiveBuffer:   intOption(0, maxInt32, func(o *TCPOptions) *int { return &o.ReceiveBuffer }),
+	OptKeepCount:       {get: keepCount, set: intOption(1, maxKeepAliveCount, func(o *TCPOptions) *int { return &o.KeepAlive.Count }).set},
+	OptKeepInterval:    {get: keepInterval, set: setKeepInterval},
+	OptKeepIdle:        {get: keepIdle, set: setKeepIdle},
+	OptKeepAlive:       {get: func(o optionTarget) int { return boolInt(o.KeepAlive.Idle != 0) }, set: setKeepAliveOn},
+	OptMaxSegment:      {get: func(o optionTarget) int { return o.MSS }, set: setMaxSegment},
+	OptUserTimeout:     {get: func(o optionTarget) int { return int(o.UserTimeout / time.Millisecond) }, set: setUserTimeout},
+	OptOutOfBandInline: {get: func(o optionTarget) int { return boolInt(!o.UrgentOutOfBand) }, set: setInline},
+	OptTOS:             {get: func(o optionTarget) int { return int(o.TOS) }, set: setTOS},
+	OptTTL:             {get: hopLimit, set: setHopLimit},
+	OptMTUDiscover:     {get: func(o optionTarget) int { return 1 - boolInt(o.Fragment) }, set: setMTUDiscover},
+	OptMaxPacing:       {get: func(o optionTarget) int { return int(o.MaxPacing) }, set: setMaxPacing},
+}
+
+func keepCount(o optionTarget) int {
+	return pick(o.KeepAlive.Count, defaultCount, o.KeepAlive.Count)
+}
+
+// Keepalive of Linux where the program sets none, in seconds.
+const (
+	linuxInterval = 75
+	linuxIdle     = 7200
+)
+
+func keepInterval(o optionTarget) int {
+	return pick(int(o.KeepAlive.Interval/time.Second), linuxInterval, 0)
+}
+
+func setKeepInterval(o optionTarget, v int) error {
+	if v < 1 || v > maxKeepAliveTimes {
+		return syscall.EINVAL
+	}
+	o.KeepAlive.Interval = time.Duration(v) * time.Second
+	return nil
+}
+
+func keepIdle(o optionTarget) int {
+	idle := o.KeepAlive.Idle
+	if idle == 0 {
+		idle = *o.idle
+	}
+	return pick(int(idle/time.Second), linuxIdle, 0)
+}
+
+func setKeepIdle(o optionTarget, v int) error {
+	if v < 1 || v > maxKeepAliveTimes {
+		return syscall.EINVAL
+	}
+	*o.idle = time.Duration(v) * time.Second
+	if o.KeepAlive.Idle != 0 {
+		o.KeepAlive.Idle = *o.idle
+	}
+	return nil
+}
+
+func setKeepAliveOn(o optionTarget, v int) error {
+	switch {
+	case v == 0 && o.KeepAlive.Idle != 0:
+		*o.idle, o.KeepAlive.Idle = o.KeepAlive.Idle, 0
+	case v != 0 && o.KeepAlive.Idle == 0:
+		o.KeepAlive.Idle = time.Duration(keepIdle(o)) * time.Second
+	}
+	return nil
+}
+
+func setMaxSegment(o optionTarget, v int) error {
+	if v != 0 && (v < minSegment || v > maxSegment) {
+		return syscall.EINVAL
+	}
+	o.MSS = v
+	return nil
+}
+
+func setUserTimeout(o optionTarget, v int) error {
+	if v < 0 || v > maxInt32 {
+		return syscall.EINVAL
+	}
+	o.UserTimeout = time.Duration(v) * time.Millisecond
+	return nil
+}
+
+func setInline(o optionTarget, v int) error {
+	o.UrgentOutOfBand = v == 0
+	return nil
+}
+
+// setTOS takes the DSCP. Linux ignores the other bits of a stream socket as well, and takes any int.
+func setTOS(o optionTarget, v int) error {
+	o.TOS = uint8(v) &^ 3
+	return nil
+}
+
+func hopLimit(o optionTarget) int {
+	if o.TTL == 0 {
+		return defaultTTL
+	}
+	return int(o.TTL)
+}
+
+func setHopLimit(o optionTarget, v int) error {
+	if v != -1 && (v < 1 || v > 255) {
+		return syscall.EINVAL
+	}
+	o.TTL = uint8(max(v, 0))
+	return nil
+}
+
+func setMTUDiscover(o optionTarget, v int) error {
+	if v < 0 || v > 2 {
+		return syscall.EINVAL
+	}
+	o.Fragment = v == 0
+	return nil
+}
+
+func setMaxPacing(o optionTarget, v int) error {
+	if v < 0 {
+		return syscall.EINVAL
+	}
+	o.MaxPacing = uint64(v)
+	return nil
+}
+
+// apply sets an option.
+func (o optionTarget) apply(opt Option, v int) error {
+	if opt >= numOptions || optionTable[opt].set == nil {
+		return syscall.ENOPROTOOPT
+	}
+	return optionTable[opt].set(o, v)
+}
+
+// read returns an option.
+func (o optionTarget) read(opt Option) (int, error) {
+	if opt >= numOptions || optionTable[opt].get == nil {
+		return 0, syscall.ENOPROTOOPT
+	}
+	return optionTable[opt].get(o), nil
+}
+
+// SetOption sets an option, as setsockopt(2) does.
+func (c *TCPConn) SetOption(opt Option, v int) error {
+	if opt == OptLinger {
+		return c.SetLinger(v)
+	}
+	var failed error
+	err := c.SetOptions(func(o *TCPOptions) { failed = optionTarget{o, &c.extras().idle}.apply(opt, v) })
+	if err != nil {
+		return err
+	}
+	return c.wrapError("setsockopt", failed)
+}
+
+// Option returns an option, as getsockopt(2) does.
+func (c *TCPConn) Option(opt Option) (int, error) {
+	c.h.Enter()
+	defer c.h.Exit()
+	if c.c == nil {
+		return 0, c.wrapError("getsockopt", net.ErrClosed)
+	}
+	v, err := c.option(opt)
+	return v, c.wrapError("getsockopt", err)
+}
+
+func (c *TCPConn) option(opt Option) (int, error) {
+	switch opt {
+	case OptError:
+		n, _ := errnos[c.takeError()]
+		return int(n), nil
+	case OptLinger:
+		if c.flags&lingerSet == 0 {
+			return -1, nil
+		}
+		return c.extra.linger, nil
+	case OptMTU:
+		i := c.c.Info()
+		return i.PathMTU, nil
+	case OptMaxSegment:
+		i := c.c.Info()
+		return i.MSS, nil
+	}
+	o := c.c.Options()
+	return optionTarget{&o, &c.extras().idle}.read(opt)
+}
