@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/cc"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/loss"
 	"github.com/millrace/millrace/wire"
 )
@@ -45,7 +46,7 @@ type flow struct {
 	received uint64
 	resent   int
 	timeouts int
-	ce       uint32 // bytes marked, not yet echoed
+	marks    accurateECN // both directions: what the receiver counts, and what the sender makes of it
 	burst    uint32
 	app      func(*flow) uint32 // bytes the application has now; nil: endless
 	probes   int
@@ -117,6 +118,8 @@ func newFlow(t *testing.T, l *bottleneck, name string, start time.Duration) *flo
 		t.Fatal(err)
 	}
 	f := &flow{link: l, next: 1000, una: 1000, rcvNxt: 1000, burst: 16 * testMSS}
+	f.marks.in.Start()
+	f.marks.out.Start(false)
 	f.x.init(new(loss.Pool), f.next, loss.Options{MSS: testMSS, SACK: true, Tick: time.Millisecond}, control)
 	f.x.scoreboard.MeasuredRTT(l.now, l.delay)
 	l.at(l.now.Add(start), func() { f.output() })
@@ -222,9 +225,11 @@ func (f *flow) transmit(seq, n uint32) {
 
 // receive is the receiver.
 func (f *flow) receive(left, right uint32, ce bool) {
+	mark := wire.ECT0
 	if ce {
-		f.ce += right - left
+		mark = wire.CE
 	}
+	f.marks.in.Input(mark, 1, right-left, true)
 	if int32(right-f.rcvNxt) <= 0 {
 		f.acknowledge(wire.SACKBlock{Left: left, Right: right}) // DSACK
 		return
@@ -268,14 +273,17 @@ func (f *flow) acknowledge(first ...wire.SACKBlock) {
 		blocks = blocks[:3]
 	}
 	a := loss.Ack{Una: f.rcvNxt, SACK: slices.Clone(blocks)}
-	ce := f.ce
-	f.ce = 0
+	var o wire.TCPOptions
+	layout := f.marks.in.Layout(wire.TCPMaxOptions, 0)
+	wire.TCP(wire.AppendTCP(nil, &wire.TCPHeader{Options: f.marks.in.AppendOption(nil, layout)})).ParseOptions(&o)
+	field := f.marks.in.Field(true)
+	f.marks.in.Sent(0, layout != ecn.NoOption)
 	f.link.at(f.link.now.Add(f.link.delay/2), func() {
 		if int32(a.Una-f.una) < 0 {
 			return
 		}
 		f.una = a.Una
-		f.x.ack(f.link.now, &a, false, ce)
+		f.x.ack(f.link.now, &a, &ecn.Feedback{Accurate: &f.marks.out, Later: true, Field: field, Option: &o.AccECN})
 		f.output()
 	})
 }

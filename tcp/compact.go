@@ -6,6 +6,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/buffer"
 	"github.com/millrace/millrace/tcp/cc"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/loss"
 )
 
@@ -57,7 +58,7 @@ func (c *Conn) idle() bool {
 	return c.state >= StateEstablished && !c.ended() && c.flags&busy == 0 && c.events == 0 &&
 		!c.outstanding() && c.nxt == c.end+seqLen(c.has(flagFIN)) && c.snd == nil && c.rcv == nil &&
 		c.ackAt == never && c.probeAt == never && c.lastAcked == c.rcvNxt && c.dsack == (byteRange{}) &&
-		!c.sender.cwr && c.sender.scoreboard.Idle()
+		!(c.sender.cwr && c.ecn.mode == ecn.Classic) && c.sender.scoreboard.Idle()
 }
 
 // compactAt is when an idle connection is compacted.

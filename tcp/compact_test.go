@@ -3,6 +3,8 @@ package tcp
 import (
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/tcp/ecn"
 )
 
 // Connections that nothing happens to give up what only work needs, and work again as if they had not.
@@ -76,7 +78,7 @@ func TestConnectionsWithWorkAreNotCompacted(t *testing.T) {
 			b.Discard(n.now, b.Readable())
 			return a
 		},
-		"a reduction to tell": func(n *net, a, b *Conn) *Conn { a.sender.cwr = true; return a },
+		"a reduction to tell": func(n *net, a, b *Conn) *Conn { a.ecn.mode, a.sender.cwr = ecn.Classic, true; return a },
 	} {
 		n := newNet(t)
 		a, b, _, _ := n.open(t, nil, nil)
@@ -84,6 +86,22 @@ func TestConnectionsWithWorkAreNotCompacted(t *testing.T) {
 			t.Errorf("%s: refused", name)
 		} else if n.run(3 * compactAfter); c.active == nil {
 			t.Errorf("%s: at rest", name)
+		}
+	}
+}
+
+// Only the ECN of RFC 3168 announces a reduction: a loss without it must not keep a connection active for ever.
+func TestAReductionThatNobodyAwaitsIsCompacted(t *testing.T) {
+	for _, mode := range []ecn.Mode{ecn.None, ecn.Accurate} {
+		n := newNet(t)
+		o := &Options{ECN: ECNOff}
+		if mode == ecn.Accurate {
+			o.ECN = ECNAccurate
+		}
+		a, _, _, _ := n.open(t, o, nil)
+		a.sender.cwr = true
+		if n.run(3 * compactAfter); a.active != nil || a.ecn.mode != mode {
+			t.Errorf("mode %v: active", a.ecn.mode)
 		}
 	}
 }

@@ -82,6 +82,7 @@ type rare struct {
 	challengedAt uint32     // timestamp of the last challenge ACK, 0 for none
 	cookie       []byte     // Fast Open cookie for the SYN-ACK
 	probe        pathProbe
+	accurate     *accurateECN // with accurate ECN
 }
 
 const never = clock.Never
@@ -117,7 +118,7 @@ const (
 	flagDeferred                         // the listener waits for data before Accept
 	flagRecords                          // the send queue may have ends of records, in rare.records
 	flagStarved                          // the budget refused a Write; in the Mux's list of writers while nothing is queued
-	flagNotECT                           // the path clears the bits of accurate ECN: send nothing ECN-capable
+	flagNotECT                           // the handshake had a SYN or SYN-ACK without ECN: send nothing ECN-capable
 )
 
 func (c *Conn) has(f flags) bool { return c.flags&f != 0 }

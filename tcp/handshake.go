@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/auth"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/loss"
 	"github.com/millrace/millrace/wire"
 )
@@ -23,8 +24,10 @@ type handshake struct {
 	timestamps              bool
 	tsOffset                uint32 // our timestamps are timestamp(now) + tsOffset
 	tsRecent                uint32 // TS.Recent (RFC 7323 4.3)
-	ecn                     ecnAgreed
-	synECN                  wire.ECN // ECN field in which the SYN arrived (RFC 9768 3.1.1)
+	ecn                     ecn.Mode
+	synECN                  wire.ECN // ECN field in which the latest SYN arrived (RFC 9768 3.1.5)
+	notECT                  bool     // a SYN or SYN-ACK of the handshake was without ECN
+	answers                 bool     // by a SYN-ACK: it is the peer's SYN that opens, or opens too
 
 	resent bool       // the SYN-ACK left more than once (RFC 6298 5.7)
 	sent   clock.Time // when the SYN-ACK left, for the first RTT sample; 0 where it left twice or with a cookie
@@ -38,9 +41,6 @@ type handshake struct {
 	owner *Listener
 	auth  *auth.State // signs and verifies; nil without keys
 }
-
-// ecnAgreed is the form of ECN that a connection uses.
-type ecnAgreed uint8
 
 // setNegotiated takes what the handshake has settled. Scaling holds for both directions or
 // neither (RFC 7323 2.2).
@@ -58,7 +58,7 @@ func (c *Conn) setNegotiated(h *handshake) {
 	if h.timestamps {
 		c.flags |= flagTimestamps
 	}
-	c.ecn.setNegotiated(h)
+	c.startECN(h)
 }
 
 // minMSS is the least segment size that is believed. A peer that announces less would make
@@ -147,9 +147,3 @@ func (m *Mux) synWindow(o *Options) uint32 {
 	s := scaleFor(o)
 	return min(m.initialReceive(o), 0xffff) >> s << s
 }
-
-const (
-	ecnNone     ecnAgreed = iota
-	ecnClassic            // RFC 3168
-	ecnAccurate           // RFC 9768
-)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/tcp/cc"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -78,9 +79,9 @@ func (c *Conn) Info() Info {
 		SendQueue: c.Unacked(), ReceiveQueue: c.Readable(),
 		SendBuffer: c.sendLimit(), ReceiveBuffer: int(c.rcvLimit),
 		Timestamps: c.has(flagTimestamps), SACK: c.has(flagSACK),
-		ECN: c.ecn.mode != ecnNone, AccECN: c.ecn.mode == ecnAccurate,
+		ECN: c.ecn.mode != ecn.None, AccECN: c.ecn.mode == ecn.Accurate,
 		FastOpen: c.has(flagFastOpen), BytesAcked: b.Delivered(), BytesReceived: c.received,
-		Retransmits: c.retransmits(), CE: c.ecn.cePackets(),
+		Retransmits: c.retransmits(), CE: c.receivedCE(),
 	}
 }
 

@@ -84,6 +84,9 @@ func (c *Conn) rejectUnacceptable(now clock.Time, s *Segment) packet.Verdict {
 	if s.Flags.Has(wire.FlagRST) {
 		return packet.DropSequence
 	}
+	if s.Flags.Has(wire.FlagSYN) && c.inputSYNAgain(s) {
+		return packet.DropSequence
+	}
 	if s.Flags.Has(wire.FlagSYN) && c.state == StateSynReceived {
 		return c.inputSYN(now, s)
 	}

@@ -23,7 +23,6 @@ func (c *Conn) inputACK(now clock.Time, s *Segment) packet.Verdict {
 			c.m.reset(now, &c.tuple, s)
 			return packet.DropSequence
 		}
-		c.inputFinalACK(s)
 		if !c.has(flagPassive) {
 			c.opened(now, s, uint32(s.Window)<<c.sndScale)
 			return packet.Deliver
@@ -56,11 +55,11 @@ func (c *Conn) inputACK(now clock.Time, s *Segment) packet.Verdict {
 // advance applies an acknowledgment between SND.UNA and SND.NXT, both included.
 func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 	progress := a.Una != c.una
+	f := c.feedback(now, s, progress)
 	if !progress && !c.outstanding() {
 		return
 	}
-	ece, ce := c.ecn.parseACK(c, s, a.Una-c.una, progress || c.later(s))
-	c.sender.ack(now, a, ece, ce)
+	c.sender.ack(now, a, &f)
 	if progress {
 		c.una = a.Una
 		c.progressAt, c.reason = now, closedInOrder
@@ -74,13 +73,10 @@ func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 }
 
 // later reports whether a segment that acknowledges nothing new was surely sent after all
-// others, by its timestamp or what it SACKs. Only then its ECN counters are newer than
-// those that are known (RFC 9768 3.2.2.5).
+// others, by its timestamp. Only then its ECN counters are newer than those that are known,
+// unless it SACKs something new (RFC 9768 A.1).
 func (c *Conn) later(s *Segment) bool {
-	if c.has(flagTimestamps) {
-		return int32(s.Options.TSVal-c.tsRecent) > 0
-	}
-	return s.Options.SACKs > 0
+	return c.has(flagTimestamps) && int32(s.Options.TSVal-c.tsRecent) > 0
 }
 
 // releaseSent frees the data that was acknowledged, and the queue when it is empty: idle

@@ -3,14 +3,15 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
 )
 
 // inputData handles payload and FIN (RFC 9293 3.10.7.4, seventh and eighth).
 func (c *Conn) inputData(now clock.Time, s *Segment) packet.Verdict {
-	if s.ECN == wire.CE && c.ecn.mode == ecnAccurate {
-		c.countCE(s)
+	if c.ecn.mode == ecn.Accurate {
+		c.countMarks(now, s)
 	}
 	if s.Len == 0 && !s.Flags.Has(wire.FlagFIN) {
 		return packet.Deliver
@@ -23,7 +24,9 @@ func (c *Conn) inputData(now clock.Time, s *Segment) packet.Verdict {
 	if s.Len > 0 && c.has(flagOrphaned) && seqnum.Before(c.rcvNxt, s.Seq+s.Len) {
 		return c.inputOrphaned(now) // RFC 9293 3.6, MAY-1
 	}
-	c.inputECN(now, s)
+	if c.ecn.mode == ecn.Classic {
+		c.inputECN(now, s)
+	}
 	return c.inputText(now, s)
 }
 

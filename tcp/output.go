@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/seqnum"
 )
 
@@ -17,7 +18,7 @@ func (c *Conn) output(now clock.Time) bool {
 			return false
 		}
 	} else if c.state != StateClosed && c.state != StateTimeWait {
-		if !c.outputData(now) {
+		if !c.outputHandshakeACK(now) || !c.outputData(now) {
 			return false
 		}
 	}
@@ -96,6 +97,10 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 	if !c.outstanding() {
 		c.progressAt = now
 	}
+	cut := false
+	if c.ecn.mode == ecn.Accurate {
+		n, fin, cut = c.firstWithOption(n, fin)
+	}
 	seq := c.nxt
 	// A probe of the path MTU is one segment of ordinary data that is longer than the
 	// others: no byte is sent only to probe (RFC 4821 7).
@@ -119,7 +124,7 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 	// nothing about the path.
 	limited := c.nxt == c.end+seqLen(c.has(flagFIN)) && c.window() > 0
 	c.sender.sent(now, seq, sent, limited)
-	if sent%uint32(c.mss()) != 0 {
+	if sent%uint32(c.mss()) != 0 && !cut {
 		c.partialEnd = c.nxt
 	}
 	return sent, true

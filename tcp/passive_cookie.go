@@ -4,6 +4,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/tcp/auth"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/syncookie"
 	"github.com/millrace/millrace/wire"
 )
@@ -13,12 +14,9 @@ func (m *Mux) sendCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment,
 	terms := termsOf(l.opts, s)
 	var stamp syncookie.Stamp
 	if terms.timestamps() {
-		if terms.ecn() == ecnAccurate { // a cookie cannot say how it was agreed: RFC 3168's, which every such peer takes
-			terms = terms.withECN(ecnClassic)
-		}
 		stamp = stampOf(terms)
 	} else {
-		terms = termsNoScale
+		terms = terms.onlyAccurateECN()
 	}
 	h := halfOpen{tuple: *t, irs: s.Seq, tsRecent: s.Options.TSVal, terms: terms}
 	h.iss = m.passive.cookies.Encode(now, m.passive.secrets.cookie.flow(t), s.Seq, announcedBy(t, &s.Options), stamp)
@@ -62,6 +60,9 @@ func (m *Mux) cookieInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment
 
 // acceptCookie makes a connection of a valid cookie.
 func (m *Mux) acceptCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, mss uint16, terms synTerms) packet.Verdict {
+	if ecn.FieldOf(s.Flags, s.AE).OfAccurate() && terms.ecn() == ecn.None && l.opts.ECN != ECNOff && l.opts.ECN != ECNClassic {
+		terms = terms.withECN(ecn.Accurate)
+	}
 	h := m.handshakeOf(l, t, terms)
 	h.iss, h.irs, h.peerMSS, h.tsRecent = s.Ack-1, s.Seq-1, mss, s.Options.TSVal
 	if k := l.opts.Keys; k != nil {
@@ -79,19 +80,19 @@ func (m *Mux) acceptCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segmen
 
 // stampOf returns what the timestamp of a SYN-ACK with a cookie carries of terms.
 func stampOf(t synTerms) syncookie.Stamp {
-	return syncookie.NewStamp(t.scale(), t.sack(), t.ecn() != ecnNone)
+	return syncookie.NewStamp(t.scale(), t.sack(), t.ecn() == ecn.Classic)
 }
 
-// termsOfStamp is the reverse of stampOf. A Stamp has no room for the form of ECN: it is
-// classic.
+// termsOfStamp is the reverse of stampOf. Accurate ECN needs no room in a Stamp: the ACK
+// itself shows it (RFC 9768 5.1).
 func termsOfStamp(s syncookie.Stamp) synTerms {
-	scale, sack, ecn := s.Options()
+	scale, sack, classic := s.Options()
 	t := synTerms(scale) | termsTimestamps
 	if sack {
 		t |= termsSACK
 	}
-	if ecn {
-		t = t.withECN(ecnClassic)
+	if classic {
+		t = t.withECN(ecn.Classic)
 	}
 	return t
 }

@@ -124,7 +124,11 @@ func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segme
 	case s.Flags.Has(wire.FlagRST):
 		return m.halfOpenReset(now, slot, l, a, s)
 	case s.Flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN && s.Seq == h.irs:
-		h.terms |= termsSYNRepeated // a measurement of RTT would not know which of them was answered (RFC 6298 3)
+		if h.terms.conflicts(l.opts, s) {
+			m.resetHalfOpen(now, slot, l, a)
+			return packet.DropState
+		}
+		h.terms = h.terms.again(s)
 		m.sendSynAck(now, l, h, a, nil)
 		return packet.Deliver
 	case s.Flags.Has(wire.FlagSYN), old, !acceptable(s, h.irs+1, m.synWindow(l.announced)):
@@ -170,6 +174,19 @@ func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.St
 	return packet.DropSequence
 }
 
+// resetHalfOpen ends a handshake whose SYNs contradict each other. The numbers are right for
+// a peer that has got our SYN-ACK, and for one that has not.
+func (m *Mux) resetHalfOpen(now clock.Time, slot uint32, l *Listener, a *auth.State) {
+	f := &m.passive
+	h := *f.synQueue.at(slot)
+	l.halfOpen--
+	f.synQueue.drop(slot)
+	m.stats.Failed++
+	if m.reply(now, &h.tuple, &wire.TCPHeader{Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagRST | wire.FlagACK}, a, l.opts) {
+		m.stats.ResetsOut++
+	}
+}
+
 // completeHandshake makes a connection of a record whose SYN-ACK was acknowledged and
 // passes it the segment.
 func (m *Mux) completeHandshake(now clock.Time, slot uint32, l *Listener, s *Segment) packet.Verdict {
@@ -203,6 +220,7 @@ func (m *Mux) handshakeOf(l *Listener, t *wire.Tuple, terms synTerms) handshake 
 	h := handshake{
 		tuple: *t, scaling: terms.scaling(), sack: terms.sack(), timestamps: terms.timestamps(),
 		tsOffset: m.passive.secrets.timestampOffset(t), ecn: terms.ecn(), synECN: terms.synECN(),
+		notECT: terms&termsNotECT != 0, answers: true,
 		opts: l.opts, owner: l, announced: m.synWindow(l.announced),
 	}
 	if h.scaling {
@@ -218,7 +236,6 @@ func (m *Mux) establish(now clock.Time, l *Listener, h *handshake, s *Segment) (
 	if c == nil {
 		return packet.DropMemory, false
 	}
-	c.inputFinalACK(s)
 	l.admit(now, c, s)
 	return c.input(now, s), true
 }

@@ -371,15 +371,22 @@ func TestECNIsNegotiated(t *testing.T) { // RFC 3168 6.1.1, RFC 9768 Table 2
 		want  wire.TCPFlags
 		wants bool
 	}{
-		"not asked":           {0, false, 0, ECNAccurate, 0, false},
-		"classic":             {ecnBits, false, 0, ECNPassive, wire.FlagECE, false},
-		"off":                 {ecnBits, true, 0, ECNOff, 0, false},
-		"only classic here":   {ecnBits, true, 0, ECNClassic, wire.FlagECE, false},
-		"accurate":            {ecnBits, true, wire.NotECT, ECNPassive, wire.FlagCWR, false},
-		"accurate, ECT(1)":    {ecnBits, true, wire.ECT1, ECNPassive, ecnBits, false},
-		"accurate, ECT(0)":    {ecnBits, true, wire.ECT0, ECNPassive, 0, true},
-		"accurate, CE":        {ecnBits, true, wire.CE, ECNPassive, wire.FlagCWR, true},
-		"ECE alone is no ask": {wire.FlagECE, false, 0, ECNPassive, 0, false},
+		"not asked":         {0, false, 0, ECNAccurate, 0, false},
+		"classic":           {ecnBits, false, 0, ECNPassive, wire.FlagECE, false},
+		"off":               {ecnBits, true, 0, ECNOff, 0, false},
+		"only classic here": {ecnBits, true, 0, ECNClassic, wire.FlagECE, false},
+		"accurate":          {ecnBits, true, wire.NotECT, ECNPassive, wire.FlagCWR, false},
+		"accurate, ECT(1)":  {ecnBits, true, wire.ECT1, ECNPassive, ecnBits, false},
+		"accurate, ECT(0)":  {ecnBits, true, wire.ECT0, ECNPassive, 0, true},
+		"accurate, CE":      {ecnBits, true, wire.CE, ECNPassive, wire.FlagCWR, true},
+		// RFC 9768 3.1.3: reserved combinations ask for accurate ECN, except of an end that knows RFC 3168 alone.
+		"reserved (0,0,1)":          {wire.FlagECE, false, 0, ECNPassive, wire.FlagCWR, false},
+		"reserved (0,1,0)":          {wire.FlagCWR, false, 0, ECNPassive, wire.FlagCWR, false},
+		"reserved (1,0,0)":          {0, true, wire.ECT0, ECNPassive, 0, true},
+		"reserved (1,0,1)":          {wire.FlagECE, true, wire.CE, ECNPassive, wire.FlagCWR, true},
+		"reserved (1,1,0)":          {wire.FlagCWR, true, 0, ECNAccurate, wire.FlagCWR, false},
+		"reserved, classic here":    {wire.FlagECE, false, 0, ECNClassic, 0, false},
+		"reserved AE, classic here": {0, true, 0, ECNClassic, 0, false},
 	} {
 		d := newMuxTest(t)
 		d.listen(5, &Options{ECN: c.mode})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/auth"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/syncookie"
 	"github.com/millrace/millrace/wire"
 )
@@ -41,6 +42,8 @@ type synOptions struct {
 	tsVal, tsEcr   uint32
 	fastOpen       bool
 	fastOpenCookie []byte
+	accECN         bool
+	reserved       int // bytes of options that follow
 }
 
 // appendTo appends the options in the order of most stacks, so that the 20 bytes need no
@@ -59,6 +62,9 @@ func (o *synOptions) appendTo(b []byte) []byte {
 	if o.fastOpen && len(b)+2+len(o.fastOpenCookie) <= wire.TCPMaxOptions {
 		b = wire.AppendFastOpen(b, o.fastOpenCookie)
 	}
+	if o.accECN {
+		b = ecn.AppendInitial(b, wire.TCPMaxOptions-len(b)-o.reserved)
+	}
 	return b
 }
 
@@ -70,11 +76,21 @@ func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State
 		mss: m.announcedMSS(&h.tuple, l.opts), scaling: h.terms.scaling(), scale: scaleFor(l.announced),
 		sack: h.terms.sack(), timestamps: h.terms.timestamps(),
 	}
+	if a != nil {
+		o.reserved = a.OptionLen()
+	}
 	if o.timestamps {
 		o.tsEcr, o.tsVal = h.tsRecent, timestamp(now)+f.secrets.timestampOffset(&h.tuple)
 		if stamp != nil {
 			o.tsVal = stamp.Timestamp(o.tsVal)
 		}
+	}
+	if h.terms.ecn() == ecn.Accurate {
+		if h.resent >= ecn.WithoutECN {
+			h.terms |= termsNotECT
+		}
+		// A SYN that came again may show that the option was the reason (RFC 9768 3.2.3.2.2).
+		o.accECN = h.resent < ecn.WithoutOption && h.terms&termsSYNRepeated == 0
 	}
 	if h.terms&termsFastOpen != 0 && a == nil {
 		f.cookie = f.secrets.fastOpenCookie(now, &h.tuple, 0)
@@ -84,31 +100,10 @@ func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State
 	head := wire.TCPHeader{
 		Seq: h.iss, Ack: h.irs + 1, Flags: wire.FlagSYN | wire.FlagACK, Window: uint16(m.synWindow(l.announced)),
 	}
-	f.out.AE = h.terms.markSynAck(&head)
+	flags, ae := h.terms.synAckField(int(h.resent)).Flags()
+	head.Flags |= flags
+	f.out.AE = ae
 	m.reply(now, &h.tuple, &head, a, l.opts)
-}
-
-// markSynAck sets the bits that agree to ECN: ECE (RFC 3168 6.1.1), or the code that echoes
-// the ECN field of the SYN, by which the peer learns whether the path changes it (RFC 9768
-// 3.1.2, Table 2).
-func (t synTerms) markSynAck(h *wire.TCPHeader) (ae bool) {
-	switch t.ecn() {
-	case ecnClassic:
-		h.Flags |= wire.FlagECE
-	case ecnAccurate:
-		switch t.synECN() {
-		case wire.NotECT:
-			h.Flags |= wire.FlagCWR
-		case wire.ECT1:
-			h.Flags |= wire.FlagCWR | wire.FlagECE
-		case wire.ECT0:
-			ae = true
-		case wire.CE:
-			h.Flags |= wire.FlagCWR
-			ae = true
-		}
-	}
-	return ae
 }
 
 // challenge sends an ACK that says which segment is expected (RFC 5961 3.2 and 4.2), at a

@@ -1,20 +1,22 @@
 package tcp
 
 import (
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/wire"
 )
 
 // synTerms is what a SYN offered and we accepted:
 //
-//	 15       12  11  10  9   8 7   6  5   4  3       0
-//	+-----------+----+---+-----+-----+----+----+-------+
-//	|           | FO | R | SYN | ECN | TS | SA | scale |
-//	+-----------+----+---+-----+-----+----+----+-------+
+//	 15     13 12  11  10  9   8 7   6  5   4  3       0
+//	+--------+---+----+---+-----+-----+----+----+-------+
+//	|        | N | FO | R | SYN | ECN | TS | SA | scale |
+//	+--------+---+----+---+-----+-----+----+----+-------+
 //
 // scale is the shift of the peer's windows, 15 for none (14 is the largest, RFC 7323 2.3);
-// SA is SACK, TS timestamps; ECN is an ecnAgreed; SYN the ECN field that the SYN arrived
+// SA is SACK, TS timestamps; ECN is an ecn.Mode; SYN the ECN field that the latest SYN arrived
 // with (RFC 9768 3.1.1); R is set when the SYN came again, after which the handshake gives
-// no round-trip time (RFC 6298 3); FO that it asked for a Fast Open cookie.
+// no round-trip time (RFC 6298 3); FO that it asked for a Fast Open cookie; N that a SYN or
+// SYN-ACK was without ECN, after which nothing may be sent ECN-capable (RFC 9768 3.1.5).
 type synTerms uint16
 
 const (
@@ -23,6 +25,7 @@ const (
 	termsTimestamps  synTerms = 1 << 5
 	termsSYNRepeated synTerms = 1 << 10
 	termsFastOpen    synTerms = 1 << 11
+	termsNotECT      synTerms = 1 << 12
 	termsECNShift             = 6
 	termsSYNShift             = 8
 )
@@ -35,11 +38,11 @@ func (t synTerms) sack() bool { return t&termsSACK != 0 }
 
 func (t synTerms) timestamps() bool { return t&termsTimestamps != 0 }
 
-func (t synTerms) withECN(e ecnAgreed) synTerms {
+func (t synTerms) withECN(e ecn.Mode) synTerms {
 	return t&^(3<<termsECNShift) | synTerms(e)<<termsECNShift
 }
 
-func (t synTerms) ecn() ecnAgreed { return ecnAgreed(t >> termsECNShift & 3) }
+func (t synTerms) ecn() ecn.Mode { return ecn.Mode(t >> termsECNShift & 3) }
 
 func (t synTerms) synECN() wire.ECN { return wire.ECN(t >> termsSYNShift & 3) }
 
@@ -71,14 +74,51 @@ func termsOf(o *Options, s *Segment) synTerms {
 }
 
 // ecnOf returns the form of ECN that a SYN asks for and we agree to (RFC 3168 6.1.1, RFC
-// 9768 3.1.1). With AE set as well, the three bits ask for accurate ECN.
-func ecnOf(o *Options, s *Segment) ecnAgreed {
-	asked := s.Flags.Has(wire.FlagECE | wire.FlagCWR)
-	switch {
-	case !asked || o.ECN == ECNOff:
-		return ecnNone
-	case s.AE && o.ECN != ECNClassic:
-		return ecnAccurate
+// 9768 3.1.2).
+func ecnOf(o *Options, s *Segment) ecn.Mode {
+	switch o.ECN {
+	case ECNOff:
+		return ecn.None
+	case ECNClassic:
+		return classicOf(s)
 	}
-	return ecnClassic
+	return ecn.FieldOf(s.Flags, s.AE).Asked()
+}
+
+// classicOf is ecnOf for an end that knows RFC 3168 alone, in which AE means nothing.
+func classicOf(s *Segment) ecn.Mode {
+	if s.Flags.Has(wire.FlagECE | wire.FlagCWR) {
+		return ecn.Classic
+	}
+	return ecn.None
+}
+
+// conflicts reports whether a further SYN of the handshake asks for another form of ECN, so
+// that the connection must be reset (RFC 9768 3.1.5).
+func (t synTerms) conflicts(o *Options, s *Segment) bool {
+	return o.ECN != ECNClassic && ecn.Conflict(t.ecn(), ecn.FieldOf(s.Flags, s.AE).Asked())
+}
+
+// again returns the terms after a further SYN: the form of ECN stays, and its ECN field is
+// the one to report. One without ECN ends ECN-capable packets (RFC 9768 3.1.5). A
+// measurement of RTT would not know which of them was answered (RFC 6298 3).
+func (t synTerms) again(s *Segment) synTerms {
+	t = t&^(3<<termsSYNShift) | synTerms(s.ECN)<<termsSYNShift | termsSYNRepeated
+	if ecn.FieldOf(s.Flags, s.AE).Asked() == ecn.None {
+		t |= termsNotECT
+	}
+	return t
+}
+
+// onlyAccurateECN returns what remains of the terms for a cookie without timestamps.
+func (t synTerms) onlyAccurateECN() synTerms {
+	if t.ecn() != ecn.Accurate {
+		return termsNoScale
+	}
+	return termsNoScale | t&(3<<termsECNShift|3<<termsSYNShift)
+}
+
+// synAckField returns what the SYN-ACK agrees to ECN by, after some that timed out.
+func (t synTerms) synAckField(unanswered int) ecn.Field {
+	return ecn.SynAck(t.ecn(), t.synECN(), unanswered)
 }

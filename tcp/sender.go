@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/cc"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/loss"
 )
 
@@ -85,20 +86,15 @@ func (x *sender) resent(now clock.Time, seq, n uint32) {
 	x.noteUse()
 }
 
-// ack applies an acceptable ACK. ece is a classic ECN-Echo (RFC 3168), ce how many bytes
-// are newly reported as marked (accurate ECN, RFC 9768).
-func (x *sender) ack(now clock.Time, a *loss.Ack, ece bool, ce uint32) loss.Events {
+// ack applies an acceptable ACK, of which f says what it reports of congestion.
+func (x *sender) ack(now clock.Time, a *loss.Ack, f *ecn.Feedback) loss.Events {
 	var s loss.Sample
 	flight, recovering := x.scoreboard.Outstanding(), x.scoreboard.InFastRecovery()
 	repairing := x.scoreboard.InRecovery()
 	x.scoreboard.Ack(now, a, &s)
 	x.reportEvents(now, s.Events, flight)
-	// Classic ECN-Echo does not count: everything that this ACK delivers is taken as marked
-	// (RFC 8257 3.3).
-	if ece && ce == 0 {
-		ce = s.Delivered // RFC 8257 3.3
-	}
-	if ece || ce > 0 {
+	ce, congested := f.Read(s.Delivered, x.mss)
+	if congested {
 		x.congested(now, a.Una, flight)
 	}
 	if s.RateInterval > 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/cc"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/loss"
 	"github.com/millrace/millrace/wire"
 )
@@ -49,7 +50,7 @@ func (x *sending) fill(t int) (segments int, wait clock.Time) {
 // acked acknowledges n segments at t; ece is RFC 3168's echo.
 func (x *sending) acked(t, n int, ece bool, blocks ...wire.SACKBlock) loss.Events {
 	x.una += uint32(n) * testMSS
-	return x.ack(after(t), &loss.Ack{Una: x.una, SACK: blocks}, ece, 0)
+	return x.ack(after(t), &loss.Ack{Una: x.una, SACK: blocks}, &ecn.Feedback{Echo: ece})
 }
 
 // The window fills, grows where it was the limit, and not where the application was.
@@ -200,7 +201,7 @@ func TestSenderAllocatesNothing(t *testing.T) {
 			at += 100
 			x.una = x.next
 			a.Una = x.una
-			x.ack(after(at), &a, at%1000 == 0, 0)
+			x.ack(after(at), &a, &ecn.Feedback{Echo: at%1000 == 0})
 			x.onTimer(after(at))
 		}
 		round()
@@ -235,7 +236,7 @@ func (x *sending) repair(t *testing.T, at int) (rounds []int) {
 		} else {
 			x.una = x.next
 		}
-		x.ack(after(at), &loss.Ack{Una: x.una}, false, 0)
+		x.ack(after(at), &loss.Ack{Una: x.una}, &ecn.Feedback{})
 	}
 	return rounds
 }

@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/loss"
 	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
@@ -52,8 +53,11 @@ func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 	}
 	h.Window = uint16(c.m.synWindow(c.opt))
 	h.Options = c.appendSynOptions(m.options[:0], now)
-	c.ecn.markSYN(c, o)
+	c.markSYN(o)
 	n := c.addFastOpenOption(now, o, first)
+	if c.state == StateSynReceived {
+		h.Options = c.appendSynAckECN(h.Options)
+	}
 	if c.auth != nil {
 		o.Sign = c.auth.Sign
 	}
@@ -119,8 +123,9 @@ func (c *Conn) acceptSYN(now clock.Time, s *Segment) {
 		sendScale:  o.WindowScale,
 		sack:       o.SACKPermitted && !c.opt.NoSACK,
 		timestamps: o.HasTimestamps && !c.opt.NoTimestamps,
-		ecn:        c.ecn.parseSynAck(c.opt, s),
+		ecn:        c.parseSynAck(s),
 		synECN:     s.ECN,
+		answers:    !s.Flags.Has(wire.FlagACK),
 	}
 	if h.peerMSS == 0 {
 		h.peerMSS = defaultMSS(&c.tuple)
@@ -134,6 +139,11 @@ func (c *Conn) acceptSYN(now clock.Time, s *Segment) {
 	c.wl1 = s.Seq
 	c.aliveAt = now
 	c.updateSegmentSize()
+	if s.Flags.Has(wire.FlagACK) {
+		c.inputSynAckECN(now, s)
+	} else if c.asksECN() == ecn.None {
+		c.flags |= flagNotECT // the peer had a SYN without ECN from us
+	}
 	c.ackNow()
 }
 

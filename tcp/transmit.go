@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/buffer"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
 )
@@ -79,12 +80,13 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 	// Every segment carries the newest window and ACK, so that it replaces a delayed ACK.
 	right := c.receiveEdge()
 	h.Window = c.scaledWindow(&right)
-	h.Options = c.appendOptions(m.options[:0], now)
+	options, layout := c.appendOptions(m.options[:0], now, n)
+	h.Options = options
 	// SACK blocks and signatures shorten this Outgoing's segments: options and payload
 	// together must fit (RFC 6691 3).
 	o.SegmentSize = max(int(max(c.segment, m.probeSize))-len(h.Options), 1)
 	o.ECN, o.AE, o.ACE = wire.NotECT, false, false
-	c.ecn.markSegment(c, o, n, fresh)
+	c.markSegment(o, n, fresh)
 	if c.auth != nil {
 		o.Sign = c.auth.Sign
 	} else {
@@ -95,7 +97,7 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 	}
 	m.stats.SegmentsOut += uint64(o.Segments())
 	m.stats.BytesOut += uint64(n)
-	c.ecn.segmentSent(c, o)
+	c.segmentSent(o, n, layout)
 	c.acknowledged(right, n > 0)
 	return true
 }
@@ -140,10 +142,10 @@ func (c *Conn) optionsLen() (n int) {
 	return n
 }
 
-// appendOptions appends the options of a segment without SYN: signature, timestamps, and
-// SACK as far as there is room. The signature comes first because only it must not be left
-// out.
-func (c *Conn) appendOptions(b []byte, now clock.Time) []byte {
+// appendOptions appends the options of a segment without SYN and with n bytes of data:
+// signature, timestamps, accurate ECN, and SACK as far as there is room. The signature comes
+// first because only it must not be left out.
+func (c *Conn) appendOptions(b []byte, now clock.Time, n int) ([]byte, ecn.Layout) {
 	if c.auth != nil {
 		b = c.auth.AppendOption(b)
 		b = wire.AppendNOP(b, -len(b)&3)
@@ -152,10 +154,34 @@ func (c *Conn) appendOptions(b []byte, now clock.Time) []byte {
 		b = wire.AppendNOP(b, 2)
 		b = wire.AppendTimestamps(b, timestamp(now)+c.tsOffset, c.tsRecent)
 	}
-	if c.has(flagSACK) && (c.dsack.left != c.dsack.right || c.rcv != nil && len(c.rcv.OutOfOrder()) > 0) {
+	layout := ecn.NoOption
+	if c.ecn.mode == ecn.Accurate {
+		if layout = c.accECNLayout(len(b), n); layout != ecn.NoOption {
+			b = c.rare.accurate.in.AppendOption(b, layout)
+			b = wire.AppendNOP(b, -len(b)&3)
+		}
+		if c.withoutSACK(n) {
+			return b, layout
+		}
+	}
+	if c.sackBlocks() > 0 {
 		b = c.appendSACK(b)
 	}
-	return b
+	return b, layout
+}
+
+// sackBlocks returns how many SACK blocks there are to send.
+func (c *Conn) sackBlocks() (n int) {
+	if !c.has(flagSACK) {
+		return 0
+	}
+	if c.dsack.left != c.dsack.right {
+		n = 1
+	}
+	if c.rcv != nil {
+		n += len(c.rcv.OutOfOrder())
+	}
+	return n
 }
 
 // appendSACK appends the ranges received out of order, newest first (RFC 2018 4), and

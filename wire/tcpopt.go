@@ -2,15 +2,17 @@ package wire
 
 // TCP option kinds (IANA TCP Parameters registry).
 const (
-	TCPOptMSS           uint8 = 2  // RFC 9293 3.7.1
-	TCPOptWindowScale   uint8 = 3  // RFC 7323 2.2
-	TCPOptSACKPermitted uint8 = 4  // RFC 2018 2
-	TCPOptSACK          uint8 = 5  // RFC 2018 3
-	TCPOptTimestamps    uint8 = 8  // RFC 7323 3.2
-	TCPOptMD5           uint8 = 19 // RFC 2385
-	TCPOptAO            uint8 = 29 // RFC 5925 2.2
-	TCPOptMultipath     uint8 = 30 // RFC 8684 3
-	TCPOptFastOpen      uint8 = 34 // RFC 7413 4.1.1
+	TCPOptMSS           uint8 = 2   // RFC 9293 3.7.1
+	TCPOptWindowScale   uint8 = 3   // RFC 7323 2.2
+	TCPOptSACKPermitted uint8 = 4   // RFC 2018 2
+	TCPOptSACK          uint8 = 5   // RFC 2018 3
+	TCPOptTimestamps    uint8 = 8   // RFC 7323 3.2
+	TCPOptMD5           uint8 = 19  // RFC 2385
+	TCPOptAO            uint8 = 29  // RFC 5925 2.2
+	TCPOptMultipath     uint8 = 30  // RFC 8684 3
+	TCPOptFastOpen      uint8 = 34  // RFC 7413 4.1.1
+	TCPOptAccECN0       uint8 = 172 // RFC 9768 3.2.3: ECT(0) first
+	TCPOptAccECN1       uint8 = 174 // ECT(1) first
 )
 
 // Limits of TCP options.
@@ -35,6 +37,7 @@ type TCPOptions struct {
 	HasMD5         bool
 	HasAO          bool
 	SACKs          uint8 // blocks of SACK in use
+	AccECN         AccECN
 	TSVal, TSEcr   uint32
 	SACK           [MaxSACKBlocks]SACKBlock
 	FastOpen       []byte // cookie, borrowed; empty asks for one (RFC 7413 4.1.1)
@@ -77,6 +80,8 @@ func (o *TCPOptions) set(kind uint8, data []byte) {
 		o.HasMD5 = true
 	case kind == TCPOptAO && len(data) >= 2:
 		o.HasAO = true
+	case kind == TCPOptAccECN0 || kind == TCPOptAccECN1:
+		o.AccECN.set(kind == TCPOptAccECN1, data)
 	}
 }
 
@@ -85,6 +90,50 @@ func (o *TCPOptions) setSACK(data []byte) {
 	for i := range int(o.SACKs) {
 		o.SACK[i] = SACKBlock{u32(data, 8*i), u32(data, 8*i+4)}
 	}
+}
+
+// AccECN is what the options of accurate ECN say (RFC 9768 3.2.3): the low 24 bits of how many bytes of
+// payload arrived by ECN field.
+type AccECN struct {
+	Fields         uint8 // bit 1<<ECN: the counter is there; bit 0: there is an option at all
+	ECT0, CE, ECT1 uint32
+}
+
+// Present reports whether there is an option: it may be empty.
+func (a *AccECN) Present() bool { return a.Fields&1 != 0 }
+
+// Has reports whether the option has the counter of an ECN field.
+func (a *AccECN) Has(e ECN) bool { return a.Fields&^1&(1<<(e&3)) != 0 }
+
+// set reads an option of any length: as many whole counters as there are, the rest is padding (RFC 9768
+// 3.2.3). Order 0 is ECT(0), CE, ECT(1), and order 1 the reverse.
+func (a *AccECN) set(reverse bool, data []byte) {
+	*a = AccECN{Fields: 1}
+	order := [3]ECN{ECT0, CE, ECT1}
+	if reverse {
+		order[0], order[2] = ECT1, ECT0
+	}
+	for i := range min(len(data)/3, 3) {
+		v := uint32(data[3*i])<<16 | uint32(data[3*i+1])<<8 | uint32(data[3*i+2])
+		a.Fields |= 1 << order[i]
+		switch order[i] {
+		case ECT0:
+			a.ECT0 = v
+		case CE:
+			a.CE = v
+		case ECT1:
+			a.ECT1 = v
+		}
+	}
+}
+
+// AppendAccECN appends an accurate ECN option: 2 bytes and 3 for each counter, in the order of the kind.
+func AppendAccECN(b []byte, kind uint8, counters []uint32) []byte {
+	b = append(b, kind, byte(2+3*len(counters)))
+	for _, v := range counters {
+		b = append(b, byte(v>>16), byte(v>>8), byte(v))
+	}
+	return b
 }
 
 // AppendMSS appends a maximum segment size option: 4 bytes.

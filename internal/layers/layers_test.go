@@ -47,8 +47,9 @@ tcp/seqnum      :
 tcp/buffer      : tcp/seqnum
 tcp/loss        : wire clock tcp/seqnum
 tcp/auth        : wire
+tcp/ecn         : wire
 tcp/syncookie   : clock internal/random
-tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/loss tcp/seqnum tcp/syncookie internal/random
+tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/ecn tcp/loss tcp/seqnum tcp/syncookie internal/random
 stack           : packet wire ring clock pmd gpukern
 stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp udp stack stack/host metrics

@@ -312,10 +312,24 @@ func (o Option) String() string {
 			s += fmt.Sprintf(" %d:%d", b.Left, b.Right)
 		}
 		return s
+	case wire.TCPOptAccECN0, wire.TCPOptAccECN1:
+		return o.accECNString()
 	case wire.TCPOptFastOpen:
 		return strings.TrimSpace("FO " + hex.EncodeToString(o.Data))
 	}
 	return strings.TrimSpace(fmt.Sprintf("opt %d %s", o.Kind, hex.EncodeToString(o.Data)))
+}
+
+func (o Option) accECNString() string {
+	names := [3]string{"e0b", "ceb", "e1b"}
+	if o.Kind == wire.TCPOptAccECN1 {
+		names = [3]string{"e1b", "ceb", "e0b"}
+	}
+	s := "ECN"
+	for i, d := 0, o.Data; len(d) >= 3 && i < 3; i, d = i+1, d[3:] {
+		s += fmt.Sprintf(" %s %d", names[i], uint32(d[0])<<16|uint32(d[1])<<8|uint32(d[2]))
+	}
+	return s
 }
 
 // pattern is the byte at sequence number seq of a direction, counted from the SYN.

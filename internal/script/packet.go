@@ -155,6 +155,8 @@ func (p *parser) tcpOption() (o Option) {
 		if o.Last = p.accept("last"); !o.Last {
 			o.Data = p.hex()
 		}
+	case "ECN":
+		p.accECN(&o)
 	case "opt":
 		o.Kind = uint8(p.number(math.MaxUint8))
 		o.Data = p.hex()
@@ -162,6 +164,22 @@ func (p *parser) tcpOption() (o Option) {
 		p.fail(pos, "unknown TCP option %q", name)
 	}
 	return o
+}
+
+// accECN reads the counters of an accurate ECN option: the first one tells its order (RFC 9768 3.2.3).
+func (p *parser) accECN(o *Option) {
+	o.Kind = wire.TCPOptAccECN0
+	orders := map[uint8][]string{wire.TCPOptAccECN0: {"e0b", "ceb", "e1b"}, wire.TCPOptAccECN1: {"e1b", "ceb", "e0b"}}
+	if p.tok.text == "e1b" {
+		o.Kind = wire.TCPOptAccECN1
+	}
+	for _, name := range orders[o.Kind] {
+		if !p.accept(name) {
+			return
+		}
+		v := p.number(1<<24 - 1)
+		o.Data = append(o.Data, byte(v>>16), byte(v>>8), byte(v))
+	}
 }
 
 // hex reads bytes; none where a comma or the end follows. Tokens that touch are one.
