@@ -40,8 +40,9 @@ type OpenConfig struct {
 // Open returns a stack with addresses of its own on an interface that the kernel goes
 // on using. Packets to these addresses come to the stack, all others stay with the
 // kernel. It needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and has one loop for each
-// queue that the interface receives on. Close of the stack gives the interface back, as
-// does the end of the process, however it ends.
+// queue that the interface receives on. Shutdown of the stack delivers what was written;
+// Close resets connections. Both give the interface back, as does the end of the process,
+// however it ends.
 //
 //	stack, err := millrace.Open("eth1", netip.MustParsePrefix("198.18.0.2/24"))
 func Open(iface string, addrs ...netip.Prefix) (*socket.Stack, error) {

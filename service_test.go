@@ -1,6 +1,7 @@
 package millrace
 
 import (
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -28,6 +29,40 @@ func TestAServiceClaimsItsAddressesAndTheirNeighbours(t *testing.T) {
 	}
 	if len(rules) == 0 || slices.Equal(rules, Service(b).Claims()) {
 		t.Errorf("claims %v", rules)
+	}
+}
+
+// TestServiceShutdownDelivers closes a connection with most of its data unsent, and has the node's hook end the stack.
+func TestServiceShutdownDelivers(t *testing.T) {
+	a, b, closeBoth := pairOf(t)
+	defer closeBoth()
+	addr := b.Group().Hosts[0].IP.Addrs()[0].Prefix.Addr()
+	l, err := b.Listen("tcp", netip.AddrPortFrom(addr, 80).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := a.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 200_000
+	if _, err := c.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	got := make(chan int64, 1)
+	go func() {
+		n, _ := io.Copy(io.Discard, s)
+		_ = s.Close()
+		got <- n
+	}()
+	Service(a).Shutdown()
+	if n := <-got; n != size {
+		t.Errorf("%d of %d bytes came", n, size)
 	}
 }
 

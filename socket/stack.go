@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/stack/host"
@@ -74,7 +73,8 @@ type Stack struct {
 	next     atomic.Uint32   // loop of the next connection
 
 	mu      sync.Mutex
-	closed  bool
+	closed  bool                // no new sockets: Shutdown or Close was called
+	ended   bool                // Close was called
 	sockets map[closer]struct{} // listeners and UDP sockets, which have shards on several loops
 	release func() error        // AttachConfig.Release
 }
@@ -166,55 +166,6 @@ func (s *Stack) Loops() []*stack.Loop {
 // Done is closed when the loops have ended, after Close or because their devices failed. For an attached
 // Stack it is AttachConfig.Done.
 func (s *Stack) Done() <-chan struct{} { return s.done }
-
-// Close closes all sockets. Connections are reset and blocked calls return net.ErrClosed. It then ends the
-// loops that New started, and returns the error that ended them before. Last it calls AttachConfig.Release.
-// It may be called twice.
-func (s *Stack) Close() error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		if s.own != nil {
-			<-s.done
-		}
-		return nil
-	}
-	s.closed = true
-	open := s.sockets
-	s.sockets = nil
-	s.mu.Unlock()
-	// Not under mu: Close of a socket calls unregister, which takes it.
-	for c := range open {
-		_ = c.Close() // it was open
-	}
-	_ = s.group.Each(func(now clock.Time, h *host.Host) error {
-		abortAll(now, h)
-		return nil
-	})
-	var err error
-	if s.own != nil {
-		s.own.stop()
-		<-s.done
-		err = errors.Join(s.own.err, stack.CloseAll(s.own.loops...))
-	}
-	if s.release != nil {
-		err = errors.Join(err, s.release())
-	}
-	return err
-}
-
-// abortAll resets all connections of a loop, including those that the program has not accepted.
-func abortAll(now clock.Time, h *host.Host) {
-	var all []*TCPConn
-	h.TCP.Each(func(t *tcp.Conn) {
-		if c, ok := t.Owner().(*TCPConn); ok {
-			all = append(all, c)
-		}
-	})
-	for _, c := range all {
-		c.abort(now)
-	}
-}
 
 // register adds c to the sockets that Close closes. It fails if the Stack is closed.
 func (s *Stack) register(c closer) error {

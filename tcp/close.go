@@ -80,6 +80,22 @@ func (c *Conn) Abort(now clock.Time) {
 	c.orphan()
 }
 
+// ResetAll ends all connections with a RST, also those that the application has closed: their
+// peers must not take what did not arrive for the end.
+func (m *Mux) ResetAll() {
+	for id := range m.slab.used {
+		c := m.conn(id)
+		if c.ended() {
+			continue
+		}
+		c.ensureActive()
+		if c.state != StateSynSent {
+			c.sendReset()
+		}
+		c.enterClosed(aborted)
+	}
+}
+
 // orphan takes the connection back from the application: no events, nothing to read.
 func (c *Conn) orphan() {
 	c.owner, c.events = nil, 0

@@ -178,7 +178,8 @@ func newStackDown(c *console) *cobra.Command {
 		Use:   "down",
 		Short: "Stop a running stack",
 		Long: `Stop a running stack, as SIGTERM does. Services have two seconds to finish their
-requests; then the remaining connections are reset.
+requests, and peers two more to acknowledge what was sent; then the remaining
+connections are reset.
 
 --json prints one object: schema.`,
 		Example: `  millrace stack down`,

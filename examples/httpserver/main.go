@@ -21,6 +21,9 @@ import (
 	"github.com/millrace/millrace/socket"
 )
 
+// drainTime is how long responses may take to finish, and then their last bytes to arrive.
+const drainTime = 5 * time.Second
+
 func main() {
 	if len(os.Args) != 3 {
 		log.Fatalf("usage: %s INTERFACE ADDRESS/BITS", os.Args[0])
@@ -35,7 +38,10 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := errors.Join(serve(ctx, stack), stack.Close()); err != nil {
+	err = serve(ctx, stack)
+	limit, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	if err := errors.Join(err, stack.Shutdown(limit)); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -47,11 +53,16 @@ func serve(ctx context.Context, stack *socket.Stack) error {
 		return err
 	}
 	server := http.Server{Handler: http.HandlerFunc(hello), ReadHeaderTimeout: 10 * time.Second}
-	context.AfterFunc(ctx, func() { _ = server.Close() })
+	ended := make(chan error, 1)
+	context.AfterFunc(ctx, func() {
+		limit, cancel := context.WithTimeout(context.Background(), drainTime)
+		defer cancel()
+		ended <- server.Shutdown(limit)
+	})
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	return nil
+	return <-ended
 }
 
 func hello(w http.ResponseWriter, r *http.Request) {

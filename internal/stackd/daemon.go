@@ -225,6 +225,19 @@ func (d *Daemon) Stop() {
 	}
 }
 
+// closeStack closes the host while the loops still run. What the services have written arrives, within
+// shutdownLimit.
+func (d *Daemon) closeStack() error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
+	defer cancel()
+	err := d.stack.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		d.opt.Log.Warn("shutdown", "error", "peers have not acknowledged all data: their connections are reset", "limit", shutdownLimit.String())
+		return nil
+	}
+	return err
+}
+
 // Close ends the services and gives everything back: sockets, steering and XDP programs, frames, memory. Run has
 // returned. An error reports a lost frame, too.
 func (d *Daemon) Close() error {
@@ -232,7 +245,7 @@ func (d *Daemon) Close() error {
 	if d.stop != nil {
 		d.closeServices()
 		if d.stack != nil {
-			errs = append(errs, d.stack.Close()) // what it sends still leaves
+			errs = append(errs, d.closeStack())
 		}
 		d.stop()
 		errs = append(errs, <-d.ended)
