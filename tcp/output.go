@@ -155,6 +155,9 @@ func (c *Conn) nextNew(now clock.Time) (n uint32, fin bool) {
 		c.startWindowProbes(now)
 		return 0, false
 	}
+	if c.sender.scoreboard.Full() {
+		return 0, false // until an ACK comes
+	}
 	room, wait := c.sender.room(now)
 	if room == 0 {
 		c.armPacing(wait)

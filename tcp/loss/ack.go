@@ -187,7 +187,8 @@ func (b *Scoreboard) applySACK(now clock.Time, a *Ack, s *Sample, n *ackResult) 
 }
 
 // markSACKed marks whole segments within [left, right) as SACKed, and splits records at
-// their edges.
+// their edges. In a full flight a record is SACKed as a whole or not at all: SACK is advice
+// (RFC 2018 8).
 func (b *Scoreboard) markSACKed(now clock.Time, left, right uint32, a *Ack, s *Sample, n *ackResult) {
 	for i := b.find(left); i != 0 && seqnum.Before(b.record(i).seq, right); i = b.record(i).next {
 		r := b.record(i)
@@ -195,7 +196,7 @@ func (b *Scoreboard) markSACKed(now clock.Time, left, right uint32, a *Ack, s *S
 			continue
 		}
 		from, to := r.wholeSegments(left, right)
-		if !seqnum.Before(from, to) {
+		if !seqnum.Before(from, to) || b.Full() && to-from != r.len() {
 			continue
 		}
 		if from != r.seq {
@@ -232,8 +233,7 @@ func (b *Scoreboard) sackRecord(now clock.Time, i uint32, a *Ack, s *Sample, n *
 	b.deliver(now, r, r.end, a, s, n)
 	n.sacked += r.len()
 	if r.state&missing != 0 {
-		f.missing -= r.len()
-		r.state &^= missing
+		b.clearMissing(i)
 	} else {
 		f.pipe -= r.len()
 		b.removeOutstanding(i)

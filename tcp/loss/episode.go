@@ -39,15 +39,15 @@ type episode struct {
 	unconfirmed   int64 // bytes sent again that no DSACK has reported as duplicates
 }
 
-// noteResent notes a retransmission of r.
-func (e *episode) noteResent(now clock.Time, b *Scoreboard, r *record) {
+// noteResent notes a retransmission of n bytes.
+func (e *episode) noteResent(now clock.Time, n uint32) {
 	if e.phase == open {
 		return
 	}
 	if !e.resentAny {
 		e.resentAny, e.firstResend = true, now
 	}
-	e.unconfirmed += int64(r.len())
+	e.unconfirmed += int64(n)
 }
 
 // beginEpisode begins an episode over everything in flight.
@@ -149,44 +149,44 @@ func (b *Scoreboard) NewDataSent(sent bool) {
 // undo ends a spurious episode: everything that was marked lost waits for its ACK again
 // (RFC 4015 3.2).
 func (b *Scoreboard) undo(s *Sample) {
-	f := b.f
-	for i := f.head; i != 0 && f.missing > 0; i = b.record(i).next {
-		if r := b.record(i); r.state&missing != 0 {
-			r.state &^= missing
-			f.missing -= r.len()
-			f.pipe += r.len()
-			b.lost -= min(b.lost, uint64(r.len()))
-			b.insertOutstanding(i)
-		}
-	}
-	f.firstLost = 0
-	f.episode.phase, f.episode.frto = open, frtoOff
-	f.episode.forget()
+	b.restoreMissing()
+	b.f.episode.phase, b.f.episode.frto = open, frtoOff
+	b.f.episode.forget()
 	b.rtt.backoff = 0
 	b.reorder.noteRecovered()
 	s.Events |= Undo
 }
 
-// insertOutstanding puts record i at the place that its transmission time has among the
-// outstanding.
-func (b *Scoreboard) insertOutstanding(i uint32) {
+// restoreMissing makes what is lost outstanding again. What was found lost is nearly in the
+// order of transmission, so the lists are sorted and merged: once for all records, as a
+// search for the place of each would walk the list that often.
+func (b *Scoreboard) restoreMissing() {
 	f := b.f
-	r := b.record(i)
-	at := f.oldest
-	for at != 0 && !sentAfter(b.record(at).sent, b.record(at).end, r.sent, r.end) {
-		at = b.record(at).later
+	var lost, last uint32 // a list by later
+	for i := f.firstLost; f.missing > 0; i = b.record(i).next {
+		i = b.nextMissing(i)
+		b.clearMissing(i)
+		r := b.record(i)
+		f.pipe += r.len()
+		b.lost -= min(b.lost, uint64(r.len()))
+		r.later = 0
+		if lost == 0 {
+			lost = i
+		} else {
+			b.record(last).later = i
+		}
+		last = i
 	}
-	if at == 0 {
-		b.appendOutstanding(i)
+	f.firstLost = 0
+	if lost == 0 {
 		return
 	}
-	r.later, r.earlier = at, b.record(at).earlier
-	if r.earlier != 0 {
-		b.record(r.earlier).later = i
-	} else {
-		f.oldest = i
+	f.oldest = b.merge(f.oldest, b.sort(lost))
+	f.newest = 0
+	for i := f.oldest; i != 0; i = b.record(i).later {
+		b.record(i).earlier = f.newest
+		f.newest = i
 	}
-	b.record(at).earlier = i
 }
 
 // InRecovery reports whether a loss episode goes on: fast recovery, or repair after a

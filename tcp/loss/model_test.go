@@ -239,10 +239,11 @@ func checkLists(t *testing.T, b *Scoreboard) {
 	if at != b.next {
 		t.Fatalf("records end at %d, SND.NXT is %d", at, b.next)
 	}
+	checkIndex(t, b)
 	var last *record
 	for i := f.oldest; i != 0; i = b.record(i).later {
 		r := b.record(i)
-		if r.state&(sacked|missing) != 0 || last != nil && r.sent < last.sent {
+		if r.state&(sacked|missing) != 0 || last != nil && !sentAfter(r.sent, r.end, last.sent, last.end) {
 			t.Fatalf("order of transmission broken at [%d, %d)", r.seq, r.end)
 		}
 		last = r
@@ -250,6 +251,53 @@ func checkLists(t *testing.T, b *Scoreboard) {
 	}
 	if waiting != 0 {
 		t.Fatalf("%d records are not in the order of transmission", waiting)
+	}
+}
+
+// checkIndex checks that the groups are the records in order, and count them.
+func checkIndex(t *testing.T, b *Scoreboard) {
+	t.Helper()
+	f := b.f
+	records := 0
+	for i := f.head; i != 0; i = b.record(i).next {
+		records++
+	}
+	if records != f.records {
+		t.Fatalf("%d records are counted, there are %d", f.records, records)
+	}
+	x := f.index
+	if x == nil {
+		if records > indexFrom {
+			t.Fatalf("%d records without an index", records)
+		}
+		return
+	}
+	if len(x.order)+len(x.unused) != len(x.groups) || len(x.order) > records/(groupSize/2)*2+2 {
+		t.Fatalf("%d groups, %d in order, %d unused, for %d records", len(x.groups), len(x.order), len(x.unused), records)
+	}
+	i := f.head
+	for _, id := range x.order {
+		g := x.groups[id]
+		if g.first != i || g.records == 0 || g.records > maxGroup {
+			t.Fatalf("group %d begins at record %d, want %d; %d records", id, g.first, i, g.records)
+		}
+		lost := uint16(0)
+		for range g.records {
+			r := b.record(i)
+			if r.group != id {
+				t.Fatalf("record %d is in group %d, want %d", i, r.group, id)
+			}
+			if r.state&missing != 0 {
+				lost++
+			}
+			i = r.next
+		}
+		if lost != g.missing {
+			t.Fatalf("group %d counts %d lost records, want %d", id, g.missing, lost)
+		}
+	}
+	if i != 0 {
+		t.Fatal("records behind the last group")
 	}
 }
 

@@ -19,6 +19,7 @@ type record struct {
 	prev, next     uint32 // by sequence number
 	earlier, later uint32 // by transmission time, of outstanding records: neither SACKed nor lost
 	state          state
+	group          uint16 // of the index, where the flight has one
 }
 
 func (r *record) len() uint32 { return r.end - r.seq }
@@ -36,13 +37,18 @@ const (
 // maxSpare is how many unused records a pool keeps when none is in use.
 const maxSpare = 4096
 
+// maxSpareIndexes is how many unused indexes a pool keeps: few flights are long.
+const maxSpareIndexes = 64
+
 // Pool is the memory of the scoreboards of one loop. The zero value is ready. A scoreboard
 // takes memory only while something is in flight, so idle connections have none.
 type Pool struct {
 	records []record // [0] is not used
 	free    uint32   // list of unused records, by next
 	used    int
+	touched int // calls of Scoreboard.record, in debug builds
 	flights []*flight // unused
+	indexes []*index  // unused
 }
 
 // get returns an unused record, all zero.
@@ -83,7 +89,30 @@ func (p *Pool) getFlight() *flight {
 
 // putFlight takes a flight back.
 func (p *Pool) putFlight(f *flight) {
+	if f.index != nil {
+		p.putIndex(f.index)
+		f.index = nil
+	}
 	if len(p.flights) < maxSpare {
 		p.flights = append(p.flights, f)
+	}
+}
+
+// getIndex returns an empty index.
+func (p *Pool) getIndex() *index {
+	n := len(p.indexes)
+	if n == 0 {
+		return new(index)
+	}
+	x := p.indexes[n-1]
+	p.indexes = p.indexes[:n-1]
+	x.reset()
+	return x
+}
+
+// putIndex takes an index back.
+func (p *Pool) putIndex(x *index) {
+	if len(p.indexes) < maxSpareIndexes {
+		p.indexes = append(p.indexes, x)
 	}
 }

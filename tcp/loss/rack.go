@@ -155,27 +155,37 @@ func (b *Scoreboard) reoWindow() time.Duration {
 func (b *Scoreboard) detectLoss(now clock.Time, s *Sample) {
 	f := b.f
 	f.reoTimer = 0
-	k := &f.rack
-	if !k.valid {
+	if !f.rack.valid {
 		return
 	}
-	late := k.rtt + b.reoWindow()
-	for i := f.oldest; i != 0; {
-		r := b.record(i)
-		this := i
-		i = r.later
-		if !sentAfter(k.sent, k.end, r.sent, r.end) {
-			if r.sent > k.sent {
-				break
-			}
-			continue // sent at the same time, in another order
+	late := f.rack.rtt + b.reoWindow()
+	for i := f.oldest; b.overtaken(i); i = f.oldest {
+		if b.record(i).sent.Add(late) > now {
+			f.reoTimer = b.lastOvertaken(i).Add(late)
+			return
 		}
-		if due := r.sent.Add(late); due > now {
-			f.reoTimer = max(f.reoTimer, due)
-			continue
-		}
-		s.Lost += b.markLost(this)
+		s.Lost += b.markLost(i)
 	}
+}
+
+// overtaken reports whether record i was sent before the newest segment that has arrived.
+func (b *Scoreboard) overtaken(i uint32) bool {
+	k, r := &b.f.rack, b.record(i)
+	return i != 0 && sentAfter(k.sent, k.end, r.sent, r.end)
+}
+
+// lastOvertaken returns when the last overtaken record was sent, from record i on. Where
+// there are many, it is taken for as late as the segment that has arrived, which was sent
+// next: the timer is not worth a walk over all for each ACK.
+func (b *Scoreboard) lastOvertaken(i uint32) clock.Time {
+	at := b.record(i).sent
+	for range indexFrom {
+		if i = b.record(i).later; !b.overtaken(i) {
+			return at
+		}
+		at = b.record(i).sent
+	}
+	return b.f.rack.sent
 }
 
 // markLost marks outstanding record i as lost and returns its length.
@@ -183,9 +193,8 @@ func (b *Scoreboard) markLost(i uint32) uint32 {
 	f := b.f
 	r := b.record(i)
 	b.removeOutstanding(i)
-	r.state |= missing
+	b.setMissing(i)
 	f.pipe -= r.len()
-	f.missing += r.len()
 	b.lost += uint64(r.len())
 	if f.firstLost == 0 || seqnum.Before(r.seq, b.record(f.firstLost).seq) {
 		f.firstLost = i

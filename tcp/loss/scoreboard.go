@@ -51,6 +51,8 @@ type flight struct {
 	oldest, newest uint32 // outstanding records in order of transmission, which is the order in which RACK finds losses
 	cursor         uint32 // where SACK was last applied: the next search starts there
 	firstLost      uint32 // no record before it is missing; 0: none is
+	records        int    // at most maxRecords, and what retransmissions split
+	index          *index // nil: there are few records
 
 	pipe, missing, sacked uint32 // bytes of the records in each state; their sum is next - una
 
@@ -92,7 +94,12 @@ func (b *Scoreboard) freeFlight() {
 	b.f = nil
 }
 
-func (b *Scoreboard) record(i uint32) *record { return &b.pool.records[i] }
+func (b *Scoreboard) record(i uint32) *record {
+	if counting {
+		b.pool.touched++
+	}
+	return &b.pool.records[i]
+}
 
 // MeasuredRTT takes a round-trip time that the scoreboard has not measured itself, such as
 // a handshake's.
@@ -126,7 +133,6 @@ func (b *Scoreboard) Sent(now clock.Time, seq, n uint32) {
 	if !b.extend(now, n) {
 		b.append(now, seq, n)
 	}
-	b.noteTransmission(now, b.record(f.tail))
 	if f.rtoTimer == 0 {
 		f.rtoTimer = now.Add(b.rtt.rto()) // RFC 6298 5.1
 	}
@@ -145,6 +151,7 @@ func (b *Scoreboard) extend(now clock.Time, n uint32) bool {
 		return false
 	}
 	r.end += n
+	b.noteTransmission(now, r)
 	return true
 }
 
@@ -159,7 +166,9 @@ func (b *Scoreboard) append(now clock.Time, seq, n uint32) {
 		f.head = i
 	}
 	f.tail = i
+	b.noteTransmission(now, r)
 	b.appendOutstanding(i)
+	b.noteAdded(i)
 }
 
 // noteTransmission notes in r what its transmission has to remember: its time, and the
@@ -180,23 +189,15 @@ func (b *Scoreboard) noteTransmission(now clock.Time, r *record) {
 // nothing changes.
 func (b *Scoreboard) Resent(now clock.Time, seq, n uint32) {
 	i := b.find(seq)
-	if i == 0 || n == 0 {
+	if i == 0 || n == 0 || b.record(i).state&sacked != 0 {
 		return
 	}
-	if r := b.record(i); r.seq != seq {
-		i = b.split(i, seq)
-	}
-	if r := b.record(i); seqnum.Before(seq+n, r.end) {
-		b.split(i, seq+n)
-	}
+	i = b.cut(i, seq, n)
 	f := b.f
 	r := b.record(i)
-	if r.state&sacked != 0 {
-		return
-	}
+	size := min(n, r.len())
 	if r.state&missing != 0 {
-		r.state &^= missing
-		f.missing -= r.len()
+		b.clearMissing(i)
 		f.pipe += r.len()
 	} else {
 		b.removeOutstanding(i)
@@ -204,11 +205,40 @@ func (b *Scoreboard) Resent(now clock.Time, seq, n uint32) {
 	r.state |= resent
 	b.noteTransmission(now, r)
 	b.appendOutstanding(i)
-	f.episode.noteResent(now, b, r)
-	f.prr.noteSent(r.len())
+	f.episode.noteResent(now, size)
+	f.prr.noteSent(size)
 	if seq == b.una || f.rtoTimer == 0 {
 		f.rtoTimer = now.Add(b.rtt.rto())
 	}
+}
+
+// cut makes a record of n bytes from seq on, which lie in record i, and returns it. In a
+// full flight, what is lost joins the retransmission before it instead: a record then has
+// the time of the last part, so that its loss is found later, but is found.
+func (b *Scoreboard) cut(i, seq, n uint32) uint32 {
+	if r := b.record(i); r.seq != seq {
+		i = b.split(i, seq)
+	}
+	r := b.record(i)
+	if !seqnum.Before(seq+n, r.end) {
+		return i
+	}
+	p := r.prev
+	if !b.Full() || p == 0 || r.state&missing == 0 || !b.mayJoin(b.record(p)) {
+		b.split(i, seq+n)
+		return i
+	}
+	b.f.missing -= n
+	b.f.pipe += n
+	r.seq += n
+	b.record(p).end += n
+	return p
+}
+
+// mayJoin reports whether r is a retransmission of whole segments, which more of them may
+// join.
+func (b *Scoreboard) mayJoin(r *record) bool {
+	return r.state&(sacked|missing|resent) == resent && r.mss == b.opts.MSS && r.len()%r.mss == 0
 }
 
 // SetAppLimited notes that the sender has nothing more to send though it might. Rate
@@ -227,12 +257,8 @@ func (b *Scoreboard) Lost() (seq, n uint32) {
 	if f == nil || f.missing == 0 || f.episode.frto == frtoSendNew {
 		return 0, 0
 	}
-	i := f.firstLost
-	for b.record(i).state&missing == 0 {
-		i = b.record(i).next
-	}
-	f.firstLost = i
-	r := b.record(i)
+	f.firstLost = b.nextMissing(f.firstLost)
+	r := b.record(f.firstLost)
 	return r.seq, r.len()
 }
 

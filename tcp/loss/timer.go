@@ -159,12 +159,8 @@ func (b *Scoreboard) markLateLost(now clock.Time, s *Sample) {
 	if !b.opts.SACK {
 		late = 0
 	}
-	for i := f.oldest; i != 0; {
-		this := i
-		i = b.record(i).later
-		if b.record(this).sent.Add(late) <= now {
-			s.Lost += b.markLost(this)
-		}
+	for f.oldest != 0 && b.record(f.oldest).sent.Add(late) <= now {
+		s.Lost += b.markLost(f.oldest)
 	}
 	s.Lost += b.markFirstLost()
 	if s.Lost > 0 {
@@ -178,9 +174,9 @@ func (b *Scoreboard) renege() {
 	for i := f.head; i != 0; i = b.record(i).next {
 		if r := b.record(i); r.state&sacked != 0 {
 			r.state &^= sacked
-			r.state |= missing | resent // what SACK has joined has no time of its own
+			r.state |= resent // what SACK has joined has no time of its own
 			f.sacked -= r.len()
-			f.missing += r.len()
+			b.setMissing(i)
 		}
 	}
 	f.firstLost = f.head
