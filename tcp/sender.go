@@ -26,6 +26,7 @@ type sender struct {
 	prrWindow     uint32 // window by PRR, in fast recovery (RFC 9937)
 	ecnRecover    uint32 // SND.NXT at the last reduction by ECN, with inECNRecovery (RFC 3168 6.1.2)
 	limitedBy     uint32 // SND.NXT when the window last limited sending, with windowLimited
+	used          uint32 // largest flight while it limits
 	inECNRecovery bool
 	windowLimited bool
 	cwr           bool // the window was reduced: the next new segment says so (RFC 3168 6.1.2)
@@ -71,13 +72,25 @@ func (x *sender) sent(now clock.Time, seq, n uint32, limited bool) {
 // had not filled the window.
 func (x *sender) noteUse() {
 	window := x.window()
+	if !x.windowLimited {
+		x.used = 0
+	}
 	// In slow start half a window in flight counts as full: it doubles within the round
 	// trip.
-	slow := x.cc.Window() < x.cc.Threshold()
-	if f := x.scoreboard.Flight(); f+x.mss > window || slow && 2*f > window {
+	f := x.scoreboard.Flight()
+	x.used = max(x.used, f)
+	if f+x.mss > window || x.slowStart() && 2*f > window {
 		x.windowLimited, x.limitedBy = true, x.scoreboard.Next()
 	}
 }
+
+// mayGrow reports whether the window has limited sending. In slow start it grows to twice of
+// what was in flight, and no further: more was not shown to be carried.
+func (x *sender) mayGrow() bool {
+	return x.windowLimited && (!x.slowStart() || x.cc.Window() < 2*x.used)
+}
+
+func (x *sender) slowStart() bool { return x.cc.Window() < x.cc.Threshold() }
 
 // resent notes that n bytes from seq, as lost or a probe gave them, were sent again.
 func (x *sender) resent(now clock.Time, seq, n uint32) {
@@ -153,18 +166,26 @@ func (x *sender) congested(now clock.Time, una, flight uint32) {
 
 // growth is N of RFC 5681 3.1: the bytes for which an ACK lets the window grow. A duplicate
 // ACK has none, whatever it SACKs: until loss is declared or ruled out, cwnd does not change
-// (RFC 5681 3.2, RFC 3042). While a timeout is repaired, what had arrived before the timeout
-// does not count, since its ACK says nothing about the path now. Without SACK that cannot be
-// told, and each ACK counts as one segment (RFC 3465 2.3).
+// (RFC 5681 3.2, RFC 3042). The ACK that rules it out does not count what was SACKed before,
+// since that would let a burst leave. Where segments are overtaken all the time nearly
+// everything is SACKed first, and then it counts once it is acknowledged.
+//
+// While a timeout is repaired, what had arrived before it says nothing about the path now.
+// Without SACK that cannot be told, and each ACK counts as one segment (RFC 3465 2.3).
 func (x *sender) growth(a *loss.Ack, s *loss.Sample, repairing bool) uint32 {
+	b := &x.scoreboard
 	switch {
-	case !repairing:
+	case !repairing && b.Reordering() > dupThresh:
 		return s.Acked
-	case x.scoreboard.HasSACK():
-		return min(s.Acked, s.Delivered)
+	case repairing && !b.HasSACK():
+		return min(s.Acked, uint32(max(a.Packets, 1))*x.mss)
 	}
-	return min(s.Acked, uint32(max(a.Packets, 1))*x.mss)
+	return min(s.Acked, s.Delivered)
 }
+
+// dupThresh is the reordering, in segments, that loss detection without times would take
+// for a loss (RFC 5681 3.2).
+const dupThresh = 3
 
 // sample is what congestion control learns of an ACK.
 func (x *sender) sample(now clock.Time, una uint32, s *loss.Sample, ce uint32, recovering bool) cc.Sample {
@@ -176,7 +197,7 @@ func (x *sender) sample(now clock.Time, una uint32, s *loss.Sample, ce uint32, r
 		Total: b.Delivered(), TotalLost: b.TotalLost(),
 		RateBytes: s.RateBytes, RateInterval: s.RateInterval,
 		Prior: s.Prior, PriorLost: s.PriorLost, SentFlight: s.SentFlight,
-		AppLimited: s.AppLimited, WindowLimited: x.windowLimited, FastRecovery: recovering,
+		AppLimited: s.AppLimited, WindowLimited: x.mayGrow(), FastRecovery: recovering,
 	}
 }
 

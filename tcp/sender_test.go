@@ -306,7 +306,7 @@ func TestSlowStartAfterTimeout(t *testing.T) {
 }
 
 // TestDuplicateACKsDoNotOpenTheWindow is RFC 5681 3.2, RFC 3042 and RFC 6675 5: before loss is declared, each duplicate ACK
-// lets one new segment leave, and the window stays. When the hole fills without a loss, each byte counts once.
+// lets one new segment leave, and the window stays. When the hole fills without a loss, what fills it counts.
 func TestDuplicateACKsDoNotOpenTheWindow(t *testing.T) {
 	for _, name := range []string{"reno", "cubic", "dctcp"} {
 		for _, avoid := range []bool{false, true} {
@@ -327,7 +327,7 @@ func TestDuplicateACKsDoNotOpenTheWindow(t *testing.T) {
 				}
 			}
 			x.acked(101, n, false)
-			if want := w + uint32(n)*testMSS; !avoid && x.cc.Window() != want {
+			if want := w + uint32(n-2)*testMSS; !avoid && x.cc.Window() != want {
 				t.Errorf("%s: window %d after the hole has filled, want %d", name, x.cc.Window(), want)
 			}
 		}
@@ -352,6 +352,36 @@ func TestACKAfterTimeoutCountsOnce(t *testing.T) {
 		x.acked(2100, 3, false)
 		if w := x.cc.Window(); w > 2*testMSS {
 			t.Errorf("SACK %v: window %d after one retransmission", sack, w)
+		}
+	}
+}
+
+// TestReorderedDataCounts: on a path that reorders much, nearly all is SACKed before it is acknowledged, and the window
+// grows by it then.
+func TestReorderedDataCounts(t *testing.T) {
+	x := newSending(t, "reno")
+	x.fill(0)
+	x.acked(100, 0, false, wire.SACKBlock{Left: 9 * testMSS, Right: 10 * testMSS})
+	x.acked(101, 1, false) // it was overtaken by eight
+	x.acked(101, 7, false)
+	w := x.cc.Window()
+	x.acked(102, 2, false)
+	if x.cc.Window() != w+2*testMSS {
+		t.Errorf("window %d, want two segments more than %d", x.cc.Window(), w)
+	}
+}
+
+// TestSlowStartDoublesWhatWasUsed is RFC 7661 1: a window that was used in part grows to twice of that at most.
+func TestSlowStartDoublesWhatWasUsed(t *testing.T) {
+	for segments, want := range map[int]uint32{4: 10, 5: 10, 6: 12, 7: 14, 9: 18, 10: 20} {
+		x := newSending(t, "reno")
+		x.sent(after(0), x.next, uint32(segments)*testMSS, true)
+		x.next += uint32(segments) * testMSS
+		for range segments {
+			x.acked(100, 1, false)
+		}
+		if w := x.cc.Window() / testMSS; w != want {
+			t.Errorf("%d segments of 10 in flight: window %d, want %d", segments, w, want)
 		}
 	}
 }
