@@ -50,7 +50,7 @@ func openTransport(e *harness.Env) (*harness.Bench, error) {
 	}
 	b := &transportBench{e: e, millrace: e.BuildMillrace()}
 	all := b.inMemory()
-	for _, group := range [][]harness.Measure{b.overVeth(), b.segments(), b.lossy(), b.quic(), b.scale()} {
+	for _, group := range [][]harness.Measure{b.overVeth(), b.computing(), b.segments(), b.lossy(), b.quic(), b.scale()} {
 		all = append(all, group...)
 	}
 	return &harness.Bench{Measures: all, Close: func() error { return nil }}, nil
@@ -190,6 +190,7 @@ type vethTest struct {
 	op          string
 	vsK, vsG    float64
 	stacks      []string // ours first, the kernel's second, then gVisor's
+	compute     string   // how many goroutines compute in the server
 	offloads    bool
 }
 
@@ -205,6 +206,21 @@ func (b *transportBench) overVeth() []harness.Measure {
 	var all []harness.Measure
 	for _, t := range tests {
 		t.stacks = wired
+		all = append(all, b.veth(t))
+	}
+	return all
+}
+
+// computing has a server with two goroutines that compute, as many as GOMAXPROCS, on all CPUs. Its CPU time is
+// mostly theirs.
+func (b *transportBench) computing() []harness.Measure {
+	var all []harness.Measure
+	for _, t := range []vethTest{
+		{name: "beside 2 computing goroutines, server sends", unit: "byte", part: "client", count: "bytes", args: []string{"-op", "receive"}, metric: harness.MetricRate, op: ">=", vsK: 0.8},
+		{name: "beside 2 computing goroutines, server receives", unit: "byte", part: "server", count: "bytes", args: []string{"-op", "send"}, metric: harness.MetricRate, op: ">=", vsK: 0.8},
+		{name: "beside 2 computing goroutines, 1-byte round trip", unit: "round trip", part: "client", count: "ops", args: []string{"-op", "echo"}, metric: harness.MetricRate, op: ">=", vsK: 0.8},
+	} {
+		t.stacks, t.compute = []string{stackOurs, stackKernel}, "2"
 		all = append(all, b.veth(t))
 	}
 	return all
@@ -237,7 +253,11 @@ func (b *transportBench) veth(t vethTest) harness.Measure {
 				return harness.Sample{}, err
 			}
 			defer w.net.Close()
-			win, err := harness.RunParts(ctx, tm, b.parts(w, stack, t.args...)...)
+			parts := b.parts(w, stack, t.args...)
+			if t.compute != "" {
+				parts[0].Argv = append(parts[0].Argv, "-compute", t.compute)
+			}
+			win, err := harness.RunParts(ctx, tm, parts...)
 			if err != nil {
 				return harness.Sample{}, err
 			}

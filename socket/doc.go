@@ -16,6 +16,10 @@
 // with the connection. The loop fills or empties the buffer at the end of a burst and wakes the goroutine
 // once, when its call is complete. There is no goroutine per connection and no intermediate buffer.
 //
+// A loop is a goroutine that shares the processors of the program (GOMAXPROCS) with goroutines that compute,
+// and keeps its pace beside them. If round trips must not wait for a time slice of those either, set
+// stack.Config.ExtraProcessor.
+//
 // # Callbacks
 //
 // Functions that are called on a loop (by OnReady, OnAccept, Do and Peek, and done of WriteZeroCopy) hold its

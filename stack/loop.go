@@ -50,6 +50,12 @@ type Config struct {
 	// Now is the clock of Serve and Enter. nil is Now; a test in virtual time has its own.
 	Now func() clock.Time
 
+	// ExtraProcessor makes Serve raise GOMAXPROCS by one while it runs. Beside as many goroutines that
+	// compute as there were processors, round trips then take microseconds instead of parts of a time
+	// slice of 10 ms. Beside more of them it only adds a thread that competes for the CPUs. While
+	// GOMAXPROCS is set, the runtime does not follow changes of the cgroup's CPU limit.
+	ExtraProcessor bool
+
 	// Affinity lists the CPUs that the runner's thread is bound to. Empty leaves the choice to the
 	// kernel.
 	Affinity []int

@@ -491,7 +491,7 @@ func TestALoopWithFrameCreditsSleepsShort(t *testing.T) {
 	for i := range a.devices {
 		a.devices[i].info = pmd.Info{Caps: pmd.CapPoll, FD: -1}
 	}
-	sleeps := func() time.Duration { _, limit := newThread(a).awaits(0, nil); return limit }
+	sleeps := func() time.Duration { _, limit := a.awaits(0, nil); return limit }
 	a.out.tick = clock.Never
 	if got := sleeps(); got != maxSleep {
 		t.Errorf("at rest %v", got)

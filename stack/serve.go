@@ -3,16 +3,17 @@ package stack
 import (
 	"context"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/clock"
 )
 
 // Serve is Run for a loop that goroutines enter (LoopLock.Enter): that of sockets. It runs on the
-// calling goroutine, bound to a thread only where Config.Affinity names CPUs. An iteration that
-// moved packets yields to the goroutines that it made ready, and what they cause in answer leaves
-// with the next iteration, all at once. It sleeps in the runtime's poller where devices have a file,
-// and on a channel where they have none. It ends as Run does.
+// calling goroutine, bound to a thread only where Config.Affinity names CPUs. Each iteration yields to
+// the goroutines that it made ready, on the same processor, and what they cause in answer leaves with
+// the next iteration, all at once. It sleeps in ppoll(2) where devices have a file, and on a channel
+// where they have none. It ends as Run does.
 func (l *Loop) Serve(ctx context.Context) error {
 	if l.handler == nil {
 		return errNoHandler
@@ -24,11 +25,12 @@ func (l *Loop) Serve(ctx context.Context) error {
 		}
 		defer release()
 	}
-	s, err := newServer(l)
-	if err != nil {
-		return err
-	}
+	s := newServer(l)
 	defer s.close()
+	if l.cfg.ExtraProcessor {
+		addProcessors(1)
+		defer addProcessors(-1)
+	}
 	stop := context.AfterFunc(ctx, l.notifier.notify)
 	defer stop()
 	l.lock.served.Store(true)
@@ -40,6 +42,16 @@ func (l *Loop) Serve(ctx context.Context) error {
 	return l.lastError()
 }
 
+// processors serializes changes of GOMAXPROCS: several loops begin and end at the same time.
+var processors sync.Mutex
+
+// addProcessors changes GOMAXPROCS by n.
+func addProcessors(n int) {
+	processors.Lock()
+	defer processors.Unlock()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+}
+
 // server is the runner of a loop on a goroutine.
 type server struct {
 	l     *Loop
@@ -47,9 +59,8 @@ type server struct {
 	sleep *sleeper
 }
 
-func newServer(l *Loop) (*server, error) {
-	p, err := newSleeper(l)
-	return &server{l, newSpin(l.cfg.Spin, l.cfg.Now()), p}, err
+func newServer(l *Loop) *server {
+	return &server{l, newSpin(l.cfg.Spin, l.cfg.Now()), newSleeper(l)}
 }
 
 func (s *server) close() { s.sleep.close() }
@@ -70,7 +81,7 @@ func (s *server) run(ctx context.Context) {
 				s.spin.worked(now)
 			}
 		}
-		runtime.Gosched()
+		yield()
 	}
 }
 

@@ -376,49 +376,103 @@ func TestMemoryDriversWakeServedLoops(t *testing.T) {
 	}
 }
 
-// TestAFileWakesTheRuntimeOnceForEachSleep wakes a sleeper by the file and by the notifier. While it is
-// awake the runtime sees no event of the file, in the next sleep it does.
-func TestAFileWakesTheRuntimeOnceForEachSleep(t *testing.T) {
-	for _, byNotifier := range []bool{false, true} {
+// TestASleepWithAFileEnds by the file, the notifier, both and the limit. The notifier is drained, so that it
+// ends one sleep only; the file is the driver's to read.
+func TestASleepWithAFileEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, notifier bool
+		limit          time.Duration
+		atLeast        time.Duration
+	}{
+		"by the file":      {file: true, limit: time.Hour},
+		"by the notifier":  {notifier: true, limit: time.Hour},
+		"by both":          {file: true, notifier: true, limit: time.Hour},
+		"at the next tick": {limit: 5 * time.Millisecond, atLeast: 5 * time.Millisecond},
+		"at the most":      {limit: time.Hour, atLeast: maxSleep},
+	} {
 		w := newWorld(t)
 		f, in := newFiled(t, w.pool)
-		w.hand.every = clock.Time(time.Hour)
+		w.hand.every = clock.Time(c.limit)
 		l, err := NewLoop(Config{Devices: []pmd.Driver{f}, Pool: w.pool, Engine: w.eng, Handler: w.hand})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		p, err := newSleeper(l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := newSleeper(l)
 		defer p.close()
-		pending := func() int {
-			n := 0
-			_ = p.raw.Control(func(epoll uintptr) {
-				n, _ = unix.Poll([]unix.PollFd{{Fd: int32(epoll), Events: unix.POLLIN}}, 0)
-			})
-			return n
+		if c.file {
+			_, _ = in.Write([]byte{1})
 		}
-		write := func() { _, _ = in.Write([]byte{1}) }
-		for i, wake := range []func(){l.notifier.notify, write, write} {
-			if i == 0 && !byNotifier {
-				continue
-			}
-			wake()
-			if !p.sleep(t.Context()) {
-				t.Fatal("it did not sleep")
-			}
-			write()
-			if pending() != 0 {
-				t.Errorf("by the notifier %v, sleep %d: an event of the file while awake", byNotifier, i)
-			}
-			if !p.sleep(t.Context()) {
-				t.Error("it did not sleep")
-			}
-			var b [8]byte
-			_, _ = unix.Read(f.fd, b[:])
+		if c.notifier {
+			l.notifier.notify()
 		}
+		begin := time.Now()
+		if !p.sleep(t.Context()) {
+			t.Errorf("%s: it did not sleep", name)
+		}
+		took := time.Since(begin)
+		if took < c.atLeast || c.atLeast == 0 && took >= maxSleep || l.notifier.armed.Load() {
+			t.Errorf("%s: after %v, armed %v", name, took, l.notifier.armed.Load())
+		}
+		fds := []unix.PollFd{{Fd: int32(l.notifier.fd), Events: unix.POLLIN}, {Fd: int32(f.fd), Events: unix.POLLIN}}
+		_, _ = unix.Poll(fds, 0)
+		if fds[0].Revents != 0 || (fds[1].Revents != 0) != c.file {
+			t.Errorf("%s: then notifier %v, file %v", name, fds[0].Revents, fds[1].Revents)
+		}
+	}
+}
+
+// TestALoopBesideComputingGoroutinesKeepsItsProcessor has one processor for a loop that does not sleep and two
+// goroutines that compute in time slices of 10 ms. All of them advance, and the loop makes many iterations for
+// each slice: with runtime.Gosched it made one for every two.
+func TestALoopBesideComputingGoroutinesKeepsItsProcessor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	w := newWorld(t)
+	w.loop.cfg.Spin = time.Hour
+	stop := w.serving(t)
+	var end atomic.Bool
+	var computed [2]atomic.Uint64
+	var all sync.WaitGroup
+	for i := range computed {
+		all.Go(func() {
+			for !end.Load() {
+				computed[i].Add(1)
+			}
+		})
+	}
+	const slices = 50
+	time.Sleep(slices * 10 * time.Millisecond)
+	end.Store(true)
+	all.Wait()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	n := w.loop.Stats().Iterations
+	if n < 5*slices || computed[0].Load() == 0 || computed[1].Load() == 0 {
+		t.Errorf("%d iterations, and %d and %d of the others", n, computed[0].Load(), computed[1].Load())
+	}
+}
+
+// TestExtraProcessorsLastAsLongAsTheirLoops serves three loops, two of which ask for a processor, and ends them.
+func TestExtraProcessorsLastAsLongAsTheirLoops(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	var stops []func() error
+	for _, extra := range []bool{true, false, true} {
+		w := newWorld(t)
+		w.loop.cfg.ExtraProcessor = extra
+		stops = append(stops, w.serving(t))
+		w.asleep(t)
+	}
+	if got := runtime.GOMAXPROCS(0); got != before+2 {
+		t.Errorf("%d processors, %d before", got, before)
+	}
+	for _, stop := range stops {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := runtime.GOMAXPROCS(0); got != before {
+		t.Errorf("%d processors after, %d before", got, before)
 	}
 }
 
@@ -440,10 +494,7 @@ func TestASleepAllocatesNothing(t *testing.T) {
 		for i := range l.devices {
 			l.devices[i].info.Notifier = new(pmd.Notifier)
 		}
-		p, err := newSleeper(l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := newSleeper(l)
 		defer p.close()
 		sleeps, ctx := l.count.Sleeps, t.Context()
 		n := testing.AllocsPerRun(100, func() {
@@ -524,10 +575,7 @@ func TestAServedLoopPublishesItsCountersNowAndThen(t *testing.T) {
 	for i := range w.loop.devices {
 		w.loop.devices[i].info.Notifier = new(pmd.Notifier)
 	}
-	p, err := newSleeper(w.loop)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newSleeper(w.loop)
 	defer p.close()
 	if !p.prepare() {
 		t.Fatal("it does not sleep")

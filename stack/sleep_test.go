@@ -38,7 +38,7 @@ func TestWhatAnIdleLoopWaitsFor(t *testing.T) {
 		}
 		w.loop.out.tick = clock.Never
 		c.change(w.loop)
-		fds, limit := newThread(w.loop).awaits(1_000, nil)
+		fds, limit := w.loop.awaits(1_000, nil)
 		if limit != c.limit || len(fds) != len(c.fds)+1 || fds[0].Fd != int32(w.loop.notifier.fd) {
 			t.Errorf("%s: %v for %v; want ports %v for %v", name, fds, limit, c.fds, c.limit)
 			continue
@@ -71,10 +71,10 @@ func TestAPortThatIsUpAgainWakesTheLoop(t *testing.T) {
 	w.loop.devices[0].info = pmd.Info{Caps: pmd.CapPoll, FD: 70}
 	w.port[0].rxErr = pmd.ErrDown
 	w.loop.Poll(0)
-	down, _ := newThread(w.loop).awaits(0, nil)
+	down, _ := w.loop.awaits(0, nil)
 	w.port[0].rxErr = nil
 	w.loop.Poll(clock.Time(retryAfter))
-	if up, _ := newThread(w.loop).awaits(0, nil); len(down) != 1 || len(up) != 2 {
+	if up, _ := w.loop.awaits(0, nil); len(down) != 1 || len(up) != 2 {
 		t.Errorf("it waits for %v while the link is down, for %v then", down, up)
 	}
 }

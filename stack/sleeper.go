@@ -2,10 +2,6 @@ package stack
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"syscall"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -13,80 +9,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sleeper suspends the goroutine of a served loop until a device has packets, a command comes or a
-// timer is due.
+// sleeper suspends the runner of a served loop until a device has packets, a command comes or a timer
+// is due.
 //
-// Without files it waits for a channel that the notifier fills, which costs no system call. Devices
-// with files are watched, with the notifier's eventfd, by an epoll of their own, and that one file by
-// the runtime's poller. The runtime's interest is edge-triggered, that of the inner epoll is not:
-// each wait polls the inner epoll after the runtime has been told to forget old edges, so none is
-// lost.
+// With files it waits in ppoll(2), on the thread that the loop runs on. The kernel wakes that thread,
+// and it continues with the processor (the runtime's P) that it had, or with any idle one. The
+// runtime's poller needs a processor before it looks for events: where all of them compute, it looks
+// every 10 ms. A sleep is one system call, and two where the notifier ended it.
 //
-// Each device is watched for one event only (EPOLLONESHOT), and anew with each sleep: for every
-// packet that comes while the loop is awake the kernel would wake a thread of the runtime, for
-// nothing.
+// Without files it waits for a channel that the notifier fills, which costs no system call.
 type sleeper struct {
-	l       *Loop
-	file    *os.File // the epoll; nil without files
-	raw     syscall.RawConn
-	watched []watch // of each device
-	timer   *time.Timer
-
-	// Made once, so that no sleep allocates.
-	events []unix.EpollEvent
-	look   func(epoll uintptr) bool
-	follow func(epoll uintptr)
-	err    error // of follow
+	l     *Loop
+	files bool
+	fds   []unix.PollFd // of the notifier and the devices
+	limit time.Duration // of this sleep
+	timer *time.Timer   // ends a sleep without files
 }
 
-// watch is the state of a device in the epoll.
-type watch uint8
-
-const (
-	unwatched watch = iota
-	reported        // the epoll has reported the file once and is disabled for it
-	watching
-)
-
-func newSleeper(l *Loop) (*sleeper, error) {
-	p := &sleeper{l: l, watched: make([]watch, len(l.devices)), events: make([]unix.EpollEvent, len(l.devices)+1)}
-	p.look, p.follow = p.poll, p.update
-	p.timer = time.AfterFunc(time.Hour, l.notifier.wake)
-	p.timer.Stop()
+func newSleeper(l *Loop) *sleeper {
+	p := &sleeper{l: l, fds: make([]unix.PollFd, 0, len(l.devices)+1)}
 	for i := range l.devices {
-		if l.hasFile(i) {
-			return p, p.open()
-		}
+		p.files = p.files || l.hasFile(i)
 	}
-	l.notifier.useChannel(make(chan struct{}, 1))
-	return p, nil
-}
-
-// open makes the epoll and adds the eventfd.
-func (p *sleeper) open() error {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("loop: epoll: %w", err)
+	if !p.files {
+		l.notifier.useChannel(make(chan struct{}, 1))
+		p.timer = time.AfterFunc(time.Hour, l.notifier.wake)
+		p.timer.Stop()
 	}
-	err = errors.Join(
-		unix.SetNonblock(fd, true), // or the runtime's poller does not take it
-		unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, p.l.notifier.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1}))
-	p.file = os.NewFile(uintptr(fd), "loop")
-	if err == nil {
-		p.raw, err = p.file.SyscallConn()
-	}
-	if err != nil {
-		return fmt.Errorf("loop: epoll: %w", errors.Join(err, p.file.Close()))
-	}
-	return nil
+	return p
 }
 
 // close may be called once.
 func (p *sleeper) close() {
-	p.timer.Stop()
-	p.l.notifier.useChannel(nil)
-	if p.file != nil {
-		_ = p.file.Close()
+	if !p.files {
+		p.timer.Stop()
+		p.l.notifier.useChannel(nil)
 	}
 }
 
@@ -100,7 +57,6 @@ func (p *sleeper) sleep(ctx context.Context) bool {
 		p.wait()
 	}
 	n.disarm()
-	p.timer.Stop() // a running timer makes each switch between goroutines read the clock
 	return slept
 }
 
@@ -114,89 +70,28 @@ func (p *sleeper) prepare() bool {
 	if l.poll(now) > 0 || l.mayNotSleep() {
 		return false
 	}
-	limit := l.sleepLimit(now)
-	if limit <= 0 || p.watch() != nil {
+	if p.fds, p.limit = l.awaits(now, p.fds[:0]); p.limit <= 0 {
 		return false
 	}
-	l.lock.wakeAt = now.Add(limit)
-	p.timer.Reset(limit)
+	l.lock.wakeAt = now.Add(p.limit)
 	l.count.Sleeps++
 	l.publish()
 	return true
 }
 
-// wait returns when the notifier notifies or, with files, one is readable.
+// wait returns when the notifier notifies, a file is readable or the limit has passed.
 func (p *sleeper) wait() {
-	if p.file == nil {
+	if !p.files {
+		p.timer.Reset(p.limit)
 		<-p.l.notifier.ch
+		p.timer.Stop() // a running timer makes each switch between goroutines read the clock
 		return
 	}
-	_ = p.raw.Read(p.look)
-}
-
-// poll asks the epoll for events, and reports whether there is one.
-func (p *sleeper) poll(epoll uintptr) bool {
-	n, err := unix.EpollWait(int(epoll), p.events, 0)
-	if err != nil {
-		return !errors.Is(err, unix.EINTR)
+	ts := unix.NsecToTimespec(int64(p.limit))
+	_, _ = unix.Ppoll(p.fds, &ts, nil) // after EINTR and a timeout an iteration follows, too
+	if p.fds[0].Revents != 0 {
+		p.l.notifier.drain()
 	}
-	for _, e := range p.events[:n] {
-		if e.Fd < 0 {
-			p.l.notifier.drain()
-		} else {
-			p.watched[e.Fd] = reported
-		}
-	}
-	if n > 0 {
-		p.unwatch(epoll)
-	}
-	return n > 0
-}
-
-// watch makes the epoll watch the files that shall wake the loop.
-func (p *sleeper) watch() error {
-	if p.file == nil {
-		return nil
-	}
-	p.err = nil
-	return errors.Join(p.raw.Control(p.follow), p.err)
-}
-
-// update is watch with the epoll's descriptor.
-func (p *sleeper) update(epoll uintptr) {
-	for i, w := range p.watched {
-		wakes := p.l.wakes(i)
-		switch {
-		case wakes && w == unwatched:
-			p.control(epoll, unix.EPOLL_CTL_ADD, i, watching)
-		case wakes && w == reported:
-			p.control(epoll, unix.EPOLL_CTL_MOD, i, watching)
-		case !wakes && w != unwatched:
-			p.control(epoll, unix.EPOLL_CTL_DEL, i, unwatched)
-		}
-	}
-}
-
-// unwatch disables the files that did not end the sleep.
-func (p *sleeper) unwatch(epoll uintptr) {
-	for i, w := range p.watched {
-		if w == watching {
-			p.control(epoll, unix.EPOLL_CTL_MOD, i, reported)
-		}
-	}
-}
-
-// control changes the state of device i in the epoll to w.
-func (p *sleeper) control(epoll uintptr, op, i int, w watch) {
-	e := unix.EpollEvent{Events: unix.EPOLLONESHOT, Fd: int32(i)}
-	if w == watching {
-		e.Events |= unix.EPOLLIN
-	}
-	if err := unix.EpollCtl(int(epoll), op, p.l.devices[i].info.FD, &e); err != nil {
-		p.err = fmt.Errorf("loop: epoll: %w", err)
-		return
-	}
-	p.watched[i] = w
 }
 
 // Bounds on how long a loop sleeps.
@@ -220,6 +115,18 @@ func (l *Loop) hasFile(i int) bool { return l.devices[i].info.Caps&pmd.CapPoll !
 func (l *Loop) wakes(i int) bool {
 	p := &l.devices[i]
 	return l.hasFile(i) && !p.ended && p.err == nil && l.out.queues[i].out.Len() == 0
+}
+
+// awaits appends what wakes an idle loop to fds, its notifier first, and returns how long it may sleep
+// at most.
+func (l *Loop) awaits(now clock.Time, fds []unix.PollFd) ([]unix.PollFd, time.Duration) {
+	fds = append(fds, unix.PollFd{Fd: int32(l.notifier.fd), Events: unix.POLLIN})
+	for i := range l.devices {
+		if l.wakes(i) {
+			fds = append(fds, unix.PollFd{Fd: int32(l.devices[i].info.FD), Events: unix.POLLIN})
+		}
+	}
+	return fds, l.sleepLimit(now)
 }
 
 // sleepLimit returns how long an idle loop may sleep at most.

@@ -71,7 +71,7 @@ func (t *thread) sleep(now clock.Time) {
 	if l.inside > 0 || l.waiting != nil {
 		return
 	}
-	fds, limit := t.awaits(now, make([]unix.PollFd, 0, 16))
+	fds, limit := l.awaits(now, make([]unix.PollFd, 0, 16))
 	ts := unix.NsecToTimespec(int64(limit))
 	l.notifier.arm()
 	defer l.notifier.disarm()
@@ -84,18 +84,6 @@ func (t *thread) sleep(now clock.Time) {
 		_, _ = unix.Ppoll(fds, &ts, nil) // after EINTR and a timeout an iteration follows, too
 	}
 	l.notifier.drain()
-}
-
-// awaits appends what wakes an idle loop to fds, and returns how long it may sleep at most.
-func (t *thread) awaits(now clock.Time, fds []unix.PollFd) ([]unix.PollFd, time.Duration) {
-	l := t.l
-	fds = append(fds, unix.PollFd{Fd: int32(l.notifier.fd), Events: unix.POLLIN})
-	for i := range l.devices {
-		if l.wakes(i) {
-			fds = append(fds, unix.PollFd{Fd: int32(l.devices[i].info.FD), Events: unix.POLLIN})
-		}
-	}
-	return fds, l.sleepLimit(now)
 }
 
 // lockThread locks the calling goroutine to its thread and binds that to CPUs, where there are any.

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"runtime/pprof"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +41,9 @@ func profiled(file string, w roleWork, err error) (roleWork, error) {
 
 // openTCPServe offers netpeer's services by the stack -as over -dev with address -to.
 func openTCPServe(o roleOptions) (roleWork, error) {
+	if err := computeBeside(o.compute); err != nil {
+		return roleWork{}, err
+	}
 	n, err := openStack(o)
 	if err != nil {
 		return roleWork{}, err
@@ -129,6 +133,35 @@ func spread(n int) error {
 	}
 	return err
 }
+
+// computeBeside starts n goroutines that compute until the process ends, and never call into the runtime: what
+// a program does that has other work than its connections. The process may then run on all CPUs, because the
+// question is who gets one of its GOMAXPROCS processors.
+func computeBeside(n int) error {
+	if n == 0 {
+		return nil
+	}
+	if err := spread(allCPUs); err != nil {
+		return err
+	}
+	for i := range n {
+		go func() {
+			for x := uint64(i) | 1; ; {
+				x ^= x << 13
+				x ^= x >> 7
+				x ^= x << 17
+				computed.Store(x)
+			}
+		}()
+	}
+	return nil
+}
+
+// allCPUs is more than there are: runtime.NumCPU is of a process that was started on one.
+const allCPUs = 1024
+
+// computed keeps the compiler from removing the work of computeBeside.
+var computed atomic.Uint64
 
 // openTCPMemory runs load -op over two stacks -as that are joined in memory, all on as many cores as
 // they have loops.
