@@ -127,7 +127,9 @@ func (d *Device) openQueue(i int, multi bool) error {
 	if err != nil {
 		return d.explain("bind", id, err)
 	}
-	d.Queues = append(d.Queues, newQueue(&d.cfg, s, id, pool))
+	q := newQueue(&d.cfg, s, id, pool)
+	q.dev = d
+	d.Queues = append(d.Queues, q)
 	return nil
 }
 

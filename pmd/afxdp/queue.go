@@ -26,6 +26,10 @@ type Queue struct {
 	maxPacket uint32      // bytes of a packet that the device takes
 	rxTarget  int         // frames that rxHeld shall hold
 
+	// dev is never used: it keeps the program attached while the queue is in use. A bpf_link that the garbage collector
+	// finds unreachable is closed, and the interface would then go silent without an error.
+	dev *Device
+
 	id        int
 	closed    bool
 	unsent    bool       // the kernel stopped sending (EAGAIN, ENOBUFS): kick again
