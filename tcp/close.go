@@ -121,6 +121,7 @@ func (c *Conn) detach() {
 	if c.has(flagTable) {
 		c.flags &^= flagTable
 		m.table.remove(m.table.hashTuple(&c.tuple), c.id)
+		m.passive.searches.Release(&c.tuple)
 	}
 	c.stopWaiting()
 	if q := c.snd; q != nil {

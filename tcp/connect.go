@@ -10,7 +10,8 @@ import (
 
 // Connect begins to connect to t's remote end (RFC 9293 3.10.1, active OPEN). Where
 // LocalPort is 0 it chooses a free one that Owns approves. The owner is told Connected, or
-// Closed. A nil o is the Mux's Defaults.
+// Closed. A nil o is the Mux's Defaults. ErrPortSearch asks the caller to call again: most
+// ports are in use, and the search goes on where it stopped.
 func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*Conn, error) {
 	m.now = now
 	if o == nil {
@@ -22,8 +23,8 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 	m.flow = t
 	flow := &m.flow
 	if flow.LocalPort == 0 {
-		if !m.choosePort(now, flow, m.connected) {
-			return nil, ErrNoPort
+		if err := m.choosePort(now, flow, m.connected); err != nil {
+			return nil, err
 		}
 	} else if m.connected(flow) {
 		return nil, ErrInUse

@@ -34,7 +34,13 @@ type Options struct {
 	NoTimestamps, NoSACK, NoScaling bool // neither offer nor accept the option
 	NoDelayedAck                    bool // acknowledge every segment at once
 	UrgentOutOfBand                 bool // take the urgent byte out of the stream, for ReadUrgent (SO_OOBINLINE off)
-	Keys                            *auth.Keys
+
+	// V6Only and Share are of listeners. With V6Only the unspecified address is that of IPv6
+	// alone (RFC 3493 5.3). Share lets listeners that all say so have one address and port, as
+	// SO_REUSEPORT of socket(7): connections are spread over them by a hash of their tuples.
+	V6Only, Share bool
+
+	Keys *auth.Keys
 }
 
 // Unpaced as MaxPacing has what the window allows leave at once, as Linux does without the fq queueing discipline:

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/ports"
 	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/tcp/syncookie"
 	"github.com/millrace/millrace/wire"
@@ -17,13 +18,15 @@ import (
 // bounded record and one small reply, and replies that anybody can provoke have a rate
 // limit.
 type passive struct {
-	secrets secrets
-	ports   portChooser
+	secrets  secrets
+	ports    portChooser
+	searches ports.Searches
 
-	listeners  []*Listener // by Listener.id; nil where one has closed
-	byEndpoint map[endpoint]*Listener
-	ready      []*Listener // those whose owners are to be told of waiting connections
-	spare      []*Listener // the other list, so that owners may cause more while one is walked
+	listeners []*Listener // by Listener.id; nil where one has closed
+	byPort    map[uint16]*listenPort
+	listening ports.Set   // the keys of byPort
+	ready     []*Listener // those whose owners are to be told of waiting connections
+	spare     []*Listener // the other list, so that owners may cause more while one is walked
 
 	synQueue        synQueue
 	cookies         syncookie.Codec
@@ -49,9 +52,10 @@ func (m *Mux) initPassive() {
 	cfg, f := &m.cfg, &m.passive
 	f.secrets = newSecrets(&cfg.Secret)
 	f.ports.key = f.secrets.port
-	f.byEndpoint = map[endpoint]*Listener{}
+	f.byPort = map[uint16]*listenPort{}
 	f.synQueue.key, f.synQueue.limit = f.secrets.table, valueOr(cfg.MaxHalfOpen, defaultMaxHalfOpen)
 	f.timeWait.key, f.timeWait.limit = f.secrets.table, valueOr(cfg.MaxTimeWait, defaultMaxTimeWait)
+	f.timeWait.searches = &f.searches
 	f.timeWait.duration = valueOr(cfg.TimeWait, defaultTimeWait)
 	f.resetLimit = tokenBucket{interval: replyInterval, burst: replyBurst}
 	f.challengeLimit = f.resetLimit
@@ -109,16 +113,51 @@ func (f *passive) authOf(l *Listener, h *halfOpen) *auth.State {
 }
 
 // choosePort sets t.LocalPort to a port that Owns approves and that no connection, listener
-// or TIME-WAIT record uses. connected reports whether a tuple has a connection.
-func (m *Mux) choosePort(now clock.Time, t *wire.Tuple, connected func(*wire.Tuple) bool) bool {
+// or TIME-WAIT record uses. connected reports whether a tuple has a connection. It tries at
+// most ports.StepTries ports, which is some 100 us, and then returns ErrPortSearch: the
+// loop serves others before it goes on.
+func (m *Mux) choosePort(now clock.Time, t *wire.Tuple, connected func(*wire.Tuple) bool) error {
 	f := &m.passive
-	return f.ports.choose(t, func(t *wire.Tuple) bool {
-		return (m.cfg.Owns == nil || m.cfg.Owns(t)) && !connected(t) && !f.listens(t) && f.tupleFree(now, t)
-	})
+	t.LocalPort = 0
+	s := f.searches.Find(t)
+	if s == nil {
+		if f.ports.choose(t, ports.QuickTries, func(t *wire.Tuple) bool {
+			free, _ := m.portFree(now, t, connected)
+			return free
+		}) {
+			return nil
+		}
+		s = f.searches.Begin(t)
+	}
+	from := uint16(firstPort + m.random.Uint64()%portCount)
+	for range ports.StepTries {
+		port, ok := s.Next(now, from, firstPort, lastPort)
+		if !ok {
+			t.LocalPort = 0
+			return ErrNoPort
+		}
+		t.LocalPort = port
+		free, until := m.portFree(now, t, connected)
+		if free {
+			return nil
+		}
+		s.Reject(port, until)
+	}
+	t.LocalPort = 0
+	return ErrPortSearch
 }
 
-// tupleFree reports whether no TIME-WAIT record keeps a new connection from t.
-func (f *passive) tupleFree(now clock.Time, t *wire.Tuple) bool {
+// portFree reports whether a connection may use t. Otherwise until is when a TIME-WAIT
+// record stops to keep it, Never where something has to end first.
+func (m *Mux) portFree(now clock.Time, t *wire.Tuple, connected func(*wire.Tuple) bool) (free bool, until clock.Time) {
+	f := &m.passive
+	if m.cfg.Owns != nil && !m.cfg.Owns(t) || connected(t) || f.listens(t) {
+		return false, clock.Never
+	}
 	slot := f.timeWait.find(t)
-	return slot == noSlot || f.timeWait.reusable(now, f.timeWait.at(slot))
+	if slot == noSlot {
+		return true, 0
+	}
+	r := f.timeWait.at(slot)
+	return f.timeWait.reusable(now, r), f.timeWait.reusableAt(now, r)
 }

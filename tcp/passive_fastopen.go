@@ -83,6 +83,15 @@ func (f *passive) trackFastOpen(c *Conn, l *Listener) {
 	l.fastOpenPending++
 }
 
+// moveFastOpen makes c count at l, where its handshake is not complete.
+func (f *passive) moveFastOpen(c *Conn, l *Listener) {
+	if from := f.fastOpenPending[c.id]; from != nil {
+		from.fastOpenPending--
+		l.fastOpenPending++
+		f.fastOpenPending[c.id] = l
+	}
+}
+
 // untrackFastOpen stops that: the handshake is complete, or c is gone.
 func (f *passive) untrackFastOpen(c *Conn) {
 	if l := f.fastOpenPending[c.id]; l != nil {

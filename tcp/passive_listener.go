@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/ports"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -15,7 +16,9 @@ type Listener struct {
 	m               *Mux
 	local           wire.Addr
 	port            uint16
-	id              uint16 // index in front.listeners, by which half-open records name it
+	group           *listenGroup // of its address and port
+	index           int          // in the group
+	id              uint16       // index in passive.listeners, by which half-open records name it
 	backlog         int
 	halfOpen        int // records in the SYN queue
 	fastOpenPending int // Fast Open connections in the queue whose handshake is not complete
@@ -30,10 +33,38 @@ type Listener struct {
 	closed          bool
 }
 
-// endpoint is an address and port that a listener has; the zero address is any.
-type endpoint struct {
-	addr wire.Addr
-	port uint16
+// listenPort holds the listeners of one port, by scope, the most specific first.
+type listenPort []*listenGroup
+
+// listenGroup holds the listeners of one scope: one, or several that share it.
+type listenGroup = ports.Group[Listener]
+
+// conflict reports whether a listener in scope s may not be beside those of the port: one
+// of them would take connections from the other.
+func (p listenPort) conflict(s ports.Scope, share bool) bool {
+	for _, g := range p {
+		if g.Scope.Overlaps(s) && !(share && g.First().opts.Share) {
+			return true
+		}
+	}
+	return false
+}
+
+// add puts l into the group of its scope.
+func (p *listenPort) add(s ports.Scope, l *Listener) {
+	at := 0
+	for _, g := range *p {
+		if g.Scope == s {
+			l.group, l.index = g, g.Add(l)
+			return
+		}
+		if g.Scope.Rank() <= s.Rank() {
+			at++
+		}
+	}
+	l.group = &listenGroup{Scope: s}
+	l.index = l.group.Add(l)
+	*p = slices.Insert(*p, at, l.group)
 }
 
 // maxListeners is what the index in a record can name.
@@ -43,45 +74,73 @@ const maxListeners = 1 << 16
 // where it is wire.Unspecified4. Port 0 chooses one, see Listener.Addr. At most backlog
 // connections wait for Accept; less than one counts as one. A nil o is the Mux's Defaults.
 // Accepted connections begin with the options, which must not change; see SetOptions.
+//
+// As on Linux, ErrInUse is a listener on the port with an address in common, unless both
+// have the option Share; a connection goes to the listener with the more specific address.
 func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owner Owner) (*Listener, error) {
 	f := &m.passive
-	if port == 0 {
-		if port = m.freePort(local); port == 0 {
-			return nil, ErrNoPort
-		}
-	}
-	at := endpoint{local, port}
-	if f.byEndpoint[at] != nil {
-		return nil, ErrInUse
-	}
 	if o == nil {
 		o = &m.cfg.Defaults
 	}
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	if port == 0 {
+		if port = m.freePort(); port == 0 {
+			return nil, ErrNoPort
+		}
+	}
+	scope := ports.NewScope(local, o.V6Only)
+	if p := f.byPort[port]; p != nil && p.conflict(scope, o.Share) {
+		return nil, ErrInUse
+	}
 	id := f.freeID()
 	if id < 0 {
 		return nil, ErrTooMany
 	}
 	l := &Listener{m: m, local: local, port: port, id: uint16(id), backlog: max(backlog, 1), owner: owner, opts: o, announced: o}
-	f.listeners[id], f.byEndpoint[at] = l, l
+	f.listeners[id] = l
+	f.insert(scope, l)
 	return l, nil
 }
 
-// freePort returns a port at which nothing listens, 0 where there is none. It searches from
-// a random one on, so that closing and listening again does not give the same port (RFC
-// 6056 3.3.1).
-func (m *Mux) freePort(local wire.Addr) uint16 {
-	f := &m.passive
-	start := m.random.Uint64()
-	for i := range uint64(ports) {
-		port := uint16(firstPort + (start+i)%ports)
-		if f.byEndpoint[endpoint{local, port}] == nil && f.byEndpoint[endpoint{port: port}] == nil {
-			return port
-		}
+// freePort returns a port at which nothing listens, 0 where there is none. It begins with a
+// random one, so that closing and listening again does not give the same port (RFC 6056
+// 3.3.1).
+func (m *Mux) freePort() uint16 {
+	from := uint16(firstPort + m.random.Uint64()%portCount)
+	port, ok := m.passive.listening.Missing(from, firstPort, lastPort)
+	if !ok {
+		return 0
 	}
-	return 0
+	return port
+}
+
+// insert makes l known to the look-ups.
+func (f *passive) insert(s ports.Scope, l *Listener) {
+	p := f.byPort[l.port]
+	if p == nil {
+		p = &listenPort{}
+		f.byPort[l.port] = p
+		f.listening.Add(l.port)
+	}
+	p.add(s, l)
+}
+
+// remove ends what insert began. The port is free again for connections to anywhere.
+func (f *passive) remove(l *Listener) {
+	f.listeners[l.id] = nil
+	f.searches.Reset()
+	l.group.Remove(l.index)
+	if !l.group.Empty() {
+		return
+	}
+	p := f.byPort[l.port]
+	*p = slices.DeleteFunc(*p, func(g *listenGroup) bool { return g == l.group })
+	if len(*p) == 0 {
+		delete(f.byPort, l.port)
+		f.listening.Remove(l.port)
+	}
 }
 
 // freeID returns a free index of listeners, -1 where all are taken.
@@ -99,20 +158,28 @@ func (f *passive) freeID() int {
 }
 
 // listenerFor returns the listener for t: that of the address, else of any address of its
-// version, else of any.
+// version, else of any. Of several that share the scope, the tuple's hash chooses, so that
+// all segments of a connection that has no record meet the same one.
 func (f *passive) listenerFor(t *wire.Tuple) *Listener {
-	if len(f.byEndpoint) == 0 {
+	p := f.byPort[t.LocalPort]
+	if p == nil {
 		return nil
 	}
-	if l := f.byEndpoint[endpoint{t.Local, t.LocalPort}]; l != nil {
-		return l
-	}
-	if t.Local.Is4() {
-		if l := f.byEndpoint[endpoint{wire.Unspecified4, t.LocalPort}]; l != nil {
-			return l
+	for _, g := range *p {
+		if g.Scope.Covers(t.Local) {
+			return f.member(g, t)
 		}
 	}
-	return f.byEndpoint[endpoint{port: t.LocalPort}]
+	return nil
+}
+
+// member returns the listener of g for t.
+func (f *passive) member(g *listenGroup, t *wire.Tuple) *Listener {
+	n := g.Indexes()
+	if n == 1 {
+		return g.First()
+	}
+	return g.From(int(uint64(uint32(f.secrets.table.tuple(t, 0))) * uint64(n) >> 32))
 }
 
 // listens reports whether a listener has the port at the address or at any.
@@ -144,13 +211,13 @@ func (l *Listener) Options() Options { return *l.opts }
 
 // SetOptions changes the options of the connections whose handshake is not complete yet. The
 // window scale and the window of SYN-ACKs stay those of Listen's options, because SYN-ACKs under
-// way have told them; so do the keys.
+// way have told them; so do the keys, V6Only and Share.
 func (l *Listener) SetOptions(o *Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
 	x := *o
-	x.Keys = l.opts.Keys
+	x.Keys, x.V6Only, x.Share = l.opts.Keys, l.opts.V6Only, l.opts.Share
 	l.opts = &x
 	return nil
 }
@@ -201,14 +268,14 @@ func (f *passive) dropDeferred(c *Conn) {
 	c.flags |= flagOrphaned
 }
 
-// closeDeferred resets the connections of l that are kept from Accept.
+// closeDeferred passes on the connections of l that are kept from Accept.
 func (l *Listener) closeDeferred(now clock.Time) {
 	f := &l.m.passive
 	for _, id := range slices.Sorted(maps.Keys(f.deferred)) {
 		if f.deferred[id] == l {
 			c := l.m.conn(id)
 			f.undefer(c)
-			c.Abort(now)
+			l.pass(now, c)
 		}
 	}
 }
@@ -231,29 +298,63 @@ func (l *Listener) enqueue(c *Conn) {
 // Addr returns the address and the port that l listens on.
 func (l *Listener) Addr() (wire.Addr, uint16) { return l.local, l.port }
 
-// Close ends l, forgets its SYN queue records, and resets the connections that nobody has
-// accepted (RFC 9293 3.10.4): their peers believe them established and would wait for ever.
+// Close ends l. Where other listeners with equal options share its address, its connections
+// move to them, so that a program that replaces one of its listeners refuses nobody.
+// Otherwise its SYN queue records are forgotten, and connections that nobody has accepted
+// are reset (RFC 9293 3.10.4): their peers believe them established and would wait for
+// ever.
 func (l *Listener) Close(now clock.Time) {
 	if l.closed {
 		return
 	}
 	l.closed = true
 	f := &l.m.passive
-	delete(f.byEndpoint, endpoint{l.local, l.port})
-	f.listeners[l.id] = nil
-	f.dropHalfOpen(l)
+	f.remove(l)
+	l.closeHalfOpen()
 	l.closeDeferred(now)
 	for c := l.Accept(); c != nil; c = l.Accept() {
+		l.pass(now, c)
+	}
+}
+
+// pass moves c, which nobody has accepted, to the listener that succeeds l, or resets it.
+func (l *Listener) pass(now clock.Time, c *Conn) {
+	if to := l.successor(&c.tuple); to != nil && !to.full() {
+		l.m.passive.moveFastOpen(c, to)
+		to.enqueue(c)
+	} else {
 		c.Abort(now)
 	}
 }
 
-// dropHalfOpen forgets the SYN queue records of l. It walks the table, which only Close
-// does.
-func (f *passive) dropHalfOpen(l *Listener) {
+// successor returns the listener that serves t after l has left its group, nil where there
+// is none. With other options it would answer by another window scale than the SYN-ACK
+// announced.
+func (l *Listener) successor(t *wire.Tuple) *Listener {
+	if l.group.Empty() {
+		return nil
+	}
+	to := l.m.passive.member(l.group, t)
+	if *to.announced != *l.announced {
+		return nil
+	}
+	return to
+}
+
+// closeHalfOpen moves or forgets the SYN queue records of l. It walks the table, which only
+// Close does.
+func (l *Listener) closeHalfOpen() {
+	f := &l.m.passive
 	for slot := 0; l.halfOpen > 0 && slot < len(f.synQueue.slots); slot++ {
-		if h := &f.synQueue.slots[slot]; h.live() && h.listenerID == l.id {
-			l.halfOpen--
+		h := &f.synQueue.slots[slot]
+		if !h.live() || h.listenerID != l.id {
+			continue
+		}
+		l.halfOpen--
+		if to := l.successor(&h.tuple); to != nil {
+			to.halfOpen++
+			h.listenerID = to.id
+		} else {
 			f.synQueue.drop(uint32(slot))
 		}
 	}

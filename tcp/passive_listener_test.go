@@ -12,7 +12,7 @@ import (
 
 // muxTest is a Mux with an Output that keeps what is sent, for tests of what stands before connections.
 type muxTest struct {
-	*testing.T
+	testing.TB
 	m    *Mux
 	now  clock.Time
 	sent []reply
@@ -55,8 +55,8 @@ func (d *muxTest) MTU(*wire.Tuple) int     { return d.mtu }
 func (d *muxTest) LinkMTU(*wire.Tuple) int { return max(d.mtu, d.link) }
 func (d *muxTest) Offload() int            { return 1 << 16 }
 
-func newMuxTest(t *testing.T, change ...func(*Config)) *muxTest {
-	d := &muxTest{T: t, now: clock.Time(100 * time.Hour), mtu: 1500}
+func newMuxTest(t testing.TB, change ...func(*Config)) *muxTest {
+	d := &muxTest{TB: t, now: clock.Time(100 * time.Hour), mtu: 1500}
 	cfg := Config{Output: d, Now: d.now, Secret: [32]byte{1, 2, 3}, Seed: 1}
 	for _, f := range change {
 		f(&cfg)
@@ -406,8 +406,9 @@ func TestECNIsNegotiated(t *testing.T) { // RFC 3168 6.1.1, RFC 9768 Table 2
 
 func TestListenersAreFoundByAddressThenPort(t *testing.T) {
 	d := newMuxTest(t)
-	any := d.listen(5, nil)
-	one, err := d.m.Listen(from(1).Local, 80, 5, nil, nil)
+	share := &Options{Share: true}
+	any := d.listen(5, share)
+	one, err := d.m.Listen(from(1).Local, 80, 5, share, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -469,7 +470,7 @@ func TestListenersAreFoundBySpecificity(t *testing.T) {
 	m := NewMux(Config{})
 	four, six := wire.AddrFrom4([4]byte{198, 18, 0, 1}), wire.Addr{0x20, 1, 0xd, 0xb8, 15: 1}
 	listen := func(a wire.Addr) *Listener {
-		l, err := m.Listen(a, 80, 1, nil, nil)
+		l, err := m.Listen(a, 80, 1, &Options{Share: true}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -488,4 +489,115 @@ func TestListenersAreFoundBySpecificity(t *testing.T) {
 	if find(four) != one || find(wire.AddrFrom4([4]byte{198, 18, 0, 2})) != every4 {
 		t.Error("an address comes before any")
 	}
+	every.Close(0)
+	only6, err := m.Listen(wire.Addr{}, 80, 1, &Options{V6Only: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if find(six) != only6 || find(four) != one {
+		t.Error("any of IPv6 is not that")
+	}
+	one.Close(0)
+	every4.Close(0)
+	if find(four) != nil {
+		t.Error("a listener of IPv6 alone accepts IPv4")
+	}
+}
+
+// sharing opens n listeners that share port 80.
+func (d *muxTest) sharing(n int) (list []*Listener) {
+	for range n {
+		list = append(list, d.listen(100, &Options{Share: true}))
+	}
+	return list
+}
+
+func TestListenersThatShareAPortShareConnections(t *testing.T) {
+	d := newMuxTest(t)
+	list := d.sharing(4)
+	for i := range 200 {
+		d.input(from(i), linuxSYN(1))
+	}
+	for i, l := range list {
+		if l.halfOpen < 25 || l.halfOpen > 75 {
+			t.Errorf("listener %d has %d of 200 connections, want about 50", i, l.halfOpen)
+		}
+	}
+	// One that leaves moves its own flows alone, and one that joins takes its place.
+	was := map[int]*Listener{}
+	find := func(i int) *Listener {
+		tuple := from(i)
+		return d.m.passive.listenerFor(&tuple)
+	}
+	for i := range 200 {
+		was[i] = find(i)
+	}
+	gone := list[1]
+	moved := gone.halfOpen
+	gone.Close(d.now)
+	sum := 0
+	for _, l := range []*Listener{list[0], list[2], list[3]} {
+		sum += l.halfOpen
+	}
+	if d.m.passive.synQueue.used != 200 || sum != 200 || gone.halfOpen != 0 {
+		t.Errorf("%d half-open connections at %d listeners are left of 200, %d of which were the closed one's", sum, 3, moved)
+	}
+	for i := range 200 {
+		if l := find(i); was[i] != gone && l != was[i] || l == gone {
+			t.Fatalf("flow %d has moved", i)
+		}
+	}
+	again := d.sharing(1)[0]
+	for i := range 200 {
+		if l := find(i); was[i] != gone && l != was[i] || was[i] == gone && l != again {
+			t.Fatalf("flow %d has moved when a listener joined", i)
+		}
+	}
+}
+
+func TestConnectionsOfAClosedListenerMoveToThoseThatShareItsPort(t *testing.T) {
+	d := newMuxTest(t)
+	list := d.sharing(2)
+	for i := range 20 {
+		d.establish(i)
+	}
+	a, b := list[0].Waiting(), list[1].Waiting()
+	if a == 0 || b == 0 || a+b != 20 {
+		t.Fatalf("%d and %d wait", a, b)
+	}
+	d.sent = nil
+	list[0].Close(d.now)
+	if list[1].Waiting() != 20 || len(d.sent) != 0 {
+		t.Errorf("%d wait after the other listener closed, %d segments were sent", list[1].Waiting(), len(d.sent))
+	}
+	list[1].Close(d.now)
+	d.m.Poll(d.now)
+	if d.m.Stats().Conns != 0 || len(d.sent) != 20 {
+		t.Errorf("%d connections are left, %d resets were sent", d.m.Stats().Conns, len(d.sent))
+	}
+}
+
+// TestConnectionsDoNotMoveToOtherOptions has a second listener with another receive buffer: its window
+// scale is not the one that the SYN-ACKs announced.
+func TestConnectionsDoNotMoveToOtherOptions(t *testing.T) {
+	d := newMuxTest(t)
+	one := d.listen(100, &Options{Share: true})
+	d.input(from(1), linuxSYN(1))
+	d.listen(100, &Options{Share: true, ReceiveBuffer: 1 << 24})
+	if one.Close(d.now); d.m.passive.synQueue.used != 0 {
+		t.Error("a half-open connection has moved")
+	}
+}
+
+// establish completes the handshake of client n.
+func (d *muxTest) establish(n int) {
+	d.Helper()
+	d.sent = nil
+	d.input(from(n), linuxSYN(1))
+	r := d.one()
+	d.want("the ACK", d.input(from(n), Segment{
+		Seq: 2, Ack: r.seg.Seq() + 1, Flags: wire.FlagACK, Window: 502,
+		Options: wire.TCPOptions{HasTimestamps: true, TSVal: 7001, TSEcr: r.opts.TSVal},
+	}), packet.Deliver)
+	d.m.Poll(d.now)
 }

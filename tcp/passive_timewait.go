@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/ports"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
@@ -40,6 +41,7 @@ type timeWaitTable struct {
 	duration       time.Duration
 	newest, oldest uint32                 // slot+1, 0 for none
 	signers        map[uint32]*auth.State // by slot; nil where no connection signs
+	searches       *ports.Searches        // for local ports, which learn of removed records
 }
 
 // Defaults of TIME-WAIT.
@@ -123,6 +125,7 @@ func (w *timeWaitTable) restart(now clock.Time, slot uint32) {
 func (w *timeWaitTable) drop(slot uint32) {
 	w.unlink(slot)
 	delete(w.signers, slot)
+	w.searches.Release(&w.at(slot).tuple)
 	w.remove(slot)
 }
 
@@ -234,7 +237,21 @@ func (m *Mux) sequenceFor(now clock.Time, t *wire.Tuple) (iss uint32, ok bool) {
 
 // reusable reports whether an active open may use the tuple of r.
 func (w *timeWaitTable) reusable(now clock.Time, r *timeWaitRecord) bool {
-	return r.timestamps && time.Duration(milliseconds(now)-r.since)*time.Millisecond > timeWaitReuse
+	return r.timestamps && w.age(now, r) > timeWaitReuse
+}
+
+// age returns for how long r has been a record.
+func (w *timeWaitTable) age(now clock.Time, r *timeWaitRecord) time.Duration {
+	return time.Duration(milliseconds(now)-r.since) * time.Millisecond
+}
+
+// reusableAt returns when an active open may use the tuple of r, Never where only the end
+// of the record allows it.
+func (w *timeWaitTable) reusableAt(now clock.Time, r *timeWaitRecord) clock.Time {
+	if !r.timestamps {
+		return clock.Never
+	}
+	return now.Add(timeWaitReuse - w.age(now, r) + 2*time.Millisecond)
 }
 
 // timeWait makes the record that replaces c.

@@ -146,7 +146,7 @@ func TestConnectReusesTimeWaitByTimestamps(t *testing.T) { // RFC 6191
 		d.m.passive.timeWait.at(d.m.passive.timeWait.find(&tuple)).sndNxt = d.m.passive.secrets.initialSequence(d.now, &tuple) + 1<<30
 		last := d.m.passive.timeWait.at(d.m.passive.timeWait.find(&tuple)).sndNxt
 		d.now = d.now.Add(c.after)
-		free := d.m.passive.tupleFree(d.now, &tuple)
+		free := d.tupleFree(d.now, &tuple)
 		iss, ok := d.m.sequenceFor(d.now, &tuple)
 		if ok != c.ok || free != c.ok || ok && int32(iss-last) <= 0 {
 			t.Errorf("%+v: %v, free %v, begins %d after the last", c, ok, free, int32(iss-last))

@@ -111,7 +111,7 @@ func timestamp(now clock.Time) uint32 { return uint32(now / clock.Time(timestamp
 const (
 	firstPort = 16384
 	lastPort  = 65535
-	ports     = lastPort - firstPort + 1
+	portCount = lastPort - firstPort + 1
 )
 
 // portChooser chooses local ports by double hashing (RFC 6056 3.3.4): a secret offset for
@@ -124,15 +124,15 @@ type portChooser struct {
 }
 
 // choose sets t.LocalPort to a port for which suitable is true, and reports whether there
-// is one.
-func (p *portChooser) choose(t *wire.Tuple, suitable func(*wire.Tuple) bool) bool {
+// is one among the next tries ports.
+func (p *portChooser) choose(t *wire.Tuple, tries int, suitable func(*wire.Tuple) bool) bool {
 	t.LocalPort = 0
 	h := p.key.tuple(t, 0)
 	count := &p.counts[h>>56]
 	offset := uint32(h)
-	for range ports {
+	for range tries {
 		*count++
-		t.LocalPort = firstPort + uint16((offset+*count)%ports)
+		t.LocalPort = firstPort + uint16((offset+*count)%portCount)
 		if suitable(t) {
 			return true
 		}

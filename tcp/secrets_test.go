@@ -56,11 +56,11 @@ func TestPortsAreEachTriedOnce(t *testing.T) { // RFC 6056 3.3.4
 	p := portChooser{key: sipKey{1, 2}}
 	tuple := from(1)
 	seen := map[uint16]int{}
-	if p.choose(&tuple, func(t *wire.Tuple) bool { seen[t.LocalPort]++; return false }) || tuple.LocalPort != 0 {
+	if p.choose(&tuple, portCount, func(t *wire.Tuple) bool { seen[t.LocalPort]++; return false }) || tuple.LocalPort != 0 {
 		t.Errorf("chose %d", tuple.LocalPort)
 	}
-	if len(seen) != ports || seen[firstPort] != 1 || seen[lastPort] != 1 {
-		t.Errorf("tried %d ports, want %d", len(seen), ports)
+	if len(seen) != portCount || seen[firstPort] != 1 || seen[lastPort] != 1 {
+		t.Errorf("tried %d ports, want %d", len(seen), portCount)
 	}
 }
 
@@ -69,10 +69,10 @@ func TestPortsIncreasePerDestinationAndRevealNothing(t *testing.T) {
 	yes := func(*wire.Tuple) bool { return true }
 	a, last := from(1), 0
 	for i := range 100 {
-		if !p.choose(&a, yes) {
+		if !p.choose(&a, portCount, yes) {
 			t.Fatal("none")
 		}
-		if i > 0 && (int(a.LocalPort)-last+ports)%ports != 1 {
+		if i > 0 && (int(a.LocalPort)-last+portCount)%portCount != 1 {
 			t.Errorf("port %d after %d", a.LocalPort, last)
 		}
 		last = int(a.LocalPort)
@@ -80,7 +80,7 @@ func TestPortsIncreasePerDestinationAndRevealNothing(t *testing.T) {
 	first := map[uint16]bool{}
 	for i := range 1000 {
 		b := from(i)
-		p.choose(&b, yes)
+		p.choose(&b, portCount, yes)
 		first[b.LocalPort] = true
 	}
 	if len(first) < 950 {
@@ -91,10 +91,10 @@ func TestPortsIncreasePerDestinationAndRevealNothing(t *testing.T) {
 func TestConnectTakesPortsThatOwnsApproves(t *testing.T) {
 	d := newMuxTest(t, func(c *Config) { c.Owns = func(t *wire.Tuple) bool { return t.LocalPort%8 == 3 } })
 	l, _ := d.m.Listen(wire.Addr{}, firstPort+3, 1, nil, nil)
-	for range 2 * ports / 8 {
+	for range 2 * portCount / 8 {
 		tuple := from(1)
-		if !d.m.choosePort(d.now, &tuple, func(t *wire.Tuple) bool { return t.LocalPort == firstPort+11 }) {
-			t.Fatal("none")
+		if err := d.m.choosePort(d.now, &tuple, func(t *wire.Tuple) bool { return t.LocalPort == firstPort+11 }); err != nil {
+			t.Fatal(err)
 		}
 		if p := tuple.LocalPort; p%8 != 3 || p == firstPort+3 || p == firstPort+11 {
 			t.Fatalf("port %d", p)

@@ -41,6 +41,7 @@ var (
 	ErrUnreachable = errors.New("tcp: network is unreachable")          // no way, or ICMP while connecting
 	ErrHost        = errors.New("tcp: host is unreachable")             // ICMP while connecting
 	ErrAuth        = errors.New("tcp: peer does not sign its segments") // RFC 5925, RFC 2385
+	ErrPortSearch  = errors.New("tcp: the search for a free local port goes on")
 	ErrNoPort      = errors.New("tcp: no local port is free")
 	ErrInUse       = errors.New("tcp: address already in use")
 	ErrTooMany     = errors.New("tcp: too many connections")

@@ -2,6 +2,7 @@ package udp
 
 import (
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/ports"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -11,7 +12,7 @@ type Socket struct {
 	id           uint32
 	owner        Owner
 	tuple        wire.Tuple // Remote is zero unless connected
-	scope        scope
+	scope        ports.Scope
 	connected    bool
 	closed       bool
 	pending      bool // in the Mux's list of sockets with events
@@ -46,16 +47,16 @@ type SocketStats struct {
 // chosen. A multicast address receives only what comes to that group.
 func (m *Mux) Bind(local wire.Addr, port uint16, o *Options, owner Owner) (*Socket, error) {
 	s := m.newSocket(o, owner)
-	s.scope = scope{local, s.opts.V6Only && local == wire.Addr{}}
+	s.scope = ports.NewScope(local, s.opts.V6Only)
 	s.tuple = wire.Tuple{Local: local, LocalPort: port}
 	if m.sockets >= m.cfg.MaxSockets {
 		return nil, ErrTooMany
 	}
-	if port == 0 && !m.choosePort(func(n uint16) bool {
-		s.tuple.LocalPort = n
-		return m.ports[n] == nil
-	}) {
-		return nil, ErrNoPort
+	if port == 0 {
+		var ok bool
+		if s.tuple.LocalPort, ok = m.bound.Missing(m.randomPort(), m.cfg.PortFirst, m.cfg.PortLast); !ok {
+			return nil, ErrNoPort
+		}
 	}
 	if p := m.ports[s.tuple.LocalPort]; p != nil && p.conflict(s.scope, s.opts.Share, false) {
 		return nil, ErrInUse
@@ -66,7 +67,8 @@ func (m *Mux) Bind(local wire.Addr, port uint16, o *Options, owner Owner) (*Sock
 
 // Connect returns a socket that receives what comes from one peer and sends to it by
 // default. Local must be an address: the host's for the route to Remote. LocalPort 0 is
-// chosen so that Config.Owns holds.
+// chosen so that Config.Owns holds. ErrPortSearch asks the caller to call again: most ports
+// are in use, and the search goes on where it stopped.
 func (m *Mux) Connect(t wire.Tuple, o *Options, owner Owner) (*Socket, error) {
 	if t.Local.Unspecified() || t.Remote.Unspecified() || t.RemotePort == 0 || t.Local.Is4() != t.Remote.Is4() {
 		return nil, ErrAddress
@@ -75,13 +77,12 @@ func (m *Mux) Connect(t wire.Tuple, o *Options, owner Owner) (*Socket, error) {
 		return nil, ErrTooMany
 	}
 	s := m.newSocket(o, owner)
-	s.scope, s.connected = scope{addr: t.Local}, true
+	s.scope, s.connected = ports.NewScope(t.Local, false), true
 	s.tuple = t
-	if t.LocalPort == 0 && !m.choosePort(func(n uint16) bool {
-		s.tuple.LocalPort = n
-		return m.connectable(s) && (m.cfg.Owns == nil || m.cfg.Owns(&s.tuple))
-	}) {
-		return nil, ErrNoPort
+	if t.LocalPort == 0 {
+		if err := m.choosePort(s); err != nil {
+			return nil, err
+		}
 	}
 	if !m.connectable(s) {
 		return nil, ErrInUse
@@ -105,17 +106,45 @@ func (m *Mux) newSocket(o *Options, owner Owner) *Socket {
 	return s
 }
 
-// choosePort tries ports from a random one on until ok (RFC 6056 3.3.1): an attacker who
-// cannot see our datagrams must guess the port to forge an answer.
-func (m *Mux) choosePort(ok func(uint16) bool) bool {
-	first, n := int(m.cfg.PortFirst), int(m.cfg.PortLast)-int(m.cfg.PortFirst)+1
-	start := scale(m.random(), n)
-	for i := range n {
-		if ok(uint16(first + (start+i)%n)) {
-			return true
+// choosePort sets the local port of s, a socket that is to be connected. It begins with a
+// random one (RFC 6056 3.3.1): an attacker who cannot see our datagrams must guess the port
+// to forge an answer.
+func (m *Mux) choosePort(s *Socket) error {
+	x := m.searches.Find(&s.tuple)
+	if x == nil {
+		n, port := uint32(m.cfg.PortLast)-uint32(m.cfg.PortFirst)+1, uint32(m.randomPort()-m.cfg.PortFirst)
+		for i := range min(n, ports.QuickTries) {
+			s.tuple.LocalPort = m.cfg.PortFirst + uint16((port+i)%n)
+			if m.portFree(s) {
+				return nil
+			}
 		}
+		s.tuple.LocalPort = 0
+		x = m.searches.Begin(&s.tuple)
 	}
-	return false
+	from := m.randomPort()
+	for range ports.StepTries {
+		port, ok := x.Next(0, from, m.cfg.PortFirst, m.cfg.PortLast)
+		if !ok {
+			return ErrNoPort
+		}
+		s.tuple.LocalPort = port
+		if m.portFree(s) {
+			return nil
+		}
+		x.Reject(port, clock.Never)
+	}
+	return ErrPortSearch
+}
+
+// portFree reports whether s may be connected from its local port.
+func (m *Mux) portFree(s *Socket) bool {
+	return m.connectable(s) && (m.cfg.Owns == nil || m.cfg.Owns(&s.tuple))
+}
+
+// randomPort returns a random port of the range.
+func (m *Mux) randomPort() uint16 {
+	return m.cfg.PortFirst + uint16(scale(m.random(), int(m.cfg.PortLast)-int(m.cfg.PortFirst)+1))
 }
 
 // random returns the next number of a sequence that is secret if the seed is.

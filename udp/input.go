@@ -96,7 +96,7 @@ func (s *Socket) acceptsGroup(t *wire.Tuple, d *Datagram) bool {
 	if s.connected && (s.tuple.Remote != t.Remote || s.tuple.RemotePort != t.RemotePort) {
 		return false
 	}
-	if !s.connected && !s.scope.covers(t.Local) || !s.acceptsInterface(d) {
+	if !s.connected && !s.scope.Covers(t.Local) || !s.acceptsInterface(d) {
 		return false
 	}
 	return d.Broadcast && !s.connected || s.isMember(t, d)

@@ -2,6 +2,7 @@ package udp
 
 import (
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/ports"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -34,6 +35,8 @@ const DefaultBudget = 32 << 20
 type Mux struct {
 	cfg         Config
 	ports       map[uint16]*port
+	bound       ports.Set // the keys of ports
+	searches    ports.Searches
 	flows       map[wire.Tuple]*Socket // connected sockets
 	lastMatch   *Socket                // the connected socket of the datagram before: flows come in bursts
 	sockets     int

@@ -134,6 +134,49 @@ func TestPortsAreChosen(t *testing.T) {
 	}
 }
 
+// TestASearchForAPortIsBounded connects to a peer from every port. One call then tries few ports, and what
+// the first has learned the later ones know, until a socket closes.
+func TestASearchForAPortIsBounded(t *testing.T) {
+	tries := 0
+	m, _ := newMux(Config{Owns: func(*wire.Tuple) bool { tries++; return true }})
+	flow := wire.Tuple{Local: ours, Remote: theirs, RemotePort: 1}
+	var all []*Socket
+	for port := 49152; port <= 65535; port++ {
+		flow.LocalPort = uint16(port)
+		all = append(all, connect(t, m, flow, nil))
+	}
+	flow.LocalPort = 0
+	dial := func() (s *Socket, calls int, err error) {
+		for {
+			calls++
+			if s, err = m.Connect(flow, nil, nil); err != ErrPortSearch {
+				return s, calls, err
+			}
+		}
+	}
+	if _, calls, err := dial(); !errors.Is(err, ErrNoPort) || calls < len(all)/600 {
+		t.Fatalf("%v after %d calls, want %v", err, calls, ErrNoPort)
+	}
+	if _, calls, err := dial(); !errors.Is(err, ErrNoPort) || calls != 1 || tries != 0 {
+		t.Errorf("%v after %d calls and %d tries, want %v at once", err, calls, tries, ErrNoPort)
+	}
+	all[100].Close(0)
+	if s, _, err := dial(); err != nil || s.Tuple().LocalPort != 49252 {
+		t.Errorf("%v after a socket has closed", err)
+	}
+	all[200].Close(0)
+	flow.LocalPort = 49352
+	b := bind(t, m, wire.Addr{}, 49352, nil)
+	flow.LocalPort = 0
+	if _, _, err := dial(); !errors.Is(err, ErrNoPort) {
+		t.Errorf("the port of an unconnected socket: %v", err)
+	}
+	b.Close(0)
+	if s, _, err := dial(); err != nil || s.Tuple().LocalPort != 49352 {
+		t.Errorf("%v after an unconnected socket has closed", err)
+	}
+}
+
 func TestSocketsAreBounded(t *testing.T) {
 	m, _ := newMux(Config{MaxSockets: 2})
 	a := bind(t, m, wire.Addr{}, 0, nil)

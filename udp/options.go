@@ -5,6 +5,7 @@ import "errors"
 // Errors of Bind, Connect and TakeErr.
 var (
 	ErrInUse        = errors.New("address already in use")
+	ErrPortSearch   = errors.New("the search for a free local port goes on")
 	ErrNoPort       = errors.New("no port is free")
 	ErrTooMany      = errors.New("too many sockets")
 	ErrAddress      = errors.New("addresses do not go together")

@@ -83,7 +83,7 @@ func (s *Socket) Steered(id []byte) int {
 	if s.group == nil || s.group.steering == nil || len(id) == 0 {
 		return -1
 	}
-	return s.group.from(s.group.steering.index(id, len(s.group.members), s.m.cfg.Seed)).index
+	return s.group.From(s.group.steering.index(id, s.group.Indexes(), s.m.cfg.Seed)).index
 }
 
 // scale maps a hash to 0..n-1 by its upper bits.

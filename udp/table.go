@@ -3,102 +3,34 @@ package udp
 import (
 	"slices"
 
+	"github.com/millrace/millrace/internal/ports"
 	"github.com/millrace/millrace/wire"
 )
-
-// scope is what a socket is bound to.
-type scope struct {
-	addr   wire.Addr
-	v6Only bool // addr is unspecified and means IPv6 alone
-}
-
-// covers reports whether datagrams to a, which is specified, are within the scope.
-func (c scope) covers(a wire.Addr) bool {
-	switch {
-	case c.addr == wire.Unspecified4:
-		return a.Is4()
-	case c.addr == wire.Addr{}:
-		return !c.v6Only || !a.Is4()
-	}
-	return c.addr == a
-}
-
-// overlaps reports whether some address is within both.
-func (c scope) overlaps(d scope) bool {
-	switch {
-	case c.addr.Unspecified() && d.addr.Unspecified():
-		return !(c.addr == wire.Unspecified4 && d.v6Only || d.addr == wire.Unspecified4 && c.v6Only)
-	case d.addr.Unspecified():
-		return d.covers(c.addr)
-	}
-	return c.covers(d.addr)
-}
-
-// specificity orders scopes: the most specific is asked first.
-func (c scope) specificity() int {
-	switch {
-	case !c.addr.Unspecified():
-		return 0
-	case c.addr == wire.Unspecified4 || c.v6Only:
-		return 1
-	}
-	return 2
-}
 
 // group holds the sockets that are bound to one scope and port: one, or several that share
 // it.
 type group struct {
-	scope    scope
-	members  []*Socket // by index; nil where one was closed
-	open     int       // members that are not nil
+	ports.Group[Socket]
 	steering *Steering
-}
-
-// add gives s a place.
-func (g *group) add(s *Socket) {
-	s.group, s.index = g, slices.Index(g.members, nil)
-	if s.index < 0 {
-		s.index = len(g.members)
-		g.members = append(g.members, nil)
-	}
-	g.members[s.index] = s
-	g.open++
-}
-
-// remove frees the place of s. Others keep theirs; places at the end that are free are
-// forgotten.
-func (g *group) remove(s *Socket) {
-	g.members[s.index] = nil
-	g.open--
-	for n := len(g.members); n > 0 && g.members[n-1] == nil; n-- {
-		g.members = g.members[:n-1]
-	}
-}
-
-// from returns the first open member from place i on, around the end.
-func (g *group) from(i int) *Socket {
-	for g.members[i] == nil {
-		i = (i + 1) % len(g.members)
-	}
-	return g.members[i]
 }
 
 // pick chooses the member for a datagram: by connection ID, else by the hash of the flow,
 // so that a flow stays with its socket.
 func (g *group) pick(t *wire.Tuple, d *Datagram, seed uint64) *Socket {
-	if len(g.members) == 1 {
-		return g.members[0]
+	n := g.Indexes()
+	if n == 1 {
+		return g.First()
 	}
 	if g.steering != nil && len(d.Payload) > 0 {
 		if id := g.steering.connID(d.Payload[0]); id != nil {
-			return g.from(g.steering.index(id, len(g.members), seed))
+			return g.From(g.steering.index(id, n, seed))
 		}
 	}
 	h := mix(seed, uint64(d.Hash))
 	if d.Hash == 0 {
 		h = hashFlow(t, seed)
 	}
-	return g.from(scale(h, len(g.members)))
+	return g.From(scale(h, n))
 }
 
 // port holds what is bound to one local port.
@@ -110,10 +42,10 @@ type port struct {
 
 // conflict reports whether a new socket may not be beside those of the port. RFC 768 does
 // not say; these are the rules of Linux's SO_REUSEPORT.
-func (p *port) conflict(c scope, share, connected bool) bool {
+func (p *port) conflict(c ports.Scope, share, connected bool) bool {
 	for _, s := range p.all {
 		apart := connected && s.connected // different peers: the table of flows has told
-		if !apart && s.scope.overlaps(c) && !(share && s.opts.Share) {
+		if !apart && s.scope.Overlaps(c) && !(share && s.opts.Share) {
 			return true
 		}
 	}
@@ -121,14 +53,14 @@ func (p *port) conflict(c scope, share, connected bool) bool {
 }
 
 // group returns the group of a scope, a new one where there is none.
-func (p *port) group(c scope) *group {
+func (p *port) group(c ports.Scope) *group {
 	for _, g := range p.groups {
-		if g.scope == c {
+		if g.Scope == c {
 			return g
 		}
 	}
-	g := &group{scope: c}
-	at, _ := slices.BinarySearchFunc(p.groups, c.specificity()+1, func(g *group, rank int) int { return g.scope.specificity() - rank })
+	g := &group{Group: ports.Group[Socket]{Scope: c}}
+	at, _ := slices.BinarySearchFunc(p.groups, c.Rank()+1, func(g *group, rank int) int { return g.Scope.Rank() - rank })
 	p.groups = slices.Insert(p.groups, at, g)
 	return g
 }
@@ -139,6 +71,7 @@ func (m *Mux) insert(s *Socket) {
 	if p == nil {
 		p = &port{}
 		m.ports[s.tuple.LocalPort] = p
+		m.bound.Add(s.tuple.LocalPort)
 	}
 	p.all = append(p.all, s)
 	m.sockets++
@@ -148,7 +81,8 @@ func (m *Mux) insert(s *Socket) {
 		m.flows[s.tuple] = s
 		return
 	}
-	p.group(s.scope).add(s)
+	s.group = p.group(s.scope)
+	s.index = s.group.Add(s)
 }
 
 // remove takes s out of the tables.
@@ -160,11 +94,16 @@ func (m *Mux) remove(s *Socket) {
 	if s.connected {
 		p.connected--
 		delete(m.flows, s.tuple)
-	} else if s.group.remove(s); s.group.open == 0 {
-		p.groups = slices.DeleteFunc(p.groups, func(g *group) bool { return g == s.group })
+		m.searches.Release(&s.tuple)
+	} else {
+		m.searches.Reset() // the port is free for every destination
+		if s.group.Remove(s.index); s.group.Empty() {
+			p.groups = slices.DeleteFunc(p.groups, func(g *group) bool { return g == s.group })
+		}
 	}
 	if len(p.all) == 0 {
 		delete(m.ports, s.tuple.LocalPort)
+		m.bound.Remove(s.tuple.LocalPort)
 	}
 }
 
@@ -185,7 +124,7 @@ func (m *Mux) find(t *wire.Tuple, d *Datagram) *Socket {
 		}
 	}
 	for _, g := range p.groups {
-		if g.scope.covers(t.Local) {
+		if g.Scope.Covers(t.Local) {
 			if s := g.pick(t, d, m.cfg.Seed); s.acceptsInterface(d) {
 				return s
 			}

@@ -78,7 +78,7 @@ func (s *Socket) fillAddresses(o *Outgoing, msg *Message) packet.Verdict {
 	}
 	if t.Local.Unspecified() || t.Local.Multicast() {
 		t.Local = wire.Addr{}
-		if t.Remote.Is4() && s.scope.v6Only || !t.Remote.Is4() && s.scope.addr == wire.Unspecified4 {
+		if t.Remote.Is4() && s.scope.V6Only || !t.Remote.Is4() && s.scope.Addr == wire.Unspecified4 {
 			return packet.DropNoRoute
 		}
 		return packet.Forward

@@ -41,7 +41,7 @@ gpukern/choose  : packet wire ring gpukern gpukern/cuda
 filter          : packet wire gpukern/acl gpukern/literal gpukern/lpm internal/suggest
 ip              : packet wire clock internal/random
 ip/dhcp         : wire clock internal/random
-udp             : packet wire clock ip
+udp             : packet wire clock ip internal/ports
 tcp/cc          : clock
 tcp/seqnum      :
 tcp/buffer      : tcp/seqnum
@@ -49,7 +49,7 @@ tcp/loss        : wire clock tcp/seqnum
 tcp/auth        : wire
 tcp/ecn         : wire
 tcp/syncookie   : clock internal/random
-tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/ecn tcp/loss tcp/seqnum tcp/syncookie internal/random
+tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/ecn tcp/loss tcp/seqnum tcp/syncookie internal/random internal/ports
 stack           : packet wire ring clock pmd gpukern
 stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp udp stack stack/host metrics
@@ -88,6 +88,7 @@ internal/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/kernref: packet wire gpukern gpukern/* internal/litref
 internal/litref :
 internal/random :
+internal/ports  : wire clock
 internal/suggest :
 internal/checkout:
 internal/hostkern: gpukern/image gpukern/tuple internal/checkout
@@ -126,7 +127,7 @@ golang.org/x/term                 : cmd/millrace
 
 // pure lists the packages that have no goroutines, channels, locks, clocks, files or logs: time
 // and packets come in as arguments.
-var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb", "internal/random", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
+var pure = []string{"packet", "wire", "clock", "filter", "gateway/quiclb", "internal/random", "internal/ports", "ip", "udp", "tcp", "internal/netsim", "internal/script"}
 
 const (
 	root   = "../.."
