@@ -4,12 +4,14 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"runtime"
 	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/udp"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -136,7 +138,7 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 		return nil, err
 	}
 	o := s.tcpOptions(d.KeepAlive, d.KeepAliveConfig, d.TCPOptions)
-	c := &TCPConn{h: s.pickHost(&t), flags: connecting | dialing}
+	c := &TCPConn{flags: connecting | dialing}
 	w := newWaiter()
 	if err := s.connect(c, w, t, o); err != nil {
 		w.free()
@@ -160,8 +162,35 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 	return c, nil
 }
 
-// connect sends the SYN and parks w until the end of the handshake.
+// connect sends the SYN and parks w until the end of the handshake. Where the loop of c has no free port
+// for the destination, another one may: each has the ports whose flows it receives.
 func (s *Stack) connect(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) error {
+	return s.eachHost(&t, func(h *host.Host) error {
+		c.h = h
+		return s.connectOn(c, w, t, o)
+	})
+}
+
+// eachHost calls f with the host for a new connection. It calls f again with the same host while f searches
+// for a local port, so that other calls may have the loop between two steps, and with the other hosts while
+// there is no free port.
+func (s *Stack) eachHost(t *wire.Tuple, f func(h *host.Host) error) error {
+	h := s.pickHost(t)
+	for left := len(s.group.Hosts); ; {
+		switch err := f(h); {
+		case err == tcp.ErrPortSearch || err == udp.ErrPortSearch:
+			runtime.Gosched() // or this goroutine takes the lock again before one that has waited for it
+		case (err == tcp.ErrNoPort || err == udp.ErrNoPort) && left > 1:
+			left--
+			h = s.group.Hosts[(h.Index()+1)%len(s.group.Hosts)]
+		default:
+			return err
+		}
+	}
+}
+
+// connectOn is connect on the loop of c.
+func (s *Stack) connectOn(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) error {
 	now := c.h.Enter()
 	defer c.h.Exit()
 	if s.isClosed() {

@@ -35,7 +35,6 @@ type Listener struct {
 	fan    fanIn
 	shards []listenerShard
 	addr   *net.TCPAddr
-	only6  bool
 }
 
 // listenerShard is the part of a Listener on one loop.
@@ -91,9 +90,9 @@ func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listene
 	if err != nil {
 		return nil, err
 	}
-	o := s.tcpOptions(cfg.KeepAlive, cfg.KeepAliveConfig, cfg.TCPOptions)
+	o := s.listenOptions(cfg, f)
 	for try := 0; ; try++ {
-		l, err := s.tryListen(cmp.Or(cfg.Backlog, s.backlog), o, a, at.Port(), f)
+		l, err := s.tryListen(cmp.Or(cfg.Backlog, s.backlog), o, a, at.Port())
 		if err == nil {
 			return l, nil
 		}
@@ -104,8 +103,8 @@ func (s *Stack) listen(cfg *ListenConfig, f family, at netip.AddrPort) (*Listene
 	}
 }
 
-func (s *Stack) tryListen(backlog int, o *tcp.Options, a wire.Addr, port uint16, f family) (*Listener, error) {
-	l := &Listener{s: s, shards: make([]listenerShard, len(s.group.Hosts)), only6: f == '6'}
+func (s *Stack) tryListen(backlog int, o *tcp.Options, a wire.Addr, port uint16) (*Listener, error) {
+	l := &Listener{s: s, shards: make([]listenerShard, len(s.group.Hosts))}
 	l.fan.hosts = s.group.Hosts
 	for i, h := range s.group.Hosts {
 		l.shards[i] = listenerShard{l: l, i: i}
@@ -181,19 +180,14 @@ func (e *listenerShard) next(h *host.Host) *TCPConn {
 		e.pending = nil
 		return c
 	}
-	for e.t != nil {
-		t := e.t.Accept()
-		if t == nil {
-			return nil
-		}
-		// Package tcp accepts both versions at the unspecified IPv6 address.
-		if e.l.only6 && t.Tuple().Local.Is4() {
-			t.Abort(h.Now())
-			continue
-		}
-		return newAccepted(h, t)
+	if e.t == nil {
+		return nil
 	}
-	return nil
+	t := e.t.Accept()
+	if t == nil {
+		return nil
+	}
+	return newAccepted(h, t)
 }
 
 // Accept implements net.Listener.

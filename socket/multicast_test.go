@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"net"
 	"net/netip"
 	"syscall"
 	"testing"
@@ -64,14 +65,41 @@ func testBroadcast(t *testing.T, w testbedConfig) {
 	b := x.listenPacket(t, x.b, "udp4", ":5", nil)
 	a := x.listenPacket(t, x.a, "udp4", ":0", nil)
 	to := netip.MustParseAddrPort("198.18.0.255:5")
+	_ = a.SetOptions(func(o *udp.Options) { o.Broadcast = false })
 	_, err := a.WriteToUDPAddrPort([]byte("x"), to)
 	checkOpError(t, err, "write", syscall.EACCES)
 	_ = a.SetOptions(func(o *udp.Options) { o.Broadcast = true })
 	if _, err := a.WriteToUDPAddrPort([]byte("all"), to); err != nil {
 		t.Fatal(err)
 	}
-	buf := make([]byte, 10)
-	if n, _, err := b.ReadFrom(buf); err != nil || string(buf[:n]) != "all" {
-		t.Errorf("%q, %v", buf[:n], err)
+	receive := func(want string) {
+		t.Helper()
+		buf := make([]byte, 20)
+		if n, _, err := b.ReadFrom(buf); err != nil || string(buf[:n]) != want {
+			t.Errorf("%q, %v", buf[:n], err)
+		}
+	}
+	receive("all")
+	// Package net sets SO_BROADCAST on every UDP socket.
+	for _, to := range []string{"198.18.0.255:5", "255.255.255.255:5"} {
+		p, err := x.a.ListenPacket("udp4", ":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.WriteTo([]byte("unconnected"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))); err != nil {
+			t.Errorf("%s: %v", to, err)
+			continue
+		}
+		receive("unconnected")
+		c, err := x.a.Dial("udp4", to)
+		if err != nil {
+			t.Errorf("%s: %v", to, err)
+			continue
+		}
+		if _, err := c.Write([]byte("connected")); err != nil {
+			t.Errorf("%s: %v", to, err)
+			continue
+		}
+		receive("connected")
 	}
 }

@@ -39,8 +39,22 @@ func (s *Stack) tcpOptions(idle time.Duration, k net.KeepAliveConfig, change fun
 	return &o
 }
 
-// udpOptions returns the defaults, changed by change.
+// listenOptions returns the options of a listener. "tcp6" does not accept IPv4, as in package net (RFC 3493
+// 5.3).
+func (s *Stack) listenOptions(cfg *ListenConfig, f family) *tcp.Options {
+	o := s.tcpOptions(cfg.KeepAlive, cfg.KeepAliveConfig, cfg.TCPOptions)
+	if f != '6' || o.V6Only {
+		return o
+	}
+	only6 := *o
+	only6.V6Only = true
+	return &only6
+}
+
+// udpOptions returns the defaults, changed by change. As in package net, sockets may send to broadcast
+// addresses.
 func udpOptions(change func(*UDPOptions)) (o udp.Options) {
+	o.Broadcast = true
 	if change != nil {
 		change(&o)
 	}

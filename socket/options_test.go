@@ -77,7 +77,7 @@ func TestUDPOptions(t *testing.T) {
 	}
 	for _, c := range []*UDPConn{c.(*UDPConn), p} {
 		var got udp.Options
-		if err := c.SetOptions(func(o *UDPOptions) { got = *o }); err != nil || got != (udp.Options{TOS: 0x20}) {
+		if err := c.SetOptions(func(o *UDPOptions) { got = *o }); err != nil || got != (udp.Options{TOS: 0x20, Broadcast: true}) {
 			t.Errorf("options %+v, %v", got, err)
 		}
 	}

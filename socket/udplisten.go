@@ -113,13 +113,16 @@ func (s *Stack) dialUDP(ctx context.Context, d *Dialer, name string, r netip.Add
 		return nil, err
 	}
 	o := udpOptions(d.UDPOptions)
-	c := newUDPConn(s, name, []*host.Host{s.pickHost(&t)})
-	e := &c.shards[0]
-	err = e.open(func(m *udp.Mux) (*udp.Socket, error) { return m.Connect(t, &o, e) })
+	var c *UDPConn
+	err = s.eachHost(&t, func(h *host.Host) error {
+		c = newUDPConn(s, name, []*host.Host{h})
+		e := &c.shards[0]
+		return e.open(func(m *udp.Mux) (*udp.Socket, error) { return m.Connect(t, &o, e) })
+	})
 	if err != nil {
 		return nil, errnoError("connect", err)
 	}
-	t = e.u.Tuple()
+	t = c.shards[0].u.Tuple()
 	c.local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Local.Netip(), t.LocalPort))
 	c.remote = net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.Remote.Netip(), t.RemotePort))
 	return c, c.register()

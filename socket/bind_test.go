@@ -1,0 +1,227 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/udp"
+)
+
+// The second addresses of the host that the tests of this file bind to.
+const (
+	addrB2  = "198.18.0.22"
+	addrB62 = "2001:db8::22"
+)
+
+// bound is a listener or an unconnected UDP socket.
+type bound interface{ Close() error }
+
+// bindings are the sockets of one kind of host: the kernel's or ours.
+type bindings interface {
+	bind(network, addr string, share bool) (bound, error)
+	// probe returns the index of the socket that gets what is sent to addr, -1 for none.
+	probe(network, addr string, sockets []bound) int
+}
+
+// ownBindings are the sockets of stack b of a testbed.
+type ownBindings struct{ x *testbed }
+
+func (o ownBindings) bind(network, addr string, share bool) (bound, error) {
+	cfg := &ListenConfig{
+		TCPOptions: func(o *TCPOptions) { o.Share = share },
+		UDPOptions: func(o *UDPOptions) { o.Share = share },
+	}
+	if strings.HasPrefix(network, "udp") {
+		return o.x.b.ListenPacketWith(context.Background(), cfg, network, addr)
+	}
+	return o.x.b.ListenWith(context.Background(), cfg, network, addr)
+}
+
+func (o ownBindings) probe(network, addr string, sockets []bound) int {
+	return probe(o.x.a.Dial, network[:3], addr, sockets)
+}
+
+// kernelBindings are sockets of package net in a namespace.
+type kernelBindings struct{ ns *testnet.Namespace }
+
+func (k kernelBindings) bind(network, addr string, share bool) (b bound, err error) {
+	cfg := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		if share {
+			e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+			err = errors.Join(err, e)
+		}
+		return err
+	}}
+	err = k.ns.Do(func() (err error) {
+		if strings.HasPrefix(network, "udp") {
+			b, err = cfg.ListenPacket(context.Background(), network, addr)
+		} else {
+			b, err = cfg.Listen(context.Background(), network, addr)
+		}
+		return err
+	})
+	return b, err
+}
+
+func (k kernelBindings) probe(network, addr string, sockets []bound) (i int) {
+	_ = k.ns.Do(func() error {
+		i = probe(net.Dial, network[:3], addr, sockets)
+		return nil
+	})
+	return i
+}
+
+// probe sends to addr and asks each socket whether it has got something.
+func probe(dial func(network, addr string) (net.Conn, error), network, addr string, sockets []bound) int {
+	c, err := dial(network, addr)
+	if err != nil {
+		return -1
+	}
+	defer c.Close()
+	_, _ = c.Write([]byte("x"))
+	udp := network == "udp"
+	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); {
+		for i, s := range sockets {
+			if took(s) {
+				return i
+			}
+		}
+		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); udp && errors.Is(err, syscall.ECONNREFUSED) {
+			return -1
+		}
+	}
+	return -1
+}
+
+// took reports whether a connection or a datagram has come.
+func took(s bound) bool {
+	soon := time.Now().Add(200 * time.Microsecond)
+	if p, ok := s.(net.PacketConn); ok {
+		_ = p.SetReadDeadline(soon)
+		_, _, err := p.ReadFrom(make([]byte, 10))
+		return err == nil
+	}
+	l := s.(interface {
+		net.Listener
+		SetDeadline(time.Time) error
+	})
+	_ = l.SetDeadline(soon)
+	c, err := l.Accept()
+	if err == nil {
+		_ = c.Close()
+	}
+	return err == nil
+}
+
+// TestBindConflictsAreThoseOfLinux binds every pair of scopes, with and without sharing, to the kernel's
+// sockets and to ours, and compares which are rejected and which socket gets what is sent to each address.
+func TestBindConflictsAreThoseOfLinux(t *testing.T) {
+	n := testnet.For(t, "mr-bind")
+	ns := n.Namespace("host")
+	for _, args := range []string{
+		"link set lo up", "addr add " + addrB + "/24 dev lo", "addr add " + addrB2 + "/24 dev lo",
+		"addr add " + addrB6 + "/64 dev lo nodad", "addr add " + addrB62 + "/64 dev lo nodad",
+	} {
+		if out, err := ns.Run("ip", strings.Fields(args)...); err != nil {
+			t.Fatal(out, err)
+		}
+	}
+	x := newTestbed(t, testbedConfig{loops: 2})
+	for _, p := range []string{addrB2 + "/24", addrB62 + "/64"} {
+		if err := x.b.group.AddAddr(0, netip.MustParsePrefix(p), ip.Static, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := x.b.group.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kernel, own := kernelBindings{ns}, ownBindings{x}
+	port := 5000
+	for _, proto := range []string{"tcp", "udp"} {
+		scopes := scopesOf(proto)
+		for _, first := range scopes {
+			for _, second := range scopes {
+				for share := range 4 {
+					port++
+					want := try(kernel, first, second, share, port)
+					if got := try(own, first, second, share, port); got != want {
+						t.Errorf("%s %s, then %s %s, shared by %02b: %s; the kernel %s",
+							first.network, first.host, second.network, second.host, share, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// scope is a network with the address to bind to.
+type scope struct{ network, host string }
+
+func scopesOf(proto string) []scope {
+	return []scope{
+		{proto, ""}, {proto + "4", ""}, {proto + "6", ""},
+		{proto + "4", addrB}, {proto + "4", addrB2}, {proto + "6", addrB6}, {proto + "6", addrB62},
+		{proto, "::ffff:" + addrB},
+	}
+}
+
+// try binds two sockets, the first and the second with bits 0 and 1 of share, and says what came of it.
+func try(b bindings, first, second scope, share, port int) string {
+	at := func(host string) string { return net.JoinHostPort(host, fmt.Sprint(port)) }
+	a, err := b.bind(first.network, at(first.host), share&1 != 0)
+	if err != nil {
+		return "rejects the first: " + err.Error()
+	}
+	defer a.Close()
+	c, err := b.bind(second.network, at(second.host), share&2 != 0)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return "rejects the second"
+	}
+	if err != nil {
+		return err.Error()
+	}
+	defer c.Close()
+	_, v4 := strings.CutPrefix(first.host, "::ffff:")
+	switch {
+	case first == second, v4 && second.host == addrB, first.host == addrB && strings.HasPrefix(second.host, "::ffff:"):
+		return "takes both" // of one scope: a hash of the flow chooses
+	case first.host == "" && second.host == "" && !strings.HasSuffix(first.network, "4") && !strings.HasSuffix(second.network, "4"):
+		return "takes both" // Linux takes the earlier of :: for both versions and :: for IPv6 alone, we the latter
+	}
+	got := "takes both; receivers"
+	for _, host := range []string{addrB, addrB2, addrB6} {
+		got += fmt.Sprint(" ", b.probe(first.network, at(host), []bound{a, c}))
+	}
+	return got
+}
+
+// TestDialTakesEveryPortOfEveryLoop dials UDP from two loops, which own some of ten ports each.
+func TestDialTakesEveryPortOfEveryLoop(t *testing.T) {
+	x := newTestbed(t, testbedConfig{loops: 2, udp: udp.Config{PortFirst: 60000, PortLast: 60009}})
+	seen := map[string]bool{}
+	for range 10 {
+		c, err := x.a.Dial("udp", addrB+":1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		seen[c.LocalAddr().String()] = true
+	}
+	if len(seen) != 10 {
+		t.Errorf("%d ports of 10", len(seen))
+	}
+	_, err := x.a.Dial("udp", addrB+":1")
+	checkOpError(t, err, "dial", syscall.EADDRNOTAVAIL)
+}
