@@ -26,17 +26,10 @@ func (s *Stack) startDial(d *Dialer, remote netip.AddrPort) (*TCPConn, error) {
 		return nil, err
 	}
 	o := s.tcpOptions(d.KeepAlive, d.KeepAliveConfig, d.TCPOptions)
-	c := &TCPConn{h: s.pickHost(&t), flags: connecting}
-	now := c.h.Enter()
-	defer c.h.Exit()
-	if s.isClosed() {
-		return nil, net.ErrClosed
-	}
-	conn, err := c.h.TCP.Connect(now, t, o, c)
-	if err != nil {
+	c := &TCPConn{flags: connecting}
+	if err := s.connect(c, nil, t, o); err != nil {
 		return nil, err
 	}
-	c.c, c.tuple = conn, conn.Tuple()
 	return c, nil
 }
 

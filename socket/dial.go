@@ -162,7 +162,7 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 	return c, nil
 }
 
-// connect sends the SYN and parks w until the end of the handshake. Where the loop of c has no free port
+// connect sends the SYN and parks w, unless that is nil, until the end of the handshake. Where the loop of c has no free port
 // for the destination, another one may: each has the ports whose flows it receives.
 func (s *Stack) connect(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) error {
 	return s.eachHost(&t, func(h *host.Host) error {
@@ -201,9 +201,11 @@ func (s *Stack) connectOn(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) e
 		return err
 	}
 	c.c, c.tuple = conn, conn.Tuple()
-	// Without a deadline: the context ends the wait.
-	// The write queue is free: nothing else can write before the connection is established.
-	c.wq.park(w, c, 0)
+	if w != nil {
+		// Without a deadline: the context ends the wait.
+		// The write queue is free: nothing else can write before the connection is established.
+		c.wq.park(w, c, 0)
+	}
 	return nil
 }
 
