@@ -118,6 +118,7 @@ const (
 	flagDeferred                         // the listener waits for data before Accept
 	flagRecords                          // the send queue may have ends of records, in rare.records
 	flagStarved                          // the budget refused a Write; in the Mux's list of writers while nothing is queued
+	flagDataInSYN                        // the application writes before the SYN leaves, and its data goes with it
 	flagNotECT                           // the handshake had a SYN or SYN-ACK without ECN: send nothing ECN-capable
 )
 

@@ -54,10 +54,11 @@ func (f *fastOpenCache) store(server *wire.Addr, cookie []byte, mss uint16) {
 	s.mss = mss
 }
 
-// markWorking notes that a SYN with the option was answered.
-func (f *fastOpenCache) markWorking(server *wire.Addr) {
+// markWorking notes that a SYN with the option was answered, and what MSS the server
+// announces now: its cookie may outlive its MTU.
+func (f *fastOpenCache) markWorking(server *wire.Addr, mss uint16) {
 	if s := f.servers[*server]; s != nil {
-		s.losses = 0
+		s.losses, s.mss = 0, mss
 	}
 }
 
@@ -110,11 +111,41 @@ func (c *Conn) addFastOpenOption(now clock.Time, o *Outgoing, first bool) uint32
 	if len(cookie) == 0 || c.snd == nil {
 		return 0
 	}
-	room := min(int(mss), c.segmentSize()) - len(o.Header.Options)
+	// The MSS of this connection is not known yet, that of the one that brought the cookie is.
+	room := c.segmentSizeFor(mss) - len(o.Header.Options)
 	var n int
 	o.Payload, n = c.snd.Slice(c.una+1, max(room, 0))
 	o.SegmentSize = n
 	return uint32(n)
+}
+
+// HoldSYN keeps the SYN of a connection that was just begun back until the first Write,
+// whose data then leaves with it (RFC 7413 4.2.1; TCP_FASTOPEN_CONNECT of tcp(7)). False is
+// that the SYN leaves with the next Poll, since it could not carry data: Fast Open is off,
+// or the server's cookie is not known.
+func (c *Conn) HoldSYN(now clock.Time) bool {
+	if !c.opt.FastOpen || c.auth != nil || c.state != StateSynSent || c.outstanding() {
+		return false
+	}
+	cookie, _, ok := c.m.passive.fastOpenCache.cookie(now, &c.tuple.Remote)
+	if !ok || len(cookie) == 0 {
+		return false
+	}
+	c.flags |= flagDataInSYN
+	return true
+}
+
+// ReleaseSYN sends a SYN that HoldSYN keeps back, for an application that reads first.
+func (c *Conn) ReleaseSYN() {
+	if c.holdsSYN() {
+		c.flags &^= flagDataInSYN
+		c.m.markDirty(c)
+	}
+}
+
+// holdsSYN reports whether the SYN waits for the first Write.
+func (c *Conn) holdsSYN() bool {
+	return c.has(flagDataInSYN) && c.state == StateSynSent && !c.outstanding() && c.snd == nil && !c.has(flagFIN)
 }
 
 // appendFastOpenCookie appends the option where it fits.
@@ -135,7 +166,7 @@ func (c *Conn) inputFastOpenReply(s *Segment) {
 	if s.Options.HasFastOpen {
 		f.store(&c.tuple.Remote, s.Options.FastOpen, c.peerMSS)
 	}
-	f.markWorking(&c.tuple.Remote)
+	f.markWorking(&c.tuple.Remote, c.peerMSS)
 	if s.Ack != c.una+1 {
 		c.flags |= flagFastOpen
 	}

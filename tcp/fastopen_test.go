@@ -80,7 +80,7 @@ func TestFastOpenPausesAfterLoss(t *testing.T) { // RFC 7413 4.1.3.1
 			t.Errorf("loss %d: not tried after %v", round, quiet)
 		}
 	}
-	f.markWorking(&a)
+	f.markWorking(&a, 1460)
 	f.markLost(now, &a)
 	if now = now.Add(fastOpenPause); !tried() {
 		t.Error("what worked still counts as lost")

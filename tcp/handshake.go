@@ -108,9 +108,12 @@ func (c *Conn) updateSegmentSize() {
 
 // segmentSize is the largest that a segment with its options may be: by the peer's MSS, the
 // application's, and the MTU of the route (RFC 9293 3.7.1, MUST-16).
-func (c *Conn) segmentSize() int {
+func (c *Conn) segmentSize() int { return c.segmentSizeFor(c.peerMSS) }
+
+// segmentSizeFor is segmentSize for a peer that announces mss.
+func (c *Conn) segmentSizeFor(mss uint16) int {
 	mtu := c.m.cfg.Output.MTU(&c.tuple)
-	n := min(int(c.peerMSS), mtu-headersLen(&c.tuple))
+	n := min(int(mss), mtu-headersLen(&c.tuple))
 	if c.opt.MSS > 0 {
 		n = min(n, c.opt.MSS)
 	}

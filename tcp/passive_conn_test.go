@@ -404,3 +404,160 @@ func TestKeysRollOverWhileDataFlows(t *testing.T) { // RFC 5925 6.1
 		t.Errorf("%d and %d were refused", n.a.m.Stats().AuthFailed, n.b.m.Stats().AuthFailed)
 	}
 }
+
+// synData returns the SYNs with data that end a sends from now on.
+func (n *net) synData() *[]wire.TCP {
+	var syns []wire.TCP
+	n.a.lose = func(_ int, s wire.TCP) bool {
+		if s.Flags().Has(wire.FlagSYN) {
+			syns = append(syns, s)
+		}
+		return false
+	}
+	return &syns
+}
+
+// TestFastOpenFillsTheServersMSS is RFC 7413 4.1.3: the client knows the server's MSS by the cookie's connection, so
+// that its SYN is as long as any segment may be. Without it 536 bytes, or 1220 over IPv6, were the limit.
+func TestFastOpenFillsTheServersMSS(t *testing.T) {
+	for name, c := range map[string]struct {
+		linkA, pathA, linkB, mss int
+		size                     int // of the IP packet of the SYN
+	}{
+		"ethernet":              {1500, 1500, 1500, 0, 1500},
+		"the server's is less":  {1500, 1500, 1000, 0, 1000},
+		"the path's is less":    {1500, 1280, 1500, 0, 1280},
+		"the client's is less":  {1400, 1400, 9000, 0, 1400},
+		"the application's":     {1500, 1500, 1500, 700, 740},
+		"jumbo frames":          {9000, 9000, 9000, 0, 9000},
+		"the server's is small": {1500, 1500, 576, 0, 576},
+	} {
+		n := newNet(t)
+		n.a.link, n.a.mtu, n.b.mtu = c.linkA, c.pathA, c.linkB
+		fast := &Options{FastOpen: true, MSS: c.mss}
+		l, _ := n.listen(t, 5, &Options{FastOpen: true})
+		n.dial(t, fast)
+		n.run(100 * time.Millisecond)
+		l.Accept()
+		syns := n.synData()
+		x := n.dial(t, fast)
+		data := strings.Repeat("0123456789", 2000)
+		x.Write(n.now, []byte(data))
+		n.run(time.Second)
+		if len(*syns) != 1 || 20+len((*syns)[0]) != c.size || len((*syns)[0].Payload()) == 0 {
+			t.Errorf("%s: %d SYNs, of %d bytes, want one of %d", name, len(*syns), 20+len((*syns)[0]), c.size)
+		}
+		s := l.Accept()
+		if s == nil || !s.Info().FastOpen {
+			t.Fatalf("%s: not opened at once", name)
+		}
+		b := make([]byte, len(data)+1)
+		if got := string(b[:s.Read(n.now, b)]); got != data || n.a.m.Stats().Retransmits != 0 {
+			t.Errorf("%s: %d bytes arrived of %d, %d sent again", name, len(got), len(data), n.a.m.Stats().Retransmits)
+		}
+	}
+}
+
+// TestFastOpenMSSIsOfTheLastSynAck: a server whose MTU has changed keeps its cookies.
+func TestFastOpenMSSIsOfTheLastSynAck(t *testing.T) {
+	n := newNet(t)
+	fast := &Options{FastOpen: true}
+	n.listen(t, 9, fast)
+	syns := n.synData()
+	for i, mtu := range []int{1500, 1000, 1400, 1400} {
+		n.b.mtu = mtu
+		x := n.dial(t, fast)
+		x.Write(n.now, make([]byte, 5000))
+		n.run(time.Second)
+		want := []int{0, 1500, 1000, 1400}[i]
+		last := (*syns)[len(*syns)-1]
+		if len(last.Payload()) > 0 != (i > 0) || i > 0 && 20+len(last) != want {
+			t.Errorf("connection %d: a SYN of %d bytes, want %d", i, 20+len(last), want)
+		}
+	}
+}
+
+// TestHeldSYN is RFC 7413 4.2.1: the SYN waits for the first Write, and only where it can carry data.
+func TestHeldSYN(t *testing.T) {
+	n := newNet(t)
+	fast := &Options{FastOpen: true}
+	l, _ := n.listen(t, 9, fast)
+	first := n.dial(t, fast)
+	if first.HoldSYN(n.now) {
+		t.Error("a SYN without a cookie waits")
+	}
+	n.run(100 * time.Millisecond)
+	l.Accept()
+	if first.HoldSYN(n.now) {
+		t.Error("the SYN of a connection that is open waits")
+	}
+	if c := n.dial(t, nil); c.HoldSYN(n.now) {
+		t.Error("a SYN without Fast Open waits")
+	}
+	n.run(100 * time.Millisecond)
+	l.Accept()
+	syns := n.synData()
+	held := func() *Conn {
+		t.Helper()
+		*syns = nil
+		c := n.dial(t, fast)
+		if !c.HoldSYN(n.now) {
+			t.Fatal("the SYN does not wait")
+		}
+		n.run(10 * time.Second)
+		if len(*syns) != 0 || c.State() != StateSynSent || c.Writable() == 0 {
+			t.Fatalf("%d SYNs, %v, room for %d", len(*syns), c.State(), c.Writable())
+		}
+		return c
+	}
+
+	c := held()
+	c.Write(n.now, []byte("request"))
+	n.run(6 * time.Millisecond)
+	s := l.Accept()
+	if s == nil || text(n, s) != "request" || len(*syns) != 1 {
+		t.Fatal("the first Write did not leave with the SYN")
+	}
+	n.run(time.Second)
+	if c.State() != StateEstablished {
+		t.Errorf("%v", c.State())
+	}
+
+	c = held() // the application reads first
+	c.ReleaseSYN()
+	n.run(time.Second)
+	if s = l.Accept(); s == nil || c.State() != StateEstablished || len((*syns)[0].Payload()) != 0 {
+		t.Errorf("released: %v", c.State())
+	}
+
+	c = held() // it writes nothing
+	c.CloseWrite(n.now)
+	n.run(time.Second)
+	if s = l.Accept(); s == nil || !s.Finished() || c.State() != StateFinWait2 {
+		t.Errorf("closed for writing: %v", c.State())
+	}
+
+	c = held()
+	conns := n.a.m.Stats().Conns
+	c.Close(n.now)
+	n.run(time.Second)
+	if len(*syns) != 0 || n.a.m.Stats().Conns != conns-1 {
+		t.Error("closed without a Write: something is left")
+	}
+
+	c = held() // Write and Close, as on an open connection
+	c.Write(n.now, []byte(strings.Repeat("x", 4000)))
+	c.Close(n.now)
+	n.run(time.Second)
+	if s = l.Accept(); s == nil || len(text(n, s)) != 4000 || !s.Finished() {
+		t.Error("closed after a Write: the data did not arrive")
+	}
+
+	c = held() // nobody answers
+	n.a.lose = func(int, wire.TCP) bool { return true }
+	c.Write(n.now, []byte("x"))
+	n.run(4 * time.Minute)
+	if c.Err() != ErrTimeout {
+		t.Errorf("unanswered: %v", c.Err())
+	}
+}

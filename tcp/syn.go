@@ -12,6 +12,9 @@ import (
 // outputSYN sends the SYN, or the SYN-ACK of a simultaneous or fast open: once, and again
 // when its timer expired or the peer sent its SYN again.
 func (c *Conn) outputSYN(now clock.Time) bool {
+	if c.holdsSYN() {
+		return true
+	}
 	first := !c.outstanding()
 	seq, lost := c.sender.lost()
 	again := lost > 0 && seq == c.una

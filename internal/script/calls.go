@@ -222,8 +222,10 @@ func (f *file) setOption(c *Call) (attempt, error) {
 		o.NoDelayedAck = n != 0
 	case "TCP_CONGESTION":
 		o.Congestion = v.text()
-	case "TCP_FASTOPEN", "TCP_FASTOPEN_CONNECT":
+	case "TCP_FASTOPEN":
 		o.FastOpen = n != 0
+	case "TCP_FASTOPEN_CONNECT":
+		o.FastOpen, f.deferred = n != 0, n != 0
 	default:
 		return nil, fmt.Errorf("unknown option %q", name)
 	}

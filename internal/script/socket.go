@@ -18,6 +18,7 @@ type file struct {
 	conn            *tcp.Conn
 	seen            tcp.Events
 	nonblock        bool
+	deferred        bool // the SYN waits for the first write (TCP_FASTOPEN_CONNECT)
 	linger          bool // close resets
 	shut            bool // for writing
 	shutRead        bool
@@ -161,9 +162,7 @@ func (f *file) dial() string {
 	if err != nil {
 		return errno(err)
 	}
-	if f.r.upstream {
-		f.r.forget()
-	}
+	f.r.forget()
 	f.conn, f.r.last = c, f
 	f.r.wake = f.r.now
 	return ""
@@ -176,6 +175,10 @@ func (f *file) connect() attempt {
 		if f.conn == nil {
 			if e := f.dial(); e != "" {
 				return fail(e), true
+			}
+			if f.deferred && f.conn.HoldSYN(f.r.now) {
+				f.connectReported = true
+				return outcome{}, true
 			}
 			if f.nonblock {
 				return fail("EINPROGRESS"), true
