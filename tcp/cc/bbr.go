@@ -22,6 +22,7 @@ const (
 	bbrHeadroom      = 0.15
 	bbrFullGrowth    = 1.25
 	bbrFullRounds    = 3
+	bbrMaxBaseline   = 0.05
 	bbrStartupLosses = 6 // BBR.StartupFullLossCnt
 	bbrMinPipe       = 4 // segments
 	bbrProbeRTTTime  = 200 * time.Millisecond
@@ -99,6 +100,7 @@ type bbr struct {
 	fullPipe          fullPipe
 	cycle             cycle
 	loss              lossRound
+	baseline          baseline
 	ecn               ecnRound
 	extra             extraAcked
 	probeRTTDoneAt    clock.Time // BBR.probe_rtt_done_stamp; 0: not begun
@@ -221,18 +223,19 @@ func (b *bbr) congestionSignals(s *Sample, rate float64) {
 		return
 	}
 	b.ecn.close()
+	b.noteBaseline()
 	if b.state != refill && b.state != up && b.state != startup && b.state != drain {
 		b.adaptShortTerm()
 	}
 }
 
 // lossTooHigh reports whether the lost bytes of so many sent show a loss rate above
-// bbrLossThresh. The draft compares the numbers as they are. But on a path that loses one
-// percent at random, a few hundred segments exceed two percent now and then, and each time
-// would cost a part of the rate. So two standard deviations more than the expectation are
-// required.
+// bbrLossThresh. The draft compares the numbers as they are. Here losses count only above
+// the baseline, which a lower rate would not avoid. And on a path that loses one percent at
+// random, a few hundred segments exceed two percent now and then, and each time would cost a
+// part of the rate. So two standard deviations more than the expectation are required.
 func (b *bbr) lossTooHigh(lost, sent float64) bool {
-	expected := bbrLossThresh * sent / float64(b.mss)
+	expected := (bbrLossThresh + b.baseline.ratio(float64(b.mss))) * sent / float64(b.mss)
 	return lost/float64(b.mss) > expected+2*math.Sqrt(expected)
 }
 

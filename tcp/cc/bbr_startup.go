@@ -1,5 +1,7 @@
 package cc
 
+import "time"
+
 // fullPipe is the search for the end of growth (draft-ietf-ccwg-bbr 5.3.1.2).
 type fullPipe struct {
 	bw      float64
@@ -49,11 +51,15 @@ type lossRound struct {
 	delivered uint64 // Sample.Total at which the next begins
 	arrived   uint64
 	lost      uint64
-	events    int // ACKs that found losses
+	events    int           // ACKs that found losses
+	minRTT    time.Duration // 0: none was measured
 }
 
 func (l *lossRound) note(s *Sample) {
 	l.arrived += uint64(s.Delivered)
+	if s.RTT > 0 && (l.minRTT == 0 || s.RTT < l.minRTT) {
+		l.minRTT = s.RTT
+	}
 	if s.Lost > 0 {
 		l.lost += uint64(s.Lost)
 		l.events++
@@ -62,6 +68,46 @@ func (l *lossRound) note(s *Sample) {
 
 // begin begins the next round.
 func (l *lossRound) begin(s *Sample) { *l = lossRound{delivered: s.Total} }
+
+// baseline is the loss rate of the path when the flow does not fill it: what interference or
+// other flows lose, and a lower rate of this one would not save. Bytes, of some thousand
+// segments.
+type baseline struct{ lost, sent float64 }
+
+// The baseline counts from so many segments on, and forgets half at so many.
+const (
+	baselineLeast = 64
+	baselineMost  = 8192
+)
+
+func (a *baseline) note(lost, sent, mss float64) {
+	a.lost += lost
+	a.sent += sent
+	if a.sent > baselineMost*mss {
+		a.lost, a.sent = a.lost/2, a.sent/2
+	}
+}
+
+// ratio returns the loss rate. It is bounded, since no measurement shall make a flow that
+// fills its path ignore losses.
+func (a *baseline) ratio(mss float64) float64 {
+	if a.sent < baselineLeast*mss {
+		return 0
+	}
+	return min(a.lost/a.sent, bbrMaxBaseline)
+}
+
+// noteBaseline counts the round that ends where its losses are none of this flow's making:
+// no queue has grown, and the flow sends no faster than the path delivers, or in Startup
+// still gets more with every round.
+func (b *bbr) noteBaseline() {
+	l := &b.loss
+	queue := l.minRTT == 0 || l.minRTT > b.minRTT+b.minRTT/8
+	growing := b.state == startup && b.fullPipe.count == 0
+	if !queue && (b.state == cruise || growing) {
+		b.baseline.note(float64(l.lost), float64(l.lost+l.arrived), float64(b.mss))
+	}
+}
 
 // ecnRound measures how much is marked, as Linux's BBRv3 does.
 type ecnRound struct {

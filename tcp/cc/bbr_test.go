@@ -356,3 +356,71 @@ func TestBBRProbeRTTGivesBack(t *testing.T) {
 	}
 	t.Error("no ProbeRTT came and went")
 }
+
+// A path that loses segments whatever the rate is used like one that does not, within bounds.
+func TestBBRBaselineOfLosses(t *testing.T) {
+	for _, drop := range []int{50, 33, 20} { // 2, 3 and 5 %
+		p := newPipe(100, 20*time.Millisecond)
+		p.drop = drop
+		p.run(10 * time.Second)
+		if used := float64(p.delivered) / (10 * p.rate); used < 0.85 {
+			t.Errorf("one of %d is lost: %.0f %% of the rate is used", drop, 100*used)
+		}
+	}
+	p := newPipe(100, 20*time.Millisecond)
+	p.drop = 5
+	p.run(10 * time.Second)
+	if r := p.b.baseline.ratio(mss); r > bbrMaxBaseline {
+		t.Errorf("baseline is %.3f", r)
+	}
+}
+
+// The baseline is of rounds in which the flow fills nothing: with a queue, while it probes, or in a Startup
+// that has ended to grow, losses may be its own.
+func TestBBRBaselineLeavesOwnLossesOut(t *testing.T) {
+	round := func(state phase, rtt time.Duration, count int) float64 {
+		b := newBBR(mss)
+		b.state, b.minRTT, b.fullPipe.count = state, 8*time.Millisecond, count
+		b.loss = lossRound{minRTT: rtt, lost: 10 * mss, arrived: 990 * mss}
+		b.noteBaseline()
+		return b.baseline.ratio(mss)
+	}
+	for _, c := range []struct {
+		state phase
+		rtt   time.Duration
+		count int
+		want  float64
+	}{
+		{cruise, 9 * time.Millisecond, 0, 0.01},
+		{cruise, 9*time.Millisecond + 1, 0, 0},
+		{cruise, 0, 0, 0},
+		{startup, 8 * time.Millisecond, 0, 0.01},
+		{startup, 8 * time.Millisecond, 1, 0},
+		{up, 8 * time.Millisecond, 0, 0},
+		{refill, 8 * time.Millisecond, 0, 0},
+		{down, 8 * time.Millisecond, 0, 0},
+	} {
+		if r := round(c.state, c.rtt, c.count); r != c.want {
+			t.Errorf("state %d, %v, count %d: baseline %.3f, want %.3f", c.state, c.rtt, c.count, r, c.want)
+		}
+	}
+}
+
+// Few segments say nothing about a rate, and old ones little.
+func TestBaselineForgets(t *testing.T) {
+	var a baseline
+	a.note(10, baselineLeast-1, 1)
+	if r := a.ratio(1); r != 0 {
+		t.Errorf("%d segments give a rate of %.2f", baselineLeast-1, r)
+	}
+	a.note(0, 1, 1)
+	if r := a.ratio(1); r != bbrMaxBaseline {
+		t.Errorf("ten of %d lost: %.2f", baselineLeast, r)
+	}
+	for range 40 {
+		a.note(0, baselineMost/4, 1)
+	}
+	if r := a.ratio(1); r > 1e-5 {
+		t.Errorf("rate %.6f after ten times as many without a loss", r)
+	}
+}
