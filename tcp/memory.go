@@ -28,8 +28,9 @@ const (
 )
 
 // sendLimit is how many bytes the send queue holds at most: twice the congestion window, so
-// that a window that was acknowledged is replaced at once. Under memory pressure it is
-// less, but never nothing.
+// that a window that was acknowledged is replaced at once, and what the peer has SACKed,
+// which fills no window but stays queued (RFC 2018 8). Under memory pressure it is less, but
+// never nothing.
 func (c *Conn) sendLimit() int {
 	p := &c.m.buffers
 	if c.opt.SendBuffer > 0 {
@@ -38,7 +39,7 @@ func (c *Conn) sendLimit() int {
 	if p.Critical() || c.m.writers.head != noConn {
 		return int(c.sendMinimum())
 	}
-	n := max(initialSendBuffer, min(2*int(c.sender.cc.Window())+int(c.sender.scoreboard.SACKed()), maxSendBuffer))
+	n := max(initialSendBuffer, min(2*int(c.sender.cc.Window()), maxSendBuffer)) + int(c.sender.scoreboard.SACKed())
 	if p.Tight() {
 		n = initialSendBuffer / 4
 	}

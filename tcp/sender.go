@@ -274,15 +274,21 @@ func burst(rate uint64, mss uint32) uint32 {
 	return max(uint32(min(rate/1000, 1<<16)), 2*mss)
 }
 
+// maxCatchUp is how much sending time a late timer may make up for on long paths. A loop
+// that shares its CPU often wakes a millisecond late, and what it never makes up for lowers
+// the rate below the one that was asked for.
+const maxCatchUp = 2 * time.Millisecond
+
 // pace moves the time of the next transmission by what n bytes take. A late timer may be
-// made up for, by one burst at most, so that a long pause does not turn into a long burst.
+// made up for, by one burst or an eighth of the round trip at most, so that a long pause
+// does not turn into a long burst.
 func (x *sender) pace(now clock.Time, n uint32) {
 	x.lastSent = now
 	rate := x.pacing()
 	if rate == 0 {
 		return
 	}
-	credit := duration(burst(rate, x.mss), rate)
+	credit := max(duration(burst(rate, x.mss), rate), min(x.scoreboard.SRTT()/8, maxCatchUp))
 	x.nextSend = max(x.nextSend, now.Add(-credit)).Add(duration(n, rate))
 }
 

@@ -97,6 +97,30 @@ func TestSenderPaces(t *testing.T) {
 	}
 }
 
+// At a high rate a late timer is made up for by an eighth of a long round trip, and 2 ms at most.
+func TestSenderCatchesUp(t *testing.T) {
+	const rate, n = 1e8, 1 << 16
+	burst := duration(n, rate)
+	for _, c := range []struct{ rtt, credit time.Duration }{
+		{100 * time.Millisecond, 2 * time.Millisecond},
+		{8 * time.Millisecond, time.Millisecond},
+		{time.Millisecond, burst},
+	} {
+		x := newSending(t, "reno")
+		x.scoreboard.Init(new(loss.Pool), 0, loss.Options{MSS: testMSS, SACK: true})
+		x.scoreboard.MeasuredRTT(after(0), c.rtt)
+		x.maxPacing, x.nextSend = rate, after(0)
+		x.pace(after(300), n)
+		if have := x.nextSend.Sub(after(300)); have != burst-c.credit {
+			t.Errorf("round trip %v: next in %v, want %v", c.rtt, have, burst-c.credit)
+		}
+		x.pace(after(300), n)
+		if have := x.nextSend.Sub(after(300)); have != 2*burst-c.credit {
+			t.Errorf("round trip %v: credit counts twice, next in %v", c.rtt, have)
+		}
+	}
+}
+
 // RFC 3168 6.1.2: one reduction for all echoes of a round trip, and CWR to tell of it.
 func TestSenderECN(t *testing.T) {
 	x := newSending(t, "reno")
