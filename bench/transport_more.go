@@ -2,57 +2,97 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/millrace/millrace/bench/harness"
 )
 
-// lossyWay is the path of the measure of loss: 1 Gbit/s, 10 ms there and back, a queue of a little more than that, and 1 % of what the server sends is lost.
-const (
-	lossyOut  = "loss=1% rate=1gbit queue=1000 delay=5ms fifo seed=1"
-	lossyBack = "delay=5ms fifo"
-)
+// lossyPath is a path between server and client that `millrace forward` makes: what it does to
+// what the server sends, and to what comes back.
+type lossyPath struct {
+	name      string
+	out, back string
+	peers     []lossyPeer
+	gates     []harness.Gate
+}
 
-// Contestants of the measure of loss: a stack and its congestion control.
+// lossyPeer is a stack and its congestion control.
+type lossyPeer struct{ stack, cc string }
+
+func (p lossyPeer) name() string { return p.stack + ", " + p.cc }
+
+// Contestants that gates name.
 const (
 	oursBBR, kernelBBR, gvisorCubic = "millrace, bbr", "kernel, bbr", "gvisor, cubic"
 	oursCubic, kernelCubic          = "millrace, cubic", "kernel, cubic"
+	oursReno, kernelReno            = "millrace, reno", "kernel, reno"
 )
 
-// lossy sends through `millrace forward`, which delays and loses.
-func (b *transportBench) lossy() []harness.Measure {
-	m := harness.Measure{Name: "1 % loss, 10 ms, server sends", Unit: "byte", Peer: kernelBBR, Gates: []harness.Gate{
-		gate(oursBBR, harness.MetricRate, gvisorCubic, ">=", 10),
-		gate(oursBBR, harness.MetricRate, kernelBBR, ">=", 0.5),
-		gate(oursCubic, harness.MetricRate, kernelCubic, ">=", 0.9),
+// lossyPaths are the paths. Reordering is jitter of 2 ms on a path of 1.2 ms: each packet is up
+// to 2 ms later than the others, so most are overtaken. Its rate leaves the CPUs time.
+func lossyPaths() []lossyPath {
+	const (
+		far   = "rate=1gbit queue=1000 delay=5ms fifo seed=1"
+		late  = "rate=300mbit queue=1000 delay=1600us±1ms seed=1"
+		fifo5 = "delay=5ms fifo"
+		near  = "delay=600us fifo"
+	)
+	both := func(cc string) []lossyPeer { return []lossyPeer{{stackOurs, cc}, {stackKernel, cc}} }
+	return []lossyPath{{
+		name: "1 % loss, 10 ms", out: "loss=1% " + far, back: fifo5,
+		peers: slices.Concat(both("bbr"), []lossyPeer{{stackGVisor, "cubic"}}, both("cubic")),
+		gates: []harness.Gate{
+			gate(oursBBR, harness.MetricRate, gvisorCubic, ">=", 10),
+			gate(oursBBR, harness.MetricRate, kernelBBR, ">=", 1),
+			gate(oursCubic, harness.MetricRate, kernelCubic, ">=", 0.9),
+		},
+	}, {
+		name: "2 % loss, 10 ms", out: "loss=2% " + far, back: fifo5, peers: both("bbr"),
+		gates: []harness.Gate{gate(oursBBR, harness.MetricRate, kernelBBR, ">=", 0.9)},
+	}, {
+		name: "reordering of 2 ms, 1.2 ms", out: late, back: near, peers: slices.Concat(both("bbr"), both("cubic"), both("reno")),
+		gates: []harness.Gate{
+			gate(oursBBR, harness.MetricRate, kernelBBR, ">=", 0.9),
+			gate(oursCubic, harness.MetricRate, kernelCubic, ">=", 0.9),
+			gate(oursReno, harness.MetricRate, kernelReno, ">=", 0.9),
+		},
+	}, {
+		name: "reordering of 2 ms with 0.5 % loss, 1.2 ms", out: "loss=0.5% " + late, back: near, peers: slices.Concat(both("bbr"), both("cubic")),
+		gates: []harness.Gate{
+			gate(oursBBR, harness.MetricRate, kernelBBR, ">=", 0.9),
+			gate(oursCubic, harness.MetricRate, kernelCubic, ">=", 0.9),
+		},
 	}}
-	for _, c := range []struct{ name, stack, cc string }{
-		{oursBBR, stackOurs, "bbr"},
-		{kernelBBR, stackKernel, "bbr"},
-		{gvisorCubic, stackGVisor, "cubic"},
-		{oursCubic, stackOurs, "cubic"},
-		{kernelCubic, stackKernel, "cubic"},
-	} {
-		m.Contestants = append(m.Contestants, harness.Contestant{Name: c.name, Absent: b.millrace.Absent, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
-			return b.runLossy(ctx, t.Opening(), c.stack, c.cc)
-		}})
-	}
-	return []harness.Measure{m}
 }
 
-func (b *transportBench) runLossy(ctx context.Context, t harness.Timing, stack, cc string) (harness.Sample, error) {
-	w, err := newHosts(stack, false, true)
+// lossy sends through `millrace forward`, which delays, loses and reorders.
+func (b *transportBench) lossy() (all []harness.Measure) {
+	for _, path := range lossyPaths() {
+		m := harness.Measure{Name: path.name + ", server sends", Unit: "byte", Peer: kernelBBR, Gates: path.gates}
+		for _, p := range path.peers {
+			m.Contestants = append(m.Contestants, harness.Contestant{Name: p.name(), Absent: b.millrace.Absent, Run: func(ctx context.Context, t harness.Timing) (harness.Sample, error) {
+				return b.runLossy(ctx, t.Opening(), &path, p)
+			}})
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+func (b *transportBench) runLossy(ctx context.Context, t harness.Timing, path *lossyPath, p lossyPeer) (harness.Sample, error) {
+	w, err := newHosts(p.stack, false, true)
 	if err != nil {
 		return harness.Sample{}, err
 	}
 	defer w.net.Close()
-	parts := b.parts(w, stack, "-op", "receive")
-	parts[0].Argv = append(parts[0].Argv, "-cc", cc)
-	way := harness.Part{Name: "way", CPU: 0, In: w.between, Argv: []string{
+	parts := b.parts(w, p.stack, "-op", "receive")
+	parts[0].Argv = append(parts[0].Argv, "-cc", p.cc)
+	forward := harness.Part{Name: "forward", CPU: 0, In: w.between, Argv: []string{
 		b.e.Self, "role", "run", "-ready", "", "--", b.millrace.Path, "forward", "a", "b",
-		"--impair-b", "rx: " + lossyOut, "--impair-a", "rx: " + lossyBack,
+		"--impair-b", "rx: " + path.out, "--impair-a", "rx: " + path.back,
 	}}
-	win, err := harness.RunParts(ctx, t, way, parts[0], parts[1])
+	win, err := harness.RunParts(ctx, t, forward, parts[0], parts[1])
 	if err != nil {
 		return harness.Sample{}, err
 	}
