@@ -157,8 +157,12 @@ func (c *TCPConn) read(now clock.Time, b []byte) (int, error) {
 	return n, nil
 }
 
-// endError returns why the connection ended, once as Linux does, and then usual.
+// endError returns why the connection ended, once as Linux does, and then usual. A reader that was at the end
+// before that stays there.
 func (c *TCPConn) endError(usual error) error {
+	if usual == io.EOF && c.c.ReceivedFIN() {
+		return usual
+	}
 	if err := c.takeError(); err != nil {
 		return err
 	}

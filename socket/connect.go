@@ -76,7 +76,11 @@ func (c *TCPConn) pendingError() error {
 	if c.flags&errorTaken != 0 {
 		return nil
 	}
-	return c.c.Err()
+	err := c.c.Err()
+	if err == tcp.ErrReset && c.c.ReceivedFIN() {
+		return syscall.EPIPE // the peer was done, and tells that it takes no more
+	}
+	return err
 }
 
 // takeError returns pendingError, once: later reads return io.EOF and later writes EPIPE.

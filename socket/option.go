@@ -2,8 +2,11 @@ package socket
 
 import (
 	"net"
+	"slices"
 	"syscall"
 	"time"
+
+	"github.com/millrace/millrace/tcp"
 )
 
 // Option names an option of a TCPConn or Listener by its number on Linux, for programs that carry setsockopt(2)
@@ -27,7 +30,7 @@ const (
 	OptOutOfBandInline               // SO_OOBINLINE, boolean: urgent bytes stay in the stream (RFC 6093 4). Default 1; 0 on Linux
 	OptTOS                           // IP_TOS, IPV6_TCLASS: DSCP in the upper six bits; the lower two are TCP's own. Default 0
 	OptTTL                           // IP_TTL, IPV6_UNICAST_HOPS, 1 to 255 or -1 for the host's. Default -1, which reads as 64
-	OptMTUDiscover                   // IP_MTU_DISCOVER: 0 fragments, 1 and 2 (the same for TCP) follow the path MTU. Default 1
+	OptMTUDiscover                   // IP_MTU_DISCOVER: 0 lets routers fragment, 1 and 2 follow the path MTU, 3 ignores it. Default 1
 	OptMTU                           // IP_MTU, bytes, read only: of the path as far as it is known
 	OptSendBuffer                    // SO_SNDBUF, bytes; 0 grows with need, which it does by default. Not doubled, unlike on Linux
 	OptReceiveBuffer                 // SO_RCVBUF, bytes, as OptSendBuffer
@@ -110,7 +113,7 @@ var optionTable = [numOptions]optionAccess{
 	OptOutOfBandInline: {get: func(o optionTarget) int { return boolInt(!o.UrgentOutOfBand) }, set: setInline},
 	OptTOS:             {get: func(o optionTarget) int { return int(o.TOS) }, set: setTOS},
 	OptTTL:             {get: hopLimit, set: setHopLimit},
-	OptMTUDiscover:     {get: func(o optionTarget) int { return 1 - boolInt(o.Fragment) }, set: setMTUDiscover},
+	OptMTUDiscover:     {get: mtuDiscover, set: setMTUDiscover},
 	OptMaxPacing:       {get: func(o optionTarget) int { return int(o.MaxPacing) }, set: setMaxPacing},
 }
 
@@ -207,11 +210,16 @@ func setHopLimit(o optionTarget, v int) error {
 	return nil
 }
 
+// pathMTUModes are the values of IP_MTU_DISCOVER, by their numbers.
+var pathMTUModes = [...]tcp.PathMTUMode{tcp.FragmentPackets, tcp.FollowPathMTU, tcp.FollowPathMTUOnly, tcp.IgnorePathMTU}
+
+func mtuDiscover(o optionTarget) int { return slices.Index(pathMTUModes[:], o.PathMTU) }
+
 func setMTUDiscover(o optionTarget, v int) error {
-	if v < 0 || v > 2 {
+	if v < 0 || v >= len(pathMTUModes) {
 		return syscall.EINVAL
 	}
-	o.Fragment = v == 0
+	o.PathMTU = pathMTUModes[v]
 	return nil
 }
 
@@ -266,8 +274,11 @@ func (c *TCPConn) Option(opt Option) (int, error) {
 func (c *TCPConn) option(opt Option) (int, error) {
 	switch opt {
 	case OptError:
-		n, _ := errnos[c.takeError()]
-		return int(n), nil
+		err := c.takeError()
+		if n, ok := err.(syscall.Errno); ok {
+			return int(n), nil
+		}
+		return int(errnos[err]), nil
 	case OptLinger:
 		if c.flags&lingerSet == 0 {
 			return -1, nil

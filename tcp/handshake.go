@@ -112,12 +112,20 @@ func (c *Conn) segmentSize() int { return c.segmentSizeFor(c.peerMSS) }
 
 // segmentSizeFor is segmentSize for a peer that announces mss.
 func (c *Conn) segmentSizeFor(mss uint16) int {
-	mtu := c.m.cfg.Output.MTU(&c.tuple)
+	mtu := c.pathMTU()
 	n := min(int(mss), mtu-headersLen(&c.tuple))
 	if c.opt.MSS > 0 {
 		n = min(n, c.opt.MSS)
 	}
 	return max(min(n, 0xffff), minMSS)
+}
+
+// pathMTU is the largest packet to send, bytes.
+func (c *Conn) pathMTU() int {
+	if c.opt.PathMTU == IgnorePathMTU {
+		return c.m.cfg.Output.LinkMTU(&c.tuple)
+	}
+	return c.m.cfg.Output.MTU(&c.tuple)
 }
 
 // announcedMSS is what our SYN or SYN-ACK announces: what the interface receives, without

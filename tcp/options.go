@@ -26,7 +26,7 @@ type Options struct {
 	NotSentLowat              int    // bytes written but not sent beyond which Write has no room (TCP_NOTSENT_LOWAT); 0 is no limit
 	TTL                       uint8  // hop limit; 0 is the host's
 	TOS                       uint8  // DSCP of the IP header in the upper six bits (RFC 2474); the lower two are ECN, which is TCP's own
-	Fragment                  bool   // IPv4 packets may be fragmented on the way: no DF bit, and no path MTU discovery (IP_PMTUDISC_DONT)
+	PathMTU                   PathMTUMode
 
 	ECN                             ECNMode
 	FastOpen                        bool // RFC 7413
@@ -53,6 +53,17 @@ type KeepAlive struct {
 	Interval time.Duration // between probes; 0 is 75 s
 	Count    int           // unanswered probes that end the connection; 0 is 9
 }
+
+// PathMTUMode is what a connection does about the MTU of its path (IP_MTU_DISCOVER).
+type PathMTUMode uint8
+
+// Values of PathMTUMode.
+const (
+	FollowPathMTU     PathMTUMode = iota // DF on all packets; segments fit the path as ICMP reports it (RFC 1191, RFC 8201)
+	FollowPathMTUOnly                    // the same for TCP, which never sends what must be fragmented
+	FragmentPackets                      // no DF: routers may fragment IPv4; reports of a smaller MTU change nothing
+	IgnorePathMTU                        // DF, and segments as the interface takes them: for programs that probe the path
+)
 
 // ECNMode is how a connection uses explicit congestion notification.
 type ECNMode uint8
@@ -103,7 +114,7 @@ func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 		}
 		c.sender.setControl(control)
 	}
-	resize := o.MSS != c.opt.MSS
+	resize := o.MSS != c.opt.MSS || o.PathMTU != c.opt.PathMTU
 	c.m.grown -= c.grown()
 	if o.ReceiveBuffer > 0 {
 		c.rcvLimit = c.m.initialReceive(o)

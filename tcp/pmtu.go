@@ -50,8 +50,8 @@ func (c *Conn) unreachable(k ip.ErrorKind) {
 // tooBig makes segments shorter: the path takes packets of mtu bytes (RFC 1191, RFC 8201).
 // Everything in flight was too long and is sent again; that is no sign of congestion.
 func (c *Conn) tooBig(mtu int) {
-	if c.opt.Fragment {
-		return // the router was not to report, but to fragment
+	if c.opt.PathMTU >= FragmentPackets {
+		return
 	}
 	n := max(mtu, minPathMTU(&c.tuple)) - headersLen(&c.tuple)
 	if n >= int(c.segment) {

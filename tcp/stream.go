@@ -158,6 +158,12 @@ func (c *Conn) Unsent() int {
 // Read copies received bytes to b and returns how many. 0 is that none wait: Finished
 // reports whether more can come.
 func (c *Conn) Read(now clock.Time, b []byte) int {
+	if c.has(flagRcvUrgent) && len(b) > 0 && c.skipsUrgent() {
+		// A read that begins at the mark passes the urgent byte, even if nothing follows yet.
+		c.rcv.Discard(&c.m.buffers, 1)
+		c.passUrgent()
+		c.freeRing()
+	}
 	p := c.Peek()
 	n := copy(b, p[0])
 	n += copy(b[n:], p[1])
@@ -237,6 +243,10 @@ func (c *Conn) Finished() bool {
 func (c *Conn) PeerClosed() bool {
 	return c.state == StateClosed || c.has(flagReadShutdown) || c.peerDone()
 }
+
+// ReceivedFIN reports whether the peer has closed its direction and all that it sent before was
+// received, whatever happened after.
+func (c *Conn) ReceivedFIN() bool { return c.peerDone() }
 
 // peerDone reports whether the peer's FIN was reached.
 func (c *Conn) peerDone() bool { return c.has(flagPeerFIN) && c.rcvNxt == c.peerFIN+1 }

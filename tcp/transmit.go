@@ -104,7 +104,7 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 
 // setHeader takes the options that concern the IP header.
 func (o *Outgoing) setHeader(p *Options) {
-	o.TTL, o.TOS, o.Fragment = p.TTL, p.TOS&^3, p.Fragment
+	o.TTL, o.TOS, o.Fragment = p.TTL, p.TOS&^3, p.PathMTU == FragmentPackets
 }
 
 // acknowledged notes what the segment that was just sent has told the peer: window and ACK.

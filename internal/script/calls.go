@@ -199,7 +199,11 @@ func (f *file) setOption(c *Call) (attempt, error) {
 	case "IP_TOS", "IPV6_TCLASS":
 		o.TOS = uint8(n)
 	case "IP_MTU_DISCOVER":
-		o.Fragment = n == constants["IP_PMTUDISC_DONT"]
+		mode, ok := pathMTUModes[n]
+		if !ok {
+			return now(fail("EINVAL")), nil
+		}
+		o.PathMTU = mode
 	case "TCP_DEFER_ACCEPT":
 		f.deferAccept = time.Duration(n) * time.Second
 	case "TCP_NOTSENT_LOWAT":

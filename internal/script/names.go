@@ -31,7 +31,7 @@ var constants = map[string]int64{
 	"SIOCINQ": 0x541b, "FIONREAD": 0x541b, "SIOCOUTQ": 0x5411, "SIOCATMARK": 0x8905, "SIOCOUTQNSD": 0x894b,
 	"SOL_SOCKET": 1, "SOL_TCP": 6, "SOL_IP": 0, "SO_REUSEADDR": 2, "SO_ERROR": 4, "SO_SNDBUF": 7, "SO_RCVBUF": 8,
 	"SO_KEEPALIVE": 9, "SO_OOBINLINE": 10, "SO_LINGER": 13, "SO_MAX_PACING_RATE": 47, "IP_TTL": 2, "IP_TOS": 1, "IPV6_TCLASS": 67, "IP_MTU_DISCOVER": 10,
-	"IP_PMTUDISC_DONT": 0, "IP_PMTUDISC_WANT": 1, "IP_PMTUDISC_DO": 2,
+	"IP_PMTUDISC_DONT": 0, "IP_PMTUDISC_WANT": 1, "IP_PMTUDISC_DO": 2, "IP_PMTUDISC_PROBE": 3,
 	"TCP_NODELAY": 1, "TCP_MAXSEG": 2, "TCP_CORK": 3, "TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 6,
 	"TCP_INFO": 11, "TCP_QUICKACK": 12, "TCP_CONGESTION": 13, "TCP_USER_TIMEOUT": 18, "TCP_FASTOPEN": 23, "TCP_NOTSENT_LOWAT": 25, "TCP_DEFER_ACCEPT": 9, "TCP_FASTOPEN_CONNECT": 30,
 	"TCP_CA_Open": 0, "TCP_CA_Disorder": 1, "TCP_CA_CWR": 2, "TCP_CA_Recovery": 3, "TCP_CA_Loss": 4, "TCP_INFINITE_SSTHRESH": 0x7fffffff,
@@ -39,6 +39,9 @@ var constants = map[string]int64{
 	"TCP_ESTABLISHED": 1, "TCP_SYN_SENT": 2, "TCP_SYN_RECV": 3, "TCP_FIN_WAIT1": 4, "TCP_FIN_WAIT2": 5,
 	"TCP_TIME_WAIT": 6, "TCP_CLOSE": 7, "TCP_CLOSE_WAIT": 8, "TCP_LAST_ACK": 9, "TCP_LISTEN": 10, "TCP_CLOSING": 11,
 }
+
+// pathMTUModes are the values of IP_MTU_DISCOVER.
+var pathMTUModes = map[int64]tcp.PathMTUMode{0: tcp.FragmentPackets, 1: tcp.FollowPathMTU, 2: tcp.FollowPathMTUOnly, 3: tcp.IgnorePathMTU}
 
 // linuxState is the number that struct tcp_info has for a state.
 var linuxState = map[tcp.State]int64{
