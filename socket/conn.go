@@ -71,6 +71,7 @@ const (
 	dialing      // DialWith waits for the end of the handshake
 	errorTaken   // the error that ended the connection was reported
 	connectTaken // FinishConnect has reported success
+	dataInSYN    // the dial returns before the SYN leaves, if the SYN can carry the first Write
 )
 
 // Ready implements tcp.Owner. It completes the calls of blocked goroutines, on the loop.
@@ -150,9 +151,12 @@ func (c *TCPConn) read(now clock.Time, b []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n := c.c.Read(now, b)
-	// The error comes after the data that arrived before it.
-	if n == 0 && len(b) > 0 && c.c.Finished() {
-		return 0, c.endError(io.EOF)
+	if n == 0 && len(b) > 0 {
+		// The error comes after the data that arrived before it.
+		if c.c.Finished() {
+			return 0, c.endError(io.EOF)
+		}
+		c.c.ReleaseSYN() // the server speaks first: nothing will be written before
 	}
 	return n, nil
 }

@@ -25,8 +25,8 @@ func (s *Stack) startDial(d *Dialer, remote netip.AddrPort) (*TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := s.tcpOptions(d.KeepAlive, d.KeepAliveConfig, d.TCPOptions)
-	c := &TCPConn{flags: connecting}
+	o := s.dialOptions(d)
+	c := &TCPConn{flags: connecting | d.dataInSYN()}
 	if err := s.connect(c, nil, t, o); err != nil {
 		return nil, err
 	}

@@ -29,6 +29,12 @@ type Dialer struct {
 	KeepAlive       time.Duration
 	KeepAliveConfig net.KeepAliveConfig
 
+	// FastOpen sends the first Write with the SYN (RFC 7413) if the server has sent a cookie before, as
+	// TCP_FASTOPEN_CONNECT of tcp(7) does. The dial then returns at once: the SYN leaves with the first Write,
+	// Read or CloseWrite, and reads and writes return the error if nobody answers it. Otherwise the dial waits
+	// for the handshake, which asks for the cookie. Each loop keeps its own cookies.
+	FastOpen bool
+
 	TCPOptions func(o *TCPOptions) // nil changes nothing
 	UDPOptions func(o *UDPOptions)
 }
@@ -137,8 +143,8 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 	if err != nil {
 		return nil, err
 	}
-	o := s.tcpOptions(d.KeepAlive, d.KeepAliveConfig, d.TCPOptions)
-	c := &TCPConn{flags: connecting | dialing}
+	o := s.dialOptions(d)
+	c := &TCPConn{flags: connecting | dialing | d.dataInSYN()}
 	w := newWaiter()
 	if err := s.connect(c, w, t, o); err != nil {
 		w.free()
@@ -206,7 +212,30 @@ func (s *Stack) connectOn(c *TCPConn, w *waiter, t wire.Tuple, o *tcp.Options) e
 		// The write queue is free: nothing else can write before the connection is established.
 		c.wq.park(w, c, 0)
 	}
+	if c.flags&dataInSYN != 0 && conn.HoldSYN(now) {
+		c.flags &^= connecting | dialing
+		c.wq.wakeAll(nil)
+	}
 	return nil
+}
+
+// dialOptions returns the options of a connection that d begins.
+func (s *Stack) dialOptions(d *Dialer) *tcp.Options {
+	o := s.tcpOptions(d.KeepAlive, d.KeepAliveConfig, d.TCPOptions)
+	if !d.FastOpen || o.FastOpen {
+		return o
+	}
+	fast := *o
+	fast.FastOpen = true
+	return &fast
+}
+
+// dataInSYN returns the flag of connections whose first Write belongs into the SYN.
+func (d *Dialer) dataInSYN() connFlags {
+	if d.FastOpen {
+		return dataInSYN
+	}
+	return 0
 }
 
 // handshakeDone wakes the dialer when the handshake has succeeded or failed.

@@ -233,6 +233,7 @@ func stampedPeer(t *testing.T) *peer {
 	var o wire.TCPOptions
 	b.ParseOptions(&o)
 	p.send(seg{flags: syn | ackF, ack: 1, win: 10000, opts: wire.AppendTimestamps(wire.AppendNOP(nil, 2), 1000, o.TSVal+5)})
+	p.expect(seg{flags: rst, seq: 1})
 	p.state(StateSynSent, nil) // it echoes what was not sent
 	p.send(seg{flags: syn | ackF, ack: 1, win: 10000, opts: wire.AppendTimestamps(wire.AppendNOP(nil, 2), 1000, o.TSVal)})
 	p.stamp, p.stamps = 1000, true

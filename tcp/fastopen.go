@@ -112,7 +112,10 @@ func (c *Conn) addFastOpenOption(now clock.Time, o *Outgoing, first bool) uint32
 		return 0
 	}
 	// The MSS of this connection is not known yet, that of the one that brought the cookie is.
-	room := c.segmentSizeFor(mss) - len(o.Header.Options)
+	// It is the segment size until the SYN-ACK, so that a report of a smaller path MTU counts.
+	c.segment = uint16(c.segmentSizeFor(mss))
+	c.sender.setOptions(c.lossOptions())
+	room := int(c.segment) - len(o.Header.Options)
 	var n int
 	o.Payload, n = c.snd.Slice(c.una+1, max(room, 0))
 	o.SegmentSize = n
@@ -167,7 +170,7 @@ func (c *Conn) inputFastOpenReply(s *Segment) {
 		f.store(&c.tuple.Remote, s.Options.FastOpen, c.peerMSS)
 	}
 	f.markWorking(&c.tuple.Remote, c.peerMSS)
-	if s.Ack != c.una+1 {
+	if s.Ack == c.nxt && c.nxt != c.una+1 {
 		c.flags |= flagFastOpen
 	}
 }

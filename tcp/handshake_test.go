@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -261,5 +262,75 @@ func TestFastOpenSynAckTimeout(t *testing.T) {
 	p.send(seg{flags: ackF, seq: 11, ack: 1, win: 10000})
 	if rtt := p.c.Info().RTT; rtt != 70*ms {
 		t.Errorf("the round trip took %v, want 70 ms", rtt)
+	}
+}
+
+// TestSynAckOfAnotherConnection: a SYN-ACK that echoes a timestamp which was not sent is reset, as one with a wrong
+// ACK is (RFC 9293 3.10.7.3, first), and the right one connects.
+func TestSynAckOfAnotherConnection(t *testing.T) {
+	p := newPeer(t, &Options{NoSACK: true, NoScaling: true})
+	b := p.expect(seg{flags: syn})
+	var o wire.TCPOptions
+	b.ParseOptions(&o)
+	answer := func(echo uint32) {
+		p.send(seg{flags: syn | ackF, ack: 1, win: 1000, opts: wire.AppendTimestamps(wire.AppendNOP(nil, 2), 700, echo)})
+	}
+	answer(o.TSVal + 1000)
+	p.expect(seg{flags: rst, seq: 1})
+	answer(o.TSVal - 1<<21)
+	p.expect(seg{flags: rst, seq: 1})
+	p.state(StateSynSent, nil)
+	answer(o.TSVal)
+	p.expect(seg{flags: ackF, seq: 1, ack: 1})
+	p.state(StateEstablished, nil)
+}
+
+// fastOpenClient is a peer whose SYN had n bytes of data, and a cookie that was known.
+func fastOpenClient(t *testing.T, n int) *peer {
+	p := &peer{t: t, e: newEnd(t, clock.Time(time.Hour), 1), now: clock.Time(time.Hour), app: &app{}, irs: peerISS}
+	remote := addrB
+	p.e.m.passive.fastOpenCache.store(&remote, []byte{1, 2, 3, 4}, 1460)
+	o := bare()
+	o.FastOpen = true
+	var err error
+	if p.c, err = p.e.m.Connect(p.now, wire.Tuple{Local: addrA, Remote: addrB, RemotePort: testPort}, o, p.app); err != nil {
+		t.Fatal(err)
+	}
+	p.tuple, p.iss = p.c.Tuple(), p.c.una
+	p.write(n)
+	p.expect(seg{flags: syn, n: n})
+	return p
+}
+
+// TestFastOpenSynTooBig is RFC 7413 4.1.3.1 with RFC 1191: a SYN that was too long is sent again at once without
+// data, and the path is not taken for one that drops Fast Open.
+func TestFastOpenSynTooBig(t *testing.T) {
+	for _, timeout := range []bool{false, true} {
+		p := fastOpenClient(t, 1000)
+		if timeout {
+			p.after(1100 * ms)
+		} else {
+			p.e.m.ICMP(p.now, &p.tuple, p.iss, ip.ICMPError{Kind: ip.TooBig, MTU: 600})
+			p.poll()
+		}
+		p.expect(seg{flags: syn})
+		p.send(seg{flags: syn | ackF, ack: 1, win: 10000, opts: wire.AppendMSS(nil, 1460)})
+		if _, _, ok := p.e.m.passive.fastOpenCache.cookie(p.now, &p.tuple.Remote); ok == timeout {
+			t.Errorf("to be tried again: %v", ok)
+		}
+	}
+}
+
+// TestFastOpenCountsWhereAllIsTaken: Info says FastOpen where the server has taken all data of the SYN.
+func TestFastOpenCountsWhereAllIsTaken(t *testing.T) {
+	for ack, want := range map[uint32]bool{1: false, 500: false, 1001: true} {
+		p := fastOpenClient(t, 1000)
+		p.send(seg{flags: syn | ackF, ack: ack, win: 10000, opts: wire.AppendMSS(nil, 1460)})
+		if p.c.Info().FastOpen != want {
+			t.Errorf("ACK %d: %v", ack, !want)
+		}
+		if ack < 1001 {
+			p.expect(seg{flags: ackF, seq: ack, ack: 1, n: int(1001 - ack)})
+		}
 	}
 }

@@ -32,7 +32,7 @@ func (c *Conn) outputSYN(now clock.Time) bool {
 		c.sender.sent(now, c.una, 1+n, false)
 		return true
 	}
-	if c.has(flagTriedFastOpen) && c.state == StateSynSent {
+	if c.has(flagTriedFastOpen) && c.state == StateSynSent && c.sender.scoreboard.Backoff() > 0 { // not for its size alone (ICMP)
 		c.flags &^= flagTriedFastOpen
 		c.m.passive.fastOpenCache.markLost(now, &c.tuple.Remote)
 	}
@@ -95,6 +95,7 @@ func (c *Conn) inputSynSent(now clock.Time, s *Segment) packet.Verdict {
 		return packet.DropState
 	}
 	if ack && s.Options.HasTimestamps && !c.opt.NoTimestamps && !c.echoesOurTimestamp(now, s) {
+		c.m.reset(now, &c.tuple, s) // as for a wrong ACK
 		return packet.DropSequence
 	}
 	c.acceptSYN(now, s)
