@@ -22,7 +22,8 @@ type Coalescer struct {
 	Segment
 	next   uint32 // sequence number that must follow
 	layout layout
-	open   bool // more may join
+	option []byte // of accurate ECN, borrowed
+	open   bool   // more may join
 	pieces [MaxCoalesced][]byte
 }
 
@@ -34,9 +35,11 @@ const maxCoalescedCE = 6
 type layout uint8
 
 const (
-	layoutNone       layout = iota // no options
-	layoutTimestamps               // timestamps alone, as RFC 7323 Appendix A aligns them
-	layoutOther                    // nothing may join: SACK blocks, signatures and the like belong to one segment
+	layoutNone          layout = iota // no options
+	layoutTimestamps                  // timestamps alone, as RFC 7323 Appendix A aligns them
+	layoutECN                         // accurate ECN alone, which segments of one burst have the same
+	layoutTimestampsECN               // both, in this order
+	layoutOther                       // nothing may join: SACK blocks, signatures and the like belong to one segment
 )
 
 // neverCoalesced are the flags of segments that stay alone. The last of merged ones may
@@ -55,6 +58,7 @@ func (g *Coalescer) Begin(b wire.TCP, ecn wire.ECN) {
 		g.Payload, g.Len = append(g.Payload, p), uint32(len(p))
 	}
 	g.layout = layoutOf(b)
+	g.option = ecnOption(b, g.layout)
 	g.next = g.Seq + g.Len
 	g.open = g.Len > 0 && g.layout != layoutOther && !g.Flags.Any(neverCoalesced|wire.FlagFIN) && g.Flags.Has(wire.FlagACK)
 }
@@ -83,7 +87,10 @@ func (g *Coalescer) Join(b wire.TCP, ecn wire.ECN) bool {
 	if (flags^g.Flags)&^free != 0 || int32(b.Ack()-g.Ack) < 0 || layoutOf(b) != g.layout {
 		return false
 	}
-	if g.layout == layoutTimestamps {
+	if g.layout >= layoutECN && string(ecnOption(b, g.layout)) != string(g.option) {
+		return false
+	}
+	if g.layout == layoutTimestamps || g.layout == layoutTimestampsECN {
 		val := binary.BigEndian.Uint32(b[24:])
 		if int32(val-g.Options.TSVal) < 0 { // PAWS judges each alone (RFC 7323 5.3)
 			return false
@@ -112,5 +119,35 @@ func layoutOf(b wire.TCP) layout {
 			return layoutTimestamps
 		}
 	}
-	return layoutOther
+	return layoutWithECN(b)
+}
+
+// layoutWithECN classifies options of which the last is that of accurate ECN (RFC 9768
+// 3.2.3), with NOPs behind it up to the next word.
+func layoutWithECN(b wire.TCP) layout {
+	n, at, l := b.DataOffset(), wire.TCPLen, layoutECN
+	if n >= wire.TCPLen+timestampsLen && binary.BigEndian.Uint32(b[wire.TCPLen:]) == 0x0101080a {
+		at, l = at+timestampsLen, layoutTimestampsECN
+	}
+	if n < at+4 || b[at+1] < 2 || b[at] != wire.TCPOptAccECN0 && b[at] != wire.TCPOptAccECN1 || at+(int(b[at+1])+3)&^3 != n {
+		return layoutOther
+	}
+	for _, pad := range b[at+int(b[at+1]) : n] {
+		if pad != wire.OptionNOP {
+			return layoutOther
+		}
+	}
+	return l
+}
+
+// ecnOption returns the option of accurate ECN of a segment with the layout, nil where it
+// has none.
+func ecnOption(b wire.TCP, l layout) []byte {
+	switch l {
+	case layoutECN:
+		return b[wire.TCPLen:b.DataOffset()]
+	case layoutTimestampsECN:
+		return b[wire.TCPLen+timestampsLen : b.DataOffset()]
+	}
+	return nil
 }

@@ -34,6 +34,17 @@ func mergeable(a, b wire.TCP) bool {
 	if !a.ParseOptions(&x) || !b.ParseOptions(&y) {
 		return false
 	}
+	ecnOnly := func(t wire.TCP) bool { // after aligned timestamps or alone: one option of accurate ECN, and NOPs
+		b := t.Options()
+		if bytes.HasPrefix(b, []byte{1, 1, 8, 10}) && len(b) > 12 {
+			b = b[12:]
+		}
+		n := 0
+		if len(b) >= 4 && (b[0] == wire.TCPOptAccECN0 || b[0] == wire.TCPOptAccECN1) && b[1] >= 2 && int(b[1]) <= len(b) {
+			n = int(b[1])
+		}
+		return n > 0 && len(b) == (n+3)/4*4 && len(bytes.Trim(b[n:], "\x01")) == 0
+	}
 	times := func(t wire.TCP) bool {
 		return bytes.HasPrefix(t.Options(), []byte{1, 1, 8, 10}) && len(t.Options()) == 12
 	}
@@ -53,6 +64,13 @@ func mergeable(a, b wire.TCP) bool {
 	case len(a.Options()) == 0 && len(b.Options()) == 0:
 		return true
 	}
+	if ecnOnly(a) && ecnOnly(b) && len(a.Options()) == len(b.Options()) {
+		p, q := a.Options(), b.Options()
+		if bytes.HasPrefix(p, []byte{1, 1, 8, 10}) && bytes.HasPrefix(q, []byte{1, 1, 8, 10}) {
+			return bytes.Equal(p[12:], q[12:]) && int32(y.TSVal-x.TSVal) >= 0
+		}
+		return bytes.Equal(p, q)
+	}
 	return times(a) && times(b) && int32(y.TSVal-x.TSVal) >= 0
 }
 
@@ -60,8 +78,18 @@ func mergeable(a, b wire.TCP) bool {
 func neighbours(r *rand.Rand) (a, b wire.TCP) {
 	h := wire.TCPHeader{SrcPort: 1, DstPort: 2, Seq: r.Uint32(), Ack: r.Uint32(), Window: 5, Flags: wire.FlagACK}
 	stamp := r.Uint32()
-	switch r.IntN(4) {
+	option := func(b []byte) []byte {
+		counters := []uint32{1, 2, 3}[:r.IntN(4)]
+		b = wire.AppendAccECN(b, wire.TCPOptAccECN0+2*uint8(r.IntN(2)), counters)
+		return wire.AppendNOP(b, -len(b)&3)
+	}
+	ecn := 0
+	switch r.IntN(6) {
 	case 0:
+	case 4:
+		h.Options, ecn = option(nil), 1
+	case 5:
+		h.Options, ecn = option(wire.AppendTimestamps(wire.AppendNOP(nil, 2), stamp, 7)), 13
 	case 1:
 		h.Options = wire.AppendSACK(wire.AppendNOP(nil, 2), wire.SACKBlock{Left: 1, Right: 9})
 	default:
@@ -75,6 +103,13 @@ func neighbours(r *rand.Rand) (a, b wire.TCP) {
 	h.Seq += uint32(n)
 	if len(h.Options) == 12 && h.Options[2] == 8 {
 		h.Options = wire.AppendTimestamps(wire.AppendNOP(nil, 2), stamp+uint32(r.IntN(3)), 8)
+	}
+	if ecn > 1 {
+		h.Options = append(wire.AppendTimestamps(wire.AppendNOP(nil, 2), stamp+uint32(r.IntN(3)), 8), h.Options[12:]...)
+	}
+	if ecn > 0 && r.IntN(4) == 0 {
+		h.Options = append([]byte{}, h.Options...)
+		h.Options[len(h.Options)-1-r.IntN(4)] ^= 1 << r.IntN(8)
 	}
 	h.Window = 6
 	b = make1(h, r.IntN(20))

@@ -35,6 +35,10 @@ type Info struct {
 	Retransmits               uint64 // segments
 	Reordering                uint32 // segments by which one was overtaken; 0 is none seen
 	CE                        uint32 // packets that came marked (ECN)
+
+	// Accurate ECN (RFC 9768).
+	DeliveredCE                   uint32    // packets that the peer reports as marked
+	ReceivedByECN, DeliveredByECN [4]uint32 // bytes of payload by ECN field, as wire.ECN has it
 }
 
 // Stats counts what happened in a Mux since it was made. Fields called levels can also
@@ -67,7 +71,7 @@ type Stats struct {
 func (c *Conn) Info() Info {
 	c.ensureActive()
 	b := &c.sender.scoreboard
-	return Info{
+	i := Info{
 		Tuple: c.tuple, State: c.state,
 		Congestion: congestionName(c.opt),
 		RTT:        b.SRTT(), RTTVar: b.RTTVar(), MinRTT: b.MinRTT(), RTO: b.RTO(),
@@ -83,6 +87,13 @@ func (c *Conn) Info() Info {
 		FastOpen: c.has(flagFastOpen), BytesAcked: b.Delivered(), BytesReceived: c.received,
 		Retransmits: c.retransmits(), CE: c.receivedCE(),
 	}
+	if a := c.accurate(); a != nil {
+		i.DeliveredCE = a.out.CE()
+		for mark := range i.ReceivedByECN {
+			i.ReceivedByECN[mark], i.DeliveredByECN[mark] = a.in.Payload(wire.ECN(mark)), a.out.Payload(wire.ECN(mark))
+		}
+	}
+	return i
 }
 
 // congestionName returns the name of the congestion control that o chooses.

@@ -129,6 +129,9 @@ func (c *Conn) store(now clock.Time, left, right uint32, s *Segment) uint32 {
 func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 	r := c.rcv
 	filled := len(r.OutOfOrder()) > 0
+	if c.ecn.mode == ecn.Accurate {
+		c.rare.accurate.in.Progressed()
+	}
 	r.Advance(&c.m.buffers, n)
 	c.received += uint64(r.Next() - c.rcvNxt)
 	c.rcvNxt = r.Next()
@@ -192,6 +195,9 @@ func (c *Conn) scheduleACK(now clock.Time, s *Segment, filled bool) {
 func (c *Conn) noteDuplicate(left, right uint32) {
 	c.m.stats.Duplicate++
 	c.dsack = byteRange{left, right}
+	if c.ecn.mode == ecn.Accurate && right == c.rcvNxt {
+		c.rare.accurate.in.Repeated()
+	}
 }
 
 // noteFIN records where the peer's stream ends, and reports whether seq is that. The first

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/wire"
 )
 
 // names are what an expression may be about.
@@ -276,7 +277,10 @@ func values(i *tcp.Info) names {
 		"tcpi_snd_wscale": float64(i.SendScale), "tcpi_rcv_wscale": float64(i.ReceiveScale), "tcpi_reordering": float64(i.Reordering),
 		"tcpi_snd_wnd": float64(i.SendWindow), "tcpi_rcv_wnd": float64(i.ReceiveWindow), "tcpi_pacing_rate": float64(i.Pacing), "tcpi_delivery_rate": float64(i.DeliveryRate),
 		"cwnd_bytes": float64(i.Cwnd), "ssthresh_bytes": float64(i.Ssthresh), "inflight_bytes": float64(i.InFlight),
-		"send_queue": float64(i.SendQueue), "receive_queue": float64(i.ReceiveQueue), "tcpi_delivered_ce": float64(i.CE),
+		"send_queue": float64(i.SendQueue), "receive_queue": float64(i.ReceiveQueue), "tcpi_received_ce": float64(i.CE), "tcpi_delivered_ce": float64(i.DeliveredCE),
+		"tcpi_received_e1_bytes": float64(i.ReceivedByECN[wire.ECT1]), "tcpi_delivered_e1_bytes": float64(i.DeliveredByECN[wire.ECT1]),
+		"tcpi_received_e0_bytes": float64(i.ReceivedByECN[wire.ECT0]), "tcpi_delivered_e0_bytes": float64(i.DeliveredByECN[wire.ECT0]),
+		"tcpi_received_ce_bytes": float64(i.ReceivedByECN[wire.CE]), "tcpi_delivered_ce_bytes": float64(i.DeliveredByECN[wire.CE]),
 	}
 }
 
