@@ -110,15 +110,29 @@ func (r *run) socket(c *Call) attempt {
 	return now(outcome{n: c.Result})
 }
 
-// sendTo is sendto(2), which may connect (RFC 7413).
+// sendTo is sendto(2), which may connect (RFC 7413): without a cookie, or without data, the SYN leaves alone.
 func (f *file) sendTo(n int, flags int64) attempt {
-	if flags&msgFastOpen != 0 && f.conn == nil {
-		f.opts.FastOpen = true
-		if e := f.dial(); e != "" {
-			return now(fail(e))
-		}
+	if flags&msgFastOpen == 0 || f.conn != nil {
+		return f.write(n, flags)
 	}
-	return f.write(n, flags)
+	f.opts.FastOpen = true
+	if e := f.dial(); e != "" {
+		return now(fail(e))
+	}
+	if f.conn.HoldSYN(f.r.now) && n > 0 {
+		return f.write(n, flags)
+	}
+	f.conn.ReleaseSYN()
+	if f.nonblock {
+		return now(fail("EINPROGRESS"))
+	}
+	write := f.write(n, flags)
+	return func() (outcome, bool) {
+		if f.conn.State() < tcp.StateEstablished && f.conn.Err() == nil {
+			return outcome{}, false
+		}
+		return write()
+	}
 }
 
 // vector returns the bytes of an array of struct iovec.

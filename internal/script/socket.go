@@ -292,8 +292,10 @@ func (f *file) write(n int, flags int64) attempt {
 			}
 			return fail(e), true
 		}
-		done += f.put(n-done, flags)
-		if done == n {
+		if done < n {
+			done += f.put(n-done, flags)
+		}
+		if done == n && (f.nonblock || f.conn.State() != tcp.StateSynSent) {
 			return outcome{n: int64(n)}, true
 		}
 		if !f.nonblock && flags&msgDontWait == 0 {
