@@ -37,6 +37,7 @@ var errnos = map[error]syscall.Errno{
 	udp.ErrRefused:      syscall.ECONNREFUSED,
 	udp.ErrProhibited:   syscall.EHOSTUNREACH,
 	udp.ErrProtocol:     syscall.ENOPROTOOPT,
+	udp.ErrHost:         syscall.EHOSTUNREACH,
 	udp.ErrNotMulticast: syscall.EINVAL,
 	udp.ErrNotMember:    syscall.EADDRNOTAVAIL,
 	udp.ErrSteering:     syscall.EINVAL,

@@ -15,17 +15,22 @@ func (m *Mux) ICMP(now clock.Time, e *ip.ICMPError) bool {
 	if s == nil {
 		return e.Kind == ip.TooBig && m.recentPeers.has(&e.Tuple, m.cfg.Seed)
 	}
-	if err := hardError(e.Kind); err != nil {
+	if err := hardError(e); err != nil {
 		s.err = err
 		s.mark(Readable)
 	}
 	return true
 }
 
-// hardError returns the error that a kind stands for, nil for soft ones (RFC 1122 4.1.3.3,
-// 4.2.3.9).
-func hardError(k ip.ErrorKind) error {
-	switch k {
+// hardError returns the error that e stands for, nil for soft ones (RFC 1122 4.1.3.3,
+// 4.2.3.9). A neighbour that does not answer is reported by this host itself, so that nobody
+// can forge it (RFC 1122 2.4: the link layer must be able to report failures upwards).
+func hardError(e *ip.ICMPError) error {
+	switch e.Kind {
+	case ip.HostUnreachable:
+		if e.Local {
+			return ErrHost
+		}
 	case ip.PortUnreachable:
 		return ErrRefused
 	case ip.ProtoUnreachable:

@@ -261,17 +261,19 @@ func TestICMP(t *testing.T) {
 	s := connect(t, m, wire.Tuple{Local: ours, LocalPort: 1, Remote: theirs, RemotePort: 2}, nil)
 	other := bind(t, m, ours, 3, nil)
 	for _, c := range []struct {
-		kind ip.ErrorKind
-		want error
+		kind  ip.ErrorKind
+		local bool
+		want  error
 	}{
-		{ip.PortUnreachable, ErrRefused},
-		{ip.ProtoUnreachable, ErrProtocol},
-		{ip.Prohibited, ErrProhibited},
-		{ip.HostUnreachable, nil},
-		{ip.TooBig, nil},
-		{ip.TimeExceeded, nil},
+		{ip.PortUnreachable, false, ErrRefused},
+		{ip.ProtoUnreachable, false, ErrProtocol},
+		{ip.Prohibited, false, ErrProhibited},
+		{ip.HostUnreachable, false, nil},
+		{ip.HostUnreachable, true, ErrHost},
+		{ip.TooBig, false, nil},
+		{ip.TimeExceeded, false, nil},
 	} {
-		vouched := m.ICMP(0, &ip.ICMPError{Kind: c.kind, Tuple: s.Tuple()})
+		vouched := m.ICMP(0, &ip.ICMPError{Kind: c.kind, Local: c.local, Tuple: s.Tuple()})
 		if !vouched || s.Readable() != (c.want != nil) || !errors.Is(s.TakeErr(), c.want) || s.TakeErr() != nil {
 			t.Errorf("kind %d: vouched for %v", c.kind, vouched)
 		}

@@ -12,6 +12,7 @@ var (
 	ErrRefused      = errors.New("port unreachable")               // ICMP: nothing listens
 	ErrProhibited   = errors.New("administratively prohibited")    // ICMP
 	ErrProtocol     = errors.New("protocol unreachable or broken") // ICMP
+	ErrHost         = errors.New("host is unreachable")            // its neighbour does not answer
 	ErrNotMulticast = errors.New("not a multicast address")
 	ErrNotMember    = errors.New("not a member of the group")
 	ErrSteering     = errors.New("connection ID outside of its bounds")
