@@ -2,7 +2,6 @@ package socket
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -118,10 +117,5 @@ func (s *Stack) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(name); err == nil {
 		return []netip.Addr{a.WithZone("")}, nil
 	}
-	if s.resolver == nil {
-		return nil, &net.DNSError{Err: errNoResolver.Error(), Name: name, IsNotFound: true}
-	}
 	return s.resolver(ctx, name)
 }
-
-var errNoResolver = errors.New("not a numeric address, and no resolver is configured")

@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -23,6 +24,10 @@ import (
 type Dialer struct {
 	Local   netip.AddrPort // zero address or port: chosen
 	Timeout time.Duration  // for all of a Dial; 0 is none but the context's
+
+	// FallbackDelay is how long TCP waits for an address of a name before it also tries the next (RFC 8305 5).
+	// 0 is 250 ms; negative tries one address after the other.
+	FallbackDelay time.Duration
 
 	// KeepAlive and KeepAliveConfig are as in net.Dialer. Unless KeepAliveConfig.Enable is set, KeepAlive is
 	// the idle time before the first probe: 0 is Config.KeepAlive, negative disables keepalive.
@@ -51,8 +56,8 @@ func (s *Stack) DialContext(ctx context.Context, network, address string) (net.C
 	return s.DialWith(ctx, &Dialer{}, network, address)
 }
 
-// DialWith is DialContext with the parameters of d. It tries the addresses of a name in order and returns
-// the first connection, or the first error.
+// DialWith is DialContext with the parameters of d. It tries the addresses of a name, IPv6 and IPv4 in turn,
+// and returns the first connection, or the first error. See Dialer.FallbackDelay.
 func (s *Stack) DialWith(ctx context.Context, d *Dialer, name, address string) (net.Conn, error) {
 	if d.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -68,17 +73,14 @@ func (s *Stack) DialWith(ctx context.Context, d *Dialer, name, address string) (
 	if err != nil {
 		return nil, opError("dial", name, nil, nil, err)
 	}
-	var first error
-	for _, r := range remotes {
-		c, err := s.dialOne(ctx, d, name, proto, r)
-		if err == nil {
-			return c, nil
-		}
-		if first == nil {
-			first = err
-		}
+	if len(remotes) == 1 {
+		return s.dialOne(ctx, d, name, proto, remotes[0])
 	}
-	return nil, first
+	dial := func(ctx context.Context, r netip.AddrPort) (net.Conn, error) { return s.dialOne(ctx, d, name, proto, r) }
+	if proto == "udp" || d.FallbackDelay < 0 {
+		return dialSerial(ctx, s.order(d, remotes), dial)
+	}
+	return dialStaggered(ctx, s.order(d, remotes), cmp.Or(d.FallbackDelay, attemptDelay), dial)
 }
 
 func (s *Stack) dialOne(ctx context.Context, d *Dialer, name, proto string, r netip.AddrPort) (net.Conn, error) {

@@ -28,7 +28,7 @@
 //
 // # Differences from package net
 //
-// Host names are resolved by Config.Resolver only. Sockets have no file descriptor; SyscallConn of a UDPConn
-// returns a kernel socket for options. Defaults are those of package net: Nagle's algorithm is off, and
+// Sockets have no file descriptor, and no method File; SyscallConn gives a kernel socket for options alone.
+// Defaults are those of package net: Nagle's algorithm is off, and
 // keepalive probes are sent after 15 s.
 package socket

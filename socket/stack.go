@@ -36,8 +36,12 @@ type Config struct {
 	// is 15 s and negative disables keepalive. It has no effect if Host.TCP.Defaults enables keepalive.
 	KeepAlive time.Duration
 
-	// Resolver returns the addresses of a host name. If it is nil, only numeric addresses are accepted.
+	// Resolver returns the addresses of a host name. If it is nil, names are resolved as by package net's own
+	// resolver, over sockets of the stack: see Stack.Resolver.
 	Resolver func(ctx context.Context, name string) ([]netip.Addr, error)
+
+	// NameServers are asked for names without Resolver; nil takes those of /etc/resolv.conf.
+	NameServers []netip.AddrPort
 }
 
 // AttachConfig describes a Stack over a host that exists. The fields that Config has too mean the same.
@@ -46,6 +50,8 @@ type AttachConfig struct {
 	Nagle     bool
 	KeepAlive time.Duration // without effect where the host's TCP.Defaults have a keepalive
 	Resolver  func(ctx context.Context, name string) ([]netip.Addr, error)
+
+	NameServers []netip.AddrPort
 
 	// Done is closed when the loops have ended. It may be nil.
 	Done <-chan struct{}
@@ -91,7 +97,7 @@ type closer interface{ Close() error }
 
 // New returns a running Stack. The caller closes it, and then the drivers and pools of Loops.
 func New(cfg Config) (*Stack, error) {
-	a := AttachConfig{Backlog: cfg.Backlog, Nagle: cfg.Nagle, KeepAlive: cfg.KeepAlive, Resolver: cfg.Resolver}
+	a := AttachConfig{Backlog: cfg.Backlog, Nagle: cfg.Nagle, KeepAlive: cfg.KeepAlive, Resolver: cfg.Resolver, NameServers: cfg.NameServers}
 	a.complete(&cfg.Host.TCP.Defaults)
 	loops, err := stack.NewLoops(cfg.Loops...)
 	if err != nil {
@@ -127,6 +133,9 @@ func Attach(g *host.Group, cfg AttachConfig) *Stack {
 		group: g, done: cfg.Done, sockets: map[closer]struct{}{}, release: cfg.Release,
 	}
 	cfg.complete(&s.defaults)
+	if s.resolver == nil {
+		s.resolver = resolveBy(s.Resolver(cfg.NameServers...))
+	}
 	return s
 }
 
