@@ -16,6 +16,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -181,17 +182,58 @@ func get(c *http.Client, url string) (int64, error) {
 
 var _ net.Listener = (*Listener)(nil)
 
-// TestNetConn runs the conformance tests of golang.org/x/net on connections between the two hosts.
+// TestNetConn runs the conformance tests of golang.org/x/net on connections of every kind. Those of
+// connected UDP sockets have no end of file, which it waits for.
 func TestNetConn(t *testing.T) {
-	for _, network := range []struct{ name, addr string }{{"tcp4", addrB}, {"tcp6", addrB6}} {
-		t.Run(network.name, func(t *testing.T) {
-			x := newTestbed(t, testbedConfig{loops: 2})
-			l, err := x.b.Listen(network.name, net.JoinHostPort(network.addr, "0"))
+	pair := func(t *testing.T) (client, server *Stack) {
+		a, b, err := Pair(netip.MustParsePrefix(addrA+"/24"), netip.MustParsePrefix(addrB+"/24"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = a.Close(), b.Close() })
+		return a, b
+	}
+	two := func(t *testing.T) (client, server *Stack) {
+		x := newTestbed(t, testbedConfig{loops: 2})
+		return x.a, x.b
+	}
+	own := func(t *testing.T) (client, server *Stack) {
+		x := newTestbed(t, testbedConfig{loops: 2})
+		return x.b, x.b
+	}
+	share := &ListenConfig{TCPOptions: func(o *TCPOptions) { o.Share = true }}
+	dial := func(s *Stack, network, addr string) (net.Conn, error) { return s.Dial(network, addr) }
+	for _, c := range []struct {
+		name, network, addr string
+		stacks              func(t *testing.T) (client, server *Stack)
+		cfg                 *ListenConfig
+		dial                func(s *Stack, network, addr string) (net.Conn, error)
+	}{
+		{"IPv4", "tcp4", addrB, two, &ListenConfig{}, dial},
+		{"IPv6", "tcp6", addrB6, two, &ListenConfig{}, dial},
+		{"to itself", "tcp", addrB, own, &ListenConfig{}, dial},
+		{"pair", "tcp", addrB, pair, &ListenConfig{}, dial},
+		{"shared port", "tcp", addrB, two, share, dial},
+		{"without waiting", "tcp", addrB, two, &ListenConfig{}, func(s *Stack, _, addr string) (net.Conn, error) {
+			return s.StartDial(&Dialer{}, netip.MustParseAddrPort(addr))
+		}},
+		{"by name", "tcp", addrB, two, &ListenConfig{}, func(s *Stack, network, addr string) (net.Conn, error) {
+			_, port, _ := net.SplitHostPort(addr)
+			s = Attach(s.group, AttachConfig{Resolver: func(context.Context, string) ([]netip.Addr, error) {
+				return []netip.Addr{netip.MustParseAddr(addrB6), netip.MustParseAddr(addrB)}, nil
+			}})
+			return s.Dial(network, net.JoinHostPort("b.test", port))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client, server := c.stacks(t)
+			l, err := server.ListenWith(t.Context(), c.cfg, c.network, net.JoinHostPort(c.addr, "0"))
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer l.Close()
 			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-				if c1, err = x.a.Dial(network.name, l.Addr().String()); err != nil {
+				if c1, err = c.dial(client, c.network, l.Addr().String()); err != nil {
 					return nil, nil, nil, err
 				}
 				if c2, err = l.Accept(); err != nil {
