@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
@@ -127,7 +128,7 @@ func (n *Node) openDevices() (err error) {
 		return err
 	}
 	for _, c := range n.cfg.Devices {
-		dev, err := n.openDevice(c)
+		dev, err := n.awaitDevice(c)
 		if err != nil {
 			return err
 		}
@@ -142,6 +143,29 @@ func (n *Node) openDevices() (err error) {
 	n.compareMTUs()
 	return nil
 }
+
+// busyLimit is how long Open waits for a device that somebody else has: longer than a node that
+// was told to stop keeps it.
+const busyLimit = shutdownLimit + time.Second
+
+// awaitDevice opens one device. Where it is in use it may be that of the program's last run,
+// which still lets its connections finish, or whose sockets the kernel has not released: so it
+// tries for busyLimit.
+func (n *Node) awaitDevice(c Device) (*device.Device, error) {
+	dev, err := n.openDevice(c)
+	if !errors.Is(err, pmd.ErrBusy) {
+		return dev, err
+	}
+	n.log.Warn("device", "name", c.Name, "state", "busy", "error", err.Error(), "waiting", busyLimit.String())
+	for end := time.Now().Add(busyLimit); errors.Is(err, pmd.ErrBusy) && time.Now().Before(end); {
+		time.Sleep(busyInterval)
+		dev, err = n.openDevice(c)
+	}
+	return dev, err
+}
+
+// busyInterval is between two attempts, each of which looks for the holder in all processes.
+const busyInterval = 100 * time.Millisecond
 
 // openDevice opens one device, which borrows the pools until it is closed.
 func (n *Node) openDevice(c Device) (*device.Device, error) {

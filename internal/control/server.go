@@ -32,8 +32,7 @@ func Listen(path, running string) (net.Listener, error) {
 	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		c.Close()
+	if err := awaitEnd(path); err == nil {
 		return nil, fmt.Errorf(running, path)
 	} else if info, e := os.Lstat(path); errors.Is(err, syscall.ECONNREFUSED) && e == nil && info.Mode()&fs.ModeSocket != 0 {
 		if err := os.Remove(path); err != nil {
@@ -51,6 +50,24 @@ func Listen(path, running string) (net.Listener, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// endLimit is how long Listen waits for a process that listens there: one that was told to stop gives the socket up
+// at once, but after the answer.
+const endLimit = 500 * time.Millisecond
+
+// awaitEnd returns why no process listens at path, nil if one still does after endLimit.
+func awaitEnd(path string) error {
+	for end := time.Now().Add(endLimit); ; time.Sleep(endLimit / 20) {
+		c, err := net.DialTimeout("unix", path, time.Second)
+		if err != nil {
+			return err
+		}
+		c.Close()
+		if time.Now().After(end) {
+			return nil
+		}
+	}
 }
 
 // Serve answers requests until ctx ends, and gives those in progress a second to finish. name is the message of

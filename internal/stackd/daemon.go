@@ -159,7 +159,7 @@ func (d *Daemon) openHost() error {
 	}
 	return d.node.Add(node.Service{
 		Name: "host", Handlers: group.Handlers(), Claims: group.Claims, Fallback: true, Entered: true,
-		Metrics: d.stack.WriteMetrics, Background: d.follow, Shutdown: d.closeServices,
+		Metrics: d.stack.WriteMetrics, Background: d.follow, Shutdown: d.shutdown,
 	})
 }
 
@@ -225,17 +225,15 @@ func (d *Daemon) Stop() {
 	}
 }
 
-// closeStack closes the host while the loops still run. What the services have written arrives, within
-// shutdownLimit.
-func (d *Daemon) closeStack() error {
+// shutdown ends the services and closes the host while the loops still run. What the services have written arrives,
+// within shutdownLimit.
+func (d *Daemon) shutdown() {
+	d.closeServices()
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 	defer cancel()
-	err := d.stack.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		d.opt.Log.Warn("shutdown", "error", "peers have not acknowledged all data: their connections are reset", "limit", shutdownLimit.String())
-		return nil
+	if err := d.stack.Shutdown(ctx); err != nil {
+		d.opt.Log.Warn("shutdown", "error", err.Error(), "limit", shutdownLimit.String())
 	}
-	return err
 }
 
 // Close ends the services and gives everything back: sockets, steering and XDP programs, frames, memory. Run has
@@ -243,12 +241,9 @@ func (d *Daemon) closeStack() error {
 func (d *Daemon) Close() error {
 	var errs []error
 	if d.stop != nil {
-		d.closeServices()
-		if d.stack != nil {
-			errs = append(errs, d.closeStack())
-		}
 		d.stop()
 		errs = append(errs, <-d.ended)
+		d.shutdown() // the node has waited for it, unless its devices failed
 	}
 	if d.node != nil {
 		errs = append(errs, d.node.Close())

@@ -49,7 +49,7 @@ func (d *Device) explain(op string, queue int, err error) error {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return d.fail(op, queue, fmt.Errorf("%w: %w", pmd.ErrPermission, err), missingCapability(op))
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
-		remedy := "close the socket that holds it"
+		remedy := "no process holds it: the kernel releases the queue of a closed socket when its last packet has left"
 		if holders := processes("maps", holdsRings); len(holders) > 0 {
 			remedy = "AF_XDP sockets are held by " + strings.Join(holders, ", ")
 		}

@@ -104,6 +104,20 @@ func TestKilledProcessLeavesTheInterfaceToTheKernel(t *testing.T) {
 	w.exchange(t, w.open(t, Config{All: true}), 10) // a restart works
 }
 
+// TestQuickRestarts kills a process that has the queue and starts the next at once: the kernel releases what the first had
+// after its end, and the second waits for it.
+func TestQuickRestarts(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	for i := range 20 {
+		cmd, line := w.startChild(t)
+		if line != "open" {
+			t.Fatalf("restart %d: %s", i, line)
+		}
+		must(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+	}
+}
+
 func TestMissingCapabilityIsNamed(t *testing.T) {
 	w := newNetwork(t, 1, 1500)
 	for _, c := range []struct{ name, drop, want string }{
