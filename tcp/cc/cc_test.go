@@ -430,3 +430,25 @@ func TestCubicTarget(t *testing.T) {
 		t.Errorf("window %.0f after a window of ACKs, want %.0f", have, most)
 	}
 }
+
+// RFC 5681 3.1: a lost SYN makes the initial window one segment; slow start goes on without a threshold.
+func TestLostSYN(t *testing.T) {
+	for _, name := range []string{"reno", "cubic", "dctcp"} {
+		c, err := New(name, mss)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.OnEvent(at(1000), Timeout, 1)
+		if c.Window() != mss || c.Threshold() != infiniteThreshold {
+			t.Errorf("%s: window %d, threshold %d", name, c.Window(), c.Threshold())
+		}
+		c.OnEvent(at(1001), Undo, 1)
+		if c.Window() != Initial(mss) {
+			t.Errorf("%s: window %d after the SYN was found to have arrived", name, c.Window())
+		}
+		c.OnEvent(at(2000), Timeout, 10*mss)
+		if c.Threshold() != 5*mss && c.Threshold() != 7*mss {
+			t.Errorf("%s: threshold %d after lost data", name, c.Threshold())
+		}
+	}
+}

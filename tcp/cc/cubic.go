@@ -141,7 +141,11 @@ func (c *cubic) OnEvent(_ clock.Time, e Event, flight uint32) {
 	case Lost, Congestion, ProbeLost:
 		c.decrease(flight)
 	case Timeout:
-		c.decrease(flight)
+		if flight > onlySYN {
+			c.decrease(flight)
+		} else {
+			c.save()
+		}
 		c.collapse()
 		c.reduced = false // 4.8: the next epoch begins with K = 0
 	case Backoff:

@@ -32,7 +32,9 @@ func (r *reno) OnEvent(_ clock.Time, e Event, flight uint32) {
 		r.reduce(r.reductionBase(flight) / 2)
 	case Timeout:
 		r.save()
-		r.reduce(r.reductionBase(flight) / 2)
+		if flight > onlySYN {
+			r.reduce(r.reductionBase(flight) / 2)
+		}
 		r.collapse()
 	case Backoff:
 		r.collapse()

@@ -92,6 +92,10 @@ func (w *window) reduce(to uint32) {
 	w.credit = 0
 }
 
+// onlySYN is the flight of a SYN or SYN-ACK. Where that is lost, the initial window is one
+// segment (RFC 5681 3.1), but nothing is known that a threshold could follow from.
+const onlySYN = 1
+
 // collapse sets the loss window of one segment after a timeout (RFC 5681 3.1).
 func (w *window) collapse() {
 	w.cwnd = w.mss
