@@ -135,6 +135,9 @@ func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 	r.Advance(&c.m.buffers, n)
 	c.received += uint64(r.Next() - c.rcvNxt)
 	c.rcvNxt = r.Next()
+	if !filled {
+		c.measureReceive(now, s)
+	}
 	if c.owner != nil {
 		c.report(Readable)
 		if c.has(flagRcvUrgent) && c.UrgentReady() {

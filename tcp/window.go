@@ -1,6 +1,9 @@
 package tcp
 
 import (
+	"math"
+	"time"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/seqnum"
 )
@@ -63,26 +66,122 @@ func (c *Conn) windowOpened() {
 	}
 }
 
-// receiveTuning measures how fast the application reads.
+// receiveTuning measures what the application reads in a round trip (dynamic right-sizing,
+// Fisk and Feng, 2001). The round-trip time is the receiver's own, since a connection that
+// only receives may have measured none as a sender.
 type receiveTuning struct {
-	since clock.Time // when the present round trip began
-	bytes uint32     // read since then
+	since clock.Time // when the present round began
+	at    clock.Time // with timestamps when the present minimum began, else when the mark was set
+	bytes uint32     // read in this round
+	mark  uint32     // with timestamps the last echo, else a sequence number that is a round trip away
+	rtt   uint32     // least round-trip time, microseconds, plus one; 0: none
+	low   uint32     // the same, since at
+	rate  uint32     // bytes per millisecond when a full window last let the buffer grow
 }
 
-// tuneReceive grows the receive buffer to twice what the application has read in a round
-// trip: in that time the sender's window can double (dynamic right-sizing, Fisk and Feng,
-// 2001). An application that does not read gets no memory.
+const (
+	// leastRound is the shortest round. On shorter paths the time that the application
+	// needs to wake up decides how much must fit into the window.
+	leastRound = 250 * time.Microsecond
+
+	// receiveRTTPeriod is how long a least round-trip time holds. A standing queue of this
+	// flow must not pass for a longer path at once, or the window would grow with the queue
+	// and the queue with the window.
+	receiveRTTPeriod = 30 * time.Second
+)
+
+// measureReceive takes the round-trip time from a full segment in order: by the echo of a
+// timestamp that no segment has echoed before, or else by the time in which the window that
+// was open at the mark has filled.
+func (c *Conn) measureReceive(now clock.Time, s *Segment) {
+	t := &c.tuning
+	if !c.has(flagTimestamps) {
+		c.measureWindow(now)
+		return
+	}
+	if s.Options.TSEcr == t.mark || s.Len < uint32(c.largestIn) {
+		return
+	}
+	t.mark = s.Options.TSEcr
+	at := c.echo(now, s)
+	if at == 0 {
+		return
+	}
+	// The echo is rounded down, so a tick less is what surely has passed.
+	t.sample(now.Sub(at) - timestampTick)
+	if now.Sub(t.at) > receiveRTTPeriod {
+		t.rtt, t.low, t.at = t.low, math.MaxUint32, now
+	}
+}
+
+// measureWindow is measureReceive without timestamps: data beyond the announced window was
+// sent after the announcement had arrived.
+func (c *Conn) measureWindow(now clock.Time) {
+	t := &c.tuning
+	if t.at != 0 && seqnum.Before(c.rcvNxt, t.mark) {
+		return
+	}
+	if t.at != 0 {
+		t.sample(now.Sub(t.at))
+	}
+	t.at, t.mark = now, c.rcvAdv
+}
+
+// sample takes a round-trip time.
+func (t *receiveTuning) sample(d time.Duration) {
+	us := uint32(min(max(d, 0), time.Minute).Microseconds()) + 1
+	if t.rtt == 0 {
+		t.rtt, t.low = us, us
+	}
+	t.rtt, t.low = min(t.rtt, us), min(t.low, us)
+}
+
+// receiveRTT is the round-trip time for the receive buffer; 0 while it is not known. With
+// timestamps it can grow beyond the sender's, which may be from the handshake. The window
+// gives an upper bound only.
+func (c *Conn) receiveRTT() time.Duration {
+	srtt, own := c.sender.scoreboard.SRTT(), time.Duration(max(c.tuning.rtt, 1)-1)*time.Microsecond
+	if c.has(flagTimestamps) || srtt == 0 {
+		return max(srtt, own)
+	}
+	return srtt
+}
+
+// tuneReceive grows the receive buffer to twice what the application reads in a round trip:
+// in that time the sender's window can double. An application that does not read gets no
+// memory.
 func (c *Conn) tuneReceive(now clock.Time, n uint32) {
 	if c.opt.ReceiveBuffer > 0 {
 		return
 	}
-	c.tuning.bytes += n
-	if now.Sub(c.tuning.since) < c.sender.scoreboard.SRTT() {
+	t := &c.tuning
+	t.bytes += n
+	elapsed, round := now.Sub(t.since), max(c.receiveRTT(), leastRound)
+	if elapsed < round {
 		return
 	}
-	want := 2*uint64(c.tuning.bytes) + 16*uint64(c.fullSegmentIn())
+	read := uint64(t.bytes) * uint64(round) / uint64(elapsed)
+	if c.windowLimited(elapsed) {
+		read = uint64(t.bytes)
+	}
+	want := 2*read + 16*uint64(c.fullSegmentIn())
 	if want > uint64(c.rcvLimit) {
 		c.growReceive(want + want/2)
 	}
-	c.tuning.since, c.tuning.bytes = now, 0
+	t.since, t.bytes = now, 0
+}
+
+// windowLimited reports whether the peer waits for the application, which reads all there is
+// but seldom: the window was full, nothing is left to read, and the last growth for this
+// reason has made it faster by a quarter. Otherwise something else limits the rate, such as
+// the CPU, and a larger window would only be a longer queue.
+func (c *Conn) windowLimited(elapsed time.Duration) bool {
+	t := &c.tuning
+	full := seqnum.Distance(c.rcvNxt, c.rcvAdv) < c.fullSegmentIn()
+	rate := uint32(min(uint64(t.bytes)*uint64(time.Millisecond)/uint64(elapsed), math.MaxUint32/2))
+	if !full || c.Readable() > 0 || rate <= t.rate+t.rate/4 {
+		return false
+	}
+	t.rate = rate
+	return true
 }
