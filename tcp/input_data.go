@@ -35,11 +35,11 @@ func (c *Conn) inputData(now clock.Time, s *Segment) packet.Verdict {
 // and nothing else will ever bring it (RFC 9293 3.10.7.4, eighth).
 func (c *Conn) inputText(now clock.Time, s *Segment) packet.Verdict {
 	v := c.acceptData(now, s)
-	if s.Flags.Has(wire.FlagFIN) && c.noteFIN(s.Seq+s.Len) {
-		v = packet.Deliver
-		if c.rcvNxt != c.peerFIN {
-			c.ackNow() // it lies behind a hole (RFC 5681 4.2)
+	if s.Flags.Has(wire.FlagFIN) {
+		if c.noteFIN(s.Seq + s.Len) {
+			v = packet.Deliver
 		}
+		c.ackNow() // also where it lies behind a hole (RFC 5681 4.2) or cannot be the end
 	}
 	c.processFIN(now)
 	return v
