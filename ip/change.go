@@ -102,6 +102,16 @@ func (n *Node) setLifetime(x *address, valid, preferred clock.Time) {
 	}
 }
 
+// changeLifetime is setLifetime, and reports the change.
+func (n *Node) changeLifetime(x *address, valid, preferred clock.Time) {
+	n.setLifetime(x, valid, preferred)
+	if x.assigned() {
+		n.notifyChange(&Change{
+			Kind: AddrUp, Dev: x.dev, Addr: x.addr, Prefix: x.prefix, Origin: x.origin, Until: x.valid, Preferred: x.preferred,
+		})
+	}
+}
+
 // resolveForFollower resolves or verifies a neighbour for a follower, which may not send ARP or neighbour discovery
 // itself. The result is reported to all followers as NeighborUp or NeighborDown.
 func (n *Node) resolveForFollower(c *Change) {

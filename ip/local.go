@@ -294,6 +294,18 @@ func (n *Node) DelAddr(now clock.Time, dev uint8, a wire.Addr) error {
 	return ErrMissing
 }
 
+// SetLifetime sets until when an address is valid, and until when new connections prefer it to others (RFC 4862 5.5.4, RFC
+// 6724 5, rule 3). It is for addresses with a lease. An address whose time is over is removed.
+func (n *Node) SetLifetime(now clock.Time, dev uint8, a wire.Addr, valid, preferred clock.Time) error {
+	n.setNow(now)
+	x := n.local.find(dev, a)
+	if x == nil {
+		return ErrMissing
+	}
+	n.changeLifetime(x, valid, min(valid, preferred))
+	return nil
+}
+
 func (n *Node) removeAddr(x *address, i int) {
 	n.wheel.Stop(n.base.addrs + uint32(i))
 	n.unassign(x)

@@ -95,12 +95,7 @@ func (n *Node) extendLifetime(x *address, valid, preferred clock.Time) {
 	default:
 		valid = floor
 	}
-	n.setLifetime(x, valid, preferred)
-	if x.assigned() {
-		n.notifyChange(&Change{
-			Kind: AddrUp, Dev: x.dev, Addr: x.addr, Prefix: x.prefix, Origin: x.origin, Until: x.valid, Preferred: x.preferred,
-		})
-	}
+	n.changeLifetime(x, valid, preferred)
 }
 
 // regenerateAddr generates another address in place of x, which another host has, at most idRetries in all (RFC 7217 6).

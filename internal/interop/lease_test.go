@@ -145,6 +145,11 @@ func TestAnAddressComesByDHCPAndGoesBack(t *testing.T) {
 				t.Errorf("the default route is %+v", r)
 			}
 		}
+		for _, a := range d.Addrs() {
+			if left := a.Valid; a.Origin == "dhcp" && (left == nil || *left < 3500 || *left > 3600 || a.Preferred == nil || *a.Preferred != *left) {
+				t.Errorf("%v of a lease of 3600 s is valid for %v, preferred for %v", a.Address, left, a.Preferred)
+			}
+		}
 		testnet.Program(t, "ping")
 		if out, err := linux.Run("ping", "-c", "2", "-i", "0.1", "-W", "2", "198.18.9.50"); err != nil {
 			t.Errorf("%v\n%s", err, out)

@@ -143,10 +143,10 @@ func (l *dhcpClient) bound(_ clock.Time, n dhcp.Lease) {
 	log.Info("dhcp", "device", l.name(), "address", fmt.Sprintf("%s/%d", n.Addr, n.Bits), "server", n.Server.String(), "lease", until)
 	if n.Addr != l.lease.Addr || n.Bits != l.lease.Bits {
 		l.drop()
-		if err := g.AddAddr(l.port, netip.PrefixFrom(n.Addr.Netip(), n.Bits), ip.DHCP, false); err != nil {
-			log.Error("dhcp", "device", l.name(), "error", err.Error())
-			return
-		}
+	}
+	if err := l.use(&n); err != nil {
+		log.Error("dhcp", "device", l.name(), "error", err.Error())
+		return
 	}
 	l.lease = n
 	routes := l.routesOf(&n)
@@ -161,6 +161,20 @@ func (l *dhcpClient) bound(_ clock.Time, n dhcp.Lease) {
 		}
 	}
 	l.routes = routes
+}
+
+// use gives the host the address of a lease until the lease ends, or prolongs it. The host removes it at that time by
+// itself: an address must not outlive its lease because this goroutine is late (RFC 2131 4.4.5). So it may be gone when a
+// late answer extends the lease.
+func (l *dhcpClient) use(n *dhcp.Lease) error {
+	g := l.d.stack.Group()
+	if g.SetLifetime(l.port, n.Addr, n.Until, n.Until) == nil {
+		return nil
+	}
+	if err := g.AddAddr(l.port, netip.PrefixFrom(n.Addr.Netip(), n.Bits), ip.DHCP, false); err != nil {
+		return err
+	}
+	return g.SetLifetime(l.port, n.Addr, n.Until, n.Until)
 }
 
 // routesOf returns the routes that come with a lease.

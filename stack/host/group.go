@@ -199,6 +199,11 @@ func (g *Group) AddAddr(dev uint8, p netip.Prefix, o ip.Origin, noDAD bool) erro
 	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.AddAddr(now, dev, p, o, noDAD) })
 }
 
+// SetLifetime sets until when an address is valid and preferred: see ip.Node.SetLifetime.
+func (g *Group) SetLifetime(dev uint8, a wire.Addr, valid, preferred clock.Time) error {
+	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.SetLifetime(now, dev, a, valid, preferred) })
+}
+
 // DelAddr removes an address.
 func (g *Group) DelAddr(dev uint8, a wire.Addr) error {
 	return g.onLeader(func(now clock.Time, n *ip.Node) error { return n.DelAddr(now, dev, a) })
