@@ -50,7 +50,7 @@ type Conn struct {
 	rcvLimit uint32 // receive buffer, bytes
 	tsRecent uint32 // TS.Recent (RFC 7323 4.3)
 	tsOffset uint32 // added to the clock for our timestamps (RFC 7323 7.1)
-	received uint64 // payload received in order, bytes
+	counts   *counts
 
 	ecn ecnState
 

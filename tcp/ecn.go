@@ -148,7 +148,7 @@ func (c *Conn) inputSynAckECN(now clock.Time, s *Segment) {
 // report, and be reported: the ECN field of the latest counts (RFC 9768 3.1.5). It reports
 // whether it has reset the connection.
 func (c *Conn) inputSYNAgain(s *Segment) bool {
-	if c.ecn.mode == ecn.None || s.Seq != c.rcvNxt-1-uint32(c.received) {
+	if c.ecn.mode == ecn.None || s.Seq != c.rcvNxt-1-uint32(c.counts.received) {
 		return false
 	}
 	f, a := ecn.FieldOf(s.Flags, s.AE), c.accurate()

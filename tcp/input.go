@@ -14,6 +14,7 @@ func (c *Conn) input(now clock.Time, s *Segment) packet.Verdict {
 		c.m.stats.AuthFailed++
 		return packet.DropAuth
 	}
+	c.counts.noteInput(now, s)
 	switch c.state {
 	case StateClosed:
 		return packet.DropState

@@ -59,8 +59,10 @@ func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 	if !progress && !c.outstanding() {
 		return
 	}
-	c.sender.ack(now, a, &f)
+	ev := c.sender.ack(now, a, &f)
+	c.counts.noteACK(ev, &c.sender)
 	if progress {
+		c.counts.noteProgress(now)
 		c.una = a.Una
 		c.progressAt, c.reason = now, closedInOrder
 		c.flags &^= flagWindowProbe

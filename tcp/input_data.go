@@ -101,7 +101,7 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 	if left == c.rcvNxt {
 		c.inOrder(now, right-left, s)
 	} else {
-		c.outOfOrder(now, left, right)
+		c.outOfOrder(now, left, right, uint32(s.Packets))
 	}
 	return packet.Deliver
 }
@@ -133,7 +133,7 @@ func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 		c.rare.accurate.in.Progressed()
 	}
 	r.Advance(&c.m.buffers, n)
-	c.received += uint64(r.Next() - c.rcvNxt)
+	c.counts.received += uint64(r.Next() - c.rcvNxt)
 	c.rcvNxt = r.Next()
 	if !filled {
 		c.measureReceive(now, s)
@@ -152,8 +152,9 @@ func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 
 // outOfOrder keeps data behind a hole and acknowledges at once: duplicate ACKs and SACK
 // blocks drive the peer's loss recovery (RFC 5681 4.2).
-func (c *Conn) outOfOrder(now clock.Time, left, right uint32) {
+func (c *Conn) outOfOrder(now clock.Time, left, right, packets uint32) {
 	c.m.stats.OutOfOrder++
+	c.counts.outOfOrder += packets
 	dup, ok := c.rcv.AddRange(int64(now), &c.m.buffers, left, right)
 	if ok && dup.Left != dup.Right {
 		c.noteDuplicate(dup.Left, dup.Right)
@@ -166,7 +167,7 @@ func (c *Conn) outOfOrder(now clock.Time, left, right uint32) {
 func (c *Conn) discardData(now clock.Time, left, right uint32) packet.Verdict {
 	if left == c.rcvNxt {
 		c.rcvNxt = right
-		c.received += uint64(right - left)
+		c.counts.received += uint64(right - left)
 	}
 	c.ackNow()
 	return packet.Deliver

@@ -174,6 +174,7 @@ func (c *Conn) flush(now clock.Time) {
 	if c.opt.NotSentLowat > 0 {
 		c.reportWritable() // sending makes room, too, and not only an ACK
 	}
+	c.noteLimit(now)
 	if !c.ended() {
 		if c.idle() && c.compactAt() <= now {
 			c.compact()
@@ -250,8 +251,9 @@ const (
 // slab is the memory of connections.
 type slab struct {
 	pages []*[pageSize]Conn
-	used  uint32 // numbers that were handed out at least once
-	free  uint32 // the list of numbers given back, by Conn.link
+	tally []*[pageSize]counts // apart from Conn, which then has its size class
+	used  uint32              // numbers that were handed out at least once
+	free  uint32              // the list of numbers given back, by Conn.link
 	live  int
 }
 
@@ -270,17 +272,19 @@ func (m *Mux) allocConn() *Conn {
 	if id != noConn {
 		c := m.conn(id)
 		s.free = c.link
-		*c = Conn{m: m, id: id, link: noConn, armedAt: never, active: m.getActive()}
+		*c.counts = counts{}
+		*c = Conn{m: m, id: id, link: noConn, armedAt: never, active: m.getActive(), counts: c.counts}
 		return c
 	}
 	id = s.used
 	s.used++
 	if id%pageSize == 0 {
-		s.pages = append(s.pages, new([pageSize]Conn))
+		s.pages, s.tally = append(s.pages, new([pageSize]Conn)), append(s.tally, new([pageSize]counts))
 		m.wheel.Grow(len(s.pages) * pageSize)
 	}
 	c := m.conn(id)
 	c.m, c.id, c.link, c.armedAt, c.active = m, id, noConn, never, m.getActive()
+	c.counts = &s.tally[id>>pageShift][id%pageSize]
 	return c
 }
 
@@ -296,7 +300,7 @@ func (m *Mux) freeConn(c *Conn) {
 	if control != nil {
 		m.controls.Put(control)
 	}
-	*c = Conn{m: m, id: c.id, link: m.slab.free}
+	*c = Conn{m: m, id: c.id, link: m.slab.free, counts: c.counts}
 	m.slab.free = c.id
 }
 

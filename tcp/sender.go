@@ -18,18 +18,20 @@ type sender struct {
 	scoreboard loss.Scoreboard
 	cc         cc.Controller
 
-	nextSend      clock.Time // pacing: nothing is sent before
-	lastSent      clock.Time
-	deliveryRate  uint64 // latest sample, bytes per second
-	maxPacing     uint64 // the application's limit, bytes per second; 0 is none
-	mss           uint32
-	prrWindow     uint32 // window by PRR, in fast recovery (RFC 9937)
-	ecnRecover    uint32 // SND.NXT at the last reduction by ECN, with inECNRecovery (RFC 3168 6.1.2)
-	limitedBy     uint32 // SND.NXT when the window last limited sending, with windowLimited
-	used          uint32 // largest flight while it limits
-	inECNRecovery bool
-	windowLimited bool
-	cwr           bool // the window was reduced: the next new segment says so (RFC 3168 6.1.2)
+	nextSend       clock.Time // pacing: nothing is sent before
+	lastSent       clock.Time
+	deliveryRate   uint64 // latest sample, bytes per second
+	maxPacing      uint64 // the application's limit, bytes per second; 0 is none
+	mss            uint32
+	prrWindow      uint32 // window by PRR, in fast recovery (RFC 9937)
+	ecnRecover     uint32 // SND.NXT at the last reduction by ECN, with inECNRecovery (RFC 3168 6.1.2)
+	limitedBy      uint32 // SND.NXT when the window last limited sending, with windowLimited
+	used           uint32 // largest flight while it limits
+	inECNRecovery  bool
+	rateAppLimited bool // deliveryRate measures the application
+	duplicated     bool // the last ACK reported a segment that arrived twice
+	windowLimited  bool
+	cwr            bool // the window was reduced: the next new segment says so (RFC 3168 6.1.2)
 }
 
 // init makes the sender ready from sequence number seq, which is the SYN's.
@@ -107,11 +109,13 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, f *ecn.Feedback) loss.Events {
 	x.scoreboard.Ack(now, a, &s)
 	x.reportEvents(now, s.Events, flight)
 	ce, congested := f.Read(s.Delivered, x.mss)
+	x.duplicated = s.Duplicated
 	if congested {
 		x.congested(now, a.Una, flight)
 	}
 	if s.RateInterval > 0 {
 		x.deliveryRate = s.RateBytes * uint64(time.Second) / uint64(s.RateInterval)
+		x.rateAppLimited = s.AppLimited
 	}
 	if s.Delivered > 0 {
 		sample := x.sample(now, a.Una, &s, ce, recovering || x.scoreboard.InFastRecovery())

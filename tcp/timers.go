@@ -97,6 +97,7 @@ func (c *Conn) retransmission(ev loss.Events) {
 	}
 	if ev&(loss.Timeout|loss.Backoff) != 0 {
 		c.m.stats.Timeouts++
+		c.counts.noteTimeout(c.m.now)
 		c.quickACKs = initialQuickACKs
 		c.detectBlackHole()
 	}

@@ -95,7 +95,9 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 	if !m.cfg.Output.Send(now, o) {
 		return false
 	}
-	m.stats.SegmentsOut += uint64(o.Segments())
+	segments := o.Segments()
+	c.counts.noteOutput(segments, n)
+	m.stats.SegmentsOut += uint64(segments)
 	m.stats.BytesOut += uint64(n)
 	c.segmentSent(o, n, layout)
 	c.acknowledged(right, n > 0)
@@ -124,6 +126,7 @@ func (c *Conn) countRetransmit(n uint32) {
 	mss := uint32(c.mss())
 	segments := uint64((n + mss - 1) / mss)
 	c.ensureRare().retransmits += segments
+	c.counts.retransmitted += uint64(n)
 	c.m.stats.Retransmits += segments
 }
 

@@ -153,7 +153,16 @@ func infoLine(t *stackd.TCPReport) string {
 		{"bytes_acked", t.Acked},
 		{"bytes_received", t.Received},
 		{"in_flight", t.InFlight},
+		{"bytes_sent", t.Sent},
+		{"bytes_retrans", t.Retransmitted},
+		{"notsent", uint64(t.Unsent)},
+		{"segs_out", uint64(t.SegmentsOut)},
+		{"segs_in", uint64(t.SegmentsIn)},
 		{"retrans", t.Retransmits},
+		{"rto_count", uint64(t.Timeouts)},
+		{"dsack_dups", uint64(t.Duplicates)},
+		{"reord_seen", uint64(t.Reorderings)},
+		{"rcv_ooopack", uint64(t.OutOfOrder)},
 		{"ce", uint64(t.CE)},
 		{"snd_wnd", uint64(t.SendWindow)},
 		{"rcv_wnd", uint64(t.RecvWindow)},
@@ -168,6 +177,14 @@ func infoLine(t *stackd.TCPReport) string {
 	}{{"pacing_rate", t.Pacing}, {"delivery_rate", t.Delivery}} {
 		if o.n != 0 {
 			s = append(s, fmt.Sprintf("%s %sbps", o.name, group(8*o.n)))
+		}
+	}
+	for _, o := range []struct {
+		name string
+		ms   float64
+	}{{"busy", t.Busy}, {"rwnd_limited", t.WindowLimited}, {"sndbuf_limited", t.BufferLimited}} {
+		if o.ms != 0 {
+			s = append(s, fmt.Sprintf("%s:%.4gms", o.name, o.ms))
 		}
 	}
 	return strings.Join(append(s, fmt.Sprintf("minrtt:%.4g", t.MinRTT)), " ")

@@ -281,6 +281,15 @@ func values(i *tcp.Info) names {
 		"tcpi_received_e1_bytes": float64(i.ReceivedByECN[wire.ECT1]), "tcpi_delivered_e1_bytes": float64(i.DeliveredByECN[wire.ECT1]),
 		"tcpi_received_e0_bytes": float64(i.ReceivedByECN[wire.ECT0]), "tcpi_delivered_e0_bytes": float64(i.DeliveredByECN[wire.ECT0]),
 		"tcpi_received_ce_bytes": float64(i.ReceivedByECN[wire.CE]), "tcpi_delivered_ce_bytes": float64(i.DeliveredByECN[wire.CE]),
+		"tcpi_ca_state": float64(i.Recovery), "tcpi_backoff": float64(i.Backoff), "tcpi_retransmits": float64(i.Backoff), "tcpi_probes": float64(i.Probes),
+		"tcpi_unacked": float64(i.SendQueue-i.Unsent) / mss, "tcpi_sacked": float64(i.Sacked) / mss, "tcpi_lost": float64(i.Lost) / mss, "tcpi_notsent_bytes": float64(i.Unsent),
+		"tcpi_rcv_mss": float64(i.ReceiveMSS), "tcpi_advmss": float64(i.AnnouncedMSS), "tcpi_ato": float64(i.AckDelay.Microseconds()),
+		"tcpi_bytes_sent": float64(i.BytesSent), "tcpi_bytes_retrans": float64(i.BytesRetransmitted), "tcpi_segs_in": float64(i.SegmentsIn), "tcpi_segs_out": float64(i.SegmentsOut),
+		"tcpi_data_segs_in": float64(i.DataSegmentsIn), "tcpi_data_segs_out": float64(i.DataSegmentsOut), "tcpi_rcv_ooopack": float64(i.OutOfOrder),
+		"tcpi_dsack_dups": float64(i.Duplicates), "tcpi_reord_seen": float64(i.Reorderings), "tcpi_total_rto": float64(i.Timeouts), "tcpi_total_rto_recoveries": float64(i.TimeoutSeries),
+		"tcpi_total_rto_time": float64(i.TimeoutTime.Milliseconds()), "tcpi_busy_time": float64(i.Busy.Microseconds()), "tcpi_rwnd_limited": float64(i.WindowLimited.Microseconds()),
+		"tcpi_sndbuf_limited": float64(i.BufferLimited.Microseconds()), "tcpi_last_data_sent": float64(i.LastDataSent.Milliseconds()),
+		"tcpi_last_data_recv": float64(i.LastDataReceived.Milliseconds()), "tcpi_last_ack_recv": float64(i.LastAckReceived.Milliseconds()),
 	}
 }
 

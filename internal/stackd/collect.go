@@ -178,6 +178,9 @@ func (d *Daemon) tcpSocket(loop int, c *tcp.Conn) SocketReport {
 		RTO: ms(i.RTO), MSS: i.MSS, PathMTU: i.PathMTU, Acked: i.BytesAcked, Received: i.BytesReceived, Retransmits: i.Retransmits,
 		InFlight: i.InFlight, Pacing: i.Pacing, Delivery: i.DeliveryRate, SendWindow: i.SendWindow, RecvWindow: i.ReceiveWindow,
 		SendScale: i.SendScale, RecvScale: i.ReceiveScale, Timestamps: i.Timestamps, SACK: i.SACK, ECN: i.ECN, AccECN: i.AccECN, CE: i.CE,
+		Recovery: i.Recovery.String(), Sent: i.BytesSent, Retransmitted: i.BytesRetransmitted, Unsent: i.Unsent, SegmentsIn: i.SegmentsIn, SegmentsOut: i.SegmentsOut,
+		OutOfOrder: i.OutOfOrder, Duplicates: i.Duplicates, Reorderings: i.Reorderings, Timeouts: i.Timeouts, DeliveredCE: i.DeliveredCE,
+		Busy: ms(i.Busy), WindowLimited: ms(i.WindowLimited), BufferLimited: ms(i.BufferLimited),
 	}
 	return r
 }

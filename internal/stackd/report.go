@@ -100,6 +100,21 @@ type TCPReport struct {
 	ECN         bool    `json:"ecn"`
 	AccECN      bool    `json:"accecn"`
 	CE          uint32  `json:"ce_packets"`
+
+	Recovery      string  `json:"recovery"` // open, disorder, ecn, fast or timeout
+	Sent          uint64  `json:"sent_bytes"`
+	Retransmitted uint64  `json:"retransmitted_bytes"`
+	Unsent        int     `json:"unsent_bytes"`
+	SegmentsIn    uint32  `json:"segments_in"`
+	SegmentsOut   uint32  `json:"segments_out"`
+	OutOfOrder    uint32  `json:"out_of_order_segments"`
+	Duplicates    uint32  `json:"dsack_segments"`
+	Reorderings   uint32  `json:"reorderings"`
+	Timeouts      uint32  `json:"timeouts"`
+	DeliveredCE   uint32  `json:"delivered_ce_packets"`
+	Busy          float64 `json:"busy_ms"`
+	WindowLimited float64 `json:"window_limited_ms"`
+	BufferLimited float64 `json:"buffer_limited_ms"`
 }
 
 // Sockets are those that a query chose.

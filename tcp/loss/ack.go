@@ -32,6 +32,7 @@ func (b *Scoreboard) Ack(now clock.Time, a *Ack, s *Sample) {
 		una = b.una
 	}
 	n.duplicate, n.dsack = findDSACK(a.SACK, una)
+	s.Duplicated = n.dsack
 	b.reorder.noteDSACK(b, una, &n)
 	if b.f == nil {
 		b.probeAcked(una, a, &n, s)

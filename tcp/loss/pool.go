@@ -46,7 +46,7 @@ type Pool struct {
 	records []record // [0] is not used
 	free    uint32   // list of unused records, by next
 	used    int
-	touched int // calls of Scoreboard.record, in debug builds
+	touched int       // calls of Scoreboard.record, in debug builds
 	flights []*flight // unused
 	indexes []*index  // unused
 }

@@ -61,5 +61,6 @@ type Sample struct {
 	PriorLost    uint64 // Board.TotalLost then
 	SentFlight   uint32 // pipe just after that segment was sent
 	AppLimited   bool   // the sender had nothing to send in that time
+	Duplicated   bool   // the peer reports a segment that arrived twice (DSACK, RFC 2883)
 	Resent       bool   // the newest delivered segment was a retransmission
 }

@@ -311,6 +311,14 @@ func (b *Scoreboard) RTO() time.Duration { return b.rtt.rto() }
 // Backoff is how many times in a row the retransmission timer expired.
 func (b *Scoreboard) Backoff() int { return int(b.rtt.backoff) }
 
+// Unrepaired is how many bytes are lost and not sent again yet.
+func (b *Scoreboard) Unrepaired() uint32 {
+	if b.f == nil {
+		return 0
+	}
+	return b.f.missing
+}
+
 // Reordering is by how many segments one was overtaken at most; 0 is none.
 func (b *Scoreboard) Reordering() uint32 {
 	if !b.reorder.seen {
