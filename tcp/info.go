@@ -154,8 +154,8 @@ func (n *counts) noteACK(ev loss.Events, x *sender) {
 	if ev&loss.Reordered != 0 {
 		n.reorderings++
 	}
-	n.appLimited = x.rateAppLimited
-	if x.duplicated {
+	n.appLimited = x.shown&ackAppLimited != 0
+	if x.shown&ackDuplicate != 0 {
 		n.duplicates++
 	}
 }

@@ -18,21 +18,28 @@ type sender struct {
 	scoreboard loss.Scoreboard
 	cc         cc.Controller
 
-	nextSend       clock.Time // pacing: nothing is sent before
-	lastSent       clock.Time
-	deliveryRate   uint64 // latest sample, bytes per second
-	maxPacing      uint64 // the application's limit, bytes per second; 0 is none
-	mss            uint32
-	prrWindow      uint32 // window by PRR, in fast recovery (RFC 9937)
-	ecnRecover     uint32 // SND.NXT at the last reduction by ECN, with inECNRecovery (RFC 3168 6.1.2)
-	limitedBy      uint32 // SND.NXT when the window last limited sending, with windowLimited
-	used           uint32 // largest flight while it limits
-	inECNRecovery  bool
-	rateAppLimited bool // deliveryRate measures the application
-	duplicated     bool // the last ACK reported a segment that arrived twice
-	windowLimited  bool
-	cwr            bool // the window was reduced: the next new segment says so (RFC 3168 6.1.2)
+	nextSend      clock.Time // pacing: nothing is sent before
+	lastSent      clock.Time
+	deliveryRate  uint64 // latest sample, bytes per second
+	maxPacing     uint64 // the application's limit, bytes per second; 0 is none
+	mss           uint32
+	prrWindow     uint32 // window by PRR, in fast recovery (RFC 9937)
+	ecnRecover    uint32 // SND.NXT at the last reduction by ECN, with inECNRecovery (RFC 3168 6.1.2)
+	limitedBy     uint32 // SND.NXT when the window last limited sending, with windowLimited
+	used          uint32 // largest flight while it limits
+	inECNRecovery bool
+	shown         ackFacts // by the last ACK
+	windowLimited bool
+	cwr           bool // the window was reduced: the next new segment says so (RFC 3168 6.1.2)
 }
+
+// ackFacts are what an ACK has shown and Info tells.
+type ackFacts uint8
+
+const (
+	ackDuplicate  ackFacts = 1 << iota // the peer received a segment twice
+	ackAppLimited                      // the latest rate sample measures the application
+)
 
 // init makes the sender ready from sequence number seq, which is the SYN's.
 func (x *sender) init(p *loss.Pool, seq uint32, o loss.Options, control cc.Controller) {
@@ -109,13 +116,19 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, f *ecn.Feedback) loss.Events {
 	x.scoreboard.Ack(now, a, &s)
 	x.reportEvents(now, s.Events, flight)
 	ce, congested := f.Read(s.Delivered, x.mss)
-	x.duplicated = s.Duplicated
+	x.shown &^= ackDuplicate
+	if s.Duplicated {
+		x.shown |= ackDuplicate
+	}
 	if congested {
 		x.congested(now, a.Una, flight)
 	}
 	if s.RateInterval > 0 {
 		x.deliveryRate = s.RateBytes * uint64(time.Second) / uint64(s.RateInterval)
-		x.rateAppLimited = s.AppLimited
+		x.shown &^= ackAppLimited
+		if s.AppLimited {
+			x.shown |= ackAppLimited
+		}
 	}
 	if s.Delivered > 0 {
 		sample := x.sample(now, a.Una, &s, ce, recovering || x.scoreboard.InFastRecovery())
