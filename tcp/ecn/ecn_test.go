@@ -205,6 +205,13 @@ func TestSection3_2_2_5_2SafetyWithoutTheOption(t *testing.T) {
 			t.Errorf("%+v: %d packets, %d bytes", c, s.CE(), marked)
 		}
 	}
+	for least := range uint32(8) { // the first ACK shows no jump
+		var s Sender
+		s.Start(false)
+		if s.read(Field((5+least)&7), &wire.AccECN{}, 10_000, 1000); least != 3 && s.CE() != least {
+			t.Errorf("a first ACK of ten: %d, want %d", s.CE(), least)
+		}
+	}
 	var s Sender
 	s.Start(false)
 	for range 50 {
@@ -300,8 +307,10 @@ func TestSection3_2_3_2_2LossOfTheOption(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		option, progress, silent bool
-	}{{true, false, true}, {true, true, false}, {false, false, false}} {
+		option   bool
+		progress int
+		silent   bool
+	}{{true, 0, true}, {true, 63, true}, {true, 64, false}, {false, 0, false}} {
 		var r Receiver
 		r.Start()
 		r.Input(wire.ECT0, 1, 10, true)
@@ -310,7 +319,7 @@ func TestSection3_2_3_2_2LossOfTheOption(t *testing.T) {
 		if r.Silent() {
 			t.Error("after one")
 		}
-		if c.progress {
+		for range c.progress {
 			r.Progressed()
 		}
 		r.Repeated()

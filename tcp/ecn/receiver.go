@@ -20,7 +20,8 @@ type Receiver struct {
 	testACK, testData bool  // the next ACK, and the first data, have an option whatever changed (section 3.2.3.2.1)
 	silent            bool  // options are not sent: the path drops segments with one
 	option            bool  // the last ACK had one
-	repeats           uint8 // data that came again after such an ACK, in a row
+	repeats           uint8 // data that came again after such an ACK
+	progress          uint8 // new data since
 }
 
 // bits is a set of byte counters, by 1<<wire.ECN.
@@ -118,22 +119,35 @@ func (r *Receiver) Silence() { r.silent = true }
 func (r *Receiver) Silent() bool { return r.silent }
 
 // mostRepeats is how often data comes again after ACKs with an option before they are taken
-// to be dropped on their way for that.
-const mostRepeats = 2
+// to be dropped on their way for that, and enoughProgress how many segments of new data show
+// that they are not: more than a sender has in flight whose data always times out.
+const (
+	mostRepeats    = 2
+	enoughProgress = 64
+)
 
-// Repeated notes that acknowledged data came again, and Progressed that new data came. Where
-// each ACK with an option seems lost, options end (RFC 9768 3.2.3.2.2).
+// Repeated notes that acknowledged data came again. Where each ACK with an option seems
+// lost, options end (RFC 9768 3.2.3.2.2): the ACK of what came again has none, because no
+// counter changes, so that the peer goes on until the next.
 func (r *Receiver) Repeated() {
 	if !r.option {
 		return
 	}
+	r.progress = 0
 	if r.repeats++; r.repeats == mostRepeats {
 		r.silent = true
 	}
 }
 
 // Progressed notes that new data came.
-func (r *Receiver) Progressed() { r.repeats = 0 }
+func (r *Receiver) Progressed() {
+	if r.repeats == 0 {
+		return
+	}
+	if r.progress++; r.progress == enoughProgress {
+		r.repeats = 0
+	}
+}
 
 // Layout is which fields an option has and in which order.
 type Layout uint8

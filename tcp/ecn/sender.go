@@ -134,6 +134,9 @@ func (s *Sender) read(f Field, o *wire.AccECN, delivered, mss uint32) (marked ui
 	}
 	acked := (delivered + mss - 1) / mss
 	least := (uint32(f) - s.Packets) & fieldMask
+	if s.ackSize == 0 { // the first ACK shows no jump
+		s.ackSize = uint16(min(acked, mostAcked) * 16)
+	}
 	safe := s.safest(least, acked)
 	s.noteAckSize(acked)
 	s.delivered += delivered
@@ -203,9 +206,12 @@ func (s *Sender) safest(least, acked uint32) uint32 {
 	return acked - (acked-least)&fieldMask
 }
 
+// mostAcked bounds what one ACK adds to the average, packets.
+const mostAcked = 1 << 10
+
 // noteAckSize moves the average by an eighth of the difference.
 func (s *Sender) noteAckSize(acked uint32) {
 	if acked > 0 {
-		s.ackSize += uint16((int32(min(acked, 1<<10))*16 - int32(s.ackSize)) / 8)
+		s.ackSize += uint16((int32(min(acked, mostAcked))*16 - int32(s.ackSize)) / 8)
 	}
 }
