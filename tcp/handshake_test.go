@@ -334,3 +334,54 @@ func TestFastOpenCountsWhereAllIsTaken(t *testing.T) {
 		}
 	}
 }
+
+// TestSYNWithText is RFC 9293 3.10.7.2 and RFC 7413 4.2.2: a listener takes the text of a SYN with a Fast Open cookie;
+// otherwise, with a record or a SYN cookie, the peer sends it again. In each case the stream begins behind the SYN, and
+// what overlaps is the same bytes.
+func TestSYNWithText(t *testing.T) {
+	for name, c := range map[string]struct {
+		fastOpen, wrong, cookies bool
+		ack                      uint32 // of the SYN-ACK
+	}{
+		"a record":             {false, false, false, 1},
+		"a SYN cookie":         {false, false, true, 1},
+		"Fast Open":            {true, false, false, 11},
+		"a wrong cookie":       {true, true, false, 1},
+		"wrong, then a cookie": {true, true, true, 1},
+	} {
+		for _, again := range []uint32{0, 4, 10} { // bytes of the text that are not sent again
+			p := &peer{t: t, e: newEnd(t, clock.Time(time.Hour), 1), now: clock.Time(time.Hour), app: &app{}, irs: peerISS}
+			if c.cookies {
+				p.e.m = NewMux(Config{Output: p.e, Now: p.now, MaxHalfOpen: -1})
+			}
+			o := bare()
+			o.FastOpen = c.fastOpen
+			l, err := p.e.m.Listen(wire.Addr{}, testPort, 4, o, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.tuple = wire.Tuple{Local: addrA, Remote: addrB, LocalPort: testPort, RemotePort: 5000}
+			var opts []byte
+			if c.fastOpen {
+				k := p.e.m.passive.secrets.fastOpenCookie(p.now, &p.tuple, 0)
+				if c.wrong {
+					k[0]++
+				}
+				opts = wire.AppendNOP(wire.AppendFastOpen(nil, k[:]), 2)
+			}
+			p.send(seg{flags: syn, win: 10000, n: 10, opts: opts})
+			b := wire.TCP(p.e.out[0].bytes)
+			p.iss = b.Seq()
+			p.expect(seg{flags: syn | ackF, ack: c.ack})
+			if c.ack == 1 && again > 0 {
+				continue // the peer has to send all of it
+			}
+			p.send(seg{flags: ackF, seq: 1 + again, ack: 1, win: 10000, n: int(30 - again)})
+			if p.c = l.Accept(); p.c == nil {
+				t.Fatalf("%s: no connection", name)
+			}
+			p.expect(seg{flags: ackF, seq: 1, ack: 31})
+			p.wantText(30)
+		}
+	}
+}

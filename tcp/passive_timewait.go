@@ -159,12 +159,12 @@ func (m *Mux) timeWaitInput(now clock.Time, slot uint32, s *Segment) (v packet.V
 	switch {
 	case s.Flags.Has(wire.FlagRST):
 		return packet.DropState, 0, false // RFC 1337 3, F1: it would end the wait early
-	case s.Flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN && m.reopens(r, s):
+	case s.Flags&(wire.FlagSYN|wire.FlagACK|wire.FlagFIN) == wire.FlagSYN && m.reopens(r, s): // what LISTEN takes
 		last = r.sndNxt
 		w.drop(slot)
 		m.stats.TimeWaitReused++
 		return 0, last, true
-	case !stale && s.Flags.Has(wire.FlagFIN) && s.Seq+n == r.rcvNxt: // our ACK was lost
+	case !stale && s.Flags&(wire.FlagSYN|wire.FlagFIN) == wire.FlagFIN && s.Seq+n == r.rcvNxt: // our ACK was lost
 		w.restart(now, slot)
 		m.timeWaitAck(now, slot)
 		return packet.Deliver, 0, false

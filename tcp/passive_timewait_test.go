@@ -159,3 +159,34 @@ func TestConnectReusesTimeWaitByTimestamps(t *testing.T) { // RFC 6191
 		t.Error("a free tuple")
 	}
 }
+
+// TestTimeWaitIsEndedByWhatOpens: only a SYN that LISTEN takes ends TIME-WAIT before its time (RFC 6191 2), also one
+// with text; one with a FIN is acknowledged as any other segment.
+func TestTimeWaitIsEndedByWhatOpens(t *testing.T) {
+	for flags, opens := range map[wire.TCPFlags]bool{syn: true, syn | psh: true, syn | fin: false, syn | ackF: false, syn | rst: false} {
+		for _, n := range []int{0, 10} {
+			p := inState(t, StateFinWait2)
+			if _, err := p.e.m.Listen(wire.Addr{}, p.tuple.LocalPort, 4, bare(), nil); err != nil {
+				t.Fatal(err)
+			}
+			p.send(seg{flags: fin | ackF, seq: 1, ack: 2, win: 1000})
+			p.after(time.Second)
+			p.e.out = nil
+			p.send(seg{flags: flags, seq: 1000, ack: 2, win: 1000, n: n})
+			if got := p.e.m.passive.timeWait.used == 0; got != opens {
+				t.Errorf("%v: TIME-WAIT is over: %v", flags, got)
+			}
+			switch {
+			case opens:
+				b := wire.TCP(p.e.out[0].bytes)
+				if b.Flags() != syn|ackF || b.Ack()-p.irs != 1001 {
+					t.Errorf("%v: answered by %v, ack %d", flags, b.Flags(), b.Ack()-p.irs)
+				}
+			case flags.Has(rst):
+				p.quiet()
+			default:
+				p.expect(seg{flags: ackF, seq: 2, ack: 2})
+			}
+		}
+	}
+}
