@@ -76,7 +76,9 @@ func (s *Stack) DialWith(ctx context.Context, d *Dialer, name, address string) (
 	if len(remotes) == 1 {
 		return s.dialOne(ctx, d, name, proto, remotes[0])
 	}
-	dial := func(ctx context.Context, r netip.AddrPort) (net.Conn, error) { return s.dialOne(ctx, d, name, proto, r) }
+	dial := func(ctx context.Context, r netip.AddrPort) (net.Conn, error) {
+		return s.dialOne(ctx, d, name, proto, r)
+	}
 	if proto == "udp" || d.FallbackDelay < 0 {
 		return dialSerial(ctx, s.order(d, remotes), dial)
 	}
