@@ -69,32 +69,46 @@ func (l *lossRound) note(s *Sample) {
 // begin begins the next round.
 func (l *lossRound) begin(s *Sample) { *l = lossRound{delivered: s.Total} }
 
-// baseline is the loss rate of the path when the flow does not fill it: what interference or
-// other flows lose, and a lower rate of this one would not save. Bytes, of some thousand
-// segments.
-type baseline struct{ lost, sent float64 }
+// baseline is the loss rate of the path when the flow does not fill it: what interference
+// loses, and a lower rate of this flow would not save. It is the least rate of some windows
+// of segments, because losses at random are in each of them, and those that other flows
+// cause in a short queue come and go.
+type baseline struct {
+	lost, sent float64 // bytes, of the window that is being filled
+	windows    [baselineWindows]float64
+	filled     int // windows, in all
+}
 
-// The baseline counts from so many segments on, and forgets half at so many.
 const (
-	baselineLeast = 64
-	baselineMost  = 8192
+	baselineWindows = 4
+	baselineWindow  = 1024 // segments of a window
+	baselineLeast   = 64   // segments of the first window that count before it is full
 )
 
 func (a *baseline) note(lost, sent, mss float64) {
 	a.lost += lost
 	a.sent += sent
-	if a.sent > baselineMost*mss {
-		a.lost, a.sent = a.lost/2, a.sent/2
+	if a.sent >= baselineWindow*mss {
+		a.windows[a.filled%baselineWindows] = a.lost / a.sent
+		a.filled++
+		a.lost, a.sent = 0, 0
 	}
 }
 
 // ratio returns the loss rate. It is bounded, since no measurement shall make a flow that
 // fills its path ignore losses.
 func (a *baseline) ratio(mss float64) float64 {
-	if a.sent < baselineLeast*mss {
-		return 0
+	least := bbrMaxBaseline
+	for _, r := range a.windows[:min(a.filled, baselineWindows)] {
+		least = min(least, r)
 	}
-	return min(a.lost/a.sent, bbrMaxBaseline)
+	if a.filled == 0 {
+		if a.sent < baselineLeast*mss {
+			return 0
+		}
+		least = min(least, a.lost/a.sent)
+	}
+	return least
 }
 
 // noteBaseline counts the round that ends where its losses are none of this flow's making:

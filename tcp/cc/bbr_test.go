@@ -406,8 +406,9 @@ func TestBBRBaselineLeavesOwnLossesOut(t *testing.T) {
 	}
 }
 
-// Few segments say nothing about a rate, and old ones little.
-func TestBaselineForgets(t *testing.T) {
+// Few segments say nothing about a rate, and of four windows the least counts: what other flows lose comes
+// and goes.
+func TestBaselineIsTheLeastOfItsWindows(t *testing.T) {
 	var a baseline
 	a.note(10, baselineLeast-1, 1)
 	if r := a.ratio(1); r != 0 {
@@ -417,10 +418,13 @@ func TestBaselineForgets(t *testing.T) {
 	if r := a.ratio(1); r != bbrMaxBaseline {
 		t.Errorf("ten of %d lost: %.2f", baselineLeast, r)
 	}
-	for range 40 {
-		a.note(0, baselineMost/4, 1)
-	}
-	if r := a.ratio(1); r > 1e-5 {
-		t.Errorf("rate %.6f after ten times as many without a loss", r)
+	a.note(0, baselineWindow-baselineLeast, 1)
+	for i, c := range []struct{ lost, want float64 }{{0.03, 10. / baselineWindow}, {0.02, 10. / baselineWindow}, {0.04, 10. / baselineWindow}, {0.04, 0.02}, {0.04, 0.02}, {0.04, 0.04}} {
+		a.note(c.lost*baselineWindow, baselineWindow, 1)
+		a.note(baselineLeast, baselineLeast, 1) // of a window that is not full
+		if r := a.ratio(1); r != c.want {
+			t.Errorf("window %d: rate %.4f, want %.4f", i, r, c.want)
+		}
+		a.lost, a.sent = 0, 0
 	}
 }
