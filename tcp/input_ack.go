@@ -56,8 +56,8 @@ func (c *Conn) inputACK(now clock.Time, s *Segment) packet.Verdict {
 func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 	progress := a.Una != c.una
 	f := c.feedback(now, s, progress)
-	if !progress && !c.outstanding() {
-		return
+	if !progress && !c.outstanding() && len(a.SACK) == 0 {
+		return // with a block it is a DSACK, which shows reordering, or a probe that was in vain
 	}
 	ev := c.sender.ack(now, a, &f)
 	c.counts.noteACK(ev, &c.sender)
