@@ -1,0 +1,158 @@
+package socket
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/tcp"
+)
+
+// testBudget is 128 times the least queue of a connection.
+const testBudget = 6 << 20
+
+// budgetTestbed has two stacks whose connections have less memory than they could use.
+func budgetTestbed(t *testing.T, loops int) *testbed {
+	return newTestbed(t, testbedConfig{loops: loops, frames: 8192, backlog: 1024, tcp: tcp.Config{Budget: testBudget}})
+}
+
+// TestEchoBeyondTheBudget sends and echoes on more connections than there is memory for, in both directions at once: every
+// call returns, every byte comes back, and all memory is free at the end.
+func TestEchoBeyondTheBudget(t *testing.T) {
+	for name, loops := range map[string]int{"one loop": 1, "two loops": 2} {
+		t.Run(name, func(t *testing.T) {
+			x := budgetTestbed(t, loops)
+			const n, size = 400, 100 << 10
+			l, err := x.b.Listen("tcp", addrB+":7")
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go func() {
+						_, _ = io.Copy(c, struct{ io.Reader }{c})
+						_ = c.Close()
+					}()
+				}
+			}()
+			within(t, 60*time.Second, "echo", func() {
+				var wg sync.WaitGroup
+				for range n {
+					c, err := x.a.Dial("tcp", addrB+":7")
+					if err != nil {
+						t.Error(err)
+						break
+					}
+					wg.Go(func() {
+						if k, err := c.Write(make([]byte, size)); k != size || err != nil {
+							t.Errorf("%d bytes written, %v", k, err)
+						}
+						_ = c.(*TCPConn).CloseWrite()
+					})
+					wg.Go(func() {
+						if k, err := io.Copy(io.Discard, c); k != size || err != nil {
+							t.Errorf("%d bytes came, %v", k, err)
+						}
+						_ = c.Close()
+					})
+				}
+				wg.Wait()
+			})
+			_ = l.Close()
+			x.checkEmpty(t)
+		})
+	}
+}
+
+// TestPollerWithoutMemory has a level-triggered Poller watch a connection that the budget has refused: it is reported
+// Writable by nothing until there is memory, and then once for each Wait.
+func TestPollerWithoutMemory(t *testing.T) {
+	x := budgetTestbed(t, 1)
+	c, s := x.pair(t)
+	hold, release := holdBudget(t, x)
+	defer release()
+	if n, err := tryWrite(c, make([]byte, 1000)); n != 0 || err != nil {
+		t.Fatalf("%d bytes written without memory, %v", n, err)
+	}
+	p := x.a.NewPoller()
+	defer p.Close()
+	if err := p.Add(c, Interest{Events: Writable}); err != nil {
+		t.Fatal(err)
+	}
+	events := make([]Event, 4)
+	if n, err := p.Wait(events, 50*time.Millisecond); n != 0 || err != nil {
+		t.Errorf("%d events without memory, %v", n, err)
+	}
+	hold()
+	within(t, 5*time.Second, "Writable", func() {
+		for range 2 {
+			if n, err := p.Wait(events, -1); n != 1 || events[0].Events&Writable == 0 || err != nil {
+				t.Errorf("%d events, %v", n, err)
+			}
+		}
+	})
+	if n, err := tryWrite(c, make([]byte, 1000)); n != 1000 || err != nil {
+		t.Errorf("%d bytes written, %v", n, err)
+	}
+	within(t, 5*time.Second, "read", func() {
+		if _, err := io.ReadFull(s, make([]byte, 1000)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// tryWrite writes without blocking.
+func tryWrite(c *TCPConn, b []byte) (n int, err error) {
+	c.Do(func(in LoopConn) { n, err = in.Write(b) })
+	return n, err
+}
+
+// holdBudget has connections to the first loop of a hold all of its memory with data that is not read. read frees it,
+// and release closes the connections.
+func holdBudget(t *testing.T, x *testbed) (read, release func()) {
+	t.Helper()
+	l, err := x.a.Listen("tcp", addrA+":9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []net.Conn
+	h := x.a.group.Hosts[0]
+	free := func() bool {
+		h.Enter()
+		defer h.Exit()
+		return h.TCP.Stats().Memory <= testBudget-512
+	}
+	for len(all) < 4000 && free() {
+		c, err := x.b.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetWriteDeadline(time.Now().Add(5 * time.Millisecond))
+		_, _ = c.Write(make([]byte, 20_000))
+		all = append(all, s, c)
+	}
+	if free() {
+		t.Fatal("there is memory left")
+	}
+	read = func() {
+		for i := 0; i < len(all); i += 2 {
+			_ = all[i].Close()
+		}
+	}
+	return read, func() {
+		for _, c := range all {
+			_ = c.Close()
+		}
+		_ = l.Close()
+	}
+}
