@@ -1,6 +1,8 @@
 package udp
 
 import (
+	"time"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/internal/ports"
 	"github.com/millrace/millrace/packet"
@@ -104,10 +106,13 @@ func (s *Socket) mark(ev Events) {
 	m.pendingTail = s
 }
 
-// Poll reports events to owners, and returns when it must be called again: never, or now
-// where owners caused more events. A Write that found no room is tried again by its owner,
-// which gets Writable at the next Poll: the loop polls after each iteration in which it
-// sent.
+// writeRetry is how long a Write that found no room waits until its owner tries again. The
+// queue of a device and the pool of frames do not say when they have room.
+const writeRetry = 64 * time.Microsecond
+
+// Poll reports events to owners, and returns when it must be called again: never, now where
+// owners caused more events, or soon where a Write found no room. Its owner gets Writable at
+// the next Poll, and tries again.
 func (m *Mux) Poll(now clock.Time) clock.Time {
 	for i, s := range m.writeBlocked {
 		s.writeBlocked = false
@@ -125,8 +130,11 @@ func (m *Mux) Poll(now clock.Time) clock.Time {
 		}
 		s = next
 	}
-	if m.pendingHead != nil {
+	switch {
+	case m.pendingHead != nil:
 		return now
+	case len(m.writeBlocked) > 0:
+		return now.Add(writeRetry)
 	}
 	return clock.Never
 }

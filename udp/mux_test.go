@@ -4,7 +4,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -565,5 +567,46 @@ func TestReadingMakesRoom(t *testing.T) {
 		if s.Queued() != 0 {
 			t.Fatalf("%d bytes are left", s.Queued())
 		}
+	}
+}
+
+// retrier is an owner that tries a write again whenever it may.
+type retrier struct {
+	s     *Socket
+	tries int
+	done  bool
+}
+
+func (r *retrier) Ready(ev Events) {
+	if ev&Writable != 0 && !r.done {
+		r.tries++
+		n, _ := r.s.Write(0, []Message{{Remote: theirs, RemotePort: 1}})
+		r.done = n == 1
+	}
+}
+
+// TestWriteIsTriedAgainWithoutOtherEvents has no room in the Output for a while, of whose end nothing tells: the Mux asks to be
+// polled until the write has succeeded.
+func TestWriteIsTriedAgainWithoutOtherEvents(t *testing.T) {
+	m, o := newMux(Config{})
+	s := bind(t, m, ours, 1000, nil)
+	r := &retrier{s: s}
+	s.SetOwner(r)
+	m.Poll(0)
+	o.room = 0
+	if n, v := s.Write(0, []Message{{Remote: theirs, RemotePort: 1}}); n != 0 || v != packet.DropTxFull {
+		t.Fatal(n, v)
+	}
+	now := clock.Time(1)
+	for range 5 {
+		next := m.Poll(now)
+		if next <= now || next > now.Add(time.Millisecond) {
+			t.Fatalf("the next poll is at %v, now is %v", next, now)
+		}
+		now = next
+	}
+	o.room = 1
+	if next := m.Poll(now); next != clock.Never || !r.done || r.tries != 6 || len(o.sent) != 1 {
+		t.Errorf("next poll %v, sent after %d tries: %v", next, r.tries, r.done)
 	}
 }
