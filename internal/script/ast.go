@@ -53,7 +53,7 @@
 // # Options of a script
 //
 // Lines at the start: --tolerance_usecs=N, --ip_version=ipv4|ipv6, --mtu=N, --seed=N, --syncookies=0|1,
-// --upstream=0|1.
+// --memory=N (bytes of all buffers), --upstream=0|1.
 //
 // --upstream=1 has a script mean what packetdrill itself takes it to mean: the peer's sequence numbers count from
 // its SYN, a segment that is expected may be sent as several of the MSS, nothing is paced, and PSH, the window
@@ -97,7 +97,8 @@ type Script struct {
 type Options struct {
 	Tolerance time.Duration // 0 is 4 ms
 	IPv6      bool
-	MTU       int // 0 is 1500
+	MTU       int   // 0 is 1500
+	Memory    int64 // of all buffers, bytes; 0 is the default of package tcp
 	Seed      uint64
 	Upstream  bool // written for packetdrill itself; see the package
 	Cookies   bool // no half-open connections are kept: each SYN-ACK is a SYN cookie

@@ -130,6 +130,8 @@ func (p *parser) option(o *Options, late bool) {
 	case "upstream":
 		o.Upstream = p.number(1) == 1
 		p.upstream = o.Upstream
+	case "memory":
+		o.Memory = int64(p.number(1 << 40))
 	case "syncookies":
 		o.Cookies = p.number(1) == 1
 	case "ip_version":

@@ -65,7 +65,7 @@ func (s *Script) Run(log io.Writer) error {
 		r.mtu = s.Options.MTU
 	}
 	r.linkMTU = r.mtu
-	cfg := tcp.Config{Output: r, Now: begin, Seed: s.Options.Seed, Secret: [32]byte{byte(s.Options.Seed), 1}}
+	cfg := tcp.Config{Output: r, Now: begin, Budget: s.Options.Memory, Seed: s.Options.Seed, Secret: [32]byte{byte(s.Options.Seed), 1}}
 	if s.Options.Cookies {
 		cfg.MaxHalfOpen = -1
 	}
