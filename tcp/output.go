@@ -104,7 +104,7 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 	seq := c.nxt
 	// A probe of the path MTU is one segment of ordinary data that is longer than the
 	// others: no byte is sent only to probe (RFC 4821 7).
-	probe := c.pathProbeSize(now, n)
+	probe := c.pathProbeSize(now)
 	if probe != 0 {
 		n, fin = uint32(int(probe)-c.optionsLen()), false
 		c.m.probeSize = probe

@@ -84,8 +84,10 @@ func minPathMTU(t *wire.Tuple) int {
 //
 // Segments that are too long and that nobody reports vanish each time they are sent: a
 // black hole (RFC 2923 2.1). So repeated timeouts make segments as short as nearly every
-// path takes, then as short as all do. With Options.PathProbe larger sizes are then
-// searched for.
+// path takes, then as short as all do. But most often an outage has caused the timeouts, and
+// not the size. So when data is acknowledged again, the size from before is tried first (RFC
+// 4821 7.7), and the step below where that fails; with Options.PathProbe the sizes between,
+// too.
 type pathProbe struct {
 	next      clock.Time // no probe before
 	end       uint32     // behind the probe in flight, with size
@@ -93,6 +95,7 @@ type pathProbe struct {
 	retrySize uint16     // to be tried once more; 0 for none
 	ceiling   uint16     // the largest size worth a try; 0 is what the route allows
 	failures  uint8      // probes of this size that were lost
+	suspected bool       // a black hole: sizes are tried without Options.PathProbe
 }
 
 const (
@@ -119,11 +122,7 @@ func (c *Conn) detectBlackHole() {
 	if n >= int(c.segment) || c.state < StateEstablished {
 		return
 	}
-	// The size that just failed is the ceiling of the search; it begins no earlier than one
-	// timeout from now.
-	if c.opt.PathProbe {
-		c.ensureRare().probe = pathProbe{ceiling: c.segment - 1, next: c.m.now.Add(c.sender.rto())}
-	}
+	c.ensureRare().probe = pathProbe{suspected: true}
 	c.reduceSegmentSize(n)
 }
 
@@ -136,39 +135,67 @@ func (c *Conn) ceiling() int {
 	return n
 }
 
-// pathProbeSize returns the size of a probe to send now, of n bytes that may be sent at
-// all; 0 for none. There must be data behind it, whose arrival shows that the probe alone
-// was lost (RFC 4821 7.4).
-func (c *Conn) pathProbeSize(now clock.Time, n uint32) uint16 {
-	if !c.opt.PathProbe || c.state < StateEstablished {
+// pathProbeSize returns the size of a probe to send now; 0 for none. While a loss is
+// repaired there is none, and so none in an outage.
+func (c *Conn) pathProbeSize(now clock.Time) uint16 {
+	k := c.rare
+	if c.opt.PathProbe {
+		k = c.ensureRare()
+	}
+	if k == nil || !k.probe.suspected && !c.opt.PathProbe || c.state < StateEstablished || c.has(flagRecords) { // a probe would join two records
 		return 0
 	}
-	k := c.ensureRare()
 	p := &k.probe
-	if c.has(flagRecords) { // a probe would join two
-		return 0
-	}
 	if p.size != 0 || now < p.next || c.sender.scoreboard.InRecovery() {
 		return 0
 	}
-	// Near the ceiling the search is over; after probeRaiseInterval it starts again, since
-	// routes change.
-	top := c.ceiling()
-	if top < int(c.segment)+probeGranularity {
-		p.ceiling, p.retrySize, p.failures, p.next = 0, 0, 0, now.Add(probeRaiseInterval)
+	size := c.nextProbeSize()
+	if size == 0 {
+		c.endPathSearch(now)
 		return 0
 	}
-	size := top
-	switch {
-	case p.retrySize != 0:
-		size = min(int(p.retrySize), top)
-	case p.ceiling != 0:
-		size = (int(c.segment) + top + 1) / 2
-	}
-	if int(n) < size || int(min(c.unsent(), c.window())) < size+2*c.mss() {
+	if !c.hasRoomForProbe(now, size) {
 		return 0
 	}
 	return uint16(size)
+}
+
+// nextProbeSize returns the size to try next, 0 where the search is over: near the ceiling,
+// or where no step is left.
+func (c *Conn) nextProbeSize() int {
+	p, top := &c.rare.probe, c.ceiling()
+	least := int(c.segment) + probeGranularity
+	switch step := blackHoleMTU - headersLen(&c.tuple); {
+	case top < least:
+		return 0
+	case p.retrySize != 0:
+		return min(int(p.retrySize), top)
+	case p.ceiling == 0:
+		return top
+	case c.opt.PathProbe:
+		return (int(c.segment) + top + 1) / 2
+	case step >= least && step <= top:
+		return step
+	}
+	return 0
+}
+
+// endPathSearch ends a search. It starts again after probeRaiseInterval, since routes
+// change, unless all that was suspected has turned out wrong.
+func (c *Conn) endPathSearch(now clock.Time) {
+	p := &c.rare.probe
+	*p = pathProbe{next: now.Add(probeRaiseInterval), suspected: p.suspected && int(c.segment)+probeGranularity <= c.segmentSize()}
+}
+
+// hasRoomForProbe reports whether data and windows suffice for a probe of size bytes, and
+// for what shows that it alone was lost (RFC 4821 7.4): without SACK three duplicate ACKs.
+func (c *Conn) hasRoomForProbe(now clock.Time, size int) bool {
+	room, _ := c.sender.room(now)
+	behind := 2 * c.mss()
+	if !c.has(flagSACK) {
+		behind = dupThresh * c.mss()
+	}
+	return int(room) >= size && int(min(c.unsent(), c.window(), c.sender.window())) >= size+behind
 }
 
 // pathProbeSent notes that the segment up to end is a probe.

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -125,4 +126,108 @@ func TestTooBigMakesSegmentsShorter(t *testing.T) {
 	if a.Info().Cwnd < cwnd {
 		t.Errorf("the congestion window fell from %d to %d", cwnd, a.Info().Cwnd)
 	}
+}
+
+// outage has everything of n vanish for d, while a sends to b.
+func outage(t *testing.T, n *net, a, b *Conn, d time.Duration) {
+	t.Helper()
+	down := true
+	n.a.lose = func(int, wire.TCP) bool { return down }
+	n.b.lose = n.a.lose
+	a.Write(n.now, make([]byte, 20_000))
+	n.run(d)
+	down = false
+	n.run(3*d + 5*time.Second) // until the next timeout
+	for b.Readable() > 0 {
+		b.Discard(n.now, b.Readable())
+	}
+	if left := a.Unacked(); left > 0 {
+		t.Fatalf("%d bytes are not acknowledged", left)
+	}
+}
+
+// TestSegmentsGrowAfterAnOutage: timeouts in a row may be of an outage. When data arrives again, the size from before is
+// tried first, whether the connection searches for a larger MTU or not (RFC 4821 7.7).
+func TestSegmentsGrowAfterAnOutage(t *testing.T) {
+	for _, o := range []Options{{}, {PathProbe: true}, {NoSACK: true}, {NoTimestamps: true}, {Congestion: "bbr"}} {
+		for _, most := range []int{64 << 10, 1} { // segmentation offload, and none
+			for _, d := range []time.Duration{2 * time.Second, 6 * time.Second, 20 * time.Second} {
+				n := newNet(t)
+				n.a.most = most
+				a, b, _, _ := n.open(t, &o, nil)
+				n.pour(t, a, b, 100_000, time.Minute)
+				full := a.mss()
+				outage(t, n, a, b, d)
+				if a.mss() == full {
+					t.Fatalf("%v: no black hole was suspected", d)
+				}
+				resent := n.a.m.Stats().Retransmits
+				start := n.now
+				n.pour(t, a, b, 100_000, time.Minute)
+				if a.mss() != full {
+					t.Errorf("%s, %v: segments of %d bytes after 100 kB, want %d", probeName(&o), d, a.mss(), full)
+				}
+				if took := n.now.Sub(start); took > 150*time.Millisecond { // 15 round trips
+					t.Errorf("%s, %v: 100 kB took %v", probeName(&o), d, took)
+				}
+				if k := n.a.m.Stats().Retransmits - resent; k > 0 {
+					t.Errorf("%s, %v: %d segments were sent again", probeName(&o), d, k)
+				}
+			}
+		}
+	}
+}
+
+// TestABlackHoleCostsLittle: a path that takes 576 bytes is found, and stays so. To try the size from before costs two
+// segments, and the rung below two, every ten minutes; no timeout and no reduction.
+func TestABlackHoleCostsLittle(t *testing.T) {
+	for _, o := range []Options{{}, {NoSACK: true}} {
+		n := newNet(t)
+		a, b, _, _ := n.open(t, &o, nil)
+		n.pour(t, a, b, 100_000, time.Minute)
+		mtu := 576
+		n.a.lose = narrow(&mtu)
+		n.pour(t, a, b, 100_000, 10*time.Minute)
+		if got := a.Info().PathMTU; got != mtu {
+			t.Fatalf("found %d, the path takes %d", got, mtu)
+		}
+		lost, timeouts := 0, n.a.m.Stats().Timeouts
+		n.a.lose = func(i int, s wire.TCP) bool {
+			if narrow(&mtu)(i, s) {
+				lost++
+				return true
+			}
+			return false
+		}
+		n.pour(t, a, b, 2_000_000, 10*time.Minute)
+		n.run(time.Minute)
+		n.pour(t, a, b, 2_000_000, 10*time.Minute)
+		if got := a.Info().PathMTU; got != mtu || lost > 2*maxProbeFailures {
+			t.Errorf("%s: %d after %d segments were lost", probeName(&o), got, lost)
+		}
+		n.run(11 * time.Minute)
+		n.pour(t, a, b, 2_000_000, 10*time.Minute)
+		if lost > 4*maxProbeFailures {
+			t.Errorf("%s: %d segments were lost in two searches", probeName(&o), lost)
+		}
+		if k := n.a.m.Stats().Timeouts - timeouts; k > 0 {
+			t.Errorf("%s: %d timeouts", probeName(&o), k)
+		}
+		mtu = 1280
+		n.run(11 * time.Minute)
+		n.pour(t, a, b, 2_000_000, 10*time.Minute)
+		if got := a.Info().PathMTU; got != mtu {
+			t.Errorf("%s: %d, where the path takes %d again", probeName(&o), got, mtu)
+		}
+		mtu = 1500
+		n.run(11 * time.Minute)
+		n.pour(t, a, b, 2_000_000, 10*time.Minute)
+		if got := a.Info().PathMTU; got != mtu {
+			t.Errorf("%s: %d, where the path takes %d again", probeName(&o), got, mtu)
+		}
+	}
+}
+
+func probeName(o *Options) string {
+	return fmt.Sprintf("PathProbe %v, NoSACK %v, NoTimestamps %v, %s", o.PathProbe, o.NoSACK, o.NoTimestamps, congestionName(o))
 }
