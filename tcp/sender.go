@@ -30,6 +30,7 @@ type sender struct {
 	inECNRecovery bool
 	shown         ackFacts // by the last ACK
 	windowLimited bool
+	unreduced     bool // fast recovery keeps the window (RFC 4821 7.5)
 	cwr           bool // the window was reduced: the next new segment says so (RFC 3168 6.1.2)
 }
 
@@ -219,12 +220,17 @@ func (x *sender) sample(now clock.Time, una uint32, s *loss.Sample, ce uint32, r
 }
 
 // reduce sets the window of fast recovery by PRR, unless the controller has its own
-// (threshold 0).
+// (threshold 0). Where the reduction was undone, the window itself is what PRR aims at.
 func (x *sender) reduce(s *loss.Sample) {
-	if x.scoreboard.InFastRecovery() {
-		if t := x.cc.Threshold(); t != 0 {
-			x.prrWindow = x.scoreboard.Reduce(t, s)
+	if !x.scoreboard.InFastRecovery() {
+		x.unreduced = false
+		return
+	}
+	if t := x.cc.Threshold(); t != 0 {
+		if x.unreduced {
+			t = x.cc.Window()
 		}
+		x.prrWindow = x.scoreboard.Reduce(t, s)
 	}
 }
 
@@ -324,7 +330,7 @@ func (x *sender) timer() clock.Time { return x.scoreboard.Timer() }
 // undoReduction takes back the reduction for a loss that the sender itself has caused (RFC
 // 4821 7.5).
 func (x *sender) undoReduction(now clock.Time) {
-	x.cwr = false
+	x.cwr, x.unreduced = false, true
 	x.cc.OnEvent(now, cc.Undo, 0)
 }
 

@@ -271,3 +271,18 @@ func TestLostExactly(t *testing.T) {
 		t.Errorf("%d missing, after one was sent again", b.Missing())
 	}
 }
+
+// RFC 6582 3.2 step 3: the retransmission of a partial ACK leaves whatever PRR allows.
+func TestPartialACKRetransmits(t *testing.T) {
+	x := newBench(t, Options{})
+	x.each(0, 20)
+	for i := range 3 {
+		x.dup(100+i, 0)
+	}
+	x.b.Reduce(2*mss, &x.last)
+	x.resend(103)
+	x.want("partial", x.ack(200, 2), Marked)
+	if w := x.b.Reduce(2*mss, &x.last); w < x.b.Flight()+mss {
+		t.Errorf("window %d at flight %d: the partial ACK sends nothing", w, x.b.Flight())
+	}
+}

@@ -37,8 +37,10 @@ func (b *Scoreboard) Reduce(threshold uint32, s *Sample) uint32 {
 		}
 		send = min(send, uint64(threshold-pipe))
 	}
-	if p.sent == 0 {
-		send = max(send, uint64(mss)) // the fast retransmit itself
+	// The fast retransmit itself leaves in any case, and that of a partial ACK (RFC 6582 3.2
+	// step 3): no other ACK may come.
+	if p.sent == 0 || !b.opts.SACK && s.Acked > 0 && s.Lost > 0 {
+		send = max(send, uint64(mss))
 	}
 	return pipe + uint32(send)
 }
