@@ -115,15 +115,17 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 		return 0, false
 	}
 	c.nxt += sent
-	if probe != 0 && sent == n {
-		c.pathProbeSent(probe, c.nxt)
-	}
 	c.flags &^= flagWindowProbe
 	c.probeAt = never
 	// All data is sent and the window has room: the application limits, so this flight says
 	// nothing about the path.
 	limited := c.nxt == c.end+seqLen(c.has(flagFIN)) && c.window() > 0
-	c.sender.sent(now, seq, sent, limited)
+	if probe != 0 && sent == n {
+		c.pathProbeSent(probe, c.nxt)
+		c.sender.sentProbe(now, seq, sent, limited)
+	} else {
+		c.sender.sent(now, seq, sent, limited)
+	}
 	if sent%uint32(c.mss()) != 0 && !cut {
 		c.partialEnd = c.nxt
 	}

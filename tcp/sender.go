@@ -75,6 +75,13 @@ func (x *sender) sent(now clock.Time, seq, n uint32, limited bool) {
 	x.noteUse()
 }
 
+// sentProbe is sent for a probe of the path: one segment, longer than the others.
+func (x *sender) sentProbe(now clock.Time, seq, n uint32, limited bool) {
+	x.scoreboard.SetMSS(n)
+	x.sent(now, seq, n, limited)
+	x.scoreboard.SetMSS(x.mss)
+}
+
 // noteUse notes whether the window, not the application, limits what was just sent. Only
 // then may the window grow: an unused window says nothing about what the path carries (RFC
 // 7661, RFC 9438 5.8). Retransmissions use the window as new data does. Otherwise the loss

@@ -16,6 +16,7 @@ type ackResult struct {
 	originalArrived bool          // data that was sent once, before the recovery point, has arrived
 	longestRTT      time.Duration // round-trip time of the oldest segment that was sent once, 0: none
 	prior           rack          // before this ACK
+	answersNew      bool // not advancing, it answers the new data of F-RTO
 	dsack           bool
 	duplicate       wire.SACKBlock // the range that arrived twice, with dsack
 	sacked          uint32         // bytes newly SACKed
@@ -60,8 +61,7 @@ func (b *Scoreboard) endFlight(now clock.Time, a *Ack, s *Sample, n *ackResult) 
 		b.detectSpurious(now, a, s, n)
 	}
 	if b.f.episode.phase != open {
-		s.Events |= Recovered
-		b.reorder.noteRecovered()
+		b.exitRecovery(s)
 	}
 	b.freeFlight()
 }

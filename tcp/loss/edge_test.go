@@ -286,3 +286,74 @@ func TestPartialACKRetransmits(t *testing.T) {
 		t.Errorf("window %d at flight %d: the partial ACK sends nothing", w, x.b.Flight())
 	}
 }
+
+// RFC 6582 3.2 step 1: "recover" holds when all in flight at the end of a recovery is acknowledged, and something new is sent.
+// Duplicate ACKs of what was sent again in vain begin no recovery.
+func TestRecoverOutlivesTheFlight(t *testing.T) {
+	for _, timedOut := range []bool{false, true} {
+		x := newBench(t, Options{})
+		x.each(0, 8)
+		if timedOut {
+			x.timer(1000)
+		} else {
+			for i := range 3 {
+				x.dup(100+i, 0)
+			}
+		}
+		x.resend(1000)
+		x.ack(1100, 8)
+		if x.b.f != nil {
+			t.Fatal("something is in flight")
+		}
+		x.each(1100, 6)
+		for i := range 5 {
+			x.want("duplicate", x.dup(1101+i, 8), 0)
+		}
+		x.ack(1200, 9)
+		x.dup(1201, 9)
+		x.dup(1202, 9)
+		x.want("new loss", x.dup(1203, 9), Recover|Marked)
+	}
+}
+
+// RFC 5682 2.1 step 1: a timeout within the repair of another, of the same segment or of the next, is no case for F-RTO.
+func TestFRTOIsForTheFirstTimeout(t *testing.T) {
+	for _, o := range []Options{{}, {SACK: true}} {
+		for _, progress := range []int{0, 1} {
+			x := newBench(t, o)
+			x.b.MeasuredRTT(at(0), 100*ms)
+			x.each(0, 10)
+			x.b.f.ptoTimer = 0
+			x.timer(1000)
+			x.b.Resent(at(1000), seg(0), mss)
+			if progress > 0 {
+				x.ack(1100, progress)
+				x.b.NewDataSent(false)
+			}
+			x.b.f.rtoTimer = at(2000)
+			if e := x.timer(2000); e&(Timeout|Backoff) == 0 {
+				t.Fatalf("events %#x", e)
+			}
+			x.b.Resent(at(2000), seg(progress), mss)
+			x.ack(2100, progress+1)
+			if x.b.WantsNewData() {
+				t.Errorf("%+v: F-RTO after a second timeout, %d acknowledged between", o, progress)
+			}
+			x.lost(progress+1, 1)
+		}
+	}
+}
+
+// RFC 5682 2.1 step 3a: the ACK of new data frees a segment of the window though it announces another window.
+func TestFRTOWithWindowUpdate(t *testing.T) {
+	x := newBench(t, Options{})
+	x.each(0, 10)
+	x.timer(1000)
+	x.b.Resent(at(1000), seg(0), mss)
+	x.ack(1100, 1)
+	x.send(1100, 2)
+	x.b.NewDataSent(true)
+	x.ack(1200, 1) // no duplicate by RFC 5681 2
+	x.flight(1)
+	x.lost(1, 1)
+}

@@ -68,7 +68,7 @@ func (b *Scoreboard) enterRecovery(s *Sample) {
 
 // exitRecovery ends the episode: all that was in flight when it began has arrived.
 func (b *Scoreboard) exitRecovery(s *Sample) {
-	b.f.reno.hasRecover, b.f.reno.recover = true, b.f.episode.recoveryPoint
+	b.recovered = recovered{b.f.episode.recoveryPoint, true}
 	b.f.episode.phase, b.f.episode.frto = open, frtoOff
 	b.reorder.noteRecovered()
 	s.Events |= Recovered
@@ -124,6 +124,10 @@ func (b *Scoreboard) frto(n *ackResult) bool {
 		}
 	case frtoSecond:
 		e.frto = frtoOff
+		// Step 3a: the loss was real. Whatever the window that this ACK announces, a segment
+		// of the new data caused it and has left the network. Without that the new data would
+		// fill the loss window, and nothing be sent again until the next timeout.
+		n.answersNew = !n.advanced
 		return n.originalArrived && (b.opts.SACK || n.advanced && !n.resentAcked) // step 3b
 	}
 	return false

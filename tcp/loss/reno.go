@@ -7,9 +7,18 @@ import "github.com/millrace/millrace/tcp/seqnum"
 type reno struct {
 	duplicates uint32
 	arrived    uint32 // bytes that duplicate ACKs stand for
-	recover    uint32 // RFC 6582 3.2 step 1: no recovery before this number is acknowledged, with hasRecover
-	hasRecover bool
 }
+
+// recovered is "recover" of RFC 6582 3.2. Retransmissions of a recovery that were not needed
+// cause duplicate ACKs when it is over. They must not begin another one, and may come when
+// all that was in flight is acknowledged: so it outlives the flight.
+type recovered struct {
+	point uint32 // SND.NXT when the last recovery began, with set
+	set   bool
+}
+
+// covers reports whether duplicate ACKs of una may be of that recovery.
+func (r *recovered) covers(una uint32) bool { return r.set && !seqnum.Before(r.point, una) }
 
 // deflate takes what an advance of SND.UNA covers out of what duplicate ACKs stood for: one
 // segment filled the gap, the others were counted when their duplicate ACKs came.
@@ -33,19 +42,20 @@ func (b *Scoreboard) countDuplicates(a *Ack, s *Sample, n *ackResult) {
 	f := b.f
 	k := &f.reno
 	if n.advanced {
+		b.recovered.set = b.recovered.covers(b.una)
 		if f.episode.phase == recovery {
 			s.Lost += b.markFirstLost() // RFC 6582 3.2 step 3, partial acknowledgment
 		}
 		return
 	}
-	if !a.Duplicate {
+	if !a.Duplicate && !n.answersNew {
 		return
 	}
 	for range max(a.Packets, 1) {
 		k.duplicates++
 		b.countArrived(s)
 	}
-	if f.episode.phase == open && k.duplicates >= dupThresh && !(k.hasRecover && !seqnum.Before(k.recover, b.una)) {
+	if f.episode.phase == open && k.duplicates >= dupThresh && !b.recovered.covers(b.una) {
 		s.Lost += b.markFirstLost()
 	}
 }

@@ -43,6 +43,7 @@ type Scoreboard struct {
 	delivered, lost uint64
 	reorder         reorder
 	probe           probe
+	recovered       recovered
 }
 
 // flight is the state that lives as long as something is in flight.
@@ -74,6 +75,10 @@ func (b *Scoreboard) Init(p *Pool, seq uint32, o Options) {
 
 // SetOptions takes what the handshake, or path MTU discovery, has changed.
 func (b *Scoreboard) SetOptions(o Options) { b.opts = o }
+
+// SetMSS sets the segment size of what is sent from now on, without other options: for a
+// segment that is longer than the others.
+func (b *Scoreboard) SetMSS(n uint32) { b.opts.MSS = n }
 
 // Release frees all memory when the connection ends. What was in flight is forgotten.
 func (b *Scoreboard) Release() {

@@ -144,7 +144,8 @@ func (b *Scoreboard) timeout(now clock.Time, s *Sample) {
 	} else {
 		s.Events |= Timeout
 	}
-	if was.phase != recovery && s.Events&Reneged == 0 {
+	// Within recovery data was sent twice, so that ACKs are ambiguous (RFC 5682 2.1 step 1).
+	if was.phase == open && s.Events&Reneged == 0 {
 		f.episode.frto = frtoFirst
 	}
 	b.rtt.backoff = min(b.rtt.backoff+1, 30)
