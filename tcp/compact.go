@@ -94,7 +94,7 @@ func (c *Conn) restore() {
 	r, x := &c.compacted, &c.sender
 	o := c.lossOptions()
 	x.scoreboard.Restore(&c.m.losses, c.nxt, o, r.scoreboard)
-	x.cc, x.deliveryRate, x.lastSent, x.mss, x.maxPacing = r.cc, r.rate, r.lastSent, o.MSS, c.opt.MaxPacing
+	x.cc, x.deliveryRate, x.lastSent, x.maxPacing = r.cc, r.rate, r.lastSent, c.opt.MaxPacing
 	c.compacted = compacted{}
 }
 

@@ -36,8 +36,8 @@ func TestIdleConnectionsAreCompacted(t *testing.T) {
 		if got := infos(); got != want {
 			t.Errorf("%s: before it rested\n%+v\nafter\n%+v", name, want, got)
 		}
-		if a.sender.mss != uint32(a.mss()) {
-			t.Errorf("%s: segments of %d, want %d", name, a.sender.mss, a.mss())
+		if a.sender.mss() != uint32(a.mss()) {
+			t.Errorf("%s: segments of %d, want %d", name, a.sender.mss(), a.mss())
 		}
 		n.run(2 * compactAfter)
 		if a.active != nil || b.active != nil {

@@ -22,7 +22,6 @@ type sender struct {
 	lastSent      clock.Time
 	deliveryRate  uint64 // latest sample, bytes per second
 	maxPacing     uint64 // the application's limit, bytes per second; 0 is none
-	mss           uint32
 	prrWindow     uint32 // window by PRR, in fast recovery (RFC 9937)
 	ecnRecover    uint32 // SND.NXT at the last reduction by ECN, with inECNRecovery (RFC 3168 6.1.2)
 	limitedBy     uint32 // SND.NXT when the window last limited sending, with windowLimited
@@ -51,7 +50,6 @@ func (x *sender) init(p *loss.Pool, seq uint32, o loss.Options, control cc.Contr
 
 // setOptions takes what the handshake, or a change of the path MTU, has settled.
 func (x *sender) setOptions(o loss.Options) {
-	x.mss = o.MSS
 	x.scoreboard.SetOptions(o)
 	x.cc.SetMSS(o.MSS)
 }
@@ -59,7 +57,7 @@ func (x *sender) setOptions(o loss.Options) {
 // setControl changes congestion control; the new one starts with its initial window.
 func (x *sender) setControl(control cc.Controller) {
 	x.cc = control
-	x.cc.SetMSS(x.mss)
+	x.cc.SetMSS(x.mss())
 	x.nextSend = 0
 }
 
@@ -77,9 +75,10 @@ func (x *sender) sent(now clock.Time, seq, n uint32, limited bool) {
 
 // sentProbe is sent for a probe of the path: one segment, longer than the others.
 func (x *sender) sentProbe(now clock.Time, seq, n uint32, limited bool) {
+	mss := x.mss()
 	x.scoreboard.SetMSS(n)
 	x.sent(now, seq, n, limited)
-	x.scoreboard.SetMSS(x.mss)
+	x.scoreboard.SetMSS(mss)
 }
 
 // noteUse notes whether the window, not the application, limits what was just sent. Only
@@ -96,7 +95,7 @@ func (x *sender) noteUse() {
 	// trip.
 	f := x.scoreboard.Flight()
 	x.used = max(x.used, f)
-	if f+x.mss > window || x.slowStart() && 2*f > window {
+	if f+x.mss() > window || x.slowStart() && 2*f > window {
 		x.windowLimited, x.limitedBy = true, x.scoreboard.Next()
 	}
 }
@@ -123,7 +122,7 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, f *ecn.Feedback) loss.Events {
 	repairing := x.scoreboard.InRecovery()
 	x.scoreboard.Ack(now, a, &s)
 	x.reportEvents(now, s.Events, flight)
-	ce, congested := f.Read(s.Delivered, x.mss)
+	ce, congested := f.Read(s.Delivered, x.mss())
 	x.shown &^= ackDuplicate
 	if s.Duplicated {
 		x.shown |= ackDuplicate
@@ -203,7 +202,7 @@ func (x *sender) growth(a *loss.Ack, s *loss.Sample, repairing bool) uint32 {
 	case !repairing && b.Reordering() > dupThresh:
 		return s.Acked
 	case repairing && !b.HasSACK():
-		return min(s.Acked, uint32(max(a.Packets, 1))*x.mss)
+		return min(s.Acked, uint32(max(a.Packets, 1))*x.mss())
 	}
 	return min(s.Acked, s.Delivered)
 }
@@ -259,22 +258,22 @@ func (x *sender) room(now clock.Time) (n uint32, wait clock.Time) {
 	n = x.window()
 	n -= min(n, pipe)
 	if pipe == 0 {
-		n = max(n, x.mss)
+		n = max(n, x.mss())
 	}
 	// Two segments of new data, whatever the window.
 	if x.scoreboard.WantsNewData() {
-		n = 2 * x.mss // RFC 5682 2.1 step 2b
+		n = 2 * x.mss() // RFC 5682 2.1 step 2b
 	}
-	if n < x.mss {
+	if n < x.mss() {
 		return 0, clock.Never
 	}
 	if rate := x.pacing(); rate > 0 {
 		if now < x.nextSend {
 			return 0, x.nextSend
 		}
-		n = min(n, burst(rate, x.mss))
+		n = min(n, burst(rate, x.mss()))
 	}
-	return n - n%x.mss, clock.Never
+	return n - n%x.mss(), clock.Never
 }
 
 // afterIdle tells congestion control that nothing was sent for longer than the RTO: the
@@ -318,7 +317,7 @@ func (x *sender) pace(now clock.Time, n uint32) {
 	if rate == 0 {
 		return
 	}
-	credit := max(duration(burst(rate, x.mss), rate), min(x.scoreboard.SRTT()/8, maxCatchUp))
+	credit := max(duration(burst(rate, x.mss()), rate), min(x.scoreboard.SRTT()/8, maxCatchUp))
 	x.nextSend = max(x.nextSend, now.Add(-credit)).Add(duration(n, rate))
 }
 
@@ -355,6 +354,9 @@ func (x *sender) onTimer(now clock.Time) loss.Events {
 
 // rto is the timeout that the next transmission gets.
 func (x *sender) rto() time.Duration { return x.scoreboard.RTO() }
+
+// mss is the payload of a full segment, bytes.
+func (x *sender) mss() uint32 { return x.scoreboard.MSS() }
 
 // release frees the memory of what is in flight.
 func (x *sender) release() { x.scoreboard.Release() }

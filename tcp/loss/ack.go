@@ -16,7 +16,7 @@ type ackResult struct {
 	originalArrived bool          // data that was sent once, before the recovery point, has arrived
 	longestRTT      time.Duration // round-trip time of the oldest segment that was sent once, 0: none
 	prior           rack          // before this ACK
-	answersNew      bool // not advancing, it answers the new data of F-RTO
+	answersNew      bool          // not advancing, it answers the new data of F-RTO
 	dsack           bool
 	duplicate       wire.SACKBlock // the range that arrived twice, with dsack
 	sacked          uint32         // bytes newly SACKed
@@ -142,6 +142,9 @@ func (b *Scoreboard) applyCumulative(now clock.Time, una uint32, a *Ack, s *Samp
 		b.removeAcked(i, end)
 	}
 	b.una = una
+	if !b.afterRecovery() {
+		b.recover = una - 1
+	}
 	f.reno.deflate(b, s)
 }
 

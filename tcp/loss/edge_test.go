@@ -357,3 +357,15 @@ func TestFRTOWithWindowUpdate(t *testing.T) {
 	x.flight(1)
 	x.lost(1, 1)
 }
+
+// "recover" follows SND.UNA, so that after half of the sequence space it does not look like data in flight.
+func TestRecoverFollows(t *testing.T) {
+	x := newBench(t, Options{})
+	for range 5 {
+		x.b.Sent(at(0), x.b.next, 1<<30)
+		x.b.Ack(at(1), &Ack{Una: x.b.next}, &x.last)
+		if x.b.afterRecovery() {
+			t.Fatal("after a recovery that never was")
+		}
+	}
+}

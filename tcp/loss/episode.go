@@ -68,7 +68,7 @@ func (b *Scoreboard) enterRecovery(s *Sample) {
 
 // exitRecovery ends the episode: all that was in flight when it began has arrived.
 func (b *Scoreboard) exitRecovery(s *Sample) {
-	b.recovered = recovered{b.f.episode.recoveryPoint, true}
+	b.recover = b.f.episode.recoveryPoint
 	b.f.episode.phase, b.f.episode.frto = open, frtoOff
 	b.reorder.noteRecovered()
 	s.Events |= Recovered

@@ -27,7 +27,6 @@ type reorder struct {
 	reordering
 	round      uint32 // RACK.dsack_round, with inRound
 	latestLate uint32 // as late, of the present period of reoPersist recoveries
-	inRound    bool
 }
 
 // reordering is the part of reorder that an idle connection remembers.
@@ -37,6 +36,7 @@ type reordering struct {
 	mult        uint8  // RACK.reo_wnd_mult
 	persist     uint8  // RACK.reo_wnd_persist
 	seen        bool   // RACK.reordering_seen
+	inRound     bool   // false while idle
 }
 
 // noteDSACK widens the reordering window, at most once a round trip: a retransmission was

@@ -9,16 +9,9 @@ type reno struct {
 	arrived    uint32 // bytes that duplicate ACKs stand for
 }
 
-// recovered is "recover" of RFC 6582 3.2. Retransmissions of a recovery that were not needed
-// cause duplicate ACKs when it is over. They must not begin another one, and may come when
-// all that was in flight is acknowledged: so it outlives the flight.
-type recovered struct {
-	point uint32 // SND.NXT when the last recovery began, with set
-	set   bool
-}
-
-// covers reports whether duplicate ACKs of una may be of that recovery.
-func (r *recovered) covers(una uint32) bool { return r.set && !seqnum.Before(r.point, una) }
+// afterRecovery reports whether duplicate ACKs may be of the last recovery: they report what
+// it sent again in vain, and must not begin another (RFC 6582 3.2 step 1).
+func (b *Scoreboard) afterRecovery() bool { return !seqnum.Before(b.recover, b.una) }
 
 // deflate takes what an advance of SND.UNA covers out of what duplicate ACKs stood for: one
 // segment filled the gap, the others were counted when their duplicate ACKs came.
@@ -42,7 +35,6 @@ func (b *Scoreboard) countDuplicates(a *Ack, s *Sample, n *ackResult) {
 	f := b.f
 	k := &f.reno
 	if n.advanced {
-		b.recovered.set = b.recovered.covers(b.una)
 		if f.episode.phase == recovery {
 			s.Lost += b.markFirstLost() // RFC 6582 3.2 step 3, partial acknowledgment
 		}
@@ -55,7 +47,7 @@ func (b *Scoreboard) countDuplicates(a *Ack, s *Sample, n *ackResult) {
 		k.duplicates++
 		b.countArrived(s)
 	}
-	if f.episode.phase == open && k.duplicates >= dupThresh && !b.recovered.covers(b.una) {
+	if f.episode.phase == open && k.duplicates >= dupThresh && !b.afterRecovery() {
 		s.Lost += b.markFirstLost()
 	}
 }

@@ -16,7 +16,9 @@ func (b *Scoreboard) Idle() bool { return b.f == nil && !b.probe.out }
 
 // Save returns what Restore needs of an idle scoreboard.
 func (b *Scoreboard) Save() Saved {
-	return Saved{b.rtt.estimates, b.delivered, b.lost, b.reorder.reordering, b.rtt.backoff, b.rtt.uncertain}
+	o := b.reorder.reordering
+	o.inRound = false
+	return Saved{b.rtt.estimates, b.delivered, b.lost, o, b.rtt.backoff, b.rtt.uncertain}
 }
 
 // Restore makes the scoreboard what it was at Save; seq is SND.NXT.

@@ -43,7 +43,10 @@ type Scoreboard struct {
 	delivered, lost uint64
 	reorder         reorder
 	probe           probe
-	recovered       recovered
+
+	// recover of RFC 6582 3.2, one above: SND.NXT when the last recovery began; once that is
+	// passed it stays just below SND.UNA. It outlives the flight.
+	recover uint32
 }
 
 // flight is the state that lives as long as something is in flight.
@@ -69,7 +72,7 @@ type flight struct {
 // Init makes the scoreboard ready to send from sequence number seq on, with nothing in
 // flight and no round-trip time known.
 func (b *Scoreboard) Init(p *Pool, seq uint32, o Options) {
-	*b = Scoreboard{pool: p, una: seq, next: seq, opts: o}
+	*b = Scoreboard{pool: p, una: seq, next: seq, opts: o, recover: seq - 1}
 	b.reorder.mult = 1
 }
 
@@ -293,6 +296,9 @@ func (b *Scoreboard) LostExactly(n uint32) bool {
 
 // Outstanding is SND.NXT - SND.UNA, bytes of sequence space.
 func (b *Scoreboard) Outstanding() uint32 { return b.next - b.una }
+
+// MSS is the payload of a full segment, bytes.
+func (b *Scoreboard) MSS() uint32 { return b.opts.MSS }
 
 // Next is SND.NXT.
 func (b *Scoreboard) Next() uint32 { return b.next }
