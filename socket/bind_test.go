@@ -171,8 +171,13 @@ type scope struct{ network, host string }
 
 func scopesOf(proto string) []scope {
 	return []scope{
-		{proto, ""}, {proto + "4", ""}, {proto + "6", ""},
-		{proto + "4", addrB}, {proto + "4", addrB2}, {proto + "6", addrB6}, {proto + "6", addrB62},
+		{proto, ""},
+		{proto + "4", ""},
+		{proto + "6", ""},
+		{proto + "4", addrB},
+		{proto + "4", addrB2},
+		{proto + "6", addrB6},
+		{proto + "6", addrB62},
 		{proto, "::ffff:" + addrB},
 	}
 }

@@ -37,9 +37,11 @@ var errnos = map[error]syscall.Errno{
 	udp.ErrRefused:      syscall.ECONNREFUSED,
 	udp.ErrProhibited:   syscall.EHOSTUNREACH,
 	udp.ErrProtocol:     syscall.ENOPROTOOPT,
-	udp.ErrHost:         syscall.EHOSTUNREACH,
 	udp.ErrNotMulticast: syscall.EINVAL,
 	udp.ErrNotMember:    syscall.EADDRNOTAVAIL,
+	udp.ErrUnreachable:  syscall.ENETUNREACH,
+	udp.ErrHost:         syscall.EHOSTUNREACH,
+	udp.ErrTooLong:      syscall.EMSGSIZE,
 	udp.ErrSteering:     syscall.EINVAL,
 }
 

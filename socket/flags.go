@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"syscall"
+	"time"
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp"
@@ -93,38 +94,43 @@ func (c *TCPConn) writeWith(now clock.Time, b []byte, f SendFlags) (n int, err e
 	return n, nil
 }
 
-// ReadWith is Read with flags. It also returns how many bytes can be read behind those returned (TCP_INQ), 1 of
-// them the end if that is next. With ReceiveOutOfBand it returns the urgent byte, EINVAL without one or if
+// Received is what ReadWith knows of a read.
+type Received struct {
+	Left int       // bytes that can be read behind those returned, 1 for the end alone (TCP_INQ)
+	Time time.Time // when the last byte arrived, if Stamps of the options asks for it
+}
+
+// ReadWith is Read with flags. With ReceiveOutOfBand it returns the urgent byte, EINVAL without one or if
 // UrgentOutOfBand of the options is off, or EAGAIN before it arrives; it does not wait.
-func (c *TCPConn) ReadWith(b []byte, f ReceiveFlags) (n, left int, err error) {
+func (c *TCPConn) ReadWith(b []byte, f ReceiveFlags) (n int, r Received, err error) {
 	switch {
 	case f&^knownReceiveFlags != 0:
-		return 0, 0, c.wrapError("read", syscall.EOPNOTSUPP)
+		return 0, r, c.wrapError("read", syscall.EOPNOTSUPP)
 	case f&ReceiveOutOfBand != 0:
 		return c.readUrgent(b, f)
 	}
 	for {
-		k, rest, parked, err := c.tryReadWith(b[n:], f)
-		n, left = n+k, rest
+		k, last, parked, err := c.tryReadWith(b[n:], f)
+		n, r = n+k, last
 		done := n == len(b) || f&WaitAll == 0 || f&PeekData != 0
 		switch {
 		case parked == nil && (err != nil || done):
 			if n > 0 { // the error, if it lasts, is that of the next call
 				err = nil
 			}
-			return n, left, c.wrapError("read", err)
+			return n, r, c.wrapError("read", err)
 		case parked != nil:
 			if err := parked.waitAndFree(); err != nil {
-				return n, left, c.wrapError("read", err)
+				return n, r, c.wrapError("read", err)
 			}
 		case c.atMark():
-			return n, left, nil
+			return n, r, nil
 		}
 	}
 }
 
 // tryReadWith reads what there is, or parks a waiter for data and returns it.
-func (c *TCPConn) tryReadWith(b []byte, f ReceiveFlags) (n, left int, parked *waiter, err error) {
+func (c *TCPConn) tryReadWith(b []byte, f ReceiveFlags) (n int, r Received, parked *waiter, err error) {
 	now := c.h.Enter()
 	defer c.h.Exit()
 	if c.rq.head == nil || len(b) == 0 {
@@ -134,15 +140,15 @@ func (c *TCPConn) tryReadWith(b []byte, f ReceiveFlags) (n, left int, parked *wa
 			n, err = c.read(now, b)
 		}
 		if n > 0 || err != nil || len(b) == 0 {
-			return n, c.inQueue(), nil, err
+			return n, c.received(), nil, err
 		}
 	}
 	if f&ReceiveDontWait != 0 {
-		return 0, 0, nil, syscall.EAGAIN
+		return 0, r, nil, syscall.EAGAIN
 	}
 	parked = newWaiter()
 	c.rq.park(parked, c, c.readDeadline())
-	return 0, 0, parked, nil
+	return 0, r, parked, nil
 }
 
 // peek copies received data and leaves it in the queue.
@@ -159,6 +165,18 @@ func (c *TCPConn) peek(now clock.Time, b []byte) (n int, err error) {
 	return n, nil
 }
 
+// received returns what is known of a read that has just been done.
+func (c *TCPConn) received() Received {
+	r := Received{Left: c.inQueue()}
+	if c.c == nil {
+		return r
+	}
+	if at, ok := c.c.ReceivedAt(); ok {
+		r.Time = wallTime(at)
+	}
+	return r
+}
+
 // inQueue returns how many bytes can be read, 1 for the end alone.
 func (c *TCPConn) inQueue() int {
 	if c.c == nil {
@@ -172,11 +190,11 @@ func (c *TCPConn) inQueue() int {
 }
 
 // readUrgent is ReadWith with ReceiveOutOfBand.
-func (c *TCPConn) readUrgent(b []byte, f ReceiveFlags) (n, left int, err error) {
+func (c *TCPConn) readUrgent(b []byte, f ReceiveFlags) (n int, r Received, err error) {
 	c.h.Enter()
 	defer c.h.Exit()
 	n, err = c.urgent(b, f)
-	return n, c.inQueue(), c.wrapError("read", err)
+	return n, Received{Left: c.inQueue()}, c.wrapError("read", err)
 }
 
 func (c *TCPConn) urgent(b []byte, f ReceiveFlags) (int, error) {

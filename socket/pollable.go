@@ -33,7 +33,7 @@ func (c *TCPConn) readyEvents() (ev Events) {
 	if t == nil {
 		return Closed
 	}
-	if c.pendingError() != nil {
+	if c.pendingError() != nil || t.Stamps() > 0 {
 		ev |= Failed
 	}
 	ended := t.State() == tcp.StateClosed
@@ -103,11 +103,15 @@ func (c *UDPConn) poll(p *Poller, cmd pollCommand, want *Interest) error {
 
 // readyEvents implements source. A datagram can always be written, or blocks shortly for the device.
 func (e *udpShard) readyEvents() Events {
-	switch {
-	case e.u == nil:
+	if e.u == nil {
 		return Closed
-	case e.u.Readable():
-		return Readable | Writable
 	}
-	return Writable
+	ev := Writable
+	if e.u.Readable() {
+		ev |= Readable
+	}
+	if e.u.Failed() {
+		ev |= Failed
+	}
+	return ev
 }

@@ -32,7 +32,13 @@ const always = Closed | Failed
 var _ = [1]struct{}{}[Readable^Events(udp.Readable)|Writable^Events(udp.Writable)]
 
 // readiness converts the events of package tcp.
-func readiness(ev tcp.Events) Events { return Events(ev) & (Readable | Writable | Closed | Priority) }
+func readiness(ev tcp.Events) Events {
+	out := Events(ev) & (Readable | Writable | Closed | Priority)
+	if ev&tcp.Stamped != 0 {
+		out |= Failed
+	}
+	return out
+}
 
 // Poller reports to one goroutine which of many sockets are ready, as epoll does. There is no goroutine per
 // socket, and the cost depends on the number of ready sockets only.

@@ -56,7 +56,11 @@ func (e *udpShard) Ready(ev udp.Events) {
 	if ev&udp.Writable != 0 {
 		e.completeWrites()
 	}
-	e.pollers.mark(Events(ev))
+	out := Events(ev)
+	if e.u.Failed() {
+		out |= Failed
+	}
+	e.pollers.mark(out)
 }
 
 // serveWaiters copies received datagrams to the buffers of blocked readers.

@@ -4,6 +4,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/tcp/seqnum"
+	"github.com/millrace/millrace/tcp/stamp"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -72,15 +73,16 @@ type byteRange struct{ left, right uint32 }
 
 // rare is what few connections need. Outside of Conn it costs the others eight bytes.
 type rare struct {
-	corkAt       clock.Time // when data that is held back for more leaves; never
-	sndUrgent    uint32     // SND.UP
-	rcvUrgent    uint32     // RCV.UP
-	urgentRead   bool       // ReadUrgent has returned the byte before rcvUrgent
-	records      []uint32   // ends of records that are not acknowledged, in order, with flagRecords
-	retransmits  uint64     // segments sent again
-	deferUntil   clock.Time // with flagDeferred: when Accept may return it without data
-	challengedAt uint32     // timestamp of the last challenge ACK, 0 for none
-	cookie       []byte     // Fast Open cookie for the SYN-ACK
+	corkAt       clock.Time   // when data that is held back for more leaves; never
+	sndUrgent    uint32       // SND.UP
+	rcvUrgent    uint32       // RCV.UP
+	urgentRead   bool         // ReadUrgent has returned the byte before rcvUrgent
+	records      []uint32     // ends of records that are not acknowledged, in order, with flagRecords
+	retransmits  uint64       // segments sent again
+	stamps       *stamp.Queue // with flagStamps
+	deferUntil   clock.Time   // with flagDeferred: when Accept may return it without data
+	challengedAt uint32       // timestamp of the last challenge ACK, 0 for none
+	cookie       []byte       // Fast Open cookie for the SYN-ACK
 	probe        pathProbe
 	accurate     *accurateECN // with accurate ECN
 }
@@ -115,6 +117,7 @@ const (
 	flagReset                            // a RST is to be sent
 	flagTriedFastOpen                    // our SYN had a Fast Open option
 	flagSynAck                           // a SYN of the peer wants its SYN-ACK
+	flagStamps                           // rare.stamps is there
 	flagDeferred                         // the listener waits for data before Accept
 	flagRecords                          // the send queue may have ends of records, in rare.records
 	flagStarved                          // the budget refused a Write; in the Mux's list of writers while nothing is queued

@@ -63,6 +63,9 @@ func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 	c.counts.noteACK(ev, &c.sender)
 	if progress {
 		c.counts.noteProgress(now)
+		if c.has(flagStamps) && c.rare.stamps.Acknowledged(now, a.Una) {
+			c.report(Stamped)
+		}
 		c.una = a.Una
 		c.progressAt, c.reason = now, closedInOrder
 		c.flags &^= flagWindowProbe

@@ -5,6 +5,7 @@ import (
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/seqnum"
+	"github.com/millrace/millrace/tcp/stamp"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -135,6 +136,9 @@ func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 	r.Advance(&c.m.buffers, n)
 	c.counts.received += uint64(r.Next() - c.rcvNxt)
 	c.rcvNxt = r.Next()
+	if c.opt.Stamps&stamp.Received != 0 {
+		c.ensureStamps(c.end).Arrived(now, c.rcvNxt)
+	}
 	if !filled {
 		c.measureReceive(now, s)
 	}

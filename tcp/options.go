@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/tcp/cc"
+	"github.com/millrace/millrace/tcp/stamp"
 )
 
 // Options are what an application may choose for a connection or listener. Accepted
@@ -29,11 +30,12 @@ type Options struct {
 	PathMTU                   PathMTUMode
 
 	ECN                             ECNMode
-	FastOpen                        bool // RFC 7413
-	PathProbe                       bool // search for a larger path MTU by probes (RFC 4821)
-	NoTimestamps, NoSACK, NoScaling bool // neither offer nor accept the option
-	NoDelayedAck                    bool // acknowledge every segment at once
-	UrgentOutOfBand                 bool // take the urgent byte out of the stream, for ReadUrgent (SO_OOBINLINE off)
+	FastOpen                        bool      // RFC 7413
+	PathProbe                       bool      // search for a larger path MTU by probes (RFC 4821)
+	NoTimestamps, NoSACK, NoScaling bool      // neither offer nor accept the option
+	NoDelayedAck                    bool      // acknowledge every segment at once
+	Stamps                          stamp.Set // times to keep for NextStamp and ReceivedAt
+	UrgentOutOfBand                 bool      // take the urgent byte out of the stream, for ReadUrgent (SO_OOBINLINE off)
 
 	// V6Only and Share are of listeners. With V6Only the unspecified address is that of IPv6
 	// alone (RFC 3493 5.3). Share lets listeners that all say so have one address and port, as

@@ -115,6 +115,7 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 		return 0, false
 	}
 	c.nxt += sent
+	c.stampSent(now)
 	c.flags &^= flagWindowProbe
 	c.probeAt = never
 	// All data is sent and the window has room: the application limits, so this flight says
@@ -243,6 +244,7 @@ func (c *Conn) tailProbe(now clock.Time) bool {
 		sent, ok := c.sendRange(now, seq, n)
 		if ok {
 			c.nxt += sent
+			c.stampSent(now)
 			c.sender.sent(now, seq, sent, false)
 			c.sender.scoreboard.Probed(c.nxt, true)
 		}

@@ -85,6 +85,7 @@ const (
 	Closed                        // the connection is over; Err has the reason
 	Acceptable                    // a listener has a connection
 	Urgent                        // urgent data lies ahead
+	Stamped                       // NextStamp has something
 )
 
 // Owner handles the events of its connection or listener. Ready is called once at the end

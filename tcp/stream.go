@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/tcp/buffer"
+	"github.com/millrace/millrace/tcp/stamp"
 )
 
 // Write appends a copy of b to the send queue and returns how many bytes had room. When
@@ -82,6 +83,9 @@ func (c *Conn) queue() *buffer.Queue {
 
 // wrote counts n bytes that were queued.
 func (c *Conn) wrote(now clock.Time, n uint32) {
+	if c.opt.Stamps != 0 && n > 0 {
+		c.ensureStamps(c.end).Written(c.end+n, c.opt.Stamps)
+	}
 	c.end += n
 	if c.snd.Empty() {
 		c.m.putQueue(c.snd)
@@ -89,6 +93,47 @@ func (c *Conn) wrote(now clock.Time, n uint32) {
 		return
 	}
 	c.m.markDirty(c)
+}
+
+// ensureStamps returns the times of the connection, from the byte next on where there were none.
+func (c *Conn) ensureStamps(next uint32) *stamp.Queue {
+	k := c.ensureRare()
+	if !c.has(flagStamps) {
+		k.stamps = stamp.New(next)
+		c.flags |= flagStamps
+	}
+	return k.stamps
+}
+
+// stampSent notes that all before SND.NXT was sent.
+func (c *Conn) stampSent(now clock.Time) {
+	if c.has(flagStamps) && c.rare.stamps.Transmitted(now, c.nxt) {
+		c.report(Stamped)
+	}
+}
+
+// NextStamp takes the oldest time of a write that Options.Stamps asked for (MSG_ERRQUEUE of a stream).
+func (c *Conn) NextStamp() (stamp.Event, bool) {
+	if !c.has(flagStamps) {
+		return stamp.Event{}, false
+	}
+	return c.rare.stamps.Next()
+}
+
+// Stamps returns how many times NextStamp has.
+func (c *Conn) Stamps() int {
+	if !c.has(flagStamps) {
+		return 0
+	}
+	return c.rare.stamps.Len()
+}
+
+// ReceivedAt returns when the byte that was read last arrived, if Options.Stamps asked for it.
+func (c *Conn) ReceivedAt() (clock.Time, bool) {
+	if !c.has(flagStamps) {
+		return 0, false
+	}
+	return c.rare.stamps.ReceivedAt(c.readNext())
 }
 
 // canWrite reports whether the state accepts data from the application (RFC 9293 3.10.2).

@@ -29,6 +29,7 @@ type Socket struct {
 	bucketNext  *Socket
 	bucketPrev  *Socket
 	err         error
+	errors      []Error // that nobody has taken
 	nextPending *Socket
 	routeCache  uint64
 	members     []membership

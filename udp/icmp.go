@@ -1,8 +1,11 @@
 package udp
 
 import (
+	"slices"
+
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/wire"
 )
 
 // ICMP handles an ICMP error about a datagram that this host sent. Only the socket that is
@@ -10,16 +13,95 @@ import (
 // datagrams would meet too: a route may come back, and the path MTU is the node's concern.
 // It reports whether there is such a socket, which validates the error. One about the path
 // MTU is also valid where an unconnected socket has lately sent to the peer.
+//
+// A socket with Options.QueueErrors has each error in its queue, connected or not, and the
+// soft ones are reported as well.
 func (m *Mux) ICMP(now clock.Time, e *ip.ICMPError) bool {
 	s := m.flows[e.Tuple]
 	if s == nil {
-		return e.Kind == ip.TooBig && m.recentPeers.has(&e.Tuple, m.cfg.Seed)
+		sent := m.recentPeers.has(&e.Tuple, m.cfg.Seed) // else it is forged (RFC 5927 4)
+		if s = m.find(&e.Tuple, &Datagram{}); sent && s != nil && s.opts.QueueErrors {
+			s.noteError(e)
+		}
+		return sent && e.Kind == ip.TooBig
 	}
-	if err := hardError(e); err != nil {
+	s.noteError(e)
+	return true
+}
+
+// noteError keeps an error for TakeErr and NextError.
+func (s *Socket) noteError(e *ip.ICMPError) {
+	err := hardError(e)
+	if s.opts.QueueErrors {
+		err = anyError(e)
+		s.queueError(e, err)
+	}
+	if err != nil {
 		s.err = err
 		s.mark(Readable)
 	}
-	return true
+}
+
+// Error is what ICMP has reported about a datagram that a socket sent.
+type Error struct {
+	Err        error // as TakeErr has it
+	Local      bool  // the host found out by itself: Type and Code are what a router would have sent
+	Type, Code uint8
+	MTU        int       // of ErrTooLong
+	From       wire.Addr // who reports it
+	Remote     wire.Addr // where the datagram was to go
+	RemotePort uint16
+	Data       []byte // of the datagram, as far as the report quotes it
+}
+
+// maxErrors bounds the queue of errors of a socket: later ones are lost.
+const maxErrors = 32
+
+func (s *Socket) queueError(e *ip.ICMPError, err error) {
+	if len(s.errors) == maxErrors {
+		return
+	}
+	q := Error{
+		Err: err, Local: e.Local, Type: e.Type, Code: e.Code, From: e.From, Remote: e.Tuple.Remote, RemotePort: e.Tuple.RemotePort,
+	}
+	if e.Kind == ip.TooBig {
+		q.MTU = e.MTU
+	}
+	if len(e.Quote) > wire.UDPLen {
+		q.Data = slices.Clone(e.Quote[wire.UDPLen:])
+	}
+	s.errors = append(s.errors, q)
+}
+
+// NextError takes the oldest error that ICMP has reported.
+func (s *Socket) NextError() (Error, bool) {
+	if len(s.errors) == 0 {
+		return Error{}, false
+	}
+	e := s.errors[0]
+	s.errors = s.errors[1:]
+	if len(s.errors) == 0 {
+		s.errors = nil
+	}
+	return e, true
+}
+
+// Failed reports whether TakeErr or NextError has something.
+func (s *Socket) Failed() bool { return s.err != nil || len(s.errors) > 0 }
+
+// anyError returns the error that a kind stands for, as Linux does.
+func anyError(e *ip.ICMPError) error {
+	switch e.Kind {
+	case ip.NetUnreachable:
+		return ErrUnreachable
+	case ip.HostUnreachable, ip.TimeExceeded:
+		return ErrHost
+	case ip.TooBig:
+		return ErrTooLong
+	case ip.ParameterProblem:
+		return ErrProtocol
+	}
+	return hardError(e)
 }
 
 // hardError returns the error that e stands for, nil for soft ones (RFC 1122 4.1.3.3,

@@ -12,9 +12,11 @@ var (
 	ErrRefused      = errors.New("port unreachable")               // ICMP: nothing listens
 	ErrProhibited   = errors.New("administratively prohibited")    // ICMP
 	ErrProtocol     = errors.New("protocol unreachable or broken") // ICMP
-	ErrHost         = errors.New("host is unreachable")            // its neighbour does not answer
+	ErrHost         = errors.New("host is unreachable")            // its neighbour does not answer; with Options.QueueErrors ICMP, too
 	ErrNotMulticast = errors.New("not a multicast address")
 	ErrNotMember    = errors.New("not a member of the group")
+	ErrUnreachable  = errors.New("network unreachable") // ICMP, with Options.QueueErrors, as the next one
+	ErrTooLong      = errors.New("datagram longer than the path takes")
 	ErrSteering     = errors.New("connection ID outside of its bounds")
 )
 
@@ -29,6 +31,7 @@ type Options struct {
 	// broadcast go to each.
 	Share bool
 
+	QueueErrors  bool  // keep what ICMP reports, for NextError, and report soft errors, too (IP_RECVERR)
 	V6Only       bool  // the unspecified address is that of IPv6 alone, not both (RFC 3493 5.3)
 	GRO          bool  // Read merges datagrams of equal size and one flow into one Message
 	DontFragment bool  // longer than the MTU is an error; nothing is fragmented on the way (RFC 8899)

@@ -49,10 +49,11 @@ tcp/loss        : wire clock tcp/seqnum
 tcp/auth        : wire
 tcp/ecn         : wire
 tcp/syncookie   : clock internal/random
-tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/ecn tcp/loss tcp/seqnum tcp/syncookie internal/random internal/ports
+tcp/stamp       : clock tcp/seqnum
+tcp             : packet wire clock ip tcp/auth tcp/buffer tcp/cc tcp/ecn tcp/loss tcp/seqnum tcp/stamp tcp/syncookie internal/random internal/ports
 stack           : packet wire ring clock pmd gpukern
 stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
-socket          : packet ring clock wire pmd gpukern ip tcp udp stack stack/host metrics
+socket          : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 .               : wire gpukern ip node node/nexthop socket stack/host
 gateway/health  : clock
 gateway/quiclb  :
