@@ -193,6 +193,8 @@ func (f *file) setOption(c *Call) (attempt, error) {
 	n, o := v.number(), &f.opts
 	switch name := c.arg(2).Name; name {
 	case "SO_REUSEADDR":
+	case "SO_REUSEPORT":
+		o.Share = n != 0
 	case "SO_SNDBUF":
 		o.SendBuffer = int(n)
 	case "SO_RCVBUF":
