@@ -121,3 +121,21 @@ func TestStartDialRefused(t *testing.T) {
 	_ = c.Close()
 	x.checkEmpty(t)
 }
+
+// TestFreeBind dials from an address that is not the stack's.
+func TestFreeBind(t *testing.T) {
+	x := newTestbed(t, testbedConfig{})
+	d := Dialer{Local: netip.MustParseAddrPort("198.18.0.77:5000")}
+	_, err := x.a.StartDial(&d, netip.MustParseAddrPort(addrB+":80"))
+	checkOpError(t, err, "dial", syscall.EADDRNOTAVAIL)
+	d.FreeBind = true
+	c, err := x.a.StartDial(&d, netip.MustParseAddrPort(addrB+":80"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := c.LocalAddr().String(); a != d.Local.String() {
+		t.Error(a)
+	}
+	_ = c.Close()
+	x.checkEmpty(t)
+}

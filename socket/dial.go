@@ -25,6 +25,10 @@ type Dialer struct {
 	Local   netip.AddrPort // zero address or port: chosen
 	Timeout time.Duration  // for all of a Dial; 0 is none but the context's
 
+	// FreeBind lets Local be an address that is not the stack's yet (IP_FREEBIND of ip(7)). Answers arrive once
+	// it is.
+	FreeBind bool
+
 	// FallbackDelay is how long TCP waits for an address of a name before it also tries the next (RFC 8305 5).
 	// 0 is 250 ms; negative tries one address after the other.
 	FallbackDelay time.Duration
@@ -122,6 +126,9 @@ func (s *Stack) tuple(d *Dialer, r netip.AddrPort) (wire.Tuple, error) {
 		t.Local = wire.AddrFrom(a)
 		if t.Local.Is4() != t.Remote.Is4() {
 			return t, &net.AddrError{Err: "local and remote addresses are of different versions", Addr: r.String()}
+		}
+		if d.FreeBind {
+			return t, nil
 		}
 		return t, s.checkLocal(t.Local, false)
 	}
