@@ -91,7 +91,7 @@ func (b *transportBench) alone(name, count string, also []int, argv ...string) h
 		s := w.Sample(name, count)
 		s.Own, s.Version = s.Parts[name], w.Version[name]
 		end := w.Last[name].Counts
-		for _, c := range []string{"p50 ns", "p99 ns", harness.HeapPerConn, harness.GCPause, "failed"} {
+		for _, c := range []string{"p50 ns", "p99 ns", harness.HeapPerConn, harness.GCPause, harness.GCStop, "failed"} {
 			if n, ok := end[c]; ok {
 				s.Counts[c] = n
 			}

@@ -21,6 +21,7 @@ const (
 const (
 	HeapPerConn = "B/conn" // Go heap, one end
 	GCPause     = "GC pause p99 ns"
+	GCStop      = "GC stop p99 ns" // the part of a pause until all goroutines have stopped
 )
 
 // Of returns the figure of s; false says that s has no such count.

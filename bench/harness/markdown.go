@@ -160,7 +160,7 @@ func (m MeasureResult) countNames() []string {
 var sizes = []string{"rss", "heap", "mean us", HeapPerConn}
 
 // countOrder names the counts that the tables show; others are in the JSON only.
-var countOrder = []string{"offered", "received", "lost", "reordered", "failed", "mean us", "flood", "refused", "rss", "heap", "allocs", "errors", "p50 ns", "p99 ns", HeapPerConn, GCPause}
+var countOrder = []string{"offered", "received", "lost", "reordered", "failed", "mean us", "flood", "refused", "rss", "heap", "allocs", "errors", "p50 ns", "p99 ns", HeapPerConn, GCPause, GCStop}
 
 func (r *Result) machine(w *strings.Builder) {
 	m := r.Machine

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"runtime/pprof"
 	"strconv"
 	"sync/atomic"
@@ -113,7 +114,24 @@ func withRuntime(m map[string]uint64) map[string]uint64 {
 	gc := debug.GCStats{PauseQuantiles: make([]time.Duration, 101)}
 	debug.ReadGCStats(&gc)
 	m[harness.GCPause] = uint64(gc.PauseQuantiles[99])
+	stop := []metrics.Sample{{Name: "/sched/pauses/stopping/gc:seconds"}}
+	metrics.Read(stop)
+	m[harness.GCStop] = quantile(stop[0].Value.Float64Histogram(), 0.99)
 	return m
+}
+
+// quantile returns the upper bound of the bucket with quantile q of a histogram of seconds, in nanoseconds.
+func quantile(h *metrics.Float64Histogram, q float64) uint64 {
+	total, below := uint64(0), uint64(0)
+	for _, n := range h.Counts {
+		total += n
+	}
+	for i, n := range h.Counts {
+		if below += n; n > 0 && float64(below) >= q*float64(total) {
+			return uint64(h.Buckets[i+1] * 1e9)
+		}
+	}
+	return 0
 }
 
 // spread lets the threads of this process, which was started on one CPU, run on the first n where n is
