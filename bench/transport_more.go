@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/millrace/millrace/bench/harness"
+	"github.com/millrace/millrace/bench/netpeer"
 )
 
 // lossyPath is a path between server and client that `millrace forward` makes: what it does to
@@ -105,27 +106,33 @@ func (b *transportBench) scale() []harness.Measure {
 		return b.alone(name, "ops", nil, append([]string{b.e.Self, "role", "tcp-memory", "-as", stackOurs}, args...)...)
 	}
 	idle := func(n int) []string { return []string{"-op", "echo", "-conns", "1000", "-idle", strconv.Itoa(n)} }
-	loops := func(name, op, count string, n int, also []int) harness.Contestant {
-		return b.alone(name, count, also, b.e.Self, "role", "tcp-memory", "-as", stackOurs, "-op", op, "-conns", "64", "-loops", strconv.Itoa(n))
+	loops := func(name, op, way, count string, n int, also []int) harness.Contestant {
+		return b.alone(name, count, also, b.e.Self, "role", "tcp-memory", "-as", stackOurs, "-op", op, "-way", way, "-conns", "64", "-loops", strconv.Itoa(n))
 	}
-	second := func(what, unit, op, count string) harness.Measure {
+	second := func(what, unit, op, way, count string, bound float64) harness.Measure {
 		const one, two = "1 loop, 1 core", "2 loops, 2 cores"
 		return harness.Measure{
 			Name: "in memory: second loop, 64 flows, " + what, Unit: unit, Peer: one,
-			Contestants: []harness.Contestant{loops(one, op, count, 1, nil), loops(two, op, count, 2, []int{0})},
-			Gates:       []harness.Gate{gate(two, harness.MetricRate, one, ">=", 1.5)},
+			Contestants: []harness.Contestant{loops(one, op, way, count, 1, nil), loops(two, op, way, count, 2, []int{0})},
+			Gates:       []harness.Gate{gate(two, harness.MetricRate, one, ">=", bound)},
 		}
 	}
-	return []harness.Measure{second("bulk", "byte", "send", "served bytes"), second("round trips", "round trip", "echo", "ops"), {
-		Name: "in memory: idle connections beside active ones", Unit: "round trip", Peer: "1 k active",
-		Contestants: []harness.Contestant{
-			memory("1 k active", idle(0)...), memory("100 k idle + 1 k active", idle(100_000)...),
+	return []harness.Measure{
+		second("bulk", "byte", "send", "", "served bytes", 1.5),
+		second("round trips", "round trip", "echo", "", "ops", 1.7),
+		second("round trips by callbacks", "round trip", "echo", netpeer.Callbacks, "ops", 1.7),
+		second("round trips by pollers", "round trip", "echo", netpeer.Polled, "ops", 1.7),
+		{
+			Name: "in memory: idle connections beside active ones", Unit: "round trip", Peer: "1 k active",
+			Contestants: []harness.Contestant{
+				memory("1 k active", idle(0)...), memory("100 k idle + 1 k active", idle(100_000)...),
+			},
+			Gates: []harness.Gate{
+				gate("100 k idle + 1 k active", harness.MetricRate, "1 k active", ">=", 0.9),
+				gate("100 k idle + 1 k active", harness.GCPause, "", "<=", 200_000),
+			},
 		},
-		Gates: []harness.Gate{
-			gate("100 k idle + 1 k active", harness.MetricRate, "1 k active", ">=", 0.9),
-			gate("100 k idle + 1 k active", harness.GCPause, "", "<=", 200_000),
-		},
-	}}
+	}
 }
 
 // quic has quic-go send one stream over our UDP conn, and over the kernel's on loopback.

@@ -194,12 +194,17 @@ func openTCPMemory(o roleOptions) (roleWork, error) {
 	}
 	served := new(netpeer.Counters)
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := netpeer.Serve(ctx, p.Server, served); err != nil {
-		cancel()
-		return roleWork{}, err
+	if o.way == "" {
+		if err := netpeer.Serve(ctx, p.Server, served); err != nil {
+			cancel()
+			return roleWork{}, err
+		}
 	}
 	before := heap()
 	w, err := stackRole(p.Client, func(ctx context.Context, c *netpeer.Counters) (func(), error) {
+		if o.way != "" {
+			return func() {}, netpeer.EchoPair(ctx, p, o.way, o.loops, o.conns, served, c)
+		}
 		return netpeer.Drive(ctx, p.Client, netpeer.Load{Op: o.op, Conns: o.conns, Idle: o.idle, To: p.ServerAddr}, c)
 	})
 	if err != nil {
