@@ -28,6 +28,7 @@ type end struct {
 	out     []wireSegment
 	lose    func(n int, t wire.TCP) bool // drops segment number n
 	rewrite func(t wire.TCP)             // changes segments on their way; nil does not
+	mark    func() bool                  // whether the path marks an ECN-capable segment; nil is never
 	sent    int
 	last    packet.Verdict
 	t       testing.TB
@@ -71,7 +72,11 @@ func (e *end) Send(now clock.Time, o *Outgoing) bool {
 			e.rewrite(seg)
 		}
 		if e.lose == nil || !e.lose(e.sent, seg) {
-			e.out = append(e.out, wireSegment{o.Tuple.Reverse(), now, o.ECN, seg})
+			mark := o.ECN
+			if mark != wire.NotECT && e.mark != nil && e.mark() {
+				mark = wire.CE
+			}
+			e.out = append(e.out, wireSegment{o.Tuple.Reverse(), now, mark, seg})
 		}
 		e.sent++
 		h.Seq += uint32(n)

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -295,6 +296,53 @@ func TestClearedACEEndsECN(t *testing.T) {
 		b.m.Poll(n.now)
 		if got := n.b.out[len(n.b.out)-1].ecn; got != c.want {
 			t.Errorf("flags %v: sent %v, want %v", c.flags, got, c.want)
+		}
+	}
+}
+
+// TestMarksOfBothDirectionsAreCounted: whatever the path marks, each end knows in the end what the other has received,
+// by option exactly and by the ACE field in its low bits, though ACKs are lost and segments leave in bursts.
+func TestMarksOfBothDirectionsAreCounted(t *testing.T) {
+	for _, control := range []string{"reno", "cubic", "bbr", "dctcp"} {
+		for _, strip := range []bool{false, true} {
+			r := rand.New(rand.NewPCG(7, 7))
+			n := newNet(t)
+			for _, e := range []*end{n.a, n.b} {
+				e.mark = func() bool { return r.IntN(5) == 0 }
+				e.rewrite = func(s wire.TCP) {
+					for i := wire.TCPLen; strip && i < s.DataOffset(); {
+						switch kind := s[i]; {
+						case kind == wire.OptionNOP || kind == wire.OptionEnd:
+							i++
+						case kind == wire.TCPOptAccECN0 || kind == wire.TCPOptAccECN1:
+							for range s[i+1] {
+								s[i] = wire.OptionNOP
+								i++
+							}
+						default:
+							i += int(s[i+1])
+						}
+					}
+				}
+			}
+			o := &Options{ECN: ECNAccurate, Congestion: control}
+			a, b, _, _ := n.open(t, o, o)
+			n.b.lose = func(_ int, s wire.TCP) bool { return len(s.Payload()) == 0 && r.IntN(10) == 0 }
+			n.pour(t, a, b, 2<<20, time.Minute)
+			n.pour(t, b, a, 2<<20, time.Minute)
+			n.b.lose = nil
+			n.pour(t, a, b, 1<<17, time.Minute)
+			n.pour(t, b, a, 1<<17, time.Minute)
+			n.run(time.Second)
+			for _, x := range [][2]*Conn{{a, b}, {b, a}} {
+				i, peer := x[0].Info(), x[1].Info()
+				if peer.CE < 50 || (i.DeliveredCE-peer.CE)&7 != 0 {
+					t.Errorf("%s: %d packets were marked, %d are known", control, peer.CE, i.DeliveredCE)
+				}
+				if want := peer.ReceivedByECN; !strip && (i.DeliveredByECN != want || i.DeliveredCE != peer.CE) {
+					t.Errorf("%s: %v, the peer has received %v; %d packets of %d", control, i.DeliveredByECN, want, i.DeliveredCE, peer.CE)
+				}
+			}
 		}
 	}
 }

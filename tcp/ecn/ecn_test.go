@@ -164,6 +164,10 @@ func TestSection3_2_2_4ZeroedField(t *testing.T) {
 	}
 	var s Sender
 	s.Start(false)
+	if s.read(0, &wire.AccECN{}, 3000, 1000); s.NotECT() {
+		t.Error("three marks make it 0")
+	}
+	s.Start(false)
 	s.read(5, &wire.AccECN{}, 1000, 1000)
 	marked, congested := s.read(0, &wire.AccECN{}, 3000, 1000)
 	if s.NotECT() || !congested || marked != 3000 {

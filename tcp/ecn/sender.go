@@ -125,7 +125,9 @@ func (f *Feedback) Read(delivered, mss uint32) (marked uint32, congested bool) {
 func (s *Sender) read(f Field, o *wire.AccECN, delivered, mss uint32) (marked uint32, congested bool) {
 	if !s.tested {
 		s.tested = true
-		if f == 0 { // RFC 9768 3.2.2.4: no counter begins there
+		// No counter begins at 0 (RFC 9768 3.2.2.4). Three marks bring it there: where as many
+		// packets were acknowledged, 0 may be right.
+		if f == 0 && delivered/uint32(s.smallest) < fieldMask+1-firstPackets && delivered/mss < fieldMask+1-firstPackets {
 			s.noECT, s.disabled = true, true
 		}
 	}
