@@ -212,21 +212,25 @@ func try(b bindings, first, second scope, share, port int) string {
 	return got
 }
 
-// TestDialTakesEveryPortOfEveryLoop dials UDP from two loops, which own some of ten ports each.
+// TestDialTakesEveryPortOfEveryLoop dials UDP from two loops, which own some of ten ports each: to most
+// peers not five, so that dialing from the loops in turn is not enough.
 func TestDialTakesEveryPortOfEveryLoop(t *testing.T) {
 	x := newTestbed(t, testbedConfig{loops: 2, udp: udp.Config{PortFirst: 60000, PortLast: 60009}})
-	seen := map[string]bool{}
-	for range 10 {
-		c, err := x.a.Dial("udp", addrB+":1")
-		if err != nil {
-			t.Fatal(err)
+	for peer := range 6 {
+		to := net.JoinHostPort(addrB, fmt.Sprint(1000+17*peer))
+		seen := map[string]bool{}
+		for range 10 {
+			c, err := x.a.Dial("udp", to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			seen[c.LocalAddr().String()] = true
 		}
-		defer c.Close()
-		seen[c.LocalAddr().String()] = true
+		if len(seen) != 10 {
+			t.Errorf("%d ports of 10", len(seen))
+		}
+		_, err := x.a.Dial("udp", to)
+		checkOpError(t, err, "dial", syscall.EADDRNOTAVAIL)
 	}
-	if len(seen) != 10 {
-		t.Errorf("%d ports of 10", len(seen))
-	}
-	_, err := x.a.Dial("udp", addrB+":1")
-	checkOpError(t, err, "dial", syscall.EADDRNOTAVAIL)
 }

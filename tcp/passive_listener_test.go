@@ -601,3 +601,41 @@ func (d *muxTest) establish(n int) {
 	}), packet.Deliver)
 	d.m.Poll(d.now)
 }
+
+// TestFastOpenConnectionsMoveWithTheirCount closes a listener before the handshakes of its Fast Open
+// connections are complete: they count against the limit of their new listener (RFC 7413 5.1).
+func TestFastOpenConnectionsMoveWithTheirCount(t *testing.T) {
+	d := newMuxTest(t)
+	o := &Options{FastOpen: true, Share: true}
+	one := d.listen(100, o)
+	for i := range 3 {
+		tuple, s := from(i), linuxSYN(1000)
+		c := d.m.passive.secrets.fastOpenCookie(d.now, &tuple, 0)
+		s.Options.HasFastOpen, s.Options.FastOpen = true, c[:]
+		d.input(tuple, s, "data")
+	}
+	if one.fastOpenPending != 3 || one.Waiting() != 3 {
+		t.Fatalf("%d are opening, %d wait", one.fastOpenPending, one.Waiting())
+	}
+	other := d.listen(100, o)
+	one.Close(d.now)
+	if one.fastOpenPending != 0 || other.fastOpenPending != 3 || other.Waiting() != 3 {
+		t.Errorf("%d are opening, %d wait, the closed listener has %d", other.fastOpenPending, other.Waiting(), one.fastOpenPending)
+	}
+}
+
+// TestDeferredConnectionsMove closes a listener that keeps a connection from Accept until it has data.
+func TestDeferredConnectionsMove(t *testing.T) {
+	d := newMuxTest(t)
+	one := d.listen(100, &Options{Share: true})
+	one.SetDeferAccept(time.Minute)
+	d.establish(1)
+	if one.Waiting() != 0 || one.deferred != 1 {
+		t.Fatalf("%d wait, %d are deferred", one.Waiting(), one.deferred)
+	}
+	other := d.listen(100, &Options{Share: true})
+	one.Close(d.now)
+	if other.Waiting() != 1 || d.m.Stats().Conns != 1 || one.deferred != 0 {
+		t.Errorf("%d wait after the listener closed, of %d connections", other.Waiting(), d.m.Stats().Conns)
+	}
+}
