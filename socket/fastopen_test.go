@@ -24,9 +24,16 @@ func fastOpenServer(t *testing.T, x *testbed) (*Listener, *Dialer) {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	d := &Dialer{FastOpen: true}
-	c, s := fastOpenPair(t, x, l, d, "")
-	if s.tcpState() != tcp.StateEstablished {
-		t.Errorf("without a cookie the dial returns in %v", s.tcpState())
+	c, err := x.a.DialWith(context.Background(), d, "tcp", addrB+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := c.(*TCPConn).tcpState(); st != tcp.StateEstablished {
+		t.Errorf("without a cookie the dial returns in %v", st)
+	}
+	s, err := l.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
 	}
 	_, _ = c.Close(), s.Close()
 	return l, d

@@ -385,3 +385,96 @@ func TestSYNWithText(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowUpdateAfterCrossing is RFC 9293 3.10.7.4, fifth: the ACK that ends SYN-RECEIVED sets SND.WL1 and SND.WL2,
+// wherever in the sequence space our numbers are, so that a window update with the same numbers counts.
+func TestWindowUpdateAfterCrossing(t *testing.T) {
+	halves := map[bool]bool{}
+	for hour := range 12 {
+		now := clock.Time(time.Duration(1+hour) * 20 * time.Minute)
+		p := &peer{t: t, e: newEnd(t, now, 1), now: now, app: &app{}, irs: peerISS}
+		var err error
+		if p.c, err = p.e.m.Connect(now, wire.Tuple{Local: addrA, Remote: addrB, LocalPort: 7000, RemotePort: testPort}, bare(), p.app); err != nil {
+			t.Fatal(err)
+		}
+		p.tuple, p.iss = p.c.Tuple(), p.c.una
+		halves[p.iss>>31 != 0] = true
+		p.poll()
+		p.expect(seg{flags: syn})
+		p.send(seg{flags: syn, win: 10})
+		p.expect(seg{flags: syn | ackF, ack: 1})
+		p.send(seg{flags: ackF, seq: 1, ack: 1, win: 20})
+		if w := p.c.Info().SendWindow; w != 20 {
+			t.Errorf("window %d, want 20", w)
+		}
+		p.send(seg{flags: ackF, seq: 1, ack: 1, win: 5000})
+		if w := p.c.Info().SendWindow; w != 5000 {
+			t.Errorf("ISS %d: window %d after an update to 5000", p.iss, w)
+		}
+	}
+	if len(halves) != 2 {
+		t.Error("all numbers are in one half of the sequence space")
+	}
+}
+
+// TestSACKCountsOnceEstablished is RFC 6675 5: three segments SACKed behind a hole show at once that it is lost, on
+// connections of either side, by SYN-ACK, by crossing SYNs and by Fast Open.
+func TestSACKCountsOnceEstablished(t *testing.T) {
+	offer := wire.AppendSACKPermitted(wire.AppendNOP(wire.AppendMSS(nil, 1000), 2))
+	active := func() *peer {
+		o := bare()
+		o.NoSACK = false
+		p := newPeer(t, o)
+		p.expect(seg{flags: syn})
+		return p
+	}
+	for name, open := range map[string]func() *peer{
+		"SYN-ACK": func() *peer {
+			p := active()
+			p.send(seg{flags: syn | ackF, ack: 1, win: 10000, opts: offer})
+			return p
+		},
+		"crossing SYNs": func() *peer {
+			p := active()
+			p.send(seg{flags: syn, win: 10000, opts: offer})
+			p.send(seg{flags: syn | ackF, ack: 1, win: 10000, opts: offer})
+			return p
+		},
+		"crossing SYNs and an ACK": func() *peer {
+			p := active()
+			p.send(seg{flags: syn, win: 10000, opts: offer})
+			p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000})
+			return p
+		},
+	} {
+		p := open()
+		if p.c.State() != StateEstablished {
+			t.Fatalf("%s: %v", name, p.c.State())
+		}
+		p.write(4000)
+		p.after(20 * ms)
+		p.e.out = nil
+		sack := wire.AppendSACK(wire.AppendNOP(nil, 2), wire.SACKBlock{Left: p.iss + 1001, Right: p.iss + 4001})
+		p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, opts: sack})
+		if len(p.e.out) == 0 {
+			t.Errorf("%s: nothing is sent again", name)
+			continue
+		}
+		p.expect(seg{flags: ackF, seq: 1, ack: 1, n: 1000})
+	}
+}
+
+// TestSecondFIN: the first FIN says where the stream ends; another one elsewhere brings nothing.
+func TestSecondFIN(t *testing.T) {
+	p := established(t, bare())
+	p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, n: 10})
+	if v := p.send(seg{flags: ackF | fin, seq: 21, ack: 1, win: 10000, n: 10}); v != packet.Deliver {
+		t.Errorf("the FIN behind a hole: %v", v)
+	}
+	if v := p.send(seg{flags: ackF | fin, seq: 1, ack: 1, win: 10000, n: 10}); v != packet.DropSequence {
+		t.Errorf("a FIN before it, with old text: %v", v)
+	}
+	p.send(seg{flags: ackF, seq: 11, ack: 1, win: 10000, n: 10})
+	p.state(StateCloseWait, nil)
+	p.wantText(30)
+}

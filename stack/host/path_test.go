@@ -221,3 +221,20 @@ func TestPacketsAboutAsLongAsAFrame(t *testing.T) {
 		w.settle()
 	}
 }
+
+// TestLinkMTUIsNotThePaths: what a router on the way reports bounds what is sent, not what is received: LinkMTU, from which TCP
+// announces its MSS (RFC 9293 3.7.1, MUST-67), stays that of the interface.
+func TestLinkMTUIsNotThePaths(t *testing.T) {
+	w := newWorld(t, setting{})
+	h := w.a.Hosts[0]
+	flow := wire.Tuple{Local: wire.AddrFrom(addrA4.Addr()), LocalPort: 10, Remote: wire.AddrFrom(addrB4.Addr()), RemotePort: 100}
+	h.IP.Apply(w.now, &ip.Change{Kind: ip.PathMTU, Addr: flow.Remote, MTU: 1300})
+	o := tcpOutput{h}
+	if path, link := o.MTU(&flow), o.LinkMTU(&flow); path != 1300 || link != 1500 {
+		t.Errorf("the path takes %d, want 1300; the link %d, want 1500", path, link)
+	}
+	flow.Remote = wire.AddrFrom4([4]byte{203, 0, 113, 1})
+	if n := o.LinkMTU(&flow); n != 0 {
+		t.Errorf("%d without a route", n)
+	}
+}
