@@ -132,11 +132,14 @@ func (n *counts) noteInput(now clock.Time, s *Segment) {
 }
 
 // noteOutput counts what was sent: segments with their payload together, bytes.
-func (n *counts) noteOutput(segments, payload int) {
+func (n *counts) noteOutput(segments, payload int, again bool) {
 	n.segmentsOut += uint32(segments)
 	if payload > 0 {
 		n.dataOut += uint32(segments)
 		n.sent += uint64(payload)
+		if again {
+			n.retransmitted += uint64(payload)
+		}
 	}
 }
 

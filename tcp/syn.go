@@ -47,7 +47,8 @@ func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 	m := c.m
 	o := &m.out
 	h := &o.Header
-	*o = Outgoing{Tuple: &c.tuple, RouteCache: &c.routeCache, TTL: c.opt.TTL}
+	*o = Outgoing{Tuple: &c.tuple, RouteCache: &c.routeCache}
+	o.setHeader(c.opt)
 	h.SrcPort, h.DstPort = c.tuple.LocalPort, c.tuple.RemotePort
 	h.Seq, h.Flags = c.una, wire.FlagSYN
 	if c.state == StateSynReceived {
@@ -68,6 +69,7 @@ func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 		return 0, false
 	}
 	m.stats.SegmentsOut++
+	c.counts.noteOutput(1, int(n), false)
 	return n, true
 }
 

@@ -96,7 +96,7 @@ func (c *Conn) transmit(now clock.Time, seq uint32, flags wire.TCPFlags, n int, 
 		return false
 	}
 	segments := o.Segments()
-	c.counts.noteOutput(segments, n)
+	c.counts.noteOutput(segments, n, seqnum.Before(seq, c.nxt))
 	m.stats.SegmentsOut += uint64(segments)
 	m.stats.BytesOut += uint64(n)
 	c.segmentSent(o, n, layout)
@@ -126,7 +126,6 @@ func (c *Conn) countRetransmit(n uint32) {
 	mss := uint32(c.mss())
 	segments := uint64((n + mss - 1) / mss)
 	c.ensureRare().retransmits += segments
-	c.counts.retransmitted += uint64(n)
 	c.m.stats.Retransmits += segments
 }
 

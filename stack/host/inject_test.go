@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/stack"
+	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/udp"
 	"github.com/millrace/millrace/wire"
 )
@@ -458,6 +459,35 @@ func TestPacketsHaveIdentificationsOfTheirOwn(t *testing.T) {
 		t.Errorf("%d identifications of 3 packets", len(ids))
 	}
 	b.balance()
+}
+
+// TestSegmentsHaveTheOptionsOfTheirSocket sees DSCP, hop limit and DF in the IP header of a SYN, and of the SYN-ACK
+// of a listener.
+func TestSegmentsHaveTheOptionsOfTheirSocket(t *testing.T) {
+	b := newBench(t, gpukern.Config{})
+	now := b.h.Enter()
+	o := &tcp.Options{TOS: 0xb8 | 3, TTL: 9, PathMTU: tcp.FragmentPackets}
+	_, err := b.h.TCP.Listen(wire.Addr{}, 7, 4, o, nil)
+	if err == nil {
+		_, err = b.h.TCP.Connect(now, wire.Tuple{Local: wire.AddrFrom(addrA4.Addr()), Remote: wire.AddrFrom(addrB4.Addr()), RemotePort: 80}, o, nil)
+	}
+	b.h.Exit()
+	b.must(err)
+	b.inject(segmentTo(true, wire.TCPHeader{SrcPort: 5, DstPort: 7, Flags: wire.FlagSYN}, nil))
+	syns := 0
+	for _, f := range b.poll() {
+		q := wire.IPv4(f[14:])
+		if q.Proto() != wire.ProtoTCP {
+			continue
+		}
+		syns++
+		if q.TOS() != 0xb8 || q.TTL() != 9 || q.DontFragment() {
+			t.Errorf("TOS %#x, TTL %d, DF %v", q.TOS(), q.TTL(), q.DontFragment())
+		}
+	}
+	if syns != 2 {
+		t.Errorf("%d segments", syns)
+	}
 }
 
 // FuzzHandle has any bytes come as a frame, in any pieces.
