@@ -278,6 +278,9 @@ func TestSection3_2_3_1TwentyFourBits(t *testing.T) {
 	if d := advance(&s.Bytes[wire.CE], 1461); d != 1460 || s.Bytes[wire.CE] != 33_555_893 {
 		t.Errorf("%d, %d", d, s.Bytes[wire.CE])
 	}
+	if d := advance(&s.Bytes[wire.CE], 1460); d != 1<<24-1 {
+		t.Errorf("one cycle less a byte is %d", d)
+	}
 }
 
 func TestSection3_2_3_2_1FirstSegmentsHaveTheOption(t *testing.T) {
