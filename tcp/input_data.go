@@ -100,6 +100,9 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 		return packet.DropMemory
 	}
 	if left == c.rcvNxt {
+		if dup := c.rcv.FirstOverlap(right); dup.Left != dup.Right && left == s.Seq {
+			c.noteDuplicate(dup.Left, dup.Right) // the first duplicate of a segment is reported (RFC 2883 4)
+		}
 		c.inOrder(now, right-left, s)
 	} else {
 		c.outOfOrder(now, left, right, uint32(s.Packets))

@@ -183,3 +183,25 @@ func TestBuffersKeepTheBudget(t *testing.T) {
 
 // pattern is byte i of a stream in which no short run repeats soon.
 func pattern(i int) byte { return byte(i*7 + i>>8*31 + i>>16) }
+
+// BenchmarkAddRange has a peer fill the list of ranges, and then make each of them longer, at both ends of the list: what
+// one segment out of order costs at most.
+func BenchmarkAddRange(b *testing.B) {
+	p := &Pool{Budget: 64 << 20}
+	var r Ring
+	blocks := make([]Span, 4)
+	for b.Loop() {
+		r.Free(p)
+		r.Reset(0)
+		for i := range uint32(MaxRanges) {
+			r.AddRange(0, p, 1000+i*100, 1010+i*100)
+		}
+		for i := range uint32(MaxRanges / 2) {
+			r.AddRange(0, p, 1010+i*100, 1020+i*100)
+			r.NewestRanges(blocks)
+			r.AddRange(0, p, 1010+(MaxRanges-i)*100, 1020+(MaxRanges-i)*100)
+			r.NewestRanges(blocks)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(2*MaxRanges), "ns/segment")
+}

@@ -204,13 +204,38 @@ func (r *Ring) Advance(p *Pool, n uint32) {
 	}
 }
 
+// FirstOverlap returns the first part of [Next, right) that was there already, behind the
+// gap; an empty Span where there is none.
+func (r *Ring) FirstOverlap(right uint32) Span {
+	if len(r.ooo) == 0 || !seqnum.Before(r.ooo[0].Left, right) {
+		return Span{}
+	}
+	return Span{Left: r.ooo[0].Left, Right: seqnum.Earliest(r.ooo[0].Right, right)}
+}
+
+// reached returns the index of the first range that ends at or behind left. The newest data
+// is most often the last; a peer that puts it elsewhere costs a binary search.
+func (r *Ring) reached(left uint32) int {
+	k := len(r.ooo)
+	if k == 0 || seqnum.Before(r.ooo[k-1].Right, left) {
+		return k
+	}
+	lo, hi := 0, k-1
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if seqnum.Before(r.ooo[mid].Right, left) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
 // AddRange notes that [left, right) was stored behind a gap. dup is the first part of it
 // that was there already. It is false when the list is full.
 func (r *Ring) AddRange(now int64, p *Pool, left, right uint32) (dup Span, ok bool) {
-	i := len(r.ooo)
-	for i > 0 && seqnum.AtOrBefore(left, r.ooo[i-1].Right) {
-		i-- // the newest data is most often the last
-	}
+	i := r.reached(left)
 	j := i
 	r.clock++
 	g := Span{left, right, r.clock}
