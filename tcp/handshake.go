@@ -61,8 +61,11 @@ func (c *Conn) setNegotiated(h *handshake) {
 	c.startECN(h)
 }
 
-// minMSS is the least segment size that is believed. A peer that announces less would make
-// us send mostly headers.
+// minMSS is the least segment size that is believed, options included. A peer that announces
+// less would make us send mostly headers. RFC 9293 3.7.1 (MUST-16) forbids to send more than
+// a peer announces, and small devices do announce less than the 536 that RFC 791 lets every
+// host accept. So this is no larger than in other stacks (Linux has 48 since CVE-2019-11479),
+// and the records of a flight are bounded instead.
 const minMSS = 48
 
 // Sizes of segments where the peer announces none (RFC 9293 3.7.1, MUST-15): the smallest

@@ -31,7 +31,7 @@ type Options struct {
 
 	ECN                             ECNMode
 	FastOpen                        bool      // RFC 7413
-	PathProbe                       bool      // search for a larger path MTU by probes (RFC 4821)
+	PathProbe                       bool      // search for a larger path MTU by probes (RFC 4821); without it only the sizes that timeouts have given up are tried again
 	NoTimestamps, NoSACK, NoScaling bool      // neither offer nor accept the option
 	NoDelayedAck                    bool      // acknowledge every segment at once
 	Stamps                          stamp.Set // times to keep for NextStamp and ReceivedAt
