@@ -76,3 +76,34 @@ func repairAfterTimeouts(t *testing.T, what string, o *Options, lose func(int) b
 		t.Errorf("%s: %d lost, %d sent again, %d timeouts, %v; want at most %d, %d and %v", what, lost, resent, k, took, lost+flight, timeouts, most)
 	}
 }
+
+// TestFullFlightTakesNoNewData: a flight with as many records as it may have waits for ACKs, and goes on after them.
+func TestFullFlightTakesNoNewData(t *testing.T) {
+	n := newNet(t)
+	a, b, _, _ := n.open(t, &Options{NoDelay: true}, nil)
+	a.sender.cc.OnAck(cc.Sample{Acked: 1 << 20, Delivered: 1 << 20, WindowLimited: true}) // as after a long slow start
+	n.a.lose = func(int, wire.TCP) bool { return true }
+	for i := 0; !a.sender.scoreboard.Full() && i < 20_000; i++ {
+		a.Write(n.now, []byte{1}) // each at another time: a record each
+		n.now++
+		n.a.m.Poll(n.now)
+	}
+	if !a.sender.scoreboard.Full() {
+		t.Fatalf("%s", brief(a))
+	}
+	sent := a.nxt
+	a.Write(n.now, make([]byte, 100))
+	n.now++
+	n.a.m.Poll(n.now)
+	if a.nxt != sent {
+		t.Errorf("%d bytes more were sent", a.nxt-sent)
+	}
+	n.a.lose = nil
+	for range 600 {
+		n.run(100 * time.Millisecond)
+		b.Discard(n.now, b.Readable())
+	}
+	if left := a.Unacked(); left > 0 {
+		t.Errorf("%d bytes are not acknowledged; %s", left, brief(a))
+	}
+}

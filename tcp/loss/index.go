@@ -151,7 +151,7 @@ func (b *Scoreboard) leave(i uint32) {
 }
 
 // noteRemoved takes record i out of the index, when it has left the list by sequence number.
-// A group that has become small joins the next one, so that there are never many.
+// A group that has become small joins a neighbour, so that there are never many.
 func (b *Scoreboard) noteRemoved(i uint32) {
 	f := b.f
 	f.records--
@@ -173,8 +173,11 @@ func (b *Scoreboard) noteRemoved(i uint32) {
 		x.drop(at)
 		return
 	}
-	if g.records < minGroup && at+1 < len(x.order) && g.records+x.groups[x.order[at+1]].records <= groupSize {
-		b.mergeGroups(at)
+	for _, i := range [2]int{at, at - 1} { // with the next, else with the one before
+		if g.records < minGroup && i >= 0 && i+1 < len(x.order) && x.groups[x.order[i]].records+x.groups[x.order[i+1]].records <= groupSize {
+			b.mergeGroups(i)
+			return
+		}
 	}
 }
 

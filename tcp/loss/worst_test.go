@@ -251,3 +251,33 @@ func BenchmarkWorstACK(b *testing.B) {
 		})
 	}
 }
+
+// TestGroupsStayFew: where SACK joins most records of each group, groups join too.
+func TestGroupsStayFew(t *testing.T) {
+	h := newHostile(256<<10, func(_ string, f func()) { f() })
+	h.fill()
+	h.now += clock.Time(100 * ms)
+	h.comb("")
+	n := h.b.Outstanding() / tinyMSS
+	for i := uint32(0); i+61 < n; i += 61 {
+		x := h.segment(i)
+		x.Right += 59 * tinyMSS
+		h.ack("", h.b.una, x)
+	}
+	checkLists(t, &h.b)
+	if k := len(h.b.f.index.order); k > h.b.f.records/16 {
+		t.Errorf("%d groups of %d records", k, h.b.f.records)
+	}
+}
+
+// TestReorderingTimerOfMany: of many segments that may be late, the timer waits for the last, or a transmission longer.
+func TestReorderingTimerOfMany(t *testing.T) {
+	x := sack(t)
+	x.b.MeasuredRTT(at(0), time.Second)
+	x.b.reorder.seen = true
+	x.each(0, 100)
+	x.ack(1099, 0, 99, 100)
+	if d := x.b.Timer(); d < at(98+1250) || d > at(99+1250) {
+		t.Errorf("timer in %v", d.Sub(at(0)))
+	}
+}
