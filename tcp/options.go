@@ -130,6 +130,9 @@ func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 	if resize && !c.ended() {
 		c.updateSegmentSize()
 	}
+	if o.NoDelay && c.unsent() > 0 {
+		c.uncork(now)
+	}
 	c.m.markDirty(c)
 	return nil
 }

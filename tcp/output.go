@@ -162,7 +162,7 @@ func (c *Conn) nextNew(now clock.Time) (n uint32, fin bool) {
 		return 0, false // until an ACK comes
 	}
 	room, wait := c.sender.room(now)
-	if room == 0 {
+	if room == 0 && !(unsent == 0 && fin) { // a FIN alone is no load that congestion control has to hold back
 		c.armPacing(wait)
 		return 0, false
 	}
@@ -225,6 +225,13 @@ func (c *Conn) corked(now clock.Time) bool {
 		return true
 	}
 	return false
+}
+
+// uncork has what corked holds back leave now, once: TCP_NODELAY is a flush even while TCP_CORK is set (tcp(7)).
+func (c *Conn) uncork(now clock.Time) {
+	if c.opt.Cork || c.has(flagMore) {
+		c.ensureRare().corkAt = now
+	}
 }
 
 // armPacing arms the timer where pacing, and not a window, delays what could be sent.

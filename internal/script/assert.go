@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -270,8 +271,9 @@ func (r *run) assert(a *Assertion) error {
 func values(i *tcp.Info) names {
 	mss := max(float64(i.MSS), 1)
 	return names{
-		"tcpi_state": float64(linuxState[i.State]), "tcpi_snd_cwnd": float64(i.Cwnd / uint64(mss)), "tcpi_snd_ssthresh": float64(min(i.Ssthresh, 1<<31) / uint64(mss)),
-		"tcpi_rtt": float64(i.RTT.Microseconds()), "tcpi_rttvar": float64(i.RTTVar.Microseconds()), "tcpi_min_rtt": float64(i.MinRTT.Microseconds()),
+		"tcpi_state": float64(linuxState[i.State]), "tcpi_snd_cwnd": float64(i.Cwnd / uint64(mss)), "tcpi_snd_ssthresh": threshold(i.Ssthresh, mss),
+		"tcpi_options": float64(optionBits(i)),
+		"tcpi_rtt":     float64(i.RTT.Microseconds()), "tcpi_rttvar": float64(i.RTTVar.Microseconds()), "tcpi_min_rtt": float64(i.MinRTT.Microseconds()),
 		"tcpi_rto": float64(i.RTO.Microseconds()), "tcpi_snd_mss": float64(i.MSS), "tcpi_pmtu": float64(i.PathMTU),
 		"tcpi_bytes_acked": float64(i.BytesAcked), "tcpi_bytes_received": float64(i.BytesReceived), "tcpi_total_retrans": float64(i.Retransmits),
 		"tcpi_snd_wscale": float64(i.SendScale), "tcpi_rcv_wscale": float64(i.ReceiveScale), "tcpi_reordering": float64(i.Reordering),
@@ -291,6 +293,27 @@ func values(i *tcp.Info) names {
 		"tcpi_sndbuf_limited": float64(i.BufferLimited.Microseconds()), "tcpi_last_data_sent": float64(i.LastDataSent.Milliseconds()),
 		"tcpi_last_data_recv": float64(i.LastDataReceived.Milliseconds()), "tcpi_last_ack_recv": float64(i.LastAckReceived.Milliseconds()),
 	}
+}
+
+// threshold is ssthresh in segments; Linux's TCP_INFINITE_SSTHRESH before the first loss.
+func threshold(bytes uint64, mss float64) float64 {
+	if bytes >= math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return float64(bytes / uint64(mss))
+}
+
+// optionBits is tcpi_options.
+func optionBits(i *tcp.Info) (bits int64) {
+	for name, on := range map[string]bool{
+		"TCPI_OPT_TIMESTAMPS": i.Timestamps, "TCPI_OPT_SACK": i.SACK, "TCPI_OPT_WSCALE": i.SendScale|i.ReceiveScale != 0, "TCPI_OPT_ECN": i.ECN || i.AccECN,
+		"TCPI_OPT_SYN_DATA": i.FastOpen,
+	} {
+		if on {
+			bits |= constants[name]
+		}
+	}
+	return bits
 }
 
 // describeNames returns the values of the names in an expression.

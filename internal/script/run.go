@@ -146,7 +146,9 @@ func (r *run) event(e *Event, before clock.Time) (clock.Time, error) {
 	case *Call:
 		err = r.call(e, do, base)
 	case *Assertion:
-		err = r.assert(do)
+		if err = r.poll(); err == nil { // times in Info are those of the last Poll
+			err = r.assert(do)
+		}
 	case *Command:
 		err = r.command(do)
 	}

@@ -77,7 +77,7 @@ func (r *run) begin(e *Event, c *Call, try attempt, base clock.Time) error {
 
 // check compares what a call returned with what the script says.
 func (c *Call) check(o outcome) error {
-	if c.Any || c.Result == o.n && (c.Errno == o.errno || c.Errno == "" && o.n >= 0) {
+	if c.Any || c.Result == o.n && c.Result < 0 && c.Errno == "" || c.Result == o.n && (c.Errno == o.errno || c.Errno == "" && o.n >= 0) {
 		return nil
 	}
 	return fmt.Errorf("%s returns %d %s, not %d %s", c.Name, o.n, o.errno, c.Result, c.Errno)
