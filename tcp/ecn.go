@@ -122,10 +122,15 @@ func (c *Conn) appendSynAckECN(b []byte) []byte {
 }
 
 // parseSynAck returns the mode that a SYN-ACK agrees to (RFC 9768 Table 2). To a SYN that
-// crossed ours the answer is that of a listener (section 3.1.2).
+// crossed ours the answer is that of a listener (section 3.1.2), but for a SYN of ours that
+// asked for classic ECN: the peer can answer it by that alone, and both ends need one mode.
 func (c *Conn) parseSynAck(s *Segment) ecn.Mode {
 	if !s.Flags.Has(wire.FlagACK) {
-		return ecnOf(c.opt, s)
+		mode := ecnOf(c.opt, s)
+		if mode == ecn.Accurate && c.asksECN() == ecn.Classic {
+			return ecn.Classic
+		}
+		return mode
 	}
 	asked := [...]ecn.Mode{ECNClassic: ecn.Classic, ECNAccurate: ecn.Accurate}[c.wantsECN()]
 	return ecn.FieldOf(s.Flags, s.AE).Agreed(asked)

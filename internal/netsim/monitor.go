@@ -27,6 +27,10 @@ type Monitor struct {
 	// ShrinkOK allows windows that shrink (RFC 9293 3.8.6, SHLD-14, where memory runs out).
 	ShrinkOK bool
 
+	// RefuseOK allows a host to drop data that arrives in its window, where memory runs out (RFC 2018 8): such
+	// data it need not acknowledge in time.
+	RefuseOK bool
+
 	net   *Net
 	sides map[wire.Tuple]*side // by the sender's tuple
 	now   clock.Time
@@ -385,7 +389,7 @@ func (m *Monitor) arrivedData(r, s *side, seg wire.TCP, old bool) bool {
 	if !old && (to <= r.right || r.right == 0) {
 		sure := r.sure.prefix()
 		r.sure.add(from, to)
-		if sure > 0 && r.sure.prefix() > sure && r.owed == 0 && !r.reset {
+		if sure > 0 && r.sure.prefix() > sure && r.owed == 0 && !r.reset && !m.RefuseOK {
 			r.owed = m.now
 		}
 	}

@@ -30,7 +30,9 @@ func newScenario(seed uint64) *scenario {
 	s.net.Watch(s.memory)
 	v6 := s.oneIn(4)
 	for i := range s.hosts {
-		s.hosts[i] = s.net.Host(s.host(v6))
+		c := s.host(v6)
+		s.mon.RefuseOK = s.mon.RefuseOK || c.TCP.Budget != 0
+		s.hosts[i] = s.net.Host(c)
 	}
 	p := s.profile()
 	s.note("%s", p)
