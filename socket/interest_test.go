@@ -134,6 +134,9 @@ func TestExclusive(t *testing.T) {
 			}
 			return true
 		})
+		if n := total(); n != i {
+			t.Fatalf("%d wakeups by %d bursts", n, i)
+		}
 		_, _ = c.Write([]byte("x"))
 		eventually(t, "nobody was woken", func() bool { return total() > i })
 	}

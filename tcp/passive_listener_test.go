@@ -639,3 +639,35 @@ func TestDeferredConnectionsMove(t *testing.T) {
 		t.Errorf("%d wait after the listener closed, of %d connections", other.Waiting(), d.m.Stats().Conns)
 	}
 }
+
+// TestDeferredConnectionsAreFreed has a connection that waits for data be reset, by its peer or because the
+// listener is closed: nothing is left of it.
+func TestDeferredConnectionsAreFreed(t *testing.T) {
+	for _, closing := range []bool{false, true} {
+		p := newDirectPair(t, Options{})
+		p.a.Abort(p.now)
+		p.b.Abort(p.now)
+		p.turn()
+		p.l.SetDeferAccept(time.Minute)
+		var err error
+		if p.a, err = p.ma.Connect(p.now, wire.Tuple{Local: addrA, Remote: addrB, RemotePort: testPort}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		p.turn()
+		if p.a.State() != StateEstablished || p.l.Accept() != nil || p.mb.Stats().Conns != 1 {
+			t.Fatal(p.a.State(), p.mb.Stats().Conns)
+		}
+		if closing {
+			p.l.Close(p.now)
+		} else {
+			p.a.Abort(p.now)
+		}
+		p.turn()
+		if n := p.mb.Stats().Conns; n != 0 || p.l.deferred != 0 || len(p.mb.passive.deferred) != 0 {
+			t.Errorf("closing %v: %d connections, %d and %d deferred", closing, n, p.l.deferred, len(p.mb.passive.deferred))
+		}
+		if closing && p.a.Err() != ErrReset {
+			t.Error(p.a.Err())
+		}
+	}
+}
