@@ -107,8 +107,7 @@ func (c *Conn) measureReceive(now clock.Time, s *Segment) {
 	if at == 0 {
 		return
 	}
-	// The echo is rounded down, so a tick less is what surely has passed.
-	t.sample(now.Sub(at) - timestampTick)
+	t.sample(now.Sub(at))
 	if now.Sub(t.at) > receiveRTTPeriod {
 		t.rtt, t.low, t.at = t.low, math.MaxUint32, now
 	}
@@ -136,13 +135,16 @@ func (t *receiveTuning) sample(d time.Duration) {
 	t.rtt, t.low = min(t.rtt, us), min(t.low, us)
 }
 
-// receiveRTT is the round-trip time for the receive buffer; 0 while it is not known. With
-// timestamps it can grow beyond the sender's, which may be from the handshake. The window
-// gives an upper bound only.
+// receiveRTT is the round-trip time for the receive buffer; 0 while it is not known. The
+// sender's may be from the handshake, so with timestamps the receiver's counts where it is
+// surely longer: echoes are rounded down to a tick. The window gives an upper bound only.
 func (c *Conn) receiveRTT() time.Duration {
 	srtt, own := c.sender.scoreboard.SRTT(), time.Duration(max(c.tuning.rtt, 1)-1)*time.Microsecond
-	if c.has(flagTimestamps) || srtt == 0 {
-		return max(srtt, own)
+	switch {
+	case srtt == 0:
+		return own
+	case c.has(flagTimestamps):
+		return max(srtt, own-timestampTick)
 	}
 	return srtt
 }

@@ -33,6 +33,7 @@ func (r receiving) run(t *testing.T) (rate float64, buffer int) {
 		back.Set(pmd.Impairment{Loss: 100})
 		n.After(r.lost, func() { back.Set(imp) })
 	}
+	r.server.Hold = true // its FIN would measure a round-trip time
 	if r.client.Bytes == 0 {
 		r.client.Bytes = 1 << 40
 	}
@@ -60,6 +61,7 @@ func TestReceiveBufferGrowsWithoutASendersRTT(t *testing.T) {
 	base := receiving{rate: 400e6, rtt: 50 * time.Millisecond}
 	for name, set := range map[string]func(r *receiving){
 		"in order":      func(*receiving) {},
+		"2 ms":          func(r *receiving) { r.rtt, r.rate, r.lost = 2*time.Millisecond, 8e9, 200*time.Millisecond },
 		"lost SYN-ACK":  func(r *receiving) { r.lost = 200 * time.Millisecond },
 		"SYN cookie":    func(r *receiving) { r.host.MaxHalfOpen = -1 },
 		"no timestamps": func(r *receiving) { r.lost, r.options.NoTimestamps = 200*time.Millisecond, true },
