@@ -46,12 +46,18 @@ func TestReceiveBufferGrowsWhereTheWindowLimits(t *testing.T) {
 	if first < 300<<10 {
 		t.Fatalf("%d bytes of buffer after a full window", first)
 	}
-	if have := p.read(10*time.Millisecond, 120<<10); have != first {
+	if have := p.read(100*time.Millisecond, 1200<<10); have != first {
 		t.Errorf("%d bytes of buffer, though the last growth has gained a fifth only", have)
 	}
 	if have := p.read(10*time.Millisecond, 300<<10); have < 900<<10 {
 		t.Errorf("%d bytes of buffer, though the last growth has tripled the rate", have)
 	}
+	p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, n: 10})
+	p.c.rcvAdv = p.c.rcvNxt
+	if before, have := p.c.rcvLimit, p.read(10*time.Millisecond, 1<<20); have != before {
+		t.Errorf("%d bytes of buffer, though the application leaves data unread", have)
+	}
+	p.c.Read(p.now, make([]byte, 10))
 	p.c.rcvAdv = p.c.rcvNxt + p.c.fullSegmentIn()
 	if before, have := p.c.rcvLimit, p.read(10*time.Millisecond, 1<<20); have != before {
 		t.Errorf("%d bytes of buffer where the window was not full", have)
@@ -59,12 +65,32 @@ func TestReceiveBufferGrowsWhereTheWindowLimits(t *testing.T) {
 }
 
 // The receiver's round-trip time is the least of the last period, so that it follows a path that became longer.
-func TestReceiveRTTIsTheLeast(t *testing.T) {
-	var r receiveTuning
-	for _, d := range []time.Duration{30, 20, 25} {
-		r.sample(d * time.Millisecond)
+// Each echo counts once, and of full segments only: others may have waited for the application.
+func TestReceiveRTTIsTheLeastOfLate(t *testing.T) {
+	p := stampedPeer(t)
+	c := p.c
+	c.largestIn = 1000
+	echo := func(after, rtt time.Duration, n uint32, want time.Duration) {
+		t.Helper()
+		p.now = p.now.Add(after)
+		s := Segment{Len: n}
+		s.Options.HasTimestamps, s.Options.TSEcr = true, timestamp(p.now.Add(-rtt))+c.tsOffset
+		c.measureReceive(p.now, &s)
+		if have := time.Duration(c.tuning.rtt-1) * time.Microsecond; have.Round(time.Millisecond) != want {
+			t.Errorf("round-trip time %v, want %v", have, want)
+		}
 	}
-	if r.rtt != 20_001 || r.low != 20_001 {
-		t.Errorf("rtt %d, low %d", r.rtt, r.low)
+	const ms, period = time.Millisecond, receiveRTTPeriod
+	echo(0, 30*ms, 1000, 30*ms)
+	echo(40*ms, 20*ms, 1000, 20*ms)
+	echo(10*ms, 30*ms, 1000, 20*ms) // the same echo
+	echo(40*ms, 5*ms, 999, 20*ms)
+	echo(40*ms, 80*ms, 1000, 20*ms)
+	echo(period, 90*ms, 1000, 20*ms) // the least of the period that ends is 20
+	echo(period/2, 70*ms, 1000, 20*ms)
+	echo(period, 90*ms, 1000, 70*ms)
+	c.sender.scoreboard.MeasuredRTT(p.now, 69500*time.Microsecond)
+	if have, srtt := c.receiveRTT(), c.sender.scoreboard.SRTT(); have != max(srtt, 69*ms) {
+		t.Errorf("round-trip time %v beside the sender's %v", have, srtt)
 	}
 }
