@@ -73,6 +73,8 @@ func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 		if c.rare != nil {
 			c.pathProbeAcked(now)
 		}
+	} else if len(a.SACK) > 0 {
+		c.reportWritable() // what is SACKed does not count against the send buffer
 	}
 	c.m.markDirty(c)
 }

@@ -142,7 +142,9 @@ func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
 	if c.opt.Stamps&stamp.Received != 0 {
 		c.ensureStamps(c.end).Arrived(now, c.rcvNxt)
 	}
-	if !filled {
+	if filled {
+		c.tuning.hole = true
+	} else {
 		c.measureReceive(now, s)
 	}
 	if c.owner != nil {

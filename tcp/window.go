@@ -77,6 +77,7 @@ type receiveTuning struct {
 	rtt   uint32     // least round-trip time, microseconds, plus one; 0: none
 	low   uint32     // the same, since at
 	rate  uint32     // bytes per millisecond when a full window last let the buffer grow
+	hole  bool       // one was filled in this round
 }
 
 const (
@@ -170,18 +171,25 @@ func (c *Conn) tuneReceive(now clock.Time, n uint32) {
 	if want > uint64(c.rcvLimit) {
 		c.growReceive(want + want/2)
 	}
-	t.since, t.bytes = now, 0
+	t.since, t.bytes, t.hole = now, 0, false
 }
 
-// windowLimited reports whether the peer waits for the application, which reads all there is
-// but seldom: the window was full, nothing is left to read, and the last growth for this
-// reason has made it faster by a quarter. Otherwise something else limits the rate, such as
-// the CPU, and a larger window would only be a longer queue.
+// windowLimited reports whether the peer waits for the window although all that arrived was
+// read. Either a hole kept data from the application, for longer than a round trip. Or the
+// application reads seldom, and the last growth for this reason has made the peer faster by
+// a quarter. Otherwise something else limits the rate, such as the CPU, and a larger window
+// would only be a longer queue.
 func (c *Conn) windowLimited(elapsed time.Duration) bool {
 	t := &c.tuning
 	full := seqnum.Distance(c.rcvNxt, c.rcvAdv) < c.fullSegmentIn()
+	switch {
+	case !full || c.Readable() > 0:
+		return false
+	case t.hole:
+		return true
+	}
 	rate := uint32(min(uint64(t.bytes)*uint64(time.Millisecond)/uint64(elapsed), math.MaxUint32/2))
-	if !full || c.Readable() > 0 || rate <= t.rate+t.rate/4 {
+	if rate <= t.rate+t.rate/4 {
 		return false
 	}
 	t.rate = rate

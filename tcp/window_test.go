@@ -66,6 +66,25 @@ func TestReceiveBufferGrowsWhereTheWindowLimits(t *testing.T) {
 	}
 }
 
+// A hole keeps data from the application for longer than a round trip. The window that fills meanwhile limits the
+// peer, however fast the data is read then.
+func TestReceiveBufferCoversTheRepairOfAHole(t *testing.T) {
+	p := reading(t)
+	p.c.rcvAdv = p.c.rcvNxt
+	p.c.tuning.rate = 1 << 30 // of data that a hole has held back before
+	if have := p.read(10*time.Millisecond, 100<<10); have != initialReceiveBuffer {
+		t.Fatalf("%d bytes of buffer without a hole", have)
+	}
+	p.c.tuning.hole = true
+	grown := p.read(10*time.Millisecond, 100<<10)
+	if grown < 300<<10 {
+		t.Errorf("%d bytes of buffer after a hole", grown)
+	}
+	if have := p.read(10*time.Millisecond, 200<<10); have != grown {
+		t.Errorf("%d bytes of buffer in the round after it", have)
+	}
+}
+
 // The receiver's round-trip time is the least of the last period, so that it follows a path that became longer.
 // Each echo counts once, and of full segments only: others may have waited for the application.
 func TestReceiveRTTIsTheLeastOfLate(t *testing.T) {
