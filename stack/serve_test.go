@@ -453,6 +453,69 @@ func TestALoopBesideComputingGoroutinesKeepsItsProcessor(t *testing.T) {
 	}
 }
 
+// hooked is a script that calls a function once for each iteration of its loop.
+type hooked struct {
+	script
+	hook func()
+}
+
+func (h *hooked) Rx(clock.Time, *packet.Batch) (int, error) {
+	h.hook()
+	return 0, nil
+}
+
+// TestThoseWhomALoopWakesRunNext has one processor for a loop that now and then wakes a goroutine: that runs
+// before the next iteration.
+func TestThoseWhomALoopWakesRunNext(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	w := newWorld(t)
+	var iterations atomic.Int64
+	const rounds, every = 20, 100
+	woken := make(chan int64, 1)
+	h := &hooked{script{pool: w.pool, fd: -1}, func() {
+		if n := iterations.Add(1); n%every == 0 && n <= rounds*every {
+			woken <- n
+		}
+	}}
+	l, err := NewLoop(Config{Devices: []pmd.Driver{h}, Pool: w.pool, Engine: w.eng, Handler: w.hand, Spin: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.loop.Close()
+	w.loop = l
+	w.serving(t)
+	late := 0
+	for range rounds {
+		if n := <-woken; iterations.Load() > n {
+			late++
+		}
+	}
+	if late > rounds/4 { // the runtime preempts the loop now and then
+		t.Errorf("%d of %d were late", late, rounds)
+	}
+}
+
+// TestPrepareSetsUpASleep looks at a loop whose next timer is some time away, or due with each iteration.
+func TestPrepareSetsUpASleep(t *testing.T) {
+	for _, every := range []clock.Time{5_000_000, 0} {
+		w := newWorld(t)
+		w.hand.every = every
+		w.loop.cfg.Now = func() clock.Time { return 1000 }
+		for i := range w.loop.devices {
+			w.loop.devices[i].info.Notifier = new(pmd.Notifier)
+		}
+		p := newSleeper(w.loop)
+		sleeps := p.prepare()
+		if sleeps != (every > 0) || sleeps && (p.limit != time.Duration(every) || w.loop.lock.wakeAt != 1000+every) {
+			t.Errorf("a timer every %d: sleeps %v for %v until %d", every, sleeps, p.limit, w.loop.lock.wakeAt)
+		}
+		p.close()
+		if w.loop.notifier.ch != nil {
+			t.Error("after close it notifies by the channel")
+		}
+	}
+}
+
 // TestExtraProcessorsLastAsLongAsTheirLoops serves three loops, two of which ask for a processor, and ends them.
 func TestExtraProcessorsLastAsLongAsTheirLoops(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
