@@ -12,8 +12,9 @@ import (
 )
 
 // TestPacketdrillSuite runs the scripts that come with packetdrill (gtests/net/tcp of its repository; `make packetdrill`
-// fetches them). They were written for Linux: unsupported names those that cannot pass here, with the reason, and one
-// of them that passes is a failure too.
+// fetches them), and those of Linux (tools/testing/selftests/net/packetdrill) where the folder has them in linux/. They
+// were written for Linux: unsupported names those that cannot pass here, with the reason, and one of them that passes is
+// a failure too.
 func TestPacketdrillSuite(t *testing.T) {
 	dir := os.Getenv("MILLRACE_PACKETDRILL")
 	if dir == "" {
@@ -61,7 +62,7 @@ func runPacketdrill(t *testing.T, path, reason string) {
 var (
 	commandAlone = regexp.MustCompile("(?m)^[ \t]*`([^`]*)`")
 	commandTimed = regexp.MustCompile("(?m)^([ \t]*[+0-9.*~]+[ \t]*)`([^`]*)`")
-	machine      = regexp.MustCompile(`(?m)^--(local_ip|remote_ip|tcp_ts_tick_usecs|tcp_ts_ecr_scaled|strict_segments|mss)\b.*$`)
+	machine      = regexp.MustCompile(`(?m)^--(local_ip|remote_ip|tcp_ts_ecr_scaled|strict_segments|mss)\b.*$`)
 	code         = regexp.MustCompile(`(?s)%\{.*?\}%`)
 	notAsserted  = regexp.MustCompile(`(?m)#.*$|\bprint\b[^;\n}]*;?|^[ \t%{]*[A-Z_]+ = .*$|\\$`)
 	assignment   = regexp.MustCompile(`net[./]ipv4[./]([a-z0-9_]+)="?([^\s"\\]+)`)
@@ -70,7 +71,7 @@ var (
 // sysctls are those that package script knows; the others tune what is not compared.
 var sysctls = map[string]bool{
 	"tcp_congestion_control": true, "tcp_timestamps": true, "tcp_sack": true, "tcp_window_scaling": true, "tcp_ecn": true,
-	"tcp_mtu_probing": true, "tcp_fastopen": true,
+	"tcp_mtu_probing": true, "tcp_fastopen": true, "tcp_ecn_option": true,
 }
 
 // linuxCookie is the Fast Open cookie that Linux derives from the key and addresses of the suite.
@@ -180,6 +181,23 @@ var unsupported = []struct{ prefix, reason string }{
 	{"fastopen/client/simultaneous", "a D-SACK of the SYN's number"},
 	{"fastopen/client/cookie-req-timeout", "after one SYN that was lost with the option Millrace pauses, Linux after two (RFC 7413 4.1.3 leaves that open)"},
 	{"fastopen/client/synack-data", "after one SYN that was lost with the option Millrace pauses, Linux after two (RFC 7413 4.1.3 leaves that open)"},
+
+	// Accurate ECN.
+	{"linux/tcp_accecn_3rd_ack_after_synack_rxmt", "the ACK of a SYN-ACK that confirms nothing has the counter (RFC 9768 3.2.2.1)"},
+	{"linux/tcp_accecn_no_ecn_after_accecn", "the ACK of a SYN-ACK that confirms nothing has the counter (RFC 9768 3.2.2.1)"},
+	{"linux/tcp_accecn_3rd_dups", "no options after a SYN-ACK that was sent again without (RFC 9768 3.2.3.2.2 allows more)"},
+	{"linux/tcp_accecn_client_accecn_options_drop", "data to the left of the window is not acceptable, so that it is not counted (RFC 9768 3.2)"},
+	{"linux/tcp_accecn_client_accecn_options_lost", "Linux has an option on each segment of data, which makes them shorter"},
+	{"linux/tcp_accecn_close_local_close_then_remote_fin", "the ACK in TIME-WAIT has the counter (RFC 9768 3.2.2), Linux's has 0"},
+	{"linux/tcp_accecn_ecn3", "a host that asks for RFC 3168 and agrees to RFC 9768"},
+	{"linux/tcp_accecn_multiple_syn_drop", "Linux sends its first SYNs again after one second each"},
+	{"linux/tcp_accecn_syn_ace_flags_drop", "Linux sends its first SYNs again after one second each"},
+	{"linux/tcp_accecn_syn_ace_flags_acked_after_retransmit", "Linux sends its first SYNs again after one second each"},
+	{"linux/tcp_accecn_negotiation_noopt_connect", "the client sends options though the SYN-ACK had none (RFC 9768 3.2.3.2.3)"},
+	{"linux/tcp_accecn_negotiation_optenable", "the client sends options though the SYN-ACK had none (RFC 9768 3.2.3.2.3)"},
+	{"linux/tcp_accecn_serverside_accecn_disabled1", "the client sends options though the SYN-ACK had none (RFC 9768 3.2.3.2.3)"},
+	{"linux/tcp_accecn_sack_space_grab_with_ts", "two SACK blocks and a counter that has changed, where Linux has three blocks and none"},
+	{"linux/tcp_accecn_synack_ce_updates_delivered_ce", "tcp_ecn_fallback=0: no test of the path (RFC 9768 3.2.2.3)"},
 
 	// Choices that RFCs leave open, or that Linux makes otherwise.
 	{"shutdown/shutdown-rd-", "data after SHUT_RD is discarded, Linux keeps it"},

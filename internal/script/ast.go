@@ -21,8 +21,8 @@
 //
 // # Packets
 //
-// "<" has a segment arrive, ">" expects one: flags (S F R P . U E W A, or - for none), range of
-// sequence numbers with the length, then ack, win and urg, then options in angle brackets. Flags may
+// "<" has a segment arrive, ">" expects one: flags (S F R P . U E W A, or - for none; a digit stands for A W E as the
+// number that accurate ECN makes of them), range of sequence numbers with the length, then ack, win and urg, then options in angle brackets. Flags may
 // have [noecn], [ect0], [ect1], [ce] or [tos N] before them. Sequence numbers of what is expected count from the
 // local initial one; those of what arrives are meant as they are. Where ">" names no win, ECN
 // field or urg, any will do. <...> stands for any options; without brackets there must be none. The
@@ -57,7 +57,9 @@
 //
 // --upstream=1 has a script mean what packetdrill itself takes it to mean: the peer's sequence numbers count from
 // its SYN, a segment that is expected may be sent as several of the MSS, nothing is paced, and PSH, the window
-// (but for 0) and its scale, the value of a Fast Open cookie and what is sent after the last line are not compared.
+// (but for 0) and its scale, the value of a Fast Open cookie and what is sent after the last line are not compared;
+// nor are local timestamps without --tcp_ts_tick_usecs=N, ECT of ACKs and of what is sent again, and the form of
+// accurate ECN options: what the peer knows of the counters after a segment is. net.ipv4.tcp_ecn_option=0 ends that.
 //
 // What needs a kernel's internals is missing: other sysctls, cmsgs, epoll, splice, and the code that
 // Python would run.
@@ -102,6 +104,8 @@ type Options struct {
 	Seed      uint64
 	Upstream  bool // written for packetdrill itself; see the package
 	Cookies   bool // no half-open connections are kept: each SYN-ACK is a SYN cookie
+
+	Timestamps bool // with Upstream: local timestamps are compared
 }
 
 // Event is one line: a time and what happens. Do is *Packet, *ICMP, *Call, *Assertion or *Command.

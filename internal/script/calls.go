@@ -374,12 +374,14 @@ func (r *run) sysctl(name, value string) error {
 	case "tcp_window_scaling":
 		o.NoScaling = n == 0
 	case "tcp_ecn":
-		modes := map[int]tcp.ECNMode{0: tcp.ECNOff, 1: tcp.ECNClassic, 2: tcp.ECNPassive, 3: tcp.ECNAccurate}
+		modes := map[int]tcp.ECNMode{0: tcp.ECNOff, 1: tcp.ECNClassic, 2: tcp.ECNPassive, 3: tcp.ECNAccurate, 5: tcp.ECNPassive}
 		mode, ok := modes[n]
 		if !ok {
-			return fmt.Errorf("tcp_ecn is 0, 1, 2 or 3")
+			return fmt.Errorf("tcp_ecn is 0, 1, 2, 3 or 5")
 		}
 		o.ECN = mode
+	case "tcp_ecn_option":
+		r.noOption = n == 0
 	case "tcp_fastopen":
 		r.listenFastOpen = n&0x402 == 0x402
 	case "tcp_mtu_probing":

@@ -28,6 +28,7 @@ type translation struct {
 	hasTS    bool
 	upstream bool
 	peerISS  uint32
+	leniency
 }
 
 // encode returns the options of a segment that arrives; ts is added to the timestamps that it echoes.
@@ -105,7 +106,7 @@ func (tr *translation) compare(k *Packet, g *sent, slack uint32) string {
 		return fmt.Sprintf("win is %d, not %d", s.Window(), k.Window)
 	case k.HasUrgent && s.Urgent() != k.Urgent:
 		return fmt.Sprintf("urg is %d, not %d", s.Urgent(), k.Urgent)
-	case k.HasECN && g.ecn != k.ECN:
+	case k.HasECN && g.ecn != k.ECN && !tr.mayBeUnmarked(k, g):
 		return fmt.Sprintf("ECN is %v, not %v", g.ecn, k.ECN)
 	case k.HasTOS && g.tos != k.TOS:
 		return fmt.Sprintf("TOS is %#x, not %#x", g.tos, k.TOS)
@@ -117,6 +118,7 @@ func (tr *translation) compare(k *Packet, g *sent, slack uint32) string {
 	if i := mismatch(s.Payload(), first); i >= 0 {
 		return fmt.Sprintf("byte %d of the payload is wrong", i)
 	}
+	tr.sentTo = max(tr.sentTo, first+uint32(len(s.Payload())))
 	if k.AnyOptions {
 		return ""
 	}
@@ -124,7 +126,10 @@ func (tr *translation) compare(k *Packet, g *sent, slack uint32) string {
 }
 
 // forget has the next SYN begin another connection, whose numbers are its own.
-func (tr *translation) forget() { *tr = translation{upstream: tr.upstream} }
+func (tr *translation) forget() {
+	*tr = translation{upstream: tr.upstream, leniency: tr.leniency}
+	tr.begun()
+}
 
 // ignored are the flags that may differ: when PSH is set is for the sender to say (RFC 9293 3.9.1.2).
 func (tr *translation) ignored() wire.TCPFlags {
@@ -150,6 +155,7 @@ func (tr *translation) begin(k *Packet, s wire.TCP) {
 		if tr.iss, tr.hasISS = s.Seq()-k.Seq, true; tr.upstream {
 			tr.iss = s.Seq()
 		}
+		tr.begun()
 	}
 	if answer {
 		tr.answered, tr.synAck = true, s.Ack()
@@ -163,6 +169,12 @@ func (tr *translation) compareOptions(k *Packet, s wire.TCP, slack uint32) strin
 		return "options are malformed"
 	}
 	want := slices.DeleteFunc(slices.Clone(k.Options), padding)
+	if tr.upstream {
+		var diff string
+		if have, want, diff = tr.compareAccECN(have, want); diff != "" {
+			return diff
+		}
+	}
 	if len(have) != len(want) {
 		return fmt.Sprintf("options are %s, not %s", optionString(have), optionString(want))
 	}
@@ -187,7 +199,7 @@ func (tr *translation) same(w, h *Option, slack uint32) bool {
 	case w.Kind != wire.TCPOptTimestamps:
 		return w.Value == h.Value && slices.Equal(w.Blocks, tr.relative(h.Blocks)) && slices.Equal(w.Data, h.Data)
 	}
-	if !tr.hasTS {
+	if !tr.hasTS || tr.upstream && !tr.exactTimes {
 		tr.ts, tr.hasTS = h.Value-w.Value, true
 	}
 	off := int32(h.Value - tr.ts - w.Value)

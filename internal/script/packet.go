@@ -60,8 +60,8 @@ func (p *parser) flags(k *Packet) {
 	if p.accept("-") {
 		return
 	}
-	for text == "" || p.tok.glued && (p.tok.kind == tokWord || p.is(".")) {
-		if p.tok.kind == tokNumber || p.tok.kind == tokEnd {
+	for text == "" || p.tok.glued && (p.tok.kind == tokWord || p.is(".") || p.ackAndField()) {
+		if p.tok.kind == tokNumber && !p.ackAndField() || p.tok.kind == tokEnd {
 			break
 		}
 		text += p.tok.text
@@ -70,6 +70,11 @@ func (p *parser) flags(k *Packet) {
 	for _, c := range []byte(text) {
 		if c == 'A' {
 			k.AE = true
+			continue
+		}
+		if c >= '0' && c <= '7' { // ACE: AE is 4, CWR 2, ECE 1
+			k.Flags |= wire.TCPFlags(c-'0') & 3 << 6
+			k.AE = k.AE || c >= '4'
 			continue
 		}
 		i := strings.IndexByte("FSRP.UEW", c)
@@ -82,6 +87,11 @@ func (p *parser) flags(k *Packet) {
 	if text == "" {
 		p.fail(pos, "want flags, have %s", p.tok)
 	}
+}
+
+// ackAndField reports whether the token is an ACK with an ACE field, such as ".5", which is a number to the lexer.
+func (p *parser) ackAndField() bool {
+	return p.tok.kind == tokNumber && len(p.tok.text) == 2 && p.tok.text[0] == '.'
 }
 
 // sequence reads A:B(N).

@@ -130,6 +130,8 @@ func (p *parser) option(o *Options, late bool) {
 	case "upstream":
 		o.Upstream = p.number(1) == 1
 		p.upstream = o.Upstream
+	case "tcp_ts_tick_usecs":
+		o.Timestamps = p.number(1e9) != 0
 	case "memory":
 		o.Memory = int64(p.number(1 << 40))
 	case "syncookies":

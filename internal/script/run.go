@@ -60,6 +60,7 @@ func (s *Script) Run(log io.Writer) error {
 	}
 	if r.upstream = s.Options.Upstream; r.upstream {
 		r.defaults.MaxPacing = tcp.Unpaced
+		r.exactTimes = s.Options.Timestamps
 	}
 	if s.Options.MTU != 0 {
 		r.mtu = s.Options.MTU

@@ -107,6 +107,68 @@ func TestTheRunnerComparesWhatTimeTells(t *testing.T) {
 	}
 }
 
+// accurate is a connection with accurate ECN, in an upstream script, that has received data.
+const accurate = `--upstream=1
+0    ` + "`sysctl -q net.ipv4.tcp_ecn=3`" + `
++0   socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
++0   bind(3, ..., ...) = 0
++0   listen(3, 1) = 0
++0   < SEWA 0:0(0) win 32792 <mss 1000,sackOK>
++0   > SW. 0:0(0) ack 1 <mss 1460,sackOK,ECN e1b 1 ceb 0 e0b 1,nop>
++0.1 < [ect0] .2 1:1(0) ack 1 win 32792
++0   accept(3, ..., ...) = 4
++0   < [ce] P5. 1:101(100) ack 1 win 32792
+`
+
+// TestUpstreamScriptsCompareCounters has options of accurate ECN in another form than they are sent in, which pass, and
+// others.
+func TestUpstreamScriptsCompareCounters(t *testing.T) {
+	const acked = accurate + "+0 > [ect0] .6 1:1(0) ack 101 <ECN e1b 1 ceb 100 e0b 1,nop>\n"
+	const write = "+0 write(4, ..., 1000) = 1000\n"
+	const without = "+0 `sysctl -q net.ipv4.tcp_ecn_option=0`\n"
+	for text, want := range map[string]string{
+		acked: "",
+		accurate + "+0 > .6 1:1(0) ack 101 <ECN e0b 1 ceb 100>":                              "",
+		accurate + "+0 > .6 1:1(0) ack 101 <ECN e0b 1 ceb 99>":                               "counters e0b, ceb, e1b of [1 100 1], not [1 99 1]",
+		accurate + "+0 > .6 1:1(0) ack 101 <ECN e0b 2 ceb 100>":                              "counters e0b, ceb, e1b of [1 100 1], not [2 100 1]",
+		accurate + "+0 > .6 1:1(0) ack 101 <ECN e1b 2 ceb 100>":                              "counters e0b, ceb, e1b of [1 100 1], not [1 100 2]",
+		accurate + "+0 > .6 1:1(0) ack 101":                                                  "where none of accurate ECN is expected",
+		accurate + without + "+0 > .6 1:1(0) ack 101":                                        "",
+		accurate + without + "+0 > .6 1:1(0) ack 101 <sack 1:2>":                             "options are",
+		accurate + "+0 > .5 1:1(0) ack 101 <ECN e0b 1 ceb 100>":                              "flags are .WA, not .EA",
+		acked + write + "+0 > [ect0] P.6 1:1001(1000) ack 101":                               "",
+		acked + write + "+0 > P.6 1:1001(1000) ack 101 <ECN e1b 1>":                          "",
+		acked + write + "+0 > P.6 1:1001(1000) ack 101 <ECN e1b 5>":                          "counters",
+		acked + write + "+0 > [ect1] P.6 1:1001(1000) ack 101":                               "ECN is",
+		acked + write + "+0 > [noecn] P.6 1:1001(1000) ack 101":                              "ECN is",
+		acked + write + "+0 > P.6 1:1001(1000) ack 101\n* > [ect0] P.6 1:1001(1000) ack 101": "",
+		acked + write + "+0 > P.6 1:1001(1000) ack 101\n* > [ect1] P.6 1:1001(1000) ack 101": "ECN is",
+	} {
+		s, err := Parse("test", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.Run(nil)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s\n%v; want %q", text, err, want)
+		}
+	}
+}
+
+// TestUpstreamTimestampsAreComparedByTicks has a local timestamp that no clock gives.
+func TestUpstreamTimestampsAreComparedByTicks(t *testing.T) {
+	const late = stamped + "+0 > P. 1:11(10) ack 1 <nop,nop,TS val 250 ecr 110>\n+0.1 < . 1:1(0) ack 11 win 32792 <nop,nop,TS val 120 ecr 250>"
+	for head, want := range map[string]string{"--upstream=1\n": "", "--upstream=1\n--tcp_ts_tick_usecs=1000\n": "options are"} {
+		s, err := Parse("test", head+late)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = s.Run(nil); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s%v; want %q", head, err, want)
+		}
+	}
+}
+
 // TestMistakesHaveAPlace has scripts that cannot be read, and where the error must point.
 func TestMistakesHaveAPlace(t *testing.T) {
 	for text, want := range map[string]string{
