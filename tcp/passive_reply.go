@@ -100,10 +100,16 @@ func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State
 	head := wire.TCPHeader{
 		Seq: h.iss, Ack: h.irs + 1, Flags: wire.FlagSYN | wire.FlagACK, Window: uint16(m.synWindow(l.announced)),
 	}
-	flags, ae := h.terms.synAckField(int(h.resent)).Flags()
-	head.Flags |= flags
-	f.out.AE = ae
+	f.setACE(&head, h.terms.synAckField(int(h.resent)))
 	m.reply(now, &h.tuple, &head, a, l.opts)
+}
+
+// setACE puts the ACE field into a segment of reply: every segment of accurate ECN but SYNs has it (RFC 9768 3.2.2). A peer
+// takes 0 for a path that clears it (section 3.2.2.4).
+func (f *passive) setACE(h *wire.TCPHeader, ace ecn.Field) {
+	flags, ae := ace.Flags()
+	h.Flags |= flags
+	f.out.AE = ae
 }
 
 // challenge sends an ACK that says which segment is expected (RFC 5961 3.2 and 4.2), at a
@@ -119,9 +125,11 @@ func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State)
 	m.stats.ChallengeAcks++
 	shift := m.windowScale(l, h)
 	window := (m.synWindow(l.announced) + 1<<shift - 1) >> shift // up: the SYN-ACK has told it all (RFC 9293 3.8.6)
-	m.reply(now, &h.tuple, &wire.TCPHeader{
-		Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagACK, Window: uint16(window),
-	}, a, l.opts)
+	head := wire.TCPHeader{Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagACK, Window: uint16(window)}
+	if h.terms.ecn() == ecn.Accurate {
+		f.setACE(&head, ecn.Unmarked)
+	}
+	m.reply(now, &h.tuple, &head, a, l.opts)
 }
 
 // windowScale is the shift of the windows that we announce after the handshake.

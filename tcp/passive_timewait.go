@@ -7,12 +7,13 @@ import (
 	"github.com/millrace/millrace/internal/ports"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/tcp/auth"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/wire"
 )
 
 // timeWaitRecord is what is left of a connection in TIME-WAIT (RFC 9293 3.3.2): enough to
 // acknowledge a FIN that its peer sends again, and to tell old duplicates from a new
-// connection. It takes 72 bytes, a Conn some 300.
+// connection. It takes 76 bytes, a Conn some 300.
 type timeWaitRecord struct {
 	tuple      wire.Tuple
 	sndNxt     uint32
@@ -23,9 +24,10 @@ type timeWaitRecord struct {
 	next       uint32 // link of the table
 	newer      uint32 // slot+1 in the list by end
 	older      uint32
-	window     uint16 // as announced last
-	ackSent    uint16 // when the last ACK left, milliseconds, low bits
-	timestamps bool   // negotiated
+	window     uint16    // as announced last
+	ackSent    uint16    // when the last ACK left, milliseconds, low bits
+	ace        ecn.Field // of every ACK (RFC 9768 3.2.2); 0 without accurate ECN
+	timestamps bool      // negotiated
 	hasAckSent bool
 	protected  bool // its signature state is in signers
 }
@@ -211,7 +213,9 @@ func (m *Mux) timeWaitAck(now clock.Time, slot uint32) {
 	if r.timestamps {
 		f.options = wire.AppendTimestamps(wire.AppendNOP(f.options, 2), timestamp(now)+f.secrets.timestampOffset(&r.tuple), r.tsRecent)
 	}
-	m.reply(now, &r.tuple, &wire.TCPHeader{Seq: r.sndNxt, Ack: r.rcvNxt, Flags: wire.FlagACK, Window: r.window}, f.timeWait.signers[slot], &m.cfg.Defaults)
+	head := wire.TCPHeader{Seq: r.sndNxt, Ack: r.rcvNxt, Flags: wire.FlagACK, Window: r.window}
+	f.setACE(&head, r.ace)
+	m.reply(now, &r.tuple, &head, f.timeWait.signers[slot], &m.cfg.Defaults)
 }
 
 // sequenceFor returns the initial sequence number of an active open; ok is whether its
@@ -263,6 +267,9 @@ func (m *Mux) timeWait(now clock.Time, c *Conn) {
 	}
 	r.sndNxt, r.rcvNxt, r.tsRecent, r.timestamps = c.nxt, c.rcvNxt, c.tsRecent, c.has(flagTimestamps)
 	r.window = uint16(min((c.rcvAdv-c.rcvNxt)>>c.rcvScale, 0xffff))
+	if a := c.accurate(); a != nil {
+		r.ace = a.in.Field(false)
+	}
 	if c.auth != nil {
 		w.sign(&c.tuple, c.auth)
 	}

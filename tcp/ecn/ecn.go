@@ -160,6 +160,9 @@ func initialCounts() Counts {
 	return Counts{Packets: firstPackets, Bytes: [4]uint32{wire.ECT0: firstECT, wire.ECT1: firstECT}}
 }
 
+// Unmarked is the ACE field of an end to which no marked packet has come.
+const Unmarked Field = firstPackets
+
 // CE returns how many packets were marked.
 func (c *Counts) CE() uint32 { return c.Packets - firstPackets }
 
