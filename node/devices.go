@@ -144,8 +144,8 @@ func (n *Node) openDevices() (err error) {
 	return nil
 }
 
-// busyLimit is how long Open waits for a device that somebody else has: longer than a node that
-// was told to stop keeps it.
+// busyLimit is how long Open waits for a device that another process has: longer than a node that
+// is stopping keeps it.
 const busyLimit = shutdownLimit + time.Second
 
 // awaitDevice opens one device. Where it is in use it may be that of the program's last run,

@@ -78,7 +78,7 @@ func (c *TCPConn) pendingError() error {
 	}
 	err := c.c.Err()
 	if err == tcp.ErrReset && c.c.ReceivedFIN() {
-		return syscall.EPIPE // the peer was done, and tells that it takes no more
+		return syscall.EPIPE // its FIN ended what it sends, and the reset says that it takes no more
 	}
 	return err
 }

@@ -40,7 +40,7 @@ type Dialer struct {
 
 	// FastOpen sends the first Write with the SYN (RFC 7413) if the server has sent a cookie before, as
 	// TCP_FASTOPEN_CONNECT of tcp(7) does. The dial then returns at once: the SYN leaves with the first Write,
-	// Read or CloseWrite, and reads and writes return the error if nobody answers it. Otherwise the dial waits
+	// Read or CloseWrite, and reads and writes return the error if no answer comes. Otherwise the dial waits
 	// for the handshake, which asks for the cookie. Each loop keeps its own cookies.
 	FastOpen bool
 

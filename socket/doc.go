@@ -29,6 +29,7 @@
 // # Differences from package net
 //
 // Sockets have no file descriptor, and no method File; SyscallConn gives a kernel socket for options alone.
-// Defaults are those of package net: Nagle's algorithm is off, and
-// keepalive probes are sent after 15 s.
+// Names are resolved over sockets of the stack, so that a server on a loopback address of the kernel, such as
+// 127.0.0.53, does not answer: see Config.NameServers. Close of a Stack resets connections: see Shutdown.
+// Defaults are those of package net: Nagle's algorithm is off, and keepalive probes are sent after 15 s.
 package socket

@@ -21,8 +21,8 @@ const (
 	OptCork                          // TCP_CORK, boolean: hold back segments that are not full, for at most 200 ms. Default 0
 	OptMaxSegment                    // TCP_MAXSEG, bytes, 88 to 32767 or 0 for what the path takes; reads as the size in use
 	OptKeepAlive                     // SO_KEEPALIVE, boolean. Default: Config.KeepAlive
-	OptKeepIdle                      // TCP_KEEPIDLE, seconds of silence before the first probe, 1 to 32767
-	OptKeepInterval                  // TCP_KEEPINTVL, seconds between probes, 1 to 32767. Default 75
+	OptKeepIdle                      // TCP_KEEPIDLE, seconds of silence before the first probe, 1 to 32767. Default 15
+	OptKeepInterval                  // TCP_KEEPINTVL, seconds between probes, 1 to 32767. Default 15; 75, as on Linux, where Config turns keepalive off
 	OptKeepCount                     // TCP_KEEPCNT, unanswered probes that end the connection, 1 to 127. Default 9
 	OptUserTimeout                   // TCP_USER_TIMEOUT, ms that sent data may stay unacknowledged; 0 is 15 minutes. Default 0
 	OptQuickAck                      // TCP_QUICKACK, boolean: acknowledge each segment at once. It lasts, unlike on Linux. Default 0

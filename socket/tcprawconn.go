@@ -83,7 +83,7 @@ func (r tcpRawConn) Control(f func(fd uintptr)) error {
 	before := make([]int, len(kernelOptions))
 	for i, o := range kernelOptions {
 		// Where the kernel rejects a value, as IPv6 options of an IPv4 socket, its own stays, and is no change.
-		// A buffer size of 0 grows with need, as the kernel's does that nobody has set.
+		// A buffer size of 0 grows with need, as the kernel's does until it is set.
 		if v, err := r.of.Option(o.opt); err == nil && !(o.doubled && v == 0) {
 			_ = unix.SetsockoptInt(fd, o.level, o.name, v)
 		}

@@ -50,7 +50,7 @@ func (c *Conn) Close(now clock.Time) {
 	unread := c.Readable() > 0
 	switch {
 	case c.state == StateClosed, c.state == StateTimeWait:
-	// In SYN-SENT the peer has no connection to be told about (RFC 9293 3.10.4). Data for
+	// In SYN-SENT the peer has no connection that a FIN or RST would end (RFC 9293 3.10.4). Data for
 	// the SYN was written as to an open connection, and arrives as on one.
 	case c.state == StateSynSent && (!c.has(flagDataInSYN) || c.snd == nil):
 		c.enterClosed(aborted)

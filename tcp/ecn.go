@@ -122,7 +122,7 @@ func (c *Conn) appendSynAckECN(b []byte) []byte {
 }
 
 // parseSynAck returns the mode that a SYN-ACK agrees to (RFC 9768 Table 2). To a SYN that
-// crossed ours the answer is that of a listener (section 3.1.2), but for a SYN of ours that
+// crossed ours the answer is that of a listener (section 3.1.2), unless our own SYN
 // asked for classic ECN: the peer can answer it by that alone, and both ends need one mode.
 func (c *Conn) parseSynAck(s *Segment) ecn.Mode {
 	if !s.Flags.Has(wire.FlagACK) {
@@ -244,7 +244,7 @@ func (c *Conn) segmentSent(o *Outgoing, n int, option ecn.Layout) {
 }
 
 // countMarks counts packets for the peer, and acknowledges marks before there are more than
-// the three bits of the ACE field can tell (RFC 9768 3.2.2.5.1).
+// the three bits of the ACE field can count (RFC 9768 3.2.2.5.1).
 func (c *Conn) countMarks(now clock.Time, s *Segment) {
 	in := &c.rare.accurate.in
 	if s.ECN == wire.CE && in.Unreported()+uint32(s.Packets) > ecn.MostUnreported {

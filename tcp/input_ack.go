@@ -57,7 +57,7 @@ func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 	progress := a.Una != c.una
 	f := c.feedback(now, s, progress)
 	if !progress && !c.outstanding() && len(a.SACK) == 0 {
-		return // with a block it is a DSACK, which shows reordering, or a probe that was in vain
+		return // with a block it is a DSACK, which shows reordering or a needless probe
 	}
 	ev := c.sender.ack(now, a, &f)
 	c.counts.noteACK(ev, &c.sender)
@@ -213,13 +213,13 @@ func (c *Conn) overtaken(s *Segment) bool {
 }
 
 // noteTimestamp sets TS.Recent from a segment that covers what the last ACK asked for (RFC
-// 7323 4.3), unless it was overtaken. Later ones do not count: with delayed ACKs the echo must show the first
-// segment's time, or the peer would measure too short a RTT.
+// 7323 4.3), unless it was overtaken. Later ones do not count: with delayed ACKs the echo
+// must show the first segment's time, or the peer would measure too short a RTT.
 func (c *Conn) noteTimestamp(s *Segment) {
 	if !c.has(flagTimestamps) || !s.Options.HasTimestamps || !seqnum.AtOrBefore(s.Seq, c.lastAcked) {
 		return
 	}
-	if order := c.stampOrder(s); order >= 0 || order < -reorderedTicks { // so old only after timestampLife
+	if order := c.stampOrder(s); order >= 0 || order < -reorderedTicks { // older only after timestampLife
 		c.tsRecent = s.Options.TSVal
 	}
 }

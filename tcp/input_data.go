@@ -31,8 +31,8 @@ func (c *Conn) inputData(now clock.Time, s *Segment) packet.Verdict {
 	return c.inputText(now, s)
 }
 
-// inputText takes the text of a segment and the FIN behind it. The FIN counts whatever
-// becomes of the text: a peer that got no ACK sends it behind text that is already here,
+// inputText takes the text of a segment and the FIN behind it. The FIN counts even
+// where the text is dropped: a peer that got no ACK sends it behind text that is already here,
 // and nothing else will ever bring it (RFC 9293 3.10.7.4, eighth).
 func (c *Conn) inputText(now clock.Time, s *Segment) packet.Verdict {
 	v := c.acceptData(now, s)

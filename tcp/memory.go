@@ -13,7 +13,7 @@ import (
 // connection hold much of it, and the application can hold the rest by not reading. Three
 // rules keep every other connection at work:
 //
-//   - who holds nothing gets a minimum from a part that only minima use;
+//   - a connection that holds nothing gets a minimum from a part that only minima use;
 //   - what the peer has to keep anyway, data out of order, gets a quarter at most;
 //   - a writer that finds nothing waits in a queue for what others free.
 

@@ -25,7 +25,7 @@ type passive struct {
 	listeners []*Listener // by Listener.id; nil where one has closed
 	byPort    map[uint16]*listenPort
 	listening ports.Set   // the keys of byPort
-	ready     []*Listener // those whose owners are to be told of waiting connections
+	ready     []*Listener // those that report waiting connections to their owners at the next Poll
 	spare     []*Listener // the other list, so that owners may cause more while one is walked
 
 	synQueue        synQueue

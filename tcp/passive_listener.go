@@ -211,7 +211,7 @@ func (l *Listener) Options() Options { return *l.opts }
 
 // SetOptions changes the options of the connections whose handshake is not complete yet. The
 // window scale and the window of SYN-ACKs stay those of Listen's options, because SYN-ACKs under
-// way have told them; so do the keys, V6Only and Share.
+// way have announced them; so do the keys, V6Only and Share.
 func (l *Listener) SetOptions(o *Options) error {
 	if err := o.check(); err != nil {
 		return err
@@ -262,7 +262,7 @@ func (f *passive) undefer(c *Conn) *Listener {
 // acceptDeferred queues c for Accept: data has come, or the time is up.
 func (f *passive) acceptDeferred(c *Conn) { f.undefer(c).enqueue(c) }
 
-// dropDeferred leaves c, which has ended, to the Mux: nobody has seen it.
+// dropDeferred leaves c, which has ended before Accept returned it, to the Mux.
 func (f *passive) dropDeferred(c *Conn) {
 	f.undefer(c)
 	c.flags |= flagOrphaned
@@ -299,8 +299,8 @@ func (l *Listener) enqueue(c *Conn) {
 func (l *Listener) Addr() (wire.Addr, uint16) { return l.local, l.port }
 
 // Close ends l. Where other listeners with equal options share its address, its connections
-// move to them, so that a program that replaces one of its listeners refuses nobody.
-// Otherwise its SYN queue records are forgotten, and connections that nobody has accepted
+// move to them, so that a program can replace one of its listeners and refuse no connection.
+// Otherwise its SYN queue records are forgotten, and connections that were not accepted
 // are reset (RFC 9293 3.10.4): their peers believe them established and would wait for
 // ever.
 func (l *Listener) Close(now clock.Time) {
@@ -317,7 +317,7 @@ func (l *Listener) Close(now clock.Time) {
 	}
 }
 
-// pass moves c, which nobody has accepted, to the listener that succeeds l, or resets it.
+// pass moves c, which was not accepted, to the listener that succeeds l, or resets it.
 func (l *Listener) pass(now clock.Time, c *Conn) {
 	if to := l.successor(&c.tuple); to != nil && !to.full() {
 		l.m.passive.moveFastOpen(c, to)

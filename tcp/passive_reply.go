@@ -124,7 +124,7 @@ func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State)
 	}
 	m.stats.ChallengeAcks++
 	shift := m.windowScale(l, h)
-	window := (m.synWindow(l.announced) + 1<<shift - 1) >> shift // up: the SYN-ACK has told it all (RFC 9293 3.8.6)
+	window := (m.synWindow(l.announced) + 1<<shift - 1) >> shift // up: the SYN-ACK has announced all of it (RFC 9293 3.8.6)
 	head := wire.TCPHeader{Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagACK, Window: uint16(window)}
 	if h.terms.ecn() == ecn.Accurate {
 		f.setACE(&head, ecn.Unmarked)

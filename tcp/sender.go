@@ -33,7 +33,7 @@ type sender struct {
 	cwr           bool // the window was reduced: the next new segment says so (RFC 3168 6.1.2)
 }
 
-// ackFacts are what an ACK has shown and Info tells.
+// ackFacts are what the last ACK has shown, for Info.
 type ackFacts uint8
 
 const (
@@ -195,7 +195,7 @@ func (x *sender) congested(now clock.Time, una, flight uint32) {
 // everything is SACKed first, and then it counts once it is acknowledged.
 //
 // While a timeout is repaired, what had arrived before it says nothing about the path now.
-// Without SACK that cannot be told, and each ACK counts as one segment (RFC 3465 2.3).
+// Without SACK the two look alike, and each ACK counts as one segment (RFC 3465 2.3).
 func (x *sender) growth(a *loss.Ack, s *loss.Sample, repairing bool) uint32 {
 	b := &x.scoreboard
 	switch {

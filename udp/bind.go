@@ -29,7 +29,7 @@ type Socket struct {
 	bucketNext  *Socket
 	bucketPrev  *Socket
 	err         error
-	errors      []Error // that nobody has taken
+	errors      []Error // that NextError has not returned
 	nextPending *Socket
 	routeCache  uint64
 	members     []membership

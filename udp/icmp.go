@@ -48,7 +48,7 @@ type Error struct {
 	Local      bool  // the host found out by itself: Type and Code are what a router would have sent
 	Type, Code uint8
 	MTU        int       // of ErrTooLong
-	From       wire.Addr // who reports it
+	From       wire.Addr // sender of the report
 	Remote     wire.Addr // where the datagram was to go
 	RemotePort uint16
 	Data       []byte // of the datagram, as far as the report quotes it

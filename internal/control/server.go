@@ -52,7 +52,7 @@ func Listen(path, running string) (net.Listener, error) {
 	return l, nil
 }
 
-// endLimit is how long Listen waits for a process that listens there: one that was told to stop gives the socket up
+// endLimit is how long Listen waits for a process that listens there: one that is stopping gives the socket up
 // at once, but after the answer.
 const endLimit = 500 * time.Millisecond
 

@@ -43,15 +43,14 @@ func (s *Set) missing(from, last uint16) (port uint16, ok bool) {
 // free. A search then skips them, 64 at a time, instead of looking each up in the tables: without it, a
 // program that goes on dialing when no port is left would hold the loop for milliseconds with each dial.
 //
-// A destination has a Search only after a few random ports were in use (QuickTries), so that others cost
-// nothing. Callers report every flow that ends by Release.
+// A destination has a Search only after QuickTries ports were in use, so that others cost nothing. Callers report every flow that ends by Release.
 type Searches struct {
 	byDest map[destination]*Search
 }
 
 // Limits of searches.
 const (
-	QuickTries  = 64  // ports that are tried before a destination gets a Search; at 90 % in use they fail once in 850
+	QuickTries  = 64  // ports that are tried before a destination gets a Search; where 90 % are in use at random, all fail once in 850
 	StepTries   = 512 // ports that one call tries before it lets others have the loop: some 100 us
 	maxSearches = 32  // destinations, of 16 KiB each
 )

@@ -176,7 +176,7 @@ func (p *parser) tcpOption() (o Option) {
 	return o
 }
 
-// accECN reads the counters of an accurate ECN option: the first one tells its order (RFC 9768 3.2.3).
+// accECN reads the counters of an accurate ECN option: the first one implies the order (RFC 9768 3.2.3).
 func (p *parser) accECN(o *Option) {
 	o.Kind = wire.TCPOptAccECN0
 	orders := map[uint8][]string{wire.TCPOptAccECN0: {"e0b", "ceb", "e1b"}, wire.TCPOptAccECN1: {"e1b", "ceb", "e0b"}}

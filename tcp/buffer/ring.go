@@ -23,7 +23,7 @@ type Ring struct {
 	// the place in the Pool's list.
 	charged      int // bytes of buf beyond what the readable ones need
 	older, newer *Ring
-	Holder       uint32 // the connection, for who takes the memory back
+	Holder       uint32 // number of the connection, for package tcp when it reclaims the memory
 	Since        int64  // when the first gap came to be, as the caller of AddRange counts time
 }
 

@@ -35,7 +35,7 @@ type episode struct {
 	startUna      uint32     // SND.UNA when it began
 	firstResend   clock.Time // time of the first retransmission, with resentAny
 	resentAny     bool
-	fast          bool  // fast recovery: what it sent again in vain was overtaken, not delayed by a queue
+	fast          bool  // fast recovery: what it sent again needlessly was overtaken, not delayed by a queue
 	unconfirmed   int64 // bytes sent again that no DSACK has reported as duplicates
 }
 

@@ -10,7 +10,7 @@ type reno struct {
 }
 
 // afterRecovery reports whether duplicate ACKs may be of the last recovery: they report what
-// it sent again in vain, and must not begin another (RFC 6582 3.2 step 1).
+// it sent again needlessly, and must not begin another (RFC 6582 3.2 step 1).
 func (b *Scoreboard) afterRecovery() bool { return !seqnum.Before(b.recover, b.una) }
 
 // deflate takes what an advance of SND.UNA covers out of what duplicate ACKs stood for: one

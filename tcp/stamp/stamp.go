@@ -1,9 +1,9 @@
 // Package stamp keeps when the bytes of a connection were sent, acknowledged and received, for programs
 // that ask for it (SO_TIMESTAMPING of Linux).
 //
-// A Queue belongs to one connection. It is told of writes, transmissions and ACKs, and has an Event
-// for each write once its last byte got that far; it is told of arrivals, and knows when a byte came.
-// Events and arrivals that nobody takes are bounded: the program must not make the stack hold memory.
+// A Queue belongs to one connection. Package tcp reports writes, transmissions and ACKs to it, and it
+// has an Event for each write once its last byte got that far. From arrivals it knows when a byte came.
+// Events and arrivals that the program does not take are bounded, and so is their memory.
 package stamp
 
 import (
