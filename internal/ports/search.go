@@ -43,7 +43,8 @@ func (s *Set) missing(from, last uint16) (port uint16, ok bool) {
 // free. A search then skips them, 64 at a time, instead of looking each up in the tables: without it, a
 // program that goes on dialing when no port is left would hold the loop for milliseconds with each dial.
 //
-// A destination has a Search only after QuickTries ports were in use, so that others cost nothing. Callers report every flow that ends by Release.
+// A destination has a Search only after QuickTries ports were in use, so that others cost nothing.
+// Callers report every flow that ends by Release.
 type Searches struct {
 	byDest map[destination]*Search
 }

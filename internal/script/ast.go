@@ -21,12 +21,13 @@
 //
 // # Packets
 //
-// "<" has a segment arrive, ">" expects one: flags (S F R P . U E W A, or - for none; a digit stands for A W E as the
-// number that accurate ECN makes of them), range of sequence numbers with the length, then ack, win and urg, then options in angle brackets. Flags may
-// have [noecn], [ect0], [ect1], [ce] or [tos N] before them. Sequence numbers of what is expected count from the
-// local initial one; those of what arrives are meant as they are. Where ">" names no win, ECN
-// field or urg, any will do. <...> stands for any options; without brackets there must be none. The
-// order and padding of options do not count.
+// "<" has a segment arrive, ">" expects one: flags (S F R P . U E W A, or - for none; a digit stands
+// for A W E as the number that accurate ECN makes of them), range of sequence numbers with the length,
+// then ack, win and urg, then options in angle brackets. Flags may have [noecn], [ect0], [ect1], [ce] or
+// [tos N] before them. Sequence numbers of what is expected count from the local initial one; those of
+// what arrives are meant as they are. Where ">" names no win, ECN field or urg, any will do. <...>
+// stands for any options; without brackets there must be none. The order and padding of options do not
+// count.
 //
 // Options: mss N, wscale N, sackOK, sack A:B A:B, TS val N ecr N, FO hex, FO (a request), FO last (the cookie
 // that was sent last), nop, eol, and any other as "opt KIND hex". The first "TS val" that is expected fixes where the local
