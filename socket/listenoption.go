@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// SetOptions changes the options of the connections that are accepted from now on; those that the handshake
-// settles (window scale, timestamps, SACK, ECN, MSS) are as Listen set them. change may run more than once.
+// SetOptions changes the options of the connections whose handshake is not complete yet. What a SYN settles
+// (timestamps, SACK, ECN) follows the options of its time. The window of SYN-ACKs and its scale, V6Only, Share
+// and Keys are as Listen set them. change runs once for each loop.
 func (l *Listener) SetOptions(change func(o *TCPOptions)) error {
 	return l.each("setsockopt", func(e *listenerShard) error {
 		o := e.t.Options()

@@ -7,6 +7,11 @@
 // cuts what is longer than one segment, and adds headers. Applications are served by
 // package socket.
 //
+// Parts that know nothing of connections are packages of their own: loss (what is lost and
+// sent again), cc (how much may be in flight), ecn (feedback of marks), buffer (bytes, and
+// the budget that all connections of a loop share), stamp (times for programs), auth
+// (TCP-AO and MD5), syncookie and seqnum.
+//
 // The package is pure: Input(now, ...) and Poll(now) are all there is. Nothing here locks:
 // a Mux belongs to one loop.
 package tcp
