@@ -68,6 +68,8 @@ type side struct {
 	tsIn    uint32
 	inputs  int
 	owed    clock.Time // since when it owes an acknowledgment; 0 for none
+
+	ecn ecnCounts
 }
 
 // Monitor returns a monitor of all that happens from now on.
@@ -93,6 +95,7 @@ func (m *Monitor) event(e *Event) {
 	}
 	if e.What == Arrived {
 		if e.Packet.side != nil {
+			e.Packet.side.peer.ecn.arrived(seg, ecn)
 			m.arrived(e.Packet.side, seg)
 		}
 		return
@@ -155,6 +158,7 @@ func (m *Monitor) sent(h *Host, t wire.Tuple, seg wire.TCP, ecn wire.ECN, size i
 		m.sentAck(s, seg, &o)
 	}
 	m.sentTimestamp(s, seg, &o)
+	m.sentMarks(s, seg, &o.AccECN)
 	return s
 }
 
@@ -277,18 +281,6 @@ func (m *Monitor) sentFIN(s *side, fin bool, from, to uint64) {
 		m.check(to >= s.end || s.fin != 0, "FIN at %d before the end of data at %d", to, s.end)
 		s.fin = to
 	}
-}
-
-// sentECN: RFC 3168 6.1.4 and 6.1.5.
-func (m *Monitor) sentECN(s *side, ecn wire.ECN, n, from, sent uint64) {
-	if ecn == wire.NotECT {
-		return
-	}
-	const asked = wire.FlagECE | wire.FlagCWR
-	m.check(s.flags.Any(asked) && s.peer.flags.Any(asked), "%v that was not negotiated", ecn)
-	m.check(ecn != wire.CE, "CE from a host")
-	m.check(n > 0, "%v without data", ecn)
-	m.check(from >= sent, "%v on a retransmission", ecn)
 }
 
 // sentAck judges the acknowledgment, the window and the SACK blocks (RFC 9293 3.10.7.4, RFC 2018 4).

@@ -90,6 +90,12 @@ func stamps(val, ecr uint32, blocks ...wire.SACKBlock) []byte {
 	return b
 }
 
+// counters are timestamps and an option of accurate ECN.
+func counters(ecr uint32, kind uint8, v ...uint32) []byte {
+	b := wire.AppendAccECN(stamps(72, ecr), kind, v)
+	return wire.AppendNOP(b, -len(b)&3)
+}
+
 // TestTheMonitorSeesEachFault plays conversations of which the last segment breaks one rule, or none.
 func TestTheMonitorSeesEachFault(t *testing.T) {
 	data := line{host: 0, seq: 1001, ack: 2001, flags: ack, window: 1000, options: stamps(52, 70), n: 400}
@@ -130,14 +136,38 @@ func TestTheMonitorSeesEachFault(t *testing.T) {
 		"again what is acknowledged": {[]line{data, answer, data}, "data that is acknowledged up to 401"},
 		"fin and data behind":        {[]line{with(data, func(l *line) { l.flags |= fin }), with(data, func(l *line) { l.seq += 400 })}, "data behind the FIN at 401"},
 		"fin moves":                  {[]line{with(data, func(l *line) { l.flags |= fin }), with(data, func(l *line) { l.flags |= fin; l.n = 300 })}, "FIN at 301 and before at 401"},
-		"ect":                        {[]line{with(data, func(l *line) { l.ecn = wire.ECT0 })}, ""},
-		"ect without data":           {[]line{data, with(answer, func(l *line) { l.ecn = wire.ECT0 })}, "ECT(0) without data"},
-		"ect again":                  {[]line{with(data, func(l *line) { l.lost = true }), with(data, func(l *line) { l.ecn = wire.ECT0 })}, "ECT(0) on a retransmission"},
-		"ce":                         {[]line{with(data, func(l *line) { l.ecn = wire.CE })}, "CE from a host"},
-		"no ack":                     {[]line{with(data, func(l *line) { l.flags = 0 })}, "without ACK"},
-		"mss again":                  {[]line{with(data, func(l *line) { l.options = append(stamps(52, 70), wire.AppendMSS(nil, 5)...) })}, "options of a SYN"},
-		"a reset":                    {[]line{{host: 0, seq: 1001, ack: 2001, flags: rst | ack}}, ""},
-		"a reset with data":          {[]line{{host: 0, seq: 1001, ack: 2001, flags: rst | ack, n: 3}}, "a reset with data"},
+		"counters": {[]line{
+			with(data, func(l *line) { l.ecn = wire.CE }), with(data, func(l *line) { l.seq += 400; l.ecn = wire.ECT0 }),
+			with(answer, func(l *line) { l.ack, l.options = 1801, counters(52, wire.TCPOptAccECN0, 401, 400, 1) }),
+		}, "CE from a host"}, // the host's fault is that, not the counters
+		"more of ECT(0)": {[]line{
+			with(data, func(l *line) { l.ecn = wire.ECT0 }), with(answer, func(l *line) { l.options = counters(52, wire.TCPOptAccECN0, 402) }),
+		}, "401 bytes of ECT(0), 400 have arrived"},
+		"more of ECT(1)": {[]line{
+			with(data, func(l *line) { l.ecn = wire.ECT0 }), with(answer, func(l *line) { l.options = counters(52, wire.TCPOptAccECN1, 2) }),
+		}, "1 bytes of ECT(1), 0 have arrived"},
+		"marks of what was lost": {[]line{
+			with(data, func(l *line) { l.ecn, l.lost = wire.ECT0, true }), data, with(answer, func(l *line) { l.options = counters(52, wire.TCPOptAccECN0, 2) }),
+		}, "1 bytes of ECT(0), 0 have arrived"},
+		"a cleared counter": {[]line{
+			with(data, func(l *line) { l.ecn = wire.ECT0 }), with(answer, func(l *line) { l.options = counters(52, wire.TCPOptAccECN0, 0) }),
+		}, "bytes of ECT(0), 400 have arrived"},
+		"a counter goes back": {[]line{
+			with(data, func(l *line) { l.ecn = wire.ECT0 }), with(answer, func(l *line) { l.options = counters(52, wire.TCPOptAccECN0, 401) }),
+			with(answer, func(l *line) { l.options = counters(52, wire.TCPOptAccECN0, 400) }),
+		}, "ECT(0) goes back from 401 to 400"},
+		"marks that did not arrive": {[]line{
+			data, with(answer, func(l *line) { l.options = counters(52, wire.TCPOptAccECN0, 1) }),
+			with(answer, func(l *line) { l.n, l.flags = 100, ack|wire.FlagECE|wire.FlagCWR }),
+		}, "6 marked packets, 0 have arrived"},
+		"ect":               {[]line{with(data, func(l *line) { l.ecn = wire.ECT0 })}, ""},
+		"ect without data":  {[]line{data, with(answer, func(l *line) { l.ecn = wire.ECT0 })}, "ECT(0) without data"},
+		"ect again":         {[]line{with(data, func(l *line) { l.lost = true }), with(data, func(l *line) { l.ecn = wire.ECT0 })}, "ECT(0) on a retransmission"},
+		"ce":                {[]line{with(data, func(l *line) { l.ecn = wire.CE })}, "CE from a host"},
+		"no ack":            {[]line{with(data, func(l *line) { l.flags = 0 })}, "without ACK"},
+		"mss again":         {[]line{with(data, func(l *line) { l.options = append(stamps(52, 70), wire.AppendMSS(nil, 5)...) })}, "options of a SYN"},
+		"a reset":           {[]line{{host: 0, seq: 1001, ack: 2001, flags: rst | ack}}, ""},
+		"a reset with data": {[]line{{host: 0, seq: 1001, ack: 2001, flags: rst | ack, n: 3}}, "a reset with data"},
 		"resets for resets": {[]line{
 			{host: 0, seq: 1001, flags: rst},
 			{host: 1, seq: 2001, flags: rst},
@@ -166,13 +196,14 @@ func TestTheMonitorSeesFaultsOfHandshakes(t *testing.T) {
 	answer := line{host: 1, seq: 2000, ack: 1001, flags: syn | ack, window: 4000}
 	with := func(l line, o []byte) line { l.options = o; return l }
 	for want, lines := range map[string][]line{
-		"window scale that was not offered": {bare, with(answer, wire.AppendWindowScale(nil, 3))},
-		"timestamps that were not offered":  {bare, with(answer, wire.AppendTimestamps(nil, 3, 0))},
-		"SACK that was not offered":         {bare, with(answer, wire.AppendSACKPermitted(nil))},
-		"SYN-ACK without a SYN":             {answer},
-		"acknowledges what nobody sent":     {{host: 0, seq: 1000, ack: 5, flags: syn | ack, window: 9}},
-		"SYN with ECT(0)":                   {{host: 0, seq: 1000, flags: syn, window: 4000, ecn: wire.ECT0}},
-		"SYN with FIN":                      {{host: 0, seq: 1000, flags: syn | fin, window: 4000}},
+		"window scale that was not offered":    {bare, with(answer, wire.AppendWindowScale(nil, 3))},
+		"timestamps that were not offered":     {bare, with(answer, wire.AppendTimestamps(nil, 3, 0))},
+		"SACK that was not offered":            {bare, with(answer, wire.AppendSACKPermitted(nil))},
+		"SYN-ACK without a SYN":                {answer},
+		"acknowledges what nobody sent":        {{host: 0, seq: 1000, ack: 5, flags: syn | ack, window: 9}},
+		"SYN with ECT(0)":                      {{host: 0, seq: 1000, flags: syn, window: 4000, ecn: wire.ECT0}},
+		"a SYN with an option of accurate ECN": {{host: 0, seq: 1000, flags: syn, window: 4000, options: wire.AppendNOP(wire.AppendAccECN(nil, wire.TCPOptAccECN0, nil), 2)}},
+		"SYN with FIN":                         {{host: 0, seq: 1000, flags: syn | fin, window: 4000}},
 	} {
 		s := newStage()
 		s.play(lines)
