@@ -30,6 +30,17 @@ func TestAccurateECNCountsWhatArrived(t *testing.T) {
 	}
 }
 
+// TestOnlySYNsAreNotCounted is RFC 9768 3.2: a SYN counts neither itself nor its data, a SYN-ACK does.
+func TestOnlySYNsAreNotCounted(t *testing.T) {
+	for flags, want := range map[wire.TCPFlags]uint64{wire.FlagSYN: 0, wire.FlagSYN | wire.FlagACK: 1, wire.FlagACK: 1, wire.FlagACK | wire.FlagFIN: 1} {
+		var k ecnCounts
+		k.arrived(append(wire.AppendTCP(nil, &wire.TCPHeader{Flags: flags}), 1, 2, 3), wire.CE)
+		if k.packets != want || k.bytes[wire.CE] != 3*want {
+			t.Errorf("%v: %d packets, %d bytes", flags, k.packets, k.bytes[wire.CE])
+		}
+	}
+}
+
 func countMarks(t *testing.T, h HostConfig, o tcp.Options) {
 	const there, back = 3 << 20, 2 << 20
 	n := New(5)

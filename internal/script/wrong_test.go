@@ -126,23 +126,28 @@ func TestUpstreamScriptsCompareCounters(t *testing.T) {
 	const acked = accurate + "+0 > [ect0] .6 1:1(0) ack 101 <ECN e1b 1 ceb 100 e0b 1,nop>\n"
 	const write = "+0 write(4, ..., 1000) = 1000\n"
 	const without = "+0 `sysctl -q net.ipv4.tcp_ecn_option=0`\n"
+	const listens = "--upstream=1\n0 `sysctl -q net.ipv4.tcp_ecn=3`\n+0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n"
 	for text, want := range map[string]string{
 		acked: "",
-		accurate + "+0 > .6 1:1(0) ack 101 <ECN e0b 1 ceb 100>":                              "",
-		accurate + "+0 > .6 1:1(0) ack 101 <ECN e0b 1 ceb 99>":                               "counters e0b, ceb, e1b of [1 100 1], not [1 99 1]",
-		accurate + "+0 > .6 1:1(0) ack 101 <ECN e0b 2 ceb 100>":                              "counters e0b, ceb, e1b of [1 100 1], not [2 100 1]",
-		accurate + "+0 > .6 1:1(0) ack 101 <ECN e1b 2 ceb 100>":                              "counters e0b, ceb, e1b of [1 100 1], not [1 100 2]",
-		accurate + "+0 > .6 1:1(0) ack 101":                                                  "where none of accurate ECN is expected",
-		accurate + without + "+0 > .6 1:1(0) ack 101":                                        "",
-		accurate + without + "+0 > .6 1:1(0) ack 101 <sack 1:2>":                             "options are",
-		accurate + "+0 > .5 1:1(0) ack 101 <ECN e0b 1 ceb 100>":                              "flags are .WA, not .EA",
-		acked + write + "+0 > [ect0] P.6 1:1001(1000) ack 101":                               "",
-		acked + write + "+0 > P.6 1:1001(1000) ack 101 <ECN e1b 1>":                          "",
-		acked + write + "+0 > P.6 1:1001(1000) ack 101 <ECN e1b 5>":                          "counters",
-		acked + write + "+0 > [ect1] P.6 1:1001(1000) ack 101":                               "ECN is",
-		acked + write + "+0 > [noecn] P.6 1:1001(1000) ack 101":                              "ECN is",
-		acked + write + "+0 > P.6 1:1001(1000) ack 101\n* > [ect0] P.6 1:1001(1000) ack 101": "",
-		acked + write + "+0 > P.6 1:1001(1000) ack 101\n* > [ect1] P.6 1:1001(1000) ack 101": "ECN is",
+		listens + "+0 < [ect0] S7 0:0(0) win 9 <mss 1000>\n+0 > S4. 0:0(0) ack 1 <mss 1460,ECN e0b 1>": "",
+		listens + "+0 < [ect0] S7 0:0(0) win 9 <mss 1000>\n+0 > S4. 0:0(0) ack 1 <mss 1460,ECN>":       "",
+		listens + "+0 < [ect0] S7 0:0(0) win 9 <mss 1000>\n+0 > S3. 0:0(0) ack 1 <mss 1460,ECN>":       "flags are S.A, not S.EW",
+		listens + "+0 < [ect0] S3 0:0(0) win 9 <mss 1000>\n+0 > S1. 0:0(0) ack 1 <mss 1460>":           "",
+		accurate + "+0 > .6 1:1(0) ack 101 <ECN e0b 1 ceb 100>":                                        "",
+		accurate + "+0 > .6 1:1(0) ack 101 <ECN e0b 1 ceb 99>":                                         "counters e0b, ceb, e1b of [1 100 1], not [1 99 1]",
+		accurate + "+0 > .6 1:1(0) ack 101 <ECN e0b 2 ceb 100>":                                        "counters e0b, ceb, e1b of [1 100 1], not [2 100 1]",
+		accurate + "+0 > .6 1:1(0) ack 101 <ECN e1b 2 ceb 100>":                                        "counters e0b, ceb, e1b of [1 100 1], not [1 100 2]",
+		accurate + "+0 > .6 1:1(0) ack 101":                                                            "where none of accurate ECN is expected",
+		accurate + without + "+0 > .6 1:1(0) ack 101":                                                  "",
+		accurate + without + "+0 > .6 1:1(0) ack 101 <sack 1:2>":                                       "options are",
+		accurate + "+0 > .5 1:1(0) ack 101 <ECN e0b 1 ceb 100>":                                        "flags are .WA, not .EA",
+		acked + write + "+0 > [ect0] P.6 1:1001(1000) ack 101":                                         "",
+		acked + write + "+0 > P.6 1:1001(1000) ack 101 <ECN e1b 1>":                                    "",
+		acked + write + "+0 > P.6 1:1001(1000) ack 101 <ECN e1b 5>":                                    "counters",
+		acked + write + "+0 > [ect1] P.6 1:1001(1000) ack 101":                                         "ECN is",
+		acked + write + "+0 > [noecn] P.6 1:1001(1000) ack 101":                                        "ECN is",
+		acked + write + "+0 > P.6 1:1001(1000) ack 101\n* > [ect0] P.6 1:1001(1000) ack 101":           "",
+		acked + write + "+0 > P.6 1:1001(1000) ack 101\n* > [ect1] P.6 1:1001(1000) ack 101":           "ECN is",
 	} {
 		s, err := Parse("test", text)
 		if err != nil {
