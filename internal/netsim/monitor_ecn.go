@@ -1,9 +1,6 @@
 package netsim
 
-import (
-	"github.com/millrace/millrace/tcp/ecn"
-	"github.com/millrace/millrace/wire"
-)
+import "github.com/millrace/millrace/wire"
 
 // sentECN: RFC 3168 6.1.4 and 6.1.5.
 func (m *Monitor) sentECN(s *side, mark wire.ECN, n, from, sent uint64) {
@@ -43,6 +40,16 @@ const firstACE = 5
 
 var firstBytes = [4]uint32{wire.ECT0: 1, wire.ECT1: 1}
 
+// ace returns the number in AE, CWR and ECE.
+func ace(seg wire.TCP) (n uint64) {
+	for i, set := range []bool{seg.Flags().Has(wire.FlagECE), seg.Flags().Has(wire.FlagCWR), seg.AE()} {
+		if set {
+			n |= 1 << i
+		}
+	}
+	return n
+}
+
 // sentMarks: RFC 9768 3.2. What arrived and is not in a counter may wait in the host; what did not arrive cannot be.
 func (m *Monitor) sentMarks(s *side, seg wire.TCP, o *wire.AccECN) {
 	k, f := &s.ecn, seg.Flags()
@@ -55,7 +62,7 @@ func (m *Monitor) sentMarks(s *side, seg wire.TCP, o *wire.AccECN) {
 		m.sentCounters(k, o)
 	}
 	if k.counts && len(seg.Payload()) > 0 {
-		n := (uint64(ecn.FieldOf(f, seg.AE())) - firstACE) & 7
+		n := (ace(seg) - firstACE) & 7
 		m.check(n <= k.packets, "%d marked packets, %d have arrived", n, k.packets)
 	}
 }
