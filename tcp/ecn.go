@@ -159,7 +159,7 @@ func (c *Conn) inputSYNAgain(s *Segment) bool {
 	f, a := ecn.FieldOf(s.Flags, s.AE), c.accurate()
 	switch {
 	case !s.Flags.Has(wire.FlagACK):
-		return c.state == StateSynReceived && c.inputOtherSYN(s, f.Asked())
+		return c.state == StateSynReceived && c.inputOtherSYN(s, c.askedAgain(f))
 	case a == nil:
 	case a.answers && c.state == StateSynReceived: // it answers our SYN, which crossed the peer's
 		a.out.Established()
@@ -171,6 +171,16 @@ func (c *Conn) inputSYNAgain(s *Segment) bool {
 		c.ecn.handshaken = false
 	}
 	return false
+}
+
+// askedAgain is what a further SYN asks for. One for accurate ECN that crossed ours for
+// classic ECN was answered by that, and is again: it contradicts nothing.
+func (c *Conn) askedAgain(f ecn.Field) ecn.Mode {
+	mode := f.Asked()
+	if mode == ecn.Accurate && c.ecn.mode == ecn.Classic && !c.has(flagPassive) && c.wantsECN() == ECNClassic {
+		return ecn.Classic
+	}
+	return mode
 }
 
 // inputOtherSYN handles a further SYN or SYN-ACK of the handshake, for mode.
