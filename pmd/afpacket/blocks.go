@@ -2,11 +2,27 @@ package afpacket
 
 import (
 	"encoding/binary"
+	"fmt"
 	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
+
+// rxRing is the memory that the kernel receives into: blocks, or slots.
+type rxRing interface {
+	// peek describes the next packet, until next; false says that none is there.
+	peek(*received) bool
+
+	// next skips that packet and returns its memory to the kernel.
+	next()
+
+	// unmap removes the mapping. Packets that wait in it are lost.
+	unmap()
+
+	// String describes the ring for people.
+	String() string
+}
 
 // blocks is the ring that the kernel receives into (TPACKET_V3, Documentation/networking/packet_mmap.rst):
 // blocks of many packets. The status of a block says who owns it, TP_STATUS_KERNEL or TP_STATUS_USER, and
@@ -34,7 +50,7 @@ const vnetHeader = 10
 
 // mapBlocks makes a ring of at least size bytes. The kernel fills one block while the driver reads another, so
 // there are at least two. The memory belongs to the kernel and is no arena: packets have to be copied into frames.
-func mapBlocks(fd, size int) (blocks, error) {
+func mapBlocks(fd, size int) (*blocks, error) {
 	n := max(2, (size+blockSize-1)/blockSize)
 	req := unix.TpacketReq3{
 		Block_size: blockSize, Block_nr: uint32(n),
@@ -43,18 +59,22 @@ func mapBlocks(fd, size int) (blocks, error) {
 		Retire_blk_tov: blockTimeout,
 	}
 	if err := unix.SetsockoptTpacketReq3(fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &req); err != nil {
-		return blocks{}, err
+		return nil, err
 	}
 	mem, err := unix.Mmap(fd, 0, n*blockSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	return blocks{mem: mem}, err
+	if err != nil {
+		return nil, err
+	}
+	return &blocks{mem: mem}, nil
 }
 
-// unmap removes the mapping. Packets that wait in it are lost.
+func (r *blocks) String() string {
+	return fmt.Sprintf("TPACKET_V3, %d blocks of %d KiB", len(r.mem)/blockSize, blockSize>>10)
+}
+
 func (r *blocks) unmap() {
-	if r.mem != nil {
-		_ = unix.Munmap(r.mem)
-		r.mem = nil
-	}
+	_ = unix.Munmap(r.mem)
+	r.mem = nil
 }
 
 // block returns the block that is read, or waited for.
@@ -83,35 +103,13 @@ func (r *blocks) peek(p *received) bool {
 	return true
 }
 
-// read describes the packet at off. With PACKET_VNET_HDR a virtio_net_hdr lies in front of the Ethernet
-// header (virtio 1.2, 5.1.6):
-//
-//	 0       1     2          4         6            8             10
-//	+-------+-----+----------+---------+------------+-------------+----------------
-//	| flags | GSO | headers' | segment | checksum's | checksum's  | Ethernet header
-//	|       |     | length   | size    | first byte | offset in it|
+// read describes the packet at off. With PACKET_VNET_HDR a virtio_net_hdr lies in front of the Ethernet header.
 func (r *blocks) read(p *received) {
 	raw := r.block()[r.off:]
 	h := (*unix.Tpacket3Hdr)(unsafe.Pointer(&raw[0]))
-	v := raw[h.Mac-vnetHeader : h.Mac]
-	*p = received{
-		// Borrowed until release: nothing may point into the block after that.
-		data:       raw[h.Mac:][:h.Snaplen],
-		cut:        h.Snaplen < h.Len,
-		tagged:     h.Status&unix.TP_STATUS_VLAN_VALID != 0,
-		tci:        uint16(h.Hv1.Vlan_tci),
-		tpid:       unix.ETH_P_8021Q,
-		partial:    v[0]&unix.VIRTIO_NET_HDR_F_NEEDS_CSUM != 0,
-		gso:        v[1] &^ gsoECN,
-		kind:       v[1],
-		headers:    int(binary.NativeEndian.Uint16(v[2:])),
-		mss:        int(binary.NativeEndian.Uint16(v[4:])),
-		csumStart:  int(binary.NativeEndian.Uint16(v[6:])),
-		csumOffset: int(binary.NativeEndian.Uint16(v[8:])),
-	}
-	if h.Status&unix.TP_STATUS_VLAN_TPID_VALID != 0 {
-		p.tpid = h.Hv1.Vlan_tpid
-	}
+	p.read(raw[h.Mac-vnetHeader : h.Mac])
+	p.data, p.size = raw[h.Mac:][:h.Snaplen], int(h.Len)
+	p.tag(h.Status, uint16(h.Hv1.Vlan_tci), h.Hv1.Vlan_tpid)
 }
 
 // next skips the packet that peek described, and returns the block to the kernel after its last one: ownership passes by
@@ -134,10 +132,11 @@ func (r *blocks) release() {
 	}
 }
 
-// received is a packet in a block, with the findings of the kernel about it. It borrows the block.
+// received is a packet in a ring, with the findings of the kernel about it. It borrows the ring's memory until next.
 type received struct {
-	data       []byte // from the Ethernet header on, without the tag
-	cut        bool   // truncated: it did not fit a block
+	data       []byte // from the Ethernet header on, without the tag; the first bytes of a queued packet
+	size       int    // bytes of all of the packet
+	queued     bool   // all of it waits in the receive queue of the socket (slots)
 	tagged     bool   // the kernel removed a VLAN tag
 	tci, tpid  uint16
 	partial    bool // the checksum at csumStart+csumOffset holds the sum of the pseudo header only

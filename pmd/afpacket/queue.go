@@ -20,14 +20,16 @@ type Queue struct {
 	pool *ring.Pool
 	link link
 
-	rx      int // -1 once closed
-	blocks  blocks
-	packet  received // described by peek; borrows its block
+	rx      int      // -1 once closed
+	ring    rxRing   // nil once closed
+	packet  received // described by peek; borrows the ring's memory, or scratch
 	pending bool     // packet has been described, and not all of it is delivered
 	seg     segments // where packet is a large one
 	whole   bool     // where packet is a large one that is not to be cut
 	tag     [4]byte  // of packet
 	parts   [4][]byte
+	in      inbox
+	scratch []byte // holds a queued packet that is cut into segments; nil until there is one
 
 	tx    int
 	out   outbox
@@ -44,15 +46,15 @@ func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err err
 	q = &Queue{dev: d, id: id, pool: pool}
 	q.link = link{name: d.cfg.Interface, index: d.iface.index}
 	q.out.offload = d.cfg.Offload
-	if q.rx, q.blocks, op, err = rxSocket(&d.cfg, d.iface.index); err != nil {
+	if q.rx, q.ring, op, err = rxSocket(&d.cfg, d.iface); err != nil {
 		return nil, op, err
 	}
 	if q.tx, err = txSocket(&d.cfg, d.iface.index); err != nil {
-		q.blocks.unmap()
+		q.ring.unmap()
 		unix.Close(q.rx)
 		return nil, "socket", err
 	}
-	modes := fmt.Sprintf("TPACKET_V3, %d blocks of %d KiB, copy", len(q.blocks.mem)/blockSize, blockSize>>10)
+	modes := q.ring.String() + ", copy"
 	if len(d.cfg.Pools) > 1 {
 		modes += fmt.Sprintf(", fanout by hash over %d queues", len(d.cfg.Pools))
 	}
@@ -76,7 +78,7 @@ func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err err
 // free, stays in the kernel's ring. After ErrDown it works again once the interface is up. ErrGone
 // is final: an interface of the same name that appears later has another index.
 func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
-	if q.blocks.mem == nil {
+	if q.ring == nil {
 		return 0, q.fail("rx", pmd.ErrClosed)
 	}
 	b.Base = int64(now)
@@ -93,57 +95,96 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 }
 
 // peek describes the next packet and prepares it: its checksum, its segments. Invalid packets are counted and
-// skipped. The checksum is completed in the block itself, which is the driver's until it is released.
+// skipped. The checksum is completed in the ring itself, whose memory is the driver's until next.
 func (q *Queue) peek() bool {
-	for q.blocks.peek(&q.packet) {
+	for q.ring.peek(&q.packet) {
 		p := &q.packet
-		ok := !p.cut && len(p.data) >= 14
-		q.whole = ok && q.dev.large.Load() && p.passesWhole()
-		switch {
-		case q.whole:
-		case p.gso != gsoNone:
-			ok = ok && q.seg.start(p)
-		case p.partial:
-			ok = ok && p.fillChecksum()
-		}
-		if ok {
+		q.whole = len(p.data) >= 14 && q.dev.large.Load() && p.passesWhole()
+		if q.whole || q.complete(p) && q.prepare(p) {
 			q.pending = true
 			return true
 		}
-		q.count.RxInvalid.Add(1)
-		q.blocks.next()
+		q.ring.next()
 	}
 	return false
 }
 
-// deliver copies the packet, or as many of its segments as fit, to b. It reports false when room or frames ran out; the
-// next call goes on at the same segment, since the block stays the driver's until all of the packet is copied.
+// prepare makes a packet one, or several, that are complete. It reports false, and counts, where that cannot be.
+func (q *Queue) prepare(p *received) bool {
+	ok := len(p.data) >= 14
+	switch {
+	case p.gso != gsoNone:
+		ok = ok && q.seg.start(p)
+	case p.partial:
+		ok = ok && p.fillChecksum()
+	}
+	if !ok {
+		q.count.RxInvalid.Add(1)
+	}
+	return ok
+}
+
+// complete makes all of a packet lie in p.data: a queued one is received into scratch. It reports false, and
+// counts, where the rest of the packet is lost. Without a copy in the queue that had no room.
+func (q *Queue) complete(p *received) bool {
+	if !p.queued {
+		if len(p.data) < p.size {
+			q.count.RxMissed.Add(1)
+			return false
+		}
+		return true
+	}
+	if q.scratch == nil {
+		q.scratch = make([]byte, blockSize)
+	}
+	q.in.begin()
+	q.in.add(q.scratch)
+	p.queued = false
+	if !q.receive(min(p.size, len(q.scratch))) {
+		return false
+	}
+	p.data = q.scratch[:p.size]
+	return true
+}
+
+// receive takes the queued packet into the pieces of q.in, which have room for n bytes. It reports false, and
+// counts, where they do not hold all of it.
+func (q *Queue) receive(n int) bool {
+	q.count.Wakeups.Add(1)
+	got, errno := q.in.receive(q.rx)
+	if errno != 0 || got != q.packet.size || got > n {
+		q.count.RxInvalid.Add(1)
+		return false
+	}
+	return true
+}
+
+// deliver passes the packet, or as many of its segments as fit, to b. It reports false when room or frames ran out; the
+// next call goes on at the same segment, since the ring's memory stays the driver's until all of the packet is copied.
 func (q *Queue) deliver(b *packet.Batch, stamp uint32) bool {
 	p := &q.packet
 	if p.gso == gsoNone || q.whole {
-		if !q.copyPacket(b, stamp, p.data, nil) {
+		if !q.copyPacket(b, stamp, p.data, nil, p.size) {
 			return false
 		}
 	} else {
 		for more := true; more; more = q.seg.next(p) {
 			head, payload := q.seg.build(p)
-			if !q.copyPacket(b, stamp, head, payload) {
+			if !q.copyPacket(b, stamp, head, payload, len(head)+len(payload)) {
 				return false
 			}
 		}
 	}
 	q.pending = false
-	q.blocks.next()
+	q.ring.next()
 	return true
 }
 
-// copyPacket copies one packet into frames, and puts back the VLAN tag that the kernel removed (802.1Q:
+// copyPacket copies one packet of total bytes into frames, and puts back the VLAN tag that the kernel removed (802.1Q:
 // behind the two addresses). It reports false when there is no room. A packet that will never fit is
 // counted as RxInvalid and skipped.
-func (q *Queue) copyPacket(b *packet.Batch, stamp uint32, head, payload []byte) bool {
-	const macs = 12
+func (q *Queue) copyPacket(b *packet.Batch, stamp uint32, head, payload []byte, total int) bool {
 	q.parts = [4][]byte{head, nil, nil, payload}
-	total := len(head) + len(payload)
 	if q.packet.tagged {
 		binary.BigEndian.PutUint16(q.tag[0:], q.packet.tpid)
 		binary.BigEndian.PutUint16(q.tag[2:], q.packet.tci)
@@ -154,41 +195,87 @@ func (q *Queue) copyPacket(b *packet.Batch, stamp uint32, head, payload []byte) 
 	frames := (total + headroom + size - 1) / size
 	if frames > b.Room() || frames > q.pool.Free() {
 		if frames > cap(b.D) || frames > q.pool.Size() {
-			q.count.RxInvalid.Add(1)
+			q.skip()
 			return true
 		}
 		return false
 	}
-	q.scatter(b, stamp, total)
+	first := b.Len()
+	q.take(b, stamp, total)
+	if q.packet.queued {
+		if !q.gather(b, first) {
+			return true
+		}
+	} else {
+		q.scatter(b.Arena, b.D[first:])
+	}
+	if q.whole {
+		q.setOffload(b.Arena, &b.D[first])
+	}
 	return true
 }
 
-// scatter copies the parts into as many frames as they need, headroom in front of the first alone. copyPacket has checked
-// that the pool has them. They belong to the caller of Rx from then on.
-func (q *Queue) scatter(b *packet.Batch, stamp uint32, total int) {
-	arena := q.pool.Arena()
-	headroom, part := q.dev.cfg.Headroom, 0
-	first := b.Len()
+const macs = 12 // bytes of the two link addresses, behind which a VLAN tag lies
+
+// skip counts a packet that will never fit and, where it is queued, takes it from the queue.
+func (q *Queue) skip() {
+	if q.packet.queued {
+		q.in.begin()
+		q.receive(0)
+		return
+	}
+	q.count.RxInvalid.Add(1)
+}
+
+// take appends as many frames to b as total bytes need, headroom in front of the first alone. copyPacket has checked that
+// the pool has them. They belong to the caller of Rx from then on.
+func (q *Queue) take(b *packet.Batch, stamp uint32, total int) {
+	headroom, size := q.dev.cfg.Headroom, q.pool.Arena().FrameSize()
 	for total > 0 {
 		off, _ := q.pool.Get()
-		d := packet.Desc{Off: off + uint32(headroom), Len: uint16(min(total, arena.FrameSize()-headroom)), Stamp: stamp}
+		d := packet.Desc{Off: off + uint32(headroom), Len: uint16(min(total, size-headroom)), Stamp: stamp}
 		headroom = 0
-		total -= int(d.Len)
-		if total > 0 {
+		if total -= int(d.Len); total > 0 {
 			d.Flags = packet.FlagMore
 		}
-		for to := arena.Bytes(&d); len(to) > 0; {
+		b.Append(d)
+	}
+}
+
+// scatter copies the parts into the frames of d.
+func (q *Queue) scatter(arena *packet.Arena, d []packet.Desc) {
+	part := 0
+	for i := range d {
+		for to := arena.Bytes(&d[i]); len(to) > 0; {
 			n := copy(to, q.parts[part])
 			to, q.parts[part] = to[n:], q.parts[part][n:]
 			if len(q.parts[part]) == 0 && part < len(q.parts)-1 {
 				part++
 			}
 		}
-		b.Append(d)
 	}
-	if q.whole {
-		q.setOffload(arena.View(), &b.D[first])
+}
+
+// gather receives the queued packet straight into the frames behind the first descriptors of b, around the place of its VLAN
+// tag. Where that fails it has counted the packet, and the frames are the pool's again.
+func (q *Queue) gather(b *packet.Batch, first int) bool {
+	q.in.begin()
+	for i := first; i < len(b.D); i++ {
+		to := b.Bytes(i)
+		if i == first && q.packet.tagged {
+			q.in.add(to[:macs])
+			to = to[macs+copy(to[macs:], q.tag[:]):]
+		}
+		q.in.add(to)
 	}
+	if q.receive(q.packet.size) {
+		return true
+	}
+	for _, d := range b.D[first:] {
+		q.pool.Put(d.Off)
+	}
+	b.D = b.D[:first]
+	return false
 }
 
 // setOffload leaves checksum and segmentation of the packet that starts with d to the device that sends it. The offsets of
@@ -250,7 +337,8 @@ func (q *Queue) Close() error {
 		return nil
 	}
 	q.readDrops()
-	q.blocks.unmap()
+	q.ring.unmap()
+	q.ring = nil
 	unix.Close(q.tx)
 	unix.Close(q.rx)
 	q.rx, q.tx = -1, -1

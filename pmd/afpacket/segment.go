@@ -144,6 +144,6 @@ func (s *segments) next(p *received) bool {
 // bytes of headers that the kernel accepts.
 func (p *received) passesWhole() bool {
 	const most = 1<<16 - 1
-	return p.gso != gsoNone && p.partial && p.mss > 0 && len(p.data) <= most &&
+	return p.gso != gsoNone && p.partial && p.mss > 0 && (p.queued || len(p.data) == p.size) && p.size <= most &&
 		p.csumStart >= 14 && p.csumStart+p.csumOffset+2 <= len(p.data) && p.csumStart+p.csumOffset+2 <= maxHeaders
 }

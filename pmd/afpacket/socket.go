@@ -48,17 +48,19 @@ func htons(v uint16) uint16 { return v<<8 | v>>8 }
 
 // rxSocket returns a bound socket whose filter rejects all packets, and its ring. op names the step that
 // failed.
-func rxSocket(c *Config, index int) (fd int, r blocks, op string, err error) {
+func rxSocket(c *Config, f iface) (fd int, r rxRing, op string, err error) {
 	// Protocol 0 receives nothing until the socket is bound, and from then on its filter rejects all. With a protocol the
 	// socket would receive from every interface between socket(2) and bind(2).
 	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, r, "socket", err
 	}
-	if r, op, err = prepare(fd, c, index); err != nil {
-		r.unmap()
+	if r, op, err = prepare(fd, c, f); err != nil {
+		if r != nil {
+			r.unmap()
+		}
 		unix.Close(fd)
-		return -1, blocks{}, op, err
+		return -1, nil, op, err
 	}
 	return fd, r, "", nil
 }
@@ -66,12 +68,16 @@ func rxSocket(c *Config, index int) (fd int, r blocks, op string, err error) {
 // prepare makes a new socket a receiving one. The ring is the caller's to unmap, whatever failed. The order is the
 // kernel's: version and virtio_net_hdr cannot change once there is a ring. PACKET_IGNORE_OUTGOING (Linux 4.20) leaves out
 // what this machine sends, or a forwarding loop would receive its own packets.
-func prepare(fd int, c *Config, index int) (r blocks, op string, err error) {
+func prepare(fd int, c *Config, f iface) (r rxRing, op string, err error) {
 	if err = setFilter(fd, nothing.socket()); err != nil {
 		return r, "filter", err
 	}
+	version := unix.TPACKET_V3
+	if c.Offload && enlarge(fd, c.Ring) {
+		version = unix.TPACKET_V2
+	}
 	for _, o := range []struct{ opt, v int }{
-		{unix.PACKET_VERSION, unix.TPACKET_V3},
+		{unix.PACKET_VERSION, version},
 		{unix.PACKET_VNET_HDR, 1},
 		{unix.PACKET_IGNORE_OUTGOING, 1},
 	} {
@@ -79,19 +85,41 @@ func prepare(fd int, c *Config, index int) (r blocks, op string, err error) {
 			return r, "socket", err
 		}
 	}
-	if r, err = mapBlocks(fd, c.Ring); err != nil {
-		return r, "ring", err
+	if r, err = mapRing(fd, version, c.Ring, f.mtu); err != nil {
+		return nil, "ring", err
 	}
-	if err = bind(fd, index, unix.ETH_P_ALL); err != nil {
+	if err = bind(fd, f.index, unix.ETH_P_ALL); err != nil {
 		return r, "bind", err
 	}
 	if c.Promiscuous {
-		m := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
+		m := unix.PacketMreq{Ifindex: int32(f.index), Type: unix.PACKET_MR_PROMISC}
 		if err = unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
 			return r, "promiscuous", err
 		}
 	}
 	return r, "", nil
+}
+
+// enlarge has the receive queue of a socket hold size bytes of large packets, and reports whether it could: beyond
+// net.core.rmem_max that needs CAP_NET_ADMIN. The default would hold three.
+func enlarge(fd, size int) bool {
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size) == nil
+}
+
+// mapRing makes the ring of the version that was negotiated.
+func mapRing(fd, version, size, mtu int) (rxRing, error) {
+	if version == unix.TPACKET_V2 {
+		s, err := mapSlots(fd, size, slotSize(mtu))
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	b, err := mapBlocks(fd, size)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // txSocket returns a socket that only sends. It is apart from the receiving one because that one

@@ -36,7 +36,7 @@ type mmsghdr struct {
 // returns. It takes no more when the socket's buffer or the interface's queue is full. A packet that the
 // kernel rejects is counted as TxInvalid, and the packets behind it are sent.
 func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
-	if q.blocks.mem == nil {
+	if q.ring == nil {
 		return 0, q.fail("tx", pmd.ErrClosed)
 	}
 	taken := 0
