@@ -24,8 +24,9 @@ ring            : packet
 capture         :
 pmd             : packet ring clock wire
 pmd/pcap        : packet ring clock capture pmd
-pmd/afxdp       : packet ring clock pmd
-pmd/afpacket    : packet ring clock pmd wire
+pmd/afxdp       : packet ring clock pmd pmd/vnet
+pmd/vnet        : packet
+pmd/afpacket    : packet ring clock pmd pmd/vnet wire
 pmd/tap         : packet ring clock pmd
 pmd/device      : ring pmd pmd/*
 gpukern/image   :

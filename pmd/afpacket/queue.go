@@ -2,6 +2,7 @@ package afpacket
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/vnet"
 	"github.com/millrace/millrace/ring"
 )
 
@@ -31,8 +33,7 @@ type Queue struct {
 	in      inbox
 	scratch []byte // holds a queued packet that is cut into segments; nil until there is one
 
-	tx    int
-	out   outbox
+	out   *vnet.Sender // apart from rx, whose PACKET_VNET_HDR is always on
 	count pmd.Counters
 
 	mu     sync.Mutex // guards rx and missed: Info runs in any goroutine, also while Close does
@@ -45,11 +46,10 @@ type Queue struct {
 func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err error) {
 	q = &Queue{dev: d, id: id, pool: pool}
 	q.link = link{name: d.cfg.Interface, index: d.iface.index}
-	q.out.offload = d.cfg.Offload
 	if q.rx, q.ring, op, err = rxSocket(&d.cfg, d.iface); err != nil {
 		return nil, op, err
 	}
-	if q.tx, err = txSocket(&d.cfg, d.iface.index); err != nil {
+	if q.out, err = vnet.Open(d.iface.index, d.cfg.QdiscBypass, d.cfg.Offload); err != nil {
 		q.ring.unmap()
 		unix.Close(q.rx)
 		return nil, "socket", err
@@ -339,10 +339,9 @@ func (q *Queue) Close() error {
 	q.readDrops()
 	q.ring.unmap()
 	q.ring = nil
-	unix.Close(q.tx)
-	unix.Close(q.rx)
-	q.rx, q.tx = -1, -1
-	return nil
+	err := errors.Join(q.out.Close(), unix.Close(q.rx))
+	q.rx = -1
+	return err
 }
 
 // fail wraps an error with the device and the queue.

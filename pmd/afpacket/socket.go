@@ -122,35 +122,6 @@ func mapRing(fd, version, size, mtu int) (rxRing, error) {
 	return b, nil
 }
 
-// txSocket returns a socket that only sends. It is apart from the receiving one because that one
-// always has PACKET_VNET_HDR on, which would put a header in front of every packet sent.
-func txSocket(c *Config, index int) (int, error) {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return -1, err
-	}
-	bypass, vnet := 0, 0
-	if c.QdiscBypass {
-		bypass = 1
-	}
-	if c.Offload {
-		vnet = 1
-	}
-	err = errors.Join(
-		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, vnet),
-		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, bypass),
-		bind(fd, index, 0),
-	)
-	if err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	// A batch waits in the socket's buffer until the device has sent it. SO_SNDBUFFORCE exceeds net.core.wmem_max and
-	// needs CAP_NET_ADMIN; without it the default size has to do.
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 4<<20)
-	return fd, nil
-}
-
 // bind binds a packet socket to an interface; protocol 0 only sends.
 func bind(fd, index int, protocol uint16) error {
 	return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(protocol), Ifindex: index})

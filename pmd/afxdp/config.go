@@ -84,6 +84,10 @@ type Config struct {
 	BusyPoll     BusyPoll
 	MultiBuf     MultiBuf
 
+	// Offload makes Tx take large packets (packet.FlagOffload) in copy mode, on an interface without a queueing
+	// discipline: the device or the kernel segments them. Elsewhere it has no effect. None are received.
+	Offload bool
+
 	// Headroom is the least space in front of a received packet, bytes: room for headers that are
 	// pushed. 0 is DefaultHeadroom. The kernel leaves 256 in any case, so that less gives no
 	// larger packets.

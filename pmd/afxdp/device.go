@@ -130,6 +130,9 @@ func (d *Device) openQueue(i int, multi bool) error {
 	q := newQueue(&d.cfg, s, id, pool)
 	q.dev = d
 	d.Queues = append(d.Queues, q)
+	if err := d.openLarge(q); err != nil {
+		return d.explain("bind", id, err)
+	}
 	return nil
 }
 
@@ -163,6 +166,7 @@ func (d *Device) describe(q *Queue) pmd.Info {
 		{q.wakeup, pmd.CapNeedWakeup, "need_wakeup", "no need_wakeup"},
 		{q.busyPoll, pmd.CapBusyPoll, "busy poll", ""},
 		{q.multi, pmd.CapMultiBuf, "multi-buffer", ""},
+		{q.large != nil, pmd.CapOffload, "segmentation offload on transmit", ""},
 	} {
 		if c.on {
 			caps |= c.bit

@@ -1,6 +1,7 @@
 package afxdp
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/pmd"
+	"github.com/millrace/millrace/pmd/vnet"
 	"github.com/millrace/millrace/ring"
 )
 
@@ -29,6 +31,8 @@ type Queue struct {
 	// dev is never used: it keeps the program attached while the queue is in use. A bpf_link that the garbage collector
 	// finds unreachable is closed, and the interface would then go silent without an error.
 	dev *Device
+
+	large *vnet.Sender // sends large packets; nil where the queue takes none
 
 	id        int
 	closed    bool
@@ -114,6 +118,9 @@ func (q *Queue) Close() error {
 	q.finalStats = kernelStats(q.fd)
 	err := q.socket.close()
 	q.mu.Unlock()
+	if q.large != nil {
+		err = errors.Join(err, q.large.Close())
+	}
 	// Only now the kernel cannot write to the frames any more.
 	q.Holds(q.pool.Put)
 	q.rxHeld, q.txHeld = frameSet{}, frameSet{}

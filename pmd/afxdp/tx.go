@@ -37,9 +37,17 @@ func (q *Queue) Tx(now clock.Time, b *packet.Batch) (int, error) {
 	}
 	// Frames that were sent go back first: their entries in the completion ring make room for this batch.
 	q.reap()
-	n := packet.Whole(b.D, int(q.tx.room(uint32(len(b.D)))))
+	if q.large != nil {
+		return q.txMixed(b)
+	}
+	return q.txRing(b.D)
+}
+
+// txRing sends what the tx ring has room for.
+func (q *Queue) txRing(ds []packet.Desc) (int, error) {
+	n := packet.Whole(ds, int(q.tx.room(uint32(len(ds)))))
 	if n > 0 {
-		q.enqueue(b.D[:n])
+		q.enqueue(ds[:n])
 	}
 	return n, q.kick()
 }

@@ -110,7 +110,7 @@ func openAFXDP(cfg Config) (*Device, error) {
 		}
 	}
 	dev, err := afxdp.Open(afxdp.Config{
-		Interface: cfg.Name, Pools: cfg.Pools, Mode: Modes[cfg.Mode], All: cfg.All, Rules: cfg.Rules,
+		Interface: cfg.Name, Pools: cfg.Pools, Mode: Modes[cfg.Mode], All: cfg.All, Rules: cfg.Rules, Offload: true,
 		Rings: afxdp.Rings{Fill: RingSize, Completion: RingSize, Rx: RingSize, Tx: RingSize},
 	})
 	if err != nil {
