@@ -43,10 +43,13 @@ func TestPcap(t *testing.T) {
 func TestAFXDP(t *testing.T) {
 	for mode, m := range map[string]afxdp.Mode{"native": afxdp.ModeNative, "generic": afxdp.ModeGeneric} {
 		t.Run(mode, func(t *testing.T) {
-			conformance.Run(t, conformance.Subject{Open: openAFXDP(m, 1500), Caps: xdp, Flood: 300, Link: true, Removable: true})
+			conformance.Run(t, conformance.Subject{Open: openAFXDP(m, 1500, false), Caps: xdp, Flood: 300, Link: true, Removable: true})
+		})
+		t.Run(mode+", offload", func(t *testing.T) {
+			conformance.Run(t, conformance.Subject{Open: openAFXDP(m, 1500, true), Caps: xdp | pmd.CapOffload, Flood: 300, Link: true, Removable: true})
 		})
 		t.Run(mode+", jumbo", func(t *testing.T) {
-			conformance.Run(t, conformance.Subject{Open: openAFXDP(m, 9000), Caps: xdp | pmd.CapMultiBuf, Longest: 9014, Flood: 300, Link: true, Removable: true})
+			conformance.Run(t, conformance.Subject{Open: openAFXDP(m, 9000, false), Caps: xdp | pmd.CapMultiBuf, Longest: 9014, Flood: 300, Link: true, Removable: true})
 		})
 	}
 }
@@ -90,7 +93,7 @@ func TestCaptureAroundMemory(t *testing.T) {
 }
 
 func TestCaptureAroundAFXDP(t *testing.T) {
-	conformance.Run(t, conformance.Subject{Open: captured(openAFXDP(afxdp.ModeNative, 1500)), Caps: xdp, Flood: 300, Link: true, Removable: true})
+	conformance.Run(t, conformance.Subject{Open: captured(openAFXDP(afxdp.ModeNative, 1500, false)), Caps: xdp, Flood: 300, Link: true, Removable: true})
 }
 
 func openMemory(t testing.TB, s conformance.Setup) conformance.Rig { return openMemoryOf(1500)(t, s) }
@@ -205,12 +208,12 @@ func reader(t testing.TB, path string) func() []byte {
 	}
 }
 
-func openAFXDP(mode afxdp.Mode, mtu int) func(testing.TB, conformance.Setup) conformance.Rig {
+func openAFXDP(mode afxdp.Mode, mtu int, offload bool) func(testing.TB, conformance.Setup) conformance.Rig {
 	return func(t testing.TB, s conformance.Setup) conformance.Rig {
 		v := newVeth(t, mtu)
 		var d *afxdp.Device
 		must(t, v.here.Do(func() (err error) {
-			d, err = afxdp.Open(afxdp.Config{Interface: dev, Pools: []*ring.Pool{s.Pool}, Mode: mode, All: true, Rings: afxdp.Rings{Tx: 64, Completion: 64}})
+			d, err = afxdp.Open(afxdp.Config{Interface: dev, Pools: []*ring.Pool{s.Pool}, Mode: mode, All: true, Offload: offload, Rings: afxdp.Rings{Tx: 64, Completion: 64}})
 			return err
 		}))
 		t.Cleanup(func() { must(t, d.Close()) })
