@@ -23,7 +23,7 @@ var transport = harness.Suite{
 			"kernel's sockets on CPU 0; the server, a Go program over the stack that is compared, has CPU 1. own is the server's CPU time. " +
 			"What veth receives runs on the sender's back, so the kernel's cost of receiving is partly the client's.",
 		"gvisor is netstack over a packet socket (fdbased: recvmmsg, GRO, fifo queueing discipline), gvisor-xdp the same over AF_XDP; " +
-			"both with SACK and CUBIC. millrace is over AF_XDP in copy mode, as veth has it.",
+			"both with SACK and CUBIC. millrace is over AF_XDP in copy mode, as veth has it. The kernel has CUBIC too, as client and as server.",
 	},
 	Open: openTransport,
 }
@@ -181,6 +181,10 @@ func (b *transportBench) parts(w *twoHosts, stack string, args ...string) []harn
 	}
 }
 
+// kernelCC is the congestion control of the kernel, as client and as server: that of the other stacks. Where the
+// machine's default is BBR, the timer that paces each segment would be what is measured.
+const kernelCC = "cubic"
+
 // vethTest is one test over veth.
 type vethTest struct {
 	name, unit  string
@@ -253,7 +257,10 @@ func (b *transportBench) veth(t vethTest) harness.Measure {
 				return harness.Sample{}, err
 			}
 			defer w.net.Close()
-			parts := b.parts(w, stack, t.args...)
+			parts := b.parts(w, stack, append(t.args, "-cc", kernelCC)...)
+			if stack == stackKernel {
+				parts[0].Argv = append(parts[0].Argv, "-cc", kernelCC)
+			}
 			if t.compute != "" {
 				parts[0].Argv = append(parts[0].Argv, "-compute", t.compute)
 			}

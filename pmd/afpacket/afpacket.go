@@ -3,7 +3,8 @@
 // Packets come from a ring of blocks that the kernel fills (TPACKET_V3) and are copied, once, into
 // frames of the pool. They leave by sendmmsg(2), straight from their frames. The kernel's network stack
 // is not bypassed, so expect half of AF_XDP's rate, and up to a millisecond of delay for a single
-// packet: the kernel passes a block that is not full when its timer expires.
+// packet: the kernel passes a block that is not full when its timer expires. With Config.Offload the ring
+// has slots instead (TPACKET_V2), large packets are received by recvmsg(2), and none waits.
 //
 // The driver does the work that the kernel has left to a device, so that a packet may leave through
 // any: it puts VLAN tags back, fills in checksums (packets of local origin have none on a veth) and cuts
@@ -39,7 +40,7 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultRing     = 4 << 20 // bytes; four times as many with Offload, where a block holds one large packet
+	DefaultRing     = 4 << 20 // bytes; four times as many with Offload, where packets lie less densely
 	DefaultHeadroom = 256     // bytes, as AF_XDP leaves
 )
 
@@ -53,7 +54,10 @@ type Config struct {
 	// be of different arenas.
 	Pools []*ring.Pool
 
-	Ring     int // bytes that the kernel may fill for each queue, rounded up to whole blocks; 0 is DefaultRing
+	// Ring is how many bytes the kernel may fill for each queue, rounded up to whole blocks; 0 is DefaultRing. With Offload,
+	// large packets take as many again, which the kernel doubles for what it adds to each.
+	Ring int
+
 	Headroom int // bytes in front of a received packet; 0 is DefaultHeadroom
 
 	All   bool   // receive every packet: for a bump in the wire
