@@ -31,6 +31,7 @@ func (c *Conn) CloseRead(now clock.Time) {
 	c.ensureActive()
 	c.flags |= flagReadShutdown
 	c.dropReceived()
+	c.promise()
 	c.windowOpened()
 }
 
@@ -102,6 +103,9 @@ func (c *Conn) orphan() {
 	c.owner, c.events = nil, 0
 	c.flags |= flagOrphaned
 	c.dropReceived()
+	if c.active != nil {
+		c.promise()
+	}
 	c.m.markDirty(c)
 }
 
@@ -135,6 +139,7 @@ func (c *Conn) detach() {
 		m.passive.dropDeferred(c)
 	}
 	c.ackAt, c.probeAt = never, never
+	c.unpromise()
 	// Data out of order can never become readable now.
 	if c.rcv != nil {
 		c.rcv.Prune(&m.buffers)

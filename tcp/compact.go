@@ -34,6 +34,7 @@ type active struct {
 	previous   uint32 // writer in the Mux's list, and the one behind
 	following  uint32
 	granted    bool      // the next Write goes before the writers in the list
+	promised   uint32    // memory that the announced window promises, bytes: part of Pool.Promised
 	lastAcked  uint32    // RCV.NXT in the last segment sent
 	partialEnd uint32    // behind the last segment that was not full (Minshall's snd_sml)
 	dsack      byteRange // duplicate to report in the next ACK
@@ -69,7 +70,7 @@ func (c *Conn) compactAt() clock.Time {
 
 // compact gives active back.
 func (c *Conn) compact() {
-	c.m.grown -= c.grown()
+	c.unpromise()
 	x := &c.sender
 	c.compacted = compacted{scoreboard: x.scoreboard.Save(), cc: x.cc, rate: x.deliveryRate, lastSent: x.lastSent}
 	c.m.putActive(c.active)
@@ -88,7 +89,6 @@ func (c *Conn) ensureActive() {
 // requires.
 func (c *Conn) restore() {
 	c.active = c.m.getActive()
-	c.m.grown += c.grown()
 	c.ackAt, c.probeAt, c.progressAt = never, never, c.m.now
 	c.lastAcked, c.partialEnd = c.rcvNxt, c.una
 	r, x := &c.compacted, &c.sender
@@ -96,6 +96,7 @@ func (c *Conn) restore() {
 	x.scoreboard.Restore(&c.m.losses, c.nxt, o, r.scoreboard)
 	x.cc, x.deliveryRate, x.lastSent, x.maxPacing = r.cc, r.rate, r.lastSent, c.opt.MaxPacing
 	c.compacted = compacted{}
+	c.promise()
 }
 
 func (m *Mux) getActive() *active {

@@ -49,6 +49,7 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 	c.owner = owner
 	c.startActiveOpen(iss)
 	c.state = StateSynSent
+	c.promise()
 	m.stats.ActiveOpens++
 	return c, nil
 }
@@ -119,6 +120,7 @@ func (m *Mux) newPassiveConn(now clock.Time, h *handshake) *Conn {
 	// The peer knows the window of the SYN-ACK; ours must not be smaller (RFC 9293 3.8.6).
 	c.rcvAdv = c.rcvNxt + h.announced
 	c.rcvScale = h.receiveScale
+	c.promise()
 	c.setNegotiated(h)
 	c.wl1, c.wl2 = h.irs, c.una
 	c.sndEdge = c.end + uint32(h.window)

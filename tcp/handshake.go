@@ -155,9 +155,30 @@ func scaleFor(o *Options) (s uint8) {
 	return s
 }
 
-// synWindow is the window of our SYN or SYN-ACK, which is not scaled. It is a multiple of
-// what later windows count in, so that rounding does not shrink it (RFC 9293 3.8.6).
-func (m *Mux) synWindow(o *Options) uint32 {
+// smallSYNWindow is the window of a SYN-ACK while windows promise most of the memory that
+// there is: the first flight of a peer fits (RFC 6928 2), and the first ACK announces more.
+const smallSYNWindow = 16 << 10
+
+// synWindow is the window of our SYN-ACK, which is not scaled. It is a multiple of what
+// later windows count in, so that rounding does not shrink it (RFC 9293 3.8.6). The terms
+// keep which of two it is, since the promise must hold until the ACK comes.
+func (m *Mux) synWindow(o *Options, t synTerms) uint32 {
+	n := m.baseReceive(o)
+	if t&termsSmallWindow != 0 {
+		n = min(n, smallSYNWindow)
+	}
+	return unscaledWindow(o, n)
+}
+
+// synWindow is the window of our SYN, or of a SYN-ACK for Fast Open.
+func (c *Conn) synWindow() uint32 {
+	if c.has(flagPassive) {
+		return c.m.synWindow(c.opt, 0)
+	}
+	return unscaledWindow(c.opt, c.rcvLimit)
+}
+
+func unscaledWindow(o *Options, n uint32) uint32 {
 	s := scaleFor(o)
-	return min(m.initialReceive(o), 0xffff) >> s << s
+	return min(n, 0xffff) >> s << s
 }

@@ -52,7 +52,7 @@ func TestSockstress(t *testing.T) {
 			s := newAttackTest(t, 64, func(c *Config, o *Options) { c.Budget = siegeBudget })
 			s.connect()
 			n := 0
-			s.run(10*time.Second, 5*time.Millisecond, func() {
+			s.run(20*time.Second, 5*time.Millisecond, func() {
 				s.onReply = nil
 				s.open(n, window, nil)
 				n++
@@ -179,7 +179,7 @@ func TestStalledPeersAfterHalfClose(t *testing.T) {
 
 // TestStalledPeersWithHoles sends each connection's last byte of the window alone, so that the server would have to hold all before it.
 func TestStalledPeersWithHoles(t *testing.T) {
-	s := newAttackTest(t, 64, func(c *Config, o *Options) { c.Budget = siegeBudget })
+	s := newAttackTest(t, 64, func(c *Config, o *Options) { c.Budget, o.ReceiveBuffer = siegeBudget, initialReceiveBuffer })
 	s.connect()
 	n := 0
 	s.run(6*time.Second, 5*time.Millisecond, func() {

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"math/bits"
 	"slices"
 	"time"
 
@@ -23,8 +24,13 @@ const (
 	maxReceiveBuffer     = 6 << 20
 	initialSendBuffer    = 256 << 10
 	maxSendBuffer        = 4 << 20
-	tightReceiveBuffer   = 64 << 10
-	minBuffer            = 8 << 10 // what remains when memory is short
+	minBuffer            = 8 << 10 // what remains of a send queue when memory is short
+
+	// What a receive buffer has even where all windows together promise more than there is
+	// room for: most are never filled.
+	maxReceiveFloor = 32 << 10
+	minReceiveFloor = buffer.Minimum
+	receiveFloors   = 256 // parts of the free memory, of which a floor is one
 )
 
 // sendLimit is how many bytes the send queue holds at most: twice the congestion window, so
@@ -56,56 +62,98 @@ func (c *Conn) sendMinimum() uint32 {
 	return min(max(seqnum.Distance(c.una, c.sndEdge), 1), minBuffer)
 }
 
-// initialReceive is the first receive buffer of a connection with these options, bytes. It
-// bounds the first window.
-func (m *Mux) initialReceive(o *Options) uint32 {
+// A window is a promise that the data finds room: what is refused, the peer sends again
+// after its timeout only, since no segment says when there is memory again. All promises
+// together are half of the budget, as far as the floors allow it. A new connection gets a
+// part of what is left, and one whose data fills its buffer up to half of that (dynamic
+// thresholds, Choudhury and Hahne, 1998): many connections have equal shares, and there is
+// always something left for the next.
+const (
+	promisePart  = 2   // of the budget: 1/2
+	initialParts = 128 // of what is left, of which a new connection gets one
+	growthParts  = 2   // and one that grows
+)
+
+// unpromised is what windows may still promise, bytes.
+func (m *Mux) unpromised() int64 {
+	return max(m.buffers.Budget/promisePart-m.buffers.Promised, 0)
+}
+
+// baseReceive is the first receive buffer of a connection with these options while there is
+// enough to promise, bytes.
+func (m *Mux) baseReceive(o *Options) uint32 {
 	if o.ReceiveBuffer > 0 {
 		return uint32(min(o.ReceiveBuffer, 1<<30))
 	}
 	return uint32(max(min(initialReceiveBuffer, m.buffers.Budget/16), minBuffer))
 }
 
-// receiveLimit is the receive buffer, bytes: rcvLimit, and less under memory pressure. What
-// was announced before stays announced (RFC 9293 3.8.6), so that the window shrinks as data
-// arrives. Two segments remain, or silly window avoidance would have the peer wait for a
-// timer.
-func (c *Conn) receiveLimit() uint32 {
-	p := &c.m.buffers
-	if !p.Tight() {
-		return c.rcvLimit
+// initialReceive is the first receive buffer of a connection with these options, bytes.
+func (m *Mux) initialReceive(o *Options) uint32 {
+	base := m.baseReceive(o)
+	if o.ReceiveBuffer > 0 {
+		return base
 	}
-	limit := uint32(tightReceiveBuffer)
-	if p.Critical() {
-		limit = minBuffer
-	}
-	return min(c.rcvLimit, max(limit, 2*c.fullSegmentIn()))
+	return uint32(min(int64(base), max(m.unpromised()/initialParts, m.receiveFloor())))
 }
 
-// growReceive raises the receive buffer towards want bytes. What all buffers have grown by
-// is half the budget at most, since a window is a promise that the data finds room. Each
-// growth takes at most half of what is left, so that one connection cannot take it all
-// (dynamic thresholds, Choudhury and Hahne, 1998).
+// promisesShort reports whether a new connection gets less than it would alone.
+func (m *Mux) promisesShort(o *Options) bool { return m.initialReceive(o) < m.baseReceive(o) }
+
+// receiveFloor is what a receive buffer has at least, bytes: a part of the memory that is
+// free, since the promises that others have do not matter while nobody fills them.
+func (m *Mux) receiveFloor() int64 {
+	free := m.buffers.Budget - m.buffers.Used()
+	return max(min(free/receiveFloors, maxReceiveFloor), minReceiveFloor)
+}
+
+// receiveLimit is the receive buffer, bytes: rcvLimit, and less where promises are short.
+// What was announced before stays announced (RFC 9293 3.8.6), so that the window shrinks as
+// data arrives. Two segments remain, or silly window avoidance would have the peer wait for
+// a timer.
+func (c *Conn) receiveLimit() uint32 {
+	m := c.m
+	if c.opt.ReceiveBuffer > 0 && !m.buffers.Tight() {
+		return c.rcvLimit
+	}
+	limit := m.unpromised() / growthParts
+	if int64(c.rcvLimit) <= limit {
+		return c.rcvLimit
+	}
+	limit = max(limit, m.receiveFloor(), 2*int64(c.fullSegmentIn()))
+	// Memory comes in powers of two: more than one would promise the next.
+	return min(c.rcvLimit, 1<<(bits.Len32(uint32(limit))-1))
+}
+
+// growReceive raises the receive buffer towards want bytes, by at most a part of what is
+// left, so that one connection cannot take it all.
 func (c *Conn) growReceive(want uint64) {
 	m := c.m
 	if m.buffers.Tight() {
 		return
 	}
 	most := min(maxReceiveBuffer, m.buffers.Budget/8)
-	left := max(m.buffers.Budget/2-m.grown, 0)
-	target := min(int64(want), most, int64(c.rcvLimit)+left/2)
-	if n := target - int64(c.rcvLimit); n > 0 {
-		c.rcvLimit += uint32(n)
-		m.grown += n
-	}
+	target := min(int64(want), most, int64(c.rcvLimit)+m.unpromised()/growthParts)
+	c.rcvLimit = max(c.rcvLimit, uint32(target))
 }
 
-// grown returns by how much the receive buffer exceeds its initial size, bytes. Mux.grown
-// counts it while the connection is active: compacted ones receive nothing.
-func (c *Conn) grown() int64 {
-	if c.opt == nil || c.opt.ReceiveBuffer > 0 {
-		return 0
+// promise counts the memory that the ring needs when the peer has filled the window. It is
+// called wherever a window was announced, or data was read.
+func (c *Conn) promise() {
+	n := uint32(0)
+	if c.state == StateSynSent {
+		n = uint32(buffer.RingSize(int(c.synWindow())))
+	} else if c.state != StateClosed && !c.has(flagPeerFIN) && !c.has(flagReadShutdown|flagOrphaned) {
+		n = uint32(buffer.RingSize(int(c.rcvAdv - c.readNext())))
 	}
-	return max(int64(c.rcvLimit)-int64(c.m.initialReceive(c.opt)), 0)
+	c.m.buffers.Promised += int64(n) - int64(c.promised)
+	c.promised = n
+}
+
+// unpromise ends the promise of a connection that is closed or compacted.
+func (c *Conn) unpromise() {
+	c.m.buffers.Promised -= int64(c.promised)
+	c.promised = 0
 }
 
 // reserve makes room in the ring for [left, right) and returns the right edge of what there

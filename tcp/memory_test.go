@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/buffer"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -209,7 +210,7 @@ func TestOneByteFarAhead(t *testing.T) {
 		more   int // segments behind the first, which make the ring worth more
 	}{"default": {0, 0}, "small": {siegeBudget, 0}, "dense": {siegeBudget, 12}} {
 		t.Run(name, func(t *testing.T) {
-			s := newAttackTest(t, 2000, func(c *Config, o *Options) { c.Budget = kind.budget })
+			s := newAttackTest(t, 2000, func(c *Config, o *Options) { c.Budget, o.ReceiveBuffer = kind.budget, initialReceiveBuffer })
 			type peer struct {
 				tuple    wire.Tuple
 				seq, ack uint32
@@ -265,7 +266,7 @@ func TestOneByteFarAhead(t *testing.T) {
 // TestStaleGapsMakeWay fills the part of the budget for data out of order with gaps that nobody closes. A second later a
 // gap of another connection gets its place, and its data comes whole.
 func TestStaleGapsMakeWay(t *testing.T) {
-	s := newAttackTest(t, 64, func(c *Config, o *Options) { c.Budget = siegeBudget })
+	s := newAttackTest(t, 64, func(c *Config, o *Options) { c.Budget, o.ReceiveBuffer = siegeBudget, initialReceiveBuffer })
 	gap := func(n int, at uint32, data []byte) *Conn {
 		tuple, seq, ack := s.open(n, 65535, nil)
 		s.onReply = func(reply) {}
@@ -313,9 +314,9 @@ func TestPressureLevels(t *testing.T) {
 		outOfOrder   bool
 	}{
 		"none":     {1 << 20, initialReceiveBuffer, 1 << 17, true},
-		"tight":    {100 << 10, tightReceiveBuffer, 12800, false},
-		"critical": {70 << 10, minBuffer, minBuffer, false},
-		"spent":    {64 << 10, minBuffer, minBuffer, false},
+		"tight":    {100 << 10, minReceiveFloor, 12800, false},
+		"critical": {70 << 10, minReceiveFloor, minBuffer, false},
+		"spent":    {64 << 10, minReceiveFloor, minBuffer, false},
 	} {
 		p.Budget = want.budget
 		if got := int(cb.receiveLimit()); got != want.limit {
@@ -342,33 +343,39 @@ func TestPressureLevels(t *testing.T) {
 	}
 }
 
+// promised is what the windows of all connections promise, counted anew.
+func promised(m *Mux) (sum int64) {
+	m.Each(func(c *Conn) {
+		if c.active != nil && !c.has(flagPeerFIN) {
+			sum += int64(buffer.RingSize(int(c.rcvAdv - c.readNext())))
+		}
+	})
+	return sum
+}
+
 // TestWindowsAreBoundedTogether has many connections receive as fast as they can. Their buffers grow, each by need, by no more
-// than half the budget together, and all is given back.
+// than half the budget together, no data in order is refused, and all is given back.
 func TestWindowsAreBoundedTogether(t *testing.T) {
 	x := newNet(t)
 	const budget = 16 << 20
 	x.b.m = NewMux(Config{Output: x.b, Now: x.now, Secret: [32]byte{2}, Seed: 2, Budget: budget})
 	list, read := writers(t, x, 40, 3<<20)
-	grown := func() (sum int64) {
-		x.b.m.Each(func(c *Conn) {
-			if c.active != nil {
-				sum += int64(c.rcvLimit) - initialReceiveBuffer
-			}
-		})
-		return sum
-	}
 	most := int64(0)
 	for end := x.now.Add(time.Minute); read() < 40*(3<<20); x.run(time.Millisecond) {
 		if x.now > end {
 			t.Fatalf("only %d bytes came", read())
 		}
-		if g := grown(); g != x.b.m.grown || g > budget/2 {
-			t.Fatalf("buffers have grown by %d, counted are %d", g, x.b.m.grown)
+		p := x.b.m.buffers.Promised
+		if g := promised(x.b.m); g > p || p > budget/2 {
+			t.Fatalf("windows promise %d, counted are %d", g, p)
 		}
-		most = max(most, grown())
+		most = max(most, p)
 	}
 	if most < budget/4 {
-		t.Errorf("buffers grew by %d only", most)
+		t.Errorf("windows promised %d only", most)
+	}
+	if st := x.b.m.Stats(); st.Pruned > 0 {
+		t.Errorf("%d bytes were refused", st.Pruned)
 	}
 	for _, w := range list {
 		w.c.Close(x.now)
@@ -376,7 +383,7 @@ func TestWindowsAreBoundedTogether(t *testing.T) {
 	x.run(5 * time.Second)
 	x.b.m.Each(func(c *Conn) { c.Abort(x.now) })
 	x.run(5 * time.Second)
-	if g := x.b.m.grown; g != 0 {
-		t.Errorf("%d bytes are still counted", g)
+	if p := x.b.m.buffers.Promised; p != 0 {
+		t.Errorf("%d bytes are still counted", p)
 	}
 }

@@ -56,7 +56,6 @@ type Mux struct {
 	passive passive
 
 	buffers     buffer.Pool
-	grown       int64           // bytes by which receive buffers exceed their initial size, all together
 	writers     writerList      // that wait for memory
 	queues      []*buffer.Queue // to be used again
 	rings       []*buffer.Ring
@@ -293,7 +292,7 @@ func (m *Mux) freeConn(c *Conn) {
 	m.slab.live--
 	control := c.compacted.cc
 	if c.active != nil {
-		m.grown -= c.grown()
+		c.unpromise()
 		control = c.sender.cc
 		m.putActive(c.active)
 	}

@@ -117,7 +117,6 @@ func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 		c.sender.setControl(control)
 	}
 	resize := o.MSS != c.opt.MSS || o.PathMTU != c.opt.PathMTU
-	c.m.grown -= c.grown()
 	if o.ReceiveBuffer > 0 {
 		c.rcvLimit = c.m.initialReceive(o)
 	}
@@ -125,7 +124,6 @@ func (c *Conn) SetOptions(now clock.Time, o *Options) error {
 		c.auth.SetKeys(o.Keys)
 	}
 	c.opt = c.m.intern(o)
-	c.m.grown += c.grown()
 	c.sender.maxPacing = o.MaxPacing
 	if resize && !c.ended() {
 		c.updateSegmentSize()

@@ -18,7 +18,7 @@ func (m *Mux) sendCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segment,
 	} else {
 		terms = terms.onlyAccurateECN()
 	}
-	h := halfOpen{tuple: *t, irs: s.Seq, tsRecent: s.Options.TSVal, terms: terms}
+	h := halfOpen{tuple: *t, irs: s.Seq, tsRecent: s.Options.TSVal, terms: terms | termsSmallWindow}
 	h.iss = m.passive.cookies.Encode(now, m.passive.secrets.cookie.flow(t), s.Seq, announcedBy(t, &s.Options), stamp)
 	if a != nil {
 		a.Init(l.opts.Keys, t, h.iss)
@@ -63,7 +63,7 @@ func (m *Mux) acceptCookie(now clock.Time, l *Listener, t *wire.Tuple, s *Segmen
 	if ecn.FieldOf(s.Flags, s.AE).OfAccurate() && terms.ecn() == ecn.None && l.opts.ECN != ECNOff && l.opts.ECN != ECNClassic {
 		terms = terms.withECN(ecn.Accurate)
 	}
-	h := m.handshakeOf(l, t, terms)
+	h := m.handshakeOf(l, t, terms|termsSmallWindow) // a cookie has no room to say which
 	h.iss, h.irs, h.peerMSS, h.tsRecent = s.Ack-1, s.Seq-1, mss, s.Options.TSVal
 	if k := l.opts.Keys; k != nil {
 		h.auth = auth.New(k, t, h.iss)

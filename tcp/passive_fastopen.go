@@ -58,7 +58,7 @@ func (m *Mux) fastOpenInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segme
 	// acknowledges SYN and data together.
 	terms := termsOf(l.opts, s)
 	h := m.handshakeOf(l, t, terms)
-	h.announced = m.synWindow(l.opts) // its SYN-ACK is the connection's own
+	h.announced = m.synWindow(l.opts, terms) // its SYN-ACK is the connection's own
 	h.iss, h.irs, h.peerMSS, h.tsRecent, h.window = iss, s.Seq, announcedBy(t, &s.Options), s.Options.TSVal, s.Window
 	h.fastOpen = true
 	if old {

@@ -97,6 +97,9 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 	h.iss, h.irs, h.tsRecent, h.listenerID = iss, s.Seq, s.Options.TSVal, l.id
 	h.peerMSS = announcedBy(t, &s.Options)
 	h.terms = termsOf(l.opts, s)
+	if m.promisesShort(l.announced) {
+		h.terms |= termsSmallWindow
+	}
 	if a != nil {
 		h.keyIndex = a.Key()
 	}
@@ -131,7 +134,7 @@ func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segme
 		h.terms = h.terms.again(s)
 		m.sendSynAck(now, l, h, a, nil)
 		return packet.Deliver
-	case s.Flags.Has(wire.FlagSYN), old, !acceptable(s, h.irs+1, m.synWindow(l.announced)):
+	case s.Flags.Has(wire.FlagSYN), old, !acceptable(s, h.irs+1, m.synWindow(l.announced, h.terms)):
 		// RFC 5961 4.2 and not RFC 9293 3.10.7.4, which goes back to LISTEN at a SYN in the
 		// window: blind ones would find it. A peer that has begun anew resets what the ACK
 		// tells of.
@@ -168,7 +171,7 @@ func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.St
 		m.stats.Failed++
 		return packet.Deliver
 	}
-	if s.Seq-h.irs-1 < m.synWindow(l.announced) {
+	if s.Seq-h.irs-1 < m.synWindow(l.announced, h.terms) {
 		m.challenge(now, l, h, a)
 	}
 	return packet.DropSequence
@@ -221,7 +224,7 @@ func (m *Mux) handshakeOf(l *Listener, t *wire.Tuple, terms synTerms) handshake 
 		tuple: *t, scaling: terms.scaling(), sack: terms.sack(), timestamps: terms.timestamps(),
 		tsOffset: m.passive.secrets.timestampOffset(t), ecn: terms.ecn(), synECN: terms.synECN(),
 		notECT: terms&termsNotECT != 0, answers: true,
-		opts: l.opts, owner: l, announced: m.synWindow(l.announced),
+		opts: l.opts, owner: l, announced: m.synWindow(l.announced, terms),
 	}
 	if h.scaling {
 		h.sendScale, h.receiveScale = terms.scale(), scaleFor(l.announced)

@@ -98,7 +98,7 @@ func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State
 	}
 	f.options = o.appendTo(f.options)
 	head := wire.TCPHeader{
-		Seq: h.iss, Ack: h.irs + 1, Flags: wire.FlagSYN | wire.FlagACK, Window: uint16(m.synWindow(l.announced)),
+		Seq: h.iss, Ack: h.irs + 1, Flags: wire.FlagSYN | wire.FlagACK, Window: uint16(m.synWindow(l.announced, h.terms)),
 	}
 	f.setACE(&head, h.terms.synAckField(int(h.resent)))
 	m.reply(now, &h.tuple, &head, a, l.opts)
@@ -124,7 +124,7 @@ func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State)
 	}
 	m.stats.ChallengeAcks++
 	shift := m.windowScale(l, h)
-	window := (m.synWindow(l.announced) + 1<<shift - 1) >> shift // up: the SYN-ACK has announced all of it (RFC 9293 3.8.6)
+	window := (m.synWindow(l.announced, h.terms) + 1<<shift - 1) >> shift // up: the SYN-ACK has announced all of it (RFC 9293 3.8.6)
 	head := wire.TCPHeader{Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagACK, Window: uint16(window)}
 	if h.terms.ecn() == ecn.Accurate {
 		f.setACE(&head, ecn.Unmarked)

@@ -245,6 +245,7 @@ func (c *Conn) Discard(now clock.Time, n int) {
 	c.tuneReceive(now, uint32(n))
 	c.passUrgent()
 	c.freeRing()
+	c.promise()
 	c.windowOpened()
 }
 

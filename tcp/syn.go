@@ -55,7 +55,7 @@ func (c *Conn) sendSYN(now clock.Time, first bool) (uint32, bool) {
 		h.Ack, h.Flags = c.rcvNxt, wire.FlagSYN|wire.FlagACK
 		c.acknowledged(c.rcvAdv, false)
 	}
-	h.Window = uint16(c.m.synWindow(c.opt))
+	h.Window = uint16(c.synWindow())
 	h.Options = c.appendSynOptions(m.options[:0], now)
 	c.markSYN(o)
 	n := c.addFastOpenOption(now, o, first)
@@ -138,7 +138,7 @@ func (c *Conn) acceptSYN(now clock.Time, s *Segment) {
 	}
 	c.setNegotiated(&h)
 	c.rcvNxt, c.lastAcked = s.Seq+1, s.Seq+1
-	c.rcvAdv = c.rcvNxt + c.m.synWindow(c.opt)
+	c.rcvAdv = c.rcvNxt + c.synWindow()
 	c.tsRecent = o.TSVal
 	c.sndEdge = c.una + uint32(s.Window) // of a SYN it is never scaled (RFC 7323 2.2)
 	c.maxWnd = uint32(s.Window)

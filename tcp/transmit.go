@@ -116,6 +116,7 @@ func (c *Conn) acknowledged(right uint32, data bool) {
 	}
 	c.rcvAdv = right
 	c.lastAcked = c.rcvNxt
+	c.promise()
 	c.ackAt = never
 	c.flags &^= flagAckNow
 	c.dsack = byteRange{}

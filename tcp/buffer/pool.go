@@ -33,8 +33,13 @@ const (
 type Pool struct {
 	Budget int64
 	used   int64 // bytes that connections hold
+	queued int64 // bytes that queues hold; part of used
 	cached int64 // bytes that wait to be used again
 	free   [bufferClasses][][]byte
+
+	// Promised is what all rings hold when every announced window is full, bytes: the caller
+	// counts it.
+	Promised int64
 
 	outOfOrder     int64 // bytes that rings hold for data out of order; part of used
 	oldest, newest *Ring // those rings, by when they began to
@@ -52,6 +57,14 @@ func class(n int) int { return max(bits.Len(uint(n-1)), minBufferShift) - minBuf
 
 // classSize returns the length of the buffers that hold n bytes.
 func classSize(n int) int { return 1 << (class(n) + minBufferShift) }
+
+// RingSize returns the memory of a ring that holds n bytes.
+func RingSize(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return classSize(n)
+}
 
 // ordinary is how much of the budget is not kept for minima, bytes.
 func (p *Pool) ordinary() int64 { return p.Budget - p.Budget/8 }
@@ -82,6 +95,37 @@ func (p *Pool) getFirst(n int) []byte {
 		return b
 	}
 	return p.get(min(n, Minimum), p.Budget)
+}
+
+// queueLimit is how much may be in use after a queue has grown, bytes. What the windows
+// promise is not for queues, since a writer can wait and a peer that lost its data does not
+// know when to try again; but most windows are never full, so a quarter remains for queues.
+func (p *Pool) queueLimit() int64 {
+	most := max(p.ordinary()-p.Promised, p.Budget/4)
+	return min(p.ordinary(), p.used-p.queued+most)
+}
+
+// getQueued is get for a queue.
+func (p *Pool) getQueued(n int) []byte {
+	b := p.get(n, p.queueLimit())
+	p.queued += int64(len(b))
+	return b
+}
+
+// getFirstQueued is getFirst for a queue.
+func (p *Pool) getFirstQueued(n int) []byte {
+	b := p.getQueued(n)
+	if b == nil {
+		b = p.get(min(n, Minimum), p.Budget)
+		p.queued += int64(len(b))
+	}
+	return b
+}
+
+// putQueued takes back what a queue got.
+func (p *Pool) putQueued(b []byte) {
+	p.queued -= int64(len(b))
+	p.put(b)
 }
 
 // put takes back what get returned. A quarter of the budget is kept for reuse; the garbage

@@ -78,9 +78,9 @@ func (q *Queue) extend(p *Pool, need int) bool {
 	}
 	var buf []byte
 	if q.head == len(q.chunks) {
-		buf = p.getFirst(size)
-	} else if buf = p.get(size, p.ordinary()); buf == nil {
-		buf = p.get(minChunk, p.ordinary())
+		buf = p.getFirstQueued(size)
+	} else if buf = p.getQueued(size); buf == nil {
+		buf = p.getQueued(minChunk)
 	}
 	if buf == nil {
 		return false
@@ -158,7 +158,7 @@ func (q *Queue) Release(p *Pool, seq uint32) {
 // free returns the chunk's memory to its owner.
 func (k *chunk) free(p *Pool) {
 	if k.owned {
-		p.put(k.data[:cap(k.data)])
+		p.putQueued(k.data[:cap(k.data)])
 	}
 	if k.done != nil {
 		k.done()
