@@ -95,7 +95,12 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 	if c.has(flagReadShutdown) {
 		return c.discardData(now, left, right)
 	}
-	if right = c.store(now, left, right, s); left == right {
+	whole := right
+	right = c.store(now, left, right, s)
+	if left == c.rcvNxt && right != whole {
+		c.refuse()
+	}
+	if left == right {
 		c.ackNow()
 		return packet.DropMemory
 	}

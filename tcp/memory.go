@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -175,6 +176,38 @@ func (c *Conn) reserve(now clock.Time, r *buffer.Ring, left, right uint32) uint3
 	return seqnum.Latest(left, got)
 }
 
+// refuse notes that data in order found no memory. The ACK of it says so to nobody: the peer
+// sends it again after its timeout.
+func (c *Conn) refuse() {
+	if m := c.m; !c.has(flagRefused) && len(m.refused) < maxRefused {
+		c.flags |= flagRefused
+		m.refused = append(m.refused, c.id)
+	}
+}
+
+// maxRefused is how many connections wait to announce that there is memory again. The peers
+// of others find out by themselves.
+const maxRefused = 4096
+
+// refusedReady reports whether there is memory for data that was refused.
+func (m *Mux) refusedReady() bool { return len(m.refused) > 0 && m.buffers.RingsMayGrow() }
+
+// announceMemory has connections that refused data announce their windows, the first first,
+// as many as there is memory for.
+func (m *Mux) announceMemory() {
+	n := 0
+	for room := int64(0); n < min(len(m.refused), maxWoken) && m.buffers.Used()+room < m.buffers.Budget; n++ {
+		c := m.conn(m.refused[n])
+		if c.has(flagRefused) && !c.ended() {
+			room += minReceiveFloor
+			c.flags &^= flagRefused
+			c.ensureActive()
+			c.ackNow()
+		}
+	}
+	m.refused = append(m.refused[:0], m.refused[n:]...)
+}
+
 // staleOutOfOrder is how long a gap keeps its memory from the gaps of others: longer than
 // the peer needs to fill it, a few round trips.
 const staleOutOfOrder = time.Second
@@ -287,8 +320,9 @@ func (m *Mux) wakeWriters(n *int) bool {
 // nearly used up, the Mux checks every second which connections do not move, and takes
 // their memory back.
 const (
-	stalledInterval = time.Second // between checks
-	stalledDrain    = 60          // checks within which a queue at its pace would be empty; slower ones count as stalled
+	stalledInterval = time.Second      // between checks
+	stalledSilence  = 15 * time.Second // for which data may be unacknowledged: six timeouts of 200 ms with backoff
+	stalledDrain    = 60               // checks within which a queue at its pace would be empty; slower ones count as stalled
 )
 
 // stalledPeers is the result of the last check.
@@ -299,7 +333,8 @@ type stalledPeers struct {
 }
 
 // checkStalled makes the check where it is due, and returns when it must be called next. It
-// resets the stalled connections with the longest queues, until half the budget is free.
+// resets the stalled connections, orphans first and then those with the longest queues,
+// until half the budget is free.
 func (m *Mux) checkStalled(now clock.Time) clock.Time {
 	h := &m.passive.stalled
 	if !m.buffers.Critical() {
@@ -310,8 +345,8 @@ func (m *Mux) checkStalled(now clock.Time) clock.Time {
 		return h.next
 	}
 	h.next = now.Add(stalledInterval)
-	m.findStalled()
-	slices.SortFunc(h.still, func(a, b uint32) int { return m.conn(b).snd.Len() - m.conn(a).snd.Len() })
+	m.findStalled(now)
+	slices.SortFunc(h.still, func(a, b uint32) int { return m.conn(b).stalledRank() - m.conn(a).stalledRank() })
 	for _, id := range h.still {
 		if m.buffers.Used() <= m.buffers.Budget/2 {
 			break
@@ -327,7 +362,7 @@ func (m *Mux) checkStalled(now clock.Time) clock.Time {
 // findStalled lists the connections whose queue has hardly moved since the last check. It
 // also drops data received out of order, which the sender keeps until it is acknowledged
 // (RFC 2018 8).
-func (m *Mux) findStalled() {
+func (m *Mux) findStalled(now clock.Time) {
 	h := &m.passive.stalled
 	seen := h.seen
 	h.seen, h.still = make(map[uint32]uint32, len(seen)), h.still[:0]
@@ -343,10 +378,27 @@ func (m *Mux) findStalled() {
 			continue
 		}
 		h.seen[id] = c.una
-		if una, ok := seen[id]; ok && c.una-una < uint32(c.snd.Len()/stalledDrain)+1 {
+		if una, ok := seen[id]; ok && c.una-una < uint32(c.snd.Len()/stalledDrain)+1 && !c.waitsForACK(now, una) {
 			h.still = append(h.still, id)
 		}
 	}
+}
+
+// waitsForACK reports whether the connection stands still since una because what it sent, or
+// the ACK, was lost, or refused by a peer that is short of memory itself. That passes, while
+// a peer that keeps its window closed chooses to. Nobody waits for an orphan.
+func (c *Conn) waitsForACK(now clock.Time, una uint32) bool {
+	return c.outstanding() && c.una == una && !c.has(flagOrphaned) && now.Sub(c.progressAt) < stalledSilence
+}
+
+// stalledRank orders stalled connections, the first to be reset highest. Nobody misses the
+// data of an orphan but its peer.
+func (c *Conn) stalledRank() int {
+	n := c.snd.Len()
+	if c.has(flagOrphaned) {
+		n += math.MaxInt32
+	}
+	return n
 }
 
 // The structures of buffers are used again, with the slices that they have grown.

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -118,7 +119,7 @@ func TestReadWakesWriter(t *testing.T) {
 	ca, cb, aa, _ := x.open(t, nil, nil)
 	// What is received on a takes the memory, in as many connections as that needs.
 	var full []*Conn
-	for port := uint16(2000); x.a.m.buffers.Minima() > 0; port++ {
+	for port := uint16(2000); x.a.m.buffers.RingsMayGrow(); port++ {
 		ab := &app{}
 		l, err := x.a.m.Listen(wire.Addr{}, port, 16, nil, ab)
 		if err != nil {
@@ -314,7 +315,7 @@ func TestPressureLevels(t *testing.T) {
 		outOfOrder   bool
 	}{
 		"none":     {1 << 20, initialReceiveBuffer, 1 << 17, true},
-		"tight":    {100 << 10, minReceiveFloor, 12800, false},
+		"tight":    {110 << 10, minReceiveFloor, 110 << 10 / 8, false},
 		"critical": {70 << 10, minReceiveFloor, minBuffer, false},
 		"spent":    {64 << 10, minReceiveFloor, minBuffer, false},
 	} {
@@ -385,5 +386,112 @@ func TestWindowsAreBoundedTogether(t *testing.T) {
 	x.run(5 * time.Second)
 	if p := x.b.m.buffers.Promised; p != 0 {
 		t.Errorf("%d bytes are still counted", p)
+	}
+}
+
+// TestRefusedDataIsAnnounced has data in order find no memory. As soon as there is some, whether the application
+// frees it or another connection does, an ACK announces the window.
+func TestRefusedDataIsAnnounced(t *testing.T) {
+	for name, own := range map[string]bool{"own": true, "another's": false} {
+		t.Run(name, func(t *testing.T) {
+			x := newNet(t)
+			_, cb, _, _ := x.open(t, nil, nil)
+			p := &x.b.m.buffers
+			var acks int
+			x.b.rewrite = func(s wire.TCP) {
+				if s.Flags() == wire.FlagACK {
+					acks++
+				}
+			}
+			input := func(n int) {
+				x.b.m.Input(x.now, &cb.tuple, &Segment{
+					Seq: cb.rcvNxt, Ack: cb.nxt, Window: 65535, Flags: wire.FlagACK, Packets: 1, Len: uint32(n), Payload: [][]byte{zeros[:n]},
+					Options: wire.TCPOptions{HasTimestamps: true, TSVal: cb.tsRecent},
+				})
+			}
+			input(1000)
+			x.b.m.Poll(x.now)
+			budget := p.Budget
+			p.Budget = p.Used() + 100
+			before := cb.rcvNxt
+			input(1400)
+			x.b.m.Poll(x.now)
+			x.now = x.now.Add(time.Second)
+			x.b.m.Poll(x.now)
+			if !x.b.m.Idle() || cb.rcvNxt-before > 24 || x.b.m.refusedReady() {
+				t.Fatalf("idle %v, %d bytes taken", x.b.m.Idle(), cb.rcvNxt-before)
+			}
+			acks = 0
+			p.Budget = budget
+			if own {
+				cb.Discard(x.now, cb.Readable())
+			} else if x.b.m.Idle() {
+				t.Error("there is memory for data that was refused, and the Mux is idle")
+			}
+			for range 3 {
+				x.b.m.Poll(x.now)
+			}
+			if acks != 1 || !x.b.m.Idle() || cb.has(flagRefused) {
+				t.Errorf("%d ACKs, idle %v, refused %v", acks, x.b.m.Idle(), cb.has(flagRefused))
+			}
+		})
+	}
+}
+
+// TestInitialWindowsAreShares opens connections that nobody uses. New ones get less and less, down to the floor; all promises together
+// stay below the half of the budget and the floors, and there is something left for one that grows.
+func TestInitialWindowsAreShares(t *testing.T) {
+	s := newAttackTest(t, 2000)
+	var windows []uint32
+	for i := range 1000 {
+		tuple, _, _ := s.open(i, 1000, nil)
+		s.act()
+		c := s.accepted[len(s.accepted)-1]
+		if c.tuple != tuple {
+			t.Fatal("another connection")
+		}
+		windows = append(windows, c.rcvLimit)
+		if w, want := c.rcvAdv-c.rcvNxt, min(c.rcvLimit, 0xffff); i > 600 && w > smallSYNWindow || i < 100 && w>>7 != want>>7 {
+			t.Fatalf("connection %d: a window of %d with a buffer of %d", i, w, c.rcvLimit)
+		}
+	}
+	b := &s.server.buffers
+	if windows[0] != initialReceiveBuffer || windows[999] > 2*maxReceiveFloor || !slices.IsSortedFunc(windows, func(a, b uint32) int { return int(b) - int(a) }) {
+		t.Errorf("buffers from %d to %d", windows[0], windows[999])
+	}
+	if got := promised(s.server); got != b.Promised || got > b.Budget/promisePart {
+		t.Errorf("%d bytes are promised, counted are %d", got, b.Promised)
+	}
+	if left := s.server.unpromised(); left < 1<<20 {
+		t.Errorf("%d bytes are left", left)
+	}
+}
+
+// TestSilentPeersAndOrphans fills the budget with data for peers that acknowledge nothing, and for one whose connection the
+// application has closed. The orphan goes at the first check; the others may be in the backoff of their timers, and go when
+// that has lasted too long.
+func TestSilentPeersAndOrphans(t *testing.T) {
+	s := newAttackTest(t, 64, func(c *Config, o *Options) { c.Budget = 1 << 20 })
+	s.onReply = nil
+	for i := range 200 {
+		s.open(i, 65535, nil)
+		s.act()
+	}
+	s.onReply = func(reply) {}
+	s.serve()
+	s.server.Poll(s.now)
+	if !s.server.buffers.Critical() {
+		t.Fatalf("%d bytes used", s.server.buffers.Used())
+	}
+	orphan := s.accepted[7]
+	s.accepted = slices.Delete(s.accepted, 7, 8)
+	orphan.Close(s.now)
+	s.run(stalledSilence-2*time.Second, time.Second, s.serve)
+	if st := s.server.Stats(); st.StalledPeers != 1 || orphan.state != StateClosed {
+		t.Errorf("%d connections were reset, the orphan is %v", st.StalledPeers, orphan.state)
+	}
+	s.run(4*time.Second, time.Second, s.serve)
+	if st := s.server.Stats(); st.StalledPeers < 2 || st.StalledPeers > 190 {
+		t.Errorf("%d connections were reset", st.StalledPeers)
 	}
 }

@@ -57,6 +57,7 @@ type Mux struct {
 
 	buffers     buffer.Pool
 	writers     writerList      // that wait for memory
+	refused     []uint32        // connections that refused data in order, oldest first
 	queues      []*buffer.Queue // to be used again
 	rings       []*buffer.Ring
 	spareActive []*active
@@ -121,11 +122,14 @@ func (m *Mux) Poll(now clock.Time) clock.Time {
 	m.unblock()
 	next := m.pollPassive(now)
 	m.passive.reportAcceptable()
+	if m.refusedReady() {
+		m.announceMemory()
+	}
 	for woken := 0; m.dirty != noConn || woken < maxWoken && m.wakeWriters(&woken); {
 		m.flushDirty(now)
 		m.passive.reportAcceptable()
 	}
-	if m.writersReady() {
+	if m.writersReady() || m.refusedReady() {
 		return now
 	}
 	if len(m.blocked) > 0 {
@@ -137,7 +141,7 @@ func (m *Mux) Poll(now clock.Time) clock.Time {
 // Idle reports whether Poll would only run timers: no connection has anything to send or to
 // report.
 func (m *Mux) Idle() bool {
-	return m.dirty == noConn && len(m.blocked) == 0 && len(m.passive.ready) == 0 && !m.writersReady()
+	return m.dirty == noConn && len(m.blocked) == 0 && len(m.passive.ready) == 0 && !m.writersReady() && !m.refusedReady()
 }
 
 // flushDirty serves the connections that are in the list now. Owners may put connections

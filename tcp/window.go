@@ -59,6 +59,11 @@ func (c *Conn) windowOpened() {
 	if c.state != StateEstablished && c.state != StateFinWait1 && c.state != StateFinWait2 {
 		return
 	}
+	if c.has(flagRefused) && c.m.buffers.RingsMayGrow() {
+		c.flags &^= flagRefused
+		c.ackNow()
+		return
+	}
 	gain := seqnum.Distance(c.rcvAdv, c.rcvNxt+c.receiveSpace())
 	left := seqnum.Distance(c.rcvNxt, c.rcvAdv)
 	if half := c.receiveLimit() / 2; gain >= min(half, 2*c.fullSegmentIn()) && left < half {

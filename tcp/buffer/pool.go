@@ -88,22 +88,34 @@ func (p *Pool) get(n int, limit int64) []byte {
 	return make([]byte, size)
 }
 
-// getFirst returns the first buffer of a connection's direction: n bytes, or at least
-// Minimum where there is less.
+// getFirst returns the first buffer of a ring: n bytes, or at least Minimum where there is
+// less.
 func (p *Pool) getFirst(n int) []byte {
-	if b := p.get(n, p.ordinary()); b != nil {
+	if b := p.get(n, p.ringLimit()); b != nil {
 		return b
 	}
-	return p.get(min(n, Minimum), p.Budget)
+	return p.get(min(n, Minimum), min(p.Budget, p.queued+p.direction()))
 }
+
+// Neither queues nor rings get more than this part of the budget. A program that echoes reads
+// only when it has written: with two of them at the ends, queues that have everything would
+// wait for rings that have nothing, for ever.
+func (p *Pool) direction() int64 { return p.Budget - p.Budget/4 }
 
 // queueLimit is how much may be in use after a queue has grown, bytes. What the windows
 // promise is not for queues, since a writer can wait and a peer that lost its data does not
 // know when to try again; but most windows are never full, so a quarter remains for queues.
 func (p *Pool) queueLimit() int64 {
-	most := max(p.ordinary()-p.Promised, p.Budget/4)
+	most := min(max(p.ordinary()-p.Promised, p.Budget/4), p.direction())
 	return min(p.ordinary(), p.used-p.queued+most)
 }
+
+// ringLimit is the same for a ring.
+func (p *Pool) ringLimit() int64 { return min(p.ordinary(), p.queued+p.direction()) }
+
+// RingsMayGrow reports whether there is memory for a minimum beyond those that are kept for
+// who holds nothing.
+func (p *Pool) RingsMayGrow() bool { return p.used+Minimum <= p.ringLimit() }
 
 // getQueued is get for a queue.
 func (p *Pool) getQueued(n int) []byte {
@@ -112,11 +124,11 @@ func (p *Pool) getQueued(n int) []byte {
 	return b
 }
 
-// getFirstQueued is getFirst for a queue.
+// getFirstQueued returns the first buffer of a queue.
 func (p *Pool) getFirstQueued(n int) []byte {
 	b := p.getQueued(n)
 	if b == nil {
-		b = p.get(min(n, Minimum), p.Budget)
+		b = p.get(min(n, Minimum), min(p.Budget, p.used-p.queued+p.direction()))
 		p.queued += int64(len(b))
 	}
 	return b
@@ -141,14 +153,18 @@ func (p *Pool) put(b []byte) {
 	p.free[k] = append(p.free[k], b)
 }
 
-// Minima returns for how many connections that hold nothing there is memory now.
-func (p *Pool) Minima() int { return int(max(p.Budget-p.used, 0) / Minimum) }
+// Minima returns for how many queues that hold nothing there is memory now.
+func (p *Pool) Minima() int {
+	return int(max(min(p.Budget-p.used, p.direction()-p.queued), 0) / Minimum)
+}
 
 // Tight and Critical are the levels of memory pressure: above the first, buffers stop to
-// grow and data out of order is kept only where it needs no memory; above the second they
-// shrink, and stalled connections are reset.
-func (p *Pool) Tight() bool    { return p.used > p.Budget/2 }
-func (p *Pool) Critical() bool { return p.used > p.ordinary() }
+// grow and data out of order is kept only where it needs no memory; above the second, or
+// where queues have nearly all that they may have, they shrink, and stalled connections are reset.
+func (p *Pool) Tight() bool { return p.used > p.Budget/2 }
+func (p *Pool) Critical() bool {
+	return p.used > p.ordinary() || p.queued > p.direction()-p.Budget/8
+}
 
 // Out of order, a peer chooses how much memory a byte needs: the ring must reach to it. All
 // such memory together is a quarter of the budget at most; the sender keeps the data and

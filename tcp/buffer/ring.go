@@ -85,7 +85,7 @@ func (r *Ring) Reserve(p *Pool, right uint32) uint32 {
 	}
 	if r.buf == nil {
 		r.buf = p.getFirst(need)
-	} else if b := p.get(need, p.ordinary()); b != nil {
+	} else if b := p.get(need, p.ringLimit()); b != nil {
 		r.move(p, b)
 	}
 	return r.base + uint32(min(need, len(r.buf)))
