@@ -315,7 +315,7 @@ func TestPressureLevels(t *testing.T) {
 		outOfOrder   bool
 	}{
 		"none":     {1 << 20, initialReceiveBuffer, 1 << 17, true},
-		"tight":    {110 << 10, minReceiveFloor, 110 << 10 / 8, false},
+		"tight":    {110 << 10, minReceiveFloor, 110 << 10 / 8, true},
 		"critical": {70 << 10, minReceiveFloor, minBuffer, false},
 		"spent":    {64 << 10, minReceiveFloor, minBuffer, false},
 	} {

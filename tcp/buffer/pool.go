@@ -29,7 +29,8 @@ const (
 //	                               Tight                     Critical
 //
 // The last eighth is for connections that hold nothing yet: each gets Minimum bytes of it.
-// So one that is at work always makes progress, whatever the others hold.
+// So one that is at work always makes progress, whatever the others hold. Besides, rings
+// alone and queues alone have three quarters at most.
 type Pool struct {
 	Budget int64
 	used   int64 // bytes that connections hold
@@ -159,8 +160,8 @@ func (p *Pool) Minima() int {
 }
 
 // Tight and Critical are the levels of memory pressure: above the first, buffers stop to
-// grow and data out of order is kept only where it needs no memory; above the second, or
-// where queues have nearly all that they may have, they shrink, and stalled connections are reset.
+// grow; above the second, or where queues have nearly all that they may have, they shrink,
+// data out of order is kept only where it needs no memory, and stalled connections are reset.
 func (p *Pool) Tight() bool { return p.used > p.Budget/2 }
 func (p *Pool) Critical() bool {
 	return p.used > p.ordinary() || p.queued > p.direction()-p.Budget/8
@@ -182,7 +183,7 @@ func (p *Pool) getOutOfOrder(n, held, before int) []byte {
 	if size > sparseFactor*held && size > Minimum {
 		part /= 2
 	}
-	if p.Tight() || p.outOfOrder-int64(before)+int64(size) > part {
+	if p.Critical() || p.outOfOrder-int64(before)+int64(size) > part {
 		return nil
 	}
 	return p.get(n, p.ordinary())
