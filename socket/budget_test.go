@@ -133,10 +133,10 @@ func holdBudget(t *testing.T, x *testbed) (read, release func()) {
 		if free() {
 			return false
 		}
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 		return !free()
 	}
-	for len(all) < 4000 && !full() {
+	for len(all) < 8000 && !full() {
 		c, err := x.b.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -156,8 +156,8 @@ func holdBudget(t *testing.T, x *testbed) (read, release func()) {
 		t.Fatal("there is memory left")
 	}
 	read = func() {
-		for i := 0; i < len(all); i += 2 {
-			_ = all[i].Close()
+		for _, c := range all {
+			_ = c.Close()
 		}
 	}
 	return read, func() {
