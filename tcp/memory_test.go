@@ -465,6 +465,17 @@ func TestInitialWindowsAreShares(t *testing.T) {
 	if left := s.server.unpromised(); left < 1<<20 {
 		t.Errorf("%d bytes are left", left)
 	}
+	// One that the peer has reset promises nothing, before the application gives it back, and neither do idle ones.
+	c := s.accepted[0]
+	s.attack(c.tuple, wire.TCPHeader{Seq: c.rcvNxt, Flags: wire.FlagRST}, nil)
+	if got := promised(s.server); c.state != StateClosed || got != b.Promised {
+		t.Errorf("%v: %d bytes are promised, counted are %d", c.state, got, b.Promised)
+	}
+	s.onReply = func(reply) {}
+	s.run(3*time.Second, time.Second, nil)
+	if b.Promised != 0 {
+		t.Errorf("idle connections promise %d bytes", b.Promised)
+	}
 }
 
 // TestSilentPeersAndOrphans fills the budget with data for peers that acknowledge nothing, and for one whose connection the
