@@ -30,9 +30,12 @@ func (c *Conn) CloseWrite(now clock.Time) {
 func (c *Conn) CloseRead(now clock.Time) {
 	c.ensureActive()
 	c.flags |= flagReadShutdown
+	unread := c.Readable() > 0
 	c.dropReceived()
 	c.promise()
-	c.windowOpened()
+	if unread {
+		c.windowOpened()
+	}
 }
 
 // dropReceived frees what was received and not read.

@@ -232,7 +232,7 @@ type Stats struct {
 	ResetsOut                   uint64
 	ChallengeAcks               uint64 // RFC 5961
 	ZeroWindowProbes, KeepAlive uint64
-	OutOfOrder, Duplicate       uint64 // segments
+	OutOfOrder, Duplicate       uint64 // segments with payload: behind a hole; received before, in whole or in part
 	Pruned                      uint64 // out-of-order data dropped for lack of memory, bytes
 	StalledPeers                uint64 // connections reset because their peers held memory and did not move
 
@@ -263,7 +263,7 @@ func (c *Conn) Info() Info {
 		Timestamps: c.has(flagTimestamps), SACK: c.has(flagSACK),
 		ECN: c.ecn.mode != ecn.None, AccECN: c.ecn.mode == ecn.Accurate,
 		FastOpen: c.has(flagFastOpen), FastOpenFailed: c.has(flagTriedFastOpen) && !c.has(flagFastOpen) && c.state >= StateEstablished,
-		BytesAcked: b.Delivered(), Retransmits: c.retransmits(), CE: c.receivedCE(),
+		BytesAcked: c.payloadAcked(), Retransmits: c.retransmits(), CE: c.receivedCE(),
 		Backoff: int(b.Backoff()), Probes: int(c.unansweredProbes),
 	}
 	if a := c.accurate(); a != nil {
@@ -280,6 +280,20 @@ func (c *Conn) Info() Info {
 		i.LastDataSent = max(c.m.now.Sub(t), 0)
 	}
 	return i
+}
+
+// payloadAcked returns the bytes of payload that the peer has, as ACKs and SACK report. The
+// scoreboard counts sequence numbers, of which SYN and FIN take one each (RFC 9293 3.4). The
+// SYN is in it unless the handshake was complete when the connection began.
+func (c *Conn) payloadAcked() uint64 {
+	n := c.sender.scoreboard.Delivered()
+	if n > 0 && (!c.has(flagPassive) || c.has(flagFastOpen)) {
+		n--
+	}
+	if c.finAcked() || c.finSent() && c.sender.scoreboard.LastSACKed() {
+		n--
+	}
+	return n
 }
 
 // fill copies the counters.

@@ -91,10 +91,9 @@ func (c *Conn) rejectUnacceptable(now clock.Time, s *Segment) packet.Verdict {
 	if s.Flags.Has(wire.FlagSYN) && c.state == StateSynReceived {
 		return c.inputSYN(now, s)
 	}
-	c.m.stats.Duplicate += uint64(s.Packets)
 	if s.Len > 0 && !s.Flags.Has(wire.FlagSYN) {
 		if seqnum.Before(s.Seq, c.rcvNxt) { // what PAWS refuses, or lies beyond the window, is no duplicate
-			c.noteDuplicate(s.Seq, seqnum.Earliest(s.Seq+s.Len, c.rcvNxt))
+			c.noteDuplicate(s.Seq, seqnum.Earliest(s.Seq+s.Len, c.rcvNxt), s.Packets)
 		}
 		c.ackNow()
 	} else {

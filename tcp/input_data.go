@@ -77,12 +77,12 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 		right = seqnum.Earliest(right, c.peerFIN)
 	}
 	if seqnum.AtOrBefore(right, c.rcvNxt) {
-		c.noteDuplicate(left, right)
+		c.noteDuplicate(left, right, s.Packets)
 		c.ackNow()
 		return packet.DropSequence
 	}
 	if seqnum.Before(left, c.rcvNxt) {
-		c.noteDuplicate(left, c.rcvNxt)
+		c.noteDuplicate(left, c.rcvNxt, 1)
 		left = c.rcvNxt
 	}
 	if right = seqnum.Earliest(right, c.rcvAdv); !seqnum.Before(left, right) {
@@ -106,7 +106,7 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 	}
 	if left == c.rcvNxt {
 		if dup := c.rcv.FirstOverlap(right); dup.Left != dup.Right && left == s.Seq {
-			c.noteDuplicate(dup.Left, dup.Right) // the first duplicate of a segment is reported (RFC 2883 4)
+			c.noteDuplicate(dup.Left, dup.Right, 1) // the first duplicate of a segment is reported (RFC 2883 4)
 		}
 		c.inOrder(now, right-left, s)
 	} else {
@@ -171,7 +171,7 @@ func (c *Conn) outOfOrder(now clock.Time, left, right, packets uint32) {
 	c.counts.outOfOrder += packets
 	dup, ok := c.rcv.AddRange(int64(now), &c.m.buffers, left, right)
 	if ok && dup.Left != dup.Right {
-		c.noteDuplicate(dup.Left, dup.Right)
+		c.noteDuplicate(dup.Left, dup.Right, 1)
 	}
 	c.ackNow()
 }
@@ -209,9 +209,9 @@ func (c *Conn) scheduleACK(now clock.Time, s *Segment, filled bool) {
 }
 
 // noteDuplicate keeps a range that arrived twice, for the next ACK to report (DSACK, RFC
-// 2883 4).
-func (c *Conn) noteDuplicate(left, right uint32) {
-	c.m.stats.Duplicate++
+// 2883 4), and counts the segments with it.
+func (c *Conn) noteDuplicate(left, right uint32, segments uint16) {
+	c.m.stats.Duplicate += uint64(segments)
 	c.dsack = byteRange{left, right}
 	if c.ecn.mode == ecn.Accurate && right == c.rcvNxt {
 		c.rare.accurate.in.Repeated()

@@ -23,6 +23,7 @@ type passive struct {
 	searches ports.Searches
 
 	listeners []*Listener // by Listener.id; nil where one has closed
+	freeIDs   []uint16    // indexes of listeners that are nil
 	byPort    map[uint16]*listenPort
 	listening ports.Set   // the keys of byPort
 	ready     []*Listener // those that report waiting connections to their owners at the next Poll

@@ -130,6 +130,7 @@ func (f *passive) insert(s ports.Scope, l *Listener) {
 // remove ends what insert began. The port is free again for connections to anywhere.
 func (f *passive) remove(l *Listener) {
 	f.listeners[l.id] = nil
+	f.freeIDs = append(f.freeIDs, l.id)
 	f.searches.Reset()
 	l.group.Remove(l.index)
 	if !l.group.Empty() {
@@ -145,10 +146,10 @@ func (f *passive) remove(l *Listener) {
 
 // freeID returns a free index of listeners, -1 where all are taken.
 func (f *passive) freeID() int {
-	for i, l := range f.listeners {
-		if l == nil {
-			return i
-		}
+	if last := len(f.freeIDs) - 1; last >= 0 {
+		id := f.freeIDs[last]
+		f.freeIDs = f.freeIDs[:last]
+		return int(id)
 	}
 	if len(f.listeners) == maxListeners {
 		return -1

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"errors"
 	"testing"
 	"time"
 	"unsafe"
@@ -669,5 +670,56 @@ func TestDeferredConnectionsAreFreed(t *testing.T) {
 		if closing && p.a.Err() != ErrReset {
 			t.Error(p.a.Err())
 		}
+	}
+}
+
+// TestListenTakesFreedIDs opens as many listeners as there may be: each Listen takes constant time, and the identifiers
+// of those that are closed are used again.
+func TestListenTakesFreedIDs(t *testing.T) {
+	p := newPeer(t, bare())
+	m, o := p.e.m, &Options{Share: true}
+	listen := func() (*Listener, error) { return m.Listen(wire.Addr{}, testPort, 1, o, nil) }
+	var open []*Listener
+	for range maxListeners {
+		l, err := listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, l)
+	}
+	if _, err := listen(); !errors.Is(err, ErrTooMany) {
+		t.Fatalf("one more: %v", err)
+	}
+	seen := map[uint16]bool{}
+	for _, i := range []int{7, 4000, maxListeners - 1} {
+		seen[open[i].id] = true
+		open[i].Close(p.now)
+	}
+	for range 3 {
+		l, err := listen()
+		if err != nil || !seen[l.id] || m.passive.listeners[l.id] != l {
+			t.Fatalf("after Close: %v, %v", l, err)
+		}
+		delete(seen, l.id)
+	}
+	if _, err := listen(); !errors.Is(err, ErrTooMany) {
+		t.Fatalf("one more again: %v", err)
+	}
+}
+
+// BenchmarkListen opens and closes a listener beside 60 000 others.
+func BenchmarkListen(b *testing.B) {
+	e := newEnd(b, 1, 1)
+	for port := range uint16(60000) {
+		if _, err := e.m.Listen(wire.Addr{}, 1+port, 1, nil, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		l, err := e.m.Listen(wire.Addr{}, 65000, 1, nil, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		l.Close(1)
 	}
 }

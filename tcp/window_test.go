@@ -115,3 +115,26 @@ func TestReceiveRTTIsTheLeastOfLate(t *testing.T) {
 		t.Errorf("round-trip time %v beside the sender's %v", have, srtt)
 	}
 }
+
+// TestCloseReadUpdatesTheWindowForFreedBytes is RFC 9293 3.8.6.2.2: unread bytes that CloseRead drops open the window,
+// and the peer learns of it.
+func TestCloseReadUpdatesTheWindowForFreedBytes(t *testing.T) {
+	for _, unread := range []bool{false, true} {
+		o := bare()
+		o.ReceiveBuffer = 8000
+		p := established(t, o)
+		for i := range 5 {
+			p.send(seg{flags: ackF | psh, seq: uint32(1 + i*1000), ack: 1, win: 10000, n: 1000})
+		}
+		if !unread {
+			p.c.Discard(p.now, p.c.Readable())
+		}
+		p.after(time.Second)
+		p.e.out = nil
+		p.c.CloseRead(p.now)
+		p.poll()
+		if sent := len(p.e.out) > 0; sent != unread {
+			t.Errorf("unread %v: window update %v", unread, sent)
+		}
+	}
+}

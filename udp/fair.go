@@ -2,14 +2,6 @@ package udp
 
 import "math/bits"
 
-// When the budget is spent, whoever has most makes room: the datagram that has waited
-// longest in about the longest of all queues is dropped for one to a socket whose queue is
-// shorter. So whatever is flooded, sockets that are read keep receiving. (Longest queue
-// drop: Suter et al., INFOCOM 1998.)
-//
-// Sockets with a queue lie in lists by the logarithm of its memory, so that a long one is
-// found at once.
-
 // When the budget is used up, the longest queue makes room: the oldest datagram of about
 // the longest of all queues is dropped for one to a socket whose queue is shorter. So
 // whatever is flooded, sockets that are read keep receiving (longest queue drop: Suter et

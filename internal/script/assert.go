@@ -255,6 +255,7 @@ func (r *run) assert(a *Assertion) error {
 	}
 	i := r.last.conn.Info()
 	n := values(&i)
+	n["tcpi_bytes_acked"] = linuxAcked(&i, r.last.accepted)
 	for _, e := range a.Tests {
 		v, err := e.eval(n)
 		if err != nil {
@@ -275,7 +276,7 @@ func values(i *tcp.Info) names {
 		"tcpi_options": float64(optionBits(i)),
 		"tcpi_rtt":     float64(i.RTT.Microseconds()), "tcpi_rttvar": float64(i.RTTVar.Microseconds()), "tcpi_min_rtt": float64(i.MinRTT.Microseconds()),
 		"tcpi_rto": float64(i.RTO.Microseconds()), "tcpi_snd_mss": float64(i.MSS), "tcpi_pmtu": float64(i.PathMTU),
-		"tcpi_bytes_acked": float64(i.BytesAcked), "tcpi_bytes_received": float64(i.BytesReceived), "tcpi_total_retrans": float64(i.Retransmits),
+		"tcpi_bytes_received": float64(i.BytesReceived), "tcpi_total_retrans": float64(i.Retransmits),
 		"tcpi_snd_wscale": float64(i.SendScale), "tcpi_rcv_wscale": float64(i.ReceiveScale), "tcpi_reordering": float64(i.Reordering),
 		"tcpi_snd_wnd": float64(i.SendWindow), "tcpi_rcv_wnd": float64(i.ReceiveWindow), "tcpi_pacing_rate": float64(i.Pacing), "tcpi_delivery_rate": float64(i.DeliveryRate),
 		"cwnd_bytes": float64(i.Cwnd), "ssthresh_bytes": float64(i.Ssthresh), "inflight_bytes": float64(i.InFlight),
@@ -293,6 +294,20 @@ func values(i *tcp.Info) names {
 		"tcpi_sndbuf_limited": float64(i.BufferLimited.Microseconds()), "tcpi_last_data_sent": float64(i.LastDataSent.Milliseconds()),
 		"tcpi_last_data_recv": float64(i.LastDataReceived.Milliseconds()), "tcpi_last_ack_recv": float64(i.LastAckReceived.Milliseconds()),
 	}
+}
+
+// linuxAcked is tcpi_bytes_acked: the sequence numbers that were acknowledged since the socket
+// began, without those that only SACK reports. That has the FIN, and the SYN of connect(2); a
+// socket of accept(2) begins behind its SYN.
+func linuxAcked(i *tcp.Info, accepted bool) float64 {
+	n := float64(i.BytesAcked) - float64(i.Sacked)
+	if !accepted && i.State >= tcp.StateEstablished {
+		n++
+	}
+	if i.State == tcp.StateFinWait2 || i.State == tcp.StateTimeWait {
+		n++
+	}
+	return n
 }
 
 // threshold is ssthresh in segments; Linux's TCP_INFINITE_SSTHRESH before the first loss.

@@ -20,6 +20,7 @@ type file struct {
 	nonblock        bool
 	deferred        bool // the SYN waits for the first write (TCP_FASTOPEN_CONNECT)
 	linger          bool // close resets
+	accepted        bool // by accept
 	shut            bool // for writing
 	shutRead        bool
 	errReported     bool // the connection's error was reported
@@ -147,7 +148,7 @@ func (f *file) accept(name int64, flags int64) attempt {
 			return fail("EAGAIN"), f.nonblock
 		}
 		g := f.r.newFile()
-		g.opts, g.conn, g.nonblock, g.connectReported = f.opts, c, flags&nonBlocking != 0, true
+		g.opts, g.conn, g.nonblock, g.accepted, g.connectReported = f.opts, c, flags&nonBlocking != 0, true, true
 		c.SetOwner(g)
 		f.r.files[name] = g
 		f.r.last = g

@@ -288,6 +288,11 @@ func (b *Scoreboard) SACKed() uint32 {
 	return b.f.sacked
 }
 
+// LastSACKed reports whether SACK has reported the last sequence number in flight.
+func (b *Scoreboard) LastSACKed() bool {
+	return b.f != nil && b.f.tail != 0 && b.record(b.f.tail).state&sacked != 0
+}
+
 // LostExactly reports whether n bytes are all that fast recovery has found lost, none of it
 // sent again yet.
 func (b *Scoreboard) LostExactly(n uint32) bool {
