@@ -245,9 +245,6 @@ func (c *TCPConn) wrapError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	if n, ok := err.(syscall.Errno); ok { // package net shows them as errors of a system call
-		err = os.NewSyscallError(op, n)
-	}
 	return opError(op, "tcp", c.LocalAddr(), c.RemoteAddr(), errnoError(op, err))
 }
 

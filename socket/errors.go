@@ -47,7 +47,11 @@ var errnos = map[error]syscall.Errno{
 
 // errnoError returns err as a failed system call on a kernel socket would.
 func errnoError(call string, err error) error {
-	if n, ok := errnos[err]; ok {
+	n, ok := errnos[err]
+	if !ok {
+		n, ok = err.(syscall.Errno)
+	}
+	if ok {
 		return os.NewSyscallError(call, n)
 	}
 	return err
@@ -94,7 +98,10 @@ func contextError(ctx context.Context) error {
 	return canceled{}
 }
 
-// opError wraps err as package net does.
+// opError wraps err as package net does, which calls setsockopt(2) the operation "set".
 func opError(op, network string, source, addr net.Addr, err error) error {
+	if op == "setsockopt" {
+		op = "set"
+	}
 	return &net.OpError{Op: op, Net: network, Source: source, Addr: addr, Err: err}
 }

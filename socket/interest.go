@@ -66,8 +66,12 @@ type pollChange struct {
 	shot *atomic.Bool
 }
 
-// newPollChange returns a change, or the error of epoll_ctl(2) for what no socket allows.
-func newPollChange(p *Poller, cmd pollCommand, want *Interest) (pollChange, error) {
+// newPollChange returns a change for a socket of the stack of g, or the error of epoll_ctl(2) for what no
+// socket allows. The loops of another stack must not touch the shards of p, which those of its own guard.
+func newPollChange(p *Poller, g *host.Group, cmd pollCommand, want *Interest) (pollChange, error) {
+	if cmd == addInterest && p.s.group != g {
+		return pollChange{}, syscall.EINVAL
+	}
 	if want.Exclusive && (want.OneShot || cmd == modInterest) {
 		return pollChange{}, syscall.EINVAL
 	}

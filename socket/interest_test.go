@@ -318,3 +318,26 @@ func TestPollersUnderRaces(t *testing.T) {
 	waits.Wait()
 	x.checkEmpty(t)
 }
+
+// TestSocketsOfAnotherStack adds them to a Poller, whose queues their loops do not guard.
+func TestSocketsOfAnotherStack(t *testing.T) {
+	x := newTestbed(t, testbedConfig{})
+	c, _ := x.pair(t)
+	l, err := x.a.Listen("tcp", addrA+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := x.a.ListenPacket("udp", addrA+":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := x.b.NewPoller()
+	for _, s := range []Pollable{c, l.(*Listener), u.(*UDPConn)} {
+		checkOpError(t, p.Add(s, Interest{Events: Readable | Writable}), "poll", syscall.EINVAL)
+		checkOpError(t, p.Mod(s, Interest{}), "poll", syscall.ENOENT)
+		checkOpError(t, p.Del(s), "poll", syscall.ENOENT)
+	}
+	if n, _ := p.Wait(make([]Event, 1), 0); n != 0 {
+		t.Error("a socket of another Stack is reported")
+	}
+}

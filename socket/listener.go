@@ -278,5 +278,5 @@ func (l *Listener) wrapError(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return opError(op, "tcp", nil, l.addr, err)
+	return opError(op, "tcp", nil, l.addr, errnoError(op, err))
 }

@@ -49,7 +49,7 @@ func (c *UDPConn) Block(iface int, group, source netip.Addr) error {
 
 func (c *UDPConn) membership(iface int, group netip.Addr, change func(bool, []wire.Addr) (bool, []wire.Addr, error)) error {
 	if !group.IsValid() || iface < 0 || iface > 255 {
-		return c.wrapError("set", nil, syscall.EINVAL)
+		return c.wrapError("setsockopt", nil, syscall.EINVAL)
 	}
 	g := wire.AddrFrom(group)
 	return c.each("setsockopt", func(e *udpShard) error {

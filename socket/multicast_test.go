@@ -50,8 +50,8 @@ func testMulticast(t *testing.T, w testbedConfig) {
 			t.Errorf("%s: received %v", c.what, got)
 		}
 	}
-	checkOpError(t, b.Leave(1, group, source), "setsockopt", syscall.EADDRNOTAVAIL)
-	checkOpError(t, b.Join(1, source, netip.Addr{}), "setsockopt", syscall.EINVAL)
+	checkOpError(t, b.Leave(1, group, source), "set", syscall.EADDRNOTAVAIL)
+	checkOpError(t, b.Join(1, source, netip.Addr{}), "set", syscall.EINVAL)
 }
 
 func TestBroadcast(t *testing.T) {

@@ -3,6 +3,7 @@ package socket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -275,4 +276,54 @@ func TestKeepAliveProbes(t *testing.T) {
 		})
 		return sent
 	})
+}
+
+// TestOptionErrorsAsPackageNet compares the errors of a bad option with that of package net, in their fields.
+func TestOptionErrorsAsPackageNet(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	k, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	shape := func(err error) string {
+		o, call := new(net.OpError), new(os.SyscallError)
+		if !errors.As(err, &o) || !errors.As(err, &call) {
+			return fmt.Sprintf("%#v", err)
+		}
+		return fmt.Sprint(o.Op, o.Net, o.Source != nil, o.Addr != nil, call.Syscall, call.Err)
+	}
+	tooLong := 40000 * time.Second // TCP_KEEPIDLE takes 32767
+	want := shape(k.(*net.TCPConn).SetKeepAlivePeriod(tooLong))
+	x := newTestbed(t, testbedConfig{})
+	c, _ := x.pair(t)
+	for what, err := range map[string]error{
+		"SetOption":  c.SetOption(OptKeepIdle, 40000),
+		"SetOptions": c.SetOptions(func(o *TCPOptions) { o.MSS = -1 }),
+	} {
+		if got := shape(err); got != want {
+			t.Errorf("%s: %s, package net: %s", what, got, want)
+		}
+	}
+	own, err := x.b.Listen("tcp", addrB+":81")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = own.(*Listener).SetOption(OptKeepIdle, 40000)
+	checkOpError(t, err, "set", syscall.EINVAL)
+}
+
+// TestKeepIntervalDefault is the documentation of OptKeepInterval.
+func TestKeepIntervalDefault(t *testing.T) {
+	for keep, want := range map[time.Duration]int{0: 15, time.Minute: 15, -1: 75} {
+		x := newTestbed(t, testbedConfig{keepAlive: keep})
+		c, _ := x.pair(t)
+		if v, err := c.Option(OptKeepInterval); v != want || err != nil {
+			t.Errorf("Config.KeepAlive %v: %d, %v, want %d", keep, v, err, want)
+		}
+	}
 }

@@ -15,7 +15,7 @@ type Pollable interface {
 
 // poll implements Pollable.
 func (c *TCPConn) poll(p *Poller, cmd pollCommand, want *Interest) error {
-	ch, err := newPollChange(p, cmd, want)
+	ch, err := newPollChange(p, c.h.Group(), cmd, want)
 	if err != nil {
 		return c.wrapError("poll", err)
 	}
@@ -61,7 +61,7 @@ func (c *TCPConn) readyEvents() (ev Events) {
 
 // poll implements Pollable.
 func (l *Listener) poll(p *Poller, cmd pollCommand, want *Interest) error {
-	ch, err := newPollChange(p, cmd, want)
+	ch, err := newPollChange(p, l.s.group, cmd, want)
 	for i, h := range l.fan.hosts {
 		if err != nil {
 			return l.wrapError("poll", err)
@@ -94,7 +94,7 @@ func (e *listenerShard) readyEvents() Events {
 
 // poll implements Pollable.
 func (c *UDPConn) poll(p *Poller, cmd pollCommand, want *Interest) error {
-	ch, err := newPollChange(p, cmd, want)
+	ch, err := newPollChange(p, c.shards[0].h.Group(), cmd, want)
 	if err != nil {
 		return c.wrapError("poll", nil, err)
 	}

@@ -90,7 +90,7 @@ func (s *Stack) NewPoller() *Poller {
 }
 
 // Add adds a socket of the Poller's Stack. If it is ready already, it is reported. The error is EEXIST for a
-// socket that this Poller has, and EINVAL for an Interest with Exclusive and OneShot.
+// socket that this Poller has, and EINVAL for one of another Stack or an Interest with Exclusive and OneShot.
 func (p *Poller) Add(c Pollable, want Interest) error { return c.poll(p, addInterest, &want) }
 
 // Mod changes the interest of a socket. The error is ENOENT for a socket that this Poller does not have, and

@@ -287,9 +287,6 @@ func (c *UDPConn) wrapError(op string, to net.Addr, err error) error {
 	if err == nil {
 		return nil
 	}
-	if n, ok := err.(syscall.Errno); ok {
-		err = os.NewSyscallError(op, n)
-	}
 	if to == nil {
 		to = c.RemoteAddr()
 	}
