@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -233,4 +234,117 @@ func TestDialTakesEveryPortOfEveryLoop(t *testing.T) {
 		_, err := x.a.Dial("udp", to)
 		checkOpError(t, err, "dial", syscall.EADDRNOTAVAIL)
 	}
+}
+
+// dialFrom dials TCP from a local address, with SO_REUSEADDR, and SO_REUSEPORT if share.
+func (o ownBindings) dialFrom(local, remote string, share bool) (net.Conn, error) {
+	d := &Dialer{Local: netip.MustParseAddrPort(local), TCPOptions: func(o *TCPOptions) { o.Share = share }}
+	return o.x.b.DialWith(context.Background(), d, "tcp", remote)
+}
+
+func (k kernelBindings) dialFrom(local, remote string, share bool) (c net.Conn, err error) {
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(local)), Control: func(_, _ string, c syscall.RawConn) (err error) {
+		e := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+			if share {
+				err = errors.Join(err, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+			}
+		})
+		return errors.Join(err, e)
+	}}
+	err = k.ns.Do(func() (err error) {
+		c, err = d.Dial("tcp", remote)
+		return err
+	})
+	return c, err
+}
+
+// dialBindings are bindings that also dial.
+type dialBindings interface {
+	bindings
+	dialFrom(local, remote string, share bool) (net.Conn, error)
+}
+
+// TestDialsFromOnePortAreThoseOfLinux dials from a port that connections and listeners have, to one destination and
+// to several, and compares the errors with those of the kernel's sockets with SO_REUSEADDR, which package net sets
+// on listeners and a Control function on dialers.
+func TestDialsFromOnePortAreThoseOfLinux(t *testing.T) {
+	n := testnet.For(t, "mr-dialbind")
+	ns := n.Namespace("host")
+	for _, args := range []string{
+		"link set lo up", "addr add " + addrA + "/32 dev lo", "addr add " + addrB + "/24 dev lo", "addr add " + addrB2 + "/24 dev lo",
+	} {
+		if out, err := ns.Run("ip", strings.Fields(args)...); err != nil {
+			t.Fatal(out, err)
+		}
+	}
+	x := newTestbed(t, testbedConfig{loops: 2})
+	if err := x.b.group.AddAddr(0, netip.MustParsePrefix(addrB2+"/24"), ip.Static, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.b.group.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const to, to2 = addrA + ":80", addrA + ":81"
+	for _, at := range []string{to, to2} {
+		l, err := x.a.Listen("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		k, err := kernelBindings{ns}.bind("tcp", at, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+	}
+	const at = addrB + ":7000"
+	dial := func(remote string, share bool) func(b dialBindings) (bound, error) {
+		return func(b dialBindings) (bound, error) { return b.dialFrom(at, remote, share) }
+	}
+	listen := func(local string, share bool) func(b dialBindings) (bound, error) {
+		return func(b dialBindings) (bound, error) { return b.bind("tcp", local, share) }
+	}
+	for _, tc := range []struct {
+		name  string
+		steps []func(b dialBindings) (bound, error)
+	}{
+		{"one destination twice", []func(b dialBindings) (bound, error){dial(to, false), dial(to, false)}},
+		{"one destination twice, shared", []func(b dialBindings) (bound, error){dial(to, true), dial(to, true)}},
+		{"two destinations", []func(b dialBindings) (bound, error){dial(to, false), dial(to2, false)}},
+		{"listen beside", []func(b dialBindings) (bound, error){dial(to, false), listen(at, false)}},
+		{"listen beside at all addresses", []func(b dialBindings) (bound, error){dial(to, false), listen(":7000", false)}},
+		{"from where a listener is", []func(b dialBindings) (bound, error){listen(at, false), dial(to, false)}},
+		{"from where a listener at all addresses is", []func(b dialBindings) (bound, error){listen(":7000", false), dial(to, false)}},
+		{"from where a listener at another address is", []func(b dialBindings) (bound, error){listen(addrB2+":7000", false), dial(to, false)}},
+		{"from where a listener shares", []func(b dialBindings) (bound, error){listen(at, true), dial(to, true)}},
+		{"from where a listener would share", []func(b dialBindings) (bound, error){listen(at, true), dial(to, false)}},
+		{"sharing from where a listener does not", []func(b dialBindings) (bound, error){listen(at, false), dial(to, true)}},
+	} {
+		play := func(b dialBindings) (results string) {
+			for _, step := range tc.steps {
+				s, err := step(b)
+				if err != nil {
+					var call *os.SyscallError
+					errors.As(err, &call)
+					return results + fmt.Sprint(call)
+				}
+				results += "ok, "
+				defer reset(s)
+			}
+			return results
+		}
+		want := play(kernelBindings{ns})
+		if got := play(ownBindings{x}); got != want {
+			t.Errorf("%s: %s; the kernel: %s", tc.name, got, want)
+		}
+	}
+}
+
+// reset closes a socket without TIME-WAIT.
+func reset(s bound) {
+	if c, ok := s.(interface{ SetLinger(int) error }); ok {
+		_ = c.SetLinger(0)
+	}
+	_ = s.Close()
 }

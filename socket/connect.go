@@ -15,7 +15,7 @@ import (
 func (s *Stack) StartDial(d *Dialer, remote netip.AddrPort) (*TCPConn, error) {
 	c, err := s.startDial(d, remote)
 	if err != nil {
-		return nil, opError("dial", "tcp", d.sourceAddr("tcp"), net.TCPAddrFromAddrPort(remote), errnoError("connect", err))
+		return nil, opError("dial", "tcp", d.sourceAddr("tcp"), net.TCPAddrFromAddrPort(remote), connectError(err))
 	}
 	return c, nil
 }

@@ -159,7 +159,7 @@ func (s *Stack) dialTCP(ctx context.Context, d *Dialer, r netip.AddrPort) (*TCPC
 	w := newWaiter()
 	if err := s.connect(c, w, t, o); err != nil {
 		w.free()
-		return nil, errnoError("connect", err)
+		return nil, connectError(err)
 	}
 	select {
 	case <-w.woken:

@@ -24,6 +24,7 @@ var errnos = map[error]syscall.Errno{
 	tcp.ErrAuth:        syscall.EKEYREJECTED,
 	tcp.ErrNoPort:      syscall.EADDRNOTAVAIL,
 	tcp.ErrInUse:       syscall.EADDRINUSE,
+	tcp.ErrConnected:   syscall.EADDRNOTAVAIL,
 	tcp.ErrTooMany:     syscall.ENFILE,
 	tcp.ErrMemory:      syscall.ENOBUFS,
 	tcp.ErrBadOption:   syscall.EINVAL,
@@ -55,6 +56,15 @@ func errnoError(call string, err error) error {
 		return os.NewSyscallError(call, n)
 	}
 	return err
+}
+
+// connectError returns err as that of the system call that would fail on a kernel socket: an address in use is
+// found by bind(2), the rest by connect(2).
+func connectError(err error) error {
+	if err == tcp.ErrInUse {
+		return errnoError("bind", err)
+	}
+	return errnoError("connect", err)
 }
 
 // sendError returns the error of a datagram that the host did not send. It is nil for losses that the kernel

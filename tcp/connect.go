@@ -4,13 +4,15 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/ports"
 	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
 )
 
 // Connect begins to connect to t's remote end (RFC 9293 3.10.1, active OPEN). Where
 // LocalPort is 0 it chooses a free one that Owns approves. The owner is told Connected, or
-// Closed. A nil o is the Mux's Defaults. ErrPortSearch asks the caller to call again: most
+// Closed. A nil o is the Mux's Defaults. ErrInUse is a listener at the LocalPort, and
+// ErrConnected a connection, or one in TIME-WAIT, with the same tuple. ErrPortSearch asks the caller to call again: most
 // ports are in use, and the search goes on where it stopped.
 func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*Conn, error) {
 	m.now = now
@@ -26,8 +28,8 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 		if err := m.choosePort(now, flow, m.connected); err != nil {
 			return nil, err
 		}
-	} else if m.connected(flow) {
-		return nil, ErrInUse
+	} else if err := m.mayBind(flow, o); err != nil {
+		return nil, err
 	}
 	// A tuple without a route fails now; the application would otherwise wait for a
 	// timeout.
@@ -37,7 +39,7 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 	}
 	iss, ok := m.sequenceFor(now, flow)
 	if !ok {
-		return nil, ErrInUse
+		return nil, ErrConnected
 	}
 	c, err := m.createConn(now, flow, o)
 	if err != nil {
@@ -52,6 +54,19 @@ func (m *Mux) Connect(now clock.Time, t wire.Tuple, o *Options, owner Owner) (*C
 	c.promise()
 	m.stats.ActiveOpens++
 	return c, nil
+}
+
+// mayBind returns why t, whose local port the caller has chosen, may not have a connection.
+// Connections to several destinations may share a port, as on Linux those of sockets with
+// SO_REUSEADDR. A listener there may not be beside, unless both have the option Share.
+func (m *Mux) mayBind(t *wire.Tuple, o *Options) error {
+	if p := m.passive.byPort[t.LocalPort]; p != nil && p.conflict(ports.NewScope(t.Local, false), o.Share) {
+		return ErrInUse
+	}
+	if m.connected(t) {
+		return ErrConnected
+	}
+	return nil
 }
 
 // connected reports whether t has a connection.

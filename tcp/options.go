@@ -39,7 +39,8 @@ type Options struct {
 
 	// V6Only and Share are of listeners. With V6Only the unspecified address is that of IPv6
 	// alone (RFC 3493 5.3). Share lets listeners that all say so have one address and port, as
-	// SO_REUSEPORT of socket(7): connections are spread over them by a hash of their tuples.
+	// SO_REUSEPORT of socket(7): connections are spread over them by a hash of their tuples. Share
+	// of a connection lets it begin at the port of such a listener.
 	V6Only, Share bool
 
 	Keys *auth.Keys

@@ -44,6 +44,7 @@ var (
 	ErrPortSearch  = errors.New("tcp: the search for a free local port goes on")
 	ErrNoPort      = errors.New("tcp: no local port is free")
 	ErrInUse       = errors.New("tcp: address already in use")
+	ErrConnected   = errors.New("tcp: a connection has these addresses and ports")
 	ErrTooMany     = errors.New("tcp: too many connections")
 	ErrMemory      = errors.New("tcp: buffer budget is spent")
 	ErrBadOption   = errors.New("tcp: option out of range")
