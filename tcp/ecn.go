@@ -299,7 +299,7 @@ func (c *Conn) inputECN(now clock.Time, s *Segment) {
 // feedback reads what an ACK says of congestion. The first in accurate mode that an
 // accepting end gets may have the encoding of the handshake.
 func (c *Conn) feedback(now clock.Time, s *Segment, progress bool) (f ecn.Feedback) {
-	if c.ecn.mode == ecn.None || s.Flags.Has(wire.FlagSYN) {
+	if s.Flags.Has(wire.FlagSYN) {
 		return f
 	}
 	if c.ecn.mode == ecn.Classic {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/loss"
 	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/wire"
@@ -55,7 +56,10 @@ func (c *Conn) inputACK(now clock.Time, s *Segment) packet.Verdict {
 // advance applies an acknowledgment between SND.UNA and SND.NXT, both included.
 func (c *Conn) advance(now clock.Time, a *loss.Ack, s *Segment) {
 	progress := a.Una != c.una
-	f := c.feedback(now, s, progress)
+	var f ecn.Feedback
+	if c.ecn.mode != ecn.None {
+		f = c.feedback(now, s, progress)
+	}
 	if !progress && !c.outstanding() && len(a.SACK) == 0 {
 		return // with a block it is a DSACK, which shows reordering or a needless probe
 	}

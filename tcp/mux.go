@@ -125,7 +125,7 @@ func (m *Mux) Poll(now clock.Time) clock.Time {
 	if m.refusedReady() {
 		m.announceMemory()
 	}
-	for woken := 0; m.dirty != noConn || woken < maxWoken && m.wakeWriters(&woken); {
+	for woken := 0; m.dirty != noConn || m.writers.head != noConn && woken < maxWoken && m.wakeWriters(&woken); {
 		m.flushDirty(now)
 		m.passive.reportAcceptable()
 	}

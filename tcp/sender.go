@@ -95,7 +95,7 @@ func (x *sender) noteUse() {
 	// trip.
 	f := x.scoreboard.Flight()
 	x.used = max(x.used, f)
-	if f+x.mss() > window || x.slowStart() && 2*f > window {
+	if f+x.mss() > window || 2*f > window && x.slowStart() {
 		x.windowLimited, x.limitedBy = true, x.scoreboard.Next()
 	}
 }
