@@ -112,8 +112,9 @@ func TestLargePacketsKeepTheirVLANTag(t *testing.T) {
 		for end := time.Now().Add(5 * time.Second); b.Len() == 0 && time.Now().Before(end); {
 			_, err := way[1].dev.Queues[0].Rx(now(), b)
 			must(t, err)
-			if b.Len() > 0 && !b.D[0].Flags.Has(packet.FlagOffload) { // what Linux says to its neighbours
-				r.pools[0].PutBatch(b)
+			for b.Len() > 0 && !b.D[0].Flags.Has(packet.FlagOffload) { // what Linux says to its neighbours
+				r.pools[0].Put(b.D[0].Off)
+				b.Consume(1)
 			}
 		}
 		if got := joined(b); len(got) != 1 || !bytes.Equal(got[0], p) {
