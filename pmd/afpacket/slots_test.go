@@ -219,3 +219,21 @@ func dropNetAdmin(t *testing.T) (restore func()) {
 	must(t, unix.Capset(&h, &fewer[0]))
 	return func() { must(t, unix.Capset(&h, &all[0])) }
 }
+
+// More packets than the ring has slots: each slot goes back to the kernel, and the first follows the last.
+func TestSlotsAreReused(t *testing.T) {
+	p := newPairOf(t, 512, func(c *afpacket.Config) { c.Ring = 1 }) // one block, 64 slots
+	for range 10 {
+		var want [][]byte
+		for i := range 25 {
+			want = append(want, p.send(t, 40+i))
+		}
+		got := p.receive(t, len(want), 64)
+		for i := range want {
+			if i >= len(got) || !bytes.Equal(got[i], want[i]) {
+				t.Fatalf("%d packets, and packet %d is not what was sent", len(got), i)
+			}
+		}
+	}
+	p.audit(t)
+}
