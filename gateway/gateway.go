@@ -204,6 +204,8 @@ func (g *Gateway) mayReload(c *config.Config) error {
 		return fmt.Errorf("table.half_open and table.fragments: %w", ErrRestart)
 	case c.CPUs.Auto != g.cfg.CPUs.Auto || !slices.Equal(c.CPUs.List, g.cfg.CPUs.List):
 		return fmt.Errorf("cpus: %w", ErrRestart)
+	case c.ExtraProcessor != g.cfg.ExtraProcessor:
+		return fmt.Errorf("extra_processor: %w", ErrRestart)
 	case c.Engine != g.cfg.Engine:
 		return fmt.Errorf("engine: %w", ErrRestart)
 	case c.Spin != g.cfg.Spin:

@@ -217,6 +217,7 @@ func TestWhatNeedsARestartIsRefused(t *testing.T) {
 		{"snat:", "snat_ports: 2000-3000\nsnat:"},
 		{"snat:", "metrics: {listen: 127.0.0.1:1}\nsnat:"},
 		{"snat:", "engine: auto\nsnat:"},
+		{"snat:", "extra_processor: true\nsnat:"},
 	} {
 		w := newWorld(t, base)
 		err := w.g.Reload(parse(t, strings.Replace(base, c.old, c.new, 1)))

@@ -47,6 +47,10 @@ type Config struct {
 	Spin    time.Duration // how long a loop polls in vain before it sleeps; 0 as stack.Config.Spin
 	Burst   int           // packets that a loop takes at once; 0 is stack.DefaultBurst, or more for devices with large packets
 
+	// ExtraProcessor gives the process one processor (GOMAXPROCS) more for each loop, as
+	// stack.Config.ExtraProcessor.
+	ExtraProcessor bool
+
 	// OpenDevice opens the devices instead of device.Open: with drivers that package
 	// device does not know, such as memory, or with wrappers around them. It may be
 	// nil. The pools are lent until the device is closed.
@@ -211,7 +215,7 @@ func (n *Node) openLoops() error {
 		if err != nil {
 			return err
 		}
-		cfg := stack.Config{Pool: pool, Engine: engine, Burst: n.burst(), Spin: n.cfg.Spin}
+		cfg := stack.Config{Pool: pool, Engine: engine, Burst: n.burst(), Spin: n.cfg.Spin, ExtraProcessor: n.cfg.ExtraProcessor}
 		for _, dev := range n.devices {
 			cfg.Devices = append(cfg.Devices, dev.Queues[i])
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -81,6 +82,33 @@ func TestGoroutinesEnterTheLoopsOfANodeWithSuchAService(t *testing.T) {
 	n.Stop()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLoopsOfANodeHaveExtraProcessors runs loops on threads and as goroutines.
+func TestLoopsOfANodeHaveExtraProcessors(t *testing.T) {
+	for _, entered := range []bool{false, true} {
+		before := runtime.GOMAXPROCS(0)
+		n, err := Open(Config{Loops: 2, ExtraProcessor: true, OpenDevice: new(wires).open, Devices: []Device{{Name: "m0"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = n.Add(Service{Name: "a", Handlers: handlers(2, packet.DropRule), Entered: entered})
+		done := make(chan error)
+		go func() { done <- n.Run(t.Context()) }()
+		for i := range 2 {
+			n.OnLoop(i, func() {})
+		}
+		if got := runtime.GOMAXPROCS(0); got != before+2 {
+			t.Errorf("entered %v: %d processors, %d before", entered, got, before)
+		}
+		n.Stop()
+		if err := errors.Join(<-done, n.Close()); err != nil {
+			t.Error(err)
+		}
+		if got := runtime.GOMAXPROCS(0); got != before {
+			t.Errorf("entered %v: %d processors after, %d before", entered, got, before)
+		}
 	}
 }
 

@@ -18,7 +18,8 @@
 //
 // A loop is a goroutine that shares the processors of the program (GOMAXPROCS) with goroutines that compute,
 // and keeps its pace beside them. If round trips must not wait for a time slice of those either, set
-// stack.Config.ExtraProcessor.
+// ExtraProcessor: in stack.Config, in node.Config (millrace.OpenConfig.Node), as extra_processor in the files
+// of millrace stack and gateway, or by their flag --extra-processor.
 //
 // # Callbacks
 //

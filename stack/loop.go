@@ -50,7 +50,7 @@ type Config struct {
 	// Now is the clock of Serve and Enter. nil is Now; a test in virtual time has its own.
 	Now func() clock.Time
 
-	// ExtraProcessor makes Serve raise GOMAXPROCS by one while it runs. Beside as many goroutines that
+	// ExtraProcessor makes Run and Serve raise GOMAXPROCS by one while they run. Beside as many goroutines that
 	// compute as there were processors, round trips then take microseconds instead of parts of a time
 	// slice of 10 ms. Beside more of them it only adds a thread that competes for the CPUs. While
 	// GOMAXPROCS is set, the runtime does not follow changes of the cgroup's CPU limit.

@@ -27,10 +27,7 @@ func (l *Loop) Serve(ctx context.Context) error {
 	}
 	s := newServer(l)
 	defer s.close()
-	if l.cfg.ExtraProcessor {
-		addProcessors(1)
-		defer addProcessors(-1)
-	}
+	defer l.extraProcessor()()
 	stop := context.AfterFunc(ctx, l.notifier.notify)
 	defer stop()
 	l.lock.served.Store(true)
@@ -40,6 +37,15 @@ func (l *Loop) Serve(ctx context.Context) error {
 	l.lock.served.Store(false)
 	l.drain()
 	return l.lastError()
+}
+
+// extraProcessor adds the processor of Config.ExtraProcessor, and returns what takes it away.
+func (l *Loop) extraProcessor() (release func()) {
+	if !l.cfg.ExtraProcessor {
+		return func() {}
+	}
+	addProcessors(1)
+	return func() { addProcessors(-1) }
 }
 
 // processors serializes changes of GOMAXPROCS: several loops begin and end at the same time.

@@ -25,6 +25,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		return err
 	}
 	defer release()
+	defer l.extraProcessor()()
 	stop := context.AfterFunc(ctx, l.notifier.notify)
 	defer stop()
 	newThread(l).run(ctx)

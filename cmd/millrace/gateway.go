@@ -24,6 +24,8 @@ type gatewayFlags struct {
 	engine string
 	config string
 	json   bool
+
+	extraProcessor bool
 }
 
 const gatewayLong = `Run the load balancer that a YAML file describes: connections to the service
@@ -61,6 +63,7 @@ func newGateway(c *console) *cobra.Command {
 	fl := cmd.Flags()
 	fl.StringVarP(&f.config, "config", "c", "", "configuration file")
 	fl.StringVar(&f.engine, "engine", "", "engine that parses headers: cpu, cuda or auto (default: from the file)")
+	fl.BoolVar(&f.extraProcessor, "extra-processor", false, "one processor (GOMAXPROCS) more for each loop")
 	fl.BoolVar(&f.json, "json", false, "log and print JSON")
 	completeWords(cmd, "engine", engineWords...)
 	completeFiles(cmd, "config", "yaml", "yml")
@@ -92,7 +95,7 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the reader of the log may exit first; children do not inherit this
 	b, log := thisBuild(), c.logger(f.json)
 	d, err := daemon.Open(f.config, daemon.Options{
-		Log: log, Admin: true, Engine: f.engine, Metrics: prom.Handler,
+		Log: log, Admin: true, Engine: f.engine, ExtraProcessor: f.extraProcessor, Metrics: prom.Handler,
 		Build: metrics.Build{Version: b.Version, Commit: b.Commit},
 	})
 	if err != nil {

@@ -42,6 +42,7 @@ type stackFlags struct {
 	in                     io.Reader // of the file name "-"
 	devices, addrs, routes []string
 	check, json            bool
+	extraProcessor         bool
 }
 
 const stackUpLong = `Bring addresses up on network devices and serve them until Ctrl-C, SIGTERM or
@@ -89,6 +90,7 @@ func newStackUp(c *console) *cobra.Command {
 	fl.Var(&addrFlag{&f}, "addr", "address of the --dev before it: 198.18.0.2/24, dhcp, slaac")
 	fl.StringArrayVar(&f.routes, "route", nil, "route: NETWORK=GATEWAY, or default=GATEWAY")
 	fl.StringVar(&f.engine, "engine", "", "engine that parses headers: cpu, cuda or auto (default: from the file)")
+	fl.BoolVar(&f.extraProcessor, "extra-processor", false, "one processor (GOMAXPROCS) more for each loop")
 	socketFlag(cmd, &f.socket, stackd.DefaultSocket, "unix socket")
 	fl.BoolVar(&f.check, "check", false, "report errors and do nothing else")
 	fl.BoolVar(&f.json, "json", false, "log and print JSON")

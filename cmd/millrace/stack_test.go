@@ -100,3 +100,19 @@ func TestStackUpReadsStandardInput(t *testing.T) {
 		t.Error("standard input would be read again at a reload")
 	}
 }
+
+// TestExtraProcessorOfFileAndFlag has either say so.
+func TestExtraProcessorOfFileAndFlag(t *testing.T) {
+	text := strings.NewReplacer("SERVICES", "all", "SOCKET", "/run/x.sock").Replace(stackConfig)
+	for i := range 4 {
+		file, flag, in := i&1 != 0, i&2 != 0, text
+		if file {
+			in += "extra_processor: true\n"
+		}
+		f := stackFlags{config: standardInput, in: strings.NewReader(in), extraProcessor: flag}
+		cfg, err := f.load(false)
+		if err != nil || cfg.ExtraProcessor != (file || flag) {
+			t.Errorf("file %v, flag %v: %+v, %v", file, flag, cfg, err)
+		}
+	}
+}

@@ -51,6 +51,7 @@ func (f *stackFlags) load(named bool) (*stackd.Config, error) {
 		}
 		cfg.Engine = f.engine
 	}
+	cfg.ExtraProcessor = cfg.ExtraProcessor || f.extraProcessor
 	if named {
 		cfg.Control.Socket = f.socket
 	}

@@ -30,6 +30,9 @@ type Config struct {
 	// the start fails where none can be used) or "auto".
 	Engine string
 
+	// ExtraProcessor gives the program one processor (GOMAXPROCS) more for each loop. Key "extra_processor".
+	ExtraProcessor bool
+
 	CPUs     CPUs          // key "cpus"
 	Spin     time.Duration // key "spin": how long a loop polls in vain before it sleeps, default 5us
 	Tunnel   Tunnel        // key "tunnel"

@@ -44,7 +44,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := "devices name driver queues mode snat snat_ports checksum table size tcp established syn fin udp " +
-		"metrics listen services protocol address source removed hash_size backends weight health type interval " +
+		"metrics listen services protocol address source removed hash_size backends weight health type interval extra_processor " +
 		"timeout rise fall port device cpus spin tunnel gue_port sources deny allow default limits packets connections " +
 		"burst clients half_open fragments admin socket mode slow_start drain unavailable mss state " +
 		"http method path host status body server_name insecure ca_file send_hex expect_hex silence command " +
@@ -64,6 +64,7 @@ snat_ports: 2000-2999
 checksum: drop
 engine: auto
 cpus: [3]
+extra_processor: true
 spin: 20us
 tunnel: {source: [198.18.9.0/24, "2001:db8:9::1"], gue_port: 6081}
 sources: {deny: [192.0.2.0/24, lists/bad.txt], allow: 192.0.2.1, default: deny}
@@ -109,6 +110,8 @@ services:
 		Engine:    "auto",
 		Table:     Table{Size: 4096, TCPEstablished: time.Hour, TCPSYN: 5 * time.Second, TCPFIN: 6 * time.Second, UDP: 7 * time.Second, HalfOpen: 300, Fragments: 64},
 		CPUs:      CPUs{List: []int{3}},
+
+		ExtraProcessor: true,
 		Spin:      20 * time.Microsecond,
 		Tunnel:    Tunnel{Sources: []netip.Prefix{prefix("198.18.9.0/24"), prefix("2001:db8:9::1/128")}, GUEPort: 6081},
 		Sources: Sources{

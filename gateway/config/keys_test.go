@@ -46,7 +46,7 @@ func keysOf(t *testing.T) (keys []string) {
 }
 
 func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
-	names, defaults := keyRows(referencePage(t), `(?:devices|snat|checksum|engine|cpus|spin|tunnel|sources|limits|table|admin|metrics|services)[a-z_.\[\]]*`)
+	names, defaults := keyRows(referencePage(t), `(?:devices|snat|checksum|engine|cpus|extra_processor|spin|tunnel|sources|limits|table|admin|metrics|services)[a-z_.\[\]]*`)
 	if diff := cmp.Diff(keysOf(t), names); diff != "" {
 		t.Errorf("docs/gateway.md lists other keys than the code has: %s", diff)
 	}
@@ -54,7 +54,7 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 	p := health.NewPassive()
 	for key, want := range map[string]any{
 		"devices[].driver": dev.Driver, "devices[].mode": dev.Mode, "devices[].queues": dev.Queues,
-		"snat_ports": fmt.Sprintf("%d-%d", c.SNATPorts.First, c.SNATPorts.Last), "checksum": c.Checksum, "engine": c.Engine,
+		"snat_ports": fmt.Sprintf("%d-%d", c.SNATPorts.First, c.SNATPorts.Last), "checksum": c.Checksum, "engine": c.Engine, "extra_processor": c.ExtraProcessor,
 		"table.size": c.Table.Size, "table.tcp.established": c.Table.TCPEstablished, "table.tcp.syn": c.Table.TCPSYN,
 		"table.tcp.fin": c.Table.TCPFIN, "table.udp": c.Table.UDP,
 		"spin": c.Spin, "tunnel.gue_port": c.Tunnel.GUEPort, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,

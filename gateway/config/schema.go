@@ -20,6 +20,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("checksum", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "checksum", &c.Checksum, "forward", "drop") }),
 		strictyaml.Optional("engine", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "engine", &c.Engine, "cpu", "cuda", "auto") }),
 		strictyaml.Optional("cpus", func(n *yaml.Node) { d.places.cpus = n; d.cpus(n, &c.CPUs) }),
+		strictyaml.Optional("extra_processor", func(n *yaml.Node) { d.Truth(n, "extra_processor", &c.ExtraProcessor) }),
 		strictyaml.Optional("spin", func(n *yaml.Node) { d.Duration(n, "spin", &c.Spin, time.Microsecond, time.Second) }),
 		strictyaml.Optional("tunnel", func(n *yaml.Node) { d.tunnel(n, &c.Tunnel) }),
 		strictyaml.Optional("sources", func(n *yaml.Node) { d.sources(n, &c.Sources) }),

@@ -338,3 +338,14 @@ func TestTheDefaultSpinIsThatOfALoop(t *testing.T) {
 		t.Errorf("a gateway's loop spins for %v, any other one for %v", cfg.Spin, stack.DefaultSpin)
 	}
 }
+
+// TestExtraProcessorReachesTheNode has the file or the program say so.
+func TestExtraProcessorReachesTheNode(t *testing.T) {
+	for i := range 4 {
+		file, option := i&1 != 0, i&2 != 0
+		d := &Daemon{opt: Options{ExtraProcessor: option}}
+		if got := d.nodeConfig(&config.Config{ExtraProcessor: file}).ExtraProcessor; got != (file || option) {
+			t.Errorf("file %v, option %v: %v", file, option, got)
+		}
+	}
+}

@@ -40,7 +40,9 @@ type Options struct {
 	Metrics func(*metrics.Registry) http.Handler // serves the metrics where the configuration has an address for them
 	Admin   bool                                 // serve the control socket that the configuration names
 	Engine  string                               // instead of the configuration's engine; "" is that one
-	GPU     cuda.Options
+
+	ExtraProcessor bool // also where the configuration does not say so
+	GPU            cuda.Options
 }
 
 // Daemon is a gateway on a node.
@@ -96,7 +98,7 @@ func (d *Daemon) open(cfg *config.Config) (err error) {
 // nodeConfig is the node that a configuration describes.
 func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 	c := node.Config{
-		Loops: cfg.Loops(), CPUs: node.CPUs(cfg.CPUs), Spin: cfg.Spin,
+		Loops: cfg.Loops(), CPUs: node.CPUs(cfg.CPUs), Spin: cfg.Spin, ExtraProcessor: d.opt.ExtraProcessor || cfg.ExtraProcessor,
 		Engine: cmp.Or(d.opt.Engine, cfg.Engine), Ops: engineOps, GPU: d.opt.GPU,
 		Log: d.opt.Log, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
 	}

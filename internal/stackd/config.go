@@ -18,10 +18,14 @@ type Config struct {
 	Neighbors []Neighbor // key "neighbors": known without asking
 	Engine    string     // key "engine": "cpu" (default), "cuda" or "auto": what parses headers
 	CPUs      node.CPUs  // key "cpus": "none" (default), "auto" (a core for each loop), or a list, one for each loop
-	TCP       TCP        // key "tcp"
-	Services  []Service  // key "services"
-	Control   Control    // key "control"
-	Metrics   Metrics    // key "metrics"
+
+	// ExtraProcessor gives the program one processor (GOMAXPROCS) more for each loop. Key "extra_processor".
+	ExtraProcessor bool
+
+	TCP      TCP       // key "tcp"
+	Services []Service // key "services"
+	Control  Control   // key "control"
+	Metrics  Metrics   // key "metrics"
 }
 
 // Take says which packets of an interface are the host's.

@@ -224,3 +224,16 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestExtraProcessorReachesTheNode follows the key from the file.
+func TestExtraProcessorReachesTheNode(t *testing.T) {
+	for text, want := range map[string]bool{"": false, "extra_processor: false\n": false, "extra_processor: true\n": true} {
+		cfg, err := Parse("f", []byte(least+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&Daemon{cfg: cfg}).nodeConfig().ExtraProcessor; got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}

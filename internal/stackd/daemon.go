@@ -70,15 +70,20 @@ func (d *Daemon) open() error {
 	return nil
 }
 
-func (d *Daemon) openNode() (err error) {
-	c := node.Config{
-		Loops: d.cfg.Devices[0].Queues, CPUs: d.cfg.CPUs,
+// nodeConfig is the node that the configuration describes, without devices.
+func (d *Daemon) nodeConfig() node.Config {
+	return node.Config{
+		Loops: d.cfg.Devices[0].Queues, CPUs: d.cfg.CPUs, ExtraProcessor: d.cfg.ExtraProcessor,
 		Engine: d.cfg.Engine, Ops: engineOps, GPU: d.opt.GPU,
 		Log: d.opt.Log, Build: d.opt.Build, Metrics: d.cfg.Metrics.Listen, Exposition: d.opt.Metrics,
 		Control:       d.cfg.Control.Socket,
 		ControlInUse:  "a stack is running at %s (give this one another with --socket or control.socket, or \"\" for none)",
 		ControlServer: func(*node.Node) http.Handler { return d.handler() },
 	}
+}
+
+func (d *Daemon) openNode() (err error) {
+	c := d.nodeConfig()
 	for i := range d.cfg.Devices {
 		v := &d.cfg.Devices[i]
 		whole, err := takesAll(v)

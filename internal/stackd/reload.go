@@ -107,6 +107,7 @@ func mayReload(old, cfg *Config) error {
 	}{
 		{"engine", old.Engine, cfg.Engine},
 		{"cpus", old.CPUs, cfg.CPUs},
+		{"extra_processor", old.ExtraProcessor, cfg.ExtraProcessor},
 		{"tcp", old.TCP, cfg.TCP},
 		{"control", old.Control, cfg.Control},
 		{"metrics", old.Metrics, cfg.Metrics},

@@ -88,6 +88,7 @@ func TestChangesThatNeedARestartAreRefused(t *testing.T) {
 	for what, change := range map[string]func(*Config){
 		"engine":              func(c *Config) { c.Engine = "auto" },
 		"cpus":                func(c *Config) { c.CPUs = node.CPUs{Auto: true} },
+		"extra_processor":     func(c *Config) { c.ExtraProcessor = true },
 		"control":             func(c *Config) { c.Control.Socket = "/run/other.sock" },
 		"metrics":             func(c *Config) { c.Metrics.Listen = "127.0.0.1:9100" },
 		"tcp":                 func(c *Config) { c.TCP.Memory = 1 << 30 },

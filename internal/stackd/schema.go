@@ -33,6 +33,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("neighbors", func(n *yaml.Node) { d.List(n, "neighbors", maxNeighbors, func(n *yaml.Node) { d.neighbor(n, c) }) }),
 		strictyaml.Optional("engine", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "engine", &c.Engine, "cpu", "cuda", "auto") }),
 		strictyaml.Optional("cpus", func(n *yaml.Node) { d.cpus(n, c) }),
+		strictyaml.Optional("extra_processor", func(n *yaml.Node) { d.truth(n, "extra_processor", &c.ExtraProcessor) }),
 		strictyaml.Optional("tcp", func(n *yaml.Node) { d.tcp(n, &c.TCP) }),
 		strictyaml.Optional("services", func(n *yaml.Node) { d.services(n, c) }),
 		strictyaml.Optional("metrics", func(n *yaml.Node) {
