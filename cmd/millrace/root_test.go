@@ -94,6 +94,7 @@ func TestWrongCommandLinesAreExplainedInOneLine(t *testing.T) {
 		{"stack up --addr 198.18.0.2/24 --dev a --dev b", "its device is ambiguous"},
 		{"stack up --dev eth1 --addr 198.18.0.2/24 --route default", "say NETWORK=GATEWAY"},
 		{"stack up --dev eth1 --addr 198.18.0.2/24 --route 198.19.0.1/16=198.18.0.1", "is no network"},
+		{"stack up --dev eth1 --addr 198.18.0.2/24 --route default=1.2.3.4 --check", "is in no network of the host"},
 		{"stack up --dev eth1 --addr 198.18.0.2/24 --engine gpu", `no engine "gpu"`},
 		{"net adr", `unknown command "adr", did you mean addr?`},
 		{"net sockets --state x", `--state "x": say listen`},

@@ -112,8 +112,8 @@ services:
 		CPUs:      CPUs{List: []int{3}},
 
 		ExtraProcessor: true,
-		Spin:      20 * time.Microsecond,
-		Tunnel:    Tunnel{Sources: []netip.Prefix{prefix("198.18.9.0/24"), prefix("2001:db8:9::1/128")}, GUEPort: 6081},
+		Spin:           20 * time.Microsecond,
+		Tunnel:         Tunnel{Sources: []netip.Prefix{prefix("198.18.9.0/24"), prefix("2001:db8:9::1/128")}, GUEPort: 6081},
 		Sources: Sources{
 			Deny: []SourceList{{Prefix: prefix("192.0.2.0/24")}, {File: "lists/bad.txt"}}, Allow: []SourceList{{Prefix: prefix("192.0.2.1/32")}}, Default: "deny",
 		},

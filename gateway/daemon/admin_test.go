@@ -344,7 +344,7 @@ func TestExtraProcessorReachesTheNode(t *testing.T) {
 	for i := range 4 {
 		file, option := i&1 != 0, i&2 != 0
 		d := &Daemon{opt: Options{ExtraProcessor: option}}
-		if got := d.nodeConfig(&config.Config{ExtraProcessor: file}).ExtraProcessor; got != (file || option) {
+		if got := d.nodeConfig(&config.Config{ExtraProcessor: file, Devices: []config.Device{{Name: "gw0", Queues: 1}}}).ExtraProcessor; got != (file || option) {
 			t.Errorf("file %v, option %v: %v", file, option, got)
 		}
 	}

@@ -1,6 +1,7 @@
 package stackd
 
 import (
+	"fmt"
 	"net/netip"
 
 	"go.yaml.in/yaml/v3"
@@ -36,6 +37,11 @@ func (c *Config) check(at *places, fail func(n *yaml.Node, hint, format string, 
 			fail(n, c.deviceHint(), "the route names the device %q, which is none of the host's", r.Device)
 		case c.port(r.Device, r.Via) < 0:
 			fail(n, "name the device", "it is not clear by which device the route to %s goes", r.To)
+		case r.Via.IsValid() && c.has(r.Via):
+			fail(n, "", "the gateway %s of the route to %s is the host itself", r.Via, r.To)
+		case r.Via.IsValid() && !c.reaches(&r):
+			fail(n, fmt.Sprintf("where it is on the link nevertheless, add the route {to: %s/%d}", r.Via, r.Via.BitLen()),
+				"the gateway %s of the route to %s is in no network of the host", r.Via, r.To)
 		}
 	}
 	for i, v := range c.Neighbors {
@@ -47,6 +53,28 @@ func (c *Config) check(at *places, fail func(n *yaml.Node, hint, format string, 
 	if n := len(c.CPUs.List); n > 0 && len(c.Devices) > 0 && n != c.Devices[0].Queues {
 		fail(at.cpus, "name one for each loop", "cpus names %d CPUs for %d loops", n, c.Devices[0].Queues)
 	}
+}
+
+// reaches reports whether the gateway of r may be on the link of its device, so that ARP or neighbour discovery
+// finds it: in the network of an address, or of a route without a gateway. Networks that are learned are not
+// known yet.
+func (c *Config) reaches(r *Route) bool {
+	at := c.port(r.Device, r.Via)
+	v := &c.Devices[at]
+	if r.Via.IsLinkLocalUnicast() || r.Via.Is4() && v.DHCP || r.Via.Is6() && v.SLAAC {
+		return true
+	}
+	for _, p := range v.Addresses {
+		if p.Contains(r.Via) {
+			return true
+		}
+	}
+	for _, o := range c.Routes {
+		if !o.Via.IsValid() && o.To.Contains(r.Via) && c.port(o.Device, o.To.Addr()) == at {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Config) checkDevices(at *places, fail func(*yaml.Node, string, string, ...any)) {

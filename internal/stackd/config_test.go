@@ -95,6 +95,13 @@ func TestErrorsAreShownWithTheirPlace(t *testing.T) {
 		{least + "routes: [{to: \"2001:db8::/32\", via: 198.18.0.1}]\n", "gateway of the other address family"},
 		{least + "routes: [{to: 198.19.0.0/16, via: 198.18.0.1, device: eth2}]\n", `"eth2", which is none of the host's`},
 		{"devices: [{name: a, dhcp: true}, {name: b, dhcp: true}]\nroutes: [{to: default, via: 198.18.0.1}]\n", "by which device"},
+		{least + "routes: [{to: default, via: 1.2.3.4}]\n", "2:10: the gateway 1.2.3.4 of the route to 0.0.0.0/0 is in no network of the host"},
+		{least + "routes: [{to: default, via: 198.18.0.2}]\n", "the gateway 198.18.0.2 of the route to 0.0.0.0/0 is the host itself"},
+		{least + "routes: [{to: 1.2.3.5/32}, {to: default, via: 1.2.3.4}]\n", "the gateway 1.2.3.4 of the route"},
+		{least + "routes: [{to: 1.2.0.0/16, via: 198.18.0.1}, {to: default, via: 1.2.3.4}]\n", "the gateway 1.2.3.4 of the route"},
+		{"devices: [{name: a, addresses: [198.18.0.2/24]}, {name: b, addresses: [198.19.0.2/24]}]\nroutes: [{to: default, via: 198.18.0.1, device: b}]\n", "the gateway 198.18.0.1 of the route"},
+		{"devices: [{name: a, addresses: [\"2001:db8::2/64\"], dhcp: true}]\nroutes: [{to: \"::/0\", via: \"2001:db9::1\"}]\n", "the gateway 2001:db9::1 of the route"},
+		{"devices: [{name: a, addresses: [198.18.0.2/24], slaac: true}]\nroutes: [{to: default, via: 1.2.3.4}]\n", "the gateway 1.2.3.4 of the route"},
 		{least + "neighbors: [{address: 198.18.0.9, mac: \"01:00:00:00:00:01\"}]\n", "must be a unicast link address"},
 		{least + "neighbors: [{address: 198.18.0.9, mac: \"02:00:00:00:00:01\", device: x}]\n", "on which device"},
 		{least + "tcp: {congestion: vegas}\n", "allowed: bbr, cubic, dctcp, reno"},
@@ -234,6 +241,22 @@ func TestExtraProcessorReachesTheNode(t *testing.T) {
 		}
 		if got := (&Daemon{cfg: cfg}).nodeConfig().ExtraProcessor; got != want {
 			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+// TestGatewaysThatCanBeReached has those that `ip route` takes as well.
+func TestGatewaysThatCanBeReached(t *testing.T) {
+	for _, text := range []string{
+		least + "routes: [{to: default, via: 198.18.0.1}]\n",
+		least + "routes: [{to: 1.2.3.4/32}, {to: default, via: 1.2.3.4}]\n", // on the link, by a route
+		"devices: [{name: a, dhcp: true}]\nroutes: [{to: default, via: 1.2.3.4}]\n",
+		"devices: [{name: a, slaac: true}]\nroutes: [{to: \"::/0\", via: \"2001:db8::1\"}]\n",
+		"devices: [{name: a, addresses: [\"2001:db8::2/64\"]}]\nroutes: [{to: \"::/0\", via: \"fe80::1\"}]\n",
+		"devices: [{name: a, addresses: [198.18.0.2/24]}, {name: b, addresses: [198.19.0.2/24]}]\nroutes: [{to: default, via: 198.19.0.1, device: b}]\n",
+	} {
+		if _, err := Parse("f", []byte(text)); err != nil {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }
