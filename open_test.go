@@ -2,12 +2,15 @@ package millrace
 
 import (
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/node"
 	"github.com/millrace/millrace/socket"
 )
 
@@ -94,4 +97,72 @@ func hello(t *testing.T, dial func() (net.Conn, error)) {
 	if b, err := io.ReadAll(c); err != nil || string(b) != "hello" {
 		t.Errorf("read %q, %v", b, err)
 	}
+}
+
+// TestPeerThatLeavesChecksumsOut dials from the other end of a veth with transmit offload: the log has the reason and
+// the remedy, which connects the clients.
+func TestPeerThatLeavesChecksumsOut(t *testing.T) {
+	n := testnet.For(t, "mr-open-csum")
+	testnet.Program(t, "ethtool")
+	linux, here := n.Namespace("linux"), n.Namespace("here")
+	for _, err := range []error{n.Link(linux, "eth0", here, "st0"), here.NoOffload("st0"), linux.Up("eth0", "198.18.9.1/24"), here.Up("st0", "198.18.9.3/24")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	warned := make(chan string, 16)
+	c := OpenConfig{
+		Node: node.Config{
+			Devices: []node.Device{{Name: "st0"}},
+			Log:     slog.New(slog.NewTextHandler(logWriter{warned}, nil)),
+		},
+		Addrs: []netip.Prefix{netip.MustParsePrefix("198.18.9.2/24")},
+	}
+	var s *socket.Stack
+	if err := here.Do(func() (err error) { s, err = c.Open(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l, err := s.Listen("tcp", ":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveHello(l)
+	for range 4 {
+		go func() {
+			_ = linux.Do(func() error {
+				if c, err := net.DialTimeout("tcp", "198.18.9.2:80", 4*time.Second); err == nil {
+					_ = c.Close()
+				}
+				return nil
+			})
+		}()
+	}
+	deadline := time.After(10 * time.Second)
+	for found := false; !found; {
+		select {
+		case line := <-warned:
+			found = strings.Contains(line, "msg=checksum device=st0") && strings.Contains(line, "ethtool -K PEER tx off")
+		case <-deadline:
+			t.Fatal("no warning")
+		}
+	}
+	if out, err := linux.Run("ethtool", "-K", "eth0", "tx", "off"); err != nil {
+		t.Fatal(out, err)
+	}
+	hello(t, func() (c net.Conn, err error) {
+		err = linux.Do(func() (err error) { c, err = net.Dial("tcp", "198.18.9.2:80"); return err })
+		return c, err
+	})
+}
+
+// logWriter passes the lines of a log on.
+type logWriter struct{ lines chan<- string }
+
+func (w logWriter) Write(b []byte) (int, error) {
+	select {
+	case w.lines <- string(b):
+	default:
+	}
+	return len(b), nil
 }

@@ -172,6 +172,7 @@ func (n *Node) watch(ctx context.Context) {
 			n.watchLinks()
 		case <-tick.C:
 			n.watchLinks()
+			n.watchChecksums(time.Now())
 			if err := n.Update(); err != nil {
 				n.log.Error("steering", "error", err.Error())
 			}

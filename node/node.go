@@ -100,6 +100,7 @@ type Node struct {
 	metrics   net.Listener // nil without
 	control   net.Listener // nil without
 	started   time.Time
+	checksums checksumWatch // belongs to watch
 	connected bool          // Start has given the loops their handlers
 	quit      chan struct{} // Stop has been called
 	ended     chan struct{} // the loops have ended

@@ -40,8 +40,11 @@ func (c *Config) check(at *places, fail func(n *yaml.Node, hint, format string, 
 		case r.Via.IsValid() && c.has(r.Via):
 			fail(n, "", "the gateway %s of the route to %s is the host itself", r.Via, r.To)
 		case r.Via.IsValid() && !c.reaches(&r):
-			fail(n, fmt.Sprintf("where it is on the link nevertheless, add the route {to: %s/%d}", r.Via, r.Via.BitLen()),
-				"the gateway %s of the route to %s is in no network of the host", r.Via, r.To)
+			hint := ""
+			if n != nil { // flags have no such routes
+				hint = fmt.Sprintf("where it is on the link nevertheless, add the route {to: %s/%d}", r.Via, r.Via.BitLen())
+			}
+			fail(n, hint, "the gateway %s of the route to %s is in no network of the host", r.Via, r.To)
 		}
 	}
 	for i, v := range c.Neighbors {
