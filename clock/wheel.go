@@ -135,6 +135,12 @@ func (w *Wheel) unlink(node uint32) {
 // Advance runs the wheel up to now and calls fire for each timer that is due, earliest tick first.
 // fire may arm and stop any timer.
 func (w *Wheel) Advance(now Time, fire func(id uint32)) {
+	if now >= w.at(w.now+1) { // a loop polls far more often than once a tick
+		w.advance(now, fire)
+	}
+}
+
+func (w *Wheel) advance(now Time, fire func(id uint32)) {
 	for target := w.ticks(now); w.now < target; {
 		if w.armed == 0 {
 			w.now = target
@@ -187,14 +193,13 @@ func (w *Wheel) Next() Time {
 	if w.armed == 0 {
 		return Never
 	}
-	first := ^uint64(0)
-	for l, used := range w.used {
-		if used == 0 {
-			continue
-		}
-		at := w.now >> (slotBits * l) // the level's position
-		ahead := bits.RotateLeft64(used, -int((at+1)%slots))
-		first = min(first, (at+1+uint64(bits.TrailingZeros64(ahead)))<<(slotBits*l))
+	// The timers of a level are within the present slot of the level above, and so before all
+	// of that level and higher ones.
+	l := 0
+	for w.used[l] == 0 {
+		l++
 	}
-	return w.at(first)
+	at := w.now >> (slotBits * l) // the level's position
+	ahead := bits.RotateLeft64(w.used[l], -int((at+1)%slots))
+	return w.at((at + 1 + uint64(bits.TrailingZeros64(ahead))) << (slotBits * l))
 }

@@ -121,13 +121,14 @@ const (
 
 // noteInput counts a received segment.
 func (n *counts) noteInput(now clock.Time, s *Segment) {
+	at := timestamp(now) | 1
 	n.segmentsIn += uint32(s.Packets)
 	if s.Len > 0 {
 		n.dataIn += uint32(s.Packets)
-		n.lastDataIn = timestamp(now) | 1
+		n.lastDataIn = at
 	}
 	if s.Flags.Has(wire.FlagACK) {
-		n.lastAckIn = timestamp(now) | 1
+		n.lastAckIn = at
 	}
 }
 

@@ -113,15 +113,19 @@ func (m *Mux) receiveFloor() int64 {
 // data arrives. Two segments remain, or silly window avoidance would have the peer wait for
 // a timer.
 func (c *Conn) receiveLimit() uint32 {
+	if int64(c.rcvLimit)*growthParts <= c.m.unpromised() {
+		return c.rcvLimit
+	}
+	return c.shortReceiveLimit()
+}
+
+// shortReceiveLimit is receiveLimit where rcvLimit is more than a part of what is left.
+func (c *Conn) shortReceiveLimit() uint32 {
 	m := c.m
 	if c.opt.ReceiveBuffer > 0 && !m.buffers.Tight() {
 		return c.rcvLimit
 	}
-	limit := m.unpromised() / growthParts
-	if int64(c.rcvLimit) <= limit {
-		return c.rcvLimit
-	}
-	limit = max(limit, m.receiveFloor(), 2*int64(c.fullSegmentIn()))
+	limit := max(m.unpromised()/growthParts, m.receiveFloor(), 2*int64(c.fullSegmentIn()))
 	// Memory comes in powers of two: more than one would promise the next.
 	return min(c.rcvLimit, 1<<(bits.Len32(uint32(limit))-1))
 }
@@ -141,6 +145,14 @@ func (c *Conn) growReceive(want uint64) {
 // promise counts the memory that the ring needs when the peer has filled the window. It is
 // called wherever a window was announced, or data was read.
 func (c *Conn) promise() {
+	// Memory comes in powers of two, so that the promise of most segments is that of the last.
+	w := c.rcvAdv - c.readNext()
+	if c.state != StateEstablished || w > c.promised || w <= c.promised/2 || c.flags&(flagPeerFIN|flagReadShutdown|flagOrphaned) != 0 {
+		c.changePromise()
+	}
+}
+
+func (c *Conn) changePromise() {
 	n := uint32(0)
 	if c.state == StateSynSent {
 		n = uint32(buffer.RingSize(int(c.synWindow())))

@@ -119,7 +119,9 @@ func (m *Mux) Input(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
 func (m *Mux) Poll(now clock.Time) clock.Time {
 	m.now = now
 	m.wheel.Advance(now, m.fire)
-	m.unblock()
+	if len(m.blocked) > 0 {
+		m.unblock()
+	}
 	next := m.pollPassive(now)
 	m.passive.reportAcceptable()
 	if m.refusedReady() {

@@ -80,11 +80,12 @@ func (c *Conn) maxOutgoing() uint32 {
 
 // outputNew sends new data, and the FIN behind it.
 func (c *Conn) outputNew(now clock.Time) bool {
-	for {
+	for c.unsent() > 0 || c.has(flagFIN) && !c.finSent() {
 		if n, ok := c.sendNew(now); n == 0 || !ok {
 			return ok
 		}
 	}
+	return true
 }
 
 // sendNew sends as much new data as one Outgoing and all windows allow, and returns how
@@ -104,18 +105,25 @@ func (c *Conn) sendNew(now clock.Time) (uint32, bool) {
 	seq := c.nxt
 	// A probe of the path MTU is one segment of ordinary data that is longer than the
 	// others: no byte is sent only to probe (RFC 4821 7).
-	probe := c.pathProbeSize(now)
+	probe := uint16(0)
+	if c.rare != nil || c.opt.PathProbe {
+		probe = c.pathProbeSize(now)
+	}
 	if probe != 0 {
 		n, fin = uint32(int(probe)-c.optionsLen()), false
 		c.m.probeSize = probe
 	}
 	sent, ok := c.sendRange(now, seq, n+seqLen(fin))
-	c.m.probeSize = 0
+	if probe != 0 {
+		c.m.probeSize = 0
+	}
 	if !ok {
 		return 0, false
 	}
 	c.nxt += sent
-	c.stampSent(now)
+	if c.has(flagStamps) {
+		c.stampSent(now)
+	}
 	c.flags &^= flagWindowProbe
 	c.probeAt = never
 	// All data is sent and the window has room: the application limits, so this flight says
@@ -166,8 +174,10 @@ func (c *Conn) nextNew(now clock.Time) (n uint32, fin bool) {
 		c.armPacing(wait)
 		return 0, false
 	}
-	if most := min(room, c.maxOutgoing()); n > most {
-		n, fin = most, false
+	if n > min(room, uint32(c.mss())) { // most segments need not ask the Output
+		if most := min(room, c.maxOutgoing()); n > most {
+			n, fin = most, false
+		}
 	}
 	if c.has(flagRecords) {
 		// A record with data behind it is complete: its last segment does not wait for more.

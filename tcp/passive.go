@@ -78,7 +78,13 @@ func valueOr[T int | time.Duration](v, other T) T {
 // called next.
 func (m *Mux) pollPassive(now clock.Time) clock.Time {
 	f := &m.passive
-	next := min(f.timeWait.expire(now), m.checkStalled(now))
+	next := clock.Never
+	if f.timeWait.oldest != 0 {
+		next = f.timeWait.expire(now)
+	}
+	if m.buffers.Tight() || f.stalled.seen != nil {
+		next = min(next, m.checkStalled(now))
+	}
 	if f.synQueue.used == 0 {
 		return next
 	}

@@ -121,7 +121,9 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, f *ecn.Feedback) loss.Events {
 	flight, recovering := x.scoreboard.Outstanding(), x.scoreboard.InFastRecovery()
 	repairing := x.scoreboard.InRecovery()
 	x.scoreboard.Ack(now, a, &s)
-	x.reportEvents(now, s.Events, flight)
+	if s.Events != 0 {
+		x.reportEvents(now, s.Events, flight)
+	}
 	ce, congested := f.Read(s.Delivered, x.mss())
 	x.shown &^= ackDuplicate
 	if s.Duplicated {
@@ -145,16 +147,15 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, f *ecn.Feedback) loss.Events {
 	if x.windowLimited && int32(a.Una-x.limitedBy) >= 0 {
 		x.windowLimited = false
 	}
-	x.reduce(&s)
+	if x.unreduced || x.scoreboard.InFastRecovery() {
+		x.reduce(&s)
+	}
 	return s.Events
 }
 
 // reportEvents passes on to congestion control what an ACK or a timer has changed. Undo and
 // Recovered come before what begins: one ACK can end an episode and begin the next.
 func (x *sender) reportEvents(now clock.Time, e loss.Events, flight uint32) {
-	if e == 0 {
-		return
-	}
 	for _, m := range [...]struct {
 		from loss.Events
 		to   cc.Event
@@ -347,7 +348,9 @@ func (x *sender) onTimer(now clock.Time) loss.Events {
 	var s loss.Sample
 	flight := x.scoreboard.Outstanding()
 	x.scoreboard.OnTimer(now, &s)
-	x.reportEvents(now, s.Events, flight)
+	if s.Events != 0 {
+		x.reportEvents(now, s.Events, flight)
+	}
 	x.reduce(&s)
 	return s.Events
 }

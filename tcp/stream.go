@@ -22,7 +22,10 @@ func (c *Conn) WriteMore(now clock.Time, b []byte) int {
 
 func (c *Conn) write(now clock.Time, b []byte) int {
 	c.ensureActive()
-	n := min(len(b), c.Writable())
+	n := len(b)
+	if !c.writesLittle(n) {
+		n = min(n, c.Writable())
+	}
 	if n > 0 {
 		n = c.writeCopy(now, b[:n])
 	}
@@ -30,6 +33,14 @@ func (c *Conn) write(now clock.Time, b []byte) int {
 		c.flags |= flagWantWrite
 	}
 	return n
+}
+
+// writesLittle reports whether there is surely room for n bytes: the send queue holds
+// minBuffer whatever the congestion window is, while memory is not short.
+func (c *Conn) writesLittle(n int) bool {
+	return c.snd == nil && n <= minBuffer && c.opt.SendBuffer == 0 && c.opt.NotSentLowat == 0 &&
+		c.state == StateEstablished && c.flags&(flagFIN|flagOrphaned|flagStarved) == 0 &&
+		!c.m.buffers.Tight() && c.m.writers.head == noConn
 }
 
 // writeCopy queues as much of b as there is memory for.
@@ -209,9 +220,17 @@ func (c *Conn) Read(now clock.Time, b []byte) int {
 		c.passUrgent()
 		c.freeRing()
 	}
-	p := c.Peek()
-	n := copy(b, p[0])
-	n += copy(b[n:], p[1])
+	if c.active == nil || c.rcv == nil {
+		return 0
+	}
+	n := 0
+	if c.has(flagRcvUrgent) {
+		p := c.Peek()
+		n = copy(b, p[0])
+		n += copy(b[n:], p[1])
+	} else {
+		n = c.rcv.Copy(b)
+	}
 	if n > 0 {
 		c.Discard(now, n)
 	}
@@ -238,12 +257,15 @@ func (c *Conn) Discard(now clock.Time, n int) {
 	if n == 0 {
 		return
 	}
-	if c.skipsUrgent() {
+	urgent := c.has(flagRcvUrgent)
+	if urgent && c.skipsUrgent() {
 		n++
 	}
 	c.rcv.Discard(&c.m.buffers, uint32(n))
 	c.tuneReceive(now, uint32(n))
-	c.passUrgent()
+	if urgent {
+		c.passUrgent()
+	}
 	c.freeRing()
 	c.promise()
 	c.windowOpened()

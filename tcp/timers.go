@@ -33,7 +33,13 @@ func (c *Conn) nextTimer() clock.Time {
 	if c.active == nil {
 		return c.keepAliveAt()
 	}
-	t := min(c.ackAt, c.probeAt, c.sender.timer(), c.timeoutAt(), c.keepAliveAt())
+	t := min(c.ackAt, c.probeAt, c.sender.timer())
+	if c.outstanding() || c.windowProbing() {
+		t = min(t, c.timeoutAt())
+	}
+	if c.opt.KeepAlive.Idle != 0 {
+		t = min(t, c.keepAliveAt())
+	}
 	if c.rare != nil {
 		t = min(t, c.rare.corkAt)
 	}

@@ -22,14 +22,14 @@ func (c *Conn) receiveSpace() uint32 {
 // 9293 3.8.6), and right only by a full segment or half the buffer: small steps would
 // invite small segments (silly window syndrome, section 3.8.6.2.2).
 func (c *Conn) receiveEdge() uint32 {
-	edge := c.rcvNxt + c.receiveSpace()
 	// Until the handshake is complete the peer knows the window of the SYN-ACK, which is
 	// not scaled.
 	if c.state == StateSynReceived {
 		return c.rcvAdv // what the SYN-ACK says, or will say again
 	}
+	edge := c.rcvNxt + c.receiveSpace()
 	gain := seqnum.Distance(c.rcvAdv, edge)
-	if gain < min(c.receiveLimit()/2, c.fullSegmentIn()) {
+	if gain < c.fullSegmentIn() && gain < c.receiveLimit()/2 {
 		return seqnum.Latest(c.rcvAdv, c.rcvNxt)
 	}
 	return edge
@@ -64,8 +64,11 @@ func (c *Conn) windowOpened() {
 		c.ackNow()
 		return
 	}
-	gain := seqnum.Distance(c.rcvAdv, c.rcvNxt+c.receiveSpace())
 	left := seqnum.Distance(c.rcvNxt, c.rcvAdv)
+	if left >= c.rcvLimit/2 {
+		return // receiveLimit is rcvLimit at most
+	}
+	gain := seqnum.Distance(c.rcvAdv, c.rcvNxt+c.receiveSpace())
 	if half := c.receiveLimit() / 2; gain >= min(half, 2*c.fullSegmentIn()) && left < half {
 		c.ackNow()
 	}
@@ -164,7 +167,11 @@ func (c *Conn) tuneReceive(now clock.Time, n uint32) {
 	}
 	t := &c.tuning
 	t.bytes += n
-	elapsed, round := now.Sub(t.since), max(c.receiveRTT(), leastRound)
+	elapsed := now.Sub(t.since)
+	if elapsed < leastRound {
+		return
+	}
+	round := max(c.receiveRTT(), leastRound)
 	if elapsed < round {
 		return
 	}

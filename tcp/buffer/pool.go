@@ -150,7 +150,7 @@ func (p *Pool) put(b []byte) {
 		return // the collector may have it
 	}
 	p.cached += size
-	k := class(len(b))
+	k := bits.TrailingZeros(uint(len(b))) - minBufferShift
 	p.free[k] = append(p.free[k], b)
 }
 

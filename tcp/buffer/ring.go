@@ -68,11 +68,14 @@ func (r *Ring) Reset(seq uint32) { r.base = seq }
 // after Reset.
 func (r *Ring) Free(p *Pool) {
 	r.ooo = r.ooo[:0]
-	r.charge(p)
+	if r.charged > 0 {
+		r.charge(p)
+	}
 	if r.buf != nil {
 		p.put(r.buf)
+		r.buf = nil
 	}
-	*r = Ring{ooo: r.ooo}
+	r.base, r.n = 0, 0
 }
 
 // Reserve makes room for bytes in order, behind the readable ones, up to right. It returns
@@ -285,6 +288,20 @@ func (r *Ring) Peek() [2][]byte {
 	at := r.base & uint32(len(r.buf)-1)
 	first := min(r.n, uint32(len(r.buf))-at)
 	return [2][]byte{r.buf[at : at+first], r.buf[:r.n-first]}
+}
+
+// Copy copies readable bytes to b and returns how many.
+func (r *Ring) Copy(b []byte) int {
+	n := min(len(b), int(r.n))
+	if n == 0 {
+		return 0
+	}
+	at := int(r.base) & (len(r.buf) - 1)
+	first := copy(b[:n], r.buf[at:])
+	if first < n {
+		copy(b[first:n], r.buf)
+	}
+	return n
 }
 
 // Discard drops n readable bytes.

@@ -15,7 +15,8 @@ type ackResult struct {
 	resentAcked     bool          // data that was sent more than once is now cumulatively acknowledged
 	originalArrived bool          // data that was sent once, before the recovery point, has arrived
 	longestRTT      time.Duration // round-trip time of the oldest segment that was sent once, 0: none
-	prior           rack          // before this ACK
+	priorFACK       uint32        // RACK.fack before this ACK
+	priorRTT        time.Duration // RACK.rtt before this ACK
 	answersNew      bool          // not advancing, it answers the new data of F-RTO
 	dsack           bool
 	duplicate       wire.SACKBlock // the range that arrived twice, with dsack
@@ -39,10 +40,12 @@ func (b *Scoreboard) Ack(now clock.Time, a *Ack, s *Sample) {
 		b.probeAcked(una, a, &n, s)
 		return
 	}
-	n.prior = b.f.rack
+	n.priorFACK, n.priorRTT = b.f.rack.fack, b.f.rack.rtt
 	b.f.rate.begin()
 	b.applyCumulative(now, una, a, s, &n)
-	b.applySACK(now, a, s, &n)
+	if len(a.SACK) > 0 {
+		b.applySACK(now, a, s, &n)
+	}
 	b.measure(now, a, s, &n)
 	b.f.rate.finish(b, s)
 	b.probeAcked(una, a, &n, s)

@@ -103,10 +103,10 @@ func sentAfter(t clock.Time, end uint32, u clock.Time, other uint32) bool {
 func (k *rack) deliver(now clock.Time, b *Scoreboard, r *record, end uint32, a *Ack, n *ackResult) {
 	if seqnum.Before(k.fack, end) {
 		k.fack = end
-	} else if r.state&resent == 0 && seqnum.Before(end, n.prior.fack) {
+	} else if r.state&resent == 0 && seqnum.Before(end, n.priorFACK) {
 		k.overtaken = true
-		b.reorder.maxDistance = max(b.reorder.maxDistance, n.prior.fack-end)
-		b.reorder.noteLate(now.Sub(r.sent.Add(n.prior.rtt)))
+		b.reorder.maxDistance = max(b.reorder.maxDistance, n.priorFACK-end)
+		b.reorder.noteLate(now.Sub(r.sent.Add(n.priorRTT)))
 	}
 	rtt := now.Sub(r.sent)
 	if r.state&resent != 0 {
