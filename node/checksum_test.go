@@ -29,8 +29,12 @@ func TestSuspectsOfWrongChecksums(t *testing.T) {
 		"too slow":                   {{9, 2, [2]uint64{2, 0}, nil}, {10, 2, [2]uint64{2, 0}, nil}, {12, 4, [2]uint64{4, 0}, nil}},
 		"the window begins anew":     {{10, 1, [2]uint64{1000, 0}, nil}, {12, 4, [2]uint64{1003, 0}, []int{0}}},
 		"once an hour": {
-			{1, 3, [2]uint64{3, 0}, []int{0}}, {2, 9, [2]uint64{9, 0}, nil}, {3599, 10, [2]uint64{10, 0}, nil}, {3600, 20, [2]uint64{20, 0}, nil},
-			{3601, 30, [2]uint64{30, 0}, []int{0}}, {3602, 40, [2]uint64{40, 0}, nil},
+			{1, 3, [2]uint64{3, 0}, []int{0}},
+			{2, 9, [2]uint64{9, 0}, nil},
+			{3599, 10, [2]uint64{10, 0}, nil},
+			{3600, 20, [2]uint64{20, 0}, nil},
+			{3601, 30, [2]uint64{30, 0}, []int{0}},
+			{3602, 40, [2]uint64{40, 0}, nil},
 		},
 		"each device for itself": {{1, 3, [2]uint64{3, 0}, []int{0}}, {2, 6, [2]uint64{3, 3}, []int{1}}},
 	} {
