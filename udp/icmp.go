@@ -22,6 +22,7 @@ func (m *Mux) ICMP(now clock.Time, e *ip.ICMPError) bool {
 		sent := m.recentPeers.has(&e.Tuple, m.cfg.Seed) // else it is forged (RFC 5927 4)
 		if s = m.find(&e.Tuple, &Datagram{}); sent && s != nil && s.opts.QueueErrors {
 			s.noteError(e)
+			return true
 		}
 		return sent && e.Kind == ip.TooBig
 	}

@@ -54,7 +54,7 @@ func (h *Host) onICMP(now clock.Time, e *ip.ICMPError) bool {
 	}
 	owner := h.group.Owner(&e.Tuple)
 	// An unconnected UDP socket sends on any loop, so each of them may have sent the packet.
-	anyone := e.Proto == wire.ProtoUDP && e.Kind == ip.TooBig
+	anyone := e.Proto == wire.ProtoUDP
 	if (owner == h || anyone) && h.inputICMP(now, e) {
 		return true
 	}
