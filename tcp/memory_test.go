@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -504,5 +506,117 @@ func TestSilentPeersAndOrphans(t *testing.T) {
 	s.run(4*time.Second, time.Second, s.serve)
 	if st := s.server.Stats(); st.StalledPeers < 2 || st.StalledPeers > 190 {
 		t.Errorf("%d connections were reset", st.StalledPeers)
+	}
+}
+
+// TestPromisesAreOfTheWindow compares the promise after each change of the window and of what
+// ends it with the one that is computed anew.
+func TestPromisesAreOfTheWindow(t *testing.T) {
+	p := newDirectPair(t, Options{})
+	c, r := p.b, rand.New(rand.NewPCG(1, 1))
+	old := c.flags
+	for i := range 20_000 {
+		if r.IntN(2) == 0 {
+			c.rcvAdv = c.rcvNxt + r.Uint32()>>(8+r.IntN(20))
+		} else {
+			c.rcvAdv = c.rcvNxt + c.promised>>r.IntN(3) + r.Uint32N(3) - 1
+		}
+		c.state = StateEstablished
+		if c.flags = old; r.IntN(4) == 0 {
+			c.flags |= []flags{flagPeerFIN, flagReadShutdown, flagOrphaned}[r.IntN(3)]
+		} else if r.IntN(8) == 0 {
+			c.state = []State{StateClosed, StateCloseWait}[r.IntN(2)]
+		}
+		c.promise()
+		got, sum := c.promised, c.m.buffers.Promised
+		c.changePromise()
+		if got != c.promised || sum != int64(got) {
+			t.Fatalf("%d: a window of %d in state %v with flags %x promises %d, counted are %d, want %d", i, c.rcvAdv-c.rcvNxt, c.state, c.flags, got, sum, c.promised)
+		}
+	}
+}
+
+// TestRoomForLittleIsRoom compares what writesLittle says in all kinds of shortage with
+// Writable.
+func TestRoomForLittleIsRoom(t *testing.T) {
+	p := newDirectPair(t, Options{})
+	filled := p.a
+	p.connect(t)
+	filled.Write(p.now, make([]byte, 100_000)) // memory is in use
+	used := int(p.ma.buffers.Used())
+	c, o, said := p.a, *p.a.opt, 0
+	c.opt = &o
+	if used < 100_000 || c.snd != nil {
+		t.Fatalf("%d bytes in use", used)
+	}
+	check := func(what string) {
+		t.Helper()
+		for _, n := range []int{1, minBuffer - 1, minBuffer, minBuffer + 1, 1 << 20} {
+			if !c.writesLittle(n) {
+				continue
+			}
+			if said++; c.Writable() < n {
+				t.Errorf("%s: %d bytes have no room but in %d", what, n, c.Writable())
+			}
+		}
+	}
+	edge := c.sndEdge
+	c.sndEdge = c.una // so that a queue is short where memory is
+	for budget := used / 2; budget < 8*used; budget += 509 {
+		p.ma.buffers.Budget = int64(budget)
+		check(fmt.Sprint("budget ", budget))
+	}
+	c.sndEdge = edge
+	if said == 0 {
+		t.Error("there never was room")
+	}
+	for _, s := range []State{StateClosed, StateSynSent, StateFinWait1, StateCloseWait, StateEstablished} {
+		c.state = s
+		check(s.String())
+	}
+	for _, f := range []flags{flagFIN, flagOrphaned, flagStarved} {
+		c.flags |= f
+		check(fmt.Sprintf("flag %x", f))
+		c.flags &^= f
+	}
+	o.SendBuffer = 100
+	check("a small send buffer")
+	o.SendBuffer, o.NotSentLowat = 0, 1
+	check("a low watermark")
+	o.NotSentLowat = 0
+	p.ma.writers.head = filled.id
+	c.sndEdge = c.una // whoever waits has a claim to the memory
+	check("a writer waits")
+	p.ma.writers.head = noConn
+	c.Write(p.now, make([]byte, 250_000))
+	check("with a queue")
+}
+
+// TestStalledPeersAreForgotten: what was seen in one shortage says nothing about the next.
+func TestStalledPeersAreForgotten(t *testing.T) {
+	p := newDirectPair(t, Options{})
+	h := &p.ma.passive.stalled
+	h.seen = map[uint32]uint32{p.a.id: p.a.una}
+	if p.turn(); h.seen != nil {
+		t.Error("remembered with memory free")
+	}
+}
+
+// TestOutgoingsAreWithinTheOffload sends a window that is larger than what the Output cuts.
+func TestOutgoingsAreWithinTheOffload(t *testing.T) {
+	p := newDirectPair(t, Options{})
+	buf := make([]byte, 1<<20)
+	for range 10 {
+		p.bulk(t, buf)
+	}
+	p.a.Write(p.now, buf)
+	p.ma.Poll(p.now)
+	sent, most := 0, 0
+	for _, x := range p.da.queue[p.da.head:] {
+		sent += int(x.seg.Len)
+		most = max(most, int(x.seg.Len))
+	}
+	if limit := p.da.Offload(); most > limit || most < limit/2 || sent < 2*limit {
+		t.Errorf("%d bytes in Outgoings of %d at most", sent, most)
 	}
 }

@@ -61,6 +61,10 @@ func TestReceiveRingAgainstAMap(t *testing.T) {
 					t.Fatalf("seed %d: byte %d is wrong", seed, read+i-base)
 				}
 			}
+			part := make([]byte, k)
+			if n := ring.Copy(part); n != int(k) || !slices.Equal(part, all[:k]) {
+				t.Fatalf("seed %d: %d of %d bytes were copied, or others", seed, n, k)
+			}
 			ring.Discard(p, k)
 			read += k
 		}
