@@ -10,12 +10,9 @@ import (
 	"github.com/millrace/millrace/tcp"
 )
 
-// testBudget is 128 times the least queue of a connection.
-const testBudget = 6 << 20
-
 // budgetTestbed has two stacks whose connections have less memory than they could use.
-func budgetTestbed(t *testing.T, loops int) *testbed {
-	return newTestbed(t, testbedConfig{loops: loops, frames: 8192, backlog: 1024, tcp: tcp.Config{Budget: testBudget}})
+func budgetTestbed(t *testing.T, loops int, budget int64) *testbed {
+	return newTestbed(t, testbedConfig{loops: loops, frames: 8192, backlog: 1024, tcp: tcp.Config{Budget: budget}})
 }
 
 // TestEchoBeyondTheBudget sends and echoes on more connections than there is memory for, in both directions at once: every
@@ -23,7 +20,7 @@ func budgetTestbed(t *testing.T, loops int) *testbed {
 func TestEchoBeyondTheBudget(t *testing.T) {
 	for name, loops := range map[string]int{"one loop": 1, "two loops": 2} {
 		t.Run(name, func(t *testing.T) {
-			x := budgetTestbed(t, loops)
+			x := budgetTestbed(t, loops, 6<<20) // 128 times the least queue of a connection
 			const n, size = 400, 100 << 10
 			l, err := x.b.Listen("tcp", addrB+":7")
 			if err != nil {
@@ -73,9 +70,10 @@ func TestEchoBeyondTheBudget(t *testing.T) {
 // TestPollerWithoutMemory has a level-triggered Poller watch a connection that the budget has refused: it is reported
 // Writable by nothing until there is memory, and then once for each Wait.
 func TestPollerWithoutMemory(t *testing.T) {
-	x := budgetTestbed(t, 1)
+	const budget = 1 << 20 // so little that it is held long before silent peers count as stalled
+	x := budgetTestbed(t, 1, budget)
 	c, s := x.pair(t)
-	hold, release := holdBudget(t, x)
+	hold, release := holdBudget(t, x, budget)
 	defer release()
 	if n, err := tryWrite(c, make([]byte, 1000)); n != 0 || err != nil {
 		t.Fatalf("%d bytes written without memory, %v", n, err)
@@ -115,7 +113,7 @@ func tryWrite(c *TCPConn, b []byte) (n int, err error) {
 
 // holdBudget has connections to the first loop of a hold all of its memory with data that is not read, at either end. read frees it,
 // and release closes the connections.
-func holdBudget(t *testing.T, x *testbed) (read, release func()) {
+func holdBudget(t *testing.T, x *testbed, budget int64) (read, release func()) {
 	t.Helper()
 	l, err := x.a.Listen("tcp", addrA+":9")
 	if err != nil {
@@ -126,7 +124,7 @@ func holdBudget(t *testing.T, x *testbed) (read, release func()) {
 	free := func() bool {
 		h.Enter()
 		defer h.Exit()
-		return h.TCP.Stats().Memory <= testBudget-512
+		return h.TCP.Stats().Memory <= budget-512
 	}
 	// What is under way may still free some: there is none left when there is none a little later.
 	full := func() bool {
