@@ -200,7 +200,7 @@ var unsupported = []struct{ prefix, reason string }{
 	{"linux/tcp_accecn_synack_ce_updates_delivered_ce", "tcp_ecn_fallback=0: no test of the path (RFC 9768 3.2.2.3)"},
 
 	// Choices that RFCs leave open, or that Linux makes otherwise.
-	{"shutdown/shutdown-rd-", "data after SHUT_RD is discarded, Linux keeps it"},
+	{"shutdown/shutdown-rd-wr-close", "data after SHUT_RD is discarded, Linux keeps it"},
 	{"slow_start/slow-start-after-win-update", "a window probe has a byte of data (RFC 9293 3.8.6.1), Linux's has none"},
 	{"slow_start/slow-start-fq", "the bursts of Linux's pacing"},
 	{"ts_recent/invalid_ack", "an ACK of what was not sent is answered (RFC 9293 3.10.7.4), Linux is silent"},
