@@ -137,21 +137,14 @@ func (m *Mux) choosePort(now clock.Time, t *wire.Tuple, connected func(*wire.Tup
 		s = f.searches.Begin(t)
 	}
 	from := uint16(firstPort + m.random.Uint64()%portCount)
-	for range ports.StepTries {
-		port, ok := s.Next(now, from, firstPort, lastPort)
-		if !ok {
-			t.LocalPort = 0
-			return ErrNoPort
-		}
-		t.LocalPort = port
-		free, until := m.portFree(now, t, connected)
-		if free {
-			return nil
-		}
-		s.Reject(port, until)
+	found, more := s.Step(now, t, from, firstPort, lastPort, func() (bool, clock.Time) { return m.portFree(now, t, connected) })
+	switch {
+	case found:
+		return nil
+	case more:
+		return ErrPortSearch
 	}
-	t.LocalPort = 0
-	return ErrPortSearch
+	return ErrNoPort
 }
 
 // portFree reports whether a connection may use t. Otherwise until is when a TIME-WAIT

@@ -123,19 +123,15 @@ func (m *Mux) choosePort(s *Socket) error {
 		s.tuple.LocalPort = 0
 		x = m.searches.Begin(&s.tuple)
 	}
-	from := m.randomPort()
-	for range ports.StepTries {
-		port, ok := x.Next(0, from, m.cfg.PortFirst, m.cfg.PortLast)
-		if !ok {
-			return ErrNoPort
-		}
-		s.tuple.LocalPort = port
-		if m.portFree(s) {
-			return nil
-		}
-		x.Reject(port, clock.Never)
+	free := func() (bool, clock.Time) { return m.portFree(s), clock.Never }
+	found, more := x.Step(0, &s.tuple, m.randomPort(), m.cfg.PortFirst, m.cfg.PortLast, free)
+	switch {
+	case found:
+		return nil
+	case more:
+		return ErrPortSearch
 	}
-	return ErrPortSearch
+	return ErrNoPort
 }
 
 // portFree reports whether s may be connected from its local port.

@@ -121,6 +121,27 @@ func (x *Search) Next(now clock.Time, from, first, last uint16) (port uint16, ok
 	return x.busy.Missing(from, first, last)
 }
 
+// Step tries ports that may be free for the flow t, at most StepTries of them, from one on. found says that
+// one is, and t has it; more, that the search is to go on with another call. free tries a port, as Reject
+// wants it. Where none was found t has no local port.
+func (x *Search) Step(now clock.Time, t *wire.Tuple, from, first, last uint16, free func() (ok bool, until clock.Time)) (found, more bool) {
+	for range StepTries {
+		port, ok := x.Next(now, from, first, last)
+		if !ok {
+			t.LocalPort = 0
+			return false, false
+		}
+		t.LocalPort = port
+		ok, until := free()
+		if ok {
+			return true, false
+		}
+		x.Reject(port, until)
+	}
+	t.LocalPort = 0
+	return false, true
+}
+
 // Reject reports that a port is not free. until is when it becomes free without a Release, or Never.
 func (x *Search) Reject(port uint16, until clock.Time) {
 	x.busy.Add(port)
