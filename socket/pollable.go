@@ -3,7 +3,6 @@ package socket
 import (
 	"net"
 
-	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
 )
 
@@ -62,22 +61,10 @@ func (c *TCPConn) readyEvents() (ev Events) {
 // poll implements Pollable.
 func (l *Listener) poll(p *Poller, cmd pollCommand, want *Interest) error {
 	ch, err := newPollChange(p, l.s.group, cmd, want)
-	for i, h := range l.fan.hosts {
-		if err != nil {
-			return l.wrapError("poll", err)
-		}
-		err = l.shards[i].poll(h, &ch)
+	if err != nil {
+		return l.wrapError("poll", err)
 	}
-	return l.wrapError("poll", err)
-}
-
-func (e *listenerShard) poll(h *host.Host, ch *pollChange) error {
-	h.Enter()
-	defer h.Exit()
-	if e.t == nil {
-		return net.ErrClosed
-	}
-	return e.pollers.apply(h, ch, e)
+	return l.each("poll", func(e *listenerShard) error { return e.pollers.apply(l.fan.hosts[e.i], &ch, e) })
 }
 
 // readyEvents implements source. It moves a connection from the accept queue to pending, because one in the
