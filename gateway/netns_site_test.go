@@ -16,7 +16,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -103,25 +102,7 @@ type site struct {
 	urls         []string         // what is served once the gateway is up
 	cmd          *exec.Cmd
 	out          bytes.Buffer
-	log          journal
-}
-
-// journal is what the gateway logs.
-type journal struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.String()
+	log          testnet.Log
 }
 
 const siteConfig = `

@@ -1,47 +1,28 @@
 package node
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
 	"github.com/millrace/millrace/internal/hostkern"
+	"github.com/millrace/millrace/internal/testnet"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/ring"
 )
 
-// logText is a log that a test reads while others write.
-type logText struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // withEngines is a daemon that has nothing but engines, on a driver that runs kernels
 // on the CPU.
-func withEngines(t *testing.T, kind string, loops int) (*Node, *hostkern.Driver, *logText) {
+func withEngines(t *testing.T, kind string, loops int) (*Node, *hostkern.Driver, *testnet.Log) {
 	t.Helper()
-	drv, log := hostkern.OpenDriver(t), &logText{}
+	drv, log := hostkern.OpenDriver(t), &testnet.Log{}
 	n := &Node{log: slog.New(slog.NewTextHandler(log, nil)), cfg: Config{
 		Engine: kind, Ops: gpukern.OpParse | gpukern.OpChecksum, GPU: cuda.Options{Library: drv.Path, Management: drv.Path, Patience: time.Minute},
 	}}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,23 +32,8 @@ services:
     health: {interval: 100ms, timeout: 100ms, rise: 1, fall: 1}
 `
 
-// buffer collects what a process prints, for a test that reads meanwhile.
-type buffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
+// buffer is what a process prints.
+type buffer struct{ testnet.Log }
 
 // until waits until the buffer has a text.
 func (b *buffer) until(t *testing.T, want string) {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +32,7 @@ func TestQuickRestarts(t *testing.T) {
 	before := make(chan error, 1) // the end of the host before
 	before <- nil
 	for i := range 20 {
-		var log logText
+		var log testnet.Log
 		began := time.Now()
 		err := ours.Do(func() (err error) {
 			s.d, err = Open(cfg, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
@@ -74,22 +73,4 @@ func TestQuickRestarts(t *testing.T) {
 	if err := <-before; err != nil {
 		t.Error(err)
 	}
-}
-
-// logText is a log that is read while a host writes it.
-type logText struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logText) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
