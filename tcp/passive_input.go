@@ -89,11 +89,12 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 	if f.synQueue.scarce() || l.halfOpen >= max(l.backlog, minHalfOpen) {
 		return m.sendCookie(now, l, t, s, a)
 	}
-	h := f.synQueue.add(now, t)
-	if h == nil {
+	slot := f.synQueue.add(now, t)
+	if slot == noSlot {
 		return m.sendCookie(now, l, t, s, a)
 	}
 	l.halfOpen++
+	h := f.synQueue.at(slot)
 	h.iss, h.irs, h.tsRecent, h.listenerID = iss, s.Seq, s.Options.TSVal, l.id
 	h.peerMSS = announcedBy(t, &s.Options)
 	h.terms = termsOf(l.opts, s)
@@ -103,7 +104,7 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 	if a != nil {
 		h.keyIndex = a.Key()
 	}
-	m.sendSynAck(now, l, h, a, nil)
+	m.sendHalfOpen(now, l, slot, a)
 	return packet.Deliver
 }
 
@@ -132,7 +133,7 @@ func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segme
 			return packet.DropState
 		}
 		h.terms = h.terms.again(s)
-		m.sendSynAck(now, l, h, a, nil)
+		m.sendHalfOpen(now, l, slot, a)
 		return packet.Deliver
 	case s.Flags.Has(wire.FlagSYN), old, !acceptable(s, h.irs+1, m.synWindow(l.announced, h.terms)):
 		// RFC 5961 4.2 and not RFC 9293 3.10.7.4, which goes back to LISTEN at a SYN in the

@@ -325,6 +325,73 @@ func TestSynAckIsSentAgain(t *testing.T) { // RFC 9293 3.8.3, RFC 6298 5.5
 	}
 }
 
+// TestRefusedSynAckIsSentSoon: a SYN-ACK that the Output has no room for was not lost on the path. It leaves
+// soon, and in place of none of the few retransmissions: a peer that waits for our data never speaks again.
+func TestRefusedSynAckIsSentSoon(t *testing.T) {
+	d := newMuxTest(t)
+	l := d.listen(5, nil)
+	d.full = true
+	d.input(from(1), linuxSYN(1000))
+	var r reply
+	began := d.now // then when the first has left, about
+	for _, timeout := range []time.Duration{0, 1, 3, 7, 15, 31} {
+		d.full = true
+		d.after(began.Add(timeout*time.Second + 300*time.Millisecond).Sub(d.now))
+		d.none()
+		d.full = false
+		d.after(unsentSynAckWait + 2*halfOpenTick)
+		r = d.one()
+		if timeout == 0 {
+			began = d.now
+		}
+	}
+	if st := d.m.Stats(); st.Retransmits != synAckRetries {
+		t.Errorf("%d retransmissions", st.Retransmits)
+	}
+	d.input(from(1), ackOf(r))
+	if l.Waiting() != 1 || l.halfOpen != 0 {
+		t.Errorf("%d connections wait, %d half-open", l.Waiting(), l.halfOpen)
+	}
+}
+
+// TestRefusedSynAckHasAnEnd: with a queue that stays full, a record lives as long as one whose peer is silent,
+// and its attempts are few.
+func TestRefusedSynAckHasAnEnd(t *testing.T) {
+	d := newMuxTest(t)
+	l := d.listen(5, nil)
+	d.full = true
+	d.input(from(1), linuxSYN(1000))
+	d.after(62 * time.Second)
+	if l.halfOpen != 1 {
+		t.Fatal("forgotten before the last retransmission has timed out")
+	}
+	d.after(2 * time.Second)
+	if l.halfOpen != 0 || d.m.Stats().Failed != 1 || d.m.Stats().Retransmits != 0 {
+		t.Errorf("%d half-open, %d failed, %d retransmissions", l.halfOpen, d.m.Stats().Failed, d.m.Stats().Retransmits)
+	}
+}
+
+// TestRefusedSynAckAndRoundTripTime: the time in which the SYN-ACK could not leave is none of the path.
+func TestRefusedSynAckAndRoundTripTime(t *testing.T) {
+	d := newMuxTest(t)
+	l := d.listen(5, nil)
+	d.full = true
+	s := linuxSYN(1000)
+	s.Options.HasTimestamps = false
+	d.input(from(1), s)
+	d.after(unsentSynAckWait / 2)
+	d.full = false
+	for len(d.sent) == 0 {
+		d.after(time.Millisecond)
+	}
+	first := d.one()
+	d.after(20 * time.Millisecond)
+	d.input(from(1), Segment{Seq: 1001, Ack: first.seg.Seq() + 1, Flags: ackF, Window: 1000})
+	if rtt := l.Accept().Info().RTT; rtt < 20*time.Millisecond || rtt > 30*time.Millisecond {
+		t.Errorf("round-trip time %v, want 20 ms", rtt)
+	}
+}
+
 func TestHalfOpenRejectsForgeries(t *testing.T) { // RFC 9293 3.10.7.4, RFC 5961
 	for name, c := range map[string]struct {
 		s       func(r reply) Segment

@@ -68,9 +68,9 @@ func (o *synOptions) appendTo(b []byte) []byte {
 	return b
 }
 
-// sendSynAck answers the SYN of h. stamp, where not nil, belongs to a SYN cookie: the low
-// bits of our timestamp carry it.
-func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State, stamp *syncookie.Stamp) {
+// sendSynAck answers the SYN of h, and reports whether the Output had room. stamp, where not
+// nil, belongs to a SYN cookie: the low bits of our timestamp carry it.
+func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State, stamp *syncookie.Stamp) (sent bool) {
 	f := &m.passive
 	o := synOptions{
 		mss: m.announcedMSS(&h.tuple, l.opts), scaling: h.terms.scaling(), scale: scaleFor(l.announced),
@@ -101,7 +101,7 @@ func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State
 		Seq: h.iss, Ack: h.irs + 1, Flags: wire.FlagSYN | wire.FlagACK, Window: uint16(m.synWindow(l.announced, h.terms)),
 	}
 	f.setACE(&head, h.terms.synAckField(int(h.resent)))
-	m.reply(now, &h.tuple, &head, a, l.opts)
+	return m.reply(now, &h.tuple, &head, a, l.opts)
 }
 
 // setACE puts the ACE field into a segment of reply: every segment of accurate ECN but SYNs has it (RFC 9768 3.2.2). A peer

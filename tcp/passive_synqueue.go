@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/tcp/auth"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -34,7 +35,8 @@ func (h *halfOpen) live() bool { return h.tuple != wire.Tuple{} }
 const (
 	synAckTimeout       = time.Second
 	synAckRetries       = 5
-	synAckRetriesScarce = 1 // once the queue is three quarters full: most of a flood never answers, and its records should not live a minute
+	synAckRetriesScarce = 1                      // once the queue is three quarters full: most of a flood never answers, and its records should not live a minute
+	unsentSynAckWait    = 100 * time.Millisecond // after the Output had no room for one; not less, since there may be 65 536 of them
 	halfOpenTick        = 8 * time.Millisecond
 )
 
@@ -45,19 +47,18 @@ type synQueue struct {
 	armed int          // slots that wheel has
 }
 
-// add makes a record for t, whose first timer runs from now; nil is no room.
-func (h *synQueue) add(now clock.Time, t *wire.Tuple) *halfOpen {
+// add makes a record for t and returns its slot, noSlot where there is no room. Its first
+// timer is armed by sendHalfOpen.
+func (h *synQueue) add(now clock.Time, t *wire.Tuple) uint32 {
 	slot := h.insert(t)
 	if slot == noSlot {
-		return nil
+		return noSlot
 	}
 	if h.armed != len(h.slots) {
 		h.rebuildTimers(now)
 	}
-	r := h.at(slot)
-	r.sent = microseconds(now)
-	h.wheel.Arm(slot, now.Add(synAckTimeout))
-	return r
+	h.at(slot).sent = microseconds(now)
+	return slot
 }
 
 // rebuildTimers moves the timers to a wheel as large as the table. Each record but the
@@ -66,7 +67,7 @@ func (h *synQueue) rebuildTimers(now clock.Time) {
 	h.wheel, h.armed = clock.NewWheel(len(h.slots), halfOpenTick, now), len(h.slots)
 	for _, n := range h.buckets {
 		for ; n != 0; n = h.slots[n-1].next {
-			h.wheel.Arm(n-1, h.slots[n-1].due(now))
+			h.wheel.Arm(n-1, h.slots[n-1].timer(now))
 		}
 	}
 }
@@ -104,6 +105,15 @@ func (h *halfOpen) due(now clock.Time) clock.Time {
 	return h.sentAt(now).Add(synAckTimeout * (1<<(h.resent+1) - 1))
 }
 
+// timer is when the record has something to do: the newest SYN-ACK times out, or is tried
+// again because the Output had no room for it.
+func (h *halfOpen) timer(now clock.Time) clock.Time {
+	if h.terms&termsUnsent != 0 {
+		return min(h.due(now), now.Add(unsentSynAckWait))
+	}
+	return h.due(now)
+}
+
 func microseconds(t clock.Time) uint32 { return uint32(t / clock.Time(time.Microsecond)) }
 
 // halfOpenTimeout sends the SYN-ACK again, or gives up after the last retry (RFC 9293
@@ -112,14 +122,34 @@ func (m *Mux) halfOpenTimeout(slot uint32) {
 	f := &m.passive
 	h := f.synQueue.at(slot)
 	l := f.listeners[h.listenerID]
-	if h.resent >= synAckRetries || f.synQueue.scarce() && h.resent >= synAckRetriesScarce {
-		l.halfOpen--
-		f.synQueue.drop(slot)
-		m.stats.Failed++
-		return
+	if h.terms&termsUnsent == 0 || h.due(f.now) <= f.now {
+		if h.resent >= synAckRetries || f.synQueue.scarce() && h.resent >= synAckRetriesScarce {
+			l.halfOpen--
+			f.synQueue.drop(slot)
+			m.stats.Failed++
+			return
+		}
+		h.resent++
 	}
-	h.resent++
-	f.synQueue.wheel.Arm(slot, h.due(f.now))
-	m.stats.Retransmits++
-	m.sendSynAck(f.now, l, h, f.authOf(l, h), nil)
+	if m.sendHalfOpen(f.now, l, slot, f.authOf(l, h)) && h.resent > 0 {
+		m.stats.Retransmits++
+	}
+}
+
+// sendHalfOpen sends the SYN-ACK of a record, arms the timer, and reports whether the Output
+// had room. A SYN-ACK that found none was not lost on the path: it leaves soon, and does not
+// move the timeouts behind it, so that a record lives no longer.
+func (m *Mux) sendHalfOpen(now clock.Time, l *Listener, slot uint32, a *auth.State) (sent bool) {
+	q := &m.passive.synQueue
+	h := q.at(slot)
+	if sent = m.sendSynAck(now, l, h, a, nil); !sent {
+		h.terms |= termsUnsent
+	} else if h.terms&termsUnsent != 0 {
+		h.terms &^= termsUnsent
+		if h.resent == 0 {
+			h.sent = microseconds(now) // the round trip of the first begins only here
+		}
+	}
+	q.wheel.Arm(slot, h.timer(now))
+	return sent
 }

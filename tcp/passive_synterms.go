@@ -7,17 +7,17 @@ import (
 
 // synTerms is what a SYN offered and we accepted:
 //
-//	 15 14 13  12  11  10  9   8 7   6  5   4  3       0
-//	+----+---+---+----+---+-----+-----+----+----+-------+
-//	|    | W | N | FO | R | SYN | ECN | TS | SA | scale |
-//	+----+---+---+----+---+-----+-----+----+----+-------+
+//	 15  14  13  12  11  10  9   8 7   6  5   4  3       0
+//	+---+---+---+---+----+---+-----+-----+----+----+-------+
+//	|   | U | W | N | FO | R | SYN | ECN | TS | SA | scale |
+//	+---+---+---+---+----+---+-----+-----+----+----+-------+
 //
 // scale is the shift of the peer's windows, 15 for none (14 is the largest, RFC 7323 2.3);
 // SA is SACK, TS timestamps; ECN is an ecn.Mode; SYN the ECN field that the latest SYN arrived
 // with (RFC 9768 3.1.1); R is set when the SYN came again, after which the handshake gives
 // no round-trip time (RFC 6298 3); FO that it asked for a Fast Open cookie; N that a SYN or
 // SYN-ACK was without ECN, after which nothing may be sent ECN-capable (RFC 9768 3.1.5);
-// W that the SYN-ACK announced a small window.
+// W that the SYN-ACK announced a small window; U that the Output had no room for the SYN-ACK.
 type synTerms uint16
 
 const (
@@ -28,6 +28,7 @@ const (
 	termsFastOpen    synTerms = 1 << 11
 	termsNotECT      synTerms = 1 << 12
 	termsSmallWindow synTerms = 1 << 13
+	termsUnsent      synTerms = 1 << 14
 	termsECNShift             = 6
 	termsSYNShift             = 8
 )
