@@ -396,32 +396,6 @@ func TestEchoRequestsAreAnswered(t *testing.T) {
 	w.refused(0, echoRequest("224.0.0.1", "198.18.1.1", 0), packet.DropUnsupported)
 }
 
-// The rate of answers of a loop.
-const (
-	answersAtOnce1   = 1000
-	answersPerSecond = 10_000
-)
-
-func TestAnswersHaveARate(t *testing.T) {
-	w := newWorld(t, fill(""))
-	count := func() (n int) {
-		for range 3000 {
-			if w.send(0, echoRequest("198.18.0.9", "198.18.1.1", 0)).verdict == packet.Forward {
-				n++
-			}
-		}
-		return n
-	}
-	if n := count(); n != answersAtOnce1 {
-		t.Errorf("%d answers at once", n)
-	}
-	w.now = w.now.Add(30 * time.Millisecond)
-	if n := count(); n != answersPerSecond*30/1000 {
-		t.Errorf("%d answers after 30 ms", n)
-	}
-	w.refused(0, echoRequest("198.18.0.9", "198.18.1.1", 0), packet.DropRateLimit)
-}
-
 func TestErrorsAboutExpiredConnectionsAreDropped(t *testing.T) {
 	w := newWorld(t, fill(""))
 	x := w.exchange(host, dns, "", "")

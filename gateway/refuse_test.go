@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -243,29 +242,6 @@ func TestAServiceWithoutBackendsIsUnreachableByUDP(t *testing.T) {
 	w := newWorld(t, fmt.Sprintf(rejectConfig, "drop"))
 	w.refused(0, client(host, dns, "").bytes(), packet.DropNoBackend)
 	w.refused(0, client(host, web, "S").bytes(), packet.DropNoBackend)
-}
-
-func TestAnswersAreBounded(t *testing.T) {
-	w := newWorld(t, fmt.Sprintf(rejectConfig, "reject"))
-	count := func() (n int) {
-		for range 3000 {
-			if w.send(0, client(host, web, "S").bytes()).verdict == packet.Forward {
-				n++
-			}
-		}
-		return n
-	}
-	if n := count(); n != answersAtOnce1 {
-		t.Errorf("%d answers at once, want %d", n, answersAtOnce1)
-	}
-	w.now = w.now.Add(20 * time.Millisecond)
-	if n := count(); n != answersPerSecond*20/1000 {
-		t.Errorf("%d answers 20 ms later, want %d", n, answersPerSecond*20/1000)
-	}
-	w.now = w.now.Add(time.Hour)
-	if n := count(); n != answersAtOnce1 {
-		t.Errorf("%d answers after an hour, want %d", n, answersAtOnce1)
-	}
 }
 
 func TestNothingIsSaidToNobody(t *testing.T) {

@@ -1,17 +1,13 @@
 package datapath
 
 import (
+	"time"
+
+	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/random"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
-)
-
-// Each loop sends at most this many answers of its own (echo replies, ICMP errors, resets), so that the
-// gateway amplifies no flood of packets with forged sources (RFC 1812 4.3.2.8, RFC 4443 2.4 (f)). Answers to
-// ARP and neighbour solicitations are not limited: without them no packet reaches the gateway.
-const (
-	answerRate  = 10_000 // a second
-	answerBurst = 1000   // after a pause
 )
 
 // The kinds of answers, as they are counted.
@@ -31,9 +27,56 @@ var AnswerKinds = [answerKinds]string{
 	answerReset: "reset", answerEcho: "echo_reply", answerLimited: "rate_limited",
 }
 
-// mayAnswer reports whether the loop may make another answer now, which it then does. Both are counted.
-func (h *Handler) mayAnswer(kind int) bool {
-	if !h.answerLimiter.Take(h.clock, 1) {
+// Answers of the gateway's own (ICMP errors, echo replies, resets) are bounded, so that it amplifies no flood of
+// packets with forged sources (RFC 1812 4.3.2.8, RFC 4443 2.4 (f)). Each kind has budgets of its own: a flood of pings
+// takes no reset and no packet too big from anyone.
+//
+//   - Of a destination, an IPv4 address or an IPv6 /64, for each kind: one host that asks too much leaves the answers
+//     of others alone.
+//   - Of a loop, for each kind but packet too big. A sender that is not told of a smaller MTU stalls for good, so no
+//     other sender may use its budget up. Linux exempts these messages too (icmp_ratemask, "No rate limit on PMTU
+//     discovery"). An answer is smaller than the packet that asks for it, which is larger than the MTU of a link, so
+//     it amplifies nothing.
+//
+// Answers to ARP and neighbour solicitations are not limited: without them no packet reaches the gateway.
+const (
+	answerRate  = 10_000 // a second, of a loop and kind
+	answerBurst = 1000   // after a pause
+
+	answerHostRate  = 1000 // a second, of a destination, loop and kind
+	answerHostBurst = 200 * time.Millisecond
+	answerHosts     = 4096 // destinations and kinds that a loop tracks at once, 16 bytes each
+)
+
+// answerLimiter bounds the answers of a loop.
+type answerLimiter struct {
+	kinds   [answerKinds]ip.RateLimiter
+	hosts   *meters
+	perHost allowance
+}
+
+func newAnswerLimiter(seed *random.Source) answerLimiter {
+	l := answerLimiter{hosts: newMeters(answerHosts, newHashKey(seed)), perHost: newAllowance(answerHostRate, answerHostBurst)}
+	for kind := range l.kinds {
+		l.kinds[kind] = ip.NewRateLimiter(answerRate, answerBurst, 0)
+	}
+	return l
+}
+
+// take takes an answer of a kind to a destination from its budgets; false, and nothing is taken, when the destination's
+// is used up. What the loop's budget refuses counts for the destination all the same, which only lets it wait longer.
+func (l *answerLimiter) take(now clock.Time, kind int, to addr) bool {
+	at := moment(now)
+	if !l.perHost.take(&l.hosts.find(to, uint64(kind), at).packets, at) {
+		return false
+	}
+	return kind == answerTooBig || l.kinds[kind].Take(now, 1)
+}
+
+// mayAnswer reports whether the loop may send another answer of a kind to a host now, which it then does. Both are
+// counted.
+func (h *Handler) mayAnswer(kind int, to addr) bool {
+	if !h.answers.take(h.clock, kind, to) {
 		h.answerCounts.Add(answerLimited, 1)
 		return false
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/quiclb"
 	"github.com/millrace/millrace/internal/random"
-	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -20,24 +19,24 @@ import (
 // called by the loop only. The counts may be read by any goroutine: the loop publishes them once per batch,
 // so that a packet costs no atomic operation.
 type Handler struct {
-	snapshots     *atomic.Pointer[Snapshot]
-	loop          int
-	loops         int           // number of loops
-	span          PortRange     // of all loops' SNAT ports
-	snap          *Snapshot     // as of the start of the batch
-	arena         *packet.Arena // of the batch
-	clock         clock.Time
-	now           ticks   // of clock
-	meters        *meters // nil while there are no limits
-	table         *table
-	ports         *ports
-	fragments     *fragments
-	candidate     int32 // the connection that the packet may belong to; -1 is none; see prefetcher
-	prefetcher    prefetcher
-	answerLimiter ip.RateLimiter
-	outer         outerParser
-	scratch       [wire.NDReplyLen]byte
-	cid           quiclb.Scratch
+	snapshots  *atomic.Pointer[Snapshot]
+	loop       int
+	loops      int           // number of loops
+	span       PortRange     // of all loops' SNAT ports
+	snap       *Snapshot     // as of the start of the batch
+	arena      *packet.Arena // of the batch
+	clock      clock.Time
+	now        ticks   // of clock
+	meters     *meters // nil while there are no limits
+	table      *table
+	ports      *ports
+	fragments  *fragments
+	candidate  int32 // the connection that the packet may belong to; -1 is none; see prefetcher
+	prefetcher prefetcher
+	answers    answerLimiter
+	outer      outerParser
+	scratch    [wire.NDReplyLen]byte
+	cid        quiclb.Scratch
 
 	batch   [packet.Verdicts]uint32 // verdicts of this batch
 	tallies []tally                 // of this batch, by backend
@@ -81,7 +80,7 @@ func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 		table: t, ports: newPorts(o.SNATPorts.Part(o.Loop, o.Loops), seed.Uint64()),
 		fragments: newFragments(o.Fragments/o.Loops, &seed),
 		counts:    metrics.NewBlock(packet.Verdicts), answerCounts: metrics.NewBlock(answerKinds),
-		answerLimiter: ip.NewRateLimiter(answerRate, answerBurst, 0),
+		answers: newAnswerLimiter(&seed),
 	}
 	h.prefetcher.from = cmp.Or(o.PrefetchFrom, manyConns)
 	h.refresh()

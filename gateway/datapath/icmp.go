@@ -45,7 +45,7 @@ func (h *Handler) echo(d *packet.Desc, p []byte) packet.Verdict {
 		return packet.DropNoService
 	case v.src.martian() || !v.is4 && d.Flags.Has(packet.FlagOptions):
 		return packet.DropUnsupported
-	case !h.mayAnswer(answerEcho):
+	case !h.mayAnswer(answerEcho, v.src):
 		return packet.DropRateLimit
 	}
 	to := wire.Ethernet(p).Src()

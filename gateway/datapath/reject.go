@@ -68,7 +68,7 @@ func (h *Handler) reject(v *view) bool {
 // sendICMPError turns a packet into the ICMP error m about it, from an address of the gateway. It reports
 // false, and has changed nothing, where none may be sent or the frame has no room.
 func (h *Handler) sendICMPError(v *view, from addr, m ip.ICMPMessage) bool {
-	if !v.answerable() || !h.mayAnswer(answerKind(m)) {
+	if !v.answerable() || !h.mayAnswer(answerKind(m), v.src) {
 		return false
 	}
 	hop := Hop{MAC: wire.Ethernet(v.p).Src(), VLAN: v.vlan(), Dev: v.d.Port}
@@ -89,7 +89,7 @@ func (v *view) answerable() bool {
 // answer.
 func (h *Handler) reset(v *view) bool {
 	d := v.d
-	if v.flags.Has(wire.FlagRST) || d.L4 == 0 || !v.answerable() || !h.mayAnswer(answerReset) {
+	if v.flags.Has(wire.FlagRST) || d.L4 == 0 || !v.answerable() || !h.mayAnswer(answerReset, v.src) {
 		return false
 	}
 	in := wire.TCP(v.p[d.L4:])

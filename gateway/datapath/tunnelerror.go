@@ -51,7 +51,7 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 	if verdict != packet.Forward {
 		return verdict
 	}
-	if !h.mayAnswer(answerKind(m)) {
+	if !h.mayAnswer(answerKind(m), q.src) {
 		return packet.DropRateLimit
 	}
 	hop := c.clientHop()
