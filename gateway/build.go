@@ -64,7 +64,10 @@ func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snap
 }
 
 func idleTimes(t *config.Table) datapath.IdleTimes {
-	return datapath.IdleTimes{UDP: t.UDP, TCPSYN: t.TCPSYN, TCPEstablished: t.TCPEstablished, TCPFIN: t.TCPFIN}
+	return datapath.IdleTimes{
+		UDP: t.UDP, TCPSYN: t.TCPSYN, TCPSYNReceived: t.TCPSYNReceived, TCPEstablished: t.TCPEstablished,
+		TCPHalfClosed: t.TCPHalfClosed, TCPFIN: t.TCPFIN, TCPReset: t.TCPReset,
+	}
 }
 
 // changedServices enters the services of c and returns the numbers of those that are new, not as

@@ -63,21 +63,33 @@ func TestIdleConnectionsAreForgotten(t *testing.T) {
 	}{
 		{"before the handshake is done", func(w *world) { w.expect(0, client(host, web, "S").bytes(), 1) }, 30 * time.Second},
 		{"established", func(w *world) { w.connect(host) }, 124 * time.Minute},
+		{"the backend has answered", func(w *world) {
+			w.expect(1, answer(w.expect(0, client(host, web, "S").bytes(), 1), "SA").bytes(), 0)
+			w.expect(0, client(host, web, "S").bytes(), 1)
+		}, 4 * time.Minute},
 		{"after a FIN of the client", func(w *world) {
 			w.connect(host)
 			w.expect(0, client(host, web, "FA").bytes(), 1)
+		}, 4 * time.Minute},
+		{"after a FIN of the backend", func(w *world) {
+			w.expect(1, answer(w.connect(host), "FA").bytes(), 0)
+		}, 4 * time.Minute},
+		{"after both FINs", func(w *world) {
+			out := w.connect(host)
+			w.expect(0, client(host, web, "FA").bytes(), 1)
+			w.expect(1, answer(out, "FA").bytes(), 0)
 		}, 30 * time.Second},
 		{"after a RST of the backend", func(w *world) {
 			out := w.connect(host)
 			w.expect(1, answer(out, "R").bytes(), 0)
-		}, 30 * time.Second},
+		}, 10 * time.Second},
 	} {
 		for _, tick := range []bool{true, false} { // the hand, or only the deadline
 			t.Run(fmt.Sprintf("%s, hand %v", c.name, tick), func(t *testing.T) {
 				w := newWorld(t, fill(""))
 				c.setup(w)
 				w.now = w.now.Add(c.idle - time.Second)
-				w.expect(0, client(host, web, "A").bytes(), 1)
+				w.expect(0, client(host, web, last(c.name)).bytes(), 1)
 				if tick {
 					w.after(c.idle + 5*time.Second)
 					if n := w.g.Status().Connections; n != 0 {
@@ -94,6 +106,14 @@ func TestIdleConnectionsAreForgotten(t *testing.T) {
 	}
 }
 
+// last returns the flags of the segment that keeps a connection where it is.
+func last(name string) string {
+	if name == "the backend has answered" {
+		return "S"
+	}
+	return "A"
+}
+
 func TestAReplyKeepsAConnectionAlive(t *testing.T) {
 	w := newWorld(t, fill(""))
 	out := w.expect(0, client(host, dns, "").bytes(), 1)
@@ -101,7 +121,7 @@ func TestAReplyKeepsAConnectionAlive(t *testing.T) {
 		w.now = w.now.Add(50 * time.Second)
 		w.expect(1, answer(out, "").bytes(), 0)
 	}
-	w.now = w.now.Add(61 * time.Second)
+	w.now = w.now.Add(2*time.Minute + time.Second)
 	w.refused(1, answer(out, "").bytes(), packet.DropNoFlow)
 }
 
@@ -109,6 +129,12 @@ func TestANewSYNAfterTheEndStartsAnew(t *testing.T) {
 	w := newWorld(t, fill(""))
 	first := flowOf(w.connect(host))
 	w.expect(0, client(host, web, "FA").bytes(), 1)
+	w.expect(0, client(host, web, "S").bytes(), 1)
+	if got := flowOf(w.expect(0, client(host, web, "S").bytes(), 1)); got.src != first.src {
+		t.Error("a SYN ended a connection that is half closed")
+	}
+	w.expect(1, seg{src: first.dst, dst: first.src, flags: "FA", from: macBackend, to: macGw1}.bytes(), 0)
+	w.expect(0, client(host, web, "A").bytes(), 1)
 	second := flowOf(w.expect(0, client(host, web, "S").bytes(), 1))
 	if first.src == second.src {
 		t.Error("the backend sees the ports of a connection in TIME-WAIT")
@@ -168,7 +194,7 @@ func TestSourcePortsRunOutForNewConnectionsOnly(t *testing.T) {
 	}
 	w.refused(0, client("198.18.0.9:3000", dns, "").bytes(), packet.DropPortsFull)
 	w.expect(0, client("198.18.0.9:2000", dns, "").bytes(), 1)
-	w.after(70 * time.Second)
+	w.after(2*time.Minute + 10*time.Second)
 	for i := range 10 {
 		w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", 4000+i), dns, "").bytes(), 1)
 	}
@@ -211,7 +237,7 @@ services:
 			}
 		}
 		w.audit()
-		w.now = w.now.Add(61 * time.Second)
+		w.now = w.now.Add(2*time.Minute + time.Second)
 		if got := flowOf(w.expect(0, client(host, "198.18.1.2:53", "").bytes(), 1)); got.src.String() != host {
 			t.Errorf("after the other has expired the backend sees %v", got.src)
 		}

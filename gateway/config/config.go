@@ -112,9 +112,12 @@ type Device struct {
 type Table struct {
 	Size           int           // key "size": connections of all loops together, default 1000000
 	TCPEstablished time.Duration // key "tcp.established", default 2h4m (RFC 5382 REQ-5)
-	TCPSYN         time.Duration // key "tcp.syn": before the handshake is done, default 30s
-	TCPFIN         time.Duration // key "tcp.fin": after a FIN or RST, default 30s
-	UDP            time.Duration // key "udp", default 60s
+	TCPSYN         time.Duration // key "tcp.syn": before the backend has answered, default 30s
+	TCPSYNReceived time.Duration // key "tcp.syn_recv": before the client has acknowledged that, default 4m (RFC 5382 REQ-5)
+	TCPHalfClosed  time.Duration // key "tcp.half_closed": after the FIN of one side, default 4m (RFC 5382 REQ-5)
+	TCPFIN         time.Duration // key "tcp.fin": after the FINs of both sides, default 30s
+	TCPReset       time.Duration // key "tcp.reset": after a RST, default 10s
+	UDP            time.Duration // key "udp", default 2m (RFC 4787 REQ-5)
 	HalfOpen       int           // key "half_open": connections of which only one side has been seen, default a quarter of Size
 	Fragments      int           // key "fragments": datagrams whose fragments are followed at once, default 16384
 }
@@ -243,8 +246,11 @@ func newConfig() *Config {
 			Size:           1_000_000,
 			TCPEstablished: 2*time.Hour + 4*time.Minute,
 			TCPSYN:         30 * time.Second,
+			TCPSYNReceived: 4 * time.Minute,
+			TCPHalfClosed:  4 * time.Minute,
 			TCPFIN:         30 * time.Second,
-			UDP:            60 * time.Second,
+			TCPReset:       10 * time.Second,
+			UDP:            2 * time.Minute,
 			Fragments:      16384,
 		},
 		CPUs:    CPUs{Auto: true},

@@ -43,7 +43,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := "devices name driver queues mode snat snat_ports checksum table size tcp established syn fin udp " +
+	keys := "devices name driver queues mode snat snat_ports checksum table size tcp established syn syn_recv half_closed fin reset udp " +
 		"metrics listen services protocol address source removed hash_size backends weight health type interval extra_processor " +
 		"timeout rise fall port device cpus spin tunnel gue_port sources deny allow default limits packets connections " +
 		"burst clients half_open fragments admin socket mode slow_start drain unavailable mss state " +
@@ -69,7 +69,7 @@ spin: 20us
 tunnel: {source: [198.18.9.0/24, "2001:db8:9::1"], gue_port: 6081}
 sources: {deny: [192.0.2.0/24, lists/bad.txt], allow: 192.0.2.1, default: deny}
 limits: {packets: 10, connections: 20, burst: 2s, clients: 2048}
-table: {size: 4096, tcp: {established: 1h, syn: 5s, fin: 6s}, udp: 7s, half_open: 300, fragments: 64}
+table: {size: 4096, tcp: {established: 1h, syn: 5s, fin: 6s, syn_recv: 8s, half_closed: 9s, reset: 10s}, udp: 7s, half_open: 300, fragments: 64}
 admin: {socket: /tmp/gw.sock}
 metrics: {listen: "127.0.0.1:0"}
 services:
@@ -108,8 +108,9 @@ services:
 		SNATPorts: PortRange{2000, 2999},
 		Checksum:  "drop",
 		Engine:    "auto",
-		Table:     Table{Size: 4096, TCPEstablished: time.Hour, TCPSYN: 5 * time.Second, TCPFIN: 6 * time.Second, UDP: 7 * time.Second, HalfOpen: 300, Fragments: 64},
-		CPUs:      CPUs{List: []int{3}},
+		Table: Table{Size: 4096, TCPEstablished: time.Hour, TCPSYN: 5 * time.Second, TCPFIN: 6 * time.Second, TCPSYNReceived: 8 * time.Second,
+			TCPHalfClosed: 9 * time.Second, TCPReset: 10 * time.Second, UDP: 7 * time.Second, HalfOpen: 300, Fragments: 64},
+		CPUs: CPUs{List: []int{3}},
 
 		ExtraProcessor: true,
 		Spin:           20 * time.Microsecond,

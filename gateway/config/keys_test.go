@@ -56,6 +56,7 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"devices[].driver": dev.Driver, "devices[].mode": dev.Mode, "devices[].queues": dev.Queues,
 		"snat_ports": fmt.Sprintf("%d-%d", c.SNATPorts.First, c.SNATPorts.Last), "checksum": c.Checksum, "engine": c.Engine, "extra_processor": c.ExtraProcessor,
 		"table.size": c.Table.Size, "table.tcp.established": c.Table.TCPEstablished, "table.tcp.syn": c.Table.TCPSYN,
+		"table.tcp.syn_recv": c.Table.TCPSYNReceived, "table.tcp.half_closed": c.Table.TCPHalfClosed, "table.tcp.reset": c.Table.TCPReset,
 		"table.tcp.fin": c.Table.TCPFIN, "table.udp": c.Table.UDP,
 		"spin": c.Spin, "tunnel.gue_port": c.Tunnel.GUEPort, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
 		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "admin.socket": c.Admin.Socket,

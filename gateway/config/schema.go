@@ -86,7 +86,8 @@ func (d *decoder) table(n *yaml.Node, t *Table) {
 	d.Mapping(n, "table",
 		strictyaml.Optional("size", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "size", &t.Size, 1024, maxTable) }),
 		strictyaml.Optional("tcp", func(n *yaml.Node) {
-			d.Mapping(n, "tcp", timeout("established", &t.TCPEstablished), timeout("syn", &t.TCPSYN), timeout("fin", &t.TCPFIN))
+			d.Mapping(n, "tcp", timeout("established", &t.TCPEstablished), timeout("syn", &t.TCPSYN), timeout("syn_recv", &t.TCPSYNReceived),
+				timeout("half_closed", &t.TCPHalfClosed), timeout("fin", &t.TCPFIN), timeout("reset", &t.TCPReset))
 		}),
 		timeout("udp", &t.UDP),
 		strictyaml.Optional("half_open", func(n *yaml.Node) {

@@ -23,7 +23,8 @@ type ConnInfo struct {
 // stateNames are the states as a ConnInfo has them.
 var stateNames = [states]string{
 	stateUDP: "udp", stateSynSent: "syn_sent", stateAnswered: "syn_recv", stateMidFlow: "mid_flow",
-	stateEstablished: "established", stateClosing: "closing",
+	stateEstablished: "established", stateHalfClosed: "half_closed", stateClosing: "closing",
+	stateTimeWait: "time_wait", stateReset: "reset",
 }
 
 // connPage is how many places of a table are copied at once: the loop stands still for some 50 us.

@@ -40,7 +40,7 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 // superseded reports whether a packet from the client ends its connection and opens another:
 //
 //   - the connection expired, though the sweep has not removed it yet
-//   - a SYN with the ports of a closing connection: the client reuses them (RFC 9293 3.4.1, TIME-WAIT)
+//   - a SYN with the ports of a closed connection: the client reuses them (RFC 9293 3.10.7.4, TIME-WAIT)
 //   - the backend is not usable, and the packet can go to another one: a SYN, or any datagram
 //   - a SYN that is sent again because an ejected backend did not answer the first
 func (h *Handler) superseded(n int, v *view) bool {
@@ -49,7 +49,7 @@ func (h *Handler) superseded(n int, v *view) bool {
 		return true
 	}
 	syn := v.flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN
-	if syn && c.state == stateClosing {
+	if syn && c.closed() {
 		return true
 	}
 	b := h.snap.Backends[c.backend]
@@ -109,7 +109,7 @@ func (h *Handler) updateFromClient(n int, v *view) {
 	c := &h.table.conns[n]
 	c.mac, c.dev, c.vlan = wire.Ethernet(v.p).Src(), v.d.Port, v.vlan()
 	was, before := c.deadline, c.state
-	c.state = c.state.fromClient(v.flags, c.direct())
+	c.fromClient(v.flags)
 	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
 	if c.halfSlot == 0 {
 		return
@@ -118,7 +118,7 @@ func (h *Handler) updateFromClient(n int, v *view) {
 	if again && before == stateMidFlow && c.state == stateMidFlow {
 		c.state = stateEstablished
 	}
-	if c.state == stateEstablished || again && c.state == stateUDP {
+	if c.state >= stateEstablished && c.state != stateReset || again && c.state == stateUDP {
 		h.confirm(n)
 	}
 }
@@ -138,9 +138,9 @@ func (h *Handler) updateFromBackend(n int, v *view) {
 		}
 		h.tally(c.backend)[what]++
 	}
-	c.state = c.state.fromBackend(v.flags)
+	c.fromBackend(v.flags)
 	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
-	if c.halfSlot != 0 && (c.state == stateUDP || c.state == stateEstablished) {
+	if c.halfSlot != 0 && (c.state == stateUDP || c.state >= stateEstablished && c.state != stateReset) {
 		h.confirm(n)
 	}
 }

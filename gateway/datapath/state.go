@@ -6,22 +6,23 @@ import (
 	"github.com/millrace/millrace/wire"
 )
 
-// state is how far a connection has come. It selects the idle timeout (RFC 5382 REQ-5), and is confirmed
-// when both sides have been seen. Sequence numbers are not checked, so no packet ends a connection at once:
-// its two ends may still use it.
+// state is how far a connection has come. It selects the idle timeout, and says whether the connection is
+// confirmed: both sides have been seen.
 //
 //	SYN from client          SYN+ACK from backend         ACK from client
 //	---------------> synSent --------------------> answered ------------> established
-//	                    |                             |                       |
-//	                    +----- FIN or RST of either side, at any time --------+----> closing
+//
+//	FIN of one side            FIN of the other           both acknowledged
+//	---------------> halfClosed --------------> closing ------------------> timeWait
+//
+//	RST of either side, at any time
+//	---------------> reset
 //
 //	direct modes, which do not see the backend:
 //	SYN ---------> synSent ----- ACK from client ------> established
 //	other -------> midFlow ----- another, later -------> established
 //
-// A connection in closing lives on as long as packets come more often than the FIN timeout: a
-// forged RST, or one half closed early (RFC 9293 3.6), costs a live connection nothing. A new SYN
-// ends it.
+// One direction of a half-closed connection may be used for as long as its ends like (RFC 9293 3.6).
 type state uint8
 
 const (
@@ -31,43 +32,77 @@ const (
 	stateAnswered
 	stateMidFlow // picked up mid-flow: its first packet here was not a SYN
 	stateEstablished
-	stateClosing
+	stateHalfClosed // one side has sent its FIN
+	stateClosing    // both have, and at least one FIN is not acknowledged
+	stateTimeWait   // both FINs are acknowledged
+	stateReset
 	states
 )
 
-// fromClient returns the state after a segment with the given flags from the client. direct is of
-// the connection.
-func (s state) fromClient(flags wire.TCPFlags, direct bool) state {
-	switch {
-	case flags&(wire.FlagFIN|wire.FlagRST) != 0:
-		return stateClosing
-	case flags&(wire.FlagSYN|wire.FlagACK) != wire.FlagACK:
-		return s
-	case s == stateAnswered || direct && s == stateSynSent:
-		return stateEstablished
+// closed reports whether both ends have given the connection up: nothing but a segment that was on its way,
+// or that is sent again, belongs to it. A SYN may take its place (RFC 9293 3.10.7.4, RFC 6191).
+func (s state) closed() bool { return s >= stateTimeWait }
+
+// ending reports whether the connection is no longer open in both directions.
+func (s state) ending() bool { return s >= stateHalfClosed }
+
+// fromClient moves the connection on by a segment with the given flags from the client.
+func (c *Conn) fromClient(flags wire.TCPFlags) {
+	if flags&(wire.FlagSYN|wire.FlagACK|wire.FlagRST) == wire.FlagACK &&
+		(c.state == stateAnswered || c.direct() && c.state == stateSynSent) {
+		c.state = stateEstablished
 	}
-	return s
+	c.close(flags, connClientFIN)
 }
 
-// fromBackend returns the state after a segment with the given flags from the backend.
-func (s state) fromBackend(flags wire.TCPFlags) state {
+// fromBackend moves the connection on by a segment with the given flags from the backend.
+func (c *Conn) fromBackend(flags wire.TCPFlags) {
 	switch {
-	case flags&(wire.FlagFIN|wire.FlagRST) != 0:
-		return stateClosing
-	case s == stateSynSent && flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN|wire.FlagACK:
-		return stateAnswered
-	case s == stateMidFlow:
-		return stateEstablished
+	case c.state == stateSynSent && flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN|wire.FlagACK:
+		c.state = stateAnswered
+	case c.state == stateMidFlow:
+		c.state = stateEstablished
 	}
-	return s
+	c.close(flags, connBackendFIN)
+}
+
+// close moves the connection on by the RST, FIN or acknowledgement of a side; fin is the flag for its FIN. A FIN
+// of a half-open connection is remembered until the connection is confirmed.
+func (c *Conn) close(flags wire.TCPFlags, fin uint8) {
+	const both = connClientFIN | connBackendFIN
+	switch {
+	case c.state == stateUDP || c.state.closed():
+		return
+	case flags.Has(wire.FlagRST):
+		c.state = stateReset
+		return
+	case flags.Has(wire.FlagFIN):
+		c.flags |= fin
+	case c.flags&both == both && c.state >= stateEstablished:
+		c.state = stateTimeWait
+		return
+	}
+	if c.state < stateEstablished {
+		return
+	}
+	switch c.flags & both {
+	case 0:
+	case both:
+		c.state = stateClosing
+	default:
+		c.state = stateHalfClosed
+	}
 }
 
 // IdleTimes say how long a connection without packets is remembered: by how far it has come.
 type IdleTimes struct {
 	UDP            time.Duration
-	TCPSYN         time.Duration // before the handshake is done
+	TCPSYN         time.Duration // before the backend has answered
+	TCPSYNReceived time.Duration // before the client has acknowledged the answer
 	TCPEstablished time.Duration
-	TCPFIN         time.Duration // after a FIN or RST
+	TCPHalfClosed  time.Duration // after the FIN of one side
+	TCPFIN         time.Duration // after the FINs of both
+	TCPReset       time.Duration // after a RST
 }
 
 // Timeouts are the idle times by state.
@@ -78,9 +113,12 @@ func NewTimeouts(t IdleTimes) Timeouts {
 	return Timeouts{
 		stateUDP:         ticksIn(t.UDP),
 		stateSynSent:     ticksIn(t.TCPSYN),
-		stateAnswered:    ticksIn(t.TCPSYN),
+		stateAnswered:    ticksIn(t.TCPSYNReceived),
 		stateMidFlow:     ticksIn(t.TCPEstablished), // it may have been idle for long when it moves
 		stateEstablished: ticksIn(t.TCPEstablished),
+		stateHalfClosed:  ticksIn(t.TCPHalfClosed),
 		stateClosing:     ticksIn(t.TCPFIN),
+		stateTimeWait:    ticksIn(t.TCPFIN),
+		stateReset:       ticksIn(t.TCPReset),
 	}
 }

@@ -34,8 +34,10 @@ type Conn struct {
 
 // The flags of a connection.
 const (
-	connDirect   = 1 << iota // packets reach the backend unchanged: replies pass by, no slot for the backend's side
-	connAnswered             // the backend has answered or refused
+	connDirect     = 1 << iota // packets reach the backend unchanged: replies pass by, no slot for the backend's side
+	connAnswered               // the backend has answered or refused
+	connClientFIN              // the client has sent its FIN
+	connBackendFIN             // the backend has
 )
 
 // ticks is a coarse time: units of 2^24 ns, 16.8 ms. It wraps after 2.3 years; only differences
@@ -48,6 +50,9 @@ func (t ticks) expired(now ticks) bool { return int32(now-t) >= 0 }
 func (c *Conn) expired(now ticks) bool { return c.deadline.expired(now) }
 func (c *Conn) clientKey() clientKey   { return clientKey{c.client, c.vip, c.clientPort} }
 func (c *Conn) backendKey() backendKey { return backendKey{c.seen(), c.endpoint, c.sourcePort, c.snat} }
+
+// closed reports whether both ends have given the connection up: its source port may be used again.
+func (c *Conn) closed() bool { return c.state.closed() }
 
 // direct reports whether the backend answers the client itself.
 func (c *Conn) direct() bool { return c.flags&connDirect != 0 }
