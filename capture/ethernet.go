@@ -1,6 +1,9 @@
 package capture
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // EtherTypes of synthesized headers (IEEE 802 numbers).
 const (
@@ -64,11 +67,43 @@ func Replace(lt LinkType, data []byte) (h EthernetHeader, skip int, err error) {
 		ether, skip, err = h.sll(data)
 	case LinkTypeLinuxSLL2:
 		ether, skip, err = h.sll2(data)
+	case LinkTypePPI:
+		return ppi(data)
 	default:
 		return h, 0, linkError(lt)
 	}
 	h.setType(ether)
 	return h, skip, err
+}
+
+// ppi reads the header of PPI, whose numbers are little-endian, and converts the packet behind it:
+//
+//	version 8, flags 8, length of header and fields 16, link type of the packet 32, fields
+//
+// A packet of PPI in PPI is refused: its depth would be the file's to choose.
+func ppi(data []byte) (h EthernetHeader, skip int, err error) {
+	const size = 8
+	if len(data) < size {
+		return h, 0, ErrTruncated
+	}
+	end := int(binary.LittleEndian.Uint16(data[2:]))
+	inner := binary.LittleEndian.Uint32(data[4:])
+	switch {
+	case end < size:
+		return h, 0, ErrNotIP
+	case end > len(data):
+		return h, 0, ErrTruncated
+	case inner > math.MaxUint16 || LinkType(inner) == LinkTypePPI:
+		return h, 0, linkError(LinkTypePPI)
+	case LinkType(inner) == LinkTypeEthernet:
+		if skip = end + len(h); skip > len(data) {
+			return h, 0, ErrTruncated
+		}
+		copy(h[:], data[end:])
+		return h, skip, nil
+	}
+	h, skip, err = Replace(LinkType(inner), data[end:])
+	return h, end + skip, err
 }
 
 func ipVersion(data []byte) (uint16, error) {

@@ -26,6 +26,7 @@ const (
 	LinkTypePPPWithDir LinkType = 204 // PPP with a direction octet
 	LinkTypeIPv4       LinkType = 228
 	LinkTypeIPv6       LinkType = 229
+	LinkTypePPI        LinkType = 192 // per-packet information, then a packet of the link type that it names
 	LinkTypeMPLS       LinkType = 219
 	LinkTypeLinuxSLL2  LinkType = 276 // Linux "any" device, second form
 	LinkTypeIEEE80211  LinkType = 105 // not converted: named because it is met so often

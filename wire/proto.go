@@ -4,15 +4,18 @@ import "strconv"
 
 // EtherType values (IEEE 802 Numbers registry).
 const (
-	EtherTypeIPv4  uint16 = 0x0800
-	EtherTypeARP   uint16 = 0x0806
-	EtherTypeTEB   uint16 = 0x6558 // transparent Ethernet bridging: an Ethernet frame inside GRE, Geneve
-	EtherTypeVLAN  uint16 = 0x8100 // 802.1Q customer tag
-	EtherTypeIPv6  uint16 = 0x86dd
-	EtherTypeMPLS  uint16 = 0x8847
-	EtherTypeQinQ  uint16 = 0x88a8 // 802.1ad service tag
-	EtherTypeLLDP  uint16 = 0x88cc
-	EtherTypePPPoE uint16 = 0x8864
+	EtherTypeIPv4           uint16 = 0x0800
+	EtherTypeARP            uint16 = 0x0806
+	EtherTypeTEB            uint16 = 0x6558 // transparent Ethernet bridging: an Ethernet frame inside GRE, Geneve
+	EtherTypeVLAN           uint16 = 0x8100 // 802.1Q customer tag
+	EtherTypeIPv6           uint16 = 0x86dd
+	EtherTypeMPLS           uint16 = 0x8847
+	EtherTypeMPLSUpstream   uint16 = 0x8848 // upstream-assigned label, RFC 5332 3
+	EtherTypeQinQ           uint16 = 0x88a8 // 802.1ad service tag
+	EtherTypeLLDP           uint16 = 0x88cc
+	EtherTypePPPoEDiscovery uint16 = 0x8863 // RFC 2516 4
+	EtherTypePPPoE          uint16 = 0x8864 // session stage, RFC 2516 4
+	EtherTypeCFM            uint16 = 0x8902 // connectivity fault management, IEEE 802.1Q 18
 )
 
 // IP protocol numbers and IPv6 next header values (IANA Protocol Numbers registry).
@@ -82,6 +85,12 @@ func EtherTypeName(t uint16) string {
 		return "lldp"
 	case EtherTypePPPoE:
 		return "pppoe"
+	case EtherTypePPPoEDiscovery:
+		return "pppoe discovery"
+	case EtherTypeMPLSUpstream:
+		return "mpls upstream"
+	case EtherTypeCFM:
+		return "cfm"
 	}
 	return "0x" + strconv.FormatUint(uint64(t), 16)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"time"
 
@@ -17,10 +18,12 @@ const recordHeader = 16
 type bar struct {
 	bar   *progressbar.ProgressBar
 	sizes []int64 // of each file, all laps
+	laps  int
+	lap   int // that the bar names
 }
 
 func newBar(c *console, cfg replay.Config) *bar {
-	b := &bar{}
+	b := &bar{laps: cfg.Laps}
 	if !c.live {
 		return b
 	}
@@ -37,19 +40,28 @@ func newBar(c *console, cfg replay.Config) *bar {
 		progressbar.OptionSetWriter(c.err),
 		progressbar.OptionSetDescription("replay"),
 		progressbar.OptionSetWidth(30),
+		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish(),
 	)
 	return b
 }
 
-// show moves the bar to a place within a file.
-func (b *bar) show(file int, packets, bytes uint64) {
+// show moves the bar. A file whose packets are in memory has an exact position, also where it is compressed; the position
+// in one that is streamed is estimated by the bytes of its packets.
+func (b *bar) show(p replay.Progress) {
 	if b.bar == nil {
 		return
 	}
-	at := min(int64(bytes+recordHeader*packets), b.sizes[file])
-	for _, size := range b.sizes[:file] {
+	if b.laps > 1 && p.Lap != b.lap {
+		b.lap = p.Lap
+		b.bar.Describe(fmt.Sprintf("replay, lap %d of %d", p.Lap, b.laps))
+	}
+	at := min(int64(p.Bytes+recordHeader*p.Packets), b.sizes[p.File])
+	if p.Done >= 0 {
+		at = int64(min(p.Done, 1) * float64(b.sizes[p.File]))
+	}
+	for _, size := range b.sizes[:p.File] {
 		at += size
 	}
 	_ = b.bar.Set64(at) // printing the result reports a terminal that is gone

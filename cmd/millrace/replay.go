@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +22,9 @@ type replayFlags struct {
 	engine, rules, rate string
 	patterns, routes    string
 	matches             bool
+	conversations       int
+	write               string
+	maxGap              time.Duration
 	to                  endpoint
 	loop                int
 	limit               uint64
@@ -53,6 +57,16 @@ number of the longest prefix that contains their destination.
 --engine selects what processes packets: cpu, cuda (an NVIDIA GPU; an error where
 none can be used) or auto, which prints what it found and what it uses.
 
+--conversations lists the flows of the most bytes, each with its packets, bytes,
+first packet and duration; --conversations=N lists N of them instead of 20.
+
+--write stores the packets that pass in a pcap or pcapng file, with their time of
+capture; "-" is standard output, and the summary goes to standard error. Packets of
+other link types become Ethernet frames.
+
+--rate 2x keeps the gaps of the capture, at half their length; --max-gap 1s shortens
+those that then are longer than a second.
+
 --verify compares, for every packet, the engine with the slow reference on every
 field, and with an independent decoder on all fields that both parse.
 
@@ -64,13 +78,14 @@ is 1. Ctrl-C stops and prints the summary.
   engine         name, device, ops, backends (list: name, packets, batches, share),
                  redone_packets, fault, calibrations (list: ops, bytes, break_even,
                  break_even_alone, cpu, gpu, text)
-  output         null, or device, driver, negotiated, packets, bytes, tx_invalid
+  output         null, or device, driver, negotiated, packets, bytes, tx_invalid,
+                 seconds, packets_per_second, bits_per_second
   files          list: path, mode, records (read, cut, unsupported, not_ip, empty,
                  too_long), error, and the fields of total
   total          packets, bytes, ipv4, ipv6, protocols, sizes, flows, vlan,
                  fragments, options, ip_checksum_errors, l4_checksum_errors,
                  l4_unverified, malformed, truncated, passed, dropped, seconds,
-                 mpps, ns_per_packet, engine_ns_per_packet;
+                 mpps, bits_per_second, ns_per_packet, engine_ns_per_packet;
                  packets = passed + the sum of dropped
   rules          list: line, name, text, packets
   patterns       list: line, name, text, packets, matches
@@ -78,6 +93,10 @@ is 1. Ctrl-C stops and prints the summary.
   more_matches   packets with more matches than the limit
   matches        with --matches, list: path, packet, line, name, end
   flows_unknown  packets of flows beyond the table's bound of a million
+  saved          null, or path, packets, bytes of the file of --write
+  conversations  with --conversations: total, others (packets of no listed flow), list:
+                 protocol, a, b, packets_ab, packets_ba, bytes_ab, bytes_ba, start,
+                 duration_seconds; a sent the first packet
   stopped        true after Ctrl-C
 With --verify instead: schema, packets, skipped, decoded, mismatch_count, mismatches
 (list: path, record, field, engine, other, by).`
@@ -87,6 +106,9 @@ const replayExamples = `  millrace replay trace.pcap
   millrace replay --patterns sigs --matches trace.pcap
   millrace replay --loop 1000 trace.pcap           at full speed, from memory
   millrace replay --to eth1 --rate 2x trace.pcap   at twice the speed of the capture
+  millrace replay --to eth1 --rate 1x --max-gap 1s trace.pcap
+  millrace replay --conversations=50 trace.pcap
+  millrace replay --rules web.rules --write web.pcap trace.pcap
   millrace replay --verify *.pcap`
 
 func newReplay(c *console) *cobra.Command {
@@ -107,7 +129,11 @@ func newReplay(c *console) *cobra.Command {
 	fl.StringVar(&f.to.name, "to", "", "interface to send to")
 	fl.StringVar(&f.to.driver, "driver", "auto", "driver of --to: auto, afxdp, afpacket or tap")
 	fl.IntVar(&f.loop, "loop", 1, "times to replay each file")
-	fl.StringVar(&f.rate, "rate", "max", "max, 500kpps, 10Gbps, or 2x the speed of the capture")
+	fl.StringVar(&f.rate, "rate", "max", "max, 500kpps, 10Gbps, or 2x the capture's speed")
+	fl.DurationVar(&f.maxGap, "max-gap", 0, "longest wait between packets at a --rate like 2x (0: no limit)")
+	fl.IntVar(&f.conversations, "conversations", 0, "list the flows of the most bytes, this `many`")
+	fl.Lookup("conversations").NoOptDefVal = "20"
+	fl.StringVar(&f.write, "write", "", "pcap or pcapng file for the packets that pass")
 	fl.Uint64Var(&f.limit, "limit", 0, "stop after this many packets (0: no limit)")
 	fl.BoolVar(&f.verify, "verify", false, "compare every packet with the references instead")
 	fl.BoolVar(&f.json, "json", false, "print JSON")
@@ -136,12 +162,25 @@ func (f *replayFlags) config(files []string) (cfg replay.Config, err error) {
 	if f.loop < 1 {
 		return cfg, usage("--loop %d: say 1 or more", f.loop)
 	}
-	if f.verify && (f.to.name != "" || f.loop != 1 || f.rate != "max" || f.limit != 0) {
-		return cfg, usage("--verify processes every packet once and sends nothing: leave --to, --loop, --rate and --limit out")
+	if f.verify && (f.to.name != "" || f.loop != 1 || f.rate != "max" || f.limit != 0 || f.write != "" || f.conversations != 0) {
+		return cfg, usage("--verify processes every packet once and sends nothing: leave --to, --loop, --rate, --limit, --write and --conversations out")
 	}
-	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit}
+	switch {
+	case f.conversations < 0:
+		return cfg, usage("--conversations=%d: say 1 or more", f.conversations)
+	case f.write != "" && f.loop != 1:
+		return cfg, usage("--write stores every packet once: leave --loop out")
+	case f.write == "-" && f.json:
+		return cfg, usage("--write - and --json both print to standard output: name a file to write")
+	case f.write == "-" && f.matches:
+		return cfg, usage("--write - and --matches both print to standard output: name a file to write")
+	}
+	cfg = replay.Config{Files: files, Laps: f.loop, Limit: f.limit, Conversations: f.conversations, Save: f.write}
 	if cfg.Rate, err = pcap.ParseRate(f.rate); err != nil {
 		return cfg, coded{err, errUsage}
+	}
+	if cfg.Rate.MaxGap = f.maxGap; f.maxGap < 0 || f.maxGap > 0 && cfg.Rate.Speed == 0 {
+		return cfg, usage("--max-gap %v: say a positive time, with a --rate like 2x: other rates keep no gaps", f.maxGap)
 	}
 	if cfg.Rules, err = readList("rules", f.rules, filter.Parse); err != nil {
 		return cfg, err
@@ -193,15 +232,20 @@ func runReplay(ctx context.Context, c *console, f *replayFlags, files []string) 
 		defer closeAll()
 		cfg.Out, cfg.Pool = out, pool
 	}
+	if f.write == "-" {
+		summary := *c
+		summary.out = c.err
+		c = &summary
+	}
 	found := matchList{c: c, asJSON: f.json}
 	if f.matches {
 		cfg.OnMatch = found.add
 	}
 	bar := newBar(c, cfg)
-	cfg.Progress = bar.show
+	cfg.OnProgress = bar.show
 	if f.matches {
 		bar.end() // it would be drawn between the lines of the list
-		cfg.Progress = nil
+		cfg.OnProgress = nil
 	}
 	rep, err := replay.Run(ctx, cfg)
 	bar.end()

@@ -63,7 +63,7 @@ func TestReplayCountsEveryPacketOfACapture(t *testing.T) {
 	if got.Seconds <= 0 || got.Mpps <= 0 || got.NsPacket < got.EngineNs || got.EngineNs <= 0 {
 		t.Errorf("%v s, %v Mpps, %v ns, engine %v ns", got.Seconds, got.Mpps, got.NsPacket, got.EngineNs)
 	}
-	got.Seconds, got.Mpps, got.NsPacket, got.EngineNs = 0, 0, 0, 0
+	got.Seconds, got.Mpps, got.BitRate, got.NsPacket, got.EngineNs = 0, 0, 0, 0, 0
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(replay.Part{}, replay.Sum{})); diff != "" {
 		t.Errorf("total (-want +got):\n%s", diff)
 	}
@@ -162,6 +162,32 @@ func TestReplaySummaryIsAsRecorded(t *testing.T) {
 	golden(t, "replay.txt", strings.Join(kept, ""))
 }
 
+func TestReplayWritesToStandardOutputWithTheSummaryBeside(t *testing.T) {
+	cmd := program("replay", "--write", "-", sample(t))
+	var summary strings.Builder
+	cmd.Stderr = &summary
+	written, err := cmd.Output()
+	if err != nil || !strings.Contains(summary.String(), "written    8 packets") {
+		t.Fatalf("%v: %s", err, summary.String())
+	}
+	path := filepath.Join(t.TempDir(), "out.pcapng")
+	if err := os.WriteFile(path, written, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := run("replay", "--conversations=2", path)
+	if code != exitOK || !strings.Contains(out, "2 of 3 conversations, by bytes") || !strings.Contains(out, "2 packets are in no conversation of this list") {
+		t.Errorf("code %d, %s: %s", code, errs, out)
+	}
+}
+
+func TestRatesHavePrefixes(t *testing.T) {
+	for v, want := range map[float64]string{0: "0 pps", 999: "999 pps", 999.6: "1 kpps", 1254: "1.25 kpps", 5e9: "5 Gpps", 3e15: "3e+03 Tpps"} {
+		if got := metric(v, "pps"); got != want {
+			t.Errorf("%v: %q, want %q", v, got, want)
+		}
+	}
+}
+
 func TestCtrlCEndsAReplayWithItsSummary(t *testing.T) {
 	cmd := program("replay", "--json", "--loop", "1000000000", sample(t))
 	out, err := cmd.StdoutPipe()
@@ -197,7 +223,7 @@ func TestProgressBarIsDrawnOnTerminalsOnly(t *testing.T) {
 	if err := runReplay(t.Context(), c, f, []string{sample(t)}); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(errs.String(), "replay") {
+	if !strings.Contains(errs.String(), "replay, lap 2 of 2") {
 		t.Errorf("no bar in %q", errs.String())
 	}
 	if _, _, quiet := run("replay", "--loop", "2", sample(t)); quiet != "" {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -100,10 +101,64 @@ func showReplay(c *console, r *replay.Report) {
 		c.line("sent", "%s packets, %s bytes to %s (%s: %s), tx invalid %s",
 			group(o.Packets), group(o.Bytes), o.Device, o.Driver, o.Negotiated, group(o.TxInvalid))
 	}
-	c.line("time", "%.3f s, %.2f Mpps, %.1f ns per packet, of which the engine %.1f", t.Seconds, t.Mpps, t.NsPacket, t.EngineNs)
+	if o := r.Output; o != nil {
+		c.line("rate", "%s, %s, in %.3f s", metric(o.PacketRate, "pps"), metric(o.BitRate, "bit/s"), o.Seconds)
+	}
+	if w := r.Saved; w != nil {
+		c.line("written", "%s packets, %s bytes to %s", group(w.Packets), group(w.Bytes), w.Path)
+	}
+	c.line("time", "%.3f s, %.2f Mpps, %s, %.1f ns per packet, of which the engine %.1f",
+		t.Seconds, t.Mpps, metric(t.BitRate, "bit/s"), t.NsPacket, t.EngineNs)
 	if r.Stopped {
 		c.line("stopped", "before the end")
 	}
+	if r.Conversations != nil {
+		showConversations(c, r.Conversations)
+	}
+}
+
+// metric writes a rate with a prefix of the SI, in three digits: "1.25 Gbit/s".
+func metric(v float64, unit string) string {
+	prefixes := []string{"", "k", "M", "G", "T"}
+	i := 0
+	for ; v >= 999.5 && i < len(prefixes)-1; i++ {
+		v /= 1000
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64) + " " + prefixes[i] + unit
+}
+
+// showConversations prints a table of flows, the largest first. Times count from the first packet of those listed.
+func showConversations(c *console, r *replay.Conversations) {
+	c.printf("\n%s\n", c.paint(bold, fmt.Sprintf("%s of %s conversations, by bytes", group(uint64(len(r.List))), group(uint64(r.Total)))))
+	if len(r.List) == 0 {
+		return
+	}
+	start, wideA, wideB := r.List[0].Start, len("A"), len("B")
+	for _, one := range r.List {
+		if one.Start.Before(start) {
+			start = one.Start
+		}
+		wideA, wideB = max(wideA, len(end(one.A))), max(wideB, len(end(one.B)))
+	}
+	const columns = "%-8s %-*s %-*s %12s %14s %12s %14s %12s %12s\n"
+	c.printf("%s", c.paint(bold, fmt.Sprintf(columns, "protocol", wideA, "A", wideB, "B",
+		"packets A-B", "bytes A-B", "packets B-A", "bytes B-A", "start s", "duration s")))
+	for _, one := range r.List {
+		c.printf(columns, one.Protocol, wideA, end(one.A), wideB, end(one.B),
+			group(one.PacketsAB), group(one.BytesAB), group(one.PacketsBA), group(one.BytesBA),
+			fmt.Sprintf("%.6f", one.Start.Sub(start).Seconds()), fmt.Sprintf("%.6f", one.Seconds))
+	}
+	if r.Others > 0 {
+		c.printf("%s packets are in no conversation of this list\n", group(r.Others))
+	}
+}
+
+// end writes an end of a conversation: without a port for a protocol that has none.
+func end(a netip.AddrPort) string {
+	if a.Port() == 0 {
+		return a.Addr().String()
+	}
+	return a.String()
 }
 
 // showFiles prints a line for each file.

@@ -39,8 +39,9 @@ func mix(a, b uint64) uint64 {
 
 // flowSlot is a slot of the table.
 type flowSlot struct {
-	key  flowKey
-	file uint32 // the last file that it was seen in; 0 is an empty slot
+	key          flowKey
+	file         uint32 // the last file that it was seen in; 0 is an empty slot
+	conversation uint32 // its index in flows.conversations, where those are counted
 }
 
 // flows counts flows exactly, up to a bound: a table with open addressing. Its seed is another in
@@ -53,6 +54,9 @@ type flows struct {
 	file   uint32
 	inFile uint64 // flows of the present file
 	beyond uint64 // packets of flows that found no room
+
+	converse      bool           // to be counted:
+	conversations []conversation // of all flows, in the order of their first packets
 }
 
 func newFlows(most int) *flows {
@@ -72,39 +76,55 @@ func (f *flows) begin() {
 	f.inFile = 0
 }
 
-// add counts the flow of an IP packet p with headers as d says.
-func (f *flows) add(p []byte, d *packet.Desc) {
+// add counts the flow of an IP packet p with headers as d says, of size bytes, captured at time at.
+func (f *flows) add(p []byte, d *packet.Desc, size int, at int64) {
 	var k flowKey
 	k.read(p, d)
+	s := f.find(&k)
+	switch {
+	case s == nil:
+		f.beyond++
+	case !f.converse:
+	case int(s.conversation) == len(f.conversations): // a new flow
+		f.conversations = append(f.conversations, conversation{key: k, reversed: reversed(p, d), first: at, last: at})
+		f.conversations[s.conversation].count(reversed(p, d), size, at)
+	default:
+		f.conversations[s.conversation].count(reversed(p, d), size, at)
+	}
+}
+
+// find returns the slot of a flow, a new one where it has none, or nil beyond the bound of the table. A new flow has the
+// index of the next conversation. The slot holds until the next call.
+func (f *flows) find(k *flowKey) *flowSlot {
 	mask := uint64(len(f.slots) - 1)
 	for at := k.hash(&f.seed) & mask; ; at = (at + 1) & mask {
 		s := &f.slots[at]
 		if s.file == 0 {
-			f.insert(s, &k)
-			return
+			return f.insert(s, k)
 		}
-		if s.key.is(&k) {
+		if s.key.is(k) {
 			if s.file != f.file {
 				s.file = f.file
 				f.inFile++
 			}
-			return
+			return s
 		}
 	}
 }
 
-// insert puts a new flow into an empty slot, or counts it as beyond the bound.
-func (f *flows) insert(s *flowSlot, k *flowKey) {
+// insert puts a new flow into an empty slot, or returns nil beyond the bound.
+func (f *flows) insert(s *flowSlot, k *flowKey) *flowSlot {
 	if f.used == f.most {
-		f.beyond++
-		return
+		return nil
 	}
-	*s = flowSlot{*k, f.file}
+	*s = flowSlot{*k, f.file, uint32(len(f.conversations))}
 	f.used++
 	f.inFile++
 	if f.used*2 > len(f.slots) {
 		f.grow()
+		return f.find(k)
 	}
+	return s
 }
 
 // grow doubles the table.

@@ -46,7 +46,8 @@ func TestFlowsDifferByEveryField(t *testing.T) {
 			continue
 		}
 		proto := []uint8{wire.ProtoTCP, wire.ProtoUDP, wire.ProtoSCTP, wire.ProtoESP}[r.IntN(4)]
-		f.add(ends(a, b, proto))
+		p, d := ends(a, b, proto)
+		f.add(p, d, len(p), 0)
 		if proto == wire.ProtoESP { // no ports: whatever stands there is no part of the flow
 			a, b = netip.AddrPortFrom(a.Addr(), 0), netip.AddrPortFrom(b.Addr(), 0)
 		}
@@ -84,7 +85,8 @@ func TestAFlowCountsOnceInEachFile(t *testing.T) {
 		f.begin()
 		for range 2 {
 			for i := range n {
-				f.add(flow(i))
+				p, d := flow(i)
+				f.add(p, d, len(p), 0)
 			}
 		}
 		if f.inFile != uint64(n) || f.used != n {
@@ -92,7 +94,8 @@ func TestAFlowCountsOnceInEachFile(t *testing.T) {
 		}
 	}
 	for i := range 3500 {
-		f.add(flow(i))
+		p, d := flow(i)
+		f.add(p, d, len(p), 0)
 	}
 	if f.used != 3000 || f.beyond != 500 {
 		t.Errorf("%d flows and %d unknown, with a bound of 3000", f.used, f.beyond)

@@ -20,6 +20,7 @@ type handler struct {
 	filter  *filter.Filter
 	flows   *flows
 	found   *matches
+	save    *saver
 	sum     *Sum
 	forward bool
 	dropped [packet.Verdicts]uint64 // packets, where nothing is forwarded
@@ -36,8 +37,11 @@ func (h *handler) Handle(_ clock.Time, b *packet.Batch) {
 		d, first := &b.D[i], i
 		i += max(1, packet.Chain(b.D[i:]))
 		_, size := packet.Count(b.D[first:i])
-		h.count(b.Arena, d, int(size))
+		h.count(b, first, int(size))
 		h.found.packet(i, d)
+		if h.save != nil {
+			h.save.packet(b, first, b.D[first:i], d.Verdict == packet.Undecided)
+		}
 		if h.forward && d.Verdict == packet.Undecided {
 			d.Verdict, d.Port = packet.Forward, outPort
 		} else if h.forward {
@@ -64,8 +68,9 @@ func (h *handler) take(b *packet.Batch) {
 	h.src.Release(&packet.Batch{Arena: b.Arena, D: b.D})
 }
 
-// count adds one packet, of which d is the first descriptor, to the sum.
-func (h *handler) count(a *packet.Arena, d *packet.Desc, size int) {
+// count adds one packet of b, whose first descriptor is number i, to the sum.
+func (h *handler) count(b *packet.Batch, i, size int) {
+	a, d := b.Arena, &b.D[i]
 	s, g := h.sum, d.Flags
 	s.Packets++
 	s.Bytes += uint64(size)
@@ -91,6 +96,6 @@ func (h *handler) count(a *packet.Arena, d *packet.Desc, size int) {
 	}
 	s.transport(a.Bytes(d), d)
 	if d.L4 != 0 { // without its transport header a packet is of no known flow
-		h.flows.add(a.Bytes(d), d)
+		h.flows.add(a.Bytes(d), d, size, b.Time(i))
 	}
 }

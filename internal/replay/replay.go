@@ -31,6 +31,9 @@ type Config struct {
 	Rules *filter.List // nil passes everything
 	Flows int          // most flows that are counted; 0 is DefaultFlows
 
+	Conversations int    // most flows to report with their packets, bytes and duration; 0 reports none
+	Save          string // a capture to write with the packets that pass; "" writes none. Not with Laps
+
 	Patterns *filter.Patterns   // literals to find in the payloads of flows, in the order of packets; nil is none
 	Routes   *filter.Routes     // nil finds no next hop
 	OnMatch  func(PatternMatch) // called for every match, by the goroutine of Run; nil is not
@@ -41,8 +44,16 @@ type Config struct {
 	Out  pmd.Driver
 	Pool *ring.Pool
 
-	// Progress, if it is set, is called from another goroutine while a file is replayed.
-	Progress func(file int, packets, bytes uint64)
+	// OnProgress, if it is set, is called from another goroutine while a file is replayed.
+	OnProgress func(Progress)
+}
+
+// Progress is how far a run is.
+type Progress struct {
+	File           int     // index in Config.Files
+	Packets, Bytes uint64  // of that file, of all laps
+	Lap            int     // of that file, from 1
+	Done           float64 // part of the file's laps, 0 to 1; negative where it is not known, as in a file that is streamed
 }
 
 // OpenEngine opens an engine for packets in an arena, which is closed after it.
@@ -82,20 +93,32 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Engine == nil {
 		cfg.Engine = openCPU
 	}
+	if cfg.Save != "" && cfg.Laps > 1 {
+		return nil, errors.New("replay: packets are written once, not in each of several laps")
+	}
 	r := &runner{cfg: cfg, rep: newReport(), flows: newFlows(cfg.Flows), filter: filter.NewFilter(checks, cfg.Rules), found: newMatches(&cfg)}
+	r.flows.converse = cfg.Conversations > 0
+	save, err := newSaver(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	r.save = save
 	r.openOut()
 	for i := range cfg.Files {
-		if ctx.Err() != nil || r.full() || r.bad != nil {
+		if ctx.Err() != nil || r.full() || r.bad != nil || save != nil && save.err != nil {
 			break
 		}
 		r.file(ctx, i)
 	}
 	r.rep.Stopped = ctx.Err() != nil
-	err := errors.Join(r.closeOut(), r.closeEngine(), r.closeMemory())
+	err = errors.Join(r.closeOut(), r.closeEngine(), r.closeMemory(), save.close(r.rep))
 	if r.bad != nil {
 		return nil, errors.Join(r.bad, err)
 	}
 	r.rep.finish(r.flows, cfg.Rules, r.filter.Hits)
+	if r.flows.converse {
+		r.rep.Conversations = r.flows.largest(cfg.Conversations, r.rep.Total.Packets)
+	}
 	r.found.finish(r.rep)
 	return r.rep, err
 }
@@ -112,6 +135,7 @@ type runner struct {
 	memory  *ring.Arena  // that engine was opened for
 	stream  *ring.Pool   // of the files that are streamed, one after the other; nil until there is one
 	out     *sink        // nil where packets go nowhere
+	save    *saver       // nil where no capture is written
 	bad     error        // no engine could be opened
 }
 
@@ -230,7 +254,7 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 		return err
 	}
 	r.found.begin(f.Path)
-	h := &handler{src: src, filter: r.filter, flows: r.flows, found: r.found, sum: newSum()}
+	h := &handler{src: src, filter: r.filter, flows: r.flows, found: r.found, save: r.save, sum: newSum()}
 	ports := []pmd.Driver{src}
 	if r.out != nil {
 		r.out.src, src.window = src, true
@@ -242,7 +266,8 @@ func (r *runner) replay(ctx context.Context, i int, f *File) (err error) {
 		return err
 	}
 	r.flows.begin()
-	stop := r.progress(i, loop)
+	r.save.begin()
+	stop := r.progress(i, loop, src)
 	spent, start := r.engine.spent, time.Now()
 	err = loop.Run(ctx)
 	f.seconds, f.engine = time.Since(start), r.engine.spent-spent
@@ -279,7 +304,11 @@ func (r *runner) mode(path string) pcap.Mode {
 func (r *runner) openAs(path string, mode pcap.Mode) (*source, *ring.Pool, func() error, error) {
 	pc := pcap.Config{
 		Files: []string{path}, Mode: mode, Laps: max(r.cfg.Laps, 1), Rate: r.cfg.Rate,
-		StampNow: true, // capture times are not used, and gaps of seconds between them would end batches early
+		// Where capture times are not used, gaps of seconds between them need not end batches early.
+		StampNow: r.cfg.Conversations == 0 && r.save == nil,
+	}
+	if r.save != nil {
+		pc.OnPacket = r.save.note
 	}
 	if r.out != nil {
 		p, err := pcap.Open(r.cfg.Pool, pc)
@@ -346,9 +375,20 @@ func residentFrames(path string) int {
 }
 
 // progress starts reporting the position of the loop; the function that it returns stops it.
-func (r *runner) progress(file int, loop *stack.Loop) (stop func()) {
-	if r.cfg.Progress == nil {
+func (r *runner) progress(file int, loop *stack.Loop, src *source) (stop func()) {
+	if r.cfg.OnProgress == nil {
 		return func() {}
+	}
+	laps := max(r.cfg.Laps, 1)
+	lap := uint64(src.Packets()) // 0 where the file is streamed
+	show := func() {
+		s := loop.Stats()
+		p := Progress{File: file, Packets: s.Received, Bytes: s.ReceivedBytes, Lap: 1, Done: -1}
+		if lap > 0 {
+			p.Lap = min(int(s.Received/lap)+1, laps)
+			p.Done = float64(s.Received) / (float64(lap) * float64(laps))
+		}
+		r.cfg.OnProgress(p)
 	}
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -360,16 +400,14 @@ func (r *runner) progress(file int, loop *stack.Loop) (stop func()) {
 			case <-quit:
 				return
 			case <-t.C:
-				s := loop.Stats()
-				r.cfg.Progress(file, s.Received, s.ReceivedBytes)
+				show()
 			}
 		}
 	}()
 	return func() {
 		close(quit)
 		<-done
-		s := loop.Stats()
-		r.cfg.Progress(file, s.Received, s.ReceivedBytes)
+		show()
 	}
 }
 

@@ -22,7 +22,10 @@ type Report struct {
 	MoreMatches  uint64              `json:"more_matches"`      // packets with more matches than the limit
 	Matches      []PatternMatch      `json:"matches,omitempty"` // where they were asked for
 	FlowsUnknown uint64              `json:"flows_unknown"`     // packets of flows beyond the bound of the flow table
-	Stopped      bool                `json:"stopped"`           // before the end, by a signal
+	Saved        *Saved              `json:"saved"`             // null where packets were not written to a capture
+
+	Conversations *Conversations `json:"conversations,omitempty"` // where they were asked for
+	Stopped       bool           `json:"stopped"`                 // before the end, by a signal
 }
 
 // Output says where packets were sent to.
@@ -33,6 +36,10 @@ type Output struct {
 	Packets    uint64 `json:"packets"` // accepted by the device
 	Bytes      uint64 `json:"bytes"`
 	TxInvalid  uint64 `json:"tx_invalid"` // accepted by the driver, rejected by the device
+
+	Seconds    float64 `json:"seconds"` // of all files, waits of the rate included
+	PacketRate float64 `json:"packets_per_second"`
+	BitRate    float64 `json:"bits_per_second"` // of Ethernet frames without preamble, check sequence and gap
 }
 
 // Hits is a line of rules and how many packets it decided, or a line of literals and how many packets have one.
@@ -51,6 +58,7 @@ type Part struct {
 	Dropped    map[string]uint64 `json:"dropped"` // packets by reason
 	Seconds    float64           `json:"seconds"`
 	Mpps       float64           `json:"mpps"`
+	BitRate    float64           `json:"bits_per_second"`
 	NsPacket   float64           `json:"ns_per_packet"`
 	EngineNs   float64           `json:"engine_ns_per_packet"` // the part of it that the engine took
 	seconds    time.Duration
@@ -117,6 +125,11 @@ func (r *Report) finish(fl *flows, rules *filter.List, hits []uint64) {
 	r.Total.derive()
 	r.Total.Flows = uint64(fl.used)
 	r.FlowsUnknown = fl.beyond
+	if o := r.Output; o != nil && r.Total.Seconds > 0 {
+		o.Seconds = r.Total.Seconds
+		o.PacketRate = float64(o.Packets) / o.Seconds
+		o.BitRate = float64(o.Bytes) * 8 / o.Seconds
+	}
 	for i, rule := range rules.Rules() {
 		last := len(r.Rules) - 1
 		if last < 0 || r.Rules[last].Line != rule.Line { // a line that lists ports is several rules
@@ -140,6 +153,7 @@ func (p *Part) derive() {
 	if p.Packets > 0 && p.seconds > 0 {
 		n := float64(p.Packets)
 		p.Mpps = n / p.Seconds / 1e6
+		p.BitRate = float64(p.Bytes) * 8 / p.Seconds
 		p.NsPacket = float64(p.seconds) / n
 		p.EngineNs = float64(p.engine) / n
 	}

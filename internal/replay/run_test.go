@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -139,7 +138,7 @@ func TestCtrlCEndsWithTheSummary(t *testing.T) {
 	defer cancel()
 	rep, err := Run(ctx, Config{
 		Files: []string{path, path}, Laps: 1 << 40,
-		Progress: func(file int, packets, bytes uint64) { cancel() },
+		OnProgress: func(Progress) { cancel() },
 	})
 	if err != nil || !rep.Stopped || len(rep.Files) != 1 || rep.Files[0].Err != nil {
 		t.Fatalf("stopped %v, %d files, %v", rep.Stopped, len(rep.Files), err)
@@ -154,17 +153,26 @@ func TestCtrlCEndsWithTheSummary(t *testing.T) {
 }
 
 func TestProgressEndsWithEachFilesTotal(t *testing.T) {
-	var last [2]struct{ packets, bytes uint64 }
-	var calls atomic.Int32
-	_, err := Run(context.Background(), Config{
-		Files: []string{numbered(t, 1000), numbered(t, 70)}, Laps: 2,
-		Progress: func(file int, packets, bytes uint64) {
-			calls.Add(1)
-			last[file].packets, last[file].bytes = packets, bytes
-		},
-	})
-	if err != nil || last[0].packets != 2000 || last[0].bytes != 2000*16 || last[1].packets != 140 {
-		t.Errorf("%d calls, the last %+v: %v", calls.Load(), last, err)
+	for _, laps := range []int{1, 2} {
+		var last [2]Progress
+		_, err := Run(context.Background(), Config{
+			Files: []string{numbered(t, 1000), numbered(t, 70)}, Laps: laps,
+			OnProgress: func(p Progress) { last[p.File] = p },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := 1.0
+		if laps == 1 {
+			done = -1 // how many packets a stream has is known at its end only
+		}
+		want := [2]Progress{
+			{0, uint64(laps) * 1000, uint64(laps) * 1000 * 16, laps, done},
+			{1, uint64(laps) * 70, uint64(laps) * 70 * 16, laps, done},
+		}
+		if last != want {
+			t.Errorf("%d laps: the last calls %+v, want %+v", laps, last, want)
+		}
 	}
 }
 

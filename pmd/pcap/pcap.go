@@ -52,6 +52,10 @@ type Config struct {
 	DropLong bool     // a packet longer than a frame counts as RxInvalid instead of spanning several
 	StampNow bool     // packets arrive at now instead of at their capture time
 	Epoch    int64    // ns since the Unix epoch at clock zero: Tx writes now + Epoch
+
+	// OnPacket, where it is set, is called by Rx for each packet that it returns, in their order, with the bytes that the
+	// packet had before the capturing program cut it, synthesized header included. Stream mode only.
+	OnPacket func(size int)
 }
 
 // RecordStats counts the records of the files by result, so that every record is accounted for: received or one of the
@@ -141,6 +145,8 @@ func (p *Driver) check(frameSize int) error {
 		return fmt.Errorf("unknown mode %d", p.cfg.Mode)
 	case p.cfg.Headroom < 0 || p.perFrame < 64:
 		return fmt.Errorf("headroom of %d bytes in frames of %d", p.cfg.Headroom, frameSize)
+	case p.cfg.OnPacket != nil && p.cfg.Mode != Stream:
+		return fmt.Errorf("sizes of packets are reported in stream mode, not in %v mode", p.cfg.Mode)
 	case p.cfg.Mode == Stream && p.lap.left != 1 && slices.Contains(p.cfg.Files, "-"):
 		return errors.New("standard input can be read once: preload it for several laps")
 	}
@@ -280,6 +286,9 @@ func (p *Driver) copyNext(now clock.Time, b *packet.Batch) bool {
 	at := p.next.time
 	if p.cfg.StampNow {
 		at = int64(now)
+	}
+	if p.cfg.OnPacket != nil {
+		p.cfg.OnPacket(p.next.original)
 	}
 	for from := 0; frames > 0; frames-- {
 		n := min(size-from, p.perFrame)

@@ -10,12 +10,14 @@ import (
 	"github.com/millrace/millrace/clock"
 )
 
-// Rate is how fast a capture is replayed. At most one field is set; none is as fast as possible. The rate is that of the
+// Rate is how fast a capture is replayed. At most one of Packets, Bits and Speed is set; none is as fast as possible. The rate is that of the
 // driver as a whole: Rx returns what is due and never waits.
 type Rate struct {
 	Packets float64 // per second
 	Bits    float64 // per second, of Ethernet frames without preamble, check sequence and gap
 	Speed   float64 // times the speed of the capture: 1 keeps its gaps, 2 halves them
+
+	MaxGap time.Duration // longest wait between two packets, for Speed only; 0 is no limit
 }
 
 // ParseRate reads a rate: "max" or "", "500kpps", "1.5Mpps", "10Gbps", "2x". Units are powers of 1000, as link rates have
@@ -50,7 +52,7 @@ func ParseRate(s string) (Rate, error) {
 	return r, r.check()
 }
 
-// String returns the rate in a form that ParseRate reads, without a scale: "500000pps".
+// String returns the rate without MaxGap, in a form that ParseRate reads, without a scale: "500000pps".
 func (r Rate) String() string {
 	num := func(v float64, unit string) string { return strconv.FormatFloat(v, 'f', -1, 64) + unit }
 	switch {
@@ -75,8 +77,13 @@ func (r Rate) check() error {
 			set++
 		}
 	}
-	if set > 1 {
+	switch {
+	case set > 1:
 		return fmt.Errorf("rate %+v: at most one of packets, bits and speed", r)
+	case r.MaxGap < 0:
+		return fmt.Errorf("longest gap %v is negative", r.MaxGap)
+	case r.MaxGap > 0 && r.Speed == 0:
+		return fmt.Errorf("a longest gap of %v needs a rate in times the speed of the capture: at %v no gap is waited for", r.MaxGap, r)
 	}
 	return nil
 }
@@ -90,7 +97,9 @@ type pacer struct {
 	sum     float64    // packets or bits before the packet that is next; exact up to 2^53
 	size    float64    // what that packet adds
 	first   int64      // capture time of a lap's first packet
-	known   bool       // first is set
+	latest  int64      // the latest capture time of the lap
+	known   bool       // first and latest are set
+	saved   float64    // ns that Rate.MaxGap has taken off the waits of the lap
 	wait    float64    // ns from start to the packet; a float, since a capture may span more than a Duration at low speed
 	longest float64    // ns, the longest wait of a lap: how long a lap takes
 }
@@ -108,9 +117,14 @@ func (c *pacer) add(r *Rate, size int, at int64) {
 		c.wait = c.sum / r.Bits * 1e9
 	case r.Speed != 0:
 		if !c.known {
-			c.first, c.known = at, true
+			c.first, c.latest, c.known = at, at, true
 		}
-		c.wait = float64(at-c.first) / r.Speed
+		// Beyond the latest time, since a gap after a packet whose time runs backwards was waited for in part.
+		if gap := float64(at-c.latest) / r.Speed; r.MaxGap > 0 && gap > float64(r.MaxGap) {
+			c.saved += gap - float64(r.MaxGap)
+		}
+		c.latest = max(c.latest, at)
+		c.wait = float64(at-c.first)/r.Speed - c.saved
 		c.longest = max(c.longest, c.wait)
 	}
 }
@@ -119,6 +133,7 @@ func (c *pacer) add(r *Rate, size int, at int64) {
 // across laps, because its sum does.
 func (c *pacer) lap() {
 	c.start = c.start.Add(nanoseconds(c.longest))
+	c.latest, c.saved = c.first, 0
 }
 
 // due reports whether the packet of the last add is due at now. The clock starts at the first call, so that the time

@@ -15,6 +15,8 @@ type sourcePacket struct {
 	nhead int // bytes of head that count: all or none
 	data  []byte
 	time  int64 // of capture, ns since the Unix epoch
+
+	original int // size before the capturing program cut the packet; only a fileSource knows it
 }
 
 // size returns the length of the packet in bytes as Rx delivers it, with a synthesized header.
@@ -105,7 +107,7 @@ func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 	if rec.Truncated() {
 		f.count.truncated.Add(1)
 	}
-	k.data, k.time, k.nhead = rec.Data, rec.Time, 0
+	k.data, k.time, k.nhead, k.original = rec.Data, rec.Time, 0, max(rec.Len, len(rec.Data))
 	if len(rec.Data) == 0 {
 		return f.reject(&f.count.empty)
 	}
@@ -121,6 +123,7 @@ func (f *fileSource) convert(rec *capture.Record, k *sourcePacket) bool {
 		return f.reject(&f.count.notIP)
 	}
 	k.head, k.nhead, k.data = head, len(head), rec.Data[skip:]
+	k.original += len(head) - skip
 	return true
 }
 
