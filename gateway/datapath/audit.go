@@ -1,12 +1,15 @@
 package datapath
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // Audit returns what does not agree between the table, the half-open queues and the ports: nil, unless
 // there is a bug. It looks at every connection, so it is for tests and debug builds. Only the loop may
 // call it.
 func (h *Handler) Audit() error {
-	a := audit{h: h, held: map[portPair]int{}}
+	a := audit{h: h, held: map[portPair]int{}, closed: map[portPair]int{}}
 	for n := range h.table.conns {
 		if h.table.conns[n].state == stateFree {
 			continue
@@ -25,7 +28,7 @@ func (h *Handler) Audit() error {
 type audit struct {
 	h                *Handler
 	live, half, used int              // connections, half-open ones, slots of the index that they should have
-	held             map[portPair]int // ports in use
+	held, closed     map[portPair]int // ports in use, those of closed connections among them
 }
 
 // connection checks that connection n is found by both of its keys, and holds its own port and slot.
@@ -46,6 +49,9 @@ func (a *audit) connection(n int) error {
 	if c.snat != 0 {
 		pair := portPair{c.endpoint, c.snat}
 		a.held[pair]++
+		if c.closed() {
+			a.closed[pair]++
+		}
 		if h.ports.list[c.pair] != h.ports.pairs[pair] {
 			return fmt.Errorf("connection %d has another pair's port", n)
 		}
@@ -84,8 +90,21 @@ func (a *audit) queues() error {
 		aged++
 	}
 	for pair, m := range h.ports.pairs {
-		if m.free != h.ports.span.Size()-a.held[pair] {
-			return fmt.Errorf("pair %v: %d ports are free, %d held", pair, m.free, a.held[pair])
+		if m.free != h.ports.span.Size()-a.held[pair]-m.rest.n {
+			return fmt.Errorf("pair %v: %d ports are free, %d held, %d rest", pair, m.free, a.held[pair], m.rest.n)
+		}
+		if n := m.clear(); n != m.free {
+			return fmt.Errorf("pair %v: %d ports are free, %d bits clear", pair, m.free, n)
+		}
+		n := 0
+		for at := m.closed.oldest; at != 0; at = h.table.closed[at-1].newer {
+			if c := &h.table.conns[at-1]; !c.closed() || c.pair != m.number {
+				return fmt.Errorf("connection %d stands among the closed ones of pair %v", at-1, pair)
+			}
+			n++
+		}
+		if n != a.closed[pair] {
+			return fmt.Errorf("pair %v: %d closed connections, %d in the queue", pair, a.closed[pair], n)
 		}
 		for s := m.half.oldest; s != 0; s = slots[s].links[byPair].newer {
 			if c := &h.table.conns[slots[s].conn]; c.snat != pair.snat || c.endpoint != pair.endpoint {
@@ -98,4 +117,12 @@ func (a *audit) queues() error {
 		return fmt.Errorf("%d half-open connections, %d by age, %d by pair", a.half, aged, paired)
 	}
 	return nil
+}
+
+// clear returns the number of clear bits.
+func (m *portMap) clear() (n int) {
+	for _, w := range m.used {
+		n += bits.OnesCount64(^w)
+	}
+	return n
 }

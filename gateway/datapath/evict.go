@@ -109,7 +109,7 @@ func (h *Handler) forget(n int) {
 		h.leaveHalfOpen(n)
 	}
 	if c.pair != 0 {
-		h.ports.put(c.pair, c.sourcePort)
+		h.releasePort(n)
 	}
 	h.table.remove(n)
 }

@@ -111,6 +111,9 @@ func (h *Handler) updateFromClient(n int, v *view) {
 	was, before := c.deadline, c.state
 	c.fromClient(v.flags)
 	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
+	if c.state.ending() && c.pair != 0 {
+		h.trackEnd(n, v, before, true)
+	}
 	if c.halfSlot == 0 {
 		return
 	}
@@ -138,8 +141,12 @@ func (h *Handler) updateFromBackend(n int, v *view) {
 		}
 		h.tally(c.backend)[what]++
 	}
+	before := c.state
 	c.fromBackend(v.flags)
 	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
+	if c.state.ending() && c.pair != 0 {
+		h.trackEnd(n, v, before, false)
+	}
 	if c.halfSlot != 0 && (c.state == stateUDP || c.state >= stateEstablished && c.state != stateReset) {
 		h.confirm(n)
 	}
@@ -278,7 +285,7 @@ func (h *Handler) complete(c *Conn, s *Service, v *view) packet.Verdict {
 		c.flags |= connDirect
 		return packet.Forward
 	}
-	if !h.source(c, s) {
+	if !h.source(c, s, v) {
 		return packet.DropPortsFull
 	}
 	c.setDeltas(v, h.snap)
@@ -311,14 +318,14 @@ func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet
 // source gives the connection the source that the backend sees; false when none is left. A transparent
 // service shows the client, unless the client is a backend itself: a backend answers its neighbour on the
 // link directly, and takes no packets from its own address. Those get an SNAT address all the same.
-func (h *Handler) source(c *Conn, s *Service) bool {
+func (h *Handler) source(c *Conn, s *Service, v *view) bool {
 	if s.Transparent && !h.snap.backendAddr(c.client) {
 		return h.keepPort(c)
 	}
 	if c.state == stateMidFlow {
 		return false // the port that the backend saw is not known
 	}
-	return h.takePort(c) || h.freePort(c) && h.takePort(c)
+	return h.takePort(c, v)
 }
 
 // keepPort gives the connection the client's own port. It may be taken: another service leads the same
@@ -349,31 +356,40 @@ func (h *Handler) sourceUnused(c *Conn) bool {
 	return n < 0
 }
 
-// takePort takes a port of one of the SNAT addresses. A client keeps to the same address as long as that has
-// ports: some servers bind sessions to the source address.
-func (h *Handler) takePort(c *Conn) bool {
+// fewPorts is the part of a pair's ports, as 1/fewPorts, below which another SNAT address is preferred.
+const fewPorts = 16
+
+// takePort takes a port of one of the SNAT addresses, by the hash of the client's address and port: a SYN that is
+// sent again gets the same. One with few free ports leaves the connection to another.
+func (h *Handler) takePort(c *Conn, v *view) bool {
 	list := h.snap.snatsFor(c.client)
-	start := selection.sum(c.client, uint64(c.clientPort)) >> 32
+	if len(list) == 0 {
+		return false
+	}
+	start := int(selection.sum(c.client, uint64(c.clientPort)) >> 32 * uint64(len(list)) >> 32)
+	var most *portMap
+	var of uint16
 	for i := range list {
-		c.snat = list[(uint64(i)+start)%uint64(len(list))]
-		var ok bool
-		if c.pair, c.sourcePort, ok = h.ports.take(portPair{c.endpoint, c.snat}); ok {
-			return true
+		snat := list[(start+i)%len(list)]
+		m := h.ports.pair(portPair{c.endpoint, snat})
+		m.expire(h.now, h.ports.span.First, 4)
+		if most == nil || m.free > most.free {
+			most, of = m, snat
+		}
+		if m.free > h.ports.span.Size()/fewPorts {
+			break
 		}
 	}
-	return false
+	if port, ok := h.ports.take(most); ok {
+		h.holdPort(c, most, of, port)
+		return true
+	}
+	return h.reclaimPort(c, v, list, start)
 }
 
-// freePort evicts the oldest half-open connection that holds a port to c's endpoint; false when confirmed
-// ones hold all. A flood of SYNs can exhaust the ports of one endpoint long before the table is full.
-func (h *Handler) freePort(c *Conn) bool {
-	for _, snat := range h.snap.snatsFor(c.client) {
-		if q := &h.ports.pairs[portPair{c.endpoint, snat}].half; q.oldest != 0 {
-			h.evict(int(h.table.halfOpen.slots[q.oldest].conn), evictedHalfOpen)
-			return true
-		}
-	}
-	return false
+// holdPort makes a port, which is marked as in use, that of c.
+func (h *Handler) holdPort(c *Conn, m *portMap, snat, port uint16) {
+	c.snat, c.pair, c.sourcePort = snat, m.number, port
 }
 
 // backendAddr reports whether a backend has address a.

@@ -46,29 +46,42 @@ type portPair struct {
 	snat     uint16
 }
 
-// portMap is the ports of one pair: a bit is set while its port is in use.
+// portMap is the ports of one pair: a bit is set while a connection holds its port, or the port rests.
 type portMap struct {
 	number uint32 // of the pair
 	used   []uint64
 	free   int
-	last   int   // the bit that was taken last
-	half   queue // the half-open connections among those that hold a port
+	last   int     // the bit that was taken last
+	half   queue   // the half-open connections among those that hold a port
+	closed queue   // the closed ones, in the order of closing
+	rest   resting // ports without a connection whose backend may be in TIME-WAIT
 }
 
 func newPorts(span PortRange, seed uint64) *ports {
 	return &ports{span: span, pairs: map[portPair]*portMap{}, list: make([]*portMap, 1), rand: random.Source(seed)}
 }
 
-// take returns a port that the pair does not use, and the pair's number; false when it uses all. Ports are
-// taken in rising order from a random start, by steps of 1 to 8 while there is room: hard to guess
-// (RFC 6056 3.3.5) and late to be used again, so that the backend's TIME-WAIT has passed.
-func (p *ports) take(pair portPair) (number uint32, port uint16, ok bool) {
-	m := p.pairs[pair]
-	if m == nil {
-		m = p.enter(pair)
+// pair returns the ports of a pair.
+func (p *ports) pair(pair portPair) *portMap {
+	if m := p.pairs[pair]; m != nil {
+		return m
 	}
+	return p.enter(pair)
+}
+
+// take returns a port of m that is free; false when there is none. Ports are taken in rising order from a
+// random start, by steps of 1 to 8 while there are many: hard to guess (RFC 6056 3.3.5) and late to be used
+// again.
+func (p *ports) take(m *portMap) (port uint16, ok bool) {
 	bit, ok := m.take(int(p.rand.Uint64() & 7))
-	return m.number, p.span.First + uint16(bit), ok
+	return p.span.First + uint16(bit), ok
+}
+
+// claim takes a port of m that is known to be free.
+func (p *ports) claim(m *portMap, port uint16) {
+	bit := int(port - p.span.First)
+	m.used[bit>>6] |= 1 << (bit & 63)
+	m.free--
 }
 
 // enter gives a pair a number and its ports.
@@ -85,7 +98,7 @@ func (p *ports) enter(pair portPair) *portMap {
 	return m
 }
 
-// put gives back a port that take returned.
+// put gives back a port that take or claim gave.
 func (p *ports) put(number uint32, port uint16) {
 	m, bit := p.list[number], int(port-p.span.First)
 	m.used[bit>>6] &^= 1 << (bit & 63)

@@ -10,10 +10,10 @@ func TestPortsAreDistinctUntilAllAreInUse(t *testing.T) {
 	for _, span := range []PortRange{{1024, 1024}, {1024, 1087}, {1000, 1100}, {65000, 65535}, {1, 65535}} {
 		p := newPorts(span, 1)
 		pair := portPair{endpoint: 3, snat: 1}
-		p.take(portPair{endpoint: 3, snat: 2})
+		takeFor(p, portPair{endpoint: 3, snat: 2})
 		used := map[uint16]bool{}
 		for range 3 * span.Size() {
-			n, port, ok := p.take(pair)
+			n, port, ok := takeFor(p, pair)
 			if ok != (len(used) < span.Size()) {
 				t.Fatalf("%v: take is %v with %d in use", span, ok, len(used))
 			}
@@ -48,27 +48,27 @@ func TestEveryPortIsUsedBeforeExhaustion(t *testing.T) {
 	span := PortRange{2000, 2999}
 	p := newPorts(span, 7)
 	for i := range 1000 {
-		if _, _, ok := p.take(portPair{1, 1}); !ok {
+		if _, _, ok := takeFor(p, portPair{1, 1}); !ok {
 			t.Fatalf("exhausted after %d", i)
 		}
 	}
-	if _, _, ok := p.take(portPair{1, 1}); ok {
+	if _, _, ok := takeFor(p, portPair{1, 1}); ok {
 		t.Error("a port too many")
 	}
-	if _, _, ok := p.take(portPair{2, 1}); !ok {
+	if _, _, ok := takeFor(p, portPair{2, 1}); !ok {
 		t.Error("another endpoint has none")
 	}
-	if _, _, ok := p.take(portPair{1, 2}); !ok {
+	if _, _, ok := takeFor(p, portPair{1, 2}); !ok {
 		t.Error("another address has none")
 	}
 }
 
 func TestAPortRestsBeforeItIsUsedAgain(t *testing.T) {
 	p := newPorts(PortRange{1024, 65535}, 9)
-	n, first, _ := p.take(portPair{1, 1})
+	n, first, _ := takeFor(p, portPair{1, 1})
 	p.put(n, first)
 	for i := range 7000 {
-		n, port, _ := p.take(portPair{1, 1})
+		n, port, _ := takeFor(p, portPair{1, 1})
 		p.put(n, port)
 		if port == first {
 			t.Fatalf("port %d again after %d connections", port, i+1)
@@ -92,16 +92,23 @@ func TestLoopsHaveDisjointPorts(t *testing.T) {
 
 func TestUnusedPairsAreForgotten(t *testing.T) {
 	p := newPorts(PortRange{1024, 2047}, 1)
-	n, port, _ := p.take(portPair{1, 1})
-	p.take(portPair{2, 1})
+	n, port, _ := takeFor(p, portPair{1, 1})
+	takeFor(p, portPair{2, 1})
 	p.put(n, port)
 	p.trim(func(portPair) bool { return false })
 	if len(p.pairs) != 1 || p.pairs[portPair{2, 1}] == nil {
 		t.Errorf("%d pairs are left, want the one in use", len(p.pairs))
 	}
-	third, _, _ := p.take(portPair{3, 1})
-	fourth, _, _ := p.take(portPair{4, 1})
+	third, _, _ := takeFor(p, portPair{3, 1})
+	fourth, _, _ := takeFor(p, portPair{4, 1})
 	if third != n || fourth != 3 || p.list[n] != p.pairs[portPair{3, 1}] {
 		t.Errorf("new pairs have the numbers %d and %d, want that of the one forgotten, %d, and 3", third, fourth, n)
 	}
+}
+
+// takeFor takes a port of a pair, and returns the pair's number with it.
+func takeFor(p *ports, pair portPair) (number uint32, port uint16, ok bool) {
+	m := p.pair(pair)
+	port, ok = p.take(m)
+	return m.number, port, ok
 }

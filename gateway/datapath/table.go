@@ -38,6 +38,7 @@ const (
 	connAnswered               // the backend has answered or refused
 	connClientFIN              // the client has sent its FIN
 	connBackendFIN             // the backend has
+	connTimeWait               // the backend closed first: it ends in TIME-WAIT
 )
 
 // ticks is a coarse time: units of 2^24 ns, 16.8 ms. It wraps after 2.3 years; only differences
@@ -113,7 +114,8 @@ type table struct {
 	rand  random.Source
 
 	halfOpen  halfOpenTable
-	confirmed int // most confirmed connections
+	confirmed int          // most confirmed connections
+	closed    []closedConn // by connection
 }
 
 // newTable returns a table for at most size connections, of which at most half are half-open.
@@ -130,6 +132,7 @@ func newTable(size, half int, seed *random.Source) *table {
 
 		halfOpen:  halfOpenTable{slots: slice[halfOpenSlot](&m, half+1), high: 1},
 		confirmed: size - min(half, size/2),
+		closed:    slice[closedConn](&m, size),
 	}
 	m.freeWith(t)
 	return t
