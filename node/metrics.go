@@ -26,7 +26,15 @@ func (n *Node) Registry() *metrics.Registry {
 	r.Add(n.writeEngines)
 	r.Add(n.writeDevices)
 	r.Add(n.writeLinks)
+	r.Add(n.writeLog)
 	return r
+}
+
+// writeLog writes what the log has lost.
+func (n *Node) writeLog(w *metrics.Writer) {
+	if n.cfg.LogDropped != nil {
+		w.Counter("millrace_log_dropped_records_total", "Records dropped because the log was not read.", n.cfg.LogDropped())
+	}
 }
 
 // serveMetrics answers scrapes until ctx ends, on the kernel's stack: metrics have to

@@ -63,8 +63,9 @@ type Config struct {
 	Ops    gpukern.Ops
 	GPU    cuda.Options
 
-	Log   *slog.Logger // of changes; nil discards
-	Build metrics.Build
+	Log        *slog.Logger  // of changes; nil discards. A call of it that blocks delays what it reports, and the end
+	LogDropped func() uint64 // records that the log has dropped so far, for the metrics; nil: it drops none
+	Build      metrics.Build
 
 	Metrics    string                               // address of the HTTP server for metrics, such as "127.0.0.1:9100"; "" is none
 	Exposition func(*metrics.Registry) http.Handler // renders them; required with Metrics

@@ -9,8 +9,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"golang.org/x/term"
+
+	"github.com/millrace/millrace/internal/logqueue"
 )
 
 // console is the output of a command.
@@ -69,6 +72,29 @@ func (c *console) logger(asJSON bool) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(c.err, nil))
 	}
 	return slog.New(slog.NewTextHandler(c.err, nil))
+}
+
+// logLimit is how much of a log waits for a reader that is slow: some ten thousand records.
+const logLimit = 2 << 20
+
+// logFlush is how long a program that ends waits for the reader of its log.
+const logFlush = time.Second
+
+// queueErrors puts a queue in front of the error output, for programs that serve: one whose log is not
+// read goes on. It returns the queue; done takes it away again, when all is written or logFlush is over.
+func (c *console) queueErrors(asJSON bool) (q *logqueue.Writer, done func()) {
+	direct := c.err
+	q = logqueue.New(direct, logLimit, func(dropped uint64) []byte {
+		var b bytes.Buffer
+		(&console{err: &b}).logger(asJSON).Warn("log", "dropped_records", dropped, "why", "standard error was not read")
+		return b.Bytes()
+	})
+	c.err = q
+	return q, func() {
+		if q.Close(logFlush) {
+			c.err = direct // for the program's last words
+		}
+	}
 }
 
 // json writes v as the result, with its schema version, indented.

@@ -93,9 +93,11 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the reader of the log may exit first; children do not inherit this
+	errs, flush := c.queueErrors(f.json)
+	defer flush()
 	b, log := thisBuild(), c.logger(f.json)
 	d, err := daemon.Open(f.config, daemon.Options{
-		Log: log, Admin: true, Engine: f.engine, ExtraProcessor: f.extraProcessor, Metrics: prom.Handler,
+		Log: log, LogDropped: errs.Dropped, Admin: true, Engine: f.engine, ExtraProcessor: f.extraProcessor, Metrics: prom.Handler,
 		Build: metrics.Build{Version: b.Version, Commit: b.Commit},
 	})
 	if err != nil {
@@ -114,12 +116,13 @@ func runGateway(ctx context.Context, c *console, f *gatewayFlags) error {
 	}
 	cancel()
 	reloads.Wait()
+	sum := d.Summary()
+	err = errors.Join(err, d.Close()) // before anything is printed: its reader may be slow
 	if f.json {
-		err = errors.Join(err, c.jsonLine(d.Summary()))
-	} else {
-		c.printf("%s", d.Summary())
+		return errors.Join(err, c.jsonLine(sum))
 	}
-	return errors.Join(err, d.Close())
+	c.printf("%s", sum)
+	return err
 }
 
 // configured marks the errors of the configuration file.

@@ -116,9 +116,11 @@ func runStack(ctx context.Context, c *console, f *stackFlags, cfg *stackd.Config
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the reader of the log may exit first
+	errs, flush := c.queueErrors(f.json)
+	defer flush()
 	b, log := thisBuild(), c.logger(f.json)
 	d, err := stackd.Open(cfg, stackd.Options{
-		Log: log, Metrics: prom.Handler, Load: f.reload(named),
+		Log: log, LogDropped: errs.Dropped, Metrics: prom.Handler, Load: f.reload(named),
 		Build: metrics.Build{Version: b.Version, Commit: b.Commit},
 	})
 	if err != nil {

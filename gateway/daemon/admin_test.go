@@ -34,6 +34,10 @@ func controlled(t *testing.T) (*Daemon, *admin.Client, string) {
 }
 
 func controlledBy(t *testing.T, r nexthop.Resolver) (*Daemon, *admin.Client, string) {
+	return controlledWith(t, r, slog.New(slog.DiscardHandler))
+}
+
+func controlledWith(t *testing.T, r nexthop.Resolver, log *slog.Logger) (*Daemon, *admin.Client, string) {
 	t.Helper()
 	dir := t.TempDir()
 	file, socket := filepath.Join(dir, "gw.yaml"), filepath.Join(dir, "run", "gw.sock")
@@ -42,13 +46,13 @@ func controlledBy(t *testing.T, r nexthop.Resolver) (*Daemon, *admin.Client, str
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{file: file, opt: Options{Admin: true, Log: slog.New(slog.DiscardHandler)}, announce: make(chan struct{}, 1)}
+	d := newDaemon(file, Options{Admin: true, Log: log})
 	c := d.nodeConfig(cfg)
 	c.OpenDevice, c.Control = inMemory, socket
 	if d.node, err = node.Open(c); err != nil {
 		t.Fatal(err)
 	}
-	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: []datapath.Device{{Name: "gw0"}}, Resolver: r}); err != nil {
+	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: []datapath.Device{{Name: "gw0"}}, Resolver: r, OnEvent: d.events.add}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(d.node.Add(d.service()), d.node.Start()); err != nil {
@@ -296,10 +300,10 @@ func TestCloseWaitsForAReload(t *testing.T) {
 
 func TestEventsSayWhatChangedAndWhoDidIt(t *testing.T) {
 	var log strings.Builder
-	var d Daemon
-	d.opt.Log = slog.New(slog.NewTextHandler(&log, nil))
-	d.event(gateway.Event{Service: "web", Backend: "b1", What: "weight", Why: "operator", Weight: 0})
-	d.event(gateway.Event{Service: "web", Backend: "b1", What: "unhealthy", Cause: admin.ErrNotRunning})
+	l := newEventLog(slog.New(slog.NewTextHandler(&log, nil)))
+	l.add(gateway.Event{Service: "web", Backend: "b1", What: "weight", Why: "operator", Weight: 0})
+	l.add(gateway.Event{Service: "web", Backend: "b1", What: "unhealthy", Cause: admin.ErrNotRunning})
+	l.flush(true)
 	for _, want := range []string{"state=weight weight=0 why=operator", "level=WARN", `cause="no gateway is running there"`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &log)

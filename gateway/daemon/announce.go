@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -60,11 +61,22 @@ func (d *Daemon) sendAnnouncements(ctx context.Context) {
 		return
 	}
 	loop, list := d.node.Loops()[0], d.gate.Announcements(networks)
+	failed := make(chan error, 1) // the first: a loop must not wait for a log
+	defer func() {
+		select {
+		case err := <-failed:
+			d.opt.Log.Warn("announce", "error", err.Error())
+		default:
+		}
+	}()
 	for part := range slices.Chunk(list, announceBurst) {
 		sent := loop.Do(func() {
 			for _, a := range part {
 				if err := loop.Output().Send(a.Dev, a.Frame); err != nil {
-					d.opt.Log.Warn("announce", "address", a.Addr.String(), "error", err.Error())
+					select {
+					case failed <- fmt.Errorf("%v: %w", a.Addr, err):
+					default:
+					}
 					return
 				}
 			}

@@ -35,8 +35,10 @@ const engineOps = gpukern.OpParse | gpukern.OpChecksum
 
 // Options are what the configuration file does not say.
 type Options struct {
-	Log     *slog.Logger // of changes; required
-	Build   metrics.Build
+	Log        *slog.Logger // of changes; required. Where it blocks, records of backends wait and the gateway goes on
+	Build      metrics.Build
+	LogDropped func() uint64 // see node.Config
+
 	Metrics func(*metrics.Registry) http.Handler // serves the metrics where the configuration has an address for them
 	Admin   bool                                 // serve the control socket that the configuration names
 	Engine  string                               // instead of the configuration's engine; "" is that one
@@ -53,6 +55,7 @@ type Daemon struct {
 	gate *gateway.Gateway
 
 	announce chan struct{} // asks announceLoop
+	events   *eventLog     // changes of backends that are to be logged
 
 	reloading sync.Mutex // one Reload at a time, so that the last file read is the one in use; and none beside Close
 
@@ -73,11 +76,15 @@ func Open(file string, opt Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{file: file, opt: opt, announce: make(chan struct{}, 1)}
+	d := newDaemon(file, opt)
 	if err := d.open(cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
+}
+
+func newDaemon(file string, opt Options) *Daemon {
+	return &Daemon{file: file, opt: opt, announce: make(chan struct{}, 1), events: newEventLog(opt.Log)}
 }
 
 func (d *Daemon) open(cfg *config.Config) (err error) {
@@ -100,7 +107,7 @@ func (d *Daemon) nodeConfig(cfg *config.Config) node.Config {
 	c := node.Config{
 		Loops: cfg.Loops(), CPUs: node.CPUs(cfg.CPUs), Spin: cfg.Spin, ExtraProcessor: d.opt.ExtraProcessor || cfg.ExtraProcessor,
 		Engine: cmp.Or(d.opt.Engine, cfg.Engine), Ops: engineOps, GPU: d.opt.GPU,
-		Log: d.opt.Log, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
+		Log: d.opt.Log, LogDropped: d.opt.LogDropped, Build: d.opt.Build, Metrics: cfg.Metrics.Listen, Exposition: d.opt.Metrics,
 	}
 	for _, dev := range cfg.Devices {
 		c.Devices = append(c.Devices, node.Device{Name: dev.Name, Driver: device.Driver(dev.Driver), Mode: dev.Mode})
@@ -122,7 +129,7 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: devices, Resolver: resolver, OnEvent: d.event}); err != nil {
+	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: devices, Resolver: resolver, OnEvent: d.events.add}); err != nil {
 		return errors.Join(err, resolver.Close())
 	}
 	return d.node.Add(d.service())
@@ -139,7 +146,12 @@ func (d *Daemon) service() node.Service {
 		Claims:      func() []pmd.Rule { return Rules(d.gate.Steering()) },
 		LinkChanged: d.linkChanged,
 		Metrics:     func(w *metrics.Writer) { d.gate.WriteMetrics(w); d.writeReload(w) },
-		Background:  d.announceLoop,
+		Background: func(ctx context.Context) {
+			var all sync.WaitGroup
+			all.Go(func() { d.announceLoop(ctx) })
+			d.events.run(ctx)
+			all.Wait()
+		},
 	}
 }
 
@@ -174,28 +186,6 @@ func (d *Daemon) reconfigure(cfg *config.Config) error {
 	}
 	_, err := d.node.SetOffload(!tunnels(cfg))
 	return err
-}
-
-// event logs a change of a backend.
-func (d *Daemon) event(e gateway.Event) {
-	args := []any{"service", e.Service, "backend", e.Backend, "address", e.Address.String(), "state", e.What}
-	if e.What == "weight" {
-		args = append(args, "weight", e.Weight)
-	}
-	if e.Why != "" {
-		args = append(args, "why", e.Why)
-	}
-	if e.Cause != nil {
-		args = append(args, "cause", e.Cause.Error())
-	}
-	level := slog.LevelInfo
-	switch e.What {
-	case nexthop.Ready.String(), nexthop.Unresolved.String():
-		level = slog.LevelDebug // comes with every start; the health check tells what it means
-	case nexthop.NoRoute.String(), "unhealthy", "ejected":
-		level = slog.LevelWarn
-	}
-	d.opt.Log.Log(context.Background(), level, "backend", args...)
 }
 
 // Run moves packets until ctx ends, Stop is called or no device is left. When it returns every packet is

@@ -89,6 +89,7 @@ internal/stackd : wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp 
 internal/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/kernref: packet wire gpukern gpukern/* internal/litref
 internal/litref :
+internal/logqueue:
 internal/random :
 internal/ports  : wire clock
 internal/suggest :

@@ -27,8 +27,10 @@ const engineOps = gpukern.OpParse | gpukern.OpChecksum | gpukern.OpHash
 
 // Options are what the configuration does not say.
 type Options struct {
-	Log     *slog.Logger // of changes; required
-	Build   metrics.Build
+	Log        *slog.Logger  // of changes; required. It must not block: some records come from loops
+	LogDropped func() uint64 // see node.Config
+	Build      metrics.Build
+
 	Metrics func(*metrics.Registry) http.Handler // serves the metrics where the configuration has an address for them
 	Load    func() (*Config, error)              // reads the configuration again, for reloads; nil where there is no file
 	GPU     cuda.Options
@@ -75,7 +77,7 @@ func (d *Daemon) nodeConfig() node.Config {
 	return node.Config{
 		Loops: d.cfg.Devices[0].Queues, CPUs: d.cfg.CPUs, ExtraProcessor: d.cfg.ExtraProcessor,
 		Engine: d.cfg.Engine, Ops: engineOps, GPU: d.opt.GPU,
-		Log: d.opt.Log, Build: d.opt.Build, Metrics: d.cfg.Metrics.Listen, Exposition: d.opt.Metrics,
+		Log: d.opt.Log, LogDropped: d.opt.LogDropped, Build: d.opt.Build, Metrics: d.cfg.Metrics.Listen, Exposition: d.opt.Metrics,
 		Control:       d.cfg.Control.Socket,
 		ControlInUse:  "a stack is running at %s (give this one another with --socket or control.socket, or \"\" for none)",
 		ControlServer: func(*node.Node) http.Handler { return d.handler() },

@@ -1,0 +1,90 @@
+package logqueue
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// pipe blocks each write until it is opened, as one whose reader has stopped.
+type pipe struct {
+	open chan struct{}
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (p *pipe) Write(b []byte) (int, error) {
+	<-p.open
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+func note(n uint64) []byte { return fmt.Appendf(nil, "%d dropped\n", n) }
+
+func TestAFullQueueDropsCountsAndReportsTheGap(t *testing.T) {
+	p := &pipe{open: make(chan struct{})}
+	w := New(p, 10*100, note)
+	const records = 300
+	for i := range records {
+		if n, err := fmt.Fprintf(w, "%09d\n", i); n != 10 || err != nil {
+			t.Fatalf("write: %d, %v", n, err)
+		}
+	}
+	dropped := w.Dropped()
+	if dropped < records-2*100 || dropped >= records {
+		t.Errorf("%d of %d records dropped by a queue for 100", dropped, records)
+	}
+	if w.Close(10 * time.Millisecond) {
+		t.Error("Close says that all is written while nothing can be")
+	}
+	close(p.open)
+	if !w.Close(10 * time.Second) {
+		t.Fatal("not all is written")
+	}
+	lines := strings.Split(strings.TrimSuffix(p.text.String(), "\n"), "\n")
+	want, gap := uint64(0), uint64(0)
+	for _, line := range lines {
+		var n uint64
+		if strings.HasSuffix(line, "dropped") {
+			fmt.Sscanf(line, "%d dropped", &n)
+			gap, want = gap+n, want+n
+			continue
+		}
+		if fmt.Sscanf(line, "%d", &n); n != want {
+			t.Fatalf("record %d, want %d: records must be whole, in order, and a gap reported where it is", n, want)
+		}
+		want++
+	}
+	if gap != dropped || want != records {
+		t.Errorf("gaps of %d records and %d of %d records seen; Dropped says %d", gap, want, records, dropped)
+	}
+	if fmt.Fprintln(w, "late"); w.Dropped() != dropped+1 {
+		t.Error("a record after Close is not counted as dropped")
+	}
+}
+
+func TestRecordsAreWrittenWithoutClose(t *testing.T) {
+	p := &pipe{open: make(chan struct{})}
+	close(p.open)
+	w := New(p, 1000, note)
+	for i := range 3 {
+		fmt.Fprintln(w, "record", i)
+		for range 1000 {
+			p.mu.Lock()
+			done := strings.Contains(p.text.String(), fmt.Sprint("record ", i))
+			p.mu.Unlock()
+			if done {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if got := p.text.String(); got != "record 0\nrecord 1\nrecord 2\n" {
+		t.Errorf("written: %q", got)
+	}
+}
