@@ -54,7 +54,10 @@ func (c OpenConfig) Open() (*socket.Stack, error) {
 	if len(c.Node.Devices) != 1 || len(c.Addrs) == 0 {
 		return nil, errors.New("millrace: one device and at least one address are required")
 	}
-	kernels := nexthop.KernelAddrs()
+	kernels, err := nexthop.KernelAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("millrace: the kernel's addresses: %w", err)
+	}
 	for _, p := range c.Addrs {
 		if kernels[p.Addr()] {
 			return nil, fmt.Errorf("millrace: the kernel has the address %s itself; give the stack another one", p.Addr())

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 
 	"github.com/millrace/millrace/gateway/datapath"
-	"github.com/millrace/millrace/node/nexthop"
 )
 
 // Network is a prefix of the addresses on the link of a port.
@@ -28,7 +27,9 @@ type Announcement struct {
 // unsolicited advertisements (RFC 4861 7.2.6). Neither is answered, so they are to be sent a few times.
 func (g *Gateway) Announcements(networks []Network) (list []Announcement) {
 	s := g.snap.Load()
-	kernels := nexthop.KernelAddrs()
+	g.mu.Lock()
+	kernels := g.kernelAddrs()
+	g.mu.Unlock()
 	for _, a := range g.Announced() {
 		if kernels[a] {
 			continue

@@ -70,14 +70,15 @@ type Gateway struct {
 	alarm   time.Time            // when timer runs; zero is never
 	timer   *time.Timer
 
-	dirty  map[netip.Addr]nexthop.Hop // hops that changed and are not in the snapshot yet: with those of before
-	held   bool                       // they wait for flushHops
-	window time.Time                  // when burst began to count changes of hops
-	burst  int
-	down   map[uint32]bool // backends that fail their checks
-	cut    map[uint32]bool // backends that a reload removed, with `removed: drop`
-	hops   map[netip.Addr]nexthop.Hop
-	closed bool
+	dirty   map[netip.Addr]nexthop.Hop // hops that changed and are not in the snapshot yet: with those of before
+	held    bool                       // they wait for flushHops
+	window  time.Time                  // when burst began to count changes of hops
+	burst   int
+	down    map[uint32]bool // backends that fail their checks
+	cut     map[uint32]bool // backends that a reload removed, with `removed: drop`
+	hops    map[netip.Addr]nexthop.Hop
+	kernels map[netip.Addr]bool // the kernel's own addresses, as last read; not changed once here
+	closed  bool
 
 	checks    *health.Checker
 	detectors map[poolKey]*outlierDetector

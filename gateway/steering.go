@@ -35,11 +35,21 @@ func (g *Gateway) Steering() []Steer {
 	list = append(list, g.steerReplies(s)...)
 	list = append(list, g.steerSNAT(s)...)
 	list = append(list, g.steerTunnels()...)
-	kernels := nexthop.KernelAddrs()
+	kernels := g.kernelAddrs()
 	for i := range list {
 		list[i].Neighbor = list[i].Neighbor && !kernels[list[i].Addr]
 	}
 	return append(withMessages(list), kept(list, kernels)...)
+}
+
+// kernelAddrs returns the kernel's own addresses, those of before when they cannot be read: without
+// them the gateway would answer ARP for the machine's addresses and take its packets. The caller holds
+// g.mu.
+func (g *Gateway) kernelAddrs() map[netip.Addr]bool {
+	if set, err := nexthop.KernelAddrs(); err == nil {
+		g.kernels = set
+	}
+	return g.kernels
 }
 
 // Types of messages for the gateway, see icmp.go: errors, and to its own addresses echo requests (8,

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/rtnl"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/pmd/device"
 )
@@ -44,16 +46,17 @@ type Link struct {
 	MAC   [6]byte
 	MTU   int // of network-layer packets; 0 is no limit
 
-	index int  // the kernel's; 0 where there is no interface
-	most  int  // limit of MTU: larger packets do not fit the driver's frames
-	peer  bool // the interface is the other end of the wire, Linux's: its link address is not ours (TAP)
+	index int    // the kernel's; 0 where there is no interface
+	as    string // the interface's present name, where that is not Name
+	most  int    // limit of MTU: larger packets do not fit the driver's frames
+	peer  bool   // the interface is the other end of the wire, Linux's: its link address is not ours (TAP)
 }
 
 // newLink starts from what the driver says, so that the first look finds only real
 // changes. It returns the interface of a device that has just been opened.
 func (n *Node) newLink(name string, dev *device.Device) (Link, error) {
 	info := dev.Queues[0].Info()
-	in, err := n.netlink.LinkByName(name)
+	in, err := rtnl.Dump(func() (netlink.Link, error) { return n.netlink.LinkByName(name) })
 	switch {
 	case err != nil && n.cfg.OpenDevice != nil: // no interface, so that its state never changes
 		return Link{Name: name, MAC: info.MAC, MTU: info.MTU}, nil
@@ -72,22 +75,28 @@ func (n *Node) newLink(name string, dev *device.Device) (Link, error) {
 // 2048.
 const frameReserve = 548
 
-// look returns the interface as it is now. One that has gone does not come back: what
-// is made under its name is not what the driver holds.
+// look returns the interface as it is now, also under another name. One that has gone
+// does not come back: what is made under its name is not what the driver holds.
 func (l *Link) look(nl *netlink.Handle) Link {
 	now := *l
 	if l.index == 0 {
 		return now
 	}
-	in, err := nl.LinkByName(l.Name)
-	if l.State == LinkGone || errors.As(err, new(netlink.LinkNotFoundError)) || err == nil && in.Attrs().Index != l.index {
+	if l.State == LinkGone {
+		return now
+	}
+	in, err := nl.LinkByIndex(l.index) // which an interface keeps when it is renamed
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		now.State = LinkGone
 		return now
 	}
 	if err != nil {
-		return now // an interrupted dump says nothing
+		return now // no answer says nothing
 	}
 	at := in.Attrs()
+	if now.as = ""; at.Name != l.Name {
+		now.as = at.Name
+	}
 	switch {
 	case at.RawFlags&unix.IFF_UP == 0:
 		now.State = LinkDown
@@ -143,6 +152,9 @@ func (n *Node) logLink(old, now *Link) {
 			args = append(args, "remedy", "restart when the interface is back")
 		}
 		n.log.Log(context.Background(), now.State.level(), "link", args...)
+	}
+	if now.as != old.as {
+		n.log.Warn("link", "device", now.Name, "renamed", cmp.Or(now.as, now.Name))
 	}
 	if now.MAC != old.MAC || now.MTU != old.MTU {
 		n.log.Warn("link", "device", now.Name, "mac", net.HardwareAddr(now.MAC[:]).String(), "mtu", now.MTU,

@@ -1,12 +1,17 @@
 package node
 
 import (
+	"errors"
+	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/testnet"
 )
 
 func TestALinkThatWasReplacedIsGoneForGood(t *testing.T) {
@@ -23,11 +28,11 @@ func TestALinkThatWasReplacedIsGoneForGood(t *testing.T) {
 	if got := l.look(nl).State; got != want {
 		t.Errorf("state %d, want %d", got, want)
 	}
-	l.index++
+	l.index += 1 << 20
 	if l.State = l.look(nl).State; l.State != LinkGone {
 		t.Errorf("a stranger of the same name has state %d", l.State)
 	}
-	l.index--
+	l.index -= 1 << 20
 	if got := l.look(nl).State; got != LinkGone {
 		t.Errorf("what was gone has state %d", got)
 	}
@@ -60,6 +65,51 @@ func TestALinkFollowsItsInterfaceAsFarAsThatIsOurs(t *testing.T) {
 			t.Errorf("%s: %+v, want %x and %d", name, got, c.mac, c.mtu)
 		}
 	}
+}
+
+// TestALinkIsFollowedByItsIndex renames the interface of a device and back: packets go on all the while.
+func TestALinkIsFollowedByItsIndex(t *testing.T) {
+	n := testnet.For(t, "mr-rename")
+	a, b := n.Namespace("a"), n.Namespace("b")
+	if err := n.Link(a, "eth0", b, "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(a.Up("eth0"), b.Up("eth0")); err != nil {
+		t.Fatal(err)
+	}
+	var nl *netlink.Handle
+	var l Link
+	if err := a.Do(func() (err error) {
+		if nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+			return err
+		}
+		in, err := nl.LinkByName("eth0")
+		if err == nil {
+			l = Link{Name: "eth0", index: in.Attrs().Index, peer: true} // whose link address is of no interest
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer nl.Close()
+	var log testnet.Log
+	node := &Node{log: slog.New(slog.NewTextHandler(&log, nil))}
+	step := func(want LinkState, record string, command ...string) {
+		t.Helper()
+		if out, err := a.Run(command[0], command[1:]...); err != nil {
+			t.Fatal(err, out)
+		}
+		now := l.look(nl)
+		node.logLink(&l, &now)
+		if l = now; l.State != want || !strings.HasSuffix(log.String(), record+"\n") {
+			t.Errorf("%v: state %v, log\n%s", command, l.State, log.String())
+		}
+	}
+	step(LinkUp, "device=eth0 renamed=other0", "ip", "link", "set", "eth0", "name", "other0")
+	step(LinkDown, "device=eth0 state=down", "ip", "link", "set", "other0", "down")
+	step(LinkUp, "device=eth0 state=up", "ip", "link", "set", "other0", "up")
+	step(LinkUp, "device=eth0 renamed=eth0", "ip", "link", "set", "other0", "name", "eth0")
+	step(LinkGone, `device=eth0 state=gone remedy="restart when the interface is back"`, "ip", "link", "del", "eth0")
 }
 
 // openHandle returns a handle for the network namespace of the test.

@@ -1,11 +1,14 @@
 package node
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/rtnl"
 )
 
 // Network is a prefix of the kernel's addresses on the link of a device.
@@ -19,7 +22,7 @@ type Network struct {
 // advertisements), which only hosts of the same link hear. It returns the networks on
 // the links of the devices and of their VLANs.
 func (n *Node) Networks() (list []Network, err error) {
-	links, err := n.netlink.LinkList()
+	links, err := rtnl.Dump(n.netlink.LinkList)
 	if err != nil {
 		return nil, err
 	}
@@ -38,9 +41,12 @@ func (n *Node) Networks() (list []Network, err error) {
 			continue
 		}
 		net.Dev = dev
-		addrs, err := n.netlink.AddrList(l, netlink.FAMILY_ALL)
-		if err != nil {
+		addrs, err := rtnl.Dump(func() ([]netlink.Addr, error) { return n.netlink.AddrList(l, netlink.FAMILY_ALL) })
+		switch {
+		case errors.Is(err, unix.ENODEV):
 			continue // it has gone meanwhile
+		case err != nil:
+			return nil, err
 		}
 		for _, a := range addrs {
 			net.Prefix = prefixOf(a)
@@ -77,8 +83,10 @@ func (n *Node) KernelRoutes(dev int) (list []Route, err error) {
 	if link.index == 0 {
 		return nil, nil // there is no interface
 	}
-	routes, err := n.netlink.RouteListFiltered(netlink.FAMILY_ALL,
-		&netlink.Route{LinkIndex: link.index, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	routes, err := rtnl.Dump(func() ([]netlink.Route, error) {
+		return n.netlink.RouteListFiltered(netlink.FAMILY_ALL,
+			&netlink.Route{LinkIndex: link.index, Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/rtnl"
 )
 
 // This is the machine that the program runs on.
@@ -74,7 +76,7 @@ func memlock() (uint64, error) {
 
 // links asks the kernel about the interfaces named, or about all.
 func links(names []string) ([]Link, error) {
-	found, err := netlink.LinkList()
+	found, err := rtnl.Dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", err)
 	}

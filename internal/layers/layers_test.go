@@ -24,11 +24,11 @@ ring            : packet
 capture         :
 pmd             : packet ring clock wire
 pmd/pcap        : packet ring clock capture pmd
-pmd/afxdp       : packet ring clock pmd pmd/vnet
+pmd/afxdp       : packet ring clock pmd pmd/vnet internal/rtnl
 pmd/vnet        : packet
 pmd/afpacket    : packet ring clock pmd pmd/vnet wire
 pmd/tap         : packet ring clock pmd
-pmd/device      : ring pmd pmd/*
+pmd/device      : ring pmd pmd/* internal/rtnl
 gpukern/image   :
 gpukern/tuple   :
 gpukern/lpm     : gpukern/image gpukern/tuple
@@ -58,12 +58,12 @@ socket          : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack 
 .               : wire gpukern ip node node/nexthop socket stack/host
 gateway/health  : clock
 gateway/quiclb  :
-node/nexthop    :
+node/nexthop    : internal/rtnl
 gateway/config  : gateway/health gpukern/lpm internal/strictyaml
 gateway/datapath: gateway/quiclb packet clock wire ip gpukern gpukern/lpm metrics internal/random
 gateway         : gateway/health gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
 gateway/admin   : gateway gpukern internal/control
-node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda stack metrics internal/control
+node            : packet ring pmd pmd/* gpukern gpukern/choose gpukern/cuda stack metrics internal/control internal/rtnl
 gateway/daemon  : gateway gateway/* node node/nexthop pmd pmd/device gpukern gpukern/cuda stack metrics internal/control
 docs            :
 cmd/millrace    : *
@@ -81,17 +81,18 @@ examples/udpecho: . socket
 examples/lab    : internal/testnet
 internal/conformance: packet ring clock pmd
 internal/control:
-internal/doctor : gpukern
+internal/doctor : gpukern internal/rtnl
 internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack internal/kernref
 internal/service:
 internal/strictyaml: internal/suggest
-internal/stackd : wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/service internal/strictyaml internal/control
+internal/stackd : wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/service internal/strictyaml internal/control internal/rtnl
 internal/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/kernref: packet wire gpukern gpukern/* internal/litref
 internal/litref :
 internal/logqueue:
 internal/random :
 internal/ports  : wire clock
+internal/rtnl   :
 internal/suggest :
 internal/checkout:
 internal/hostkern: gpukern/image gpukern/tuple internal/checkout
@@ -112,7 +113,7 @@ const rooms = `
 github.com/asavie/xdp             : bench/asavie
 github.com/cilium/ebpf            : pmd/afxdp bench
 github.com/gopacket/gopacket      : capture bench internal/derivepcaps
-github.com/vishvananda/netlink    : node internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device internal/doctor internal/testnet bench
+github.com/vishvananda/netlink    : node internal/rtnl internal/stackd pmd/afxdp pmd/afpacket pmd/tap pmd/device internal/doctor internal/testnet bench
 github.com/vishvananda/netns      : internal/testnet
 github.com/prometheus             : cmd/prom
 github.com/spf13                  : cmd/millrace

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/cuda"
+	"github.com/millrace/millrace/internal/rtnl"
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/node"
@@ -101,7 +102,7 @@ func (d *Daemon) openNode() (err error) {
 // takesAll says whether every packet of an interface is the host's. It rejects an address that the kernel has as
 // well: both would answer for it.
 func takesAll(v *Device) (whole bool, err error) {
-	link, err := netlink.LinkByName(v.Name)
+	link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(v.Name) })
 	switch {
 	case errors.As(err, new(netlink.LinkNotFoundError)) && v.Driver == string(device.TAP):
 		return true, nil // the driver makes it
@@ -110,7 +111,7 @@ func takesAll(v *Device) (whole bool, err error) {
 	case err != nil:
 		return false, fmt.Errorf("interface %s: %w", v.Name, err)
 	}
-	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	addrs, err := rtnl.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return false, fmt.Errorf("addresses of %s: %w", v.Name, err)
 	}

@@ -2,22 +2,25 @@ package nexthop
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/rtnl"
 )
 
 // Kernel resolves by the kernel's routes and neighbour table. The kernel does ARP and
 // neighbour discovery: its stack keeps running beside the drivers.
 type Kernel struct {
 	devices []string // by index
-	nl      *netlink.Handle
+	known   []int    // the kernel's index of each; 0 before it has been seen
+	nl      kernelTables
 	wake    chan struct{} // something may have changed
 	stop    context.CancelFunc
 	done    chan struct{}
@@ -26,7 +29,19 @@ type Kernel struct {
 	addrs   []netip.Addr
 	changed func(netip.Addr, Hop)
 
-	reported map[netip.Addr]Hop // owned by resolveLoop
+	// These belong to resolveLoop.
+	reported   map[netip.Addr]Hop
+	lastLinks  map[int]link                  // as last read whole; nil before
+	lastNeighs map[neighborKey]netlink.Neigh // the same
+}
+
+// kernelTables is the part of netlink.Handle that the resolver uses, so that tests can interrupt it.
+type kernelTables interface {
+	LinkList() ([]netlink.Link, error)
+	NeighList(linkIndex, family int) ([]netlink.Neigh, error)
+	RouteGet(destination net.IP) ([]netlink.Route, error)
+	NeighSet(*netlink.Neigh) error
+	Close()
 }
 
 // The resolver looks again after a netlink notification, but not more often than
@@ -48,7 +63,7 @@ func NewKernel(devices []string) (*Kernel, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Kernel{
-		devices: devices, nl: nl, stop: stop,
+		devices: devices, known: make([]int, len(devices)), nl: nl, stop: stop,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), reported: map[netip.Addr]Hop{},
 	}
 	if err := r.subscribe(ctx); err != nil {
@@ -133,23 +148,55 @@ func (r *Kernel) resolveLoop(ctx context.Context) {
 }
 
 // resolveAll reports what changed, and returns whether every next hop that has a route
-// is known.
+// is known. What the kernel does not answer stays as it was: hops that were good stay in
+// use while interfaces that come and go interrupt its dumps.
 func (r *Kernel) resolveAll() bool {
 	r.mu.Lock()
 	addrs, changed := r.addrs, r.changed
 	r.mu.Unlock()
-	links, neighs := r.links(), r.neighbors()
-	reported, all := map[netip.Addr]Hop{}, true
+	view := r.look()
+	reported, all := map[netip.Addr]Hop{}, !view.stale
 	for _, a := range addrs {
-		hop := r.resolve(a, links, neighs)
+		old, known := r.reported[a]
+		hop, ok := r.resolve(a, &view)
+		if !ok {
+			all = false
+			if known {
+				reported[a] = old
+			}
+			continue
+		}
 		all = all && hop.State != Unresolved
-		if old, ok := r.reported[a]; !ok || old != hop {
+		if !known || old != hop {
 			changed(a, hop)
 		}
 		reported[a] = hop
 	}
 	r.reported = reported
 	return all
+}
+
+// view is the kernel's interfaces and neighbours at one time.
+type view struct {
+	links  map[int]link
+	neighs map[neighborKey]netlink.Neigh
+	stale  bool // one of them is of an earlier time, because it could not be read
+}
+
+// look returns the present view, with an earlier table in place of one that cannot be read.
+func (r *Kernel) look() view {
+	stale := false
+	if links, err := r.links(); err == nil {
+		r.lastLinks = links
+	} else {
+		stale = true
+	}
+	if neighs, err := r.neighbors(); err == nil {
+		r.lastNeighs = neighs
+	} else {
+		stale = true
+	}
+	return view{r.lastLinks, r.lastNeighs, stale}
 }
 
 // link is how frames of an interface leave: by a device, and with a tag if the
@@ -160,20 +207,35 @@ type link struct {
 }
 
 // links returns the interfaces that are in the list of devices, or 802.1Q VLANs on top
-// of one, by interface index. The index changes when a device comes back.
-func (r *Kernel) links() map[int]link {
-	list, err := r.nl.LinkList()
+// of one, by interface index. The index changes when a device is deleted and made again.
+func (r *Kernel) links() (map[int]link, error) {
+	list, err := rtnl.Dump(r.nl.LinkList)
 	if err != nil {
-		return nil // as if there were none; the next look is soon
+		return nil, err
 	}
-	return linksOf(r.devices, list)
+	findDevices(r.devices, r.known, list)
+	return linksOf(r.known, list), nil
 }
 
-func linksOf(devices []string, list []netlink.Link) map[int]link {
-	m := map[int]link{}
+// findDevices enters the index of each device. An interface that has been renamed is
+// still the device that the driver has open, also where another one has its name now.
+func findDevices(devices []string, known []int, list []netlink.Link) {
+	byName, exists := map[string]int{}, map[int]bool{}
 	for _, l := range list {
-		if i := slices.Index(devices, l.Attrs().Name); i >= 0 {
-			m[l.Attrs().Index] = link{uint8(i), 0}
+		byName[l.Attrs().Name], exists[l.Attrs().Index] = l.Attrs().Index, true
+	}
+	for i, name := range devices {
+		if !exists[known[i]] {
+			known[i] = byName[name]
+		}
+	}
+}
+
+func linksOf(known []int, list []netlink.Link) map[int]link {
+	m := map[int]link{}
+	for i, index := range known {
+		if index != 0 {
+			m[index] = link{uint8(i), 0}
 		}
 	}
 	for _, l := range list {
@@ -195,18 +257,18 @@ type neighborKey struct {
 }
 
 // neighbors returns the kernel's neighbour table.
-func (r *Kernel) neighbors() map[neighborKey]netlink.Neigh {
-	m := map[neighborKey]netlink.Neigh{}
-	list, err := r.nl.NeighList(0, unix.AF_UNSPEC)
+func (r *Kernel) neighbors() (map[neighborKey]netlink.Neigh, error) {
+	list, err := rtnl.Dump(func() ([]netlink.Neigh, error) { return r.nl.NeighList(0, unix.AF_UNSPEC) })
 	if err != nil {
-		return m // as if none were known; the kernel is asked, and again soon
+		return nil, err
 	}
+	m := make(map[neighborKey]netlink.Neigh, len(list))
 	for _, n := range list {
 		if a, ok := netip.AddrFromSlice(n.IP); ok {
 			m[neighborKey{n.LinkIndex, a.Unmap()}] = n
 		}
 	}
-	return m
+	return m, nil
 }
 
 // States of a neighbour entry (RFC 4861 7.3.2). A stale link address may be used, but
@@ -216,29 +278,44 @@ const (
 	usable = probed | netlink.NUD_STALE
 )
 
-// resolve returns the hop to a. The kernel probes it if it is not known to be
-// reachable.
-func (r *Kernel) resolve(a netip.Addr, links map[int]link, neighs map[neighborKey]netlink.Neigh) Hop {
+// resolve returns the hop to a; false when the kernel does not say. The kernel probes a
+// hop that is not known to be reachable.
+func (r *Kernel) resolve(a netip.Addr, v *view) (Hop, bool) {
 	routes, err := r.nl.RouteGet(a.AsSlice())
-	if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST {
-		return Hop{State: NoRoute}
+	if err != nil && !unroutable(err) {
+		return Hop{}, false
 	}
-	on, ok := links[routes[0].LinkIndex]
+	if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST {
+		return Hop{State: NoRoute}, true
+	}
+	on, ok := v.links[routes[0].LinkIndex]
 	if !ok {
-		return Hop{State: NoRoute}
+		return Hop{State: NoRoute}, !v.stale // it may be newer than the view
 	}
 	next := neighborKey{routes[0].LinkIndex, a}
 	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok {
 		next.addr = gw.Unmap()
 	}
-	n := neighs[next]
+	n := v.neighs[next]
 	if n.State&probed == 0 {
 		r.probe(next)
 	}
 	if n.State&usable == 0 || len(n.HardwareAddr) != 6 {
-		return Hop{Dev: on.dev, VLAN: on.vlan, State: Unresolved}
+		return Hop{Dev: on.dev, VLAN: on.vlan, State: Unresolved}, !v.stale
 	}
-	return Hop{MAC: [6]byte(n.HardwareAddr), Dev: on.dev, VLAN: on.vlan, State: Ready}
+	return Hop{MAC: [6]byte(n.HardwareAddr), Dev: on.dev, VLAN: on.vlan, State: Ready}, true
+}
+
+// unroutable reports whether an error of RouteGet is an answer: there is no route, or one that
+// discards (blackhole EINVAL, unreachable EHOSTUNREACH, prohibit EACCES; route(8)). Any other, such as
+// ENOBUFS, says nothing of routes.
+func unroutable(err error) bool {
+	for _, e := range []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL, unix.ESRCH, unix.ENETDOWN, unix.ENODEV} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // probe makes the kernel resolve an address as if it had a packet to send there. The
@@ -261,15 +338,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// KernelAddrs returns the addresses of this machine's interfaces. Where they cannot be read none is
-// known, as on a machine that has none. They are those of the calling thread's network namespace.
-func KernelAddrs() map[netip.Addr]bool {
-	set := map[netip.Addr]bool{}
-	list, _ := net.InterfaceAddrs()
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			set[p.Addr()] = true
-		}
-	}
-	return set
-}
+// KernelAddrs returns the addresses of this machine's interfaces: those of the calling thread's network
+// namespace. An error is not an answer: a caller that takes it for none would claim the machine's own.
+func KernelAddrs() (map[netip.Addr]bool, error) { return rtnl.Addrs() }

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/rtnl"
 	"github.com/millrace/millrace/pmd"
 )
 
@@ -24,7 +25,7 @@ type iface struct {
 // lookUp reads them by netlink, in the network namespace of the calling thread, and the number of queues by ethtool where
 // the driver supports that.
 func lookUp(name string) (iface, error) {
-	l, err := netlink.LinkByName(name)
+	l, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(name) })
 	if err != nil {
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
 			return iface{name: name}, fmt.Errorf("no such interface: %w", pmd.ErrGone)

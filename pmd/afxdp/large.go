@@ -4,6 +4,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/millrace/millrace/internal/rtnl"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd/vnet"
 )
@@ -28,11 +29,11 @@ func (d *Device) openLarge(q *Queue) (err error) {
 
 // queueless reports whether the interface has no queueing discipline, as veth has none unless one is configured.
 func queueless(index int) bool {
-	link, err := netlink.LinkByIndex(index)
+	link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByIndex(index) })
 	if err != nil {
 		return false
 	}
-	list, err := netlink.QdiscList(link)
+	list, err := rtnl.Dump(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 	if err != nil {
 		return false
 	}

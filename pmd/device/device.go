@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/millrace/millrace/internal/rtnl"
 	"github.com/millrace/millrace/pmd"
 	"github.com/millrace/millrace/pmd/afpacket"
 	"github.com/millrace/millrace/pmd/afxdp"
@@ -202,7 +203,8 @@ const standardMTU = 1500
 func NewArena(loops int, names ...string) (*ring.Arena, []*ring.Pool, error) {
 	size := 2048
 	for _, name := range names {
-		if link, err := netlink.LinkByName(name); err == nil && link.Attrs().MTU > standardMTU {
+		link, err := rtnl.Dump(func() (netlink.Link, error) { return netlink.LinkByName(name) })
+		if err == nil && link.Attrs().MTU > standardMTU {
 			size = 4096
 		}
 	}

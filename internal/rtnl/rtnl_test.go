@@ -1,0 +1,62 @@
+package rtnl
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/internal/testnet"
+)
+
+func TestAnInterruptedDumpIsMadeAgain(t *testing.T) {
+	for _, cause := range []error{netlink.ErrDumpInterrupted, unix.EINTR, fmt.Errorf("dump: %w", unix.ENOBUFS)} {
+		calls := 0
+		got, err := Dump(func() ([]int, error) {
+			if calls++; calls < 4 {
+				return []int{1}, cause // a part
+			}
+			return []int{1, 2}, nil
+		})
+		if err != nil || len(got) != 2 || calls != 4 {
+			t.Errorf("%v: %v, %v after %d calls", cause, got, err, calls)
+		}
+	}
+}
+
+func TestAPartIsNeverTheAnswer(t *testing.T) {
+	calls := 0
+	got, err := Dump(func() ([]int, error) { calls++; return []int{1}, netlink.ErrDumpInterrupted })
+	if got != nil || !errors.Is(err, netlink.ErrDumpInterrupted) || calls != dumpTries {
+		t.Errorf("%v, %v after %d calls", got, err, calls)
+	}
+	calls = 0
+	if got, err := Dump(func() (int, error) { calls++; return 1, unix.EPERM }); got != 0 || !errors.Is(err, unix.EPERM) || calls != 1 {
+		t.Errorf("another error: %v, %v after %d calls", got, err, calls)
+	}
+}
+
+func TestAddrsAreThoseOfTheNamespace(t *testing.T) {
+	n := testnet.For(t, "mr-rtnl")
+	a, b := n.Namespace("a"), n.Namespace("b")
+	for _, err := range []error{n.Link(a, "eth0", b, "eth0"), a.Up("eth0", "198.18.2.1/24", "2001:db8:2::1/64")} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got map[netip.Addr]bool
+	if err := a.Do(func() (err error) { got, err = Addrs(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"198.18.2.1", "2001:db8:2::1", "127.0.0.1", "::1"} {
+		if !got[netip.MustParseAddr(s)] {
+			t.Errorf("%s is missing in %v", s, got)
+		}
+	}
+	if got[netip.MustParseAddr("198.18.2.2")] {
+		t.Error("an address that nobody has")
+	}
+}
