@@ -59,6 +59,10 @@ func (d *Decoded) take(l gopacket.Layer, at int) bool {
 	case *layers.Dot1Q:
 		d.Tags++
 		return d.Tags <= 2 && d.L3 == 0
+	case *layers.PPPoE:
+		return d.L3 == 0 && l.Code == layers.PPPoECodeSession
+	case *layers.PPP, *layers.MPLS:
+		return d.L3 == 0
 	case *layers.IPv4:
 		return d.ipv4(l, at)
 	case *layers.IPv6:

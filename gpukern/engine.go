@@ -32,12 +32,13 @@ const (
 	OpSketch                   // count the packet in the engine's sketches
 	OpLiterals                 // Batch.Matches, the literals found in payloads
 	OpFill                     // write checksums into packets that are to be sent
+	OpL2Encap                  // look behind MPLS label stacks and PPPoE session headers as behind VLAN tags
 
 	// OpsHeader is what an engine does by default.
 	OpsHeader = OpParse | OpChecksum | OpHash | OpACL | OpLPM
 )
 
-var opNames = []string{"parse", "checksum", "hash", "acl", "lpm", "tunnel", "flow", "sketch", "literals", "fill"}
+var opNames = []string{"parse", "checksum", "hash", "acl", "lpm", "tunnel", "flow", "sketch", "literals", "fill", "l2encap"}
 
 // String returns the names of the set bits, joined by "+".
 func (o Ops) String() string {

@@ -39,6 +39,6 @@ type Stages struct {
 	look  lookup
 }
 
-func (s *Stages) Parse(b *packet.Batch)             { parse(&s.chunk, b, 0, false) }
+func (s *Stages) Parse(b *packet.Batch)             { parse(&s.chunk, b, 0, OpParse) }
 func (s *Stages) ACL(b *packet.Batch, a *acl.List)  { s.look.acl(&s.chunk, b, a) }
 func (s *Stages) LPM(b *packet.Batch, r *lpm.Table) { s.look.lpm(&s.chunk, b, r) }

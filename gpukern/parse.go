@@ -35,6 +35,17 @@ import (
 //   - Proto is what the last header read names, also where L4 is 0. Extension headers are those of RFC
 //     8200 4, AH and Mobility; over IPv4 those numbers are transports as any others.
 //
+// Layer 2 encapsulations, with OpL2Encap:
+//
+//   - Behind the tags of the first Ethernet header, a PPPoE session header (RFC 2516 4: version and type
+//     1, code 0) and the two bytes of the PPP protocol are skipped where that is IPv4 or IPv6, and an MPLS
+//     label stack (RFC 3032 2.1) of at most 8 entries where a 4 or 6 follows the bottom of the stack in
+//     the four bits of IP's version. L3 is then behind them. The length in the PPPoE header is not looked at.
+//   - Any other packet of these EtherTypes is found what it is found without OpL2Encap, but that one cut
+//     within these headers is truncated and has no L3.
+//   - They are for packets that are looked at, not sent on: what forwards a packet expects L3 behind Ethernet
+//     and tags.
+//
 // Tunnels, with OpTunnel:
 //
 //   - A packet that is neither malformed nor a fragment is a tunnel where it is UDP to port 4789 with
@@ -80,6 +91,7 @@ type parser struct {
 	t       *tuple.Tuple
 	limit   int  // where an inner packet ends at the latest; boundless for others
 	tunnels bool // to be looked into
+	l2encap bool // headers of MPLS and PPPoE are to be skipped; no longer set in an inner packet
 }
 
 // boundless is beyond the end of every packet.
@@ -124,7 +136,59 @@ func (s parser) link(off int) {
 		ether = binary.BigEndian.Uint16(p[l3+2:])
 		l3 += 4
 	}
+	if s.l2encap {
+		var whole bool
+		if l3, ether, whole = s.skipL2Encap(l3, ether); !whole {
+			return
+		}
+	}
 	s.network(l3, ether)
+}
+
+// The headers of layer 2 that OpL2Encap skips.
+const (
+	pppoeLen  = 6 + 2 // with the PPP protocol
+	pppIPv4   = 0x0021
+	pppIPv6   = 0x0057
+	maxLabels = 8 // of an MPLS stack
+)
+
+// skipL2Encap returns the offset and the EtherType of the IP packet in the MPLS or PPPoE packet at l3, and both
+// as they are for others. False says that its headers are cut off.
+func (s parser) skipL2Encap(l3 int, ether uint16) (int, uint16, bool) {
+	switch ether {
+	case wire.EtherTypePPPoE:
+		if s.lacks(l3, pppoeLen, s.limit) {
+			return 0, 0, false
+		}
+		if h := s.p[l3 : l3+pppoeLen]; h[0] == 0x11 && h[1] == 0 {
+			switch binary.BigEndian.Uint16(h[6:]) {
+			case pppIPv4:
+				return l3 + pppoeLen, wire.EtherTypeIPv4, true
+			case pppIPv6:
+				return l3 + pppoeLen, wire.EtherTypeIPv6, true
+			}
+		}
+	case wire.EtherTypeMPLS, wire.EtherTypeMPLSUpstream:
+		at := l3
+		for range maxLabels {
+			if s.lacks(at, 5, s.limit) { // with the first byte behind the entry
+				return 0, 0, false
+			}
+			at += 4
+			if s.p[at-2]&1 == 0 { // not the bottom of the stack
+				continue
+			}
+			switch s.p[at] >> 4 {
+			case 4:
+				return at, wire.EtherTypeIPv4, true
+			case 6:
+				return at, wire.EtherTypeIPv6, true
+			}
+			return l3, ether, true // a pseudowire, or the like
+		}
+	}
+	return l3, ether, true
 }
 
 // network reads what an Ethernet type names, at l3.

@@ -17,7 +17,7 @@ type lookup struct {
 // pass does the header pass over b, chunk by chunk and stage by stage.
 func (c *CPU) pass(b *packet.Batch, t *tableSet) {
 	for i := 0; i < len(b.D); {
-		i = parse(c.work, b, i, c.ops&OpTunnel != 0)
+		i = parse(c.work, b, i, c.ops)
 		switch {
 		case c.ops&OpFill != 0:
 			fill(c.work, b)
@@ -58,7 +58,8 @@ func (c *CPU) lookups(w *tuple.Chunk, b *packet.Batch, t *tableSet) {
 
 // parse is the first stage: it reads the headers of packets from descriptor i on, fills the chunk
 // with their tuples, and returns the first descriptor that it left.
-func parse(w *tuple.Chunk, b *packet.Batch, i int, tunnels bool) int {
+func parse(w *tuple.Chunk, b *packet.Batch, i int, ops Ops) int {
+	tunnels, l2encap := ops&OpTunnel != 0, ops&OpL2Encap != 0
 	w.N = 0
 	for i < len(b.D) && w.N < tuple.ChunkSize {
 		d, t := &b.D[i], &w.Tuple[w.N]
@@ -83,7 +84,7 @@ func parse(w *tuple.Chunk, b *packet.Batch, i int, tunnels bool) int {
 			i++
 		}
 		t.Ports, t.End, t.Known = 0, 0, tuple.None
-		parser{d, p, total, t, boundless, tunnels}.link(0)
+		parser{d, p, total, t, boundless, tunnels, l2encap}.link(0)
 		t.Proto = d.Proto
 	}
 	return i

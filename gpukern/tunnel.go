@@ -77,7 +77,7 @@ func (s parser) enter(off, end int, ether uint16) {
 	d.L3, d.L4, d.Payload, d.Proto = 0, 0, 0, 0
 	d.Flags = d.Flags&(packet.FlagMore|packet.FlagOffload|packet.FlagTruncated) | packet.FlagTunnel
 	t.Ports, t.End, t.Known = 0, 0, tuple.None
-	s.limit, s.tunnels = end, false
+	s.limit, s.tunnels, s.l2encap = end, false, false
 	if ether == wire.EtherTypeTEB {
 		s.link(off)
 		return

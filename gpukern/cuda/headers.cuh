@@ -153,7 +153,7 @@ GK_FN void gk_parse_stage(const struct gk_pass *p, u32 first, struct gk_lines *l
 	good = good && rest != ~0u;
 	gk_read_lines(p, (off - v.skip) | (good && v.len ? (v.skip + v.have + 15) / 16 : 0), lines);
 	if (good)
-		found = gk_parse(&v, v.len + rest, ops & GK_OP_TUNNEL);
+		found = gk_parse(&v, v.len + rest, ops & (GK_OP_TUNNEL | GK_OP_L2ENCAP));
 	else if (begins)
 		found.w[0] = MR_FLAG_MALFORMED;
 	found.w[0] |= flags & GK_KEPT_FLAGS;

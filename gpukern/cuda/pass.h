@@ -20,6 +20,7 @@ enum {
 	GK_OP_SKETCH   = 1 << 7,
 	GK_OP_LITERALS = 1 << 8,
 	GK_OP_FILL     = 1 << 9,
+	GK_OP_L2ENCAP  = 1 << 10,
 };
 
 /* How much of a tuple a packet has. */

@@ -15,7 +15,7 @@ struct gk_walker {
 	u32 total;   /* bytes in all of the packet's descriptors */
 	u32 limit;   /* an inner packet ends here at the latest */
 	u32 at;      /* offset of what is to be read next */
-	u32 tunnels; /* inner packets are asked for, and this is none */
+	u32 ops;     /* GK_OP_TUNNEL and GK_OP_L2ENCAP, as asked for; none of them in an inner packet */
 };
 
 GK_FN u32 gk_byte(const struct gk_view *v, u32 at)
@@ -58,6 +58,38 @@ GK_FN u32 gk_network(struct gk_walker *w, u32 at, u32 ether)
 	return ether == GK_ETHER_IPV4 ? GK_IPV4 : ether == GK_ETHER_IPV6 ? GK_IPV6 : GK_END;
 }
 
+/* gk_pppoe goes on behind a PPPoE session header (RFC 2516 4) and the PPP protocol where that is IP. */
+GK_FN u32 gk_pppoe(struct gk_walker *w, u32 at)
+{
+	if (gk_lacks(w, at, 8, w->limit))
+		return GK_END;
+	u32 proto = gk_be16(&w->v, at) == 0x1100 ? gk_be16(&w->v, at + 6) : 0;
+	if (proto == GK_PPP_IPV4)
+		return gk_network(w, at + 8, GK_ETHER_IPV4);
+	if (proto == GK_PPP_IPV6)
+		return gk_network(w, at + 8, GK_ETHER_IPV6);
+	return gk_network(w, at, GK_ETHER_PPPOE);
+}
+
+/* gk_mpls goes on behind a label stack (RFC 3032 2.1) where IP's version follows. */
+GK_FN u32 gk_mpls(struct gk_walker *w, u32 l3)
+{
+	for (u32 at = l3, n = 0; n < GK_MAX_LABELS; n++) {
+		if (gk_lacks(w, at, 5, w->limit))
+			return GK_END;
+		at += 4;
+		if (!(gk_byte(&w->v, at - 2) & 1))
+			continue;
+		u32 version = gk_byte(&w->v, at) >> 4;
+		if (version == 4)
+			return gk_network(w, at, GK_ETHER_IPV4);
+		if (version == 6)
+			return gk_network(w, at, GK_ETHER_IPV6);
+		break;
+	}
+	return gk_network(w, l3, GK_ETHER_MPLS);
+}
+
 GK_FN u32 gk_ethernet(struct gk_walker *w)
 {
 	u32 l3 = w->at + 14, last = w->at + 22;
@@ -71,6 +103,12 @@ GK_FN u32 gk_ethernet(struct gk_walker *w)
 			return GK_END;
 		ether = gk_be16(&w->v, l3 + 2);
 		l3 += 4;
+	}
+	if (w->ops & GK_OP_L2ENCAP) {
+		if (ether == GK_ETHER_PPPOE)
+			return gk_pppoe(w, l3);
+		if (ether == GK_ETHER_MPLS || ether == GK_ETHER_MPLS_UPSTREAM)
+			return gk_mpls(w, l3);
 	}
 	return gk_network(w, l3, ether);
 }
@@ -87,7 +125,7 @@ GK_FN u32 gk_enter(struct gk_walker *w, u32 at, u32 limit, u32 ether)
 	f->l3 = f->l4 = f->payload = f->proto = f->end = 0;
 	f->known = GK_KNOWS_NOTHING;
 	w->limit = limit;
-	w->tunnels = 0;
+	w->ops = 0;
 	w->at = at;
 	return ether == GK_ETHER_BRIDGED ? (u32)GK_ETHERNET : gk_network(w, at, ether);
 }
@@ -137,7 +175,7 @@ GK_FN u32 gk_other(struct gk_walker *w, u32 at, u32 end)
 {
 	if (at < gk_min(end, w->v.len))
 		w->f.l4 = at;
-	if (!w->tunnels || w->f.flags & MR_FLAG_FRAGMENT)
+	if (!(w->ops & GK_OP_TUNNEL) || w->f.flags & MR_FLAG_FRAGMENT)
 		return GK_END;
 	switch (w->f.proto) {
 	case GK_PROTO_IPIP:
@@ -178,7 +216,7 @@ GK_FN u32 gk_transport(struct gk_walker *w, u32 at, u32 end)
 		return GK_END;
 	f->ports = gk_be16(&w->v, at) << 16 | gk_be16(&w->v, at + 2);
 	f->known = GK_KNOWS_PORTS;
-	if (w->tunnels && size != 0 && (f->ports & 0xffff) == GK_PORT_VXLAN && !(f->flags & MR_FLAG_FRAGMENT))
+	if (w->ops & GK_OP_TUNNEL && size != 0 && (f->ports & 0xffff) == GK_PORT_VXLAN && !(f->flags & MR_FLAG_FRAGMENT))
 		return gk_vxlan(w, at + 8, at + size);
 	return GK_END;
 }
@@ -303,7 +341,7 @@ GK_FN u32 gk_ipv6(struct gk_walker *w)
 }
 
 /* gk_parse_any parses a packet. What it finds comes back packed, in registers. */
-GK_SLOW struct gk_quad gk_parse_any(const u8 *frame, const u32 *row, u32 skip_have, u32 len, u32 total, u32 tunnels)
+GK_SLOW struct gk_quad gk_parse_any(const u8 *frame, const u32 *row, u32 skip_have, u32 len, u32 total, u32 ops)
 {
 	struct gk_walker w = {};
 
@@ -314,21 +352,21 @@ GK_SLOW struct gk_quad gk_parse_any(const u8 *frame, const u32 *row, u32 skip_ha
 	w.v.len = len;
 	w.limit = ~0u;
 	w.total = total;
-	w.tunnels = tunnels;
+	w.ops = ops;
 	for (u32 next = GK_ETHERNET; next != GK_END;)
 		next = next == GK_ETHERNET ? gk_ethernet(&w) : next == GK_IPV4 ? gk_ipv4(&w) : gk_ipv6(&w);
 	return gk_pack(&w.f);
 }
 
 /* gk_parse reads the headers of a packet of total bytes. */
-GK_FN struct gk_quad gk_parse(const struct gk_view *v, u32 total, u32 tunnels)
+GK_FN struct gk_quad gk_parse(const struct gk_view *v, u32 total, u32 ops)
 {
 	struct gk_found f;
 
 	if (total == v->len && gk_usual(v, &f) &&
-	    !(tunnels && f.proto == GK_PROTO_UDP && (f.ports & 0xffff) == GK_PORT_VXLAN))
+	    !(ops & GK_OP_TUNNEL && f.proto == GK_PROTO_UDP && (f.ports & 0xffff) == GK_PORT_VXLAN))
 		return gk_pack(&f);
-	return gk_parse_any(v->frame, v->row, v->skip | v->have << 4, v->len, total, tunnels);
+	return gk_parse_any(v->frame, v->row, v->skip | v->have << 4, v->len, total, ops);
 }
 
 #endif

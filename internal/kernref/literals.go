@@ -47,7 +47,7 @@ func (r *packetView) stream() string {
 // Text returns the text of a packet, and its offset: captured are the bytes of the first descriptor, all
 // those of every one.
 func Text(captured, all []byte) ([]byte, int) {
-	r := look(captured, all)
+	r := look(captured, all, false)
 	start := r.payload
 	if start == 0 {
 		start = r.l4
@@ -59,7 +59,7 @@ func Text(captured, all []byte) ([]byte, int) {
 }
 
 // Stream names the direction of the flow that a packet belongs to.
-func Stream(captured, all []byte) string { return look(captured, all).stream() }
+func Stream(captured, all []byte) string { return look(captured, all, false).stream() }
 
 // WholePacket returns the captured and all bytes of the packet that begins at descriptor i, and the
 // descriptor behind it.
@@ -76,7 +76,7 @@ func Literals(b *packet.Batch, l Lists) []packet.Match {
 	ref := &packet.Batch{Arena: b.Arena, D: b.D}
 	for i := 0; i < len(b.D); {
 		captured, all, next := WholePacket(b, i)
-		r := look(captured, all)
+		r := look(captured, all, false)
 		if r.flags&packet.FlagMalformed != 0 {
 			r.l4, r.payload = 0, 0
 		}

@@ -5,6 +5,7 @@
 package kernref
 
 import (
+	"encoding/binary"
 	"net/netip"
 
 	"github.com/millrace/millrace/gpukern"
@@ -45,7 +46,7 @@ func Reference(b *packet.Batch, ops gpukern.Ops, l Lists) {
 			all = append(all, b.Bytes(i+1)...)
 		}
 		i++
-		r := look(b.Bytes(first), all)
+		r := look(b.Bytes(first), all, ops&gpukern.OpL2Encap != 0)
 		if ops&gpukern.OpTunnel != 0 {
 			r = r.inside()
 		}
@@ -79,6 +80,7 @@ type packetView struct {
 	outer         *packetView // the packet around this one; nil is none
 	end           int         // where IP says that it ends; 0 where IP is not known
 	src, dst      netip.Addr  // not valid where IP is not known
+	l2encap       bool        // headers of MPLS and PPPoE are skipped
 	offload       bool        // the sending device makes the transport checksum
 	sport, dport  uint32      // noPort where there are none
 }
@@ -118,8 +120,8 @@ func (r *packetView) store(d *packet.Desc, ops gpukern.Ops, l Lists) {
 }
 
 // look reads the headers of a packet.
-func look(captured, all []byte) *packetView {
-	r := &packetView{captured: captured, all: all, limit: 1 << 30, sport: noPort, dport: noPort}
+func look(captured, all []byte, l2encap bool) *packetView {
+	r := &packetView{captured: captured, all: all, limit: 1 << 30, l2encap: l2encap, sport: noPort, dport: noPort}
 	r.ethernet(0)
 	return r
 }
@@ -138,6 +140,52 @@ func (r *packetView) ethernet(at int) {
 		}
 		ether = wire.VLAN(r.captured[at:]).EtherType()
 		at += 4
+	}
+	if r.l2encap && ether == wire.EtherTypePPPoE {
+		r.pppoe(at)
+		return
+	}
+	if r.l2encap && (ether == wire.EtherTypeMPLS || ether == wire.EtherTypeMPLSUpstream) {
+		r.mpls(at, ether)
+		return
+	}
+	r.network(at, ether)
+}
+
+// pppoe reads a PPPoE session header and the PPP protocol behind it: RFC 2516 4.
+func (r *packetView) pppoe(at int) {
+	if !r.within(at, 8, r.limit) {
+		return
+	}
+	switch string(r.captured[at:at+2]) + string(r.captured[at+6:at+8]) {
+	case "\x11\x00\x00\x21":
+		r.network(at+8, wire.EtherTypeIPv4)
+	case "\x11\x00\x00\x57":
+		r.network(at+8, wire.EtherTypeIPv6)
+	default:
+		r.network(at, wire.EtherTypePPPoE)
+	}
+}
+
+// mpls reads a label stack: RFC 3032 2.1.
+func (r *packetView) mpls(at int, ether uint16) {
+	for n := 1; n <= 8; n++ {
+		if !r.within(at, 4*n+1, r.limit) {
+			return
+		}
+		entry := binary.BigEndian.Uint32(r.captured[at+4*n-4:])
+		if bottom := entry&0x100 != 0; bottom {
+			version := wire.Version(r.captured[at+4*n:])
+			if version == 4 {
+				r.network(at+4*n, wire.EtherTypeIPv4)
+				return
+			}
+			if version == 6 {
+				r.network(at+4*n, wire.EtherTypeIPv6)
+				return
+			}
+			break
+		}
 	}
 	r.network(at, ether)
 }

@@ -65,7 +65,7 @@ func openCPU(cfg gpukern.Config, _ *ring.Arena) (gpukern.Engine, error) {
 
 // engineConfig says what an engine does with lists, of which any may be nil.
 func engineConfig(rules *filter.List, patterns *filter.Patterns, routes *filter.Routes) gpukern.Config {
-	c := gpukern.Config{Ops: gpukern.OpsHeader}
+	c := gpukern.Config{Ops: gpukern.OpsHeader | gpukern.OpL2Encap}
 	if rules != nil {
 		c.Tables.ACL = rules.ACL()
 	}
