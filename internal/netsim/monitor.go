@@ -65,6 +65,7 @@ type side struct {
 	sure    ranges // of got, what it had no reason to refuse
 	ackIn   uint64 // highest acknowledgment of its own numbers
 	rightIn uint64 // highest right edge of a window for its own numbers
+	largest uint64 // window that arrived, bytes
 	tsIn    uint32
 	inputs  int
 	owed    clock.Time // since when it owes an acknowledgment; 0 for none
@@ -360,6 +361,9 @@ func (m *Monitor) arrived(s *side, seg wire.TCP) {
 		r.tsIn = o.TSVal
 	}
 	old := o.HasTimestamps && int32(o.TSVal-r.tsIn) < 0 // PAWS may refuse it
+	if f.Has(wire.FlagACK) && near(seg.Ack(), r.iss, max(r.ackIn, 1))+r.largest < r.ackIn {
+		old = true // so may RFC 5961 5.2
+	}
 	old = !m.arrivedData(r, s, seg, old) || old
 	if f.Has(wire.FlagACK) {
 		m.arrivedAck(r, s, seg, old)
@@ -399,4 +403,5 @@ func (m *Monitor) arrivedAck(r, s *side, seg wire.TCP, old bool) {
 		r.ackIn = max(r.ackIn, ack)
 	}
 	r.rightIn = max(r.rightIn, ack+uint64(seg.Window())<<shift)
+	r.largest = max(r.largest, uint64(seg.Window())<<shift)
 }

@@ -28,7 +28,7 @@ func newStage() *stage {
 }
 
 // say has host i send a segment, which arrives unless it is lost.
-func (s *stage) say(i int, h wire.TCPHeader, n int, ecn wire.ECN, lost bool) {
+func (s *stage) say(i int, h wire.TCPHeader, n int, ecn wire.ECN, lost bool) *Packet {
 	t := wire.Tuple{Local: s.host[i].Addr, Remote: s.host[1-i].Addr, LocalPort: uint16(10 + i), RemotePort: uint16(11 - i)}
 	h.SrcPort, h.DstPort = t.LocalPort, t.RemotePort
 	b := AppendIP(nil, &t, wire.TCPLen+(len(h.Options)+3)&^3+n, ecn, 0)
@@ -42,6 +42,7 @@ func (s *stage) say(i int, h wire.TCPHeader, n int, ecn wire.ECN, lost bool) {
 		s.net.report(Arrived, p, "")
 	}
 	s.net.now = s.net.now.Add(time.Millisecond)
+	return p
 }
 
 const (
@@ -94,6 +95,27 @@ func stamps(val, ecr uint32, blocks ...wire.SACKBlock) []byte {
 func counters(ecr uint32, kind uint8, v ...uint32) []byte {
 	b := wire.AppendAccECN(stamps(72, ecr), kind, v)
 	return wire.AppendNOP(b, -len(b)&3)
+}
+
+// TestTheMonitorLetsOldACKsBeDropped: data that arrives with an ACK older than the largest window needs no
+// answer (RFC 5961 5.2), since its receiver may drop it whole.
+func TestTheMonitorLetsOldACKsBeDropped(t *testing.T) {
+	for acknowledged, faults := range map[uint32]int{6400: 0, 6000: 1} { // windows are 4000
+		s := newStage()
+		s.play(opening())
+		late := s.say(0, wire.TCPHeader{Seq: 1001, Ack: 2001, Flags: ack, Window: 1000, Options: stamps(51, 70)}, 400, 0, true)
+		for end := uint32(2401); end <= acknowledged+1; end += 400 {
+			s.play([]line{
+				{host: 1, seq: end - 400, ack: 1001, flags: ack, window: 1000, options: stamps(72, 51), n: 400},
+				{host: 0, seq: 1401, ack: end, flags: ack, window: 1000, options: stamps(51, 72)},
+			})
+		}
+		s.net.report(Arrived, late, "")
+		s.play([]line{{host: 1, seq: acknowledged + 1, ack: 1401, flags: ack, window: 1000, options: stamps(72, 51), wait: time.Second}})
+		if s.mon.Count != faults {
+			t.Errorf("%d acknowledged: %q, want %d faults", acknowledged, s.mon.Faults, faults)
+		}
+	}
 }
 
 // TestTheMonitorSeesEachFault plays conversations of which the last segment breaks one rule, or none.

@@ -260,8 +260,12 @@ func (s *scenario) run() string {
 	return strings.Join(wrong, "\n")
 }
 
-// aborted reports whether a flow was to be reset.
-func aborted(f *Flow) bool { return f.cfg.Client.AbortAt != 0 || f.cfg.Server.AbortAt != 0 }
+// aborted reports whether a flow was to be reset, or may have been by a host that ran out of memory while
+// the flow did not move (tcp.Stats.StalledPeers).
+func aborted(f *Flow) bool {
+	return f.cfg.Client.AbortAt != 0 || f.cfg.Server.AbortAt != 0 ||
+		f.cfg.From.TCP.Stats().StalledPeers+f.cfg.To.TCP.Stats().StalledPeers > 0
+}
 
 func (s *scenario) state() string {
 	var b strings.Builder
