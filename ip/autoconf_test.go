@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
@@ -121,6 +122,23 @@ func raFrame(router wire.MAC, lifetime uint16, options ...[]byte) []byte {
 		m = append(m, o...)
 	}
 	return icmp6Frame(wire.MulticastMAC6(wire.AllNodes), router, addr("fe80::99"), allNodes, 255, m)
+}
+
+// TestFollowersLearnTheHopLimit: a flow has the hop limit that a router says whatever loop it is on (RFC 4861 6.3.4).
+func TestFollowersLearnTheHopLimit(t *testing.T) {
+	l := newLAN(t)
+	leader := l.add(1, auto)
+	follower := l.add(3, func(c *Config) {
+		auto(c)
+		c.Follower, c.Links[0].MAC = true, leader.mac
+	})
+	leader.cfg.Changed = func(now clock.Time, ch Change) { follower.Apply(now, &ch) }
+	leader.feed(0, raFrame(wire.MAC{2, 9}, 1800))
+	for _, n := range []*station{leader, follower} {
+		if p, _ := n.Route(l.now, addr("2001:db8::1"), wire.Addr{}, AnyDev); p == nil || p.TTL != 77 {
+			t.Errorf("follower %v: %+v", n == follower, p)
+		}
+	}
 }
 
 // prefixOption makes a prefix information option.

@@ -28,6 +28,7 @@ const (
 	RouteDown
 	PathMTU     // packets to Addr have at most MTU bytes
 	LinkMTU6    // packets of IPv6 on Dev have at most MTU bytes
+	LinkHops6   // packets of IPv6 on Dev whose sender chose none have HopLimit
 	GroupFilter // the filter of node From for group Addr on Dev: Include, with the sources in Servers
 	DNSServers  // Servers are valid until Until (RFC 8106); for the user
 )
@@ -42,6 +43,7 @@ type Change struct {
 	Origin    Origin
 	Route     Route
 	MTU       int
+	HopLimit  uint8
 	Until     clock.Time  // end of the validity of an address or of servers; Never
 	Preferred clock.Time  // end of an address's preference
 	Servers   []wire.Addr // DNS servers, or sources of a group
@@ -84,6 +86,9 @@ func (n *Node) Apply(now clock.Time, c *Change) {
 		n.delRoute(c.Route)
 	case LinkMTU6:
 		n.links[c.Dev].mtu6 = c.MTU
+		n.updatePaths()
+	case LinkHops6:
+		n.links[c.Dev].hopLimit = c.HopLimit
 		n.updatePaths()
 	case GroupFilter:
 		// The sockets of another node count as one socket here. The error is dropped, because the caller of Listen at

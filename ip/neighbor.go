@@ -153,7 +153,7 @@ func (n *Node) neighbor(a wire.Addr, dev uint8) *neighbor {
 // hopLimit returns the TTL of packets by way of a. Routers set that of IPv6 (RFC 4861 6.3.4); IPv4 has no such message.
 func (n *Node) hopLimit(a wire.Addr, dev uint8) uint8 {
 	if a.Is4() {
-		return defaultTTL
+		return DefaultTTL
 	}
 	return n.links[dev].hopLimit
 }

@@ -198,7 +198,7 @@ func New(cfg Config) *Node {
 		if l.MTU < 68 || i > 250 {
 			panic("ip: a link needs an MTU of at least 68 bytes")
 		}
-		n.links = append(n.links, link{Link: l, mtu6: l.MTU, base: reachableTime, retrans: retransTimer, hopLimit: defaultTTL})
+		n.links = append(n.links, link{Link: l, mtu6: l.MTU, base: reachableTime, retrans: retransTimer, hopLimit: DefaultTTL})
 		n.links[i].querier = [2]querier{newQuerier(), newQuerier()}
 		n.links[i].reachable = n.rand.Between(reachableTime/2, reachableTime*3/2)
 	}
@@ -214,7 +214,7 @@ func New(cfg Config) *Node {
 	n.startTimers()
 	n.setTable(NewTable(nil))
 	for v := range n.loop {
-		n.loop[v] = Path{Dev: LoopDev, Resolved: true, Kind: Unicast, MTU: cfg.LoopMTU, TTL: defaultTTL}
+		n.loop[v] = Path{Dev: LoopDev, Resolved: true, Kind: Unicast, MTU: cfg.LoopMTU, TTL: DefaultTTL}
 	}
 	n.Serve(wire.ProtoTCP, true)
 	n.Serve(wire.ProtoUDP, true)

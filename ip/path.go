@@ -10,9 +10,9 @@ import (
 // back to Input, as received on LoopDev. Its frames have an Ethernet header of zero addresses.
 const LoopDev uint8 = 254
 
-// defaultTTL is the TTL and hop limit of packets unless a router says otherwise (RFC 1700, RFC 4861
+// DefaultTTL is the TTL and hop limit of packets unless a router says otherwise (RFC 1700, RFC 4861
 // 6.3.2).
-const defaultTTL = 64
+const DefaultTTL = 64
 
 // Ref names a path so that a connection can keep it in eight bytes and find it again without a
 // lookup. 0 is none. It outlives the path: Path then answers nil.
@@ -116,7 +116,7 @@ func (n *Node) isDirectedBroadcast(dst wire.Addr, dev uint8) bool {
 // network.
 func (n *Node) multicastRoute(dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
 	p := &n.scratch
-	*p = Path{Resolved: true, Kind: Broadcast, NextHop: dst, TTL: defaultTTL}
+	*p = Path{Resolved: true, Kind: Broadcast, NextHop: dst, TTL: DefaultTTL}
 	mac := wire.Broadcast
 	switch {
 	case dst.Multicast() && dst.Is4():

@@ -63,7 +63,7 @@ func (n *Node) inputRA(dev uint8, ip wire.IPv6, ra wire.RouterAdvert) packet.Ver
 	// An advertisement answers the solicitations, also one that was not sent for them (RFC 4861 6.3.7).
 	n.wheel.Stop(n.base.solicits + uint32(dev))
 	n.setDefaultRouter(dev, router, ra)
-	n.setRouterParameters(l, ra)
+	n.setRouterParameters(dev, ra)
 	// The source link-layer address is not stored for a router that has no entry: its first packet resolves it.
 	if e := n.neigh.find(router, dev); e != nil {
 		e.router = ra.Lifetime() > 0 || e.router
@@ -89,9 +89,11 @@ func (n *Node) setDefaultRouter(dev uint8, router wire.Addr, ra wire.RouterAdver
 
 // setRouterParameters sets the parameters of the link from an advertisement, within bounds; 0 leaves one as it is (RFC 4861
 // 4.2, 6.3.4). The reachable time is drawn anew only when its base changes.
-func (n *Node) setRouterParameters(l *link, ra wire.RouterAdvert) {
-	if h := ra.HopLimit(); h >= minHopLimit {
+func (n *Node) setRouterParameters(dev uint8, ra wire.RouterAdvert) {
+	l := &n.links[dev]
+	if h := ra.HopLimit(); h >= minHopLimit && h != l.hopLimit {
 		l.hopLimit = h
+		n.notifyChange(&Change{Kind: LinkHops6, Dev: dev, HopLimit: h})
 	}
 	if ms := ra.ReachableTime(); ms != 0 {
 		base := min(max(time.Duration(ms)*time.Millisecond, minReachable), maxReachable)
