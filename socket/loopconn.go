@@ -119,8 +119,8 @@ func (in LoopUDPConn) Lease() (Lease, bool) {
 	return in.e.u.Lease(in.e.h.Now())
 }
 
-// OnReady makes each loop call f with its events, in place of blocked goroutines and of a Poller. Nil
-// removes f.
+// OnReady makes each loop call f with its events, in place of blocked goroutines. A Poller reports what f
+// has left. Nil removes f.
 func (c *UDPConn) OnReady(f func(in LoopUDPConn, ev Events)) error {
 	return c.each("set", func(e *udpShard) error {
 		e.onReady = f

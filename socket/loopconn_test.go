@@ -162,3 +162,45 @@ func TestDatagramCallbacks(t *testing.T) {
 	}
 	within(t, 15*time.Second, "echo", wg.Wait)
 }
+
+// TestCallbackAndPoller: a Poller reports what the callback of a socket leaves, as that of a connection.
+func TestCallbackAndPoller(t *testing.T) {
+	x := newTestbed(t, testbedConfig{})
+	b := x.listenPacket(t, x.b, "udp", ":7", nil)
+	p := x.b.NewPoller()
+	if err := p.Add(b, Interest{Events: Readable, Edge: true}); err != nil {
+		t.Fatal(err)
+	}
+	took := make(chan bool, 2)
+	take := true // the first datagram alone; the loop guards it
+	if err := b.OnReady(func(in LoopUDPConn, ev Events) {
+		if ev&Readable == 0 {
+			return
+		}
+		if take {
+			l, _ := in.Lease()
+			l.Release()
+		}
+		took <- take
+		take = false
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := x.a.Dial("udp", addrB+":7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	var ev [1]Event
+	for _, want := range []int{0, 1} {
+		if _, err := a.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if taken := <-took; taken != (want == 0) {
+			t.Errorf("taken: %v", taken)
+		}
+		if n, err := p.Wait(ev[:], 50*time.Millisecond); n != want || err != nil {
+			t.Errorf("%d events, %v; want %d", n, err, want)
+		}
+	}
+}

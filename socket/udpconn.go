@@ -48,19 +48,24 @@ func (e *udpShard) Ready(ev udp.Events) {
 	}
 	if e.onReady != nil {
 		e.onReady(LoopUDPConn{e}, Events(ev))
-		return
-	}
-	if ev&udp.Readable != 0 {
-		e.serveWaiters()
-	}
-	if ev&udp.Writable != 0 {
-		e.completeWrites()
+	} else {
+		e.completeCalls(ev)
 	}
 	out := Events(ev)
 	if e.u.Failed() {
 		out |= Failed
 	}
 	e.pollers.mark(out)
+}
+
+// completeCalls completes the calls of blocked goroutines.
+func (e *udpShard) completeCalls(ev udp.Events) {
+	if ev&udp.Readable != 0 {
+		e.serveWaiters()
+	}
+	if ev&udp.Writable != 0 {
+		e.completeWrites()
+	}
 }
 
 // serveWaiters copies received datagrams to the buffers of blocked readers.
