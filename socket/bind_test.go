@@ -54,7 +54,10 @@ func (o ownBindings) probe(network, addr string, sockets []bound) int {
 }
 
 // kernelBindings are sockets of package net in a namespace.
-type kernelBindings struct{ ns *testnet.Namespace }
+type kernelBindings struct {
+	ns     *testnet.Namespace
+	reuses bool // dialers always set SO_REUSEADDR
+}
 
 func (k kernelBindings) bind(network, addr string, share bool) (b bound, err error) {
 	cfg := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
@@ -148,7 +151,7 @@ func TestBindConflictsAreThoseOfLinux(t *testing.T) {
 	if err := x.b.group.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	kernel, own := kernelBindings{ns}, ownBindings{x}
+	kernel, own := kernelBindings{ns: ns}, ownBindings{x}
 	port := 5000
 	for _, proto := range []string{"tcp", "udp"} {
 		scopes := scopesOf(proto)
@@ -236,17 +239,28 @@ func TestDialTakesEveryPortOfEveryLoop(t *testing.T) {
 	}
 }
 
-// dialFrom dials TCP from a local address, with SO_REUSEADDR, and SO_REUSEPORT if share.
-func (o ownBindings) dialFrom(local, remote string, share bool) (net.Conn, error) {
-	d := &Dialer{Local: netip.MustParseAddrPort(local), TCPOptions: func(o *TCPOptions) { o.Share = share }}
+// reuse is what the program allows others that bind to its address and port.
+type reuse uint8
+
+const (
+	noReuse   reuse = iota // as dialers of package net
+	reuseAddr              // SO_REUSEADDR, as listeners of package net
+	reusePort              // SO_REUSEADDR and SO_REUSEPORT: Share
+)
+
+// dialFrom dials TCP from a local address. The stack has no SO_REUSEADDR: it does without what the option is for.
+func (o ownBindings) dialFrom(local, remote string, r reuse) (net.Conn, error) {
+	d := &Dialer{Local: netip.MustParseAddrPort(local), TCPOptions: func(o *TCPOptions) { o.Share = r == reusePort }}
 	return o.x.b.DialWith(context.Background(), d, "tcp", remote)
 }
 
-func (k kernelBindings) dialFrom(local, remote string, share bool) (c net.Conn, err error) {
+func (k kernelBindings) dialFrom(local, remote string, r reuse) (c net.Conn, err error) {
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(local)), Control: func(_, _ string, c syscall.RawConn) (err error) {
 		e := c.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-			if share {
+			if r >= reuseAddr || k.reuses {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+			}
+			if r >= reusePort {
 				err = errors.Join(err, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 			}
 		})
@@ -262,12 +276,12 @@ func (k kernelBindings) dialFrom(local, remote string, share bool) (c net.Conn, 
 // dialBindings are bindings that also dial.
 type dialBindings interface {
 	bindings
-	dialFrom(local, remote string, share bool) (net.Conn, error)
+	dialFrom(local, remote string, r reuse) (net.Conn, error)
 }
 
 // TestDialsFromOnePortAreThoseOfLinux dials from a port that connections and listeners have, to one destination and
 // to several, and compares the errors with those of the kernel's sockets with SO_REUSEADDR, which package net sets
-// on listeners and a Control function on dialers.
+// on listeners and a Control function on dialers. It also names the cases in which that option decides.
 func TestDialsFromOnePortAreThoseOfLinux(t *testing.T) {
 	n := testnet.For(t, "mr-dialbind")
 	ns := n.Namespace("host")
@@ -292,34 +306,49 @@ func TestDialsFromOnePortAreThoseOfLinux(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		k, err := kernelBindings{ns}.bind("tcp", at, false)
+		k, err := kernelBindings{ns: ns}.bind("tcp", at, false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer k.Close()
 	}
 	const at = addrB + ":7000"
-	dial := func(remote string, share bool) func(b dialBindings) (bound, error) {
-		return func(b dialBindings) (bound, error) { return b.dialFrom(at, remote, share) }
+	type step = func(b dialBindings) (bound, error)
+	dial := func(remote string, r reuse) step {
+		return func(b dialBindings) (bound, error) { return b.dialFrom(at, remote, r) }
 	}
-	listen := func(local string, share bool) func(b dialBindings) (bound, error) {
+	listen := func(local string, share bool) step {
 		return func(b dialBindings) (bound, error) { return b.bind("tcp", local, share) }
 	}
 	for _, tc := range []struct {
-		name  string
-		steps []func(b dialBindings) (bound, error)
+		name   string
+		steps  []step
+		differ bool // the kernel keeps others from a port without SO_REUSEADDR, which a dialer here always has
 	}{
-		{"one destination twice", []func(b dialBindings) (bound, error){dial(to, false), dial(to, false)}},
-		{"one destination twice, shared", []func(b dialBindings) (bound, error){dial(to, true), dial(to, true)}},
-		{"two destinations", []func(b dialBindings) (bound, error){dial(to, false), dial(to2, false)}},
-		{"listen beside", []func(b dialBindings) (bound, error){dial(to, false), listen(at, false)}},
-		{"listen beside at all addresses", []func(b dialBindings) (bound, error){dial(to, false), listen(":7000", false)}},
-		{"from where a listener is", []func(b dialBindings) (bound, error){listen(at, false), dial(to, false)}},
-		{"from where a listener at all addresses is", []func(b dialBindings) (bound, error){listen(":7000", false), dial(to, false)}},
-		{"from where a listener at another address is", []func(b dialBindings) (bound, error){listen(addrB2+":7000", false), dial(to, false)}},
-		{"from where a listener shares", []func(b dialBindings) (bound, error){listen(at, true), dial(to, true)}},
-		{"from where a listener would share", []func(b dialBindings) (bound, error){listen(at, true), dial(to, false)}},
-		{"sharing from where a listener does not", []func(b dialBindings) (bound, error){listen(at, false), dial(to, true)}},
+		{"one destination twice", []step{dial(to, reuseAddr), dial(to, reuseAddr)}, false},
+		{"one destination twice, shared", []step{dial(to, reusePort), dial(to, reusePort)}, false},
+		{"two destinations", []step{dial(to, reuseAddr), dial(to2, reuseAddr)}, false},
+		{"listen beside", []step{dial(to, reuseAddr), listen(at, false)}, false},
+		{"listen beside at all addresses", []step{dial(to, reuseAddr), listen(":7000", false)}, false},
+		{"from where a listener is", []step{listen(at, false), dial(to, reuseAddr)}, false},
+		{"from where a listener at all addresses is", []step{listen(":7000", false), dial(to, reuseAddr)}, false},
+		{"from where a listener at another address is", []step{listen(addrB2+":7000", false), dial(to, reuseAddr)}, false},
+		{"from where a listener shares", []step{listen(at, true), dial(to, reusePort)}, false},
+		{"from where a listener would share", []step{listen(at, true), dial(to, reuseAddr)}, false},
+		{"sharing from where a listener does not", []step{listen(at, false), dial(to, reusePort)}, false},
+		{"none: one destination twice", []step{dial(to, noReuse), dial(to, noReuse)}, true},
+		{"none: two destinations", []step{dial(to, noReuse), dial(to2, noReuse)}, true},
+		{"none: after one that reuses", []step{dial(to, reuseAddr), dial(to2, noReuse)}, true},
+		{"none: before one that reuses", []step{dial(to, noReuse), dial(to2, reuseAddr)}, true},
+		{"none: before one that shares", []step{dial(to, noReuse), dial(to2, reusePort)}, true},
+		{"none: listen beside", []step{dial(to, noReuse), listen(at, false)}, true},
+		{"none: listen beside, sharing", []step{dial(to, noReuse), listen(at, true)}, true},
+		{"none: listen beside at all addresses", []step{dial(to, noReuse), listen(":7000", false)}, true},
+		{"none: listen beside at another address", []step{dial(to, noReuse), listen(addrB2+":7000", false)}, false},
+		{"none: from where a listener is", []step{listen(at, false), dial(to, noReuse)}, false},
+		{"none: from where a listener shares", []step{listen(at, true), dial(to, noReuse)}, false},
+		{"none: from where a listener at all addresses is", []step{listen(":7000", false), dial(to, noReuse)}, false},
+		{"none: from where a listener at another address is", []step{listen(addrB2+":7000", false), dial(to, noReuse)}, false},
 	} {
 		play := func(b dialBindings) (results string) {
 			for _, step := range tc.steps {
@@ -334,7 +363,10 @@ func TestDialsFromOnePortAreThoseOfLinux(t *testing.T) {
 			}
 			return results
 		}
-		want := play(kernelBindings{ns})
+		strict, want := play(kernelBindings{ns: ns}), play(kernelBindings{ns: ns, reuses: true})
+		if (strict != want) != tc.differ {
+			t.Errorf("%s: the kernel: %s; with SO_REUSEADDR %s", tc.name, strict, want)
+		}
 		if got := play(ownBindings{x}); got != want {
 			t.Errorf("%s: %s; the kernel: %s", tc.name, got, want)
 		}
