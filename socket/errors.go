@@ -30,6 +30,7 @@ var errnos = map[error]syscall.Errno{
 	tcp.ErrBadOption:   syscall.EINVAL,
 	tcp.ErrNoUrgent:    syscall.EINVAL,
 	tcp.ErrUrgentLater: syscall.EAGAIN,
+	tcp.ErrCongestion:  syscall.ENOENT,
 
 	udp.ErrInUse:        syscall.EADDRINUSE,
 	udp.ErrNoPort:       syscall.EADDRNOTAVAIL,

@@ -422,6 +422,7 @@ func optionCase(x *transcript) {
 		{OptTOS, []int{0, 0x10, 0xb8, 0x13}},
 		{OptTTL, []int{0, 1, 255, 256, -2, -1}},
 		{OptMTUDiscover, []int{0, 1, 2, 3, -1, 9}},
+		{OptMaxPacing, []int{1, 125_000_000, -1}},
 		{OptMaxSegment, []int{1, 87, 32768}},
 	} {
 		if o.opt != OptKeepInterval && o.opt != OptMaxSegment { // ours begins with package net's; the path's

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/tcp"
 )
 
@@ -29,12 +30,12 @@ const (
 	OptNotSentLowat                  // TCP_NOTSENT_LOWAT, bytes written and not sent that end Writable; 0 is no limit. Default 0
 	OptOutOfBandInline               // SO_OOBINLINE, boolean: urgent bytes stay in the stream (RFC 6093 4). Default 1; 0 on Linux
 	OptTOS                           // IP_TOS, IPV6_TCLASS: DSCP in the upper six bits; the lower two are TCP's own. Default 0
-	OptTTL                           // IP_TTL, IPV6_UNICAST_HOPS, 1 to 255 or -1 for the host's. Default -1, which reads as 64
+	OptTTL                           // IP_TTL, IPV6_UNICAST_HOPS, 1 to 255 or -1 for the host's. Default -1, which reads as 64, or as what a router says
 	OptMTUDiscover                   // IP_MTU_DISCOVER: 0 lets routers fragment, 1 and 2 follow the path MTU, 3 ignores it. Default 1
 	OptMTU                           // IP_MTU, bytes, read only: of the path as far as it is known
 	OptSendBuffer                    // SO_SNDBUF, bytes; 0 grows with need, which it does by default. Not doubled, unlike on Linux
 	OptReceiveBuffer                 // SO_RCVBUF, bytes, as OptSendBuffer
-	OptMaxPacing                     // SO_MAX_PACING_RATE, bytes per second; 0 is no limit. Default 0
+	OptMaxPacing                     // SO_MAX_PACING_RATE, bytes per second; -1 and 0 are no limit. Default -1
 	OptLinger                        // SO_LINGER, seconds of l_linger; -1 is l_onoff 0. Default -1. Connections only
 	OptFastOpen                      // TCP_FASTOPEN of a listener, TCP_FASTOPEN_CONNECT of a Dialer, boolean (RFC 7413). Default 0
 	OptDeferAccept                   // TCP_DEFER_ACCEPT, seconds to wait for data before Accept. Listeners only. Default 0
@@ -93,7 +94,6 @@ const (
 	maxKeepAliveTimes = 32767 // seconds
 	maxKeepAliveCount = 127
 	maxInt32          = 1<<31 - 1
-	defaultTTL        = 64
 )
 
 var optionTable = [numOptions]optionAccess{
@@ -114,7 +114,7 @@ var optionTable = [numOptions]optionAccess{
 	OptTOS:             {get: func(o optionTarget) int { return int(o.TOS) }, set: setTOS},
 	OptTTL:             {get: hopLimit, set: setHopLimit},
 	OptMTUDiscover:     {get: mtuDiscover, set: setMTUDiscover},
-	OptMaxPacing:       {get: func(o optionTarget) int { return int(o.MaxPacing) }, set: setMaxPacing},
+	OptMaxPacing:       {get: maxPacing, set: setMaxPacing},
 }
 
 func keepCount(o optionTarget) int {
@@ -197,7 +197,7 @@ func setTOS(o optionTarget, v int) error {
 
 func hopLimit(o optionTarget) int {
 	if o.TTL == 0 {
-		return defaultTTL
+		return ip.DefaultTTL
 	}
 	return int(o.TTL)
 }
@@ -223,11 +223,24 @@ func setMTUDiscover(o optionTarget, v int) error {
 	return nil
 }
 
-func setMaxPacing(o optionTarget, v int) error {
-	if v < 0 {
-		return syscall.EINVAL
+func maxPacing(o optionTarget) int {
+	if o.MaxPacing == 0 {
+		return -1
 	}
-	o.MaxPacing = uint64(v)
+	return int(o.MaxPacing)
+}
+
+// setMaxPacing takes -1, ~0 in the type of Linux, for no limit. Other negative values are large
+// rates there, as an unsigned int.
+func setMaxPacing(o optionTarget, v int) error {
+	switch {
+	case v == -1:
+		o.MaxPacing = 0
+	case v < 0:
+		o.MaxPacing = uint64(uint32(v))
+	default:
+		o.MaxPacing = uint64(v)
+	}
 	return nil
 }
 
@@ -292,5 +305,8 @@ func (c *TCPConn) option(opt Option) (int, error) {
 		return i.MSS, nil
 	}
 	o := c.c.Options()
+	if opt == OptTTL && o.TTL == 0 {
+		return int(c.h.HopLimit(&c.tuple)), nil
+	}
 	return optionTarget{&o, &c.extras().idle}.read(opt)
 }

@@ -7,11 +7,17 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/clock"
+	"github.com/millrace/millrace/internal/testnet"
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
 	"github.com/millrace/millrace/udp"
@@ -326,4 +332,104 @@ func TestKeepIntervalDefault(t *testing.T) {
 			t.Errorf("Config.KeepAlive %v: %d, %v, want %d", keep, v, err, want)
 		}
 	}
+}
+
+// TestHopLimitOfARouterLikeLinux: a connection without a hop limit of its own reads the one that a router advertised.
+// The kernel has it in a sysctl, which a router advertisement sets as well.
+func TestHopLimitOfARouterLikeLinux(t *testing.T) {
+	ns := testnet.For(t, "mr-hops").Namespace("host")
+	for _, args := range []string{"link set lo up", "addr add " + addrB6 + "/64 dev lo nodad"} {
+		if out, err := ns.Run("ip", strings.Fields(args)...); err != nil {
+			t.Fatal(out, err)
+		}
+	}
+	hops := func(c syscall.Conn) (v int) {
+		raw, err := c.SyscallConn()
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		if e := raw.Control(func(fd uintptr) { v, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS) }); e != nil || err != nil {
+			t.Error(e, err)
+		}
+		return v
+	}
+	var want []int
+	if err := ns.Do(func() error {
+		var cfg net.ListenConfig
+		cfg.SetMultipathTCP(false) // such a socket does not have the option
+		l, err := cfg.Listen(t.Context(), "tcp", net.JoinHostPort(addrB6, "0"))
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		c, err := net.Dial("tcp", l.Addr().String())
+		for range 200 { // the kernel adds the route to its own address in the background
+			if err == nil {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+			c, err = net.Dial("tcp", l.Addr().String())
+		}
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		want = append(want, hops(l.(syscall.Conn)), hops(c.(syscall.Conn)))
+		if err := ns.Sysctl("net.ipv6.conf.lo.hop_limit", "37"); err != nil {
+			return err
+		}
+		want = append(want, hops(l.(syscall.Conn)), hops(c.(syscall.Conn)))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	x := newTestbed(t, testbedConfig{})
+	l, err := x.b.Listen("tcp", net.JoinHostPort(addrB6, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := x.a.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	got := []int{hops(l.(syscall.Conn)), hops(c.(syscall.Conn))}
+	for _, s := range []*Stack{x.a, x.b} {
+		_ = s.group.Each(func(now clock.Time, h *host.Host) error {
+			h.IP.Apply(now, &ip.Change{Kind: ip.LinkHops6, HopLimit: 37})
+			return nil
+		})
+	}
+	if got = append(got, hops(l.(syscall.Conn)), hops(c.(syscall.Conn))); !slices.Equal(got, want) {
+		t.Errorf("listener, connection, and both after the advertisement: %d, the kernel's %d", got, want)
+	}
+}
+
+// TestUnknownCongestionLikeLinux: the error is that of setsockopt(2).
+func TestUnknownCongestionLikeLinux(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	want := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "none such")
+	if want == nil {
+		t.Fatal("the kernel takes it")
+	}
+	x := newTestbed(t, testbedConfig{})
+	c, _ := x.pair(t)
+	checkOpError(t, c.SetCongestion("none such"), "set", want)
+	unknown := func(o *TCPOptions) { o.Congestion = "none such" }
+	_, err = x.a.DialWith(t.Context(), &Dialer{TCPOptions: unknown}, "tcp", addrB+":80")
+	checkOpError(t, err, "dial", want)
+	_, err = x.a.ListenWith(t.Context(), &ListenConfig{TCPOptions: unknown}, "tcp", ":80")
+	checkOpError(t, err, "listen", want)
+	l, err := x.a.Listen("tcp", ":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	checkOpError(t, l.(*Listener).SetOptions(unknown), "set", want)
 }

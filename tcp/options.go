@@ -79,10 +79,13 @@ const (
 	ECNAccurate                // ask for accurate ECN (RFC 9768), fall back to RFC 3168
 )
 
-// check reports whether the options are in range.
+// check returns an error where an option is out of range or unknown.
 func (o *Options) check() error {
 	if o.SendBuffer < 0 || o.ReceiveBuffer < 0 || o.MSS < 0 || o.NotSentLowat < 0 || o.KeepAlive.Idle < 0 || o.KeepAlive.Interval < 0 || o.UserTimeout < 0 {
 		return ErrBadOption
+	}
+	if !cc.Known(o.Congestion) {
+		return ErrCongestion
 	}
 	return nil
 }

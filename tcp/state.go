@@ -2,6 +2,8 @@ package tcp
 
 import (
 	"errors"
+
+	"github.com/millrace/millrace/tcp/cc"
 )
 
 // State is the state of a connection (RFC 9293 3.3.2). LISTEN is a Listener's, and
@@ -48,6 +50,7 @@ var (
 	ErrTooMany     = errors.New("tcp: too many connections")
 	ErrMemory      = errors.New("tcp: buffer budget is spent")
 	ErrBadOption   = errors.New("tcp: option out of range")
+	ErrCongestion  = cc.ErrUnknown // no congestion control has the name of Options
 )
 
 // reason is one of the errors that end a connection, in a byte.

@@ -28,6 +28,14 @@ func (h *Host) route(now clock.Time, t *wire.Tuple, dev uint8, cache *uint64) (*
 	return p, packet.Forward
 }
 
+// HopLimit returns the TTL or hop limit of packets of a flow whose program has chosen none.
+func (h *Host) HopLimit(t *wire.Tuple) uint8 {
+	if p, _ := h.route(h.Now(), t, ip.AnyDev, nil); p != nil {
+		return p.TTL
+	}
+	return ip.DefaultTTL
+}
+
 // headerTemplate holds what the Ethernet and IP headers of the packets of one send have in common. Only
 // length, identification and checksum differ from packet to packet: they are written into a copy,
 // and the IPv4 checksum is the sum of the rest plus those two words (RFC 1071 2, the sum is

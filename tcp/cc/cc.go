@@ -91,6 +91,9 @@ var controllers = map[string]func(mss uint32) Controller{
 	"dctcp": func(mss uint32) Controller { return newDCTCP(mss) },
 }
 
+// Known reports whether a congestion control has the name. "" is Default.
+func Known(name string) bool { return name == "" || controllers[name] != nil }
+
 // New returns the congestion control of that name for segments of mss bytes; "" is Default.
 func New(name string, mss uint32) (Controller, error) {
 	if name == "" {
