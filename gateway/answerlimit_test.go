@@ -34,7 +34,7 @@ func tooBigFrom(src string) []byte {
 
 // limitConfig asks for every kind of answer.
 const limitConfig = rejectConfig + `
-  - {name: tunnel, mode: ipip, address: 198.18.1.1:82, backends: [{address: 198.18.2.14}]}
+  - {name: tunnel, mode: ipip, address: [198.18.1.1:82, "[2001:db8:1::1]:82"], backends: [{address: 198.18.2.14}]}
 tunnel: {source: 198.18.5.0/24}
 `
 

@@ -86,7 +86,7 @@ func TestEveryVerdictHasAName(t *testing.T) {
 			t.Errorf("%v: Dropped() = %v", v, v.Dropped())
 		}
 	}
-	for _, v := range []Verdict{Handover + 1, Verdict(Verdicts), 255} {
+	for _, v := range []Verdict{Release + 1, Verdict(Verdicts), 255} {
 		if v.String() != "unknown" {
 			t.Errorf("verdict %d, which does not exist, is called %v", v, v)
 		}

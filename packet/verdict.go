@@ -10,6 +10,8 @@ const (
 	Forward                  // transmit on device Desc.Port
 	Deliver                  // a local consumer has taken the frame
 	Handover                 // the loop that Desc.Flow names decides
+	Hold                     // the handler keeps the packet for now, and decides later
+	Release                  // a frame without a packet: it returns to the pool and counts as nothing
 )
 
 // Verdicts that drop the packet, by reason.
@@ -64,6 +66,7 @@ func (v Verdict) Dropped() bool { return v >= Drop }
 
 var verdictNames = [Verdicts]string{
 	Undecided: "undecided", Forward: "forward", Deliver: "deliver", Handover: "handover",
+	Hold: "hold", Release: "release",
 	DropMalformed: "malformed", DropTruncated: "truncated",
 	DropIPChecksum: "ip_checksum", DropL4Checksum: "l4_checksum",
 	DropUnsupported: "unsupported", DropFragment: "fragment", DropRule: "rule",

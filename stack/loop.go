@@ -129,6 +129,7 @@ func NewLoop(cfg Config) (*Loop, error) {
 	l.commands = CommandQueue{ring.NewMPSC[func()](commandQueueLen), n}
 	l.lock.loop, l.lock.notifier = l, n
 	l.out.init(&cfg, &l.count)
+	l.out.dispose = l.dispose
 	for _, drv := range cfg.Devices {
 		info := drv.Info()
 		l.devices = append(l.devices, rxDevice{drv: drv, info: info})
@@ -230,10 +231,12 @@ func CloseAll(loops ...*Loop) error {
 type Handler interface {
 	// Handle borrows a batch that the engine has processed and sets the Verdict of every packet:
 	// Forward (with Port set to the index of the device to send on), Deliver (the handler takes the
-	// frame), Handover (with Flow set to the loop that decides, see Mesh), or a reason to drop. It
+	// frame), Handover (with Flow set to the loop that decides, see Mesh), Hold (the handler takes the frame and decides
+	// later, see Output.Resume), or a reason to drop. It
 	// may rewrite bytes and move Off and Len within the frame. Undecided counts as
 	// DropUnsupported. The verdict of a packet of several descriptors (packet.FlagMore) is that of
-	// its first.
+	// its first. A handler that leaves a packet fewer descriptors than it had clears FlagMore in its last one, and
+	// in the others, whose verdict is Release.
 	Handle(now clock.Time, b *packet.Batch)
 
 	// Tick runs the timers that are due, produces output, and returns when it wants to be called

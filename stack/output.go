@@ -39,6 +39,9 @@ type Output struct {
 	// loopback collects what the next iteration gives to the handler; the batch that the handler is
 	// given is delivering. They swap places, so that what the handler sends meanwhile waits.
 	loopback, delivering *packet.Batch
+
+	dispose func(d []packet.Desc) // of the loop: carries out verdicts
+	atEnd   []func()
 }
 
 // txQueue holds what waits for a device's transmit ring.
@@ -138,6 +141,16 @@ func (o *Output) ReserveLoopback(n int) []uint32 {
 	return o.pool.GetBatch(n)
 }
 
+// Resume carries out the verdicts of whole packets that the handler has held (packet.Hold): it takes their frames. Any
+// verdict but Hold and Undecided will do. The loop counts a packet by this verdict alone; while it is held it is in flight
+// (Stats.InFlight). In Handle, Resume overtakes the packets of the batch: a handler that has to keep the order
+// calls it in the Tick that RequestTick asks for. d is borrowed.
+func (o *Output) Resume(d []packet.Desc) { o.dispose(d) }
+
+// AtEnd has the loop call f once, when it ends and no packet will come from its devices: a handler that holds packets
+// resumes them there, with the reason of a drop, and holds none from then on.
+func (o *Output) AtEnd(f func()) { o.atEnd = append(o.atEnd, f) }
+
 // LoopbackDev is Desc.Port of packets of the loopback queue: no device has this place.
 const LoopbackDev = 254
 
@@ -193,12 +206,17 @@ func (o *Output) enqueue(dev int, d []packet.Desc) {
 	q.D = append(q.D, d[:n]...)
 }
 
-// drop returns the frames of whole packets to the pool and counts the packets under their reason.
-func (o *Output) drop(d []packet.Desc, why packet.Verdict) {
-	o.count.Dropped[why] += packet.Packets(d)
+// release returns the frames of descriptors that are no packets.
+func (o *Output) release(d []packet.Desc) {
 	for i := range d {
 		o.pool.Put(d[i].Off)
 	}
+}
+
+// drop returns the frames of whole packets to the pool and counts the packets under their reason.
+func (o *Output) drop(d []packet.Desc, why packet.Verdict) {
+	o.count.Dropped[why] += packet.Packets(d)
+	o.release(d)
 }
 
 // transmit offers device dev what waits for it. What does not fit stays for the next iteration;

@@ -157,13 +157,13 @@ func (l *Loop) deliverLoopback(now clock.Time) int {
 func (l *Loop) handle(now clock.Time, b *packet.Batch) {
 	l.handler.Handle(now, b)
 	l.out.rearm()
-	l.dispose(b)
+	l.dispose(b.D)
 }
 
-// dispose moves each packet of b where its verdict says, in runs of packets with the same verdict:
+// dispose moves each packet of d where its verdict says, in runs of packets with the same verdict:
 // in ordinary traffic there are far fewer runs than packets.
-func (l *Loop) dispose(b *packet.Batch) {
-	for d := b.D; len(d) > 0; {
+func (l *Loop) dispose(d []packet.Desc) {
+	for len(d) > 0 {
 		n := run(d)
 		v := d[0].Verdict
 		switch {
@@ -175,6 +175,9 @@ func (l *Loop) dispose(b *packet.Batch) {
 			l.count.Delivered += packet.Packets(d[:n])
 		case v.Dropped():
 			l.out.drop(d[:n], v)
+		case v == packet.Hold: // in flight until Resume
+		case v == packet.Release:
+			l.out.release(d[:n])
 		default:
 			l.out.drop(d[:n], packet.DropUnsupported)
 		}
@@ -239,6 +242,9 @@ func (l *Loop) drain() {
 	for l.inside > 0 || l.waiting != nil {
 		l.resubmit()
 		l.finish(l.out.now)
+	}
+	for _, f := range l.out.atEnd {
+		f()
 	}
 	l.leave()
 	l.out.close()

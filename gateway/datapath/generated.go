@@ -128,7 +128,7 @@ type icmpReport struct {
 }
 
 // writeICMPError makes the frame of d the error m, which leaves by hop. The quote stays where it is; the new headers
-// go in front of it. It reports false, and has changed nothing, when there is no room.
+// go in front of it. Of a packet of several frames only the first is quoted. It reports false, and has changed nothing, when there is no room.
 func (h *Handler) writeICMPError(d *packet.Desc, m *icmpReport, hop *Hop) bool {
 	is4, link := m.from.is4(), linkLen(hop)
 	grow, proto := ipLen(is4)+wire.ICMPLen, wire.ProtoICMPv6
@@ -139,7 +139,7 @@ func (h *Handler) writeICMPError(d *packet.Desc, m *icmpReport, hop *Hop) bool {
 	if h.arena.Headroom(d)+start < 0 {
 		return false
 	}
-	d.Off, d.Len = uint32(int(d.Off)+start), uint16(link+grow+min(m.n, ip.MaxQuote(is4)))
+	d.Off, d.Len = uint32(int(d.Off)+start), uint16(link+grow+min(m.n, int(d.Len)-m.at, ip.MaxQuote(is4)))
 	d.L3, d.L4, d.Payload = uint8(link), uint16(link+ipLen(is4)), uint16(link+grow)
 	d.Flags = packet.FlagIPv6
 	if is4 {

@@ -94,22 +94,28 @@ func perLoop(n, loops int) int { return (n + loops - 1) / loops }
 // keeps no frame and makes none; see stack.Handler.
 //
 // Of a packet with several descriptors (FlagMore) the first is decided and the others follow it: headers
-// are in the first.
+// are in the first. One that becomes an answer needs the first frame alone, and the others are released.
 func (h *Handler) Handle(now clock.Time, b *packet.Batch) {
 	h.refresh()
 	h.clock, h.now, h.arena = now, ticksAt(now), b.Arena
-	rest := false // of a packet whose first descriptor has been decided
+	rest, cut := false, false // of a packet whose first descriptor has been decided, and is all that is left of it
 	for i := range b.D {
 		d := &b.D[i]
+		more := d.Flags.Has(packet.FlagMore)
 		h.candidate = h.candidateFor(b.D, i)
-		if rest {
+		switch {
+		case cut && rest:
+			d.Verdict = packet.Release
+			d.Flags &^= packet.FlagMore
+		case rest:
 			d.Verdict, d.Port = b.D[i-1].Verdict, b.D[i-1].Port
-		} else {
+		default:
 			h.chain = b.D[i:]
 			d.Verdict = h.decide(d, b.Arena.Bytes(d))
 			h.batch[d.Verdict]++
+			cut = more && !d.Flags.Has(packet.FlagMore)
 		}
-		rest = d.Flags.Has(packet.FlagMore)
+		rest = more
 	}
 	h.publish()
 }

@@ -14,6 +14,8 @@ import (
 //	ICMP error   | Ethernet | IP | ICMP  |          | IP | TCP, UDP, as much as fits
 //	reset        | headroom ............ | Ethernet | IP | TCP |
 //
+// Of a packet that spans several frames the answer takes the first, and Handle releases the others.
+//
 // It leaves by the port that the packet came by, to the link address and VLAN that it came from.
 
 // dropOrReport decides a packet of a service that cannot leave. One that is too big is answered, or path MTU
@@ -77,11 +79,9 @@ func (h *Handler) sendICMPError(v *view, from addr, m ip.ICMPMessage) bool {
 
 // answerable reports whether an error about a packet may be sent at all: not about a later fragment, or to what is no
 // host's address, nor where ip.ErrorAllowed forbids it (RFC 1812 4.3.2.7, RFC 4443 2.4 (e)). Packets to a group or to all
-// of a link are dropped before. A packet of several descriptors gets no error either, because the error takes the
-// first frame alone, and the others would have no owner.
+// of a link are dropped before.
 func (v *view) answerable() bool {
-	return v.part != later && !v.src.martian() && !v.d.Flags.Has(packet.FlagMore) &&
-		!wire.Ethernet(v.p).Src().Multicast() && ip.ErrorAllowed(v.p[v.d.L3:])
+	return v.part != later && !v.src.martian() && !wire.Ethernet(v.p).Src().Multicast() && ip.ErrorAllowed(v.p[v.d.L3:])
 }
 
 // reset turns a TCP segment into the reset that answers it (RFC 9293 3.10.7.1): with the sequence number
@@ -103,7 +103,7 @@ func (h *Handler) reset(v *view) bool {
 	d.L4 = uint16(int(d.L3) + ipLen(v.is4))
 	d.Len = d.L4 + wire.TCPLen
 	d.Payload = d.Len
-	d.Flags &^= packet.FlagOptions | packet.FlagOffload
+	d.Flags &^= packet.FlagOptions | packet.FlagOffload | packet.FlagMore
 	p := h.arena.Bytes(d)
 	eth := wire.Ethernet(p)
 	eth.SetDst(eth.Src())
