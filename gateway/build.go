@@ -33,7 +33,7 @@ func replace[T any](list []*T, i uint32) *T {
 func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snapshot {
 	s := old.Clone()
 	s.VIPs, s.Endpoints = slices.Clone(old.VIPs), slices.Clone(old.Endpoints)
-	s.Timeouts, s.Tunnel, s.DropL4 = datapath.NewTimeouts(idleTimes(&c.Table)), datapath.NewTunnel(c.Tunnel.GUEPort, c.Tunnel.Sources), c.Checksum == "drop"
+	s.Timeouts, s.Tunnel, s.DropL4 = datapath.NewTimeouts(idleTimes(&c.Table)), datapath.NewTunnel(c.Tunnel.GUEPort, c.Tunnel.Sources, c.Tunnel.TooBig == config.TooBigFragment), c.Checksum == "drop"
 	s.SNAT4, s.SNAT6 = nil, nil
 	for _, a := range c.SNAT {
 		n := g.reg.snat(s, a)

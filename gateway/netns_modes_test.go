@@ -124,17 +124,7 @@ func (s *site) startModes() {
 func (s *site) serve(i, port int) {
 	s.t.Helper()
 	name := fmt.Sprintf("b%d", i+1)
-	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%s %s at %s\n", name, r.RemoteAddr, r.Context().Value(http.LocalAddrContextKey))
-	})
-	mux.HandleFunc("/stream", stream)
-	mux.HandleFunc("/hash", func(w http.ResponseWriter, r *http.Request) {
-		sum := sha256.New()
-		n, err := io.Copy(sum, r.Body)
-		fmt.Fprintf(w, "%d %x %v", n, sum.Sum(nil), err)
-	})
-	srv := &http.Server{Handler: mux}
+	srv := &http.Server{Handler: backendMux(name)}
 	s.must(s.backends[i].Do(func() error {
 		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 		if err != nil {
@@ -237,6 +227,21 @@ func (s *site) passage(t *testing.T, p *passage, host string) {
 	if want := fmt.Sprintf("%x", sumOf(300_000)); err != nil || !strings.HasPrefix(out, want) {
 		t.Errorf("downloaded %s, want %s: %v", out, want, err)
 	}
+}
+
+// backendMux is what backends serve by HTTP: who they are, a stream, and the hash of what they are sent.
+func backendMux(name string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s at %s\n", name, r.RemoteAddr, r.Context().Value(http.LocalAddrContextKey))
+	})
+	mux.HandleFunc("/stream", stream)
+	mux.HandleFunc("/hash", func(w http.ResponseWriter, r *http.Request) {
+		sum := sha256.New()
+		n, err := io.Copy(sum, r.Body)
+		fmt.Fprintf(w, "%d %x %v", n, sum.Sum(nil), err)
+	})
+	return mux
 }
 
 // forgetMTU has the client forget what it was told of the MTU of its paths.

@@ -3,6 +3,8 @@ package gateway_test
 import (
 	"fmt"
 	"net"
+	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -118,5 +120,91 @@ func TestAFloodOfPingsDelaysNoUpload(t *testing.T) {
 	sum := s.stop()
 	if a := sum.Gateway.Answers; a["rate_limited"] == 0 || a["too_big"] < 4 || a["echo_reply"] == 0 {
 		t.Errorf("answers %v: the flood was none, or no packet was too big", a)
+	}
+}
+
+// pathConfig has a service of each tunnel and family of backends; the backend is behind a router.
+const pathConfig = `
+devices: [{name: front, driver: %[1]s}, {name: back1, driver: %[1]s}]
+tunnel: {source: [198.18.5.0/24, "2001:db8:5::/64"], too_big: %[2]s}
+admin: {socket: ""}
+services:
+  - {name: ipip4, mode: ipip, address: [198.18.1.1:8120, "[2001:db8:1::1]:8120"], backends: [{address: 198.18.6.2}]}
+  - {name: ipip6, mode: ipip, address: [198.18.1.1:8130, "[2001:db8:1::1]:8130"], backends: [{address: "2001:db8:6::2"}]}
+  - {name: gue4, mode: gue, address: [198.18.1.1:8140, "[2001:db8:1::1]:8140"], backends: [{address: 198.18.6.2}]}
+  - {name: gue6, mode: gue, address: [198.18.1.1:8150, "[2001:db8:1::1]:8150"], backends: [{address: "2001:db8:6::2"}]}
+`
+
+// layOutPath makes a site in which the first backend is a router, and the real one lies behind it on a link of a
+// smaller MTU.
+func layOutPath(t *testing.T, prefix, driver, tooBig, mtu string) *site {
+	t.Helper()
+	testnet.Program(t, "curl")
+	s, n := layOut(t, prefix)
+	router, far := s.backends[0], n.Namespace("far")
+	s.must(far.Sysctl("net.ipv6.conf.default.accept_dad", "0"))
+	s.must(n.Link(router, "behind", far, "eth0"))
+	s.must(n.Link(far, "ret", s.client, "ret"))
+	for _, l := range []struct {
+		ns  *testnet.Namespace
+		dev string
+		net int
+		me  int
+	}{{router, "behind", 6, 1}, {far, "eth0", 6, 2}, {far, "ret", 13, 2}, {s.client, "ret", 13, 1}} {
+		s.must(l.ns.NoOffload(l.dev))
+		s.must(l.ns.Up(l.dev, fmt.Sprintf("198.18.%d.%d/24", l.net, l.me), fmt.Sprintf("2001:db8:%d::%d/64", l.net, l.me)))
+	}
+	s.run(router, "ip link set behind mtu "+mtu)
+	s.run(far, "ip link set eth0 mtu "+mtu)
+	for _, ns := range []*testnet.Namespace{s.client, router, far} {
+		s.must(ns.Sysctl("net.ipv4.conf.all.rp_filter", "0"))
+		s.must(ns.Sysctl("net.ipv4.conf.default.rp_filter", "0"))
+	}
+	s.must(router.Sysctl("net.ipv4.ip_forward", "1"))
+	s.must(router.Sysctl("net.ipv6.conf.all.forwarding", "1"))
+	s.must(s.gate.Route("198.18.6.0/24", "198.18.3.2"))
+	s.must(s.gate.Route("2001:db8:6::/64", "2001:db8:3::2"))
+	s.must(far.Up("lo", "198.18.1.1/32", "2001:db8:1::1/128"))
+	s.must(far.Route("default", "198.18.13.1"))
+	s.must(far.Route("default", "2001:db8:13::1"))
+	s.decap[0] = receiveTunnels(t, far, 6080)
+	s.must(far.Sysctl("net.ipv4.conf.decap0.rp_filter", "0"))
+	for _, port := range []int{8120, 8130, 8140, 8150} {
+		s.must(far.Do(func() error {
+			l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+			if err != nil {
+				return err
+			}
+			srv := &http.Server{Handler: backendMux("far")}
+			go srv.Serve(l)
+			t.Cleanup(func() { srv.Close() })
+			return nil
+		}))
+	}
+	s.must(os.WriteFile(s.file, fmt.Appendf(nil, pathConfig, driver, tooBig), 0o644))
+	s.start("http://198.18.1.1:8120/", "http://[2001:db8:1::1]:8120/", "http://198.18.1.1:8130/", "http://[2001:db8:1::1]:8150/")
+	return s
+}
+
+// A router between gateway and backend takes 1300 bytes: uploads arrive by every tunnel, from both families, whether
+// clients are asked for smaller packets or the outer ones are fragmented. Linux puts the fragments together.
+func TestUploadsPassANarrowPathBehindATunnel(t *testing.T) {
+	for _, c := range []struct{ driver, tooBig string }{{"afxdp", "answer"}, {"afxdp", "fragment"}, {"afpacket", "fragment"}} {
+		t.Run(c.driver+" "+c.tooBig, func(t *testing.T) {
+			s := layOutPath(t, "mr-gwpth", c.driver, c.tooBig, "1300")
+			for _, port := range []int{8120, 8130, 8140, 8150} {
+				for _, host := range []string{"198.18.1.1", "[2001:db8:1::1]"} {
+					s.forgetMTU()
+					s.upload(t, fmt.Sprintf("http://%s:%d/hash", host, port), 200_000)
+				}
+			}
+			sum := s.stop()
+			if c.tooBig == "fragment" && (sum.Gateway.Answers["too_big"] > 0 || sum.Originated < 8*100) {
+				t.Errorf("fragment: %d fragments, answers %v", sum.Originated, sum.Gateway.Answers)
+			}
+			if c.tooBig == "answer" && (sum.Gateway.Answers["too_big"] < 8 || sum.Originated < 2*100) { // IPv6 by tunnels over IPv6
+				t.Errorf("answer: %d fragments, answers %v", sum.Originated, sum.Gateway.Answers)
+			}
+		})
 	}
 }

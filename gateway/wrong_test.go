@@ -139,7 +139,7 @@ func TestLyingLengthsDoNotPass(t *testing.T) {
 	}
 }
 
-// The longest packet there is does not fit another header.
+// The longest packet there is does not fit another header, and its sender is told.
 func TestATunnelOfTheLongestPacketIsRefused(t *testing.T) {
 	for _, c := range tunnels {
 		w := newWorld(t, fmt.Sprintf(tunnelConfig, c.mode, c.backend))
@@ -151,8 +151,8 @@ func TestATunnelOfTheLongestPacketIsRefused(t *testing.T) {
 		}
 		b := w.chain(in, cuts...)
 		w.run(b)
-		if v := b.D[1].Verdict; v != packet.DropTooBig {
-			t.Errorf("%s to %s: %v", c.mode, c.backend, v)
+		if d := b.D[1]; d.Verdict != packet.Forward || d.Port != 0 || toldBy(t, b.Bytes(1)).kind != 3 {
+			t.Errorf("%s to %s: %v to port %d", c.mode, c.backend, d.Verdict, d.Port)
 		}
 	}
 }

@@ -63,7 +63,15 @@ type Tunnel struct {
 	// addresses (RSS). Key "source"; required for each family of backends in those modes.
 	Sources []netip.Prefix
 	GUEPort uint16 // key "gue_port": UDP destination port of GUE, default 6080
+	TooBig  string // key "too_big": what to do with packets that the path of a tunnel does not take whole, default TooBigAnswer
 }
+
+// What a tunnel does with packets that are too big for its path. IPv6 packets of up to 1280 bytes leave in fragments
+// either way.
+const (
+	TooBigAnswer   = "answer"   // by an ICMP error to the client
+	TooBigFragment = "fragment" // the outer packet leaves in fragments
+)
 
 // Sources are lists of client prefixes that may or may not use services. The longest prefix that
 // holds a client decides.
@@ -256,7 +264,7 @@ func newConfig() *Config {
 		CPUs:    CPUs{Auto: true},
 		Engine:  "cpu",
 		Spin:    defaultSpin,
-		Tunnel:  Tunnel{GUEPort: 6080},
+		Tunnel:  Tunnel{GUEPort: 6080, TooBig: TooBigAnswer},
 		Sources: Sources{Default: "allow"},
 		Limits:  Limits{Burst: time.Second, Clients: 1 << 18},
 		Admin:   Admin{Socket: DefaultSocket},

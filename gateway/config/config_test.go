@@ -66,7 +66,7 @@ engine: auto
 cpus: [3]
 extra_processor: true
 spin: 20us
-tunnel: {source: [198.18.9.0/24, "2001:db8:9::1"], gue_port: 6081}
+tunnel: {source: [198.18.9.0/24, "2001:db8:9::1"], gue_port: 6081, too_big: fragment}
 sources: {deny: [192.0.2.0/24, lists/bad.txt], allow: 192.0.2.1, default: deny}
 limits: {packets: 10, connections: 20, burst: 2s, clients: 2048}
 table: {size: 4096, tcp: {established: 1h, syn: 5s, fin: 6s, syn_recv: 8s, half_closed: 9s, reset: 10s}, udp: 7s, half_open: 300, fragments: 64}
@@ -114,7 +114,7 @@ services:
 
 		ExtraProcessor: true,
 		Spin:           20 * time.Microsecond,
-		Tunnel:         Tunnel{Sources: []netip.Prefix{prefix("198.18.9.0/24"), prefix("2001:db8:9::1/128")}, GUEPort: 6081},
+		Tunnel:         Tunnel{Sources: []netip.Prefix{prefix("198.18.9.0/24"), prefix("2001:db8:9::1/128")}, GUEPort: 6081, TooBig: TooBigFragment},
 		Sources: Sources{
 			Deny: []SourceList{{Prefix: prefix("192.0.2.0/24")}, {File: "lists/bad.txt"}}, Allow: []SourceList{{Prefix: prefix("192.0.2.1/32")}}, Default: "deny",
 		},

@@ -58,7 +58,7 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"table.size": c.Table.Size, "table.tcp.established": c.Table.TCPEstablished, "table.tcp.syn": c.Table.TCPSYN,
 		"table.tcp.syn_recv": c.Table.TCPSYNReceived, "table.tcp.half_closed": c.Table.TCPHalfClosed, "table.tcp.reset": c.Table.TCPReset,
 		"table.tcp.fin": c.Table.TCPFIN, "table.udp": c.Table.UDP,
-		"spin": c.Spin, "tunnel.gue_port": c.Tunnel.GUEPort, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
+		"spin": c.Spin, "tunnel.gue_port": c.Tunnel.GUEPort, "tunnel.too_big": c.Tunnel.TooBig, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
 		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "admin.socket": c.Admin.Socket,
 		"services[].mode": sv.Mode, "services[].slow_start": sv.SlowStart, "services[].drain": sv.Drain,
 		"services[].protocol": sv.Protocol, "services[].source": sv.Source, "services[].removed": sv.Removed,

@@ -48,6 +48,9 @@ func (d *decoder) tunnel(n *yaml.Node, t *Tunnel) {
 			})
 		}),
 		strictyaml.Optional("gue_port", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "gue_port", &port, 1, 65535) }),
+		strictyaml.Optional("too_big", func(n *yaml.Node) {
+			strictyaml.Choice(d.Decoder, n, "too_big", &t.TooBig, TooBigAnswer, TooBigFragment)
+		}),
 	)
 	t.GUEPort = uint16(port)
 }

@@ -139,6 +139,7 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 func (d *Daemon) service() node.Service {
 	handlers := make([]stack.Handler, len(d.gate.Handlers()))
 	for i, h := range d.gate.Handlers() {
+		h.SetOutput(d.node.Loops()[i].Output())
 		handlers[i] = h
 	}
 	return node.Service{

@@ -21,8 +21,8 @@ import (
 //   - DSCP and ECN are copied: RFC 2983 3.1, and the normal mode of RFC 6040 4.1. A decapsulator that
 //     follows RFC 6040 copies a congestion mark to the inner packet.
 //   - The hop limit is 64 (RFC 1700's default; RFC 2003 3.1).
-//   - Don't Fragment is copied (RFC 2003 3.1). With it the identification is 0 and means nothing
-//     (RFC 6864 4.1); without it, it counts up (RFC 6864 4.3).
+//   - Don't Fragment is copied (RFC 2003 3.1), unless outer packets may be fragmented (`too_big: fragment`). With it
+//     the identification is 0 and means nothing (RFC 6864 4.1); without it, it counts up (RFC 6864 4.3).
 //   - The flow label is a hash of the flow, never 0 (RFC 6438 3, RFC 6437 3).
 //   - UDP has a checksum over IPv4 and IPv6. RFC 6935 and RFC 6936 allow zero over IPv6 where receivers
 //     agree, because summing the payload is expensive. It is not summed here either (innerSum), so zero
@@ -84,7 +84,7 @@ func (h *Handler) writeOuter(v *view, to *Endpoint, w Mode, size int) {
 		wire.UDP(udp).SetChecksum(wire.UDPChecksum(wire.Fold(sum + h.innerSum(v))))
 	}
 	if is4 {
-		df := !v.is4 || wire.IPv4(v.p[v.d.L3:]).DontFragment() // IPv6 packets are never fragmented on their way
+		df := !h.snap.Tunnel.fragment && (!v.is4 || wire.IPv4(v.p[v.d.L3:]).DontFragment()) // IPv6 packets are never fragmented on their way
 		wire.AppendIPv4(b[:0], &wire.IPv4Header{
 			Src: src.as4(), Dst: to.addr.as4(), Proto: proto, TTL: outerTTL, TOS: v.tos(),
 			DontFragment: df, ID: h.outerID(df), PayloadLen: n,
@@ -212,12 +212,16 @@ func putLink(p []byte, hop *Hop, src [6]byte, typ uint16) {
 // forwardDirect sends a packet of a client on to a backend that answers the client itself.
 func (h *Handler) forwardDirect(c *Conn, v *view, to *Endpoint) packet.Verdict {
 	w := h.snap.Backends[c.backend].Mode
-	if verdict := h.checkHop(v, &to.Hop, w.overhead(to.addr.is4())); verdict != packet.Forward {
+	if verdict := h.checkDirect(v, to, w); verdict != packet.Forward {
 		return verdict
 	}
+	size := v.size() + w.overhead(to.addr.is4()) // encapsulate moves the view's start
 	if verdict := h.encapsulate(v, to, w); verdict != packet.Forward {
 		return verdict
 	}
 	v.d.Port = to.Hop.Dev
+	if mtu := h.tunnelMTU(to); size > mtu && w.overhead(to.addr.is4()) > 0 {
+		return h.fragmentOuter(v, to, size, mtu)
+	}
 	return packet.Forward
 }

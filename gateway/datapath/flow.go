@@ -62,7 +62,7 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 	h.updateFromClient(n, v)
 	b, to := h.snap.Backends[c.backend], h.snap.Endpoints[c.endpoint]
 	if v.flags.Has(wire.FlagSYN) {
-		h.clamp(v, h.snap.Services[b.Service].MSS, &to.Hop, b.Mode.overhead(to.addr.is4()))
+		h.clamp(v, h.snap.Services[b.Service].MSS, h.roomTo(to, b.Mode))
 	}
 	verdict := packet.Forward
 	if c.direct() {
@@ -82,7 +82,7 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 // translate sends a packet of a client on to the backend's address and port, from the source that
 // the backend sees.
 func (h *Handler) translate(c *Conn, v *view, to *Endpoint) packet.Verdict {
-	if verdict := h.checkHop(v, &to.Hop, 0); verdict != packet.Forward {
+	if verdict := h.checkHop(v, &to.Hop); verdict != packet.Forward {
 		return verdict
 	}
 	r := rewrite{
@@ -152,23 +152,26 @@ func (h *Handler) updateFromBackend(n int, v *view) {
 	}
 }
 
-// checkHop returns Forward if a packet can leave by hop with overhead bytes in front, and the reason if not.
-// It is called before anything is changed: a packet that is too big is quoted in an ICMP error as it came.
-// Without an MTU only the 16-bit lengths of an outer header bound the packet.
-func (h *Handler) checkHop(v *view, hop *Hop, overhead int) packet.Verdict {
+// checkHop returns Forward if a packet can leave by hop, and the reason if not. It is called before anything is
+// changed: a packet that is too big is quoted in an ICMP error as it came.
+func (h *Handler) checkHop(v *view, hop *Hop) packet.Verdict {
+	if verdict := hop.usable(); verdict != packet.Forward {
+		return verdict
+	}
+	if mtu := h.snap.Devices[hop.Dev].MTU; mtu != 0 && h.needs(v) > mtu {
+		v.mtu = mtu
+		return packet.DropTooBig
+	}
+	return packet.Forward
+}
+
+// usable returns Forward, or why no packet can leave by the hop.
+func (hop *Hop) usable() packet.Verdict {
 	switch hop.State {
 	case HopNoRoute:
 		return packet.DropNoRoute
 	case HopUnresolved:
 		return packet.DropNoNeighbor
-	}
-	mtu := h.snap.Devices[hop.Dev].MTU
-	if mtu == 0 && overhead > 0 {
-		mtu = longestPacket
-	}
-	if mtu != 0 && h.needs(v)+overhead > mtu {
-		v.mtu = mtu - overhead
-		return packet.DropTooBig
 	}
 	return packet.Forward
 }
@@ -211,7 +214,7 @@ func (h *Handler) toClient(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
 	hop := c.clientHop()
 	front, service := &h.snap.VIPs[c.vip], h.snap.Backends[c.backend].Service
-	if verdict := h.checkHop(v, &hop, 0); verdict != packet.Forward {
+	if verdict := h.checkHop(v, &hop); verdict != packet.Forward {
 		if c.snat == 0 {
 			v.localAddr = front.addr // the packet is addressed to the client
 		}
@@ -219,7 +222,7 @@ func (h *Handler) toClient(n int, v *view) packet.Verdict {
 	}
 	h.updateFromBackend(n, v)
 	if v.flags.Has(wire.FlagSYN) {
-		h.clamp(v, h.snap.Services[service].MSS, &hop, 0)
+		h.clamp(v, h.snap.Services[service].MSS, h.snap.Devices[hop.Dev].MTU)
 	}
 	v.apply(&rewrite{
 		src: front.addr, dst: c.client, sport: front.Port, dport: c.clientPort, l3: ^c.l3Delta, l4: ^c.l4Delta,
@@ -278,7 +281,7 @@ func (h *Handler) newConn(v *view, front, backend uint32) Conn {
 // the differences of the checksums.
 func (h *Handler) complete(c *Conn, s *Service, v *view) packet.Verdict {
 	to := h.snap.Endpoints[c.endpoint]
-	if verdict := h.checkHop(v, &to.Hop, h.snap.Backends[c.backend].Mode.overhead(to.addr.is4())); verdict != packet.Forward {
+	if verdict := h.checkDirect(v, to, h.snap.Backends[c.backend].Mode); verdict != packet.Forward {
 		return verdict
 	}
 	if s.Mode.Direct() {

@@ -62,6 +62,12 @@ func newFragments(n int, seed *random.Source) *fragments {
 	}
 }
 
+// nextID returns the identification of a datagram that the gateway sends: loops do not meet.
+func (f *fragments) nextID(loop, loops int) uint32 {
+	f.next++
+	return f.next*uint32(loops) + uint32(loop)
+}
+
 // set returns where a datagram may be.
 func (f *fragments) set(k *fragmentKey) []datagram {
 	h := f.key.sum(k.src, uint64(k.id)<<8|uint64(k.proto)) ^ f.key.sum(k.dst, 0)
@@ -178,8 +184,7 @@ func (h *Handler) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *
 	}
 	is := datagram{key: f.key, proto: d.Proto, end: uint16(f.end), ports: binary.BigEndian.Uint32(p[d.L4:])}
 	if e == nil {
-		h.fragments.next++
-		is.id = h.fragments.next*uint32(h.loops) + uint32(h.loop) // loops do not meet
+		is.id = h.fragments.nextID(h.loop, h.loops)
 	} else {
 		if is.end != e.end || is.ports != e.ports || is.proto != e.proto {
 			e.rejected = true

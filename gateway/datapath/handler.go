@@ -46,13 +46,31 @@ type Handler struct {
 	live    metrics.Counter         // connections, as a gauge
 	half    metrics.Counter         // half-open ones, as a gauge
 
-	chain        []packet.Desc  // of the batch, from the packet that is decided on: it may have several
-	lastID       uint16         // of outer IPv4 headers
-	answerCounts *metrics.Block // answers, by kind
+	out          Output              // of the loop; nil in tests that need none
+	chain        []packet.Desc       // of the batch, from the packet that is decided on: it may have several
+	lastID       uint16              // of outer IPv4 headers
+	paths        map[addr]tunnelPath // to backends, where tunnels take less than the device
+	pieces       []packet.Desc       // scratch of fragmentOuter
+	tail         []byte              // the same
+	answerCounts *metrics.Block      // answers, by kind
 }
 
 // tally is what a batch adds to the counts of a backend.
 type tally [backendCounts]uint32
+
+// Output is what a Handler needs of the transmit side of its loop: frames for packets that a packet becomes, and the way
+// back for packets that it holds. *stack.Output implements it.
+type Output interface {
+	Reserve(dev uint8, n int) []uint32
+	Originate(dev uint8, d []packet.Desc)
+	Resume(d []packet.Desc)
+	RequestTick()
+	AtEnd(f func())
+}
+
+// SetOutput gives the handler the transmit side of its loop, before the first packet. Without it fragments that come
+// before the first of their datagram are dropped, and so are packets that would leave in fragments.
+func (h *Handler) SetOutput(o Output) { h.out = o }
 
 // Options are what a Handler is sized by. Sizes are of all loops together.
 type Options struct {
@@ -79,6 +97,7 @@ func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 		snapshots: snap, loop: o.Loop, loops: o.Loops, span: o.SNATPorts,
 		table: t, ports: newPorts(o.SNATPorts.Part(o.Loop, o.Loops), seed.Uint64()),
 		fragments: newFragments(o.Fragments/o.Loops, &seed),
+		paths:     map[addr]tunnelPath{},
 		counts:    metrics.NewBlock(packet.Verdicts), answerCounts: metrics.NewBlock(answerKinds),
 		answers: newAnswerLimiter(&seed),
 	}

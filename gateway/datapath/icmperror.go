@@ -58,7 +58,7 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 	if c.direct() {
 		return h.countDrop(c, h.forwardDirect(c, &f, to))
 	}
-	if verdict := h.checkHop(v, &to.Hop, 0); verdict != packet.Forward {
+	if verdict := h.checkHop(v, &to.Hop); verdict != packet.Forward {
 		return h.countDrop(c, verdict)
 	}
 	from := v.src
@@ -111,7 +111,7 @@ func (h *Handler) errorToClient(v *view, q *quote) packet.Verdict {
 	}
 	c := &h.table.conns[n]
 	hop := c.clientHop()
-	if verdict := h.checkHop(v, &hop, 0); verdict != packet.Forward {
+	if verdict := h.checkHop(v, &hop); verdict != packet.Forward {
 		return h.countDrop(c, verdict)
 	}
 	if unreachableCode(v.p[v.d.L4:], v.is4) {

@@ -11,20 +11,20 @@ import (
 // MSSAuto is the Service.MSS that stands for what fits the path to the backend.
 const MSSAuto = -1
 
-// clamp lowers the MSS option of a SYN to most, as Service.MSS: a number, or what fits into a packet that
-// leaves by hop with overhead bytes in front (RFC 9293 3.7.1, RFC 6691). Path
+// clamp lowers the MSS option of a SYN to most, as Service.MSS: a number, or what fits into packets of room bytes, the
+// most that the way out takes (0 is any; RFC 9293 3.7.1, RFC 6691). Path
 // MTU discovery alone would not do: many networks drop the ICMP errors that it needs. A SYN without the option
 // stays so: its sender assumes 536 or 1220 bytes (RFC 9293 3.7.1), which fits everywhere.
 //
 // With NAT both SYNs pass here. With a direct mode only the client's does: its option bounds what the
 // backend sends, which goes by no tunnel. The backend's SYN+ACK bounds what the client sends (on Linux by
 // `advmss` of its route to clients); where that is too much, tooBig sends the client an ICMP error.
-func (h *Handler) clamp(v *view, most int, hop *Hop, overhead int) {
+func (h *Handler) clamp(v *view, most, room int) {
 	if most == 0 {
 		return
 	}
 	if most == MSSAuto {
-		most = h.segmentThatFits(v, hop, overhead)
+		most = h.segmentThatFits(v, room)
 	}
 	if most == 0 {
 		return
@@ -38,15 +38,12 @@ func (h *Handler) clamp(v *view, most int, hop *Hop, overhead int) {
 
 // segmentThatFits returns the largest segment without options that fits both the way out and the way that the
 // packet came by; 0 when both take any.
-func (h *Handler) segmentThatFits(v *view, hop *Hop, overhead int) int {
+func (h *Handler) segmentThatFits(v *view, out int) int {
 	headers := wire.IPv6Len + wire.TCPLen
 	if v.is4 {
 		headers = wire.IPv4Len + wire.TCPLen
 	}
-	out, in := h.snap.Devices[hop.Dev].MTU, h.snap.Devices[v.d.Port].MTU
-	if out != 0 {
-		out -= overhead
-	}
+	in := h.snap.Devices[v.d.Port].MTU
 	if out == 0 || in != 0 && in < out {
 		out = in
 	}

@@ -50,15 +50,17 @@ func (w Mode) overhead(is4 bool) int {
 type Tunnel struct {
 	src4, src6 prefixAddrs
 	port       uint16 // destination of GUE
+	fragment   bool   // packets that do not fit leave in fragments, instead of an error to the client
 }
 
 // prefixAddrs are the addresses of a prefix.
 type prefixAddrs struct{ base, mask addr } // mask has ones where addresses differ
 
 // NewTunnel returns the tunnel with the UDP port of GUE and at most one prefix of outer source addresses for
-// each family.
-func NewTunnel(guePort uint16, sources []netip.Prefix) (t Tunnel) {
-	t.port = guePort
+// each family. With fragment set, outer packets that are larger than their path are fragmented, and clients are sent no
+// errors about them.
+func NewTunnel(guePort uint16, sources []netip.Prefix, fragment bool) (t Tunnel) {
+	t.port, t.fragment = guePort, fragment
 	for _, p := range sources {
 		if p.Addr().Is4() {
 			t.src4 = addrsOf(p)

@@ -27,7 +27,7 @@ func TestHostsOfAPrefix(t *testing.T) {
 		{"2001:db8::7/128", "2001:db8::7", "2001:db8::7"},
 	} {
 		p := netip.MustParsePrefix(c.prefix)
-		tun := NewTunnel(0, []netip.Prefix{p})
+		tun := NewTunnel(0, []netip.Prefix{p}, false)
 		is4 := p.Addr().Is4()
 		if low, high := tun.source(0, is4).Addr().String(), tun.source(^uint64(0)>>0, is4).Addr().String(); low != c.low || is4 && high != c.high {
 			t.Errorf("%s: %s to %s", c.prefix, low, high)

@@ -1,6 +1,8 @@
 package datapath
 
 import (
+	"encoding/binary"
+
 	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -47,7 +49,7 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 	if unreachableCode(v.p[v.d.L4:], v.is4) {
 		h.tally(c.backend)[Unreachable]++
 	}
-	m, verdict := translateError(v.p[v.d.L4:], v.is4, grow, &q)
+	m, verdict := h.translateError(v.p[v.d.L4:], v.is4, e, grow, &q)
 	if verdict != packet.Forward {
 		return verdict
 	}
@@ -77,6 +79,12 @@ func (h *Handler) tunneled(v *view, b []byte) (to addr, inner []byte, is4 bool, 
 		src, to, proto = addr6(b[8:24]), addr6(b[24:40]), b[6]
 	}
 	inner = b[header:]
+	if proto == wire.ProtoFragment && !v.is4 { // one of ours; only the first has the client's packet in it
+		if binary.BigEndian.Uint16(inner[2:])&^7 != 0 || len(inner) < wire.FragmentHeaderLen+guePush {
+			return to, nil, false, packet.DropTruncated
+		}
+		proto, inner = inner[0], inner[wire.FragmentHeaderLen:]
+	}
 	if proto == wire.ProtoUDP && wire.UDP(inner).DstPort() == h.snap.Tunnel.port {
 		gue := wire.GUE(inner[wire.UDPLen:])
 		proto = gue.Proto()
@@ -98,7 +106,10 @@ func (h *Handler) tunneled(v *view, b []byte) (to addr, inner []byte, is4 bool, 
 // tunnel's, which is larger by overhead bytes. What a packet could not reach becomes an unreachable
 // host, whatever the reason: the path behind the service address is none of the client's business (RFC
 // 2003 4, RFC 2473 8).
-func translateError(m []byte, is4 bool, overhead int, q *quote) (ip.ICMPMessage, packet.Verdict) {
+//
+// A smaller MTU of the path lowers that of the tunnel to endpoint e: the next packet that is too large is answered, or
+// fragmented, here.
+func (h *Handler) translateError(m []byte, is4 bool, e *Endpoint, overhead int, q *quote) (ip.ICMPMessage, packet.Verdict) {
 	tooBig := is4 && m[0] == wire.ICMPUnreachable && m[1] == wire.ICMPFragmentationNeeded ||
 		!is4 && m[0] == wire.ICMPv6TooBig
 	if !tooBig {
@@ -108,10 +119,14 @@ func translateError(m []byte, is4 bool, overhead int, q *quote) (ip.ICMPMessage,
 	if is4 {
 		mtu = int(wire.ICMP(m).MTU())
 	}
-	mtu -= overhead
-	if mtu < leastMTU4 || mtu > 0xffff { // no link is like that: RFC 5927 7.2
+	if mtu-overhead < leastMTU4 || mtu > longestPacket { // no link is like that: RFC 5927 7.2
 		return ip.ICMPMessage{}, packet.DropMalformed
 	}
+	h.learnPath(e.addr, mtu)
+	if h.snap.Tunnel.fragment {
+		return ip.ICMPMessage{}, packet.DropTooBig // the packet comes again, and leaves in fragments
+	}
+	mtu = max(mtu-overhead, leastMTU4)
 	out := ip.TooBig.Message(q.is4)
 	switch {
 	case !q.is4:
