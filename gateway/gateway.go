@@ -31,7 +31,9 @@ type Options struct {
 	Devices  []datapath.Device // as all loops have them; required
 	Resolver nexthop.Resolver  // of the next hops to backends; required, closed by Close
 	Dialer   health.Dialer     // of health checks; nil is the kernel's stack
-	OnEvent  func(Event)       // called on changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
+	// OnPortsShort is called at most once in a minute with the SNAT addresses whose ports are nearly used up; as OnEvent.
+	OnPortsShort func([]SNATStatus)
+	OnEvent      func(Event) // called on changes, from any goroutine, with a lock held: it must not call the gateway; may be nil
 }
 
 // Event is a change of a backend.
@@ -79,6 +81,8 @@ type Gateway struct {
 	hops    map[netip.Addr]nexthop.Hop
 	kernels map[netip.Addr]bool // the kernel's own addresses, as last read; not changed once here
 	closed  bool
+
+	portsWarned time.Time // when OnPortsShort was called
 
 	checks    *health.Checker
 	detectors map[poolKey]*outlierDetector

@@ -35,6 +35,7 @@ func (g *Gateway) watch(ctx context.Context) {
 		case <-tick.C:
 			g.mu.Lock()
 			g.evaluateOutliers(stack.Now())
+			g.warnOfPorts(time.Now())
 			g.mu.Unlock()
 		}
 	}

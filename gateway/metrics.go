@@ -22,6 +22,9 @@ func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 			metrics.Label{Name: "kind", Value: kind})
 	}
 	writeDrops(w, "l4", st.Dropped)
+	for i := range st.SNAT {
+		st.SNAT[i].write(w)
+	}
 	for i := range st.Services {
 		st.Services[i].write(w)
 	}
@@ -36,6 +39,19 @@ func writeDrops(w *metrics.Writer, stage string, dropped map[string]uint64) {
 				metrics.Label{Name: "stage", Value: stage}, metrics.Label{Name: "reason", Value: reason})
 		}
 	}
+}
+
+// write writes the use of the ports of an SNAT address.
+func (s *SNATStatus) write(w *metrics.Writer) {
+	address := metrics.Label{Name: "address", Value: s.Address.String()}
+	w.Gauge("millrace_l4_snat_ports", "Source ports to each backend.", float64(s.Ports), address)
+	w.Gauge("millrace_l4_snat_open_ports", "Source ports of open connections, to all backends.", float64(s.Open), address)
+	w.Gauge("millrace_l4_snat_closed_ports", "Source ports of closed connections, to all backends.", float64(s.Closed), address)
+	w.Gauge("millrace_l4_snat_used_ratio", "Part of the source ports that open connections use, to the backend with the most.", float64(s.UsedPercent)/100, address)
+	const reclaimed = "Source ports used again early because ports were short, by what had them."
+	w.Counter("millrace_l4_snat_reclaimed_ports_total", reclaimed, s.Reclaimed.Resting, address, metrics.Label{Name: "kind", Value: "resting"})
+	w.Counter("millrace_l4_snat_reclaimed_ports_total", reclaimed, s.Reclaimed.Closed, address, metrics.Label{Name: "kind", Value: "closed"})
+	w.Counter("millrace_l4_snat_reclaimed_ports_total", reclaimed, s.Reclaimed.HalfOpen, address, metrics.Label{Name: "kind", Value: "half_open"})
 }
 
 // write writes the counts of a service and its backends.

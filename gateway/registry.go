@@ -103,7 +103,7 @@ func (r *registry) snat(s *datapath.Snapshot, a netip.Addr) uint16 {
 	if !ok {
 		n = uint16(len(r.snats) + 1)
 		r.snats[a] = n
-		s.AddSNAT(a)
+		s.AddSNAT(a, r.loops)
 		r.grown = true
 	}
 	return n

@@ -22,6 +22,7 @@ type Status struct {
 	Forwarded     uint64            `json:"forwarded_packets"` // with the answers to ARP and neighbour solicitations
 	Dropped       map[string]uint64 `json:"dropped_packets"`   // by reason
 	Answers       map[string]uint64 `json:"answers"`           // that the gateway made itself, by kind; they count as forwarded
+	SNAT          []SNATStatus      `json:"snat"`              // the first 256 of the configuration
 	Services      []ServiceStatus   `json:"services"`
 }
 
@@ -99,6 +100,7 @@ func (g *Gateway) Status() Status {
 		}
 	}
 	s := g.snap.Load()
+	st.SNAT = g.snatStatus(s)
 	for i := range g.cfg.Services {
 		st.Services = append(st.Services, g.serviceStatus(s, &g.cfg.Services[i]))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -419,4 +420,111 @@ func TestShortConnectionsGoOnWhenPortsAreShort(t *testing.T) {
 			}
 		})
 	}
+}
+
+// portsConfig has ten ports to each backend on each of two SNAT addresses.
+const portsConfig = `
+devices: [{name: gw0}, {name: gw1}]
+snat: [198.18.2.1, 198.18.2.2]
+snat_ports: 5000-5009
+services:
+  - {name: web, address: 198.18.1.1:80, backends: [{address: 198.18.2.11:80}]}
+  - {name: dns, protocol: udp, address: 198.18.1.1:53, backends: [{address: 198.18.2.11:53}]}
+`
+
+// The ports of an address are counted by what has them, and a warning comes when open connections have most.
+func TestTheUseOfPortsIsShown(t *testing.T) {
+	w := newWorld(t, portsConfig)
+	var warned [][]SNATStatus
+	w.g.mu.Lock()
+	w.g.opt.OnPortsShort = func(list []SNATStatus) { warned = append(warned, list) }
+	w.g.mu.Unlock()
+	warn := func(at time.Duration) int {
+		w.g.mu.Lock()
+		defer w.g.mu.Unlock()
+		w.g.warnOfPorts(time.Time{}.Add(24*time.Hour + at))
+		return len(warned)
+	}
+	var out [][]byte
+	open := func(n int) {
+		for range n {
+			p := w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", 1000+len(out)), dns, "").bytes(), 1)
+			w.expect(1, answer(p, "").bytes(), 0)
+			out = append(out, p)
+		}
+		w.after(time.Second)
+	}
+	open(16)
+	use := map[string]uint64{}
+	for _, st := range w.g.Status().SNAT {
+		use["open"] += st.Open
+		use["percent"] = max(use["percent"], uint64(st.UsedPercent))
+		if st.Ports != 10 || st.Closed != 0 || st.MostUsedBy.String() != "198.18.2.11:53" {
+			t.Errorf("%+v, most used by %v", st, st.MostUsedBy)
+		}
+	}
+	if use["open"] != 16 || use["percent"] < 80 || use["percent"] > 90 || warn(0) != 0 {
+		t.Errorf("%v, %d warnings", use, warn(0))
+	}
+	open(4)
+	if warn(0) != 1 || warn(30*time.Second) != 1 || warn(61*time.Second) != 2 || len(warned[0]) != 2 || warned[0][0].UsedPercent != 100 {
+		t.Errorf("warned %+v", warned)
+	}
+	w.refused(0, client("198.18.0.9:3000", dns, "").bytes(), packet.DropPortsFull)
+	for _, want := range []string{
+		`millrace_l4_snat_ports{address="198.18.2.2"} 10`, `millrace_l4_snat_open_ports{address="198.18.2.1"} 10`,
+		`millrace_l4_snat_used_ratio{address="198.18.2.1"} 1`, `millrace_l4_snat_closed_ports{address="198.18.2.2"} 0`,
+		`millrace_l4_snat_reclaimed_ports_total{address="198.18.2.1",kind="half_open"} 0`,
+	} {
+		if !strings.Contains(w.scrape(), want+"\n") {
+			t.Errorf("lacks %s", want)
+		}
+	}
+}
+
+// Ports are reclaimed of connections that rest, then of closed ones, then of half-open ones, never of open ones.
+func TestPortsAreReclaimedInOrder(t *testing.T) {
+	m := newShortConns(t, "198.18.2.1", "5000-5009")
+	m.hosts, m.stamps, m.backend.closesFirst = 1, true, true
+	some := func(n int) {
+		for range n {
+			m.w.now = m.w.now.Add(10 * time.Millisecond)
+			m.open()
+			m.settle()
+		}
+	}
+	reclaimed := func() Reclaimed { m.w.after(time.Second); return m.w.g.Status().SNAT[0].Reclaimed }
+	some(4)
+	m.w.after(40 * time.Second) // forgotten
+	some(4)
+	for i := range 2 { // never answered
+		m.w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", 1000+i), web, "S").bytes(), 1)
+	}
+	if st := m.w.g.Status().SNAT[0]; st.Reclaimed != (Reclaimed{}) {
+		t.Errorf("reclaimed %+v while ports are free", st.Reclaimed)
+	}
+	hold := func(n int) {
+		for i := range n {
+			src := fmt.Sprintf("198.18.0.8:%d", 1000+i+int(m.w.now>>20)%10000)
+			syn := client(src, web, "S")
+			syn.options = []byte{8, 10, byte(m.w.now >> 44), byte(m.w.now >> 36), byte(m.w.now >> 28), byte(m.w.now >> 20), 0, 0, 0, 0, 1, 1}
+			p := m.w.expect(0, syn.bytes(), 1)
+			m.w.expect(1, answer(p, "SA").bytes(), 0)
+			m.w.expect(0, client(src, web, "A").bytes(), 1)
+		}
+	}
+	hold(4)
+	if got := reclaimed(); got != (Reclaimed{Resting: 4}) {
+		t.Errorf("reclaimed %+v", got)
+	}
+	hold(4)
+	if got := reclaimed(); got != (Reclaimed{Resting: 4, Closed: 4}) {
+		t.Errorf("reclaimed %+v", got)
+	}
+	hold(2)
+	if got := reclaimed(); got != (Reclaimed{4, 4, 2}) {
+		t.Errorf("reclaimed %+v", got)
+	}
+	m.w.refused(0, client("198.18.0.7:999", web, "S").bytes(), packet.DropPortsFull)
+	m.w.audit()
 }

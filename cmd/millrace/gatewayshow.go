@@ -82,6 +82,9 @@ func showStatus(c *console, st *admin.Status) {
 	g := &st.Gateway
 	c.line("table", "%s of %s connections; half-open %s of %s", group(g.Connections), group(uint64(g.TableSize)),
 		group(g.HalfOpen), group(uint64(g.HalfOpenLimit)))
+	for i := range g.SNAT[:min(len(g.SNAT), mostSNATs)] {
+		showSNAT(c, &g.SNAT[i])
+	}
 	n := &st.Counts
 	c.line("packets", "received %s, forwarded %s", group(n.Received), group(n.Forwarded))
 	c.line("dropped", "%s", tally(n.Dropped))
@@ -90,6 +93,19 @@ func showStatus(c *console, st *admin.Status) {
 	for i := range st.Gateway.Services {
 		showService(c, &st.Gateway.Services[i])
 	}
+}
+
+// mostSNATs is how many SNAT addresses the status as text has; --json has more.
+const mostSNATs = 16
+
+func showSNAT(c *console, s *gateway.SNATStatus) {
+	used := fmt.Sprintf("%d %%", s.UsedPercent)
+	if s.MostUsedBy != nil {
+		used += " to " + s.MostUsedBy.String()
+	}
+	r := &s.Reclaimed
+	c.line("snat", "%s: ports open %s, closed %s; at most %s; reclaimed %s", s.Address, group(s.Open), group(s.Closed), used,
+		group(r.Resting+r.Closed+r.HalfOpen))
 }
 
 func showService(c *console, s *gateway.ServiceStatus) {

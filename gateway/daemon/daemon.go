@@ -129,7 +129,7 @@ func (d *Daemon) openGateway(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: devices, Resolver: resolver, OnEvent: d.events.add}); err != nil {
+	if d.gate, err = gateway.Open(cfg, gateway.Options{Devices: devices, Resolver: resolver, OnEvent: d.events.add, OnPortsShort: d.events.addPorts}); err != nil {
 		return errors.Join(err, resolver.Close())
 	}
 	return d.node.Add(d.service())

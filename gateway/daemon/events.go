@@ -23,7 +23,8 @@ type eventLog struct {
 	window time.Time  // start of the window that list and more belong to
 	room   int        // events that may still be logged one by one in it
 	list   []gateway.Event
-	more   map[eventKind]int // those beyond
+	more   map[eventKind]int    // those beyond
+	short  []gateway.SNATStatus // SNAT addresses whose ports are short, to be logged
 }
 
 // eventKind is what summed events have in common.
@@ -59,6 +60,19 @@ func (l *eventLog) addAt(now time.Time, e gateway.Event) {
 	} else {
 		l.more[eventKind{e.What, e.Why}]++
 	}
+	l.notify()
+}
+
+// addPorts queues a warning that source ports are nearly used up, in place of one that was not logged yet. As add.
+func (l *eventLog) addPorts(short []gateway.SNATStatus) {
+	l.mu.Lock()
+	l.short = short
+	l.mu.Unlock()
+	l.notify()
+}
+
+// notify wakes run.
+func (l *eventLog) notify() {
 	select {
 	case l.wake <- struct{}{}:
 	default: // it is awake already
@@ -85,8 +99,8 @@ func (l *eventLog) run(ctx context.Context) {
 // flush logs the events that are queued, and with all the sums of the others.
 func (l *eventLog) flush(all bool) {
 	l.mu.Lock()
-	list, more := l.list, map[eventKind]int(nil)
-	l.list = nil
+	list, more, short := l.list, map[eventKind]int(nil), l.short
+	l.list, l.short = nil, nil
 	if all && len(l.more) > 0 {
 		more, l.more = l.more, map[eventKind]int{}
 	}
@@ -94,6 +108,7 @@ func (l *eventLog) flush(all bool) {
 	for i := range list {
 		l.write(&list[i])
 	}
+	l.writePorts(short)
 	kinds := make([]eventKind, 0, len(more))
 	for k := range more {
 		kinds = append(kinds, k)
@@ -121,6 +136,18 @@ func (l *eventLog) write(e *gateway.Event) {
 		args = append(args, "cause", e.Cause.Error())
 	}
 	l.log.Log(context.Background(), levelOf(e.What), "backend", args...)
+}
+
+// mostShort bounds the SNAT addresses that one warning names.
+const mostShort = 4
+
+// writePorts logs that source ports are nearly used up.
+func (l *eventLog) writePorts(short []gateway.SNATStatus) {
+	for i := range short[:min(len(short), mostShort)] {
+		st := &short[i]
+		l.log.Warn("ports", "snat", st.Address, "backend", st.MostUsedBy, "used_percent", st.UsedPercent,
+			"addresses", len(short), "hint", "add snat addresses or backends")
+	}
 }
 
 // levelOf returns how loud a change is logged.

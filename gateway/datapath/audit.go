@@ -103,7 +103,7 @@ func (a *audit) queues() error {
 			}
 			n++
 		}
-		if n != a.closed[pair] {
+		if n != a.closed[pair] || n != m.ended {
 			return fmt.Errorf("pair %v: %d closed connections, %d in the queue", pair, a.closed[pair], n)
 		}
 		for s := m.half.oldest; s != 0; s = slots[s].links[byPair].newer {

@@ -30,6 +30,7 @@ type Handler struct {
 	meters     *meters // nil while there are no limits
 	table      *table
 	ports      *ports
+	survey     portSurvey
 	fragments  *fragments
 	candidate  int32 // the connection that the packet may belong to; -1 is none; see prefetcher
 	prefetcher prefetcher
@@ -153,6 +154,7 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.refresh()
 	h.clock, h.now = now, ticksAt(now)
 	h.table.sweep(sweepStep, h.ended, h.forget)
+	h.surveyPorts()
 	h.publish()
 	steps := time.Duration(h.table.high/sweepStep + 1)
 	return now.Add(min(sweepIdle, sweepRound/steps))

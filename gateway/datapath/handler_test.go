@@ -34,7 +34,7 @@ func newBench() *bench {
 	s.VIPs, s.Services, s.Endpoints = []VIP{front}, []*Service{sv}, []*Endpoint{to}
 	s.Backends = []*Backend{NewBackend(0, 0, 1)}
 	s.Backends[0].Configured = true
-	s.AddSNAT(netip.MustParseAddr("198.18.2.1"))
+	s.AddSNAT(netip.MustParseAddr("198.18.2.1"), 1)
 	s.SNAT4 = []uint16{1}
 	s.Sources.services, s.Limits.services = make([]*SourceTable, 1), make([]Limits, 1)
 	s.Index([]netip.Addr{netip.MustParseAddr("198.18.2.1")})

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/millrace/millrace/internal/random"
+	"github.com/millrace/millrace/metrics"
 )
 
 // PortRange is a closed range of ports.
@@ -49,11 +50,14 @@ type portPair struct {
 // portMap is the ports of one pair: a bit is set while a connection holds its port, or the port rests.
 type portMap struct {
 	number uint32 // of the pair
+	snat   uint16
+	to     uint32 // the endpoint
 	used   []uint64
 	free   int
 	last   int     // the bit that was taken last
 	half   queue   // the half-open connections among those that hold a port
-	closed queue   // the closed ones, in the order of closing
+	closed queue   // the closed ones, in the order of closing,
+	ended  int     // and how many they are
 	rest   resting // ports without a connection whose backend may be in TIME-WAIT
 }
 
@@ -87,6 +91,7 @@ func (p *ports) claim(m *portMap, port uint16) {
 // enter gives a pair a number and its ports.
 func (p *ports) enter(pair portPair) *portMap {
 	m := newPortMap(p.span.Size(), int(p.rand.Uint64()%uint64(p.span.Size())))
+	m.snat, m.to = pair.snat, pair.endpoint
 	if n := len(p.spare); n > 0 {
 		m.number, p.spare = p.spare[n-1], p.spare[:n-1]
 		p.list[m.number] = m
@@ -147,4 +152,100 @@ func (m *portMap) take(skip int) (bit int, ok bool) {
 	m.free--
 	m.last = bit
 	return bit, true
+}
+
+// The counters of an SNAT address, of one loop. The first are gauges, which the survey sets.
+const (
+	portsOpen   = iota // ports of open connections, to all endpoints
+	portsClosed        // those of closed connections, and those that rest: they are reclaimed when ports are short
+	portsMost          // ports of open connections to the endpoint that has the most,
+	portsMostTo        // which is this
+	portGauges
+)
+
+const (
+	reclaimedResting  = portGauges + iota // ports that rested
+	reclaimedClosed                       // of closed connections that were remembered
+	reclaimedHalfOpen                     // of half-open connections
+	portCounters
+)
+
+// surveyStep is how many pairs of SNAT address and endpoint a tick looks at.
+const surveyStep = 256
+
+// portSurvey adds up the ports of the pairs, some with each tick, and publishes the sums when it has seen all. A
+// count for each packet would cost what the numbers are not worth.
+type portSurvey struct {
+	next int // number of a pair
+	sums [][portGauges]uint64
+}
+
+// surveyPorts goes on with the survey.
+func (h *Handler) surveyPorts() {
+	s, list := &h.survey, h.ports.list
+	for len(s.sums) < len(h.snap.snats) {
+		s.sums = append(s.sums, [portGauges]uint64{})
+	}
+	for end := min(s.next+surveyStep, len(list)); s.next < end; s.next++ {
+		m := list[s.next]
+		if m == nil {
+			continue
+		}
+		m.expire(h.now, h.ports.span.First, surveyStep)
+		idle := uint64(m.rest.n + m.ended)
+		open := uint64(h.ports.span.Size()-m.free) - idle
+		sum := &s.sums[m.snat]
+		sum[portsOpen] += open
+		sum[portsClosed] += idle
+		if open > sum[portsMost] {
+			sum[portsMost], sum[portsMostTo] = open, uint64(m.to)
+		}
+	}
+	if s.next < len(list) {
+		return
+	}
+	for n := 1; n < len(s.sums); n++ {
+		block := h.snap.snatStats[n][h.loop]
+		for i, v := range s.sums[n] {
+			block.Add(i, v-block.Load(i)) // a gauge: the difference wraps
+		}
+		s.sums[n] = [portGauges]uint64{}
+	}
+	s.next = 0
+}
+
+// countReclaimed counts a port of an SNAT address that is used again.
+func (h *Handler) countReclaimed(snat uint16, kind int) {
+	h.snap.snatStats[snat][h.loop].Add(kind, 1)
+}
+
+// PortStats is the use of the ports of an SNAT address, of all loops together. A port may be in use once for each
+// endpoint (backend address, port and protocol).
+type PortStats struct {
+	Open, Closed uint64 // ports of open connections; of closed ones that are reclaimed when ports are short
+	Most, Of     uint64 // of the endpoint and loop with the fewest left: ports of open connections, of so many
+	Endpoint     uint32 // that endpoint
+
+	ReclaimedResting, ReclaimedClosed, ReclaimedHalfOpen uint64 // ports used again early: after and before the connection was forgotten; of half-open ones
+}
+
+// PortStats returns the use of the ports of SNAT address number n, of which each loop has perLoop. It is some
+// hundred milliseconds old. Any goroutine may call it.
+func (s *Snapshot) PortStats(n uint16, perLoop int) PortStats {
+	st := PortStats{Of: uint64(perLoop)}
+	for _, b := range s.snatStats[n] {
+		st.add(b)
+	}
+	return st
+}
+
+func (st *PortStats) add(b *metrics.Block) {
+	st.Open += b.Load(portsOpen)
+	st.Closed += b.Load(portsClosed)
+	if most := b.Load(portsMost); most > st.Most {
+		st.Most, st.Endpoint = most, uint32(b.Load(portsMostTo))
+	}
+	st.ReclaimedResting += b.Load(reclaimedResting)
+	st.ReclaimedClosed += b.Load(reclaimedClosed)
+	st.ReclaimedHalfOpen += b.Load(reclaimedHalfOpen)
 }

@@ -24,7 +24,8 @@ type Snapshot struct {
 	Services  []*Service // elements of these three are shared by snapshots: one that changes is replaced
 	Backends  []*Backend
 	Endpoints []*Endpoint
-	snats     []addr // by number; there is no number 0
+	snats     []addr             // by number; there is no number 0
+	snatStats [][]*metrics.Block // by number, then loop
 	SNAT4     []uint16
 	SNAT6     []uint16 // those that new connections may take
 	Timeouts  Timeouts
@@ -70,12 +71,13 @@ func (s *Snapshot) Index(snat []netip.Addr) {
 	s.keys = newIndex(all)
 }
 
-// AddSNAT gives an SNAT address the next number. Numbers start at 1.
-func (s *Snapshot) AddSNAT(a netip.Addr) {
+// AddSNAT gives an SNAT address the next number. Numbers start at 1. Its counters are for so many loops.
+func (s *Snapshot) AddSNAT(a netip.Addr, loops int) {
 	if len(s.snats) == 0 {
-		s.snats = make([]addr, 1)
+		s.snats, s.snatStats = make([]addr, 1), make([][]*metrics.Block, 1)
 	}
 	s.snats = append(s.snats[:len(s.snats):len(s.snats)], addrOf(a))
+	s.snatStats = append(s.snatStats[:len(s.snatStats):len(s.snatStats)], newBlocks(loops, portCounters))
 }
 
 // SNATs returns all SNAT addresses that there ever were, in the order of their numbers.

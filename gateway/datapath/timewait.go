@@ -136,7 +136,9 @@ func (h *Handler) trackEnd(n int, v *view, before state, fromClient bool) {
 		if c.state == stateReset {
 			c.flags &^= connTimeWait // a reset connection is gone at once (RFC 9293 3.10.7.4)
 		}
-		h.table.joinClosed(&h.ports.list[c.pair].closed, n)
+		m := h.ports.list[c.pair]
+		h.table.joinClosed(&m.closed, n)
+		m.ended++
 	}
 }
 
@@ -267,6 +269,7 @@ func (h *Handler) releasePort(n int) {
 	c, m := &h.table.conns[n], h.ports.list[h.table.conns[n].pair]
 	if c.closed() {
 		h.table.leaveClosed(&m.closed, n)
+		m.ended--
 	}
 	until := h.now - ticks(h.idle(c)) + ticksIn(timeWaitTime)
 	if c.flags&connTimeWait == 0 || until.expired(h.now) {
@@ -287,6 +290,7 @@ func (h *Handler) reclaimPort(c *Conn, v *view, list []uint16, start int) bool {
 		m := h.ports.pair(portPair{c.endpoint, snat})
 		if port, ok := m.rest.take(&syn); ok {
 			h.holdPort(c, m, snat, port)
+			h.countReclaimed(snat, reclaimedResting)
 			return true
 		}
 		if n := h.table.oldestClosed(&m.closed, &syn); n >= 0 {
@@ -295,6 +299,7 @@ func (h *Handler) reclaimPort(c *Conn, v *view, list []uint16, start int) bool {
 			h.forget(n)
 			h.ports.claim(m, port)
 			h.holdPort(c, m, snat, port)
+			h.countReclaimed(snat, reclaimedClosed)
 			return true
 		}
 	}
@@ -309,6 +314,7 @@ func (h *Handler) reclaimPort(c *Conn, v *view, list []uint16, start int) bool {
 		h.evict(n, evictedHalfOpen)
 		h.ports.claim(m, port)
 		h.holdPort(c, m, snat, port)
+		h.countReclaimed(snat, reclaimedHalfOpen)
 		return true
 	}
 	return false
