@@ -6,6 +6,8 @@ BIN      := bin
 
 # The Go modules of the repository that have code; internal/tools only names the linters and generators.
 MODULES := . cmd bench bench/asavie internal/interop internal/kernbench
+# What tests in network namespaces import, if only by way of others.
+TESTNET  := github.com/millrace/millrace/internal/testnet
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 
@@ -112,8 +114,17 @@ race: deps ## all tests under the race detector, freed frames poisoned
 	CGO_ENABLED=1 $(GO) -C bench test -race ./... # its senders fill free frames once for all: no poison there
 
 netns: deps ## only the tests that speak with the Linux kernel in network namespaces (root)
-	MILLRACE_MUST_NETNS=1 $(GO) test -count=1 -timeout 15m ./internal/testnet ./internal/conformance ./pmd/... ./gateway/... ./internal/stackd ./examples/...
-	@for m in cmd internal/interop; do MILLRACE_MUST_NETNS=1 $(GO) -C $$m test -count=1 -timeout 15m ./... || exit 1; done
+	@for m in $(MODULES); do \
+		pkgs=$$($(call netns-packages,$$m)); \
+		[ -z "$$pkgs" ] || MILLRACE_MUST_NETNS=1 $(GO) -C $$m test -count=1 -timeout 15m $$pkgs || exit 1; \
+	done
+
+# netns-packages: the packages of a module whose tests link TESTNET. That of TESTNET itself is a variant of it.
+netns-packages = $(GO) -C $(1) list -test -f '{{range .Deps}}{{if or (eq . "$(TESTNET)") (eq . "$(TESTNET) [$(TESTNET).test]")}}{{$$.ImportPath}}{{"\n"}}{{end}}{{end}}' ./... | sed -n 's/\.test$$//p' | sort -u
+
+.PHONY: list-netns
+list-netns:
+	@for m in $(MODULES); do $(call netns-packages,$$m); done
 
 fuzz: ## run every fuzzer for FUZZTIME (20s)
 	@for m in $(MODULES); do for pkg in $$($(GO) -C $$m list ./...); do \

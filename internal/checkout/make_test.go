@@ -1,9 +1,12 @@
 package checkout
 
 import (
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,5 +59,52 @@ func TestMakeTakesANewerGo(t *testing.T) {
 	}
 	if out, ok := runMake(t, map[string]string{"go": "not found"}, "help"); !ok {
 		t.Errorf("make help needs Go: %s", out)
+	}
+}
+
+// TestNetnsHasEveryTestInNamespaces: make netns runs each package with a test that imports testnet.
+func TestNetnsHasEveryTestInNamespaces(t *testing.T) {
+	root, err := Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const module = "github.com/millrace/millrace"
+	cmd := exec.Command("make", "-s", "--no-print-directory", "list-netns")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := strings.Fields(string(out))
+	found := 0
+	err = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == ".git" || d.Name() == "shared") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return nil // testdata
+		}
+		for _, i := range f.Imports {
+			if i.Path.Value != `"`+module+`/internal/testnet"` {
+				continue
+			}
+			dir, err := filepath.Rel(root, filepath.Dir(path))
+			if err != nil {
+				return err
+			}
+			found++
+			if pkg := filepath.Join(module, dir); !slices.Contains(listed, pkg) {
+				t.Errorf("make netns does not run %s", pkg)
+			}
+		}
+		return nil
+	})
+	if err != nil || found < 20 || !slices.Contains(listed, module+"/internal/testnet") {
+		t.Errorf("%v; %d imports in tests, %d packages listed", err, found, len(listed))
 	}
 }
