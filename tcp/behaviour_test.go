@@ -187,6 +187,23 @@ func TestSillyWindowOfTheReceiver(t *testing.T) {
 	}
 }
 
+// TestSmallReceiveBufferOpensByHalf: with a buffer of less than two segments the window moves by half of the buffer
+// (RFC 9293 3.8.6.2.2), or a peer that fills half of it would never see more.
+func TestSmallReceiveBufferOpensByHalf(t *testing.T) {
+	for n, window := range map[int]uint16{499: 501, 500: 1000, 700: 1000} {
+		o := bare()
+		o.ReceiveBuffer = 1000
+		p := established(t, o)
+		p.send(seg{flags: ackF, seq: 1, ack: 1, win: 10000, n: n})
+		p.c.Discard(p.now, n)
+		p.send(seg{flags: ackF, seq: uint32(n), ack: 1, win: 10000}) // keepalive
+		last := p.e.out[len(p.e.out)-1]
+		if b := wire.TCP(last.bytes); b.Window() != window || b.Ack()-p.irs != uint32(1+n) {
+			t.Errorf("%d of 1000 bytes were read: window %d, want %d", n, b.Window(), window)
+		}
+	}
+}
+
 // TestKeepAlive is RFC 9293 3.8.4.
 func TestKeepAlive(t *testing.T) {
 	o := bare()
@@ -224,6 +241,23 @@ func TestUserTimeout(t *testing.T) {
 		p.after(2 * ms)
 		p.state(StateClosed, ErrTimeout)
 	}
+}
+
+// TestUserTimeoutOfAClosedWindow: the limit holds to the millisecond though the next probe is due later.
+func TestUserTimeoutOfAClosedWindow(t *testing.T) {
+	o := bare()
+	o.UserTimeout = 5 * time.Second
+	p := established(t, o)
+	p.send(seg{flags: ackF, seq: 1, ack: 1, win: 0})
+	p.write(10)
+	for p.c.probeAt < p.c.progressAt.Add(o.UserTimeout) {
+		p.now = max(p.next, p.now+1)
+		p.poll()
+	}
+	p.after(p.c.progressAt.Add(o.UserTimeout).Sub(p.now) - ms)
+	p.state(StateEstablished, nil)
+	p.after(2 * ms)
+	p.state(StateClosed, ErrTimeout)
 }
 
 // stampedPeer is a peer with timestamps.

@@ -215,6 +215,24 @@ func TestSenderTimesOut(t *testing.T) {
 	}
 }
 
+// TestUnreducedEndsWithItsRecovery: the loss of a probe of the path costs no window (RFC 4821 7.5), but the next loss does.
+func TestUnreducedEndsWithItsRecovery(t *testing.T) {
+	x := newSending(t, "reno")
+	x.fill(0)
+	if e := x.acked(100, 1, false, wire.SACKBlock{Left: 2 * testMSS, Right: 5 * testMSS}); e&loss.Recover == 0 {
+		t.Fatalf("events %#x", e)
+	}
+	before := x.cc.Window()
+	x.undoReduction(after(100))
+	if !x.scoreboard.InFastRecovery() || x.cc.Window() <= before {
+		t.Fatalf("window %d of %d", x.cc.Window(), before)
+	}
+	x.repair(t, 100)
+	if x.scoreboard.InFastRecovery() || x.unreduced {
+		t.Error("the next loss would cost nothing")
+	}
+}
+
 func TestSenderAllocatesNothing(t *testing.T) {
 	for _, name := range cc.Names() {
 		x := newSending(t, name)
