@@ -133,7 +133,7 @@ func (c *CPU) Load(t Tables) error {
 // Info describes the engine.
 func (c *CPU) Info() Info {
 	work := BackendStats{Name: "cpu", Packets: c.packets.Load(), Batches: c.batches.Load(), Share: 1}
-	return Info{Name: "cpu", Device: runtime.GOARCH, Ops: c.ops, Depth: len(c.done), Backends: []BackendStats{work}}
+	return Info{Name: "cpu", Device: runtime.GOARCH, Ops: c.ops, Depth: len(c.done), Synchronous: true, Backends: []BackendStats{work}}
 }
 
 // Close ends the engine: no batch goes in any more. Batches inside are finished already; Poll

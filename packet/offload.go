@@ -56,6 +56,31 @@ func (a *Arena) offload(d *Desc) []byte {
 	return a.Mem[frame:][:OffloadLen:OffloadLen]
 }
 
+// OffloadPlaced, in Offload.Flags, says that the payload of the packet is not in its frame: the driver has received it to where
+// the transport wants it (pmd.Placer), and the descriptor has the headers alone. Such a packet never leaves
+// the loop that received it.
+const OffloadPlaced = 0x80
+
+// PlacedHeadroom is how many bytes of headroom a packet with OffloadPlaced needs.
+const PlacedHeadroom = OffloadLen + 4
+
+// Placed returns how many bytes of payload of the packet with FlagOffload, whose first descriptor is d, are placed; 0 for
+// one that lies in frames.
+func (a *Arena) Placed(d *Desc) int {
+	b := a.Mem[d.Off&^(1<<a.Shift-1):]
+	if b[0]&OffloadPlaced == 0 {
+		return 0
+	}
+	return int(binary.NativeEndian.Uint32(b[OffloadLen:]))
+}
+
+// SetPlaced notes, after SetOffload, that n bytes of payload of the packet that starts with d are placed.
+func (a *Arena) SetPlaced(d *Desc, n int) {
+	b := a.Mem[d.Off&^(1<<a.Shift-1):]
+	b[0] |= OffloadPlaced
+	binary.NativeEndian.PutUint32(b[OffloadLen:], uint32(n))
+}
+
 // Segments returns how many segments n bytes of payload make where each but the last has size bytes. It is one where
 // nothing is to be segmented: for size 0, and for no payload, since a header alone is a segment too.
 func Segments(n, size int) int {

@@ -94,6 +94,7 @@ type Info struct {
 	Caps       Caps
 	FD         int       // to sleep on with poll(2); -1 where there is none
 	Notifier   *Notifier // called when Rx has packets, of drivers without a file; nil where there is none
+	Placer     *Placer   // of drivers that place payload; nil where there is none
 	Negotiated string    // modes and features in use, for people ("native, copy, need_wakeup")
 	Stats      Stats
 }

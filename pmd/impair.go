@@ -167,6 +167,7 @@ func (m *Impair) Info() Info {
 	i := m.inner.Info()
 	rx, tx := m.Counts()
 	i.Caps |= CapTimed
+	i.Placer = nil // packets are held, and their frames copied
 	if i.Negotiated != "" {
 		i.Negotiated += "; "
 	}

@@ -112,10 +112,29 @@ func (c *TCPConn) notify(x *extra, ev Events) {
 	x.pollers.mark(ev)
 }
 
+// ReadBuffer implements tcp.DirectReader: what is left of the buffer of the first blocked reader.
+func (c *TCPConn) ReadBuffer() []byte {
+	if w := c.rq.head; w != nil {
+		return w.buf[w.n:]
+	}
+	return nil
+}
+
+// Filled implements tcp.DirectReader. The reader wakes with Ready, at the end of the burst.
+func (c *TCPConn) Filled(n int) { c.rq.head.n += n }
+
 // completeReads copies received data to blocked readers and wakes them.
 func (c *TCPConn) completeReads(now clock.Time) {
 	for c.rq.head != nil {
 		w := c.rq.head
+		if w.n > 0 { // of which the loop has filled a part: the error, if any, is that of the next call
+			if c.c.Readable() > 0 {
+				n, _ := c.read(now, w.buf[w.n:])
+				w.n += n
+			}
+			c.rq.wakeFirst(nil)
+			continue
+		}
 		n, err := c.read(now, w.buf)
 		if n == 0 && err == nil && len(w.buf) > 0 {
 			return
@@ -214,6 +233,9 @@ func (c *TCPConn) Read(b []byte) (int, error) {
 	w.wait()
 	n, err := w.n, w.err
 	w.free()
+	if n > 0 { // bytes that the loop has put into b count as read, whatever ended the wait
+		err = nil
+	}
 	return n, c.wrapError("read", err)
 }
 

@@ -138,6 +138,7 @@ func NewLoop(cfg Config) (*Loop, error) {
 		}
 	}
 	l.newBatches()
+	l.attachPlacer()
 	return l, nil
 }
 
@@ -181,6 +182,27 @@ func (l *Loop) SetHandler(h Handler) {
 		panic("stack: SetHandler needs a handler, and a loop that has not run")
 	}
 	l.handler = h
+	l.attachPlacer()
+}
+
+// PayloadPlacer is a Handler that knows where the payload of a large packet belongs before it is received: a host. Its method
+// is a pmd.PlaceFunc. What it returns holds for the iteration that calls it.
+type PayloadPlacer interface {
+	PlacePayload(head []byte, size int) (p pmd.Placement, headers int, pieces [][]byte)
+}
+
+// attachPlacer makes the drivers that can place payload ask the handler. The engine must return a batch in the iteration
+// that received it. A Dispatcher is no PayloadPlacer: another handler could be given a packet without its payload.
+func (l *Loop) attachPlacer() {
+	p, ok := l.handler.(PayloadPlacer)
+	if !ok || !l.cfg.Engine.Info().Synchronous {
+		return
+	}
+	for i := range l.devices {
+		if to := l.devices[i].info.Placer; to != nil {
+			to.Attach(p.PlacePayload)
+		}
+	}
 }
 
 // errNoHandler is what a runner returns for a loop that was never given a handler.

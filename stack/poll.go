@@ -94,6 +94,9 @@ func (l *Loop) account(b *packet.Batch, dev uint8) {
 		if d.Flags.Has(packet.FlagMore) {
 			more++
 		}
+		if d.Flags.Has(packet.FlagOffload) {
+			bytes += b.Arena.Placed(d)
+		}
 	}
 	l.count.Received += uint64(len(b.D) - more)
 	l.count.ReceivedBytes += uint64(bytes)

@@ -52,7 +52,7 @@ func (g *Coalescer) Begin(b wire.TCP, ecn wire.ECN) {
 	g.Seq, g.Ack, g.Window, g.Urgent = b.Seq(), b.Ack(), b.Window(), b.Urgent()
 	g.Flags, g.AE, g.ECN, g.Packets = b.Flags(), b.AE(), ecn, 1
 	b.ParseOptions(&g.Options)
-	g.Raw, g.Len = b, 0
+	g.Raw, g.Len, g.Placed = b, 0, false
 	g.Payload = g.pieces[:0]
 	if p := b.Payload(); len(p) > 0 {
 		g.Payload, g.Len = append(g.Payload, p), uint32(len(p))
@@ -69,6 +69,12 @@ func (g *Coalescer) Extend(piece []byte) {
 	g.Payload = append(g.Payload, piece)
 	g.Len += uint32(len(piece))
 	g.Raw, g.open = nil, false
+}
+
+// ExtendPlaced adds n bytes of payload that are where Mux.Place said. Nothing joins the segment after.
+func (g *Coalescer) ExtendPlaced(n int) {
+	g.Len += uint32(n)
+	g.Raw, g.open, g.Placed = nil, false, true
 }
 
 // Join adds a segment of the same flow, which is Valid and contiguous, and reports whether

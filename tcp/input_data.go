@@ -3,6 +3,7 @@ package tcp
 import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/tcp/buffer"
 	"github.com/millrace/millrace/tcp/ecn"
 	"github.com/millrace/millrace/tcp/seqnum"
 	"github.com/millrace/millrace/tcp/stamp"
@@ -95,20 +96,41 @@ func (c *Conn) acceptData(now clock.Time, s *Segment) packet.Verdict {
 	if c.has(flagReadShutdown) {
 		return c.discardData(now, left, right)
 	}
+	var direct uint32
+	if s.Placed {
+		var ok bool
+		if direct, ok = c.acceptPlaced(s, left, right); !ok {
+			c.ackNow()
+			return packet.DropMemory
+		}
+		left += direct
+		c.inOrder(now, right-left, s)
+		c.readDirect(now, direct)
+		return packet.Deliver
+	}
+	if left == c.rcvNxt {
+		direct = c.fillReader(s, right-left)
+		if left += direct; left == right {
+			c.inOrder(now, 0, s)
+			c.readDirect(now, direct)
+			return packet.Deliver
+		}
+	}
 	whole := right
 	right = c.store(now, left, right, s)
 	if left == c.rcvNxt && right != whole {
 		c.refuse()
 	}
-	if left == right {
+	if left == right && direct == 0 {
 		c.ackNow()
 		return packet.DropMemory
 	}
 	if left == c.rcvNxt {
-		if dup := c.rcv.FirstOverlap(right); dup.Left != dup.Right && left == s.Seq {
+		if dup := c.firstOverlap(right); dup.Left != dup.Right && left == s.Seq {
 			c.noteDuplicate(dup.Left, dup.Right, 1) // the first duplicate of a segment is reported (RFC 2883 4)
 		}
 		c.inOrder(now, right-left, s)
+		c.readDirect(now, direct)
 	} else {
 		c.outOfOrder(now, left, right, uint32(s.Packets))
 	}
@@ -134,16 +156,27 @@ func (c *Conn) store(now clock.Time, left, right uint32, s *Segment) uint32 {
 	return right
 }
 
+// firstOverlap is that of the ring, which may not exist where a reader has the data.
+func (c *Conn) firstOverlap(right uint32) buffer.Span {
+	if c.rcv == nil {
+		return buffer.Span{}
+	}
+	return c.rcv.FirstOverlap(right)
+}
+
 // inOrder makes n stored bytes readable, and the ranges that they reach.
 func (c *Conn) inOrder(now clock.Time, n uint32, s *Segment) {
-	r := c.rcv
-	filled := len(r.OutOfOrder()) > 0
+	filled, next := false, c.rcvNxt
 	if c.ecn.mode == ecn.Accurate {
 		c.rare.accurate.in.Progressed()
 	}
-	r.Advance(&c.m.buffers, n)
-	c.counts.received += uint64(r.Next() - c.rcvNxt)
-	c.rcvNxt = r.Next()
+	if r := c.rcv; r != nil { // nil where a reader has all
+		filled = len(r.OutOfOrder()) > 0
+		r.Advance(&c.m.buffers, n)
+		next = r.Next()
+	}
+	c.counts.received += uint64(next - c.rcvNxt)
+	c.rcvNxt = next
 	if c.opt.Stamps&stamp.Received != 0 {
 		c.ensureStamps(c.end).Arrived(now, c.rcvNxt)
 	}

@@ -56,8 +56,9 @@ type Mux struct {
 	passive passive
 
 	buffers     buffer.Pool
-	writers     writerList      // that wait for memory
-	refused     []uint32        // connections that refused data in order, oldest first
+	writers     writerList // that wait for memory
+	refused     []uint32   // connections that refused data in order, oldest first
+	placed      placements
 	queues      []*buffer.Queue // to be used again
 	rings       []*buffer.Ring
 	spareActive []*active
@@ -118,6 +119,9 @@ func (m *Mux) Input(now clock.Time, t *wire.Tuple, s *Segment) packet.Verdict {
 // connection's methods, the loop calls it without waiting for that time.
 func (m *Mux) Poll(now clock.Time) clock.Time {
 	m.now = now
+	if m.placed.n > 0 {
+		m.endPlacements()
+	}
 	m.wheel.Advance(now, m.fire)
 	if len(m.blocked) > 0 {
 		m.unblock()

@@ -34,6 +34,7 @@ type Segment struct {
 	Packets  uint16        // how many segments were merged, at least 1: ACK policy and ECN count packets, not bytes
 	Len      uint32        // bytes of payload, in all Payload
 	Payload  [][]byte
+	Placed   bool            // the payload is not in Payload, but where Mux.Place said
 	Options  wire.TCPOptions // of the last one
 	Raw      wire.TCP        // header and payload as received, for signatures; nil when merged, since a signature covers one segment
 }

@@ -33,6 +33,8 @@ type Queue struct {
 	in      inbox
 	scratch []byte // holds a queued packet that is cut into segments; nil until there is one
 
+	placer pmd.Placer
+
 	out   *vnet.Sender // apart from rx, whose PACKET_VNET_HDR is always on
 	count pmd.Counters
 
@@ -69,6 +71,9 @@ func openQueue(d *Device, id int, pool *ring.Pool) (q *Queue, op string, err err
 	}
 	if d.cfg.Offload {
 		q.info.Caps |= pmd.CapOffload
+		if d.cfg.Headroom >= packet.PlacedHeadroom {
+			q.info.Placer = &q.placer
+		}
 		q.info.Negotiated += ", segmentation offload"
 	}
 	return q, "", nil
@@ -163,6 +168,16 @@ func (q *Queue) receive(n int) bool {
 // next call goes on at the same segment, since the ring's memory stays the driver's until all of the packet is copied.
 func (q *Queue) deliver(b *packet.Batch, stamp uint32) bool {
 	p := &q.packet
+	if q.whole && p.queued && !p.tagged {
+		switch q.placePayload(b, stamp) {
+		case pmd.PlaceDirect:
+			q.pending = false
+			q.ring.next()
+			return true
+		case pmd.PlaceLater:
+			return false
+		}
+	}
 	if p.gso == gsoNone || q.whole {
 		if !q.copyPacket(b, stamp, p.data, nil, p.size) {
 			return false

@@ -152,6 +152,7 @@ func (c *Capture) Stats() CaptureStats {
 // driver's, since packets pass unchanged.
 func (c *Capture) Info() pmd.Info {
 	info := c.inner.Info()
+	info.Placer = nil // the capture needs the payload in frames
 	if info.Negotiated != "" {
 		info.Negotiated += ", "
 	}

@@ -50,6 +50,8 @@ type rxPacket struct {
 	d  *packet.Desc
 	at int // index of d in the batch
 	n  int // descriptors
+
+	placed int // bytes of payload that the driver has received to where PlacePayload said, behind those of l4
 }
 
 // input decides the packet of n descriptors that begins at i. Undecided means that it is in a GRO slot,
@@ -59,7 +61,13 @@ func (h *Host) input(now clock.Time, b *packet.Batch, i, n int) packet.Verdict {
 	if v, owner := h.handover(a.d); owner {
 		return v
 	}
+	if a.placed = h.placed(a.d); a.placed > 0 {
+		a.d.Flags &^= packet.FlagTruncated // nothing is missing
+	}
 	if !h.fastPath(b, &a) {
+		if a.placed > 0 {
+			return packet.DropUnsupported // the slow path needs the payload in frames
+		}
 		return h.slowPath(now, b, i, n)
 	}
 	if !a.d.Flags.Has(packet.FlagL4ChecksumOK) && !h.checksumOK(b, &a) {
@@ -100,7 +108,7 @@ func (h *Host) fastPath(b *packet.Batch, a *rxPacket) bool {
 		return false
 	}
 	a.l4 = frame[d.L4:min(int(d.Len), int(d.L4)+a.Payload)]
-	return a.Payload > 0 && (a.n == 1) == (len(a.l4) == a.Payload)
+	return a.Payload > 0 && (a.n == 1) == (len(a.l4)+a.placed == a.Payload)
 }
 
 // checksumOK computes the transport checksum of a packet for which the engine has not found it right:

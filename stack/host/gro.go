@@ -163,6 +163,9 @@ func (h *Host) completeTCP(b *packet.Batch, a *rxPacket, m *tcp.Coalescer) {
 	} else {
 		a.eachRest(b, m.Extend)
 	}
+	if a.placed > 0 {
+		m.ExtendPlaced(a.placed)
+	}
 	if a.d.Flags.Has(packet.FlagOffload) {
 		if o := b.Arena.Offload(a.d); o.GSO != 0 && o.SegmentSize > 0 {
 			m.Packets = uint16(packet.Segments(int(m.Len), int(o.SegmentSize)))

@@ -26,6 +26,8 @@ type world struct {
 	a, b  *Group
 	loops map[*Group][]*stack.Loop
 	hold  []ring.Holder
+
+	readers int // bytes of the buffers that readers wait with; 0 is none
 }
 
 // setting says what a world is like.
@@ -194,12 +196,27 @@ type sock struct {
 	fin  bool // the peer's
 	echo bool
 	evs  tcp.Events
+
+	buf    []byte // of a reader that always waits; nil for none
+	filled int
 }
+
+// ReadBuffer and Filled implement tcp.DirectReader.
+func (s *sock) ReadBuffer() []byte { return s.buf[s.filled:] }
+func (s *sock) Filled(n int)       { s.filled += n }
 
 // Ready implements tcp.Owner.
 func (s *sock) Ready(ev tcp.Events) {
 	s.evs |= ev
 	now := s.w.now
+	if b := s.buf[:s.filled]; len(b) > 0 {
+		s.got = append(s.got, b...)
+		if s.echo {
+			s.send = append(s.send, b...)
+		}
+		clear(b) // a stale byte must not pass for one that is received again
+		s.filled = 0
+	}
 	for {
 		var b [4096]byte
 		n := s.c.Read(now, b[:])
@@ -240,7 +257,7 @@ type acceptor struct {
 // Ready implements tcp.Owner.
 func (a *acceptor) Ready(tcp.Events) {
 	for c := a.l.Accept(); c != nil; c = a.l.Accept() {
-		s := &sock{w: a.w, h: a.h, c: c, echo: a.echo}
+		s := &sock{w: a.w, h: a.h, c: c, echo: a.echo, buf: make([]byte, a.w.readers)}
 		*a.all = append(*a.all, s)
 		c.SetOwner(s)
 	}
@@ -261,7 +278,7 @@ func (w *world) listen(g *Group, port uint16, echo bool) *[]*sock {
 // dial connects loop i of host g.
 func (w *world) dial(g *Group, i int, from, to netip.Prefix, port uint16) *sock {
 	w.t.Helper()
-	s := &sock{w: w, h: g.Hosts[i]}
+	s := &sock{w: w, h: g.Hosts[i], buf: make([]byte, w.readers)}
 	w.must(g.Hosts[i].locked(func(now clock.Time, h *Host) error {
 		var err error
 		t := wire.Tuple{Local: wire.AddrFrom(from.Addr()), Remote: wire.AddrFrom(to.Addr()), RemotePort: port}

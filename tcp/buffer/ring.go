@@ -2,6 +2,7 @@ package buffer
 
 import (
 	"slices"
+	"unsafe"
 
 	"github.com/millrace/millrace/tcp/seqnum"
 )
@@ -189,6 +190,33 @@ func (r *Ring) Store(seq uint32, payload [][]byte, skip, n uint32) {
 		}
 	}
 }
+
+// Gather copies the bytes of payload from skip on to b, which is not longer than they are.
+func Gather(b []byte, payload [][]byte, skip uint32) {
+	for _, p := range payload {
+		if skip >= uint32(len(p)) {
+			skip -= uint32(len(p))
+			continue
+		}
+		n := copy(b, p[skip:])
+		if b, skip = b[n:], 0; len(b) == 0 {
+			return
+		}
+	}
+}
+
+// Room borrows the memory of the n bytes from seq on, in two pieces, which Reserve has made room for.
+func (r *Ring) Room(seq, n uint32) [2][]byte {
+	at := seq & uint32(len(r.buf)-1)
+	first := min(n, uint32(len(r.buf))-at)
+	return [2][]byte{r.buf[at:][:first:first], r.buf[: n-first : n-first]}
+}
+
+// Memory names the buffer of the ring: it is another one once the ring has grown.
+func (r *Ring) Memory() *byte { return unsafe.SliceData(r.buf) }
+
+// Fits reports whether the ring has room up to right without another buffer.
+func (r *Ring) Fits(right uint32) bool { return int(right-r.base) <= len(r.buf) }
 
 // Advance makes n stored bytes readable that lie behind the readable ones, and the ranges
 // that they reach.
