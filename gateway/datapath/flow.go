@@ -393,6 +393,7 @@ func (h *Handler) takePort(c *Conn, v *view) bool {
 // holdPort makes a port, which is marked as in use, that of c.
 func (h *Handler) holdPort(c *Conn, m *portMap, snat, port uint16) {
 	c.snat, c.pair, c.sourcePort = snat, m.number, port
+	h.prefetchBackendSlot(c)
 }
 
 // backendAddr reports whether a backend has address a.

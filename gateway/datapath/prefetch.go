@@ -20,6 +20,7 @@ type prefetcher struct {
 	candidates [window]int32 // by packet: the connection that it may belong to; -1 is none
 	lines      [refers * window]uintptr
 	lookups    [window]lookup
+	victims    [window]uint32 // connections that will be evicted
 }
 
 // lookup is a packet that may belong to a connection: with this hash, on this side.
@@ -83,6 +84,46 @@ func (h *Handler) prefetchBatch(ds []packet.Desc) {
 		line[3] = uintptr(unsafe.Pointer(&h.snap.VIPs[c.vip]))
 	}
 	prefetch(&a.lines[0], refers*found)
+	if t.halfOpen.full() && n > found {
+		h.prefetchVictims(n - found)
+	}
+}
+
+// prefetchVictims prefetches what evicting the n oldest half-open connections needs, which n new ones of the window
+// will cause: the connections, and then the slots of both their sides.
+func (h *Handler) prefetchVictims(n int) {
+	a, t := &h.prefetcher, h.table
+	victims, s := 0, t.halfOpen.all.oldest
+	for ; s != 0 && victims < n; victims++ {
+		c := t.halfOpen.slots[s].conn
+		a.lines[victims], a.victims[victims] = uintptr(unsafe.Pointer(&t.conns[c])), c
+		s = t.halfOpen.slots[s].links[byAge].newer
+	}
+	prefetch(&a.lines[0], victims)
+	slots := 0
+	for _, v := range a.victims[:victims] {
+		c := &t.conns[v]
+		ck := c.clientKey()
+		a.lines[slots] = uintptr(unsafe.Pointer(&t.index[t.hashClient(&ck)&t.mask]))
+		slots++
+		if !c.direct() {
+			bk := c.backendKey()
+			a.lines[slots] = uintptr(unsafe.Pointer(&t.index[t.hashBackend(&bk)&t.mask]))
+			slots++
+		}
+	}
+	prefetch(&a.lines[0], slots)
+}
+
+// prefetchBackendSlot prefetches the slot of the backend's side that a new connection will take. What is left to do
+// before the connection is entered hides most of the miss.
+func (h *Handler) prefetchBackendSlot(c *Conn) {
+	if !canPrefetch || h.table.live < h.prefetcher.from {
+		return
+	}
+	key := c.backendKey()
+	line := uintptr(unsafe.Pointer(&h.table.index[h.table.hashBackend(&key)&h.table.mask]))
+	prefetch(&line, 1)
 }
 
 // refers is how many cache lines that a connection refers to are prefetched.
