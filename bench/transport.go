@@ -19,6 +19,8 @@ var transport = harness.Suite{
 	About: []string{
 		"in memory: two stacks of one kind in one process on one core, joined by their own wire in memory, MTU 1500, no " +
 			"offloads: what TCP itself costs, both ends together. Nothing else runs, so this is the figure to trust.",
+		"second loop: one stack is both ends, and both ends of a connection are on one loop, so that loops share no packet. One " +
+			"loop has one core and GOMAXPROCS 1, two loops have two.",
 		"over veth: two network namespaces joined by a veth pair, MTU 1500, offloads off. The client is one Go program over the " +
 			"kernel's sockets on CPU 0; the server, a Go program over the stack that is compared, has CPU 1. own is the server's CPU time. " +
 			"What veth receives runs on the sender's back, so the kernel's cost of receiving is partly the client's.",

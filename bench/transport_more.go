@@ -107,7 +107,7 @@ func (b *transportBench) scale() []harness.Measure {
 	}
 	idle := func(n int) []string { return []string{"-op", "echo", "-conns", "1000", "-idle", strconv.Itoa(n)} }
 	loops := func(name, op, way, count string, n int, also []int) harness.Contestant {
-		return b.alone(name, count, also, b.e.Self, "role", "tcp-memory", "-as", stackOurs, "-op", op, "-way", way, "-conns", "64", "-loops", strconv.Itoa(n))
+		return b.alone(name, count, also, b.e.Self, "role", "tcp-memory", "-as", stackOurs, "-op", op, "-way", way, "-conns", "64", "-loopback", "-loops", strconv.Itoa(n))
 	}
 	second := func(what, unit, op, way, count string, bound float64) harness.Measure {
 		const one, two = "1 loop, 1 core", "2 loops, 2 cores"

@@ -31,17 +31,17 @@ func EchoPair(ctx context.Context, p *Pair, way string, loops, conns int, served
 	switch way {
 	case Callbacks:
 		err = listenCallbacks(server, served)
-		start = func(conn *socket.TCPConn) error { return conn.OnReady(pingCallback(c)) }
+		start = func(conn *socket.TCPConn) error { return conn.OnReady(pingCallback(c.of(client, conn))) }
 	case Polled:
 		err = listenPolled(ctx, server, loops, served)
-		start = newPollers(ctx, client, loops, func() func(*socket.TCPConn) error { return pingOnce(c) }).add
+		start = newPollers(ctx, client, loops, func(conn *socket.TCPConn) func() error { return pingOnce(conn, c.of(client, conn)) }).add
 	default:
 		err = fmt.Errorf("no way %q", way)
 	}
 	for i := 0; i < conns && err == nil; i++ {
 		var conn net.Conn
 		if conn, err = dial(ctx, client, netip.AddrPortFrom(p.ServerAddr, EchoPort)); err == nil {
-			c.Conns.Add(1)
+			c.of(client, conn).Conns.Add(1)
 			err = start(conn.(*socket.TCPConn))
 		}
 		if err == nil {
@@ -52,12 +52,13 @@ func EchoPair(ctx context.Context, p *Pair, way string, loops, conns int, served
 }
 
 // listenCallbacks echoes on the loops.
-func listenCallbacks(m *millrace, c *Counters) error {
+func listenCallbacks(m *millrace, all *Counters) error {
 	l, err := m.Listen(EchoPort)
 	if err != nil {
 		return err
 	}
 	l.(*socket.Listener).OnAccept(func(in socket.LoopConn) {
+		count := all.of(m, in.Conn())
 		in.OnReady(func(in socket.LoopConn, _ socket.Events) {
 			var buf [64]byte
 			for {
@@ -69,7 +70,7 @@ func listenCallbacks(m *millrace, c *Counters) error {
 					return
 				}
 				if _, err := in.Write(buf[:n]); err == nil {
-					c.Ops.Add(1)
+					count.Ops.Add(1)
 				}
 			}
 		})
@@ -78,7 +79,7 @@ func listenCallbacks(m *millrace, c *Counters) error {
 }
 
 // pingCallback sends a byte for each that comes.
-func pingCallback(c *Counters) func(socket.LoopConn, socket.Events) {
+func pingCallback(c *LoopCounters) func(socket.LoopConn, socket.Events) {
 	begin := time.Now()
 	return func(in socket.LoopConn, _ socket.Events) {
 		var buf [1]byte
@@ -101,17 +102,17 @@ func pingCallback(c *Counters) func(socket.LoopConn, socket.Events) {
 // pollers are Pollers with a goroutine each. Connections are given to them in turn.
 type pollers struct {
 	list []*socket.Poller
-	work func() func(*socket.TCPConn) error // for a new connection: what to do when it is readable
+	work func(*socket.TCPConn) func() error // for a new connection: what to do when it is readable
 	next int
 }
 
 // polled is the Data of an Interest.
 type polled struct {
 	conn *socket.TCPConn
-	work func(*socket.TCPConn) error
+	work func() error
 }
 
-func newPollers(ctx context.Context, m *millrace, n int, work func() func(*socket.TCPConn) error) *pollers {
+func newPollers(ctx context.Context, m *millrace, n int, work func(*socket.TCPConn) func() error) *pollers {
 	p := &pollers{work: work}
 	for range n {
 		one := m.NewPoller()
@@ -125,7 +126,7 @@ func newPollers(ctx context.Context, m *millrace, n int, work func() func(*socke
 					return
 				}
 				for _, ev := range events[:n] {
-					if x := ev.Data.(*polled); x.work(x.conn) != nil {
+					if x := ev.Data.(*polled); x.work() != nil {
 						x.conn.Close()
 					}
 				}
@@ -137,7 +138,7 @@ func newPollers(ctx context.Context, m *millrace, n int, work func() func(*socke
 
 func (p *pollers) add(conn *socket.TCPConn) error {
 	p.next++
-	return p.list[p.next%len(p.list)].Add(conn, socket.Interest{Events: socket.Readable, Data: &polled{conn, p.work()}})
+	return p.list[p.next%len(p.list)].Add(conn, socket.Interest{Events: socket.Readable, Data: &polled{conn, p.work(conn)}})
 }
 
 // listenPolled echoes on the goroutines of Pollers.
@@ -146,14 +147,14 @@ func listenPolled(ctx context.Context, m *millrace, loops int, c *Counters) erro
 	if err != nil {
 		return err
 	}
-	p := newPollers(ctx, m, loops, func() func(*socket.TCPConn) error {
-		return func(conn *socket.TCPConn) error {
-			var buf [64]byte
-			n, err := conn.Read(buf[:])
+	p := newPollers(ctx, m, loops, func(conn *socket.TCPConn) func() error {
+		count, buf := c.of(m, conn), make([]byte, 64)
+		return func() error {
+			n, err := conn.Read(buf)
 			if err == nil {
 				_, err = conn.Write(buf[:n])
 			}
-			c.Ops.Add(1)
+			count.Ops.Add(1)
 			return err
 		}
 	})
@@ -169,18 +170,17 @@ func listenPolled(ctx context.Context, m *millrace, loops int, c *Counters) erro
 }
 
 // pingOnce answers a byte with the next.
-func pingOnce(c *Counters) func(*socket.TCPConn) error {
-	begin := time.Now()
-	return func(conn *socket.TCPConn) error {
-		var buf [1]byte
-		if _, err := conn.Read(buf[:]); err != nil {
+func pingOnce(conn *socket.TCPConn, c *LoopCounters) func() error {
+	begin, buf := time.Now(), make([]byte, 1)
+	return func() error {
+		if _, err := conn.Read(buf); err != nil {
 			return err
 		}
 		now := time.Now()
 		c.Latency.Record(uint64(now.Sub(begin)))
 		begin = now
 		c.Ops.Add(1)
-		_, err := conn.Write(buf[:])
+		_, err := conn.Write(buf)
 		return err
 	}
 }

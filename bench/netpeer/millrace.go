@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/stack"
 	"github.com/millrace/millrace/stack/host"
 	"github.com/millrace/millrace/tcp"
+	"github.com/millrace/millrace/wire"
 )
 
 func init() {
@@ -60,6 +61,18 @@ func (m *millrace) Listen(port uint16) (net.Listener, error) {
 
 func (m *millrace) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	return m.DialContext(ctx, "tcp", to.String())
+}
+
+// loopOf returns the index of the loop that has conn.
+func (m *millrace) loopOf(conn net.Conn) int {
+	if len(m.Group().Hosts) == 1 {
+		return 0
+	}
+	local, remote := conn.LocalAddr().(*net.TCPAddr).AddrPort(), conn.RemoteAddr().(*net.TCPAddr).AddrPort()
+	return m.Group().Owner(&wire.Tuple{
+		Local: wire.AddrFrom(local.Addr()), LocalPort: local.Port(),
+		Remote: wire.AddrFrom(remote.Addr()), RemotePort: remote.Port(),
+	}).Index()
 }
 
 func (m *millrace) Close() error {
@@ -135,6 +148,37 @@ func MillracePair(mtu, loops int) (*Pair, error) {
 		return nil, err
 	}
 	return &Pair{Client: client, Server: server, ServerAddr: serverAddr.Addr()}, nil
+}
+
+// MillraceLoopback returns one of our stacks, over loops, as both ends of a pair. Both ends of a connection are on
+// one loop, since both directions of a flow hash alike. So loops share no packet.
+//
+// A second loop has to be measured so. Between two stacks there is a loop at each end of a wire, and Go's scheduler
+// puts both on one core or not, by chance. Where it does not, each frame and each connection's state moves between cores.
+func MillraceLoopback(loops int) (*Pair, error) {
+	arena, err := ring.NewArena(ring.ArenaConfig{Frames: 2 * loops * framesOf})
+	if err != nil {
+		return nil, err
+	}
+	var configs []stack.Config
+	undo := []func() error{arena.Close}
+	for range loops {
+		pool, err := arena.Cut(2 * framesOf)
+		if err != nil {
+			return nil, err
+		}
+		a, b, err := pmd.NewMemory(pmd.MemoryConfig{A: pool, B: pool}) // a loop needs a device; nothing is sent on it
+		if err != nil {
+			return nil, err
+		}
+		configs = append(configs, loopOver(a, pool))
+		undo = append(undo, a.Close, b.Close)
+	}
+	m, err := newMillrace(serverAddr, tcp.Options{}, configs, undo...)
+	if err != nil {
+		return nil, err
+	}
+	return &Pair{Client: m, Server: m, ServerAddr: serverAddr.Addr()}, nil
 }
 
 // millracePackets are two UDP conns over a wire in memory.

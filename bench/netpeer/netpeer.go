@@ -8,6 +8,7 @@ package netpeer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -60,7 +61,7 @@ func Names() (names []string) {
 	return names
 }
 
-// A Pair is two stacks of one kind, joined in memory.
+// A Pair is two stacks of one kind, joined in memory, or one stack that is both.
 type Pair struct {
 	Client, Server Net
 	ServerAddr     netip.Addr
@@ -69,8 +70,8 @@ type Pair struct {
 // Close closes both.
 func (p *Pair) Close() error {
 	err := p.Client.Close()
-	if e := p.Server.Close(); err == nil {
-		err = e
+	if p.Server != p.Client {
+		err = errors.Join(err, p.Server.Close())
 	}
 	return err
 }

@@ -90,7 +90,7 @@ func serveQUIC(ctx context.Context, l *quic.Listener, c *Counters) {
 	if err != nil {
 		return
 	}
-	bulk(stream.Read, c)
+	bulk(stream.Read, &c.loop[0])
 }
 
 // selfSigned makes a certificate that lasts for a run.

@@ -28,17 +28,64 @@ const holdPorts = 4
 // chunk is how much bulk transfers read and write at once, bytes.
 const chunk = 64 << 10
 
-// Counters count what one side did. They are read beside the work.
-type Counters struct {
+// Counters count what one side did, for each of its loops. They are read beside the work. Loops on different cores
+// that wrote one cache line would wait for each other: four such writes for each round trip cost a second loop a tenth.
+type Counters struct{ loop [countedLoops]LoopCounters }
+
+// countedLoops is a power of two. Loops beyond it count together with others.
+const countedLoops = 8
+
+// LoopCounters count what was done over the connections of one loop. The pads of Latency, which lie around it, keep
+// the counters of two loops on different cache lines.
+type LoopCounters struct {
 	Bytes, Ops, Conns, Failed atomic.Uint64
 	Latency                   metrics.Histogram // of operations, nanoseconds
 }
 
+// of returns the counters for a connection of n. They are those of the first loop where the stack is not Millrace.
+func (c *Counters) of(n Net, conn net.Conn) *LoopCounters {
+	m, ok := n.(*millrace)
+	if !ok {
+		return &c.loop[0]
+	}
+	return &c.loop[m.loopOf(conn)%countedLoops]
+}
+
+// total returns the sum of a counter over the loops.
+func (c *Counters) total(counter func(*LoopCounters) *atomic.Uint64) (n uint64) {
+	for i := range c.loop {
+		n += counter(&c.loop[i]).Load()
+	}
+	return n
+}
+
+// Bytes returns how many bytes were moved.
+func (c *Counters) Bytes() uint64 {
+	return c.total(func(l *LoopCounters) *atomic.Uint64 { return &l.Bytes })
+}
+
+// Ops returns how many operations were done.
+func (c *Counters) Ops() uint64 {
+	return c.total(func(l *LoopCounters) *atomic.Uint64 { return &l.Ops })
+}
+
+// Conns returns how many connections were opened or accepted.
+func (c *Counters) Conns() uint64 {
+	return c.total(func(l *LoopCounters) *atomic.Uint64 { return &l.Conns })
+}
+
+// Failed returns how many operations failed.
+func (c *Counters) Failed() uint64 {
+	return c.total(func(l *LoopCounters) *atomic.Uint64 { return &l.Failed })
+}
+
 // Counts returns the counters by name.
 func (c *Counters) Counts() map[string]uint64 {
-	m := map[string]uint64{"bytes": c.Bytes.Load(), "ops": c.Ops.Load(), "conns": c.Conns.Load(), "failed": c.Failed.Load()}
+	m := map[string]uint64{"bytes": c.Bytes(), "ops": c.Ops(), "conns": c.Conns(), "failed": c.Failed()}
 	var d metrics.Distribution
-	c.Latency.AddTo(&d)
+	for i := range c.loop {
+		c.loop[i].Latency.AddTo(&d)
+	}
 	if d.Count() > 0 {
 		m["p50 ns"], m["p99 ns"] = d.Quantile(0.5), d.Quantile(0.99)
 	}
@@ -47,7 +94,7 @@ func (c *Counters) Counts() map[string]uint64 {
 
 // Serve offers all services on n until ctx ends.
 func Serve(ctx context.Context, n Net, c *Counters) error {
-	services := map[uint16]func(net.Conn, *Counters){SinkPort: sink, SourcePort: source, EchoPort: echo, GreetPort: greet}
+	services := map[uint16]func(net.Conn, *LoopCounters){SinkPort: sink, SourcePort: source, EchoPort: echo, GreetPort: greet}
 	for i := range uint16(holdPorts) {
 		services[HoldPort+i] = nil
 	}
@@ -57,13 +104,13 @@ func Serve(ctx context.Context, n Net, c *Counters) error {
 			return fmt.Errorf("listen on port %d: %w", port, err)
 		}
 		context.AfterFunc(ctx, func() { l.Close() })
-		go accept(l, c, serve)
+		go accept(n, l, c, serve)
 	}
 	return nil
 }
 
 // accept serves each connection with a goroutine; without serve it keeps them open and has none.
-func accept(l net.Listener, c *Counters, serve func(net.Conn, *Counters)) {
+func accept(n Net, l net.Listener, all *Counters, serve func(net.Conn, *LoopCounters)) {
 	var held []net.Conn
 	for {
 		conn, err := l.Accept()
@@ -73,6 +120,7 @@ func accept(l net.Listener, c *Counters, serve func(net.Conn, *Counters)) {
 			}
 			return
 		}
+		c := all.of(n, conn)
 		c.Conns.Add(1)
 		if serve == nil {
 			held = append(held, conn)
@@ -85,11 +133,11 @@ func accept(l net.Listener, c *Counters, serve func(net.Conn, *Counters)) {
 	}
 }
 
-func sink(conn net.Conn, c *Counters)   { bulk(conn.Read, c) }
-func source(conn net.Conn, c *Counters) { bulk(conn.Write, c) }
+func sink(conn net.Conn, c *LoopCounters)   { bulk(conn.Read, c) }
+func source(conn net.Conn, c *LoopCounters) { bulk(conn.Write, c) }
 
 // bulk moves chunks until it fails.
-func bulk(move func([]byte) (int, error), c *Counters) {
+func bulk(move func([]byte) (int, error), c *LoopCounters) {
 	buf := make([]byte, chunk)
 	for {
 		n, err := move(buf)
@@ -100,7 +148,7 @@ func bulk(move func([]byte) (int, error), c *Counters) {
 	}
 }
 
-func echo(conn net.Conn, c *Counters) {
+func echo(conn net.Conn, c *LoopCounters) {
 	buf := make([]byte, 4096)
 	for {
 		n, err := conn.Read(buf)
@@ -114,7 +162,7 @@ func echo(conn net.Conn, c *Counters) {
 	}
 }
 
-func greet(conn net.Conn, c *Counters) {
+func greet(conn net.Conn, c *LoopCounters) {
 	if _, err := conn.Write([]byte{'.'}); err == nil {
 		c.Ops.Add(1)
 	}
@@ -147,7 +195,7 @@ func Drive(ctx context.Context, n Net, l Load, c *Counters) (wait func(), err er
 		all.Go(func() {
 			for ctx.Err() == nil {
 				if err := work(ctx, n, to, c); err != nil && ctx.Err() == nil {
-					c.Failed.Add(1)
+					c.loop[0].Failed.Add(1)
 					time.Sleep(time.Millisecond)
 				}
 			}
@@ -184,7 +232,7 @@ func dial(ctx context.Context, n Net, to netip.AddrPort) (net.Conn, error) {
 }
 
 // overConn opens one connection and has f use it until ctx ends.
-func overConn(f func(net.Conn, *Counters)) func(context.Context, Net, netip.AddrPort, *Counters) error {
+func overConn(f func(net.Conn, *LoopCounters)) func(context.Context, Net, netip.AddrPort, *Counters) error {
 	return func(ctx context.Context, n Net, to netip.AddrPort, c *Counters) error {
 		conn, err := dial(ctx, n, to)
 		if err != nil {
@@ -192,13 +240,14 @@ func overConn(f func(net.Conn, *Counters)) func(context.Context, Net, netip.Addr
 		}
 		defer conn.Close()
 		defer context.AfterFunc(ctx, func() { conn.Close() })()
-		c.Conns.Add(1)
-		f(conn, c)
+		count := c.of(n, conn)
+		count.Conns.Add(1)
+		f(conn, count)
 		return errors.New("the connection ended")
 	}
 }
 
-func pingPong(conn net.Conn, c *Counters) {
+func pingPong(conn net.Conn, c *LoopCounters) {
 	var buf [1]byte
 	for {
 		begin := time.Now()
@@ -224,8 +273,9 @@ func connectRead(ctx context.Context, n Net, to netip.AddrPort, c *Counters) err
 	if err != nil || len(got) != 1 {
 		return fmt.Errorf("%d bytes: %w", len(got), err)
 	}
-	c.Latency.Record(uint64(time.Since(begin)))
-	c.Ops.Add(1)
+	count := c.of(n, conn)
+	count.Latency.Record(uint64(time.Since(begin)))
+	count.Ops.Add(1)
 	return nil
 }
 
@@ -242,7 +292,7 @@ func connectEcho(ctx context.Context, n Net, to netip.AddrPort, c *Counters) err
 	if _, err := io.ReadFull(conn, buf[:]); err != nil {
 		return err
 	}
-	c.Ops.Add(1)
+	c.of(n, conn).Ops.Add(1)
 	return nil
 }
 
@@ -257,9 +307,9 @@ func open(ctx context.Context, n Net, to netip.Addr, conns int, c *Counters) err
 	for i := range conns {
 		conn, err := dial(ctx, n, netip.AddrPortFrom(to, HoldPort+uint16(i%holdPorts)))
 		if err != nil {
-			return fmt.Errorf("connection %d: %w", c.Conns.Load()+1, err)
+			return fmt.Errorf("connection %d: %w", c.Conns()+1, err)
 		}
-		c.Conns.Add(1)
+		c.of(n, conn).Conns.Add(1)
 		held = append(held, conn)
 	}
 	return nil

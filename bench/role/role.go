@@ -70,6 +70,7 @@ type roleOptions struct {
 	conns       int    // connections at once
 	idle        int    // connections beside them that do nothing
 	loops, mtu  int
+	loopback    bool   // one stack is both ends
 	way         string // netpeer.Callbacks or Polled, in place of goroutines
 	compute     int    // goroutines that compute beside a tcp role, without a pause
 	profile     string // file for a CPU profile of a tcp role
@@ -114,6 +115,7 @@ func playRole(args []string, in io.Reader, out io.Writer) error {
 	fs.StringVar(&o.cc, "cc", "", "congestion control")
 	fs.IntVar(&o.conns, "conns", 1, "connections at once")
 	fs.IntVar(&o.idle, "idle", 0, "idle connections beside them")
+	fs.BoolVar(&o.loopback, "loopback", false, "one stack, Millrace's, is both ends of connections in memory")
 	fs.StringVar(&o.way, "way", "", "how connections in memory are used: callbacks or poller; empty is a goroutine for each")
 	fs.IntVar(&o.compute, "compute", 0, "goroutines that compute beside a tcp role; the process then runs on all CPUs")
 	fs.StringVar(&o.profile, "profile", "", "file for a CPU profile of a tcp role")

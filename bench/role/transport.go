@@ -188,7 +188,7 @@ func openTCPMemory(o roleOptions) (roleWork, error) {
 	if err := spread(o.loops); err != nil {
 		return roleWork{}, err
 	}
-	p, err := netpeer.OpenPair(o.as, o.mtu, o.loops)
+	p, err := openPair(&o)
 	if err != nil {
 		return roleWork{}, err
 	}
@@ -214,7 +214,7 @@ func openTCPMemory(o roleOptions) (roleWork, error) {
 	counts := w.counts
 	w.counts = func() (map[string]uint64, error) {
 		m, err := counts()
-		m["served bytes"] = served.Bytes.Load()
+		m["served bytes"] = served.Bytes()
 		if o.op == "hold" {
 			m[harness.HeapPerConn] = (heap() - before) / uint64(2*o.conns) // both ends are here
 		}
@@ -222,6 +222,14 @@ func openTCPMemory(o roleOptions) (roleWork, error) {
 	}
 	w.close = func() error { cancel(); return p.Close() }
 	return profiled(o.profile, w, nil)
+}
+
+// openPair opens the two ends of connections in memory.
+func openPair(o *roleOptions) (*netpeer.Pair, error) {
+	if o.loopback {
+		return netpeer.MillraceLoopback(o.loops)
+	}
+	return netpeer.OpenPair(o.as, o.mtu, o.loops)
 }
 
 // openQUIC sends one QUIC stream between two UDP conns of stack -as, both ends in this process.
