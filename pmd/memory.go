@@ -33,6 +33,7 @@ type MemoryConfig struct {
 //
 // Each end belongs to one goroutine; both may belong to the same, as in virtual time.
 type Memory struct {
+	_        pad // wires are made one after the other, for loops on different cores
 	name     string
 	mtu      int
 	mac      [6]byte
@@ -42,11 +43,16 @@ type Memory struct {
 	peer     *Memory // only its counters and its notifier may be used from here
 	notifier Notifier
 	closed   bool
+	_        pad
 }
+
+// pad keeps what two cores write on different cache lines, as that of package ring does.
+type pad [128]byte
 
 // pipe is one direction. The sender owns every frame in it: those that it has sent and the receiver has
 // not taken (data, then stage), and those that the receiver has returned.
 type pipe struct {
+	_        pad
 	data     *ring.SPSC[packet.Desc]
 	returned *ring.SPSC[uint32]
 
@@ -55,6 +61,7 @@ type pipe struct {
 	mu     sync.Mutex
 	stage  []packet.Desc // taken out of data, not yet received: a packet may be there in part
 	closed atomic.Bool   // one end is closed
+	_      pad
 }
 
 func newPipe(slots int) *pipe {

@@ -13,10 +13,12 @@ import (
 //
 // Frames are named by the byte offset of their first byte, as the addresses of an AF_XDP UMEM are.
 type Pool struct {
+	_     pad // pools are made one after the other, for loops on different cores
 	arena *Arena
 	free  []uint32
 	size  int
 	guard guard // checks in a debug build, nothing otherwise
+	_     pad
 }
 
 // Cut moves n frames that no pool has yet from the arena to a new pool. n <= 0 takes all that are left.

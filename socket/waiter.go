@@ -24,11 +24,11 @@ import (
 // in its buffer: one goroutine switch per call, and no second entry of the loop.
 type waiter struct {
 	next  *waiter
-	woken chan struct{} // of capacity 1: wake must not block a loop
-	timer *time.Timer   // made on first use
-	armed bool          // timer has been set
-	fired bool          // timer has fired, and its function may still run
-	owner expirer       // guarded by the lock of the queue, as all below
+	woken chan wakeup // of capacity 1: wake must not block a loop
+	timer *time.Timer // made on first use
+	armed bool        // timer has been set
+	fired bool        // timer has fired, and its function may still run
+	owner expirer     // guarded by the lock of the queue, as all below
 
 	buf   []byte        // to read into, or left to write
 	flags SendFlags     // of a write
@@ -42,7 +42,13 @@ type waiter struct {
 	oneBuffer [1][]byte
 	peer      *net.UDPAddr // of the last message
 	peerAddr  wire.Addr
+
+	_ [48]byte // fills a cache line: the next waiter in memory may belong to a loop on another core
 }
+
+// wakeup is what ends wait. Its size makes the channel of a waiter two cache lines of its own: of an empty
+// struct, two channels that goroutines on different cores use would share one.
+type wakeup [16]byte
 
 // expirer is a socket whose queues have deadlines.
 type expirer interface {
@@ -51,7 +57,7 @@ type expirer interface {
 	expire(w *waiter)
 }
 
-var waiters = sync.Pool{New: func() any { return &waiter{woken: make(chan struct{}, 1)} }}
+var waiters = sync.Pool{New: func() any { return &waiter{woken: make(chan wakeup, 1)} }}
 
 func newWaiter() *waiter { return waiters.Get().(*waiter) }
 
@@ -59,7 +65,7 @@ func newWaiter() *waiter { return waiters.Get().(*waiter) }
 func (w *waiter) wait() { <-w.woken }
 
 // wake ends wait. The caller has removed w from its queue.
-func (w *waiter) wake() { w.woken <- struct{}{} }
+func (w *waiter) wake() { w.woken <- wakeup{} }
 
 // free returns w to the pool after wake. If its timer has fired, the timer's function may still use w, so
 // that w is left to the garbage collector.

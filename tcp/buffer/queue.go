@@ -9,6 +9,8 @@ type Queue struct {
 	end    uint32  // and behind the last
 	chunks []chunk // in order; chunks[:head] are gone
 	head   int
+
+	_ [24]byte // fills a cache line: the next Queue in memory may belong to another loop, on another core
 }
 
 // chunk is a piece of the stream.

@@ -26,6 +26,8 @@ type Ring struct {
 	older, newer *Ring
 	Holder       uint32 // number of the connection, for package tcp when it reclaims the memory
 	Since        int64  // when the first gap came to be, as the caller of AddRange counts time
+
+	_ [24]byte // fills a cache line, as that of Queue
 }
 
 // Span is a range of data that arrived before what lies ahead of it.

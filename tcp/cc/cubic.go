@@ -20,6 +20,10 @@ type cubic struct {
 	window
 	hystart    hystart
 	*avoidance // nil until congestion avoidance, or a reduction
+
+	// Each ACK writes a controller, and the next one in memory may belong to a loop on another core. With
+	// 48 bytes they would share cache lines.
+	_ [16]byte
 }
 
 // avoidance is what congestion avoidance needs.
