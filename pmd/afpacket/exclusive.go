@@ -2,7 +2,10 @@ package afpacket
 
 import (
 	"errors"
+	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"unsafe"
 
 	"github.com/vishvananda/netlink"
@@ -22,7 +25,7 @@ const (
 // that the sockets and the hook run the same program, and no CAP_BPF is needed.
 type ingressFilter struct {
 	socket  *nl.NetlinkSocket // in the namespace that the device was opened in
-	created bool              // the hook was not there
+	created bool              // the hook was not there, or a killed process has left it with its filter
 }
 
 // newIngressFilter opens the netlink socket with which the filter is changed. It is opened once, because a socket keeps
@@ -46,6 +49,7 @@ func (h *ingressFilter) request(kind, flags int) *nl.NetlinkRequest {
 // install replaces the program of the filter. The kernel does so atomically: packets meet the old or the new
 // program, never none.
 func (h *ingressFilter) install(index int, prog []unix.SockFilter) error {
+	h.created = h.created || h.present(index)
 	req := h.request(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	req.AddData(hook(index))
 	req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated("clsact")))
@@ -99,6 +103,64 @@ func (h *ingressFilter) remove(index int) error {
 	return nil
 }
 
+// RemoveStale removes the filter that a killed process has left at the ingress hook of an interface, in the
+// network namespace of the calling thread, and the hook if no other filter uses it. Open does the same for
+// its own device; this is for devices that another driver takes over: the kernel would go on dropping the
+// packets that are named there, also after that driver has ended. A filter is left alone while a packet
+// socket is open on the interface, which may be its owner's. It returns whether there was one.
+func RemoveStale(name string) (bool, error) {
+	i, err := lookUp(name)
+	if err != nil {
+		return false, err
+	}
+	h, err := newIngressFilter()
+	if err != nil {
+		return false, err
+	}
+	if !h.present(i.index) || socketOn(i.index) {
+		h.socket.Close()
+		return false, nil
+	}
+	h.created = true
+	return true, h.remove(i.index)
+}
+
+// present reports whether the interface has a filter at this one's place.
+func (h *ingressFilter) present(index int) bool {
+	list, err := h.list(index, netlink.HANDLE_MIN_INGRESS)
+	if err != nil {
+		return false
+	}
+	for _, m := range list {
+		if at := nl.DeserializeTcMsg(m); at.Info>>16 == ingressPriority && at.Handle == ingressHandle {
+			return true
+		}
+	}
+	return false
+}
+
+// list returns the filters at one of the interface's hooks.
+func (h *ingressFilter) list(index int, parent uint32) ([][]byte, error) {
+	req := h.request(unix.RTM_GETTFILTER, unix.NLM_F_DUMP)
+	req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: parent})
+	return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
+}
+
+// socketOn reports whether a packet socket of the namespace is bound to the interface (packet(7)). In doubt
+// it is true.
+func socketOn(index int) bool {
+	text, err := os.ReadFile("/proc/thread-self/net/packet") // sk RefCnt Type Proto Iface R Rmem User Inode
+	if err != nil {
+		return true
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		if f := strings.Fields(line); len(f) > 4 && f[4] == strconv.Itoa(index) {
+			return true
+		}
+	}
+	return false
+}
+
 // absent reports whether the object to delete does not exist any more: ENODEV without the interface, ENOENT without the
 // filter, EINVAL without the qdisc.
 func absent(err error) bool {
@@ -114,10 +176,7 @@ func hook(index int) *nl.TcMsg {
 // delete the filters of others with it.
 func (h *ingressFilter) unused(index int) bool {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		req := nl.NewNetlinkRequest(unix.RTM_GETTFILTER, unix.NLM_F_DUMP)
-		req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: h.socket}}
-		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: parent})
-		list, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWTFILTER)
+		list, err := h.list(index, parent)
 		if err != nil || len(list) > 0 {
 			return false
 		}

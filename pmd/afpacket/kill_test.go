@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,8 +86,51 @@ func TestAfterSIGKILLTheFilterStaysUntilTheNextOpen(t *testing.T) {
 	if r.connectionRefused("198.18.0.2:80") {
 		t.Error("the new filter does not hide")
 	}
+	stale := func() (was bool) {
+		t.Helper()
+		must(t, r.here.Do(func() (err error) { was, err = afpacket.RemoveStale("mr0"); return err }))
+		return was
+	}
+	if stale() || r.connectionRefused("198.18.0.2:80") {
+		t.Error("the filter of a process that lives counts as stale")
+	}
 	must(t, r.dev.Close())
 	if !r.connectionRefused("198.18.0.2:80") {
 		t.Error("Close left a filter behind")
+	}
+	hook := func() string {
+		t.Helper()
+		out, err := r.here.Run("tc", "qdisc", "show", "dev", "mr0")
+		must(t, err)
+		return out
+	}
+	if out := hook(); strings.Contains(out, "clsact") {
+		t.Errorf("Close left the hook of the killed process behind: %s", out)
+	}
+	if stale() {
+		t.Error("a filter that is not there counts as stale")
+	}
+	for _, foreign := range []bool{false, true} { // the place of the filter, with and without another one
+		must2 := func(args ...string) {
+			t.Helper()
+			if out, err := r.here.Run("tc", args...); err != nil {
+				t.Fatal(err, out)
+			}
+		}
+		must2("qdisc", "add", "dev", "mr0", "clsact")
+		bpf := []string{"protocol", "all", "handle", "1", "bpf", "bytecode", "1,6 0 0 2,", "da"}
+		must2(append([]string{"filter", "add", "dev", "mr0", "ingress", "prio", "49149"}, bpf...)...)
+		if foreign {
+			must2(append([]string{"filter", "add", "dev", "mr0", "ingress", "prio", "7"}, "protocol", "all", "handle", "1", "bpf", "bytecode", "1,6 0 0 4294967295,", "da")...)
+		}
+		if !stale() {
+			t.Error("a filter without an owner is not stale")
+		}
+		if out := hook(); strings.Contains(out, "clsact") != foreign {
+			t.Errorf("another filter %v: %s", foreign, out)
+		}
+		if !r.connectionRefused("198.18.0.2:80") {
+			t.Error("the stale filter still hides")
+		}
 	}
 }

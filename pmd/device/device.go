@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/internal/rtnl"
 	"github.com/millrace/millrace/pmd"
@@ -108,6 +109,12 @@ func openAFXDP(cfg Config) (*Device, error) {
 			Op: "open", Device: cfg.Name,
 			Err:    fmt.Errorf("the interface receives on %d queues, %d are to be opened: packets on the others would stay with the kernel", n, len(cfg.Pools)),
 			Remedy: fmt.Sprintf("open %d queues, or set `ethtool -L %s combined %d`", n, cfg.Name, len(cfg.Pools)),
+		}
+	}
+	if _, err := afpacket.RemoveStale(cfg.Name); err != nil && !errors.Is(err, pmd.ErrPermission) && !errors.Is(err, unix.EPERM) {
+		return nil, &pmd.OpError{
+			Op: "open", Device: cfg.Name, Err: fmt.Errorf("the filter of a killed process cannot be removed: %w", err),
+			Remedy: fmt.Sprintf("tc filter del dev %s ingress prio 49149", cfg.Name),
 		}
 	}
 	dev, err := afxdp.Open(afxdp.Config{
