@@ -4,20 +4,20 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/millrace/millrace/internal/regfile"
 	"github.com/millrace/millrace/internal/strictyaml"
 )
 
 // Load reads and checks a configuration file and the lists that it names. Errors in them are an
 // *Error.
 func Load(path string) (*Config, error) {
-	f, err := os.Open(path)
+	f, err := regfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/millrace/millrace/internal/regfile"
 )
 
 // Limits of list files, so that a wrong one cannot take the machine's memory.
@@ -112,14 +113,7 @@ func (r *listReader) file(name string) []listed {
 }
 
 func (r *listReader) open(path string) ([]listed, error) {
-	info, err := os.Stat(path) // before it is opened: a pipe would wait for its writer
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file", path)
-	}
-	f, err := os.Open(path)
+	f, err := regfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func TestMistakesInListsAreShown(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	got := strings.ReplaceAll(err.Error(), filepath.Dir(path)+"/", "")
-	want := `gateway.yaml:5:7: the list cannot be read: stat missing.txt: no such file or directory
+	want := `gateway.yaml:5:7: the list cannot be read: open missing.txt: no such file or directory
       - missing.txt
         ^
 deny.txt:2:3: 198.18.0.1/24 has bits beyond its length

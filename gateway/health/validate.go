@@ -3,7 +3,6 @@ package health
 import (
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/millrace/millrace/internal/regfile"
 )
 
 // Limits of a check.
@@ -113,13 +114,7 @@ func (h *HTTP) readCA() (p problems) {
 	if h.CAFile == "" {
 		return nil
 	}
-	f, err := os.Open(h.CAFile)
-	if err != nil {
-		p.require(false, "http.ca_file", "", "ca_file: %v", err)
-		return p
-	}
-	defer f.Close()
-	pem, err := io.ReadAll(io.LimitReader(f, maxCA))
+	pem, err := regfile.Read(h.CAFile, maxCA)
 	p.require(err == nil, "http.ca_file", "", "ca_file: %v", err)
 	p.require(err != nil || x509.NewCertPool().AppendCertsFromPEM(pem), "http.ca_file", "certificates in PEM", "ca_file %s has no certificate", h.CAFile)
 	h.CA = string(pem)

@@ -56,10 +56,10 @@ stack           : packet wire ring clock pmd gpukern
 stack/host      : packet ring clock wire pmd gpukern ip tcp udp stack
 socket          : packet ring clock wire pmd gpukern ip tcp tcp/stamp udp stack stack/host metrics
 .               : wire gpukern ip node node/nexthop socket stack/host
-gateway/health  : clock
+gateway/health  : clock internal/regfile
 gateway/quiclb  :
 node/nexthop    : internal/rtnl
-gateway/config  : gateway/health gpukern/lpm internal/strictyaml
+gateway/config  : gateway/health gpukern/lpm internal/strictyaml internal/regfile
 gateway/datapath: gateway/quiclb packet clock wire ip gpukern gpukern/lpm metrics internal/random
 gateway         : gateway/health gateway/quiclb node/nexthop gateway/config gateway/datapath packet clock wire stack metrics internal/suggest
 gateway/admin   : gateway gpukern internal/control
@@ -85,13 +85,14 @@ internal/doctor : gpukern internal/rtnl
 internal/replay : packet wire clock ring capture pmd pmd/pcap gpukern gpukern/* filter stack internal/kernref
 internal/service:
 internal/strictyaml: internal/suggest
-internal/stackd : wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/service internal/strictyaml internal/control internal/rtnl
+internal/stackd : wire clock packet gpukern gpukern/cuda metrics ip ip/dhcp tcp tcp/cc udp stack stack/host socket node pmd/device internal/service internal/strictyaml internal/control internal/rtnl internal/regfile
 internal/kernbench: packet wire ring capture gpukern gpukern/* internal/kernref
 internal/kernref: packet wire gpukern gpukern/* internal/litref
 internal/litref :
 internal/logqueue:
 internal/random :
 internal/ports  : wire clock
+internal/regfile:
 internal/rtnl   :
 internal/suggest :
 internal/checkout:

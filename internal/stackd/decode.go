@@ -4,19 +4,19 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/millrace/millrace/internal/regfile"
 	"github.com/millrace/millrace/internal/strictyaml"
 )
 
 // Load reads and checks a configuration file. Errors in it are a *ConfigError.
 func Load(path string) (*Config, error) {
-	f, err := os.Open(path)
+	f, err := regfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
