@@ -126,3 +126,29 @@ func TestTheAnswerToALargePacketIsAnOrdinaryOne(t *testing.T) {
 	}
 	w.checksumsRight(got.p)
 }
+
+func TestBytesOfALargePacketAreThoseOfAllItsFrames(t *testing.T) {
+	w := newWorld(t, fill("source: gateway"))
+	out := w.expect(0, client("198.18.0.9:40000", "198.18.1.1:80", "S").bytes(), 1)
+	count := func() (to, from uint64) {
+		w.after(0)
+		st := w.g.Status().Services[0].Backends[0]
+		return st.ToBytes, st.FromBytes
+	}
+	to, from := count()
+	s, reply := client("198.18.0.9:40000", "198.18.1.1:80", "PA"), answer(out, "PA")
+	for port, head := range [][]byte{s.bytes(), reply.bytes()} {
+		b := w.batch(uint8(port), head, make([]byte, 700), make([]byte, 300), head) // one of three frames, and another
+		b.D[0].Flags, b.D[1].Flags = packet.FlagMore, packet.FlagMore
+		w.run(b)
+		for i := range b.D {
+			if b.D[i].Verdict != packet.Forward {
+				t.Fatalf("frame %d: %v", i, b.D[i].Verdict)
+			}
+		}
+	}
+	gotTo, gotFrom := count()
+	if wantTo, wantFrom := uint64(2*len(s.bytes())+1000), uint64(2*len(reply.bytes())+1000); gotTo-to != wantTo || gotFrom-from != wantFrom {
+		t.Errorf("%d bytes to the backend and %d from it, want %d and %d", gotTo-to, gotFrom-from, wantTo, wantFrom)
+	}
+}

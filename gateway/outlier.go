@@ -24,6 +24,41 @@ type outlierDetector struct {
 	settings health.Passive
 	eval     *health.Evaluator
 	backends []uint32
+
+	// Of UDP: silence is a failure only while other backends answer, because clients of one-way protocols
+	// (syslog, NetFlow) expect no answer.
+	silence *silence
+}
+
+// silence tells datagrams that a backend should have answered from those that none answers.
+type silence struct {
+	answered   uint64            // by all backends, at the last sample
+	lastAnswer clock.Time        // when that last grew; 0 is never
+	seen       map[uint32]uint64 // unanswered, by backend, at the last sample
+	excused    map[uint32]uint64 // the part of those that is no failure
+}
+
+func newSilence() *silence { return &silence{seen: map[uint32]uint64{}, excused: map[uint32]uint64{}} }
+
+// excuse takes from the samples of a pool the unanswered datagrams of times in which no backend of it had
+// answered any for a window.
+func (q *silence) excuse(now clock.Time, window time.Duration, samples []health.Sample) {
+	var answered uint64
+	for i := range samples {
+		answered += samples[i].Counts.Answered
+	}
+	if answered > q.answered {
+		q.answered, q.lastAnswer = answered, now
+	}
+	oneWay := q.lastAnswer == 0 || now.Sub(q.lastAnswer) > window
+	for i := range samples {
+		id, count := samples[i].ID, &samples[i].Counts.Unanswered
+		if oneWay {
+			q.excused[id] += *count - q.seen[id]
+		}
+		q.seen[id] = *count
+		*count -= q.excused[id]
+	}
 }
 
 // ejection is a backend that the outlier detector keeps new connections off.
@@ -46,6 +81,9 @@ func (g *Gateway) startPassive() {
 		for _, b := range backendsOf(sv) {
 			key := poolKey{g.reg.services[sv.Name], b.at.Addr().Is4()}
 			j := g.detector(key, *sv.Passive, old[key])
+			if sv.Protocol == "udp" && j.silence == nil {
+				j.silence = newSilence()
+			}
 			j.backends = append(j.backends, g.reg.backends[b])
 		}
 	}
@@ -58,7 +96,7 @@ func (g *Gateway) detector(key poolKey, settings health.Passive, old *outlierDet
 	if j == nil {
 		j = &outlierDetector{settings: settings}
 		if old != nil && old.settings == settings {
-			j.eval = old.eval
+			j.eval, j.silence = old.eval, old.silence
 		} else {
 			j.eval = health.NewEvaluator(settings)
 		}
@@ -82,6 +120,9 @@ func (g *Gateway) evaluateOutliers(now clock.Time) {
 					Unanswered: b.Count(datapath.Unanswered), Unreachable: b.Count(datapath.Unreachable),
 				},
 			}
+		}
+		if j.silence != nil {
+			j.silence.excuse(now, j.settings.Window, samples)
 		}
 		list = append(list, j.eval.Sample(now, samples)...)
 	}

@@ -200,6 +200,34 @@ func TestDatagramsLeaveAnEjectedBackend(t *testing.T) {
 	}
 }
 
+// datagrams sends a datagram of a new client every second, and lets its backend answer where answers says so.
+func (w *world) datagrams(first, n int, answers func(backend string) bool) {
+	w.t.Helper()
+	for i := range n {
+		out := w.expect(0, client(fmt.Sprintf("198.18.0.9:%d", first+i), web, "").bytes(), 1)
+		if answers(flowOf(out).dst.String()) {
+			w.expect(1, answer(out, "").bytes(), 0)
+		}
+		w.after(time.Second)
+		w.judge()
+	}
+}
+
+func TestSilenceIsAFailureOfDatagramsOnlyWhileOthersAnswer(t *testing.T) {
+	src := strings.Replace(withBackends("keep", 11, 12), "address: 198.18.1.1:80", "address: 198.18.1.1:80\n    protocol: udp", 1)
+	w := newJudged(t, strings.Replace(src, "{size: 1024}", "{size: 1024, udp: 2s}", 1)+passive)
+	w.datagrams(1000, 60, func(string) bool { return false }) // one way, such as syslog
+	for _, b := range []string{"b11", "b12"} {
+		if st := w.status(b); st.Ejected {
+			t.Fatalf("%s of a one-way service is ejected: %+v", b, st.Down)
+		}
+	}
+	w.datagrams(2000, 40, func(b string) bool { return b != dead })
+	if !w.status("b11").Ejected || w.status("b12").Ejected {
+		t.Error("a backend that is silent while the other one answers is not ejected, or the other one is")
+	}
+}
+
 func TestAReloadKeepsEjectionsWhoseSettingsStay(t *testing.T) {
 	other := strings.Replace(passive, "down: 10s", "down: 11s", 1)
 	for _, c := range []struct {

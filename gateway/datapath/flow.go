@@ -75,8 +75,18 @@ func (h *Handler) forward(n int, v *view) packet.Verdict {
 	}
 	t := h.tally(c.backend)
 	t[ToPackets]++
-	t[ToBytes] += uint32(v.d.Len)
+	t[ToBytes] += h.chainBytes(v)
 	return packet.Forward
+}
+
+// chainBytes returns the bytes of all frames of the packet that is decided on: a large one (GSO, GRO) has
+// up to 33.
+func (h *Handler) chainBytes(v *view) uint32 {
+	n := uint32(v.d.Len)
+	for i := 0; h.chain[i].Flags.Has(packet.FlagMore) && i+1 < len(h.chain); i++ {
+		n += uint32(h.chain[i+1].Len)
+	}
+	return n
 }
 
 // translate sends a packet of a client on to the backend's address and port, from the source that
@@ -232,7 +242,7 @@ func (h *Handler) toClient(n int, v *view) packet.Verdict {
 	}
 	t := h.tally(c.backend)
 	t[FromPackets]++
-	t[FromBytes] += uint32(v.d.Len)
+	t[FromBytes] += h.chainBytes(v)
 	return packet.Forward
 }
 
