@@ -3,6 +3,7 @@ package gateway
 import (
 	"slices"
 
+	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
@@ -11,7 +12,10 @@ import (
 // WriteMetrics writes the present counts; it is a metrics.Source. Labels are names and addresses of the
 // configuration and names of drop reasons, never what packets carry, so their number is bounded.
 func (g *Gateway) WriteMetrics(w *metrics.Writer) {
-	st := g.Status()
+	g.mu.Lock()
+	listed := listedServices(g.cfg.Services, &w.Selection)
+	g.mu.Unlock()
+	st, other := g.statusOf(listed)
 	w.Gauge("millrace_l4_connections", "Connections in the table.", float64(st.Connections))
 	w.Gauge("millrace_l4_half_open_connections", "Connections of which only one side has been seen.", float64(st.HalfOpen))
 	w.Gauge("millrace_l4_half_open_size_connections", "Half-open connections that the table can hold.", float64(st.HalfOpenLimit))
@@ -25,8 +29,84 @@ func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 	for i := range st.SNAT {
 		st.SNAT[i].write(w)
 	}
+	writeStates(w, st.Services, &other)
 	for i := range st.Services {
 		st.Services[i].write(w)
+	}
+	if w.Selection.Names != nil {
+		other = otherServices{} // they were not asked for
+	}
+	other.write(w)
+}
+
+// maxListed is how many backends have series of their own unless a scrape wants all: 1.3 MB of text. The
+// services whose backends fit, in the order of the configuration, are listed as a whole.
+const maxListed = 1000
+
+// otherName is the service, and the backend, that sums up what is not listed. No configured name begins so.
+const otherName = "_other"
+
+// listedServices returns which services have series of their own, by their place in the configuration.
+func listedServices(all []config.Service, sel *metrics.Selection) func(i int) bool {
+	last, backends := 0, 0
+	for ; last < len(all); last++ {
+		for k := range all[last].Backends {
+			backends += len(all[last].Backends[k].Addresses)
+		}
+		if backends > maxListed {
+			break
+		}
+	}
+	return func(i int) bool {
+		switch {
+		case sel.All:
+			return true
+		case sel.Names != nil:
+			if i >= len(all) { // a reload has come between
+				return false
+			}
+			_, found := slices.BinarySearch(sel.Names, all[i].Name)
+			return found
+		}
+		return i < last
+	}
+}
+
+// write writes the sums of the services that are not listed.
+func (o *otherServices) write(w *metrics.Writer) {
+	if o.services > 0 {
+		s := ServiceStatus{Name: otherName, Dropped: map[string]uint64{}, Evicted: o.evicted}
+		addDrops(s.Dropped, func(v packet.Verdict) uint64 { return o.dropped[v] })
+		s.writeCounts(w)
+		o.counts.writeCounts(w, []metrics.Label{
+			{Name: "service", Value: otherName}, {Name: "backend", Value: otherName}, {Name: "address", Value: ""},
+		})
+	}
+	w.Gauge("millrace_l4_unlisted_backends", "Backends without series of their own: their counts are those of the service \"_other\".", float64(o.backends))
+}
+
+// writeStates writes how many backends are in which condition: of all services, listed or not.
+func writeStates(w *metrics.Writer, services []ServiceStatus, other *otherServices) {
+	unhealthy, ejected := other.unhealthy, other.ejected
+	healthy := other.backends - unhealthy - ejected
+	for i := range services {
+		for k := range services[i].Backends {
+			switch b := &services[i].Backends[k]; {
+			case !b.Healthy:
+				unhealthy++
+			case b.Ejected:
+				ejected++
+			default:
+				healthy++
+			}
+		}
+	}
+	for _, c := range []struct {
+		state string
+		n     int
+	}{{"healthy", healthy}, {"unhealthy", unhealthy}, {"ejected", ejected}} {
+		w.Gauge("millrace_l4_backends", "Backends of all services, by what checks and clients' connections say.", float64(c.n),
+			metrics.Label{Name: "state", Value: c.state})
 	}
 }
 
@@ -54,8 +134,17 @@ func (s *SNATStatus) write(w *metrics.Writer) {
 	w.Counter("millrace_l4_snat_reclaimed_ports_total", reclaimed, s.Reclaimed.HalfOpen, address, metrics.Label{Name: "kind", Value: "half_open"})
 }
 
-// write writes the counts of a service and its backends.
+// write writes what is known of a service and its backends.
 func (s *ServiceStatus) write(w *metrics.Writer) {
+	s.writeCounts(w)
+	for i := range s.Backends {
+		b := &s.Backends[i]
+		b.write(w, []metrics.Label{{Name: "service", Value: s.Name}, {Name: "backend", Value: b.Name}, {Name: "address", Value: b.Address.String()}})
+	}
+}
+
+// writeCounts writes the counts of a service, without its backends.
+func (s *ServiceStatus) writeCounts(w *metrics.Writer) {
 	name := metrics.Label{Name: "service", Value: s.Name}
 	for reason, n := range s.Dropped {
 		w.Counter("millrace_l4_service_drop_packets_total", "Packets of a service that were dropped, by reason.", n,
@@ -64,13 +153,6 @@ func (s *ServiceStatus) write(w *metrics.Writer) {
 	const evicted = "Connections of a service that made room for others."
 	w.Counter("millrace_l4_service_evicted_connections_total", evicted, s.Evicted.HalfOpen, name, metrics.Label{Name: "kind", Value: "half_open"})
 	w.Counter("millrace_l4_service_evicted_connections_total", evicted, s.Evicted.Confirmed, name, metrics.Label{Name: "kind", Value: "confirmed"})
-	for i := range s.Backends {
-		b := &s.Backends[i]
-		labels := []metrics.Label{
-			name, {Name: "backend", Value: b.Name}, {Name: "address", Value: b.Address.String()},
-		}
-		b.write(w, labels)
-	}
 }
 
 func (b *BackendStatus) write(w *metrics.Writer, labels []metrics.Label) {
@@ -80,6 +162,11 @@ func (b *BackendStatus) write(w *metrics.Writer, labels []metrics.Label) {
 		w.Gauge("millrace_l4_backend_check_duration_seconds", "How long the last health check took.", b.Check.Seconds, labels...)
 	}
 	w.Gauge("millrace_l4_backend_weight", "Share of new connections; 0 takes none.", float64(b.Weight), labels...)
+	b.writeCounts(w, labels)
+}
+
+// writeCounts writes what can be summed over backends.
+func (b *BackendStatus) writeCounts(w *metrics.Writer, labels []metrics.Label) {
 	w.Gauge("millrace_l4_backend_connections", "Connections of the backend.", float64(b.Connections), labels...)
 	w.Counter("millrace_l4_backend_connections_opened_total", "Connections given to the backend.", b.Opened, labels...)
 	const packets, octets = "Packets to and from the backend.", "Bytes of frames to and from the backend."

@@ -66,3 +66,85 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 		t.Errorf("%d series became %d", few, many)
 	}
 }
+
+// scrapeOf is scrape of a selection: the series and the text.
+func (w *world) scrapeOf(sel metrics.Selection) (map[string]float64, string) {
+	w.t.Helper()
+	reg := metrics.NewRegistry(metrics.Build{})
+	reg.Add(w.g.WriteMetrics)
+	list, err := reg.GatherFor(sel)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var text strings.Builder
+	values := map[string]float64{}
+	for _, s := range list {
+		line := s.String()
+		text.WriteString(line)
+		values[line[:strings.LastIndexByte(line, ' ')]] = s.Value
+	}
+	return values, text.String()
+}
+
+// TestMetricsOf10000ServicesAreShort compares what a scrape gets of 40 000 backends with all there is: it is
+// short, says what it leaves out, and sums that up.
+func TestMetricsOf10000ServicesAreShort(t *testing.T) {
+	w, c := openMany(t, 10_000)
+	for i := 0; i < 10_000; i += 99 { // some connections, of listed services and others
+		w.expect(0, client("198.18.0.9:40000", c.Services[i].Addresses[0].String(), "S").bytes(), 1)
+	}
+	w.after(0)
+	short, text := w.scrapeOf(metrics.Selection{})
+	all, long := w.scrapeOf(metrics.Selection{All: true})
+	t.Logf("%d series and %d bytes by default, %d and %d in all", len(short), len(text), len(all), len(long))
+	if len(text) > 2_000_000 {
+		t.Errorf("%d bytes", len(text))
+	}
+	const unlisted, opened = "millrace_l4_unlisted_backends", "millrace_l4_backend_connections_opened_total"
+	if short[unlisted] != 40_000-maxListed || all[unlisted] != 0 {
+		t.Errorf("%v and %v backends unlisted", short[unlisted], all[unlisted])
+	}
+	sum := func(m map[string]float64) (n float64) {
+		for key, v := range m {
+			if strings.HasPrefix(key, opened) {
+				n += v
+			}
+		}
+		return n
+	}
+	if a, b := sum(short), sum(all); a != b || b != 102 {
+		t.Errorf("%v connections opened by default, %v in all, want 102", a, b)
+	}
+	if n := short[opened+`{address="",backend="_other",service="_other"}`]; n == 0 || n == 102 {
+		t.Errorf("%v connections of those that are not listed", n)
+	}
+	one, _ := w.scrapeOf(metrics.Selection{Names: []string{"s9999"}})
+	services := map[string]bool{}
+	for key := range one {
+		if _, after, ok := strings.Cut(key, `service="`); ok {
+			services[after[:strings.IndexByte(after, '"')]] = true
+		}
+	}
+	if len(services) != 1 || !services["s9999"] {
+		t.Errorf("a scrape of one service has those of %v", services)
+	}
+	if got := one[`millrace_l4_backends{state="healthy"}`]; got != 40_000 {
+		t.Errorf("%v healthy backends", got)
+	}
+}
+
+func BenchmarkMetricsOf10000Services(b *testing.B) {
+	w, _ := openMany(b, 10_000)
+	for _, all := range []bool{false, true} {
+		b.Run(map[bool]string{false: "default", true: "all"}[all], func(b *testing.B) {
+			b.ReportAllocs()
+			reg := metrics.NewRegistry(metrics.Build{})
+			reg.Add(w.g.WriteMetrics)
+			for b.Loop() {
+				if _, err := reg.GatherFor(metrics.Selection{All: all}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

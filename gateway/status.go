@@ -87,8 +87,16 @@ type CheckStatus struct {
 
 // Status returns the present state.
 func (g *Gateway) Status() Status {
+	st, _ := g.statusOf(func(int) bool { return true })
+	return st
+}
+
+// statusOf is Status with the chosen services, by their place in the configuration, and the sums of the
+// others.
+func (g *Gateway) statusOf(chosen func(i int) bool) (Status, otherServices) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	var other otherServices
 	st := Status{TableSize: g.cfg.Table.Size, HalfOpenLimit: g.cfg.Table.HalfOpen, Dropped: map[string]uint64{}, Answers: map[string]uint64{}}
 	for _, h := range g.handlers {
 		st.Connections += h.Connections()
@@ -102,9 +110,56 @@ func (g *Gateway) Status() Status {
 	s := g.snap.Load()
 	st.SNAT = g.snatStatus(s)
 	for i := range g.cfg.Services {
-		st.Services = append(st.Services, g.serviceStatus(s, &g.cfg.Services[i]))
+		if chosen(i) {
+			st.Services = append(st.Services, g.serviceStatus(s, &g.cfg.Services[i]))
+		} else {
+			g.addService(s, &g.cfg.Services[i], &other)
+		}
 	}
-	return st
+	return st, other
+}
+
+// otherServices sums services up that are not shown one by one.
+type otherServices struct {
+	services, backends int
+	unhealthy, ejected int // backends
+	dropped            [packet.Verdicts]uint64
+	evicted            Evicted
+	counts             BackendStatus // only what can be summed
+}
+
+// addService adds the counts of a service to the sums. It looks at nothing else: of 10 000 services it is
+// called at each scrape. The caller holds g.mu.
+func (g *Gateway) addService(s *datapath.Snapshot, sv *config.Service, sum *otherServices) {
+	id := g.reg.services[sv.Name]
+	sum.services++
+	for v := packet.Drop; int(v) < packet.Verdicts; v++ {
+		sum.dropped[v] += s.Services[id].Drops(v)
+	}
+	halfOpen, confirmed := s.Services[id].Evictions()
+	sum.evicted.HalfOpen += halfOpen
+	sum.evicted.Confirmed += confirmed
+	for _, n := range g.services[id].ids {
+		b := s.Backends[n]
+		flows := b.Flows()
+		if !b.Configured && flows == 0 {
+			continue
+		}
+		sum.backends++
+		switch {
+		case g.down[n]:
+			sum.unhealthy++
+		case g.ejected[n] != nil:
+			sum.ejected++
+		}
+		c := &sum.counts
+		c.Connections += flows
+		c.Opened += b.Count(datapath.Opened)
+		c.ToPackets += b.Count(datapath.ToPackets)
+		c.ToBytes += b.Count(datapath.ToBytes)
+		c.FromPackets += b.Count(datapath.FromPackets)
+		c.FromBytes += b.Count(datapath.FromBytes)
+	}
 }
 
 // addDrops adds the counts of dropping verdicts to m by their names.

@@ -45,13 +45,23 @@ func (r *Registry) Add(s Source) {
 	r.sources = append(r.sources, s)
 }
 
-// Gather calls every source and returns all series, in the order of the sources. It fails when a
+// Selection says which series a scrape wants of sources that have very many. The zero value leaves the
+// choice to the source.
+type Selection struct {
+	All   bool     // every series, however many
+	Names []string // every series of what has these names, such as services; nothing of others. Sorted
+}
+
+// Gather is GatherFor the zero Selection.
+func (r *Registry) Gather() ([]Series, error) { return r.GatherFor(Selection{}) }
+
+// GatherFor calls every source and returns all series, in the order of the sources. It fails when a
 // series was written twice: a scraper would keep one of the values and hide the other.
-func (r *Registry) Gather() ([]Series, error) {
+func (r *Registry) GatherFor(sel Selection) ([]Series, error) {
 	r.mu.Lock()
 	sources := slices.Clone(r.sources)
 	r.mu.Unlock()
-	var w Writer
+	w := Writer{Selection: sel}
 	for _, s := range sources {
 		s(&w)
 	}
@@ -67,7 +77,10 @@ func (r *Registry) Gather() ([]Series, error) {
 }
 
 // Writer takes the values of one scrape from a Source.
-type Writer struct{ series []Series }
+type Writer struct {
+	Selection Selection // what is wanted of sources with very many series
+	series    []Series
+}
 
 // Counter writes a count that only grows; its name ends in _total.
 func (w *Writer) Counter(name, help string, v uint64, labels ...Label) {

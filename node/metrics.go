@@ -5,8 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"time"
 
+	"github.com/millrace/millrace/internal/control"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/pmd"
@@ -37,17 +37,21 @@ func (n *Node) writeLog(w *metrics.Writer) {
 	}
 }
 
+// maxScrapes is how many scrapes are answered at once. They share what is rendered, so each costs
+// little, and those that are not read must not keep the others out.
+const maxScrapes = 64
+
 // serveMetrics answers scrapes until ctx ends, on the kernel's stack: metrics have to
 // be readable when the loops are overloaded. Sources read counters that the loops
 // publish, so a scrape never waits for a loop.
 func (n *Node) serveMetrics(ctx context.Context) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", n.cfg.Exposition(n.Registry()))
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	srv := control.NewServer(mux, maxScrapes, n.log)
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
 	n.log.Info("metrics", "listen", "http://"+n.metrics.Addr().String()+"/metrics")
-	if err := srv.Serve(n.metrics); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(control.LimitConns(n.metrics)); !errors.Is(err, http.ErrServerClosed) {
 		n.log.Error("metrics", "error", err.Error())
 	}
 }

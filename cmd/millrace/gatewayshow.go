@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,13 +18,16 @@ import (
 )
 
 func newGatewayStatus(c *console) *cobra.Command {
-	return newControl(c, &cobra.Command{
+	var all bool
+	cmd := newControl(c, &cobra.Command{
 		Use:   "status [SERVICE...]",
 		Short: "Show a running gateway, its services and backends",
 		Long: `Show a running gateway: each service with its backends, their state, health,
 connections and traffic, the drops by reason, and the engine: the share of each
 back end, their calibration, and the fault of a GPU. With names only these
-services are shown.
+services are shown. Of more than 50 services those with backends that are down come
+first, then those with the most connections, and the others are counted; --all shows
+all.
 
 --json prints one object: schema, version, config, started, reload, counts,
 engine, gateway; docs/gateway.md lists their keys.`,
@@ -41,9 +46,64 @@ engine, gateway; docs/gateway.md lists their keys.`,
 		if f.json {
 			return c.json(st)
 		}
+		more := moreServices{}
+		if !all && len(args) == 0 {
+			st.Gateway.Services, more = foremost(st.Gateway.Services, maxServices)
+		}
 		showStatus(c, &st)
+		more.show(c)
 		return nil
 	})
+	cmd.Flags().BoolVar(&all, "all", false, "show all services, however many")
+	return cmd
+}
+
+// maxServices is how many services the status for people shows.
+const maxServices = 50
+
+// moreServices counts the services that are not shown.
+type moreServices struct {
+	services, backends, down int
+	connections              uint64
+}
+
+// foremost returns at most limit services, in the order of the configuration: those with the most backends
+// that are down, then those with the most connections. It counts the others.
+func foremost(list []gateway.ServiceStatus, limit int) (shown []gateway.ServiceStatus, more moreServices) {
+	if len(list) <= limit {
+		return list, more
+	}
+	order, down, conns := make([]int, len(list)), make([]int, len(list)), make([]uint64, len(list))
+	for i := range list {
+		order[i] = i
+		for k := range list[i].Backends {
+			b := &list[i].Backends[k]
+			conns[i] += b.Connections
+			if !b.Healthy || b.Ejected {
+				down[i]++
+			}
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(down[b], down[a]), cmp.Compare(conns[b], conns[a])) })
+	for _, i := range order[limit:] {
+		more.services++
+		more.backends += len(list[i].Backends)
+		more.down += down[i]
+		more.connections += conns[i]
+	}
+	slices.Sort(order[:limit])
+	for _, i := range order[:limit] {
+		shown = append(shown, list[i])
+	}
+	return shown, more
+}
+
+// show prints the count, if there is one.
+func (m *moreServices) show(c *console) {
+	if m.services > 0 {
+		c.printf("\n%s more services: %s backends, %s of them down, %s connections (--all, or name services)\n",
+			group(uint64(m.services)), group(uint64(m.backends)), group(uint64(m.down)), group(m.connections))
+	}
 }
 
 // chosen returns the services with the given names, all without.
@@ -64,7 +124,11 @@ func chosen(all []gateway.ServiceStatus, names []string) ([]gateway.ServiceStatu
 			for _, s := range all {
 				known = append(known, s.Name)
 			}
-			return nil, fmt.Errorf("no service %q: there is %s", name, strings.Join(known, ", "))
+			more := ""
+			if k := len(known) - 8; k > 0 { // of ten thousand nobody reads the list
+				known, more = known[:8], fmt.Sprintf(" and %d more", k)
+			}
+			return nil, fmt.Errorf("no service %q: there is %s%s", name, strings.Join(known, ", "), more)
 		}
 	}
 	return list, nil

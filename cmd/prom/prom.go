@@ -3,7 +3,13 @@
 package prom
 
 import (
+	"bytes"
+	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -14,23 +20,101 @@ import (
 
 // Handler serves the metrics of r in the format that the scraper asks for: text or OpenMetrics. A
 // source that writes a wrong series takes the scrape down with status 500 rather than hide values.
+//
+// Parameters select series of sources that have very many: all=1 wants every one, name=N (repeatable)
+// all of what has this name. Scrapes of the same at about the same time share one rendering.
 func Handler(r *metrics.Registry) http.Handler {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		collectors.NewGoCollector(),
-		collector{r},
-	)
-	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	runtime := prometheus.NewRegistry()
+	runtime.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
+	return &exposition{render: func(w http.ResponseWriter, req *http.Request, sel metrics.Selection) {
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(collector{r, sel})
+		promhttp.HandlerFor(prometheus.Gatherers{runtime, reg}, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(w, req)
+	}}
 }
 
+// selection parses the parameters of a scrape.
+func selection(req *http.Request) (sel metrics.Selection, err error) {
+	for key, values := range req.URL.Query() {
+		switch key {
+		case "all":
+			if sel.All, err = strconv.ParseBool(values[0]); err != nil {
+				return sel, fmt.Errorf("all is %q: say 1 or 0", values[0])
+			}
+		case "name":
+			sel.Names = slices.Compact(slices.Sorted(slices.Values(values)))
+		default:
+			return sel, fmt.Errorf("there is no parameter %q, only all and name", key)
+		}
+	}
+	return sel, nil
+}
+
+// sharedFor is how old an answer may be that a scrape gets. Those that wait while one is rendered get it
+// too: a gateway with 10 000 services would otherwise spend its time and memory on impatient clients.
+const sharedFor = 250 * time.Millisecond
+
+// exposition renders one answer at a time and keeps the last.
+type exposition struct {
+	render func(http.ResponseWriter, *http.Request, metrics.Selection)
+
+	mu   sync.Mutex
+	key  string // what it answers
+	at   time.Time
+	last *answer
+}
+
+func (x *exposition) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	sel, err := selection(req)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	a := x.answer(req, sel)
+	for _, name := range []string{"Content-Type", "Content-Encoding", "Vary"} {
+		if v := a.header.Get(name); v != "" {
+			w.Header().Set(name, v)
+		}
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(a.body.Len()))
+	w.WriteHeader(a.code)
+	_, _ = w.Write(a.body.Bytes()) // an error is the client's absence
+}
+
+// answer returns the answer to a scrape, whose body is shared.
+func (x *exposition) answer(req *http.Request, sel metrics.Selection) *answer {
+	key := fmt.Sprintf("%v %q %q", sel, req.Header.Values("Accept"), req.Header.Values("Accept-Encoding"))
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.last == nil || x.key != key || time.Since(x.at) > sharedFor {
+		a := &answer{header: http.Header{}, code: http.StatusOK}
+		x.render(a, req, sel)
+		x.key, x.at, x.last = key, time.Now(), a
+	}
+	return x.last
+}
+
+// answer is an http.ResponseWriter that keeps what is written.
+type answer struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(code int)        { a.code = code }
+func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
+
 // collector has no fixed series: services and backends come and go. So Describe sends nothing.
-type collector struct{ reg *metrics.Registry }
+type collector struct {
+	reg *metrics.Registry
+	sel metrics.Selection
+}
 
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c collector) Collect(out chan<- prometheus.Metric) {
-	series, err := c.reg.Gather()
+	series, err := c.reg.GatherFor(c.sel)
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
 		return

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/gateway"
@@ -31,14 +33,48 @@ func (s Summary) String() string {
 	for _, dev := range s.Devices {
 		fmt.Fprintf(&b, "%-10s %-9s received %d, sent %d, rx missed %d\n", dev.Name, dev.Driver, dev.RxPackets, dev.TxPackets, dev.RxMissed)
 	}
-	for _, sv := range s.Gateway.Services {
-		for _, be := range sv.Backends {
-			fmt.Fprintf(&b, "%-10s %-9s %s: %d connections, %d packets to the backend, %d from it\n",
-				sv.Name, be.Name, be.Address, be.Opened, be.ToPackets, be.FromPackets)
-		}
-	}
+	s.backends(&b)
 	b.WriteString(s.Balance())
 	return b.String()
+}
+
+// maxSummary is how many backends the summary for people names: those with the most packets.
+const maxSummary = 50
+
+// backends writes a line for each backend, or for the busiest and one for the others.
+func (s *Summary) backends(b *strings.Builder) {
+	type line struct {
+		service string
+		of      *gateway.BackendStatus
+	}
+	var list []line
+	for i := range s.Gateway.Services {
+		sv := &s.Gateway.Services[i]
+		for k := range sv.Backends {
+			list = append(list, line{sv.Name, &sv.Backends[k]})
+		}
+	}
+	var more gateway.BackendStatus
+	others := 0
+	if len(list) > maxSummary {
+		slices.SortStableFunc(list, func(a, b line) int {
+			return cmp.Compare(b.of.ToPackets+b.of.FromPackets, a.of.ToPackets+a.of.FromPackets)
+		})
+		others = len(list) - maxSummary
+		for _, l := range list[maxSummary:] {
+			more.Opened += l.of.Opened
+			more.ToPackets += l.of.ToPackets
+			more.FromPackets += l.of.FromPackets
+		}
+		list = list[:maxSummary]
+	}
+	const counts = "%d connections, %d packets to the backend, %d from it\n"
+	for _, l := range list {
+		fmt.Fprintf(b, "%-10s %-9s %s: "+counts, l.service, l.of.Name, l.of.Address, l.of.Opened, l.of.ToPackets, l.of.FromPackets)
+	}
+	if others > 0 {
+		fmt.Fprintf(b, "%d more backends: "+counts, others, more.Opened, more.ToPackets, more.FromPackets)
+	}
 }
 
 func (d *Daemon) writeReload(w *metrics.Writer) {

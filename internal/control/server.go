@@ -70,13 +70,13 @@ func awaitEnd(path string) error {
 	}
 }
 
+// maxRequests is how many requests of a control socket are worked on at once: each may render a whole status.
+const maxRequests = 16
+
 // Serve answers requests until ctx ends, and gives those in progress a second to finish. name is the message of
 // log records.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger, name string) {
-	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
+	srv := NewServer(h, maxRequests, log)
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(done)
@@ -86,7 +86,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger
 			srv.Close()
 		}
 	})
-	err := srv.Serve(l)
+	err := srv.Serve(LimitConns(l))
 	if stop() {
 		log.Error(name, "error", err.Error())
 		return
