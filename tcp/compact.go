@@ -33,7 +33,7 @@ type active struct {
 
 	previous   uint32 // writer in the Mux's list, and the one behind
 	following  uint32
-	granted    bool      // the next Write goes before the writers in the list
+	woken      bool      // by wakeWriters: the next Write goes before the writers in the list
 	promised   uint32    // memory that the announced window promises, bytes: part of Pool.Promised
 	lastAcked  uint32    // RCV.NXT in the last segment sent
 	partialEnd uint32    // behind the last segment that was not full (Minshall's snd_sml)

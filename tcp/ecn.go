@@ -18,10 +18,10 @@ type ecnState struct {
 
 // accurateECN is both directions of accurate ECN.
 type accurateECN struct {
-	in      ecn.Receiver
-	out     ecn.Sender
-	syn     wire.ECN // ECN field in which the peer's latest SYN arrived
-	answers bool     // by a SYN-ACK: the ACKs of both ends have counters then, but one
+	in          ecn.Receiver
+	out         ecn.Sender
+	syn         wire.ECN // ECN field in which the peer's latest SYN arrived
+	sendsSynAck bool     // the ACKs of both ends have counters then, but one
 }
 
 // accurate returns the counters of accurate ECN, nil in another mode.
@@ -43,9 +43,9 @@ func (c *Conn) startECN(h *handshake) {
 	if h.ecn != ecn.Accurate {
 		return
 	}
-	a := &accurateECN{syn: h.synECN, answers: h.answers}
+	a := &accurateECN{syn: h.synECN, sendsSynAck: h.sendsSynAck}
 	a.in.Start()
-	a.out.Start(h.answers)
+	a.out.Start(h.sendsSynAck)
 	if h.resent {
 		a.in.Silence() // the SYN-ACK with the option may have been dropped for it (RFC 9768 3.2.3.2.2)
 	}
@@ -161,10 +161,10 @@ func (c *Conn) inputSYNAgain(s *Segment) bool {
 	case !s.Flags.Has(wire.FlagACK):
 		return c.state == StateSynReceived && c.inputOtherSYN(s, c.askedAgain(f))
 	case a == nil:
-	case a.answers && c.state == StateSynReceived: // it answers our SYN, which crossed the peer's
+	case a.sendsSynAck && c.state == StateSynReceived: // it answers our SYN, which crossed the peer's
 		a.out.Established()
 		return c.inputOtherSYN(s, f.Agreed(ecn.Accurate))
-	case !a.answers && f.Agreed(ecn.Accurate) == ecn.Accurate:
+	case !a.sendsSynAck && f.Agreed(ecn.Accurate) == ecn.Accurate:
 		// Our ACK was lost. The next one reports how the latest SYN-ACK arrived (section
 		// 3.2.2.1); a SYN-ACK without ECN asks for an ordinary ACK.
 		a.in.SynAck(s.ECN, false)

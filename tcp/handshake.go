@@ -27,7 +27,7 @@ type handshake struct {
 	ecn                     ecn.Mode
 	synECN                  wire.ECN // ECN field in which the latest SYN arrived (RFC 9768 3.1.5)
 	notECT                  bool     // a SYN or SYN-ACK of the handshake was without ECN
-	answers                 bool     // by a SYN-ACK: it is the peer's SYN that opens, or opens too
+	sendsSynAck             bool     // it is the peer's SYN that opens, or opens too
 
 	resent bool       // the SYN-ACK left more than once (RFC 6298 5.7)
 	sent   clock.Time // when the SYN-ACK left, for the first RTT sample; 0 where it left twice or with a cookie

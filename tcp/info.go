@@ -158,8 +158,8 @@ func (n *counts) noteACK(ev loss.Events, x *sender) {
 	if ev&loss.Reordered != 0 {
 		n.reorderings++
 	}
-	n.appLimited = x.shown&ackAppLimited != 0
-	if x.shown&ackDuplicate != 0 {
+	n.appLimited = x.lastACK&ackAppLimited != 0
+	if x.lastACK&ackDuplicate != 0 {
 		n.duplicates++
 	}
 }

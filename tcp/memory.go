@@ -263,7 +263,7 @@ const maxWoken = 256
 // to the memory that there is.
 func (c *Conn) mustWait() bool {
 	w := &c.m.writers
-	return w.head != noConn && !c.granted && (c.snd != nil || c.m.buffers.Minima() <= w.n)
+	return w.head != noConn && !c.woken && (c.snd != nil || c.m.buffers.Minima() <= w.n)
 }
 
 // waitForMemory notes that the budget has refused a Write. With something in the queue, its
@@ -318,7 +318,7 @@ func (m *Mux) wakeWriters(n *int) bool {
 	for room := m.buffers.Minima(); room > 0 && *n < maxWoken && m.writers.head != noConn; room-- {
 		c := m.conn(m.writers.head)
 		c.stopWaiting()
-		c.granted = true
+		c.woken = true
 		c.flags &^= flagWantWrite
 		c.report(Writable)
 		*n++

@@ -259,11 +259,11 @@ const (
 
 // slab is the memory of connections.
 type slab struct {
-	pages []*[pageSize]Conn
-	tally []*[pageSize]counts // apart from Conn, which then has its size class
-	used  uint32              // numbers that were handed out at least once
-	free  uint32              // the list of numbers given back, by Conn.link
-	live  int
+	pages  []*[pageSize]Conn
+	counts []*[pageSize]counts // apart from Conn, which then has its size class
+	used   uint32              // numbers that were handed out at least once
+	free   uint32              // the list of numbers given back, by Conn.link
+	live   int
 }
 
 // conn returns connection id.
@@ -288,12 +288,12 @@ func (m *Mux) allocConn() *Conn {
 	id = s.used
 	s.used++
 	if id%pageSize == 0 {
-		s.pages, s.tally = append(s.pages, new([pageSize]Conn)), append(s.tally, new([pageSize]counts))
+		s.pages, s.counts = append(s.pages, new([pageSize]Conn)), append(s.counts, new([pageSize]counts))
 		m.wheel.Grow(len(s.pages) * pageSize)
 	}
 	c := m.conn(id)
 	c.m, c.id, c.link, c.armedAt, c.active = m, id, noConn, never, m.getActive()
-	c.counts = &s.tally[id>>pageShift][id%pageSize]
+	c.counts = &s.counts[id>>pageShift][id%pageSize]
 	return c
 }
 

@@ -98,7 +98,7 @@ func (m *Mux) synInput(now clock.Time, l *Listener, t *wire.Tuple, s *Segment, f
 	h.iss, h.irs, h.tsRecent, h.listenerID = iss, s.Seq, s.Options.TSVal, l.id
 	h.peerMSS = announcedBy(t, &s.Options)
 	h.terms = termsOf(l.opts, s)
-	if m.promisesShort(l.announced) {
+	if m.promisesShort(l.synAckOptions) {
 		h.terms |= termsSmallWindow
 	}
 	if a != nil {
@@ -135,7 +135,7 @@ func (m *Mux) halfOpenInput(now clock.Time, slot uint32, t *wire.Tuple, s *Segme
 		h.terms = h.terms.again(s)
 		m.sendHalfOpen(now, l, slot, a)
 		return packet.Deliver
-	case s.Flags.Has(wire.FlagSYN), old, !acceptable(s, h.irs+1, m.synWindow(l.announced, h.terms)):
+	case s.Flags.Has(wire.FlagSYN), old, !acceptable(s, h.irs+1, m.synWindow(l.synAckOptions, h.terms)):
 		// RFC 5961 4.2 and not RFC 9293 3.10.7.4, which goes back to LISTEN at a SYN in the
 		// window: blind ones would find it. A peer that has begun anew resets what the ACK
 		// tells of.
@@ -172,7 +172,7 @@ func (m *Mux) halfOpenReset(now clock.Time, slot uint32, l *Listener, a *auth.St
 		m.stats.Failed++
 		return packet.Deliver
 	}
-	if s.Seq-h.irs-1 < m.synWindow(l.announced, h.terms) {
+	if s.Seq-h.irs-1 < m.synWindow(l.synAckOptions, h.terms) {
 		m.challenge(now, l, h, a)
 	}
 	return packet.DropSequence
@@ -224,11 +224,11 @@ func (m *Mux) handshakeOf(l *Listener, t *wire.Tuple, terms synTerms) handshake 
 	h := handshake{
 		tuple: *t, scaling: terms.scaling(), sack: terms.sack(), timestamps: terms.timestamps(),
 		tsOffset: m.passive.secrets.timestampOffset(t), ecn: terms.ecn(), synECN: terms.synECN(),
-		notECT: terms&termsNotECT != 0, answers: true,
-		opts: l.opts, owner: l, announced: m.synWindow(l.announced, terms),
+		notECT: terms&termsNotECT != 0, sendsSynAck: true,
+		opts: l.opts, owner: l, announced: m.synWindow(l.synAckOptions, terms),
 	}
 	if h.scaling {
-		h.sendScale, h.receiveScale = terms.scale(), scaleFor(l.announced)
+		h.sendScale, h.receiveScale = terms.scale(), scaleFor(l.synAckOptions)
 	}
 	return h
 }

@@ -24,7 +24,7 @@ type Listener struct {
 	fastOpenPending int // Fast Open connections in the queue whose handshake is not complete
 	owner           Owner
 	opts            *Options
-	announced       *Options      // as Listen had them: SYN-ACKs under way have said their window and scale
+	synAckOptions   *Options      // as Listen had them: SYN-ACKs under way have announced their window and scale
 	deferAccept     time.Duration // see SetDeferAccept
 	deferred        int           // connections in passive.deferred
 	queue           []*Conn       // established connections that wait for Accept, the oldest at head
@@ -98,7 +98,7 @@ func (m *Mux) Listen(local wire.Addr, port uint16, backlog int, o *Options, owne
 	if id < 0 {
 		return nil, ErrTooMany
 	}
-	l := &Listener{m: m, local: local, port: port, id: uint16(id), backlog: max(backlog, 1), owner: owner, opts: o, announced: o}
+	l := &Listener{m: m, local: local, port: port, id: uint16(id), backlog: max(backlog, 1), owner: owner, opts: o, synAckOptions: o}
 	f.listeners[id] = l
 	f.insert(scope, l)
 	return l, nil
@@ -336,7 +336,7 @@ func (l *Listener) successor(t *wire.Tuple) *Listener {
 		return nil
 	}
 	to := l.m.passive.member(l.group, t)
-	if *to.announced != *l.announced {
+	if *to.synAckOptions != *l.synAckOptions {
 		return nil
 	}
 	return to

@@ -73,7 +73,7 @@ func (o *synOptions) appendTo(b []byte) []byte {
 func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State, stamp *syncookie.Stamp) (sent bool) {
 	f := &m.passive
 	o := synOptions{
-		mss: m.announcedMSS(&h.tuple, l.opts), scaling: h.terms.scaling(), scale: scaleFor(l.announced),
+		mss: m.announcedMSS(&h.tuple, l.opts), scaling: h.terms.scaling(), scale: scaleFor(l.synAckOptions),
 		sack: h.terms.sack(), timestamps: h.terms.timestamps(),
 	}
 	if a != nil {
@@ -98,7 +98,7 @@ func (m *Mux) sendSynAck(now clock.Time, l *Listener, h *halfOpen, a *auth.State
 	}
 	f.options = o.appendTo(f.options)
 	head := wire.TCPHeader{
-		Seq: h.iss, Ack: h.irs + 1, Flags: wire.FlagSYN | wire.FlagACK, Window: uint16(m.synWindow(l.announced, h.terms)),
+		Seq: h.iss, Ack: h.irs + 1, Flags: wire.FlagSYN | wire.FlagACK, Window: uint16(m.synWindow(l.synAckOptions, h.terms)),
 	}
 	f.setACE(&head, h.terms.synAckField(int(h.resent)))
 	return m.reply(now, &h.tuple, &head, a, l.opts)
@@ -124,7 +124,7 @@ func (m *Mux) challenge(now clock.Time, l *Listener, h *halfOpen, a *auth.State)
 	}
 	m.stats.ChallengeAcks++
 	shift := m.windowScale(l, h)
-	window := (m.synWindow(l.announced, h.terms) + 1<<shift - 1) >> shift // up: the SYN-ACK has announced all of it (RFC 9293 3.8.6)
+	window := (m.synWindow(l.synAckOptions, h.terms) + 1<<shift - 1) >> shift // up: the SYN-ACK has announced all of it (RFC 9293 3.8.6)
 	head := wire.TCPHeader{Seq: h.iss + 1, Ack: h.irs + 1, Flags: wire.FlagACK, Window: uint16(window)}
 	if h.terms.ecn() == ecn.Accurate {
 		f.setACE(&head, ecn.Unmarked)
@@ -137,7 +137,7 @@ func (m *Mux) windowScale(l *Listener, h *halfOpen) uint8 {
 	if !h.terms.scaling() {
 		return 0
 	}
-	return scaleFor(l.announced)
+	return scaleFor(l.synAckOptions)
 }
 
 // tokenBucket bounds how often something is sent that anybody can make us send.

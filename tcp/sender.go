@@ -25,9 +25,9 @@ type sender struct {
 	prrWindow     uint32 // window by PRR, in fast recovery (RFC 9937)
 	ecnRecover    uint32 // SND.NXT at the last reduction by ECN, with inECNRecovery (RFC 3168 6.1.2)
 	limitedBy     uint32 // SND.NXT when the window last limited sending, with windowLimited
-	used          uint32 // largest flight while it limits
+	maxFlight     uint32 // largest flight while it limits
 	inECNRecovery bool
-	shown         ackFacts // by the last ACK
+	lastACK       ackFacts
 	windowLimited bool
 	unreduced     bool // fast recovery keeps the window (RFC 4821 7.5)
 	cwr           bool // the window was reduced: the next new segment says so (RFC 3168 6.1.2)
@@ -89,12 +89,12 @@ func (x *sender) sentProbe(now clock.Time, seq, n uint32, limited bool) {
 func (x *sender) noteUse() {
 	window := x.window()
 	if !x.windowLimited {
-		x.used = 0
+		x.maxFlight = 0
 	}
 	// In slow start half a window in flight counts as full: it doubles within the round
 	// trip.
 	f := x.scoreboard.Flight()
-	x.used = max(x.used, f)
+	x.maxFlight = max(x.maxFlight, f)
 	if f+x.mss() > window || 2*f > window && x.slowStart() {
 		x.windowLimited, x.limitedBy = true, x.scoreboard.Next()
 	}
@@ -103,7 +103,7 @@ func (x *sender) noteUse() {
 // mayGrow reports whether the window has limited sending. In slow start it grows to twice of
 // what was in flight, and no further: more was not shown to be carried.
 func (x *sender) mayGrow() bool {
-	return x.windowLimited && (!x.slowStart() || x.cc.Window() < 2*x.used)
+	return x.windowLimited && (!x.slowStart() || x.cc.Window() < 2*x.maxFlight)
 }
 
 func (x *sender) slowStart() bool { return x.cc.Window() < x.cc.Threshold() }
@@ -125,18 +125,18 @@ func (x *sender) ack(now clock.Time, a *loss.Ack, f *ecn.Feedback) loss.Events {
 		x.reportEvents(now, s.Events, flight)
 	}
 	ce, congested := f.Read(s.Delivered, x.mss())
-	x.shown &^= ackDuplicate
+	x.lastACK &^= ackDuplicate
 	if s.Duplicated {
-		x.shown |= ackDuplicate
+		x.lastACK |= ackDuplicate
 	}
 	if congested {
 		x.congested(now, a.Una, flight)
 	}
 	if s.RateInterval > 0 {
 		x.deliveryRate = s.RateBytes * uint64(time.Second) / uint64(s.RateInterval)
-		x.shown &^= ackAppLimited
+		x.lastACK &^= ackAppLimited
 		if s.AppLimited {
-			x.shown |= ackAppLimited
+			x.lastACK |= ackAppLimited
 		}
 	}
 	if s.Delivered > 0 {

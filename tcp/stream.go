@@ -49,7 +49,7 @@ func (c *Conn) writeCopy(now clock.Time, b []byte) (n int) {
 		n = c.queue().Write(&c.m.buffers, b)
 		c.wrote(now, uint32(n))
 	}
-	c.granted = false
+	c.woken = false
 	if n < len(b) {
 		c.waitForMemory()
 	}

@@ -124,14 +124,14 @@ func (c *Conn) echoesOurTimestamp(now clock.Time, s *Segment) bool {
 func (c *Conn) acceptSYN(now clock.Time, s *Segment) {
 	o := &s.Options
 	h := handshake{
-		peerMSS:    o.MSS,
-		scaling:    o.HasWindowScale && !c.opt.NoScaling,
-		sendScale:  o.WindowScale,
-		sack:       o.SACKPermitted && !c.opt.NoSACK,
-		timestamps: o.HasTimestamps && !c.opt.NoTimestamps,
-		ecn:        c.parseSynAck(s),
-		synECN:     s.ECN,
-		answers:    !s.Flags.Has(wire.FlagACK),
+		peerMSS:     o.MSS,
+		scaling:     o.HasWindowScale && !c.opt.NoScaling,
+		sendScale:   o.WindowScale,
+		sack:        o.SACKPermitted && !c.opt.NoSACK,
+		timestamps:  o.HasTimestamps && !c.opt.NoTimestamps,
+		ecn:         c.parseSynAck(s),
+		synECN:      s.ECN,
+		sendsSynAck: !s.Flags.Has(wire.FlagACK),
 	}
 	if h.peerMSS == 0 {
 		h.peerMSS = defaultMSS(&c.tuple)

@@ -78,14 +78,14 @@ func (c *Conn) windowOpened() {
 // Fisk and Feng, 2001). The round-trip time is the receiver's own, since a connection that
 // only receives may have measured none as a sender.
 type receiveTuning struct {
-	since clock.Time // when the present round began
-	at    clock.Time // with timestamps when the present minimum began, else when the mark was set
-	bytes uint32     // read in this round
-	mark  uint32     // with timestamps the last echo, else a sequence number that is a round trip away
-	rtt   uint32     // least round-trip time, microseconds, plus one; 0: none
-	low   uint32     // the same, since at
-	rate  uint32     // bytes per millisecond when a full window last let the buffer grow
-	hole  bool       // one was filled in this round
+	since    clock.Time // when the present round began
+	rttSince clock.Time // with timestamps when the present minimum began, else when the mark was set
+	bytes    uint32     // read in this round
+	rttMark  uint32     // with timestamps the last echo, else a sequence number that is a round trip away
+	rtt      uint32     // least round-trip time, microseconds, plus one; 0: none
+	low      uint32     // the same, since rttSince
+	rate     uint32     // bytes per millisecond when a full window last let the buffer grow
+	hole     bool       // one was filled in this round
 }
 
 const (
@@ -108,17 +108,17 @@ func (c *Conn) measureReceive(now clock.Time, s *Segment) {
 		c.measureWindow(now)
 		return
 	}
-	if s.Options.TSEcr == t.mark || s.Len < uint32(c.largestIn) {
+	if s.Options.TSEcr == t.rttMark || s.Len < uint32(c.largestIn) {
 		return
 	}
-	t.mark = s.Options.TSEcr
+	t.rttMark = s.Options.TSEcr
 	at := c.echo(now, s)
 	if at == 0 {
 		return
 	}
 	t.sample(now.Sub(at))
-	if now.Sub(t.at) > receiveRTTPeriod {
-		t.rtt, t.low, t.at = t.low, math.MaxUint32, now
+	if now.Sub(t.rttSince) > receiveRTTPeriod {
+		t.rtt, t.low, t.rttSince = t.low, math.MaxUint32, now
 	}
 }
 
@@ -126,13 +126,13 @@ func (c *Conn) measureReceive(now clock.Time, s *Segment) {
 // sent after the announcement had arrived.
 func (c *Conn) measureWindow(now clock.Time) {
 	t := &c.tuning
-	if t.at != 0 && seqnum.Before(c.rcvNxt, t.mark) {
+	if t.rttSince != 0 && seqnum.Before(c.rcvNxt, t.rttMark) {
 		return
 	}
-	if t.at != 0 {
-		t.sample(now.Sub(t.at))
+	if t.rttSince != 0 {
+		t.sample(now.Sub(t.rttSince))
 	}
-	t.at, t.mark = now, c.rcvAdv
+	t.rttSince, t.rttMark = now, c.rcvAdv
 }
 
 // sample takes a round-trip time.

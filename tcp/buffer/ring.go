@@ -22,10 +22,10 @@ type Ring struct {
 
 	// While data out of order is held: what it takes of the Pool's part for such data, and
 	// the place in the Pool's list.
-	charged      int // bytes of buf beyond what the readable ones need
-	older, newer *Ring
-	Holder       uint32 // number of the connection, for package tcp when it reclaims the memory
-	Since        int64  // when the first gap came to be, as the caller of AddRange counts time
+	outOfOrderBytes int // bytes of buf beyond what the readable ones need
+	older, newer    *Ring
+	Holder          uint32 // number of the connection, for package tcp when it reclaims the memory
+	Since           int64  // when the first gap came to be, as the caller of AddRange counts time
 
 	_ [24]byte // fills a cache line, as that of Queue
 }
@@ -71,7 +71,7 @@ func (r *Ring) Reset(seq uint32) { r.base = seq }
 // after Reset.
 func (r *Ring) Free(p *Pool) {
 	r.ooo = r.ooo[:0]
-	if r.charged > 0 {
+	if r.outOfOrderBytes > 0 {
 		r.charge(p)
 	}
 	if r.buf != nil {
@@ -104,7 +104,7 @@ func (r *Ring) ReserveOutOfOrder(p *Pool, left, right uint32) bool {
 	if need <= len(r.buf) {
 		return true
 	}
-	b := p.getOutOfOrder(need, r.held()+int(right-left), r.charged)
+	b := p.getOutOfOrder(need, r.held()+int(right-left), r.outOfOrderBytes)
 	if b == nil {
 		return false
 	}
@@ -147,14 +147,14 @@ func (r *Ring) charge(p *Pool) {
 		}
 		n = max(n, 1) // in the list, even where it needs nothing
 	}
-	p.outOfOrder += int64(n - r.charged)
+	p.outOfOrder += int64(n - r.outOfOrderBytes)
 	switch {
-	case r.charged == 0 && n > 0:
+	case r.outOfOrderBytes == 0 && n > 0:
 		p.link(r)
-	case r.charged > 0 && n == 0:
+	case r.outOfOrderBytes > 0 && n == 0:
 		p.unlink(r)
 	}
-	r.charged = n
+	r.outOfOrderBytes = n
 }
 
 // copyFrom copies n bytes at seq from the buffer of a ring of another size.
@@ -232,7 +232,7 @@ func (r *Ring) Advance(p *Pool, n uint32) {
 	if k > 0 {
 		r.ooo = slices.Delete(r.ooo, 0, k)
 	}
-	if r.charged > 0 {
+	if r.outOfOrderBytes > 0 {
 		r.charge(p)
 	}
 }
@@ -338,7 +338,7 @@ func (r *Ring) Copy(b []byte) int {
 func (r *Ring) Discard(p *Pool, n uint32) {
 	r.base += n
 	r.n -= n
-	if r.charged > 0 {
+	if r.outOfOrderBytes > 0 {
 		r.charge(p)
 	}
 }
