@@ -208,3 +208,19 @@ func TestUploadsPassANarrowPathBehindATunnel(t *testing.T) {
 		})
 	}
 }
+
+// An MTU that is raised beyond what the driver takes is in the log: what is longer would be lost without a word. Back
+// below it, everything passes.
+func TestAnMTUBeyondTheDriversMemoryIsInTheLog(t *testing.T) {
+	for _, driver := range []string{"afxdp", "afpacket"} {
+		t.Run(driver, func(t *testing.T) {
+			s := newWire(t, driver)
+			s.echoes("198.18.0.100:53", 1400) // it runs
+			s.run(s.gate, "ip link set front mtu 1800")
+			s.journalSays("set_mtu=1800 takes_mtu=1500")
+			s.run(s.gate, "ip link set front mtu 1500")
+			s.echoes("198.18.0.100:53", 1400)
+			s.stop()
+		})
+	}
+}

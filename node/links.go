@@ -48,6 +48,7 @@ type Link struct {
 
 	index int    // the kernel's; 0 where there is no interface
 	as    string // the interface's present name, where that is not Name
+	set   int    // MTU of the interface, which may be larger than MTU
 	most  int    // limit of MTU: larger packets do not fit the driver's frames
 	peer  bool   // the interface is the other end of the wire, Linux's: its link address is not ours (TAP)
 }
@@ -63,7 +64,7 @@ func (n *Node) newLink(name string, dev *device.Device) (Link, error) {
 	case err != nil:
 		return Link{}, fmt.Errorf("devices: %s: %w", name, err)
 	}
-	l := Link{Name: name, index: in.Attrs().Index, MAC: info.MAC, MTU: info.MTU, most: info.MTU, peer: dev.Driver == device.TAP}
+	l := Link{Name: name, index: in.Attrs().Index, MAC: info.MAC, MTU: info.MTU, set: info.MTU, most: info.MTU, peer: dev.Driver == device.TAP}
 	if l.most != 0 && dev.Driver != device.AFXDP { // which refuses what passes the MTU that it was opened with
 		l.most = max(l.most, n.arena.FrameSize()-frameReserve)
 	}
@@ -109,7 +110,7 @@ func (l *Link) look(nl *netlink.Handle) Link {
 		now.MAC = [6]byte(at.HardwareAddr)
 	}
 	if l.most != 0 {
-		now.MTU = min(at.MTU, l.most)
+		now.MTU, now.set = min(at.MTU, l.most), at.MTU
 	}
 	return now
 }
@@ -155,6 +156,10 @@ func (n *Node) logLink(old, now *Link) {
 	}
 	if now.as != old.as {
 		n.log.Warn("link", "device", now.Name, "renamed", cmp.Or(now.as, now.Name))
+	}
+	if now.set != old.set && now.set > now.MTU {
+		n.log.Warn("link", "device", now.Name, "set_mtu", now.set, "takes_mtu", now.MTU,
+			"why", "the driver's memory is for packets of the MTU at the start: larger ones are lost", "remedy", "lower the MTU, or restart")
 	}
 	if now.MAC != old.MAC || now.MTU != old.MTU {
 		n.log.Warn("link", "device", now.Name, "mac", net.HardwareAddr(now.MAC[:]).String(), "mtu", now.MTU,
