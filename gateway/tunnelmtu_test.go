@@ -21,6 +21,7 @@ type output struct {
 	resumed    []sent
 	end        []func()
 	ticks      int
+	kept       int // frames of held
 }
 
 func (o *output) Reserve(_ uint8, n int) (list []uint32) {

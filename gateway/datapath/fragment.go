@@ -145,8 +145,8 @@ func (f *fragmentHeader) malformed() bool {
 }
 
 // fragment decides a fragment. Later ones go where the first went, which said the ports; those
-// whose first is not known are dropped, as are all of a datagram whose fragments overlap the first or
-// contradict it (RFC 1858, RFC 3128, RFC 5722).
+// whose first is not known wait for it (hold). All of a datagram whose fragments overlap the first or
+// contradict it are dropped (RFC 1858, RFC 3128, RFC 5722).
 func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
 	if wire.Ethernet(p).Dst() != h.snap.Devices[d.Port].MAC {
 		return packet.DropUnsupported
@@ -162,9 +162,11 @@ func (h *Handler) fragment(d *packet.Desc, p []byte) packet.Verdict {
 	case e != nil && e.rejected:
 		return packet.DropFragment
 	case f.at == 0:
-		return h.firstFragment(d, p, &f, e)
+		verdict := h.firstFragment(d, p, &f, e)
+		h.firstCame(&f.key)
+		return verdict
 	case e == nil:
-		return packet.DropFragment
+		return h.hold(&f)
 	case f.at < int(e.end): // also TCP at offset 8: a first fragment has the whole header
 		e.rejected = true
 		return packet.DropFragment
@@ -191,6 +193,11 @@ func (h *Handler) firstFragment(d *packet.Desc, p []byte, f *fragmentHeader, e *
 			return packet.DropFragment
 		}
 		is.id = e.id
+	}
+	if e == nil && h.held.overlaps(&f.key, f.end) {
+		is.rejected = true
+		h.fragments.add(is, h.now)
+		return packet.DropFragment
 	}
 	v := viewOf(d, p)
 	v.part, v.id, v.idAt = first, is.id, f.idAt

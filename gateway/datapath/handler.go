@@ -32,6 +32,7 @@ type Handler struct {
 	ports      *ports
 	survey     portSurvey
 	fragments  *fragments
+	held       *heldFragments
 	candidate  int32 // the connection that the packet may belong to; -1 is none; see prefetcher
 	prefetcher prefetcher
 	answers    answerLimiter
@@ -71,7 +72,10 @@ type Output interface {
 
 // SetOutput gives the handler the transmit side of its loop, before the first packet. Without it fragments that come
 // before the first of their datagram are dropped, and so are packets that would leave in fragments.
-func (h *Handler) SetOutput(o Output) { h.out = o }
+func (h *Handler) SetOutput(o Output) {
+	h.out = o
+	o.AtEnd(h.dropHeld)
+}
 
 // Options are what a Handler is sized by. Sizes are of all loops together.
 type Options struct {
@@ -99,6 +103,7 @@ func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 		table: t, ports: newPorts(o.SNATPorts.Part(o.Loop, o.Loops), seed.Uint64()),
 		fragments: newFragments(o.Fragments/o.Loops, &seed),
 		paths:     map[addr]tunnelPath{},
+		held:      newHeldFragments(&seed),
 		counts:    metrics.NewBlock(packet.Verdicts), answerCounts: metrics.NewBlock(answerKinds),
 		answers: newAnswerLimiter(&seed),
 	}
@@ -111,7 +116,7 @@ func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 func perLoop(n, loops int) int { return (n + loops - 1) / loops }
 
 // Handle borrows a batch and decides every packet of it: verdict and device, and the bytes of its frame. It
-// keeps no frame and makes none; see stack.Handler.
+// keeps the frames of fragments that come before the first of their datagram (hold); see stack.Handler.
 //
 // Of a packet with several descriptors (FlagMore) the first is decided and the others follow it: headers
 // are in the first. One that becomes an answer needs the first frame alone, and the others are released.
@@ -153,6 +158,7 @@ const (
 func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.refresh()
 	h.clock, h.now = now, ticksAt(now)
+	h.sweepHeld()
 	h.table.sweep(sweepStep, h.ended, h.forget)
 	h.surveyPorts()
 	h.publish()

@@ -45,6 +45,11 @@ func (h *Handler) fragmentLoop(d *packet.Desc, k *fragmentKey) int {
 	if h.loops == 1 || d.Flags.Has(packet.FlagHanded) {
 		return h.loop
 	}
+	return h.meetingLoop(k)
+}
+
+// meetingLoop is fragmentLoop of a packet that has just been received.
+func (h *Handler) meetingLoop(k *fragmentKey) int {
 	hash := selection.sum(k.src, uint64(k.id)<<8|uint64(k.proto)) ^ selection.sum(k.dst, 0)
 	return int(hash >> 32 * uint64(h.loops) >> 32)
 }

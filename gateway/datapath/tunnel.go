@@ -1,8 +1,12 @@
 package datapath
 
 import (
+	"encoding/binary"
 	"net/netip"
+	"time"
 
+	"github.com/millrace/millrace/ip"
+	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -106,4 +110,189 @@ func (t *Tunnel) holds(a addr) bool {
 		from = &t.src4
 	}
 	return from.base != addr{} && a.hi&^from.mask.hi == from.base.hi && a.lo&^from.mask.lo == from.base.lo
+}
+
+// A tunnel takes packets up to its MTU: that of the path to the backend less the outer headers (RFC 2003 5.1, RFC 2473
+// 6.7). What is larger is decided as RFC 2473 7 and RFC 4213 3.2 say:
+//
+//	inner packet                     too_big: answer          too_big: fragment
+//	IPv4                             fragmentation needed     outer packet in fragments
+//	IPv6, more than 1280 bytes       packet too big           outer packet in fragments
+//	IPv6, up to 1280 bytes           outer packet in fragments, because its sender may not be asked for less
+//
+// The MTU of the path is that of the device at first. An ICMP error from the path lowers it (RFC 1191 3, RFC 8201 4).
+
+// tunnelPath is what is known of the path to a backend.
+type tunnelPath struct {
+	mtu   int
+	until ticks
+}
+
+// pathLife is how long a smaller MTU is believed: RFC 8201 4 and RFC 1191 6.3 recommend 10 minutes.
+const pathLife = 10 * time.Minute
+
+// leastPath4 is the least MTU of an IPv4 path that an error can make the gateway believe, bytes: as Linux's
+// min_pmtu, so that a forged one cannot cut packets into very many fragments. Fragments have no Don't Fragment,
+// and routers of a path that takes even less cut them again.
+const leastPath4 = 552
+
+// tunnelMTU returns the MTU of the path to a backend, in bytes of outer packets.
+func (h *Handler) tunnelMTU(to *Endpoint) int {
+	mtu := h.snap.Devices[to.Hop.Dev].MTU
+	if mtu == 0 {
+		mtu = longestPacket
+	}
+	if len(h.paths) == 0 {
+		return mtu
+	}
+	if p, ok := h.paths[to.addr]; ok {
+		if !p.until.expired(h.now) {
+			return min(mtu, p.mtu)
+		}
+		delete(h.paths, to.addr)
+	}
+	return mtu
+}
+
+// learnPath lowers the MTU of the path to a backend. The error that says so quotes a packet of a connection. There are
+// as many paths as backends at most.
+func (h *Handler) learnPath(to addr, mtu int) {
+	least := ip.MinMTU6
+	if to.is4() {
+		least = leastPath4
+	}
+	mtu = max(mtu, least)
+	if p, ok := h.paths[to]; ok && !p.until.expired(h.now) && p.mtu < mtu {
+		return // an error about an earlier packet; a path that has become wider is found when the entry expires
+	}
+	h.paths[to] = tunnelPath{mtu, max(h.now+ticksIn(pathLife), 1)}
+}
+
+// roomTo returns the largest packet that reaches a backend whole, 0 when any does.
+func (h *Handler) roomTo(to *Endpoint, w Mode) int {
+	overhead := w.overhead(to.addr.is4())
+	if _, narrow := h.paths[to.addr]; overhead == 0 || h.snap.Devices[to.Hop.Dev].MTU == 0 && !narrow {
+		return h.snap.Devices[to.Hop.Dev].MTU
+	}
+	return h.tunnelMTU(to) - overhead
+}
+
+// checkDirect is checkHop for a packet to a backend in the given mode, with the headers that are put in front.
+func (h *Handler) checkDirect(v *view, to *Endpoint, w Mode) packet.Verdict {
+	overhead := w.overhead(to.addr.is4())
+	if overhead == 0 {
+		return h.checkHop(v, &to.Hop)
+	}
+	if verdict := to.Hop.usable(); verdict != packet.Forward {
+		return verdict
+	}
+	room := h.tunnelMTU(to) - overhead
+	size := h.needs(v)
+	if size <= room || h.mayFragment(v, size, overhead) {
+		return packet.Forward
+	}
+	if v.mtu = room; !v.is4 {
+		v.mtu = max(room, ip.MinMTU6)
+	}
+	return packet.DropTooBig
+}
+
+// mayFragment reports whether an inner packet that does not fit may leave in fragments of the outer one.
+func (h *Handler) mayFragment(v *view, size, overhead int) bool {
+	if h.out == nil || size+overhead > longestPacket || v.d.Flags.Has(packet.FlagOffload) {
+		return false
+	}
+	return h.snap.Tunnel.fragment || !v.is4 && size <= ip.MinMTU6
+}
+
+// fragmentOuter cuts an encapsulated packet of size bytes, from its outer header on, into fragments of at most mtu
+// bytes. The last fragment leaves in the packet's own frame and the others, which the loop originates, leave before it:
+// so they arrive in order. A packet of several frames is left with the first.
+func (h *Handler) fragmentOuter(v *view, to *Endpoint, size, mtu int) packet.Verdict {
+	link, header := linkLen(&to.Hop), ipLen(to.addr.is4())
+	head := link + header // what each fragment repeats
+	grow := 0
+	if !to.addr.is4() {
+		grow = wire.FragmentHeaderLen
+	}
+	frame := 1 << h.arena.Shift
+	each := (min(mtu, frame-link) - header - grow) &^ 7
+	left := size - header
+	n := (left + each - 1) / each
+	frames := h.out.Reserve(to.Hop.Dev, n-1)
+	if frames == nil {
+		return packet.DropNoFrame
+	}
+	f := outerFragment{
+		template: h.arena.Bytes(v.d)[:head:head], link: link, is4: to.addr.is4(), id: h.fragments.nextID(h.loop, h.loops),
+	}
+	list := h.pieces[:0]
+	for i := range n - 1 {
+		d := packet.Desc{Off: frames[i], Len: uint16(head + grow + each), Flags: packet.FlagTunnel}
+		p := h.arena.Bytes(&d)
+		f.write(p, i*each, true)
+		h.copyChain(p[head+grow:], head+i*each)
+		list = append(list, d)
+	}
+	h.pieces = list
+	at := (n - 1) * each
+	h.tail = append(h.tail[:0], make([]byte, head+grow+left-at)...)
+	f.write(h.tail, at, false)
+	h.copyChain(h.tail[head+grow:], head+at)
+	v.d.Off &^= uint32(frame - 1)
+	v.d.Len = uint16(len(h.tail))
+	v.d.Flags = packet.FlagTunnel
+	copy(h.arena.Bytes(v.d), h.tail)
+	h.out.Originate(to.Hop.Dev, list)
+	return packet.Forward
+}
+
+// outerFragment is what the fragments of an outer packet have in common.
+type outerFragment struct {
+	template []byte // link header and outer header of the whole packet
+	link     int
+	is4      bool
+	id       uint32
+}
+
+// write writes the headers of the fragment that fills p and begins at byte at of the packet's payload.
+func (f *outerFragment) write(p []byte, at int, more bool) {
+	copy(p, f.template)
+	if f.is4 {
+		ip := wire.IPv4(p[f.link:])
+		ip.SetTotalLen(uint16(len(ip)))
+		ip.SetID(uint16(f.id))
+		ip.SetDontFragment(false)
+		ip.SetFragmentOffset(at)
+		ip.SetMoreFragments(more)
+		ip.FillChecksum()
+		return
+	}
+	b := p[f.link:]
+	next := b[6]
+	b[6] = wire.ProtoFragment
+	binary.BigEndian.PutUint16(b[4:], uint16(len(b)-wire.IPv6Len))
+	h := b[wire.IPv6Len:]
+	flags := uint16(at) // a multiple of 8: the offset is the upper 13 bits (RFC 8200 4.5)
+	if more {
+		flags |= 1
+	}
+	h[0], h[1] = next, 0
+	binary.BigEndian.PutUint16(h[2:], flags)
+	binary.BigEndian.PutUint32(h[4:], f.id)
+}
+
+// copyChain copies bytes of the packet that is decided on, from the at-th of its first descriptor on, to dst.
+func (h *Handler) copyChain(dst []byte, at int) {
+	for i := range h.chain {
+		p := h.arena.Bytes(&h.chain[i])
+		if at >= len(p) {
+			at -= len(p)
+			continue
+		}
+		dst = dst[copy(dst, p[at:]):]
+		if at = 0; len(dst) == 0 {
+			return
+		}
+	}
 }

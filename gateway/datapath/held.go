@@ -1,0 +1,230 @@
+package datapath
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/internal/random"
+	"github.com/millrace/millrace/packet"
+)
+
+// Fragments that come before the first of their datagram say no ports. They are held until it comes, at the loop where
+// the fragments of the datagram meet, and are decided then, after the first has left. Nothing is reassembled.
+//
+// Three bounds keep a flood from taking more: of time, of frames of a loop, and of frames of a packet. When the frames
+// are used up, the source that holds most loses its oldest: sources are counted by a keyed hash, so a flood from
+// one address, or from few, takes nothing from others.
+const (
+	heldLife    = time.Second // reordering takes milliseconds; Linux reassembles for 30 s
+	heldFrames  = 512         // of a loop: 2 MiB at most
+	heldChain   = 4           // frames of a packet
+	heldSources = 256         // buckets by which sources are counted
+)
+
+// heldFragment is a slot: a fragment that waits, in the list of its bucket.
+type heldFragment struct {
+	key   fragmentKey
+	d     [heldChain]packet.Desc
+	n     uint8 // descriptors; 0 is a free slot
+	ready bool  // the first has come
+	at    int   // where the data begins in the datagram
+	until ticks
+	next  int16 // slot of the next one of the bucket, or of the next free one; -1 is none
+}
+
+// heldFragments are the fragments that a loop holds.
+type heldFragments struct {
+	slots   []heldFragment
+	free    int16
+	frames  int
+	buckets [heldSources]heldBucket
+	key     hashKey
+	ready   bool // some are
+
+	deciding bool // about one that was held: it is not held again
+	closed   bool // the loop ends: none is held any more
+}
+
+// heldBucket is a list, oldest first, of the fragments of some sources.
+type heldBucket struct {
+	oldest, newest int16 // -1 is none
+	frames         int
+}
+
+func newHeldFragments(seed *random.Source) *heldFragments {
+	f := &heldFragments{slots: make([]heldFragment, heldFrames), key: newHashKey(seed)}
+	for i := range f.slots {
+		f.slots[i].next = int16(i) + 1
+	}
+	f.slots[heldFrames-1].next = -1
+	for i := range f.buckets {
+		f.buckets[i] = heldBucket{-1, -1, 0}
+	}
+	return f
+}
+
+// bucket returns the bucket of the sender of a datagram: an IPv4 address or an IPv6 /64.
+func (f *heldFragments) bucket(k *fragmentKey) *heldBucket {
+	src := k.src
+	if !src.is4() {
+		src.lo = 0
+	}
+	return &f.buckets[f.key.sum(src, 0)>>32%heldSources]
+}
+
+// push holds the packet d, for which there is a free slot.
+func (f *heldFragments) push(k *fragmentKey, at int, d []packet.Desc, until ticks) {
+	i := f.free
+	s := &f.slots[i]
+	f.free = s.next
+	*s = heldFragment{key: *k, n: uint8(len(d)), at: at, until: until, next: -1}
+	copy(s.d[:], d)
+	b := f.bucket(k)
+	if b.newest < 0 {
+		b.oldest = i
+	} else {
+		f.slots[b.newest].next = i
+	}
+	b.newest = i
+	b.frames += len(d)
+	f.frames += len(d)
+}
+
+// take removes slot i, whose predecessor in bucket b is before (-1 is none), and returns its fragment. The slot is valid
+// until the next push.
+func (f *heldFragments) take(b *heldBucket, before, i int16) *heldFragment {
+	s := &f.slots[i]
+	if before < 0 {
+		b.oldest = s.next
+	} else {
+		f.slots[before].next = s.next
+	}
+	if b.newest == i {
+		b.newest = before
+	}
+	b.frames -= int(s.n)
+	f.frames -= int(s.n)
+	s.next, f.free = f.free, i
+	return s
+}
+
+// largest returns the bucket that holds most frames.
+func (f *heldFragments) largest() *heldBucket {
+	most := &f.buckets[0]
+	for i := range f.buckets {
+		if f.buckets[i].frames > most.frames {
+			most = &f.buckets[i]
+		}
+	}
+	return most
+}
+
+// overlaps reports whether a fragment of the datagram that is held begins before byte end.
+func (f *heldFragments) overlaps(k *fragmentKey, end int) bool {
+	for i := f.bucket(k).oldest; i >= 0; i = f.slots[i].next {
+		if s := &f.slots[i]; s.key == *k && s.at < end {
+			return true
+		}
+	}
+	return false
+}
+
+// hold keeps a fragment whose first has not come. A loop that is handed fragments by the one where they meet holds none:
+// the first came there, and was dropped here or is forgotten.
+func (h *Handler) hold(f *fragmentHeader) packet.Verdict {
+	n := packet.Chain(h.chain)
+	if h.out == nil || h.held.closed || h.held.deciding || n == 0 || n > heldChain || h.meetingLoop(&f.key) != h.loop {
+		return packet.DropFragment
+	}
+	for h.held.frames+n > heldFrames {
+		b := h.held.largest()
+		h.endHeld(h.held.take(b, -1, b.oldest))
+	}
+	h.held.push(&f.key, f.at, h.chain[:n], h.now+ticksIn(heldLife))
+	return packet.Hold
+}
+
+// endHeld drops a fragment that was held.
+func (h *Handler) endHeld(s *heldFragment) {
+	h.batch[packet.DropFragment]++
+	h.resume(s, packet.DropFragment)
+}
+
+// resume has the loop carry out the verdict on a fragment that was held. The first descriptor has it in full; what the
+// packet needs no more of the others is released.
+func (h *Handler) resume(s *heldFragment, verdict packet.Verdict) {
+	d := s.d[:s.n]
+	s.n = 0
+	d[0].Verdict = verdict
+	cut := len(d) > 1 && !d[0].Flags.Has(packet.FlagMore)
+	for i := range d[1:] {
+		d[1+i].Verdict, d[1+i].Port = verdict, d[0].Port
+		if cut {
+			d[1+i].Verdict = packet.Release
+			d[1+i].Flags &^= packet.FlagMore
+		}
+	}
+	h.out.Resume(d)
+}
+
+// firstCame marks what is held of a datagram as ready, whatever became of the first: Tick decides it, after the
+// packets of this batch have left.
+func (h *Handler) firstCame(k *fragmentKey) {
+	if h.held.frames == 0 {
+		return
+	}
+	for i := h.held.bucket(k).oldest; i >= 0; i = h.held.slots[i].next {
+		if s := &h.held.slots[i]; s.key == *k {
+			s.ready, h.held.ready = true, true
+		}
+	}
+	if h.held.ready {
+		h.out.RequestTick()
+	}
+}
+
+// sweepHeld decides the held fragments whose first has come, in the order in which they came, and drops those whose
+// time is over.
+func (h *Handler) sweepHeld() {
+	if h.held.frames == 0 {
+		return
+	}
+	h.held.ready = false
+	for i := range h.held.buckets {
+		b := &h.held.buckets[i]
+		before := int16(-1)
+		for at := b.oldest; at >= 0; {
+			s := &h.held.slots[at]
+			next := s.next
+			switch {
+			case s.ready:
+				h.decideHeld(h.held.take(b, before, at))
+			case s.until.expired(h.now):
+				h.endHeld(h.held.take(b, before, at))
+			default:
+				before = at
+			}
+			at = next
+		}
+	}
+}
+
+// decideHeld decides a fragment whose first has come.
+func (h *Handler) decideHeld(s *heldFragment) {
+	h.chain, h.candidate = s.d[:s.n], -1
+	h.held.deciding = true
+	verdict := h.fragment(&s.d[0], h.arena.Bytes(&s.d[0]))
+	h.held.deciding = false
+	h.batch[verdict]++
+	h.resume(s, verdict)
+}
+
+// dropHeld ends all that is held: the loop ends.
+func (h *Handler) dropHeld() {
+	h.held.closed = true
+	for i := range h.held.buckets {
+		for b := &h.held.buckets[i]; b.oldest >= 0; {
+			h.endHeld(h.held.take(b, -1, b.oldest))
+		}
+	}
+	h.publish()
+}
