@@ -118,7 +118,7 @@ func TestNeighbourGone(t *testing.T) {
 			if e := a.entry(c.b); e.State != "failed" || a.Path(l.now, ref) != nil {
 				t.Errorf("%+v", e)
 			}
-			if v := a.udp(c.a, c.b, nil, nil); v != packet.DropUnresolved {
+			if v := a.udp(c.a, c.b, nil, nil); v != packet.DropNoNeighbor {
 				t.Errorf("a packet to a failed neighbour: %v", v)
 			}
 			l.lose = nil

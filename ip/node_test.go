@@ -63,8 +63,8 @@ func TestUnansweredNeighbour(t *testing.T) {
 				t.Fatal(v)
 			}
 		}
-		if s := a.Stats(); s.Drops[packet.DropUnresolved] != 4 || s.NeighborMem == 0 {
-			t.Errorf("%s: with a full queue %d drops, %d bytes", c.name, s.Drops[packet.DropUnresolved], s.NeighborMem)
+		if s := a.Stats(); s.Drops[packet.DropNoNeighbor] != 4 || s.NeighborMem == 0 {
+			t.Errorf("%s: with a full queue %d drops, %d bytes", c.name, s.Drops[packet.DropNoNeighbor], s.NeighborMem)
 		}
 		l.after(10 * time.Second)
 		if len(a.errors) != 128 || !a.errors[0].Local || a.errors[0].Kind != HostUnreachable {
@@ -74,8 +74,8 @@ func TestUnansweredNeighbour(t *testing.T) {
 		if a.errors[0].Tuple != want {
 			t.Errorf("%s: %+v", c.name, a.errors[0].Tuple)
 		}
-		if s := a.Stats(); s.Drops[packet.DropUnresolved] != 132 || s.NeighborMem != 0 {
-			t.Errorf("%s: at last %d drops, %d bytes", c.name, s.Drops[packet.DropUnresolved], s.NeighborMem)
+		if s := a.Stats(); s.Drops[packet.DropNoNeighbor] != 132 || s.NeighborMem != 0 {
+			t.Errorf("%s: at last %d drops, %d bytes", c.name, s.Drops[packet.DropNoNeighbor], s.NeighborMem)
 		}
 	}
 }

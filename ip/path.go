@@ -43,7 +43,7 @@ type Path struct {
 
 // Route returns the path to dst for packets from src (zero: any address of this host) by way of dev (AnyDev: by the
 // routes). An unresolved neighbour is not an error: its resolution starts with the first packet that is sent. Without a
-// route the path is nil with DropNoRoute, and with DropUnresolved where the neighbour table has no room for now.
+// route the path is nil with DropNoRoute, and with DropNoNeighbor where the neighbour table has no room for now.
 func (n *Node) Route(now clock.Time, dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
 	n.setNow(now)
 	return n.route(dst, src, dev)
@@ -77,7 +77,7 @@ func (n *Node) route(dst, src wire.Addr, dev uint8) (*Path, packet.Verdict) {
 	}
 	e := n.neighbor(hop, r.Dev)
 	if e == nil {
-		return nil, packet.DropUnresolved
+		return nil, packet.DropNoNeighbor
 	}
 	e.path.Ref = Ref(uint64(n.neigh.indexOf(e))<<refShift | n.epoch)
 	n.markUsed(e)

@@ -24,7 +24,7 @@ type packetQueue struct {
 func (n *Node) enqueue(e *neighbor, size int) []byte {
 	for e.queue.n >= n.cfg.MaxQueued || e.queue.n > 0 && e.queue.bytes+size > n.cfg.MaxQueuedBytes-n.neigh.queued-size {
 		n.dequeue(e)
-		n.stats.Drops[packet.DropUnresolved]++
+		n.stats.Drops[packet.DropNoNeighbor]++
 	}
 	if n.neigh.queued+size > n.cfg.MaxQueuedBytes {
 		return nil
@@ -75,7 +75,7 @@ func (n *Node) sendQueued(e *neighbor) {
 // dropQueued drops what waits for e.
 func (n *Node) dropQueued(e *neighbor) {
 	for n.dequeue(e) != nil {
-		n.stats.Drops[packet.DropUnresolved]++
+		n.stats.Drops[packet.DropNoNeighbor]++
 	}
 }
 
@@ -83,7 +83,7 @@ func (n *Node) dropQueued(e *neighbor) {
 // 2.4), so that a transport learns of it before its own timeout.
 func (n *Node) rejectQueued(e *neighbor) {
 	for f := n.dequeue(e); f != nil; f = n.dequeue(e) {
-		n.stats.Drops[packet.DropUnresolved]++
+		n.stats.Drops[packet.DropNoNeighbor]++
 		n.deliverUnreachable(f)
 	}
 }

@@ -58,7 +58,7 @@ func (p *Path) putIP(b []byte, h *Header, proto uint8, payload int) int {
 }
 
 // Send sends one packet: Forward, or the reason why not: DropTooBig (not to be fragmented and larger
-// than the path MTU), DropUnresolved (the neighbour does not answer), DropMemory (the packets that wait
+// than the path MTU), DropNoNeighbor (the neighbour does not answer), DropMemory (the packets that wait
 // for neighbours are too many), DropNoFrame (the caller may try again). payload are the pieces of
 // transport header and data in order, with the checksum filled in. They are borrowed: the bytes are copied into a frame.
 // What is larger than the MTU is fragmented unless h forbids it.
@@ -99,7 +99,7 @@ func (n *Node) frame(p *Path, size int, src wire.Addr) ([]byte, packet.Verdict) 
 	}
 	e := n.byRef(p.Ref)
 	if e == nil || !n.startResolution(e, src) {
-		return nil, packet.DropUnresolved
+		return nil, packet.DropNoNeighbor
 	}
 	return n.enqueue(e, size), packet.DropMemory
 }

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"unsafe"
@@ -90,6 +91,24 @@ func TestEveryVerdictHasAName(t *testing.T) {
 		if v.String() != "unknown" {
 			t.Errorf("verdict %d, which does not exist, is called %v", v, v)
 		}
+	}
+}
+
+// TestOnePageListsEveryReason compares docs/drop-reasons.md with the verdicts, in their order.
+func TestOnePageListsEveryReason(t *testing.T) {
+	page, err := os.ReadFile("../docs/drop-reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := Drop
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| .+ \\|$").FindAllStringSubmatch(string(page), -1) {
+		if int(v) >= Verdicts || row[1] != v.String() {
+			t.Fatalf("the page has %s where %v belongs", row[1], v)
+		}
+		v++
+	}
+	if int(v) != Verdicts {
+		t.Errorf("the page lacks %v and what follows", v)
 	}
 }
 

@@ -27,7 +27,7 @@ const (
 	DropNoFlow                          // belongs to no known flow and may not start one
 	DropNoBackend                       // the service has no healthy backend
 	DropNoRoute                         // no route to the next hop
-	DropNoNeighbor                      // the next hop's link address is not known (yet)
+	DropNoNeighbor                      // the next hop's link address is not known (yet), its neighbour does not answer, or too many packets wait for it
 	DropTTL                             // TTL or hop limit has run out
 	DropTableFull                       // the flow table is full
 	DropPortsFull                       // no source port is left for address translation
@@ -49,7 +49,6 @@ const (
 	DropMemory                          // the budget of bytes for buffers is used up
 	DropAuth                            // a missing or wrong signature (TCP-AO, TCP-MD5)
 	DropReassembly                      // a fragment that overlaps, came too late or exceeds the reassembly limits
-	DropUnresolved                      // the queue behind an unresolved neighbour is full, or the neighbour did not answer
 	DropNeighbor                        // ARP or neighbour discovery that is malformed, forged or unsolicited
 	DropICMP                            // an ICMP message about an unknown packet, or of a type that is not served
 	dropEnd
@@ -78,8 +77,8 @@ var verdictNames = [Verdicts]string{
 	DropImpaired: "impaired", DropEngine: "engine", DropHandover: "handover_full",
 	DropNotOurs: "not_ours", DropNoSocket: "no_socket", DropSocketFull: "socket_full",
 	DropSequence: "sequence", DropState: "state", DropBacklog: "backlog", DropMemory: "memory",
-	DropAuth: "auth", DropReassembly: "reassembly", DropUnresolved: "unresolved",
-	DropNeighbor: "neighbor", DropICMP: "icmp",
+	DropAuth: "auth", DropReassembly: "reassembly",
+	DropNeighbor: "invalid_neighbor", DropICMP: "icmp",
 }
 
 // String returns the name under which the verdict is counted: lower case, words joined by "_".

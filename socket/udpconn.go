@@ -126,7 +126,7 @@ func (e *udpShard) write(msgs []udp.Message) (n int, err error) {
 		if err := sendError(v); err != nil {
 			return n, err
 		}
-		if v == packet.DropUnresolved && e.c.remote != nil {
+		if v == packet.DropNoNeighbor && e.c.remote != nil {
 			return n, udp.ErrHost // as the read or write after a neighbour has just not answered
 		}
 		n++
