@@ -138,8 +138,8 @@ func TestBytesOfALargePacketAreThoseOfAllItsFrames(t *testing.T) {
 	to, from := count()
 	s, reply := client("198.18.0.9:40000", "198.18.1.1:80", "PA"), answer(out, "PA")
 	for port, head := range [][]byte{s.bytes(), reply.bytes()} {
-		b := w.batch(uint8(port), head, make([]byte, 700), make([]byte, 300), head) // one of three frames, and another
-		b.D[0].Flags, b.D[1].Flags = packet.FlagMore, packet.FlagMore
+		b := w.batch(uint8(port), head, head, make([]byte, 700), make([]byte, 300)) // one frame, and another packet of three
+		b.D[1].Flags, b.D[2].Flags = packet.FlagMore, packet.FlagMore
 		w.run(b)
 		for i := range b.D {
 			if b.D[i].Verdict != packet.Forward {

@@ -33,7 +33,7 @@ type outlierDetector struct {
 // silence tells datagrams that a backend should have answered from those that none answers.
 type silence struct {
 	answered   uint64            // by all backends, at the last sample
-	lastAnswer clock.Time        // when that last grew; 0 is never
+	lastAnswer clock.Time        // when that last grew; 0 before
 	seen       map[uint32]uint64 // unanswered, by backend, at the last sample
 	excused    map[uint32]uint64 // the part of those that is no failure
 }
@@ -50,7 +50,7 @@ func (q *silence) excuse(now clock.Time, window time.Duration, samples []health.
 	if answered > q.answered {
 		q.answered, q.lastAnswer = answered, now
 	}
-	oneWay := q.lastAnswer == 0 || now.Sub(q.lastAnswer) > window
+	oneWay := now.Sub(q.lastAnswer) > window
 	for i := range samples {
 		id, count := samples[i].ID, &samples[i].Counts.Unanswered
 		if oneWay {

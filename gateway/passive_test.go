@@ -222,6 +222,13 @@ func TestSilenceIsAFailureOfDatagramsOnlyWhileOthersAnswer(t *testing.T) {
 			t.Fatalf("%s of a one-way service is ejected: %+v", b, st.Down)
 		}
 	}
+	w.datagrams(1500, 10, func(string) bool { return true })
+	w.datagrams(1600, 60, func(string) bool { return false })
+	for _, b := range []string{"b11", "b12"} {
+		if st := w.status(b); st.Ejected {
+			t.Fatalf("%s is ejected after answers have ended everywhere: %+v", b, st.Down)
+		}
+	}
 	w.datagrams(2000, 40, func(b string) bool { return b != dead })
 	if !w.status("b11").Ejected || w.status("b12").Ejected {
 		t.Error("a backend that is silent while the other one answers is not ejected, or the other one is")

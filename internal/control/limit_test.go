@@ -75,7 +75,7 @@ func TestOpenConnectionsAreLimited(t *testing.T) {
 	}
 	l := &limitedListener{Listener: inner, free: make(chan struct{}, 2), closed: make(chan struct{})}
 	var accepted atomic.Int32
-	conns, ended := make(chan net.Conn, 3), make(chan error, 1)
+	conns, ended := make(chan net.Conn, 4), make(chan error, 1)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -87,7 +87,7 @@ func TestOpenConnectionsAreLimited(t *testing.T) {
 			conns <- c
 		}
 	}()
-	for range 3 {
+	for range 4 {
 		c, err := net.Dial("tcp", inner.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -102,6 +102,10 @@ func TestOpenConnectionsAreLimited(t *testing.T) {
 	}
 	_, _ = first.Close(), first.Close() // the second close gives no second place
 	third := <-conns
+	time.Sleep(20 * time.Millisecond)
+	if n := accepted.Load(); n != 3 {
+		t.Errorf("%d connections accepted, want 3: one has ended", n)
+	}
 	if err := l.Close(); err != nil { // Accept waits for a place
 		t.Error(err)
 	}

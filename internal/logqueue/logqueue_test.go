@@ -88,3 +88,25 @@ func TestRecordsAreWrittenWithoutClose(t *testing.T) {
 		t.Errorf("written: %q", got)
 	}
 }
+
+func TestAGapIsReportedOnce(t *testing.T) {
+	p := &pipe{open: make(chan struct{})}
+	w := New(p, 10, note)
+	for range 10 {
+		fmt.Fprintln(w, "record")
+	}
+	close(p.open)
+	for range 1000 {
+		p.mu.Lock()
+		done := strings.Contains(p.text.String(), "dropped")
+		p.mu.Unlock()
+		if done {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Fprintln(w, "later")
+	if !w.Close(10*time.Second) || strings.Count(p.text.String(), "dropped") != 1 || !strings.HasSuffix(p.text.String(), "later\n") {
+		t.Errorf("written: %q", p.text.String())
+	}
+}
