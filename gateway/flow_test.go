@@ -133,8 +133,10 @@ func TestANewSYNAfterTheEndStartsAnew(t *testing.T) {
 	if got := flowOf(w.expect(0, client(host, web, "S").bytes(), 1)); got.src != first.src {
 		t.Error("a SYN ended a connection that is half closed")
 	}
-	w.expect(1, seg{src: first.dst, dst: first.src, flags: "FA", from: macBackend, to: macGw1}.bytes(), 0)
-	w.expect(0, client(host, web, "A").bytes(), 1)
+	w.expect(1, seg{src: first.dst, dst: first.src, flags: "FA", seq: firstSeq + 16, ack: firstSeq + 25, from: macBackend, to: macGw1}.bytes(), 0)
+	done := client(host, web, "A")
+	done.seq, done.ack, done.payload = firstSeq+25, firstSeq+17, ""
+	w.expect(0, done.bytes(), 1)
 	second := flowOf(w.expect(0, client(host, web, "S").bytes(), 1))
 	if first.src == second.src {
 		t.Error("the backend sees the ports of a connection in TIME-WAIT")

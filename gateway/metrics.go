@@ -18,6 +18,8 @@ func (g *Gateway) WriteMetrics(w *metrics.Writer) {
 	st, other := g.statusOf(listed)
 	w.Gauge("millrace_l4_connections", "Connections in the table.", float64(st.Connections))
 	w.Gauge("millrace_l4_half_open_connections", "Connections of which only one side has been seen.", float64(st.HalfOpen))
+	w.Gauge("millrace_l4_active_connections", "Connections that are confirmed and open in both directions.", float64(st.Active))
+	w.Gauge("millrace_l4_closing_connections", "Connections that a FIN or RST has begun to close.", float64(st.Closing))
 	w.Gauge("millrace_l4_half_open_size_connections", "Half-open connections that the table can hold.", float64(st.HalfOpenLimit))
 	w.Gauge("millrace_l4_table_size_connections", "Connections that the table can hold.", float64(st.TableSize))
 	w.Counter("millrace_l4_forwarded_packets_total", "Packets sent on, and answers to ARP and neighbour solicitations.", st.Forwarded)
@@ -168,6 +170,7 @@ func (b *BackendStatus) write(w *metrics.Writer, labels []metrics.Label) {
 // writeCounts writes what can be summed over backends.
 func (b *BackendStatus) writeCounts(w *metrics.Writer, labels []metrics.Label) {
 	w.Gauge("millrace_l4_backend_connections", "Connections of the backend.", float64(b.Connections), labels...)
+	w.Gauge("millrace_l4_backend_closing_connections", "Connections of the backend that a FIN or RST has begun to close.", float64(b.Closing), labels...)
 	w.Counter("millrace_l4_backend_connections_opened_total", "Connections given to the backend.", b.Opened, labels...)
 	const packets, octets = "Packets to and from the backend.", "Bytes of frames to and from the backend."
 	to := append([]metrics.Label{{Name: "direction", Value: "to"}}, labels...)

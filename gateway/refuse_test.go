@@ -163,8 +163,8 @@ func TestAServiceWithoutBackendsResets(t *testing.T) {
 		seq, ack uint32
 		answer   string // flags
 	}{
-		{"S", 0, 0, 1001, "RA"},
-		{"S", 7, 0, 1008, "RA"}, // with data (RFC 9293 3.4)
+		{"S", 0, 0, 1000, "RA"},
+		{"S", 7, 0, 1007, "RA"}, // with data (RFC 9293 3.4)
 	} {
 		for _, at := range [][2]string{{host, web}, {"[2001:db8::9]:40000", "[2001:db8:1::1]:80"}} {
 			w := newWorld(t, fmt.Sprintf(rejectConfig, "reject"))

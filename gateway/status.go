@@ -18,6 +18,8 @@ type Status struct {
 	Connections   uint64            `json:"connections"`
 	TableSize     int               `json:"table_size"`
 	HalfOpen      uint64            `json:"half_open"` // connections of which only one side has been seen
+	Active        uint64            `json:"active"`    // confirmed and open in both directions
+	Closing       uint64            `json:"closing"`   // that a FIN or RST has begun to close
 	HalfOpenLimit int               `json:"half_open_limit"`
 	Forwarded     uint64            `json:"forwarded_packets"` // with the answers to ARP and neighbour solicitations
 	Dropped       map[string]uint64 `json:"dropped_packets"`   // by reason
@@ -63,6 +65,7 @@ type BackendStatus struct {
 	Removed          bool           `json:"removed"`            // by a reload; it has connections left
 	NextHop          string         `json:"next_hop"`           // "ready", "unresolved" or "no route"
 	Connections      uint64         `json:"connections"`
+	Closing          uint64         `json:"closing_connections"` // those of them that a FIN or RST has begun to close
 	Opened           uint64         `json:"opened_connections"`
 	ToPackets        uint64         `json:"to_packets"`
 	ToBytes          uint64         `json:"to_bytes"`
@@ -101,12 +104,14 @@ func (g *Gateway) statusOf(chosen func(i int) bool) (Status, otherServices) {
 	for _, h := range g.handlers {
 		st.Connections += h.Connections()
 		st.HalfOpen += h.HalfOpen()
+		st.Closing += h.Closing()
 		st.Forwarded += h.Count(packet.Forward)
 		addDrops(st.Dropped, h.Count)
 		for kind, name := range datapath.AnswerKinds {
 			st.Answers[name] += h.Answers(kind)
 		}
 	}
+	st.Active = st.Connections - min(st.Connections, st.HalfOpen+st.Closing) // the three are read one after the other
 	s := g.snap.Load()
 	st.SNAT = g.snatStatus(s)
 	for i := range g.cfg.Services {
@@ -195,6 +200,7 @@ func (g *Gateway) backendStatus(s *datapath.Snapshot, id uint32) BackendStatus {
 	g.configStatus(&st, b.Service, id)
 	st.NextHop = nexthop.State(s.Endpoints[b.Endpoint].Hop.State).String()
 	st.Connections, st.Opened = b.Flows(), b.Count(datapath.Opened)
+	st.Closing = b.ClosingFlows()
 	st.ToPackets, st.ToBytes = b.Count(datapath.ToPackets), b.Count(datapath.ToBytes)
 	st.FromPackets, st.FromBytes = b.Count(datapath.FromPackets), b.Count(datapath.FromBytes)
 	return st

@@ -46,6 +46,9 @@ var addrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
 const frameBits = 11
 
+// firstSeq is the sequence number of the first byte that either side of a connection sends.
+const firstSeq = 1000
+
 // services of the world; %s is replaced by `source: ...` or nothing.
 const worldConfig = `
 devices: [{name: gw0}, {name: gw1}]
@@ -195,6 +198,9 @@ type seg struct {
 	ttl      uint8 // 0 is 64
 	from, to [6]byte
 	options  []byte // of TCP, a multiple of 4
+
+	seq, ack uint32 // 0 is what follows a SYN with number firstSeq-1
+	window   uint16 // 0 is 5000
 }
 
 // client returns a segment from a client to a service address.
@@ -247,8 +253,19 @@ func (s seg) transport(nl gopacket.NetworkLayer) gopacket.SerializableLayer {
 		return u
 	}
 	has := func(f string) bool { return strings.Contains(s.flags, f) }
+	if s.seq == 0 {
+		if s.seq = firstSeq; has("S") {
+			s.seq--
+		}
+	}
+	if s.window == 0 {
+		s.window = 5000
+	}
+	if s.ack == 0 && has("A") {
+		s.ack = firstSeq
+	}
 	tcp := &layers.TCP{
-		SrcPort: layers.TCPPort(s.src.Port()), DstPort: layers.TCPPort(s.dst.Port()), Seq: 1000, Window: 5000,
+		SrcPort: layers.TCPPort(s.src.Port()), DstPort: layers.TCPPort(s.dst.Port()), Seq: s.seq, Ack: s.ack, Window: s.window,
 		SYN: has("S"), ACK: has("A"), RST: has("R"), FIN: has("F"), PSH: has("P"),
 	}
 	tcp.SetNetworkLayerForChecksum(nl)

@@ -144,8 +144,8 @@ func showStatus(c *console, st *admin.Status) {
 	}
 	c.line("config", "%s", reload)
 	g := &st.Gateway
-	c.line("table", "%s of %s connections; half-open %s of %s", group(g.Connections), group(uint64(g.TableSize)),
-		group(g.HalfOpen), group(uint64(g.HalfOpenLimit)))
+	c.line("table", "%s of %s connections: active %s, closing %s, half-open %s of %s", group(g.Connections), group(uint64(g.TableSize)),
+		group(g.Active), group(g.Closing), group(g.HalfOpen), group(uint64(g.HalfOpenLimit)))
 	for i := range g.SNAT[:min(len(g.SNAT), mostSNATs)] {
 		showSNAT(c, &g.SNAT[i])
 	}

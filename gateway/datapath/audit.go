@@ -28,6 +28,7 @@ func (h *Handler) Audit() error {
 type audit struct {
 	h                *Handler
 	live, half, used int              // connections, half-open ones, slots of the index that they should have
+	closing          int              // those that have begun to close
 	held, closed     map[portPair]int // ports in use, those of closed connections among them
 }
 
@@ -36,6 +37,9 @@ func (a *audit) connection(n int) error {
 	h, c := a.h, &a.h.table.conns[n]
 	a.live++
 	a.used++
+	if c.state.ending() {
+		a.closing++
+	}
 	ck, bk := c.clientKey(), c.backendKey()
 	if h.table.byClient(&ck) != n {
 		return fmt.Errorf("connection %d is not found by its client", n)
@@ -75,6 +79,9 @@ func (a *audit) table() error {
 	}
 	if a.live != t.live || a.half != t.halfOpen.n || used != a.used {
 		return fmt.Errorf("%d connections of %d, %d half-open of %d, %d slots of %d", a.live, t.live, a.half, t.halfOpen.n, used, a.used)
+	}
+	if a.closing != a.h.closing {
+		return fmt.Errorf("%d connections close, %d are counted", a.closing, a.h.closing)
 	}
 	if most := len(t.halfOpen.slots) - 1; a.half > most || a.live > len(t.conns) || a.live-a.half > t.confirmed {
 		return fmt.Errorf("%d connections, %d half-open: beyond the budgets", a.live, a.half)

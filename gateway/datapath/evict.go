@@ -59,8 +59,8 @@ func (h *Handler) pairQueue(c *Conn) *queue {
 	return &h.ports.list[c.pair].half
 }
 
-// idlest returns, of some confirmed connections other than n, an expired one or the one that was
-// idle for longest.
+// idlest returns, of some confirmed connections other than n, one that has expired or that both ends have closed, or
+// the one that was idle for longest.
 func (h *Handler) idlest(n int) int {
 	t, best, most := h.table, -1, uint32(0)
 	for i := 0; i < sampled || best < 0; i++ {
@@ -69,7 +69,7 @@ func (h *Handler) idlest(n int) int {
 		if k == n || c.state == stateFree || c.halfSlot != 0 {
 			continue
 		}
-		if c.expired(h.now) {
+		if c.expired(h.now) || c.closed() {
 			return k
 		}
 		if idle := uint32(h.idle(c)); best < 0 || idle > most { // below 0 is idler than above
@@ -102,6 +102,10 @@ func (h *Handler) forget(n int) {
 	c := &h.table.conns[n]
 	t := h.tally(c.backend)
 	t[Closed]++
+	if c.state.ending() {
+		h.closing--
+		t[Ended]++
+	}
 	if c.halfSlot != 0 {
 		if c.flags&(connAnswered|connDirect) == 0 && h.idle(c) >= int32(ticksIn(answerTimeLimit)) {
 			t[Unanswered]++

@@ -34,7 +34,9 @@ func (h *Handler) inbound(v *view, front uint32) packet.Verdict {
 	if !h.snap.Backends[backend].Usable {
 		return h.noBackend(v, h.snap.Backends[backend].Service)
 	}
-	return h.forward(n, v)
+	verdict := h.forward(n, v)
+	h.endIfReset(n, v)
+	return verdict
 }
 
 // superseded reports whether a packet from the client ends its connection and opens another:
@@ -117,10 +119,15 @@ func (h *Handler) updateFromClient(n int, v *view) {
 		return // without ports and flags: easily forged, so it refreshes nothing
 	}
 	c := &h.table.conns[n]
+	if c.state != stateUDP && !h.follow(n, v, sideClient) {
+		return
+	}
 	c.mac, c.dev, c.vlan = wire.Ethernet(v.p).Src(), v.d.Port, v.vlan()
 	was, before := c.deadline, c.state
-	c.fromClient(v.flags)
-	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
+	if c.state != stateUDP {
+		c.fromClient(v.flags, h.table.sequences[n].allAcknowledged())
+	}
+	h.moved(c, before)
 	if c.state.ending() && c.pair != 0 {
 		h.trackEnd(n, v, before, true)
 	}
@@ -131,7 +138,7 @@ func (h *Handler) updateFromClient(n int, v *view) {
 	if again && before == stateMidFlow && c.state == stateMidFlow {
 		c.state = stateEstablished
 	}
-	if c.state >= stateEstablished && c.state != stateReset || again && c.state == stateUDP {
+	if c.state.confirmed() || again && c.state == stateUDP {
 		h.confirm(n)
 	}
 }
@@ -143,6 +150,9 @@ func (h *Handler) updateFromBackend(n int, v *view) {
 		return
 	}
 	c := &h.table.conns[n]
+	if c.state != stateUDP && !h.follow(n, v, sideBackend) {
+		return
+	}
 	if c.flags&connAnswered == 0 {
 		c.flags |= connAnswered
 		what := Answered
@@ -152,13 +162,36 @@ func (h *Handler) updateFromBackend(n int, v *view) {
 		h.tally(c.backend)[what]++
 	}
 	before := c.state
-	c.fromBackend(v.flags)
-	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
+	if c.state != stateUDP {
+		c.fromBackend(v.flags, h.table.sequences[n].allAcknowledged())
+	}
+	h.moved(c, before)
 	if c.state.ending() && c.pair != 0 {
 		h.trackEnd(n, v, before, false)
 	}
-	if c.halfSlot != 0 && (c.state == stateUDP || c.state >= stateEstablished && c.state != stateReset) {
+	if c.halfSlot != 0 && (c.state == stateUDP || c.state.confirmed()) {
 		h.confirm(n)
+	}
+}
+
+// moved gives a connection the timeout of its state, and counts it where it begins to close.
+func (h *Handler) moved(c *Conn, before state) {
+	c.deadline = h.now + ticks(h.snap.Timeouts[c.state])
+	if c.state.ending() && !before.ending() {
+		h.closing++
+		h.tally(c.backend)[Closing]++
+	}
+}
+
+// endIfReset forgets connection n if packet v, which has been forwarded, has reset it while it was half-open: a
+// backend that refuses connections, or a client that does not know of one, leaves nothing that a port or a place
+// among the half-open ones should be held for.
+func (h *Handler) endIfReset(n int, v *view) {
+	if !v.flags.Has(wire.FlagRST) {
+		return
+	}
+	if c := &h.table.conns[n]; c.state == stateReset && c.halfSlot != 0 {
+		h.forget(n)
 	}
 }
 
@@ -214,7 +247,9 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 	if n < 0 {
 		return packet.DropNoFlow
 	}
-	return h.toClient(n, v)
+	verdict := h.toClient(n, v)
+	h.endIfReset(n, v)
+	return verdict
 }
 
 // toClient sends a reply of a backend to the client: to the link address and by the device that the
@@ -276,7 +311,10 @@ func (h *Handler) openConn(v *view, number uint32) packet.Verdict {
 	if verdict := h.complete(&c, s, v); verdict != packet.Forward {
 		return h.dropOrReport(v, id, verdict)
 	}
-	return h.forward(h.enter(&c), v)
+	n := h.enter(&c)
+	verdict = h.forward(n, v)
+	h.endIfReset(n, v)
+	return verdict
 }
 
 // newConn returns a connection from the packet of a client to a backend.
@@ -284,6 +322,7 @@ func (h *Handler) newConn(v *view, front, backend uint32) Conn {
 	return Conn{
 		client: v.src, clientPort: v.sport, vip: front, backend: backend, lists: h.snap.Sources.Mark,
 		endpoint: h.snap.Backends[backend].Endpoint, state: stateSynSent,
+		mac: wire.Ethernet(v.p).Src(), dev: v.d.Port, vlan: v.vlan(),
 	}
 }
 
@@ -312,7 +351,7 @@ func (h *Handler) complete(c *Conn, s *Service, v *view) packet.Verdict {
 func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet.Verdict) {
 	const flags = wire.FlagSYN | wire.FlagACK | wire.FlagFIN | wire.FlagRST
 	if v.d.Proto == wire.ProtoTCP && v.flags&flags != wire.FlagSYN {
-		if !h.snap.Services[service].Transparent || v.flags.Has(wire.FlagSYN) || v.flags&flags == 0 {
+		if !h.snap.Services[service].Transparent || v.flags.Has(wire.FlagSYN) || v.flags&(wire.FlagACK|wire.FlagRST) == 0 {
 			return false, packet.DropNoFlow
 		}
 		midflow = true

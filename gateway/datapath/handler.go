@@ -47,6 +47,8 @@ type Handler struct {
 	counts  *metrics.Block          // by verdict
 	live    metrics.Counter         // connections, as a gauge
 	half    metrics.Counter         // half-open ones, as a gauge
+	closing int                     // those that have begun to close
+	ending  metrics.Counter         // the same, as a gauge
 
 	out          Output              // of the loop; nil in tests that need none
 	chain        []packet.Desc       // of the batch, from the packet that is decided on: it may have several
@@ -218,6 +220,7 @@ func (h *Handler) publish() {
 	h.touched = h.touched[:0]
 	gauge(&h.live, h.table.live)
 	gauge(&h.half, h.table.halfOpen.n)
+	gauge(&h.ending, h.closing)
 }
 
 // gauge sets a counter that has one writer.
@@ -232,6 +235,9 @@ func (h *Handler) Connections() uint64 { return h.live.Load() }
 
 // HalfOpen returns the number of connections of which only one side has been seen.
 func (h *Handler) HalfOpen() uint64 { return h.half.Load() }
+
+// Closing returns the number of connections that a FIN or RST has begun to close.
+func (h *Handler) Closing() uint64 { return h.ending.Load() }
 
 // Count returns the number of packets with a verdict.
 func (h *Handler) Count(v packet.Verdict) uint64 { return h.counts.Load(int(v)) }

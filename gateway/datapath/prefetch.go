@@ -65,16 +65,21 @@ func (h *Handler) prefetchBatch(ds []packet.Desc) {
 		}
 	}
 	prefetch(&a.lines[0], n)
-	found := 0
+	found, lines := 0, 0
 	for _, s := range a.lookups[:n] {
 		if c := t.candidate(s.hash, uint64(s.side)); c >= 0 {
 			a.candidates[s.packet] = int32(c)
-			a.lines[found] = uintptr(unsafe.Pointer(&t.conns[c]))
 			a.lookups[found].packet = s.packet
 			found++
+			a.lines[lines] = uintptr(unsafe.Pointer(&t.conns[c]))
+			lines++
+			if ds[s.packet].Proto == wire.ProtoTCP {
+				a.lines[lines] = uintptr(unsafe.Pointer(&t.sequences[c]))
+				lines++
+			}
 		}
 	}
-	prefetch(&a.lines[0], found)
+	prefetch(&a.lines[0], lines)
 	for i, s := range a.lookups[:found] {
 		c := &t.conns[a.candidates[s.packet]]
 		line := a.lines[refers*i:]

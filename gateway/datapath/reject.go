@@ -117,7 +117,7 @@ func (h *Handler) reset(v *view) bool {
 // segmentLen is SEG.LEN of RFC 9293 3.10.7: the sequence numbers that a segment uses up.
 func (v *view) segmentLen() uint32 {
 	tcp := wire.TCP(v.p[v.d.L4:])
-	n := uint32(v.size() - int(v.d.L4) + int(v.d.L3) - tcp.DataOffset())
+	n := uint32(max(v.size()-int(v.d.L4)+int(v.d.L3)-tcp.DataOffset(), 0))
 	if v.flags.Has(wire.FlagSYN) {
 		n++
 	}

@@ -180,6 +180,8 @@ const (
 	FromBytes
 	Opened
 	Closed
+	Closing     // connections that a FIN or RST began to close
+	Ended       // and those of them that are forgotten
 	Answered    // TCP: SYN+ACK of the backend seen; UDP: its first datagram
 	Refused     // TCP: RST in answer to a SYN
 	Unanswered  // half-open connections that ended without an answer
@@ -196,6 +198,12 @@ func NewBackend(service, endpoint uint32, loops int) *Backend {
 func (b *Backend) Flows() uint64 {
 	over := b.Count(Closed)
 	return b.Count(Opened) - over
+}
+
+// ClosingFlows returns the number of a backend's connections that a FIN or RST has begun to close.
+func (b *Backend) ClosingFlows() uint64 {
+	over := b.Count(Ended)
+	return b.Count(Closing) - over
 }
 
 // Count returns a count of a backend over all loops.

@@ -43,32 +43,36 @@ const (
 // or that is sent again, belongs to it. A SYN may take its place (RFC 9293 3.10.7.4, RFC 6191).
 func (s state) closed() bool { return s >= stateTimeWait }
 
+// confirmed reports whether both sides of a TCP connection have been seen. One that was reset may be half-open.
+func (s state) confirmed() bool { return s >= stateEstablished && s != stateReset }
+
 // ending reports whether the connection is no longer open in both directions.
 func (s state) ending() bool { return s >= stateHalfClosed }
 
-// fromClient moves the connection on by a segment with the given flags from the client.
-func (c *Conn) fromClient(flags wire.TCPFlags) {
+// fromClient moves the connection on by a segment with the given flags from the client. acknowledged says that both
+// sides have acknowledged all that was sent.
+func (c *Conn) fromClient(flags wire.TCPFlags, acknowledged bool) {
 	if flags&(wire.FlagSYN|wire.FlagACK|wire.FlagRST) == wire.FlagACK &&
 		(c.state == stateAnswered || c.direct() && c.state == stateSynSent) {
 		c.state = stateEstablished
 	}
-	c.close(flags, connClientFIN)
+	c.close(flags, connClientFIN, acknowledged)
 }
 
 // fromBackend moves the connection on by a segment with the given flags from the backend.
-func (c *Conn) fromBackend(flags wire.TCPFlags) {
+func (c *Conn) fromBackend(flags wire.TCPFlags, acknowledged bool) {
 	switch {
 	case c.state == stateSynSent && flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN|wire.FlagACK:
 		c.state = stateAnswered
 	case c.state == stateMidFlow:
 		c.state = stateEstablished
 	}
-	c.close(flags, connBackendFIN)
+	c.close(flags, connBackendFIN, acknowledged)
 }
 
 // close moves the connection on by the RST, FIN or acknowledgement of a side; fin is the flag for its FIN. A FIN
 // of a half-open connection is remembered until the connection is confirmed.
-func (c *Conn) close(flags wire.TCPFlags, fin uint8) {
+func (c *Conn) close(flags wire.TCPFlags, fin uint8, acknowledged bool) {
 	const both = connClientFIN | connBackendFIN
 	switch {
 	case c.state == stateUDP || c.state.closed():
@@ -78,19 +82,15 @@ func (c *Conn) close(flags wire.TCPFlags, fin uint8) {
 		return
 	case flags.Has(wire.FlagFIN):
 		c.flags |= fin
-	case c.flags&both == both && c.state >= stateEstablished:
-		c.state = stateTimeWait
-		return
 	}
-	if c.state < stateEstablished {
-		return
-	}
-	switch c.flags & both {
-	case 0:
-	case both:
-		c.state = stateClosing
-	default:
+	switch seen := c.flags & both; {
+	case c.state < stateEstablished || seen == 0:
+	case seen != both:
 		c.state = stateHalfClosed
+	case acknowledged:
+		c.state = stateTimeWait
+	default:
+		c.state = stateClosing
 	}
 }
 

@@ -29,6 +29,7 @@ type Conn struct {
 	halfSlot   uint32  // 52: place among the half-open connections; 0 when confirmed
 	lists      uint8   // 56: mark of the source lists that let it in
 	flags      uint8   // 57
+	scales     uint8   // 58: window scales, see sequences
 	pair       uint32  // 60: number of the SNAT address and endpoint that the source port is of; 0 is none
 }
 
@@ -39,6 +40,8 @@ const (
 	connClientFIN              // the client has sent its FIN
 	connBackendFIN             // the backend has
 	connTimeWait               // the backend closed first: it ends in TIME-WAIT
+	connOtherSYN               // the client has sent SYNs with different numbers
+	connLoose                  // segments have passed that were not followed: picked up mid-flow, or in fragments
 )
 
 // ticks is a coarse time: units of 2^24 ns, 16.8 ms. It wraps after 2.3 years; only differences
@@ -103,15 +106,16 @@ type backendKey struct {
 // where a timer wheel would cost a list operation for each packet and 16 bytes for each connection. The
 // price is that an expired connection keeps its place for up to sweepRound.
 type table struct {
-	conns []Conn
-	index []uint64
-	key   hashKey
-	mask  uint32
-	live  int
-	high  int // conns from here on have never been used: the kernel need not back them yet
-	free  int // first of the list of free conns below high; -1 when empty
-	hand  int
-	rand  random.Source
+	conns     []Conn
+	sequences []sequences // of TCP connections, in the same places
+	index     []uint64
+	key       hashKey
+	mask      uint32
+	live      int
+	high      int // conns from here on have never been used: the kernel need not back them yet
+	free      int // first of the list of free conns below high; -1 when empty
+	hand      int
+	rand      random.Source
 
 	halfOpen  halfOpenTable
 	confirmed int          // most confirmed connections
@@ -123,12 +127,13 @@ func newTable(size, half int, seed *random.Source) *table {
 	slots := 1 << bits.Len(uint(2*size*4/3-1)) // at most three quarters full
 	var m memory
 	t := &table{
-		conns: slice[Conn](&m, size),
-		index: slice[uint64](&m, slots),
-		key:   newHashKey(seed),
-		mask:  uint32(slots - 1),
-		free:  -1,
-		rand:  random.Source(seed.Uint64()),
+		conns:     slice[Conn](&m, size),
+		sequences: slice[sequences](&m, size),
+		index:     slice[uint64](&m, slots),
+		key:       newHashKey(seed),
+		mask:      uint32(slots - 1),
+		free:      -1,
+		rand:      random.Source(seed.Uint64()),
 
 		halfOpen:  halfOpenTable{slots: slice[halfOpenSlot](&m, half+1), high: 1},
 		confirmed: size - min(half, size/2),
@@ -183,6 +188,9 @@ func (t *table) add(c *Conn) int {
 		t.high++
 	}
 	t.conns[n] = *c
+	if c.state != stateUDP {
+		t.sequences[n] = sequences{}
+	}
 	t.live++
 	ck := c.clientKey()
 	t.link(t.hashClient(&ck), uint64(n+1)<<1)
