@@ -528,3 +528,43 @@ func TestPortsAreReclaimedInOrder(t *testing.T) {
 	m.w.refused(0, client("198.18.0.7:999", web, "S").bytes(), packet.DropPortsFull)
 	m.w.audit()
 }
+
+// A port rests for 60 s after a connection that the backend closed first, and is free at once after others.
+func TestOnlyPortsOfBackendsInTimeWaitRest(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		m := newShortConns(t, "198.18.2.1", "5000-5009")
+		m.hosts, m.stamps, m.backend.closesFirst = 1, true, first
+		for range 4 {
+			m.open()
+			m.settle()
+		}
+		closed := func(after time.Duration) uint64 { m.w.after(after); return m.w.g.Status().SNAT[0].Closed }
+		want := uint64(0)
+		if first {
+			want = 4
+		}
+		if n := closed(time.Second); n != 4 {
+			t.Errorf("backend first %v: %d ports of closed connections", first, n)
+		}
+		if n := closed(40 * time.Second); n != want {
+			t.Errorf("backend first %v: %d ports rest, want %d", first, n, want)
+		}
+		if n := closed(22 * time.Second); n != 0 {
+			t.Errorf("backend first %v: %d ports rest after 63 s", first, n)
+		}
+	}
+}
+
+// A connection that the client resets leaves nothing in TIME-WAIT at its backend.
+func TestThePortOfAResetConnectionDoesNotRest(t *testing.T) {
+	w := newWorld(t, portsConfig)
+	p := w.expect(0, client(host, web, "S").bytes(), 1)
+	w.expect(1, answer(p, "SA").bytes(), 0)
+	w.expect(0, client(host, web, "A").bytes(), 1)
+	w.expect(1, answer(p, "FA").bytes(), 0)
+	w.expect(0, client(host, web, "R").bytes(), 1)
+	w.after(40 * time.Second)
+	if st := w.g.Status(); st.Connections != 0 || st.SNAT[0].Closed+st.SNAT[1].Closed != 0 {
+		t.Errorf("%d connections, %+v", st.Connections, st.SNAT)
+	}
+}
