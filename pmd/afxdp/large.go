@@ -45,45 +45,31 @@ func queueless(index int) bool {
 	return true
 }
 
-// txMixed is Tx of a queue that takes large packets.
+// txMixed is Tx of a queue that takes large packets. A batch with a large packet leaves by the packet socket
+// as a whole: a small packet costs more there than in the tx ring, but less than a system call of its own
+// between two large ones.
 func (q *Queue) txMixed(b *packet.Batch) (taken int, err error) {
-	for err == nil {
-		large, n := sameKind(b.D[taken:])
-		if n == 0 {
-			if taken == 0 { // nothing to send: what waits in the ring gets its kick, as without large packets
-				return 0, q.kick()
-			}
-			return taken, nil
-		}
-		did := 0
-		if large {
-			did, err = q.txLarge(b.Arena, b.D[taken:][:n])
-		} else {
-			did, err = q.txRing(b.D[taken:][:n])
-		}
-		if taken += did; did < n {
-			break
-		}
+	large, n := anyLarge(b.D)
+	if large {
+		return q.txLarge(b.Arena, b.D[:n])
 	}
-	return taken, err
+	return q.txRing(b.D)
 }
 
-// sameKind returns whether the first packet of ds is large, and the number of descriptors of the whole packets up to the
-// first of the other kind.
-func sameKind(ds []packet.Desc) (large bool, n int) {
+// anyLarge returns whether a packet of ds is large, and the number of descriptors of the whole packets.
+func anyLarge(ds []packet.Desc) (large bool, n int) {
 	for n < len(ds) {
-		kind := ds[n].Flags.Has(packet.FlagOffload)
 		size := packet.Chain(ds[n:])
-		if n > 0 && kind != large || size == 0 {
+		if size == 0 {
 			break
 		}
-		large = kind
+		large = large || ds[n].Flags.Has(packet.FlagOffload)
 		n += size
 	}
 	return large, n
 }
 
-// txLarge sends large packets, unless some wait in the tx ring that they would overtake. A packet that the kernel
+// txLarge sends packets by the packet socket, unless some wait in the tx ring that they would overtake. A packet that the kernel
 // rejects is counted as TxInvalid, and the packets behind it are sent.
 func (q *Queue) txLarge(arena *packet.Arena, ds []packet.Desc) (taken int, err error) {
 	if q.tx.pending() > 0 {

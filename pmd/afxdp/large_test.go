@@ -172,7 +172,7 @@ func TestLargePacketsNeedCopyModeWithoutAQueueingDiscipline(t *testing.T) {
 	}
 }
 
-func TestSameKind(t *testing.T) {
+func TestAnyLarge(t *testing.T) {
 	const more, large = packet.FlagMore, packet.FlagOffload
 	for _, c := range []struct {
 		flags []packet.Flags
@@ -181,17 +181,49 @@ func TestSameKind(t *testing.T) {
 	}{
 		{nil, false, 0},
 		{[]packet.Flags{0, 0}, false, 2},
-		{[]packet.Flags{0, large}, false, 1},
-		{[]packet.Flags{large | more, more, 0, large, 0}, true, 4},
-		{[]packet.Flags{large | more, more}, true, 0}, // its end is not there
-		{[]packet.Flags{0, more}, false, 1},
+		{[]packet.Flags{0, large}, true, 2},
+		{[]packet.Flags{large | more, more, 0, large, 0}, true, 5},
+		{[]packet.Flags{large | more, more}, false, 0}, // its end is not there
+		{[]packet.Flags{0, large | more}, false, 1},
+		{[]packet.Flags{large, 0, more}, true, 2},
 	} {
 		var ds []packet.Desc
 		for _, f := range c.flags {
 			ds = append(ds, packet.Desc{Flags: f})
 		}
-		if l, n := sameKind(ds); n != c.n || n > 0 && l != c.large {
+		if l, n := anyLarge(ds); n != c.n || l != c.large {
 			t.Errorf("%v: %v, %d", c.flags, l, n)
 		}
 	}
+}
+
+// The packet socket takes the small packets of a batch with a large one, the tx ring those of a batch without.
+func TestSmallPacketsFollowLargeOnes(t *testing.T) {
+	w := newNetwork(t, 1, 1500)
+	r := w.open(t, Config{Offload: true})
+	in, q := w.listen(t), r.Queues[0]
+	b := packet.NewBatch(r.arena.View(), 256)
+	number := 0
+	for _, c := range []struct {
+		packets []int // datagrams in each
+		ring    uint32
+	}{{[]int{1, 1}, 2}, {[]int{1, 4, 1}, 0}, {[]int{1}, 1}} {
+		for _, n := range c.packets {
+			r.putDatagrams(t, b, w.datagrams(t, number, n))
+			number += n
+		}
+		head, calls := q.tx.head, q.Info().Stats.Wakeups
+		n, err := q.Tx(0, b)
+		if n != b.Len() || err != nil {
+			t.Fatalf("Tx = %d, %v", n, err)
+		}
+		b.Reset()
+		if got := q.tx.head - head; got != c.ring {
+			t.Errorf("%v: %d packets in the ring, want %d", c.packets, got, c.ring)
+		}
+		if got := q.Info().Stats.Wakeups - calls; got != 1 {
+			t.Errorf("%v: %d system calls", c.packets, got)
+		}
+	}
+	wantDatagrams(t, in, number)
 }

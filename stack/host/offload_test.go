@@ -148,6 +148,11 @@ func TestDevicesSegmentSupportedSegments(t *testing.T) {
 		{"ACE with CWR", tcp.Outgoing{ACE: true, Header: wire.TCPHeader{Flags: wire.FlagCWR}}, false},
 		{"signed", tcp.Outgoing{Sign: func(wire.TCP) {}}, false},
 	} {
+		c.o.SegmentSize, c.o.Payload[0] = 1460, make([]byte, 1460)
+		if deviceSegments(&c.o) {
+			t.Errorf("%s, one segment: not false", c.what)
+		}
+		c.o.Payload[1] = make([]byte, 1)
 		if deviceSegments(&c.o) != c.want {
 			t.Errorf("%s: not %v", c.what, c.want)
 		}
