@@ -44,7 +44,8 @@ type Config struct {
 	Burst   int            // packets received from a device at once; 0 is DefaultBurst
 
 	// Spin is how long a runner polls in vain before it sleeps. 0 is DefaultSpin for Run, and a time
-	// that adapts for Serve (ServeSpin).
+	// that adapts for Serve (ServeSpin). With another value Serve does not pause between bursts of many
+	// flows either.
 	Spin time.Duration
 
 	// Now is the clock of Serve and Enter. nil is Now; a test in virtual time has its own.
@@ -79,6 +80,8 @@ type Loop struct {
 	// onePacket says that the last burst was one packet and no Exit has followed it: see
 	// LoopLock.Exit.
 	onePacket bool
+
+	moderation *moderation // of Serve; nil without
 
 	count       Stats // the loop's own; readers see published
 	published   published

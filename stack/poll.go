@@ -132,6 +132,9 @@ func (l *Loop) finish(now clock.Time) int {
 	for _, b := range l.done[:n] {
 		l.inside--
 		moved += b.Len()
+		if l.moderation != nil {
+			l.moderation.note(b)
+		}
 		l.handle(now, b)
 		b.Reset()
 		l.free = append(l.free, b)
