@@ -137,6 +137,7 @@ func (g *Gateway) enterService(s *datapath.Snapshot, id uint32) {
 	sv, proto := o.config, protoOf(o.config.Protocol)
 	to := replace(s.Services, id)
 	to.Mode, to.Transparent, to.Reject = modeOf(sv.Mode), sv.Mode.Direct() || sv.Source == config.SourceClient, sv.Reject
+	to.PickUp, to.ResetUnknown = sv.PicksUp(), sv.Unknown == config.UnknownReset || sv.Unknown == config.UnknownAuto && !sv.PicksUp()
 	to.MSS = sv.MSS
 	if sv.MSS == config.MSSAuto {
 		to.MSS = datapath.MSSAuto
@@ -231,11 +232,12 @@ func (g *Gateway) buildEndpoints(s *datapath.Snapshot, id uint32) {
 	for _, n := range g.services[id].ids {
 		to := s.Backends[n].Endpoint
 		e := *s.Endpoints[to]
-		e.InUse, e.Transparent = false, false
+		e.InUse, e.Transparent, e.ResetUnknown = false, false, false
 		for _, user := range g.reg.users[to] {
 			b := s.Backends[user]
 			e.InUse = e.InUse || b.Configured
 			sv := s.Services[b.Service]
+			e.ResetUnknown = e.ResetUnknown || b.Configured && sv.ResetUnknown
 			e.Transparent = e.Transparent || b.Configured && sv.Transparent && !sv.Mode.Direct()
 		}
 		e.WasTransparent = e.WasTransparent || e.Transparent

@@ -64,7 +64,8 @@ func (g *Gateway) reconcile(s *datapath.Snapshot, id uint32, why string) {
 func (g *Gateway) reconcileEndpoint(s *datapath.Snapshot, n uint32, now time.Time, why string) {
 	b, t := s.Backends[n], &g.endpoints[n]
 	state := g.stateOf(s, n, now)
-	ended := state == config.StateInactive
+	sv := g.services[b.Service].config
+	ended := state == config.StateInactive || g.cut[n] || g.down[n] && sv != nil && sv.Unhealthy == "drop"
 	usable, ejected := g.usable(n) && !ended, g.ejected[n] != nil
 	if b.Usable != usable || b.Inactive != ended || b.Ejected != ejected {
 		b = replace(s.Backends, n)

@@ -50,6 +50,11 @@ func (o *output) Resume(list []packet.Desc) {
 	}
 }
 
+func (o *output) Send(_ uint8, frame []byte) error {
+	o.w.t.Errorf("a frame is sent: %x", frame)
+	return nil
+}
+
 func (o *output) RequestTick()   { o.ticks++ }
 func (o *output) AtEnd(f func()) { o.end = append(o.end, f) }
 

@@ -333,4 +333,11 @@ func (w *world) checksumsRight(p []byte) {
 	}
 }
 
-func fill(source string) string { return fmt.Sprintf(worldConfig, source) }
+// fill returns worldConfig. Segments of unknown connections are dropped there, as most tests expect, unless source
+// says more.
+func fill(source string) string {
+	if source == "" {
+		source = "unknown: drop"
+	}
+	return fmt.Sprintf(worldConfig, source)
+}

@@ -26,7 +26,8 @@ type places struct {
 
 type servicePlace struct {
 	node, name, source *yaml.Node
-	mode, mss, quic    *yaml.Node // of the service and of keys in it; nil when absent
+	mode, mss, quic    *yaml.Node
+	unknown            *yaml.Node // of the service and of keys in it; nil when absent
 	addresses          []*yaml.Node
 	backends           []backendPlace
 	health, passive    keyPlaces // nil when absent

@@ -39,6 +39,9 @@ func (d *decoder) checkMode(c *Config, s *Service, at *servicePlace) {
 			}
 		}
 	}
+	if s.Unknown == UnknownPickUp && !s.PicksUp() {
+		d.Fail(at.unknown, "set `source: client`, or choose auto, drop or reset", "service %q cannot pick connections up: the source port that a backend saw is not known", s.Name)
+	}
 	if s.MSS != 0 && s.Protocol != "tcp" {
 		d.Fail(at.mss, "", "mss is for tcp, and service %q is %s", s.Name, s.Protocol)
 	}

@@ -144,6 +144,22 @@ const (
 	SourceClient  Source = "client"  // the client's: backends must route their replies through the gateway
 )
 
+// Unknown says what happens to TCP segments of a service that belong to no connection in the table and open none.
+type Unknown string
+
+// The values of Unknown.
+const (
+	UnknownAuto   Unknown = "auto"   // pick up where that is possible, reset elsewhere
+	UnknownDrop   Unknown = "drop"   //
+	UnknownReset  Unknown = "reset"  // the sender gets a TCP reset (RFC 9293 3.10.7.1), also a backend
+	UnknownPickUp Unknown = "pickup" // the connection enters the table: direct modes and `source: client`
+)
+
+// PicksUp reports whether such a segment enters its connection in the table: its backend is known from the hash.
+func (s *Service) PicksUp() bool {
+	return (s.Mode.Direct() || s.Source == SourceClient) && (s.Unknown == UnknownAuto || s.Unknown == UnknownPickUp)
+}
+
 // Mode says how packets get to the backends of a service.
 type Mode string
 
@@ -166,10 +182,12 @@ type Service struct {
 	Mode      Mode             // key "mode": "nat" (default), "ipip", "gue" or "l2"
 	Source    Source           // key "source": "gateway" (default) or "client"
 	Removed   string           // key "removed": flows of a backend that a reload removes: "keep" (default) until they end, or "drop"
+	Unhealthy string           // key "unhealthy": connections of a backend that fails its checks: "keep" (default) or "drop"
 	HashSize  int              // key "hash_size": slots of the Maglev table, a prime; "auto" (default) is 1021, 8191, 65537 or 524287 by the backends and their weights
 	SlowStart time.Duration    // key "slow_start": how long a backend that comes (back) is filling: its share grows from nothing; default 0
 	Drain     time.Duration    // key "drain": how long a draining backend keeps its connections; default 0 is until they end
 	Reject    bool             // key "unavailable": without a backend, "drop" (default) or "reject": TCP reset, ICMP unreachable
+	Unknown   Unknown          // key "unknown": TCP segments that belong to no connection and open none
 	MSS       int              // key "mss": most that the MSS option of SYNs may say, bytes: a number, "auto" (MSSAuto: what fits the path) or "none" (0, default)
 	QUIC      *QUIC            // key "quic", of UDP services: route by connection ID; absent: by address and port
 	Sources   Sources          // key "sources": as the top-level ones, looked at after them
@@ -275,7 +293,7 @@ func newDevice() Device { return Device{Driver: "auto", Queues: 1, Mode: "auto"}
 
 func newService() Service {
 	return Service{
-		Protocol: "tcp", Mode: ModeNAT, Source: SourceGateway, Removed: "keep",
+		Protocol: "tcp", Mode: ModeNAT, Source: SourceGateway, Removed: "keep", Unhealthy: "keep", Unknown: UnknownAuto,
 		Sources: Sources{Default: "allow"}, Limits: Limits{Burst: time.Second},
 	}
 }

@@ -44,7 +44,7 @@ func TestTheExampleHasEveryKeyAndTheDefaultsItStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := "devices name driver queues mode snat snat_ports checksum table size tcp established syn syn_recv half_closed fin reset udp " +
-		"metrics listen services protocol address source removed hash_size backends weight health type interval extra_processor " +
+		"metrics listen services protocol address source removed unhealthy unknown hash_size backends weight health type interval extra_processor " +
 		"timeout rise fall port device cpus spin tunnel gue_port sources deny allow default limits packets connections " +
 		"burst clients half_open fragments admin socket mode slow_start drain unavailable mss state " +
 		"http method path host status body server_name insecure ca_file send_hex expect_hex silence command " +
@@ -78,6 +78,8 @@ services:
     address: 198.18.1.1:80
     source: client
     removed: drop
+    unhealthy: drop
+    unknown: reset
     hash_size: 251
     slow_start: 3s
     drain: 4s
@@ -123,7 +125,7 @@ services:
 		Metrics: Metrics{Listen: "127.0.0.1:0"},
 		Services: []Service{{
 			Name: "web", Protocol: "udp", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.1.1:80")},
-			Mode: ModeNAT, Source: SourceClient, Removed: "drop", HashSize: 251,
+			Mode: ModeNAT, Source: SourceClient, Removed: "drop", Unhealthy: "drop", Unknown: UnknownReset, HashSize: 251,
 			SlowStart: 3 * time.Second, Drain: 4 * time.Second, Reject: true,
 			QUIC:    &QUIC{Rotation: 2, ServerID: 2, Nonce: 6, Key: []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}},
 			Sources: Sources{Deny: []SourceList{{Prefix: prefix("192.0.2.9/32")}}, Default: "deny"},
@@ -143,7 +145,7 @@ services:
 			Passive: &health.Passive{Failures: 3, Window: 4 * time.Second, Down: 5 * time.Second, MaxDown: 6 * time.Second, MaxEjected: 7},
 		}, {
 			Name: "direct", Protocol: "tcp", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.1.1:80")},
-			Mode: ModeGUE, Source: SourceGateway, Removed: "keep", HashSize: 1021, MSS: MSSAuto,
+			Mode: ModeGUE, Source: SourceGateway, Removed: "keep", Unhealthy: "keep", Unknown: UnknownAuto, HashSize: 1021, MSS: MSSAuto,
 			Sources: Sources{Default: "allow"}, Limits: Limits{Burst: time.Second},
 			Backends: []Backend{{Name: "198.18.2.11", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.11:0")}, Weight: 1, State: StateActive}},
 		}},

@@ -61,7 +61,7 @@ func TestTheReferenceHasEveryKeyAndItsDefault(t *testing.T) {
 		"spin": c.Spin, "tunnel.gue_port": c.Tunnel.GUEPort, "tunnel.too_big": c.Tunnel.TooBig, "sources.default": c.Sources.Default, "limits.burst": c.Limits.Burst,
 		"limits.clients": c.Limits.Clients, "table.fragments": c.Table.Fragments, "admin.socket": c.Admin.Socket,
 		"services[].mode": sv.Mode, "services[].slow_start": sv.SlowStart, "services[].drain": sv.Drain,
-		"services[].protocol": sv.Protocol, "services[].source": sv.Source, "services[].removed": sv.Removed,
+		"services[].protocol": sv.Protocol, "services[].source": sv.Source, "services[].removed": sv.Removed, "services[].unhealthy": sv.Unhealthy, "services[].unknown": sv.Unknown,
 		"services[].hash_size": map[int]string{0: "auto"}[sv.HashSize], "services[].health.type": h.Type, "services[].health.interval": h.Interval,
 		"services[].health.timeout": h.Timeout, "services[].health.rise": h.Rise, "services[].health.fall": h.Fall,
 		"services[].health.http.method": h.HTTP.Method, "services[].health.http.path": h.HTTP.Path,

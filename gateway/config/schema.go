@@ -144,6 +144,11 @@ func (d *decoder) services(n *yaml.Node, c *Config) {
 				strictyaml.Choice(d.Decoder, n, "source", &s.Source, SourceGateway, SourceClient)
 			}),
 			strictyaml.Optional("removed", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "removed", &s.Removed, "keep", "drop") }),
+			strictyaml.Optional("unhealthy", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "unhealthy", &s.Unhealthy, "keep", "drop") }),
+			strictyaml.Optional("unknown", func(n *yaml.Node) {
+				at.unknown = n
+				strictyaml.Choice(d.Decoder, n, "unknown", &s.Unknown, UnknownAuto, UnknownDrop, UnknownReset, UnknownPickUp)
+			}),
 			strictyaml.Optional("hash_size", func(n *yaml.Node) { d.hashSize(n, &s.HashSize) }),
 			strictyaml.Optional("slow_start", func(n *yaml.Node) { d.Duration(n, "slow_start", &s.SlowStart, 0, 24*time.Hour) }),
 			strictyaml.Optional("drain", func(n *yaml.Node) { d.Duration(n, "drain", &s.Drain, 0, maxTimeout) }),

@@ -147,6 +147,7 @@ func (d *Daemon) service() node.Service {
 		Claims:      func() []pmd.Rule { return Rules(d.gate.Steering()) },
 		LinkChanged: d.linkChanged,
 		Metrics:     func(w *metrics.Writer) { d.gate.WriteMetrics(w); d.writeReload(w) },
+		Shutdown:    d.resetConnections,
 		Background: func(ctx context.Context) {
 			var all sync.WaitGroup
 			all.Go(func() { d.announceLoop(ctx) })

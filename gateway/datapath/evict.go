@@ -89,7 +89,7 @@ func (h *Handler) idle(c *Conn) int32 {
 func (h *Handler) evict(n, kind int) {
 	service := h.snap.Backends[h.table.conns[n].backend].Service
 	h.snap.Services[service].evicted[h.loop].Add(kind, 1)
-	h.forget(n)
+	h.discard(n, false)
 }
 
 // answerTimeLimit is how long a backend may take to answer before a connection that ends counts as

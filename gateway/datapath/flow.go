@@ -245,6 +245,9 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 		n = -1
 	}
 	if n < 0 {
+		if v.d.Proto == wire.ProtoTCP && h.snap.Endpoints[from].ResetUnknown && h.reset(v, answerUnknown) {
+			return packet.Forward
+		}
 		return packet.DropNoFlow
 	}
 	verdict := h.toClient(n, v)
@@ -294,7 +297,11 @@ func (h *Handler) openConn(v *view, number uint32) packet.Verdict {
 	}
 	s := h.snap.Services[id]
 	midflow, verdict := h.mayOpen(v, id)
-	if verdict != packet.Forward {
+	switch verdict {
+	case packet.Forward:
+	case packet.DropNoFlow:
+		return h.noFlow(v, id)
+	default:
 		return h.drop(id, verdict)
 	}
 	chosen, ok := h.pick(v, s, midflow)
@@ -351,7 +358,7 @@ func (h *Handler) complete(c *Conn, s *Service, v *view) packet.Verdict {
 func (h *Handler) mayOpen(v *view, service uint32) (midflow bool, verdict packet.Verdict) {
 	const flags = wire.FlagSYN | wire.FlagACK | wire.FlagFIN | wire.FlagRST
 	if v.d.Proto == wire.ProtoTCP && v.flags&flags != wire.FlagSYN {
-		if !h.snap.Services[service].Transparent || v.flags.Has(wire.FlagSYN) || v.flags&(wire.FlagACK|wire.FlagRST) == 0 {
+		if !h.snap.Services[service].PickUp || v.flags.Has(wire.FlagSYN) || v.flags&(wire.FlagACK|wire.FlagRST) == 0 {
 			return false, packet.DropNoFlow
 		}
 		midflow = true

@@ -17,6 +17,8 @@ const (
 	answerUnreachable        // to UDP where no backend is left, or behind a tunnel
 	answerReset              // TCP
 	answerEcho               // echo replies
+	answerUnknown            // TCP resets to segments of no connection
+	answerDiscarded          // TCP resets to the ends of a connection that the gateway discards
 	answerLimited            // answers that the rate forbade
 	answerKinds
 )
@@ -24,7 +26,8 @@ const (
 // AnswerKinds are the names of the kinds of answers, in metrics and in the status.
 var AnswerKinds = [answerKinds]string{
 	answerTooBig: "too_big", answerTimeout: "time_exceeded", answerUnreachable: "unreachable",
-	answerReset: "reset", answerEcho: "echo_reply", answerLimited: "rate_limited",
+	answerReset: "reset", answerEcho: "echo_reply", answerUnknown: "reset_unknown", answerDiscarded: "reset_discarded",
+	answerLimited: "rate_limited",
 }
 
 // Answers of the gateway's own (ICMP errors, echo replies, resets) are bounded, so that it amplifies no flood of

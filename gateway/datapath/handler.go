@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/clock"
 	"github.com/millrace/millrace/gateway/quiclb"
 	"github.com/millrace/millrace/internal/random"
+	"github.com/millrace/millrace/ip"
 	"github.com/millrace/millrace/metrics"
 	"github.com/millrace/millrace/packet"
 	"github.com/millrace/millrace/wire"
@@ -40,15 +41,18 @@ type Handler struct {
 	scratch    [wire.NDReplyLen]byte
 	cid        quiclb.Scratch
 
-	batch   [packet.Verdicts]uint32 // verdicts of this batch
-	tallies []tally                 // of this batch, by backend
-	touched []uint32                // the backends that have a tally
-	stats   []*metrics.Block        // what is counted of each backend
-	counts  *metrics.Block          // by verdict
-	live    metrics.Counter         // connections, as a gauge
-	half    metrics.Counter         // half-open ones, as a gauge
-	closing int                     // those that have begun to close
-	ending  metrics.Counter         // the same, as a gauge
+	batch      [packet.Verdicts]uint32 // verdicts of this batch
+	tallies    []tally                 // of this batch, by backend
+	touched    []uint32                // the backends that have a tally
+	stats      []*metrics.Block        // what is counted of each backend
+	counts     *metrics.Block          // by verdict
+	live       metrics.Counter         // connections, as a gauge
+	half       metrics.Counter         // half-open ones, as a gauge
+	discards   ip.RateLimiter          // of connections that are discarded with resets
+	resetFrame [maxResetFrame]byte
+
+	closing int             // those that have begun to close
+	ending  metrics.Counter // the same, as a gauge
 
 	out          Output              // of the loop; nil in tests that need none
 	chain        []packet.Desc       // of the batch, from the packet that is decided on: it may have several
@@ -67,13 +71,15 @@ type tally [backendCounts]uint32
 type Output interface {
 	Reserve(dev uint8, n int) []uint32
 	Originate(dev uint8, d []packet.Desc)
+	Send(dev uint8, frame []byte) error
 	Resume(d []packet.Desc)
 	RequestTick()
 	AtEnd(f func())
 }
 
 // SetOutput gives the handler the transmit side of its loop, before the first packet. Without it fragments that come
-// before the first of their datagram are dropped, and so are packets that would leave in fragments.
+// before the first of their datagram are dropped, and so are packets that would leave in fragments, and connections are
+// discarded without resets.
 func (h *Handler) SetOutput(o Output) {
 	h.out = o
 	o.AtEnd(h.dropHeld)
@@ -109,6 +115,7 @@ func New(o Options, snap *atomic.Pointer[Snapshot]) *Handler {
 		counts:    metrics.NewBlock(packet.Verdicts), answerCounts: metrics.NewBlock(answerKinds),
 		answers: newAnswerLimiter(&seed),
 	}
+	h.discards = ip.NewRateLimiter(answerRate, answerBurst, 0)
 	h.prefetcher.from = cmp.Or(o.PrefetchFrom, manyConns)
 	h.refresh()
 	return h
@@ -161,7 +168,7 @@ func (h *Handler) Tick(now clock.Time) clock.Time {
 	h.refresh()
 	h.clock, h.now = now, ticksAt(now)
 	h.sweepHeld()
-	h.table.sweep(sweepStep, h.ended, h.forget)
+	h.table.sweep(sweepStep, h.ended, h.end)
 	h.surveyPorts()
 	h.publish()
 	steps := time.Duration(h.table.high/sweepStep + 1)

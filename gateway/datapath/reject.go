@@ -50,6 +50,15 @@ func (h *Handler) ttlExpired(v *view) packet.Verdict {
 	return h.dropTo(v, packet.DropTTL)
 }
 
+// noFlow decides a packet of a service that belongs to no connection and may not open one. Its sender learns that the
+// connection is gone, from a restart or a time-out, and need not wait until it gives up.
+func (h *Handler) noFlow(v *view, service uint32) packet.Verdict {
+	if v.d.Proto == wire.ProtoTCP && h.snap.Services[service].ResetUnknown && h.reset(v, answerUnknown) {
+		return packet.Forward
+	}
+	return h.drop(service, packet.DropNoFlow)
+}
+
 // noBackend decides a packet of a service that has no backend for it.
 func (h *Handler) noBackend(v *view, service uint32) packet.Verdict {
 	if h.snap.Services[service].Reject && h.reject(v) {
@@ -62,7 +71,7 @@ func (h *Handler) noBackend(v *view, service uint32) packet.Verdict {
 // 4.1.3.1, RFC 4443 3.1). It reports false where no answer may be sent or the frame has no room.
 func (h *Handler) reject(v *view) bool {
 	if v.d.Proto == wire.ProtoTCP {
-		return h.reset(v)
+		return h.reset(v, answerReset)
 	}
 	return h.sendICMPError(v, v.dst, ip.PortUnreachable.Message(v.is4))
 }
@@ -86,10 +95,10 @@ func (v *view) answerable() bool {
 
 // reset turns a TCP segment into the reset that answers it (RFC 9293 3.10.7.1): with the sequence number
 // that the sender expects, or without one an acknowledgement of all that it sent. A reset has no
-// answer.
-func (h *Handler) reset(v *view) bool {
+// answer. It is counted as an answer of the given kind, and bounded as such.
+func (h *Handler) reset(v *view, kind int) bool {
 	d := v.d
-	if v.flags.Has(wire.FlagRST) || d.L4 == 0 || !v.answerable() || !h.mayAnswer(answerReset, v.src) {
+	if v.flags.Has(wire.FlagRST) || d.L4 == 0 || !v.answerable() || !h.mayAnswer(kind, v.src) {
 		return false
 	}
 	in := wire.TCP(v.p[d.L4:])

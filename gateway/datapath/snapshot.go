@@ -108,16 +108,18 @@ func (f *VIP) Addr() netip.Addr { return f.addr.Addr() }
 // Service is what packets to its VIPs are decided by. Each address family of packets has two pools; see
 // pick.
 type Service struct {
-	Name        string
-	Mode        Mode
-	Transparent bool             // backends see the client's address
-	MSS         int              // most that the MSS option of SYNs may say; 0 is no bound, MSSAuto what fits
-	QUIC        *QUICRoute       // nil: packets say nothing of backends
-	Reject      bool             // without a backend packets are answered, not only dropped
-	NewFlow     [Families]*Pool  // for packets that may open a connection
-	MidFlow     [Families]*Pool  // for packets in the middle of one
-	drops       []*metrics.Block // by loop, then verdict
-	evicted     []*metrics.Block // by loop, then kind
+	Name         string
+	Mode         Mode
+	Transparent  bool             // backends see the client's address
+	MSS          int              // most that the MSS option of SYNs may say; 0 is no bound, MSSAuto what fits
+	QUIC         *QUICRoute       // nil: packets say nothing of backends
+	PickUp       bool             // a TCP segment of an unknown connection picks that up: only where backends see the client's address and port
+	ResetUnknown bool             // it is reset otherwise, not only dropped
+	Reject       bool             // without a backend packets are answered, not only dropped
+	NewFlow      [Families]*Pool  // for packets that may open a connection
+	MidFlow      [Families]*Pool  // for packets in the middle of one
+	drops        []*metrics.Block // by loop, then verdict
+	evicted      []*metrics.Block // by loop, then kind
 }
 
 // NewService returns a service without backends. Its counters are for so many loops.
@@ -221,6 +223,7 @@ type Endpoint struct {
 	Proto          uint8
 	InUse          bool // by a backend of the configuration
 	Transparent    bool // one of them answers to clients' own addresses
+	ResetUnknown   bool // its segments of unknown connections are reset
 	WasTransparent bool // or did in an earlier configuration: connections may be left
 	Hop            Hop
 }

@@ -1,0 +1,41 @@
+package daemon
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A gateway that ends resets the connections that only it can carry. Their ends learn of it at once, and a million of
+// them flood neither the links nor the stop: each loop resets at most resetBurst connections, by two to four packets
+// each, in resetPause, for at most resetLimit. That is below the node's limit for a shutdown.
+const (
+	resetBurst = 64
+	resetPause = time.Millisecond
+	resetLimit = 3 * time.Second
+)
+
+// resetConnections resets the ends of NAT connections, on all loops at once, and logs how many, and how many were left.
+func (d *Daemon) resetConnections() {
+	var reset, left atomic.Int64
+	var all sync.WaitGroup
+	until := time.Now().Add(resetLimit)
+	for i, h := range d.gate.Handlers() {
+		all.Go(func() {
+			for at, more := 0, true; more && time.Now().Before(until); {
+				n := 0
+				if !d.node.OnLoop(i, func() { n, at, more = h.ResetAll(at, resetBurst) }) {
+					return
+				}
+				if reset.Add(int64(n)); n > 0 {
+					time.Sleep(resetPause)
+				}
+			}
+			left.Add(int64(h.Connections()))
+		})
+	}
+	all.Wait()
+	if reset.Load() > 0 || left.Load() > 0 {
+		d.opt.Log.Info("connections", "reset", reset.Load(), "left", left.Load())
+	}
+}

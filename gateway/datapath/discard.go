@@ -1,0 +1,107 @@
+package datapath
+
+import (
+	"github.com/millrace/millrace/wire"
+)
+
+// A NAT gateway that discards a connection leaves both ends waiting: neither can reach the other any more, and a
+// server may not send for hours. So both get a reset (RFC 9293 3.5.2), with the sequence number that they expect. An
+// end takes only that one (RFC 5961 3.2): what it has acknowledged, or all that the other has sent, where its
+// acknowledgement is on its way. If it is neither, the end answers by a challenge ACK, which belongs to no connection
+// then and is reset with the number that it names (Service.ResetUnknown).
+//
+// Connections that are half-open or closed get none: a flood would be answered, and nobody waits.
+
+// resettable reports whether both ends of connection n would wait for each other, and can be reset.
+func (h *Handler) resettable(n int) bool {
+	c := &h.table.conns[n]
+	if h.out == nil || c.direct() || c.halfSlot != 0 || !c.state.confirmed() || c.closed() {
+		return false
+	}
+	s := &h.table.sequences[n]
+	return s[sideClient].window != 0 && s[sideBackend].window != 0
+}
+
+// discard ends connection n and resets its ends. It reports false, and has changed nothing, when the budget of resets
+// is used up and the connection can wait.
+func (h *Handler) discard(n int, canWait bool) bool {
+	if h.resettable(n) {
+		if h.discards.Take(h.clock, 1) {
+			h.resetEnds(n)
+		} else if canWait {
+			return false
+		} else {
+			h.answerCounts.Add(answerLimited, 1)
+		}
+	}
+	h.forget(n)
+	return true
+}
+
+// resetEnds sends the resets.
+func (h *Handler) resetEnds(n int) {
+	c, s := &h.table.conns[n], &h.table.sequences[n]
+	front, to := &h.snap.VIPs[c.vip], h.snap.Endpoints[c.endpoint]
+	hop := c.clientHop()
+	h.sendResets(&hop, flow{front.addr, c.client, front.Port, c.clientPort}, s[sideClient].acked, s[sideBackend].end)
+	seen := c.client
+	if c.snat != 0 {
+		seen = h.snap.snats[c.snat]
+	}
+	if to.Hop.State == HopReady {
+		h.sendResets(&to.Hop, flow{seen, to.addr, c.sourcePort, to.Port}, s[sideBackend].acked, s[sideClient].end)
+	}
+}
+
+// flow is the addresses and ports of a packet.
+type flow struct {
+	src, dst     addr
+	sport, dport uint16
+}
+
+// sendResets sends a reset with each of two sequence numbers, or one if they are equal.
+func (h *Handler) sendResets(hop *Hop, f flow, acked, end uint32) {
+	h.sendReset(hop, f, acked)
+	if acked != end {
+		h.sendReset(hop, f, end)
+	}
+}
+
+// sendReset sends one reset. One that finds no room is lost, as any packet may be.
+func (h *Handler) sendReset(hop *Hop, f flow, seq uint32) {
+	is4, link := f.src.is4(), linkLen(hop)
+	p := h.resetFrame[:link+ipLen(is4)+wire.TCPLen]
+	putLink(p, hop, h.snap.Devices[hop.Dev].MAC, etherType(is4))
+	putOwn(p[link:], f.src, f.dst, wire.ProtoTCP, wire.TCPLen)
+	tcp := p[link+ipLen(is4):]
+	wire.AppendTCP(tcp[:0], &wire.TCPHeader{SrcPort: f.sport, DstPort: f.dport, Seq: seq, Flags: wire.FlagRST})
+	wire.TCP(tcp).FillChecksum(f.src.pseudo(f.dst, wire.ProtoTCP, wire.TCPLen))
+	if h.out.Send(hop.Dev, p) == nil {
+		h.answerCounts.Add(answerDiscarded, 1)
+	}
+}
+
+// maxResetFrame is the longest reset: a tagged IPv6 packet.
+const maxResetFrame = wire.EthernetLen + wire.VLANLen + wire.IPv6Len + wire.TCPLen
+
+// ResetAll resets the ends of the next connections of the table from at on, of at most so many, for a gateway that
+// ends. It returns how many were reset, and where to go on; more is false at the end of the table. Only the loop may
+// call it.
+func (h *Handler) ResetAll(at, most int) (reset, next int, more bool) {
+	h.refresh()
+	for end := min(at+connPage, h.table.high); at < end && reset < most; at++ {
+		if h.table.conns[at].state == stateFree {
+			continue
+		}
+		if h.resettable(at) {
+			h.resetEnds(at)
+			reset++
+		}
+		h.forget(at)
+	}
+	h.publish()
+	return reset, at, at < h.table.high
+}
+
+// end decides on a connection that the sweep found to be over.
+func (h *Handler) end(n int) { h.discard(n, !h.table.conns[n].expired(h.now)) }

@@ -1,0 +1,164 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/packet"
+)
+
+// outbox keeps the frames that a handler originates.
+type outbox struct {
+	datapath.Output
+	frames [][]byte
+}
+
+func (o *outbox) Send(_ uint8, frame []byte) error {
+	o.frames = append(o.frames, bytes.Clone(frame))
+	return nil
+}
+
+func (o *outbox) AtEnd(func()) {}
+
+// resets returns the resets in the outbox as text.
+func (o *outbox) resets(w *world) (list []string) {
+	w.t.Helper()
+	for _, p := range o.frames {
+		w.checksumsRight(p)
+		tcp := gopacket.NewPacket(p, layers.LayerTypeEthernet, gopacket.Default).TransportLayer().(*layers.TCP)
+		f := flowOf(p)
+		if !tcp.RST || tcp.SYN || tcp.FIN || tcp.ACK {
+			w.t.Errorf("%v is no plain reset", f)
+		}
+		list = append(list, fmt.Sprintf("%v %v->%v %d", f.dstMAC, f.src, f.dst, tcp.Seq))
+	}
+	return list
+}
+
+// Whatever discards a connection that is in use, both ends get resets with the numbers that they may expect: what they
+// have acknowledged, and what the other has sent. Half-open ones get none.
+func TestBothEndsOfADiscardedConnectionAreReset(t *testing.T) {
+	const only = `
+devices: [{name: gw0}, {name: gw1}]
+snat: [198.18.2.1]
+table: {size: 4096}
+services:
+  - {name: web, removed: drop, unhealthy: drop, address: 198.18.1.1:80, backends: [{name: %s}]}
+`
+	const b12, b13 = "b12, address: 198.18.2.12:80", "b13, address: 198.18.2.13:80"
+	for name, end := range map[string]func(w *world){
+		"expiry": func(w *world) { w.now = w.now.Add(3 * time.Hour) },
+		"drained": func(w *world) {
+			if err := w.g.Drain("web", "b12", time.Second); err != nil {
+				w.t.Fatal(err)
+			}
+			elapse(2 * time.Second)
+		},
+		"removed":   func(w *world) { w.reload(fmt.Sprintf(only, b13)) },
+		"unhealthy": func(w *world) { w.setHealth("b12", false) },
+		"shutdown":  func(w *world) { w.h.ResetAll(0, 10) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			life(t, fmt.Sprintf(only, b12), func(w *world) {
+				var box outbox
+				w.h.SetOutput(&box)
+				to := flowOf(w.connect(host))
+				w.expect(0, client("198.18.0.9:41000", web, "S").bytes(), 1)
+				end(w)
+				w.h.Tick(w.now)
+				want := []string{
+					fmt.Sprintf("02:00:00:00:00:c1 %s->%s %d", web, host, firstSeq),
+					fmt.Sprintf("02:00:00:00:00:c1 %s->%s %d", web, host, firstSeq+16),
+					fmt.Sprintf("02:00:00:00:00:b1 %v->%v %d", to.src, to.dst, firstSeq),
+					fmt.Sprintf("02:00:00:00:00:b1 %v->%v %d", to.src, to.dst, firstSeq+24),
+				}
+				if diff := cmp.Diff(want, box.resets(w)); diff != "" {
+					w.t.Error(diff)
+				}
+				if n := w.h.Connections(); n != 0 {
+					w.t.Errorf("%d connections are left", n)
+				}
+				w.audit()
+			})
+		})
+	}
+}
+
+// A backend with many connections becomes inactive: the sweep resets no more of them than the budget allows, and goes
+// on later.
+func TestDiscardedConnectionsAreResetAtABoundedRate(t *testing.T) {
+	w := newWorld(t, strings.Replace(lived("", ", state: active"), "size: 4096", "size: 8000", 1), lived("", ""))
+	var box outbox
+	w.h.SetOutput(&box)
+	for i := range 3000 {
+		w.connect(fmt.Sprintf("198.18.%d.%d:40000", 32+i/250, 1+i%250))
+	}
+	off := strings.Replace(lived("", ", state: inactive"), "size: 4096", "size: 8000", 1)
+	off = strings.Replace(strings.Replace(off, "2.11:80", "2.11:80, state: inactive", 1), "2.13:80", "2.13:80, state: inactive", 1)
+	w.reload(off)
+	for range 8 {
+		w.h.Tick(w.now)
+	}
+	if n := w.h.Connections(); n != 2000 || len(box.frames) != 4000 {
+		t.Errorf("%d connections are left, %d resets; want all but the burst of 1000", n, len(box.frames))
+	}
+	w.after(20 * time.Second)
+	if n := w.h.Connections(); n != 0 || len(box.frames) != 12000 {
+		t.Errorf("%d connections are left, %d resets", n, len(box.frames))
+	}
+}
+
+// Segments of no connection: what their senders get.
+func TestUnknownSegmentsAreAnsweredAsTheServiceSays(t *testing.T) {
+	for _, c := range []struct {
+		keys            string
+		client, backend string // "reset", "picked up" or "dropped"
+	}{
+		{"", "reset", "reset"},
+		{"unknown: reset", "reset", "reset"},
+		{"unknown: drop", "dropped", "dropped"},
+		{"source: client", "picked up", "dropped"},
+		{"source: client\n    unknown: pickup", "picked up", "dropped"},
+		{"source: client\n    unknown: reset", "reset", "reset"},
+		{"source: client\n    unknown: drop", "dropped", "dropped"},
+	} {
+		w := newWorld(t, lived(c.keys, ""))
+		to := flowOf(w.expect(0, client(host, web, "S").bytes(), 1))
+		back := seg{src: to.dst, dst: to.src, flags: "PA", payload: "x", from: macBackend, to: macGw1, ack: 4711}
+		w.now = w.now.Add(time.Hour) // as after a restart
+		w.h.Tick(w.now)
+		result := func(s sent, port uint8) string {
+			switch {
+			case s.verdict == packet.DropNoFlow:
+				return "dropped"
+			case s.verdict != packet.Forward || s.port != port:
+				return "picked up"
+			}
+			w.checksumsRight(s.p)
+			tcp := gopacket.NewPacket(s.p, layers.LayerTypeEthernet, gopacket.Default).TransportLayer().(*layers.TCP)
+			if !tcp.RST || tcp.ACK || tcp.Seq != 4711 {
+				t.Errorf("%q: %+v", c.keys, tcp)
+			}
+			return "reset"
+		}
+		if got := result(w.send(1, back.bytes()), 1); got != c.backend {
+			t.Errorf("%q: the backend's is %s, want %s", c.keys, got, c.backend)
+		}
+		ask := client(host, web, "A")
+		ask.ack = 4711
+		if got := result(w.send(0, ask.bytes()), 0); got != c.client {
+			t.Errorf("%q: the client's is %s, want %s", c.keys, got, c.client)
+		}
+		if got := w.send(0, client("198.18.0.9:40002", web, "R").bytes()).verdict; c.client != "picked up" && got != packet.DropNoFlow {
+			t.Errorf("%q: a reset is answered: %v", c.keys, got)
+		}
+	}
+}
