@@ -38,6 +38,12 @@ func (m *backendState) want() config.State {
 	return m.config.State
 }
 
+// takesNew reports whether new connections are wanted on the backend.
+func (m *backendState) takesNew() bool {
+	state := m.want()
+	return (state == config.StateActive || state == config.StateFilling) && m.share() > 0
+}
+
 // share returns the weight in force.
 func (m *backendState) share() int {
 	if m.weight >= 0 {

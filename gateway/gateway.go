@@ -24,6 +24,7 @@ var (
 
 	ErrUnknownService = errors.New("unknown service")
 	ErrUnknownBackend = errors.New("unknown backend")
+	ErrLastBackend    = errors.New("it is the last backend")
 )
 
 // Options are what the configuration file does not say.

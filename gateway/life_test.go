@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/gateway/config"
 	"github.com/millrace/millrace/gateway/datapath"
+	"github.com/millrace/millrace/gateway/health"
 	"github.com/millrace/millrace/node/nexthop"
 	"github.com/millrace/millrace/packet"
 )
@@ -223,7 +224,7 @@ func TestTheBackendsOfANewServiceDoNotFill(t *testing.T) {
 func TestADrainingBackendKeepsItsConnectionsUntilTheDeadline(t *testing.T) {
 	life(t, lived("", ""), func(w *world) {
 		was := w.open(60)
-		if err := w.g.Drain("web", "b12", 30*time.Second); err != nil {
+		if err := w.g.Drain("web", "b12", DrainOptions{Deadline: 30 * time.Second}); err != nil {
 			w.t.Fatal(err)
 		}
 		w.tells("b12 draining operator")
@@ -268,7 +269,7 @@ func TestADrainingBackendKeepsItsConnectionsUntilTheDeadline(t *testing.T) {
 func TestADrainedBackendIsInactiveWhenItsLastConnectionHasEnded(t *testing.T) {
 	life(t, lived("", ""), func(w *world) {
 		w.open(60)
-		if err := w.g.Drain("web", "b12", 0); err != nil {
+		if err := w.g.Drain("web", "b12", DrainOptions{}); err != nil {
 			w.t.Fatal(err)
 		}
 		if st := w.b12(); st.DrainUntil != nil || st.Connections == 0 {
@@ -280,6 +281,76 @@ func TestADrainedBackendIsInactiveWhenItsLastConnectionHasEnded(t *testing.T) {
 		elapse(time.Second)
 		w.tells("b12 inactive drained")
 	})
+}
+
+func TestAStatusOfNamedServicesHasThoseOnly(t *testing.T) {
+	w := newWorld(t, fmt.Sprintf(worldConfig, ""))
+	for _, names := range [][]string{{"dns"}, {"web", "dns"}, nil} {
+		st, err := w.g.StatusOf(names...)
+		want := max(len(names), 1)
+		if names == nil {
+			want = 2
+		}
+		if err != nil || len(st.Services) != want || names != nil && st.Services[want-1].Name != "dns" {
+			t.Errorf("%v: %+v, %v", names, st.Services, err)
+		}
+	}
+	if _, err := w.g.StatusOf("dns", "wbe"); !errors.Is(err, ErrUnknownService) || !strings.Contains(err.Error(), `did you mean "web"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTheLastBackendIsDrainedByForceOnly(t *testing.T) {
+	life(t, lived("", ""), func(w *world) {
+		refused := func(err error) {
+			w.t.Helper()
+			if !errors.Is(err, ErrLastBackend) || !strings.Contains(err.Error(), `no other takes new IPv4 connections of service "web"`) {
+				w.t.Errorf("%v", err)
+			}
+			if st := w.b12(); st.State != config.StateActive || st.Weight != 1 || st.OperatorDrained || st.DrainUntil != nil {
+				w.t.Errorf("changed: %+v", st)
+			}
+		}
+		done := func(err error) {
+			w.t.Helper()
+			if err != nil {
+				w.t.Error(err)
+			}
+		}
+		done(w.g.Drain("web", "b11", DrainOptions{}))
+		w.g.mu.Lock()
+		w.g.healthChanged([]health.Change{{ID: 2, State: health.State{Healthy: false}}}) // b13
+		w.g.mu.Unlock()
+		refused(w.g.Drain("web", "b12", DrainOptions{Deadline: time.Minute}))
+		refused(w.g.SetWeight("web", "b12", 0, false))
+		done(w.g.Drain("web", "b13", DrainOptions{})) // takes none anyway
+		done(w.g.SetWeight("web", "b12", 5, false))
+		done(w.g.SetWeight("web", "b12", 0, true))
+		done(w.g.SetWeight("web", "b12", 1, false))
+		done(w.g.Undrain("web", "b11"))
+		done(w.g.Drain("web", "b12", DrainOptions{}))
+		done(w.g.Undrain("web", "b12"))
+		done(w.g.Drain("web", "b11", DrainOptions{}))
+		done(w.g.Drain("web", "b12", DrainOptions{Force: true}))
+		if got := w.b12().State; got != config.StateDraining {
+			w.t.Errorf("forced: %s", got)
+		}
+	})
+}
+
+// A backend may be the last of one address family only.
+func TestTheLastBackendOfAFamilyIsDrainedByForceOnly(t *testing.T) {
+	w := newWorld(t, strings.Replace(fmt.Sprintf(worldConfig, ""), `"198.18.2.12:8080, "`, "", 1))
+	if err := w.g.Drain("web", "b1", DrainOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w = newWorld(t, strings.Replace(fmt.Sprintf(worldConfig, ""), `, "[2001:db8:2::12]:8080"`, "", 1))
+	if err := w.g.Drain("web", "b1", DrainOptions{}); !errors.Is(err, ErrLastBackend) || !strings.Contains(err.Error(), "IPv6") {
+		t.Errorf("%v", err)
+	}
+	if err := w.g.Drain("web", "b2", DrainOptions{}); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestTheConfigurationDrainsForItsTime(t *testing.T) {
@@ -308,7 +379,7 @@ func TestUndrainTakesBackWhatDrainSaid(t *testing.T) {
 		w.open(60)
 		drain, undrain := func(d time.Duration) {
 			w.t.Helper()
-			if err := w.g.Drain("web", "b12", d); err != nil {
+			if err := w.g.Drain("web", "b12", DrainOptions{Deadline: d}); err != nil {
 				w.t.Fatal(err)
 			}
 		}, func() {
@@ -342,7 +413,7 @@ func TestAnOperatorsWeightCountsUntilTheFileChangesIt(t *testing.T) {
 	life(t, lived("", ", weight: 2"), func(w *world) {
 		set := func(weight int, want ...string) {
 			w.t.Helper()
-			if err := w.g.SetWeight("web", "b12", weight); err != nil {
+			if err := w.g.SetWeight("web", "b12", weight, false); err != nil {
 				w.t.Fatal(err)
 			}
 			w.tells(want...)
@@ -372,7 +443,7 @@ func TestAnOperatorsWeightCountsUntilTheFileChangesIt(t *testing.T) {
 		if st := w.b12(); st.Weight != 4 || st.OperatorWeight {
 			w.t.Errorf("%+v", st)
 		}
-		if err := w.g.SetWeight("web", "b12", 1001); err == nil {
+		if err := w.g.SetWeight("web", "b12", 1001, false); err == nil {
 			w.t.Error("weight 1001")
 		}
 	})
@@ -381,7 +452,7 @@ func TestAnOperatorsWeightCountsUntilTheFileChangesIt(t *testing.T) {
 func TestADrainOutlivesReloadsUntilTheFileChangesTheState(t *testing.T) {
 	life(t, lived("", ""), func(w *world) {
 		w.open(10)
-		if err := w.g.Drain("web", "b12", time.Hour); err != nil {
+		if err := w.g.Drain("web", "b12", DrainOptions{Deadline: time.Hour}); err != nil {
 			w.t.Fatal(err)
 		}
 		w.reload(lived("removed: drop", ", weight: 3"))
@@ -412,7 +483,7 @@ func TestUnknownNamesAreAnsweredWithKnownOnes(t *testing.T) {
 			{"web", "", ErrUnknownBackend, "there is b11, b12, b13"},
 		} {
 			for _, err := range []error{
-				w.g.Drain(c.service, c.backend, 0), w.g.Undrain(c.service, c.backend), w.g.SetWeight(c.service, c.backend, 1),
+				w.g.Drain(c.service, c.backend, DrainOptions{}), w.g.Undrain(c.service, c.backend), w.g.SetWeight(c.service, c.backend, 1, false),
 			} {
 				if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) {
 					w.t.Errorf("%s %s: %v", c.service, c.backend, err)
@@ -421,7 +492,7 @@ func TestUnknownNamesAreAnsweredWithKnownOnes(t *testing.T) {
 		}
 		w.tells()
 		w.g.Close()
-		if err := w.g.Drain("web", "b12", 0); !errors.Is(err, ErrClosed) {
+		if err := w.g.Drain("web", "b12", DrainOptions{}); !errors.Is(err, ErrClosed) {
 			w.t.Errorf("after the end: %v", err)
 		}
 	})
@@ -469,7 +540,7 @@ func TestMidflowPacketsTakeWhoIsLeft(t *testing.T) {
 
 func TestStatusNamesEveryState(t *testing.T) {
 	life(t, lived("slow_start: 1m", ", state: filling"), func(w *world) {
-		if err := w.g.Drain("web", "b13", time.Hour); err != nil {
+		if err := w.g.Drain("web", "b13", DrainOptions{Deadline: time.Hour}); err != nil {
 			w.t.Fatal(err)
 		}
 		var got []string

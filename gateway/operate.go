@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,53 +9,65 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/config"
+	"github.com/millrace/millrace/gateway/datapath"
 	"github.com/millrace/millrace/internal/suggest"
 )
 
-// Drain makes a backend take no new connections. Those that it has go on until they end or, when
-// deadline is above 0, until that time has passed; deadline 0 is the service's `drain`. Then the
-// backend is inactive. This outlives reloads, until Undrain or until the file changes the backend's
-// state. Draining again sets another deadline. Errors wrap ErrUnknownService or ErrUnknownBackend.
-func (g *Gateway) Drain(service, backend string, deadline time.Duration) error {
-	return g.operate(service, backend, func(o *serviceState, m *backendState) {
-		if deadline <= 0 {
-			deadline = o.config.Drain
-		}
+// DrainOptions say how Drain drains.
+type DrainOptions struct {
+	Deadline time.Duration // after it connections end; 0 is the service's `drain`
+	Force    bool          // also the last backend that takes connections
+}
+
+// Drain makes a backend take no new connections. Those that it has go on until they end or until the
+// deadline. Then the backend is inactive. This outlives reloads, until Undrain or until the file changes the
+// backend's state. Draining again sets another deadline. Errors wrap ErrUnknownService, ErrUnknownBackend or,
+// without Force, ErrLastBackend.
+func (g *Gateway) Drain(service, backend string, d DrainOptions) error {
+	return g.operate(service, backend, d.Force, func(o *serviceState, m *backendState) {
 		m.drained = true
-		m.drain(time.Now(), deadline)
+		m.drain(time.Now(), cmp.Or(d.Deadline, o.config.Drain))
 	})
 }
 
 // Undrain takes back what Drain said; the configuration's state counts again. A backend that was
 // inactive starts slowly if the service says so.
 func (g *Gateway) Undrain(service, backend string) error {
-	return g.operate(service, backend, func(o *serviceState, m *backendState) {
+	return g.operate(service, backend, true, func(o *serviceState, m *backendState) {
 		m.drained, m.drainOver, m.drainSince = false, false, time.Time{}
 		m.settle(time.Now(), o.config.Drain)
 	})
 }
 
 // SetWeight gives a backend another weight than the configuration's, 0 to 1000, or with one below 0
-// the configuration's again. This outlives reloads until the file changes the backend's weight.
-func (g *Gateway) SetWeight(service, backend string, weight int) error {
+// the configuration's again. This outlives reloads until the file changes the backend's weight. Errors wrap
+// ErrUnknownService, ErrUnknownBackend or, of weight 0 without force, ErrLastBackend.
+func (g *Gateway) SetWeight(service, backend string, weight int, force bool) error {
 	if weight > config.MaxWeight {
 		return fmt.Errorf("weight is %d; it must lie between 0 and %d", weight, config.MaxWeight)
 	}
-	return g.operate(service, backend, func(_ *serviceState, m *backendState) { m.weight = max(weight, -1) })
+	return g.operate(service, backend, force, func(_ *serviceState, m *backendState) { m.weight = max(weight, -1) })
 }
 
-// operate changes what an operator wants of a backend.
-func (g *Gateway) operate(service, backend string, change func(*serviceState, *backendState)) error {
+// operate changes what an operator wants of a backend. Without force a change is refused that takes the last
+// backend for new connections from a service.
+func (g *Gateway) operate(service, backend string, force bool, change func(*serviceState, *backendState)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	id, m, err := g.find(service, backend)
 	if err != nil {
 		return err
 	}
-	o, weight := g.services[id], m.share()
-	was := m.want()
-	change(o, m)
+	o, before := g.services[id], *m
 	s := g.snap.Load().Clone()
+	was, weight := m.want(), m.share()
+	change(o, m)
+	if !force && !m.takesNew() {
+		if family, last := g.lastBackend(s, o, backend); last {
+			*m = before
+			return fmt.Errorf("%w: no other takes new %s connections of service %q", ErrLastBackend, family, service)
+		}
+	}
 	for _, n := range o.ids {
 		if g.reg.labels[n].Name != backend || !s.Backends[n].Configured {
 			continue
@@ -70,6 +83,19 @@ func (g *Gateway) operate(service, backend string, change func(*serviceState, *b
 	g.reconcile(s, id, "operator")
 	g.snap.Store(s)
 	return nil
+}
+
+// lastBackend reports whether new connections of an address family have a backend of this name and no other,
+// and names the family. Backends that are down, ejected or without a next hop are no others.
+func (g *Gateway) lastBackend(s *datapath.Snapshot, o *serviceState, backend string) (family string, last bool) {
+	other := func(id uint32) bool { return g.reg.labels[id].Name != backend }
+	for f, family := range []string{datapath.Family4: "IPv4", datapath.Family6: "IPv6"} {
+		ids := s.Services[g.reg.services[o.config.Name]].NewFlow[f].Backends()
+		if len(ids) > 0 && !slices.ContainsFunc(ids, other) {
+			return family, true
+		}
+	}
+	return "", false
 }
 
 // find returns the number of a service and the state of a backend of it.

@@ -94,6 +94,27 @@ func (g *Gateway) Status() Status {
 	return st
 }
 
+// StatusOf returns the present state with the named services only, in the order of the configuration; with all
+// where none is named. The error wraps ErrUnknownService.
+func (g *Gateway) StatusOf(services ...string) (Status, error) {
+	if len(services) == 0 {
+		return g.Status(), nil
+	}
+	g.mu.Lock()
+	named, all := map[string]bool{}, g.cfg.Services
+	for _, name := range services {
+		if !slices.ContainsFunc(all, func(s config.Service) bool { return s.Name == name }) {
+			err := g.unknownService(name)
+			g.mu.Unlock()
+			return Status{}, err
+		}
+		named[name] = true
+	}
+	g.mu.Unlock()
+	st, _ := g.statusOf(func(i int) bool { return named[g.cfg.Services[i].Name] })
+	return st, nil
+}
+
 // statusOf is Status with the chosen services, by their place in the configuration, and the sums of the
 // others.
 func (g *Gateway) statusOf(chosen func(i int) bool) (Status, otherServices) {

@@ -23,6 +23,7 @@ type console struct {
 	colour   bool      // out is a terminal that shows colours
 	live     bool      // err is a terminal: progress may be redrawn
 	width    int       // columns of out; 0 is no terminal, so lines are not folded
+	height   int       // lines of out
 	lost     error     // the first error of writing a result
 }
 
@@ -32,8 +33,8 @@ func terminal(out, err *os.File) *console {
 	tty := term.IsTerminal(int(out.Fd()))
 	c := &console{in: os.Stdin, out: out, err: err, live: term.IsTerminal(int(err.Fd()))}
 	c.colour = tty && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	if w, _, e := term.GetSize(int(out.Fd())); tty && e == nil {
-		c.width = w
+	if w, h, e := term.GetSize(int(out.Fd())); tty && e == nil {
+		c.width, c.height = w, h
 	}
 	return c
 }

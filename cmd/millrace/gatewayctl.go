@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -144,31 +146,62 @@ const drainLong = `Send a backend no new connections. Its connections continue u
 with a deadline, until then. The drain lasts until undrain, until the file changes
 the backend's state, or until the gateway stops.
 
+The last backend of a service that takes new connections is drained with --force
+only.
+
+--wait returns when the backend has no connections left, and prints their number to
+standard error meanwhile. With --timeout it gives up after that time with exit code
+4; the backend drains on. It fails if the backend takes new connections again.
+
 --json prints one object: schema.`
 
 func newGatewayDrain(c *console) *cobra.Command {
 	var deadline time.Duration
+	var force bool
+	var wait drainWait
 	cmd := &cobra.Command{
 		Use:   "drain SERVICE BACKEND",
 		Short: "Send a backend no new connections",
 		Long:  drainLong,
 		Example: `  millrace gateway drain web b1
-  millrace gateway drain web b1 --deadline 5m`,
+  millrace gateway drain web b1 --deadline 5m
+  millrace gateway drain web b1 --wait --timeout 10m && ssh b1 reboot`,
 		Args:              exactly("SERVICE", "BACKEND"),
 		ValidArgsFunction: serviceAndBackend(),
 	}
 	newControl(c, cmd, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
-		d := admin.Drain{Target: admin.Target{Service: args[0], Backend: args[1]}, Deadline: admin.Duration(deadline)}
+		t := admin.Target{Service: args[0], Backend: args[1]}
 		if deadline < 0 {
 			return usage("--deadline %v is negative", deadline)
 		}
-		if err := g.Drain(ctx, d); err != nil {
+		if err := wait.check(); err != nil {
 			return err
 		}
-		return f.done(c, "%s of %s drains", args[1], args[0])
+		if err := forceable(g.Drain(ctx, admin.Drain{Target: t, Deadline: admin.Duration(deadline), Force: force})); err != nil {
+			return err
+		}
+		if !wait.on {
+			return f.done(c, "%s of %s drains", args[1], args[0])
+		}
+		if err := wait.until(ctx, c, g, t); err != nil {
+			return err
+		}
+		return f.done(c, "%s of %s is drained", args[1], args[0])
 	})
-	cmd.Flags().DurationVar(&deadline, "deadline", 0, "end its connections after this time (default: from the file)")
+	fl := cmd.Flags()
+	fl.DurationVar(&deadline, "deadline", 0, "end its connections after this time (default: from the file)")
+	fl.BoolVar(&force, "force", false, "drain also the last backend that takes new connections")
+	fl.BoolVar(&wait.on, "wait", false, "return when it has no connections left")
+	fl.DurationVar(&wait.timeout, "timeout", 0, "with --wait: give up after this time")
 	return cmd
+}
+
+// forceable adds to the refusal of a change that it can be forced.
+func forceable(err error) error {
+	if e := new(admin.Error); errors.As(err, &e) && e.Code == http.StatusConflict {
+		return fmt.Errorf("%w (--force does it)", err)
+	}
+	return err
 }
 
 func newGatewayUndrain(c *console) *cobra.Command {
@@ -191,12 +224,15 @@ func newGatewayUndrain(c *console) *cobra.Command {
 }
 
 func newGatewayWeight(c *console) *cobra.Command {
-	return newControl(c, &cobra.Command{
+	var force bool
+	cmd := newControl(c, &cobra.Command{
 		Use:   "weight SERVICE BACKEND WEIGHT",
 		Short: "Set the weight of a backend",
 		Long: `Set a backend's share of new connections: 0 to 1000, or "config" for the weight in
 the configuration. It lasts until the next change, until the file changes the
 weight, or until the gateway stops. Open connections stay on their backends.
+The last backend of a service that takes new connections gets weight 0 with --force
+only.
 
 --json prints one object: schema.`,
 		Example: `  millrace gateway weight web b1 50
@@ -205,7 +241,7 @@ weight, or until the gateway stops. Open connections stay on their backends.
 
 		ValidArgsFunction: serviceAndBackend("config"),
 	}, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
-		w := admin.Weight{Target: admin.Target{Service: args[0], Backend: args[1]}}
+		w := admin.Weight{Target: admin.Target{Service: args[0], Backend: args[1]}, Force: force}
 		if args[2] != "config" {
 			n, err := strconv.Atoi(args[2])
 			if err != nil || n < 0 || n > config.MaxWeight {
@@ -213,9 +249,11 @@ weight, or until the gateway stops. Open connections stay on their backends.
 			}
 			w.Weight = &n
 		}
-		if err := g.SetWeight(ctx, w); err != nil {
+		if err := forceable(g.SetWeight(ctx, w)); err != nil {
 			return err
 		}
 		return f.done(c, "%s of %s has weight %s", args[1], args[0], args[2])
 	})
+	cmd.Flags().BoolVar(&force, "force", false, "0 also for the last backend that takes new connections")
+	return cmd
 }

@@ -17,8 +17,14 @@ import (
 	"github.com/millrace/millrace/gateway/config"
 )
 
+// statusFlags are the flags of gateway status.
+type statusFlags struct {
+	all, summary bool
+	watch        time.Duration // 0 is once
+}
+
 func newGatewayStatus(c *console) *cobra.Command {
-	var all bool
+	var sf statusFlags
 	cmd := newControl(c, &cobra.Command{
 		Use:   "status [SERVICE...]",
 		Short: "Show a running gateway, its services and backends",
@@ -27,35 +33,65 @@ connections and traffic, the drops by reason, and the engine: the share of each
 back end, their calibration, and the fault of a GPU. With names only these
 services are shown. Of more than 50 services those with backends that are down come
 first, then those with the most connections, and the others are counted; --all shows
-all.
+all. --summary shows one line for each service, and their sum: how many of its
+backends take new connections, connections, packets, drops.
+
+--watch repeats it every 2 seconds, or at another interval: --watch=500ms. On a
+terminal the screen is redrawn; elsewhere an empty line separates the outputs.
+Ctrl-C ends it with exit code 0.
 
 --json prints one object: schema, version, config, started, reload, counts,
-engine, gateway; docs/gateway.md lists their keys.`,
+engine, gateway; docs/gateway.md lists their keys. With --watch it is one per line.`,
 		Example: `  millrace gateway status
-  millrace gateway status web
+  millrace gateway status web --watch
+  millrace gateway status --summary
   millrace gateway status --json | jq '.gateway.services[].backends[] | select(.healthy | not)'`,
 		ValidArgsFunction: serviceNames,
 	}, func(ctx context.Context, g *admin.Client, f *control, args []string) error {
-		st, err := g.Status(ctx)
-		if err != nil {
-			return err
+		if sf.watch == 0 {
+			return sf.show(ctx, c, g, args, f.json)
 		}
-		if st.Gateway.Services, err = chosen(st.Gateway.Services, args); err != nil {
-			return err
+		if sf.watch < minWatch {
+			return usage("--watch=%v: say %v or more", sf.watch, minWatch)
 		}
-		if f.json {
-			return c.json(st)
-		}
-		more := moreServices{}
-		if !all && len(args) == 0 {
-			st.Gateway.Services, more = foremost(st.Gateway.Services, maxServices)
-		}
-		showStatus(c, &st)
-		more.show(c)
-		return nil
+		return c.watch(ctx, sf.watch, f.json, func(ctx context.Context) error { return sf.show(ctx, c, g, args, f.json) })
 	})
-	cmd.Flags().BoolVar(&all, "all", false, "show all services, however many")
+	fl := cmd.Flags()
+	fl.BoolVar(&sf.all, "all", false, "show all services, however many")
+	fl.BoolVar(&sf.summary, "summary", false, "show one line for each service, and their sum")
+	fl.DurationVar(&sf.watch, "watch", 0, "repeat it every `TIME`")
+	fl.Lookup("watch").NoOptDefVal = defaultWatch.String()
 	return cmd
+}
+
+// show prints the status once.
+func (sf *statusFlags) show(ctx context.Context, c *console, g *admin.Client, args []string, asJSON bool) error {
+	st, err := g.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if st.Gateway.Services, err = chosen(st.Gateway.Services, args); err != nil {
+		if d, not := time.ParseDuration(args[len(args)-1]); not == nil && sf.watch != 0 {
+			return usage("an interval follows with an equals sign: --watch=%v", d)
+		}
+		return err
+	}
+	switch {
+	case asJSON && sf.watch != 0:
+		return c.jsonLine(st)
+	case asJSON:
+		return c.json(st)
+	case sf.summary:
+		showSummary(c, &st)
+		return nil
+	}
+	more := moreServices{}
+	if !sf.all && len(args) == 0 {
+		st.Gateway.Services, more = foremost(st.Gateway.Services, maxServices)
+	}
+	showStatus(c, &st)
+	more.show(c)
+	return nil
 }
 
 // maxServices is how many services the status for people shows.

@@ -18,13 +18,16 @@ const (
 	exitFailure = 1 // something failed, or a check did
 	exitUsage   = 2 // the command line is wrong
 	exitConfig  = 3 // the configuration file is wrong
+	exitTimeout = 4 // what a command waits for did not happen in time
 )
 
-// errUsage, errConfig and errReload choose the exit code of the errors that wrap them.
+// errUsage, errConfig, errReload and errTimeout choose the exit code of the errors that wrap them.
 var (
 	errUsage  = errors.New("wrong usage")
 	errConfig = errors.New("wrong configuration")
 	errReload = errors.New("rejected configuration") // of a running process, which keeps its own
+
+	errTimeout = errors.New("timeout") // of --wait
 )
 
 // coded is an error whose text stays as it is but that matches a code's sentinel.
@@ -70,6 +73,9 @@ func execute(ctx context.Context, args []string, c *console) int {
 		return exitConfig
 	}
 	c.complain(err)
+	if errors.Is(err, errTimeout) {
+		return exitTimeout
+	}
 	return exitFailure
 }
 
@@ -97,7 +103,7 @@ filters, forwards and balances them, and terminates TCP and UDP, without the
 kernel's stack.
 
 Exit codes: 0 success; 1 something failed, or a check did; 2 wrong command line;
-3 wrong configuration file.
+3 wrong configuration file; 4 a timeout passed (gateway drain --wait).
 
 JSON: every document that --json prints has "schema": 1 at its top level. Within
 a schema, keys are added but never renamed or removed.

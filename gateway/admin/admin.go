@@ -1,17 +1,18 @@
 // Package admin is the control interface of a running gateway: JSON over HTTP/1.1 on a unix socket. It has the
 // messages and the client; gateway/daemon has the server.
 //
-//	GET  /v1/status                        Status
+//	GET  /v1/status?service=&...           Status, of the services that are named, or of all
 //	GET  /v1/connections?service=&...      a Connection on each line (Query)
 //	POST /v1/reload                        read the configuration file again
-//	POST /v1/drain    {"service", "backend", "deadline"}   Drain
+//	POST /v1/drain    {"service", "backend", "deadline", "force"}   Drain
 //	POST /v1/undrain  {"service", "backend"}               Target
-//	POST /v1/weight   {"service", "backend", "weight"}     Weight
+//	POST /v1/weight   {"service", "backend", "weight", "force"}     Weight
 //	POST /v1/announce                      announce the addresses to the hosts of their links
 //	POST /v1/stop                          end as by SIGTERM
 //
 // Success is 200, with {} where there is nothing to return. Anything else is an Error: 400 an invalid
-// request, 404 an unknown service or backend, 409 a change that needs a restart, 422 an error
+// request, 404 an unknown service or backend, 409 a change that needs a restart
+// or, without "force", leaves a service without a backend, 422 an error
 // in the configuration file, 500 what went wrong on the gateway's side. Whoever may open the socket
 // may do all of this; it is made with mode 0600.
 package admin
@@ -38,12 +39,14 @@ type Target struct {
 type Drain struct {
 	Target
 	Deadline Duration `json:"deadline"` // such as "5m"; 0: what the configuration says
+	Force    bool     `json:"force"`    // also the last backend that takes connections
 }
 
 // Weight gives a backend another weight.
 type Weight struct {
 	Target
 	Weight *int `json:"weight"` // null: what the configuration says
+	Force  bool `json:"force"`  // 0 also for the last backend that takes connections
 }
 
 // Status is a picture of a running gateway.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 
 	"github.com/millrace/millrace/gateway"
 	"github.com/millrace/millrace/internal/control"
@@ -29,9 +30,14 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// Status returns a picture of the gateway.
-func (c *Client) Status(ctx context.Context) (s Status, err error) {
-	return s, c.control.Call(ctx, http.MethodGet, "/v1/status", nil, &s)
+// Status returns a picture of the gateway, with the named services only or, without a name, all. An *Error with
+// Code 404 says that there is no such service.
+func (c *Client) Status(ctx context.Context, services ...string) (s Status, err error) {
+	path := "/v1/status"
+	if len(services) > 0 {
+		path += "?" + url.Values{"service": services}.Encode()
+	}
+	return s, c.control.Call(ctx, http.MethodGet, path, nil, &s)
 }
 
 // Reload makes the gateway read its configuration file again. An *Error with Code 422 shows the errors of the file.

@@ -18,7 +18,7 @@ import (
 // adminHandler serves what the package admin describes.
 func (d *Daemon) adminHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { control.Reply(w, d.status()) })
+	mux.HandleFunc("GET /v1/status", d.serveStatus)
 	mux.HandleFunc("GET /v1/connections", d.serveConnections)
 	mux.HandleFunc("POST /v1/reload", d.command("reload", func(*http.Request) error { return d.Reload() }))
 	mux.HandleFunc("POST /v1/announce", d.command("announce", func(*http.Request) error { d.Announce(); return nil }))
@@ -54,7 +54,7 @@ func (d *Daemon) drain(r *http.Request) error {
 	if req.Deadline < 0 {
 		return badRequest("deadline is %v; it must not be negative", time.Duration(req.Deadline))
 	}
-	return d.gate.Drain(req.Service, req.Backend, time.Duration(req.Deadline))
+	return d.gate.Drain(req.Service, req.Backend, gateway.DrainOptions{Deadline: time.Duration(req.Deadline), Force: req.Force})
 }
 
 func (d *Daemon) undrain(r *http.Request) error {
@@ -76,14 +76,29 @@ func (d *Daemon) weight(r *http.Request) error {
 			return badRequest("weight is %d; it must lie between 0 and %d", weight, config.MaxWeight)
 		}
 	}
-	return d.gate.SetWeight(req.Service, req.Backend, weight)
+	return d.gate.SetWeight(req.Service, req.Backend, weight, req.Force)
+}
+
+// serveStatus writes the status, of the services that the request names or of all.
+func (d *Daemon) serveStatus(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	for key := range q {
+		if key != "service" {
+			refuse(w, badRequest("there is no parameter %q, only service", key))
+			return
+		}
+	}
+	gate, err := d.gate.StatusOf(q["service"]...)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	control.Reply(w, d.status(gate))
 }
 
 // status returns what GET /v1/status shows.
-func (d *Daemon) status() admin.Status {
-	sum := d.Summary()
-	gate := sum.Gateway
-	sum.Gateway = gateway.Status{}
+func (d *Daemon) status(gate gateway.Status) admin.Status {
+	counts, engine := d.node.Counters(), d.node.Engine()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	reload := admin.Reload{Succeeded: d.reload.at, Failed: d.reload.err != nil}
@@ -92,9 +107,9 @@ func (d *Daemon) status() admin.Status {
 	}
 	return admin.Status{
 		Version: d.opt.Build.Version, Config: d.file, Started: d.node.Started(), Gateway: gate,
-		Reload: reload, Engine: sum.Engine,
+		Reload: reload, Engine: engine,
 		Counts: admin.Counts{
-			Received: sum.Received, Originated: sum.Originated, Forwarded: sum.Forwarded, Delivered: sum.Delivered, Dropped: sum.Dropped,
+			Received: counts.Received, Originated: counts.Originated, Forwarded: counts.Forwarded, Delivered: counts.Delivered, Dropped: counts.Dropped,
 		},
 	}
 }
@@ -158,7 +173,7 @@ func codeOf(err error) int {
 		return e.Code
 	case errors.Is(err, gateway.ErrUnknownService), errors.Is(err, gateway.ErrUnknownBackend):
 		return http.StatusNotFound
-	case errors.Is(err, gateway.ErrRestart):
+	case errors.Is(err, gateway.ErrRestart), errors.Is(err, gateway.ErrLastBackend):
 		return http.StatusConflict
 	case errors.As(err, new(*config.Error)):
 		return http.StatusUnprocessableEntity

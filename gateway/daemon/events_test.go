@@ -50,13 +50,13 @@ func TestALogThatBlocksStopsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(d.gate.Drain("web", "b1", time.Minute))
+	must(d.gate.Drain("web", "b1", gateway.DrainOptions{Deadline: time.Minute, Force: true}))
 	<-handler.entered // the record of the drain, or of the start, hangs
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		done <- errors.Join(d.gate.Undrain("web", "b1"), d.gate.SetWeight("web", "b1", 7), func() error {
+		done <- errors.Join(d.gate.Undrain("web", "b1"), d.gate.SetWeight("web", "b1", 7, false), func() error {
 			st, err := client.Status(ctx)
 			if err == nil && st.Gateway.Services[0].Backends[0].Weight != 7 {
 				err = fmt.Errorf("weight %d", st.Gateway.Services[0].Backends[0].Weight)

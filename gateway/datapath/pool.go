@@ -15,6 +15,9 @@ type Pool struct {
 	size   int
 }
 
+// Backends returns the numbers of the backends in the pool, which the caller must not change.
+func (p *Pool) Backends() []uint32 { return p.ids }
+
 // EmptyPool is the pool without a backend.
 var EmptyPool = &Pool{}
 

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/millrace/millrace/gateway"
+	"github.com/millrace/millrace/gateway/admin"
+)
+
+// defaultWatch is the interval of --watch without one, and minWatch the shortest.
+const (
+	defaultWatch = 2 * time.Second
+	minWatch     = 100 * time.Millisecond
+)
+
+// watch calls show again and again until ctx ends, which is no error. On a terminal each output takes the place of the
+// one before; elsewhere an empty line separates them, unless they are JSON.
+func (c *console) watch(ctx context.Context, every time.Duration, asJSON bool, show func(context.Context) error) error {
+	out, redraw := c.out, c.width > 0 && !asJSON
+	defer func() { c.out = out }()
+	next := time.NewTicker(every)
+	defer next.Stop()
+	for first := true; ; first = false {
+		var page bytes.Buffer
+		if !redraw && !first && !asJSON {
+			page.WriteByte('\n')
+		}
+		c.out = &page
+		err := show(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		if c.out = out; redraw {
+			err = drawPage(out, page.String(), c.height, first)
+		} else {
+			_, err = out.Write(page.Bytes())
+		}
+		if err != nil {
+			c.lost = err
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-next.C:
+		}
+	}
+}
+
+// drawPage writes text over the one before: from the top left corner (ECMA-48 CUP), each line and the screen cleared
+// behind it (EL, ED), so that nothing flickers. The first clears the screen. What the height does not hold is left
+// out: it would scroll.
+func drawPage(w io.Writer, text string, height int, first bool) error {
+	if lines := strings.SplitAfter(text, "\n"); height > 1 && len(lines) > height {
+		text = strings.Join(lines[:height-2], "") + fmt.Sprintf("... %d more lines\n", len(lines)-height+1)
+	}
+	head := "\x1b[H"
+	if first {
+		head = "\x1b[2J\x1b[H"
+	}
+	_, err := io.WriteString(w, head+strings.ReplaceAll(text, "\n", "\x1b[K\n")+"\x1b[J")
+	return err
+}
+
+// serviceSummary is a service in one line.
+type serviceSummary struct {
+	backends, up             int // up take new connections
+	connections, opened      uint64
+	toBackends, fromBackends uint64
+	dropped                  uint64
+}
+
+func summaryOf(s *gateway.ServiceStatus) (sum serviceSummary) {
+	for i := range s.Backends {
+		b := &s.Backends[i]
+		sum.connections += b.Connections
+		sum.opened += b.Opened
+		sum.toBackends += b.ToPackets
+		sum.fromBackends += b.FromPackets
+		if b.Removed {
+			continue
+		}
+		sum.backends++
+		if b.Healthy && !b.Ejected && b.Weight > 0 && (b.State == "active" || b.State == "filling") {
+			sum.up++
+		}
+	}
+	for _, n := range s.Dropped {
+		sum.dropped += n
+	}
+	return sum
+}
+
+func (s *serviceSummary) add(o *serviceSummary) {
+	s.backends += o.backends
+	s.up += o.up
+	s.connections += o.connections
+	s.opened += o.opened
+	s.toBackends += o.toBackends
+	s.fromBackends += o.fromBackends
+	s.dropped += o.dropped
+}
+
+// cells returns the columns behind the name and the addresses.
+func (s *serviceSummary) cells() string {
+	return fmt.Sprintf("%d/%d\t%s\t%s\t%s\t%s\t%s", s.up, s.backends, group(s.connections), group(s.opened),
+		group(s.toBackends), group(s.fromBackends), group(s.dropped))
+}
+
+// showSummary prints a line for each service, and one for all of them.
+func showSummary(c *console, st *admin.Status) {
+	var total serviceSummary
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "service\tprotocol\taddress\tup\tconns\topened\tto backends\tfrom backends\tdropped")
+	for i := range st.Gateway.Services {
+		s := &st.Gateway.Services[i]
+		sum := summaryOf(s)
+		total.add(&sum)
+		at := ""
+		if len(s.Addresses) > 0 {
+			at = s.Addresses[0].String()
+		}
+		if more := len(s.Addresses) - 1; more > 0 {
+			at += fmt.Sprintf(" +%d", more)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, s.Protocol, at, sum.cells())
+	}
+	fmt.Fprintf(w, "total\t\t%s services\t%s\n", group(uint64(len(st.Gateway.Services))), total.cells())
+	_ = w.Flush()
+}
