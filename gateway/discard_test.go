@@ -57,7 +57,7 @@ services:
 	for name, end := range map[string]func(w *world){
 		"expiry": func(w *world) { w.now = w.now.Add(3 * time.Hour) },
 		"drained": func(w *world) {
-			if err := w.g.Drain("web", "b12", DrainOptions{Deadline: time.Second}); err != nil {
+			if err := w.g.Drain("web", "b12", DrainOptions{Deadline: time.Second, Force: true}); err != nil {
 				w.t.Fatal(err)
 			}
 			elapse(2 * time.Second)
