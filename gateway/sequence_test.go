@@ -183,3 +183,53 @@ func TestTheStatesOfAClose(t *testing.T) {
 		t.Errorf("%d closing of %d", st.Closing, st.Connections)
 	}
 }
+
+// The four conditions at their edges, by a FIN that is followed or not, without and with window scales. Both sides
+// offer a window of 5000; the client has sent 24 bytes, the backend 16.
+func TestTheEdgesOfTheWindows(t *testing.T) {
+	const sent, got, scaled = firstSeq + 24, firstSeq + 16, 5000 << 7
+	scale := []byte{1, 3, 3, 7}
+	for _, c := range []struct {
+		name            string
+		client, backend []byte // options of the SYNs
+		fromBackend     bool
+		seq, ack        int
+		follows         bool
+	}{
+		{"I, in the window", nil, nil, false, firstSeq + 5000, got, true},
+		{"I, beyond it", nil, nil, false, firstSeq + 5001, got, false},
+		{"II, a window old", nil, nil, false, sent - 5000 - 1, got, true}, // a FIN occupies a number
+		{"II, older", nil, nil, false, sent - 5000 - 2, got, false},
+		{"III, all that was sent", nil, nil, false, sent, got, true},
+		{"III, more", nil, nil, false, sent, got + 1, false},
+		{"IV, old", nil, nil, false, sent, got - oldest, true},
+		{"IV, too old", nil, nil, false, sent, got - oldest - 1, false},
+		{"I with scales", scale, scale, true, firstSeq + scaled, sent, true},
+		{"I beyond it with scales", scale, scale, true, firstSeq + scaled + 1, sent, false},
+		{"I, only the client scales", scale, nil, true, got + 5001, sent, false},
+		{"I, only the backend scales", nil, scale, true, got + 5001, sent, false},
+		{"IV with scales", scale, scale, false, sent, got - scaled, true},
+		{"IV too old with scales", scale, scale, false, sent, got - scaled - 1, false},
+	} {
+		w := newWorld(t, fill(""))
+		syn := client(host, web, "S")
+		syn.options = c.client
+		out := w.expect(0, syn.bytes(), 1)
+		back := answer(out, "SA")
+		back.options = c.backend
+		w.expect(1, back.bytes(), 0)
+		w.expect(0, client(host, web, "A").bytes(), 1)
+		fin, from := client(host, web, "FA"), uint8(0)
+		if c.fromBackend {
+			fin, from = answer(out, "FA"), 1
+		}
+		fin.payload, fin.seq, fin.ack = "", uint32(c.seq), uint32(c.ack)
+		w.expect(from, fin.bytes(), 1-from)
+		if follows := w.only().State == "half_closed"; follows != c.follows {
+			t.Errorf("%s: %s", c.name, w.only().State)
+		}
+	}
+}
+
+// oldest is how far an acknowledgement may lie behind, at least.
+const oldest = 66000
