@@ -33,6 +33,7 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 			q.kick()
 		}
 	}
+	q.refill() // before the next packets are taken: see refill
 	room := b.Room()
 	n := q.rx.ready(uint32(room))
 	if n == 0 && room > 0 {
@@ -43,7 +44,9 @@ func (q *Queue) Rx(now clock.Time, b *packet.Batch) (int, error) {
 	}
 	got := q.take(uint32(now), b, n)
 	q.rx.release(n) // after the entries were read: the kernel may overwrite them from now on
-	q.refill()
+	if q.rxHeld.n < q.rxTarget/2 {
+		q.refill() // a fill ring that a burst empties cannot wait for the caller
+	}
 	return got, nil
 }
 
@@ -129,6 +132,12 @@ func (q *Queue) dropLong() {
 // refill passes free frames to the kernel until it holds rxTarget. There is room for them: what lies in
 // the fill ring is held, and rxTarget is at most the ring's size. So the kernel's index, in a cache line
 // that it writes all the time, need not be read.
+//
+// Rx calls it before it takes packets: the caller has then just freed the packets of the last Rx, so those
+// frames go back as they came. Called after, it would take as many frames as this burst has packets from a
+// pool on whose top lie those of the last burst. Bursts differ in size, so their order would be random after
+// some million packets. In copy mode the kernel reaches frames through pages of 4 KiB and keeps 128 bytes or
+// more about each: in random order each packet misses the TLB and the cache for them.
 func (q *Queue) refill() {
 	lack := q.rxTarget - q.rxHeld.n
 	if lack < min(refillBatch, q.rxTarget) {
@@ -152,7 +161,6 @@ func (q *Queue) refill() {
 
 // idle is Rx without a packet: it keeps the rings moving and, every probeEvery, checks the link.
 func (q *Queue) idle(now clock.Time) error {
-	q.refill()
 	// Only a zero-copy device waits for the fill ring. needWakeup reads a cache line that the kernel
 	// writes, so it is not read in copy mode.
 	if q.busyPoll || q.zeroCopy && q.fill.needWakeup() && q.fill.pending() > 0 {

@@ -49,7 +49,13 @@ func (q *Queue) txRing(ds []packet.Desc) (int, error) {
 	if n > 0 {
 		q.enqueue(ds[:n])
 	}
-	return n, q.kick()
+	err := q.kick()
+	if !q.zeroCopy {
+		// In copy mode most are sent when the call returns. Reaped now, they are on top of the pool when the device
+		// that received them refills its fill ring, so they go back in their order: see refill.
+		q.reap()
+	}
+	return n, err
 }
 
 // recheckLink asks again, every probeEvery, for the state of a link that was down. Until it is up Tx takes nothing: packets
