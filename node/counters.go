@@ -65,11 +65,13 @@ func (n *Node) Counters() Counters {
 
 // DeviceCounters returns the counters of the devices, in their order.
 func (n *Node) DeviceCounters() (list []DeviceCounters) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for i, dev := range n.devices {
 		info := dev.Queues[0].Info()
 		c := DeviceCounters{Name: n.cfg.Devices[i].Name, Driver: string(dev.Driver), Negotiated: info.Negotiated}
-		for _, q := range dev.Queues {
-			s := q.Info().Stats
+		for k := range dev.Queues {
+			s := n.queueInfo(i, k).Stats
 			c.RxPackets += s.RxPackets
 			c.RxBytes += s.RxBytes
 			c.RxMissed += s.RxMissed

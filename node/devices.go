@@ -133,6 +133,7 @@ func (n *Node) openDevices() (err error) {
 			return err
 		}
 		n.devices, n.whole = append(n.devices, dev), append(n.whole, c.Whole)
+		n.earlier = append(n.earlier, make([]pmd.Stats, len(dev.Queues)))
 		l, err := n.newLink(c.Name, dev)
 		if err != nil {
 			return err
@@ -140,6 +141,7 @@ func (n *Node) openDevices() (err error) {
 		n.links = append(n.links, l)
 		n.logDevice(&c, dev)
 	}
+	n.recovery = make([]recovery, len(n.devices))
 	n.compareMTUs()
 	return nil
 }
@@ -204,7 +206,19 @@ func (n *Node) compareMTUs() {
 
 // Info returns what the driver of a device says of it, by its first queue. All queues have
 // the same link address, MTU and modes.
-func (n *Node) Info(dev int) pmd.Info { return n.devices[dev].Queues[0].Info() }
+func (n *Node) Info(dev int) pmd.Info {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.queueInfo(dev, 0)
+}
+
+// queueInfo returns what the driver of a queue says, with the counts of those that it had before.
+// The caller holds n.mu.
+func (n *Node) queueInfo(dev, queue int) pmd.Info {
+	info := n.devices[dev].Queues[queue].Info()
+	info.Stats.Add(n.earlier[dev][queue])
+	return info
+}
 
 // Whole reports whether a device takes every packet.
 func (n *Node) Whole(dev int) bool { return n.whole[dev] }

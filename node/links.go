@@ -25,7 +25,7 @@ const (
 	LinkUp        LinkState = iota
 	LinkDown                // administratively down
 	LinkNoCarrier           // up, without carrier
-	LinkGone                // deleted; another one under the same name is a stranger
+	LinkGone                // deleted; the driver is opened anew where one has its name again
 )
 
 // String returns the state as logs and reports show it.
@@ -77,7 +77,7 @@ func (n *Node) newLink(name string, dev *device.Device) (Link, error) {
 const frameReserve = 548
 
 // look returns the interface as it is now, also under another name. One that has gone
-// does not come back: what is made under its name is not what the driver holds.
+// does not come back by itself: what is made under its name is not what the driver holds.
 func (l *Link) look(nl *netlink.Handle) Link {
 	now := *l
 	if l.index == 0 {
@@ -132,24 +132,32 @@ func (n *Node) watchLinks() {
 		if now == old {
 			continue
 		}
-		n.mu.Lock()
-		n.links[i] = now
-		n.mu.Unlock()
-		n.logLink(&old, &now)
-		for _, s := range n.services {
-			if s.LinkChanged != nil {
-				s.LinkChanged(i, now)
-			}
+		n.setLink(i, &old, &now)
+	}
+}
+
+// setLink enters, logs and reports a change of the interface of device i.
+func (n *Node) setLink(i int, old, now *Link) {
+	n.mu.Lock()
+	n.links[i] = *now
+	n.mu.Unlock()
+	n.logLink(old, now, n.recoverable(i))
+	for _, s := range n.services {
+		if s.LinkChanged != nil {
+			s.LinkChanged(i, *now)
 		}
 	}
 }
 
 // logLink says what changed. A new link address or MTU is a warning: neighbours and
-// peers have to learn it.
-func (n *Node) logLink(old, now *Link) {
+// peers have to learn it. reopens says that the device will follow its name.
+func (n *Node) logLink(old, now *Link, reopens bool) {
 	if now.State != old.State {
 		args := []any{"device", now.Name, "state", now.State.String()}
-		if now.State == LinkGone {
+		switch {
+		case now.State == LinkGone && reopens:
+			args = append(args, "waiting", "for an interface of this name")
+		case now.State == LinkGone:
 			args = append(args, "remedy", "restart when the interface is back")
 		}
 		n.log.Log(context.Background(), now.State.level(), "link", args...)
@@ -187,8 +195,10 @@ func (n *Node) watch(ctx context.Context) {
 				changes = nil
 			}
 			n.watchLinks()
+			n.recoverDevices()
 		case <-tick.C:
 			n.watchLinks()
+			n.recoverDevices()
 			n.watchChecksums(time.Now())
 			if err := n.Update(); err != nil {
 				n.log.Error("steering", "error", err.Error())

@@ -94,13 +94,14 @@ func TestALinkIsFollowedByItsIndex(t *testing.T) {
 	defer nl.Close()
 	var log testnet.Log
 	node := &Node{log: slog.New(slog.NewTextHandler(&log, nil))}
+	reopens := false
 	step := func(want LinkState, record string, command ...string) {
 		t.Helper()
 		if out, err := a.Run(command[0], command[1:]...); err != nil {
 			t.Fatal(err, out)
 		}
 		now := l.look(nl)
-		node.logLink(&l, &now)
+		node.logLink(&l, &now, reopens)
 		if l = now; l.State != want || !strings.HasSuffix(log.String(), record+"\n") {
 			t.Errorf("%v: state %v, log\n%s", command, l.State, log.String())
 		}
@@ -110,6 +111,8 @@ func TestALinkIsFollowedByItsIndex(t *testing.T) {
 	step(LinkUp, "device=eth0 state=up", "ip", "link", "set", "other0", "up")
 	step(LinkUp, "device=eth0 renamed=eth0", "ip", "link", "set", "other0", "name", "eth0")
 	step(LinkGone, `device=eth0 state=gone remedy="restart when the interface is back"`, "ip", "link", "del", "eth0")
+	l.State, reopens = LinkUp, true
+	step(LinkGone, `device=eth0 state=gone waiting="for an interface of this name"`, "true")
 }
 
 // openHandle returns a handle for the network namespace of the test.

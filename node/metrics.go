@@ -82,9 +82,11 @@ func (n *Node) writeLoops(w *metrics.Writer) {
 // writeDevices writes the counters of each queue. Device, queue and driver are labels,
 // since a device may be opened by another driver after a restart.
 func (n *Node) writeDevices(w *metrics.Writer) {
-	for _, dev := range n.devices {
-		for _, q := range dev.Queues {
-			writeQueue(w, q.Info())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, dev := range n.devices {
+		for k := range dev.Queues {
+			writeQueue(w, n.queueInfo(i, k))
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -91,7 +92,6 @@ type Node struct {
 	cpus   [][]int // by loop
 	opener *choose.Opener
 
-	devices []*device.Device
 	whole   []bool // by device: every packet is a service's
 	engines []gpukern.Engine
 
@@ -102,6 +102,8 @@ type Node struct {
 	control   net.Listener // nil without
 	started   time.Time
 	checksums checksumWatch // belongs to watch
+	recovery  []recovery    // by device; belongs to watch
+	namespace *os.File      // the network namespace of the devices; nil is the process's
 	connected bool          // Start has given the loops their handlers
 	quit      chan struct{} // Stop has been called
 	ended     chan struct{} // the loops have ended
@@ -112,6 +114,9 @@ type Node struct {
 
 	mu       sync.Mutex // guards all below
 	services []Service
+	devices  []*device.Device // written by Open and watch
+	earlier  [][]pmd.Stats    // by device and queue: of drivers that it had before
+	joining  []*device.Device // that some loops have and others may not
 	steered  []pmd.Rule
 	inSync   bool // the table and the steering are those of the last claims
 	links    []Link
@@ -171,7 +176,7 @@ func Open(cfg Config) (*Node, error) {
 // interface: a start that fails must not have taken a packet from the kernel.
 func (n *Node) open() error {
 	for _, step := range []func() error{
-		n.findDevices, n.openNetlink, n.setQueues, n.placeLoops, n.openEngine, n.listenMetrics, n.listenControl,
+		n.findDevices, n.saveNamespace, n.openNetlink, n.setQueues, n.placeLoops, n.openEngine, n.listenMetrics, n.listenControl,
 		n.openDevices, n.openLoops,
 	} {
 		if err := step(); err != nil {
@@ -217,7 +222,10 @@ func (n *Node) openLoops() error {
 		if err != nil {
 			return err
 		}
-		cfg := stack.Config{Pool: pool, Engine: engine, Burst: n.burst(), Spin: n.cfg.Spin, ExtraProcessor: n.cfg.ExtraProcessor}
+		cfg := stack.Config{
+			Pool: pool, Engine: engine, Burst: n.burst(), Spin: n.cfg.Spin, ExtraProcessor: n.cfg.ExtraProcessor,
+			Replaceable: n.mayRecover(),
+		}
 		for _, dev := range n.devices {
 			cfg.Devices = append(cfg.Devices, dev.Queues[i])
 		}
@@ -448,8 +456,11 @@ func (n *Node) release() error {
 	for _, l := range n.loops {
 		errs = append(errs, l.Close())
 	}
-	for _, dev := range n.devices {
+	for _, dev := range append(n.devices, n.joining...) {
 		errs = append(errs, dev.Close())
+	}
+	if n.namespace != nil {
+		errs = append(errs, n.namespace.Close())
 	}
 	for _, e := range n.engines {
 		errs = append(errs, e.Close())

@@ -16,6 +16,18 @@ type Stats struct {
 	Wakeups            uint64 // system calls made to move packets
 }
 
+// Add adds the counts of another queue, or of the same before it was opened anew.
+func (s *Stats) Add(o Stats) {
+	s.RxPackets += o.RxPackets
+	s.RxBytes += o.RxBytes
+	s.TxPackets += o.TxPackets
+	s.TxBytes += o.TxBytes
+	s.RxMissed += o.RxMissed
+	s.RxInvalid += o.RxInvalid
+	s.TxInvalid += o.TxInvalid
+	s.Wakeups += o.Wakeups
+}
+
 // Counters are the Stats of a queue while it runs: one loop adds, any goroutine reads. Drivers add
 // once for each batch, so its packets share the cost of the atomic additions.
 type Counters struct {

@@ -3,6 +3,7 @@ package stack
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -47,6 +48,10 @@ type Config struct {
 	// that adapts for Serve (ServeSpin). With another value Serve does not pause between bursts of many
 	// flows either.
 	Spin time.Duration
+
+	// Replaceable says that a device which is gone will be replaced (Loop.Replace): the loop goes on without it, also
+	// where it was the last one. A file that ends (io.EOF) is not replaced.
+	Replaceable bool
 
 	// Now is the clock of Serve and Enter. nil is Now; a test in virtual time has its own.
 	Now func() clock.Time
@@ -134,15 +139,20 @@ func NewLoop(cfg Config) (*Loop, error) {
 	l.out.init(&cfg, &l.count)
 	l.out.dispose = l.dispose
 	for _, drv := range cfg.Devices {
-		info := drv.Info()
-		l.devices = append(l.devices, rxDevice{drv: drv, info: info})
-		if info.Notifier != nil {
-			info.Notifier.Attach(n.wake)
-		}
+		l.devices = append(l.devices, l.newDevice(drv))
 	}
 	l.newBatches()
 	l.attachPlacer()
 	return l, nil
+}
+
+// newDevice returns the receive side of a device, which wakes the loop from now on.
+func (l *Loop) newDevice(drv pmd.Driver) rxDevice {
+	info := drv.Info()
+	if info.Notifier != nil {
+		info.Notifier.Attach(l.notifier.wake)
+	}
+	return rxDevice{drv: drv, info: info}
 }
 
 // newBatches makes the receive batches: as many as the engine holds, and one that waits for it. An
@@ -206,6 +216,26 @@ func (l *Loop) attachPlacer() {
 			to.Attach(p.PlacePayload)
 		}
 	}
+}
+
+// Replace gives device i another driver, which has the pool of the loop, and returns the one that it had. Packets that wait to
+// be sent there are dropped (link_down). It belongs to the goroutine that polls the loop: call it in a command, and close
+// the old driver there, which gives its frames to the pool. A driver with a file cannot take the place of one without, or
+// the reverse, because a runner prepares its way to sleep once: an error says so, and nothing is replaced.
+func (l *Loop) Replace(i int, drv pmd.Driver) (old pmd.Driver, err error) {
+	was := l.devices[i]
+	if (drv.Info().Caps^was.info.Caps)&pmd.CapPoll != 0 {
+		return nil, fmt.Errorf("loop: replace %s: one driver has a file to sleep on, the other has none", was.info.Device)
+	}
+	if was.info.Notifier != nil {
+		was.info.Notifier.Attach(nil)
+	}
+	l.devices[i] = l.newDevice(drv)
+	l.cfg.Devices = slices.Clone(l.cfg.Devices) // others may have borrowed it
+	l.cfg.Devices[i] = drv
+	l.out.replace(i, drv)
+	l.attachPlacer()
+	return was.drv, nil
 }
 
 // errNoHandler is what a runner returns for a loop that was never given a handler.

@@ -391,6 +391,61 @@ func TestRunReportsADeviceThatIsGone(t *testing.T) {
 	}
 }
 
+// TestReplaceGivesADeviceAnotherDriver replaces one of two drivers while a packet waits for it: the packet is dropped, the
+// other device goes on, and packets come and go by the new driver.
+func TestReplaceGivesADeviceAnotherDriver(t *testing.T) {
+	w := newWorld(t)
+	w.port[1].room = 0
+	w.port[0].in = [][]packet.Desc{w.packets(t, 3, packet.Forward, 1)}
+	for i := range 3 {
+		w.loop.Poll(clock.Time(i))
+	}
+	borrowed := w.loop.Devices()
+	next := &script{pool: w.pool, room: 1 << 20, fd: -1, caps: pmd.CapOffload}
+	if old, err := w.loop.Replace(1, next); err != nil || old != w.port[1] {
+		t.Fatalf("replaced %v: %v", old, err)
+	}
+	if borrowed[1] != w.port[1] || w.loop.Devices()[1] != next || !w.loop.out.offload {
+		t.Errorf("devices %v, before %v, offload %v", w.loop.Devices(), borrowed, w.loop.out.offload)
+	}
+	w.port[0].in = [][]packet.Desc{w.packets(t, 2, packet.Forward, 1)}
+	next.in = [][]packet.Desc{w.packets(t, 4, packet.Forward, 0)}
+	for i := range 5 {
+		w.loop.Poll(clock.Time(10 + i))
+	}
+	if s := w.settled(t); s.Dropped[packet.DropLinkDown] != 3 || len(next.sent) != 2 || len(w.port[0].sent) != 4 || len(w.port[1].sent) != 0 {
+		t.Errorf("%d dropped, %d, %d and %d sent", s.Dropped[packet.DropLinkDown], len(next.sent), len(w.port[0].sent), len(w.port[1].sent))
+	}
+	if _, err := w.loop.Replace(0, &script{caps: pmd.CapPoll}); err == nil || w.loop.Devices()[0] != w.port[0] {
+		t.Errorf("a driver with a file takes the place of one without: %v", err)
+	}
+}
+
+// TestALoopWhoseDevicesAreReplaceableOutlivesThem loses all devices, and gets one back.
+func TestALoopWhoseDevicesAreReplaceableOutlivesThem(t *testing.T) {
+	w := newWorld(t)
+	w.loop.cfg.Replaceable = true
+	w.port[0].rxErr, w.port[1].rxErr = io.EOF, pmd.ErrGone
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.loop.Run(ctx) }()
+	next := &script{pool: w.pool, room: 1 << 20, fd: -1, in: [][]packet.Desc{w.packets(t, 4, packet.DropRule, 0)}}
+	time.Sleep(5 * time.Millisecond) // for a loop that would end
+	w.loop.Do(func() { _, _ = w.loop.Replace(1, next) })
+	for w.loop.Stats().Dropped[packet.DropRule] < 4 {
+		select {
+		case err := <-done:
+			t.Fatalf("the loop has ended: %v", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	w.settled(t)
+}
+
 // TestRunDoesNotSleepWhenAllPortsHaveEnded: nothing would wake it, and a short file would take 100 ms.
 func TestRunDoesNotSleepWhenAllPortsHaveEnded(t *testing.T) {
 	w := newWorld(t)

@@ -57,10 +57,27 @@ func (o *Output) init(cfg *Config, count *Stats) {
 	for _, drv := range cfg.Devices {
 		caps := drv.Info().Caps
 		o.queues = append(o.queues, txQueue{drv, packet.NewBatch(view, txBacklog*cfg.Burst), caps})
-		o.offload = o.offload || caps&pmd.CapOffload != 0
 	}
+	o.mayOffload()
 	o.loopback = packet.NewBatch(view, txBacklog*cfg.Burst)
 	o.delivering = packet.NewBatch(view, txBacklog*cfg.Burst)
+}
+
+// mayOffload notes whether some device brings packets with packet.FlagOffload.
+func (o *Output) mayOffload() {
+	o.offload = false
+	for i := range o.queues {
+		o.offload = o.offload || o.queues[i].caps&pmd.CapOffload != 0
+	}
+}
+
+// replace gives device i another driver. What waits for the old one is dropped.
+func (o *Output) replace(i int, drv pmd.Driver) {
+	q := &o.queues[i]
+	o.drop(q.out.D, packet.DropLinkDown)
+	q.out.Reset()
+	q.drv, q.caps = drv, drv.Info().Caps
+	o.mayOffload()
 }
 
 // Now returns the loop's time: that of its iteration, or of the last Enter that found it asleep.

@@ -216,7 +216,7 @@ func (p *rxDevice) fail(now clock.Time, err error) {
 // mesh too, and none is left inside.
 func (l *Loop) ended() bool {
 	for i := range l.devices {
-		if !l.devices[i].ended {
+		if p := &l.devices[i]; !p.ended || l.cfg.Replaceable && !errors.Is(p.err, io.EOF) {
 			return false
 		}
 	}

@@ -93,6 +93,10 @@ type Config struct {
 	// larger packets.
 	Headroom int
 
+	// FillLater leaves it to the first Rx of each queue to take frames from its pool, so that the pools' loops may run
+	// during Open. Packets that arrive before it are lost (RxMissed).
+	FillLater bool
+
 	// All takes every frame of the interface away from the kernel: for a bump in the wire. Without
 	// it the kernel keeps all that no rule names.
 	All   bool

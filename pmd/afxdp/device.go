@@ -26,7 +26,7 @@ type Device struct {
 // known, and leaves everything as it was before.
 //
 // Open and Close take frames from the pools and give them back: the pools' loops must not run
-// meanwhile.
+// meanwhile, but for an Open with FillLater, and for a Close of which each loop has closed its queue.
 //
 // It needs CAP_NET_RAW for the sockets and CAP_NET_ADMIN with CAP_BPF and CAP_PERFMON for
 // the program.
@@ -142,7 +142,9 @@ func (d *Device) start() error {
 	for _, q := range d.Queues {
 		q.info = d.describe(q)
 		q.maxPacket = uint32(d.iface.mtu + minFrame + vlanTag)
-		q.refill()
+		if !d.cfg.FillLater {
+			q.refill()
+		}
 	}
 	for _, q := range d.Queues {
 		if err := d.prog.bind(q.id, q.fd); err != nil {

@@ -45,6 +45,9 @@ type Config struct {
 	Pools  []*ring.Pool // one for each queue, cut from one arena
 	All    bool         // take every packet away from the kernel: a bump in the wire
 	Rules  []pmd.Rule   // without All: the packets to take away from the kernel
+
+	// LoopsRun says that the loops of the pools run: Open takes no frame, and the first Rx of each queue does.
+	LoopsRun bool
 }
 
 // Device is an open interface.
@@ -62,6 +65,20 @@ type Device struct {
 // them. The device steers nothing, so its drivers must bring only what is for the caller.
 func New(driver Driver, queues []pmd.Driver, closeDrivers func() error) *Device {
 	return &Device{Queues: queues, Driver: driver, close: closeDrivers, steer: func(...pmd.Rule) error { return nil }}
+}
+
+// Absent returns what stands for a device whose interface is gone, until it is opened again: it takes nothing, steers
+// nothing, and passes large packets whole or not as its set of loops does.
+func Absent(of *Device) *Device {
+	queues := make([]pmd.Driver, len(of.Queues))
+	for i, q := range of.Queues {
+		queues[i] = pmd.NewAbsent(q)
+	}
+	d := New(of.Driver, queues, func() error { return nil })
+	if of.offload != nil {
+		d.offload = func(bool) error { return nil }
+	}
+	return d
 }
 
 // Open opens the interface. It borrows the pools until Close.
@@ -119,7 +136,8 @@ func openAFXDP(cfg Config) (*Device, error) {
 	}
 	dev, err := afxdp.Open(afxdp.Config{
 		Interface: cfg.Name, Pools: cfg.Pools, Mode: Modes[cfg.Mode], All: cfg.All, Rules: cfg.Rules, Offload: true,
-		Rings: afxdp.Rings{Fill: RingSize, Completion: RingSize, Rx: RingSize, Tx: RingSize},
+		FillLater: cfg.LoopsRun,
+		Rings:     afxdp.Rings{Fill: RingSize, Completion: RingSize, Rx: RingSize, Tx: RingSize},
 	})
 	if err != nil {
 		return nil, err

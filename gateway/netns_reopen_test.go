@@ -1,0 +1,68 @@
+package gateway_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAnInterfaceThatComesBackServesAgain deletes interfaces of a running gateway and adds them again, with another link
+// address: others serve meanwhile, connections go on afterwards, and at the end every frame is back (Close audits them).
+func TestAnInterfaceThatComesBackServesAgain(t *testing.T) {
+	for _, driver := range []string{"afxdp", "afpacket"} {
+		t.Run(driver, func(t *testing.T) {
+			s, n := layOutQueues(t, "mr-gwback", 2)
+			for i := range s.backends {
+				s.listen(i)
+			}
+			text := strings.ReplaceAll(fmt.Sprintf(siteConfig, driver, ""), "driver: "+driver, "queues: 2, driver: "+driver)
+			s.must(os.WriteFile(s.file, []byte(text), 0o644))
+			s.start("http://198.18.1.1/", "http://198.18.1.1:81/")
+			conns := s.hold(40)
+
+			s.deleted("back1")
+			for c, name := range conns {
+				if name != "b2" {
+					continue
+				}
+				if got, err := ask(c); err != nil || got != name {
+					t.Fatalf("without back1 a connection to b2 is served by %q: %v", got, err)
+				}
+			}
+			s.link(n, s.backends[0], "back1", 3)
+			s.logged("msg=link device=back1 state=up")
+			s.served("http://198.18.1.1:81/", 20*time.Second) // b1's alone
+
+			s.deleted("front")
+			s.link(n, s.client, "front", 0)
+			s.logged("msg=link device=front state=up")
+			s.served("http://198.18.1.1:81/", 20*time.Second)
+			for c, name := range conns {
+				if got, err := ask(c); err != nil || got != name {
+					t.Fatalf("a connection to %s is served by %q: %v", name, got, err)
+				}
+			}
+			s.stop()
+		})
+	}
+}
+
+// deleted deletes an interface of the gateway and waits until the gateway has seen it.
+func (s *site) deleted(name string) {
+	s.t.Helper()
+	_, err := s.gate.Run("ip", "link", "del", name)
+	s.must(err)
+	s.logged("msg=link device=" + name + " state=gone")
+}
+
+// logged waits for a record of the gateway.
+func (s *site) logged(record string) {
+	s.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(s.log.String(), record); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("not logged: %s", record)
+		}
+	}
+}
