@@ -231,7 +231,7 @@ func (s *site) stop() daemon.Summary {
 	s.must(s.cmd.Wait())
 	var sum daemon.Summary
 	s.must(json.Unmarshal(s.out.Bytes(), &sum))
-	total := sum.Forwarded + sum.Delivered
+	total := sum.Forwarded + sum.Delivered + sum.Merged
 	for _, n := range sum.Dropped {
 		total += n
 	}
@@ -239,7 +239,7 @@ func (s *site) stop() daemon.Summary {
 	for _, d := range sum.Devices {
 		rx += d.RxPackets
 	}
-	handled = sum.Gateway.Forwarded
+	handled = sum.Gateway.Forwarded + sum.Merged // the gateway decides on the first of those that are joined
 	for _, n := range sum.Gateway.Dropped {
 		handled += n
 	}

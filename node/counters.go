@@ -15,12 +15,13 @@ import (
 // neither side.
 //
 // The JSON keys are stable. After Run, Received + Originated = Forwarded + Delivered +
-// the sum of Dropped.
+// Merged + the sum of Dropped.
 type Counters struct {
 	Received   uint64            `json:"received_packets"`
 	Originated uint64            `json:"originated_packets"` // made here
 	Forwarded  uint64            `json:"forwarded_packets"`
 	Delivered  uint64            `json:"delivered_packets"`
+	Merged     uint64            `json:"merged_packets"`  // TCP segments joined to the one before, which counts for them
 	Dropped    map[string]uint64 `json:"dropped_packets"` // by reason
 }
 
@@ -52,7 +53,7 @@ func (n *Node) Stats() (sum stack.Stats) {
 func (n *Node) Counters() Counters {
 	total := n.Stats()
 	c := Counters{
-		Received: total.Received, Originated: total.Originated, Forwarded: total.Forwarded, Delivered: total.Delivered,
+		Received: total.Received, Originated: total.Originated, Forwarded: total.Forwarded, Delivered: total.Delivered, Merged: total.Merged,
 		Dropped: map[string]uint64{},
 	}
 	for v, k := range total.Dropped {
@@ -96,14 +97,18 @@ func (c *Counters) Balance() string {
 		}
 	}
 	sign := "="
-	if c.Received+c.Originated != c.Forwarded+c.Delivered+dropped {
+	if c.Received+c.Originated != c.Forwarded+c.Delivered+c.Merged+dropped {
 		sign = "is not"
 	}
 	came := fmt.Sprintf("received %d", c.Received)
 	if c.Originated > 0 {
 		came += fmt.Sprintf(" + originated %d", c.Originated)
 	}
-	line := fmt.Sprintf("%s %s forwarded %d + delivered %d + dropped %d", came, sign, c.Forwarded, c.Delivered, dropped)
+	merged := ""
+	if c.Merged > 0 {
+		merged = fmt.Sprintf(" + merged %d", c.Merged)
+	}
+	line := fmt.Sprintf("%s %s forwarded %d + delivered %d%s + dropped %d", came, sign, c.Forwarded, c.Delivered, merged, dropped)
 	if len(reasons) > 0 {
 		line += " (" + strings.Join(reasons, ", ") + ")"
 	}

@@ -226,10 +226,15 @@ func (n *Node) Whole(dev int) bool { return n.whole[dev] }
 // SetOffload trades the price of segmentation against what services can do with large
 // packets. It makes the devices pass large packets (GSO, GRO) whole, or segment them,
 // and reports what they do now: they pass them whole only where every device can.
+// With it the loops join segments that come in one burst (stack.Loop.SetGRO), where every
+// device can send the result.
 func (n *Node) SetOffload(whole bool) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.offload = whole && device.CanOffload(n.devices...)
+	for _, l := range n.loops {
+		l.SetGRO(whole)
+	}
 	return n.offload, device.SetOffload(n.offload, n.devices...)
 }
 

@@ -166,7 +166,11 @@ func TestTheBalanceShowsEveryReasonAndWhetherTheSumIsRight(t *testing.T) {
 	if got := c.Balance(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	c.Originated = 0
+	c.Received, c.Merged = 9, 4
+	if got := c.Balance(); !strings.HasPrefix(got, "received 9 + originated 2 = forwarded 3 + delivered 1 + merged 4 + dropped 3") {
+		t.Errorf("%q", got)
+	}
+	c.Originated, c.Received, c.Merged = 0, 5, 0
 	if got := c.Balance(); !strings.HasPrefix(got, "received 5 is not forwarded 3") {
 		t.Errorf("%q", got)
 	}

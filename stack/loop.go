@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/clock"
@@ -81,6 +82,8 @@ type Loop struct {
 	done    []*packet.Batch // scratch for Engine.Poll
 	inside  int             // batches inside the engine
 	first   int             // device that receives first
+	gro     gro
+	groOn   atomic.Bool // SetGRO
 
 	// onePacket says that the last burst was one packet and no Exit has followed it: see
 	// LoopLock.Exit.
@@ -196,6 +199,18 @@ func (l *Loop) SetHandler(h Handler) {
 	}
 	l.handler = h
 	l.attachPlacer()
+}
+
+// SetGRO makes the loop join the TCP segments of a flow that come in one burst to one large packet (packet.FlagOffload) before
+// its handler gets them, or stops that. Stats.Merged counts the segments that were joined to another. It reports what the loop does
+// now: every device must send large packets (pmd.CapOffload), because the handler may send one by any. Any
+// goroutine may call it.
+func (l *Loop) SetGRO(on bool) bool {
+	for i := range l.out.queues {
+		on = on && l.out.queues[i].caps&pmd.CapOffload != 0
+	}
+	l.groOn.Store(on)
+	return on
 }
 
 // PayloadPlacer is a Handler that knows where the payload of a large packet belongs before it is received: a host. Its method

@@ -135,6 +135,9 @@ func (l *Loop) finish(now clock.Time) int {
 		if l.moderation != nil {
 			l.moderation.note(b)
 		}
+		if l.groOn.Load() {
+			l.count.Merged += l.gro.merge(b)
+		}
 		l.handle(now, b)
 		b.Reset()
 		l.free = append(l.free, b)

@@ -9,7 +9,7 @@ import (
 // Stats counts what a loop did with packets (not descriptors: a packet of several frames counts
 // once). At rest, when no packet is inside the engine or waits for a transmit ring,
 //
-//	Received + Originated + TakenOver = Forwarded + Delivered + sum of Dropped + HandedOver
+//	Received + Originated + TakenOver = Forwarded + Delivered + sum of Dropped + HandedOver + Merged
 //
 // exactly. Over all loops of a Mesh TakenOver = HandedOver. A running loop has InFlight packets
 // between the two sides.
@@ -21,6 +21,7 @@ type Stats struct {
 	Forwarded     uint64 // taken by a driver's Tx
 	Delivered     uint64 // taken by the handler
 	HandedOver    uint64 // to other loops
+	Merged        uint64 // segments that were joined to a packet received before them, and are a part of it from then on
 	Dropped       [packet.Verdicts]uint64
 
 	Iterations uint64 // times the loop polled its devices
@@ -40,7 +41,7 @@ func (s *Stats) TotalDropped() (n uint64) {
 // the other side yet. What lies between two loops is in flight in none of them: it is HandedOver and
 // not TakenOver.
 func (s *Stats) InFlight() uint64 {
-	return s.Received + s.Originated + s.TakenOver - s.Forwarded - s.Delivered - s.TotalDropped() - s.HandedOver
+	return s.Received + s.Originated + s.TakenOver - s.Forwarded - s.Delivered - s.TotalDropped() - s.HandedOver - s.Merged
 }
 
 // Add adds t to s: the sum over loops.
@@ -56,10 +57,10 @@ func (s *Stats) Add(t Stats) {
 
 // scalars lists the counters but Dropped, so that they can be copied and added in a loop: the sources
 // of packets before their ends (see published.load).
-func (s *Stats) scalars() [10]*uint64 {
+func (s *Stats) scalars() [11]*uint64 {
 	return [...]*uint64{
 		&s.Received, &s.ReceivedBytes, &s.Originated, &s.TakenOver,
-		&s.Forwarded, &s.Delivered, &s.HandedOver, &s.Iterations, &s.Busy, &s.Sleeps,
+		&s.Forwarded, &s.Delivered, &s.HandedOver, &s.Merged, &s.Iterations, &s.Busy, &s.Sleeps,
 	}
 }
 
@@ -67,7 +68,7 @@ func (s *Stats) scalars() [10]*uint64 {
 // writer, so plain loads tell it what readers see, and unchanged counters cost no store: a store
 // would take the cache line from every reader.
 type published struct {
-	scalars [10]atomic.Uint64
+	scalars [11]atomic.Uint64
 	dropped [packet.Verdicts]atomic.Uint64
 	last    [packet.Verdicts]uint64 // what dropped holds, for the loop
 }

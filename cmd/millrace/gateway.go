@@ -39,11 +39,11 @@ file it does not start and exits with code 3. The other commands ask the running
 gateway over its control socket.
 
 Changes are logged to standard error, one per line. At the end the counters are
-printed: received = forwarded + delivered + dropped by reason.
+printed: received = forwarded + delivered + merged + dropped by reason.
 
 --json logs JSON and prints the counters as one object: schema, received_packets,
-originated_packets, forwarded_packets, delivered_packets, dropped_packets,
-devices, engine, gateway.`
+originated_packets, forwarded_packets, delivered_packets, merged_packets,
+dropped_packets, devices, engine, gateway.`
 
 const gatewayExamples = `  millrace gateway -c gateway.yaml
   millrace gateway check -c gateway.yaml && millrace gateway reload

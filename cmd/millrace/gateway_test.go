@@ -182,7 +182,7 @@ func TestGatewayServesReloadsAndEndsWithABalance(t *testing.T) {
 			if err := json.Unmarshal([]byte(out.String()), &s); err != nil {
 				t.Fatalf("%v in %q", err, out.String())
 			}
-			sum := s.Forwarded + s.Delivered
+			sum := s.Forwarded + s.Delivered + s.Merged
 			for _, n := range s.Dropped {
 				sum += n
 			}

@@ -61,12 +61,13 @@ type Status struct {
 }
 
 // Counts are the packets of all loops since the start. At rest Received + Originated = Forwarded +
-// Delivered + the sum of Dropped.
+// Delivered + Merged + the sum of Dropped.
 type Counts struct {
 	Received   uint64            `json:"received_packets"`
 	Originated uint64            `json:"originated_packets"`
 	Forwarded  uint64            `json:"forwarded_packets"`
 	Delivered  uint64            `json:"delivered_packets"`
+	Merged     uint64            `json:"merged_packets"`  // TCP segments joined to the one before, which counts for them
 	Dropped    map[string]uint64 `json:"dropped_packets"` // by reason
 }
 

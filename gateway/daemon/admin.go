@@ -109,7 +109,7 @@ func (d *Daemon) status(gate gateway.Status) admin.Status {
 		Version: d.opt.Build.Version, Config: d.file, Started: d.node.Started(), Gateway: gate,
 		Reload: reload, Engine: engine,
 		Counts: admin.Counts{
-			Received: counts.Received, Originated: counts.Originated, Forwarded: counts.Forwarded, Delivered: counts.Delivered, Dropped: counts.Dropped,
+			Received: counts.Received, Originated: counts.Originated, Forwarded: counts.Forwarded, Delivered: counts.Delivered, Merged: counts.Merged, Dropped: counts.Dropped,
 		},
 	}
 }
