@@ -240,12 +240,35 @@ func (g *Gateway) buildEndpoints(s *datapath.Snapshot, id uint32) {
 			e.ResetUnknown = e.ResetUnknown || b.Configured && sv.ResetUnknown
 			e.Transparent = e.Transparent || b.Configured && sv.Transparent && !sv.Mode.Direct()
 		}
+		e.PickUp = g.pickUpOf(s, to)
 		e.WasTransparent = e.WasTransparent || e.Transparent
 		e.Hop = hopOf(g.hops[e.Addr()])
 		if e != *s.Endpoints[to] {
 			s.Endpoints[to] = &e
 		}
 	}
+}
+
+// pickUpOf returns what packets of an endpoint belong to where no connection is known: to the one service address of
+// its family that leads there with clients' own addresses.
+func (g *Gateway) pickUpOf(s *datapath.Snapshot, endpoint uint32) (p datapath.PickUp) {
+	is4 := s.Endpoints[endpoint].Addr().Is4()
+	for _, user := range g.reg.users[endpoint] {
+		b := s.Backends[user]
+		if sv := s.Services[b.Service]; !b.Configured || sv.Mode.Direct() || !sv.Transparent || !sv.PickUp {
+			continue
+		}
+		for _, vip := range g.services[b.Service].vips {
+			switch {
+			case s.VIPs[vip].Addr().Is4() != is4:
+			case p.Known:
+				return datapath.PickUp{}
+			default:
+				p = datapath.PickUp{VIP: vip, Backend: user, Known: true}
+			}
+		}
+	}
+	return p
 }
 
 // backendAddrs returns the distinct addresses that need a next hop: those of the configuration's

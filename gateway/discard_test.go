@@ -125,8 +125,8 @@ func TestUnknownSegmentsAreAnsweredAsTheServiceSays(t *testing.T) {
 		{"", "reset", "reset"},
 		{"unknown: reset", "reset", "reset"},
 		{"unknown: drop", "dropped", "dropped"},
-		{"source: client", "picked up", "dropped"},
-		{"source: client\n    unknown: pickup", "picked up", "dropped"},
+		{"source: client", "picked up", "picked up"},
+		{"source: client\n    unknown: pickup", "picked up", "picked up"},
 		{"source: client\n    unknown: reset", "reset", "reset"},
 		{"source: client\n    unknown: drop", "dropped", "dropped"},
 	} {

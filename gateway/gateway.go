@@ -85,6 +85,8 @@ type Gateway struct {
 
 	portsWarned time.Time // when OnPortsShort was called
 
+	clientsAsked chan struct{} // a loop asks for the way to clients
+
 	checks    *health.Checker
 	detectors map[poolKey]*outlierDetector
 	ejected   map[uint32]*ejection
@@ -114,12 +116,14 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 		reg:    newRegistry(loops),
 		wanted: map[uint32]*config.Service{}, planned: map[uint32]time.Time{}, dirty: map[netip.Addr]nexthop.Hop{},
 		down: map[uint32]bool{}, cut: map[uint32]bool{}, hops: map[netip.Addr]nexthop.Hop{},
-		ejected: map[uint32]*ejection{}, wake: make(chan struct{}, 1),
+		ejected: map[uint32]*ejection{}, wake: make(chan struct{}, 1), clientsAsked: make(chan struct{}, 1),
 	}
 	g.checks = g.newChecker()
 	g.snap.Store(g.build(&datapath.Snapshot{Devices: slices.Clone(opt.Devices)}, c))
 	for i := range loops {
-		g.handlers = append(g.handlers, datapath.New(handlerOptions(c, i), &g.snap))
+		h := datapath.New(handlerOptions(c, i), &g.snap)
+		h.ResolveClients(g.askForClients)
+		g.handlers = append(g.handlers, h)
 	}
 	g.mu.Lock()
 	g.startChecks()
@@ -131,6 +135,14 @@ func Open(c *config.Config, opt Options) (*Gateway, error) {
 	g.watched.Go(func() { g.watch(ctx) })
 	g.watchHops(addrs)
 	return g, nil
+}
+
+// askForClients wakes ResolveClients. A loop calls it.
+func (g *Gateway) askForClients() {
+	select {
+	case g.clientsAsked <- struct{}{}:
+	default: // it is awake already
+	}
 }
 
 func handlerOptions(c *config.Config, loop int) datapath.Options {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/gateway/daemon"
+	"github.com/millrace/millrace/internal/testnet"
 )
 
 // Two gateways with one configuration, between the client and the backends of a modes site:
@@ -30,6 +31,17 @@ type pair struct {
 func newPair(t *testing.T, prefix string) *pair {
 	t.Helper()
 	s, n := layOutModes(t, prefix, "afxdp")
+	p := layOutPair(t, s, n)
+	p.startModes()
+	p.lead(1)
+	p.second.start("http://198.18.1.1:8120/", "http://[2001:db8:1::1]:8150/") // replies to what NAT sends go to the first
+	p.lead(0)
+	return p
+}
+
+// layOutPair adds a second gateway to a site, with the first one's configuration.
+func layOutPair(t *testing.T, s *site, n *testnet.Net) *pair {
+	t.Helper()
 	gate2 := n.Namespace("gate2")
 	link := func(host int, dev string, net int) {
 		ns := s.client
@@ -48,12 +60,9 @@ func newPair(t *testing.T, prefix string) *pair {
 		s.must(gate2.Route(fmt.Sprintf("198.18.%d.2/32", 3+i), fmt.Sprintf("198.18.%d.2", 23+i)))
 		s.must(gate2.Route(fmt.Sprintf("2001:db8:%d::2/128", 3+i), fmt.Sprintf("2001:db8:%d::2", 23+i)))
 	}
-	p := &pair{site: s, second: &site{t: t, client: s.client, gate: gate2, backends: s.backends, file: s.file}}
-	p.startModes()
-	p.lead(1)
-	p.second.start("http://198.18.1.1:8120/", "http://[2001:db8:1::1]:8150/") // replies to what NAT sends go to the first
-	p.lead(0)
-	return p
+	s.must(gate2.Route("198.18.0.2/32", "198.18.7.2"))
+	s.must(gate2.Route("2001:db8::2/128", "2001:db8:7::2"))
+	return &pair{site: s, second: &site{t: t, client: s.client, gate: gate2, backends: s.backends, file: s.file}}
 }
 
 // lead has the client's packets to the service addresses go to one of the gateways, from the addresses

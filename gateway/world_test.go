@@ -32,6 +32,8 @@ type world struct {
 	arena  *packet.Arena
 	now    clock.Time
 	events []Event
+
+	commands chan func() // for the loop, from the control side
 }
 
 var (
@@ -107,8 +109,9 @@ func newWorldWith(t testing.TB, c *config.Config, r nexthop.Resolver) *world {
 	t.Helper()
 	w := &world{
 		t: t, now: clock.Time(time.Hour),
-		arena:  &packet.Arena{Mem: make([]byte, 256<<frameBits), Shift: frameBits},
-		engine: gpukern.NewCPU(gpukern.Config{}),
+		commands: make(chan func(), 16),
+		arena:    &packet.Arena{Mem: make([]byte, 256<<frameBits), Shift: frameBits},
+		engine:   gpukern.NewCPU(gpukern.Config{}),
 	}
 	g, err := Open(c, Options{
 		Devices:  []datapath.Device{{Name: "gw0", MAC: macGw0, MTU: 1500}, {Name: "gw1", MAC: macGw1, MTU: 1500}},

@@ -277,6 +277,8 @@ func (r *slowResolver) Watch([]netip.Addr, func(netip.Addr, nexthop.Hop)) {
 	}
 }
 
+func (r *slowResolver) Find([]netip.Addr, func(netip.Addr, nexthop.Hop)) {}
+
 func (r *slowResolver) Close() error { return nil }
 
 func TestCloseWaitsForAReload(t *testing.T) {

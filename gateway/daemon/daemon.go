@@ -151,6 +151,7 @@ func (d *Daemon) service() node.Service {
 		Background: func(ctx context.Context) {
 			var all sync.WaitGroup
 			all.Go(func() { d.announceLoop(ctx) })
+			all.Go(func() { d.gate.ResolveClients(ctx, stack.Now, d.node.OnLoop) })
 			d.events.run(ctx)
 			all.Wait()
 		},

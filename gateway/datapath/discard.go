@@ -42,8 +42,10 @@ func (h *Handler) discard(n int, canWait bool) bool {
 func (h *Handler) resetEnds(n int) {
 	c, s := &h.table.conns[n], &h.table.sequences[n]
 	front, to := &h.snap.VIPs[c.vip], h.snap.Endpoints[c.endpoint]
-	hop := c.clientHop()
-	h.sendResets(&hop, flow{front.addr, c.client, front.Port, c.clientPort}, s[sideClient].acked, s[sideBackend].end)
+	hop := h.clientHop(c)
+	if hop.State == HopReady {
+		h.sendResets(&hop, flow{front.addr, c.client, front.Port, c.clientPort}, s[sideClient].acked, s[sideBackend].end)
+	}
 	seen := c.client
 	if c.snat != 0 {
 		seen = h.snap.snats[c.snat]

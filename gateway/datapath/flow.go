@@ -138,7 +138,7 @@ func (h *Handler) updateFromClient(n int, v *view) {
 	if again && before == stateMidFlow && c.state == stateMidFlow {
 		c.state = stateEstablished
 	}
-	if c.state.confirmed() || again && c.state == stateUDP {
+	if c.state.confirmed() || c.state == stateUDP && (again || c.origin == originBackend) {
 		h.confirm(n)
 	}
 }
@@ -169,7 +169,7 @@ func (h *Handler) updateFromBackend(n int, v *view) {
 	if c.state.ending() && c.pair != 0 {
 		h.trackEnd(n, v, before, false)
 	}
-	if c.halfSlot != 0 && (c.state == stateUDP || c.state.confirmed()) {
+	if c.halfSlot != 0 && (c.state == stateUDP && c.origin != originBackend || c.state.confirmed()) {
 		h.confirm(n)
 	}
 }
@@ -244,6 +244,9 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 		h.forget(n)
 		n = -1
 	}
+	if n < 0 && !toUs && h.snap.Endpoints[from].PickUp.Known {
+		return h.pickUp(v, from)
+	}
 	if n < 0 {
 		if v.d.Proto == wire.ProtoTCP && h.snap.Endpoints[from].ResetUnknown && h.reset(v, answerUnknown) {
 			return packet.Forward
@@ -260,7 +263,7 @@ func (h *Handler) outbound(v *view) packet.Verdict {
 // reply passes the router that the client's packets pass.
 func (h *Handler) toClient(n int, v *view) packet.Verdict {
 	c := &h.table.conns[n]
-	hop := c.clientHop()
+	hop := h.clientHop(c)
 	front, service := &h.snap.VIPs[c.vip], h.snap.Backends[c.backend].Service
 	if verdict := h.checkHop(v, &hop); verdict != packet.Forward {
 		if c.snat == 0 {
@@ -347,7 +350,7 @@ func (h *Handler) complete(c *Conn, s *Service, v *view) packet.Verdict {
 	if !h.source(c, s, v) {
 		return packet.DropPortsFull
 	}
-	c.setDeltas(v, h.snap)
+	c.setDeltas(h.snap)
 	return packet.Forward
 }
 

@@ -32,6 +32,7 @@ type Handler struct {
 	table      *table
 	ports      *ports
 	survey     portSurvey
+	clientHops clientHops
 	fragments  *fragments
 	held       *heldFragments
 	candidate  int32 // the connection that the packet may belong to; -1 is none; see prefetcher

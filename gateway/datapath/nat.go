@@ -86,15 +86,14 @@ type rewrite struct {
 }
 
 // setDeltas computes what rewriting adds to the checksums (RFC 1624 eqn. 3): a constant of the connection,
-// because every packet of it has the same addresses and ports before and after. v is the packet that opens
-// it, not yet rewritten. Replies change by the complement.
-func (c *Conn) setDeltas(v *view, s *Snapshot) {
-	src, to := c.client, s.Endpoints[c.endpoint]
+// because every packet of it has the same addresses and ports before and after. Replies change by the complement.
+func (c *Conn) setDeltas(s *Snapshot) {
+	src, front, to := c.client, &s.VIPs[c.vip], s.Endpoints[c.endpoint]
 	if c.snat != 0 {
 		src = s.snats[c.snat]
 	}
-	c.l3Delta = wire.AddDiff(v.src.diff(src), v.dst.diff(to.addr))
-	before, after := uint32(v.sport)<<16|uint32(v.dport), uint32(c.sourcePort)<<16|uint32(to.Port)
+	c.l3Delta = wire.AddDiff(c.client.diff(src), front.addr.diff(to.addr))
+	before, after := uint32(c.clientPort)<<16|uint32(front.Port), uint32(c.sourcePort)<<16|uint32(to.Port)
 	c.l4Delta = wire.AddDiff(c.l3Delta, wire.Diff32(before, after))
 }
 

@@ -221,10 +221,11 @@ type Endpoint struct {
 	addr           addr
 	Port           uint16
 	Proto          uint8
-	InUse          bool // by a backend of the configuration
-	Transparent    bool // one of them answers to clients' own addresses
-	ResetUnknown   bool // its segments of unknown connections are reset
-	WasTransparent bool // or did in an earlier configuration: connections may be left
+	InUse          bool   // by a backend of the configuration
+	Transparent    bool   // one of them answers to clients' own addresses
+	ResetUnknown   bool   // its segments of unknown connections are reset
+	WasTransparent bool   // or did in an earlier configuration: connections may be left
+	PickUp         PickUp // of packets without a connection
 	Hop            Hop
 }
 

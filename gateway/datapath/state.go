@@ -53,7 +53,7 @@ func (s state) ending() bool { return s >= stateHalfClosed }
 // sides have acknowledged all that was sent.
 func (c *Conn) fromClient(flags wire.TCPFlags, acknowledged bool) {
 	if flags&(wire.FlagSYN|wire.FlagACK|wire.FlagRST) == wire.FlagACK &&
-		(c.state == stateAnswered || c.direct() && c.state == stateSynSent) {
+		(c.state == stateAnswered || c.direct() && c.state == stateSynSent || c.origin == originBackend && c.state == stateMidFlow) {
 		c.state = stateEstablished
 	}
 	c.close(flags, connClientFIN, acknowledged)
@@ -64,7 +64,7 @@ func (c *Conn) fromBackend(flags wire.TCPFlags, acknowledged bool) {
 	switch {
 	case c.state == stateSynSent && flags&(wire.FlagSYN|wire.FlagACK) == wire.FlagSYN|wire.FlagACK:
 		c.state = stateAnswered
-	case c.state == stateMidFlow:
+	case c.state == stateMidFlow && c.origin != originBackend:
 		c.state = stateEstablished
 	}
 	c.close(flags, connBackendFIN, acknowledged)

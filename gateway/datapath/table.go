@@ -30,6 +30,7 @@ type Conn struct {
 	lists      uint8   // 56: mark of the source lists that let it in
 	flags      uint8   // 57
 	scales     uint8   // 58: window scales, see sequences
+	origin     origin  // 59: who opened it here
 	pair       uint32  // 60: number of the SNAT address and endpoint that the source port is of; 0 is none
 }
 
@@ -42,6 +43,15 @@ const (
 	connTimeWait               // the backend closed first: it ends in TIME-WAIT
 	connOtherSYN               // the client has sent SYNs with different numbers
 	connLoose                  // segments have passed that were not followed: picked up mid-flow, or in fragments
+)
+
+// origin is what opened a connection in this table.
+type origin uint8
+
+const (
+	originClient  origin = iota // a packet of the client
+	originBackend               // a packet of the backend: picked up mid-flow
+	originPeer                  // a record of another gateway, and no packet since
 )
 
 // ticks is a coarse time: units of 2^24 ns, 16.8 ms. It wraps after 2.3 years; only differences

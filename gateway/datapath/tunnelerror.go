@@ -56,7 +56,10 @@ func (h *Handler) tunnelError(v *view, b []byte) packet.Verdict {
 	if !h.mayAnswer(answerKind(m), q.src) {
 		return packet.DropRateLimit
 	}
-	hop := c.clientHop()
+	hop := h.clientHop(c)
+	if verdict := hop.usable(); verdict != packet.Forward {
+		return verdict
+	}
 	return h.sendICMPErrorToClient(v, &q, m, &hop)
 }
 

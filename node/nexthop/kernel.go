@@ -28,11 +28,20 @@ type Kernel struct {
 	mu      sync.Mutex
 	addrs   []netip.Addr
 	changed func(netip.Addr, Hop)
+	finds   []find // that have not been seen yet
 
 	// These belong to resolveLoop.
 	reported   map[netip.Addr]Hop
 	lastLinks  map[int]link                  // as last read whole; nil before
 	lastNeighs map[neighborKey]netlink.Neigh // the same
+	finding    []find                        // addresses that Find wants and that have not been found yet
+}
+
+// find is an address that is to be resolved once.
+type find struct {
+	addr  netip.Addr
+	found func(netip.Addr, Hop)
+	until time.Time // it is forgotten then
 }
 
 // kernelTables is the part of netlink.Handle that the resolver uses, so that tests can interrupt it.
@@ -51,6 +60,13 @@ const (
 	resolveGap   = 20 * time.Millisecond
 	resolveEvery = 5 * time.Second
 	resolveSoon  = 500 * time.Millisecond // while a hop is unresolved: ask the kernel again
+)
+
+// An address that Find wants is tried for findTime, and at most maxFinds are tried at once: what is beyond is
+// dropped, and asked for again by whoever still wants it.
+const (
+	findTime = 3 * time.Second
+	maxFinds = 1 << 16
 )
 
 // NewKernel returns a resolver for the network namespace of the calling thread. devices
@@ -116,6 +132,17 @@ func (r *Kernel) Watch(addrs []netip.Addr, changed func(netip.Addr, Hop)) {
 	r.notify()
 }
 
+// Find implements Resolver.
+func (r *Kernel) Find(addrs []netip.Addr, found func(netip.Addr, Hop)) {
+	until := time.Now().Add(findTime)
+	r.mu.Lock()
+	for _, a := range addrs[:min(len(addrs), maxFinds-min(len(r.finds), maxFinds))] {
+		r.finds = append(r.finds, find{a, found, until})
+	}
+	r.mu.Unlock()
+	r.notify()
+}
+
 // Close implements Resolver.
 func (r *Kernel) Close() error {
 	r.stop()
@@ -173,7 +200,27 @@ func (r *Kernel) resolveAll() bool {
 		reported[a] = hop
 	}
 	r.reported = reported
-	return all
+	return r.findAll(&view) && all
+}
+
+// findAll reports the addresses that Find wants and that are resolved now, and returns whether none is left.
+func (r *Kernel) findAll(v *view) bool {
+	r.mu.Lock()
+	r.finding = append(r.finding, r.finds[:min(len(r.finds), maxFinds-len(r.finding))]...)
+	r.finds = nil
+	r.mu.Unlock()
+	left := r.finding[:0]
+	for _, f := range r.finding {
+		switch hop, ok := r.resolve(f.addr, v); {
+		case ok && hop.State != Unresolved:
+			f.found(f.addr, hop)
+		case time.Now().Before(f.until):
+			left = append(left, f)
+		}
+	}
+	clear(r.finding[len(left):])
+	r.finding = left
+	return len(left) == 0
 }
 
 // view is the kernel's interfaces and neighbours at one time.

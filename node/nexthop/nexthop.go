@@ -39,7 +39,12 @@ type Resolver interface {
 	// come from any goroutine, one at a time; changed must not call the resolver.
 	Watch(addrs []netip.Addr, changed func(netip.Addr, Hop))
 
-	// Close ends the calls of changed.
+	// Find resolves addresses once: found is called with the hop of each when it is known to be ready or
+	// without a route. Addresses that do not answer within a few seconds are forgotten. Calls come as those of
+	// changed, under the same rule.
+	Find(addrs []netip.Addr, found func(netip.Addr, Hop))
+
+	// Close ends the calls of changed and found.
 	Close() error
 }
 
@@ -56,6 +61,9 @@ func (r Static) Watch(addrs []netip.Addr, changed func(netip.Addr, Hop)) {
 		changed(a, hop)
 	}
 }
+
+// Find reports the hop of each address.
+func (r Static) Find(addrs []netip.Addr, found func(netip.Addr, Hop)) { r.Watch(addrs, found) }
 
 // Close does nothing.
 func (r Static) Close() error { return nil }

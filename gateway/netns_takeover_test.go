@@ -1,0 +1,217 @@
+package gateway_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A gateway takes over the connections of one that is killed: the network of newPair, with a link between the gateways
+// for their control traffic:
+//
+//	gate sync 198.18.9.1 ---- sync 198.18.9.2 gate2
+//
+// Which gateway has the addresses is up to routes: those of the client and of the backends lead to one at a time.
+
+// takeover is a pair of gateways, of which one has the traffic.
+type takeover struct {
+	*pair
+}
+
+// takeoverConfig has a service with SNAT addresses on port 80 and one with clients' own on port 81. The first verb is
+// the key sync of the gateway.
+const takeoverConfig = `
+devices: [{name: front, driver: afxdp}, {name: back1, driver: afxdp}, {name: back2, driver: afxdp}]
+snat: [198.18.2.1, "2001:db8:2::1"]
+admin: {socket: ""}
+%s
+services:
+  - name: snat
+    address: [198.18.1.1:80, "[2001:db8:1::1]:80"]
+    backends: &backends
+      - {name: b1, address: [198.18.3.2:8080, "[2001:db8:3::2]:8080"]}
+      - {name: b2, address: [198.18.4.2:8080, "[2001:db8:4::2]:8080"]}
+  - name: client
+    source: client
+    address: [198.18.1.1:81, "[2001:db8:1::1]:81"]
+    backends:
+      - {name: b1, address: [198.18.3.2:8081, "[2001:db8:3::2]:8081"]}
+      - {name: b2, address: [198.18.4.2:8081, "[2001:db8:4::2]:8081"]}
+  - name: udp
+    protocol: udp
+    address: [198.18.1.1:53, "[2001:db8:1::1]:53"]
+    backends: *backends
+`
+
+// newTakeover lays out the network and starts both gateways, each with its key sync.
+func newTakeover(t *testing.T, prefix string, sync [2]string) *takeover {
+	t.Helper()
+	s, n := layOut(t, prefix)
+	p := &takeover{layOutPair(t, s, n)}
+	for i := range p.backends {
+		p.servePaced(i)
+	}
+	s.must(n.Link(p.gate, "sync", p.second.gate, "sync"))
+	s.must(p.gate.Up("sync", "198.18.9.1/24"))
+	s.must(p.second.gate.Up("sync", "198.18.9.2/24"))
+	p.second.file = filepath.Join(t.TempDir(), "second.yaml")
+	for i, gate := range []*site{p.site, p.second} {
+		s.must(os.WriteFile(gate.file, fmt.Appendf(nil, takeoverConfig, sync[i]), 0o644))
+	}
+	p.leadAll(1)
+	p.second.start()
+	p.awaitServed()
+	p.leadAll(0)
+	p.start()
+	p.awaitServed()
+	return p
+}
+
+// leadAll has the client's and the backends' packets go to one of the gateways.
+func (p *takeover) leadAll(to int) {
+	p.t.Helper()
+	p.leadBackends(to)
+	p.lead(to)
+}
+
+func (p *takeover) leadBackends(to int) {
+	p.t.Helper()
+	for i, ns := range p.backends {
+		four, six, dev := fmt.Sprintf("198.18.%d.1", 3+i), fmt.Sprintf("2001:db8:%d::1", 3+i), "eth0"
+		if to == 1 {
+			four, six, dev = fmt.Sprintf("198.18.%d.1", 23+i), fmt.Sprintf("2001:db8:%d::1", 23+i), "eth1"
+		}
+		_, err := ns.Run("ip", "route", "replace", "default", "via", four, "dev", dev, "src", fmt.Sprintf("198.18.%d.2", 3+i))
+		p.must(err)
+		_, err = ns.Run("ip", "-6", "route", "replace", "default", "via", six, "dev", dev, "src", fmt.Sprintf("2001:db8:%d::2", 3+i))
+		p.must(err)
+	}
+}
+
+// awaitServed waits until the gateway that has the traffic serves both families.
+func (p *takeover) awaitServed() {
+	p.t.Helper()
+	for _, host := range []string{"198.18.1.1", "[2001:db8:1::1]"} {
+		for _, port := range []int{80, 81} {
+			var err error
+			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+				if err = p.knock("tcp", fmt.Sprintf("%s:%d", host, port), time.Second); err == nil {
+					break
+				}
+			}
+			p.must(err)
+		}
+	}
+}
+
+// The download: so many bytes in so many pieces, with a pause after each.
+const (
+	downloadSize   = 200_000
+	downloadPieces = 50
+	downloadPause  = 20 * time.Millisecond
+)
+
+// servePaced starts backend i's server, which sends a download on each connection as soon as it is open.
+func (p *takeover) servePaced(i int) {
+	p.t.Helper()
+	p.must(p.backends[i].Do(func() error {
+		for _, port := range []string{":8080", ":8081"} {
+			l, err := net.Listen("tcp", port)
+			if err != nil {
+				return err
+			}
+			p.t.Cleanup(func() { l.Close() })
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go func() {
+						defer c.Close()
+						from := sequence()
+						for range downloadPieces {
+							if _, err := io.CopyN(c, from, downloadSize/downloadPieces); err != nil {
+								return
+							}
+							time.Sleep(downloadPause)
+						}
+					}()
+				}
+			}()
+		}
+		pc, err := net.ListenPacket("udp", ":8080")
+		if err != nil {
+			return err
+		}
+		p.t.Cleanup(func() { pc.Close() })
+		go answerLoop(pc, fmt.Sprintf("b%d", i+1))
+		return nil
+	}))
+}
+
+// downloads runs n downloads at once, from a port of both address families, and calls during when all are under way.
+// It returns how many failed.
+func (p *takeover) downloads(n, port int, during func()) (lost int) {
+	p.t.Helper()
+	want := fmt.Sprintf("%x", sumOf(downloadSize))
+	var under, done sync.WaitGroup
+	under.Add(n)
+	errs := make([]error, n)
+	for i := range n {
+		host := []string{"198.18.1.1", "[2001:db8:1::1]"}[i%2]
+		c := p.dial("tcp", fmt.Sprintf("%s:%d", host, port))
+		done.Go(func() {
+			c.SetDeadline(time.Now().Add(20 * time.Second))
+			sum, head := sha256.New(), make([]byte, 20_000)
+			_, err := io.ReadFull(c, head)
+			under.Done()
+			if err == nil {
+				sum.Write(head)
+				_, err = io.Copy(sum, c)
+			}
+			if got := fmt.Sprintf("%x", sum.Sum(nil)); err == nil && got != want {
+				err = fmt.Errorf("received %s, want %s", got, want)
+			}
+			errs[i] = err
+		})
+	}
+	under.Wait()
+	during()
+	done.Wait()
+	for _, err := range errs {
+		if err != nil {
+			if lost++; lost <= 3 {
+				p.t.Log(err)
+			}
+		}
+	}
+	return lost
+}
+
+// kill ends the first gateway as a power failure does, and leads the traffic to the second: the backends' first, so that
+// their packets reach it before their clients'.
+func (p *takeover) kill() {
+	p.t.Helper()
+	p.must(p.cmd.Process.Kill())
+	p.cmd.Wait()
+	p.leadBackends(1)
+	time.Sleep(300 * time.Millisecond)
+	p.lead(1)
+}
+
+// TestBackendsPacketsPickUpConnections kills one of two gateways that share nothing. With `source: client` the packets
+// of either side are enough for the other to go on.
+func TestBackendsPacketsPickUpConnections(t *testing.T) {
+	p := newTakeover(t, "mr-gwtake", [2]string{})
+	if lost := p.downloads(80, 81, p.kill); lost != 0 {
+		t.Errorf("%d of 80 downloads are lost", lost)
+	}
+	p.second.stop()
+}
