@@ -17,7 +17,7 @@ type Key struct {
 	Meaning string // in Markdown
 }
 
-var keyRow = regexp.MustCompile("(?m)^\\| `([a-z_.\\[\\]]+)` \\| ([^|]*) \\| ([^|]*) ?\\|$")
+var keyRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_.\\[\\]]+)` \\| ([^|]*) \\| ([^|]*) ?\\|$")
 
 // Keys returns the keys that the page of a command, "gateway" or "stack", lists, by path.
 func Keys(command string) (map[string]Key, error) {

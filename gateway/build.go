@@ -34,6 +34,7 @@ func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snap
 	s := old.Clone()
 	s.VIPs, s.Endpoints = slices.Clone(old.VIPs), slices.Clone(old.Endpoints)
 	s.Timeouts, s.Tunnel, s.DropL4 = datapath.NewTimeouts(idleTimes(&c.Table)), datapath.NewTunnel(c.Tunnel.GUEPort, c.Tunnel.Sources, c.Tunnel.TooBig == config.TooBigFragment), c.Checksum == "drop"
+	s.Selection = selectionOf(c)
 	s.SNAT4, s.SNAT6 = nil, nil
 	for _, a := range c.SNAT {
 		n := g.reg.snat(s, a)
@@ -61,6 +62,16 @@ func (g *Gateway) build(old *datapath.Snapshot, c *config.Config) *datapath.Snap
 		s.Index(c.SNAT)
 	}
 	return s
+}
+
+// selectionOf returns how a configuration selects backends.
+func selectionOf(c *config.Config) datapath.Selection {
+	now := datapath.NewSelectionKey(c.HashKey.Key)
+	before := now
+	if c.HashKey.Changed {
+		before = datapath.NewSelectionKey(c.HashKey.Before)
+	}
+	return datapath.Selection{Now: now, Before: before}
 }
 
 func idleTimes(t *config.Table) datapath.IdleTimes {
@@ -142,6 +153,12 @@ func (g *Gateway) enterService(s *datapath.Snapshot, id uint32) {
 	if sv.MSS == config.MSSAuto {
 		to.MSS = datapath.MSSAuto
 	}
+	to.Persistence = nil
+	if p := sv.Persistence; p != nil {
+		to.Persistence = datapath.NewPersistence(p.Prefix4, p.Prefix6)
+	}
+	to.LeastConnections = sv.Balance == config.BalanceLeastConnections
+	to.WhenFull = map[config.WhenFull]datapath.FullAction{config.FullReset: datapath.FullReset, config.FullDrop: datapath.FullDrop}[sv.WhenFull]
 	for _, ap := range sv.Addresses {
 		n := g.reg.vip(s, transport{ap, proto})
 		s.VIPs[n].Service = int32(id)
@@ -155,7 +172,26 @@ func (g *Gateway) enterService(s *datapath.Snapshot, id uint32) {
 		}
 		s.Backends[n].Configured, s.Backends[n].Mode = true, modeOf(sv.Mode)
 	}
+	g.enterLimits(s, to, sv)
 	g.enterRoute(s, to, o)
+}
+
+// enterLimits enters how many connections the backends of a service may have.
+func (g *Gateway) enterLimits(s *datapath.Snapshot, to *datapath.Service, sv *config.Service) {
+	to.Limited = false
+	for i := range sv.Backends {
+		b := &sv.Backends[i]
+		var limit *datapath.ConnLimit
+		if b.MaxConnections > 0 {
+			limit, to.Limited = &datapath.ConnLimit{Max: int64(b.MaxConnections)}, true
+		}
+		for _, ap := range b.Addresses {
+			n := g.reg.backends[nameOfBackend(sv, b.Name, ap)]
+			if s.Backends[n].Limit = limit; limit != nil {
+				limit.Of = append(limit.Of, n)
+			}
+		}
+	}
 }
 
 // enterRoute enters what the connection IDs of a service's packets say. The configuration has been

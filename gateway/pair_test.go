@@ -173,9 +173,8 @@ func TestWhatMovesAtTheWrongMomentIsKnown(t *testing.T) {
 					lost++
 				}
 				sv, began := s.Services[0], flowOf(f.opens).src
-				hash := datapath.FlowHash(began, 80)
-				now, _ := sv.NewFlow[datapath.Family4].Pick(hash)
-				before, _ := sv.MidFlow[datapath.Family4].Pick(hash)
+				now, _ := sv.NewFlow[datapath.Family4].Pick(s.FlowHash(sv, began, 80, false))
+				before, _ := sv.MidFlow[datapath.Family4].Pick(s.FlowHash(sv, began, 80, true))
 				if s.Backends[now].Endpoint != s.Backends[before].Endpoint && f.tcp == (f.born == 1) {
 					want++
 				}

@@ -64,6 +64,7 @@ type BackendStatus struct {
 	Check            *CheckStatus   `json:"check,omitempty"`    // the last probe
 	Removed          bool           `json:"removed"`            // by a reload; it has connections left
 	NextHop          string         `json:"next_hop"`           // "ready", "unresolved" or "no route"
+	MaxConnections   int            `json:"max_connections"`    // what the file says; 0 is none
 	Connections      uint64         `json:"connections"`
 	Closing          uint64         `json:"closing_connections"` // those of them that a FIN or RST has begun to close
 	Opened           uint64         `json:"opened_connections"`
@@ -263,6 +264,7 @@ func (g *Gateway) configStatus(st *BackendStatus, service, id uint32) {
 	if until := m.until; !m.drainOver && !until.IsZero() {
 		st.DrainUntil = &until
 	}
+	st.MaxConnections = m.config.MaxConnections
 	st.ConfigWeight, st.Weight, st.OperatorWeight = m.config.Weight, m.share(), m.weight >= 0
 	part, of := t.fraction(time.Now(), o.config.SlowStart)
 	st.SlowStartPercent = 100 * part / of

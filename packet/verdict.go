@@ -51,6 +51,7 @@ const (
 	DropReassembly                      // a fragment that overlaps, came too late or exceeds the reassembly limits
 	DropNeighbor                        // ARP or neighbour discovery that is malformed, forged or unsolicited
 	DropICMP                            // an ICMP message about an unknown packet, or of a type that is not served
+	DropBackendFull                     // the service's backends have as many connections as they may
 	dropEnd
 )
 
@@ -77,7 +78,7 @@ var verdictNames = [Verdicts]string{
 	DropImpaired: "impaired", DropEngine: "engine", DropHandover: "handover_full",
 	DropNotOurs: "not_ours", DropNoSocket: "no_socket", DropSocketFull: "socket_full",
 	DropSequence: "sequence", DropState: "state", DropBacklog: "backlog", DropMemory: "memory",
-	DropAuth: "auth", DropReassembly: "reassembly",
+	DropAuth: "auth", DropReassembly: "reassembly", DropBackendFull: "backend_full",
 	DropNeighbor: "invalid_neighbor", DropICMP: "icmp",
 }
 

@@ -25,12 +25,13 @@ type places struct {
 }
 
 type servicePlace struct {
-	node, name, source *yaml.Node
-	mode, mss, quic    *yaml.Node
-	unknown            *yaml.Node // of the service and of keys in it; nil when absent
-	addresses          []*yaml.Node
-	backends           []backendPlace
-	health, passive    keyPlaces // nil when absent
+	node, name, source   *yaml.Node
+	balance, persistence *yaml.Node
+	mode, mss, quic      *yaml.Node
+	unknown              *yaml.Node // of the service and of keys in it; nil when absent
+	addresses            []*yaml.Node
+	backends             []backendPlace
+	health, passive      keyPlaces // nil when absent
 }
 
 type backendPlace struct {

@@ -39,8 +39,14 @@ func (d *decoder) checkMode(c *Config, s *Service, at *servicePlace) {
 			}
 		}
 	}
-	if s.Unknown == UnknownPickUp && !s.PicksUp() {
+	switch {
+	case s.Unknown == UnknownPickUp && s.Balance == BalanceLeastConnections:
+		d.Fail(at.unknown, "choose auto, drop or reset", "service %q cannot pick connections up: with `balance: least_connections` their backend is not known", s.Name)
+	case s.Unknown == UnknownPickUp && !s.PicksUp():
 		d.Fail(at.unknown, "set `source: client`, or choose auto, drop or reset", "service %q cannot pick connections up: the source port that a backend saw is not known", s.Name)
+	}
+	if s.Balance == BalanceLeastConnections && s.Persistence != nil {
+		d.Fail(at.persistence, "leave one of them out", "persistence is by the hash, and service %q has `balance: least_connections`", s.Name)
 	}
 	if s.MSS != 0 && s.Protocol != "tcp" {
 		d.Fail(at.mss, "", "mss is for tcp, and service %q is %s", s.Name, s.Protocol)

@@ -33,6 +33,10 @@ type Config struct {
 	// ExtraProcessor gives the program one processor (GOMAXPROCS) more for each loop. Key "extra_processor".
 	ExtraProcessor bool
 
+	// HashKey keys the hash that selects backends. Key "hash_key_file": a file, relative to the configuration file's
+	// folder, that only its owner may read. Gateways with the same key, names and weights select alike.
+	HashKey HashKey
+
 	CPUs     CPUs          // key "cpus"
 	Spin     time.Duration // key "spin": how long a loop polls in vain before it sleeps, default 5us
 	Tunnel   Tunnel        // key "tunnel"
@@ -46,7 +50,22 @@ type Config struct {
 	file   string             // it was read from
 	lists  *SourceTables      // nil until they have been read
 	listAt map[string]Problem // where a file or prefix of lists stands, without a message
+	keyAt  Problem            // the same of hash_key_file
 }
+
+// HashKey is the secret that selects backends. ReadLists reads it from its file.
+type HashKey struct {
+	File    string
+	Key     []byte // none: the selection is public
+	Before  []byte // with Changed: the key of connections that may come from other gateways; none: they were selected publicly
+	Changed bool
+}
+
+// String returns the file: the key shows up nowhere.
+func (k HashKey) String() string { return k.File }
+
+// GoString is String.
+func (k HashKey) GoString() string { return k.File }
 
 // CPUs says which CPUs the loops run on. Key "cpus": "auto" (default: a core for each loop, near the
 // first device, if there are more CPUs than loops), "none" (the scheduler's choice), or a list with
@@ -157,7 +176,7 @@ const (
 
 // PicksUp reports whether such a segment enters its connection in the table: its backend is known from the hash.
 func (s *Service) PicksUp() bool {
-	return (s.Mode.Direct() || s.Source == SourceClient) && (s.Unknown == UnknownAuto || s.Unknown == UnknownPickUp)
+	return (s.Mode.Direct() || s.Source == SourceClient) && s.Balance == BalanceMaglev && (s.Unknown == UnknownAuto || s.Unknown == UnknownPickUp)
 }
 
 // Mode says how packets get to the backends of a service.
@@ -176,25 +195,54 @@ func (m Mode) Direct() bool { return m != ModeNAT }
 
 // Service is a set of addresses whose connections are spread over backends.
 type Service struct {
-	Name      string           // key "name", required and unique: the label of logs and metrics
-	Protocol  string           // key "protocol": "tcp" (default) or "udp"
-	Addresses []netip.AddrPort // key "address", required: ip:port, or a list of them
-	Mode      Mode             // key "mode": "nat" (default), "ipip", "gue" or "l2"
-	Source    Source           // key "source": "gateway" (default) or "client"
-	Removed   string           // key "removed": flows of a backend that a reload removes: "keep" (default) until they end, or "drop"
-	Unhealthy string           // key "unhealthy": connections of a backend that fails its checks: "keep" (default) or "drop"
-	HashSize  int              // key "hash_size": slots of the Maglev table, a prime; "auto" (default) is 1021, 8191, 65537 or 524287 by the backends and their weights
-	SlowStart time.Duration    // key "slow_start": how long a backend that comes (back) is filling: its share grows from nothing; default 0
-	Drain     time.Duration    // key "drain": how long a draining backend keeps its connections; default 0 is until they end
-	Reject    bool             // key "unavailable": without a backend, "drop" (default) or "reject": TCP reset, ICMP unreachable
-	Unknown   Unknown          // key "unknown": TCP segments that belong to no connection and open none
-	MSS       int              // key "mss": most that the MSS option of SYNs may say, bytes: a number, "auto" (MSSAuto: what fits the path) or "none" (0, default)
-	QUIC      *QUIC            // key "quic", of UDP services: route by connection ID; absent: by address and port
-	Sources   Sources          // key "sources": as the top-level ones, looked at after them
-	Limits    Limits           // key "limits": as the top-level ones, for this service alone
-	Backends  []Backend        // key "backends", required
-	Health    *health.Check    // key "health"; absent: every backend counts as healthy
-	Passive   *health.Passive  // key "passive"; absent: no backend is ejected
+	Name        string           // key "name", required and unique: the label of logs and metrics
+	Protocol    string           // key "protocol": "tcp" (default) or "udp"
+	Addresses   []netip.AddrPort // key "address", required: ip:port, or a list of them
+	Mode        Mode             // key "mode": "nat" (default), "ipip", "gue" or "l2"
+	Source      Source           // key "source": "gateway" (default) or "client"
+	Removed     string           // key "removed": flows of a backend that a reload removes: "keep" (default) until they end, or "drop"
+	Unhealthy   string           // key "unhealthy": connections of a backend that fails its checks: "keep" (default) or "drop"
+	HashSize    int              // key "hash_size": slots of the Maglev table, a prime; "auto" (default) is 1021, 8191, 65537 or 524287 by the backends and their weights
+	SlowStart   time.Duration    // key "slow_start": how long a backend that comes (back) is filling: its share grows from nothing; default 0
+	Drain       time.Duration    // key "drain": how long a draining backend keeps its connections; default 0 is until they end
+	Reject      bool             // key "unavailable": without a backend, "drop" (default) or "reject": TCP reset, ICMP unreachable
+	Unknown     Unknown          // key "unknown": TCP segments that belong to no connection and open none
+	MSS         int              // key "mss": most that the MSS option of SYNs may say, bytes: a number, "auto" (MSSAuto: what fits the path) or "none" (0, default)
+	Balance     Balance          // key "balance": how backends are selected for new connections
+	Persistence *Persistence     // key "persistence"; absent: each connection is selected for by itself
+	WhenFull    WhenFull         // key "when_full": new connections of a backend that has as many as it may
+	QUIC        *QUIC            // key "quic", of UDP services: route by connection ID; absent: by address and port
+	Sources     Sources          // key "sources": as the top-level ones, looked at after them
+	Limits      Limits           // key "limits": as the top-level ones, for this service alone
+	Backends    []Backend        // key "backends", required
+	Health      *health.Check    // key "health"; absent: every backend counts as healthy
+	Passive     *health.Passive  // key "passive"; absent: no backend is ejected
+}
+
+// Balance says how a backend is selected for a new connection.
+type Balance string
+
+// The values of Balance.
+const (
+	BalanceMaglev           Balance = "maglev"            // by the hash of the client's address and port: all gateways agree
+	BalanceLeastConnections Balance = "least_connections" // the one of two, drawn by the hash, that has fewer for its weight
+)
+
+// WhenFull says what happens to a new connection whose backend has Backend.MaxConnections.
+type WhenFull string
+
+// The values of WhenFull.
+const (
+	FullNext  WhenFull = "next"  // another backend takes it; when all are full Service.Reject counts
+	FullReset WhenFull = "reset" // TCP reset, or ICMP port unreachable
+	FullDrop  WhenFull = "drop"  // the packet is dropped, and a SYN comes again
+)
+
+// Persistence sends all connections of a client to the same backend of a service.
+type Persistence struct {
+	By      string // key "by": "client" (default)
+	Prefix4 int    // key "prefix4": bits of an IPv4 address that make a client, default 32
+	Prefix6 int    // key "prefix6": the same of IPv6, default 64
 }
 
 // MSSAuto is the Service.MSS that fits the path to the backend.
@@ -224,11 +272,12 @@ const (
 
 // Backend is one server of a service.
 type Backend struct {
-	Name      string           // key "name", unique in its service; default is the first address
-	Addresses []netip.AddrPort // key "address", required: ip:port, or a list with one per address family; with a direct mode ip alone, and port 0 here
-	Weight    int              // key "weight": share of new flows, 0 to 1000, default 1; 0 takes none and keeps the flows it has
-	State     State            // key "state": "active" (default), "filling", "draining" or "inactive"
-	ServerID  []byte           // key "server_id", hex, with Service.QUIC: what its connection IDs carry
+	Name           string           // key "name", unique in its service; default is the first address
+	Addresses      []netip.AddrPort // key "address", required: ip:port, or a list with one per address family; with a direct mode ip alone, and port 0 here
+	Weight         int              // key "weight": share of new flows, 0 to 1000, default 1; 0 takes none and keeps the flows it has
+	MaxConnections int              // key "max_connections": open ones of all loops, default 0 is no limit
+	State          State            // key "state": "active" (default), "filling", "draining" or "inactive"
+	ServerID       []byte           // key "server_id", hex, with Service.QUIC: what its connection IDs carry
 }
 
 // Serves reports whether packets of one family go to the backend at its address ap. NAT needs the
@@ -289,10 +338,13 @@ func newConfig() *Config {
 	}
 }
 
+func newPersistence() Persistence { return Persistence{By: "client", Prefix4: 32, Prefix6: 64} }
+
 func newDevice() Device { return Device{Driver: "auto", Queues: 1, Mode: "auto"} }
 
 func newService() Service {
 	return Service{
+		Balance: BalanceMaglev, WhenFull: FullNext,
 		Protocol: "tcp", Mode: ModeNAT, Source: SourceGateway, Removed: "keep", Unhealthy: "keep", Unknown: UnknownAuto,
 		Sources: Sources{Default: "allow"}, Limits: Limits{Burst: time.Second},
 	}

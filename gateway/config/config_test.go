@@ -125,6 +125,7 @@ services:
 		Metrics: Metrics{Listen: "127.0.0.1:0"},
 		Services: []Service{{
 			Name: "web", Protocol: "udp", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.1.1:80")},
+			Balance: BalanceMaglev, WhenFull: FullNext,
 			Mode: ModeNAT, Source: SourceClient, Removed: "drop", Unhealthy: "drop", Unknown: UnknownReset, HashSize: 251,
 			SlowStart: 3 * time.Second, Drain: 4 * time.Second, Reject: true,
 			QUIC:    &QUIC{Rotation: 2, ServerID: 2, Nonce: 6, Key: []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}},
@@ -145,6 +146,7 @@ services:
 			Passive: &health.Passive{Failures: 3, Window: 4 * time.Second, Down: 5 * time.Second, MaxDown: 6 * time.Second, MaxEjected: 7},
 		}, {
 			Name: "direct", Protocol: "tcp", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.1.1:80")},
+			Balance: BalanceMaglev, WhenFull: FullNext,
 			Mode: ModeGUE, Source: SourceGateway, Removed: "keep", Unhealthy: "keep", Unknown: UnknownAuto, HashSize: 1021, MSS: MSSAuto,
 			Sources: Sources{Default: "allow"}, Limits: Limits{Burst: time.Second},
 			Backends: []Backend{{Name: "198.18.2.11", Addresses: []netip.AddrPort{netip.MustParseAddrPort("198.18.2.11:0")}, Weight: 1, State: StateActive}},

@@ -33,10 +33,13 @@ type listReader struct {
 // Lists returns the compiled lists. ReadLists has read them.
 func (c *Config) Lists() *SourceTables { return c.lists }
 
-// ReadLists reads and compiles the lists of c, once. Mistakes in them are a *Error.
+// ReadLists reads the hash key, and reads and compiles the lists of c, once. Mistakes in them are a *Error.
 func (c *Config) ReadLists() error {
 	if c.lists != nil {
 		return nil
+	}
+	if err := c.readKey(); err != nil {
+		return err
 	}
 	r := &listReader{c: c, files: []string{c.file}, read: map[string][]listed{}}
 	t := &SourceTables{Services: map[string]*SourceTable{}}

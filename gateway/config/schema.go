@@ -19,6 +19,7 @@ func (d *decoder) config(n *yaml.Node, c *Config) {
 		strictyaml.Optional("snat_ports", func(n *yaml.Node) { d.portRange(n, "snat_ports", &c.SNATPorts) }),
 		strictyaml.Optional("checksum", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "checksum", &c.Checksum, "forward", "drop") }),
 		strictyaml.Optional("engine", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "engine", &c.Engine, "cpu", "cuda", "auto") }),
+		strictyaml.Optional("hash_key_file", func(n *yaml.Node) { d.hashKeyFile(n, c) }),
 		strictyaml.Optional("cpus", func(n *yaml.Node) { d.places.cpus = n; d.cpus(n, &c.CPUs) }),
 		strictyaml.Optional("extra_processor", func(n *yaml.Node) { d.Truth(n, "extra_processor", &c.ExtraProcessor) }),
 		strictyaml.Optional("spin", func(n *yaml.Node) { d.Duration(n, "spin", &c.Spin, time.Microsecond, time.Second) }),
@@ -154,6 +155,14 @@ func (d *decoder) services(n *yaml.Node, c *Config) {
 			strictyaml.Optional("drain", func(n *yaml.Node) { d.Duration(n, "drain", &s.Drain, 0, maxTimeout) }),
 			strictyaml.Optional("unavailable", func(n *yaml.Node) { d.unavailable(n, &s.Reject) }),
 			strictyaml.Optional("mss", func(n *yaml.Node) { at.mss = n; d.mss(n, &s.MSS) }),
+			strictyaml.Optional("balance", func(n *yaml.Node) {
+				at.balance = n
+				strictyaml.Choice(d.Decoder, n, "balance", &s.Balance, BalanceMaglev, BalanceLeastConnections)
+			}),
+			strictyaml.Optional("persistence", func(n *yaml.Node) { at.persistence = n; d.persistence(n, &s) }),
+			strictyaml.Optional("when_full", func(n *yaml.Node) {
+				strictyaml.Choice(d.Decoder, n, "when_full", &s.WhenFull, FullNext, FullReset, FullDrop)
+			}),
 			strictyaml.Optional("quic", func(n *yaml.Node) { at.quic = n; s.QUIC = &QUIC{}; d.quic(n, s.QUIC) }),
 			strictyaml.Optional("sources", func(n *yaml.Node) { d.sources(n, &s.Sources) }),
 			strictyaml.Optional("limits", func(n *yaml.Node) { d.limits(n, &s.Limits, false) }),
@@ -204,6 +213,9 @@ func (d *decoder) backends(n *yaml.Node, s *Service, at *servicePlace) {
 				strictyaml.Choice(d.Decoder, n, "state", &b.State, StateActive, StateFilling, StateDraining, StateInactive)
 			}),
 			strictyaml.Optional("server_id", func(n *yaml.Node) { p.serverID = n; d.hex(n, "server_id", &b.ServerID, 1, 15) }),
+			strictyaml.Optional("max_connections", func(n *yaml.Node) {
+				strictyaml.Integer(d.Decoder, n, "max_connections", &b.MaxConnections, 0, maxTable)
+			}),
 			strictyaml.Optional("weight", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "weight", &b.Weight, 0, MaxWeight) }),
 		)
 		if b.Name == "" && len(b.Addresses) > 0 {

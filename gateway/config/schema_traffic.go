@@ -129,6 +129,24 @@ func (d *decoder) limits(n *yaml.Node, l *Limits, all bool) {
 	d.Mapping(n, "limits", fields...)
 }
 
+// persistence reads which connections go to one backend.
+func (d *decoder) persistence(n *yaml.Node, s *Service) {
+	p := newPersistence()
+	d.Mapping(n, "persistence",
+		strictyaml.Optional("by", func(n *yaml.Node) { strictyaml.Choice(d.Decoder, n, "by", &p.By, "client") }),
+		strictyaml.Optional("prefix4", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "prefix4", &p.Prefix4, 1, 32) }),
+		strictyaml.Optional("prefix6", func(n *yaml.Node) { strictyaml.Integer(d.Decoder, n, "prefix6", &p.Prefix6, 1, 128) }),
+	)
+	s.Persistence = &p
+}
+
+// hashKeyFile reads the name of the file with the key; see Config.readKey.
+func (d *decoder) hashKeyFile(n *yaml.Node, c *Config) {
+	if d.Text(n, "hash_key_file", &c.HashKey.File) {
+		c.keyAt = d.Place(n.Line, n.Column)
+	}
+}
+
 func (d *decoder) unavailable(n *yaml.Node, reject *bool) {
 	word := "drop"
 	strictyaml.Choice(d.Decoder, n, "unavailable", &word, "drop", "reject")

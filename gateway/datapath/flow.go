@@ -307,9 +307,12 @@ func (h *Handler) openConn(v *view, number uint32) packet.Verdict {
 	default:
 		return h.drop(id, verdict)
 	}
-	chosen, ok := h.pick(v, s, midflow)
-	if !ok {
+	chosen, verdict := h.pick(v, s, midflow)
+	switch verdict {
+	case packet.DropNoBackend:
 		return h.noBackend(v, id)
+	case packet.DropBackendFull:
+		return h.backendFull(v, id)
 	}
 	c := h.newConn(v, number, chosen)
 	switch {

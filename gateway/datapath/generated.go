@@ -19,6 +19,7 @@ const (
 	answerEcho               // echo replies
 	answerUnknown            // TCP resets to segments of no connection
 	answerDiscarded          // TCP resets to the ends of a connection that the gateway discards
+	answerFull               // TCP resets because backends have as many connections as they may
 	answerLimited            // answers that the rate forbade
 	answerKinds
 )
@@ -27,6 +28,7 @@ const (
 var AnswerKinds = [answerKinds]string{
 	answerTooBig: "too_big", answerTimeout: "time_exceeded", answerUnreachable: "unreachable",
 	answerReset: "reset", answerEcho: "echo_reply", answerUnknown: "reset_unknown", answerDiscarded: "reset_discarded",
+	answerFull:    "reset_full",
 	answerLimited: "rate_limited",
 }
 

@@ -339,4 +339,5 @@ var DropReasons = []packet.Verdict{
 	packet.DropUnsupported, packet.DropFragment, packet.DropNoService, packet.DropNoFlow,
 	packet.DropNoBackend, packet.DropNoRoute, packet.DropNoNeighbor, packet.DropTTL,
 	packet.DropPortsFull, packet.DropTooBig, packet.DropNoFrame, packet.DropDenied, packet.DropRateLimit,
+	packet.DropBackendFull,
 }

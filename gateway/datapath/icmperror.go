@@ -78,12 +78,12 @@ func (h *Handler) errorToBackend(v *view, q *quote, front uint32) packet.Verdict
 // table does not know the connection: it may have begun on another gateway.
 func (h *Handler) errorByHash(f *view, q *quote, front uint32) packet.Verdict {
 	id := h.snap.VIPs[front].Service
-	if id < 0 || q.proto != wire.ProtoTCP || h.snap.Services[id].Mode == ModeNAT {
+	if id < 0 || q.proto != wire.ProtoTCP || h.snap.Services[id].Mode == ModeNAT || h.snap.Services[id].LeastConnections {
 		return packet.DropNoFlow
 	}
-	chosen, ok := h.pick(f, h.snap.Services[id], true)
-	if !ok {
-		return h.drop(uint32(id), packet.DropNoBackend)
+	chosen, verdict := h.pick(f, h.snap.Services[id], true)
+	if verdict != packet.Forward {
+		return h.drop(uint32(id), verdict)
 	}
 	c := Conn{backend: chosen}
 	return h.countDrop(&c, h.forwardDirect(&c, f, h.snap.Endpoints[h.snap.Backends[chosen].Endpoint]))

@@ -113,3 +113,11 @@ func (m *maglev) Pick(hash uint64) (uint32, bool) {
 	}
 	return m.ids[m.slots[hash%uint64(len(m.slots))]], true
 }
+
+// index is Pick that returns the backend's place in ids.
+func (m *maglev) index(hash uint64) (int, bool) {
+	if len(m.slots) == 0 {
+		return 0, false
+	}
+	return int(m.slots[hash%uint64(len(m.slots))]), true
+}

@@ -10,9 +10,10 @@ import (
 // snapshots, families and both sides of a change share it.
 type Pool struct {
 	maglev
-	table  *slotTable
-	shares []Share
-	size   int
+	table   *slotTable
+	shares  []Share
+	weights []int // of ids
+	size    int
 }
 
 // Backends returns the numbers of the backends in the pool, which the caller must not change.
@@ -51,6 +52,9 @@ func (x *PoolCache) Get(shares []Share, size int, like ...*Pool) *Pool {
 		x.remember(key, p.table)
 	}
 	p.maglev = maglev{slots: p.table.slots, ids: idsOf(shares)}
+	for _, s := range byName(shares) {
+		p.weights = append(p.weights, s.Weight)
+	}
 	return p
 }
 

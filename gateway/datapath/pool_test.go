@@ -43,7 +43,7 @@ func TestFlowsFollowTheWeights(t *testing.T) {
 		const flows = 200_000
 		got := make([]int, len(weights))
 		for i := range flows {
-			id, _ := p.Pick(flowHash(addr4([]byte{198, 18, byte(i >> 16), byte(i >> 8)}), uint16(1024+i&0xff), 80))
+			id, _ := p.Pick(selection.sum(addr4([]byte{198, 18, byte(i >> 16), byte(i >> 8)}), uint64(1024+i&0xff)<<16|80))
 			got[id]++
 		}
 		for i, w := range weights {

@@ -61,7 +61,7 @@ func (h *Handler) noFlow(v *view, service uint32) packet.Verdict {
 
 // noBackend decides a packet of a service that has no backend for it.
 func (h *Handler) noBackend(v *view, service uint32) packet.Verdict {
-	if h.snap.Services[service].Reject && h.reject(v) {
+	if h.snap.Services[service].Reject && h.reject(v, answerReset) {
 		return packet.Forward
 	}
 	return h.drop(service, packet.DropNoBackend)
@@ -69,9 +69,9 @@ func (h *Handler) noBackend(v *view, service uint32) packet.Verdict {
 
 // reject answers a client as a host without a listener does: by a reset, or by port unreachable (RFC 1122
 // 4.1.3.1, RFC 4443 3.1). It reports false where no answer may be sent or the frame has no room.
-func (h *Handler) reject(v *view) bool {
+func (h *Handler) reject(v *view, kind int) bool {
 	if v.d.Proto == wire.ProtoTCP {
-		return h.reset(v, answerReset)
+		return h.reset(v, kind)
 	}
 	return h.sendICMPError(v, v.dst, ip.PortUnreachable.Message(v.is4))
 }

@@ -29,6 +29,7 @@ type Snapshot struct {
 	SNAT4     []uint16
 	SNAT6     []uint16 // those that new connections may take
 	Timeouts  Timeouts
+	Selection Selection
 	Tunnel    Tunnel
 	DropL4    bool // packets with a wrong transport checksum
 	Limits    LimitTable
@@ -108,18 +109,22 @@ func (f *VIP) Addr() netip.Addr { return f.addr.Addr() }
 // Service is what packets to its VIPs are decided by. Each address family of packets has two pools; see
 // pick.
 type Service struct {
-	Name         string
-	Mode         Mode
-	Transparent  bool             // backends see the client's address
-	MSS          int              // most that the MSS option of SYNs may say; 0 is no bound, MSSAuto what fits
-	QUIC         *QUICRoute       // nil: packets say nothing of backends
-	PickUp       bool             // a TCP segment of an unknown connection picks that up: only where backends see the client's address and port
-	ResetUnknown bool             // it is reset otherwise, not only dropped
-	Reject       bool             // without a backend packets are answered, not only dropped
-	NewFlow      [Families]*Pool  // for packets that may open a connection
-	MidFlow      [Families]*Pool  // for packets in the middle of one
-	drops        []*metrics.Block // by loop, then verdict
-	evicted      []*metrics.Block // by loop, then kind
+	Name             string
+	Mode             Mode
+	Transparent      bool         // backends see the client's address
+	MSS              int          // most that the MSS option of SYNs may say; 0 is no bound, MSSAuto what fits
+	QUIC             *QUICRoute   // nil: packets say nothing of backends
+	PickUp           bool         // a TCP segment of an unknown connection picks that up: only where backends see the client's address and port
+	ResetUnknown     bool         // it is reset otherwise, not only dropped
+	Reject           bool         // without a backend packets are answered, not only dropped
+	Persistence      *Persistence // nil: each connection is selected for by itself
+	LeastConnections bool         // new connections go to the less loaded of two backends
+	Limited          bool         // a backend has a Limit
+	WhenFull         FullAction
+	NewFlow          [Families]*Pool  // for packets that may open a connection
+	MidFlow          [Families]*Pool  // for packets in the middle of one
+	drops            []*metrics.Block // by loop, then verdict
+	evicted          []*metrics.Block // by loop, then kind
 }
 
 // NewService returns a service without backends. Its counters are for so many loops.
@@ -167,6 +172,7 @@ type Backend struct {
 	Endpoint   uint32
 	Mode       Mode
 	QUIC       *QUICRoute       // of the service
+	Limit      *ConnLimit       // nil: none
 	Configured bool             // in the configuration
 	Usable     bool             // healthy, not inactive, and not removed with `removed: drop`
 	Inactive   bool             // inactive: its connections are over
