@@ -4,8 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	. "github.com/millrace/millrace/gpukern"
 	"github.com/millrace/millrace/gpukern/acl"
@@ -14,6 +17,7 @@ import (
 	"github.com/millrace/millrace/gpukern/sketch"
 	"github.com/millrace/millrace/internal/kernref"
 	"github.com/millrace/millrace/packet"
+	"github.com/millrace/millrace/ring"
 	"github.com/millrace/millrace/wire"
 )
 
@@ -94,23 +98,61 @@ func BenchmarkTables(b *testing.B) {
 	}
 }
 
-// BenchmarkCold measures all operations over packets that are in no cache: 32768 frames of 2 KiB.
+// BenchmarkCold measures operations over packets that are in no cache: 512 Ki frames of 2 KiB in random order. The
+// figure is CPU time, ns per packet: of all, and of the 32 Ki packets that went best.
 func BenchmarkCold(b *testing.B) {
+	const packets, slot, part = 1 << 19, 2048, 1 << 15
 	g := kernref.NewGenerator(8)
 	rules := kernref.ClassBench(g, 100)
-	c := NewCPU(Config{Tables: compile(b, kernref.Lists{Rules: rules, Routes: kernref.Internet(g, 100)})})
-	all := kernref.FlowBatch(32768, 64, kernref.TraceFor(g, rules))
-	done := make([]*packet.Batch, 1)
-	var batches []*packet.Batch
-	for d := all.D; len(d) > 0; d = d[packet.BatchSize:] {
-		batches = append(batches, &packet.Batch{Arena: all.Arena, D: d[:packet.BatchSize]})
+	t := compile(b, kernref.Lists{Rules: rules, Routes: kernref.Internet(g, 100)})
+	a, err := ring.NewArena(ring.ArenaConfig{Frames: packets, FrameSize: slot})
+	if err != nil {
+		b.Fatal(err)
 	}
-	measure(b, len(batches), func(i int) {
-		if err := c.Submit(batches[i]); err != nil {
-			b.Fatal(err)
+	defer a.Close()
+	runtime.LockOSThread() // its CPU time
+	defer runtime.UnlockOSThread()
+	small := kernref.FlowBatch(4096, 64, kernref.TraceFor(g, rules))
+	var all []packet.Desc
+	for i, p := range g.Perm(packets) {
+		d := packet.Desc{Off: uint32(p*slot + 256), Len: 64}
+		copy(a.View().Bytes(&d), small.Bytes(i%4096))
+		all = append(all, d)
+	}
+	for _, burst := range []int{64, packet.BatchSize} {
+		for _, ops := range []Ops{OpParse, OpParse | OpChecksum | OpHash, OpsHeader} {
+			b.Run(fmt.Sprintf("burst=%d/%v", burst, ops), func(b *testing.B) {
+				c := NewCPU(Config{Ops: ops, Tables: t})
+				done := make([]*packet.Batch, 1)
+				batch := &packet.Batch{Arena: a.View()}
+				best, sum, at := int64(1e18), int64(0), 0
+				for range b.N {
+					start := threadCPU()
+					for range part / burst {
+						batch.D = all[at : at+burst]
+						if err := c.Submit(batch); err != nil {
+							b.Fatal(err)
+						}
+						c.Poll(done)
+						at = (at + burst) % packets
+					}
+					took := threadCPU() - start
+					best, sum = min(best, took), sum+took
+				}
+				b.ReportMetric(float64(sum)/float64(part*b.N), "ns/packet")
+				b.ReportMetric(float64(best)/part, "best-ns/packet")
+				b.ReportMetric(1000*part/float64(best), "best-Mpps")
+				b.ReportMetric(0, "ns/op")
+			})
 		}
-		c.Poll(done)
-	})
+	}
+}
+
+// threadCPU returns the CPU time of this thread, ns.
+func threadCPU() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
+	return t.Nano()
 }
 
 // BenchmarkCompile measures how long tables take to make.

@@ -47,3 +47,16 @@ func TestSinglePacketsAtTheEdgeOfARule(t *testing.T) {
 		}
 	}
 }
+
+// An empty packet may begin where the arena ends: nothing is loaded there, and the packets before it are read as ever.
+func TestEmptyPacketAtTheEndOfTheArena(t *testing.T) {
+	full := kernref.BatchOf(kernref.One(make([]byte, 60)))
+	b := &packet.Batch{Arena: full.Arena, D: []packet.Desc{full.D[0], {Off: uint32(len(full.Arena.Mem))}}}
+	c := NewCPU(Config{Ops: OpParse})
+	if err := c.Submit(b); err != nil {
+		t.Fatal(err)
+	}
+	if b.D[0].L3 != 14 || b.D[1].L3 != 0 {
+		t.Errorf("L3 at %d and %d, want 14 and 0", b.D[0].L3, b.D[1].L3)
+	}
+}
