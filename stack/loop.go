@@ -46,8 +46,7 @@ type Config struct {
 	Burst   int            // packets received from a device at once; 0 is DefaultBurst
 
 	// Spin is how long a runner polls in vain before it sleeps. 0 is DefaultSpin for Run, and a time
-	// that adapts for Serve (ServeSpin). With another value Serve does not pause between bursts of many
-	// flows either.
+	// that adapts for Serve (ServeSpin).
 	Spin time.Duration
 
 	// Replaceable says that a device which is gone will be replaced (Loop.Replace): the loop goes on without it, also
@@ -88,8 +87,6 @@ type Loop struct {
 	// onePacket says that the last burst was one packet and no Exit has followed it: see
 	// LoopLock.Exit.
 	onePacket bool
-
-	moderation *moderation // of Serve; nil without
 
 	count       Stats // the loop's own; readers see published
 	published   published

@@ -132,9 +132,6 @@ func (l *Loop) finish(now clock.Time) int {
 	for _, b := range l.done[:n] {
 		l.inside--
 		moved += b.Len()
-		if l.moderation != nil {
-			l.moderation.note(b)
-		}
 		if l.groOn.Load() {
 			l.count.Merged += l.gro.merge(b)
 		}

@@ -13,8 +13,7 @@ import (
 // calling goroutine, bound to a thread only where Config.Affinity names CPUs. Each iteration yields to
 // the goroutines that it made ready, on the same processor, and what they cause in answer leaves with
 // the next iteration, all at once. It sleeps in ppoll(2) where devices have a file, and on a channel
-// where they have none. Between small bursts of many flows it pauses for up to 50 us, so that bursts
-// grow. It ends as Run does.
+// where they have none. It ends as Run does.
 func (l *Loop) Serve(ctx context.Context) error {
 	if l.handler == nil {
 		return errNoHandler
@@ -67,31 +66,20 @@ type server struct {
 }
 
 func newServer(l *Loop) *server {
-	l.moderation = l.moderate(l.cfg.Now())
 	return &server{l, newSpin(l.cfg.Spin, l.cfg.Now()), newSleeper(l)}
 }
 
 func (s *server) close() { s.sleep.close() }
 
 func (s *server) run(ctx context.Context) {
-	l := s.l
 	for ctx.Err() == nil {
-		now := l.cfg.Now()
-		before := l.count.Received
-		moved, ended := l.lock.iterate(now)
+		now := s.l.cfg.Now()
+		moved, ended := s.l.lock.iterate(now)
 		if ended {
 			return
 		}
 		if moved > 0 {
 			s.spin.worked(now)
-		}
-		if m := l.moderation; m != nil {
-			m.update(now, l.count.Received)
-			if m.pauses(l.count.Received - before) {
-				yield()
-				l.pause(m.pause)
-				continue
-			}
 		}
 		if s.spin.enough(now) {
 			s.spin.slept = s.sleep.sleep(ctx)

@@ -26,7 +26,7 @@ type Stats struct {
 
 	Iterations uint64 // times the loop polled its devices
 	Busy       uint64 // iterations that moved packets
-	Sleeps     uint64 // times its runner went to sleep, pauses between bursts included
+	Sleeps     uint64 // times its runner went to sleep
 }
 
 // TotalDropped is the sum over all reasons.
