@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/packet"
 )
 
-// flood is a batch of UDP datagrams from distinct clients, ready for Handle without the engine.
+// flood is a batch of packets from distinct clients, UDP datagrams or SYNs, ready for Handle without the engine.
 // Handle rewrites the frames, so restore puts back what it changed.
 type flood struct {
 	w    *world
@@ -18,13 +18,17 @@ type flood struct {
 	orig []byte
 	desc []packet.Desc
 
+	next     int // the first client that sent nothing yet, where the test counts
 	services int // 0, or client n goes to service n modulo this many; see manyServices
 }
 
-func newFlood(w *world, n int) *flood {
+func newFlood(w *world, n int) *flood { return newFloodOf(w, n, "") }
+
+// newFloodOf returns a flood of TCP segments with the given flags; "" is UDP.
+func newFloodOf(w *world, n int, flags string) *flood {
 	var pkts [][]byte
 	for i := range n {
-		pkts = append(pkts, client(fmt.Sprintf("198.18.0.9:%d", 1+i), dns, "").bytes())
+		pkts = append(pkts, client(fmt.Sprintf("198.18.0.9:%d", 1+i), dns, flags).bytes())
 	}
 	f := &flood{w: w, b: w.batch(0, pkts...)}
 	if err := w.engine.Submit(f.b); err != nil {
